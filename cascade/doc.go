@@ -1,0 +1,22 @@
+// Package cascade is the store: it knows what every block is called, decides
+// where its bytes live, and moves them between tiers with CASCADE's two
+// algorithms (Put: Algorithm 1, Get: Algorithm 2).
+//
+// Glossary
+//
+//	block       immutable KV bytes, addressed by BlockID
+//	name        (namespace, key) → block, with the key of its parent
+//	chain       names linked by parent; a prompt is one chain
+//	ref count   live names that point to a block
+//	stage       room for a block that is still arriving
+//	view        a block pinned for reading in place
+//	lease       a promise, with owner and deadline, that a name stays
+//	            readable on this rank
+//	dirty       in memory only: not yet in the cold tier
+//	demote      move a victim one tier down; promote: copy a hit one tier up
+//	complete    compute the id of a block that was acknowledged before it was
+//	            hashed (design.md §4)
+//
+// The store does not know sockets or configuration files, reads the clock only
+// through its options, and keeps no block bytes of its own.
+package cascade

@@ -1,0 +1,86 @@
+package cascade
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"cascadekv/internal/block"
+)
+
+// BlockID addresses a block by the SHA-256 of its bytes (CASCADE §III-A).
+type BlockID = block.ID
+
+// Errors of the store. Test with errors.Is.
+var (
+	ErrMiss      = errors.New("cascade: miss")                                                    // not stored here: compute it
+	ErrNoRoom    = errors.New("cascade: no room: every block is pinned, leased or being written") // retry later or drop
+	ErrTooLarge  = errors.New("cascade: block can never fit")                                     // permanent
+	ErrCondition = errors.New("cascade: condition not met")                                       // IfAbsent or IfPresent said no
+	ErrBadEntry  = errors.New("cascade: bad entry")                                               // caller's mistake
+	ErrClosed    = errors.New("cascade: store is closed")                                         // permanent
+)
+
+// Condition says when a put may take effect.
+type Condition uint8
+
+const (
+	Always    Condition = iota // replace what the name points to
+	IfAbsent                   // only a name that is not visible (Redis NX)
+	IfPresent                  // only a name that is visible (Redis XX)
+)
+
+// Entry describes the name under which a block is put.
+type Entry struct {
+	Namespace string
+	Key       string    // opaque, 1..block.MaxKey bytes
+	Parent    string    // key of the preceding block of the chain, "" at its head
+	Prefix    bool      // the engine marks it as a shared prefix
+	Bound     bool      // visible only while Parent is: the second half of a pair
+	Expires   time.Time // zero: never
+	KeepTTL   bool      // keep the expiry of the name it replaces
+	When      Condition
+}
+
+// Check reports whether the entry can be stored; the error matches ErrBadEntry.
+func (e Entry) Check() error {
+	switch {
+	case len(e.Key) == 0 || len(e.Key) > block.MaxKey:
+		return fmt.Errorf("%w: key has %d bytes, want 1 to %d", ErrBadEntry, len(e.Key), block.MaxKey)
+	case len(e.Parent) > block.MaxKey:
+		return fmt.Errorf("%w: parent key has %d bytes, want at most %d", ErrBadEntry, len(e.Parent), block.MaxKey)
+	case len(e.Namespace) > block.MaxKey:
+		return fmt.Errorf("%w: namespace has %d bytes, want at most %d", ErrBadEntry, len(e.Namespace), block.MaxKey)
+	case e.Parent == e.Key:
+		return fmt.Errorf("%w: key %q is its own parent", ErrBadEntry, e.Key)
+	case e.Bound && e.Parent == "":
+		return fmt.Errorf("%w: key %q is bound to no parent", ErrBadEntry, e.Key)
+	}
+	return nil
+}
+
+// NameInfo is what Stat tells of a name.
+type NameInfo struct {
+	ID      BlockID
+	Size    int64
+	Parent  string
+	Depth   uint32
+	Refs    int // live names of the same block
+	Tiers   []string
+	Prefix  bool
+	Expires time.Time
+	Dirty   bool // not yet in the cold tier
+}
+
+// ProbeResult is the longest cached prefix of a chain.
+type ProbeResult struct {
+	Hits  int            `json:"hits"`  // leading keys that are cached
+	Bytes int64          `json:"bytes"` // their payload
+	Tiers map[string]int `json:"tiers"` // hits by the fastest tier that has them
+}
+
+// PutResult is the outcome of one put.
+type PutResult struct {
+	ID        BlockID
+	Duplicate bool // the bytes were stored already: one more name, no copy
+}

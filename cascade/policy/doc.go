@@ -1,0 +1,18 @@
+// Package policy decides which block of one tier leaves next and where it
+// goes. It is pure: state and events in, decisions out, no clock and no I/O,
+// so that the daemon, the trace replayer and the simulator run it unchanged.
+//
+// Glossary
+//
+//	request   one engine request: the blocks of a chain, head first
+//	chain     blocks of which each names the one before it as its parent
+//	leaf      a block with no child in the same tier and no other hold on it;
+//	          only leaves are victims, so eviction never leaves a hole
+//	hold      a reason a block may not leave now: a resident child, a reader,
+//	          a lease, a write in flight
+//	protected blocks that were reused, kept apart from those seen once, in a
+//	          share of the tier that is bounded (design.md §5)
+//
+// A policy never touches bytes and never learns keys: the caller hands it
+// numbered nodes and keeps what they stand for.
+package policy

@@ -1,0 +1,56 @@
+package cascade
+
+import "cascadekv/tiers"
+
+// Stats is a snapshot of the store. Counters start at zero with the process.
+type Stats struct {
+	Names           int              `json:"names"`
+	Blocks          int              `json:"blocks"`
+	BytesReferenced int64            `json:"bytes_referenced"` // Σ over names of their block's size
+	BytesStored     int64            `json:"bytes_stored"`     // Σ over distinct blocks
+	PendingIDs      int              `json:"pending_ids"`      // acknowledged, not hashed yet
+	PendingBytes    int64            `json:"pending_bytes"`
+	DirtyBlocks     int              `json:"dirty_blocks"`
+	DirtyBytes      int64            `json:"dirty_bytes"`
+	Leases          int              `json:"leases"`
+	Views           int              `json:"views"` // views not released yet
+	Puts            uint64           `json:"puts"`
+	Duplicates      uint64           `json:"duplicates"` // puts, or completed ids, whose bytes were stored already
+	Hits            uint64           `json:"hits"`
+	Misses          uint64           `json:"misses"`
+	Rejected        uint64           `json:"rejected"` // puts dropped for want of room
+	Lost            uint64           `json:"lost"`     // dirty blocks dropped because the cold tier refused them
+	Corrupt         uint64           `json:"corrupt"`  // blocks withdrawn for a bad checksum
+	Recovered       RecoverStats     `json:"recovered"`
+	Tiers           []TierStats      `json:"tiers"`      // fastest first
+	Namespaces      []NamespaceStats `json:"namespaces"` // by name
+}
+
+// TierStats is one tier's part of Stats.
+type TierStats struct {
+	Name     string      `json:"name"`
+	Policy   string      `json:"policy,omitempty"`
+	Usage    tiers.Usage `json:"usage"`
+	Hits     uint64      `json:"hits"`
+	HitBytes uint64      `json:"hit_bytes"`
+	Promoted uint64      `json:"promoted"` // blocks copied up into this tier
+	Demoted  uint64      `json:"demoted"`  // victims of this tier that went one tier down
+	Evicted  uint64      `json:"evicted"`  // blocks this tier gave up
+	Errors   uint64      `json:"errors"`   // operations that failed for another reason than a miss or lack of room
+}
+
+// NamespaceStats is one namespace's part of Stats.
+type NamespaceStats struct {
+	Name            string `json:"name"`
+	Names           int    `json:"names"`
+	BytesReferenced int64  `json:"bytes_referenced"`
+	Hits            uint64 `json:"hits"`
+	Misses          uint64 `json:"misses"`
+}
+
+// RecoverStats tells what Open found.
+type RecoverStats struct {
+	Blocks int   `json:"blocks"`
+	Names  int   `json:"names"`
+	Bytes  int64 `json:"bytes"`
+}

@@ -1,0 +1,140 @@
+package tiers
+
+import (
+	"context"
+	"errors"
+
+	"cascadekv/internal/block"
+)
+
+// Errors a tier returns, always wrapped with the tier's name and the block.
+// Test with errors.Is.
+var (
+	ErrNotFound    = errors.New("block not in this tier")                            // a miss
+	ErrFull        = errors.New("no room: evict and try again")                      // retry after Evict
+	ErrTooLarge    = errors.New("block can never fit this tier")                     // permanent
+	ErrExists      = errors.New("block already in this tier")                        // nothing to do
+	ErrPinned      = errors.New("block is pinned: retry after its pins are gone")    // retry later
+	ErrCorrupt     = errors.New("stored bytes fail their checksum, block withdrawn") // a miss
+	ErrUnavailable = errors.New("tier cannot be used now")                           // reads are misses, writes go elsewhere
+	ErrClosed      = errors.New("tier is closed")                                    // permanent
+)
+
+// Usage is a tier's space at one moment.
+type Usage struct {
+	Capacity int64 // bytes that can hold blocks; 0 means unbounded
+	Used     int64 // bytes taken, padding included
+	Payload  int64 // bytes of blocks, padding excluded
+	Blocks   int   // number of blocks
+}
+
+// Item is one block to store together with the names that point to it.
+type Item struct {
+	Info  block.Info
+	Names []block.Name
+	Data  []byte // len == Info.Size; only read, and only until Put returns
+}
+
+// Entry is what Recover hands over: a block with the names found beside it, or
+// names alone (Info.ID zero) when Dropped lists withdrawn names.
+type Entry struct {
+	Info    block.Info
+	Names   []block.Name
+	Dropped []block.Name // names withdrawn at their Seq; only Namespace, Key and Seq are set
+}
+
+// Tier keeps blocks by id. All methods are safe for concurrent use, and after
+// Close return ErrClosed. Only Put may take long; it obeys its context.
+type Tier interface {
+	// Name is the tier's word in statistics and errors: "shm", "lustre".
+	Name() string
+
+	// Put stores copies of all items, or none of them when it fails. When it
+	// returns nil the blocks are readable and as durable as the tier can make
+	// them. Errors: ErrFull, ErrTooLarge, ErrExists, ErrUnavailable.
+	Put(ctx context.Context, items ...Item) error
+
+	// Pin holds a block for reading. The caller must Release the pin exactly
+	// once. Errors: ErrNotFound.
+	Pin(id block.ID) (Pin, error)
+
+	// Evict forgets a block. Errors: ErrNotFound, ErrPinned.
+	Evict(id block.ID) error
+
+	// Link records one more name of a stored block and Unlink withdraws one,
+	// so that both outlive a crash as far as the tier itself does. Link
+	// replaces an older record of the same (namespace, key). A tier that does
+	// not outlive its process does nothing. Errors: ErrNotFound (no such
+	// block, Link only), ErrFull, ErrUnavailable.
+	Link(id block.ID, n block.Name) error
+	Unlink(id block.ID, n block.Name) error
+
+	// Recover calls fn once for each block that an earlier incarnation left
+	// intact, in no particular order, then returns. It is called at most once
+	// and before any other method that takes an id. An error from fn ends it
+	// and is returned.
+	Recover(fn func(Entry) error) error
+
+	// Usage reports the tier's space.
+	Usage() Usage
+
+	// Close waits for pins to be released, up to a few seconds, and gives
+	// back what the tier holds. What outlives the process stays usable by the
+	// next incarnation.
+	Close() error
+}
+
+// Pin is a hold on one block's bytes.
+type Pin interface {
+	// Info returns the block's facts.
+	Info() block.Info
+
+	// Bytes returns the block in place, or nil when the tier has no memory of
+	// its own. The slice is read-only and dies with Release.
+	Bytes() []byte
+
+	// ReadInto copies the block into dst (len(dst) == Info().Size) and
+	// verifies its CRC32C. Errors: ErrCorrupt (the tier has withdrawn the
+	// block), ErrUnavailable.
+	ReadInto(ctx context.Context, dst []byte) error
+
+	// Release gives the hold back. Calls after the first do nothing.
+	Release()
+}
+
+// Memory is a tier whose bytes are addressable: blocks are filled and read in
+// place.
+type Memory interface {
+	Tier
+
+	// Reserve returns room for size bytes. Errors: ErrFull, ErrTooLarge.
+	Reserve(size int64) (Slot, error)
+
+	// Rename completes a provisional id. Errors: ErrNotFound, ErrExists (a
+	// block with the id new is stored already; nothing changed).
+	Rename(old, new block.ID) error
+
+	// File returns the descriptor behind the tier's memory for sendfile and
+	// for handing to other processes, or -1 when there is none.
+	File() int
+}
+
+// Slot is memory for a block that is still arriving.
+type Slot interface {
+	// Bytes is the room, exactly the size reserved; the caller fills it.
+	Bytes() []byte
+
+	// Commit publishes the block with its names. info.Size must be the size
+	// reserved. On error the slot is gone. Errors: ErrExists, ErrFull (no
+	// room for the names).
+	Commit(info block.Info, names []block.Name) error
+
+	// Abort gives the room back. After Commit or Abort, calls do nothing.
+	Abort()
+}
+
+// Located is implemented by pins of tiers that have a File.
+type Located interface {
+	// Offset is where Bytes starts in the tier's File, in bytes.
+	Offset() int64
+}
