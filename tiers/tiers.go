@@ -61,11 +61,14 @@ type Tier interface {
 	// Evict forgets a block. Errors: ErrNotFound, ErrPinned.
 	Evict(id block.ID) error
 
-	// Link records one more name of a stored block and Unlink withdraws one,
-	// so that both outlive a crash as far as the tier itself does. Link
-	// replaces an older record of the same (namespace, key). A tier that does
-	// not outlive its process does nothing. Errors: ErrNotFound (no such
-	// block, Link only), ErrFull, ErrUnavailable.
+	// Link records a name with a stored block and Unlink withdraws it from
+	// that block, so that both outlive a crash as far as the tier itself
+	// does. A tier records a name with one block at a time: the caller
+	// unlinks it from its former block first, with a higher Seq than the
+	// record has. Link replaces an older record with the same block. Unlink
+	// of what is not recorded does nothing. A tier that does not outlive its
+	// process does nothing in both. Errors: ErrNotFound (no such block, Link
+	// only), ErrFull, ErrUnavailable.
 	Link(id block.ID, n block.Name) error
 	Unlink(id block.ID, n block.Name) error
 

@@ -1,0 +1,171 @@
+package policy
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// request is one line of a trace: a chain of block ids, head first.
+type request struct {
+	Timestamp int64    `json:"timestamp"` // milliseconds
+	Blocks    []uint64 `json:"hash_ids"`
+}
+
+// readTrace reads a public trace beside the repository. Where it is missing
+// the test is skipped, and fails under CI=true.
+func readTrace(t *testing.T, name string) []request {
+	t.Helper()
+	path := filepath.Join("..", "..", "..", "shared", "traces", name)
+	file, err := os.Open(path)
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("CI must have the trace: %v", err)
+		}
+		t.Skipf("no trace %s: %v", name, err)
+	}
+	defer file.Close()
+	unzip, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	var requests []request
+	lines := bufio.NewScanner(unzip)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var r request
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			t.Fatalf("%s line %d: %v", path, len(requests)+1, err)
+		}
+		requests = append(requests, r)
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return requests
+}
+
+// uniqueBlocks counts the distinct blocks of a trace.
+func uniqueBlocks(requests []request) int {
+	seen := map[uint64]bool{}
+	for _, r := range requests {
+		for _, b := range r.Blocks {
+			seen[b] = true
+		}
+	}
+	return len(seen)
+}
+
+// flatTier is one tier of blocks of size 1 that drives a policy as the store
+// does: children hold their parents, and a request is a get and then a put.
+type flatTier struct {
+	t        *testing.T
+	policy   Policy
+	capacity int
+	resident map[uint64]Node
+	parent   map[Node]Node
+	block    map[Node]uint64
+	children map[Node]int
+}
+
+func newFlatTier(t *testing.T, name string, capacity int) *flatTier {
+	t.Helper()
+	p, err := New(name, int64(capacity))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &flatTier{t: t, policy: p, capacity: capacity, resident: map[uint64]Node{},
+		parent: map[Node]Node{}, block: map[Node]uint64{}, children: map[Node]int{}}
+}
+
+// hitRatio replays a trace and returns the share of its blocks that were
+// found, counting of each request the longest resident prefix.
+func (f *flatTier) hitRatio(requests []request) float64 {
+	f.t.Helper()
+	var hits, blocks int
+	for _, r := range requests {
+		hits += f.serve(r)
+		blocks += len(r.Blocks)
+	}
+	return float64(hits) / float64(blocks)
+}
+
+// serve gets what is resident of a request, puts the rest as far as it fits,
+// and returns the number of hits.
+func (f *flatTier) serve(r request) int {
+	f.t.Helper()
+	now := time.Duration(r.Timestamp) * time.Millisecond
+	var chain []Node
+	for _, b := range r.Blocks {
+		n, ok := f.resident[b]
+		if !ok {
+			break
+		}
+		chain = append(chain, n)
+	}
+	hits := len(chain)
+	f.policy.Access(now, chain, hits)
+	for _, b := range r.Blocks[hits:] {
+		if _, ok := f.resident[b]; ok {
+			f.t.Fatalf("block %d is resident without its parent", b)
+		}
+		n, ok := f.put(now, b, chain)
+		if !ok {
+			break
+		}
+		chain = append(chain, n)
+	}
+	f.policy.Access(now, chain, 0)
+	return hits
+}
+
+// put makes room for a block behind chain and inserts it; false when all that
+// is resident is held.
+func (f *flatTier) put(now time.Duration, b uint64, chain []Node) (Node, bool) {
+	f.t.Helper()
+	head := len(chain) == 0
+	if !head {
+		f.policy.Hold(chain[len(chain)-1])
+	}
+	if !f.makeRoom() {
+		if !head {
+			f.policy.Release(chain[len(chain)-1])
+		}
+		return 0, false
+	}
+	n := f.policy.Insert(now, Meta{Fingerprint: b, Size: 1, Depth: uint32(len(chain)), Refs: 1})
+	f.resident[b], f.block[n] = n, b
+	if !head {
+		f.parent[n] = chain[len(chain)-1]
+		f.children[f.parent[n]]++
+	}
+	return n, true
+}
+
+// makeRoom evicts until one more block fits; false when all that is resident
+// is held.
+func (f *flatTier) makeRoom() bool {
+	f.t.Helper()
+	for len(f.resident) >= f.capacity {
+		n, ok := f.policy.Victim()
+		if !ok {
+			return false
+		}
+		if f.children[n] > 0 {
+			f.t.Fatalf("victim %d has %d resident children", n, f.children[n])
+		}
+		f.policy.Remove(n)
+		delete(f.resident, f.block[n])
+		delete(f.block, n)
+		if parent, ok := f.parent[n]; ok {
+			delete(f.parent, n)
+			f.children[parent]--
+			f.policy.Release(parent)
+		}
+	}
+	return true
+}

@@ -1,0 +1,20 @@
+// Package arena is memory that block bytes live in: one mapping, carved up by
+// an allocator whose waste is bounded, reserved and touched before it is used.
+//
+// Glossary
+//
+//	page       4 KiB, the unit of runs
+//	run        consecutive pages
+//	slab       a run cut into equal cells for objects up to MaxCell bytes
+//	class      the rounded size an object occupies; eight classes to each
+//	           doubling, so rounding wastes less than one part in eight
+//	tag        a byte kept for each page outside the Go heap: at the first page
+//	           of a slab it tells the slab's class, so that a later process
+//	           finds the cells again
+//	reserve    make the file system commit the space of a mapping, so that
+//	           touching it later can not raise SIGBUS
+//	prefault   map the pages in, so that the first put does not pay for it
+//
+// Allocator is pure bookkeeping on offsets; Mapping owns the memory. Neither
+// knows what is stored: tiers/shm and tiers/host do.
+package arena

@@ -1,0 +1,175 @@
+package arena
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Errors of opening an arena file.
+var (
+	ErrInUse   = errors.New("arena file is in use by another process")
+	ErrUnsafe  = errors.New("arena file is not safe to use")
+	ErrNoShare = errors.New("not enough space for the arena")
+)
+
+// Mapping is memory that is mapped once and never moves. The methods are safe
+// for concurrent use except Close, after which the memory must not be touched.
+type Mapping struct {
+	mem  []byte
+	file *os.File // nil for anonymous memory
+	old  bool
+}
+
+// MapAnonymous maps size bytes of private memory that no other process sees.
+func MapAnonymous(size int64) (*Mapping, error) {
+	mem, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("arena: map %d bytes of anonymous memory: %w", size, err)
+	}
+	return &Mapping{mem: mem}, nil
+}
+
+// MapFile maps the file at path, creating it with mode 0600 when there is none
+// or when the one there has another size. It locks the file against other
+// processes for as long as the mapping is open, and refuses symbolic links and
+// files of other users. Space is not reserved: see Commit.
+// Errors: ErrInUse, ErrUnsafe, ErrNoShare.
+func MapFile(path string, size int64) (*Mapping, error) {
+	f, err := openLocked(path)
+	if err != nil {
+		return nil, err
+	}
+	m := &Mapping{file: f}
+	if err := m.resize(path, size); err != nil {
+		f.Close()
+		return nil, err
+	}
+	m.mem, err = unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("arena: map %s: %w", path, err)
+	}
+	// Huge pages make both the page tables and sendfile cheaper. It is a hint:
+	// most sites leave shmem_enabled at "never".
+	_ = unix.Madvise(m.mem, unix.MADV_HUGEPAGE)
+	return m, nil
+}
+
+func openLocked(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("arena: %s is a symbolic link: %w; remove it", path, ErrUnsafe)
+	} else if err != nil {
+		return nil, fmt.Errorf("arena: open %s: %w", path, err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("arena: stat %s: %w", path, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 {
+		f.Close()
+		return nil, fmt.Errorf("arena: %s (mode %#o, uid %d) must be a regular file of uid %d that nobody else can open: %w; remove it or choose another name",
+			path, st.Mode&0o7777, st.Uid, os.Geteuid(), ErrUnsafe)
+	}
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("arena: %s: %w; stop that daemon or give this one another rank or socket", path, ErrInUse)
+		}
+		return nil, fmt.Errorf("arena: lock %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// resize brings the file to size. What a file of another size holds is given
+// up: its layout is another one.
+func (m *Mapping) resize(path string, size int64) error {
+	st, err := m.file.Stat()
+	if err != nil {
+		return fmt.Errorf("arena: stat %s: %w", path, err)
+	}
+	if st.Size() == size {
+		m.old = true
+		return nil
+	}
+	if err := m.file.Truncate(0); err != nil {
+		return fmt.Errorf("arena: empty %s: %w", path, err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(m.file.Fd()), &fs); err != nil {
+		return fmt.Errorf("arena: statfs %s: %w", path, err)
+	}
+	if room := int64(fs.Bavail) * int64(fs.Bsize); room < size {
+		os.Remove(path)
+		return fmt.Errorf("arena: %s needs %d bytes and %s has %d free: %w; ask for less (--shm-bytes) or free space there",
+			path, size, filepath.Dir(path), room, ErrNoShare)
+	}
+	if err := m.file.Truncate(size); err != nil {
+		return fmt.Errorf("arena: size %s: %w", path, err)
+	}
+	return nil
+}
+
+// Bytes is the whole mapping. It dies with Close.
+func (m *Mapping) Bytes() []byte { return m.mem }
+
+// Existed reports whether the file was there before, with the same size.
+func (m *Mapping) Existed() bool { return m.old }
+
+// Fd is the file's descriptor, or -1 for anonymous memory.
+func (m *Mapping) Fd() int {
+	if m.file == nil {
+		return -1
+	}
+	return int(m.file.Fd())
+}
+
+// Commit makes the bytes [off, off+n) real: their space is reserved, so that no
+// later touch can raise SIGBUS, and their pages are mapped in. Contents stay.
+// The error matches ErrNoShare when the file system is full.
+func (m *Mapping) Commit(off, n int64) error {
+	if m.file != nil {
+		if err := unix.Fallocate(m.Fd(), 0, off, n); errors.Is(err, unix.ENOSPC) {
+			return fmt.Errorf("arena: reserve %d bytes at %d of %s: %w", n, off, m.file.Name(), ErrNoShare)
+		} else if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+			return fmt.Errorf("arena: reserve %d bytes at %d of %s: %w", n, off, m.file.Name(), err)
+		}
+	}
+	err := unix.Madvise(m.mem[off:off+n], unix.MADV_POPULATE_WRITE)
+	if errors.Is(err, unix.EINVAL) { // kernels before 5.14 do not know it
+		m.readEachPage(off, n)
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("arena: map in %d bytes at %d: %w", n, off, err)
+	}
+	return nil
+}
+
+// readEachPage maps pages in by reading them. Its result keeps the reads alive.
+//
+//go:noinline
+func (m *Mapping) readEachPage(off, n int64) (sum byte) {
+	for p := off; p < off+n; p += Page {
+		sum += m.mem[p]
+	}
+	return sum
+}
+
+// Close unmaps the memory and unlocks the file, which stays.
+func (m *Mapping) Close() error {
+	err := unix.Munmap(m.mem)
+	m.mem = nil
+	if m.file != nil {
+		err = errors.Join(err, m.file.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("arena: close: %w", err)
+	}
+	return nil
+}

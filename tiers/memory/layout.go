@@ -1,0 +1,183 @@
+package memory
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"cascadekv/internal/arena"
+	"cascadekv/internal/block"
+)
+
+// The layout of an arena file, docs/format.md §2. All numbers little-endian.
+const (
+	superMagic   = "CASCSHM1"
+	superVersion = 1
+
+	offFileSize = 16
+	offTags     = 24
+	offData     = 32
+	offSuperCRC = 40 // over [0, 40)
+	offReady    = 48 // changes while the file lives: outside the checksum
+
+	blockMagic = 0x314b4243 // "CBK1"
+	nameMagic  = 0x314d4e43 // "CNM1"
+
+	blockRecordSize = 72
+	nameRecordSize  = 48 // then namespace, key, parent
+
+	flagPrefix = 1
+	flagBound  = 2
+)
+
+var le = binary.LittleEndian
+
+var errLayout = errors.New("arena file has another layout")
+
+// geometry is where things are in a file of a given size.
+type geometry struct{ fileSize, tags, data, capacity int64 }
+
+func geometryOf(fileSize int64) geometry {
+	pages := fileSize / arena.Page
+	g := geometry{fileSize: fileSize, tags: arena.Page}
+	g.data = (g.tags + pages + arena.Page - 1) / arena.Page * arena.Page
+	g.capacity = max(0, fileSize-g.data) / arena.Page * arena.Page
+	return g
+}
+
+func (g geometry) writeSuper(p []byte) {
+	copy(p, superMagic)
+	le.PutUint32(p[8:], superVersion)
+	le.PutUint32(p[12:], arena.Page)
+	le.PutUint64(p[offFileSize:], uint64(g.fileSize))
+	le.PutUint64(p[offTags:], uint64(g.tags))
+	le.PutUint64(p[offData:], uint64(g.data))
+	le.PutUint32(p[offSuperCRC:], block.CRC(p[:offSuperCRC]))
+}
+
+// checkSuper tells whether p heads a file that this code laid out.
+func (g geometry) checkSuper(p []byte) error {
+	var want [arena.Page]byte
+	g.writeSuper(want[:])
+	if [offReady]byte(p[:offReady]) != [offReady]byte(want[:offReady]) {
+		return errLayout
+	}
+	return nil
+}
+
+// blockRecord is the note of one block.
+type blockRecord struct {
+	uid    uint64 // what name records call the block; survives Rename
+	info   block.Info
+	offset int64 // of the payload in the data area
+}
+
+// write fills p and makes the record valid as its last step.
+func (r blockRecord) write(p []byte) {
+	clear(p[4:blockRecordSize])
+	le.PutUint64(p[8:], r.uid)
+	copy(p[16:48], r.info.ID[:])
+	le.PutUint64(p[48:], uint64(r.offset))
+	le.PutUint64(p[56:], uint64(r.info.Size))
+	le.PutUint32(p[64:], r.info.CRC)
+	le.PutUint32(p[4:], block.CRC(p[8:blockRecordSize]))
+	publish(p, blockMagic)
+}
+
+func readBlockRecord(p []byte) (blockRecord, bool) {
+	if len(p) < blockRecordSize || le.Uint32(p) != blockMagic || le.Uint32(p[4:]) != block.CRC(p[8:blockRecordSize]) {
+		return blockRecord{}, false
+	}
+	r := blockRecord{
+		uid:    le.Uint64(p[8:]),
+		offset: int64(le.Uint64(p[48:])),
+		info: block.Info{
+			ID:   block.ID(p[16:48]),
+			Size: int64(le.Uint64(p[56:])),
+			CRC:  le.Uint32(p[64:]),
+		},
+	}
+	return r, r.info.Size >= 0 && r.info.Size <= block.MaxSize && r.offset >= 0
+}
+
+func nameRecordLen(n block.Name) int64 {
+	return int64(nameRecordSize + len(n.Namespace) + len(n.Key) + len(n.Parent))
+}
+
+// writeName fills p, of nameRecordLen bytes, and makes it valid as its last step.
+func writeName(p []byte, uid uint64, n block.Name) {
+	clear(p[4:nameRecordSize])
+	le.PutUint64(p[8:], uid)
+	le.PutUint64(p[16:], n.Seq)
+	if !n.Expires.IsZero() {
+		le.PutUint64(p[24:], uint64(n.Expires.UnixNano()))
+	}
+	le.PutUint32(p[32:], n.Depth)
+	le.PutUint16(p[36:], nameFlags(n))
+	le.PutUint16(p[38:], uint16(len(n.Namespace)))
+	le.PutUint16(p[40:], uint16(len(n.Key)))
+	le.PutUint16(p[42:], uint16(len(n.Parent)))
+	rest := p[nameRecordSize:]
+	rest = rest[copy(rest, n.Namespace):]
+	rest = rest[copy(rest, n.Key):]
+	copy(rest, n.Parent)
+	le.PutUint32(p[4:], block.CRC(p[8:nameRecordLen(n)]))
+	publish(p, nameMagic)
+}
+
+func nameFlags(n block.Name) (f uint16) {
+	if n.Prefix {
+		f |= flagPrefix
+	}
+	if n.Bound {
+		f |= flagBound
+	}
+	return f
+}
+
+// readName reads the record at the start of the cell p.
+func readName(p []byte) (uid uint64, n block.Name, ok bool) {
+	if len(p) < nameRecordSize || le.Uint32(p) != nameMagic {
+		return 0, n, false
+	}
+	ns, key, parent := int(le.Uint16(p[38:])), int(le.Uint16(p[40:])), int(le.Uint16(p[42:]))
+	end := nameRecordSize + ns + key + parent
+	if end > len(p) || max(ns, key, parent) > block.MaxKey || key == 0 || le.Uint32(p[4:]) != block.CRC(p[8:end]) {
+		return 0, n, false
+	}
+	s := string(p[nameRecordSize:end])
+	flags := le.Uint16(p[36:])
+	n = block.Name{
+		Namespace: s[:ns], Key: s[ns : ns+key], Parent: s[ns+key:],
+		Depth: le.Uint32(p[32:]), Seq: le.Uint64(p[16:]),
+		Prefix: flags&flagPrefix != 0, Bound: flags&flagBound != 0,
+	}
+	if ns := int64(le.Uint64(p[24:])); ns != 0 {
+		n.Expires = time.Unix(0, ns)
+	}
+	return le.Uint64(p[8:]), n, true
+}
+
+// publish stores a record's magic after everything else in it. A process that
+// dies has made its stores in program order; the atomic keeps the compiler and
+// weaker processors to that order.
+func publish(p []byte, magic uint32) { word(p).Store(magic) }
+
+// retract makes a record invalid before the memory it points to is reused.
+func retract(p []byte) { word(p).Store(0) }
+
+// word is the aligned first word of a record: cells are multiples of 64 bytes.
+func word(p []byte) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p[0])) }
+
+func loadReady(super []byte) int64 { return int64(le.Uint64(super[offReady:])) }
+
+func storeReady(super []byte, n int64) {
+	(*atomic.Uint64)(unsafe.Pointer(&super[offReady])).Store(uint64(n))
+}
+
+func describe(fileSize int64) error {
+	return fmt.Errorf("memory: %d bytes are too few for an arena; give it at least %d", fileSize, MinBytes)
+}

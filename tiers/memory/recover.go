@@ -1,0 +1,190 @@
+package memory
+
+import (
+	"cmp"
+	"runtime"
+	"slices"
+	"sync"
+
+	"cascadekv/internal/arena"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// found is a record that a walk of the arena came upon.
+type found struct {
+	cell  int64
+	block blockRecord
+	name  block.Name
+	uid   uint64 // of a name: the block it points to
+}
+
+// takeOver rebuilds slots and allocator from the records of an earlier process
+// and returns how much memory was ready then. What does not verify is dropped.
+func (t *Tier) takeOver(tags []byte) (ready int64) {
+	ready = loadReady(t.super)
+	if ready < 0 || ready > int64(len(t.data)) || ready%arena.Page != 0 {
+		ready = 0
+	}
+	blocks, names := t.walk(tags, ready)
+	blocks = t.verify(unique(blocks), ready)
+
+	slots := make(map[uint64]*slot, len(blocks))
+	used := make([]arena.Extent, 0, 2*len(blocks)+len(names))
+	for _, b := range blocks {
+		s := &slot{info: b.block.info, offset: b.block.offset, uid: b.block.uid, record: b.cell}
+		slots[s.uid] = s
+		used = append(used, arena.Extent{Offset: b.cell, Size: blockRecordSize}, arena.Extent{Offset: s.offset, Size: s.info.Size})
+		t.nextUID = max(t.nextUID, s.uid+1)
+	}
+	names = newest(slices.DeleteFunc(names, func(f found) bool { return slots[f.uid] == nil }))
+	for _, f := range names {
+		used = append(used, arena.Extent{Offset: f.cell, Size: nameRecordLen(f.name)})
+	}
+	bad := map[int]bool{}
+	for _, i := range t.alloc.Adopt(ready, used) {
+		bad[i] = true
+	}
+	t.attach(blocks, names, slots, used, bad)
+	t.sweepRecords(tags, ready)
+	return ready
+}
+
+// walk reads every record cell. The allocator's tags say where they are.
+func (t *Tier) walk(tags []byte, ready int64) (blocks, names []found) {
+	arena.WalkRecords(tags, ready, func(off, cell int64) {
+		p := t.bytesOf(off, cell)
+		if b, ok := readBlockRecord(p); ok {
+			blocks = append(blocks, found{cell: off, block: b})
+		} else if uid, n, ok := readName(p); ok {
+			names = append(names, found{cell: off, uid: uid, name: n})
+		}
+	})
+	return blocks, names
+}
+
+// unique keeps one record of each block: moving a block may leave two.
+func unique(blocks []found) []found {
+	slices.SortFunc(blocks, func(x, y found) int { return cmp.Compare(x.block.uid, y.block.uid) })
+	blocks = slices.CompactFunc(blocks, func(x, y found) bool { return x.block.uid == y.block.uid })
+	seen := make(map[block.ID]bool, len(blocks))
+	return slices.DeleteFunc(blocks, func(f found) bool {
+		again := seen[f.block.info.ID]
+		seen[f.block.info.ID] = true
+		return again
+	})
+}
+
+// newest keeps the youngest record of each name.
+func newest(names []found) []found {
+	type key struct{ ns, key string }
+	best := make(map[key]uint64, len(names))
+	for _, f := range names {
+		k := key{f.name.Namespace, f.name.Key}
+		best[k] = max(best[k], f.name.Seq)
+	}
+	return slices.DeleteFunc(names, func(f found) bool {
+		k := key{f.name.Namespace, f.name.Key}
+		if best[k] != f.name.Seq {
+			return true
+		}
+		best[k]++ // a second record with the same Seq is a copy
+		return false
+	})
+}
+
+// verify keeps the blocks whose bytes match their checksum, all cores at work.
+func (t *Tier) verify(blocks []found, ready int64) []found {
+	ok := make([]bool, len(blocks))
+	var wg sync.WaitGroup
+	workers := runtime.GOMAXPROCS(0)
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < len(blocks); i += workers {
+				b := blocks[i].block
+				ok[i] = b.offset+arena.RoundSize(b.info.Size) <= ready &&
+					block.CRC(t.bytesOf(b.offset, b.info.Size)) == b.info.CRC
+			}
+		})
+	}
+	wg.Wait()
+	kept := blocks[:0]
+	for i, b := range blocks {
+		if ok[i] {
+			kept = append(kept, b)
+		}
+	}
+	return kept
+}
+
+// attach puts the slots that the allocator accepted into the map, with their
+// names. used lists, for each block, its record and its payload, then the names.
+func (t *Tier) attach(blocks, names []found, slots map[uint64]*slot, used []arena.Extent, bad map[int]bool) {
+	release := func(i int) {
+		if !bad[i] {
+			t.alloc.Release(used[i].Offset, used[i].Size)
+		}
+	}
+	for k, b := range blocks {
+		s := slots[b.block.uid]
+		if bad[2*k] || bad[2*k+1] {
+			release(2 * k)
+			release(2*k + 1)
+			delete(slots, s.uid)
+			continue
+		}
+		t.slots[s.info.ID] = s
+		t.payload += s.info.Size
+	}
+	for k, f := range names {
+		i := 2*len(blocks) + k
+		if s := slots[f.uid]; s != nil && !bad[i] {
+			s.names = append(s.names, nameRef{f.cell, nameRecordLen(f.name)})
+		} else {
+			release(i)
+		}
+	}
+}
+
+// sweepRecords retracts every record that no slot owns, so that none of them
+// comes back to life in a reused cell.
+func (t *Tier) sweepRecords(tags []byte, ready int64) {
+	owned := make(map[int64]bool, 2*len(t.slots))
+	for _, s := range t.slots {
+		owned[s.record] = true
+		for _, r := range s.names {
+			owned[r.offset] = true
+		}
+	}
+	arena.WalkRecords(tags, ready, func(off, cell int64) {
+		if !owned[off] {
+			retract(t.bytesOf(off, cell))
+		}
+	})
+}
+
+// Recover implements tiers.Tier.
+func (t *Tier) Recover(fn func(tiers.Entry) error) error {
+	t.mu.Lock()
+	if err := t.usable(); err != nil {
+		t.mu.Unlock()
+		return err
+	}
+	entries := make([]tiers.Entry, 0, len(t.slots))
+	for _, s := range t.slots {
+		e := tiers.Entry{Info: s.info}
+		for _, r := range s.names {
+			if _, n, ok := readName(t.bytesOf(r.offset, r.size)); ok {
+				e.Names = append(e.Names, n)
+			}
+		}
+		entries = append(entries, e)
+	}
+	t.mu.Unlock()
+	for _, e := range entries {
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}

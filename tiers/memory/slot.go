@@ -1,0 +1,387 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"cascadekv/internal/arena"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// slot is the memory of one block. All fields are guarded by the tier's mutex
+// except the payload itself.
+type slot struct {
+	info   block.Info
+	offset int64 // of the payload in the data area
+	uid    uint64
+	record int64 // of the block record, -1: none
+	names  []nameRef
+	pins   int
+	gone   bool // out of the map; freed with the last pin
+}
+
+// nameRef is where the record of one name is.
+type nameRef struct{ offset, size int64 }
+
+func (t *Tier) bytesOf(offset, size int64) []byte { return t.data[offset : offset+size : offset+size] }
+
+func (t *Tier) errorf(id block.ID, err error) error {
+	return fmt.Errorf("%s: block %v: %w", t.name, id, err)
+}
+
+// usable is the first check of every operation. The caller holds the mutex.
+func (t *Tier) usable() error {
+	if t.closed {
+		return fmt.Errorf("%s: %w", t.name, tiers.ErrClosed)
+	}
+	return nil
+}
+
+// Reserve implements tiers.Memory. While memory is still being made ready it
+// waits for that rather than report a full tier.
+func (t *Tier) Reserve(size int64) (tiers.Slot, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if arena.RoundSize(size) > int64(len(t.data)) || size > block.MaxSize || size < 0 {
+		return nil, fmt.Errorf("%s: %d bytes, capacity %d: %w", t.name, size, len(t.data), tiers.ErrTooLarge)
+	}
+	for {
+		if err := t.usable(); err != nil {
+			return nil, err
+		}
+		off, err := t.alloc.Alloc(size, arena.Payload)
+		if err != nil && !t.growing {
+			off, err = t.compact(size)
+		}
+		if err == nil {
+			t.pins++
+			return &filling{tier: t, offset: off, size: size}, nil
+		}
+		if !t.growing {
+			return nil, fmt.Errorf("%s: %d bytes: %w", t.name, size, tiers.ErrFull)
+		}
+		t.grew.Wait()
+	}
+}
+
+// compact moves unpinned blocks together when there is clearly enough free
+// memory but no run of it is long enough. It copies at most size bytes with
+// the mutex held: sizes of KV blocks are few, so this is rare.
+func (t *Tier) compact(size int64) (int64, error) {
+	if t.alloc.Free() < arena.RoundSize(size)+arena.RoundSize(size)/4 {
+		return 0, arena.ErrNoSpace
+	}
+	objects := make([]arena.Object, 0, len(t.slots))
+	owners := make([]*slot, 0, len(t.slots))
+	for _, s := range t.slots {
+		if s.info.Size > arena.MaxCell {
+			objects = append(objects, arena.Object{Extent: arena.Extent{Offset: s.offset, Size: s.info.Size}, Movable: s.pins == 0})
+			owners = append(owners, s)
+		}
+	}
+	return t.alloc.Compact(size, objects, func(i int, to int64) {
+		s := owners[i]
+		copy(t.bytesOf(to, s.info.Size), t.bytesOf(s.offset, s.info.Size))
+		s.offset = to
+		if s.record >= 0 {
+			t.writeRecord(s)
+		}
+	})
+}
+
+// filling is a reserved slot on its way in. It counts as a pin of the tier, so
+// that Close waits for it.
+type filling struct {
+	tier         *Tier
+	offset, size int64
+	done         bool
+}
+
+func (f *filling) Bytes() []byte { return f.tier.bytesOf(f.offset, f.size) }
+
+// Offset implements tiers.Located.
+func (f *filling) Offset() int64 { return f.tier.fileOffset(f.offset) }
+
+func (f *filling) Abort() {
+	t := f.tier
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f.release()
+}
+
+func (f *filling) release() {
+	if !f.done {
+		f.tier.alloc.Release(f.offset, f.size)
+		f.end()
+	}
+}
+
+func (f *filling) end() {
+	f.done = true
+	f.tier.unpinTier()
+}
+
+func (t *Tier) unpinTier() {
+	if t.pins--; t.pins == 0 {
+		t.grew.Broadcast()
+	}
+}
+
+func (f *filling) Commit(info block.Info, names []block.Name) error {
+	t := f.tier
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f.done {
+		return t.errorf(info.ID, tiers.ErrClosed)
+	}
+	if info.Size != f.size {
+		f.release()
+		return t.errorf(info.ID, fmt.Errorf("commit of %d bytes into a slot of %d: %w", info.Size, f.size, tiers.ErrTooLarge))
+	}
+	if _, ok := t.slots[info.ID]; ok {
+		f.release()
+		return t.errorf(info.ID, tiers.ErrExists)
+	}
+	s := &slot{info: info, offset: f.offset, record: -1}
+	if err := t.publishSlot(s, names); err != nil {
+		f.release()
+		return err
+	}
+	f.end()
+	return nil
+}
+
+// publishSlot writes the records of a filled slot, names last, and puts it in
+// the map. On error no record is left.
+func (t *Tier) publishSlot(s *slot, names []block.Name) error {
+	if t.records {
+		s.uid = t.nextUID
+		t.nextUID++
+		off, err := t.allocRecord(s, blockRecordSize)
+		if err != nil {
+			return err
+		}
+		s.record = off
+		t.writeRecord(s)
+		for _, n := range names {
+			if err := t.addName(s, n); err != nil {
+				t.dropRecords(s)
+				return err
+			}
+		}
+	}
+	if t.slots[s.info.ID] != nil { // came while this one waited for memory
+		t.dropRecords(s)
+		return t.errorf(s.info.ID, tiers.ErrExists)
+	}
+	t.slots[s.info.ID] = s
+	t.payload += s.info.Size
+	return nil
+}
+
+// allocRecord finds room for a record, and as Reserve waits for memory that is
+// still being made ready.
+func (t *Tier) allocRecord(s *slot, size int64) (int64, error) {
+	for {
+		off, err := t.alloc.Alloc(size, arena.Records)
+		if err == nil {
+			return off, nil
+		}
+		if !t.growing {
+			return 0, t.errorf(s.info.ID, tiers.ErrFull)
+		}
+		t.grew.Wait()
+	}
+}
+
+// clearCells makes the cells of a new record slab invalid as records.
+func (t *Tier) clearCells(z arena.Zone, off, cell, cells int64) {
+	if z != arena.Records {
+		return
+	}
+	for i := range cells {
+		retract(t.bytesOf(off+i*cell, cell))
+	}
+}
+
+func (t *Tier) writeRecord(s *slot) {
+	p := t.bytesOf(s.record, arena.RoundSize(blockRecordSize))
+	retract(p)
+	blockRecord{uid: s.uid, info: s.info, offset: s.offset}.write(p)
+}
+
+func (t *Tier) addName(s *slot, n block.Name) error {
+	size := nameRecordLen(n)
+	off, err := t.allocRecord(s, size)
+	if err != nil {
+		return err
+	}
+	writeName(t.bytesOf(off, size), s.uid, n)
+	s.names = append(s.names, nameRef{off, size})
+	return nil
+}
+
+func (t *Tier) dropName(r nameRef) {
+	retract(t.bytesOf(r.offset, r.size))
+	t.alloc.Release(r.offset, r.size)
+}
+
+// dropRecords retracts all records of a slot, names first.
+func (t *Tier) dropRecords(s *slot) {
+	for _, r := range s.names {
+		t.dropName(r)
+	}
+	s.names = nil
+	if s.record >= 0 {
+		retract(t.bytesOf(s.record, blockRecordSize))
+		t.alloc.Release(s.record, blockRecordSize)
+		s.record = -1
+	}
+}
+
+// withdraw takes a slot out of sight and frees it when no pin is left.
+func (t *Tier) withdraw(s *slot) {
+	if s.gone {
+		return
+	}
+	s.gone = true
+	delete(t.slots, s.info.ID)
+	t.payload -= s.info.Size
+	t.dropRecords(s)
+	t.reclaim(s)
+}
+
+func (t *Tier) reclaim(s *slot) {
+	if s.gone && s.pins == 0 {
+		t.alloc.Release(s.offset, s.info.Size)
+	}
+}
+
+// Put implements tiers.Tier.
+func (t *Tier) Put(ctx context.Context, items ...tiers.Item) error {
+	var done []block.ID
+	for _, it := range items {
+		err := ctx.Err()
+		if err == nil {
+			err = t.putOne(it)
+		}
+		if err != nil {
+			for _, id := range done {
+				err = errors.Join(err, t.Evict(id))
+			}
+			return err
+		}
+		done = append(done, it.Info.ID)
+	}
+	return nil
+}
+
+func (t *Tier) putOne(it tiers.Item) error {
+	t.mu.Lock()
+	_, exists := t.slots[it.Info.ID]
+	t.mu.Unlock()
+	if exists {
+		return t.errorf(it.Info.ID, tiers.ErrExists)
+	}
+	s, err := t.Reserve(it.Info.Size)
+	if err != nil {
+		return err
+	}
+	copy(s.Bytes(), it.Data)
+	return s.Commit(it.Info, it.Names)
+}
+
+// Evict implements tiers.Tier.
+func (t *Tier) Evict(id block.ID) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, err := t.find(id)
+	if err != nil {
+		return err
+	}
+	if s.pins > 0 {
+		return t.errorf(id, tiers.ErrPinned)
+	}
+	t.withdraw(s)
+	return nil
+}
+
+func (t *Tier) find(id block.ID) (*slot, error) {
+	if err := t.usable(); err != nil {
+		return nil, err
+	}
+	s := t.slots[id]
+	if s == nil {
+		return nil, t.errorf(id, tiers.ErrNotFound)
+	}
+	return s, nil
+}
+
+// Link implements tiers.Tier.
+func (t *Tier) Link(id block.ID, n block.Name) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, err := t.find(id)
+	if err != nil || !t.records {
+		return err
+	}
+	old := t.findName(s, n)
+	if err := t.addName(s, n); err != nil {
+		return err
+	}
+	t.removeName(s, old)
+	return nil
+}
+
+// findName returns the index of the record of n's (namespace, key), or -1.
+func (t *Tier) findName(s *slot, n block.Name) int {
+	return slices.IndexFunc(s.names, func(r nameRef) bool {
+		_, old, ok := readName(t.bytesOf(r.offset, r.size))
+		return ok && old.Namespace == n.Namespace && old.Key == n.Key
+	})
+}
+
+func (t *Tier) removeName(s *slot, i int) {
+	if i >= 0 {
+		t.dropName(s.names[i])
+		s.names = slices.Delete(s.names, i, i+1)
+	}
+}
+
+// Unlink implements tiers.Tier.
+func (t *Tier) Unlink(id block.ID, n block.Name) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.usable(); err != nil {
+		return err
+	}
+	s := t.slots[id]
+	if s == nil {
+		return nil
+	}
+	t.removeName(s, t.findName(s, n))
+	return nil
+}
+
+// Rename implements tiers.Memory.
+func (t *Tier) Rename(old, new block.ID) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, err := t.find(old)
+	if err != nil {
+		return err
+	}
+	if _, ok := t.slots[new]; ok {
+		return t.errorf(new, tiers.ErrExists)
+	}
+	delete(t.slots, old)
+	s.info.ID = new
+	t.slots[new] = s
+	if t.records {
+		t.writeRecord(s)
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"cascadekv/internal/arena"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// MinBytes is the smallest arena, in bytes: room for a few slabs and blocks.
+const MinBytes = 4 << 20
+
+// growStep is how much is reserved and touched at a time: long enough to be
+// efficient, short enough that the first put waits milliseconds.
+const growStep = 32 << 20
+
+// closePatience is how long Close waits for pins.
+const closePatience = 5 * time.Second
+
+// Options choose the memory of a tier.
+type Options struct {
+	Name  string // the tier's word in statistics: "shm", "host"
+	Bytes int64  // of the whole arena, MinBytes at least
+	Path  string // file that outlives the process; "" means anonymous memory
+}
+
+// Tier keeps blocks in one mapping. It implements tiers.Memory.
+type Tier struct {
+	name    string
+	arena   *arena.Mapping
+	super   []byte // first page, nil without a file
+	data    []byte
+	records bool // blocks leave records for a later process
+
+	mu       sync.Mutex
+	grew     *sync.Cond // on mu: more memory is ready, or growth ended, or a pin is gone
+	alloc    *arena.Allocator
+	slots    map[block.ID]*slot
+	nextUID  uint64
+	payload  int64
+	pins     int
+	growing  bool
+	growErr  error
+	closed   bool
+	stopGrow chan struct{}
+	growDone chan struct{}
+}
+
+var _ tiers.Memory = (*Tier)(nil)
+
+// Open maps the arena, takes over what an earlier process left in it, every
+// block verified against its checksum, and starts to make the rest of the
+// memory ready in the background.
+// Errors: those of arena.MapFile.
+func Open(o Options) (*Tier, error) {
+	if o.Bytes < MinBytes {
+		return nil, describe(o.Bytes)
+	}
+	t := &Tier{name: o.Name, slots: map[block.ID]*slot{}, nextUID: 1, growing: true,
+		stopGrow: make(chan struct{}), growDone: make(chan struct{})}
+	t.grew = sync.NewCond(&t.mu)
+	g, tags, err := t.mapArena(o)
+	if err != nil {
+		return nil, err
+	}
+	t.data = t.arena.Bytes()[g.data : g.data+g.capacity]
+	t.alloc = arena.NewAllocator(tags)
+	ready := int64(0)
+	if t.records {
+		t.alloc.Fresh = t.clearCells
+		ready = t.takeOver(tags)
+	}
+	go t.grow(g, ready)
+	return t, nil
+}
+
+func (t *Tier) mapArena(o Options) (geometry, []byte, error) {
+	size := o.Bytes / arena.Page * arena.Page
+	if o.Path == "" {
+		m, err := arena.MapAnonymous(size)
+		t.arena = m
+		return geometry{fileSize: size, capacity: size}, make([]byte, size/arena.Page), err
+	}
+	m, err := arena.MapFile(o.Path, size)
+	if err != nil {
+		return geometry{}, nil, err
+	}
+	g := geometryOf(size)
+	if err := m.Commit(0, g.data); err != nil {
+		return g, nil, errors.Join(err, m.Close())
+	}
+	t.arena, t.records = m, true
+	t.super = m.Bytes()[:arena.Page]
+	tags := m.Bytes()[g.tags : g.tags+g.capacity/arena.Page]
+	if !m.Existed() || g.checkSuper(t.super) != nil {
+		clear(m.Bytes()[:g.data])
+		g.writeSuper(t.super)
+	}
+	return g, tags, nil
+}
+
+// grow makes memory ready step by step until all of it is.
+func (t *Tier) grow(g geometry, ready int64) {
+	defer close(t.growDone)
+	for ready < g.capacity {
+		select {
+		case <-t.stopGrow:
+			t.endGrowth(nil)
+			return
+		default:
+		}
+		n := min(growStep, g.capacity-ready)
+		if err := t.arena.Commit(g.data+ready, n); err != nil {
+			t.endGrowth(err)
+			return
+		}
+		ready += n
+		t.mu.Lock()
+		t.alloc.Grow(n)
+		if t.super != nil {
+			storeReady(t.super, ready)
+		}
+		t.grew.Broadcast()
+		t.mu.Unlock()
+	}
+	t.endGrowth(nil)
+}
+
+func (t *Tier) endGrowth(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.growing, t.growErr = false, err
+	t.grew.Broadcast()
+}
+
+// Ready reports how much memory is ready for blocks, how much there will be,
+// and why growth stopped early (the error matches arena.ErrNoShare when the
+// file system is full), if it did.
+func (t *Tier) Ready() (ready, capacity int64, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.alloc.Size(), int64(len(t.data)), t.growErr
+}
+
+// WaitReady returns when all memory is ready, growth has failed, or ctx ends.
+func (t *Tier) WaitReady(ctx context.Context) error {
+	select {
+	case <-t.growDone:
+		_, _, err := t.Ready()
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%s: memory is not ready: %w", t.name, ctx.Err())
+	}
+}
+
+// Name implements tiers.Tier.
+func (t *Tier) Name() string { return t.name }
+
+// File implements tiers.Memory.
+func (t *Tier) File() int { return t.arena.Fd() }
+
+// Usage implements tiers.Tier. Capacity is what there will be once all memory
+// is ready, less when growth failed.
+func (t *Tier) Usage() tiers.Usage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	capacity := int64(len(t.data))
+	if t.growErr != nil {
+		capacity = t.alloc.Size()
+	}
+	return tiers.Usage{Capacity: capacity, Used: t.alloc.Used(), Payload: t.payload, Blocks: len(t.slots)}
+}
+
+// Close implements tiers.Tier. If pins outlast its patience the memory stays
+// mapped for them and the error matches tiers.ErrPinned.
+func (t *Tier) Close() error {
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return nil
+	}
+	t.closed = true
+	close(t.stopGrow)
+	t.mu.Unlock()
+	<-t.growDone
+
+	timer := time.AfterFunc(closePatience, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.grew.Broadcast()
+	})
+	defer timer.Stop()
+	deadline := time.Now().Add(closePatience)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.pins > 0 && time.Now().Before(deadline) {
+		t.grew.Wait()
+	}
+	if t.pins > 0 {
+		return fmt.Errorf("%s: close: %d pins outlasted %v: %w", t.name, t.pins, closePatience, tiers.ErrPinned)
+	}
+	return t.arena.Close()
+}
