@@ -12,6 +12,14 @@
 //	          a lease, a write in flight
 //	protected blocks that were reused, kept apart from those seen once, in a
 //	          share of the tier that is bounded (design.md §5)
+//	probation the blocks that are not protected
+//	class     blocks that leave before those of the next class, whatever their
+//	          age; stamp: the order of accesses, by which age is measured
+//	fall      where a victim goes: one memory tier down, or to the cold tier
+//
+// New gives the policies by name: "prefix" (the default), "lru" and "paper".
+// They share one ranking and differ in what makes a class and in the order in
+// which a request touches its blocks.
 //
 // A policy never touches bytes and never learns keys: the caller hands it
 // numbered nodes and keeps what they stand for.

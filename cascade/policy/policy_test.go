@@ -92,9 +92,12 @@ func full(tb testing.TB, name string, blocks, length int) (Policy, [][]Node) {
 
 // turnOver evicts the tail of the oldest chain and grows it again, as a full
 // tier does.
-func turnOver(p Policy, chain []Node) {
+func turnOver(tb testing.TB, p Policy, chain []Node) {
 	last := len(chain) - 1
-	victim, _ := p.Victim()
+	victim, ok := p.Victim()
+	if !ok || victim != chain[last] {
+		tb.Fatalf("victim %d %v, want the tail %d of the oldest chain", victim, ok, chain[last])
+	}
 	p.Remove(victim)
 	p.Release(chain[last-1])
 	p.Access(0, chain[:last], last)
@@ -108,7 +111,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		p, chains := full(t, name, 1200, 12)
 		i := 0
 		if got := testing.AllocsPerRun(1000, func() {
-			turnOver(p, chains[i%len(chains)])
+			turnOver(t, p, chains[i%len(chains)])
 			i++
 		}); got != 0 {
 			t.Errorf("%s: %v allocations per request", name, got)
@@ -142,7 +145,7 @@ func BenchmarkTurnOver(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for i := range b.N {
-				turnOver(p, chains[i%len(chains)])
+				turnOver(b, p, chains[i%len(chains)])
 			}
 		})
 	}

@@ -31,6 +31,14 @@ func Provisional(n uint64) ID {
 	return id
 }
 
+// ProvisionalNumber returns the n that Provisional was given, 0 for any other id.
+func ProvisionalNumber(id ID) uint64 {
+	if !id.IsProvisional() {
+		return 0
+	}
+	return binary.BigEndian.Uint64(id[24:])
+}
+
 // IsZero reports whether id is the zero value, which addresses nothing.
 func (id ID) IsZero() bool { return id == ID{} }
 
@@ -44,7 +52,7 @@ func (id ID) IsProvisional() bool {
 func (id ID) String() string {
 	switch {
 	case id.IsProvisional():
-		return fmt.Sprintf("pending-%d", binary.BigEndian.Uint64(id[24:]))
+		return fmt.Sprintf("pending-%d", ProvisionalNumber(id))
 	case [16]byte(id[16:]) == [16]byte{}:
 		return hex.EncodeToString(id[:16])
 	default:

@@ -52,10 +52,7 @@ func (t *Tier) Reserve(size int64) (tiers.Slot, error) {
 		if err := t.usable(); err != nil {
 			return nil, err
 		}
-		off, err := t.alloc.Alloc(size, arena.Payload)
-		if err != nil && !t.growing {
-			off, err = t.compact(size)
-		}
+		off, err := t.allocPayload(size)
 		if err == nil {
 			t.pins++
 			return &filling{tier: t, offset: off, size: size}, nil
@@ -65,6 +62,30 @@ func (t *Tier) Reserve(size int64) (tiers.Slot, error) {
 		}
 		t.grew.Wait()
 	}
+}
+
+// spareSlabs is how many record slabs are kept free at any time: one for each
+// kind of record that one commit may need. Without them a tier that is full of
+// payload could not write the record of a payload that did fit.
+const spareSlabs = 4
+
+// spareSize is a run that a record slab can be made of, in bytes.
+const spareSize = 64 << 10
+
+// allocPayload finds room for a payload, once enough is set aside for records.
+func (t *Tier) allocPayload(size int64) (int64, error) {
+	for t.records && len(t.spares) < spareSlabs {
+		off, err := t.alloc.Alloc(spareSize, arena.Payload)
+		if err != nil {
+			return 0, err
+		}
+		t.spares = append(t.spares, off)
+	}
+	off, err := t.alloc.Alloc(size, arena.Payload)
+	if err != nil && !t.growing {
+		off, err = t.compact(size)
+	}
+	return off, err
 }
 
 // compact moves unpinned blocks together when there is clearly enough free
@@ -189,6 +210,11 @@ func (t *Tier) allocRecord(s *slot, size int64) (int64, error) {
 		off, err := t.alloc.Alloc(size, arena.Records)
 		if err == nil {
 			return off, nil
+		}
+		if k := len(t.spares); k > 0 {
+			t.alloc.Release(t.spares[k-1], spareSize)
+			t.spares = t.spares[:k-1]
+			continue
 		}
 		if !t.growing {
 			return 0, t.errorf(s.info.ID, tiers.ErrFull)

@@ -43,6 +43,7 @@ type Tier struct {
 	slots    map[block.ID]*slot
 	nextUID  uint64
 	payload  int64
+	spares   []int64 // runs set aside for record slabs
 	pins     int
 	growing  bool
 	growErr  error

@@ -122,10 +122,12 @@ func (c Config) pinned(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Pin: %v", err)
 	}
+	defer first.Release()
 	second, err := tr.Pin(it.Info.ID)
 	if err != nil {
 		t.Fatalf("second Pin: %v", err)
 	}
+	defer second.Release()
 	wantErr(t, "Evict with two pins", tr.Evict(it.Info.ID), tiers.ErrPinned)
 	first.Release()
 	first.Release()

@@ -45,6 +45,7 @@ func reserve(t *testing.T, m tiers.Memory, it tiers.Item) tiers.Slot {
 		t.Fatalf("Reserve(%d) gave %d bytes", it.Info.Size, len(s.Bytes()))
 	}
 	copy(s.Bytes(), it.Data)
+	t.Cleanup(s.Abort) // a slot left open would hold up the tier's Close
 	return s
 }
 

@@ -20,6 +20,13 @@ func (c Config) model(t *testing.T) {
 				live: map[block.ID]tiers.Item{}, ghosts: map[block.ID]bool{},
 				names: map[string]modelName{}, pins: map[block.ID][]tiers.Pin{},
 			}
+			t.Cleanup(func() { // a pin left over would hold up the tier's Close
+				for _, pins := range m.pins {
+					for _, p := range pins {
+						p.Release()
+					}
+				}
+			})
 			for range 400 {
 				m.step()
 				if t.Failed() {

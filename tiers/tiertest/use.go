@@ -125,6 +125,7 @@ func (c Config) closing(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Pin: %v", err)
 	}
+	defer p.Release()
 	var released atomic.Bool
 	closed := make(chan error, 1)
 	go func() {

@@ -1,0 +1,156 @@
+package cascade
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Stat describes a visible name; false when there is none.
+func (s *Store) Stat(ns, key string) (NameInfo, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.lookup(ns, key)
+	if n == nil {
+		return NameInfo{}, false
+	}
+	b := n.block
+	info := NameInfo{
+		ID: b.info.ID, Size: b.info.Size, Parent: n.entry.Parent, Depth: n.entry.Depth,
+		Refs: len(b.names), Prefix: n.entry.Prefix, Expires: n.entry.Expires, Dirty: b.dirty(),
+	}
+	for _, m := range s.mem {
+		if b.at[m.index].present {
+			info.Tiers = append(info.Tiers, m.stats.Name)
+		}
+	}
+	if b.cold {
+		info.Tiers = append(info.Tiers, s.coldStats.Name)
+	}
+	return info, true
+}
+
+// Delete withdraws a name; its block goes with its last name. It reports
+// whether the name was visible.
+func (s *Store) Delete(ns, key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.lookup(ns, key)
+	if n == nil {
+		return false
+	}
+	s.unbind(n, true)
+	s.announce()
+	return true
+}
+
+// Expire sets when a visible name ends; the zero time means never. It reports
+// whether there was such a name.
+func (s *Store) Expire(ns, key string, at time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.lookup(ns, key)
+	if n == nil {
+		return false
+	}
+	n.entry.Expires, n.entry.Seq = at, s.tick()
+	if !at.IsZero() {
+		s.expiries.push(n)
+	}
+	s.record(n.block, n.entry)
+	return true
+}
+
+// clearStep is how many names are withdrawn between two chances for others.
+const clearStep = 1024
+
+// Clear withdraws all names of a namespace, or of every namespace when all is
+// true, and returns how many there were.
+func (s *Store) Clear(ns string, all bool) int {
+	spaces := []string{ns}
+	if all {
+		s.mu.Lock()
+		spaces = slices.Collect(maps.Keys(s.spaces))
+		s.mu.Unlock()
+	}
+	total := 0
+	for _, ns := range spaces {
+		for n := clearStep; n == clearStep; total += n {
+			n = s.clearSome(ns)
+		}
+	}
+	return total
+}
+
+func (s *Store) clearSome(ns string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sp := s.spaces[ns]
+	for sp != nil && n < clearStep && len(sp.list) > 0 {
+		s.unbind(sp.list[len(sp.list)-1], true)
+		n++
+	}
+	s.announce()
+	return n
+}
+
+// Scan calls fn for about count visible names of a namespace, starting at
+// cursor (0: from the start), and returns the next cursor, 0 at the end. A
+// name that exists for the whole scan is seen at least once. fn must not call
+// the store.
+func (s *Store) Scan(ns string, cursor uint64, count int, fn func(key string)) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sp := s.spaces[ns]
+	if sp == nil {
+		return 0
+	}
+	// The list is walked from its end down: a removal moves the last name to a
+	// place below it, which is still to come, so no name is passed over.
+	next := uint64(len(sp.list))
+	if cursor > 0 {
+		next = min(next, cursor)
+	}
+	for ; next > 0 && count > 0; count-- {
+		next--
+		if n := sp.list[next]; n.visible(s.now) {
+			fn(n.entry.Key)
+		}
+	}
+	return next
+}
+
+// Len returns the number of names in a namespace, expired ones included until
+// Sweep has seen them.
+func (s *Store) Len(ns string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sp := s.spaces[ns]; sp != nil {
+		return len(sp.list)
+	}
+	return 0
+}
+
+// Stats returns a snapshot.
+func (s *Store) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stats
+	st.Names, st.Blocks, st.Leases = s.names, len(s.blocks), len(s.leases)
+	for _, m := range s.mem {
+		m.stats.Usage = m.tier.Usage()
+		st.Tiers = append(st.Tiers, m.stats)
+	}
+	if s.cold != nil {
+		s.coldStats.Usage = s.cold.Usage()
+		st.Tiers = append(st.Tiers, s.coldStats)
+	}
+	for _, sp := range s.spaces {
+		st.Namespaces = append(st.Namespaces, NamespaceStats{
+			Name: sp.name, Names: len(sp.list), BytesReferenced: sp.referenced, Hits: sp.hits, Misses: sp.misses,
+		})
+	}
+	slices.SortFunc(st.Namespaces, func(x, y NamespaceStats) int { return cmp.Compare(x.Name, y.Name) })
+	return st
+}

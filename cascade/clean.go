@@ -1,0 +1,320 @@
+package cascade
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+const (
+	// cleanBytes and cleanBlocks bound one write to the cold tier: enough to
+	// make one fsync and one seek cheap, little enough that a put that waits
+	// for room does not wait long.
+	cleanBytes  = 32 << 20
+	cleanBlocks = 512
+
+	// coldRetry is how long a cold tier that refused a write is left alone.
+	coldRetry = 5 * time.Second
+)
+
+// coldUp tells whether the cold tier takes writes at the moment.
+func (s *Store) coldUp() bool { return s.cold != nil && !s.now().Before(s.coldDown) }
+
+// clean writes a batch of m's coldest dirty blocks to the cold tier. When it
+// returns nil, room can be made: either victims are clean or the cold tier is
+// out. One batch is written at a time; others wait for it.
+func (s *Store) clean(ctx context.Context, m *memTier) error {
+	select {
+	case s.cleaning <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.cleaning }()
+	views := s.dirtyVictims(m)
+	if len(views) == 0 {
+		return nil
+	}
+	_, err := s.writeCold(ctx, views)
+	return err
+}
+
+// dirtyVictims pins the dirty blocks that m's policy would give up next. While
+// pinned they are no victims, so asking again yields the next.
+func (s *Store) dirtyVictims(m *memTier) []*View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var views, skipped []*View
+	var bytes int64
+	for len(views) < cleanBlocks && bytes < cleanBytes && len(skipped) < cleanBlocks {
+		node, ok := m.policy.Victim()
+		if !ok {
+			break
+		}
+		b := m.nodes[node]
+		v, err := s.pinIn(b, m, m.stats.Name)
+		if err != nil {
+			s.note(m, err)
+			break
+		}
+		if b.cold || b.writing {
+			skipped = append(skipped, v)
+			continue
+		}
+		b.writing = true
+		views = append(views, v)
+		bytes += v.Size()
+	}
+	for _, v := range skipped {
+		s.releaseLocked(v)
+	}
+	return views
+}
+
+// releaseLocked is View.Release for callers that hold the mutex.
+func (s *Store) releaseLocked(v *View) {
+	v.done = true
+	v.pin.Release()
+	s.unview(v)
+	s.active.Add(-1)
+}
+
+// writeCold completes, verifies and writes the viewed blocks as one batch,
+// marks them clean and releases the views. It returns how many it wrote. The
+// caller holds the cleaning token.
+func (s *Store) writeCold(ctx context.Context, views []*View) (int, error) {
+	defer func() {
+		for _, v := range views {
+			v.Release()
+		}
+	}()
+	for _, v := range views {
+		s.complete(v)
+	}
+	items, owners := s.coldItems(views)
+	if len(items) == 0 {
+		return 0, nil
+	}
+	err := s.cold.Put(ctx, items...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range views {
+		v.block.writing = false
+	}
+	switch {
+	case errors.Is(err, tiers.ErrExists):
+		// Somebody's record of these bytes is there already: take them one by one.
+		return s.writeEach(ctx, items, owners), nil
+	case err != nil:
+		s.coldDown = s.now().Add(coldRetry)
+		s.noteCold(err)
+		return 0, ctx.Err()
+	}
+	for i, b := range owners {
+		s.nowCold(b, items[i].Names)
+	}
+	return len(items), nil
+}
+
+// coldItems describes the blocks that are still worth writing.
+func (s *Store) coldItems(views []*View) (items []tiers.Item, owners []*entity) {
+	ok := make([]bool, len(views))
+	for i, v := range views {
+		ok[i] = block.CRC(v.bytes) == v.pin.Info().CRC
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, v := range views {
+		b := v.block
+		if !ok[i] && b.at[v.mem.index].stay == v.stay {
+			s.log.Error("block fails its checksum and is withdrawn", "tier", v.tier, "block", b.info.ID)
+			s.corrupt(b, v.mem)
+		}
+		if !ok[i] || b.cold || len(b.names) == 0 || b.info.ID.IsProvisional() {
+			b.writing = false
+			continue
+		}
+		items = append(items, tiers.Item{Info: b.info, Names: entryNames(b), Data: v.bytes})
+		owners = append(owners, b)
+	}
+	return items, owners
+}
+
+// writeEach writes items one at a time, with the mutex released meanwhile.
+func (s *Store) writeEach(ctx context.Context, items []tiers.Item, owners []*entity) (written int) {
+	for i, it := range items {
+		s.mu.Unlock()
+		err := s.cold.Put(ctx, it)
+		s.mu.Lock()
+		if err != nil && !errors.Is(err, tiers.ErrExists) {
+			s.noteCold(err)
+			continue
+		}
+		s.nowCold(owners[i], it.Names)
+		written++
+	}
+	return written
+}
+
+// nowCold notes that b is in the cold tier with the given names, and brings
+// the names there up to date with what happened during the write.
+func (s *Store) nowCold(b *entity, wrote []block.Name) {
+	b.cold = true
+	s.account(b)
+	s.last().stats.Demoted++
+	live := map[string]uint64{}
+	for _, n := range b.names {
+		live[n.entry.Namespace+"\x00"+n.entry.Key] = n.entry.Seq
+	}
+	for _, w := range wrote {
+		k := w.Namespace + "\x00" + w.Key
+		if live[k] != w.Seq {
+			w.Seq = s.tick()
+			s.noteCold(s.cold.Unlink(b.info.ID, w))
+			continue
+		}
+		delete(live, k)
+	}
+	for _, n := range b.names {
+		if _, missing := live[n.entry.Namespace+"\x00"+n.entry.Key]; missing {
+			s.noteCold(s.cold.Link(b.info.ID, n.entry))
+		}
+	}
+	s.announce()
+}
+
+// nudgeCleaner wakes the background cleaner when the last memory tier is
+// fuller than it should be. The caller holds the mutex.
+func (s *Store) nudgeCleaner() {
+	if s.cold == nil || !s.crowded() {
+		return
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Store) crowded() bool {
+	u := s.last().tier.Usage()
+	capacity := float64(u.Capacity)
+	used := float64(u.Used)
+	if s.capacity > 0 && len(s.mem) == 1 {
+		capacity, used = float64(s.capacity), float64(u.Payload)
+	}
+	return used > capacity*s.limits.Load().CleanAbove
+}
+
+// cleanInBackground keeps some of the coldest blocks clean, so that a put that
+// needs room seldom waits for the cold tier.
+func (s *Store) cleanInBackground(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+		for ctx.Err() == nil && s.wantsCleaning() {
+			if err := s.clean(ctx, s.last()); err != nil {
+				break
+			}
+		}
+	}
+}
+
+// wantsCleaning tells whether the next victim of a crowded tier is dirty.
+func (s *Store) wantsCleaning() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.coldUp() || !s.crowded() {
+		return false
+	}
+	node, ok := s.last().policy.Victim()
+	return ok && !s.last().nodes[node].cold
+}
+
+// Drain completes pending ids and writes every dirty block to the cold tier.
+// It returns how many blocks it wrote.
+func (s *Store) Drain(ctx context.Context) (int, error) {
+	s.mu.Lock()
+	err := s.usable()
+	s.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	return s.drain(ctx)
+}
+
+func (s *Store) drain(ctx context.Context) (written int, err error) {
+	if s.cold == nil {
+		return 0, nil
+	}
+	select {
+	case s.cleaning <- struct{}{}:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	defer func() { <-s.cleaning }()
+	dirty := s.dirtyBlocks()
+	for len(dirty) > 0 {
+		var views []*View
+		views, dirty = s.pinDirty(dirty)
+		n, err := s.writeCold(ctx, views)
+		written += n
+		if err != nil {
+			return written, err
+		}
+		if n == 0 && len(views) > 0 && !s.coldIsUp() {
+			return written, errors.Join(tiers.ErrUnavailable, errDrain)
+		}
+	}
+	return written, nil
+}
+
+var errDrain = errors.New("cascade: drain: the cold tier refuses writes; dirty blocks stay in memory only")
+
+func (s *Store) coldIsUp() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.coldUp()
+}
+
+// dirtyBlocks lists what a drain writes, in the order in which it was put, so
+// that chains lie together.
+func (s *Store) dirtyBlocks() []*entity {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var dirty []*entity
+	for _, b := range s.blocks {
+		if b.dirty() && len(b.names) > 0 {
+			dirty = append(dirty, b)
+		}
+	}
+	slices.SortFunc(dirty, func(x, y *entity) int { return cmp.Compare(x.names[0].entry.Seq, y.names[0].entry.Seq) })
+	return dirty
+}
+
+// pinDirty pins the first batch of blocks that are still dirty and returns the
+// rest.
+func (s *Store) pinDirty(dirty []*entity) (views []*View, rest []*entity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var bytes int64
+	for len(dirty) > 0 && len(views) < cleanBlocks && bytes < cleanBytes {
+		b := dirty[0]
+		dirty = dirty[1:]
+		if !b.dirty() || b.writing || len(b.names) == 0 {
+			continue
+		}
+		if v := s.pinFastest(b); v != nil {
+			b.writing = true
+			views = append(views, v)
+			bytes += v.Size()
+		}
+	}
+	return views, dirty
+}

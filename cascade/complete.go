@@ -1,0 +1,182 @@
+package cascade
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/block"
+)
+
+// pendingQueue lists blocks without an id, oldest first. Guarded by the
+// store's mutex; blocks that got their id otherwise are skipped when popped.
+type pendingQueue struct {
+	queue []*entity
+	wake  chan struct{}
+}
+
+func (q *pendingQueue) push(b *entity) {
+	q.queue = append(q.queue, b)
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *pendingQueue) pop() *entity {
+	for len(q.queue) > 0 {
+		b := q.queue[0]
+		q.queue[0] = nil
+		q.queue = q.queue[1:]
+		if b.info.ID.IsProvisional() && b.inMemory() && len(b.names) > 0 {
+			return b
+		}
+	}
+	q.queue = nil
+	return nil
+}
+
+const (
+	// hashStep is hashed between two looks at whether requests came in:
+	// about 40 µs of work.
+	hashStep = 64 << 10
+
+	// quietPoll is how long the completer looks away while requests run.
+	quietPoll = time.Millisecond
+
+	// idleNice is the niceness of the completer's thread, so that it yields
+	// to other processes too: to the engine above all.
+	idleNice = 19
+)
+
+// completeInBackground computes the ids of acknowledged blocks while nothing
+// else is going on (design.md §4).
+func (s *Store) completeInBackground(ctx context.Context) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, niceness and all
+	// Without the right to it the completer runs at normal priority.
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), idleNice)
+	for {
+		v := s.nextPending()
+		if v == nil {
+			select {
+			case <-s.pending.wake:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		id, ok := s.hashWhenQuiet(ctx, v)
+		if ok {
+			s.completed(v.block, id)
+		}
+		v.Release()
+		if !ok {
+			return
+		}
+	}
+}
+
+func (s *Store) nextPending() *View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for b := s.pending.pop(); b != nil; b = s.pending.pop() {
+		if v := s.pinFastest(b); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// hashWhenQuiet hashes a view piece by piece, only while its own view is the
+// only one; false when ctx ended.
+func (s *Store) hashWhenQuiet(ctx context.Context, v *View) (BlockID, bool) {
+	h := block.NewHasher(s.bits)
+	for p := v.bytes; len(p) > 0; {
+		for s.active.Load() > 1 {
+			select {
+			case <-time.After(quietPoll):
+			case <-ctx.Done():
+				return BlockID{}, false
+			}
+		}
+		n := min(len(p), hashStep)
+		h.Write(p[:n])
+		p = p[n:]
+	}
+	return h.ID(), ctx.Err() == nil
+}
+
+// complete gives a viewed block its id now, if it has none: it is about to
+// leave the rank.
+func (s *Store) complete(v *View) {
+	s.mu.Lock()
+	pending := v.block.info.ID.IsProvisional()
+	s.mu.Unlock()
+	if pending {
+		s.completed(v.block, block.Sum(s.bits, v.bytes))
+	}
+}
+
+// completed gives b its id. If a block with that id is stored already, the two
+// become one.
+func (s *Store) completed(b *entity, id BlockID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !b.info.ID.IsProvisional() || s.blocks[b.info.ID] != b {
+		return
+	}
+	if first := s.blocks[id]; first != nil {
+		s.merge(b, first)
+		return
+	}
+	for t, m := range s.mem {
+		if b.at[t].present {
+			s.note(m, m.tier.Rename(b.info.ID, id))
+		}
+	}
+	delete(s.blocks, b.info.ID)
+	b.info.ID = id
+	s.blocks[id] = b
+	s.account(b)
+	s.updatePolicies(b)
+}
+
+// merge moves the names of b, just completed, to the block first that has the
+// same bytes. Where only b is in memory, first takes over b's place there.
+func (s *Store) merge(b, first *entity) {
+	first.busy++
+	for t, m := range s.mem {
+		if !b.at[t].present || first.at[t].present {
+			continue
+		}
+		if err := m.tier.Rename(b.info.ID, first.info.ID); err != nil {
+			s.note(m, err)
+			continue
+		}
+		s.leave(b, m)
+		s.enter(first, m)
+	}
+	for len(b.names) > 0 {
+		s.moveName(b.names[0], first)
+		s.stats.Duplicates++
+	}
+	first.busy--
+	s.forget(b)
+}
+
+// moveName makes n a name of another block, in the tiers' records too.
+func (s *Store) moveName(n *name, to *entity) {
+	for _, l := range n.leases {
+		s.unholdLease(l)
+	}
+	s.unrecord(n.block, n.entry)
+	s.detach(n)
+	n.entry.Seq = s.tick()
+	s.attach(n, to)
+	for _, l := range n.leases {
+		s.holdLease(l)
+	}
+	s.record(to, n.entry)
+}

@@ -1,0 +1,178 @@
+package cascade
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"cascadekv/cascade/policy"
+	"cascadekv/tiers"
+)
+
+// reserve returns room in memory tier m, made by eviction where needed
+// (Algorithm 1, lines 4 to 11). Errors: ErrNoRoom, ErrTooLarge, ErrClosed.
+func (s *Store) reserve(ctx context.Context, m *memTier, size int64) (tiers.Slot, error) {
+	if s.capacity > 0 && m.index == 0 && size > s.capacity {
+		return nil, s.roomError(m, size, tiers.ErrTooLarge)
+	}
+	var deadline context.Context
+	for {
+		if s.fits(m, size) {
+			slot, err := m.tier.Reserve(size)
+			if err == nil {
+				return slot, nil
+			}
+			if !errors.Is(err, tiers.ErrFull) {
+				return nil, s.roomError(m, size, err)
+			}
+		}
+		if deadline == nil {
+			var cancel context.CancelFunc
+			deadline, cancel = context.WithTimeout(ctx, s.limits.Load().RoomDeadline)
+			defer cancel()
+		}
+		if err := s.evictOne(deadline, m); err != nil {
+			return nil, s.roomError(m, size, err)
+		}
+	}
+}
+
+// fits applies Options.Capacity.
+func (s *Store) fits(m *memTier, size int64) bool {
+	return s.capacity == 0 || m.index > 0 || m.tier.Usage().Payload+size <= s.capacity
+}
+
+// evictOne makes memory tier m smaller by one block, or waits until that may
+// have become possible.
+func (s *Store) evictOne(ctx context.Context, m *memTier) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if err := s.usable(); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	b := s.victim(m)
+	if b == nil {
+		return s.waitForChange(ctx) // unlocks
+	}
+	fall := s.fallOf(b, m)
+	if fall == nil {
+		s.evict(b, m)
+		s.mu.Unlock()
+		return nil
+	}
+	s.mu.Unlock()
+	return fall(ctx)
+}
+
+// victim returns the block that m's policy gives up next, nil for none.
+func (s *Store) victim(m *memTier) *entity {
+	if node, ok := m.policy.Victim(); ok {
+		return m.nodes[node]
+	}
+	return s.breakRing(m)
+}
+
+// breakRing finds a victim when every block is held and the only holds on one
+// of them are those of children: blocks with equal bytes at several places of
+// their chains can hold each other in a ring.
+func (s *Store) breakRing(m *memTier) *entity {
+	if s.stats.Views > 0 || len(s.cleaning) > 0 || s.leased > 0 {
+		return nil // those end by themselves
+	}
+	for _, b := range m.nodes {
+		if b != nil && b.busy == 0 && len(b.names) > 1 {
+			return b
+		}
+	}
+	return nil
+}
+
+// fallOf tells what must be done before b can leave m: nil for nothing. A
+// victim falls one tier down: protected blocks to the next memory tier, others
+// to the cold one (Algorithm 1, lines 6 to 10).
+func (s *Store) fallOf(b *entity, m *memTier) func(context.Context) error {
+	next := m.index + 1
+	switch {
+	case b.cold && (next == len(s.mem) || policy.Demote(s.meta(b)) == policy.FallCold):
+		return nil
+	case next < len(s.mem) && b.at[next].present:
+		return nil
+	case next < len(s.mem) && (s.cold == nil || !s.coldUp() || policy.Demote(s.meta(b)) == policy.FallNext):
+		return func(ctx context.Context) error { return s.demote(ctx, b, m, s.mem[next]) }
+	case s.coldUp():
+		return func(ctx context.Context) error { return s.clean(ctx, m) }
+	case s.cold != nil && leasedBlock(b):
+		s.holdLeases(b)
+		return func(ctx context.Context) error { return nil }
+	default:
+		return nil
+	}
+}
+
+// holdLeases keeps a leased block in memory once the cold tier is out.
+func (s *Store) holdLeases(b *entity) {
+	for _, n := range b.names {
+		for _, l := range n.leases {
+			s.holdLease(l)
+		}
+	}
+}
+
+// evict takes a victim out of m. With its last copy go its names.
+func (s *Store) evict(b *entity, m *memTier) {
+	m.stats.Evicted++
+	s.drop(b, m)
+	if !b.cold && !b.inMemory() {
+		if s.cold != nil {
+			s.stats.Lost++
+		}
+		s.vanish(b)
+	}
+}
+
+// demote copies a victim of m to the next memory tier, so that the next look
+// finds it there and evicts it.
+func (s *Store) demote(ctx context.Context, b *entity, m, next *memTier) error {
+	s.mu.Lock()
+	if !b.at[m.index].present || b.at[next.index].present {
+		s.mu.Unlock()
+		return nil
+	}
+	v, err := s.pinIn(b, m, m.stats.Name)
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	defer v.Release()
+	if err := s.copyTo(ctx, v, next); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	m.stats.Demoted++
+	s.mu.Unlock()
+	return nil
+}
+
+// waitPoll bounds a wait for room: leases end and the cold tier comes back
+// without anybody saying so.
+const waitPoll = 20 * time.Millisecond
+
+// waitForChange waits until something was released. It is called with the
+// mutex held and releases it.
+func (s *Store) waitForChange(ctx context.Context) error {
+	s.waiting++
+	changed := s.changed
+	s.mu.Unlock()
+	timer := time.NewTimer(waitPoll)
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}

@@ -1,0 +1,241 @@
+package cascade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"cascadekv/cascade/policy"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// Get returns a pinned view of the block that (ns, key) names (CASCADE
+// Algorithm 2). The caller must Release it. The error matches ErrMiss for
+// anything the caller can answer by computing the block, a failing tier
+// included.
+func (s *Store) Get(ctx context.Context, ns, key string) (*View, error) {
+	views, err := s.GetBatch(ctx, ns, []string{key})
+	if err != nil {
+		return nil, err
+	}
+	if views[0] == nil {
+		return nil, ErrMiss
+	}
+	return views[0], nil
+}
+
+// GetBatch gets the keys of one chain, head first, as one request of the
+// eviction policy. Misses are nil. The error is ErrClosed or nil.
+func (s *Store) GetBatch(ctx context.Context, ns string, keys []string) ([]*View, error) {
+	views := make([]*View, len(keys))
+	waits, err := s.pinResident(ns, keys, views)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range waits {
+		views[w.index] = s.await(ctx, w.fetch)
+	}
+	for i, v := range views {
+		if v != nil && !s.verified(v) {
+			views[i] = s.getBelow(ctx, ns, keys[i])
+		}
+	}
+	s.promote(ctx, views)
+	s.count(ns, views)
+	return views, nil
+}
+
+// wait is a key of a batch whose block is on its way from the cold tier.
+type wait struct {
+	index int
+	fetch *fetch
+}
+
+// pinResident pins all that is in memory, starts to fetch the rest, and tells
+// the policies of the request.
+func (s *Store) pinResident(ns string, keys []string, views []*View) ([]wait, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(); err != nil {
+		return nil, err
+	}
+	var waits []wait
+	var chains [maxMemory][]policy.Node
+	for i, key := range keys {
+		n := s.lookup(ns, key)
+		if n == nil {
+			continue
+		}
+		if views[i] = s.pinFastest(n.block); views[i] == nil {
+			if f := s.joinFetch(n.block); f != nil {
+				waits = append(waits, wait{i, f})
+			}
+			continue
+		}
+		for t := range s.mem {
+			if n.block.at[t].present {
+				chains[t] = append(chains[t], n.block.at[t].node)
+			}
+		}
+	}
+	for t, chain := range chains {
+		if len(chain) > 0 {
+			s.mem[t].policy.Access(s.age(), chain, len(chain))
+		}
+	}
+	return waits, nil
+}
+
+// getBelow gets a block whose copy in memory turned out to be bad.
+func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
+	s.mu.Lock()
+	n := s.lookup(ns, key)
+	if n == nil {
+		s.mu.Unlock()
+		return nil
+	}
+	f := s.joinFetch(n.block)
+	s.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return s.await(ctx, f)
+}
+
+// pinFastest pins b in the fastest memory tier that has it, or returns nil.
+func (s *Store) pinFastest(b *entity) *View {
+	for _, m := range s.mem {
+		if !b.at[m.index].present {
+			continue
+		}
+		v, err := s.pinIn(b, m, m.stats.Name)
+		if err == nil {
+			return v
+		}
+		s.note(m, err)
+	}
+	return nil
+}
+
+// promote copies hits of a slower memory tier into the fastest one.
+func (s *Store) promote(ctx context.Context, views []*View) {
+	if len(s.mem) == 1 {
+		return
+	}
+	for _, v := range views {
+		if v != nil && v.mem != nil && v.mem.index > 0 {
+			// A promotion that finds no room is not made.
+			_ = s.copyTo(ctx, v, s.mem[0])
+		}
+	}
+}
+
+// copyTo puts a copy of a viewed block into memory tier m.
+func (s *Store) copyTo(ctx context.Context, v *View, m *memTier) error {
+	slot, err := s.reserve(ctx, m, v.Size())
+	if err != nil {
+		return err
+	}
+	defer slot.Abort()
+	copy(slot.Bytes(), v.bytes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := v.block
+	if b.at[m.index].present || len(b.names) == 0 {
+		return nil
+	}
+	if err := slot.Commit(b.info, entryNames(b)); err != nil {
+		return s.roomError(m, v.Size(), err)
+	}
+	s.enter(b, m)
+	m.stats.Promoted++
+	return nil
+}
+
+func entryNames(b *entity) []block.Name {
+	names := make([]block.Name, len(b.names))
+	for i, n := range b.names {
+		names[i] = n.entry
+	}
+	return names
+}
+
+// count adds a request's hits and misses to the statistics.
+func (s *Store) count(ns string, views []*View) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sp := s.spaces[ns]
+	for _, v := range views {
+		if v == nil {
+			s.stats.Misses++
+			if sp != nil {
+				sp.misses++
+			}
+			continue
+		}
+		s.stats.Hits++
+		if sp != nil {
+			sp.hits++
+		}
+		t := s.tierStats(v.tier)
+		t.Hits++
+		t.HitBytes += uint64(v.Size())
+	}
+}
+
+func (s *Store) tierStats(name string) *TierStats {
+	for _, m := range s.mem {
+		if m.stats.Name == name {
+			return &m.stats
+		}
+	}
+	return &s.coldStats
+}
+
+// Probe returns the longest cached prefix of a chain of keys, head first. It
+// neither leases nor counts as an access.
+func (s *Store) Probe(ns string, keys []string) ProbeResult {
+	res := ProbeResult{Tiers: map[string]int{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range keys {
+		n := s.lookup(ns, key)
+		if n == nil {
+			break
+		}
+		res.Hits++
+		res.Bytes += n.block.info.Size
+		res.Tiers[s.fastest(n.block)]++
+	}
+	return res
+}
+
+// fastest names the fastest tier that has b.
+func (s *Store) fastest(b *entity) string {
+	for _, m := range s.mem {
+		if b.at[m.index].present {
+			return m.stats.Name
+		}
+	}
+	return s.coldStats.Name
+}
+
+// Contains reports whether (ns, key) is visible. It is not an access.
+func (s *Store) Contains(ns, key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lookup(ns, key) != nil
+}
+
+// roomError turns a tier's refusal into the store's words.
+func (s *Store) roomError(m *memTier, size int64, err error) error {
+	switch {
+	case errors.Is(err, tiers.ErrTooLarge):
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	case errors.Is(err, tiers.ErrClosed):
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	default:
+		return fmt.Errorf("%w: %d bytes in tier %s: %w", ErrNoRoom, size, m.stats.Name, err)
+	}
+}

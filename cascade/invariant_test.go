@@ -1,0 +1,171 @@
+package cascade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"cascadekv/cascade/policy"
+)
+
+// checkInvariants recounts everything the index keeps incrementally.
+func checkInvariants(t *testing.T, s *Store) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var stored, referenced int64
+	names := 0
+	for id, b := range s.blocks {
+		if b.info.ID != id {
+			t.Errorf("block %v is filed under %v", b.info.ID, id)
+		}
+		stored += b.info.Size
+		referenced += b.info.Size * int64(len(b.names))
+		names += len(b.names)
+		if len(b.names) > 0 && !b.cold && !b.inMemory() {
+			t.Errorf("block %v has names and no bytes", id)
+		}
+		for i, m := range s.mem {
+			if b.at[i].present && m.nodes[b.at[i].node] != b {
+				t.Errorf("block %v: node of tier %s is somebody else's", id, m.stats.Name)
+			}
+		}
+	}
+	if s.stats.BytesStored != stored || s.stats.BytesReferenced != referenced || s.names != names {
+		t.Errorf("stored %d/%d, referenced %d/%d, names %d/%d", s.stats.BytesStored, stored, s.stats.BytesReferenced, referenced, s.names, names)
+	}
+	for _, sp := range s.spaces {
+		children := map[*name]int32{}
+		resident := map[*name][maxMemory]int32{}
+		for _, n := range sp.byKey {
+			if n.parent == nil {
+				continue
+			}
+			children[n.parent]++
+			r := resident[n.parent]
+			for i := range s.mem {
+				if n.block != nil && n.block.at[i].present {
+					r[i]++
+				}
+			}
+			resident[n.parent] = r
+		}
+		for _, n := range sp.byKey {
+			if n.children != children[n] || n.resident != resident[n] {
+				t.Errorf("name %q: children %d, resident %v; want %d, %v", n.entry.Key, n.children, n.resident, children[n], resident[n])
+			}
+		}
+	}
+}
+
+// holes counts blocks evicted from memory tier m under a cached child. It
+// watches the tier's policy for removals.
+type watcher struct {
+	policy.Policy
+	removed func(policy.Node)
+}
+
+func (w *watcher) Remove(n policy.Node) {
+	w.removed(n)
+	w.Policy.Remove(n)
+}
+
+// TestEvictionLeavesNoHole is the invariant of design.md §5, for each policy,
+// over random chains with shared prefixes that are put and got in any order.
+func TestEvictionLeavesNoHole(t *testing.T) {
+	for _, p := range policy.Names() {
+		for _, cold := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/cold=%v", p, cold), func(t *testing.T) {
+				r := newRig(t, 8<<20, cold, func(o *Options) { o.Policy = p; o.Capacity = 60 * 20_000 })
+				s := r.Store
+				deleting := false
+				m := s.mem[0]
+				m.policy = &watcher{m.policy, func(node policy.Node) {
+					if deleting {
+						return
+					}
+					for _, n := range m.nodes[node].names {
+						if n.resident[0] > 0 {
+							t.Errorf("%q leaves %d cached children behind", n.entry.Key, n.resident[0])
+						}
+					}
+				}}
+				rng := rand.New(rand.NewPCG(11, 12))
+				evicted := uint64(0)
+				for range 600 {
+					keys := randomChain(rng)
+					views, err := r.GetBatch(context.Background(), "ns", keys)
+					if err != nil {
+						t.Fatal(err)
+					}
+					var items []PutItem
+					for i, v := range views {
+						if v != nil {
+							v.Release()
+							continue
+						}
+						e := ns(keys[i])
+						if i > 0 {
+							e.Parent = keys[i-1]
+						}
+						items = append(items, PutItem{e, data(hashOf(keys[i]), 20_000)})
+					}
+					if rng.IntN(3) == 0 { // children before their parents
+						rng.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
+					}
+					if _, err := r.PutBatch(context.Background(), items); err != nil && !errors.Is(err, ErrNoRoom) {
+						t.Fatal(err)
+					}
+					if rng.IntN(20) == 0 {
+						deleting = true
+						r.Delete("ns", keys[rng.IntN(len(keys))])
+						deleting = false
+					}
+				}
+				evicted = r.Stats().Tiers[0].Evicted
+				if evicted == 0 {
+					t.Error("nothing was evicted")
+				}
+				checkInvariants(t, s)
+			})
+		}
+	}
+}
+
+// randomChain walks down a tree of keys; prefixes repeat often.
+func randomChain(rng *rand.Rand) []string {
+	var keys []string
+	key := ""
+	for range 2 + rng.IntN(9) {
+		key += string(rune('a' + min(rng.IntN(6), rng.IntN(6))))
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+func hashOf(s string) (h uint64) {
+	for _, c := range []byte(s) {
+		h = (h ^ uint64(c)) * 0x100000001b3
+	}
+	return h
+}
+
+// TestEqualBytesInARingCanBeEvicted: names whose blocks hold each other can
+// not fill a tier for ever.
+func TestEqualBytesInARingCanBeEvicted(t *testing.T) {
+	r := newRig(t, 8<<20, false)
+	for i := range 200 {
+		a, b := data(uint64(2*i), 100_000), data(uint64(2*i+1), 100_000)
+		k := func(j int) string { return fmt.Sprint(i, ".", j) }
+		for j, p := range [][]byte{a, b, a} {
+			e := ns(k(j))
+			if j > 0 {
+				e.Parent = k(j - 1)
+			}
+			r.put(e, p)
+		}
+	}
+	checkInvariants(t, r.Store)
+}

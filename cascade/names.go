@@ -1,0 +1,284 @@
+package cascade
+
+import (
+	"time"
+
+	"cascadekv/cascade/policy"
+	"cascadekv/internal/block"
+)
+
+// space is one namespace: its names and its counters.
+type space struct {
+	name         string
+	byKey        map[string]*name
+	list         []*name // names with a block, dense, for Scan
+	referenced   int64   // bytes
+	hits, misses uint64
+}
+
+// name is a node of the chain graph: a name with a block, or the placeholder
+// of a parent that is not stored, kept while it has children.
+type name struct {
+	space    *space
+	entry    block.Name // Namespace and Key always; the rest while block is set
+	parent   *name
+	block    *entity
+	index    int   // in space.list while block is set
+	children int32 // names whose parent this is
+
+	// resident counts, by memory tier, the children whose block is there.
+	// Where this name's own block is there too, each of them is a hold on it.
+	resident [maxMemory]int32
+
+	leases []*lease
+}
+
+// entity is one stored block: what the store knows of it and where it is.
+type entity struct {
+	info  block.Info
+	names []*name
+	at    [maxMemory]place
+	cold  bool // in the cold tier
+
+	busy    int    // views and copies in flight: reasons not to forget it
+	writing bool   // on its way to the cold tier
+	fetch   *fetch // on its way from the cold tier
+
+	countedDirty, countedPending bool // in Stats: see account
+}
+
+// place is an entity's residence in one memory tier. stay tells one residence
+// from the next.
+type place struct {
+	present bool
+	node    policy.Node
+	stay    uint64
+}
+
+func (b *entity) inMemory() bool {
+	for _, p := range b.at {
+		if p.present {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *entity) dirty() bool { return !b.cold && b.inMemory() }
+
+func (s *Store) space(ns string) *space {
+	sp := s.spaces[ns]
+	if sp == nil {
+		sp = &space{name: ns, byKey: map[string]*name{}}
+		s.spaces[ns] = sp
+	}
+	return sp
+}
+
+// node returns the name or placeholder of key, making one when needed.
+func (sp *space) node(key string) *name {
+	n := sp.byKey[key]
+	if n == nil {
+		n = &name{space: sp, entry: block.Name{Namespace: sp.name, Key: key}}
+		sp.byKey[key] = n
+	}
+	return n
+}
+
+// lookup returns a visible name, or nil.
+func (s *Store) lookup(ns, key string) *name {
+	sp := s.spaces[ns]
+	if sp == nil {
+		return nil
+	}
+	n := sp.byKey[key]
+	if n == nil || !n.visible(s.now) {
+		return nil
+	}
+	return n
+}
+
+// visible tells whether clients may see n. A bound name hides while its parent
+// does, so that half a pair is never served.
+func (n *name) visible(now func() time.Time) bool {
+	for depth := 0; ; depth++ {
+		if n.block == nil || (!n.entry.Expires.IsZero() && !now().Before(n.entry.Expires)) {
+			return false
+		}
+		if !n.entry.Bound {
+			return true
+		}
+		// A ring of bound names can only be built by hand; none of it is visible.
+		if n.parent == nil || depth > maxBound {
+			return false
+		}
+		n = n.parent
+	}
+}
+
+// maxBound bounds how long a chain of bound names is followed.
+const maxBound = 8
+
+// bind points the name e at b, replacing what it pointed to. It returns the
+// name and the facts for the tiers to record.
+func (s *Store) bind(e Entry, b *entity) *name {
+	sp := s.space(e.Namespace)
+	n := sp.node(e.Key)
+	expires := e.Expires
+	if n.block != nil {
+		if e.KeepTTL {
+			expires = n.entry.Expires
+		}
+		s.unbind(n, false)
+	}
+	n.setParent(e.Parent)
+	n.entry = block.Name{
+		Namespace: sp.name, Key: n.entry.Key, Parent: e.Parent,
+		Prefix: e.Prefix, Bound: e.Bound, Expires: expires, Seq: s.tick(),
+	}
+	if n.parent != nil && n.parent.block != nil {
+		n.entry.Depth = n.parent.entry.Depth + 1
+	}
+	s.attach(n, b)
+	return n
+}
+
+// attach makes n a live name of b.
+func (s *Store) attach(n *name, b *entity) {
+	n.block = b
+	b.names = append(b.names, n)
+	n.index = len(n.space.list)
+	n.space.list = append(n.space.list, n)
+	n.space.referenced += b.info.Size
+	s.stats.BytesReferenced += b.info.Size
+	s.names++
+	for t := range s.mem {
+		if b.at[t].present {
+			s.holdTimes(b, t, n.resident[t])
+			s.countChild(n, t)
+		}
+	}
+	s.updatePolicies(b)
+	if !n.entry.Expires.IsZero() {
+		s.expiries.push(n)
+	}
+}
+
+// detach undoes attach. The block stays, even without names.
+func (s *Store) detach(n *name) {
+	b := n.block
+	for t := range s.mem {
+		if b.at[t].present {
+			s.uncountChild(n, t)
+			for range n.resident[t] {
+				s.release(b, t)
+			}
+		}
+	}
+	n.block = nil
+	for i, other := range b.names {
+		if other == n {
+			b.names[i] = b.names[len(b.names)-1]
+			b.names = b.names[:len(b.names)-1]
+			break
+		}
+	}
+	last := n.space.list[len(n.space.list)-1]
+	n.space.list[n.index], last.index = last, n.index
+	n.space.list = n.space.list[:len(n.space.list)-1]
+	n.space.referenced -= b.info.Size
+	s.stats.BytesReferenced -= b.info.Size
+	s.names--
+	s.updatePolicies(b)
+}
+
+// unbind withdraws n from its block, in memory and in the tiers' records, and
+// forgets the block with its last name. keep asks that the node survive.
+func (s *Store) unbind(n *name, prune bool) {
+	b := n.block
+	s.endLeases(n)
+	s.unrecord(b, n.entry)
+	s.detach(n)
+	if len(b.names) == 0 {
+		s.forget(b)
+	}
+	if prune {
+		n.prune()
+	}
+}
+
+// setParent moves n under the key parent, "" for none. A parent that descends
+// from n is refused by leaving n without one: chains are trees.
+func (n *name) setParent(parent string) {
+	old := n.parent
+	if parent == "" {
+		n.parent = nil
+	} else {
+		p := n.space.node(parent)
+		if n.children > 0 && p.descends(n) {
+			p = nil
+		}
+		n.parent = p
+		if p != nil {
+			p.children++
+		}
+	}
+	if old != nil {
+		old.children--
+		old.prune()
+	}
+}
+
+func (n *name) descends(from *name) bool {
+	for ; n != nil; n = n.parent {
+		if n == from {
+			return true
+		}
+	}
+	return false
+}
+
+// prune drops nodes that stand for nothing: no block and no children.
+func (n *name) prune() {
+	for n != nil && n.block == nil && n.children == 0 {
+		delete(n.space.byKey, n.entry.Key)
+		parent := n.parent
+		n.parent = nil
+		if parent != nil {
+			parent.children--
+		}
+		n = parent
+	}
+}
+
+// record writes a name into every tier that holds its block, unrecord takes it
+// out. A tier that can not is left without: it then loses the name at a crash,
+// which is a miss.
+func (s *Store) record(b *entity, n block.Name) {
+	for t, m := range s.mem {
+		if b.at[t].present {
+			s.note(m, m.tier.Link(b.info.ID, n))
+		}
+	}
+	if b.cold {
+		s.noteCold(s.cold.Link(b.info.ID, n))
+	}
+}
+
+func (s *Store) unrecord(b *entity, n block.Name) {
+	n.Seq = s.tick()
+	for t, m := range s.mem {
+		if b.at[t].present {
+			s.note(m, m.tier.Unlink(b.info.ID, n))
+		}
+	}
+	if b.cold {
+		s.noteCold(s.cold.Unlink(b.info.ID, n))
+	}
+}
+
+// tick returns the next sequence number: a hybrid clock (block.Name.Seq).
+func (s *Store) tick() uint64 {
+	s.seq = max(s.seq+1, uint64(s.now().UnixNano()))
+	return s.seq
+}

@@ -1,0 +1,256 @@
+package cascade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// Put stores keyData ‖ valueData under e by content (CASCADE Algorithm 1): the
+// id is computed at once, and bytes that are stored already get one more name
+// and are not copied again. The slices are only read.
+// Errors: ErrNoRoom, ErrTooLarge, ErrCondition, ErrBadEntry.
+func (s *Store) Put(ctx context.Context, e Entry, keyData, valueData []byte) (PutResult, error) {
+	res, n, err := s.put(ctx, e, keyData, valueData)
+	if err == nil {
+		s.mu.Lock()
+		s.accessed(n)
+		s.mu.Unlock()
+	}
+	return res, err
+}
+
+// put is Put without telling the policy of a request.
+func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (PutResult, *name, error) {
+	if err := e.Check(); err != nil {
+		return PutResult{}, nil, err
+	}
+	id := block.Sum(s.bits, keyData, valueData)
+	if n, err := s.addName(e, id); n != nil || err != nil {
+		return PutResult{ID: id, Duplicate: true}, n, err
+	}
+	st, err := s.Stage(ctx, int64(len(keyData)+len(valueData)))
+	if err != nil {
+		return PutResult{}, nil, err
+	}
+	st.fill(keyData)
+	st.fill(valueData)
+	n, dup, err := st.commit(e, id)
+	return PutResult{ID: id, Duplicate: dup}, n, err
+}
+
+// addName points e at the block id if that is stored here; nil if it is not.
+func (s *Store) addName(e Entry, id BlockID) (*name, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(); err != nil {
+		return nil, err
+	}
+	b := s.blocks[id]
+	if b == nil {
+		return nil, nil
+	}
+	return s.rename(e, b)
+}
+
+// rename points e at b, which is stored here: a duplicate put.
+func (s *Store) rename(e Entry, b *entity) (*name, error) {
+	if err := s.allowed(e); err != nil {
+		return nil, err
+	}
+	b.busy++ // replacing the last other name must not forget b
+	n := s.bind(e, b)
+	b.busy--
+	s.record(b, n.entry)
+	s.stats.Puts++
+	s.stats.Duplicates++
+	return n, nil
+}
+
+// allowed checks a put's condition.
+func (s *Store) allowed(e Entry) error {
+	if e.When == Always {
+		return nil
+	}
+	if exists := s.lookup(e.Namespace, e.Key) != nil; exists != (e.When == IfPresent) {
+		return ErrCondition
+	}
+	return nil
+}
+
+// Stage is room for an arriving block. It belongs to one goroutine, which must
+// end it with Commit or Abort.
+type Stage struct {
+	store  *Store
+	mem    *memTier
+	slot   tiers.Slot
+	size   int64
+	filled int64
+	crc    uint32
+	done   bool
+}
+
+// Stage reserves room for size bytes in the fastest tier that admits them.
+// The bytes may arrive piecemeal and are put by name: the id is computed
+// later. Errors: ErrNoRoom, ErrTooLarge.
+func (s *Store) Stage(ctx context.Context, size int64) (*Stage, error) {
+	var failed error
+	for _, m := range s.mem {
+		slot, err := s.reserve(ctx, m, size)
+		if err == nil {
+			s.active.Add(1)
+			return &Stage{store: s, mem: m, slot: slot, size: size}, nil
+		}
+		failed = err
+		if !errors.Is(err, ErrTooLarge) {
+			break
+		}
+	}
+	s.mu.Lock()
+	s.stats.Rejected++
+	s.mu.Unlock()
+	return nil, failed
+}
+
+// Bytes is the room, exactly the size asked for, in tier memory.
+func (st *Stage) Bytes() []byte { return st.slot.Bytes() }
+
+// Filled tells that n more bytes, after those told before, are in place; it
+// extends the checksum while they are still in the CPU's cache.
+func (st *Stage) Filled(n int) {
+	st.crc = block.ExtendCRC(st.crc, st.slot.Bytes()[st.filled:st.filled+int64(n)])
+	st.filled += int64(n)
+}
+
+// fillStep is how much is copied before it is checksummed.
+const fillStep = 64 << 10
+
+func (st *Stage) fill(p []byte) {
+	for len(p) > 0 {
+		n := copy(st.slot.Bytes()[st.filled:], p[:min(fillStep, len(p))])
+		st.Filled(n)
+		p = p[n:]
+	}
+}
+
+// Commit publishes the staged block under e, whole and at once. All bytes must
+// have been told by Filled. Errors: ErrCondition, ErrBadEntry, ErrNoRoom.
+func (st *Stage) Commit(e Entry) error {
+	if err := e.Check(); err != nil {
+		st.Abort()
+		return err
+	}
+	n, _, err := st.commit(e, BlockID{})
+	if err == nil {
+		s := st.store
+		s.mu.Lock()
+		s.accessed(n)
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// commit publishes the block under id, or under a provisional id when id is
+// zero. dup says that the bytes were stored already.
+func (st *Stage) commit(e Entry, id BlockID) (n *name, dup bool, err error) {
+	s := st.store
+	if st.done {
+		return nil, false, fmt.Errorf("%w: the stage is ended", ErrBadEntry)
+	}
+	defer st.Abort()
+	if st.filled != st.size {
+		return nil, false, fmt.Errorf("%w: %d of %d bytes are filled", ErrBadEntry, st.filled, st.size)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(); err != nil {
+		return nil, false, err
+	}
+	if b := s.blocks[id]; b != nil { // another put of the same bytes was first
+		n, err = s.rename(e, b)
+		return n, true, err
+	}
+	if err := s.allowed(e); err != nil {
+		return nil, false, err
+	}
+	return st.publish(e, id)
+}
+
+// publish makes a new block of the stage's bytes. The caller holds the mutex.
+func (st *Stage) publish(e Entry, id BlockID) (*name, bool, error) {
+	s := st.store
+	hashed := !id.IsZero()
+	if !hashed {
+		id = s.provisional()
+	}
+	b := &entity{info: block.Info{ID: id, Size: st.size, CRC: st.crc}}
+	if err := st.slot.Commit(b.info, nil); err != nil {
+		s.stats.Rejected++
+		return nil, false, s.roomError(st.mem, st.size, err)
+	}
+	s.blocks[id] = b
+	s.stats.BytesStored += st.size
+	s.enter(b, st.mem)
+	n := s.bind(e, b)
+	s.record(b, n.entry)
+	s.stats.Puts++
+	if !hashed {
+		s.pending.push(b)
+	}
+	s.nudgeCleaner()
+	return n, false, nil
+}
+
+// Abort gives the room back. After Commit or Abort it does nothing.
+func (st *Stage) Abort() {
+	if st.done {
+		return
+	}
+	st.done = true
+	st.slot.Abort()
+	st.store.active.Add(-1)
+}
+
+// PutItem is one block of a PutBatch.
+type PutItem struct {
+	Entry Entry
+	Data  []byte
+}
+
+// PutBatch stores blocks of one chain, head first, as one request of the
+// eviction policy. Items stored before an error stay stored; their number is
+// the length of the result.
+func (s *Store) PutBatch(ctx context.Context, items []PutItem) ([]PutResult, error) {
+	results := make([]PutResult, 0, len(items))
+	var tail *name
+	var failed error
+	for _, it := range items {
+		res, n, err := s.put(ctx, it.Entry, it.Data, nil)
+		if err != nil {
+			failed = fmt.Errorf("block %d of %d: %w", len(results), len(items), err)
+			break
+		}
+		results = append(results, res)
+		tail = n
+	}
+	if tail != nil {
+		s.mu.Lock()
+		s.accessed(tail)
+		s.mu.Unlock()
+	}
+	return results, failed
+}
+
+// accessed tells the policies of a request that stored the chain that ends in
+// tail: the whole chain is as young as its newest block.
+func (s *Store) accessed(tail *name) {
+	for _, m := range s.mem {
+		chain := m.chainOf(tail)
+		if len(chain) > 0 {
+			m.policy.Access(s.age(), chain, 0)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package cascade
+
+import (
+	"fmt"
+	"slices"
+
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// recovery gathers what the tiers found. Several tiers, and several records of
+// one tier, may speak of the same name: the highest Seq is the truth.
+type recovery struct {
+	names map[nameID]claim
+	stale []claim // records that lost and are to be withdrawn
+}
+
+type nameID struct{ ns, key string }
+
+type claim struct {
+	name    block.Name
+	block   *entity
+	dropped bool
+}
+
+// recover rebuilds the index from the tiers.
+func (s *Store) recover() error {
+	r := recovery{names: map[nameID]claim{}}
+	found := func(m *memTier) func(tiers.Entry) error {
+		return func(e tiers.Entry) error {
+			s.recoverEntry(&r, e, m)
+			return nil
+		}
+	}
+	if s.cold != nil {
+		if err := s.cold.Recover(found(nil)); err != nil {
+			return fmt.Errorf("cascade: recover %s: %w", s.coldStats.Name, err)
+		}
+	}
+	for _, m := range s.mem {
+		if err := m.tier.Recover(found(m)); err != nil {
+			return fmt.Errorf("cascade: recover %s: %w", m.stats.Name, err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recoverNames(&r)
+	s.recoverBlocks()
+	s.stats.Recovered = RecoverStats{Blocks: len(s.blocks), Names: s.names, Bytes: s.stats.BytesStored}
+	return nil
+}
+
+// recoverEntry takes in one entry; m is nil for the cold tier.
+func (s *Store) recoverEntry(r *recovery, e tiers.Entry, m *memTier) {
+	for _, n := range e.Dropped {
+		s.claimName(r, claim{name: n, dropped: true})
+	}
+	if e.Info.ID.IsZero() {
+		return
+	}
+	b := s.blocks[e.Info.ID]
+	if b == nil {
+		b = &entity{info: e.Info}
+		s.blocks[e.Info.ID] = b
+		s.stats.BytesStored += e.Info.Size
+	}
+	switch {
+	case b.info != e.Info:
+		// Two tiers disagree on what this id holds: believe neither copy but the first.
+		s.log.Error("tiers disagree on a block; the second copy is not used", "block", e.Info.ID)
+		return
+	case m == nil:
+		b.cold = true
+	case !b.at[m.index].present:
+		s.enter(b, m)
+	}
+	for _, n := range e.Names {
+		s.claimName(r, claim{name: n, block: b})
+	}
+	s.nextProv = max(s.nextProv, block.ProvisionalNumber(e.Info.ID))
+}
+
+func (s *Store) claimName(r *recovery, c claim) {
+	s.seq = max(s.seq, c.name.Seq)
+	k := nameID{c.name.Namespace, c.name.Key}
+	old, known := r.names[k]
+	if known && old.name.Seq >= c.name.Seq {
+		old, c = c, old
+	}
+	r.names[k] = c
+	if known && old.block != nil && old.block != c.block {
+		r.stale = append(r.stale, old)
+	}
+}
+
+// recoverNames attaches the names that won, parents before children where the
+// order of their writing tells.
+func (s *Store) recoverNames(r *recovery) {
+	for _, c := range r.stale {
+		s.unrecord(c.block, c.name)
+	}
+	live := make([]claim, 0, len(r.names))
+	for _, c := range r.names {
+		if !c.dropped {
+			live = append(live, c)
+		}
+	}
+	slices.SortFunc(live, func(x, y claim) int {
+		switch {
+		case x.name.Seq < y.name.Seq:
+			return -1
+		case x.name.Seq > y.name.Seq:
+			return 1
+		}
+		return 0
+	})
+	for _, c := range live {
+		n := s.space(c.name.Namespace).node(c.name.Key)
+		n.setParent(c.name.Parent)
+		n.entry = c.name
+		s.attach(n, c.block)
+	}
+}
+
+// recoverBlocks drops blocks that nobody names and queues those without an id.
+func (s *Store) recoverBlocks() {
+	for _, b := range s.blocks {
+		if len(b.names) == 0 {
+			s.forget(b)
+		} else if b.info.ID.IsProvisional() {
+			s.pending.push(b)
+		}
+	}
+}

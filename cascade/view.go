@@ -1,0 +1,125 @@
+package cascade
+
+import (
+	"cascadekv/cascade/policy"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// View is a block pinned for reading. Release it exactly once; until then the
+// bytes neither move nor change. It belongs to one goroutine at a time.
+type View struct {
+	store *Store
+	pin   tiers.Pin // nil when the bytes are private
+	bytes []byte
+	free  func() // of private bytes
+	block *entity
+	mem   *memTier // nil when the bytes are private
+	stay  uint64   // the residence that is held
+	id    BlockID
+	tier  string
+	done  bool
+}
+
+// Bytes is the block in place: read-only, dead after Release.
+func (v *View) Bytes() []byte { return v.bytes }
+
+// Size is the block's length in bytes.
+func (v *View) Size() int64 { return int64(len(v.bytes)) }
+
+// ID is the block's id at the time of the get; provisional if it was not
+// completed then.
+func (v *View) ID() BlockID { return v.id }
+
+// Tier names the tier that served the hit.
+func (v *View) Tier() string { return v.tier }
+
+// File returns the descriptor and offset of Bytes for sendfile; false when the
+// bytes are not in a file.
+func (v *View) File() (fd int, offset int64, ok bool) {
+	if v.mem == nil {
+		return -1, 0, false
+	}
+	l, ok := v.pin.(tiers.Located)
+	fd = v.mem.tier.File()
+	if !ok || fd < 0 {
+		return -1, 0, false
+	}
+	return fd, l.Offset(), true
+}
+
+// Release gives the block back. Calls after the first do nothing.
+func (v *View) Release() {
+	if v.done {
+		return
+	}
+	v.done = true
+	s := v.store
+	if v.pin != nil {
+		v.pin.Release()
+	}
+	if v.free != nil {
+		v.free()
+	}
+	s.mu.Lock()
+	s.unview(v)
+	s.mu.Unlock()
+	s.active.Add(-1)
+}
+
+// unview undoes what pinning did to the index. The caller holds the mutex.
+func (s *Store) unview(v *View) {
+	s.stats.Views--
+	b := v.block
+	if v.mem != nil && b.at[v.mem.index].stay == v.stay {
+		s.release(b, v.mem.index)
+	}
+	b.busy--
+	s.forget(b)
+	s.announce()
+}
+
+// pinIn returns a view of b in memory tier m, where it is. The caller holds
+// the mutex.
+func (s *Store) pinIn(b *entity, m *memTier, servedBy string) (*View, error) {
+	p, err := m.tier.Pin(b.info.ID)
+	if err != nil {
+		return nil, err
+	}
+	s.hold(b, m.index)
+	b.busy++
+	s.stats.Views++
+	s.active.Add(1)
+	return &View{store: s, pin: p, bytes: p.Bytes(), block: b, mem: m, stay: b.at[m.index].stay, id: b.info.ID, tier: servedBy}, nil
+}
+
+// chainOf lists the nodes of the chain that ends in tail, head first, as far
+// as its blocks are in m.
+func (m *memTier) chainOf(tail *name) []policy.Node {
+	var chain []policy.Node
+	for n := tail; n != nil; n = n.parent {
+		if n.block != nil && n.block.at[m.index].present {
+			chain = append(chain, n.block.at[m.index].node)
+		}
+	}
+	for i, j := 0, len(chain)-1; i < j; i, j = i+1, j-1 {
+		chain[i], chain[j] = chain[j], chain[i]
+	}
+	return chain
+}
+
+// verified checks a memory hit's bytes. A block that fails is withdrawn.
+func (s *Store) verified(v *View) bool {
+	if !s.verify || v.mem == nil || block.CRC(v.bytes) == v.pin.Info().CRC {
+		return true
+	}
+	b, m := v.block, v.mem
+	v.Release()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b.at[m.index].stay == v.stay {
+		s.log.Error("block fails its checksum and is withdrawn", "tier", m.stats.Name, "block", v.id)
+		s.corrupt(b, m)
+	}
+	return false
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/config"
+	"cascadekv/internal/resp"
+)
+
+const defaultTimeout = 10 * time.Second
+
+// app is what the verbs share. It is used by one goroutine.
+type app struct {
+	in        io.Reader
+	out, err  io.Writer
+	env       []string
+	systemDir string
+	shmDir    string // of in-process arenas
+
+	json    bool
+	file    string
+	socket  string
+	timeout time.Duration
+}
+
+// config loads the configuration that a rank started here would have.
+func (a *app) config() (*config.Loaded, error) {
+	return config.Load(config.Sources{SystemDir: a.systemDir, File: a.file, Env: a.env})
+}
+
+// address tells where the rank listens: network and address as for net.Dial.
+func (a *app) address(c *config.Config) (network, address string) {
+	switch {
+	case strings.Contains(a.socket, "/"):
+		return "unix", a.socket
+	case strings.Contains(a.socket, ":"):
+		return "tcp", a.socket
+	case a.socket != "":
+		return "unix", a.socket
+	case c.Socket != "":
+		return "unix", c.Socket
+	}
+	return "tcp", c.Listen
+}
+
+// dial connects to the rank and authenticates when a password is configured.
+// The caller closes the client.
+func (a *app) dial() (*resp.Client, error) {
+	loaded, err := a.config()
+	if err != nil {
+		return nil, err
+	}
+	return a.dialWith(loaded)
+}
+
+func (a *app) dialWith(loaded *config.Loaded) (*resp.Client, error) {
+	password, err := loaded.Password()
+	if err != nil {
+		return nil, err
+	}
+	network, address := a.address(&loaded.Config)
+	client, err := resp.Dial(network, address, a.timeout)
+	if err != nil {
+		return nil, fmt.Errorf("no rank answers at %s: %w; start one with cascaded --socket %s, or name another with --socket",
+			address, err, address)
+	}
+	if password != "" {
+		if _, err := client.Do("AUTH", password); err != nil {
+			client.Close()
+			return nil, fmt.Errorf("the rank at %s refuses the password of password_file: %w", address, err)
+		}
+	}
+	return client, nil
+}
+
+// refused explains what a rank's error means for the person at the keyboard.
+func refused(verb string, err error) error {
+	var server *resp.ServerError
+	if errors.As(err, &server) && server.Code() == "NOAUTH" {
+		return fmt.Errorf("%s: %w; set password_file in the configuration or CASCADE_PASSWORD_FILE", verb, err)
+	}
+	return fmt.Errorf("%s: %w", verb, err)
+}
+
+// printJSON writes v on standard output.
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// table writes rows in columns; the first row is the head.
+func (a *app) table(rows [][]string) error {
+	w := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	return w.Flush()
+}
+
+// progress returns a bar on standard error; it draws nothing unless that is a
+// terminal. A negative total means unknown.
+func (a *app) progress(total int64, what string, bytes bool) *progressbar.ProgressBar {
+	return progressbar.NewOptions64(total,
+		progressbar.OptionSetWriter(a.err),
+		progressbar.OptionSetVisibility(isTerminal(a.err)),
+		progressbar.OptionSetDescription(what),
+		progressbar.OptionShowBytes(bytes),
+		progressbar.OptionShowCount(),
+		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionClearOnFinish())
+}
+
+// isTerminal reports whether w is a terminal.
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"cascadekv/internal/config"
+)
+
+func (a *app) configCommand() *cobra.Command {
+	c := &cobra.Command{Use: "config", Short: "Check and show the configuration", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	var origin bool
+	show := &cobra.Command{
+		Use:   "show",
+		Short: "Print every key with the value in effect, as TOML",
+		Long:  "Print every key with the value in effect, as TOML.\nPrecedence: " + config.Precedence + ".",
+		Args:  arity(0, 0),
+		RunE:  func(*cobra.Command, []string) error { return a.configShow(origin) },
+	}
+	show.Flags().BoolVar(&origin, "origin", false, "tell where each value came from")
+	check := &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Validate one file by itself, or everything that is in effect",
+		Args:  arity(0, 1),
+		RunE:  func(_ *cobra.Command, args []string) error { return a.configCheck(args) },
+	}
+	c.AddCommand(show, check)
+	return c
+}
+
+// shownKey is one key of config show --json.
+type shownKey struct {
+	Value      any    `json:"value"`
+	Origin     string `json:"origin"`
+	Reloadable bool   `json:"reloadable"`
+	Variable   string `json:"variable"`
+}
+
+func (a *app) configShow(origin bool) error {
+	loaded, err := a.config()
+	if err != nil {
+		return err
+	}
+	if a.json {
+		all := map[string]shownKey{}
+		for _, k := range config.Keys() {
+			all[k.Path] = shownKey{k.Value(&loaded.Config), loaded.Origin(k.Path), k.Reload, k.Env()}
+		}
+		return a.printJSON(all)
+	}
+	for _, k := range config.Keys() {
+		line := k.Path + " = " + k.TOML(&loaded.Config)
+		if origin {
+			line = fmt.Sprintf("%-48s # %s", line, loaded.Origin(k.Path))
+		}
+		if _, err := fmt.Fprintln(a.out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) configCheck(args []string) error {
+	var loaded *config.Loaded
+	var err error
+	if len(args) == 1 {
+		loaded, err = config.Load(config.Sources{File: args[0]})
+	} else {
+		loaded, err = a.config()
+	}
+	if err == nil {
+		_, err = loaded.Password()
+	}
+	if a.json {
+		result := map[string]any{"ok": err == nil, "files": []string{}}
+		if err != nil {
+			result["error"] = err.Error()
+		} else if len(loaded.Files) > 0 {
+			result["files"] = loaded.Files
+		}
+		if printed := a.printJSON(result); printed != nil {
+			return printed
+		}
+	}
+	if err != nil {
+		// A bad file is check's finding, not a mistake in calling it.
+		return fmt.Errorf("configuration is not valid:\n%s", err)
+	}
+	if a.json {
+		return nil
+	}
+	if len(loaded.Files) == 0 {
+		_, err = fmt.Fprintln(a.out, "ok: no file, built-in values and environment")
+		return err
+	}
+	for _, name := range loaded.Files {
+		if _, err := fmt.Fprintf(a.out, "ok: %s\n", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"cascadekv/internal/config"
+)
+
+// verdict is the outcome of a check.
+type verdict string
+
+const (
+	ok   verdict = "ok"   // as it should be, or a plain fact
+	warn verdict = "warn" // works, but not as well as it could
+	fail verdict = "fail" // a rank will not start or will not work
+)
+
+// check is one question about the node with its answer.
+type check struct {
+	Name    string  `json:"name"`
+	Verdict verdict `json:"verdict"`
+	Detail  string  `json:"detail"`
+	Remedy  string  `json:"remedy,omitempty"`
+}
+
+func okay(name, detail string, args ...any) check {
+	return check{Name: name, Verdict: ok, Detail: fmt.Sprintf(detail, args...)}
+}
+
+func warning(name, remedy, detail string, args ...any) check {
+	return check{Name: name, Verdict: warn, Detail: fmt.Sprintf(detail, args...), Remedy: remedy}
+}
+
+func failure(name, remedy, detail string, args ...any) check {
+	return check{Name: name, Verdict: fail, Detail: fmt.Sprintf(detail, args...), Remedy: remedy}
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "Check whether this node can run a rank as configured, and how the running one does",
+		Long: "Check whether this node can run a rank as configured, and how the running one does.\n" +
+			"Exit status 1 when a check fails; warnings do not count.",
+		Args: arity(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			loaded, err := a.config()
+			if err != nil {
+				return err
+			}
+			return a.report(append(newMachine(a.env).checks(&loaded.Config), a.checkRank(loaded)...))
+		},
+	}
+}
+
+// report prints the checks and fails when one of them did.
+func (a *app) report(checks []check) error {
+	failed := 0
+	for _, c := range checks {
+		if c.Verdict == fail {
+			failed++
+		}
+	}
+	if a.json {
+		if err := a.printJSON(map[string]any{"ok": failed == 0, "checks": checks}); err != nil {
+			return err
+		}
+	} else {
+		for _, c := range checks {
+			fmt.Fprintf(a.out, "%-4s  %-14s  %s\n", c.Verdict, c.Name, c.Detail)
+			if c.Remedy != "" {
+				fmt.Fprintf(a.out, "%22s→ %s\n", "", c.Remedy)
+			}
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("doctor: %d of %d checks failed", failed, len(checks))
+	}
+	return nil
+}
+
+// checkRank looks at the rank that runs here, if one does.
+func (a *app) checkRank(loaded *config.Loaded) []check {
+	client, err := a.dialWith(loaded)
+	if err != nil {
+		_, address := a.address(&loaded.Config)
+		return []check{warning("rank", "start one: cascaded --socket "+address, "none answers at %s", address)}
+	}
+	defer client.Close()
+	_, s, err := fetchStats(client)
+	if err != nil {
+		return []check{failure("rank", "is something else listening there?", "%v", err)}
+	}
+	checks := []check{okay("rank", "answers: %d blocks, %d names, %s stored", s.Blocks, s.Names, human(s.BytesStored))}
+	if hint := hitHint(s); hint != "" {
+		finding, remedy, _ := strings.Cut(hint, ". ")
+		checks = append(checks, warning("hits", remedy, "%s", finding))
+	} else {
+		checks = append(checks, okay("hits", "%d hits, %d misses", s.Hits, s.Misses))
+	}
+	if s.Lost+s.Corrupt > 0 {
+		checks = append(checks, warning("losses", "look for errors of the lustre tier in the rank's log",
+			"%d dirty blocks lost, %d corrupt blocks withdrawn", s.Lost, s.Corrupt))
+	}
+	for _, t := range s.Tiers {
+		if t.Errors > 0 {
+			checks = append(checks, warning("tier "+t.Name, "look for its errors in the rank's log", "%d operations failed", t.Errors))
+		}
+	}
+	return checks
+}

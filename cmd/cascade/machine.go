@@ -1,0 +1,178 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/config"
+	"cascadekv/internal/units"
+)
+
+// machine is the node as doctor sees it. Tests make one up.
+type machine struct {
+	root     string   // where /proc, /sys, /dev and /etc hang
+	env      []string // as of os.Environ
+	uid      int
+	statfs   func(path string) (unix.Statfs_t, error)
+	rlimit   func(resource int) (unix.Rlimit, error)
+	uname    func() (unix.Utsname, error)
+	lookPath func(program string) (string, error)
+}
+
+func newMachine(env []string) machine {
+	return machine{
+		root: "/", env: env, uid: os.Getuid(), lookPath: exec.LookPath,
+		statfs: func(path string) (s unix.Statfs_t, err error) { err = unix.Statfs(path, &s); return s, err },
+		rlimit: func(r int) (l unix.Rlimit, err error) { err = unix.Getrlimit(r, &l); return l, err },
+		uname:  func() (u unix.Utsname, err error) { err = unix.Uname(&u); return u, err },
+	}
+}
+
+// checks asks everything that concerns the node alone.
+func (m machine) checks(c *config.Config) []check {
+	all := []check{m.kernel(), m.sharedMemory(c), m.memory(c), m.openFiles(c), m.lockedMemory(), m.socketDir(c.Socket), m.lustre(c)}
+	return append(all, m.gpu(), m.slurm(), m.mpi())
+}
+
+func (m machine) path(p string) string { return filepath.Join(m.root, p) }
+
+func (m machine) getenv(name string) string {
+	for _, v := range m.env {
+		if text, ok := strings.CutPrefix(v, name+"="); ok {
+			return text
+		}
+	}
+	return ""
+}
+
+// leastKernel is that of the oldest distributions still in use on clusters
+// (RHEL 8 and its kin).
+const leastKernelMajor, leastKernelMinor = 4, 18
+
+func (m machine) kernel() check {
+	u, err := m.uname()
+	if err != nil {
+		return warning("kernel", "", "uname: %v", err)
+	}
+	release := unix.ByteSliceToString(u.Release[:])
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		return warning("kernel", "", "release %q is not a version", release)
+	}
+	if major < leastKernelMajor || major == leastKernelMajor && minor < leastKernelMinor {
+		return warning("kernel", fmt.Sprintf("use %d.%d or newer", leastKernelMajor, leastKernelMinor), "Linux %s is older than CASCADE is made for", release)
+	}
+	return okay("kernel", "Linux %s %s", release, runtime.GOARCH)
+}
+
+func (m machine) openFiles(c *config.Config) check {
+	const own = 128 // segments, arenas, listeners, the runtime
+	need := uint64(c.MaxConnections) + own
+	l, err := m.rlimit(unix.RLIMIT_NOFILE)
+	if err != nil {
+		return warning("open files", "", "getrlimit: %v", err)
+	}
+	if l.Max < need {
+		return warning("open files", fmt.Sprintf("ulimit -Hn %d, LimitNOFILE= in a unit, or a lower max_connections", need),
+			"the hard limit is %d, max_connections = %d needs %d", l.Max, c.MaxConnections, need)
+	}
+	return okay("open files", "limit %s, %d needed", limitText(l.Max), need)
+}
+
+func (m machine) lockedMemory() check {
+	l, err := m.rlimit(unix.RLIMIT_MEMLOCK)
+	if err != nil {
+		return warning("locked memory", "", "getrlimit: %v", err)
+	}
+	if l.Max != unix.RLIM_INFINITY && len(m.gpus()) > 0 {
+		return warning("locked memory", "ulimit -l unlimited, LimitMEMLOCK=infinity, or PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
+			"limit %s: GPU transfers need pinned memory", limitText(l.Max))
+	}
+	return okay("locked memory", "limit %s", limitText(l.Max))
+}
+
+func limitText(n uint64) string {
+	if n == unix.RLIM_INFINITY {
+		return "unlimited"
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+// socketDir checks the directory of the unix socket, or the nearest one above
+// it that exists.
+func (m machine) socketDir(socket string) check {
+	const name = "socket"
+	if socket == "" {
+		return okay(name, "none configured")
+	}
+	if len(socket) > config.MaxSocketPath {
+		return failure(name, "use a shorter path", "%s has %d bytes, the kernel takes %d", socket, len(socket), config.MaxSocketPath)
+	}
+	dir := filepath.Dir(socket)
+	for {
+		info, err := os.Stat(dir)
+		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
+			dir = filepath.Dir(dir)
+			continue
+		}
+		if err != nil {
+			return failure(name, "choose another --socket", "%v", err)
+		}
+		if !info.IsDir() {
+			return failure(name, "choose another --socket", "%s is not a directory", dir)
+		}
+		if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+			return failure(name, "choose another --socket, or mkdir it with write permission", "%s: %v", dir, err)
+		}
+		if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
+			return warning(name, "chmod go-w "+dir, "%s may be written by others, who could put their own socket there", dir)
+		}
+		return okay(name, "%s (%d of %d bytes)", socket, len(socket), config.MaxSocketPath)
+	}
+}
+
+// gpus lists device files of graphics processors.
+func (m machine) gpus() []string {
+	found, _ := filepath.Glob(m.path("/dev/nvidia[0-9]*")) // the pattern is valid
+	if _, err := os.Stat(m.path("/dev/kfd")); err == nil {
+		found = append(found, "/dev/kfd")
+	}
+	return found
+}
+
+func (m machine) gpu() check {
+	if found := m.gpus(); len(found) > 0 {
+		return okay("gpu", "%d device(s): %s", len(found), strings.Join(found, ", "))
+	}
+	return okay("gpu", "none")
+}
+
+func (m machine) slurm() check {
+	if job := m.getenv("SLURM_JOB_ID"); job != "" {
+		return okay("slurm", "job %s, node %s of %s", job, m.getenv("SLURM_NODEID"), m.getenv("SLURM_JOB_NUM_NODES"))
+	}
+	if _, err := m.lookPath("srun"); err == nil {
+		return okay("slurm", "installed; not inside a job")
+	}
+	return okay("slurm", "none")
+}
+
+func (m machine) mpi() check {
+	for _, program := range []string{"mpirun", "mpiexec"} {
+		if path, err := m.lookPath(program); err == nil {
+			return okay("mpi", "%s", path)
+		}
+	}
+	return okay("mpi", "none")
+}
+
+func size(n uint64) string { return units.Bytes(min(n, 1<<63-1)).Human() }

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"cascadekv/internal/block"
+	"cascadekv/internal/replay"
+	"cascadekv/internal/trace"
+	"cascadekv/internal/units"
+)
+
+// replayFlags are those of trace replay. What concerns the tiers counts only
+// for a store in this process; a live rank has its own.
+type replayFlags struct {
+	traceFlags
+	blockBytes units.Bytes
+	capacity   string
+	noLustre   bool
+	lustreDir  string
+	policies   []string
+	workers    int
+	html       string
+}
+
+func (a *app) replayCommand() *cobra.Command {
+	f := replayFlags{blockBytes: units.Bytes(replay.DefaultBlockBytes)}
+	c := &cobra.Command{
+		Use:   "replay --trace FILE",
+		Short: "Drive a cache with a trace and verify every byte of every hit",
+		Long: "Drive a cache with a trace and verify every byte of every hit: for each request probe, get what hits,\n" +
+			"put what misses. The cache is a store in this process, or with --socket a live rank.\n" +
+			"With --json several policies give a list of results, one gives the result. Exit status 1: a byte was wrong.",
+		Args: arity(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(cmd, a.socket != ""); err != nil {
+				return err
+			}
+			return a.replay(cmd.Context(), f)
+		},
+	}
+	f.register(c)
+	flags := c.Flags()
+	flags.Var(&f.blockBytes, "block-bytes", "bytes that stand for a block")
+	flags.StringVar(&f.capacity, "capacity", "1", "room in shm as a share of the trace's distinct blocks (0.1 or 10%)")
+	flags.BoolVar(&f.noLustre, "no-lustre", false, "shm alone")
+	flags.StringVar(&f.lustreDir, "lustre-dir", "", "directory below which the lustre tier is made and removed (default: the temporary directory)")
+	flags.StringSliceVar(&f.policies, "policy", []string{"prefix"}, "eviction policies, one run each: prefix, lru, paper")
+	flags.IntVar(&f.workers, "workers", 1, "requests in flight; hits are reproducible with 1 only")
+	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
+	return c
+}
+
+func (f *replayFlags) check(cmd *cobra.Command, live bool) error {
+	if err := f.traceFlags.check(); err != nil {
+		return err
+	}
+	if f.blockBytes <= 0 || f.blockBytes > block.MaxSize {
+		return usagef("--block-bytes %s is not between 1B and %s", f.blockBytes, units.Bytes(block.MaxSize))
+	}
+	if f.workers <= 0 {
+		return usagef("--workers %d is not above 0", f.workers)
+	}
+	if _, err := parseShare(f.capacity); err != nil {
+		return err
+	}
+	if f.noLustre && f.lustreDir != "" {
+		return usagef("--no-lustre and --lustre-dir exclude each other")
+	}
+	for _, name := range []string{"capacity", "no-lustre", "lustre-dir", "policy"} {
+		if live && cmd.Flags().Changed(name) {
+			return usagef("--%s cannot change a live rank: start the rank so, or leave out --socket", name)
+		}
+	}
+	return nil
+}
+
+// parseShare reads "0.1" or "10%".
+func parseShare(s string) (float64, error) {
+	number, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
+	share, err := strconv.ParseFloat(number, 64)
+	if percent {
+		share /= 100
+	}
+	if err != nil || math.IsNaN(share) || share <= 0 || share > 100 {
+		return 0, usagef("--capacity %q is not a share of the trace's blocks: write 0.1 or 10%%; 1 has room for all", s)
+	}
+	return share, nil
+}
+
+func (a *app) replay(ctx context.Context, f replayFlags) error {
+	info, err := f.summarize()
+	if err != nil {
+		return err
+	}
+	newTarget, policies, err := a.replayTarget(f, info)
+	if err != nil {
+		return err
+	}
+	bar := a.progress(int64(info.Requests*max(1, len(policies))), "replay", false)
+	results, err := replay.Run(ctx, replay.Options{
+		Trace:       func() (trace.Source, error) { return f.source() },
+		NewTarget:   newTarget,
+		Policies:    policies,
+		Name:        f.file,
+		BlockBytes:  int(f.blockBytes),
+		BlockTokens: f.blockTokens,
+		Requests:    f.limit,
+		Workers:     f.workers,
+		Progress:    func(replay.Progress) { _ = bar.Add(1) }, // drawing is best effort
+	})
+	_ = bar.Finish() // likewise
+	if len(results) > 0 {
+		err = errors.Join(err, a.showReplay(results, f.html))
+	}
+	return err
+}
+
+// source hides the concrete reader, so that a failed open is a nil interface.
+func (f *replayFlags) source() (trace.Source, error) {
+	r, err := f.open()
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (a *app) replayTarget(f replayFlags, info trace.Info) (func(context.Context, string) (replay.Target, error), []string, error) {
+	if a.socket == "" {
+		return f.inProcess(info, a.shmDir), f.policies, nil
+	}
+	loaded, err := a.config()
+	if err != nil {
+		return nil, nil, err
+	}
+	password, err := loaded.Password()
+	if err != nil {
+		return nil, nil, err
+	}
+	network, address := a.address(&loaded.Config)
+	return func(context.Context, string) (replay.Target, error) {
+		return replay.NewLiveTarget(replay.LiveOptions{Network: network, Addr: address, Password: password, BlockBytes: int(f.blockBytes)}), nil
+	}, nil, nil
+}
+
+func (a *app) showReplay(results []replay.Result, html string) error {
+	var err error
+	switch {
+	case !a.json:
+		err = replay.Table(a.out, results)
+	case len(results) == 1:
+		err = a.printJSON(results[0])
+	default:
+		err = a.printJSON(results)
+	}
+	if err != nil {
+		return err
+	}
+	if html != "" {
+		if err := writeReport(html, func(w io.Writer) error { return replay.Report(w, results) }); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.err, "report: %s\n", html)
+	}
+	for _, r := range results {
+		if r.WrongBytes > 0 {
+			return fmt.Errorf("replay: %d wrong bytes with policy %q: a tier returned something else than was stored", r.WrongBytes, r.Policy)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"cascadekv/cascade"
+	"cascadekv/internal/replay"
+	"cascadekv/internal/trace"
+	"cascadekv/internal/units"
+	"cascadekv/tiers"
+	"cascadekv/tiers/shm"
+)
+
+// inProcess returns a maker of targets: each a store of its own, on tiers that
+// are made for it and removed with it.
+func (f replayFlags) inProcess(info trace.Info, shmDir string) func(context.Context, string) (replay.Target, error) {
+	return func(ctx context.Context, policy string) (replay.Target, error) {
+		share, err := parseShare(f.capacity)
+		if err != nil {
+			return nil, err
+		}
+		blocks := max(1, int64(share*float64(info.UniqueBlocks)))
+		s := &scratchTiers{shmDir: shmDir}
+		store, err := s.open(ctx, f, policy, blocks)
+		if err != nil {
+			return nil, errors.Join(err, s.remove())
+		}
+		return replay.NewStoreTarget(store, "", int(f.blockBytes), func(ctx context.Context) error {
+			return errors.Join(s.close(store), s.remove())
+		}), nil
+	}
+}
+
+// scratchTiers are the files of one in-process run.
+type scratchTiers struct {
+	shmDir string // where the arena goes
+	arena  string
+	dir    string
+}
+
+// open makes the tiers with room for so many blocks in shm, and a store on
+// them.
+func (s *scratchTiers) open(ctx context.Context, f replayFlags, policy string, blocks int64) (*cascade.Store, error) {
+	file, err := os.CreateTemp(s.shmDir, "cascade-replay-*.arena")
+	if err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	s.arena = file.Name()
+	// The tier makes the file itself; only the name had to be found.
+	if err := errors.Join(file.Close(), os.Remove(s.arena)); err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	payload := blocks * int64(f.blockBytes)
+	memory, err := shm.Open(s.arena, arenaFor(payload))
+	if err != nil {
+		return nil, fmt.Errorf("replay: room for %d blocks of %s in %s: %w; lower --block-bytes or --capacity",
+			blocks, f.blockBytes, s.shmDir, err)
+	}
+	o := cascade.Options{
+		Memory: []tiers.Memory{memory}, Policy: policy, Capacity: payload,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}
+	if !f.noLustre {
+		if s.dir, err = os.MkdirTemp(f.lustreDir, "cascade-replay-"); err == nil {
+			o.Cold, err = openLustre(ctx, s.dir, o.Log)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("replay: lustre tier: %w; --no-lustre does without", err), memory.Close())
+		}
+	}
+	return cascade.Open(ctx, o)
+}
+
+// arenaFor is the size of an arena that has room for payload bytes of blocks
+// whatever their size class wastes.
+func arenaFor(payload int64) int64 { return payload + payload/2 + int64(64*units.MiB) }
+
+// close ends the store without draining: nobody reads the files again.
+func (s *scratchTiers) close(store *cascade.Store) error {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := store.Close(ended); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func (s *scratchTiers) remove() error {
+	var err error
+	if s.arena != "" {
+		if e := os.Remove(s.arena); e != nil && !errors.Is(e, os.ErrNotExist) {
+			err = e
+		}
+	}
+	if s.dir != "" {
+		err = errors.Join(err, os.RemoveAll(s.dir))
+	}
+	return err
+}
+
+// openLustre opens the cold tier of a run.
+func openLustre(_ context.Context, _ string, _ *slog.Logger) (tiers.Tier, error) {
+	return nil, errors.New("this build has no lustre tier")
+}

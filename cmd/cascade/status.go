@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"cascadekv/cascade"
+	"cascadekv/internal/resp"
+	"cascadekv/internal/units"
+)
+
+const watchPeriod = 2 * time.Second
+
+// rankStats is the answer to CASCADE.STATS.
+type rankStats struct {
+	cascade.Stats
+	UptimeSeconds float64 `json:"uptime_seconds"`
+	Version       string  `json:"version"`
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	var watch time.Duration
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show what a rank holds and how often it hits",
+		Args:  arity(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := a.dial()
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			for {
+				if err := a.status(client, watch > 0); err != nil || watch <= 0 {
+					return err
+				}
+				select {
+				case <-cmd.Context().Done():
+					return nil
+				case <-time.After(watch):
+				}
+			}
+		},
+	}
+	c.Flags().DurationVar(&watch, "watch", 0, "show it again after this time, until interrupted")
+	c.Flags().Lookup("watch").NoOptDefVal = watchPeriod.String()
+	return c
+}
+
+// status prints one snapshot.
+func (a *app) status(client *resp.Client, again bool) error {
+	text, stats, err := fetchStats(client)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		var compact bytes.Buffer
+		if again {
+			err = json.Compact(&compact, text)
+		} else {
+			err = json.Indent(&compact, text, "", "  ")
+		}
+		if err != nil {
+			return fmt.Errorf("status: the rank's answer is not JSON: %w", err)
+		}
+		_, err = fmt.Fprintf(a.out, "%s\n", compact.Bytes())
+		return err
+	}
+	if again && isTerminal(a.out) {
+		fmt.Fprint(a.out, "\x1b[H\x1b[2J")
+	}
+	return a.printStats(stats)
+}
+
+// fetchStats asks a rank for its statistics; text is its own JSON.
+func fetchStats(client *resp.Client) (text []byte, s rankStats, err error) {
+	reply, err := client.Do("CASCADE.STATS")
+	if err != nil {
+		return nil, s, refused("status", err)
+	}
+	if err := json.Unmarshal(reply.Str, &s); err != nil {
+		return nil, s, fmt.Errorf("status: the answer to CASCADE.STATS is not a rank's: %w; is this a cascaded of the same version?", err)
+	}
+	return reply.Str, s, nil
+}
+
+func (a *app) printStats(s rankStats) error {
+	up := time.Duration(s.UptimeSeconds) * time.Second
+	rows := [][]string{
+		{"version", s.Version + ", up " + up.String()},
+		{"names", fmt.Sprintf("%d for %d blocks", s.Names, s.Blocks)},
+		{"bytes", fmt.Sprintf("%s stored, %s referenced (%s)", human(s.BytesStored), human(s.BytesReferenced), times(s.BytesReferenced, s.BytesStored))},
+		{"gets", fmt.Sprintf("%d hits, %d misses (%s hit)", s.Hits, s.Misses, share(s.Hits, s.Hits+s.Misses))},
+		{"puts", fmt.Sprintf("%d, of which %d duplicates, %d rejected", s.Puts, s.Duplicates, s.Rejected)},
+		{"dirty", fmt.Sprintf("%d blocks, %s", s.DirtyBlocks, human(s.DirtyBytes))},
+		{"ids pending", fmt.Sprintf("%d blocks, %s", s.PendingIDs, human(s.PendingBytes))},
+		{"held", fmt.Sprintf("%d leases, %d views", s.Leases, s.Views)},
+		{"recovered", fmt.Sprintf("%d blocks, %d names, %s", s.Recovered.Blocks, s.Recovered.Names, human(s.Recovered.Bytes))},
+	}
+	if s.Lost+s.Corrupt > 0 {
+		rows = append(rows, []string{"LOST", fmt.Sprintf("%d dirty blocks lost, %d corrupt blocks withdrawn: see the rank's log", s.Lost, s.Corrupt)})
+	}
+	if err := a.table(rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.out)
+	if err := a.table(tierRows(s)); err != nil || len(s.Namespaces) == 0 {
+		return err
+	}
+	fmt.Fprintln(a.out)
+	rows = [][]string{{"NAMESPACE", "NAMES", "REFERENCED", "HITS", "MISSES", "HIT"}}
+	for _, n := range s.Namespaces {
+		rows = append(rows, []string{strconv.Quote(n.Name), strconv.Itoa(n.Names), human(n.BytesReferenced),
+			count(n.Hits), count(n.Misses), share(n.Hits, n.Hits+n.Misses)})
+	}
+	if err := a.table(rows); err != nil {
+		return err
+	}
+	if hint := hitHint(s); hint != "" {
+		fmt.Fprintf(a.err, "cascade: %s\n", hint)
+	}
+	return nil
+}
+
+func tierRows(s rankStats) [][]string {
+	rows := [][]string{{"TIER", "POLICY", "USED", "CAPACITY", "FULL", "BLOCKS", "HITS", "HIT BYTES", "PROMOTED", "DEMOTED", "EVICTED", "ERRORS"}}
+	for _, t := range s.Tiers {
+		policy, capacity := t.Policy, human(t.Usage.Capacity)
+		if policy == "" {
+			policy = "-"
+		}
+		if t.Usage.Capacity == 0 {
+			capacity = "unbounded"
+		}
+		rows = append(rows, []string{t.Name, policy, human(t.Usage.Used), capacity, share(uint64(t.Usage.Used), uint64(t.Usage.Capacity)),
+			strconv.Itoa(t.Usage.Blocks), count(t.Hits), human(int64(t.HitBytes)), count(t.Promoted), count(t.Demoted), count(t.Evicted), count(t.Errors)})
+	}
+	return rows
+}
+
+// manyPuts is how many puts without a hit make one suspicious.
+const manyPuts = 1000
+
+// hitHint explains the commonest misconfiguration: engines that store and
+// never find.
+func hitHint(s rankStats) string {
+	if s.Hits > 0 || s.Puts < manyPuts {
+		return ""
+	}
+	return fmt.Sprintf("%d puts and not one hit: the engines' keys probably differ between runs. "+
+		"Set the same PYTHONHASHSEED in every engine, and compare model name, dtype, chunk size and tensor-parallel size", s.Puts)
+}
+
+func human(n int64) string  { return units.Bytes(n).Human() }
+func count(n uint64) string { return strconv.FormatUint(n, 10) }
+
+func share(part, whole uint64) string {
+	if whole == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + " %"
+}
+
+func times(n, of int64) string {
+	if of == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(float64(n)/float64(of), 'f', 2, 64) + "×"
+}
+
+// isMiss reports whether err is the absence of a value.
+func isMiss(err error) bool { return errors.Is(err, resp.ErrNull) }

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"cascadekv/internal/trace"
+)
+
+func (a *app) traceCommand() *cobra.Command {
+	c := &cobra.Command{Use: "trace", Short: "Replay, summarise and make prefix-hash traces", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	c.AddCommand(a.replayCommand(), a.traceInfoCommand(), a.synthCommand())
+	return c
+}
+
+// traceFlags say which trace to read and how.
+type traceFlags struct {
+	file        string
+	limit       int
+	blockTokens int
+}
+
+func (f *traceFlags) register(c *cobra.Command) {
+	c.Flags().StringVar(&f.file, "trace", "", "trace in Mooncake's JSON Lines form, .gz too")
+	c.Flags().IntVar(&f.limit, "limit", 0, "read at most so many requests; 0: all")
+	c.Flags().IntVar(&f.blockTokens, "block-tokens", trace.BlockTokens, "tokens of a block in the trace")
+}
+
+func (f *traceFlags) check() error {
+	switch {
+	case f.file == "":
+		return usagef("name a trace with --trace FILE; cascade trace synth makes one")
+	case f.limit < 0:
+		return usagef("--limit %d is negative", f.limit)
+	case f.blockTokens <= 0:
+		return usagef("--block-tokens %d is not above 0", f.blockTokens)
+	}
+	return nil
+}
+
+func (f *traceFlags) open() (*trace.Reader, error) {
+	return trace.Open(f.file, trace.ReaderOptions{BlockTokens: f.blockTokens})
+}
+
+// summarize reads the whole trace once.
+func (f *traceFlags) summarize() (info trace.Info, err error) {
+	r, err := f.open()
+	if err != nil {
+		return info, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	return trace.Summarize(r, f.blockTokens, f.limit)
+}
+
+func (a *app) traceInfoCommand() *cobra.Command {
+	var f traceFlags
+	c := &cobra.Command{
+		Use:   "info --trace FILE",
+		Short: "Summarise a trace and what an unbounded cache would hit",
+		Args:  arity(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			info, err := f.summarize()
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(info)
+			}
+			return a.table([][]string{
+				{"requests", strconv.Itoa(info.Requests)},
+				{"time", (time.Duration(info.Milliseconds) * time.Millisecond).String()},
+				{"blocks", fmt.Sprintf("%d, of which %d distinct", info.Blocks, info.UniqueBlocks)},
+				{"tokens", fmt.Sprintf("%d in prompts (longest %d), %d in answers", info.InputTokens, info.LongestInput, info.OutputTokens)},
+				{"hits, unbounded", fmt.Sprintf("%.4f of blocks, %.4f of tokens", info.HitRatioBlocks, info.HitRatioTokens)},
+				{"reparented", fmt.Sprintf("%d blocks with different predecessors (0 in a true prefix trace)", info.Reparented)},
+			})
+		},
+	}
+	f.register(c)
+	return c
+}
+
+func (a *app) synthCommand() *cobra.Command {
+	var o trace.SynthOptions
+	var output string
+	c := &cobra.Command{
+		Use:   "synth [-o FILE]",
+		Short: "Make a trace of a chat service: the same one for the same flags",
+		Args:  arity(0, 0),
+		RunE:  func(*cobra.Command, []string) error { return a.synth(o, output) },
+	}
+	flags := c.Flags()
+	flags.StringVarP(&output, "output", "o", "", "file to write, compressed if it ends in .gz (default: standard output)")
+	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the random numbers")
+	flags.IntVar(&o.Requests, "requests", 2000, "number of requests")
+	flags.IntVar(&o.SystemPrompts, "system-prompts", 50, "system prompts that sessions share")
+	flags.IntVar(&o.SystemTokens, "system-tokens", 4096, "mean length of a system prompt")
+	flags.Float64Var(&o.Zipf, "zipf", 1, "the k-th most popular prompt has weight k^-this")
+	flags.Float64Var(&o.SessionsPerSecond, "sessions-per-second", 1, "mean rate of new sessions")
+	flags.IntVar(&o.Turns, "turns", 4, "mean turns of a session")
+	flags.IntVar(&o.UserTokens, "user-tokens", 1024, "mean new text of a turn")
+	flags.IntVar(&o.AnswerTokens, "answer-tokens", 350, "mean length of an answer")
+	return c
+}
+
+func (a *app) synth(o trace.SynthOptions, output string) (err error) {
+	source, err := trace.NewSynth(o)
+	if errors.Is(err, trace.ErrBadSynth) {
+		return usageError{err}
+	} else if err != nil {
+		return err
+	}
+	w := trace.NewWriter(a.out)
+	if output != "" {
+		if w, err = trace.Create(output); err != nil {
+			return err
+		}
+	}
+	defer w.Abort()
+	bar := a.progress(int64(o.Requests), "synth", false)
+	var req trace.Request
+	written := 0
+	for {
+		err := source.Next(&req)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = w.Write(&req)
+		}
+		if err != nil {
+			return err
+		}
+		written++
+		_ = bar.Add(1) // drawing is best effort
+	}
+	_ = bar.Finish() // likewise
+	if err := w.Close(); err != nil {
+		return err
+	}
+	if a.json && output != "" {
+		return a.printJSON(map[string]any{"file": output, "requests": written})
+	}
+	return nil
+}
+
+// writeReport writes the file name whole or not at all.
+func writeReport(name string, write func(io.Writer) error) error {
+	temporary := name + ".part"
+	f, err := os.Create(temporary)
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	err = errors.Join(write(f), f.Close())
+	if err == nil {
+		err = os.Rename(temporary, name)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("report %s: %w", name, err), os.Remove(temporary))
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"cascadekv/internal/block"
+)
+
+const someStats = `{"names":3,"blocks":2,"bytes_referenced":3072,"bytes_stored":2048,"hits":30,"misses":10,"puts":5,"duplicates":1,
+"tiers":[{"name":"shm","policy":"prefix","usage":{"Capacity":4096,"Used":2048,"Payload":2000,"Blocks":2},"hits":30},
+{"name":"lustre","usage":{"Capacity":0,"Used":512,"Payload":512,"Blocks":1}}],
+"namespaces":[{"name":"redis/0","names":3,"bytes_referenced":3072,"hits":30,"misses":10}],"uptime_seconds":61.5,"version":"v1"}`
+
+func TestPutGetProbe(t *testing.T) {
+	f := &fakeRank{}
+	socket := startRank(t, f)
+	run := func(in string, args ...string) outcome {
+		return cascadeCommand(in, nil, append(args, "--socket", socket)...)
+	}
+	dir := t.TempDir()
+	keyFile, valueFile := filepath.Join(dir, "k"), filepath.Join(dir, "v")
+	for name, text := range map[string]string{keyFile: "key\x00data", valueFile: "value data"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id := block.Sum(block.Bits128, []byte("key\x00data"), []byte("value data")).String()
+
+	if got := run("", "put", keyFile, valueFile); got.status != exitOK || got.out != id+"\n" {
+		t.Errorf("put of two files: %+v, want %s", got, id)
+	}
+	if got := run("", "get", id); got.status != exitOK || got.out != "key\x00datavalue data" {
+		t.Errorf("get: %+v", got)
+	}
+	if got := run("from stdin", "put", "--key", "k2", "--namespace", "m", "--parent", "k1", "--prefix", "--bound", "--ttl", "2s"); got.status != exitOK {
+		t.Errorf("put of stdin: %+v", got)
+	}
+	want := []string{"CASCADE.PUT", "k2", "from stdin", "NS", "m", "PARENT", "k1", "PREFIX", "BOUND", "PX", "2000"}
+	if got := f.last(); !slices.Equal(got, want) {
+		t.Errorf("the rank was asked %q, want %q", got, want)
+	}
+	output := filepath.Join(dir, "out")
+	got := run("", "get", "k2", "--namespace", "m", "-o", output, "--json")
+	text, err := os.ReadFile(output)
+	if err != nil || string(text) != "from stdin" || got.status != exitOK {
+		t.Errorf("get -o: %+v, %q, %v", got, text, err)
+	}
+	var meta struct {
+		ID    string `json:"id"`
+		Bytes int    `json:"bytes"`
+	}
+	if err := json.Unmarshal([]byte(got.out), &meta); err != nil || meta.Bytes != 10 || meta.ID != block.Sum(128, []byte("from stdin")).String() {
+		t.Errorf("get --json: %v in %q", err, got.out)
+	}
+	if got := run("", "probe", "--namespace", "m", "k2", "k3"); got.status != exitOK || got.out != "1 of 2 keys, 10 B: 1 in shm\n" {
+		t.Errorf("probe: %+v", got)
+	}
+	if got := run("", "probe", "--json", "k2"); got.status != exitMiss || !strings.Contains(got.out, `"hits": 0`) {
+		t.Errorf("probe of a miss: %+v", got)
+	}
+	if got := run("", "get", "nothing"); got.status != exitMiss || got.out != "" || !strings.Contains(got.err, `"nothing"`) {
+		t.Errorf("get of a miss: %+v", got)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	f := &fakeRank{stats: someStats}
+	socket := startRank(t, f)
+	got := cascadeCommand("", nil, "status", "--socket", socket)
+	for _, want := range []string{"v1, up 1m1s", "3 for 2 blocks", "1.50×", "75.0 %", "unbounded", "50.0 %", `"redis/0"`, "TIER", "NAMESPACE"} {
+		if !strings.Contains(got.out, want) {
+			t.Errorf("no %q in:\n%s", want, got.out)
+		}
+	}
+	if got.status != exitOK || got.err != "" || strings.Contains(got.out, "LOST") {
+		t.Errorf("%+v", got)
+	}
+	var stats rankStats
+	if got := cascadeCommand("", nil, "status", "--json", "--socket", socket); json.Unmarshal([]byte(got.out), &stats) != nil || stats.Hits != 30 || got.err != "" {
+		t.Errorf("status --json: %+v", got)
+	}
+}
+
+func TestStatusHintsAtKeysThatNeverMatch(t *testing.T) {
+	f := &fakeRank{stats: `{"puts":5000,"misses":5000,"lost":2,"namespaces":[{"name":"a"}]}`}
+	socket := startRank(t, f)
+	got := cascadeCommand("", nil, "status", "--socket", socket)
+	if !strings.Contains(got.err, "PYTHONHASHSEED") || !strings.Contains(got.out, "2 dirty blocks lost") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestPassword(t *testing.T) {
+	f := &fakeRank{stats: someStats, password: "hunter-2"}
+	socket := startRank(t, f)
+	file := filepath.Join(t.TempDir(), "pw")
+	if err := os.WriteFile(file, []byte("hunter-2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := cascadeCommand("", []string{"CASCADE_SOCKET=" + socket, "CASCADE_PASSWORD_FILE=" + file}, "status"); got.status != exitOK {
+		t.Errorf("with the password: %+v", got)
+	}
+	got := cascadeCommand("", []string{"CASCADE_SOCKET=" + socket}, "status")
+	if got.status != exitFailure || !strings.Contains(got.err, "password_file") {
+		t.Errorf("without: %+v", got)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad.toml")
+	if err := os.WriteFile(bad, []byte("sockt = \"x\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		args   []string
+		env    []string
+		status int
+		want   string
+	}{
+		"unknown verb":        {args: []string{"stats"}, status: exitUsage, want: `"stats"`},
+		"unknown flag":        {args: []string{"status", "--jsno"}, status: exitUsage, want: "--jsno"},
+		"missing key":         {args: []string{"get"}, status: exitUsage, want: "cascade get KEY"},
+		"three files":         {args: []string{"put", "a", "b", "c"}, status: exitUsage, want: "3 arguments"},
+		"bound alone":         {args: []string{"put", "--bound", "a"}, status: exitUsage, want: "--parent"},
+		"stdin twice":         {args: []string{"put", "-", "-"}, status: exitUsage, want: "only once"},
+		"no rank":             {args: []string{"status", "--socket", dir + "/none"}, status: exitFailure, want: "start one with cascaded"},
+		"no file":             {args: []string{"put", dir + "/none"}, status: exitFailure, want: dir + "/none"},
+		"unknown variable":    {args: []string{"status"}, env: []string{"CASCADE_SOKET=x"}, status: exitUsage, want: "CASCADE_SOCKET"},
+		"bad configuration":   {args: []string{"status", "--config", bad}, status: exitUsage, want: "bad.toml:1"},
+		"bad file to check":   {args: []string{"config", "check", bad}, status: exitFailure, want: `did you mean "socket"`},
+		"no trace":            {args: []string{"trace", "replay"}, status: exitUsage, want: "--trace"},
+		"capacity":            {args: []string{"trace", "replay", "--trace", "x", "--capacity", "much"}, status: exitUsage, want: "10%"},
+		"live with a policy":  {args: []string{"trace", "replay", "--trace", "x", "--policy", "lru", "--socket", "s"}, status: exitUsage, want: "--policy"},
+		"block of no bytes":   {args: []string{"trace", "replay", "--trace", "x", "--block-bytes", "0"}, status: exitUsage, want: "--block-bytes"},
+		"unreadable trace":    {args: []string{"trace", "info", "--trace", dir + "/none"}, status: exitFailure, want: dir + "/none"},
+		"contradictory flags": {args: []string{"trace", "replay", "--trace", "x", "--no-lustre", "--lustre-dir", "y"}, status: exitUsage, want: "exclude"},
+		"bench of nothing":    {args: []string{"bench", "resp", "--size", "0"}, status: exitUsage, want: "--size"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := cascadeCommand("", tc.env, tc.args...)
+			if got.status != tc.status || !strings.Contains(got.err, tc.want) || got.out != "" {
+				t.Errorf("%+v; want status %d and %q on standard error alone", got, tc.status, tc.want)
+			}
+		})
+	}
+}
+
+func TestConfigVerbs(t *testing.T) {
+	env := []string{"CASCADE_SHM_BYTES=2GiB"}
+	show := cascadeCommand("", env, "config", "show", "--origin")
+	if !strings.Contains(show.out, `shm.bytes = "2GiB"`) || !strings.Contains(show.out, "# environment CASCADE_SHM_BYTES") {
+		t.Errorf("config show: %+v", show)
+	}
+	file := filepath.Join(t.TempDir(), "shown.toml")
+	if err := os.WriteFile(file, []byte(show.out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := cascadeCommand("", nil, "config", "check", file); got.status != exitOK || got.out != "ok: "+file+"\n" {
+		t.Errorf("what config show prints is not a valid file: %+v", got)
+	}
+	var all map[string]shownKey
+	if got := cascadeCommand("", env, "config", "show", "--json"); json.Unmarshal([]byte(got.out), &all) != nil ||
+		all["shm.bytes"].Value != "2GiB" || all["shm.bytes"].Reloadable || !all["lease"].Reloadable {
+		t.Errorf("config show --json: %+v", got)
+	}
+	var checked struct {
+		OK    bool   `json:"ok"`
+		Error string `json:"error"`
+	}
+	got := cascadeCommand("", []string{"CASCADE_RANK=-1"}, "config", "check", "--json")
+	if json.Unmarshal([]byte(got.out), &checked) != nil || checked.OK || !strings.Contains(checked.Error, "rank") || got.status != exitFailure {
+		t.Errorf("config check --json: %+v", got)
+	}
+}
+
+func TestTraceVerbs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "t.jsonl.gz")
+	if got := cascadeCommand("", nil, "trace", "synth", "-o", file, "--requests", "200", "--json"); got.status != exitOK || !strings.Contains(got.out, `"requests": 200`) {
+		t.Fatalf("synth: %+v", got)
+	}
+	var info struct {
+		Requests int     `json:"requests"`
+		Hit      float64 `json:"hit_ratio_blocks"`
+	}
+	if got := cascadeCommand("", nil, "trace", "info", "--trace", file, "--json"); json.Unmarshal([]byte(got.out), &info) != nil || info.Requests != 200 {
+		t.Fatalf("info: %+v", got)
+	}
+	html := filepath.Join(t.TempDir(), "r.html")
+	got := cascadeCommand("", nil, "trace", "replay", "--trace", file, "--block-bytes", "1KiB", "--no-lustre", "--json", "--html", html)
+	var result struct {
+		Requests int                        `json:"requests"`
+		Blocks   int                        `json:"blocks"`
+		Hit      float64                    `json:"hit_ratio_blocks"`
+		Tokens   *float64                   `json:"hit_ratio_tokens"`
+		Dedup    *float64                   `json:"dedup_ratio"`
+		Wrong    *int64                     `json:"wrong_bytes"`
+		Tiers    map[string]json.RawMessage `json:"tiers"`
+	}
+	if err := json.Unmarshal([]byte(got.out), &result); err != nil || got.status != exitOK {
+		t.Fatalf("replay: %v, %+v", err, got)
+	}
+	if result.Requests != 200 || result.Hit != info.Hit || result.Tokens == nil || result.Dedup == nil || result.Wrong == nil || *result.Wrong != 0 || result.Tiers["shm"] == nil {
+		t.Errorf("replay with room for all hits %v of the blocks, the trace allows %v:\n%s", result.Hit, info.Hit, got.out)
+	}
+	if text, err := os.ReadFile(html); err != nil || !strings.Contains(string(text), "<html") {
+		t.Errorf("report: %v", err)
+	}
+	left, err := filepath.Glob(filepath.Join(shmDir, "*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestOutputErrorsAreReported(t *testing.T) {
+	a := &app{in: strings.NewReader(""), out: broken{}, err: io.Discard}
+	if got := a.run(context.Background(), []string{"config", "show"}); got != exitFailure {
+		t.Errorf("config show into a broken pipe: exit status %d", got)
+	}
+}
+
+func TestVersionAndCompletion(t *testing.T) {
+	var v buildVersion
+	if got := cascadeCommand("", nil, "version", "--json"); json.Unmarshal([]byte(got.out), &v) != nil || v.Go == "" || v.Platform == "" {
+		t.Errorf("version: %+v", got)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if got := cascadeCommand("", nil, "completion", shell); got.status != exitOK || !strings.Contains(got.out, "cascade") {
+			t.Errorf("completion %s: %+v", shell, got)
+		}
+	}
+}

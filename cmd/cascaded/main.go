@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"cascadekv/internal/config"
+)
+
+// Exit statuses, as doc.go lists them.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+func main() { os.Exit(realMain(os.Args[1:], os.Environ(), os.Stdout, os.Stderr)) }
+
+func realMain(args, env []string, stdout, stderr io.Writer) int {
+	status := exitOK
+	command := newCommand(func(s config.Sources) {
+		s.Env = env
+		signals := make(chan os.Signal, 8)
+		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+		defer signal.Stop(signals)
+		status = run(context.Background(), s, openRank, signals, stderr)
+	})
+	command.SetArgs(args)
+	command.SetOut(stdout)
+	command.SetErr(stderr)
+	if err := command.Execute(); err != nil {
+		fmt.Fprintf(stderr, "cascaded: %v; see cascaded --help\n", err)
+		return exitUsage
+	}
+	return status
+}
+
+// newCommand describes the command line and calls start with the sources it
+// names, without the environment.
+func newCommand(start func(config.Sources)) *cobra.Command {
+	s := config.Sources{SystemDir: config.SystemDir, Flags: map[string]string{}}
+	command := &cobra.Command{
+		Use:   "cascaded",
+		Short: "Run one rank of the CASCADE cache in the foreground",
+		Long: "Run one rank of the CASCADE cache in the foreground.\n\n" +
+			"Configuration: " + config.Precedence + ".\n" +
+			"SIGHUP reloads it, SIGTERM and SIGINT drain to lustre and exit 0, a second one exits at once.",
+		Args:          cobra.NoArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Run:           func(*cobra.Command, []string) { start(s) },
+	}
+	flags := command.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&s.File, "config", "", "configuration file, read after those of "+config.SystemDir)
+	defaults := config.Default()
+	for _, k := range config.Keys() {
+		f := flags.VarPF(&keyFlag{key: k, text: k.Text(&defaults), set: s.Flags}, k.Flag(), "", k.Help)
+		if k.Type() == "bool" {
+			f.NoOptDefVal = "true"
+		}
+	}
+	return command
+}
+
+// keyFlag is one configuration key as a flag. It keeps the text; Load reads
+// it, so that a bad value gets the same words from every source.
+type keyFlag struct {
+	key  config.Key
+	text string
+	set  map[string]string
+}
+
+func (f *keyFlag) String() string { return f.text }
+func (f *keyFlag) Type() string   { return f.key.Type() }
+func (f *keyFlag) Set(text string) error {
+	f.text, f.set[f.key.Path] = text, text
+	return nil
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"cascadekv/internal/config"
+)
+
+// rank is a server as this command needs it.
+type rank interface {
+	// Serve answers clients until Shutdown, then returns nil.
+	Serve(ctx context.Context) error
+	// Reload takes over the reloadable values; password is "" for none.
+	Reload(c config.Config, password string)
+	// ReloadFailed tells that the values on disk were refused.
+	ReloadFailed()
+	// Shutdown stops accepting, drains dirty blocks until ctx ends and gives
+	// everything back.
+	Shutdown(ctx context.Context) error
+}
+
+// opener makes a rank ready to serve. It returns early when ctx ends.
+type opener func(ctx context.Context, c config.Config, password string, log *slog.Logger) (rank, error)
+
+// run lives as long as the rank and returns the exit status.
+func run(ctx context.Context, s config.Sources, open opener, signals <-chan os.Signal, stderr io.Writer) int {
+	loaded, password, err := load(s)
+	if err != nil {
+		fmt.Fprintf(stderr, "cascaded: %v\n", strings.ReplaceAll(err.Error(), "\n", "\ncascaded: "))
+		return exitUsage
+	}
+	level := new(slog.LevelVar)
+	level.Set(levelOf(loaded.Log.Level))
+	r := &runner{sources: s, loaded: loaded, password: password, level: level, log: newLogger(loaded.Config, level, stderr), signals: signals}
+	r.announce()
+	return r.live(ctx, open)
+}
+
+func load(s config.Sources) (*config.Loaded, string, error) {
+	loaded, err := config.Load(s)
+	if err != nil {
+		return nil, "", err
+	}
+	password, err := loaded.Password()
+	return loaded, password, err
+}
+
+// runner is one life of the daemon. It belongs to the goroutine of run.
+type runner struct {
+	sources  config.Sources
+	loaded   *config.Loaded
+	password string
+	level    *slog.LevelVar
+	log      *slog.Logger
+	signals  <-chan os.Signal
+}
+
+func (r *runner) announce() {
+	changed := []any{}
+	for _, k := range config.Keys() {
+		if origin := r.loaded.Origin(k.Path); origin != config.Built {
+			changed = append(changed, slog.String(k.Path, k.Text(&r.loaded.Config)+" ("+origin+")"))
+		}
+	}
+	r.log.Info("cascaded starts", "pid", os.Getpid(), "go", runtime.Version(), slog.Group("config", changed...))
+}
+
+// live opens the rank, serves, and turns signals into calls.
+func (r *runner) live(ctx context.Context, open opener) int {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	server, status := r.open(ctx, cancel, open)
+	if server == nil {
+		return status
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx) }()
+	for {
+		select {
+		case err := <-served:
+			r.log.Error("serving ended; draining", "err", err)
+			r.drain(server)
+			return exitFailure
+		case sig := <-r.signals:
+			if sig == syscall.SIGHUP {
+				r.reload(server)
+				continue
+			}
+			r.log.Info("draining; a second signal exits at once", "signal", sig.String(), "deadline", r.loaded.Deadline.Drain.String())
+			return r.drain(server)
+		case <-ctx.Done():
+			return r.drain(server)
+		}
+	}
+}
+
+// open waits for the rank to be ready. A signal to stop before that cancels
+// the opening; the tiers are left as they were found.
+func (r *runner) open(ctx context.Context, cancel func(), open opener) (rank, int) {
+	type outcome struct {
+		server rank
+		err    error
+	}
+	opened := make(chan outcome, 1)
+	go func() {
+		server, err := open(ctx, r.loaded.Config, r.password, r.log)
+		opened <- outcome{server, err}
+	}()
+	stopping := false
+	for {
+		select {
+		case o := <-opened:
+			switch {
+			case stopping && o.err == nil:
+				return nil, r.drain(o.server)
+			case stopping:
+				return nil, exitOK
+			case o.err != nil:
+				r.log.Error("cannot start", "err", o.err)
+				return nil, exitFailure
+			}
+			return o.server, exitOK
+		case sig := <-r.signals:
+			if sig == syscall.SIGHUP {
+				continue
+			}
+			if stopping {
+				return nil, exitFailure
+			}
+			r.log.Info("stopping before start is complete", "signal", sig.String())
+			stopping = true
+			cancel()
+		}
+	}
+}
+
+// drain shuts the rank down within the configured time, or at once on a signal.
+func (r *runner) drain(server rank) int {
+	ctx, cancel := context.WithTimeout(context.Background(), r.loaded.Deadline.Drain.Std())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- server.Shutdown(ctx) }()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				r.log.Error("drain is incomplete: blocks that lustre does not have are lost", "err", err)
+				return exitFailure
+			}
+			r.log.Info("cascaded ends")
+			return exitOK
+		case sig := <-r.signals:
+			if sig == syscall.SIGHUP {
+				continue
+			}
+			r.log.Warn("second signal: exit without draining", "signal", sig.String())
+			return exitFailure
+		}
+	}
+}
+
+// reload reads every source again. On any error the rank goes on as it was.
+func (r *runner) reload(server rank) {
+	fresh, password, err := load(r.sources)
+	var changed []string
+	if err == nil {
+		_, changed, err = config.Reload(r.loaded.Config, fresh.Config)
+	}
+	if err != nil {
+		var joined interface{ Unwrap() []error }
+		if errors.As(err, &joined) {
+			for _, e := range joined.Unwrap() {
+				r.log.Error("reload refused, nothing changed", "err", e)
+			}
+		} else {
+			r.log.Error("reload refused, nothing changed", "err", err)
+		}
+		server.ReloadFailed()
+		return
+	}
+	if password != r.password {
+		changed = append(changed, "the password")
+	}
+	r.loaded, r.password = fresh, password
+	r.level.Set(levelOf(fresh.Log.Level))
+	server.Reload(fresh.Config, password)
+	r.log.Info("reloaded", "changed", changed)
+}

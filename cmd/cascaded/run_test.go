@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"cascadekv/internal/config"
+)
+
+// fake is a rank whose calls show up on a channel.
+type fake struct {
+	calls    chan string
+	serveErr chan error
+	shutdown chan error
+	stuck    bool
+}
+
+func newFake() *fake {
+	return &fake{calls: make(chan string, 16), serveErr: make(chan error, 1), shutdown: make(chan error, 1)}
+}
+
+func (f *fake) Serve(ctx context.Context) error { f.calls <- "serve"; return <-f.serveErr }
+func (f *fake) Reload(c config.Config, password string) {
+	f.calls <- "reload " + c.Log.Level + " " + password
+}
+func (f *fake) ReloadFailed() { f.calls <- "refused" }
+func (f *fake) Shutdown(ctx context.Context) error {
+	f.calls <- "shutdown"
+	if f.stuck {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	select {
+	case err := <-f.shutdown:
+		return err
+	default:
+		return nil
+	}
+}
+
+func (f *fake) open(context.Context, config.Config, string, *slog.Logger) (rank, error) {
+	return f, nil
+}
+
+// buffer is a bytes.Buffer that two goroutines may use.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+type life struct {
+	signals chan os.Signal
+	status  chan int
+	log     *buffer
+}
+
+func start(s config.Sources, open opener) life {
+	l := life{signals: make(chan os.Signal, 8), status: make(chan int, 1), log: &buffer{}}
+	go func() { l.status <- run(context.Background(), s, open, l.signals, l.log) }()
+	return l
+}
+
+func expect(t *testing.T, calls <-chan string, want string) {
+	t.Helper()
+	if got := <-calls; got != want {
+		t.Fatalf("the rank was told %q, want %q", got, want)
+	}
+}
+
+func TestSignals(t *testing.T) {
+	for name, tc := range map[string]struct {
+		stuck       bool
+		shutdownErr error
+		signals     []os.Signal
+		status      int
+		log         string
+	}{
+		"term drains":      {signals: []os.Signal{syscall.SIGTERM}, status: exitOK, log: "cascaded ends"},
+		"int drains":       {signals: []os.Signal{syscall.SIGINT}, status: exitOK, log: "cascaded ends"},
+		"second term ends": {signals: []os.Signal{syscall.SIGTERM, syscall.SIGTERM}, stuck: true, status: exitFailure, log: "second signal"},
+		"drain fails":      {signals: []os.Signal{syscall.SIGTERM}, shutdownErr: errors.New("quota"), status: exitFailure, log: "quota"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake()
+			f.stuck = tc.stuck
+			if tc.shutdownErr != nil {
+				f.shutdown <- tc.shutdownErr
+			}
+			l := start(config.Sources{}, f.open)
+			expect(t, f.calls, "serve")
+			for _, sig := range tc.signals {
+				l.signals <- sig
+			}
+			expect(t, f.calls, "shutdown")
+			if got := <-l.status; got != tc.status || !strings.Contains(l.log.String(), tc.log) {
+				t.Errorf("exit status %d, want %d; the log should contain %q:\n%s", got, tc.status, tc.log, l.log)
+			}
+			f.serveErr <- nil
+		})
+	}
+}
+
+func TestReloadBySignal(t *testing.T) {
+	dir := t.TempDir()
+	secret := filepath.Join(dir, "pw")
+	file := filepath.Join(dir, "c.toml")
+	write := func(path, text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(secret, "p4ssw0rd-1\n")
+	write(file, "password_file = \""+secret+"\"\n")
+	f := newFake()
+	l := start(config.Sources{File: file}, f.open)
+	expect(t, f.calls, "serve")
+
+	write(secret, "p4ssw0rd-2\n")
+	write(file, "log.level = \"debug\"\npassword_file = \""+secret+"\"\n")
+	l.signals <- syscall.SIGHUP
+	expect(t, f.calls, "reload debug p4ssw0rd-2")
+
+	write(file, "log.level = \"error\"\nrank = 3\npassword_file = \""+secret+"\"\n")
+	l.signals <- syscall.SIGHUP
+	expect(t, f.calls, "refused")
+
+	write(file, "log.levl = \"error\"\n")
+	l.signals <- syscall.SIGHUP
+	expect(t, f.calls, "refused")
+
+	l.signals <- syscall.SIGTERM
+	expect(t, f.calls, "shutdown")
+	<-l.status
+	f.serveErr <- nil
+	for _, want := range []string{"rank", "log.levl", "log.level", "the password", "reloaded"} {
+		if !strings.Contains(l.log.String(), want) {
+			t.Errorf("the log does not contain %q:\n%s", want, l.log)
+		}
+	}
+	for _, never := range []string{"p4ssw0rd"} {
+		if strings.Contains(l.log.String(), never) {
+			t.Errorf("the log contains the secret %q:\n%s", never, l.log)
+		}
+	}
+}
+
+func TestFailures(t *testing.T) {
+	t.Run("serving ends", func(t *testing.T) {
+		f := newFake()
+		f.serveErr <- errors.New("accept: too many open files")
+		l := start(config.Sources{}, f.open)
+		expect(t, f.calls, "serve")
+		expect(t, f.calls, "shutdown")
+		if got := <-l.status; got != exitFailure || !strings.Contains(l.log.String(), "too many open files") {
+			t.Errorf("exit status %d\n%s", got, l.log)
+		}
+	})
+	t.Run("cannot open", func(t *testing.T) {
+		l := start(config.Sources{}, func(context.Context, config.Config, string, *slog.Logger) (rank, error) {
+			return nil, errors.New("no such directory")
+		})
+		if got := <-l.status; got != exitFailure || !strings.Contains(l.log.String(), "no such directory") {
+			t.Errorf("exit status %d\n%s", got, l.log)
+		}
+	})
+	t.Run("stopped while opening", func(t *testing.T) {
+		entered := make(chan bool)
+		l := start(config.Sources{}, func(ctx context.Context, _ config.Config, _ string, _ *slog.Logger) (rank, error) {
+			close(entered)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		<-entered
+		l.signals <- syscall.SIGTERM
+		if got := <-l.status; got != exitOK {
+			t.Errorf("exit status %d\n%s", got, l.log)
+		}
+	})
+	t.Run("bad configuration", func(t *testing.T) {
+		l := start(config.Sources{Env: []string{"CASCADE_POLICY=fifo"}}, newFake().open)
+		if got := <-l.status; got != exitUsage || !strings.Contains(l.log.String(), "environment CASCADE_POLICY") {
+			t.Errorf("exit status %d\n%s", got, l.log)
+		}
+	})
+}
+
+func TestCommandLine(t *testing.T) {
+	var got config.Sources
+	command := newCommand(func(s config.Sources) { got = s })
+	command.SetArgs([]string{"--socket", "/tmp/s", "--listen=127.0.0.1:7000", "--shm-bytes", "4GiB", "--lustre-dir", "/l",
+		"--rank", "2", "--policy", "lru", "--verify-reads", "--config", "/c.toml"})
+	if err := command.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"socket": "/tmp/s", "listen": "127.0.0.1:7000", "shm.bytes": "4GiB", "lustre.dir": "/l",
+		"rank": "2", "policy": "lru", "verify_reads": "true"}
+	if len(got.Flags) != len(want) || got.File != "/c.toml" {
+		t.Fatalf("got %v and file %q", got.Flags, got.File)
+	}
+	for path, text := range want {
+		if got.Flags[path] != text {
+			t.Errorf("%s = %q, want %q", path, got.Flags[path], text)
+		}
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	for name, args := range map[string][]string{"unknown flag": {"--shm-byte", "1"}, "argument": {"start"}} {
+		t.Run(name, func(t *testing.T) {
+			var stderr bytes.Buffer
+			if got := realMain(args, nil, &bytes.Buffer{}, &stderr); got != exitUsage || !strings.Contains(stderr.String(), "--help") {
+				t.Errorf("exit status %d: %s", got, &stderr)
+			}
+		})
+	}
+}

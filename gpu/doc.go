@@ -1,0 +1,16 @@
+// Package gpu is the place for device memory and for transfers between it and
+// NVMe that keep the CPU off the critical path.
+//
+// Nothing is here yet: no code of this module touches a GPU, and a rank runs
+// the same with or without one. design.md §3 reserves
+//
+//	cuda/   the driver, found at run time; absent on most machines
+//	gio/    gio_uring: I/O that the GPU submits itself
+//	store/  blocks on local NVMe
+//	slack/  the scheduler that fits transfers into idle time; pure
+//
+// The seams are tiers.Memory and tiers.Tier: tiers/hbm and tiers/nvme will
+// adapt this package, and until then tiers/host may stand in for device
+// memory. This package will not decide what stays or moves, and will know
+// neither dht nor lustre.
+package gpu

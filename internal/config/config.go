@@ -1,0 +1,96 @@
+package config
+
+import "cascadekv/internal/units"
+
+// Config is everything a rank can be told. It is a plain value; copies share
+// only AllowUIDs, which nobody changes after Load.
+//
+// Tags: toml names the key, help is its line in --help, and reload:"yes" marks
+// what SIGHUP may change. configs/cascade.toml explains each key at length.
+type Config struct {
+	Rank           int            `toml:"rank" help:"number of this rank in its job; ranks of one node must differ"`
+	Job            string         `toml:"job" help:"name of the job, for logs and {job}"`
+	Socket         string         `toml:"socket" help:"unix socket for clients; empty: none"`
+	Listen         string         `toml:"listen" help:"TCP address for clients, host:port; empty: none"`
+	PasswordFile   string         `toml:"password_file" reload:"yes" help:"file whose first line clients must send with AUTH; empty: no password"`
+	AllowUIDs      []int          `toml:"allow_uids" help:"user ids that may use the unix socket besides the rank's own and root"`
+	MaxConnections int            `toml:"max_connections" reload:"yes" help:"most client connections at a time"`
+	Policy         string         `toml:"policy" help:"eviction policy: prefix, lru or paper"`
+	IDBits         int            `toml:"id_bits" help:"width of block ids in bits: 128 or 256"`
+	VerifyReads    bool           `toml:"verify_reads" help:"check the CRC32C of every block that is served from memory"`
+	Lease          units.Duration `toml:"lease" reload:"yes" help:"how long a key stays readable after EXISTS or GET found it"`
+	CleanAbove     float64        `toml:"clean_above" reload:"yes" help:"share of shm above which blocks are written to lustre ahead of need"`
+
+	Admin    Admin    `toml:"admin"`
+	Shm      Shm      `toml:"shm"`
+	Host     Host     `toml:"host"`
+	Lustre   Lustre   `toml:"lustre"`
+	Resp     Resp     `toml:"resp"`
+	Deadline Deadline `toml:"deadline"`
+	Log      Log      `toml:"log"`
+}
+
+// Admin is the HTTP side: metrics, health, profiles.
+type Admin struct {
+	Listen string `toml:"listen" help:"loopback address of /metrics, /healthz and pprof, host:port; empty: none"`
+}
+
+// Shm is the shared-memory tier.
+type Shm struct {
+	Bytes units.Bytes `toml:"bytes" help:"size of the shared-memory tier"`
+	Path  string      `toml:"path" help:"arena file, on a memory file system"`
+}
+
+// Host is the host-memory tier that takes the place of GPU memory.
+type Host struct {
+	Bytes units.Bytes `toml:"bytes" help:"size of the host-memory tier above shm; 0: none"`
+}
+
+// Lustre is the tier of aggregated files.
+type Lustre struct {
+	Dir          string      `toml:"dir" help:"directory of the lustre tier; empty: none"`
+	SegmentBytes units.Bytes `toml:"segment_bytes" help:"size at which a segment file is sealed and the next begun"`
+}
+
+// Resp is the Redis protocol.
+type Resp struct {
+	NativeMiss string `toml:"native_miss" help:"answer misses of LMCache's C++ client in its fixed length: auto or off"`
+}
+
+// Deadline bounds waits.
+type Deadline struct {
+	Room  units.Duration `toml:"room" reload:"yes" help:"longest wait of a put for room"`
+	Fetch units.Duration `toml:"fetch" reload:"yes" help:"longest wait of a get for lustre before it is a miss"`
+	Drain units.Duration `toml:"drain" reload:"yes" help:"longest time SIGTERM spends on writing blocks to lustre"`
+}
+
+// Log is what goes to standard error.
+type Log struct {
+	Level  string `toml:"level" reload:"yes" help:"debug, info, warn or error"`
+	Format string `toml:"format" help:"text or json"`
+}
+
+// Default returns the built-in values. Path and Socket still hold their
+// placeholders; Load replaces them.
+func Default() Config {
+	return Config{
+		Socket:         "/tmp/cascade-{uid}/rank{rank}.sock",
+		MaxConnections: 4096,
+		Policy:         "prefix",
+		IDBits:         128,
+		VerifyReads:    true,
+		Lease:          60 * second,
+		CleanAbove:     0.75,
+		Admin:          Admin{Listen: ""},
+		Shm: Shm{
+			Bytes: units.GiB,
+			Path:  "/dev/shm/cascade-{uid}-{rank}-{socket}.arena",
+		},
+		Lustre:   Lustre{SegmentBytes: units.GiB},
+		Resp:     Resp{NativeMiss: "auto"},
+		Deadline: Deadline{Room: 5 * second, Fetch: 3 * second, Drain: 90 * second},
+		Log:      Log{Level: "info", Format: "text"},
+	}
+}
+
+const second = units.Duration(1e9)

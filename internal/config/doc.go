@@ -1,0 +1,21 @@
+// Package config is the configuration of one rank: one struct, where its
+// values come from, and what is wrong with them.
+//
+// Glossary
+//
+//	key       the dotted name of one value: "shm.bytes"
+//	source    built-in, /etc/cascade/cascade.toml, /etc/cascade/conf.d/*.toml,
+//	          the file of --config or CASCADE_CONFIG, CASCADE_* variables,
+//	          flags; a later source overrides an earlier one, key by key
+//	origin    the place that set a key: "file:line", a variable or a flag
+//	reload    a change at SIGHUP, without a restart; only some keys allow it
+//
+// Keys, variable names and flags are derived from the struct, so they cannot
+// disagree: shm.bytes is CASCADE_SHM_BYTES is --shm-bytes. Every source is read
+// strictly: a name that means nothing is an error that names its place and the
+// nearest name that does.
+//
+// The package reads files and variables and judges values by themselves. It
+// does not look at the machine (free space, limits: cascade doctor does) and
+// starts nothing.
+package config

@@ -1,0 +1,144 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cascadekv/internal/units"
+)
+
+// MaxSocketPath is the longest path a unix socket can have, in bytes.
+const MaxSocketPath = 107
+
+// MinShm is the smallest shared-memory tier, MinSegment the smallest segment.
+const (
+	MinShm     = 4 * units.MiB
+	MinSegment = units.MiB
+)
+
+const (
+	maxRank    = 99_999
+	maxUID     = 1<<32 - 2
+	maxClients = 1_000_000
+	maxLease   = units.Duration(24 * 3600 * 1e9)
+	maxWait    = units.Duration(3600 * 1e9)
+)
+
+var jobName = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
+
+// Validate reports every value that cannot work by itself or together with
+// others: *ValueError values, joined. It does not look at the machine.
+func (c *Config) Validate() error {
+	v := validator{config: c}
+	v.identity()
+	v.listeners()
+	v.space()
+	v.behaviour()
+	return errors.Join(v.problems...)
+}
+
+type validator struct {
+	config   *Config
+	problems []error
+}
+
+// check reports key as bad unless ok.
+func (v *validator) check(ok bool, key, problem, remedy string) {
+	if ok {
+		return
+	}
+	k, _ := Lookup(key)
+	v.problems = append(v.problems, &ValueError{Origin: Built, Key: key, Value: k.TOML(v.config), Problem: problem, Remedy: remedy})
+}
+
+func (v *validator) oneOf(key, value string, valid ...string) {
+	if slices.Contains(valid, value) {
+		return
+	}
+	v.check(false, key, "not one of "+strings.Join(valid, ", "), fmt.Sprintf("did you mean %q?", nearest(value, valid)))
+}
+
+func (v *validator) identity() {
+	c := v.config
+	v.check(c.Rank >= 0 && c.Rank <= maxRank, "rank", "out of range", fmt.Sprintf("use 0 to %d", maxRank))
+	v.check(jobName.MatchString(c.Job) && c.Job != ".." && c.Job != ".", "job", "not a plain name",
+		"use at most 64 letters, digits, dots, dashes and underscores")
+}
+
+func (v *validator) listeners() {
+	c := v.config
+	v.check(c.Socket != "" || c.Listen != "", "socket", "no client can connect: listen is empty too", "set socket or listen")
+	v.check(len(c.Socket) <= MaxSocketPath, "socket",
+		fmt.Sprintf("%d bytes, and the kernel takes %d", len(c.Socket), MaxSocketPath), "use a shorter path, for example below /tmp or /run")
+	v.check(!strings.ContainsRune(c.Socket, 0), "socket", "contains a zero byte", "remove it")
+	if c.Listen != "" {
+		problem := badAddress(c.Listen)
+		v.check(problem == "", "listen", problem, "write host:port, for example 127.0.0.1:6380")
+		v.check(problem != "" || loopback(c.Listen) || c.PasswordFile != "", "listen",
+			"reachable from other nodes without a password", "set password_file, or listen on 127.0.0.1")
+	}
+	if c.Admin.Listen != "" {
+		problem := badAddress(c.Admin.Listen)
+		v.check(problem == "", "admin.listen", problem, "write host:port, for example 127.0.0.1:9480")
+		v.check(problem != "" || loopback(c.Admin.Listen), "admin.listen",
+			"reachable from other nodes, and it has no password", "use 127.0.0.1, and an SSH tunnel or the site's exporter proxy from outside")
+	}
+	v.check(!slices.ContainsFunc(c.AllowUIDs, func(u int) bool { return u < 0 || u > maxUID }), "allow_uids",
+		"holds a number that is no user id", "list numeric user ids, as id -u prints them")
+	v.check(c.MaxConnections >= 1 && c.MaxConnections <= maxClients, "max_connections", "out of range",
+		fmt.Sprintf("use 1 to %d; LMCache opens up to 150 in each process", maxClients))
+}
+
+func (v *validator) space() {
+	c := v.config
+	v.check(c.Shm.Bytes >= MinShm, "shm.bytes", "too small to hold blocks", "use at least "+MinShm.String()+", better some GiB")
+	v.check(filepath.IsAbs(c.Shm.Path) && !strings.ContainsRune(c.Shm.Path, 0), "shm.path", "not an absolute path", "name a file on a memory file system, for example below /dev/shm")
+	v.check(c.Host.Bytes >= 0, "host.bytes", "negative", "use 0 for none")
+	v.check(!strings.ContainsRune(c.Lustre.Dir, 0), "lustre.dir", "contains a zero byte", "remove it")
+	size := c.Lustre.SegmentBytes
+	v.check(size >= MinSegment && size <= units.TiB && size%(64*units.KiB) == 0, "lustre.segment_bytes", "not a usable segment size",
+		"use a multiple of 64KiB from "+MinSegment.String()+" to 1TiB; 1GiB suits most file systems")
+}
+
+func (v *validator) behaviour() {
+	c := v.config
+	v.oneOf("policy", c.Policy, "prefix", "lru", "paper")
+	v.check(c.IDBits == 128 || c.IDBits == 256, "id_bits", "no width of a block id", "use 128 or 256")
+	v.check(c.Lease >= 0 && c.Lease <= maxLease, "lease", "out of range", "use 0 to 24h; 60s outlasts any client's lookup")
+	v.check(c.CleanAbove > 0 && c.CleanAbove <= 1, "clean_above", "not a share", "use a number above 0 and at most 1, such as 0.75")
+	v.oneOf("resp.native_miss", c.Resp.NativeMiss, "auto", "off")
+	v.check(c.Deadline.Room > 0 && c.Deadline.Room <= maxWait, "deadline.room", "out of range", "use more than 0 and at most 1h; 5s is the default")
+	v.check(c.Deadline.Fetch > 0 && c.Deadline.Fetch <= maxWait, "deadline.fetch", "out of range", "use more than 0 and at most 1h; redis-py gives up after 5s, so 3s is the default")
+	v.check(c.Deadline.Drain >= 0 && c.Deadline.Drain <= maxWait, "deadline.drain", "out of range", "use 0 to 1h, less than the notice the batch system gives")
+	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	v.oneOf("log.format", c.Log.Format, "text", "json")
+}
+
+// badAddress tells what is wrong with a host:port; "" when nothing is.
+func badAddress(address string) string {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "not host:port"
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return "port is not a number from 0 to 65535"
+	}
+	return ""
+}
+
+// loopback reports whether only this machine can reach the address. An empty
+// host means every interface.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,17 @@
+// Package lint holds the rules of the code base that a compiler does not know:
+// which layer may import which (design.md §3), what libraries never do, and
+// what every file and package owes its reader. It is a Go test, so that
+// `go test ./internal/lint` checks them anywhere, without tools or network.
+//
+// Glossary
+//
+//	rule     a check with a name and the reason it exists; the reason is part
+//	         of every failure
+//	finding  one place that breaks a rule
+//	layer    packages at one height of design.md §3; imports point down only
+//	part     a package under internal/ that any layer may use
+//
+// To change a rule, change its table and the cases that prove it can fail.
+// The package has no code outside its tests, and does not judge style that
+// gofmt, vet and staticcheck judge already.
+package lint

@@ -1,0 +1,93 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// layers is design.md §3 from top to bottom. A folder stands for all packages
+// below it that have no line of their own; those of one folder know each
+// other, folders on one line do not. "internal" stands for the parts, each of
+// which is a folder to itself.
+var layers = [][]string{
+	{"cmd"},
+	{"internal/server", "internal/replay", "internal/bench"},
+	{"slurm"},
+	{"cascade"},
+	{"cascade/policy"},
+	{"tiers"},
+	{"dht", "lustre", "gpu"},
+	{"internal"},
+}
+
+// vocabulary are the parts that other parts may import.
+var vocabulary = []string{"internal/block", "internal/units"}
+
+// place returns the layer of a package, 0 at the top, and its folder; false
+// for a package that design.md §3 does not know.
+func place(dir string) (layer int, folder string, ok bool) {
+	for i, folders := range layers {
+		for _, f := range folders {
+			if within(dir, f) && len(f) > len(folder) {
+				layer, folder, ok = i, f, true
+			}
+		}
+	}
+	if folder == "internal" {
+		parts := strings.SplitN(dir, "/", 3)
+		folder = strings.Join(parts[:min(len(parts), 2)], "/")
+	}
+	return layer, folder, ok
+}
+
+// within reports whether dir is folder or lies below it.
+func within(dir, folder string) bool {
+	return dir == folder || strings.HasPrefix(dir, folder+"/")
+}
+
+// checkLayers judges the imports of code. Tests may set up what their package
+// must not know.
+func checkLayers(p pkg) []finding {
+	if _, _, ok := place(p.dir); !ok {
+		return []finding{{p.dir, "the package has no layer: put it where design.md §3 has a place for it"}}
+	}
+	var found []finding
+	for _, f := range p.code() {
+		for _, spec := range f.tree.Imports {
+			target, own := strings.CutPrefix(importPath(spec), module+"/")
+			if !own {
+				continue
+			}
+			if why := refuse(p.dir, target); why != "" {
+				found = append(found, finding{p.at(f, spec.Pos()), why})
+			}
+		}
+	}
+	return found
+}
+
+// refuse says why one package of the module may not import another; "" when it
+// may.
+func refuse(from, to string) string {
+	fromLayer, fromFolder, _ := place(from)
+	toLayer, toFolder, known := place(to)
+	parts := len(layers) - 1
+	switch {
+	case !known:
+		return fmt.Sprintf("%s imports %s, which has no layer", from, to)
+	case fromFolder == toFolder:
+		return ""
+	case fromFolder == "cascade/policy":
+		return fmt.Sprintf("%s imports %s: policy imports the standard library only", from, to)
+	case fromFolder == "cascade" && within(to, "tiers") && to != "tiers":
+		return fmt.Sprintf("%s imports %s: the store knows the interface in tiers and none of its kinds", from, to)
+	case fromLayer == parts && !slices.Contains(vocabulary, toFolder):
+		return fmt.Sprintf("%s imports %s: a part knows no other package but %s", from, to, strings.Join(vocabulary, " and "))
+	case fromLayer < toLayer || fromLayer == parts:
+		return ""
+	case fromLayer == toLayer:
+		return fmt.Sprintf("%s imports %s, its neighbour in the same layer", from, to)
+	}
+	return fmt.Sprintf("%s imports %s, which lies above it", from, to)
+}

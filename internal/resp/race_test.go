@@ -1,0 +1,6 @@
+//go:build race
+
+package resp
+
+// The race detector makes sync.Pool forget at random.
+const poolForgets = true

@@ -1,0 +1,241 @@
+package resp
+
+import (
+	"fmt"
+	"io"
+)
+
+// Receiver takes the bytes of one argument, in order, into memory of its own.
+type Receiver interface {
+	// Next returns where the next bytes go. It must not be empty while bytes
+	// are missing; it may be shorter or longer than what is missing.
+	Next() []byte
+	// Filled tells that the first n bytes of the slice that Next returned last
+	// are in place.
+	Filled(n int)
+}
+
+// Sink decides where the arguments of a command go.
+type Sink interface {
+	// Bulk is asked for every argument from the third on, before its bytes are
+	// read: args are the arguments that came before (nil where a Receiver took
+	// them; they die with the call), size is the number of bytes to come. A
+	// nil Receiver leaves the argument to the Reader. An error drops this
+	// argument and those that follow, and becomes Command.Err.
+	Bulk(args [][]byte, size int64) (Receiver, error)
+}
+
+// Command is one command as it was received.
+type Command struct {
+	Args   [][]byte // without those that were dropped; nil where a Receiver took the bytes
+	Sizes  []int64  // bytes of each of Args
+	Inline bool     // sent as a line
+	Err    error    // why arguments were dropped; the stream is in sync
+}
+
+// argOverhead is what an argument costs beside its bytes: its place in Args
+// and Sizes.
+const argOverhead = 32
+
+// Reader parses the commands of one connection. It is used by one goroutine.
+// It keeps 16 KiB per connection, and more only while a command with many
+// small arguments is being handled.
+type Reader struct {
+	in     input
+	hold   []byte // bytes of held arguments; never nil while one is held
+	held   int64  // what the current command's arguments cost, up to MaxHeld
+	cmd    Command
+	broken error
+}
+
+// NewReader returns a Reader of the commands that src delivers.
+func NewReader(src io.Reader) *Reader {
+	r := &Reader{}
+	r.Reset(src)
+	return r
+}
+
+// Reset makes the Reader read from src, from its start, keeping its memory.
+func (r *Reader) Reset(src io.Reader) {
+	r.in.init(src)
+	r.broken = nil
+	r.recycle()
+}
+
+// Buffered returns the number of bytes received that Next has not consumed: as
+// long as it is not zero, replies can wait to be flushed together.
+func (r *Reader) Buffered() int { return r.in.buffered() }
+
+// Next returns the next command. It and its arguments are valid until the
+// following call. sink may be nil, for none.
+//
+// Errors: io.EOF when the stream ends between commands, io.ErrUnexpectedEOF
+// inside one, *ProtocolError for bytes that are no command, and what src
+// returns. After any of them no command follows; whatever a Receiver of the
+// unfinished command holds is the caller's to give back.
+func (r *Reader) Next(sink Sink) (*Command, error) {
+	if r.broken != nil {
+		return nil, r.broken
+	}
+	r.recycle()
+	if err := r.next(sink); err != nil {
+		r.broken = err
+		return nil, err
+	}
+	return &r.cmd, nil
+}
+
+// next parses until there is a command with at least one argument.
+func (r *Reader) next(sink Sink) error {
+	for len(r.cmd.Args) == 0 && r.cmd.Err == nil {
+		if r.in.r == r.in.w {
+			if err := r.in.fill(); err != nil {
+				return err
+			}
+		}
+		var err error
+		if r.in.buf[r.in.r] == '*' {
+			err = r.array(sink)
+		} else {
+			err = r.inline(sink)
+		}
+		if err != nil {
+			return unexpected(err)
+		}
+	}
+	return nil
+}
+
+// array parses one command in its usual form.
+func (r *Reader) array(sink Sink) error {
+	n, err := r.header('*', MaxArgs, "too big mbulk count string", "invalid multibulk length")
+	if err != nil {
+		return err
+	}
+	for range n {
+		size, err := r.header('$', MaxBulk, "too big bulk count string", "invalid bulk length")
+		if err != nil {
+			return err
+		}
+		if err := r.argument(sink, size); err != nil {
+			return err
+		}
+		if err := r.in.crlf(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// header parses a line of kind and a count. A command of minus one argument is
+// an empty one, as for Redis.
+func (r *Reader) header(kind byte, limit int64, tooLong, invalid string) (int64, error) {
+	at := r.in.offset()
+	p, crlf, err := r.in.line(tooLong)
+	if err != nil {
+		return 0, err
+	}
+	if len(p) == 0 {
+		return 0, &ProtocolError{Offset: at, Reason: fmt.Sprintf("expected %q, got an empty line", kind)}
+	}
+	if p[0] != kind {
+		return 0, &ProtocolError{Offset: at, Reason: fmt.Sprintf("expected %q, got %q", kind, p[0])}
+	}
+	if kind == '*' && string(p) == "*-1" && crlf {
+		return 0, nil
+	}
+	n, ok := number(p[1:])
+	if !ok || n > limit || !crlf {
+		return 0, &ProtocolError{Offset: at, Reason: invalid}
+	}
+	return n, nil
+}
+
+// argument consumes the bytes of one argument.
+func (r *Reader) argument(sink Sink, size int64) error {
+	to := r.place(sink, size)
+	switch {
+	case r.cmd.Err != nil:
+		return r.in.discard(size)
+	case to != nil:
+		r.add(nil, size)
+		return r.receive(to, size)
+	}
+	p := r.room(int(size))
+	r.add(p, size)
+	return r.in.full(p)
+}
+
+// place decides where the next argument goes: to the Receiver it returns, to
+// held memory when that is nil, or nowhere when the command has an Err.
+func (r *Reader) place(sink Sink, size int64) (to Receiver) {
+	if r.cmd.Err != nil {
+		return nil
+	}
+	if sink != nil && len(r.cmd.Args) >= 2 {
+		if to, r.cmd.Err = sink.Bulk(r.cmd.Args, size); r.cmd.Err != nil {
+			return nil
+		}
+	}
+	cost := int64(argOverhead)
+	if to == nil {
+		cost += size
+	}
+	if r.held+cost > MaxHeld {
+		r.cmd.Err = fmt.Errorf("%w: argument %d has %d bytes", ErrArgTooLarge, len(r.cmd.Args), size)
+		return nil
+	}
+	r.held += cost
+	return to
+}
+
+// receive moves size bytes from the connection to where a Receiver wants them.
+func (r *Reader) receive(to Receiver, size int64) error {
+	for size > 0 {
+		p := to.Next()
+		if len(p) == 0 {
+			r.cmd.Err = fmt.Errorf("%w: %d bytes are left", ErrReceiver, size)
+			return r.in.discard(size)
+		}
+		if int64(len(p)) > size {
+			p = p[:size]
+		}
+		n, err := r.in.some(p)
+		if err != nil {
+			return err
+		}
+		to.Filled(n)
+		size -= int64(n)
+	}
+	return nil
+}
+
+func (r *Reader) add(p []byte, size int64) {
+	r.cmd.Args = append(r.cmd.Args, p)
+	r.cmd.Sizes = append(r.cmd.Sizes, size)
+}
+
+// room returns n bytes of held memory. Arguments held before stay where they
+// are when hold is replaced by a larger piece.
+func (r *Reader) room(n int) []byte {
+	if r.hold == nil || len(r.hold)+n > cap(r.hold) {
+		r.hold = make([]byte, 0, max(n, min(2*cap(r.hold), MaxHeld), 512))
+	}
+	at := len(r.hold)
+	r.hold = r.hold[:at+n]
+	return r.hold[at : at+n : at+n]
+}
+
+// recycle forgets the last command, and the memory of an unusually large one.
+func (r *Reader) recycle() {
+	const keepHeld, keepArgs = 16 << 10, 1 << 10
+	if cap(r.hold) > keepHeld {
+		r.hold = nil
+	}
+	if cap(r.cmd.Args) > keepArgs {
+		r.cmd.Args, r.cmd.Sizes = nil, nil
+	}
+	clear(r.cmd.Args)
+	r.hold, r.held = r.hold[:0], 0
+	r.cmd = Command{Args: r.cmd.Args[:0], Sizes: r.cmd.Sizes[:0]}
+}

@@ -1,0 +1,149 @@
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// DefaultMaxLine bounds a line when ReaderOptions does not: room for a prompt
+// of a million tokens in blocks of 16, four times over.
+const DefaultMaxLine = 8 << 20
+
+// ReaderOptions say what a valid trace looks like. The zero value is Mooncake's form.
+type ReaderOptions struct {
+	BlockTokens int // tokens of a block; 0 means the package's BlockTokens
+	MaxLine     int // longest line accepted, in bytes; 0 means DefaultMaxLine
+}
+
+// Reader reads a trace line by line in bounded memory. It is not safe for
+// concurrent use.
+type Reader struct {
+	name  string
+	o     ReaderOptions
+	in    *bufio.Reader
+	file  io.Closer
+	line  int
+	long  []byte              // a line that does not fit in's buffer
+	seen  map[uint64]struct{} // hash ids of the line at hand
+	ended error
+}
+
+// Open opens a trace file, compressed by gzip or not; its first bytes tell.
+// The caller must Close the Reader.
+func Open(path string, o ReaderOptions) (*Reader, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("trace: %w", err)
+	}
+	r, err := NewReader(f, path, o)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	r.file = f
+	return r, nil
+}
+
+// NewReader reads a trace from r, compressed or not; name stands for it in
+// errors. It fails with a LineError when a compressed stream is damaged at its
+// start.
+func NewReader(r io.Reader, name string, o ReaderOptions) (*Reader, error) {
+	o.BlockTokens = orDefault(o.BlockTokens)
+	if o.MaxLine <= 0 {
+		o.MaxLine = DefaultMaxLine
+	}
+	in := bufio.NewReaderSize(r, 64<<10)
+	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, damaged(name, 1, err)
+		}
+		in = bufio.NewReaderSize(z, 64<<10)
+	}
+	return &Reader{name: name, o: o, in: in, seen: make(map[uint64]struct{}, 256)}, nil
+}
+
+// Close closes the file that Open opened.
+func (r *Reader) Close() error {
+	r.ended = io.EOF
+	if r.file == nil {
+		return nil
+	}
+	return r.file.Close()
+}
+
+// Next reads the next request into req, reusing the capacity of req.Hashes. It
+// returns io.EOF at the end and a LineError for a wrong line, after which the
+// Reader stays at that error. Empty lines are skipped.
+func (r *Reader) Next(req *Request) error {
+	for r.ended == nil {
+		line, err := r.readLine()
+		if err != nil {
+			r.ended = err
+			break
+		}
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		if p := r.parse(line, req); p != nil {
+			r.ended = &LineError{File: r.name, Line: r.line, Problem: p.what, Remedy: p.remedy}
+			break
+		}
+		return nil
+	}
+	return r.ended
+}
+
+// readLine returns the next line, valid until the next call.
+func (r *Reader) readLine() ([]byte, error) {
+	r.line++
+	r.long = r.long[:0]
+	for {
+		part, err := r.in.ReadSlice('\n')
+		switch {
+		case len(r.long)+len(part) > r.o.MaxLine:
+			return nil, &LineError{File: r.name, Line: r.line,
+				Problem: fmt.Sprintf("longer than %d bytes", r.o.MaxLine),
+				Remedy:  "check that this is JSON Lines, one request a line"}
+		case err == nil && len(r.long) == 0:
+			return part, nil
+		case err == nil || err == io.EOF && len(r.long)+len(part) > 0:
+			r.long = append(r.long, part...)
+			return r.long, nil
+		case err == io.EOF:
+			return nil, io.EOF
+		case errors.Is(err, bufio.ErrBufferFull):
+			r.long = append(r.long, part...)
+		case isGzip(err):
+			return nil, damaged(r.name, r.line, err)
+		default:
+			return nil, fmt.Errorf("trace %s, line %d: %w", r.name, r.line, err)
+		}
+	}
+}
+
+func damaged(name string, line int, err error) error {
+	return &LineError{File: name, Line: line, Err: err,
+		Problem: "compressed data is damaged or cut short (" + err.Error() + ")",
+		Remedy:  "copy or download the file again and test it with gzip -t"}
+}
+
+// ReadAll reads a whole trace, at most limit requests of it unless limit is 0.
+func ReadAll(r *Reader, limit int) ([]Request, error) {
+	var all []Request
+	for limit <= 0 || len(all) < limit {
+		var req Request
+		if err := r.Next(&req); err == io.EOF {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		all = append(all, req)
+	}
+	return all, nil
+}

@@ -1,0 +1,172 @@
+package trace
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"testing"
+	"time"
+)
+
+// A seed names the same bytes on every machine and in every version: published
+// figures refer to seeds.
+func TestSynthGolden(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    SynthOptions
+		want string
+	}{
+		"defaults": {SynthOptions{}, goldenDefaults},
+		"seed":     {SynthOptions{Seed: 7, Requests: 500}, goldenSeed},
+		"all options": {SynthOptions{Seed: 8, Requests: 500, SystemPrompts: 20, SystemTokens: 900, Zipf: 1.3, SessionsPerSecond: 0.5, Turns: 9,
+			UserTokens: 200, AnswerTokens: 100, ThinkTime: 5 * time.Second, TokenTime: 5 * time.Millisecond, MaxInputTokens: 9000}, goldenAll},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sum := sha256.Sum256(synthesise(t, c.o))
+			if got := hex.EncodeToString(sum[:]); got != c.want {
+				t.Errorf("SHA-256 of the trace is %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func synthesise(t testing.TB, o SynthOptions) []byte {
+	t.Helper()
+	s, err := NewSynth(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	copyAll(t, NewWriter(&out), s)
+	return out.Bytes()
+}
+
+func TestSynthIsAValidTrace(t *testing.T) {
+	for name, o := range map[string]SynthOptions{
+		"defaults":      {},
+		"short prompts": {SystemPrompts: 1, SystemTokens: 1, UserTokens: 1, AnswerTokens: 1, Turns: 1},
+		"long sessions": {Turns: 100, MaxInputTokens: 20000, Requests: 3000},
+		"crowded":       {SessionsPerSecond: 1000, Zipf: 10},
+		"sparse":        {SessionsPerSecond: 0.001, ThinkTime: time.Nanosecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := synthesise(t, o)
+			r, err := NewReader(bytes.NewReader(text), name, ReaderOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := ReadAll(r, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			full, _ := o.withDefaults()
+			if len(all) != full.Requests {
+				t.Errorf("%d requests, want %d", len(all), full.Requests)
+			}
+			checkShape(t, all, full)
+		})
+	}
+}
+
+// checkShape holds a synthesised trace to what Mooncake's traces are like: time
+// never goes back, ids count up as they appear, an id has one parent.
+func checkShape(t *testing.T, all []Request, o SynthOptions) {
+	t.Helper()
+	next, at := uint64(0), int64(0)
+	for i, req := range all {
+		if req.Timestamp < at {
+			t.Fatalf("request %d: time goes back from %d to %d", i, at, req.Timestamp)
+		}
+		if req.InputTokens > o.MaxInputTokens {
+			t.Fatalf("request %d: %d tokens, want at most %d", i, req.InputTokens, o.MaxInputTokens)
+		}
+		at = req.Timestamp
+		for _, h := range req.Hashes {
+			if h > next {
+				t.Fatalf("request %d: id %d appears before %d", i, h, next)
+			}
+			if h == next {
+				next++
+			}
+		}
+	}
+	info, err := Summarize(sourceOf(all...), 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Reparented != 0 {
+		t.Errorf("%d blocks have several parents", info.Reparented)
+	}
+}
+
+// The default trace is a chat service's: prompts are shared, turns continue.
+func TestSynthReuse(t *testing.T) {
+	s, err := NewSynth(SynthOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := Summarize(s, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.HitRatioBlocks < 0.5 || info.HitRatioBlocks > 0.9 {
+		t.Errorf("unlimited hit ratio %.3f, want 0.5 to 0.9", info.HitRatioBlocks)
+	}
+	t.Logf("%+v", info)
+}
+
+func TestSynthRefuses(t *testing.T) {
+	for name, o := range map[string]SynthOptions{
+		"negative count":       {Requests: -1},
+		"huge prompt":          {SystemTokens: 1 << 30},
+		"prompt beyond window": {SystemTokens: 4000, MaxInputTokens: 5000},
+		"negative time":        {ThinkTime: -1},
+		"negative rate":        {SessionsPerSecond: -1},
+		"huge rate":            {SessionsPerSecond: 1e9},
+		"flat zipf":            {Zipf: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := NewSynth(o); !errors.Is(err, ErrBadSynth) {
+				t.Errorf("got %v, want ErrBadSynth", err)
+			}
+		})
+	}
+}
+
+// The means of the generator's distributions are what the options promise.
+func TestRandomMeans(t *testing.T) {
+	const n, mean = 200_000, 10_000
+	for name, draw := range map[string]func(*random) int64{
+		"spread": func(r *random) int64 { return r.spread(mean) },
+		"heavy":  func(r *random) int64 { return r.heavy(mean) },
+		"below":  func(r *random) int64 { return int64(r.below(2 * mean)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRandom(1, 2)
+			sum := int64(0)
+			for range n {
+				sum += draw(&r)
+			}
+			if got := float64(sum) / n; got < 0.98*mean || got > 1.02*mean {
+				t.Errorf("mean %.0f, want %d within 2 %%", got, mean)
+			}
+		})
+	}
+}
+
+func TestSynthEnds(t *testing.T) {
+	s, err := NewSynth(SynthOptions{Requests: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var req Request
+	if err := s.Next(&req); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Next(&req); err != io.EOF {
+			t.Errorf("got %v, want io.EOF", err)
+		}
+	}
+}

@@ -1,0 +1,412 @@
+package trace
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const traces = "../../../shared/traces"
+
+// open opens a public trace, which lies beside the checkout and not in it.
+func open(t testing.TB, name string) *Reader {
+	t.Helper()
+	path := filepath.Join(traces, name)
+	r, err := Open(path, ReaderOptions{})
+	if errors.Is(err, os.ErrNotExist) {
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("public trace %s is missing; put it there", path)
+		}
+		t.Skipf("public trace %s is missing; put it there", path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func TestPublicTraces(t *testing.T) {
+	for name, want := range map[string]struct {
+		info           Info
+		blocks, tokens string
+	}{
+		"mooncake_conversation_trace.jsonl.gz": {Info{Requests: 12031, Blocks: 288500, UniqueBlocks: 182790, InputTokens: 144793823,
+			HitBlocks: 105710, Milliseconds: 3536999}, "0.3664", "0.3736"},
+		"mooncake_synthetic_trace.jsonl.gz": {Info{Requests: 3993, Blocks: 121877, UniqueBlocks: 43924, InputTokens: 61194628,
+			HitBlocks: 77953, Milliseconds: 1022025}, "0.6396", "0.6512"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Summarize(open(t, name), 0, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b := fmt.Sprintf("%.4f", got.HitRatioBlocks); b != want.blocks {
+				t.Errorf("hit ratio by blocks %s, want %s", b, want.blocks)
+			}
+			if b := fmt.Sprintf("%.4f", got.HitRatioTokens); b != want.tokens {
+				t.Errorf("hit ratio by tokens %s, want %s", b, want.tokens)
+			}
+			got.HitRatioBlocks, got.HitRatioTokens, got.HitTokens, got.OutputTokens, got.LongestInput = 0, 0, 0, 0, 0
+			if got != want.info {
+				t.Errorf("got  %+v\nwant %+v", got, want.info)
+			}
+		})
+	}
+}
+
+// Writing what was read gives the same bytes, so our traces are Mooncake's form.
+func TestWriterIsMooncakes(t *testing.T) {
+	const name = "mooncake_synthetic_trace.jsonl.gz"
+	r := open(t, name)
+	var ours bytes.Buffer
+	w := NewWriter(&ours)
+	copyAll(t, w, r)
+	f, err := os.Open(filepath.Join(traces, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(bytes.TrimSpace(ours.Bytes()), bytes.TrimSpace(theirs)) {
+		t.Errorf("wrote %d bytes that differ from the %d read", ours.Len(), len(theirs))
+	}
+}
+
+func copyAll(t testing.TB, w *Writer, src Source) {
+	t.Helper()
+	var req Request
+	for {
+		err := src.Next(&req)
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			err = w.Write(&req)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const good = `{"timestamp": 5, "input_length": 513, "output_length": 7, "hash_ids": [1, 2]}`
+
+func TestReaderAccepts(t *testing.T) {
+	want := Request{Timestamp: 5, InputTokens: 513, OutputTokens: 7, Hashes: []uint64{1, 2}}
+	for name, text := range map[string]string{
+		"plain":             good + "\n",
+		"no newline at end": good,
+		"windows":           good + "\r\n",
+		"empty lines":       "\n  \n" + good + "\n\n",
+		"no spaces":         strings.ReplaceAll(good, " ", ""),
+		"more spaces":       strings.NewReplacer(":", " :\t", ",", " , ", "[", "[ ", "}", " } ").Replace(good),
+		"unknown fields":    `{"x": {"hash_ids": [{}, "}]\"\\", null]}, "type": "a", "y": -1.5e3, "z": [], ` + good[1:],
+		"escaped name":      strings.Replace(good, "timestamp", `time\u0073tamp`, 1),
+		"other order":       `{"hash_ids": [1, 2], "output_length": 7, "input_length": 513, "timestamp": 5, "last": true}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for packing, data := range map[string][]byte{"plain": []byte(text), "gzip": compress(t, text)} {
+				r, err := NewReader(bytes.NewReader(data), name, ReaderOptions{})
+				if err != nil {
+					t.Fatal(packing, err)
+				}
+				all, err := ReadAll(r, 0)
+				if err != nil {
+					t.Fatal(packing, err)
+				}
+				if len(all) != 1 || !same(all[0], want) {
+					t.Errorf("%s: got %+v, want one %+v", packing, all, want)
+				}
+			}
+		})
+	}
+}
+
+func compress(t testing.TB, text string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := io.WriteString(z, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func same(a, b Request) bool {
+	h := slices.Equal(a.Hashes, b.Hashes)
+	return h && a.Timestamp == b.Timestamp && a.InputTokens == b.InputTokens && a.OutputTokens == b.OutputTokens
+}
+
+func TestReaderRefuses(t *testing.T) {
+	set := func(old, new string) string { return strings.Replace(good, old, new, 1) }
+	for name, c := range map[string]struct{ line, problem string }{
+		"not json":           {"hello", "column 1 has 'h', want an object"},
+		"cut short":          {good[:len(good)-1], "ends where a comma or the object's end"},
+		"cut short in list":  {good[:len(good)-2], "ends where a comma or the list's end"},
+		"cut short in name":  {good[:40], "want a field's name"},
+		"two objects":        {good + good, "nothing more"},
+		"trailing comma":     {set("]}", "],}"), "want a field's name"},
+		"missing field":      {set(`"output_length": 7, `, ""), `"output_length" is missing`},
+		"repeated field":     {set("{", `{"timestamp": 1, `), `"timestamp" appears twice`},
+		"negative":           {set("5,", "-5,"), "a whole number, not negative, for timestamp"},
+		"fraction":           {set("5,", "5.5,"), "whole number for timestamp"},
+		"exponent":           {set("5,", "5e3,"), "whole number for timestamp"},
+		"leading zero":       {set("5,", "05,"), "starts with a zero"},
+		"text for a number":  {set("5,", `"5",`), "whole number"},
+		"above int64":        {set("5,", "9223372036854775808,"), "timestamp is above"},
+		"above uint64":       {set("1, 2", "1, 18446744073709551616"), "hash_ids is above"},
+		"too many tokens":    {set("513", "99999999999"), "input_length is above"},
+		"too few ids":        {set("513", "1025"), "need 3 hash ids, there are 2"},
+		"too many ids":       {set("513", "512"), "need 1 hash ids, there are 2"},
+		"id twice":           {set("1, 2", "2, 2"), "hash id 2 appears twice"},
+		"bad unknown value":  {set("{", `{"x": tru, `), "want a value in JSON"},
+		"bad unknown nested": {set("{", `{"x": [1}], `), "want a value in JSON"},
+		"missing value":      {set("{", `{"x":, `), "want a value in JSON"},
+		"string has no end":  {`{"x": "abc`, "does not end"},
+		"too long":           {set("{", `{"x": "`+strings.Repeat("a", 200)+`", `), "longer than 200 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := NewReader(strings.NewReader(good+"\n\n"+c.line), "f.jsonl", ReaderOptions{MaxLine: 200})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := ReadAll(r, 0)
+			var line *LineError
+			if !errors.As(err, &line) || !errors.Is(err, ErrBadTrace) {
+				t.Fatalf("got %d requests and error %v, want a LineError", len(all), err)
+			}
+			if line.File != "f.jsonl" || line.Line != 3 || !strings.Contains(line.Problem, c.problem) || line.Remedy == "" {
+				t.Errorf("got %v\nwant %q on line 3 of f.jsonl, with a remedy", err, c.problem)
+			}
+			if again := r.Next(new(Request)); again != err {
+				t.Errorf("the next call returned %v, want the same error", again)
+			}
+		})
+	}
+}
+
+func TestReaderBlockTokens(t *testing.T) {
+	r, err := NewReader(strings.NewReader(strings.Replace(good, "513", "17", 1)), "f", ReaderOptions{BlockTokens: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var req Request
+	if err := r.Next(&req); err != nil {
+		t.Fatal(err)
+	}
+	if a, b, c := req.Tokens(0, 16), req.Tokens(1, 16), req.Tokens(2, 16); a != 16 || b != 1 || c != 0 {
+		t.Errorf("blocks have %d, %d, %d tokens, want 16, 1, 0", a, b, c)
+	}
+}
+
+func TestDamagedGzip(t *testing.T) {
+	whole := compress(t, strings.Repeat(good+"\n", 5000))
+	flipped := slices.Clone(whole)
+	flipped[len(flipped)-6] ^= 1
+	for name, data := range map[string][]byte{
+		"header cut":    whole[:5],
+		"cut short":     whole[:len(whole)/2],
+		"trailer cut":   whole[:len(whole)-3],
+		"bad checksum":  flipped,
+		"garbage after": append(slices.Clone(whole), "garbage after it"...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := NewReader(bytes.NewReader(data), "f.gz", ReaderOptions{})
+			if err == nil {
+				_, err = ReadAll(r, 0)
+			}
+			if !errors.Is(err, ErrBadTrace) || !strings.Contains(err.Error(), "gzip -t") {
+				t.Errorf("got %v, want ErrBadTrace with a remedy", err)
+			}
+		})
+	}
+}
+
+func TestReaderDoesNotAllocate(t *testing.T) {
+	r, err := NewReader(strings.NewReader(strings.Repeat(good+"\n", 2000)), "f", ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var req Request
+	if n := testing.AllocsPerRun(1000, func() {
+		if err := r.Next(&req); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a line, want none", n)
+	}
+}
+
+func TestMissingFile(t *testing.T) {
+	if _, err := Open(filepath.Join(t.TempDir(), "none"), ReaderOptions{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want os.ErrNotExist", err)
+	}
+}
+
+func TestCreate(t *testing.T) {
+	for name, file := range map[string]string{"plain": "t.jsonl", "compressed": "t.jsonl.gz"} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), file)
+			w, err := Create(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := Request{Timestamp: 1, InputTokens: 600, OutputTokens: 2, Hashes: []uint64{3, 1 << 63}}
+			if err := w.Write(&want); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("before Close: %v, want no such file", err)
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			r, err := Open(path, ReaderOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			if all, err := ReadAll(r, 0); err != nil || len(all) != 1 || !same(all[0], want) {
+				t.Errorf("got %+v, %v, want %+v", all, err, want)
+			}
+		})
+	}
+}
+
+func TestAbortLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	w, err := Create(filepath.Join(dir, "t.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Abort()
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+func TestSummarizeCountsReparented(t *testing.T) {
+	src := sourceOf(Request{InputTokens: 1024, Hashes: []uint64{1, 2}}, Request{InputTokens: 1024, Hashes: []uint64{3, 2}},
+		Request{InputTokens: 600, Hashes: []uint64{1, 2}})
+	info, err := Summarize(src, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Reparented != 1 || info.HitBlocks != 2 || info.HitTokens != 600 || info.UniqueBlocks != 3 {
+		t.Errorf("got %+v, want 1 reparented, 2 blocks and 600 tokens hit, 3 unique", info)
+	}
+}
+
+type list struct{ left []Request }
+
+func sourceOf(all ...Request) *list { return &list{all} }
+
+func (l *list) Next(req *Request) error {
+	if len(l.left) == 0 {
+		return io.EOF
+	}
+	*req, l.left = l.left[0], l.left[1:]
+	return nil
+}
+
+// FuzzReader holds the reader to encoding/json: it never accepts a line that
+// encoding/json refuses or reads differently, and what it accepts survives
+// being written and read again.
+func FuzzReader(f *testing.F) {
+	for _, seed := range []string{good, good + "\n" + good, `{"a":"\ud800","timestamp":0,"input_length":0,"output_length":0,"hash_ids":[]}`,
+		`{"x": [1, {"y": "}"}], ` + good[1:], "\x1f\x8b\x08", "{", "[1]", `{"timestamp":-1}`} {
+		f.Add([]byte(seed))
+	}
+	f.Add(compress(f, good))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := NewReader(bytes.NewReader(data), "fuzz", ReaderOptions{MaxLine: 1 << 16})
+		if err != nil {
+			if !errors.Is(err, ErrBadTrace) {
+				t.Fatalf("untyped error %v", err)
+			}
+			return
+		}
+		all, err := ReadAll(r, 1000)
+		if err != nil && !errors.Is(err, ErrBadTrace) {
+			t.Fatalf("untyped error %v", err)
+		}
+		if err != nil || bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+			return
+		}
+		compareWithJSON(t, data, all)
+		var out bytes.Buffer
+		w := NewWriter(&out)
+		copyAll(t, w, sourceOf(all...))
+		compareWithJSON(t, out.Bytes(), all)
+	})
+}
+
+func compareWithJSON(t *testing.T, data []byte, all []Request) {
+	t.Helper()
+	for line := range bytes.SplitSeq(data, []byte("\n")) {
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		var want map[string]json.RawMessage
+		if err := json.Unmarshal(line, &want); err != nil {
+			t.Fatalf("accepted %q: %v", line, err)
+		}
+		if len(all) == 0 {
+			return // beyond the limit of requests
+		}
+		var ids []uint64
+		if err := json.Unmarshal(want["hash_ids"], &ids); err != nil || !slices.Equal(ids, all[0].Hashes) {
+			t.Fatalf("read ids %v from %q, want %v, %v", all[0].Hashes, line, ids, err)
+		}
+		for name, got := range map[string]int64{"timestamp": all[0].Timestamp, "input_length": int64(all[0].InputTokens),
+			"output_length": int64(all[0].OutputTokens)} {
+			var n int64
+			if err := json.Unmarshal(want[name], &n); err != nil || n != got {
+				t.Fatalf("read %s %d from %q, want %d, %v", name, got, line, n, err)
+			}
+		}
+		all = all[1:]
+	}
+}
+
+func BenchmarkReader(b *testing.B) {
+	var text bytes.Buffer
+	src := open(b, "mooncake_conversation_trace.jsonl.gz")
+	copyAll(b, NewWriter(&text), src)
+	b.SetBytes(int64(text.Len()))
+	for b.Loop() {
+		r, err := NewReader(bytes.NewReader(text.Bytes()), "bench", ReaderOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		var req Request
+		for err == nil {
+			err = r.Next(&req)
+		}
+		if err != io.EOF {
+			b.Fatal(err)
+		}
+	}
+}

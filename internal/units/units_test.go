@@ -1,0 +1,162 @@
+package units
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseBytes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in   string
+		want Bytes
+		err  string // a part of the message; "" for success
+	}{
+		"binary":              {in: "4GiB", want: 4 << 30},
+		"small binary":        {in: "64KiB", want: 64 << 10},
+		"bare letter":         {in: "4m", want: 4 << 20},
+		"bare capital":        {in: "4M", want: 4 << 20},
+		"decimal":             {in: "4GB", want: 4e9},
+		"decimal small case":  {in: "4gb", want: 4e9},
+		"fraction":            {in: "1.5GiB", want: 3 << 29},
+		"fraction rounds":     {in: "0.3KiB", want: 307},
+		"plain":               {in: "4294967296", want: 4 << 30},
+		"bytes":               {in: "17B", want: 17},
+		"zero":                {in: "0", want: 0},
+		"spaces":              {in: " 2 MiB ", want: 2 << 20},
+		"largest":             {in: "9223372036854775807", want: 1<<63 - 1},
+		"beyond largest":      {in: "9223372036854775808", err: "exceeds"},
+		"beyond by unit":      {in: "8192PiB", err: "exceeds"},
+		"negative":            {in: "-1GiB", err: "negative"},
+		"empty":               {in: "", err: "does not start with a number"},
+		"unit alone":          {in: "GiB", err: "does not start with a number"},
+		"unknown unit":        {in: "4GiBs", err: `unknown unit "GiBs"`},
+		"exponent":            {in: "1e9", err: "unknown unit"},
+		"hexadecimal":         {in: "0x10", err: "unknown unit"},
+		"two points":          {in: "1.2.3k", err: "does not start with a number"},
+		"fraction of a byte":  {in: "1.5", err: "fraction of a byte"},
+		"absurdly long":       {in: strings.Repeat("9", 100), err: "100 characters"},
+		"ratio is no number":  {in: "1/2", err: "unknown unit"},
+		"underscore is no go": {in: "1_000", err: "unknown unit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseBytes(tc.in)
+			if tc.err == "" {
+				if err != nil || got != tc.want {
+					t.Fatalf("ParseBytes(%q) = %d, %v; want %d", tc.in, got, err, tc.want)
+				}
+				return
+			}
+			if !errors.Is(err, ErrSize) || !strings.Contains(err.Error(), tc.err) || !strings.Contains(err.Error(), sizeRemedy) {
+				t.Fatalf("ParseBytes(%q) = %d, %v; want an ErrSize saying %q and the remedy", tc.in, got, err, tc.err)
+			}
+		})
+	}
+}
+
+func TestBytesText(t *testing.T) {
+	for in, want := range map[Bytes]struct{ exact, human string }{
+		0:          {"0", "0 B"},
+		999:        {"999B", "999 B"},
+		1000:       {"1000B", "0.98 KiB"},
+		1024:       {"1KiB", "1.00 KiB"},
+		3 << 29:    {"1536MiB", "1.50 GiB"},
+		40 << 30:   {"40GiB", "40.0 GiB"},
+		4<<30 + 1:  {"4294967297B", "4.00 GiB"},
+		700 << 20:  {"700MiB", "700 MiB"},
+		1<<63 - 1:  {"9223372036854775807B", "8192 PiB"},
+		1024 * PiB: {"1024PiB", "1024 PiB"},
+	} {
+		if got := in.String(); got != want.exact {
+			t.Errorf("Bytes(%d).String() = %q, want %q", int64(in), got, want.exact)
+		}
+		if got := in.Human(); got != want.human {
+			t.Errorf("Bytes(%d).Human() = %q, want %q", int64(in), got, want.human)
+		}
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in   string
+		want time.Duration
+		text string
+		err  string
+	}{
+		"seconds":       {in: "60", want: time.Minute, text: "1m"},
+		"with unit":     {in: "250ms", want: 250 * time.Millisecond, text: "250ms"},
+		"mixed":         {in: "1h30m", want: 90 * time.Minute, text: "1h30m"},
+		"hours":         {in: "3600s", want: time.Hour, text: "1h"},
+		"ten minutes":   {in: "10m0s", want: 10 * time.Minute, text: "10m"},
+		"seconds stay":  {in: "70s", want: 70 * time.Second, text: "1m10s"},
+		"zero":          {in: "0", want: 0, text: "0"},
+		"negative":      {in: "-5s", err: "negative"},
+		"no duration":   {in: "soon", err: `"soon"`},
+		"empty":         {in: "", err: `""`},
+		"too many":      {in: "9223372037", err: "exceeds"},
+		"absurdly long": {in: strings.Repeat("9", 100), err: "100 characters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseDuration(tc.in)
+			if tc.err == "" {
+				if err != nil || got.Std() != tc.want || got.String() != tc.text {
+					t.Fatalf("ParseDuration(%q) = %v, %v; want %s", tc.in, got, err, tc.text)
+				}
+				return
+			}
+			if !errors.Is(err, ErrDuration) || !strings.Contains(err.Error(), tc.err) {
+				t.Fatalf("ParseDuration(%q) = %v, %v; want an ErrDuration saying %q", tc.in, got, err, tc.err)
+			}
+		})
+	}
+}
+
+func TestFailedSetLeavesTheValue(t *testing.T) {
+	b, d := 3*MiB, Duration(time.Hour)
+	if b.UnmarshalText([]byte("many")) == nil || b != 3*MiB {
+		t.Errorf("Bytes became %v", b)
+	}
+	if d.UnmarshalText([]byte("later")) == nil || d != Duration(time.Hour) {
+		t.Errorf("Duration became %v", d)
+	}
+}
+
+func FuzzBytes(f *testing.F) {
+	for _, s := range []string{"4GiB", "1.5t", "0", "17B", "9e9", "00.10k", "-1", "8191.999PiB"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		b, err := ParseBytes(s)
+		if err != nil {
+			if !errors.Is(err, ErrSize) {
+				t.Fatalf("ParseBytes(%q): %v does not match ErrSize", s, err)
+			}
+			return
+		}
+		if b < 0 {
+			t.Fatalf("ParseBytes(%q) = %d", s, b)
+		}
+		if again, err := ParseBytes(b.String()); err != nil || again != b {
+			t.Fatalf("%q reads as %d, writes as %q, which reads as %d, %v", s, b, b, again, err)
+		}
+	})
+}
+
+func FuzzDuration(f *testing.F) {
+	for _, s := range []string{"60", "1h30m", "0.5s", "-1s", "9223372036", "1m0s"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		d, err := ParseDuration(s)
+		if err != nil {
+			if !errors.Is(err, ErrDuration) {
+				t.Fatalf("ParseDuration(%q): %v does not match ErrDuration", s, err)
+			}
+			return
+		}
+		if again, err := ParseDuration(d.String()); err != nil || again != d {
+			t.Fatalf("%q reads as %d, writes as %q, which reads as %d, %v", s, int64(d), d, int64(again), err)
+		}
+	})
+}

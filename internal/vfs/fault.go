@@ -1,0 +1,98 @@
+package vfs
+
+import (
+	"os"
+	"strings"
+	"sync"
+)
+
+// Rule makes operations of a Fault go wrong.
+type Rule struct {
+	Op    Op            // which operation; "" means any
+	Path  string        // part of the path; "" matches any
+	After int           // matching operations that still succeed
+	Count int           // then how many the rule hits; 0 means all
+	Bytes int64         // of a read or write: bytes that go through before Err
+	Err   error         // nil: the operation goes ahead once Block is closed
+	Block chan struct{} // wait until it is closed, when not nil
+
+	seen int
+}
+
+// Fault is an FS whose operations fail or hang by rule. It is safe for
+// concurrent use. Make one with NewFault.
+type Fault struct {
+	hooked
+	mu    sync.Mutex
+	rules []*Rule
+	space func() Space
+}
+
+// NewFault wraps fs with no rules.
+func NewFault(fs FS) *Fault {
+	f := &Fault{}
+	f.hooked = hooked{fs, f.check}
+	return f
+}
+
+// Add puts a rule in force; the first one that hits an operation decides it.
+func (f *Fault) Add(r Rule) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rules = append(f.rules, &r)
+}
+
+// Clear lifts all rules. Operations that hang already go on hanging.
+func (f *Fault) Clear() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rules = nil
+}
+
+// SetSpace makes Statfs answer with space(); nil asks the file system again.
+func (f *Fault) SetSpace(space func() Space) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.space = space
+}
+
+// Statfs implements FS.
+func (f *Fault) Statfs(path string) (Space, error) {
+	s, err := f.hooked.Statfs(path)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err == nil && f.space != nil {
+		s = f.space()
+	}
+	return s, err
+}
+
+func (f *Fault) check(c Call) (int64, error) {
+	r := f.hit(c)
+	if r == nil {
+		return 0, nil
+	}
+	if r.Block != nil {
+		<-r.Block
+	}
+	if r.Err == nil {
+		return 0, nil
+	}
+	return r.Bytes, &os.PathError{Op: string(c.Op), Path: c.Path, Err: r.Err}
+}
+
+// hit counts c against the rules and returns the one that applies.
+func (f *Fault) hit(c Call) *Rule {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.rules {
+		if r.Op != "" && r.Op != c.Op || !strings.Contains(c.Path, r.Path) {
+			continue
+		}
+		r.seen++
+		if r.seen > r.After && (r.Count == 0 || r.seen <= r.After+r.Count) {
+			return r
+		}
+	}
+	return nil
+}

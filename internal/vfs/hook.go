@@ -1,0 +1,162 @@
+package vfs
+
+// Op names a kind of operation.
+type Op string
+
+// The operations a hook is asked about.
+const (
+	OpCreate  Op = "create"
+	OpOpen    Op = "open"
+	OpRename  Op = "rename"
+	OpRemove  Op = "remove"
+	OpMkdir   Op = "mkdir"
+	OpReadDir Op = "readdir"
+	OpStatfs  Op = "statfs"
+	OpRead    Op = "read"
+	OpWrite   Op = "write"
+	OpSync    Op = "sync"
+	OpSize    Op = "size"
+	OpClose   Op = "close"
+)
+
+// Call is one operation as a hook sees it, before it happens.
+type Call struct {
+	Op   Op
+	Path string
+	To   string // of a rename
+	Off  int64  // of a read or write
+	Len  int64  // of a read or write
+}
+
+// hook answers a Call. With a nil error the operation goes ahead. Otherwise it
+// fails with err, a read or write after its first partial bytes.
+type hook func(Call) (partial int64, err error)
+
+type hooked struct {
+	FS
+	ask hook
+}
+
+type hookedFile struct {
+	File
+	path string
+	ask  hook
+}
+
+func (h hooked) file(f File, path string, err error) (File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &hookedFile{f, path, h.ask}, nil
+}
+
+func (h hooked) Create(path string, perm uint32) (File, error) {
+	if _, err := h.ask(Call{Op: OpCreate, Path: path}); err != nil {
+		return nil, err
+	}
+	f, err := h.FS.Create(path, perm)
+	return h.file(f, path, err)
+}
+
+func (h hooked) Open(path string) (File, error) {
+	if _, err := h.ask(Call{Op: OpOpen, Path: path}); err != nil {
+		return nil, err
+	}
+	f, err := h.FS.Open(path)
+	return h.file(f, path, err)
+}
+
+func (h hooked) Rename(from, to string) error {
+	if _, err := h.ask(Call{Op: OpRename, Path: from, To: to}); err != nil {
+		return err
+	}
+	return h.FS.Rename(from, to)
+}
+
+func (h hooked) Remove(path string) error {
+	if _, err := h.ask(Call{Op: OpRemove, Path: path}); err != nil {
+		return err
+	}
+	return h.FS.Remove(path)
+}
+
+func (h hooked) Mkdir(path string, perm uint32) error {
+	if _, err := h.ask(Call{Op: OpMkdir, Path: path}); err != nil {
+		return err
+	}
+	return h.FS.Mkdir(path, perm)
+}
+
+func (h hooked) ReadDir(path string) ([]string, error) {
+	if _, err := h.ask(Call{Op: OpReadDir, Path: path}); err != nil {
+		return nil, err
+	}
+	return h.FS.ReadDir(path)
+}
+
+func (h hooked) Statfs(path string) (Space, error) {
+	if _, err := h.ask(Call{Op: OpStatfs, Path: path}); err != nil {
+		return Space{}, err
+	}
+	return h.FS.Statfs(path)
+}
+
+func (f *hookedFile) Pread(p []byte, off int64) (int, error) {
+	partial, err := f.ask(Call{Op: OpRead, Path: f.path, Off: off, Len: int64(len(p))})
+	if err == nil {
+		return f.File.Pread(p, off)
+	}
+	n, _ := f.File.Pread(p[:min(partial, int64(len(p)))], off)
+	return n, err
+}
+
+func (f *hookedFile) Pwrite(p []byte, off int64) (int, error) {
+	n, err := f.Pwritev([][]byte{p}, off)
+	return int(n), err
+}
+
+func (f *hookedFile) Pwritev(bufs [][]byte, off int64) (int64, error) {
+	var total int64
+	for _, b := range bufs {
+		total += int64(len(b))
+	}
+	partial, err := f.ask(Call{Op: OpWrite, Path: f.path, Off: off, Len: total})
+	if err == nil {
+		return f.File.Pwritev(bufs, off)
+	}
+	n, _ := f.File.Pwritev(head(bufs, partial), off)
+	return n, err
+}
+
+// head returns the first n bytes of bufs without changing it.
+func head(bufs [][]byte, n int64) [][]byte {
+	var out [][]byte
+	for _, b := range bufs {
+		k := min(n, int64(len(b)))
+		out = append(out, b[:k])
+		n -= k
+	}
+	return out
+}
+
+func (f *hookedFile) Sync() error {
+	if _, err := f.ask(Call{Op: OpSync, Path: f.path}); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
+func (f *hookedFile) Size() (int64, error) {
+	if _, err := f.ask(Call{Op: OpSize, Path: f.path}); err != nil {
+		return 0, err
+	}
+	return f.File.Size()
+}
+
+func (f *hookedFile) Close() error {
+	_, err := f.ask(Call{Op: OpClose, Path: f.path})
+	if cerr := f.File.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

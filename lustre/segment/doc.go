@@ -1,0 +1,38 @@
+// Package segment keeps blocks in large files that one process writes and every
+// process may read. docs/format.md §1 describes the files byte by byte.
+//
+// Glossary
+//
+//	segment      one file: header page, frames, and a footer once it is sealed
+//	frame        one batch of entries and payloads, written by one vectored
+//	             write straight from the caller's memory
+//	entry        BLOCK, NAME or DROP
+//	incarnation  one run of one rank; owns a directory of segments
+//	poisoned     a segment that saw a write, fsync or close fail: nothing in it
+//	             that was not durable before is trusted, nothing is added
+//	retired      a segment that gets no more frames because a caller gave up
+//	             waiting for it
+//	tombstone    a record that is kept because it hides an older one
+//	withdrawn    a block dropped from the index because its bytes were bad
+//
+// Duties
+//
+//	Put      frame → one write → group fsync → index → return. Concurrent Puts
+//	         share an fsync.
+//	Link     buffers name records; they go out with the next frame, at Sync, at
+//	         Close, or when many have gathered.
+//	Ref      reads a block into the caller's memory and verifies its CRC32C.
+//	Evict    forgets a block; a segment with nothing left in it is unlinked.
+//	Recover  reads the segments of all incarnations of all ranks.
+//
+// Errors of the file system become states: a failed write poisons one segment
+// and the next Put starts another; a full file system makes the store read-only
+// until there is room; a failed read is a miss. All file operations run in
+// bounded pools under the caller's context. An operation that hangs in the
+// kernel cannot be stopped, so the caller gets a *Busy that tells when its
+// memory is no longer touched.
+//
+// The index is in memory and rebuilt by Recover. The package does not decide
+// what to keep, does not compute block ids, does not stripe, compress or
+// compact.
+package segment

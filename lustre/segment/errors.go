@@ -1,0 +1,52 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+
+	"cascadekv/internal/vfs"
+)
+
+// Errors of the store, always wrapped with what happened to which block or
+// file. Test with errors.Is.
+var (
+	ErrNotFound    = errors.New("segment: block is not stored")
+	ErrExists      = errors.New("segment: block is stored already")
+	ErrPinned      = errors.New("segment: block is being read: retry after its references are released")
+	ErrTooLarge    = errors.New("segment: block is larger than any block may be")
+	ErrCorrupt     = errors.New("segment: stored bytes are damaged, block withdrawn")
+	ErrUnavailable = errors.New("segment: file system cannot be used now")
+	ErrClosed      = errors.New("segment: store is closed")
+	ErrBadItem     = errors.New("segment: bad item")              // the caller's mistake
+	ErrBadFormat   = errors.New("segment: not a segment of ours") // a file that is left alone
+)
+
+// Busy says that an operation was given up at its context's end while the
+// kernel still works on the caller's memory: dst of a read, Data of a put. It
+// matches ErrUnavailable and the context's error.
+type Busy struct {
+	what  string
+	cause error
+	done  chan struct{}
+}
+
+// Done is closed when the memory is no longer touched. Until then a read's dst
+// must stay mapped and must not be given to anyone else, and a put's Data must
+// stay mapped.
+func (b *Busy) Done() <-chan struct{} { return b.done }
+
+func (b *Busy) Error() string {
+	return fmt.Sprintf("segment: %s is still in the kernel after %v: check the file system's servers", b.what, b.cause)
+}
+
+// Unwrap makes errors.Is match ErrUnavailable and the context's error.
+func (b *Busy) Unwrap() []error { return []error{ErrUnavailable, b.cause} }
+
+func unavailable(what string, err error) error {
+	return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
+}
+
+// isFull reports whether err says that there is no space or quota left.
+func isFull(err error) bool {
+	return errors.Is(err, vfs.ErrNoSpace) || errors.Is(err, vfs.ErrQuota)
+}

@@ -1,0 +1,298 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"cascadekv/internal/block"
+	"cascadekv/internal/vfs"
+)
+
+// file is one segment. Fields below a mark are guarded by what it names.
+type file struct {
+	own    bool // of this rank, so it may be unlinked
+	loaded bool // found by Recover, not written by this store
+
+	// Store.mu
+	live     int          // indexed blocks
+	users    int          // references and operations that need the handle
+	done     bool         // gets no more frames
+	removing bool         // being unlinked
+	recs     []*nameState // one for each name record in it
+	size     int64
+
+	// appending: one frame at a time
+	appending lock
+	off       int64
+	frames    uint64
+	blocks    int
+	table     []byte // what the footer will hold
+	entries   int
+
+	// handleMu
+	handleMu sync.Mutex
+	id       fileID
+	path     string
+	handle   vfs.File
+	stale    vfs.File // replaced after ESTALE; readers may still be in it
+
+	// syncMu
+	syncMu  sync.Mutex
+	synced  uint64 // frames below are durable
+	written uint64 // frames below are written
+	syncing bool
+	wake    *sync.Cond
+	poison  error
+}
+
+func newFile(own bool) *file {
+	f := &file{own: own, appending: newLock()}
+	f.wake = sync.NewCond(&f.syncMu)
+	return f
+}
+
+func segmentName(id fileID) string {
+	return fmt.Sprintf("agg_rank%03d_%06d.bin", id.rank, id.number)
+}
+
+func incarnationName(rank uint32, incarnation uint64) string {
+	return fmt.Sprintf("rank%03d-%016x", rank, incarnation)
+}
+
+// place is where append put one block.
+type place struct{ off int64 }
+
+var zeros [pageSize]byte
+
+// headers lends buffers for frame headers.
+var headers = sync.Pool{New: func() any { p := make([]byte, 0, 4*pageSize); return &p }}
+
+func stringsLen(n block.Name) int { return len(n.Namespace) + len(n.Key) }
+
+// tableSize returns the bytes of a frame's entry table.
+func tableSize(items []Item, recs []record) int64 {
+	n := 0
+	for _, it := range items {
+		n += blockEntrySize
+		if it.Info.Size <= inlineMax {
+			n += align8(len(it.Data))
+		}
+		for _, nm := range it.Names {
+			n += align8(nameEntrySize + stringsLen(nm) + len(nm.Parent))
+		}
+	}
+	for _, r := range recs {
+		if r.dropped {
+			n += align8(dropEntrySize + stringsLen(r.name))
+		} else {
+			n += align8(nameEntrySize + stringsLen(r.name) + len(r.name.Parent))
+		}
+	}
+	return int64(n)
+}
+
+// frameSize returns header length and total length of a frame.
+func frameSize(items []Item, recs []record) (headLen, total int64) {
+	headLen = frameHeaderSize + tableSize(items, recs)
+	total = align(headLen)
+	for _, it := range items {
+		if it.Info.Size > inlineMax {
+			total += align(it.Info.Size)
+		}
+	}
+	return headLen, total
+}
+
+// frame is a frame ready to be written.
+type frame struct {
+	bufs   [][]byte
+	places []place // by item, absolute
+	total  int64
+	pooled *[]byte
+}
+
+// build lays a frame out at f.off. The buffers are the callers' own payload.
+// The caller holds f.appending.
+func (f *file) build(items []Item, recs []record, first bool) frame {
+	f.syncMu.Lock()
+	synced := f.synced
+	f.syncMu.Unlock()
+	headLen, total := frameSize(items, recs)
+	fr := frame{total: total, places: make([]place, len(items)), pooled: headers.Get().(*[]byte)}
+	p := (*fr.pooled)[:0]
+	if first {
+		p = append(p, zeros[:]...)
+	}
+	start := len(p)
+	p = append(p, zeros[:frameHeaderSize]...)
+	fr.bufs = append(make([][]byte, 0, 2*len(items)+1), nil)
+	next, entries := align(headLen), len(items)+len(recs)
+	for i, it := range items {
+		off, inline := next, []byte(nil)
+		if it.Info.Size <= inlineMax {
+			off, inline = int64(len(p)-start+blockEntrySize), it.Data
+			if inline == nil {
+				inline = zeros[:0]
+			}
+		} else {
+			fr.bufs = append(fr.bufs, it.Data)
+			if pad := align(it.Info.Size) - it.Info.Size; pad > 0 {
+				fr.bufs = append(fr.bufs, zeros[:pad])
+			}
+			next += align(it.Info.Size)
+		}
+		fr.places[i].off = f.off + off
+		p = appendBlock(p, it.Info, off, inline)
+		f.table = appendBlock(f.table, it.Info, f.off+off, nil)
+		for _, n := range it.Names {
+			p = appendName(p, it.Info.ID, n)
+			f.table = appendName(f.table, it.Info.ID, n)
+			entries++
+		}
+	}
+	for _, r := range recs {
+		p, f.table = r.append(p), r.append(f.table)
+	}
+	f.entries += entries
+	encodeFrameHeader(p[start:], frameHeader{
+		fileID: f.id, headLen: headLen, total: total, entries: entries, number: f.frames, synced: synced,
+	})
+	p = append(p, zeros[:align(headLen)-headLen]...)
+	fr.bufs[0], *fr.pooled = p, p
+	return fr
+}
+
+// fail poisons f: the first error stays.
+func (f *file) fail(err error) error {
+	f.syncMu.Lock()
+	defer f.syncMu.Unlock()
+	if f.poison == nil {
+		f.poison = err
+	}
+	f.wake.Broadcast()
+	return err
+}
+
+func (f *file) poisoned() error {
+	f.syncMu.Lock()
+	defer f.syncMu.Unlock()
+	return f.poison
+}
+
+// syncTo returns when frame number n is durable, or cannot be trusted. Callers
+// that wait at the same time share one fsync. An fsync reports an error only
+// once, so the first one speaks for all frames that were not durable before.
+func (f *file) syncTo(n uint64) error {
+	f.syncMu.Lock()
+	defer f.syncMu.Unlock()
+	for f.synced <= n {
+		if f.poison != nil {
+			return f.poison
+		}
+		if f.syncing {
+			f.wake.Wait()
+			continue
+		}
+		f.syncing = true
+		upTo := f.written
+		f.syncMu.Unlock()
+		err := f.handle.Sync()
+		f.syncMu.Lock()
+		f.syncing = false
+		if err == nil {
+			f.synced = upTo
+		} else if f.poison == nil {
+			f.poison = err
+		}
+		f.wake.Broadcast()
+	}
+	return nil
+}
+
+// seal writes the footer. The caller holds f.appending and nothing is added
+// afterwards. A failure loses nothing: recovery scans the frames instead.
+func (f *file) seal() error {
+	if f.frames == 0 || f.poisoned() != nil {
+		return nil
+	}
+	footer := encodeFooter(f.id, f.off, int(f.frames), f.entries, f.table)
+	f.table = nil
+	if _, err := f.handle.Pwrite(footer, f.off); err != nil {
+		return f.fail(err)
+	}
+	f.off += int64(len(footer))
+	f.syncMu.Lock()
+	f.written++ // counted like a frame, so that syncTo covers it
+	n := f.written - 1
+	f.syncMu.Unlock()
+	return f.syncTo(n)
+}
+
+// open returns the handle, opening the file for reading if need be.
+func (f *file) open(fs vfs.FS) (vfs.File, error) {
+	f.handleMu.Lock()
+	defer f.handleMu.Unlock()
+	if f.handle != nil {
+		return f.handle, nil
+	}
+	h, err := fs.Open(f.path)
+	if err != nil {
+		return nil, err
+	}
+	f.handle = h
+	return h, nil
+}
+
+// reopen replaces a handle that the file system calls stale, once, and never
+// one that a writer uses.
+func (f *file) reopen(fs vfs.FS) error {
+	f.handleMu.Lock()
+	defer f.handleMu.Unlock()
+	if f.stale != nil || !f.loaded {
+		return vfs.ErrStale
+	}
+	h, err := fs.Open(f.path)
+	if err == nil {
+		f.stale, f.handle = f.handle, h
+	}
+	return err
+}
+
+// close gives the handles back. Nobody may be using them.
+func (f *file) close() error {
+	f.handleMu.Lock()
+	defer f.handleMu.Unlock()
+	var err error
+	for _, h := range []vfs.File{f.handle, f.stale} {
+		if h != nil {
+			err = errors.Join(err, h.Close())
+		}
+	}
+	f.handle, f.stale = nil, nil
+	return err
+}
+
+// create makes the file with everything in bufs and gives it its final name.
+func (f *file) create(fs vfs.FS, dir string, bufs [][]byte) error {
+	path := filepath.Join(dir, segmentName(f.id))
+	h, err := fs.Create(path+".tmp", 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = h.Pwritev(bufs, 0)
+	if err == nil {
+		err = fs.Rename(path+".tmp", path)
+	}
+	if err != nil {
+		h.Close() // nothing was promised, so these errors change nothing
+		fs.Remove(path + ".tmp")
+		fs.Remove(path)
+		return err
+	}
+	f.handleMu.Lock()
+	defer f.handleMu.Unlock()
+	f.path, f.handle = path, h
+	return nil
+}

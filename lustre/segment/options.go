@@ -1,0 +1,63 @@
+package segment
+
+import (
+	"time"
+
+	"cascadekv/internal/vfs"
+)
+
+// Options configure a Store. The zero value of every field but Dir is useful.
+type Options struct {
+	Dir         string // made, with its parents, if it is not there
+	Rank        uint32
+	Incarnation uint64 // default: Unix nanoseconds at Open
+
+	// SegmentBytes bounds a segment; a batch that is larger gets one of its
+	// own. Default 1 GiB: few files, and yet space comes back in pieces.
+	SegmentBytes int64
+	// SegmentBlocks bounds the blocks of a segment; 0, the default, means no
+	// bound. CASCADE §III-D uses 256; docs/format.md §1.1 says why we do not.
+	SegmentBlocks int
+
+	// Readers and Writers bound the file operations that are in the kernel at
+	// once, and so the threads that a dead server can take. Defaults 64, 8.
+	Readers, Writers int
+
+	// CloseWait bounds how long Close waits for references and for running
+	// operations, and then again for its own writes. Default 5 s.
+	CloseWait time.Duration
+
+	// RetryFull is how long a full file system is left alone when statfs shows
+	// no new room. Default 1 minute: a raised quota does not show there.
+	RetryFull time.Duration
+
+	FS  vfs.FS           // default vfs.OS
+	Now func() time.Time // default time.Now
+}
+
+func (o *Options) setDefaults() {
+	if o.FS == nil {
+		o.FS = vfs.OS{}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Incarnation == 0 {
+		o.Incarnation = uint64(o.Now().UnixNano())
+	}
+	if o.SegmentBytes <= 0 {
+		o.SegmentBytes = 1 << 30
+	}
+	if o.Readers <= 0 {
+		o.Readers = 64
+	}
+	if o.Writers <= 0 {
+		o.Writers = 8
+	}
+	if o.CloseWait <= 0 {
+		o.CloseWait = 5 * time.Second
+	}
+	if o.RetryFull <= 0 {
+		o.RetryFull = time.Minute
+	}
+}

@@ -1,0 +1,79 @@
+package segment
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// pool bounds how many operations are in the kernel at once. Its capacity is
+// the bound.
+type pool chan struct{}
+
+// job is one operation of a pool.
+type job struct {
+	state atomic.Int32         // running, then settled or abandoned
+	file  atomic.Pointer[file] // where it writes, once known
+}
+
+const (
+	running = iota
+	settled
+	abandoned
+)
+
+// settle makes the outcome final: when it returns true the caller waits for
+// the job's end and takes its result. False: the caller has left.
+func (j *job) settle() bool {
+	return j.state.CompareAndSwap(running, settled) || j.state.Load() == settled
+}
+
+// run calls fn and waits for it, or for ctx. An error means that the caller
+// left: *Busy when fn still runs, otherwise fn was never called. Without a
+// deadline or cancel function fn runs on the caller's own goroutine.
+func (p pool) run(ctx context.Context, what string, j *job, fn func()) error {
+	if ctx.Err() != nil {
+		return unavailable(what, ctx.Err())
+	}
+	select {
+	case p <- struct{}{}:
+	case <-ctx.Done():
+		return unavailable(what+": all I/O threads are waiting for the file system", ctx.Err())
+	}
+	if ctx.Done() == nil {
+		defer func() { <-p }()
+		fn()
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { <-p }()
+		fn()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	if j.state.CompareAndSwap(running, abandoned) {
+		return &Busy{what: what, cause: ctx.Err(), done: done}
+	}
+	<-done
+	return nil
+}
+
+// lock is a mutex whose waiters can give up.
+type lock chan struct{}
+
+func newLock() lock { return make(lock, 1) }
+
+func (l lock) acquire(ctx context.Context) error {
+	select {
+	case l <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l lock) release() { <-l }

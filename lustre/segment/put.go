@@ -1,0 +1,292 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"cascadekv/internal/block"
+)
+
+// Put stores all items or none. When it returns nil they are durable. It reads
+// Data until it returns, unless the error is a *Busy. A ctx that ends during
+// the write retires the segment, so it should allow for a slow file system:
+// seconds, not milliseconds. Errors: ErrExists (also for a block twice in
+// items), ErrTooLarge, ErrBadItem, ErrUnavailable.
+func (s *Store) Put(ctx context.Context, items ...Item) error {
+	for _, it := range items {
+		if err := it.check(); err != nil {
+			return err
+		}
+	}
+	if err := s.admit(items); err != nil {
+		return err
+	}
+	if len(items) == 0 {
+		s.endJob()
+		return nil
+	}
+	return s.runWrite(ctx, items)
+}
+
+// Sync makes the names recorded so far durable. Errors: ErrUnavailable.
+func (s *Store) Sync(ctx context.Context) error {
+	if err := s.admit(nil); err != nil {
+		return err
+	}
+	return s.runWrite(ctx, nil)
+}
+
+func (it Item) check() error {
+	if it.Info.Size > block.MaxSize {
+		return fmt.Errorf("%w: %v has %d bytes, at most %d", ErrTooLarge, it.Info.ID, it.Info.Size, int64(block.MaxSize))
+	}
+	if int64(len(it.Data)) != it.Info.Size || it.Info.ID.IsZero() || it.Info.ID.IsProvisional() {
+		return fmt.Errorf("%w: id %v, size %d, %d bytes of data", ErrBadItem, it.Info.ID, it.Info.Size, len(it.Data))
+	}
+	for _, n := range it.Names {
+		if err := checkName(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// admit counts a job and marks its blocks as arriving.
+func (s *Store) admit(items []Item) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	for i, it := range items {
+		_, arriving := s.arriving[it.Info.ID]
+		if s.blocks[it.Info.ID] != nil || arriving {
+			for _, before := range items[:i] {
+				delete(s.arriving, before.Info.ID)
+			}
+			return fmt.Errorf("%w: %v", ErrExists, it.Info.ID)
+		}
+		s.arriving[it.Info.ID] = struct{}{}
+	}
+	s.jobs++
+	return nil
+}
+
+// leave lets others put the blocks that were arriving.
+func (s *Store) leave(items []Item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, it := range items {
+		delete(s.arriving, it.Info.ID)
+	}
+}
+
+// runWrite writes admitted items and the waiting names, and ends the job.
+func (s *Store) runWrite(ctx context.Context, items []Item) error {
+	what := fmt.Sprintf("write of %d blocks", len(items))
+	j := &job{}
+	var err error
+	left := s.writes.run(ctx, what, j, func() {
+		defer s.endJob()
+		err = s.write(ctx, j, items)
+		if j.settle() {
+			s.leave(items)
+		}
+	})
+	if left == nil {
+		return err
+	}
+	s.leave(items)
+	var busy *Busy
+	if !errors.As(left, &busy) {
+		s.endJob()
+	} else if f := j.file.Load(); f != nil {
+		s.detach(f)
+	}
+	return left
+}
+
+// write puts one frame into a segment and publishes it. Lack of space is tried
+// once more in a new file, which a file system of many targets may place
+// where there is room.
+func (s *Store) write(ctx context.Context, j *job, items []Item) error {
+	names := s.takeWaiting()
+	if len(items)+len(names) == 0 {
+		return nil
+	}
+	_, need := frameSize(items, names)
+	err := s.checkRoom(need)
+	for attempt := 0; err == nil && attempt < 2; attempt++ {
+		if err = s.writeOnce(ctx, j, items, names); err == nil || !isFull(err) {
+			break
+		}
+		if attempt == 0 {
+			err = nil
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	s.giveBack(names)
+	if isFull(err) {
+		s.setFull()
+	}
+	if errors.Is(err, ErrUnavailable) {
+		return err
+	}
+	return unavailable(fmt.Sprintf("write of %d blocks", len(items)), err)
+}
+
+func (s *Store) writeOnce(ctx context.Context, j *job, items []Item, names []record) error {
+	_, need := frameSize(items, names)
+	f, err := s.appendable(ctx, j, need, len(items))
+	if err != nil {
+		return err
+	}
+	defer s.unuse(f)
+	number, places, err := s.append(f, items, names)
+	if f.path != "" {
+		s.note(f, items, names)
+	}
+	f.appending.release()
+	if err == nil {
+		err = f.syncTo(number)
+	}
+	if err != nil {
+		s.detach(f)
+		return err
+	}
+	if !j.settle() {
+		return ctx.Err() // the caller was told that nothing is stored
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, it := range items {
+		s.indexLocked(f, it.Info, places[i].off)
+	}
+	return nil
+}
+
+// note accounts for records even when the write failed: they may be on disk.
+func (s *Store) note(f *file, items []Item, names []record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.size = f.off
+	for _, it := range items {
+		for _, n := range it.Names {
+			s.noteLocked(f, record{id: it.Info.ID, name: n})
+		}
+	}
+	for _, r := range names {
+		s.noteLocked(f, r)
+	}
+}
+
+// append writes one frame at the end of f, making the file if it is the first.
+// The caller holds f.appending.
+func (s *Store) append(f *file, items []Item, names []record) (number uint64, places []place, err error) {
+	first := f.frames == 0
+	var dir string
+	if first {
+		if dir, f.id.incarnation, err = s.ownDir(); err != nil {
+			return 0, nil, f.fail(err)
+		}
+		f.off = pageSize
+	}
+	fr := f.build(items, names, first)
+	defer headers.Put(fr.pooled)
+	if first {
+		encodeHeader(fr.bufs[0], header{fileID: f.id, created: s.opt.Now().UnixNano()})
+		err = f.create(s.fs, dir, fr.bufs)
+	} else {
+		_, err = f.handle.Pwritev(fr.bufs, f.off)
+	}
+	if err != nil {
+		return 0, nil, f.fail(err)
+	}
+	number = f.frames
+	f.off += fr.total
+	f.frames++
+	f.blocks += len(items)
+	f.syncMu.Lock()
+	f.written = f.frames
+	f.syncMu.Unlock()
+	return number, fr.places, nil
+}
+
+// appendable returns the current segment, ready to take need bytes, with
+// f.appending held and a user counted. A segment that is full is sealed.
+func (s *Store) appendable(ctx context.Context, j *job, need int64, blocks int) (*file, error) {
+	for {
+		f := s.use()
+		j.file.Store(f)
+		if err := f.appending.acquire(ctx); err != nil {
+			s.unuse(f)
+			return nil, unavailable("wait for another write", err)
+		}
+		if s.isCurrent(f) {
+			if f.poisoned() == nil && !s.isFullFile(f, need, blocks) {
+				return f, nil
+			}
+			s.detach(f)
+			f.seal() // its failure poisons f, which gets no more frames anyway
+			s.mu.Lock()
+			f.size = f.off
+			s.mu.Unlock()
+		}
+		f.appending.release()
+		s.unuse(f)
+	}
+}
+
+func (s *Store) isFullFile(f *file, need int64, blocks int) bool {
+	if f.frames == 0 {
+		return false
+	}
+	return f.off+need > s.opt.SegmentBytes || s.opt.SegmentBlocks > 0 && f.blocks+blocks > s.opt.SegmentBlocks
+}
+
+// use returns the current segment, a new one if there is none.
+func (s *Store) use() *file {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == nil {
+		f := newFile(true)
+		f.id = fileID{rank: s.opt.Rank, number: s.nextFile}
+		s.nextFile++
+		s.current = f
+		s.files[f] = struct{}{}
+	}
+	s.current.users++
+	return s.current
+}
+
+func (s *Store) unuse(f *file) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unuseLocked(f)
+}
+
+func (s *Store) unuseLocked(f *file) {
+	f.users--
+	if f.users == 0 && f.done && f.live == 0 {
+		s.reclaimSoonLocked()
+	}
+}
+
+func (s *Store) isCurrent(f *file) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current == f
+}
+
+// detach makes sure that f gets no more frames.
+func (s *Store) detach(f *file) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.done = true
+	if s.current == f {
+		s.current = nil
+	}
+}

@@ -1,0 +1,154 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+
+	"cascadekv/internal/block"
+	"cascadekv/internal/vfs"
+)
+
+// Ref keeps a block from being evicted while it is read.
+type Ref struct {
+	s        *Store
+	loc      *location
+	released atomic.Bool
+}
+
+// Acquire returns a reference to a block; the caller must Release it. Errors:
+// ErrNotFound.
+func (s *Store) Acquire(id block.ID) (*Ref, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	loc, err := s.findLocked(id)
+	if err != nil {
+		return nil, err
+	}
+	loc.pins++
+	loc.file.users++
+	s.pins++
+	return &Ref{s: s, loc: loc}, nil
+}
+
+// Info returns the block's facts.
+func (r *Ref) Info() block.Info { return r.loc.info }
+
+// Release gives the reference back. Calls after the first do nothing.
+func (r *Ref) Release() {
+	if r.released.Swap(true) {
+		return
+	}
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	r.loc.pins--
+	r.s.pins--
+	r.s.unuseLocked(r.loc.file)
+	r.s.idle.Broadcast()
+}
+
+// ReadInto reads the block straight into dst (len(dst) == Info().Size) and
+// verifies its CRC32C. When ctx ends first the error is a *Busy, and dst may be
+// written to until its Done is closed; after any other return dst is the
+// caller's again. Errors: ErrCorrupt (the block is withdrawn), ErrUnavailable
+// (withdrawn too, when its file is gone), ErrBadItem.
+func (r *Ref) ReadInto(ctx context.Context, dst []byte) error {
+	if int64(len(dst)) != r.loc.info.Size {
+		return fmt.Errorf("%w: %d bytes of room for %d", ErrBadItem, len(dst), r.loc.info.Size)
+	}
+	s := r.s
+	s.mu.Lock()
+	r.loc.file.users++ // the job's own: it may outlive the reference
+	s.jobs++
+	s.mu.Unlock()
+	end := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.unuseLocked(r.loc.file)
+		s.jobs--
+		s.idle.Broadcast()
+	}
+	var err error
+	left := s.reads.run(ctx, "read of "+r.loc.info.ID.String(), &job{}, func() {
+		defer end()
+		err = s.read(r.loc, dst)
+	})
+	var busy *Busy
+	if left != nil && !errors.As(left, &busy) {
+		end()
+	}
+	if left != nil {
+		return left
+	}
+	return err
+}
+
+// read fills dst and turns every failure into a miss of the right kind.
+func (s *Store) read(loc *location, dst []byte) error {
+	err := s.pread(loc.file, dst, loc.off)
+	if errors.Is(err, vfs.ErrStale) {
+		if err = loc.file.reopen(s.fs); err == nil {
+			err = s.pread(loc.file, dst, loc.off)
+		}
+	}
+	switch {
+	case err == nil:
+		if crc := block.CRC(dst); crc != loc.info.CRC {
+			return s.withdraw(loc, fmt.Sprintf("CRC32C %08x, want %08x", crc, loc.info.CRC))
+		}
+		return nil
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return s.withdraw(loc, "the file ends early")
+	case errors.Is(err, os.ErrNotExist):
+		n := s.dropFile(loc.file)
+		return unavailable(fmt.Sprintf("segment is gone with %d blocks, perhaps purged", n), err)
+	}
+	return unavailable("read", err)
+}
+
+func (s *Store) pread(f *file, dst []byte, off int64) error {
+	if len(dst) == 0 {
+		return nil
+	}
+	h, err := f.open(s.fs)
+	if err == nil {
+		_, err = h.Pread(dst, off)
+	}
+	return err
+}
+
+func (s *Store) withdraw(loc *location, why string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetLocked(loc)
+	return fmt.Errorf("%w: %v at %d of %s: %s", ErrCorrupt, loc.info.ID, loc.off, loc.file.path, why)
+}
+
+// dropFile takes every block of f out of the index and returns their number.
+func (s *Store) dropFile(f *file) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, loc := range s.blocks {
+		if loc.file == f {
+			s.forgetLocked(loc)
+			n++
+		}
+	}
+	return n
+}
+
+// Where returns the file that holds a block and where its payload starts in it.
+// Errors: ErrNotFound.
+func (s *Store) Where(id block.ID) (path string, off int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	loc, err := s.findLocked(id)
+	if err != nil {
+		return "", 0, err
+	}
+	return loc.file.path, loc.off, nil
+}

@@ -1,0 +1,296 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"cascadekv/internal/block"
+	"cascadekv/internal/vfs"
+)
+
+// Found is what Recover hands over: a block with its names, or, with Info.ID
+// zero, names that were withdrawn.
+type Found struct {
+	Info    block.Info
+	Names   []block.Name
+	Dropped []block.Name // Namespace, Key and Seq only
+}
+
+// dropBatch is how many withdrawn names one Found holds at most.
+const dropBatch = 1024
+
+// Recover reads the segments of every rank and incarnation under the
+// directory, fills the index and calls fn once for each block; then with the
+// withdrawn names. What cannot be read is left in place and listed by Skipped.
+// It must be called at most once, before any Put. An error from fn ends it and
+// is returned; other errors match ErrUnavailable.
+func (s *Store) Recover(fn func(Found) error) error {
+	dirs, err := s.fs.ReadDir(s.opt.Dir)
+	if err != nil {
+		return unavailable("list incarnations", err)
+	}
+	newest := map[nameKey]record{}
+	for _, name := range dirs {
+		rank, incarnation, ok := parseIncarnation(name)
+		if !ok {
+			continue
+		}
+		dir := filepath.Join(s.opt.Dir, name)
+		files, err := s.fs.ReadDir(dir)
+		if err != nil {
+			s.skip(dir, err)
+			continue
+		}
+		for _, name := range files {
+			id, ok := parseSegment(name)
+			if !ok || id.rank != rank {
+				continue
+			}
+			id.incarnation = incarnation
+			s.load(filepath.Join(dir, name), id, newest)
+		}
+	}
+	return s.handOver(newest, fn)
+}
+
+func parseIncarnation(name string) (rank uint32, incarnation uint64, ok bool) {
+	digits, hex, found := strings.Cut(strings.TrimPrefix(name, "rank"), "-")
+	r, err1 := strconv.ParseUint(digits, 10, 32)
+	i, err2 := strconv.ParseUint(hex, 16, 64)
+	ok = found && err1 == nil && err2 == nil && name == incarnationName(uint32(r), i)
+	return uint32(r), i, ok
+}
+
+func parseSegment(name string) (id fileID, ok bool) {
+	rest, isSegment := strings.CutSuffix(strings.TrimPrefix(name, "agg_rank"), ".bin")
+	rank, number, found := strings.Cut(rest, "_")
+	r, err1 := strconv.ParseUint(rank, 10, 32)
+	n, err2 := strconv.ParseUint(number, 10, 64)
+	id = fileID{rank: uint32(r), number: n}
+	return id, isSegment && found && err1 == nil && err2 == nil && name == segmentName(id)
+}
+
+func (s *Store) skip(path string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.skipped = append(s.skipped, fmt.Errorf("%s: %w", path, err))
+}
+
+// load reads one segment into the index.
+func (s *Store) load(path string, id fileID, newest map[nameKey]record) {
+	h, err := s.fs.Open(path)
+	if err != nil {
+		s.skip(path, err)
+		return
+	}
+	sc := scanner{h: h}
+	entries, err := sc.entries(id)
+	closeErr := h.Close()
+	if err = errors.Join(err, closeErr); err != nil {
+		s.skip(path, err)
+		return
+	}
+	f := newFile(id.rank == s.opt.Rank)
+	f.id, f.path, f.done, f.loaded, f.size = id, path, true, true, sc.size
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files[f] = struct{}{}
+	for _, e := range entries {
+		if e.kind == kindBlock {
+			s.indexLocked(f, e.info, e.off)
+			continue
+		}
+		r := record{id: e.info.ID, name: e.name, dropped: e.kind == kindDrop}
+		s.noteLocked(f, r)
+		k := nameKey{e.name.Namespace, e.name.Key}
+		if old, ok := newest[k]; !ok || r.name.Seq >= old.name.Seq {
+			newest[k] = r
+		}
+	}
+}
+
+// handOver calls fn for every indexed block and for the withdrawn names.
+func (s *Store) handOver(newest map[nameKey]record, fn func(Found) error) error {
+	names := map[block.ID][]block.Name{}
+	var dropped []block.Name
+	for _, r := range newest {
+		if r.dropped {
+			dropped = append(dropped, r.name)
+		} else {
+			names[r.id] = append(names[r.id], r.name)
+		}
+	}
+	s.mu.Lock()
+	blocks := make([]block.Info, 0, len(s.blocks))
+	for _, loc := range s.blocks {
+		blocks = append(blocks, loc.info)
+	}
+	s.mu.Unlock()
+	for _, info := range blocks {
+		if err := fn(Found{Info: info, Names: names[info.ID]}); err != nil {
+			return err
+		}
+	}
+	for len(dropped) > 0 {
+		n := min(len(dropped), dropBatch)
+		if err := fn(Found{Dropped: dropped[:n]}); err != nil {
+			return err
+		}
+		dropped = dropped[n:]
+	}
+	return nil
+}
+
+// scanner reads the entries of one segment.
+type scanner struct {
+	h    vfs.File
+	size int64
+	buf  []byte
+}
+
+// entries returns what counts of a segment (docs/format.md §1.7), payload
+// offsets from the start of the file.
+func (sc *scanner) entries(id fileID) ([]entry, error) {
+	var err error
+	if sc.size, err = sc.h.Size(); err != nil {
+		return nil, err
+	}
+	page, err := sc.read(0, pageSize)
+	if err != nil {
+		return nil, err
+	}
+	head, err := decodeHeader(page)
+	if err != nil {
+		return nil, err
+	}
+	if head.fileID != id {
+		return nil, badFormat("header says rank %d, incarnation %016x, file %d", head.rank, head.incarnation, head.number)
+	}
+	if entries, ok := sc.sealed(id); ok {
+		return entries, nil
+	}
+	return sc.scan(id)
+}
+
+// read returns n bytes at off in the scanner's buffer. A file that is shorter
+// is badly formed.
+func (sc *scanner) read(off, n int64) ([]byte, error) {
+	if off < 0 || n > sc.size-off {
+		return nil, badFormat("%d bytes at %d of a file of %d", n, off, sc.size)
+	}
+	if int64(cap(sc.buf)) < n {
+		sc.buf = make([]byte, n)
+	}
+	_, err := sc.h.Pread(sc.buf[:n], off)
+	return sc.buf[:n], err
+}
+
+// sealed reads the footer; false when there is none that is valid.
+func (sc *scanner) sealed(id fileID) ([]entry, bool) {
+	t, err := sc.read(sc.size-trailerSize, trailerSize)
+	if err != nil {
+		return nil, false
+	}
+	off, size, ok := decodeTrailer(t, sc.size)
+	if !ok {
+		return nil, false
+	}
+	p, err := sc.read(off, size)
+	if err != nil {
+		return nil, false
+	}
+	entries, err := decodeFooter(p, id, off)
+	return entries, err == nil
+}
+
+// scanned is a frame of an unsealed segment.
+type scanned struct {
+	entries []entry
+	synced  uint64
+}
+
+// scan reads frames up to the first bad one and then checks the payloads that
+// may never have been durable. An error of the file system is returned: what
+// it hides must not be taken for absent.
+func (sc *scanner) scan(id fileID) ([]entry, error) {
+	var frames []scanned
+	for off := int64(pageSize); ; {
+		fr, total, err := sc.frame(id, off, uint64(len(frames)))
+		if errors.Is(err, ErrBadFormat) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		frames = append(frames, fr)
+		off += total
+	}
+	var out []entry
+	for i, fr := range frames {
+		if uint64(i) >= frames[len(frames)-1].synced {
+			ok, err := sc.intact(fr.entries)
+			if err != nil {
+				return nil, err
+			}
+			if !ok {
+				break
+			}
+		}
+		out = append(out, fr.entries...)
+	}
+	return out, nil
+}
+
+// frame reads the frame at off; an error matches ErrBadFormat when there is
+// none.
+func (sc *scanner) frame(id fileID, off int64, number uint64) (scanned, int64, error) {
+	p, err := sc.read(off, pageSize)
+	if err != nil {
+		return scanned{}, 0, err
+	}
+	h, err := decodeFrameHeader(p)
+	if err != nil {
+		return scanned{}, 0, err
+	}
+	if h.incarnation != id.incarnation || h.fileID.number != id.number || h.number != number || h.total > sc.size-off {
+		return scanned{}, 0, badFormat("frame %d of file %d, %d bytes", h.number, h.fileID.number, h.total)
+	}
+	if h.headLen > pageSize {
+		if p, err = sc.read(off, h.headLen); err != nil {
+			return scanned{}, 0, err
+		}
+	}
+	_, entries, err := decodeFrame(p)
+	if err != nil {
+		return scanned{}, 0, err
+	}
+	for i := range entries {
+		entries[i].off += off
+	}
+	return scanned{entries, h.synced}, h.total, nil
+}
+
+// intact verifies the payloads of entries.
+func (sc *scanner) intact(entries []entry) (bool, error) {
+	const piece = 1 << 20
+	for _, e := range entries {
+		if e.kind != kindBlock {
+			continue
+		}
+		var crc uint32
+		for done := int64(0); done < e.stored; done += piece {
+			p, err := sc.read(e.off+done, min(piece, e.stored-done))
+			if err != nil && !errors.Is(err, ErrBadFormat) {
+				return false, err
+			}
+			crc = block.ExtendCRC(crc, p)
+		}
+		if crc != e.storedCRC {
+			return false, nil
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,160 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// lowWater is the room that must have come back, beyond what a write needs,
+// before a full file system is tried again.
+const lowWater = 64 << 20
+
+// checkRoom refuses writes while the file system is full. Errors match
+// ErrUnavailable.
+func (s *Store) checkRoom(need int64) error {
+	s.mu.Lock()
+	full := s.full
+	s.mu.Unlock()
+	if !full.readOnly {
+		return nil
+	}
+	space, err := s.fs.Statfs(s.opt.Dir)
+	if err == nil && space.Free < full.free+need+lowWater && s.opt.Now().Sub(full.since) < s.opt.RetryFull {
+		return unavailable("read-only", fmt.Errorf(
+			"no space or quota left under %s (%d MiB free): free some, raise the quota, or remove old incarnations", s.opt.Dir, space.Free>>20))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full = fullState{}
+	return nil
+}
+
+// setFull makes the store read-only until there is more room than now.
+func (s *Store) setFull() {
+	space, err := s.fs.Statfs(s.opt.Dir)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full = fullState{readOnly: true, free: space.Free, since: s.opt.Now()}
+}
+
+// ReadOnly reports whether writes are refused because the file system is full.
+func (s *Store) ReadOnly() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.full.readOnly
+}
+
+// reclaimSoonLocked starts unlinking empty segments in the background.
+func (s *Store) reclaimSoonLocked() {
+	if s.reclaiming || s.closed {
+		return
+	}
+	s.reclaiming = true
+	s.jobs++
+	go func() {
+		defer s.endJob()
+		s.writes <- struct{}{} // an unlink that hangs takes one thread, for good
+		defer func() { <-s.writes }()
+		s.reclaim()
+	}()
+}
+
+// reclaim unlinks segments that hold nothing any more, until there is none. One
+// that cannot be unlinked stays for the next incarnation.
+func (s *Store) reclaim() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		f := s.emptyLocked()
+		if f == nil {
+			s.reclaiming = false
+			return
+		}
+		f.removing = true
+		path := f.path
+		s.mu.Unlock()
+		var err error
+		if path != "" {
+			err = s.fs.Remove(path)
+		}
+		s.mu.Lock()
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		f.close() // nothing in it is wanted, so its error tells nothing
+		delete(s.files, f)
+		for _, st := range f.recs {
+			if st.records--; st.records == 0 {
+				delete(s.names, st.key)
+			}
+		}
+	}
+}
+
+// emptyLocked finds a segment that can be unlinked.
+func (s *Store) emptyLocked() *file {
+	for f := range s.files {
+		if f.own && f.done && f.live == 0 && f.users == 0 && !f.removing && !s.neededLocked(f) {
+			return f
+		}
+	}
+	return nil
+}
+
+// neededLocked reports whether f holds a live name or a tombstone
+// (docs/format.md §1.8).
+func (s *Store) neededLocked(f *file) bool {
+	here := map[*nameState]int{}
+	for _, st := range f.recs {
+		here[st]++
+	}
+	for st, n := range here {
+		if st.file != f {
+			continue
+		}
+		if !st.dropped && s.blocks[st.id] != nil || st.records > n {
+			return true
+		}
+	}
+	return false
+}
+
+// finish writes what is buffered and seals the current segment, within
+// CloseWait.
+func (s *Store) finish() error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseWait)
+	defer cancel()
+	err := s.runWrite(ctx, nil)
+	s.mu.Lock()
+	f := s.current
+	s.current = nil
+	if f != nil {
+		f.done = true
+		f.users++
+	}
+	s.mu.Unlock()
+	if f == nil {
+		return err
+	}
+	var sealed error
+	left := s.writes.run(ctx, "seal", &job{}, func() {
+		defer s.unuse(f)
+		if sealed = f.appending.acquire(ctx); sealed == nil {
+			sealed = f.seal()
+			f.appending.release()
+		}
+	})
+	var busy *Busy
+	if errors.As(left, &busy) {
+		return errors.Join(err, left)
+	}
+	if left != nil {
+		s.unuse(f)
+	}
+	return errors.Join(err, left, sealed)
+}

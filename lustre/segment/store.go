@@ -1,0 +1,244 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"cascadekv/internal/block"
+	"cascadekv/internal/vfs"
+)
+
+// Item is one block to store with the names that point to it.
+type Item struct {
+	Info  block.Info // CRC is trusted; a wrong one makes every read fail
+	Names []block.Name
+	Data  []byte // len == Info.Size; only read, see Put for how long
+}
+
+// Usage is the store's space at one moment.
+type Usage struct {
+	Files   int   // segments, of all ranks and incarnations
+	Used    int64 // bytes of those files
+	Payload int64 // bytes of indexed blocks
+	Blocks  int
+}
+
+// Store is one rank's segments and the index over everyone's. All methods are
+// safe for concurrent use.
+type Store struct {
+	opt           Options
+	fs            vfs.FS
+	reads, writes pool
+
+	dirMu       sync.Mutex
+	dir         string // of this incarnation; "" until the first file
+	incarnation uint64
+
+	mu         sync.Mutex
+	idle       *sync.Cond // pins or jobs went down
+	blocks     map[block.ID]*location
+	arriving   map[block.ID]struct{}
+	names      map[nameKey]*nameState
+	files      map[*file]struct{}
+	current    *file // takes frames; nil: the next one makes a file
+	nextFile   uint64
+	waiting    []record
+	pins       int
+	jobs       int
+	payload    int64
+	flushing   bool
+	reclaiming bool
+	closed     bool
+	full       fullState
+	skipped    []error
+}
+
+// location is where an indexed block lies. Guarded by Store.mu but for what
+// never changes.
+type location struct {
+	file *file
+	info block.Info
+	off  int64
+	pins int
+}
+
+// fullState remembers that the file system had no room.
+type fullState struct {
+	readOnly bool
+	free     int64 // what statfs said then
+	since    time.Time
+}
+
+// Open makes a store over Options.Dir. It reads nothing yet: call Recover
+// first, or start empty. Errors match ErrUnavailable.
+func Open(o Options) (*Store, error) {
+	o.setDefaults()
+	if o.Dir == "" {
+		return nil, fmt.Errorf("%w: no directory given", ErrBadItem)
+	}
+	if err := mkdirAll(o.FS, o.Dir); err != nil {
+		return nil, unavailable("make the directory of segments: check path and permissions", err)
+	}
+	s := &Store{
+		opt: o, fs: o.FS, incarnation: o.Incarnation,
+		reads: make(pool, o.Readers), writes: make(pool, o.Writers),
+		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
+		names: map[nameKey]*nameState{}, files: map[*file]struct{}{},
+	}
+	s.idle = sync.NewCond(&s.mu)
+	return s, nil
+}
+
+func mkdirAll(fs vfs.FS, dir string) error {
+	err := fs.Mkdir(dir, 0o700)
+	if errors.Is(err, os.ErrNotExist) {
+		if err = mkdirAll(fs, filepath.Dir(dir)); err == nil {
+			err = fs.Mkdir(dir, 0o700)
+		}
+	}
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// ownDir makes this incarnation's directory before its first file. A number
+// that is taken, by an operation that succeeded and said it did not, is left.
+func (s *Store) ownDir() (string, uint64, error) {
+	s.dirMu.Lock()
+	defer s.dirMu.Unlock()
+	for s.dir == "" {
+		dir := filepath.Join(s.opt.Dir, incarnationName(s.opt.Rank, s.incarnation))
+		err := s.fs.Mkdir(dir, 0o700)
+		if errors.Is(err, os.ErrExist) {
+			s.incarnation++
+			continue
+		}
+		if err != nil {
+			return "", 0, err
+		}
+		s.dir = dir
+	}
+	return s.dir, s.incarnation, nil
+}
+
+// Usage reports the store's space.
+func (s *Store) Usage() Usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := Usage{Files: len(s.files), Payload: s.payload, Blocks: len(s.blocks)}
+	for f := range s.files {
+		u.Used += f.size
+	}
+	return u
+}
+
+// Skipped returns one error for each file or directory that Recover left out.
+func (s *Store) Skipped() []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]error(nil), s.skipped...)
+}
+
+// endJob ends an operation that Close waits for.
+func (s *Store) endJob() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.jobs--
+	s.idle.Broadcast()
+}
+
+// Evict forgets a block. A segment of this rank with nothing left in it is
+// unlinked in the background. Errors: ErrNotFound, ErrPinned.
+func (s *Store) Evict(id block.ID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	loc, err := s.findLocked(id)
+	if err != nil {
+		return err
+	}
+	if loc.pins > 0 {
+		return fmt.Errorf("%w: %v", ErrPinned, id)
+	}
+	s.forgetLocked(loc)
+	return nil
+}
+
+func (s *Store) findLocked(id block.ID) (*location, error) {
+	if s.closed {
+		return nil, ErrClosed
+	}
+	loc := s.blocks[id]
+	if loc == nil {
+		return nil, fmt.Errorf("%w: %v", ErrNotFound, id)
+	}
+	return loc, nil
+}
+
+// indexLocked adds a block; the first copy stays.
+func (s *Store) indexLocked(f *file, info block.Info, off int64) {
+	if s.blocks[info.ID] != nil {
+		return
+	}
+	s.blocks[info.ID] = &location{file: f, info: info, off: off}
+	s.payload += info.Size
+	f.live++
+}
+
+// forgetLocked takes a block out of the index, if it is still the one there.
+func (s *Store) forgetLocked(loc *location) {
+	if s.blocks[loc.info.ID] != loc {
+		return
+	}
+	delete(s.blocks, loc.info.ID)
+	s.payload -= loc.info.Size
+	if loc.file.live--; loc.file.live == 0 {
+		s.reclaimSoonLocked()
+	}
+}
+
+// Close waits for references and running operations, writes what is buffered,
+// seals the current segment and closes the files. What it cannot finish in
+// twice Options.CloseWait is left as after a crash, and the error matches
+// ErrUnavailable. Calls after the first do nothing.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	s.waitIdleLocked()
+	s.jobs++ // the final write, which ends it
+	s.mu.Unlock()
+	err := s.finish()
+	s.mu.Lock()
+	for f := range s.files {
+		if f.users == 0 {
+			err = errors.Join(err, f.close())
+		}
+	}
+	if err != nil && !errors.Is(err, ErrUnavailable) {
+		err = unavailable("close", err)
+	}
+	return err
+}
+
+// waitIdleLocked waits for references and operations, up to CloseWait.
+func (s *Store) waitIdleLocked() {
+	expired := false
+	timer := time.AfterFunc(s.opt.CloseWait, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		expired = true
+		s.idle.Broadcast()
+	})
+	defer timer.Stop()
+	for s.pins+s.jobs > 0 && !expired {
+		s.idle.Wait()
+	}
+}

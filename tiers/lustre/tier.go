@@ -1,0 +1,130 @@
+package lustre
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"cascadekv/internal/block"
+	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
+)
+
+// Busy says that the kernel still uses the caller's memory; see the package's
+// documentation.
+type Busy = segment.Busy
+
+// Options configure the tier; see segment.Options.
+type Options = segment.Options
+
+// Tier is the cold tier. It implements tiers.Tier without a capacity of its
+// own: the file system's is the limit, and reaching it is ErrUnavailable.
+type Tier struct{ store *segment.Store }
+
+var _ tiers.Tier = (*Tier)(nil)
+
+// Open makes the tier over o.Dir. It reads nothing yet: call Recover. Errors
+// match tiers.ErrUnavailable.
+func Open(o Options) (*Tier, error) {
+	s, err := segment.Open(o)
+	if err != nil {
+		return nil, translate(err)
+	}
+	return &Tier{s}, nil
+}
+
+// kinds pairs the store's errors with the tier's.
+var kinds = []struct{ from, to error }{
+	{segment.ErrNotFound, tiers.ErrNotFound},
+	{segment.ErrExists, tiers.ErrExists},
+	{segment.ErrPinned, tiers.ErrPinned},
+	{segment.ErrTooLarge, tiers.ErrTooLarge},
+	{segment.ErrCorrupt, tiers.ErrCorrupt},
+	{segment.ErrUnavailable, tiers.ErrUnavailable},
+	{segment.ErrClosed, tiers.ErrClosed},
+}
+
+// translate makes err match the tier's error for what happened.
+func translate(err error) error {
+	for _, k := range kinds {
+		if errors.Is(err, k.from) {
+			return fmt.Errorf("lustre: %w: %w", k.to, err)
+		}
+	}
+	return err
+}
+
+// Name implements tiers.Tier.
+func (t *Tier) Name() string { return "lustre" }
+
+// Put implements tiers.Tier. When its error is a *Busy, Data may be read until
+// Busy.Done is closed.
+func (t *Tier) Put(ctx context.Context, items ...tiers.Item) error {
+	in := make([]segment.Item, len(items))
+	for i, it := range items {
+		in[i] = segment.Item(it)
+	}
+	return translate(t.store.Put(ctx, in...))
+}
+
+// Pin implements tiers.Tier.
+func (t *Tier) Pin(id block.ID) (tiers.Pin, error) {
+	ref, err := t.store.Acquire(id)
+	if err != nil {
+		return nil, translate(err)
+	}
+	return pin{ref}, nil
+}
+
+// Evict implements tiers.Tier.
+func (t *Tier) Evict(id block.ID) error { return translate(t.store.Evict(id)) }
+
+// Link implements tiers.Tier. The record is durable after the next Put, Sync
+// or Close.
+func (t *Tier) Link(id block.ID, n block.Name) error { return translate(t.store.Link(id, n)) }
+
+// Unlink implements tiers.Tier. The record is durable after the next Put, Sync
+// or Close.
+func (t *Tier) Unlink(_ block.ID, n block.Name) error { return translate(t.store.Unlink(n)) }
+
+// Recover implements tiers.Tier over the segments of all ranks and all earlier
+// incarnations.
+func (t *Tier) Recover(fn func(tiers.Entry) error) error {
+	return translate(t.store.Recover(func(f segment.Found) error { return fn(tiers.Entry(f)) }))
+}
+
+// Skipped returns one error for each file or directory that Recover left out.
+func (t *Tier) Skipped() []error { return t.store.Skipped() }
+
+// ReadOnly reports whether writes are refused because the file system is full.
+func (t *Tier) ReadOnly() bool { return t.store.ReadOnly() }
+
+// Sync makes the names recorded so far durable. Errors: ErrUnavailable.
+func (t *Tier) Sync(ctx context.Context) error { return translate(t.store.Sync(ctx)) }
+
+// Usage implements tiers.Tier.
+func (t *Tier) Usage() tiers.Usage {
+	u := t.store.Usage()
+	return tiers.Usage{Used: u.Used, Payload: u.Payload, Blocks: u.Blocks}
+}
+
+// Close implements tiers.Tier. It also writes what Link and Unlink recorded and
+// seals the current segment.
+func (t *Tier) Close() error {
+	if err := t.store.Close(); err != nil {
+		return translate(err)
+	}
+	return nil
+}
+
+// pin adapts a reference.
+type pin struct{ *segment.Ref }
+
+// Bytes implements tiers.Pin: a file has no memory of its own.
+func (pin) Bytes() []byte { return nil }
+
+// ReadInto implements tiers.Pin; see the package's documentation for when ctx
+// ends first.
+func (p pin) ReadInto(ctx context.Context, dst []byte) error {
+	return translate(p.Ref.ReadInto(ctx, dst))
+}

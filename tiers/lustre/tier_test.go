@@ -1,0 +1,81 @@
+package lustre
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+	"cascadekv/tiers/tiertest"
+)
+
+func TestConformance(t *testing.T) {
+	small := int64(1 << 20)
+	for name, segmentBytes := range map[string]int64{"one segment": 0, "many segments": small} {
+		t.Run(name, func(t *testing.T) {
+			tiertest.Run(t, tiertest.Config{
+				Persistent: true,
+				Corrupt:    corrupt,
+				Torn:       torn,
+				New: func(t *testing.T, dir string, _ int64) tiers.Tier {
+					tr, err := Open(Options{Dir: dir, Rank: 3, SegmentBytes: segmentBytes})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return tr
+				},
+			})
+		})
+	}
+}
+
+// corrupt flips a payload byte in the file.
+func corrupt(t *testing.T, _ string, tr tiers.Tier, id block.ID) {
+	path, off, err := tr.(*Tier).store.Where(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, off); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 0x40
+	if _, err := f.WriteAt(b, off); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// torn adds half a frame to every segment: a copy of its first frame's start.
+func torn(t *testing.T, dir string) {
+	paths, err := filepath.Glob(filepath.Join(dir, "rank003-*", "agg_rank003_*.bin"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("segments: %v, %v", paths, err)
+	}
+	for _, path := range paths {
+		p, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, append(p, p[4096:4096+6000]...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestErrorsSayWhatHappened(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(Options{Dir: filepath.Join(dir, "below")})
+	if err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("error %v does not name the path", err)
+	}
+}
