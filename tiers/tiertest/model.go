@@ -86,9 +86,14 @@ func (m *model) some() tiers.Item {
 	return item(uint64(n), []int64{0, 1, 28, 500, 513, 4096, 5000, 20000, 70000, 300000}[n%10])
 }
 
+func (m *model) someKey() string { return fmt.Sprint("k", m.rng.IntN(30)) }
+
+// nextName returns a newer record of some name, whose older one is withdrawn.
 func (m *model) nextName() block.Name {
+	key := m.someKey()
+	m.forget(key)
 	m.seq++
-	return name(fmt.Sprint("k", m.rng.IntN(30)), m.seq)
+	return name(key, m.seq)
 }
 
 func (m *model) put() {
@@ -98,9 +103,7 @@ func (m *model) put() {
 	for range 1 + m.rng.IntN(4) {
 		it := m.some()
 		if m.rng.IntN(2) == 0 {
-			n := m.nextName()
-			m.forget(n.Key)
-			it.Names = []block.Name{n}
+			it.Names = []block.Name{m.nextName()}
 		}
 		_, stored := m.live[it.Info.ID]
 		exists = exists || stored || seen[it.Info.ID]
@@ -174,7 +177,6 @@ func (m *model) evicted(id block.ID) {
 
 func (m *model) link() {
 	it, n := m.some(), m.nextName()
-	m.forget(n.Key)
 	_, stored := m.live[it.Info.ID]
 	err := m.tr.Link(it.Info.ID, n)
 	switch {
@@ -188,7 +190,7 @@ func (m *model) link() {
 	}
 }
 
-func (m *model) unlink() { m.forget(m.nextName().Key) }
+func (m *model) unlink() { m.forget(m.someKey()) }
 
 // forget withdraws a name from the block it was recorded with, if any, as the
 // store does before it records it with another.
