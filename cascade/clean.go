@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
+	"cascadekv/cascade/policy"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
@@ -16,41 +18,118 @@ const (
 	// make one fsync and one seek cheap, little enough that a put that waits
 	// for room does not wait long.
 	cleanBytes  = 32 << 20
-	cleanBlocks = 512
+	cleanBlocks = 2048
 
-	// coldRetry is how long a cold tier that refused a write is left alone.
-	coldRetry = 5 * time.Second
+	// cleanShare bounds a batch to one part in so many of what the tier
+	// holds: the blocks of a batch are no victims while it is written.
+	cleanShare = 8
+
+	// coldRetry is how long a cold tier that refused a write is left alone,
+	// and coldDeadline how long one write may take before it counts as refused.
+	coldRetry    = 5 * time.Second
+	coldDeadline = 20 * time.Second
 )
+
+// batch is the write to the cold tier that is under way. ahead counts the
+// clean victims that are colder than its blocks.
+type batch struct {
+	inFlight bool
+	ahead    int
+}
 
 // coldUp tells whether the cold tier takes writes at the moment.
 func (s *Store) coldUp() bool { return s.cold != nil && !s.now().Before(s.coldDown) }
 
-// clean writes a batch of m's coldest dirty blocks to the cold tier. When it
-// returns nil, room can be made: either victims are clean or the cold tier is
-// out. One batch is written at a time; others wait for it.
-func (s *Store) clean(ctx context.Context, m *memTier) error {
+// cleanInBackground is the only writer to the cold tier besides Drain. It
+// keeps some of the coldest blocks clean, so that a put that needs room seldom
+// waits for the cold tier.
+func (s *Store) cleanInBackground(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+		for s.cleanSome(ctx) {
+		}
+	}
+}
+
+// cleanSome writes one batch if one is wanted, and reports whether to look
+// again.
+func (s *Store) cleanSome(ctx context.Context) bool {
 	select {
 	case s.cleaning <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return false
 	}
 	defer func() { <-s.cleaning }()
-	views := s.dirtyVictims(m)
+	views := s.dirtyVictims()
 	if len(views) == 0 {
-		return nil
+		return false
 	}
+	ctx, cancel := context.WithTimeout(ctx, coldDeadline)
+	defer cancel()
 	_, err := s.writeCold(ctx, views)
-	return err
+	return err == nil
 }
 
-// dirtyVictims pins the dirty blocks that m's policy would give up next. While
-// pinned they are no victims, so asking again yields the next.
-func (s *Store) dirtyVictims(m *memTier) []*View {
+// wakeCleaner makes the cleaner look; demanded says that somebody waits. The
+// caller holds the mutex.
+func (s *Store) wakeCleaner(demanded bool) {
+	s.demanded = s.demanded || demanded
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// nudgeCleaner wakes the cleaner when the last memory tier is fuller than it
+// should be. The caller holds the mutex.
+func (s *Store) nudgeCleaner() {
+	if s.coldUp() && s.crowded() {
+		s.wakeCleaner(false)
+	}
+}
+
+func (s *Store) crowded() bool {
+	u := s.last().tier.Usage()
+	capacity, used := u.Capacity, u.Used
+	if s.capacity > 0 && len(s.mem) == 1 {
+		capacity, used = s.capacity, u.Payload
+	}
+	return float64(used) > float64(capacity)*s.limits.Load().CleanAbove
+}
+
+// dirtyVictims pins the dirty blocks that the memory tiers' policies would
+// give up next, if the last tier is crowded or somebody waits. While pinned
+// they are no victims, so asking again yields the next.
+func (s *Store) dirtyVictims() []*View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var views, skipped []*View
-	var bytes int64
-	for len(views) < cleanBlocks && bytes < cleanBytes && len(skipped) < cleanBlocks {
+	if !s.coldUp() || !s.demanded && !s.crowded() {
+		return nil
+	}
+	s.demanded = false
+	var views []*View
+	for _, m := range s.mem {
+		picked, clean := s.pickDirty(m)
+		views = append(views, picked...)
+		if m == s.last() {
+			s.batch.ahead = clean
+		}
+	}
+	s.batch.inFlight = len(views) > 0
+	return views
+}
+
+// pickDirty pins m's next dirty victims, and counts the clean ones that come
+// before the first of them. In a tier above the last only those that fall to
+// the cold tier are written.
+func (s *Store) pickDirty(m *memTier) (views []*View, clean int) {
+	var skipped []*View
+	bytes, most := int64(0), min(cleanBytes, m.tier.Usage().Used/cleanShare)
+	for len(views) < cleanBlocks && (len(views) == 0 || bytes < most) && len(skipped) < cleanBlocks {
 		node, ok := m.policy.Victim()
 		if !ok {
 			break
@@ -61,9 +140,12 @@ func (s *Store) dirtyVictims(m *memTier) []*View {
 			s.note(m, err)
 			break
 		}
-		if b.cold || b.writing {
+		if b.cold || b.writing || m != s.last() && policy.Demote(s.meta(b)) == policy.FallNext {
 			skipped = append(skipped, v)
 			continue
+		}
+		if len(views) == 0 {
+			clean = len(skipped)
 		}
 		b.writing = true
 		views = append(views, v)
@@ -72,7 +154,7 @@ func (s *Store) dirtyVictims(m *memTier) []*View {
 	for _, v := range skipped {
 		s.releaseLocked(v)
 	}
-	return views
+	return views, clean
 }
 
 // releaseLocked is View.Release for callers that hold the mutex.
@@ -86,22 +168,27 @@ func (s *Store) releaseLocked(v *View) {
 // writeCold completes, verifies and writes the viewed blocks as one batch,
 // marks them clean and releases the views. It returns how many it wrote. The
 // caller holds the cleaning token.
-func (s *Store) writeCold(ctx context.Context, views []*View) (int, error) {
+func (s *Store) writeCold(ctx context.Context, views []*View) (written int, err error) {
 	defer func() {
-		for _, v := range views {
-			v.Release()
-		}
+		// A write to a hung file system can outlast its deadline; the bytes
+		// stay where they are until it is over.
+		afterIO(err, func() {
+			for _, v := range views {
+				v.Release()
+			}
+		})
 	}()
 	for _, v := range views {
 		s.complete(v)
 	}
 	items, owners := s.coldItems(views)
-	if len(items) == 0 {
-		return 0, nil
+	if len(items) > 0 {
+		err = s.cold.Put(ctx, items...)
 	}
-	err := s.cold.Put(ctx, items...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.announce()
+	s.batch.inFlight = false
 	for _, v := range views {
 		v.block.writing = false
 	}
@@ -112,7 +199,7 @@ func (s *Store) writeCold(ctx context.Context, views []*View) (int, error) {
 	case err != nil:
 		s.coldDown = s.now().Add(coldRetry)
 		s.noteCold(err)
-		return 0, ctx.Err()
+		return 0, err
 	}
 	for i, b := range owners {
 		s.nowCold(b, items[i].Names)
@@ -187,56 +274,6 @@ func (s *Store) nowCold(b *entity, wrote []block.Name) {
 	s.announce()
 }
 
-// nudgeCleaner wakes the background cleaner when the last memory tier is
-// fuller than it should be. The caller holds the mutex.
-func (s *Store) nudgeCleaner() {
-	if s.cold == nil || !s.crowded() {
-		return
-	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (s *Store) crowded() bool {
-	u := s.last().tier.Usage()
-	capacity := float64(u.Capacity)
-	used := float64(u.Used)
-	if s.capacity > 0 && len(s.mem) == 1 {
-		capacity, used = float64(s.capacity), float64(u.Payload)
-	}
-	return used > capacity*s.limits.Load().CleanAbove
-}
-
-// cleanInBackground keeps some of the coldest blocks clean, so that a put that
-// needs room seldom waits for the cold tier.
-func (s *Store) cleanInBackground(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.wake:
-		}
-		for ctx.Err() == nil && s.wantsCleaning() {
-			if err := s.clean(ctx, s.last()); err != nil {
-				break
-			}
-		}
-	}
-}
-
-// wantsCleaning tells whether the next victim of a crowded tier is dirty.
-func (s *Store) wantsCleaning() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.coldUp() || !s.crowded() {
-		return false
-	}
-	node, ok := s.last().policy.Victim()
-	return ok && !s.last().nodes[node].cold
-}
-
 // Drain completes pending ids and writes every dirty block to the cold tier.
 // It returns how many blocks it wrote.
 func (s *Store) Drain(ctx context.Context) (int, error) {
@@ -266,22 +303,13 @@ func (s *Store) drain(ctx context.Context) (written int, err error) {
 		n, err := s.writeCold(ctx, views)
 		written += n
 		if err != nil {
-			return written, err
-		}
-		if n == 0 && len(views) > 0 && !s.coldIsUp() {
-			return written, errors.Join(tiers.ErrUnavailable, errDrain)
+			return written, fmt.Errorf("%w: %w", errDrain, err)
 		}
 	}
 	return written, nil
 }
 
-var errDrain = errors.New("cascade: drain: the cold tier refuses writes; dirty blocks stay in memory only")
-
-func (s *Store) coldIsUp() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.coldUp()
-}
+var errDrain = errors.New("cascade: drain is incomplete: what the cold tier refused stays in memory only")
 
 // dirtyBlocks lists what a drain writes, in the order in which it was put, so
 // that chains lie together.

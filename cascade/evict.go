@@ -54,17 +54,20 @@ func (s *Store) evictOne(ctx context.Context, m *memTier) error {
 		return err
 	}
 	b := s.victim(m)
-	if b == nil {
-		return s.waitForChange(ctx) // unlocks
-	}
-	fall := s.fallOf(b, m)
-	if fall == nil {
+	switch s.fallOf(b, m) {
+	case leaves:
 		s.evict(b, m)
 		s.mu.Unlock()
 		return nil
+	case fallsToMemory:
+		s.mu.Unlock()
+		return s.demote(ctx, b, m, s.mem[m.index+1])
+	case staysLeased:
+		s.holdLeases(b)
+	case awaitsCleaning:
+		s.wakeCleaner(true)
 	}
-	s.mu.Unlock()
-	return fall(ctx)
+	return s.waitForChange(ctx) // unlocks
 }
 
 // victim returns the block that m's policy gives up next, nil for none.
@@ -79,7 +82,7 @@ func (s *Store) victim(m *memTier) *entity {
 // of them are those of children: blocks with equal bytes at several places of
 // their chains can hold each other in a ring.
 func (s *Store) breakRing(m *memTier) *entity {
-	if s.stats.Views > 0 || len(s.cleaning) > 0 || s.leased > 0 {
+	if s.stats.Views > 0 || s.batch.inFlight || s.leased > 0 {
 		return nil // those end by themselves
 	}
 	for _, b := range m.nodes {
@@ -90,26 +93,46 @@ func (s *Store) breakRing(m *memTier) *entity {
 	return nil
 }
 
-// fallOf tells what must be done before b can leave m: nil for nothing. A
-// victim falls one tier down: protected blocks to the next memory tier, others
-// to the cold one (Algorithm 1, lines 6 to 10).
-func (s *Store) fallOf(b *entity, m *memTier) func(context.Context) error {
-	next := m.index + 1
-	switch {
-	case b.cold && (next == len(s.mem) || policy.Demote(s.meta(b)) == policy.FallCold):
-		return nil
-	case next < len(s.mem) && b.at[next].present:
-		return nil
-	case next < len(s.mem) && (s.cold == nil || !s.coldUp() || policy.Demote(s.meta(b)) == policy.FallNext):
-		return func(ctx context.Context) error { return s.demote(ctx, b, m, s.mem[next]) }
-	case s.coldUp():
-		return func(ctx context.Context) error { return s.clean(ctx, m) }
-	case s.cold != nil && leasedBlock(b):
-		s.holdLeases(b)
-		return func(ctx context.Context) error { return nil }
-	default:
-		return nil
+// fall is what must happen before a victim can leave its tier.
+type fall uint8
+
+const (
+	stays          fall = iota // there is no victim now
+	leaves                     // nothing: its bytes are below already, or are given up
+	fallsToMemory              // it is copied to the next memory tier
+	awaitsCleaning             // the cleaner writes it to the cold tier
+	staysLeased                // it would be lost, and somebody was promised it
+)
+
+// fallOf decides how b, m's victim, leaves. A victim falls one tier down:
+// protected blocks to the next memory tier, others to the cold one
+// (Algorithm 1, lines 6 to 10).
+func (s *Store) fallOf(b *entity, m *memTier) fall {
+	if b == nil {
+		return stays
 	}
+	if m != s.last() {
+		below := b.at[m.index+1].present || b.cold && policy.Demote(s.meta(b)) == policy.FallCold
+		switch {
+		case below:
+			return leaves
+		case policy.Demote(s.meta(b)) == policy.FallNext || !s.coldUp():
+			return fallsToMemory
+		}
+		return awaitsCleaning
+	}
+	switch {
+	case s.coldUp() && s.batch.inFlight && s.batch.ahead <= 0:
+		// What is being written is colder than b: wait for that instead.
+		return awaitsCleaning
+	case b.cold:
+		return leaves
+	case s.coldUp():
+		return awaitsCleaning
+	case s.cold != nil && leasedBlock(b):
+		return staysLeased
+	}
+	return leaves
 }
 
 // holdLeases keeps a leased block in memory once the cold tier is out.
@@ -124,6 +147,9 @@ func (s *Store) holdLeases(b *entity) {
 // evict takes a victim out of m. With its last copy go its names.
 func (s *Store) evict(b *entity, m *memTier) {
 	m.stats.Evicted++
+	if m == s.last() {
+		s.batch.ahead--
+	}
 	s.drop(b, m)
 	if !b.cold && !b.inMemory() {
 		if s.cold != nil {

@@ -116,15 +116,15 @@ func (s *Store) readUp(ctx context.Context, f *fetch) (func() error, error) {
 		return nil, err
 	}
 	if err := pin.ReadInto(ctx, slot.Bytes()); err != nil {
-		afterRead(err, slot.Abort)
+		afterIO(err, slot.Abort)
 		return nil, err
 	}
 	return func() error { return s.publishFetched(f, m, slot, info) }, nil
 }
 
-// afterRead runs free once a failed read no longer writes to its destination:
-// a read of a hung file system can outlast its deadline.
-func afterRead(err error, free func()) {
+// afterIO runs free once an operation that failed no longer uses its memory: in
+// a hung file system it can outlast its deadline.
+func afterIO(err error, free func()) {
 	var lingering interface{ Done() <-chan struct{} }
 	if !errors.As(err, &lingering) {
 		free()
@@ -173,7 +173,7 @@ func (s *Store) readPrivate(ctx context.Context, f *fetch, pin tiers.Pin, info b
 		}
 	}
 	if err := pin.ReadInto(ctx, m.Bytes()); err != nil {
-		afterRead(err, free)
+		afterIO(err, free)
 		return nil, err
 	}
 	return func() error {

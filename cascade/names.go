@@ -152,6 +152,7 @@ func (s *Store) attach(n *name, b *entity) {
 	n.space.referenced += b.info.Size
 	s.stats.BytesReferenced += b.info.Size
 	s.names++
+	s.account(b)
 	for t := range s.mem {
 		if b.at[t].present {
 			s.holdTimes(b, t, n.resident[t])
@@ -189,6 +190,7 @@ func (s *Store) detach(n *name) {
 	n.space.referenced -= b.info.Size
 	s.stats.BytesReferenced -= b.info.Size
 	s.names--
+	s.account(b)
 	s.updatePolicies(b)
 }
 

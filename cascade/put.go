@@ -15,11 +15,7 @@ import (
 // Errors: ErrNoRoom, ErrTooLarge, ErrCondition, ErrBadEntry.
 func (s *Store) Put(ctx context.Context, e Entry, keyData, valueData []byte) (PutResult, error) {
 	res, n, err := s.put(ctx, e, keyData, valueData)
-	if err == nil {
-		s.mu.Lock()
-		s.accessed(n)
-		s.mu.Unlock()
-	}
+	s.accessed(n)
 	return res, err
 }
 
@@ -144,12 +140,7 @@ func (st *Stage) Commit(e Entry) error {
 		return err
 	}
 	n, _, err := st.commit(e, BlockID{})
-	if err == nil {
-		s := st.store
-		s.mu.Lock()
-		s.accessed(n)
-		s.mu.Unlock()
-	}
+	st.store.accessed(n)
 	return err
 }
 
@@ -236,21 +227,36 @@ func (s *Store) PutBatch(ctx context.Context, items []PutItem) ([]PutResult, err
 		results = append(results, res)
 		tail = n
 	}
-	if tail != nil {
-		s.mu.Lock()
-		s.accessed(tail)
-		s.mu.Unlock()
-	}
+	s.accessed(tail)
 	return results, failed
 }
 
 // accessed tells the policies of a request that stored the chain that ends in
-// tail: the whole chain is as young as its newest block.
+// tail, if any: the whole chain is as young as its newest block.
 func (s *Store) accessed(tail *name) {
+	if tail == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, m := range s.mem {
 		chain := m.chainOf(tail)
 		if len(chain) > 0 {
 			m.policy.Access(s.age(), chain, 0)
 		}
 	}
+}
+
+// CommitContent is Commit with the id computed at once, as Put does: bytes
+// that are stored already get one more name, and the stage's copy of them is
+// given back.
+func (st *Stage) CommitContent(e Entry) (PutResult, error) {
+	if err := e.Check(); err != nil {
+		st.Abort()
+		return PutResult{}, err
+	}
+	id := block.Sum(st.store.bits, st.Bytes())
+	n, dup, err := st.commit(e, id)
+	st.store.accessed(n)
+	return PutResult{ID: id, Duplicate: dup}, err
 }

@@ -67,7 +67,8 @@ func (s *Store) leave(b *entity, m *memTier) {
 // account keeps the counters of dirty and pending blocks in step with b. It is
 // called after every change of where b is and what it is called.
 func (s *Store) account(b *entity) {
-	dirty, pending := b.dirty(), b.info.ID.IsProvisional() && b.inMemory()
+	named := len(b.names) > 0 && b.inMemory()
+	dirty, pending := named && !b.cold, named && b.info.ID.IsProvisional()
 	count := func(was *bool, is bool, blocks *int, bytes *int64) {
 		if *was == is {
 			return

@@ -97,6 +97,8 @@ type Store struct {
 	closed   bool
 	capacity int64 // of the first memory tier, 0: what it says
 
+	batch     batch     // on its way to the cold tier
+	demanded  bool      // somebody waits for the cleaner
 	coldDown  time.Time // no writes to the cold tier before this
 	stats     Stats     // counters; the rest is filled in by Stats
 	coldStats TierStats

@@ -13,6 +13,7 @@ import (
 	"cascadekv/internal/trace"
 	"cascadekv/internal/units"
 	"cascadekv/tiers"
+	"cascadekv/tiers/lustre"
 	"cascadekv/tiers/shm"
 )
 
@@ -67,7 +68,7 @@ func (s *scratchTiers) open(ctx context.Context, f replayFlags, policy string, b
 	}
 	if !f.noLustre {
 		if s.dir, err = os.MkdirTemp(f.lustreDir, "cascade-replay-"); err == nil {
-			o.Cold, err = openLustre(ctx, s.dir, o.Log)
+			o.Cold, err = openLustre(s.dir)
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("replay: lustre tier: %w; --no-lustre does without", err), memory.Close())
@@ -104,6 +105,4 @@ func (s *scratchTiers) remove() error {
 }
 
 // openLustre opens the cold tier of a run.
-func openLustre(_ context.Context, _ string, _ *slog.Logger) (tiers.Tier, error) {
-	return nil, errors.New("this build has no lustre tier")
-}
+func openLustre(dir string) (tiers.Tier, error) { return lustre.Open(lustre.Options{Dir: dir}) }

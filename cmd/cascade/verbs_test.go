@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"cascadekv/internal/block"
+
+	"cascadekv/internal/buildinfo"
 )
 
 const someStats = `{"names":3,"blocks":2,"bytes_referenced":3072,"bytes_stored":2048,"hits":30,"misses":10,"puts":5,"duplicates":1,
@@ -227,7 +229,7 @@ func TestOutputErrorsAreReported(t *testing.T) {
 }
 
 func TestVersionAndCompletion(t *testing.T) {
-	var v buildVersion
+	var v buildinfo.Info
 	if got := cascadeCommand("", nil, "version", "--json"); json.Unmarshal([]byte(got.out), &v) != nil || v.Go == "" || v.Platform == "" {
 		t.Errorf("version: %+v", got)
 	}

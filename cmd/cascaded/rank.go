@@ -5,10 +5,114 @@ import (
 	"errors"
 	"log/slog"
 
+	"cascadekv/cascade"
+	"cascadekv/internal/buildinfo"
 	"cascadekv/internal/config"
+	"cascadekv/internal/server"
+	"cascadekv/tiers/host"
+	"cascadekv/tiers/lustre"
+	"cascadekv/tiers/shm"
 )
 
+// openedRank is a store with its server: what a process of this command is.
+type openedRank struct {
+	store  *cascade.Store
+	server *server.Server
+}
+
 // openRank puts a rank together: tiers, store, server.
-func openRank(context.Context, config.Config, string, *slog.Logger) (rank, error) {
-	return nil, errors.New("this build has no server")
+func openRank(ctx context.Context, c config.Config, password string, log *slog.Logger) (rank, error) {
+	o := cascade.Options{
+		Policy: c.Policy, IDBits: c.IDBits, SkipVerify: !c.VerifyReads, Limits: storeLimits(c), Log: log,
+	}
+	if err := openTiers(&o, c, log); err != nil {
+		return nil, errors.Join(err, closeTiers(o))
+	}
+	store, err := cascade.Open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if r := store.Stats().Recovered; r.Blocks > 0 {
+		log.Info("recovered", "blocks", r.Blocks, "names", r.Names, "bytes", r.Bytes)
+	}
+	srv, err := server.New(server.Options{
+		Store: store, Socket: c.Socket, Listen: c.Listen, Admin: c.Admin.Listen, AllowUIDs: c.AllowUIDs,
+		Version: buildinfo.Version(), Limits: serverLimits(c, password), Log: log,
+	})
+	if err != nil {
+		return nil, errors.Join(err, store.Close(ctx))
+	}
+	return &openedRank{store: store, server: srv}, nil
+}
+
+// openTiers opens the configured tiers, fastest first. Those that are open
+// when one fails are the caller's to close.
+func openTiers(o *cascade.Options, c config.Config, log *slog.Logger) error {
+	if c.Host.Bytes > 0 {
+		t, err := host.Open(int64(c.Host.Bytes))
+		if err != nil {
+			return err
+		}
+		o.Memory = append(o.Memory, t)
+	}
+	t, err := shm.Open(c.Shm.Path, int64(c.Shm.Bytes))
+	if err != nil {
+		return err
+	}
+	o.Memory = append(o.Memory, t)
+	go func() {
+		if err := t.WaitReady(context.Background()); err != nil {
+			log.Error("shm is smaller than configured: free memory or lower shm.bytes", "err", err)
+		}
+	}()
+	if c.Lustre.Dir == "" {
+		return nil
+	}
+	cold, err := lustre.Open(lustre.Options{
+		Dir: c.Lustre.Dir, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes),
+	})
+	if err != nil {
+		return err
+	}
+	o.Cold = cold
+	return nil
+}
+
+func closeTiers(o cascade.Options) error {
+	var err error
+	for _, m := range o.Memory {
+		err = errors.Join(err, m.Close())
+	}
+	return err
+}
+
+func storeLimits(c config.Config) cascade.Limits {
+	return cascade.Limits{
+		RoomDeadline: c.Deadline.Room.Std(), FetchDeadline: c.Deadline.Fetch.Std(), CleanAbove: c.CleanAbove,
+	}
+}
+
+func serverLimits(c config.Config, password string) server.Limits {
+	return server.Limits{
+		Password: password, MaxConnections: c.MaxConnections, Lease: c.Lease.Std(), FixedMiss: c.Resp.NativeMiss == "auto",
+	}
+}
+
+// Serve implements rank.
+func (r *openedRank) Serve(ctx context.Context) error { return r.server.Serve(ctx) }
+
+// Reload implements rank.
+func (r *openedRank) Reload(c config.Config, password string) {
+	r.store.SetLimits(storeLimits(c))
+	r.server.SetLimits(serverLimits(c, password))
+	r.server.Reloaded()
+}
+
+// ReloadFailed implements rank.
+func (r *openedRank) ReloadFailed() { r.server.ReloadFailed() }
+
+// Shutdown implements rank.
+func (r *openedRank) Shutdown(ctx context.Context) error {
+	err := r.server.Shutdown(ctx)
+	return errors.Join(err, r.store.Close(ctx))
 }

@@ -58,8 +58,10 @@ func (a *Allocator) Grow(n int64) {
 	a.runs.put(first, n/Page)
 }
 
-// Size is the space grown so far, and Used the part handed out, in bytes.
+// Size is the space grown so far, in bytes.
 func (a *Allocator) Size() int64 { return a.pages * Page }
+
+// Used is the space handed out, rounding included, in bytes.
 func (a *Allocator) Used() int64 { return a.used }
 
 // Free is the space no run covers, in bytes: what is neither handed out nor

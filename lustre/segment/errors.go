@@ -35,6 +35,7 @@ type Busy struct {
 // stay mapped.
 func (b *Busy) Done() <-chan struct{} { return b.done }
 
+// Error says what hangs and why its caller left.
 func (b *Busy) Error() string {
 	return fmt.Sprintf("segment: %s is still in the kernel after %v: check the file system's servers", b.what, b.cause)
 }

@@ -82,11 +82,14 @@ func (s *Store) reclaim() {
 		if path != "" {
 			err = s.fs.Remove(path)
 		}
+		gone := err == nil || errors.Is(err, os.ErrNotExist)
+		if gone {
+			f.close() // nothing in it is wanted, so its error tells nothing
+		}
 		s.mu.Lock()
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
+		if !gone {
 			continue
 		}
-		f.close() // nothing in it is wanted, so its error tells nothing
 		delete(s.files, f)
 		for _, st := range f.recs {
 			if st.records--; st.records == 0 {

@@ -207,8 +207,8 @@ func (s *Store) forgetLocked(loc *location) {
 // ErrUnavailable. Calls after the first do nothing.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.closed {
+		s.mu.Unlock()
 		return nil
 	}
 	s.closed = true
@@ -216,16 +216,26 @@ func (s *Store) Close() error {
 	s.jobs++ // the final write, which ends it
 	s.mu.Unlock()
 	err := s.finish()
-	s.mu.Lock()
-	for f := range s.files {
-		if f.users == 0 {
-			err = errors.Join(err, f.close())
-		}
+	for _, f := range s.unused() {
+		err = errors.Join(err, f.close())
 	}
 	if err != nil && !errors.Is(err, ErrUnavailable) {
 		err = unavailable("close", err)
 	}
 	return err
+}
+
+// unused returns the files that nobody can be reading or writing any more.
+func (s *Store) unused() []*file {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*file
+	for f := range s.files {
+		if f.users == 0 && !f.removing {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // waitIdleLocked waits for references and operations, up to CloseWait.

@@ -1,12 +1,16 @@
 package lustre
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 	"cascadekv/tiers/tiertest"
 )
@@ -77,5 +81,40 @@ func TestErrorsSayWhatHappened(t *testing.T) {
 	_, err := Open(Options{Dir: filepath.Join(dir, "below")})
 	if err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("error %v does not name the path", err)
+	}
+}
+
+// TestBusyIsVisible: the owner of memory learns through the tier's error when
+// the kernel has let go of it.
+func TestBusyIsVisible(t *testing.T) {
+	fs := vfs.NewFault(vfs.OS{})
+	tr, err := Open(Options{Dir: t.TempDir(), FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	data := make([]byte, 9000)
+	info := block.Info{ID: block.Sum(block.Bits128, data), Size: 9000, CRC: block.CRC(data)}
+	if err := tr.Put(t.Context(), tiers.Item{Info: info, Data: data}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := tr.Pin(info.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Release()
+	server := make(chan struct{})
+	fs.Add(vfs.Rule{Op: vfs.OpRead, Block: server})
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	err = p.ReadInto(ctx, make([]byte, 9000))
+	var busy *Busy
+	if !errors.As(err, &busy) || !errors.Is(err, tiers.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("error %v", err)
+	}
+	close(server)
+	<-busy.Done()
+	if err := p.ReadInto(t.Context(), make([]byte, 9000)); err != nil {
+		t.Errorf("ReadInto once the server is back: %v", err)
 	}
 }

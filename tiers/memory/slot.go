@@ -92,7 +92,8 @@ func (t *Tier) allocPayload(size int64) (int64, error) {
 // memory but no run of it is long enough. It copies at most size bytes with
 // the mutex held: sizes of KV blocks are few, so this is rare.
 func (t *Tier) compact(size int64) (int64, error) {
-	if t.alloc.Free() < arena.RoundSize(size)+arena.RoundSize(size)/4 {
+	need := arena.RoundSize(size)
+	if size <= arena.MaxCell || t.alloc.Free() < max(need+need/4, t.compactAt) {
 		return 0, arena.ErrNoSpace
 	}
 	objects := make([]arena.Object, 0, len(t.slots))
@@ -103,7 +104,7 @@ func (t *Tier) compact(size int64) (int64, error) {
 			owners = append(owners, s)
 		}
 	}
-	return t.alloc.Compact(size, objects, func(i int, to int64) {
+	off, err := t.alloc.Compact(size, objects, func(i int, to int64) {
 		s := owners[i]
 		copy(t.bytesOf(to, s.info.Size), t.bytesOf(s.offset, s.info.Size))
 		s.offset = to
@@ -111,6 +112,11 @@ func (t *Tier) compact(size int64) (int64, error) {
 			t.writeRecord(s)
 		}
 	})
+	t.compactAt = 0
+	if err != nil { // pins are in the way: look again when there is more to work with
+		t.compactAt = t.alloc.Free() + need/4
+	}
+	return off, err
 }
 
 // filling is a reserved slot on its way in. It counts as a pin of the tier, so

@@ -37,19 +37,20 @@ type Tier struct {
 	data    []byte
 	records bool // blocks leave records for a later process
 
-	mu       sync.Mutex
-	grew     *sync.Cond // on mu: more memory is ready, or growth ended, or a pin is gone
-	alloc    *arena.Allocator
-	slots    map[block.ID]*slot
-	nextUID  uint64
-	payload  int64
-	spares   []int64 // runs set aside for record slabs
-	pins     int
-	growing  bool
-	growErr  error
-	closed   bool
-	stopGrow chan struct{}
-	growDone chan struct{}
+	mu        sync.Mutex
+	grew      *sync.Cond // on mu: more memory is ready, or growth ended, or a pin is gone
+	alloc     *arena.Allocator
+	slots     map[block.ID]*slot
+	nextUID   uint64
+	payload   int64
+	spares    []int64 // runs set aside for record slabs
+	compactAt int64   // free bytes below which compaction is not tried
+	pins      int
+	growing   bool
+	growErr   error
+	closed    bool
+	stopGrow  chan struct{}
+	growDone  chan struct{}
 }
 
 var _ tiers.Memory = (*Tier)(nil)

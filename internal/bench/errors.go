@@ -1,0 +1,14 @@
+package bench
+
+import "errors"
+
+// Errors of this package. Test with errors.Is.
+var (
+	ErrNoRedis   = errors.New("bench: redis-server is not installed: apt-get install redis-server")
+	ErrNoRank    = errors.New("bench: cascaded is not beside this program nor in PATH: make build")
+	ErrStart     = errors.New("bench: a server did not start")
+	ErrNotQuiet  = errors.New("bench: a server does not come to rest; measure on an idle one")
+	ErrWrong     = errors.New("bench: wrong bytes came back")
+	ErrTooSmall  = errors.New("bench: values are too small to tell apart")
+	ErrBadOption = errors.New("bench: bad option")
+)

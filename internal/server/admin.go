@@ -1,0 +1,152 @@
+package server
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"cascadekv/cascade"
+)
+
+type nsStats = cascade.NamespaceStats
+
+// metrics are the server's own counters and, as a prometheus.Collector, those
+// of the store.
+type metrics struct {
+	srv                                                  *Server
+	commands, accepted, refused, dropped, protocolErrors atomic.Uint64
+	reloadOK                                             atomic.Bool
+}
+
+func newMetrics(s *Server) *metrics {
+	m := &metrics{srv: s}
+	m.reloadOK.Store(true)
+	return m
+}
+
+// metric describes one exported figure.
+type metric struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
+
+func newMetric(name, help string, kind prometheus.ValueType, labels ...string) metric {
+	return metric{prometheus.NewDesc("cascade_"+name, help, labels, nil), kind}
+}
+
+const (
+	counter = prometheus.CounterValue
+	gauge   = prometheus.GaugeValue
+)
+
+var (
+	mCommands    = newMetric("commands_total", "Commands served.", counter)
+	mAccepted    = newMetric("connections_accepted_total", "Client connections accepted.", counter)
+	mRefused     = newMetric("connections_refused_total", "Client connections refused.", counter)
+	mConns       = newMetric("connections", "Client connections open.", gauge)
+	mProtoErrors = newMetric("protocol_errors_total", "Connections ended for bytes that are no command.", counter)
+	mDropped     = newMetric("sets_dropped_total", "SETs answered without storing the value.", counter)
+	mReload      = newMetric("config_last_reload_successful", "1 if the last reload of the configuration was taken.", gauge)
+	mNames       = newMetric("names", "Live names.", gauge)
+	mBlocks      = newMetric("blocks", "Distinct blocks.", gauge)
+	mReferenced  = newMetric("referenced_bytes", "Bytes of all names' blocks.", gauge)
+	mStored      = newMetric("stored_bytes", "Bytes of distinct blocks.", gauge)
+	mPending     = newMetric("pending_id_bytes", "Bytes acknowledged and not hashed yet.", gauge)
+	mDirty       = newMetric("dirty_bytes", "Bytes that are in memory only.", gauge)
+	mPuts        = newMetric("puts_total", "Blocks put.", counter)
+	mDuplicates  = newMetric("duplicates_total", "Puts whose bytes were stored already.", counter)
+	mRejected    = newMetric("rejected_total", "Puts dropped for want of room.", counter)
+	mLost        = newMetric("lost_total", "Dirty blocks dropped because the cold tier refused them.", counter)
+	mCorrupt     = newMetric("corrupt_total", "Blocks withdrawn for a bad checksum.", counter)
+	mMisses      = newMetric("misses_total", "Gets that found nothing.", counter)
+	mLeases      = newMetric("leases", "Leases in force.", gauge)
+	mHits        = newMetric("hits_total", "Gets served, by the tier that had the block.", counter, "tier")
+	mHitBytes    = newMetric("hit_bytes_total", "Bytes served, by tier.", counter, "tier")
+	mEvicted     = newMetric("evicted_total", "Blocks a tier gave up.", counter, "tier")
+	mPromoted    = newMetric("promoted_total", "Blocks copied up into a tier.", counter, "tier")
+	mDemoted     = newMetric("demoted_total", "Victims of a tier that went one tier down.", counter, "tier")
+	mTierErrors  = newMetric("tier_errors_total", "Operations of a tier that failed.", counter, "tier")
+	mUsed        = newMetric("tier_used_bytes", "Space taken in a tier, padding included.", gauge, "tier")
+	mCapacity    = newMetric("tier_capacity_bytes", "Space of a tier; 0 is unbounded.", gauge, "tier")
+	mNsHits      = newMetric("namespace_hits_total", "Gets served, by namespace.", counter, "namespace")
+	mNsMisses    = newMetric("namespace_misses_total", "Gets that found nothing, by namespace.", counter, "namespace")
+	mNsBytes     = newMetric("namespace_referenced_bytes", "Bytes of a namespace's names.", gauge, "namespace")
+)
+
+// Describe implements prometheus.Collector. It names nothing: the collector's
+// metrics depend on tiers and namespaces that come and go.
+func (m *metrics) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(out chan<- prometheus.Metric) {
+	send := func(x metric, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(x.desc, x.kind, v, labels...)
+	}
+	s := m.srv.Snapshot()
+	reload := 0.0
+	if m.reloadOK.Load() {
+		reload = 1
+	}
+	for _, x := range []struct {
+		metric
+		v float64
+	}{
+		{mCommands, float64(s.Commands)}, {mAccepted, float64(m.accepted.Load())}, {mRefused, float64(m.refused.Load())},
+		{mConns, float64(s.Connections)}, {mProtoErrors, float64(m.protocolErrors.Load())}, {mDropped, float64(s.Dropped)},
+		{mReload, reload}, {mNames, float64(s.Names)}, {mBlocks, float64(s.Blocks)},
+		{mReferenced, float64(s.BytesReferenced)}, {mStored, float64(s.BytesStored)}, {mPending, float64(s.PendingBytes)},
+		{mDirty, float64(s.DirtyBytes)}, {mPuts, float64(s.Puts)}, {mDuplicates, float64(s.Duplicates)},
+		{mRejected, float64(s.Rejected)}, {mLost, float64(s.Lost)}, {mCorrupt, float64(s.Corrupt)},
+		{mMisses, float64(s.Misses)}, {mLeases, float64(s.Leases)},
+	} {
+		send(x.metric, x.v)
+	}
+	for _, t := range s.Tiers {
+		send(mHits, float64(t.Hits), t.Name)
+		send(mHitBytes, float64(t.HitBytes), t.Name)
+		send(mEvicted, float64(t.Evicted), t.Name)
+		send(mPromoted, float64(t.Promoted), t.Name)
+		send(mDemoted, float64(t.Demoted), t.Name)
+		send(mTierErrors, float64(t.Errors), t.Name)
+		send(mUsed, float64(t.Usage.Used), t.Name)
+		send(mCapacity, float64(t.Usage.Capacity), t.Name)
+	}
+	for _, n := range s.Namespaces {
+		name := strings.ToValidUTF8(n.Name, "?")
+		send(mNsHits, float64(n.Hits), name)
+		send(mNsMisses, float64(n.Misses), name)
+		send(mNsBytes, float64(n.BytesReferenced), name)
+	}
+}
+
+// adminHandler serves /metrics, /healthz, /stats and profiles.
+func (s *Server) adminHandler() http.Handler {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(s.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if s.isEnding() {
+			http.Error(w, "draining", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
+	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(s.Snapshot())
+	})
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}

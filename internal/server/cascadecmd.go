@@ -1,0 +1,199 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"cascadekv/cascade"
+	"cascadekv/internal/resp"
+)
+
+const maxBulk = resp.MaxBulk
+
+// putOptions are CASCADE.PUT's words after the value.
+func (c *conn) parsePut(args [][]byte) (e cascade.Entry, bad string) {
+	e = cascade.Entry{Namespace: c.ns, Key: string(args[1])}
+	rest := args[3:]
+	for i := 0; i < len(rest); i++ {
+		word := strings.ToUpper(string(rest[i]))
+		switch word {
+		case "PREFIX":
+			e.Prefix = true
+			continue
+		case "BOUND":
+			e.Bound = true
+			continue
+		}
+		i++
+		if i == len(rest) {
+			return e, "ERR syntax error"
+		}
+		switch value := string(rest[i]); word {
+		case "NS":
+			e.Namespace = value
+		case "PARENT":
+			e.Parent = value
+		case "PX":
+			if e.Expires, bad = expiry("PX", value, time.Now()); bad != "" {
+				return e, bad
+			}
+		default:
+			return e, "ERR syntax error"
+		}
+	}
+	return e, ""
+}
+
+func cmdCascadePut(c *conn, args [][]byte) {
+	st, dropped := c.sink.take(), c.sink.err
+	switch {
+	case dropped != nil:
+		c.srv.metrics.dropped.Add(1)
+		c.wr.Error(roomText(dropped))
+		return
+	case st == nil:
+		c.wr.Error("ERR syntax error")
+		return
+	}
+	defer st.Abort()
+	e, bad := c.parsePut(args)
+	if bad != "" {
+		c.wr.Error(bad)
+		return
+	}
+	res, err := st.CommitContent(e)
+	if err != nil {
+		c.wr.Error(roomText(err))
+		return
+	}
+	c.wr.BulkString(res.ID.String())
+}
+
+func cmdCascadeGet(c *conn, args [][]byte) {
+	ns, key := c.ns, string(args[len(args)-1])
+	switch {
+	case len(args) == 4 && strings.EqualFold(string(args[1]), "NS"):
+		ns = string(args[2])
+	case len(args) != 2:
+		c.wr.Error("ERR syntax error")
+		return
+	}
+	if v := c.view(ns, key); v != nil {
+		c.reply(v)
+		return
+	}
+	c.wr.Null()
+}
+
+func cmdCascadeProbe(c *conn, args [][]byte) {
+	keys := make([]string, len(args)-2)
+	for i, k := range args[2:] {
+		keys[i] = string(k)
+	}
+	p := c.srv.opt.Store.Probe(string(args[1]), keys)
+	c.wr.Map(3)
+	c.wr.BulkString("hits")
+	c.wr.Int(int64(p.Hits))
+	c.wr.BulkString("bytes")
+	c.wr.Int(p.Bytes)
+	c.wr.BulkString("tiers")
+	c.wr.Map(len(p.Tiers))
+	for _, t := range slices.Sorted(maps.Keys(p.Tiers)) {
+		c.wr.BulkString(t)
+		c.wr.Int(int64(p.Tiers[t]))
+	}
+}
+
+func cmdCascadeStat(c *conn, args [][]byte) {
+	info, ok := c.srv.opt.Store.Stat(string(args[1]), string(args[2]))
+	if !ok {
+		c.wr.Null()
+		return
+	}
+	pttl := int64(-1)
+	if !info.Expires.IsZero() {
+		pttl = time.Until(info.Expires).Milliseconds()
+	}
+	c.wr.Map(9)
+	c.text("id", info.ID.String())
+	c.number("size", info.Size)
+	c.text("parent", info.Parent)
+	c.number("depth", int64(info.Depth))
+	c.number("refs", int64(info.Refs))
+	c.wr.BulkString("tiers")
+	c.wr.Array(len(info.Tiers))
+	for _, t := range info.Tiers {
+		c.wr.BulkString(t)
+	}
+	c.wr.BulkString("prefix")
+	c.wr.Bool(info.Prefix)
+	c.number("pttl", pttl)
+	c.wr.BulkString("dirty")
+	c.wr.Bool(info.Dirty)
+}
+
+func (c *conn) text(key, value string) {
+	c.wr.BulkString(key)
+	c.wr.BulkString(value)
+}
+
+func (c *conn) number(key string, value int64) {
+	c.wr.BulkString(key)
+	c.wr.Int(value)
+}
+
+// Snapshot is what CASCADE.STATS and the admin side report.
+type Snapshot struct {
+	cascade.Stats
+	Version       string  `json:"version"`
+	UptimeSeconds float64 `json:"uptime_seconds"`
+	Connections   int     `json:"connections"`
+	Commands      uint64  `json:"commands"`
+	Dropped       uint64  `json:"dropped"` // SETs answered without storing
+	TCP           string  `json:"tcp,omitempty"`
+	Admin         string  `json:"admin,omitempty"`
+}
+
+// Snapshot returns the statistics of server and store.
+func (s *Server) Snapshot() Snapshot {
+	snap := Snapshot{
+		Stats: s.opt.Store.Stats(), Version: s.opt.Version, UptimeSeconds: time.Since(s.born).Seconds(),
+		Connections: s.connections(), Commands: s.metrics.commands.Load(), Dropped: s.metrics.dropped.Load(),
+	}
+	if a := s.Addr(); a != nil {
+		snap.TCP = a.String()
+	}
+	if a := s.AdminAddr(); a != nil {
+		snap.Admin = a.String()
+	}
+	return snap
+}
+
+func cmdCascadeStats(c *conn, _ [][]byte) {
+	p, err := json.Marshal(c.srv.Snapshot())
+	if err != nil {
+		c.wr.Error("ERR " + err.Error())
+		return
+	}
+	c.wr.Bulk(p)
+}
+
+// drainDeadline bounds CASCADE.DRAIN.
+const drainDeadline = 10 * time.Minute
+
+func cmdCascadeDrain(c *conn, _ [][]byte) {
+	ctx, cancel := context.WithTimeout(context.Background(), drainDeadline)
+	defer cancel()
+	n, err := c.srv.opt.Store.Drain(ctx)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		c.wr.Error("ERR drained " + strconv.Itoa(n) + " blocks, then: " + err.Error())
+		return
+	}
+	c.wr.Int(int64(n))
+}

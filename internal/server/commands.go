@@ -1,0 +1,389 @@
+package server
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// handlers are the commands a rank serves, docs/protocol.md §3 and §6.
+var handlers map[string]handler
+
+func init() { // refers to commands that list it
+	handlers = map[string]handler{
+		"GET":      {run: cmdGet, min: 2, max: 2},
+		"SET":      {run: cmdSet, min: 3},
+		"MGET":     {run: cmdMGet, min: 2},
+		"EXISTS":   {run: cmdExists, min: 2},
+		"DEL":      {run: cmdDel, min: 2},
+		"UNLINK":   {run: cmdDel, min: 2},
+		"STRLEN":   {run: cmdStrlen, min: 2, max: 2},
+		"TYPE":     {run: cmdType, min: 2, max: 2},
+		"TTL":      {run: cmdTTL, min: 2, max: 2},
+		"PTTL":     {run: cmdPTTL, min: 2, max: 2},
+		"EXPIRE":   {run: cmdExpire, min: 3, max: 3},
+		"PEXPIRE":  {run: cmdPExpire, min: 3, max: 3},
+		"SCAN":     {run: cmdScan, min: 2},
+		"DBSIZE":   {run: cmdDBSize, min: 1, max: 1},
+		"FLUSHDB":  {run: cmdFlushDB, min: 1, max: 2},
+		"PING":     {run: cmdPing, min: 1, max: 2},
+		"ECHO":     {run: cmdEcho, min: 2, max: 2},
+		"SELECT":   {run: cmdSelect, min: 2, max: 2},
+		"CLIENT":   {run: cmdClient, min: 2},
+		"RESET":    {run: cmdReset, min: 1, max: 1, open: true},
+		"QUIT":     {run: cmdQuit, min: 1, open: true},
+		"AUTH":     {run: cmdAuth, min: 2, max: 3, open: true},
+		"HELLO":    {run: cmdHello, min: 1, open: true},
+		"INFO":     {run: cmdInfo, min: 1},
+		"COMMAND":  {run: cmdCommand, min: 1},
+		"CONFIG":   {run: cmdConfig, min: 2},
+		"CLUSTER":  {run: cmdCluster, min: 1},
+		"READONLY": {run: cmdCluster, min: 1},
+
+		"CASCADE.PUT":   {run: cmdCascadePut, min: 3},
+		"CASCADE.GET":   {run: cmdCascadeGet, min: 2, max: 4},
+		"CASCADE.PROBE": {run: cmdCascadeProbe, min: 3},
+		"CASCADE.STAT":  {run: cmdCascadeStat, min: 3, max: 3},
+		"CASCADE.STATS": {run: cmdCascadeStats, min: 1, max: 1},
+		"CASCADE.DRAIN": {run: cmdCascadeDrain, min: 1, max: 1},
+	}
+}
+
+func cmdPing(c *conn, args [][]byte) {
+	if len(args) == 2 {
+		c.wr.Bulk(args[1])
+		return
+	}
+	c.wr.Simple("PONG")
+}
+
+func cmdEcho(c *conn, args [][]byte) { c.wr.Bulk(args[1]) }
+
+func cmdSelect(c *conn, args [][]byte) {
+	n, err := strconv.Atoi(string(args[1]))
+	if err != nil || n < 0 || n >= databases {
+		c.wr.Error("ERR DB index is out of range")
+		return
+	}
+	c.selectDB(n)
+	c.wr.Simple("OK")
+}
+
+func cmdReset(c *conn, _ [][]byte) {
+	c.reset()
+	c.wr.Simple("RESET")
+}
+
+func cmdQuit(c *conn, _ [][]byte) {
+	c.quit = true
+	c.wr.Simple("OK")
+}
+
+func cmdAuth(c *conn, args [][]byte) {
+	user, password := "default", string(args[len(args)-1])
+	if len(args) == 3 {
+		user = string(args[1])
+	}
+	switch {
+	case c.srv.limits.Load().Password == "":
+		c.wr.Error("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
+	case c.checkPassword(user, password):
+		c.authed = true
+		c.wr.Simple("OK")
+	default:
+		c.wr.Error("WRONGPASS invalid username-password pair or user is disabled.")
+	}
+}
+
+// helloOptions are HELLO's words after the version.
+type helloOptions struct {
+	user, password, name string
+	auth, named          bool
+}
+
+func parseHello(args [][]byte) (o helloOptions, ok bool) {
+	for i := 0; i < len(args); i++ {
+		switch word := strings.ToUpper(string(args[i])); {
+		case word == "AUTH" && i+2 < len(args):
+			o.auth, o.user, o.password = true, string(args[i+1]), string(args[i+2])
+			i += 2
+		case word == "SETNAME" && i+1 < len(args):
+			o.named, o.name = true, string(args[i+1])
+			i++
+		default:
+			return o, false
+		}
+	}
+	return o, true
+}
+
+func cmdHello(c *conn, args [][]byte) {
+	proto := c.wr.Proto()
+	var o helloOptions
+	if len(args) > 1 {
+		v, err := strconv.Atoi(string(args[1]))
+		if err != nil {
+			c.wr.Error("ERR Protocol version is not an integer or out of range")
+			return
+		}
+		if v != 2 && v != 3 {
+			c.wr.Error("NOPROTO unsupported protocol version")
+			return
+		}
+		var ok bool
+		if o, ok = parseHello(args[2:]); !ok {
+			c.wr.Error("ERR Syntax error in HELLO")
+			return
+		}
+		proto = v
+	}
+	open := c.srv.limits.Load().Password == ""
+	if o.auth && !(open && o.user == "default") && !c.checkPassword(o.user, o.password) {
+		c.wr.Error("WRONGPASS invalid username-password pair or user is disabled.")
+		return
+	}
+	c.authed = c.authed || o.auth
+	if !c.authed {
+		c.wr.Error("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
+		return
+	}
+	if o.named {
+		c.name = o.name
+	}
+	c.wr.SetProto(proto)
+	c.hello()
+}
+
+func (c *conn) hello() {
+	c.wr.Map(7)
+	for _, kv := range [][2]string{{"server", "redis"}, {"version", redisVersion}} {
+		c.wr.BulkString(kv[0])
+		c.wr.BulkString(kv[1])
+	}
+	c.wr.BulkString("proto")
+	c.wr.Int(int64(c.wr.Proto()))
+	c.wr.BulkString("id")
+	c.wr.Int(int64(c.id))
+	for _, kv := range [][2]string{{"mode", "standalone"}, {"role", "master"}} {
+		c.wr.BulkString(kv[0])
+		c.wr.BulkString(kv[1])
+	}
+	c.wr.BulkString("modules")
+	c.wr.Array(0)
+}
+
+func cmdClient(c *conn, args [][]byte) {
+	switch sub := strings.ToUpper(string(args[1])); {
+	case sub == "SETINFO" && len(args) == 4:
+		c.wr.Simple("OK")
+	case sub == "SETNAME" && len(args) == 3:
+		c.name = string(args[2])
+		c.wr.Simple("OK")
+	case sub == "GETNAME" && len(args) == 2:
+		if c.name == "" {
+			c.wr.Null()
+			return
+		}
+		c.wr.BulkString(c.name)
+	case sub == "ID" && len(args) == 2:
+		c.wr.Int(int64(c.id))
+	default:
+		c.wr.Error("ERR unknown subcommand or wrong number of arguments for 'CLIENT " + sub + "'")
+	}
+}
+
+func cmdCluster(c *conn, _ [][]byte) {
+	c.wr.Error("ERR This instance has cluster support disabled")
+}
+
+func cmdDBSize(c *conn, _ [][]byte) { c.wr.Int(int64(c.srv.opt.Store.Len(c.ns))) }
+
+func cmdFlushDB(c *conn, args [][]byte) {
+	if len(args) == 2 {
+		if w := strings.ToUpper(string(args[1])); w != "ASYNC" && w != "SYNC" {
+			c.wr.Error("ERR syntax error")
+			return
+		}
+	}
+	c.srv.opt.Store.Clear(c.ns, false)
+	c.wr.Simple("OK")
+}
+
+// scanOptions are SCAN's words after the cursor.
+type scanOptions struct {
+	match, kind string
+	count       int
+}
+
+func parseScan(args [][]byte) (o scanOptions, bad string) {
+	o.count = 10
+	if len(args)%2 != 0 {
+		return o, "ERR syntax error"
+	}
+	for i := 0; i < len(args); i += 2 {
+		value := string(args[i+1])
+		switch strings.ToUpper(string(args[i])) {
+		case "MATCH":
+			o.match = value
+		case "TYPE":
+			o.kind = strings.ToLower(value)
+		case "COUNT":
+			n, err := strconv.Atoi(value)
+			if err != nil {
+				return o, "ERR value is not an integer or out of range"
+			}
+			if n < 1 {
+				return o, "ERR syntax error"
+			}
+			o.count = min(n, maxScan)
+		default:
+			return o, "ERR syntax error"
+		}
+	}
+	return o, ""
+}
+
+// maxScan bounds how many names one SCAN looks at with the store held up.
+const maxScan = 10_000
+
+func cmdScan(c *conn, args [][]byte) {
+	cursor, err := strconv.ParseUint(string(args[1]), 10, 64)
+	if err != nil {
+		c.wr.Error("ERR invalid cursor")
+		return
+	}
+	o, bad := parseScan(args[2:])
+	if bad != "" {
+		c.wr.Error(bad)
+		return
+	}
+	var keys []string
+	next := c.srv.opt.Store.Scan(c.ns, cursor, o.count, func(key string) {
+		if (o.kind == "" || o.kind == "string") && (o.match == "" || globMatch(o.match, key)) {
+			keys = append(keys, key)
+		}
+	})
+	c.wr.Array(2)
+	c.wr.BulkString(strconv.FormatUint(next, 10))
+	c.wr.Array(len(keys))
+	for _, k := range keys {
+		c.wr.BulkString(k)
+	}
+}
+
+func cmdCommand(c *conn, args [][]byte) {
+	sub := ""
+	if len(args) > 1 {
+		sub = strings.ToUpper(string(args[1]))
+	}
+	switch sub {
+	case "COUNT":
+		c.wr.Int(int64(len(handlers)))
+	case "DOCS":
+		c.wr.Map(0)
+	case "", "INFO", "LIST":
+		names := slices.Sorted(maps.Keys(handlers))
+		if sub == "INFO" && len(args) > 2 {
+			names = names[:0]
+			for _, a := range args[2:] {
+				names = append(names, strings.ToUpper(string(a)))
+			}
+		}
+		c.wr.Array(len(names))
+		for _, n := range names {
+			if sub == "LIST" {
+				c.wr.BulkString(strings.ToLower(n))
+				continue
+			}
+			c.describe(n)
+		}
+	default:
+		c.wr.Error("ERR unknown subcommand '" + sub + "'")
+	}
+}
+
+// describe appends one command as COMMAND INFO does: name, arity (negative:
+// at least), flags, and where its keys are.
+func (c *conn) describe(name string) {
+	h, ok := handlers[name]
+	if !ok {
+		c.wr.Null()
+		return
+	}
+	arity := h.min
+	if h.max != h.min {
+		arity = -h.min
+	}
+	first, last := keysOf(name)
+	c.wr.Array(6)
+	c.wr.BulkString(strings.ToLower(name))
+	c.wr.Int(int64(arity))
+	c.wr.Array(0)
+	c.wr.Int(first)
+	c.wr.Int(last)
+	c.wr.Int(min(first, 1))
+}
+
+// keysOf returns the positions of the first and last key argument.
+func keysOf(name string) (first, last int64) {
+	switch name {
+	case "MGET", "EXISTS", "DEL", "UNLINK":
+		return 1, -1
+	case "GET", "SET", "STRLEN", "TYPE", "TTL", "PTTL", "EXPIRE", "PEXPIRE", "CASCADE.PUT":
+		return 1, 1
+	}
+	return 0, 0
+}
+
+func cmdConfig(c *conn, args [][]byte) {
+	if strings.ToUpper(string(args[1])) != "GET" || len(args) < 3 {
+		c.wr.Error("ERR a rank is configured by its file, environment and flags; CONFIG GET only")
+		return
+	}
+	values := c.configValues()
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		for _, pattern := range args[2:] {
+			if globMatch(strings.ToLower(string(pattern)), name) {
+				names = append(names, name)
+				break
+			}
+		}
+	}
+	c.wr.Map(len(names))
+	for _, n := range names {
+		c.wr.BulkString(n)
+		c.wr.BulkString(values[n])
+	}
+}
+
+// configValues are Redis's names for what has a counterpart here.
+func (c *conn) configValues() map[string]string {
+	var memory int64
+	policy := ""
+	for _, t := range c.srv.opt.Store.Stats().Tiers {
+		if t.Policy != "" {
+			memory += t.Usage.Capacity
+			policy = t.Policy
+		}
+	}
+	return map[string]string{
+		"maxmemory":          strconv.FormatInt(memory, 10),
+		"maxmemory-policy":   policy,
+		"maxclients":         strconv.Itoa(c.srv.limits.Load().MaxConnections),
+		"proto-max-bulk-len": strconv.Itoa(maxBulk),
+		"databases":          strconv.Itoa(databases),
+		"appendonly":         "no",
+		"save":               "",
+	}
+}
+
+// globMatch is Redis's glob: *, ?, [set], \x. Where path.Match differs (a
+// slash is no boundary here) the slash is put out of sight first.
+func globMatch(pattern, s string) bool {
+	const mark = "\x01"
+	ok, err := path.Match(strings.ReplaceAll(pattern, "/", mark), strings.ReplaceAll(s, "/", mark))
+	return err == nil && ok
+}

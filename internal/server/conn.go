@@ -1,0 +1,178 @@
+package server
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"cascadekv/cascade"
+	"cascadekv/internal/resp"
+)
+
+const (
+	// stallDeadline bounds how long a client may keep a half-sent value, and
+	// flushDeadline how long it may take to accept replies, per flush.
+	stallDeadline = 60 * time.Second
+	flushDeadline = 60 * time.Second
+
+	// flushAt is how much is collected of pipelined replies.
+	flushAt = 256 << 10
+
+	databases = 16 // as Redis
+)
+
+// conn is one client connection. It belongs to its goroutine, except where
+// noted.
+type conn struct {
+	srv    *Server
+	nc     net.Conn
+	id     uint64
+	owner  string // of leases
+	rd     *resp.Reader
+	wr     resp.Writer
+	views  []*cascade.View // borrowed by wr until the next flush
+	sink   valueSink
+	fixed  fixedClient
+	name   string
+	db     int
+	ns     string
+	authed bool
+	quit   bool
+	ending atomic.Bool // set by interrupt, from any goroutine
+}
+
+func newConn(s *Server, nc net.Conn, id uint64) *conn {
+	c := &conn{srv: s, nc: nc, id: id, owner: fmt.Sprintf("conn-%d", id), rd: resp.NewReader(nc)}
+	_, tcp := nc.(*net.TCPConn)
+	c.fixed = newFixedClient(tcp)
+	c.sink.conn = c
+	c.reset()
+	return c
+}
+
+// reset puts the connection into the state of a new one.
+func (c *conn) reset() {
+	c.wr.SetProto(2)
+	c.selectDB(0)
+	c.name = ""
+	c.authed = c.srv.limits.Load().Password == ""
+}
+
+func (c *conn) selectDB(n int) {
+	c.db = n
+	c.ns = databaseNamespace(n)
+}
+
+func databaseNamespace(n int) string { return fmt.Sprintf("redis/%d", n) }
+
+// interrupt ends the connection after the command it is in. It may be called
+// from any goroutine.
+func (c *conn) interrupt() {
+	c.ending.Store(true)
+	_ = c.nc.SetReadDeadline(time.Now())
+}
+
+// serve answers commands until the connection ends.
+func (c *conn) serve() {
+	defer c.nc.Close()
+	defer c.sink.abort()
+	defer c.releaseViews()
+	for !c.quit && !c.ending.Load() {
+		cmd, err := c.rd.Next(&c.sink)
+		if err != nil {
+			c.ended(err)
+			return
+		}
+		c.sink.settle()
+		c.srv.metrics.commands.Add(1)
+		c.dispatch(cmd)
+		c.sink.abort()
+		if c.rd.Buffered() == 0 || c.wr.Pending() >= flushAt || c.quit {
+			if c.flush() != nil {
+				return
+			}
+		}
+	}
+	_ = c.flush()
+}
+
+// ended answers the end of a stream where there is something to say.
+func (c *conn) ended(err error) {
+	var broken *resp.ProtocolError
+	switch {
+	case errors.As(err, &broken):
+		c.wr.Error("ERR Protocol error: " + broken.Reason + fmt.Sprintf(" at byte %d", broken.Offset))
+		c.srv.metrics.protocolErrors.Add(1)
+		c.srv.log.Info("protocol error", "conn", c.id, "err", err)
+	case errors.Is(err, io.EOF), c.ending.Load(), c.fixed.waiting:
+	default:
+		c.srv.log.Debug("connection ended", "conn", c.id, "err", err)
+	}
+	_ = c.flush()
+}
+
+// flush sends the collected replies and gives back what they borrowed.
+func (c *conn) flush() error {
+	if c.wr.Pending() == 0 {
+		return nil
+	}
+	_ = c.nc.SetWriteDeadline(time.Now().Add(flushDeadline))
+	err := c.wr.Flush(c.nc)
+	c.releaseViews()
+	return err
+}
+
+func (c *conn) releaseViews() {
+	for i, v := range c.views {
+		v.Release()
+		c.views[i] = nil
+	}
+	c.views = c.views[:0]
+}
+
+// requestDeadline bounds every call of the store: redis-py gives up after 5 s.
+const requestDeadline = 5 * time.Second
+
+func (c *conn) context() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), requestDeadline)
+}
+
+// handler serves one command; args[0] is its name.
+type handler struct {
+	run  func(c *conn, args [][]byte)
+	min  int  // arguments at least, the name included
+	max  int  // at most, 0: no bound
+	open bool // allowed before AUTH
+}
+
+// dispatch answers one command.
+func (c *conn) dispatch(cmd *resp.Command) {
+	name := strings.ToUpper(string(cmd.Args[0]))
+	c.fixed.saw(name, cmd, c.wr.Proto())
+	h, ok := handlers[name]
+	switch {
+	case !ok:
+		c.wr.Error(fmt.Sprintf("ERR unknown command '%.128s'; docs/protocol.md lists what a rank serves", cmd.Args[0]))
+	case !c.authed && !h.open:
+		c.wr.Error("NOAUTH Authentication required.")
+	case len(cmd.Args) < h.min && cmd.Err == nil, h.max > 0 && len(cmd.Args) > h.max:
+		c.wr.Error(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(name)))
+	case cmd.Err != nil && name != "SET" && name != "CASCADE.PUT":
+		c.wr.Error("ERR " + cmd.Err.Error())
+	default:
+		c.sink.err = cmd.Err
+		h.run(c, cmd.Args)
+	}
+}
+
+// checkPassword compares in constant time.
+func (c *conn) checkPassword(user, password string) bool {
+	want := c.srv.limits.Load().Password
+	return user == "default" && subtle.ConstantTimeCompare([]byte(want), []byte(password)) == 1
+}

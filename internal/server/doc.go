@@ -1,0 +1,18 @@
+// Package server is the rank's front: a unix socket and TCP for clients, HTTP
+// on loopback for operators. It turns bytes into calls of cascade/ and answers
+// back; docs/protocol.md says what is spoken.
+//
+// Glossary
+//
+//	conn         one client connection: a goroutine, a parser, a reply buffer
+//	database     n of SELECT n; its keys live in the namespace redis/n
+//	pair         <k>kv_bytes and <k>metadata, the two halves of one LMCache
+//	             chunk: the second is bound to the first
+//	fixed-length LMCache's C++ client, which counts reply bytes instead of
+//	             reading them
+//	peer         the process at the other end, known by its user id
+//
+// Values pass between socket and tier memory directly, in both directions;
+// none is ever on the Go heap. The package keeps no blocks, decides no
+// placement and reads no configuration files.
+package server

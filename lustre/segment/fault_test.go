@@ -1,0 +1,415 @@
+package segment
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"cascadekv/internal/vfs"
+)
+
+// faulty opens a store whose file system obeys rules.
+func faulty(t *testing.T, change func(*Options)) (*opened, *vfs.Fault, string) {
+	t.Helper()
+	dir := t.TempDir()
+	fs := vfs.NewFault(vfs.OS{})
+	o := testOptions(dir, 1)
+	o.FS = fs
+	if change != nil {
+		change(&o)
+	}
+	return openStore(t, o), fs, dir
+}
+
+// TestWriteErrorsPoison: after any failed operation of a put nothing of it is
+// stored, what was durable before stays readable, and the next put starts
+// another file.
+func TestWriteErrorsPoison(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule  vfs.Rule
+		first bool // the rule hits the first put of a file
+	}{
+		"create":          {vfs.Rule{Op: vfs.OpCreate, Count: 1, Err: vfs.ErrIO}, true},
+		"first write":     {vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO, Bytes: 5000}, true},
+		"rename":          {vfs.Rule{Op: vfs.OpRename, Count: 1, Err: vfs.ErrIO}, true},
+		"first fsync":     {vfs.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrIO}, true},
+		"mkdir":           {vfs.Rule{Op: vfs.OpMkdir, Count: 1, Err: vfs.ErrIO}, true},
+		"write":           {vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO}, false},
+		"write half":      {vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO, Bytes: 6000}, false},
+		"fsync once":      {vfs.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrIO}, false},
+		"client evicted":  {vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: syscall.ESHUTDOWN}, false},
+		"connection lost": {vfs.Rule{Op: vfs.OpSync, Count: 1, Err: syscall.ENOTCONN}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, fs, dir := faulty(t, nil)
+			before, lost, after := testItem(1, 9000), testItem(2, 9000, testName("lost", 1)), testItem(3, 9000)
+			if !c.first {
+				put(t, s, before)
+			}
+			fs.Add(c.rule)
+			wantErr(t, "Put", s.Put(t.Context(), lost), ErrUnavailable)
+			_, err := s.Acquire(lost.Info.ID)
+			wantErr(t, "Acquire", err, ErrNotFound)
+			put(t, s, after)
+			put(t, s, lost)
+			wantBytes(t, s, lost, after)
+			if !c.first {
+				wantBytes(t, s, before)
+			}
+			closeStore(t, s)
+
+			again := openStore(t, testOptions(dir, 2))
+			wantBytes(t, again, lost, after)
+			if again.names["lost"] != lost.Info.ID {
+				t.Errorf("names %v", again.names)
+			}
+			if !c.first {
+				wantBytes(t, again, before)
+				if n := len(segments(t, dir)); n != 2 {
+					t.Errorf("%d files, want the poisoned one and another", n)
+				}
+			}
+			for _, name := range segments(t, dir) {
+				if filepath.Ext(name) != ".bin" {
+					t.Errorf("%s is left over", name)
+				}
+			}
+		})
+	}
+}
+
+// TestFailedFsyncSpeaksForAll: puts that share an fsync fail together, and a
+// later good fsync of the same file does not acknowledge them.
+func TestFailedFsyncSpeaksForAll(t *testing.T) {
+	s, fs, _ := faulty(t, nil)
+	put(t, s, testItem(0, 100))
+	gate := make(chan struct{})
+	fs.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrIO, Block: gate})
+	var wg sync.WaitGroup
+	errs := make([]error, 4)
+	for i := range errs {
+		wg.Go(func() { errs[i] = s.Put(t.Context(), testItem(uint64(10+i), 5000)) })
+	}
+	for s.writtenFrames() < 5 {
+		time.Sleep(time.Millisecond)
+	}
+	close(gate)
+	wg.Wait()
+	for i, err := range errs {
+		wantErr(t, "Put", err, ErrUnavailable)
+		_, err = s.Acquire(testItem(uint64(10+i), 5000).Info.ID)
+		wantErr(t, "Acquire", err, ErrNotFound)
+	}
+	wantBytes(t, s, testItem(0, 100))
+}
+
+func (s *Store) writtenFrames() uint64 {
+	s.mu.Lock()
+	f := s.current
+	s.mu.Unlock()
+	if f == nil {
+		return 0
+	}
+	f.syncMu.Lock()
+	defer f.syncMu.Unlock()
+	return f.written
+}
+
+// TestGroupFsync: puts that wait while an fsync runs share the next one.
+func TestGroupFsync(t *testing.T) {
+	dir := t.TempDir()
+	fault := vfs.NewFault(vfs.OS{})
+	trace := vfs.NewTrace(fault, dir)
+	o := testOptions(dir, 1)
+	o.FS = trace
+	s := openStore(t, o)
+	put(t, s, testItem(0, 100))
+	trace.Take()
+	gate := make(chan struct{})
+	fault.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Block: gate})
+	var wg sync.WaitGroup
+	for i := range 6 {
+		wg.Go(func() {
+			if err := s.Put(t.Context(), testItem(uint64(i+1), 5000)); err != nil {
+				t.Errorf("Put: %v", err)
+			}
+		})
+	}
+	for s.writtenFrames() < 7 {
+		time.Sleep(time.Millisecond)
+	}
+	close(gate)
+	wg.Wait()
+	if n := bytes.Count([]byte(trace.Take()), []byte("sync ")); n != 2 {
+		t.Errorf("%d fsyncs for 6 puts, want 2", n)
+	}
+}
+
+// TestFull: no room means one try in a new file, then read-only until statfs
+// shows more room or a while has passed.
+func TestFull(t *testing.T) {
+	for name, errno := range map[string]error{"space": vfs.ErrNoSpace, "quota": vfs.ErrQuota} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(1800000000, 0)
+			s, fs, dir := faulty(t, func(o *Options) { o.Now = func() time.Time { return now } })
+			kept := testItem(1, 9000)
+			put(t, s, kept)
+			free := int64(1 << 30)
+			fs.SetSpace(func() vfs.Space { return vfs.Space{Free: free} })
+			fs.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: errno, Bytes: 4096})
+			rotated := testItem(2, 9000)
+			put(t, s, rotated)
+			if s.ReadOnly() {
+				t.Error("read-only although the new file took the frame")
+			}
+
+			fs.Clear()
+			fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: errno})
+			refused := testItem(3, 9000)
+			wantErr(t, "Put on a full file system", s.Put(t.Context(), refused), ErrUnavailable)
+			if !s.ReadOnly() {
+				t.Error("not read-only after two failures")
+			}
+			fs.Clear()
+			err := s.Put(t.Context(), refused)
+			wantErr(t, "Put while read-only", err, ErrUnavailable)
+			if !bytes.Contains([]byte(err.Error()), []byte("free some")) {
+				t.Errorf("error %q has no remedy", err)
+			}
+			wantBytes(t, s, kept, rotated)
+			free += lowWater + 1<<20
+			put(t, s, refused)
+			if s.ReadOnly() {
+				t.Error("read-only although there is room again")
+			}
+
+			fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: errno})
+			late := testItem(4, 9000)
+			wantErr(t, "Put on a full file system", s.Put(t.Context(), late), ErrUnavailable)
+			fs.Clear()
+			wantErr(t, "Put while read-only", s.Put(t.Context(), late), ErrUnavailable)
+			now = now.Add(2 * time.Minute)
+			put(t, s, late)
+			closeStore(t, s)
+			again := openStore(t, testOptions(dir, 2))
+			wantBytes(t, again, kept, rotated, refused, late)
+		})
+	}
+}
+
+// TestReadErrorsAreMisses: the kind of miss depends on the error, and other
+// blocks stay.
+func TestReadErrorsAreMisses(t *testing.T) {
+	for name, c := range map[string]struct {
+		err       error
+		want      error
+		withdrawn bool
+	}{
+		"EIO":            {syscall.EIO, ErrUnavailable, false},
+		"ESHUTDOWN":      {syscall.ESHUTDOWN, ErrUnavailable, false},
+		"ETIMEDOUT":      {syscall.ETIMEDOUT, ErrUnavailable, false},
+		"ENOTCONN":       {syscall.ENOTCONN, ErrUnavailable, false},
+		"ESTALE forever": {syscall.ESTALE, ErrUnavailable, false},
+		"short":          {io.ErrUnexpectedEOF, ErrCorrupt, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, fs, _ := faulty(t, nil)
+			it, other := testItem(1, 9000), testItem(2, 9000)
+			put(t, s, it)
+			put(t, s, other)
+			fs.Add(vfs.Rule{Op: vfs.OpRead, Err: c.err})
+			_, err := read(t.Context(), s, it)
+			wantErr(t, "ReadInto", err, c.want)
+			fs.Clear()
+			_, err = read(t.Context(), s, it)
+			if withdrawn := errors.Is(err, ErrNotFound); withdrawn != c.withdrawn {
+				t.Errorf("withdrawn: %v, want %v", withdrawn, c.withdrawn)
+			}
+			if !c.withdrawn {
+				wantBytes(t, s, it)
+			}
+			wantBytes(t, s, other)
+		})
+	}
+}
+
+func TestStaleHandleIsReplacedOnce(t *testing.T) {
+	s, _, dir := faulty(t, nil)
+	it := testItem(1, 9000)
+	put(t, s, it)
+	closeStore(t, s)
+	fs := vfs.NewFault(vfs.OS{})
+	o := testOptions(dir, 2)
+	o.FS = fs
+	again := openStore(t, o)
+	fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Err: vfs.ErrStale})
+	wantBytes(t, again, it)
+	fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Err: vfs.ErrStale})
+	_, err := read(t.Context(), again, it)
+	wantErr(t, "second ESTALE", err, ErrUnavailable)
+	wantBytes(t, again, it)
+}
+
+// TestPurgedSegment: a whole file that vanished is a miss of all its blocks.
+func TestPurgedSegment(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, testOptions(dir, 1))
+	gone := []Item{testItem(1, 9000), testItem(2, 100), testItem(3, 5000)}
+	put(t, s, gone...)
+	closeStore(t, s)
+	s = openStore(t, testOptions(dir, 2))
+	stays := testItem(4, 9000)
+	put(t, s, stays)
+	closeStore(t, s)
+	s = openStore(t, testOptions(dir, 3))
+	if err := os.Remove(filepath.Join(dir, segmentPath(1, 0))); err != nil {
+		t.Fatal(err)
+	}
+	_, err := read(t.Context(), s, gone[0])
+	wantErr(t, "ReadInto", err, ErrUnavailable)
+	for _, it := range gone {
+		_, err := s.Acquire(it.Info.ID)
+		wantErr(t, "Acquire", err, ErrNotFound)
+	}
+	wantBytes(t, s, stays)
+	if u := s.Usage(); u.Blocks != 1 || u.Payload != 9000 {
+		t.Errorf("usage %+v", u)
+	}
+	put(t, s, gone...)
+	wantBytes(t, s, gone...)
+}
+
+// TestHungRead: a read that hangs does not hold up the caller, who is told when
+// its memory is free again.
+func TestHungRead(t *testing.T) {
+	s, fs, _ := faulty(t, nil)
+	it, other := testItem(1, 9000), testItem(2, 9000)
+	put(t, s, it, other)
+	server := make(chan struct{})
+	fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Block: server})
+	ref, err := s.Acquire(it.Info.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	dst := make([]byte, 9000)
+	result := make(chan error, 1)
+	go func() { result <- ref.ReadInto(ctx, dst) }()
+	for len(s.reads) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	err = <-result
+	var busy *Busy
+	if !errors.As(err, &busy) || !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v, want a *Busy", err)
+	}
+	ref.Release()
+	select {
+	case <-busy.Done():
+		t.Fatal("memory said to be free while the read hangs")
+	default:
+	}
+	wantBytes(t, s, other)
+	close(server)
+	<-busy.Done()
+	if !bytes.Equal(dst, it.Data) {
+		t.Error("Done was closed before the read ended")
+	}
+	settleDown(s)
+	wantBytes(t, s, it)
+}
+
+// TestHungWrite: a put that hangs is given up as a whole; the store goes on
+// with another file and forgets the late success.
+func TestHungWrite(t *testing.T) {
+	for name, op := range map[string]vfs.Op{"write": vfs.OpWrite, "fsync": vfs.OpSync, "create": vfs.OpCreate} {
+		t.Run(name, func(t *testing.T) {
+			s, fs, _ := faulty(t, nil)
+			before, hung, after := testItem(1, 9000), testItem(2, 9000), testItem(3, 9000)
+			if op != vfs.OpCreate {
+				put(t, s, before)
+			}
+			server := make(chan struct{})
+			fs.Add(vfs.Rule{Op: op, Count: 1, Block: server})
+			ctx, cancel := context.WithCancel(t.Context())
+			result := make(chan error, 1)
+			go func() { result <- s.Put(ctx, hung) }()
+			for len(s.writes) == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(5 * time.Millisecond) // let it come to the file operation; either way holds
+			cancel()
+			err := <-result
+			wantErr(t, "Put", err, ErrUnavailable)
+			put(t, s, after)
+			wantBytes(t, s, after)
+			put(t, s, hung)
+			close(server)
+			var busy *Busy
+			if errors.As(err, &busy) {
+				<-busy.Done()
+			}
+			settleDown(s)
+			wantBytes(t, s, hung, after)
+			if op != vfs.OpCreate {
+				wantBytes(t, s, before)
+			}
+		})
+	}
+}
+
+// TestPoolIsBounded: hung reads take no more than their share of threads, and
+// the rest wait no longer than their contexts.
+func TestPoolIsBounded(t *testing.T) {
+	s, fs, _ := faulty(t, func(o *Options) { o.Readers = 2 })
+	it := testItem(1, 9000)
+	put(t, s, it)
+	server := make(chan struct{})
+	fs.Add(vfs.Rule{Op: vfs.OpRead, Block: server})
+	hung, cancelHung := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() { read(hung, s, it) })
+	}
+	for len(s.reads) < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	cancelHung()
+	wg.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+	defer cancel()
+	_, err := read(ctx, s, it)
+	var busy *Busy
+	if !errors.Is(err, ErrUnavailable) || errors.As(err, &busy) {
+		t.Errorf("error %v, want ErrUnavailable and memory that was never used", err)
+	}
+	put(t, s, testItem(2, 100)) // writes have threads of their own
+	close(server)
+	settleDown(s)
+	wantBytes(t, s, it)
+}
+
+// TestCloseWhileHung: Close gives up on a dead server; what was acknowledged is
+// there for the next incarnation.
+func TestCloseWhileHung(t *testing.T) {
+	s, fs, dir := faulty(t, func(o *Options) { o.CloseWait = 20 * time.Millisecond })
+	it := testItem(1, 9000)
+	put(t, s, it)
+	if err := s.Link(it.Info.ID, testName("late", 1)); err != nil {
+		t.Fatal(err)
+	}
+	server := make(chan struct{})
+	defer close(server)
+	fs.Add(vfs.Rule{Op: vfs.OpWrite, Block: server})
+	wantErr(t, "Close", s.Close(), ErrUnavailable)
+	again := openStore(t, testOptions(dir, 2))
+	wantBytes(t, again, it)
+}

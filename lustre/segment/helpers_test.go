@@ -1,0 +1,183 @@
+package segment
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"cascadekv/internal/block"
+)
+
+func testItem(seed uint64, size int, names ...block.Name) Item {
+	p := make([]byte, size)
+	var key [32]byte
+	key[0], key[1] = byte(seed), byte(seed>>8)
+	rand.NewChaCha8(key).Read(p)
+	return Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: int64(size), CRC: block.CRC(p)}, Names: names, Data: p}
+}
+
+func testName(key string, seq uint64) block.Name {
+	return block.Name{Namespace: "ns", Key: key, Parent: "before " + key, Depth: 7, Seq: seq}
+}
+
+// testOptions are those of a rank whose clock stands still.
+func testOptions(dir string, incarnation uint64) Options {
+	return Options{
+		Dir: dir, Rank: 3, Incarnation: incarnation, CloseWait: time.Second,
+		Now: func() time.Time { return time.Unix(1800000000, 5) },
+	}
+}
+
+// opened is a store with what its Recover found.
+type opened struct {
+	*Store
+	blocks  map[block.ID]block.Info
+	names   map[string]block.ID
+	dropped map[string]uint64
+}
+
+func openStore(t *testing.T, o Options) *opened {
+	t.Helper()
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	r := &opened{s, map[block.ID]block.Info{}, map[string]block.ID{}, map[string]uint64{}}
+	err = s.Recover(func(f Found) error {
+		if !f.Info.ID.IsZero() {
+			r.blocks[f.Info.ID] = f.Info
+		}
+		for _, n := range f.Names {
+			r.names[n.Key] = f.Info.ID
+		}
+		for _, n := range f.Dropped {
+			r.dropped[n.Key] = n.Seq
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func put(t *testing.T, s *opened, items ...Item) {
+	t.Helper()
+	if err := s.Put(t.Context(), items...); err != nil {
+		t.Fatalf("Put: %v", err)
+	}
+}
+
+func closeStore(t *testing.T, s *opened) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+}
+
+// read returns the block's bytes.
+func read(ctx context.Context, s *opened, it Item) ([]byte, error) {
+	ref, err := s.Acquire(it.Info.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer ref.Release()
+	dst := make([]byte, it.Info.Size)
+	return dst, ref.ReadInto(ctx, dst)
+}
+
+func wantBytes(t *testing.T, s *opened, items ...Item) {
+	t.Helper()
+	for _, it := range items {
+		got, err := read(t.Context(), s, it)
+		if err != nil || !bytes.Equal(got, it.Data) {
+			t.Errorf("block of %d bytes: right bytes: %v, error %v", it.Info.Size, bytes.Equal(got, it.Data), err)
+		}
+	}
+}
+
+// rightOrAbsent counts the blocks that are there; a wrong one fails the test.
+func rightOrAbsent(t *testing.T, s *opened, items ...Item) int {
+	t.Helper()
+	n := 0
+	for _, it := range items {
+		got, err := read(t.Context(), s, it)
+		switch {
+		case err == nil && bytes.Equal(got, it.Data):
+			n++
+		case err == nil:
+			t.Errorf("wrong bytes of a block of %d", it.Info.Size)
+		case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrCorrupt):
+			t.Errorf("block of %d bytes: %v", it.Info.Size, err)
+		}
+	}
+	return n
+}
+
+func wantErr(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: error %v, want %q", what, err, want)
+	}
+}
+
+// segments lists the files below dir, relative to it.
+func segments(t *testing.T, dir string) []string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all {
+		all[i], _ = filepath.Rel(dir, all[i])
+	}
+	return all
+}
+
+func segmentPath(incarnation, number uint64) string {
+	id := fileID{rank: 3, incarnation: incarnation, number: number}
+	return filepath.Join(incarnationName(3, incarnation), segmentName(id))
+}
+
+func wantFiles(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	if got := segments(t, dir); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("files %v, want %v", got, want)
+	}
+}
+
+// settleDown waits until nothing runs in the background.
+func settleDown(s *opened) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.jobs > 0 {
+		s.idle.Wait()
+	}
+}
+
+func readFile(t *testing.T, path ...string) []byte {
+	t.Helper()
+	p, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func writeFile(t *testing.T, p []byte, path ...string) {
+	t.Helper()
+	name := filepath.Join(path...)
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, p, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
