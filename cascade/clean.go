@@ -24,6 +24,11 @@ const (
 	// holds: the blocks of a batch are no victims while it is written.
 	cleanShare = 8
 
+	// enoughAhead clean victims before the first dirty one are enough; below
+	// fewAhead the cleaner looks again.
+	enoughAhead = 64
+	fewAhead    = enoughAhead / 2
+
 	// coldRetry is how long a cold tier that refused a write is left alone,
 	// and coldDeadline how long one write may take before it counts as refused.
 	coldRetry    = 5 * time.Second
@@ -85,9 +90,10 @@ func (s *Store) wakeCleaner(demanded bool) {
 }
 
 // nudgeCleaner wakes the cleaner when the last memory tier is fuller than it
-// should be. The caller holds the mutex.
+// should be and few of its next victims are known to be clean. The caller
+// holds the mutex.
 func (s *Store) nudgeCleaner() {
-	if s.coldUp() && s.crowded() {
+	if s.coldUp() && !s.batch.inFlight && s.batch.ahead < fewAhead && s.crowded() {
 		s.wakeCleaner(false)
 	}
 }
@@ -123,46 +129,83 @@ func (s *Store) dirtyVictims() []*View {
 	return views
 }
 
-// pickDirty pins m's next dirty victims, and counts the clean ones that come
-// before the first of them. In a tier above the last only those that fall to
-// the cold tier are written.
+// pickDirty pins m's next dirty victims, each with the dirty part of the chain
+// above it: that leaves next, and lies beside it on disk. It counts the clean
+// victims that come before the first dirty one. In a tier above the last only
+// blocks that fall to the cold tier are picked.
 func (s *Store) pickDirty(m *memTier) (views []*View, clean int) {
-	var skipped []*View
-	bytes, most := int64(0), min(cleanBytes, m.tier.Usage().Used/cleanShare)
-	for len(views) < cleanBlocks && (len(views) == 0 || bytes < most) && len(skipped) < cleanBlocks {
+	p := picker{store: s, mem: m, most: min(cleanBytes, m.tier.Usage().Used/cleanShare)}
+	var skipped []*entity
+	for !p.full() && len(skipped) < enoughAhead {
 		node, ok := m.policy.Victim()
 		if !ok {
 			break
 		}
 		b := m.nodes[node]
-		v, err := s.pinIn(b, m, m.stats.Name)
-		if err != nil {
-			s.note(m, err)
-			break
-		}
-		if b.cold || b.writing || m != s.last() && policy.Demote(s.meta(b)) == policy.FallNext {
-			skipped = append(skipped, v)
+		if !p.wants(b) {
+			s.hold(b, m.index)
+			skipped = append(skipped, b)
 			continue
 		}
-		if len(views) == 0 {
+		if len(p.views) == 0 {
 			clean = len(skipped)
 		}
-		b.writing = true
-		views = append(views, v)
-		bytes += v.Size()
+		if !p.addChain(b) {
+			break
+		}
 	}
-	for _, v := range skipped {
-		s.releaseLocked(v)
+	for _, b := range skipped {
+		s.release(b, m.index)
 	}
-	return views, clean
+	if len(p.views) == 0 {
+		clean = len(skipped)
+	}
+	return p.views, clean
 }
 
-// releaseLocked is View.Release for callers that hold the mutex.
-func (s *Store) releaseLocked(v *View) {
-	v.done = true
-	v.pin.Release()
-	s.unview(v)
-	s.active.Add(-1)
+// picker collects one tier's share of a batch.
+type picker struct {
+	store *Store
+	mem   *memTier
+	most  int64
+	bytes int64
+	views []*View
+}
+
+func (p *picker) full() bool {
+	return len(p.views) >= cleanBlocks || len(p.views) > 0 && p.bytes >= p.most
+}
+
+func (p *picker) wants(b *entity) bool {
+	if b.cold || b.writing || !b.at[p.mem.index].present {
+		return false
+	}
+	return p.mem == p.store.last() || policy.Demote(p.store.meta(b)) == policy.FallCold
+}
+
+// addChain picks b and its dirty ancestors; false when b can not be pinned.
+func (p *picker) addChain(b *entity) bool {
+	if !p.add(b) {
+		return false
+	}
+	for _, n := range b.names {
+		for n = n.parent; n != nil && n.block != nil && p.wants(n.block) && !p.full(); n = n.parent {
+			p.add(n.block)
+		}
+	}
+	return true
+}
+
+func (p *picker) add(b *entity) bool {
+	v, err := p.store.pinIn(b, p.mem, p.mem.stats.Name)
+	if err != nil {
+		p.store.note(p.mem, err)
+		return false
+	}
+	b.writing = true
+	p.views = append(p.views, v)
+	p.bytes += v.Size()
+	return true
 }
 
 // writeCold completes, verifies and writes the viewed blocks as one batch,
@@ -209,6 +252,7 @@ func (s *Store) writeCold(ctx context.Context, views []*View) (written int, err 
 
 // coldItems describes the blocks that are still worth writing.
 func (s *Store) coldItems(views []*View) (items []tiers.Item, owners []*entity) {
+	s.sortByPut(views)
 	ok := make([]bool, len(views))
 	for i, v := range views {
 		ok[i] = block.CRC(v.bytes) == v.pin.Info().CRC
@@ -229,6 +273,20 @@ func (s *Store) coldItems(views []*View) (items []tiers.Item, owners []*entity) 
 		owners = append(owners, b)
 	}
 	return items, owners
+}
+
+// sortByPut orders views as their blocks were put, so that a chain lies in one
+// piece on disk.
+func (s *Store) sortByPut(views []*View) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := func(v *View) uint64 {
+		if len(v.block.names) == 0 {
+			return 0
+		}
+		return v.block.names[0].entry.Seq
+	}
+	slices.SortFunc(views, func(x, y *View) int { return cmp.Compare(first(x), first(y)) })
 }
 
 // writeEach writes items one at a time, with the mutex released meanwhile.
@@ -259,12 +317,15 @@ func (s *Store) nowCold(b *entity, wrote []block.Name) {
 	}
 	for _, w := range wrote {
 		k := w.Namespace + "\x00" + w.Key
-		if live[k] != w.Seq {
-			w.Seq = s.tick()
+		switch seq, ok := live[k]; {
+		case !ok:
+			// Whatever the name stands for now was written at least two ticks
+			// after w, so this withdraws w's record alone.
+			w.Seq++
 			s.noteCold(s.cold.Unlink(b.info.ID, w))
-			continue
+		case seq == w.Seq:
+			delete(live, k)
 		}
-		delete(live, k)
 	}
 	for _, n := range b.names {
 		if _, missing := live[n.entry.Namespace+"\x00"+n.entry.Key]; missing {

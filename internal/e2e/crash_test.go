@@ -1,0 +1,64 @@
+package e2e
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+const crashRounds = 10
+
+// TestKillDuringStorm ends a rank with kill -9 at a random instant, again and
+// again, on the same arena and directory.
+func TestKillDuringStorm(t *testing.T) {
+	const clients = 4
+	for name, c := range map[string]struct {
+		shm      string
+		lustre   bool
+		complete bool // nothing that was acknowledged may be absent
+	}{
+		"room for everything":            {"256MiB", false, true},
+		"room for everything and lustre": {"256MiB", true, true},
+		"small":                          {"24MiB", false, false},
+		"small with lustre":              {"24MiB", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, c.shm)
+			if c.lustre {
+				p = p.withLustre()
+			}
+			j := newJournal(clients, 60, 400<<10)
+			var sum verdict
+			acks := 0
+			for range crashRounds {
+				r := start(t, p)
+				time.AfterFunc(time.Duration(20+rand.IntN(150))*time.Millisecond, r.kill)
+				acks += j.storm(t, p.socket, clients)
+				r.kill()
+
+				after := start(t, p)
+				v := j.check(t, after.dial(t))
+				sum.add(v)
+				// Segments learn of a deletion with the next write to them, not
+				// before DEL is answered.
+				if v.undone > 0 && !c.lustre {
+					t.Errorf("%d deletions are undone", v.undone)
+				}
+				if c.complete && v.absent > 0 {
+					t.Errorf("%d acknowledged blocks are absent although there was room", v.absent)
+				}
+				if s := after.stats(t); s.Corrupt > 0 {
+					t.Errorf("%d blocks failed their checksum", s.Corrupt)
+				}
+				after.kill()
+				if t.Failed() {
+					return
+				}
+			}
+			t.Logf("%d kills in %d acknowledged commands; after the restarts: %v", crashRounds, acks, sum)
+			if acks == 0 || sum.present == 0 {
+				t.Error("the storm left nothing to check")
+			}
+		})
+	}
+}

@@ -1,0 +1,16 @@
+// Package e2e drives the programs as their users do: real processes, real
+// sockets, real signals, real files. It consists of tests only.
+//
+// Glossary
+//
+//	rank      one running cascaded, started for a test
+//	storm     several clients that write as fast as they can
+//	journal   what the clients of a storm know to be acknowledged, kept on
+//	          their side of the socket
+//	version   one content of a key; bytes follow from key and version, so that
+//	          whatever comes back can be told right from wrong
+//	need      a component that a test drives; where it is missing the test is
+//	          skipped and says what it lacks, and with CI=true it fails
+//
+// What a package can show by itself belongs into that package's own tests.
+package e2e

@@ -1,0 +1,59 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// bin is the folder of the programs under test.
+var bin string
+
+func TestMain(m *testing.M) {
+	if os.Getenv(helperVariable) != "" {
+		os.Exit(helper())
+	}
+	os.Exit(buildAndRun(m))
+}
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "cascade-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	build := exec.Command("go", "build", "-o", dir+"/", "cascadekv/cmd/cascaded", "cascadekv/cmd/cascade")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the programs under test: %v\n%s", err, out)
+		return 1
+	}
+	bin = dir
+	return m.Run()
+}
+
+// program is the path of a program under test.
+func program(name string) string { return filepath.Join(bin, name) }
+
+// need skips the test when something is missing; with CI=true it fails.
+func need(t *testing.T, there bool, what, remedy string) {
+	t.Helper()
+	switch {
+	case there:
+	case os.Getenv("CI") == "true":
+		t.Fatalf("%s is missing: %s", what, remedy)
+	default:
+		t.Skipf("%s is missing: %s", what, remedy)
+	}
+}
+
+// needProgram finds a program in PATH.
+func needProgram(t *testing.T, name, remedy string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	need(t, err == nil, name, remedy)
+	return path
+}
