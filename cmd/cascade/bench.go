@@ -1,11 +1,12 @@
 package main
 
 import (
-	"errors"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"cascadekv/internal/bench"
 	"cascadekv/internal/units"
 )
 
@@ -14,6 +15,7 @@ type benchFlags struct {
 	size   units.Bytes
 	rounds int
 	budget time.Duration
+	tcp    bool
 }
 
 func (a *app) benchCommand() *cobra.Command {
@@ -35,11 +37,60 @@ func (a *app) benchVerb(name, short string, run func(*cobra.Command, benchFlags)
 	}}
 	c.Flags().Var(&f.size, "size", "bytes of one value")
 	c.Flags().IntVar(&f.rounds, "rounds", 9, "measurements of each, of which the median counts")
+	if name == "resp" {
+		c.Flags().BoolVar(&f.tcp, "tcp", false, "over TCP on loopback instead of the unix socket")
+	}
 	c.Flags().DurationVar(&f.budget, "time", 500*time.Millisecond, "length of one measurement")
 	return c
 }
 
-var errNoBench = errors.New("this build has no benchmarks")
+func (a *app) benchRESP(cmd *cobra.Command, f benchFlags) error {
+	network := "unix"
+	if f.tcp {
+		network = "tcp"
+	}
+	res, err := bench.RESP(cmd.Context(), bench.RESPOptions{
+		Size: int(f.size), Rounds: f.rounds, Budget: f.budget, Network: network, Progress: a.rounds("bench resp"),
+	})
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(res)
+	}
+	rows := [][]string{{"OP", "CONNS", "RANK MB/s", "REDIS MB/s", "RATIO", "RANK CPU s/GB", "REDIS CPU s/GB"}}
+	for _, s := range res.Settings {
+		rows = append(rows, []string{s.Op, strconv.Itoa(s.Conns), figure(s.Rank.MBps), figure(s.Redis.MBps), figure(s.Ratio), figure(s.Rank.CPUPerGB), figure(s.Redis.CPUPerGB)})
+	}
+	return a.table(rows)
+}
 
-func (a *app) benchRESP(*cobra.Command, benchFlags) error { return errNoBench }
-func (a *app) benchPut(*cobra.Command, benchFlags) error  { return errNoBench }
+func (a *app) benchPut(cmd *cobra.Command, f benchFlags) error {
+	o := bench.PutOptions{Rounds: f.rounds, Budget: f.budget, Progress: a.rounds("bench put")}
+	if cmd.Flags().Changed("size") {
+		o.Sizes = []int{int(f.size)}
+	}
+	res, err := bench.Put(cmd.Context(), o)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(res)
+	}
+	rows := [][]string{{"SIZE", "PUT MB/s", "SHA-256 MB/s", "RATIO", "RATIO EVICTING"}}
+	for _, s := range res.Sizes {
+		rows = append(rows, []string{units.Bytes(s.Size).String(), figure(s.Put.MBps), figure(s.Hash.MBps), figure(s.Ratio), figure(s.Evicting.Ratio)})
+	}
+	return a.table(rows)
+}
+
+// rounds returns a progress callback that draws a bar.
+func (a *app) rounds(what string) func(done, total int) {
+	bar := a.progress(-1, what, false)
+	return func(done, total int) {
+		bar.ChangeMax(total)
+		_ = bar.Set(done) // drawing is best effort
+	}
+}
+
+func figure(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
