@@ -43,8 +43,11 @@ const (
 	// about 40 µs of work.
 	hashStep = 64 << 10
 
-	// quietPoll is how long the completer looks away while requests run.
-	quietPoll = time.Millisecond
+	// quietFor is how long no request must have come for the completer to
+	// start: a client that waits for one answer before it asks again is busy
+	// in between too. quietPoll is how long it looks away meanwhile.
+	quietFor  = 10 * time.Millisecond
+	quietPoll = 2 * time.Millisecond
 
 	// idleNice is the niceness of the completer's thread, so that it yields
 	// to other processes too: to the engine above all.
@@ -94,7 +97,7 @@ func (s *Store) nextPending() *View {
 func (s *Store) hashWhenQuiet(ctx context.Context, v *View) (BlockID, bool) {
 	h := block.NewHasher(s.bits)
 	for p := v.bytes; len(p) > 0; {
-		for s.active.Load() > 1 {
+		for !s.quiet() {
 			select {
 			case <-time.After(quietPoll):
 			case <-ctx.Done():
@@ -106,6 +109,20 @@ func (s *Store) hashWhenQuiet(ctx context.Context, v *View) (BlockID, bool) {
 		p = p[n:]
 	}
 	return h.ID(), ctx.Err() == nil
+}
+
+// begin and end bracket a stage or a view.
+func (s *Store) begin() { s.active.Add(1) }
+
+func (s *Store) end() {
+	s.active.Add(-1)
+	s.lastEnd.Store(time.Now().UnixNano())
+}
+
+// quiet tells whether the completer's own view has been the only one for a
+// while.
+func (s *Store) quiet() bool {
+	return s.active.Load() <= 1 && time.Now().UnixNano()-s.lastEnd.Load() > int64(quietFor)
 }
 
 // complete gives a viewed block its id now, if it has none: it is about to

@@ -184,7 +184,7 @@ func (s *Store) readPrivate(ctx context.Context, f *fetch, pin tiers.Pin, info b
 		for range f.waiters {
 			f.block.busy++
 			s.stats.Views++
-			s.active.Add(1)
+			s.begin()
 			f.views = append(f.views, &View{
 				store: s, bytes: m.Bytes(), block: f.block, id: info.ID, tier: s.coldStats.Name,
 				free: func() {

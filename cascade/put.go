@@ -97,7 +97,7 @@ func (s *Store) Stage(ctx context.Context, size int64) (*Stage, error) {
 	for _, m := range s.mem {
 		slot, err := s.reserve(ctx, m, size)
 		if err == nil {
-			s.active.Add(1)
+			s.begin()
 			return &Stage{store: s, mem: m, slot: slot, size: size}, nil
 		}
 		failed = err
@@ -202,7 +202,7 @@ func (st *Stage) Abort() {
 	}
 	st.done = true
 	st.slot.Abort()
-	st.store.active.Add(-1)
+	st.store.end()
 }
 
 // PutItem is one block of a PutBatch.

@@ -104,6 +104,7 @@ type Store struct {
 	coldStats TierStats
 
 	active   atomic.Int64 // stages and views under way: the completer waits for quiet
+	lastEnd  atomic.Int64 // when the last of them ended, Unix nanoseconds
 	pending  pendingQueue
 	fetching chan struct{} // capacity maxFetches: who reads from the cold tier
 	cleaning chan struct{} // capacity 1: who holds the token writes to the cold tier

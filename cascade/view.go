@@ -64,7 +64,7 @@ func (v *View) Release() {
 	s.mu.Lock()
 	s.unview(v)
 	s.mu.Unlock()
-	s.active.Add(-1)
+	s.end()
 }
 
 // unview undoes what pinning did to the index. The caller holds the mutex.
@@ -89,7 +89,7 @@ func (s *Store) pinIn(b *entity, m *memTier, servedBy string) (*View, error) {
 	s.hold(b, m.index)
 	b.busy++
 	s.stats.Views++
-	s.active.Add(1)
+	s.begin()
 	return &View{store: s, pin: p, bytes: p.Bytes(), block: b, mem: m, stay: b.at[m.index].stay, id: b.info.ID, tier: servedBy}, nil
 }
 

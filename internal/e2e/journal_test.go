@@ -129,18 +129,19 @@ func (j *journal) write(t *testing.T, c *resp.Client, key string) bool {
 // verdict counts what a check found.
 type verdict struct {
 	acked, present, absent int
+	cut                    int // absent ones whose replacement was on its way when the rank died
 	inFlight               int // commands that were not acknowledged and took effect
 	undone                 int // acknowledged deletions whose key is back with an older version
 }
 
 func (v *verdict) add(w verdict) {
 	v.acked, v.present, v.absent = v.acked+w.acked, v.present+w.present, v.absent+w.absent
-	v.inFlight, v.undone = v.inFlight+w.inFlight, v.undone+w.undone
+	v.cut, v.inFlight, v.undone = v.cut+w.cut, v.inFlight+w.inFlight, v.undone+w.undone
 }
 
 func (v verdict) String() string {
-	return fmt.Sprintf("%d acknowledged, %d of them present, %d absent, %d unacknowledged took effect, %d deletions undone",
-		v.acked, v.present, v.absent, v.inFlight, v.undone)
+	return fmt.Sprintf("%d acknowledged, %d of them present, %d absent (%d of these were being replaced), %d unacknowledged took effect, %d deletions undone",
+		v.acked, v.present, v.absent, v.cut, v.inFlight, v.undone)
 }
 
 // check reads every key and compares it with what may be there: the last
@@ -164,6 +165,9 @@ func (j *journal) check(t *testing.T, c *resp.Client) (v verdict) {
 			*w = written{gone: true}
 		case err != nil && w.acked > 0:
 			v.absent++
+			if w.sent > 0 {
+				v.cut++
+			}
 			*w = written{}
 		case err != nil:
 			*w = written{gone: w.gone}

@@ -201,9 +201,14 @@ func (w *Writer) header(kind byte, n int64) {
 	w.CRLF()
 }
 
+// VectorWriter is a destination that writes several buffers, in order, as one.
+type VectorWriter interface {
+	Writev(bufs [][]byte) error
+}
+
 // Flush writes everything that was appended, borrowed values from where they
-// are, with one writev where dst is a net package's connection itself (a
-// wrapper hides that). Whatever it returns, nothing is pending afterwards and
+// are: with one Writev where dst has it, with one writev where it is a net
+// package's connection itself (a wrapper hides that). Whatever it returns, nothing is pending afterwards and
 // borrowed values are free again.
 func (w *Writer) Flush(dst io.Writer) error {
 	if len(w.buf) == 0 {
@@ -219,8 +224,12 @@ func (w *Writer) Flush(dst io.Writer) error {
 			at = r.at
 		}
 		w.vec = append(w.vec, w.buf[at:])
-		w.out = w.vec
-		_, err = w.out.WriteTo(dst)
+		if v, ok := dst.(VectorWriter); ok {
+			err = v.Writev(w.vec)
+		} else {
+			w.out = w.vec
+			_, err = w.out.WriteTo(dst)
+		}
 	}
 	w.Discard()
 	return err

@@ -16,11 +16,6 @@ import (
 )
 
 const (
-	// stallDeadline bounds how long a client may keep a half-sent value, and
-	// flushDeadline how long it may take to accept replies, per flush.
-	stallDeadline = 60 * time.Second
-	flushDeadline = 60 * time.Second
-
 	// flushAt is how much is collected of pipelined replies.
 	flushAt = 256 << 10
 
@@ -31,9 +26,9 @@ const (
 // noted.
 type conn struct {
 	srv    *Server
-	nc     net.Conn
 	id     uint64
 	owner  string // of leases
+	wire   *wire
 	rd     *resp.Reader
 	wr     resp.Writer
 	views  []*cascade.View // borrowed by wr until the next flush
@@ -47,13 +42,18 @@ type conn struct {
 	ending atomic.Bool // set by interrupt, from any goroutine
 }
 
-func newConn(s *Server, nc net.Conn, id uint64) *conn {
-	c := &conn{srv: s, nc: nc, id: id, owner: fmt.Sprintf("conn-%d", id), rd: resp.NewReader(nc)}
+// newConn takes nc over.
+func newConn(s *Server, nc net.Conn, id uint64) (*conn, error) {
+	w, err := newWire(nc, s.lot)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{srv: s, id: id, owner: fmt.Sprintf("conn-%d", id), wire: w, rd: resp.NewReader(w)}
 	_, tcp := nc.(*net.TCPConn)
 	c.fixed = newFixedClient(tcp)
 	c.sink.conn = c
 	c.reset()
-	return c
+	return c, nil
 }
 
 // reset puts the connection into the state of a new one.
@@ -75,12 +75,12 @@ func databaseNamespace(n int) string { return fmt.Sprintf("redis/%d", n) }
 // from any goroutine.
 func (c *conn) interrupt() {
 	c.ending.Store(true)
-	_ = c.nc.SetReadDeadline(time.Now())
+	c.wire.interrupt(false)
 }
 
 // serve answers commands until the connection ends.
 func (c *conn) serve() {
-	defer c.nc.Close()
+	defer c.wire.close()
 	defer c.sink.abort()
 	defer c.releaseViews()
 	for !c.quit && !c.ending.Load() {
@@ -89,7 +89,7 @@ func (c *conn) serve() {
 			c.ended(err)
 			return
 		}
-		c.sink.settle()
+		c.wire.patience = 0
 		c.srv.metrics.commands.Add(1)
 		c.dispatch(cmd)
 		c.sink.abort()
@@ -122,8 +122,7 @@ func (c *conn) flush() error {
 	if c.wr.Pending() == 0 {
 		return nil
 	}
-	_ = c.nc.SetWriteDeadline(time.Now().Add(flushDeadline))
-	err := c.wr.Flush(c.nc)
+	err := c.wr.Flush(c.wire)
 	c.releaseViews()
 	return err
 }

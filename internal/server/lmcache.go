@@ -77,8 +77,7 @@ func (c *conn) miss() {
 	}
 	c.wr.Null()
 	c.fixed.waiting = true
-	c.sink.timed = true
-	_ = c.nc.SetReadDeadline(time.Now().Add(missClose))
+	c.wire.patience = missClose
 }
 
 // headerLen is len("$<size>\r\n").

@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"strings"
-	"time"
 
 	"cascadekv/cascade"
 	"cascadekv/internal/resp"
@@ -15,7 +14,6 @@ type valueSink struct {
 	conn   *conn
 	stage  *cascade.Stage
 	filled int64
-	timed  bool  // a read deadline is set
 	err    error // why the value was dropped
 }
 
@@ -32,10 +30,7 @@ func (v *valueSink) Bulk(args [][]byte, size int64) (resp.Receiver, error) {
 		return nil, err
 	}
 	v.stage = st
-	if size > int64(v.conn.rd.Buffered()) {
-		v.timed = true
-		_ = v.conn.nc.SetReadDeadline(time.Now().Add(stallDeadline))
-	}
+	v.conn.wire.inValue = size > 0
 	return v, nil
 }
 
@@ -51,19 +46,7 @@ func (v *valueSink) Next() []byte { return v.stage.Bytes()[v.filled:] }
 func (v *valueSink) Filled(n int) {
 	v.stage.Filled(n)
 	v.filled += int64(n)
-}
-
-// settle ends the wait for a value's bytes. interrupt sets the same deadline
-// from another goroutine, so its mark is looked at afterwards.
-func (v *valueSink) settle() {
-	if !v.timed {
-		return
-	}
-	v.timed = false
-	_ = v.conn.nc.SetReadDeadline(time.Time{})
-	if v.conn.ending.Load() {
-		_ = v.conn.nc.SetReadDeadline(time.Now())
-	}
+	v.conn.wire.inValue = v.filled < int64(len(v.stage.Bytes()))
 }
 
 // take hands the stage over to its command.

@@ -1,0 +1,123 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// errParkingClosed is what parked connections get when the server ends.
+var errParkingClosed = fmt.Errorf("server: %w", net.ErrClosed)
+
+// parking is where connections wait between commands, without a thread each.
+// A parked connection is armed for one event; while it is being served the
+// kernel has nothing to tell about it.
+type parking struct {
+	epoll int
+
+	mu     sync.Mutex
+	parked map[int]chan struct{} // by descriptor; present while armed once
+	ended  bool
+	done   chan struct{}
+}
+
+func newParking() (*parking, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", os.NewSyscallError("epoll_create1", err))
+	}
+	p := &parking{epoll: fd, parked: map[int]chan struct{}{}, done: make(chan struct{})}
+	go p.watch()
+	return p, nil
+}
+
+// park waits until the wire has something to read, or is hung up. It gives up
+// after the wire's patience, with os.ErrDeadlineExceeded.
+func (p *parking) park(w *wire) error {
+	p.mu.Lock()
+	if p.ended {
+		p.mu.Unlock()
+		return errParkingClosed
+	}
+	woken, known := p.parked[w.fd]
+	if !known {
+		woken = make(chan struct{}, 1)
+		p.parked[w.fd] = woken
+	}
+	op := unix.EPOLL_CTL_MOD
+	if !known {
+		op = unix.EPOLL_CTL_ADD
+	}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: int32(w.fd)}
+	err := unix.EpollCtl(p.epoll, op, w.fd, &ev)
+	p.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("server: park a connection: %w", os.NewSyscallError("epoll_ctl", err))
+	}
+	if w.patience <= 0 {
+		<-woken
+		return nil
+	}
+	timer := time.NewTimer(w.patience)
+	defer timer.Stop()
+	select {
+	case <-woken:
+		return nil
+	case <-timer.C:
+		return os.ErrDeadlineExceeded
+	}
+}
+
+// forget drops a wire that is about to be closed.
+func (p *parking) forget(w *wire) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.parked[w.fd]; known {
+		delete(p.parked, w.fd)
+		_ = unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, w.fd, nil) // close does it too
+	}
+}
+
+// watchEvery bounds how long the end of the server goes unnoticed, in
+// milliseconds.
+const watchEvery = 500
+
+// watch wakes parked connections.
+func (p *parking) watch() {
+	defer close(p.done)
+	events := make([]unix.EpollEvent, 128)
+	for {
+		n, err := unix.EpollWait(p.epoll, events, watchEvery)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+		p.mu.Lock()
+		for _, e := range events[:max(0, n)] {
+			if woken, ok := p.parked[int(e.Fd)]; ok {
+				select {
+				case woken <- struct{}{}:
+				default:
+				}
+			}
+		}
+		ended := p.ended
+		p.mu.Unlock()
+		if ended {
+			return
+		}
+	}
+}
+
+// close ends the watch; no connection may be parked any more.
+func (p *parking) close() {
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	<-p.done
+	_ = unix.Close(p.epoll)
+}
