@@ -40,7 +40,7 @@ func (s *Store) Delete(ns, key string) bool {
 	if n == nil {
 		return false
 	}
-	s.unbind(n, true)
+	s.unbind(n)
 	s.announce()
 	return true
 }
@@ -88,7 +88,7 @@ func (s *Store) clearSome(ns string) (n int) {
 	defer s.mu.Unlock()
 	sp := s.spaces[ns]
 	for sp != nil && n < clearStep && len(sp.list) > 0 {
-		s.unbind(sp.list[len(sp.list)-1], true)
+		s.unbind(sp.list[len(sp.list)-1])
 		n++
 	}
 	s.announce()

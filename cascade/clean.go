@@ -33,6 +33,10 @@ const (
 	// and coldDeadline how long one write may take before it counts as refused.
 	coldRetry    = 5 * time.Second
 	coldDeadline = 20 * time.Second
+
+	// syncEvery is how long names, and withdrawals of names, may wait for the
+	// cold tier to make them durable: what a kill -9 can undo.
+	syncEvery = time.Second
 )
 
 // batch is the write to the cold tier that is under way. ahead counts the
@@ -49,15 +53,73 @@ func (s *Store) coldUp() bool { return s.cold != nil && !s.now().Before(s.coldDo
 // keeps some of the coldest blocks clean, so that a put that needs room seldom
 // waits for the cold tier.
 func (s *Store) cleanInBackground(ctx context.Context) {
+	var due <-chan time.Time // set while names wait
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.wake:
+		case <-due:
+			due = nil
+			if err := s.syncCold(ctx); err != nil && ctx.Err() == nil {
+				s.leaveAlone(err)
+				due = time.After(coldRetry)
+			}
 		}
 		for s.cleanSome(ctx) {
 		}
+		if due == nil && s.namesWait() {
+			due = time.After(syncEvery)
+		}
 	}
+}
+
+// tellCold notes the outcome of telling the cold tier of a name. What it only
+// keeps in mind the cleaner makes durable. The caller holds the mutex.
+func (s *Store) tellCold(err error) {
+	s.noteCold(err)
+	if _, ok := s.cold.(tiers.Syncer); ok && err == nil && !s.unsynced {
+		s.unsynced = true
+		s.wakeCleaner(false)
+	}
+}
+
+func (s *Store) namesWait() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unsynced
+}
+
+// syncCold makes durable what the cold tier was told so far.
+func (s *Store) syncCold(ctx context.Context) error {
+	sync, ok := s.cold.(tiers.Syncer)
+	if !ok {
+		return nil
+	}
+	s.mu.Lock()
+	waited := s.unsynced
+	s.unsynced = false
+	s.mu.Unlock()
+	if !waited {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, coldDeadline)
+	defer cancel()
+	err := sync.Sync(ctx)
+	if err != nil {
+		s.mu.Lock()
+		s.unsynced = true
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// leaveAlone notes that the cold tier refused a write and gives it time.
+func (s *Store) leaveAlone(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.coldDown = s.now().Add(coldRetry)
+	s.noteCold(err)
 }
 
 // cleanSome writes one batch if one is wanted, and reports whether to look
@@ -322,20 +384,21 @@ func (s *Store) nowCold(b *entity, wrote []block.Name) {
 			// Whatever the name stands for now was written at least two ticks
 			// after w, so this withdraws w's record alone.
 			w.Seq++
-			s.noteCold(s.cold.Unlink(b.info.ID, w))
+			s.tellCold(s.cold.Unlink(b.info.ID, w))
 		case seq == w.Seq:
 			delete(live, k)
 		}
 	}
 	for _, n := range b.names {
 		if _, missing := live[n.entry.Namespace+"\x00"+n.entry.Key]; missing {
-			s.noteCold(s.cold.Link(b.info.ID, n.entry))
+			s.tellCold(s.cold.Link(b.info.ID, n.entry))
 		}
 	}
 	s.announce()
 }
 
-// Drain completes pending ids and writes every dirty block to the cold tier.
+// Drain completes pending ids, writes every dirty block to the cold tier and
+// makes what that was told of names durable.
 // It returns how many blocks it wrote.
 func (s *Store) Drain(ctx context.Context) (int, error) {
 	s.mu.Lock()
@@ -366,6 +429,9 @@ func (s *Store) drain(ctx context.Context) (written int, err error) {
 		if err != nil {
 			return written, fmt.Errorf("%w: %w", errDrain, err)
 		}
+	}
+	if err := s.syncCold(ctx); err != nil {
+		return written, fmt.Errorf("%w: %w", errDrain, err)
 	}
 	return written, nil
 }

@@ -188,12 +188,10 @@ func (s *Store) moveName(n *name, to *entity) {
 	for _, l := range n.leases {
 		s.unholdLease(l)
 	}
-	s.unrecord(n.block, n.entry)
+	was, old := n.block, n.entry
 	s.detach(n)
-	n.entry.Seq = s.tick()
-	s.attach(n, to)
+	s.rerecord(n, to, was, old)
 	for _, l := range n.leases {
 		s.holdLease(l)
 	}
-	s.record(to, n.entry)
 }

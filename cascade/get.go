@@ -15,7 +15,18 @@ import (
 // anything the caller can answer by computing the block, a failing tier
 // included.
 func (s *Store) Get(ctx context.Context, ns, key string) (*View, error) {
-	views, err := s.GetBatch(ctx, ns, []string{key})
+	return s.getOne(ctx, ns, key, s.verify)
+}
+
+// GetUnverified is Get for callers that read the bytes once themselves, to
+// send them: the checksum of a memory hit is left to them. They pass the
+// CRC32C of what they read to View.Verify before they let the last byte go.
+func (s *Store) GetUnverified(ctx context.Context, ns, key string) (*View, error) {
+	return s.getOne(ctx, ns, key, false)
+}
+
+func (s *Store) getOne(ctx context.Context, ns, key string, verify bool) (*View, error) {
+	views, err := s.getBatch(ctx, ns, []string{key}, verify)
 	if err != nil {
 		return nil, err
 	}
@@ -28,6 +39,10 @@ func (s *Store) Get(ctx context.Context, ns, key string) (*View, error) {
 // GetBatch gets the keys of one chain, head first, as one request of the
 // eviction policy. Misses are nil. The error is ErrClosed or nil.
 func (s *Store) GetBatch(ctx context.Context, ns string, keys []string) ([]*View, error) {
+	return s.getBatch(ctx, ns, keys, s.verify)
+}
+
+func (s *Store) getBatch(ctx context.Context, ns string, keys []string, verify bool) ([]*View, error) {
 	views := make([]*View, len(keys))
 	waits, err := s.pinResident(ns, keys, views)
 	if err != nil {
@@ -37,7 +52,8 @@ func (s *Store) GetBatch(ctx context.Context, ns string, keys []string) ([]*View
 		views[w.index] = s.await(ctx, w.fetch)
 	}
 	for i, v := range views {
-		if v != nil && !s.verified(v) {
+		if v != nil && verify && v.mem != nil && !v.Verify(block.CRC(v.bytes)) {
+			v.Release()
 			views[i] = s.getBelow(ctx, ns, keys[i])
 		}
 	}

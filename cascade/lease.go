@@ -134,7 +134,7 @@ func (s *Store) Sweep() {
 		s.endLease(s.leases[0])
 	}
 	for n := s.expiries.next(now); n != nil; n = s.expiries.next(now) {
-		s.unbind(n, true)
+		s.unbind(n)
 	}
 	s.sweepJunk()
 	s.announce()

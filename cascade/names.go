@@ -119,28 +119,47 @@ func (n *name) visible(now func() time.Time) bool {
 // maxBound bounds how long a chain of bound names is followed.
 const maxBound = 8
 
-// bind points the name e at b, replacing what it pointed to. It returns the
-// name and the facts for the tiers to record.
+// bind points the name e at b, in memory and in the tiers' records, replacing
+// what it pointed to. Whatever instant the process dies at, one of the two
+// versions is on record: the new one is written before the old one goes.
 func (s *Store) bind(e Entry, b *entity) *name {
 	sp := s.space(e.Namespace)
 	n := sp.node(e.Key)
-	expires := e.Expires
-	if n.block != nil {
-		if e.KeepTTL {
-			expires = n.entry.Expires
-		}
-		s.unbind(n, false)
+	was, old := n.block, n.entry
+	if was != nil {
+		s.endLeases(n)
+		s.detach(n)
 	}
 	n.setParent(e.Parent)
 	n.entry = block.Name{
 		Namespace: sp.name, Key: n.entry.Key, Parent: e.Parent,
-		Prefix: e.Prefix, Bound: e.Bound, Expires: expires, Seq: s.tick(),
+		Prefix: e.Prefix, Bound: e.Bound, Expires: e.Expires,
+	}
+	if was != nil && e.KeepTTL {
+		n.entry.Expires = old.Expires
 	}
 	if n.parent != nil && n.parent.block != nil {
 		n.entry.Depth = n.parent.entry.Depth + 1
 	}
-	s.attach(n, b)
+	s.rerecord(n, b, was, old)
+	if was != nil && len(was.names) == 0 {
+		s.forget(was)
+	}
 	return n
+}
+
+// rerecord attaches n to the block to and moves its record there from the
+// block was (nil: none), where it is old. The withdrawal of the old record
+// lies between the two in time, for a tier may take it for one of every record
+// before it.
+func (s *Store) rerecord(n *name, to, was *entity, old block.Name) {
+	old.Seq = s.tick()
+	n.entry.Seq = s.tick()
+	s.attach(n, to)
+	s.record(to, n.entry)
+	if was != nil && was != to {
+		s.unrecord(was, old)
+	}
 }
 
 // attach makes n a live name of b.
@@ -194,19 +213,19 @@ func (s *Store) detach(n *name) {
 	s.updatePolicies(b)
 }
 
-// unbind withdraws n from its block, in memory and in the tiers' records, and
-// forgets the block with its last name. keep asks that the node survive.
-func (s *Store) unbind(n *name, prune bool) {
+// unbind withdraws n from its block, in memory and in the tiers' records,
+// forgets the block with its last name, and the node if nothing needs it.
+func (s *Store) unbind(n *name) {
 	b := n.block
 	s.endLeases(n)
-	s.unrecord(b, n.entry)
+	gone := n.entry
+	gone.Seq = s.tick()
+	s.unrecord(b, gone)
 	s.detach(n)
 	if len(b.names) == 0 {
 		s.forget(b)
 	}
-	if prune {
-		n.prune()
-	}
+	n.prune()
 }
 
 // setParent moves n under the key parent, "" for none. A parent that descends
@@ -254,7 +273,7 @@ func (n *name) prune() {
 }
 
 // record writes a name into every tier that holds its block, unrecord takes it
-// out. A tier that can not is left without: it then loses the name at a crash,
+// out as of its Seq. A tier that can not is left without: it then loses the name at a crash,
 // which is a miss.
 func (s *Store) record(b *entity, n block.Name) {
 	for t, m := range s.mem {
@@ -263,19 +282,18 @@ func (s *Store) record(b *entity, n block.Name) {
 		}
 	}
 	if b.cold {
-		s.noteCold(s.cold.Link(b.info.ID, n))
+		s.tellCold(s.cold.Link(b.info.ID, n))
 	}
 }
 
 func (s *Store) unrecord(b *entity, n block.Name) {
-	n.Seq = s.tick()
 	for t, m := range s.mem {
 		if b.at[t].present {
 			s.note(m, m.tier.Unlink(b.info.ID, n))
 		}
 	}
 	if b.cold {
-		s.noteCold(s.cold.Unlink(b.info.ID, n))
+		s.tellCold(s.cold.Unlink(b.info.ID, n))
 	}
 }
 

@@ -60,7 +60,6 @@ func (s *Store) rename(e Entry, b *entity) (*name, error) {
 	b.busy++ // replacing the last other name must not forget b
 	n := s.bind(e, b)
 	b.busy--
-	s.record(b, n.entry)
 	s.stats.Puts++
 	s.stats.Duplicates++
 	return n, nil
@@ -186,7 +185,6 @@ func (st *Stage) publish(e Entry, id BlockID) (*name, bool, error) {
 	s.stats.BytesStored += st.size
 	s.enter(b, st.mem)
 	n := s.bind(e, b)
-	s.record(b, n.entry)
 	s.stats.Puts++
 	if !hashed {
 		s.pending.push(b)

@@ -97,6 +97,7 @@ func (s *Store) claimName(r *recovery, c claim) {
 // order of their writing tells.
 func (s *Store) recoverNames(r *recovery) {
 	for _, c := range r.stale {
+		c.name.Seq++ // the record that won is at least two ticks younger: see rerecord
 		s.unrecord(c.block, c.name)
 	}
 	live := make([]claim, 0, len(r.names))

@@ -99,6 +99,7 @@ type Store struct {
 
 	batch     batch     // on its way to the cold tier
 	demanded  bool      // somebody waits for the cleaner
+	unsynced  bool      // the cold tier was told of names and need not have written them
 	coldDown  time.Time // no writes to the cold tier before this
 	stats     Stats     // counters; the rest is filled in by Stats
 	coldStats TierStats

@@ -2,7 +2,6 @@ package cascade
 
 import (
 	"cascadekv/cascade/policy"
-	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
 
@@ -108,18 +107,19 @@ func (m *memTier) chainOf(tail *name) []policy.Node {
 	return chain
 }
 
-// verified checks a memory hit's bytes. A block that fails is withdrawn.
-func (s *Store) verified(v *View) bool {
-	if !s.verify || v.mem == nil || block.CRC(v.bytes) == v.pin.Info().CRC {
+// Verify compares the CRC32C of the bytes, as the caller computed it, with
+// what was stored. A block that fails is withdrawn: it must not be used. The
+// view must still be released. Options.SkipVerify accepts everything.
+func (v *View) Verify(crc uint32) bool {
+	s := v.store
+	if v.mem == nil || !s.verify || crc == v.pin.Info().CRC {
 		return true
 	}
-	b, m := v.block, v.mem
-	v.Release()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b.at[m.index].stay == v.stay {
-		s.log.Error("block fails its checksum and is withdrawn", "tier", m.stats.Name, "block", v.id)
-		s.corrupt(b, m)
+	if v.block.at[v.mem.index].stay == v.stay {
+		s.log.Error("block fails its checksum and is withdrawn", "tier", v.mem.stats.Name, "block", v.id)
+		s.corrupt(v.block, v.mem)
 	}
 	return false
 }

@@ -1,14 +1,31 @@
 #!/usr/bin/env bash
-# Install what the tests drive besides Go; without root, print the command.
+# Install what the tests drive besides Go. What cannot be installed is named, and the tests that need it skip (with
+# CI=true: fail).
 set -euo pipefail
+redis_py=8.1.0 # the current one; the distribution's python3-redis is the old one. internal/e2e reads this line
+
 missing=()
 command -v redis-server >/dev/null || missing+=(redis-server)
 command -v redis-cli >/dev/null || missing+=(redis-tools)
-python3 -c 'import redis' 2>/dev/null || missing+=(python3-redis)
-[ ${#missing[@]} -eq 0 ] && exit 0
-if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+/usr/bin/python3 -c 'import redis' 2>/dev/null || missing+=(python3-redis)
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+if [ ${#missing[@]} -gt 0 ]; then
+    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >/dev/null ||
+            echo "tools: not installed: ${missing[*]}" >&2
+    else
+        echo "tools: to install what tests need: sudo apt-get install ${missing[*]}" >&2
+    fi
+fi
+
+home=${XDG_CACHE_HOME:-$HOME/.cache}/cascade/redis-py-$redis_py
+[ -d "$home" ] && exit 0
+mkdir -p "$(dirname "$home")"
+# Made aside and renamed when complete: only bin/python is used, which finds its environment wherever it lies.
+part=$(mktemp -d "$home.XXXXXX")
+trap 'rm -rf "$part"' EXIT
+if python3 -m venv "$part" >&2 && "$part/bin/python" -m pip install --quiet --disable-pip-version-check "redis==$redis_py" >&2; then
+    mv -T "$part" "$home" 2>/dev/null || [ -d "$home" ] # another run may have been first
 else
-    echo "tests that need them skip (with CI=true: fail); to install: sudo apt-get install ${missing[*]}" >&2
+    echo "tools: redis-py $redis_py cannot be installed; to try again: make tools" >&2
 fi

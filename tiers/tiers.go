@@ -63,10 +63,12 @@ type Tier interface {
 
 	// Link records a name with a stored block and Unlink withdraws it from
 	// that block, so that both outlive a crash as far as the tier itself
-	// does. A tier records a name with one block at a time: the caller
-	// unlinks it from its former block first, with a higher Seq than the
-	// record has. Link replaces an older record with the same block. Unlink
-	// of what is not recorded does nothing. A tier that does not outlive its
+	// does. Of several records of a name the highest Seq is the truth, and an
+	// Unlink withdraws all that are older than its Seq. So the caller moves a
+	// name by linking it to the new block first and then unlinking it from
+	// the former one, with a Seq above the old record's and below the new
+	// one's. Link replaces an older record with the same block. Unlink of
+	// what is not recorded does nothing. A tier that does not outlive its
 	// process does nothing in both. Errors: ErrNotFound (no such block, Link
 	// only), ErrFull, ErrUnavailable.
 	Link(id block.ID, n block.Name) error
@@ -85,6 +87,14 @@ type Tier interface {
 	// back what the tier holds. What outlives the process stays usable by the
 	// next incarnation.
 	Close() error
+}
+
+// Syncer is implemented by tiers whose Link and Unlink only keep the record in
+// mind until the next Put.
+type Syncer interface {
+	// Sync makes all records so far durable. It may take long and obeys its
+	// context. Errors: ErrUnavailable.
+	Sync(ctx context.Context) error
 }
 
 // Pin is a hold on one block's bytes.

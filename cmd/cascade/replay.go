@@ -36,8 +36,14 @@ func (a *app) replayCommand() *cobra.Command {
 		Use:   "replay --trace FILE",
 		Short: "Drive a cache with a trace and verify every byte of every hit",
 		Long: "Drive a cache with a trace and verify every byte of every hit: for each request probe, get what hits,\n" +
-			"put what misses. The cache is a store in this process, or with --socket a live rank.\n" +
-			"With --json several policies give a list of results, one gives the result. Exit status 1: a byte was wrong.",
+			"put what misses. The cache is a store in this process, or with --socket a live rank.\n\n" +
+			"With --json one policy gives a result, several give a list of them. Among its fields:\n" +
+			"  hit_ratio_blocks   of all blocks asked for; a hit is served together with all blocks before it\n" +
+			"  hit_ratio_tokens   of the prompts' tokens\n" +
+			"  dedup_ratio        blocks asked for / distinct blocks\n" +
+			"  store_dedup_ratio  bytes referenced / bytes stored in the cache at the end\n" +
+			"  tiers              hits, share of all blocks, and bytes served, by tier\n" +
+			"  wrong_bytes        of hits; anything but 0 is an error, exit status 1",
 		Args: arity(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd, a.socket != ""); err != nil {
@@ -49,7 +55,7 @@ func (a *app) replayCommand() *cobra.Command {
 	f.register(c)
 	flags := c.Flags()
 	flags.Var(&f.blockBytes, "block-bytes", "bytes that stand for a block")
-	flags.StringVar(&f.capacity, "capacity", "1", "room in shm as a share of the trace's distinct blocks (0.1 or 10%)")
+	flags.StringVar(&f.capacity, "capacity", "1", "room for blocks in shm as a share of the trace's distinct blocks (0.1 or 10%)")
 	flags.BoolVar(&f.noLustre, "no-lustre", false, "shm alone")
 	flags.StringVar(&f.lustreDir, "lustre-dir", "", "directory below which the lustre tier is made and removed (default: the temporary directory)")
 	flags.StringSliceVar(&f.policies, "policy", []string{"prefix"}, "eviction policies, one run each: prefix, lru, paper")

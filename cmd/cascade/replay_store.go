@@ -31,8 +31,9 @@ func (f replayFlags) inProcess(info trace.Info, shmDir string) func(context.Cont
 		if err != nil {
 			return nil, errors.Join(err, s.remove())
 		}
-		return replay.NewStoreTarget(store, "", int(f.blockBytes), func(ctx context.Context) error {
-			return errors.Join(s.close(store), s.remove())
+		return replay.NewStoreTarget(store, replay.StoreOptions{
+			BlockBytes: int(f.blockBytes), CapacityBytes: blocks * int64(f.blockBytes),
+			Close: func(context.Context) error { return errors.Join(s.close(store), s.remove()) },
 		}), nil
 	}
 }

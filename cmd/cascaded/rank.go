@@ -9,6 +9,7 @@ import (
 	"cascadekv/internal/buildinfo"
 	"cascadekv/internal/config"
 	"cascadekv/internal/server"
+	"cascadekv/tiers"
 	"cascadekv/tiers/host"
 	"cascadekv/tiers/lustre"
 	"cascadekv/tiers/shm"
@@ -32,6 +33,7 @@ func openRank(ctx context.Context, c config.Config, password string, log *slog.L
 	if err != nil {
 		return nil, err
 	}
+	logSkipped(o.Cold, log)
 	if r := store.Stats().Recovered; r.Blocks > 0 {
 		log.Info("recovered", "blocks", r.Blocks, "names", r.Names, "bytes", r.Bytes)
 	}
@@ -76,6 +78,18 @@ func openTiers(o *cascade.Options, c config.Config, log *slog.Logger) error {
 	}
 	o.Cold = cold
 	return nil
+}
+
+// logSkipped tells of each file that recovery left out. The rank does without
+// what they hold.
+func logSkipped(cold tiers.Tier, log *slog.Logger) {
+	t, ok := cold.(*lustre.Tier)
+	if !ok {
+		return
+	}
+	for _, err := range t.Skipped() {
+		log.Warn("lustre file left out: its blocks are misses, everything else is served; remove it, or run the version that wrote it", "err", err)
+	}
 }
 
 func closeTiers(o cascade.Options) error {

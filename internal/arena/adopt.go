@@ -24,6 +24,12 @@ func WalkRecords(tags []byte, size int64, fn func(off, cell int64)) {
 	})
 }
 
+// HasRecords tells whether tags describe any Records slab. An allocator keeps
+// none that is empty.
+func HasRecords(tags []byte) bool {
+	return slices.ContainsFunc(tags, func(t byte) bool { return t&recordTag != 0 })
+}
+
 // walkSlabs calls fn for each well-formed slab. Slabs can not overlap: a tag
 // inside another slab is damage, and skipped with it.
 func walkSlabs(tags []byte, size int64, fn func(first int64, class int, z Zone)) {

@@ -3,6 +3,7 @@ package arena
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -33,18 +34,22 @@ func MapAnonymous(size int64) (*Mapping, error) {
 	return &Mapping{mem: mem}, nil
 }
 
-// MapFile maps the file at path, creating it with mode 0600 when there is none
-// or when the one there has another size. It locks the file against other
-// processes for as long as the mapping is open, and refuses symbolic links and
-// files of other users. Space is not reserved: see Commit.
-// Errors: ErrInUse, ErrUnsafe, ErrNoShare.
-func MapFile(path string, size int64) (*Mapping, error) {
+// MapFile maps the file at path, creating it with mode 0600 when there is none.
+// It locks the file against other processes for as long as the mapping is open,
+// and refuses symbolic links and files of other users. Space is not reserved:
+// see Commit.
+//
+// A file that is not empty is shown to admit first, with its size; an error of
+// admit ends MapFile and is returned. Of an admitted file of another size the
+// contents are given up. Whatever the error, what the file holds stays.
+// Errors: ErrInUse, ErrUnsafe, ErrNoShare, those of admit.
+func MapFile(path string, size int64, admit func(old io.ReaderAt, oldSize int64) error) (*Mapping, error) {
 	f, err := openLocked(path)
 	if err != nil {
 		return nil, err
 	}
 	m := &Mapping{file: f}
-	if err := m.resize(path, size); err != nil {
+	if err := m.resize(path, size, admit); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -87,28 +92,36 @@ func openLocked(path string) (*os.File, error) {
 	return f, nil
 }
 
-// resize brings the file to size. What a file of another size holds is given
-// up: its layout is another one.
-func (m *Mapping) resize(path string, size int64) error {
-	st, err := m.file.Stat()
-	if err != nil {
+// resize brings the file to size once admit lets it, and only when the file
+// system has the room.
+func (m *Mapping) resize(path string, size int64, admit func(io.ReaderAt, int64) error) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(m.Fd(), &st); err != nil {
 		return fmt.Errorf("arena: stat %s: %w", path, err)
 	}
-	if st.Size() == size {
+	if st.Size > 0 {
+		if err := admit(m.file, st.Size); err != nil {
+			return err
+		}
+	}
+	if st.Size == size {
 		m.old = true
 		return nil
 	}
-	if err := m.file.Truncate(0); err != nil {
-		return fmt.Errorf("arena: empty %s: %w", path, err)
-	}
 	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(m.file.Fd()), &fs); err != nil {
+	if err := unix.Fstatfs(m.Fd(), &fs); err != nil {
 		return fmt.Errorf("arena: statfs %s: %w", path, err)
 	}
-	if room := int64(fs.Bavail) * int64(fs.Bsize); room < size {
-		os.Remove(path)
+	// What the file itself takes comes back when it is emptied.
+	if room := int64(fs.Bavail)*int64(fs.Bsize) + st.Blocks*512; room < size {
+		if st.Size == 0 {
+			os.Remove(path)
+		}
 		return fmt.Errorf("arena: %s needs %d bytes and %s has %d free: %w; ask for less (--shm-bytes) or free space there",
 			path, size, filepath.Dir(path), room, ErrNoShare)
+	}
+	if err := m.file.Truncate(0); err != nil {
+		return fmt.Errorf("arena: empty %s: %w", path, err)
 	}
 	if err := m.file.Truncate(size); err != nil {
 		return fmt.Errorf("arena: size %s: %w", path, err)

@@ -70,6 +70,9 @@ func ParseID(s string) (ID, error) {
 	if _, err := hex.Decode(id[:], []byte(s)); err != nil {
 		return ID{}, fmt.Errorf("%w: %q: %v", ErrBadID, s, err)
 	}
+	if id.IsZero() || id.IsProvisional() {
+		return ID{}, fmt.Errorf("%w: %q begins with 128 zero bits, which no digest does", ErrBadID, s)
+	}
 	return id, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -20,37 +21,71 @@ const exitSkip = 77
 // suitePatience bounds one of these programs.
 const suitePatience = 5 * time.Minute
 
-// TestPythonClients runs each test program against a rank of its own.
+// pythons are the interpreters that the suites run with, for the sake of their
+// redis-py: the distribution's old one and a current one.
+func pythons(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	if path, err := exec.LookPath("/usr/bin/python3"); err == nil {
+		found["distribution"] = path
+	} else {
+		found["distribution"] = needProgram(t, "python3", "apt-get install python3")
+	}
+	script, err := os.ReadFile("../../scripts/tools.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`(?m)^redis_py=(\S+)`).FindSubmatch(script)
+	if version == nil {
+		t.Fatal("scripts/tools.sh names no version of redis-py")
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found["current"] = filepath.Join(cache, "cascade", "redis-py-"+string(version[1]), "bin", "python")
+	return found
+}
+
+// TestPythonClients runs each test program with each Python, against a rank of
+// its own.
 func TestPythonClients(t *testing.T) {
-	python := needProgram(t, "python3", "apt-get install python3")
 	suites, err := filepath.Glob(filepath.Join(pythonTests, "test_*.py"))
 	if err != nil || len(suites) == 0 {
 		t.Fatalf("no tests in %s: %v", pythonTests, err)
 	}
-	for _, suite := range suites {
-		t.Run(strings.TrimSuffix(filepath.Base(suite), ".py"), func(t *testing.T) {
-			address := freePort(t)
-			r := start(t, newPlace(t, "256MiB"), "--listen", address)
-			_, port, _ := net.SplitHostPort(address)
-			ctx, cancel := context.WithTimeout(t.Context(), suitePatience)
-			defer cancel()
-			cmd := exec.CommandContext(ctx, python, suite)
-			cmd.Env = append(cleanEnv(), "CASCADE_SOCKET="+r.socket, "CASCADE_PORT="+port, "PYTHONDONTWRITEBYTECODE=1")
-			out, err := cmd.CombinedOutput()
-			said := strings.TrimSpace(string(out))
-			if cmd.ProcessState.ExitCode() == exitSkip {
-				last := said[strings.LastIndexByte(said, '\n')+1:]
-				need(t, false, "a component of "+filepath.Base(suite), last)
-			}
-			if err != nil {
-				t.Fatalf("%v:\n%s", err, said)
-			}
-			for line := range strings.Lines(said) {
-				if strings.HasPrefix(line, "Ran ") || strings.HasPrefix(line, "SKIP") {
-					t.Log(strings.TrimSpace(line))
-				}
+	for name, python := range pythons(t) {
+		t.Run(name, func(t *testing.T) {
+			_, err := os.Stat(python)
+			need(t, err == nil, python, "make tools")
+			for _, suite := range suites {
+				t.Run(strings.TrimSuffix(filepath.Base(suite), ".py"), func(t *testing.T) { runSuite(t, python, suite) })
 			}
 		})
+	}
+}
+
+func runSuite(t *testing.T, python, suite string) {
+	address := freePort(t)
+	r := start(t, newPlace(t, "256MiB"), "--listen", address)
+	_, port, _ := net.SplitHostPort(address)
+	ctx, cancel := context.WithTimeout(t.Context(), suitePatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python, suite)
+	cmd.Env = append(cleanEnv(), "CASCADE_SOCKET="+r.socket, "CASCADE_PORT="+port, "PYTHONDONTWRITEBYTECODE=1")
+	out, err := cmd.CombinedOutput()
+	said := strings.TrimSpace(string(out))
+	if cmd.ProcessState.ExitCode() == exitSkip {
+		last := said[strings.LastIndexByte(said, '\n')+1:]
+		need(t, false, "a component of "+filepath.Base(suite), last)
+	}
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, said)
+	}
+	for line := range strings.Lines(said) {
+		if strings.HasPrefix(line, "Ran ") || strings.HasPrefix(line, "redis-py ") || strings.HasPrefix(line, "SKIP") {
+			t.Log(strings.TrimSpace(line))
+		}
 	}
 }
 

@@ -224,6 +224,19 @@ func finish(t *testing.T, path string, args ...string) (status int, stdout, stde
 	return cmd.ProcessState.ExitCode(), out.String(), err.String()
 }
 
+// watch starts the tool; its output grows while it runs. The test's end kills it.
+func watch(t *testing.T, args ...string) (*exec.Cmd, *text) {
+	t.Helper()
+	out := &text{}
+	cmd := exec.Command(program("cascade"), args...)
+	cmd.Stdout, cmd.Stderr, cmd.Env = out, out, cleanEnv()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended if all went well
+	return cmd, out
+}
+
 // freePort is a loopback address that was free a moment ago.
 func freePort(t *testing.T) string {
 	t.Helper()

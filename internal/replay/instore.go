@@ -10,20 +10,30 @@ import (
 
 // StoreTarget replays against a store in this process.
 type StoreTarget struct {
-	store      *cascade.Store
-	namespace  string
-	blockBytes int
-	close      func(context.Context) error
+	store *cascade.Store
+	o     StoreOptions
 }
 
-// NewStoreTarget returns a Target on s. blockBytes is the size of every block.
-// namespace "" means the one of Namespace. Close calls close, unless that is
-// nil: whoever opened the store decides whether its end is to drain it.
-func NewStoreTarget(s *cascade.Store, namespace string, blockBytes int, close func(context.Context) error) *StoreTarget {
-	if namespace == "" {
-		namespace = Namespace(blockBytes)
+// StoreOptions configure a StoreTarget.
+type StoreOptions struct {
+	BlockBytes int    // size of every block; required
+	Namespace  string // default: that of Namespace
+
+	// CapacityBytes is what the results tell as the room for blocks; default:
+	// the capacities of the store's tiers, which may exceed what its policy uses.
+	CapacityBytes int64
+
+	// Close is called by the target's Close; nil leaves the store open. Whoever
+	// opened the store decides whether its end is to drain it.
+	Close func(context.Context) error
+}
+
+// NewStoreTarget returns a Target on s.
+func NewStoreTarget(s *cascade.Store, o StoreOptions) *StoreTarget {
+	if o.Namespace == "" {
+		o.Namespace = Namespace(o.BlockBytes)
 	}
-	return &StoreTarget{store: s, namespace: namespace, blockBytes: blockBytes, close: close}
+	return &StoreTarget{store: s, o: o}
 }
 
 // Namespace is where replays with blocks of that size keep their names unless
@@ -32,7 +42,7 @@ func Namespace(blockBytes int) string { return fmt.Sprintf("trace/%d", blockByte
 
 // Session implements Target.
 func (t *StoreTarget) Session(context.Context) (Session, error) {
-	room, err := newScratch(t.blockBytes, maxScratch)
+	room, err := newScratch(t.o.BlockBytes, maxScratch)
 	if err != nil {
 		return nil, err
 	}
@@ -41,15 +51,19 @@ func (t *StoreTarget) Session(context.Context) (Session, error) {
 
 // Stats implements Target.
 func (t *StoreTarget) Stats(context.Context) (TargetStats, error) {
-	return targetStats(t.store.Stats()), nil
+	st := targetStats(t.store.Stats())
+	if t.o.CapacityBytes > 0 {
+		st.CapacityBytes = t.o.CapacityBytes
+	}
+	return st, nil
 }
 
 // Close implements Target.
 func (t *StoreTarget) Close(ctx context.Context) error {
-	if t.close == nil {
+	if t.o.Close == nil {
 		return nil
 	}
-	return t.close(ctx)
+	return t.o.Close(ctx)
 }
 
 func targetStats(s cascade.Stats) TargetStats {
@@ -72,12 +86,12 @@ type storeSession struct {
 
 // Probe implements Session.
 func (s *storeSession) Probe(_ context.Context, keys []string) (int, error) {
-	return s.t.store.Probe(s.t.namespace, keys).Hits, nil
+	return s.t.store.Probe(s.t.o.Namespace, keys).Hits, nil
 }
 
 // GetBatch implements Session.
 func (s *storeSession) GetBatch(ctx context.Context, keys []string, visit func(int, []byte, string)) (int, error) {
-	views, err := s.t.store.GetBatch(ctx, s.t.namespace, keys)
+	views, err := s.t.store.GetBatch(ctx, s.t.o.Namespace, keys)
 	served, hole := 0, false
 	for i, v := range views {
 		if v == nil {
@@ -103,7 +117,7 @@ func (s *storeSession) PutBatch(ctx context.Context, keys []string, first int, f
 		n := min(len(keys)-at, s.room.blocks())
 		s.items = s.items[:0]
 		for j := range n {
-			e := cascade.Entry{Namespace: s.t.namespace, Key: keys[at+j]}
+			e := cascade.Entry{Namespace: s.t.o.Namespace, Key: keys[at+j]}
 			if at+j > 0 {
 				e.Parent = keys[at+j-1]
 			}

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"cascadekv/cascade"
 	"cascadekv/internal/trace"
+	"cascadekv/internal/trace/tracetest"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
 )
@@ -24,18 +23,12 @@ func openStore(ctx context.Context, bytes int64, blockBytes int, policy string) 
 	if err != nil {
 		return nil, errors.Join(err, tier.Close())
 	}
-	return NewStoreTarget(s, "", blockBytes, s.Close), nil
+	return NewStoreTarget(s, StoreOptions{BlockBytes: blockBytes, Close: s.Close}), nil
 }
 
-// public returns a source of a public trace, which lies beside the checkout.
+// public returns a source of a public trace.
 func public(t *testing.T, name string) func() (trace.Source, error) {
-	path := filepath.Join("../../../shared/traces", name)
-	if _, err := os.Stat(path); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("public trace %s is missing; put it there", path)
-		}
-		t.Skipf("public trace %s is missing; put it there", path)
-	}
+	path := tracetest.Public(t, name)
 	return func() (trace.Source, error) { return trace.Open(path, trace.ReaderOptions{}) }
 }
 

@@ -171,8 +171,8 @@ func TestLive(t *testing.T) {
 	if a, b := got.Tiers["shm"].Hits, got.Tiers["lustre"].Hits; a != 134 || b != 66 {
 		t.Errorf("%d hits of shm, %d of lustre, want 134 and 66 as probed", a, b)
 	}
-	if got.Policy != "prefix" || got.CapacityBytes != 1000 || got.DedupRatio != 3 {
-		t.Errorf("policy %q, capacity %d, dedup ratio %v; want prefix, 1000, 3", got.Policy, got.CapacityBytes, got.DedupRatio)
+	if got.Policy != "prefix" || got.CapacityBytes != 1000 || got.StoreDedupRatio != 3 {
+		t.Errorf("policy %q, capacity %d, store's dedup ratio %v; want prefix, 1000, 3", got.Policy, got.CapacityBytes, got.StoreDedupRatio)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -119,7 +119,7 @@ func sample() []Result {
 		}
 		r := sum.result(1, 65536)
 		r.Trace, r.Seconds, r.UniqueBlocks, r.UnlimitedHitRatio = "mooncake_conversation_trace.jsonl.gz", 41.2+float64(i), 182790, 0.3664
-		r.SharingRatio = ratio(r.Blocks, r.UniqueBlocks)
+		r.DedupRatio = ratio(r.Blocks, r.UniqueBlocks)
 		r.describe(TargetStats{Policy: policy, Tiers: []string{"shm", "lustre"}, CapacityBytes: 18279 * 65536, BytesReferenced: 182790 * 65536, BytesStored: 182790 * 65536})
 		results = append(results, r)
 	}

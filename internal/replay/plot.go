@@ -51,6 +51,9 @@ func newPlot(title string, w, h, left float64) plot {
 // that their text is as large as the page's.
 const smallWidth, smallHeight = 320, 210
 
+// wideWidth is that of a plot that has the row for itself.
+const wideWidth = 900
+
 // x and y map 0..1 to the inside of the axes.
 func (p *plot) x(share float64) float64 { return round(p.Left + share*(p.Right-p.Left)) }
 func (p *plot) y(share float64) float64 { return round(p.Bottom - share*(p.Bottom-p.Top)) }
@@ -61,7 +64,7 @@ func round(v float64) float64 { return math.Round(v*100) / 100 }
 // bars shows hits by tier, one bar per run, and what no cache could exceed.
 func bars(results []Result, tiers []string) plot {
 	const row = 34
-	p := newPlot("", 900, float64(len(results))*row+46, 96)
+	p := newPlot("", wideWidth, float64(len(results))*row+46, 96)
 	top := 0.0
 	for _, r := range results {
 		top = max(top, r.HitRatioBlocks, r.UnlimitedHitRatio)
@@ -98,6 +101,17 @@ func scale(most float64) (top, step float64) {
 	return 1.2, 0.2
 }
 
+// countStep is a round distance of ticks that divides so many into five at most.
+func countStep(last float64) float64 {
+	for step := 1.0; ; step *= 10 {
+		for _, m := range []float64{1, 2, 5} {
+			if last <= 5*m*step {
+				return m * step
+			}
+		}
+	}
+}
+
 func percent(v, step float64) string {
 	digits := max(0, int(math.Ceil(-math.Log10(step)-2-1e-9)))
 	return fmt.Sprintf("%.*f %%", digits, 100*v)
@@ -119,8 +133,8 @@ func highest(results []Result) (most float64) {
 
 // area shows a run's hits by tier over its requests, stacked. most is what the
 // axis must reach, the same for all runs that are compared.
-func area(r Result, name string, tiers []string, most float64) plot {
-	p := newPlot(name, smallWidth, smallHeight, 44)
+func area(r Result, name string, tiers []string, most, width float64) plot {
+	p := newPlot(name, width, smallHeight, 44)
 	top, step := scale(most)
 	for v := 0.0; v <= top+step/2; v += step {
 		p.YTicks = append(p.YTicks, tick{p.y(v / top), percent(v, step)})
@@ -130,8 +144,8 @@ func area(r Result, name string, tiers []string, most float64) plot {
 		return p
 	}
 	last := float64(r.Series[len(r.Series)-1].Requests)
-	for _, v := range []float64{0, 1. / 3, 2. / 3, 1} {
-		p.XTicks = append(p.XTicks, tick{p.x(v), count(int64(math.Round(v * last)))})
+	for v, step := 0.0, countStep(last); v <= last; v += step {
+		p.XTicks = append(p.XTicks, tick{p.x(v / last), count(int64(v))})
 	}
 	// A point stands for its stretch, so it is drawn as a step over it.
 	base := make([]float64, len(r.Series))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"path/filepath"
 )
 
 //go:embed report.html
@@ -24,13 +25,15 @@ func Report(w io.Writer, results []Result) error {
 // page is what the template shows. Coordinates are in units of the SVG's
 // viewBox and are plain numbers, so the template escapes nothing away.
 type page struct {
-	Trace  string
+	Trace  string // as the caller names it
+	Title  string // without folders
 	Head   string // one sentence
 	Wrong  bool
 	Table  []tableRow
 	Tiers  []key
 	Bars   plot
 	Areas  []plot
+	Single bool // one run, whose area is as wide as the page
 	Curves []plot
 	Runs   []key
 }
@@ -62,14 +65,19 @@ func newPage(results []Result) page {
 	for i, name := range tiers {
 		p.Tiers = append(p.Tiers, key{name, class("t", i)})
 	}
+	width := float64(smallWidth)
+	if p.Single = len(results) == 1; p.Single {
+		width = wideWidth
+	}
 	for i, r := range results {
 		p.Wrong = p.Wrong || r.WrongBytes != 0
 		p.Runs = append(p.Runs, key{runName(results, i), class("r", i)})
-		p.Areas = append(p.Areas, area(r, runName(results, i), tiers, highest(results)))
+		p.Areas = append(p.Areas, area(r, runName(results, i), tiers, highest(results), width))
 	}
 	if len(results) > 0 {
 		r := results[0]
 		p.Trace = or(r.Trace, "a trace")
+		p.Title = filepath.Base(p.Trace)
 		p.Head = fmt.Sprintf("%s requests, %s blocks of %s, %s distinct",
 			count(int64(r.Requests)), count(r.Blocks), size(int64(r.BlockBytes)), count(r.UniqueBlocks))
 	}

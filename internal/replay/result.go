@@ -20,21 +20,22 @@ type Result struct {
 	// UnlimitedHitRatio is by blocks, of an empty cache that then keeps all.
 	UnlimitedHitRatio float64 `json:"unlimited_hit_ratio"`
 
-	// DedupRatio is BytesReferenced / BytesStored of the target at the end.
-	DedupRatio      float64 `json:"dedup_ratio"`
+	// DedupRatio is Blocks / UniqueBlocks, CASCADE's equation 6: how many
+	// copies of each block a cache would keep that keeps one per session.
+	DedupRatio float64 `json:"dedup_ratio"`
+	// StoreDedupRatio is BytesReferenced / BytesStored: names of the target
+	// that share a block, at the end. A replay's blocks have one name each.
+	StoreDedupRatio float64 `json:"store_dedup_ratio"`
 	BytesReferenced int64   `json:"bytes_referenced"`
 	BytesStored     int64   `json:"bytes_stored"`
-	// SharingRatio is Blocks / UniqueBlocks, CASCADE's equation 6: how many
-	// copies a cache with one per session would keep of each block.
-	SharingRatio float64 `json:"sharing_ratio"`
 
 	WrongBytes     int64 `json:"wrong_bytes"`     // of hits: any but 0 is a bug of the target
 	PutBlocks      int64 `json:"put_blocks"`      // stored after a miss
 	RejectedBlocks int64 `json:"rejected_blocks"` // not stored for want of room
 
 	Tiers         map[string]TierResult `json:"tiers"`
-	TierOrder     []string              `json:"tier_order"` // fastest first
-	CapacityBytes int64                 `json:"capacity_bytes"`
+	TierOrder     []string              `json:"tier_order"`     // fastest first
+	CapacityBytes int64                 `json:"capacity_bytes"` // room for blocks in the bounded tiers
 	BlockBytes    int                   `json:"block_bytes"`
 	Workers       int                   `json:"workers"`
 	Seconds       float64               `json:"seconds"` // wall time, payloads included

@@ -118,7 +118,7 @@ func runOne(ctx context.Context, o Options, policy string) (r Result, err error)
 	r.Trace, r.Seconds = o.Name, seconds
 	r.UniqueBlocks = int64(len(reach.seen))
 	r.UnlimitedHitRatio = ratio(reach.hits, r.Blocks)
-	r.SharingRatio = ratio(r.Blocks, r.UniqueBlocks)
+	r.DedupRatio = ratio(r.Blocks, r.UniqueBlocks)
 	r.describe(st)
 	return r, nil
 }
@@ -130,7 +130,7 @@ func (r *Result) describe(st TargetStats) {
 	}
 	r.CapacityBytes = st.CapacityBytes
 	r.BytesReferenced, r.BytesStored = st.BytesReferenced, st.BytesStored
-	r.DedupRatio = ratio(st.BytesReferenced, st.BytesStored)
+	r.StoreDedupRatio = ratio(st.BytesReferenced, st.BytesStored)
 	r.TierOrder = st.Tiers
 	for _, name := range st.Tiers {
 		if _, ok := r.Tiers[name]; !ok {

@@ -46,7 +46,7 @@ func TestRunCounts(t *testing.T) {
 	want := Result{
 		Trace: "three", Policy: "fake", Requests: 3, Blocks: 7, UniqueBlocks: 4, Tokens: 2724,
 		HitBlocks: 3, HitTokens: 1024 + 512, HitRatioBlocks: 3. / 7, HitRatioTokens: 1536. / 2724, UnlimitedHitRatio: 3. / 7,
-		DedupRatio: 2, BytesReferenced: 800, BytesStored: 400, SharingRatio: 7. / 4, PutBlocks: 4,
+		DedupRatio: 7. / 4, StoreDedupRatio: 2, BytesReferenced: 800, BytesStored: 400, PutBlocks: 4,
 		Tiers:     map[string]TierResult{"fast": {2, 2. / 7, 200}, "slow": {1, 1. / 7, 100}},
 		TierOrder: []string{"fast", "slow"}, CapacityBytes: 200, BlockBytes: 100, Workers: 1,
 		Series: []Point{{1, 2, map[string]int64{}}, {2, 3, map[string]int64{"fast": 2}}, {3, 2, map[string]int64{"slow": 1}}},

@@ -44,8 +44,7 @@ func rows(results []Result) []line {
 	}
 	lines = append(lines,
 		row(results, "hit ratio, tokens", "share of the prompts' tokens", func(r Result) string { return share(r.HitRatioTokens) }),
-		row(results, "dedup ratio", "bytes referenced / bytes stored at the end", func(r Result) string { return fmt.Sprintf("%.3f", r.DedupRatio) }),
-		row(results, "sharing ratio", "blocks / unique blocks of the trace", func(r Result) string { return fmt.Sprintf("%.3f", r.SharingRatio) }),
+		row(results, "dedup ratio", "blocks asked for / unique blocks", func(r Result) string { return fmt.Sprintf("%.3f", r.DedupRatio) }),
 		row(results, "rejected blocks", "not stored for want of room", func(r Result) string { return count(r.RejectedBlocks) }),
 	)
 	wrong := row(results, "wrong bytes", "of hits: must be 0", func(r Result) string { return count(r.WrongBytes) })

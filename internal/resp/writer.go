@@ -102,11 +102,19 @@ func (w *Writer) BulkString(s string) {
 // Flush and must stay as it is until that returns.
 func (w *Writer) BulkRef(p []byte) {
 	w.header('$', int64(len(p)))
-	if len(p) > 0 {
-		w.refs = append(w.refs, ref{at: len(w.buf), p: p})
-		w.size += int64(len(p))
-	}
+	w.Ref(p)
 	w.CRLF()
+}
+
+// Ref appends p itself, without a copy, as part of a bulk string whose header
+// BulkHeader appended; p is borrowed as by BulkRef.
+func (w *Writer) Ref(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	w.grab()
+	w.refs = append(w.refs, ref{at: len(w.buf), p: p})
+	w.size += int64(len(p))
 }
 
 // BulkHeader appends the header of a bulk string of n bytes. The caller
@@ -211,7 +219,7 @@ type VectorWriter interface {
 // package's connection itself (a wrapper hides that). Whatever it returns, nothing is pending afterwards and
 // borrowed values are free again.
 func (w *Writer) Flush(dst io.Writer) error {
-	if len(w.buf) == 0 {
+	if w.Pending() == 0 {
 		return nil
 	}
 	var err error

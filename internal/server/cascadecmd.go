@@ -84,7 +84,7 @@ func cmdCascadeGet(c *conn, args [][]byte) {
 		c.wr.Error("ERR syntax error")
 		return
 	}
-	if v := c.view(ns, key); v != nil {
+	if v := c.view(ns, key, c.srv.opt.Store.Get); v != nil {
 		c.reply(v)
 		return
 	}

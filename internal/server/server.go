@@ -243,9 +243,9 @@ func (s *Server) accept(l net.Listener) error {
 }
 
 // unixBuffer is the send buffer of unix sockets, in bytes: a reply that fits it
-// is written without waiting for the reader. Larger ones no longer fit a
-// core's cache on their way through.
-const unixBuffer = 1 << 20
+// is written without waiting for the reader. It is a hint: without privilege
+// the kernel grants net.core.wmem_max at most.
+const unixBuffer = 4 << 20
 
 // admit takes a connection over, or says why it is refused.
 func (s *Server) admit(nc net.Conn) (*conn, string) {

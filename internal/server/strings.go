@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/block"
 )
 
 // setOptions are SET's words after the value.
@@ -116,7 +118,19 @@ func (c *conn) notStored(err error) {
 func cmdGet(c *conn, args [][]byte) { c.get(c.ns, string(args[1])) }
 
 func (c *conn) get(ns, key string) {
-	v := c.view(ns, key)
+	v := c.view(ns, key, c.srv.opt.Store.GetUnverified)
+	// A client that parses replies can be told of a bad block by the end of
+	// the connection, so the checksum of a large one is computed on its way
+	// out. Everybody else gets bytes that were checked before.
+	if v != nil && v.Size() >= sendVerified && !c.fixed.is() {
+		c.fixed.knows(v.Size())
+		c.send(v)
+		return
+	}
+	if v != nil && !v.Verify(block.CRC(v.Bytes())) {
+		v.Release()
+		v = c.view(ns, key, c.srv.opt.Store.Get) // from below, if it is there
+	}
 	if v == nil {
 		c.miss()
 		return
@@ -126,15 +140,56 @@ func (c *conn) get(ns, key string) {
 }
 
 // view gets a block and leases its name, or returns nil.
-func (c *conn) view(ns, key string) *cascade.View {
+func (c *conn) view(ns, key string, get func(context.Context, string, string) (*cascade.View, error)) *cascade.View {
 	ctx, cancel := c.context()
 	defer cancel()
-	v, err := c.srv.opt.Store.Get(ctx, ns, key)
+	v, err := get(ctx, ns, key)
 	if err != nil {
 		return nil
 	}
 	c.lease(ns, key)
 	return v
+}
+
+const (
+	// sendVerified is the size from which a value is checksummed while it is
+	// sent instead of before.
+	sendVerified = 128 << 10
+
+	// sendPiece is sent at a time and then checksummed, while it is in the
+	// core's cache and the client copies it out on another core.
+	sendPiece = 512 << 10
+)
+
+// send sends a view's bytes with everything that was collected before. The
+// last piece leaves only when the checksum of all of them is right; if it is
+// not, the connection ends in the middle of the value, so that no client takes
+// what it got for a block.
+func (c *conn) send(v *cascade.View) {
+	defer v.Release()
+	c.wr.BulkHeader(v.Size())
+	crc := uint32(0)
+	for p := v.Bytes(); len(p) > 0; {
+		piece := p[:min(len(p), sendPiece)]
+		p = p[len(piece):]
+		if len(p) == 0 && !v.Verify(block.ExtendCRC(crc, piece)) {
+			c.srv.log.Error("connection is ended in the middle of a corrupt block", "conn", c.id, "block", v.ID())
+			c.wr.Discard()
+			c.quit = true
+			return
+		}
+		c.wr.Ref(piece)
+		if len(p) == 0 {
+			c.wr.CRLF()
+		}
+		if c.flush() != nil {
+			c.quit = true
+			return
+		}
+		if len(p) > 0 {
+			crc = block.ExtendCRC(crc, piece)
+		}
+	}
 }
 
 // reply appends a view's bytes, borrowed until the next flush.
@@ -158,7 +213,7 @@ func (c *conn) lease(ns, key string) bool {
 func cmdMGet(c *conn, args [][]byte) {
 	c.wr.Array(len(args) - 1)
 	for _, key := range args[1:] {
-		if v := c.view(c.ns, string(key)); v != nil {
+		if v := c.view(c.ns, string(key), c.srv.opt.Store.Get); v != nil {
 			c.reply(v)
 		} else {
 			c.wr.Null()

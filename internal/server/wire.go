@@ -24,6 +24,11 @@ const (
 	// in a loop is answered without the detour through the parking lot.
 	linger = 5
 
+	// yields is how often a read of a value gives way and looks again before
+	// it sleeps: the client is writing on another core, and to be woken for
+	// each piece it writes costs more than the piece.
+	yields = 100
+
 	// maxThreads bounds the connections that wait in the kernel at once, each
 	// with a thread; parked ones have none.
 	maxThreads = 1024
@@ -94,9 +99,7 @@ func (w *wire) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	if w.inValue {
-		threads <- struct{}{}
-		defer func() { <-threads }()
-		return w.recv(p[:min(len(p), bulkPiece)], unix.MSG_WAITALL)
+		return w.readValue(p[:min(len(p), bulkPiece)])
 	}
 	for {
 		n, err := w.recv(p, unix.MSG_DONTWAIT)
@@ -110,6 +113,20 @@ func (w *wire) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
+}
+
+// readValue reads a piece of a value, which is on its way.
+func (w *wire) readValue(p []byte) (int, error) {
+	threads <- struct{}{}
+	defer func() { <-threads }()
+	for range yields {
+		n, err := w.recv(p, unix.MSG_DONTWAIT)
+		if !errors.Is(err, errStalled) {
+			return n, err
+		}
+		_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // can not fail
+	}
+	return w.recv(p, 0)
 }
 
 // lingers waits a moment for the next command; false when there is none.

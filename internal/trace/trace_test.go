@@ -12,21 +12,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"cascadekv/internal/trace/tracetest"
 )
 
-const traces = "../../../shared/traces"
-
-// open opens a public trace, which lies beside the checkout and not in it.
+// open opens a public trace.
 func open(t testing.TB, name string) *Reader {
 	t.Helper()
-	path := filepath.Join(traces, name)
-	r, err := Open(path, ReaderOptions{})
-	if errors.Is(err, os.ErrNotExist) {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("public trace %s is missing; put it there", path)
-		}
-		t.Skipf("public trace %s is missing; put it there", path)
-	}
+	r, err := Open(tracetest.Public(t, name), ReaderOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +63,7 @@ func TestWriterIsMooncakes(t *testing.T) {
 	var ours bytes.Buffer
 	w := NewWriter(&ours)
 	copyAll(t, w, r)
-	f, err := os.Open(filepath.Join(traces, name))
+	f, err := os.Open(tracetest.Public(t, name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,10 @@ type Options = segment.Options
 // own: the file system's is the limit, and reaching it is ErrUnavailable.
 type Tier struct{ store *segment.Store }
 
-var _ tiers.Tier = (*Tier)(nil)
+var (
+	_ tiers.Tier   = (*Tier)(nil)
+	_ tiers.Syncer = (*Tier)(nil)
+)
 
 // Open makes the tier over o.Dir. It reads nothing yet: call Recover. Errors
 // match tiers.ErrUnavailable.
@@ -99,7 +102,7 @@ func (t *Tier) Skipped() []error { return t.store.Skipped() }
 // ReadOnly reports whether writes are refused because the file system is full.
 func (t *Tier) ReadOnly() bool { return t.store.ReadOnly() }
 
-// Sync makes the names recorded so far durable. Errors: ErrUnavailable.
+// Sync implements tiers.Syncer.
 func (t *Tier) Sync(ctx context.Context) error { return translate(t.store.Sync(ctx)) }
 
 // Usage implements tiers.Tier.

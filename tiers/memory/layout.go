@@ -1,9 +1,11 @@
 package memory
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -35,7 +37,11 @@ const (
 
 var le = binary.LittleEndian
 
-var errLayout = errors.New("arena file has another layout")
+// Errors of opening an arena file that is there already.
+var (
+	ErrOtherSize   = errors.New("arena file of another size holds blocks")
+	ErrOtherLayout = errors.New("file is no arena of this version")
+)
 
 // geometry is where things are in a file of a given size.
 type geometry struct{ fileSize, tags, data, capacity int64 }
@@ -48,24 +54,70 @@ func geometryOf(fileSize int64) geometry {
 	return g
 }
 
+// super is the superblock up to what changes while the file lives.
+func (g geometry) super() (page [offReady]byte) {
+	copy(page[:], superMagic)
+	le.PutUint32(page[8:], superVersion)
+	le.PutUint32(page[12:], arena.Page)
+	le.PutUint64(page[offFileSize:], uint64(g.fileSize))
+	le.PutUint64(page[offTags:], uint64(g.tags))
+	le.PutUint64(page[offData:], uint64(g.data))
+	le.PutUint32(page[offSuperCRC:], block.CRC(page[:offSuperCRC]))
+	return page
+}
+
+// writeSuper makes p, of zeros, a superblock. The magic comes last: a file
+// without it is new, whatever else is in it.
 func (g geometry) writeSuper(p []byte) {
-	copy(p, superMagic)
-	le.PutUint32(p[8:], superVersion)
-	le.PutUint32(p[12:], arena.Page)
-	le.PutUint64(p[offFileSize:], uint64(g.fileSize))
-	le.PutUint64(p[offTags:], uint64(g.tags))
-	le.PutUint64(p[offData:], uint64(g.data))
-	le.PutUint32(p[offSuperCRC:], block.CRC(p[:offSuperCRC]))
+	page := g.super()
+	copy(p[len(superMagic):], page[len(superMagic):])
+	(*atomic.Uint64)(unsafe.Pointer(&p[0])).Store(le.Uint64(page[:]))
 }
 
 // checkSuper tells whether p heads a file that this code laid out.
 func (g geometry) checkSuper(p []byte) error {
-	var want [arena.Page]byte
-	g.writeSuper(want[:])
-	if [offReady]byte(p[:offReady]) != [offReady]byte(want[:offReady]) {
-		return errLayout
+	if [offReady]byte(p[:offReady]) != g.super() {
+		return ErrOtherLayout
 	}
 	return nil
+}
+
+// isNew tells whether p, the start of a file, belongs to an arena whose
+// superblock was never finished.
+func isNew(p []byte) bool {
+	head := p[:min(len(superMagic), len(p))]
+	return bytes.Count(head, []byte{0}) == len(head)
+}
+
+// admit decides whether a file that is there may become an arena of size
+// bytes. It may as it is when its size and layout are those, and from scratch
+// when it is new or holds no record.
+func admit(path string, size int64) func(old io.ReaderAt, oldSize int64) error {
+	return func(old io.ReaderAt, oldSize int64) error {
+		page := make([]byte, min(oldSize, arena.Page))
+		if _, err := old.ReadAt(page, 0); err != nil {
+			return fmt.Errorf("memory: read %s: %w", path, err)
+		}
+		if isNew(page) {
+			return nil
+		}
+		g := geometryOf(oldSize)
+		if len(page) < arena.Page || g.checkSuper(page) != nil {
+			return fmt.Errorf("memory: %s, %d bytes: %w; remove it or choose another file (--shm-path)", path, oldSize, ErrOtherLayout)
+		}
+		if oldSize == size {
+			return nil
+		}
+		tags := make([]byte, g.capacity/arena.Page)
+		if _, err := old.ReadAt(tags, g.tags); err != nil {
+			return fmt.Errorf("memory: read %s: %w", path, err)
+		}
+		if loadReady(page) > 0 && arena.HasRecords(tags) {
+			return fmt.Errorf("memory: %s has %d bytes and %d are asked for: %w; start with --shm-bytes %d to keep and drain them, or remove the file to give them up",
+				path, oldSize, size, ErrOtherSize, oldSize)
+		}
+		return nil
+	}
 }
 
 // blockRecord is the note of one block.

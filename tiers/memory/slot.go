@@ -104,12 +104,20 @@ func (t *Tier) compact(size int64) (int64, error) {
 			owners = append(owners, s)
 		}
 	}
+	cell := int64(-1)
+	if t.records {
+		var ok bool
+		if cell, ok = t.recordRoom(blockRecordSize); !ok {
+			return 0, arena.ErrNoSpace
+		}
+		defer func() { t.alloc.Release(cell, blockRecordSize) }()
+	}
 	off, err := t.alloc.Compact(size, objects, func(i int, to int64) {
 		s := owners[i]
 		copy(t.bytesOf(to, s.info.Size), t.bytesOf(s.offset, s.info.Size))
 		s.offset = to
-		if s.record >= 0 {
-			t.writeRecord(s)
+		if t.records {
+			cell = t.replaceRecord(s, cell)
 		}
 	})
 	t.compactAt = 0
@@ -213,19 +221,29 @@ func (t *Tier) publishSlot(s *slot, names []block.Name) error {
 // still being made ready.
 func (t *Tier) allocRecord(s *slot, size int64) (int64, error) {
 	for {
-		off, err := t.alloc.Alloc(size, arena.Records)
-		if err == nil {
+		if off, ok := t.recordRoom(size); ok {
 			return off, nil
-		}
-		if k := len(t.spares); k > 0 {
-			t.alloc.Release(t.spares[k-1], spareSize)
-			t.spares = t.spares[:k-1]
-			continue
 		}
 		if !t.growing {
 			return 0, t.errorf(s.info.ID, tiers.ErrFull)
 		}
 		t.grew.Wait()
+	}
+}
+
+// recordRoom finds room for a record in what is ready, spares included.
+func (t *Tier) recordRoom(size int64) (int64, bool) {
+	for {
+		off, err := t.alloc.Alloc(size, arena.Records)
+		if err == nil {
+			return off, true
+		}
+		k := len(t.spares)
+		if k == 0 {
+			return 0, false
+		}
+		t.alloc.Release(t.spares[k-1], spareSize)
+		t.spares = t.spares[:k-1]
 	}
 }
 
@@ -243,6 +261,15 @@ func (t *Tier) writeRecord(s *slot) {
 	p := t.bytesOf(s.record, arena.RoundSize(blockRecordSize))
 	retract(p)
 	blockRecord{uid: s.uid, info: s.info, offset: s.offset}.write(p)
+}
+
+// replaceRecord writes the record of s anew in another cell before the old one
+// goes, so that one of them is there at any instant, and returns the old cell.
+func (t *Tier) replaceRecord(s *slot, cell int64) (old int64) {
+	old, s.record = s.record, cell
+	t.writeRecord(s)
+	retract(t.bytesOf(old, blockRecordSize))
+	return old
 }
 
 func (t *Tier) addName(s *slot, n block.Name) error {
@@ -412,7 +439,12 @@ func (t *Tier) Rename(old, new block.ID) error {
 	delete(t.slots, old)
 	s.info.ID = new
 	t.slots[new] = s
-	if t.records {
+	if !t.records {
+		return nil
+	}
+	if cell, ok := t.recordRoom(blockRecordSize); ok {
+		t.alloc.Release(t.replaceRecord(s, cell), blockRecordSize)
+	} else {
 		t.writeRecord(s)
 	}
 	return nil

@@ -58,7 +58,7 @@ var _ tiers.Memory = (*Tier)(nil)
 // Open maps the arena, takes over what an earlier process left in it, every
 // block verified against its checksum, and starts to make the rest of the
 // memory ready in the background.
-// Errors: those of arena.MapFile.
+// Errors: ErrOtherSize, ErrOtherLayout, those of arena.MapFile.
 func Open(o Options) (*Tier, error) {
 	if o.Bytes < MinBytes {
 		return nil, describe(o.Bytes)
@@ -88,7 +88,7 @@ func (t *Tier) mapArena(o Options) (geometry, []byte, error) {
 		t.arena = m
 		return geometry{fileSize: size, capacity: size}, make([]byte, size/arena.Page), err
 	}
-	m, err := arena.MapFile(o.Path, size)
+	m, err := arena.MapFile(o.Path, size, admit(o.Path, size))
 	if err != nil {
 		return geometry{}, nil, err
 	}
@@ -100,6 +100,7 @@ func (t *Tier) mapArena(o Options) (geometry, []byte, error) {
 	t.super = m.Bytes()[:arena.Page]
 	tags := m.Bytes()[g.tags : g.tags+g.capacity/arena.Page]
 	if !m.Existed() || g.checkSuper(t.super) != nil {
+		word(t.super).Store(0) // no magic: should the process die here, the file is new
 		clear(m.Bytes()[:g.data])
 		g.writeSuper(t.super)
 	}

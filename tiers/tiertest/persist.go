@@ -107,6 +107,9 @@ func (c Config) names(t *testing.T) {
 	must(tr.Link(b.Info.ID, name("back", 34)))   // withdrawn, then there again
 	must(tr.Unlink(b.Info.ID, name("back", 35))) //
 	must(tr.Link(a.Info.ID, name("back", 36)))   //
+	must(tr.Link(a.Info.ID, name("moved", 40)))  // to another block, as the store does it:
+	must(tr.Link(b.Info.ID, name("moved", 42)))  // the new record first,
+	must(tr.Unlink(a.Info.ID, name("moved", 41)))
 	if !c.Persistent {
 		return
 	}
@@ -117,6 +120,8 @@ func (c Config) names(t *testing.T) {
 		"gone": {dropped: true},
 		"late": {id: b.Info.ID, name: name("late", 33)},
 		"back": {id: a.Info.ID, name: name("back", 36)},
+
+		"moved": {id: b.Info.ID, name: name("moved", 42)},
 	}
 	for round := range 3 {
 		tr = c.reopened(t, tr, roomy)
@@ -124,7 +129,7 @@ func (c Config) names(t *testing.T) {
 		tr.wantBlocks(t, a, b)
 		tr.wantNames(t, want)
 	}
-	must(tr.Unlink(b.Info.ID, name("late", 40)))
+	must(tr.Unlink(b.Info.ID, name("late", 50)))
 	want["late"] = nameRecord{dropped: true}
 	tr = c.reopened(t, tr, roomy)
 	tr.wantNames(t, want)

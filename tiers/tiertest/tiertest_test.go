@@ -179,7 +179,10 @@ func (r *reference) Unlink(_ block.ID, n block.Name) error {
 	if r.closed {
 		return tiers.ErrClosed
 	}
-	delete(r.disk.names, nameKey{n.Namespace, n.Key})
+	k := nameKey{n.Namespace, n.Key}
+	if r.disk.names[k].name.Seq < n.Seq {
+		delete(r.disk.names, k)
+	}
 	return nil
 }
 
