@@ -49,7 +49,6 @@ type Server struct {
 
 	listeners []net.Listener
 	lot       *parking
-	http      *http.Server
 	admin     net.Listener
 	metrics   *metrics
 
@@ -185,12 +184,12 @@ func (s *Server) Serve(ctx context.Context) error {
 	failed := make(chan error, len(s.listeners)+1)
 	for _, l := range s.listeners {
 		s.log.Info("listening", "network", l.Addr().Network(), "address", l.Addr().String())
-		s.wg.Go(func() { failed <- s.accept(l) })
+		go func() { failed <- s.accept(l) }()
 	}
 	if s.admin != nil {
 		s.log.Info("listening", "network", "http", "address", s.admin.Addr().String())
-		s.http = &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 10 * time.Second}
-		go func() { failed <- s.http.Serve(s.admin) }()
+		h := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 10 * time.Second}
+		go func() { failed <- h.Serve(s.admin) }()
 	}
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -235,10 +234,11 @@ func (s *Server) accept(l net.Listener) error {
 			}
 			continue
 		}
-		s.wg.Go(func() {
+		go func() {
+			defer s.wg.Done()
 			c.serve()
 			s.leave(c)
-		})
+		}()
 	}
 }
 
@@ -271,6 +271,7 @@ func (s *Server) admit(nc net.Conn) (*conn, string) {
 		return nil, ""
 	}
 	s.conns[c] = struct{}{}
+	s.wg.Add(1)
 	s.metrics.accepted.Add(1)
 	return c, ""
 }
