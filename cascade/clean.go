@@ -55,18 +55,19 @@ func (s *Store) coldUp() bool { return s.cold != nil && !s.now().Before(s.coldDo
 func (s *Store) cleanInBackground(ctx context.Context) {
 	var due <-chan time.Time // set while names wait
 	for {
+		sync := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.wake:
+			sync = s.syncWanted()
 		case <-due:
-			due = nil
-			if err := s.syncCold(ctx); err != nil && ctx.Err() == nil {
-				s.leaveAlone(err)
-				due = time.After(coldRetry)
-			}
+			sync = true
 		}
-		for s.cleanSome(ctx) {
+		if sync {
+			due = s.syncOrLater(ctx)
+		}
+		for !s.syncWanted() && s.cleanSome(ctx) {
 		}
 		if due == nil && s.namesWait() {
 			due = time.After(syncEvery)
@@ -75,43 +76,74 @@ func (s *Store) cleanInBackground(ctx context.Context) {
 }
 
 // tellCold notes the outcome of telling the cold tier of a name. What it only
-// keeps in mind the cleaner makes durable. The caller holds the mutex.
+// keeps in mind the cleaner makes durable; a block of memory with such a name
+// stays until then: see fallOf. The caller holds the mutex.
 func (s *Store) tellCold(err error) {
 	s.noteCold(err)
-	if _, ok := s.cold.(tiers.Syncer); ok && err == nil && !s.unsynced {
-		s.unsynced = true
+	if _, ok := s.cold.(tiers.Syncer); !ok || err != nil {
+		return
+	}
+	if s.told == s.synced {
 		s.wakeCleaner(false)
 	}
+	s.told++
+}
+
+// wantSync makes the cleaner sync now. The caller holds the mutex.
+func (s *Store) wantSync() {
+	s.hurry = true
+	s.wakeCleaner(false)
+}
+
+func (s *Store) syncWanted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hurry && s.told > s.synced
 }
 
 func (s *Store) namesWait() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.unsynced
+	return s.told > s.synced
 }
 
-// syncCold makes durable what the cold tier was told so far.
-func (s *Store) syncCold(ctx context.Context) error {
-	sync, ok := s.cold.(tiers.Syncer)
-	if !ok {
+// syncOrLater syncs the cold tier and returns when to try again, nil for no
+// need to.
+func (s *Store) syncOrLater(ctx context.Context) <-chan time.Time {
+	select {
+	case s.cleaning <- struct{}{}:
+	case <-ctx.Done():
 		return nil
 	}
+	defer func() { <-s.cleaning }()
+	if err := s.syncCold(ctx); err != nil && ctx.Err() == nil {
+		s.leaveAlone(err)
+		return time.After(coldRetry)
+	}
+	return nil
+}
+
+// syncCold makes durable what the cold tier was told so far. The caller holds
+// the cleaning token.
+func (s *Store) syncCold(ctx context.Context) error {
 	s.mu.Lock()
-	waited := s.unsynced
-	s.unsynced = false
+	upTo, waited := s.told, s.told > s.synced
+	s.hurry = false
 	s.mu.Unlock()
-	if !waited {
+	sync, ok := s.cold.(tiers.Syncer)
+	if !ok || !waited {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, coldDeadline)
 	defer cancel()
-	err := sync.Sync(ctx)
-	if err != nil {
-		s.mu.Lock()
-		s.unsynced = true
-		s.mu.Unlock()
+	if err := sync.Sync(ctx); err != nil {
+		return err
 	}
-	return err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.synced = upTo
+	s.announce()
+	return nil
 }
 
 // leaveAlone notes that the cold tier refused a write and gives it time.
@@ -391,7 +423,7 @@ func (s *Store) nowCold(b *entity, wrote []block.Name) {
 	}
 	for _, n := range b.names {
 		if _, missing := live[n.entry.Namespace+"\x00"+n.entry.Key]; missing {
-			s.tellCold(s.cold.Link(b.info.ID, n.entry))
+			s.linkCold(b, n.entry)
 		}
 	}
 	s.announce()

@@ -66,6 +66,8 @@ func (s *Store) evictOne(ctx context.Context, m *memTier) error {
 		s.holdLeases(b)
 	case awaitsCleaning:
 		s.wakeCleaner(true)
+	case awaitsSync:
+		s.wantSync()
 	}
 	return s.waitForChange(ctx) // unlocks
 }
@@ -101,6 +103,7 @@ const (
 	leaves                     // nothing: its bytes are below already, or are given up
 	fallsToMemory              // it is copied to the next memory tier
 	awaitsCleaning             // the cleaner writes it to the cold tier
+	awaitsSync                 // the cold tier makes its names durable
 	staysLeased                // it would be lost, and somebody was promised it
 )
 
@@ -125,6 +128,8 @@ func (s *Store) fallOf(b *entity, m *memTier) fall {
 	case s.coldUp() && s.batch.inFlight && s.batch.ahead <= 0:
 		// What is being written is colder than b: wait for that instead.
 		return awaitsCleaning
+	case b.cold && b.told > s.synced && s.coldUp():
+		return awaitsSync // memory has the only durable record of a name
 	case b.cold:
 		return leaves
 	case s.coldUp():

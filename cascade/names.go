@@ -40,6 +40,8 @@ type entity struct {
 	at    [maxMemory]place
 	cold  bool // in the cold tier
 
+	told uint64 // Store.told when the cold tier was last told of a name of it
+
 	busy    int    // views and copies in flight: reasons not to forget it
 	writing bool   // on its way to the cold tier
 	fetch   *fetch // on its way from the cold tier
@@ -273,8 +275,8 @@ func (n *name) prune() {
 }
 
 // record writes a name into every tier that holds its block, unrecord takes it
-// out as of its Seq. A tier that can not is left without: it then loses the name at a crash,
-// which is a miss.
+// out as of its Seq. A tier that can not is left without: it then loses the
+// name at a crash, which is a miss.
 func (s *Store) record(b *entity, n block.Name) {
 	for t, m := range s.mem {
 		if b.at[t].present {
@@ -282,8 +284,13 @@ func (s *Store) record(b *entity, n block.Name) {
 		}
 	}
 	if b.cold {
-		s.tellCold(s.cold.Link(b.info.ID, n))
+		s.linkCold(b, n)
 	}
+}
+
+func (s *Store) linkCold(b *entity, n block.Name) {
+	s.tellCold(s.cold.Link(b.info.ID, n))
+	b.told = s.told
 }
 
 func (s *Store) unrecord(b *entity, n block.Name) {

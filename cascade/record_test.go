@@ -261,3 +261,57 @@ func TestWithdrawnNamesDoNotWaitForAWrite(t *testing.T) {
 		t.Fatal("the withdrawal waits for ever")
 	}
 }
+
+// TestEvictionWaitsForTheNames: a name moves to a block that the cold tier has,
+// and that block leaves memory, with the only record of the name, before
+// anything else is written.
+func TestEvictionWaitsForTheNames(t *testing.T) {
+	dir, cold := t.TempDir(), t.TempDir()
+	arena := filepath.Join(dir, "a.arena")
+	old, fresh := data(1, 3000), data(2, 5000)
+	r := openOver(t, arena, cold, nil)
+	res := r.put(ns("first"), fresh)
+	r.put(ns("k"), old)
+	if _, err := r.Drain(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.stage(ns("k"), fresh); err != nil {
+		t.Fatal(err)
+	}
+	if st := r.settled(); st.Names != 2 || st.Blocks != 1 {
+		t.Fatalf("not merged: %+v", st)
+	}
+	r.wantEvicted(res.ID)
+
+	crashedArena, crashedCold := filepath.Join(dir, "crashed.arena"), t.TempDir()
+	image, err := os.ReadFile(arena)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(crashedArena, image, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(crashedCold, os.DirFS(cold)); err != nil {
+		t.Fatal(err)
+	}
+	next := openOver(t, crashedArena, crashedCold, nil)
+	next.want("k", fresh)
+	next.want("first", fresh)
+}
+
+// wantEvicted makes the last memory tier give up a block.
+func (r *rig) wantEvicted(id BlockID) {
+	r.t.Helper()
+	resident := func() bool {
+		r.Store.mu.Lock()
+		defer r.Store.mu.Unlock()
+		return r.blocks[id].at[r.last().index].present
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for resident() {
+		if err := r.evictOne(ctx, r.last()); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}

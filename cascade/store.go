@@ -99,7 +99,9 @@ type Store struct {
 
 	batch     batch     // on its way to the cold tier
 	demanded  bool      // somebody waits for the cleaner
-	unsynced  bool      // the cold tier was told of names and need not have written them
+	hurry     bool      // somebody waits for the cold tier to be synced
+	told      uint64    // how often a cold tier that keeps names in mind was told of one
+	synced    uint64    // told up to here is durable
 	coldDown  time.Time // no writes to the cold tier before this
 	stats     Stats     // counters; the rest is filled in by Stats
 	coldStats TierStats

@@ -93,11 +93,15 @@ func (m machine) lockedMemory() check {
 	if err != nil {
 		return warning("locked memory", "", "getrlimit: %v", err)
 	}
+	limit := "unlimited"
+	if l.Max != unix.RLIM_INFINITY {
+		limit = size(l.Max)
+	}
 	if l.Max != unix.RLIM_INFINITY && len(m.gpus()) > 0 {
 		return warning("locked memory", "ulimit -l unlimited, LimitMEMLOCK=infinity, or PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
-			"limit %s: GPU transfers need pinned memory", limitText(l.Max))
+			"limit %s: GPU transfers need pinned memory", limit)
 	}
-	return okay("locked memory", "limit %s", limitText(l.Max))
+	return okay("locked memory", "limit %s", limit)
 }
 
 func limitText(n uint64) string {

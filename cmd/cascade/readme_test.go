@@ -55,6 +55,7 @@ func TestDocumentedVerbsAndFlagsExist(t *testing.T) {
 			t.Errorf("bin/cascade %s: no such verb: %v", m[1], err)
 			continue
 		}
+		verb.InitDefaultHelpFlag()
 		for _, w := range rest {
 			if name, isFlag := strings.CutPrefix(w, "--"); isFlag && !hasFlag(verb, name) {
 				t.Errorf("bin/cascade %s: no flag --%s", m[1], name)

@@ -413,3 +413,43 @@ func TestCloseWhileHung(t *testing.T) {
 	again := openStore(t, testOptions(dir, 2))
 	wantBytes(t, again, it)
 }
+
+// TestSyncWaitsForNamesOnTheirWay: a put that hangs has taken a name along.
+func TestSyncWaitsForNamesOnTheirWay(t *testing.T) {
+	for name, c := range map[string]struct {
+		putFails error
+	}{
+		"put succeeds": {nil},
+		"put fails":    {vfs.ErrIO},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, fs, dir := faulty(t, nil)
+			a := testItem(1, 5000)
+			put(t, s, a)
+			if err := s.Link(a.Info.ID, testName("k", 1)); err != nil {
+				t.Fatal(err)
+			}
+			gate := make(chan struct{})
+			fs.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Err: c.putFails, Block: gate})
+			ended := make(chan error)
+			go func() { ended <- s.Put(t.Context(), testItem(2, 5000)) }()
+			for s.writtenFrames() < 2 {
+				time.Sleep(time.Millisecond)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			wantErr(t, "Sync while the put hangs", s.Sync(ctx), ErrUnavailable)
+			close(gate)
+			if err := <-ended; !errors.Is(err, c.putFails) {
+				t.Errorf("Put: error %v, want %v", err, c.putFails)
+			}
+			if err := s.Sync(t.Context()); err != nil {
+				t.Error(err)
+			}
+			again := openStore(t, testOptions(dir, 2)) // the first is not closed
+			if again.names["k"] != a.Info.ID {
+				t.Errorf("names %v", again.names)
+			}
+		})
+	}
+}

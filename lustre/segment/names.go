@@ -3,6 +3,8 @@ package segment
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"cascadekv/internal/block"
@@ -106,16 +108,57 @@ func (s *Store) flush() {
 	s.flushing = false
 }
 
-func (s *Store) takeWaiting() []record {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := s.waiting
-	s.waiting = nil
-	return w
+// load is the names that one write has with it.
+type load struct {
+	names []record
+	done  chan struct{} // closed when they are durable or wait again
+	lost  bool          // they wait again; read it after done
 }
 
-func (s *Store) giveBack(w []record) {
+func (s *Store) takeWaiting() *load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting = append(w, s.waiting...)
+	l := &load{names: s.waiting, done: make(chan struct{})}
+	s.waiting = nil
+	if len(l.names) > 0 {
+		s.loads[l] = struct{}{}
+	}
+	return l
+}
+
+// land ends a load. Names that did not become durable wait again.
+func (s *Store) land(l *load, durable bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !durable {
+		l.lost = true
+		s.waiting = append(l.names, s.waiting...)
+	}
+	delete(s.loads, l)
+	close(l.done)
+}
+
+// Sync makes the names recorded so far durable. Errors: ErrUnavailable.
+func (s *Store) Sync(ctx context.Context) error {
+	for again := true; again; {
+		s.mu.Lock()
+		others := slices.Collect(maps.Keys(s.loads))
+		s.mu.Unlock()
+		if err := s.admit(nil); err != nil {
+			return err
+		}
+		if err := s.runWrite(ctx, nil); err != nil {
+			return err
+		}
+		again = false
+		for _, l := range others { // writes of others that took names along
+			select {
+			case <-l.done:
+				again = again || l.lost
+			case <-ctx.Done():
+				return unavailable("wait for names on their way", ctx.Err())
+			}
+		}
+	}
+	return nil
 }

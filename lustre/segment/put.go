@@ -29,14 +29,6 @@ func (s *Store) Put(ctx context.Context, items ...Item) error {
 	return s.runWrite(ctx, items)
 }
 
-// Sync makes the names recorded so far durable. Errors: ErrUnavailable.
-func (s *Store) Sync(ctx context.Context) error {
-	if err := s.admit(nil); err != nil {
-		return err
-	}
-	return s.runWrite(ctx, nil)
-}
-
 func (it Item) check() error {
 	if it.Info.Size > block.MaxSize {
 		return fmt.Errorf("%w: %v has %d bytes, at most %d", ErrTooLarge, it.Info.ID, it.Info.Size, int64(block.MaxSize))
@@ -111,7 +103,8 @@ func (s *Store) runWrite(ctx context.Context, items []Item) error {
 // once more in a new file, which a file system of many targets may place
 // where there is room.
 func (s *Store) write(ctx context.Context, j *job, items []Item) error {
-	names := s.takeWaiting()
+	load := s.takeWaiting()
+	names := load.names
 	if len(items)+len(names) == 0 {
 		return nil
 	}
@@ -125,10 +118,10 @@ func (s *Store) write(ctx context.Context, j *job, items []Item) error {
 			err = nil
 		}
 	}
+	s.land(load, err == nil)
 	if err == nil {
 		return nil
 	}
-	s.giveBack(names)
 	if isFull(err) {
 		s.setFull()
 	}

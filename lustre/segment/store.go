@@ -47,6 +47,7 @@ type Store struct {
 	current    *file // takes frames; nil: the next one makes a file
 	nextFile   uint64
 	waiting    []record
+	loads      map[*load]struct{} // names on their way to the file system
 	pins       int
 	jobs       int
 	payload    int64
@@ -87,7 +88,7 @@ func Open(o Options) (*Store, error) {
 		opt: o, fs: o.FS, incarnation: o.Incarnation,
 		reads: make(pool, o.Readers), writes: make(pool, o.Writers),
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
-		names: map[nameKey]*nameState{}, files: map[*file]struct{}{},
+		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
 	}
 	s.idle = sync.NewCond(&s.mu)
 	return s, nil
