@@ -436,10 +436,43 @@ func (s *Store) Drain(ctx context.Context) (int, error) {
 	s.mu.Lock()
 	err := s.usable()
 	s.mu.Unlock()
+	if err == nil {
+		err = s.completePending(ctx)
+	}
 	if err != nil {
 		return 0, err
 	}
 	return s.drain(ctx)
+}
+
+// completePending gives every block in memory its id.
+func (s *Store) completePending(ctx context.Context) error {
+	for _, b := range s.withoutID() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		v := s.pinFastest(b)
+		s.mu.Unlock()
+		if v != nil {
+			s.complete(v)
+			v.Release()
+		}
+	}
+	return nil
+}
+
+// withoutID lists the blocks that were acknowledged and not hashed yet.
+func (s *Store) withoutID() []*entity {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var pending []*entity
+	for _, b := range s.blocks {
+		if b.info.ID.IsProvisional() && b.inMemory() && len(b.names) > 0 {
+			pending = append(pending, b)
+		}
+	}
+	return pending
 }
 
 func (s *Store) drain(ctx context.Context) (written int, err error) {
