@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 
 	"cascadekv/cascade/policy"
@@ -80,10 +81,11 @@ func TestEvictionLeavesNoHole(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/cold=%v", p, cold), func(t *testing.T) {
 				r := newRig(t, 8<<20, cold, func(o *Options) { o.Policy = p; o.Capacity = 60 * 20_000 })
 				s := r.Store
-				deleting := false
+				var deleting atomic.Bool
 				m := s.mem[0]
+				s.mu.Lock()
 				m.policy = &watcher{m.policy, func(node policy.Node) {
-					if deleting {
+					if deleting.Load() {
 						return
 					}
 					for _, n := range m.nodes[node].names {
@@ -92,6 +94,7 @@ func TestEvictionLeavesNoHole(t *testing.T) {
 						}
 					}
 				}}
+				s.mu.Unlock()
 				rng := rand.New(rand.NewPCG(11, 12))
 				evicted := uint64(0)
 				for range 600 {
@@ -119,9 +122,9 @@ func TestEvictionLeavesNoHole(t *testing.T) {
 						t.Fatal(err)
 					}
 					if rng.IntN(20) == 0 {
-						deleting = true
+						deleting.Store(true)
 						r.Delete("ns", keys[rng.IntN(len(keys))])
-						deleting = false
+						deleting.Store(false)
 					}
 				}
 				evicted = r.Stats().Tiers[0].Evicted
