@@ -1,8 +1,9 @@
 package block
 
 import (
-	"hash/crc32"
 	"time"
+
+	"cascadekv/internal/crc32c"
 )
 
 // MaxKey bounds a key, a parent key and a namespace, in bytes (design.md §2).
@@ -38,10 +39,8 @@ type Name struct {
 	Expires time.Time
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // CRC returns the CRC32C (Castagnoli) of p.
-func CRC(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
+func CRC(p []byte) uint32 { return crc32c.Checksum(p) }
 
 // ExtendCRC returns the CRC32C of the bytes behind crc followed by p.
-func ExtendCRC(crc uint32, p []byte) uint32 { return crc32.Update(crc, castagnoli, p) }
+func ExtendCRC(crc uint32, p []byte) uint32 { return crc32c.Update(crc, p) }

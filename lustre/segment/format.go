@@ -3,7 +3,6 @@ package segment
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 
 	"cascadekv/internal/block"
 )
@@ -28,8 +27,6 @@ const (
 )
 
 var le = binary.LittleEndian
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func align(n int64) int64 { return (n + pageSize - 1) &^ (pageSize - 1) }
 
@@ -127,7 +124,7 @@ func encodeFrameHeader(p []byte, h frameHeader) {
 }
 
 func frameCRC(p []byte) uint32 {
-	return crc32.Update(block.CRC(p[:60]), castagnoli, p[frameHeaderSize:])
+	return block.ExtendCRC(block.CRC(p[:60]), p[frameHeaderSize:])
 }
 
 // decodeFrameHeader reads the fixed part only: sizes are checked, the CRC is

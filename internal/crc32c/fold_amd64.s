@@ -1,0 +1,93 @@
+#include "textflag.h"
+
+// func extendedFeatures() uint32
+TEXT ·extendedFeatures(SB), NOSPLIT, $0-4
+	MOVL $0, AX
+	CPUID
+	MOVL $0, R8
+	CMPL AX, $7
+	JLT  done
+	MOVL $7, AX
+	MOVL $0, CX
+	CPUID
+	MOVL CX, R8
+done:
+	MOVL R8, ret+0(FP)
+	RET
+
+// STEP moves acc one block ahead, where it meets the next 32 bytes.
+#define STEP(offset, acc) \
+	VPCLMULQDQ $0x00, Y8, acc, Y9; \
+	VPCLMULQDQ $0x11, Y8, acc, Y10; \
+	VPXOR      offset(SI), Y9, Y9; \
+	VPXOR      Y9, Y10, acc
+
+// JOIN moves from the distance in Y8 and adds it to onto.
+#define JOIN(from, onto) \
+	VPCLMULQDQ $0x00, Y8, from, Y9; \
+	VPCLMULQDQ $0x11, Y8, from, Y10; \
+	VPXOR      Y9, onto, onto; \
+	VPXOR      Y10, onto, onto
+
+// func fold(crc uint32, p *byte, blocks int, k *[3]multipliers) uint32
+//
+// Y0 to Y7 hold a block's worth of message that is congruent to all before it.
+TEXT ·fold(SB), NOSPLIT, $0-36
+	MOVL crc+0(FP), AX
+	MOVQ p+8(FP), SI
+	MOVQ blocks+16(FP), CX
+	MOVQ k+24(FP), DX
+
+	VMOVD   AX, X9
+	VMOVDQU (SI), Y0
+	VMOVDQU 32(SI), Y1
+	VMOVDQU 64(SI), Y2
+	VMOVDQU 96(SI), Y3
+	VMOVDQU 128(SI), Y4
+	VMOVDQU 160(SI), Y5
+	VMOVDQU 192(SI), Y6
+	VMOVDQU 224(SI), Y7
+	VPXOR   Y9, Y0, Y0
+	VBROADCASTI128 (DX), Y8
+
+loop:
+	ADDQ $256, SI
+	DECQ CX
+	JZ   join
+	STEP(0, Y0)
+	STEP(32, Y1)
+	STEP(64, Y2)
+	STEP(96, Y3)
+	STEP(128, Y4)
+	STEP(160, Y5)
+	STEP(192, Y6)
+	STEP(224, Y7)
+	JMP  loop
+
+join:
+	VBROADCASTI128 16(DX), Y8
+	JOIN(Y0, Y1)
+	JOIN(Y1, Y2)
+	JOIN(Y2, Y3)
+	JOIN(Y3, Y4)
+	JOIN(Y4, Y5)
+	JOIN(Y5, Y6)
+	JOIN(Y6, Y7)
+
+	// The lower 128 bits of what is left come first in the message.
+	VMOVDQU      32(DX), X8
+	VEXTRACTI128 $1, Y7, X6
+	VPCLMULQDQ   $0x00, X8, X7, X9
+	VPCLMULQDQ   $0x11, X8, X7, X10
+	VPXOR        X9, X6, X6
+	VPXOR        X10, X6, X6
+
+	// 128 bits remain: the CRC instruction divides them.
+	MOVL   $0, AX
+	VMOVQ  X6, BX
+	CRC32Q BX, AX
+	VPEXTRQ $1, X6, BX
+	CRC32Q BX, AX
+	VZEROUPPER
+	MOVL AX, ret+32(FP)
+	RET

@@ -1,0 +1,8 @@
+//go:build !amd64
+
+package crc32c
+
+// hash/crc32 has instructions of its own on these.
+const canFold = false
+
+func fold(crc uint32, _ *byte, _ int, _ *[3]multipliers) uint32 { return crc }
