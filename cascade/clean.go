@@ -297,7 +297,7 @@ func (p *picker) add(b *entity) bool {
 		return false
 	}
 	b.writing = true
-	p.views = append(p.views, v)
+	p.views = append(p.views, v.background())
 	p.bytes += v.Size()
 	return true
 }
@@ -455,7 +455,7 @@ func (s *Store) completePending(ctx context.Context) error {
 		v := s.pinFastest(b)
 		s.mu.Unlock()
 		if v != nil {
-			s.complete(v)
+			s.complete(v.background())
 			v.Release()
 		}
 	}
@@ -532,7 +532,7 @@ func (s *Store) pinDirty(dirty []*entity) (views []*View, rest []*entity) {
 		}
 		if v := s.pinFastest(b); v != nil {
 			b.writing = true
-			views = append(views, v)
+			views = append(views, v.background())
 			bytes += v.Size()
 		}
 	}

@@ -45,9 +45,10 @@ const (
 
 	// quietFor is how long no request must have come for the completer to
 	// start: a client that waits for one answer before it asks again is busy
-	// in between too. quietPoll is how long it looks away meanwhile.
-	quietFor  = 10 * time.Millisecond
-	quietPoll = 2 * time.Millisecond
+	// in between too. As long as there is no quiet the completer looks away
+	// for at least as long: a look costs requests in flight their place on
+	// the core.
+	quietFor = 10 * time.Millisecond
 
 	// idleNice is the niceness of the completer's thread, so that it yields
 	// to other processes too: to the engine above all.
@@ -86,20 +87,20 @@ func (s *Store) nextPending() *View {
 	defer s.mu.Unlock()
 	for b := s.pending.pop(); b != nil; b = s.pending.pop() {
 		if v := s.pinFastest(b); v != nil {
-			return v
+			return v.background()
 		}
 	}
 	return nil
 }
 
-// hashWhenQuiet hashes a view piece by piece, only while its own view is the
-// only one; false when ctx ended.
+// hashWhenQuiet hashes a view piece by piece, only while there are no requests;
+// false when ctx ended.
 func (s *Store) hashWhenQuiet(ctx context.Context, v *View) (BlockID, bool) {
 	h := block.NewHasher(s.bits)
 	for p := v.bytes; len(p) > 0; {
 		for !s.quiet() {
 			select {
-			case <-time.After(quietPoll):
+			case <-time.After(quietFor):
 			case <-ctx.Done():
 				return BlockID{}, false
 			}
@@ -111,7 +112,7 @@ func (s *Store) hashWhenQuiet(ctx context.Context, v *View) (BlockID, bool) {
 	return h.ID(), ctx.Err() == nil
 }
 
-// begin and end bracket a stage or a view.
+// begin and end bracket a request's stage or view.
 func (s *Store) begin() { s.active.Add(1) }
 
 func (s *Store) end() {
@@ -119,10 +120,9 @@ func (s *Store) end() {
 	s.lastEnd.Store(time.Now().UnixNano())
 }
 
-// quiet tells whether the completer's own view has been the only one for a
-// while.
+// quiet tells whether there has been no request for a while.
 func (s *Store) quiet() bool {
-	return s.active.Load() <= 1 && time.Now().UnixNano()-s.lastEnd.Load() > int64(quietFor)
+	return s.active.Load() == 0 && time.Now().UnixNano()-s.lastEnd.Load() > int64(quietFor)
 }
 
 // complete gives a viewed block its id now, if it has none: it is about to

@@ -106,7 +106,7 @@ type Store struct {
 	stats     Stats     // counters; the rest is filled in by Stats
 	coldStats TierStats
 
-	active   atomic.Int64 // stages and views under way: the completer waits for quiet
+	active   atomic.Int64 // requests' stages and views under way: the completer waits for quiet
 	lastEnd  atomic.Int64 // when the last of them ended, Unix nanoseconds
 	pending  pendingQueue
 	fetching chan struct{} // capacity maxFetches: who reads from the cold tier

@@ -18,6 +18,8 @@ type View struct {
 	id    BlockID
 	tier  string
 	done  bool
+
+	unasked bool // made by a background worker: no request
 }
 
 // Bytes is the block in place: read-only, dead after Release.
@@ -63,7 +65,17 @@ func (v *View) Release() {
 	s.mu.Lock()
 	s.unview(v)
 	s.mu.Unlock()
-	s.end()
+	if !v.unasked {
+		s.end()
+	}
+}
+
+// background marks a new view as a background worker's: it must not keep the
+// completer waiting for quiet.
+func (v *View) background() *View {
+	v.unasked = true
+	v.store.active.Add(-1)
+	return v
 }
 
 // unview undoes what pinning did to the index. The caller holds the mutex.

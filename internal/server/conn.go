@@ -51,7 +51,7 @@ func newConn(s *Server, nc net.Conn, id uint64) (*conn, error) {
 	c := &conn{srv: s, id: id, owner: fmt.Sprintf("conn-%d", id), wire: w, rd: resp.NewReader(w)}
 	_, tcp := nc.(*net.TCPConn)
 	c.fixed = newFixedClient(tcp)
-	c.sink.conn = c
+	c.sink.init(c)
 	c.reset()
 	return c, nil
 }

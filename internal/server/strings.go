@@ -159,6 +159,11 @@ const (
 	// sendPiece is sent at a time and then checksummed, while it is in the
 	// core's cache and the client copies it out on another core.
 	sendPiece = 512 << 10
+
+	// sendLast is the least that is sent at a time. Pieces become smaller
+	// towards the end: what the client still has to copy out when the last
+	// one is verified and sent is what it waits for.
+	sendLast = 64 << 10
 )
 
 // send sends a view's bytes with everything that was collected before. The
@@ -170,7 +175,7 @@ func (c *conn) send(v *cascade.View) {
 	c.wr.BulkHeader(v.Size())
 	crc := uint32(0)
 	for p := v.Bytes(); len(p) > 0; {
-		piece := p[:min(len(p), sendPiece)]
+		piece := p[:min(len(p), sendPiece, max(len(p)/2, sendLast))]
 		p = p[len(piece):]
 		if len(p) == 0 && !v.Verify(block.ExtendCRC(crc, piece)) {
 			c.srv.log.Error("connection is ended in the middle of a corrupt block", "conn", c.id, "block", v.ID())

@@ -15,6 +15,13 @@ type valueSink struct {
 	stage  *cascade.Stage
 	filled int64
 	err    error // why the value was dropped
+
+	checksum func() bool // of the stage, a step of it: made once
+}
+
+func (v *valueSink) init(c *conn) {
+	v.conn = c
+	v.checksum = func() bool { return v.stage.Sum() }
 }
 
 // Bulk implements resp.Sink: SET's and CASCADE.PUT's value is argument 2.
@@ -30,7 +37,7 @@ func (v *valueSink) Bulk(args [][]byte, size int64) (resp.Receiver, error) {
 		return nil, err
 	}
 	v.stage = st
-	v.conn.wire.inValue = size > 0
+	v.conn.wire.meanwhile = v.checksum
 	return v, nil
 }
 
@@ -46,13 +53,13 @@ func (v *valueSink) Next() []byte { return v.stage.Bytes()[v.filled:] }
 func (v *valueSink) Filled(n int) {
 	v.stage.Filled(n)
 	v.filled += int64(n)
-	v.conn.wire.inValue = v.filled < int64(len(v.stage.Bytes()))
 }
 
 // take hands the stage over to its command.
 func (v *valueSink) take() *cascade.Stage {
 	st := v.stage
 	v.stage, v.filled = nil, 0
+	v.conn.wire.meanwhile = nil
 	return st
 }
 

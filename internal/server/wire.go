@@ -15,19 +15,14 @@ import (
 )
 
 const (
-	// bulkPiece is the most that one read of a value asks for: a piece is
-	// checksummed while it is in the core's cache and the next one arrives.
+	// bulkPiece is the most that one read of a value asks for, so that what it
+	// brings is still in the core's cache when it is checksummed.
 	bulkPiece = 256 << 10
 
 	// linger is how long a connection that was just served waits for its next
 	// command in the kernel, in milliseconds, before it is parked: a client
 	// in a loop is answered without the detour through the parking lot.
 	linger = 5
-
-	// yields is how often a read of a value gives way and looks again before
-	// it sleeps: the client is writing on another core, and to be woken for
-	// each piece it writes costs more than the piece.
-	yields = 100
 
 	// maxThreads bounds the connections that wait in the kernel at once, each
 	// with a thread; parked ones have none.
@@ -49,9 +44,13 @@ var threads = make(chan struct{}, maxThreads)
 // goroutine waits in the kernel. One goroutine reads and writes; interrupt may
 // be called from any.
 type wire struct {
-	fd      int
-	lot     *parking
-	inValue bool // what is read is a value's
+	fd  int
+	lot *parking
+
+	// meanwhile is set while a value arrives: work to do whenever the client
+	// has not sent on. It does a few microseconds' worth; false when there is
+	// nothing to do.
+	meanwhile func() bool
 
 	// patience bounds the wait for the next command; 0 means for ever.
 	patience time.Duration
@@ -98,7 +97,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if w.inValue {
+	if w.meanwhile != nil {
 		return w.readValue(p[:min(len(p), bulkPiece)])
 	}
 	for {
@@ -119,14 +118,15 @@ func (w *wire) Read(p []byte) (int, error) {
 func (w *wire) readValue(p []byte) (int, error) {
 	threads <- struct{}{}
 	defer func() { <-threads }()
-	for range yields {
+	for {
 		n, err := w.recv(p, unix.MSG_DONTWAIT)
 		if !errors.Is(err, errStalled) {
 			return n, err
 		}
-		_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // can not fail
+		if !w.meanwhile() {
+			return w.recv(p, 0)
+		}
 	}
-	return w.recv(p, 0)
 }
 
 // lingers waits a moment for the next command; false when there is none.
@@ -145,7 +145,11 @@ func (w *wire) lingers() bool {
 // recv is one receive; errStalled when there was nothing in time.
 func (w *wire) recv(p []byte, flags uintptr) (int, error) {
 	for {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(w.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), flags, 0, 0)
+		call := unix.Syscall6
+		if flags&unix.MSG_DONTWAIT != 0 {
+			call = unix.RawSyscall6 // no wait that the scheduler must know of
+		}
+		n, _, errno := call(unix.SYS_RECVFROM, uintptr(w.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), flags, 0, 0)
 		switch {
 		case errno == unix.EINTR:
 		case errno == unix.EAGAIN:
