@@ -23,7 +23,7 @@ type name struct {
 	entry    block.Name // Namespace and Key always; the rest while block is set
 	parent   *name
 	block    *entity
-	index    int   // in space.list while block is set
+	index    int   // in space.list while it has a block
 	children int32 // names whose parent this is
 
 	// resident counts, by memory tier, the children whose block is there.
@@ -168,8 +168,7 @@ func (s *Store) rerecord(n *name, to, was *entity, old block.Name) {
 func (s *Store) attach(n *name, b *entity) {
 	n.block = b
 	b.names = append(b.names, n)
-	n.index = len(n.space.list)
-	n.space.list = append(n.space.list, n)
+	n.enlist()
 	n.space.referenced += b.info.Size
 	s.stats.BytesReferenced += b.info.Size
 	s.names++
@@ -186,7 +185,24 @@ func (s *Store) attach(n *name, b *entity) {
 	}
 }
 
-// detach undoes attach. The block stays, even without names.
+// enlist gives n a place among its namespace's names, if it has none.
+func (n *name) enlist() {
+	if list := n.space.list; n.index < len(list) && list[n.index] == n {
+		return
+	}
+	n.index = len(n.space.list)
+	n.space.list = append(n.space.list, n)
+}
+
+// delist takes n's place away.
+func (n *name) delist() {
+	last := n.space.list[len(n.space.list)-1]
+	n.space.list[n.index], last.index = last, n.index
+	n.space.list = n.space.list[:len(n.space.list)-1]
+}
+
+// detach undoes attach. The block stays, even without names; n keeps its place
+// in the list, so that no scan passes over a name that only changes its block.
 func (s *Store) detach(n *name) {
 	b := n.block
 	for t := range s.mem {
@@ -205,9 +221,6 @@ func (s *Store) detach(n *name) {
 			break
 		}
 	}
-	last := n.space.list[len(n.space.list)-1]
-	n.space.list[n.index], last.index = last, n.index
-	n.space.list = n.space.list[:len(n.space.list)-1]
 	n.space.referenced -= b.info.Size
 	s.stats.BytesReferenced -= b.info.Size
 	s.names--
@@ -224,6 +237,7 @@ func (s *Store) unbind(n *name) {
 	gone.Seq = s.tick()
 	s.unrecord(b, gone)
 	s.detach(n)
+	n.delist()
 	if len(b.names) == 0 {
 		s.forget(b)
 	}

@@ -181,6 +181,7 @@ func (s *Store) vanish(b *entity) {
 		n := b.names[len(b.names)-1]
 		s.endLeases(n)
 		s.detach(n)
+		n.delist()
 		n.prune()
 	}
 	s.forget(b)

@@ -528,6 +528,8 @@ func TestScanSeesEverythingThatStays(t *testing.T) {
 			break
 		}
 		r.Delete("ns", fmt.Sprint(step*2)) // even ones go while the scan runs
+		// and odd ones that are still to come get other bytes.
+		r.put(ns(fmt.Sprint(step*2+1)), data(uint64(1000+step), 100))
 		step++
 	}
 	for i := 1; i < 500; i += 2 {
