@@ -24,11 +24,11 @@ const MaxRead = 4 << 30
 // errors.Is. Besides these, an operation returns its context's error when the
 // deadline passed first; whether the peer acted on it is then unknown.
 var (
-	ErrStale       = errors.New("fabric: the block is no longer there")         // ask where it is now, then it is a miss
-	ErrUnreachable = errors.New("fabric: the peer cannot be reached")           // ask another rank; a miss
-	ErrRefused     = errors.New("fabric: the peer refuses us")                  // permanent: another job, secret or version
+	ErrStale       = errors.New("fabric: the block is no longer there")          // ask where it is now, then it is a miss
+	ErrUnreachable = errors.New("fabric: the peer cannot be reached")            // ask another rank; a miss
+	ErrRefused     = errors.New("fabric: the peer refuses us")                   // permanent: another job, secret or version
 	ErrTooLarge    = errors.New("fabric: message is larger than a fabric moves") // caller's mistake
-	ErrClosed      = errors.New("fabric: closed")                               // permanent
+	ErrClosed      = errors.New("fabric: closed")                                // permanent
 )
 
 // RemoteError is what a peer's Handler answered instead of a result.
