@@ -2,13 +2,31 @@ package cascade
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 	"time"
 )
 
-// Stat describes a visible name; false when there is none.
-func (s *Store) Stat(ns, key string) (NameInfo, bool) {
+// Stat describes a visible name; false when there is none. Of a name that only
+// other ranks have it tells what they published.
+func (s *Store) Stat(ctx context.Context, ns, key string) (NameInfo, bool) {
+	info, ok := s.statHere(ns, key)
+	if ok || s.peers == nil {
+		return info, ok
+	}
+	copies := s.located(ctx, ns, []string{key})[0]
+	if copies == nil {
+		return NameInfo{}, false
+	}
+	st := copies[0]
+	return NameInfo{
+		ID: st.Info.ID, Size: st.Info.Size, Parent: st.Name.Parent, Depth: st.Name.Depth, Refs: 1,
+		Tiers: []string{s.servedFrom(copies)}, Prefix: st.Name.Prefix, Expires: st.Name.Expires,
+	}, true
+}
+
+func (s *Store) statHere(ns, key string) (NameInfo, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.lookup(ns, key)
@@ -31,18 +49,32 @@ func (s *Store) Stat(ns, key string) (NameInfo, bool) {
 	return info, true
 }
 
-// Delete withdraws a name; its block goes with its last name. It reports
-// whether the name was visible.
-func (s *Store) Delete(ns, key string) bool {
+// Delete withdraws a name from all ranks; its block goes with its last name. It
+// reports whether the name was visible. Ranks that do not answer before ctx
+// ends keep their copies until they do: docs/protocol.md.
+func (s *Store) Delete(ctx context.Context, ns, key string) bool {
+	visible, stamp := s.deleteHere(ns, key)
+	if s.peers == nil {
+		return visible
+	}
+	visible = visible || s.peers.Locate(ctx, ns, []string{key})[0] != nil
+	if err := s.peers.Delete(ctx, ns, key, stamp); err != nil {
+		s.log.Warn("not all ranks have deleted", "key", key, "err", err)
+	}
+	return visible
+}
+
+// deleteHere withdraws a name from this rank and returns a stamp that no
+// earlier put has passed.
+func (s *Store) deleteHere(ns, key string) (visible bool, stamp uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.lookup(ns, key)
-	if n == nil {
-		return false
+	if n := s.lookup(ns, key); n != nil {
+		s.unbind(n)
+		s.announce()
+		visible = true
 	}
-	s.unbind(n)
-	s.announce()
-	return true
+	return visible, s.tick()
 }
 
 // Expire sets when a visible name ends; the zero time means never. It reports
@@ -59,6 +91,7 @@ func (s *Store) Expire(ns, key string, at time.Time) bool {
 		s.expiries.push(n)
 	}
 	s.record(n.block, n.entry)
+	s.say(n)
 	return true
 }
 
@@ -66,13 +99,28 @@ func (s *Store) Expire(ns, key string, at time.Time) bool {
 const clearStep = 1024
 
 // Clear withdraws all names of a namespace, or of every namespace when all is
-// true, and returns how many there were.
-func (s *Store) Clear(ns string, all bool) int {
+// true, on all ranks, and returns how many there were here.
+func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
+	total := s.clear(ns, all)
+	if s.peers != nil {
+		if err := s.peers.Clear(ctx, ns, all); err != nil {
+			s.log.Warn("not all ranks have cleared", "namespace", ns, "all", all, "err", err)
+		}
+	}
+	return total
+}
+
+func (s *Store) namespaces() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.spaces))
+}
+
+// clear is Clear on this rank.
+func (s *Store) clear(ns string, all bool) int {
 	spaces := []string{ns}
 	if all {
-		s.mu.Lock()
-		spaces = slices.Collect(maps.Keys(s.spaces))
-		s.mu.Unlock()
+		spaces = s.namespaces()
 	}
 	total := 0
 	for _, ns := range spaces {
@@ -141,6 +189,9 @@ func (s *Store) Stats() Stats {
 	for _, m := range s.mem {
 		m.stats.Usage = m.tier.Usage()
 		st.Tiers = append(st.Tiers, m.stats)
+	}
+	if s.peers != nil {
+		st.Tiers = append(st.Tiers, s.remoteHits)
 	}
 	if s.cold != nil {
 		s.coldStats.Usage = s.cold.Usage()

@@ -5,23 +5,36 @@ import (
 	"errors"
 	"fmt"
 
+	"cascadekv/dht/directory"
 	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
 
-// fetch brings one block up from the cold tier for everyone who asked for it
-// meanwhile. Fields but done are guarded by the store's mutex.
+// fetch brings one block up, from the cold tier or from another rank, for
+// everyone who asked for it meanwhile. Fields but done are guarded by the
+// store's mutex.
 type fetch struct {
-	block    *entity
+	block    *entity // from the cold tier: what is there
 	waiters  int
 	views    []*View       // one for each waiter, once done
 	done     chan struct{} // closed when views are there or it failed
 	finished bool
+
+	// From another rank:
+	name     nameID
+	copies   []directory.Statement
+	landed   *landed // finished ahead of its get
+	ahead    *ahead  // the chain it was fetched ahead for, until it is asked for
+	reserved int64   // its part of Store.aheadBytes
 }
 
-// maxFetches bounds the blocks on their way up at once.
-const maxFetches = 32
+// maxFetches bounds the blocks on their way up from the cold tier at once, and
+// maxReads those from other ranks: what hangs there does not hold up the other.
+const (
+	maxFetches = 32
+	maxReads   = 64
+)
 
 // joinFetch counts the caller among those who wait for b, starting the fetch
 // if it is the first; nil when there is nothing to fetch. The caller holds the
@@ -66,7 +79,7 @@ func (s *Store) runFetch(f *fetch) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.limits.Load().FetchDeadline)
 	defer cancel()
 	var up func() error
-	err := s.fetchSlot(ctx)
+	err := takeSlot(ctx, s.fetching)
 	if err == nil {
 		up, err = s.readUp(ctx, f)
 		<-s.fetching
@@ -87,9 +100,9 @@ func (s *Store) runFetch(f *fetch) {
 	s.announce()
 }
 
-func (s *Store) fetchSlot(ctx context.Context) error {
+func takeSlot(ctx context.Context, slots chan struct{}) error {
 	select {
-	case s.fetching <- struct{}{}:
+	case slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -122,16 +135,27 @@ func (s *Store) readUp(ctx context.Context, f *fetch) (func() error, error) {
 	return func() error { return s.publishFetched(f, m, slot, info) }, nil
 }
 
-// afterIO runs free once an operation that failed no longer uses its memory: in
-// a hung file system it can outlast its deadline.
+// lingering is an error of an operation that still uses its memory: in a hung
+// file system, or on a fabric, it can outlast its deadline.
+type lingering interface {
+	error
+	Done() <-chan struct{}
+}
+
+func lingers(err error) bool {
+	var l lingering
+	return errors.As(err, &l)
+}
+
+// afterIO runs free once an operation that failed no longer uses its memory.
 func afterIO(err error, free func()) {
-	var lingering interface{ Done() <-chan struct{} }
-	if !errors.As(err, &lingering) {
+	var l lingering
+	if !errors.As(err, &l) {
 		free()
 		return
 	}
 	go func() {
-		<-lingering.Done()
+		<-l.Done()
 		free()
 	}()
 }

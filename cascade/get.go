@@ -44,9 +44,12 @@ func (s *Store) GetBatch(ctx context.Context, ns string, keys []string) ([]*View
 
 func (s *Store) getBatch(ctx context.Context, ns string, keys []string, verify bool) ([]*View, error) {
 	views := make([]*View, len(keys))
-	waits, err := s.pinResident(ns, keys, views)
+	waits, missing, err := s.pinResident(ns, keys, views)
 	if err != nil {
 		return nil, err
+	}
+	if len(missing) > 0 {
+		s.getRemote(ctx, ns, keys, missing, views)
 	}
 	for _, w := range waits {
 		views[w.index] = s.await(ctx, w.fetch)
@@ -68,19 +71,22 @@ type wait struct {
 	fetch *fetch
 }
 
-// pinResident pins all that is in memory, starts to fetch the rest, and tells
-// the policies of the request.
-func (s *Store) pinResident(ns string, keys []string, views []*View) ([]wait, error) {
+// pinResident pins all that is in memory, starts to fetch what is in the cold
+// tier, and tells the policies of the request. missing are the keys that other
+// ranks are to be asked for.
+func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wait, missing []int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var waits []wait
 	var chains [maxMemory][]policy.Node
 	for i, key := range keys {
 		n := s.lookup(ns, key)
 		if n == nil {
+			if s.peers != nil {
+				missing = append(missing, i)
+			}
 			continue
 		}
 		if views[i] = s.pinFastest(n.block); views[i] == nil {
@@ -100,7 +106,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) ([]wait, er
 			s.mem[t].policy.Access(s.age(), chain, len(chain))
 		}
 	}
-	return waits, nil
+	return waits, missing, nil
 }
 
 // getBelow gets a block whose copy in memory turned out to be bad.
@@ -206,25 +212,10 @@ func (s *Store) tierStats(name string) *TierStats {
 			return &m.stats
 		}
 	}
-	return &s.coldStats
-}
-
-// Probe returns the longest cached prefix of a chain of keys, head first. It
-// neither leases nor counts as an access.
-func (s *Store) Probe(ns string, keys []string) ProbeResult {
-	res := ProbeResult{Tiers: map[string]int{}}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, key := range keys {
-		n := s.lookup(ns, key)
-		if n == nil {
-			break
-		}
-		res.Hits++
-		res.Bytes += n.block.info.Size
-		res.Tiers[s.fastest(n.block)]++
+	if name == RemoteTier {
+		return &s.remoteHits
 	}
-	return res
+	return &s.coldStats
 }
 
 // fastest names the fastest tier that has b.
@@ -237,8 +228,13 @@ func (s *Store) fastest(b *entity) string {
 	return s.coldStats.Name
 }
 
-// Contains reports whether (ns, key) is visible. It is not an access.
-func (s *Store) Contains(ns, key string) bool {
+// Contains reports whether (ns, key) is visible on some rank. It is not an
+// access.
+func (s *Store) Contains(ctx context.Context, ns, key string) bool {
+	return s.containsHere(ns, key) || s.peers != nil && s.located(ctx, ns, []string{key})[0] != nil
+}
+
+func (s *Store) containsHere(ns, key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lookup(ns, key) != nil

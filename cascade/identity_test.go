@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"os"
@@ -106,7 +107,7 @@ func TestGoldenIDsThroughTheStore(t *testing.T) {
 					t.Error(err)
 				}
 				r.settled()
-				if info, ok := r.Stat("ns", "staged "+want); !ok || info.ID.String() != want {
+				if info, ok := r.Stat(context.Background(), "ns", "staged "+want); !ok || info.ID.String() != want {
 					t.Errorf("staged: id %v, found %v; want %s", info.ID, ok, want)
 				}
 			}

@@ -123,7 +123,7 @@ func TestEvictionLeavesNoHole(t *testing.T) {
 					}
 					if rng.IntN(20) == 0 {
 						deleting.Store(true)
-						r.Delete("ns", keys[rng.IntN(len(keys))])
+						r.Delete(context.Background(), "ns", keys[rng.IntN(len(keys))])
 						deleting.Store(false)
 					}
 				}

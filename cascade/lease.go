@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"container/heap"
+	"context"
 	"slices"
 	"time"
 )
@@ -19,8 +20,14 @@ type lease struct {
 
 // Lease promises owner that a visible name stays readable on this rank for d,
 // within the lease budget; false when there is no such name. A longer lease of
-// the same owner replaces a shorter one.
-func (s *Store) Lease(ns, key, owner string, d time.Duration) bool {
+// the same owner replaces a shorter one. A block that only other ranks have is
+// fetched instead, and waits here for its get as long as all that is fetched
+// ahead.
+func (s *Store) Lease(ctx context.Context, ns, key, owner string, d time.Duration) bool {
+	return s.leaseHere(ns, key, owner, d) || s.peers != nil && s.Probe(ctx, ns, []string{key}).Hits == 1
+}
+
+func (s *Store) leaseHere(ns, key, owner string, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.lookup(ns, key)
@@ -137,5 +144,6 @@ func (s *Store) Sweep() {
 		s.unbind(n)
 	}
 	s.sweepJunk()
+	s.sweepLanded(now, false)
 	s.announce()
 }

@@ -31,6 +31,12 @@ type name struct {
 	resident [maxMemory]int32
 
 	leases []*lease
+
+	// put is the put stamp, by the clock of entry.Seq: of copies of other
+	// ranks' blocks that of the original, and never changed by what only
+	// concerns this rank, as Seq is.
+	put    uint64
+	unsaid bool // in Store.unsaid
 }
 
 // entity is one stored block: what the store knows of it and where it is.
@@ -125,6 +131,22 @@ const maxBound = 8
 // what it pointed to. Whatever instant the process dies at, one of the two
 // versions is on record: the new one is written before the old one goes.
 func (s *Store) bind(e Entry, b *entity) *name {
+	n := s.rebind(e, b)
+	n.put = n.entry.Seq
+	return n
+}
+
+// bindCopy binds a name as another rank has it.
+func (s *Store) bindCopy(st block.Name, b *entity) {
+	s.seq = max(s.seq, st.Seq)
+	n := s.rebind(Entry{
+		Namespace: st.Namespace, Key: st.Key, Parent: st.Parent,
+		Prefix: st.Prefix, Bound: st.Bound, Expires: st.Expires,
+	}, b)
+	n.put = st.Seq
+}
+
+func (s *Store) rebind(e Entry, b *entity) *name {
 	sp := s.space(e.Namespace)
 	n := sp.node(e.Key)
 	was, old := n.block, n.entry
@@ -214,6 +236,7 @@ func (s *Store) detach(n *name) {
 		}
 	}
 	n.block = nil
+	s.say(n)
 	for i, other := range b.names {
 		if other == n {
 			b.names[i] = b.names[len(b.names)-1]

@@ -40,6 +40,7 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 
 // addName points e at the block id if that is stored here; nil if it is not.
 func (s *Store) addName(e Entry, id BlockID) (*name, error) {
+	elsewhere := s.elsewhere(e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(); err != nil {
@@ -49,12 +50,12 @@ func (s *Store) addName(e Entry, id BlockID) (*name, error) {
 	if b == nil {
 		return nil, nil
 	}
-	return s.rename(e, b)
+	return s.rename(e, b, elsewhere)
 }
 
 // rename points e at b, which is stored here: a duplicate put.
-func (s *Store) rename(e Entry, b *entity) (*name, error) {
-	if err := s.allowed(e); err != nil {
+func (s *Store) rename(e Entry, b *entity, elsewhere bool) (*name, error) {
+	if err := s.allowed(e, elsewhere); err != nil {
 		return nil, err
 	}
 	b.busy++ // replacing the last other name must not forget b
@@ -65,12 +66,13 @@ func (s *Store) rename(e Entry, b *entity) (*name, error) {
 	return n, nil
 }
 
-// allowed checks a put's condition.
-func (s *Store) allowed(e Entry) error {
+// allowed checks a put's condition; elsewhere says that other ranks have the
+// name.
+func (s *Store) allowed(e Entry, elsewhere bool) error {
 	if e.When == Always {
 		return nil
 	}
-	if exists := s.lookup(e.Namespace, e.Key) != nil; exists != (e.When == IfPresent) {
+	if exists := elsewhere || s.lookup(e.Namespace, e.Key) != nil; exists != (e.When == IfPresent) {
 		return ErrCondition
 	}
 	return nil
@@ -169,6 +171,11 @@ func (st *Stage) Commit(e Entry) error {
 	return err
 }
 
+// elsewhere reports whether other ranks have the name of a conditional put.
+func (s *Store) elsewhere(e Entry) bool {
+	return e.When != Always && s.peers != nil && s.located(context.Background(), e.Namespace, []string{e.Key})[0] != nil
+}
+
 // commit publishes the block under id, or under a provisional id when id is
 // zero. dup says that the bytes were stored already.
 func (st *Stage) commit(e Entry, id BlockID) (n *name, dup bool, err error) {
@@ -182,16 +189,17 @@ func (st *Stage) commit(e Entry, id BlockID) (n *name, dup bool, err error) {
 	}
 	for st.Sum() {
 	}
+	elsewhere := s.elsewhere(e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(); err != nil {
 		return nil, false, err
 	}
 	if b := s.blocks[id]; b != nil { // another put of the same bytes was first
-		n, err = s.rename(e, b)
+		n, err = s.rename(e, b, elsewhere)
 		return n, true, err
 	}
-	if err := s.allowed(e); err != nil {
+	if err := s.allowed(e, elsewhere); err != nil {
 		return nil, false, err
 	}
 	return st.publish(e, id)

@@ -254,7 +254,7 @@ func TestWithdrawnNamesDoNotWaitForAWrite(t *testing.T) {
 		t.Fatalf("a drain with a name waiting: %d syncs, want 1", n)
 	}
 	<-cold.synced
-	r.Delete("ns", "a")
+	r.Delete(context.Background(), "ns", "a")
 	select {
 	case <-cold.synced:
 	case <-time.After(patience):

@@ -118,7 +118,7 @@ func (s *Store) recoverNames(r *recovery) {
 	for _, c := range live {
 		n := s.space(c.name.Namespace).node(c.name.Key)
 		n.setParent(c.name.Parent)
-		n.entry = c.name
+		n.entry, n.put = c.name, c.name.Seq
 		s.attach(n, c.block)
 	}
 }

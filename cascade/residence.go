@@ -64,8 +64,9 @@ func (s *Store) leave(b *entity, m *memTier) {
 	s.account(b)
 }
 
-// account keeps the counters of dirty and pending blocks in step with b. It is
-// called after every change of where b is and what it is called.
+// account keeps the counters of dirty and pending blocks, and what other ranks
+// know, in step with b. It is called after every change of where b is and what
+// it is called.
 func (s *Store) account(b *entity) {
 	named := len(b.names) > 0 && b.inMemory()
 	dirty, pending := named && !b.cold, named && b.info.ID.IsProvisional()
@@ -84,6 +85,9 @@ func (s *Store) account(b *entity) {
 	}
 	count(&b.countedDirty, dirty, &s.stats.DirtyBlocks, &s.stats.DirtyBytes)
 	count(&b.countedPending, pending, &s.stats.PendingIDs, &s.stats.PendingBytes)
+	for _, n := range b.names {
+		s.say(n)
+	}
 }
 
 // hold and release keep b from being chosen as a victim of tier t.

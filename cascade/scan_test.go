@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"context"
 	"fmt"
 	"testing"
 )
@@ -17,7 +18,7 @@ func TestScanSeesEverythingThatStays(t *testing.T) {
 		if cursor == 0 {
 			break
 		}
-		r.Delete("ns", fmt.Sprint(step*2)) // even ones go while the scan runs
+		r.Delete(context.Background(), "ns", fmt.Sprint(step*2)) // even ones go while the scan runs
 		// and odd ones that are still to come get other bytes.
 		r.put(ns(fmt.Sprint(step*2+1)), data(uint64(1000+step), 100))
 		step++
@@ -27,7 +28,7 @@ func TestScanSeesEverythingThatStays(t *testing.T) {
 			t.Errorf("%d stayed all the time and was not seen", i)
 		}
 	}
-	if n := r.Clear("ns", false); n != 500-step || r.Len("ns") != 0 {
+	if n := r.Clear(context.Background(), "ns", false); n != 500-step || r.Len("ns") != 0 {
 		t.Errorf("Clear withdrew %d names, %d are left", n, r.Len("ns"))
 	}
 }

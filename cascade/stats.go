@@ -21,6 +21,7 @@ type Stats struct {
 	Rejected        uint64           `json:"rejected"` // puts dropped for want of room
 	Lost            uint64           `json:"lost"`     // dirty blocks dropped because the cold tier refused them
 	Corrupt         uint64           `json:"corrupt"`  // blocks withdrawn for a bad checksum
+	Replicas        uint64           `json:"replicas"` // blocks of other ranks that were kept here
 	Recovered       RecoverStats     `json:"recovered"`
 	Tiers           []TierStats      `json:"tiers"`      // fastest first
 	Namespaces      []NamespaceStats `json:"namespaces"` // by name

@@ -29,6 +29,11 @@ type Options struct {
 	// SkipVerify serves memory hits without checking their CRC32C.
 	SkipVerify bool
 
+	// Landing gives room for a block that is read from another rank and not
+	// kept here, with what gives it back; false when it has none. Default: none,
+	// and memory is mapped for each such block.
+	Landing func(size int64) (room []byte, release func(), ok bool)
+
 	Limits Limits
 
 	Now func() time.Time // default time.Now
@@ -110,10 +115,21 @@ type Store struct {
 	lastEnd  atomic.Int64 // when the last of them ended, Unix nanoseconds
 	pending  pendingQueue
 	fetching chan struct{} // capacity maxFetches: who reads from the cold tier
+	reading  chan struct{} // capacity maxReads: who reads from other ranks
 	cleaning chan struct{} // capacity 1: who holds the token writes to the cold tier
 	wake     chan struct{} // tells the cleaner to look
 	stop     context.CancelFunc
 	workers  sync.WaitGroup
+
+	peers      Peers // nil: this rank is alone
+	replicate  replication
+	remote     map[nameID]*fetch // from other ranks: under way, or landed
+	aheadBytes int64             // fetched ahead, or about to be
+	landing    func(int64) ([]byte, func(), bool)
+	unsaid     []*name       // names whose homes are to be told of a change
+	sayWake    chan struct{} // tells the publisher to look
+	leavePeers context.CancelFunc
+	remoteHits TierStats
 }
 
 // Open takes over the tiers, recovers what earlier incarnations left in them
@@ -149,7 +165,9 @@ func newStore(o Options) (*Store, error) {
 		cold: o.Cold, bits: o.IDBits, verify: !o.SkipVerify, now: o.Now, log: o.Log,
 		blocks: map[BlockID]*entity{}, spaces: map[string]*space{},
 		changed: make(chan struct{}), capacity: o.Capacity,
-		fetching: make(chan struct{}, maxFetches),
+		fetching: make(chan struct{}, maxFetches), reading: make(chan struct{}, maxReads),
+		remote: map[nameID]*fetch{}, landing: o.Landing, sayWake: make(chan struct{}, 1),
+		remoteHits: TierStats{Name: RemoteTier}, leavePeers: func() {},
 		pending:  pendingQueue{wake: make(chan struct{}, 1)},
 		cleaning: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 	}
@@ -209,8 +227,10 @@ func (s *Store) Close(ctx context.Context) error {
 		return nil
 	}
 	s.closed = true
+	s.sweepLanded(s.now(), true)
 	s.announce()
 	s.mu.Unlock()
+	s.leavePeers()
 	s.stop()
 	s.workers.Wait()
 	_, err := s.drain(ctx)

@@ -174,12 +174,12 @@ func TestPutGetDeduplicates(t *testing.T) {
 	if st.BytesStored != 6000 || st.BytesReferenced != 12000 || st.Blocks != 1 || st.Names != 2 || st.Duplicates != 1 {
 		t.Errorf("%+v", st)
 	}
-	if !r.Delete("ns", "a") || r.Delete("ns", "a") {
+	if !r.Delete(context.Background(), "ns", "a") || r.Delete(context.Background(), "ns", "a") {
 		t.Error("Delete does not say whether the name was there")
 	}
 	r.want("a", nil)
 	r.want("b", whole)
-	r.Delete("ns", "b")
+	r.Delete(context.Background(), "ns", "b")
 	if st := r.Stats(); st.BytesStored != 0 || st.Blocks != 0 || st.Names != 0 || st.Tiers[0].Usage.Blocks != 0 {
 		t.Errorf("after the last name is gone: %+v", st)
 	}
@@ -200,13 +200,13 @@ func TestStagedPutIsCompletedAndMerged(t *testing.T) {
 	}
 	eventually(t, "ids are completed", func() bool { return r.Stats().PendingIDs == 0 })
 	for i := range 3 {
-		info, _ := r.Stat("ns", fmt.Sprint("s", i))
+		info, _ := r.Stat(context.Background(), "ns", fmt.Sprint("s", i))
 		if info.ID != first.ID || info.Refs != 4 {
 			t.Errorf("%+v, want block %v with 4 names", info, first.ID)
 		}
 		r.want(fmt.Sprint("s", i), p)
 	}
-	if info, _ := r.Stat("ns", "other"); info.ID != block.Sum(block.Bits128, other) {
+	if info, _ := r.Stat(context.Background(), "ns", "other"); info.ID != block.Sum(block.Bits128, other) {
 		t.Errorf("completed id is %v", info.ID)
 	}
 	eventually(t, "duplicates give their memory back", func() bool { return r.Stats().Tiers[0].Usage.Blocks == 2 })
@@ -259,7 +259,7 @@ func TestExpiry(t *testing.T) {
 	keep := ns("k")
 	keep.KeepTTL = true
 	r.put(keep, p)
-	if info, _ := r.Stat("ns", "k"); !info.Expires.Equal(e.Expires) {
+	if info, _ := r.Stat(context.Background(), "ns", "k"); !info.Expires.Equal(e.Expires) {
 		t.Errorf("KeepTTL: expires %v, want %v", info.Expires, e.Expires)
 	}
 	r.Expire("ns", "k", e.Expires.Add(time.Second))
@@ -276,12 +276,12 @@ func TestBoundNameHidesWithoutItsPartner(t *testing.T) {
 	r := newRig(t, 16<<20, false)
 	meta := Entry{Namespace: "ns", Key: "kmetadata", Parent: "kkv_bytes", Bound: true}
 	r.put(meta, data(8, 28))
-	if r.Contains("ns", "kmetadata") {
+	if r.Contains(context.Background(), "ns", "kmetadata") {
 		t.Error("metadata is visible before its bytes")
 	}
 	r.put(ns("kkv_bytes"), data(9, 90_000))
 	r.want("kmetadata", data(8, 28))
-	r.Delete("ns", "kkv_bytes")
+	r.Delete(context.Background(), "ns", "kkv_bytes")
 	r.want("kmetadata", nil)
 }
 
@@ -362,7 +362,7 @@ func TestDeletedBlockOutlivesItsViews(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Delete("ns", "k")
+	r.Delete(context.Background(), "ns", "k")
 	for i := range 40 {
 		r.put(ns(fmt.Sprint(i)), data(uint64(i+50), 500_000))
 	}
@@ -379,7 +379,7 @@ func TestLeaseKeepsABlockUntilItEnds(t *testing.T) {
 	r := newRig(t, 8<<20, false)
 	p := data(1, 500_000)
 	r.put(ns("leased"), p)
-	if !r.Lease("ns", "leased", "me", time.Minute) || r.Lease("ns", "absent", "me", time.Minute) {
+	if !r.Lease(context.Background(), "ns", "leased", "me", time.Minute) || r.Lease(context.Background(), "ns", "absent", "me", time.Minute) {
 		t.Error("Lease does not say whether there is such a name")
 	}
 	fill := func(from int) {
@@ -388,19 +388,19 @@ func TestLeaseKeepsABlockUntilItEnds(t *testing.T) {
 		}
 	}
 	fill(100)
-	if !r.Contains("ns", "leased") {
+	if !r.Contains(context.Background(), "ns", "leased") {
 		t.Fatal("a leased block was evicted")
 	}
 	r.advance(2 * time.Minute)
 	fill(200)
-	if r.Contains("ns", "leased") {
+	if r.Contains(context.Background(), "ns", "leased") {
 		t.Error("the lease has ended and the block stays")
 	}
 	// Leases can not take the whole tier.
 	for i := range 40 {
 		key := fmt.Sprint(300 + i)
 		r.put(ns(key), data(uint64(300+i), 500_000))
-		r.Lease("ns", key, "greedy", time.Hour)
+		r.Lease(context.Background(), "ns", key, "greedy", time.Hour)
 	}
 	r.put(ns("last"), data(5, 500_000))
 	r.Unlease("greedy")
@@ -422,10 +422,10 @@ func TestProbeFindsTheLongestPrefix(t *testing.T) {
 		}
 		r.put(e, data(uint64(i), 1000))
 	}
-	if p := r.Probe("ns", keys); p.Hits != 2 || p.Bytes != 2000 || p.Tiers["shm"] != 2 {
+	if p := r.Probe(context.Background(), "ns", keys); p.Hits != 2 || p.Bytes != 2000 || p.Tiers["shm"] != 2 {
 		t.Errorf("%+v", p)
 	}
-	if p := r.Probe("other", keys); p.Hits != 0 {
+	if p := r.Probe(context.Background(), "other", keys); p.Hits != 0 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -444,7 +444,7 @@ func TestCrashKeepsEverythingAcknowledged(t *testing.T) {
 		}
 	}
 	r.put(ns("3"), data(333, 5000))
-	r.Delete("ns", "7")
+	r.Delete(context.Background(), "ns", "7")
 	r.put(ns("twin"), data(0, 100_000))
 	r.crash()
 	for i := range 30 {
@@ -458,7 +458,7 @@ func TestCrashKeepsEverythingAcknowledged(t *testing.T) {
 		}
 	}
 	r.want("twin", data(0, 100_000))
-	info, _ := r.Stat("ns", "twin")
+	info, _ := r.Stat(context.Background(), "ns", "twin")
 	if info.Refs != 2 {
 		t.Errorf("%+v: the duplicate is not known as one", info)
 	}
@@ -479,7 +479,7 @@ func TestNewestNameWinsAcrossTiers(t *testing.T) {
 	if _, err := r.Drain(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	r.Delete("ns", "gone")
+	r.Delete(context.Background(), "ns", "gone")
 	r.crash()
 	r.want("k", data(2, 1000))
 	r.want("gone", nil)
@@ -552,7 +552,7 @@ func TestConcurrentUse(t *testing.T) {
 						t.Error(err)
 					}
 				case 3:
-					r.Delete("ns", key)
+					r.Delete(context.Background(), "ns", key)
 				default:
 					if v, err := r.Get(context.Background(), "ns", key); err == nil {
 						if !bytes.Equal(v.Bytes(), p) {

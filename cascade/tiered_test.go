@@ -46,12 +46,12 @@ func TestVictimsFallAsAlgorithm1Says(t *testing.T) {
 		r.put(ns(fmt.Sprint("session", i)), data(uint64(100+i), size))
 	}
 	for i := range 10 {
-		info, ok := r.Stat("ns", fmt.Sprint("prefix", i))
+		info, ok := r.Stat(context.Background(), "ns", fmt.Sprint("prefix", i))
 		if !ok || info.Tiers[0] != "shm" {
 			t.Errorf("prefix %d is in %v, want shm", i, info.Tiers)
 		}
 	}
-	info, ok := r.Stat("ns", "session0")
+	info, ok := r.Stat(context.Background(), "ns", "session0")
 	if !ok || info.Tiers[0] != "host" {
 		t.Errorf("a session's block is in %v, want the cold tier alone", info.Tiers)
 	}

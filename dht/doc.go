@@ -1,17 +1,26 @@
-// Package dht is the place for what makes many ranks one store: which rank a
-// key belongs to, who is alive, where a block lies, and how its bytes travel
-// (design.md §6).
+// Package dht makes many ranks one store: which rank a key belongs to, where
+// the block it names lies, and how its bytes come here (design.md §6).
 //
-// Nothing is here yet: a rank knows only itself, and a miss is not asked of
-// any other. design.md §3 reserves
+// Glossary
 //
-//	ring/       maps partitions to ranks; gives each key its home
-//	members/    which ranks are alive
-//	directory/  on a key's home: name → id, size, checksum, owners, segment
-//	fabric/     messages and payloads between ranks: mpi/, tcp/, and sim/ for
-//	            tests
+//	node       this package's part of one rank
+//	home       the ranks that keep a key's directory entry: a primary and its
+//	           replicas, as the ring says
+//	statement  what a rank says of one of its names: see dht/directory
+//	view       the members and the ring a node goes by at one moment
+//	settle     the time after a change of the ring in which entries move to
+//	           their new homes, and the old ones are still asked
 //
-// The seam is tiers.Tier: tiers/remote will adapt this package, so that to the
-// store another rank's memory is one more tier. This package will not decide
-// what stays or moves, and will know neither lustre nor gpu.
+// A node publishes what its rank stores to the homes, locates keys there with
+// one message per home, and reads blocks out of their owners' memory. Below it
+// lie
+//
+//	ring/       maps keys to homes
+//	directory/  the table a home keeps
+//	members/    who is alive; whoever wires a rank up passes its events on
+//	fabric/     messages and payloads: mpi/, tcp/, sim/
+//
+// The package does not decide what is stored, copied or evicted, keeps no block
+// bytes, and does not read the shared file system: a copy there is a place it
+// passes on.
 package dht

@@ -10,14 +10,14 @@ import (
 // Errors a tier returns, always wrapped with the tier's name and the block.
 // Test with errors.Is.
 var (
-	ErrNotFound    = errors.New("block not in this tier")                            // a miss
-	ErrFull        = errors.New("no room: evict and try again")                      // retry after Evict
-	ErrTooLarge    = errors.New("block can never fit this tier")                     // permanent
-	ErrExists      = errors.New("block already in this tier")                        // nothing to do
-	ErrPinned      = errors.New("block is pinned: retry after its pins are gone")    // retry later
-	ErrCorrupt     = errors.New("stored bytes fail their checksum, block withdrawn") // a miss
-	ErrUnavailable = errors.New("tier cannot be used now")                           // reads are misses, writes go elsewhere
-	ErrClosed      = errors.New("tier is closed")                                    // permanent
+	ErrNotFound    = errors.New("block not in this tier")                                   // a miss
+	ErrFull        = errors.New("no room: evict and try again")                             // retry after Evict
+	ErrTooLarge    = errors.New("block can never fit this tier")                            // permanent
+	ErrExists      = errors.New("block already in this tier")                               // nothing to do
+	ErrPinned      = errors.New("block is pinned: retry after its pins are gone")           // retry later
+	ErrCorrupt     = errors.New("stored bytes fail their checksum: the block is lost here") // a miss
+	ErrUnavailable = errors.New("tier cannot be used now")                                  // reads are misses, writes go elsewhere
+	ErrClosed      = errors.New("tier is closed")                                           // permanent
 )
 
 // Usage is a tier's space at one moment.
@@ -97,6 +97,29 @@ type Syncer interface {
 	Sync(ctx context.Context) error
 }
 
+// Segment is where a block lies in the files of a Segmented tier. It is made to
+// be told to other ranks, and stays true for as long as the file exists.
+type Segment struct {
+	Path   string // of the file, relative to the directory that all ranks share
+	Base   int64  // what the offset in the record counts from, in bytes
+	Record int64  // where the block's record starts in the file, in bytes
+}
+
+// Segmented is implemented by tiers whose files any rank can read.
+type Segmented interface {
+	// Segment returns where a stored block lies. Errors: ErrNotFound.
+	Segment(id block.ID) (Segment, error)
+
+	// ReadSegment reads a block that any rank, also one of an earlier job,
+	// stored at the place at, and that need not be known here, into dst
+	// (len(dst) == info.Size), verified: it is the block info.ID and its
+	// CRC32C is right. Nothing that at says can lead out of the shared
+	// directory. It obeys its context, but may leave dst in use as the tier's
+	// Pin.ReadInto does. Errors: ErrNotFound (no such file, or no more: a
+	// miss), ErrCorrupt (another record, a torn one, damage), ErrUnavailable.
+	ReadSegment(ctx context.Context, at Segment, info block.Info, dst []byte) error
+}
+
 // Pin is a hold on one block's bytes.
 type Pin interface {
 	// Info returns the block's facts.
@@ -127,9 +150,34 @@ type Memory interface {
 	// block with the id new is stored already; nothing changed).
 	Rename(old, new block.ID) error
 
+	// Place returns where a block lies at this moment. Errors: ErrNotFound.
+	Place(id block.ID) (Place, error)
+
+	// PinPlace holds the block of which length bytes lie where at says, if they
+	// still do; at may point into the block, the pin is of the whole block, and
+	// Located. Only misses cost more than a look-up. Errors: ErrNotFound (the
+	// block is gone, was moved, or ends before).
+	PinPlace(at Place, length int64) (Pin, error)
+
+	// Region is the memory that Place.Offset counts from: all of the tier's,
+	// for exposing it to other processes and network adapters, not for
+	// writing. It dies with Close.
+	Region() []byte
+
 	// File returns the descriptor behind the tier's memory for sendfile and
 	// for handing to other processes, or -1 when there is none.
 	File() int
+}
+
+// Place is where a block lies in a tier's Region, as of one stay of it there.
+type Place struct {
+	Offset int64 // bytes from the start of the region, and of the tier's File
+
+	// Generation is one stay of a block in the tier, never 0: no other block,
+	// and no other stay of the same, gets it, not after a restart either.
+	// Rename keeps it. When the tier moves the block, Offset changes and
+	// Generation does not.
+	Generation uint64
 }
 
 // Slot is memory for a block that is still arriving.

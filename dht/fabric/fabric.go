@@ -40,7 +40,8 @@ type RemoteError struct {
 // Error names the peer.
 func (e *RemoteError) Error() string { return fmt.Sprintf("%v: %s", e.Peer, e.Text) }
 
-// Source is a run of bytes in a region of some rank, as of one generation.
+// Source is a run of bytes in a region of some rank, as of one generation: all
+// of a block, or a part of it.
 type Source struct {
 	Region     uint32
 	Offset     int64 // bytes from the start of the region
@@ -51,11 +52,23 @@ type Source struct {
 // State is what membership thinks of a peer.
 type State uint8
 
+// What membership thinks, from good to bad.
 const (
 	Alive   State = iota
 	Suspect       // unanswered calls: no one-sided operation is started on it
 	Gone          // dead or left: calls fail at once with ErrUnreachable
 )
+
+// String is "alive", "suspect" or "gone".
+func (s State) String() string {
+	switch s {
+	case Alive:
+		return "alive"
+	case Suspect:
+		return "suspect"
+	}
+	return "gone"
+}
 
 // Peer is what a fabric is told of another rank.
 type Peer struct {

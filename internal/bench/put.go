@@ -240,7 +240,7 @@ func (b *putBench) phase(ctx context.Context, kind int) (float64, error) {
 		return 0, err
 	}
 	if kind == putRoomy {
-		b.stores[kind].Clear("", true)
+		b.stores[kind].Clear(ctx, "", true)
 	}
 	first := b.values.stamps(b.each * b.o.Workers)
 	start := make(chan struct{})

@@ -85,8 +85,8 @@ type storeSession struct {
 }
 
 // Probe implements Session.
-func (s *storeSession) Probe(_ context.Context, keys []string) (int, error) {
-	return s.t.store.Probe(s.t.o.Namespace, keys).Hits, nil
+func (s *storeSession) Probe(ctx context.Context, keys []string) (int, error) {
+	return s.t.store.Probe(ctx, s.t.o.Namespace, keys).Hits, nil
 }
 
 // GetBatch implements Session.

@@ -96,7 +96,9 @@ func cmdCascadeProbe(c *conn, args [][]byte) {
 	for i, k := range args[2:] {
 		keys[i] = string(k)
 	}
-	p := c.srv.opt.Store.Probe(string(args[1]), keys)
+	ctx, cancel := c.context()
+	defer cancel()
+	p := c.srv.opt.Store.Probe(ctx, string(args[1]), keys)
 	c.wr.Map(3)
 	c.wr.BulkString("hits")
 	c.wr.Int(int64(p.Hits))
@@ -111,7 +113,9 @@ func cmdCascadeProbe(c *conn, args [][]byte) {
 }
 
 func cmdCascadeStat(c *conn, args [][]byte) {
-	info, ok := c.srv.opt.Store.Stat(string(args[1]), string(args[2]))
+	ctx, cancel := c.context()
+	defer cancel()
+	info, ok := c.srv.opt.Store.Stat(ctx, string(args[1]), string(args[2]))
 	if !ok {
 		c.wr.Null()
 		return

@@ -207,7 +207,9 @@ func cmdFlushDB(c *conn, args [][]byte) {
 			return
 		}
 	}
-	c.srv.opt.Store.Clear(c.ns, false)
+	ctx, cancel := c.context()
+	defer cancel()
+	c.srv.opt.Store.Clear(ctx, c.ns, false)
 	c.wr.Simple("OK")
 }
 

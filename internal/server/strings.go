@@ -206,13 +206,14 @@ func (c *conn) reply(v *cascade.View) {
 // lease promises a key that a client was told of; the bytes of a pair with it.
 func (c *conn) lease(ns, key string) bool {
 	d := c.srv.limits.Load().Lease
+	ctx := context.Background() // what asks other ranks has deadlines of its own
 	if d <= 0 {
-		return c.srv.opt.Store.Contains(ns, key)
+		return c.srv.opt.Store.Contains(ctx, ns, key)
 	}
 	if bytes, ok := pairOf(key); ok {
-		c.srv.opt.Store.Lease(ns, bytes, c.owner, d)
+		c.srv.opt.Store.Lease(ctx, ns, bytes, c.owner, d)
 	}
-	return c.srv.opt.Store.Lease(ns, key, c.owner, d)
+	return c.srv.opt.Store.Lease(ctx, ns, key, c.owner, d)
 }
 
 func cmdMGet(c *conn, args [][]byte) {
@@ -243,9 +244,11 @@ func cmdExists(c *conn, args [][]byte) {
 }
 
 func cmdDel(c *conn, args [][]byte) {
+	ctx, cancel := c.context()
+	defer cancel()
 	n := int64(0)
 	for _, key := range args[1:] {
-		if c.srv.opt.Store.Delete(c.ns, string(key)) {
+		if c.srv.opt.Store.Delete(ctx, c.ns, string(key)) {
 			n++
 		}
 	}
@@ -253,12 +256,16 @@ func cmdDel(c *conn, args [][]byte) {
 }
 
 func cmdStrlen(c *conn, args [][]byte) {
-	info, _ := c.srv.opt.Store.Stat(c.ns, string(args[1]))
+	ctx, cancel := c.context()
+	defer cancel()
+	info, _ := c.srv.opt.Store.Stat(ctx, c.ns, string(args[1]))
 	c.wr.Int(info.Size)
 }
 
 func cmdType(c *conn, args [][]byte) {
-	if c.srv.opt.Store.Contains(c.ns, string(args[1])) {
+	ctx, cancel := c.context()
+	defer cancel()
+	if c.srv.opt.Store.Contains(ctx, c.ns, string(args[1])) {
 		c.wr.Simple("string")
 		return
 	}
@@ -272,7 +279,9 @@ func cmdTTL(c *conn, args [][]byte) {
 func cmdPTTL(c *conn, args [][]byte) { c.ttl(args, time.Millisecond) }
 
 func (c *conn) ttl(args [][]byte, unit time.Duration) {
-	info, ok := c.srv.opt.Store.Stat(c.ns, string(args[1]))
+	ctx, cancel := c.context()
+	defer cancel()
+	info, ok := c.srv.opt.Store.Stat(ctx, c.ns, string(args[1]))
 	switch {
 	case !ok:
 		c.wr.Int(-2)
@@ -288,6 +297,8 @@ func cmdExpire(c *conn, args [][]byte)  { c.expire(args, time.Second) }
 func cmdPExpire(c *conn, args [][]byte) { c.expire(args, time.Millisecond) }
 
 func (c *conn) expire(args [][]byte, unit time.Duration) {
+	ctx, cancel := c.context()
+	defer cancel()
 	n, err := strconv.ParseInt(string(args[2]), 10, 64)
 	switch key := string(args[1]); {
 	case err != nil:
@@ -295,7 +306,7 @@ func (c *conn) expire(args [][]byte, unit time.Duration) {
 	case n > maxSeconds*int64(time.Second/unit):
 		c.wr.Error(fmt.Sprintf("ERR invalid expire time in '%s' command", strings.ToLower(string(args[0]))))
 	case n <= 0:
-		c.intOf(c.srv.opt.Store.Delete(c.ns, key))
+		c.intOf(c.srv.opt.Store.Delete(ctx, c.ns, key))
 	default:
 		c.intOf(c.srv.opt.Store.Expire(c.ns, key, time.Now().Add(time.Duration(n)*unit)))
 	}

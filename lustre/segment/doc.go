@@ -21,6 +21,8 @@
 //	         share an fsync.
 //	Link     buffers name records; they go out with the next frame, at Sync, at
 //	         Close, or when many have gathered.
+//	Place    tells where a block's record lies, for other processes
+//	ReadPlace reads a block of any process by its place, without an index
 //	Ref      reads a block into the caller's memory and verifies its CRC32C.
 //	Evict    forgets a block; a segment with nothing left in it is unlinked.
 //	Recover  reads the segments of all incarnations of all ranks.

@@ -29,6 +29,8 @@ type entry struct {
 	info      block.Info // BLOCK; of a NAME the id
 	stored    int64      // bytes of the payload as stored
 	off       int64      // of the payload, from the start of the frame or file
+	base      int64      // what off counted from before recovery made it count from the file's start
+	at        int64      // of the entry itself, as off
 	storedCRC uint32
 	codec     uint8
 	name      block.Name // NAME; of a DROP namespace, key and seq
@@ -110,7 +112,7 @@ func checkName(n block.Name) error {
 	return nil
 }
 
-// decodeTable reads want entries. base is where the table starts in the frame,
+// decodeTable reads want entries; their at counts as base does. base is where the table starts in the frame,
 // and limit where the frame (or, for a footer, the last frame) ends. Kinds,
 // and blocks with a codec, that this version does not know are left out.
 // Errors match ErrBadFormat.
@@ -133,6 +135,7 @@ func decodeTable(p []byte, base int64, want int, limit int64) ([]entry, error) {
 			return nil, err
 		}
 		if known {
+			e.at = off
 			out = append(out, e)
 		}
 		p, off = p[n:], off+int64(n)

@@ -14,7 +14,7 @@ var (
 	ErrExists      = errors.New("segment: block is stored already")
 	ErrPinned      = errors.New("segment: block is being read: retry after its references are released")
 	ErrTooLarge    = errors.New("segment: block is larger than any block may be")
-	ErrCorrupt     = errors.New("segment: stored bytes are damaged, block withdrawn")
+	ErrCorrupt     = errors.New("segment: stored bytes are damaged")
 	ErrUnavailable = errors.New("segment: file system cannot be used now")
 	ErrClosed      = errors.New("segment: store is closed")
 	ErrBadItem     = errors.New("segment: bad item")              // the caller's mistake

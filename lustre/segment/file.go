@@ -61,8 +61,12 @@ func incarnationName(rank uint32, incarnation uint64) string {
 	return fmt.Sprintf("rank%03d-%016x", rank, incarnation)
 }
 
-// place is where append put one block.
-type place struct{ off int64 }
+// spot is where a block lies in its file, in bytes from the file's start.
+type spot struct {
+	off    int64 // its payload
+	base   int64 // what the offset in its entry counts from
+	record int64 // its entry
+}
 
 var zeros [pageSize]byte
 
@@ -108,7 +112,7 @@ func frameSize(items []Item, recs []record) (headLen, total int64) {
 // frame is a frame ready to be written.
 type frame struct {
 	bufs   [][]byte
-	places []place // by item, absolute
+	places []spot // by item
 	total  int64
 	pooled *[]byte
 }
@@ -120,7 +124,7 @@ func (f *file) build(items []Item, recs []record, first bool) frame {
 	synced := f.synced
 	f.syncMu.Unlock()
 	headLen, total := frameSize(items, recs)
-	fr := frame{total: total, places: make([]place, len(items)), pooled: headers.Get().(*[]byte)}
+	fr := frame{total: total, places: make([]spot, len(items)), pooled: headers.Get().(*[]byte)}
 	p := (*fr.pooled)[:0]
 	if first {
 		p = append(p, zeros[:]...)
@@ -143,7 +147,7 @@ func (f *file) build(items []Item, recs []record, first bool) frame {
 			}
 			next += align(it.Info.Size)
 		}
-		fr.places[i].off = f.off + off
+		fr.places[i] = spot{off: f.off + off, base: f.off, record: f.off + int64(len(p)-start)}
 		p = appendBlock(p, it.Info, off, inline)
 		f.table = appendBlock(f.table, it.Info, f.off+off, nil)
 		for _, n := range it.Names {

@@ -23,6 +23,12 @@ type Options struct {
 	// once, and so the threads that a dead server can take. Defaults 64, 8.
 	Readers, Writers int
 
+	// OpenFiles bounds the files kept open for ReadPlace, default 64, and
+	// KeepOpen how long one is, default 30 s: the space of a file that its
+	// owner unlinked comes back when the last descriptor is closed.
+	OpenFiles int
+	KeepOpen  time.Duration
+
 	// CloseWait bounds how long Close waits for references and for running
 	// operations, and then again for its own writes. Default 5 s.
 	CloseWait time.Duration
@@ -53,6 +59,12 @@ func (o *Options) setDefaults() {
 	}
 	if o.Writers <= 0 {
 		o.Writers = 8
+	}
+	if o.OpenFiles <= 0 {
+		o.OpenFiles = 64
+	}
+	if o.KeepOpen <= 0 {
+		o.KeepOpen = 30 * time.Second
 	}
 	if o.CloseWait <= 0 {
 		o.CloseWait = 5 * time.Second

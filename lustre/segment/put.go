@@ -156,7 +156,7 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []Item, names []rec
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, it := range items {
-		s.indexLocked(f, it.Info, places[i].off)
+		s.indexLocked(f, it.Info, places[i])
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (s *Store) note(f *file, items []Item, names []record) {
 
 // append writes one frame at the end of f, making the file if it is the first.
 // The caller holds f.appending.
-func (s *Store) append(f *file, items []Item, names []record) (number uint64, places []place, err error) {
+func (s *Store) append(f *file, items []Item, names []record) (number uint64, places []spot, err error) {
 	first := f.frames == 0
 	var dir string
 	if first {

@@ -124,7 +124,7 @@ func (s *Store) withdraw(loc *location, why string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetLocked(loc)
-	return fmt.Errorf("%w: %v at %d of %s: %s", ErrCorrupt, loc.info.ID, loc.off, loc.file.path, why)
+	return fmt.Errorf("%w, block withdrawn: %v at %d of %s: %s", ErrCorrupt, loc.info.ID, loc.off, loc.file.path, why)
 }
 
 // dropFile takes every block of f out of the index and returns their number.

@@ -100,7 +100,7 @@ func (s *Store) load(path string, id fileID, newest map[nameKey]record) {
 	s.files[f] = struct{}{}
 	for _, e := range entries {
 		if e.kind == kindBlock {
-			s.indexLocked(f, e.info, e.off)
+			s.indexLocked(f, e.info, spot{off: e.off, base: e.base, record: e.at})
 			continue
 		}
 		r := record{id: e.info.ID, name: e.name, dropped: e.kind == kindDrop}
@@ -203,6 +203,9 @@ func (sc *scanner) sealed(id fileID) ([]entry, bool) {
 		return nil, false
 	}
 	entries, err := decodeFooter(p, id, off)
+	for i := range entries {
+		entries[i].at += off + footerHeadSize
+	}
 	return entries, err == nil
 }
 
@@ -269,6 +272,8 @@ func (sc *scanner) frame(id fileID, off int64, number uint64) (scanned, int64, e
 	}
 	for i := range entries {
 		entries[i].off += off
+		entries[i].at += off
+		entries[i].base = off
 	}
 	return scanned{entries, h.synced}, h.total, nil
 }

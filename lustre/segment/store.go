@@ -33,6 +33,7 @@ type Store struct {
 	opt           Options
 	fs            vfs.FS
 	reads, writes pool
+	handles       *handles // of files read by place
 
 	dirMu       sync.Mutex
 	dir         string // of this incarnation; "" until the first file
@@ -63,7 +64,7 @@ type Store struct {
 type location struct {
 	file *file
 	info block.Info
-	off  int64
+	spot
 	pins int
 }
 
@@ -91,6 +92,7 @@ func Open(o Options) (*Store, error) {
 		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
 	}
 	s.idle = sync.NewCond(&s.mu)
+	s.handles = newHandles(o, s.closeSoon)
 	return s, nil
 }
 
@@ -181,11 +183,11 @@ func (s *Store) findLocked(id block.ID) (*location, error) {
 }
 
 // indexLocked adds a block; the first copy stays.
-func (s *Store) indexLocked(f *file, info block.Info, off int64) {
+func (s *Store) indexLocked(f *file, info block.Info, at spot) {
 	if s.blocks[info.ID] != nil {
 		return
 	}
-	s.blocks[info.ID] = &location{file: f, info: info, off: off}
+	s.blocks[info.ID] = &location{file: f, info: info, spot: at}
 	s.payload += info.Size
 	f.live++
 }
@@ -219,6 +221,9 @@ func (s *Store) Close() error {
 	err := s.finish()
 	for _, f := range s.unused() {
 		err = errors.Join(err, f.close())
+	}
+	for _, h := range s.handles.stop() {
+		h.Close() // only read: its error tells nothing
 	}
 	if err != nil && !errors.Is(err, ErrUnavailable) {
 		err = unavailable("close", err)

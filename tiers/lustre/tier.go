@@ -22,8 +22,9 @@ type Options = segment.Options
 type Tier struct{ store *segment.Store }
 
 var (
-	_ tiers.Tier   = (*Tier)(nil)
-	_ tiers.Syncer = (*Tier)(nil)
+	_ tiers.Tier      = (*Tier)(nil)
+	_ tiers.Syncer    = (*Tier)(nil)
+	_ tiers.Segmented = (*Tier)(nil)
 )
 
 // Open makes the tier over o.Dir. It reads nothing yet: call Recover. Errors
@@ -77,6 +78,20 @@ func (t *Tier) Pin(id block.ID) (tiers.Pin, error) {
 		return nil, translate(err)
 	}
 	return pin{ref}, nil
+}
+
+// Segment implements tiers.Segmented. Blocks of other ranks that Recover found
+// count too.
+func (t *Tier) Segment(id block.ID) (tiers.Segment, error) {
+	p, err := t.store.Place(id)
+	return tiers.Segment(p), translate(err)
+}
+
+// ReadSegment implements tiers.Segmented; see the package's documentation for
+// when ctx ends first. A block whose owner has forgotten it is read all the
+// same while its file exists.
+func (t *Tier) ReadSegment(ctx context.Context, at tiers.Segment, info block.Info, dst []byte) error {
+	return translate(t.store.ReadPlace(ctx, segment.Place(at), info, dst))
 }
 
 // Evict implements tiers.Tier.

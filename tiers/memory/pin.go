@@ -23,9 +23,14 @@ func (t *Tier) Pin(id block.ID) (tiers.Pin, error) {
 	if err != nil {
 		return nil, err
 	}
+	return t.hold(s), nil
+}
+
+// hold makes a pin. The caller holds the mutex.
+func (t *Tier) hold(s *slot) *pin {
 	s.pins++
 	t.pins++
-	return &pin{tier: t, slot: s}, nil
+	return &pin{tier: t, slot: s}
 }
 
 // The slot's size, checksum and place do not change while it is pinned; its id

@@ -133,8 +133,7 @@ func (t *Tier) attach(blocks, names []found, slots map[uint64]*slot, used []aren
 			delete(slots, s.uid)
 			continue
 		}
-		t.slots[s.info.ID] = s
-		t.payload += s.info.Size
+		t.enroll(s)
 	}
 	for k, f := range names {
 		i := 2*len(blocks) + k

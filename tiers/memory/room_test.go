@@ -117,6 +117,10 @@ func TestCompactionLeavesPinnedBlocksAlone(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			places := map[block.ID]tiers.Place{}
+			for _, it := range kept {
+				places[it.Info.ID] = placeOf(t, tr, it.Info.ID)
+			}
 			pins := map[tiers.Pin]int64{}
 			for i, it := range kept {
 				if c.pinEvery > 0 && i%c.pinEvery == 0 {
@@ -139,9 +143,67 @@ func TestCompactionLeavesPinnedBlocksAlone(t *testing.T) {
 					t.Errorf("a pinned block moved from %d to %d", off, now)
 				}
 			}
+			if moved := wantPlaces(t, tr, places); (moved > 0) != (c.want == nil) {
+				t.Errorf("%d blocks moved", moved)
+			}
 			wantBytes(t, tr, kept)
 			wantBytes(t, crashed(t, path), kept)
 		})
+	}
+}
+
+func placeOf(t *testing.T, tr *Tier, id block.ID) tiers.Place {
+	t.Helper()
+	at, err := tr.Place(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// wantPlaces tries the places that blocks had and counts those that moved.
+func wantPlaces(t *testing.T, tr *Tier, places map[block.ID]tiers.Place) (moved int) {
+	t.Helper()
+	for id, old := range places {
+		now := placeOf(t, tr, id)
+		if now.Generation != old.Generation {
+			t.Errorf("a move changed the generation from %d to %d", old.Generation, now.Generation)
+		}
+		p, err := tr.PinPlace(now, 1)
+		if err != nil {
+			t.Fatalf("PinPlace where Place says: %v", err)
+		}
+		p.Release()
+		if now == old {
+			continue
+		}
+		moved++
+		if _, err := tr.PinPlace(old, 1); !errors.Is(err, tiers.ErrNotFound) {
+			t.Errorf("PinPlace where the block was: %v", err)
+		}
+	}
+	return moved
+}
+
+// TestPinPlaceOfAWithdrawnBlock: a pin keeps the memory, not the place.
+func TestPinPlaceOfAWithdrawnBlock(t *testing.T) {
+	tr := openAll(t, filepath.Join(t.TempDir(), "a.arena"), MinBytes)
+	it := testItem(1, 9000)
+	if err := tr.Put(t.Context(), it); err != nil {
+		t.Fatal(err)
+	}
+	at := placeOf(t, tr, it.Info.ID)
+	p, err := tr.PinPlace(at, 9000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Release()
+	tr.Region()[at.Offset+5] ^= 1
+	if err := p.ReadInto(t.Context(), make([]byte, 9000)); !errors.Is(err, tiers.ErrCorrupt) {
+		t.Fatal(err)
+	}
+	if _, err := tr.PinPlace(at, 9000); !errors.Is(err, tiers.ErrNotFound) {
+		t.Errorf("PinPlace of a withdrawn block: %v", err)
 	}
 }
 

@@ -15,9 +15,9 @@ import (
 // except the payload itself.
 type slot struct {
 	info   block.Info
-	offset int64 // of the payload in the data area
-	uid    uint64
-	record int64 // of the block record, -1: none
+	offset int64  // of the payload in the data area
+	uid    uint64 // of all blocks of this process, and of those it took over
+	record int64  // of the block record, -1: none
 	names  []nameRef
 	pins   int
 	gone   bool // out of the map; freed with the last pin
@@ -192,9 +192,9 @@ func (f *filling) Commit(info block.Info, names []block.Name) error {
 // publishSlot writes the records of a filled slot, names last, and puts it in
 // the map. On error no record is left.
 func (t *Tier) publishSlot(s *slot, names []block.Name) error {
+	s.uid = t.nextUID
+	t.nextUID++
 	if t.records {
-		s.uid = t.nextUID
-		t.nextUID++
 		off, err := t.allocRecord(s, blockRecordSize)
 		if err != nil {
 			return err
@@ -212,8 +212,7 @@ func (t *Tier) publishSlot(s *slot, names []block.Name) error {
 		t.dropRecords(s)
 		return t.errorf(s.info.ID, tiers.ErrExists)
 	}
-	t.slots[s.info.ID] = s
-	t.payload += s.info.Size
+	t.enroll(s)
 	return nil
 }
 
@@ -308,6 +307,7 @@ func (t *Tier) withdraw(s *slot) {
 	}
 	s.gone = true
 	delete(t.slots, s.info.ID)
+	delete(t.stays, t.generation(s))
 	t.payload -= s.info.Size
 	t.dropRecords(s)
 	t.reclaim(s)

@@ -37,10 +37,13 @@ type Tier struct {
 	data    []byte
 	records bool // blocks leave records for a later process
 
+	generations uint64 // a slot's generation is this and its uid
+
 	mu        sync.Mutex
 	grew      *sync.Cond // on mu: more memory is ready, or growth ended, or a pin is gone
 	alloc     *arena.Allocator
 	slots     map[block.ID]*slot
+	stays     map[uint64]*slot // the same, by generation
 	nextUID   uint64
 	payload   int64
 	spares    []int64 // runs set aside for record slabs
@@ -63,8 +66,8 @@ func Open(o Options) (*Tier, error) {
 	if o.Bytes < MinBytes {
 		return nil, describe(o.Bytes)
 	}
-	t := &Tier{name: o.Name, slots: map[block.ID]*slot{}, nextUID: 1, growing: true,
-		stopGrow: make(chan struct{}), growDone: make(chan struct{})}
+	t := &Tier{name: o.Name, slots: map[block.ID]*slot{}, stays: map[uint64]*slot{}, nextUID: 1, growing: true,
+		generations: firstGeneration(), stopGrow: make(chan struct{}), growDone: make(chan struct{})}
 	t.grew = sync.NewCond(&t.mu)
 	g, tags, err := t.mapArena(o)
 	if err != nil {

@@ -22,6 +22,10 @@ func (c Config) memory(t *testing.T) {
 	t.Run("uncommitted", c.uncommitted)
 	t.Run("rename", c.rename)
 	t.Run("file", c.file)
+	t.Run("places", c.places)
+	t.Run("stays", c.stays)
+	t.Run("places after crash", c.placesAfterCrash)
+	t.Run("places under load", c.placesUnderLoad)
 	t.Run("close with slot", c.closeWithSlot)
 }
 

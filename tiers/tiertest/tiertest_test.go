@@ -1,10 +1,16 @@
 package tiertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
@@ -20,8 +26,9 @@ func TestReference(t *testing.T) {
 				New: func(t *testing.T, dir string, capacity int64) tiers.Tier {
 					r := &reference{capacity: capacity, disk: diskOf(dir), pins: map[*kept]int{}}
 					r.idle = sync.NewCond(&r.mu)
+					r.life = lives.Add(1) << 32
 					if !persistent {
-						r.disk = &disk{blocks: map[block.ID]*kept{}, names: map[nameKey]nameRecord{}}
+						r.disk = newDisk()
 					}
 					return r
 				},
@@ -38,15 +45,53 @@ var disks sync.Map // directory → *disk
 type disk struct {
 	blocks map[block.ID]*kept
 	names  map[nameKey]nameRecord
+	mem    []byte // what Region shows
+	stored uint64 // blocks so far
 }
 
 type kept struct {
 	info block.Info
-	data []byte
+	data []byte // in mem
+	off  int64
+	stay uint64
+}
+
+// newDisk maps its memory, so that only what is touched is paid for.
+func newDisk() *disk {
+	mem, err := unix.Mmap(-1, 0, 2*roomy, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err != nil {
+		panic(err)
+	}
+	d := &disk{blocks: map[block.ID]*kept{}, names: map[nameKey]nameRecord{}, mem: mem}
+	runtime.SetFinalizer(d, func(d *disk) { unix.Munmap(d.mem) })
+	return d
+}
+
+// fit returns the first gap of n bytes in mem.
+func (r *reference) fit(n int64) int64 {
+	var used []*kept
+	for _, k := range r.disk.blocks {
+		used = append(used, k)
+	}
+	for k := range r.pins {
+		used = append(used, k)
+	}
+	slices.SortFunc(used, func(x, y *kept) int { return cmp.Compare(x.off, y.off) })
+	var at int64
+	for _, k := range used {
+		if k.off-at >= n {
+			break
+		}
+		at = max(at, k.off+int64(len(k.data)))
+	}
+	return at
 }
 
 func diskOf(dir string) *disk {
-	d, _ := disks.LoadOrStore(dir, &disk{blocks: map[block.ID]*kept{}, names: map[nameKey]nameRecord{}})
+	d, ok := disks.Load(dir)
+	if !ok {
+		d, _ = disks.LoadOrStore(dir, newDisk())
+	}
 	return d.(*disk)
 }
 
@@ -59,7 +104,10 @@ type reference struct {
 	slots    int
 	pins     map[*kept]int
 	closed   bool
+	life     uint64 // generations count from here
 }
+
+var lives atomic.Uint64
 
 func (r *reference) Name() string { return "reference" }
 func (r *reference) File() int    { return -1 }
@@ -108,13 +156,18 @@ func (r *reference) Put(ctx context.Context, items ...tiers.Item) error {
 		return err
 	}
 	for _, it := range items {
-		r.storeLocked(it.Info, append([]byte(nil), it.Data...), it.Names)
+		r.storeLocked(it.Info, it.Data, it.Names)
 	}
 	return nil
 }
 
 func (r *reference) storeLocked(info block.Info, data []byte, names []block.Name) {
-	r.disk.blocks[info.ID] = &kept{info, data}
+	d := r.disk
+	d.stored++
+	k := &kept{info: info, off: r.fit(info.Size), stay: d.stored}
+	k.data = d.mem[k.off:][:info.Size:info.Size]
+	copy(k.data, data)
+	d.blocks[info.ID] = k
 	for _, n := range names {
 		r.disk.names[nameKey{n.Namespace, n.Key}] = nameRecord{id: info.ID, name: n}
 	}
@@ -229,6 +282,33 @@ func (r *reference) Rename(old, new block.ID) error {
 		}
 	}
 	return nil
+}
+
+func (r *reference) Region() []byte { return r.disk.mem }
+
+func (r *reference) Place(id block.ID) (tiers.Place, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k, err := r.get(id)
+	if err != nil {
+		return tiers.Place{}, err
+	}
+	return tiers.Place{Offset: k.off, Generation: r.life + k.stay}, nil
+}
+
+func (r *reference) PinPlace(at tiers.Place, length int64) (tiers.Pin, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, tiers.ErrClosed
+	}
+	for _, k := range r.disk.blocks {
+		if at == (tiers.Place{Offset: k.off, Generation: r.life + k.stay}) && length >= 0 && length <= k.info.Size {
+			r.pins[k]++
+			return &refPin{r: r, k: k}, nil
+		}
+	}
+	return nil, tiers.ErrNotFound
 }
 
 type refPin struct {

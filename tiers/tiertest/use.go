@@ -164,6 +164,10 @@ func (c Config) refused(t *testing.T, tr tiers.Tier, it tiers.Item) {
 	if m, ok := tr.(tiers.Memory); ok {
 		_, err := m.Reserve(10)
 		wantErr(t, "Reserve after Close", err, tiers.ErrClosed)
+		_, err = m.Place(it.Info.ID)
+		wantErr(t, "Place after Close", err, tiers.ErrClosed)
+		_, err = m.PinPlace(tiers.Place{}, 0)
+		wantErr(t, "PinPlace after Close", err, tiers.ErrClosed)
 		wantErr(t, "Rename after Close", m.Rename(it.Info.ID, item(78, 1).Info.ID), tiers.ErrClosed)
 	}
 	tr.Usage()

@@ -1,0 +1,118 @@
+package cascade
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"cascadekv/cascade/policy"
+	"cascadekv/dht/directory"
+	"cascadekv/dht/fabric"
+	"cascadekv/tiers"
+)
+
+// Local is a store as the other ranks use it; it implements dht.Local.
+type Local struct{ *Store }
+
+// Hold pins bytes of a memory tier while another rank reads them. The region
+// is the tier's place among the memory tiers.
+func (l Local) Hold(src fabric.Source) (fabric.Hold, error) {
+	if int(src.Region) >= len(l.mem) {
+		return nil, fmt.Errorf("%w: there is no region %d", fabric.ErrStale, src.Region)
+	}
+	at := tiers.Place{Offset: src.Offset, Generation: src.Generation}
+	p, err := l.mem[src.Region].tier.PinPlace(at, src.Length)
+	switch {
+	case errors.Is(err, tiers.ErrNotFound):
+		return nil, fmt.Errorf("%w: %w", fabric.ErrStale, err)
+	case err != nil:
+		return nil, err
+	}
+	return hold{p, src.Offset, src.Length}, nil
+}
+
+// hold is a pin of a block of which a reader wants a part.
+type hold struct {
+	tiers.Pin
+	offset, length int64 // as in fabric.Source
+}
+
+func (h hold) Bytes() []byte {
+	skip := h.offset - h.Pin.(tiers.Located).Offset()
+	return h.Pin.Bytes()[skip : skip+h.length]
+}
+
+// State describes a name as it is now.
+func (l Local) State(ns, key string) directory.Statement {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state(ns, key)
+}
+
+// Names calls fn with the state of every name for which want is true. A name
+// that comes or goes meanwhile may be left out: its change is published.
+func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement)) {
+	for _, ns := range l.namespaces() {
+		for cursor := uint64(0); ; {
+			var keys []string
+			cursor = l.Scan(ns, cursor, publishStep, func(k string) {
+				if want(ns, k) {
+					keys = append(keys, k)
+				}
+			})
+			for _, k := range keys {
+				if st := l.State(ns, k); st.Has() {
+					fn(st)
+				}
+			}
+			if cursor == 0 {
+				break
+			}
+		}
+	}
+}
+
+// Outdated withdraws a name put before the given stamp. Later puts here are
+// stamped above it.
+func (l Local) Outdated(ns, key string, before uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seq = max(l.seq, before)
+	sp := l.spaces[ns]
+	if sp == nil {
+		return
+	}
+	if n := sp.byKey[key]; n != nil && n.block != nil && n.put < before {
+		l.unbind(n)
+		l.announce()
+	}
+}
+
+// Touched makes the chain that another rank used as young as one used here.
+func (l Local) Touched(ns string, keys []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range l.mem {
+		var chain []policy.Node
+		for _, k := range keys {
+			if n := l.lookup(ns, k); n != nil && n.block.at[m.index].present {
+				chain = append(chain, n.block.at[m.index].node)
+			}
+		}
+		if len(chain) > 0 {
+			m.policy.Access(l.age(), chain, len(chain))
+		}
+	}
+}
+
+// Cleared withdraws all names of a namespace, or of all.
+func (l Local) Cleared(ns string, all bool) { l.clear(ns, all) }
+
+// Status is the store's statistics as JSON.
+func (l Local) Status() []byte {
+	text, err := json.Marshal(l.Stats())
+	if err != nil {
+		return []byte("{}") // Stats has only numbers and strings
+	}
+	return text
+}

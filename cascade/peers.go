@@ -1,0 +1,124 @@
+package cascade
+
+import (
+	"context"
+
+	"cascadekv/dht/directory"
+	"cascadekv/dht/fabric"
+)
+
+// Peers are the other ranks of the job, as the store uses them. dht.Node
+// implements it. Methods without a context do not wait for other ranks.
+type Peers interface {
+	// Publish tells what this rank has of some names now.
+	Publish(...directory.Statement)
+
+	// Locate tells where the blocks of keys lie on other ranks, in parallel to
+	// keys: nil for those nobody is known to have.
+	Locate(ctx context.Context, ns string, keys []string) [][]directory.Statement
+
+	// Read copies a located block out of some rank's memory into dst. After an
+	// error with a method Done, dst is not the caller's until that is closed.
+	Read(ctx context.Context, copies []directory.Statement, dst []byte) error
+
+	// Refute takes back what a statement says of copies: s has what is left.
+	Refute(s directory.Statement)
+
+	// Touch tells an owner which of its blocks were used here.
+	Touch(owner fabric.Rank, ns string, keys []string)
+
+	// Delete withdraws a name put no later than stamp from all ranks, and Clear
+	// a namespace, or all of them. They wait for the ranks that answer.
+	Delete(ctx context.Context, ns, key string, stamp uint64) error
+	Clear(ctx context.Context, ns string, all bool) error
+}
+
+// publishStep bounds the names described in one go with the mutex held.
+const publishStep = 256
+
+// Join makes the store one of many: what it holds is told to peers, and what
+// it misses is looked for there. It is called at most once, before or while
+// the store is in use. Peers must stay usable until the store is closed.
+func (s *Store) Join(p Peers) {
+	s.mu.Lock()
+	s.peers = p
+	s.replicate = newReplication()
+	s.mu.Unlock()
+	work, stop := context.WithCancel(context.Background())
+	s.leavePeers = stop
+	s.workers.Go(func() { s.publishInBackground(work) })
+	Local{s}.Names(func(string, string) bool { return true }, func(st directory.Statement) { p.Publish(st) })
+}
+
+// say has the name's homes told of what changed. The caller holds the mutex.
+func (s *Store) say(n *name) {
+	if s.peers == nil || n.unsaid {
+		return
+	}
+	n.unsaid = true
+	s.unsaid = append(s.unsaid, n)
+	if len(s.unsaid) == 1 {
+		select {
+		case s.sayWake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (s *Store) publishInBackground(ctx context.Context) {
+	for {
+		select {
+		case <-s.sayWake:
+		case <-ctx.Done():
+			return
+		}
+		for batch := s.nextUnsaid(); len(batch) > 0; batch = s.nextUnsaid() {
+			s.peers.Publish(batch...)
+		}
+	}
+}
+
+// nextUnsaid describes names whose homes have not been told of their last
+// change, as they are now.
+func (s *Store) nextUnsaid() []directory.Statement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := min(len(s.unsaid), publishStep)
+	batch := make([]directory.Statement, 0, n)
+	for _, one := range s.unsaid[:n] {
+		one.unsaid = false
+		batch = append(batch, s.state(one.entry.Namespace, one.entry.Key))
+	}
+	s.unsaid = append(s.unsaid[:0:0], s.unsaid[n:]...)
+	return batch
+}
+
+// state describes a name as it is now. The caller holds the mutex.
+func (s *Store) state(ns, key string) directory.Statement {
+	st := directory.Statement{Version: s.tick()}
+	st.Name.Namespace, st.Name.Key = ns, key
+	sp := s.spaces[ns]
+	if sp == nil {
+		return st
+	}
+	n := sp.byKey[key]
+	if n == nil || n.block == nil {
+		return st
+	}
+	b := n.block
+	st.Name, st.Info = n.entry, b.info
+	st.Name.Seq = n.put
+	for _, m := range s.mem {
+		if !b.at[m.index].present {
+			continue
+		}
+		if at, err := m.tier.Place(b.info.ID); err == nil {
+			st.Memory = &directory.Memory{Region: uint32(m.index), Offset: at.Offset, Generation: at.Generation}
+			break
+		}
+	}
+	if b.cold {
+		st.Segment = s.segmentOf(b)
+	}
+	return st
+}

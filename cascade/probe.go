@@ -1,0 +1,83 @@
+package cascade
+
+import (
+	"context"
+
+	"cascadekv/dht/directory"
+)
+
+// Probe returns the longest cached prefix of a chain of keys, head first, of
+// all ranks. It neither leases nor counts as an access, but what other ranks
+// have of the prefix is on its way here when it returns.
+func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult {
+	res := ProbeResult{Tiers: map[string]int{}}
+	here := s.probeHere(ns, keys)
+	var found [][]directory.Statement // of the keys that are not here, in order
+	if missing := absent(keys, here); s.peers != nil && len(missing) > 0 {
+		found = s.located(ctx, ns, missing)
+	}
+	var coming ahead
+	for i, key := range keys {
+		if here[i].tier != "" {
+			res.add(here[i].tier, here[i].size)
+			continue
+		}
+		if len(found) == 0 || found[0] == nil {
+			break
+		}
+		res.add(s.servedFrom(found[0]), found[0][0].Info.Size)
+		coming.ids = append(coming.ids, nameID{ns, key})
+		coming.copies = append(coming.copies, found[0])
+		found = found[1:]
+	}
+	if len(coming.ids) > 0 {
+		s.fetchAhead(&coming)
+	}
+	return res
+}
+
+func (r *ProbeResult) add(tier string, size int64) {
+	r.Hits++
+	r.Bytes += size
+	r.Tiers[tier]++
+}
+
+// servedFrom names the tier that would serve a located block.
+func (s *Store) servedFrom(copies []directory.Statement) string {
+	if copies[0].Memory != nil || s.cold == nil {
+		return RemoteTier
+	}
+	return s.coldStats.Name
+}
+
+// presence is what this rank has of a key; no tier: nothing.
+type presence struct {
+	tier string
+	size int64
+}
+
+// probeHere looks up the keys on this rank, to the first that is missing if
+// there are no other ranks.
+func (s *Store) probeHere(ns string, keys []string) []presence {
+	here := make([]presence, len(keys))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, key := range keys {
+		if n := s.lookup(ns, key); n != nil {
+			here[i] = presence{s.fastest(n.block), n.block.info.Size}
+		} else if s.peers == nil {
+			break
+		}
+	}
+	return here
+}
+
+// absent lists the keys of which this rank has nothing.
+func absent(keys []string, here []presence) (missing []string) {
+	for i, p := range here {
+		if p.tier == "" {
+			missing = append(missing, keys[i])
+		}
+	}
+	return missing
+}

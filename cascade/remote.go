@@ -1,0 +1,342 @@
+package cascade
+
+import (
+	"context"
+	"hash/maphash"
+	"time"
+
+	"cascadekv/cascade/policy"
+	"cascadekv/dht/directory"
+	"cascadekv/dht/fabric"
+	"cascadekv/internal/arena"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// RemoteTier is the word for other ranks' memory in statistics.
+const RemoteTier = "remote"
+
+// replication is what decides which blocks of other ranks are kept here.
+// Guarded by the store's mutex.
+type replication struct {
+	policy *policy.Replicator
+	seed   maphash.Seed
+}
+
+func newReplication() replication {
+	return replication{policy: policy.NewReplicator(), seed: maphash.MakeSeed()}
+}
+
+// keeps decides about a block that is read from elsewhere. What no rank has in
+// memory any more comes up here, as from this rank's own cold tier.
+func (r *replication) keeps(id nameID, copies []directory.Statement) bool {
+	hot := r.policy.Read(maphash.Comparable(r.seed, id))
+	return hot || copies[0].Memory == nil
+}
+
+// getRemote gets the keys whose views are missing from other ranks.
+func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing []int, views []*View) {
+	fetches := s.joinKnown(ns, keys, missing, views)
+	var ask []int
+	for j, i := range missing {
+		if views[i] == nil && fetches[j] == nil {
+			ask = append(ask, j)
+		}
+	}
+	if len(ask) > 0 {
+		wanted := make([]string, len(ask))
+		for a, j := range ask {
+			wanted[a] = keys[missing[j]]
+		}
+		found := s.located(ctx, ns, wanted)
+		s.mu.Lock()
+		for a, j := range ask {
+			if found[a] != nil {
+				fetches[j] = s.joinRemote(nameID{ns, wanted[a]}, found[a])
+				fetches[j].waiters++
+			}
+		}
+		s.mu.Unlock()
+	}
+	for j, f := range fetches {
+		if f != nil {
+			views[missing[j]] = s.await(ctx, f)
+		}
+	}
+	s.touchOwners(ns, keys, missing, fetches, views)
+}
+
+// joinKnown serves what was fetched ahead of the request, and joins the
+// fetches under way, in parallel to missing.
+func (s *Store) joinKnown(ns string, keys []string, missing []int, views []*View) []*fetch {
+	fetches := make([]*fetch, len(missing))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for j, i := range missing {
+		f := s.remote[nameID{ns, keys[i]}]
+		switch {
+		case f == nil:
+		case f.finished:
+			views[i] = s.takeLanded(f)
+		default:
+			f.waiters++
+			fetches[j] = f
+			s.follow(f)
+		}
+	}
+	return fetches
+}
+
+// located asks the peers, and leaves out bound names whose parent is nowhere:
+// half a pair is no hit.
+func (s *Store) located(ctx context.Context, ns string, keys []string) [][]directory.Statement {
+	found := s.peers.Locate(ctx, ns, keys)
+	var parents []string
+	var halves []int
+	for i, copies := range found {
+		if copies == nil || !copies[0].Name.Bound || s.containsHere(ns, copies[0].Name.Parent) {
+			continue
+		}
+		parents = append(parents, copies[0].Name.Parent)
+		halves = append(halves, i)
+	}
+	if len(parents) == 0 {
+		return found
+	}
+	for j, copies := range s.peers.Locate(ctx, ns, parents) {
+		if copies == nil {
+			found[halves[j]] = nil
+		}
+	}
+	return found
+}
+
+// touchOwners tells the owners which blocks of a chain were served here, so
+// that they age there as if they had been used there.
+func (s *Store) touchOwners(ns string, keys []string, missing []int, fetches []*fetch, views []*View) {
+	chains := map[fabric.Rank][]string{}
+	for j, f := range fetches {
+		if f != nil && views[missing[j]] != nil && f.copies[0].Memory != nil {
+			owner := f.copies[0].Owner
+			chains[owner] = append(chains[owner], keys[missing[j]])
+		}
+	}
+	for owner, chain := range chains {
+		s.peers.Touch(owner, ns, chain)
+	}
+}
+
+// joinRemote returns the fetch of a located name, starting it if it is the
+// first. The caller holds the mutex, and counts itself among the waiters if it
+// awaits the result.
+func (s *Store) joinRemote(id nameID, copies []directory.Statement) *fetch {
+	f := s.remote[id]
+	if f == nil || f.finished {
+		f = &fetch{name: id, copies: copies, done: make(chan struct{})}
+		s.remote[id] = f
+		keep := s.replicate.keeps(id, copies)
+		go s.runRemote(f, keep)
+	}
+	return f
+}
+
+// arrival is a block that was read from elsewhere and is not published yet.
+type arrival struct {
+	bytes []byte
+	slot  tiers.Slot // nil: private memory
+	free  func()     // of private memory
+	tier  string     // where it came from
+}
+
+func (a *arrival) abort() {
+	if a.slot != nil {
+		a.slot.Abort()
+		return
+	}
+	a.free()
+}
+
+func (s *Store) runRemote(f *fetch, keep bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.limits.Load().FetchDeadline)
+	defer cancel()
+	var a *arrival
+	err := takeSlot(ctx, s.reading)
+	if err == nil {
+		a, err = s.readRemote(ctx, f.copies, keep)
+		<-s.reading
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.finished = true
+	if err == nil {
+		s.publishArrival(f, a)
+	}
+	if f.landed == nil {
+		delete(s.remote, f.name)
+		s.aheadBytes -= f.reserved
+	}
+	close(f.done)
+	s.announce()
+}
+
+// readRemote reads a block from the memory of another rank, or from a segment
+// in the shared file system, into a slot of the last memory tier if it is to be
+// kept, or into private memory.
+func (s *Store) readRemote(ctx context.Context, copies []directory.Statement, keep bool) (*arrival, error) {
+	info := copies[0].Info
+	a, err := s.arrivalRoom(ctx, info.Size, keep)
+	if err != nil {
+		return nil, err
+	}
+	a.tier = RemoteTier
+	err = s.peers.Read(ctx, copies, a.bytes)
+	if err == nil && block.CRC(a.bytes) != info.CRC {
+		err = s.misread(copies)
+	}
+	if err != nil && !lingers(err) {
+		a.tier = s.coldStats.Name
+		err = s.readSegments(ctx, copies, a.bytes)
+	}
+	if err != nil {
+		afterIO(err, a.abort)
+		return nil, err
+	}
+	return a, nil
+}
+
+// misread reports bytes that failed their checksum: no hit.
+func (s *Store) misread(copies []directory.Statement) error {
+	s.mu.Lock()
+	s.stats.Corrupt++
+	s.mu.Unlock()
+	s.log.Error("block read from another rank fails its checksum", "owner", copies[0].Owner, "key", copies[0].Name.Key)
+	return tiers.ErrCorrupt
+}
+
+func (s *Store) arrivalRoom(ctx context.Context, size int64, keep bool) (*arrival, error) {
+	if keep {
+		if slot, err := s.reserve(ctx, s.last(), size); err == nil {
+			return &arrival{bytes: slot.Bytes(), slot: slot}, nil
+		}
+	}
+	if size == 0 {
+		return &arrival{free: func() {}}, nil
+	}
+	if s.landing != nil {
+		if bytes, release, ok := s.landing(size); ok {
+			return &arrival{bytes: bytes, free: release}, nil
+		}
+	}
+	m, err := arena.MapAnonymous(size)
+	if err != nil {
+		return nil, err
+	}
+	return &arrival{bytes: m.Bytes(), free: func() {
+		if err := m.Close(); err != nil {
+			s.log.Error("private memory", "err", err)
+		}
+	}}, nil
+}
+
+// publishArrival hands a block to those who wait for it: from a place of its
+// own in memory, or from private memory. The caller holds the mutex.
+func (s *Store) publishArrival(f *fetch, a *arrival) {
+	if a.slot == nil {
+		s.land(f, a)
+		return
+	}
+	b, ok := s.adopt(f, a)
+	if !ok {
+		return
+	}
+	for range f.waiters {
+		v, err := s.pinIn(b, s.last(), a.tier)
+		if err != nil {
+			s.note(s.last(), err)
+			return
+		}
+		f.views = append(f.views, v)
+	}
+}
+
+// adopt makes an arrival a copy of this rank's own, with the put stamp of what
+// it is a copy of. A name that was put here meanwhile stays what it is.
+func (s *Store) adopt(f *fetch, a *arrival) (*entity, bool) {
+	defer a.slot.Abort()
+	m, st := s.last(), f.copies[0]
+	if n := s.lookup(f.name.ns, f.name.key); n != nil {
+		return n.block, n.block.at[m.index].present
+	}
+	info := st.Info
+	pending := info.ID.IsProvisional()
+	if pending {
+		info.ID = s.provisional()
+	}
+	b := s.blocks[info.ID]
+	switch {
+	case b == nil:
+		b = &entity{info: info}
+		s.blocks[info.ID] = b
+		s.stats.BytesStored += info.Size
+	case b.info != info:
+		return nil, false
+	}
+	if !b.at[m.index].present {
+		if err := a.slot.Commit(info, nil); err != nil {
+			s.note(m, err)
+			s.forget(b)
+			return nil, false
+		}
+		s.enter(b, m)
+		m.stats.Promoted++
+	}
+	s.bindCopy(st.Name, b)
+	if pending {
+		s.pending.push(b)
+	}
+	s.stats.Replicas++
+	return b, true
+}
+
+// land serves a block that is not kept. Fetched ahead, it stays for a while for
+// the get to come. The caller holds the mutex.
+func (s *Store) land(f *fetch, a *arrival) {
+	l := &landed{arrival: a, info: f.copies[0].Info, users: 1}
+	for range f.waiters {
+		f.views = append(f.views, s.landedView(l))
+	}
+	if f.reserved > 0 && f.waiters == 0 && !s.closed {
+		l.until = s.now().Add(aheadFor)
+		f.landed = l
+		return
+	}
+	l.leave()
+}
+
+// landed is private memory with a block, shared by its views.
+type landed struct {
+	*arrival
+	info  block.Info
+	users int       // its views, and the store while it waits for a get
+	until time.Time // how long it waits
+}
+
+// leave ends one use. The caller holds the mutex.
+func (l *landed) leave() {
+	if l.users--; l.users == 0 {
+		l.abort()
+	}
+}
+
+// landedView is a view of private memory. The caller holds the mutex.
+func (s *Store) landedView(l *landed) *View {
+	b := &entity{info: l.info, busy: 1} // no block of this rank's
+	s.stats.Views++
+	s.begin()
+	l.users++
+	return &View{store: s, bytes: l.bytes, block: b, id: l.info.ID, tier: l.tier, free: func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		l.leave()
+	}}
+}

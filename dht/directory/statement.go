@@ -1,0 +1,75 @@
+package directory
+
+import (
+	"time"
+
+	"cascadekv/dht/fabric"
+	"cascadekv/internal/block"
+)
+
+// Statement is what Owner says of one name.
+type Statement struct {
+	Name block.Name // Seq is the put stamp
+	Info block.Info // zero when the owner has no copy
+
+	Owner       fabric.Rank
+	Incarnation uint64 // of the owner's process
+	Version     uint64 // larger than that of every earlier statement of the owner about this name
+
+	Memory  *Memory  // a copy in the owner's arena; dies with the incarnation
+	Segment *Segment // a copy in the shared file system; outlives the owner
+}
+
+// Memory is a block's place in a rank's arena.
+type Memory struct {
+	_msgpack struct{} `msgpack:",as_array"`
+
+	Region     uint32
+	Offset     int64
+	Generation uint64
+}
+
+// Segment is a block's place in the shared file system.
+type Segment struct {
+	_msgpack struct{} `msgpack:",as_array"`
+
+	Path   string // relative to the directory that all ranks share
+	Base   int64  // see tiers.Segment
+	Record int64  // see tiers.Segment
+}
+
+// Has reports whether the owner has a copy.
+func (s *Statement) Has() bool { return s.Memory != nil || s.Segment != nil }
+
+// Source is where to read the copy in memory.
+func (s *Statement) Source() fabric.Source {
+	return fabric.Source{Region: s.Memory.Region, Offset: s.Memory.Offset, Length: s.Info.Size, Generation: s.Memory.Generation}
+}
+
+// expired reports whether the name has ended.
+func (s *Statement) expired(now time.Time) bool {
+	return !s.Name.Expires.IsZero() && !now.Before(s.Name.Expires)
+}
+
+// agrees reports whether two statements about a name are about the same bytes.
+// Ids tell where both are complete. A rank that has not hashed its copy yet is
+// believed by put stamp, size and checksum: copies made by reading keep the
+// stamp of what they were read from.
+func (s *Statement) agrees(o *Statement) bool {
+	if s.Info.Size != o.Info.Size || s.Info.CRC != o.Info.CRC {
+		return false
+	}
+	if s.Info.ID.IsProvisional() || o.Info.ID.IsProvisional() {
+		return s.Name.Seq == o.Name.Seq
+	}
+	return s.Info.ID == o.Info.ID
+}
+
+// contradicts reports whether two statements about a name are certainly about
+// different bytes.
+func (s *Statement) contradicts(o *Statement) bool {
+	if s.Info.Size != o.Info.Size || s.Info.CRC != o.Info.CRC {
+		return true
+	}
+	return !s.Info.ID.IsProvisional() && !o.Info.ID.IsProvisional() && s.Info.ID != o.Info.ID
+}

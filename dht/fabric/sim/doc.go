@@ -1,0 +1,24 @@
+// Package sim is a fabric inside one process, for tests and for the scale
+// simulator: ranks without sockets, and a network that can be told to fail.
+//
+// Glossary
+//
+//	world      the network and the ranks on it
+//	link       one direction between two ranks; its delays and losses come from
+//	           a source seeded by the world's seed and the two ranks
+//	lost       sent and never delivered: the caller waits for its deadline
+//	partition  groups of ranks between which everything is lost
+//	killed     a rank from and to which everything is lost, until its number
+//	           joins again
+//
+// Time is that of package time, so inside testing/synctest it is virtual.
+// Without delays nothing waits, no timer is made and no goroutine started: a
+// handler runs on its caller's goroutine. So a Call ends at its deadline only if
+// the handler obeys its context, as fabric.Handler demands; and a request whose
+// caller gives up while it is on its way is not delivered.
+//
+// A read copies in two pieces and asks the handler for its hold twice, so that
+// evictions under a read do happen here too.
+//
+// A rank that has not been told of another by SetPeer takes it for alive.
+package sim

@@ -1,0 +1,26 @@
+// Package tcp is the fabric over TCP: the one without MPI, on which ranks may
+// come and go. docs/protocol.md, "Between ranks: the TCP fabric", is the wire.
+//
+// Glossary
+//
+//	stream     one TCP connection from a rank to another. The rank that opened
+//	           it asks, the other answers; both have streams to each other
+//	calls      the stream of a peer that carries all calls, many at a time
+//	payloads   the streams of a peer that carry reads, one at a time each, so
+//	           that no call waits behind a payload
+//	greeting   what both sides say first; with a code (HMAC) over both greetings
+//	           it proves that they know the job's secret
+//	life       what is known and open of one incarnation of a peer, from when it
+//	           is told alive until it is told gone
+//	wire       the descriptor of a payload stream, outside of Go's poller, which
+//	           would wake a thread for each piece of a payload that arrives
+//
+// Streams are opened when first needed. A read that ends early gives its stream
+// up, so nothing is written to its memory afterwards and no error of this
+// fabric is fabric.Lingering. After a failed attempt to open a stream the peer
+// is left alone for a moment: operations fail at once with that attempt's error.
+//
+// The secret proves who opens a stream. What follows is neither encrypted nor
+// signed: who can change packets on the cluster's network can change payloads.
+// Credentials of MUNGE are not used.
+package tcp

@@ -1,0 +1,249 @@
+package dht
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"cascadekv/dht/directory"
+	"cascadekv/dht/fabric"
+)
+
+// locateKeys bounds the keys of one message so that an answer of the longest
+// names and segment paths fits a message.
+const locateKeys = 128
+
+// Locate asks the homes of keys where their blocks lie, with one message per
+// home (per locateKeys keys). The result is parallel to keys; nil means that
+// nobody is known to have the block, whatever the reason: a miss. Copies of
+// this rank itself are left out.
+func (n *Node) Locate(ctx context.Context, namespace string, keys []string) [][]directory.Statement {
+	found := make([][]directory.Statement, len(keys))
+	now := n.o.Now()
+	ask := make([]int, 0, len(keys))
+	for i, k := range keys {
+		if n.negative.has(namespace, k, now) {
+			n.stats.negative.Add(1)
+			continue
+		}
+		ask = append(ask, i)
+	}
+	n.stats.lookups.Add(uint64(len(ask)))
+	v := n.view.Load()
+	failed := n.locateAt(ctx, namespace, keys, found, n.byHome(v, namespace, keys, ask, 0))
+	if len(failed) > 0 {
+		n.locateAt(ctx, namespace, keys, found, n.byHome(v, namespace, keys, failed, 1))
+	}
+	if v.former != nil && now.Before(v.until) {
+		var unknown []int
+		for _, i := range ask {
+			if found[i] == nil {
+				unknown = append(unknown, i)
+			}
+		}
+		former := &view{members: v.members, ring: v.former}
+		n.locateAt(ctx, namespace, keys, found, n.byHome(former, namespace, keys, unknown, 0))
+	}
+	for _, i := range ask {
+		if found[i] == nil && ctx.Err() == nil {
+			n.negative.add(namespace, keys[i], now)
+		}
+	}
+	return found
+}
+
+// byHome groups keys, by their places in the request, by the home to ask:
+// healthy ones before suspects, and of those the choice'th.
+func (n *Node) byHome(v *view, namespace string, keys []string, ask []int, choice int) map[fabric.Rank][]int {
+	groups := map[fabric.Rank][]int{}
+	for _, i := range ask {
+		if h, ok := v.home(namespace, keys[i], choice); ok {
+			groups[h] = append(groups[h], i)
+		}
+	}
+	return groups
+}
+
+// home returns the choice'th home of a name, suspects last.
+func (v *view) home(namespace, key string, choice int) (fabric.Rank, bool) {
+	homes := v.homes(namespace, key)
+	for _, state := range []fabric.State{fabric.Alive, fabric.Suspect} {
+		for _, h := range homes {
+			if v.state(h) != state {
+				continue
+			}
+			if choice == 0 {
+				return h, true
+			}
+			choice--
+		}
+	}
+	return 0, false
+}
+
+// locateAt asks each home for its keys, all at once, and returns the keys whose
+// home did not answer.
+func (n *Node) locateAt(ctx context.Context, namespace string, keys []string, found [][]directory.Statement, groups map[fabric.Rank][]int) (failed []int) {
+	var mu sync.Mutex
+	var wait sync.WaitGroup
+	for home, group := range groups {
+		if home == n.self {
+			for _, i := range group {
+				if f, ok := n.dir.Lookup(namespace, keys[i], n.o.Now()); ok {
+					found[i] = n.others(f.Copies)
+				}
+			}
+			continue
+		}
+		for part := range slices.Chunk(group, locateKeys) {
+			wait.Go(func() {
+				if err := n.locateSome(ctx, home, namespace, keys, found, part); err != nil {
+					n.bad(home, err)
+					mu.Lock()
+					failed = append(failed, part...)
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	wait.Wait()
+	return failed
+}
+
+func (n *Node) locateSome(ctx context.Context, home fabric.Rank, namespace string, keys []string, found [][]directory.Statement, part []int) error {
+	m := keysMessage{Namespace: namespace, Keys: make([]string, len(part))}
+	for j, i := range part {
+		m.Keys[j] = keys[i]
+	}
+	answer, err := n.call(ctx, home, kindLocate, &m)
+	if err != nil {
+		return err
+	}
+	var copies copiesMessage
+	if err := decode(answer, &copies); err != nil {
+		return err
+	}
+	if len(copies) != len(part) {
+		return errBadMessage
+	}
+	for j, i := range part {
+		for c := range copies[j] {
+			copies[j][c].Name.Namespace, copies[j][c].Name.Key = namespace, keys[i]
+		}
+		found[i] = n.others(copies[j])
+	}
+	return nil
+}
+
+// others leaves out this rank's own copies: whoever asks has looked there. A
+// segment of an earlier life of this rank is nobody's, and stays.
+func (n *Node) others(copies []directory.Statement) []directory.Statement {
+	copies = slices.DeleteFunc(copies, func(s directory.Statement) bool {
+		return s.Owner == n.self && s.Incarnation == n.o.Incarnation
+	})
+	if len(copies) == 0 {
+		return nil
+	}
+	return copies
+}
+
+// Read copies a located block out of some owner's memory into dst, which must
+// be arena memory of exactly its size. It tries the owners in turn, each once
+// more if the block has moved there meanwhile. Its checksum is the caller's to
+// check. Errors: ErrGone, ctx's; one with a Done method as fabric.Fabric.Read
+// says: dst is not the caller's until then.
+func (n *Node) Read(ctx context.Context, copies []directory.Statement, dst []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, n.o.ReadDeadline)
+	defer cancel()
+	v := n.view.Load()
+	err := error(ErrGone)
+	for _, state := range []fabric.State{fabric.Alive, fabric.Suspect} {
+		for i := range copies {
+			// Readers begin at different owners, to share the load.
+			s := copies[(i+int(n.self))%len(copies)]
+			if s.Memory == nil || v.state(s.Owner) != state || int64(len(dst)) != s.Info.Size {
+				continue
+			}
+			if err = n.readFrom(ctx, s, dst); err == nil || lingers(err) || ctx.Err() != nil {
+				return err
+			}
+		}
+	}
+	if errors.Is(err, ErrGone) {
+		return err
+	}
+	return errors.Join(ErrGone, err)
+}
+
+func lingers(err error) bool {
+	var l fabric.Lingering
+	return errors.As(err, &l)
+}
+
+// readFrom reads from one owner. A stale place is asked for once: the block may
+// have moved within the arena, and its home not know it yet.
+func (n *Node) readFrom(ctx context.Context, s directory.Statement, dst []byte) error {
+	err := n.fab.Read(ctx, s.Owner, s.Source(), dst)
+	n.heard(ctx, s.Owner, err)
+	if !errors.Is(err, fabric.ErrStale) {
+		n.stats.read(len(dst), err)
+		return err
+	}
+	n.stats.stale.Add(1)
+	again, err := n.where(ctx, s)
+	if err != nil {
+		return err
+	}
+	if again.Memory == nil || again.Info.Size != s.Info.Size || again.Info.CRC != s.Info.CRC {
+		gone := s
+		gone.Memory = nil
+		n.Refute(gone)
+		return ErrGone
+	}
+	err = n.fab.Read(ctx, s.Owner, again.Source(), dst)
+	n.heard(ctx, s.Owner, err)
+	n.stats.read(len(dst), err)
+	return err
+}
+
+// where asks an owner for its newest statement.
+func (n *Node) where(ctx context.Context, s directory.Statement) (directory.Statement, error) {
+	var is directory.Statement
+	answer, err := n.call(ctx, s.Owner, kindWhere, &keysMessage{Namespace: s.Name.Namespace, Keys: []string{s.Name.Key}})
+	if err == nil {
+		err = decode(answer, &is)
+	}
+	return is, err
+}
+
+// Refute tells the homes of a statement, without waiting, that what it says of
+// copies is wrong: s carries what is left of them.
+func (n *Node) Refute(s directory.Statement) {
+	for _, h := range n.view.Load().homes(s.Name.Namespace, s.Name.Key) {
+		if h == n.self {
+			n.dir.Refute(s)
+			continue
+		}
+		n.start(func() { _, _ = n.call(n.work, h, kindRefute, &s) }) // the next reader finds out too
+	}
+}
+
+// Touch tells the owner of blocks, without waiting, that they were used here:
+// keys of one chain, head first. Under load it is dropped.
+func (n *Node) Touch(owner fabric.Rank, namespace string, keys []string) {
+	select {
+	case n.touching <- struct{}{}:
+	default:
+		return
+	}
+	started := n.start(func() {
+		defer func() { <-n.touching }()
+		for part := range slices.Chunk(keys, locateKeys) {
+			_, _ = n.call(n.work, owner, kindTouch, &keysMessage{Namespace: namespace, Keys: part})
+		}
+	})
+	if !started {
+		<-n.touching
+	}
+}

@@ -1,0 +1,84 @@
+package members
+
+import (
+	"sync"
+
+	"cascadekv/dht/fabric"
+)
+
+// crowded is how many events wait before older ones of the same rank are
+// dropped.
+const crowded = 4096
+
+// queue hands events to a slow reader in their order. put never blocks. When
+// the reader is far behind, it sees only the last event of each rank, and each
+// that concerns its own.
+type queue struct {
+	self fabric.Rank
+
+	mu     sync.Mutex
+	wake   sync.Cond
+	events []Event
+	limit  int // how many events are thinned
+	closed bool
+}
+
+func newQueue(self fabric.Rank) *queue {
+	q := &queue{self: self, limit: crowded}
+	q.wake.L = &q.mu
+	return q
+}
+
+func (q *queue) put(events ...Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.events = append(q.events, events...)
+	if len(q.events) > q.limit {
+		q.thin()
+		q.limit = max(crowded, 2*len(q.events))
+	}
+	q.wake.Signal()
+}
+
+// thin keeps the last event of each rank, at its place.
+func (q *queue) thin() {
+	final := map[fabric.Rank]int{}
+	for i, e := range q.events {
+		final[e.Member.Rank] = i
+	}
+	kept := q.events[:0]
+	for i, e := range q.events {
+		if final[e.Member.Rank] == i || e.Member.Rank == q.self {
+			kept = append(kept, e)
+		}
+	}
+	q.events = kept
+}
+
+// drain calls with each event, until close and all before it are done.
+func (q *queue) drain(call func(Event)) {
+	for {
+		q.mu.Lock()
+		for len(q.events) == 0 && !q.closed {
+			q.wake.Wait()
+		}
+		batch := q.events
+		q.events = nil
+		done := q.closed
+		q.mu.Unlock()
+		for _, e := range batch {
+			call(e)
+		}
+		if done {
+			return
+		}
+	}
+}
+
+// close ends drain after the events put so far.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.wake.Signal()
+}

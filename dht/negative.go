@@ -1,0 +1,57 @@
+package dht
+
+import (
+	"sync"
+	"time"
+)
+
+// maxNegative bounds the keys remembered as unknown.
+const maxNegative = 1 << 16
+
+// negative remembers for a short time that no rank has a key: in one of two
+// sets, which take turns, so that forgetting costs nothing.
+type negative struct {
+	mu       sync.Mutex
+	half     time.Duration
+	now, was map[negativeKey]struct{}
+	turned   time.Time
+}
+
+type negativeKey struct{ namespace, key string }
+
+// newNegative remembers keys for at least half of d and at most d.
+func newNegative(d time.Duration) *negative {
+	return &negative{half: d / 2, now: map[negativeKey]struct{}{}, was: map[negativeKey]struct{}{}}
+}
+
+func (g *negative) turn(t time.Time) {
+	since := t.Sub(g.turned)
+	if since < g.half && len(g.now) < maxNegative/2 {
+		return
+	}
+	g.now, g.was = g.was, g.now
+	clear(g.now)
+	if since >= 2*g.half {
+		clear(g.was)
+	}
+	g.turned = t
+}
+
+func (g *negative) has(namespace, key string, t time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.turn(t)
+	k := negativeKey{namespace, key}
+	if _, ok := g.now[k]; ok {
+		return true
+	}
+	_, ok := g.was[k]
+	return ok
+}
+
+func (g *negative) add(namespace, key string, t time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.turn(t)
+	g.now[negativeKey{namespace, key}] = struct{}{}
+}

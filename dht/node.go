@@ -1,0 +1,260 @@
+package dht
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"cascadekv/dht/directory"
+	"cascadekv/dht/fabric"
+	"cascadekv/dht/ring"
+)
+
+// Errors of a node. Test with errors.Is.
+var (
+	// ErrGone says that no rank has the block in memory where it was said to
+	// be. It is a miss, unless a segment has it.
+	ErrGone   = errors.New("dht: no rank has the block in memory")
+	ErrClosed = errors.New("dht: node is closed")
+)
+
+// Local is this rank's store, as other ranks use it. Its methods are called
+// concurrently and must not call the node.
+type Local interface {
+	// Hold pins bytes of this rank's regions for sending; see fabric.Handler.
+	Hold(src fabric.Source) (fabric.Hold, error)
+
+	// State describes a name as it is now. A name that is not here yields a
+	// statement without a copy.
+	State(namespace, key string) directory.Statement
+
+	// Names calls fn with the state of every name for which want is true.
+	// Neither may call the store.
+	Names(want func(namespace, key string) bool, fn func(directory.Statement))
+
+	// Outdated withdraws a name whose put stamp is below before.
+	Outdated(namespace, key string, before uint64)
+
+	// Touched tells that another rank used blocks of this one: keys of one
+	// chain, head first.
+	Touched(namespace string, keys []string)
+
+	// Cleared withdraws all names of a namespace, or of all.
+	Cleared(namespace string, all bool)
+
+	// Status is what this rank says of itself, as JSON.
+	Status() []byte
+}
+
+// Member is a rank as the node is told of it.
+type Member struct {
+	Rank        fabric.Rank
+	Incarnation uint64
+	Host        string
+	Addr        string // of its fabric
+	State       fabric.State
+}
+
+// Options configure a Node. Fabric is required.
+type Options struct {
+	Fabric      fabric.Fabric // the node closes it
+	Incarnation uint64        // of this rank's process
+
+	// Replicas is how many homes a key has. Default 2: with one, the entries
+	// of a dead rank would be gone with it, those of its segments for good.
+	Replicas int
+
+	// CallDeadline bounds one message, ReadDeadline one copy of a block.
+	CallDeadline time.Duration // default 500 ms
+	ReadDeadline time.Duration // default 2 s
+
+	// Settle is how long the former homes are asked after a change.
+	Settle time.Duration // default 10 s
+
+	// NegativeFor is how long a key nobody has is not asked for again.
+	NegativeFor time.Duration // default 20 ms
+
+	// Answered and Unanswered tell of calls that a peer answered, or did not in
+	// time: the membership suspects sooner than gossip does. May be nil.
+	Answered   func(fabric.Rank)
+	Unanswered func(fabric.Rank, error)
+
+	Now func() time.Time // default time.Now
+	Log *slog.Logger     // default slog.Default
+}
+
+func (o *Options) setDefaults() {
+	set := func(d *time.Duration, def time.Duration) {
+		if *d <= 0 {
+			*d = def
+		}
+	}
+	set(&o.CallDeadline, 500*time.Millisecond)
+	set(&o.ReadDeadline, 2*time.Second)
+	set(&o.Settle, 10*time.Second)
+	set(&o.NegativeFor, 20*time.Millisecond)
+	if o.Replicas <= 0 {
+		o.Replicas = 2
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Answered == nil {
+		o.Answered = func(fabric.Rank) {}
+	}
+	if o.Unanswered == nil {
+		o.Unanswered = func(fabric.Rank, error) {}
+	}
+}
+
+// Node is one rank's part of the distributed store. All methods are safe for
+// concurrent use.
+type Node struct {
+	o     Options
+	fab   fabric.Fabric
+	self  fabric.Rank
+	dir   *directory.Directory
+	local Local
+
+	view     atomic.Pointer[view]
+	negative *negative
+	stats    counters
+
+	mu     sync.Mutex
+	boxes  map[fabric.Rank]*outbox
+	closed bool
+
+	touching chan struct{} // capacity maxTouches
+	work     context.Context
+	stop     context.CancelFunc
+	workers  sync.WaitGroup
+}
+
+// view is what a node goes by at one moment; it never changes.
+type view struct {
+	members map[fabric.Rank]Member
+	ring    *ring.Ring
+	former  *ring.Ring // nil once settled
+	until   time.Time  // when former is of no use any more
+}
+
+// maxTouches bounds the touch messages under way; more are dropped.
+const maxTouches = 16
+
+// New returns a node that knows only itself, and serves local to others.
+func New(o Options, local Local) (*Node, error) {
+	o.setDefaults()
+	n := &Node{
+		o: o, fab: o.Fabric, self: o.Fabric.Self(), dir: directory.New(), local: local,
+		negative: newNegative(o.NegativeFor), boxes: map[fabric.Rank]*outbox{},
+		touching: make(chan struct{}, maxTouches),
+	}
+	alone, err := ring.New([]fabric.Rank{n.self}, o.Replicas)
+	if err != nil {
+		return nil, err
+	}
+	me := Member{Rank: n.self, Incarnation: o.Incarnation, Addr: n.fab.Addr()}
+	n.view.Store(&view{members: map[fabric.Rank]Member{n.self: me}, ring: alone})
+	n.work, n.stop = context.WithCancel(context.Background())
+	if err := n.fab.Serve(server{n}); err != nil {
+		return nil, fmt.Errorf("dht: serve: %w", err)
+	}
+	n.workers.Go(n.sweep)
+	return n, nil
+}
+
+// Self is this rank.
+func (n *Node) Self() fabric.Rank { return n.self }
+
+// Incarnation is that of this rank's process.
+func (n *Node) Incarnation() uint64 { return n.o.Incarnation }
+
+// Fabric is the word of the fabric in use.
+func (n *Node) Fabric() string { return n.fab.Name() }
+
+// Close stops talking to other ranks.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return nil
+	}
+	n.closed = true
+	n.mu.Unlock()
+	n.stop()
+	err := n.fab.Close()
+	n.workers.Wait()
+	return err
+}
+
+// start runs f in the background unless the node is closed.
+func (n *Node) start(f func()) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return false
+	}
+	n.workers.Go(f)
+	return true
+}
+
+// sweep does what the directory needs about once a second.
+func (n *Node) sweep() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			n.dir.Sweep(n.o.Now())
+			n.settled()
+		case <-n.work.Done():
+			return
+		}
+	}
+}
+
+// call sends one message and tells the membership how it went.
+func (n *Node) call(ctx context.Context, to fabric.Rank, k kind, v any) ([]byte, error) {
+	msg, err := encode(k, v)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.o.CallDeadline)
+	defer cancel()
+	n.stats.calls.Add(1)
+	answer, err := n.fab.Call(ctx, to, msg)
+	n.heard(ctx, to, err)
+	if err != nil {
+		return nil, fmt.Errorf("dht: %v: %w", to, err)
+	}
+	return answer, nil
+}
+
+// bad logs answers that no rank of this version gives; other errors are counted
+// where they arise.
+func (n *Node) bad(peer fabric.Rank, err error) {
+	if errors.Is(err, errBadMessage) {
+		n.o.Log.Error("answer of another rank", "peer", peer, "err", err)
+	}
+}
+
+// heard passes on what an operation tells about a peer's health. A deadline
+// that the caller's own caller set says nothing.
+func (n *Node) heard(ctx context.Context, peer fabric.Rank, err error) {
+	var remote *fabric.RemoteError
+	switch {
+	case err == nil || errors.Is(err, fabric.ErrStale) || errors.As(err, &remote):
+		n.o.Answered(peer)
+	case errors.Is(err, fabric.ErrClosed) || errors.Is(err, fabric.ErrTooLarge) || errors.Is(ctx.Err(), context.Canceled):
+	default:
+		n.stats.unanswered.Add(1)
+		n.o.Unanswered(peer, err)
+	}
+}

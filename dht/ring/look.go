@@ -1,0 +1,134 @@
+package ring
+
+import (
+	"fmt"
+	"slices"
+
+	"cascadekv/dht/fabric"
+)
+
+// circle returns ranks in the order in which surplus moves on. In this order
+// consistent sorts what is sorted already, once for each rank.
+func circle(ranks []fabric.Rank) []fabric.Rank {
+	order := slices.Clone(ranks)
+	slices.SortFunc(order, func(a, b fabric.Rank) int {
+		if rankSeed(a) < rankSeed(b) {
+			return -1
+		}
+		return 1
+	})
+	return order
+}
+
+// Share is what a rank owns.
+type Share struct {
+	Rank       fabric.Rank `json:"rank"`
+	Partitions int         `json:"partitions"` // as owner
+	Homes      int         `json:"homes"`      // partitions as owner or replica
+	Fraction   float64     `json:"fraction"`   // of all partitions, as owner
+}
+
+// Shares returns what each rank owns, by rank.
+func (r *Ring) Shares() []Share {
+	shares := make([]Share, len(r.ranks))
+	for i, rank := range r.ranks {
+		shares[i].Rank = rank
+	}
+	for p := range Partitions {
+		for i, rank := range r.Homes(p) {
+			at, _ := slices.BinarySearch(r.ranks, rank)
+			shares[at].Homes++
+			if i == 0 {
+				shares[at].Partitions++
+			}
+		}
+	}
+	for i := range shares {
+		shares[i].Fraction = float64(shares[i].Partitions) / Partitions
+	}
+	return shares
+}
+
+// Change is a partition whose homes differ between two rings, in who they are
+// or in their order. Its slices belong to the rings: do not change them.
+type Change struct {
+	Partition int
+	Old, New  []fabric.Rank // homes, the owner first
+}
+
+// Gained returns the homes that need the partition's entries: those it did not
+// have before.
+func (c Change) Gained() []fabric.Rank { return differing(c.New, c.Old) }
+
+// Lost returns the homes that may forget the partition's entries.
+func (c Change) Lost() []fabric.Rank { return differing(c.Old, c.New) }
+
+func differing(a, b []fabric.Rank) []fabric.Rank {
+	var only []fabric.Rank
+	for _, rank := range a {
+		if !slices.Contains(b, rank) {
+			only = append(only, rank)
+		}
+	}
+	return only
+}
+
+// Moved returns what changed from one ring to another, by partition. A rank
+// that restarted under its old number changes nothing here, although it has
+// forgotten its entries: membership tells of it.
+func Moved(from, to *Ring) []Change {
+	var moved []Change
+	for p := range Partitions {
+		if a, b := from.Homes(p), to.Homes(p); !slices.Equal(a, b) {
+			moved = append(moved, Change{p, a, b})
+		}
+	}
+	return moved
+}
+
+// Explanation is where a key lives and why.
+type Explanation struct {
+	Namespace  string  `json:"namespace"`
+	Key        string  `json:"key"`
+	Version    uint32  `json:"version"` // of the placement rule
+	Digest     string  `json:"digest"`  // of the ring, 16 hex digits
+	Hash       string  `json:"hash"`    // of namespace and key, 16 hex digits
+	Partition  int     `json:"partition"`
+	Partitions int     `json:"partitions"`
+	Ranks      int     `json:"ranks"`
+	Bound      int     `json:"bound"` // the most partitions that a rank owns
+	Homes      []Place `json:"homes"` // the owner first
+}
+
+// Place is one home of a key and why it is one.
+type Place struct {
+	Rank fabric.Rank `json:"rank"`
+	Role string      `json:"role"` // "owner" or "replica"
+	Why  string      `json:"why"`  // for people
+}
+
+// Explain tells where a key lives and why, for people.
+func (r *Ring) Explain(namespace, key string) Explanation {
+	hash := Hash(namespace, key)
+	p := int(hash % Partitions)
+	e := Explanation{
+		Namespace: namespace, Key: key,
+		Version: Version, Digest: fmt.Sprintf("%016x", r.digest), Hash: fmt.Sprintf("%016x", hash),
+		Partition: p, Partitions: Partitions, Ranks: len(r.ranks), Bound: r.bound,
+	}
+	best := r.chosen(p)
+	for i, rank := range r.Homes(p) {
+		place := Place{Rank: rank, Role: "replica"}
+		if i == 0 {
+			place.Role = "owner"
+		}
+		if at := slices.Index(best, rank); at >= 0 {
+			place.Why = fmt.Sprintf("score %d of %d ranks", at+1, len(r.ranks))
+		}
+		if i == 0 && rank != best[0] {
+			place.Why = fmt.Sprintf("%v has the best score but owns its %d partitions; the next rank on the circle with room", best[0], r.bound)
+		}
+		e.Homes = append(e.Homes, place)
+	}
+	return e
+}

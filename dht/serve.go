@@ -1,0 +1,149 @@
+package dht
+
+import (
+	"context"
+	"fmt"
+
+	"cascadekv/dht/directory"
+	"cascadekv/dht/fabric"
+)
+
+// server answers other ranks for a node.
+type server struct{ n *Node }
+
+// Hold implements fabric.Handler.
+func (s server) Hold(src fabric.Source) (fabric.Hold, error) {
+	h, err := s.n.local.Hold(src)
+	if err == nil {
+		s.n.stats.served.Add(1)
+		s.n.stats.servedBytes.Add(uint64(src.Length))
+	}
+	return h, err
+}
+
+// Answer implements fabric.Handler.
+func (s server) Answer(_ context.Context, from fabric.Rank, req []byte) ([]byte, error) {
+	k, body, err := split(req)
+	if err != nil {
+		return nil, err
+	}
+	switch k {
+	case kindAnnounce:
+		return s.announce(from, body)
+	case kindLocate:
+		return s.locate(body)
+	case kindWhere:
+		return s.where(body)
+	case kindBury:
+		return s.bury(body)
+	case kindStatus:
+		return s.n.local.Status(), nil
+	case kindDrop, kindTouch, kindRefute, kindClear:
+		return nil, s.tell(k, body)
+	}
+	return nil, fmt.Errorf("%w: kind %d", errBadMessage, k)
+}
+
+// announce applies statements and answers with those of the speaker that are
+// out of date.
+func (s server) announce(from fabric.Rank, body []byte) ([]byte, error) {
+	var batch []directory.Statement
+	if err := decode(body, &batch); err != nil {
+		return nil, err
+	}
+	mine := []staleMessage{}
+	for _, st := range batch {
+		if st.Name.Key == "" {
+			return nil, fmt.Errorf("%w: a statement about no name", errBadMessage)
+		}
+		var others []directory.Stale
+		for _, stale := range s.n.dir.Apply(st) {
+			if stale.Owner == from {
+				mine = append(mine, staleMessage{Namespace: stale.Namespace, Key: stale.Key, Before: stale.Before})
+			} else {
+				others = append(others, stale)
+			}
+		}
+		s.n.deliver(others)
+	}
+	return reply(mine)
+}
+
+func (s server) locate(body []byte) ([]byte, error) {
+	var m keysMessage
+	if err := decode(body, &m); err != nil {
+		return nil, err
+	}
+	if len(m.Keys) > locateKeys {
+		return nil, fmt.Errorf("%w: %d keys in one question, at most %d", errBadMessage, len(m.Keys), locateKeys)
+	}
+	copies := make(copiesMessage, len(m.Keys))
+	now := s.n.o.Now()
+	for i, k := range m.Keys {
+		f, ok := s.n.dir.Lookup(m.Namespace, k, now)
+		if !ok {
+			continue
+		}
+		copies[i] = f.Copies[:min(len(f.Copies), maxCopies)]
+		for c := range copies[i] {
+			copies[i][c].Name.Namespace, copies[i][c].Name.Key = "", ""
+		}
+	}
+	return reply(copies)
+}
+
+// maxCopies is how many copies of a block a home tells of: with those in memory
+// first, more would hardly be tried.
+const maxCopies = 3
+
+func (s server) where(body []byte) ([]byte, error) {
+	var m keysMessage
+	if err := decode(body, &m); err != nil {
+		return nil, err
+	}
+	if len(m.Keys) != 1 {
+		return nil, fmt.Errorf("%w: %d keys, want 1", errBadMessage, len(m.Keys))
+	}
+	st := s.n.local.State(m.Namespace, m.Keys[0])
+	st.Owner, st.Incarnation = s.n.self, s.n.o.Incarnation
+	return reply(&st)
+}
+
+func (s server) bury(body []byte) ([]byte, error) {
+	var m buryMessage
+	if err := decode(body, &m); err != nil {
+		return nil, err
+	}
+	return nil, s.n.buryHere(m)
+}
+
+// tell takes in what needs no answer but that it arrived.
+func (s server) tell(k kind, body []byte) error {
+	switch k {
+	case kindDrop:
+		var m []staleMessage
+		if err := decode(body, &m); err != nil {
+			return err
+		}
+		s.n.outdated(m)
+	case kindTouch:
+		var m keysMessage
+		if err := decode(body, &m); err != nil {
+			return err
+		}
+		s.n.local.Touched(m.Namespace, m.Keys)
+	case kindRefute:
+		var m directory.Statement
+		if err := decode(body, &m); err != nil {
+			return err
+		}
+		s.n.dir.Refute(m)
+	case kindClear:
+		var m clearMessage
+		if err := decode(body, &m); err != nil {
+			return err
+		}
+		s.n.clearHere(m)
+	}
+	return nil
+}

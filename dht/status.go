@@ -1,0 +1,125 @@
+package dht
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"cascadekv/dht/fabric"
+	"cascadekv/dht/ring"
+)
+
+// counters are a node's statistics since it started.
+type counters struct {
+	calls, unanswered       atomic.Uint64
+	lookups, negative       atomic.Uint64
+	announced, handed       atomic.Uint64
+	reads, readBytes, stale atomic.Uint64
+	readErrors              atomic.Uint64
+	served, servedBytes     atomic.Uint64
+}
+
+func (c *counters) read(bytes int, err error) {
+	if err != nil {
+		c.readErrors.Add(1)
+		return
+	}
+	c.reads.Add(1)
+	c.readBytes.Add(uint64(bytes))
+}
+
+// Stats is a snapshot of a node.
+type Stats struct {
+	Rank        fabric.Rank `json:"rank"`
+	Incarnation uint64      `json:"incarnation"`
+	Fabric      string      `json:"fabric"`
+	Ranks       int         `json:"ranks"`       // in the ring
+	RingDigest  uint64      `json:"ring_digest"` // equal on ranks that place alike
+	Settling    bool        `json:"settling"`    // the ring changed lately
+	Entries     int         `json:"entries"`     // names whose home is here
+	Calls       uint64      `json:"calls"`       // messages to other ranks
+	Unanswered  uint64      `json:"unanswered"`  // calls and reads that ended without an answer
+	Lookups     uint64      `json:"lookups"`     // keys asked for
+	Negative    uint64      `json:"negative"`    // keys not asked for, since nobody had them just before
+	Announced   uint64      `json:"announced"`   // statements that homes took in
+	Handed      uint64      `json:"handed"`      // statements of others handed to new homes
+	Reads       uint64      `json:"reads"`       // blocks read from other ranks
+	ReadBytes   uint64      `json:"read_bytes"`
+	ReadErrors  uint64      `json:"read_errors"`
+	Stale       uint64      `json:"stale"`  // reads that found the block moved or gone
+	Served      uint64      `json:"served"` // blocks other ranks read here
+	ServedBytes uint64      `json:"served_bytes"`
+}
+
+// Stats returns a snapshot.
+func (n *Node) Stats() Stats {
+	v, c := n.view.Load(), &n.stats
+	return Stats{
+		Rank: n.self, Incarnation: n.o.Incarnation, Fabric: n.fab.Name(),
+		Ranks: v.ring.Len(), RingDigest: v.ring.Digest(), Settling: v.former != nil, Entries: n.dir.Len(),
+		Calls: c.calls.Load(), Unanswered: c.unanswered.Load(), Lookups: c.lookups.Load(), Negative: c.negative.Load(),
+		Announced: c.announced.Load(), Handed: c.handed.Load(),
+		Reads: c.reads.Load(), ReadBytes: c.readBytes.Load(), ReadErrors: c.readErrors.Load(), Stale: c.stale.Load(),
+		Served: c.served.Load(), ServedBytes: c.servedBytes.Load(),
+	}
+}
+
+// RankStatus is one rank as this one sees it.
+type RankStatus struct {
+	Rank        fabric.Rank     `json:"rank"`
+	Incarnation uint64          `json:"incarnation"`
+	Host        string          `json:"host,omitempty"`
+	Addr        string          `json:"addr,omitempty"`
+	State       string          `json:"state"`            // "alive", "suspect", "gone"
+	Share       float64         `json:"share"`            // of the ring
+	Report      json.RawMessage `json:"report,omitempty"` // what the rank says of itself
+	Error       string          `json:"error,omitempty"`  // why there is no report
+}
+
+// Ranks describes every rank this node knows, by number, each with its own
+// report, for which it is asked now.
+func (n *Node) Ranks(ctx context.Context) []RankStatus {
+	v := n.view.Load()
+	share := map[fabric.Rank]float64{}
+	for _, s := range v.ring.Shares() {
+		share[s.Rank] = s.Fraction
+	}
+	var out []RankStatus
+	for _, m := range v.members {
+		out = append(out, RankStatus{
+			Rank: m.Rank, Incarnation: m.Incarnation, Host: m.Host, Addr: m.Addr,
+			State: m.State.String(), Share: share[m.Rank],
+		})
+	}
+	slices.SortFunc(out, func(a, b RankStatus) int { return int(a.Rank) - int(b.Rank) })
+	var wait sync.WaitGroup
+	for i := range out {
+		wait.Go(func() { n.report(ctx, &out[i], v.state(out[i].Rank)) })
+	}
+	wait.Wait()
+	return out
+}
+
+func (n *Node) report(ctx context.Context, s *RankStatus, state fabric.State) {
+	switch {
+	case s.Rank == n.self:
+		s.Report = n.local.Status()
+	case state != fabric.Gone:
+		answer, err := n.call(ctx, s.Rank, kindStatus, nil)
+		if err != nil {
+			s.Error = err.Error()
+			return
+		}
+		s.Report = answer
+	}
+	if len(s.Report) > 0 && !json.Valid(s.Report) {
+		s.Report, s.Error = nil, "its report is no JSON"
+	}
+}
+
+// Explain tells where a key lives and why.
+func (n *Node) Explain(namespace, key string) ring.Explanation {
+	return n.view.Load().ring.Explain(namespace, key)
+}

@@ -1,0 +1,191 @@
+package segment
+
+import (
+	"path/filepath"
+	"sync"
+	"time"
+
+	"cascadekv/internal/vfs"
+)
+
+// handles keeps files open between reads by place, a bounded number of them
+// for a bounded time: a file that its owner has unlinked takes space until the
+// last descriptor is closed.
+type handles struct {
+	opt   Options
+	close func(vfs.File) // outside any lock: it may hang
+
+	mu      sync.Mutex
+	open    map[string]*handle
+	timer   *time.Timer // runs while open is not empty
+	stopped bool
+}
+
+// handle is one open file, or the attempt to open it. Guarded by handles.mu but
+// for what once sets.
+type handle struct {
+	path  string
+	since time.Time
+	users int
+	gone  bool // no longer in the map: the last user closes it
+
+	once sync.Once
+	file vfs.File
+	err  error
+}
+
+func newHandles(o Options, close func(vfs.File)) *handles {
+	return &handles{opt: o, close: close, open: map[string]*handle{}}
+}
+
+// with calls fn with the segment at path below the common directory, whose
+// header must say id. After an error the next call opens the file anew.
+func (c *handles) with(path string, id fileID, fn func(vfs.File) error) error {
+	h := c.take(path)
+	h.once.Do(func() { h.file, h.err = c.openSegment(path, id) })
+	err := h.err
+	if err == nil {
+		err = fn(h.file)
+	}
+	c.give(h, err != nil)
+	return err
+}
+
+func (c *handles) openSegment(path string, id fileID) (vfs.File, error) {
+	f, err := c.opt.FS.Open(filepath.Join(c.opt.Dir, path))
+	if err != nil {
+		return nil, err
+	}
+	page := make([]byte, pageSize)
+	_, err = f.Pread(page, 0)
+	var head header
+	if err == nil {
+		head, err = decodeHeader(page)
+	}
+	if err == nil && head.fileID != id {
+		err = badFormat("header says rank %d, incarnation %016x, file %d", head.rank, head.incarnation, head.number)
+	}
+	if err != nil {
+		c.close(f)
+		return nil, err
+	}
+	return f, nil
+}
+
+// take returns the handle of path, with a user counted.
+func (c *handles) take(path string) *handle {
+	now := c.opt.Now()
+	c.mu.Lock()
+	var drop []*handle
+	h := c.open[path]
+	if h != nil && now.Sub(h.since) >= c.opt.KeepOpen {
+		drop = c.removeLocked(drop, h)
+		h = nil
+	}
+	if h == nil {
+		if len(c.open) >= c.opt.OpenFiles {
+			drop = c.removeLocked(drop, c.oldestLocked())
+		}
+		h = &handle{path: path, since: now}
+		if h.gone = c.stopped; !h.gone {
+			c.open[path] = h
+			c.watchLocked()
+		}
+	}
+	h.users++
+	c.mu.Unlock()
+	c.closeAll(drop)
+	return h
+}
+
+// give ends a use of h; one that failed is not used again.
+func (c *handles) give(h *handle, failed bool) {
+	c.mu.Lock()
+	h.users--
+	var drop []*handle
+	if h.gone && h.users == 0 {
+		drop = append(drop, h)
+	} else if failed {
+		drop = c.removeLocked(drop, h)
+	}
+	c.mu.Unlock()
+	c.closeAll(drop)
+}
+
+// removeLocked takes h out of the map and adds it to drop if nobody uses it.
+func (c *handles) removeLocked(drop []*handle, h *handle) []*handle {
+	if h.gone {
+		return drop
+	}
+	h.gone = true
+	delete(c.open, h.path)
+	if h.users == 0 {
+		drop = append(drop, h)
+	}
+	return drop
+}
+
+// oldestLocked returns the handle that was opened first: no other has less time
+// left.
+func (c *handles) oldestLocked() (oldest *handle) {
+	for _, h := range c.open {
+		if oldest == nil || h.since.Before(oldest.since) {
+			oldest = h
+		}
+	}
+	return oldest
+}
+
+// closeAll closes handles that nobody uses.
+func (c *handles) closeAll(drop []*handle) {
+	for _, h := range drop {
+		if h.file != nil {
+			c.close(h.file)
+		}
+	}
+}
+
+func (c *handles) watchLocked() {
+	if c.timer == nil {
+		c.timer = time.AfterFunc(c.opt.KeepOpen, c.sweep)
+	}
+}
+
+// sweep closes the handles whose time is up.
+func (c *handles) sweep() {
+	now := c.opt.Now()
+	c.mu.Lock()
+	var drop []*handle
+	for _, h := range c.open {
+		if now.Sub(h.since) >= c.opt.KeepOpen {
+			drop = c.removeLocked(drop, h)
+		}
+	}
+	c.timer = nil
+	if len(c.open) > 0 && !c.stopped {
+		c.watchLocked()
+	}
+	c.mu.Unlock()
+	c.closeAll(drop)
+}
+
+// stop returns the files that nobody uses. Those in use are closed by their
+// last user, and none is kept open from now on.
+func (c *handles) stop() (files []vfs.File) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = true
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	var drop []*handle
+	for _, h := range c.open {
+		drop = c.removeLocked(drop, h)
+	}
+	for _, h := range drop {
+		if h.file != nil {
+			files = append(files, h.file)
+		}
+	}
+	return files
+}

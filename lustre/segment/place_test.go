@@ -1,0 +1,435 @@
+package segment
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cascadekv/internal/vfs"
+)
+
+// ranks opens two stores over one directory; the second has found nothing in
+// it, and its file system obeys rules and leaves a trace.
+func ranks(t *testing.T, change func(owner, other *Options)) (owner, other *opened, fs *vfs.Fault, trace *vfs.Trace, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	trace = vfs.NewTrace(vfs.OS{}, dir)
+	fs = vfs.NewFault(trace)
+	a, b := testOptions(dir, 1), testOptions(dir, 2)
+	b.Rank, b.FS = 4, fs
+	if change != nil {
+		change(&a, &b)
+	}
+	owner, other = openStore(t, a), openStore(t, b)
+	trace.Take()
+	return owner, other, fs, trace, dir
+}
+
+func placeOf(t *testing.T, s *opened, it Item) Place {
+	t.Helper()
+	p, err := s.Place(it.Info.ID)
+	if err != nil {
+		t.Fatalf("Place: %v", err)
+	}
+	return p
+}
+
+func wantPlace(t *testing.T, s *opened, p Place, it Item) {
+	t.Helper()
+	dst := make([]byte, it.Info.Size)
+	if err := s.ReadPlace(t.Context(), p, it.Info, dst); err != nil || !bytes.Equal(dst, it.Data) {
+		t.Errorf("block of %d bytes at %+v: right bytes: %v, error %v", it.Info.Size, p, bytes.Equal(dst, it.Data), err)
+	}
+}
+
+func wantNoPlace(t *testing.T, what string, s *opened, p Place, it Item, want error) {
+	t.Helper()
+	wantErr(t, what, s.ReadPlace(t.Context(), p, it.Info, make([]byte, it.Info.Size)), want)
+}
+
+// variety is items of all the ways to lie in a frame.
+func variety() []Item {
+	var items []Item
+	for i, size := range []int{0, 1, 500, 512, 513, 4096, 9000, 70000} {
+		items = append(items, testItem(uint64(i+1), size, testName(string(rune('a'+i)), uint64(i+1))))
+	}
+	return items
+}
+
+// TestReadPlace reads another rank's blocks while their segment is open for
+// more, when it is sealed, and by the places that the owner's next
+// incarnations tell: from a footer and from frames.
+func TestReadPlace(t *testing.T) {
+	owner, other, _, _, dir := ranks(t, nil)
+	items := variety()
+	early := map[int]Place{}
+	for i, it := range items {
+		put(t, owner, it)
+		early[i] = placeOf(t, owner, it)
+		wantPlace(t, other, early[i], it)
+	}
+	batch := []Item{testItem(50, 300), testItem(51, 20000, testName("x", 1)), testItem(52, 10), testItem(53, 8192)}
+	put(t, owner, batch...)
+	for _, it := range batch {
+		wantPlace(t, other, placeOf(t, owner, it), it)
+	}
+	next := openStore(t, testOptions(dir, 3)) // reads the frames: nothing is sealed
+	closeStore(t, owner)
+	last := openStore(t, testOptions(dir, 4)) // reads the footer
+	for i, it := range append(items, batch...) {
+		if p, ok := early[i]; ok {
+			wantPlace(t, other, p, it)
+			if now := placeOf(t, next, it); now != p {
+				t.Errorf("found at %+v, was written at %+v", now, p)
+			}
+		}
+		wantPlace(t, other, placeOf(t, next, it), it)
+		wantPlace(t, other, placeOf(t, last, it), it)
+	}
+	if p := placeOf(t, last, items[3]); p.Base != 0 {
+		t.Errorf("place %+v of a sealed file is not in its footer", p)
+	}
+}
+
+// TestReadPlaceNeverTakesAnother: a place that is not this block's is refused,
+// whatever is there.
+func TestReadPlaceNeverTakesAnother(t *testing.T) {
+	owner, other, _, _, _ := ranks(t, nil)
+	a, b := testItem(1, 9000), testItem(2, 9000)
+	put(t, owner, a, b)
+	pa, pb := placeOf(t, owner, a), placeOf(t, owner, b)
+	wantNoPlace(t, "another's place", other, pb, a, ErrCorrupt)
+	for d := int64(-96); d <= 96; d += 8 {
+		p := pa
+		if p.Record += d; p != pa && p != pb && p.Record >= pageSize {
+			wantNoPlace(t, "a place beside", other, p, a, ErrCorrupt)
+		}
+		p = pa
+		if p.Base += d; p != pa {
+			err := other.ReadPlace(t.Context(), p, a.Info, make([]byte, 9000))
+			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNotFound) {
+				t.Errorf("a base beside: %v", err)
+			}
+		}
+	}
+	pa.Record = 1 << 40
+	wantNoPlace(t, "behind the end", other, pa, a, ErrCorrupt)
+	pa.Record = maxOffset + 1
+	wantNoPlace(t, "far behind the end", other, pa, a, ErrNotFound)
+	pa.Record = 0
+	wantNoPlace(t, "in the header page", other, pa, a, ErrNotFound)
+
+	for what, change := range map[string]func(*Item){
+		"size": func(it *Item) { it.Info.Size-- },
+		"id":   func(it *Item) { it.Info.ID[15] ^= 1 },
+		"crc":  func(it *Item) { it.Info.CRC ^= 1 },
+	} {
+		it := b
+		change(&it)
+		wantNoPlace(t, "another "+what, other, pb, it, ErrCorrupt)
+	}
+	it := b
+	it.Info.ID[31] = 0xff
+	wantNoPlace(t, "another full id", other, pb, it, ErrCorrupt)
+	wantErr(t, "room of another size", other.ReadPlace(t.Context(), pb, b.Info, make([]byte, 8999)), ErrBadItem)
+	wantPlace(t, other, pb, b)
+}
+
+// TestReadPlacePaths: nothing but the names of segments is ever opened.
+func TestReadPlacePaths(t *testing.T) {
+	owner, other, _, trace, dir := ranks(t, nil)
+	it := testItem(1, 9000)
+	put(t, owner, it)
+	good := placeOf(t, owner, it)
+	name, incarnation := filepath.Base(good.Path), filepath.Dir(good.Path)
+	for _, path := range []string{
+		"", ".", "..", "/", "/etc/passwd", "../" + good.Path, "./" + good.Path, "/" + good.Path, incarnation,
+		incarnation + "/", incarnation + "//" + name, incarnation + "/./" + name, incarnation + "/../" + good.Path,
+		"../" + filepath.Base(dir) + "/" + good.Path, good.Path + "\x00", good.Path + "/", good.Path + ".tmp", name,
+		"rank003-0000000000000001/agg_rank004_000000.bin", "rank3-0000000000000001/agg_rank003_000000.bin",
+		"rank003-1/agg_rank003_000000.bin", "rank003-0000000000000001/agg_rank003_0.bin", "rank003-0000000000000001/agg_rank003_-00001.bin",
+	} {
+		wantNoPlace(t, "path "+path, other, Place{path, good.Base, good.Record}, it, ErrNotFound)
+	}
+	settleDown(other)
+	if ops := trace.Take(); ops != "" {
+		t.Errorf("refused paths led to\n%s", ops)
+	}
+	if err := os.Symlink(filepath.Join(dir, good.Path), filepath.Join(dir, incarnation, "agg_rank003_000007.bin")); err != nil {
+		t.Fatal(err)
+	}
+	link := good
+	link.Path = incarnation + "/agg_rank003_000007.bin"
+	wantNoPlace(t, "a symbolic link", other, link, it, ErrUnavailable)
+	writeFile(t, readFile(t, dir, good.Path), dir, incarnation, "agg_rank003_000008.bin")
+	link.Path = incarnation + "/agg_rank003_000008.bin"
+	wantNoPlace(t, "a file under another's name", other, link, it, ErrCorrupt)
+	wantPlace(t, other, good, it)
+}
+
+// TestReadPlaceDamage: what was flipped or cut is never taken for the block.
+func TestReadPlaceDamage(t *testing.T) {
+	owner, other, _, _, dir := ranks(t, nil)
+	items := []Item{testItem(1, 300), testItem(2, 9000)}
+	put(t, owner, items...)
+	path := placeOf(t, owner, items[0]).Path
+	whole := readFile(t, dir, path)
+	for _, it := range items {
+		p := placeOf(t, owner, it)
+		_, off, err := owner.Where(it.Info.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, at := range map[string]int64{"header": 40, "kind": p.Record, "id": p.Record + 9, "size": p.Record + 40, "offset": p.Record + 57, "first byte": off, "last byte": off + it.Info.Size - 1} {
+			bad := bytes.Clone(whole)
+			bad[at] ^= 4
+			writeFile(t, bad, dir, path)
+			other.handles.expire()
+			wantNoPlace(t, what+" flipped", other, p, it, ErrCorrupt)
+		}
+		for _, n := range []int64{0, 100, pageSize, p.Record, p.Record + 79, off, off + it.Info.Size - 1} {
+			writeFile(t, whole[:n], dir, path)
+			other.handles.expire()
+			wantNoPlace(t, "cut file", other, p, it, ErrCorrupt)
+		}
+		writeFile(t, whole, dir, path)
+		wantPlace(t, other, p, it)
+	}
+}
+
+// TestReadPlaceOfATornWrite: an entry that is there whole, with a part of its
+// payload, is no block; and what was durable before it stays one.
+func TestReadPlaceOfATornWrite(t *testing.T) {
+	for _, written := range []int64{pageSize, pageSize + 100, pageSize + 8192, pageSize + 8999} {
+		owner, fs, dir := faulty(t, nil)
+		o := testOptions(dir, 2)
+		o.Rank = 4
+		other := openStore(t, o)
+		before, torn := testItem(1, 9000), testItem(2, 9000)
+		put(t, owner, before)
+		p := placeOf(t, owner, before)
+		fs.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO, Bytes: written})
+		wantErr(t, "Put", owner.Put(t.Context(), torn), ErrUnavailable)
+		_, frame := frameSize([]Item{before}, nil)
+		wantNoPlace(t, "a torn write", other, Place{p.Path, p.Base + frame, p.Record + frame}, torn, ErrCorrupt)
+		wantPlace(t, other, p, before)
+		put(t, owner, torn) // elsewhere
+		wantPlace(t, other, placeOf(t, owner, torn), torn)
+	}
+}
+
+// expire closes what is kept open.
+func (c *handles) expire() {
+	c.mu.Lock()
+	var drop []*handle
+	for _, h := range c.open {
+		drop = c.removeLocked(drop, h)
+	}
+	c.mu.Unlock()
+	c.closeAll(drop)
+}
+
+// TestReadPlaceWhileWritten: a rank reads what another writes, seals and gives
+// up, each block by the place it was told of, at any time.
+func TestReadPlaceWhileWritten(t *testing.T) {
+	owner, other, _, _, _ := ranks(t, func(a, _ *Options) { a.SegmentBytes = 128 << 10 })
+	type told struct {
+		it Item
+		at Place
+	}
+	places := make(chan told, 1000)
+	var read, missed atomic.Int64
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for w := range places {
+				dst := make([]byte, w.it.Info.Size)
+				switch err := other.ReadPlace(t.Context(), w.at, w.it.Info, dst); {
+				case err == nil && bytes.Equal(dst, w.it.Data):
+					read.Add(1)
+				case errors.Is(err, ErrNotFound):
+					missed.Add(1)
+				default:
+					t.Errorf("ReadPlace: right bytes: %v, error %v", bytes.Equal(dst, w.it.Data), err)
+				}
+			}
+		})
+	}
+	var kept []told
+	for i := range 120 {
+		it := testItem(uint64(i+1), 100+i*97)
+		put(t, owner, it)
+		w := told{it, placeOf(t, owner, it)}
+		kept = append(kept, w)
+		places <- w
+		if i >= 40 {
+			if err := owner.Evict(kept[i-40].it.Info.ID); err != nil {
+				t.Error(err)
+			}
+			places <- kept[i-40]
+		}
+	}
+	close(places)
+	wg.Wait()
+	if read.Load() < 120 {
+		t.Errorf("%d blocks read, %d missed", read.Load(), missed.Load())
+	}
+	for _, w := range kept[80:] {
+		if err := owner.Evict(w.it.Info.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	closeStore(t, owner)
+	other.handles.expire()
+	wantNoPlace(t, "an unlinked segment", other, kept[0].at, kept[0].it, ErrNotFound)
+}
+
+// TestHandlesAreBounded: in number, in time, and none is left open.
+func TestHandlesAreBounded(t *testing.T) {
+	now := atomic.Int64{}
+	owner, other, _, trace, dir := ranks(t, func(a, b *Options) {
+		a.SegmentBlocks = 1
+		b.OpenFiles, b.Now = 2, func() time.Time { return time.Unix(now.Load(), 0) }
+	})
+	items := []Item{testItem(1, 900), testItem(2, 900), testItem(3, 900)}
+	var places []Place
+	for _, it := range items {
+		put(t, owner, it)
+		places = append(places, placeOf(t, owner, it))
+	}
+	ops := func(op string) int {
+		settleDown(other)
+		return bytes.Count([]byte(trace.Take()), []byte(op+" "))
+	}
+	for range 3 {
+		wantPlace(t, other, places[0], items[0])
+		wantPlace(t, other, places[1], items[1])
+	}
+	if n := ops("open"); n != 2 {
+		t.Errorf("%d opens for two files", n)
+	}
+	now.Add(1)
+	wantPlace(t, other, places[2], items[2])
+	if n := ops("close"); n != 1 || len(other.handles.open) != 2 {
+		t.Errorf("%d closes, %d files open, bound 2", n, len(other.handles.open))
+	}
+	now.Add(int64(other.opt.KeepOpen/time.Second) - 1)
+	other.handles.sweep()
+	if n := ops("close"); n != 1 || len(other.handles.open) != 1 {
+		t.Errorf("%d closes, %d files open after the time of one is up", n, len(other.handles.open))
+	}
+	if err := os.Remove(filepath.Join(dir, places[2].Path)); err != nil {
+		t.Fatal(err)
+	}
+	wantPlace(t, other, places[2], items[2]) // it is still open
+	now.Add(1)
+	wantNoPlace(t, "an unlinked file whose time is up", other, places[2], items[2], ErrNotFound)
+	if n := ops("close"); n != 1 || len(other.handles.open) != 0 {
+		t.Errorf("%d closes, %d files open", n, len(other.handles.open))
+	}
+	wantPlace(t, other, places[0], items[0])
+	closeStore(t, other)
+	if n := ops("close"); n != 1 {
+		t.Errorf("%d closes with the store", n)
+	}
+	wantNoPlace(t, "a closed store", other, places[0], items[0], ErrClosed)
+}
+
+// TestReadPlaceErrors: errors of the file system are no verdict on the block.
+func TestReadPlaceErrors(t *testing.T) {
+	owner, other, fs, _, _ := ranks(t, nil)
+	it := testItem(1, 9000)
+	put(t, owner, it)
+	p := placeOf(t, owner, it)
+	for name, r := range map[string]vfs.Rule{
+		"open":        {Op: vfs.OpOpen, Err: vfs.ErrIO},
+		"read header": {Op: vfs.OpRead, Err: vfs.ErrIO},
+		"read entry":  {Op: vfs.OpRead, After: 1, Err: vfs.ErrIO},
+		"read bytes":  {Op: vfs.OpRead, After: 2, Bytes: 100, Err: vfs.ErrIO},
+		"stale twice": {Op: vfs.OpRead, After: 2, Err: vfs.ErrStale},
+	} {
+		other.handles.expire()
+		fs.Add(r)
+		wantNoPlace(t, name, other, p, it, ErrUnavailable)
+		fs.Clear()
+		wantPlace(t, other, p, it)
+	}
+	fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Err: vfs.ErrStale})
+	wantPlace(t, other, p, it)
+}
+
+// TestReadPlaceObeysItsContext: a server that hangs costs a caller its deadline
+// and no more, in each call to the file system.
+func TestReadPlaceObeysItsContext(t *testing.T) {
+	for name, r := range map[string]vfs.Rule{
+		"open": {Op: vfs.OpOpen}, "header": {Op: vfs.OpRead}, "bytes": {Op: vfs.OpRead, After: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			owner, other, fs, _, _ := ranks(t, nil)
+			it := testItem(1, 9000)
+			put(t, owner, it)
+			p := placeOf(t, owner, it)
+			server := make(chan struct{})
+			r.Block = server
+			fs.Add(r)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			dst := make([]byte, 9000)
+			err := other.ReadPlace(ctx, p, it.Info, dst)
+			var busy *Busy
+			if !errors.As(err, &busy) || !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("error %v", err)
+			}
+			select {
+			case <-busy.Done():
+				t.Error("done while the server hangs")
+			default:
+			}
+			close(server)
+			<-busy.Done()
+			wantPlace(t, other, p, it)
+		})
+	}
+}
+
+// FuzzDecodeRecord: whatever bytes lie at a place, the decoder only accepts
+// what the encoder writes, with a payload that can be read.
+func FuzzDecodeRecord(f *testing.F) {
+	it := testItem(1, 300)
+	f.Add(appendBlock(nil, it.Info, 144, it.Data)[:blockEntrySize], int64(64))
+	f.Add(appendBlock(nil, it.Info, 8192, nil), int64(64))
+	f.Add(make([]byte, blockEntrySize), int64(0))
+	f.Fuzz(func(t *testing.T, p []byte, at int64) {
+		e, err := decodeRecord(p, at)
+		if err != nil {
+			wantErr(t, "decodeRecord", err, ErrBadFormat)
+			return
+		}
+		if e.info.Size < 0 || e.off < 0 || e.off > maxOffset || e.stored != e.info.Size {
+			t.Errorf("accepted %+v", e)
+		}
+	})
+}
+
+// FuzzPlaceFile: the only paths accepted are those that Place gives.
+func FuzzPlaceFile(f *testing.F) {
+	f.Add(segmentPath(1, 0))
+	f.Add("../" + segmentPath(1, 0))
+	f.Add("rank003-0000000000000001/agg_rank003_+00000.bin")
+	f.Fuzz(func(t *testing.T, path string) {
+		id, err := Place{Path: path, Record: pageSize}.file()
+		if err != nil {
+			wantErr(t, "file", err, ErrNotFound)
+			return
+		}
+		if want := incarnationName(id.rank, id.incarnation) + "/" + segmentName(id); path != want || !filepath.IsLocal(path) {
+			t.Errorf("%q is accepted as %q", path, want)
+		}
+	})
+}
