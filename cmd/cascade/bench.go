@@ -23,7 +23,8 @@ func (a *app) benchCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	c.AddCommand(
 		a.benchVerb("resp", "Compare SET and GET over the unix socket with redis-server, alternating", a.benchRESP),
-		a.benchVerb("put", "Compare the put path with SHA-256 alone over the same bytes", a.benchPut))
+		a.benchVerb("put", "Compare the put path with SHA-256 alone over the same bytes", a.benchPut),
+		a.benchFabric(), a.benchFabricRank())
 	return c
 }
 

@@ -27,6 +27,7 @@ type replayFlags struct {
 	lustreDir  string
 	policies   []string
 	workers    int
+	ranks      int
 	html       string
 }
 
@@ -60,6 +61,7 @@ func (a *app) replayCommand() *cobra.Command {
 	flags.StringVar(&f.lustreDir, "lustre-dir", "", "directory below which the lustre tier is made and removed (default: the temporary directory)")
 	flags.StringSliceVar(&f.policies, "policy", []string{"prefix"}, "eviction policies, one run each: prefix, lru, paper")
 	flags.IntVar(&f.workers, "workers", 1, "requests in flight; hits are reproducible with 1 only")
+	flags.IntVar(&f.ranks, "ranks", 1, "ranks in this process that share the capacity; requests go to one after the other")
 	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
 	return c
 }
@@ -74,13 +76,16 @@ func (f *replayFlags) check(cmd *cobra.Command, live bool) error {
 	if f.workers <= 0 {
 		return usagef("--workers %d is not above 0", f.workers)
 	}
+	if f.ranks <= 0 || f.ranks > maxReplayRanks {
+		return usagef("--ranks %d is not between 1 and %d", f.ranks, maxReplayRanks)
+	}
 	if _, err := parseShare(f.capacity); err != nil {
 		return err
 	}
 	if f.noLustre && f.lustreDir != "" {
 		return usagef("--no-lustre and --lustre-dir exclude each other")
 	}
-	for _, name := range []string{"capacity", "no-lustre", "lustre-dir", "policy"} {
+	for _, name := range []string{"capacity", "no-lustre", "lustre-dir", "policy", "ranks"} {
 		if live && cmd.Flags().Changed(name) {
 			return usagef("--%s cannot change a live rank: start the rank so, or leave out --socket", name)
 		}

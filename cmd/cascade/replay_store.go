@@ -17,8 +17,11 @@ import (
 	"cascadekv/tiers/shm"
 )
 
-// inProcess returns a maker of targets: each a store of its own, on tiers that
-// are made for it and removed with it.
+// maxReplayRanks bounds the ranks of one process: each has an arena of its own.
+const maxReplayRanks = 64
+
+// inProcess returns a maker of targets: each one store, or several ranks that
+// share its capacity, on tiers that are made for it and removed with it.
 func (f replayFlags) inProcess(info trace.Info, shmDir string) func(context.Context, string) (replay.Target, error) {
 	return func(ctx context.Context, policy string) (replay.Target, error) {
 		share, err := parseShare(f.capacity)
@@ -26,23 +29,40 @@ func (f replayFlags) inProcess(info trace.Info, shmDir string) func(context.Cont
 			return nil, err
 		}
 		blocks := max(1, int64(share*float64(info.UniqueBlocks)))
+		if f.ranks > 1 {
+			return f.openRanks(ctx, shmDir, policy, blocks)
+		}
 		s := &scratchTiers{shmDir: shmDir}
 		store, err := s.open(ctx, f, policy, blocks)
 		if err != nil {
 			return nil, errors.Join(err, s.remove())
 		}
-		return replay.NewStoreTarget(store, replay.StoreOptions{
-			BlockBytes: int(f.blockBytes), CapacityBytes: blocks * int64(f.blockBytes),
-			Close: func(context.Context) error { return errors.Join(s.close(store), s.remove()) },
-		}), nil
+		return f.target(store, s, blocks, nil), nil
 	}
 }
 
-// scratchTiers are the files of one in-process run.
+// target makes a target of a store on s; leave, if not nil, is called before
+// the store is closed.
+func (f replayFlags) target(store *cascade.Store, s *scratchTiers, blocks int64, leave func() error) replay.Target {
+	return replay.NewStoreTarget(store, replay.StoreOptions{
+		BlockBytes: int(f.blockBytes), CapacityBytes: blocks * int64(f.blockBytes),
+		Close: func(context.Context) error {
+			var err error
+			if leave != nil {
+				err = leave()
+			}
+			return errors.Join(err, s.close(store), s.remove())
+		},
+	})
+}
+
+// scratchTiers are the files of one in-process rank.
 type scratchTiers struct {
 	shmDir string // where the arena goes
 	arena  string
-	dir    string
+	dir    string // of the lustre tier; one of another rank's if shared
+	shared bool
+	rank   int
 }
 
 // open makes the tiers with room for so many blocks in shm, and a store on
@@ -68,8 +88,11 @@ func (s *scratchTiers) open(ctx context.Context, f replayFlags, policy string, b
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 	if !f.noLustre {
-		if s.dir, err = os.MkdirTemp(f.lustreDir, "cascade-replay-"); err == nil {
-			o.Cold, err = openLustre(s.dir)
+		if !s.shared {
+			s.dir, err = os.MkdirTemp(f.lustreDir, "cascade-replay-")
+		}
+		if err == nil {
+			o.Cold, err = lustre.Open(lustre.Options{Dir: s.dir, Rank: uint32(s.rank)})
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("replay: lustre tier: %w; --no-lustre does without", err), memory.Close())
@@ -99,11 +122,8 @@ func (s *scratchTiers) remove() error {
 			err = e
 		}
 	}
-	if s.dir != "" {
+	if s.dir != "" && !s.shared {
 		err = errors.Join(err, os.RemoveAll(s.dir))
 	}
 	return err
 }
-
-// openLustre opens the cold tier of a run.
-func openLustre(dir string) (tiers.Tier, error) { return lustre.Open(lustre.Options{Dir: dir}) }

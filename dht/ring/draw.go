@@ -3,6 +3,8 @@ package ring
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 
 	"cascadekv/dht/fabric"
@@ -139,4 +141,41 @@ func (h placer) Sum64(b []byte) uint64 {
 	// Only names of members come here, and those parse.
 	rank, _ := strconv.ParseUint(string(b[len("0:"):]), 10, 32)
 	return rankSeed(fabric.Rank(rank))
+}
+
+// tally counts the partitions that ranks are home of, as owner or replica,
+// while replicas are placed.
+type tally struct {
+	circle []fabric.Rank
+	place  map[fabric.Rank]int // on the circle
+	held   []int               // by place
+	bound  int                 // Load times the mean of held
+}
+
+func newTally(r *Ring) tally {
+	t := tally{
+		circle: circle(r.ranks), place: make(map[fabric.Rank]int, len(r.ranks)), held: make([]int, len(r.ranks)),
+		bound: int(math.Ceil(float64(Partitions*r.width) / float64(len(r.ranks)) * Load)),
+	}
+	for i, rank := range t.circle {
+		t.place[rank] = i
+	}
+	return t
+}
+
+// next returns the next home of a partition: the best choice that is none yet
+// or, if that is full, the next rank on the circle with room. If nobody has
+// room it is the best choice all the same. choices has more ranks than homes.
+func (t tally) next(homes, choices []fabric.Rank) fabric.Rank {
+	best := choices[slices.IndexFunc(choices, func(c fabric.Rank) bool { return !slices.Contains(homes, c) })]
+	from := t.place[best]
+	for i := range t.circle {
+		at := (from + i) % len(t.circle)
+		if t.held[at] < t.bound && !slices.Contains(homes, t.circle[at]) {
+			t.held[at]++
+			return t.circle[at]
+		}
+	}
+	t.held[from]++
+	return best
 }

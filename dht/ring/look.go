@@ -122,11 +122,14 @@ func (r *Ring) Explain(namespace, key string) Explanation {
 		if i == 0 {
 			place.Role = "owner"
 		}
-		if at := slices.Index(best, rank); at >= 0 {
-			place.Why = fmt.Sprintf("score %d of %d ranks", at+1, len(r.ranks))
-		}
-		if i == 0 && rank != best[0] {
+		at := slices.Index(best, rank)
+		switch {
+		case i == 0 && at != 0:
 			place.Why = fmt.Sprintf("%v has the best score but owns its %d partitions; the next rank on the circle with room", best[0], r.bound)
+		case at >= 0:
+			place.Why = fmt.Sprintf("score %d of %d ranks", at+1, len(r.ranks))
+		default:
+			place.Why = "a rank with a better score is home of enough partitions; the next rank on the circle with room"
 		}
 		e.Homes = append(e.Homes, place)
 	}

@@ -137,22 +137,22 @@ func prepare(ranks []fabric.Rank, replicas int) (*Ring, error) {
 	}, nil
 }
 
-// settle derives homes from choices.
+// settle derives homes from choices: all owners first, then replica by replica.
 func (r *Ring) settle() error {
 	owners, bound, err := bounded(r)
 	if err != nil {
 		return err
 	}
 	r.bound = bound
+	t := newTally(r)
 	for p, owner := range owners {
-		homes := r.Homes(p)
-		homes[0] = owner
-		n := 1
-		for _, rank := range r.chosen(p) {
-			if rank != owner && n < len(homes) {
-				homes[n] = rank
-				n++
-			}
+		r.Homes(p)[0] = owner
+		t.held[t.place[owner]]++
+	}
+	for i := 1; i < r.width; i++ {
+		for p := range owners {
+			homes := r.Homes(p)
+			homes[i] = t.next(homes[:i], r.chosen(p))
 		}
 	}
 	return nil

@@ -65,20 +65,22 @@ func fingerprint(r *Ring) uint64 {
 // raises Version.
 func TestGolden(t *testing.T) {
 	golden := map[string]string{
-		"16 of 3":  "5d9c8caa9b48e7af",
-		"256 of 2": "69f448b61066e94c",
-		"hash":     "86ca650bfa85904b",
-		"digest":   "9bf95cacd4ac41b2",
+		"1024 of 2": "fd0e6d7830227d40",
+		"16 of 3":   "5d9c8caa9b48e7af",
+		"256 of 2":  "69f448b61066e94c",
+		"hash":      "86ca650bfa85904b",
+		"digest":    "9bf95cacd4ac41b2",
 	}
 	if Version != 1 || Partitions != 262144 || Load != 1.10 {
 		t.Fatalf("version %d: %d partitions, load %v", Version, Partitions, Load)
 	}
 	wide := first(t, 256, 2)
 	for name, got := range map[string]uint64{
-		"16 of 3":  fingerprint(first(t, 16, 3)),
-		"256 of 2": fingerprint(wide),
-		"hash":     Hash("model", "key"),
-		"digest":   wide.Digest(),
+		"1024 of 2": fingerprint(first(t, 1024, 2)),
+		"16 of 3":   fingerprint(first(t, 16, 3)),
+		"256 of 2":  fingerprint(wide),
+		"hash":      Hash("model", "key"),
+		"digest":    wide.Digest(),
 	} {
 		if text := fmt.Sprintf("%016x", got); text != golden[name] {
 			t.Errorf("%s: %s, golden %s", name, text, golden[name])
@@ -129,7 +131,7 @@ func TestLimits(t *testing.T) {
 		if float64(owned) > 1.12*mean {
 			t.Errorf("%d ranks: one owns %d partitions, the mean is %.0f", n, owned, mean)
 		}
-		if float64(kept) > 1.15*2*mean {
+		if float64(kept) > 1.12*2*mean {
 			t.Errorf("%d ranks: one is home of %d partitions, the mean is %.0f", n, kept, 2*mean)
 		}
 		joined, err := r.With(fabric.Rank(n + 3))
@@ -336,8 +338,12 @@ func TestExplain(t *testing.T) {
 		if e.Homes[0].Rank != r.Homes(p)[0] || !strings.Contains(e.Homes[0].Why, "next rank on the circle") {
 			t.Errorf("explained as %+v", e)
 		}
-		if e.Homes[1].Rank != r.chosen(p)[0] || e.Homes[1].Why != "score 1 of 1024 ranks" {
-			t.Errorf("the best score is not the replica: %+v", e)
+		want := "score 1 of 1024 ranks"
+		if e.Homes[1].Rank != r.chosen(p)[0] {
+			want = "a rank with a better score is home of enough partitions; the next rank on the circle with room"
+		}
+		if e.Homes[1].Why != want {
+			t.Errorf("the replica is explained as %+v", e)
 		}
 		return
 	}

@@ -11,4 +11,8 @@ var (
 	ErrWrong     = errors.New("bench: wrong bytes came back")
 	ErrTooSmall  = errors.New("bench: values are too small to tell apart")
 	ErrBadOption = errors.New("bench: bad option")
+	ErrNoMPI     = errors.New("bench: built without MPI: build with scripts/mpi-build.sh")
+	ErrNoSource  = errors.New("bench: the source tree is not above the working directory nor above this program")
+	ErrBuild     = errors.New("bench: a program of the benchmark can not be built")
+	ErrWorld     = errors.New("bench: a world of two ranks failed")
 )

@@ -1,0 +1,215 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/dht/fabric"
+	"cascadekv/internal/arena"
+)
+
+// fabricRank is one of the two ranks of a fabric benchmark. Rank 0 reads from
+// rank 1 as lines on its standard input tell it; see bench/c/fabric.c, which
+// obeys the same ones.
+type fabricRank struct {
+	f      fabric.Fabric
+	memory *arena.Mapping
+	quit   chan struct{}
+	once   sync.Once
+	holds  atomic.Int64
+}
+
+// Words of rank 0's calls to rank 1.
+const (
+	sayCPU  = 'c' // answer the CPU time used so far, in nanoseconds
+	sayQuit = 'q'
+)
+
+const fabricPatience = 30 * time.Second
+
+// runFabricRank serves and, on rank 0, obeys until "quit". The caller closes f.
+func runFabricRank(ctx context.Context, f fabric.Fabric, memory int64, in io.Reader, out io.Writer) error {
+	m, err := arena.MapAnonymous(memory)
+	if err != nil {
+		return err
+	}
+	r := &fabricRank{f: f, memory: m, quit: make(chan struct{})}
+	for i := range m.Bytes() {
+		m.Bytes()[i] = byte(f.Self()) + 1 // every page is there before anything is measured
+	}
+	if err := f.Serve(r); err != nil {
+		return err
+	}
+	if f.Self() != 0 {
+		select {
+		case <-r.quit:
+		case <-ctx.Done():
+		}
+		time.Sleep(10 * time.Millisecond) // the answer to sayQuit is on its way
+		return ctx.Err()
+	}
+	return r.obey(ctx, in, out)
+}
+
+// obey carries out the lines of in.
+func (r *fabricRank) obey(ctx context.Context, in io.Reader, out io.Writer) error {
+	for end := time.Now().Add(fabricPatience); ; time.Sleep(time.Millisecond) {
+		_, err := r.say(ctx, sayCPU)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fabric.ErrUnreachable) || time.Now().After(end) { // it may not serve yet
+			return err
+		}
+	}
+	fmt.Fprintln(out, "ready")
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		var mode string
+		var size, times, slots, callers int
+		var pause time.Duration
+		line := lines.Text()
+		switch {
+		case line == "quit":
+			_, err := r.say(ctx, sayQuit)
+			return err
+		case scan(line, "read %s %d %d %d %d", &mode, &size, &times, &slots, &callers) == nil:
+			took, sum, err := r.reads(ctx, size, times, slots, callers)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(out, took[len(took)/2].Nanoseconds(), took[0].Nanoseconds(), sum.Nanoseconds())
+		case scan(line, "idle %d", &pause) == nil:
+			cores, err := r.idle(ctx, pause)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(out, "%d\n", int64(cores*1e6))
+		default:
+			return fmt.Errorf("%w: line %q", ErrBadOption, line)
+		}
+	}
+	return errors.New("bench: the input ended without quit")
+}
+
+func scan(line, format string, to ...any) error {
+	_, err := fmt.Sscanf(line, format, to...)
+	return err
+}
+
+// reads has callers read size bytes times times in all, and returns how long
+// each took, sorted, and how long all took together.
+func (r *fabricRank) reads(ctx context.Context, size, times, slots, callers int) ([]time.Duration, time.Duration, error) {
+	if size < 1 || times < 1 || slots < callers || callers < 1 || size*slots > len(r.memory.Bytes()) {
+		return nil, 0, fmt.Errorf("%w: %d reads of %d bytes in %d places by %d callers", ErrBadOption, times, size, slots, callers)
+	}
+	ctx, cancel := context.WithTimeout(ctx, fabricPatience)
+	defer cancel()
+	took := make([]time.Duration, times)
+	errs := make([]error, callers)
+	var next atomic.Int64
+	var all sync.WaitGroup
+	start := time.Now()
+	for c := range callers {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(times) && errs[c] == nil; i = next.Add(1) - 1 {
+				slot := int(i) % slots
+				if callers > 1 {
+					slot = c + callers*(int(i)%(slots/callers)) // places of its own
+				}
+				begin := time.Now()
+				errs[c] = r.read(ctx, slot*size, size)
+				took[i] = time.Since(begin)
+			}
+		})
+	}
+	all.Wait()
+	sum := time.Since(start)
+	slices.Sort(took)
+	return took, sum, errors.Join(errs...)
+}
+
+// read reads once and looks at both ends of what came.
+func (r *fabricRank) read(ctx context.Context, at, size int) error {
+	dst := r.memory.Bytes()[at : at+size : at+size]
+	if err := r.f.Read(ctx, 1, fabric.Source{Offset: int64(at), Length: int64(size), Generation: 1}, dst); err != nil {
+		return err
+	}
+	if dst[0] != 2 || dst[size-1] != 2 {
+		return ErrWrong
+	}
+	dst[0], dst[size-1] = 0, 0
+	return nil
+}
+
+// idle returns how many cores the busier of both ranks uses when nothing is
+// asked of them for a while.
+func (r *fabricRank) idle(ctx context.Context, pause time.Duration) (float64, error) {
+	time.Sleep(pause / 4) // what was asked just now has been forgotten
+	own, start := cpuTime(), time.Now()
+	other, err := r.say(ctx, sayCPU)
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(pause)
+	used := cpuTime() - own
+	otherNow, err := r.say(ctx, sayCPU)
+	return max(used, otherNow-other).Seconds() / time.Since(start).Seconds(), err
+}
+
+// say calls rank 1.
+func (r *fabricRank) say(ctx context.Context, word byte) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, fabricPatience)
+	defer cancel()
+	b, err := r.f.Call(ctx, 1, []byte{word})
+	if err != nil {
+		return 0, err
+	}
+	return time.Duration(binary.LittleEndian.Uint64(b)), nil
+}
+
+// Answer implements fabric.Handler.
+func (r *fabricRank) Answer(_ context.Context, _ fabric.Rank, req []byte) ([]byte, error) {
+	if len(req) == 1 && req[0] == sayQuit {
+		r.once.Do(func() { close(r.quit) })
+	}
+	return binary.LittleEndian.AppendUint64(nil, uint64(cpuTime())), nil
+}
+
+// Hold implements fabric.Handler.
+func (r *fabricRank) Hold(src fabric.Source) (fabric.Hold, error) {
+	if src.Generation != 1 || src.Offset < 0 || src.Length > int64(len(r.memory.Bytes()))-src.Offset {
+		return nil, fabric.ErrStale
+	}
+	r.holds.Add(1)
+	return fabricHold{r, r.memory.Bytes()[src.Offset:][:src.Length]}, nil
+}
+
+type fabricHold struct {
+	r     *fabricRank
+	bytes []byte
+}
+
+// Bytes implements fabric.Hold.
+func (h fabricHold) Bytes() []byte { return h.bytes }
+
+// Release implements fabric.Hold.
+func (h fabricHold) Release() { h.r.holds.Add(-1) }
+
+// cpuTime is what this process has used.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(unix.TimevalToNsec(u.Utime) + unix.TimevalToNsec(u.Stime))
+}
