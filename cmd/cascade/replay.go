@@ -28,6 +28,7 @@ type replayFlags struct {
 	policies   []string
 	workers    int
 	ranks      int
+	sockets    []string
 	html       string
 }
 
@@ -47,7 +48,10 @@ func (a *app) replayCommand() *cobra.Command {
 			"  wrong_bytes        of hits; anything but 0 is an error, exit status 1",
 		Args: arity(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(cmd, a.socket != ""); err != nil {
+			if a.socket != "" && len(f.sockets) > 0 {
+				return usagef("--socket and --sockets exclude each other")
+			}
+			if err := f.check(cmd, a.socket != "" || len(f.sockets) > 0); err != nil {
 				return err
 			}
 			return a.replay(cmd.Context(), f)
@@ -61,6 +65,7 @@ func (a *app) replayCommand() *cobra.Command {
 	flags.StringVar(&f.lustreDir, "lustre-dir", "", "directory below which the lustre tier is made and removed (default: the temporary directory)")
 	flags.StringSliceVar(&f.policies, "policy", []string{"prefix"}, "eviction policies, one run each: prefix, lru, paper")
 	flags.IntVar(&f.workers, "workers", 1, "requests in flight; hits are reproducible with 1 only")
+	flags.StringSliceVar(&f.sockets, "sockets", nil, "unix sockets of several live ranks of one job; requests go to one after the other, and a rank that dies is passed over")
 	flags.IntVar(&f.ranks, "ranks", 1, "ranks in this process that share the capacity; requests go to one after the other")
 	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
 	return c
@@ -144,7 +149,7 @@ func (f *replayFlags) source() (trace.Source, error) {
 }
 
 func (a *app) replayTarget(f replayFlags, info trace.Info) (func(context.Context, string) (replay.Target, error), []string, error) {
-	if a.socket == "" {
+	if a.socket == "" && len(f.sockets) == 0 {
 		return f.inProcess(info, a.shmDir), f.policies, nil
 	}
 	loaded, err := a.config()
@@ -155,9 +160,19 @@ func (a *app) replayTarget(f replayFlags, info trace.Info) (func(context.Context
 	if err != nil {
 		return nil, nil, err
 	}
+	live := func(network, address string) replay.Target {
+		return replay.NewLiveTarget(replay.LiveOptions{Network: network, Addr: address, Password: password, BlockBytes: int(f.blockBytes)})
+	}
 	network, address := a.address(&loaded.Config)
 	return func(context.Context, string) (replay.Target, error) {
-		return replay.NewLiveTarget(replay.LiveOptions{Network: network, Addr: address, Password: password, BlockBytes: int(f.blockBytes)}), nil
+		if len(f.sockets) == 0 {
+			return live(network, address), nil
+		}
+		var ranks []replay.Target
+		for _, socket := range f.sockets {
+			ranks = append(ranks, live("unix", socket))
+		}
+		return replay.NewGroupTarget(replay.GroupOptions{Survive: true}, ranks...), nil
 	}, nil, nil
 }
 

@@ -23,7 +23,7 @@ func (f replayFlags) openRanks(ctx context.Context, shmDir, policy string, block
 	var nodes []*dht.Node
 	var targets []replay.Target
 	failed := func(err error) (replay.Target, error) {
-		return nil, errors.Join(err, replay.NewGroupTarget(targets...).Close(ctx))
+		return nil, errors.Join(err, replay.NewGroupTarget(replay.GroupOptions{}, targets...).Close(ctx))
 	}
 	var first *scratchTiers
 	for i := range f.ranks {
@@ -53,5 +53,5 @@ func (f replayFlags) openRanks(ctx context.Context, shmDir, policy string, block
 	for _, n := range nodes {
 		n.SetMembers(members...)
 	}
-	return replay.NewGroupTarget(targets...), nil
+	return replay.NewGroupTarget(replay.GroupOptions{}, targets...), nil
 }

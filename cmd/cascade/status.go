@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/cascade"
+	"cascadekv/dht"
 	"cascadekv/internal/resp"
 	"cascadekv/internal/units"
 )
@@ -20,8 +21,11 @@ const watchPeriod = 2 * time.Second
 // rankStats is the answer to CASCADE.STATS.
 type rankStats struct {
 	cascade.Stats
-	UptimeSeconds float64 `json:"uptime_seconds"`
-	Version       string  `json:"version"`
+	UptimeSeconds float64    `json:"uptime_seconds"`
+	Version       string     `json:"version"`
+	Peers         *dht.Stats `json:"peers"` // nil: the rank is alone
+
+	ranks []dht.RankStatus // of the job, if it is not alone
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -87,7 +91,19 @@ func fetchStats(client *resp.Client) (text []byte, s rankStats, err error) {
 	if err := json.Unmarshal(reply.Str, &s); err != nil {
 		return nil, s, fmt.Errorf("status: the answer to CASCADE.STATS is not a rank's: %w; is this a cascaded of the same version?", err)
 	}
-	return reply.Str, s, nil
+	if s.Peers == nil {
+		return reply.Str, s, nil
+	}
+	if s.ranks, err = fetchRanks(client); err != nil {
+		return nil, s, err
+	}
+	// One object for readers of --json: what the rank said, and "ranks".
+	ranks, err := json.Marshal(s.ranks)
+	if err != nil {
+		return nil, s, fmt.Errorf("status: %w", err)
+	}
+	head := bytes.TrimRight(bytes.TrimSpace(reply.Str), "}")
+	return append(append(append(head, `,"ranks":`...), ranks...), '}'), s, nil
 }
 
 func (a *app) printStats(s rankStats) error {
@@ -110,8 +126,17 @@ func (a *app) printStats(s rankStats) error {
 		return err
 	}
 	fmt.Fprintln(a.out)
-	if err := a.table(tierRows(s)); err != nil || len(s.Namespaces) == 0 {
+	if err := a.table(tierRows(s)); err != nil {
 		return err
+	}
+	if len(s.ranks) > 0 {
+		fmt.Fprintln(a.out)
+		if err := a.table(rankRows(s.ranks)); err != nil {
+			return err
+		}
+	}
+	if len(s.Namespaces) == 0 {
+		return nil
 	}
 	fmt.Fprintln(a.out)
 	rows = [][]string{{"NAMESPACE", "NAMES", "REFERENCED", "HITS", "MISSES", "HIT"}}

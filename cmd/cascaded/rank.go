@@ -6,20 +6,26 @@ import (
 	"log/slog"
 
 	"cascadekv/cascade"
+	"cascadekv/dht"
 	"cascadekv/internal/buildinfo"
 	"cascadekv/internal/config"
 	"cascadekv/internal/server"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
+	"cascadekv/tiers/landing"
 	"cascadekv/tiers/lustre"
 	"cascadekv/tiers/shm"
 )
 
 // openedRank is a store with its server: what a process of this command is.
 type openedRank struct {
-	store  *cascade.Store
-	server *server.Server
+	store   *cascade.Store
+	server  *server.Server
+	peers   *peers        // nil: the rank is alone
+	landing *landing.Pool // nil with peers
 }
+
+var errReplaced = errors.New("another process has this rank's number now: give each rank its own, peers.* and rank in the configuration")
 
 // openRank puts a rank together: tiers, store, server.
 func openRank(ctx context.Context, c config.Config, password string, log *slog.Logger) (rank, error) {
@@ -27,6 +33,10 @@ func openRank(ctx context.Context, c config.Config, password string, log *slog.L
 		Policy: c.Policy, IDBits: c.IDBits, SkipVerify: !c.VerifyReads, Limits: storeLimits(c), Log: log,
 	}
 	if err := openTiers(&o, c, log); err != nil {
+		return nil, errors.Join(err, closeTiers(o))
+	}
+	pool, err := openLanding(&o, c)
+	if err != nil {
 		return nil, errors.Join(err, closeTiers(o))
 	}
 	store, err := cascade.Open(ctx, o)
@@ -37,14 +47,40 @@ func openRank(ctx context.Context, c config.Config, password string, log *slog.L
 	if r := store.Stats().Recovered; r.Blocks > 0 {
 		log.Info("recovered", "blocks", r.Blocks, "names", r.Names, "bytes", r.Bytes)
 	}
-	srv, err := server.New(server.Options{
-		Store: store, Socket: c.Socket, Listen: c.Listen, Admin: c.Admin.Listen, AllowUIDs: c.AllowUIDs,
+	r := &openedRank{store: store, landing: pool}
+	if c.Peers.Fabric != "off" {
+		if r.peers, err = joinPeers(ctx, c, store, log); err != nil {
+			return nil, errors.Join(err, r.close(ctx))
+		}
+	}
+	r.server, err = server.New(server.Options{
+		Store: store, Node: r.node(), Socket: c.Socket, Listen: c.Listen, Admin: c.Admin.Listen, AllowUIDs: c.AllowUIDs,
 		Version: buildinfo.Version(), Limits: serverLimits(c, password), Log: log,
 	})
 	if err != nil {
-		return nil, errors.Join(err, store.Close(ctx))
+		return nil, errors.Join(err, r.close(ctx))
 	}
-	return &openedRank{store: store, server: srv}, nil
+	return r, nil
+}
+
+// node is nil for a rank that is alone.
+func (r *openedRank) node() *dht.Node {
+	if r.peers == nil {
+		return nil
+	}
+	return r.peers.node
+}
+
+// close ends what is open: the store before the peers it uses.
+func (r *openedRank) close(ctx context.Context) error {
+	err := r.store.Close(ctx)
+	if r.peers != nil {
+		err = errors.Join(err, r.peers.close())
+	}
+	if r.landing != nil {
+		err = errors.Join(err, r.landing.Close())
+	}
+	return err
 }
 
 // openTiers opens the configured tiers, fastest first. Those that are open
@@ -80,6 +116,26 @@ func openTiers(o *cascade.Options, c config.Config, log *slog.Logger) error {
 	return nil
 }
 
+// openLanding gives a rank with peers room for what it reads from them and does
+// not keep.
+func openLanding(o *cascade.Options, c config.Config) (*landing.Pool, error) {
+	if c.Peers.Fabric == "off" {
+		return nil, nil
+	}
+	pool, err := landing.New(int64(c.Peers.Landing))
+	if err != nil {
+		return nil, err
+	}
+	o.Landing = func(size int64) ([]byte, func(), bool) {
+		room, ok := pool.Take(size)
+		if !ok {
+			return nil, nil, false
+		}
+		return room.Bytes(), room.Release, true
+	}
+	return pool, nil
+}
+
 // logSkipped tells of each file that recovery left out. The rank does without
 // what they hold.
 func logSkipped(cold tiers.Tier, log *slog.Logger) {
@@ -113,7 +169,25 @@ func serverLimits(c config.Config, password string) server.Limits {
 }
 
 // Serve implements rank.
-func (r *openedRank) Serve(ctx context.Context) error { return r.server.Serve(ctx) }
+func (r *openedRank) Serve(ctx context.Context) error {
+	if r.peers == nil {
+		return r.server.Serve(ctx)
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		select {
+		case <-r.peers.replaced:
+			stop(errReplaced)
+		case <-ctx.Done():
+		}
+	}()
+	err := r.server.Serve(ctx)
+	if errors.Is(context.Cause(ctx), errReplaced) {
+		return errReplaced
+	}
+	return err
+}
 
 // Reload implements rank.
 func (r *openedRank) Reload(c config.Config, password string) {
@@ -128,5 +202,10 @@ func (r *openedRank) ReloadFailed() { r.server.ReloadFailed() }
 // Shutdown implements rank.
 func (r *openedRank) Shutdown(ctx context.Context) error {
 	err := r.server.Shutdown(ctx)
-	return errors.Join(err, r.store.Close(ctx))
+	if r.peers != nil {
+		// What is in the shared file system stays readable by the others.
+		_, drained := r.store.Drain(ctx)
+		err = errors.Join(err, drained, r.peers.leave(ctx))
+	}
+	return errors.Join(err, r.close(ctx))
 }

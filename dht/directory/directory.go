@@ -1,31 +1,42 @@
 package directory
 
 import (
+	"hash/maphash"
 	"sync"
 	"time"
 
 	"cascadekv/dht/fabric"
 )
 
-// keepTombstone is how long a deleted name is remembered: statements that were
-// on their way when it was deleted are older than that.
-const keepTombstone = time.Minute
+const (
+	// keepTombstone is how long a deleted name is remembered: statements that
+	// were on their way when it was deleted are older than that.
+	keepTombstone = time.Minute
+
+	// shards share the table, so that a walk through all of it never holds up
+	// others for long.
+	shards = 64
+
+	// MaxCopies is how many copies of a block Lookup tells of: with those in
+	// memory first, more would hardly be tried.
+	MaxCopies = 3
+)
 
 // Directory is the table of the names whose home is here. All methods are safe
 // for concurrent use; time is what callers say it is.
 type Directory struct {
+	seed   maphash.Seed
+	shards [shards]shard
+}
+
+type shard struct {
 	mu      sync.Mutex
 	entries map[key]*entry
 	tombs   []tombstone // oldest first
+	words   words
 }
 
 type key struct{ namespace, name string }
-
-// entry is what is known of one name. said is small: a name has few owners.
-type entry struct {
-	said   []Statement // at most one for each owner
-	buried uint64      // tombstone: puts stamped below this are gone
-}
 
 type tombstone struct {
 	key   key
@@ -42,101 +53,62 @@ type Stale struct {
 
 // Found is what Lookup tells of a name.
 type Found struct {
-	Copies []Statement // all of the same bytes; those in memory first
+	Copies []Statement // 1 to MaxCopies, all of the same bytes; those in memory first
 }
 
 // New returns an empty directory.
-func New() *Directory { return &Directory{entries: map[key]*entry{}} }
+func New() *Directory {
+	d := &Directory{seed: maphash.MakeSeed()}
+	for i := range d.shards {
+		d.shards[i].entries = map[key]*entry{}
+	}
+	return d
+}
+
+// lock returns the shard of a name, locked.
+func (d *Directory) lock(k key) *shard {
+	sh := &d.shards[maphash.String(d.seed, k.name)%shards]
+	sh.mu.Lock()
+	return sh
+}
 
 // Apply takes in a statement and returns the owners that are now known to be
-// out of date, the speaker among them if its put was deleted or replaced. The
-// directory keeps the statement's strings and pointers.
+// out of date, the speaker among them if its put was deleted or replaced. They
+// are returned again each time until they have withdrawn it. The directory
+// keeps the statement's strings and pointers.
 func (d *Directory) Apply(s Statement) []Stale {
 	k := key{s.Name.Namespace, s.Name.Key}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	e := d.entries[k]
+	sh := d.lock(k)
+	defer sh.mu.Unlock()
+	e := sh.entries[k]
 	if e == nil {
 		if !s.Has() {
 			return nil
 		}
+		k.namespace = sh.words.one(k.namespace)
 		e = &entry{}
-		d.entries[k] = e
+		sh.entries[k] = e
 	}
+	sh.words.share(&s)
 	e.set(s)
-	stale := e.stale(k)
-	d.prune(k, e)
+	stale := e.judge(k)
+	sh.prune(k, e)
 	return stale
 }
 
-// set replaces what the owner said before, unless that is newer. A statement
-// without a copy is kept as long as others have one: it stops older ones that
-// are still on their way.
-func (e *entry) set(s Statement) {
-	for i := range e.said {
-		old := &e.said[i]
-		if old.Owner != s.Owner {
-			continue
-		}
-		if old.Version < s.Version {
-			*old = s
-		}
-		return
+func (sh *shard) prune(k key, e *entry) {
+	if e.empty() {
+		delete(sh.entries, k)
 	}
-	e.said = append(e.said, s)
-}
-
-// newest returns the statement of the newest put that has a copy, nil for none.
-func (e *entry) newest() *Statement {
-	var best *Statement
-	for i := range e.said {
-		s := &e.said[i]
-		if s.Has() && s.Name.Seq >= e.buried && (best == nil || s.Name.Seq > best.Name.Seq ||
-			s.Name.Seq == best.Name.Seq && s.Owner < best.Owner) {
-			best = s
-		}
-	}
-	return best
-}
-
-// stale lists the owners whose copy is of a deleted or replaced put.
-func (e *entry) stale(k key) (out []Stale) {
-	best := e.newest()
-	for i := range e.said {
-		s := &e.said[i]
-		before := e.buried
-		if best != nil && s != best && best.contradicts(s) {
-			before = max(before, best.Name.Seq)
-			if s.Name.Seq == best.Name.Seq {
-				before++ // two puts in one tick: the lower rank's stays
-			}
-		}
-		if s.Has() && s.Name.Seq < before {
-			out = append(out, Stale{Owner: s.Owner, Namespace: k.namespace, Key: k.name, Before: before})
-		}
-	}
-	return out
-}
-
-// prune forgets a name nobody has and nobody deleted lately.
-func (d *Directory) prune(k key, e *entry) {
-	if e.buried > 0 {
-		return
-	}
-	for i := range e.said {
-		if e.said[i].Has() {
-			return
-		}
-	}
-	delete(d.entries, k)
 }
 
 // Lookup returns the copies of a name; false when there is none that has not
 // expired at now. The result is the caller's, what it points to is read-only.
 func (d *Directory) Lookup(namespace, name string, now time.Time) (Found, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	e := d.entries[key{namespace, name}]
+	k := key{namespace, name}
+	sh := d.lock(k)
+	defer sh.mu.Unlock()
+	e := sh.entries[k]
 	if e == nil {
 		return Found{}, false
 	}
@@ -144,109 +116,116 @@ func (d *Directory) Lookup(namespace, name string, now time.Time) (Found, bool) 
 	if best == nil || best.expired(now) {
 		return Found{}, false
 	}
-	var f Found
-	for i := range e.said {
-		if s := &e.said[i]; s.Memory != nil && s.Name.Seq >= e.buried && best.agrees(s) {
-			f.Copies = append(f.Copies, *s)
-		}
-	}
-	for i := range e.said {
-		if s := &e.said[i]; s.Memory == nil && s.Segment != nil && s.Name.Seq >= e.buried && best.agrees(s) {
-			f.Copies = append(f.Copies, *s)
-		}
-	}
-	return f, true
+	return Found{e.copies(best)}, true
 }
 
 // Bury deletes a name: puts stamped up to stamp, and up to the newest known
 // here, are gone and may not come back. It returns the owners to tell.
 func (d *Directory) Bury(namespace, name string, stamp uint64, now time.Time) []Stale {
 	k := key{namespace, name}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	e := d.entries[k]
+	sh := d.lock(k)
+	defer sh.mu.Unlock()
+	e := sh.entries[k]
 	if e == nil {
 		e = &entry{}
-		d.entries[k] = e
+		sh.entries[k] = e
 	}
 	for i := range e.said {
 		stamp = max(stamp, e.said[i].Name.Seq)
 	}
-	e.buried = max(e.buried, stamp+1)
-	d.tombs = append(d.tombs, tombstone{k, now.Add(keepTombstone)})
-	return e.stale(k)
+	e.buried, e.until = max(e.buried, stamp+1), now.Add(keepTombstone)
+	for i := range e.said {
+		e.said[i].before = max(e.said[i].before, e.buried)
+	}
+	sh.tombs = append(sh.tombs, tombstone{k, e.until})
+	return e.judge(k)
 }
 
 // Sweep forgets tombstones whose time is over. The owner calls it about once a
 // second.
 func (d *Directory) Sweep(now time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	i := 0
-	for ; i < len(d.tombs) && !now.Before(d.tombs[i].until); i++ {
-		k := d.tombs[i].key
-		if e := d.entries[k]; e != nil && !d.buriedAgain(k, i+1) {
+	for i := range d.shards {
+		d.shards[i].sweep(now)
+	}
+}
+
+func (sh *shard) sweep(now time.Time) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for len(sh.tombs) > 0 && !now.Before(sh.tombs[0].until) {
+		t := sh.tombs[0]
+		sh.tombs = sh.tombs[1:]
+		// A name that was buried again, or cleared meanwhile, has another time.
+		if e := sh.entries[t.key]; e != nil && e.buried > 0 && !e.until.After(t.until) {
 			e.buried = 0
-			d.prune(k, e)
+			sh.prune(t.key, e)
 		}
 	}
-	d.tombs = append(d.tombs[:0:0], d.tombs[i:]...)
-}
-
-func (d *Directory) buriedAgain(k key, from int) bool {
-	for _, t := range d.tombs[from:] {
-		if t.key == k {
-			return true
-		}
+	if len(sh.tombs) == 0 {
+		sh.tombs = nil
 	}
-	return false
 }
 
-// Lost forgets the copies in memory of a rank's incarnations up to the given
-// one: the process is dead. Its copies in the shared file system stay.
-func (d *Directory) Lost(rank fabric.Rank, incarnation uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for k, e := range d.entries {
+// Lost forgets the copies in memory of ranks' incarnations up to the given
+// ones: those processes are dead. Their copies in the shared file system stay.
+func (d *Directory) Lost(incarnations map[fabric.Rank]uint64) {
+	d.walk(func(_ key, e *entry) bool {
+		changed := false
 		for i := range e.said {
-			if s := &e.said[i]; s.Owner == rank && s.Incarnation <= incarnation {
-				s.Memory = nil
+			r := &e.said[i]
+			if last, dead := incarnations[r.Owner]; dead && r.Memory != nil && r.Incarnation <= last {
+				r.Memory, changed = nil, true
 			}
 		}
-		d.prune(k, e)
-	}
+		return !changed || !e.empty()
+	})
 }
 
-// Refute takes back one copy of a statement that a reader found wrong. What
-// the owner said since then stays.
+// walk goes through all entries and forgets those for which keep is false.
+func (d *Directory) walk(keep func(key, *entry) bool) (dropped int) {
+	for i := range d.shards {
+		sh := &d.shards[i]
+		sh.mu.Lock()
+		for k, e := range sh.entries {
+			if !keep(k, e) {
+				delete(sh.entries, k)
+				dropped++
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return dropped
+}
+
+// Refute takes back those copies of a statement that s has no more of: a reader
+// found them wrong. What the owner said since then stays.
 func (d *Directory) Refute(s Statement) {
 	k := key{s.Name.Namespace, s.Name.Key}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	e := d.entries[k]
+	sh := d.lock(k)
+	defer sh.mu.Unlock()
+	e := sh.entries[k]
 	if e == nil {
 		return
 	}
 	for i := range e.said {
-		if old := &e.said[i]; old.Owner == s.Owner && old.Version == s.Version {
-			old.Memory, old.Segment = s.Memory, s.Segment
+		r := &e.said[i]
+		if r.Owner != s.Owner || r.Incarnation != s.Incarnation || r.Version != s.Version {
+			continue
+		}
+		if s.Memory == nil {
+			r.Memory = nil
+		}
+		if s.Segment == nil {
+			r.Segment = nil
 		}
 	}
-	d.prune(k, e)
+	sh.prune(k, e)
 }
 
 // Keep forgets the names for which keep is false: their home is elsewhere now.
 // keep must not call the directory.
 func (d *Directory) Keep(keep func(namespace, name string) bool) (dropped int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for k := range d.entries {
-		if !keep(k.namespace, k.name) {
-			delete(d.entries, k)
-			dropped++
-		}
-	}
-	return dropped
+	return d.walk(func(k key, _ *entry) bool { return keep(k.namespace, k.name) })
 }
 
 // Clear forgets all names of a namespace, or of all of them.
@@ -254,23 +233,28 @@ func (d *Directory) Clear(namespace string, all bool) {
 	d.Keep(func(ns, _ string) bool { return !all && ns != namespace })
 }
 
-// Each calls fn for a copy of every statement that tells of a copy, until fn
-// returns false. It holds the directory's lock: fn must not call it.
+// Each calls fn for a copy of every statement that tells of a copy which may be
+// served, until fn returns false. It holds locks of the directory: fn must not
+// call it.
 func (d *Directory) Each(fn func(Statement) bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, e := range d.entries {
-		for _, s := range e.said {
-			if s.Has() && !fn(s) {
-				return
+	more := true
+	d.walk(func(_ key, e *entry) bool {
+		for i := range e.said {
+			if more && e.said[i].live() {
+				more = fn(e.said[i].Statement)
 			}
 		}
-	}
+		return true
+	})
 }
 
-// Len is the number of names.
-func (d *Directory) Len() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.entries)
+// Len is the number of names, deleted ones included while they are remembered.
+func (d *Directory) Len() (n int) {
+	for i := range d.shards {
+		sh := &d.shards[i]
+		sh.mu.Lock()
+		n += len(sh.entries)
+		sh.mu.Unlock()
+	}
+	return n
 }

@@ -3,7 +3,9 @@ package directory
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
+	"unsafe"
 
 	"github.com/vmihailenco/msgpack/v5"
 
@@ -14,23 +16,15 @@ import (
 // ErrBadStatement marks bytes that are no statement.
 var ErrBadStatement = errors.New("directory: bad statement")
 
-// wire is a statement as docs/protocol.md has it.
-type wire struct {
-	_msgpack struct{} `msgpack:",as_array"`
+// The arrays of docs/protocol.md, "Between ranks: messages".
+const (
+	statementFields = 15
+	memoryFields    = 3
+	segmentFields   = 3
+)
 
-	Namespace, Key, Parent string
-	Depth                  uint32
-	Flags                  uint8
-	Stamp                  uint64
-	Expires                int64 // Unix nanoseconds, 0: never
-	ID                     []byte
-	Size                   int64
-	CRC                    uint32
-	Owner                  uint32
-	Incarnation, Version   uint64
-	Memory                 *Memory
-	Segment                *Segment
-}
+// MinStatement is the least that a statement has on the wire, in bytes.
+const MinStatement = 1 + statementFields
 
 const (
 	flagPrefix = 1 << iota
@@ -39,67 +33,189 @@ const (
 
 // EncodeMsgpack implements msgpack.CustomEncoder.
 func (s *Statement) EncodeMsgpack(enc *msgpack.Encoder) error {
-	w := wire{
-		Namespace: s.Name.Namespace, Key: s.Name.Key, Parent: s.Name.Parent, Depth: s.Name.Depth,
-		Stamp: s.Name.Seq, Size: s.Info.Size, CRC: s.Info.CRC,
-		Owner: uint32(s.Owner), Incarnation: s.Incarnation, Version: s.Version,
-		Memory: s.Memory, Segment: s.Segment,
-	}
+	var id []byte
 	if !s.Info.ID.IsZero() {
-		w.ID = s.Info.ID[:]
+		id = s.Info.ID[:]
 	}
+	var expires int64
+	if !s.Name.Expires.IsZero() {
+		expires = s.Name.Expires.UnixNano()
+	}
+	var flags uint64
 	if s.Name.Prefix {
-		w.Flags |= flagPrefix
+		flags |= flagPrefix
 	}
 	if s.Name.Bound {
-		w.Flags |= flagBound
+		flags |= flagBound
 	}
-	if !s.Name.Expires.IsZero() {
-		w.Expires = s.Name.Expires.UnixNano()
+	return errors.Join(
+		enc.EncodeArrayLen(statementFields),
+		enc.EncodeString(s.Name.Namespace), enc.EncodeString(s.Name.Key), enc.EncodeString(s.Name.Parent),
+		enc.EncodeUint(uint64(s.Name.Depth)), enc.EncodeUint(flags),
+		enc.EncodeUint(s.Name.Seq), enc.EncodeInt(expires),
+		enc.EncodeBytes(id), enc.EncodeInt(s.Info.Size), enc.EncodeUint(uint64(s.Info.CRC)),
+		enc.EncodeUint(uint64(s.Owner)), enc.EncodeUint(s.Incarnation), enc.EncodeUint(s.Version),
+		s.Memory.encode(enc), s.Segment.encode(enc),
+	)
+}
+
+func (m *Memory) encode(enc *msgpack.Encoder) error {
+	if m == nil {
+		return enc.EncodeNil()
 	}
-	return enc.Encode(&w)
+	return errors.Join(enc.EncodeArrayLen(memoryFields),
+		enc.EncodeUint(uint64(m.Region)), enc.EncodeInt(m.Offset), enc.EncodeUint(m.Generation))
+}
+
+func (g *Segment) encode(enc *msgpack.Encoder) error {
+	if g == nil {
+		return enc.EncodeNil()
+	}
+	return errors.Join(enc.EncodeArrayLen(segmentFields),
+		enc.EncodeString(g.Path), enc.EncodeInt(g.Base), enc.EncodeInt(g.Record))
 }
 
 // DecodeMsgpack implements msgpack.CustomDecoder. Errors match ErrBadStatement.
 func (s *Statement) DecodeMsgpack(dec *msgpack.Decoder) error {
-	var w wire
-	if err := dec.Decode(&w); err != nil {
-		return fmt.Errorf("%w: %w", ErrBadStatement, err)
+	r := reader{dec: dec}
+	*s = r.statement()
+	if r.err == nil {
+		r.err = s.check()
 	}
-	if err := w.check(); err != nil {
-		return err
+	if r.err != nil {
+		*s = Statement{}
+		if !errors.Is(r.err, ErrBadStatement) {
+			r.err = fmt.Errorf("%w: %w", ErrBadStatement, r.err)
+		}
 	}
-	*s = Statement{
-		Name: block.Name{
-			Namespace: w.Namespace, Key: w.Key, Parent: w.Parent, Depth: w.Depth,
-			Prefix: w.Flags&flagPrefix != 0, Bound: w.Flags&flagBound != 0, Seq: w.Stamp,
-		},
-		Info:  block.Info{Size: w.Size, CRC: w.CRC},
-		Owner: fabric.Rank(w.Owner), Incarnation: w.Incarnation, Version: w.Version,
-		Memory: w.Memory, Segment: w.Segment,
+	return r.err
+}
+
+// reader reads fields until the first error. What it allocates is bounded by
+// what a statement may have, not by lengths on the wire.
+type reader struct {
+	dec *msgpack.Decoder
+	err error
+}
+
+func (r *reader) statement() (s Statement) {
+	if r.array(statementFields) {
+		r.fail("no statement")
 	}
-	copy(s.Info.ID[:], w.ID)
-	if w.Expires != 0 {
-		s.Name.Expires = time.Unix(0, w.Expires)
+	s.Name.Namespace, s.Name.Key, s.Name.Parent = r.text(), r.text(), r.text()
+	s.Name.Depth = uint32(r.uint(math.MaxUint32))
+	flags := r.uint(flagPrefix | flagBound)
+	s.Name.Prefix, s.Name.Bound = flags&flagPrefix != 0, flags&flagBound != 0
+	s.Name.Seq = r.uint(math.MaxUint64)
+	if at := r.int(); at != 0 {
+		s.Name.Expires = time.Unix(0, at)
 	}
-	return nil
+	s.Info.ID = r.id()
+	s.Info.Size, s.Info.CRC = r.int(), uint32(r.uint(math.MaxUint32))
+	s.Owner = fabric.Rank(r.uint(math.MaxUint32))
+	s.Incarnation, s.Version = r.uint(math.MaxUint64), r.uint(math.MaxUint64)
+	if !r.array(memoryFields) && r.err == nil {
+		s.Memory = &Memory{uint32(r.uint(math.MaxUint32)), r.int(), r.uint(math.MaxUint64)}
+	}
+	if !r.array(segmentFields) && r.err == nil {
+		s.Segment = &Segment{r.text(), r.int(), r.int()}
+	}
+	return s
+}
+
+func (r *reader) fail(what string) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: %s", ErrBadStatement, what)
+	}
+}
+
+// array reads the head of an array of so many fields, or nil.
+func (r *reader) array(fields int) (isNil bool) {
+	if r.err != nil {
+		return false
+	}
+	var n int
+	if n, r.err = r.dec.DecodeArrayLen(); r.err != nil {
+		return false
+	}
+	if n != fields && n != -1 {
+		r.fail(fmt.Sprintf("%d fields, want %d", n, fields))
+	}
+	return n == -1
+}
+
+func (r *reader) uint(most uint64) (n uint64) {
+	if r.err == nil {
+		n, r.err = r.dec.DecodeUint64()
+	}
+	if n > most {
+		r.fail(fmt.Sprintf("%d where at most %d fits", n, most))
+	}
+	return n
+}
+
+func (r *reader) int() (n int64) {
+	if r.err == nil {
+		n, r.err = r.dec.DecodeInt64()
+	}
+	return n
+}
+
+func (r *reader) text() (s string) {
+	if r.err == nil {
+		s, r.err = DecodeText(r.dec)
+	}
+	return s
+}
+
+func (r *reader) id() (id block.ID) {
+	if r.err != nil {
+		return id
+	}
+	var n int
+	n, r.err = r.dec.DecodeBytesLen()
+	switch {
+	case r.err != nil || n <= 0:
+	case n != len(id):
+		r.fail(fmt.Sprintf("an id of %d bytes", n))
+	default:
+		b := make([]byte, n)
+		r.err = r.dec.ReadFull(b)
+		copy(id[:], b)
+	}
+	return id
+}
+
+// DecodeText reads a string of at most block.MaxKey bytes: a namespace, a key,
+// a path. Errors match ErrBadStatement.
+func DecodeText(dec *msgpack.Decoder) (string, error) {
+	n, err := dec.DecodeBytesLen()
+	if err == nil && n > block.MaxKey {
+		err = fmt.Errorf("a name of %d bytes, at most %d", n, block.MaxKey)
+	}
+	if err == nil && n > 0 {
+		b := make([]byte, n)
+		if err = dec.ReadFull(b); err == nil {
+			return unsafe.String(&b[0], n), nil // nobody else has b
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrBadStatement, err)
+	}
+	return "", nil
 }
 
 // check refuses what no rank says.
-func (w *wire) check() error {
+func (s *Statement) check() error {
 	switch {
-	case len(w.Namespace) > block.MaxKey || len(w.Key) > block.MaxKey || len(w.Parent) > block.MaxKey:
-		return fmt.Errorf("%w: a name of more than %d bytes", ErrBadStatement, block.MaxKey)
-	case w.Size < 0 || w.Size > block.MaxSize:
-		return fmt.Errorf("%w: a block of %d bytes", ErrBadStatement, w.Size)
-	case len(w.ID) != 0 && len(w.ID) != len(block.ID{}):
-		return fmt.Errorf("%w: an id of %d bytes", ErrBadStatement, len(w.ID))
-	case (w.Memory != nil || w.Segment != nil) && len(w.ID) == 0:
+	case s.Info.Size < 0 || s.Info.Size > block.MaxSize:
+		return fmt.Errorf("%w: a block of %d bytes", ErrBadStatement, s.Info.Size)
+	case s.Has() && s.Info.ID.IsZero():
 		return fmt.Errorf("%w: a copy without an id", ErrBadStatement)
-	case w.Memory != nil && w.Memory.Offset < 0:
-		return fmt.Errorf("%w: a place at %d", ErrBadStatement, w.Memory.Offset)
-	case w.Segment != nil && (w.Segment.Base < 0 || w.Segment.Record < 0 || len(w.Segment.Path) > block.MaxKey):
-		return fmt.Errorf("%w: segment %.40q at %d, record %d", ErrBadStatement, w.Segment.Path, w.Segment.Base, w.Segment.Record)
+	case s.Memory != nil && s.Memory.Offset < 0:
+		return fmt.Errorf("%w: a place at %d", ErrBadStatement, s.Memory.Offset)
+	case s.Segment != nil && (s.Segment.Base < 0 || s.Segment.Record < 0):
+		return fmt.Errorf("%w: segment %.40q at %d, record %d", ErrBadStatement, s.Segment.Path, s.Segment.Base, s.Segment.Record)
 	}
 	return nil
 }

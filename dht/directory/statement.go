@@ -14,7 +14,7 @@ type Statement struct {
 
 	Owner       fabric.Rank
 	Incarnation uint64 // of the owner's process
-	Version     uint64 // larger than that of every earlier statement of the owner about this name
+	Version     uint64 // larger than that of every earlier statement of this incarnation about this name
 
 	Memory  *Memory  // a copy in the owner's arena; dies with the incarnation
 	Segment *Segment // a copy in the shared file system; outlives the owner
@@ -22,8 +22,6 @@ type Statement struct {
 
 // Memory is a block's place in a rank's arena.
 type Memory struct {
-	_msgpack struct{} `msgpack:",as_array"`
-
 	Region     uint32
 	Offset     int64
 	Generation uint64
@@ -31,8 +29,6 @@ type Memory struct {
 
 // Segment is a block's place in the shared file system.
 type Segment struct {
-	_msgpack struct{} `msgpack:",as_array"`
-
 	Path   string // relative to the directory that all ranks share
 	Base   int64  // see tiers.Segment
 	Record int64  // see tiers.Segment
@@ -40,6 +36,14 @@ type Segment struct {
 
 // Has reports whether the owner has a copy.
 func (s *Statement) Has() bool { return s.Memory != nil || s.Segment != nil }
+
+// Newer reports whether the same owner said s after it said o.
+func (s *Statement) Newer(o *Statement) bool {
+	if s.Incarnation != o.Incarnation {
+		return s.Incarnation > o.Incarnation
+	}
+	return s.Version > o.Version
+}
 
 // Source is where to read the copy in memory.
 func (s *Statement) Source() fabric.Source {
@@ -51,11 +55,11 @@ func (s *Statement) expired(now time.Time) bool {
 	return !s.Name.Expires.IsZero() && !now.Before(s.Name.Expires)
 }
 
-// agrees reports whether two statements about a name are about the same bytes.
+// Agrees reports whether two statements about a name are about the same bytes.
 // Ids tell where both are complete. A rank that has not hashed its copy yet is
 // believed by put stamp, size and checksum: copies made by reading keep the
 // stamp of what they were read from.
-func (s *Statement) agrees(o *Statement) bool {
+func (s *Statement) Agrees(o *Statement) bool {
 	if s.Info.Size != o.Info.Size || s.Info.CRC != o.Info.CRC {
 		return false
 	}

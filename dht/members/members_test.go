@@ -363,6 +363,49 @@ func TestOwnDeadlines(t *testing.T) {
 	}
 }
 
+// TestSlowReader: OnChange may take its time, and still hears all in order,
+// while calls report from many goroutines.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	var mu sync.Mutex
+	final := map[fabric.Rank]Member{}
+	opt := options(0, 1)
+	opt.OnChange = func(e Event) {
+		<-release
+		mu.Lock()
+		defer mu.Unlock()
+		final[e.Member.Rank] = e.Member
+	}
+	m, err := Start(t.Context(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &rank{Members: m, log: &lines{}}
+	b := start(t, options(1, 1, a.Addr()))
+	allSee(t, a, b)
+	var calls sync.WaitGroup
+	for range 4 {
+		calls.Go(func() {
+			for range 200 {
+				a.Suspect(1, fabric.ErrUnreachable)
+				a.Answered(1)
+				a.List()
+			}
+		})
+	}
+	calls.Wait()
+	close(release)
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if held := a.List()[1]; final[1] != held {
+		t.Errorf("told %+v at last, is %+v", final[1], held)
+	}
+}
+
 func TestOptions(t *testing.T) {
 	for what, change := range map[string]func(*Options){
 		"short secret": func(o *Options) { o.Secret = o.Secret[:15] },

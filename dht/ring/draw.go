@@ -147,14 +147,14 @@ func (h placer) Sum64(b []byte) uint64 {
 // while replicas are placed.
 type tally struct {
 	circle []fabric.Rank
-	place  map[fabric.Rank]int // on the circle
-	held   []int               // by place
-	bound  int                 // Load times the mean of held
+	place  []int // on the circle, by rank
+	held   []int // by place
+	bound  int   // Load times the mean of held
 }
 
 func newTally(r *Ring) tally {
 	t := tally{
-		circle: circle(r.ranks), place: make(map[fabric.Rank]int, len(r.ranks)), held: make([]int, len(r.ranks)),
+		circle: circle(r.ranks), place: make([]int, r.ranks[len(r.ranks)-1]+1), held: make([]int, len(r.ranks)),
 		bound: int(math.Ceil(float64(Partitions*r.width) / float64(len(r.ranks)) * Load)),
 	}
 	for i, rank := range t.circle {

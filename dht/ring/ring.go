@@ -38,7 +38,7 @@ var (
 
 // Ring is the placement of all keys on one set of ranks. It never changes:
 // With, Without and Next give another one. All methods are safe for concurrent
-// use. A ring takes 2 MiB for each replica, twice.
+// use. A ring takes 2 MiB for each replica.
 type Ring struct {
 	epoch    uint64
 	digest   uint64

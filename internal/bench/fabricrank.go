@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/dht/fabric"
-	"cascadekv/internal/arena"
 )
 
 // fabricRank is one of the two ranks of a fabric benchmark. Rank 0 reads from
@@ -23,7 +22,7 @@ import (
 // obeys the same ones.
 type fabricRank struct {
 	f      fabric.Fabric
-	memory *arena.Mapping
+	memory []byte // shared, like an arena's
 	quit   chan struct{}
 	once   sync.Once
 	holds  atomic.Int64
@@ -39,13 +38,13 @@ const fabricPatience = 30 * time.Second
 
 // runFabricRank serves and, on rank 0, obeys until "quit". The caller closes f.
 func runFabricRank(ctx context.Context, f fabric.Fabric, memory int64, in io.Reader, out io.Writer) error {
-	m, err := arena.MapAnonymous(memory)
+	m, err := unix.Mmap(-1, 0, int(memory), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 	if err != nil {
-		return err
+		return fmt.Errorf("bench: map %d bytes: %w", memory, err)
 	}
 	r := &fabricRank{f: f, memory: m, quit: make(chan struct{})}
-	for i := range m.Bytes() {
-		m.Bytes()[i] = byte(f.Self()) + 1 // every page is there before anything is measured
+	for i := range m {
+		m[i] = byte(f.Self()) + 1
 	}
 	if err := f.Serve(r); err != nil {
 		return err
@@ -109,7 +108,7 @@ func scan(line, format string, to ...any) error {
 // reads has callers read size bytes times times in all, and returns how long
 // each took, sorted, and how long all took together.
 func (r *fabricRank) reads(ctx context.Context, size, times, slots, callers int) ([]time.Duration, time.Duration, error) {
-	if size < 1 || times < 1 || slots < callers || callers < 1 || size*slots > len(r.memory.Bytes()) {
+	if size < 1 || times < 1 || slots < callers || callers < 1 || size*slots > len(r.memory) {
 		return nil, 0, fmt.Errorf("%w: %d reads of %d bytes in %d places by %d callers", ErrBadOption, times, size, slots, callers)
 	}
 	ctx, cancel := context.WithTimeout(ctx, fabricPatience)
@@ -140,7 +139,7 @@ func (r *fabricRank) reads(ctx context.Context, size, times, slots, callers int)
 
 // read reads once and looks at both ends of what came.
 func (r *fabricRank) read(ctx context.Context, at, size int) error {
-	dst := r.memory.Bytes()[at : at+size : at+size]
+	dst := r.memory[at : at+size : at+size]
 	if err := r.f.Read(ctx, 1, fabric.Source{Offset: int64(at), Length: int64(size), Generation: 1}, dst); err != nil {
 		return err
 	}
@@ -187,11 +186,11 @@ func (r *fabricRank) Answer(_ context.Context, _ fabric.Rank, req []byte) ([]byt
 
 // Hold implements fabric.Handler.
 func (r *fabricRank) Hold(src fabric.Source) (fabric.Hold, error) {
-	if src.Generation != 1 || src.Offset < 0 || src.Length > int64(len(r.memory.Bytes()))-src.Offset {
+	if src.Generation != 1 || src.Offset < 0 || src.Length > int64(len(r.memory))-src.Offset {
 		return nil, fabric.ErrStale
 	}
 	r.holds.Add(1)
-	return fabricHold{r, r.memory.Bytes()[src.Offset:][:src.Length]}, nil
+	return fabricHold{r, r.memory[src.Offset:][:src.Length]}, nil
 }
 
 type fabricHold struct {

@@ -25,6 +25,7 @@ type Config struct {
 	Shm      Shm      `toml:"shm"`
 	Host     Host     `toml:"host"`
 	Lustre   Lustre   `toml:"lustre"`
+	Peers    Peers    `toml:"peers"`
 	Resp     Resp     `toml:"resp"`
 	Deadline Deadline `toml:"deadline"`
 	Log      Log      `toml:"log"`
@@ -52,6 +53,18 @@ type Lustre struct {
 	SegmentBytes units.Bytes `toml:"segment_bytes" help:"size at which a segment file is sealed and the next begun"`
 }
 
+// Peers are the other ranks of the job.
+type Peers struct {
+	Fabric     string      `toml:"fabric" help:"how ranks talk to each other: off, tcp or mpi"`
+	Listen     string      `toml:"listen" help:"TCP address of the fabric, host:port; port 0: any"`
+	Gossip     string      `toml:"gossip" help:"TCP and UDP address of membership, host:port; port 0: any"`
+	Advertise  string      `toml:"advertise" help:"host other ranks reach this one at; empty: that of listen, or the node's name"`
+	Seeds      string      `toml:"seeds" help:"gossip addresses of some other ranks, host:port, with commas"`
+	SecretFile string      `toml:"secret_file" help:"file with the secret that all ranks of the job share"`
+	Homes      int         `toml:"homes" help:"ranks that keep the directory entry of a key"`
+	Landing    units.Bytes `toml:"landing" help:"memory for blocks that are read from other ranks and not kept"`
+}
+
 // Resp is the Redis protocol.
 type Resp struct {
 	NativeMiss string `toml:"native_miss" help:"answer misses of LMCache's C++ client in its fixed length: auto or off"`
@@ -60,7 +73,7 @@ type Resp struct {
 // Deadline bounds waits.
 type Deadline struct {
 	Room  units.Duration `toml:"room" reload:"yes" help:"longest wait of a put for room"`
-	Fetch units.Duration `toml:"fetch" reload:"yes" help:"longest wait of a get for lustre before it is a miss"`
+	Fetch units.Duration `toml:"fetch" reload:"yes" help:"longest wait of a get for lustre or another rank before it is a miss"`
 	Drain units.Duration `toml:"drain" reload:"yes" help:"longest time SIGTERM spends on writing blocks to lustre"`
 }
 
@@ -87,6 +100,7 @@ func Default() Config {
 			Path:  "/dev/shm/cascade-{uid}-{rank}-{socket}.arena",
 		},
 		Lustre:   Lustre{SegmentBytes: units.GiB},
+		Peers:    Peers{Fabric: "off", Listen: ":0", Gossip: ":7946", Homes: 2, Landing: 64 * units.MiB},
 		Resp:     Resp{NativeMiss: "auto"},
 		Deadline: Deadline{Room: 5 * second, Fetch: 3 * second, Drain: 90 * second},
 		Log:      Log{Level: "info", Format: "text"},

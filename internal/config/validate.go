@@ -39,6 +39,7 @@ func (c *Config) Validate() error {
 	v.identity()
 	v.listeners()
 	v.space()
+	v.peers()
 	v.behaviour()
 	return errors.Join(v.problems...)
 }
@@ -104,6 +105,25 @@ func (v *validator) space() {
 	size := c.Lustre.SegmentBytes
 	v.check(size >= MinSegment && size <= units.TiB && size%(64*units.KiB) == 0, "lustre.segment_bytes", "not a usable segment size",
 		"use a multiple of 64KiB from "+MinSegment.String()+" to 1TiB; 1GiB suits most file systems")
+}
+
+func (v *validator) peers() {
+	p := v.config.Peers
+	v.oneOf("peers.fabric", p.Fabric, "off", "tcp", "mpi")
+	if p.Fabric == "off" {
+		return
+	}
+	for _, a := range []struct{ key, value string }{{"peers.listen", p.Listen}, {"peers.gossip", p.Gossip}} {
+		problem := badAddress(a.value)
+		v.check(problem == "", a.key, problem, "write host:port; port 0 takes any, and no host is every interface")
+	}
+	for _, seed := range p.SeedList() {
+		problem := badAddress(seed)
+		v.check(problem == "", "peers.seeds", problem, "write host:port,host:port, the gossip addresses of some ranks")
+	}
+	v.check(p.SecretFile != "", "peers.secret_file", "ranks would let anybody in", "head -c 32 /dev/urandom | base64 > FILE; chmod 600 FILE")
+	v.check(p.Homes >= 1 && p.Homes <= 8, "peers.homes", "out of range", "use 1 to 8; with 1, a dead rank's entries are gone with it")
+	v.check(p.Landing >= 0, "peers.landing", "negative", "use 0 for none")
 }
 
 func (v *validator) behaviour() {

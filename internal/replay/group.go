@@ -5,37 +5,66 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
+	"time"
 )
 
 // GroupTarget replays against several ranks that are one cache: each request
 // goes to the next of them, as a router without memory would do it.
 type GroupTarget struct {
 	ranks []Target
+	o     GroupOptions
 	next  atomic.Uint64
+	lost  atomic.Int64
 }
 
+// GroupOptions say how a GroupTarget takes failures.
+type GroupOptions struct {
+	// Survive lets a rank that fails be passed over until it is back: what it
+	// was asked for counts as missing. Without it the first failure ends the
+	// replay, as it does when no rank is left.
+	Survive bool
+}
+
+// retryRank is how long a rank that failed is left alone.
+const retryRank = time.Second
+
 // NewGroupTarget returns a Target on ranks, at least one.
-func NewGroupTarget(ranks ...Target) *GroupTarget { return &GroupTarget{ranks: ranks} }
+func NewGroupTarget(o GroupOptions, ranks ...Target) *GroupTarget {
+	return &GroupTarget{ranks: ranks, o: o}
+}
 
 // Session implements Target.
 func (g *GroupTarget) Session(ctx context.Context) (Session, error) {
-	s := &groupSession{g: g}
-	for _, t := range g.ranks {
+	s := &groupSession{g: g, seats: make([]seat, len(g.ranks))}
+	up := 0
+	var failed error
+	for i, t := range g.ranks {
 		one, err := t.Session(ctx)
-		if err != nil {
+		switch {
+		case err == nil:
+			s.seats[i].session = one
+			up++
+		case !g.o.Survive:
 			return nil, errors.Join(err, s.Close())
+		default:
+			failed = errors.Join(failed, err)
+			s.seats[i].retry = time.Now().Add(retryRank)
 		}
-		s.sessions = append(s.sessions, one)
+	}
+	if up == 0 {
+		return nil, failed
 	}
 	return s, nil
 }
 
-// Stats implements Target: sums over the ranks.
+// Stats implements Target: sums over the ranks that answer.
 func (g *GroupTarget) Stats(ctx context.Context) (TargetStats, error) {
-	var sum TargetStats
+	sum := TargetStats{LostRequests: g.lost.Load()}
 	for _, t := range g.ranks {
 		st, err := t.Stats(ctx)
-		if err != nil {
+		if err != nil && g.o.Survive {
+			continue
+		} else if err != nil {
 			return TargetStats{}, err
 		}
 		sum.Policy = st.Policy
@@ -60,34 +89,97 @@ func (g *GroupTarget) Close(ctx context.Context) error {
 	return err
 }
 
-// groupSession has a session with every rank. A request begins with its probe.
+// groupSession has a session with every rank that answers. A request begins
+// with its probe.
 type groupSession struct {
-	g        *GroupTarget
-	sessions []Session
-	at       Session // of the request under way
+	g     *GroupTarget
+	seats []seat
+	at    *seat // of the request under way; its session is nil once it failed
+}
+
+// seat is one rank's place in a group session.
+type seat struct {
+	session Session
+	retry   time.Time // not before
 }
 
 // Probe implements Session.
 func (s *groupSession) Probe(ctx context.Context, keys []string) (int, error) {
-	s.at = s.sessions[(s.g.next.Add(1)-1)%uint64(len(s.sessions))]
-	return s.at.Probe(ctx, keys)
+	var failed error
+	for range s.seats {
+		i := int((s.g.next.Add(1) - 1) % uint64(len(s.seats)))
+		s.at = &s.seats[i]
+		if err := s.reopen(ctx, i); err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		hits, err := s.at.session.Probe(ctx, keys)
+		if err == nil || !s.g.o.Survive || ctx.Err() != nil {
+			return hits, err
+		}
+		s.drop()
+		failed = errors.Join(failed, err)
+	}
+	return 0, failed
+}
+
+var errRankLeftAlone = errors.New("replay: a rank failed and is left alone for a while")
+
+// reopen gives a rank that failed another chance when its time has come.
+func (s *groupSession) reopen(ctx context.Context, i int) error {
+	at := &s.seats[i]
+	if at.session != nil {
+		return nil
+	}
+	if time.Now().Before(at.retry) {
+		return errRankLeftAlone
+	}
+	one, err := s.g.ranks[i].Session(ctx)
+	if err != nil {
+		at.retry = time.Now().Add(retryRank)
+		return err
+	}
+	at.session = one
+	return nil
+}
+
+// drop gives up a rank that failed in the middle of a request.
+func (s *groupSession) drop() {
+	_ = s.at.session.Close() // it failed already
+	s.at.session, s.at.retry = nil, time.Now().Add(retryRank)
+	s.g.lost.Add(1)
 }
 
 // GetBatch implements Session.
 func (s *groupSession) GetBatch(ctx context.Context, keys []string, visit func(int, []byte, string)) (int, error) {
-	return s.at.GetBatch(ctx, keys, visit)
+	n, err := s.at.session.GetBatch(ctx, keys, visit)
+	if err != nil && s.g.o.Survive && ctx.Err() == nil {
+		s.drop()
+		return n, nil
+	}
+	return n, err
 }
 
 // PutBatch implements Session.
 func (s *groupSession) PutBatch(ctx context.Context, keys []string, first int, fill func(int, []byte)) (int, error) {
-	return s.at.PutBatch(ctx, keys, first, fill)
+	if s.at.session == nil { // the get failed
+		return 0, nil
+	}
+	n, err := s.at.session.PutBatch(ctx, keys, first, fill)
+	if err != nil && s.g.o.Survive && ctx.Err() == nil {
+		s.drop()
+		return n, nil
+	}
+	return n, err
 }
 
 // Close implements Session.
 func (s *groupSession) Close() error {
 	var err error
-	for _, one := range s.sessions {
-		err = errors.Join(err, one.Close())
+	for _, at := range s.seats {
+		if at.session != nil {
+			err = errors.Join(err, at.session.Close())
+		}
 	}
 	return err
 }

@@ -32,6 +32,7 @@ type Result struct {
 	WrongBytes     int64 `json:"wrong_bytes"`     // of hits: any but 0 is a bug of the target
 	PutBlocks      int64 `json:"put_blocks"`      // stored after a miss
 	RejectedBlocks int64 `json:"rejected_blocks"` // not stored for want of room
+	LostRequests   int64 `json:"lost_requests"`   // that a rank of several failed in
 
 	Tiers         map[string]TierResult `json:"tiers"`
 	TierOrder     []string              `json:"tier_order"`     // fastest first

@@ -128,7 +128,7 @@ func (r *Result) describe(st TargetStats) {
 	if st.Policy != "" {
 		r.Policy = st.Policy
 	}
-	r.CapacityBytes = st.CapacityBytes
+	r.CapacityBytes, r.LostRequests = st.CapacityBytes, st.LostRequests
 	r.BytesReferenced, r.BytesStored = st.BytesReferenced, st.BytesStored
 	r.StoreDedupRatio = ratio(st.BytesReferenced, st.BytesStored)
 	r.TierOrder = st.Tiers

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"cascadekv/cascade"
+	"cascadekv/dht"
+	"cascadekv/dht/fabric"
+	"cascadekv/dht/ring"
 	"cascadekv/internal/resp"
 )
 
@@ -162,6 +165,8 @@ type Snapshot struct {
 	Dropped       uint64  `json:"dropped"` // SETs answered without storing
 	TCP           string  `json:"tcp,omitempty"`
 	Admin         string  `json:"admin,omitempty"`
+
+	Peers *dht.Stats `json:"peers,omitempty"` // of a rank that is not alone
 }
 
 // Snapshot returns the statistics of server and store.
@@ -176,16 +181,73 @@ func (s *Server) Snapshot() Snapshot {
 	if a := s.AdminAddr(); a != nil {
 		snap.Admin = a.String()
 	}
+	if s.opt.Node != nil {
+		st := s.opt.Node.Stats()
+		snap.Peers = &st
+	}
 	return snap
 }
 
-func cmdCascadeStats(c *conn, _ [][]byte) {
-	p, err := json.Marshal(c.srv.Snapshot())
+func cmdCascadeStats(c *conn, _ [][]byte) { c.json(c.srv.Snapshot()) }
+
+func (c *conn) json(v any) {
+	p, err := json.Marshal(v)
 	if err != nil {
 		c.wr.Error("ERR " + err.Error())
 		return
 	}
 	c.wr.Bulk(p)
+}
+
+const errAlone = "ERR this rank is alone: peers.fabric is off in its configuration"
+
+// cmdCascadeRanks describes every rank of the job.
+func cmdCascadeRanks(c *conn, _ [][]byte) {
+	if c.srv.opt.Node == nil {
+		c.wr.Error(errAlone)
+		return
+	}
+	ctx, cancel := c.context()
+	defer cancel()
+	c.json(c.srv.opt.Node.Ranks(ctx))
+}
+
+// cmdCascadeRing tells where a key lives and why, and which ranks have it.
+func cmdCascadeRing(c *conn, args [][]byte) {
+	if c.srv.opt.Node == nil {
+		c.wr.Error(errAlone)
+		return
+	}
+	ctx, cancel := c.context()
+	defer cancel()
+	ns, key := string(args[1]), string(args[2])
+	info, here := c.srv.opt.Store.Stat(ctx, ns, key)
+	k := KeyPlace{Explanation: c.srv.opt.Node.Explain(ns, key), Rank: c.srv.opt.Node.Self(), Stored: here}
+	if here {
+		k.ID, k.Tiers = info.ID.String(), info.Tiers
+	}
+	for _, st := range c.srv.opt.Node.Locate(ctx, ns, []string{key})[0] {
+		k.Copies = append(k.Copies, KeyCopy{Rank: st.Owner, Memory: st.Memory != nil, Segment: st.Segment != nil})
+	}
+	c.json(k)
+}
+
+// KeyPlace is what CASCADE.RING reports: where a key's entry lives, and where
+// its block does as this rank sees it.
+type KeyPlace struct {
+	ring.Explanation
+	Rank   fabric.Rank `json:"rank"`   // that was asked
+	Stored bool        `json:"stored"` // on some rank
+	ID     string      `json:"id,omitempty"`
+	Tiers  []string    `json:"tiers,omitempty"`  // that would serve it on this rank, fastest first
+	Copies []KeyCopy   `json:"copies,omitempty"` // on other ranks
+}
+
+// KeyCopy is a copy of a block on another rank.
+type KeyCopy struct {
+	Rank    fabric.Rank `json:"rank"`
+	Memory  bool        `json:"memory"`
+	Segment bool        `json:"segment"` // in the shared file system
 }
 
 // drainDeadline bounds CASCADE.DRAIN.

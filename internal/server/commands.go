@@ -48,6 +48,8 @@ func init() { // refers to commands that list it
 		"CASCADE.STAT":  {run: cmdCascadeStat, min: 3, max: 3},
 		"CASCADE.STATS": {run: cmdCascadeStats, min: 1, max: 1},
 		"CASCADE.DRAIN": {run: cmdCascadeDrain, min: 1, max: 1},
+		"CASCADE.RANKS": {run: cmdCascadeRanks, min: 1, max: 1},
+		"CASCADE.RING":  {run: cmdCascadeRing, min: 3, max: 3},
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"cascadekv/cascade"
+	"cascadekv/dht"
 )
 
 // ErrUnsafeSocket means that the place of the unix socket is open to others.
@@ -23,10 +24,11 @@ var ErrUnsafeSocket = errors.New("server: socket directory is not safe")
 // Options describe a server. The store is borrowed: Shutdown does not close it.
 type Options struct {
 	Store     *cascade.Store
-	Socket    string // path of the unix socket, "" for none
-	Listen    string // host:port of TCP clients, "" for none
-	Admin     string // host:port of the HTTP side, "" for none
-	AllowUIDs []int  // may connect besides the rank's own user and root
+	Node      *dht.Node // the rank's part of the job's store; nil: it is alone
+	Socket    string    // path of the unix socket, "" for none
+	Listen    string    // host:port of TCP clients, "" for none
+	Admin     string    // host:port of the HTTP side, "" for none
+	AllowUIDs []int     // may connect besides the rank's own user and root
 	Version   string
 	Limits    Limits
 	Log       *slog.Logger // default slog.Default

@@ -248,12 +248,9 @@ func (f *Fabric) takeDrive(o *op) bool {
 	}
 	f.wanting.Add(1)
 	defer f.wanting.Add(-1)
-	for range 200 {
+	for range 1000 {
 		if f.drive.TryLock() {
 			return true
-		}
-		if !f.watching.Load() {
-			return false
 		}
 		runtime.Gosched()
 	}

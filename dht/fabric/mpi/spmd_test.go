@@ -3,8 +3,12 @@
 package mpi_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,6 +16,7 @@ import (
 	"cascadekv/dht/fabric/fabrictest"
 	fabricmpi "cascadekv/dht/fabric/mpi"
 	"cascadekv/dht/mpi"
+	"cascadekv/internal/arena"
 )
 
 // launched says that a launcher of run_test.go started this process as one rank
@@ -57,7 +62,10 @@ func TestRanksConform(t *testing.T) {
 		serve(t, f)
 		return
 	}
-	c := fabrictest.Config{Fabric: f}
+	c := fabrictest.Config{Fabric: f, Restart: func(old fabric.Peer) fabric.Peer {
+		old.Incarnation++ // MPI has no new processes: the old one is said to be one
+		return old
+	}}
 	for r := 1; r < world.Size(); r++ {
 		c.Peers = append(c.Peers, fabric.Peer{Rank: fabric.Rank(r), Incarnation: 1})
 	}
@@ -73,12 +81,143 @@ func serve(t *testing.T, f *fabricmpi.Fabric) {
 	if err := f.Serve(p); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-p.Quit():
-	case <-time.After(4 * time.Minute):
-		t.Errorf("%v was not told to quit", f.Self())
-	}
+	wait(t, p.Quit(), f.Self())
 	if err := f.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRankDies kills the last of three ranks while it is called and read from.
+// The others must end every operation by its deadline, and go on.
+func TestRankDies(t *testing.T) {
+	f := rank(t)
+	last := fabric.Rank(world.Size() - 1)
+	p, err := fabrictest.NewPeer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Serve(p); err != nil {
+		t.Fatal(err)
+	}
+	if f.Self() != 0 {
+		if f.Self() == last {
+			wait(t, p.Quit(), last)
+			die()
+		}
+		wait(t, p.Quit(), f.Self())
+		leave(t, f)
+		return
+	}
+	survive(t, f, last)
+	if err := (fabrictest.Remote{Fabric: f, Rank: 1}).Quit(within(t, time.Minute)); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	leave(t, f)
+}
+
+// survive is rank 0's part of TestRankDies.
+func survive(t *testing.T, f *fabricmpi.Fabric, last fabric.Rank) {
+	r := fabrictest.Remote{Fabric: f, Rank: last}
+	var src fabric.Source
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // it may not serve yet
+		var err error
+		if src, err = r.Put(within(t, time.Minute), 8<<20, 5); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	var users sync.WaitGroup
+	for i := range 8 {
+		dst, err := arena.MapAnonymous(src.Length)
+		if err != nil {
+			t.Fatal(err)
+		}
+		users.Go(func() { useUntilDead(t, f, last, src, dst.Bytes(), i%2 == 0) })
+	}
+	time.Sleep(100 * time.Millisecond)
+	if err := r.Quit(within(t, time.Second)); err != nil {
+		t.Log("the victim was gone before it answered:", err)
+	}
+	users.Wait()
+	other := fabrictest.Remote{Fabric: f, Rank: 1}
+	block, err := other.Put(within(t, time.Minute), 1<<20, 6)
+	if err != nil {
+		t.Fatalf("a survivor after the death: %v", err)
+	}
+	dst, err := arena.MapAnonymous(block.Length)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Read(within(t, time.Minute), 1, block, dst.Bytes()); err != nil {
+		t.Errorf("a read from a survivor after the death: %v", err)
+	} else if err := fabrictest.Check(dst.Bytes(), 6, 0); err != nil {
+		t.Error(err)
+	}
+	f.SetPeer(fabric.Peer{Rank: last, Incarnation: 1, State: fabric.Gone})
+	if err := f.Read(within(t, time.Minute), last, src, dst.Bytes()[:0]); err == nil {
+		t.Error("a read from the dead succeeded")
+	}
+	if err := (fabrictest.Remote{Fabric: f, Rank: 1}).Evict(within(t, time.Minute), block); err != nil {
+		t.Error(err)
+	}
+}
+
+// useUntilDead reads or calls until that fails, which takes no longer than its
+// deadline and a while.
+func useUntilDead(t *testing.T, f *fabricmpi.Fabric, r fabric.Rank, src fabric.Source, dst []byte, read bool) {
+	const limit, slack = time.Second, 3 * time.Second
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		start := time.Now()
+		var err error
+		if read {
+			err = f.Read(ctx, r, src, dst)
+		} else {
+			_, err = f.Call(ctx, r, nil)
+		}
+		took := time.Since(start)
+		cancel()
+		if took > limit+slack {
+			t.Errorf("an operation with a deadline of %v took %v", limit, took)
+		}
+		if err != nil {
+			if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, fabric.ErrUnreachable) {
+				t.Errorf("an operation on the dead ended with %v", err)
+			}
+			return
+		}
+	}
+}
+
+// die ends this process as a crash does.
+func die() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) }
+
+// leave closes a survivor's fabric. What MPI still wants of the dead is no
+// reason to wait long.
+func leave(t *testing.T, f *fabricmpi.Fabric) {
+	start := time.Now()
+	if err := f.Close(); err != nil {
+		t.Log(err)
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("Close after a death took %v", took)
+	}
+	fmt.Printf("rank %d survived\n", f.Self())
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func wait(t *testing.T, quit <-chan struct{}, r fabric.Rank) {
+	select {
+	case <-quit:
+	case <-time.After(2 * time.Minute):
+		t.Errorf("%v was not told to quit", r)
 	}
 }

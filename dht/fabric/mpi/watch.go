@@ -6,20 +6,31 @@ import (
 	"runtime"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"cascadekv/dht/fabric"
 )
 
-// The watch's naps, by how long nothing has happened. Each is a bound on how
+// The watch's ways, by how long nothing has happened. Each nap is a bound on how
 // long a request of another rank waits at a rank that does nothing.
-var naps = []struct{ quiet, nap time.Duration }{
-	{200 * time.Microsecond, 0}, // spin
-	{3 * time.Millisecond, 20 * time.Microsecond},
-	{30 * time.Millisecond, 150 * time.Microsecond},
-	{1 << 62, time.Millisecond},
+var naps = []struct {
+	quiet, nap time.Duration
+	spins      int
+}{
+	{200 * time.Microsecond, 0, 10}, // a few at a time, so that a caller who wants to drive waits for little
+	{3 * time.Millisecond, 20 * time.Microsecond, 4},
+	{30 * time.Millisecond, 150 * time.Microsecond, 3},
+	{1 << 62, time.Millisecond, 2},
 }
 
-// leaderNap is how often the watch looks whether there is still a leader.
-const leaderNap = 200 * time.Microsecond
+const (
+	// leaderNap is how often the watch looks after the other ranks while
+	// callers drive: those do it too, but not between their requests.
+	leaderNap = 200 * time.Microsecond
+
+	// leaderRest is how soon after a caller the watch may spin again.
+	leaderRest = 2 * time.Millisecond
+)
 
 // startWatch puts a goroutine on duty in place of the one before.
 func (f *Fabric) startWatch() {
@@ -46,52 +57,68 @@ func (f *Fabric) superviseWatch() {
 
 // keepWatch drives whenever no caller does.
 func (f *Fabric) keepWatch(mine uint64) {
-	runtime.LockOSThread() // sleeps and tests stay on one thread, which has its own timer
-	defer runtime.UnlockOSThread()
-	d := &f.driven
-	news := time.Now()
+	runtime.LockOSThread() // never unlocked: the thread ends with its exact timer
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0)
 	enough := func() bool { return f.queued.Load() > 0 || f.over.Load() }
-	var asked []asked
+	news := time.Now()
+	var led time.Time // when a caller was seen to drive
 	for !f.over.Load() && f.shift.Load() == mine {
 		if f.wanting.Load() > 0 || !f.drive.TryLock() {
 			f.watch.nap(leaderNap, f.over.Load)
-			news = time.Now()
+			led = time.Now()
 			continue
 		}
-		f.watching.Store(true)
-		quiet := time.Since(news)
-		d.watch, d.woken = true, 0
-		worked := f.pass(passSpins, quiet > eager)
-		if now := time.Now(); now.After(d.sweepAt) {
-			f.sweep(now)
-			d.sweepAt = now.Add(sweepEvery)
+		now := time.Now()
+		way := restAfter(now.Sub(news))
+		if now.Sub(led) < leaderRest && way.nap < leaderNap {
+			way.spins, way.nap = 2, leaderNap
 		}
-		asked, d.asked, d.watch = d.asked, asked[:0], false
-		f.watching.Store(false)
-		f.drive.Unlock()
-		for _, a := range asked {
-			if !f.serveOnWatch(a, mine) {
-				return
-			}
-		}
-		if worked {
+		worked, ok := f.watchPass(mine, way.spins, now.Sub(news) > eager, now)
+		switch {
+		case !ok:
+			return
+		case worked:
 			news = time.Now()
-			continue
+		case way.nap > 0:
+			f.watch.nap(way.nap, enough)
 		}
-		f.rest(time.Since(news), enough)
 	}
 }
 
-// rest naps as befits a rank where nothing has happened for so long.
-func (f *Fabric) rest(quiet time.Duration, enough func() bool) {
-	for _, n := range naps {
-		if quiet < n.quiet {
-			if n.nap > 0 {
-				f.watch.nap(n.nap, enough)
-			}
-			return
+// watchPass is a pass of the watch, which is the driver, until its end. ok is
+// false when the watch was relieved meanwhile.
+func (f *Fabric) watchPass(mine uint64, spins int, yield bool, now time.Time) (worked, ok bool) {
+	d := &f.driven
+	f.watching.Store(true)
+	d.watch = true
+	worked = f.pass(spins, yield)
+	if now.After(d.sweepAt) {
+		f.sweep(now)
+		d.sweepAt = now.Add(sweepEvery)
+	}
+	asked := d.asked
+	d.asked, d.watch = nil, false
+	f.watching.Store(false)
+	f.drive.Unlock()
+	for _, a := range asked {
+		if !f.serveOnWatch(a, mine) {
+			return worked, false
 		}
 	}
+	return worked, true
+}
+
+// restAfter is how the watch behaves when nothing has happened for so long.
+func restAfter(quiet time.Duration) (way struct {
+	quiet, nap time.Duration
+	spins      int
+}) {
+	for _, way = range naps {
+		if quiet < way.quiet {
+			break
+		}
+	}
+	return way
 }
 
 // serveOnWatch serves a read without another goroutine. It is false when the

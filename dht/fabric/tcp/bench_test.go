@@ -1,9 +1,16 @@
 package tcp
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,10 +19,46 @@ import (
 	"cascadekv/internal/arena"
 )
 
-// pair starts two ranks that know each other.
+// serveVariable makes the test binary a rank that serves the suite until its
+// standard input ends.
+const serveVariable = "CASCADE_TCP_TEST_SERVE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(serveVariable) == "" {
+		os.Exit(m.Run())
+	}
+	p, err := fabrictest.NewPeer()
+	if err != nil {
+		log.Fatal(err)
+	}
+	f, err := New(options(1, 1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := f.Serve(p); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(f.Addr())
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// pair starts two ranks, the other one in a process of its own.
 func pair(b *testing.B) *Fabric {
 	b.Helper()
-	p, err := fabrictest.NewPeer()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), serveVariable+"=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	addr, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -23,21 +66,12 @@ func pair(b *testing.B) *Fabric {
 	if err != nil {
 		b.Fatal(err)
 	}
-	g, err := New(options(1, 1))
-	if err != nil {
-		b.Fatal(err)
-	}
 	b.Cleanup(func() {
-		for _, c := range []interface{ Close() error }{f, g, p} {
-			if err := c.Close(); err != nil {
-				b.Error(err)
-			}
+		if err := errors.Join(f.Close(), in.Close(), cmd.Wait()); err != nil {
+			b.Error(err)
 		}
 	})
-	if err := g.Serve(p); err != nil {
-		b.Fatal(err)
-	}
-	f.SetPeer(as(g))
+	f.SetPeer(fabric.Peer{Rank: 1, Incarnation: 1, Addr: strings.TrimSpace(addr)})
 	return f
 }
 

@@ -126,7 +126,7 @@ func (f *Fabric) Close() error {
 			l.finish()
 		}
 		for c := range f.here {
-			_ = c.Close()
+			shut(c)
 		}
 	}
 	f.mu.Unlock()

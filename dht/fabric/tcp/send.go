@@ -16,12 +16,6 @@ import (
 // while the stream is full: the detour through Go's poller costs a tenth of
 // the bandwidth. What ends it early is shut, or the deadline.
 func sendPayload(conn net.Conn, payload []byte, end time.Time) error {
-	if os.Getenv("XS") == "net" {
-		var head [headerSize]byte
-		header{kind: kindPayload, number: uint64(len(payload))}.encode(&head)
-		_, err := (&net.Buffers{head[:], payload}).WriteTo(conn)
-		return err
-	}
 	sc, ok := conn.(syscall.Conn)
 	if !ok {
 		return fmt.Errorf("%T has no descriptor", conn)
@@ -37,6 +31,15 @@ func sendPayload(conn net.Conn, payload []byte, end time.Time) error {
 		return true
 	})
 	return errors.Join(err, s.failed)
+}
+
+// shut ends whatever waits on a stream, in Go's poller or in the kernel; its
+// goroutine then closes it. Close alone would wait for the kernel.
+func shut(conn net.Conn) {
+	if t, ok := conn.(*net.TCPConn); ok {
+		_ = t.CloseRead() // they fail when the peer is gone: just as well
+		_ = t.CloseWrite()
+	}
 }
 
 // sending is one payload on its way out.
@@ -85,7 +88,7 @@ func (s *sending) once(fd uintptr) (int, syscall.Errno) {
 	}
 	s.msg = unix.Msghdr{Iov: &s.vec[0]}
 	s.msg.SetIovlen(k)
-	n, _, errno := unix.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&s.msg)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&s.msg)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 	return int(n), errno
 }
 

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"strconv"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -44,11 +43,6 @@ func newWire(nc net.Conn) (*wire, error) {
 	})
 	if err = errors.Join(err, failed); err != nil {
 		return nil, fmt.Errorf("take over a stream: %w", err)
-	}
-	if v, _ := strconv.Atoi(os.Getenv("XLOW")); v > 0 {
-		if err := unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, v); err != nil {
-			return nil, err
-		}
 	}
 	if err := unix.SetNonblock(w.fd, false); err != nil {
 		_ = unix.Close(w.fd)
@@ -114,14 +108,14 @@ func (w *wire) receive(head, body []byte) (int, error) {
 }
 
 // piece is the most that one call of the kernel is asked for.
-const piece = 256 << 20
+const piece = 512 << 10
 
 // fill receives exactly p.
 func (w *wire) fill(p []byte) error {
 	for len(p) > 0 {
 		want := min(len(p), piece)
 		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(w.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(want),
-			uintptr(xflags), 0, 0)
+			unix.MSG_WAITALL, 0, 0)
 		switch {
 		case errno == unix.EINTR:
 		case errno != 0:
@@ -152,5 +146,3 @@ func (w *wire) close() {
 		_ = unix.Close(w.fd) // what the kernel could complain of, nobody can mend
 	}
 }
-
-var xflags = func() int { if os.Getenv("XR") == "plain" { return 0 }; return unix.MSG_WAITALL }()

@@ -1,0 +1,98 @@
+package directory
+
+import "time"
+
+// entry is what is known of one name. said is small: a name has few owners.
+type entry struct {
+	said   []record  // at most one for each owner
+	buried uint64    // tombstone: puts stamped below this are gone; 0: none
+	until  time.Time // how long the tombstone stays
+}
+
+// record is the newest statement of one owner. Once a put is out of date it
+// stays so, whatever becomes of what replaced it: puts of this owner stamped
+// below before are no copies any more.
+type record struct {
+	Statement
+	before uint64
+}
+
+// live reports whether the record tells of a copy that may be served.
+func (r *record) live() bool { return r.Has() && r.Name.Seq >= r.before }
+
+// set replaces what the owner said before, unless that is newer. A statement
+// without a copy is kept as long as others have one: it stops older ones that
+// are still on their way.
+func (e *entry) set(s Statement) {
+	for i := range e.said {
+		old := &e.said[i]
+		if old.Owner != s.Owner {
+			continue
+		}
+		if s.Newer(&old.Statement) {
+			old.Statement = s
+		}
+		return
+	}
+	e.said = append(e.said, record{s, e.buried})
+}
+
+// newest returns the record of the newest put that has a copy, nil for none.
+func (e *entry) newest() *record {
+	var best *record
+	for i := range e.said {
+		r := &e.said[i]
+		if r.live() && (best == nil || r.Name.Seq > best.Name.Seq || r.Name.Seq == best.Name.Seq && r.Owner < best.Owner) {
+			best = r
+		}
+	}
+	return best
+}
+
+// judge finds out which copies are of a deleted or replaced put, and returns
+// the owners of all that are and have not been withdrawn yet.
+func (e *entry) judge(k key) (out []Stale) {
+	best := e.newest()
+	for i := range e.said {
+		r := &e.said[i]
+		if best != nil && r != best && r.live() && best.contradicts(&r.Statement) {
+			r.before = best.Name.Seq
+			if r.Name.Seq == best.Name.Seq {
+				r.before++ // two puts in one tick: the lower rank's stays
+			}
+		}
+		if r.Has() && !r.live() {
+			out = append(out, Stale{Owner: r.Owner, Namespace: k.namespace, Key: k.name, Before: r.before})
+		}
+	}
+	return out
+}
+
+// copies returns up to MaxCopies copies of the same bytes as best, those in
+// memory first.
+func (e *entry) copies(best *record) []Statement {
+	out := make([]Statement, 0, min(len(e.said), MaxCopies))
+	for _, memory := range []bool{true, false} {
+		for i := range e.said {
+			r := &e.said[i]
+			if len(out) < MaxCopies && (r.Memory != nil) == memory && r.live() && best.Agrees(&r.Statement) {
+				out = append(out, r.Statement)
+			}
+		}
+	}
+	return out
+}
+
+// empty reports whether there is nothing to remember: nobody has the name, and
+// nobody deleted it lately.
+func (e *entry) empty() bool {
+	if e.buried > 0 {
+		return false
+	}
+	for i := range e.said {
+		if e.said[i].live() {
+			return false
+		}
+	}
+	return true
+}
