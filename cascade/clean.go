@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -33,10 +32,6 @@ const (
 	// and coldDeadline how long one write may take before it counts as refused.
 	coldRetry    = 5 * time.Second
 	coldDeadline = 20 * time.Second
-
-	// syncEvery is how long names, and withdrawals of names, may wait for the
-	// cold tier to make them durable: what a kill -9 can undo.
-	syncEvery = time.Second
 )
 
 // batch is the write to the cold tier that is under way. ahead counts the
@@ -73,77 +68,6 @@ func (s *Store) cleanInBackground(ctx context.Context) {
 			due = time.After(syncEvery)
 		}
 	}
-}
-
-// tellCold notes the outcome of telling the cold tier of a name. What it only
-// keeps in mind the cleaner makes durable; a block of memory with such a name
-// stays until then: see fallOf. The caller holds the mutex.
-func (s *Store) tellCold(err error) {
-	s.noteCold(err)
-	if _, ok := s.cold.(tiers.Syncer); !ok || err != nil {
-		return
-	}
-	if s.told == s.synced {
-		s.wakeCleaner(false)
-	}
-	s.told++
-}
-
-// wantSync makes the cleaner sync now. The caller holds the mutex.
-func (s *Store) wantSync() {
-	s.hurry = true
-	s.wakeCleaner(false)
-}
-
-func (s *Store) syncWanted() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.hurry && s.told > s.synced
-}
-
-func (s *Store) namesWait() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.told > s.synced
-}
-
-// syncOrLater syncs the cold tier and returns when to try again, nil for no
-// need to.
-func (s *Store) syncOrLater(ctx context.Context) <-chan time.Time {
-	select {
-	case s.cleaning <- struct{}{}:
-	case <-ctx.Done():
-		return nil
-	}
-	defer func() { <-s.cleaning }()
-	if err := s.syncCold(ctx); err != nil && ctx.Err() == nil {
-		s.leaveAlone(err)
-		return time.After(coldRetry)
-	}
-	return nil
-}
-
-// syncCold makes durable what the cold tier was told so far. The caller holds
-// the cleaning token.
-func (s *Store) syncCold(ctx context.Context) error {
-	s.mu.Lock()
-	upTo, waited := s.told, s.told > s.synced
-	s.hurry = false
-	s.mu.Unlock()
-	sync, ok := s.cold.(tiers.Syncer)
-	if !ok || !waited {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, coldDeadline)
-	defer cancel()
-	if err := sync.Sync(ctx); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.synced = upTo
-	s.announce()
-	return nil
 }
 
 // leaveAlone notes that the cold tier refused a write and gives it time.
@@ -355,9 +279,8 @@ func (s *Store) coldItems(views []*View) (items []tiers.Item, owners []*entity) 
 	defer s.mu.Unlock()
 	for i, v := range views {
 		b := v.block
-		if !ok[i] && b.at[v.mem.index].stay == v.stay {
-			s.log.Error("block fails its checksum and is withdrawn", "tier", v.tier, "block", b.info.ID)
-			s.corrupt(b, v.mem)
+		if !ok[i] {
+			v.withdraw()
 		}
 		if !ok[i] || b.cold || len(b.names) == 0 || b.info.ID.IsProvisional() {
 			b.writing = false
@@ -427,114 +350,4 @@ func (s *Store) nowCold(b *entity, wrote []block.Name) {
 		}
 	}
 	s.announce()
-}
-
-// Drain completes pending ids, writes every dirty block to the cold tier and
-// makes what that was told of names durable.
-// It returns how many blocks it wrote.
-func (s *Store) Drain(ctx context.Context) (int, error) {
-	s.mu.Lock()
-	err := s.usable()
-	s.mu.Unlock()
-	if err == nil {
-		err = s.completePending(ctx)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return s.drain(ctx)
-}
-
-// completePending gives every block in memory its id.
-func (s *Store) completePending(ctx context.Context) error {
-	for _, b := range s.withoutID() {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		s.mu.Lock()
-		v := s.pinFastest(b)
-		s.mu.Unlock()
-		if v != nil {
-			s.complete(v.background())
-			v.Release()
-		}
-	}
-	return nil
-}
-
-// withoutID lists the blocks that were acknowledged and not hashed yet.
-func (s *Store) withoutID() []*entity {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var pending []*entity
-	for _, b := range s.blocks {
-		if b.info.ID.IsProvisional() && b.inMemory() && len(b.names) > 0 {
-			pending = append(pending, b)
-		}
-	}
-	return pending
-}
-
-func (s *Store) drain(ctx context.Context) (written int, err error) {
-	if s.cold == nil {
-		return 0, nil
-	}
-	select {
-	case s.cleaning <- struct{}{}:
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
-	defer func() { <-s.cleaning }()
-	dirty := s.dirtyBlocks()
-	for len(dirty) > 0 {
-		var views []*View
-		views, dirty = s.pinDirty(dirty)
-		n, err := s.writeCold(ctx, views)
-		written += n
-		if err != nil {
-			return written, fmt.Errorf("%w: %w", errDrain, err)
-		}
-	}
-	if err := s.syncCold(ctx); err != nil {
-		return written, fmt.Errorf("%w: %w", errDrain, err)
-	}
-	return written, nil
-}
-
-var errDrain = errors.New("cascade: drain is incomplete: what the cold tier refused stays in memory only")
-
-// dirtyBlocks lists what a drain writes, in the order in which it was put, so
-// that chains lie together.
-func (s *Store) dirtyBlocks() []*entity {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var dirty []*entity
-	for _, b := range s.blocks {
-		if b.dirty() && len(b.names) > 0 {
-			dirty = append(dirty, b)
-		}
-	}
-	slices.SortFunc(dirty, func(x, y *entity) int { return cmp.Compare(x.names[0].entry.Seq, y.names[0].entry.Seq) })
-	return dirty
-}
-
-// pinDirty pins the first batch of blocks that are still dirty and returns the
-// rest.
-func (s *Store) pinDirty(dirty []*entity) (views []*View, rest []*entity) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var bytes int64
-	for len(dirty) > 0 && len(views) < cleanBlocks && bytes < cleanBytes {
-		b := dirty[0]
-		dirty = dirty[1:]
-		if !b.dirty() || b.writing || len(b.names) == 0 {
-			continue
-		}
-		if v := s.pinFastest(b); v != nil {
-			b.writing = true
-			views = append(views, v.background())
-			bytes += v.Size()
-		}
-	}
-	return views, dirty
 }

@@ -30,7 +30,7 @@ func (q *pendingQueue) pop() *entity {
 		b := q.queue[0]
 		q.queue[0] = nil
 		q.queue = q.queue[1:]
-		if b.info.ID.IsProvisional() && b.inMemory() && len(b.names) > 0 {
+		if b.countedPending {
 			return b
 		}
 	}

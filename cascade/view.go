@@ -129,9 +129,15 @@ func (v *View) Verify(crc uint32) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if v.block.at[v.mem.index].stay == v.stay {
-		s.log.Error("block fails its checksum and is withdrawn", "tier", v.mem.stats.Name, "block", v.id)
-		s.corrupt(v.block, v.mem)
-	}
+	v.withdraw()
 	return false
+}
+
+// withdraw takes a block whose bytes are bad out of the tier, unless that was
+// done already. The caller holds the mutex.
+func (v *View) withdraw() {
+	if v.block.at[v.mem.index].stay == v.stay {
+		v.store.log.Error("block fails its checksum and is withdrawn", "tier", v.mem.stats.Name, "block", v.block.info.ID)
+		v.store.corrupt(v.block, v.mem)
+	}
 }

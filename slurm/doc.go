@@ -1,8 +1,8 @@
-// Package slurm is the place for what a rank must know of the job it runs in.
+// Package slurm is what a rank knows of the job it runs in: so far, which of
+// the processes that were started together it is.
 //
-// Nothing is here yet: ranks are started by hand, and a job that ends sends
-// SIGTERM to them like any other process manager. design.md §3 reserves this
-// package for
+// Ranks are started by hand or by srun, and a job that ends sends SIGTERM to
+// them like any other process manager. design.md §3 reserves this package for
 //
 //	environment  which job, node and rank this is
 //	hostlists    "node[1-4]" and back
@@ -10,7 +10,7 @@
 //	drain        dirty blocks reach Lustre before the time limit
 //	epilog       what a job leaves in /dev/shm is removed
 //
-// The seam is the store's Drain, which writes every dirty block to the cold
-// tier, and SIGTERM to cascaded, which calls it. This package will import
-// cascade and never the other way round; it will move no bytes itself.
+// The seam for the rest is the store's Drain, which writes every dirty block to
+// the cold tier, and SIGTERM to cascaded, which calls it. This package may
+// import cascade and never the other way round; it moves no bytes itself.
 package slurm

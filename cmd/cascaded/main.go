@@ -6,11 +6,15 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"cascadekv/internal/config"
+	"cascadekv/slurm"
 )
 
 // Exit statuses, as doc.go lists them.
@@ -22,10 +26,26 @@ const (
 
 func main() { os.Exit(realMain(os.Args[1:], os.Environ(), os.Stdout, os.Stderr)) }
 
+// launched makes the number that mpirun or srun gave this process count as
+// CASCADE_RANK, unless that is set.
+func launched(env []string) []string {
+	variables := map[string]string{}
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		variables[name] = value
+	}
+	const name = config.EnvPrefix + "RANK"
+	rank, ok := slurm.Rank(func(k string) string { return variables[k] })
+	if _, set := variables[name]; set || !ok {
+		return env
+	}
+	return append(slices.Clone(env), name+"="+strconv.Itoa(rank))
+}
+
 func realMain(args, env []string, stdout, stderr io.Writer) int {
 	status := exitOK
 	command := newCommand(func(s config.Sources) {
-		s.Env = env
+		s.Env = launched(env)
 		signals := make(chan os.Signal, 8)
 		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 		defer signal.Stop(signals)

@@ -100,7 +100,7 @@ func Default() Config {
 			Path:  "/dev/shm/cascade-{uid}-{rank}-{socket}.arena",
 		},
 		Lustre:   Lustre{SegmentBytes: units.GiB},
-		Peers:    Peers{Fabric: "off", Listen: ":0", Gossip: ":7946", Homes: 2, Landing: 64 * units.MiB},
+		Peers:    Peers{Fabric: "off", Listen: ":0", Gossip: ":0", Homes: 2, Landing: 64 * units.MiB},
 		Resp:     Resp{NativeMiss: "auto"},
 		Deadline: Deadline{Room: 5 * second, Fetch: 3 * second, Drain: 90 * second},
 		Log:      Log{Level: "info", Format: "text"},

@@ -33,7 +33,7 @@ func secret(key, file string) (string, error) {
 		return "", nil
 	}
 	bad := func(problem, remedy string) error {
-		return &ValueError{Origin: "secret", Key: key, Value: quote(file), Problem: problem, Remedy: remedy}
+		return &ValueError{Origin: "file", Key: key, Value: quote(file), Problem: problem, Remedy: remedy}
 	}
 	f, err := os.Open(file)
 	if err != nil {
