@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"math"
 	"time"
 
 	"cascadekv/dht/directory"
@@ -43,7 +44,7 @@ func (s *Store) advance(a *ahead) {
 		if s.remote[a.ids[i]] != nil || s.lookup(a.ids[i].ns, a.ids[i].key) != nil {
 			continue
 		}
-		f := s.joinRemote(a.ids[i], a.copies[i])
+		f := s.startRemote(a.ids[i], a.copies[i])
 		f.ahead, f.reserved = a, max(a.copies[i][0].Info.Size, 1)
 		s.aheadBytes += f.reserved
 		return
@@ -70,6 +71,40 @@ func (s *Store) follow(f *fetch) {
 	}
 }
 
+// outrun forgets what was fetched, or is being fetched, of puts of a name
+// stamped below before: the name has changed here since they were located.
+// Those who wait get it all the same. The caller holds the mutex.
+func (s *Store) outrun(id nameID, before uint64) {
+	if len(s.remote) == 0 {
+		return
+	}
+	if f := s.remote[id]; f != nil && f.copies[0].Name.Seq < before {
+		s.dropLanded(f)
+		delete(s.remote, id)
+	}
+}
+
+// outrunAll is outrun for all names of a namespace, or for all names.
+func (s *Store) outrunAll(ns string, all bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range s.remote {
+		if all || id.ns == ns {
+			s.outrun(id, math.MaxUint64)
+		}
+	}
+}
+
+// dropLanded gives back what f brought ahead of its get, if it did. The caller
+// holds the mutex.
+func (s *Store) dropLanded(f *fetch) {
+	if f.landed != nil {
+		s.aheadBytes -= f.reserved
+		f.landed.leave()
+		f.landed = nil
+	}
+}
+
 // sweepLanded gives back what was fetched ahead and not asked for in time. The
 // caller holds the mutex.
 func (s *Store) sweepLanded(now time.Time, all bool) {
@@ -77,8 +112,7 @@ func (s *Store) sweepLanded(now time.Time, all bool) {
 		if f.landed == nil || !all && now.Before(f.landed.until) {
 			continue
 		}
+		s.dropLanded(f)
 		delete(s.remote, id)
-		s.aheadBytes -= f.reserved
-		f.landed.leave()
 	}
 }

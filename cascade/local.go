@@ -78,6 +78,7 @@ func (l Local) Outdated(ns, key string, before uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seq = max(l.seq, before)
+	l.outrun(nameID{ns, key}, before)
 	sp := l.spaces[ns]
 	if sp == nil {
 		return
@@ -106,7 +107,10 @@ func (l Local) Touched(ns string, keys []string) {
 }
 
 // Cleared withdraws all names of a namespace, or of all.
-func (l Local) Cleared(ns string, all bool) { l.clear(ns, all) }
+func (l Local) Cleared(ns string, all bool) {
+	l.clear(ns, all)
+	l.outrunAll(ns, all)
+}
 
 // Status is the store's statistics as JSON.
 func (l Local) Status() []byte {

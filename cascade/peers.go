@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"context"
+	"math"
 
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
@@ -52,6 +53,7 @@ func (s *Store) Join(p Peers) {
 
 // say has the name's homes told of what changed. The caller holds the mutex.
 func (s *Store) say(n *name) {
+	s.outrun(nameID{n.entry.Namespace, n.entry.Key}, math.MaxUint64)
 	if s.peers == nil || n.unsaid {
 		return
 	}
@@ -85,11 +87,13 @@ func (s *Store) nextUnsaid() []directory.Statement {
 	defer s.mu.Unlock()
 	n := min(len(s.unsaid), publishStep)
 	batch := make([]directory.Statement, 0, n)
-	for _, one := range s.unsaid[:n] {
-		one.unsaid = false
+	for i, one := range s.unsaid[:n] {
+		one.unsaid, s.unsaid[i] = false, nil
 		batch = append(batch, s.state(one.entry.Namespace, one.entry.Key))
 	}
-	s.unsaid = append(s.unsaid[:0:0], s.unsaid[n:]...)
+	if s.unsaid = s.unsaid[n:]; len(s.unsaid) == 0 {
+		s.unsaid = nil
+	}
 	return batch
 }
 

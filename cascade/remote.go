@@ -3,6 +3,7 @@ package cascade
 import (
 	"context"
 	"hash/maphash"
+	"math"
 	"time"
 
 	"cascadekv/cascade/policy"
@@ -36,6 +37,8 @@ func (r *replication) keeps(id nameID, copies []directory.Statement) bool {
 
 // getRemote gets the keys whose views are missing from other ranks.
 func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing []int, views []*View) {
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Load().FetchDeadline)
+	defer cancel()
 	fetches := s.joinKnown(ns, keys, missing, views)
 	var ask []int
 	for j, i := range missing {
@@ -51,8 +54,12 @@ func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing
 		found := s.located(ctx, ns, wanted)
 		s.mu.Lock()
 		for a, j := range ask {
-			if found[a] != nil {
-				fetches[j] = s.joinRemote(nameID{ns, wanted[a]}, found[a])
+			if found[a] == nil {
+				continue
+			}
+			id := nameID{ns, wanted[a]}
+			if views[missing[j]], fetches[j] = s.joinOne(id); views[missing[j]] == nil && fetches[j] == nil {
+				fetches[j] = s.startRemote(id, found[a])
 				fetches[j].waiters++
 			}
 		}
@@ -73,18 +80,28 @@ func (s *Store) joinKnown(ns string, keys []string, missing []int, views []*View
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for j, i := range missing {
-		f := s.remote[nameID{ns, keys[i]}]
-		switch {
-		case f == nil:
-		case f.finished:
-			views[i] = s.takeLanded(f)
-		default:
-			f.waiters++
-			fetches[j] = f
-			s.follow(f)
-		}
+		views[i], fetches[j] = s.joinOne(nameID{ns, keys[i]})
 	}
 	return fetches
+}
+
+// joinOne serves a name from what was fetched ahead, or counts the caller among
+// those who wait for it; neither when it is not known. The caller holds the
+// mutex.
+func (s *Store) joinOne(id nameID) (*View, *fetch) {
+	f := s.remote[id]
+	switch {
+	case f == nil:
+	case !f.finished:
+		f.waiters++
+		s.follow(f)
+		return nil, f
+	case s.now().Before(f.landed.until):
+		return s.takeLanded(f), nil
+	default:
+		s.outrun(id, math.MaxUint64)
+	}
+	return nil, nil
 }
 
 // located asks the peers, and leaves out bound names whose parent is nowhere:
@@ -126,17 +143,14 @@ func (s *Store) touchOwners(ns string, keys []string, missing []int, fetches []*
 	}
 }
 
-// joinRemote returns the fetch of a located name, starting it if it is the
-// first. The caller holds the mutex, and counts itself among the waiters if it
-// awaits the result.
-func (s *Store) joinRemote(id nameID, copies []directory.Statement) *fetch {
-	f := s.remote[id]
-	if f == nil || f.finished {
-		f = &fetch{name: id, copies: copies, done: make(chan struct{})}
-		s.remote[id] = f
-		keep := s.replicate.keeps(id, copies)
-		go s.runRemote(f, keep)
-	}
+// startRemote starts the fetch of a located name of which there is none. The
+// caller holds the mutex, and counts itself among the waiters if it awaits the
+// result.
+func (s *Store) startRemote(id nameID, copies []directory.Statement) *fetch {
+	f := &fetch{name: id, copies: copies, done: make(chan struct{})}
+	s.remote[id] = f
+	keep := s.replicate.keeps(id, copies)
+	go s.runRemote(f, keep)
 	return f
 }
 
@@ -172,8 +186,10 @@ func (s *Store) runRemote(f *fetch, keep bool) {
 		s.publishArrival(f, a)
 	}
 	if f.landed == nil {
-		delete(s.remote, f.name)
 		s.aheadBytes -= f.reserved
+		if s.remote[f.name] == f {
+			delete(s.remote, f.name)
+		}
 	}
 	close(f.done)
 	s.announce()
@@ -239,9 +255,10 @@ func (s *Store) arrivalRoom(ctx context.Context, size int64, keep bool) (*arriva
 }
 
 // publishArrival hands a block to those who wait for it: from a place of its
-// own in memory, or from private memory. The caller holds the mutex.
+// own in memory, or from private memory, as which a slot serves too if the name
+// has changed meanwhile. The caller holds the mutex.
 func (s *Store) publishArrival(f *fetch, a *arrival) {
-	if a.slot == nil {
+	if a.slot == nil || s.remote[f.name] != f {
 		s.land(f, a)
 		return
 	}
@@ -305,7 +322,7 @@ func (s *Store) land(f *fetch, a *arrival) {
 	for range f.waiters {
 		f.views = append(f.views, s.landedView(l))
 	}
-	if f.reserved > 0 && f.waiters == 0 && !s.closed {
+	if f.reserved > 0 && f.waiters == 0 && !s.closed && s.remote[f.name] == f {
 		l.until = s.now().Add(aheadFor)
 		f.landed = l
 		return

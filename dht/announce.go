@@ -1,6 +1,7 @@
 package dht
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -21,19 +22,35 @@ const (
 	retryMost  = time.Second
 )
 
-// outbox holds what one home has not been told yet: the newest statement about
-// each name. While one batch is on its way the next gathers.
+// outbox holds what one rank has not been told yet: as a home, the newest
+// statement about each name; as an owner, which of its copies are out of date.
+// While one batch is on its way the next gathers.
 type outbox struct {
 	mu      sync.Mutex
 	wait    map[statementKey]directory.Statement
+	drop    map[nameKey]uint64 // puts stamped below are gone
 	sending bool
 	idle    chan struct{} // closed when nothing waits and nothing is on its way
 }
 
+type nameKey struct{ namespace, key string }
+
 type statementKey struct {
-	namespace, key string
-	owner          fabric.Rank
+	nameKey
+	owner fabric.Rank
 }
+
+func keyOf(s *directory.Statement) statementKey {
+	return statementKey{nameKey{s.Name.Namespace, s.Name.Key}, s.Owner}
+}
+
+// parcel is what is sent at once.
+type parcel struct {
+	statements statements
+	drops      stales
+}
+
+func (p *parcel) empty() bool { return len(p.statements)+len(p.drops) == 0 }
 
 // Publish tells the homes of names what this rank has of them. It does not
 // wait for them.
@@ -52,140 +69,198 @@ func (n *Node) tell(homes []fabric.Rank, s directory.Statement) {
 			n.deliver(n.dir.Apply(s))
 			continue
 		}
-		n.box(h).put(n, h, s)
+		n.box(h).tell(n, h, s)
 	}
 }
 
-func (n *Node) box(home fabric.Rank) *outbox {
+func (n *Node) box(to fabric.Rank) *outbox {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	b := n.boxes[home]
+	b := n.boxes[to]
 	if b == nil {
-		b = &outbox{wait: map[statementKey]directory.Statement{}}
-		n.boxes[home] = b
+		b = &outbox{wait: map[statementKey]directory.Statement{}, drop: map[nameKey]uint64{}}
+		n.boxes[to] = b
 	}
 	return b
 }
 
-func (b *outbox) put(n *Node, home fabric.Rank, s directory.Statement) {
-	k := statementKey{s.Name.Namespace, s.Name.Key, s.Owner}
+func (b *outbox) tell(n *Node, to fabric.Rank, s directory.Statement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if old, ok := b.wait[k]; ok && old.Version >= s.Version {
-		return
-	}
-	b.wait[k] = s
-	if !b.sending {
-		b.sending = n.start(func() { n.flush(home, b) })
-		b.idle = make(chan struct{})
+	b.add(s)
+	b.send(n, to)
+}
+
+// outdate has an owner told that a copy is out of date.
+func (b *outbox) outdate(n *Node, to fabric.Rank, list stales) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.addDrops(list)
+	b.send(n, to)
+}
+
+func (b *outbox) add(s directory.Statement) {
+	if old, ok := b.wait[keyOf(&s)]; !ok || s.Newer(&old) {
+		b.wait[keyOf(&s)] = s
 	}
 }
 
-// take returns the next batch, empty when there is nothing to tell any more.
-func (b *outbox) take() (batch []directory.Statement) {
+func (b *outbox) addDrops(list stales) {
+	for _, d := range list {
+		k := nameKey{d.Namespace, d.Key}
+		b.drop[k] = max(b.drop[k], d.Before)
+	}
+}
+
+// send starts to empty the box, if nobody does. The caller holds its mutex.
+func (b *outbox) send(n *Node, to fabric.Rank) {
+	if !b.sending {
+		b.idle = make(chan struct{})
+		b.sending = n.start(func() { n.flush(to, b) })
+	}
+}
+
+// take returns the next parcel, empty when there is nothing to tell any more.
+func (b *outbox) take() (p parcel) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	bytes := 0
 	for k, s := range b.wait {
-		bytes += 128 + len(s.Name.Namespace) + len(s.Name.Key) + len(s.Name.Parent)
+		bytes += 160 + len(s.Name.Namespace) + len(s.Name.Key) + len(s.Name.Parent)
 		if s.Segment != nil {
 			bytes += 32 + len(s.Segment.Path)
 		}
-		if len(batch) > 0 && bytes > batchBytes {
-			break
+		if bytes > batchBytes && !p.empty() {
+			return p
 		}
-		batch = append(batch, s)
+		p.statements = append(p.statements, s)
 		delete(b.wait, k)
 	}
-	if len(batch) == 0 {
+	bytes = 0 // they travel in another message
+	for k, before := range b.drop {
+		if bytes += 32 + len(k.namespace) + len(k.key); bytes > batchBytes && len(p.drops) > 0 {
+			return p
+		}
+		p.drops = append(p.drops, staleMessage{k.namespace, k.key, before})
+		delete(b.drop, k)
+	}
+	if p.empty() {
 		b.sending = false
 		close(b.idle)
+		// A map keeps the room of its fullest time.
+		b.wait, b.drop = map[statementKey]directory.Statement{}, map[nameKey]uint64{}
 	}
-	return batch
+	return p
 }
 
 // again puts back what was not delivered, unless there is newer to tell.
-func (b *outbox) again(batch []directory.Statement) {
+func (b *outbox) again(p parcel) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, s := range batch {
-		k := statementKey{s.Name.Namespace, s.Name.Key, s.Owner}
-		if old, ok := b.wait[k]; !ok || old.Version < s.Version {
-			b.wait[k] = s
-		}
+	for _, s := range p.statements {
+		b.add(s)
 	}
+	b.addDrops(p.drops)
 }
 
-func (b *outbox) drop() {
+func (b *outbox) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.wait)
+	clear(b.drop)
 }
 
-// flush sends a home what waits for it until nothing does.
-func (n *Node) flush(home fabric.Rank, b *outbox) {
+// flush sends a rank what waits for it until nothing does.
+func (n *Node) flush(to fabric.Rank, b *outbox) {
 	delay := retryFirst
-	for batch := b.take(); len(batch) > 0; batch = b.take() {
-		if err := n.announce(home, batch); err == nil {
+	for p := b.take(); !p.empty(); p = b.take() {
+		if n.post(to, &p) {
 			delay = retryFirst
 			continue
 		}
-		if !n.view.Load().alive(home) {
-			b.drop() // its names have another home now, and are told there
+		if !n.view.Load().alive(to) {
+			b.clear() // its names have another home now, and are told there
 			continue
 		}
-		b.again(batch)
+		b.again(p)
 		select {
 		case <-time.After(delay):
 			delay = min(2*delay, retryMost)
 		case <-n.work.Done():
-			b.drop()
+			b.clear()
 		}
 	}
 }
 
-func (n *Node) announce(home fabric.Rank, batch []directory.Statement) error {
-	answer, err := n.call(n.work, home, kindAnnounce, batch)
-	if err != nil {
-		return err
+// post sends a parcel and takes out of it what has arrived; true: all of it.
+func (n *Node) post(to fabric.Rank, p *parcel) bool {
+	if len(p.statements) > 0 {
+		if !settled(n.announce(to, p.statements)) {
+			return false
+		}
+		p.statements = nil
 	}
-	n.stats.announced.Add(uint64(len(batch)))
-	var stale []staleMessage
-	if err := decode(answer, &stale); err != nil {
-		n.o.Log.Error("answer of a home", "home", home, "err", err)
-		return nil // asking again would not help
+	if len(p.drops) > 0 {
+		_, err := n.call(n.work, to, kindDrop, &p.drops)
+		return settled(err)
 	}
-	n.outdated(stale)
-	return nil
+	return true
 }
 
-func (n *Node) outdated(stale []staleMessage) {
-	for _, s := range stale {
+// settled tells whether saying it again would not help.
+func settled(err error) bool {
+	var refused *fabric.RemoteError
+	return err == nil || errors.As(err, &refused)
+}
+
+func (n *Node) announce(home fabric.Rank, batch statements) error {
+	answer, err := n.call(n.work, home, kindAnnounce, &batch)
+	if err == nil {
+		n.stats.announced.Add(uint64(len(batch)))
+		var stale stales
+		if err = decode(answer, &stale); err == nil {
+			n.outdated(stale)
+			return nil
+		}
+	}
+	if settled(err) || errors.Is(err, errBadMessage) {
+		n.o.Log.Error("a home does not take in what it is told", "home", home, "err", err)
+		return nil
+	}
+	return err
+}
+
+func (n *Node) outdated(list stales) {
+	for _, s := range list {
 		n.local.Outdated(s.Namespace, s.Key, s.Before)
 	}
 }
 
-// deliver tells owners of copies that are out of date.
+// deliver tells owners of copies that are out of date, until they have heard it
+// or are gone.
 func (n *Node) deliver(stale []directory.Stale) {
-	others := map[fabric.Rank][]staleMessage{}
-	for _, s := range stale {
-		others[s.Owner] = append(others[s.Owner], staleMessage{Namespace: s.Namespace, Key: s.Key, Before: s.Before})
+	if len(stale) == 0 {
+		return
 	}
-	for owner, list := range others {
-		// In the background even for this rank: the store may hold its lock.
-		n.start(func() {
-			if owner == n.self {
-				n.outdated(list)
-				return
-			}
-			// An owner that does not hear of it states its copy again one day, and
-			// is then told again.
-			_, _ = n.call(n.work, owner, kindDrop, list)
-		})
+	for owner, list := range byOwner(stale) {
+		if owner == n.self {
+			// In the background: whoever speaks may hold the store's lock.
+			n.start(func() { n.outdated(list) })
+		} else if n.view.Load().alive(owner) {
+			n.box(owner).outdate(n, owner, list)
+		}
 	}
 }
 
-// Settled waits until every home has been told all that this node was given
+func byOwner(stale []directory.Stale) map[fabric.Rank]stales {
+	owners := map[fabric.Rank]stales{}
+	for _, s := range stale {
+		owners[s.Owner] = append(owners[s.Owner], staleMessage{s.Namespace, s.Key, s.Before})
+	}
+	return owners
+}
+
+// Settled waits until every rank has been told all that this node was given
 // before; false when ctx ended first. For tests and for orderly ends.
 func (n *Node) Settled(done <-chan struct{}) bool {
 	n.mu.Lock()

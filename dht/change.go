@@ -3,6 +3,7 @@ package dht
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
@@ -23,6 +24,27 @@ func (v *view) state(r fabric.Rank) fabric.State {
 	return m.State
 }
 
+// dead reports whether a rank's process is known to be no more.
+func (v *view) dead(r fabric.Rank, incarnation uint64) bool {
+	m, known := v.members[r]
+	return known && (m.State == fabric.Gone || m.Incarnation > incarnation)
+}
+
+// everyHome are the homes of a name and, while the ring settles, the former
+// ones that are left.
+func (v *view) everyHome(namespace, key string, now time.Time) []fabric.Rank {
+	p := v.ring.Partition(namespace, key)
+	all := slices.Clone(v.ring.Homes(p))
+	if v.former != nil && now.Before(v.until) {
+		for _, h := range v.former.Homes(p) {
+			if v.alive(h) && !slices.Contains(all, h) {
+				all = append(all, h)
+			}
+		}
+	}
+	return all
+}
+
 // SetMember tells the node of a rank, or of a change of its state or
 // incarnation. Calls must not overlap.
 func (n *Node) SetMember(m Member) { n.SetMembers(m) }
@@ -32,38 +54,69 @@ func (n *Node) SetMember(m Member) { n.SetMembers(m) }
 func (n *Node) SetMembers(changed ...Member) {
 	old := n.view.Load()
 	next := &view{members: maps.Clone(old.members), ring: old.ring, former: old.former, until: old.until}
-	var lost []Member
+	lost := map[fabric.Rank]uint64{}   // the last incarnation that is dead
+	var returned, silent []fabric.Rank // see below
 	for _, m := range changed {
-		was, known := old.members[m.Rank]
+		was, known := next.members[m.Rank]
 		if m.Rank == n.self || known && was.Incarnation > m.Incarnation {
 			continue
 		}
-		if known && (was.Incarnation < m.Incarnation || m.State == fabric.Gone) {
-			lost = append(lost, was)
+		switch {
+		case m.State == fabric.Gone && !(known && was == m):
+			lost[m.Rank] = m.Incarnation
+		case m.State != fabric.Gone && known && was.Incarnation < m.Incarnation:
+			// It is at its old place in the ring, and knows nothing.
+			lost[m.Rank] = m.Incarnation - 1
+			returned = append(returned, m.Rank)
+		case m.State != fabric.Gone && known && was.State == fabric.Gone:
+			// It may never have known that it was gone for this rank, which has
+			// forgotten what it said.
+			silent = append(silent, m.Rank)
 		}
 		next.members[m.Rank] = m
 		n.fab.SetPeer(fabric.Peer{Rank: m.Rank, Incarnation: m.Incarnation, Addr: m.Addr, State: m.State})
 	}
 	moved := n.move(old, next)
 	n.view.Store(next)
-	for _, m := range lost {
-		n.dir.Lost(m.Rank, m.Incarnation)
+	if len(lost) > 0 {
+		n.dir.Lost(lost)
 	}
-	returned := lives(changed, lost)
 	if moved || len(returned) > 0 {
 		n.start(func() { n.rehome(old, next, returned) })
 	}
+	for _, r := range silent {
+		n.start(func() { n.askAgain(r) })
+	}
 }
 
-// lives are the ranks among changed that replaced one that was lost: they are
-// at their old place in the ring, and know nothing.
-func lives(changed, lost []Member) (again []fabric.Rank) {
-	for _, m := range changed {
-		if m.State != fabric.Gone && slices.ContainsFunc(lost, func(l Member) bool { return l.Rank == m.Rank }) {
-			again = append(again, m.Rank)
+// askAgain asks a rank to state what this one is a home of.
+func (n *Node) askAgain(r fabric.Rank) {
+	delay := retryFirst
+	for n.view.Load().alive(r) && n.work.Err() == nil {
+		if _, err := n.call(n.work, r, kindAgain, nil); settled(err) {
+			return
+		}
+		select {
+		case <-time.After(delay):
+			delay = min(2*delay, retryMost)
+		case <-n.work.Done():
 		}
 	}
-	return again
+}
+
+// again states to a home all that it should know of this rank.
+func (n *Node) again(home fabric.Rank) {
+	n.start(func() {
+		v := n.view.Load()
+		isHome := func(ns, key string) bool { return slices.Contains(v.homes(ns, key), home) }
+		n.local.Names(isHome, func(s directory.Statement) { n.tellOwn([]fabric.Rank{home}, s) })
+	})
+}
+
+// tellOwn hands a statement of this rank to homes.
+func (n *Node) tellOwn(homes []fabric.Rank, s directory.Statement) {
+	s.Owner, s.Incarnation = n.self, n.o.Incarnation
+	n.tell(homes, s)
 }
 
 // move gives next its ring; false when the ranks in it are the same.
@@ -74,11 +127,10 @@ func (n *Node) move(old, next *view) bool {
 			ranks = append(ranks, r)
 		}
 	}
-	slices.Sort(ranks)
-	if slices.Equal(ranks, old.ring.Ranks()) {
+	if len(ranks) == old.ring.Len() && !slices.ContainsFunc(ranks, func(r fabric.Rank) bool { return !old.ring.Has(r) }) {
 		return false
 	}
-	r, err := old.ring.Next(ranks)
+	r, err := n.o.Ring(old.ring, ranks)
 	if err != nil {
 		n.o.Log.Error("the ring stays as it is", "ranks", len(ranks), "err", err)
 		return false
@@ -87,27 +139,27 @@ func (n *Node) move(old, next *view) bool {
 	return true
 }
 
-// rehome brings statements to the homes they have now: this rank's own, and
-// those it keeps as the first home that is left of the former ones. What dead
-// ranks left in the shared file system is known to homes only.
+// rehome brings statements to the homes they have now: this rank's own, and of
+// those it keeps the ones whose owner can not. What dead ranks left in the
+// shared file system is known to homes only: the first that is left of the
+// former ones hands it on.
 func (n *Node) rehome(old, next *view, returned []fabric.Rank) {
-	news := func(ns, key string) []fabric.Rank {
-		was, is := old.homes(ns, key), next.homes(ns, key)
-		var out []fabric.Rank
-		for _, h := range is {
+	news := func(ns, key string) (to []fabric.Rank) {
+		p := next.ring.Partition(ns, key)
+		was := old.ring.Homes(p)
+		for _, h := range next.ring.Homes(p) {
 			if !slices.Contains(was, h) || slices.Contains(returned, h) {
-				out = append(out, h)
+				to = append(to, h)
 			}
 		}
-		return out
+		return to
 	}
 	n.local.Names(func(ns, key string) bool { return len(news(ns, key)) > 0 }, func(s directory.Statement) {
-		s.Owner, s.Incarnation = n.self, n.o.Incarnation
-		n.tell(news(s.Name.Namespace, s.Name.Key), s)
+		n.tellOwn(news(s.Name.Namespace, s.Name.Key), s)
 	})
 	var handed []directory.Statement
 	n.dir.Each(func(s directory.Statement) bool {
-		if s.Owner != n.self && n.firstLeft(old, next, returned, s) {
+		if !next.speaks(s.Owner, s.Incarnation) && n.firstLeft(old, next, returned, s) {
 			handed = append(handed, s)
 		}
 		return true
@@ -118,6 +170,13 @@ func (n *Node) rehome(old, next *view, returned []fabric.Rank) {
 			n.tell(to, s)
 		}
 	}
+}
+
+// speaks reports whether the process that made a statement states it itself
+// where it is due.
+func (v *view) speaks(r fabric.Rank, incarnation uint64) bool {
+	_, known := v.members[r]
+	return known && !v.dead(r, incarnation)
 }
 
 // firstLeft tells whether this rank is the first of a statement's former homes

@@ -3,8 +3,10 @@ package dht
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
@@ -31,19 +33,12 @@ func (n *Node) Locate(ctx context.Context, namespace string, keys []string) [][]
 	}
 	n.stats.lookups.Add(uint64(len(ask)))
 	v := n.view.Load()
-	failed := n.locateAt(ctx, namespace, keys, found, n.byHome(v, namespace, keys, ask, 0))
+	failed := n.locateAt(ctx, namespace, keys, found, byHome(v, namespace, keys, ask, 0))
 	if len(failed) > 0 {
-		n.locateAt(ctx, namespace, keys, found, n.byHome(v, namespace, keys, failed, 1))
+		n.locateAt(ctx, namespace, keys, found, byHome(v, namespace, keys, failed, 1))
 	}
 	if v.former != nil && now.Before(v.until) {
-		var unknown []int
-		for _, i := range ask {
-			if found[i] == nil {
-				unknown = append(unknown, i)
-			}
-		}
-		former := &view{members: v.members, ring: v.former}
-		n.locateAt(ctx, namespace, keys, found, n.byHome(former, namespace, keys, unknown, 0))
+		n.locateAt(ctx, namespace, keys, found, byFormerHome(v, namespace, keys, ask, found))
 	}
 	for _, i := range ask {
 		if found[i] == nil && ctx.Err() == nil {
@@ -55,10 +50,27 @@ func (n *Node) Locate(ctx context.Context, namespace string, keys []string) [][]
 
 // byHome groups keys, by their places in the request, by the home to ask:
 // healthy ones before suspects, and of those the choice'th.
-func (n *Node) byHome(v *view, namespace string, keys []string, ask []int, choice int) map[fabric.Rank][]int {
+func byHome(v *view, namespace string, keys []string, ask []int, choice int) map[fabric.Rank][]int {
 	groups := map[fabric.Rank][]int{}
 	for _, i := range ask {
 		if h, ok := v.home(namespace, keys[i], choice); ok {
+			groups[h] = append(groups[h], i)
+		}
+	}
+	return groups
+}
+
+// byFormerHome groups the keys that were not found by the former home to ask,
+// where that is another one.
+func byFormerHome(v *view, namespace string, keys []string, ask []int, found [][]directory.Statement) map[fabric.Rank][]int {
+	former := &view{members: v.members, ring: v.former}
+	groups := map[fabric.Rank][]int{}
+	for _, i := range ask {
+		if found[i] != nil {
+			continue
+		}
+		h, ok := former.home(namespace, keys[i], 0)
+		if asked, _ := v.home(namespace, keys[i], 0); ok && h != asked {
 			groups[h] = append(groups[h], i)
 		}
 	}
@@ -85,30 +97,48 @@ func (v *view) home(namespace, key string, choice int) (fabric.Rank, bool) {
 // locateAt asks each home for its keys, all at once, and returns the keys whose
 // home did not answer.
 func (n *Node) locateAt(ctx context.Context, namespace string, keys []string, found [][]directory.Statement, groups map[fabric.Rank][]int) (failed []int) {
-	var mu sync.Mutex
-	var wait sync.WaitGroup
+	type question struct {
+		home fabric.Rank
+		part []int
+	}
+	var questions []question
 	for home, group := range groups {
 		if home == n.self {
-			for _, i := range group {
-				if f, ok := n.dir.Lookup(namespace, keys[i], n.o.Now()); ok {
-					found[i] = n.others(f.Copies)
-				}
-			}
+			n.locateHere(namespace, keys, found, group)
 			continue
 		}
 		for part := range slices.Chunk(group, locateKeys) {
-			wait.Go(func() {
-				if err := n.locateSome(ctx, home, namespace, keys, found, part); err != nil {
-					n.bad(home, err)
-					mu.Lock()
-					failed = append(failed, part...)
-					mu.Unlock()
-				}
-			})
+			questions = append(questions, question{home, part})
 		}
+	}
+	var mu sync.Mutex
+	put := func(q question) {
+		if err := n.locateSome(ctx, q.home, namespace, keys, found, q.part); err != nil {
+			n.bad(q.home, err)
+			mu.Lock()
+			failed = append(failed, q.part...)
+			mu.Unlock()
+		}
+	}
+	var wait sync.WaitGroup
+	for i, q := range questions {
+		if i > 0 {
+			wait.Go(func() { put(q) })
+		}
+	}
+	if len(questions) > 0 {
+		put(questions[0]) // mostly the only one
 	}
 	wait.Wait()
 	return failed
+}
+
+func (n *Node) locateHere(namespace string, keys []string, found [][]directory.Statement, group []int) {
+	for _, i := range group {
+		if f, ok := n.dir.Lookup(namespace, keys[i], n.o.Now()); ok {
+			found[i] = n.others(f.Copies)
+		}
+	}
 }
 
 func (n *Node) locateSome(ctx context.Context, home fabric.Rank, namespace string, keys []string, found [][]directory.Statement, part []int) error {
@@ -125,7 +155,7 @@ func (n *Node) locateSome(ctx context.Context, home fabric.Rank, namespace strin
 		return err
 	}
 	if len(copies) != len(part) {
-		return errBadMessage
+		return fmt.Errorf("%w: %d answers to %d questions", errBadMessage, len(copies), len(part))
 	}
 	for j, i := range part {
 		for c := range copies[j] {
@@ -153,21 +183,14 @@ func (n *Node) others(copies []directory.Statement) []directory.Statement {
 // more if the block has moved there meanwhile. Its checksum is the caller's to
 // check. Errors: ErrGone, ctx's; one with a Done method as fabric.Fabric.Read
 // says: dst is not the caller's until then.
-func (n *Node) Read(ctx context.Context, copies []directory.Statement, dst []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, n.o.ReadDeadline)
+func (n *Node) Read(caller context.Context, copies []directory.Statement, dst []byte) error {
+	ctx, cancel := context.WithTimeout(caller, n.o.ReadDeadline)
 	defer cancel()
-	v := n.view.Load()
+	owners := n.inMemory(copies, int64(len(dst)))
 	err := error(ErrGone)
-	for _, state := range []fabric.State{fabric.Alive, fabric.Suspect} {
-		for i := range copies {
-			// Readers begin at different owners, to share the load.
-			s := copies[(i+int(n.self))%len(copies)]
-			if s.Memory == nil || v.state(s.Owner) != state || int64(len(dst)) != s.Info.Size {
-				continue
-			}
-			if err = n.readFrom(ctx, s, dst); err == nil || lingers(err) || ctx.Err() != nil {
-				return err
-			}
+	for i, s := range owners {
+		if err = n.readInTime(ctx, caller, s, dst, i == len(owners)-1); err == nil || lingers(err) || ctx.Err() != nil {
+			return err
 		}
 	}
 	if errors.Is(err, ErrGone) {
@@ -176,56 +199,81 @@ func (n *Node) Read(ctx context.Context, copies []directory.Statement, dst []byt
 	return errors.Join(ErrGone, err)
 }
 
+// inMemory lists the copies to read, suspects' last.
+func (n *Node) inMemory(copies []directory.Statement, size int64) (owners []*directory.Statement) {
+	v := n.view.Load()
+	for _, state := range []fabric.State{fabric.Alive, fabric.Suspect} {
+		for i := range copies {
+			// Readers begin at different owners, to share the load.
+			s := &copies[(i+int(n.self))%len(copies)]
+			if s.Memory != nil && s.Info.Size == size && v.state(s.Owner) == state && !v.dead(s.Owner, s.Incarnation) {
+				owners = append(owners, s)
+			}
+		}
+	}
+	return owners
+}
+
+// readInTime reads from one owner, and leaves half of the time for the next.
+func (n *Node) readInTime(ctx, caller context.Context, s *directory.Statement, dst []byte, last bool) error {
+	if end, ok := ctx.Deadline(); ok && !last {
+		half, cancel := context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
+		return n.readFrom(half, caller, s, dst)
+	}
+	return n.readFrom(ctx, caller, s, dst)
+}
+
 func lingers(err error) bool {
 	var l fabric.Lingering
 	return errors.As(err, &l)
 }
 
-// readFrom reads from one owner. A stale place is asked for once: the block may
-// have moved within the arena, and its home not know it yet.
-func (n *Node) readFrom(ctx context.Context, s directory.Statement, dst []byte) error {
+// readFrom reads from one owner until ctx ends. A stale place is asked for
+// once: the block may have moved within the arena, and its home not know it yet.
+func (n *Node) readFrom(ctx, caller context.Context, s *directory.Statement, dst []byte) error {
 	err := n.fab.Read(ctx, s.Owner, s.Source(), dst)
-	n.heard(ctx, s.Owner, err)
+	n.heard(caller, s.Owner, err)
 	if !errors.Is(err, fabric.ErrStale) {
 		n.stats.read(len(dst), err)
 		return err
 	}
 	n.stats.stale.Add(1)
-	again, err := n.where(ctx, s)
+	is, err := n.where(ctx, s)
 	if err != nil {
 		return err
 	}
-	if again.Memory == nil || again.Info.Size != s.Info.Size || again.Info.CRC != s.Info.CRC {
-		gone := s
+	if is.Memory == nil || !is.Agrees(s) {
+		gone := *s
 		gone.Memory = nil
 		n.Refute(gone)
 		return ErrGone
 	}
-	err = n.fab.Read(ctx, s.Owner, again.Source(), dst)
-	n.heard(ctx, s.Owner, err)
+	err = n.fab.Read(ctx, s.Owner, is.Source(), dst)
+	n.heard(caller, s.Owner, err)
 	n.stats.read(len(dst), err)
 	return err
 }
 
 // where asks an owner for its newest statement.
-func (n *Node) where(ctx context.Context, s directory.Statement) (directory.Statement, error) {
-	var is directory.Statement
+func (n *Node) where(ctx context.Context, s *directory.Statement) (*directory.Statement, error) {
+	var is oneStatement
 	answer, err := n.call(ctx, s.Owner, kindWhere, &keysMessage{Namespace: s.Name.Namespace, Keys: []string{s.Name.Key}})
 	if err == nil {
 		err = decode(answer, &is)
 	}
-	return is, err
+	return (*directory.Statement)(&is), err
 }
 
 // Refute tells the homes of a statement, without waiting, that what it says of
 // copies is wrong: s carries what is left of them.
 func (n *Node) Refute(s directory.Statement) {
-	for _, h := range n.view.Load().homes(s.Name.Namespace, s.Name.Key) {
+	for _, h := range n.view.Load().everyHome(s.Name.Namespace, s.Name.Key, n.o.Now()) {
 		if h == n.self {
 			n.dir.Refute(s)
 			continue
 		}
-		n.start(func() { _, _ = n.call(n.work, h, kindRefute, &s) }) // the next reader finds out too
+		n.start(func() { _, _ = n.call(n.work, h, kindRefute, (*oneStatement)(&s)) }) // the next reader finds out too
 	}
 }
 

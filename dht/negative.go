@@ -31,10 +31,11 @@ func (g *negative) turn(t time.Time) {
 	}
 	g.now, g.was = g.was, g.now
 	clear(g.now)
-	if since >= 2*g.half {
+	if g.turned = t; since >= 2*g.half {
 		clear(g.was)
+	} else if since >= g.half {
+		g.turned = t.Add(g.half - since) // when it was due, so that no key outlives its time
 	}
-	g.turned = t
 }
 
 func (g *negative) has(namespace, key string, t time.Time) bool {

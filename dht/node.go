@@ -18,8 +18,7 @@ import (
 var (
 	// ErrGone says that no rank has the block in memory where it was said to
 	// be. It is a miss, unless a segment has it.
-	ErrGone   = errors.New("dht: no rank has the block in memory")
-	ErrClosed = errors.New("dht: node is closed")
+	ErrGone = errors.New("dht: no rank has the block in memory")
 )
 
 // Local is this rank's store, as other ranks use it. Its methods are called
@@ -78,6 +77,11 @@ type Options struct {
 	// NegativeFor is how long a key nobody has is not asked for again.
 	NegativeFor time.Duration // default 20 ms
 
+	// Ring makes a ring of ranks: prev is the node's last one, or nil for the
+	// ring that the node begins with. Nil makes each node compute its own; nodes
+	// in one process may share them here, for rings never change.
+	Ring func(prev *ring.Ring, ranks []fabric.Rank) (*ring.Ring, error)
+
 	// Answered and Unanswered tell of calls that a peer answered, or did not in
 	// time: the membership suspects sooner than gossip does. May be nil.
 	Answered   func(fabric.Rank)
@@ -99,6 +103,15 @@ func (o *Options) setDefaults() {
 	set(&o.NegativeFor, 20*time.Millisecond)
 	if o.Replicas <= 0 {
 		o.Replicas = 2
+	}
+	if o.Ring == nil {
+		replicas := o.Replicas
+		o.Ring = func(prev *ring.Ring, ranks []fabric.Rank) (*ring.Ring, error) {
+			if prev == nil {
+				return ring.New(ranks, replicas)
+			}
+			return prev.Next(ranks)
+		}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -156,7 +169,7 @@ func New(o Options, local Local) (*Node, error) {
 		negative: newNegative(o.NegativeFor), boxes: map[fabric.Rank]*outbox{},
 		touching: make(chan struct{}, maxTouches),
 	}
-	alone, err := ring.New([]fabric.Rank{n.self}, o.Replicas)
+	alone, err := o.Ring(nil, []fabric.Rank{n.self})
 	if err != nil {
 		return nil, err
 	}
@@ -221,16 +234,16 @@ func (n *Node) sweep() {
 }
 
 // call sends one message and tells the membership how it went.
-func (n *Node) call(ctx context.Context, to fabric.Rank, k kind, v any) ([]byte, error) {
+func (n *Node) call(caller context.Context, to fabric.Rank, k kind, v value) ([]byte, error) {
 	msg, err := encode(k, v)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.o.CallDeadline)
+	ctx, cancel := context.WithTimeout(caller, n.o.CallDeadline)
 	defer cancel()
 	n.stats.calls.Add(1)
 	answer, err := n.fab.Call(ctx, to, msg)
-	n.heard(ctx, to, err)
+	n.heard(caller, to, err)
 	if err != nil {
 		return nil, fmt.Errorf("dht: %v: %w", to, err)
 	}
@@ -245,14 +258,14 @@ func (n *Node) bad(peer fabric.Rank, err error) {
 	}
 }
 
-// heard passes on what an operation tells about a peer's health. A deadline
-// that the caller's own caller set says nothing.
-func (n *Node) heard(ctx context.Context, peer fabric.Rank, err error) {
+// heard passes on what an operation tells about a peer's health. An end that
+// the operation's caller set says nothing.
+func (n *Node) heard(caller context.Context, peer fabric.Rank, err error) {
 	var remote *fabric.RemoteError
 	switch {
 	case err == nil || errors.Is(err, fabric.ErrStale) || errors.As(err, &remote):
 		n.o.Answered(peer)
-	case errors.Is(err, fabric.ErrClosed) || errors.Is(err, fabric.ErrTooLarge) || errors.Is(ctx.Err(), context.Canceled):
+	case errors.Is(err, fabric.ErrClosed) || errors.Is(err, fabric.ErrTooLarge) || caller.Err() != nil:
 	default:
 		n.stats.unanswered.Add(1)
 		n.o.Unanswered(peer, err)

@@ -22,7 +22,7 @@ func (s server) Hold(src fabric.Source) (fabric.Hold, error) {
 }
 
 // Answer implements fabric.Handler.
-func (s server) Answer(_ context.Context, from fabric.Rank, req []byte) ([]byte, error) {
+func (s server) Answer(ctx context.Context, from fabric.Rank, req []byte) ([]byte, error) {
 	k, body, err := split(req)
 	if err != nil {
 		return nil, err
@@ -35,9 +35,12 @@ func (s server) Answer(_ context.Context, from fabric.Rank, req []byte) ([]byte,
 	case kindWhere:
 		return s.where(body)
 	case kindBury:
-		return s.bury(body)
+		return s.bury(ctx, body)
 	case kindStatus:
 		return s.n.local.Status(), nil
+	case kindAgain:
+		s.n.again(from)
+		return nil, nil
 	case kindDrop, kindTouch, kindRefute, kindClear:
 		return nil, s.tell(k, body)
 	}
@@ -47,26 +50,32 @@ func (s server) Answer(_ context.Context, from fabric.Rank, req []byte) ([]byte,
 // announce applies statements and answers with those of the speaker that are
 // out of date.
 func (s server) announce(from fabric.Rank, body []byte) ([]byte, error) {
-	var batch []directory.Statement
+	var batch statements
 	if err := decode(body, &batch); err != nil {
 		return nil, err
 	}
-	mine := []staleMessage{}
-	for _, st := range batch {
-		if st.Name.Key == "" {
+	for i := range batch {
+		if batch[i].Name.Key == "" {
 			return nil, fmt.Errorf("%w: a statement about no name", errBadMessage)
 		}
-		var others []directory.Stale
+	}
+	v := s.n.view.Load()
+	mine := stales{}
+	var others []directory.Stale
+	for _, st := range batch {
+		if st.Owner != from && v.dead(st.Owner, st.Incarnation) {
+			st.Memory = nil // handed on by a rank that has not heard of it yet
+		}
 		for _, stale := range s.n.dir.Apply(st) {
 			if stale.Owner == from {
-				mine = append(mine, staleMessage{Namespace: stale.Namespace, Key: stale.Key, Before: stale.Before})
+				mine = append(mine, staleMessage{stale.Namespace, stale.Key, stale.Before})
 			} else {
 				others = append(others, stale)
 			}
 		}
-		s.n.deliver(others)
 	}
-	return reply(mine)
+	s.n.deliver(others)
+	return reply(&mine)
 }
 
 func (s server) locate(body []byte) ([]byte, error) {
@@ -84,17 +93,13 @@ func (s server) locate(body []byte) ([]byte, error) {
 		if !ok {
 			continue
 		}
-		copies[i] = f.Copies[:min(len(f.Copies), maxCopies)]
+		copies[i] = f.Copies
 		for c := range copies[i] {
 			copies[i][c].Name.Namespace, copies[i][c].Name.Key = "", ""
 		}
 	}
-	return reply(copies)
+	return reply(&copies)
 }
-
-// maxCopies is how many copies of a block a home tells of: with those in memory
-// first, more would hardly be tried.
-const maxCopies = 3
 
 func (s server) where(body []byte) ([]byte, error) {
 	var m keysMessage
@@ -106,22 +111,26 @@ func (s server) where(body []byte) ([]byte, error) {
 	}
 	st := s.n.local.State(m.Namespace, m.Keys[0])
 	st.Owner, st.Incarnation = s.n.self, s.n.o.Incarnation
-	return reply(&st)
+	return reply((*oneStatement)(&st))
 }
 
-func (s server) bury(body []byte) ([]byte, error) {
+func (s server) bury(ctx context.Context, body []byte) ([]byte, error) {
 	var m buryMessage
 	if err := decode(body, &m); err != nil {
 		return nil, err
 	}
-	return nil, s.n.buryHere(m)
+	if m.Key == "" {
+		return nil, fmt.Errorf("%w: no name to delete", errBadMessage)
+	}
+	s.n.buryHere(ctx, &m)
+	return nil, nil
 }
 
 // tell takes in what needs no answer but that it arrived.
 func (s server) tell(k kind, body []byte) error {
 	switch k {
 	case kindDrop:
-		var m []staleMessage
+		var m stales
 		if err := decode(body, &m); err != nil {
 			return err
 		}
@@ -133,11 +142,11 @@ func (s server) tell(k kind, body []byte) error {
 		}
 		s.n.local.Touched(m.Namespace, m.Keys)
 	case kindRefute:
-		var m directory.Statement
+		var m oneStatement
 		if err := decode(body, &m); err != nil {
 			return err
 		}
-		s.n.dir.Refute(m)
+		s.n.dir.Refute(directory.Statement(m))
 	case kindClear:
 		var m clearMessage
 		if err := decode(body, &m); err != nil {

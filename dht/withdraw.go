@@ -3,6 +3,8 @@ package dht
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 
 	"cascadekv/dht/fabric"
@@ -14,45 +16,47 @@ import (
 // the error.
 func (n *Node) Delete(ctx context.Context, namespace, key string, stamp uint64) error {
 	m := buryMessage{Namespace: namespace, Key: key, Stamp: stamp}
-	homes := n.view.Load().homes(namespace, key)
-	return n.each(homes, func(h fabric.Rank) error {
+	n.local.Outdated(namespace, key, stamp+1)
+	return n.each(n.view.Load().everyHome(namespace, key, n.o.Now()), func(h fabric.Rank) error {
 		if h == n.self {
-			return n.buryHere(m)
+			n.buryHere(ctx, &m)
+			return nil
 		}
 		_, err := n.call(ctx, h, kindBury, &m)
 		return err
 	})
 }
 
-// buryHere buries a name this rank is a home of, and waits until its owners
-// have been told.
-func (n *Node) buryHere(m buryMessage) error {
-	owners := map[fabric.Rank][]staleMessage{}
-	for _, s := range n.dir.Bury(m.Namespace, m.Key, m.Stamp, n.o.Now()) {
-		owners[s.Owner] = append(owners[s.Owner], staleMessage{Namespace: s.Namespace, Key: s.Key, Before: s.Before})
+// buryHere buries a name this rank is a home of, and waits a while for its
+// owners to hear of it. Those that do not are told until they do.
+func (n *Node) buryHere(ctx context.Context, m *buryMessage) {
+	owners := byOwner(n.dir.Bury(m.Namespace, m.Key, m.Stamp, n.o.Now()))
+	if len(owners) == 0 {
+		return
 	}
+	// Whoever deletes waits for this rank's answer, which is due before its
+	// deadline.
+	ctx, cancel := context.WithTimeout(ctx, n.o.CallDeadline/2)
+	defer cancel()
 	v := n.view.Load()
-	var ranks []fabric.Rank
-	for r := range owners {
-		if v.alive(r) {
-			ranks = append(ranks, r)
-		}
-	}
-	return n.each(ranks, func(r fabric.Rank) error {
+	_ = n.each(slices.Collect(maps.Keys(owners)), func(r fabric.Rank) error {
+		list := owners[r]
 		if r == n.self {
-			n.outdated(owners[r])
-			return nil
+			n.outdated(list)
+		} else if v.alive(r) {
+			if _, err := n.call(ctx, r, kindDrop, &list); !settled(err) {
+				n.box(r).outdate(n, r, list)
+			}
 		}
-		_, err := n.call(n.work, r, kindDrop, owners[r])
-		return err
+		return nil
 	})
 }
 
-// Clear empties a namespace, or all of them, on every other rank, and waits
-// for their answers until ctx ends.
+// Clear empties a namespace, or all of them, on every rank, and waits for the
+// answers until ctx ends.
 func (n *Node) Clear(ctx context.Context, namespace string, all bool) error {
 	m := clearMessage{Namespace: namespace, All: all}
-	n.dir.Clear(namespace, all)
+	n.clearHere(m)
 	return n.each(n.peers(), func(r fabric.Rank) error {
 		_, err := n.call(ctx, r, kindClear, &m)
 		return err

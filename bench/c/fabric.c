@@ -6,6 +6,7 @@
  * in memory are used in turn. "quit" ends both.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +18,15 @@
 enum { TAG_COMMAND = 9, TAG_REQUEST = 1, TAG_DATA = 2 };
 enum { MODE_QUIT, MODE_TWO, MODE_RGET };
 
-static char *map(size_t n) {
-  void *p = mmap(0, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+/* The memory is a file that the other program of the benchmark maps too: where the pages lie decides how fast they are. */
+static char *map(const char *folder, int rank, size_t n) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/rank%d", folder, rank);
+  int fd = open(path, O_RDWR | O_CREAT, 0600);
+  if (fd < 0 || ftruncate(fd, (off_t)n)) { perror(path); exit(1); }
+  void *p = mmap(0, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (p == MAP_FAILED) { perror("fabric.c: mmap"); exit(1); }
+  close(fd);
   return p;
 }
 
@@ -55,7 +62,8 @@ static void read_two(char *dst, size_t n) {
   MPI_Request r[2];
   MPI_Irecv(dst, (int)n, MPI_BYTE, 1, TAG_DATA, MPI_COMM_WORLD, &r[0]);
   MPI_Isend(request, sizeof request, MPI_BYTE, 1, TAG_REQUEST, MPI_COMM_WORLD, &r[1]);
-  MPI_Waitall(2, r, MPI_STATUSES_IGNORE);
+  MPI_Status s[2];
+  MPI_Waitall(2, r, s);
 }
 
 static void read_rget(char *dst, size_t n, size_t at, MPI_Win win) {
@@ -82,13 +90,14 @@ static void measure(int mode, char *dst, size_t n, long times, long slots, MPI_W
 }
 
 int main(int argc, char **argv) {
-  const size_t size = (size_t)(argc > 1 ? atol(argv[1]) : 64) << 20;
   int level, rank, ranks;
+  if (argc != 3) { fprintf(stderr, "usage: fabric FOLDER BYTES\n"); return 2; }
+  const size_t size = (size_t)atol(argv[2]);
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   if (ranks != 2) { fprintf(stderr, "fabric.c: %d ranks, want 2\n", ranks); return 1; }
-  char *memory = map(size);
+  char *memory = map(argv[1], rank, size);
   memset(memory, rank + 1, size);
   MPI_Win win = MPI_WIN_NULL;
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

@@ -46,11 +46,11 @@ func (a *app) printFabric(res *bench.FabricResult) error {
 
 // benchFabricRank is what bench fabric has mpirun start.
 func (a *app) benchFabricRank() *cobra.Command {
-	return &cobra.Command{Use: bench.FabricRankVerb + " BYTES", Hidden: true, Args: arity(1, 1), RunE: func(cmd *cobra.Command, args []string) error {
-		n, err := strconv.ParseInt(args[0], 10, 64)
+	return &cobra.Command{Use: bench.FabricRankVerb + " FOLDER BYTES", Hidden: true, Args: arity(2, 2), RunE: func(cmd *cobra.Command, args []string) error {
+		n, err := strconv.ParseInt(args[1], 10, 64)
 		if err != nil {
 			return usagef("%s: %v", bench.FabricRankVerb, err)
 		}
-		return bench.FabricRank(cmd.Context(), n, os.Stdin, cmd.OutOrStdout())
+		return bench.FabricRank(cmd.Context(), bench.FabricRankOptions{Folder: args[0], Bytes: n, In: os.Stdin, Out: cmd.OutOrStdout()})
 	}}
 }

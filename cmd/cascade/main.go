@@ -90,7 +90,7 @@ func (a *app) root() *cobra.Command {
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(a.statusCommand(), a.putCommand(), a.getCommand(), a.probeCommand(), a.ringCommand(), a.configCommand(),
-		a.doctorCommand(), a.versionCommand(), a.traceCommand(), a.benchCommand())
+		a.doctorCommand(), a.versionCommand(), a.traceCommand(), a.benchCommand(), a.simCommand())
 	return root
 }
 

@@ -102,7 +102,7 @@ func fetchStats(client *resp.Client) (text []byte, s rankStats, err error) {
 	if err != nil {
 		return nil, s, fmt.Errorf("status: %w", err)
 	}
-	head := bytes.TrimRight(bytes.TrimSpace(reply.Str), "}")
+	head := bytes.TrimSuffix(bytes.TrimSpace(reply.Str), []byte("}"))
 	return append(append(append(head, `,"ranks":`...), ranks...), '}'), s, nil
 }
 

@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,114 +23,186 @@ import (
 
 // peers is a rank's connection to the others.
 type peers struct {
+	c     config.Config
+	log   *slog.Logger
+	self  members.Member
+	world world // nil without MPI
+
 	node    *dht.Node
-	members *members.Members
+	served  chan struct{} // closed when node is there, or will not come
+	members atomic.Pointer[members.Members]
 
 	replaced chan struct{} // closed when another process took this rank's number
 	once     sync.Once
 }
 
+// world is the MPI world that this process was started in.
+type world interface {
+	rank() int
+	share(p []byte) ([]byte, error) // what rank 0 gave, on all ranks
+	fabric() (fabric.Fabric, error) // which the world outlives
+	close() error
+}
+
 // joinPeers makes store one of many.
 func joinPeers(ctx context.Context, c config.Config, store *cascade.Store, log *slog.Logger) (*peers, error) {
+	p := &peers{c: c, log: log, served: make(chan struct{}), replaced: make(chan struct{})}
+	p.self = members.Member{Rank: fabric.Rank(c.Rank), Incarnation: uint64(time.Now().UnixNano())}
 	secret, err := c.Peers.Secret()
+	if err == nil {
+		p.self.Host, err = os.Hostname()
+	}
+	switch {
+	case err != nil:
+	case c.Peers.Fabric == "mpi":
+		err = p.openMPI(ctx, store, secret)
+	default:
+		err = p.openTCP(ctx, store, secret)
+	}
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, p.close())
 	}
-	self := members.Member{Rank: fabric.Rank(c.Rank), Incarnation: uint64(time.Now().UnixNano())}
-	if self.Host, err = os.Hostname(); err != nil {
-		return nil, fmt.Errorf("the node's name: %w", err)
-	}
-	fab, err := openFabric(c, self, secret, log)
+	store.Join(p.node)
+	log.Info("joined", "fabric", p.node.Fabric(), "addr", p.self.Addr, "gossip", p.members.Load().Addr())
+	return p, nil
+}
+
+func (p *peers) openTCP(ctx context.Context, store *cascade.Store, secret string) error {
+	fab, err := tcp.New(tcp.Options{
+		Self: p.self.Rank, Incarnation: p.self.Incarnation, Listen: p.c.Peers.Listen,
+		Advertise: advertised(p.c.Peers.Listen, p.c.Peers.Advertise), Job: p.job(), Secret: []byte(secret), Placement: ring.Version,
+		Observe: func(err error) { p.log.Warn("connection of another rank", "err", err) },
+	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	p := &peers{replaced: make(chan struct{})}
-	// The node is told of members only after they are there, but tells of its
-	// calls to them from other goroutines.
-	var gossip atomic.Pointer[members.Members]
+	p.self.Addr = fab.Addr()
+	if err := p.serve(fab, store); err != nil {
+		return err
+	}
+	return p.gossip(ctx, secret, p.c.Peers.SeedList())
+}
+
+// openMPI joins the ranks that were started together. Rank 0 tells the others
+// what TCP ranks have from their configuration: a seed and a secret.
+func (p *peers) openMPI(ctx context.Context, store *cascade.Store, secret string) error {
+	var err error
+	if p.world, err = startWorld(); err != nil {
+		return err
+	}
+	if first := p.world.rank(); first != p.c.Rank {
+		return fmt.Errorf("rank = %d, but this is rank %d of its MPI world: leave rank out of the configuration", p.c.Rank, first)
+	}
+	seeds := p.c.Peers.SeedList()
+	var invitation []byte
+	if p.c.Rank == 0 {
+		if secret == "" {
+			secret = rand.Text()
+		}
+		if err := p.gossip(ctx, secret, seeds); err != nil {
+			return err
+		}
+		invitation = []byte(p.members.Load().Addr() + " " + secret)
+	}
+	if invitation, err = p.world.share(invitation); err != nil {
+		return err
+	}
+	fab, err := p.world.fabric()
+	if err != nil {
+		return err
+	}
+	if err := p.serve(fab, store); err != nil || p.c.Rank == 0 {
+		return err
+	}
+	seed, secret, _ := strings.Cut(string(invitation), " ")
+	return p.gossip(ctx, secret, append(seeds, seed))
+}
+
+// serve makes the node, which closes fab.
+func (p *peers) serve(fab fabric.Fabric, store *cascade.Store) (err error) {
 	p.node, err = dht.New(dht.Options{
-		Fabric: fab, Incarnation: self.Incarnation, Replicas: c.Peers.Homes, Log: log,
+		Fabric: fab, Incarnation: p.self.Incarnation, Replicas: p.c.Peers.Homes, Log: p.log,
 		Answered: func(r fabric.Rank) {
-			if m := gossip.Load(); m != nil {
+			if m := p.members.Load(); m != nil {
 				m.Answered(r)
 			}
 		},
 		Unanswered: func(r fabric.Rank, err error) {
-			if m := gossip.Load(); m != nil {
+			if m := p.members.Load(); m != nil {
 				m.Suspect(r, err)
 			}
 		},
 	}, cascade.Local{Store: store})
 	if err != nil {
-		return nil, errors.Join(err, fab.Close())
+		return errors.Join(err, fab.Close())
 	}
-	self.Addr = fab.Addr()
-	p.members, err = members.Start(ctx, members.Options{
-		Self: self, Bind: c.Peers.Gossip, Advertise: advertised(c.Peers.Gossip, c.Peers.Advertise),
-		Job: jobName(c), Secret: []byte(secret), Placement: ring.Version, Seeds: c.Peers.SeedList(),
-		Log: log, OnChange: p.changed,
-	})
-	if err != nil {
-		return nil, errors.Join(err, p.node.Close())
-	}
-	gossip.Store(p.members)
-	store.Join(p.node)
-	log.Info("joined", "rank", c.Rank, "fabric", fab.Name(), "addr", fab.Addr(), "gossip", p.members.Addr())
-	return p, nil
+	close(p.served)
+	return nil
 }
 
-func openFabric(c config.Config, self members.Member, secret string, log *slog.Logger) (fabric.Fabric, error) {
-	if c.Peers.Fabric == "mpi" {
-		return openMPI(c)
-	}
-	return tcp.New(tcp.Options{
-		Self: self.Rank, Incarnation: self.Incarnation, Listen: c.Peers.Listen,
-		Advertise: advertised(c.Peers.Listen, c.Peers.Advertise), Job: jobName(c), Secret: []byte(secret), Placement: ring.Version,
-		Observe: func(err error) { log.Warn("connection of another rank", "err", err) },
+// gossip starts the membership.
+func (p *peers) gossip(ctx context.Context, secret string, seeds []string) error {
+	m, err := members.Start(ctx, members.Options{
+		Self: p.self, Bind: p.c.Peers.Gossip, Advertise: withPort0(advertised(p.c.Peers.Gossip, p.c.Peers.Advertise)),
+		Job: p.job(), Secret: []byte(secret), Placement: ring.Version, Seeds: seeds, Log: p.log, OnChange: p.changed,
 	})
+	if err == nil {
+		p.members.Store(m)
+	}
+	return err
 }
 
-// jobName tells jobs apart that share a secret.
-func jobName(c config.Config) string {
-	if c.Job == "" {
+// job tells jobs apart that share a secret.
+func (p *peers) job() string {
+	if p.c.Job == "" {
 		return "cascade"
 	}
-	return c.Job
-}
-
-// advertised is the host others are told: what is configured, or the node's
-// name when listening everywhere; "" leaves it to the address itself.
-func advertised(listen, configured string) string {
-	if configured != "" {
-		return configured
-	}
-	if host, _, err := net.SplitHostPort(listen); err != nil || host != "" {
-		return ""
-	}
-	name, err := os.Hostname()
-	if err != nil {
-		return ""
-	}
-	return name
+	return p.c.Job
 }
 
 // changed passes an event of the membership on.
 func (p *peers) changed(e members.Event) {
+	<-p.served
 	m := e.Member
-	if m.Rank == p.node.Self() {
-		if e.Kind == members.Replaced {
-			p.once.Do(func() { close(p.replaced) })
-		}
-		return
+	if p.node == nil {
+		return // it could not be made: this process is about to end
 	}
-	p.node.SetMember(dht.Member{Rank: m.Rank, Incarnation: m.Incarnation, Host: m.Host, Addr: m.Addr, State: m.State})
+	if m.Rank != p.self.Rank {
+		p.node.SetMember(dht.Member{Rank: m.Rank, Incarnation: m.Incarnation, Host: m.Host, Addr: m.Addr, State: m.State})
+	} else if e.Kind == members.Replaced {
+		p.once.Do(func() { close(p.replaced) })
+	}
 }
 
 // leave tells the others that this rank goes, once they know where its blocks
-// lie.
-func (p *peers) leave(ctx context.Context) error {
+// lie. Those that do not hear it find out by themselves: when all ranks end at
+// once nobody is left to listen.
+func (p *peers) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leavePatience)
+	defer cancel()
 	p.node.Settled(ctx.Done())
-	return p.members.Leave(ctx)
+	if err := p.members.Load().Leave(ctx); err != nil {
+		p.log.Warn("not all ranks heard that this one goes", "err", err)
+	}
 }
 
-func (p *peers) close() error { return errors.Join(p.members.Close(), p.node.Close()) }
+// leavePatience bounds what a rank that ends spends on telling the others.
+const leavePatience = 5 * time.Second
+
+// close ends what is open.
+func (p *peers) close() error {
+	var err error
+	if m := p.members.Load(); m != nil {
+		if p.node == nil {
+			close(p.served)
+		}
+		err = m.Close()
+	}
+	if p.node != nil {
+		err = errors.Join(err, p.node.Close())
+	}
+	if p.world != nil {
+		err = errors.Join(err, p.world.close())
+	}
+	return err
+}

@@ -205,7 +205,8 @@ func (r *openedRank) Shutdown(ctx context.Context) error {
 	if r.peers != nil {
 		// What is in the shared file system stays readable by the others.
 		_, drained := r.store.Drain(ctx)
-		err = errors.Join(err, drained, r.peers.leave(ctx))
+		err = errors.Join(err, drained)
+		r.peers.leave(ctx)
 	}
 	return errors.Join(err, r.close(ctx))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 )
 
@@ -64,6 +65,7 @@ func Fabric(ctx context.Context, o FabricOptions) (*FabricResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer os.RemoveAll(kit.memory)
 	res := &FabricResult{Machine: readMachine(), MPI: o.MPI, Callers: fabricCallers}
 	ours, err := kit.start(ctx, kit.ours)
 	if err != nil {

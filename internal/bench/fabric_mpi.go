@@ -5,7 +5,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"io"
 	"time"
 
 	fabricmpi "cascadekv/dht/fabric/mpi"
@@ -13,8 +12,8 @@ import (
 )
 
 // FabricRank is one rank of the benchmark, started by mpirun: see Fabric.
-// memory is in bytes. It ends when rank 0 reads "quit" from in.
-func FabricRank(ctx context.Context, memory int64, in io.Reader, out io.Writer) error {
+// It ends when rank 0 reads "quit".
+func FabricRank(ctx context.Context, o FabricRankOptions) error {
 	w, err := mpi.Start()
 	if err != nil {
 		return err
@@ -23,6 +22,6 @@ func FabricRank(ctx context.Context, memory int64, in io.Reader, out io.Writer) 
 	if err != nil {
 		return err
 	}
-	err = runFabricRank(ctx, f, memory, in, out)
+	err = runFabricRank(ctx, f, o)
 	return errors.Join(err, f.Close(), w.Stop(5*time.Second))
 }

@@ -23,6 +23,7 @@ type fabricKit struct {
 	mode         string
 	rget         bool // theirs can do one-sided transfers too
 	log          io.Writer
+	memory       string // folder of the ranks' memory, for the caller to remove
 }
 
 // buildFabricKit builds both programs into the user's cache folder.
@@ -51,11 +52,15 @@ func buildFabricKit(ctx context.Context, o FabricOptions) (*fabricKit, error) {
 			return nil, err
 		}
 	}
-	n := len(launcher) // both command lines are copies of it
+	memory, err := os.MkdirTemp("/dev/shm", "cascade-bench-")
+	if err != nil {
+		return nil, err
+	}
+	n, bytes := len(launcher), strconv.Itoa(fabricMemory) // both command lines are copies of the launcher
 	return &fabricKit{
-		ours:   append(launcher[:n:n], rank, "bench", FabricRankVerb, strconv.Itoa(fabricMemory)),
-		theirs: append(launcher[:n:n], c, strconv.Itoa(fabricMemory>>20)),
-		mode:   "two-sided", rget: true, log: o.Log,
+		ours:   append(launcher[:n:n], rank, "bench", FabricRankVerb, memory, bytes),
+		theirs: append(launcher[:n:n], c, memory, bytes),
+		mode:   "two-sided", rget: true, log: o.Log, memory: memory,
 	}, nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,10 +24,36 @@ import (
 // obeys the same ones.
 type fabricRank struct {
 	f      fabric.Fabric
-	memory []byte // shared, like an arena's
+	memory []byte
 	quit   chan struct{}
 	once   sync.Once
 	holds  atomic.Int64
+}
+
+// FabricRankOptions are what one rank of the benchmark is told.
+type FabricRankOptions struct {
+	Folder string // where the memory of both ranks lies, as files
+	Bytes  int64  // of each rank's memory
+	In     io.Reader
+	Out    io.Writer
+}
+
+// open maps this rank's memory: a file that the C program maps too, because
+// where the pages lie decides how fast they are.
+func (o FabricRankOptions) open(self fabric.Rank) ([]byte, error) {
+	f, err := os.OpenFile(filepath.Join(o.Folder, fmt.Sprintf("rank%d", self)), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := f.Truncate(o.Bytes); err != nil {
+		return nil, err
+	}
+	m, err := unix.Mmap(int(f.Fd()), 0, int(o.Bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	if err != nil {
+		return nil, fmt.Errorf("bench: map %d bytes: %w", o.Bytes, err)
+	}
+	return m, nil
 }
 
 // Words of rank 0's calls to rank 1.
@@ -37,14 +65,15 @@ const (
 const fabricPatience = 30 * time.Second
 
 // runFabricRank serves and, on rank 0, obeys until "quit". The caller closes f.
-func runFabricRank(ctx context.Context, f fabric.Fabric, memory int64, in io.Reader, out io.Writer) error {
-	m, err := unix.Mmap(-1, 0, int(memory), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+func runFabricRank(ctx context.Context, f fabric.Fabric, o FabricRankOptions) error {
+	m, err := o.open(f.Self())
 	if err != nil {
-		return fmt.Errorf("bench: map %d bytes: %w", memory, err)
+		return err
 	}
 	r := &fabricRank{f: f, memory: m, quit: make(chan struct{})}
-	for i := range m {
-		m[i] = byte(f.Self()) + 1
+	m[0] = byte(f.Self()) + 1
+	for n := 1; n < len(m); n *= 2 {
+		copy(m[n:], m[:n])
 	}
 	if err := f.Serve(r); err != nil {
 		return err
@@ -57,7 +86,7 @@ func runFabricRank(ctx context.Context, f fabric.Fabric, memory int64, in io.Rea
 		time.Sleep(10 * time.Millisecond) // the answer to sayQuit is on its way
 		return ctx.Err()
 	}
-	return r.obey(ctx, in, out)
+	return r.obey(ctx, o.In, o.Out)
 }
 
 // obey carries out the lines of in.

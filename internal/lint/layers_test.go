@@ -12,7 +12,7 @@ import (
 // which is a folder to itself.
 var layers = [][]string{
 	{"cmd"},
-	{"internal/server", "internal/replay", "internal/bench"},
+	{"internal/server", "internal/replay", "internal/bench", "internal/sim"},
 	{"slurm"},
 	{"cascade"},
 	{"cascade/policy"},

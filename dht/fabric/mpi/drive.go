@@ -18,7 +18,7 @@ const inboxes = 16
 
 const (
 	passSpins  = 40                     // tests in one visit to MPI: a few microseconds
-	eager      = 50 * time.Microsecond  // without news, after which cores are left to others
+	eager      = 500 * time.Microsecond // without news, after which cores are left to others
 	leadRead   = 2 * time.Millisecond   // without news, after which a reader leaves MPI to the watch
 	leadCall   = 200 * time.Microsecond // the same for a caller
 	sweepEvery = 50 * time.Millisecond
@@ -195,7 +195,7 @@ func (f *Fabric) release() {
 	d := &f.driven
 	for {
 		next := d.successor()
-		busy := d.set != nil && d.set.Active() > inboxes
+		busy := d.serving > 0 || len(d.ops) > 0
 		f.drive.Unlock()
 		switch {
 		case next != nil:

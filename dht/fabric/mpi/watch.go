@@ -28,6 +28,10 @@ const (
 	// callers drive: those do it too, but not between their requests.
 	leaderNap = 200 * time.Microsecond
 
+	// servingSpin is how long the watch spins while bytes are on their way to a
+	// reader: their end, and the next request, come soon.
+	servingSpin = 3 * time.Millisecond
+
 	// leaderRest is how soon after a caller the watch may spin again.
 	leaderRest = 2 * time.Millisecond
 )
@@ -70,6 +74,9 @@ func (f *Fabric) keepWatch(mine uint64) {
 		}
 		now := time.Now()
 		way := restAfter(now.Sub(news))
+		if f.driven.serving > 0 && now.Sub(news) < servingSpin {
+			way = naps[0]
+		}
 		if now.Sub(led) < leaderRest && way.nap < leaderNap {
 			way.spins, way.nap = 2, leaderNap
 		}

@@ -65,7 +65,8 @@ type callStream struct {
 
 	mu      sync.Mutex
 	last    uint64
-	pending map[uint64]chan outcome // by id; nil when the stream has ended
+	heard   bool                    // something was answered
+	pending map[uint64]chan outcome // by id
 }
 
 // outcome is how a call was answered.
@@ -149,17 +150,28 @@ func (s *callStream) end(why error) {
 	_ = s.conn.Close()
 }
 
-// finish ends the stream after an error of it.
+// finish ends the stream after an error of it. A stream that ended before it
+// was of any use counts as a failed attempt: the peer turns us away.
 func (s *callStream) finish(err error) {
 	if err == nil {
 		err = io.EOF
 	}
 	s.end(err)
-	s.life.mu.Lock()
-	if s.life.stream == s {
-		s.life.stream = nil
+	s.mu.Lock()
+	heard := s.heard
+	s.mu.Unlock()
+	l := s.life
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stream != s {
+		return
 	}
-	s.life.mu.Unlock()
+	l.stream = nil
+	if heard {
+		l.backoff = firstBackoff
+	} else {
+		l.fail(fmt.Errorf("%w: it closed the stream at once: %w", fabric.ErrUnreachable, err))
+	}
 }
 
 // call is one call over the stream.
@@ -219,6 +231,7 @@ func (s *callStream) receive() error {
 		done := s.pending[h.id]
 		delete(s.pending, h.id)
 		known := h.id <= s.last
+		s.heard = true
 		s.mu.Unlock()
 		if !known {
 			return fmt.Errorf("%w: an answer to call %d, which was not made", errFrame, h.id)

@@ -21,7 +21,9 @@ type Fabric struct {
 	ctx    context.Context // ends with Close; its cause is then fabric.ErrClosed
 	cancel context.CancelCauseFunc
 	work   sync.WaitGroup // goroutines and operations; joined under mu while open
-	kernel chan struct{}  // taken while a thread waits in the kernel for a payload
+
+	kernel    chan struct{} // taken while a thread waits in the kernel for a payload
+	lingering chan struct{} // taken while one waits there for the next read
 
 	serving chan struct{} // closed by Serve
 	handler fabric.Handler
@@ -57,7 +59,7 @@ func New(o Options) (*Fabric, error) {
 	}
 	f := &Fabric{
 		identity: newIdentity(&o), listener: l, addr: addr,
-		kernel: make(chan struct{}, waiting), serving: make(chan struct{}),
+		kernel: make(chan struct{}, waiting), lingering: make(chan struct{}, lingerers), serving: make(chan struct{}),
 		lives: map[fabric.Rank]*life{}, here: map[net.Conn]*visitor{}, count: map[fabric.Rank]int{},
 	}
 	o.Secret = nil

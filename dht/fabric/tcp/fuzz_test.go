@@ -76,6 +76,20 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
+// connected returns both ends of a connection to l.
+func connected(t *testing.T, l net.Listener) (here, there net.Conn) {
+	t.Helper()
+	there, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err = l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return here, there
+}
+
 // Whatever a peer sends, its streams end, and nothing stays held.
 func FuzzStreams(f *testing.F) {
 	p, err := fabrictest.NewPeer()
@@ -93,6 +107,11 @@ func FuzzStreams(f *testing.F) {
 	if err := rank.Serve(p); err != nil {
 		f.Fatal(err)
 	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { l.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	src, err := fabrictest.Remote{Fabric: rank, Rank: 1}.Put(ctx, 1000, 1)
@@ -109,15 +128,17 @@ func FuzzStreams(f *testing.F) {
 			func(c net.Conn) error { return rank.answerCalls(c, 0) },
 			rank.answerReads,
 		} {
-			here, there := net.Pipe()
+			here, there := connected(t, l)
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
 				_ = serve(here)
 				here.Close()
 			}()
-			go io.Copy(io.Discard, there)
 			_, _ = there.Write(b)
+			if err := there.(*net.TCPConn).CloseWrite(); err == nil {
+				_, _ = io.Copy(io.Discard, there)
+			}
 			there.Close()
 			<-done
 		}

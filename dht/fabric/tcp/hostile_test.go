@@ -38,15 +38,15 @@ func TestHostileFrames(t *testing.T) {
 		on     purpose
 		frames []byte
 	}{
-		"nothing known":  {forCalls, bytes.Repeat([]byte{0xEE}, 100)},
-		"long call":      {forCalls, long},
-		"answer":         {forCalls, header{kind: kindAnswer, id: 1}.frame(nil)},
-		"call twice":     {forCalls, append(bytes.Clone(slow), slow...)},
-		"read on calls":  {forCalls, read[:]},
-		"call on reads":  {forPayloads, call},
-		"negative read":  {forPayloads, read[:]},
-		"payload":        {forPayloads, header{kind: kindPayload, number: 1}.frame([]byte("x"))},
-		"nothing known2": {forPayloads, bytes.Repeat([]byte{0xEE}, 100)},
+		"nothing known":       {forCalls, bytes.Repeat([]byte{0xEE}, 100)},
+		"long call":           {forCalls, long},
+		"answer":              {forCalls, header{kind: kindAnswer, id: 1}.frame(nil)},
+		"call twice":          {forCalls, append(bytes.Clone(slow), slow...)},
+		"read on calls":       {forCalls, read[:]},
+		"call on reads":       {forPayloads, call},
+		"negative read":       {forPayloads, read[:]},
+		"payload":             {forPayloads, append(header{kind: kindPayload, number: 64}.frame(nil), make([]byte, 64)...)},
+		"nothing known there": {forPayloads, bytes.Repeat([]byte{0xEE}, 100)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var told observer

@@ -97,12 +97,17 @@ func (l *life) connect(ctx context.Context, p purpose) (net.Conn, error) {
 		if limit.Err() != nil {
 			err = fmt.Errorf("%w: no stream to %s within %v", fabric.ErrUnreachable, l.peer.Addr, l.fabric.options.OpenTimeout)
 		}
-		l.failed, l.retry = err, time.Now().Add(l.backoff)
-		l.backoff = min(2*l.backoff, lastBackoff)
+		l.fail(err)
 		return nil, err
 	}
-	l.failed, l.backoff = nil, firstBackoff
+	l.failed = nil
 	return conn, nil
+}
+
+// fail notes a failed attempt to open a stream. l.mu is held.
+func (l *life) fail(err error) {
+	l.failed, l.retry = err, time.Now().Add(l.backoff)
+	l.backoff = min(2*l.backoff, lastBackoff)
 }
 
 // dial is one attempt: connection and handshake.

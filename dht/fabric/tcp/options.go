@@ -84,6 +84,9 @@ const (
 	// waiting is how many threads may wait in the kernel for payloads.
 	waiting = 256
 
+	// lingerers is how many may wait there for the next read of a peer.
+	lingerers = 16
+
 	// errorText bounds the text of an error that travels, in bytes.
 	errorText = 4 << 10
 )

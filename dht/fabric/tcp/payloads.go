@@ -91,6 +91,7 @@ func (l *life) give(w *wire, good bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if good && !l.over {
+		l.backoff = firstBackoff
 		l.idle = append(l.idle, w)
 		return
 	}
@@ -140,26 +141,33 @@ func (w *wire) failure(length int, came []byte) error {
 
 // answerReads serves a payload stream until it ends.
 func (f *Fabric) answerReads(conn net.Conn) error {
+	out, err := newSender(conn)
+	if err != nil {
+		return err
+	}
+	var frame [headerSize + readSize]byte
 	for {
-		h, err := readHeader(conn)
-		if lost(err) && err != nil {
-			return nil
+		if err := out.await(f.lingering); err != nil {
+			return err
 		}
+		if _, err := io.ReadFull(conn, frame[:]); err != nil {
+			if lost(err) {
+				return nil
+			}
+			return err
+		}
+		h, err := decode((*[headerSize]byte)(frame[:]))
 		if err != nil {
 			return err
 		}
 		if h.kind != kindRead {
 			return fmt.Errorf("%w: kind %d instead of a read", errFrame, h.kind)
 		}
-		var body [readSize]byte
-		if _, err := io.ReadFull(conn, body[:]); err != nil {
-			return err
-		}
-		src, err := decodeRead(&body)
+		src, err := decodeRead((*[readSize]byte)(frame[headerSize:]))
 		if err != nil {
 			return err
 		}
-		if err := f.answerRead(conn, src, limit(h.number, sendLimit)+grace); err != nil {
+		if err := f.answerRead(out, src, limit(h.number, sendLimit)+grace); err != nil {
 			if lost(err) {
 				return nil // the reader gave up
 			}
@@ -170,21 +178,16 @@ func (f *Fabric) answerReads(conn net.Conn) error {
 
 // answerRead sends a payload out of the held memory, or says why not. The time
 // bounds how long the memory stays held.
-func (f *Fabric) answerRead(conn net.Conn, src fabric.Source, most time.Duration) error {
-	ctx, stop := context.WithTimeout(f.ctx, most)
-	defer stop()
-	if err := conn.SetWriteDeadline(time.Now().Add(most)); err != nil {
-		return err
-	}
-	hold, err := f.hold(ctx, src)
-	if err != nil {
-		frame := header{kind: kindStale}.frame(nil)
-		if !errors.Is(err, fabric.ErrStale) {
-			frame = header{kind: kindFailure}.frame([]byte(clip(err.Error())))
-		}
-		_, err = conn.Write(frame)
-		return err
+func (f *Fabric) answerRead(out *sender, src fabric.Source, most time.Duration) error {
+	end := time.Now().Add(most)
+	hold, err := f.hold(f.ctx, src)
+	switch {
+	case errors.Is(err, fabric.ErrStale):
+		return out.send(header{kind: kindStale}, nil, end)
+	case err != nil:
+		text := clip(err.Error())
+		return out.send(header{kind: kindFailure, length: len(text)}, []byte(text), end)
 	}
 	defer hold.Release()
-	return sendPayload(conn, hold.Bytes(), time.Now().Add(most))
+	return out.send(header{kind: kindPayload, number: uint64(src.Length)}, hold.Bytes(), end)
 }

@@ -12,25 +12,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sendPayload sends a payload's frame and the payload, and waits in the kernel
-// while the stream is full: the detour through Go's poller costs a tenth of
-// the bandwidth. What ends it early is shut, or the deadline.
-func sendPayload(conn net.Conn, payload []byte, end time.Time) error {
+// sender sends the answers of one payload stream. It waits in the kernel while
+// the stream is full, and for a moment for the next read: Go's poller would
+// take several wake-ups of threads for each. shut ends these waits.
+type sender struct {
+	raw syscall.RawConn
+	end time.Time // of the answer that is being sent
+
+	head [headerSize]byte
+	out  int    // bytes of head that are out
+	rest []byte // what follows
+	vec  [2]unix.Iovec
+	msg  unix.Msghdr // vec and msg are here because the kernel is given their addresses
+}
+
+// linger is how long a stream that was just served waits for its next read
+// with a thread.
+const linger = 2 * time.Millisecond
+
+func newSender(conn net.Conn) (*sender, error) {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {
-		return fmt.Errorf("%T has no descriptor", conn)
+		return nil, fmt.Errorf("%T has no descriptor", conn)
 	}
 	raw, err := sc.SyscallConn()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s := sending{rest: payload, end: end}
-	header{kind: kindPayload, number: uint64(len(payload))}.encode(&s.head)
-	err = raw.Write(func(fd uintptr) bool {
-		s.failed = s.run(fd)
-		return true
-	})
-	return errors.Join(err, s.failed)
+	return &sender{raw: raw}, nil
 }
 
 // shut ends whatever waits on a stream, in Go's poller or in the kernel; its
@@ -42,18 +51,37 @@ func shut(conn net.Conn) {
 	}
 }
 
-// sending is one payload on its way out.
-type sending struct {
-	head   [headerSize]byte
-	out    int // bytes of head that are out
-	rest   []byte
-	end    time.Time
-	vec    [2]unix.Iovec // here because the kernel is given its address
-	msg    unix.Msghdr
-	failed error
+// await lingers, if a thread may.
+func (s *sender) await(threads chan struct{}) error {
+	if s.end.IsZero() {
+		return nil // nothing was served yet
+	}
+	select {
+	case threads <- struct{}{}:
+		defer func() { <-threads }()
+	default:
+		return nil
+	}
+	return s.raw.Control(func(fd uintptr) {
+		fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		_, _ = unix.Poll(fds[:], int(linger/time.Millisecond)) // who receives next will see what is wrong
+	})
 }
 
-func (s *sending) run(fd uintptr) error {
+// send sends a header and what follows it, until end at the latest.
+func (s *sender) send(h header, follows []byte, end time.Time) error {
+	h.encode(&s.head)
+	s.out, s.rest, s.end = 0, follows, end
+	var failed error
+	err := s.raw.Write(func(fd uintptr) bool {
+		failed = s.run(fd)
+		return true
+	})
+	s.rest, s.vec = nil, [2]unix.Iovec{} // what lies there is not the sender's to keep
+	return errors.Join(err, failed)
+}
+
+func (s *sender) run(fd uintptr) error {
 	for s.out < headerSize || len(s.rest) > 0 {
 		n, errno := s.once(fd)
 		switch errno {
@@ -74,7 +102,7 @@ func (s *sending) run(fd uintptr) error {
 }
 
 // once is one call of the kernel.
-func (s *sending) once(fd uintptr) (int, syscall.Errno) {
+func (s *sender) once(fd uintptr) (int, syscall.Errno) {
 	k := 0
 	if s.out < headerSize {
 		s.vec[0].Base = &s.head[s.out]
@@ -88,12 +116,12 @@ func (s *sending) once(fd uintptr) (int, syscall.Errno) {
 	}
 	s.msg = unix.Msghdr{Iov: &s.vec[0]}
 	s.msg.SetIovlen(k)
-	n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&s.msg)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	n, _, errno := unix.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&s.msg)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 	return int(n), errno
 }
 
 // wait waits for room on the stream.
-func (s *sending) wait(fd uintptr) error {
+func (s *sender) wait(fd uintptr) error {
 	left := time.Until(s.end)
 	if left <= 0 {
 		return fmt.Errorf("the reader is slow: %w", os.ErrDeadlineExceeded)

@@ -108,7 +108,7 @@ func (w *wire) receive(head, body []byte) (int, error) {
 }
 
 // piece is the most that one call of the kernel is asked for.
-const piece = 512 << 10
+const piece = 256 << 20
 
 // fill receives exactly p.
 func (w *wire) fill(p []byte) error {

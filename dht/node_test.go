@@ -1,0 +1,430 @@
+package dht
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"cascadekv/dht/directory"
+	"cascadekv/dht/fabric"
+	"cascadekv/dht/fabric/sim"
+)
+
+func TestLocateAsksEachHomeOnce(t *testing.T) {
+	inBubble(t, 4, sim.Options{}, func(t *testing.T, r *rig) {
+		var keys []string
+		for i := range 300 {
+			key := fmt.Sprint(i)
+			keys = append(keys, key)
+			r.shelf[1+fabric.Rank(i%3)].put(key, 1, bytesOf(key, 1), false)
+		}
+		r.settled()
+		before := r.messages(0)
+		found := r.nodes[0].Locate(t.Context(), "ns", keys)
+		if sent := r.messages(0) - before; sent != 3 {
+			t.Errorf("%d messages for %d keys of 3 other homes", sent, len(keys))
+		}
+		for i, copies := range found {
+			if len(copies) != 1 || copies[0].Owner != 1+fabric.Rank(i%3) || copies[0].Name.Key != keys[i] || copies[0].Name.Namespace != "ns" {
+				t.Fatalf("%q: %+v", keys[i], copies)
+			}
+			dst := make([]byte, copies[0].Info.Size)
+			if err := r.nodes[0].Read(t.Context(), copies, dst); err != nil || !bytes.Equal(dst, bytesOf(keys[i], 1)) {
+				t.Fatalf("read %q: %q, %v", keys[i], dst, err)
+			}
+		}
+		// Its own copies are nothing new to a rank.
+		if own := r.nodes[1].Locate(t.Context(), "ns", keys[:1])[0]; own != nil {
+			t.Errorf("a rank is told of its own copy: %+v", own)
+		}
+	})
+}
+
+func TestLocateManyKeysOfOneHome(t *testing.T) {
+	inBubble(t, 2, sim.Options{}, func(t *testing.T, r *rig) {
+		var keys []string
+		for i := 0; len(keys) < 2*locateKeys+1; i++ {
+			if key := fmt.Sprint(i); r.nodes[0].view.Load().homes("ns", key)[0] == 1 {
+				keys = append(keys, key)
+				r.shelf[1].put(key, 1, bytesOf(key, 1), false)
+			}
+		}
+		r.settled()
+		before := r.messages(0)
+		found := r.nodes[0].Locate(t.Context(), "ns", keys)
+		if sent := r.messages(0) - before; sent != 3 || slices.ContainsFunc(found, func(c []directory.Statement) bool { return c == nil }) {
+			t.Errorf("%d messages for %d keys, want 3; found %d", sent, len(keys), len(found))
+		}
+	})
+}
+
+func TestReplicaAnswersForThePrimary(t *testing.T) {
+	inBubble(t, 4, sim.Options{}, func(t *testing.T, r *rig) {
+		key, other := r.homed(1, 2), r.homed(1, 3)
+		r.shelf[3].put(key, 1, bytesOf(key, 1), false)
+		r.shelf[2].put(other, 1, bytesOf(other, 1), false)
+		r.settled()
+		r.world.Kill(1)
+		if d := took(func() { r.owners(0, key, 3) }); d != callDeadline {
+			t.Errorf("with a silent primary a look-up took %v, want %v", d, callDeadline)
+		}
+		r.nodes[0].SetMembers(r.members(fabric.Suspect, 1)...)
+		if d := took(func() { r.owners(0, key, 3) }); d != 0 {
+			t.Errorf("with a suspect primary a look-up took %v", d)
+		}
+		r.world.Kill(2)
+		r.world.Kill(3)
+		if d := took(func() { r.owners(0, key) }); d != 2*callDeadline {
+			t.Errorf("with two silent homes a look-up took %v, want %v", d, 2*callDeadline)
+		}
+		if d := took(func() { r.owners(0, other) }); d != 2*callDeadline {
+			t.Errorf("with two silent homes a look-up took %v, want %v", d, 2*callDeadline)
+		}
+	})
+}
+
+func TestNegativeAnswersAreRememberedBriefly(t *testing.T) {
+	inBubble(t, 2, sim.Options{}, func(t *testing.T, r *rig) {
+		key := r.homed(1, 0)
+		r.owners(0, key)
+		before := r.messages(0)
+		r.owners(0, key)
+		if r.messages(0) != before || r.nodes[0].Stats().Negative != 1 {
+			t.Error("what nobody had a moment ago is asked for again")
+		}
+		r.shelf[1].put(key, 1, bytesOf(key, 1), false)
+		time.Sleep(20 * time.Millisecond)
+		r.owners(0, key, 1)
+	})
+}
+
+func TestNegativeTimes(t *testing.T) {
+	const d = 20 * time.Millisecond
+	at := time.Unix(1000, 0)
+	for step := range 40 { // whatever the moments at which the sets turn
+		g := newNegative(d)
+		g.has("ns", "other", at)
+		added := at.Add(time.Duration(step) * time.Millisecond)
+		g.add("ns", "k", added)
+		if !g.has("ns", "k", added.Add(d/2-1)) {
+			t.Errorf("step %d: forgotten before %v", step, d/2)
+		}
+		g.has("ns", "other", added.Add(9*d/10))
+		if g.has("ns", "k", added.Add(d)) {
+			t.Errorf("step %d: remembered after %v", step, d)
+		}
+		if g.has("other", "k", added) {
+			t.Error("namespaces are mixed up")
+		}
+	}
+}
+
+func TestAnnouncementsTravelTogether(t *testing.T) {
+	inBubble(t, 2, sim.Options{MinDelay: time.Millisecond, MaxDelay: time.Millisecond}, func(t *testing.T, r *rig) {
+		before := r.messages(0)
+		for i := range 5000 {
+			for range 3 { // only the last state of a name is of interest
+				r.shelf[0].put(fmt.Sprint(i%2500), 1, bytesOf(fmt.Sprint(i), 1), false)
+			}
+		}
+		r.settled()
+		if n := r.nodes[1].Stats().Entries; n != 2500 {
+			t.Errorf("%d entries, want 2500", n)
+		}
+		if sent := r.messages(0) - before; sent > 10 {
+			t.Errorf("%d messages for 2500 names of about 200 bytes", sent)
+		}
+	})
+}
+
+func TestAnnouncementsSurviveLoss(t *testing.T) {
+	inBubble(t, 4, sim.Options{Seed: 7, Loss: 0.1, MaxDelay: time.Millisecond}, func(t *testing.T, r *rig) {
+		for i := range 400 {
+			key := fmt.Sprint(i)
+			r.shelf[fabric.Rank(i%4)].put(key, 1, bytesOf(key, 1), false)
+			if i%50 == 0 {
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+		r.settled()
+		for i := range 400 {
+			for rank := range r.nodes {
+				if rank == fabric.Rank(i%4) {
+					continue
+				}
+				// A look-up, at a home and its replica, may be lost itself.
+				d := took(func() {
+					for try := 0; r.locate(rank, fmt.Sprint(i)) == nil; try++ {
+						if try == 20 {
+							t.Fatalf("%v does not know of %d", rank, i)
+						}
+						time.Sleep(20 * time.Millisecond)
+					}
+				})
+				if d > 21*(2*callDeadline+20*time.Millisecond) {
+					t.Fatalf("look-ups took %v", d)
+				}
+			}
+		}
+	})
+}
+
+func TestReadFollowsABlockThatMoved(t *testing.T) {
+	inBubble(t, 3, sim.Options{}, func(t *testing.T, r *rig) {
+		key := r.homed(1, 2)
+		r.shelf[2].put(key, 1, bytesOf(key, 1), false)
+		r.settled()
+		copies := r.locate(0, key)
+		dst := make([]byte, copies[0].Info.Size)
+
+		r.shelf[2].mu.Lock()
+		clear(r.shelf[2].bytes)
+		r.shelf[2].mu.Unlock()
+		r.shelf[2].keep(key, 1, bytesOf(key, 1), false) // elsewhere, and the homes do not know
+		if err := r.nodes[0].Read(t.Context(), copies, dst); err != nil || !bytes.Equal(dst, bytesOf(key, 1)) {
+			t.Errorf("moved: %q, %v", dst, err)
+		}
+
+		r.shelf[2].mu.Lock()
+		clear(r.shelf[2].bytes)
+		clear(r.shelf[2].names)
+		r.shelf[2].mu.Unlock()
+		if err := r.nodes[0].Read(t.Context(), copies, dst); !errors.Is(err, ErrGone) {
+			t.Errorf("gone: %v", err)
+		}
+		r.settled()
+		r.owners(0, key) // refuted
+		if n := r.nodes[1].Stats().Entries + r.nodes[2].Stats().Entries; n != 0 {
+			t.Errorf("%d entries are left", n)
+		}
+
+		// A name that has other bytes now is not taken for the old ones.
+		r.shelf[2].put(key, 2, bytesOf(key, 2), false)
+		if err := r.nodes[0].Read(t.Context(), copies, dst); !errors.Is(err, ErrGone) {
+			t.Errorf("replaced: %v", err)
+		}
+		r.settled()
+		r.owners(0, key, 2) // the refutation of the old is none of the new
+	})
+}
+
+func TestReadTriesTheNextOwner(t *testing.T) {
+	inBubble(t, 4, sim.Options{}, func(t *testing.T, r *rig) {
+		key := r.homed(3, 0)
+		for _, rank := range []fabric.Rank{1, 2} {
+			r.shelf[rank].put(key, 1, bytesOf(key, 1), false)
+		}
+		r.settled()
+		copies := r.locate(0, key)
+		dst := make([]byte, copies[0].Info.Size)
+		r.world.Kill(copies[0].Owner)
+		d := took(func() {
+			if err := r.nodes[0].Read(t.Context(), copies, dst); err != nil {
+				t.Error(err)
+			}
+		})
+		if d != readDeadline/2 {
+			t.Errorf("a silent owner held a read up for %v, want half of %v", d, readDeadline)
+		}
+		r.world.Kill(copies[1].Owner)
+		d = took(func() {
+			if err := r.nodes[0].Read(t.Context(), copies, dst); err == nil {
+				t.Error("a read from killed ranks succeeded")
+			}
+		})
+		if d != readDeadline {
+			t.Errorf("a read of silent owners took %v, want %v", d, readDeadline)
+		}
+	})
+}
+
+func TestRefuteASegment(t *testing.T) {
+	inBubble(t, 3, sim.Options{}, func(t *testing.T, r *rig) {
+		key := r.homed(1, 2)
+		r.shelf[2].put(key, 1, bytesOf(key, 1), true)
+		r.settled()
+		copies := r.locate(0, key)
+		wrong := copies[0]
+		wrong.Segment = nil
+		r.nodes[0].Refute(wrong)
+		r.settled()
+		if left := r.locate(0, key); len(left) != 1 || left[0].Segment != nil || left[0].Memory == nil {
+			t.Errorf("%+v", left)
+		}
+	})
+}
+
+func TestDeleteReachesOwners(t *testing.T) {
+	inBubble(t, 4, sim.Options{}, func(t *testing.T, r *rig) {
+		key := r.homed(1, 2)
+		for rank := range r.shelf {
+			r.shelf[rank].put(key, 5, bytesOf(key, 1), false)
+		}
+		r.settled()
+		if err := r.nodes[0].Delete(t.Context(), "ns", key, 5); err != nil {
+			t.Fatal(err)
+		}
+		for rank, s := range r.shelf {
+			if s.has(key) {
+				t.Errorf("%v still has a deleted name when Delete returns", rank)
+			}
+		}
+		r.shelf[3].put(key, 4, bytesOf(key, 0), false) // a put from before, told late
+		r.settled()
+		r.owners(0, key)
+		if r.shelf[3].has(key) {
+			t.Error("the speaker of an older put is not told that it was deleted")
+		}
+		r.shelf[3].put(key, 6, bytesOf(key, 2), false)
+		r.settled()
+		r.owners(0, key, 3)
+	})
+}
+
+func TestDeleteReachesAnOwnerThatWasAway(t *testing.T) {
+	inBubble(t, 4, sim.Options{}, func(t *testing.T, r *rig) {
+		key := r.homed(1, 2)
+		r.shelf[3].put(key, 5, bytesOf(key, 1), false)
+		r.settled()
+		r.world.Partition([]fabric.Rank{0, 1, 2}, []fabric.Rank{3})
+		d := took(func() {
+			if err := r.nodes[0].Delete(t.Context(), "ns", key, 5); err != nil {
+				t.Error(err)
+			}
+		})
+		if d > callDeadline {
+			t.Errorf("Delete took %v", d)
+		}
+		time.Sleep(3 * time.Second)
+		r.owners(0, key)
+		r.world.Heal()
+		time.Sleep(2 * retryMost)
+		if r.shelf[3].has(key) {
+			t.Error("the owner did not hear of it")
+		}
+		r.world.Kill(1)
+		if err := r.nodes[0].Delete(t.Context(), "ns", key, 9); err == nil {
+			t.Error("a home that could not be told is not in the error")
+		}
+	})
+}
+
+func TestOverwriteReachesOtherOwners(t *testing.T) {
+	inBubble(t, 4, sim.Options{Seed: 4, Loss: 0.1}, func(t *testing.T, r *rig) {
+		for i := range 50 {
+			key := fmt.Sprint(i)
+			r.shelf[0].put(key, 1, bytesOf(key, 1), false)
+			r.shelf[1].put(key, 1, bytesOf(key, 1), false)
+			r.shelf[2].put(key, 2, bytesOf(key, 2), false)
+		}
+		r.settled()
+		time.Sleep(2 * time.Second)
+		for i := range 50 {
+			if key := fmt.Sprint(i); r.shelf[0].has(key) || r.shelf[1].has(key) || !r.shelf[2].has(key) {
+				t.Errorf("%s: %v %v %v", key, r.shelf[0].has(key), r.shelf[1].has(key), r.shelf[2].has(key))
+			}
+		}
+	})
+}
+
+func TestClear(t *testing.T) {
+	inBubble(t, 3, sim.Options{}, func(t *testing.T, r *rig) {
+		for i := range 60 {
+			r.shelf[fabric.Rank(i%3)].put(fmt.Sprint(i), 1, bytesOf("x", i), true)
+		}
+		r.settled()
+		if err := r.nodes[1].Clear(t.Context(), "ns", false); err != nil {
+			t.Fatal(err)
+		}
+		for rank, n := range r.nodes {
+			if n.Stats().Entries != 0 || len(r.shelf[rank].names) != 0 {
+				t.Errorf("%v: %d entries, %d names", rank, n.Stats().Entries, len(r.shelf[rank].names))
+			}
+		}
+	})
+}
+
+func TestTouchReachesTheOwner(t *testing.T) {
+	inBubble(t, 2, sim.Options{}, func(t *testing.T, r *rig) {
+		r.nodes[0].Touch(1, "ns", []string{"a", "b"})
+		time.Sleep(time.Millisecond)
+		if !slices.Equal(r.shelf[1].touched, []string{"a", "b"}) {
+			t.Errorf("%q", r.shelf[1].touched)
+		}
+	})
+}
+
+func TestSuspicionFollowsWhatPeersDo(t *testing.T) {
+	inBubble(t, 2, sim.Options{}, func(t *testing.T, r *rig) {
+		var answered, unanswered []fabric.Rank
+		n := r.nodes[0]
+		n.o.Answered = func(p fabric.Rank) { answered = append(answered, p) }
+		n.o.Unanswered = func(p fabric.Rank, _ error) { unanswered = append(unanswered, p) }
+		key := r.homed(1, 0)
+		r.locate(0, key)
+		if len(answered) != 1 || len(unanswered) != 0 {
+			t.Errorf("after an answer: %v, %v", answered, unanswered)
+		}
+		r.world.Kill(1)
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), callDeadline/2)
+		defer cancel()
+		n.Locate(ctx, "ns", []string{key})
+		if len(unanswered) != 0 {
+			t.Error("a deadline that the caller set is held against the peer")
+		}
+		r.locate(0, key)
+		if len(unanswered) != 1 {
+			t.Errorf("after no answer: %v", unanswered)
+		}
+	})
+}
+
+func TestRanksReport(t *testing.T) {
+	inBubble(t, 3, sim.Options{}, func(t *testing.T, r *rig) {
+		r.world.Kill(2)
+		all := r.nodes[0].Ranks(t.Context())
+		if len(all) != 3 || string(all[0].Report) != `{"rank":true}` || string(all[1].Report) != `{"rank":true}` ||
+			all[2].Report != nil || all[2].Error == "" {
+			t.Errorf("%+v", all)
+		}
+	})
+}
+
+func TestClosedNode(t *testing.T) {
+	inBubble(t, 3, sim.Options{}, func(t *testing.T, r *rig) {
+		key := r.homed(1, 2)
+		r.shelf[2].put(key, 1, bytesOf(key, 1), false)
+		r.settled()
+		copies := r.locate(0, key)
+		n := r.nodes[0]
+		if err := errors.Join(n.Close(), n.Close()); err != nil {
+			t.Fatal(err)
+		}
+		d := took(func() {
+			if found := n.Locate(t.Context(), "ns", []string{"other"}); found[0] != nil {
+				t.Error("a closed node finds something")
+			}
+			if err := n.Read(t.Context(), copies, make([]byte, copies[0].Info.Size)); !errors.Is(err, fabric.ErrClosed) {
+				t.Errorf("Read: %v", err)
+			}
+			if n.Delete(t.Context(), "ns", key, 1) == nil {
+				t.Error("Delete on a closed node succeeds")
+			}
+			n.Publish(copies[0])
+			n.Refute(copies[0])
+			n.Touch(2, "ns", []string{key})
+			n.SetMembers(r.members(fabric.Gone, 2)...)
+			if !n.Settled(t.Context().Done()) {
+				t.Error("a closed node has something to tell")
+			}
+		})
+		if d != 0 {
+			t.Errorf("a closed node took %v", d)
+		}
+	})
+}
