@@ -10,7 +10,7 @@ export CGO_ENABLED = 0
 build: ## bin/cascaded and bin/cascade
 	go build -trimpath -o bin/ ./cmd/cascaded ./cmd/cascade
 
-run: build ## one rank, one trace, one table; TRACE=file chooses the trace
+run: build ## four ranks, one trace, one table; TRACE=file chooses the trace
 	scripts/run.sh "$(TRACE)"
 
 test: tools lint bare fuzz race ## everything that needs no Python package of an engine

@@ -3,14 +3,20 @@ package cascade
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"cascadekv/dht"
 	"cascadekv/dht/fabric"
 	"cascadekv/dht/fabric/sim"
+	"cascadekv/dht/ring"
 	"cascadekv/tiers"
+	"cascadekv/tiers/lustre"
 	"cascadekv/tiers/shm"
 )
 
@@ -18,7 +24,9 @@ import (
 type job struct {
 	t     *testing.T
 	world *sim.World
+	dir   string // the lustre directory of all ranks; "": none
 	ranks []*jobRank
+	late  atomic.Int64 // how much later the stores take it to be, nanoseconds
 }
 
 type jobRank struct {
@@ -27,7 +35,11 @@ type jobRank struct {
 }
 
 func newJob(t *testing.T, ranks int, shmBytes int64) *job {
-	j := &job{t: t, world: sim.New(sim.Options{Seed: 1})}
+	return (&job{t: t}).open(ranks, shmBytes)
+}
+
+func (j *job) open(ranks int, shmBytes int64) *job {
+	j.world = sim.New(sim.Options{Seed: 1})
 	for i := range ranks {
 		j.ranks = append(j.ranks, j.start(fabric.Rank(i), 1, shmBytes))
 	}
@@ -43,12 +55,21 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 	if err != nil {
 		j.t.Fatal(err)
 	}
-	s, err := Open(j.t.Context(), Options{Memory: []tiers.Memory{m}, Limits: Limits{FetchDeadline: 2 * time.Second}})
+	o := Options{
+		Memory: []tiers.Memory{m}, Limits: Limits{FetchDeadline: 2 * time.Second}, Log: slog.New(slog.DiscardHandler),
+		Now: func() time.Time { return time.Now().Add(time.Duration(j.late.Load())) },
+	}
+	if j.dir != "" {
+		if o.Cold, err = lustre.Open(lustre.Options{Dir: j.dir, Rank: uint32(rank)}); err != nil {
+			j.t.Fatal(err)
+		}
+	}
+	s, err := Open(j.t.Context(), o)
 	if err != nil {
 		j.t.Fatal(err)
 	}
 	node, err := dht.New(dht.Options{
-		Fabric: j.world.Join(rank, incarnation), Incarnation: incarnation,
+		Fabric: j.world.Join(rank, incarnation), Incarnation: incarnation, Ring: sharedRing, Log: slog.New(slog.DiscardHandler),
 		CallDeadline: 200 * time.Millisecond, ReadDeadline: 500 * time.Millisecond, NegativeFor: time.Nanosecond,
 	}, Local{s})
 	if err != nil {
@@ -66,6 +87,29 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 	return &jobRank{s, node}
 }
 
+var rings sync.Map // by the ranks
+
+// sharedRing makes each ring once: with the race detector it takes a while.
+func sharedRing(_ *ring.Ring, ranks []fabric.Rank) (*ring.Ring, error) {
+	slices.Sort(ranks)
+	if r, ok := rings.Load(fmt.Sprint(ranks)); ok {
+		return r.(*ring.Ring), nil
+	}
+	r, err := ring.New(ranks, 2)
+	rings.Store(fmt.Sprint(ranks), r)
+	return r, err
+}
+
+// die kills a rank and has the others know.
+func (j *job) die(rank fabric.Rank) {
+	j.world.Kill(rank)
+	for i, r := range j.ranks {
+		if fabric.Rank(i) != rank {
+			r.node.SetMember(dht.Member{Rank: rank, Incarnation: 1, State: fabric.Gone})
+		}
+	}
+}
+
 func (j *job) members() (all []dht.Member) {
 	for i := range j.ranks {
 		all = append(all, dht.Member{Rank: fabric.Rank(i), Incarnation: 1})
@@ -73,17 +117,24 @@ func (j *job) members() (all []dht.Member) {
 	return all
 }
 
-// settle waits until all homes know what all ranks have.
+// settle waits until all homes know what all ranks have. What is told can make
+// somebody tell something, and is in nobody's list for a moment: so it looks a
+// few times.
 func (j *job) settle() {
 	j.t.Helper()
-	for _, r := range j.ranks {
-		eventually(j.t, "homes know everything", func() bool {
+	quiet := 0
+	eventually(j.t, "homes know everything", func() bool {
+		quiet++
+		for _, r := range j.ranks {
 			r.mu.Lock()
 			said := len(r.unsaid) == 0
 			r.mu.Unlock()
-			return said && r.node.Settled(j.t.Context().Done())
-		})
-	}
+			if !said || !r.node.Settled(j.t.Context().Done()) {
+				quiet = 0
+			}
+		}
+		return quiet == 8
+	})
 }
 
 func (r *jobRank) putKey(t *testing.T, key string, p []byte) {

@@ -352,6 +352,8 @@ func TestTouchReachesTheOwner(t *testing.T) {
 	inBubble(t, 2, sim.Options{}, func(t *testing.T, r *rig) {
 		r.nodes[0].Touch(1, "ns", []string{"a", "b"})
 		time.Sleep(time.Millisecond)
+		r.shelf[1].mu.Lock()
+		defer r.shelf[1].mu.Unlock()
 		if !slices.Equal(r.shelf[1].touched, []string{"a", "b"}) {
 			t.Errorf("%q", r.shelf[1].touched)
 		}

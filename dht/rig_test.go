@@ -13,6 +13,7 @@ import (
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
 	"cascadekv/dht/fabric/sim"
+	"cascadekv/dht/ring"
 	"cascadekv/internal/block"
 )
 
@@ -166,7 +167,7 @@ func (r *rig) start(rank fabric.Rank, incarnation uint64) {
 	s := &shelf{rank: rank, names: map[string]directory.Statement{}, bytes: map[uint64][]byte{}}
 	n, err := New(Options{
 		Fabric: r.world.Join(rank, incarnation), Incarnation: incarnation, Log: slog.New(slog.DiscardHandler),
-		CallDeadline: callDeadline, ReadDeadline: readDeadline, Settle: settle,
+		CallDeadline: callDeadline, ReadDeadline: readDeadline, Settle: settle, Ring: sharedRing,
 	}, s)
 	if err != nil {
 		r.t.Fatal(err)
@@ -269,4 +270,17 @@ func took(f func()) time.Duration {
 
 func bytesOf(key string, version int) []byte {
 	return fmt.Appendf(nil, "%s in version %d", key, version)
+}
+
+var rings sync.Map // by the ranks
+
+// sharedRing makes each ring once: with the race detector it takes a while.
+func sharedRing(_ *ring.Ring, ranks []fabric.Rank) (*ring.Ring, error) {
+	slices.Sort(ranks)
+	if r, ok := rings.Load(fmt.Sprint(ranks)); ok {
+		return r.(*ring.Ring), nil
+	}
+	r, err := ring.New(ranks, 2)
+	rings.Store(fmt.Sprint(ranks), r)
+	return r, err
 }

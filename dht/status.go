@@ -35,17 +35,18 @@ type Stats struct {
 	Rank        fabric.Rank `json:"rank"`
 	Incarnation uint64      `json:"incarnation"`
 	Fabric      string      `json:"fabric"`
-	Ranks       int         `json:"ranks"`       // in the ring
-	RingDigest  uint64      `json:"ring_digest"` // equal on ranks that place alike
-	Settling    bool        `json:"settling"`    // the ring changed lately
-	Entries     int         `json:"entries"`     // names whose home is here
-	Calls       uint64      `json:"calls"`       // messages to other ranks
-	Unanswered  uint64      `json:"unanswered"`  // calls and reads that ended without an answer
-	Lookups     uint64      `json:"lookups"`     // keys asked for
-	Negative    uint64      `json:"negative"`    // keys not asked for, since nobody had them just before
-	Announced   uint64      `json:"announced"`   // statements that homes took in
-	Handed      uint64      `json:"handed"`      // statements of others handed to new homes
-	Reads       uint64      `json:"reads"`       // blocks read from other ranks
+	Link        string      `json:"link,omitempty"` // what the fabric says of what is below it
+	Ranks       int         `json:"ranks"`          // in the ring
+	RingDigest  uint64      `json:"ring_digest"`    // equal on ranks that place alike
+	Settling    bool        `json:"settling"`       // the ring changed lately
+	Entries     int         `json:"entries"`        // names whose home is here
+	Calls       uint64      `json:"calls"`          // messages to other ranks
+	Unanswered  uint64      `json:"unanswered"`     // calls and reads that ended without an answer
+	Lookups     uint64      `json:"lookups"`        // keys asked for
+	Negative    uint64      `json:"negative"`       // keys not asked for, since nobody had them just before
+	Announced   uint64      `json:"announced"`      // statements that homes took in
+	Handed      uint64      `json:"handed"`         // statements of others handed to new homes
+	Reads       uint64      `json:"reads"`          // blocks read from other ranks
 	ReadBytes   uint64      `json:"read_bytes"`
 	ReadErrors  uint64      `json:"read_errors"`
 	Stale       uint64      `json:"stale"`  // reads that found the block moved or gone
@@ -56,7 +57,12 @@ type Stats struct {
 // Stats returns a snapshot.
 func (n *Node) Stats() Stats {
 	v, c := n.view.Load(), &n.stats
+	link := ""
+	if f, ok := n.fab.(interface{ Link() string }); ok {
+		link = f.Link()
+	}
 	return Stats{
+		Link: link,
 		Rank: n.self, Incarnation: n.o.Incarnation, Fabric: n.fab.Name(),
 		Ranks: v.ring.Len(), RingDigest: v.ring.Digest(), Settling: v.former != nil, Entries: n.dir.Len(),
 		Calls: c.calls.Load(), Unanswered: c.unanswered.Load(), Lookups: c.lookups.Load(), Negative: c.negative.Load(),

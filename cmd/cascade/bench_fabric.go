@@ -44,13 +44,17 @@ func (a *app) printFabric(res *bench.FabricResult) error {
 	return a.table(rows)
 }
 
-// benchFabricRank is what bench fabric has mpirun start.
+// benchFabricRank is one of the ranks that bench fabric starts.
 func (a *app) benchFabricRank() *cobra.Command {
-	return &cobra.Command{Use: bench.FabricRankVerb + " FOLDER BYTES", Hidden: true, Args: arity(2, 2), RunE: func(cmd *cobra.Command, args []string) error {
+	return &cobra.Command{Use: bench.FabricRankVerb + " FOLDER BYTES [ROLE]", Hidden: true, Args: arity(2, 3), RunE: func(cmd *cobra.Command, args []string) error {
 		n, err := strconv.ParseInt(args[1], 10, 64)
 		if err != nil {
 			return usagef("%s: %v", bench.FabricRankVerb, err)
 		}
-		return bench.FabricRank(cmd.Context(), bench.FabricRankOptions{Folder: args[0], Bytes: n, In: os.Stdin, Out: cmd.OutOrStdout()})
+		o := bench.FabricRankOptions{Folder: args[0], Bytes: n, In: os.Stdin, Out: cmd.OutOrStdout()}
+		if len(args) == 3 {
+			return bench.FabricRankTCP(cmd.Context(), args[2], o)
+		}
+		return bench.FabricRank(cmd.Context(), o)
 	}}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -100,6 +101,7 @@ func (a *app) checkRank(loaded *config.Loaded) []check {
 	} else {
 		checks = append(checks, okay("hits", "%d hits, %d misses", s.Hits, s.Misses))
 	}
+	checks = append(checks, checkPeers(s)...)
 	if s.Lost+s.Corrupt > 0 {
 		checks = append(checks, warning("losses", "look for errors of the lustre tier in the rank's log",
 			"%d dirty blocks lost, %d corrupt blocks withdrawn", s.Lost, s.Corrupt))
@@ -108,6 +110,40 @@ func (a *app) checkRank(loaded *config.Loaded) []check {
 		if t.Errors > 0 {
 			checks = append(checks, warning("tier "+t.Name, "look for its errors in the rank's log", "%d operations failed", t.Errors))
 		}
+	}
+	return checks
+}
+
+// checkPeers looks at the rank's connection to the others.
+func checkPeers(s rankStats) []check {
+	if s.Peers == nil {
+		return []check{okay("peers", "the rank is alone: peers.fabric is off")}
+	}
+	fabric := s.Peers.Fabric
+	if s.Peers.Link != "" {
+		fabric += ", " + s.Peers.Link
+	}
+	checks := []check{okay("fabric", "%s", fabric)}
+	digests := map[uint64]bool{}
+	var away []string
+	for _, r := range s.ranks {
+		if r.State != "alive" || r.Error != "" {
+			away = append(away, fmt.Sprintf("%d (%s)", r.Rank, r.State))
+		}
+		var peer rankStats
+		if json.Unmarshal(r.Report, &peer) == nil && peer.Peers != nil {
+			digests[peer.Peers.RingDigest] = true
+		}
+	}
+	switch {
+	case len(s.ranks) == 1:
+		checks = append(checks, warning("peers", "check peers.seeds, the secret and the job's name on all ranks, and their logs", "no other rank is known"))
+	case len(away) > 0:
+		checks = append(checks, warning("peers", "look at those ranks' logs and at the network between the nodes", "of %d ranks these do not answer: %s", len(s.ranks), strings.Join(away, ", ")))
+	case len(digests) > 1:
+		checks = append(checks, warning("peers", "wait some seconds: ranks learn of changes by gossip", "the ranks do not agree on who is in the ring yet"))
+	default:
+		checks = append(checks, okay("peers", "%d ranks, all answer", len(s.ranks)))
 	}
 	return checks
 }

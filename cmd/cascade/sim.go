@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 
 	"github.com/schollz/progressbar/v3"
@@ -29,6 +28,7 @@ func (a *app) simCommand() *cobra.Command {
 			"  join_moved_share                entries that came to new homes, of all; join_moved_share_times_n: 1 is ideal\n" +
 			"  join_block_bytes                block bytes that moved without being asked for\n" +
 			"  join_gets, join_misses          gets during the change, and those that found nothing\n" +
+			"  join_updates                    blocks that moved in their owner's memory meanwhile\n" +
 			"  leave_...                       likewise when a rank dies; leave_lost_names: blocks that only it had;\n" +
 			"                                  leave_found_again: names whose entry it kept, found at another home\n" +
 			"  wrong_answers, unknown_names    anything but 0 is an error\n" +
@@ -76,8 +76,8 @@ func (a *app) printSim(r *sim.Result) error {
 	moved := func(entries int, share, timesN float64) string {
 		return fmt.Sprintf("%d entries, %s %% of all (%s/N)", entries, figure(100*share), figure(timesN))
 	}
-	during := func(gets, misses, hops int) string {
-		return fmt.Sprintf("%d, %d of them misses, at most %d hops", gets, misses, hops)
+	during := func(gets, misses, hops, updates int) string {
+		return fmt.Sprintf("%d, %d of them misses, at most %d hops; %d blocks moved", gets, misses, hops, updates)
 	}
 	return a.table([][]string{
 		{"ranks", fmt.Sprintf("%d; %d names, %d directory entries at %d homes each", r.Ranks, r.Names, r.Entries, r.Replicas)},
@@ -85,11 +85,11 @@ func (a *app) printSim(r *sim.Result) error {
 		{"chain", fmt.Sprintf("of %d keys: %d messages, at most %d; %s a key", r.ChainKeys, r.ChainMessagesP50, r.ChainMessagesMax, figure(r.ChainPerGet))},
 		{"balance", fmt.Sprintf("max/mean: %s as owner, %s as any home; %s of entries", figure(r.BalanceMaxOverMean), figure(r.BalanceHomes), figure(r.BalanceEntries))},
 		{"join", moved(r.JoinMovedEntries, r.JoinMovedShare, r.JoinMovedShareTimesN) + fmt.Sprintf(", %d block bytes", r.JoinBlockBytes)},
-		{"gets meanwhile", during(r.JoinGets, r.JoinMisses, r.JoinHopsMax)},
+		{"gets meanwhile", during(r.JoinGets, r.JoinMisses, r.JoinHopsMax, r.JoinUpdates)},
 		{"death", moved(r.LeaveMovedEntries, r.LeaveMovedShare, r.LeaveMovedShareTimesN) + fmt.Sprintf(", %d block bytes", r.LeaveBlockBytes)},
 		{"", fmt.Sprintf("%d names lost with their owner, %d found again at another home", r.LeaveLostNames, r.LeaveFoundAgain)},
-		{"gets meanwhile", during(r.LeaveGets, r.LeaveMisses, r.LeaveHopsMax)},
+		{"gets meanwhile", during(r.LeaveGets, r.LeaveMisses, r.LeaveHopsMax, r.LeaveUpdates)},
 		{"answers", fmt.Sprintf("%d wrong, %d names not found, in %d gets", r.WrongAnswers, r.UnknownNames, r.Gets)},
-		{"took", strconv.FormatFloat(r.Seconds, 'f', 1, 64) + " s"},
+		{"took", fmt.Sprintf("%.1f s, %.1f s of processor time", r.Seconds, r.CPUSeconds)},
 	})
 }

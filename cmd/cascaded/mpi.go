@@ -3,6 +3,9 @@
 package main
 
 import (
+	"errors"
+	"log/slog"
+	"os"
 	"time"
 
 	"cascadekv/dht/fabric"
@@ -11,20 +14,60 @@ import (
 )
 
 // finalizePatience is how long a rank waits for the others to end MPI too. Some
-// of them may be dead.
+// of them may be dead, or go on.
 const finalizePatience = 5 * time.Second
 
-type mpiWorld struct{ *mpi.World }
+type mpiWorld struct {
+	*mpi.World
+	patience time.Duration
+	log      *slog.Logger
+}
 
-func startWorld() (world, error) {
+// startWorld starts MPI. drain is how long ranks may differ in ending.
+func startWorld(drain time.Duration, log *slog.Logger) (world, error) {
 	w, err := mpi.Start()
 	if err != nil {
 		return nil, err
 	}
-	return mpiWorld{w}, nil
+	patience := finalizePatience
+	if endsTogether(os.Getenv) {
+		patience += drain
+	}
+	return mpiWorld{w, patience, log}, nil
+}
+
+// endsTogether reports whether the launcher kills all ranks when one ends
+// without MPI_Finalize, as mpirun and mpiexec do: others might still be writing
+// what only they have. srun, and mpirun with recovery, let them go on.
+func endsTogether(getenv func(string) string) bool {
+	mpirun := getenv("OMPI_COMM_WORLD_RANK") != "" && getenv("OMPI_MCA_orte_enable_recovery") != "1"
+	mpiexec := getenv("MPI_LOCALRANKID") != ""
+	return mpirun || mpiexec
 }
 
 func (w mpiWorld) rank() int                      { return w.Rank() }
 func (w mpiWorld) share(p []byte) ([]byte, error) { return w.Share(p) }
-func (w mpiWorld) fabric() (fabric.Fabric, error) { return fabricmpi.New(w.World) }
-func (w mpiWorld) close() error                   { return w.Stop(finalizePatience) }
+func (w mpiWorld) fabric() (fabric.Fabric, error) {
+	f, err := fabricmpi.New(w.World)
+	if err != nil {
+		return nil, err
+	}
+	return mpiLink{f}, nil
+}
+
+// close ends MPI. That others do not, because they go on or are dead, is no
+// failure of this rank, which has given back all that it holds.
+func (w mpiWorld) close() error {
+	err := w.Stop(w.patience)
+	if errors.Is(err, mpi.ErrFinalize) {
+		w.log.Warn("not all ranks end now; this one ends without MPI_Finalize", "waited", w.patience.String())
+		return nil
+	}
+	return err
+}
+
+// mpiLink lets the rank's statistics, and so cascade doctor, say what the MPI
+// below the fabric can do.
+type mpiLink struct{ *fabricmpi.Fabric }
+
+func (l mpiLink) Link() string { return l.Verdict().String() }

@@ -87,7 +87,8 @@ func (p *peers) openTCP(ctx context.Context, store *cascade.Store, secret string
 // what TCP ranks have from their configuration: a seed and a secret.
 func (p *peers) openMPI(ctx context.Context, store *cascade.Store, secret string) error {
 	var err error
-	if p.world, err = startWorld(); err != nil {
+	p.world, err = together(ctx, p.log, func() (world, error) { return startWorld(p.c.Deadline.Drain.Std(), p.log) })
+	if err != nil {
 		return err
 	}
 	if first := p.world.rank(); first != p.c.Rank {
@@ -104,7 +105,8 @@ func (p *peers) openMPI(ctx context.Context, store *cascade.Store, secret string
 		}
 		invitation = []byte(p.members.Load().Addr() + " " + secret)
 	}
-	if invitation, err = p.world.share(invitation); err != nil {
+	invitation, err = together(ctx, p.log, func() ([]byte, error) { return p.world.share(invitation) })
+	if err != nil {
 		return err
 	}
 	fab, err := p.world.fabric()
@@ -116,6 +118,36 @@ func (p *peers) openMPI(ctx context.Context, store *cascade.Store, secret string
 	}
 	seed, secret, _ := strings.Cut(string(invitation), " ")
 	return p.gossip(ctx, secret, append(seeds, seed))
+}
+
+// togetherWarn is after how long a rank tells that it waits for others.
+const togetherWarn = 30 * time.Second
+
+// together makes a call into MPI that ends when all ranks make it. Nothing ends
+// it before, so a rank that is told to stop leaves it behind.
+func together[T any](ctx context.Context, log *slog.Logger, call func() (T, error)) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		v, err := call()
+		done <- outcome{v, err}
+	}()
+	warn := time.NewTicker(togetherWarn)
+	defer warn.Stop()
+	for {
+		select {
+		case o := <-done:
+			return o.value, o.err
+		case <-ctx.Done():
+			var none T
+			return none, fmt.Errorf("the ranks of this MPI world are not all there: %w", ctx.Err())
+		case <-warn.C:
+			log.Warn("waiting for the other ranks of this MPI world; did one of them not start?")
+		}
+	}
 }
 
 // serve makes the node, which closes fab.

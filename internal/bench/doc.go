@@ -1,5 +1,6 @@
 // Package bench measures the rank against yardsticks on the same machine, in
-// the same run: RESP against redis-server, and Put against SHA-256 alone.
+// the same run: RESP against redis-server, Put against SHA-256 alone, and reads
+// between two ranks against the same transfers in C.
 //
 // Both sides of a comparison take turns, so that whatever else the machine
 // does hits them alike, and who goes first changes with each round. What

@@ -212,5 +212,3 @@ func (w *fabricWorld) stop() error {
 		return fmt.Errorf("%w: %s does not end", ErrWorld, w.name)
 	}
 }
-
-func buildLoopKit(context.Context, FabricOptions) (*fabricKit, error) { return nil, ErrBadOption }

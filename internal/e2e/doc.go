@@ -4,6 +4,9 @@
 // Glossary
 //
 //	rank      one running cascaded, started for a test
+//	job       several ranks that are one cache
+//	victim    the rank of a job that a test ends
+//	mark      a value of known bytes that a test puts on one rank
 //	storm     several clients that write as fast as they can
 //	journal   what the clients of a storm know to be acknowledged, kept on
 //	          their side of the socket

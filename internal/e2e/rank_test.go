@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -97,7 +98,14 @@ func cleanEnv() []string {
 // launch starts a rank and does not wait for it.
 func launch(t *testing.T, p place, more ...string) *rank {
 	t.Helper()
-	r := &rank{place: p, cmd: exec.Command(program("cascaded"), p.args(more...)...), stderr: &text{}, ended: make(chan struct{})}
+	return launchWithin(t, nil, p, more...)
+}
+
+// launchWithin is launch by way of another command, which becomes the rank.
+func launchWithin(t *testing.T, within []string, p place, more ...string) *rank {
+	t.Helper()
+	line := append(append(slices.Clone(within), program("cascaded")), p.args(more...)...)
+	r := &rank{place: p, cmd: exec.Command(line[0], line[1:]...), stderr: &text{}, ended: make(chan struct{})}
 	r.cmd.Env = cleanEnv()
 	r.cmd.Stderr = r.stderr
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -131,7 +139,13 @@ const patience = 60 * time.Second
 // start launches a rank and waits for its PONG.
 func start(t *testing.T, p place, more ...string) *rank {
 	t.Helper()
-	r := launch(t, p, more...)
+	return startWithin(t, nil, p, more...)
+}
+
+// startWithin is start by way of another command, which becomes the rank.
+func startWithin(t *testing.T, within []string, p place, more ...string) *rank {
+	t.Helper()
+	r := launchWithin(t, within, p, more...)
 	until(t, "PONG", func() bool {
 		select {
 		case <-r.ended:

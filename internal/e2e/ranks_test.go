@@ -28,6 +28,7 @@ type job struct {
 	places []place
 	seed   string // gossip address of rank 0
 	more   []string
+	within []string // command that runs the next rank, such as ip netns exec
 }
 
 // newJob prepares a job whose ranks have arenas of shm bytes each; more are
@@ -56,7 +57,7 @@ func startJob(t *testing.T, n int, shm string, lustre bool, more ...string) *job
 func secretFile(t *testing.T, dir string) string {
 	t.Helper()
 	random := make([]byte, 32)
-	_, _ = rand.Read(random) // it never fails
+	_, _ = rand.Read(random)                // it never fails
 	f, err := os.CreateTemp(dir, "secret-") // of mode 0600
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +87,7 @@ func (j *job) add(i int, more ...string) *rank {
 		j.places = append(j.places, p)
 		j.ranks = append(j.ranks, nil)
 	}
-	r := start(j.t, j.places[i], j.flags(i, more...)...)
+	r := startWithin(j.t, j.within, j.places[i], j.flags(i, more...)...)
 	j.ranks[i] = r
 	if j.seed == "" {
 		j.seed = gossipOf(j.t, r)

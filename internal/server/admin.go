@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"cascadekv/cascade"
+	"cascadekv/dht"
 )
 
 type nsStats = cascade.NamespaceStats
@@ -75,6 +76,18 @@ var (
 	mTierErrors  = newMetric("tier_errors_total", "Operations of a tier that failed.", counter, "tier")
 	mUsed        = newMetric("tier_used_bytes", "Space taken in a tier, padding included.", gauge, "tier")
 	mCapacity    = newMetric("tier_capacity_bytes", "Space of a tier; 0 is unbounded.", gauge, "tier")
+	mReplicas    = newMetric("replicas_total", "Blocks of other ranks that were kept here.", counter)
+	mRanks       = newMetric("ring_ranks", "Ranks in the ring.", gauge)
+	mSettling    = newMetric("ring_settling", "1 while the ring changed lately.", gauge)
+	mEntries     = newMetric("directory_entries", "Names whose home is here.", gauge)
+	mCalls       = newMetric("peer_calls_total", "Messages to other ranks.", counter)
+	mUnanswered  = newMetric("peer_unanswered_total", "Calls and reads that ended without an answer.", counter)
+	mLookups     = newMetric("peer_lookups_total", "Keys asked for at their homes.", counter)
+	mPeerReads   = newMetric("peer_reads_total", "Blocks read from other ranks.", counter)
+	mPeerBytes   = newMetric("peer_read_bytes_total", "Bytes read from other ranks.", counter)
+	mPeerErrors  = newMetric("peer_read_errors_total", "Reads from other ranks that failed.", counter)
+	mStale       = newMetric("peer_stale_total", "Reads that found the block moved or gone.", counter)
+	mServed      = newMetric("peer_served_bytes_total", "Bytes other ranks read here.", counter)
 	mNsHits      = newMetric("namespace_hits_total", "Gets served, by namespace.", counter, "namespace")
 	mNsMisses    = newMetric("namespace_misses_total", "Gets that found nothing, by namespace.", counter, "namespace")
 	mNsBytes     = newMetric("namespace_referenced_bytes", "Bytes of a namespace's names.", gauge, "namespace")
@@ -104,9 +117,12 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		{mReferenced, float64(s.BytesReferenced)}, {mStored, float64(s.BytesStored)}, {mPending, float64(s.PendingBytes)},
 		{mDirty, float64(s.DirtyBytes)}, {mPuts, float64(s.Puts)}, {mDuplicates, float64(s.Duplicates)},
 		{mRejected, float64(s.Rejected)}, {mLost, float64(s.Lost)}, {mCorrupt, float64(s.Corrupt)},
-		{mMisses, float64(s.Misses)}, {mLeases, float64(s.Leases)},
+		{mMisses, float64(s.Misses)}, {mLeases, float64(s.Leases)}, {mReplicas, float64(s.Replicas)},
 	} {
 		send(x.metric, x.v)
+	}
+	if p := s.Peers; p != nil {
+		collectPeers(p, send)
 	}
 	for _, t := range s.Tiers {
 		send(mHits, float64(t.Hits), t.Name)
@@ -123,6 +139,24 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		send(mNsHits, float64(n.Hits), name)
 		send(mNsMisses, float64(n.Misses), name)
 		send(mNsBytes, float64(n.BytesReferenced), name)
+	}
+}
+
+// collectPeers sends what a rank with peers has besides.
+func collectPeers(p *dht.Stats, send func(metric, float64, ...string)) {
+	settling := 0.0
+	if p.Settling {
+		settling = 1
+	}
+	for _, x := range []struct {
+		metric
+		v float64
+	}{
+		{mRanks, float64(p.Ranks)}, {mSettling, settling}, {mEntries, float64(p.Entries)}, {mCalls, float64(p.Calls)},
+		{mUnanswered, float64(p.Unanswered)}, {mLookups, float64(p.Lookups)}, {mPeerReads, float64(p.Reads)},
+		{mPeerBytes, float64(p.ReadBytes)}, {mPeerErrors, float64(p.ReadErrors)}, {mStale, float64(p.Stale)}, {mServed, float64(p.ServedBytes)},
+	} {
+		send(x.metric, x.v)
 	}
 }
 

@@ -22,8 +22,6 @@ type change struct {
 // change makes ranks those that there are, tells them all of changed, and waits
 // until their directories have settled. Gets go on meanwhile.
 func (c *cluster) change(ctx context.Context, phase string, ranks, changed []fabric.Rank, state fabric.State) (*change, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.o.Patience)
-	defer cancel()
 	old := c.ring.Load()
 	next, err := old.Next(ranks)
 	if err != nil {
@@ -40,11 +38,11 @@ func (c *cluster) change(ctx context.Context, phase string, ranks, changed []fab
 	if err == nil {
 		err = c.until(ctx, c.due(old, next)) // both, until the former homes forget
 	}
-	for _, r := range ranks {
-		c.nodes[r].Settled(ctx.Done()) // homes take in what they are told before their answer counts
-	}
 	ch.seconds = time.Since(began).Seconds()
 	stop()
+	for _, r := range ranks {
+		c.nodes[r].Settled(ctx.Done()) // of what the load changed last
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,8 @@
 //	message  one call of a node, with its answer
 //	hop      a message or a read that a get waits for
 //	entry    a name at one of its homes: a name has as many as there are replicas
-//	load     gets of random names while the ranks change
+//	load     gets of random names, and blocks that move, while the ranks change
+//	update   an owner tells the homes that a block lies elsewhere now
 //	settled  every rank's directory holds exactly the names it is a home of
 //	unknown  a name that a living rank has and a settled get does not find
 //

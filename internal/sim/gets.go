@@ -63,6 +63,7 @@ func (c *cluster) asker(phase string, i int) fabric.Rank {
 // verdict gathers what gets came to. It is safe for concurrent use.
 type verdict struct {
 	asked, unknown, wrong atomic.Int64
+	updates               atomic.Int64 // blocks that moved meanwhile
 	lookups, reads, hops  histogram
 }
 
@@ -84,8 +85,6 @@ func (c *cluster) getAll(ctx context.Context, phase string, v *verdict) error {
 	alive := c.alive()
 	return c.each(ctx, phase, len(c.names.keys), func(i int) error {
 		if alive(c.names.owners[i]) {
-			ctx, cancel := context.WithTimeout(ctx, c.o.Patience)
-			defer cancel()
 			v.add(c.get(ctx, c.asker(phase, i), i))
 		}
 		return nil
@@ -110,8 +109,6 @@ func (c *cluster) getChains(ctx context.Context, phase string, v *verdict, messa
 	return c.each(ctx, phase, len(keys)/c.names.chain, func(k int) error {
 		first := k * c.names.chain
 		asker := c.asker(phase, first)
-		ctx, cancel := context.WithTimeout(ctx, c.o.Patience)
-		defer cancel()
 		ctx, spent := withCost(ctx)
 		found := c.nodes[asker].Locate(ctx, namespace, keys[first:first+c.names.chain])
 		messages.add(int(spent.calls.Load()))
@@ -128,7 +125,12 @@ func (c *cluster) alive() func(fabric.Rank) bool {
 	return r.Has
 }
 
-// load gets random names from ranks in askers until it is stopped.
+// updateEvery is how many gets a load does for each block that it moves.
+const updateEvery = 8
+
+// load gets random names from ranks in askers until it is stopped. Now and then
+// it moves a block in its owner's memory, which tells the homes that it knows
+// of; who comes before them has to ask the owner.
 func (c *cluster) load(ctx context.Context, phase string, askers []fabric.Rank, v *verdict) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	alive := c.alive()
@@ -136,14 +138,18 @@ func (c *cluster) load(ctx context.Context, phase string, askers []fabric.Rank, 
 	for worker := range 2 {
 		wait.Go(func() {
 			rng := c.draw(phase, worker)
-			for ctx.Err() == nil {
+			for n := 1; ctx.Err() == nil; n++ {
 				i, asker := rng.IntN(len(c.names.keys)), askers[rng.IntN(len(askers))]
 				if owner := c.names.owners[i]; owner == asker || !alive(owner) {
 					continue
 				}
-				get, done := context.WithTimeout(ctx, c.o.Patience)
-				o, spent := c.get(get, asker, i)
-				done()
+				if n%updateEvery == 0 {
+					owner := c.names.owners[i]
+					c.nodes[owner].Publish(c.locals[owner].change(c.names.keys[i], false))
+					v.updates.Add(1)
+					continue
+				}
+				o, spent := c.get(ctx, asker, i)
 				if ctx.Err() == nil || o == wrong { // a get that was stopped found nothing
 					v.add(o, spent)
 				}

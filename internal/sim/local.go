@@ -15,14 +15,20 @@ type local struct {
 	names *names
 
 	mu   sync.RWMutex
-	mine map[string]int // by key: the name's number
-	gone map[string]int // withdrawn
+	mine map[string]held
+}
+
+// held is what a rank knows of a name that it has or had.
+type held struct {
+	i    int // the name's number
+	said int // statements before the present one
+	gone bool
 }
 
 func newLocal(rank fabric.Rank, s *names, mine []int) *local {
-	l := &local{rank: rank, names: s, mine: make(map[string]int, len(mine)), gone: map[string]int{}}
+	l := &local{rank: rank, names: s, mine: make(map[string]held, len(mine))}
 	for _, i := range mine {
-		l.mine[s.keys[i]] = i
+		l.mine[s.keys[i]] = held{i: i}
 	}
 	return l
 }
@@ -37,15 +43,15 @@ func (l *local) Hold(src fabric.Source) (fabric.Hold, error) {
 		return nil, stale()
 	}
 	l.mu.RLock()
-	_, held := l.mine[l.names.keys[i]]
+	h, known := l.mine[l.names.keys[i]]
 	l.mu.RUnlock()
-	if !held || src.Region != 0 || src.Generation != generation(i) {
+	if !known || h.gone || src.Region != 0 || src.Generation != generation(i, h.said) {
 		return nil, stale()
 	}
 	return hold(l.names.slab[src.Offset:][:src.Length]), nil
 }
 
-// hold is a part of a block. Blocks of the simulation never move.
+// hold is a part of a block. The bytes of a block stay as they are.
 type hold []byte
 
 // Bytes implements fabric.Hold.
@@ -58,29 +64,24 @@ func (hold) Release() {}
 func (l *local) State(ns, key string) directory.Statement {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if i, held := l.mine[key]; held && ns == namespace {
-		return l.names.statement(i, true)
-	}
-	if i, known := l.gone[key]; known && ns == namespace {
-		return l.names.statement(i, false)
+	if h, known := l.mine[key]; known && ns == namespace {
+		return l.state(h)
 	}
 	var s directory.Statement
 	s.Name.Namespace, s.Name.Key = ns, key
 	return s
 }
 
+func (l *local) state(h held) directory.Statement { return l.names.statement(h.i, h.said, !h.gone) }
+
 // Names implements dht.Local.
 func (l *local) Names(want func(ns, key string) bool, fn func(directory.Statement)) {
-	var all []int
 	l.mu.RLock()
-	for key, i := range l.mine {
-		if want(namespace, key) {
-			all = append(all, i)
+	defer l.mu.RUnlock()
+	for key, h := range l.mine {
+		if !h.gone && want(namespace, key) {
+			fn(l.state(h))
 		}
-	}
-	l.mu.RUnlock()
-	for _, i := range all {
-		fn(l.names.statement(i, true))
 	}
 }
 
@@ -90,18 +91,29 @@ func (l *local) all() (list []directory.Statement) {
 	return list
 }
 
+// change gives a block another generation, or withdraws it, and returns the
+// statement that says so.
+func (l *local) change(key string, gone bool) directory.Statement {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.changed(key, gone)
+}
+
+func (l *local) changed(key string, gone bool) directory.Statement {
+	h := l.mine[key]
+	h.said++
+	h.gone = h.gone || gone
+	l.mine[key] = h
+	return l.state(h)
+}
+
 // Outdated implements dht.Local.
 func (l *local) Outdated(ns, key string, before uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if i, held := l.mine[key]; held && ns == namespace && uint64(i)+1 < before {
-		l.withdraw(key, i)
+	if h, known := l.mine[key]; known && ns == namespace && uint64(h.i)+1 < before {
+		l.changed(key, true)
 	}
-}
-
-func (l *local) withdraw(key string, i int) {
-	delete(l.mine, key)
-	l.gone[key] = i
 }
 
 // Touched implements dht.Local. The model evicts nothing.
@@ -114,8 +126,8 @@ func (l *local) Cleared(ns string, all bool) {
 	if !all && ns != namespace {
 		return
 	}
-	for key, i := range l.mine {
-		l.withdraw(key, i)
+	for key := range l.mine {
+		l.changed(key, true)
 	}
 }
 

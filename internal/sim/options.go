@@ -16,9 +16,9 @@ var (
 	ErrUnsettled = errors.New("sim: the directories do not settle as they should") // within Options.Patience
 )
 
-// MaxRanks bounds a simulation: the ranks know each other, so its memory grows
+// MaxRanks bounds a simulation: the ranks know each other, so memory grows
 // with their square.
-const MaxRanks = 4096
+const MaxRanks = 2048
 
 // Options describe a simulation. The zero value of a field but Ranks means its
 // default.
@@ -29,7 +29,8 @@ type Options struct {
 	Chain    int    // names in a chain; default 32
 	Seed     uint64 // of names, owners and who asks for what
 
-	// Patience bounds each phase. Default 5 minutes.
+	// Patience bounds each phase: publishing, getting all, the join, the death.
+	// Default 5 minutes.
 	Patience time.Duration
 
 	// Progress is told how far a phase is. It is called concurrently. May be nil.

@@ -34,11 +34,12 @@ type Result struct {
 	JoinMovedEntries     int     `json:"join_moved_entries"` // that came to a directory
 	JoinMovedShare       float64 `json:"join_moved_share"`
 	JoinMovedShareTimesN float64 `json:"join_moved_share_times_n"`
-	JoinStatements       int     `json:"join_statements"`  // sent for that
+	JoinStatements       int     `json:"join_statements"`  // that homes were sent: these entries, and updates
 	JoinBlockBytes       int64   `json:"join_block_bytes"` // read by anything but a get
 	JoinGets             int     `json:"join_gets"`        // between the change and its end
-	JoinMisses           int     `json:"join_misses"`      // of these
-	JoinHopsMax          int     `json:"join_hops_max"`    // of these
+	JoinUpdates          int     `json:"join_updates"`     // blocks that moved in their owner's memory meanwhile
+	JoinMisses           int     `json:"join_misses"`      // of the gets
+	JoinHopsMax          int     `json:"join_hops_max"`    // of the gets
 	JoinSeconds          float64 `json:"join_seconds"`     // until every entry was in its place, in this process
 
 	// One rank of the first dies while gets go on. Its names are lost, for the
@@ -52,6 +53,7 @@ type Result struct {
 	LeaveStatements       int     `json:"leave_statements"`
 	LeaveBlockBytes       int64   `json:"leave_block_bytes"`
 	LeaveGets             int     `json:"leave_gets"`
+	LeaveUpdates          int     `json:"leave_updates"`
 	LeaveMisses           int     `json:"leave_misses"` // of names whose owner lives
 	LeaveHopsMax          int     `json:"leave_hops_max"`
 	LeaveSeconds          float64 `json:"leave_seconds"`
@@ -60,4 +62,5 @@ type Result struct {
 	UnknownNames int     `json:"unknown_names"` // anything but 0 is an error
 	AbsentAsked  int     `json:"absent_asked"`  // gets of names that nobody published
 	Seconds      float64 `json:"seconds"`       // of the whole simulation
+	CPUSeconds   float64 `json:"cpu_seconds"`   // of this process meanwhile
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"cascadekv/dht/fabric"
 	"cascadekv/dht/ring"
 )
@@ -18,7 +20,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, err
 	}
-	began := time.Now()
+	began, cpu := time.Now(), cpuSeconds()
 	c, err := newCluster(o)
 	if err != nil {
 		return nil, err
@@ -28,7 +30,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err = errors.Join(err, c.close()); err != nil {
 		return nil, err
 	}
-	res.Seconds = time.Since(began).Seconds()
+	res.Seconds, res.CPUSeconds = time.Since(began).Seconds(), cpuSeconds()-cpu
 	switch {
 	case res.WrongAnswers > 0:
 		return res, fmt.Errorf("%w: %d", ErrWrong, res.WrongAnswers)
@@ -41,20 +43,20 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 func (c *cluster) run(ctx context.Context, res *Result) error {
 	var settled, chains verdict
 	var messages histogram
-	steps := []func() error{
-		func() error { return c.start(ctx) },
-		func() error { return c.publish(ctx) },
-		func() error { return c.balance(res) },
-		func() error { return c.getAll(ctx, "get", &settled) },
-		func() error { return c.getChains(ctx, "get chains", &chains, &messages) },
-		func() error { return c.getAbsent(ctx, "get what is absent", &settled) },
-		func() error { return c.join(ctx, res) },
-		func() error { return c.getAll(ctx, "get after the join", &settled) },
-		func() error { return c.leave(ctx, res) },
-		func() error { return c.getAll(ctx, "get after the death", &settled) },
+	steps := []func(context.Context) error{
+		c.start,
+		c.publish,
+		func(context.Context) error { c.balance(res); return nil },
+		func(ctx context.Context) error { return c.getAll(ctx, "get", &settled) },
+		func(ctx context.Context) error { return c.getChains(ctx, "get chains", &chains, &messages) },
+		func(ctx context.Context) error { return c.getAbsent(ctx, "get what is absent", &settled) },
+		func(ctx context.Context) error { return c.join(ctx, res) },
+		func(ctx context.Context) error { return c.getAll(ctx, "get after the join", &settled) },
+		func(ctx context.Context) error { return c.leave(ctx, res) },
+		func(ctx context.Context) error { return c.getAll(ctx, "get after the death", &settled) },
 	}
 	for _, step := range steps {
-		if err := step(); err != nil {
+		if err := c.patiently(ctx, step); err != nil {
 			return err
 		}
 	}
@@ -71,10 +73,15 @@ func (c *cluster) run(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// publish lets every rank tell the homes of its names, and waits for them.
-func (c *cluster) publish(ctx context.Context) error {
+// patiently bounds a step.
+func (c *cluster) patiently(ctx context.Context, step func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Patience)
 	defer cancel()
+	return step(ctx)
+}
+
+// publish lets every rank tell the homes of its names, and waits for them.
+func (c *cluster) publish(ctx context.Context) error {
 	err := c.each(ctx, "publish", len(c.ranks), func(i int) error {
 		n := c.nodes[c.ranks[i]]
 		n.Publish(c.locals[c.ranks[i]].all()...)
@@ -88,7 +95,7 @@ func (c *cluster) publish(ctx context.Context) error {
 }
 
 // balance looks at how even the ring and the directories are.
-func (c *cluster) balance(res *Result) error {
+func (c *cluster) balance(res *Result) {
 	var owned, homes, entries []int
 	for _, s := range c.ring.Load().Shares() {
 		owned, homes = append(owned, s.Partitions), append(homes, s.Homes)
@@ -99,7 +106,6 @@ func (c *cluster) balance(res *Result) error {
 		res.Entries += n
 	}
 	res.BalanceMaxOverMean, res.BalanceHomes, res.BalanceEntries = unevenness(owned), unevenness(homes), unevenness(entries)
-	return nil
 }
 
 // join lets one more rank join.
@@ -118,13 +124,14 @@ func (c *cluster) join(ctx context.Context, res *Result) error {
 	res.JoinMovedShareTimesN = res.JoinMovedShare * float64(res.Ranks)
 	res.JoinStatements, res.JoinBlockBytes, res.JoinSeconds = ch.statements, ch.blockBytes, ch.seconds
 	res.JoinGets, res.JoinMisses, res.JoinHopsMax = int(ch.load.asked.Load()), int(ch.load.unknown.Load()), ch.load.hops.quantile(1)
+	res.JoinUpdates = int(ch.load.updates.Load())
 	res.WrongAnswers += int(ch.load.wrong.Load())
 	return nil
 }
 
-// leave lets one rank die.
+// leave lets one rank die that has names.
 func (c *cluster) leave(ctx context.Context, res *Result) error {
-	victim := fabric.Rank(c.draw("leave", 0).IntN(c.o.Ranks))
+	victim := c.names.owners[c.draw("leave", 0).IntN(len(c.names.owners))]
 	before := c.ring.Load()
 	for i, owner := range c.names.owners {
 		switch {
@@ -146,10 +153,20 @@ func (c *cluster) leave(ctx context.Context, res *Result) error {
 	res.LeaveMovedShareTimesN = res.LeaveMovedShare * ranks
 	res.LeaveStatements, res.LeaveBlockBytes, res.LeaveSeconds = ch.statements, ch.blockBytes, ch.seconds
 	res.LeaveGets, res.LeaveMisses, res.LeaveHopsMax = int(ch.load.asked.Load()), int(ch.load.unknown.Load()), ch.load.hops.quantile(1)
+	res.LeaveUpdates = int(ch.load.updates.Load())
 	res.WrongAnswers += int(ch.load.wrong.Load())
 	return nil
 }
 
 func (c *cluster) homes(r *ring.Ring, i int) []fabric.Rank {
 	return r.Homes(r.Partition(namespace, c.names.keys[i]))
+}
+
+// cpuSeconds is what this process has used so far, 0 if that is unknown.
+func cpuSeconds() float64 {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func (s *suite) readSizes(t *testing.T) {
-	for _, r := range s.remotes() {
+	for _, r := range s.two() {
 		for seed, n := range []int64{0, 1, 7, 4095, 4096, 65_537, 256 << 10, 1<<20 + 1, 4 << 20, maxBlock} {
 			s.free = 0
 			src := s.put(t, r, n, uint64(seed))
@@ -109,7 +109,7 @@ func (s *suite) readWrongLength(t *testing.T) {
 // their memory is then left alone.
 func (s *suite) readDeadline(t *testing.T) {
 	const slow = 24 << 20
-	for _, r := range s.remotes() {
+	for _, r := range s.two() {
 		src := s.put(t, r, slow, 9)
 		s.free = 0
 		g := s.target(t, slow)
@@ -168,13 +168,13 @@ func (s *suite) evictHeld(t *testing.T) {
 // right or stale.
 func (s *suite) evictUnderReads(t *testing.T) {
 	const readers, size = 3, 3 << 20
-	for _, r := range s.remotes() {
+	for _, r := range s.two() {
 		s.free = 0
 		var dst []*target
 		for range readers {
 			dst = append(dst, s.target(t, size))
 		}
-		for round := range 12 {
+		for round := range 10 {
 			seed := uint64(1000 + round)
 			src := s.put(t, r, size, seed)
 			var reads sync.WaitGroup
@@ -184,7 +184,7 @@ func (s *suite) evictUnderReads(t *testing.T) {
 					}
 				})
 			}
-			time.Sleep(time.Duration(round) * 300 * time.Microsecond)
+			time.Sleep(time.Duration(round) * 350 * time.Microsecond)
 			s.evict(t, r, src)
 			s.readFails(t, r, src, s.target(t, size), fabric.ErrStale)
 			s.free -= size + 2*guard + 1

@@ -144,6 +144,9 @@ func (s *suite) remotes() []Remote {
 	return all
 }
 
+// two are a peer and the client: enough for what takes long.
+func (s *suite) two() []Remote { return []Remote{s.far(), {s.Fabric, s.Fabric.Self()}} }
+
 // far is a peer that is not the client.
 func (s *suite) far() Remote { return Remote{s.Fabric, s.Peers[0].Rank} }
 

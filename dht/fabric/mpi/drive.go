@@ -37,8 +37,7 @@ type driven struct {
 	slots   []finisher
 	ops     map[uint64]*op // by id, tombstones too
 	tags    *tags
-	watch   bool    // the driver is the watch
-	asked   []asked // reads that the watch shall serve after its pass
+	watch   bool // the driver is the watch
 	spare   []poster
 	ended   []finisher
 	woken   int // goroutines made runnable in this pass

@@ -36,6 +36,10 @@ type Fabric struct {
 	drive  sync.Mutex // held by the driver; taken with TryLock only
 	driven driven     // guarded by drive
 
+	askedMu sync.Mutex
+	asked   []asked // reads that the watch shall serve
+	waiting atomic.Int32
+
 	watch    napper
 	watching atomic.Bool   // the watch is the driver
 	wanting  atomic.Int32  // callers that would like to be it

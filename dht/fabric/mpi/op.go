@@ -4,6 +4,7 @@ package mpi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -103,8 +104,9 @@ func (o *op) finish(err error) {
 	if !o.state.CompareAndSwap(opWaiting, opEnding) {
 		return
 	}
-	if err == nil && time.Now().After(o.deadline) {
-		// The owner may have let go of the bytes before they were all here.
+	if _, said := errors.AsType[*fabric.RemoteError](err); (err == nil || said) && time.Now().After(o.deadline) {
+		// The owner may have let go of the bytes before they were all here, and
+		// a handler that ran out of time has nothing to say.
 		err = context.DeadlineExceeded
 	}
 	if err != nil && o.receiving {

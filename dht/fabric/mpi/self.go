@@ -41,6 +41,9 @@ func (f *Fabric) callSelf(ctx context.Context, req []byte) ([]byte, error) {
 		if r.err != nil && f.life.Err() != nil {
 			return nil, fabric.ErrClosed
 		}
+		if r.err != nil && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		if r.err == nil && len(r.body) > fabric.MaxMessage {
 			return nil, fabric.ErrTooLarge
 		}

@@ -32,7 +32,7 @@ func (f *Fabric) handle(from fabric.Rank, b []byte) {
 		a.src, err = decodeSource(body)
 		a.bad = err != nil
 		if d.watch {
-			d.asked = append(d.asked, a)
+			f.ask(a)
 			return
 		}
 		go func() { f.submit(f.hold(a)) }()

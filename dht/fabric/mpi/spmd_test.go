@@ -87,6 +87,90 @@ func serve(t *testing.T, f *fabricmpi.Fabric) {
 	}
 }
 
+// slowHold is a handler whose holds of generation 0 take until it is told.
+type slowHold struct {
+	*fabrictest.Peer
+	slow chan struct{}
+}
+
+// Hold waits on request, which a handler should not do and a fabric survives.
+func (s slowHold) Hold(src fabric.Source) (fabric.Hold, error) {
+	if src.Generation == 0 {
+		<-s.slow
+	}
+	return s.Peer.Hold(src)
+}
+
+// Answer ends the waiting when the request is "go on".
+func (s slowHold) Answer(ctx context.Context, from fabric.Rank, req []byte) ([]byte, error) {
+	if string(req) == "go on" {
+		close(s.slow)
+		return nil, nil
+	}
+	return s.Peer.Answer(ctx, from, req)
+}
+
+// TestSlowHold has several holds that do not return, behind which everything
+// else must go on, and which are all answered when they do.
+func TestSlowHold(t *testing.T) {
+	f := rank(t)
+	p, err := fabrictest.NewPeer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := slowHold{p, make(chan struct{})}
+	if err := f.Serve(s); err != nil {
+		t.Fatal(err)
+	}
+	if f.Self() != 0 {
+		wait(t, p.Quit(), f.Self())
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	r := fabrictest.Remote{Fabric: f, Rank: 1}
+	var src fabric.Source
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // it may not serve yet
+		if src, err = r.Put(within(t, time.Minute), 1<<20, 5); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	dst, err := arena.MapAnonymous(32 * src.Length)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reads, slow sync.WaitGroup
+	for i := range int64(16) {
+		wrong, bad := src, dst.Bytes()[i*src.Length:][:src.Length]
+		wrong.Generation = 0
+		slow.Go(func() {
+			if err := f.Read(within(t, time.Minute), 1, wrong, bad); !errors.Is(err, fabric.ErrStale) {
+				t.Errorf("a read whose hold took long: %v", err)
+			}
+		})
+		at := dst.Bytes()[(16+i)*src.Length:][:src.Length]
+		reads.Go(func() {
+			if err := f.Read(within(t, time.Minute), 1, src, at); err != nil {
+				t.Errorf("a read behind a slow hold: %v", err)
+			} else if err := fabrictest.Check(at, 5, 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	reads.Wait()
+	if _, err := f.Call(within(t, time.Minute), 1, []byte("go on")); err != nil {
+		t.Fatal(err)
+	}
+	slow.Wait()
+	if err := errors.Join(r.Evict(within(t, time.Minute), src), r.Quit(within(t, time.Minute)), f.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestRankDies kills the last of three ranks while it is called and read from.
 // The others must end every operation by its deadline, and go on.
 func TestRankDies(t *testing.T) {

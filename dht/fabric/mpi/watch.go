@@ -51,8 +51,7 @@ func (f *Fabric) superviseWatch() {
 	for !f.over.Load() {
 		<-tick.C
 		now := f.holding.Load()
-		if now%2 == 1 && now == seen {
-			f.holding.Add(1) // the next one starts even
+		if now%2 == 1 && now == seen && f.holding.CompareAndSwap(now, now+1) {
 			f.startWatch()
 		}
 		seen = now
@@ -80,7 +79,7 @@ func (f *Fabric) keepWatch(mine uint64) {
 		if now.Sub(led) < leaderRest && way.nap < leaderNap {
 			way.spins, way.nap = 2, leaderNap
 		}
-		worked, ok := f.watchPass(mine, way.spins, now.Sub(news) > eager, now)
+		worked, ok := f.watchPass(way.spins, now.Sub(news) > eager, now)
 		switch {
 		case !ok:
 			return
@@ -94,7 +93,7 @@ func (f *Fabric) keepWatch(mine uint64) {
 
 // watchPass is a pass of the watch, which is the driver, until its end. ok is
 // false when the watch was relieved meanwhile.
-func (f *Fabric) watchPass(mine uint64, spins int, yield bool, now time.Time) (worked, ok bool) {
+func (f *Fabric) watchPass(spins int, yield bool, now time.Time) (worked, ok bool) {
 	d := &f.driven
 	f.watching.Store(true)
 	d.watch = true
@@ -103,16 +102,10 @@ func (f *Fabric) watchPass(mine uint64, spins int, yield bool, now time.Time) (w
 		f.sweep(now)
 		d.sweepAt = now.Add(sweepEvery)
 	}
-	asked := d.asked
-	d.asked, d.watch = nil, false
+	d.watch = false
 	f.watching.Store(false)
 	f.drive.Unlock()
-	for _, a := range asked {
-		if !f.serveOnWatch(a, mine) {
-			return worked, false
-		}
-	}
-	return worked, true
+	return worked, f.serveOnWatch()
 }
 
 // restAfter is how the watch behaves when nothing has happened for so long.
@@ -128,18 +121,37 @@ func restAfter(quiet time.Duration) (way struct {
 	return way
 }
 
-// serveOnWatch serves a read without another goroutine. It is false when the
-// watch was relieved meanwhile.
-func (f *Fabric) serveOnWatch(a asked, mine uint64) bool {
-	f.holding.Add(1)
-	s := f.hold(a)
-	if f.shift.Load() != mine {
-		f.submit(s)
-		return false
+// serveOnWatch serves the reads that were asked for, without other goroutines.
+// It is false when the watch was relieved meanwhile: the next one goes on with
+// those that are left.
+func (f *Fabric) serveOnWatch() bool {
+	for f.waiting.Load() > 0 {
+		f.askedMu.Lock()
+		if len(f.asked) == 0 {
+			f.askedMu.Unlock()
+			return true
+		}
+		a := f.asked[0]
+		f.asked = f.asked[1:]
+		f.askedMu.Unlock()
+		f.waiting.Add(-1)
+		mark := f.holding.Add(1)
+		s := f.hold(a)
+		if !f.holding.CompareAndSwap(mark, mark+1) {
+			f.submit(s)
+			return false
+		}
+		f.submitQuietly(s)
 	}
-	f.holding.Add(1)
-	f.submitQuietly(s)
 	return true
+}
+
+// ask leaves a read to the watch.
+func (f *Fabric) ask(a asked) {
+	f.askedMu.Lock()
+	f.asked = append(f.asked, a)
+	f.askedMu.Unlock()
+	f.waiting.Add(1)
 }
 
 // submitQuietly is submit for the watch, which drives next anyway.

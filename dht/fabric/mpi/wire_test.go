@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,4 +124,25 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestErrorsTravel(t *testing.T) {
+	for _, err := range []error{nil, fabric.ErrStale, fmt.Errorf("block 5: %w", fabric.ErrStale)} {
+		s, text := statusOf(err)
+		if got := s.err(3, text); !errors.Is(err, got) {
+			t.Errorf("%v came as %v", err, got)
+		}
+	}
+	s, text := statusOf(errors.New("no luck"))
+	if re, ok := errors.AsType[*fabric.RemoteError](s.err(3, text)); !ok || *re != (fabric.RemoteError{Peer: 3, Text: "no luck"}) {
+		t.Errorf("a handler's error came as %v", s.err(3, text))
+	}
+	if s, text := statusOf(errors.New(strings.Repeat("x", 2*inboxSize))); s != statusError || len(text) > maxInline {
+		t.Errorf("a long error takes %d bytes, which do not fit into a control message", len(text))
+	}
+	for s, want := range map[status]error{statusTooLarge: fabric.ErrTooLarge, statusClosed: fabric.ErrUnreachable, statusRefused: fabric.ErrRefused} {
+		if got := s.err(3, ""); !errors.Is(got, want) {
+			t.Errorf("status %d came as %v, want %v", s, got, want)
+		}
+	}
 }

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,6 +94,11 @@ func BenchmarkRead(b *testing.B) {
 			}
 			b.SetBytes(size)
 			b.ReportAllocs()
+			for range 5 { // pages, windows
+				if err := f.Read(ctx, 1, src, m.Bytes()); err != nil {
+					b.Fatal(err)
+				}
+			}
 			var took []time.Duration
 			for b.Loop() {
 				start := time.Now()
@@ -104,6 +111,38 @@ func BenchmarkRead(b *testing.B) {
 			b.ReportMetric(float64(size)/float64(took[len(took)/2]), "p50-GB/s")
 		})
 	}
+}
+
+// BenchmarkReadMany is 32 callers that read blocks of 4 MiB from one peer.
+func BenchmarkReadMany(b *testing.B) {
+	const callers, size = 32, 4 << 20
+	f := pair(b)
+	m, err := arena.MapAnonymous(callers * size)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
+	defer cancel()
+	src, err := fabrictest.Remote{Fabric: f, Rank: 1}.Put(ctx, size, 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(size)
+	b.ResetTimer()
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var all sync.WaitGroup
+	for c := range callers {
+		all.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := f.Read(ctx, 1, src, m.Bytes()[c*size:(c+1)*size]); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 func BenchmarkCall(b *testing.B) {

@@ -16,45 +16,6 @@ import (
 // bodies of large ones pass it by.
 const bufferSize = 16 << 10
 
-// queue sends frames over a stream of calls, each whole, in order, from one
-// goroutine, so that nobody's deadline can cut a frame in two.
-type queue struct {
-	conn   net.Conn
-	frames chan []byte
-}
-
-func newQueue(conn net.Conn) *queue { return &queue{conn: conn, frames: make(chan []byte, 64)} }
-
-// run sends until the stream or ctx ends.
-func (q *queue) run(ctx context.Context) error {
-	var batch net.Buffers
-	for {
-		select {
-		case f := <-q.frames:
-			batch = append(batch[:0], f)
-		case <-ctx.Done():
-			return nil
-		}
-	more:
-		for len(batch) < cap(q.frames) {
-			select {
-			case f := <-q.frames:
-				batch = append(batch, f)
-			default:
-				break more
-			}
-		}
-		if err := q.conn.SetWriteDeadline(time.Now().Add(stallLimit)); err != nil {
-			return err
-		}
-		sent := batch // WriteTo consumes it
-		if _, err := sent.WriteTo(q.conn); err != nil {
-			return err
-		}
-		clear(batch)
-	}
-}
-
 // callStream is the asking end of a stream of calls.
 type callStream struct {
 	life  *life
@@ -187,12 +148,14 @@ func (s *callStream) call(ctx context.Context, req []byte) ([]byte, error) {
 		delete(s.pending, id)
 		s.mu.Unlock()
 	}()
-	select {
-	case s.queue.frames <- header{kind: kindCall, id: id, number: left(ctx)}.frame(req):
-	case <-ctx.Done():
-		return nil, s.life.fabric.cause(ctx, s.life)
-	case <-s.ctx.Done():
-		return nil, s.broken(ctx)
+	if frame := (header{kind: kindCall, id: id, number: left(ctx)}).frame(req); !s.queue.try(frame) {
+		select {
+		case s.queue.frames <- frame:
+		case <-ctx.Done():
+			return nil, s.life.fabric.cause(ctx, s.life)
+		case <-s.ctx.Done():
+			return nil, s.broken(ctx)
+		}
 	}
 	select {
 	case o := <-done:
@@ -383,8 +346,10 @@ func (a *answerer) answer(ctx context.Context, id uint64, req []byte) {
 	if ctx.Err() != nil {
 		return // its own deadline tells the caller the same
 	}
-	select {
-	case a.queue.frames <- frame.frame(answer):
-	case <-a.ctx.Done():
+	if whole := frame.frame(answer); !a.queue.try(whole) {
+		select {
+		case a.queue.frames <- whole:
+		case <-a.ctx.Done():
+		}
 	}
 }

@@ -77,7 +77,7 @@ func FuzzHandshake(f *testing.F) {
 }
 
 // connected returns both ends of a connection to l.
-func connected(t *testing.T, l net.Listener) (here, there net.Conn) {
+func connected(t testing.TB, l net.Listener) (here, there net.Conn) {
 	t.Helper()
 	there, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {

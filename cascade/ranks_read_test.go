@@ -1,0 +1,286 @@
+package cascade
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+)
+
+// wantMiss checks that a rank has no such key, in time.
+func (r *jobRank) wantMiss(t *testing.T, key string) {
+	t.Helper()
+	start := time.Now()
+	v, err := r.Get(t.Context(), "ns", key)
+	if err == nil {
+		v.Release()
+	}
+	if !errors.Is(err, ErrMiss) {
+		t.Errorf("rank %d: get %q: %v, want a miss", r.node.Self(), key, err)
+	}
+	// Twice the deadline: the machine may be busy.
+	if d := time.Since(start); d > 4*time.Second {
+		t.Errorf("rank %d: a miss took %v", r.node.Self(), d)
+	}
+}
+
+func TestConcurrentGetsAreOneRead(t *testing.T) {
+	j := newJob(t, 2, 16<<20)
+	p := data(1, 100_000)
+	j.ranks[0].putKey(t, "k", p)
+	j.settle()
+	b := j.ranks[1]
+	for range maxReads { // nothing is read until all have asked
+		b.reading <- struct{}{}
+	}
+	const n = 32
+	var wait sync.WaitGroup
+	for range n {
+		wait.Go(func() { b.wantAt(t, "k", p) })
+	}
+	eventually(t, "all wait for one fetch", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		f := b.remote[nameID{"ns", "k"}]
+		return f != nil && f.waiters == n
+	})
+	for range maxReads {
+		<-b.reading
+	}
+	wait.Wait()
+	if reads := b.node.Stats().Reads; reads != 1 {
+		t.Errorf("%d gets were %d reads", n, reads)
+	}
+}
+
+func TestProbedBlocksComeAheadOfTheirGets(t *testing.T) {
+	j := newJob(t, 2, 16<<20)
+	const n = 20
+	var keys []string
+	for i := range n {
+		e := ns(fmt.Sprint(i))
+		if i > 0 {
+			e.Parent = keys[i-1]
+		}
+		keys = append(keys, e.Key)
+		if _, err := j.ranks[0].Put(t.Context(), e, data(uint64(i), 5000), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.settle()
+	b := j.ranks[1]
+	if p := b.Probe(t.Context(), "ns", keys); p.Hits != n || p.Tiers[RemoteTier] != n || p.Bytes != n*5000 {
+		t.Fatalf("%+v", p)
+	}
+	landed := func() (n int, bytes int64) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, f := range b.remote {
+			if f.landed != nil {
+				n++
+			}
+		}
+		return n, b.aheadBytes
+	}
+	eventually(t, "the first blocks are here", func() bool { n, _ := landed(); return n == aheadBlocks })
+	if reads := b.node.Stats().Reads; reads != aheadBlocks {
+		t.Errorf("%d blocks were read ahead, want %d", reads, aheadBlocks)
+	}
+	// A get is served from here, and brings the next block.
+	calls := b.node.Stats().Calls
+	if tier := b.wantAt(t, "0", data(0, 5000)); tier != RemoteTier {
+		t.Errorf("served from %q", tier)
+	}
+	eventually(t, "the next block is here", func() bool { return b.node.Stats().Reads == aheadBlocks+1 })
+	if b.node.Stats().Calls != calls {
+		t.Error("a get of what is here asked other ranks")
+	}
+	for i, key := range keys {
+		b.wantAt(t, key, data(uint64(i), 5000))
+	}
+	if reads := b.node.Stats().Reads; reads != n {
+		t.Errorf("%d reads of %d blocks", reads, n)
+	}
+	// What is not asked for in time is given back.
+	eventually(t, "all fetches have ended", func() bool { n, _ := landed(); return n > 0 })
+	j.late.Add(int64(aheadFor + time.Second))
+	b.Sweep()
+	if n, bytes := landed(); n != 0 || bytes != 0 {
+		t.Errorf("%d blocks, %d bytes are still here", n, bytes)
+	}
+}
+
+func TestHotBlocksReplicate(t *testing.T) {
+	j := newJob(t, 3, 16<<20)
+	hot, cold := data(1, 4000), data(2, 4000)
+	j.ranks[0].putKey(t, "hot", hot)
+	j.ranks[0].putKey(t, "cold", cold)
+	j.settle()
+	b := j.ranks[1]
+	for i := range 5 {
+		want := RemoteTier
+		if i > 2 {
+			want = "shm"
+		}
+		if tier := b.wantAt(t, "hot", hot); tier != want {
+			t.Errorf("get %d is served from %q, want %q", i+1, tier, want)
+		}
+	}
+	for range 2 {
+		if tier := b.wantAt(t, "cold", cold); tier != RemoteTier {
+			t.Errorf("the cold block is served from %q", tier)
+		}
+	}
+	if n := b.Stats().Replicas; n != 1 {
+		t.Errorf("%d replicas", n)
+	}
+	// The copy serves others when the original is gone.
+	j.settle()
+	j.die(0)
+	j.ranks[2].wantAt(t, "hot", hot)
+	j.ranks[2].wantMiss(t, "cold")
+}
+
+func TestOverwriteReachesAllRanks(t *testing.T) {
+	j := newJob(t, 3, 16<<20)
+	first, second := data(1, 4000), data(2, 4000)
+	j.ranks[0].putKey(t, "k", first)
+	j.settle()
+	for range 4 {
+		j.ranks[1].wantAt(t, "k", first)
+	}
+	j.settle()
+	j.ranks[2].putKey(t, "k", second)
+	j.settle()
+	for i, r := range j.ranks[:2] {
+		eventually(t, "the old copy is dropped", func() bool { return !r.containsHere("ns", "k") })
+		if tier := r.wantAt(t, "k", second); tier != RemoteTier {
+			t.Errorf("rank %d serves the new bytes from %q", i, tier)
+		}
+	}
+}
+
+func TestDeleteIsSeenEverywhere(t *testing.T) {
+	j := newJob(t, 3, 16<<20)
+	p := data(1, 4000)
+	for i := range 30 {
+		key := fmt.Sprint(i)
+		j.ranks[i%3].putKey(t, key, p)
+		j.settle()
+		if i%2 == 0 { // a replica, and one fetched ahead where it is deleted
+			for range 4 {
+				j.ranks[(i+1)%3].wantAt(t, key, p)
+			}
+			j.ranks[(i+2)%3].Probe(t.Context(), "ns", []string{key})
+			j.settle()
+		}
+		if !j.ranks[(i+2)%3].Delete(t.Context(), "ns", key) {
+			t.Errorf("delete of %q: not there", key)
+		}
+		for _, r := range j.ranks {
+			r.wantMiss(t, key)
+		}
+		j.settle()
+		for _, r := range j.ranks {
+			r.wantMiss(t, key)
+		}
+	}
+}
+
+func TestClearIsSeenEverywhere(t *testing.T) {
+	j := newJob(t, 3, 16<<20)
+	for i := range 30 {
+		j.ranks[i%3].putKey(t, fmt.Sprint(i), data(uint64(i), 1000))
+	}
+	j.settle()
+	j.ranks[1].Probe(t.Context(), "ns", []string{"0"})
+	j.ranks[2].Probe(t.Context(), "ns", []string{"0"})
+	if n := j.ranks[1].Clear(t.Context(), "ns", false); n != 10 {
+		t.Errorf("%d names were here", n)
+	}
+	for i := range 30 {
+		for _, r := range j.ranks {
+			r.wantMiss(t, fmt.Sprint(i))
+		}
+	}
+}
+
+func TestBoundPairs(t *testing.T) {
+	j := newJob(t, 3, 16<<20)
+	bytes, meta := data(1, 4000), data(2, 28)
+	j.ranks[0].putKey(t, "bytes", bytes)
+	e := ns("meta")
+	e.Parent, e.Bound = "bytes", true
+	if _, err := j.ranks[0].Put(t.Context(), e, meta, nil); err != nil {
+		t.Fatal(err)
+	}
+	j.settle()
+	j.ranks[1].wantAt(t, "meta", meta)
+	j.ranks[1].wantAt(t, "bytes", bytes)
+	j.ranks[2].Delete(t.Context(), "ns", "bytes")
+	for _, r := range j.ranks {
+		r.wantMiss(t, "bytes")
+		r.wantMiss(t, "meta")
+	}
+}
+
+func TestADeadRanksBlocksAreMisses(t *testing.T) {
+	j := newJob(t, 4, 16<<20)
+	for i := range 40 {
+		j.ranks[i%4].putKey(t, fmt.Sprint(i), data(uint64(i), 3000))
+	}
+	j.settle()
+	j.world.Kill(3)
+	j.ranks[0].wantMiss(t, "3") // nobody knows yet
+	j.die(3)
+	for i := range 40 {
+		for rank, r := range j.ranks[:3] {
+			if i%4 == 3 {
+				r.wantMiss(t, fmt.Sprint(i))
+			} else if rank == 0 || i%4 == 0 {
+				r.wantAt(t, fmt.Sprint(i), data(uint64(i), 3000))
+			}
+		}
+	}
+}
+
+// TestSegmentsOfOtherRanks: what a rank wrote to the shared directory and
+// dropped from memory is read there by others, also when the rank is dead.
+func TestSegmentsOfOtherRanks(t *testing.T) {
+	j := (&job{t: t, dir: t.TempDir()}).open(3, 8<<20)
+	a := j.ranks[0]
+	const n = 30
+	for i := range n { // much more than fits a's memory
+		a.putKey(t, fmt.Sprint(i), data(uint64(i), 1<<20))
+	}
+	if _, err := a.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	j.settle()
+	lustre := 0
+	read := func(i int) {
+		t.Helper()
+		if j.ranks[1].wantAt(t, fmt.Sprint(i), data(uint64(i), 1<<20)) == "lustre" {
+			lustre++
+		}
+	}
+	for i := range n / 2 {
+		read(i)
+	}
+	if lustre == 0 {
+		t.Error("nothing was read from a segment")
+	}
+	j.die(0)
+	for i := range n {
+		if !j.ranks[1].containsHere("ns", fmt.Sprint(i)) {
+			read(i)
+		}
+	}
+	for i := range n {
+		j.ranks[2].wantAt(t, fmt.Sprint(i), data(uint64(i), 1<<20))
+	}
+	if lustre < n/2 {
+		t.Errorf("%d blocks were read from segments", lustre)
+	}
+}

@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// cluster is a Slurm of this test on this machine: one slurmd for each rank.
+type cluster struct{ conf string }
+
+func startCluster(t *testing.T) cluster {
+	t.Helper()
+	need(t, os.Geteuid() == 0, "the right to start tasks as their users", "run this test as root")
+	t.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin") // Debian's users have no daemons in theirs
+	for _, name := range []string{"munged", "slurmctld", "slurmd", "srun", "scancel"} {
+		needProgram(t, name, "make tools")
+	}
+	dir, err := os.MkdirTemp("", "cascade-slurm-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("../../scripts/slurm-down.sh", dir).CombinedOutput(); err != nil {
+			t.Errorf("slurm-down.sh: %v: %s; its files are in %s", err, out, dir)
+			return
+		}
+		os.RemoveAll(dir)
+	})
+	began := time.Now()
+	up := exec.Command("../../scripts/slurm-up.sh", dir, strconv.Itoa(mpiRanks), strconv.Itoa(os.Getpid()))
+	up.Env = launcherEnv(nil)
+	if out, err := up.CombinedOutput(); err != nil {
+		t.Fatalf("slurm-up.sh: %v: %s", err, out)
+	}
+	t.Logf("a Slurm of %d nodes after %v", mpiRanks, time.Since(began).Round(time.Millisecond))
+	return cluster{filepath.Join(dir, "slurm.conf")}
+}
+
+// srun starts a rank on each node. The two flags let a job live on without a
+// node and without a rank.
+func (c cluster) srun(mpi, plugin string) launcher {
+	return launcher{
+		mpi: mpi,
+		command: []string{
+			"srun", "--mpi=" + plugin, "-N", strconv.Itoa(mpiRanks), "--ntasks-per-node=1", "--no-kill", "--kill-on-bad-exit=0",
+		},
+		env: []string{"SLURM_CONF=" + c.conf},
+	}
+}
+
+// TestMPIUnderSlurm runs ranks over MPI as srun starts them.
+func TestMPIUnderSlurm(t *testing.T) {
+	c := startCluster(t)
+	t.Run("openmpi", func(t *testing.T) { ranksOverMPI(t, c.srun("openmpi", "pmix"), (*mpiJob).term) })
+	t.Run("mpich", func(t *testing.T) { ranksOverMPI(t, c.srun("mpich", "pmi2"), (*mpiJob).term) })
+	t.Run("a death with openmpi", func(t *testing.T) { deathOverMPI(t, c.srun("openmpi", "pmix")) })
+	t.Run("a death with mpich", func(t *testing.T) { deathOverMPI(t, c.srun("mpich", "pmi2")) })
+	t.Run("one leaves openmpi", func(t *testing.T) { leaveOverMPI(t, c.srun("openmpi", "pmix")) })
+	t.Run("one leaves mpich", func(t *testing.T) { leaveOverMPI(t, c.srun("mpich", "pmi2")) })
+	t.Run("scancel", func(t *testing.T) { scancelled(t, c) })
+	t.Run("the wrong plugin", func(t *testing.T) { wrongPlugin(t, c) })
+}
+
+// scancelled ends the ranks as Slurm ends a job: SIGTERM first, and SIGKILL
+// after the KillWait of slurm.conf.
+func scancelled(t *testing.T, c cluster) {
+	m := startMPI(t, c.srun("mpich", "pmi2"), "64MiB", true)
+	values := marks{"before", 20}
+	values.put(t, m.ranks[1].dial(t))
+	began := time.Now()
+	cancel := exec.Command("scancel", "--user=root")
+	cancel.Env = launcherEnv([]string{"SLURM_CONF=" + c.conf})
+	if out, err := cancel.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	status := m.status()
+	if m.endings() != mpiRanks {
+		t.Errorf("%d of %d ranks said to have ended in good order", m.endings(), mpiRanks)
+	}
+	t.Logf("ended after %v, srun with status %d", time.Since(began).Round(time.Millisecond), status)
+}
+
+// wrongPlugin starts ranks of MPICH without its plugin. Each of them finds
+// itself alone, and must not serve as if it were.
+func wrongPlugin(t *testing.T, c cluster) {
+	m := launchMPI(t, c.srun("mpich", "none"), "64MiB", false)
+	if status := m.status(); status != 1 {
+		t.Errorf("srun ended with status %d, want 1, that of the ranks", status)
+	}
+	wantWords(t, m.said.String(), "cannot start", "SLURM_STEP_NUM_TASKS=4", "MPICH sees 1", "--mpi=pmi2")
+	// Open MPI ends such a start itself, in MPI_Init.
+	m = launchMPI(t, c.srun("openmpi", "none"), "64MiB", false)
+	if status := m.status(); status == 0 {
+		t.Error("srun of Open MPI without its plugin ended with status 0")
+	}
+}
+
+// leaveOverMPI ends one of four ranks with SIGTERM. The others go on, with what
+// it had.
+func leaveOverMPI(t *testing.T, l launcher) {
+	m := startMPI(t, l, "64MiB", true)
+	values := marks{"of-the-leaver", 20}
+	values.put(t, m.ranks[victim].dial(t))
+	began := time.Now()
+	if err := syscall.Kill(m.pids[victim], syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "end of the rank", func() bool { return !m.up(victim) })
+	close(m.ranks[victim].ended)
+	ended := time.Since(began)
+	m.agree(mpiRanks - 1)
+	for _, r := range m.running() {
+		values.everywhere(t, r.dial(t))
+	}
+	survivorsTalk(t, m)
+	left := time.Now()
+	wantStatus(t, m.term(), 0, m.said)
+	if m.endings() != mpiRanks {
+		t.Errorf("%d of %d ranks said to have ended in good order", m.endings(), mpiRanks)
+	}
+	t.Logf("one rank ended after %v, later the others after %v", ended.Round(time.Millisecond), time.Since(left).Round(time.Millisecond))
+	if time.Since(left) > 12*time.Second { t.Errorf("LOOK\n%s", m.said) }
+}
