@@ -124,5 +124,4 @@ func leaveOverMPI(t *testing.T, l launcher) {
 		t.Errorf("%d of %d ranks said to have ended in good order", m.endings(), mpiRanks)
 	}
 	t.Logf("one rank ended after %v, later the others after %v", ended.Round(time.Millisecond), time.Since(left).Round(time.Millisecond))
-	if time.Since(left) > 12*time.Second { t.Errorf("LOOK\n%s", m.said) }
 }

@@ -40,7 +40,7 @@ func becomes(t *testing.T, c *resp.Client, key, want string) {
 // ranksTrace is the public trace where there is one, else one that is made.
 func ranksTrace(t *testing.T, requests int) string {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join("..", "..", "..", "sharedX", "traces", conversation)); err == nil {
+	if _, err := os.Stat(filepath.Join("..", "..", "..", "shared", "traces", conversation)); err == nil {
 		return tracetest.Public(t, conversation)
 	}
 	file := filepath.Join(t.TempDir(), "trace.jsonl.gz")
