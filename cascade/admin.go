@@ -78,8 +78,22 @@ func (s *Store) deleteHere(ns, key string) (visible bool, stamp uint64) {
 }
 
 // Expire sets when a visible name ends; the zero time means never. It reports
-// whether there was such a name.
-func (s *Store) Expire(ns, key string, at time.Time) bool {
+// whether there was such a name, on whatever rank.
+func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
+	if s.expireHere(ns, key, at) {
+		return true
+	}
+	if s.peers == nil {
+		return false
+	}
+	found, err := s.peers.Expire(ctx, ns, key, at)
+	if err != nil {
+		s.log.Warn("no rank that has it knows when a name ends", "key", key, "err", err)
+	}
+	return found && err == nil
+}
+
+func (s *Store) expireHere(ns, key string, at time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.lookup(ns, key)
@@ -87,6 +101,7 @@ func (s *Store) Expire(ns, key string, at time.Time) bool {
 		return false
 	}
 	n.entry.Expires, n.entry.Seq = at, s.tick()
+	n.put = n.entry.Seq // copies of other ranks end when they did: they give way
 	if !at.IsZero() {
 		s.expiries.push(n)
 	}

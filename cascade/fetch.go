@@ -40,13 +40,14 @@ const (
 // if it is the first; nil when there is nothing to fetch. The caller holds the
 // mutex and must then await the result.
 func (s *Store) joinFetch(b *entity) *fetch {
-	if !b.cold {
+	if !b.cold || s.closed {
 		return nil
 	}
 	if b.fetch == nil {
 		b.fetch = &fetch{block: b, done: make(chan struct{})}
 		b.busy++
-		go s.runFetch(b.fetch)
+		f := b.fetch
+		s.workers.Go(func() { s.runFetch(f) })
 	}
 	b.fetch.waiters++
 	return b.fetch

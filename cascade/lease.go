@@ -24,10 +24,12 @@ type lease struct {
 // fetched instead, and waits here for its get as long as all that is fetched
 // ahead.
 func (s *Store) Lease(ctx context.Context, ns, key, owner string, d time.Duration) bool {
-	return s.leaseHere(ns, key, owner, d) || s.peers != nil && s.Probe(ctx, ns, []string{key}).Hits == 1
+	return s.Renew(ns, key, owner, d) || s.peers != nil && s.Probe(ctx, ns, []string{key}).Hits == 1
 }
 
-func (s *Store) leaseHere(ns, key, owner string, d time.Duration) bool {
+// Renew is Lease for a name that was just served: a block that came from
+// another rank is not fetched for it once more.
+func (s *Store) Renew(ns, key, owner string, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.lookup(ns, key)

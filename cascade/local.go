@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"cascadekv/cascade/policy"
 	"cascadekv/dht/directory"
@@ -88,6 +89,9 @@ func (l Local) Outdated(ns, key string, before uint64) {
 		l.announce()
 	}
 }
+
+// Expires sets when a name ends.
+func (l Local) Expires(ns, key string, at time.Time) { l.expireHere(ns, key, at) }
 
 // Touched makes the chain that another rank used as young as one used here.
 func (l Local) Touched(ns string, keys []string) {

@@ -3,6 +3,7 @@ package cascade
 import (
 	"context"
 	"math"
+	"time"
 
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
@@ -27,6 +28,10 @@ type Peers interface {
 
 	// Touch tells an owner which of its blocks were used here.
 	Touch(owner fabric.Rank, ns string, keys []string)
+
+	// Expire sets when a name ends, with the ranks that have it, and reports
+	// whether there are any.
+	Expire(ctx context.Context, ns, key string, at time.Time) (bool, error)
 
 	// Delete withdraws a name put no later than stamp from all ranks, and Clear
 	// a namespace, or all of them. They wait for the ranks that answer.

@@ -40,7 +40,7 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 
 // addName points e at the block id if that is stored here; nil if it is not.
 func (s *Store) addName(e Entry, id BlockID) (*name, error) {
-	elsewhere := s.elsewhere(e)
+	elsewhere := s.elsewhere(&e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(); err != nil {
@@ -171,9 +171,20 @@ func (st *Stage) Commit(e Entry) error {
 	return err
 }
 
-// elsewhere reports whether other ranks have the name of a conditional put.
-func (s *Store) elsewhere(e Entry) bool {
-	return e.When != Always && s.peers != nil && s.located(context.Background(), e.Namespace, []string{e.Key})[0] != nil
+// elsewhere reports whether other ranks have the name of a put that depends on
+// it, and completes the entry with what they know of it.
+func (s *Store) elsewhere(e *Entry) bool {
+	if e.When == Always && !e.KeepTTL || s.peers == nil {
+		return false
+	}
+	copies := s.located(context.Background(), e.Namespace, []string{e.Key})[0]
+	if copies == nil {
+		return false
+	}
+	if e.KeepTTL && !s.containsHere(e.Namespace, e.Key) {
+		e.Expires = copies[0].Name.Expires
+	}
+	return true
 }
 
 // commit publishes the block under id, or under a provisional id when id is
@@ -189,7 +200,7 @@ func (st *Stage) commit(e Entry, id BlockID) (n *name, dup bool, err error) {
 	}
 	for st.Sum() {
 	}
-	elsewhere := s.elsewhere(e)
+	elsewhere := s.elsewhere(&e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(); err != nil {

@@ -178,3 +178,26 @@ func TestEveryRankServesWhatOneStored(t *testing.T) {
 		}
 	}
 }
+
+func TestExpireReachesTheOwners(t *testing.T) {
+	j := newJob(t, 3, 16<<20)
+	a, b, c := j.ranks[0], j.ranks[1], j.ranks[2]
+	a.putKey(t, "k", data(1, 1000))
+	j.settle()
+	if !b.Expire(t.Context(), "ns", "k", time.Now().Add(time.Hour)) {
+		t.Fatal("the owner's name was not found")
+	}
+	eventually(t, "another rank knows when the name ends", func() bool {
+		info, ok := c.Stat(t.Context(), "ns", "k")
+		return ok && !info.Expires.IsZero()
+	})
+	if !b.Expire(t.Context(), "ns", "k", time.Now().Add(-time.Second)) {
+		t.Fatal("the owner's name was not found again")
+	}
+	for _, r := range j.ranks {
+		eventually(t, "the name has ended everywhere", func() bool { return !r.Contains(t.Context(), "ns", "k") })
+	}
+	if b.Expire(t.Context(), "ns", "nowhere", time.Time{}) {
+		t.Error("a name nobody has can end")
+	}
+}

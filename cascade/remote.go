@@ -54,7 +54,7 @@ func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing
 		found := s.located(ctx, ns, wanted)
 		s.mu.Lock()
 		for a, j := range ask {
-			if found[a] == nil {
+			if found[a] == nil || s.closed {
 				continue
 			}
 			id := nameID{ns, wanted[a]}
@@ -144,13 +144,13 @@ func (s *Store) touchOwners(ns string, keys []string, missing []int, fetches []*
 }
 
 // startRemote starts the fetch of a located name of which there is none. The
-// caller holds the mutex, and counts itself among the waiters if it awaits the
+// caller holds the mutex, knows that the store is not closed, and counts itself among the waiters if it awaits the
 // result.
 func (s *Store) startRemote(id nameID, copies []directory.Statement) *fetch {
 	f := &fetch{name: id, copies: copies, done: make(chan struct{})}
 	s.remote[id] = f
 	keep := s.replicate.keeps(id, copies)
-	go s.runRemote(f, keep)
+	s.workers.Go(func() { s.runRemote(f, keep) })
 	return f
 }
 

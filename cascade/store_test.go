@@ -262,7 +262,7 @@ func TestExpiry(t *testing.T) {
 	if info, _ := r.Stat(context.Background(), "ns", "k"); !info.Expires.Equal(e.Expires) {
 		t.Errorf("KeepTTL: expires %v, want %v", info.Expires, e.Expires)
 	}
-	r.Expire("ns", "k", e.Expires.Add(time.Second))
+	r.Expire(context.Background(), "ns", "k", e.Expires.Add(time.Second))
 	r.advance(10 * time.Second)
 	r.want("k", p)
 	r.advance(time.Second)

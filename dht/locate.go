@@ -232,6 +232,9 @@ func lingers(err error) bool {
 // readFrom reads from one owner until ctx ends. A stale place is asked for
 // once: the block may have moved within the arena, and its home not know it yet.
 func (n *Node) readFrom(ctx, caller context.Context, s *directory.Statement, dst []byte) error {
+	if !n.mayAsk(s.Owner) {
+		return fmt.Errorf("dht: %v: %w", s.Owner, errSuspect)
+	}
 	err := n.fab.Read(ctx, s.Owner, s.Source(), dst)
 	n.heard(caller, s.Owner, err)
 	if !errors.Is(err, fabric.ErrStale) {

@@ -28,6 +28,7 @@ const (
 	kindClear                    // a namespace is emptied
 	kindStatus                   // what a rank says of itself
 	kindAgain                    // a home that may have forgotten asks for statements
+	kindExpire                   // when a name ends, to an owner
 )
 
 // errBadMessage marks what no rank of this version sends.
@@ -48,6 +49,11 @@ type keysMessage struct {
 type buryMessage struct {
 	Namespace, Key string
 	Stamp          uint64
+}
+
+type expireMessage struct {
+	Namespace, Key string
+	At             uint64 // Unix nanoseconds, 0: never
 }
 
 type clearMessage struct {
@@ -99,6 +105,18 @@ func (m *buryMessage) write(w *writer) {
 func (m *buryMessage) read(r *reader) {
 	r.fields(3)
 	m.Namespace, m.Key, m.Stamp = r.text(), r.text(), r.uint()
+}
+
+func (m *expireMessage) write(w *writer) {
+	w.array(3)
+	w.text(m.Namespace)
+	w.text(m.Key)
+	w.uint(m.At)
+}
+
+func (m *expireMessage) read(r *reader) {
+	r.fields(3)
+	m.Namespace, m.Key, m.At = r.text(), r.text(), r.uint()
 }
 
 func (m *clearMessage) write(w *writer) {

@@ -40,6 +40,7 @@ func TestGoldenMessages(t *testing.T) {
 		"all":      {kindClear, &clearMessage{"", true}, "0108" + "92a0c3"},
 		"status":   {kindStatus, nil, "0109"},
 		"again":    {kindAgain, nil, "010a"},
+		"expire":   {kindExpire, &expireMessage{"ns", "a", 300}, "010b" + "93a26e73a161cd012c"},
 		"copies":   {0, &copiesMessage{nil, {withdrawal}}, "0100" + "929091" + withdrawn},
 	} {
 		raw, err := encode(g.kind, g.value)
@@ -167,7 +168,7 @@ func FuzzAnswer(f *testing.F) {
 		{kindAnnounce, &statements{st, st}}, {kindLocate, &keysMessage{"ns", []string{"k", "l"}}},
 		{kindBury, &buryMessage{"ns", "k", 5}}, {kindDrop, &stales{{"ns", "k", 5}}},
 		{kindTouch, &keysMessage{"ns", []string{"k"}}}, {kindWhere, &keysMessage{"ns", []string{"k"}}},
-		{kindRefute, (*oneStatement)(&st)}, {kindClear, &clearMessage{"ns", true}}, {kindStatus, nil}, {kindAgain, nil},
+		{kindRefute, (*oneStatement)(&st)}, {kindClear, &clearMessage{"ns", true}}, {kindStatus, nil}, {kindAgain, nil}, {kindExpire, &expireMessage{"ns", "k", 5}},
 	} {
 		raw, err := encode(seed.k, seed.v)
 		if err != nil {

@@ -35,6 +35,9 @@ type Local interface {
 	// Neither may call the store.
 	Names(want func(namespace, key string) bool, fn func(directory.Statement))
 
+	// Expires sets when a name ends, the zero time for never.
+	Expires(namespace, key string, at time.Time)
+
 	// Outdated withdraws a name whose put stamp is below before.
 	Outdated(namespace, key string, before uint64)
 
@@ -62,6 +65,7 @@ type Member struct {
 type Options struct {
 	Fabric      fabric.Fabric // the node closes it
 	Incarnation uint64        // of this rank's process
+	Host        string        // its node, for people
 
 	// Replicas is how many homes a key has. Default 2: with one, the entries
 	// of a dead rank would be gone with it, those of its segments for good.
@@ -142,6 +146,7 @@ type Node struct {
 
 	mu     sync.Mutex
 	boxes  map[fabric.Rank]*outbox
+	trials map[fabric.Rank]time.Time // when a suspect may be asked again
 	closed bool
 
 	touching chan struct{} // capacity maxTouches
@@ -166,14 +171,14 @@ func New(o Options, local Local) (*Node, error) {
 	o.setDefaults()
 	n := &Node{
 		o: o, fab: o.Fabric, self: o.Fabric.Self(), dir: directory.New(), local: local,
-		negative: newNegative(o.NegativeFor), boxes: map[fabric.Rank]*outbox{},
+		negative: newNegative(o.NegativeFor), boxes: map[fabric.Rank]*outbox{}, trials: map[fabric.Rank]time.Time{},
 		touching: make(chan struct{}, maxTouches),
 	}
 	alone, err := o.Ring(nil, []fabric.Rank{n.self})
 	if err != nil {
 		return nil, err
 	}
-	me := Member{Rank: n.self, Incarnation: o.Incarnation, Addr: n.fab.Addr()}
+	me := Member{Rank: n.self, Incarnation: o.Incarnation, Host: o.Host, Addr: n.fab.Addr()}
 	n.view.Store(&view{members: map[fabric.Rank]Member{n.self: me}, ring: alone})
 	n.work, n.stop = context.WithCancel(context.Background())
 	if err := n.fab.Serve(server{n}); err != nil {
@@ -239,6 +244,9 @@ func (n *Node) call(caller context.Context, to fabric.Rank, k kind, v value) ([]
 	if err != nil {
 		return nil, err
 	}
+	if !n.mayAsk(to) {
+		return nil, fmt.Errorf("dht: %v: %w", to, errSuspect)
+	}
 	ctx, cancel := context.WithTimeout(caller, n.o.CallDeadline)
 	defer cancel()
 	n.stats.calls.Add(1)
@@ -248,6 +256,26 @@ func (n *Node) call(caller context.Context, to fabric.Rank, k kind, v value) ([]
 		return nil, fmt.Errorf("dht: %v: %w", to, err)
 	}
 	return answer, nil
+}
+
+// errSuspect stands for the answer of a peer that is not asked.
+var errSuspect = fmt.Errorf("%w: it did not answer lately, and is tried again now and then", fabric.ErrUnreachable)
+
+// mayAsk reports whether to ask a peer. One that is suspected is asked once in
+// each CallDeadline, so that a silent one costs a request of many blocks one
+// deadline and not one for every block, and one that is back is noticed soon.
+func (n *Node) mayAsk(peer fabric.Rank) bool {
+	if n.view.Load().state(peer) != fabric.Suspect {
+		return true
+	}
+	now := n.o.Now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if now.Before(n.trials[peer]) {
+		return false
+	}
+	n.trials[peer] = now.Add(n.o.CallDeadline)
+	return true
 }
 
 // bad logs answers that no rank of this version gives; other errors are counted

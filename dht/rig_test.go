@@ -83,6 +83,14 @@ func (s *shelf) Outdated(_, key string, before uint64) {
 	}
 }
 
+func (s *shelf) Expires(_, key string, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.names[key]
+	st.Name.Expires = at
+	s.names[key] = st
+}
+
 func (s *shelf) Touched(_ string, keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

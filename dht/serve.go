@@ -37,11 +37,11 @@ func (s server) Answer(ctx context.Context, from fabric.Rank, req []byte) ([]byt
 	case kindBury:
 		return s.bury(ctx, body)
 	case kindStatus:
-		return s.n.local.Status(), nil
+		return s.n.report(), nil
 	case kindAgain:
 		s.n.again(from)
 		return nil, nil
-	case kindDrop, kindTouch, kindRefute, kindClear:
+	case kindDrop, kindTouch, kindRefute, kindClear, kindExpire:
 		return nil, s.tell(k, body)
 	}
 	return nil, fmt.Errorf("%w: kind %d", errBadMessage, k)
@@ -153,6 +153,12 @@ func (s server) tell(k kind, body []byte) error {
 			return err
 		}
 		s.n.clearHere(m)
+	case kindExpire:
+		var m expireMessage
+		if err := decode(body, &m); err != nil {
+			return err
+		}
+		s.n.local.Expires(m.Namespace, m.Key, m.at())
 	}
 	return nil
 }

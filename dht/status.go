@@ -1,6 +1,7 @@
 package dht
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"slices"
@@ -102,16 +103,31 @@ func (n *Node) Ranks(ctx context.Context) []RankStatus {
 	slices.SortFunc(out, func(a, b RankStatus) int { return int(a.Rank) - int(b.Rank) })
 	var wait sync.WaitGroup
 	for i := range out {
-		wait.Go(func() { n.report(ctx, &out[i], v.state(out[i].Rank)) })
+		wait.Go(func() { n.ask(ctx, &out[i], v.state(out[i].Rank)) })
 	}
 	wait.Wait()
 	return out
 }
 
-func (n *Node) report(ctx context.Context, s *RankStatus, state fabric.State) {
+// report is what this rank says of itself: what its store says, and "peers".
+func (n *Node) report() []byte {
+	head, ok := bytes.CutSuffix(bytes.TrimSpace(n.local.Status()), []byte("}"))
+	peers, err := json.Marshal(n.Stats())
+	if !ok || err != nil {
+		return []byte("{}")
+	}
+	out := slices.Clip(head)
+	if len(head) > 1 {
+		out = append(out, ',')
+	}
+	return append(append(append(out, `"peers":`...), peers...), '}')
+}
+
+// ask fills in a rank's report.
+func (n *Node) ask(ctx context.Context, s *RankStatus, state fabric.State) {
 	switch {
 	case s.Rank == n.self:
-		s.Report = n.local.Status()
+		s.Report = n.report()
 	case state != fabric.Gone:
 		answer, err := n.call(ctx, s.Rank, kindStatus, nil)
 		if err != nil {

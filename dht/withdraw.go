@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"cascadekv/dht/fabric"
 )
@@ -50,6 +51,33 @@ func (n *Node) buryHere(ctx context.Context, m *buryMessage) {
 		}
 		return nil
 	})
+}
+
+// Expire has a rank that has a name's block set when it ends, the zero time for
+// never, and reports whether there is one. That is a put of the name: older
+// copies give way to it.
+func (n *Node) Expire(ctx context.Context, namespace, key string, at time.Time) (bool, error) {
+	m := expireMessage{Namespace: namespace, Key: key}
+	if !at.IsZero() {
+		m.At = uint64(at.UnixNano())
+	}
+	copies := n.Locate(ctx, namespace, []string{key})[0]
+	var failed error
+	for i := range copies {
+		_, err := n.call(ctx, copies[i].Owner, kindExpire, &m)
+		if err == nil {
+			return true, nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	return len(copies) > 0, failed
+}
+
+func (m *expireMessage) at() time.Time {
+	if m.At == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, int64(m.At))
 }
 
 // Clear empties a namespace, or all of them, on every rank, and waits for the

@@ -120,12 +120,19 @@ func (p *peers) openMPI(ctx context.Context, store *cascade.Store, secret string
 	return p.gossip(ctx, secret, append(seeds, seed))
 }
 
-// togetherWarn is after how long a rank tells that it waits for others.
-const togetherWarn = 30 * time.Second
+// How long a rank waits for the others to start before it says so, and before
+// it gives up. They first read the indexes of their segments.
+const (
+	togetherWarn  = 30 * time.Second
+	togetherLimit = 15 * time.Minute
+)
 
-// together makes a call into MPI that ends when all ranks make it. Nothing ends
-// it before, so a rank that is told to stop leaves it behind.
-func together[T any](ctx context.Context, log *slog.Logger, call func() (T, error)) (T, error) {
+var errNotTogether = errors.New("the ranks of this MPI world are not all there; see what the others say")
+
+// together makes a call into MPI that ends when all ranks make it. Nothing else
+// ends it: a rank that is told to stop, or has waited for too long, leaves it
+// behind and ends.
+func together[T any](ctx context.Context, log *slog.Logger, call func() (T, error)) (none T, err error) {
 	type outcome struct {
 		value T
 		err   error
@@ -135,6 +142,8 @@ func together[T any](ctx context.Context, log *slog.Logger, call func() (T, erro
 		v, err := call()
 		done <- outcome{v, err}
 	}()
+	ctx, cancel := context.WithTimeout(ctx, togetherLimit)
+	defer cancel()
 	warn := time.NewTicker(togetherWarn)
 	defer warn.Stop()
 	for {
@@ -142,8 +151,7 @@ func together[T any](ctx context.Context, log *slog.Logger, call func() (T, erro
 		case o := <-done:
 			return o.value, o.err
 		case <-ctx.Done():
-			var none T
-			return none, fmt.Errorf("the ranks of this MPI world are not all there: %w", ctx.Err())
+			return none, fmt.Errorf("%w: %w", errNotTogether, ctx.Err())
 		case <-warn.C:
 			log.Warn("waiting for the other ranks of this MPI world; did one of them not start?")
 		}
@@ -153,7 +161,7 @@ func together[T any](ctx context.Context, log *slog.Logger, call func() (T, erro
 // serve makes the node, which closes fab.
 func (p *peers) serve(fab fabric.Fabric, store *cascade.Store) (err error) {
 	p.node, err = dht.New(dht.Options{
-		Fabric: fab, Incarnation: p.self.Incarnation, Replicas: p.c.Peers.Homes, Log: p.log,
+		Fabric: fab, Incarnation: p.self.Incarnation, Host: p.self.Host, Replicas: p.c.Peers.Homes, Log: p.log,
 		Answered: func(r fabric.Rank) {
 			if m := p.members.Load(); m != nil {
 				m.Answered(r)

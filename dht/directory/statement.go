@@ -60,7 +60,7 @@ func (s *Statement) expired(now time.Time) bool {
 // believed by put stamp, size and checksum: copies made by reading keep the
 // stamp of what they were read from.
 func (s *Statement) Agrees(o *Statement) bool {
-	if s.Info.Size != o.Info.Size || s.Info.CRC != o.Info.CRC {
+	if s.Info.Size != o.Info.Size || s.Info.CRC != o.Info.CRC || !s.Name.Expires.Equal(o.Name.Expires) {
 		return false
 	}
 	if s.Info.ID.IsProvisional() || o.Info.ID.IsProvisional() {
@@ -70,9 +70,10 @@ func (s *Statement) Agrees(o *Statement) bool {
 }
 
 // contradicts reports whether two statements about a name are certainly about
-// different bytes.
+// different bytes, or about different ends: to change when a name ends is to put
+// it again.
 func (s *Statement) contradicts(o *Statement) bool {
-	if s.Info.Size != o.Info.Size || s.Info.CRC != o.Info.CRC {
+	if s.Info.Size != o.Info.Size || s.Info.CRC != o.Info.CRC || !s.Name.Expires.Equal(o.Name.Expires) {
 		return true
 	}
 	return !s.Info.ID.IsProvisional() && !o.Info.ID.IsProvisional() && s.Info.ID != o.Info.ID

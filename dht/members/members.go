@@ -208,7 +208,7 @@ func (m *Members) apply(change func(*view) []Event) {
 func (m *Members) deliver() {
 	defer close(m.drained)
 	m.events.drain(func(e Event) {
-		m.log.Info("member "+e.Kind.String(), "rank", uint32(e.Member.Rank), "incarnation", e.Member.Incarnation,
+		m.log.Info("member "+e.Kind.String(), "member", uint32(e.Member.Rank), "incarnation", e.Member.Incarnation,
 			"host", e.Member.Host, "addr", e.Member.Addr, "why", e.Why)
 		if m.opt.OnChange != nil {
 			m.opt.OnChange(e)

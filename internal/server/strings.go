@@ -147,7 +147,7 @@ func (c *conn) view(ns, key string, get func(context.Context, string, string) (*
 	if err != nil {
 		return nil
 	}
-	c.lease(ns, key)
+	c.renew(ns, key)
 	return v
 }
 
@@ -201,6 +201,16 @@ func (c *conn) send(v *cascade.View) {
 func (c *conn) reply(v *cascade.View) {
 	c.wr.BulkRef(v.Bytes())
 	c.views = append(c.views, v)
+}
+
+// renew promises a key that was served, as far as it is on this rank; the bytes
+// of a pair with it.
+func (c *conn) renew(ns, key string) {
+	d := c.srv.limits.Load().Lease
+	if bytes, ok := pairOf(key); ok {
+		c.srv.opt.Store.Renew(ns, bytes, c.owner, d)
+	}
+	c.srv.opt.Store.Renew(ns, key, c.owner, d)
 }
 
 // lease promises a key that a client was told of; the bytes of a pair with it.
@@ -308,7 +318,7 @@ func (c *conn) expire(args [][]byte, unit time.Duration) {
 	case n <= 0:
 		c.intOf(c.srv.opt.Store.Delete(ctx, c.ns, key))
 	default:
-		c.intOf(c.srv.opt.Store.Expire(c.ns, key, time.Now().Add(time.Duration(n)*unit)))
+		c.intOf(c.srv.opt.Store.Expire(ctx, c.ns, key, time.Now().Add(time.Duration(n)*unit)))
 	}
 }
 

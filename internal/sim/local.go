@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
@@ -115,6 +116,9 @@ func (l *local) Outdated(ns, key string, before uint64) {
 		l.changed(key, true)
 	}
 }
+
+// Expires implements dht.Local. The model's names do not end.
+func (l *local) Expires(string, string, time.Time) {}
 
 // Touched implements dht.Local. The model evicts nothing.
 func (l *local) Touched(string, []string) {}

@@ -68,6 +68,7 @@ func New(w *mpi.World) (*Fabric, error) {
 		comm: w.Comm, self: fabric.Rank(w.Rank()), peers: make([]peer, w.Size()),
 		verdict: Verdict{MPI: w.Version(), Thread: w.Thread(), RMA: "not probed"},
 	}
+	f.watch.init()
 	f.life, f.end = context.WithCancel(context.Background())
 	if err := f.driven.init(f); err != nil {
 		return nil, err

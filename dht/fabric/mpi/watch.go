@@ -26,14 +26,14 @@ var naps = []struct {
 const (
 	// leaderNap is how often the watch looks after the other ranks while
 	// callers drive: those do it too, but not between their requests.
-	leaderNap = 200 * time.Microsecond
+	leaderNap = 900 * time.Microsecond
 
 	// servingSpin is how long the watch spins while bytes are on their way to a
 	// reader: their end, and the next request, come soon.
 	servingSpin = 3 * time.Millisecond
 
 	// leaderRest is how soon after a caller the watch may spin again.
-	leaderRest = 2 * time.Millisecond
+	leaderRest = 3 * time.Millisecond
 )
 
 // startWatch puts a goroutine on duty in place of the one before.
@@ -67,7 +67,7 @@ func (f *Fabric) keepWatch(mine uint64) {
 	var led time.Time // when a caller was seen to drive
 	for !f.over.Load() && f.shift.Load() == mine {
 		if f.wanting.Load() > 0 || !f.drive.TryLock() {
-			f.watch.nap(leaderNap, f.over.Load)
+			f.watch.rest(leaderNap)
 			led = time.Now()
 			continue
 		}
@@ -76,7 +76,7 @@ func (f *Fabric) keepWatch(mine uint64) {
 		if f.driven.serving > 0 && now.Sub(news) < servingSpin {
 			way = naps[0]
 		}
-		if now.Sub(led) < leaderRest && way.nap < leaderNap {
+		if now.Sub(led) < leaderRest && way.nap <= leaderNap {
 			way.spins, way.nap = 2, leaderNap
 		}
 		worked, ok := f.watchPass(way.spins, now.Sub(news) > eager, now)
@@ -85,6 +85,8 @@ func (f *Fabric) keepWatch(mine uint64) {
 			return
 		case worked:
 			news = time.Now()
+		case way.nap == leaderNap:
+			f.watch.rest(way.nap)
 		case way.nap > 0:
 			f.watch.nap(way.nap, enough)
 		}
