@@ -29,6 +29,7 @@ const (
 	kindStatus                   // what a rank says of itself
 	kindAgain                    // a home that may have forgotten asks for statements
 	kindExpire                   // when a name ends, to an owner
+	kindPing                     // whether a suspect answers
 )
 
 // errBadMessage marks what no rank of this version sends.

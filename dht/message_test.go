@@ -40,6 +40,7 @@ func TestGoldenMessages(t *testing.T) {
 		"all":      {kindClear, &clearMessage{"", true}, "0108" + "92a0c3"},
 		"status":   {kindStatus, nil, "0109"},
 		"again":    {kindAgain, nil, "010a"},
+		"ping":     {kindPing, nil, "010c"},
 		"expire":   {kindExpire, &expireMessage{"ns", "a", 300}, "010b" + "93a26e73a161cd012c"},
 		"copies":   {0, &copiesMessage{nil, {withdrawal}}, "0100" + "929091" + withdrawn},
 	} {
@@ -168,7 +169,7 @@ func FuzzAnswer(f *testing.F) {
 		{kindAnnounce, &statements{st, st}}, {kindLocate, &keysMessage{"ns", []string{"k", "l"}}},
 		{kindBury, &buryMessage{"ns", "k", 5}}, {kindDrop, &stales{{"ns", "k", 5}}},
 		{kindTouch, &keysMessage{"ns", []string{"k"}}}, {kindWhere, &keysMessage{"ns", []string{"k"}}},
-		{kindRefute, (*oneStatement)(&st)}, {kindClear, &clearMessage{"ns", true}}, {kindStatus, nil}, {kindAgain, nil}, {kindExpire, &expireMessage{"ns", "k", 5}},
+		{kindRefute, (*oneStatement)(&st)}, {kindClear, &clearMessage{"ns", true}}, {kindStatus, nil}, {kindAgain, nil}, {kindPing, nil}, {kindExpire, &expireMessage{"ns", "k", 5}},
 	} {
 		raw, err := encode(seed.k, seed.v)
 		if err != nil {

@@ -146,7 +146,7 @@ type Node struct {
 
 	mu     sync.Mutex
 	boxes  map[fabric.Rank]*outbox
-	trials map[fabric.Rank]time.Time // when a suspect may be asked again
+	trials map[fabric.Rank]time.Time // when a suspect may be pinged again
 	closed bool
 
 	touching chan struct{} // capacity maxTouches
@@ -247,35 +247,43 @@ func (n *Node) call(caller context.Context, to fabric.Rank, k kind, v value) ([]
 	if !n.mayAsk(to) {
 		return nil, fmt.Errorf("dht: %v: %w", to, errSuspect)
 	}
-	ctx, cancel := context.WithTimeout(caller, n.o.CallDeadline)
-	defer cancel()
-	n.stats.calls.Add(1)
-	answer, err := n.fab.Call(ctx, to, msg)
-	n.heard(caller, to, err)
+	answer, err := n.send(caller, to, msg)
 	if err != nil {
 		return nil, fmt.Errorf("dht: %v: %w", to, err)
 	}
 	return answer, nil
 }
 
+func (n *Node) send(caller context.Context, to fabric.Rank, msg []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(caller, n.o.CallDeadline)
+	defer cancel()
+	n.stats.calls.Add(1)
+	answer, err := n.fab.Call(ctx, to, msg)
+	n.heard(caller, to, err)
+	return answer, err
+}
+
 // errSuspect stands for the answer of a peer that is not asked.
 var errSuspect = fmt.Errorf("%w: it did not answer lately, and is tried again now and then", fabric.ErrUnreachable)
 
-// mayAsk reports whether to ask a peer. One that is suspected is asked once in
-// each CallDeadline, so that a silent one costs a request of many blocks one
-// deadline and not one for every block, and one that is back is noticed soon.
+// mayAsk reports whether to ask a peer. Requests do not wait for one that is
+// suspected: it is pinged in the background, at most once in each CallDeadline,
+// until it answers or is given up.
 func (n *Node) mayAsk(peer fabric.Rank) bool {
 	if n.view.Load().state(peer) != fabric.Suspect {
 		return true
 	}
 	now := n.o.Now()
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	if now.Before(n.trials[peer]) {
-		return false
+	due := !now.Before(n.trials[peer])
+	if due {
+		n.trials[peer] = now.Add(n.o.CallDeadline)
 	}
-	n.trials[peer] = now.Add(n.o.CallDeadline)
-	return true
+	n.mu.Unlock()
+	if due {
+		n.start(func() { _, _ = n.send(n.work, peer, []byte{messageVersion, byte(kindPing)}) }) // heard by the membership
+	}
+	return false
 }
 
 // bad logs answers that no rank of this version gives; other errors are counted

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"cascadekv/dht/directory"
@@ -79,11 +80,36 @@ func TestReplicaAnswersForThePrimary(t *testing.T) {
 		}
 		r.world.Kill(2)
 		r.world.Kill(3)
-		if d := took(func() { r.owners(0, key) }); d != 2*callDeadline {
-			t.Errorf("with two silent homes a look-up took %v, want %v", d, 2*callDeadline)
+		if d := took(func() { r.owners(0, key) }); d != callDeadline {
+			t.Errorf("with a suspect and a silent home a look-up took %v, want %v", d, callDeadline)
 		}
-		if d := took(func() { r.owners(0, other) }); d != 2*callDeadline {
-			t.Errorf("with two silent homes a look-up took %v, want %v", d, 2*callDeadline)
+		if d := took(func() { r.owners(0, other) }); d != callDeadline {
+			t.Errorf("with a suspect and a silent home a look-up took %v, want %v", d, callDeadline)
+		}
+	})
+}
+
+func TestSuspectsArePingedAndNotWaitedFor(t *testing.T) {
+	inBubble(t, 3, sim.Options{}, func(t *testing.T, r *rig) {
+		key := r.homed(1, 2)
+		r.nodes[0].SetMembers(r.members(fabric.Suspect, 1, 2)...)
+		before := r.messages(0)
+		if d := took(func() {
+			for range 50 {
+				r.owners(0, key)
+			}
+		}); d != 0 {
+			t.Errorf("look-ups at suspects took %v", d)
+		}
+		synctest.Wait()
+		if pings := r.messages(0) - before; pings != 2 {
+			t.Errorf("%d messages to two suspects, want a ping each", pings)
+		}
+		time.Sleep(callDeadline)
+		r.owners(0, key)
+		synctest.Wait()
+		if pings := r.messages(0) - before; pings != 4 {
+			t.Errorf("%d messages after one more deadline, want 4", pings)
 		}
 	})
 }

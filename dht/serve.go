@@ -38,6 +38,8 @@ func (s server) Answer(ctx context.Context, from fabric.Rank, req []byte) ([]byt
 		return s.bury(ctx, body)
 	case kindStatus:
 		return s.n.report(), nil
+	case kindPing:
+		return nil, nil
 	case kindAgain:
 		s.n.again(from)
 		return nil, nil

@@ -312,6 +312,9 @@ func requestWhileCut(t *testing.T, socket string, m marks) {
 			found++
 		}
 	}
+	if got := time.Since(began) - probed; got > getBound+scheduling {
+		t.Errorf("gets of %d blocks of the other side took %v: a silent rank costs its deadline once, not for every block", m.n, got)
+	}
 	t.Logf("a request of %d blocks of the other side, a third into the cut: probe %v, which found %d; gets %v, which found %d",
 		m.n, probed.Round(time.Millisecond), probe.Field("hits").Int, (time.Since(began) - probed).Round(time.Millisecond), found)
 }

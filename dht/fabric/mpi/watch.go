@@ -20,7 +20,8 @@ var naps = []struct {
 	{200 * time.Microsecond, 0, 10}, // a few at a time, so that a caller who wants to drive waits for little
 	{3 * time.Millisecond, 20 * time.Microsecond, 4},
 	{30 * time.Millisecond, 150 * time.Microsecond, 3},
-	{1 << 62, time.Millisecond, 2},
+	{500 * time.Millisecond, time.Millisecond, 2},
+	{1 << 62, 2 * time.Millisecond, 2},
 }
 
 const (
