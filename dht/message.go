@@ -47,14 +47,11 @@ type keysMessage struct {
 	Keys      []string
 }
 
-type buryMessage struct {
+// stampMessage tells of a name and a time: the put stamp up to which it is
+// buried, or when it is to expire, in Unix nanoseconds, 0 for never.
+type stampMessage struct {
 	Namespace, Key string
 	Stamp          uint64
-}
-
-type expireMessage struct {
-	Namespace, Key string
-	At             uint64 // Unix nanoseconds, 0: never
 }
 
 type clearMessage struct {
@@ -96,28 +93,16 @@ func (m *keysMessage) read(r *reader) {
 	}
 }
 
-func (m *buryMessage) write(w *writer) {
+func (m *stampMessage) write(w *writer) {
 	w.array(3)
 	w.text(m.Namespace)
 	w.text(m.Key)
 	w.uint(m.Stamp)
 }
 
-func (m *buryMessage) read(r *reader) {
+func (m *stampMessage) read(r *reader) {
 	r.fields(3)
 	m.Namespace, m.Key, m.Stamp = r.text(), r.text(), r.uint()
-}
-
-func (m *expireMessage) write(w *writer) {
-	w.array(3)
-	w.text(m.Namespace)
-	w.text(m.Key)
-	w.uint(m.At)
-}
-
-func (m *expireMessage) read(r *reader) {
-	r.fields(3)
-	m.Namespace, m.Key, m.At = r.text(), r.text(), r.uint()
 }
 
 func (m *clearMessage) write(w *writer) {

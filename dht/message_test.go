@@ -31,7 +31,7 @@ func TestGoldenMessages(t *testing.T) {
 	}{
 		"announce": {kindAnnounce, &statements{withdrawal}, "0101" + "91" + withdrawn},
 		"locate":   {kindLocate, &keysMessage{"ns", []string{"a", "bc"}}, "0102" + "92a26e7392a161a26263"},
-		"bury":     {kindBury, &buryMessage{"ns", "a", 300}, "0103" + "93a26e73a161cd012c"},
+		"bury":     {kindBury, &stampMessage{"ns", "a", 300}, "0103" + "93a26e73a161cd012c"},
 		"drop":     {kindDrop, &stales{{"ns", "a", 7}}, "0104" + "9193a26e73a16107"},
 		"touch":    {kindTouch, &keysMessage{"", []string{"a"}}, "0105" + "92a091a161"},
 		"where":    {kindWhere, &keysMessage{"ns", []string{"a"}}, "0106" + "92a26e7391a161"},
@@ -41,7 +41,7 @@ func TestGoldenMessages(t *testing.T) {
 		"status":   {kindStatus, nil, "0109"},
 		"again":    {kindAgain, nil, "010a"},
 		"ping":     {kindPing, nil, "010c"},
-		"expire":   {kindExpire, &expireMessage{"ns", "a", 300}, "010b" + "93a26e73a161cd012c"},
+		"expire":   {kindExpire, &stampMessage{"ns", "a", 300}, "010b" + "93a26e73a161cd012c"},
 		"copies":   {0, &copiesMessage{nil, {withdrawal}}, "0100" + "929091" + withdrawn},
 	} {
 		raw, err := encode(g.kind, g.value)
@@ -167,9 +167,9 @@ func FuzzAnswer(f *testing.F) {
 		v value
 	}{
 		{kindAnnounce, &statements{st, st}}, {kindLocate, &keysMessage{"ns", []string{"k", "l"}}},
-		{kindBury, &buryMessage{"ns", "k", 5}}, {kindDrop, &stales{{"ns", "k", 5}}},
+		{kindBury, &stampMessage{"ns", "k", 5}}, {kindDrop, &stales{{"ns", "k", 5}}},
 		{kindTouch, &keysMessage{"ns", []string{"k"}}}, {kindWhere, &keysMessage{"ns", []string{"k"}}},
-		{kindRefute, (*oneStatement)(&st)}, {kindClear, &clearMessage{"ns", true}}, {kindStatus, nil}, {kindAgain, nil}, {kindPing, nil}, {kindExpire, &expireMessage{"ns", "k", 5}},
+		{kindRefute, (*oneStatement)(&st)}, {kindClear, &clearMessage{"ns", true}}, {kindStatus, nil}, {kindAgain, nil}, {kindPing, nil}, {kindExpire, &stampMessage{"ns", "k", 5}},
 	} {
 		raw, err := encode(seed.k, seed.v)
 		if err != nil {

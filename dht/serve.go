@@ -117,7 +117,7 @@ func (s server) where(body []byte) ([]byte, error) {
 }
 
 func (s server) bury(ctx context.Context, body []byte) ([]byte, error) {
-	var m buryMessage
+	var m stampMessage
 	if err := decode(body, &m); err != nil {
 		return nil, err
 	}
@@ -156,11 +156,11 @@ func (s server) tell(k kind, body []byte) error {
 		}
 		s.n.clearHere(m)
 	case kindExpire:
-		var m expireMessage
+		var m stampMessage
 		if err := decode(body, &m); err != nil {
 			return err
 		}
-		s.n.local.Expires(m.Namespace, m.Key, m.at())
+		s.n.local.Expires(m.Namespace, m.Key, m.end())
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 // have done so, or the deadline has passed; homes that could not be told are in
 // the error.
 func (n *Node) Delete(ctx context.Context, namespace, key string, stamp uint64) error {
-	m := buryMessage{Namespace: namespace, Key: key, Stamp: stamp}
+	m := stampMessage{Namespace: namespace, Key: key, Stamp: stamp}
 	n.local.Outdated(namespace, key, stamp+1)
 	return n.each(n.view.Load().everyHome(namespace, key, n.o.Now()), func(h fabric.Rank) error {
 		if h == n.self {
@@ -30,7 +30,7 @@ func (n *Node) Delete(ctx context.Context, namespace, key string, stamp uint64) 
 
 // buryHere buries a name this rank is a home of, and waits a while for its
 // owners to hear of it. Those that do not are told until they do.
-func (n *Node) buryHere(ctx context.Context, m *buryMessage) {
+func (n *Node) buryHere(ctx context.Context, m *stampMessage) {
 	owners := byOwner(n.dir.Bury(m.Namespace, m.Key, m.Stamp, n.o.Now()))
 	if len(owners) == 0 {
 		return
@@ -57,9 +57,9 @@ func (n *Node) buryHere(ctx context.Context, m *buryMessage) {
 // never, and reports whether there is one. That is a put of the name: older
 // copies give way to it.
 func (n *Node) Expire(ctx context.Context, namespace, key string, at time.Time) (bool, error) {
-	m := expireMessage{Namespace: namespace, Key: key}
+	m := stampMessage{Namespace: namespace, Key: key}
 	if !at.IsZero() {
-		m.At = uint64(at.UnixNano())
+		m.Stamp = uint64(at.UnixNano())
 	}
 	copies := n.Locate(ctx, namespace, []string{key})[0]
 	var failed error
@@ -73,11 +73,11 @@ func (n *Node) Expire(ctx context.Context, namespace, key string, at time.Time) 
 	return len(copies) > 0, failed
 }
 
-func (m *expireMessage) at() time.Time {
-	if m.At == 0 {
+func (m *stampMessage) end() time.Time {
+	if m.Stamp == 0 {
 		return time.Time{}
 	}
-	return time.Unix(0, int64(m.At))
+	return time.Unix(0, int64(m.Stamp))
 }
 
 // Clear empties a namespace, or all of them, on every rank, and waits for the

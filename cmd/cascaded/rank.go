@@ -75,7 +75,7 @@ func (r *openedRank) node() *dht.Node {
 func (r *openedRank) close(ctx context.Context) error {
 	err := r.store.Close(ctx)
 	if r.peers != nil {
-		err = errors.Join(err, r.peers.close())
+		r.peers.close()
 	}
 	if r.landing != nil {
 		err = errors.Join(err, r.landing.Close())

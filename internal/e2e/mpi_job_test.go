@@ -286,7 +286,7 @@ func (m *mpiJob) term() int {
 // others: their launcher must not take that for the end of the job.
 func (m *mpiJob) termSlowly() int {
 	m.t.Helper()
-	const longer = 8 * time.Second // than ranks wait for each other under srun
+	const longer = 9 * time.Second // than ranks take and wait for each other under srun
 	if err := syscall.Kill(m.pids[1], syscall.SIGSTOP); err != nil {
 		m.t.Fatal(err)
 	}

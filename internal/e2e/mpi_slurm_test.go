@@ -58,59 +58,37 @@ func (c cluster) srun(mpi, plugin string) launcher {
 func TestMPIUnderSlurm(t *testing.T) {
 	c := startCluster(t)
 	t.Run("openmpi", func(t *testing.T) { ranksOverMPI(t, c.srun("openmpi", "pmix"), (*mpiJob).term) })
-	t.Run("mpich", func(t *testing.T) { ranksOverMPI(t, c.srun("mpich", "pmi2"), (*mpiJob).term) })
+	t.Run("mpich", func(t *testing.T) { ranksOverMPI(t, c.srun("mpich", "pmi2"), c.cancelled) })
 	t.Run("a death with openmpi", func(t *testing.T) { deathOverMPI(t, c.srun("openmpi", "pmix")) })
 	t.Run("a death with mpich", func(t *testing.T) { deathOverMPI(t, c.srun("mpich", "pmi2")) })
 	t.Run("one leaves", func(t *testing.T) { leaveOverMPI(t, c.srun("openmpi", "pmix")) })
-	t.Run("scancel", func(t *testing.T) { scancelled(t, c) })
 	t.Run("one does not start", func(t *testing.T) { oneDoesNotStart(t, c) })
 	t.Run("the wrong plugin", func(t *testing.T) { wrongPlugin(t, c) })
 }
 
-// cancel cancels what runs.
-func (c cluster) cancel(t *testing.T) {
-	t.Helper()
+// cancelled ends a job as Slurm ends jobs: SIGTERM first, and SIGKILL after the
+// KillWait of slurm.conf. It returns srun's exit status.
+func (c cluster) cancelled(m *mpiJob) int {
+	m.t.Helper()
 	cmd := exec.Command("scancel", "--user=root")
 	cmd.Env = launcherEnv([]string{"SLURM_CONF=" + c.conf})
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		m.t.Fatalf("%v: %s", err, out)
 	}
-}
-
-// scancelled ends the ranks as Slurm ends a job: SIGTERM first, and SIGKILL
-// after the KillWait of slurm.conf.
-func scancelled(t *testing.T, c cluster) {
-	m := startMPI(t, c.srun("mpich", "pmi2"), "64MiB", true)
-	values := marks{"before", 20}
-	values.put(t, m.ranks[1].dial(t))
-	began := time.Now()
-	c.cancel(t)
-	status := m.status()
-	if m.endings() != mpiRanks {
-		t.Errorf("%d of %d ranks said to have ended in good order", m.endings(), mpiRanks)
-	}
-	t.Logf("ended after %v, srun with status %d", time.Since(began).Round(time.Millisecond), status)
+	return m.status()
 }
 
 // oneDoesNotStart has ranks wait in MPI for one that never comes: they must end
 // when they are told to.
 func oneDoesNotStart(t *testing.T, c cluster) {
 	for _, l := range []launcher{c.srun("mpich", "pmi2"), c.srun("openmpi", "pmix")} {
-		m := launchMPI(t, l, "64MiB", false, "--rank", "7")
-		until(t, "four refusals", func() bool { return strings.Count(m.said.String(), "rank = 7") == mpiRanks })
-		if status := m.status(); status != 1 {
-			t.Errorf("srun ended with status %d, want 1, that of the ranks", status)
-		}
-		wantWords(t, m.said.String(), "cannot start", "of its MPI world", "leave rank out")
-
-		m = prepareMPI(t, l, "64MiB", false)
+		m := prepareMPI(t, l, "64MiB", false)
 		if err := os.Mkdir(m.ranks[victim].arena, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		m.launch()
 		until(t, "the end of one", func() bool { return strings.Contains(m.said.String(), "cannot start") })
-		c.cancel(t)
-		status := m.status()
+		status := c.cancelled(m)
 		if n := strings.Count(m.said.String(), "stopping before start is complete"); n != mpiRanks-1 {
 			t.Errorf("%d ranks heard that they are to end, want %d", n, mpiRanks-1)
 		}

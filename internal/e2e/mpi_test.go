@@ -53,7 +53,7 @@ func ranksOverMPI(t *testing.T, l launcher, end func(*mpiJob) int) {
 	if m.endings() != mpiRanks {
 		t.Errorf("%d of %d ranks said to have ended in good order", m.endings(), mpiRanks)
 	}
-	t.Logf("SIGTERM to all: ended after %v", time.Since(began).Round(time.Millisecond))
+	t.Logf("told to end, all ended after %v", time.Since(began).Round(time.Millisecond))
 }
 
 func statusOverMPI(t *testing.T, m *mpiJob) {
@@ -97,7 +97,7 @@ func deathOverMPI(t *testing.T, l launcher) {
 	t.Logf("SIGTERM to the survivors: ended after %v; the launcher's exit status is %d", time.Since(began).Round(time.Millisecond), status)
 }
 
-var deathLine = regexp.MustCompile(fmt.Sprintf(`time=(\S+) level=INFO msg="member died" rank=(\d+) rank=%d `, victim))
+var deathLine = regexp.MustCompile(fmt.Sprintf(`time=(\S+) level=INFO msg="member died" rank=(\d+) member=%d `, victim))
 
 // deathSeen is how long after it the last of the others said that the victim
 // died.
@@ -111,7 +111,10 @@ func deathSeen(t *testing.T, m *mpiJob, died time.Time) (last time.Duration) {
 		}
 		last = max(last, at.Sub(died))
 	}
-	t.Logf("%d ranks said that it died, the last %v after the kill", len(found), last.Round(time.Millisecond))
+	if len(found) != mpiRanks-1 {
+		t.Errorf("%d ranks said that it died, want %d", len(found), mpiRanks-1)
+	}
+	t.Logf("the last of the others said %v after the kill that the rank is dead", last.Round(time.Millisecond))
 	return last
 }
 
