@@ -66,7 +66,7 @@ func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing
 		s.mu.Unlock()
 	}
 	for j, f := range fetches {
-		if f != nil {
+		if f != nil && views[missing[j]] == nil {
 			views[missing[j]] = s.await(ctx, f)
 		}
 	}
@@ -97,7 +97,7 @@ func (s *Store) joinOne(id nameID) (*View, *fetch) {
 		s.follow(f)
 		return nil, f
 	case s.now().Before(f.landed.until):
-		return s.takeLanded(f), nil
+		return s.takeLanded(f), f
 	default:
 		s.outrun(id, math.MaxUint64)
 	}
@@ -144,8 +144,8 @@ func (s *Store) touchOwners(ns string, keys []string, missing []int, fetches []*
 }
 
 // startRemote starts the fetch of a located name of which there is none. The
-// caller holds the mutex, knows that the store is not closed, and counts itself among the waiters if it awaits the
-// result.
+// caller holds the mutex, knows that the store is not closed, and counts itself
+// among the waiters if it awaits the result.
 func (s *Store) startRemote(id nameID, copies []directory.Statement) *fetch {
 	f := &fetch{name: id, copies: copies, done: make(chan struct{})}
 	s.remote[id] = f
