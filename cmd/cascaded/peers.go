@@ -106,7 +106,11 @@ func (p *peers) openMPI(ctx context.Context, store *cascade.Store, secret string
 		}
 		invitation = []byte(p.members.Load().Addr() + " " + secret)
 	}
-	invitation, err = together(ctx, p.log, func() ([]byte, error) { return p.world.share(invitation) })
+	w := p.world
+	invitation, err = together(ctx, p.log, func() ([]byte, error) { return w.share(invitation) })
+	if errors.Is(err, errNotTogether) {
+		p.world = nil // its thread is in that call: only the process's end ends it
+	}
 	if err != nil {
 		return err
 	}

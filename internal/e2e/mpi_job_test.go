@@ -195,9 +195,9 @@ func startMPI(t *testing.T, l launcher, shm string, lustre bool, more ...string)
 	return m
 }
 
-// serves waits until all ranks answer. It is false when one crashed in MPI_Init:
-// under Slurm's pmix, one start of Open MPI 4.1 in some dozens does, with any
-// program. A rank can be sent a message before it is ready for any.
+// serves waits until all ranks answer. It is false when one crashed in MPI_Init,
+// which Open MPI 4.1 does now and then under Slurm's pmix: docs/mpi.md, Under
+// Slurm.
 func (m *mpiJob) serves() bool {
 	m.t.Helper()
 	crashed := false

@@ -87,7 +87,11 @@ func oneDoesNotStart(t *testing.T, c cluster) {
 			t.Fatal(err)
 		}
 		m.launch()
-		until(t, "the end of one", func() bool { return strings.Contains(m.said.String(), "cannot start") })
+		until(t, "the end of one, and the others", func() bool {
+			said := m.said.String()
+			return strings.Contains(said, "cannot start") && strings.Count(said, "cascaded starts") == mpiRanks
+		})
+		time.Sleep(time.Second) // from their first word to MPI
 		status := c.cancelled(m)
 		if n := strings.Count(m.said.String(), "stopping before start is complete"); n != mpiRanks-1 {
 			t.Errorf("%d ranks heard that they are to end, want %d", n, mpiRanks-1)
