@@ -43,6 +43,7 @@ fmt:
 bench: build
 	bin/cascade bench resp --json
 	bin/cascade bench put --json
+	bin/cascade bench fabric --mpi none --json
 
 generate:
 	go generate ./...
