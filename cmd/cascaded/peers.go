@@ -227,7 +227,7 @@ func (p *peers) leave(ctx context.Context) {
 	defer cancel()
 	p.node.Settled(ctx.Done())
 	if err := p.members.Load().Leave(ctx); err != nil {
-		p.log.Warn("not all ranks heard that this one goes", "err", err)
+		p.log.Info("not all ranks heard that this one goes", "err", err)
 	}
 }
 
