@@ -48,7 +48,7 @@ func endsTogether(getenv func(string) string) bool {
 func (w mpiWorld) rank() int                      { return w.Rank() }
 func (w mpiWorld) share(p []byte) ([]byte, error) { return w.Share(p) }
 func (w mpiWorld) fabric() (fabric.Fabric, error) {
-	f, err := fabricmpi.New(w.World)
+	f, err := fabricmpi.New(w.World, fabricmpi.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -144,6 +144,34 @@ func (s *Set) Rget(w *Window, b []byte, from int, at int64) (int, error) {
 	return s.post("MPI_Rget", i, C.cascade_rget(address(b), C.size_t(len(b)), C.int(from), C.size_t(at), w.w, r))
 }
 
+// Imin starts an agreement: b, four bytes that are not Go heap, hold a number in
+// this machine's byte order, and at the end the least of all processes'. All of
+// them call it, in the same order.
+func (s *Set) Imin(b []byte) (int, error) {
+	i, r := s.slot()
+	return s.post("MPI_Iallreduce", i, C.cascade_imin(address(b[:4]), s.comm.c, r))
+}
+
+// Gather gives every process what each has, by rank. All call it with as many
+// numbers, and it waits for them: it is for starting.
+func (c *Comm) Gather(mine []int64) ([][]int64, error) {
+	n := len(mine)
+	all := (*C.longlong)(C.malloc(C.size_t((c.size + 1) * n * 8)))
+	defer C.free(unsafe.Pointer(all))
+	words := unsafe.Slice((*int64)(unsafe.Pointer(all)), (c.size+1)*n)
+	own := words[c.size*n:]
+	copy(own, mine)
+	code := C.cascade_gather(unsafe.Pointer(&own[0]), unsafe.Pointer(all), C.int(n), c.c)
+	if err := check("MPI_Allgather", code); err != nil {
+		return nil, err
+	}
+	byRank := make([][]int64, c.size)
+	for r := range byRank {
+		byRank[r] = append([]int64(nil), words[r*n:(r+1)*n]...)
+	}
+	return byRank, nil
+}
+
 // Cancel asks MPI to give up a receive. It is reported as done either way, if
 // ever.
 func (s *Set) Cancel(slot int) error { return check("MPI_Cancel", C.MPI_Cancel(s.request(slot))) }

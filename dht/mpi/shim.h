@@ -77,6 +77,14 @@ static int cascade_rget(void *p, size_t n, int from, size_t at, MPI_Win w, MPI_R
   return rc;
 }
 
+static inline int cascade_imin(void *v, MPI_Comm c, MPI_Request *r) {
+  return MPI_Iallreduce(MPI_IN_PLACE, v, 1, MPI_INT, MPI_MIN, c, r);
+}
+
+static inline int cascade_gather(const void *mine, void *all, int n, MPI_Comm c) {
+  return MPI_Allgather(mine, n, MPI_INT64_T, all, n, MPI_INT64_T, c);
+}
+
 /* Tests all n requests until one is done, at most spins times. Waiting in C costs no crossings. */
 static int cascade_testsome(MPI_Request *r, int n, int spins, int yield, int *index, MPI_Status *s, cascade_done *done, int *count) {
   int rc = MPI_SUCCESS;

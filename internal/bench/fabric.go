@@ -25,7 +25,7 @@ type FabricSize struct {
 	CGBps           float64   `json:"c_gbps"`
 	Ratio           float64   `json:"ratio"`
 	Ratios          []float64 `json:"ratios"`
-	Mode            string    `json:"mode"`                       // of both sides: "two-sided" or "stream"
+	Mode            string    `json:"mode"`                       // of both sides: "two-sided", "rget" or "stream"
 	RgetGBps        float64   `json:"c_rget_gbps,omitempty"`      // C's one-sided transfer, for comparison
 	ConcurrentGBps  float64   `json:"concurrent_gbps,omitempty"`  // all callers together
 	ConcurrentRatio float64   `json:"concurrent_ratio,omitempty"` // against C's one transfer at a time
@@ -90,7 +90,7 @@ type fabricDuel struct {
 
 func (d *fabricDuel) run(ctx context.Context, res *FabricResult) error {
 	for _, s := range fabricSizes {
-		size, err := d.size(ctx, s.bytes, s.times)
+		size, rget, err := d.size(ctx, s.bytes, s.times)
 		if err != nil {
 			return err
 		}
@@ -98,6 +98,9 @@ func (d *fabricDuel) run(ctx context.Context, res *FabricResult) error {
 			res.ConcurrentRatio = size.ConcurrentRatio
 		}
 		res.Sizes = append(res.Sizes, size)
+		if rget.ReadGBps > 0 {
+			res.Sizes = append(res.Sizes, rget)
+		}
 	}
 	micro, err := d.ours.ask(ctx, fmt.Sprintf("idle %d", fabricIdle), 1)
 	if err != nil {
@@ -107,10 +110,11 @@ func (d *fabricDuel) run(ctx context.Context, res *FabricResult) error {
 	return nil
 }
 
-// size measures one size in all ways, each once in each round.
-func (d *fabricDuel) size(ctx context.Context, bytes, times int) (FabricSize, error) {
+// size measures one size in all ways, each once in each round. The second result
+// is that of one-sided reads, without a rate where there are none.
+func (d *fabricDuel) size(ctx context.Context, bytes, times int) (s, direct FabricSize, err error) {
 	slots := fabricMemory / bytes
-	var one, c, rget, many []float64 // GB/s, a round each
+	var one, c, rget, own, many []float64 // GB/s, a round each
 	ways := []func() error{
 		d.way(ctx, &one, d.ours, bytes, fmt.Sprintf("read two %d %d %d 1", bytes, times, slots), 0),
 		d.way(ctx, &c, d.theirs, bytes, fmt.Sprintf("read two %d %d %d", bytes, times, slots), 0),
@@ -120,23 +124,24 @@ func (d *fabricDuel) size(ctx context.Context, bytes, times int) (FabricSize, er
 		ways = append(ways, d.way(ctx, &many, d.ours, bytes, fmt.Sprintf("read two %d %d %d %d", bytes, times, slots, fabricCallers), times))
 	}
 	if d.kit.rget {
-		ways = append(ways, d.way(ctx, &rget, d.theirs, bytes, fmt.Sprintf("read rget %d %d %d", bytes, times, slots), 0))
+		ways = append(ways, d.way(ctx, &rget, d.theirs, bytes, fmt.Sprintf("read rget %d %d %d", bytes, times, slots), 0),
+			d.way(ctx, &own, d.ours, bytes, fmt.Sprintf("read rget %d %d %d 1", bytes, times, slots), 0))
 	}
 	for r := range d.o.Rounds + 1 {
 		for i := range ways {
 			if err := ways[(i+r)%len(ways)](); err != nil {
-				return FabricSize{}, err
+				return s, direct, err
 			}
 		}
 		if r == 0 { // it warmed up
-			one, c, rget, many = nil, nil, nil, nil
+			one, c, rget, own, many = nil, nil, nil, nil, nil
 		}
 		d.done++
 		if d.o.Progress != nil {
 			d.o.Progress(d.done, len(fabricSizes)*(d.o.Rounds+1))
 		}
 	}
-	s := FabricSize{Bytes: bytes, ReadGBps: round(median(one)), CGBps: round(median(c)), Mode: d.kit.mode, RgetGBps: round(median(rget))}
+	s = FabricSize{Bytes: bytes, ReadGBps: round(median(one)), CGBps: round(median(c)), Mode: d.kit.mode, RgetGBps: round(median(rget))}
 	s.Ratios = ratios(one, c)
 	s.Ratio = round(median(s.Ratios))
 	if len(many) > 0 {
@@ -144,7 +149,11 @@ func (d *fabricDuel) size(ctx context.Context, bytes, times int) (FabricSize, er
 		s.ConcurrentRatio = round(median(ratios(many, c)))
 		s.ConcurrentOfOne = round(median(ratios(many, one)))
 	}
-	return s, nil
+	if len(own) > 0 && len(rget) > 0 {
+		direct = FabricSize{Bytes: bytes, ReadGBps: round(median(own)), CGBps: round(median(rget)), Mode: "rget", Ratios: ratios(own, rget)}
+		direct.Ratio = round(median(direct.Ratios))
+	}
+	return s, direct, nil
 }
 
 // way returns one measurement: it asks w and adds GB/s to rates, from the

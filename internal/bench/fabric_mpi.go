@@ -5,8 +5,10 @@ package bench
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
+	"cascadekv/dht/fabric"
 	fabricmpi "cascadekv/dht/fabric/mpi"
 	"cascadekv/dht/mpi"
 )
@@ -18,10 +20,15 @@ func FabricRank(ctx context.Context, o FabricRankOptions) error {
 	if err != nil {
 		return err
 	}
-	f, err := fabricmpi.New(w)
+	m, err := o.open(fabric.Rank(w.Rank()))
 	if err != nil {
 		return err
 	}
+	f, err := fabricmpi.New(w, fabricmpi.Options{OneSidedFrom: 1, Memory: m})
+	if err != nil {
+		return err
+	}
+	o.oneSided = strings.HasPrefix(f.Verdict().RMA, "used ")
 	err = runFabricRank(ctx, f, o)
 	err = errors.Join(err, f.Close())
 	if stop := w.Stop(5 * time.Second); !errors.Is(stop, mpi.ErrFinalize) { // which MPICH may never do: the process ends anyway

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,8 @@ type FabricRankOptions struct {
 	Bytes  int64  // of each rank's memory
 	In     io.Reader
 	Out    io.Writer
+
+	oneSided bool // reads from a rank that is not suspect are one-sided
 }
 
 // open maps this rank's memory: a file that the C program maps too, because
@@ -86,11 +89,11 @@ func runFabricRank(ctx context.Context, f fabric.Fabric, o FabricRankOptions) er
 		time.Sleep(10 * time.Millisecond) // the answer to sayQuit is on its way
 		return ctx.Err()
 	}
-	return r.obey(ctx, o.In, o.Out)
+	return r.obey(ctx, o.In, o.Out, o.oneSided)
 }
 
 // obey carries out the lines of in.
-func (r *fabricRank) obey(ctx context.Context, in io.Reader, out io.Writer) error {
+func (r *fabricRank) obey(ctx context.Context, in io.Reader, out io.Writer, oneSided bool) error {
 	for end := time.Now().Add(fabricPatience); ; time.Sleep(time.Millisecond) {
 		_, err := r.say(ctx, sayCPU)
 		if err == nil {
@@ -110,7 +113,16 @@ func (r *fabricRank) obey(ctx context.Context, in io.Reader, out io.Writer) erro
 		case line == "quit":
 			_, err := r.say(ctx, sayQuit)
 			return err
+		case strings.HasPrefix(line, "read rget ") && !oneSided:
+			fmt.Fprintln(out, "none")
 		case scan(line, "read %s %d %d %d %d", &mode, &size, &times, &slots, &callers) == nil:
+			peer := fabric.Peer{Rank: 1, Incarnation: 1}
+			if oneSided && mode == "two" {
+				peer.State = fabric.Suspect // from which nothing is read one-sided
+			}
+			if oneSided {
+				r.f.SetPeer(peer)
+			}
 			took, sum, err := r.reads(ctx, size, times, slots, callers)
 			if err != nil {
 				return err

@@ -27,7 +27,7 @@ func (f *Fabric) close() error {
 	f.end()
 	f.watch.wake()
 	quiet := f.settle(settleTime, func() bool {
-		return f.handling.Load() == 0 && f.driven.serving == 0 && f.driven.receiving() == 0
+		return f.handling.Load() == 0 && f.driven.sending() == 0 && f.driven.receiving() == 0
 	})
 	f.over.Store(true)
 	f.watch.wake()
@@ -51,7 +51,7 @@ func (f *Fabric) unsettled(quiet bool) (err error) {
 	}
 	f.settle(cancelTime, func() bool {
 		err = fmt.Errorf("fabric mpi: close: %d handler calls, %d sends or %d reads did not end in %v",
-			f.handling.Load(), f.driven.serving, f.driven.receiving(), settleTime)
+			f.handling.Load(), f.driven.sending(), f.driven.receiving(), settleTime)
 		return true
 	})
 	return err
@@ -74,11 +74,27 @@ func (f *Fabric) settle(limit time.Duration, ok func() bool) bool {
 	}
 }
 
-// receiving counts the reads whose memory is MPI's.
+// sending counts the reads being served. Those of dead ranks do not end: their
+// bytes are let go of.
+func (d *driven) sending() int {
+	n := 0
+	for _, by := range d.slots {
+		s, ok := by.(*served)
+		switch {
+		case ok && d.f.state(s.asked.from) == fabric.Gone:
+			s.release()
+		case ok:
+			n++
+		}
+	}
+	return n
+}
+
+// receiving counts the reads whose memory is MPI's and that may end.
 func (d *driven) receiving() int {
 	n := 0
 	for _, o := range d.ops {
-		if o.receiving {
+		if o.receiving && d.f.state(o.peer) != fabric.Gone {
 			n++
 		}
 	}
@@ -94,10 +110,16 @@ func (f *Fabric) cancelAll() func() bool {
 		if !asked {
 			asked = true
 			for slot, by := range d.slots {
-				switch by.(type) {
-				case *inbox, *op, *long:
-					_ = d.set.Cancel(slot) // what can not be cancelled is seen below
+				switch by := by.(type) {
+				case *op:
+					if by.direct {
+						continue // MPI takes no copy back
+					}
+				case *inbox, *long:
+				default:
+					continue
 				}
+				_ = d.set.Cancel(slot) // what can not be cancelled is seen below
 			}
 		}
 		return d.set.Active() == 0

@@ -43,6 +43,7 @@ type driven struct {
 	woken   int // goroutines made runnable in this pass
 	serving int // payloads under way to other ranks
 	sweepAt time.Time
+	direct  oneSided
 }
 
 func (d *driven) init(f *Fabric) error {

@@ -47,8 +47,9 @@ type Fabric struct {
 	shift    atomic.Uint64 // which watch goroutine is on duty
 	holding  atomic.Uint64 // odd while the watch is in Handler.Hold
 	watchers sync.WaitGroup
-	closing  atomic.Bool // Serve and new operations fail
-	over     atomic.Bool // the watch ends
+	copies   atomic.Int64 // one-sided ones started
+	closing  atomic.Bool  // Serve and new operations fail
+	over     atomic.Bool  // the watch ends
 	closed   sync.Once
 	closeErr error
 }
@@ -63,15 +64,20 @@ type peer struct {
 // New makes the fabric of a world. All ranks call it; one world has one fabric.
 // Until SetPeer says otherwise, all ranks are alive. The world must be stopped
 // after Close.
-func New(w *mpi.World) (*Fabric, error) {
+func New(w *mpi.World, o Options) (*Fabric, error) {
 	f := &Fabric{
 		comm: w.Comm, self: fabric.Rank(w.Rank()), peers: make([]peer, w.Size()),
-		verdict: Verdict{MPI: w.Version(), Thread: w.Thread(), RMA: "not probed"},
+		verdict: Verdict{MPI: w.Version(), Thread: w.Thread(), RMA: rmaOff},
 	}
 	f.watch.init()
 	f.life, f.end = context.WithCancel(context.Background())
 	if err := f.driven.init(f); err != nil {
 		return nil, err
+	}
+	if o.OneSidedFrom > 0 {
+		if err := f.driven.probe(o, &f.verdict); err != nil {
+			return nil, err
+		}
 	}
 	f.watchers.Go(f.superviseWatch)
 	f.startWatch()
@@ -80,6 +86,9 @@ func New(w *mpi.World) (*Fabric, error) {
 
 // Verdict is what the MPI under the fabric can do.
 func (f *Fabric) Verdict() Verdict { return f.verdict }
+
+// Copies is how many one-sided copies this rank has started.
+func (f *Fabric) Copies() int64 { return f.copies.Load() }
 
 // Name implements fabric.Fabric.
 func (f *Fabric) Name() string { return "mpi" }
@@ -122,6 +131,9 @@ func (f *Fabric) SetPeer(p fabric.Peer) {
 	}
 }
 
+// state is what membership thinks of a rank.
+func (f *Fabric) state(r fabric.Rank) fabric.State { return fabric.State(f.peers[r].state.Load()) }
+
 // reachable is nil if the peer may be asked.
 func (f *Fabric) reachable(to fabric.Rank) error {
 	switch {
@@ -129,7 +141,7 @@ func (f *Fabric) reachable(to fabric.Rank) error {
 		return fabric.ErrClosed
 	case int(to) >= len(f.peers):
 		return fmt.Errorf("%w: the world has %d ranks", fabric.ErrUnreachable, len(f.peers))
-	case fabric.State(f.peers[to].state.Load()) == fabric.Gone:
+	case f.state(to) == fabric.Gone:
 		return fabric.ErrUnreachable
 	}
 	return nil
@@ -185,7 +197,7 @@ func (f *Fabric) read(ctx context.Context, from fabric.Rank, src fabric.Source, 
 	if from == f.self {
 		return f.readSelf(ctx, src, dst)
 	}
-	o := &op{f: f, peer: from, id: f.ids.Add(1), wake: make(chan struct{}, 1), dst: dst, read: true}
+	o := &op{f: f, peer: from, id: f.ids.Add(1), wake: make(chan struct{}, 1), dst: dst, src: src, read: true}
 	o.deadline, _ = ctx.Deadline()
 	var body [readSize]byte
 	encodeSource(body[:], src)

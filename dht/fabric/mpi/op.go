@@ -31,6 +31,7 @@ type op struct {
 	id       uint64
 	read     bool
 	dst      []byte // of a read
+	src      fabric.Source
 	deadline time.Time
 	control  *outbox // the request; nil once posted
 	body     *outbox // of a long call
@@ -47,10 +48,14 @@ type op struct {
 	answer    []byte
 	err       error
 	slot      int  // of the receive into dst
-	receiving bool // that receive is under way
+	receiving bool // that receive, or copy, is under way
+	direct    bool // dst is copied from the peer's window; the request follows
 	answered  bool // the answer or status is here
 	failure   error
 	late      chan struct{} // as left, after the op failed early
+
+	there atomic.Bool // dst is not MPI's any more
+	freed atomic.Bool // left is closed
 }
 
 // post starts the receive and sends the request. The driver calls it.
@@ -69,8 +74,14 @@ func (o *op) post() {
 		return
 	}
 	o.tag = tag
+	o.control.tag(tag)
 	d.ops[o.id] = o
 	if o.read && len(o.dst) > 0 {
+		o.direct = d.copies(o)
+		if o.direct {
+			o.receiving = true
+			return
+		}
 		if o.slot, err = d.receive(o, o.dst, int(o.peer), int(tag)); err != nil {
 			o.refuse(fmt.Errorf("%w: %w", fabric.ErrUnreachable, err))
 			o.forget()
@@ -78,7 +89,6 @@ func (o *op) post() {
 		}
 		o.receiving = true
 	}
-	o.control.tag(tag)
 	o.control.post()
 	if o.body != nil {
 		o.body.to.tag = int(tag) + 1
@@ -95,7 +105,7 @@ func (o *op) refuse(err error) {
 	}
 	o.finish(err)
 	if o.state.Load() == opAbandoned && o.left != nil {
-		close(o.left)
+		o.free()
 	}
 }
 
@@ -133,16 +143,32 @@ func (o *op) fail(err error) { o.finish(fmt.Errorf("%w: %w", fabric.ErrUnreachab
 // abandon is the caller giving up. It is false when the driver ended the op
 // first.
 func (o *op) abandon(err error) (error, bool) {
-	if o.read && len(o.dst) > 0 {
+	lingers := o.read && len(o.dst) > 0 && !o.there.Load()
+	if lingers {
 		o.left = make(chan struct{})
 		err = &lingering{err, o.left}
 	}
-	return err, o.state.CompareAndSwap(opWaiting, opAbandoned)
+	ok := o.state.CompareAndSwap(opWaiting, opAbandoned)
+	if ok && lingers && o.there.Load() {
+		o.free()
+	}
+	return err, ok
 }
 
-// finished is the end of the receive into dst.
+// free tells the caller, who has given up, that dst is its own again.
+func (o *op) free() {
+	if o.freed.CompareAndSwap(false, true) {
+		close(o.left)
+	}
+}
+
+// finished is the end of the receive into dst, or of the copy.
 func (o *op) finished(r mpi.Done) {
 	o.receiving = false
+	if o.direct {
+		o.copied(r)
+		return
+	}
 	switch {
 	case r.Err != nil:
 		o.fail(r.Err)
@@ -160,7 +186,7 @@ func (o *op) finished(r mpi.Done) {
 		close(o.late)
 	}
 	if o.state.Load() == opAbandoned {
-		close(o.left)
+		o.free()
 	}
 	if o.answered || r.Bytes != 0 || r.Err != nil || r.Cancelled {
 		o.forget() // else the status is on its way
@@ -173,7 +199,7 @@ func (o *op) told(err error) {
 	if o.receiving {
 		return // an empty message ends the receive
 	}
-	if err == nil && len(o.dst) > 0 {
+	if err == nil && len(o.dst) > 0 && !o.direct {
 		o.fail(fmt.Errorf("the peer says it sent %d bytes, which did not come", len(o.dst)))
 	}
 	o.finish(err)
@@ -259,7 +285,7 @@ func (e ending) post() {
 			continue
 		}
 		o.finish(e.err)
-		if o.receiving && e.only != nil {
+		if o.receiving && !o.direct && e.only != nil {
 			_ = d.set.Cancel(o.slot) // if MPI can not, the bytes or Close end it
 		}
 	}

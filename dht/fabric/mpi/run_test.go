@@ -41,7 +41,9 @@ func TestUnderMPI(t *testing.T) {
 			program := l.build(t)
 			l.run(t, l.launch, "3", program, "TestRanksConform", regexp.MustCompile(`(?s)(PASS: TestRanksConform .*){3}`))
 			l.run(t, l.launch, "2", program, "TestSlowHold", regexp.MustCompile(`(?s)(PASS: TestSlowHold .*){2}`))
+			l.run(t, l.launch, "3", program, "TestOneSidedProbe", regexp.MustCompile(`(?s)(PASS: TestOneSidedProbe .*){3}`))
 			if l.survives != nil {
+				l.run(t, l.launch, "3", program, "TestOneSidedConform", regexp.MustCompile(`(?s)(PASS: TestOneSidedConform .*){3}`))
 				l.run(t, l.survives, "3", program, "TestRankDies", regexp.MustCompile(`(?s)(rank [01] survived.*){2}`))
 			}
 		})

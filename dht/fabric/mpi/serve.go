@@ -27,7 +27,7 @@ func (f *Fabric) handle(from fabric.Rank, b []byte) {
 	switch h.kind {
 	case kindCall:
 		f.called(from, h, body)
-	case kindRead:
+	case kindRead, kindCheck:
 		a := asked{from: from, header: h, arrived: time.Now()}
 		a.src, err = decodeSource(body)
 		a.bad = err != nil
@@ -165,7 +165,7 @@ func (f *Fabric) reply(to fabric.Rank, h header, body []byte) {
 	}
 }
 
-// served is the answer to a read: the bytes, or why not.
+// served is the answer to a read or a check: the bytes, or a status.
 type served struct {
 	f      *Fabric
 	asked  asked
@@ -197,7 +197,12 @@ func (f *Fabric) hold(a asked) *served {
 		s.status, s.text = statusError, fmt.Sprintf("the owner holds %d of %d bytes", n, a.src.Length)
 		return s
 	}
-	s.status, s.hold = statusOK, hold
+	s.status = statusOK
+	if a.header.kind == kindCheck {
+		hold.Release()
+		return s
+	}
+	s.hold = hold
 	return s
 }
 
@@ -214,7 +219,7 @@ func (s *served) post() {
 	}
 	s.release()
 	s.f.reply(a.from, header{kind: kindStatus, status: s.status, id: a.header.id, tag: a.header.tag}, []byte(s.text))
-	if a.src.Length > 0 {
+	if a.src.Length > 0 && a.header.kind == kindRead {
 		_ = d.send(nothing{}, nil, int(a.from), int(a.header.tag)) // lost: the reader's deadline ends it
 	}
 }

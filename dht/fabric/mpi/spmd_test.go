@@ -47,7 +47,7 @@ func rank(t *testing.T) *fabricmpi.Fabric {
 	if world == nil {
 		t.Skip("not started by a launcher: see run_test.go")
 	}
-	f, err := fabricmpi.New(world)
+	f, err := fabricmpi.New(world, fabricmpi.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,9 +57,13 @@ func rank(t *testing.T) *fabricmpi.Fabric {
 // TestRanksConform is the conformance suite on rank 0, and its peers on the
 // others.
 func TestRanksConform(t *testing.T) {
-	f := rank(t)
+	conform(t, rank(t), nil)
+}
+
+// conform runs the suite on rank 0. p is what f exposes of the other ranks.
+func conform(t *testing.T, f *fabricmpi.Fabric, p *fabrictest.Peer) {
 	if f.Self() != 0 {
-		serve(t, f)
+		serve(t, f, p)
 		return
 	}
 	c := fabrictest.Config{Fabric: f, Restart: func(old fabric.Peer) fabric.Peer {
@@ -73,10 +77,12 @@ func TestRanksConform(t *testing.T) {
 }
 
 // serve answers the suite until it is over.
-func serve(t *testing.T, f *fabricmpi.Fabric) {
-	p, err := fabrictest.NewPeer()
-	if err != nil {
-		t.Fatal(err)
+func serve(t *testing.T, f *fabricmpi.Fabric, p *fabrictest.Peer) {
+	if p == nil {
+		var err error
+		if p, err = fabrictest.NewPeer(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := f.Serve(p); err != nil {
 		t.Fatal(err)
@@ -175,11 +181,16 @@ func TestSlowHold(t *testing.T) {
 // The others must end every operation by its deadline, and go on.
 func TestRankDies(t *testing.T) {
 	f := rank(t)
-	last := fabric.Rank(world.Size() - 1)
 	p, err := fabrictest.NewPeer()
 	if err != nil {
 		t.Fatal(err)
 	}
+	lose(t, f, p)
+}
+
+// lose has the last rank die.
+func lose(t *testing.T, f *fabricmpi.Fabric, p *fabrictest.Peer) {
+	last := fabric.Rank(world.Size() - 1)
 	if err := f.Serve(p); err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,8 @@ const (
 	kindCall   kind = 1 // body: the request
 	kindAnswer kind = 2 // body: the answer, or the error's text
 	kindRead   kind = 3 // body: the source
-	kindStatus kind = 4 // how a read failed; body: the error's text
+	kindStatus kind = 4 // how a read or a check went; body: the error's text
+	kindCheck  kind = 5 // body: the source, of which only the status is asked
 )
 
 // status is how a request went.
@@ -96,12 +97,12 @@ func decode(b []byte) (h header, body []byte, err error) {
 	}
 	body = b[headerSize:]
 	switch {
-	case h.kind < kindCall || h.kind > kindStatus || h.status > statusRefused || h.flags > flagData || h.timeout < 0:
+	case h.kind < kindCall || h.kind > kindCheck || h.status > statusRefused || h.flags > flagData || h.timeout < 0:
 	case h.tag < firstTag || h.tag >= firstTag+2*tagPairs || h.tag%2 != 0:
 	case h.length > fabric.MaxMessage:
-	case h.flags == flagData && (len(body) != 0 || h.kind == kindRead || h.kind == kindStatus):
+	case h.flags == flagData && (len(body) != 0 || h.kind >= kindRead):
 	case h.flags != flagData && len(body) != int(h.length):
-	case h.kind == kindRead && h.length != readSize:
+	case (h.kind == kindRead || h.kind == kindCheck) && h.length != readSize:
 	case h.flags == flagData:
 		return h, nil, nil
 	default:
@@ -110,7 +111,7 @@ func decode(b []byte) (h header, body []byte, err error) {
 	return h, nil, errMessage
 }
 
-// encodeSource writes the body of a read to b, which has room for it.
+// encodeSource writes the body of a read or a check to b, which has room for it.
 func encodeSource(b []byte, s fabric.Source) {
 	le := binary.LittleEndian
 	le.PutUint32(b, s.Region)
@@ -120,7 +121,7 @@ func encodeSource(b []byte, s fabric.Source) {
 	le.PutUint64(b[24:], s.Generation)
 }
 
-// decodeSource reads the body of a read, of readSize bytes.
+// decodeSource reads the body of a read or a check, of readSize bytes.
 func decodeSource(b []byte) (fabric.Source, error) {
 	le := binary.LittleEndian
 	s := fabric.Source{Region: le.Uint32(b), Offset: int64(le.Uint64(b[8:])), Length: int64(le.Uint64(b[16:])), Generation: le.Uint64(b[24:])}

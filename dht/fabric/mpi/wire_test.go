@@ -22,6 +22,8 @@ var golden = map[string]struct {
 		"5dca010100000000080706050403020100040000" + "0300000000ca9a3b00000000" + "616263"},
 	"long answer": {header{kind: kindAnswer, flags: flagData, id: 2, tag: firstTag + 2, length: 70_000}, nil,
 		"5dca01020001000002000000000000000204000070110100" + "0000000000000000"},
+	"check": {header{kind: kindCheck, id: 4, tag: firstTag + 6, length: readSize, timeout: 1}, make([]byte, readSize),
+		"5dca010500000000040000000000000006040000200000000100000000000000" + strings.Repeat("00", readSize)},
 	"status": {header{kind: kindStatus, status: statusStale, id: 3, tag: firstTag + 4}, nil,
 		"5dca010401000000030000000000000004040000000000000000000000000000"},
 }
@@ -118,7 +120,7 @@ func FuzzDecode(f *testing.F) {
 		if !bytes.Equal(append(again, body...), b) {
 			t.Errorf("decoded %+v from %x", h, b)
 		}
-		if h.kind == kindRead {
+		if h.kind == kindRead || h.kind == kindCheck {
 			if s, err := decodeSource(body); err == nil && (s.Length < 0 || s.Length > fabric.MaxRead) {
 				t.Errorf("source %+v", s)
 			}
