@@ -17,6 +17,9 @@ import (
 	"cascadekv/internal/arena"
 )
 
+// rmaOff is the verdict where nobody asked for one-sided reads.
+const rmaOff = "off"
+
 // Options say how a fabric uses MPI.
 type Options struct {
 	// OneSidedFrom has reads of at least so many bytes copy from the peer's

@@ -17,6 +17,3 @@ type Verdict struct {
 func (v Verdict) String() string {
 	return fmt.Sprintf("%v, thread level %s, one-sided reads: %s", v.MPI, v.Thread, v.RMA)
 }
-
-// rmaOff is the verdict where nobody asked for one-sided reads.
-const rmaOff = "off"
