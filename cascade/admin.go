@@ -12,10 +12,10 @@ import (
 // other ranks have it tells what they published.
 func (s *Store) Stat(ctx context.Context, ns, key string) (NameInfo, bool) {
 	info, ok := s.statHere(ns, key)
-	if ok || s.peers == nil {
+	if ok {
 		return info, ok
 	}
-	copies := s.located(ctx, ns, []string{key})[0]
+	copies := s.locatedOne(ctx, ns, key)
 	if copies == nil {
 		return NameInfo{}, false
 	}

@@ -12,7 +12,7 @@ const (
 	// clients that probe get what they were told of at once or never.
 	aheadFor = 2 * time.Second
 
-	// aheadBlocks and aheadBytes bound what is fetched ahead: of one chain,
+	// aheadBlocks and maxAheadBytes bound what is fetched ahead: of one chain,
 	// and of all together.
 	aheadBlocks   = 8
 	maxAheadBytes = 64 << 20
@@ -55,9 +55,6 @@ func (s *Store) advance(a *ahead) {
 // next block instead. Somebody else may want it too, so it stays for its time.
 // The caller holds the mutex.
 func (s *Store) takeLanded(f *fetch) *View {
-	if f.landed == nil {
-		return nil
-	}
 	s.follow(f)
 	return s.landedView(f.landed)
 }

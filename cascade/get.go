@@ -231,7 +231,7 @@ func (s *Store) fastest(b *entity) string {
 // Contains reports whether (ns, key) is visible on some rank. It is not an
 // access.
 func (s *Store) Contains(ctx context.Context, ns, key string) bool {
-	return s.containsHere(ns, key) || s.peers != nil && s.located(ctx, ns, []string{key})[0] != nil
+	return s.containsHere(ns, key) || s.locatedOne(ctx, ns, key) != nil
 }
 
 func (s *Store) containsHere(ns, key string) bool {

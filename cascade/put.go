@@ -174,10 +174,10 @@ func (st *Stage) Commit(e Entry) error {
 // elsewhere reports whether other ranks have the name of a put that depends on
 // it, and completes the entry with what they know of it.
 func (s *Store) elsewhere(e *Entry) bool {
-	if e.When == Always && !e.KeepTTL || s.peers == nil {
+	if e.When == Always && !e.KeepTTL {
 		return false
 	}
-	copies := s.located(context.Background(), e.Namespace, []string{e.Key})[0]
+	copies := s.locatedOne(context.Background(), e.Namespace, e.Key)
 	if copies == nil {
 		return false
 	}

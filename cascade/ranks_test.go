@@ -105,7 +105,7 @@ func (j *job) die(rank fabric.Rank) {
 	j.world.Kill(rank)
 	for i, r := range j.ranks {
 		if fabric.Rank(i) != rank {
-			r.node.SetMember(dht.Member{Rank: rank, Incarnation: 1, State: fabric.Gone})
+			r.node.SetMembers(dht.Member{Rank: rank, Incarnation: 1, State: fabric.Gone})
 		}
 	}
 }

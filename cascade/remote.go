@@ -128,6 +128,14 @@ func (s *Store) located(ctx context.Context, ns string, keys []string) [][]direc
 	return found
 }
 
+// locatedOne is located for one key; nil on a rank that is alone.
+func (s *Store) locatedOne(ctx context.Context, ns, key string) []directory.Statement {
+	if s.peers == nil {
+		return nil
+	}
+	return s.located(ctx, ns, []string{key})[0]
+}
+
 // touchOwners tells the owners which blocks of a chain were served here, so
 // that they age there as if they had been used there.
 func (s *Store) touchOwners(ns string, keys []string, missing []int, fetches []*fetch, views []*View) {

@@ -57,8 +57,7 @@ func (p *parcel) empty() bool { return len(p.statements)+len(p.drops) == 0 }
 func (n *Node) Publish(statements ...directory.Statement) {
 	v := n.view.Load()
 	for _, s := range statements {
-		s.Owner, s.Incarnation = n.self, n.o.Incarnation
-		n.tell(v.homes(s.Name.Namespace, s.Name.Key), s)
+		n.tellOwn(v.homes(s.Name.Namespace, s.Name.Key), s)
 	}
 }
 
@@ -183,13 +182,20 @@ func (n *Node) flush(to fabric.Rank, b *outbox) {
 			continue
 		}
 		b.again(p)
-		select {
-		case <-time.After(delay):
-			delay = min(2*delay, retryMost)
-		case <-n.work.Done():
+		if delay = n.pause(delay); n.work.Err() != nil {
 			b.clear()
 		}
 	}
+}
+
+// pause waits before something is tried again, or until the node is closed, and
+// returns how long to wait the next time.
+func (n *Node) pause(delay time.Duration) time.Duration {
+	select {
+	case <-time.After(delay):
+	case <-n.work.Done():
+	}
+	return min(2*delay, retryMost)
 }
 
 // post sends a parcel and takes out of it what has arrived; true: all of it.

@@ -45,12 +45,9 @@ func (v *view) everyHome(namespace, key string, now time.Time) []fabric.Rank {
 	return all
 }
 
-// SetMember tells the node of a rank, or of a change of its state or
-// incarnation. Calls must not overlap.
-func (n *Node) SetMember(m Member) { n.SetMembers(m) }
-
-// SetMembers is SetMember for several ranks that change at once: the ring moves
-// once. Calls must not overlap.
+// SetMembers tells the node of ranks, or of changes of their states or
+// incarnations: for those that change at once the ring moves once. Calls must
+// not overlap.
 func (n *Node) SetMembers(changed ...Member) {
 	old := n.view.Load()
 	next := &view{members: maps.Clone(old.members), ring: old.ring, former: old.former, until: old.until}
@@ -96,11 +93,7 @@ func (n *Node) askAgain(r fabric.Rank) {
 		if _, err := n.call(n.work, r, kindAgain, nil); settled(err) {
 			return
 		}
-		select {
-		case <-time.After(delay):
-			delay = min(2*delay, retryMost)
-		case <-n.work.Done():
-		}
+		delay = n.pause(delay)
 	}
 }
 

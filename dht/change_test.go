@@ -277,8 +277,8 @@ func TestMembersComeAndGoTogether(t *testing.T) {
 		same := n.view.Load().ring
 		n.SetMembers(r.members(fabric.Suspect, 1)...)
 		n.SetMembers(r.members(fabric.Alive, 1)...)
-		n.SetMember(Member{Rank: 9, Incarnation: 4, State: fabric.Gone}) // never seen alive
-		n.SetMember(Member{Rank: 0, Incarnation: 9, State: fabric.Gone}) // itself
+		n.SetMembers(Member{Rank: 9, Incarnation: 4, State: fabric.Gone}) // never seen alive
+		n.SetMembers(Member{Rank: 0, Incarnation: 9, State: fabric.Gone}) // itself
 		if n.view.Load().ring != same || n.view.Load().ring.Epoch() != epoch {
 			t.Error("the ring moved although its ranks are the same")
 		}

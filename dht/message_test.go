@@ -258,7 +258,7 @@ func BenchmarkSuspect(b *testing.B) {
 	n := benchmarkNode(b, 1024)
 	b.ReportAllocs()
 	for b.Loop() {
-		n.SetMember(Member{Rank: 7, Incarnation: 1, State: fabric.Suspect})
-		n.SetMember(Member{Rank: 7, Incarnation: 1})
+		n.SetMembers(Member{Rank: 7, Incarnation: 1, State: fabric.Suspect})
+		n.SetMembers(Member{Rank: 7, Incarnation: 1})
 	}
 }

@@ -13,15 +13,13 @@ const maxNegative = 1 << 16
 type negative struct {
 	mu       sync.Mutex
 	half     time.Duration
-	now, was map[negativeKey]struct{}
+	now, was map[nameKey]struct{}
 	turned   time.Time
 }
 
-type negativeKey struct{ namespace, key string }
-
 // newNegative remembers keys for at least half of d and at most d.
 func newNegative(d time.Duration) *negative {
-	return &negative{half: d / 2, now: map[negativeKey]struct{}{}, was: map[negativeKey]struct{}{}}
+	return &negative{half: d / 2, now: map[nameKey]struct{}{}, was: map[nameKey]struct{}{}}
 }
 
 func (g *negative) turn(t time.Time) {
@@ -42,7 +40,7 @@ func (g *negative) has(namespace, key string, t time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.turn(t)
-	k := negativeKey{namespace, key}
+	k := nameKey{namespace, key}
 	if _, ok := g.now[k]; ok {
 		return true
 	}
@@ -54,5 +52,5 @@ func (g *negative) add(namespace, key string, t time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.turn(t)
-	g.now[negativeKey{namespace, key}] = struct{}{}
+	g.now[nameKey{namespace, key}] = struct{}{}
 }

@@ -240,12 +240,12 @@ func (n *Node) sweep() {
 
 // call sends one message and tells the membership how it went.
 func (n *Node) call(caller context.Context, to fabric.Rank, k kind, v value) ([]byte, error) {
+	if !n.mayAsk(to) { // before the work of encoding
+		return nil, fmt.Errorf("dht: %v: %w", to, errSuspect)
+	}
 	msg, err := encode(k, v)
 	if err != nil {
 		return nil, err
-	}
-	if !n.mayAsk(to) {
-		return nil, fmt.Errorf("dht: %v: %w", to, errSuspect)
 	}
 	answer, err := n.send(caller, to, msg)
 	if err != nil {

@@ -213,7 +213,7 @@ func (p *peers) changed(e members.Event) {
 		return // it could not be made: this process is about to end
 	}
 	if m.Rank != p.self.Rank {
-		p.node.SetMember(dht.Member{Rank: m.Rank, Incarnation: m.Incarnation, Host: m.Host, Addr: m.Addr, State: m.State})
+		p.node.SetMembers(dht.Member{Rank: m.Rank, Incarnation: m.Incarnation, Host: m.Host, Addr: m.Addr, State: m.State})
 	} else if e.Kind == members.Replaced {
 		p.once.Do(func() { close(p.replaced) })
 	}

@@ -22,7 +22,7 @@ type openedRank struct {
 	store   *cascade.Store
 	server  *server.Server
 	peers   *peers        // nil: the rank is alone
-	landing *landing.Pool // nil with peers
+	landing *landing.Pool // nil without peers
 }
 
 var errReplaced = errors.New("another process has this rank's number now: give each rank its own, peers.* and rank in the configuration")

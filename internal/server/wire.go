@@ -7,9 +7,10 @@ import (
 	"net"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 	"unsafe"
+
+	"cascadekv/internal/rawfd"
 
 	"golang.org/x/sys/unix"
 )
@@ -63,28 +64,15 @@ type wire struct {
 
 // newWire takes nc's descriptor over; nc is closed in any case.
 func newWire(nc net.Conn, lot *parking) (*wire, error) {
-	defer nc.Close()
-	sc, ok := nc.(syscall.Conn)
-	if !ok {
-		return nil, fmt.Errorf("server: %T has no descriptor", nc)
-	}
-	raw, err := sc.SyscallConn()
+	fd, err := rawfd.Take(nc)
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	w := &wire{fd: -1, lot: lot}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		w.fd, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
-	})
-	if err = errors.Join(err, failed); err != nil {
-		return nil, fmt.Errorf("server: take over a connection: %w", err)
-	}
+	w := &wire{fd: fd, lot: lot}
 	stall := unix.NsecToTimeval(stallDeadline.Nanoseconds())
 	err = errors.Join(
 		unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &stall),
-		unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &stall),
-		unix.SetNonblock(w.fd, false))
+		unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &stall))
 	if err != nil {
 		_ = unix.Close(w.fd)
 		return nil, fmt.Errorf("server: prepare a connection: %w", err)

@@ -1,14 +1,13 @@
 package tcp
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"sync"
-	"syscall"
 	"unsafe"
+
+	"cascadekv/internal/rawfd"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,28 +26,11 @@ type wire struct {
 
 // newWire takes nc's descriptor over; nc is closed in any case.
 func newWire(nc net.Conn) (*wire, error) {
-	defer nc.Close()
-	sc, ok := nc.(syscall.Conn)
-	if !ok {
-		return nil, fmt.Errorf("%T has no descriptor", nc)
-	}
-	raw, err := sc.SyscallConn()
+	fd, err := rawfd.Take(nc)
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{fd: -1}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		w.fd, failed = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
-	})
-	if err = errors.Join(err, failed); err != nil {
-		return nil, fmt.Errorf("take over a stream: %w", err)
-	}
-	if err := unix.SetNonblock(w.fd, false); err != nil {
-		_ = unix.Close(w.fd)
-		return nil, fmt.Errorf("take over a stream: %w", os.NewSyscallError("fcntl", err))
-	}
-	return w, nil
+	return &wire{fd: fd}, nil
 }
 
 // idle tells whether a wire between two reads is as it should be: open, with
