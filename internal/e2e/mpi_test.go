@@ -87,7 +87,7 @@ func deathOverMPI(t *testing.T, l launcher) {
 	m.agree(mpiRanks - 1)
 	judgeDeath(t, r, requests)
 	logDeath(t, m, died)
-	logStretches(t, file, requests, kill, p)
+	logStretches(t, requests, kill, p)
 	survivorsTalk(t, m)
 
 	began := time.Now()

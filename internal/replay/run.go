@@ -42,6 +42,7 @@ type Progress struct {
 	Policy            string
 	Requests          int // replayed so far in this run
 	Blocks, HitBlocks int64
+	ReachableBlocks   int64 // a cache without limits would have hit, of the requests replayed so far
 	WrongBytes        int64
 }
 
@@ -147,14 +148,21 @@ func (r *Result) describe(st TargetStats) {
 	r.TierOrder = append(slices.Clip(r.TierOrder), others...)
 }
 
+// job is one request on its way to a worker and back.
+type job struct {
+	trace.Request
+	reachable int64 // its hits in a cache without limits
+}
+
 // reach tells what a cache without limits would reach, in the trace's order.
 type reach struct {
 	seen map[uint64]struct{}
 	hits int64
 }
 
-func (a *reach) add(req *trace.Request) {
-	prefix := true
+// add returns how many of the request's blocks such a cache would hit.
+func (a *reach) add(req *trace.Request) int64 {
+	before, prefix := a.hits, true
 	for _, h := range req.Hashes {
 		if _, ok := a.seen[h]; !ok {
 			prefix = false
@@ -163,16 +171,17 @@ func (a *reach) add(req *trace.Request) {
 			a.hits++
 		}
 	}
+	return a.hits - before
 }
 
 // drive hands the trace's requests to the workers.
 func drive(ctx context.Context, o Options, src trace.Source, target Target, sum *tally, reach *reach) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	todo := make(chan *trace.Request, o.Workers)
-	free := make(chan *trace.Request, 2*o.Workers+1)
+	todo := make(chan *job, o.Workers)
+	free := make(chan *job, 2*o.Workers+1)
 	for range cap(free) {
-		free <- new(trace.Request)
+		free <- new(job)
 	}
 	var workers sync.WaitGroup
 	for range o.Workers {
@@ -192,22 +201,22 @@ func drive(ctx context.Context, o Options, src trace.Source, target Target, sum 
 }
 
 // feed reads the trace until its end, the limit, or ctx's end.
-func feed(ctx context.Context, o Options, src trace.Source, reach *reach, todo chan<- *trace.Request, free <-chan *trace.Request) error {
+func feed(ctx context.Context, o Options, src trace.Source, reach *reach, todo chan<- *job, free <-chan *job) error {
 	for n := 0; o.Requests <= 0 || n < o.Requests; n++ {
-		var req *trace.Request
+		var j *job
 		select {
-		case req = <-free:
+		case j = <-free:
 		case <-ctx.Done():
 			return nil
 		}
-		if err := src.Next(req); err == io.EOF {
+		if err := src.Next(&j.Request); err == io.EOF {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		reach.add(req)
+		j.reachable = reach.add(&j.Request)
 		select {
-		case todo <- req:
+		case todo <- j:
 		case <-ctx.Done():
 			return nil
 		}

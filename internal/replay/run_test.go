@@ -151,7 +151,7 @@ func TestRunPolicies(t *testing.T) {
 	if results[0].HitBlocks != results[1].HitBlocks {
 		t.Errorf("runs differ: %d and %d hits", results[0].HitBlocks, results[1].HitBlocks)
 	}
-	if want := (Progress{Policy: "b", Requests: 3, Blocks: 7, HitBlocks: 3}); len(last) != 6 || last[5] != want {
+	if want := (Progress{Policy: "b", Requests: 3, Blocks: 7, HitBlocks: 3, ReachableBlocks: 3}); len(last) != 6 || last[5] != want {
 		t.Errorf("%d progress calls, the last %+v, want 6, %+v", len(last), last[len(last)-1], want)
 	}
 }

@@ -13,6 +13,7 @@ const maxPoints = 120
 type outcome struct {
 	blocks, tokens       int64
 	hits, hitTokens      int64
+	reachable            int64
 	hitBytes, wrong      int64
 	put, rejected        int64
 	probed, got, putting time.Duration
@@ -68,6 +69,7 @@ func (t *tally) add(o *outcome) {
 	t.sum.blocks += o.blocks
 	t.sum.tokens += o.tokens
 	t.sum.hits += o.hits
+	t.sum.reachable += o.reachable
 	t.sum.hitTokens += o.hitTokens
 	t.sum.hitBytes += o.hitBytes
 	t.sum.wrong += o.wrong
@@ -94,7 +96,10 @@ func (t *tally) add(o *outcome) {
 		t.endPoint()
 	}
 	if t.progress != nil {
-		t.progress(Progress{Policy: t.policy, Requests: t.requests, Blocks: t.sum.blocks, HitBlocks: t.sum.hits, WrongBytes: t.sum.wrong})
+		t.progress(Progress{
+			Policy: t.policy, Requests: t.requests, Blocks: t.sum.blocks, HitBlocks: t.sum.hits,
+			ReachableBlocks: t.sum.reachable, WrongBytes: t.sum.wrong,
+		})
 	}
 }
 

@@ -25,7 +25,7 @@ type worker struct {
 }
 
 // work replays requests until there are no more.
-func work(ctx context.Context, o Options, target Target, sum *tally, todo <-chan *trace.Request, free chan<- *trace.Request) (err error) {
+func work(ctx context.Context, o Options, target Target, sum *tally, todo <-chan *job, free chan<- *job) (err error) {
 	s, err := target.Session(ctx)
 	if err != nil {
 		return err
@@ -33,15 +33,16 @@ func work(ctx context.Context, o Options, target Target, sum *tally, todo <-chan
 	defer func() { err = errors.Join(err, s.Close()) }()
 	w := &worker{s: s, blockBytes: o.BlockBytes, blockTokens: o.BlockTokens}
 	w.visit, w.fill = w.verify, w.make
-	for req := range todo {
+	for j := range todo {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := w.replay(ctx, req); err != nil {
+		if err := w.replay(ctx, &j.Request); err != nil {
 			return err
 		}
+		w.o.reachable = j.reachable
 		sum.add(&w.o)
-		free <- req
+		free <- j
 	}
 	return nil
 }
