@@ -19,6 +19,7 @@ import (
 	"cascadekv/dht/members"
 	"cascadekv/dht/ring"
 	"cascadekv/internal/config"
+	"cascadekv/internal/munge"
 )
 
 // peers is a rank's connection to the others.
@@ -69,19 +70,59 @@ func joinPeers(ctx context.Context, c config.Config, store *cascade.Store, log *
 }
 
 func (p *peers) openTCP(ctx context.Context, store *cascade.Store, secret string) error {
+	authority, err := p.authority(ctx)
+	if err != nil {
+		return err
+	}
 	fab, err := tcp.New(tcp.Options{
 		Self: p.self.Rank, Incarnation: p.self.Incarnation, Listen: p.c.Peers.Listen,
 		Advertise: advertised(p.c.Peers.Listen, p.c.Peers.Advertise), Job: p.job(), Secret: []byte(secret), Placement: ring.Version,
+		Authority: authority, RequireAuthority: p.c.Peers.Munge == "require",
 		Observe: func(err error) { p.log.Warn("connection of another rank", "err", err) },
 	})
 	if err != nil {
 		return err
 	}
 	p.self.Addr = fab.Addr()
-	if err := p.serve(fab, store); err != nil {
+	if err := p.serve(tcpLink{fab, authority != nil}, store); err != nil {
 		return err
 	}
 	return p.gossip(ctx, secret, p.c.Peers.SeedList())
+}
+
+// authority is the node's munged, if it answers and may be asked.
+func (p *peers) authority(ctx context.Context) (tcp.Authority, error) {
+	if p.c.Peers.Munge == "off" {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, mungePatience)
+	defer cancel()
+	m, err := munge.Find(ctx, p.c.Peers.MungeSock)
+	switch {
+	case err == nil:
+		return m, nil
+	case p.c.Peers.Munge == "require":
+		return nil, fmt.Errorf("peers.munge = \"require\": %w; start munged on this node, or set peers.munge to \"auto\"", err)
+	}
+	p.log.Debug("ranks prove that they know the secret, not as which user they run", "err", err)
+	return nil, nil
+}
+
+// mungePatience bounds the wait for a munged at the start.
+const mungePatience = 5 * time.Second
+
+// tcpLink lets the rank's statistics, and so cascade doctor, say how ranks know
+// each other.
+type tcpLink struct {
+	*tcp.Fabric
+	munge bool
+}
+
+func (l tcpLink) Link() string {
+	if l.munge {
+		return "ranks prove the secret and, by MUNGE, their user"
+	}
+	return "ranks prove the secret; no MUNGE"
 }
 
 // openMPI joins the ranks that were started together. Rank 0 tells the others

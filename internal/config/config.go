@@ -61,6 +61,8 @@ type Peers struct {
 	Advertise  string      `toml:"advertise" help:"host other ranks reach this one at; empty: that of listen, or the node's name"`
 	Seeds      string      `toml:"seeds" help:"gossip addresses of some other ranks, host:port, with commas"`
 	SecretFile string      `toml:"secret_file" help:"file with the secret that all ranks of the job share"`
+	Munge      string      `toml:"munge" help:"credentials of the user, by MUNGE, over tcp: auto, require or off"`
+	MungeSock  string      `toml:"munge_socket" help:"socket of the node's munged; empty: the usual one"`
 	Homes      int         `toml:"homes" help:"ranks that keep the directory entry of a key"`
 	Landing    units.Bytes `toml:"landing" help:"memory for blocks that are read from other ranks and not kept"`
 }
@@ -100,7 +102,7 @@ func Default() Config {
 			Path:  "/dev/shm/cascade-{uid}-{rank}-{socket}.arena",
 		},
 		Lustre:   Lustre{SegmentBytes: units.GiB},
-		Peers:    Peers{Fabric: "off", Listen: ":0", Gossip: ":0", Homes: 2, Landing: 64 * units.MiB},
+		Peers:    Peers{Fabric: "off", Listen: ":0", Gossip: ":0", Munge: "auto", Homes: 2, Landing: 64 * units.MiB},
 		Resp:     Resp{NativeMiss: "auto"},
 		Deadline: Deadline{Room: 5 * second, Fetch: 3 * second, Drain: 90 * second},
 		Log:      Log{Level: "info", Format: "text"},

@@ -122,6 +122,7 @@ func (v *validator) peers() {
 		v.check(problem == "", "peers.seeds", problem, "write host:port,host:port, the gossip addresses of some ranks")
 	}
 	v.check(p.SecretFile != "" || p.Fabric == "mpi", "peers.secret_file", "ranks would let anybody in", "head -c 32 /dev/urandom | base64 > FILE; chmod 600 FILE")
+	v.oneOf("peers.munge", p.Munge, "auto", "require", "off")
 	v.check(p.Homes >= 1 && p.Homes <= 8, "peers.homes", "out of range", "use 1 to 8; with 1, a dead rank's entries are gone with it")
 	v.check(p.Landing >= 0, "peers.landing", "negative", "use 0 for none")
 }

@@ -2,9 +2,12 @@ package e2e
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"cascadekv/internal/munge/mungetest"
 )
 
 // TestStrangersStayOut starts ranks that do not belong to the job: none gets in,
@@ -50,6 +53,36 @@ func TestStrangersStayOut(t *testing.T) {
 			t.Logf("the stranger: %s", warnings(r.stderr.String()))
 			t.Logf("the job's rank 0: %s", warnings(j.ranks[0].stderr.String()[before:]))
 		})
+	}
+}
+
+// TestMunge starts ranks that prove their user by MUNGE: they are one cache, and
+// one that has the secret but no munged, or that of another cluster, stays out.
+func TestMunge(t *testing.T) {
+	here := mungetest.Start(t)
+	j := startJob(t, 2, "16MiB", false, "--peers-munge", "require", "--peers-munge-socket", here)
+	m := marks{"by-munge", 20}
+	m.put(t, j.ranks[0].dial(t))
+	m.everywhere(t, j.ranks[1].dial(t))
+	if link := j.ranks[0].peers(t).Link; !strings.Contains(link, "MUNGE") {
+		t.Errorf("the rank's link: %q", link)
+	}
+	for i, munge := range [][]string{{"--peers-munge", "off"}, {"--peers-munge-socket", mungetest.Start(t)}} {
+		before := len(j.ranks[0].stderr.String())
+		r := start(t, newPlace(t, "16MiB"), j.flags(5+i, munge...)...)
+		until(t, "refusal in the log of the job's rank 0", func() bool {
+			_, _ = value(t, r.dial(t), m.key(0)) // so that it asks
+			return complains(j.ranks[0].stderr.String()[before:])
+		})
+		if n := m.found(t, r.dial(t)); n != 0 {
+			t.Errorf("with %v: %d values were read", munge, n)
+		}
+		r.kill()
+	}
+	status, out, said := finish(t, program("cascaded"), "--peers-munge", "require", "--peers-munge-socket", "/nowhere", "--peers-fabric", "tcp",
+		"--peers-secret-file", j.secret, "--shm-path", filepath.Join(t.TempDir(), "arena"), "--socket", filepath.Join(t.TempDir(), "s"))
+	if status == 0 || !strings.Contains(said, "start munged") {
+		t.Errorf("without a munged: status %d, %s%s", status, out, said)
 	}
 }
 

@@ -22,5 +22,6 @@
 //
 // The secret proves who opens a stream. What follows is neither encrypted nor
 // signed: who can change packets on the cluster's network can change payloads.
-// Credentials of MUNGE are not used.
+// Where both ranks have an authority, MUNGE, they also prove to run as one user:
+// who only got hold of the secret is not let in.
 package tcp

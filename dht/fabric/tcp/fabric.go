@@ -314,7 +314,9 @@ func (f *Fabric) admit(conn net.Conn) (greeting, error) {
 	if err := conn.SetDeadline(end); err != nil {
 		return greeting{}, err
 	}
-	g, err := f.identity.accept(conn)
+	ctx, cancel := context.WithDeadline(f.ctx, end)
+	defer cancel()
+	g, err := f.identity.accept(ctx, conn)
 	if err != nil {
 		drain(conn)
 		return g, err

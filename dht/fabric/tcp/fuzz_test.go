@@ -59,10 +59,10 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(append(raw[:], make([]byte, 2*codeSize)...))
 	f.Add([]byte(magic + "\x09\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if g, err := golden().accept(script{bytes.NewReader(b), io.Discard}); err == nil {
+		if g, err := golden().accept(t.Context(), script{bytes.NewReader(b), io.Discard}); err == nil {
 			t.Fatalf("%x was let in as %+v", b, g)
 		}
-		if err := golden().open(script{bytes.NewReader(b), io.Discard}, forCalls, 2, 0x1111); err == nil {
+		if err := golden().open(t.Context(), script{bytes.NewReader(b), io.Discard}, forCalls, 2, 0x1111); err == nil {
 			t.Fatalf("%x passed for a peer", b)
 		}
 		if len(b) < greetingSize {

@@ -89,14 +89,14 @@ func golden() *identity {
 
 // The codes were computed apart from this package, with Python's hmac.
 func TestGoldenHandshake(t *testing.T) {
-	g := greeting{version: 1, purpose: forPayloads, from: 2, to: 3, placement: 5, incarnation: 0x1111, job: "job 7"}
+	g := greeting{version: 2, purpose: forPayloads, authority: true, from: 2, to: 3, placement: 5, incarnation: 0x1111, job: "job 7"}
 	for i := range g.nonce {
 		g.nonce[i] = byte(i)
 	}
 	opener := g.encode()
-	want := unhex(t, `4341534341444546 0100 02 05 02000000 03000000 05000000 1111000000000000
+	want := unhex(t, `4341534341444546 0200 02 01 02000000 03000000 05000000 1111000000000000
 		000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
-		6a6f622037`+strings.Repeat("00", 59))
+		05 6a6f622037`+strings.Repeat("00", 58))
 	if string(opener[:]) != string(want) {
 		t.Errorf("greeting %x, want %x", opener, want)
 	}
@@ -107,8 +107,8 @@ func TestGoldenHandshake(t *testing.T) {
 	g.from, g.to, g.nonce = 3, 2, [nonceSize]byte{0xFF}
 	accepter := g.encode()
 	for role, want := range map[string]string{
-		roleAccepter: "405297c75b0f6de4e425fafb692201fcbc74a168eaf09cea61161ccba424ed61",
-		roleOpener:   "aee30cac9f94b7400e1e4033b4d1204389602d900bd800d2fbad3fb89c3285d0",
+		roleAccepter: "e73c09de41bc68ba204557a9da95d34744413aa573ab46272f755296fcd811f2",
+		roleOpener:   "0993179fb72829e51ff4fee5549addd7ae88804488f9b442d119c77871495414",
 	} {
 		code := golden().code(role, &opener, &accepter)
 		if got := hex.EncodeToString(code[:]); got != want {

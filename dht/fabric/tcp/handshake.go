@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"bytes"
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -15,7 +16,7 @@ import (
 
 const (
 	magic        = "CASCADEF"
-	version      = 1
+	version      = 2
 	prefixSize   = 10 // magic and version: the same in every version
 	greetingSize = 128
 	nonceSize    = 32
@@ -34,6 +35,7 @@ const (
 type greeting struct {
 	version     uint16
 	purpose     purpose
+	authority   bool // has one to sign and verify credentials
 	from, to    fabric.Rank
 	placement   uint32
 	incarnation uint64
@@ -45,13 +47,16 @@ func (g *greeting) encode() (b [greetingSize]byte) {
 	copy(b[:], magic)
 	binary.LittleEndian.PutUint16(b[8:], g.version)
 	b[10] = byte(g.purpose)
-	b[11] = byte(len(g.job))
+	if g.authority {
+		b[11] = hasAuthority
+	}
 	binary.LittleEndian.PutUint32(b[12:], uint32(g.from))
 	binary.LittleEndian.PutUint32(b[16:], uint32(g.to))
 	binary.LittleEndian.PutUint32(b[20:], g.placement)
 	binary.LittleEndian.PutUint64(b[24:], g.incarnation)
 	copy(b[32:64], g.nonce[:])
-	copy(b[64:], g.job)
+	b[64] = byte(len(g.job))
+	copy(b[65:], g.job)
 	return b
 }
 
@@ -65,17 +70,18 @@ func decodeGreeting(b *[greetingSize]byte) (greeting, error) {
 	g := greeting{
 		version:     binary.LittleEndian.Uint16(b[8:]),
 		purpose:     purpose(b[10]),
+		authority:   b[11] == hasAuthority,
 		from:        fabric.Rank(binary.LittleEndian.Uint32(b[12:])),
 		to:          fabric.Rank(binary.LittleEndian.Uint32(b[16:])),
 		placement:   binary.LittleEndian.Uint32(b[20:]),
 		incarnation: binary.LittleEndian.Uint64(b[24:]),
 		nonce:       [nonceSize]byte(b[32:]),
 	}
-	n := int(b[11])
-	if n > MaxJob || g.purpose < forCalls || g.purpose > forPayloads || len(bytes.Trim(b[64+n:], "\x00")) > 0 {
+	n := int(b[64])
+	if n > MaxJob || g.purpose < forCalls || g.purpose > forPayloads || b[11] > hasAuthority || len(bytes.Trim(b[65+n:], "\x00")) > 0 {
 		return greeting{}, errGreeting
 	}
-	g.job = string(b[64 : 64+n])
+	g.job = string(b[65 : 65+n])
 	return g, nil
 }
 
@@ -105,6 +111,8 @@ type identity struct {
 	placement   uint32
 	job         string
 	key         [sha256.Size]byte // made of the secret
+	authority   Authority         // or nil
+	required    bool              // of the other side too
 }
 
 // newIdentity derives the key, so that the secret itself is used for nothing
@@ -112,7 +120,10 @@ type identity struct {
 func newIdentity(o *Options) *identity {
 	m := hmac.New(sha256.New, o.Secret)
 	m.Write([]byte("cascade fabric key 1"))
-	id := &identity{self: o.Self, incarnation: o.Incarnation, placement: o.Placement, job: o.Job}
+	id := &identity{
+		self: o.Self, incarnation: o.Incarnation, placement: o.Placement, job: o.Job,
+		authority: o.Authority, required: o.RequireAuthority,
+	}
 	m.Sum(id.key[:0])
 	return id
 }
@@ -126,7 +137,7 @@ func (id *identity) GoString() string { return id.String() }
 func (id *identity) greeting(p purpose, to fabric.Rank) greeting {
 	g := greeting{
 		version: version, purpose: p, from: id.self, to: to,
-		placement: id.placement, incarnation: id.incarnation, job: id.job,
+		placement: id.placement, incarnation: id.incarnation, job: id.job, authority: id.authority != nil,
 	}
 	rand.Read(g.nonce[:]) // never fails
 	return g
@@ -151,7 +162,7 @@ func (id *identity) code(role string, opener, accepter *[greetingSize]byte) (c [
 
 // open is the handshake of the rank that opened a stream to the peer to,
 // expected to be the given incarnation. Errors: ErrRefused, ErrUnreachable.
-func (id *identity) open(rw io.ReadWriter, p purpose, to fabric.Rank, incarnation uint64) error {
+func (id *identity) open(ctx context.Context, rw io.ReadWriter, p purpose, to fabric.Rank, incarnation uint64) error {
 	mine := id.greeting(p, to)
 	rawMine := mine.encode()
 	if _, err := rw.Write(rawMine[:]); err != nil {
@@ -179,12 +190,18 @@ func (id *identity) open(rw io.ReadWriter, p purpose, to fabric.Rank, incarnatio
 	if _, err := rw.Write(proof[:]); err != nil {
 		return fmt.Errorf("sending the proof: %w: %w", fabric.ErrUnreachable, err)
 	}
-	return nil
+	if !mine.authority || !theirs.authority {
+		return nil
+	}
+	if err := id.sendCredential(ctx, rw, proof[:]); err != nil {
+		return fmt.Errorf("%w: %w", fabric.ErrUnreachable, err)
+	}
+	return id.readCredential(ctx, rw, want[:])
 }
 
 // accept is the handshake of the rank at which a stream was opened, and
 // returns the opener's greeting, which is then proved to be true.
-func (id *identity) accept(rw io.ReadWriter) (greeting, error) {
+func (id *identity) accept(ctx context.Context, rw io.ReadWriter) (greeting, error) {
 	rawTheirs, theirs, err := readGreeting(rw)
 	if err != nil {
 		return greeting{}, err
@@ -209,7 +226,14 @@ func (id *identity) accept(rw io.ReadWriter) (greeting, error) {
 	if !hmac.Equal(code[:], want[:]) {
 		return greeting{}, fmt.Errorf("%w: who opened a stream as %v does not know the secret of job %q", fabric.ErrRefused, theirs.from, id.job)
 	}
-	return theirs, nil
+	if !mine.authority || !theirs.authority {
+		return theirs, nil
+	}
+	proof := id.code(roleAccepter, &rawTheirs, &rawMine)
+	if err := id.readCredential(ctx, rw, want[:]); err != nil {
+		return greeting{}, fmt.Errorf("%v: %w", theirs.from, err)
+	}
+	return theirs, id.sendCredential(ctx, rw, proof[:])
 }
 
 // judge compares what both sides must agree on. Errors: ErrRefused.
@@ -219,6 +243,8 @@ func (id *identity) judge(g greeting) error {
 		return fmt.Errorf("%w: it speaks version %d of the protocol, we %d; run one version of cascaded in a job", fabric.ErrRefused, g.version, version)
 	case g.job != id.job:
 		return fmt.Errorf("%w: it belongs to job %q, we to %q", fabric.ErrRefused, g.job, id.job)
+	case id.required && !g.authority:
+		return fmt.Errorf("%w: no munged answers where %v runs; start one there, or set peers.munge to \"auto\"", fabric.ErrRefused, g.from)
 	case g.placement != id.placement:
 		return fmt.Errorf("%w: it places keys by version %d, we by %d; run one version of cascaded in a job", fabric.ErrRefused, g.placement, id.placement)
 	}

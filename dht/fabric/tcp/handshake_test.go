@@ -149,7 +149,7 @@ func TestOtherVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := io.ReadAll(io.LimitReader(conn, 10))
-	if want := magic + "\x01\x00"; err != nil || string(got) != want {
+	if want := magic + "\x02\x00"; err != nil || string(got) != want {
 		t.Errorf("an opener of version 9 was answered %q, error %v, want %q", got, err, want)
 	}
 	told.wait(t, "version 9")
@@ -186,7 +186,7 @@ func TestReflectedAndReplayedProof(t *testing.T) {
 	conn := dial(t, target)
 	me := golden()
 	*me = identity{self: 0, incarnation: 1, placement: 1, job: "tests", key: target.identity.key}
-	if err := me.open(&tap{conn, &heard}, forCalls, 1, 1); err != nil {
+	if err := me.open(t.Context(), &tap{conn, &heard}, forCalls, 1, 1); err != nil {
 		t.Fatal(err)
 	}
 	call := header{kind: kindCall, id: 1, number: 1e10}.frame([]byte("e"))

@@ -21,7 +21,7 @@ func enter(t *testing.T, f *Fabric, p purpose) net.Conn {
 	t.Helper()
 	conn := dial(t, f)
 	o := options(0, 1)
-	if err := newIdentity(&o).open(conn, p, f.Self(), f.options.Incarnation); err != nil {
+	if err := newIdentity(&o).open(t.Context(), conn, p, f.Self(), f.options.Incarnation); err != nil {
 		t.Fatal(err)
 	}
 	return conn
@@ -113,7 +113,7 @@ func impostor(t *testing.T, behave func(conn net.Conn, p purpose)) *Fabric {
 	t.Helper()
 	addr := peer(t, func(conn net.Conn) {
 		o := options(1, 1)
-		if g, err := newIdentity(&o).accept(conn); err == nil {
+		if g, err := newIdentity(&o).accept(t.Context(), conn); err == nil {
 			behave(conn, g.purpose)
 		}
 	})

@@ -118,7 +118,7 @@ func (l *life) dial(ctx context.Context, p purpose) (net.Conn, error) {
 		return nil, fmt.Errorf("%w: %w", fabric.ErrUnreachable, err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	err = l.fabric.identity.open(conn, p, l.peer.Rank, l.peer.Incarnation)
+	err = l.fabric.identity.open(ctx, conn, p, l.peer.Rank, l.peer.Incarnation)
 	if !stop() {
 		err = fmt.Errorf("%w: %w", fabric.ErrUnreachable, os.ErrDeadlineExceeded)
 	}

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -14,7 +15,7 @@ import (
 const MinSecret = 16
 
 // MaxJob is the greatest length of a job's name, in bytes.
-const MaxJob = 64
+const MaxJob = 63
 
 // Options say who a rank is and how it is reached.
 type Options struct {
@@ -38,6 +39,12 @@ type Options struct {
 	// would look for keys elsewhere, so they are refused.
 	Placement uint32
 
+	// Authority makes credentials for the user of the job's ranks: a
+	// munge.Client. Ranks that both have one ask it of each other, beside the
+	// secret. Nil: none. RequireAuthority refuses ranks without one.
+	Authority        Authority
+	RequireAuthority bool
+
 	// Streams is how many reads from one peer run at the same time; 0 means 3.
 	Streams int
 
@@ -52,6 +59,17 @@ type Options struct {
 	// Observe is told of streams of others that ended with an error: strangers,
 	// broken frames. It is called concurrently and must return soon. Nil: nobody.
 	Observe func(error)
+}
+
+// Authority vouches for the user that runs this process. It is used
+// concurrently.
+type Authority interface {
+	// Sign returns a credential for a payload of 32 bytes: at most 1 KiB.
+	Sign(ctx context.Context, payload []byte) ([]byte, error)
+
+	// Verify is nil if this process's user made the credential, elsewhere, for
+	// the payload. A munge.ErrRefused is final, other errors may pass.
+	Verify(ctx context.Context, credential, payload []byte) error
 }
 
 const (
@@ -98,6 +116,8 @@ func (o *Options) complete() error {
 		return fmt.Errorf("tcp: the secret has %d bytes; give it at least %d random ones", len(o.Secret), MinSecret)
 	case len(o.Job) > MaxJob:
 		return fmt.Errorf("tcp: the job's name has %d bytes; %d is the most", len(o.Job), MaxJob)
+	case o.RequireAuthority && o.Authority == nil:
+		return errors.New("tcp: an authority is required, and there is none")
 	case o.Streams < 0 || o.Streams > inbound/2 || o.Requests < 0 || o.OpenTimeout < 0:
 		return fmt.Errorf("tcp: %d streams, %d requests, timeout %v: must be positive, streams at most %d",
 			o.Streams, o.Requests, o.OpenTimeout, inbound/2)
