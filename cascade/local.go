@@ -32,6 +32,14 @@ func (l Local) Hold(src fabric.Source) (fabric.Hold, error) {
 	return hold{p, src.Offset, src.Length}, nil
 }
 
+// SharedFile tells which region lies in a file, so that others can reach it by
+// themselves: its number, the file's descriptor and its size in bytes. It is
+// the slowest memory tier's, of which there is always one.
+func (l Local) SharedFile() (region uint32, fd int, size int64) {
+	m := l.last()
+	return uint32(m.index), m.tier.File(), int64(len(m.tier.Region()))
+}
+
 // hold is a pin of a block of which a reader wants a part.
 type hold struct {
 	tiers.Pin

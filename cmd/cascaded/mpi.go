@@ -47,8 +47,8 @@ func endsTogether(getenv func(string) string) bool {
 
 func (w mpiWorld) rank() int                      { return w.Rank() }
 func (w mpiWorld) share(p []byte) ([]byte, error) { return w.Share(p) }
-func (w mpiWorld) fabric() (fabric.Fabric, error) {
-	f, err := fabricmpi.New(w.World, fabricmpi.Options{})
+func (w mpiWorld) fabric(o oneSided) (fabric.Fabric, error) {
+	f, err := fabricmpi.New(w.World, fabricmpi.Options{OneSidedFrom: o.from, Region: o.region, Memory: o.memory})
 	if err != nil {
 		return nil, err
 	}

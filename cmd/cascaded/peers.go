@@ -18,6 +18,7 @@ import (
 	"cascadekv/dht/fabric/tcp"
 	"cascadekv/dht/members"
 	"cascadekv/dht/ring"
+	"cascadekv/internal/arena"
 	"cascadekv/internal/config"
 	"cascadekv/internal/munge"
 )
@@ -40,8 +41,8 @@ type peers struct {
 // world is the MPI world that this process was started in.
 type world interface {
 	rank() int
-	share(p []byte) ([]byte, error) // what rank 0 gave, on all ranks
-	fabric() (fabric.Fabric, error) // which the world outlives
+	share(p []byte) ([]byte, error)         // what rank 0 gave, on all ranks
+	fabric(oneSided) (fabric.Fabric, error) // which the world outlives
 	close() error
 }
 
@@ -155,7 +156,11 @@ func (p *peers) openMPI(ctx context.Context, store *cascade.Store, secret string
 	if err != nil {
 		return err
 	}
-	fab, err := p.world.fabric()
+	exposed, err := p.expose(store)
+	if err != nil {
+		return err
+	}
+	fab, err := p.world.fabric(exposed)
 	if err != nil {
 		return err
 	}
@@ -164,6 +169,29 @@ func (p *peers) openMPI(ctx context.Context, store *cascade.Store, secret string
 	}
 	seed, secret, _ := strings.Cut(string(invitation), " ")
 	return p.gossip(ctx, secret, append(seeds, seed))
+}
+
+// oneSided is memory that other ranks may copy from by themselves.
+type oneSided struct {
+	from   int64 // in bytes, the least read that does; 0 is none
+	region uint32
+	memory []byte
+}
+
+// expose maps the store's memory once more, for as long as the process lives:
+// others may copy from it while the store closes.
+func (p *peers) expose(store *cascade.Store) (oneSided, error) {
+	o := oneSided{from: int64(p.c.Peers.OneSided)}
+	if o.from == 0 {
+		return o, nil
+	}
+	region, file, size := cascade.Local{Store: store}.SharedFile()
+	memory, err := arena.MapShared(file, size)
+	if err != nil {
+		return o, fmt.Errorf("peers.one_sided_from: %w; set it to 0", err)
+	}
+	o.region, o.memory = region, memory
+	return o, nil
 }
 
 // How long a rank waits for the others to start before it says so, and before

@@ -186,3 +186,14 @@ func (m *Mapping) Close() error {
 	}
 	return nil
 }
+
+// MapShared maps the first size bytes of an open file, for as long as the
+// process lives: it is for memory that others reach by themselves, at moments
+// that this process does not know of.
+func MapShared(fd int, size int64) ([]byte, error) {
+	mem, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("arena: map %d bytes once more: %w", size, err)
+	}
+	return mem, nil
+}

@@ -64,6 +64,7 @@ type Peers struct {
 	Munge      string      `toml:"munge" help:"credentials of the user, by MUNGE, over tcp: auto, require or off"`
 	MungeSock  string      `toml:"munge_socket" help:"socket of the node's munged; empty: the usual one"`
 	Homes      int         `toml:"homes" help:"ranks that keep the directory entry of a key"`
+	OneSided   units.Bytes `toml:"one_sided_from" help:"over mpi, reads of at least so many bytes are one-sided where a probe allows it; 0: none"`
 	Landing    units.Bytes `toml:"landing" help:"memory for blocks that are read from other ranks and not kept"`
 }
 

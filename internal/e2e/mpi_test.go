@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,29 @@ func TestMPI(t *testing.T) {
 	t.Run("mpich", func(t *testing.T) { ranksOverMPI(t, mpiexec(t), (*mpiJob).termSlowly) })
 	// MPICH's launcher ends all ranks when one dies, whatever it is told.
 	t.Run("a death with openmpi", func(t *testing.T) { deathOverMPI(t, mpirun(t, "--mca", "orte_enable_recovery", "1")) })
+}
+
+// TestOneSided asks for one-sided reads: where the probe finds that they are
+// served they are used, and the ranks are one cache either way.
+func TestOneSided(t *testing.T) {
+	for name, c := range map[string]struct {
+		launch  func(*testing.T) launcher
+		verdict string
+	}{
+		"openmpi": {func(t *testing.T) launcher { return mpirun(t) }, "used from"},
+		"mpich":   {func(t *testing.T) launcher { return mpiexec(t) }, "not used"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := startMPI(t, c.launch(t), "64MiB", false, "--peers-one-sided-from", "1KiB")
+			link := m.ranks[0].peers(t).Link
+			if !strings.Contains(link, "one-sided reads: "+c.verdict) {
+				t.Errorf("the verdict of the probe: %q", link)
+			}
+			survivorsTalk(t, m)
+			wantStatus(t, m.termSlowly(), 0, m.said)
+			t.Logf("link: %s", link)
+		})
+	}
 }
 
 // ranksOverMPI goes from start to end with four ranks.
