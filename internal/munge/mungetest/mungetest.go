@@ -1,5 +1,3 @@
-// Package mungetest runs MUNGE for tests: a munged of their own, with a key of
-// its own, on any machine that has the program.
 package mungetest
 
 import (
