@@ -50,6 +50,7 @@ func (s *Store) coldUp() bool { return s.cold != nil && !s.now().Before(s.coldDo
 func (s *Store) cleanInBackground(ctx context.Context) {
 	var due <-chan time.Time // set while names wait
 	for {
+		s.shrinkCold()
 		sync := false
 		select {
 		case <-ctx.Done():
@@ -63,6 +64,7 @@ func (s *Store) cleanInBackground(ctx context.Context) {
 			due = s.syncOrLater(ctx)
 		}
 		for !s.syncWanted() && s.cleanSome(ctx) {
+			s.shrinkCold()
 		}
 		if due == nil && s.namesWait() {
 			due = time.After(syncEvery)
@@ -155,11 +157,10 @@ func (s *Store) pickDirty(m *memTier) (views []*View, clean int) {
 	p := picker{store: s, mem: m, most: min(cleanBytes, m.tier.Usage().Used/cleanShare)}
 	var skipped []*entity
 	for !p.full() && len(skipped) < enoughAhead {
-		node, ok := m.policy.Victim()
-		if !ok {
+		b := s.victim(m)
+		if b == nil {
 			break
 		}
-		b := m.nodes[node]
 		if !p.wants(b) {
 			s.hold(b, m.index)
 			skipped = append(skipped, b)
@@ -325,8 +326,7 @@ func (s *Store) writeEach(ctx context.Context, items []tiers.Item, owners []*ent
 // nowCold notes that b is in the cold tier with the given names, and brings
 // the names there up to date with what happened during the write.
 func (s *Store) nowCold(b *entity, wrote []block.Name) {
-	b.cold = true
-	s.account(b)
+	s.enterCold(b)
 	s.last().stats.Demoted++
 	live := map[string]uint64{}
 	for _, n := range b.names {

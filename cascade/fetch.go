@@ -46,6 +46,7 @@ func (s *Store) joinFetch(b *entity) *fetch {
 	if b.fetch == nil {
 		b.fetch = &fetch{block: b, done: make(chan struct{})}
 		b.busy++
+		s.weigh(b)
 		f := b.fetch
 		s.workers.Go(func() { s.runFetch(f) })
 	}
@@ -95,6 +96,7 @@ func (s *Store) runFetch(f *fetch) {
 	}
 	f.finished = true
 	f.block.fetch = nil
+	s.weigh(f.block)
 	f.block.busy--
 	s.forget(f.block)
 	close(f.done)
@@ -238,8 +240,7 @@ func (s *Store) coldFailed(b *entity, err error) {
 	if errors.Is(err, tiers.ErrCorrupt) {
 		s.stats.Corrupt++
 	}
-	b.cold = false
-	s.account(b)
+	s.leaveCold(b)
 	if !b.inMemory() {
 		s.vanish(b)
 	}

@@ -81,6 +81,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 		return nil, nil, err
 	}
 	var chains [maxMemory][]policy.Node
+	var below []policy.Node
 	for i, key := range keys {
 		n := s.lookup(ns, key)
 		if n == nil {
@@ -88,6 +89,9 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 				missing = append(missing, i)
 			}
 			continue
+		}
+		if n.block.below.ranked {
+			below = append(below, n.block.below.node)
 		}
 		if views[i] = s.pinFastest(n.block); views[i] == nil {
 			if f := s.joinFetch(n.block); f != nil {
@@ -105,6 +109,9 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 		if len(chain) > 0 {
 			s.mem[t].policy.Access(s.age(), chain, len(chain))
 		}
+	}
+	if len(below) > 0 {
+		s.room.policy.Access(s.age(), below, len(below))
 	}
 	return waits, missing, nil
 }

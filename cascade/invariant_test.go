@@ -16,7 +16,7 @@ func checkInvariants(t *testing.T, s *Store) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var stored, referenced int64
+	var stored, referenced, cold int64
 	names := 0
 	for id, b := range s.blocks {
 		if b.info.ID != id {
@@ -28,6 +28,14 @@ func checkInvariants(t *testing.T, s *Store) {
 		if len(b.names) > 0 && !b.cold && !b.inMemory() {
 			t.Errorf("block %v has names and no bytes", id)
 		}
+		if r := b.below; s.room.policy != nil && r.ranked != (b.cold && !r.foreign) || r.ranked && s.room.nodes[r.node] != b {
+			t.Errorf("block %v: cold %v, %+v", id, b.cold, r)
+		} else if r.ranked {
+			cold += b.info.Size
+			if r.held != (b.inMemory() || b.fetch != nil || b.wanted()) {
+				t.Errorf("block %v: in the cold tier it is held: %v", id, r.held)
+			}
+		}
 		for i, m := range s.mem {
 			if b.at[i].present && m.nodes[b.at[i].node] != b {
 				t.Errorf("block %v: node of tier %s is somebody else's", id, m.stats.Name)
@@ -37,14 +45,20 @@ func checkInvariants(t *testing.T, s *Store) {
 	if s.stats.BytesStored != stored || s.stats.BytesReferenced != referenced || s.names != names {
 		t.Errorf("stored %d/%d, referenced %d/%d, names %d/%d", s.stats.BytesStored, stored, s.stats.BytesReferenced, referenced, s.names, names)
 	}
+	if cold != s.room.bytes {
+		t.Errorf("%d bytes in the cold tier, counted %d", cold, s.room.bytes)
+	}
 	for _, sp := range s.spaces {
-		children := map[*name]int32{}
+		children, withBlock := map[*name]int32{}, map[*name]int32{}
 		resident := map[*name][maxMemory]int32{}
 		for _, n := range sp.byKey {
 			if n.parent == nil {
 				continue
 			}
 			children[n.parent]++
+			if n.block != nil {
+				withBlock[n.parent]++
+			}
 			r := resident[n.parent]
 			for i := range s.mem {
 				if n.block != nil && n.block.at[i].present {
@@ -54,8 +68,8 @@ func checkInvariants(t *testing.T, s *Store) {
 			resident[n.parent] = r
 		}
 		for _, n := range sp.byKey {
-			if n.children != children[n] || n.resident != resident[n] {
-				t.Errorf("name %q: children %d, resident %v; want %d, %v", n.entry.Key, n.children, n.resident, children[n], resident[n])
+			if n.children != children[n] || n.stored != withBlock[n] || n.resident != resident[n] {
+				t.Errorf("name %q: children %d, stored %d, resident %v; want %d, %d, %v", n.entry.Key, n.children, n.stored, n.resident, children[n], withBlock[n], resident[n])
 			}
 		}
 	}

@@ -58,6 +58,7 @@ func (s *Store) lease(n *name, owner string, d time.Duration) {
 	n.leases = append(n.leases, l)
 	heap.Push(&s.leases, l)
 	s.holdLease(l)
+	s.weigh(n.block)
 }
 
 // holdLease keeps the lease's block in the last memory tier, if that is the
@@ -108,6 +109,7 @@ func (s *Store) endLease(l *lease) {
 	heap.Remove(&s.leases, l.index)
 	i := slices.Index(l.name.leases, l)
 	l.name.leases = slices.Delete(l.name.leases, i, i+1)
+	s.weigh(l.name.block)
 }
 
 func (s *Store) endLeases(n *name) {

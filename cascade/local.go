@@ -105,15 +105,19 @@ func (l Local) Expires(ns, key string, at time.Time) { l.expireHere(ns, key, at)
 func (l Local) Touched(ns string, keys []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, m := range l.mem {
+	for _, r := range l.ranked {
 		var chain []policy.Node
 		for _, k := range keys {
-			if n := l.lookup(ns, k); n != nil && n.block.at[m.index].present {
-				chain = append(chain, n.block.at[m.index].node)
+			n := l.lookup(ns, k)
+			if n == nil {
+				continue
+			}
+			if node, there := r.node(n.block); there {
+				chain = append(chain, node)
 			}
 		}
 		if len(chain) > 0 {
-			m.policy.Access(l.age(), chain, len(chain))
+			(*r.policy).Access(l.age(), chain, len(chain))
 		}
 	}
 }

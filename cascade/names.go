@@ -25,6 +25,7 @@ type name struct {
 	block    *entity
 	index    int   // in space.list while it has a block
 	children int32 // names whose parent this is
+	stored   int32 // of them, those with a block
 
 	// resident counts, by memory tier, the children whose block is there.
 	// Where this name's own block is there too, each of them is a hold on it.
@@ -44,7 +45,8 @@ type entity struct {
 	info  block.Info
 	names []*name
 	at    [maxMemory]place
-	cold  bool // in the cold tier
+	cold  bool     // in the cold tier
+	below standing // of this rank's blocks there
 
 	told uint64 // Store.told when the cold tier was last told of a name of it
 
@@ -191,6 +193,7 @@ func (s *Store) attach(n *name, b *entity) {
 	n.block = b
 	b.names = append(b.names, n)
 	n.enlist()
+	n.countStored(s, 1)
 	n.space.referenced += b.info.Size
 	s.stats.BytesReferenced += b.info.Size
 	s.names++
@@ -204,6 +207,14 @@ func (s *Store) attach(n *name, b *entity) {
 	s.updatePolicies(b)
 	if !n.entry.Expires.IsZero() {
 		s.expiries.push(n)
+	}
+}
+
+// countStored counts n among its parent's children with a block, or no more.
+func (n *name) countStored(s *Store, by int32) {
+	if n.parent != nil {
+		n.parent.stored += by
+		s.weigh(n.parent.block)
 	}
 }
 
@@ -236,6 +247,7 @@ func (s *Store) detach(n *name) {
 		}
 	}
 	n.block = nil
+	n.countStored(s, -1)
 	s.say(n)
 	for i, other := range b.names {
 		if other == n {

@@ -284,10 +284,9 @@ func (s *Store) accessed(tail *name) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range s.mem {
-		chain := m.chainOf(tail)
-		if len(chain) > 0 {
-			m.policy.Access(s.age(), chain, 0)
+	for _, r := range s.ranked {
+		if chain := chainOf(tail, r.node); len(chain) > 0 {
+			(*r.policy).Access(s.age(), chain, 0)
 		}
 	}
 }

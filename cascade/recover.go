@@ -70,7 +70,7 @@ func (s *Store) recoverEntry(r *recovery, e tiers.Entry, m *memTier) {
 		s.log.Error("tiers disagree on a block; the second copy is not used", "block", e.Info.ID)
 		return
 	case m == nil:
-		b.cold = true
+		b.cold, b.below.foreign = true, e.Foreign
 	case !b.at[m.index].present:
 		s.enter(b, m)
 	}
@@ -116,6 +116,9 @@ func (s *Store) recoverNames(r *recovery) {
 		return 0
 	})
 	for _, c := range live {
+		if c.block.cold && !c.block.below.foreign {
+			s.enterCold(c.block)
+		}
 		n := s.space(c.name.Namespace).node(c.name.Key)
 		n.setParent(c.name.Parent)
 		n.entry, n.put = c.name, c.name.Seq

@@ -88,6 +88,7 @@ func (s *Store) account(b *entity) {
 	for _, n := range b.names {
 		s.say(n)
 	}
+	s.weigh(b)
 }
 
 // hold and release keep b from being chosen as a victim of tier t.
@@ -141,6 +142,9 @@ func (s *Store) updatePolicies(b *entity) {
 			m.policy.Update(b.at[t].node, s.meta(b))
 		}
 	}
+	if b.below.ranked {
+		s.room.policy.Update(b.below.node, s.meta(b))
+	}
 }
 
 // age is the time policies live in.
@@ -165,7 +169,7 @@ func (s *Store) forget(b *entity) {
 		}
 	}
 	if b.cold {
-		b.cold = false
+		s.leaveCold(b)
 		s.noteCold(s.cold.Evict(b.info.ID))
 	}
 	s.remove(b)

@@ -55,6 +55,10 @@ type Limits struct {
 	// keep from eviction; above it the lease that ends first gives way.
 	// Default 0.5.
 	LeaseShare float64
+
+	// ColdBytes is how many bytes of blocks the cold tier may keep for this
+	// rank. 0, when the store is opened, is no limit for good.
+	ColdBytes int64
 }
 
 func (l Limits) withDefaults() Limits {
@@ -110,6 +114,8 @@ type Store struct {
 	coldDown  time.Time // no writes to the cold tier before this
 	stats     Stats     // counters; the rest is filled in by Stats
 	coldStats TierStats
+	room      coldRoom
+	ranked    []ranking
 
 	active   atomic.Int64 // requests' stages and views under way: the completer waits for quiet
 	lastEnd  atomic.Int64 // when the last of them ended, Unix nanoseconds
@@ -200,6 +206,14 @@ func newStore(o Options) (*Store, error) {
 	if o.Cold != nil {
 		s.coldStats.Name = o.Cold.Name()
 	}
+	if budget := s.limits.Load().ColdBytes; o.Cold != nil && budget > 0 {
+		p, err := policy.New(name, budget)
+		if err != nil {
+			return nil, err
+		}
+		s.room.policy, s.coldStats.Policy = p, p.Name()
+	}
+	s.ranked = s.rankings()
 	return s, nil
 }
 
@@ -207,6 +221,9 @@ func newStore(o Options) (*Store, error) {
 func (s *Store) SetLimits(l Limits) {
 	l = l.withDefaults()
 	s.limits.Store(&l)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wakeCleaner(false) // the cold tier may have to shrink
 }
 
 // last is the slowest memory tier, the one the cold tier lies under.

@@ -105,12 +105,15 @@ func (s *Store) pinIn(b *entity, m *memTier, servedBy string) (*View, error) {
 }
 
 // chainOf lists the nodes of the chain that ends in tail, head first, as far
-// as its blocks are in m.
-func (m *memTier) chainOf(tail *name) []policy.Node {
+// as at finds its blocks in a tier.
+func chainOf(tail *name, at func(*entity) (policy.Node, bool)) []policy.Node {
 	var chain []policy.Node
 	for n := tail; n != nil; n = n.parent {
-		if n.block != nil && n.block.at[m.index].present {
-			chain = append(chain, n.block.at[m.index].node)
+		if n.block == nil {
+			continue
+		}
+		if node, there := at(n.block); there {
+			chain = append(chain, node)
 		}
 	}
 	for i, j := 0, len(chain)-1; i < j; i, j = i+1, j-1 {

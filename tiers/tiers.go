@@ -41,6 +41,7 @@ type Entry struct {
 	Info    block.Info
 	Names   []block.Name
 	Dropped []block.Name // names withdrawn at their Seq; only Namespace, Key and Seq are set
+	Foreign bool         // it lies where another rank decides what stays
 }
 
 // Tier keeps blocks by id. All methods are safe for concurrent use, and after

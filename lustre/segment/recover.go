@@ -17,6 +17,7 @@ type Found struct {
 	Info    block.Info
 	Names   []block.Name
 	Dropped []block.Name // Namespace, Key and Seq only
+	Foreign bool         // it lies in a segment of another rank, which that one unlinks
 }
 
 // dropBatch is how many withdrawn names one Found holds at most.
@@ -124,13 +125,13 @@ func (s *Store) handOver(newest map[nameKey]record, fn func(Found) error) error 
 		}
 	}
 	s.mu.Lock()
-	blocks := make([]block.Info, 0, len(s.blocks))
+	blocks := make([]Found, 0, len(s.blocks))
 	for _, loc := range s.blocks {
-		blocks = append(blocks, loc.info)
+		blocks = append(blocks, Found{Info: loc.info, Names: names[loc.info.ID], Foreign: !loc.file.own})
 	}
 	s.mu.Unlock()
-	for _, info := range blocks {
-		if err := fn(Found{Info: info, Names: names[info.ID]}); err != nil {
+	for _, found := range blocks {
+		if err := fn(found); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,157 @@
+package cascade
+
+import (
+	"errors"
+	"fmt"
+
+	"cascadekv/cascade/policy"
+)
+
+// coldRoom ranks the blocks that this rank keeps in a cold tier with a budget.
+// Blocks that lie in other ranks' files are not among them: those ranks decide.
+//
+// A block is held there while it is also in memory, so that memory never loses
+// the copy below it; while a name below one of its own has a block, wherever
+// that is, so that no chain gets a hole; while it is leased; and while it is
+// read.
+type coldRoom struct {
+	policy policy.Policy // nil: without a budget, everything stays
+	nodes  []*entity     // by policy node
+	bytes  int64
+}
+
+// standing is an entity's place in the cold tier.
+type standing struct {
+	foreign bool // in another rank's file
+	ranked  bool
+	held    bool
+	node    policy.Node
+}
+
+// ranking is a tier's policy with how it knows a block.
+type ranking struct {
+	policy *policy.Policy
+	node   func(*entity) (policy.Node, bool)
+}
+
+// rankings returns those of all tiers that have a policy, fastest first.
+func (s *Store) rankings() (all []ranking) {
+	for _, m := range s.mem {
+		all = append(all, ranking{&m.policy, func(b *entity) (policy.Node, bool) { return b.at[m.index].node, b.at[m.index].present }})
+	}
+	if s.room.policy != nil {
+		all = append(all, ranking{&s.room.policy, func(b *entity) (policy.Node, bool) { return b.below.node, b.below.ranked }})
+	}
+	return all
+}
+
+// enterCold notes that b is in the cold tier, in a file of this rank.
+func (s *Store) enterCold(b *entity) {
+	b.cold = true
+	if r := &s.room; r.policy != nil && !b.below.ranked {
+		node := r.policy.Insert(s.age(), s.meta(b))
+		for int(node) >= len(r.nodes) {
+			r.nodes = append(r.nodes, nil)
+		}
+		r.nodes[node] = b
+		r.bytes += b.info.Size
+		b.below = standing{ranked: true, node: node}
+	}
+	s.account(b)
+}
+
+// leaveCold undoes enterCold.
+func (s *Store) leaveCold(b *entity) {
+	b.cold = false
+	if b.below.ranked {
+		s.room.policy.Remove(b.below.node)
+		s.room.nodes[b.below.node] = nil
+		s.room.bytes -= b.info.Size
+	}
+	b.below = standing{}
+	s.account(b)
+}
+
+// weigh keeps the hold on b in the cold tier in step with the reasons for one.
+// It is called after every change of one of them.
+func (s *Store) weigh(b *entity) {
+	if b == nil || !b.below.ranked {
+		return
+	}
+	held := b.inMemory() || b.fetch != nil || b.wanted()
+	if held == b.below.held {
+		return
+	}
+	b.below.held = held
+	if held {
+		s.room.policy.Hold(b.below.node)
+	} else {
+		s.room.policy.Release(b.below.node)
+	}
+}
+
+// wanted tells whether a name of b is leased or leads on to a stored block.
+func (b *entity) wanted() bool {
+	for _, n := range b.names {
+		if n.stored > 0 {
+			return true
+		}
+	}
+	return leasedBlock(b)
+}
+
+// coldVictim returns the block that the cold tier gives up next, nil for none.
+// Where blocks with equal bytes at several places of their chains hold each
+// other in a ring, one of them is taken: see breakRing.
+func (s *Store) coldVictim() *entity {
+	if node, ok := s.room.policy.Victim(); ok {
+		return s.room.nodes[node]
+	}
+	for _, b := range s.room.nodes {
+		if b != nil && len(b.names) > 1 && !b.inMemory() && b.fetch == nil && !leasedBlock(b) {
+			return b
+		}
+	}
+	return nil
+}
+
+// shrinkStep bounds the blocks that one turn of shrinking gives up, for it
+// holds the mutex.
+const shrinkStep = 1000
+
+var errColdFull = errors.New("cascade: the budget of the cold tier is smaller than what memory keeps of it: raise lustre.budget")
+
+// shrinkCold gives up blocks of the cold tier until it keeps its budget. Where
+// everything is held the tier takes no writes for a while.
+func (s *Store) shrinkCold() {
+	for done := false; !done; {
+		s.mu.Lock()
+		var err error
+		if done, err = s.shrinkSome(); err != nil {
+			s.coldDown = s.now().Add(coldRetry)
+			s.noteCold(err)
+		}
+		s.announce()
+		s.mu.Unlock()
+	}
+}
+
+func (s *Store) shrinkSome() (done bool, err error) {
+	budget := s.limits.Load().ColdBytes
+	for range shrinkStep {
+		if s.room.policy == nil || s.room.bytes <= budget {
+			return true, nil
+		}
+		b := s.coldVictim()
+		if b == nil {
+			return true, fmt.Errorf("%w; %d bytes of %d are in use", errColdFull, s.room.bytes, budget)
+		}
+		if err := s.cold.Evict(b.info.ID); err != nil {
+			s.noteCold(err)
+		}
+		s.leaveCold(b)
+		s.coldStats.Evicted++
+		s.vanish(b) // what is in memory is held, so this was its last copy
+	}
+	return false, nil
+}
