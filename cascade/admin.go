@@ -210,6 +210,9 @@ func (s *Store) Stats() Stats {
 	}
 	if s.cold != nil {
 		s.coldStats.Usage = s.cold.Usage()
+		if budget := s.limits.Load().ColdBytes; budget > 0 {
+			s.coldStats.Usage.Capacity = budget
+		}
 		st.Tiers = append(st.Tiers, s.coldStats)
 	}
 	for _, sp := range s.spaces {

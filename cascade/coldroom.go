@@ -115,6 +115,10 @@ func (s *Store) coldVictim() *entity {
 	return nil
 }
 
+// coldFill is how much of the budget live blocks may take: what is dead takes
+// the rest until it is merged away.
+const coldFill = 0.8
+
 // shrinkStep bounds the blocks that one turn of shrinking gives up, for it
 // holds the mutex.
 const shrinkStep = 1000
@@ -137,7 +141,7 @@ func (s *Store) shrinkCold() {
 }
 
 func (s *Store) shrinkSome() (done bool, err error) {
-	budget := s.limits.Load().ColdBytes
+	budget := int64(coldFill * float64(s.limits.Load().ColdBytes))
 	for range shrinkStep {
 		if s.room.policy == nil || s.room.bytes <= budget {
 			return true, nil

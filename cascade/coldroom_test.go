@@ -17,7 +17,7 @@ const coldBlock = 20_000
 func budgeted(t *testing.T, p string, blocks int64) *rig {
 	t.Helper()
 	return newRig(t, 8<<20, true, func(o *Options) {
-		o.Policy, o.Capacity, o.Limits.ColdBytes = p, 60*coldBlock, blocks*coldBlock
+		o.Policy, o.Capacity, o.Limits.ColdBytes = p, 60*coldBlock, blocks*coldBlock*5/4
 	})
 }
 
@@ -167,7 +167,7 @@ func TestBudgetChanges(t *testing.T) {
 		r.put(ns(fmt.Sprint(i)), data(uint64(i), coldBlock))
 	}
 	l := *r.limits.Load()
-	l.ColdBytes = 90 * coldBlock
+	l.ColdBytes = 90 * coldBlock * 5 / 4
 	r.SetLimits(l)
 	eventually(t, "the smaller budget is kept", func() bool { return r.coldBytes() <= 90*coldBlock })
 	checkInvariants(t, r.Store)

@@ -56,8 +56,8 @@ type Limits struct {
 	// Default 0.5.
 	LeaseShare float64
 
-	// ColdBytes is how many bytes of blocks the cold tier may keep for this
-	// rank. 0, when the store is opened, is no limit for good.
+	// ColdBytes is how many bytes the cold tier may take for this rank, dead
+	// ones included. 0, when the store is opened, is no limit for good.
 	ColdBytes int64
 }
 
@@ -159,6 +159,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.workers.Go(func() { s.completeInBackground(work) })
 	if s.cold != nil {
 		s.workers.Go(func() { s.cleanInBackground(work) })
+	}
+	if m, ok := s.cold.(tiers.Merging); ok {
+		s.workers.Go(func() { s.mergeInBackground(work, m) })
 	}
 	return s, nil
 }

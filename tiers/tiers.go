@@ -121,6 +121,17 @@ type Segmented interface {
 	ReadSegment(ctx context.Context, at Segment, info block.Info, dst []byte) error
 }
 
+// Merging is implemented by tiers in which space that is free is not yet room.
+type Merging interface {
+	// Merge rewrites some of what the tier holds so that it takes less space,
+	// and reports whether it did, so that another call may be worth it. With a
+	// budget, in bytes, it does so as far as needed to stay within; 0 is none.
+	// moved is told of blocks whose Segment is another now; it must return
+	// soon. It obeys its context, and gives way to requests. Errors:
+	// ErrUnavailable.
+	Merge(ctx context.Context, budget int64, moved func([]block.ID)) (more bool, err error)
+}
+
 // Pin is a hold on one block's bytes.
 type Pin interface {
 	// Info returns the block's facts.

@@ -34,6 +34,7 @@ type peers struct {
 	served  chan struct{} // closed when node is there, or will not come
 	members atomic.Pointer[members.Members]
 
+	resized  func(ranks int)
 	replaced chan struct{} // closed when another process took this rank's number
 	once     sync.Once
 }
@@ -46,9 +47,10 @@ type world interface {
 	close() error
 }
 
-// joinPeers makes store one of many.
-func joinPeers(ctx context.Context, c config.Config, store *cascade.Store, log *slog.Logger) (*peers, error) {
-	p := &peers{c: c, log: log, served: make(chan struct{}), replaced: make(chan struct{})}
+// joinPeers makes store one of many. resized is told of how many, again and
+// again.
+func joinPeers(ctx context.Context, c config.Config, store *cascade.Store, resized func(ranks int), log *slog.Logger) (*peers, error) {
+	p := &peers{c: c, log: log, resized: resized, served: make(chan struct{}), replaced: make(chan struct{})}
 	p.self = members.Member{Rank: fabric.Rank(c.Rank), Incarnation: uint64(time.Now().UnixNano())}
 	secret, err := c.Peers.Secret()
 	if err == nil {
@@ -283,6 +285,7 @@ func (p *peers) changed(e members.Event) {
 	}
 	if m.Rank != p.self.Rank {
 		p.node.SetMembers(dht.Member{Rank: m.Rank, Incarnation: m.Incarnation, Host: m.Host, Addr: m.Addr, State: m.State})
+		p.resized(p.node.Stats().Ranks)
 	} else if e.Kind == members.Replaced {
 		p.once.Do(func() { close(p.replaced) })
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 
 	"cascadekv/cascade"
 	"cascadekv/dht"
@@ -23,6 +24,10 @@ type openedRank struct {
 	server  *server.Server
 	peers   *peers        // nil: the rank is alone
 	landing *landing.Pool // nil without peers
+
+	limits sync.Mutex
+	config config.Config
+	ranks  int // that share lustre.budget
 }
 
 var errReplaced = errors.New("another process has this rank's number now: give each rank its own, peers.* and rank in the configuration")
@@ -30,7 +35,7 @@ var errReplaced = errors.New("another process has this rank's number now: give e
 // openRank puts a rank together: tiers, store, server.
 func openRank(ctx context.Context, c config.Config, password string, log *slog.Logger) (rank, error) {
 	o := cascade.Options{
-		Policy: c.Policy, IDBits: c.IDBits, SkipVerify: !c.VerifyReads, Limits: storeLimits(c), Log: log,
+		Policy: c.Policy, IDBits: c.IDBits, SkipVerify: !c.VerifyReads, Limits: storeLimits(c, 1), Log: log,
 	}
 	if err := openTiers(&o, c, log); err != nil {
 		return nil, errors.Join(err, closeTiers(o))
@@ -47,9 +52,9 @@ func openRank(ctx context.Context, c config.Config, password string, log *slog.L
 	if r := store.Stats().Recovered; r.Blocks > 0 {
 		log.Info("recovered", "blocks", r.Blocks, "names", r.Names, "bytes", r.Bytes)
 	}
-	r := &openedRank{store: store, landing: pool}
+	r := &openedRank{store: store, landing: pool, config: c, ranks: 1}
 	if c.Peers.Fabric != "off" {
-		if r.peers, err = joinPeers(ctx, c, store, log); err != nil {
+		if r.peers, err = joinPeers(ctx, c, store, r.resize, log); err != nil {
 			return nil, errors.Join(err, r.close(ctx))
 		}
 	}
@@ -156,8 +161,9 @@ func closeTiers(o cascade.Options) error {
 	return err
 }
 
-func storeLimits(c config.Config) cascade.Limits {
+func storeLimits(c config.Config, ranks int) cascade.Limits {
 	return cascade.Limits{
+		ColdBytes:    int64(c.Lustre.Budget) / int64(ranks),
 		RoomDeadline: c.Deadline.Room.Std(), FetchDeadline: c.Deadline.Fetch.Std(), CleanAbove: c.CleanAbove,
 	}
 }
@@ -191,9 +197,22 @@ func (r *openedRank) Serve(ctx context.Context) error {
 
 // Reload implements rank.
 func (r *openedRank) Reload(c config.Config, password string) {
-	r.store.SetLimits(storeLimits(c))
+	r.limits.Lock()
+	r.config = c
+	r.store.SetLimits(storeLimits(c, r.ranks))
+	r.limits.Unlock()
 	r.server.SetLimits(serverLimits(c, password))
 	r.server.Reloaded()
+}
+
+// resize gives this rank its share among so many.
+func (r *openedRank) resize(ranks int) {
+	r.limits.Lock()
+	defer r.limits.Unlock()
+	if r.ranks != ranks && ranks > 0 {
+		r.ranks = ranks
+		r.store.SetLimits(storeLimits(r.config, ranks))
+	}
 }
 
 // ReloadFailed implements rank.

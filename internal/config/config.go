@@ -51,6 +51,7 @@ type Host struct {
 type Lustre struct {
 	Dir          string      `toml:"dir" help:"directory of the lustre tier; empty: none"`
 	SegmentBytes units.Bytes `toml:"segment_bytes" help:"size at which a segment file is sealed and the next begun"`
+	Budget       units.Bytes `toml:"budget" help:"what the segments of all ranks of the job may take together; 0: no limit"`
 }
 
 // Peers are the other ranks of the job.

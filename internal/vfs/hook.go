@@ -1,5 +1,10 @@
 package vfs
 
+import (
+	"context"
+	"errors"
+)
+
 // Op names a kind of operation.
 type Op string
 
@@ -110,17 +115,42 @@ func (f *hookedFile) Pread(p []byte, off int64) (int, error) {
 	return n, err
 }
 
+// Preadv implements Vectored: the hook is asked once for all of bufs.
+func (f *hookedFile) Preadv(ctx context.Context, bufs [][]byte, off int64) (int64, error) {
+	partial, err := f.ask(Call{Op: OpRead, Path: f.path, Off: off, Len: bytesOf(bufs)})
+	if err == nil {
+		return Preadv(ctx, f.File, bufs, off)
+	}
+	n, _ := Preadv(ctx, f.File, head(bufs, partial), off)
+	return n, err
+}
+
+// SetDirect implements Director where the wrapped file does. It is no
+// operation of its own: no hook is asked.
+func (f *hookedFile) SetDirect() (Alignment, error) {
+	if d, ok := f.File.(Director); ok {
+		return d.SetDirect()
+	}
+	return Alignment{}, errors.ErrUnsupported
+}
+
+// Forget implements Forgetter. A hint is no operation: no hook is asked.
+func (f *hookedFile) Forget(off, n int64) error { return Forget(f.File, off, n) }
+
+func bytesOf(bufs [][]byte) (n int64) {
+	for _, b := range bufs {
+		n += int64(len(b))
+	}
+	return n
+}
+
 func (f *hookedFile) Pwrite(p []byte, off int64) (int, error) {
 	n, err := f.Pwritev([][]byte{p}, off)
 	return int(n), err
 }
 
 func (f *hookedFile) Pwritev(bufs [][]byte, off int64) (int64, error) {
-	var total int64
-	for _, b := range bufs {
-		total += int64(len(b))
-	}
-	partial, err := f.ask(Call{Op: OpWrite, Path: f.path, Off: off, Len: total})
+	partial, err := f.ask(Call{Op: OpWrite, Path: f.path, Off: off, Len: bytesOf(bufs)})
 	if err == nil {
 		return f.File.Pwritev(bufs, off)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,12 +58,18 @@ type File interface {
 	Close() error
 }
 
-// OS is the machine's file system.
-type OS struct{}
+// OS is the machine's file system. The zero value is ready for use.
+type OS struct {
+	// Readv, when not nil, does the vectored reads, for example through
+	// io_uring; the default is preadv(2).
+	Readv Readv
+}
 
 type osFile struct {
-	fd   int
-	path string
+	fd     int
+	path   string
+	readv  Readv
+	direct atomic.Bool // O_DIRECT is set
 }
 
 const openFlags = unix.O_CLOEXEC | unix.O_NOFOLLOW
@@ -85,13 +92,13 @@ func pathErr(op, path string, err error) error {
 	return &os.PathError{Op: op, Path: path, Err: err}
 }
 
-func (OS) open(path string, flags int, perm uint32) (File, error) {
+func (o OS) open(path string, flags int, perm uint32) (File, error) {
 	fd := -1
 	err := retry(func() (err error) { fd, err = unix.Open(path, flags|openFlags, perm); return err })
 	if err != nil {
 		return nil, pathErr("open", path, err)
 	}
-	return &osFile{fd, path}, nil
+	return &osFile{fd: fd, path: path, readv: o.Readv}, nil
 }
 
 // Create implements FS.
@@ -147,8 +154,8 @@ func (f *osFile) Pread(p []byte, off int64) (int, error) {
 			continue
 		case err != nil:
 			return n, pathErr("pread", f.path, err)
-		case k == 0:
-			return n, pathErr("pread", f.path, io.ErrUnexpectedEOF)
+		case k == 0 || f.endsAfter(k, len(p)-n):
+			return n + k, pathErr("pread", f.path, io.ErrUnexpectedEOF)
 		}
 		n += k
 	}

@@ -25,6 +25,7 @@
 //	ReadPlace reads a block of any process by its place, without an index
 //	Ref      reads a block into the caller's memory and verifies its CRC32C.
 //	Evict    forgets a block; a segment with nothing left in it is unlinked.
+//	Merge    moves what is live out of segments that hold much that is dead.
 //	Recover  reads the segments of all incarnations of all ranks.
 //
 // Errors of the file system become states: a failed write poisons one segment
@@ -35,6 +36,6 @@
 // memory is no longer touched.
 //
 // The index is in memory and rebuilt by Recover. The package does not decide
-// what to keep, does not compute block ids, does not stripe, compress or
-// compact.
+// what to keep, does not compute block ids, does not stripe or
+// compress.
 package segment

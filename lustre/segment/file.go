@@ -16,12 +16,14 @@ type file struct {
 	loaded bool // found by Recover, not written by this store
 
 	// Store.mu
-	live     int          // indexed blocks
-	users    int          // references and operations that need the handle
-	done     bool         // gets no more frames
-	removing bool         // being unlinked
-	recs     []*nameState // one for each name record in it
-	size     int64
+	live      int          // indexed blocks
+	liveBytes int64        // that they take
+	users     int          // references and operations that need the handle
+	done      bool         // gets no more frames
+	removing  bool         // being unlinked
+	stays     bool         // could not be unlinked: the next incarnation may try
+	recs      []*nameState // one for each name record in it
+	size      int64
 
 	// appending: one frame at a time
 	appending lock
@@ -216,10 +218,15 @@ func (f *file) syncTo(n uint64) error {
 }
 
 // seal writes the footer. The caller holds f.appending and nothing is added
-// afterwards. A failure loses nothing: recovery scans the frames instead.
+// afterwards. Recovery takes a footer's word for payloads, so it is written
+// when all frames are durable. A failure loses nothing: recovery scans the
+// frames instead.
 func (f *file) seal() error {
 	if f.frames == 0 || f.poisoned() != nil {
 		return nil
+	}
+	if err := f.syncTo(f.frames - 1); err != nil {
+		return err
 	}
 	footer := encodeFooter(f.id, f.off, int(f.frames), f.entries, f.table)
 	f.table = nil
@@ -278,13 +285,19 @@ func (f *file) close() error {
 	return err
 }
 
-// create makes the file with everything in bufs and gives it its final name.
-func (f *file) create(fs vfs.FS, dir string, bufs [][]byte) error {
+// create makes the file with everything in bufs, whose first page it fills, and
+// gives it its final name.
+func (f *file) create(fs vfs.FS, dir string, bufs [][]byte, l Layouter, created int64) error {
 	path := filepath.Join(dir, segmentName(f.id))
 	h, err := fs.Create(path+".tmp", 0o600)
 	if err != nil {
 		return err
 	}
+	head := header{fileID: f.id, created: created}
+	if l != nil {
+		head.layout = l.Describe(path + ".tmp")
+	}
+	encodeHeader(bufs[0], head)
 	_, err = h.Pwritev(bufs, 0)
 	if err == nil {
 		err = fs.Rename(path+".tmp", path)

@@ -40,7 +40,10 @@ type opened struct {
 	blocks  map[block.ID]block.Info
 	names   map[string]block.ID
 	dropped map[string]uint64
+	moved   int // blocks that Merge told of
 }
+
+func (o *opened) tell(ids []block.ID) { o.moved += len(ids) }
 
 func openStore(t *testing.T, o Options) *opened {
 	t.Helper()
@@ -49,7 +52,7 @@ func openStore(t *testing.T, o Options) *opened {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	r := &opened{s, map[block.ID]block.Info{}, map[string]block.ID{}, map[string]uint64{}}
+	r := &opened{s, map[block.ID]block.Info{}, map[string]block.ID{}, map[string]uint64{}, 0}
 	err = s.Recover(func(f Found) error {
 		if !f.Info.ID.IsZero() {
 			r.blocks[f.Info.ID] = f.Info

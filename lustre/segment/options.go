@@ -37,14 +37,24 @@ type Options struct {
 	// no new room. Default 1 minute: a raised quota does not show there.
 	RetryFull time.Duration
 
+	// Layout lays out this store's files; nil: nothing is asked for, and
+	// nothing is known of it.
+	Layout Layouter
+
+	// Direct says whether reads and writes go past the page cache, where what
+	// is read would take the job's memory a second time. Auto finds it out by
+	// a write and a read in Dir, and is Off with an FS of the caller's.
+	// Without it, what was read is dropped from the cache afterwards.
+	Direct Switch
+	// Uring says whether batches are read through io_uring instead of a
+	// thread for each call. It has no effect with an FS of the caller's.
+	Uring Switch
+
 	FS  vfs.FS           // default vfs.OS
 	Now func() time.Time // default time.Now
 }
 
 func (o *Options) setDefaults() {
-	if o.FS == nil {
-		o.FS = vfs.OS{}
-	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -190,8 +190,7 @@ func (s *Store) append(f *file, items []Item, names []record) (number uint64, pl
 	fr := f.build(items, names, first)
 	defer headers.Put(fr.pooled)
 	if first {
-		encodeHeader(fr.bufs[0], header{fileID: f.id, created: s.opt.Now().UnixNano()})
-		err = f.create(s.fs, dir, fr.bufs)
+		err = f.create(s.fs, dir, fr.bufs, s.opt.Layout, s.opt.Now().UnixNano())
 	} else {
 		_, err = f.handle.Pwritev(fr.bufs, f.off)
 	}
@@ -245,11 +244,7 @@ func (s *Store) use() *file {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current == nil {
-		f := newFile(true)
-		f.id = fileID{rank: s.opt.Rank, number: s.nextFile}
-		s.nextFile++
-		s.current = f
-		s.files[f] = struct{}{}
+		s.current = s.newFileLocked()
 	}
 	s.current.users++
 	return s.current

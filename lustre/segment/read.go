@@ -94,12 +94,15 @@ func (s *Store) read(loc *location, dst []byte) error {
 			err = s.pread(loc.file, dst, loc.off)
 		}
 	}
+	if err == nil {
+		return s.verify(loc, dst)
+	}
+	return s.readFailed(loc, err)
+}
+
+// readFailed turns an error of the file system into a miss of the right kind.
+func (s *Store) readFailed(loc *location, err error) error {
 	switch {
-	case err == nil:
-		if crc := block.CRC(dst); crc != loc.info.CRC {
-			return s.withdraw(loc, fmt.Sprintf("CRC32C %08x, want %08x", crc, loc.info.CRC))
-		}
-		return nil
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return s.withdraw(loc, "the file ends early")
 	case errors.Is(err, os.ErrNotExist):
@@ -109,6 +112,14 @@ func (s *Store) read(loc *location, dst []byte) error {
 	return unavailable("read", err)
 }
 
+// verify checks a block's bytes.
+func (s *Store) verify(loc *location, p []byte) error {
+	if crc := block.CRC(p); crc != loc.info.CRC {
+		return s.withdraw(loc, fmt.Sprintf("CRC32C %08x, want %08x", crc, loc.info.CRC))
+	}
+	return nil
+}
+
 func (s *Store) pread(f *file, dst []byte, off int64) error {
 	if len(dst) == 0 {
 		return nil
@@ -116,8 +127,21 @@ func (s *Store) pread(f *file, dst []byte, off int64) error {
 	h, err := f.open(s.fs)
 	if err == nil {
 		_, err = h.Pread(dst, off)
+		s.forget(h, off, int64(len(dst)))
 	}
 	return err
+}
+
+// forgetFrom is the least read, in bytes, that is worth a call to drop it from
+// the page cache.
+const forgetFrom = 64 << 10
+
+// forget drops what was read from the page cache: from there it takes the
+// job's memory a second time.
+func (s *Store) forget(h vfs.File, off, n int64) {
+	if n >= forgetFrom {
+		_ = vfs.Forget(h, off, n) // a hint
+	}
 }
 
 func (s *Store) withdraw(loc *location, why string) error {

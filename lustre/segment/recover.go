@@ -46,15 +46,39 @@ func (s *Store) Recover(fn func(Found) error) error {
 			continue
 		}
 		for _, name := range files {
+			path := filepath.Join(dir, name)
 			id, ok := parseSegment(name)
 			if !ok || id.rank != rank {
+				s.adoptLeftover(path, rank, incarnation)
 				continue
 			}
 			id.incarnation = incarnation
-			s.load(filepath.Join(dir, name), id, newest)
+			s.load(path, id, newest)
 		}
 	}
-	return s.handOver(newest, fn)
+	err = s.handOver(newest, fn)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.emptyLocked() != nil {
+		s.reclaimSoonLocked()
+	}
+	return err
+}
+
+// adoptLeftover takes a file that an earlier run of this rank never came to
+// give its name for an empty segment, so that it is unlinked: nothing in it was
+// acknowledged (docs/format.md §1.1).
+func (s *Store) adoptLeftover(path string, rank uint32, incarnation uint64) {
+	name, temporary := strings.CutSuffix(filepath.Base(path), ".tmp")
+	id, ok := parseSegment(name)
+	if !temporary || !ok || id.rank != rank || rank != s.opt.Rank || incarnation >= s.incarnation {
+		return
+	}
+	f := newFile(true)
+	f.path, f.done, f.loaded = path, true, true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files[f] = struct{}{}
 }
 
 func parseIncarnation(name string) (rank uint32, incarnation uint64, ok bool) {

@@ -88,6 +88,7 @@ func (s *Store) reclaim() {
 		}
 		s.mu.Lock()
 		if !gone {
+			f.removing, f.stays = false, true
 			continue
 		}
 		delete(s.files, f)
@@ -102,7 +103,7 @@ func (s *Store) reclaim() {
 // emptyLocked finds a segment that can be unlinked.
 func (s *Store) emptyLocked() *file {
 	for f := range s.files {
-		if f.own && f.done && f.live == 0 && f.users == 0 && !f.removing && !s.neededLocked(f) {
+		if f.own && f.done && f.live == 0 && f.users == 0 && !f.removing && !f.stays && !s.neededLocked(f) {
 			return f
 		}
 	}

@@ -32,8 +32,10 @@ type Usage struct {
 type Store struct {
 	opt           Options
 	fs            vfs.FS
+	access        *access
 	reads, writes pool
 	handles       *handles // of files read by place
+	merging       lock     // one merge at a time
 
 	dirMu       sync.Mutex
 	dir         string // of this incarnation; "" until the first file
@@ -82,12 +84,13 @@ func Open(o Options) (*Store, error) {
 	if o.Dir == "" {
 		return nil, fmt.Errorf("%w: no directory given", ErrBadItem)
 	}
-	if err := mkdirAll(o.FS, o.Dir); err != nil {
-		return nil, unavailable("make the directory of segments: check path and permissions", err)
+	access, err := openAccess(&o)
+	if err != nil {
+		return nil, err
 	}
 	s := &Store{
-		opt: o, fs: o.FS, incarnation: o.Incarnation,
-		reads: make(pool, o.Readers), writes: make(pool, o.Writers),
+		opt: o, fs: o.FS, access: access, incarnation: o.Incarnation,
+		reads: make(pool, o.Readers), writes: make(pool, o.Writers), merging: newLock(),
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
 		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
 	}
@@ -123,6 +126,9 @@ func (s *Store) ownDir() (string, uint64, error) {
 		}
 		if err != nil {
 			return "", 0, err
+		}
+		if s.opt.Layout != nil {
+			s.opt.Layout.Prepare(dir)
 		}
 		s.dir = dir
 	}
@@ -190,6 +196,24 @@ func (s *Store) indexLocked(f *file, info block.Info, at spot) {
 	s.blocks[info.ID] = &location{file: f, info: info, spot: at}
 	s.payload += info.Size
 	f.live++
+	f.liveBytes += footprint(info)
+}
+
+// footprint is what a block takes in a segment, its entries included.
+func footprint(info block.Info) int64 {
+	if info.Size <= inlineMax {
+		return 2*blockEntrySize + info.Size
+	}
+	return 2*blockEntrySize + align(info.Size)
+}
+
+// newFileLocked makes a segment that has no file yet.
+func (s *Store) newFileLocked() *file {
+	f := newFile(true)
+	f.id = fileID{rank: s.opt.Rank, number: s.nextFile}
+	s.nextFile++
+	s.files[f] = struct{}{}
+	return f
 }
 
 // forgetLocked takes a block out of the index, if it is still the one there.
@@ -199,6 +223,7 @@ func (s *Store) forgetLocked(loc *location) {
 	}
 	delete(s.blocks, loc.info.ID)
 	s.payload -= loc.info.Size
+	loc.file.liveBytes -= footprint(loc.info)
 	if loc.file.live--; loc.file.live == 0 {
 		s.reclaimSoonLocked()
 	}
@@ -225,6 +250,7 @@ func (s *Store) Close() error {
 	for _, h := range s.handles.stop() {
 		h.Close() // only read: its error tells nothing
 	}
+	s.access.close()
 	if err != nil && !errors.Is(err, ErrUnavailable) {
 		err = unavailable("close", err)
 	}

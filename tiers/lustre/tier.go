@@ -117,6 +117,12 @@ func (t *Tier) Skipped() []error { return t.store.Skipped() }
 // ReadOnly reports whether writes are refused because the file system is full.
 func (t *Tier) ReadOnly() bool { return t.store.ReadOnly() }
 
+// Merge implements tiers.Merging: it rewrites segments of this rank.
+func (t *Tier) Merge(ctx context.Context, budget int64, moved func([]block.ID)) (more bool, err error) {
+	m, err := t.store.Merge(ctx, budget, moved)
+	return m.Segments > 0, translate(err)
+}
+
 // Sync implements tiers.Syncer.
 func (t *Tier) Sync(ctx context.Context) error { return translate(t.store.Sync(ctx)) }
 

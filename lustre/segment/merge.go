@@ -1,0 +1,374 @@
+package segment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"cascadekv/internal/arena"
+	"cascadekv/internal/block"
+)
+
+const (
+	// mergeBatch bounds what one frame of a merge moves, and so the memory it
+	// takes; a larger block is moved alone.
+	mergeBatch = 16 << 20
+
+	// A merge that finds requests waiting leaves the file system to them, in
+	// steps, but not for ever.
+	mergeStep  = 2 * time.Millisecond
+	mergeYield = 200 * time.Millisecond
+)
+
+// Merged is what a Merge did.
+type Merged struct {
+	Segments int   `json:"segments"` // that were rewritten and can be unlinked
+	Blocks   int   `json:"blocks"`   // moved
+	Bytes    int64 `json:"bytes"`    // moved
+	Freed    int64 `json:"freed"`    // bytes of files less what was written
+}
+
+// Merge rewrites segments of this rank that hold much that is dead, at most
+// about one new segment's worth: live blocks, in the order of their chains, and
+// the records of names that still count move to a new segment, and the old ones
+// are unlinked. With a budget, in bytes, it goes further when the rank's files
+// take more than most of it; 0 is none. What was moved is durable before an old
+// segment goes, and a reader of the old one is not disturbed. moved, which must
+// return soon, is told of blocks with a new place. Between batches it waits for
+// requests that wait. An error
+// leaves what was not moved where it is; when ctx ends first it may be a *Busy,
+// whose work goes on. Calls at the same time wait for each other. Errors:
+// ErrUnavailable, ErrClosed.
+func (s *Store) Merge(ctx context.Context, budget int64, moved func([]block.ID)) (Merged, error) {
+	if err := s.merging.acquire(ctx); err != nil {
+		return Merged{}, unavailable("wait for another merge", err)
+	}
+	if err := s.admit(nil); err != nil {
+		s.merging.release()
+		return Merged{}, err
+	}
+	end := func() { s.merging.release(); s.endJob() }
+	var done Merged
+	var err error
+	left := s.writes.run(ctx, "merge of segments", &job{}, func() {
+		defer end()
+		m := merge{s: s, ctx: ctx, moved: moved}
+		err = m.run(budget)
+		done = m.done
+	})
+	var busy *Busy
+	if errors.As(left, &busy) {
+		return Merged{}, left
+	}
+	if left != nil {
+		end()
+		return Merged{}, left
+	}
+	return done, err
+}
+
+// merge is one call of Merge.
+type merge struct {
+	s       *Store
+	ctx     context.Context
+	moved   func([]block.ID)
+	from    []*file
+	blocks  []moving
+	records []record // that go without a block
+	target  *file    // nil until something is moved
+	memory  *arena.Mapping
+	done    Merged
+}
+
+// moving is a live block with the names that go with it.
+type moving struct {
+	loc   *location
+	names []block.Name
+}
+
+// order is where it stands among the others: blocks were named as their chains
+// were put, heads first.
+func (m moving) order() uint64 {
+	seq := uint64(math.MaxUint64)
+	for _, n := range m.names {
+		seq = min(seq, n.Seq)
+	}
+	return seq
+}
+
+func (m *merge) run(budget int64) error {
+	defer m.leave()
+	m.from = m.s.victims(budget)
+	for _, f := range m.from {
+		if err := m.collect(f); err != nil {
+			return err
+		}
+	}
+	slices.SortStableFunc(m.blocks, func(a, b moving) int { return cmp.Compare(a.order(), b.order()) })
+	for len(m.blocks)+len(m.records) > 0 {
+		if err := m.yield(); err != nil {
+			return unavailable("merge of segments", err)
+		}
+		if err := m.move(m.batch()); err != nil {
+			return err
+		}
+	}
+	return m.seal()
+}
+
+// victims plans a merge and keeps the files of the plan.
+func (s *Store) victims(budget int64) []*file {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var shapes []shape
+	for f := range s.files {
+		// A file that is done but in use may have a write under way.
+		if f.own && f.done && f.users == 0 && !f.removing && f.path != "" {
+			shapes = append(shapes, shape{f, f.size, f.liveBytes})
+		}
+	}
+	slices.SortFunc(shapes, func(a, b shape) int {
+		return cmp.Or(cmp.Compare(a.file.id.incarnation, b.file.id.incarnation), cmp.Compare(a.file.id.number, b.file.id.number))
+	})
+	var files []*file
+	for _, one := range plan(shapes, budget, s.opt.SegmentBytes) {
+		one.file.users++
+		files = append(files, one.file)
+	}
+	return files
+}
+
+// collect finds what must be kept of f: its footer tells what is in it, and the
+// index what of that counts.
+func (m *merge) collect(f *file) error {
+	h, err := f.open(m.s.fs)
+	if err != nil {
+		return unavailable("merge: open "+f.path, err)
+	}
+	sc := scanner{h: h}
+	entries, err := sc.entries(f.id)
+	if err != nil {
+		return unavailable("merge: read the entries of "+f.path, err)
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	here := map[block.ID]int{}
+	for _, e := range entries {
+		if loc := m.s.blocks[e.info.ID]; e.kind == kindBlock && loc != nil && loc.file == f {
+			here[e.info.ID] = len(m.blocks)
+			m.blocks = append(m.blocks, moving{loc: loc})
+		}
+	}
+	for _, e := range entries {
+		if e.kind == kindBlock || !m.s.countsLocked(f, e) {
+			continue
+		}
+		if i, ok := here[e.info.ID]; ok && e.kind == kindName {
+			m.blocks[i].names = append(m.blocks[i].names, e.name)
+		} else {
+			m.records = append(m.records, record{id: e.info.ID, name: e.name, dropped: e.kind == kindDrop})
+		}
+	}
+	return nil
+}
+
+// countsLocked tells whether a record in f is the newest of its name and says
+// something that other files do not: see neededLocked.
+func (s *Store) countsLocked(f *file, e entry) bool {
+	st := s.names[nameKey{e.name.Namespace, e.name.Key}]
+	if st == nil || st.file != f || st.seq != e.name.Seq || st.dropped != (e.kind == kindDrop) {
+		return false
+	}
+	if !st.dropped && s.blocks[st.id] != nil {
+		return true
+	}
+	n := 0
+	for _, r := range f.recs {
+		if r == st {
+			n++
+		}
+	}
+	return st.records > n
+}
+
+// yield waits while requests use the file system.
+func (m *merge) yield() error {
+	for end := time.Now().Add(mergeYield); len(m.s.reads) > 0 && time.Now().Before(end); {
+		select {
+		case <-time.After(mergeStep):
+		case <-m.ctx.Done():
+			return m.ctx.Err()
+		}
+	}
+	return m.ctx.Err()
+}
+
+// batch takes the next blocks for one frame, and with the last of them the
+// records that have none.
+func (m *merge) batch() (blocks []moving, records []record) {
+	var bytes int64
+	n := 0
+	for n < len(m.blocks) && (n == 0 || bytes+align(m.blocks[n].loc.info.Size) <= mergeBatch) {
+		bytes += align(m.blocks[n].loc.info.Size)
+		n++
+	}
+	blocks, m.blocks = m.blocks[:n], m.blocks[n:]
+	if len(m.blocks) == 0 {
+		records, m.records = m.records, nil
+	}
+	return blocks, records
+}
+
+// move writes one frame and points the index to it.
+func (m *merge) move(blocks []moving, records []record) error {
+	items, moved, err := m.read(blocks)
+	if err != nil {
+		return err
+	}
+	if len(items)+len(records) == 0 {
+		return nil
+	}
+	f, err := m.into(items, records)
+	if err != nil {
+		return err
+	}
+	number, places, err := m.s.append(f, items, records)
+	if f.path != "" {
+		m.s.note(f, items, records)
+	}
+	if err == nil {
+		err = f.syncTo(number)
+	}
+	if err != nil {
+		return unavailable("merge: write", err)
+	}
+	m.relocate(f, items, moved, places)
+	return nil
+}
+
+// read brings blocks into memory. One that is gone is left out, a damaged one is
+// withdrawn: it must not get a new checksum's blessing.
+func (m *merge) read(blocks []moving) (items []Item, moved []*location, err error) {
+	var need int64
+	for _, b := range blocks {
+		need += align(b.loc.info.Size)
+	}
+	if err := m.room(need); err != nil {
+		return nil, nil, err
+	}
+	at := int64(0)
+	for _, b := range blocks {
+		dst := m.memory.Bytes()[at : at+b.loc.info.Size]
+		switch err := m.s.read(b.loc, dst); {
+		case errors.Is(err, ErrCorrupt):
+			continue
+		case err != nil:
+			return nil, nil, err
+		}
+		at += align(b.loc.info.Size)
+		items = append(items, Item{Info: b.loc.info, Names: b.names, Data: dst})
+		moved = append(moved, b.loc)
+	}
+	return items, moved, nil
+}
+
+// room makes sure that the merge's memory has n bytes.
+func (m *merge) room(n int64) error {
+	if m.memory != nil && int64(len(m.memory.Bytes())) >= n {
+		return nil
+	}
+	if m.memory != nil {
+		if err := m.memory.Close(); err != nil {
+			return err
+		}
+	}
+	var err error
+	m.memory, err = arena.MapAnonymous(max(n, mergeBatch))
+	if err != nil {
+		return fmt.Errorf("merge of segments: %w", err)
+	}
+	return nil
+}
+
+// into returns the segment that takes the next frame.
+func (m *merge) into(items []Item, records []record) (*file, error) {
+	_, need := frameSize(items, records)
+	if m.target != nil && m.s.isFullFile(m.target, need, len(items)) {
+		if err := m.seal(); err != nil {
+			return nil, err
+		}
+	}
+	if m.target != nil {
+		return m.target, nil
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	m.target = m.s.newFileLocked()
+	m.target.users++
+	return m.target, nil
+}
+
+// relocate points the index to the copies in f, of blocks that are still where
+// they were.
+func (m *merge) relocate(f *file, items []Item, old []*location, places []spot) {
+	s := m.s
+	var ids []block.ID
+	s.mu.Lock()
+	for i, it := range items {
+		if s.blocks[it.Info.ID] != old[i] {
+			continue
+		}
+		s.forgetLocked(old[i])
+		s.indexLocked(f, it.Info, places[i])
+		ids = append(ids, it.Info.ID)
+		m.done.Blocks++
+		m.done.Bytes += it.Info.Size
+	}
+	s.mu.Unlock()
+	if len(ids) > 0 {
+		m.moved(ids)
+	}
+}
+
+// seal ends the target.
+func (m *merge) seal() error {
+	f := m.target
+	if f == nil {
+		return nil
+	}
+	m.target = nil
+	err := f.seal()
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	f.size, f.done = f.off, true
+	m.done.Freed -= f.size
+	m.s.unuseLocked(f)
+	if err != nil {
+		return unavailable("merge: seal", err)
+	}
+	return nil
+}
+
+// leave gives back what the merge used. Old segments with nothing left in them
+// are unlinked in the background.
+func (m *merge) leave() {
+	if m.target != nil { // after an error: it gets no more frames
+		_ = m.seal() // the error before it is the one to tell
+	}
+	if m.memory != nil {
+		_ = m.memory.Close() // nothing can be done about memory that stays mapped
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	for _, f := range m.from {
+		if f.live == 0 && !m.s.neededLocked(f) {
+			m.done.Segments++
+			m.done.Freed += f.size
+		}
+		m.s.unuseLocked(f)
+	}
+}

@@ -1,0 +1,295 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"cascadekv/internal/vfs"
+)
+
+func TestPlan(t *testing.T) {
+	mb := func(size, live int64) shape { return shape{size: size << 20, live: live << 20} }
+	for name, c := range map[string]struct {
+		shapes       []shape
+		budget, most int64
+		want         string // live/size of the chosen
+	}{
+		"nothing":                      {nil, 0, 1 << 30, "[]"},
+		"full ones stay":               {[]shape{mb(100, 90), mb(100, 60)}, 0, 1 << 30, "[]"},
+		"half dead ones go":            {[]shape{mb(100, 90), mb(100, 50), mb(100, 10)}, 0, 1 << 30, "[10/100 50/100]"},
+		"one new segment's worth":      {[]shape{mb(100, 40), mb(100, 45), mb(100, 50)}, 0, 90 << 20, "[40/100 45/100]"},
+		"the emptiest even if larger":  {[]shape{mb(1000, 400)}, 0, 90 << 20, "[400/1000]"},
+		"within the budget":            {[]shape{mb(100, 90), mb(100, 60)}, 300 << 20, 1 << 30, "[]"},
+		"over it the emptiest first":   {[]shape{mb(100, 90), mb(100, 60), mb(100, 80)}, 300 << 20, 1 << 30, "[60/100 80/100]"},
+		"over it but all is live":      {[]shape{mb(100, 99), mb(100, 100)}, 200 << 20, 1 << 30, "[]"},
+		"no more than brings relief":   {[]shape{mb(100, 55), mb(100, 60), mb(100, 60)}, 320 << 20, 1 << 30, "[55/100]"},
+		"dead names only":              {[]shape{mb(1, 0)}, 0, 1 << 30, "[0/1]"},
+		"an empty budget means no one": {[]shape{mb(100, 70)}, 0, 1 << 30, "[]"},
+	} {
+		got := []string{}
+		for _, s := range plan(c.shapes, c.budget, c.most) {
+			got = append(got, fmt.Sprintf("%d/%d", s.live>>20, s.size>>20))
+		}
+		if fmt.Sprint(got) != c.want {
+			t.Errorf("%s: %v, want %s", name, got, c.want)
+		}
+	}
+}
+
+// small has segments of about ten of the tests' blocks.
+func small(dir string, incarnation uint64) Options {
+	o := testOptions(dir, incarnation)
+	o.SegmentBytes = 1 << 20
+	return o
+}
+
+const mergeSize = 100_000
+
+// populate puts n blocks with a name each, in batches of five.
+func populate(t *testing.T, s *opened, n int) []Item {
+	t.Helper()
+	var all []Item
+	for i := 0; i < n; i += 5 {
+		var items []Item
+		for j := i; j < i+5; j++ {
+			items = append(items, testItem(uint64(j), mergeSize+j, testName(fmt.Sprint(j), uint64(10*j+10))))
+		}
+		put(t, s, items...)
+		all = append(all, items...)
+	}
+	return all
+}
+
+func merged(t *testing.T, s *opened, budget int64) Merged {
+	t.Helper()
+	m, err := s.Merge(t.Context(), budget, s.tell)
+	if err != nil {
+		t.Fatalf("Merge: %v", err)
+	}
+	settleDown(s)
+	return m
+}
+
+// evictSome evicts two of three blocks and returns the rest.
+func evictSome(t *testing.T, s *opened, all []Item) (kept []Item) {
+	t.Helper()
+	for i, it := range all {
+		if i%3 == 0 {
+			kept = append(kept, it)
+			continue
+		}
+		if err := s.Evict(it.Info.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return kept
+}
+
+// TestMergeFreesSpace: what is live moves, with its names, in the order of its
+// chains, and the old files go.
+func TestMergeFreesSpace(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, small(dir, 1))
+	kept := evictSome(t, s, populate(t, s, 90))
+	before := s.Usage()
+	var sum Merged
+	for {
+		m := merged(t, s, 0)
+		sum.Segments, sum.Blocks, sum.Freed = sum.Segments+m.Segments, sum.Blocks+m.Blocks, sum.Freed+m.Freed
+		if m.Segments == 0 {
+			break
+		}
+	}
+	after := s.Usage()
+	if sum.Freed != before.Used-after.Used || after.Used > before.Used*6/10 || after.Blocks != len(kept) || sum.Blocks == 0 {
+		t.Errorf("%+v; before %+v, after %+v", sum, before, after)
+	}
+	if s.moved != sum.Blocks {
+		t.Errorf("%d blocks moved, told of %d", sum.Blocks, s.moved)
+	}
+	wantBytes(t, s, kept...)
+	wantChainOrder(t, s, kept)
+	closeStore(t, s)
+
+	again := openStore(t, small(dir, 2))
+	wantBytes(t, again, kept...)
+	for _, it := range kept {
+		if again.names[it.Names[0].Key] != it.Info.ID {
+			t.Errorf("the name %q is lost", it.Names[0].Key)
+		}
+	}
+}
+
+// wantChainOrder: within a file later names do not lie before earlier ones.
+func wantChainOrder(t *testing.T, s *opened, items []Item) {
+	t.Helper()
+	last := map[string]int64{}
+	for _, it := range items {
+		path, off, err := s.Where(it.Info.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if off < last[path] {
+			t.Errorf("%q lies before an earlier block of %s", it.Names[0].Key, path)
+		}
+		last[path] = off
+	}
+}
+
+// TestMergeKeepsWhatCounts: tombstones, names of blocks that lie elsewhere, and
+// nothing that is outdated.
+func TestMergeKeepsWhatCounts(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, small(dir, 1))
+	all := populate(t, s, 30)
+	// Second names of blocks of the first file, and withdrawals, in later ones.
+	for i, it := range all[:5] {
+		if err := s.Link(it.Info.ID, testName(fmt.Sprint("second", i), 5000+uint64(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		if err := s.Unlink(testName(fmt.Sprint(i), 6000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	more := testItem(999, mergeSize, testName("more", 7000))
+	put(t, s, more)
+	rewritten := 0
+	for run := uint64(2); run < 6; run++ {
+		for _, it := range all[10:] { // those whose files were not unlinked come back with each run
+			if err := s.Evict(it.Info.ID); err != nil && !errors.Is(err, ErrNotFound) {
+				t.Fatal(err)
+			}
+		}
+		rewritten += merged(t, s, 0).Segments
+		closeStore(t, s)
+		s = openStore(t, small(dir, run))
+	}
+	if closeStore(t, s); rewritten == 0 {
+		t.Error("nothing was merged")
+	}
+	s = openStore(t, small(dir, 9))
+	wantBytes(t, s, append(slices.Clone(all[:10]), more)...)
+	for i := range 5 {
+		if s.names[fmt.Sprint("second", i)] != all[i].Info.ID {
+			t.Errorf("the second name %d is lost", i)
+		}
+	}
+	for i := range 10 {
+		_, there := s.names[fmt.Sprint(i)]
+		if there != (i >= 3) {
+			t.Errorf("name %d is there: %v", i, there)
+		}
+	}
+}
+
+// TestMergeUnderLoad: reads, puts and evictions go on, and every block is right
+// or gone because it was evicted.
+func TestMergeUnderLoad(t *testing.T) {
+	dir := t.TempDir()
+	o := small(dir, 1)
+	s := openStore(t, o)
+	all := populate(t, s, 60)
+	var gone sync.Map
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for w := range 3 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(w), 3))
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				it := all[rng.IntN(len(all))]
+				if w == 0 && i%4 == 0 {
+					if err := s.Evict(it.Info.ID); err == nil {
+						gone.Store(it.Info.ID, true)
+					} else if !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrPinned) {
+						t.Error(err)
+					}
+					continue
+				}
+				_, was := gone.Load(it.Info.ID)
+				got, err := read(t.Context(), s, it)
+				if err == nil && string(got) != string(it.Data) {
+					t.Error("wrong bytes")
+				}
+				if _, evicted := gone.Load(it.Info.ID); err != nil && !was && !evicted && !errors.Is(err, ErrNotFound) {
+					t.Errorf("a block that nobody evicted: %v", err)
+				}
+			}
+		})
+	}
+	for range 20 {
+		if _, err := s.Merge(t.Context(), 2<<20, s.tell); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	wg.Wait()
+	var kept []Item
+	for _, it := range all {
+		if _, evicted := gone.Load(it.Info.ID); !evicted {
+			kept = append(kept, it)
+		}
+	}
+	wantBytes(t, s, kept...)
+	closeStore(t, s)
+	wantBytes(t, openStore(t, small(dir, 2)), kept...)
+}
+
+// TestMergeFails: an error anywhere leaves all that was live readable, now and
+// after a restart.
+func TestMergeFails(t *testing.T) {
+	failed := 0
+	for n := range 40 {
+		dir := t.TempDir()
+		o := small(dir, 1)
+		fault := vfs.NewFault(vfs.OS{})
+		o.FS = fault
+		s := openStore(t, o)
+		kept := evictSome(t, s, populate(t, s, 30))
+		fault.Add(vfs.Rule{After: n, Count: 1, Bytes: 5000, Err: vfs.ErrIO})
+		if _, err := s.Merge(t.Context(), 0, s.tell); err != nil {
+			failed++
+		}
+		settleDown(s)
+		fault.Clear()
+		wantBytes(t, s, kept...)
+		closeStore(t, s)
+		wantBytes(t, openStore(t, small(dir, 2)), kept...)
+	}
+	if t.Logf("of 40 failures at one operation each %d ended the merge", failed); failed < 10 {
+		t.Error("few failures were seen")
+	}
+}
+
+// TestMergeWithdrawsDamage: a block whose bytes went bad is not moved with a new
+// checksum.
+func TestMergeWithdrawsDamage(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, small(dir, 1))
+	kept := evictSome(t, s, populate(t, s, 30))
+	path, off, err := s.Where(kept[0].Info.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := readFile(t, path)
+	p[off+77] ^= 4
+	writeFile(t, p, path)
+	merged(t, s, 0)
+	if _, err := read(t.Context(), s, kept[0]); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the damaged block: %v", err)
+	}
+	wantBytes(t, s, kept[1:]...)
+}
