@@ -72,6 +72,7 @@ func Run(t *testing.T, c Config) {
 	}
 	t.Run("model", c.model)
 	t.Run("memory", c.memory)
+	t.Run("merge", c.merge)
 }
 
 // opened is a tier with what its Recover handed over.
