@@ -9,8 +9,8 @@ import (
 )
 
 // Drain completes pending ids, writes every dirty block to the cold tier and
-// makes what that was told of names durable.
-// It returns how many blocks it wrote.
+// makes what that was told of names durable; then homes are told where all of it
+// lies. It returns how many blocks it wrote.
 func (s *Store) Drain(ctx context.Context) (int, error) {
 	s.mu.Lock()
 	err := s.usable()
@@ -21,7 +21,11 @@ func (s *Store) Drain(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return s.drain(ctx)
+	written, err := s.drain(ctx)
+	if err == nil {
+		s.tellHomes(ctx)
+	}
+	return written, err
 }
 
 // completePending gives every block in memory its id.

@@ -15,6 +15,10 @@ type Peers interface {
 	// Publish tells what this rank has of some names now.
 	Publish(...directory.Statement)
 
+	// Settled waits until the homes that answer were told all that was published,
+	// and is false when done is closed before.
+	Settled(done <-chan struct{}) bool
+
 	// Locate tells where the blocks of keys lie on other ranks, in parallel to
 	// keys: nil for those nobody is known to have.
 	Locate(ctx context.Context, ns string, keys []string) [][]directory.Statement
@@ -79,10 +83,35 @@ func (s *Store) publishInBackground(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for batch := s.nextUnsaid(); len(batch) > 0; batch = s.nextUnsaid() {
-			s.peers.Publish(batch...)
-		}
+		s.publish()
 	}
+}
+
+// publish says what is unsaid.
+func (s *Store) publish() {
+	s.saying.Lock()
+	defer s.saying.Unlock()
+	for batch := s.nextUnsaid(); len(batch) > 0; batch = s.nextUnsaid() {
+		s.peers.Publish(batch...)
+	}
+}
+
+// tellPatience bounds how long a drain waits for homes to be told.
+const tellPatience = 2 * time.Second
+
+// tellHomes has the homes that answer know where everything lies now, so that
+// this rank can be lost and its segments are still found.
+func (s *Store) tellHomes(ctx context.Context) {
+	s.mu.Lock()
+	alone := s.peers == nil
+	s.mu.Unlock()
+	if alone {
+		return
+	}
+	s.publish()
+	ctx, cancel := context.WithTimeout(ctx, tellPatience)
+	defer cancel()
+	s.peers.Settled(ctx.Done())
 }
 
 // nextUnsaid describes names whose homes have not been told of their last

@@ -23,6 +23,7 @@ type Stats struct {
 	Corrupt         uint64           `json:"corrupt"`  // blocks withdrawn for a bad checksum
 	Replicas        uint64           `json:"replicas"` // blocks of other ranks that were kept here
 	Recovered       RecoverStats     `json:"recovered"`
+	Adopted         RecoverStats     `json:"adopted"`    // of other ranks' parts of the cold tier, while running
 	Tiers           []TierStats      `json:"tiers"`      // fastest first
 	Namespaces      []NamespaceStats `json:"namespaces"` // by name
 }

@@ -134,6 +134,7 @@ type Store struct {
 	landing    func(int64) ([]byte, func(), bool)
 	unsaid     []*name       // names whose homes are to be told of a change
 	sayWake    chan struct{} // tells the publisher to look
+	saying     sync.Mutex    // from when names are no longer unsaid until they are published
 	leavePeers context.CancelFunc
 	remoteHits TierStats
 }

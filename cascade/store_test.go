@@ -80,7 +80,9 @@ func (r *rig) open() {
 	}
 	o := r.opt
 	o.Memory = append(o.Memory, m)
-	o.Cold = r.cold
+	if r.cold != nil {
+		o.Cold = r.cold
+	}
 	r.Store, err = Open(context.Background(), o)
 	if err != nil {
 		r.t.Fatal(err)

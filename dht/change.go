@@ -53,6 +53,7 @@ func (n *Node) SetMembers(changed ...Member) {
 	next := &view{members: maps.Clone(old.members), ring: old.ring, former: old.former, until: old.until}
 	lost := map[fabric.Rank]uint64{}   // the last incarnation that is dead
 	var returned, silent []fabric.Rank // see below
+	doubted := false
 	for _, m := range changed {
 		was, known := next.members[m.Rank]
 		if m.Rank == n.self || known && was.Incarnation > m.Incarnation {
@@ -69,6 +70,8 @@ func (n *Node) SetMembers(changed ...Member) {
 			// It may never have known that it was gone for this rank, which has
 			// forgotten what it said.
 			silent = append(silent, m.Rank)
+		case m.State == fabric.Suspect && known && was.State == fabric.Alive:
+			doubted = true
 		}
 		next.members[m.Rank] = m
 		n.fab.SetPeer(fabric.Peer{Rank: m.Rank, Incarnation: m.Incarnation, Addr: m.Addr, State: m.State})
@@ -78,8 +81,13 @@ func (n *Node) SetMembers(changed ...Member) {
 	if len(lost) > 0 {
 		n.dir.Lost(lost)
 	}
-	if moved || len(returned) > 0 {
+	switch {
+	case moved || len(returned) > 0:
 		n.start(func() { n.rehome(old, next, returned) })
+	case doubted && next.former != nil:
+		// It may have died before it told the homes that it got lately.
+		before := &view{members: next.members, ring: next.former}
+		n.start(func() { n.rehome(before, next, nil) })
 	}
 	for _, r := range silent {
 		n.start(func() { n.askAgain(r) })
@@ -133,9 +141,9 @@ func (n *Node) move(old, next *view) bool {
 }
 
 // rehome brings statements to the homes they have now: this rank's own, and of
-// those it keeps the ones whose owner can not. What dead ranks left in the
-// shared file system is known to homes only: the first that is left of the
-// former ones hands it on.
+// those it keeps the ones whose owner can not, or may not be able to. What dead
+// ranks left in the shared file system is known to homes only: the first that is
+// left of the former ones hands it on.
 func (n *Node) rehome(old, next *view, returned []fabric.Rank) {
 	news := func(ns, key string) (to []fabric.Rank) {
 		p := next.ring.Partition(ns, key)
@@ -158,7 +166,13 @@ func (n *Node) rehome(old, next *view, returned []fabric.Rank) {
 		return true
 	})
 	for _, s := range handed {
-		if to := news(s.Name.Namespace, s.Name.Key); len(to) > 0 {
+		to := news(s.Name.Namespace, s.Name.Key)
+		if !next.dead(s.Owner, s.Incarnation) {
+			// What waits for a home that does not answer may be outdated when it
+			// does: it would learn of a value that was deleted meanwhile.
+			to = slices.DeleteFunc(to, func(h fabric.Rank) bool { return next.state(h) != fabric.Alive })
+		}
+		if len(to) > 0 {
 			n.stats.handed.Add(1)
 			n.tell(to, s)
 		}
@@ -166,17 +180,17 @@ func (n *Node) rehome(old, next *view, returned []fabric.Rank) {
 }
 
 // speaks reports whether the process that made a statement states it itself
-// where it is due.
+// where it is due. Of suspects that is not known: said twice does no harm.
 func (v *view) speaks(r fabric.Rank, incarnation uint64) bool {
-	_, known := v.members[r]
-	return known && !v.dead(r, incarnation)
+	m, known := v.members[r]
+	return known && m.State == fabric.Alive && m.Incarnation <= incarnation
 }
 
 // firstLeft tells whether this rank is the first of a statement's former homes
 // that still knows it.
 func (n *Node) firstLeft(old, next *view, returned []fabric.Rank, s directory.Statement) bool {
 	for _, h := range old.homes(s.Name.Namespace, s.Name.Key) {
-		if next.alive(h) && !slices.Contains(returned, h) {
+		if next.state(h) == fabric.Alive && !slices.Contains(returned, h) {
 			return h == n.self
 		}
 	}

@@ -141,6 +141,16 @@ func (n *Node) ask(ctx context.Context, s *RankStatus, state fabric.State) {
 	}
 }
 
+// Has tells whether a rank is one of the ring.
+func (n *Node) Has(r fabric.Rank) bool { return n.view.Load().ring.Has(r) }
+
+// IsFirstHome tells whether this rank is the first home of a key. As long as
+// ranks agree on who is in the ring, one of them is.
+func (n *Node) IsFirstHome(namespace, key string) bool {
+	r := n.view.Load().ring
+	return r.Homes(r.Partition(namespace, key))[0] == n.self
+}
+
 // Explain tells where a key lives and why.
 func (n *Node) Explain(namespace, key string) ring.Explanation {
 	return n.view.Load().ring.Explain(namespace, key)

@@ -121,6 +121,25 @@ type Segmented interface {
 	ReadSegment(ctx context.Context, at Segment, info block.Info, dst []byte) error
 }
 
+// Part is what one run of one rank wrote to a Shared tier.
+type Part struct {
+	Rank        uint32
+	Incarnation uint64 // larger than those of the rank's earlier runs
+}
+
+// Shared is implemented by tiers that several ranks and jobs fill, each its
+// part, and of which Recover may leave out parts of other ranks.
+type Shared interface {
+	// Parts lists the parts, this process's own among them once it has one.
+	// Errors: ErrUnavailable.
+	Parts(ctx context.Context) ([]Part, error)
+
+	// Adopt takes in what a part holds, but for what was taken in before, and
+	// calls fn as Recover does, at any time. What its rank still writes there
+	// is taken as it is now. Errors: ErrUnavailable, those of fn.
+	Adopt(ctx context.Context, p Part, fn func(Entry) error) error
+}
+
 // Merging is implemented by tiers in which space that is free is not yet room.
 type Merging interface {
 	// Merge rewrites some of what the tier holds so that it takes less space,
@@ -130,6 +149,22 @@ type Merging interface {
 	// soon. It obeys its context, and gives way to requests. Errors:
 	// ErrUnavailable.
 	Merge(ctx context.Context, budget int64, moved func([]block.ID)) (more bool, err error)
+}
+
+// Read is one block of a ReadBatch.
+type Read struct {
+	Pin Pin    // of the tier that reads
+	Dst []byte // len == Pin.Info().Size
+}
+
+// BatchReader is implemented by tiers that read many blocks together faster
+// than one by one.
+type BatchReader interface {
+	// ReadBatch copies each block into its Dst and verifies it, as Pin.ReadInto
+	// does, and returns one error for each read, in order: nil, or what
+	// ReadInto would have returned. One block's error is not another's. It
+	// obeys its context; a block that came in time is good all the same.
+	ReadBatch(ctx context.Context, reads []Read) []error
 }
 
 // Pin is a hold on one block's bytes.

@@ -24,7 +24,8 @@ func (a *app) benchCommand() *cobra.Command {
 	c.AddCommand(
 		a.benchVerb("resp", "Compare SET and GET over the unix socket with redis-server, alternating", a.benchRESP),
 		a.benchVerb("put", "Compare the put path with SHA-256 alone over the same bytes", a.benchPut),
-		a.benchFabric(), a.benchFabricRank())
+		a.benchIndex(), a.benchFabric(), a.benchFabricRank(), a.benchCodec(), a.benchTuner())
+	c.AddCommand(a.benchLustre())
 	return c
 }
 

@@ -35,7 +35,10 @@ type peers struct {
 	members atomic.Pointer[members.Members]
 
 	resized  func(ranks int)
-	replaced chan struct{} // closed when another process took this rank's number
+	adopter  *adopter
+	adopting sync.WaitGroup
+	stop     context.CancelFunc // of the adopter
+	replaced chan struct{}      // closed when another process took this rank's number
 	once     sync.Once
 }
 
@@ -50,7 +53,7 @@ type world interface {
 // joinPeers makes store one of many. resized is told of how many, again and
 // again.
 func joinPeers(ctx context.Context, c config.Config, store *cascade.Store, resized func(ranks int), log *slog.Logger) (*peers, error) {
-	p := &peers{c: c, log: log, resized: resized, served: make(chan struct{}), replaced: make(chan struct{})}
+	p := &peers{c: c, log: log, resized: resized, adopter: newAdopter(store, log), stop: func() {}, served: make(chan struct{}), replaced: make(chan struct{})}
 	p.self = members.Member{Rank: fabric.Rank(c.Rank), Incarnation: uint64(time.Now().UnixNano())}
 	secret, err := c.Peers.Secret()
 	if err == nil {
@@ -68,6 +71,10 @@ func joinPeers(ctx context.Context, c config.Config, store *cascade.Store, resiz
 		return nil, err
 	}
 	store.Join(p.node)
+	p.adopter.node = p.node
+	adopting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p.stop = stop
+	p.adopting.Go(func() { p.adopter.run(adopting) })
 	log.Info("joined", "fabric", p.node.Fabric(), "addr", p.self.Addr, "gossip", p.members.Load().Addr())
 	return p, nil
 }
@@ -286,6 +293,7 @@ func (p *peers) changed(e members.Event) {
 	if m.Rank != p.self.Rank {
 		p.node.SetMembers(dht.Member{Rank: m.Rank, Incarnation: m.Incarnation, Host: m.Host, Addr: m.Addr, State: m.State})
 		p.resized(p.node.Stats().Ranks)
+		p.adopter.wake()
 	} else if e.Kind == members.Replaced {
 		p.once.Do(func() { close(p.replaced) })
 	}
@@ -306,9 +314,16 @@ func (p *peers) leave(ctx context.Context) {
 // leavePatience bounds what a rank that ends spends on telling the others.
 const leavePatience = 5 * time.Second
 
+// stopAdopting ends the adopter. Calls after the first do nothing.
+func (p *peers) stopAdopting() {
+	p.stop()
+	p.adopting.Wait()
+}
+
 // close ends what is open. What does not end, because another rank died and MPI
 // holds on to a message for it, costs no block: it is no failure of the drain.
 func (p *peers) close() {
+	p.stopAdopting()
 	var err error
 	if m := p.members.Load(); m != nil {
 		if p.node == nil {

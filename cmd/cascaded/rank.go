@@ -78,6 +78,9 @@ func (r *openedRank) node() *dht.Node {
 
 // close ends what is open: the store before the peers it uses.
 func (r *openedRank) close(ctx context.Context) error {
+	if r.peers != nil {
+		r.peers.stopAdopting()
+	}
 	err := r.store.Close(ctx)
 	if r.peers != nil {
 		r.peers.close()
@@ -111,12 +114,18 @@ func openTiers(o *cascade.Options, c config.Config, log *slog.Logger) error {
 	if c.Lustre.Dir == "" {
 		return nil
 	}
+	striper, err := newStriper(c.Lustre, log)
+	if err != nil {
+		return err
+	}
 	cold, err := lustre.Open(lustre.Options{
-		Dir: c.Lustre.Dir, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes),
+		Dir: c.Lustre.Dir, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
+		OwnOnly: c.Peers.Fabric != "off", // the adopters of the job share the rest
 	})
 	if err != nil {
 		return err
 	}
+	logFileSystem(c.Lustre, log)
 	o.Cold = cold
 	return nil
 }

@@ -49,6 +49,9 @@ func load(s config.Sources) (*config.Loaded, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
+	if err := checkStriping(loaded); err != nil {
+		return nil, "", err
+	}
 	password, err := loaded.Password()
 	return loaded, password, err
 }

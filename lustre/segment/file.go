@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -57,10 +58,6 @@ func newFile(own bool) *file {
 
 func segmentName(id fileID) string {
 	return fmt.Sprintf("agg_rank%03d_%06d.bin", id.rank, id.number)
-}
-
-func incarnationName(rank uint32, incarnation uint64) string {
-	return fmt.Sprintf("rank%03d-%016x", rank, incarnation)
 }
 
 // spot is where a block lies in its file, in bytes from the file's start.
@@ -190,7 +187,11 @@ func (f *file) poisoned() error {
 // syncTo returns when frame number n is durable, or cannot be trusted. Callers
 // that wait at the same time share one fsync. An fsync reports an error only
 // once, so the first one speaks for all frames that were not durable before.
-func (f *file) syncTo(n uint64) error {
+func (f *file) syncTo(n uint64) error { return f.syncWithin(context.Background(), n) }
+
+// syncWithin is syncTo for one who waits for the fsync of another no longer
+// than ctx: an fsync that hangs takes one thread, not those of all who share it.
+func (f *file) syncWithin(ctx context.Context, n uint64) error {
 	f.syncMu.Lock()
 	defer f.syncMu.Unlock()
 	for f.synced <= n {
@@ -198,7 +199,12 @@ func (f *file) syncTo(n uint64) error {
 			return f.poison
 		}
 		if f.syncing {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			stop := context.AfterFunc(ctx, f.wakeAll)
 			f.wake.Wait()
+			stop()
 			continue
 		}
 		f.syncing = true
@@ -215,6 +221,12 @@ func (f *file) syncTo(n uint64) error {
 		f.wake.Broadcast()
 	}
 	return nil
+}
+
+func (f *file) wakeAll() {
+	f.syncMu.Lock()
+	defer f.syncMu.Unlock()
+	f.wake.Broadcast()
 }
 
 // seal writes the footer. The caller holds f.appending and nothing is added

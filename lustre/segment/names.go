@@ -37,8 +37,9 @@ type nameState struct {
 	records int
 }
 
-// noteLocked accounts for a record that lies, or may lie, in f.
-func (s *Store) noteLocked(f *file, r record) {
+// noteLocked accounts for a record that lies, or may lie, in f, and tells
+// whether it is the newest of its name so far.
+func (s *Store) noteLocked(f *file, r record) bool {
 	k := nameKey{r.name.Namespace, r.name.Key}
 	st := s.names[k]
 	if st == nil {
@@ -47,9 +48,11 @@ func (s *Store) noteLocked(f *file, r record) {
 	}
 	st.records++
 	f.recs = append(f.recs, st)
-	if r.name.Seq >= st.seq {
-		st.file, st.id, st.seq, st.dropped = f, r.id, r.name.Seq, r.dropped
+	if r.name.Seq < st.seq {
+		return false
 	}
+	st.file, st.id, st.seq, st.dropped = f, r.id, r.name.Seq, r.dropped
+	return true
 }
 
 const (

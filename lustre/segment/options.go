@@ -12,6 +12,10 @@ type Options struct {
 	Rank        uint32
 	Incarnation uint64 // default: Unix nanoseconds at Open
 
+	// OwnOnly has Recover read the segments of this rank alone; those of others
+	// are taken in by Adopt.
+	OwnOnly bool
+
 	// SegmentBytes bounds a segment; a batch that is larger gets one of its
 	// own. Default 1 GiB: few files, and yet space comes back in pieces.
 	SegmentBytes int64

@@ -24,45 +24,74 @@ type Found struct {
 const dropBatch = 1024
 
 // Recover reads the segments of every rank and incarnation under the
-// directory, fills the index and calls fn once for each block; then with the
-// withdrawn names. What cannot be read is left in place and listed by Skipped.
+// directory, or with Options.OwnOnly those of this rank, fills the index and
+// calls fn once for each block; then with the withdrawn names. What cannot be read, or only in part, is left in place and listed by Skipped.
 // It must be called at most once, before any Put. An error from fn ends it and
 // is returned; other errors match ErrUnavailable.
 func (s *Store) Recover(fn func(Found) error) error {
-	dirs, err := s.fs.ReadDir(s.opt.Dir)
+	all, err := s.incarnations()
 	if err != nil {
-		return unavailable("list incarnations", err)
+		return err
 	}
-	newest := map[nameKey]record{}
-	for _, name := range dirs {
-		rank, incarnation, ok := parseIncarnation(name)
-		if !ok {
-			continue
-		}
-		dir := filepath.Join(s.opt.Dir, name)
-		files, err := s.fs.ReadDir(dir)
-		if err != nil {
-			s.skip(dir, err)
-			continue
-		}
-		for _, name := range files {
-			path := filepath.Join(dir, name)
-			id, ok := parseSegment(name)
-			if !ok || id.rank != rank {
-				s.adoptLeftover(path, rank, incarnation)
-				continue
-			}
-			id.incarnation = incarnation
-			s.load(path, id, newest)
+	r := recovery{newest: map[nameKey]record{}}
+	for _, one := range all {
+		if one.Rank == s.opt.Rank || !s.opt.OwnOnly {
+			s.loadIncarnation(one, &r)
 		}
 	}
-	err = s.handOver(newest, fn)
+	err = s.handOver(&r, fn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.emptyLocked() != nil {
 		s.reclaimSoonLocked()
 	}
 	return err
+}
+
+// recovery is what was read, and not handed over yet.
+type recovery struct {
+	ids    []block.ID // indexed
+	newest map[nameKey]record
+}
+
+// loadIncarnation reads the segments of one incarnation that were not read yet.
+func (s *Store) loadIncarnation(one Incarnation, r *recovery) {
+	dir := filepath.Join(s.opt.Dir, one.String())
+	if s.isOwnDir(dir) {
+		return // what this store writes is in the index
+	}
+	files, err := s.fs.ReadDir(dir)
+	if err != nil {
+		s.skip(dir, err)
+		return
+	}
+	known := s.paths()
+	for _, name := range files {
+		path := filepath.Join(dir, name)
+		if known[path] {
+			continue
+		}
+		id, ok := parseSegment(name)
+		if !ok || id.rank != one.Rank {
+			s.adoptLeftover(path, one.Rank, one.Number)
+			continue
+		}
+		id.incarnation = one.Number
+		s.load(path, id, r)
+	}
+}
+
+// paths are those of the segments that were read before.
+func (s *Store) paths() map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[string]bool, len(s.files))
+	for f := range s.files {
+		if f.loaded {
+			all[f.path] = true
+		}
+	}
+	return all
 }
 
 // adoptLeftover takes a file that an earlier run of this rank never came to
@@ -81,14 +110,6 @@ func (s *Store) adoptLeftover(path string, rank uint32, incarnation uint64) {
 	s.files[f] = struct{}{}
 }
 
-func parseIncarnation(name string) (rank uint32, incarnation uint64, ok bool) {
-	digits, hex, found := strings.Cut(strings.TrimPrefix(name, "rank"), "-")
-	r, err1 := strconv.ParseUint(digits, 10, 32)
-	i, err2 := strconv.ParseUint(hex, 16, 64)
-	ok = found && err1 == nil && err2 == nil && name == incarnationName(uint32(r), i)
-	return uint32(r), i, ok
-}
-
 func parseSegment(name string) (id fileID, ok bool) {
 	rest, isSegment := strings.CutSuffix(strings.TrimPrefix(name, "agg_rank"), ".bin")
 	rank, number, found := strings.Cut(rest, "_")
@@ -105,53 +126,69 @@ func (s *Store) skip(path string, err error) {
 }
 
 // load reads one segment into the index.
-func (s *Store) load(path string, id fileID, newest map[nameKey]record) {
+func (s *Store) load(path string, id fileID, r *recovery) {
 	h, err := s.fs.Open(path)
 	if err != nil {
 		s.skip(path, err)
 		return
 	}
-	sc := scanner{h: h}
+	own := id.rank == s.opt.Rank
+	sc := scanner{h: h, settle: own && id.incarnation < s.incarnation}
 	entries, err := sc.entries(id)
 	closeErr := h.Close()
 	if err = errors.Join(err, closeErr); err != nil {
 		s.skip(path, err)
 		return
 	}
-	f := newFile(id.rank == s.opt.Rank)
+	f := newFile(own)
 	f.id, f.path, f.done, f.loaded, f.size = id, path, true, true, sc.size
+	if sc.unsafe != nil {
+		s.skip(path, fmt.Errorf("frames that may not be durable are left out: %w", sc.unsafe))
+	}
+	if sc.hidden != nil {
+		s.skip(path, sc.hidden)
+	}
+	f.stays = sc.unsafe != nil || sc.hidden != nil // for a run in which the rest of it can be had
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.files[f] = struct{}{}
 	for _, e := range entries {
 		if e.kind == kindBlock {
-			s.indexLocked(f, e.info, spot{off: e.off, base: e.base, record: e.at})
+			if s.indexLocked(f, e.info, spot{off: e.off, base: e.base, record: e.at}) {
+				r.ids = append(r.ids, e.info.ID)
+			}
 			continue
 		}
-		r := record{id: e.info.ID, name: e.name, dropped: e.kind == kindDrop}
-		s.noteLocked(f, r)
-		k := nameKey{e.name.Namespace, e.name.Key}
-		if old, ok := newest[k]; !ok || r.name.Seq >= old.name.Seq {
-			newest[k] = r
+		rec := record{id: e.info.ID, name: e.name, dropped: e.kind == kindDrop}
+		if s.noteLocked(f, rec) {
+			r.newest[nameKey{e.name.Namespace, e.name.Key}] = rec
 		}
 	}
 }
 
-// handOver calls fn for every indexed block and for the withdrawn names.
-func (s *Store) handOver(newest map[nameKey]record, fn func(Found) error) error {
+// handOver calls fn for every block that was read, and for the withdrawn names.
+func (s *Store) handOver(r *recovery, fn func(Found) error) error {
 	names := map[block.ID][]block.Name{}
 	var dropped []block.Name
-	for _, r := range newest {
-		if r.dropped {
-			dropped = append(dropped, r.name)
+	for _, rec := range r.newest {
+		if rec.dropped {
+			dropped = append(dropped, rec.name)
 		} else {
-			names[r.id] = append(names[r.id], r.name)
+			names[rec.id] = append(names[rec.id], rec.name)
 		}
 	}
 	s.mu.Lock()
-	blocks := make([]Found, 0, len(s.blocks))
-	for _, loc := range s.blocks {
-		blocks = append(blocks, Found{Info: loc.info, Names: names[loc.info.ID], Foreign: !loc.file.own})
+	blocks := make([]Found, 0, len(r.ids))
+	for _, id := range r.ids {
+		if loc := s.blocks[id]; loc != nil {
+			blocks = append(blocks, Found{Info: loc.info, Names: names[id], Foreign: !loc.file.own})
+			delete(names, id)
+		}
+	}
+	for id, more := range names { // of blocks that were there before
+		if loc := s.blocks[id]; loc != nil {
+			blocks = append(blocks, Found{Info: loc.info, Names: more, Foreign: !loc.file.own})
+		}
 	}
 	s.mu.Unlock()
 	for _, found := range blocks {
@@ -171,9 +208,12 @@ func (s *Store) handOver(newest map[nameKey]record, fn func(Found) error) error 
 
 // scanner reads the entries of one segment.
 type scanner struct {
-	h    vfs.File
-	size int64
-	buf  []byte
+	h      vfs.File
+	size   int64
+	buf    []byte
+	settle bool  // nobody writes the file any more: make durable what is found in it
+	unsafe error // that failed: frames that may not be durable are left out
+	hidden error // frames were left out that were durable once
 }
 
 // entries returns what counts of a segment (docs/format.md §1.7), payload
@@ -243,11 +283,21 @@ type scanned struct {
 // scan reads frames up to the first bad one and then checks the payloads that
 // may never have been durable. An error of the file system is returned: what
 // it hides must not be taken for absent.
+//
+// What a process left in the page cache when it was killed can be read, but a
+// power cut would still take it, and meanwhile it would count as stored. So it
+// is synced first. What cannot be is left out.
 func (sc *scanner) scan(id fileID) ([]entry, error) {
 	var frames []scanned
+	if sc.settle {
+		sc.unsafe = sc.h.Sync()
+	}
 	for off := int64(pageSize); ; {
 		fr, total, err := sc.frame(id, off, uint64(len(frames)))
 		if errors.Is(err, ErrBadFormat) {
+			if err := sc.lookBehind(id, off, uint64(len(frames))); err != nil {
+				return nil, err
+			}
 			break
 		}
 		if err != nil {
@@ -259,6 +309,9 @@ func (sc *scanner) scan(id fileID) ([]entry, error) {
 	var out []entry
 	for i, fr := range frames {
 		if uint64(i) >= frames[len(frames)-1].synced {
+			if sc.unsafe != nil {
+				break
+			}
 			ok, err := sc.intact(fr.entries)
 			if err != nil {
 				return nil, err
@@ -270,6 +323,30 @@ func (sc *scanner) scan(id fileID) ([]entry, error) {
 		out = append(out, fr.entries...)
 	}
 	return out, nil
+}
+
+// lookBehind looks for a frame behind the bad one at off that says that the bad
+// one was durable. Then it is damaged, and not what a crash left of a write.
+func (sc *scanner) lookBehind(id fileID, off int64, number uint64) error {
+	for at := off + pageSize; at+pageSize <= sc.size; at += pageSize {
+		p, err := sc.read(at, pageSize)
+		if err != nil {
+			return err
+		}
+		h, err := decodeFrameHeader(p)
+		if err != nil || h.number <= number || h.synced <= number {
+			continue
+		}
+		_, _, err = sc.frame(id, at, h.number)
+		if err == nil {
+			sc.hidden = badFormat("frame %d at %d is damaged; it and what lies behind it are left out: cascade fsck can repair that", number, off)
+			return nil
+		}
+		if !errors.Is(err, ErrBadFormat) {
+			return err
+		}
+	}
+	return nil
 }
 
 // frame reads the frame at off; an error matches ErrBadFormat when there is

@@ -34,6 +34,7 @@ type Store struct {
 	fs            vfs.FS
 	access        *access
 	reads, writes pool
+	watch         *watch   // fs again
 	handles       *handles // of files read by place
 	merging       lock     // one merge at a time
 
@@ -88,8 +89,10 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	watch := newWatch(o)
+	o.FS = watch
 	s := &Store{
-		opt: o, fs: o.FS, access: access, incarnation: o.Incarnation,
+		opt: o, fs: watch, watch: watch, access: access, incarnation: o.Incarnation,
 		reads: make(pool, o.Readers), writes: make(pool, o.Writers), merging: newLock(),
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
 		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
@@ -124,6 +127,11 @@ func (s *Store) ownDir() (string, uint64, error) {
 			s.incarnation++
 			continue
 		}
+		if errors.Is(err, os.ErrNotExist) { // all of it was purged
+			if err = mkdirAll(s.fs, s.opt.Dir); err == nil {
+				err = s.fs.Mkdir(dir, 0o700)
+			}
+		}
 		if err != nil {
 			return "", 0, err
 		}
@@ -133,6 +141,21 @@ func (s *Store) ownDir() (string, uint64, error) {
 		s.dir = dir
 	}
 	return s.dir, s.incarnation, nil
+}
+
+// isOwnDir tells whether this incarnation writes to dir.
+func (s *Store) isOwnDir(dir string) bool {
+	s.dirMu.Lock()
+	defer s.dirMu.Unlock()
+	return s.dir == dir
+}
+
+// lostDir has the next file make this incarnation's directory anew: somebody
+// has removed it.
+func (s *Store) lostDir() {
+	s.dirMu.Lock()
+	defer s.dirMu.Unlock()
+	s.dir = ""
 }
 
 // Usage reports the store's space.
@@ -146,7 +169,8 @@ func (s *Store) Usage() Usage {
 	return u
 }
 
-// Skipped returns one error for each file or directory that Recover left out.
+// Skipped returns one error for each file or directory that Recover left out,
+// whole or in part.
 func (s *Store) Skipped() []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,15 +212,16 @@ func (s *Store) findLocked(id block.ID) (*location, error) {
 	return loc, nil
 }
 
-// indexLocked adds a block; the first copy stays.
-func (s *Store) indexLocked(f *file, info block.Info, at spot) {
+// indexLocked adds a block, and tells whether it did: the first copy stays.
+func (s *Store) indexLocked(f *file, info block.Info, at spot) bool {
 	if s.blocks[info.ID] != nil {
-		return
+		return false
 	}
 	s.blocks[info.ID] = &location{file: f, info: info, spot: at}
 	s.payload += info.Size
 	f.live++
 	f.liveBytes += footprint(info)
+	return true
 }
 
 // footprint is what a block takes in a segment, its entries included.

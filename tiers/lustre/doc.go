@@ -8,7 +8,7 @@
 // # Contexts
 //
 // A call to a file system whose server is gone cannot be interrupted. ReadInto,
-// ReadSegment and Put return when their context ends, with an error that is a
+// ReadBatch, ReadSegment and Put return when their context ends, with an error that is a
 // *Busy (use errors.As) and matches tiers.ErrUnavailable. The kernel may still write to
 // dst, or read Data, until Busy.Done is closed: the owner of that memory must
 // not reuse or unmap it before. After any other return the memory is the

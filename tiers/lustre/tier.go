@@ -22,9 +22,10 @@ type Options = segment.Options
 type Tier struct{ store *segment.Store }
 
 var (
-	_ tiers.Tier      = (*Tier)(nil)
-	_ tiers.Syncer    = (*Tier)(nil)
-	_ tiers.Segmented = (*Tier)(nil)
+	_ tiers.Tier        = (*Tier)(nil)
+	_ tiers.Syncer      = (*Tier)(nil)
+	_ tiers.Segmented   = (*Tier)(nil)
+	_ tiers.BatchReader = (*Tier)(nil)
 )
 
 // Open makes the tier over o.Dir. It reads nothing yet: call Recover. Errors
@@ -94,6 +95,29 @@ func (t *Tier) ReadSegment(ctx context.Context, at tiers.Segment, info block.Inf
 	return translate(t.store.ReadPlace(ctx, segment.Place(at), info, dst))
 }
 
+// ReadBatch implements tiers.BatchReader; see the package's documentation for
+// when ctx ends first.
+func (t *Tier) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
+	errs := make([]error, len(reads))
+	batch := make([]segment.Read, 0, len(reads))
+	at := make([]int, 0, len(reads))
+	for i, r := range reads {
+		p, ok := r.Pin.(pin)
+		if !ok {
+			errs[i] = fmt.Errorf("lustre: %w: a pin of another tier", segment.ErrBadItem)
+			continue
+		}
+		batch, at = append(batch, segment.Read{Ref: p.Ref, Dst: r.Dst}), append(at, i)
+	}
+	for i, err := range t.store.ReadBatch(ctx, batch) {
+		errs[at[i]] = translate(err)
+	}
+	return errs
+}
+
+// Access tells how files are read and written.
+func (t *Tier) Access() segment.Access { return t.store.Access() }
+
 // Evict implements tiers.Tier.
 func (t *Tier) Evict(id block.ID) error { return translate(t.store.Evict(id)) }
 
@@ -116,6 +140,22 @@ func (t *Tier) Skipped() []error { return t.store.Skipped() }
 
 // ReadOnly reports whether writes are refused because the file system is full.
 func (t *Tier) ReadOnly() bool { return t.store.ReadOnly() }
+
+// Parts implements tiers.Shared: a part is an incarnation.
+func (t *Tier) Parts(ctx context.Context) ([]tiers.Part, error) {
+	all, err := t.store.Incarnations(ctx)
+	parts := make([]tiers.Part, len(all))
+	for i, one := range all {
+		parts[i] = tiers.Part{Rank: one.Rank, Incarnation: one.Number}
+	}
+	return parts, translate(err)
+}
+
+// Adopt implements tiers.Shared.
+func (t *Tier) Adopt(ctx context.Context, p tiers.Part, fn func(tiers.Entry) error) error {
+	one := segment.Incarnation{Rank: p.Rank, Number: p.Incarnation}
+	return translate(t.store.Adopt(ctx, one, func(f segment.Found) error { return fn(tiers.Entry(f)) }))
+}
 
 // Merge implements tiers.Merging: it rewrites segments of this rank.
 func (t *Tier) Merge(ctx context.Context, budget int64, moved func([]block.ID)) (more bool, err error) {

@@ -1,0 +1,88 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Incarnation is one run of one rank, which has a directory of segments.
+type Incarnation struct {
+	Rank   uint32
+	Number uint64 // larger than those of the rank's earlier runs
+}
+
+// String is the name of its directory.
+func (i Incarnation) String() string { return incarnationName(i.Rank, i.Number) }
+
+func incarnationName(rank uint32, incarnation uint64) string {
+	return fmt.Sprintf("rank%03d-%016x", rank, incarnation)
+}
+
+func parseIncarnation(name string) (rank uint32, incarnation uint64, ok bool) {
+	digits, hex, found := strings.Cut(strings.TrimPrefix(name, "rank"), "-")
+	r, err1 := strconv.ParseUint(digits, 10, 32)
+	i, err2 := strconv.ParseUint(hex, 16, 64)
+	ok = found && err1 == nil && err2 == nil && name == incarnationName(uint32(r), i)
+	return uint32(r), i, ok
+}
+
+// Incarnations lists those with a directory, of all ranks, this store's own
+// among them once it has one. Errors: ErrUnavailable.
+func (s *Store) Incarnations(ctx context.Context) (all []Incarnation, err error) {
+	err = s.readJob(ctx, "list of incarnations", func() (err error) { all, err = s.incarnations(); return err })
+	return all, err
+}
+
+func (s *Store) incarnations() ([]Incarnation, error) {
+	names, err := s.fs.ReadDir(s.opt.Dir)
+	if err != nil {
+		return nil, unavailable("list incarnations", err)
+	}
+	var all []Incarnation
+	for _, name := range names {
+		if rank, number, ok := parseIncarnation(name); ok {
+			all = append(all, Incarnation{rank, number})
+		}
+	}
+	return all, nil
+}
+
+// Adopt reads the segments of an incarnation that Recover left out, at any time,
+// and calls fn as Recover does; segments that were read before are left out. A
+// segment that its rank still writes is taken as it is now. Of what ctx ends,
+// fn is told nothing. Errors: ErrUnavailable, ErrClosed, those of fn.
+func (s *Store) Adopt(ctx context.Context, one Incarnation, fn func(Found) error) error {
+	r := recovery{newest: map[nameKey]record{}}
+	err := s.readJob(ctx, "adoption of "+one.String(), func() error {
+		s.loadIncarnation(one, &r)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.handOver(&r, fn)
+}
+
+// readJob runs fn, which reads files and writes to nobody's memory, among the
+// readers; when ctx ends first it goes on alone.
+func (s *Store) readJob(ctx context.Context, what string, fn func() error) error {
+	if err := s.admit(nil); err != nil {
+		return err
+	}
+	var err error
+	left := s.reads.run(ctx, what, &job{}, func() {
+		defer s.endJob()
+		err = fn()
+	})
+	if left == nil {
+		return err
+	}
+	var busy *Busy
+	if !errors.As(left, &busy) {
+		s.endJob()
+	}
+	return left
+}
