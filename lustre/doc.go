@@ -2,6 +2,8 @@
 // file system; its sub-packages do the work.
 //
 //	segment/   aggregated segment files: writing, reading, recovery, space
+//	campaign/  a directory of segments as a whole: list, check, repair, move
+//	layout/    striping: what is asked for, and what Lustre grants
 //
 // They work on any directory of any Linux file system and are written for
 // Lustre: many blocks per file, one writer per file, aligned positioned writes,

@@ -73,6 +73,9 @@ func (a *app) configCheck(args []string) error {
 	if err == nil {
 		_, err = loaded.Password()
 	}
+	if err == nil {
+		_, err = layoutOf(loaded)
+	}
 	if a.json {
 		result := map[string]any{"ok": err == nil, "files": []string{}}
 		if err != nil {

@@ -90,7 +90,8 @@ func (a *app) root() *cobra.Command {
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(a.statusCommand(), a.putCommand(), a.getCommand(), a.probeCommand(), a.ringCommand(), a.configCommand(),
-		a.doctorCommand(), a.versionCommand(), a.traceCommand(), a.benchCommand(), a.simCommand())
+		a.doctorCommand(), a.versionCommand(), a.traceCommand(), a.benchCommand(), a.simCommand(), a.lustreCommand())
+	root.AddCommand(a.segmentsCommand(), a.fsckCommand(), a.exportCommand(), a.importCommand())
 	return root
 }
 

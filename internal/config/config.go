@@ -51,6 +51,10 @@ type Host struct {
 type Lustre struct {
 	Dir          string      `toml:"dir" help:"directory of the lustre tier; empty: none"`
 	SegmentBytes units.Bytes `toml:"segment_bytes" help:"size at which a segment file is sealed and the next begun"`
+	StripeCount  int         `toml:"stripe_count" help:"OSTs over which a segment is striped, as lfs setstripe -c; 0: the file system's default, -1: all"`
+	StripeSize   units.Bytes `toml:"stripe_size" help:"bytes on one OST before the next, as lfs setstripe -S; 0: the file system's default"`
+	Pool         string      `toml:"pool" help:"pool of OSTs, as lfs setstripe -p; empty: the directory's"`
+	Setstripe    string      `toml:"setstripe" help:"options of lfs setstripe, instead of stripe_count, stripe_size and pool"`
 	Budget       units.Bytes `toml:"budget" help:"what the segments of all ranks of the job may take together; 0: no limit"`
 }
 

@@ -122,7 +122,7 @@ func TestErrorsNamePlaceAndRemedy(t *testing.T) {
 		"inline table":        {file: "lustre = {dri = \"/x\"}\n", is: ErrUnknownKey, want: []string{"FILE:1", `"lustre.dri"`, `"lustre.dir"`}},
 		"unknown table":       {file: "\n\n[shn]\nbytes = 1\n", is: ErrUnknownKey, want: []string{"FILE:3", `"shn"`, `"shm"`}},
 		"two of them":         {file: "rnk = 1\npolcy = \"lru\"\n", is: ErrUnknownKey, want: []string{"FILE:1", `"rank"`, "FILE:2", `"policy"`}},
-		"not accepted yet":    {file: "lustre.stripe_count = 4\n", is: ErrUnknownKey, want: []string{"FILE:1", `"lustre.stripe_count"`}},
+		"unknown dotted key":  {file: "lustre.stripecount = 4\n", is: ErrUnknownKey, want: []string{"FILE:1", `"lustre.stripecount"`, `"lustre.stripe_count"`}},
 		"list of tables":      {file: "[[shm]]\nbytes = 1\n", is: ErrValue, want: []string{"FILE:1", "[shm]"}},
 		"wrong kind":          {file: "rank = \"one\"\n", is: ErrValue, want: []string{"FILE:1", "rank", `"one"`, "an integer"}},
 		"bool as text":        {file: "verify_reads = \"yes\"\n", is: ErrValue, want: []string{"FILE:1", "true or false"}},
@@ -287,4 +287,55 @@ func FuzzConfig(f *testing.F) {
 		}
 		_ = l.Validate()
 	})
+}
+
+func TestStripingKeys(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lines string
+		want  []string // parts of the error, in order; none: no error
+	}{
+		"as lfs writes sizes": {"stripe_count = 16\nstripe_size = \"4m\"\npool = \"flash\"", nil},
+		"all OSTs":            {"stripe_count = -1", nil},
+		"a line":              {`setstripe = "-E 64M -c 1 -E -1 -c 16 -S 4m"`, nil},
+		"count":               {"stripe_count = 2001", []string{"FILE:2", "lustre.stripe_count", "2000"}},
+		"count below":         {"stripe_count = -2", []string{"FILE:2", "lustre.stripe_count"}},
+		"size":                {`stripe_size = "100000"`, []string{"FILE:2", "lustre.stripe_size", "64KiB", "4m"}},
+		"size too large":      {`stripe_size = "4g"`, []string{"FILE:2", "lustre.stripe_size", "below 4GiB"}},
+		"pool":                {`pool = "a pool"`, []string{"FILE:2", "lustre.pool", "lfs pool_list"}},
+		"pool too long":       {`pool = "abcdefghijklmnop"`, []string{"FILE:2", "lustre.pool", "15"}},
+		"both":                {"pool = \"flash\"\nsetstripe = \"-c 4\"", []string{"FILE:3", "lustre.setstripe", "stripe_count"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := write(t, t.TempDir(), "c.toml", "[lustre]\n"+tc.lines+"\n")
+			l, err := Load(Sources{File: file})
+			if tc.want == nil {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if refused := l.Refuse("lustre.pool", "gone", "use another"); !errors.Is(refused, ErrValue) || !strings.Contains(refused.Error(), "lustre.pool = ") {
+					t.Errorf("refused: %v", refused)
+				}
+				return
+			}
+			if !errors.Is(err, ErrValue) {
+				t.Fatalf("got %v", err)
+			}
+			rest := strings.ReplaceAll(err.Error(), file, "FILE")
+			for _, part := range tc.want {
+				at := strings.Index(rest, part)
+				if at < 0 {
+					t.Fatalf("%v does not say %q in its place", err, part)
+				}
+				rest = rest[at:]
+			}
+		})
+	}
+	file := write(t, t.TempDir(), "c.toml", "[lustre]\n\nsetstripe = \"-c x\"\n")
+	l, err := Load(Sources{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := l.Refuse("lustre.setstripe", "bad", "mend it").Error(), file+":3: lustre.setstripe = \"-c x\": bad; mend it"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 }

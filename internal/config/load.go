@@ -53,6 +53,18 @@ func (l *Loaded) Origin(path string) string {
 	return Built
 }
 
+// Refuse makes the error for a key whose value a part of the program cannot use
+// although Validate let it pass. It matches ErrValue and names the place where
+// the value was set.
+func (l *Loaded) Refuse(path, problem, remedy string) error {
+	k, known := Lookup(path)
+	value := ""
+	if known {
+		value = k.TOML(&l.Config)
+	}
+	return &ValueError{Origin: l.Origin(path), Key: path, Value: value, Problem: problem, Remedy: remedy}
+}
+
 // Load reads all sources in order of precedence, replaces placeholders and
 // validates. An error lists every problem found, each with its place and
 // remedy; it matches ErrUnknownKey, ErrValue, ErrSyntax or an error of os.

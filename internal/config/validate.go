@@ -106,6 +106,30 @@ func (v *validator) space() {
 	v.check(budget == 0 || budget >= 2*size, "lustre.budget", "less than two segments", "use 0 for no limit, or many times lustre.segment_bytes: each rank has its share")
 	v.check(size >= MinSegment && size <= units.TiB && size%(64*units.KiB) == 0, "lustre.segment_bytes", "not a usable segment size",
 		"use a multiple of 64KiB from "+MinSegment.String()+" to 1TiB; 1GiB suits most file systems")
+	v.striping()
+}
+
+// Lustre's bounds on stripes.
+const (
+	maxStripes    = 2000
+	stripeUnit    = 64 * units.KiB
+	maxStripeSize = 4*units.GiB - stripeUnit
+)
+
+var poolName = regexp.MustCompile(`^[A-Za-z0-9_-]{0,15}$`)
+
+// striping does not read setstripe, a language of its own; whoever lays out
+// files does (see Loaded.Refuse).
+func (v *validator) striping() {
+	c := v.config.Lustre
+	v.check(c.StripeCount >= -1 && c.StripeCount <= maxStripes, "lustre.stripe_count", "not a number of stripes",
+		fmt.Sprintf("use 1 to %d, -1 for all OSTs, or 0 for the file system's default", maxStripes))
+	v.check(c.StripeSize >= 0 && c.StripeSize <= maxStripeSize && c.StripeSize%stripeUnit == 0, "lustre.stripe_size", "not a size that Lustre takes",
+		"use a multiple of 64KiB below 4GiB, such as 1m or 4m, or 0 for the file system's default")
+	v.check(poolName.MatchString(c.Pool), "lustre.pool", "not the name of a pool",
+		"use at most 15 letters, digits, dashes and underscores; lfs pool_list names the pools")
+	v.check(c.Setstripe == "" || c.StripeCount == 0 && c.StripeSize == 0 && c.Pool == "", "lustre.setstripe",
+		"given next to stripe_count, stripe_size or pool", "put everything into setstripe, or leave it empty")
 }
 
 func (v *validator) peers() {

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"cascadekv/internal/config"
+	"cascadekv/lustre/layout"
+)
+
+func (a *app) lustreCommand() *cobra.Command {
+	c := &cobra.Command{Use: "lustre", Short: "How segments lie on a Lustre file system", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	var try bool
+	plan := &cobra.Command{
+		Use:   "plan",
+		Short: "Print the lfs commands that the configuration comes to",
+		Long: "Print the lfs commands that the striping keys of the configuration come to, and what is unwise about them.\n" +
+			"With --try, make an empty file in lustre.dir with this layout, tell what it was granted, and remove it;\n" +
+			"exit status 1 when that is not what was asked for.",
+		Args: arity(0, 0),
+		RunE: func(*cobra.Command, []string) error { return a.lustrePlan(try) },
+	}
+	plan.Flags().BoolVar(&try, "try", false, "ask the file system for the layout and tell what it grants")
+	show := &cobra.Command{
+		Use:   "show DIR",
+		Short: "Print the layouts that the segments below DIR really have",
+		Long: "Print the layouts that the segments below DIR, a lustre.dir or the directory of one rank, really have:\n" +
+			"read from the file system, grouped, with the number of stripes on each OST.",
+		Args: arity(1, 1),
+		RunE: func(_ *cobra.Command, args []string) error { return a.lustreShow(args[0]) },
+	}
+	c.AddCommand(plan, show)
+	return c
+}
+
+// layoutOf is the layout of segments that the configuration asks for.
+func layoutOf(l *config.Loaded) (layout.Layout, error) {
+	c := l.Lustre
+	asked, err := layout.Settings{
+		StripeCount: c.StripeCount, StripeSize: int64(c.StripeSize), Pool: c.Pool, Setstripe: c.Setstripe,
+	}.Layout()
+	if err != nil {
+		return asked, l.Refuse("lustre.setstripe", strings.ReplaceAll(err.Error(), "\n", "; "), "")
+	}
+	return asked, nil
+}
+
+// stripePlan is the result of lustre plan.
+type stripePlan struct {
+	Dir        string        `json:"dir"`
+	FileSystem string        `json:"filesystem"`
+	Lustre     bool          `json:"lustre"`
+	Client     string        `json:"client,omitempty"`
+	Layout     string        `json:"layout"`   // options of lfs setstripe; "": the directory's default
+	Commands   []string      `json:"commands"` // for all that is made below dir from now on
+	Warnings   []string      `json:"warnings"`
+	Trial      *grantedTrial `json:"trial,omitempty"`
+}
+
+// grantedTrial is what a file was granted.
+type grantedTrial struct {
+	Granted     string   `json:"granted"`
+	Differences []string `json:"differences"`
+}
+
+var errNotGranted = errors.New("lustre plan: the file system does not grant the layout as configured")
+
+func (a *app) lustrePlan(try bool) error {
+	loaded, err := a.config()
+	if err != nil {
+		return err
+	}
+	asked, err := layoutOf(loaded)
+	if err != nil {
+		return err
+	}
+	c := loaded.Lustre
+	p := stripePlan{Dir: c.Dir, Layout: asked.Options(), Commands: []string{}, Warnings: []string{}}
+	p.Warnings = append(p.Warnings, asked.Warnings(int64(c.SegmentBytes))...)
+	dir := c.Dir
+	if dir == "" {
+		dir = "DIR"
+		p.Warnings = append(p.Warnings, "lustre.dir is not set: there is no lustre tier")
+	}
+	if !asked.IsZero() {
+		p.Commands = append(p.Commands, asked.Command(dir))
+	}
+	if err := p.look(c.Dir, try, asked); err != nil {
+		return err
+	}
+	if a.json {
+		err = a.printJSON(p)
+	} else {
+		err = a.printPlan(p)
+	}
+	if err == nil && p.Trial != nil && len(p.Trial.Differences) > 0 {
+		return errNotGranted
+	}
+	return err
+}
+
+// look finds out about the file system, and with try what it grants.
+func (p *stripePlan) look(dir string, try bool, asked layout.Layout) error {
+	p.FileSystem = "unknown"
+	if dir == "" {
+		if try {
+			return usagef("lustre plan --try: set lustre.dir, where to try")
+		}
+		return nil
+	}
+	i, err := layout.Detect(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !try:
+		p.Warnings = append(p.Warnings, dir+" does not exist yet: cascaded makes it")
+		return nil
+	case err != nil:
+		return fmt.Errorf("lustre plan: %w", err)
+	}
+	p.Lustre, p.Client, p.FileSystem = i.Lustre, i.Version, kindOf(i)
+	if !i.Lustre && !asked.IsZero() {
+		p.Warnings = append(p.Warnings, dir+" is on "+p.FileSystem+": the striping keys have no effect there")
+	}
+	if !try || !i.Lustre {
+		return nil
+	}
+	p.Trial, err = tryLayout(dir, asked)
+	return err
+}
+
+// tryLayout does on a directory and a file of its own what a rank does.
+func tryLayout(dir string, asked layout.Layout) (_ *grantedTrial, err error) {
+	own, err := os.MkdirTemp(dir, ".cascade-plan-")
+	if err != nil {
+		return nil, fmt.Errorf("lustre plan --try: %w; check owner, mode and quota of %s", err, dir)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(own)) }()
+	t := &grantedTrial{Differences: []string{}}
+	if _, err := layout.SetDefault(own, asked); err != nil {
+		t.Differences = append(t.Differences, err.Error())
+	}
+	f, r, err := layout.Create(filepath.Join(own, "file"), 0o600, asked)
+	if errors.Is(err, layout.ErrRefused) {
+		t.Differences = append(t.Differences, err.Error())
+		return t, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("lustre plan --try: %w", err)
+	}
+	t.Granted = r.Granted.String()
+	for _, d := range r.Differences {
+		t.Differences = append(t.Differences, d.String())
+	}
+	return t, f.Close()
+}
+
+// kindOf is the file system in words.
+func kindOf(i layout.Info) string {
+	if i.Lustre {
+		return strings.TrimSpace("Lustre " + i.Name)
+	}
+	if name := fileSystems[i.Type]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("file system 0x%08X", i.Type)
+}
+
+func (a *app) printPlan(p stripePlan) error {
+	var b strings.Builder
+	if p.Lustre {
+		fmt.Fprintf(&b, "# %s is on %s, client %s\n", p.Dir, p.FileSystem, p.Client)
+	}
+	if p.Layout == "" {
+		b.WriteString("# no striping key is set: segments get the layout that their directory gives new files\n")
+	} else {
+		b.WriteString("# each rank sets this on the directories that it makes; with the keys left empty,\n" +
+			"# one command does it for every rank and job that starts from now on:\n")
+	}
+	for _, c := range p.Commands {
+		fmt.Fprintln(&b, c)
+	}
+	if p.Trial != nil {
+		fmt.Fprintf(&b, "# a file was granted: %s\n", dash(p.Trial.Granted))
+		for _, d := range p.Trial.Differences {
+			fmt.Fprintf(&b, "# not as asked for: %s\n", d)
+		}
+	}
+	for _, w := range p.Warnings {
+		fmt.Fprintf(&b, "# note: %s\n", w)
+	}
+	_, err := fmt.Fprint(a.out, b.String())
+	return err
+}

@@ -1,0 +1,69 @@
+package layout
+
+import "golang.org/x/sys/unix"
+
+// Magic is the type that statfs reports for Lustre.
+const Magic = 0x0BD00BD0
+
+// delayCreate makes a file without objects, so that its layout can still be
+// chosen. The flags mean nothing for files elsewhere.
+const delayCreate = unix.O_NOCTTY | unix.O_ASYNC
+
+// Calls and names of Lustre's interface.
+const (
+	iocSetStripe   = 0x4008669a
+	iocGroupLock   = 0x4008669e
+	iocGroupUnlock = 0x4008669f
+	iocAdvise      = 0x802066fa
+	xattrLayout    = "lustre.lov"
+)
+
+// What the layout's bytes start with.
+const (
+	magicV1       = 0x0BD10BD0
+	magicV3       = 0x0BD30BD0 // with a pool
+	magicSpecific = 0x0BD50BD0 // with a list of OSTs
+	magicComp     = 0x0BD60BD0 // with components
+	magicForeign  = 0x0BD70BD0
+	magicSEL      = 0x0BD80BD0 // with components that extend themselves
+)
+
+// Sizes of its parts, in bytes.
+const (
+	sizeV1     = 32
+	sizeV3     = 48
+	sizeComp   = 32
+	sizeEntry  = 48
+	sizeObject = 24
+)
+
+// Bits of a pattern.
+const (
+	patternRAID0      = 0x001
+	patternMDT        = 0x100
+	patternOverstripe = 0x200
+	patternReleased   = 0x80000000
+)
+
+// Flags of a component.
+const (
+	flagInit      = 0x10
+	flagExtension = 0x40
+)
+
+// componentFlags are the names that lfs prints, in its order.
+var componentFlags = []struct {
+	bits uint32
+	name string
+}{
+	{flagInit, "init"}, {0x001, "stale"}, {0x006, "prefer"}, {0x002, "prefrd"}, {0x004, "prefwr"}, {0x008, "offline"}, {0x020, "nosync"},
+	{flagExtension, "extension"}, {0x080, "parity"}, {0x100, "compress"}, {0x200, "partial"}, {0x400, "nocompr"},
+}
+
+const (
+	anyOffset    = 0xffff // the metadata server chooses the first OST
+	eofEnd       = ^uint64(0)
+	manyStripes  = 0xffe0 // counts from here on are negative
+	extensionKiB = 1024   // unit of an extension's size
+	maxXattr     = 64 << 10
+)

@@ -1,0 +1,39 @@
+// Package layout tells Lustre how to lay files out over its OSTs, and finds out
+// how it really did. It needs neither cgo nor the lfs program. On any other
+// file system every call says "no striping here" and changes nothing.
+//
+// Glossary
+//
+//	OST        a server's storage target; objects of files lie on OSTs
+//	stripe     one of the objects that the bytes of a file alternate between,
+//	           so many bytes (the stripe size) at a time
+//	pool       OSTs that an administrator has put together under a name
+//	component  a part of a file with stripes of its own; a file whose layout
+//	           has several is a PFL file, or composite
+//	default    the layout of a directory, which new files in it get
+//	DoM        the first bytes of a file lie on the metadata server
+//	Layout     what is asked for
+//	Granted    what a file or directory has
+//	Report     the one held against the other
+//
+// Duties
+//
+//	Parse       reads the options of an "lfs setstripe" line; Layout.Options
+//	            writes them
+//	Encode      makes the bytes of a request, Decode reads those of an answer
+//	Create      makes a file with a layout, SetDefault gives one to a directory;
+//	            both read back what was granted
+//	Read        what a file or directory has
+//	Striper     does all this for the segments of one incarnation
+//	Advise, GroupLock  hints and locks that only Lustre has
+//
+// A request that succeeds is no proof: Lustre gives fewer stripes when it has
+// fewer OSTs, an administrator may have it ignore requests, and a second
+// request for one file is dropped. So the answer is always read, from the
+// extended attribute lustre.lov: the call made for this (LL_IOC_LOV_GETSTRIPE)
+// leaves the objects out when the caller's buffer does not say how many to
+// expect.
+//
+// The package does not choose layouts, retry, log, or know segments. Mirrors,
+// self-extending files, erasure codes and lists of OSTs are read, not asked for.
+package layout

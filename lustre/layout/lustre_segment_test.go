@@ -1,0 +1,101 @@
+package layout
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"cascadekv/internal/block"
+	"cascadekv/lustre/segment"
+)
+
+// putBlock stores a block of its own for each n.
+func putBlock(t *testing.T, s *segment.Store, n byte) {
+	t.Helper()
+	data := make([]byte, 10000)
+	data[0] = n
+	info := block.Info{ID: block.Sum(block.Bits128, data), Size: int64(len(data)), CRC: block.CRC(data)}
+	if err := s.Put(t.Context(), segment.Item{Info: info, Data: data}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// headerText is the layout that a segment's header page records
+// (docs/format.md §1.3).
+func headerText(t *testing.T, path string) string {
+	t.Helper()
+	page, err := os.ReadFile(path)
+	if err != nil || len(page) < 4096 {
+		t.Fatalf("%s: %d bytes, %v", path, len(page), err)
+	}
+	return zeroEnded(page[64:1088])
+}
+
+func segments(t *testing.T, dir string, want int) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "rank*-*", "agg_rank*.bin"))
+	if err != nil || len(files) != want {
+		t.Fatalf("segments %v, %v; want %d", files, err, want)
+	}
+	return files
+}
+
+func TestLustreSegmentsAreStripedAsAsked(t *testing.T) {
+	for _, line := range []string{"", "-c 2 -S 1m", "-c 1 -S 16m", "-E 64M -c 1 -E eof -c 2 -S 4m", "-E 1M -L mdt -E eof -c 2"} {
+		t.Run(line, func(t *testing.T) {
+			dir := onLustre(t)
+			var asked Layout
+			if line != "" {
+				asked = granted(t, line).Layout()
+			}
+			var told []Report
+			s, err := segment.Open(segment.Options{Dir: dir, SegmentBlocks: 1, Layout: NewStriper(asked, func(r Report) { told = append(told, r) })})
+			if err != nil {
+				t.Fatal(err)
+			}
+			putBlock(t, s, 1)
+			putBlock(t, s, 2)
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range segments(t, dir, 2) {
+				g, err := Read(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if text := headerText(t, path); text != g.String() {
+					t.Errorf("%s records %q and has %q", path, text, g)
+				}
+				if d := Compare(asked, g); d != nil {
+					t.Errorf("%s: %v", path, d)
+				}
+			}
+			if len(told) != 1 || !told[0].OK() {
+				t.Errorf("told %v", told)
+			}
+			if _, err := Read(dir); !errors.Is(err, ErrNoLayout) {
+				t.Errorf("the directory that ranks share was changed: %v", err)
+			}
+		})
+	}
+}
+
+func TestLustreStriperTellsWhenAnOSTIsAway(t *testing.T) {
+	dir := onLustre(t)
+	needServers(t)
+	var told []Report
+	s, err := segment.Open(segment.Options{Dir: dir, SegmentBlocks: 1, Layout: NewStriper(Plain(2, 8<<20, ""), func(r Report) { told = append(told, r) })})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	putBlock(t, s, 1)
+	deactivate(t, dir)
+	putBlock(t, s, 2)
+	putBlock(t, s, 3)
+	segments(t, dir, 3)
+	if len(told) != 2 || !told[0].OK() || len(told[1].Differences) != 1 || told[1].Differences[0].Kind != Fewer {
+		t.Errorf("told %v", told)
+	}
+}
