@@ -24,9 +24,16 @@
 //	Place    tells where a block's record lies, for other processes
 //	ReadPlace reads a block of any process by its place, without an index
 //	Ref      reads a block into the caller's memory and verifies its CRC32C.
+//	ReadBatch reads many blocks in the order of their places, neighbours with
+//	         one call, many calls at once; io_uring where the kernel has it.
+//	Access   tells how files are read and written: past the page cache where a
+//	         probe says that this works.
 //	Evict    forgets a block; a segment with nothing left in it is unlinked.
 //	Merge    moves what is live out of segments that hold much that is dead.
 //	Recover  reads the segments of all incarnations of all ranks.
+//	Inspect  tells what is in a file, what is damaged and what can be saved;
+//	         Drafts and Transfer make sealed segments of entries from elsewhere.
+//	         They need no Store.
 //
 // Errors of the file system become states: a failed write poisons one segment
 // and the next Put starts another; a full file system makes the store read-only

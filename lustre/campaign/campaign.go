@@ -1,0 +1,273 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment"
+)
+
+// Errors of the package, always wrapped with what happened to what. Test with
+// errors.Is.
+var (
+	ErrNoCampaign = errors.New("campaign: cannot be read")
+	ErrBadStream  = errors.New("campaign: not a stream that export wrote")
+	ErrCutOff     = errors.New("campaign: the stream ends early")
+)
+
+// Options say where a campaign is and how to work on it. The zero value of
+// every field but Dir is useful.
+type Options struct {
+	Dir string
+
+	// Jobs is how many segments are read at once. Default 4: enough to keep
+	// two cores and a few servers busy, few enough to leave the campaign's ranks
+	// their share.
+	Jobs int
+
+	// Quiet is for how long a segment without footer must not have changed
+	// until it counts as left behind by a crash. Default 24 hours: a rank that
+	// nobody uses at night adds nothing to its segment.
+	Quiet time.Duration
+
+	// Progress, when not nil, is told how many bytes of how many were read. It
+	// is called from several goroutines, one at a time.
+	Progress func(done, total int64)
+
+	FS    vfs.FS                                 // default vfs.OS
+	Lstat func(path string) (fs.FileInfo, error) // default os.Lstat
+	Chmod func(path string, mode fs.FileMode) error
+	// Writers returns the segments, as directory/name, that processes of this
+	// machine have open for writing. The default looks in /proc.
+	Writers func() map[string]bool
+	Now     func() time.Time // default time.Now
+}
+
+// bufferSize is what one job reads and writes through: large enough for the
+// bandwidth of one stream, small enough for a core's cache.
+const bufferSize = 1 << 20
+
+func (o *Options) setDefaults() {
+	if o.Jobs <= 0 {
+		o.Jobs = 4
+	}
+	if o.Quiet <= 0 {
+		o.Quiet = 24 * time.Hour
+	}
+	if o.FS == nil {
+		o.FS = vfs.OS{}
+	}
+	if o.Lstat == nil {
+		o.Lstat = os.Lstat
+	}
+	if o.Chmod == nil {
+		o.Chmod = chmod
+	}
+	if o.Writers == nil {
+		o.Writers = func() map[string]bool { return writers("/proc") }
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
+// chmod does not follow a symbolic link.
+func chmod(path string, mode fs.FileMode) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	return os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode)
+}
+
+// What a name in the campaign can be.
+const (
+	isForeign  = iota // nothing of ours
+	isSegment         // what readers read
+	isTemp            // a segment that was never published
+	isDamaged         // what a repair moved aside
+	isUnlisted        // a directory that cannot be listed
+)
+
+// item is one name below the campaign's directory.
+type item struct {
+	path string // relative to it
+	kind int
+	id   segment.FileID
+	info fs.FileInfo
+	err  error
+}
+
+// listing is everything that lies in a campaign, in the order in which readers
+// see it.
+type listing struct {
+	dirs  []item // of incarnations
+	files []item
+}
+
+// list reads the directories. Names that vanish meanwhile are left out. Errors
+// match ErrNoCampaign.
+func (o *Options) list() (*listing, error) {
+	names, err := o.FS.ReadDir(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; name the directory that holds rankNNN-… directories", ErrNoCampaign, err)
+	}
+	if _, _, one := segment.ParseDir(filepath.Base(o.Dir)); one {
+		return nil, fmt.Errorf("%w: %s holds the segments of one run of one rank; name the directory above it", ErrNoCampaign, o.Dir)
+	}
+	l := &listing{}
+	for _, name := range names {
+		rank, incarnation, ok := segment.ParseDir(name)
+		it := item{path: name, id: segment.FileID{Rank: rank, Incarnation: incarnation}}
+		if it.info, it.err = o.Lstat(filepath.Join(o.Dir, name)); errors.Is(it.err, os.ErrNotExist) {
+			continue
+		}
+		if !ok || it.err == nil && !it.info.IsDir() {
+			l.files = append(l.files, it)
+			continue
+		}
+		l.dirs = append(l.dirs, it)
+		l.files = append(l.files, o.listDir(it)...)
+	}
+	return l, nil
+}
+
+func (o *Options) listDir(dir item) []item {
+	names, err := o.FS.ReadDir(filepath.Join(o.Dir, dir.path))
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		return []item{{path: dir.path, kind: isUnlisted, err: err}}
+	}
+	var items []item
+	for _, name := range names {
+		it := item{path: filepath.Join(dir.path, name)}
+		it.kind, it.id = classify(name, dir.id)
+		it.info, it.err = o.Lstat(filepath.Join(o.Dir, it.path))
+		if errors.Is(it.err, os.ErrNotExist) {
+			continue
+		}
+		if it.err == nil && !it.info.Mode().IsRegular() {
+			it.kind = isForeign
+		}
+		items = append(items, it)
+	}
+	return items
+}
+
+var asideName = regexp.MustCompile(`^(.*)\.damaged(\.[0-9]+)?$`)
+
+// classify tells what a file's name in an incarnation's directory means.
+func classify(name string, dir segment.FileID) (kind int, id segment.FileID) {
+	kind, base := isSegment, name
+	if b := temporaryOf(name); b != "" {
+		kind, base = isTemp, b
+	} else if m := asideName.FindStringSubmatch(name); m != nil {
+		kind, base = isDamaged, m[1]
+	}
+	rank, number, ok := segment.ParseName(base)
+	if !ok || rank != dir.Rank {
+		return isForeign, segment.FileID{}
+	}
+	return kind, segment.FileID{Rank: rank, Incarnation: dir.Incarnation, Number: number}
+}
+
+// temporaryOf returns the name that a temporary file is to have in the end, ""
+// when it is none.
+func temporaryOf(name string) string {
+	for _, suffix := range []string{tmpSuffix, partSuffix} {
+		if base, ok := strings.CutSuffix(name, suffix); ok {
+			return base
+		}
+	}
+	return ""
+}
+
+// mayHaveWriter reports whether a process may still add to an unsealed segment.
+// Nothing proves that none does: a rank may be on any node, and locks do not
+// reach across Lustre. So what is open here, or has changed lately, counts.
+func (o *Options) mayHaveWriter(it item, open map[string]bool) bool {
+	return open[filepath.ToSlash(it.path)] || o.Now().Sub(it.info.ModTime()) < o.Quiet
+}
+
+// each calls fn for 0 to n-1, up to Jobs at a time, each with memory to read
+// through, and returns the first error or ctx's.
+func (o *Options) each(ctx context.Context, n int, fn func(i int, buf []byte) error) error {
+	scratch := vfs.NewScratch(bufferSize, o.Jobs)
+	next, failed := make(chan int), make(chan error, o.Jobs)
+	stop, cancel := context.WithCancel(ctx)
+	var workers sync.WaitGroup
+	for range min(o.Jobs, n) {
+		workers.Go(func() {
+			buf, err := scratch.Get()
+			if err == nil {
+				defer scratch.Put(buf)
+			}
+			for i := range next {
+				if err == nil {
+					err = fn(i, buf)
+				}
+				if err != nil {
+					failed <- err
+					cancel()
+					return
+				}
+			}
+		})
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer cancel()
+		for i := 0; i < n && stop.Err() == nil; i++ {
+			select {
+			case next <- i:
+			case <-stop.Done():
+			}
+		}
+		close(next)
+		workers.Wait()
+		scratch.Close()
+		close(failed)
+		done <- <-failed
+	}()
+	select {
+	case err := <-done:
+		return errors.Join(err, ctx.Err())
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// meter adds up progress of several jobs.
+type meter struct {
+	mu    sync.Mutex
+	done  int64
+	total int64
+	tell  func(done, total int64)
+}
+
+func (m *meter) add(n int64) {
+	if m == nil || m.tell == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.done += n
+	m.tell(min(m.done, m.total), m.total)
+}
+
+// reach sets what is done, for work that turned out shorter.
+func (m *meter) reach(done int64) { m.add(done - m.done) }

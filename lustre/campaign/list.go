@@ -1,0 +1,252 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"cascadekv/lustre/segment"
+)
+
+// Segment is one segment file of a campaign.
+type Segment struct {
+	Path        string        `json:"path"` // relative to the campaign
+	Rank        uint32        `json:"rank"`
+	Incarnation string        `json:"incarnation"` // hex, as in the path
+	Number      uint64        `json:"number"`
+	Bytes       int64         `json:"bytes"`
+	State       segment.State `json:"state"` // empty when the file cannot be read
+	Writer      bool          `json:"may_have_writer"`
+	Created     time.Time     `json:"created,omitzero"`
+	Layout      string        `json:"layout,omitempty"` // as the header says
+	Frames      int           `json:"frames"`
+	Blocks      int           `json:"blocks"`
+	Payload     int64         `json:"payload_bytes"` // of those blocks, as stored
+	Names       int           `json:"name_records"`  // withdrawn names too
+	LiveBlocks  int           `json:"live_blocks"`
+	LiveBytes   int64         `json:"live_bytes"` // as stored
+	LiveNames   int           `json:"live_names"` // whose newest record lies here
+	LostNames   int           `json:"names_without_block"`
+	Hidden      int           `json:"hidden_entries"` // intact, but behind damage
+	Damage      []string      `json:"damage,omitempty"`
+	Error       string        `json:"error,omitempty"` // of the file system
+
+	id      segment.FileID
+	unknown int
+	encoded int // blocks with a codec, whose ids are not computed
+	damage  []segment.Damage
+	info    fs.FileInfo
+	err     error
+	gone    bool
+	footer  bool
+	ids     bool // a conflict asks for the ids of its blocks
+}
+
+// Dead returns the share of the payload bytes that is not live, 0 to 1.
+func (s *Segment) Dead() float64 {
+	if s.Payload == 0 {
+		return 0
+	}
+	return 1 - float64(s.LiveBytes)/float64(s.Payload)
+}
+
+// Totals adds up segments. Blocks that lie in several of them count each time
+// in Blocks; Distinct and DuplicateBytes are those of the whole campaign.
+type Totals struct {
+	Segments       int   `json:"segments"`
+	Incarnations   int   `json:"incarnations"`
+	Ranks          int   `json:"ranks"`
+	Bytes          int64 `json:"bytes"`
+	Blocks         int   `json:"blocks"`
+	Distinct       int   `json:"distinct_blocks"`
+	DuplicateBytes int64 `json:"duplicate_bytes"` // of second and further copies
+	Payload        int64 `json:"payload_bytes"`
+	LiveBlocks     int   `json:"live_blocks"`
+	LiveBytes      int64 `json:"live_bytes"`
+	LiveNames      int   `json:"live_names"`
+	LostNames      int   `json:"names_without_block"`
+}
+
+// Listing is what List found.
+type Listing struct {
+	Dir      string     `json:"dir"`
+	Segments []*Segment `json:"segments"` // in the order of readers
+	Totals   Totals     `json:"totals"`
+}
+
+// List reads the metadata of all segments, or of one rank's when rank is not
+// negative; what is live is judged by all of them. Errors match ErrNoCampaign,
+// or are ctx's.
+func List(ctx context.Context, o Options, rank int64) (*Listing, error) {
+	c, err := o.scan(ctx, segment.InspectOptions{})
+	if err != nil {
+		return nil, err
+	}
+	l := &Listing{Dir: c.o.Dir, Segments: c.present()}
+	if rank >= 0 {
+		l.Segments = slices.DeleteFunc(l.Segments, func(s *Segment) bool { return int64(s.Rank) != rank })
+	}
+	l.Totals = c.totals(l.Segments)
+	return l, nil
+}
+
+// contents is a campaign that has been read.
+type contents struct {
+	o        Options
+	listing  *listing
+	segments []*Segment
+	survey   *survey
+}
+
+// scan lists the campaign and inspects every segment.
+func (o Options) scan(ctx context.Context, how segment.InspectOptions) (*contents, error) {
+	return o.survey(ctx, how, newSurvey())
+}
+
+// scanFor is scan for an export: it marks what is wanted.
+func (o Options) scanFor(ctx context.Context, h head) (*contents, error) {
+	s := newSurvey()
+	if !h.all() {
+		s.want, s.live = h.matches, h.Live
+	}
+	return o.survey(ctx, segment.InspectOptions{}, s)
+}
+
+func (o Options) survey(ctx context.Context, how segment.InspectOptions, s *survey) (*contents, error) {
+	o.setDefaults()
+	l, err := o.list()
+	if err != nil {
+		return nil, err
+	}
+	c := &contents{o: o, listing: l, survey: s}
+	open := o.Writers()
+	m := &meter{tell: o.Progress}
+	for _, it := range l.files {
+		if it.kind != isSegment {
+			continue
+		}
+		s := &Segment{
+			Path: it.path, Rank: it.id.Rank, Incarnation: fmt.Sprintf("%016x", it.id.Incarnation), Number: it.id.Number,
+			id: it.id, info: it.info, err: it.err,
+		}
+		if it.err == nil {
+			s.Bytes, s.Writer = it.info.Size(), o.mayHaveWriter(it, open)
+			m.total += s.Bytes
+		}
+		c.segments = append(c.segments, s)
+	}
+	err = o.each(ctx, len(c.segments), func(i int, buf []byte) error {
+		how := how
+		how.Buf = buf
+		if how.Payloads {
+			how.Progress = m.add
+		}
+		c.inspect(i, how)
+		if !how.Payloads {
+			m.add(c.segments[i].Bytes)
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.judge()
+	return c, nil
+}
+
+// present returns the segments that did not vanish while they were looked at.
+func (c *contents) present() []*Segment {
+	return slices.DeleteFunc(slices.Clone(c.segments), func(s *Segment) bool { return s.gone })
+}
+
+// inspect reads segment i into the survey.
+func (c *contents) inspect(i int, how segment.InspectOptions) {
+	s := c.segments[i]
+	if s.err == nil {
+		var v *segment.View
+		if v, s.err = c.view(s, how); s.err == nil {
+			s.take(v)
+			c.survey.add(i, v.Entries)
+		}
+	}
+	if s.err != nil {
+		s.gone, s.Error = errors.Is(s.err, os.ErrNotExist), s.err.Error()
+	}
+}
+
+func (c *contents) view(s *Segment, how segment.InspectOptions) (*segment.View, error) {
+	f, err := c.o.FS.Open(filepath.Join(c.o.Dir, s.Path))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // only read: its error tells nothing
+	return segment.Inspect(f, s.id, how)
+}
+
+func (s *Segment) take(v *segment.View) {
+	s.Bytes, s.State, s.Frames, s.damage, s.unknown = v.Size, v.State, v.Frames, v.Damage, v.Unknown
+	s.footer, s.Writer = v.Footer, s.Writer && !v.Footer
+	if v.Header != nil {
+		s.Created, s.Layout = v.Header.Created, v.Header.Layout
+	}
+	for _, d := range v.Damage {
+		s.Damage = append(s.Damage, fmt.Sprintf("%s at %d: %s", d.Kind, d.Off, d.What))
+	}
+	for i := range v.Entries {
+		e := &v.Entries[i]
+		switch {
+		case e.Hidden:
+			s.Hidden++
+		case e.Kind == segment.KindBlock:
+			s.Blocks++
+			s.Payload += e.Stored
+			if e.Codec != 0 {
+				s.encoded++
+			}
+		default:
+			s.Names++
+		}
+	}
+}
+
+// judge tells what is live, once every segment has been read.
+func (c *contents) judge() {
+	c.survey.settle(c.o.Now(), func(file int, lost bool) {
+		if lost {
+			c.segments[file].LostNames++
+		} else {
+			c.segments[file].LiveNames++
+		}
+	})
+	for _, b := range c.survey.where {
+		if b.live {
+			c.segments[b.file].LiveBlocks++
+			c.segments[b.file].LiveBytes += b.stored
+		}
+	}
+}
+
+func (c *contents) totals(of []*Segment) Totals {
+	t := Totals{Segments: len(of), Distinct: len(c.survey.where)}
+	ranks, dirs := map[uint32]bool{}, map[string]bool{}
+	for _, s := range of {
+		ranks[s.Rank], dirs[filepath.Dir(s.Path)] = true, true
+		t.Bytes += s.Bytes
+		t.Blocks += s.Blocks
+		t.Payload += s.Payload
+		t.LiveBlocks += s.LiveBlocks
+		t.LiveBytes += s.LiveBytes
+		t.LiveNames += s.LiveNames
+		t.LostNames += s.LostNames
+	}
+	t.Ranks, t.Incarnations = len(ranks), len(dirs)
+	for _, b := range c.survey.where {
+		t.DuplicateBytes += int64(b.more) * b.stored
+	}
+	return t
+}

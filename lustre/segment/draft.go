@@ -1,0 +1,302 @@
+package segment
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"cascadekv/internal/block"
+	"cascadekv/internal/vfs"
+)
+
+const (
+	// draftBytes bounds a drafted segment, unless one block alone is larger:
+	// as large as the segments that ranks write.
+	draftBytes = 1 << 30
+	// draftTable and draftPayload bound a frame of a draft: its table is built
+	// in memory, and a reader of an unsealed file takes frames whole.
+	draftTable, draftPayload = 256 << 10, 64 << 20
+)
+
+// Draft is the layout of one sealed segment whose entries lie elsewhere: what
+// repair and export write. Its size is known before anything is read.
+type Draft struct {
+	ID     FileID
+	Header Header
+	frames []drafted
+	blocks int
+	names  int   // NAME and DROP
+	end    int64 // of the frames
+	table  int64 // bytes of the footer's table
+}
+
+// drafted is one frame of a draft.
+type drafted struct {
+	entries        []Entry
+	headLen, total int64
+}
+
+// Drafts lays entries out in their order, in as many segments as it takes;
+// their numbers count up from id's. It keeps entries.
+func Drafts(id FileID, h Header, entries []Entry) []*Draft {
+	var all []*Draft
+	for len(entries) > 0 {
+		d := &Draft{ID: id, Header: h, end: pageSize}
+		entries = d.fill(entries)
+		all = append(all, d)
+		id.Number++
+	}
+	return all
+}
+
+// fill takes entries until the segment is full and returns the others.
+func (d *Draft) fill(entries []Entry) []Entry {
+	for len(entries) > 0 {
+		fr := nextFrame(entries)
+		if len(d.frames) > 0 && d.end+fr.total+d.footerSize(fr.entries) > draftBytes {
+			break
+		}
+		d.frames = append(d.frames, fr)
+		d.end += fr.total
+		for i := range fr.entries {
+			e := &fr.entries[i]
+			d.table += e.tableSize(false)
+			if e.Kind == KindBlock {
+				d.blocks++
+			} else {
+				d.names++
+			}
+		}
+		entries = entries[len(fr.entries):]
+	}
+	return entries
+}
+
+func nextFrame(entries []Entry) drafted {
+	fr := drafted{headLen: frameHeaderSize}
+	payload, n := int64(0), 0
+	for ; n < len(entries); n++ {
+		e := &entries[n]
+		if n > 0 && (fr.headLen+e.tableSize(true) > draftTable || payload+e.Stored > draftPayload) {
+			break
+		}
+		fr.headLen += e.tableSize(true)
+		if e.Kind == KindBlock && !e.inline() {
+			payload += align(e.Stored)
+		}
+	}
+	fr.entries, fr.total = entries[:n], align(fr.headLen)+payload
+	return fr
+}
+
+func (e *Entry) inline() bool { return e.Stored <= inlineMax }
+
+// tableSize returns the bytes of e in a table, with its payload if it lies
+// there and withPayload is true.
+func (e *Entry) tableSize(withPayload bool) int64 {
+	switch {
+	case e.Kind == KindName:
+		return int64(align8(nameEntrySize + stringsLen(e.Name) + len(e.Name.Parent)))
+	case e.Kind == KindDrop:
+		return int64(align8(dropEntrySize + stringsLen(e.Name)))
+	case withPayload && e.inline():
+		return int64(blockEntrySize + align8(int(e.Stored)))
+	}
+	return blockEntrySize
+}
+
+// footerSize returns the size of the footer with more entries.
+func (d *Draft) footerSize(more []Entry) int64 {
+	n := d.table
+	for i := range more {
+		n += more[i].tableSize(false)
+	}
+	return align(footerHeadSize + n + trailerSize)
+}
+
+// Size returns the bytes of the whole file.
+func (d *Draft) Size() int64 { return d.end + d.footerSize(nil) }
+
+// Blocks and Names return how many entries of each there are; a withdrawn name
+// counts as a name.
+func (d *Draft) Blocks() int { return d.blocks }
+
+// Names returns how many names and withdrawn names the draft has.
+func (d *Draft) Names() int { return d.names }
+
+// WriteFrames writes everything but the footer to w, in order, and returns the
+// footer, which belongs behind it. payload writes the e.Stored bytes of a
+// block; it must fail if they are not what the entry says. An error is one of
+// w or of payload.
+func (d *Draft) WriteFrames(w io.Writer, payload func(e *Entry, w io.Writer) error) (footer []byte, err error) {
+	id := d.ID.internal()
+	page := make([]byte, pageSize)
+	created := d.Header.Created
+	if created.IsZero() {
+		created = time.Unix(0, 0)
+	}
+	encodeHeader(page, header{id, created.UnixNano(), d.Header.Layout, d.Header.Fingerprint})
+	if _, err := w.Write(page); err != nil {
+		return nil, err
+	}
+	var head []byte
+	table := make([]byte, 0, d.table)
+	off := int64(pageSize)
+	for i, fr := range d.frames {
+		if head, table, err = fr.encode(id, uint64(i), off, head[:0], table, payload); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(head); err != nil {
+			return nil, err
+		}
+		for i := range fr.entries {
+			if err := fr.entries[i].copy(w, payload); err != nil {
+				return nil, err
+			}
+		}
+		off += fr.total
+	}
+	return encodeFooter(id, d.end, len(d.frames), d.blocks+d.names, table), nil
+}
+
+// encode appends the frame's header and table to head, padded to a page, and
+// its entries to the footer's table. off is where the frame begins.
+func (fr *drafted) encode(id fileID, number uint64, off int64, head, table []byte, payload func(*Entry, io.Writer) error) ([]byte, []byte, error) {
+	head = append(head, zeros[:frameHeaderSize]...)
+	next := align(fr.headLen)
+	for i := range fr.entries {
+		e := &fr.entries[i]
+		switch e.Kind {
+		case KindName:
+			head, table = appendName(head, e.Info.ID, e.Name), appendName(table, e.Info.ID, e.Name)
+		case KindDrop:
+			head, table = appendDrop(head, e.Name), appendDrop(table, e.Name)
+		default:
+			at := next
+			if e.inline() {
+				at = int64(len(head) + blockEntrySize)
+			} else {
+				next += align(e.Stored)
+			}
+			var err error
+			if head, err = e.appendBlock(head, at, payload); err != nil {
+				return nil, nil, err
+			}
+			table = e.appendFixed(table, off+at, 0, 0)
+		}
+	}
+	encodeFrameHeader(head, frameHeader{fileID: id, headLen: fr.headLen, total: fr.total, entries: len(fr.entries), number: number})
+	return append(head, zeros[:align(fr.headLen)-fr.headLen]...), table, nil
+}
+
+// appendBlock appends e as a frame has it, with its payload if that lies there.
+func (e *Entry) appendBlock(p []byte, off int64, payload func(*Entry, io.Writer) error) ([]byte, error) {
+	if !e.inline() {
+		return e.appendFixed(p, off, 0, 0), nil
+	}
+	p = e.appendFixed(p, off, flagInline, align8(int(e.Stored)))
+	room := p[len(p)-align8(int(e.Stored)):][:e.Stored]
+	w := &filler{room: room}
+	if err := payload(e, w); err != nil {
+		return nil, err
+	}
+	if len(w.room) != 0 {
+		return nil, e.short(e.Stored - int64(len(w.room)))
+	}
+	return p, nil
+}
+
+// appendFixed appends the 80 bytes of a BLOCK, and more of zeros.
+func (e *Entry) appendFixed(p []byte, off int64, flags uint16, more int) []byte {
+	p, b := begin(p, kindBlock, flags, blockEntrySize+more)
+	copy(b[8:40], e.Info.ID[:])
+	le.PutUint64(b[40:], uint64(e.Info.Size))
+	le.PutUint64(b[48:], uint64(e.Stored))
+	le.PutUint64(b[56:], uint64(off))
+	le.PutUint32(b[64:], e.Info.CRC)
+	le.PutUint32(b[68:], e.StoredCRC)
+	b[72] = e.Codec
+	return p
+}
+
+// copy writes the payload of a block that does not lie in the table, padded.
+func (e *Entry) copy(w io.Writer, payload func(*Entry, io.Writer) error) error {
+	if e.Kind != KindBlock || e.inline() {
+		return nil
+	}
+	n := &counter{w: w}
+	if err := payload(e, n); err != nil {
+		return err
+	}
+	if n.n != e.Stored {
+		return e.short(n.n)
+	}
+	_, err := w.Write(zeros[:align(e.Stored)-e.Stored])
+	return err
+}
+
+func (e *Entry) short(n int64) error {
+	return fmt.Errorf("%w: %d of the %d bytes of block %v were given", ErrBadItem, n, e.Stored, e.Info.ID)
+}
+
+// filler is a writer into memory that does not grow.
+type filler struct{ room []byte }
+
+// Write takes p if there is room for it.
+func (f *filler) Write(p []byte) (int, error) {
+	if len(p) > len(f.room) {
+		return 0, io.ErrShortBuffer
+	}
+	f.room = f.room[copy(f.room, p):]
+	return len(p), nil
+}
+
+// counter counts what goes to w.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+// Write implements io.Writer.
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// Copier copies payloads from a segment and checks them on the way. It is the
+// payload function of WriteFrames for entries of one file.
+type Copier struct {
+	win window
+}
+
+// NewCopier reads from f through buf, at least 64 KiB; the caller closes f.
+func NewCopier(f vfs.File, buf []byte, progress func(int64)) (*Copier, error) {
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	return &Copier{window{f: f, size: size, buf: buf, progress: progress, straight: true}}, nil
+}
+
+// Copy writes the payload of e to w. Errors: ErrCorrupt when it is not what the
+// entry says, or one of the file or of w.
+func (c *Copier) Copy(e *Entry, w io.Writer) error {
+	var crc uint32
+	var werr error
+	err := c.win.each(e.Off, e.Stored, func(p []byte) {
+		crc = block.ExtendCRC(crc, p)
+		if werr == nil {
+			_, werr = w.Write(p)
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case werr != nil:
+		return werr
+	case crc != e.StoredCRC:
+		return fmt.Errorf("%w: block %v: CRC32C %08x, want %08x", ErrCorrupt, e.Info.ID, crc, e.StoredCRC)
+	}
+	return nil
+}

@@ -1,0 +1,297 @@
+package segment
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"cascadekv/internal/block"
+	"cascadekv/internal/vfs"
+)
+
+// FileID says which segment a file is.
+type FileID struct {
+	Rank        uint32
+	Incarnation uint64
+	Number      uint64
+}
+
+// Dir returns the name of the incarnation's directory.
+func (id FileID) Dir() string { return incarnationName(id.Rank, id.Incarnation) }
+
+// Name returns the file's name in that directory.
+func (id FileID) Name() string { return segmentName(id.internal()) }
+
+func (id FileID) internal() fileID { return fileID{id.Rank, id.Incarnation, id.Number} }
+
+// ParseDir reads the name of an incarnation's directory.
+func ParseDir(name string) (rank uint32, incarnation uint64, ok bool) { return parseIncarnation(name) }
+
+// ParseName reads the name of a segment file; the incarnation is that of its
+// directory.
+func ParseName(name string) (rank uint32, number uint64, ok bool) {
+	id, ok := parseSegment(name)
+	return id.rank, id.number, ok
+}
+
+// Header is what the first page of a segment says besides its identity.
+type Header struct {
+	Created     time.Time
+	Layout      string
+	Fingerprint [32]byte
+}
+
+// State says how a segment ends.
+type State string
+
+// States of a segment.
+const (
+	StateSealed State = "sealed" // a valid footer
+	StateOpen   State = "open"   // intact frames and nothing behind them
+	StateTorn   State = "torn"   // something behind the last frame that counts
+	StateClosed State = "closed" // readers refuse the file: its header page is bad or another's
+)
+
+// Kind is the kind of an entry.
+type Kind uint16
+
+// Kinds of entries (docs/format.md §1.5).
+const (
+	KindBlock Kind = kindBlock
+	KindName  Kind = kindName
+	KindDrop  Kind = kindDrop
+)
+
+// Entry is one entry of a segment. Kind says which fields count.
+type Entry struct {
+	Kind      Kind
+	Info      block.Info // BLOCK; of a NAME the id
+	Stored    int64      // BLOCK: bytes of the payload as stored
+	StoredCRC uint32     // and their CRC32C
+	Codec     uint8
+	Off       int64      // of the payload, from the start of the file
+	At        int64      // of the entry, from the start of the file
+	Name      block.Name // NAME; of a DROP namespace, key and seq
+	Hidden    bool       // intact, but behind damage that stops readers
+	Bad       bool       // the payload was read and is not what the entry says
+	foreign   bool       // its codec is not known, so readers pass it over
+	torn      bool       // readers see that its checksum is wrong
+}
+
+// What can be wrong with a segment.
+const (
+	BadHeader   = "header"   // the first page
+	BadVersion  = "version"  // of a format that this program does not know
+	BadIdentity = "identity" // the header belongs under another name
+	BadFrame    = "frame"    // a frame's header or table
+	BadEntry    = "entry"    // an entry that no writer makes
+	BadPadding  = "padding"  // bytes that must be zero
+	BadPayload  = "payload"  // a block's bytes
+	BadID       = "id"       // a block's bytes are not those its id is made from
+	BadFooter   = "footer"   // footer or trailer
+	BadMatch    = "mismatch" // the footer says something else than the frames
+	BadTail     = "tail"     // what a crash leaves behind the last frame, or looks like it
+)
+
+// Damage is one place of a segment that is not as it should be.
+type Damage struct {
+	Kind string
+	Off  int64 // where it begins, in bytes from the start of the file
+	Len  int64 // how far it reaches; 0: unknown
+	What string
+	ID   block.ID // of the block that is lost by it; zero: none, or not known
+}
+
+// View is what Inspect found in one file.
+type View struct {
+	ID      FileID
+	Size    int64
+	State   State
+	Footer  bool    // there is a valid footer, so no writer adds to the file
+	Header  *Header // nil when the first page cannot be trusted
+	Frames  int     // intact ones
+	Unknown int     // entries of kinds that this program does not know
+	Entries []Entry // all that count and all that can be saved, in file order
+	Damage  []Damage
+}
+
+// InspectOptions say how closely Inspect looks.
+type InspectOptions struct {
+	Payloads bool // read every byte: payloads and padding too
+	IDs      bool // compute the ids of blocks too, of those without a codec
+	// Buf is memory to read through, at least 64 KiB; larger reads are faster.
+	Buf []byte
+	// Progress, when not nil, is told of bytes read.
+	Progress func(n int64)
+}
+
+// Inspect reads the segment id from f and tells what readers see in it, what
+// is damaged, and what could be saved. Without Payloads it reads what Recover
+// reads, and the headers of all frames. An error is one of the file system; it
+// must not be taken for damage, because what it hides may be all right.
+//
+// What counts is docs/format.md §1.7. Frames behind a bad one are saved, as
+// Hidden entries, when the file proves that the bad one was durable once: by a
+// later frame whose synced is larger than its number, or by what is left of a
+// footer. Otherwise they are what a crash leaves, and are ignored for good.
+func Inspect(f vfs.File, id FileID, o InspectOptions) (*View, error) {
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	in := &inspector{
+		o: o, id: id.internal(), end: size,
+		win: window{f: f, size: size, buf: o.Buf, progress: o.Progress},
+		v:   &View{ID: id, Size: size, State: StateClosed},
+	}
+	if refused, err := in.header(); refused || err != nil {
+		return in.v, err
+	}
+	if err := in.footer(); err != nil {
+		return nil, err
+	}
+	if err := in.walk(); err != nil {
+		return nil, err
+	}
+	if err := in.verify(); err != nil {
+		return nil, err
+	}
+	in.conclude()
+	return in.v, nil
+}
+
+// inspector is the work of one Inspect.
+type inspector struct {
+	o   InspectOptions
+	id  fileID
+	win window
+	v   *View
+	end int64 // of what frames may fill: the footer's start, or the file's end
+
+	sealed  bool    // the footer is valid
+	remains bool    // or something is left of one
+	entries []Entry // of the footer
+	count   uint64  // of frames, as the footer says
+	told    int     // entries of the footer that frames told of too
+	differ  bool    // one that they did not
+	frames  []inspected
+	gaps    []gap
+	pads    []extent
+	tail    int64 // where the intact frames end
+	tailErr error // why there is none at tail, when the file goes on
+}
+
+// inspected is an intact frame.
+type inspected struct {
+	off, total     int64
+	number, synced uint64
+	entries        []Entry
+	unknown        int  // entries that may own bytes which look like padding
+	checked        bool // payloads have been read
+}
+
+// gap is a run of frames that are not intact, in front of one that is.
+type gap struct {
+	off, len int64
+	from, to uint64 // numbers
+	before   int    // index of the intact frame behind it
+	why      error
+}
+
+type extent struct{ off, len int64 }
+
+func (in *inspector) damage(kind string, off, n int64, format string, args ...any) {
+	what := strings.ReplaceAll(fmt.Sprintf(format, args...), ErrBadFormat.Error()+": ", "")
+	in.v.Damage = append(in.v.Damage, Damage{Kind: kind, Off: off, Len: n, What: what})
+}
+
+// header reads the first page. refused means that the rest must not be
+// interpreted. A page that fails its checksum is no reason: file name,
+// directory and frames still say what the file is.
+func (in *inspector) header() (refused bool, err error) {
+	if in.v.Size < pageSize {
+		in.damage(BadTail, 0, in.v.Size, "the file ends after %d bytes, within its first page: nothing in it was promised", in.v.Size)
+		in.v.State = StateTorn
+		return true, nil
+	}
+	p, err := in.win.at(0, pageSize)
+	if err != nil {
+		return false, err
+	}
+	h, err := decodeHeader(p)
+	switch {
+	case err != nil && string(p[:8]) == headerMagic && le.Uint32(p[4092:]) == block.CRC(p[:4092]):
+		in.damage(BadVersion, 0, pageSize, "%v: leave it to the program that wrote it", err)
+		return true, nil
+	case err != nil:
+		in.damage(BadHeader, 0, pageSize, "%v", err)
+	case h.fileID != in.id:
+		in.damage(BadIdentity, 0, pageSize, "the header is of rank %d, incarnation %016x, file %d", h.rank, h.incarnation, h.number)
+		return true, nil
+	default:
+		in.v.Header = &Header{Created: time.Unix(0, h.created), Layout: h.layout, Fingerprint: h.fingerprint}
+	}
+	return false, nil
+}
+
+// footer reads the footer that a valid trailer points to.
+func (in *inspector) footer() error {
+	t, err := in.win.at(in.v.Size-trailerSize, trailerSize)
+	if err != nil {
+		return err
+	}
+	off, size, ok := decodeTrailer(t, in.v.Size)
+	if !ok {
+		return nil
+	}
+	p, err := in.win.large(off, size)
+	if err != nil {
+		return err
+	}
+	in.end, in.remains = off, true
+	if _, err = decodeFooter(p, in.id, off); err == nil {
+		table := p[footerHeadSize : footerHeadSize+le.Uint64(p[16:])]
+		in.entries, in.v.Unknown, err = exportTable(table, 0, off, off+footerHeadSize, int(le.Uint32(p[12:])))
+		in.count = uint64(le.Uint32(p[8:]))
+	}
+	if err != nil {
+		in.damage(BadFooter, off, size, "%v", err)
+		return nil
+	}
+	in.sealed, in.v.Footer = true, true
+	return nil
+}
+
+// exportTable decodes want entries of a table that has been checked. base is
+// what offsets in it count from less than the file's start: 0 in a footer.
+func exportTable(p []byte, base, limit, at int64, want int) (out []Entry, unknown int, err error) {
+	out = make([]Entry, 0, min(want, len(p)/8))
+	for range want {
+		if len(p) < 8 {
+			return nil, 0, badFormat("entry table ends early")
+		}
+		n := int(le.Uint32(p[4:]))
+		if n < 8 || n%8 != 0 || n > len(p) {
+			return nil, 0, badFormat("entry of %d bytes with %d left", n, len(p))
+		}
+		e, known, err := decodeEntry(p[:n], at-base, limit-base)
+		if err != nil {
+			return nil, 0, err
+		}
+		x := Entry{Kind: Kind(e.kind), Info: e.info, Stored: e.stored, StoredCRC: e.storedCRC, Codec: e.codec, At: at, Name: e.name}
+		switch {
+		case e.kind == kindBlock:
+			x.Off, x.foreign = base+e.off, !known
+			out = append(out, x)
+		case known:
+			out = append(out, x)
+		default:
+			unknown++
+		}
+		p, at = p[n:], at+int64(n)
+	}
+	if len(p) != 0 {
+		return nil, 0, badFormat("%d bytes behind the last entry", len(p))
+	}
+	return out, unknown, nil
+}

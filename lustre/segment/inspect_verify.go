@@ -1,0 +1,156 @@
+package segment
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"cascadekv/internal/block"
+)
+
+// payloads reads the payloads of all blocks in the tables, and with
+// InspectOptions.Payloads the padding too, in the order of the file. It marks
+// entries whose bytes are wrong.
+func (in *inspector) payloads(tables ...[]Entry) error {
+	var blocks []*Entry
+	for _, table := range tables {
+		for i := range table {
+			if table[i].Kind == KindBlock {
+				blocks = append(blocks, &table[i])
+			}
+		}
+	}
+	byOffset := func(a, b *Entry) int { return cmp.Or(cmp.Compare(a.Off, b.Off), cmp.Compare(a.Stored, b.Stored)) }
+	if !slices.IsSortedFunc(blocks, byOffset) {
+		slices.SortStableFunc(blocks, byOffset)
+	}
+	in.win.straight = in.o.Payloads
+	defer func() { in.win.straight = false }()
+	pads, end := in.pads, int64(0)
+	if !in.o.Payloads {
+		pads = nil
+	}
+	for _, e := range blocks {
+		for len(pads) > 0 && pads[0].off < e.Off {
+			if err := in.pad(pads[0]); err != nil {
+				return err
+			}
+			pads = pads[1:]
+		}
+		if err := in.payload(e); err != nil {
+			return err
+		}
+		if e.Off < end && e.Stored > 0 && !e.Bad {
+			e.Bad = true
+			in.lost(BadEntry, e, "its payload overlaps another")
+		}
+		end = max(end, e.Off+e.Stored)
+	}
+	for _, x := range pads {
+		if err := in.pad(x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (in *inspector) pad(x extent) error {
+	zero, err := in.win.zero(x.off, x.len)
+	if err == nil && !zero {
+		in.damage(BadPadding, x.off, x.len, "padding is not zero; no block is lost")
+	}
+	return err
+}
+
+func (in *inspector) payload(e *Entry) error {
+	var crc uint32
+	hash := in.hasher(e)
+	err := in.win.each(e.Off, e.Stored, func(p []byte) {
+		crc = block.ExtendCRC(crc, p)
+		if hash != nil {
+			hash.Write(p)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	e.Bad, e.torn = true, crc != e.StoredCRC && !e.foreign
+	switch {
+	case e.Info.ID.IsZero() || e.Info.ID.IsProvisional():
+		in.lost(BadEntry, e, "no block has this id")
+	case crc != e.StoredCRC:
+		in.lost(BadPayload, e, fmt.Sprintf("CRC32C %08x, want %08x", crc, e.StoredCRC))
+	case hash != nil && hash.ID() != e.Info.ID:
+		in.lost(BadID, e, fmt.Sprintf("its bytes are those of block %v", hash.ID()))
+	default:
+		e.Bad = false
+	}
+	return nil
+}
+
+// hasher returns what computes the id of e, nil when it is not wanted or its
+// bytes are encoded.
+func (in *inspector) hasher(e *Entry) *block.Hasher {
+	if !in.o.IDs || e.Codec != 0 {
+		return nil
+	}
+	return block.NewHasher(bitsOf(e.Info.ID))
+}
+
+// bitsOf returns the width of an id.
+func bitsOf(id block.ID) int {
+	if [16]byte(id[16:]) == [16]byte{} {
+		return block.Bits128
+	}
+	return block.Bits256
+}
+
+func (in *inspector) lost(kind string, e *Entry, why string) {
+	in.v.Damage = append(in.v.Damage, Damage{
+		Kind: kind, Off: e.Off, Len: e.Stored, ID: e.Info.ID,
+		What: fmt.Sprintf("block %v of %d bytes: %s", e.Info.ID, e.Stored, why),
+	})
+}
+
+// conclude turns gaps and tail into damage and names the state.
+func (in *inspector) conclude() {
+	v := in.v
+	for _, g := range in.gaps {
+		in.damage(BadFrame, g.off, g.len, "frames %d to %d: %v", g.from, g.to-1, g.why)
+	}
+	torn := false
+	switch {
+	case in.tail == in.end:
+	case in.sealed || in.remains:
+		in.damage(BadFrame, in.tail, in.end-in.tail, "the last frames, from number %d on: %v", in.lastNumber(), in.tailErr)
+	default:
+		torn = true
+		in.damage(BadTail, in.tail, in.v.Size-in.tail,
+			"what follows frame %d does not count: %v; a crash leaves such a tail, and nothing in it was promised", int64(in.lastNumber())-1, in.tailErr)
+	}
+	if !in.sealed {
+		for _, fr := range in.frames {
+			v.Unknown += fr.unknown
+		}
+	}
+	v.Frames = len(in.frames)
+	switch {
+	case v.Header == nil:
+		v.State = StateClosed
+	case in.sealed:
+		v.State = StateSealed
+	case torn || in.remains || len(in.gaps) > 0:
+		v.State = StateTorn
+	default:
+		v.State = StateOpen
+	}
+	slices.SortStableFunc(v.Damage, func(a, b Damage) int { return cmp.Compare(a.Off, b.Off) })
+}
+
+// lastNumber is the number of the first frame behind the intact ones.
+func (in *inspector) lastNumber() uint64 {
+	if len(in.frames) == 0 {
+		return 0
+	}
+	return in.frames[len(in.frames)-1].number + 1
+}
