@@ -1,6 +1,7 @@
 // Package bench measures the rank against yardsticks on the same machine, in
-// the same run: RESP against redis-server, Put against SHA-256 alone, and reads
-// between two ranks against the same transfers in C.
+// the same run: RESP against redis-server, Put against SHA-256 alone, reads
+// between two ranks against the same transfers in C, and segments against one
+// file per block and against fio.
 //
 // Both sides of a comparison take turns, so that whatever else the machine
 // does hits them alike, and who goes first changes with each round. What

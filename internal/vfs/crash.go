@@ -157,7 +157,7 @@ func (c *Crash) file(op, path string) (string, *inode, error) {
 func (c *Crash) Create(path string, _ uint32) (File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := &inode{pages: map[int64][]byte{}, dirty: map[int64][][]byte{}}
+	n := &inode{pages: map[int64][]byte{}, dirty: map[int64][][]byte{}, stable: content{pages: map[int64][]byte{}}}
 	clean, err := c.add("open", path, n)
 	if err != nil {
 		return nil, err
@@ -287,7 +287,7 @@ func (n *inode) store(p []byte, off int64) int {
 	copy(page, n.pages[off/crashPage])
 	k := copy(page[off%crashPage:], p)
 	n.pages[off/crashPage] = page
-	n.dirty[off/crashPage] = append(n.dirty[off/crashPage], page)
+	n.dirty[off/crashPage] = append(slices.Clip(n.dirty[off/crashPage]), page)
 	n.size = max(n.size, off+int64(k))
 	return k
 }

@@ -13,9 +13,14 @@ type Cut int
 
 // The ends that After knows.
 const (
-	CutProcess Cut = iota // a process is killed: the kernel goes on, nothing is lost
-	CutNode               // the client's node: names stay, bytes that were not synced may go
-	CutPower              // servers and clients together
+	// CutProcess is the end of a process. Nothing is lost yet: what it did not
+	// sync is in the kernel's memory, for a later end to take.
+	CutProcess Cut = iota
+	// CutNode is the end of the client's node. Names stay, as the servers have
+	// heard of them; bytes that were not synced may go.
+	CutNode
+	// CutPower is the end of servers and clients together.
+	CutPower
 )
 
 // After returns what is found after cut, as a file system of its own; c stays as
@@ -25,28 +30,59 @@ func (c *Crash) After(cut Cut, seed uint64) *Crash {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	rng := rand.New(rand.NewPCG(seed, uint64(cut)))
-	tree := maps.Clone(c.live)
+	tree, out := c.live, &Crash{}
 	if cut == CutPower {
 		tree = maps.Clone(c.durable)
 		for _, ch := range c.journal[:prefix(rng, len(c.journal))] {
 			ch.apply(tree)
 		}
 	}
+	again := map[*inode]*inode{nil: nil}
 	for _, path := range slices.Sorted(maps.Keys(tree)) {
-		n := tree[path]
-		if n.dir {
-			continue
-		}
-		left := content{n.size, maps.Clone(n.pages)}
-		if cut != CutProcess {
-			left = n.survivors(rng)
-		}
-		tree[path] = &inode{
-			asked: true, size: left.size, pages: left.pages,
-			stable: content{left.size, maps.Clone(left.pages)}, dirty: map[int64][][]byte{},
-		}
+		again[tree[path]] = tree[path].after(cut, rng)
 	}
-	return &Crash{live: tree, durable: maps.Clone(tree)}
+	copied := func(n *inode) *inode {
+		if _, ok := again[n]; !ok {
+			again[n] = n.after(cut, rng)
+		}
+		return again[n]
+	}
+	out.live = copyTree(tree, copied)
+	if cut == CutPower {
+		out.durable = maps.Clone(out.live)
+		return out
+	}
+	out.durable = copyTree(c.durable, copied)
+	for _, ch := range c.journal {
+		out.journal = append(out.journal, change{ch.path, copied(ch.node), ch.from})
+	}
+	return out
+}
+
+func copyTree(tree map[string]*inode, copied func(*inode) *inode) map[string]*inode {
+	out := map[string]*inode{}
+	for _, path := range slices.Sorted(maps.Keys(tree)) {
+		out[path] = copied(tree[path])
+	}
+	return out
+}
+
+// after returns what is left of n. Another client than the one that wrote it
+// has not asked the metadata server about it, but a power cut leaves nothing
+// to ask for.
+func (n *inode) after(cut Cut, rng *rand.Rand) *inode {
+	switch {
+	case n.dir:
+		return n
+	case cut == CutProcess:
+		out := *n
+		out.pages, out.dirty = maps.Clone(n.pages), maps.Clone(n.dirty)
+		return &out
+	}
+	left := n.survivors(rng)
+	out := &inode{size: left.size, pages: left.pages, dirty: map[int64][][]byte{}, asked: cut == CutPower}
+	out.settleAs(left)
+	return out
 }
 
 // prefix chooses how many of n changes the journal had taken down: often none or
@@ -71,9 +107,6 @@ func (n *inode) survivors(rng *rand.Rand) content {
 		return content{n.size, maps.Clone(n.pages)}
 	}
 	out := content{n.survivingSize(rng), maps.Clone(n.stable.pages)}
-	if out.pages == nil {
-		out.pages = map[int64][]byte{}
-	}
 	for _, i := range slices.Sorted(maps.Keys(n.dirty)) {
 		switch version := n.dirty[i][rng.IntN(len(n.dirty[i]))]; rng.IntN(4) {
 		case 0: // as it was
@@ -140,9 +173,6 @@ func (c *Crash) Evict(seed uint64) {
 		}
 		left := n.survivors(rng)
 		n.size, n.pages, n.lost = left.size, left.pages, unix.EIO
-		if n.pages == nil {
-			n.pages = map[int64][]byte{}
-		}
 		n.settleAs(left)
 	}
 }

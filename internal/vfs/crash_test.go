@@ -111,6 +111,9 @@ func TestCrashRules(t *testing.T) {
 				if _, err := slurp(t, fs.After(CutNode, seed), "/d/f"); err != nil {
 					t.Fatalf("the end of a client lost a name: %v", err)
 				}
+				if got, err := slurp(t, fs.After(CutProcess, seed).After(CutPower, seed), "/d/f"); c.kept && (err != nil || !bytes.Equal(got, data)) {
+					t.Fatalf("the end of a process made a durable file less so: %v", err)
+				}
 			}
 			if kept := lost == 0; kept != c.kept || lost == 100 {
 				t.Errorf("lost with %d of 100 seeds, want it kept: %v", lost, c.kept)

@@ -159,7 +159,8 @@ func Forget(f File, off, n int64) error {
 	return nil
 }
 
-// Forget implements Forgetter. Only whole pages are dropped.
+// Forget implements Forgetter. The kernel drops only whole pieces of its cache,
+// of a page to 2 MiB.
 func (f *osFile) Forget(off, n int64) error {
 	return pathErr("fadvise", f.path, unix.Fadvise(f.fd, off, n, unix.FADV_DONTNEED))
 }

@@ -26,10 +26,12 @@ func testName(key string, seq uint64) block.Name {
 	return block.Name{Namespace: "ns", Key: key, Parent: "before " + key, Depth: 7, Seq: seq}
 }
 
-// testOptions are those of a rank whose clock stands still.
+// testOptions are those of a rank whose clock stands still. It reads and writes
+// through the page cache, because tests open many stores; access_test.go has
+// the other ways.
 func testOptions(dir string, incarnation uint64) Options {
 	return Options{
-		Dir: dir, Rank: 3, Incarnation: incarnation, CloseWait: time.Second,
+		Direct: Off, Uring: Off, Dir: dir, Rank: 3, Incarnation: incarnation, CloseWait: time.Second,
 		Now: func() time.Time { return time.Unix(1800000000, 5) },
 	}
 }

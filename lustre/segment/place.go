@@ -97,7 +97,7 @@ func (s *Store) ReadPlace(ctx context.Context, p Place, info block.Info, dst []b
 // readPlace reads once more when the file system calls the handle stale, and
 // gives every failure its kind.
 func (s *Store) readPlace(p Place, id fileID, info block.Info, dst []byte) error {
-	read := func(f vfs.File) error { return readRecord(f, p, info, dst) }
+	read := func(f vfs.File) error { return s.readRecord(f, p, info, dst) }
 	err := s.handles.with(p.Path, id, read)
 	if errors.Is(err, vfs.ErrStale) {
 		err = s.handles.with(p.Path, id, read)
@@ -116,7 +116,7 @@ func (s *Store) readPlace(p Place, id fileID, info block.Info, dst []byte) error
 
 // readRecord reads the entry and then the payload. What does not match info
 // is ErrBadFormat.
-func readRecord(f vfs.File, p Place, info block.Info, dst []byte) error {
+func (s *Store) readRecord(f vfs.File, p Place, info block.Info, dst []byte) error {
 	buf := make([]byte, blockEntrySize)
 	if _, err := f.Pread(buf, p.Record); err != nil {
 		return err
@@ -132,6 +132,7 @@ func readRecord(f vfs.File, p Place, info block.Info, dst []byte) error {
 		if _, err := f.Pread(dst, p.Base+e.off); err != nil {
 			return err
 		}
+		s.forget(f, p.Base+e.off, int64(len(dst)))
 	}
 	if crc := block.CRC(dst); crc != info.CRC {
 		return badFormat("CRC32C %08x, want %08x", crc, info.CRC)

@@ -132,15 +132,23 @@ func (s *Store) pread(f *file, dst []byte, off int64) error {
 	return err
 }
 
-// forgetFrom is the least read, in bytes, that is worth a call to drop it from
-// the page cache.
-const forgetFrom = 64 << 10
+const (
+	// forgetFrom is the least read, in bytes, that is worth a call to drop it
+	// from the page cache.
+	forgetFrom = 64 << 10
+
+	// folio is the largest piece that the page cache keeps, and drops only as
+	// a whole.
+	folio = 2 << 20
+)
 
 // forget drops what was read from the page cache: from there it takes the
-// job's memory a second time.
+// job's memory a second time. What lies before it in its first piece goes with
+// it; what lies behind may have been read ahead and stays.
 func (s *Store) forget(h vfs.File, off, n int64) {
 	if n >= forgetFrom {
-		_ = vfs.Forget(h, off, n) // a hint
+		start := off &^ (folio - 1)
+		_ = vfs.Forget(h, start, off+n-start) // a hint
 	}
 }
 

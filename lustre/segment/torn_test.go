@@ -3,7 +3,10 @@ package segment
 import (
 	"bytes"
 	"fmt"
+	"path/filepath"
 	"testing"
+
+	"cascadekv/internal/vfs"
 )
 
 // smallSegment writes frames of every shape and returns the file of a store
@@ -26,9 +29,20 @@ func smallSegment(t *testing.T, sealed bool) (file []byte, items []Item, ends []
 // recoverFrom opens a store over a directory that holds just this file.
 func recoverFrom(t *testing.T, file []byte) *opened {
 	t.Helper()
-	dir := t.TempDir()
-	writeFile(t, file, dir, segmentPath(1, 0))
-	return openStore(t, testOptions(dir, 2))
+	o := crashOptions(vfs.NewCrash(), 2) // in memory, because there are many
+	path := filepath.Join(o.Dir, segmentPath(1, 0))
+	if err := mkdirAll(o.FS, filepath.Dir(path)); err != nil {
+		t.Fatal(err)
+	}
+	h, err := o.FS.Create(path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if _, err := h.Pwrite(file, 0); err != nil {
+		t.Fatal(err)
+	}
+	return openStore(t, o)
 }
 
 // TestCutEverywhere cuts a segment at every 512 bytes: what was complete before

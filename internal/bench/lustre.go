@@ -1,0 +1,204 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// LustreOptions say what Lustre measures. The zero value of all but Dir is
+// useful.
+type LustreOptions struct {
+	Dir        string // on the file system to measure; what is made in it is removed again
+	Rounds     int    // of each measurement; default 5
+	Bytes      int64  // of blocks in one phase of the table; default 64 MiB
+	LimitBytes int64  // of the file that is read against fio; default 512 MiB
+	Depth      int    // reads and writes under way on every side; default 16
+
+	Progress func(done, total int) // called after each round, by one goroutine; may be nil
+}
+
+// LustreResult is the outcome of Lustre.
+type LustreResult struct {
+	Machine    Machine        `json:"machine"`
+	Dir        string         `json:"dir"`
+	FileSystem string         `json:"file_system"` // its name, or its number
+	Direct     bool           `json:"direct"`      // the aggregated side goes past the page cache
+	Uring      bool           `json:"uring"`       // its batches go through io_uring
+	Depth      int            `json:"depth"`
+	Rounds     int            `json:"rounds"`
+	Method     LustreMethod   `json:"method"`
+	Blocks     []LustreBlocks `json:"blocks"`
+	Batch      LustreBatch    `json:"batch"`
+	Limit      LustreLimit    `json:"limit"`
+}
+
+// LustreMethod says in words what each side does, so that nobody has to read
+// the source to know what was compared.
+type LustreMethod struct {
+	Callers         string `json:"callers"`
+	AggregatedWrite string `json:"aggregated_write"`
+	PerFileWrite    string `json:"per_file_write"`
+	AggregatedRead  string `json:"aggregated_read"`
+	PerFileRead     string `json:"per_file_read"`
+	Cold            string `json:"cold"`
+	Limit           string `json:"limit"`
+}
+
+var lustreMethod = LustreMethod{
+	Callers:         "one caller on each side: it puts batch after batch and reads with one batch, or it writes and reads file after file, as file back ends of LMCache and SGLang do; under parallel the same with as many callers as depth, which share the blocks",
+	AggregatedWrite: "Put of 4 MiB at a time into a segment: one write, then an fsync that puts at the same time share; durable when it returns; ids and CRCs are ready before",
+	PerFileWrite:    "each block in a file of its own: create, write, fsync, close; at the end one fsync of the directory",
+	AggregatedRead:  "ReadBatch of all blocks, each verified by CRC32C",
+	PerFileRead:     "open, read, close of each file, nothing verified",
+	Cold:            "every file is dropped from the page cache before it is read (posix_fadvise DONTNEED after the fsync); inodes and directory entries stay cached, which favours one file per block",
+	Limit:           "2 MiB reads of one segment by single gets, as many at once as fio's iodepth, against fio with io_uring and O_DIRECT on a file of the same size in the same directory, in turns",
+}
+
+// LustreBlocks is one row of the table: one size of block.
+type LustreBlocks struct {
+	Bytes int `json:"bytes"`
+	Count int `json:"count"` // blocks in a phase
+	LustrePair
+	Parallel LustrePair `json:"parallel"` // with as many callers as Depth
+}
+
+// LustrePair is segments and one file per block.
+type LustrePair struct {
+	Aggregated   LustreSide `json:"aggregated"`
+	PerFile      LustreSide `json:"per_file"`
+	SpeedupWrite float64    `json:"speedup_write"` // median over the rounds
+	SpeedupRead  float64    `json:"speedup_read"`
+	WriteRatios  []float64  `json:"write_ratios"` // by round
+	ReadRatios   []float64  `json:"read_ratios"`
+}
+
+// LustreSide is how fast one side wrote and read, in MB (10⁶ bytes of blocks) a
+// second: medians.
+type LustreSide struct {
+	WriteMBps float64 `json:"write_mbps"`
+	ReadMBps  float64 `json:"read_mbps"`
+}
+
+// LustreBatch compares one ReadBatch of adjacent small blocks with single reads
+// of them, one after the other.
+type LustreBatch struct {
+	Bytes      int       `json:"bytes"`
+	Count      int       `json:"count"`
+	BatchMBps  float64   `json:"batch_mbps"`
+	SingleMBps float64   `json:"single_mbps"`
+	Speedup    float64   `json:"speedup"`
+	Speedups   []float64 `json:"speedups"`
+}
+
+// LustreLimit compares reads with what fio gets from the disk. The ratios are
+// null where fio cannot tell; Why says why.
+type LustreLimit struct {
+	Bytes            int64     `json:"bytes"`
+	BlockBytes       int       `json:"block_bytes"`
+	SequentialRatio  *float64  `json:"sequential_ratio"`
+	RandomRatio      *float64  `json:"random_ratio"`
+	SequentialMBps   float64   `json:"sequential_mbps"`
+	SequentialFio    float64   `json:"sequential_fio_mbps"`
+	RandomMBps       float64   `json:"random_mbps"`
+	RandomFio        float64   `json:"random_fio_mbps"`
+	SequentialRatios []float64 `json:"sequential_ratios"`
+	RandomRatios     []float64 `json:"random_ratios"`
+	Why              string    `json:"why,omitempty"`
+}
+
+// lustreSizes are those of CASCADE Table I.
+var lustreSizes = []int{42 << 10, 256 << 10, 1 << 20}
+
+func (o LustreOptions) withDefaults() LustreOptions {
+	if o.Rounds == 0 {
+		o.Rounds = 5
+	}
+	if o.Bytes == 0 {
+		o.Bytes = 64 << 20
+	}
+	if o.LimitBytes == 0 {
+		o.LimitBytes = 512 << 20
+	}
+	if o.Depth == 0 {
+		o.Depth = 16
+	}
+	return o
+}
+
+func (o LustreOptions) check() error {
+	if o.Dir == "" || o.Rounds < 1 || o.Bytes < 1<<20 || o.Bytes > 8<<30 || o.LimitBytes < limitBlock || o.LimitBytes > 1<<40 || o.Depth < 1 || o.Depth > 1024 {
+		return fmt.Errorf("%w: directory %q, %d rounds of %d bytes, limit of %d bytes, depth %d", ErrBadOption, o.Dir, o.Rounds, o.Bytes, o.LimitBytes, o.Depth)
+	}
+	return nil
+}
+
+// Lustre measures segments against one file per block in the form of CASCADE
+// Table I, batches against single reads, and reads against fio. It works on any
+// file system. Errors: ErrBadOption, ErrWrong, those of the tier and of the
+// file system.
+func Lustre(ctx context.Context, o LustreOptions) (res *LustreResult, err error) {
+	o = o.withDefaults()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	res = &LustreResult{Machine: readMachine(), Dir: o.Dir, Depth: o.Depth, Rounds: o.Rounds, Method: lustreMethod}
+	if res.FileSystem, err = fileSystem(o.Dir); err != nil {
+		return nil, err
+	}
+	home, err := os.MkdirTemp(o.Dir, "cascade-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(home)) }()
+	b := &lustreBench{o: o, home: home, total: (len(lustreSizes) + 2) * o.Rounds}
+	for _, size := range lustreSizes {
+		row, err := b.row(ctx, size)
+		if err != nil {
+			return res, err
+		}
+		res.Blocks = append(res.Blocks, row)
+	}
+	if res.Batch, err = b.batch(ctx); err != nil {
+		return res, err
+	}
+	res.Limit, err = b.limit(ctx)
+	res.Direct, res.Uring = b.access.Direct, b.access.Uring
+	return res, err
+}
+
+// fileSystem names the file system of a directory.
+func fileSystem(dir string) (string, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return "", fmt.Errorf("bench: %s: %w", dir, err)
+	}
+	names := map[int64]string{0x0bd00bd0: "lustre", 0xef53: "ext4", 0x58465342: "xfs", 0x9123683e: "btrfs", 0x01021994: "tmpfs", 0x6969: "nfs", 0x794c7630: "overlay"}
+	if name, ok := names[int64(st.Type)]; ok {
+		return name, nil
+	}
+	return fmt.Sprintf("%#x", st.Type), nil
+}
+
+// dropCache makes the page cache forget all files below dir. They must have
+// been synced.
+func dropCache(dir string) error {
+	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		return errors.Join(unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close())
+	})
+	if err != nil {
+		return fmt.Errorf("bench: drop files from the page cache: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,339 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/block"
+	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
+	"cascadekv/tiers/lustre"
+)
+
+// lustreBench is one run of Lustre.
+type lustreBench struct {
+	o      LustreOptions
+	home   string
+	access segment.Access
+	phases int // names folders
+	done   int
+	total  int
+}
+
+// putTogether is how much one Put of the aggregated side stores, in bytes.
+const putTogether = 4 << 20
+
+func (b *lustreBench) folder() string {
+	b.phases++
+	return filepath.Join(b.home, strconv.Itoa(b.phases))
+}
+
+func (b *lustreBench) progress() {
+	b.done++
+	if b.o.Progress != nil {
+		b.o.Progress(b.done, b.total)
+	}
+}
+
+// set is blocks in memory, and room to read them into.
+type set struct {
+	values *values
+	room   []byte
+	items  []tiers.Item
+}
+
+func newSet(n, size int) (*set, error) {
+	v, err := newValues(n, size)
+	if err != nil {
+		return nil, err
+	}
+	room, err := mapRoom(n * size)
+	if err != nil {
+		return nil, errors.Join(err, v.close())
+	}
+	s := &set{values: v, room: room, items: make([]tiers.Item, n)}
+	for i := range s.items {
+		p := v.at(i)
+		s.items[i] = tiers.Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: int64(size), CRC: block.CRC(p)}, Data: p}
+	}
+	return s, nil
+}
+
+func (s *set) at(i int) []byte { return s.room[i*s.values.size:][:s.values.size:s.values.size] }
+
+// check compares what was read with what was written, and makes it wrong again
+// for the next time.
+func (s *set) check() error {
+	if !bytes.Equal(s.room, s.values.mem) {
+		return fmt.Errorf("%w: blocks of %d bytes", ErrWrong, s.values.size)
+	}
+	clear(s.room)
+	return nil
+}
+
+func (s *set) close() error { return errors.Join(s.values.close(), unix.Munmap(s.room)) }
+
+// rate is how fast the set was moved, in MB/s.
+func (s *set) rate(took time.Duration) float64 {
+	return float64(len(s.room)) / mega / took.Seconds()
+}
+
+// row measures one size of block.
+func (b *lustreBench) row(ctx context.Context, size int) (row LustreBlocks, err error) {
+	s, err := newSet(max(1, int(b.o.Bytes)/size), size)
+	if err != nil {
+		return row, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	type way func(ctx context.Context, s *set, callers int) (write, read float64, err error)
+	ways := []way{b.aggregated, b.perFile, b.aggregated, b.perFile} // the last two with many callers
+	var writes, reads [4][]float64
+	for r := range b.o.Rounds {
+		for turn := range ways {
+			i := (turn + r) % len(ways)
+			w, rd, err := ways[i](ctx, s, []int{1, b.o.Depth}[i/2])
+			if err != nil {
+				return row, err
+			}
+			writes[i], reads[i] = append(writes[i], w), append(reads[i], rd)
+		}
+		b.progress()
+	}
+	row = LustreBlocks{Bytes: size, Count: len(s.items), LustrePair: pairOf(writes[:2], reads[:2]), Parallel: pairOf(writes[2:], reads[2:])}
+	return row, nil
+}
+
+// pairOf sums rates up: first those of segments, then those of files.
+func pairOf(writes, reads [][]float64) LustrePair {
+	p := LustrePair{
+		Aggregated:  LustreSide{round(median(writes[0])), round(median(reads[0]))},
+		PerFile:     LustreSide{round(median(writes[1])), round(median(reads[1]))},
+		WriteRatios: ratios(writes[0], writes[1]), ReadRatios: ratios(reads[0], reads[1]),
+	}
+	p.SpeedupWrite, p.SpeedupRead = round(median(p.WriteRatios)), round(median(p.ReadRatios))
+	return p
+}
+
+// each calls fn for 0 to n-1 from so many goroutines and tells how long all of
+// it took.
+func each(callers, n int, fn func(caller, i int) error) (time.Duration, error) {
+	var next atomic.Int64
+	failed := make([]error, callers)
+	var all sync.WaitGroup
+	began := time.Now()
+	for w := range callers {
+		all.Go(func() {
+			for failed[w] == nil {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				failed[w] = fn(w, i)
+			}
+		})
+	}
+	all.Wait()
+	return time.Since(began), errors.Join(failed...)
+}
+
+// store puts a set into segments in a folder and tells how long that took.
+func (b *lustreBench) store(ctx context.Context, dir string, s *set, callers int) (took time.Duration, err error) {
+	t, err := lustre.Open(lustre.Options{Dir: dir})
+	if err != nil {
+		return 0, fmt.Errorf("bench: %w", err)
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	b.access = t.Access()
+	together := max(1, putTogether/s.values.size)
+	puts := (len(s.items) + together - 1) / together
+	return each(callers, puts, func(_, i int) error {
+		return t.Put(ctx, s.items[i*together:min((i+1)*together, len(s.items))]...)
+	})
+}
+
+// cold opens the segments of a folder as the next job finds them, with nothing
+// of them in the page cache.
+func (b *lustreBench) cold(dir string) (*lustre.Tier, error) {
+	t, err := lustre.Open(lustre.Options{Dir: dir})
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	if err = t.Recover(func(tiers.Entry) error { return nil }); err == nil {
+		err = dropCache(dir)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("bench: %w", err), t.Close())
+	}
+	return t, nil
+}
+
+// aggregated writes and reads a set in segments.
+func (b *lustreBench) aggregated(ctx context.Context, s *set, callers int) (write, read float64, err error) {
+	dir := b.folder()
+	took, err := b.store(ctx, dir, s, callers)
+	if err != nil {
+		return 0, 0, err
+	}
+	write = s.rate(took)
+	t, err := b.cold(dir)
+	if err != nil {
+		return 0, 0, err
+	}
+	share := (len(s.items) + callers - 1) / callers
+	took, err = each(callers, callers, func(_, i int) error {
+		return readTogether(ctx, t, s, min(i*share, len(s.items)), min((i+1)*share, len(s.items)))
+	})
+	if err = errors.Join(err, t.Close()); err == nil {
+		err = s.check()
+	}
+	return write, s.rate(took), errors.Join(err, os.RemoveAll(dir))
+}
+
+// readTogether reads blocks from one number to another with one batch.
+func readTogether(ctx context.Context, t *lustre.Tier, s *set, from, to int) error {
+	reads := make([]tiers.Read, 0, to-from)
+	for i := from; i < to; i++ {
+		p, err := t.Pin(s.items[i].Info.ID)
+		if err != nil {
+			return fmt.Errorf("bench: %w", err)
+		}
+		defer p.Release()
+		reads = append(reads, tiers.Read{Pin: p, Dst: s.at(i)})
+	}
+	return errors.Join(t.ReadBatch(ctx, reads)...)
+}
+
+// perFile writes and reads a set with a file for each block.
+func (b *lustreBench) perFile(ctx context.Context, s *set, callers int) (write, read float64, err error) {
+	dir := b.folder()
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return 0, 0, fmt.Errorf("bench: %w", err)
+	}
+	path := func(i int) string { return filepath.Join(dir, s.items[i].Info.ID.String()) }
+	began := time.Now()
+	_, err = each(callers, len(s.items), func(_, i int) error {
+		return errors.Join(ctx.Err(), writeDurably(path(i), s.items[i].Data))
+	})
+	if err == nil {
+		err = syncDir(dir)
+	}
+	took := time.Since(began)
+	if err != nil {
+		return 0, 0, fmt.Errorf("bench: one file per block: %w", err)
+	}
+	write = s.rate(took)
+	if err := dropCache(dir); err != nil {
+		return 0, 0, err
+	}
+	took, err = each(callers, len(s.items), func(_, i int) error { return errors.Join(ctx.Err(), readWhole(path(i), s.at(i))) })
+	if err != nil {
+		return 0, 0, fmt.Errorf("bench: one file per block: %w", err)
+	}
+	return write, s.rate(took), errors.Join(s.check(), os.RemoveAll(dir))
+}
+
+func writeDurably(path string, p []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(p)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func readWhole(path string, p []byte) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	_, err = f.ReadAt(p, 0)
+	return errors.Join(err, f.Close())
+}
+
+// The batch that is compared with single reads.
+const (
+	batchCount = 1000
+	batchBytes = 8 << 10
+)
+
+// batch compares one batch with as many single reads.
+func (b *lustreBench) batch(ctx context.Context) (res LustreBatch, err error) {
+	s, err := newSet(batchCount, batchBytes)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	dir := b.folder()
+	if _, err := b.store(ctx, dir, s, 1); err != nil {
+		return res, err
+	}
+	ways := []func(t *lustre.Tier) error{
+		func(t *lustre.Tier) error { return readTogether(ctx, t, s, 0, len(s.items)) },
+		func(t *lustre.Tier) error { return readOneByOne(ctx, t, s) },
+	}
+	var rates [2][]float64
+	for r := range b.o.Rounds {
+		for turn := range ways {
+			way := (turn + r) % len(ways)
+			t, err := b.cold(dir)
+			if err != nil {
+				return res, err
+			}
+			began := time.Now()
+			err = ways[way](t)
+			took := time.Since(began)
+			if err = errors.Join(err, t.Close()); err == nil {
+				err = s.check()
+			}
+			if err != nil {
+				return res, err
+			}
+			rates[way] = append(rates[way], s.rate(took))
+		}
+		b.progress()
+	}
+	res = LustreBatch{Bytes: batchBytes, Count: batchCount, BatchMBps: round(median(rates[0])), SingleMBps: round(median(rates[1]))}
+	res.Speedups = ratios(rates[0], rates[1])
+	res.Speedup = round(median(res.Speedups))
+	return res, os.RemoveAll(dir)
+}
+
+// readOneByOne reads a whole set block after block.
+func readOneByOne(ctx context.Context, t *lustre.Tier, s *set) error {
+	for i, it := range s.items {
+		if err := readOne(ctx, t, it.Info.ID, s.at(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readOne(ctx context.Context, t *lustre.Tier, id block.ID, dst []byte) error {
+	p, err := t.Pin(id)
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	defer p.Release()
+	return p.ReadInto(ctx, dst)
+}

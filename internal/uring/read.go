@@ -1,0 +1,138 @@
+package uring
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxBuffers is the kernel's limit on buffers of one read.
+const MaxBuffers = 1024
+
+// Readv reads once from fd at off into bufs, one behind the other, like
+// preadv(2): it may read less than asked, and returns 0 at the end of the file.
+// It waits for a slot when as many reads as the ring has are under way. When it
+// returns, bufs are the caller's again. The end of ctx cancels the read if the
+// kernel can still do so; Readv returns when it has ended either way. Errors:
+// ctx's, ErrClosed, the errno.
+func (r *Ring) Readv(ctx context.Context, fd int, bufs [][]byte, off int64) (int, error) {
+	op := &operation{bufs: bufs}
+	for _, b := range bufs {
+		if len(b) > 0 {
+			v := unix.Iovec{Base: unsafe.SliceData(b)}
+			v.SetLen(len(b))
+			op.vec = append(op.vec, v)
+		}
+	}
+	if len(op.vec) == 0 {
+		return 0, nil
+	}
+	if len(op.vec) > MaxBuffers || off < 0 {
+		return 0, fmt.Errorf("uring: %w: %d buffers, at most %d; offset %d", unix.EINVAL, len(op.vec), MaxBuffers, off)
+	}
+	for again := 0; ; again++ {
+		if err := r.once(ctx, fd, op, off); err != nil {
+			return 0, err
+		}
+		n, retry, err := verdict(op.res, ctx.Err(), again)
+		if !retry {
+			return n, err
+		}
+	}
+}
+
+// verdict decides what a read's result means: bytes, an error, or that it is
+// handed in again. ended is the context's error. The kernel also cancels the
+// reads of a thread that ends, which has nothing to do with the goroutine that
+// began them.
+func verdict(res int32, ended error, again int) (n int, retry bool, err error) {
+	if res >= 0 {
+		return int(res), false, nil
+	}
+	errno := unix.Errno(-res)
+	cancelled := errno == unix.ECANCELED || errno == unix.EINTR
+	if cancelled && ended != nil {
+		return 0, false, ended
+	}
+	if (cancelled || errno == unix.EAGAIN) && again < maxAgain {
+		return 0, true, nil
+	}
+	return 0, false, errno
+}
+
+// once hands op in and waits until it has ended.
+func (r *Ring) once(ctx context.Context, fd int, op *operation, off int64) error {
+	var slot uint32
+	select {
+	case <-r.closed:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	default:
+	}
+	select {
+	case slot = <-r.slots:
+	case <-r.closed:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := r.start(ctx, fd, op, off, slot); err != nil {
+		r.slots <- slot
+		return err
+	}
+	select {
+	case <-op.done:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-op.done:
+		return nil
+	case r.turn <- struct{}{}:
+	}
+	r.mu.Lock()
+	mine := r.ops[slot] == op
+	r.mu.Unlock()
+	if mine {
+		r.cancel(slot)
+	}
+	<-r.turn
+	<-op.done
+	return nil
+}
+
+// start submits op in a slot that its caller has taken.
+func (r *Ring) start(ctx context.Context, fd int, op *operation, off int64, slot uint32) error {
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-r.closed:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	r.mu.Lock()
+	if r.closing {
+		r.mu.Unlock()
+		return ErrClosed
+	}
+	op.done = make(chan struct{})
+	r.ops[slot] = op
+	r.running++
+	r.mu.Unlock()
+	err := r.submit(submission{
+		opcode: opReadv, flags: submissionAsync, fd: int32(fd), off: uint64(off), user: uint64(slot),
+		addr: uint64(uintptr(unsafe.Pointer(&op.vec[0]))), len: uint32(len(op.vec)),
+	})
+	if err != nil {
+		r.mu.Lock()
+		r.ops[slot] = nil
+		r.running--
+		r.mu.Unlock()
+		return fmt.Errorf("uring: submit a read: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+package uring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Errors of this package. Test with errors.Is.
+var (
+	ErrUnsupported = errors.New("uring: this kernel does not offer io_uring, or forbids it")
+	ErrClosed      = errors.New("uring: ring is closed")
+	ErrBusy        = errors.New("uring: reads are still in the kernel: check the file system's servers")
+)
+
+// Ring is one instance of io_uring. All methods are safe for concurrent use.
+type Ring struct {
+	fd    int
+	rings []byte // both queues
+	sqes  []byte // the submissions themselves
+
+	slots  chan uint32   // free places
+	closed chan struct{} // Close was called
+	done   chan struct{} // nothing is under way any more, and never will be
+
+	turn chan struct{} // holds a value while somebody submits: a mutex that can be waited for
+	sq   submissions   // of whose turn it is
+
+	mu      sync.Mutex
+	ops     []*operation // by slot
+	running int
+	closing bool
+
+	cq completions // the reaper's
+}
+
+// operation is one read under way. The ring's list keeps its memory alive.
+type operation struct {
+	vec  []unix.Iovec
+	bufs [][]byte
+	res  int32
+	done chan struct{}
+}
+
+// Completions that belong to no slot.
+const (
+	userWake   = 1<<64 - 1 - iota // Close wakes the reaper
+	userCancel                    // what became of a cancellation: the read's own completion tells
+)
+
+// maxEntries is the largest ring that kernels make.
+const maxEntries = 32768
+
+// Open makes a ring for up to depth reads at once. Errors match ErrUnsupported.
+func Open(depth int) (*Ring, error) {
+	if depth < 1 || depth > maxEntries {
+		return nil, fmt.Errorf("uring: %w: depth %d, want 1 to %d", unix.EINVAL, depth, maxEntries)
+	}
+	entries := uint32(1) << bits.Len(uint(depth-1))
+	// A read may come with its own cancellation and a late one of the read
+	// that had its slot before.
+	p := params{flags: setupClamp | setupCQSize, cqEntries: 4 * entries}
+	fd, err := setup(entries, &p)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w; see kernel.io_uring_disabled and the container's seccomp profile", ErrUnsupported, err)
+	}
+	r := &Ring{fd: fd, closed: make(chan struct{}), done: make(chan struct{}), turn: make(chan struct{}, 1)}
+	if err = r.mapQueues(&p); err == nil {
+		err = r.prove()
+	}
+	if err != nil {
+		r.unmap()
+		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	limitWorkers(fd, uint32(depth))
+	depth = min(depth, int(p.sqEntries))
+	r.ops = make([]*operation, depth)
+	r.slots = make(chan uint32, depth)
+	for i := range depth {
+		r.slots <- uint32(i)
+	}
+	go r.reap()
+	return r, nil
+}
+
+func (r *Ring) mapQueues(p *params) (err error) {
+	if p.features&featNeeded != featNeeded {
+		return fmt.Errorf("features %#x, want %#x, which Linux 5.5 has", p.features, featNeeded)
+	}
+	size := max(p.sq.array+4*p.sqEntries, p.cq.cqes+p.cqEntries*uint32(unsafe.Sizeof(completion{})))
+	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED | unix.MAP_POPULATE
+	if r.rings, err = unix.Mmap(r.fd, offRing, int(size), prot, flags); err != nil {
+		return fmt.Errorf("map the queues: %w", err)
+	}
+	if r.sqes, err = unix.Mmap(r.fd, offSubmissions, int(p.sqEntries)*int(unsafe.Sizeof(submission{})), prot, flags); err != nil {
+		return fmt.Errorf("map the submissions: %w", err)
+	}
+	at := func(off uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.rings[off])) }
+	r.sq = submissions{
+		head: at(p.sq.head), tail: at(p.sq.tail), mask: *at(p.sq.mask),
+		array:   unsafe.Slice(at(p.sq.array), p.sqEntries),
+		entries: unsafe.Slice((*submission)(unsafe.Pointer(&r.sqes[0])), p.sqEntries),
+	}
+	r.cq = completions{
+		head: at(p.cq.head), tail: at(p.cq.tail), mask: *at(p.cq.mask),
+		entries: unsafe.Slice((*completion)(unsafe.Pointer(&r.rings[p.cq.cqes])), p.cqEntries),
+	}
+	return nil
+}
+
+// prove sends a submission that does nothing there and back.
+func (r *Ring) prove() error {
+	r.sq.push(submission{opcode: opNop, user: userWake})
+	if _, err := enter(r.fd, 1, 1, enterGetEvents); err != nil {
+		return err
+	}
+	if c, ok := r.cq.pop(); !ok || c.user != userWake || c.res != 0 {
+		return fmt.Errorf("an empty operation came back as %+v, %v", c, ok)
+	}
+	return nil
+}
+
+func (r *Ring) unmap() {
+	for _, p := range [][]byte{r.rings, r.sqes} {
+		if p != nil {
+			_ = unix.Munmap(p) // mapped by us: this cannot fail
+		}
+	}
+	_ = unix.Close(r.fd) // it holds no data
+}
+
+// Depth is how many reads can be under way at once.
+func (r *Ring) Depth() int { return len(r.ops) }
+
+// reap takes completions until Close was called and nothing is under way.
+func (r *Ring) reap() {
+	defer close(r.done)
+	defer r.unmap()
+	for {
+		for c, ok := r.cq.pop(); ok; c, ok = r.cq.pop() {
+			r.complete(c)
+		}
+		r.mu.Lock()
+		end := r.closing && r.running == 0
+		r.mu.Unlock()
+		if end {
+			r.turn <- struct{}{} // for good: whoever cancels late has left the queue
+			return
+		}
+		// All its errors pass: a signal, or too little memory for a moment.
+		_, _ = enter(r.fd, 0, 1, enterGetEvents)
+	}
+}
+
+func (r *Ring) complete(c completion) {
+	if c.user == userWake || c.user == userCancel {
+		return
+	}
+	slot := uint32(c.user)
+	r.mu.Lock()
+	op := r.ops[slot]
+	r.ops[slot] = nil
+	r.running--
+	r.mu.Unlock()
+	op.res = c.res
+	close(op.done)
+	r.slots <- slot
+}
+
+// submit hands s to the kernel. It is the caller's turn.
+func (r *Ring) submit(s submission) error {
+	if !r.sq.push(s) {
+		return unix.EBUSY // cannot be: each entry is handed over at once
+	}
+	for again := 0; r.sq.waiting() > 0; again++ {
+		_, err := enter(r.fd, 1, 0, 0)
+		if err != nil && (!passes(err) || again == maxAgain) {
+			r.sq.unpush()
+			return err
+		}
+	}
+	return nil
+}
+
+// maxAgain bounds how often the kernel is asked again for what it did not do.
+const maxAgain = 100
+
+// passes tells errors that say "again" from others.
+func passes(err error) bool {
+	return errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBUSY)
+}
+
+// Close refuses further reads, cancels those under way and waits for their end
+// or for ctx. An error matches ErrBusy: then the ring gives back what it holds
+// when the last read ends, and Done tells when. Calls after the first only
+// wait.
+func (r *Ring) Close(ctx context.Context) error {
+	r.mu.Lock()
+	first := !r.closing
+	r.closing = true
+	r.mu.Unlock()
+	if first {
+		close(r.closed)
+		go r.wind()
+	}
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
+	}
+}
+
+// wind cancels what is under way and wakes the reaper.
+func (r *Ring) wind() {
+	select {
+	case r.turn <- struct{}{}:
+	case <-r.done:
+		return
+	}
+	defer func() { <-r.turn }()
+	for slot := range r.ops {
+		r.cancel(uint32(slot))
+	}
+	_ = r.submit(submission{opcode: opNop, user: userWake})
+}
+
+// Done is closed when the ring was closed and the kernel no longer touches any
+// buffer.
+func (r *Ring) Done() <-chan struct{} { return r.done }
+
+// cancel asks the kernel to end the read in a slot, if there is one. It is the
+// caller's turn. A failure leaves the read to its own end.
+func (r *Ring) cancel(slot uint32) {
+	r.mu.Lock()
+	runs := r.ops[slot] != nil
+	r.mu.Unlock()
+	if runs {
+		_ = r.submit(submission{opcode: opAsyncCancel, fd: -1, addr: uint64(slot), user: userCancel})
+	}
+}

@@ -1,0 +1,131 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"cascadekv/internal/uring"
+	"cascadekv/internal/vfs"
+)
+
+// Switch says whether something that not every machine can do is used.
+type Switch uint8
+
+// What a Switch says.
+const (
+	Auto Switch = iota // where it works
+	On                 // or Open fails
+	Off
+)
+
+// Access is how a store reads and writes its files.
+type Access struct {
+	Direct    bool  // past the page cache
+	Uring     bool  // batches through io_uring
+	NoDirect  error // why not Direct: nil when it is switched off
+	NoUring   error // why not Uring: likewise
+	Alignment vfs.Alignment
+}
+
+// Access tells how the store reads and writes its files, for logs and reports.
+func (s *Store) Access() Access { return s.access.Access }
+
+// access is what an open store holds for its reads and writes.
+type access struct {
+	Access
+	direct *vfs.Direct
+	ring   *uring.Ring
+	gaps   *vfs.Scratch // for bytes between blocks
+}
+
+// gapPieces bounds the idle memory for gaps: what a batch uses at once.
+const gapPieces = batchDepth
+
+// openAccess makes the directory, finds out what works in it and makes o.FS
+// what it says.
+func openAccess(o *Options) (*access, error) {
+	a := &access{gaps: vfs.NewScratch(maxGap, gapPieces)}
+	machines := o.FS == nil
+	if machines {
+		o.FS = vfs.OS{}
+	}
+	err := mkdirAll(o.FS, o.Dir)
+	if err != nil {
+		return nil, unavailable("make the directory of segments: check path and permissions", err)
+	}
+	if machines {
+		var readv vfs.Readv
+		if readv, err = a.openRing(o); err != nil {
+			return nil, err
+		}
+		o.FS = vfs.OS{Readv: readv}
+	} else if o.Direct == Auto {
+		o.Direct = Off // whoever brings a file system knows what it is for
+	}
+	if o.Direct == Off {
+		return a, nil
+	}
+	if a.Alignment, err = probeDirect(o); err == nil {
+		a.direct = vfs.NewDirect(o.FS)
+		a.Direct, o.FS = true, a.direct
+		return a, nil
+	}
+	if o.Direct == On {
+		a.close()
+		return nil, unavailable("O_DIRECT does not work in "+o.Dir+": switch it off or to auto", err)
+	}
+	a.NoDirect = err
+	return a, nil
+}
+
+// openRing makes the ring; without one its result is nil.
+func (a *access) openRing(o *Options) (vfs.Readv, error) {
+	if o.Uring == Off {
+		return nil, nil
+	}
+	ring, err := uring.Open(o.Readers)
+	if err != nil && o.Uring == On {
+		return nil, unavailable("io_uring does not work: switch it off or to auto", err)
+	}
+	if a.NoUring = err; err != nil {
+		return nil, nil
+	}
+	a.ring, a.Uring = ring, true
+	return ring.Readv, nil
+}
+
+var probes struct {
+	sync.Mutex
+	number int
+}
+
+// probeDirect writes and reads a file in the directory.
+func probeDirect(o *Options) (vfs.Alignment, error) {
+	probes.Lock()
+	probes.number++
+	name := fmt.Sprintf("probe-rank%03d-%016x-%d-%d.tmp", o.Rank, o.Incarnation, os.Getpid(), probes.number)
+	probes.Unlock()
+	a, err := vfs.ProbeDirect(o.FS, filepath.Join(o.Dir, name))
+	if err == nil && a.Offset > pageSize {
+		err = fmt.Errorf("%w: the file system asks for multiples of %d bytes, frames are multiples of %d", errors.ErrUnsupported, a.Offset, pageSize)
+	}
+	return a, err
+}
+
+// close gives back what is not in use. A ring with a read that hangs closes
+// itself when that ends.
+func (a *access) close() {
+	a.gaps.Close()
+	if a.direct != nil {
+		a.direct.Close()
+	}
+	if a.ring != nil {
+		given, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = a.ring.Close(given) // its error says no more than that it goes on
+	}
+}

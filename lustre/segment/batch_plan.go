@@ -1,0 +1,78 @@
+package segment
+
+import (
+	"cmp"
+	"slices"
+)
+
+const (
+	// maxGap is how much that nobody wants is read to save a call: what a
+	// disk moves in the time that a call costs more. The padding of payloads
+	// to pages is always less.
+	maxGap = 64 << 10
+
+	// maxRead bounds one call, in bytes: as much as a parallel file system
+	// sends at once, and little enough that a long run of blocks becomes
+	// several calls that are under way together.
+	maxRead = 2 << 20
+
+	// maxParts bounds the blocks of one call: each takes up to two buffers of
+	// the kernel's 1024, with the gap before it.
+	maxParts = 256
+)
+
+// wanted is a run of bytes in a file that belong to a block.
+type wanted struct {
+	file      *file
+	off, size int64
+	block     int // which of the batch
+}
+
+// part is what one call reads of a block, behind gap bytes that nobody wants.
+type part struct {
+	block      int
+	gap        int64
+	from, size int64 // of the block's bytes
+}
+
+// call is one read of a batch: parts one behind the other from off on. The
+// first has no gap.
+type call struct {
+	file      *file
+	off, size int64
+	parts     []part
+}
+
+func (c *call) end() int64 { return c.off + c.size }
+
+// coalesce makes calls of extents, which it sorts by file and offset:
+// neighbours are joined, long ones cut. Extents of no bytes need no call.
+func coalesce(extents []wanted) []call {
+	slices.SortFunc(extents, func(a, b wanted) int {
+		return cmp.Or(cmp.Compare(a.file.id.rank, b.file.id.rank), cmp.Compare(a.file.id.incarnation, b.file.id.incarnation),
+			cmp.Compare(a.file.id.number, b.file.id.number), cmp.Compare(a.off, b.off), cmp.Compare(a.block, b.block))
+	})
+	var calls []call
+	var c *call
+	for _, e := range extents {
+		for from := int64(0); from < e.size; {
+			n := min(e.size-from, maxRead)
+			if from == 0 && c != nil && c.takes(e, n) {
+				gap := e.off - c.end()
+				c.parts = append(c.parts, part{block: e.block, gap: gap, size: n})
+				c.size += gap + n
+			} else {
+				calls = append(calls, call{file: e.file, off: e.off + from, size: n, parts: []part{{block: e.block, from: from, size: n}}})
+				c = &calls[len(calls)-1]
+			}
+			from += n
+		}
+	}
+	return calls
+}
+
+// takes reports whether the first n bytes of e can be added to c.
+func (c *call) takes(e wanted, n int64) bool {
+	gap := e.off - c.end()
+	return e.file == c.file && gap >= 0 && gap <= maxGap && c.size+gap+n <= maxRead && len(c.parts) < maxParts
+}
