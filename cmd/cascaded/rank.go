@@ -11,6 +11,7 @@ import (
 	"cascadekv/internal/buildinfo"
 	"cascadekv/internal/config"
 	"cascadekv/internal/server"
+	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
 	"cascadekv/tiers/landing"
@@ -121,13 +122,27 @@ func openTiers(o *cascade.Options, c config.Config, log *slog.Logger) error {
 	cold, err := lustre.Open(lustre.Options{
 		Dir: c.Lustre.Dir, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
 		OwnOnly: c.Peers.Fabric != "off", // the adopters of the job share the rest
+		Direct:  switchOf(c.Lustre.Direct), Uring: switchOf(c.Lustre.IOUring),
 	})
 	if err != nil {
 		return err
 	}
 	logFileSystem(c.Lustre, log)
 	o.Cold = cold
+	a := cold.Access()
+	log.Info("lustre access", "direct", a.Direct, "no_direct", a.NoDirect, "io_uring", a.Uring, "no_io_uring", a.NoUring)
 	return nil
+}
+
+// switchOf reads a validated word of the configuration.
+func switchOf(word string) segment.Switch {
+	switch word {
+	case "on":
+		return segment.On
+	case "off":
+		return segment.Off
+	}
+	return segment.Auto
 }
 
 // openLanding gives a rank with peers room for what it reads from them and does

@@ -14,6 +14,9 @@
 //	             waiting for it
 //	tombstone    a record that is kept because it hides an older one
 //	withdrawn    a block dropped from the index because its bytes were bad
+//	hanging      an operation that has been in the kernel for long
+//	circuit      what is known of the answers of one file, or to all writes; it is
+//	             broken while they are not tried
 //
 // Duties
 //
@@ -40,7 +43,8 @@
 // until there is room; a failed read is a miss. All file operations run in
 // bounded pools under the caller's context. An operation that hangs in the
 // kernel cannot be stopped, so the caller gets a *Busy that tells when its
-// memory is no longer touched.
+// memory is no longer touched. What does not answer is not asked again for a
+// while (breaker.go), which Health tells.
 //
 // The index is in memory and rebuilt by Recover. The package does not decide
 // what to keep, does not compute block ids, does not stripe or

@@ -126,8 +126,10 @@ func (s *Store) victims(budget int64) []*file {
 	defer s.mu.Unlock()
 	var shapes []shape
 	for f := range s.files {
-		// A file that is done but in use may have a write under way.
-		if f.own && f.done && f.users == 0 && !f.removing && f.path != "" {
+		// A file that is done but in use may have a write under way. One that
+		// nothing in it keeps is about to be unlinked.
+		idle := f.done && f.users == 0 && !f.removing && !f.stays && f.path != ""
+		if f.own && idle && (f.live > 0 || s.neededLocked(f)) {
 			shapes = append(shapes, shape{f, f.size, f.liveBytes})
 		}
 	}

@@ -24,7 +24,8 @@ type Options struct {
 	SegmentBlocks int
 
 	// Readers and Writers bound the file operations that are in the kernel at
-	// once, and so the threads that a dead server can take. Defaults 64, 8.
+	// once. One that hangs leaves its place to another, so that a dead server
+	// can take as many threads again, and half as many more. Defaults 64, 8.
 	Readers, Writers int
 
 	// OpenFiles bounds the files kept open for ReadPlace, default 64, and

@@ -3,11 +3,40 @@ package segment
 import (
 	"context"
 	"sync/atomic"
+	"time"
 )
 
 // pool bounds how many operations are in the kernel at once. Its capacity is
 // the bound.
 type pool chan struct{}
+
+// place is what one operation has taken in a pool. One that takes longer than
+// slowAfter leaves it to another, so that an operation that hangs holds up none
+// on other servers: the breaker bounds how many may hang.
+type place struct {
+	pool  pool
+	left  atomic.Bool
+	timer *time.Timer
+}
+
+// taken is the place of who has just sent to p.
+func (p pool) taken() *place {
+	pl := &place{pool: p}
+	pl.timer = time.AfterFunc(slowAfter, pl.leave)
+	return pl
+}
+
+func (pl *place) leave() {
+	if !pl.left.Swap(true) {
+		<-pl.pool
+	}
+}
+
+// end leaves the place if it was not left before.
+func (pl *place) end() {
+	pl.timer.Stop()
+	pl.leave()
+}
 
 // job is one operation of a pool.
 type job struct {
@@ -39,15 +68,16 @@ func (p pool) run(ctx context.Context, what string, j *job, fn func()) error {
 	case <-ctx.Done():
 		return unavailable(what+": all I/O threads are waiting for the file system", ctx.Err())
 	}
+	held := p.taken()
 	if ctx.Done() == nil {
-		defer func() { <-p }()
+		defer held.end()
 		fn()
 		return nil
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer func() { <-p }()
+		defer held.end()
 		fn()
 	}()
 	select {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"cascadekv/internal/block"
 )
@@ -110,6 +111,9 @@ func (s *Store) write(ctx context.Context, j *job, items []Item) error {
 	}
 	_, need := frameSize(items, names)
 	err := s.checkRoom(need)
+	if err == nil {
+		err = s.mayWrite()
+	}
 	for attempt := 0; err == nil && attempt < 2; attempt++ {
 		if err = s.writeOnce(ctx, j, items, names); err == nil || !isFull(err) {
 			break
@@ -144,7 +148,7 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []Item, names []rec
 	}
 	f.appending.release()
 	if err == nil {
-		err = f.syncTo(number)
+		err = f.syncWithin(ctx, number)
 	}
 	if err != nil {
 		s.detach(f)
@@ -191,6 +195,9 @@ func (s *Store) append(f *file, items []Item, names []record) (number uint64, pl
 	defer headers.Put(fr.pooled)
 	if first {
 		err = f.create(s.fs, dir, fr.bufs, s.opt.Layout, s.opt.Now().UnixNano())
+		if errors.Is(err, os.ErrNotExist) {
+			s.lostDir()
+		}
 	} else {
 		_, err = f.handle.Pwritev(fr.bufs, f.off)
 	}

@@ -1,0 +1,63 @@
+package index
+
+import (
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// gate is Pebble's scheduler of compactions, but none begins before the database
+// is open: one that has begun when opening fails works on memory that was given
+// back already, and panics. Nor does one while it is shut, so that a rebuild does
+// not share the CPU with the merging of what it has just written.
+type gate struct {
+	*pebble.ConcurrencyLimitScheduler
+	goroutines int
+	db         pebble.DBForCompaction
+	registered bool
+	opened     atomic.Bool
+}
+
+// shut keeps compactions from beginning until open.
+func (g *gate) shut() { g.opened.Store(false) }
+
+// newGate makes one whose scheduler grants when something ends or is asked for,
+// and has no goroutine that nobody could stop when opening fails.
+func newGate() *gate {
+	return &gate{ConcurrencyLimitScheduler: pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()}
+}
+
+// Register is called by Pebble while it opens.
+func (g *gate) Register(goroutines int, db pebble.DBForCompaction) {
+	g.goroutines, g.db = goroutines, db
+}
+
+// TrySchedule is called by Pebble when there is something to compact.
+func (g *gate) TrySchedule() (bool, pebble.CompactionGrantHandle) {
+	if !g.opened.Load() {
+		return false, nil
+	}
+	return g.ConcurrencyLimitScheduler.TrySchedule()
+}
+
+// UpdateGetAllowedWithoutPermission is called by Pebble after flushes.
+func (g *gate) UpdateGetAllowedWithoutPermission() {
+	if g.opened.Load() {
+		g.ConcurrencyLimitScheduler.UpdateGetAllowedWithoutPermission()
+	}
+}
+
+// open lets compactions begin, with what is waiting. The first time it must come
+// before any other goroutine knows of the gate.
+func (g *gate) open() {
+	if !g.registered {
+		g.registered = true
+		g.ConcurrencyLimitScheduler.Register(g.goroutines, g.db)
+	}
+	if g.opened.Swap(true) {
+		return
+	}
+	if ok, grant := g.TrySchedule(); ok {
+		grant.Done() // the end of one makes it look for the next
+	}
+}

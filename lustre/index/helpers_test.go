@@ -1,0 +1,97 @@
+package index
+
+import (
+	"context"
+	"encoding/binary"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"cascadekv/internal/block"
+)
+
+// options are of an index in memory.
+func memOptions() Options {
+	return Options{Dir: "/idx", Campaign: "test", fs: vfs.NewMem(), fsType: func(string) (int64, error) { return 0, nil }}
+}
+
+func open(t *testing.T, o Options) *Index {
+	t.Helper()
+	x, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { x.Close() })
+	return x
+}
+
+func key(n uint64) Key {
+	var text [8]byte
+	binary.BigEndian.PutUint64(text[:], n)
+	return NamespaceOf("ns").Key(string(text[:]))
+}
+
+func id(n uint64) block.ID {
+	var text [8]byte
+	binary.BigEndian.PutUint64(text[:], n)
+	return block.Sum(block.Bits128, text[:])
+}
+
+func seg(n uint64) Segment { return Segment{Rank: 3, Incarnation: 7, File: n} }
+
+// blockIn is a block at a place that its number tells.
+func blockIn(s Segment, n uint64) Block {
+	at := int64(n+1) * 4096
+	return Block{
+		Info:  block.Info{ID: id(n), Size: int64(n%5) * 100, CRC: uint32(n)},
+		Place: Place{Segment: s, Record: at + 64, Base: at, Offset: at + 4096, Stored: int64(n%5) * 100, StoredCRC: uint32(n)},
+	}
+}
+
+// chain is names of a chain, from a depth on, whose blocks bear their numbers.
+func chain(seq uint64, numbers ...uint64) []Name {
+	var out []Name
+	for i, n := range numbers {
+		name := Name{Key: key(n), ID: id(n), Depth: uint32(i), Seq: seq}
+		if i > 0 {
+			name.Parent = key(numbers[i-1])
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+func put(t *testing.T, x *Index, b Batch) {
+	t.Helper()
+	if err := x.PutBatch(context.Background(), b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func numbers(from, to uint64) (out []uint64) {
+	for n := from; n < to; n++ {
+		out = append(out, n)
+	}
+	return out
+}
+
+func keys(numbers ...uint64) (out []Key) {
+	for _, n := range numbers {
+		out = append(out, key(n))
+	}
+	return out
+}
+
+func stored(s Segment, numbers ...uint64) (out []Block) {
+	for _, n := range numbers {
+		out = append(out, blockIn(s, n))
+	}
+	return out
+}
+
+func probe(t *testing.T, x *Index, want int, numbers ...uint64) {
+	t.Helper()
+	if n, err := x.Probe(keys(numbers...)); err != nil || n != want {
+		t.Errorf("probe of %d: %d, %v; want %d", len(numbers), n, err, want)
+	}
+}

@@ -1,0 +1,362 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cascadekv/internal/block"
+)
+
+func TestChain(t *testing.T) {
+	x := open(t, memOptions())
+	all := numbers(0, 100)
+	put(t, x, Batch{Segment: seg(1), Mark: 1, Blocks: stored(seg(1), all...), Names: chain(1, all...)})
+	probe(t, x, 100, all...)
+	probe(t, x, 100, append(all, 500)...)
+	probe(t, x, 0, 500)
+	for _, n := range all {
+		want := blockIn(seg(1), n)
+		if b, err := x.Get(id(n)); err != nil || b != want {
+			t.Fatalf("get %d: %+v, %v", n, b, err)
+		}
+		b, name, err := x.Find(key(n))
+		if err != nil || b != want || name.Depth != uint32(n) || name.Seq != 1 || name.ID != id(n) {
+			t.Fatalf("find %d: %+v, %+v, %v", n, b, name, err)
+		}
+	}
+	if err := x.DeleteSegment(context.Background(), seg(1)); err != nil {
+		t.Fatal(err)
+	}
+	probe(t, x, 0, all...)
+	if _, err := x.Get(id(3)); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+}
+
+// Of a prompt that others share, each conversation is one run, and what they
+// share another: a probe of it costs one search for each.
+func TestRuns(t *testing.T) {
+	x := open(t, memOptions())
+	put(t, x, Batch{Segment: seg(1), Mark: 1, Blocks: stored(seg(1), numbers(0, 300)...), Names: chain(1, numbers(0, 50)...)})
+	for c := range uint64(3) {
+		own := append(numbers(0, 50), numbers(100+c*20, 110+c*20)...)
+		for n := 51; n <= len(own); n += 3 { // a turn at a time
+			put(t, x, Batch{Segment: seg(1), Mark: 1, Names: chain(1, own[:n]...)[max(0, n-3):]})
+		}
+		put(t, x, Batch{Segment: seg(1), Mark: 1, Names: chain(1, own...)[57:]})
+		probe(t, x, 60, own...)
+	}
+	runs := map[Key]int{}
+	err := x.read(func(r *reader) error {
+		_, err := r.scan([]byte{kindName}, 1000, kindName, func(key, value []byte) error {
+			at, err := decodeNameKey(key)
+			if at.pos != alone {
+				runs[at.run]++
+			}
+			return err
+		})
+		return err
+	})
+	if err != nil || len(runs) != 3 || runs[key(0)] != 60 || runs[key(120)] != 10 || runs[key(140)] != 10 {
+		t.Errorf("runs of %v names, %v", runs, err)
+	}
+}
+
+// A hole ends a probe and not a get_batch, and presence need not be monotone.
+func TestHoles(t *testing.T) {
+	x := open(t, memOptions())
+	all := numbers(0, 64)
+	for n := range uint64(64) {
+		put(t, x, Batch{Segment: seg(n % 4), Mark: n, Blocks: stored(seg(n%4), n), Names: chain(1, all...)[n : n+1]})
+	}
+	if err := x.DeleteSegment(context.Background(), seg(2)); err != nil {
+		t.Fatal(err)
+	}
+	probe(t, x, 2, all...)
+	got := make([]Block, 64)
+	if n, err := x.GetBatch(keys(all...), got); n != 48 || err != nil {
+		t.Errorf("get_batch: %d, %v", n, err)
+	}
+	for n, b := range got {
+		if hole := n%4 == 2; hole != b.Info.ID.IsZero() {
+			t.Errorf("block %d: %+v", n, b)
+		}
+	}
+	s := x.Stats()
+	if s.Puts != 128 || s.Hits != 2+48 || s.Misses != 1+16 || s.Ranges != 2 || s.Segments != 3 || s.Entries != 96 || s.Dead != 32 {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
+func TestWideIDs(t *testing.T) {
+	x := open(t, memOptions())
+	var b Batch
+	for n := range byte(3) { // of the same first half
+		it := blockIn(seg(1), uint64(n))
+		it.Info.ID = block.Sum(block.Bits256, []byte("wide"))
+		it.Info.ID[31] = n
+		b.Blocks = append(b.Blocks, it)
+		b.Names = append(b.Names, Name{Key: key(uint64(n)), ID: it.Info.ID})
+	}
+	b.Segment = seg(1)
+	put(t, x, b)
+	for n, it := range b.Blocks {
+		if got, err := x.Get(it.Info.ID); err != nil || got != it {
+			t.Errorf("get: %+v, %v", got, err)
+		}
+		probe(t, x, 1, uint64(n))
+	}
+	narrow := b.Blocks[0].Info.ID
+	clear(narrow[16:])
+	if _, err := x.Get(narrow); !errors.Is(err, ErrNotFound) {
+		t.Error("half an id: ", err)
+	}
+}
+
+func TestBadItems(t *testing.T) {
+	x := open(t, memOptions())
+	good := blockIn(seg(1), 3)
+	for name, change := range map[string]func(b *Block, n *Name){
+		"no id":       func(b *Block, _ *Name) { b.Info.ID = block.ID{} },
+		"provisional": func(b *Block, _ *Name) { b.Info.ID = block.Provisional(3) },
+		"size":        func(b *Block, _ *Name) { b.Info.Size = -1 },
+		"base":        func(b *Block, _ *Name) { b.Place.Base = b.Place.Record + 1 },
+		"offset":      func(b *Block, _ *Name) { b.Place.Offset = -1 },
+		"stored":      func(b *Block, _ *Name) { b.Place.Stored++ },
+		"no key":      func(_ *Block, n *Name) { n.Key = Key{} },
+		"depth":       func(_ *Block, n *Name) { n.Depth = maxDepth + 1 },
+	} {
+		b, n := good, Name{Key: key(1), ID: good.Info.ID}
+		change(&b, &n)
+		err := x.PutBatch(context.Background(), Batch{Segment: seg(1), Blocks: []Block{good, b}, Names: []Name{n}})
+		if !errors.Is(err, ErrBadItem) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := x.Get(good.Info.ID); !errors.Is(err, ErrNotFound) {
+		t.Error("half of a batch was put: ", err)
+	}
+	if _, err := x.GetBatch(keys(1, 2), nil); !errors.Is(err, ErrBadItem) {
+		t.Error(err)
+	}
+}
+
+// Deleting a segment does not look at its entries; they go later, in the
+// background, and what was put again meanwhile stays.
+func TestDeleteSegment(t *testing.T) {
+	o := memOptions()
+	o.cleanAfter = 100
+	x := open(t, o)
+	ctx := context.Background()
+	all := numbers(0, 3000)
+	put(t, x, Batch{Segment: seg(1), Mark: 1, Blocks: stored(seg(1), all...), Names: chain(1, all...)})
+	put(t, x, Batch{Segment: seg(2), Mark: 1, Blocks: stored(seg(2), all[:10]...), Names: chain(2, all[:10]...)})
+	if err := x.DeleteSegment(ctx, seg(1)); err != nil {
+		t.Fatal(err)
+	}
+	probe(t, x, 10, all...)
+	put(t, x, Batch{Segment: seg(3), Mark: 1, Blocks: stored(seg(3), all[10:20]...), Names: chain(2, all[:20]...)[10:]})
+	probe(t, x, 20, all...)
+	for x.Stats().Dead > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	probe(t, x, 20, all...)
+	left := 0
+	for _, kind := range []byte{kindBlock, kindName} {
+		if err := x.read(func(r *reader) error {
+			_, err := r.scan([]byte{kind}, 10000, kind, func(_, _ []byte) error { left++; return nil })
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left != 20+20+19 { // blocks, names, links
+		t.Errorf("%d keys left", left)
+	}
+	if err := x.DeleteSegment(ctx, seg(99)); err != nil {
+		t.Error("of a segment that is not known: ", err)
+	}
+}
+
+// Reads go on while the database is closed and opened again.
+func TestReadsDuringRetune(t *testing.T) {
+	x := open(t, memOptions())
+	all := numbers(0, 500)
+	put(t, x, Batch{Segment: seg(1), Mark: 1, Blocks: stored(seg(1), all...), Names: chain(1, all...)})
+	var stop atomic.Bool
+	var reads atomic.Int64
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for !stop.Load() {
+				if n, err := x.Probe(keys(all...)); n != 500 || err != nil {
+					t.Errorf("probe: %d, %v", n, err)
+					return
+				}
+				reads.Add(1)
+			}
+		})
+	}
+	for i := range 8 {
+		before := reads.Load()
+		if err := x.Retune(context.Background(), 4+i, 1+i); err != nil {
+			t.Fatal(err)
+		}
+		if s := x.Stats(); s.SizeRatio != 4+i || s.Runs != 1+i || s.Retunes != uint64(i+1) {
+			t.Errorf("stats: %+v", s)
+		}
+		for reads.Load() == before && !t.Failed() {
+			time.Sleep(time.Millisecond)
+		}
+		put(t, x, Batch{Segment: seg(1), Mark: 1, Blocks: stored(seg(1), 600+uint64(i))})
+	}
+	stop.Store(true)
+	readers.Wait()
+	if err := x.Retune(context.Background(), 1000, -5); err != nil {
+		t.Fatal(err)
+	}
+	if s := x.Stats(); s.SizeRatio != maxRatio || s.Runs != minRuns {
+		t.Errorf("out of bounds: %+v", s)
+	}
+}
+
+// Everything at once: each writer's own chain is always whole for it, and no
+// reader sees half of a batch.
+func TestConcurrency(t *testing.T) {
+	o := memOptions()
+	o.MemTableBytes, o.cleanAfter = 64<<10, 50
+	x := open(t, o)
+	ctx := context.Background()
+	var stop atomic.Bool
+	var others, writers sync.WaitGroup
+	others.Go(func() {
+		for i := 0; !stop.Load(); i++ {
+			if err := x.Retune(ctx, 4+i%3, 2+i%5); err != nil {
+				t.Error("retune: ", err)
+			}
+			if err := x.Iterate(func(Block) error { return nil }); err != nil {
+				t.Error("iterate: ", err)
+			}
+			x.Stats()
+		}
+	})
+	for w := range uint64(3) {
+		writers.Go(func() {
+			for round := range uint64(15) {
+				s := seg(w*100 + round)
+				all := numbers(w<<32+round*1000, w<<32+round*1000+40)
+				for n := 0; n < 40; n += 8 {
+					b := Batch{Segment: s, Mark: uint64(n), Blocks: stored(s, all[n:n+8]...), Names: chain(1, all...)[n : n+8]}
+					if err := x.PutBatch(ctx, b); err != nil {
+						t.Error(err)
+						return
+					}
+					others.Go(func() {
+						if got, err := x.Probe(keys(all...)); got%8 != 0 || err != nil {
+							t.Errorf("probe of batches of 8: %d, %v", got, err)
+						}
+					})
+					if got, err := x.Probe(keys(all...)); got != n+8 || err != nil {
+						t.Errorf("probe of one's own: %d of %d, %v", got, n+8, err)
+					}
+				}
+				if round%2 == 0 {
+					if err := x.DeleteSegment(ctx, s); err != nil {
+						t.Error(err)
+					}
+					if got, err := x.Probe(keys(all...)); got != 0 || err != nil {
+						t.Errorf("probe of what was deleted: %d, %v", got, err)
+					}
+				}
+			}
+		})
+	}
+	writers.Wait()
+	stop.Store(true)
+	others.Wait()
+}
+
+func TestLoad(t *testing.T) {
+	x := open(t, memOptions())
+	ctx := context.Background()
+	bad := errors.New("the source's own")
+	err := x.Load(ctx, func(yield func(Batch, error) bool) {
+		for n := range uint64(500) {
+			if !yield(Batch{Segment: seg(n), Mark: 1, Blocks: stored(seg(n), n), Names: chain(1, numbers(0, 500)...)[n : n+1]}, nil) {
+				t.Error("stopped early")
+				return
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	probe(t, x, 500, numbers(0, 501)...)
+	if err := x.Load(ctx, func(yield func(Batch, error) bool) { yield(Batch{}, bad) }); !errors.Is(err, bad) {
+		t.Error(err)
+	}
+	probe(t, x, 500, numbers(0, 500)...)
+	if err := x.Rebuild(ctx, each()); err != nil {
+		t.Fatal(err)
+	}
+	probe(t, x, 0, numbers(0, 500)...)
+}
+
+func TestClosed(t *testing.T) {
+	x := open(t, memOptions())
+	ctx := context.Background()
+	if err := errors.Join(x.Close(), x.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, get := x.Get(id(1))
+	_, probed := x.Probe(keys(1))
+	_, segments := x.Segments()
+	for i, err := range []error{get, probed, segments, x.PutBatch(ctx, Batch{}), x.Forget(ctx, id(1)), x.DeleteSegment(ctx, seg(1)),
+		x.Sync(ctx), x.Retune(ctx, 3, 3), x.Rebuild(ctx, each()), x.Iterate(func(Block) error { return nil })} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	x.Stats()
+}
+
+func TestContextEndsTheWaitForATurn(t *testing.T) {
+	x := open(t, memOptions())
+	e, err := x.lock(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for i, err := range []error{x.PutBatch(ctx, Batch{Segment: seg(1)}), x.Forget(ctx, id(1)), x.DeleteSegment(ctx, seg(1)), x.Sync(ctx), x.Retune(ctx, 3, 3)} {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	e.unlock()
+	put(t, x, Batch{Segment: seg(1), Blocks: stored(seg(1), 1)})
+}
+
+// A load keeps compactions back, but not when writes come to wait for them.
+func TestStallOpensTheGate(t *testing.T) {
+	o := memOptions()
+	o.MemTableBytes = 64 << 10
+	x := open(t, o)
+	gate := x.engine.Load().compactions
+	gate.shut()
+	all := numbers(0, 200)
+	for n := uint64(1); n <= 60; n++ {
+		put(t, x, Batch{Segment: seg(n), Mark: 1, Blocks: stored(seg(n), all...), Names: chain(n, all...)})
+		if err := x.Sync(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !gate.opened.Load() {
+		t.Error("60 runs and no compaction")
+	}
+	probe(t, x, 200, all...)
+}

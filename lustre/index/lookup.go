@@ -1,0 +1,254 @@
+package index
+
+import (
+	"cascadekv/internal/block"
+)
+
+// Get returns where a block lies. Errors: ErrNotFound, ErrBroken (a miss too),
+// ErrClosed.
+func (x *Index) Get(id block.ID) (b Block, err error) {
+	ok := false
+	err = x.read(func(r *reader) error {
+		rec, found, err := r.block(id)
+		if found {
+			b, ok = r.engine.blockAt(id, rec.place)
+		}
+		return err
+	})
+	return b, x.point(ok, err)
+}
+
+// Find returns where the block lies that a name calls, and the name's record.
+// Parent is not known. Errors: ErrNotFound (no such name, or an expired one, or
+// its block is gone), ErrBroken (a miss too), ErrClosed.
+func (x *Index) Find(k Key) (b Block, n Name, err error) {
+	ok := false
+	err = x.read(func(r *reader) error {
+		rec, found, err := x.find(r, k)
+		if err != nil || !found {
+			return err
+		}
+		if b, ok, err = r.resolve(rec); ok {
+			n = rec.name(r.at)
+		}
+		return err
+	})
+	return b, n, x.point(ok, err)
+}
+
+// point counts a search for one thing and gives a miss its error.
+func (x *Index) point(ok bool, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		x.count.misses.Add(1)
+		return ErrNotFound
+	}
+	x.count.hits.Add(1)
+	return nil
+}
+
+// Probe returns how many names of a chain, head first, are stored in front
+// without a gap. Errors: ErrBroken, ErrClosed; then it is 0.
+func (x *Index) Probe(chain []Key) (n int, err error) {
+	err = x.read(func(r *reader) error {
+		for n = 0; n < len(chain); n++ {
+			f, err := r.name(chain[n])
+			if err != nil || !f.found {
+				return err
+			}
+			if r.plain(f.value) {
+				continue
+			}
+			if ok, err := x.present(r, f.value); err != nil || !ok {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	x.count.ranges.Add(1)
+	x.count.hits.Add(uint64(n))
+	if n < len(chain) {
+		x.count.misses.Add(1)
+	}
+	return n, nil
+}
+
+// GetBatch finds the blocks of many names, which costs least for those of one
+// chain in their order. dst, as long as names, gets where each lies; a miss
+// leaves its block id zero. It returns how many were found. Errors: ErrBroken,
+// ErrClosed; then all are misses.
+func (x *Index) GetBatch(chain []Key, dst []Block) (n int, err error) {
+	if len(dst) != len(chain) {
+		return 0, badItem("room for %d blocks of %d names", len(dst), len(chain))
+	}
+	clear(dst)
+	err = x.read(func(r *reader) error {
+		n = 0
+		for i, k := range chain {
+			rec, ok, err := x.find(r, k)
+			if err == nil && ok {
+				dst[i], ok, err = r.resolve(rec)
+			}
+			if err != nil {
+				return err
+			}
+			if ok {
+				n++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		clear(dst)
+		return 0, err
+	}
+	x.count.ranges.Add(1)
+	x.count.hits.Add(uint64(n))
+	x.count.misses.Add(uint64(len(chain) - n))
+	return n, nil
+}
+
+// find returns a name's record, if it counts.
+func (x *Index) find(r *reader, k Key) (rec nameRecord, ok bool, err error) {
+	f, err := r.name(k)
+	if err != nil || !f.found {
+		return rec, false, err
+	}
+	rec, err = decodeNameRecord(f.value)
+	return rec, err == nil && x.counts(r, rec), err
+}
+
+// counts reports whether a name is one that is neither withdrawn nor expired,
+// in a segment that is alive.
+func (x *Index) counts(r *reader, rec nameRecord) bool {
+	if rec.flags&flagDropped != 0 || !r.engine.segments.alive(rec.segment) {
+		return false
+	}
+	return rec.flags&flagExpires == 0 || rec.expires.After(x.opt.Now())
+}
+
+// plain reports whether a name's record, as it is stored, is one of the common
+// kind, with all that it needs alive. What is not may be present as well.
+func (r *reader) plain(value []byte) bool {
+	const uncommon = flagLink | flagExpires | flagDropped | flagWide | flagAlone
+	if len(value) < nameHeadSize+placeFixed || value[0]&uncommon != 0 || value[0]&flagCopy == 0 {
+		return false
+	}
+	s := r.engine.segments
+	return s.alive(le.Uint32(value[17:])) && s.alive(le.Uint32(value[nameHeadSize:]))
+}
+
+// present reports whether a name counts and its block is there.
+func (x *Index) present(r *reader, value []byte) (bool, error) {
+	rec, err := decodeNameRecord(value)
+	if err != nil || !x.counts(r, rec) {
+		return false, err
+	}
+	_, ok, err := r.resolve(rec)
+	return ok, err
+}
+
+// resolve returns where a name's block lies. A copy whose segment is gone may
+// be older than what the block's own record says.
+func (r *reader) resolve(rec nameRecord) (b Block, ok bool, err error) {
+	if rec.flags&flagCopy != 0 {
+		if b, ok = r.engine.blockAt(rec.id, rec.copy); ok {
+			return b, true, nil
+		}
+	}
+	held, found, err := r.block(rec.id)
+	if found {
+		b, ok = r.engine.blockAt(rec.id, held.place)
+	}
+	return b, ok, err
+}
+
+// blockAt gives a place its segment; false when that is gone.
+func (e *engine) blockAt(id block.ID, at place) (Block, bool) {
+	row := e.segments.row(at.segment)
+	if row == nil {
+		return Block{}, false
+	}
+	return Block{
+		Info: block.Info{ID: id, Size: at.size, CRC: at.crc},
+		Place: Place{
+			Segment: row.segment, Record: at.record, Base: at.base, Offset: at.offset,
+			Stored: at.stored, StoredCRC: at.storedCRC, Codec: at.codec,
+		},
+	}, true
+}
+
+// name returns a record as the caller knows it.
+func (rec nameRecord) name(at spot) Name {
+	depth := at.pos - 1
+	if at.pos == alone {
+		depth = rec.depth
+	}
+	return Name{
+		Key: rec.key, ID: rec.id, Depth: depth, Seq: rec.seq, Expires: rec.expires,
+		Prefix: rec.flags&flagPrefix != 0, Bound: rec.flags&flagBound != 0,
+	}
+}
+
+// Iterate calls fn for every block, in the order of ids, until fn returns an
+// error, which it returns. What is put or deleted meanwhile may be seen or not.
+// fn may use the index. Errors: ErrBroken, ErrClosed.
+func (x *Index) Iterate(fn func(Block) error) error {
+	const most = 1024 // blocks for which a reader is kept at a time
+	some := make([]Block, 0, most)
+	from := []byte{kindBlock}
+	for from != nil {
+		some = some[:0]
+		err := x.read(func(r *reader) (err error) {
+			from, err = r.scan(from, most, kindBlock, func(key, value []byte) error {
+				id, err := decodeBlockKey(key)
+				if err != nil {
+					return err
+				}
+				rec, err := decodeBlockRecord(value)
+				if b, ok := r.engine.blockAt(id, rec.place); ok && err == nil {
+					some = append(some, b)
+				}
+				return err
+			})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, b := range some {
+			if err := fn(b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// scan calls fn for up to most keys of a kind from one on, and returns where to
+// go on; nil at the end. Key and value die with fn's return.
+func (r *reader) scan(from []byte, most int, kind byte, fn func(key, value []byte) error) ([]byte, error) {
+	if err := r.open(&r.side); err != nil {
+		return nil, err
+	}
+	ok := r.side.SeekGE(from)
+	for n := 0; ok && r.side.Key()[0] == kind; n++ {
+		if n == most {
+			return append([]byte(nil), r.side.Key()...), nil
+		}
+		value, err := r.side.ValueAndErr()
+		if err == nil {
+			err = fn(r.side.Key(), value)
+		}
+		if err != nil {
+			return nil, err
+		}
+		ok = r.side.Next()
+	}
+	return nil, r.side.Error()
+}

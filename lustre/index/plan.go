@@ -1,0 +1,412 @@
+package index
+
+import (
+	"context"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"cascadekv/internal/block"
+)
+
+// planner turns entries into the records that say so, reading what is there
+// already. One goroutine at a time has one, while it has its turn to change
+// the index.
+type planner struct {
+	engine *engine
+	reader *reader
+	batch  *pebble.Batch
+
+	rows   map[uint32]*segmentRow // changed ones
+	names  map[Key]*named
+	blocks map[block.ID]*placed
+	order  []*placed      // of blocks, so that equal batches make equal files
+	ends   map[Key]uint32 // where runs end
+	queue  []queued
+	buf    []byte
+	val    []byte
+}
+
+// named is where a name lies once the batch is committed.
+type named struct {
+	at     spot
+	rec    nameRecord
+	found  bool // at and rec are true
+	exists bool // found, and the segment of its record is alive
+	bare   bool // neither the name nor a run called after it is there
+}
+
+// placed is a block once the batch is committed.
+type placed struct {
+	id      block.ID
+	rec     blockRecord
+	exists  bool // its segment is alive
+	changed bool
+}
+
+// queued is a name that waits for those above it in its chain.
+type queued struct {
+	name    Name
+	segment uint32
+}
+
+// newPlanner makes one for so many blocks and names, or about.
+func newPlanner(e *engine, r *reader, blocks, names int) *planner {
+	return &planner{
+		engine: e, reader: r, batch: e.db.NewBatchWithSize(blocks*64 + names*160), rows: map[uint32]*segmentRow{},
+		names: make(map[Key]*named, names), blocks: make(map[block.ID]*placed, blocks), ends: map[Key]uint32{},
+		order: make([]*placed, 0, blocks), queue: make([]queued, 0, names),
+	}
+}
+
+// change plans with fn and commits the result.
+func (x *Index) change(ctx context.Context, blocks, names int, fn func(p *planner) error) error {
+	e, err := x.lock(ctx)
+	if err != nil {
+		return err
+	}
+	return e.change(ctx, blocks, names, fn)
+}
+
+// change is for those who have their turn, and ends it.
+func (e *engine) change(ctx context.Context, blocks, names int, fn func(p *planner) error) error {
+	r, ok := e.take()
+	if !ok {
+		e.unlock()
+		return ErrClosed
+	}
+	var p *planner
+	err := e.guard(r, func(r *reader) error {
+		p = newPlanner(e, r, blocks, names)
+		if err := fn(p); err != nil {
+			return err
+		}
+		return p.finish()
+	})
+	if err != nil || p.batch.Empty() {
+		e.unlock()
+		return err
+	}
+	return e.commit(ctx, p.batch)
+}
+
+// putAll adds batches in one step.
+func (x *Index) putAll(ctx context.Context, batches []Batch) error {
+	blocks, names := 0, 0
+	for _, b := range batches {
+		if err := b.check(); err != nil {
+			return err
+		}
+		blocks, names = blocks+len(b.Blocks), names+len(b.Names)
+	}
+	err := x.change(ctx, blocks, names, func(p *planner) error {
+		for _, b := range batches {
+			if err := p.put(b); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		x.count.puts.Add(uint64(blocks + names))
+	}
+	return err
+}
+
+func (b Batch) check() error {
+	for _, it := range b.Blocks {
+		if it.Info.ID.IsZero() || it.Info.ID.IsProvisional() || it.Info.Size < 0 || it.Info.Size > block.MaxSize {
+			return badItem("block %v of %d bytes", it.Info.ID, it.Info.Size)
+		}
+		p := it.Place
+		if p.Base < 0 || p.Record < p.Base || p.Offset < 0 || p.Stored < 0 {
+			return badItem("block %v at %d, base %d, payload at %d", it.Info.ID, p.Record, p.Base, p.Offset)
+		}
+		if p.Codec == 0 && (p.Stored != it.Info.Size || p.StoredCRC != it.Info.CRC) {
+			return badItem("block %v of %d bytes is stored in %d without a codec", it.Info.ID, it.Info.Size, p.Stored)
+		}
+	}
+	for _, n := range b.Names {
+		if n.Key == (Key{}) || n.Depth > maxDepth {
+			return badItem("name %x at depth %d", n.Key, n.Depth)
+		}
+	}
+	return nil
+}
+
+// put plans a batch but for its names, which finish does in the order of their
+// depth, so that a parent is in its run before its children come.
+func (p *planner) put(b Batch) error {
+	number := p.segment(b.Segment, b.Mark, uint64(len(b.Blocks)+len(b.Names)))
+	for _, it := range b.Blocks {
+		if err := p.putBlock(number, it); err != nil {
+			return err
+		}
+	}
+	for _, n := range b.Names {
+		p.queue = append(p.queue, queued{n, number})
+	}
+	return nil
+}
+
+// segment returns the number of a segment, a new one if it has none, and
+// accounts for what is put. The number counts from now on: nothing of it is
+// seen before the batch is.
+func (p *planner) segment(s Segment, mark, entries uint64) uint32 {
+	row, number := p.engine.segments.of(s)
+	if number == 0 {
+		number = p.engine.segments.next
+	}
+	row.mark = max(row.mark, mark)
+	row.entries += entries
+	p.engine.segments.set(number, row)
+	p.rows[number] = &row
+	return number
+}
+
+func (p *planner) putBlock(number uint32, b Block) error {
+	cur, err := p.block(b.Info.ID)
+	if err != nil {
+		return err
+	}
+	if cur.exists {
+		theirs, ours := p.engine.segments.row(cur.rec.place.segment), p.engine.segments.row(number)
+		if theirs.segment.compare(ours.segment) > 0 {
+			return nil // the older copy is merged away first
+		}
+	}
+	at := b.Place
+	cur.rec.place = place{
+		segment: number, record: at.Record, base: at.Base, offset: at.Offset, size: b.Info.Size,
+		stored: at.Stored, crc: b.Info.CRC, storedCRC: at.StoredCRC, codec: at.Codec,
+	}
+	cur.exists = true
+	p.touch(cur)
+	return nil
+}
+
+// block returns what there is of a block, as of this batch.
+func (p *planner) block(id block.ID) (*placed, error) {
+	if b := p.blocks[id]; b != nil {
+		return b, nil
+	}
+	b := &placed{id: id}
+	p.blocks[id] = b
+	if s := p.engine.sieve; s != nil && !s.add(id[:16]) {
+		return b, nil
+	}
+	found := false
+	var err error
+	b.rec, found, err = p.reader.block(id)
+	b.exists = found && p.engine.segments.alive(b.rec.place.segment)
+	return b, err
+}
+
+func (p *planner) touch(b *placed) {
+	if !b.changed {
+		b.changed = true
+		p.order = append(p.order, b)
+	}
+}
+
+// name returns what there is of a name, as of this batch.
+func (p *planner) name(k Key) (*named, error) {
+	if n := p.names[k]; n != nil {
+		return n, nil
+	}
+	n := &named{bare: true}
+	p.names[k] = n
+	if s := p.engine.sieve; s != nil && !s.add(k[:]) {
+		return n, nil
+	}
+	f, err := p.reader.search(k)
+	n.at, n.found, n.bare = f.at, f.found, f.bare
+	if err != nil || !n.found {
+		return n, err
+	}
+	n.rec, err = decodeNameRecord(f.value)
+	n.exists = p.engine.segments.alive(n.rec.segment)
+	return n, err
+}
+
+// putName plans one name.
+func (p *planner) putName(q *queued) error {
+	n := &q.name
+	cur, err := p.name(n.Key)
+	if err != nil || cur.exists && cur.rec.seq > n.Seq {
+		return err
+	}
+	at := cur.at
+	if !cur.found || at.pos != alone && at.pos != n.Depth+1 && !n.Dropped {
+		if at, err = p.seat(n, cur.bare); err != nil {
+			return err
+		}
+	}
+	cur.rec = nameRecord{key: n.Key, segment: q.segment, seq: n.Seq, flags: n.flags()}
+	if at.pos == alone {
+		cur.rec.flags, cur.rec.depth = cur.rec.flags|flagAlone, n.Depth
+	}
+	if !n.Dropped {
+		cur.rec.id, cur.rec.expires = n.ID, n.Expires
+		if err := p.own(cur); err != nil {
+			return err
+		}
+	}
+	return p.move(cur, at)
+}
+
+func (n Name) flags() (f byte) {
+	if n.Prefix {
+		f |= flagPrefix
+	}
+	if n.Bound {
+		f |= flagBound
+	}
+	if n.Dropped {
+		f |= flagDropped
+	}
+	return f
+}
+
+// own gives a name's record a copy of its block's place if nobody else has one.
+func (p *planner) own(n *named) error {
+	b, err := p.block(n.rec.id)
+	if err != nil || !b.exists {
+		return err
+	}
+	if b.rec.owner == (Key{}) {
+		b.rec.owner = n.rec.key
+		p.touch(b)
+	}
+	if b.rec.owner == n.rec.key {
+		n.rec.flags |= flagCopy
+		n.rec.copy = b.rec.place
+	}
+	return nil
+}
+
+// seat chooses where a name lies that has no place yet, or the wrong one: behind
+// its parent if that is the last of its run, otherwise at the beginning of a
+// run of its own, or alone when others lie there already.
+func (p *planner) seat(n *Name, bare bool) (spot, error) {
+	if n.Parent != (Key{}) && n.Parent != n.Key && !n.Dropped {
+		parent, err := p.name(n.Parent)
+		if err != nil {
+			return spot{}, err
+		}
+		if parent.found && parent.at.pos != alone && parent.at.pos == n.Depth && parent.at.run != n.Key {
+			next := spot{parent.at.run, parent.at.pos + 1}
+			if last, err := p.isEnd(next); last || err != nil {
+				p.ends[next.run] = next.pos + 1
+				return next, err
+			}
+		}
+	}
+	if !bare || n.Dropped {
+		return spot{n.Key, alone}, nil
+	}
+	p.ends[n.Key] = n.Depth + 2
+	return spot{n.Key, n.Depth + 1}, nil
+}
+
+// isEnd reports whether nothing lies in a run from a position on.
+func (p *planner) isEnd(at spot) (bool, error) {
+	if end, ok := p.ends[at.run]; ok {
+		return end == at.pos, nil
+	}
+	return p.reader.lastOf(at)
+}
+
+// move writes a name's record at its place, and a link there if that is in the
+// run of another.
+func (p *planner) move(n *named, to spot) error {
+	key, from, had := n.rec.key, n.at, n.found
+	n.at, n.found, n.exists, n.bare = to, true, true, false
+	if had && from != to {
+		if err := p.delete(from); err != nil {
+			return err
+		}
+	}
+	if err := p.write(n); err != nil || had && from == to || to.run == key {
+		return err
+	}
+	p.buf = appendNameKey(p.buf[:0], spot{key, alone})
+	p.val = appendLink(p.val[:0], to)
+	return p.batch.Set(p.buf, p.val, nil)
+}
+
+func (p *planner) write(n *named) error {
+	p.buf = appendNameKey(p.buf[:0], n.at)
+	p.val = appendNameRecord(p.val[:0], n.rec)
+	return p.batch.Set(p.buf, p.val, nil)
+}
+
+func (p *planner) delete(at spot) error {
+	p.buf = appendNameKey(p.buf[:0], at)
+	return p.batch.Delete(p.buf, nil)
+}
+
+// forget plans that a block is gone.
+func (p *planner) forget(id block.ID) error {
+	b, err := p.block(id)
+	if err == nil && b.exists {
+		b.exists = false
+		p.touch(b)
+	}
+	return err
+}
+
+// finish plans the names and writes what many entries share.
+func (p *planner) finish() error {
+	order := make([]uint64, len(p.queue))
+	for i, q := range p.queue {
+		order[i] = uint64(q.name.Depth)<<32 | uint64(i)
+	}
+	slices.Sort(order)
+	for _, i := range order {
+		if err := p.putName(&p.queue[uint32(i)]); err != nil {
+			return err
+		}
+	}
+	for _, b := range p.order {
+		if err := p.writeBlock(b); err != nil {
+			return err
+		}
+	}
+	for number, row := range p.rows {
+		p.buf = appendSegmentKey(p.buf[:0], number)
+		p.val = appendSegmentRow(p.val[:0], *row)
+		if err := p.batch.Set(p.buf, p.val, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeBlock writes a block's record and makes the copy in its owner's record
+// equal to it.
+func (p *planner) writeBlock(b *placed) error {
+	if b.rec.owner != (Key{}) {
+		n, err := p.name(b.rec.owner)
+		if err != nil {
+			return err
+		}
+		if !n.exists || n.rec.id != b.id {
+			b.rec.owner = Key{} // it names another block now
+		} else if has := n.rec.flags&flagCopy != 0; has != b.exists || has && n.rec.copy != b.rec.place {
+			n.rec.flags &^= flagCopy
+			if b.exists {
+				n.rec.flags, n.rec.copy = n.rec.flags|flagCopy, b.rec.place
+			}
+			if err := p.write(n); err != nil {
+				return err
+			}
+		}
+	}
+	p.buf = appendBlockKey(p.buf[:0], b.id)
+	if !b.exists {
+		return p.batch.Delete(p.buf, nil)
+	}
+	p.val = appendBlockRecord(p.val[:0], b.rec)
+	return p.batch.Set(p.buf, p.val, nil)
+}

@@ -1,0 +1,95 @@
+package index
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// counters are what the tuner's windows are made of. They live as long as the
+// Index.
+type counters struct {
+	puts, hits, ranges, misses atomic.Uint64
+	retunes, removed           atomic.Uint64
+}
+
+// Stats is the state of an Index at one moment. Amplifications and the filter
+// count from the last open, retune or rebuild.
+type Stats struct {
+	Puts    uint64 // blocks and names that were put
+	Hits    uint64 // names and blocks that were asked for and found
+	Ranges  uint64 // calls of Probe and GetBatch
+	Misses  uint64 // names and blocks that were asked for and not found
+	Retunes uint64
+	Removed uint64 // entries of deleted segments that were removed
+
+	Segments int
+	Entries  uint64 // put into segments that are alive, replaced ones included
+	Dead     uint64 // put into segments that are not, and not removed yet
+
+	SizeRatio int // T
+	Runs      int // K
+
+	Levels       []LevelStats // from the top, empty ones included
+	WriteAmp     float64      // bytes written for each byte put
+	ReadAmp      int          // sorted runs that a search may meet
+	FilterHits   int64        // searches of a table that its filter saved
+	FilterMisses int64
+	DiskBytes    uint64
+	CacheBytes   int64  // tables in memory
+	MemoryBytes  uint64 // write buffers, those that are still being read included
+	Debt         uint64 // bytes that compactions still have to rewrite
+	Flushes      int64
+	Compactions  int64
+}
+
+// LevelStats is one level of the tree.
+type LevelStats struct {
+	Tables   int64
+	Bytes    int64
+	Runs     int32
+	WriteAmp float64
+}
+
+// Stats returns counters and sizes. A broken index has only the former, and so
+// has one in the moment in which it is replaced or too busy to answer.
+func (x *Index) Stats() Stats {
+	s := Stats{
+		Puts: x.count.puts.Load(), Hits: x.count.hits.Load(), Ranges: x.count.ranges.Load(), Misses: x.count.misses.Load(),
+		Retunes: x.count.retunes.Load(), Removed: x.count.removed.Load(),
+	}
+	e := x.engine.Load()
+	r, ok := e.take() // only so that the database is not closed meanwhile
+	if !ok {
+		return s
+	}
+	defer e.give(r)
+	s.SizeRatio, s.Runs = e.opt.SizeRatio, e.opt.Runs
+	s.Segments = int(e.segments.count.Load())
+	s.Entries, s.Dead = uint64(e.segments.entries.Load()), uint64(e.segments.deadEntries.Load())
+	ctx, cancel := context.WithTimeout(context.Background(), statsWait)
+	defer cancel()
+	got := make(chan *pebble.Metrics, 1)
+	if e.call(ctx, func() { got <- e.db.Metrics() }) == nil {
+		s.fill(<-got)
+	}
+	return s
+}
+
+// statsWait bounds how long Stats waits for Pebble, which may be busy.
+const statsWait = time.Second
+
+func (s *Stats) fill(m *pebble.Metrics) {
+	for i := range m.Levels {
+		l := &m.Levels[i]
+		s.Levels = append(s.Levels, LevelStats{Tables: l.TablesCount, Bytes: l.TablesSize, Runs: l.Sublevels, WriteAmp: l.WriteAmp()})
+	}
+	total := m.Total()
+	s.WriteAmp, s.ReadAmp = total.WriteAmp(), m.ReadAmp()
+	s.FilterHits, s.FilterMisses = m.Filter.Hits, m.Filter.Misses
+	s.DiskBytes, s.CacheBytes = m.DiskSpaceUsage(), m.BlockCache.Size
+	s.MemoryBytes = m.MemTable.Size + m.MemTable.ZombieSize
+	s.Debt, s.Flushes, s.Compactions = m.Compact.EstimatedDebt, m.Flush.Count, m.Compact.Count
+}

@@ -1,0 +1,97 @@
+package index
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"time"
+
+	"cascadekv/internal/block"
+)
+
+// Namespace is the hash of a namespace's text.
+type Namespace [16]byte
+
+// Key is the hash of a name: what the index knows of (namespace, key). The zero
+// Key is nobody's.
+type Key [16]byte
+
+// NamespaceOf hashes the text of a namespace.
+func NamespaceOf(text string) Namespace {
+	sum := sha256.Sum256([]byte(text))
+	return Namespace(sum[:16])
+}
+
+// Key hashes a key in the namespace. Keys of up to 112 bytes cost no allocation.
+func (n Namespace) Key(key string) Key {
+	var room [128]byte
+	sum := sha256.Sum256(append(append(room[:0], n[:]...), key...))
+	return Key(sum[:16])
+}
+
+// Segment identifies a segment file among those of all ranks and incarnations.
+type Segment struct {
+	Rank        uint32
+	Incarnation uint64
+	File        uint64
+}
+
+// compare orders segments by age: those of later incarnations are younger.
+func (s Segment) compare(other Segment) int {
+	return cmp.Or(cmp.Compare(s.Incarnation, other.Incarnation), cmp.Compare(s.File, other.File), cmp.Compare(s.Rank, other.Rank))
+}
+
+// Place is where a block lies. Offsets are in bytes from the start of the file.
+type Place struct {
+	Segment   Segment
+	Record    int64  // where the BLOCK entry starts
+	Base      int64  // what the offset in that entry counts from, at most Record
+	Offset    int64  // where the payload starts
+	Stored    int64  // bytes of the payload as stored; with codec 0 that is the block's size
+	StoredCRC uint32 // CRC32C of them; with codec 0 that is the block's
+	Codec     uint8
+}
+
+// Block is a block and where it lies.
+type Block struct {
+	Info  block.Info
+	Place Place
+}
+
+// Name is a name record that lies in a segment.
+type Name struct {
+	Key     Key
+	Parent  Key // zero at a chain head
+	ID      block.ID
+	Depth   uint32 // blocks before it in its chain
+	Seq     uint64 // of records of one name the highest counts
+	Expires time.Time
+	Prefix  bool
+	Bound   bool
+	Dropped bool // the name was withdrawn as of Seq: only Key and Seq count
+}
+
+// NameOf returns the record that says n names the block id.
+func NameOf(id block.ID, n block.Name) Name {
+	ns := NamespaceOf(n.Namespace)
+	r := Name{Key: ns.Key(n.Key), ID: id, Depth: n.Depth, Seq: n.Seq, Expires: n.Expires, Prefix: n.Prefix, Bound: n.Bound}
+	if n.Parent != "" {
+		r.Parent = ns.Key(n.Parent)
+	}
+	return r
+}
+
+// Batch is entries of one segment that were written, and made durable there,
+// together.
+type Batch struct {
+	Segment Segment
+	Mark    uint64  // how far the segment is indexed once the batch is; never goes back
+	Blocks  []Block // Place.Segment is the batch's, whatever it says
+	Names   []Name  // their blocks may lie in other segments
+}
+
+// SegmentState is what the index knows of one segment.
+type SegmentState struct {
+	Segment Segment
+	Mark    uint64
+	Entries uint64 // blocks and names that were put, replaced ones included
+}

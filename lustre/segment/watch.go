@@ -1,0 +1,211 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"cascadekv/internal/vfs"
+)
+
+// watch is a file system that asks a breaker before each read and tells it what
+// became of reads and writes. Writes are not refused here, where a refusal would
+// poison a segment: a put asks before it begins.
+type watch struct {
+	vfs.FS
+	now func() time.Time
+
+	mu sync.Mutex
+	b  *breaker
+}
+
+type watchedFile struct {
+	vfs.File
+	w    *watch
+	path string
+	c    *circuit
+}
+
+func newWatch(o Options) *watch {
+	return &watch{FS: o.FS, now: o.Now, b: newBreaker(o.Readers, o.Writers)}
+}
+
+// Health tells what the store's circuit breaker sees.
+func (s *Store) Health() Health {
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	return s.watch.b.health(s.watch.now())
+}
+
+// judge tells an answer of the file system from silence. Names are another
+// server's business than bytes, and a write can end in the page cache: their
+// success says nothing.
+func judge(op vfs.Op, err error) outcome {
+	if err == nil && (op == vfs.OpCreate || op == vfs.OpOpen || op == vfs.OpRename || op == vfs.OpWrite) {
+		return unknown
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return cancelled
+	}
+	for _, no := range []error{
+		vfs.ErrIO, vfs.ErrStale, syscall.ESHUTDOWN, syscall.ETIMEDOUT, syscall.ENOTCONN,
+		syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.ECONNRESET, syscall.ENODEV,
+	} {
+		if errors.Is(err, no) {
+			return silent
+		}
+	}
+	return answered
+}
+
+// mayWrite returns an error when a write should not begin. The last one, of a
+// store that is being closed, is tried in any case.
+func (s *Store) mayWrite() error {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return nil
+	}
+	w := s.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.b.mayWrite(w.now()); r != nil {
+		return r
+	}
+	return nil
+}
+
+// read makes one read of c.
+func (w *watch) read(c *circuit, op vfs.Op, path string, n int64, do func() error) error {
+	w.mu.Lock()
+	if r := w.b.mayRead(c, path, w.now()); r != nil {
+		w.mu.Unlock()
+		return r
+	}
+	return w.run(c, op, n, do)
+}
+
+func (w *watch) write(op vfs.Op, n int64, do func() error) error {
+	w.mu.Lock()
+	return w.run(nil, op, n, do)
+}
+
+// run makes an operation between telling the breaker of its begin and its end.
+// The caller holds w.mu; it returns without.
+func (w *watch) run(c *circuit, op vfs.Op, n int64, do func() error) error {
+	f := w.b.begin(c, w.now(), n)
+	w.mu.Unlock()
+	err := do()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.b.end(c, f, w.now(), judge(op, err))
+	return err
+}
+
+// circuit returns that of a file, which keeps it when it gets its name.
+func (w *watch) circuit(path string) *circuit {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.file(strings.TrimSuffix(path, ".tmp"))
+}
+
+// Create implements vfs.FS.
+func (w *watch) Create(path string, perm uint32) (f vfs.File, err error) {
+	err = w.write(vfs.OpCreate, 0, func() error {
+		f, err = w.FS.Create(path, perm)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &watchedFile{f, w, path, w.circuit(path)}, nil
+}
+
+// Open implements vfs.FS.
+func (w *watch) Open(path string) (f vfs.File, err error) {
+	c := w.circuit(path)
+	err = w.read(c, vfs.OpOpen, path, 0, func() error {
+		f, err = w.FS.Open(path)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &watchedFile{f, w, path, c}, nil
+}
+
+// Rename implements vfs.FS.
+func (w *watch) Rename(from, to string) error {
+	return w.write(vfs.OpRename, 0, func() error { return w.FS.Rename(from, to) })
+}
+
+// Pread implements vfs.File.
+func (f *watchedFile) Pread(p []byte, off int64) (n int, err error) {
+	err = f.w.read(f.c, vfs.OpRead, f.path, int64(len(p)), func() error {
+		n, err = f.File.Pread(p, off)
+		return err
+	})
+	return n, err
+}
+
+// Preadv implements vfs.Vectored.
+func (f *watchedFile) Preadv(ctx context.Context, bufs [][]byte, off int64) (n int64, err error) {
+	var size int64
+	for _, b := range bufs {
+		size += int64(len(b))
+	}
+	err = f.w.read(f.c, vfs.OpRead, f.path, size, func() error {
+		n, err = vfs.Preadv(ctx, f.File, bufs, off)
+		return err
+	})
+	return n, err
+}
+
+// Size implements vfs.File.
+func (f *watchedFile) Size() (n int64, err error) {
+	err = f.w.read(f.c, vfs.OpSize, f.path, 0, func() error {
+		n, err = f.File.Size()
+		return err
+	})
+	return n, err
+}
+
+// Pwrite implements vfs.File.
+func (f *watchedFile) Pwrite(p []byte, off int64) (n int, err error) {
+	err = f.w.write(vfs.OpWrite, int64(len(p)), func() error {
+		n, err = f.File.Pwrite(p, off)
+		return err
+	})
+	return n, err
+}
+
+// Pwritev implements vfs.File.
+func (f *watchedFile) Pwritev(bufs [][]byte, off int64) (n int64, err error) {
+	var size int64
+	for _, b := range bufs {
+		size += int64(len(b))
+	}
+	err = f.w.write(vfs.OpWrite, size, func() error {
+		n, err = f.File.Pwritev(bufs, off)
+		return err
+	})
+	return n, err
+}
+
+// Sync implements vfs.File.
+func (f *watchedFile) Sync() error { return f.w.write(vfs.OpSync, 0, f.File.Sync) }
+
+// SetDirect implements vfs.Director where the file does.
+func (f *watchedFile) SetDirect() (vfs.Alignment, error) {
+	if d, ok := f.File.(vfs.Director); ok {
+		return d.SetDirect()
+	}
+	return vfs.Alignment{}, errors.ErrUnsupported
+}
+
+// Forget implements vfs.Forgetter.
+func (f *watchedFile) Forget(off, n int64) error { return vfs.Forget(f.File, off, n) }
