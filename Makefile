@@ -4,7 +4,7 @@ RACE     := $(if $(CC_FOUND),-race)
 FUZZTIME ?= 10s
 export CGO_ENABLED = 0
 
-.PHONY: build run test test-engines tools lint bare fuzz race fmt bench generate clean
+.PHONY: build run test test-engines test-lustre test-lustre-long tools lint bare fuzz race fmt bench generate clean
 .NOTPARALLEL:
 
 build: ## bin/cascaded and bin/cascade
@@ -13,10 +13,16 @@ build: ## bin/cascaded and bin/cascade
 run: build ## four ranks, one trace, one table; TRACE=file chooses the trace
 	scripts/run.sh "$(TRACE)"
 
-test: tools lint bare fuzz race ## everything that needs no Python package of an engine
+test: tools lint bare fuzz race test-lustre ## everything that needs no Python package of an engine
 
 test-engines: build tools ## the real LMCache on a rank; installs it outside the clone, minutes the first time
 	scripts/test-engines || [ $$? -eq 77 ] # 77: it said what is missing
+
+test-lustre: tools ## the Lustre tier on a real Lustre, in guests; where ../shared/lustre is
+	scripts/test-lustre
+
+test-lustre-long: tools ## the same with hundreds of power cuts, an hour
+	scripts/test-lustre --long
 
 tools: ## what tests drive besides Go
 	scripts/tools.sh

@@ -1,0 +1,72 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+	"os"
+)
+
+// Machine is a guest with servers and client. Run may be called from several
+// goroutines; the other methods belong to one.
+type Machine struct {
+	e      *Equipment
+	dir    string
+	keeper *keeper
+}
+
+// NewMachine makes a machine with new disks and starts it. The caller must End
+// it.
+func (e *Equipment) NewMachine(ctx context.Context) (*Machine, error) {
+	// A short path: the guest binds sockets below it.
+	dir, err := os.MkdirTemp("", "guest-")
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{e: e, dir: dir}
+	m.keeper, err = keep(m.env(), `"`+e.script()+`" kill; "`+e.script()+`" wipe`)
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	if err := m.Up(ctx); err != nil {
+		m.End()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *Machine) env() []string { return []string{"LV_DIR=" + m.dir} }
+
+func (m *Machine) control(ctx context.Context, command string) error {
+	r, err := run(ctx, command, m.env(), m.e.script(), command)
+	if err == nil && r.Status != 0 {
+		err = fmt.Errorf("guest: %s: status %d: %s", command, r.Status, tail(r.Output))
+	}
+	return err
+}
+
+// Up starts the machine after Kill, on the disks as they are. It returns when
+// the file system is mounted.
+func (m *Machine) Up(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, upLimit)
+	defer cancel()
+	return m.control(ctx, "up")
+}
+
+// Kill takes the machine's power. Commands that run in it end with status Died.
+func (m *Machine) Kill(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, killLimit)
+	defer cancel()
+	return m.control(ctx, "kill")
+}
+
+// Run runs a shell command and waits for its end.
+func (m *Machine) Run(ctx context.Context, command string) (Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, runLimit)
+	defer cancel()
+	return run(ctx, command, m.env(), m.e.script(), "run", command)
+}
+
+// End kills the machine and removes all it left. Nothing else may be called
+// afterwards.
+func (m *Machine) End() error { return m.keeper.release() }

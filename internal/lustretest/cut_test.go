@@ -1,0 +1,99 @@
+package lustretest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"cascadekv/internal/guest"
+)
+
+// cuts are the figures of a test that cuts power.
+type cuts struct {
+	Seed   uint64 `json:"seed"`
+	Points int    `json:"points"`
+	verdict
+}
+
+func seed(t *testing.T) (uint64, *rand.Rand) {
+	t.Helper()
+	n := uint64(number(t, seedVariable, int(time.Now().UnixNano())))
+	return n, rand.New(rand.NewPCG(n, 0))
+}
+
+// perCampaign is after how many cuts a new campaign begins: all of one is read
+// again after each cut in it.
+const perCampaign = 16
+
+// storming is the longest time from the start of a storm to the cut. The first
+// part of it goes into starting, so that some cuts come before the first put.
+const storming = 3 * time.Second
+
+// TestPowerCut kills servers and client together at random points of a storm
+// of puts. After each cut another rank looks for all that was acknowledged.
+func TestPowerCut(t *testing.T) {
+	t.Parallel()
+	n := number(t, powerVariable, 12)
+	m := machine(t)
+	seed, random := seed(t)
+	sum := cuts{Seed: seed}
+	var c campaign
+	var now verdict
+	for i := range n {
+		if i%perCampaign == 0 {
+			sum.add(now)
+			must(t, m.Run, "rm -rf /mnt/lustre/cut*")
+			c = newCampaign(t, fmt.Sprintf("/mnt/lustre/cut%d", i))
+		}
+		ended := make(chan guest.Result, 1)
+		go func() {
+			r, err := m.Run(t.Context(), self("storm", c.flags("-storm", fmt.Sprint(i), "-rank", fmt.Sprint(i%3))...))
+			if err != nil {
+				r = guest.Result{Output: err.Error()}
+			}
+			ended <- r
+		}()
+		at := time.Duration(random.Int64N(int64(storming)))
+		time.Sleep(at)
+		if err := m.Kill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-ended; r.Status != guest.Died {
+			t.Fatalf("cut %d: the storm ended by itself: status %d: %s", i, r.Status, r.Output)
+		}
+		if err := m.Up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sum.Points++
+		now = verify(t, m.Run, c)
+		if why := now.sound(); why != "" {
+			keepEvidence(t, m, c)
+			t.Fatalf("seed %d, cut %d after %v: %s", seed, i, at, why)
+		}
+		t.Logf("cut %d after %v: %v", i, at.Round(time.Millisecond), &now)
+	}
+	sum.add(now)
+	t.Logf("%d power cuts of servers and client: %v", sum.Points, &sum.verdict)
+	summary(t, "power_cut", sum)
+	if sum.Acknowledged == 0 {
+		t.Error("no storm had anything acknowledged")
+	}
+}
+
+// keepEvidence copies the files of a failed campaign to the host.
+func keepEvidence(t *testing.T, m *guest.Machine, c campaign) {
+	t.Helper()
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("lustretest-evidence-%d", os.Getpid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Log(err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	r, err := m.Run(ctx, fmt.Sprintf("cp -r %s %s/ && cp %s/journal-* %s/", c.dir, guest.Host(dir), guest.Host(c.host), guest.Host(dir)))
+	t.Logf("evidence in %s: status %d %s, %v", dir, r.Status, r.Output, err)
+}
