@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"cascadekv/tiers"
 )
 
 // Stat describes a visible name; false when there is none. Of a name that only
@@ -210,6 +212,10 @@ func (s *Store) Stats() Stats {
 	}
 	if s.cold != nil {
 		s.coldStats.Usage = s.cold.Usage()
+		if t, ok := s.cold.(tiers.Healthy); ok {
+			h := t.Health()
+			s.coldStats.Health = &h
+		}
 		if budget := s.limits.Load().ColdBytes; budget > 0 {
 			s.coldStats.Usage.Capacity = budget
 		}

@@ -39,6 +39,8 @@ type TierStats struct {
 	Demoted  uint64      `json:"demoted"`  // victims of this tier that went one tier down
 	Evicted  uint64      `json:"evicted"`  // blocks this tier gave up
 	Errors   uint64      `json:"errors"`   // operations that failed for another reason than a miss or lack of room
+
+	Health *tiers.Health `json:"health,omitempty"` // of tiers that may stop answering
 }
 
 // NamespaceStats is one namespace's part of Stats.

@@ -140,6 +140,18 @@ type Shared interface {
 	Adopt(ctx context.Context, p Part, fn func(Entry) error) error
 }
 
+// Health is what keeps a tier from answering at one moment.
+type Health struct {
+	Hanging int    `json:"hanging"`        // operations that were not answered for long
+	Files   int    `json:"broken_files"`   // files that are left alone for a while
+	Writes  bool   `json:"writes_broken"`  // new blocks are refused for a while
+	Breaks  uint64 `json:"breaks_total"`   // times that something began to be left alone
+	Refused uint64 `json:"refusals_total"` // operations that were not tried therefore
+}
+
+// Healthy is implemented by tiers that may stop answering.
+type Healthy interface{ Health() Health }
+
 // Merging is implemented by tiers in which space that is free is not yet room.
 type Merging interface {
 	// Merge rewrites some of what the tier holds so that it takes less space,

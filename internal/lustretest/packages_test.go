@@ -33,10 +33,9 @@ var packageRuns = map[string]packageRun{
 		skip: "^(" + strings.Join([]string{
 			"TestBitFlips", "TestZeroedEverywhere", "TestSilentCorruption", "TestMergeFails",
 			"TestFaultAtEveryOperation", "TestCrashAtEveryOperation", "TestCrashAfterCrash", "TestPowerCutAfterRestart",
-			"TestBreakerOfManyFiles", "TestCloseWithRing",
+			"TestBreakerOfManyFiles",
 		}, "|") + ")$",
-		why: "minutes of damage to files that lie still, and of file systems, crashes and clocks that are simulated; " +
-			"TestCloseWithRing gives Close 10 ms, in which a guest writes nothing",
+		why: "minutes of damage to files that lie still, and of file systems, crashes and clocks that are simulated",
 	},
 	"layout": {binary: "layout.test", folder: "lustre/layout"},
 	"ranks": {

@@ -76,6 +76,8 @@ var (
 	mTierErrors  = newMetric("tier_errors_total", "Operations of a tier that failed.", counter, "tier")
 	mUsed        = newMetric("tier_used_bytes", "Space taken in a tier, padding included.", gauge, "tier")
 	mCapacity    = newMetric("tier_capacity_bytes", "Space of a tier; 0 is unbounded.", gauge, "tier")
+	mHanging     = newMetric("tier_hanging", "Operations that a tier's file system has not answered for long.", gauge, "tier")
+	mRefusals    = newMetric("tier_refusals_total", "Operations not tried because what they need does not answer.", counter, "tier")
 	mReplicas    = newMetric("replicas_total", "Blocks of other ranks that were kept here.", counter)
 	mRanks       = newMetric("ring_ranks", "Ranks in the ring.", gauge)
 	mSettling    = newMetric("ring_settling", "1 while the ring changed lately.", gauge)
@@ -133,6 +135,10 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		send(mTierErrors, float64(t.Errors), t.Name)
 		send(mUsed, float64(t.Usage.Used), t.Name)
 		send(mCapacity, float64(t.Usage.Capacity), t.Name)
+		if h := t.Health; h != nil {
+			send(mHanging, float64(h.Hanging), t.Name)
+			send(mRefusals, float64(h.Refused), t.Name)
+		}
 	}
 	for _, n := range s.Namespaces {
 		name := strings.ToValidUTF8(n.Name, "?")

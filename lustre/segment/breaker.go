@@ -264,14 +264,14 @@ type Health struct {
 	Hanging int    `json:"hanging"`        // operations that the file system has not answered for long
 	Files   int    `json:"broken_files"`   // files that are not read for a while
 	Writes  bool   `json:"writes_broken"`  // new blocks are refused for a while
-	Broken  uint64 `json:"breaks_total"`   // times that a circuit broke
+	Breaks  uint64 `json:"breaks_total"`   // times that a circuit broke
 	Refused uint64 `json:"refusals_total"` // operations that were not tried
 }
 
 func (b *breaker) health(now time.Time) Health {
 	reads, _ := b.reading.hanging(now)
 	bad, writes := b.writing.bad(now)
-	h := Health{Hanging: reads + writes, Writes: bad, Broken: b.broken, Refused: b.refused}
+	h := Health{Hanging: reads + writes, Writes: bad, Breaks: b.broken, Refused: b.refused}
 	for _, c := range b.files {
 		if bad, _ := c.bad(now); bad {
 			h.Files++

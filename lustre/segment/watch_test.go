@@ -132,7 +132,7 @@ func TestBrokenReadsAndBack(t *testing.T) {
 				wantErr(t, "read", err, ErrUnavailable)
 				wantBytes(t, s, items[1])
 			}
-			if h := s.Health(); h.Refused != 7 || h.Files != 1 || h.Broken != 1 {
+			if h := s.Health(); h.Refused != 7 || h.Files != 1 || h.Breaks != 1 {
 				t.Errorf("health %+v after 10 reads", h)
 			}
 			fs.Clear()
@@ -158,7 +158,7 @@ func TestBrokenWritesAndBack(t *testing.T) {
 	for i := range 10 {
 		wantErr(t, "Put", s.Put(t.Context(), testItem(uint64(100+i), 9000)), ErrUnavailable)
 	}
-	if h := s.Health(); !h.Writes || h.Refused < 7 || h.Broken != 1 {
+	if h := s.Health(); !h.Writes || h.Refused < 7 || h.Breaks != 1 {
 		t.Errorf("health %+v after 10 puts", h)
 	}
 	if err := s.Link(items[0].Info.ID, testName("k", 1)); err != nil {

@@ -115,8 +115,8 @@ func (t *Tier) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
 	return errs
 }
 
-// Health tells what of the file system does not answer and is left alone.
-func (t *Tier) Health() segment.Health { return t.store.Health() }
+// Health implements tiers.Healthy.
+func (t *Tier) Health() tiers.Health { return tiers.Health(t.store.Health()) }
 
 // Access tells how files are read and written.
 func (t *Tier) Access() segment.Access { return t.store.Access() }
