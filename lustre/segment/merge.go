@@ -158,7 +158,7 @@ func (m *merge) collect(f *file) error {
 	}
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
-	here := map[block.ID]int{}
+	names, here := f.names(), map[block.ID]int{}
 	for _, e := range entries {
 		if loc := m.s.blocks[e.info.ID]; e.kind == kindBlock && loc != nil && loc.file == f {
 			here[e.info.ID] = len(m.blocks)
@@ -166,7 +166,12 @@ func (m *merge) collect(f *file) error {
 		}
 	}
 	for _, e := range entries {
-		if e.kind == kindBlock || !m.s.countsLocked(f, e) {
+		if e.kind == kindBlock {
+			continue
+		}
+		st := m.s.names[nameKey{e.name.Namespace, e.name.Key}]
+		newest := st != nil && st.seq == e.name.Seq && st.dropped == (e.kind == kindDrop)
+		if !newest || !m.s.keepsLocked(f, st, names[st]) {
 			continue
 		}
 		if i, ok := here[e.info.ID]; ok && e.kind == kindName {
@@ -176,25 +181,6 @@ func (m *merge) collect(f *file) error {
 		}
 	}
 	return nil
-}
-
-// countsLocked tells whether a record in f is the newest of its name and says
-// something that other files do not: see neededLocked.
-func (s *Store) countsLocked(f *file, e entry) bool {
-	st := s.names[nameKey{e.name.Namespace, e.name.Key}]
-	if st == nil || st.file != f || st.seq != e.name.Seq || st.dropped != (e.kind == kindDrop) {
-		return false
-	}
-	if !st.dropped && s.blocks[st.id] != nil {
-		return true
-	}
-	n := 0
-	for _, r := range f.recs {
-		if r == st {
-			n++
-		}
-	}
-	return st.records > n
 }
 
 // yield waits while requests use the file system.

@@ -293,3 +293,37 @@ func TestMergeWithdrawsDamage(t *testing.T) {
 	}
 	wantBytes(t, s, kept[1:]...)
 }
+
+// TestDropsOutliveWhatCannotBeRead: a withdrawal stays on record while a file
+// that may hold the name cannot be read.
+func TestDropsOutliveWhatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, small(dir, 1))
+	put(t, s, testItem(1, mergeSize, testName("gone", 10)))
+	closeStore(t, s)
+	hidden := segmentPath(1, 0)
+	head := readFile(t, dir, hidden)
+
+	s = openStore(t, small(dir, 2))
+	if err := s.Unlink(testName("gone", 20)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, testItem(2, mergeSize, testName("other", 30)))
+	closeStore(t, s)
+
+	bad := append([]byte{}, head...)
+	bad[4092] ^= 1 // of the header page's checksum
+	writeFile(t, bad, dir, hidden)
+	s = openStore(t, small(dir, 3))
+	if err := s.Evict(testItem(2, mergeSize).Info.ID); err != nil {
+		t.Fatal(err)
+	}
+	merged(t, s, 0)
+	closeStore(t, s)
+
+	writeFile(t, head, dir, hidden)
+	s = openStore(t, small(dir, 4))
+	if _, there := s.names["gone"]; there {
+		t.Error("a name that was withdrawn is back")
+	}
+}

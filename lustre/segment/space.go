@@ -113,19 +113,31 @@ func (s *Store) emptyLocked() *file {
 // neededLocked reports whether f holds a live name or a tombstone
 // (docs/format.md §1.8).
 func (s *Store) neededLocked(f *file) bool {
-	here := map[*nameState]int{}
-	for _, st := range f.recs {
-		here[st]++
-	}
-	for st, n := range here {
-		if st.file != f {
-			continue
-		}
-		if !st.dropped && s.blocks[st.id] != nil || st.records > n {
+	for st, n := range f.names() {
+		if s.keepsLocked(f, st, n) {
 			return true
 		}
 	}
 	return false
+}
+
+// names counts the records in f by name. The caller holds Store.mu.
+func (f *file) names() map[*nameState]int {
+	here := map[*nameState]int{}
+	for _, st := range f.recs {
+		here[st]++
+	}
+	return here
+}
+
+// keepsLocked tells whether f, with n records of a name, has its newest one and
+// that says something: where a block's name is, or that older records of it in
+// other files are void. Those may lie in files that could not be read, too.
+func (s *Store) keepsLocked(f *file, st *nameState, n int) bool {
+	if st.file != f {
+		return false
+	}
+	return !st.dropped && s.blocks[st.id] != nil || st.records > n || st.dropped && len(s.skipped) > 0
 }
 
 // finish writes what is buffered and seals the current segment, within
