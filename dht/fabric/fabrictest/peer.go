@@ -135,6 +135,9 @@ func (p *Peer) obey(ctx context.Context, c command) ([]byte, error) {
 	case opFail:
 		return nil, errors.New(failure)
 	case opLong:
+		if c.a > 2*fabric.MaxMessage {
+			return nil, fmt.Errorf("an answer of %d bytes", c.a)
+		}
 		return make([]byte, c.a), nil
 	case opPut:
 		src, err := p.put(int64(c.a), c.b)
@@ -172,6 +175,9 @@ func (p *Peer) settle() {
 
 // put makes a block of the bytes that seed determines.
 func (p *Peer) put(length int64, seed uint64) (fabric.Source, error) {
+	if length < 0 || length > int64(len(p.memory.Bytes())) {
+		return fabric.Source{}, fmt.Errorf("put of %d bytes", length)
+	}
 	p.mu.Lock()
 	off, err := p.space.Alloc(length, arena.Payload)
 	p.last++
