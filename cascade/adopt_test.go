@@ -52,7 +52,7 @@ func TestAdoptParts(t *testing.T) {
 
 	time.Sleep(time.Millisecond)
 	r := campaignRig(t, dir, 0)
-	r.now = r.now.Add(time.Minute)
+	r.advance(time.Minute)
 	r.chain("mine", 0, 5, 200)
 	r.put(ns("shared"), data(300, 30_000)) // newer than theirs
 	if n := r.Probe(context.Background(), "ns", []string{"theirs0"}).Hits; n != 0 {
