@@ -12,6 +12,7 @@ import (
 
 	"cascadekv/internal/config"
 	"cascadekv/internal/units"
+	"cascadekv/internal/vfs"
 )
 
 // plant writes files below root.
@@ -42,7 +43,7 @@ func healthy(t *testing.T) (machine, *config.Config) {
 	m := machine{root: root,
 		statfs: func(path string) (unix.Statfs_t, error) {
 			if path == lustre {
-				return unix.Statfs_t{Type: lustreMagic, Bsize: 4096, Blocks: 1 << 40, Bavail: 1 << 40}, nil
+				return unix.Statfs_t{Type: vfs.LustreType, Bsize: 4096, Blocks: 1 << 40, Bavail: 1 << 40}, nil
 			}
 			return unix.Statfs_t{Type: unix.TMPFS_MAGIC, Bsize: 4096, Blocks: 2 << 20, Bavail: 1 << 20}, nil // 8 GiB, half of it free
 		},

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/internal/config"
+	"cascadekv/internal/vfs"
 	"cascadekv/lustre/layout"
 )
 
@@ -164,7 +165,7 @@ func kindOf(i layout.Info) string {
 	if i.Lustre {
 		return strings.TrimSpace("Lustre " + i.Name)
 	}
-	if name := fileSystems[i.Type]; name != "" {
+	if name := vfs.TypeName(i.Type); name != "" {
 		return name
 	}
 	return fmt.Sprintf("file system 0x%08X", i.Type)

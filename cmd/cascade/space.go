@@ -15,27 +15,12 @@ import (
 
 	"cascadekv/internal/config"
 	"cascadekv/internal/units"
+	"cascadekv/internal/vfs"
 )
-
-const lustreMagic = 0x0BD00BD0
-
-// fileSystems names the types that doctor has something to say about.
-var fileSystems = map[uint32]string{
-	lustreMagic:                   "Lustre",
-	unix.TMPFS_MAGIC:              "tmpfs",
-	unix.HUGETLBFS_MAGIC:          "hugetlbfs",
-	unix.EXT4_SUPER_MAGIC:         "ext4",
-	unix.XFS_SUPER_MAGIC:          "xfs",
-	unix.BTRFS_SUPER_MAGIC:        "btrfs",
-	unix.NFS_SUPER_MAGIC:          "NFS",
-	unix.OVERLAYFS_SUPER_MAGIC:    "overlay",
-	uint32(unix.RAMFS_MAGIC):      "ramfs",
-	uint32(unix.CEPH_SUPER_MAGIC): "Ceph",
-}
 
 func fsType(s unix.Statfs_t) (magic uint32, name string) {
 	magic = uint32(s.Type)
-	name = fileSystems[magic]
+	name = vfs.TypeName(magic)
 	if name == "" {
 		name = fmt.Sprintf("file system 0x%08X", magic)
 	}
@@ -181,7 +166,7 @@ func (m machine) lustre(c *config.Config) check {
 		return warning(name, "free some space, or set lustre.segment_bytes lower", "%s has %s free, less than ten segments of %s", dir, size(free), c.Lustre.SegmentBytes)
 	case magic == unix.TMPFS_MAGIC || magic == unix.RAMFS_MAGIC:
 		return warning(name, "choose a directory on a shared file system", "%s is on %s: it competes for memory and ends with the node", dir, kind)
-	case magic != lustreMagic:
+	case magic != vfs.LustreType:
 		return okay(name, "%s is writable, on %s rather than Lustre, %s free", dir, kind, size(free))
 	}
 	return okay(name, "%s is writable, on Lustre, %s free", dir, size(free))

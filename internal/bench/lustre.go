@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"cascadekv/internal/vfs"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -177,9 +179,8 @@ func fileSystem(dir string) (string, error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return "", fmt.Errorf("bench: %s: %w", dir, err)
 	}
-	names := map[int64]string{0x0bd00bd0: "lustre", 0xef53: "ext4", 0x58465342: "xfs", 0x9123683e: "btrfs", 0x01021994: "tmpfs", 0x6969: "nfs", 0x794c7630: "overlay"}
-	if name, ok := names[int64(st.Type)]; ok {
-		return name, nil
+	if name := vfs.TypeName(uint32(st.Type)); name != "" {
+		return strings.ToLower(name), nil
 	}
 	return fmt.Sprintf("%#x", st.Type), nil
 }

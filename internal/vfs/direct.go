@@ -45,11 +45,7 @@ func (d *Direct) Open(path string) (File, error) {
 }
 
 func (d *Direct) wrap(f File) File {
-	k, ok := f.(Director)
-	if !ok {
-		return f
-	}
-	a, err := k.SetDirect()
+	a, err := SetDirect(f)
 	if err != nil {
 		return f
 	}
@@ -126,7 +122,7 @@ func (d *directFile) Pread(p []byte, off int64) (int, error) {
 
 // Preadv implements Vectored.
 func (d *directFile) Preadv(ctx context.Context, bufs [][]byte, off int64) (int64, error) {
-	end := off + bytesOf(bufs)
+	end := off + Length(bufs)
 	skip := off & int64(d.align.Offset-1) // bytes before off that must be read too
 	left := cursor{bufs: bufs}
 	for at := off; at < end; {
@@ -158,7 +154,7 @@ func (d *directFile) Pwrite(p []byte, off int64) (int, error) {
 
 // Pwritev implements File.
 func (d *directFile) Pwritev(bufs [][]byte, off int64) (int64, error) {
-	total := bytesOf(bufs)
+	total := Length(bufs)
 	if mask := int64(d.align.Offset - 1); off&mask != 0 || total&mask != 0 {
 		return 0, pathErr("pwritev", "file opened with O_DIRECT",
 			fmt.Errorf("%w: %d bytes at %d are not multiples of %d", unix.EINVAL, total, off, d.align.Offset))

@@ -129,8 +129,8 @@ func TestDirect(t *testing.T) {
 			for range 6 {
 				bufs := cut(r, mem, (1+r.IntN(3<<20/unit))*unit)
 				n, err := f.Pwritev(bufs, int64(len(want)))
-				if err != nil || n != bytesOf(bufs) {
-					t.Fatalf("Pwritev took %d of %d bytes, error %v", n, bytesOf(bufs), err)
+				if err != nil || n != Length(bufs) {
+					t.Fatalf("Pwritev took %d of %d bytes, error %v", n, Length(bufs), err)
 				}
 				want = append(want, join(bufs)...)
 			}

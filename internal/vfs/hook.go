@@ -2,7 +2,6 @@ package vfs
 
 import (
 	"context"
-	"errors"
 )
 
 // Op names a kind of operation.
@@ -117,7 +116,7 @@ func (f *hookedFile) Pread(p []byte, off int64) (int, error) {
 
 // Preadv implements Vectored: the hook is asked once for all of bufs.
 func (f *hookedFile) Preadv(ctx context.Context, bufs [][]byte, off int64) (int64, error) {
-	partial, err := f.ask(Call{Op: OpRead, Path: f.path, Off: off, Len: bytesOf(bufs)})
+	partial, err := f.ask(Call{Op: OpRead, Path: f.path, Off: off, Len: Length(bufs)})
 	if err == nil {
 		return Preadv(ctx, f.File, bufs, off)
 	}
@@ -128,21 +127,11 @@ func (f *hookedFile) Preadv(ctx context.Context, bufs [][]byte, off int64) (int6
 // SetDirect implements Director where the wrapped file does. It is no
 // operation of its own: no hook is asked.
 func (f *hookedFile) SetDirect() (Alignment, error) {
-	if d, ok := f.File.(Director); ok {
-		return d.SetDirect()
-	}
-	return Alignment{}, errors.ErrUnsupported
+	return SetDirect(f.File)
 }
 
 // Forget implements Forgetter. A hint is no operation: no hook is asked.
 func (f *hookedFile) Forget(off, n int64) error { return Forget(f.File, off, n) }
-
-func bytesOf(bufs [][]byte) (n int64) {
-	for _, b := range bufs {
-		n += int64(len(b))
-	}
-	return n
-}
 
 func (f *hookedFile) Pwrite(p []byte, off int64) (int, error) {
 	n, err := f.Pwritev([][]byte{p}, off)
@@ -150,7 +139,7 @@ func (f *hookedFile) Pwrite(p []byte, off int64) (int, error) {
 }
 
 func (f *hookedFile) Pwritev(bufs [][]byte, off int64) (int64, error) {
-	partial, err := f.ask(Call{Op: OpWrite, Path: f.path, Off: off, Len: bytesOf(bufs)})
+	partial, err := f.ask(Call{Op: OpWrite, Path: f.path, Off: off, Len: Length(bufs)})
 	if err == nil {
 		return f.File.Pwritev(bufs, off)
 	}

@@ -116,6 +116,22 @@ type Director interface {
 	SetDirect() (Alignment, error)
 }
 
+// SetDirect is f's SetDirect, where f has one.
+func SetDirect(f File) (Alignment, error) {
+	if d, ok := f.(Director); ok {
+		return d.SetDirect()
+	}
+	return Alignment{}, errors.ErrUnsupported
+}
+
+// Length is how many bytes bufs have together.
+func Length(bufs [][]byte) (n int64) {
+	for _, b := range bufs {
+		n += int64(len(b))
+	}
+	return n
+}
+
 // SetDirect implements Director. Where the kernel does not tell the alignment
 // it is that of a page, which every file system takes.
 func (f *osFile) SetDirect() (Alignment, error) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	files "cascadekv/internal/vfs"
 )
 
 // script is batches that have been put one after the other, and what an index
@@ -258,7 +260,11 @@ func TestOthersIndex(t *testing.T) {
 }
 
 func TestSharedFileSystemsAreRefused(t *testing.T) {
-	for magic, name := range shared {
+	for _, magic := range shared {
+		name := files.TypeName(uint32(magic))
+		if name == "" {
+			t.Fatalf("a file system of type %#x has no name", magic)
+		}
 		o := Options{Dir: "/idx/a/b", fs: vfs.NewMem(), fsType: func(dir string) (int64, error) {
 			if dir != "/" {
 				return 0, os.ErrNotExist

@@ -7,26 +7,21 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/crc32c"
+	files "cascadekv/internal/vfs"
 )
 
 // shared are file systems that other nodes see as well (statfs(2)). Locks,
 // mapped files and syncs work on them otherwise, or slowly, or not at all.
-var shared = map[int64]string{
-	0x0BD00BD0: "Lustre",
-	0x6969:     "NFS",
-	0x47504653: "GPFS",
-	0x19830326: "BeeGFS",
-	0x00C36400: "Ceph",
-	0x5346414F: "AFS",
-	0xFF534D42: "CIFS",
-	0xFE534D42: "SMB2",
-	0x01021997: "9P",
+var shared = []int64{
+	files.LustreType, files.GPFSType, files.BeeGFSType, unix.NFS_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC, unix.AFS_SUPER_MAGIC,
+	unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.V9FS_MAGIC,
 }
 
 func statfsType(dir string) (int64, error) {
@@ -51,8 +46,8 @@ func checkLocal(dir string, fsType func(string) (int64, error)) error {
 		if err != nil {
 			return fmt.Errorf("%w: statfs %s: %w", ErrUnavailable, dir, err)
 		}
-		if name := shared[magic]; name != "" {
-			return fmt.Errorf("%w: %s is on %s: choose a directory on a local disk or in /dev/shm", ErrSharedFS, dir, name)
+		if slices.Contains(shared, magic) {
+			return fmt.Errorf("%w: %s is on %s: choose a directory on a local disk or in /dev/shm", ErrSharedFS, dir, files.TypeName(uint32(magic)))
 		}
 		return nil
 	}

@@ -2,9 +2,6 @@ package layout
 
 import "golang.org/x/sys/unix"
 
-// Magic is the type that statfs reports for Lustre.
-const Magic = 0x0BD00BD0
-
 // delayCreate makes a file without objects, so that its layout can still be
 // chosen. The flags mean nothing for files elsewhere.
 const delayCreate = unix.O_NOCTTY | unix.O_ASYNC

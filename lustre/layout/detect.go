@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"cascadekv/internal/vfs"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,7 +31,7 @@ func detect(path, root string) (Info, error) {
 	if err := retry(func() error { return unix.Statfs(path, &s) }); err != nil {
 		return Info{}, pathErr("statfs", path, err)
 	}
-	i := Info{Type: uint32(s.Type), Lustre: uint32(s.Type) == Magic}
+	i := Info{Type: uint32(s.Type), Lustre: uint32(s.Type) == vfs.LustreType}
 	if i.Lustre {
 		i.Version, i.Name = clientVersion(root), fileSystem(path, root)
 	}

@@ -154,11 +154,7 @@ func (f *watchedFile) Pread(p []byte, off int64) (n int, err error) {
 
 // Preadv implements vfs.Vectored.
 func (f *watchedFile) Preadv(ctx context.Context, bufs [][]byte, off int64) (n int64, err error) {
-	var size int64
-	for _, b := range bufs {
-		size += int64(len(b))
-	}
-	err = f.w.read(f.c, vfs.OpRead, f.path, size, func() error {
+	err = f.w.read(f.c, vfs.OpRead, f.path, vfs.Length(bufs), func() error {
 		n, err = vfs.Preadv(ctx, f.File, bufs, off)
 		return err
 	})
@@ -185,11 +181,7 @@ func (f *watchedFile) Pwrite(p []byte, off int64) (n int, err error) {
 
 // Pwritev implements vfs.File.
 func (f *watchedFile) Pwritev(bufs [][]byte, off int64) (n int64, err error) {
-	var size int64
-	for _, b := range bufs {
-		size += int64(len(b))
-	}
-	err = f.w.write(vfs.OpWrite, size, func() error {
+	err = f.w.write(vfs.OpWrite, vfs.Length(bufs), func() error {
 		n, err = f.File.Pwritev(bufs, off)
 		return err
 	})
@@ -200,12 +192,7 @@ func (f *watchedFile) Pwritev(bufs [][]byte, off int64) (n int64, err error) {
 func (f *watchedFile) Sync() error { return f.w.write(vfs.OpSync, 0, f.File.Sync) }
 
 // SetDirect implements vfs.Director where the file does.
-func (f *watchedFile) SetDirect() (vfs.Alignment, error) {
-	if d, ok := f.File.(vfs.Director); ok {
-		return d.SetDirect()
-	}
-	return vfs.Alignment{}, errors.ErrUnsupported
-}
+func (f *watchedFile) SetDirect() (vfs.Alignment, error) { return vfs.SetDirect(f.File) }
 
 // Forget implements vfs.Forgetter.
 func (f *watchedFile) Forget(off, n int64) error { return vfs.Forget(f.File, off, n) }
