@@ -96,9 +96,9 @@ func (e *Entry) inline() bool { return e.Stored <= inlineMax }
 func (e *Entry) tableSize(withPayload bool) int64 {
 	switch {
 	case e.Kind == KindName:
-		return int64(align8(nameEntrySize + stringsLen(e.Name) + len(e.Name.Parent)))
+		return int64(nameSize(e.Name))
 	case e.Kind == KindDrop:
-		return int64(align8(dropEntrySize + stringsLen(e.Name)))
+		return int64(dropSize(e.Name))
 	case withPayload && e.inline():
 		return int64(blockEntrySize + align8(int(e.Stored)))
 	}
@@ -208,15 +208,7 @@ func (e *Entry) appendBlock(p []byte, off int64, payload func(*Entry, io.Writer)
 
 // appendFixed appends the 80 bytes of a BLOCK, and more of zeros.
 func (e *Entry) appendFixed(p []byte, off int64, flags uint16, more int) []byte {
-	p, b := begin(p, kindBlock, flags, blockEntrySize+more)
-	copy(b[8:40], e.Info.ID[:])
-	le.PutUint64(b[40:], uint64(e.Info.Size))
-	le.PutUint64(b[48:], uint64(e.Stored))
-	le.PutUint64(b[56:], uint64(off))
-	le.PutUint32(b[64:], e.Info.CRC)
-	le.PutUint32(b[68:], e.StoredCRC)
-	b[72] = e.Codec
-	return p
+	return appendStored(p, e.Info, stored{e.Stored, e.StoredCRC, e.Codec}, off, flags, more)
 }
 
 // copy writes the payload of a block that does not lie in the table, padded.

@@ -56,16 +56,37 @@ func appendBlock(p []byte, info block.Info, off int64, inline []byte) []byte {
 	if inline != nil {
 		flags = flagInline
 	}
-	p, e := begin(p, kindBlock, flags, blockEntrySize+align8(len(inline)))
-	copy(e[8:40], info.ID[:])
-	le.PutUint64(e[40:], uint64(info.Size))
-	le.PutUint64(e[48:], uint64(info.Size))
-	le.PutUint64(e[56:], uint64(off))
-	le.PutUint32(e[64:], info.CRC)
-	le.PutUint32(e[68:], info.CRC)
-	copy(e[blockEntrySize:], inline)
+	p = appendStored(p, info, stored{info.Size, info.CRC, 0}, off, flags, align8(len(inline)))
+	copy(p[len(p)-align8(len(inline)):], inline)
 	return p
 }
+
+// stored is a block's payload as it lies in the file.
+type stored struct {
+	size  int64
+	crc   uint32
+	codec uint8
+}
+
+// appendStored appends the fixed part of a BLOCK, and room bytes of zeros.
+func appendStored(p []byte, info block.Info, as stored, off int64, flags uint16, room int) []byte {
+	p, e := begin(p, kindBlock, flags, blockEntrySize+room)
+	copy(e[8:40], info.ID[:])
+	le.PutUint64(e[40:], uint64(info.Size))
+	le.PutUint64(e[48:], uint64(as.size))
+	le.PutUint64(e[56:], uint64(off))
+	le.PutUint32(e[64:], info.CRC)
+	le.PutUint32(e[68:], as.crc)
+	e[72] = as.codec
+	return p
+}
+
+// nameSize and dropSize return the bytes of the entries of n.
+func nameSize(n block.Name) int {
+	return align8(nameEntrySize + len(n.Namespace) + len(n.Key) + len(n.Parent))
+}
+
+func dropSize(n block.Name) int { return align8(dropEntrySize + len(n.Namespace) + len(n.Key)) }
 
 func appendName(p []byte, id block.ID, n block.Name) []byte {
 	var flags uint16
@@ -78,7 +99,7 @@ func appendName(p []byte, id block.ID, n block.Name) []byte {
 	if !n.Expires.IsZero() {
 		flags |= flagExpires
 	}
-	p, e := begin(p, kindName, flags, align8(nameEntrySize+len(n.Namespace)+len(n.Key)+len(n.Parent)))
+	p, e := begin(p, kindName, flags, nameSize(n))
 	copy(e[8:40], id[:])
 	le.PutUint64(e[40:], n.Seq)
 	if flags&flagExpires != 0 {
@@ -95,7 +116,7 @@ func appendName(p []byte, id block.ID, n block.Name) []byte {
 }
 
 func appendDrop(p []byte, n block.Name) []byte {
-	p, e := begin(p, kindDrop, 0, align8(dropEntrySize+len(n.Namespace)+len(n.Key)))
+	p, e := begin(p, kindDrop, 0, dropSize(n))
 	le.PutUint64(e[8:], n.Seq)
 	le.PutUint16(e[16:], uint16(len(n.Namespace)))
 	le.PutUint16(e[18:], uint16(len(n.Key)))

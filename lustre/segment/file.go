@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
 )
 
@@ -72,8 +71,6 @@ var zeros [pageSize]byte
 // headers lends buffers for frame headers.
 var headers = sync.Pool{New: func() any { p := make([]byte, 0, 4*pageSize); return &p }}
 
-func stringsLen(n block.Name) int { return len(n.Namespace) + len(n.Key) }
-
 // tableSize returns the bytes of a frame's entry table.
 func tableSize(items []Item, recs []record) int64 {
 	n := 0
@@ -83,14 +80,14 @@ func tableSize(items []Item, recs []record) int64 {
 			n += align8(len(it.Data))
 		}
 		for _, nm := range it.Names {
-			n += align8(nameEntrySize + stringsLen(nm) + len(nm.Parent))
+			n += nameSize(nm)
 		}
 	}
 	for _, r := range recs {
 		if r.dropped {
-			n += align8(dropEntrySize + stringsLen(r.name))
+			n += dropSize(r.name)
 		} else {
-			n += align8(nameEntrySize + stringsLen(r.name) + len(r.name.Parent))
+			n += nameSize(r.name)
 		}
 	}
 	return int64(n)

@@ -2,7 +2,6 @@ package segment
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -55,7 +54,7 @@ func (s *Store) incarnations() ([]Incarnation, error) {
 // segment that its rank still writes is taken as it is now. Of what ctx ends,
 // fn is told nothing. Errors: ErrUnavailable, ErrClosed, those of fn.
 func (s *Store) Adopt(ctx context.Context, one Incarnation, fn func(Found) error) error {
-	r := recovery{newest: map[nameKey]record{}}
+	r := recovery{known: s.paths(), newest: map[nameKey]record{}}
 	err := s.readJob(ctx, "adoption of "+one.String(), func() error {
 		s.loadIncarnation(one, &r)
 		return nil
@@ -66,23 +65,11 @@ func (s *Store) Adopt(ctx context.Context, one Incarnation, fn func(Found) error
 	return s.handOver(&r, fn)
 }
 
-// readJob runs fn, which reads files and writes to nobody's memory, among the
-// readers; when ctx ends first it goes on alone.
+// readJob runs fn among the readers; when ctx ends first it goes on alone, and
+// the error is a *Busy.
 func (s *Store) readJob(ctx context.Context, what string, fn func() error) error {
 	if err := s.admit(nil); err != nil {
 		return err
 	}
-	var err error
-	left := s.reads.run(ctx, what, &job{}, func() {
-		defer s.endJob()
-		err = fn()
-	})
-	if left == nil {
-		return err
-	}
-	var busy *Busy
-	if !errors.As(left, &busy) {
-		s.endJob()
-	}
-	return left
+	return s.reads.within(ctx, what, s.endJob, fn)
 }

@@ -51,24 +51,13 @@ func (s *Store) Merge(ctx context.Context, budget int64, moved func([]block.ID))
 		s.merging.release()
 		return Merged{}, err
 	}
+	m := &merge{s: s, ctx: ctx, moved: moved}
 	end := func() { s.merging.release(); s.endJob() }
-	var done Merged
-	var err error
-	left := s.writes.run(ctx, "merge of segments", &job{}, func() {
-		defer end()
-		m := merge{s: s, ctx: ctx, moved: moved}
-		err = m.run(budget)
-		done = m.done
-	})
-	var busy *Busy
-	if errors.As(left, &busy) {
-		return Merged{}, left
+	err := s.writes.within(ctx, "merge of segments", end, func() error { return m.run(budget) })
+	if _, runs := errors.AsType[*Busy](err); runs {
+		return Merged{}, err
 	}
-	if left != nil {
-		end()
-		return Merged{}, left
-	}
-	return done, err
+	return m.done, err
 }
 
 // merge is one call of Merge.

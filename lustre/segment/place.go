@@ -77,21 +77,7 @@ func (s *Store) ReadPlace(ctx context.Context, p Place, info block.Info, dst []b
 	if info.ID.IsZero() || info.ID.IsProvisional() {
 		return fmt.Errorf("%w: segments hold no block %v", ErrNotFound, info.ID)
 	}
-	if err := s.admit(nil); err != nil {
-		return err
-	}
-	left := s.reads.run(ctx, "read of "+info.ID.String()+" in "+p.Path, &job{}, func() {
-		defer s.endJob()
-		err = s.readPlace(p, id, info, dst)
-	})
-	var busy *Busy
-	if left != nil && !errors.As(left, &busy) {
-		s.endJob()
-	}
-	if left != nil {
-		return left
-	}
-	return err
+	return s.readJob(ctx, "read of "+info.ID.String()+" in "+p.Path, func() error { return s.readPlace(p, id, info, dst) })
 }
 
 // readPlace reads once more when the file system calls the handle stale, and

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 )
@@ -90,6 +91,23 @@ func (p pool) run(ctx context.Context, what string, j *job, fn func()) error {
 	}
 	<-done
 	return nil
+}
+
+// within runs fn as run does and returns its error. end is called once: when fn
+// has ended, or when it was never called.
+func (p pool) within(ctx context.Context, what string, end func(), fn func() error) error {
+	var err error
+	left := p.run(ctx, what, &job{}, func() {
+		defer end()
+		err = fn()
+	})
+	if left == nil {
+		return err
+	}
+	if _, runs := errors.AsType[*Busy](left); !runs {
+		end()
+	}
+	return left
 }
 
 // lock is a mutex whose waiters can give up.

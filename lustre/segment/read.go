@@ -71,19 +71,7 @@ func (r *Ref) ReadInto(ctx context.Context, dst []byte) error {
 		s.jobs--
 		s.idle.Broadcast()
 	}
-	var err error
-	left := s.reads.run(ctx, "read of "+r.loc.info.ID.String(), &job{}, func() {
-		defer end()
-		err = s.read(r.loc, dst)
-	})
-	var busy *Busy
-	if left != nil && !errors.As(left, &busy) {
-		end()
-	}
-	if left != nil {
-		return left
-	}
-	return err
+	return s.reads.within(ctx, "read of "+r.loc.info.ID.String(), end, func() error { return s.read(r.loc, dst) })
 }
 
 // read fills dst and turns every failure into a miss of the right kind.

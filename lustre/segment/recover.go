@@ -25,9 +25,10 @@ const dropBatch = 1024
 
 // Recover reads the segments of every rank and incarnation under the
 // directory, or with Options.OwnOnly those of this rank, fills the index and
-// calls fn once for each block; then with the withdrawn names. What cannot be read, or only in part, is left in place and listed by Skipped.
-// It must be called at most once, before any Put. An error from fn ends it and
-// is returned; other errors match ErrUnavailable.
+// calls fn once for each block; then with the withdrawn names. What cannot be
+// read, or only in part, is left in place and listed by Skipped. It must be
+// called at most once, before any Put. An error from fn ends it and is returned;
+// other errors match ErrUnavailable.
 func (s *Store) Recover(fn func(Found) error) error {
 	all, err := s.incarnations()
 	if err != nil {
@@ -50,7 +51,8 @@ func (s *Store) Recover(fn func(Found) error) error {
 
 // recovery is what was read, and not handed over yet.
 type recovery struct {
-	ids    []block.ID // indexed
+	known  map[string]bool // paths of segments that were read before
+	ids    []block.ID      // indexed
 	newest map[nameKey]record
 }
 
@@ -65,10 +67,9 @@ func (s *Store) loadIncarnation(one Incarnation, r *recovery) {
 		s.skip(dir, err)
 		return
 	}
-	known := s.paths()
 	for _, name := range files {
 		path := filepath.Join(dir, name)
-		if known[path] {
+		if r.known[path] {
 			continue
 		}
 		id, ok := parseSegment(name)
