@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ const adoptStep = 256
 // run takes in blocks in the order of their chains, so that a name finds its
 // parent.
 func (a *adoption) run() error {
-	slices.SortStableFunc(a.entries, func(x, y tiers.Entry) int { return compareSeq(x, y) })
+	slices.SortStableFunc(a.entries, func(x, y tiers.Entry) int { return cmp.Compare(firstSeq(x), firstSeq(y)) })
 	for len(a.entries) > 0 {
 		n := min(len(a.entries), adoptStep)
 		if err := a.step(a.entries[:n]); err != nil {
@@ -67,22 +68,14 @@ func (a *adoption) run() error {
 	return nil
 }
 
-func compareSeq(x, y tiers.Entry) int {
-	first := func(e tiers.Entry) (least uint64) {
-		for i, n := range e.Names {
-			if i == 0 || n.Seq < least {
-				least = n.Seq
-			}
+// firstSeq is when the first of an entry's names was recorded; 0 without names.
+func firstSeq(e tiers.Entry) (least uint64) {
+	for i, n := range e.Names {
+		if i == 0 || n.Seq < least {
+			least = n.Seq
 		}
-		return least
 	}
-	switch a, b := first(x), first(y); {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
+	return least
 }
 
 func (a *adoption) step(entries []tiers.Entry) error {
@@ -94,7 +87,7 @@ func (a *adoption) step(entries []tiers.Entry) error {
 	}
 	for _, e := range entries {
 		for _, n := range e.Dropped {
-			s.dropAdopted(n)
+			s.unbindBefore(n.Namespace, n.Key, n.Seq)
 		}
 		if !e.Info.ID.IsZero() {
 			a.take(e)
@@ -103,41 +96,26 @@ func (a *adoption) step(entries []tiers.Entry) error {
 	return nil
 }
 
-// dropAdopted withdraws a name that another run withdrew after what is known
-// here.
-func (s *Store) dropAdopted(gone block.Name) {
-	if sp := s.spaces[gone.Namespace]; sp != nil {
-		if n := sp.byKey[gone.Key]; n != nil && n.block != nil && n.put < gone.Seq {
-			s.unbind(n)
-		}
-	}
-}
-
 // take takes in one block with those of its names that are not known newer.
 func (a *adoption) take(e tiers.Entry) {
 	s := a.store
-	b := s.blocks[e.Info.ID]
-	if b != nil && b.info != e.Info {
-		s.log.Error("tiers disagree on a block; the second copy is not used", "block", e.Info.ID)
-		return
-	}
 	var names []block.Name
 	for _, n := range e.Names {
 		s.seq = max(s.seq, n.Seq)
-		if known := s.space(n.Namespace).node(n.Key); known.block == nil || known.put < n.Seq {
+		if here := s.known(n.Namespace, n.Key); here == nil || here.block == nil || here.put < n.Seq {
 			names = append(names, n)
-		} else {
-			known.prune()
 		}
 	}
-	switch {
-	case len(names) == 0 && b == nil:
+	known := s.blocks[e.Info.ID] != nil
+	if len(names) == 0 && !known {
 		s.noteCold(s.cold.Evict(e.Info.ID)) // nobody would ever ask for it
 		return
-	case b == nil:
-		b = &entity{info: e.Info}
-		s.blocks[e.Info.ID] = b
-		s.stats.BytesStored += e.Info.Size
+	}
+	b := s.found(e.Info)
+	if b == nil {
+		return
+	}
+	if !known {
 		a.count(1, 0, e.Info.Size)
 	}
 	if !b.cold {
@@ -145,7 +123,7 @@ func (a *adoption) take(e tiers.Entry) {
 		s.account(b)
 	}
 	for _, n := range names {
-		s.attachAdopted(n, b)
+		s.attachRecorded(n, b)
 	}
 	a.count(0, len(names), 0)
 }
@@ -153,22 +131,5 @@ func (a *adoption) take(e tiers.Entry) {
 func (a *adoption) count(blocks, names int, bytes int64) {
 	for _, st := range []*RecoverStats{&a.done, &a.store.stats.Adopted} {
 		st.Blocks, st.Names, st.Bytes = st.Blocks+blocks, st.Names+names, st.Bytes+bytes
-	}
-}
-
-// attachAdopted points a name at a block that the cold tier has on record with
-// it.
-func (s *Store) attachAdopted(e block.Name, b *entity) {
-	n := s.space(e.Namespace).node(e.Key)
-	was := n.block
-	if was != nil {
-		s.endLeases(n)
-		s.detach(n)
-	}
-	n.setParent(e.Parent)
-	n.entry, n.put = e, e.Seq
-	s.attach(n, b)
-	if was != nil && len(was.names) == 0 {
-		s.forget(was)
 	}
 }

@@ -15,9 +15,8 @@ import (
 // that is, so that no chain gets a hole; while it is leased; and while it is
 // read.
 type coldRoom struct {
-	policy policy.Policy // nil: without a budget, everything stays
-	nodes  []*entity     // by policy node
-	bytes  int64
+	order // its policy is nil without a budget: everything stays
+	bytes int64
 }
 
 // standing is an entity's place in the cold tier.
@@ -28,19 +27,19 @@ type standing struct {
 	node    policy.Node
 }
 
-// ranking is a tier's policy with how it knows a block.
+// ranking is a tier's order with where a block stands in it.
 type ranking struct {
-	policy *policy.Policy
-	node   func(*entity) (policy.Node, bool)
+	*order
+	node func(*entity) (policy.Node, bool)
 }
 
 // rankings returns those of all tiers that have a policy, fastest first.
 func (s *Store) rankings() (all []ranking) {
 	for _, m := range s.mem {
-		all = append(all, ranking{&m.policy, func(b *entity) (policy.Node, bool) { return b.at[m.index].node, b.at[m.index].present }})
+		all = append(all, ranking{&m.order, func(b *entity) (policy.Node, bool) { return b.at[m.index].node, b.at[m.index].present }})
 	}
 	if s.room.policy != nil {
-		all = append(all, ranking{&s.room.policy, func(b *entity) (policy.Node, bool) { return b.below.node, b.below.ranked }})
+		all = append(all, ranking{&s.room.order, func(b *entity) (policy.Node, bool) { return b.below.node, b.below.ranked }})
 	}
 	return all
 }
@@ -49,13 +48,8 @@ func (s *Store) rankings() (all []ranking) {
 func (s *Store) enterCold(b *entity) {
 	b.cold = true
 	if r := &s.room; r.policy != nil && !b.below.ranked {
-		node := r.policy.Insert(s.age(), s.meta(b))
-		for int(node) >= len(r.nodes) {
-			r.nodes = append(r.nodes, nil)
-		}
-		r.nodes[node] = b
+		b.below = standing{ranked: true, node: r.insert(s.age(), s.meta(b), b)}
 		r.bytes += b.info.Size
-		b.below = standing{ranked: true, node: node}
 	}
 	s.account(b)
 }
@@ -64,8 +58,7 @@ func (s *Store) enterCold(b *entity) {
 func (s *Store) leaveCold(b *entity) {
 	b.cold = false
 	if b.below.ranked {
-		s.room.policy.Remove(b.below.node)
-		s.room.nodes[b.below.node] = nil
+		s.room.remove(b.below.node)
 		s.room.bytes -= b.info.Size
 	}
 	b.below = standing{}
@@ -104,8 +97,8 @@ func (b *entity) wanted() bool {
 // Where blocks with equal bytes at several places of their chains hold each
 // other in a ring, one of them is taken: see breakRing.
 func (s *Store) coldVictim() *entity {
-	if node, ok := s.room.policy.Victim(); ok {
-		return s.room.nodes[node]
+	if b := s.room.next(); b != nil {
+		return b
 	}
 	for _, b := range s.room.nodes {
 		if b != nil && len(b.names) > 1 && !b.inMemory() && b.fetch == nil && !leasedBlock(b) {

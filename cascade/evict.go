@@ -74,8 +74,8 @@ func (s *Store) evictOne(ctx context.Context, m *memTier) error {
 
 // victim returns the block that m's policy gives up next, nil for none.
 func (s *Store) victim(m *memTier) *entity {
-	if node, ok := m.policy.Victim(); ok {
-		return m.nodes[node]
+	if b := m.next(); b != nil {
+		return b
 	}
 	return s.breakRing(m)
 }

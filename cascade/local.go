@@ -88,12 +88,7 @@ func (l Local) Outdated(ns, key string, before uint64) {
 	defer l.mu.Unlock()
 	l.seq = max(l.seq, before)
 	l.outrun(nameID{ns, key}, before)
-	sp := l.spaces[ns]
-	if sp == nil {
-		return
-	}
-	if n := sp.byKey[key]; n != nil && n.block != nil && n.put < before {
-		l.unbind(n)
+	if l.unbindBefore(ns, key, before) {
 		l.announce()
 	}
 }
@@ -117,7 +112,7 @@ func (l Local) Touched(ns string, keys []string) {
 			}
 		}
 		if len(chain) > 0 {
-			(*r.policy).Access(l.age(), chain, len(chain))
+			r.policy.Access(l.age(), chain, len(chain))
 		}
 	}
 }

@@ -97,15 +97,20 @@ func (sp *space) node(key string) *name {
 
 // lookup returns a visible name, or nil.
 func (s *Store) lookup(ns, key string) *name {
-	sp := s.spaces[ns]
-	if sp == nil {
-		return nil
-	}
-	n := sp.byKey[key]
+	n := s.known(ns, key)
 	if n == nil || !n.visible(s.now) {
 		return nil
 	}
 	return n
+}
+
+// known returns a name or placeholder, visible or not, or nil.
+func (s *Store) known(ns, key string) *name {
+	sp := s.spaces[ns]
+	if sp == nil {
+		return nil
+	}
+	return sp.byKey[key]
 }
 
 // visible tells whether clients may see n. A bound name hides while its parent
@@ -277,6 +282,17 @@ func (s *Store) unbind(n *name) {
 		s.forget(b)
 	}
 	n.prune()
+}
+
+// unbindBefore unbinds a name that was put before the given stamp, and tells
+// whether there was one.
+func (s *Store) unbindBefore(ns, key string, stamp uint64) bool {
+	n := s.known(ns, key)
+	if n == nil || n.block == nil || n.put >= stamp {
+		return false
+	}
+	s.unbind(n)
+	return true
 }
 
 // setParent moves n under the key parent, "" for none. A parent that descends

@@ -135,11 +135,7 @@ func (s *Store) nextUnsaid() []directory.Statement {
 func (s *Store) state(ns, key string) directory.Statement {
 	st := directory.Statement{Version: s.tick()}
 	st.Name.Namespace, st.Name.Key = ns, key
-	sp := s.spaces[ns]
-	if sp == nil {
-		return st
-	}
-	n := sp.byKey[key]
+	n := s.known(ns, key)
 	if n == nil || n.block == nil {
 		return st
 	}

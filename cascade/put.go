@@ -286,7 +286,7 @@ func (s *Store) accessed(tail *name) {
 	defer s.mu.Unlock()
 	for _, r := range s.ranked {
 		if chain := chainOf(tail, r.node); len(chain) > 0 {
-			(*r.policy).Access(s.age(), chain, 0)
+			r.policy.Access(s.age(), chain, 0)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -58,16 +59,9 @@ func (s *Store) recoverEntry(r *recovery, e tiers.Entry, m *memTier) {
 	if e.Info.ID.IsZero() {
 		return
 	}
-	b := s.blocks[e.Info.ID]
-	if b == nil {
-		b = &entity{info: e.Info}
-		s.blocks[e.Info.ID] = b
-		s.stats.BytesStored += e.Info.Size
-	}
+	b := s.found(e.Info)
 	switch {
-	case b.info != e.Info:
-		// Two tiers disagree on what this id holds: believe neither copy but the first.
-		s.log.Error("tiers disagree on a block; the second copy is not used", "block", e.Info.ID)
+	case b == nil:
 		return
 	case m == nil:
 		b.cold, b.below.foreign = true, e.Foreign
@@ -78,6 +72,23 @@ func (s *Store) recoverEntry(r *recovery, e tiers.Entry, m *memTier) {
 		s.claimName(r, claim{name: n, block: b})
 	}
 	s.nextProv = max(s.nextProv, block.ProvisionalNumber(e.Info.ID))
+}
+
+// found returns the block that a tier has, a new one if it was not known. It is
+// nil when tiers disagree on what the id holds: neither copy but the first is
+// believed.
+func (s *Store) found(info block.Info) *entity {
+	b := s.blocks[info.ID]
+	switch {
+	case b == nil:
+		b = &entity{info: info}
+		s.blocks[info.ID] = b
+		s.stats.BytesStored += info.Size
+	case b.info != info:
+		s.log.Error("tiers disagree on a block; the second copy is not used", "block", info.ID)
+		return nil
+	}
+	return b
 }
 
 func (s *Store) claimName(r *recovery, c claim) {
@@ -106,23 +117,28 @@ func (s *Store) recoverNames(r *recovery) {
 			live = append(live, c)
 		}
 	}
-	slices.SortFunc(live, func(x, y claim) int {
-		switch {
-		case x.name.Seq < y.name.Seq:
-			return -1
-		case x.name.Seq > y.name.Seq:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(live, func(x, y claim) int { return cmp.Compare(x.name.Seq, y.name.Seq) })
 	for _, c := range live {
 		if c.block.cold && !c.block.below.foreign {
 			s.enterCold(c.block)
 		}
-		n := s.space(c.name.Namespace).node(c.name.Key)
-		n.setParent(c.name.Parent)
-		n.entry, n.put = c.name, c.name.Seq
-		s.attach(n, c.block)
+		s.attachRecorded(c.name, c.block)
+	}
+}
+
+// attachRecorded points a name at a block that a tier has on record with it.
+func (s *Store) attachRecorded(e block.Name, b *entity) {
+	n := s.space(e.Namespace).node(e.Key)
+	was := n.block
+	if was != nil {
+		s.endLeases(n)
+		s.detach(n)
+	}
+	n.setParent(e.Parent)
+	n.entry, n.put = e, e.Seq
+	s.attach(n, b)
+	if was != nil && len(was.names) == 0 {
+		s.forget(was)
 	}
 }
 

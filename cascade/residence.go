@@ -15,12 +15,41 @@ const maxMemory = 2
 
 // memTier is one memory tier with its policy.
 type memTier struct {
-	index  int
-	tier   tiers.Memory
+	order
+	index int
+	tier  tiers.Memory
+	stats TierStats
+	junk  []block.ID // corrupt blocks that were pinned when they were found out
+}
+
+// order is in which order a tier gives its blocks up.
+type order struct {
 	policy policy.Policy
 	nodes  []*entity // by policy node
-	stats  TierStats
-	junk   []block.ID // corrupt blocks that were pinned when they were found out
+}
+
+// insert tells the policy of b, which entered the tier.
+func (o *order) insert(now time.Duration, m policy.Meta, b *entity) policy.Node {
+	node := o.policy.Insert(now, m)
+	for int(node) >= len(o.nodes) {
+		o.nodes = append(o.nodes, nil)
+	}
+	o.nodes[node] = b
+	return node
+}
+
+// remove tells it of one that left.
+func (o *order) remove(node policy.Node) {
+	o.policy.Remove(node)
+	o.nodes[node] = nil
+}
+
+// next is the block that the policy gives up next, nil when all are held.
+func (o *order) next() *entity {
+	if node, ok := o.policy.Victim(); ok {
+		return o.nodes[node]
+	}
+	return nil
 }
 
 // The invariant of residence: in each memory tier t, the holds on a block are
@@ -30,13 +59,8 @@ type memTier struct {
 
 // enter tells policy and chain graph that b's bytes are in memory tier m.
 func (s *Store) enter(b *entity, m *memTier) {
-	node := m.policy.Insert(s.age(), s.meta(b))
-	for int(node) >= len(m.nodes) {
-		m.nodes = append(m.nodes, nil)
-	}
-	m.nodes[node] = b
 	s.stays++
-	b.at[m.index] = place{present: true, node: node, stay: s.stays}
+	b.at[m.index] = place{present: true, node: m.insert(s.age(), s.meta(b), b), stay: s.stays}
 	for _, n := range b.names {
 		s.holdTimes(b, m.index, n.resident[m.index])
 	}
@@ -59,8 +83,7 @@ func (s *Store) leave(b *entity, m *memTier) {
 		}
 	}
 	b.at[m.index] = place{}
-	m.policy.Remove(node)
-	m.nodes[node] = nil
+	m.remove(node)
 	s.account(b)
 }
 

@@ -205,7 +205,7 @@ func newStore(o Options) (*Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.mem = append(s.mem, &memTier{index: i, tier: t, policy: p, stats: TierStats{Name: t.Name(), Policy: p.Name()}})
+		s.mem = append(s.mem, &memTier{order: order{policy: p}, index: i, tier: t, stats: TierStats{Name: t.Name(), Policy: p.Name()}})
 	}
 	if o.Cold != nil {
 		s.coldStats.Name = o.Cold.Name()
