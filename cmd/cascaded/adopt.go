@@ -9,7 +9,6 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/dht"
 	"cascadekv/dht/fabric"
-	"cascadekv/tiers"
 )
 
 const (
@@ -30,11 +29,10 @@ type adopter struct {
 	node    *dht.Node
 	log     *slog.Logger
 	changed chan struct{} // when ranks came or went
-	adopted map[tiers.Part]bool
 }
 
 func newAdopter(store *cascade.Store, log *slog.Logger) *adopter {
-	return &adopter{store: store, log: log, changed: make(chan struct{}, 1), adopted: map[tiers.Part]bool{}}
+	return &adopter{store: store, log: log, changed: make(chan struct{}, 1)}
 }
 
 // wake has the adopter look again.
@@ -72,7 +70,7 @@ func (a *adopter) adopt(ctx context.Context) {
 	}
 	for _, p := range parts {
 		rank := fabric.Rank(p.Rank)
-		if a.adopted[p] || rank == a.node.Self() || a.node.Has(rank) || !a.node.IsFirstHome("", fmt.Sprintf("rank%03d", p.Rank)) {
+		if rank == a.node.Self() || a.node.Has(rank) || !a.node.IsFirstHome("", fmt.Sprintf("rank%03d", p.Rank)) {
 			continue
 		}
 		began := time.Now()
@@ -83,7 +81,9 @@ func (a *adopter) adopt(ctx context.Context) {
 			}
 			continue
 		}
-		a.adopted[p] = true
+		if got.Names == 0 {
+			continue // nothing that was not adopted before
+		}
 		a.log.Info("adopted", "of", p.Rank, "incarnation", p.Incarnation, "blocks", got.Blocks, "names", got.Names, "bytes", got.Bytes,
 			"took", time.Since(began).Round(time.Millisecond).String())
 	}
