@@ -85,16 +85,25 @@ func (e *engine) options(cache *pebble.Cache, readOnly bool) *pebble.Options {
 	o.Experimental.ReadSamplingMultiplier = -1 // it makes readers take Pebble's main lock
 	// Pebble takes keys of one prefix for versions of one thing, and would put the
 	// values of all but the first of a run elsewhere.
-	o.Experimental.EnableValueBlocks = func() bool { return false }
+	o.Experimental.SpanPolicyFunc = func([]byte) (pebble.SpanPolicy, []byte, error) {
+		return pebble.SpanPolicy{DisableValueSeparationBySuffix: true}, nil, nil
+	}
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
+		o.Levels[i].BlockSize = pageBytes
 		o.TargetFileSizes[i] = tableBytes
 	}
 	return o
 }
 
-const tableBytes = 16 << 20
+const (
+	tableBytes = 16 << 20
+
+	// pageBytes holds some 150 names: a chain meets few pages, and reading one
+	// for a single name still costs less than finding its table.
+	pageBytes = 16 << 10
+)
 
 // fail breaks the engine; the first cause stays.
 func (e *engine) fail(cause error) error {
