@@ -118,6 +118,9 @@ func (b *batch) add(i int, r Read) {
 // start plans the calls and lets workers make them.
 func (b *batch) start() {
 	b.calls = coalesce(b.extents)
+	if waiting := len(b.calls) - batchDepth; waiting >= adviseFrom {
+		b.s.advise(b.extents)
+	}
 	for _, c := range b.calls {
 		for _, p := range c.parts {
 			one := &b.blocks[p.block]
