@@ -303,7 +303,7 @@ func TestHungFileKeepsItsOwn(t *testing.T) {
 		r.quiet()
 	})
 	t.Run("the request has them in time", func(t *testing.T) {
-		r := newColdRig(t, 9000, []int{10, 20}, 64<<20, Limits{FetchDeadline: 300 * time.Millisecond})
+		r := newColdRig(t, 9000, []int{10, 20}, 64<<20, Limits{FetchDeadline: 2 * time.Second})
 		answer := r.hang(0)
 		r.chain(0, 30, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 		held := r.last().tier.Usage()
@@ -350,7 +350,7 @@ func TestNoRoomForAChain(t *testing.T) {
 // TestLateRoomIsNotTheEnd: a fetch that waited for room in vain still has time
 // to read.
 func TestLateRoomIsNotTheEnd(t *testing.T) {
-	r := newColdRig(t, 1<<20, []int{30}, 16<<20, Limits{FetchDeadline: 600 * time.Millisecond}) // the time for room is longer
+	r := newColdRig(t, 1<<20, []int{30}, 16<<20, Limits{FetchDeadline: 4 * time.Second}) // the time for room is longer
 	views, err := r.GetBatch(r.ctx, "ns", r.keys)
 	if err != nil {
 		t.Fatal(err)
@@ -364,7 +364,7 @@ func TestLateRoomIsNotTheEnd(t *testing.T) {
 // TestCloseDuringFetches: requests under way end, with what came, when the store
 // is closed while the file system hangs.
 func TestCloseDuringFetches(t *testing.T) {
-	r := newColdRig(t, 9000, []int{10, 20}, 64<<20, Limits{FetchDeadline: 500 * time.Millisecond})
+	r := newColdRig(t, 9000, []int{10, 20}, 64<<20, Limits{FetchDeadline: 2 * time.Second})
 	answer := r.hang(0)
 	var all sync.WaitGroup
 	for range 4 {

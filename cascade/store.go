@@ -30,8 +30,8 @@ type Options struct {
 	SkipVerify bool
 
 	// Landing gives room for a block that is read from another rank, or from
-	// the cold tier, and not kept here, with what gives it back; false when it has none. Default: none,
-	// and memory is mapped for each such block.
+	// the cold tier, and not kept here, with what gives it back; false when it
+	// has none. Default: none, and memory is mapped for each such block.
 	Landing func(size int64) (room []byte, release func(), ok bool)
 
 	Limits Limits
