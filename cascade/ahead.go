@@ -56,7 +56,7 @@ func (s *Store) advance(a *ahead) {
 // The caller holds the mutex.
 func (s *Store) takeLanded(f *fetch) *View {
 	s.follow(f)
-	return s.landedView(f.landed)
+	return s.landedView(f.landed, &entity{info: f.landed.info})
 }
 
 // follow fetches the next block of the chain that f is part of, once f is

@@ -14,6 +14,8 @@
 //	            readable on this rank
 //	dirty       in memory only: not yet in the cold tier
 //	demote      move a victim one tier down; promote: copy a hit one tier up
+//	fetch       a block on its way to a get, from the cold tier or another rank
+//	part        blocks of one request that the cold tier reads together
 //	complete    compute the id of a block that was acknowledged before it was
 //	            hashed (design.md §4)
 //

@@ -3,10 +3,8 @@ package cascade
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"cascadekv/dht/directory"
-	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
@@ -15,11 +13,14 @@ import (
 // everyone who asked for it meanwhile. Fields but done are guarded by the
 // store's mutex.
 type fetch struct {
-	block    *entity // from the cold tier: what is there
 	waiters  int
 	views    []*View       // one for each waiter, once done
 	done     chan struct{} // closed when views are there or it failed
 	finished bool
+
+	// From the cold tier:
+	block *entity
+	info  block.Info // what is there; does not change
 
 	// From another rank:
 	name     nameID
@@ -29,26 +30,24 @@ type fetch struct {
 	reserved int64   // its part of Store.aheadBytes
 }
 
-// maxFetches bounds the blocks on their way up from the cold tier at once, and
-// maxReads those from other ranks: what hangs there does not hold up the other.
-const (
-	maxFetches = 32
-	maxReads   = 64
-)
+// maxReads bounds the blocks on their way from other ranks at once. Those from
+// the cold tier have a bound of their own: what hangs there does not hold up
+// the other.
+const maxReads = 64
 
-// joinFetch counts the caller among those who wait for b, starting the fetch
-// if it is the first; nil when there is nothing to fetch. The caller holds the
-// mutex and must then await the result.
-func (s *Store) joinFetch(b *entity) *fetch {
+// joinFetch counts the caller among those who wait for b. If it is the first,
+// the new fetch is added to fresh, and the caller must let bringUp have it. nil
+// when there is nothing to fetch. The caller holds the mutex and must then
+// await the result.
+func (s *Store) joinFetch(b *entity, fresh *[]*fetch) *fetch {
 	if !b.cold || s.closed {
 		return nil
 	}
 	if b.fetch == nil {
-		b.fetch = &fetch{block: b, done: make(chan struct{})}
+		b.fetch = &fetch{block: b, info: b.info, done: make(chan struct{})}
 		b.busy++
 		s.weigh(b)
-		f := b.fetch
-		s.workers.Go(func() { s.runFetch(f) })
+		*fresh = append(*fresh, b.fetch)
 	}
 	b.fetch.waiters++
 	return b.fetch
@@ -76,20 +75,24 @@ func (s *Store) await(ctx context.Context, f *fetch) *View {
 	return v
 }
 
-func (s *Store) runFetch(f *fetch) {
-	// The fetch outlives the request that started it, up to its own deadline.
-	ctx, cancel := context.WithTimeout(context.Background(), s.limits.Load().FetchDeadline)
-	defer cancel()
-	var up func() error
-	err := takeSlot(ctx, s.fetching)
-	if err == nil {
-		up, err = s.readUp(ctx, f)
-		<-s.fetching
+func takeSlot(ctx context.Context, slots chan struct{}) error {
+	select {
+	case slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// fetched ends a fetch: its block is in a, or err says why not.
+func (s *Store) fetched(f *fetch, a *arrival, err error) {
+	if err != nil && a != nil {
+		afterIO(err, a.abort)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
-		err = up()
+		err = s.publishFetched(f, a)
 	}
 	if err != nil {
 		s.coldFailed(f.block, err)
@@ -103,39 +106,34 @@ func (s *Store) runFetch(f *fetch) {
 	s.announce()
 }
 
-func takeSlot(ctx context.Context, slots chan struct{}) error {
-	select {
-	case slots <- struct{}{}:
+// publishFetched makes a block that was read up resident, if it has a place in
+// memory, and the views of those who wait. The caller holds the mutex.
+func (s *Store) publishFetched(f *fetch, a *arrival) error {
+	b, m := f.block, s.last()
+	if a.slot == nil {
+		l := &landed{arrival: a, info: f.info, users: 1}
+		for range f.waiters {
+			f.views = append(f.views, s.landedView(l, b))
+		}
+		l.leave()
 		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
-}
-
-// readUp reads the block into the last memory tier, or into private memory if
-// there is no room in it. What it returns publishes the result; the caller
-// runs it with the mutex held.
-func (s *Store) readUp(ctx context.Context, f *fetch) (func() error, error) {
-	s.mu.Lock()
-	info := f.block.info
-	s.mu.Unlock()
-	pin, err := s.cold.Pin(info.ID)
-	if err != nil {
-		return nil, err
+	defer a.slot.Abort()
+	if !b.at[m.index].present {
+		if err := a.slot.Commit(f.info, entryNames(b)); err != nil {
+			return s.roomError(m, f.info.Size, err)
+		}
+		s.enter(b, m)
+		m.stats.Promoted++
 	}
-	defer pin.Release()
-	m := s.last()
-	slot, err := s.reserve(ctx, m, info.Size)
-	if errors.Is(err, ErrNoRoom) || errors.Is(err, ErrTooLarge) {
-		return s.readPrivate(ctx, f, pin, info)
-	} else if err != nil {
-		return nil, err
+	for range f.waiters {
+		v, err := s.pinIn(b, m, a.tier)
+		if err != nil {
+			return err
+		}
+		f.views = append(f.views, v)
 	}
-	if err := pin.ReadInto(ctx, slot.Bytes()); err != nil {
-		afterIO(err, slot.Abort)
-		return nil, err
-	}
-	return func() error { return s.publishFetched(f, m, slot, info) }, nil
+	return nil
 }
 
 // lingering is an error of an operation that still uses its memory: in a hung
@@ -161,72 +159,6 @@ func afterIO(err error, free func()) {
 		<-l.Done()
 		free()
 	}()
-}
-
-// publishFetched makes a block that was read up resident, and the views of
-// those who wait. The caller holds the mutex.
-func (s *Store) publishFetched(f *fetch, m *memTier, slot tiers.Slot, info block.Info) error {
-	b := f.block
-	defer slot.Abort()
-	if !b.at[m.index].present {
-		if err := slot.Commit(info, entryNames(b)); err != nil {
-			return s.roomError(m, info.Size, err)
-		}
-		s.enter(b, m)
-		m.stats.Promoted++
-	}
-	for range f.waiters {
-		v, err := s.pinIn(b, m, s.coldStats.Name)
-		if err != nil {
-			return err
-		}
-		f.views = append(f.views, v)
-	}
-	return nil
-}
-
-// readPrivate serves a block without a place in any memory tier.
-func (s *Store) readPrivate(ctx context.Context, f *fetch, pin tiers.Pin, info block.Info) (func() error, error) {
-	if info.Size == 0 {
-		return nil, fmt.Errorf("%w: an empty block needs no private memory", ErrNoRoom)
-	}
-	m, err := arena.MapAnonymous(info.Size)
-	if err != nil {
-		return nil, err
-	}
-	free := func() {
-		if err := m.Close(); err != nil {
-			s.log.Error("private memory", "err", err)
-		}
-	}
-	if err := pin.ReadInto(ctx, m.Bytes()); err != nil {
-		afterIO(err, free)
-		return nil, err
-	}
-	return func() error {
-		users := f.waiters
-		if users == 0 {
-			free()
-		}
-		for range f.waiters {
-			f.block.busy++
-			s.stats.Views++
-			s.begin()
-			f.views = append(f.views, &View{
-				store: s, bytes: m.Bytes(), block: f.block, id: info.ID, tier: s.coldStats.Name,
-				free: func() {
-					s.mu.Lock()
-					users--
-					last := users == 0
-					s.mu.Unlock()
-					if last {
-						free()
-					}
-				},
-			})
-		}
-		return nil
-	}, nil
 }
 
 // coldFailed accounts for a read of the cold tier that failed. A block that

@@ -82,6 +82,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 	}
 	var chains [maxMemory][]policy.Node
 	var below []policy.Node
+	var fresh []*fetch
 	for i, key := range keys {
 		n := s.lookup(ns, key)
 		if n == nil {
@@ -94,7 +95,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 			below = append(below, n.block.below.node)
 		}
 		if views[i] = s.pinFastest(n.block); views[i] == nil {
-			if f := s.joinFetch(n.block); f != nil {
+			if f := s.joinFetch(n.block, &fresh); f != nil {
 				waits = append(waits, wait{i, f})
 			}
 			continue
@@ -105,6 +106,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 			}
 		}
 	}
+	s.bringUp(fresh)
 	for t, chain := range chains {
 		if len(chain) > 0 {
 			s.mem[t].policy.Access(s.age(), chain, len(chain))
@@ -124,7 +126,9 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 		s.mu.Unlock()
 		return nil
 	}
-	f := s.joinFetch(n.block)
+	var fresh []*fetch
+	f := s.joinFetch(n.block, &fresh)
+	s.bringUp(fresh)
 	s.mu.Unlock()
 	if f == nil {
 		return nil

@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"context"
+	"errors"
 	"hash/maphash"
 	"math"
 	"time"
@@ -208,7 +209,9 @@ func (s *Store) runRemote(f *fetch, keep bool) {
 // kept, or into private memory.
 func (s *Store) readRemote(ctx context.Context, copies []directory.Statement, keep bool) (*arrival, error) {
 	info := copies[0].Info
-	a, err := s.arrivalRoom(ctx, info.Size, keep)
+	room, stop := s.untilRoom(ctx)
+	defer stop()
+	a, err := s.arrivalRoom(room, info.Size, keep)
 	if err != nil {
 		return nil, err
 	}
@@ -237,10 +240,23 @@ func (s *Store) misread(copies []directory.Statement) error {
 	return tiers.ErrCorrupt
 }
 
+// untilRoom is ctx for the part of a fetch that waits for room in memory: after
+// half of the time there is for all, the block is read into memory of its own.
+func (s *Store) untilRoom(ctx context.Context) (context.Context, context.CancelFunc) {
+	l := s.limits.Load()
+	return context.WithTimeout(ctx, min(l.RoomDeadline, l.FetchDeadline/2))
+}
+
+// arrivalRoom returns memory for a block that is fetched: if keep, in the last
+// memory tier, unless ctx ends before there is room.
 func (s *Store) arrivalRoom(ctx context.Context, size int64, keep bool) (*arrival, error) {
 	if keep {
-		if slot, err := s.reserve(ctx, s.last(), size); err == nil {
+		slot, err := s.reserve(ctx, s.last(), size)
+		if err == nil {
 			return &arrival{bytes: slot.Bytes(), slot: slot}, nil
+		}
+		if errors.Is(err, ErrClosed) {
+			return nil, err
 		}
 	}
 	if size == 0 {
@@ -328,7 +344,7 @@ func (s *Store) adopt(f *fetch, a *arrival) (*entity, bool) {
 func (s *Store) land(f *fetch, a *arrival) {
 	l := &landed{arrival: a, info: f.copies[0].Info, users: 1}
 	for range f.waiters {
-		f.views = append(f.views, s.landedView(l))
+		f.views = append(f.views, s.landedView(l, &entity{info: l.info})) // no block of this rank's
 	}
 	if f.reserved > 0 && f.waiters == 0 && !s.closed && s.remote[f.name] == f {
 		l.until = s.now().Add(aheadFor)
@@ -353,15 +369,19 @@ func (l *landed) leave() {
 	}
 }
 
-// landedView is a view of private memory. The caller holds the mutex.
-func (s *Store) landedView(l *landed) *View {
-	b := &entity{info: l.info, busy: 1} // no block of this rank's
+// landedView is a view of b in private memory. The caller holds the mutex.
+func (s *Store) landedView(l *landed, b *entity) *View {
+	b.busy++
 	s.stats.Views++
 	s.begin()
 	l.users++
 	return &View{store: s, bytes: l.bytes, block: b, id: l.info.ID, tier: l.tier, free: func() {
 		s.mu.Lock()
-		defer s.mu.Unlock()
-		l.leave()
+		l.users--
+		last := l.users == 0
+		s.mu.Unlock()
+		if last {
+			l.abort()
+		}
 	}}
 }

@@ -29,9 +29,9 @@ type Options struct {
 	// SkipVerify serves memory hits without checking their CRC32C.
 	SkipVerify bool
 
-	// Landing gives room for a block that is read from another rank and not
-	// kept here, with what gives it back; false when it has none. Default: none,
-	// and memory is mapped for each such block.
+	// Landing gives room for a block that is read from another rank, or from
+	// the cold tier, and not kept here, with what gives it back; false when it
+	// has none. Default: none, and memory is mapped for each such block.
 	Landing func(size int64) (room []byte, release func(), ok bool)
 
 	Limits Limits
@@ -84,6 +84,7 @@ func (l Limits) withDefaults() Limits {
 type Store struct {
 	mem    []*memTier // fastest first
 	cold   tiers.Tier
+	reads  tiers.BatchReader // of cold
 	bits   int
 	verify bool
 	limits atomic.Pointer[Limits]
@@ -120,7 +121,7 @@ type Store struct {
 	active   atomic.Int64 // requests' stages and views under way: the completer waits for quiet
 	lastEnd  atomic.Int64 // when the last of them ended, Unix nanoseconds
 	pending  pendingQueue
-	fetching chan struct{} // capacity maxFetches: who reads from the cold tier
+	fetching *places       // of what is read from the cold tier
 	reading  chan struct{} // capacity maxReads: who reads from other ranks
 	cleaning chan struct{} // capacity 1: who holds the token writes to the cold tier
 	wake     chan struct{} // tells the cleaner to look
@@ -175,7 +176,7 @@ func newStore(o Options) (*Store, error) {
 		cold: o.Cold, bits: o.IDBits, verify: !o.SkipVerify, now: o.Now, log: o.Log,
 		blocks: map[BlockID]*entity{}, spaces: map[string]*space{},
 		changed: make(chan struct{}), capacity: o.Capacity,
-		fetching: make(chan struct{}, maxFetches), reading: make(chan struct{}, maxReads),
+		fetching: newPlaces(fetchPlaces), reading: make(chan struct{}, maxReads),
 		remote: map[nameID]*fetch{}, landing: o.Landing, sayWake: make(chan struct{}, 1),
 		remoteHits: TierStats{Name: RemoteTier}, leavePeers: func() {},
 		pending:  pendingQueue{wake: make(chan struct{}, 1)},
@@ -208,7 +209,7 @@ func newStore(o Options) (*Store, error) {
 		s.mem = append(s.mem, &memTier{order: order{policy: p}, index: i, tier: t, stats: TierStats{Name: t.Name(), Policy: p.Name()}})
 	}
 	if o.Cold != nil {
-		s.coldStats.Name = o.Cold.Name()
+		s.coldStats.Name, s.reads = o.Cold.Name(), tiers.Batched(o.Cold)
 	}
 	if budget := s.limits.Load().ColdBytes; o.Cold != nil && budget > 0 {
 		p, err := policy.New(name, budget)

@@ -167,6 +167,12 @@ type Merging interface {
 type Read struct {
 	Pin Pin    // of the tier that reads
 	Dst []byte // len == Pin.Info().Size
+
+	// Done, when not nil, is called once with the block's outcome, as soon as
+	// there is one: blocks that came do not wait for those that hang. It may
+	// be called from any goroutine, and for several blocks at once, but not
+	// after ReadBatch has returned. It must return soon.
+	Done func(error)
 }
 
 // BatchReader is implemented by tiers that read many blocks together faster

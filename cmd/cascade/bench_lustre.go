@@ -52,6 +52,7 @@ func (a *app) printLustre(res *bench.LustreResult) error {
 	}
 	rows = [][]string{{"", "MB/s", "AGAINST", "MB/s", "RATIO"},
 		{strconv.Itoa(res.Batch.Count) + " blocks of " + units.Bytes(res.Batch.Bytes).String() + ": batch", figure(res.Batch.BatchMBps), "single reads", figure(res.Batch.SingleMBps), figure(res.Batch.Speedup)},
+		{"chain of " + strconv.Itoa(res.Store.Count) + " blocks of " + units.Bytes(res.Store.Bytes).String() + " from a store: batch", figure(res.Store.BatchMBps), "single gets", figure(res.Store.SingleMBps), figure(res.Store.Speedup)},
 		{"2 MiB reads in order", figure(res.Limit.SequentialMBps), "fio", figure(res.Limit.SequentialFio), ratioOf(res.Limit.SequentialRatio)},
 		{"2 MiB reads in any order", figure(res.Limit.RandomMBps), "fio", figure(res.Limit.RandomFio), ratioOf(res.Limit.RandomRatio)}}
 	if res.Limit.Why != "" {

@@ -7,6 +7,7 @@ import (
 
 	"cascadekv/internal/config"
 	"cascadekv/lustre/layout"
+	"cascadekv/lustre/segment"
 )
 
 // layoutOf is the layout of segments that the configuration asks for.
@@ -14,6 +15,14 @@ func layoutOf(c config.Lustre) (layout.Layout, error) {
 	return layout.Settings{
 		StripeCount: c.StripeCount, StripeSize: int64(c.StripeSize), Pool: c.Pool, Setstripe: c.Setstripe,
 	}.Layout()
+}
+
+// adviserOf is who tells the servers of reads to come; nil: nobody.
+func adviserOf(c config.Lustre) segment.Adviser {
+	if !c.Advise {
+		return nil
+	}
+	return layout.Adviser{}
 }
 
 // checkStriping refuses a setstripe line that lfs would not take, and names the

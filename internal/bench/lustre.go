@@ -36,6 +36,7 @@ type LustreResult struct {
 	Method     LustreMethod   `json:"method"`
 	Blocks     []LustreBlocks `json:"blocks"`
 	Batch      LustreBatch    `json:"batch"`
+	Store      LustreBatch    `json:"store"`
 	Limit      LustreLimit    `json:"limit"`
 }
 
@@ -48,6 +49,7 @@ type LustreMethod struct {
 	AggregatedRead  string `json:"aggregated_read"`
 	PerFileRead     string `json:"per_file_read"`
 	Cold            string `json:"cold"`
+	Store           string `json:"store"`
 	Limit           string `json:"limit"`
 }
 
@@ -58,6 +60,7 @@ var lustreMethod = LustreMethod{
 	AggregatedRead:  "ReadBatch of all blocks, each verified by CRC32C",
 	PerFileRead:     "open, read, close of each file, nothing verified",
 	Cold:            "every file is dropped from the page cache before it is read (posix_fadvise DONTNEED after the fsync); inodes and directory entries stay cached, which favours one file per block",
+	Store:           "GetBatch of a chain of blocks that are in segments only, through a store with an empty memory tier, against Get of one after the other; all bytes checked",
 	Limit:           "2 MiB reads of one segment by single gets, as many at once as fio's iodepth, against fio with io_uring and O_DIRECT on a file of the same size in the same directory, in turns",
 }
 
@@ -86,8 +89,8 @@ type LustreSide struct {
 	ReadMBps  float64 `json:"read_mbps"`
 }
 
-// LustreBatch compares one ReadBatch of adjacent small blocks with single reads
-// of them, one after the other.
+// LustreBatch compares one batch of adjacent small blocks with single reads of
+// them, one after the other: ReadBatch of the tier, GetBatch of a store.
 type LustreBatch struct {
 	Bytes      int       `json:"bytes"`
 	Count      int       `json:"count"`
@@ -157,7 +160,7 @@ func Lustre(ctx context.Context, o LustreOptions) (res *LustreResult, err error)
 		return nil, fmt.Errorf("bench: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(home)) }()
-	b := &lustreBench{o: o, home: home, total: (len(lustreSizes) + 2) * o.Rounds}
+	b := &lustreBench{o: o, home: home, total: (len(lustreSizes) + 3) * o.Rounds}
 	for _, size := range lustreSizes {
 		row, err := b.row(ctx, size)
 		if err != nil {
@@ -166,6 +169,9 @@ func Lustre(ctx context.Context, o LustreOptions) (res *LustreResult, err error)
 		res.Blocks = append(res.Blocks, row)
 	}
 	if res.Batch, err = b.batch(ctx); err != nil {
+		return res, err
+	}
+	if res.Store, err = b.chain(ctx); err != nil {
 		return res, err
 	}
 	res.Limit, err = b.limit(ctx)

@@ -24,15 +24,15 @@ func TestLustreMeasures(t *testing.T) {
 	rounds := 0
 	o := smallLustre(dir)
 	o.Progress = func(done, total int) {
-		if rounds++; done != rounds || total != 5 {
-			t.Errorf("progress says %d of %d, want %d of 5", done, total, rounds)
+		if rounds++; done != rounds || total != 6 {
+			t.Errorf("progress says %d of %d, want %d of 6", done, total, rounds)
 		}
 	}
 	res, err := Lustre(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rounds != 5 {
+	if rounds != 6 {
 		t.Errorf("%d rounds of progress", rounds)
 	}
 	text, err := json.Marshal(res)
@@ -52,6 +52,7 @@ func TestLustreMeasures(t *testing.T) {
 			}
 		}
 		Batch struct{ Speedup float64 }
+		Store struct{ Speedup float64 }
 		Limit map[string]any
 	}
 	if err := json.Unmarshal(text, &out); err != nil {
@@ -70,8 +71,8 @@ func TestLustreMeasures(t *testing.T) {
 			}
 		}
 	}
-	if out.Batch.Speedup <= 0 {
-		t.Errorf("batch: %+v", res.Batch)
+	if out.Batch.Speedup <= 0 || out.Store.Speedup <= 0 {
+		t.Errorf("batch: %+v, store: %+v", res.Batch, res.Store)
 	}
 	for _, key := range []string{"sequential_ratio", "random_ratio"} {
 		v, told := out.Limit[key]

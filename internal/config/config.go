@@ -58,6 +58,7 @@ type Lustre struct {
 	Budget       units.Bytes `toml:"budget" help:"what the segments of all ranks of the job may take together; 0: no limit"`
 	Direct       string      `toml:"direct" help:"past the page cache: auto, on or off"`
 	IOUring      string      `toml:"io_uring" help:"batches of reads by io_uring: auto, on or off"`
+	Advise       bool        `toml:"advise" help:"tell Lustre's servers of many small reads before they are made (lfs ladvise willread)"`
 }
 
 // Peers are the other ranks of the job.

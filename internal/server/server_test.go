@@ -35,6 +35,12 @@ type rig struct {
 
 func newRig(t *testing.T, shmBytes int64, change ...func(*Options)) *rig {
 	t.Helper()
+	return newRigOver(t, shmBytes, nil, change...)
+}
+
+// newRigOver makes a rig with a cold tier.
+func newRigOver(t *testing.T, shmBytes int64, cold tiers.Tier, change ...func(*Options)) *rig {
+	t.Helper()
 	dir := t.TempDir()
 	r := &rig{t: t, sock: filepath.Join(dir, "s")}
 	quiet := slog.New(slog.DiscardHandler)
@@ -43,7 +49,7 @@ func newRig(t *testing.T, shmBytes int64, change ...func(*Options)) *rig {
 		t.Fatal(err)
 	}
 	r.store, err = cascade.Open(context.Background(), cascade.Options{
-		Memory: []tiers.Memory{r.mem}, Log: quiet, Limits: cascade.Limits{RoomDeadline: 200 * time.Millisecond},
+		Memory: []tiers.Memory{r.mem}, Cold: cold, Log: quiet, Limits: cascade.Limits{RoomDeadline: 200 * time.Millisecond},
 	})
 	if err != nil {
 		t.Fatal(err)

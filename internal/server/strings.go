@@ -226,21 +226,58 @@ func (c *conn) lease(ns, key string) bool {
 	return c.srv.opt.Store.Lease(ctx, ns, key, c.owner, d)
 }
 
+const (
+	// An MGET is one request of the store as far as its values fit in
+	// mgetBytes, of at most mgetMost keys: all of them are in memory at once.
+	// Before the size of any is known it asks for mgetFirst.
+	mgetBytes = 64 << 20
+	mgetMost  = 1024
+	mgetFirst = 32
+)
+
 func cmdMGet(c *conn, args [][]byte) {
 	c.wr.Array(len(args) - 1)
-	for _, key := range args[1:] {
-		if v := c.view(c.ns, string(key), c.srv.opt.Store.Get); v != nil {
-			c.reply(v)
-		} else {
-			c.wr.Null()
+	keys := make([]string, len(args)-1)
+	for i, key := range args[1:] {
+		keys[i] = string(key)
+	}
+	for n := mgetFirst; len(keys) > 0 && !c.quit; {
+		part := keys[:min(n, len(keys))]
+		keys = keys[len(part):]
+		if largest := c.mget(part); largest > 0 {
+			n = int(min(max(mgetBytes/largest, 1), mgetMost))
 		}
+	}
+}
+
+// mget replies with the values of some keys, as one request of the store, and
+// returns the size of the largest.
+func (c *conn) mget(keys []string) (largest int64) {
+	ctx, cancel := c.context()
+	defer cancel()
+	views, err := c.srv.opt.Store.GetBatch(ctx, c.ns, keys)
+	if err != nil {
+		views = make([]*cascade.View, len(keys)) // misses
+	}
+	for i, v := range views {
+		switch {
+		case v == nil:
+			c.wr.Null()
+			continue
+		case c.quit:
+			v.Release()
+			continue
+		}
+		largest = max(largest, v.Size())
+		c.renew(c.ns, keys[i])
+		c.reply(v)
 		// Parts of an array may go out early: what they borrow is not held
 		// until the last is there.
 		if c.wr.Pending() >= flushAt && c.flush() != nil {
 			c.quit = true
-			return
 		}
 	}
+	return largest
 }
 
 func cmdExists(c *conn, args [][]byte) {

@@ -8,11 +8,9 @@ const delayCreate = unix.O_NOCTTY | unix.O_ASYNC
 
 // Calls and names of Lustre's interface.
 const (
-	iocSetStripe   = 0x4008669a
-	iocGroupLock   = 0x4008669e
-	iocGroupUnlock = 0x4008669f
-	iocAdvise      = 0x802066fa
-	xattrLayout    = "lustre.lov"
+	iocSetStripe = 0x4008669a
+	iocAdvise    = 0x802066fa
+	xattrLayout  = "lustre.lov"
 )
 
 // What the layout's bytes start with.

@@ -25,7 +25,7 @@
 //	            both read back what was granted
 //	Read        what a file or directory has
 //	Striper     does all this for the segments of one incarnation
-//	Advise, GroupLock  hints and locks that only Lustre has
+//	Adviser     tells servers what will be read soon
 //
 // A request that succeeds is no proof: Lustre gives fewer stripes when it has
 // fewer OSTs, an administrator may have it ignore requests, and a second
@@ -36,4 +36,8 @@
 //
 // The package does not choose layouts, retry, log, or know segments. Mirrors,
 // self-extending files, erasure codes and lists of OSTs are read, not asked for.
+// Group locks, locks ahead and advice that bytes are not needed are left out:
+// locks of that kind are for several clients that write one file, and a segment
+// has one writer; and bytes that one rank has read another may want, until the
+// segment is unlinked, which takes them out of the servers' memory.
 package layout

@@ -12,7 +12,7 @@ var (
 	ErrOption    = errors.New("layout: bad lfs setstripe option")
 	ErrRefused   = errors.New("layout: the file system refuses the layout")
 	ErrNotLustre = errors.New("layout: no striping on this file system")
-	ErrNoHints   = errors.New("layout: this file system takes no such hint or lock")
+	ErrNoHints   = errors.New("layout: this file system takes no such hint")
 	ErrNoLayout  = errors.New("layout: no layout of its own") // a directory without a default, a file without objects
 	ErrBadLayout = errors.New("layout: not a layout this program can read")
 )

@@ -1,34 +1,41 @@
 package layout
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// Advice is a hint to the servers about a range of a file.
-type Advice uint16
-
-// What servers can be told.
 const (
-	WillRead Advice = 1 // read the range into the servers' memory
-	DontNeed Advice = 2 // drop it from there
+	adviceMagic    = 0x1ADF1CE0
+	adviceHead     = 32
+	adviceSize     = 32
+	adviceWillRead = 1
 )
 
-const (
-	adviceMagic = 0x1ADF1CE0
-	adviceHead  = 32
-	adviceSize  = 32
-)
+// Adviser tells the servers what will be read soon of segments
+// (segment.Adviser).
+type Adviser struct{}
 
-// Advise gives the servers a hint about length bytes from off on of an open
-// file; 0 goes to the end. It pays before a burst of reads from disks, and
-// costs a message to each server of the range. An error says only that there
-// is nobody to advise; ErrNoHints on other file systems and where the servers
-// cannot (those on ZFS).
-func Advise(fd int, a Advice, off, length int64) error {
-	b := encodeAdvice(a, off, length)
+// WillRead has the servers of a file read n bytes from off on into their
+// memory. It pays before many small reads from disks that turn, and costs a
+// message to each server of the range. False where there are no hints: on other
+// file systems, and where the servers have none (those on ZFS).
+func (Adviser) WillRead(path string, off, n int64) bool {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true // this file is gone, others are not
+	}
+	defer unix.Close(fd)
+	return !errors.Is(advise(fd, adviceWillRead, off, n), ErrNoHints)
+}
+
+// advise gives a hint about length bytes from off on of an open file; 0 goes to
+// the end. Errors match ErrNoHints or are the kernel's.
+func advise(fd int, advice uint16, off, length int64) error {
+	b := encodeAdvice(advice, off, length)
 	err := retry(func() error {
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), iocAdvise, uintptr(unsafe.Pointer(&b[0])))
 		if errno != 0 {
@@ -36,10 +43,16 @@ func Advise(fd int, a Advice, off, length int64) error {
 		}
 		return nil
 	})
-	return hinted("advise", err)
+	switch {
+	case err == nil:
+		return nil
+	case isUnstriped(err):
+		return fmt.Errorf("%w: advise: %w", ErrNoHints, err)
+	}
+	return fmt.Errorf("layout: advise: %w", err)
 }
 
-func encodeAdvice(a Advice, off, length int64) []byte {
+func encodeAdvice(advice uint16, off, length int64) []byte {
 	end := uint64(off + length)
 	if length <= 0 {
 		end = eofEnd
@@ -47,32 +60,8 @@ func encodeAdvice(a Advice, off, length int64) []byte {
 	b := make([]byte, adviceHead+adviceSize)
 	le.PutUint32(b, adviceMagic)
 	le.PutUint32(b[4:], 1)
-	le.PutUint16(b[adviceHead:], uint16(a))
+	le.PutUint16(b[adviceHead:], advice)
 	le.PutUint64(b[adviceHead+8:], uint64(off))
 	le.PutUint64(b[adviceHead+16:], end)
 	return b
-}
-
-// GroupLock takes a lock on the whole file that all descriptors with the same
-// group, any number but 0, hold together, and waits until no other group holds
-// it (EAGAIN instead on a descriptor with O_NONBLOCK). Everybody without the
-// lock then waits, so it is for several writers of one file only; a segment has
-// one writer and needs none. Errors match ErrNoHints or the kernel's.
-func GroupLock(fd int, group int) error {
-	return hinted("group lock", retry(func() error { return unix.IoctlSetInt(fd, iocGroupLock, group) }))
-}
-
-// GroupUnlock gives back what GroupLock took on the same descriptor.
-func GroupUnlock(fd int, group int) error {
-	return hinted("group unlock", retry(func() error { return unix.IoctlSetInt(fd, iocGroupUnlock, group) }))
-}
-
-func hinted(what string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case isUnstriped(err):
-		return fmt.Errorf("%w: %s: %w", ErrNoHints, what, err)
-	}
-	return fmt.Errorf("layout: %s: %w", what, err)
 }

@@ -99,3 +99,54 @@ func TestLustreStriperTellsWhenAnOSTIsAway(t *testing.T) {
 		t.Errorf("told %v", told)
 	}
 }
+
+// heard is an Adviser that says what the servers answered.
+type heard struct{ answers chan bool }
+
+func (h heard) WillRead(path string, off, n int64) bool {
+	ok := Adviser{}.WillRead(path, off, n)
+	h.answers <- ok
+	return ok
+}
+
+// TestLustreServersAreAdvised: a batch of many reads of one segment tells the
+// servers, and they take it.
+func TestLustreServersAreAdvised(t *testing.T) {
+	h := heard{make(chan bool, 1)}
+	s, err := segment.Open(segment.Options{Dir: onLustre(t), Advice: h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n, size = 100, 200_000
+	var items []segment.Item
+	for i := range n {
+		data := make([]byte, size)
+		data[0] = byte(i)
+		info := block.Info{ID: block.Sum(block.Bits128, data), Size: size, CRC: block.CRC(data)}
+		items = append(items, segment.Item{Info: info, Data: data})
+	}
+	if err := s.Put(t.Context(), items...); err != nil {
+		t.Fatal(err)
+	}
+	var reads []segment.Read
+	for i := 0; i < n; i += 2 {
+		ref, err := s.Acquire(items[i].Info.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ref.Release()
+		reads = append(reads, segment.Read{Ref: ref, Dst: make([]byte, size)})
+	}
+	if err := errors.Join(s.ReadBatch(t.Context(), reads)...); err != nil {
+		t.Error(err)
+	}
+	if !<-h.answers {
+		t.Error("no server listened")
+	}
+	for _, r := range reads {
+		r.Ref.Release()
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

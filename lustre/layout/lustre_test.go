@@ -391,7 +391,7 @@ func TestLustreInactiveOST(t *testing.T) {
 	}
 }
 
-func TestLustreHintsAndLocks(t *testing.T) {
+func TestLustreHints(t *testing.T) {
 	dir := onLustre(t)
 	f, _, err := Create(filepath.Join(dir, "f"), 0o600, Plain(2, 1<<20, ""))
 	if err != nil {
@@ -401,62 +401,17 @@ func TestLustreHintsAndLocks(t *testing.T) {
 	if _, err := f.WriteAt(make([]byte, 4<<20), 0); err != nil {
 		t.Fatal(err)
 	}
-	other, err := os.OpenFile(f.Name(), os.O_RDWR|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	a, b := int(f.Fd()), fdOf(t, other)
-	for _, advice := range []Advice{WillRead, DontNeed} {
-		if err := Advise(a, advice, 0, 4<<20); err != nil {
-			t.Errorf("advice %d: %v", advice, err)
-		}
-		if err := Advise(a, advice, 1<<20, 0); err != nil {
-			t.Errorf("advice %d to the end: %v", advice, err)
+	for _, n := range []int64{0, 3 << 20} { // to the end, and on both OSTs
+		if err := advise(int(f.Fd()), adviceWillRead, 1<<20, n); err != nil {
+			t.Errorf("%d bytes: %v", n, err)
 		}
 	}
-	if err := Advise(a, 99, 0, 0); !errors.Is(err, ErrNoHints) {
+	if !(Adviser{}).WillRead(f.Name(), 0, 4<<20) {
+		t.Error("nobody listens")
+	}
+	if err := advise(int(f.Fd()), 99, 0, 0); !errors.Is(err, ErrNoHints) {
 		t.Errorf("advice that nobody knows: %v", err)
 	}
-	if err := GroupLock(a, 7); err != nil {
-		t.Fatal(err)
-	}
-	if err := GroupLock(a, 7); !errors.Is(err, unix.EINVAL) {
-		t.Errorf("again: %v", err)
-	}
-	if err := GroupLock(b, 8); !errors.Is(err, unix.EAGAIN) {
-		t.Errorf("another group: %v", err)
-	}
-	if err := GroupLock(b, 7); err != nil {
-		t.Errorf("the same group: %v", err)
-	}
-	for _, fd := range []int{a, b} {
-		if err := GroupUnlock(fd, 7); err != nil {
-			t.Errorf("unlock: %v", err)
-		}
-	}
-	if err := GroupLock(a, 8); err != nil { // waits until the servers have let go of the other
-		t.Errorf("another group afterwards: %v", err)
-	}
-	if err := GroupUnlock(a, 8); err != nil {
-		t.Errorf("unlock: %v", err)
-	}
-	if err := GroupLock(a, 0); !errors.Is(err, unix.EINVAL) {
-		t.Errorf("group 0: %v", err)
-	}
-}
-
-// fdOf is f's descriptor, left as it is: Fd would make it blocking.
-func fdOf(t *testing.T, f *os.File) (fd int) {
-	t.Helper()
-	c, err := f.SyscallConn()
-	if err == nil {
-		err = c.Control(func(n uintptr) { fd = int(n) })
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fd
 }
 
 func TestLustreAsAnOrdinaryUser(t *testing.T) {

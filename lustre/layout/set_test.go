@@ -61,7 +61,7 @@ func TestElsewhereNothingIsStriped(t *testing.T) {
 	}
 }
 
-func TestHintsAndLocksElsewhere(t *testing.T) {
+func TestHintsElsewhere(t *testing.T) {
 	for name, dir := range unstriped(t) {
 		t.Run(name, func(t *testing.T) {
 			f, err := os.Create(filepath.Join(dir, "f"))
@@ -69,14 +69,16 @@ func TestHintsAndLocksElsewhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			fd := int(f.Fd())
-			for what, err := range map[string]error{
-				"willread": Advise(fd, WillRead, 0, 0), "dontneed": Advise(fd, DontNeed, 0, 4096),
-				"lock": GroupLock(fd, 1), "unlock": GroupUnlock(fd, 1),
-			} {
-				if !errors.Is(err, ErrNoHints) {
-					t.Errorf("%s: %v", what, err)
+			for _, n := range []int64{0, 4096} {
+				if err := advise(int(f.Fd()), adviceWillRead, 0, n); !errors.Is(err, ErrNoHints) {
+					t.Errorf("%d bytes: %v", n, err)
 				}
+			}
+			if (Adviser{}).WillRead(f.Name(), 0, 4096) {
+				t.Error("somebody listened")
+			}
+			if !(Adviser{}).WillRead(f.Name()+"x", 0, 4096) {
+				t.Error("a file that is gone says that nobody listens")
 			}
 		})
 	}
@@ -85,11 +87,11 @@ func TestHintsAndLocksElsewhere(t *testing.T) {
 func TestAdviceBytes(t *testing.T) {
 	want := unhex(t, `
 		e01cdf1a 01000000 0000000000000000 00000000 00000000 0000000000000000
-		0200 0000 00000000 0010000000000000 0030000000000000 00000000 00000000`)
-	if got := encodeAdvice(DontNeed, 4096, 8192); string(got) != string(want) {
+		0100 0000 00000000 0010000000000000 0030000000000000 00000000 00000000`)
+	if got := encodeAdvice(adviceWillRead, 4096, 8192); string(got) != string(want) {
 		t.Errorf("got  %x\nwant %x", got, want)
 	}
-	if got := encodeAdvice(WillRead, 0, 0); le.Uint64(got[adviceHead+16:]) != eofEnd {
+	if got := encodeAdvice(adviceWillRead, 0, 0); le.Uint64(got[adviceHead+16:]) != eofEnd {
 		t.Errorf("to the end: %x", got)
 	}
 }

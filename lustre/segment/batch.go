@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"cascadekv/internal/vfs"
 )
@@ -13,6 +14,11 @@ import (
 type Read struct {
 	Ref *Ref
 	Dst []byte // len == Ref.Info().Size
+
+	// Done, when not nil, is called once with the block's outcome, as soon as
+	// there is one and before ReadBatch returns, from any goroutine. It must
+	// return soon.
+	Done func(error)
 }
 
 // batchDepth bounds the calls of one batch that are under way at once; those of
@@ -41,6 +47,9 @@ func (s *Store) ReadBatch(ctx context.Context, reads []Read) []error {
 			b.add(i, r)
 		}
 		b.blocks[i].err = errs[i]
+		if errs[i] != nil {
+			r.tell(errs[i])
+		}
 	}
 	if len(b.extents) == 0 && len(b.small) == 0 {
 		return errs
@@ -51,12 +60,20 @@ func (s *Store) ReadBatch(ctx context.Context, reads []Read) []error {
 	case <-ctx.Done():
 		b.leave()
 	}
+	b.telling.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range errs {
 		errs[i] = b.blocks[i].err
 	}
 	return errs
+}
+
+// tell passes the outcome on.
+func (r Read) tell(err error) {
+	if r.Done != nil {
+		r.Done(err)
+	}
 }
 
 // batch is one ReadBatch.
@@ -67,7 +84,8 @@ type batch struct {
 	small   []int // blocks without bytes
 	calls   []call
 	workers sync.WaitGroup
-	done    chan struct{} // all workers have ended
+	done    chan struct{}  // all workers have ended
+	telling sync.WaitGroup // calls of Read.Done
 
 	mu     sync.Mutex
 	blocks []pending
@@ -77,6 +95,7 @@ type batch struct {
 
 // pending is one block of a batch. Its last call to end completes it.
 type pending struct {
+	read   Read
 	loc    *location
 	dst    []byte
 	calls  int           // that have not ended
@@ -88,7 +107,7 @@ type pending struct {
 }
 
 func (b *batch) add(i int, r Read) {
-	b.blocks[i].loc, b.blocks[i].dst = r.Ref.loc, r.Dst
+	b.blocks[i].read, b.blocks[i].loc, b.blocks[i].dst = r, r.Ref.loc, r.Dst
 	if len(r.Dst) == 0 {
 		b.small = append(b.small, i)
 		return
@@ -99,6 +118,9 @@ func (b *batch) add(i int, r Read) {
 // start plans the calls and lets workers make them.
 func (b *batch) start() {
 	b.calls = coalesce(b.extents)
+	if waiting := len(b.calls) - batchDepth; waiting >= adviseFrom {
+		b.s.advise(b.extents)
+	}
 	for _, c := range b.calls {
 		for _, p := range c.parts {
 			one := &b.blocks[p.block]
@@ -139,7 +161,8 @@ func (b *batch) hold(n int) {
 	b.s.idle.Broadcast()
 }
 
-// work makes calls until there is none left.
+// work makes calls until there is none left. While one hangs, another worker
+// makes the others.
 func (b *batch) work() {
 	for {
 		select {
@@ -153,9 +176,19 @@ func (b *batch) work() {
 			held.end()
 			return
 		}
+		b.workers.Add(1)
+		spare := time.AfterFunc(slowAfter, func() {
+			defer b.workers.Done()
+			b.work()
+		})
 		n, err := b.read(c)
+		replaced := !spare.Stop()
 		held.end()
 		b.finish(c, n, err)
+		if replaced {
+			return
+		}
+		b.workers.Done()
 	}
 }
 
@@ -239,8 +272,6 @@ func (b *batch) complete(i int) {
 	default:
 		err = b.alone(one)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.settle(i, err)
 }
 
@@ -257,28 +288,43 @@ func (b *batch) alone(one pending) error {
 	return unavailable("read of "+one.loc.info.ID.String(), b.ctx.Err())
 }
 
-// settle makes a block's outcome final. The caller holds b.mu.
+// settle makes a block's outcome final and tells it, or that the block's memory
+// is free when its caller has left.
 func (b *batch) settle(i int, err error) {
+	b.mu.Lock()
 	one := &b.blocks[i]
-	if one.ended != nil { // the caller has its answer already
+	if one.ended != nil {
+		b.mu.Unlock()
 		close(one.ended)
 		return
 	}
 	one.ready, one.err = true, err
+	b.telling.Add(1)
+	b.mu.Unlock()
+	defer b.telling.Done()
+	one.read.tell(err)
 }
 
 // leave gives up what is not finished.
 func (b *batch) leave() {
+	for _, i := range b.abandon(b.ctx.Err()) {
+		b.blocks[i].read.tell(b.blocks[i].err)
+	}
+}
+
+// abandon makes the outcomes of all blocks final, and returns those that were
+// not before.
+func (b *batch) abandon(cause error) (unfinished []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.left = true
-	cause := b.ctx.Err()
 	for _, c := range b.calls[b.next:] {
 		for _, p := range c.parts {
 			one := &b.blocks[p.block]
 			one.fault = cause
 			if one.calls--; one.calls == 0 { // no call of it runs
-				b.settle(p.block, unavailable("read of "+one.loc.info.ID.String()+": it was not begun", cause))
+				one.ready, one.err = true, unavailable("read of "+one.loc.info.ID.String()+": it was not begun", cause)
+				unfinished = append(unfinished, p.block)
 			}
 		}
 	}
@@ -288,6 +334,8 @@ func (b *batch) leave() {
 		if one.loc != nil && !one.ready {
 			one.ended = make(chan struct{})
 			one.err = &Busy{what: "read of " + one.loc.info.ID.String(), cause: cause, done: one.ended}
+			unfinished = append(unfinished, i)
 		}
 	}
+	return unfinished
 }

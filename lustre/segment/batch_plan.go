@@ -28,6 +28,12 @@ type wanted struct {
 	block     int // which of the batch
 }
 
+// byPlace orders extents by file and offset.
+func byPlace(a, b wanted) int {
+	return cmp.Or(cmp.Compare(a.file.id.rank, b.file.id.rank), cmp.Compare(a.file.id.incarnation, b.file.id.incarnation),
+		cmp.Compare(a.file.id.number, b.file.id.number), cmp.Compare(a.off, b.off), cmp.Compare(a.block, b.block))
+}
+
 // part is what one call reads of a block, behind gap bytes that nobody wants.
 type part struct {
 	block      int
@@ -48,10 +54,7 @@ func (c *call) end() int64 { return c.off + c.size }
 // coalesce makes calls of extents, which it sorts by file and offset:
 // neighbours are joined, long ones cut. Extents of no bytes need no call.
 func coalesce(extents []wanted) []call {
-	slices.SortFunc(extents, func(a, b wanted) int {
-		return cmp.Or(cmp.Compare(a.file.id.rank, b.file.id.rank), cmp.Compare(a.file.id.incarnation, b.file.id.incarnation),
-			cmp.Compare(a.file.id.number, b.file.id.number), cmp.Compare(a.off, b.off), cmp.Compare(a.block, b.block))
-	})
+	slices.SortFunc(extents, byPlace)
 	var calls []call
 	var c *call
 	for _, e := range extents {

@@ -29,7 +29,7 @@ func readsOf(t *testing.T, s *opened, items []Item) []Read {
 			t.Fatal(err)
 		}
 		t.Cleanup(ref.Release)
-		reads[i] = Read{ref, bytes.Repeat([]byte{0xee}, len(it.Data))}
+		reads[i] = Read{Ref: ref, Dst: bytes.Repeat([]byte{0xee}, len(it.Data))}
 	}
 	return reads
 }
@@ -427,7 +427,7 @@ func TestBatchesAtOnce(t *testing.T) {
 				for range 1 + r.IntN(8) {
 					it := items[r.IntN(len(items))]
 					if ref, err := s.Acquire(it.Info.ID); err == nil {
-						reads, of = append(reads, Read{ref, make([]byte, it.Info.Size)}), append(of, it)
+						reads, of = append(reads, Read{Ref: ref, Dst: make([]byte, it.Info.Size)}), append(of, it)
 					}
 				}
 				for i, err := range s.ReadBatch(t.Context(), reads) {
@@ -443,4 +443,101 @@ func TestBatchesAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// told collects the outcomes that reads tell, by index.
+type told struct {
+	mu   sync.Mutex
+	errs map[int]error
+}
+
+// listen has each of reads tell its outcome.
+func listen(t *testing.T, reads []Read) *told {
+	o := &told{errs: map[int]error{}}
+	for i := range reads {
+		reads[i].Done = func(err error) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			if _, twice := o.errs[i]; twice {
+				t.Errorf("block %d was told of twice", i)
+			}
+			o.errs[i] = err
+		}
+	}
+	return o
+}
+
+func (o *told) count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.errs)
+}
+
+// TestBatchTellsOfEachBlock: whoever waits for a block of a batch learns of it
+// while others of the batch hang, however many those are.
+func TestBatchTellsOfEachBlock(t *testing.T) {
+	eachWay(t, func(t *testing.T, ring bool) {
+		const files = 2 * batchDepth // more than there are workers, and all but the last two hang
+		dir := t.TempDir()
+		o := testOptions(dir, 1)
+		o.SegmentBytes = 1 // a file for each
+		s := openStore(t, o)
+		var items []Item
+		for i := range files {
+			items = append(items, testItem(uint64(i+1), 9000))
+			put(t, s, items[i])
+		}
+		closeStore(t, s)
+		sys := vfs.OS{}
+		if ring {
+			r, err := uring.Open(8)
+			if err != nil {
+				t.Skip(err)
+			}
+			t.Cleanup(func() { r.Close(context.Background()) })
+			sys.Readv = r.Readv
+		}
+		fs := vfs.NewFault(sys)
+		o.Incarnation, o.FS, o.Readers = 2, fs, 2*files
+		s = openStore(t, o)
+		server := make(chan struct{})
+		for i := range files - 2 {
+			fs.Add(vfs.Rule{Op: vfs.OpRead, Path: fmt.Sprintf("%06d.bin", i), Block: server})
+		}
+		reads := readsOf(t, s, items)
+		bad := len(reads)
+		reads = append(reads, Read{Ref: reads[0].Ref})
+		outcome := listen(t, reads)
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan []error)
+		go func() { result <- s.ReadBatch(ctx, reads) }()
+		for outcome.count() < 3 { // the last two, and the one without room
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		errs := <-result
+		if n := outcome.count(); n != len(reads) {
+			t.Errorf("%d of %d blocks were told of", n, len(reads))
+		}
+		for i, err := range errs {
+			if outcome.errs[i] != err {
+				t.Errorf("block %d was told of with %v, the outcome is %v", i, outcome.errs[i], err)
+			}
+			if good := i == files-2 || i == files-1; good != (err == nil) || good && !bytes.Equal(reads[i].Dst, items[i].Data) {
+				t.Errorf("block %d: %v", i, err)
+			}
+		}
+		wantErr(t, "no room", errs[bad], ErrBadItem)
+		close(server)
+		for _, err := range errs {
+			var busy *Busy
+			if errors.As(err, &busy) {
+				<-busy.Done()
+			}
+		}
+		for _, r := range reads {
+			r.Ref.Release()
+		}
+		settleDown(s)
+	})
 }

@@ -29,6 +29,7 @@
 //	Ref      reads a block into the caller's memory and verifies its CRC32C.
 //	ReadBatch reads many blocks in the order of their places, neighbours with
 //	         one call, many calls at once; io_uring where the kernel has it.
+//	Adviser  is told what will be read in many pieces, for the servers' sake.
 //	Access   tells how files are read and written: past the page cache where a
 //	         probe says that this works.
 //	Evict    forgets a block; a segment with nothing left in it is unlinked.

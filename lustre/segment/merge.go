@@ -102,7 +102,9 @@ func (m *merge) run(budget int64) error {
 		if err := m.yield(); err != nil {
 			return unavailable("merge of segments", err)
 		}
-		if err := m.move(m.batch()); err != nil {
+		blocks, records := m.batch()
+		m.s.advise(extents(blocks))
+		if err := m.move(blocks, records); err != nil {
 			return err
 		}
 	}
@@ -198,6 +200,15 @@ func (m *merge) batch() (blocks []moving, records []record) {
 		records, m.records = m.records, nil
 	}
 	return blocks, records
+}
+
+// extents is where blocks lie that will be read one after the other.
+func extents(blocks []moving) []wanted {
+	all := make([]wanted, len(blocks))
+	for i, b := range blocks {
+		all[i] = wanted{b.loc.file, b.loc.off, b.loc.info.Size, i}
+	}
+	return all
 }
 
 // move writes one frame and points the index to it.

@@ -46,6 +46,11 @@ type Options struct {
 	// nothing is known of it.
 	Layout Layouter
 
+	// Advice is told what is about to be read in many pieces; nil: nobody is.
+	// It pays where servers read from disks that turn and cache what they
+	// read, and costs them a second read where they do not cache.
+	Advice Adviser
+
 	// Direct says whether reads and writes go past the page cache, where what
 	// is read would take the job's memory a second time. Auto finds it out by
 	// a write and a read in Dir, and is Off with an FS of the caller's.

@@ -37,6 +37,7 @@ type Store struct {
 	watch         *watch   // fs again
 	handles       *handles // of files read by place
 	merging       lock     // one merge at a time
+	advice        advice
 
 	dirMu       sync.Mutex
 	dir         string // of this incarnation; "" until the first file

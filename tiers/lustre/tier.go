@@ -105,9 +105,16 @@ func (t *Tier) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
 		p, ok := r.Pin.(pin)
 		if !ok {
 			errs[i] = fmt.Errorf("lustre: %w: a pin of another tier", segment.ErrBadItem)
+			if r.Done != nil {
+				r.Done(errs[i])
+			}
 			continue
 		}
-		batch, at = append(batch, segment.Read{Ref: p.Ref, Dst: r.Dst}), append(at, i)
+		one := segment.Read{Ref: p.Ref, Dst: r.Dst}
+		if r.Done != nil {
+			one.Done = func(err error) { r.Done(translate(err)) }
+		}
+		batch, at = append(batch, one), append(at, i)
 	}
 	for i, err := range t.store.ReadBatch(ctx, batch) {
 		errs[at[i]] = translate(err)

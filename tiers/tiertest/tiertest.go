@@ -45,6 +45,7 @@ const (
 func Run(t *testing.T, c Config) {
 	t.Run("round trip", c.roundTrip)
 	t.Run("batch", c.batch)
+	t.Run("read together", c.together)
 	t.Run("exists", c.exists)
 	t.Run("not found", c.notFound)
 	t.Run("canceled", c.canceled)

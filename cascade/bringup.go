@@ -1,0 +1,167 @@
+package cascade
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"cascadekv/tiers"
+)
+
+// What a request finds in the cold tier only is brought up in parts, each read
+// with one call of the tier, which knows best how to read what it is given. The
+// memory of a part is reserved before it is read, so parts are what is bounded:
+// those of all requests by fetchPlaces, those of one by requestPlaces, so that
+// a long chain leaves room for others. They are taken in turn, by all requests
+// that want some.
+const (
+	placeBytes    = 4 << 20 // what one place is good for
+	fetchPlaces   = 64
+	requestPlaces = 16
+
+	// partBytes and partBlocks bound a part of several blocks: enough for the
+	// tier to keep many reads under way, little enough that the first blocks of
+	// a chain are being read while room is made for the next.
+	partBytes  = 16 << 20
+	partBlocks = 256
+
+	// partSlow is how long a part keeps its places: one that takes longer
+	// waits for a server that hangs, or for room, and others need not.
+	partSlow = time.Second
+)
+
+// places bounds what is under way at once. They are given first come, first
+// served.
+type places struct {
+	gate  chan struct{} // who holds it takes places
+	taken chan struct{}
+}
+
+func newPlaces(n int) *places {
+	return &places{make(chan struct{}, 1), make(chan struct{}, n)}
+}
+
+// take takes n places, or all if there are fewer. What it returns gives them
+// back. The error is that of ctx.
+func (p *places) take(ctx context.Context, n int) (leave func(), err error) {
+	if err := takeSlot(ctx, p.gate); err != nil {
+		return nil, err
+	}
+	defer func() { <-p.gate }()
+	n = min(n, cap(p.taken))
+	for i := range n {
+		if err := takeSlot(ctx, p.taken); err != nil {
+			p.give(i)
+			return nil, err
+		}
+	}
+	return func() { p.give(n) }, nil
+}
+
+func (p *places) give(n int) {
+	for range n {
+		<-p.taken
+	}
+}
+
+// bringUp starts new fetches, all of one request. The caller holds the mutex
+// and has not released it since it made them.
+func (s *Store) bringUp(fetches []*fetch) {
+	if len(fetches) > 0 {
+		s.workers.Go(func() { s.runFetches(fetches) })
+	}
+}
+
+// runFetches brings blocks up. It outlives the request that wanted them, up to
+// a deadline of its own.
+func (s *Store) runFetches(fetches []*fetch) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.limits.Load().FetchDeadline)
+	defer cancel()
+	room, stop := s.untilRoom(ctx)
+	defer stop()
+	own := newPlaces(requestPlaces)
+	var parts sync.WaitGroup
+	for len(fetches) > 0 {
+		part, n := firstPart(fetches)
+		leave, err := s.turn(ctx, own, n)
+		if err != nil {
+			break
+		}
+		fetches = fetches[len(part):]
+		parts.Go(func() {
+			defer leave()
+			s.readUp(ctx, room, part)
+		})
+	}
+	for _, f := range fetches {
+		s.fetched(f, nil, ctx.Err())
+	}
+	parts.Wait()
+}
+
+// firstPart cuts off what is read together, and tells how many places it needs.
+func firstPart(fetches []*fetch) (part []*fetch, n int) {
+	bytes := fetches[0].info.Size
+	k := 1
+	for ; k < min(len(fetches), partBlocks) && bytes+fetches[k].info.Size <= partBytes; k++ {
+		bytes += fetches[k].info.Size
+	}
+	return fetches[:k], int(max(1, (bytes+placeBytes-1)/placeBytes))
+}
+
+// turn takes n places among the request's own and among all. They are given
+// back by leave, which may be called any number of times, or after partSlow.
+func (s *Store) turn(ctx context.Context, own *places, n int) (leave func(), err error) {
+	leaveOwn, err := own.take(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	leaveAll, err := s.fetching.take(ctx, n)
+	if err != nil {
+		leaveOwn()
+		return nil, err
+	}
+	give := sync.OnceFunc(func() {
+		leaveAll()
+		leaveOwn()
+	})
+	slow := time.AfterFunc(partSlow, give)
+	return func() {
+		slow.Stop()
+		give()
+	}, nil
+}
+
+// readUp reads the blocks of a part together; each is published when it is
+// there. room ends when none of them waits for room any more.
+func (s *Store) readUp(ctx, room context.Context, part []*fetch) {
+	reads := make([]tiers.Read, 0, len(part))
+	for _, f := range part {
+		r, err := s.readOf(room, f)
+		if err != nil {
+			s.fetched(f, nil, err)
+			continue
+		}
+		reads = append(reads, r)
+	}
+	s.reads.ReadBatch(ctx, reads)
+}
+
+// readOf finds room for a block, in the last memory tier or else of its own,
+// and says how it is read and what is done then.
+func (s *Store) readOf(room context.Context, f *fetch) (tiers.Read, error) {
+	pin, err := s.cold.Pin(f.info.ID)
+	if err != nil {
+		return tiers.Read{}, err
+	}
+	a, err := s.arrivalRoom(room, f.info.Size, true)
+	if err != nil {
+		pin.Release()
+		return tiers.Read{}, err
+	}
+	a.tier = s.coldStats.Name
+	return tiers.Read{Pin: pin, Dst: a.bytes, Done: func(err error) {
+		pin.Release()
+		s.fetched(f, a, err)
+	}}, nil
+}

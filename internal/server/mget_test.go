@@ -1,0 +1,114 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+	"cascadekv/tiers/lustre"
+)
+
+// counted counts the calls that read a cold tier.
+type counted struct {
+	*lustre.Tier
+	calls atomic.Int64
+}
+
+func (c *counted) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
+	c.calls.Add(1)
+	return c.Tier.ReadBatch(ctx, reads)
+}
+
+// TestMGetIsOneRequest: values come in the order of their keys, with nulls
+// between them, and those that are on disk are read together.
+func TestMGetIsOneRequest(t *testing.T) {
+	const n = 500
+	o := lustre.Options{Dir: t.TempDir(), Incarnation: 1}
+	fill, err := lustre.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var items []tiers.Item
+	args := []string{"MGET"}
+	values := map[string][]byte{}
+	for i := range n {
+		key := fmt.Sprint("k", i)
+		args = append(args, key)
+		if i%7 == 3 {
+			continue // not there
+		}
+		p := randomBytes(uint64(i), 9000)
+		values[key] = p
+		items = append(items, tiers.Item{
+			Info:  block.Info{ID: block.Sum(block.Bits128, p), Size: 9000, CRC: block.CRC(p)},
+			Names: []block.Name{{Namespace: "redis/0", Key: key, Seq: uint64(i + 1)}}, Data: p,
+		})
+	}
+	if err := fill.Put(t.Context(), items...); err != nil {
+		t.Fatal(err)
+	}
+	if err := fill.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o.Incarnation = 2
+	again, err := lustre.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cold := &counted{Tier: again}
+	r := newRigOver(t, 64<<20, cold)
+	c := r.client("unix")
+	for range 2 {
+		reply, err := c.Do(args...)
+		if err != nil || len(reply.Elems) != n {
+			t.Fatalf("%d values, %v", len(reply.Elems), err)
+		}
+		for i, e := range reply.Elems {
+			want := values[args[1+i]]
+			if e.Null() != (want == nil) || !bytes.Equal(e.Str, want) {
+				t.Errorf("value %d is wrong", i)
+			}
+		}
+		// First mgetFirst keys, then as many as fit in parts of the store.
+		if calls := cold.calls.Load(); calls > 4 {
+			t.Errorf("%d values were read with %d calls", len(values), calls)
+		}
+	}
+}
+
+// TestMGetOfManyLargeValues: more than are asked for at once, to a client that
+// reads them and to one that leaves.
+func TestMGetOfManyLargeValues(t *testing.T) {
+	r := newRig(t, 160<<20)
+	c := r.client("unix")
+	args := []string{"MGET"}
+	for i := range 50 {
+		key := fmt.Sprint("k", i)
+		if err := c.Set(key, randomBytes(uint64(i), 2<<20)); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, key, "absent")
+	}
+	reply, err := c.Do(args...)
+	if err != nil || len(reply.Elems) != 100 {
+		t.Fatalf("%d values, %v", len(reply.Elems), err)
+	}
+	for i := range 50 {
+		if !bytes.Equal(reply.Elems[2*i].Str, randomBytes(uint64(i), 2<<20)) || !reply.Elems[2*i+1].Null() {
+			t.Errorf("value %d is wrong", i)
+		}
+	}
+	raw, rd := r.raw("unix")
+	fmt.Fprintf(raw, "*%d\r\n", len(args))
+	for _, a := range args {
+		fmt.Fprintf(raw, "$%d\r\n%s\r\n", len(a), a)
+	}
+	if _, err := rd.ReadByte(); err != nil {
+		t.Fatal(err)
+	}
+	raw.Close() // newRig sees that nothing stays pinned
+}

@@ -1,0 +1,104 @@
+package segment
+
+import (
+	"slices"
+	"sync"
+)
+
+// Adviser tells the servers of a file what will be read of it soon, so that
+// they read from their disks in long runs what is asked for in pieces;
+// lustre/layout has one.
+type Adviser interface {
+	// WillRead tells of n bytes from off on. There is one call at a time, from
+	// a goroutine of its own, and it may take as long as the file system.
+	// False: nobody listens, and no more calls are made.
+	WillRead(path string, off, n int64) bool
+}
+
+const (
+	// adviseFrom is how many calls of a batch must wait for others before the
+	// servers are told of them: the rest are there as soon as advice would be.
+	adviseFrom = batchDepth
+
+	// adviseGap is the largest run that nobody wants in what is told of, and
+	// adviseShare how much is wanted at least: one byte in so many. Disks read
+	// on in such gaps faster than they look for what lies behind.
+	adviseGap   = 1 << 20
+	adviseShare = 4
+
+	// advisePieces is how many reads a run must save the disks.
+	advisePieces = 8
+)
+
+// advice is what a store has told its Adviser.
+type advice struct {
+	mu   sync.Mutex
+	busy bool // with a call, which may hang: nothing else is told meanwhile
+	deaf bool
+}
+
+// begin tells whether there is somebody to be told now.
+func (a *advice) begin() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.busy || a.deaf {
+		return false
+	}
+	a.busy = true
+	return true
+}
+
+func (a *advice) end(heard bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.busy, a.deaf = false, !heard
+}
+
+// stretch is a run of bytes in a file of which many are wanted.
+type stretch struct {
+	file             *file
+	off, end, wanted int64
+	pieces           int
+}
+
+// stretches joins extents, which must be sorted, to the runs that are worth telling.
+func stretches(extents []wanted) []stretch {
+	var all []stretch
+	for _, e := range extents {
+		if e.size == 0 {
+			continue
+		}
+		if len(all) > 0 {
+			s := &all[len(all)-1]
+			end := max(s.end, e.off+e.size)
+			if s.file == e.file && e.off-s.end <= adviseGap && (s.wanted+e.size)*adviseShare >= end-s.off {
+				s.end, s.wanted, s.pieces = end, s.wanted+e.size, s.pieces+1
+				continue
+			}
+		}
+		all = append(all, stretch{e.file, e.off, e.off + e.size, e.size, 1})
+	}
+	return slices.DeleteFunc(all, func(s stretch) bool { return s.pieces < advisePieces })
+}
+
+// advise has the servers told of extents that will be read, unless they are
+// being told of others. It does not wait for them, and sorts extents.
+func (s *Store) advise(extents []wanted) {
+	if s.opt.Advice == nil || len(extents) < advisePieces || !s.advice.begin() {
+		return
+	}
+	slices.SortFunc(extents, byPlace)
+	told := stretches(extents)
+	go func() {
+		heard := true
+		defer func() { s.advice.end(heard) }()
+		for _, one := range told {
+			one.file.handleMu.Lock()
+			path := one.file.path
+			one.file.handleMu.Unlock()
+			if heard = s.opt.Advice.WillRead(path, one.off, one.end-one.off); !heard {
+				return
+			}
+		}
+	}()
+}
