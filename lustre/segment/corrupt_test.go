@@ -76,7 +76,7 @@ func newSpecimen(t *testing.T, seed uint64, sealed bool) *specimen {
 		}
 		seen := map[[32]byte]bool{}
 		batch = slices.DeleteFunc(batch, func(it Item) bool { old := seen[it.Info.ID]; seen[it.Info.ID] = true; return old })
-		headLen, _ := frameSize(batch, nil)
+		headLen, _ := frameSize(parcels(batch), nil)
 		heads = append(heads, headLen)
 		put(t, s, batch...)
 		frames = append(frames, s.current.off)

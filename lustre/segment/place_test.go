@@ -216,7 +216,7 @@ func TestReadPlaceOfATornWrite(t *testing.T) {
 		p := placeOf(t, owner, before)
 		fs.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO, Bytes: written})
 		wantErr(t, "Put", owner.Put(t.Context(), torn), ErrUnavailable)
-		_, frame := frameSize([]Item{before}, nil)
+		_, frame := frameSize(parcels([]Item{before}), nil)
 		wantNoPlace(t, "a torn write", other, Place{p.Path, p.Base + frame, p.Record + frame}, torn, ErrCorrupt)
 		wantPlace(t, other, p, before)
 		put(t, owner, torn) // elsewhere
@@ -402,8 +402,8 @@ func TestReadPlaceObeysItsContext(t *testing.T) {
 // what the encoder writes, with a payload that can be read.
 func FuzzDecodeRecord(f *testing.F) {
 	it := testItem(1, 300)
-	f.Add(appendBlock(nil, it.Info, 144, it.Data)[:blockEntrySize], int64(64))
-	f.Add(appendBlock(nil, it.Info, 8192, nil), int64(64))
+	f.Add(appendBlock(nil, it.Info, plain(it.Info), 144, it.Data)[:blockEntrySize], int64(64))
+	f.Add(appendBlock(nil, it.Info, plain(it.Info), 8192, nil), int64(64))
 	f.Add(make([]byte, blockEntrySize), int64(0))
 	f.Fuzz(func(t *testing.T, p []byte, at int64) {
 		e, err := decodeRecord(p, at)

@@ -155,7 +155,7 @@ func (s *Store) load(path string, id fileID, r *recovery) {
 	s.files[f] = struct{}{}
 	for _, e := range entries {
 		if e.kind == kindBlock {
-			if s.indexLocked(f, e.info, spot{off: e.off, base: e.base, record: e.at}) {
+			if s.indexLocked(f, e.info, e.as(), spot{off: e.off, base: e.base, record: e.at}) {
 				r.ids = append(r.ids, e.info.ID)
 			}
 			continue
