@@ -214,11 +214,11 @@ func (m *merge) move(blocks []moving, records []record) error {
 		return err
 	}
 	number, places, err := m.s.append(f, items, records)
-	if f.path != "" {
-		m.s.note(f, items, records)
-	}
 	if err == nil {
 		err = f.syncTo(number)
+	}
+	if f.path != "" {
+		m.s.note(f, items, records, err == nil)
 	}
 	if err != nil {
 		return unavailable("merge: write", err)

@@ -150,7 +150,7 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []r
 	defer s.unuse(f)
 	number, places, err := s.append(f, items, names)
 	if f.path != "" {
-		s.note(f, items, names)
+		s.note(f, items, names, true)
 	}
 	f.appending.release()
 	if err == nil {
@@ -172,17 +172,18 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []r
 }
 
 // note accounts for records even when the write failed: they may be on disk.
-func (s *Store) note(f *file, items []parcel, names []record) {
+// Only those that count are preferred to other copies of themselves.
+func (s *Store) note(f *file, items []parcel, names []record, count bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.size = f.off
 	for _, it := range items {
 		for _, n := range it.Names {
-			s.noteLocked(f, record{id: it.Info.ID, name: n})
+			s.noteLocked(f, record{id: it.Info.ID, name: n}, count)
 		}
 	}
 	for _, r := range names {
-		s.noteLocked(f, r)
+		s.noteLocked(f, r, count)
 	}
 }
 

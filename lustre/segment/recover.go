@@ -161,7 +161,7 @@ func (s *Store) load(path string, id fileID, r *recovery) {
 			continue
 		}
 		rec := record{id: e.info.ID, name: e.name, dropped: e.kind == kindDrop}
-		if s.noteLocked(f, rec) {
+		if s.noteLocked(f, rec, true) {
 			r.newest[nameKey{e.name.Namespace, e.name.Key}] = rec
 		}
 	}
