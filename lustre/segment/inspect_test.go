@@ -303,14 +303,19 @@ func TestInspectFindsOverlaps(t *testing.T) {
 
 func TestInspectFindsWrongIDs(t *testing.T) {
 	dir := t.TempDir()
-	s := openStore(t, testOptions(dir, 1))
-	good, liar := testItem(1, 5000), testItem(2, 5000)
-	liar.Info.ID = block.Sum(block.Bits256, []byte("something else"))
+	o := testOptions(dir, 1)
+	o.Compress = true
+	s := openStore(t, o)
+	good, liar, noise := testItem(1, 5000), testItem(2, 5000), testItem(3, 5000) // the last one is stored as it is
+	for i, it := range []*Item{&liar, &noise} {
+		it.Info.ID = block.Sum(block.Bits256, fmt.Append(nil, "something else ", i))
+	}
 	put(t, s, good, liar)
+	put(t, s, noise)
 	closeStore(t, s)
 	file := readFile(t, dir, segmentPath(1, 0))
 	v := inspect(t, file, true)
-	if len(v.Damage) != 1 || v.Damage[0].Kind != BadID || v.Damage[0].ID != liar.Info.ID || !usable(v)[good.Info.ID] {
+	if len(v.Damage) != 2 || v.Damage[0].Kind != BadID || v.Damage[0].ID != liar.Info.ID || v.Damage[1].ID != noise.Info.ID || !usable(v)[good.Info.ID] {
 		t.Errorf("%+v", v.Damage)
 	}
 }

@@ -67,7 +67,13 @@ func variety() []Item {
 // more, when it is sealed, and by the places that the owner's next
 // incarnations tell: from a footer and from frames.
 func TestReadPlace(t *testing.T) {
-	owner, other, _, _, dir := ranks(t, nil)
+	for name, compress := range map[string]bool{"as they are": false, "encoded": true} {
+		t.Run(name, func(t *testing.T) { readPlaces(t, func(owner, _ *Options) { owner.Compress = compress }) })
+	}
+}
+
+func readPlaces(t *testing.T, change func(owner, other *Options)) {
+	owner, other, _, _, dir := ranks(t, change)
 	items := variety()
 	early := map[int]Place{}
 	for i, it := range items {
