@@ -79,6 +79,10 @@ type Entry struct {
 	torn      bool       // readers see that its checksum is wrong
 }
 
+// Known reports whether this program knows the codec of a BLOCK. Readers pass
+// over those that it does not know.
+func (e *Entry) Known() bool { return !e.foreign }
+
 // What can be wrong with a segment.
 const (
 	BadHeader   = "header"   // the first page
