@@ -146,10 +146,21 @@ func (as stored) wrong(payload []byte) string {
 	return ""
 }
 
+// Stored returns the bytes of a block's payload as stored. Errors: ErrNotFound.
+func (s *Store) Stored(id block.ID) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	loc, err := s.findLocked(id)
+	if err != nil {
+		return 0, err
+	}
+	return loc.as.size, nil
+}
+
 // Encoded counts what became of blocks under one codec since the store was
 // opened.
 type Encoded struct {
-	Codec    string
+	Name     string // of the codec
 	Blocks   uint64 // put
 	BytesIn  uint64 // of those blocks
 	BytesOut uint64 // as stored, without padding

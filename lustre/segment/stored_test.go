@@ -100,7 +100,7 @@ func wantEncoded(t *testing.T, s *opened, tensor Item, others ...Item) {
 		in, blocks = in+uint64(it.Info.Size), blocks+1
 	}
 	all := s.Encoded()
-	if e := all[codec.Shuffle2]; e.Codec != "shuffle2+zstd" || e.Blocks != 1 || e.BytesIn != uint64(tensor.Info.Size) || e.BytesOut != uint64(as.size) {
+	if e := all[codec.Shuffle2]; e.Name != "shuffle2+zstd" || e.Blocks != 1 || e.BytesIn != uint64(tensor.Info.Size) || e.BytesOut != uint64(as.size) {
 		t.Errorf("%+v, stored %+v", e, as)
 	}
 	if e := all[codec.None]; e.Blocks != blocks || e.BytesIn != in || e.BytesOut != in {
