@@ -216,6 +216,10 @@ func (s *Store) Stats() Stats {
 			h := t.Health()
 			s.coldStats.Health = &h
 		}
+		if t, ok := s.cold.(tiers.Encoding); ok {
+			e := t.Encoded()
+			s.coldStats.Encoded = &e
+		}
 		if budget := s.limits.Load().ColdBytes; budget > 0 {
 			s.coldStats.Usage.Capacity = budget
 		}

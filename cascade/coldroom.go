@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"cascadekv/cascade/policy"
+	"cascadekv/tiers"
 )
 
 // coldRoom ranks the blocks that this rank keeps in a cold tier with a budget.
@@ -25,6 +26,7 @@ type standing struct {
 	ranked  bool
 	held    bool
 	node    policy.Node
+	bytes   int64 // that it takes there
 }
 
 // ranking is a tier's order with where a block stands in it.
@@ -48,8 +50,8 @@ func (s *Store) rankings() (all []ranking) {
 func (s *Store) enterCold(b *entity) {
 	b.cold = true
 	if r := &s.room; r.policy != nil && !b.below.ranked {
-		b.below = standing{ranked: true, node: r.insert(s.age(), s.meta(b), b)}
-		r.bytes += b.info.Size
+		b.below = standing{ranked: true, node: r.insert(s.age(), s.meta(b), b), bytes: s.takes(b)}
+		r.bytes += b.below.bytes
 	}
 	s.account(b)
 }
@@ -59,10 +61,21 @@ func (s *Store) leaveCold(b *entity) {
 	b.cold = false
 	if b.below.ranked {
 		s.room.remove(b.below.node)
-		s.room.bytes -= b.info.Size
+		s.room.bytes -= b.below.bytes
 	}
 	b.below = standing{}
 	s.account(b)
+}
+
+// takes returns the bytes that a block takes in the cold tier: fewer than it has
+// where the tier encodes it.
+func (s *Store) takes(b *entity) int64 {
+	if t, ok := s.cold.(tiers.Encoding); ok {
+		if n, err := t.Stored(b.info.ID); err == nil {
+			return n
+		}
+	}
+	return b.info.Size
 }
 
 // weigh keeps the hold on b in the cold tier in step with the reasons for one.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"cascadekv/cascade/policy"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
 )
 
 const coldBlock = 20_000
@@ -60,6 +62,38 @@ func TestColdTierKeepsItsBudget(t *testing.T) {
 			checkInvariants(t, r.Store)
 		})
 	}
+}
+
+// thin is a cold tier that stores blocks in half their bytes.
+type thin struct{ tiers.Tier }
+
+func (c thin) Stored(id block.ID) (int64, error) {
+	p, err := c.Pin(id)
+	if err != nil {
+		return 0, err
+	}
+	defer p.Release()
+	return p.Info().Size / 2, nil
+}
+
+func (thin) Encoded() tiers.Encoded { return tiers.Encoded{} }
+
+// TestColdBudgetCountsWhatIsStored: a tier that encodes holds more blocks within
+// the same budget.
+func TestColdBudgetCountsWhatIsStored(t *testing.T) {
+	r := budgeted(t, "prefix", 150)
+	r.Store.Close(context.Background())
+	r.cold = thin{r.cold}
+	r.open()
+	rng := rand.New(rand.NewPCG(21, 22))
+	for i := range 800 {
+		putMissing(t, r, rng, i)
+	}
+	eventually(t, "the budget is kept", func() bool { return r.coldBytes() <= 150*coldBlock })
+	if cold := r.Stats().Tiers[1]; cold.Evicted == 0 || cold.Usage.Blocks < 200 {
+		t.Errorf("%+v", cold)
+	}
+	checkInvariants(t, r.Store)
 }
 
 // putMissing does what an engine does with one request: it gets what is there

@@ -31,7 +31,10 @@ func checkInvariants(t *testing.T, s *Store) {
 		if r := b.below; s.room.policy != nil && r.ranked != (b.cold && !r.foreign) || r.ranked && s.room.nodes[r.node] != b {
 			t.Errorf("block %v: cold %v, %+v", id, b.cold, r)
 		} else if r.ranked {
-			cold += b.info.Size
+			cold += r.bytes
+			if want := s.takes(b); r.bytes != want {
+				t.Errorf("block %v takes %d bytes in the cold tier, counted %d", id, want, r.bytes)
+			}
 			if r.held != (b.inMemory() || b.fetch != nil || b.wanted()) {
 				t.Errorf("block %v: in the cold tier it is held: %v", id, r.held)
 			}

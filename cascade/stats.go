@@ -40,7 +40,8 @@ type TierStats struct {
 	Evicted  uint64      `json:"evicted"`  // blocks this tier gave up
 	Errors   uint64      `json:"errors"`   // operations that failed for another reason than a miss or lack of room
 
-	Health *tiers.Health `json:"health,omitempty"` // of tiers that may stop answering
+	Health  *tiers.Health  `json:"health,omitempty"`  // of tiers that may stop answering
+	Encoded *tiers.Encoded `json:"encoded,omitempty"` // of tiers that may store fewer bytes than a block has
 }
 
 // NamespaceStats is one namespace's part of Stats.

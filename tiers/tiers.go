@@ -152,6 +152,33 @@ type Health struct {
 // Healthy is implemented by tiers that may stop answering.
 type Healthy interface{ Health() Health }
 
+// Encoding is implemented by tiers that may keep a block in fewer bytes than it
+// has.
+type Encoding interface {
+	// Stored returns the bytes that a block takes as it is stored, padding
+	// excluded. Errors: ErrNotFound.
+	Stored(id block.ID) (int64, error)
+
+	// Encoded tells what encoding has come to.
+	Encoded() Encoded
+}
+
+// Encoded is what encoding has come to in a tier.
+type Encoded struct {
+	Stored int64   `json:"stored"` // bytes of Usage.Payload as they are stored, padding excluded
+	Codecs []Codec `json:"codecs"` // counted since the tier was opened
+}
+
+// Codec is one way to store a block, or, under the name "none", to leave it as
+// it is.
+type Codec struct {
+	Name     string `json:"name"`
+	Blocks   uint64 `json:"blocks"`    // put
+	BytesIn  uint64 `json:"bytes_in"`  // of those blocks
+	BytesOut uint64 `json:"bytes_out"` // as stored
+	Decoded  uint64 `json:"decoded"`   // blocks read
+}
+
 // Merging is implemented by tiers in which space that is free is not yet room.
 type Merging interface {
 	// Merge rewrites some of what the tier holds so that it takes less space,

@@ -114,7 +114,7 @@ func (a *app) showFsck(r *campaign.Report) error {
 		fmt.Fprintln(a.out)
 	}
 	if r.NoID > 0 {
-		fmt.Fprintf(a.out, "ids of %d compressed blocks were not computed, their checksums were\n", r.NoID)
+		fmt.Fprintf(a.out, "ids of %d blocks with unknown codecs were not computed, their checksums were\n", r.NoID)
 	}
 	state := "clean"
 	if !r.Clean {

@@ -45,7 +45,7 @@ func (a *app) segmentsCommand() *cobra.Command {
 	}
 	flags := c.Flags()
 	flags.Int64Var(&f.rank, "rank", -1, "only segments of this rank")
-	flags.BoolVar(&f.long, "long", false, "also when it was made, frames, records and the layout on the file system")
+	flags.BoolVar(&f.long, "long", false, "also when it was made, frames, records, how much smaller its blocks are stored, and the layout on the file system")
 	flags.StringVar(&f.sort, "sort", "path", "path, size, dead (most dead bytes first) or created")
 	flags.IntVar(&f.jobs, "jobs", 4, "segments read at once")
 	return c
@@ -73,7 +73,7 @@ func (a *app) segments(ctx context.Context, dir string, f segmentsFlags) error {
 	}
 	rows := [][]string{{"SEGMENT", "STATE", "SIZE", "BLOCKS", "LIVE", "LIVE BYTES", "NAMES", "DEAD", "DAMAGE"}}
 	if f.long {
-		rows[0] = append(rows[0], "CREATED", "FRAMES", "RECORDS", "LAYOUT")
+		rows[0] = append(rows[0], "CREATED", "FRAMES", "RECORDS", "RATIO", "LAYOUT")
 	}
 	for _, s := range l.Segments {
 		rows = append(rows, segmentRow(s, f.long))
@@ -116,7 +116,7 @@ func segmentRow(s *campaign.Segment, long bool) []string {
 		if layout == "" {
 			layout = "-"
 		}
-		row = append(row, created, strconv.Itoa(s.Frames), strconv.Itoa(s.Names), layout)
+		row = append(row, created, strconv.Itoa(s.Frames), strconv.Itoa(s.Names), times(s.BlockBytes, s.Payload), layout)
 	}
 	return row
 }
@@ -125,6 +125,9 @@ func (a *app) segmentTotals(l *campaign.Listing) error {
 	t := l.Totals
 	if t.DuplicateBytes > 0 {
 		fmt.Fprintf(a.out, "%s are second copies of blocks\n", human(t.DuplicateBytes))
+	}
+	if t.Payload < t.BlockBytes {
+		fmt.Fprintf(a.out, "blocks of %s are stored in %s (%s)\n", human(t.BlockBytes), human(t.Payload), times(t.BlockBytes, t.Payload))
 	}
 	_, err := fmt.Fprintf(a.out, "%d segments of %d incarnations of %d ranks in %s: %s, %d blocks with %s, of which %s live under %d names\n",
 		t.Segments, t.Incarnations, t.Ranks, filepath.Clean(l.Dir), human(t.Bytes), t.Blocks, human(t.Payload), share(uint64(t.LiveBytes), uint64(t.Payload)), t.LiveNames)

@@ -129,6 +129,11 @@ func (a *app) printStats(s rankStats) error {
 	if err := a.table(tierRows(s)); err != nil {
 		return err
 	}
+	for _, t := range s.Tiers {
+		if e := t.Encoded; e != nil && e.Stored < t.Usage.Payload {
+			fmt.Fprintf(a.out, "%s keeps %s of blocks in %s (%s)\n", t.Name, human(t.Usage.Payload), human(e.Stored), times(t.Usage.Payload, e.Stored))
+		}
+	}
 	if len(s.ranks) > 0 {
 		fmt.Fprintln(a.out)
 		if err := a.table(rankRows(s.ranks)); err != nil {

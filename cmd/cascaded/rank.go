@@ -121,8 +121,9 @@ func openTiers(o *cascade.Options, c config.Config, log *slog.Logger) error {
 	}
 	cold, err := lustre.Open(lustre.Options{
 		Dir: c.Lustre.Dir, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
-		OwnOnly: c.Peers.Fabric != "off", // the adopters of the job share the rest
-		Direct:  switchOf(c.Lustre.Direct), Uring: switchOf(c.Lustre.IOUring), Advice: adviserOf(c.Lustre),
+		OwnOnly:  c.Peers.Fabric != "off", // the adopters of the job share the rest
+		Compress: c.Lustre.Codec == "auto",
+		Direct:   switchOf(c.Lustre.Direct), Uring: switchOf(c.Lustre.IOUring), Advice: adviserOf(c.Lustre),
 	})
 	if err != nil {
 		return err

@@ -56,6 +56,7 @@ type Lustre struct {
 	Pool         string      `toml:"pool" help:"pool of OSTs, as lfs setstripe -p; empty: the directory's"`
 	Setstripe    string      `toml:"setstripe" help:"options of lfs setstripe, instead of stripe_count, stripe_size and pool"`
 	Budget       units.Bytes `toml:"budget" help:"what the segments of all ranks of the job may take together; 0: no limit"`
+	Codec        string      `toml:"codec" help:"how blocks are stored there: none, as they are, or auto, encoded where that pays"`
 	Direct       string      `toml:"direct" help:"past the page cache: auto, on or off"`
 	IOUring      string      `toml:"io_uring" help:"batches of reads by io_uring: auto, on or off"`
 	Advise       bool        `toml:"advise" help:"tell Lustre's servers of many small reads before they are made (lfs ladvise willread)"`
@@ -110,7 +111,7 @@ func Default() Config {
 			Bytes: units.GiB,
 			Path:  "/dev/shm/cascade-{uid}-{rank}-{socket}.arena",
 		},
-		Lustre:   Lustre{Direct: "auto", IOUring: "auto", SegmentBytes: units.GiB},
+		Lustre:   Lustre{Codec: "none", Direct: "auto", IOUring: "auto", SegmentBytes: units.GiB},
 		Peers:    Peers{Fabric: "off", Listen: ":0", Gossip: ":0", Munge: "auto", Homes: 2, Landing: 64 * units.MiB},
 		Resp:     Resp{NativeMiss: "auto"},
 		Deadline: Deadline{Room: 5 * second, Fetch: 3 * second, Drain: 90 * second},

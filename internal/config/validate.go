@@ -103,6 +103,7 @@ func (v *validator) space() {
 	v.check(c.Host.Bytes >= 0, "host.bytes", "negative", "use 0 for none")
 	v.check(!strings.ContainsRune(c.Lustre.Dir, 0), "lustre.dir", "contains a zero byte", "remove it")
 	size, budget := c.Lustre.SegmentBytes, c.Lustre.Budget
+	v.oneOf("lustre.codec", c.Lustre.Codec, "none", "auto")
 	v.oneOf("lustre.direct", c.Lustre.Direct, "auto", "on", "off")
 	v.oneOf("lustre.io_uring", c.Lustre.IOUring, "auto", "on", "off")
 	v.check(budget == 0 || budget >= 2*size, "lustre.budget", "less than two segments", "use 0 for no limit, or many times lustre.segment_bytes: each rank has its share")

@@ -78,6 +78,12 @@ var (
 	mCapacity    = newMetric("tier_capacity_bytes", "Space of a tier; 0 is unbounded.", gauge, "tier")
 	mHanging     = newMetric("tier_hanging", "Operations that a tier's file system has not answered for long.", gauge, "tier")
 	mRefusals    = newMetric("tier_refusals_total", "Operations not tried because what they need does not answer.", counter, "tier")
+	mTierStored  = newMetric("tier_stored_bytes", "Blocks of a tier as it stores them, padding excluded.", gauge, "tier")
+	mTierPayload = newMetric("tier_payload_bytes", "Blocks of a tier.", gauge, "tier")
+	mEncoded     = newMetric("tier_encoded_total", "Blocks put into a tier, by codec; none is as they are.", counter, "tier", "codec")
+	mEncodedIn   = newMetric("tier_encoded_in_bytes_total", "Bytes of the blocks put into a tier, by codec.", counter, "tier", "codec")
+	mEncodedOut  = newMetric("tier_encoded_out_bytes_total", "Bytes that these take there, by codec.", counter, "tier", "codec")
+	mDecoded     = newMetric("tier_decoded_total", "Blocks read from a tier and decoded, by codec.", counter, "tier", "codec")
 	mReplicas    = newMetric("replicas_total", "Blocks of other ranks that were kept here.", counter)
 	mRanks       = newMetric("ring_ranks", "Ranks in the ring.", gauge)
 	mSettling    = newMetric("ring_settling", "1 while the ring changed lately.", gauge)
@@ -138,6 +144,16 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		if h := t.Health; h != nil {
 			send(mHanging, float64(h.Hanging), t.Name)
 			send(mRefusals, float64(h.Refused), t.Name)
+		}
+		if e := t.Encoded; e != nil {
+			send(mTierStored, float64(e.Stored), t.Name)
+			send(mTierPayload, float64(t.Usage.Payload), t.Name)
+			for _, c := range e.Codecs {
+				send(mEncoded, float64(c.Blocks), t.Name, c.Name)
+				send(mEncodedIn, float64(c.BytesIn), t.Name, c.Name)
+				send(mEncodedOut, float64(c.BytesOut), t.Name, c.Name)
+				send(mDecoded, float64(c.Decoded), t.Name, c.Name)
+			}
 		}
 	}
 	for _, n := range s.Namespaces {

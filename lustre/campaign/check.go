@@ -57,7 +57,7 @@ type Report struct {
 	Dir      string     `json:"dir"`
 	Verify   string     `json:"verify"` // headers or payloads
 	IDs      bool       `json:"ids"`
-	NoID     int        `json:"ids_not_computed"` // with IDs: encoded blocks, of which only the checksum was looked at
+	NoID     int        `json:"ids_not_computed"` // with IDs: blocks with an unknown codec, of which only the checksum was looked at
 	Clean    bool       `json:"clean"`            // no problem was found
 	Problems int        `json:"problems"`
 	Repaired int        `json:"repaired"`
@@ -185,7 +185,7 @@ func (r *Report) segment(s *Segment) {
 		return
 	}
 	if r.how.IDs {
-		r.NoID += s.encoded
+		r.NoID += s.alien
 	}
 	for _, d := range s.damage {
 		f := Finding{File: s.Path, Offset: d.Off, Length: d.Len, Severity: Problem, Kind: d.Kind, What: d.What, Remedy: remedies[d.Kind]}
@@ -204,6 +204,10 @@ func (r *Report) segment(s *Segment) {
 	if s.unknown > 0 {
 		r.add(Finding{File: s.Path, Offset: -1, Severity: Note, Kind: KindUnknown,
 			What: fmt.Sprintf("%d entries of kinds that this program does not know", s.unknown), Remedy: "use a newer program to repair or export this segment"})
+	}
+	if s.alien > 0 {
+		r.add(Finding{File: s.Path, Offset: -1, Severity: Note, Kind: KindUnknown,
+			What: fmt.Sprintf("%d blocks are stored with codecs that this program does not know; it passes them over", s.alien), Remedy: "none is needed: a newer program reads them"})
 	}
 	if s.LostNames > 0 {
 		r.add(Finding{File: s.Path, Offset: -1, Severity: Note, Kind: KindNames,

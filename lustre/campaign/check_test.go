@@ -1,6 +1,8 @@
 package campaign
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -49,11 +51,15 @@ func TestList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	live := 0
+	live, total := int64(0), 0
+	there := recoverAll(t, dir)
 	for _, id := range d.names {
-		live += len(d.blocks[id])
+		live += there.stored[id]
 	}
-	if int(l.Totals.LiveBytes) != live || l.Totals.LiveNames != len(d.names) || l.Totals.Blocks != len(d.blocks) || l.Totals.Ranks != 2 {
+	for _, p := range d.blocks {
+		total += len(p)
+	}
+	if l.Totals.LiveBytes != live || int(l.Totals.BlockBytes) != total || l.Totals.Payload > l.Totals.BlockBytes*9/10 || l.Totals.LiveNames != len(d.names) || l.Totals.Blocks != len(d.blocks) || l.Totals.Ranks != 2 {
 		t.Errorf("%+v, want %d bytes and %d names live", l.Totals, live, len(d.names))
 	}
 	states := map[segment.State]int{}
@@ -226,4 +232,52 @@ func TestConflict(t *testing.T) {
 	}
 	wantClean(t, "after repair", dir)
 	wantAll(t, "after repair", d, recoverAll(t, dir))
+}
+
+// TestUnknownCodecs: blocks that a newer program stored are noted, and neither
+// deleted nor changed; a repair of what is damaged beside them takes them along
+// as they are.
+func TestUnknownCodecs(t *testing.T) {
+	dir := t.TempDir()
+	r := startRank(t, dir, 0, 0x10, newData())
+	r.put(0, 9000, "a", 1)
+	path := filepath.Join(dir, files(t, dir, "*")[0])
+	p, err := os.ReadFile(path) // before there is a footer
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := p[4096:]
+	frame[64+72] = 99
+	head := binary.LittleEndian.Uint32(frame[8:])
+	binary.LittleEndian.PutUint32(frame[60:], block.ExtendCRC(block.CRC(frame[:60]), frame[64:head]))
+	r.put(1, 5000, "a", 2)
+	r.close()
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	footer := len(whole) - 4096
+	whole = append(p, whole[len(p):footer]...) // as of a rank that was killed
+	if err := os.WriteFile(path, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	report := check(t, options(dir), CheckOptions{IDs: true})
+	if len(problems(report)) != 0 || report.Notes != 1 || report.Findings[0].Kind != KindUnknown || report.NoID != 1 {
+		t.Fatalf("%+v", report.Findings)
+	}
+	if err := Repair(t.Context(), report, RepairOptions{Force: true, Delete: true}); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, whole) {
+		t.Errorf("the file has changed, %v", err)
+	}
+	flip(t, path, int64(footer)-2000) // what a crash may have left of the last block
+	report = check(t, options(dir), CheckOptions{Payloads: true})
+	if err := Repair(t.Context(), report, RepairOptions{Force: true, Delete: true}); err != nil || report.Left != 0 {
+		t.Fatalf("%v, %+v", err, report.Findings)
+	}
+	report = check(t, options(dir), CheckOptions{IDs: true})
+	if report.Totals.Blocks != 1 || len(problems(report)) != 0 || report.NoID != 1 {
+		t.Errorf("%+v, %+v", report.Totals, report.Findings)
+	}
 }

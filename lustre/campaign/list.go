@@ -27,6 +27,7 @@ type Segment struct {
 	Frames      int           `json:"frames"`
 	Blocks      int           `json:"blocks"`
 	Payload     int64         `json:"payload_bytes"` // of those blocks, as stored
+	BlockBytes  int64         `json:"block_bytes"`   // of those blocks, decoded
 	Names       int           `json:"name_records"`  // withdrawn names too
 	LiveBlocks  int           `json:"live_blocks"`
 	LiveBytes   int64         `json:"live_bytes"` // as stored
@@ -38,7 +39,7 @@ type Segment struct {
 
 	id      segment.FileID
 	unknown int
-	encoded int // blocks with a codec, whose ids are not computed
+	alien   int // blocks with a codec that this program does not know
 	damage  []segment.Damage
 	info    fs.FileInfo
 	err     error
@@ -65,7 +66,8 @@ type Totals struct {
 	Blocks         int   `json:"blocks"`
 	Distinct       int   `json:"distinct_blocks"`
 	DuplicateBytes int64 `json:"duplicate_bytes"` // of second and further copies
-	Payload        int64 `json:"payload_bytes"`
+	Payload        int64 `json:"payload_bytes"`   // as stored
+	BlockBytes     int64 `json:"block_bytes"`     // decoded
 	LiveBlocks     int   `json:"live_blocks"`
 	LiveBytes      int64 `json:"live_bytes"`
 	LiveNames      int   `json:"live_names"`
@@ -205,8 +207,9 @@ func (s *Segment) take(v *segment.View) {
 		case e.Kind == segment.KindBlock:
 			s.Blocks++
 			s.Payload += e.Stored
-			if e.Codec != 0 {
-				s.encoded++
+			s.BlockBytes += e.Info.Size
+			if !e.Known() {
+				s.alien++
 			}
 		default:
 			s.Names++
@@ -239,6 +242,7 @@ func (c *contents) totals(of []*Segment) Totals {
 		t.Bytes += s.Bytes
 		t.Blocks += s.Blocks
 		t.Payload += s.Payload
+		t.BlockBytes += s.BlockBytes
 		t.LiveBlocks += s.LiveBlocks
 		t.LiveBytes += s.LiveBytes
 		t.LiveNames += s.LiveNames

@@ -141,8 +141,8 @@ func (w *repairer) segment(s *Segment, in, out []byte) (done Salvage, err error)
 		done.Skipped = fmt.Sprintf("it has %d entries of kinds that this program does not know", v.Unknown)
 	case slices.ContainsFunc(v.Damage, func(d segment.Damage) bool { return d.Kind == segment.BadVersion }):
 		done.Skipped = "it is of a format version that this program does not know"
-	case len(v.Damage) == 0 && slices.ContainsFunc(v.Entries, func(e segment.Entry) bool { return e.Codec != 0 }):
-		done.Skipped = "it has encoded blocks, whose ids were not computed"
+	case len(v.Damage) == 0 && slices.ContainsFunc(v.Entries, func(e segment.Entry) bool { return !e.Known() }):
+		done.Skipped = "it has blocks with codecs that this program does not know, whose ids were not computed"
 	case len(v.Damage) == 0: // of a conflict the copy that is right
 		done.Skipped = "nothing is wrong with it alone"
 		w.done(s.Path, func(f *Finding) bool { return f.Kind == KindConflict })

@@ -222,7 +222,7 @@ func TestFlippedSegmentCostsItselfOnly(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	d := fill(t, from)
 	stream, x := export(t, options(from), ExportOptions{})
-	stream[bytes.Index(stream, payload(0, 5000))+17] ^= 4
+	stream[find(stream, payload(0, 5000))+17] ^= 4
 	got, err := imported(t, to, stream)
 	if err != nil || got.Complete || len(got.Refused) != 1 || got.Segments != x.Segments-1 {
 		t.Fatalf("%v, %+v", err, got)

@@ -190,13 +190,26 @@ func (c *Coder) DecodeInPlace(n Number, dst []byte, at, size int) error {
 	return c.decode(n, dst, end, true)
 }
 
+// DecodeFrom decodes without memory for the block, for those who only look at
+// it: read fills its argument with the next bytes of the encoding, of which
+// there are stored, and take gets the size bytes of the block piece by piece,
+// each valid until it returns. An error of read ends it and is returned; others
+// are those of Decode, and then what take got so far is rubbish.
+func (c *Coder) DecodeFrom(n Number, size, stored int, read func([]byte) error, take func([]byte)) error {
+	return c.decodeWith(n, func(w *worker) error { return w.decodeFrom(n, size, stored, read, take) })
+}
+
 func (c *Coder) decode(n Number, dst, p []byte, inPlace bool) error {
+	return c.decodeWith(n, func(w *worker) error { return w.decode(n, dst, p, inPlace) })
+}
+
+func (c *Coder) decodeWith(n Number, with func(*worker) error) error {
 	w, err := c.decoders.borrow()
 	if err != nil {
 		return err
 	}
 	defer func() { c.decoders <- w }()
-	if err := w.decode(n, dst, p, inPlace); err != nil {
+	if err := with(w); err != nil {
 		if errors.Is(err, ErrCorrupt) {
 			c.stats.corrupt.Add(1)
 		}

@@ -27,6 +27,9 @@
 // half a MiB of room for pieces and zstd's tables; callers beyond that number
 // wait for one.
 //
+// Who only looks at blocks, to compute their ids, decodes them piece by piece
+// (DecodeFrom), without memory for a whole one.
+//
 // The package keeps no checksums: the CRC32C of the block and of the payload as
 // stored are the caller's, who should check the latter before decoding. The
 // decoder is safe on hostile input all the same: it writes nothing outside of

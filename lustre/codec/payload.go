@@ -13,6 +13,7 @@ type worker struct {
 	decoder *zstd.Decoder
 	planes  []byte // one piece, as planes
 	hold    []byte // one piece, as stored
+	piece   []byte // one piece, for decodeFrom
 	lengths []int
 }
 
@@ -75,10 +76,10 @@ func (w *worker) decode(n Number, dst, p []byte, inPlace bool) error {
 	if err != nil {
 		return err
 	}
-	if len(p) >= len(dst) || len(p) < l.table() {
-		return corrupt("%d bytes for a block of %d as %v", len(p), len(dst), n)
+	if err := l.checkStored(n, len(p)); err != nil {
+		return err
 	}
-	if err := w.readLengths(l, p); err != nil {
+	if err := w.readLengths(l, p[:l.table()], len(p)-l.table()); err != nil {
 		return err
 	}
 	p = p[l.table():]
@@ -100,11 +101,57 @@ func (w *worker) decode(n Number, dst, p []byte, inPlace bool) error {
 	return nil
 }
 
+// decodeFrom is decode of size bytes with the stored ones in pieces from read,
+// and the block in pieces to take.
+func (w *worker) decodeFrom(n Number, size, stored int, read func([]byte) error, take func([]byte)) error {
+	l, err := layoutOf(n, size)
+	if err == nil {
+		err = l.checkStored(n, stored)
+	}
+	if err != nil {
+		return err
+	}
+	table := make([]byte, l.table())
+	if err := read(table); err != nil {
+		return err
+	}
+	if err := w.readLengths(l, table, stored-len(table)); err != nil {
+		return err
+	}
+	if w.piece == nil {
+		w.piece = make([]byte, maxPiece)
+	}
+	lengths := w.lengths
+	for i := range l.pieces {
+		stored := 0
+		for _, n := range lengths[:l.planes] {
+			stored += n
+		}
+		if err := read(w.hold[:stored]); err != nil {
+			return err
+		}
+		piece := w.piece[:l.pieceLen(i)]
+		if err := w.decodePiece(l, piece, w.hold[:stored], lengths[:l.planes]); err != nil {
+			return err
+		}
+		take(piece)
+		lengths = lengths[l.planes:]
+	}
+	return nil
+}
+
+// checkStored tells whether so many bytes can be the encoding of a block.
+func (l layout) checkStored(n Number, stored int) error {
+	if stored >= l.size || stored < l.table() {
+		return corrupt("%d bytes for a block of %d as %v", stored, l.size, n)
+	}
+	return nil
+}
+
 // readLengths takes the table of lengths from p and checks it: no plane is
-// longer than it should be, and together they are the rest of p.
-func (w *worker) readLengths(l layout, p []byte) error {
+// longer than it should be, and together they are the left bytes behind it.
+func (w *worker) readLengths(l layout, p []byte, left int) error {
 	w.lengths = w.lengths[:0]
-	left := len(p) - l.table()
 	for i := range l.pieces {
 		for j := range l.planes {
 			n := int64(binary.LittleEndian.Uint32(p[lengthBytes*len(w.lengths):]))

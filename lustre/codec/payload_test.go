@@ -63,11 +63,52 @@ func roundTrip(t *testing.T, c *Coder, what string, n Number, src, p []byte) {
 	if err := c.Decode(n, got, p); err != nil || !bytes.Equal(got, src) {
 		t.Fatalf("%s: wrong bytes came back, %v", what, err)
 	}
+	if got, err := inPieces(c, n, len(src), p); err != nil || !bytes.Equal(got, src) {
+		t.Fatalf("%s: wrong bytes came back in pieces, %v", what, err)
+	}
 	for _, at := range []int{0, len(src) - len(p)} {
 		room := bytes.Repeat([]byte{0xcc}, len(src))
 		copy(room[at:], p)
 		if err := c.DecodeInPlace(n, room, at, len(p)); err != nil || !bytes.Equal(room, src) {
 			t.Fatalf("%s: wrong bytes in place from %d, %v", what, at, err)
+		}
+	}
+}
+
+// inPieces decodes with DecodeFrom.
+func inPieces(c *Coder, n Number, size int, p []byte) (out []byte, err error) {
+	err = c.DecodeFrom(n, size, len(p), func(q []byte) error {
+		if len(q) > len(p) {
+			return fmt.Errorf("asked for %d bytes of %d", len(q), len(p))
+		}
+		p = p[copy(q, p):]
+		return nil
+	}, func(piece []byte) { out = append(out, piece...) })
+	if err == nil && len(p) > 0 {
+		err = fmt.Errorf("%d bytes were not asked for", len(p))
+	}
+	return out, err
+}
+
+// TestDecodeFromStops: an error of who delivers the bytes ends it as it is.
+func TestDecodeFromStops(t *testing.T) {
+	c, broken := newCoder(t, Options{}), errors.New("broken")
+	p := coded(t, c, Shuffle2, Huffman, bf16Bytes(3*maxPiece))
+	for calls := range 4 {
+		left := calls
+		err := c.DecodeFrom(Shuffle2, 3*maxPiece, len(p), func([]byte) error {
+			if left--; left < 0 {
+				return broken
+			}
+			return nil
+		}, func([]byte) {})
+		if want := []error{broken, ErrCorrupt}; !errors.Is(err, want[min(calls, 1)]) { // zeros are no encoding
+			t.Errorf("after %d calls: %v", calls, err)
+		}
+	}
+	for _, size := range []int{0, 1, len(p)} {
+		if err := c.DecodeFrom(Shuffle2, size, len(p), func([]byte) error { return broken }, nil); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("as a block of %d: %v", size, err)
 		}
 	}
 }
@@ -178,6 +219,9 @@ func FuzzDecode(f *testing.F) {
 		err := c.Decode(n, guarded[:want:want], p)
 		if err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrUnknown) {
 			t.Fatal(err)
+		}
+		if got, pieces := inPieces(c, n, want, p); (err == nil) != (pieces == nil) || err == nil && !bytes.Equal(got, guarded[:want]) {
+			t.Fatalf("decoded to %v, in pieces to %v", err, pieces)
 		}
 		room := bytes.Repeat([]byte{0xcc}, max(want, len(p))+64)
 		copy(room, p)

@@ -98,6 +98,7 @@ type pending struct {
 	read   Read
 	loc    *location
 	dst    []byte
+	at     int           // in dst: where the payload as stored goes
 	calls  int           // that have not ended
 	shared bool          // one of its calls is of other blocks too
 	fault  error         // of one of its calls
@@ -112,7 +113,9 @@ func (b *batch) add(i int, r Read) {
 		b.small = append(b.small, i)
 		return
 	}
-	b.extents = append(b.extents, wanted{r.Ref.loc.file, r.Ref.loc.off, int64(len(r.Dst)), i})
+	loc := r.Ref.loc
+	b.blocks[i].at = b.s.landing(loc.as, r.Dst)
+	b.extents = append(b.extents, wanted{loc.file, loc.off, loc.as.size, i})
 }
 
 // start plans the calls and lets workers make them.
@@ -231,7 +234,8 @@ func (b *batch) buffers(c *call) (bufs [][]byte, gaps []byte, err error) {
 				return nil, nil, err
 			}
 		}
-		bufs = append(bufs, gaps[:p.gap], b.blocks[p.block].dst[p.from:p.from+p.size])
+		one := &b.blocks[p.block]
+		bufs = append(bufs, gaps[:p.gap], one.dst[one.at:][p.from:p.from+p.size])
 	}
 	return bufs, gaps, nil
 }
@@ -264,7 +268,7 @@ func (b *batch) complete(i int) {
 	var err error
 	switch {
 	case one.fault == nil:
-		err = b.s.verify(one.loc, one.dst)
+		err = b.s.verify(one.loc, one.dst, one.at)
 	case left:
 		err = unavailable("read of "+one.loc.info.ID.String(), one.fault)
 	case !one.shared && !errors.Is(one.fault, vfs.ErrStale):

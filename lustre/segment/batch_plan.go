@@ -38,7 +38,7 @@ func byPlace(a, b wanted) int {
 type part struct {
 	block      int
 	gap        int64
-	from, size int64 // of the block's bytes
+	from, size int64 // of the block's bytes as stored
 }
 
 // call is one read of a batch: parts one behind the other from off on. The

@@ -75,6 +75,8 @@ func TestReadBatch(t *testing.T) {
 		"auto":                 func(o *Options) { o.Direct, o.Uring = Auto, Auto },
 		"io_uring, page cache": func(o *Options) { o.Uring = Auto },
 		"threads, direct":      func(o *Options) { o.Direct = Auto },
+		"encoded":              func(o *Options) { o.Compress = true },
+		"encoded, auto":        func(o *Options) { o.Compress, o.Direct, o.Uring = true, Auto, Auto },
 		"few readers":          func(o *Options) { o.Readers = 2 },
 		"many files":           func(o *Options) { o.SegmentBytes = 100 << 10 },
 	} {

@@ -11,6 +11,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/codec"
 )
 
 // flips is how many bits TestSilentCorruption flips.
@@ -43,13 +44,14 @@ type span struct {
 
 // specimen is one segment with everything that is known about it.
 type specimen struct {
-	path   string
-	sealed bool
-	items  []Item
-	places []Place
-	spans  []span
-	synced int // frames whose payloads recovery takes for durable
-	fs     *vfs.Crash
+	path    string
+	sealed  bool
+	items   []Item
+	places  []Place
+	spans   []span
+	synced  int // frames whose payloads recovery takes for durable
+	encoded int // blocks
+	fs      *vfs.Crash
 }
 
 // newSpecimen writes a segment with blocks of every shape.
@@ -76,7 +78,7 @@ func newSpecimen(t *testing.T, seed uint64, sealed bool) *specimen {
 		}
 		seen := map[[32]byte]bool{}
 		batch = slices.DeleteFunc(batch, func(it Item) bool { old := seen[it.Info.ID]; seen[it.Info.ID] = true; return old })
-		headLen, _ := frameSize(batch, nil)
+		headLen, _ := frameSize(parcels(batch), nil)
 		heads = append(heads, headLen)
 		put(t, s, batch...)
 		frames = append(frames, s.current.off)
@@ -98,12 +100,16 @@ func newSpecimen(t *testing.T, seed uint64, sealed bool) *specimen {
 
 func (sp *specimen) addPayload(s *opened, it Item, frame int) {
 	_, off, _ := s.Where(it.Info.ID)
+	as := s.Store.blocks[it.Info.ID].as
 	r := inPayload
-	if it.Info.Size <= inlineMax {
+	if as.inline() {
 		r = inInline
 	}
+	if as.codec != codec.None {
+		sp.encoded++
+	}
 	if it.Info.Size > 0 {
-		sp.spans = append(sp.spans, span{r, off, off + it.Info.Size, len(sp.items) - 1, frame})
+		sp.spans = append(sp.spans, span{r, off, off + as.size, len(sp.items) - 1, frame})
 	}
 }
 
@@ -236,6 +242,9 @@ func TestSilentCorruption(t *testing.T) {
 	want := flips
 	if testing.Short() {
 		want = flips / 20
+	}
+	if encoded := slices.IndexFunc(specimens, func(sp *specimen) bool { return sp.encoded > 0 }); encoded < 0 {
+		t.Error("no block is encoded")
 	}
 	for total < want {
 		sp := specimens[rng.IntN(len(specimens))]

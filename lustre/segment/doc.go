@@ -7,6 +7,8 @@
 //	frame        one batch of entries and payloads, written by one vectored
 //	             write straight from the caller's memory
 //	entry        BLOCK, NAME or DROP
+//	payload      a block's bytes as they are stored: themselves, or an encoding
+//	             of package codec, by which CRC and place in the file go
 //	incarnation  one run of one rank; owns a directory of segments
 //	poisoned     a segment that saw a write, fsync or close fail: nothing in it
 //	             that was not durable before is trusted, nothing is added
@@ -20,13 +22,14 @@
 //
 // Duties
 //
-//	Put      frame → one write → group fsync → index → return. Concurrent Puts
-//	         share an fsync.
+//	Put      encode, if asked to → frame → one write → group fsync → index →
+//	         return. Concurrent Puts share an fsync.
 //	Link     buffers name records; they go out with the next frame, at Sync, at
 //	         Close, or when many have gathered.
 //	Place    tells where a block's record lies, for other processes
 //	ReadPlace reads a block of any process by its place, without an index
-//	Ref      reads a block into the caller's memory and verifies its CRC32C.
+//	Ref      reads a block into the caller's memory, decodes it there and verifies
+//	         its CRC32C.
 //	ReadBatch reads many blocks in the order of their places, neighbours with
 //	         one call, many calls at once; io_uring where the kernel has it.
 //	Adviser  is told what will be read in many pieces, for the servers' sake.
@@ -48,6 +51,6 @@
 // while (breaker.go), which Health tells.
 //
 // The index is in memory and rebuilt by Recover. The package does not decide
-// what to keep, does not compute block ids, does not stripe or
-// compress.
+// what to keep, does not compute block ids, does not stripe, and leaves to
+// lustre/codec how a block is encoded and whether that pays.
 package segment

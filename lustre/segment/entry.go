@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre/codec"
 )
 
 // Entry kinds and flags of docs/format.md §1.5.
@@ -32,9 +33,12 @@ type entry struct {
 	base      int64      // what off counted from before recovery made it count from the file's start
 	at        int64      // of the entry itself, as off
 	storedCRC uint32
-	codec     uint8
+	codec     codec.Number
 	name      block.Name // NAME; of a DROP namespace, key and seq
 }
+
+// as tells how the payload of a BLOCK is stored.
+func (e *entry) as() stored { return stored{e.stored, e.storedCRC, e.codec} }
 
 func align8(n int) int { return (n + 7) &^ 7 }
 
@@ -49,23 +53,16 @@ func begin(p []byte, kind, flags uint16, size int) (all, e []byte) {
 	return p, e
 }
 
-// appendBlock appends a BLOCK without codec. inline, when not nil, is its
-// payload, which then lies in the entry.
-func appendBlock(p []byte, info block.Info, off int64, inline []byte) []byte {
+// appendBlock appends a BLOCK. inline, when not nil, is its payload, which then
+// lies in the entry.
+func appendBlock(p []byte, info block.Info, as stored, off int64, inline []byte) []byte {
 	var flags uint16
 	if inline != nil {
 		flags = flagInline
 	}
-	p = appendStored(p, info, stored{info.Size, info.CRC, 0}, off, flags, align8(len(inline)))
+	p = appendStored(p, info, as, off, flags, align8(len(inline)))
 	copy(p[len(p)-align8(len(inline)):], inline)
 	return p
-}
-
-// stored is a block's payload as it lies in the file.
-type stored struct {
-	size  int64
-	crc   uint32
-	codec uint8
 }
 
 // appendStored appends the fixed part of a BLOCK, and room bytes of zeros.
@@ -77,7 +74,7 @@ func appendStored(p []byte, info block.Info, as stored, off int64, flags uint16,
 	le.PutUint64(e[56:], uint64(off))
 	le.PutUint32(e[64:], info.CRC)
 	le.PutUint32(e[68:], as.crc)
-	e[72] = as.codec
+	e[72] = byte(as.codec)
 	return p
 }
 
@@ -218,7 +215,7 @@ func decodeBlock(p []byte, flags uint16, off, limit int64) (e entry, known bool,
 	e.kind = kindBlock
 	copy(e.info.ID[:], p[8:40])
 	e.info.Size, e.stored, e.off = int64(le.Uint64(p[40:])), int64(le.Uint64(p[48:])), int64(le.Uint64(p[56:]))
-	e.info.CRC, e.storedCRC, e.codec = le.Uint32(p[64:]), le.Uint32(p[68:]), p[72]
+	e.info.CRC, e.storedCRC, e.codec = le.Uint32(p[64:]), le.Uint32(p[68:]), codec.Number(p[72])
 	if e.info.Size < 0 || e.info.Size > block.MaxSize || e.stored < 0 || e.stored > 2*block.MaxSize {
 		return e, false, badFormat("BLOCK of size %d, stored %d", e.info.Size, e.stored)
 	}
@@ -229,8 +226,9 @@ func decodeBlock(p []byte, flags uint16, off, limit int64) (e entry, known bool,
 	} else if e.off < 0 || e.off > limit || e.stored > limit-e.off {
 		return e, false, badFormat("payload of %d bytes at %d of %d", e.stored, e.off, limit)
 	}
-	if e.codec == 0 && (e.stored != e.info.Size || e.storedCRC != e.info.CRC) {
-		return e, false, badFormat("BLOCK without codec of size %d, stored %d", e.info.Size, e.stored)
+	known = e.codec.Known()
+	if known && !e.as().fits(e.info) {
+		return e, false, badFormat("BLOCK of size %d, stored %d (%v)", e.info.Size, e.stored, e.codec)
 	}
-	return e, e.codec == 0, nil
+	return e, known, nil
 }

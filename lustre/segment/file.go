@@ -72,12 +72,12 @@ var zeros [pageSize]byte
 var headers = sync.Pool{New: func() any { p := make([]byte, 0, 4*pageSize); return &p }}
 
 // tableSize returns the bytes of a frame's entry table.
-func tableSize(items []Item, recs []record) int64 {
+func tableSize(items []parcel, recs []record) int64 {
 	n := 0
 	for _, it := range items {
 		n += blockEntrySize
-		if it.Info.Size <= inlineMax {
-			n += align8(len(it.Data))
+		if it.as.inline() {
+			n += align8(len(it.payload))
 		}
 		for _, nm := range it.Names {
 			n += nameSize(nm)
@@ -94,12 +94,12 @@ func tableSize(items []Item, recs []record) int64 {
 }
 
 // frameSize returns header length and total length of a frame.
-func frameSize(items []Item, recs []record) (headLen, total int64) {
+func frameSize(items []parcel, recs []record) (headLen, total int64) {
 	headLen = frameHeaderSize + tableSize(items, recs)
 	total = align(headLen)
 	for _, it := range items {
-		if it.Info.Size > inlineMax {
-			total += align(it.Info.Size)
+		if !it.as.inline() {
+			total += align(it.as.size)
 		}
 	}
 	return headLen, total
@@ -113,9 +113,9 @@ type frame struct {
 	pooled *[]byte
 }
 
-// build lays a frame out at f.off. The buffers are the callers' own payload.
+// build lays a frame out at f.off. The buffers are the payloads themselves.
 // The caller holds f.appending.
-func (f *file) build(items []Item, recs []record, first bool) frame {
+func (f *file) build(items []parcel, recs []record, first bool) frame {
 	f.syncMu.Lock()
 	synced := f.synced
 	f.syncMu.Unlock()
@@ -131,21 +131,21 @@ func (f *file) build(items []Item, recs []record, first bool) frame {
 	next, entries := align(headLen), len(items)+len(recs)
 	for i, it := range items {
 		off, inline := next, []byte(nil)
-		if it.Info.Size <= inlineMax {
-			off, inline = int64(len(p)-start+blockEntrySize), it.Data
+		if it.as.inline() {
+			off, inline = int64(len(p)-start+blockEntrySize), it.payload
 			if inline == nil {
 				inline = zeros[:0]
 			}
 		} else {
-			fr.bufs = append(fr.bufs, it.Data)
-			if pad := align(it.Info.Size) - it.Info.Size; pad > 0 {
+			fr.bufs = append(fr.bufs, it.payload)
+			if pad := align(it.as.size) - it.as.size; pad > 0 {
 				fr.bufs = append(fr.bufs, zeros[:pad])
 			}
-			next += align(it.Info.Size)
+			next += align(it.as.size)
 		}
 		fr.places[i] = spot{off: f.off + off, base: f.off, record: f.off + int64(len(p)-start)}
-		p = appendBlock(p, it.Info, off, inline)
-		f.table = appendBlock(f.table, it.Info, f.off+off, nil)
+		p = appendBlock(p, it.Info, it.as, off, inline)
+		f.table = appendBlock(f.table, it.Info, it.as, f.off+off, nil)
 		for _, n := range it.Names {
 			p = appendName(p, it.Info.ID, n)
 			f.table = appendName(f.table, it.Info.ID, n)

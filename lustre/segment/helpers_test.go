@@ -14,11 +14,16 @@ import (
 	"cascadekv/internal/block"
 )
 
+// testItem makes a block that a codec can halve, or, for every fourth seed, one
+// of noise.
 func testItem(seed uint64, size int, names ...block.Name) Item {
 	p := make([]byte, size)
 	var key [32]byte
 	key[0], key[1] = byte(seed), byte(seed>>8)
 	rand.NewChaCha8(key).Read(p)
+	for i := 1; i < len(p) && seed%4 != 3; i += 2 {
+		p[i] = 0x3f
+	}
 	return Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: int64(size), CRC: block.CRC(p)}, Names: names, Data: p}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/codec"
 )
 
 // FileID says which segment a file is.
@@ -68,7 +69,7 @@ type Entry struct {
 	Info      block.Info // BLOCK; of a NAME the id
 	Stored    int64      // BLOCK: bytes of the payload as stored
 	StoredCRC uint32     // and their CRC32C
-	Codec     uint8
+	Codec     codec.Number
 	Off       int64      // of the payload, from the start of the file
 	At        int64      // of the entry, from the start of the file
 	Name      block.Name // NAME; of a DROP namespace, key and seq
@@ -77,6 +78,10 @@ type Entry struct {
 	foreign   bool       // its codec is not known, so readers pass it over
 	torn      bool       // readers see that its checksum is wrong
 }
+
+// Known reports whether this program knows the codec of a BLOCK. Readers pass
+// over those that it does not know.
+func (e *Entry) Known() bool { return !e.foreign }
 
 // What can be wrong with a segment.
 const (
@@ -118,7 +123,7 @@ type View struct {
 // InspectOptions say how closely Inspect looks.
 type InspectOptions struct {
 	Payloads bool // read every byte: payloads and padding too
-	IDs      bool // compute the ids of blocks too, of those without a codec
+	IDs      bool // compute the ids of blocks too
 	// Buf is memory to read through, at least 64 KiB; larger reads are faster.
 	Buf []byte
 	// Progress, when not nil, is told of bytes read.
@@ -167,6 +172,8 @@ type inspector struct {
 	win window
 	v   *View
 	end int64 // of what frames may fill: the footer's start, or the file's end
+
+	decoder decoder
 
 	sealed  bool    // the footer is valid
 	remains bool    // or something is left of one

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre/codec"
 )
 
 // memFile is a file in memory.
@@ -303,14 +304,19 @@ func TestInspectFindsOverlaps(t *testing.T) {
 
 func TestInspectFindsWrongIDs(t *testing.T) {
 	dir := t.TempDir()
-	s := openStore(t, testOptions(dir, 1))
-	good, liar := testItem(1, 5000), testItem(2, 5000)
-	liar.Info.ID = block.Sum(block.Bits256, []byte("something else"))
+	o := testOptions(dir, 1)
+	o.Compress = true
+	s := openStore(t, o)
+	good, liar, noise := testItem(1, 5000), testItem(2, 5000), testItem(3, 5000) // the last one is stored as it is
+	for i, it := range []*Item{&liar, &noise} {
+		it.Info.ID = block.Sum(block.Bits256, fmt.Append(nil, "something else ", i))
+	}
 	put(t, s, good, liar)
+	put(t, s, noise)
 	closeStore(t, s)
 	file := readFile(t, dir, segmentPath(1, 0))
 	v := inspect(t, file, true)
-	if len(v.Damage) != 1 || v.Damage[0].Kind != BadID || v.Damage[0].ID != liar.Info.ID || !usable(v)[good.Info.ID] {
+	if len(v.Damage) != 2 || v.Damage[0].Kind != BadID || v.Damage[0].ID != liar.Info.ID || v.Damage[1].ID != noise.Info.ID || !usable(v)[good.Info.ID] {
 		t.Errorf("%+v", v.Damage)
 	}
 }
@@ -505,22 +511,31 @@ func FuzzTransfer(f *testing.F) {
 
 // goldenBytes makes a small sealed segment without a store.
 func goldenBytes() ([]byte, error) {
-	payload := bytes.Repeat([]byte("payload "), 700)
-	small := []byte("inline")
+	coder, err := codec.New(codec.Options{})
+	if err != nil {
+		return nil, err
+	}
 	var entries []Entry
-	for _, p := range [][]byte{payload, small, nil} {
+	payloads := map[block.ID][]byte{}
+	for i, p := range [][]byte{bytes.Repeat([]byte("payload "), 700), []byte("inline"), nil, tensorItem(1, 9000).Data} {
 		info := block.Info{ID: block.Sum(block.Bits128, p), Size: int64(len(p)), CRC: block.CRC(p)}
-		entries = append(entries, Entry{Kind: KindBlock, Info: info, Stored: info.Size, StoredCRC: info.CRC},
-			Entry{Kind: KindName, Info: block.Info{ID: info.ID}, Name: testName(fmt.Sprint(len(p)), 4)})
+		e := Entry{Kind: KindBlock, Info: info, Stored: info.Size, StoredCRC: info.CRC}
+		if i == 3 {
+			room := make([]byte, len(p))
+			n, err := coder.EncodeAs(codec.Shuffle2, codec.Huffman, room, p)
+			if err != nil {
+				return nil, err
+			}
+			p = room[:n]
+			e.Stored, e.StoredCRC, e.Codec = int64(n), block.CRC(p), codec.Shuffle2
+		}
+		payloads[info.ID] = p
+		entries = append(entries, e, Entry{Kind: KindName, Info: block.Info{ID: info.ID}, Name: testName(fmt.Sprint(len(p)), 4)})
 	}
 	entries = append(entries, Entry{Kind: KindDrop, Name: block.Name{Namespace: "ns", Key: "gone", Seq: 5}})
 	var out bytes.Buffer
 	footer, err := Drafts(smallID, Header{}, entries)[0].WriteFrames(&out, func(e *Entry, w io.Writer) error {
-		p := payload
-		if e.inline() {
-			p = small
-		}
-		_, err := w.Write(p[:e.Stored])
+		_, err := w.Write(payloads[e.Info.ID])
 		return err
 	})
 	return append(out.Bytes(), footer...), err

@@ -2,10 +2,12 @@ package segment
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre/codec"
 )
 
 // payloads reads the payloads of all blocks in the tables, and with
@@ -64,13 +66,22 @@ func (in *inspector) pad(x extent) error {
 
 func (in *inspector) payload(e *Entry) error {
 	var crc uint32
-	hash := in.hasher(e)
+	hash := in.o.hasher(e)
 	err := in.win.each(e.Off, e.Stored, func(p []byte) {
 		crc = block.ExtendCRC(crc, p)
-		if hash != nil {
+		if hash != nil && e.Codec == codec.None {
 			hash.Write(p)
 		}
 	})
+	why := ""
+	if err == nil && crc == e.StoredCRC && hash != nil && e.Codec != codec.None {
+		off := e.Off
+		why, err = in.decoder.hash(e, hash, func(p []byte) error {
+			at := off
+			off += int64(len(p))
+			return in.win.each(at, int64(len(p)), func(q []byte) { p = p[copy(p, q):] })
+		})
+	}
 	if err != nil {
 		return err
 	}
@@ -80,6 +91,8 @@ func (in *inspector) payload(e *Entry) error {
 		in.lost(BadEntry, e, "no block has this id")
 	case crc != e.StoredCRC:
 		in.lost(BadPayload, e, fmt.Sprintf("CRC32C %08x, want %08x", crc, e.StoredCRC))
+	case why != "":
+		in.lost(BadPayload, e, why)
 	case hash != nil && hash.ID() != e.Info.ID:
 		in.lost(BadID, e, fmt.Sprintf("its bytes are those of block %v", hash.ID()))
 	default:
@@ -89,12 +102,37 @@ func (in *inspector) payload(e *Entry) error {
 }
 
 // hasher returns what computes the id of e, nil when it is not wanted or its
-// bytes are encoded.
-func (in *inspector) hasher(e *Entry) *block.Hasher {
-	if !in.o.IDs || e.Codec != 0 {
+// codec is not known.
+func (o *InspectOptions) hasher(e *Entry) *block.Hasher {
+	if !o.IDs || e.foreign {
 		return nil
 	}
 	return block.NewHasher(bitsOf(e.Info.ID))
+}
+
+// decoder looks at encoded blocks. It makes its Coder when it is first used.
+type decoder struct{ coder *codec.Coder }
+
+// hash hands the block whose payload read delivers to h. why says what is wrong
+// with the payload, err that it could not be looked at.
+func (d *decoder) hash(e *Entry, h *block.Hasher, read func([]byte) error) (why string, err error) {
+	if d.coder == nil {
+		if d.coder, err = codec.New(codec.Options{Workers: 1}); err != nil {
+			return "", err
+		}
+	}
+	var crc uint32
+	err = d.coder.DecodeFrom(e.Codec, int(e.Info.Size), int(e.Stored), read, func(p []byte) {
+		crc = block.ExtendCRC(crc, p)
+		h.Write(p)
+	})
+	switch {
+	case errors.Is(err, codec.ErrCorrupt):
+		return err.Error(), nil
+	case err == nil && crc != e.Info.CRC:
+		return fmt.Sprintf("CRC32C of the block %08x, want %08x", crc, e.Info.CRC), nil
+	}
+	return "", err
 }
 
 // bitsOf returns the width of an id.

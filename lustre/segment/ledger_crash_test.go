@@ -136,6 +136,16 @@ func (l *ledger) forget(id block.ID) {
 	l.acked[id] = false
 }
 
+// release takes back promises of names of an evicted block that came back: a
+// file that only they kept may have been unlinked. Those in found stay.
+func (l *ledger) release(id block.ID, found map[string]block.ID) {
+	for key, p := range l.promised {
+		if _, there := found[key]; p.id == id && !there {
+			delete(l.promised, key)
+		}
+	}
+}
+
 // may reports whether a name may mean id, or nothing (a zero id).
 func (l *ledger) may(key string, id block.ID) bool {
 	p, promised := l.promised[key]
@@ -219,7 +229,7 @@ func noLeak(t *testing.T, where string, fs *vfs.Crash, s *opened) {
 // script fills many.
 func crashOptions(fs vfs.FS, incarnation uint64) Options {
 	o := testOptions("/campaign", incarnation)
-	o.FS, o.SegmentBytes, o.CloseWait = fs, 64<<10, time.Minute
+	o.FS, o.SegmentBytes, o.CloseWait, o.Compress = fs, 64<<10, time.Minute, true
 	return o
 }
 

@@ -191,8 +191,8 @@ func (m *merge) yield() error {
 func (m *merge) batch() (blocks []moving, records []record) {
 	var bytes int64
 	n := 0
-	for n < len(m.blocks) && (n == 0 || bytes+align(m.blocks[n].loc.info.Size) <= mergeBatch) {
-		bytes += align(m.blocks[n].loc.info.Size)
+	for n < len(m.blocks) && (n == 0 || bytes+align(m.blocks[n].loc.as.size) <= mergeBatch) {
+		bytes += align(m.blocks[n].loc.as.size)
 		n++
 	}
 	blocks, m.blocks = m.blocks[:n], m.blocks[n:]
@@ -225,11 +225,11 @@ func (m *merge) move(blocks []moving, records []record) error {
 		return err
 	}
 	number, places, err := m.s.append(f, items, records)
-	if f.path != "" {
-		m.s.note(f, items, records)
-	}
 	if err == nil {
 		err = f.syncTo(number)
+	}
+	if f.path != "" {
+		m.s.note(f, items, records, err == nil)
 	}
 	if err != nil {
 		return unavailable("merge: write", err)
@@ -238,30 +238,41 @@ func (m *merge) move(blocks []moving, records []record) error {
 	return nil
 }
 
-// read brings blocks into memory. One that is gone is left out, a damaged one is
-// withdrawn: it must not get a new checksum's blessing.
-func (m *merge) read(blocks []moving) (items []Item, moved []*location, err error) {
+// read brings blocks into memory, as they are stored. One that is gone is left
+// out, a damaged one is withdrawn: it must not get a new checksum's blessing.
+func (m *merge) read(blocks []moving) (items []parcel, moved []*location, err error) {
 	var need int64
 	for _, b := range blocks {
-		need += align(b.loc.info.Size)
+		need += align(b.loc.as.size)
 	}
 	if err := m.room(need); err != nil {
 		return nil, nil, err
 	}
 	at := int64(0)
 	for _, b := range blocks {
-		dst := m.memory.Bytes()[at : at+b.loc.info.Size]
-		switch err := m.s.read(b.loc, dst); {
+		payload := m.memory.Bytes()[at : at+b.loc.as.size]
+		switch err := m.fetch(b.loc, payload); {
 		case errors.Is(err, ErrCorrupt):
 			continue
 		case err != nil:
 			return nil, nil, err
 		}
-		at += align(b.loc.info.Size)
-		items = append(items, Item{Info: b.loc.info, Names: b.names, Data: dst})
+		at += align(b.loc.as.size)
+		items = append(items, parcel{Item{Info: b.loc.info, Names: b.names}, b.loc.as, payload})
 		moved = append(moved, b.loc)
 	}
 	return items, moved, nil
+}
+
+// fetch reads a payload as it is stored, and checks it.
+func (m *merge) fetch(loc *location, payload []byte) error {
+	if err := m.s.fetch(loc, payload); err != nil {
+		return err
+	}
+	if why := loc.as.wrong(payload); why != "" {
+		return m.s.withdraw(loc, why)
+	}
+	return nil
 }
 
 // room makes sure that the merge's memory has n bytes.
@@ -283,7 +294,7 @@ func (m *merge) room(n int64) error {
 }
 
 // into returns the segment that takes the next frame.
-func (m *merge) into(items []Item, records []record) (*file, error) {
+func (m *merge) into(items []parcel, records []record) (*file, error) {
 	_, need := frameSize(items, records)
 	if m.target != nil && m.s.isFullFile(m.target, need, len(items)) {
 		if err := m.seal(); err != nil {
@@ -302,7 +313,7 @@ func (m *merge) into(items []Item, records []record) (*file, error) {
 
 // relocate points the index to the copies in f, of blocks that are still where
 // they were.
-func (m *merge) relocate(f *file, items []Item, old []*location, places []spot) {
+func (m *merge) relocate(f *file, items []parcel, old []*location, places []spot) {
 	s := m.s
 	var ids []block.ID
 	s.mu.Lock()
@@ -311,7 +322,7 @@ func (m *merge) relocate(f *file, items []Item, old []*location, places []spot) 
 			continue
 		}
 		s.forgetLocked(old[i])
-		s.indexLocked(f, it.Info, places[i])
+		s.indexLocked(f, it.Info, it.as, places[i])
 		ids = append(ids, it.Info.ID)
 		m.done.Blocks++
 		m.done.Bytes += it.Info.Size

@@ -43,7 +43,7 @@ func TestPlan(t *testing.T) {
 // small has segments of about ten of the tests' blocks.
 func small(dir string, incarnation uint64) Options {
 	o := testOptions(dir, incarnation)
-	o.SegmentBytes = 1 << 20
+	o.SegmentBytes, o.Compress = 1<<20, true
 	return o
 }
 
@@ -249,7 +249,7 @@ func TestMergeUnderLoad(t *testing.T) {
 }
 
 // TestMergeFails: an error anywhere leaves all that was live readable, now and
-// after a restart.
+// after another merge and a restart, and keeps its names.
 func TestMergeFails(t *testing.T) {
 	failed := 0
 	for n := range 40 {
@@ -266,11 +266,49 @@ func TestMergeFails(t *testing.T) {
 		settleDown(s)
 		fault.Clear()
 		wantBytes(t, s, kept...)
+		merged(t, s, 0) // does what was left undone
 		closeStore(t, s)
-		wantBytes(t, openStore(t, small(dir, 2)), kept...)
+		s = openStore(t, small(dir, 2))
+		wantBytes(t, s, kept...)
+		for _, it := range kept {
+			if s.names[it.Names[0].Key] != it.Info.ID {
+				t.Errorf("failure %d: the name %q is lost", n, it.Names[0].Key)
+			}
+		}
 	}
 	if t.Logf("of 40 failures at one operation each %d ended the merge", failed); failed < 10 {
 		t.Error("few failures were seen")
+	}
+}
+
+// TestFailedMergeKeepsNames: what a merge wrote before its fsync failed may be
+// gone, so the next one must take the names from where they were.
+func TestFailedMergeKeepsNames(t *testing.T) {
+	crash := vfs.NewCrash()
+	fault := vfs.NewFault(crash)
+	options := func(fs vfs.FS, incarnation uint64) Options {
+		o := crashOptions(fs, incarnation)
+		o.SegmentBytes = 1 << 20
+		return o
+	}
+	s := openStore(t, options(fault, 1))
+	kept := evictSome(t, s, populate(t, s, 30))
+	fault.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrIO})
+	if _, err := s.Merge(t.Context(), 0, s.tell); !errors.Is(err, ErrUnavailable) {
+		t.Fatalf("Merge: %v", err)
+	}
+	crash.Evict(1)
+	if m := merged(t, s, 0); m.Blocks == 0 {
+		t.Fatalf("%+v", m)
+	}
+	for seed := range uint64(20) {
+		again := openStore(t, options(crash.After(vfs.CutPower, seed), 2))
+		wantBytes(t, again, kept...)
+		for _, it := range kept {
+			if again.names[it.Names[0].Key] != it.Info.ID {
+				t.Errorf("seed %d: the name %q is lost", seed, it.Names[0].Key)
+			}
+		}
 	}
 }
 

@@ -38,8 +38,9 @@ type nameState struct {
 }
 
 // noteLocked accounts for a record that lies, or may lie, in f, and tells
-// whether it is the newest of its name so far.
-func (s *Store) noteLocked(f *file, r record) bool {
+// whether it is the newest of its name so far. One that does not count leaves
+// an older copy of itself what it was: the file of that must stay.
+func (s *Store) noteLocked(f *file, r record, counts bool) bool {
 	k := nameKey{r.name.Namespace, r.name.Key}
 	st := s.names[k]
 	if st == nil {
@@ -48,7 +49,7 @@ func (s *Store) noteLocked(f *file, r record) bool {
 	}
 	st.records++
 	f.recs = append(f.recs, st)
-	if r.name.Seq < st.seq {
+	if r.name.Seq < st.seq || !counts && r.name.Seq == st.seq && st.file != nil {
 		return false
 	}
 	st.file, st.id, st.seq, st.dropped = f, r.id, r.name.Seq, r.dropped

@@ -23,6 +23,10 @@ type Options struct {
 	// bound. CASCADE §III-D uses 256; docs/format.md §1.1 says why we do not.
 	SegmentBlocks int
 
+	// Compress has Put encode blocks where that saves pages (lustre/codec), on as
+	// many cores as the process has. What is encoded is read whatever this says.
+	Compress bool
+
 	// Readers and Writers bound the file operations that are in the kernel at
 	// once. One that hangs leaves its place to another, so that a dead server
 	// can take as many threads again, and half as many more. Defaults 64, 8.

@@ -114,16 +114,19 @@ func (s *Store) readRecord(f vfs.File, p Place, info block.Info, dst []byte) err
 	if e.info != info {
 		return badFormat("the entry at %d is of %v, %d bytes, CRC32C %08x", p.Record, e.info.ID, e.info.Size, e.info.CRC)
 	}
-	if len(dst) > 0 {
-		if _, err := f.Pread(dst, p.Base+e.off); err != nil {
+	as := e.as()
+	at := s.landing(as, dst)
+	if as.size > 0 {
+		if _, err := f.Pread(dst[at:][:as.size], p.Base+e.off); err != nil {
 			return err
 		}
-		s.forget(f, p.Base+e.off, int64(len(dst)))
+		s.forget(f, p.Base+e.off, as.size)
 	}
-	if crc := block.CRC(dst); crc != info.CRC {
-		return badFormat("CRC32C %08x, want %08x", crc, info.CRC)
+	why, err := s.unpack(info, as, dst, at)
+	if why != "" {
+		return badFormat("%s", why)
 	}
-	return nil
+	return err
 }
 
 // decodeRecord reads the fixed part of a BLOCK entry alone; at is where it lies
@@ -139,7 +142,7 @@ func decodeRecord(p []byte, at int64) (entry, error) {
 	}
 	e, known, err := decodeBlock(p, flags&^flagInline, at, maxOffset)
 	if err == nil && !known {
-		err = badFormat("BLOCK with codec %d", e.codec)
+		err = badFormat("BLOCK with the unknown %v", e.codec)
 	}
 	return e, err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/codec"
 )
 
 // ranks opens two stores over one directory; the second has found nothing in
@@ -66,7 +67,13 @@ func variety() []Item {
 // more, when it is sealed, and by the places that the owner's next
 // incarnations tell: from a footer and from frames.
 func TestReadPlace(t *testing.T) {
-	owner, other, _, _, dir := ranks(t, nil)
+	for name, compress := range map[string]bool{"as they are": false, "encoded": true} {
+		t.Run(name, func(t *testing.T) { readPlaces(t, func(owner, _ *Options) { owner.Compress = compress }) })
+	}
+}
+
+func readPlaces(t *testing.T, change func(owner, other *Options)) {
+	owner, other, _, _, dir := ranks(t, change)
 	items := variety()
 	early := map[int]Place{}
 	for i, it := range items {
@@ -216,7 +223,7 @@ func TestReadPlaceOfATornWrite(t *testing.T) {
 		p := placeOf(t, owner, before)
 		fs.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO, Bytes: written})
 		wantErr(t, "Put", owner.Put(t.Context(), torn), ErrUnavailable)
-		_, frame := frameSize([]Item{before}, nil)
+		_, frame := frameSize(parcels([]Item{before}), nil)
 		wantNoPlace(t, "a torn write", other, Place{p.Path, p.Base + frame, p.Record + frame}, torn, ErrCorrupt)
 		wantPlace(t, other, p, before)
 		put(t, owner, torn) // elsewhere
@@ -402,8 +409,9 @@ func TestReadPlaceObeysItsContext(t *testing.T) {
 // what the encoder writes, with a payload that can be read.
 func FuzzDecodeRecord(f *testing.F) {
 	it := testItem(1, 300)
-	f.Add(appendBlock(nil, it.Info, 144, it.Data)[:blockEntrySize], int64(64))
-	f.Add(appendBlock(nil, it.Info, 8192, nil), int64(64))
+	f.Add(appendBlock(nil, it.Info, plain(it.Info), 144, it.Data)[:blockEntrySize], int64(64))
+	f.Add(appendBlock(nil, it.Info, plain(it.Info), 8192, nil), int64(64))
+	f.Add(appendBlock(nil, it.Info, stored{200, 7, codec.Shuffle2}, 8192, nil), int64(64))
 	f.Add(make([]byte, blockEntrySize), int64(0))
 	f.Fuzz(func(t *testing.T, p []byte, at int64) {
 		e, err := decodeRecord(p, at)
@@ -411,7 +419,7 @@ func FuzzDecodeRecord(f *testing.F) {
 			wantErr(t, "decodeRecord", err, ErrBadFormat)
 			return
 		}
-		if e.info.Size < 0 || e.off < 0 || e.off > maxOffset || e.stored != e.info.Size {
+		if e.info.Size < 0 || e.off < 0 || e.off > maxOffset || !e.as().fits(e.info) {
 			t.Errorf("accepted %+v", e)
 		}
 	})

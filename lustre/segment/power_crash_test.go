@@ -117,6 +117,9 @@ func TestPowerCutAfterRestart(t *testing.T) {
 			left, l := crash.After(cut, uint64(points)), l.copy()
 			next := openStore(t, crashOptions(left, 5))
 			for id := range next.blocks {
+				if !l.acked[id] {
+					l.release(id, next.names)
+				}
 				l.acked[id] = true
 				found++
 			}

@@ -109,13 +109,19 @@ func (s *Store) write(ctx context.Context, j *job, items []Item) error {
 	if len(items)+len(names) == 0 {
 		return nil
 	}
-	_, need := frameSize(items, names)
+	all := parcels(items)
+	_, need := frameSize(all, names)
 	err := s.checkRoom(need)
 	if err == nil {
 		err = s.mayWrite()
 	}
+	if err == nil {
+		var free func()
+		free, err = s.encode(ctx, all)
+		defer free()
+	}
 	for attempt := 0; err == nil && attempt < 2; attempt++ {
-		if err = s.writeOnce(ctx, j, items, names); err == nil || !isFull(err) {
+		if err = s.writeOnce(ctx, j, all, names); err == nil || !isFull(err) {
 			break
 		}
 		if attempt == 0 {
@@ -135,7 +141,7 @@ func (s *Store) write(ctx context.Context, j *job, items []Item) error {
 	return unavailable(fmt.Sprintf("write of %d blocks", len(items)), err)
 }
 
-func (s *Store) writeOnce(ctx context.Context, j *job, items []Item, names []record) error {
+func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []record) error {
 	_, need := frameSize(items, names)
 	f, err := s.appendable(ctx, j, need, len(items))
 	if err != nil {
@@ -144,7 +150,7 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []Item, names []rec
 	defer s.unuse(f)
 	number, places, err := s.append(f, items, names)
 	if f.path != "" {
-		s.note(f, items, names)
+		s.note(f, items, names, true)
 	}
 	f.appending.release()
 	if err == nil {
@@ -160,29 +166,30 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []Item, names []rec
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, it := range items {
-		s.indexLocked(f, it.Info, places[i])
+		s.indexLocked(f, it.Info, it.as, places[i])
 	}
 	return nil
 }
 
 // note accounts for records even when the write failed: they may be on disk.
-func (s *Store) note(f *file, items []Item, names []record) {
+// Only those that count are preferred to other copies of themselves.
+func (s *Store) note(f *file, items []parcel, names []record, count bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.size = f.off
 	for _, it := range items {
 		for _, n := range it.Names {
-			s.noteLocked(f, record{id: it.Info.ID, name: n})
+			s.noteLocked(f, record{id: it.Info.ID, name: n}, count)
 		}
 	}
 	for _, r := range names {
-		s.noteLocked(f, r)
+		s.noteLocked(f, r, count)
 	}
 }
 
 // append writes one frame at the end of f, making the file if it is the first.
 // The caller holds f.appending.
-func (s *Store) append(f *file, items []Item, names []record) (number uint64, places []spot, err error) {
+func (s *Store) append(f *file, items []parcel, names []record) (number uint64, places []spot, err error) {
 	first := f.frames == 0
 	var dir string
 	if first {

@@ -76,14 +76,23 @@ func (r *Ref) ReadInto(ctx context.Context, dst []byte) error {
 
 // read fills dst and turns every failure into a miss of the right kind.
 func (s *Store) read(loc *location, dst []byte) error {
-	err := s.pread(loc.file, dst, loc.off)
+	at := s.landing(loc.as, dst)
+	if err := s.fetch(loc, dst[at:][:loc.as.size]); err != nil {
+		return err
+	}
+	return s.verify(loc, dst, at)
+}
+
+// fetch reads the payload as stored, without a look at it.
+func (s *Store) fetch(loc *location, payload []byte) error {
+	err := s.pread(loc.file, payload, loc.off)
 	if errors.Is(err, vfs.ErrStale) {
 		if err = loc.file.reopen(s.fs); err == nil {
-			err = s.pread(loc.file, dst, loc.off)
+			err = s.pread(loc.file, payload, loc.off)
 		}
 	}
 	if err == nil {
-		return s.verify(loc, dst)
+		return nil
 	}
 	return s.readFailed(loc, err)
 }
@@ -100,10 +109,14 @@ func (s *Store) readFailed(loc *location, err error) error {
 	return unavailable("read", err)
 }
 
-// verify checks a block's bytes.
-func (s *Store) verify(loc *location, p []byte) error {
-	if crc := block.CRC(p); crc != loc.info.CRC {
-		return s.withdraw(loc, fmt.Sprintf("CRC32C %08x, want %08x", crc, loc.info.CRC))
+// verify makes dst, where the payload has been read to, the block.
+func (s *Store) verify(loc *location, dst []byte, at int) error {
+	why, err := s.unpack(loc.info, loc.as, dst, at)
+	switch {
+	case why != "":
+		return s.withdraw(loc, why)
+	case err != nil:
+		return unavailable("read", err)
 	}
 	return nil
 }

@@ -155,13 +155,13 @@ func (s *Store) load(path string, id fileID, r *recovery) {
 	s.files[f] = struct{}{}
 	for _, e := range entries {
 		if e.kind == kindBlock {
-			if s.indexLocked(f, e.info, spot{off: e.off, base: e.base, record: e.at}) {
+			if s.indexLocked(f, e.info, e.as(), spot{off: e.off, base: e.base, record: e.at}) {
 				r.ids = append(r.ids, e.info.ID)
 			}
 			continue
 		}
 		rec := record{id: e.info.ID, name: e.name, dropped: e.kind == kindDrop}
-		if s.noteLocked(f, rec) {
+		if s.noteLocked(f, rec, true) {
 			r.newest[nameKey{e.name.Namespace, e.name.Key}] = rec
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/codec"
 )
 
 // Item is one block to store with the names that point to it.
@@ -24,6 +25,7 @@ type Usage struct {
 	Files   int   // segments, of all ranks and incarnations
 	Used    int64 // bytes of those files
 	Payload int64 // bytes of indexed blocks
+	Stored  int64 // bytes of their payloads as stored
 	Blocks  int
 }
 
@@ -36,7 +38,8 @@ type Store struct {
 	reads, writes pool
 	watch         *watch   // fs again
 	handles       *handles // of files read by place
-	merging       lock     // one merge at a time
+	coder         *codec.Coder
+	merging       lock // one merge at a time
 	advice        advice
 
 	dirMu       sync.Mutex
@@ -56,6 +59,7 @@ type Store struct {
 	pins       int
 	jobs       int
 	payload    int64
+	stored     int64
 	flushing   bool
 	reclaiming bool
 	closed     bool
@@ -68,6 +72,7 @@ type Store struct {
 type location struct {
 	file *file
 	info block.Info
+	as   stored
 	spot
 	pins int
 }
@@ -86,6 +91,10 @@ func Open(o Options) (*Store, error) {
 	if o.Dir == "" {
 		return nil, fmt.Errorf("%w: no directory given", ErrBadItem)
 	}
+	coder, err := codec.New(codec.Options{})
+	if err != nil {
+		return nil, err
+	}
 	access, err := openAccess(&o)
 	if err != nil {
 		return nil, err
@@ -93,7 +102,7 @@ func Open(o Options) (*Store, error) {
 	watch := newWatch(o)
 	o.FS = watch
 	s := &Store{
-		opt: o, fs: watch, watch: watch, access: access, incarnation: o.Incarnation,
+		opt: o, fs: watch, watch: watch, access: access, coder: coder, incarnation: o.Incarnation,
 		reads: make(pool, o.Readers), writes: make(pool, o.Writers), merging: newLock(),
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
 		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
@@ -163,7 +172,7 @@ func (s *Store) lostDir() {
 func (s *Store) Usage() Usage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u := Usage{Files: len(s.files), Payload: s.payload, Blocks: len(s.blocks)}
+	u := Usage{Files: len(s.files), Payload: s.payload, Stored: s.stored, Blocks: len(s.blocks)}
 	for f := range s.files {
 		u.Used += f.size
 	}
@@ -214,23 +223,16 @@ func (s *Store) findLocked(id block.ID) (*location, error) {
 }
 
 // indexLocked adds a block, and tells whether it did: the first copy stays.
-func (s *Store) indexLocked(f *file, info block.Info, at spot) bool {
+func (s *Store) indexLocked(f *file, info block.Info, as stored, at spot) bool {
 	if s.blocks[info.ID] != nil {
 		return false
 	}
-	s.blocks[info.ID] = &location{file: f, info: info, spot: at}
+	s.blocks[info.ID] = &location{file: f, info: info, as: as, spot: at}
 	s.payload += info.Size
+	s.stored += as.size
 	f.live++
-	f.liveBytes += footprint(info)
+	f.liveBytes += as.footprint()
 	return true
-}
-
-// footprint is what a block takes in a segment, its entries included.
-func footprint(info block.Info) int64 {
-	if info.Size <= inlineMax {
-		return 2*blockEntrySize + info.Size
-	}
-	return 2*blockEntrySize + align(info.Size)
 }
 
 // newFileLocked makes a segment that has no file yet.
@@ -249,7 +251,8 @@ func (s *Store) forgetLocked(loc *location) {
 	}
 	delete(s.blocks, loc.info.ID)
 	s.payload -= loc.info.Size
-	loc.file.liveBytes -= footprint(loc.info)
+	s.stored -= loc.as.size
+	loc.file.liveBytes -= loc.as.footprint()
 	if loc.file.live--; loc.file.live == 0 {
 		s.reclaimSoonLocked()
 	}

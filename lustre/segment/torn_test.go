@@ -13,7 +13,9 @@ import (
 // that crashed, with the end of each frame.
 func smallSegment(t *testing.T, sealed bool) (file []byte, items []Item, ends []int64) {
 	dir := t.TempDir()
-	s := openStore(t, testOptions(dir, 1))
+	o := testOptions(dir, 1)
+	o.Compress = true
+	s := openStore(t, o)
 	for i, size := range []int{5000, 28, 0, 513, 9000, 4096} {
 		it := testItem(uint64(i), size, testName(fmt.Sprint(i), uint64(i+1)))
 		put(t, s, it)

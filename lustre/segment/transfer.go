@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre/codec"
 )
 
 // MaxSealed bounds a segment that Transfer takes: twice what Drafts makes, unless
@@ -31,6 +32,8 @@ type Transfer struct {
 	left  int64 // bytes of the segment that were not read yet
 	off   int64
 	table []byte
+
+	decoder decoder
 }
 
 // NewTransfer reads the header page of a segment of size bytes from r. Errors
@@ -175,53 +178,67 @@ func (a *Transfer) entry(w io.Writer, e *Entry, head []byte, base int64) error {
 	a.Bytes += e.Stored
 	a.table = e.appendFixed(a.table, e.Off, 0, 0)
 	if e.Off < base+int64(len(head)) {
-		return a.check(e, func(take func([]byte)) error {
-			if e.Off+e.Stored > base+int64(len(head)) {
-				return badFormat("payload at %d overlaps the table", e.Off)
-			}
-			take(head[e.Off-base:][:e.Stored])
+		if e.Off+e.Stored > base+int64(len(head)) {
+			return badFormat("payload at %d overlaps the table", e.Off)
+		}
+		payload := head[e.Off-base:]
+		return a.check(e, func(p []byte) error {
+			payload = payload[copy(p, payload):]
 			return nil
 		})
 	}
 	if err := a.pad(w, e.Off); err != nil {
 		return err
 	}
-	return a.check(e, func(take func([]byte)) error {
-		for n := e.Stored; n > 0; {
-			p := a.o.Buf[:min(n, int64(len(a.o.Buf)))]
-			if err := a.read(p); err != nil {
-				return err
-			}
-			take(p)
-			if _, err := w.Write(p); err != nil {
-				return err
-			}
-			n -= int64(len(p))
+	return a.check(e, func(p []byte) error {
+		err := a.read(p)
+		if err == nil {
+			_, err = w.Write(p)
 		}
-		return nil
+		return err
 	})
 }
 
-// check verifies the bytes that each hands over.
-func (a *Transfer) check(e *Entry, each func(take func([]byte)) error) error {
+// check verifies the payload that next delivers.
+func (a *Transfer) check(e *Entry, next func(p []byte) error) error {
 	var crc uint32
-	var hash *block.Hasher
-	if a.o.IDs && e.Codec == 0 {
-		hash = block.NewHasher(bitsOf(e.Info.ID))
-	}
-	err := each(func(p []byte) {
+	read := func(p []byte) error {
+		err := next(p)
 		crc = block.ExtendCRC(crc, p)
-		if hash != nil {
-			hash.Write(p)
-		}
-	})
+		return err
+	}
+	hash := a.o.hasher(e)
+	var why string
+	var err error
+	if hash != nil && e.Codec != codec.None {
+		why, err = a.decoder.hash(e, hash, read)
+	} else {
+		err = a.plain(e.Stored, hash, read)
+	}
 	switch {
 	case err != nil:
 		return err
+	case why != "":
+		return fmt.Errorf("%w: block %v: %s", ErrCorrupt, e.Info.ID, why)
 	case crc != e.StoredCRC:
 		return fmt.Errorf("%w: block %v: CRC32C %08x, want %08x", ErrCorrupt, e.Info.ID, crc, e.StoredCRC)
 	case hash != nil && hash.ID() != e.Info.ID:
 		return fmt.Errorf("%w: block %v: its bytes are those of %v", ErrCorrupt, e.Info.ID, hash.ID())
+	}
+	return nil
+}
+
+// plain reads a payload and hands it to hash, if there is one.
+func (a *Transfer) plain(n int64, hash *block.Hasher, read func([]byte) error) error {
+	for n > 0 {
+		p := a.o.Buf[:min(n, int64(len(a.o.Buf)))]
+		if err := read(p); err != nil {
+			return err
+		}
+		if hash != nil {
+			hash.Write(p)
+		}
+		n -= int64(len(p))
 	}
 	return nil
 }

@@ -14,5 +14,10 @@
 // not reuse or unmap it before. After any other return the memory is the
 // caller's. A context without deadline waits as long as the file system does.
 //
+// # Encoding
+//
+// With Options.Compress blocks are stored in fewer bytes where that pays. What
+// was stored so is read whatever the option says.
+//
 // The package decides nothing: no policy, no eviction, no retries.
 package lustre

@@ -26,6 +26,7 @@ var (
 	_ tiers.Syncer      = (*Tier)(nil)
 	_ tiers.Segmented   = (*Tier)(nil)
 	_ tiers.BatchReader = (*Tier)(nil)
+	_ tiers.Encoding    = (*Tier)(nil)
 )
 
 // Open makes the tier over o.Dir. It reads nothing yet: call Recover. Errors
@@ -165,6 +166,21 @@ func (t *Tier) Parts(ctx context.Context) ([]tiers.Part, error) {
 func (t *Tier) Adopt(ctx context.Context, p tiers.Part, fn func(tiers.Entry) error) error {
 	one := segment.Incarnation{Rank: p.Rank, Number: p.Incarnation}
 	return translate(t.store.Adopt(ctx, one, func(f segment.Found) error { return fn(tiers.Entry(f)) }))
+}
+
+// Stored implements tiers.Encoding.
+func (t *Tier) Stored(id block.ID) (int64, error) {
+	n, err := t.store.Stored(id)
+	return n, translate(err)
+}
+
+// Encoded implements tiers.Encoding.
+func (t *Tier) Encoded() tiers.Encoded {
+	e := tiers.Encoded{Stored: t.store.Usage().Stored}
+	for _, c := range t.store.Encoded() {
+		e.Codecs = append(e.Codecs, tiers.Codec(c))
+	}
+	return e
 }
 
 // Merge implements tiers.Merging: it rewrites segments of this rank.

@@ -11,20 +11,27 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
 	"cascadekv/tiers/tiertest"
 )
 
 func TestConformance(t *testing.T) {
 	small := int64(1 << 20)
-	for name, segmentBytes := range map[string]int64{"one segment": 0, "many segments": small} {
+	for name, o := range map[string]Options{
+		"one segment":                     {},
+		"many segments":                   {SegmentBytes: small},
+		"many segments, encoded":          {SegmentBytes: small, Compress: true},
+		"encoded, through the page cache": {Compress: true, Direct: segment.Off, Uring: segment.Off},
+	} {
 		t.Run(name, func(t *testing.T) {
 			tiertest.Run(t, tiertest.Config{
 				Persistent: true,
 				Corrupt:    corrupt,
 				Torn:       torn,
 				New: func(t *testing.T, dir string, _ int64) tiers.Tier {
-					tr, err := Open(Options{Dir: dir, Rank: 3, SegmentBytes: segmentBytes})
+					o.Dir, o.Rank = dir, 3
+					tr, err := Open(o)
 					if err != nil {
 						t.Fatal(err)
 					}

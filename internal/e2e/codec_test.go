@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"testing"
+)
+
+// TestCodec stores a block that halves under a codec and one of noise with
+// lustre.codec at auto, and reads them with a rank that leaves it at none.
+func TestCodec(t *testing.T) {
+	p := newPlace(t, "64MiB").withLustre()
+	noise := make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{1}).Read(noise)
+	halves := make([]byte, 1<<20)
+	for i := range halves {
+		halves[i] = 0x3f
+		if i%2 == 0 {
+			halves[i] = noise[i]
+		}
+	}
+	r := start(t, p, "--lustre-codec", "auto")
+	c := r.dial(t)
+	values := map[string]string{"halves": string(halves), "noise": string(noise)}
+	for key, value := range values {
+		if _, err := c.Do("CASCADE.PUT", key, value, "NS", "of "+key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.signal(t, syscall.SIGTERM)
+	wantStatus(t, r.status(t), 0, r.stderr)
+	if err := os.Remove(p.arena); err != nil {
+		t.Fatal(err)
+	}
+
+	after := start(t, p)
+	c = after.dial(t)
+	for key, value := range values {
+		if got, err := c.Do("CASCADE.GET", "NS", "of "+key, key); err != nil || got.Text() != value {
+			t.Errorf("%s: the same bytes: %v, error %v", key, got.Text() == value, err)
+		}
+	}
+	s := after.stats(t)
+	for _, tier := range s.Tiers {
+		if tier.Name != "lustre" {
+			continue
+		}
+		e := tier.Encoded
+		if e == nil || tier.Usage.Payload != 2<<20 || e.Stored < 3<<19 || e.Stored > 3<<19+64<<10 {
+			t.Fatalf("%+v, encoded %+v", tier.Usage, e)
+		}
+		var decoded uint64
+		for _, c := range e.Codecs {
+			decoded += c.Decoded
+		}
+		if decoded != 1 {
+			t.Errorf("%+v", e.Codecs)
+		}
+		return
+	}
+	t.Errorf("no lustre tier in %+v", s.Tiers)
+}

@@ -1,0 +1,545 @@
+package segment
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"cascadekv/internal/block"
+	"cascadekv/internal/vfs"
+	"cascadekv/lustre/codec"
+)
+
+// tensorItem makes a block of normal numbers as bf16.
+func tensorItem(seed uint64, size int, names ...block.Name) Item {
+	rng, p := rand.New(rand.NewPCG(seed, 1)), make([]byte, size)
+	for i := 0; i+2 <= size; i += 2 {
+		binary.LittleEndian.PutUint16(p[i:], uint16(math.Float32bits(float32(rng.NormFloat64()))>>16))
+	}
+	return Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: int64(size), CRC: block.CRC(p)}, Names: names, Data: p}
+}
+
+// noiseItem makes a block that nothing can compress.
+func noiseItem(seed uint64, size int, names ...block.Name) Item {
+	return testItem(4*seed+3, size, names...)
+}
+
+func encoding(dir string, incarnation uint64) Options {
+	o := testOptions(dir, incarnation)
+	o.Compress = true
+	return o
+}
+
+// storedAs tells how a block lies in its file.
+func storedAs(t *testing.T, s *opened, it Item) stored {
+	t.Helper()
+	loc := s.Store.blocks[it.Info.ID]
+	if loc == nil {
+		t.Fatalf("block %v is not there", it.Info.ID)
+	}
+	return loc.as
+}
+
+// TestEncode: tensors shrink and noise is stored as it is; ids and checksums are
+// those of the bytes that were put; stores with the option and without serve
+// them, in every way to read.
+func TestEncode(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, encoding(dir, 1))
+	tensor, noise, small := tensorItem(1, 300_001), noiseItem(2, 200_000), tensorItem(3, 400)
+	put(t, s, tensor, noise, small)
+	if as := storedAs(t, s, tensor); as.codec != codec.Shuffle2 || as.size > 230_000 {
+		t.Errorf("the tensor: %+v", as)
+	}
+	for _, it := range []Item{noise, small} {
+		if as := storedAs(t, s, it); as != plain(it.Info) {
+			t.Errorf("%d bytes: %+v", it.Info.Size, as)
+		}
+	}
+	items := []Item{tensor, noise, small}
+	wantEncoded(t, s, tensor, noise, small)
+	place := placeOf(t, s, tensor)
+	closeStore(t, s)
+
+	v := inspect(t, readFile(t, dir, segmentPath(1, 0)), true)
+	if len(v.Damage) != 0 || len(usable(v)) != 3 {
+		t.Errorf("inspected: %+v", v)
+	}
+	for i, o := range []Options{encoding(dir, 2), testOptions(dir, 3)} {
+		again := openStore(t, o)
+		if again.Usage().Payload != s.Usage().Payload || again.Usage().Stored != s.Usage().Stored {
+			t.Errorf("store %d: %+v, was %+v", i, again.Usage(), s.Usage())
+		}
+		for _, it := range items {
+			if again.blocks[it.Info.ID] != it.Info {
+				t.Errorf("store %d: found %+v, want %+v", i, again.blocks[it.Info.ID], it.Info)
+			}
+		}
+		wantBytes(t, again, items...)
+		wantBatch(t, again, items, nil)
+		wantPlace(t, again, place, tensor)
+		if n := again.Encoded()[codec.Shuffle2].Decoded; n != 3 {
+			t.Errorf("store %d decoded %d times", i, n)
+		}
+	}
+}
+
+// wantEncoded compares counters and space with blocks of which only the first
+// is encoded.
+func wantEncoded(t *testing.T, s *opened, tensor Item, others ...Item) {
+	t.Helper()
+	as := storedAs(t, s, tensor)
+	var in, blocks uint64
+	for _, it := range others {
+		in, blocks = in+uint64(it.Info.Size), blocks+1
+	}
+	all := s.Encoded()
+	if e := all[codec.Shuffle2]; e.Name != "shuffle2+zstd" || e.Blocks != 1 || e.BytesIn != uint64(tensor.Info.Size) || e.BytesOut != uint64(as.size) {
+		t.Errorf("%+v, stored %+v", e, as)
+	}
+	if e := all[codec.None]; e.Blocks != blocks || e.BytesIn != in || e.BytesOut != in {
+		t.Errorf("%+v, want %d blocks of %d bytes", e, blocks, in)
+	}
+	u := s.Usage()
+	if u.Payload != tensor.Info.Size+int64(in) || u.Stored != as.size+int64(in) {
+		t.Errorf("%+v", u)
+	}
+	if u.Used > pageSize+align(as.size)+align(int64(in))+3*pageSize {
+		t.Errorf("%d bytes of files for %d", u.Used, u.Stored)
+	}
+}
+
+// TestEncodeOff: without the option nothing is encoded.
+func TestEncodeOff(t *testing.T) {
+	s := openStore(t, testOptions(t.TempDir(), 1))
+	it := tensorItem(1, 100_000)
+	put(t, s, it)
+	if as := storedAs(t, s, it); as != plain(it.Info) {
+		t.Errorf("%+v", as)
+	}
+	wantBytes(t, s, it)
+}
+
+// TestMergeKeepsEncodings: payloads move as they are, by a store that encodes
+// and by one that does not.
+func TestMergeKeepsEncodings(t *testing.T) {
+	for name, compress := range map[string]bool{"encodes": true, "does not": false} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			o := small(dir, 1)
+			s := openStore(t, o)
+			kept := evictSome(t, s, populate(t, s, 60))
+			closeStore(t, s)
+			o = small(dir, 2)
+			o.Compress = compress
+			s = openStore(t, o)
+			before := map[block.ID]stored{}
+			for id, loc := range s.Store.blocks {
+				before[id] = loc.as
+				if _, ok := s.blocks[id]; ok && !containsID(kept, id) {
+					if err := s.Evict(id); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			m, encoded := merged(t, s, 0), 0
+			for _, it := range kept {
+				as := storedAs(t, s, it)
+				if as != before[it.Info.ID] {
+					t.Errorf("%+v became %+v", before[it.Info.ID], as)
+				}
+				if as.codec != codec.None {
+					encoded++
+				}
+			}
+			if m.Blocks == 0 || encoded < len(kept)/3 {
+				t.Errorf("%+v, %d of %d blocks are encoded", m, encoded, len(kept))
+			}
+			if all := s.Encoded(); all[codec.None].Blocks+all[codec.Shuffle2].Blocks+all[codec.Shuffle2].Decoded != 0 {
+				t.Errorf("a merge encoded or decoded: %+v", all)
+			}
+			wantBytes(t, s, kept...)
+		})
+	}
+}
+
+func containsID(items []Item, id block.ID) bool {
+	for _, it := range items {
+		if it.Info.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// TestDamagedEncodings: a payload whose own checksum is right and that does not
+// decode to the block is a miss, in every way to read, and no byte outside of
+// the reader's memory is written.
+func TestDamagedEncodings(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	for _, number := range codec.Numbers[1:] {
+		for round := range 24 {
+			it := tensorItem(uint64(round), 20_000+rng.IntN(300_000))
+			payload := make([]byte, it.Info.Size)
+			n, err := newCoder(t).EncodeAs(number, codec.Huffman, payload, it.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			payload = payload[:n]
+			switch round % 4 {
+			case 0: // the table of lengths
+				payload[rng.IntN(32)] ^= 1 << rng.IntN(8)
+			case 1:
+				payload = payload[:1+rng.IntN(n-1)]
+			case 2:
+				for range 1 + rng.IntN(20) {
+					payload[rng.IntN(n)] = byte(rng.Uint32())
+				}
+			case 3: // of another block
+				other := tensorItem(1000+uint64(round), int(it.Info.Size))
+				if n, err = newCoder(t).EncodeAs(number, codec.Huffman, payload[:cap(payload)], other.Data); err != nil {
+					t.Fatal(err)
+				}
+				payload = payload[:n]
+			}
+			wantRefused(t, it, payload, number)
+		}
+	}
+}
+
+func newCoder(t testing.TB) *codec.Coder {
+	t.Helper()
+	c, err := codec.New(codec.Options{Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// wantRefused puts a payload under the name of a block and reads it.
+func wantRefused(t *testing.T, it Item, payload []byte, number codec.Number) {
+	t.Helper()
+	o := crashOptions(vfs.NewCrash(), 1)
+	s := openStore(t, o)
+	f := s.use()
+	p := parcel{Item: it, as: stored{int64(len(payload)), block.CRC(payload), number}, payload: payload}
+	_, places, err := s.append(f, []parcel{p}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.unuse(f)
+	at := Place{Path: segmentPath(1, 0), Base: places[0].base, Record: places[0].record}
+	room := bytes.Repeat([]byte{0xa5}, len(it.Data)+512)
+	dst := room[256:][:len(it.Data):len(it.Data)]
+	reads := map[string]func() error{
+		"by place": func() error { return s.ReadPlace(t.Context(), at, it.Info, dst) },
+		"alone": func() error {
+			ref := acquireAt(t, s, f, p, places[0])
+			defer ref.Release()
+			return ref.ReadInto(t.Context(), dst)
+		},
+		"together": func() error {
+			ref := acquireAt(t, s, f, p, places[0])
+			defer ref.Release()
+			return s.ReadBatch(t.Context(), []Read{{Ref: ref, Dst: dst}})[0]
+		},
+	}
+	for how, read := range reads {
+		if err := read(); !errors.Is(err, ErrCorrupt) && !(err == nil && bytes.Equal(dst, it.Data)) {
+			t.Errorf("%v, %d bytes for %d, %s: %v", number, len(payload), len(it.Data), how, err)
+		}
+	}
+	for i, b := range room {
+		if b != 0xa5 && (i < 256 || i >= 256+len(it.Data)) {
+			t.Fatalf("%v: a byte at %d is written, of memory from 256 to %d", number, i, 256+len(it.Data))
+		}
+	}
+	if v := inspect(t, fileOf(t, o.FS, segmentPath(1, 0)), true); len(v.Damage) == 0 && !bytes.Equal(dst, it.Data) {
+		t.Errorf("%v: Inspect finds nothing", number)
+	}
+}
+
+// acquireAt indexes a block as read from elsewhere, and acquires it.
+func acquireAt(t *testing.T, s *opened, f *file, p parcel, at spot) *Ref {
+	t.Helper()
+	s.mu.Lock()
+	s.indexLocked(f, p.Info, p.as, at)
+	s.mu.Unlock()
+	ref, err := s.Acquire(p.Info.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+func fileOf(t *testing.T, fs vfs.FS, path string) []byte {
+	t.Helper()
+	h, err := fs.Open("/campaign/" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	n, err := h.Size()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, n)
+	if _, err := h.Pread(p, 0); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// FuzzUnpack: whatever is stored, what comes out is the block or an error, and
+// nothing is written outside of its memory.
+func FuzzUnpack(f *testing.F) {
+	c := newCoder(f)
+	s := &Store{coder: c, access: &access{}}
+	it := tensorItem(1, 20_000)
+	for _, n := range codec.Numbers[1:] {
+		p := make([]byte, len(it.Data))
+		size, err := c.EncodeAs(n, codec.Huffman, p, it.Data)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(p[:size], uint8(n), uint16(0))
+		f.Add(p[:size-1], uint8(n), uint16(100))
+	}
+	f.Fuzz(func(t *testing.T, p []byte, number uint8, gap uint16) {
+		as := stored{int64(len(p)), block.CRC(p), codec.Number(number)}
+		if !as.fits(it.Info) {
+			return
+		}
+		room := make([]byte, len(it.Data)+512)
+		dst := room[256:][:len(it.Data)]
+		at := len(dst) - len(p) - min(int(gap), len(dst)-len(p))
+		copy(dst[at:], p)
+		why, err := s.unpack(it.Info, as, dst, at)
+		if why == "" && (err != nil || !bytes.Equal(dst, it.Data)) {
+			t.Errorf("unpacked to other bytes, error %v", err)
+		}
+		if !isZero(room[:256]) || !isZero(room[256+len(dst):]) {
+			t.Error("wrote outside of its memory")
+		}
+	})
+}
+
+// TestLanding: payloads are read into the memory of their blocks, past the page
+// cache to an address that the kernel takes wherever there is room for that.
+func TestLanding(t *testing.T) {
+	memory := make([]byte, 64<<10)
+	rng := rand.New(rand.NewPCG(5, 5))
+	for _, direct := range []bool{false, true} {
+		s := &Store{access: &access{Access: Access{Direct: direct}}}
+		for range 2000 {
+			from := rng.IntN(9000)
+			dst := memory[from:][:1+rng.IntN(50_000)]
+			as := stored{size: 1 + rng.Int64N(int64(len(dst)))}
+			at := s.landing(as, dst)
+			end := len(dst) - int(as.size)
+			over := int(uintptr(unsafe.Pointer(&dst[at])) % pageSize)
+			if at < 0 || at > end || !direct && at != end || at != end && over != 0 || direct && over != 0 && over <= at {
+				t.Fatalf("direct %v: %d of %d bytes land at %d, %d behind a page's start", direct, as.size, len(dst), at, over)
+			}
+		}
+		if at := s.landing(stored{}, nil); at != 0 {
+			t.Errorf("an empty block lands at %d", at)
+		}
+	}
+}
+
+// TestUnknownCodec: a block with a codec of a newer program is a miss by the
+// index and by its place, and Inspect does not call it damaged.
+func TestUnknownCodec(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, encoding(dir, 1))
+	it, other := tensorItem(1, 50_000, testName("a", 1)), noiseItem(2, 50_000)
+	put(t, s, it, other)
+	place := placeOf(t, s, it)
+	p := readFile(t, dir, segmentPath(1, 0)) // before there is a footer
+	p[place.Record+72] = 99
+	fixFrame(p, pageSize)
+	closeStore(t, s)
+	writeFile(t, p, dir, segmentPath(1, 0))
+	again := openStore(t, testOptions(dir, 2))
+	if _, err := again.Acquire(it.Info.ID); !errors.Is(err, ErrNotFound) {
+		t.Errorf("Acquire: %v", err)
+	}
+	wantNoPlace(t, "by its place", again, place, it, ErrCorrupt)
+	wantBytes(t, again, other)
+	v := inspect(t, p, true)
+	if len(v.Damage) != 0 || len(v.Entries) != 3 || v.Entries[0].Known() || !v.Entries[2].Known() {
+		t.Errorf("%+v", v)
+	}
+	copied := inspect(t, redraft(t, p, v, smallID), true)
+	if len(copied.Damage) != 0 || copied.Entries[0].Codec != 99 || copied.Entries[0].Stored != v.Entries[0].Stored {
+		t.Errorf("a repair's copy: %+v", copied)
+	}
+}
+
+// TestBusyEncodings: what is left when a deadline passes touches the caller's
+// memory until it says that it does not, and no longer; the race detector
+// watches.
+func TestBusyEncodings(t *testing.T) {
+	fs := vfs.NewFault(vfs.OS{})
+	o := encoding(t.TempDir(), 1)
+	o.FS = fs
+	s := openStore(t, o)
+	first := tensorItem(1, 100_000)
+	put(t, s, first)
+
+	server := make(chan struct{})
+	fs.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Block: server})
+	late := tensorItem(2, 100_000)
+	scribble(t, server, late.Data, func(ctx context.Context) error { return s.Put(ctx, late) })
+	wantBytes(t, s, first)
+
+	ref, err := s.Acquire(first.Info.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ref.Release()
+	reads := map[string]func(ctx context.Context, dst []byte) error{
+		"alone":    ref.ReadInto,
+		"together": func(ctx context.Context, dst []byte) error { return s.ReadBatch(ctx, []Read{{Ref: ref, Dst: dst}})[0] },
+		"by place": func(ctx context.Context, dst []byte) error {
+			return s.ReadPlace(ctx, placeOf(t, s, first), first.Info, dst)
+		},
+	}
+	for name, read := range reads {
+		t.Run(name, func(t *testing.T) {
+			server, dst := make(chan struct{}), make([]byte, first.Info.Size)
+			fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Block: server})
+			scribble(t, server, dst, func(ctx context.Context) error { return read(ctx, dst) })
+			if err := read(t.Context(), dst); err != nil || !bytes.Equal(dst, first.Data) {
+				t.Errorf("once more: %v", err)
+			}
+		})
+	}
+}
+
+// scribble has call give up, lets what hangs go on, and writes to the memory as
+// soon as that is allowed.
+func scribble(t *testing.T, server chan struct{}, memory []byte, call func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- call(ctx) }()
+	cancel()
+	err := <-ended
+	close(server)
+	busy, runs := errors.AsType[*Busy](err)
+	switch {
+	case runs:
+		<-busy.Done()
+	case !errors.Is(err, ErrUnavailable):
+		t.Errorf("error %v", err)
+	}
+	for i := range memory {
+		memory[i] = byte(i)
+	}
+}
+
+// TestGoldenEncoding takes an encoded record apart by hand, as docs/format.md §1.5
+// and §4 describe it: plane 0 is noise and stored as it is, plane 1 is one byte
+// again and again and so a frame that zstd calls RLE.
+func TestGoldenEncoding(t *testing.T) {
+	it := testItem(0, 16384, testName("k", 1))
+	dir := t.TempDir()
+	s := openStore(t, encoding(dir, 0xabcdef))
+	put(t, s, it)
+	closeStore(t, s)
+	p := readFile(t, dir, segmentPath(0xabcdef, 0))
+	const entry = 4096 + 64
+	e := p[entry:][:80]
+	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 16, 0, 0, 0x03, 0x80, 0, 0x3f} // 4096 times 0x3f
+	var want []byte
+	for _, length := range []int{4096, len(frame), 4096, len(frame)} {
+		want = le.AppendUint32(want, uint32(length))
+	}
+	for half := range 2 {
+		for i := range 4096 {
+			want = append(want, it.Data[8192*half+2*i])
+		}
+		want = append(want, frame...)
+	}
+	for name, f := range map[string]struct{ got, want uint64 }{
+		"size":            {le.Uint64(e[40:]), 16384},
+		"stored size":     {le.Uint64(e[48:]), uint64(len(want))},
+		"offset":          {le.Uint64(e[56:]), 4096},
+		"CRC":             {uint64(le.Uint32(e[64:])), uint64(block.CRC(it.Data))},
+		"CRC as stored":   {uint64(le.Uint32(e[68:])), uint64(block.CRC(want))},
+		"codec":           {uint64(e[72]), 2},
+		"frame length":    {le.Uint64(p[4096+16:]), uint64(4096 + align(int64(len(want))))},
+		"footer, stored":  {le.Uint64(p[len(p)-4096+64+48:]), uint64(len(want))},
+		"footer, payload": {le.Uint64(p[len(p)-4096+64+56:]), 8192},
+		"footer, codec":   {uint64(p[len(p)-4096+64+72]), 2},
+	} {
+		if f.got != f.want {
+			t.Errorf("%s: %#x, want %#x", name, f.got, f.want)
+		}
+	}
+	if !bytes.Equal(e[8:40], it.Info.ID[:]) {
+		t.Error("the id is not that of the uncompressed bytes")
+	}
+	if got := p[8192:][:len(want)]; !bytes.Equal(got, want) || !isZero(p[8192+len(want):len(p)-4096]) {
+		t.Errorf("payload\n%x\nwant\n%x", got, want)
+	}
+}
+
+// TestTransferEncodings: a stream of encoded blocks arrives as it was, and one
+// that decodes to another block is refused when ids are asked for.
+func TestTransferEncodings(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, encoding(dir, 1))
+	var items []Item
+	for i, size := range []int{200_000, 4096, 300, 9000, 70_000} {
+		items = append(items, tensorItem(uint64(i), size, testName(fmt.Sprint(i), uint64(i+1))))
+	}
+	zeros := Item{Data: make([]byte, 20_000)} // its encoding is so short that it lies inline
+	zeros.Info = block.Info{ID: block.Sum(block.Bits128, zeros.Data), Size: 20_000, CRC: block.CRC(zeros.Data)}
+	put(t, s, items...)
+	put(t, s, zeros)
+	if as := storedAs(t, s, zeros); as.codec == codec.None || !as.inline() {
+		t.Errorf("zeros: %+v", as)
+	}
+	closeStore(t, s)
+	file := readFile(t, dir, segmentPath(1, 0))
+	got, a, err := transfer(file, int64(len(file)), smallID)
+	if err != nil || a.Blocks != len(items)+1 || !bytes.Equal(inspectable(got), inspectable(file)) {
+		t.Fatalf("%d blocks, error %v, the same: %v", a.Blocks, err, bytes.Equal(got, file))
+	}
+	back := recoverFrom(t, got)
+	wantBytes(t, back, append(items, zeros)...)
+	for i := range items {
+		liar := items[i]
+		liar.Info.ID[3] ^= 1
+		dir := t.TempDir()
+		s := openStore(t, encoding(dir, 1))
+		put(t, s, liar)
+		closeStore(t, s)
+		lie := readFile(t, dir, segmentPath(1, 0))
+		if _, _, err := transfer(lie, int64(len(lie)), smallID); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("block %d under a wrong id: %v", i, err)
+		}
+	}
+}
+
+// inspectable is a file less what a transfer changes: times that frames were
+// durable.
+func inspectable(file []byte) []byte {
+	p := bytes.Clone(file)
+	for off := pageSize; off+pageSize <= len(p); off += pageSize {
+		if string(p[off:off+4]) == frameMagic {
+			le.PutUint64(p[off+48:], 0)
+			le.PutUint32(p[off+60:], 0)
+		}
+	}
+	return p
+}
