@@ -49,8 +49,8 @@ func (s *Store) ReadBatch(ctx context.Context, reads []Read) []error {
 	select {
 	case <-b.done:
 	case <-ctx.Done():
-		b.leave()
 	}
+	b.leave() // also when all workers have ended: ctx may have ended them
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range errs {
