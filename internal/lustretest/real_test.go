@@ -3,8 +3,10 @@ package lustretest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/bench"
 	"cascadekv/internal/block"
 	"cascadekv/internal/guest"
 	"cascadekv/internal/vfs"
@@ -29,14 +32,42 @@ import (
 func inGuest(t *testing.T, m *guest.Machine, run string) {
 	t.Helper()
 	p := packageRun{binary: "self.test", folder: "internal/lustretest", run: run}
-	p.on(t, m, "/mnt/lustre/real-"+strings.Trim(run, "^()$"))
+	p.on(t, m, fmt.Sprintf("/mnt/lustre/real-%08x", crc32.ChecksumIEEE([]byte(run))))
 }
 
 // TestReal runs in a guest what needs nothing but a file system and its servers.
 func TestReal(t *testing.T) {
 	t.Parallel()
 	m := machine(t)
+	t.Run("table I", func(t *testing.T) { tableOne(t, m) })
 	inGuest(t, m, "^(TestRealEviction|TestRealClients|TestRealCalls|TestRealMoves|TestRealInactive)$")
+}
+
+// tableCaveat says what figures of a guest are worth.
+const tableCaveat = "a guest is User-Mode Linux with one CPU, the servers beside the client and disks that are files in the host's page cache: " +
+	"the ratios tell a direction, the rates nothing, and both move by half from run to run"
+
+// tableOne prints CASCADE's Table I as this Lustre has it. It asserts nothing
+// about speed.
+func tableOne(t *testing.T, m *guest.Machine) {
+	out := must(t, m.Run, "mkdir /mnt/lustre/bench && "+guest.Host(filepath.Join(bin, "cascade"))+
+		" bench lustre --dir /mnt/lustre/bench --size 2m --rounds 3 --limit-size 8m --json 2>/dev/null")
+	var result bench.LustreResult
+	if err := json.Unmarshal([]byte(out), &result); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if len(result.Blocks) != 3 || result.Blocks[0].Bytes != 42<<10 || !strings.EqualFold(result.FileSystem, "Lustre") || !result.Direct {
+		t.Fatalf("%+v", result)
+	}
+	for _, b := range result.Blocks {
+		t.Logf("CASCADE Table I on Lustre in a guest, %d blocks of %d KiB: write %.1f MB/s aggregated, %.1f MB/s one file per block, %.2f times; read %.1f MB/s, %.1f MB/s, %.2f times",
+			b.Count, b.Bytes>>10, b.Aggregated.WriteMBps, b.PerFile.WriteMBps, b.SpeedupWrite, b.Aggregated.ReadMBps, b.PerFile.ReadMBps, b.SpeedupRead)
+		if min(b.Aggregated.WriteMBps, b.PerFile.WriteMBps, b.Aggregated.ReadMBps, b.PerFile.ReadMBps) <= 0 {
+			t.Error("a side has moved nothing")
+		}
+	}
+	t.Logf("caveat: %s", tableCaveat)
+	summary(t, "table_1", map[string]any{"blocks": result.Blocks, "uring": result.Uring, "caveat": tableCaveat})
 }
 
 // onLustre makes a folder for a test that runs in a guest.
