@@ -50,8 +50,12 @@ const tableCaveat = "a guest is User-Mode Linux with one CPU, the servers beside
 // tableOne prints CASCADE's Table I as this Lustre has it. It asserts nothing
 // about speed.
 func tableOne(t *testing.T, m *guest.Machine) {
+	size := "2m"
+	if os.Getenv(runVariable) == "long" {
+		size = "16m"
+	}
 	out := must(t, m.Run, "mkdir /mnt/lustre/bench && "+guest.Host(filepath.Join(bin, "cascade"))+
-		" bench lustre --dir /mnt/lustre/bench --size 2m --rounds 3 --limit-size 8m --json 2>/dev/null")
+		" bench lustre --dir /mnt/lustre/bench --size "+size+" --rounds 3 --limit-size 8m --json 2>/dev/null")
 	var result bench.LustreResult
 	if err := json.Unmarshal([]byte(out), &result); err != nil {
 		t.Fatalf("%v: %s", err, out)
