@@ -5,7 +5,7 @@
 // Glossary
 //
 //	program  what the binary does when CASCADE_GUEST_PROGRAM names it: storm,
-//	         verify
+//	         verify, commit, fill
 //	storm    workers that put, read and evict blocks through one tier as fast
 //	         as they can
 //	journal  what a storm knows to be durable, kept on the host, where the
@@ -16,7 +16,10 @@
 //	lost     acknowledged as durable, not evicted, and not to be found
 //	wrong    bytes other than those put
 //
+// Tests called TestReal… that look at CASCADE_LUSTRE run in a guest themselves,
+// started there by tests of the host. docs/lustre.md tells which test shows what.
+//
 // The programs use tiers/lustre as it is. The guest has one CPU and slow process
-// switches, so nothing here measures speed or looks for races. No test calls
-// sync: on this guest it commits the servers' journals too.
+// switches, so nothing here measures speed or looks for races. No storm
+// calls sync: on this guest it commits the servers' journals too.
 package lustretest

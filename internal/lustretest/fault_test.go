@@ -82,6 +82,7 @@ func TestNoSpace(t *testing.T) {
 	r.until("end of read-only mode", func(s state) bool { return !s.ReadOnly })
 	r.more(20, 20, "with space again")
 	conclude(t, m, c, r, "no space")
+	then(t, m, "TestRealTwoStripes")
 }
 
 // TestQuota lets a user who is not root reach the hard limits on space and on
@@ -107,6 +108,7 @@ func TestQuota(t *testing.T) {
 		t.Errorf("nothing was refused for want of quota: %v", r.state().Errors)
 	}
 	conclude(t, m, c, r, "quota")
+	then(t, m, "TestRealQuota")
 }
 
 // outage is a way to take an OST away.

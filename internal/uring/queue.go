@@ -24,8 +24,13 @@ func (q *submissions) push(s submission) bool {
 	return true
 }
 
-// unpush takes back the last entry, which the kernel has not taken.
-func (q *submissions) unpush() { atomic.StoreUint32(q.tail, *q.tail-1) }
+// each calls fn with each entry that the kernel has not taken, which fn may
+// change while the kernel takes none.
+func (q *submissions) each(fn func(*submission)) {
+	for at := atomic.LoadUint32(q.head); at != *q.tail; at++ {
+		fn(&q.entries[q.array[at&q.mask]])
+	}
+}
 
 // waiting is how many entries the kernel has not taken.
 func (q *submissions) waiting() uint32 { return *q.tail - atomic.LoadUint32(q.head) }

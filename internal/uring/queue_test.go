@@ -64,9 +64,15 @@ func FuzzQueues(f *testing.F) {
 					popped++
 				}
 			case 3:
-				if k.sq.waiting() > 0 {
-					k.sq.unpush()
-					pushed--
+				next := pushed - uint64(k.sq.waiting())
+				k.sq.each(func(s *submission) {
+					if s.user != next {
+						t.Fatalf("entry %d waits, want %d", s.user, next)
+					}
+					next++
+				})
+				if next != pushed {
+					t.Fatalf("waiting entries end at %d of %d", next, pushed)
 				}
 			}
 		}

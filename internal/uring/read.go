@@ -79,7 +79,7 @@ func (r *Ring) once(ctx context.Context, fd int, op *operation, off int64) error
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err := r.start(ctx, fd, op, off, slot); err != nil {
+	if err := r.start(fd, op, off, slot); err != nil {
 		r.slots <- slot
 		return err
 	}
@@ -88,51 +88,33 @@ func (r *Ring) once(ctx context.Context, fd int, op *operation, off int64) error
 		return nil
 	case <-ctx.Done():
 	}
-	select {
-	case <-op.done:
-		return nil
-	case r.turn <- struct{}{}:
-	}
 	r.mu.Lock()
-	mine := r.ops[slot] == op
-	r.mu.Unlock()
+	mine := r.ops[slot] == op // else it has ended, and the queues may be gone
 	if mine {
-		r.cancel(slot)
+		r.cancelLocked(slot)
+		r.ring()
 	}
-	<-r.turn
+	r.mu.Unlock()
 	<-op.done
 	return nil
 }
 
-// start submits op in a slot that its caller has taken.
-func (r *Ring) start(ctx context.Context, fd int, op *operation, off int64, slot uint32) error {
-	select {
-	case r.turn <- struct{}{}:
-		defer func() { <-r.turn }()
-	case <-r.closed:
-		return ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+// start has op submitted in a slot that its caller has taken.
+func (r *Ring) start(fd int, op *operation, off int64, slot uint32) error {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.closing {
-		r.mu.Unlock()
 		return ErrClosed
+	}
+	if !r.sq.push(submission{
+		opcode: opReadv, flags: submissionAsync, fd: int32(fd), off: uint64(off), user: uint64(slot),
+		addr: uint64(uintptr(unsafe.Pointer(&op.vec[0]))), len: uint32(len(op.vec)),
+	}) {
+		return fmt.Errorf("uring: submit a read: %w", unix.EBUSY) // full of what the kernel refused
 	}
 	op.done = make(chan struct{})
 	r.ops[slot] = op
 	r.running++
-	r.mu.Unlock()
-	err := r.submit(submission{
-		opcode: opReadv, flags: submissionAsync, fd: int32(fd), off: uint64(off), user: uint64(slot),
-		addr: uint64(uintptr(unsafe.Pointer(&op.vec[0]))), len: uint32(len(op.vec)),
-	})
-	if err != nil {
-		r.mu.Lock()
-		r.ops[slot] = nil
-		r.running--
-		r.mu.Unlock()
-		return fmt.Errorf("uring: submit a read: %w", err)
-	}
+	r.ring()
 	return nil
 }

@@ -28,13 +28,15 @@ type Ring struct {
 	closed chan struct{} // Close was called
 	done   chan struct{} // nothing is under way any more, and never will be
 
-	turn chan struct{} // holds a value while somebody submits: a mutex that can be waited for
-	sq   submissions   // of whose turn it is
+	bell int           // an eventfd: there is something to hand over
+	over chan struct{} // the issuer has ended
 
 	mu      sync.Mutex
+	sq      submissions
 	ops     []*operation // by slot
 	running int
 	closing bool
+	ended   bool // nothing is added to sq any more
 
 	cq completions // the reaper's
 }
@@ -61,29 +63,35 @@ func Open(depth int) (*Ring, error) {
 	if depth < 1 || depth > maxEntries {
 		return nil, fmt.Errorf("uring: %w: depth %d, want 1 to %d", unix.EINVAL, depth, maxEntries)
 	}
-	entries := uint32(1) << bits.Len(uint(depth-1))
+	// Beside each read its cancellation may wait to be handed over, and the
+	// wake-up at the end.
+	entries := min(uint32(1)<<bits.Len(uint(2*depth+1)), maxEntries)
 	// A read may come with its own cancellation and a late one of the read
 	// that had its slot before.
-	p := params{flags: setupClamp | setupCQSize, cqEntries: 4 * entries}
+	p := params{flags: setupClamp | setupCQSize, cqEntries: 2 * entries}
 	fd, err := setup(entries, &p)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w; see kernel.io_uring_disabled and the container's seccomp profile", ErrUnsupported, err)
 	}
-	r := &Ring{fd: fd, closed: make(chan struct{}), done: make(chan struct{}), turn: make(chan struct{}, 1)}
+	r := &Ring{fd: fd, bell: -1, closed: make(chan struct{}), done: make(chan struct{}), over: make(chan struct{})}
 	if err = r.mapQueues(&p); err == nil {
 		err = r.prove()
+	}
+	if err == nil {
+		r.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC)
 	}
 	if err != nil {
 		r.unmap()
 		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
 	limitWorkers(fd, uint32(depth))
-	depth = min(depth, int(p.sqEntries))
+	depth = min(depth, int(p.sqEntries)/2-1)
 	r.ops = make([]*operation, depth)
 	r.slots = make(chan uint32, depth)
 	for i := range depth {
 		r.slots <- uint32(i)
 	}
+	go r.issue()
 	go r.reap()
 	return r, nil
 }
@@ -132,6 +140,9 @@ func (r *Ring) unmap() {
 		}
 	}
 	_ = unix.Close(r.fd) // it holds no data
+	if r.bell >= 0 {
+		_ = unix.Close(r.bell)
+	}
 }
 
 // Depth is how many reads can be under way at once.
@@ -146,10 +157,12 @@ func (r *Ring) reap() {
 			r.complete(c)
 		}
 		r.mu.Lock()
-		end := r.closing && r.running == 0
+		r.ended = r.closing && r.running == 0
+		end := r.ended
 		r.mu.Unlock()
 		if end {
-			r.turn <- struct{}{} // for good: whoever cancels late has left the queue
+			r.ring()
+			<-r.over
 			return
 		}
 		// All its errors pass: a signal, or too little memory for a moment.
@@ -172,21 +185,6 @@ func (r *Ring) complete(c completion) {
 	r.slots <- slot
 }
 
-// submit hands s to the kernel. It is the caller's turn.
-func (r *Ring) submit(s submission) error {
-	if !r.sq.push(s) {
-		return unix.EBUSY // cannot be: each entry is handed over at once
-	}
-	for again := 0; r.sq.waiting() > 0; again++ {
-		_, err := enter(r.fd, 1, 0, 0)
-		if err != nil && (!passes(err) || again == maxAgain) {
-			r.sq.unpush()
-			return err
-		}
-	}
-	return nil
-}
-
 // maxAgain bounds how often the kernel is asked again for what it did not do.
 const maxAgain = 100
 
@@ -203,11 +201,15 @@ func (r *Ring) Close(ctx context.Context) error {
 	r.mu.Lock()
 	first := !r.closing
 	r.closing = true
-	r.mu.Unlock()
 	if first {
+		for slot := range r.ops {
+			r.cancelLocked(uint32(slot))
+		}
+		r.sq.push(submission{opcode: opNop, user: userWake}) // for the reaper, when nothing is under way
 		close(r.closed)
-		go r.wind()
+		r.ring()
 	}
+	r.mu.Unlock()
 	select {
 	case <-r.done:
 		return nil
@@ -216,31 +218,14 @@ func (r *Ring) Close(ctx context.Context) error {
 	}
 }
 
-// wind cancels what is under way and wakes the reaper.
-func (r *Ring) wind() {
-	select {
-	case r.turn <- struct{}{}:
-	case <-r.done:
-		return
-	}
-	defer func() { <-r.turn }()
-	for slot := range r.ops {
-		r.cancel(uint32(slot))
-	}
-	_ = r.submit(submission{opcode: opNop, user: userWake})
-}
-
 // Done is closed when the ring was closed and the kernel no longer touches any
 // buffer.
 func (r *Ring) Done() <-chan struct{} { return r.done }
 
-// cancel asks the kernel to end the read in a slot, if there is one. It is the
-// caller's turn. A failure leaves the read to its own end.
-func (r *Ring) cancel(slot uint32) {
-	r.mu.Lock()
-	runs := r.ops[slot] != nil
-	r.mu.Unlock()
-	if runs {
-		_ = r.submit(submission{opcode: opAsyncCancel, fd: -1, addr: uint64(slot), user: userCancel})
+// cancelLocked asks the kernel to end the read in a slot, if there is one. A
+// failure leaves the read to its own end. The caller holds mu, and rings.
+func (r *Ring) cancelLocked(slot uint32) {
+	if r.ops[slot] != nil {
+		r.sq.push(submission{opcode: opAsyncCancel, fd: -1, addr: uint64(slot), user: userCancel})
 	}
 }

@@ -227,6 +227,13 @@ func TestDirectUnsupported(t *testing.T) {
 	if _, err := ProbeDirect(liar, filepath.Join(dir, "probe")); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("probe of a file system that takes O_DIRECT and then fails: %v", err)
 	}
+	for _, full := range []error{ErrNoSpace, ErrQuota} {
+		fs := NewFault(strict{OS{}, t, Alignment{512, 512}})
+		fs.Add(Rule{Op: OpWrite, Err: full})
+		if a, err := ProbeDirect(fs, filepath.Join(dir, "probe")); err != nil || a != (Alignment{512, 512}) {
+			t.Errorf("probe of a file system that takes O_DIRECT and has no room: %+v, %v", a, err)
+		}
+	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}

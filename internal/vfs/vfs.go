@@ -60,8 +60,8 @@ type File interface {
 
 // OS is the machine's file system. The zero value is ready for use.
 type OS struct {
-	// Readv, when not nil, does the vectored reads, for example through
-	// io_uring; the default is preadv(2).
+	// Readv, when not nil, does the vectored reads whose context can end, for
+	// example through io_uring; the default is preadv(2).
 	Readv Readv
 }
 

@@ -58,8 +58,8 @@ func (s *Store) ReadBatch(ctx context.Context, reads []Read) []error {
 	select {
 	case <-b.done:
 	case <-ctx.Done():
-		b.leave()
 	}
+	b.leave() // also when all workers have ended: ctx may have ended them
 	b.telling.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()

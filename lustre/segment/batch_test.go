@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -542,4 +543,66 @@ func TestBatchTellsOfEachBlock(t *testing.T) {
 		}
 		settleDown(s)
 	})
+}
+
+// late is a context that has ended and does not say so at once, as one that
+// ends while it is looked at. Who asks first is made to wait, which in ReadBatch
+// is the caller.
+type late struct {
+	context.Context
+	s     *opened
+	asked atomic.Int32
+	first atomic.Bool
+}
+
+// Done returns to the caller when the workers have ended, or gives up.
+func (l *late) Done() <-chan struct{} {
+	for n := 0; n < 100 && (n == 0 && !l.first.Swap(true) || n > 0 && l.s.running() > 0); n++ {
+		time.Sleep(100 * time.Microsecond)
+	}
+	return l.Context.Done()
+}
+
+func (l *late) Err() error {
+	if l.asked.Add(1) <= 4 {
+		return nil
+	}
+	return l.Context.Err()
+}
+
+// running is how many operations Close would wait for.
+func (o *opened) running() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.jobs
+}
+
+// TestBatchEndsAtOnce: a context that ends while a batch begins leaves no block
+// that is said to be read and is not, whoever sees the end first.
+func TestBatchEndsAtOnce(t *testing.T) {
+	s := openStore(t, testOptions(t.TempDir(), 1))
+	var items []Item
+	for i := range 8 {
+		items = append(items, testItem(uint64(i+1), 9000), testItem(uint64(i+100), 2*maxGap))
+	}
+	put(t, s, items...)
+	far := []Item{items[0], items[4], items[8], items[12]}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 50 {
+		reads := readsOf(t, s, far)
+		for i, err := range s.ReadBatch(&late{Context: over, s: s}, reads) {
+			var busy *Busy
+			switch {
+			case err == nil && !bytes.Equal(reads[i].Dst, far[i].Data):
+				t.Fatalf("block %d is said to be read, and other bytes are there", i)
+			case errors.As(err, &busy):
+				<-busy.Done()
+			case err != nil && !errors.Is(err, context.Canceled):
+				t.Fatalf("block %d: %v", i, err)
+			}
+			reads[i].Ref.Release()
+		}
+	}
+	settleDown(s)
 }

@@ -206,9 +206,8 @@ func (f *file) syncWithin(ctx context.Context, n uint64) error {
 		}
 		f.syncing = true
 		upTo := f.written
-		f.syncMu.Unlock()
-		err := f.handle.Sync()
-		f.syncMu.Lock()
+		var err error
+		without(&f.syncMu, func() { err = f.handle.Sync() })
 		f.syncing = false
 		if err == nil {
 			f.synced = upTo

@@ -46,3 +46,45 @@ func TestHungFsyncTakesOneThread(t *testing.T) {
 	settleDown(s)
 	wantBytes(t, s, testItem(1, 9000), testItem(10, 9000), testItem(11, 9000), testItem(12, 9000))
 }
+
+// TestPanicBelow: a file system that panics, as a test's may whose test is over,
+// tells so itself: no lock is let go of twice on the way out.
+func TestPanicBelow(t *testing.T) {
+	fs := vfs.NewFault(vfs.OS{})
+	o := testOptions(t.TempDir(), 1)
+	o.FS = panicking{fs}
+	s := openStore(t, o)
+	for name, do := range map[string]func(){
+		"fsync":  func() { _ = s.Put(context.Background(), testItem(1, 9000)) }, // without a deadline: on this goroutine
+		"unlink": s.reclaim,
+	} {
+		if name == "unlink" {
+			f := newFile(true)
+			f.path, f.done, f.loaded = "x", true, true
+			s.mu.Lock()
+			s.files[f] = struct{}{}
+			s.mu.Unlock()
+		}
+		func() {
+			defer func() {
+				if got := recover(); got != "below "+name {
+					t.Errorf("%s: %v", name, got)
+				}
+			}()
+			do()
+		}()
+	}
+}
+
+type panicking struct{ vfs.FS }
+
+func (panicking) Remove(string) error { panic("below unlink") }
+
+func (p panicking) Create(path string, perm uint32) (vfs.File, error) {
+	f, err := p.FS.Create(path, perm)
+	return panickingFile{f}, err
+}
+
+type panickingFile struct{ vfs.File }
+
+func (panickingFile) Sync() error { panic("below fsync") }

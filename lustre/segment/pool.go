@@ -3,6 +3,7 @@ package segment
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -125,3 +126,12 @@ func (l lock) acquire(ctx context.Context) error {
 }
 
 func (l lock) release() { <-l }
+
+// without runs fn while mu, which the caller holds, is free. It is held again
+// afterwards, also when fn panics: else the deferred Unlock above it would end
+// the process with an error of the runtime's, and hide why.
+func without(mu *sync.Mutex, fn func()) {
+	mu.Unlock()
+	defer mu.Lock()
+	fn()
+}

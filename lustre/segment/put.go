@@ -83,7 +83,7 @@ func (s *Store) runWrite(ctx context.Context, items []Item) error {
 	left := s.writes.run(ctx, what, j, func() {
 		defer s.endJob()
 		err = s.write(ctx, j, items)
-		if j.settle() {
+		if err != nil && j.settle() {
 			s.leave(items)
 		}
 	})
@@ -167,6 +167,7 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []r
 	defer s.mu.Unlock()
 	for i, it := range items {
 		s.indexLocked(f, it.Info, it.as, places[i])
+		delete(s.arriving, it.Info.ID) // in one step: it may be evicted and put again at once
 	}
 	return nil
 }

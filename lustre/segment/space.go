@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"cascadekv/internal/vfs"
 )
 
 // lowWater is the room that must have come back, beyond what a write needs,
@@ -77,16 +79,8 @@ func (s *Store) reclaim() {
 		}
 		f.removing = true
 		path := f.path
-		s.mu.Unlock()
-		var err error
-		if path != "" {
-			err = s.fs.Remove(path)
-		}
-		gone := err == nil || errors.Is(err, os.ErrNotExist)
-		if gone {
-			f.close() // nothing in it is wanted, so its error tells nothing
-		}
-		s.mu.Lock()
+		var gone bool
+		without(&s.mu, func() { gone = f.unlink(s.fs, path) })
 		if !gone {
 			f.removing, f.stays = false, true
 			continue
@@ -98,6 +92,18 @@ func (s *Store) reclaim() {
 			}
 		}
 	}
+}
+
+// unlink removes f, which has a name unless path is empty, and tells whether it
+// is gone.
+func (f *file) unlink(fs vfs.FS, path string) bool {
+	if path != "" {
+		if err := fs.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false
+		}
+	}
+	f.close() // nothing in it is wanted, so its error tells nothing
+	return true
 }
 
 // emptyLocked finds a segment that can be unlinked.
