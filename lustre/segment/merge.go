@@ -91,6 +91,9 @@ func (m moving) order() uint64 {
 
 func (m *merge) run(budget int64) error {
 	defer m.leave()
+	if err := m.s.rely(m.ctx); err != nil {
+		return err
+	}
 	m.from = m.s.victims(budget)
 	for _, f := range m.from {
 		if err := m.collect(f); err != nil {
@@ -219,6 +222,9 @@ func (m *merge) move(blocks []moving, records []record) error {
 	}
 	if err == nil {
 		err = f.syncTo(number)
+	}
+	if err == nil {
+		err = m.s.relyOn(m.ctx, f.id.incarnation)
 	}
 	if err != nil {
 		return unavailable("merge: write", err)

@@ -100,8 +100,8 @@ func (p Process) gone(proc string, self Process) bool {
 	if p.Boot != self.Boot || p.Boot == [16]byte{} || p.Space != self.Space || p.Space == 0 {
 		return false
 	}
-	if _, err := readStat(proc, self.ID); err != nil {
-		return false // processes are hidden here
+	if st, err := readStat(proc, self.ID); err != nil || st.start != self.Start {
+		return false // proc hides processes, or shows those of another namespace
 	}
 	st, err := readStat(proc, p.ID)
 	if errors.Is(err, os.ErrNotExist) {

@@ -114,6 +114,9 @@ func (s *Store) write(ctx context.Context, j *job, items []Item) error {
 	if err == nil {
 		err = s.mayWrite()
 	}
+	if err == nil {
+		err = s.rely(ctx)
+	}
 	for attempt := 0; err == nil && attempt < 2; attempt++ {
 		if err = s.writeOnce(ctx, j, items, names); err == nil || !isFull(err) {
 			break
@@ -149,6 +152,9 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []Item, names []rec
 	f.appending.release()
 	if err == nil {
 		err = f.syncWithin(ctx, number)
+	}
+	if err == nil {
+		err = s.relyOn(ctx, f.id.incarnation)
 	}
 	if err != nil {
 		s.detach(f)

@@ -75,6 +75,16 @@ func (s *Store) reclaim() {
 			s.reclaiming = false
 			return
 		}
+		if f.path != "" && !s.tenure.trusted(s.opt.Now()) {
+			s.mu.Unlock()
+			err := s.relyOnDir(context.Background())
+			s.mu.Lock()
+			if err != nil {
+				s.reclaiming = false
+				return
+			}
+			continue
+		}
 		f.removing = true
 		path := f.path
 		s.mu.Unlock()
@@ -97,7 +107,22 @@ func (s *Store) reclaim() {
 				delete(s.names, st.key)
 			}
 		}
+		if incarnation := f.id.incarnation; path != "" && !s.hasFilesLocked(incarnation) {
+			s.mu.Unlock()
+			s.dropTaken(incarnation)
+			s.mu.Lock()
+		}
 	}
+}
+
+// hasFilesLocked tells whether files of a run of this rank are known.
+func (s *Store) hasFilesLocked(incarnation uint64) bool {
+	for f := range s.files {
+		if f.path != "" && f.id.rank == s.opt.Rank && f.id.incarnation == incarnation {
+			return true
+		}
+	}
+	return false
 }
 
 // emptyLocked finds a segment that can be unlinked.
@@ -173,4 +198,19 @@ func (s *Store) finish() error {
 		s.unuse(f)
 	}
 	return errors.Join(err, left, sealed)
+}
+
+// endTenure says that this run has ended, within CloseWait and if nothing of it
+// is under way any more.
+func (s *Store) endTenure() error {
+	_, t := s.tenure.current()
+	s.mu.Lock()
+	idle, used := s.jobs == 0, s.hasFilesLocked(t.Owner)
+	s.mu.Unlock()
+	if !idle {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseWait)
+	defer cancel()
+	return s.writes.run(ctx, "close of the token", &job{}, func() { s.retire(used) })
 }
