@@ -91,10 +91,13 @@ func (m moving) order() uint64 {
 
 func (m *merge) run(budget int64) error {
 	defer m.leave()
+	m.from = m.s.victims(budget)
+	if len(m.from) == 0 {
+		return nil
+	}
 	if err := m.s.rely(m.ctx); err != nil {
 		return err
 	}
-	m.from = m.s.victims(budget)
 	for _, f := range m.from {
 		if err := m.collect(f); err != nil {
 			return err

@@ -192,7 +192,7 @@ func (s *Store) append(f *file, items []Item, names []record) (number uint64, pl
 	first := f.frames == 0
 	var dir string
 	if first {
-		if dir, f.id.incarnation, err = s.ownDir(); err != nil {
+		if dir, f.id.incarnation, err = s.ownDir(context.Background()); err != nil {
 			return 0, nil, f.fail(err)
 		}
 		f.off = pageSize

@@ -77,7 +77,7 @@ func (s *Store) reclaim() {
 		}
 		if f.path != "" && !s.tenure.trusted(s.opt.Now()) {
 			s.mu.Unlock()
-			err := s.relyOnDir(context.Background())
+			err := s.rely(context.Background())
 			s.mu.Lock()
 			if err != nil {
 				s.reclaiming = false

@@ -39,7 +39,6 @@ type Store struct {
 	merging       lock     // one merge at a time
 
 	tenure *tenure
-	dirMu  sync.Mutex // one makes the directory
 
 	mu         sync.Mutex
 	idle       *sync.Cond // pins or jobs went down

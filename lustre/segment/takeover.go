@@ -117,7 +117,7 @@ func (s *Store) silent(one Incarnation, t Token) bool {
 // claim puts a token of this run in the place of one of others, which have
 // ended. It fails when another run was faster.
 func (s *Store) claim(dir string, others []Token) (Token, error) {
-	if err := s.relyOnDir(context.Background()); err != nil {
+	if err := s.rely(context.Background()); err != nil {
 		return Token{}, err
 	}
 	_, t := s.tenure.current()

@@ -17,6 +17,7 @@ var errOver = errors.New("another run of this rank number has taken over the dir
 // (docs/format.md §1.10).
 type tenure struct {
 	renewing lock // one renewal at a time
+	making   lock // one makes the directory
 
 	mu          sync.Mutex
 	dir         string // of this incarnation; "" until the first file
@@ -38,7 +39,7 @@ type sighting struct {
 
 func newTenure(incarnation uint64) *tenure {
 	return &tenure{
-		renewing: newLock(), incarnation: incarnation,
+		renewing: newLock(), making: newLock(), incarnation: incarnation,
 		former: map[string]bool{}, taken: map[uint64]Token{}, sightings: map[string]*sighting{},
 	}
 }
@@ -95,15 +96,21 @@ func (h *tenure) stop() {
 // ownDir makes this incarnation's directory, with its token, before its first
 // file. A number that is taken, by an operation that succeeded and said it did
 // not, is left.
-func (s *Store) ownDir() (string, uint64, error) {
-	s.dirMu.Lock()
-	defer s.dirMu.Unlock()
-	if dir, t := s.tenure.current(); dir != "" {
+func (s *Store) ownDir(ctx context.Context) (string, uint64, error) {
+	h := s.tenure
+	if dir, t := h.current(); dir != "" {
 		return dir, t.Owner, nil
 	}
-	s.tenure.mu.Lock()
-	number := s.tenure.incarnation
-	s.tenure.mu.Unlock()
+	if err := h.making.acquire(ctx); err != nil {
+		return "", 0, unavailable("wait for the directory", err)
+	}
+	defer h.making.release()
+	if dir, t := h.current(); dir != "" {
+		return dir, t.Owner, nil
+	}
+	h.mu.Lock()
+	number := h.incarnation
+	h.mu.Unlock()
 	for vanished := 0; ; {
 		dir := filepath.Join(s.opt.Dir, incarnationName(s.opt.Rank, number))
 		began := s.opt.Now()
@@ -120,8 +127,8 @@ func (s *Store) ownDir() (string, uint64, error) {
 			if s.opt.Layout != nil {
 				s.opt.Layout.Prepare(dir)
 			}
-			s.tenure.begin(dir, t, began)
-			s.tenure.after(s.beat)
+			h.begin(dir, t, began)
+			h.after(s.beat)
 			return dir, number, nil
 		}
 	}
@@ -248,10 +255,14 @@ func (s *Store) over(dir string) {
 	}
 }
 
-// rely returns nil when this run still owns what it owned: without a file
-// operation unless the last renewal was long ago.
+// rely returns nil when this run still owns what it owned and has a directory:
+// without a file operation unless there is none, or the last renewal was long
+// ago.
 func (s *Store) rely(ctx context.Context) error {
-	if dir, _ := s.tenure.current(); dir == "" || s.tenure.trusted(s.opt.Now()) {
+	if _, _, err := s.ownDir(ctx); err != nil {
+		return unavailable("make a directory", err)
+	}
+	if s.tenure.trusted(s.opt.Now()) {
 		return nil
 	}
 	return s.renew(ctx)
@@ -260,20 +271,13 @@ func (s *Store) rely(ctx context.Context) error {
 // relyOn returns nil when a later owner will find what is durable in f, which
 // lies in the directory of the incarnation, so that it may be acknowledged.
 func (s *Store) relyOn(ctx context.Context, incarnation uint64) error {
-	if err := s.rely(ctx); err != nil {
-		return err
+	if !s.tenure.trusted(s.opt.Now()) {
+		if err := s.renew(ctx); err != nil {
+			return err
+		}
 	}
 	if dir, t := s.tenure.current(); dir == "" || t.Owner != incarnation {
 		return unavailable("write", errOver)
 	}
 	return nil
-}
-
-// relyOnDir is rely for one who changes what other runs left, for which this
-// one needs a directory that says that it is alive.
-func (s *Store) relyOnDir(ctx context.Context) error {
-	if _, _, err := s.ownDir(); err != nil {
-		return unavailable("make a directory", err)
-	}
-	return s.rely(ctx)
 }
