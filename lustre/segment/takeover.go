@@ -33,6 +33,8 @@ func (s *Store) owns(one Incarnation, names []string, r *recovery) (bool, []stri
 	case len(all) == len(names):
 		s.dropDir(dir, all)
 		return false, nil
+	case len(all) == 0 && !s.tenure.later(one.Number):
+		return false, names // of a program that knows no tokens, and may run
 	}
 	t, err := s.claim(dir, all)
 	if err == nil {

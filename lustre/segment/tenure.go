@@ -72,6 +72,13 @@ func (h *tenure) wrote(dir string) bool {
 	return dir == h.dir || h.former[dir]
 }
 
+// later tells whether this run began after the one of the number.
+func (h *tenure) later(number uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.incarnation > number
+}
+
 // after calls fn when the next renewal is due, unless stop was called.
 func (h *tenure) after(fn func()) {
 	h.mu.Lock()
