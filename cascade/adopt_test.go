@@ -120,7 +120,7 @@ func TestPartBecomesOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t, 8<<20, false, func(o *Options) {
-		o.Cold, o.Policy, o.Limits.ColdBytes = mine, policy.LRU, 100<<20
+		o.Cold, o.Policy, o.Limits.ColdBytes = mine, policy.Names()[0], 100<<20
 	})
 	foreign := func() (n int) {
 		r.Store.mu.Lock()
@@ -142,7 +142,7 @@ func TestPartBecomesOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r.check()
+		checkInvariants(t, r.Store)
 	}
 	adopt()
 	if n := foreign(); n != 10 {
