@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -131,10 +132,14 @@ func parseSegment(name string) (id fileID, ok bool) {
 	return id, isSegment && found && err1 == nil && err2 == nil && name == segmentName(id)
 }
 
+// skip lists what is left out, once: adoption comes to it again and again.
 func (s *Store) skip(path string, err error) {
+	err = fmt.Errorf("%s: %w", path, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.skipped = append(s.skipped, fmt.Errorf("%s: %w", path, err))
+	if !slices.ContainsFunc(s.skipped, func(old error) bool { return old.Error() == err.Error() }) {
+		s.skipped = append(s.skipped, err)
+	}
 }
 
 // load reads one segment into the index.

@@ -3,7 +3,6 @@ package segment
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -252,7 +251,6 @@ func (s *Store) over(dir string) {
 	h.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.skipped = append(s.skipped, fmt.Errorf("%s: %w", dir, errOver))
 	for f := range s.files {
 		f.own = false
 	}
