@@ -107,7 +107,7 @@ func (s *Store) reclaim() {
 				delete(s.names, st.key)
 			}
 		}
-		if incarnation := f.id.incarnation; path != "" && !s.hasFilesLocked(incarnation) {
+		if incarnation := f.id.incarnation; f.loaded && !s.hasLoadedLocked(incarnation) {
 			s.mu.Unlock()
 			s.dropTaken(incarnation)
 			s.mu.Lock()
@@ -115,10 +115,10 @@ func (s *Store) reclaim() {
 	}
 }
 
-// hasFilesLocked tells whether files of a run of this rank are known.
-func (s *Store) hasFilesLocked(incarnation uint64) bool {
+// hasLoadedLocked tells whether files of an earlier run of this rank are known.
+func (s *Store) hasLoadedLocked(incarnation uint64) bool {
 	for f := range s.files {
-		if f.path != "" && f.id.rank == s.opt.Rank && f.id.incarnation == incarnation {
+		if f.loaded && f.id.rank == s.opt.Rank && f.id.incarnation == incarnation {
 			return true
 		}
 	}
@@ -203,9 +203,11 @@ func (s *Store) finish() error {
 // endTenure says that this run has ended, within CloseWait and if nothing of it
 // is under way any more.
 func (s *Store) endTenure() error {
-	_, t := s.tenure.current()
 	s.mu.Lock()
-	idle, used := s.jobs == 0, s.hasFilesLocked(t.Owner)
+	idle, used := s.jobs == 0, false
+	for f := range s.files {
+		used = used || idle && !f.loaded && f.path != ""
+	}
 	s.mu.Unlock()
 	if !idle {
 		return nil

@@ -17,6 +17,13 @@ func (s *Store) owns(one Incarnation, names []string, r *recovery) (bool, []stri
 	}
 	dir := filepath.Join(s.opt.Dir, one.String())
 	all := tokens(names)
+	if len(all) == 0 {
+		var err error
+		if names, all, err = s.look(dir); err != nil {
+			s.skip(dir, err)
+			return false, names
+		}
+	}
 	mine := 0
 	for _, t := range all {
 		switch {
@@ -31,7 +38,9 @@ func (s *Store) owns(one Incarnation, names []string, r *recovery) (bool, []stri
 		s.noteTaken(one.Number, all[0])
 		return true, names
 	case len(all) == len(names):
-		s.dropDir(dir, all)
+		if len(all) > 0 { // else it is being made
+			s.dropDir(dir, all)
+		}
 		return false, nil
 	case len(all) == 0 && !s.tenure.later(one.Number):
 		return false, names // of a program that knows no tokens, and may run
@@ -46,6 +55,15 @@ func (s *Store) owns(one Incarnation, names []string, r *recovery) (bool, []stri
 	}
 	s.noteTaken(one.Number, t)
 	return true, names
+}
+
+// look lists a directory and the tokens in it. A listing may miss a file that is
+// being renamed, but not two in a row: there is a minute between two renewals.
+func (s *Store) look(dir string) (names []string, all []Token, err error) {
+	if names, err = s.fs.ReadDir(dir); err != nil {
+		return nil, nil, err
+	}
+	return names, tokens(names), nil
 }
 
 // isMine tells whether t is a token of this run.
@@ -84,30 +102,35 @@ func (s *Store) ended(one Incarnation, t Token, r *recovery) bool {
 // directory, which is the one that it renews.
 func (s *Store) endedElsewhere(one Incarnation, t Token) bool {
 	home := Incarnation{s.opt.Rank, t.Owner}
-	names, err := s.fs.ReadDir(filepath.Join(s.opt.Dir, home.String()))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return false
-	}
-	all := tokens(names)
-	for _, its := range all {
-		if its.Owner == t.Owner {
-			return its.Closed || s.silent(home, its)
+	others := false
+	for range 2 { // see look
+		_, all, err := s.look(filepath.Join(s.opt.Dir, home.String()))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false
 		}
+		for _, its := range all {
+			if its.Owner == t.Owner {
+				return its.Closed || s.silent(home, its)
+			}
+		}
+		others = len(all) > 0
 	}
 	// Somebody else's token is there because the run had ended. Without any
-	// nothing is known.
-	return len(all) > 0 || s.silent(one, t)
+	// nothing is known; t itself is not renewed, so its time tells nothing.
+	return others || s.unchanged(one, t)
 }
 
-// silent tells whether t, in the directory of one, should have been renewed by now.
+// silent tells whether t, which its owner renews in the directory of one, should
+// have been renewed by now.
 func (s *Store) silent(one Incarnation, t Token) bool {
-	now := s.opt.Now()
-	if now.Sub(time.Unix(t.Renewed, 0)) > clockSlack {
-		return true
-	}
+	return s.opt.Now().Sub(time.Unix(t.Renewed, 0)) > clockSlack || s.unchanged(one, t)
+}
+
+// unchanged tells whether t was seen in the directory of one for long.
+func (s *Store) unchanged(one Incarnation, t Token) bool {
+	now, dir := s.opt.Now(), one.String()
 	s.tenure.mu.Lock()
 	defer s.tenure.mu.Unlock()
-	dir := one.String()
 	seen := s.tenure.sightings[dir]
 	if seen == nil || seen.token != t {
 		s.tenure.sightings[dir] = &sighting{t, now}

@@ -275,7 +275,11 @@ func TestClaims(t *testing.T) {
 			}
 			fs := vfs.NewFault(vfs.OS{})
 			server := make(chan struct{})
-			fs.Add(vfs.Rule{Op: vfs.OpReadDir, Path: first.dirName(), After: 1, Count: 1, Block: server}) // the one after the claim
+			listings := 1 // before the claim
+			if !token {
+				listings = 2
+			}
+			fs.Add(vfs.Rule{Op: vfs.OpReadDir, Path: first.dirName(), After: listings, Count: 1, Block: server})
 			o := liveOptions(dir, 2, c)
 			o.FS = fs
 			slow := make(chan *opened)
