@@ -118,14 +118,26 @@ func (a *adoption) take(e tiers.Entry) {
 	if !known {
 		a.count(1, 0, e.Info.Size)
 	}
-	if !b.cold {
-		b.cold, b.below.foreign = true, e.Foreign
-		s.account(b)
-	}
+	a.place(b, e.Foreign)
 	for _, n := range names {
 		s.attachRecorded(n, b)
 	}
 	a.count(0, len(names), 0)
+}
+
+// place notes where a block lies in the cold tier. One in another process's file
+// may come to be this rank's own; never the other way round, as this rank would
+// then keep no account of what it stored.
+func (a *adoption) place(b *entity, foreign bool) {
+	s := a.store
+	switch {
+	case foreign && !b.cold:
+		b.cold, b.below.foreign = true, true
+		s.account(b)
+	case !foreign && (!b.cold || b.below.foreign):
+		b.below.foreign = false
+		s.enterCold(b)
+	}
 }
 
 func (a *adoption) count(blocks, names int, bytes int64) {

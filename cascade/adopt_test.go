@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/cascade/policy"
 	"cascadekv/tiers"
 	"cascadekv/tiers/lustre"
 )
@@ -100,6 +101,67 @@ func TestAdoptParts(t *testing.T) {
 		t.Errorf("adopted %+v", got)
 	}
 	checkInvariants(t, r.Store)
+}
+
+// TestPartBecomesOwn: what another process with this rank's number wrote counts
+// as another's while that lives, and is kept account of once it has ended.
+func TestPartBecomesOwn(t *testing.T) {
+	dir := t.TempDir()
+	cold, err := lustre.Open(lustre.Options{Dir: dir, Rank: 0, OwnOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := newRig(t, 8<<20, false, func(o *Options) { o.Cold = cold })
+	first.chain("theirs", 0, 10, 0)
+	first.drained()
+
+	mine, err := lustre.Open(lustre.Options{Dir: dir, Rank: 0, OwnOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, 8<<20, false, func(o *Options) {
+		o.Cold, o.Policy, o.Limits.ColdBytes = mine, policy.Names()[0], 100<<20
+	})
+	foreign := func() (n int) {
+		r.Store.mu.Lock()
+		defer r.Store.mu.Unlock()
+		for _, b := range r.blocks {
+			if b.below.foreign {
+				n++
+			}
+		}
+		return n
+	}
+	adopt := func() {
+		parts, err := r.Parts(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range parts {
+			if _, err := r.Adopt(context.Background(), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkInvariants(t, r.Store)
+	}
+	adopt()
+	if n := foreign(); n != 10 {
+		t.Errorf("%d blocks are another's of 10 while it lives", n)
+	}
+	first.chain("late", 0, 5, 50)
+	first.drained()
+	if err := first.Store.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	adopt()
+	if n := foreign(); n != 0 {
+		t.Errorf("%d blocks are another's still", n)
+	}
+	for _, key := range []string{"theirs9", "late4"} {
+		if n := r.Probe(context.Background(), "ns", []string{key}).Hits; n != 1 {
+			t.Errorf("%s is a miss", key)
+		}
+	}
 }
 
 // TestAdoptOnlyWhatIsShared: a tier of this rank alone has no parts.

@@ -41,7 +41,7 @@ type Entry struct {
 	Info    block.Info
 	Names   []block.Name
 	Dropped []block.Name // names withdrawn at their Seq; only Namespace, Key and Seq are set
-	Foreign bool         // it lies where another rank decides what stays
+	Foreign bool         // it lies where another process decides what stays
 }
 
 // Tier keeps blocks by id. All methods are safe for concurrent use, and after
@@ -136,7 +136,10 @@ type Shared interface {
 
 	// Adopt takes in what a part holds, but for what was taken in before, and
 	// calls fn as Recover does, at any time. What its rank still writes there
-	// is taken as it is now. Errors: ErrUnavailable, those of fn.
+	// is taken as it is now. A part of this rank's own number may belong to a
+	// process that lives; once that has ended Adopt makes it this process's
+	// own, and fn is told of its blocks again, not Foreign any more. Errors:
+	// ErrUnavailable, those of fn.
 	Adopt(ctx context.Context, p Part, fn func(Entry) error) error
 }
 

@@ -123,6 +123,11 @@ func segmentRow(s *campaign.Segment, long bool) []string {
 
 func (a *app) segmentTotals(l *campaign.Listing) error {
 	t := l.Totals
+	for _, r := range l.Runs {
+		if r.Life == segment.LifeAlive {
+			fmt.Fprintf(a.out, "%s is owned by a rank that lives: process %d on %s, which said so at %s\n", r.Path, r.Process, r.Host, r.Renewed.Format(time.DateTime))
+		}
+	}
 	if t.DuplicateBytes > 0 {
 		fmt.Fprintf(a.out, "%s are second copies of blocks\n", human(t.DuplicateBytes))
 	}

@@ -21,9 +21,10 @@ const (
 )
 
 // adopter takes in what ranks that are no more, of this and of other jobs, left
-// in the cold tier. Each rank recovers what its own number left; the rest is
-// shared out by the ring, all that one number left to one rank, so that names
-// find their blocks.
+// in the cold tier. Each rank recovers what its own number left, and takes over
+// here what belonged to a process that still lived then; the rest is shared
+// out by the ring, all that one number left to one rank, so that names find
+// their blocks.
 type adopter struct {
 	store   *cascade.Store
 	node    *dht.Node
@@ -70,7 +71,7 @@ func (a *adopter) adopt(ctx context.Context) {
 	}
 	for _, p := range parts {
 		rank := fabric.Rank(p.Rank)
-		if rank == a.node.Self() || a.node.Has(rank) || !a.node.IsFirstHome("", fmt.Sprintf("rank%03d", p.Rank)) {
+		if rank != a.node.Self() && (a.node.Has(rank) || !a.node.IsFirstHome("", fmt.Sprintf("rank%03d", p.Rank))) {
 			continue
 		}
 		began := time.Now()

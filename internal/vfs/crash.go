@@ -216,6 +216,26 @@ func (c *Crash) Mkdir(path string, _ uint32) error {
 	return err
 }
 
+// Rmdir implements FS.
+func (c *Crash) Rmdir(path string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clean, n, _ := c.lookup(path)
+	switch {
+	case n == nil:
+		return pathErr("rmdir", path, unix.ENOENT)
+	case !n.dir:
+		return pathErr("rmdir", path, unix.ENOTDIR)
+	}
+	for p := range c.live {
+		if p != clean && filepath.Dir(p) == clean {
+			return pathErr("rmdir", path, unix.ENOTEMPTY)
+		}
+	}
+	c.change(change{path: clean})
+	return nil
+}
+
 // ReadDir implements FS.
 func (c *Crash) ReadDir(path string) ([]string, error) {
 	c.mu.Lock()

@@ -288,6 +288,15 @@ func TestCrashIsAFileSystem(t *testing.T) {
 			if fs.Remove(at("d")) == nil {
 				t.Error("Remove removed a directory")
 			}
+			create(t, fs, at("d/c"))
+			if fs.Rmdir(at("d")) == nil || fs.Rmdir(at("c")) == nil {
+				t.Error("Rmdir removed a directory with a file in it, or a file")
+			}
+			must(t, fs.Remove(at("d/c")))
+			must(t, fs.Rmdir(at("d")))
+			if err := fs.Rmdir(at("d")); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("rmdir absent: %v", err)
+			}
 			must(t, f.Close())
 			if f.Close() == nil {
 				t.Error("second Close said nothing")

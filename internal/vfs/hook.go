@@ -14,6 +14,7 @@ const (
 	OpRename  Op = "rename"
 	OpRemove  Op = "remove"
 	OpMkdir   Op = "mkdir"
+	OpRmdir   Op = "rmdir"
 	OpReadDir Op = "readdir"
 	OpStatfs  Op = "statfs"
 	OpRead    Op = "read"
@@ -89,6 +90,13 @@ func (h hooked) Mkdir(path string, perm uint32) error {
 		return err
 	}
 	return h.FS.Mkdir(path, perm)
+}
+
+func (h hooked) Rmdir(path string) error {
+	if _, err := h.ask(Call{Op: OpRmdir, Path: path}); err != nil {
+		return err
+	}
+	return h.FS.Rmdir(path)
 }
 
 func (h hooked) ReadDir(path string) ([]string, error) {

@@ -32,6 +32,8 @@ type FS interface {
 	Remove(path string) error
 	// Mkdir makes one directory; os.ErrExist when it is there.
 	Mkdir(path string, perm uint32) error
+	// Rmdir removes a directory, which must be empty.
+	Rmdir(path string) error
 	// ReadDir returns the names in a directory in lexical order.
 	ReadDir(path string) ([]string, error)
 	// Statfs tells the space around path.
@@ -120,6 +122,11 @@ func (OS) Remove(path string) error {
 // Mkdir implements FS.
 func (OS) Mkdir(path string, perm uint32) error {
 	return pathErr("mkdir", path, retry(func() error { return unix.Mkdir(path, perm) }))
+}
+
+// Rmdir implements FS.
+func (OS) Rmdir(path string) error {
+	return pathErr("rmdir", path, retry(func() error { return unix.Rmdir(path) }))
 }
 
 // ReadDir implements FS.

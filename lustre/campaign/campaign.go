@@ -98,6 +98,7 @@ const (
 	isSegment         // what readers read
 	isTemp            // a segment that was never published
 	isDamaged         // what a repair moved aside
+	isToken           // what tells the owner of a directory
 	isUnlisted        // a directory that cannot be listed
 )
 
@@ -108,6 +109,8 @@ type item struct {
 	id   segment.FileID
 	info fs.FileInfo
 	err  error
+
+	token segment.Token // of a token
 }
 
 // listing is everything that lies in a campaign, in the order in which readers
@@ -160,6 +163,9 @@ func (o *Options) listDir(dir item) []item {
 		if errors.Is(it.err, os.ErrNotExist) {
 			continue
 		}
+		if token, ok := segment.ParseToken(name); ok {
+			it.kind, it.token = isToken, token
+		}
 		if it.err == nil && !it.info.Mode().IsRegular() {
 			it.kind = isForeign
 		}
@@ -198,7 +204,8 @@ func temporaryOf(name string) string {
 
 // mayHaveWriter reports whether a process may still add to an unsealed segment.
 // Nothing proves that none does: a rank may be on any node, and locks do not
-// reach across Lustre. So what is open here, or has changed lately, counts.
+// reach across Lustre. So what is open here, or has changed lately, counts, and
+// so does what lies in a directory whose owner lives.
 func (o *Options) mayHaveWriter(it item, open map[string]bool) bool {
 	return open[filepath.ToSlash(it.path)] || o.Now().Sub(it.info.ModTime()) < o.Quiet
 }

@@ -145,7 +145,7 @@ func (r *Report) listed() {
 		if it.kind != isForeign && it.err == nil && it.kind != isUnlisted {
 			r.mode(it, 0o600)
 		}
-		if it.kind != isSegment {
+		if it.kind != isSegment && it.kind != isToken {
 			r.add(f)
 		}
 	}

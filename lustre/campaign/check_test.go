@@ -81,6 +81,43 @@ func TestList(t *testing.T) {
 	}
 }
 
+// TestRuns: the list tells who owns what, and a segment whose owner lives has a
+// writer though it did not change for long.
+func TestRuns(t *testing.T) {
+	dir := t.TempDir()
+	d := newData()
+	startRank(t, dir, 0, 0x10, d).close()
+	first := startRank(t, dir, 1, 0x20, d)
+	first.put(1, 5000, "a", 1)
+	first.close()
+	live := startRank(t, dir, 1, 0x30, d)
+	if err := live.s.Recover(func(segment.Found) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	live.put(2, 5000, "b", 2)
+	now := time.Now()
+	o := Options{Dir: dir, Quiet: time.Nanosecond, Writers: func() map[string]bool { return nil }, Now: func() time.Time { return now.Add(time.Minute) }}
+	l, err := List(t.Context(), o, -1)
+	if err != nil || len(l.Runs) != 2 {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	for _, r := range l.Runs {
+		if r.Owner != "0000000000000030" || r.Life != segment.LifeAlive || r.Process != uint64(os.Getpid()) || r.Host == "" || r.Renewed.IsZero() {
+			t.Errorf("%+v", r)
+		}
+	}
+	if !l.Segments[1].Writer || l.Segments[0].Writer {
+		t.Errorf("writers: of the sealed one %v, of the other %v", l.Segments[0].Writer, l.Segments[1].Writer)
+	}
+	live.close()
+	if l, err = List(t.Context(), o, 1); err != nil || len(l.Runs) != 2 || l.Runs[0].Life != segment.LifeClosed || l.Runs[1].Life != segment.LifeClosed {
+		t.Errorf("after the end: %+v, %v", l.Runs, err)
+	}
+	if l, err = List(t.Context(), o, 0); err != nil || len(l.Runs) != 0 {
+		t.Errorf("rank 0: %+v, %v", l.Runs, err)
+	}
+}
+
 // TestLitter: what lies about besides segments is told and harms nobody.
 func TestLitter(t *testing.T) {
 	dir := t.TempDir()
@@ -201,7 +238,7 @@ func TestWriterIsLeftAlone(t *testing.T) {
 	if r := repair(here, true); r.Left == 0 || !strings.Contains(r.Repairs[0].Skipped, "open for writing") {
 		t.Errorf("open here: %+v", r.Repairs)
 	}
-	if got := files(t, dir, "*"); len(got) != 1 {
+	if got := files(t, dir, "agg*"); len(got) != 1 {
 		t.Errorf("something was made: %v", got)
 	}
 	f.Close()

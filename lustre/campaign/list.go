@@ -78,6 +78,7 @@ type Totals struct {
 type Listing struct {
 	Dir      string     `json:"dir"`
 	Segments []*Segment `json:"segments"` // in the order of readers
+	Runs     []Run      `json:"runs"`     // who owns which directory
 	Totals   Totals     `json:"totals"`
 }
 
@@ -89,9 +90,10 @@ func List(ctx context.Context, o Options, rank int64) (*Listing, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Listing{Dir: c.o.Dir, Segments: c.present()}
+	l := &Listing{Dir: c.o.Dir, Segments: c.present(), Runs: c.runs}
 	if rank >= 0 {
 		l.Segments = slices.DeleteFunc(l.Segments, func(s *Segment) bool { return int64(s.Rank) != rank })
+		l.Runs = slices.DeleteFunc(l.Runs, func(r Run) bool { return int64(r.Rank) != rank })
 	}
 	l.Totals = c.totals(l.Segments)
 	return l, nil
@@ -102,6 +104,7 @@ type contents struct {
 	o        Options
 	listing  *listing
 	segments []*Segment
+	runs     []Run
 	survey   *survey
 }
 
@@ -125,7 +128,8 @@ func (o Options) survey(ctx context.Context, how segment.InspectOptions, s *surv
 	if err != nil {
 		return nil, err
 	}
-	c := &contents{o: o, listing: l, survey: s}
+	c := &contents{o: o, listing: l, survey: s, runs: o.runs(l)}
+	owned := owned(c.runs)
 	open := o.Writers()
 	m := &meter{tell: o.Progress}
 	for _, it := range l.files {
@@ -137,7 +141,7 @@ func (o Options) survey(ctx context.Context, how segment.InspectOptions, s *surv
 			id: it.id, info: it.info, err: it.err,
 		}
 		if it.err == nil {
-			s.Bytes, s.Writer = it.info.Size(), o.mayHaveWriter(it, open)
+			s.Bytes, s.Writer = it.info.Size(), owned[filepath.Dir(it.path)] || o.mayHaveWriter(it, open)
 			m.total += s.Bytes
 		}
 		c.segments = append(c.segments, s)

@@ -9,7 +9,11 @@
 //	entry        BLOCK, NAME or DROP
 //	payload      a block's bytes as they are stored: themselves, or an encoding
 //	             of package codec, by which CRC and place in the file go
-//	incarnation  one run of one rank; owns a directory of segments
+//	incarnation  one run of one rank; it writes to a directory of its own
+//	owner        the run that may unlink and merge what lies in a directory: the
+//	             one that writes there, and after its end a later one
+//	token        an empty file whose name tells the owner
+//	foreign      said of what this run does not own
 //	poisoned     a segment that saw a write, fsync or close fail: nothing in it
 //	             that was not durable before is trusted, nothing is added
 //	retired      a segment that gets no more frames because a caller gave up
@@ -37,7 +41,9 @@
 //	         probe says that this works.
 //	Evict    forgets a block; a segment with nothing left in it is unlinked.
 //	Merge    moves what is live out of segments that hold much that is dead.
-//	Recover  reads the segments of all incarnations of all ranks.
+//	Recover  reads the segments of all incarnations of all ranks, and takes over
+//	         those of this rank number whose owners have ended.
+//	Adopt    does so with one incarnation, at any time.
 //	Inspect  tells what is in a file, what is damaged and what can be saved;
 //	         Drafts and Transfer make sealed segments of entries from elsewhere.
 //	         They need no Store.

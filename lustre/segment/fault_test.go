@@ -338,7 +338,7 @@ func TestHungWrite(t *testing.T) {
 				put(t, s, before)
 			}
 			server := make(chan struct{})
-			fs.Add(vfs.Rule{Op: op, Count: 1, Block: server})
+			fs.Add(vfs.Rule{Op: op, Path: ".bin", Count: 1, Block: server})
 			ctx, cancel := context.WithCancel(t.Context())
 			result := make(chan error, 1)
 			go func() { result <- s.Put(ctx, hung) }()

@@ -12,10 +12,11 @@ import (
 
 // file is one segment. Fields below a mark are guarded by what it names.
 type file struct {
-	own    bool // of this rank, so it may be unlinked
 	loaded bool // found by Recover, not written by this store
 
 	// Store.mu
+	own       bool         // in a directory of this run's, so it may be unlinked
+	read      int          // entries that were read, of a file that was loaded
 	live      int          // indexed blocks
 	liveBytes int64        // that they take
 	users     int          // references and operations that need the handle

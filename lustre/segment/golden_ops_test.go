@@ -3,6 +3,7 @@ package segment
 import (
 	"context"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,9 @@ import (
 
 	"cascadekv/internal/vfs"
 )
+
+// tokenName finds in a token's name the word, the owner and when it was renewed.
+var tokenName = regexp.MustCompile(`(alive|closed)\.0*([0-9a-f]+)\.(\d+)\.[0-9a-f]{32}\.\d+\.\d+\.\d+\.node`)
 
 // ops runs scenarios on one store and writes down what they do to files.
 type ops struct {
@@ -53,7 +57,8 @@ func (o *ops) does(what string) {
 	}
 	if text := strings.Join(lines, "\n"); text != "" {
 		text = strings.ReplaceAll(text, "rank003-000000000000000", "run")
-		o.out.WriteString(strings.ReplaceAll(text, "agg_rank003_", "") + "\n")
+		text = strings.ReplaceAll(text, "agg_rank003_", "")
+		o.out.WriteString(tokenName.ReplaceAllString(text, "$1.$2.$3") + "\n")
 	}
 }
 

@@ -4,7 +4,8 @@ package segment
 // Its methods run where writes do and may take as long as the file system.
 // Whatever fails in them, files are written all the same.
 type Layouter interface {
-	// Prepare is called with the directory of this incarnation before its
+	// Prepare is called with the directory of this incarnation, in which there is
+	// nothing but its token, an empty file that needs no stripes, before its
 	// first file is made.
 	Prepare(dir string)
 	// Describe is called with each file that was just made, still empty. It

@@ -24,8 +24,12 @@ func (l *layouter) note(call string) {
 }
 
 func (l *layouter) Prepare(dir string) {
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
-		l.t.Errorf("%s is not new: %v, %v", dir, entries, err)
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		l.t.Fatalf("%s is not new: %v, %v", dir, entries, err)
+	}
+	if _, isToken := ParseToken(entries[0].Name()); !isToken {
+		l.t.Errorf("%s is in a new directory", entries[0].Name())
 	}
 	l.note("prepare " + filepath.Base(dir))
 }

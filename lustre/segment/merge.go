@@ -92,6 +92,12 @@ func (m moving) order() uint64 {
 func (m *merge) run(budget int64) error {
 	defer m.leave()
 	m.from = m.s.victims(budget)
+	if len(m.from) == 0 {
+		return nil
+	}
+	if err := m.s.rely(m.ctx); err != nil {
+		return err
+	}
 	for _, f := range m.from {
 		if err := m.collect(f); err != nil {
 			return err
@@ -227,6 +233,9 @@ func (m *merge) move(blocks []moving, records []record) error {
 	number, places, err := m.s.append(f, items, records)
 	if err == nil {
 		err = f.syncTo(number)
+	}
+	if err == nil {
+		err = m.s.relyOn(m.ctx, f.id.incarnation)
 	}
 	if f.path != "" {
 		m.s.note(f, items, records, err == nil)

@@ -64,6 +64,10 @@ type Options struct {
 	// thread for each call. It has no effect with an FS of the caller's.
 	Uring Switch
 
+	// Process is this one, to those who ask whether it still exists. Default
+	// Self().
+	Process Process
+
 	FS  vfs.FS           // default vfs.OS
 	Now func() time.Time // default time.Now
 }
@@ -74,6 +78,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Incarnation == 0 {
 		o.Incarnation = uint64(o.Now().UnixNano())
+	}
+	if o.Process == (Process{}) {
+		o.Process = Self()
 	}
 	if o.SegmentBytes <= 0 {
 		o.SegmentBytes = 1 << 30

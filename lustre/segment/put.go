@@ -116,6 +116,9 @@ func (s *Store) write(ctx context.Context, j *job, items []Item) error {
 		err = s.mayWrite()
 	}
 	if err == nil {
+		err = s.rely(ctx)
+	}
+	if err == nil {
 		var free func()
 		free, err = s.encode(ctx, all)
 		defer free()
@@ -156,6 +159,9 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []r
 	if err == nil {
 		err = f.syncWithin(ctx, number)
 	}
+	if err == nil {
+		err = s.relyOn(ctx, f.id.incarnation)
+	}
 	if err != nil {
 		s.detach(f)
 		return err
@@ -194,7 +200,7 @@ func (s *Store) append(f *file, items []parcel, names []record) (number uint64, 
 	first := f.frames == 0
 	var dir string
 	if first {
-		if dir, f.id.incarnation, err = s.ownDir(); err != nil {
+		if dir, f.id.incarnation, err = s.ownDir(context.Background()); err != nil {
 			return 0, nil, f.fail(err)
 		}
 		f.off = pageSize

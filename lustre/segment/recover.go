@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,7 +18,7 @@ type Found struct {
 	Info    block.Info
 	Names   []block.Name
 	Dropped []block.Name // Namespace, Key and Seq only
-	Foreign bool         // it lies in a segment of another rank, which that one unlinks
+	Foreign bool         // it lies in a segment that another run owns, which that one unlinks
 }
 
 // dropBatch is how many withdrawn names one Found holds at most.
@@ -41,25 +42,31 @@ func (s *Store) Recover(fn func(Found) error) error {
 		}
 	}
 	err = s.handOver(&r, fn)
+	s.reclaimSoon()
+	return err
+}
+
+// reclaimSoon starts unlinking what was read and holds nothing.
+func (s *Store) reclaimSoon() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.emptyLocked() != nil {
 		s.reclaimSoonLocked()
 	}
-	return err
 }
 
 // recovery is what was read, and not handed over yet.
 type recovery struct {
-	known  map[string]bool // paths of segments that were read before
-	ids    []block.ID      // indexed
+	known  map[string]*file // segments that were read before, by path
+	ended  map[uint64]bool  // runs of this rank: whether they have ended
+	ids    []block.ID       // indexed
 	newest map[nameKey]record
 }
 
 // loadIncarnation reads the segments of one incarnation that were not read yet.
 func (s *Store) loadIncarnation(one Incarnation, r *recovery) {
 	dir := filepath.Join(s.opt.Dir, one.String())
-	if s.isOwnDir(dir) {
+	if s.tenure.wrote(dir) {
 		return // what this store writes is in the index
 	}
 	files, err := s.fs.ReadDir(dir)
@@ -67,29 +74,33 @@ func (s *Store) loadIncarnation(one Incarnation, r *recovery) {
 		s.skip(dir, err)
 		return
 	}
+	own, files := s.owns(one, files, r)
 	for _, name := range files {
 		path := filepath.Join(dir, name)
-		if r.known[path] {
+		if f := r.known[path]; f != nil {
+			s.reload(f, own, r)
 			continue
 		}
 		id, ok := parseSegment(name)
 		if !ok || id.rank != one.Rank {
-			s.adoptLeftover(path, one.Rank, one.Number)
+			if own {
+				s.adoptLeftover(path, one)
+			}
 			continue
 		}
 		id.incarnation = one.Number
-		s.load(path, id, r)
+		s.load(path, id, own, r)
 	}
 }
 
 // paths are those of the segments that were read before.
-func (s *Store) paths() map[string]bool {
+func (s *Store) paths() map[string]*file {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[string]bool, len(s.files))
+	all := make(map[string]*file, len(s.files))
 	for f := range s.files {
 		if f.loaded {
-			all[f.path] = true
+			all[f.path] = f
 		}
 	}
 	return all
@@ -98,14 +109,15 @@ func (s *Store) paths() map[string]bool {
 // adoptLeftover takes a file that an earlier run of this rank never came to
 // give its name for an empty segment, so that it is unlinked: nothing in it was
 // acknowledged (docs/format.md §1.1).
-func (s *Store) adoptLeftover(path string, rank uint32, incarnation uint64) {
+func (s *Store) adoptLeftover(path string, one Incarnation) {
 	name, temporary := strings.CutSuffix(filepath.Base(path), ".tmp")
 	id, ok := parseSegment(name)
-	if !temporary || !ok || id.rank != rank || rank != s.opt.Rank || incarnation >= s.incarnation {
+	if !temporary || !ok || id.rank != one.Rank {
 		return
 	}
 	f := newFile(true)
-	f.path, f.done, f.loaded = path, true, true
+	f.id, f.path, f.done, f.loaded = id, path, true, true
+	f.id.incarnation = one.Number
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.files[f] = struct{}{}
@@ -120,40 +132,81 @@ func parseSegment(name string) (id fileID, ok bool) {
 	return id, isSegment && found && err1 == nil && err2 == nil && name == segmentName(id)
 }
 
+// skip lists what is left out, once: adoption comes to it again and again.
 func (s *Store) skip(path string, err error) {
+	err = fmt.Errorf("%s: %w", path, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.skipped = append(s.skipped, fmt.Errorf("%s: %w", path, err))
+	if !slices.ContainsFunc(s.skipped, func(old error) bool { return old.Error() == err.Error() }) {
+		s.skipped = append(s.skipped, err)
+	}
 }
 
 // load reads one segment into the index.
-func (s *Store) load(path string, id fileID, r *recovery) {
-	h, err := s.fs.Open(path)
+func (s *Store) load(path string, id fileID, own bool, r *recovery) {
+	sc, entries, err := s.scan(path, id)
 	if err != nil {
 		s.skip(path, err)
 		return
 	}
-	own := id.rank == s.opt.Rank
-	sc := scanner{h: h, settle: own && id.incarnation < s.incarnation}
-	entries, err := sc.entries(id)
-	closeErr := h.Close()
-	if err = errors.Join(err, closeErr); err != nil {
-		s.skip(path, err)
+	f := newFile(own)
+	f.id, f.path, f.done, f.loaded = id, path, true, true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files[f] = struct{}{}
+	s.takeLocked(f, sc, entries, r)
+}
+
+// reload has a file that was read before become this run's. Its writer may have
+// gone on after that.
+func (s *Store) reload(f *file, own bool, r *recovery) {
+	s.mu.Lock()
+	same := f.own == own
+	if !own {
+		f.own = false
+	}
+	s.mu.Unlock()
+	if same || !own {
 		return
 	}
-	f := newFile(own)
-	f.id, f.path, f.done, f.loaded, f.size = id, path, true, true, sc.size
+	sc, entries, err := s.scan(f.path, f.id)
+	if err != nil {
+		s.skip(f.path, err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range entries[:min(f.read, len(entries))] {
+		if loc := s.blocks[e.info.ID]; e.kind == kindBlock && loc != nil && loc.file == f {
+			r.ids = append(r.ids, e.info.ID)
+		}
+	}
+	f.own = true
+	s.takeLocked(f, sc, entries, r)
+}
+
+// scan reads the entries of the segment id at path.
+func (s *Store) scan(path string, id fileID) (*scanner, []entry, error) {
+	h, err := s.fs.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	sc := &scanner{h: h, settle: true}
+	entries, err := sc.entries(id)
 	if sc.unsafe != nil {
 		s.skip(path, fmt.Errorf("frames that may not be durable are left out: %w", sc.unsafe))
 	}
 	if sc.hidden != nil {
 		s.skip(path, sc.hidden)
 	}
+	return sc, entries, errors.Join(err, h.Close())
+}
+
+// takeLocked takes in those entries of f that were not taken in before.
+func (s *Store) takeLocked(f *file, sc *scanner, entries []entry, r *recovery) {
+	f.size = sc.size
 	f.stays = sc.unsafe != nil || sc.hidden != nil // for a run in which the rest of it can be had
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.files[f] = struct{}{}
-	for _, e := range entries {
+	for _, e := range entries[min(f.read, len(entries)):] {
 		if e.kind == kindBlock {
 			if s.indexLocked(f, e.info, e.as(), spot{off: e.off, base: e.base, record: e.at}) {
 				r.ids = append(r.ids, e.info.ID)
@@ -165,6 +218,7 @@ func (s *Store) load(path string, id fileID, r *recovery) {
 			r.newest[nameKey{e.name.Namespace, e.name.Key}] = rec
 		}
 	}
+	f.read = max(f.read, len(entries))
 }
 
 // handOver calls fn for every block that was read, and for the withdrawn names.
@@ -212,7 +266,7 @@ type scanner struct {
 	h      vfs.File
 	size   int64
 	buf    []byte
-	settle bool  // nobody writes the file any more: make durable what is found in it
+	settle bool  // make durable what is found in it
 	unsafe error // that failed: frames that may not be durable are left out
 	hidden error // frames were left out that were durable once
 }
@@ -287,12 +341,10 @@ type scanned struct {
 //
 // What a process left in the page cache when it was killed can be read, but a
 // power cut would still take it, and meanwhile it would count as stored. So it
-// is synced first. What cannot be is left out.
+// is synced once it has been read, which brings it out of the cache of another
+// node. What cannot be is left out.
 func (sc *scanner) scan(id fileID) ([]entry, error) {
 	var frames []scanned
-	if sc.settle {
-		sc.unsafe = sc.h.Sync()
-	}
 	for off := int64(pageSize); ; {
 		fr, total, err := sc.frame(id, off, uint64(len(frames)))
 		if errors.Is(err, ErrBadFormat) {
@@ -308,11 +360,10 @@ func (sc *scanner) scan(id fileID) ([]entry, error) {
 		off += total
 	}
 	var out []entry
+	durable := 0 // of those
 	for i, fr := range frames {
-		if uint64(i) >= frames[len(frames)-1].synced {
-			if sc.unsafe != nil {
-				break
-			}
+		synced := uint64(i) < frames[len(frames)-1].synced
+		if !synced {
 			ok, err := sc.intact(fr.entries)
 			if err != nil {
 				return nil, err
@@ -322,6 +373,14 @@ func (sc *scanner) scan(id fileID) ([]entry, error) {
 			}
 		}
 		out = append(out, fr.entries...)
+		if synced {
+			durable = len(out)
+		}
+	}
+	if sc.settle && durable < len(out) {
+		if sc.unsafe = sc.h.Sync(); sc.unsafe != nil {
+			out = out[:durable]
+		}
 	}
 	return out, nil
 }

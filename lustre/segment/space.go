@@ -77,6 +77,16 @@ func (s *Store) reclaim() {
 			s.reclaiming = false
 			return
 		}
+		if f.path != "" && !s.tenure.trusted(s.opt.Now()) {
+			s.mu.Unlock()
+			err := s.rely(context.Background())
+			s.mu.Lock()
+			if err != nil {
+				s.reclaiming = false
+				return
+			}
+			continue
+		}
 		f.removing = true
 		path := f.path
 		var gone bool
@@ -91,6 +101,11 @@ func (s *Store) reclaim() {
 				delete(s.names, st.key)
 			}
 		}
+		if incarnation := f.id.incarnation; f.loaded && !s.hasLoadedLocked(incarnation) {
+			s.mu.Unlock()
+			s.dropTaken(incarnation)
+			s.mu.Lock()
+		}
 	}
 }
 
@@ -104,6 +119,16 @@ func (f *file) unlink(fs vfs.FS, path string) bool {
 	}
 	f.close() // nothing in it is wanted, so its error tells nothing
 	return true
+}
+
+// hasLoadedLocked tells whether files of an earlier run of this rank are known.
+func (s *Store) hasLoadedLocked(incarnation uint64) bool {
+	for f := range s.files {
+		if f.loaded && f.id.rank == s.opt.Rank && f.id.incarnation == incarnation {
+			return true
+		}
+	}
+	return false
 }
 
 // emptyLocked finds a segment that can be unlinked.
@@ -179,4 +204,21 @@ func (s *Store) finish() error {
 		s.unuse(f)
 	}
 	return errors.Join(err, left, sealed)
+}
+
+// endTenure says that this run has ended, within CloseWait and if nothing of it
+// is under way any more.
+func (s *Store) endTenure() error {
+	s.mu.Lock()
+	idle, used := s.jobs == 0, false
+	for f := range s.files {
+		used = used || idle && !f.loaded && f.path != ""
+	}
+	s.mu.Unlock()
+	if !idle {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseWait)
+	defer cancel()
+	return s.writes.run(ctx, "close of the token", &job{}, func() { s.retire(used) })
 }

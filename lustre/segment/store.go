@@ -42,9 +42,7 @@ type Store struct {
 	merging       lock // one merge at a time
 	advice        advice
 
-	dirMu       sync.Mutex
-	dir         string // of this incarnation; "" until the first file
-	incarnation uint64
+	tenure *tenure
 
 	mu         sync.Mutex
 	idle       *sync.Cond // pins or jobs went down
@@ -102,7 +100,7 @@ func Open(o Options) (*Store, error) {
 	watch := newWatch(o)
 	o.FS = watch
 	s := &Store{
-		opt: o, fs: watch, watch: watch, access: access, coder: coder, incarnation: o.Incarnation,
+		opt: o, fs: watch, watch: watch, access: access, coder: coder, tenure: newTenure(o.Incarnation),
 		reads: make(pool, o.Readers), writes: make(pool, o.Writers), merging: newLock(),
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
 		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
@@ -123,49 +121,6 @@ func mkdirAll(fs vfs.FS, dir string) error {
 		return nil
 	}
 	return err
-}
-
-// ownDir makes this incarnation's directory before its first file. A number
-// that is taken, by an operation that succeeded and said it did not, is left.
-func (s *Store) ownDir() (string, uint64, error) {
-	s.dirMu.Lock()
-	defer s.dirMu.Unlock()
-	for s.dir == "" {
-		dir := filepath.Join(s.opt.Dir, incarnationName(s.opt.Rank, s.incarnation))
-		err := s.fs.Mkdir(dir, 0o700)
-		if errors.Is(err, os.ErrExist) {
-			s.incarnation++
-			continue
-		}
-		if errors.Is(err, os.ErrNotExist) { // all of it was purged
-			if err = mkdirAll(s.fs, s.opt.Dir); err == nil {
-				err = s.fs.Mkdir(dir, 0o700)
-			}
-		}
-		if err != nil {
-			return "", 0, err
-		}
-		if s.opt.Layout != nil {
-			s.opt.Layout.Prepare(dir)
-		}
-		s.dir = dir
-	}
-	return s.dir, s.incarnation, nil
-}
-
-// isOwnDir tells whether this incarnation writes to dir.
-func (s *Store) isOwnDir(dir string) bool {
-	s.dirMu.Lock()
-	defer s.dirMu.Unlock()
-	return s.dir == dir
-}
-
-// lostDir has the next file make this incarnation's directory anew: somebody
-// has removed it.
-func (s *Store) lostDir() {
-	s.dirMu.Lock()
-	defer s.dirMu.Unlock()
-	s.dir = ""
 }
 
 // Usage reports the store's space.
@@ -269,6 +224,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.tenure.stop()
 	s.waitIdleLocked()
 	s.jobs++ // the final write, which ends it
 	s.mu.Unlock()
@@ -278,6 +234,9 @@ func (s *Store) Close() error {
 	}
 	for _, h := range s.handles.stop() {
 		h.Close() // only read: its error tells nothing
+	}
+	if err == nil {
+		err = s.endTenure()
 	}
 	s.access.close()
 	if err != nil && !errors.Is(err, ErrUnavailable) {

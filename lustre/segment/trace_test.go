@@ -18,6 +18,9 @@ func TestTrace(t *testing.T) {
 	o.SegmentBytes = 40 << 10
 	s := openStore(t, o)
 	seg := "rank003-000000000000000a/agg_rank003_"
+	token := "rank003-000000000000000a/" + Token{Owner: 0xa, Renewed: 1800000000, Process: killed()}.String()
+	closed := strings.Replace(token, "alive", "closed", 1)
+	taken := strings.Replace(token, "alive.000000000000000a", "alive.000000000000000b", 1)
 	step := func(name string, do func(), want ...string) {
 		t.Helper()
 		do()
@@ -30,6 +33,8 @@ func TestTrace(t *testing.T) {
 	step("open", func() {}, "mkdir .", "readdir .")
 	step("first put", func() { put(t, s, a) },
 		"mkdir rank003-000000000000000a",
+		"create "+token,
+		"close "+token,
 		"create "+seg+"000000.bin.tmp",
 		"write "+seg+"000000.bin.tmp 0+16384",
 		"rename "+seg+"000000.bin.tmp -> "+seg+"000000.bin",
@@ -65,11 +70,17 @@ func TestTrace(t *testing.T) {
 	step("close", func() { closeStore(t, s) },
 		"write "+seg+"000001.bin.tmp 28672+4096",
 		"sync "+seg+"000001.bin.tmp",
-		"close "+seg+"000001.bin.tmp")
+		"close "+seg+"000001.bin.tmp",
+		"rename "+token+" -> "+closed)
 
 	o.Incarnation = 0xb
 	s = openStore(t, o)
 	step("recovery of a sealed segment", func() {}, "mkdir .", "readdir .",
+		"readdir rank003-000000000000000a",
+		"mkdir rank003-000000000000000b",
+		"create "+strings.Replace(taken, "a/", "b/", 1),
+		"close "+strings.Replace(taken, "a/", "b/", 1),
+		"rename "+closed+" -> "+taken,
 		"readdir rank003-000000000000000a",
 		"open "+seg+"000001.bin",
 		"size "+seg+"000001.bin",

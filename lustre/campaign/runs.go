@@ -1,0 +1,62 @@
+package campaign
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"cascadekv/lustre/segment"
+)
+
+// Run tells who owns the directory of an incarnation (docs/format.md §1.10).
+type Run struct {
+	Path    string       `json:"path"` // of the directory, relative to the campaign
+	Rank    uint32       `json:"rank"`
+	Owner   string       `json:"owner,omitempty"` // its incarnation, hex; empty when nothing tells
+	Life    segment.Life `json:"life,omitempty"`
+	Host    string       `json:"host,omitempty"`
+	Process uint64       `json:"process,omitempty"` // its id
+	Renewed time.Time    `json:"renewed,omitzero"`
+}
+
+// runs lists who owns what, in the order of the directories.
+func (o *Options) runs(l *listing) []Run {
+	tokens := map[string][]segment.Token{} // by directory
+	for _, it := range l.files {
+		if it.kind == isToken {
+			dir := filepath.Dir(it.path)
+			tokens[dir] = append(tokens[dir], it.token)
+		}
+	}
+	runs := make([]Run, len(l.dirs))
+	for i, d := range l.dirs {
+		runs[i] = Run{Path: d.path, Rank: d.id.Rank}
+		for _, t := range tokens[d.path] {
+			// The token that an owner renews lies in the directory of its own.
+			home := segment.Incarnation{Rank: d.id.Rank, Number: t.Owner}.String()
+			for _, its := range tokens[home] {
+				if its.Owner == t.Owner {
+					t = its
+				}
+			}
+			life := t.Life(o.Now())
+			if runs[i].Owner != "" && life != segment.LifeAlive {
+				continue
+			}
+			runs[i].Owner, runs[i].Life = fmt.Sprintf("%016x", t.Owner), life
+			runs[i].Host, runs[i].Process, runs[i].Renewed = t.Process.Host, t.Process.ID, time.Unix(t.Renewed, 0)
+		}
+	}
+	return runs
+}
+
+// owned returns the directories whose owner lives, as far as can be told.
+func owned(runs []Run) map[string]bool {
+	dirs := map[string]bool{}
+	for _, r := range runs {
+		if r.Life == segment.LifeAlive {
+			dirs[r.Path] = true
+		}
+	}
+	return dirs
+}

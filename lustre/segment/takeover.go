@@ -1,0 +1,225 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// owns tells whether this run owns the directory of an incarnation, of which
+// names were listed, after taking it over if its owner has ended. It returns
+// the names that lie there then. r remembers which runs have ended.
+func (s *Store) owns(one Incarnation, names []string, r *recovery) (bool, []string) {
+	if one.Rank != s.opt.Rank {
+		return false, names
+	}
+	dir := filepath.Join(s.opt.Dir, one.String())
+	all := tokens(names)
+	if len(all) == 0 {
+		var err error
+		if names, all, err = s.look(dir); err != nil {
+			s.skip(dir, err)
+			return false, names
+		}
+	}
+	mine := 0
+	for _, t := range all {
+		switch {
+		case s.isMine(t):
+			mine++
+		case !s.ended(one, t, r):
+			return false, names
+		}
+	}
+	switch {
+	case mine > 0 && mine == len(all):
+		s.noteTaken(one.Number, all[0])
+		return true, names
+	case len(all) == len(names):
+		if len(all) > 0 { // else it is being made
+			s.dropDir(dir, all)
+		}
+		return false, nil
+	case len(all) == 0 && !s.tenure.later(one.Number):
+		return false, names // of a program that knows no tokens, and may run
+	}
+	t, err := s.claim(dir, all)
+	if err == nil {
+		names, err = s.settleClaim(one, t, r)
+	}
+	if err != nil {
+		s.skip(dir, err)
+		return false, names
+	}
+	s.noteTaken(one.Number, t)
+	return true, names
+}
+
+// look lists a directory and the tokens in it. A listing may miss a file that is
+// being renamed, but not two in a row: there is a minute between two renewals.
+func (s *Store) look(dir string) (names []string, all []Token, err error) {
+	if names, err = s.fs.ReadDir(dir); err != nil {
+		return nil, nil, err
+	}
+	return names, tokens(names), nil
+}
+
+// isMine tells whether t is a token of this run.
+func (s *Store) isMine(t Token) bool {
+	dir, own := s.tenure.current()
+	return dir != "" && !t.Closed && t.Owner == own.Owner && t.Process == own.Process
+}
+
+func (s *Store) noteTaken(incarnation uint64, t Token) {
+	s.tenure.mu.Lock()
+	defer s.tenure.mu.Unlock()
+	s.tenure.taken[incarnation] = t
+}
+
+// ended tells whether the run that t names, a token in the directory of one, can
+// do nothing any more that needs ownership.
+func (s *Store) ended(one Incarnation, t Token, r *recovery) bool {
+	if t.Closed || t.Process.Gone() {
+		return true
+	}
+	if t.Owner == one.Number {
+		return s.silent(one, t)
+	}
+	if end, known := r.ended[t.Owner]; known {
+		return end
+	}
+	end := s.endedElsewhere(one, t)
+	if r.ended == nil {
+		r.ended = map[uint64]bool{}
+	}
+	r.ended[t.Owner] = end
+	return end
+}
+
+// endedElsewhere judges a run that took over one by the token in its own
+// directory, which is the one that it renews.
+func (s *Store) endedElsewhere(one Incarnation, t Token) bool {
+	home := Incarnation{s.opt.Rank, t.Owner}
+	others := false
+	for range 2 { // see look
+		_, all, err := s.look(filepath.Join(s.opt.Dir, home.String()))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false
+		}
+		for _, its := range all {
+			if its.Owner == t.Owner {
+				return its.Closed || s.silent(home, its)
+			}
+		}
+		others = len(all) > 0
+	}
+	// Somebody else's token is there because the run had ended. Without any
+	// nothing is known; t itself is not renewed, so its time tells nothing.
+	return others || s.unchanged(one, t)
+}
+
+// silent tells whether t, which its owner renews in the directory of one, should
+// have been renewed by now.
+func (s *Store) silent(one Incarnation, t Token) bool {
+	return s.opt.Now().Sub(time.Unix(t.Renewed, 0)) > clockSlack || s.unchanged(one, t)
+}
+
+// unchanged tells whether t was seen in the directory of one for long.
+func (s *Store) unchanged(one Incarnation, t Token) bool {
+	now, dir := s.opt.Now(), one.String()
+	s.tenure.mu.Lock()
+	defer s.tenure.mu.Unlock()
+	seen := s.tenure.sightings[dir]
+	if seen == nil || seen.token != t {
+		s.tenure.sightings[dir] = &sighting{t, now}
+		return false
+	}
+	return now.Sub(seen.first) >= silentFor
+}
+
+// claim puts a token of this run in the place of one of others, which have
+// ended. It fails when another run was faster.
+func (s *Store) claim(dir string, others []Token) (Token, error) {
+	if err := s.rely(context.Background()); err != nil {
+		return Token{}, err
+	}
+	_, t := s.tenure.current()
+	if len(others) == 0 {
+		return t, s.makeToken(dir, t)
+	}
+	return t, s.fs.Rename(filepath.Join(dir, others[0].String()), filepath.Join(dir, t.String()))
+}
+
+// settleClaim makes sure that t is the only token in the directory: two runs may
+// have found none, or more than one, at the same time. It returns what lies
+// there.
+func (s *Store) settleClaim(one Incarnation, t Token, r *recovery) ([]string, error) {
+	dir := filepath.Join(s.opt.Dir, one.String())
+	names, err := s.fs.ReadDir(dir)
+	for _, other := range tokens(names) {
+		if err != nil || other == t {
+			continue
+		}
+		if !s.ended(one, other, r) {
+			err = errors.New("two runs of this rank number took it over at the same time; it is tried again later")
+		} else {
+			err = s.fs.Remove(filepath.Join(dir, other.String()))
+		}
+	}
+	if err != nil {
+		given := t
+		given.Closed = true
+		_ = s.fs.Rename(filepath.Join(dir, t.String()), filepath.Join(dir, given.String())) // else others wait for this run's end
+	}
+	return names, err
+}
+
+// dropDir removes a directory in which there is nothing but tokens. Whoever
+// removes a token that is still there does it alone.
+func (s *Store) dropDir(dir string, all []Token) {
+	for _, t := range all {
+		if s.fs.Remove(filepath.Join(dir, t.String())) != nil {
+			return
+		}
+	}
+	_ = s.fs.Rmdir(dir) // empty or not, it does no harm
+}
+
+// dropTaken removes the directory of an incarnation that was taken over, if
+// nothing is left in it.
+func (s *Store) dropTaken(incarnation uint64) {
+	s.tenure.mu.Lock()
+	t, taken := s.tenure.taken[incarnation]
+	s.tenure.mu.Unlock()
+	dir := filepath.Join(s.opt.Dir, incarnationName(s.opt.Rank, incarnation))
+	if names, err := s.fs.ReadDir(dir); !taken || err != nil || len(names) != 1 || names[0] != t.String() {
+		return
+	}
+	s.dropDir(dir, []Token{t})
+	s.tenure.mu.Lock()
+	defer s.tenure.mu.Unlock()
+	delete(s.tenure.taken, incarnation)
+}
+
+// retire says that this run has ended in good order: others need not wait for
+// that. A directory that was never used goes.
+func (s *Store) retire(used bool) {
+	dir, t := s.tenure.current()
+	if dir == "" {
+		return
+	}
+	s.tenure.mu.Lock()
+	used = used || len(s.tenure.taken) > 0
+	s.tenure.mu.Unlock()
+	if !used {
+		if names, err := s.fs.ReadDir(dir); err == nil && len(names) == 1 && names[0] == t.String() {
+			s.dropDir(dir, []Token{t})
+			return
+		}
+	}
+	closed := t
+	closed.Closed = true
+	_ = s.fs.Rename(filepath.Join(dir, t.String()), filepath.Join(dir, closed.String())) // else others find out in time
+}

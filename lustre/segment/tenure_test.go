@@ -1,0 +1,410 @@
+package segment
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cascadekv/internal/vfs"
+)
+
+// nodeClock is one that a test moves.
+type nodeClock struct{ seconds atomic.Int64 }
+
+func (c *nodeClock) now() time.Time       { return time.Unix(1800000000+c.seconds.Load(), 5) }
+func (c *nodeClock) pass(d time.Duration) { c.seconds.Add(int64(d / time.Second)) }
+
+// on is a process of another node, so that nobody here can tell whether it runs.
+func on(node byte) Process {
+	p := Self()
+	p.Boot[0] ^= 0xff
+	p.Boot[1] ^= node
+	return p
+}
+
+// liveOptions are those of a run on a node that nobody else is on.
+func liveOptions(dir string, incarnation uint64, c *nodeClock) Options {
+	o := testOptions(dir, incarnation)
+	o.Process, o.Now, o.OwnOnly = on(byte(incarnation)), c.now, true
+	return o
+}
+
+func adopt(t *testing.T, s *opened, number uint64) (own, foreign int) {
+	t.Helper()
+	err := s.Adopt(t.Context(), Incarnation{3, number}, func(f Found) error {
+		if f.Foreign {
+			foreign++
+		} else if !f.Info.ID.IsZero() {
+			own++
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own, foreign
+}
+
+func evict(t *testing.T, s *opened, items ...Item) {
+	t.Helper()
+	for _, it := range items {
+		if err := s.Evict(it.Info.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settleDown(s)
+}
+
+// TestTwoRunsOfOneRank: a run of the same number that lives is read and never
+// changed; what it wrote after that is found when it has ended.
+func TestTwoRunsOfOneRank(t *testing.T) {
+	for name, ends := range map[string]struct {
+		process func(Process) Process
+		end     func(t *testing.T, first *opened, c *nodeClock)
+		visits  int // that see it alive
+	}{
+		"closed":                  {end: func(t *testing.T, first *opened, c *nodeClock) { closeStore(t, first) }},
+		"silent":                  {end: func(t *testing.T, first *opened, c *nodeClock) { c.pass(silentFor) }},
+		"renewed, then silent":    {end: func(t *testing.T, first *opened, c *nodeClock) { c.pass(silentFor); first.beat() }, visits: 1},
+		"silent for an hour":      {end: func(t *testing.T, first *opened, c *nodeClock) { first.beat(); c.pass(clockSlack + time.Minute) }},
+		"alive, on the same node": {process: func(Process) Process { return Self() }, end: func(*testing.T, *opened, *nodeClock) {}, visits: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, c := t.TempDir(), &nodeClock{}
+			o := liveOptions(dir, 1, c)
+			if ends.process != nil {
+				o.Process = ends.process(o.Process)
+			}
+			first := openStore(t, o)
+			early, late := testItem(1, 9000, testName("early", 1)), testItem(2, 9000, testName("late", 2))
+			put(t, first, early)
+
+			second := openStore(t, liveOptions(dir, 2, c))
+			wantBytes(t, second, early)
+			evict(t, second, early)
+			if m, err := second.Merge(t.Context(), 1, second.tell); err != nil || m.Segments > 0 {
+				t.Errorf("merged %+v of another's, %v", m, err)
+			}
+			put(t, first, late)
+			wantBytes(t, first, early, late)
+
+			ends.end(t, first, c)
+			for range ends.visits {
+				if own, foreign := adopt(t, second, 1); own != 0 {
+					t.Fatalf("%d blocks are its own, %d another's, while the other run lives", own, foreign)
+				}
+				c.pass(silentFor / 2)
+				if ends.process != nil {
+					first.beat()
+				}
+			}
+			if ends.process != nil {
+				return
+			}
+			if ends.visits > 0 {
+				c.pass(silentFor)
+			}
+			if own, foreign := adopt(t, second, 1); own != 1 || foreign != 0 {
+				t.Errorf("%d blocks became its own, %d another's; want the late one", own, foreign)
+			}
+			wantBytes(t, second, late)
+			evict(t, second, late)
+			wantFiles(t, dir) // both blocks are gone, and with the file its directory
+			if _, err := os.Stat(filepath.Join(dir, incarnationName(3, 1))); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the empty directory is still there: %v", err)
+			}
+		})
+	}
+}
+
+// TestOver: a run that was suspended for long and was taken over meanwhile
+// notices before it acknowledges, merges or unlinks anything.
+func TestOver(t *testing.T) {
+	dir, c := t.TempDir(), &nodeClock{}
+	first := openStore(t, liveOptions(dir, 1, c))
+	kept, gone := testItem(1, 9000, testName("kept", 1)), testItem(2, 9000)
+	put(t, first, kept)
+	put(t, first, gone)
+	second := openStore(t, liveOptions(dir, 2, c))
+	c.pass(silentFor)
+	if own, _ := adopt(t, second, 1); own != 2 {
+		t.Fatalf("%d blocks taken over", own)
+	}
+
+	late := testItem(3, 9000)
+	wantErr(t, "Put", first.Put(t.Context(), late), ErrUnavailable)
+	wantErr(t, "Put", first.Put(t.Context(), late), nil)
+	wantFiles(t, dir, segmentPath(1, 0), filepath.Join(first.dirName(), segmentName(fileID{rank: 3, number: 1})))
+	wantBytes(t, first, kept, gone, late)
+	evict(t, first, kept, gone)
+	if _, err := first.Merge(t.Context(), 1, first.tell); err != nil {
+		t.Error(err)
+	}
+	wantBytes(t, second, kept, gone)
+	closeStore(t, first)
+	closeStore(t, second)
+	third := openStore(t, liveOptions(dir, 3, c))
+	wantBytes(t, third, kept, gone, late)
+	for _, loc := range third.Store.blocks {
+		if !loc.file.own {
+			t.Errorf("%v is not the third run's own", loc.info.ID)
+		}
+	}
+}
+
+func (s *Store) dirName() string {
+	dir, _ := s.tenure.current()
+	return filepath.Base(dir)
+}
+
+// TestOverDuringPut: a frame that was written and synced is not acknowledged
+// when the directory was taken over meanwhile.
+func TestOverDuringPut(t *testing.T) {
+	dir, c := t.TempDir(), &nodeClock{}
+	fs := vfs.NewFault(vfs.OS{})
+	o := liveOptions(dir, 1, c)
+	o.FS = fs
+	first := openStore(t, o)
+	put(t, first, testItem(1, 9000))
+	second := openStore(t, liveOptions(dir, 2, c))
+	server := make(chan struct{})
+	fs.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Block: server})
+	result := make(chan error)
+	late := testItem(2, 9000)
+	go func() { result <- first.Put(t.Context(), late) }()
+	for first.writtenFrames() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	c.pass(silentFor)
+	adopt(t, second, 1)
+	close(server)
+	wantErr(t, "Put", <-result, ErrUnavailable)
+	_, err := first.Acquire(late.Info.ID)
+	wantErr(t, "Acquire", err, ErrNotFound)
+	put(t, first, late)
+	wantBytes(t, first, late)
+}
+
+// TestRenewal: the token changes with each beat, an answer that was lost does no
+// harm, and without renewals nothing is acknowledged after a while.
+func TestRenewal(t *testing.T) {
+	dir, c := t.TempDir(), &nodeClock{}
+	fs := vfs.NewFault(vfs.OS{})
+	o := liveOptions(dir, 1, c)
+	o.FS = fs
+	s := openStore(t, o)
+	put(t, s, testItem(1, 100))
+	_, before := s.tenure.current()
+	c.pass(renewEvery)
+	s.beat()
+	if _, after := s.tenure.current(); after.Renewed != before.Renewed+60 {
+		t.Errorf("renewed %d, then %d", before.Renewed, after.Renewed)
+	}
+	s.tenure.mu.Lock()
+	s.tenure.token = before // as if the answer to the rename had been lost
+	s.tenure.mu.Unlock()
+	s.beat()
+	if _, after := s.tenure.current(); after.Renewed != before.Renewed+61 {
+		t.Errorf("renewed %d, then %d", before.Renewed, after.Renewed)
+	}
+
+	fs.Add(vfs.Rule{Op: vfs.OpRename, Path: "alive.", Err: vfs.ErrIO})
+	c.pass(trustFor - time.Second)
+	put(t, s, testItem(2, 100))
+	c.pass(time.Second)
+	wantErr(t, "Put", s.Put(t.Context(), testItem(3, 100)), ErrUnavailable)
+	evict(t, s, testItem(1, 100), testItem(2, 100))
+	closedFirst := segments(t, dir)
+	if len(closedFirst) != 1 {
+		t.Errorf("files %v: unlinked without trust", closedFirst)
+	}
+	fs.Clear()
+	put(t, s, testItem(3, 100))
+	wantBytes(t, s, testItem(3, 100))
+}
+
+// TestBeatsDoNotPileUp: while the file system does not answer one renewal waits
+// for it, and Close does not wait for long.
+func TestBeatsDoNotPileUp(t *testing.T) {
+	dir, c := t.TempDir(), &nodeClock{}
+	fs := vfs.NewFault(vfs.OS{})
+	o := liveOptions(dir, 1, c)
+	o.FS, o.CloseWait = fs, 20*time.Millisecond
+	s := openStore(t, o)
+	put(t, s, testItem(1, 100))
+	server := make(chan struct{})
+	fs.Add(vfs.Rule{Op: vfs.OpRename, Count: 1, Block: server})
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.beat() }()
+	for len(s.tenure.renewing) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	put(t, s, testItem(2, 100)) // it is trusted still
+	if err := s.Close(); err != nil && !errors.Is(err, ErrUnavailable) {
+		t.Error(err)
+	}
+	close(server)
+	<-ended
+	s.beat() // of a closed store
+	names, err := os.ReadDir(filepath.Join(dir, incarnationName(3, 1)))
+	if err != nil || len(names) != 2 {
+		t.Errorf("files %v, %v", names, err)
+	}
+	if token, _ := ParseToken(names[1].Name()); token.Closed {
+		t.Error("the run says that it has ended while an operation of it was under way")
+	}
+}
+
+// TestClaims: of two runs that take over at the same time at most one does, also
+// where there is no token.
+func TestClaims(t *testing.T) {
+	for name, token := range map[string]bool{"with a token": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			dir, c := t.TempDir(), &nodeClock{}
+			first := openStore(t, liveOptions(dir, 1, c))
+			it := testItem(1, 9000)
+			put(t, first, it)
+			closeStore(t, first)
+			if !token {
+				if err := os.Remove(filepath.Join(dir, first.dirName(), closedToken(first).String())); err != nil {
+					t.Fatal(err)
+				}
+			}
+			fs := vfs.NewFault(vfs.OS{})
+			server := make(chan struct{})
+			listings := 1 // before the claim
+			if !token {
+				listings = 2
+			}
+			fs.Add(vfs.Rule{Op: vfs.OpReadDir, Path: first.dirName(), After: listings, Count: 1, Block: server})
+			o := liveOptions(dir, 2, c)
+			o.FS = fs
+			slow := make(chan *opened)
+			go func() { slow <- openStore(t, o) }()
+			for len(tokens(list(t, dir, first.dirName()))) == 0 || !contains(tokens(list(t, dir, first.dirName())), 2) {
+				time.Sleep(time.Millisecond)
+			}
+			other := openStore(t, liveOptions(dir, 3, c))
+			if !token { // another that saw none either
+				if err := other.makeToken(filepath.Join(dir, first.dirName()), Token{Owner: 3, Renewed: c.now().Unix(), Process: on(3)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			close(server)
+			s := <-slow
+			owners := 0
+			for _, s := range []*opened{s, other} {
+				if s.Store.blocks[it.Info.ID].file.own {
+					owners++
+				}
+				wantBytes(t, s, it)
+			}
+			want := 1
+			if !token {
+				want = 0 // both let go, and one tries again later
+			}
+			if owners != want {
+				t.Errorf("%d owners, want %d", owners, want)
+			}
+		})
+	}
+}
+
+func closedToken(s *opened) Token {
+	_, token := s.tenure.current()
+	token.Closed = true
+	return token
+}
+
+func list(t *testing.T, path ...string) []string {
+	entries, err := os.ReadDir(filepath.Join(path...))
+	if err != nil {
+		t.Error(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func contains(all []Token, owner uint64) bool {
+	for _, token := range all {
+		if token.Owner == owner {
+			return true
+		}
+	}
+	return false
+}
+
+// TestOwnerOfMany: what a run took over is free once that run has ended, and a
+// run that wrote nothing leaves no directory behind for long.
+func TestOwnerOfMany(t *testing.T) {
+	dir, c := t.TempDir(), &nodeClock{}
+	var items []Item
+	for run := uint64(1); run <= 3; run++ {
+		s := openStore(t, liveOptions(dir, run, c))
+		it := testItem(run, 9000)
+		put(t, s, it)
+		items = append(items, it)
+		if run < 3 {
+			closeStore(t, s)
+		} else {
+			c.pass(clockSlack + time.Second) // the last one was killed on its node
+		}
+	}
+	for run := uint64(4); run <= 6; run++ {
+		s := openStore(t, liveOptions(dir, run, c))
+		wantBytes(t, s, items...)
+		for _, it := range items {
+			if !s.Store.blocks[it.Info.ID].file.own {
+				t.Errorf("run %d does not own what was left", run)
+			}
+		}
+		if run == 6 {
+			evict(t, s, items...)
+		}
+		closeStore(t, s)
+	}
+	last := openStore(t, liveOptions(dir, 7, c))
+	closeStore(t, last)
+	if names := list(t, dir); len(names) != 0 {
+		t.Errorf("left: %v", names)
+	}
+}
+
+// TestAdoptedIsDurable: what is adopted of another rank's unsealed segment counts
+// as stored here, so a power cut must not take it.
+func TestAdoptedIsDurable(t *testing.T) {
+	crash := vfs.NewCrash()
+	fault := vfs.NewFault(crash)
+	o := crashOptions(fault, 1)
+	o.Rank = 4
+	other := openStore(t, o)
+	synced, loose := testItem(1, 9000), testItem(2, 9000)
+	put(t, other, synced)
+	fault.Add(vfs.Rule{Op: vfs.OpSync, Err: vfs.ErrIO})
+	wantErr(t, "Put", other.Put(t.Context(), loose), ErrUnavailable)
+
+	for name, broken := range map[string]bool{"synced": false, "cannot be synced": true} {
+		left := crash.After(vfs.CutProcess, 1)
+		fs := vfs.NewFault(left)
+		if broken {
+			fs.Add(vfs.Rule{Op: vfs.OpSync, Path: "rank004", Err: vfs.ErrIO})
+		}
+		s := openStore(t, crashOptions(fs, 9))
+		err := s.Put(t.Context(), loose)
+		if stored := errors.Is(err, ErrExists); stored == broken || err != nil && !stored {
+			t.Errorf("%s: put of a block that was read from another's page cache: %v", name, err)
+		}
+		for seed := range uint64(20) {
+			after := openStore(t, crashOptions(left.After(vfs.CutPower, seed), 10))
+			if _, err := read(t.Context(), after, loose); err != nil {
+				t.Fatalf("%s, seed %d: %v", name, seed, err)
+			}
+		}
+	}
+}
