@@ -13,6 +13,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/codec"
 )
 
 // said is what a store was asked about one name, and what it promised.
@@ -232,11 +233,16 @@ func noLeak(t *testing.T, where string, fs *vfs.Crash, s *opened) {
 	}
 }
 
+// coders is what the stores of crash tests, of which there are thousands, encode
+// with together.
+var coders = sync.OnceValues(func() (*codec.Coder, error) { return codec.New(codec.Options{}) })
+
 // crashOptions are those of a store on fs, with segments small enough that a
 // script fills many.
 func crashOptions(fs vfs.FS, incarnation uint64) Options {
 	o := testOptions("/campaign", incarnation)
 	o.FS, o.SegmentBytes, o.CloseWait, o.Compress = fs, 64<<10, time.Minute, true
+	o.coder, _ = coders()
 	return o
 }
 

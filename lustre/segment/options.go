@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/codec"
 )
 
 // Options configure a Store. The zero value of every field but Dir is useful.
@@ -70,6 +71,8 @@ type Options struct {
 
 	FS  vfs.FS           // default vfs.OS
 	Now func() time.Time // default time.Now
+
+	coder *codec.Coder // default one of the store's own; tests open many stores
 }
 
 func (o *Options) setDefaults() {

@@ -89,9 +89,11 @@ func Open(o Options) (*Store, error) {
 	if o.Dir == "" {
 		return nil, fmt.Errorf("%w: no directory given", ErrBadItem)
 	}
-	coder, err := codec.New(codec.Options{})
-	if err != nil {
-		return nil, err
+	if o.coder == nil {
+		var err error
+		if o.coder, err = codec.New(codec.Options{}); err != nil {
+			return nil, err
+		}
 	}
 	access, err := openAccess(&o)
 	if err != nil {
@@ -100,7 +102,7 @@ func Open(o Options) (*Store, error) {
 	watch := newWatch(o)
 	o.FS = watch
 	s := &Store{
-		opt: o, fs: watch, watch: watch, access: access, coder: coder, tenure: newTenure(o.Incarnation),
+		opt: o, fs: watch, watch: watch, access: access, coder: o.coder, tenure: newTenure(o.Incarnation),
 		reads: make(pool, o.Readers), writes: make(pool, o.Writers), merging: newLock(),
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
 		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
