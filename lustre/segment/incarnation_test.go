@@ -2,9 +2,12 @@ package segment
 
 import (
 	"fmt"
+	"slices"
+	"syscall"
 	"testing"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/vfs"
 )
 
 // rankOptions are those of a rank that recovers its own segments alone.
@@ -70,4 +73,52 @@ func TestAdopt(t *testing.T) {
 	if n := len(segments(t, dir)); n != 6 {
 		t.Errorf("%d segments are left of 6", n)
 	}
+}
+
+// TestAdoptOfTheLiving: a file that a process of this node may be writing is not
+// synced for it, and what may not be durable there is left out until it has
+// ended.
+func TestAdoptOfTheLiving(t *testing.T) {
+	dir := t.TempDir()
+	o := rankOptions(dir, 1, 1)
+	o.Process = Self()
+	writer := openStore(t, o)
+	items := []Item{testItem(1, 9000, testName("1", 1)), testItem(2, 9000, testName("2", 2)), testItem(3, 9000, testName("3", 3))}
+	for _, it := range items {
+		put(t, writer, it)
+	}
+	fs := vfs.NewFault(vfs.OS{})
+	fs.Add(vfs.Rule{Op: vfs.OpSync, Path: "agg_rank001", Err: syscall.EIO}) // which would be listed
+	o = rankOptions(dir, 0, 1)
+	o.FS = fs
+	s := openStore(t, o)
+	adopt := func(want ...int) {
+		t.Helper()
+		all, err := s.Incarnations(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []block.ID
+		for _, one := range all {
+			if err := s.Adopt(t.Context(), one, func(f Found) error { found = append(found, f.Info.ID); return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var ids []block.ID
+		for _, i := range want {
+			ids = append(ids, items[i].Info.ID)
+		}
+		if !slices.Equal(found, ids) {
+			t.Errorf("adopted %v, want %v", found, ids)
+		}
+	}
+	adopt(0, 1)
+	adopt()
+	closeStore(t, writer)
+	adopt(2)
+	if skipped := s.Skipped(); len(skipped) > 0 {
+		t.Errorf("another's file was synced: %v", skipped)
+	}
+	wantBytes(t, s, items...)
+	closeStore(t, s)
 }

@@ -75,10 +75,11 @@ func (s *Store) loadIncarnation(one Incarnation, r *recovery) {
 		return
 	}
 	own, files := s.owns(one, files, r)
+	settle := own || !s.mayWriteHere(files)
 	for _, name := range files {
 		path := filepath.Join(dir, name)
 		if f := r.known[path]; f != nil {
-			s.reload(f, own, r)
+			s.reload(f, own, settle, r)
 			continue
 		}
 		id, ok := parseSegment(name)
@@ -89,8 +90,17 @@ func (s *Store) loadIncarnation(one Incarnation, r *recovery) {
 			continue
 		}
 		id.incarnation = one.Number
-		s.load(path, id, own, r)
+		s.load(path, id, own, settle, r)
 	}
+}
+
+// mayWriteHere tells whether a process of this node may be writing to the
+// directory in which these names lie. Nobody else must sync its files: only the
+// first fsync of a node is told that writes were lost (docs/format.md §1.7).
+func (s *Store) mayWriteHere(names []string) bool {
+	return slices.ContainsFunc(tokens(names), func(t Token) bool {
+		return !t.Closed && !t.Process.Gone() && t.Process.maybeNear(s.opt.Process)
+	})
 }
 
 // paths are those of the segments that were read before.
@@ -143,8 +153,8 @@ func (s *Store) skip(path string, err error) {
 }
 
 // load reads one segment into the index.
-func (s *Store) load(path string, id fileID, own bool, r *recovery) {
-	sc, entries, err := s.scan(path, id)
+func (s *Store) load(path string, id fileID, own, settle bool, r *recovery) {
+	sc, entries, err := s.scan(path, id, settle)
 	if err != nil {
 		s.skip(path, err)
 		return
@@ -157,41 +167,43 @@ func (s *Store) load(path string, id fileID, own bool, r *recovery) {
 	s.takeLocked(f, sc, entries, r)
 }
 
-// reload has a file that was read before become this run's. Its writer may have
-// gone on after that.
-func (s *Store) reload(f *file, own bool, r *recovery) {
+// reload reads a file again that has become this run's, or of which more counts
+// now. Its writer may have gone on since.
+func (s *Store) reload(f *file, own, settle bool, r *recovery) {
 	s.mu.Lock()
-	same := f.own == own
+	again := own && !f.own || settle && f.unsettled
 	if !own {
 		f.own = false
 	}
 	s.mu.Unlock()
-	if same || !own {
+	if !again {
 		return
 	}
-	sc, entries, err := s.scan(f.path, f.id)
+	sc, entries, err := s.scan(f.path, f.id, settle)
 	if err != nil {
 		s.skip(f.path, err)
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, e := range entries[:min(f.read, len(entries))] {
-		if loc := s.blocks[e.info.ID]; e.kind == kindBlock && loc != nil && loc.file == f {
-			r.ids = append(r.ids, e.info.ID)
+	if own && !f.own {
+		for _, e := range entries[:min(f.read, len(entries))] {
+			if loc := s.blocks[e.info.ID]; e.kind == kindBlock && loc != nil && loc.file == f {
+				r.ids = append(r.ids, e.info.ID)
+			}
 		}
 	}
-	f.own = true
+	f.own = own
 	s.takeLocked(f, sc, entries, r)
 }
 
 // scan reads the entries of the segment id at path.
-func (s *Store) scan(path string, id fileID) (*scanner, []entry, error) {
+func (s *Store) scan(path string, id fileID, settle bool) (*scanner, []entry, error) {
 	h, err := s.fs.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	sc := &scanner{h: h, settle: true}
+	sc := &scanner{h: h, settle: settle, durable: true}
 	entries, err := sc.entries(id)
 	if sc.unsafe != nil {
 		s.skip(path, fmt.Errorf("frames that may not be durable are left out: %w", sc.unsafe))
@@ -206,6 +218,7 @@ func (s *Store) scan(path string, id fileID) (*scanner, []entry, error) {
 func (s *Store) takeLocked(f *file, sc *scanner, entries []entry, r *recovery) {
 	f.size = sc.size
 	f.stays = sc.unsafe != nil || sc.hidden != nil // for a run in which the rest of it can be had
+	f.unsettled = sc.unsettled
 	for _, e := range entries[min(f.read, len(entries)):] {
 		if e.kind == kindBlock {
 			if s.indexLocked(f, e.info, e.as(), spot{off: e.off, base: e.base, record: e.at}) {
@@ -263,12 +276,15 @@ func (s *Store) handOver(r *recovery, fn func(Found) error) error {
 
 // scanner reads the entries of one segment.
 type scanner struct {
-	h      vfs.File
-	size   int64
-	buf    []byte
-	settle bool  // make durable what is found in it
-	unsafe error // that failed: frames that may not be durable are left out
-	hidden error // frames were left out that were durable once
+	h       vfs.File
+	size    int64
+	buf     []byte
+	durable bool // leave out what may not be durable
+	settle  bool // make it so first
+
+	unsettled bool  // frames were left out for want of settle
+	unsafe    error // settling failed: frames were left out
+	hidden    error // frames were left out that were durable once
 }
 
 // entries returns what counts of a segment (docs/format.md §1.7), payload
@@ -377,10 +393,14 @@ func (sc *scanner) scan(id fileID) ([]entry, error) {
 			durable = len(out)
 		}
 	}
-	if sc.settle && durable < len(out) {
-		if sc.unsafe = sc.h.Sync(); sc.unsafe != nil {
-			out = out[:durable]
-		}
+	if !sc.durable || durable == len(out) {
+		return out, nil
+	}
+	if sc.unsettled = !sc.settle; sc.settle {
+		sc.unsafe = sc.h.Sync()
+	}
+	if sc.unsettled || sc.unsafe != nil {
+		out = out[:durable]
 	}
 	return out, nil
 }
