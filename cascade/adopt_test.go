@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/policy"
+	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
 	"cascadekv/tiers/lustre"
 )
@@ -15,7 +16,7 @@ import (
 // it recovers its own part.
 func campaignRig(t *testing.T, dir string, rank uint32) *rig {
 	t.Helper()
-	cold, err := lustre.Open(lustre.Options{Dir: dir, Rank: rank, OwnOnly: true})
+	cold, err := lustre.Open(lustre.Options{Dir: dir, Rank: rank, OwnOnly: true, Process: segment.Killed()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +115,8 @@ func TestPartBecomesOwn(t *testing.T) {
 	first := newRig(t, 8<<20, false, func(o *Options) { o.Cold = cold })
 	first.chain("theirs", 0, 10, 0)
 	first.drained()
+	first.chain("last", 0, 1, 20)
+	first.drained() // of what was written last a reader cannot tell that it is durable
 
 	mine, err := lustre.Open(lustre.Options{Dir: dir, Rank: 0, OwnOnly: true})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
 	"cascadekv/tiers/lustre"
 	"cascadekv/tiers/shm"
@@ -80,7 +81,7 @@ func openOver(t *testing.T, arena, dir string, step func()) *rig {
 		o.Memory[0] = watched{m, step}
 	}
 	if dir != "" {
-		if o.Cold, err = lustre.Open(lustre.Options{Dir: dir}); err != nil {
+		if o.Cold, err = lustre.Open(lustre.Options{Dir: dir, Process: segment.Killed()}); err != nil {
 			t.Fatal(err)
 		}
 	}

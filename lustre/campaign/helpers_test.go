@@ -58,7 +58,7 @@ type rank struct {
 
 func startRank(t *testing.T, dir string, number uint32, incarnation uint64, d *data) *rank {
 	t.Helper()
-	s, err := segment.Open(segment.Options{Dir: dir, Rank: number, Incarnation: incarnation, CloseWait: 5 * time.Second, SegmentBytes: 400 << 10, Compress: true})
+	s, err := segment.Open(segment.Options{Dir: dir, Rank: number, Incarnation: incarnation, CloseWait: 5 * time.Second, SegmentBytes: 400 << 10, Compress: true, Process: segment.Killed()})
 	if err != nil {
 		t.Fatal(err)
 	}

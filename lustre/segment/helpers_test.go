@@ -37,16 +37,8 @@ func testName(key string, seq uint64) block.Name {
 func testOptions(dir string, incarnation uint64) Options {
 	return Options{
 		Direct: Off, Uring: Off, Dir: dir, Rank: 3, Incarnation: incarnation, CloseWait: time.Second,
-		Now: func() time.Time { return time.Unix(1800000000, 5) }, Process: killed(),
+		Now: func() time.Time { return time.Unix(1800000000, 5) }, Process: Killed(),
 	}
-}
-
-// killed is a process of this node that does not exist: what a test leaves open
-// counts as left by a crash.
-func killed() Process {
-	p := Self()
-	p.ID, p.Start, p.Host = 1<<22+1, 1, "node" // above the largest id that Linux gives
-	return p
 }
 
 // opened is a store with what its Recover found.

@@ -19,6 +19,7 @@ func TestRankProcess(t *testing.T) {
 	o.Process, o.Now = Process{}, nil
 	s := openStore(t, o)
 	put(t, s, testItem(1, 9000, testName("a", 1)))
+	put(t, s, testItem(2, 9000)) // which tells that the first one is durable
 	os.Stdout.WriteString("ready\n")
 	bufio.NewReader(os.Stdin).ReadString('\n') // for good
 }
@@ -57,7 +58,7 @@ func TestKilledRank(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd.Wait() // it was killed
-	if own, _ := adopt(t, s, 1); own != 1 || !s.Store.blocks[it.Info.ID].file.own {
+	if own, _ := adopt(t, s, 1); own != 2 || !s.Store.blocks[it.Info.ID].file.own {
 		t.Error("not taken over from a process that was killed")
 	}
 	wantBytes(t, s, it)

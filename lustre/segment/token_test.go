@@ -78,8 +78,8 @@ func TestSelf(t *testing.T) {
 	if p.Boot == [16]byte{} || p.Space == 0 || p.ID != uint64(os.Getpid()) || p.Start == 0 || p.Host == "" {
 		t.Fatalf("%+v", p)
 	}
-	if p.Gone() || !killed().Gone() {
-		t.Errorf("gone: itself %v, a process with an id that there cannot be %v", p.Gone(), killed().Gone())
+	if p.Gone() || !Killed().Gone() {
+		t.Errorf("gone: itself %v, a process with an id that there cannot be %v", p.Gone(), Killed().Gone())
 	}
 }
 

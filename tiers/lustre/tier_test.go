@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 				Corrupt:    corrupt,
 				Torn:       torn,
 				New: func(t *testing.T, dir string, _ int64) tiers.Tier {
-					o.Dir, o.Rank = dir, 3
+					o.Dir, o.Rank, o.Process = dir, 3, segment.Killed()
 					tr, err := Open(o)
 					if err != nil {
 						t.Fatal(err)
