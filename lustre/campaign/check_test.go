@@ -90,7 +90,7 @@ func TestRuns(t *testing.T) {
 	first := startRank(t, dir, 1, 0x20, d)
 	first.put(1, 5000, "a", 1)
 	first.close()
-	live := startRank(t, dir, 1, 0x30, d)
+	live := startRankAs(t, segment.Self(), dir, 1, 0x30, d)
 	if err := live.s.Recover(func(segment.Found) error { return nil }); err != nil {
 		t.Fatal(err)
 	}

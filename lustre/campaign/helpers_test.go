@@ -56,9 +56,16 @@ type rank struct {
 	d *data
 }
 
+// startRank starts one whose process is gone: what it does not close counts as
+// left by a crash.
 func startRank(t *testing.T, dir string, number uint32, incarnation uint64, d *data) *rank {
 	t.Helper()
-	s, err := segment.Open(segment.Options{Dir: dir, Rank: number, Incarnation: incarnation, CloseWait: 5 * time.Second, SegmentBytes: 400 << 10, Compress: true, Process: segment.Killed()})
+	return startRankAs(t, segment.Killed(), dir, number, incarnation, d)
+}
+
+func startRankAs(t *testing.T, p segment.Process, dir string, number uint32, incarnation uint64, d *data) *rank {
+	t.Helper()
+	s, err := segment.Open(segment.Options{Dir: dir, Rank: number, Incarnation: incarnation, CloseWait: 5 * time.Second, SegmentBytes: 400 << 10, Compress: true, Process: p})
 	if err != nil {
 		t.Fatal(err)
 	}
