@@ -55,7 +55,9 @@ func (s *Store) statHere(ns, key string) (NameInfo, bool) {
 // reports whether the name was visible. Ranks that do not answer before ctx
 // ends keep their copies until they do: docs/protocol.md.
 func (s *Store) Delete(ctx context.Context, ns, key string) bool {
+	left := s.catalogued(ns, []string{key})[0] != nil
 	visible, stamp := s.deleteHere(ns, key)
+	visible = visible || left
 	if s.peers == nil {
 		return visible
 	}
@@ -76,13 +78,15 @@ func (s *Store) deleteHere(ns, key string) (visible bool, stamp uint64) {
 		s.announce()
 		visible = true
 	}
-	return visible, s.tick()
+	stamp = s.tick()
+	s.supersede(nameID{ns, key}, stamp)
+	return visible, stamp
 }
 
 // Expire sets when a visible name ends; the zero time means never. It reports
 // whether there was such a name, on whatever rank.
 func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
-	if s.expireHere(ns, key, at) {
+	if s.expireHere(ns, key, at) || s.raise(ctx, ns, key) && s.expireHere(ns, key, at) {
 		return true
 	}
 	if s.peers == nil {
@@ -108,7 +112,8 @@ func (s *Store) expireHere(ns, key string, at time.Time) bool {
 		s.expiries.push(n)
 	}
 	s.record(n.block, n.entry)
-	s.say(n)
+	n.block.from = nil // the catalogue has the name as it was
+	s.account(n.block)
 	return true
 }
 
@@ -118,7 +123,13 @@ const clearStep = 1024
 // Clear withdraws all names of a namespace, or of every namespace when all is
 // true, on all ranks, and returns how many there were here.
 func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
-	total := s.clear(ns, all)
+	total, left := s.clear(ns, all)
+	if err := s.settleVoid(ctx); err != nil {
+		s.log.Warn("what other ranks left is cleared later", "namespace", ns, "all", all, "err", err)
+	}
+	s.mu.Lock()
+	total += left.names
+	s.mu.Unlock()
 	if s.peers != nil {
 		if err := s.peers.Clear(ctx, ns, all); err != nil {
 			s.log.Warn("not all ranks have cleared", "namespace", ns, "all", all, "err", err)
@@ -133,19 +144,21 @@ func (s *Store) namespaces() []string {
 	return slices.Collect(maps.Keys(s.spaces))
 }
 
-// clear is Clear on this rank.
-func (s *Store) clear(ns string, all bool) int {
+// clear is Clear on this rank; what the catalogue has is withdrawn later.
+func (s *Store) clear(ns string, all bool) (total int, left *clearing) {
+	asked := ns
 	spaces := []string{ns}
 	if all {
 		spaces = s.namespaces()
 	}
-	total := 0
 	for _, ns := range spaces {
 		for n := clearStep; n == clearStep; total += n {
 			n = s.clearSome(ns)
 		}
 	}
-	return total
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return total, s.supersedeAll(asked, all)
 }
 
 func (s *Store) clearSome(ns string) (n int) {
@@ -199,9 +212,15 @@ func (s *Store) Len(ns string) int {
 
 // Stats returns a snapshot.
 func (s *Store) Stats() Stats {
+	var catalogue *tiers.CatalogueState
+	if s.catalogue != nil {
+		state := s.catalogue.State()
+		catalogue = &state
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.stats
+	st.Catalogue = catalogue
 	st.Names, st.Blocks, st.Leases = s.names, len(s.blocks), len(s.leases)
 	for _, m := range s.mem {
 		m.stats.Usage = m.tier.Usage()

@@ -41,7 +41,7 @@ func (s *Store) advance(a *ahead) {
 	for a.next < len(a.ids) && s.aheadBytes < maxAheadBytes && !s.closed {
 		i := a.next
 		a.next++
-		if s.remote[a.ids[i]] != nil || s.lookup(a.ids[i].ns, a.ids[i].key) != nil {
+		if fromCatalogue(a.copies[i]) && s.isVoid(&a.copies[i][0].Name) || s.remote[a.ids[i]] != nil || s.lookup(a.ids[i].ns, a.ids[i].key) != nil {
 			continue
 		}
 		f := s.startRemote(a.ids[i], a.copies[i])

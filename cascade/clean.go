@@ -196,7 +196,7 @@ func (p *picker) full() bool {
 }
 
 func (p *picker) wants(b *entity) bool {
-	if b.cold || b.writing || !b.at[p.mem.index].present {
+	if b.isBelow() || b.writing || !b.at[p.mem.index].present {
 		return false
 	}
 	return p.mem == p.store.last() || policy.Demote(p.store.meta(b)) == policy.FallCold

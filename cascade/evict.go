@@ -115,7 +115,7 @@ func (s *Store) fallOf(b *entity, m *memTier) fall {
 		return stays
 	}
 	if m != s.last() {
-		below := b.at[m.index+1].present || b.cold && policy.Demote(s.meta(b)) == policy.FallCold
+		below := b.at[m.index+1].present || b.isBelow() && policy.Demote(s.meta(b)) == policy.FallCold
 		switch {
 		case below:
 			return leaves
@@ -130,7 +130,7 @@ func (s *Store) fallOf(b *entity, m *memTier) fall {
 		return awaitsCleaning
 	case b.cold && b.told > s.synced && s.coldUp():
 		return awaitsSync // memory has the only durable record of a name
-	case b.cold:
+	case b.isBelow():
 		return leaves
 	case s.coldUp():
 		return awaitsCleaning
@@ -157,7 +157,7 @@ func (s *Store) evict(b *entity, m *memTier) {
 	}
 	s.drop(b, m)
 	if !b.cold && !b.inMemory() {
-		if s.cold != nil {
+		if s.cold != nil && b.from == nil {
 			s.stats.Lost++
 		}
 		s.vanish(b)

@@ -72,8 +72,8 @@ type wait struct {
 }
 
 // pinResident pins all that is in memory, starts to fetch what is in the cold
-// tier, and tells the policies of the request. missing are the keys that other
-// ranks are to be asked for.
+// tier, and tells the policies of the request. missing are the keys to be
+// looked for elsewhere.
 func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wait, missing []int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 	for i, key := range keys {
 		n := s.lookup(ns, key)
 		if n == nil {
-			if s.peers != nil {
+			if s.asksElsewhere() {
 				missing = append(missing, i)
 			}
 			continue
@@ -124,7 +124,11 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 	n := s.lookup(ns, key)
 	if n == nil {
 		s.mu.Unlock()
-		return nil
+		view := make([]*View, 1)
+		if s.asksElsewhere() { // it was a copy of what lies there
+			s.getRemote(ctx, ns, []string{key}, []int{0}, view)
+		}
+		return view[0]
 	}
 	var fresh []*fetch
 	f := s.joinFetch(n.block, &fresh)

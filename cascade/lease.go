@@ -149,5 +149,6 @@ func (s *Store) Sweep() {
 	}
 	s.sweepJunk()
 	s.sweepLanded(now, false)
+	s.sweepVoid(now)
 	s.announce()
 }

@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,8 +55,10 @@ func (h hold) Bytes() []byte {
 // State describes a name as it is now.
 func (l Local) State(ns, key string) directory.Statement {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.state(ns, key)
+	st := []directory.Statement{l.state(ns, key)}
+	l.mu.Unlock()
+	l.fillIn(st)
+	return st[0]
 }
 
 // Names calls fn with the state of every name for which want is true. A name
@@ -79,6 +82,9 @@ func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement
 			}
 		}
 	}
+	if err := l.eachCatalogued(false, want, fn); err != nil {
+		l.log.Warn("other ranks are not told of all that earlier ones left", "err", err)
+	}
 }
 
 // Outdated withdraws a name put before the given stamp. Later puts here are
@@ -94,7 +100,15 @@ func (l Local) Outdated(ns, key string, before uint64) {
 }
 
 // Expires sets when a name ends.
-func (l Local) Expires(ns, key string, at time.Time) { l.expireHere(ns, key, at) }
+func (l Local) Expires(ns, key string, at time.Time) {
+	if !l.expireHere(ns, key, at) && l.catalogue != nil {
+		l.workers.Go(func() {
+			if l.raise(context.Background(), ns, key) {
+				l.expireHere(ns, key, at)
+			}
+		})
+	}
+}
 
 // Touched makes the chain that another rank used as young as one used here.
 func (l Local) Touched(ns string, keys []string) {

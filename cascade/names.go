@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/policy"
+	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
 )
 
@@ -48,6 +49,10 @@ type entity struct {
 	cold  bool     // in the cold tier
 	below standing // of this rank's blocks there
 
+	// from is where the catalogue has the block of which this is a copy; nil: it
+	// does not. Such a copy is not dirty, and leaves as it came.
+	from *directory.Segment
+
 	told uint64 // Store.told when the cold tier was last told of a name of it
 
 	busy    int    // views and copies in flight: reasons not to forget it
@@ -74,7 +79,10 @@ func (b *entity) inMemory() bool {
 	return false
 }
 
-func (b *entity) dirty() bool { return !b.cold && b.inMemory() }
+func (b *entity) dirty() bool { return !b.isBelow() && b.inMemory() }
+
+// isBelow reports whether memory may lose b without loss.
+func (b *entity) isBelow() bool { return b.cold || b.from != nil }
 
 func (s *Store) space(ns string) *space {
 	sp := s.spaces[ns]
@@ -138,7 +146,8 @@ const maxBound = 8
 // what it pointed to. Whatever instant the process dies at, one of the two
 // versions is on record: the new one is written before the old one goes.
 func (s *Store) bind(e Entry, b *entity) *name {
-	n := s.rebind(e, b)
+	b.from = nil // the catalogue does not have this name of it
+	n := s.rebind(e, b, 0)
 	n.put = n.entry.Seq
 	return n
 }
@@ -149,11 +158,12 @@ func (s *Store) bindCopy(st block.Name, b *entity) {
 	n := s.rebind(Entry{
 		Namespace: st.Namespace, Key: st.Key, Parent: st.Parent,
 		Prefix: st.Prefix, Bound: st.Bound, Expires: st.Expires,
-	}, b)
+	}, b, st.Depth)
 	n.put = st.Seq
 }
 
-func (s *Store) rebind(e Entry, b *entity) *name {
+// rebind points the name e at b; depth is its depth unless its parent says.
+func (s *Store) rebind(e Entry, b *entity, depth uint32) *name {
 	sp := s.space(e.Namespace)
 	n := sp.node(e.Key)
 	was, old := n.block, n.entry
@@ -163,7 +173,7 @@ func (s *Store) rebind(e Entry, b *entity) *name {
 	}
 	n.setParent(e.Parent)
 	n.entry = block.Name{
-		Namespace: sp.name, Key: n.entry.Key, Parent: e.Parent,
+		Namespace: sp.name, Key: n.entry.Key, Parent: e.Parent, Depth: depth,
 		Prefix: e.Prefix, Bound: e.Bound, Expires: e.Expires,
 	}
 	if was != nil && e.KeepTTL {
@@ -271,10 +281,17 @@ func (s *Store) detach(n *name) {
 // unbind withdraws n from its block, in memory and in the tiers' records,
 // forgets the block with its last name, and the node if nothing needs it.
 func (s *Store) unbind(n *name) {
+	id, seq := nameID{n.entry.Namespace, n.entry.Key}, s.tick()
+	s.withdraw(n, seq)
+	s.supersede(id, seq)
+}
+
+// withdraw is unbind as of a tick.
+func (s *Store) withdraw(n *name, seq uint64) {
 	b := n.block
 	s.endLeases(n)
 	gone := n.entry
-	gone.Seq = s.tick()
+	gone.Seq = seq
 	s.unrecord(b, gone)
 	s.detach(n)
 	n.delist()
@@ -287,6 +304,7 @@ func (s *Store) unbind(n *name) {
 // unbindBefore unbinds a name that was put before the given stamp, and tells
 // whether there was one.
 func (s *Store) unbindBefore(ns, key string, stamp uint64) bool {
+	s.supersede(nameID{ns, key}, stamp)
 	n := s.known(ns, key)
 	if n == nil || n.block == nil || n.put >= stamp {
 		return false

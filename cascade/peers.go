@@ -52,7 +52,6 @@ const publishStep = 256
 func (s *Store) Join(p Peers) {
 	s.mu.Lock()
 	s.peers = p
-	s.replicate = newReplication()
 	s.mu.Unlock()
 	work, stop := context.WithCancel(context.Background())
 	s.leavePeers = stop
@@ -92,6 +91,7 @@ func (s *Store) publish() {
 	s.saying.Lock()
 	defer s.saying.Unlock()
 	for batch := s.nextUnsaid(); len(batch) > 0; batch = s.nextUnsaid() {
+		s.fillIn(batch)
 		s.peers.Publish(batch...)
 	}
 }
@@ -151,7 +151,7 @@ func (s *Store) state(ns, key string) directory.Statement {
 			break
 		}
 	}
-	if b.cold {
+	if st.Segment = b.from; b.cold {
 		st.Segment = s.segmentOf(b)
 	}
 	return st

@@ -13,7 +13,7 @@ func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult
 	res := ProbeResult{Tiers: map[string]int{}}
 	here := s.probeHere(ns, keys)
 	var found [][]directory.Statement // of the keys that are not here, in order
-	if missing := absent(keys, here); s.peers != nil && len(missing) > 0 {
+	if missing := absent(keys, here); s.asksElsewhere() && len(missing) > 0 {
 		found = s.located(ctx, ns, missing)
 	}
 	var coming ahead
@@ -56,8 +56,8 @@ type presence struct {
 	size int64
 }
 
-// probeHere looks up the keys on this rank, to the first that is missing if
-// there are no other ranks.
+// probeHere looks up the keys on this rank, to the first that is missing if it
+// can be nowhere else.
 func (s *Store) probeHere(ns string, keys []string) []presence {
 	here := make([]presence, len(keys))
 	s.mu.Lock()
@@ -65,7 +65,7 @@ func (s *Store) probeHere(ns string, keys []string) []presence {
 	for i, key := range keys {
 		if n := s.lookup(ns, key); n != nil {
 			here[i] = presence{s.fastest(n.block), n.block.info.Size}
-		} else if s.peers == nil {
+		} else if !s.asksElsewhere() {
 			break
 		}
 	}

@@ -25,6 +25,7 @@ type job struct {
 	t     *testing.T
 	world *sim.World
 	dir   string // the lustre directory of all ranks; "": none
+	local string // where ranks have catalogues; "": they have none
 	ranks []*jobRank
 	late  atomic.Int64 // how much later the stores take it to be, nanoseconds
 }
@@ -60,9 +61,15 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 		Now: func() time.Time { return time.Now().Add(time.Duration(j.late.Load())) },
 	}
 	if j.dir != "" {
-		if o.Cold, err = lustre.Open(lustre.Options{Dir: j.dir, Rank: uint32(rank)}); err != nil {
+		catalogued := j.local != ""
+		cold, err := lustre.Open(lustre.Options{Dir: j.dir, Rank: uint32(rank), OwnOnly: catalogued, Apart: catalogued})
+		if err == nil && catalogued {
+			err = cold.OpenCatalogue(lustre.IndexOptions{Dir: filepath.Join(j.local, fmt.Sprint(rank)), Campaign: j.dir, CacheBytes: 4 << 20, MemTableBytes: 1 << 20})
+		}
+		if err != nil {
 			j.t.Fatal(err)
 		}
+		o.Cold = cold
 	}
 	s, err := Open(j.t.Context(), o)
 	if err != nil {

@@ -55,7 +55,7 @@ func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing
 		found := s.located(ctx, ns, wanted)
 		s.mu.Lock()
 		for a, j := range ask {
-			if found[a] == nil || s.closed {
+			if found[a] == nil || s.closed || fromCatalogue(found[a]) && s.isVoid(&found[a][0].Name) {
 				continue
 			}
 			id := nameID{ns, wanted[a]}
@@ -105,10 +105,34 @@ func (s *Store) joinOne(id nameID) (*View, *fetch) {
 	return nil, nil
 }
 
-// located asks the peers, and leaves out bound names whose parent is nowhere:
-// half a pair is no hit.
+// asksElsewhere tells whether what is not known here may be elsewhere.
+func (s *Store) asksElsewhere() bool { return s.peers != nil || s.catalogue != nil }
+
+// locate looks for keys in the catalogue, and asks the peers for the rest.
+func (s *Store) locate(ctx context.Context, ns string, keys []string) [][]directory.Statement {
+	found := s.catalogued(ns, keys)
+	if s.peers == nil {
+		return found
+	}
+	var rest []string
+	var at []int
+	for i, copies := range found {
+		if copies == nil {
+			rest, at = append(rest, keys[i]), append(at, i)
+		}
+	}
+	if len(rest) > 0 {
+		for j, copies := range s.peers.Locate(ctx, ns, rest) {
+			found[at[j]] = copies
+		}
+	}
+	return found
+}
+
+// located is locate without bound names whose parent is nowhere: half a pair is
+// no hit.
 func (s *Store) located(ctx context.Context, ns string, keys []string) [][]directory.Statement {
-	found := s.peers.Locate(ctx, ns, keys)
+	found := s.locate(ctx, ns, keys)
 	var parents []string
 	var halves []int
 	for i, copies := range found {
@@ -121,7 +145,7 @@ func (s *Store) located(ctx context.Context, ns string, keys []string) [][]direc
 	if len(parents) == 0 {
 		return found
 	}
-	for j, copies := range s.peers.Locate(ctx, ns, parents) {
+	for j, copies := range s.locate(ctx, ns, parents) {
 		if copies == nil {
 			found[halves[j]] = nil
 		}
@@ -129,9 +153,9 @@ func (s *Store) located(ctx context.Context, ns string, keys []string) [][]direc
 	return found
 }
 
-// locatedOne is located for one key; nil on a rank that is alone.
+// locatedOne is located for one key; nil where there is nothing to ask.
 func (s *Store) locatedOne(ctx context.Context, ns, key string) []directory.Statement {
-	if s.peers == nil {
+	if !s.asksElsewhere() {
 		return nil
 	}
 	return s.located(ctx, ns, []string{key})[0]
@@ -216,7 +240,9 @@ func (s *Store) readRemote(ctx context.Context, copies []directory.Statement, ke
 		return nil, err
 	}
 	a.tier = RemoteTier
-	err = s.peers.Read(ctx, copies, a.bytes)
+	if err = errOnlyBelow; !fromCatalogue(copies) {
+		err = s.peers.Read(ctx, copies, a.bytes)
+	}
 	if err == nil && block.CRC(a.bytes) != info.CRC {
 		err = s.misread(copies)
 	}
@@ -230,6 +256,9 @@ func (s *Store) readRemote(ctx context.Context, copies []directory.Statement, ke
 	}
 	return a, nil
 }
+
+// errOnlyBelow: no rank is asked for what is known to lie in a segment alone.
+var errOnlyBelow = errors.New("cascade: only a segment has it")
 
 // misread reports bytes that failed their checksum: no hit.
 func (s *Store) misread(copies []directory.Statement) error {
@@ -322,6 +351,10 @@ func (s *Store) adopt(f *fetch, a *arrival) (*entity, bool) {
 	case b.info != info:
 		return nil, false
 	}
+	catalogued := fromCatalogue(f.copies)
+	if catalogued && len(b.names) == 0 && !b.cold {
+		b.from = st.Segment
+	}
 	if !b.at[m.index].present {
 		if err := a.slot.Commit(info, nil); err != nil {
 			s.note(m, err)
@@ -335,7 +368,9 @@ func (s *Store) adopt(f *fetch, a *arrival) (*entity, bool) {
 	if pending {
 		s.pending.push(b)
 	}
-	s.stats.Replicas++
+	if !catalogued {
+		s.stats.Replicas++
+	}
 	return b, true
 }
 

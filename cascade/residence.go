@@ -92,7 +92,7 @@ func (s *Store) leave(b *entity, m *memTier) {
 // it is called.
 func (s *Store) account(b *entity) {
 	named := len(b.names) > 0 && b.inMemory()
-	dirty, pending := named && !b.cold, named && b.info.ID.IsProvisional()
+	dirty, pending := named && !b.isBelow(), named && b.info.ID.IsProvisional()
 	count := func(was *bool, is bool, blocks *int, bytes *int64) {
 		if *was == is {
 			return
@@ -211,6 +211,9 @@ func (s *Store) vanish(b *entity) {
 	for len(b.names) > 0 {
 		n := b.names[len(b.names)-1]
 		s.endLeases(n)
+		if b.from == nil {
+			s.supersede(nameID{n.entry.Namespace, n.entry.Key}, n.put)
+		}
 		s.detach(n)
 		n.delist()
 		n.prune()

@@ -40,6 +40,10 @@ func (s *Store) readSegments(ctx context.Context, copies []directory.Statement, 
 			return err
 		}
 		if errors.Is(err, tiers.ErrNotFound) || errors.Is(err, tiers.ErrCorrupt) {
+			if fromCatalogue(copies) {
+				s.lostSegment(ctx, st.Info.ID, err)
+				continue
+			}
 			st.Segment = nil
 			s.peers.Refute(st)
 		}

@@ -4,28 +4,30 @@ import "cascadekv/tiers"
 
 // Stats is a snapshot of the store. Counters start at zero with the process.
 type Stats struct {
-	Names           int              `json:"names"`
-	Blocks          int              `json:"blocks"`
-	BytesReferenced int64            `json:"bytes_referenced"` // Σ over names of their block's size
-	BytesStored     int64            `json:"bytes_stored"`     // Σ over distinct blocks
-	PendingIDs      int              `json:"pending_ids"`      // acknowledged, not hashed yet
-	PendingBytes    int64            `json:"pending_bytes"`
-	DirtyBlocks     int              `json:"dirty_blocks"`
-	DirtyBytes      int64            `json:"dirty_bytes"`
-	Leases          int              `json:"leases"`
-	Views           int              `json:"views"` // views not released yet
-	Puts            uint64           `json:"puts"`
-	Duplicates      uint64           `json:"duplicates"` // puts, or completed ids, whose bytes were stored already
-	Hits            uint64           `json:"hits"`
-	Misses          uint64           `json:"misses"`
-	Rejected        uint64           `json:"rejected"` // puts dropped for want of room
-	Lost            uint64           `json:"lost"`     // dirty blocks dropped because the cold tier refused them
-	Corrupt         uint64           `json:"corrupt"`  // blocks withdrawn for a bad checksum
-	Replicas        uint64           `json:"replicas"` // blocks of other ranks that were kept here
-	Recovered       RecoverStats     `json:"recovered"`
-	Adopted         RecoverStats     `json:"adopted"`    // of other ranks' parts of the cold tier, while running
-	Tiers           []TierStats      `json:"tiers"`      // fastest first
-	Namespaces      []NamespaceStats `json:"namespaces"` // by name
+	Names           int          `json:"names"`
+	Blocks          int          `json:"blocks"`
+	BytesReferenced int64        `json:"bytes_referenced"` // Σ over names of their block's size
+	BytesStored     int64        `json:"bytes_stored"`     // Σ over distinct blocks
+	PendingIDs      int          `json:"pending_ids"`      // acknowledged, not hashed yet
+	PendingBytes    int64        `json:"pending_bytes"`
+	DirtyBlocks     int          `json:"dirty_blocks"`
+	DirtyBytes      int64        `json:"dirty_bytes"`
+	Leases          int          `json:"leases"`
+	Views           int          `json:"views"` // views not released yet
+	Puts            uint64       `json:"puts"`
+	Duplicates      uint64       `json:"duplicates"` // puts, or completed ids, whose bytes were stored already
+	Hits            uint64       `json:"hits"`
+	Misses          uint64       `json:"misses"`
+	Rejected        uint64       `json:"rejected"` // puts dropped for want of room
+	Lost            uint64       `json:"lost"`     // dirty blocks dropped because the cold tier refused them
+	Corrupt         uint64       `json:"corrupt"`  // blocks withdrawn for a bad checksum
+	Replicas        uint64       `json:"replicas"` // blocks of other ranks that were kept here
+	Recovered       RecoverStats `json:"recovered"`
+	Adopted         RecoverStats `json:"adopted"` // of other ranks' parts of the cold tier, while running
+	Tiers           []TierStats  `json:"tiers"`   // fastest first
+
+	Catalogue  *tiers.CatalogueState `json:"catalogue,omitempty"` // of what others left in the cold tier
+	Namespaces []NamespaceStats      `json:"namespaces"`          // by name
 }
 
 // TierStats is one tier's part of Stats.

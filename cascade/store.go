@@ -130,6 +130,8 @@ type Store struct {
 
 	peers      Peers // nil: this rank is alone
 	replicate  replication
+	catalogue  tiers.Catalogue   // of the cold tier, nil: none
+	void       voiding           // what of it does not count
 	remote     map[nameID]*fetch // from other ranks: under way, or landed
 	aheadBytes int64             // fetched ahead, or about to be
 	landing    func(int64) ([]byte, func(), bool)
@@ -162,6 +164,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if s.cold != nil {
 		s.workers.Go(func() { s.cleanInBackground(work) })
 	}
+	if s.catalogue != nil {
+		s.workers.Go(func() { s.voidInBackground(work) })
+	}
 	if m, ok := s.cold.(tiers.Merging); ok {
 		s.workers.Go(func() { s.mergeInBackground(work, m) })
 	}
@@ -179,6 +184,7 @@ func newStore(o Options) (*Store, error) {
 		fetching: newPlaces(fetchPlaces), reading: make(chan struct{}, maxReads),
 		remote: map[nameID]*fetch{}, landing: o.Landing, sayWake: make(chan struct{}, 1),
 		remoteHits: TierStats{Name: RemoteTier}, leavePeers: func() {},
+		catalogue: catalogueOf(o.Cold), void: newVoiding(), replicate: newReplication(),
 		pending:  pendingQueue{wake: make(chan struct{}, 1)},
 		cleaning: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 	}
@@ -255,6 +261,7 @@ func (s *Store) Close(ctx context.Context) error {
 	s.leavePeers()
 	s.stop()
 	s.workers.Wait()
+	s.lastVoid(ctx)
 	_, err := s.drain(ctx)
 	for _, m := range s.mem {
 		err = errors.Join(err, m.tier.Close())

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/internal/config"
+	"cascadekv/tiers"
 )
 
 // verdict is the outcome of a check.
@@ -106,6 +107,9 @@ func (a *app) checkRank(loaded *config.Loaded) []check {
 		checks = append(checks, warning("losses", "look for errors of the lustre tier in the rank's log",
 			"%d dirty blocks lost, %d corrupt blocks withdrawn", s.Lost, s.Corrupt))
 	}
+	if c := s.Catalogue; c != nil {
+		checks = append(checks, checkIndex(c))
+	}
 	for _, t := range s.Tiers {
 		if h := t.Health; h != nil && (h.Hanging > 0 || h.Files > 0 || h.Writes) {
 			checks = append(checks, warning("tier "+t.Name, "ask the administrators of the file system for its servers; the rank tries again by itself",
@@ -116,6 +120,15 @@ func (a *app) checkRank(loaded *config.Loaded) []check {
 		}
 	}
 	return checks
+}
+
+// checkIndex looks at the index of what other ranks and jobs left.
+func checkIndex(c *tiers.CatalogueState) check {
+	if c.Broken != "" {
+		return warning("index", "see that the disk under lustre.index has room and works; the rank begins the index anew by itself, and after some failures when it is restarted",
+			"what other ranks and jobs left is not found: %s", c.Broken)
+	}
+	return okay("index", "%d segments of %d parts that others left, %s on disk", c.Segments, c.Parts, human(int64(c.DiskBytes)))
 }
 
 // checkPeers looks at the rank's connection to the others.

@@ -14,6 +14,7 @@ import (
 	"cascadekv/dht"
 	"cascadekv/internal/resp"
 	"cascadekv/internal/units"
+	"cascadekv/tiers"
 )
 
 const watchPeriod = 2 * time.Second
@@ -106,6 +107,14 @@ func fetchStats(client *resp.Client) (text []byte, s rankStats, err error) {
 	return append(append(append(head, `,"ranks":`...), ranks...), '}'), s, nil
 }
 
+// indexRow tells of the index of what other ranks and jobs left.
+func indexRow(c *tiers.CatalogueState) []string {
+	if c.Broken != "" {
+		return []string{"INDEX BROKEN", c.Broken}
+	}
+	return []string{"index", fmt.Sprintf("%d segments of %d parts that others left, %s on disk, T=%d K=%d", c.Segments, c.Parts, human(int64(c.DiskBytes)), c.SizeRatio, c.Runs)}
+}
+
 func (a *app) printStats(s rankStats) error {
 	up := time.Duration(s.UptimeSeconds) * time.Second
 	rows := [][]string{
@@ -118,6 +127,9 @@ func (a *app) printStats(s rankStats) error {
 		{"ids pending", fmt.Sprintf("%d blocks, %s", s.PendingIDs, human(s.PendingBytes))},
 		{"held", fmt.Sprintf("%d leases, %d views", s.Leases, s.Views)},
 		{"recovered", fmt.Sprintf("%d blocks, %d names, %s", s.Recovered.Blocks, s.Recovered.Names, human(s.Recovered.Bytes))},
+	}
+	if c := s.Catalogue; c != nil {
+		rows = append(rows, indexRow(c))
 	}
 	if s.Lost+s.Corrupt > 0 {
 		rows = append(rows, []string{"LOST", fmt.Sprintf("%d dirty blocks lost, %d corrupt blocks withdrawn: see the rank's log", s.Lost, s.Corrupt)})

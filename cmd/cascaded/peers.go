@@ -53,7 +53,7 @@ type world interface {
 // joinPeers makes store one of many. resized is told of how many, again and
 // again.
 func joinPeers(ctx context.Context, c config.Config, store *cascade.Store, resized func(ranks int), log *slog.Logger) (*peers, error) {
-	p := &peers{c: c, log: log, resized: resized, adopter: newAdopter(store, log), stop: func() {}, served: make(chan struct{}), replaced: make(chan struct{})}
+	p := &peers{c: c, log: log, resized: resized, adopter: newAdopter(store, fabric.Rank(c.Rank), log), stop: func() {}, served: make(chan struct{}), replaced: make(chan struct{})}
 	p.self = members.Member{Rank: fabric.Rank(c.Rank), Incarnation: uint64(time.Now().UnixNano())}
 	secret, err := c.Peers.Secret()
 	if err == nil {
@@ -74,7 +74,7 @@ func joinPeers(ctx context.Context, c config.Config, store *cascade.Store, resiz
 	p.adopter.node = p.node
 	adopting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stop = stop
-	p.adopting.Go(func() { p.adopter.run(adopting) })
+	p.adopting.Go(func() { p.adopter.run(adopting, adoptQuiet) })
 	log.Info("joined", "fabric", p.node.Fabric(), "addr", p.self.Addr, "gossip", p.members.Load().Addr())
 	return p, nil
 }

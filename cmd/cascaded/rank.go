@@ -8,6 +8,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/dht"
+	"cascadekv/dht/fabric"
 	"cascadekv/internal/buildinfo"
 	"cascadekv/internal/config"
 	"cascadekv/internal/server"
@@ -25,6 +26,9 @@ type openedRank struct {
 	server  *server.Server
 	peers   *peers        // nil: the rank is alone
 	landing *landing.Pool // nil without peers
+
+	background     sync.WaitGroup // ends before the store is closed
+	stopBackground context.CancelFunc
 
 	limits sync.Mutex
 	config config.Config
@@ -54,7 +58,14 @@ func openRank(ctx context.Context, c config.Config, password string, log *slog.L
 		log.Info("recovered", "blocks", r.Blocks, "names", r.Names, "bytes", r.Bytes)
 	}
 	r := &openedRank{store: store, landing: pool, config: c, ranks: 1}
-	if c.Peers.Fabric != "off" {
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	r.stopBackground = stop
+	if c.Lustre.IndexTuning == "auto" {
+		r.background.Go(func() { tuneIndex(work, o.Cold, log) })
+	}
+	if c.Peers.Fabric == "off" {
+		r.adoptAlone(ctx, work, log)
+	} else {
 		if r.peers, err = joinPeers(ctx, c, store, r.resize, log); err != nil {
 			return nil, errors.Join(err, r.close(ctx))
 		}
@@ -67,6 +78,16 @@ func openRank(ctx context.Context, c config.Config, password string, log *slog.L
 		return nil, errors.Join(err, r.close(ctx))
 	}
 	return r, nil
+}
+
+// adoptAlone takes in what others left, now, and until work ends what they add.
+func (r *openedRank) adoptAlone(ctx, work context.Context, log *slog.Logger) {
+	if r.config.Lustre.Dir == "" || r.config.Lustre.Index == "off" {
+		return // all was recovered
+	}
+	a := newAdopter(r.store, fabric.Rank(r.config.Rank), log)
+	a.adopt(ctx)
+	r.background.Go(func() { a.run(work, adoptEvery) })
 }
 
 // node is nil for a rank that is alone.
@@ -82,6 +103,8 @@ func (r *openedRank) close(ctx context.Context) error {
 	if r.peers != nil {
 		r.peers.stopAdopting()
 	}
+	r.stopBackground()
+	r.background.Wait()
 	err := r.store.Close(ctx)
 	if r.peers != nil {
 		r.peers.close()
@@ -121,7 +144,8 @@ func openTiers(o *cascade.Options, c config.Config, log *slog.Logger) error {
 	}
 	cold, err := lustre.Open(lustre.Options{
 		Dir: c.Lustre.Dir, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
-		OwnOnly:  c.Peers.Fabric != "off", // the adopters of the job share the rest
+		OwnOnly:  c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
+		Apart:    c.Lustre.Index != "off",
 		Compress: c.Lustre.Codec == "auto",
 		Direct:   switchOf(c.Lustre.Direct), Uring: switchOf(c.Lustre.IOUring), Advice: adviserOf(c.Lustre),
 	})
@@ -129,6 +153,9 @@ func openTiers(o *cascade.Options, c config.Config, log *slog.Logger) error {
 		return err
 	}
 	logFileSystem(c.Lustre, log)
+	if c.Lustre.Index != "off" {
+		openCatalogue(cold, c, log)
+	}
 	o.Cold = cold
 	a := cold.Access()
 	log.Info("lustre access", "direct", a.Direct, "no_direct", a.NoDirect, "io_uring", a.Uring, "no_io_uring", a.NoUring)

@@ -60,6 +60,8 @@ type Lustre struct {
 	Direct       string      `toml:"direct" help:"past the page cache: auto, on or off"`
 	IOUring      string      `toml:"io_uring" help:"batches of reads by io_uring: auto, on or off"`
 	Advise       bool        `toml:"advise" help:"tell Lustre's servers of many small reads before they are made (lfs ladvise willread)"`
+	Index        string      `toml:"index" help:"node-local directory for the index of what other ranks and jobs left: auto, a path, or off"`
+	IndexTuning  string      `toml:"index_tuning" help:"whether that index is shaped for the work it does: auto or off"`
 }
 
 // Peers are the other ranks of the job.
@@ -111,7 +113,7 @@ func Default() Config {
 			Bytes: units.GiB,
 			Path:  "/dev/shm/cascade-{uid}-{rank}-{socket}.arena",
 		},
-		Lustre:   Lustre{Codec: "none", Direct: "auto", IOUring: "auto", SegmentBytes: units.GiB},
+		Lustre:   Lustre{Codec: "none", Direct: "auto", IOUring: "auto", Index: "auto", IndexTuning: "auto", SegmentBytes: units.GiB},
 		Peers:    Peers{Fabric: "off", Listen: ":0", Gossip: ":0", Munge: "auto", Homes: 2, Landing: 64 * units.MiB},
 		Resp:     Resp{NativeMiss: "auto"},
 		Deadline: Deadline{Room: 5 * second, Fetch: 3 * second, Drain: 90 * second},

@@ -206,6 +206,7 @@ func (l *Loaded) expand() {
 	r = append(r, "{socket}", fmt.Sprintf("%08x", sum.Sum32()))
 	l.Shm.Path = strings.NewReplacer(r...).Replace(l.Shm.Path)
 	l.Lustre.Dir = strings.NewReplacer(r[:6]...).Replace(l.Lustre.Dir)
+	l.Lustre.Index = strings.NewReplacer(r[:6]...).Replace(l.Lustre.Index)
 }
 
 // located adds origins to the value errors in err.

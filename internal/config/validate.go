@@ -106,6 +106,9 @@ func (v *validator) space() {
 	v.oneOf("lustre.codec", c.Lustre.Codec, "none", "auto")
 	v.oneOf("lustre.direct", c.Lustre.Direct, "auto", "on", "off")
 	v.oneOf("lustre.io_uring", c.Lustre.IOUring, "auto", "on", "off")
+	v.check(c.Lustre.Index == "auto" || c.Lustre.Index == "off" || filepath.IsAbs(c.Lustre.Index) && !strings.ContainsRune(c.Lustre.Index, 0),
+		"lustre.index", "neither auto, off nor an absolute path", "name a directory on a disk of the node, for example /local/scratch, or leave it at \"auto\"")
+	v.oneOf("lustre.index_tuning", c.Lustre.IndexTuning, "auto", "off")
 	v.check(budget == 0 || budget >= 2*size, "lustre.budget", "less than two segments", "use 0 for no limit, or many times lustre.segment_bytes: each rank has its share")
 	v.check(size >= MinSegment && size <= units.TiB && size%(64*units.KiB) == 0, "lustre.segment_bytes", "not a usable segment size",
 		"use a multiple of 64KiB from "+MinSegment.String()+" to 1TiB; 1GiB suits most file systems")

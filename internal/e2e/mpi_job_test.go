@@ -126,7 +126,7 @@ func prepareMPI(t *testing.T, l launcher, shm string, lustre bool, more ...strin
 		t.Cleanup(func() { os.Remove(one.arena) })
 	}
 	args := append(l.command[1:len(l.command):len(l.command)], path, "--peers-fabric", "mpi", "--peers-gossip", "127.0.0.1:0",
-		"--socket", filepath.Join(p.dir, "r{rank}.sock"), "--shm-path", fmt.Sprintf(arenas, "{rank}"), "--shm-bytes", shm, "--lustre-dir", m.lustre)
+		"--socket", filepath.Join(p.dir, "r{rank}.sock"), "--shm-path", fmt.Sprintf(arenas, "{rank}"), "--shm-bytes", shm, "--lustre-dir", m.lustre, "--lustre-index", filepath.Join(p.dir, "index"))
 	m.cmd = exec.Command(l.command[0], append(args, more...)...)
 	m.cmd.Env, m.cmd.Stdout, m.cmd.Stderr = launcherEnv(l.env), m.said, m.said
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}

@@ -54,7 +54,7 @@ func (p place) withLustre() place {
 }
 
 func (p place) args(more ...string) []string {
-	return append([]string{"--socket", p.socket, "--shm-path", p.arena, "--shm-bytes", p.shm, "--lustre-dir", p.lustre}, more...)
+	return append([]string{"--socket", p.socket, "--shm-path", p.arena, "--shm-bytes", p.shm, "--lustre-dir", p.lustre, "--lustre-index", filepath.Join(p.dir, "index")}, more...)
 }
 
 // text collects what a process says. It is safe for concurrent use.

@@ -14,6 +14,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/dht"
+	"cascadekv/tiers"
 )
 
 type nsStats = cascade.NamespaceStats
@@ -84,6 +85,17 @@ var (
 	mEncodedIn   = newMetric("tier_encoded_in_bytes_total", "Bytes of the blocks put into a tier, by codec.", counter, "tier", "codec")
 	mEncodedOut  = newMetric("tier_encoded_out_bytes_total", "Bytes that these take there, by codec.", counter, "tier", "codec")
 	mDecoded     = newMetric("tier_decoded_total", "Blocks read from a tier and decoded, by codec.", counter, "tier", "codec")
+	mIndexUp     = newMetric("index_up", "1 while what other ranks and jobs left can be found, 0 while its index is broken.", gauge)
+	mIndexParts  = newMetric("index_parts", "Parts of other ranks that this one has taken in.", gauge)
+	mIndexSize   = newMetric("index_entries", "Blocks and names in the index.", gauge)
+	mIndexRead   = newMetric("index_segments_read_total", "Segments whose contents were read for the index.", counter)
+	mIndexHits   = newMetric("index_hits_total", "Names that were looked for in the index and found.", counter)
+	mIndexMisses = newMetric("index_misses_total", "Names that were looked for in the index and not found.", counter)
+	mIndexDisk   = newMetric("index_disk_bytes", "What the index takes of the node's disk.", gauge)
+	mIndexMemory = newMetric("index_memory_bytes", "What the index keeps in memory.", gauge)
+	mIndexT      = newMetric("index_size_ratio", "T of the index: how many times larger each level is than the one above it.", gauge)
+	mIndexK      = newMetric("index_runs", "K of the index: sorted runs that its top level gathers.", gauge)
+	mIndexTunes  = newMetric("index_retunes_total", "Times that T and K were changed.", counter)
 	mReplicas    = newMetric("replicas_total", "Blocks of other ranks that were kept here.", counter)
 	mRanks       = newMetric("ring_ranks", "Ranks in the ring.", gauge)
 	mSettling    = newMetric("ring_settling", "1 while the ring changed lately.", gauge)
@@ -132,6 +144,9 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	if p := s.Peers; p != nil {
 		collectPeers(p, send)
 	}
+	if c := s.Catalogue; c != nil {
+		collectIndex(c, send)
+	}
 	for _, t := range s.Tiers {
 		send(mHits, float64(t.Hits), t.Name)
 		send(mHitBytes, float64(t.HitBytes), t.Name)
@@ -177,6 +192,24 @@ func collectPeers(p *dht.Stats, send func(metric, float64, ...string)) {
 		{mRanks, float64(p.Ranks)}, {mSettling, settling}, {mEntries, float64(p.Entries)}, {mCalls, float64(p.Calls)},
 		{mUnanswered, float64(p.Unanswered)}, {mLookups, float64(p.Lookups)}, {mPeerReads, float64(p.Reads)},
 		{mPeerBytes, float64(p.ReadBytes)}, {mPeerErrors, float64(p.ReadErrors)}, {mStale, float64(p.Stale)}, {mServed, float64(p.ServedBytes)},
+	} {
+		send(x.metric, x.v)
+	}
+}
+
+// collectIndex sends what a rank has with an index of what others left.
+func collectIndex(c *tiers.CatalogueState, send func(metric, float64, ...string)) {
+	up := 1.0
+	if c.Broken != "" {
+		up = 0
+	}
+	for _, x := range []struct {
+		metric
+		v float64
+	}{
+		{mIndexUp, up}, {mIndexParts, float64(c.Parts)}, {mIndexSize, float64(c.Entries)}, {mIndexRead, float64(c.Read)},
+		{mIndexHits, float64(c.Hits)}, {mIndexMisses, float64(c.Misses)}, {mIndexDisk, float64(c.DiskBytes)},
+		{mIndexMemory, float64(c.MemoryBytes)}, {mIndexT, float64(c.SizeRatio)}, {mIndexK, float64(c.Runs)}, {mIndexTunes, float64(c.Retunes)},
 	} {
 		send(x.metric, x.v)
 	}

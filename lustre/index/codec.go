@@ -14,6 +14,7 @@ const (
 	kindSegment = 1
 	kindBlock   = 2
 	kindName    = 3
+	kindText    = 4
 
 	prefixSize  = 17 // kind and 16 bytes: what filters know
 	nameKeySize = 21
@@ -42,6 +43,13 @@ const (
 // alone is the position of what lies in no run: a link, or a name whose own run
 // is taken by others.
 const alone = 0
+
+// maxNote bounds the caller's bytes in the record of a name, maxText a
+// namespace's text.
+const (
+	maxNote = 4096
+	maxText = 64 << 10
+)
 
 // maxDepth is the deepest a name can lie: positions are depths plus 1.
 const maxDepth = math.MaxUint32 - 1
@@ -86,6 +94,7 @@ type nameRecord struct {
 	expires time.Time
 	depth   uint32 // with flagAlone
 	copy    place  // with flagCopy
+	note    string
 }
 
 // segmentRow is the value of a segment's key.
@@ -121,6 +130,8 @@ func decodeBlockKey(p []byte) (id block.ID, err error) {
 	copy(id[:], p[1:])
 	return id, nil
 }
+
+func appendTextKey(p []byte, ns Namespace) []byte { return append(append(p, kindText), ns[:]...) }
 
 func isWide(id block.ID) bool { return [16]byte(id[16:]) != [16]byte{} }
 
@@ -192,33 +203,42 @@ func appendPlace(p []byte, at place) []byte {
 }
 
 // decodePlace reads a place that takes all of p.
-func decodePlace(p []byte) (at place, err error) {
+func decodePlace(p []byte) (place, error) {
+	at, rest, err := cutPlace(p)
+	if err == nil && len(rest) != 0 {
+		err = badFormat("%d bytes behind a place", len(rest))
+	}
+	return at, err
+}
+
+// cutPlace reads the place that p begins with, and returns the rest of p.
+func cutPlace(p []byte) (at place, rest []byte, err error) {
 	if len(p) < placeFixed {
-		return at, badFormat("place of %d bytes", len(p))
+		return at, nil, badFormat("place of %d bytes", len(p))
 	}
 	at.segment, at.crc, at.codec = le.Uint32(p), le.Uint32(p[4:]), p[8]
 	p = p[placeFixed:]
 	var numbers [4]int64
 	for i := range numbers {
 		if numbers[i], p, err = cutNumber(p); err != nil {
-			return at, err
+			return at, nil, err
 		}
 	}
 	at.record, at.base, at.offset, at.size = numbers[0], numbers[0]-numbers[1], numbers[2], numbers[3]
 	at.stored, at.storedCRC = at.size, at.crc
 	if at.codec != 0 {
 		if at.stored, p, err = cutNumber(p); err != nil {
-			return at, err
+			return at, nil, err
 		}
-		if len(p) != 4 {
-			return at, badFormat("%d bytes where a CRC should be", len(p))
+		if len(p) < 4 {
+			return at, nil, badFormat("%d bytes where a CRC should be", len(p))
 		}
 		at.storedCRC, p = le.Uint32(p), p[4:]
 	}
-	if at.base < 0 || at.size > block.MaxSize || len(p) != 0 {
-		return at, badFormat("place at %d, base %d, %d bytes, %d left over", at.record, at.base, at.size, len(p))
+	if at.base < 0 || at.size > block.MaxSize {
+		return at, nil, badFormat("place at %d, base %d, %d bytes", at.record, at.base, at.size)
 	}
-	return at, nil
+	return at, p, nil
 }
 
 // cutNumber reads a number in its shortest form, so that equal values have
@@ -268,7 +288,7 @@ func appendNameRecord(p []byte, r nameRecord) []byte {
 	if r.flags&flagCopy != 0 {
 		p = appendPlace(p, r.copy)
 	}
-	return p
+	return append(p, r.note...)
 }
 
 // names reports whether a record, as it is stored, is that of k.
@@ -303,11 +323,13 @@ func decodeNameRecord(p []byte) (r nameRecord, err error) {
 		r.depth, p = le.Uint32(p), p[4:]
 	}
 	if r.flags&flagCopy != 0 {
-		r.copy, err = decodePlace(p)
-		return r, err
+		if r.copy, p, err = cutPlace(p); err != nil {
+			return r, err
+		}
 	}
-	if len(p) != 0 {
-		return r, badFormat("%d bytes behind a name record", len(p))
+	if len(p) > maxNote {
+		return r, badFormat("a note of %d bytes", len(p))
 	}
+	r.note = string(p)
 	return r, nil
 }

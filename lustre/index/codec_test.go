@@ -47,6 +47,8 @@ func TestGoldenBytes(t *testing.T) {
 		expires: time.Unix(1800000000, 5),
 	}
 	dropped := nameRecord{flags: flagDropped, key: goldenKey(0x10), segment: 6, seq: 10}
+	noted := name
+	noted.note = "note"
 	header := dirHeader{base: 3}
 	copy(header.campaign[:], bytes.Repeat([]byte{0xCC}, 32))
 	for what, c := range map[string]struct {
@@ -65,6 +67,9 @@ func TestGoldenBytes(t *testing.T) {
 		"coded place": {appendPlace(nil, goldenCoded()), "04030201efbeadde01f0a204f02280800880808001e80744332211"},
 		"name": {appendNameRecord(nil, name), "21101112131415161718191a1b1c1d1e1f" + "050000000807060504030201" + "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf" +
 			"04030201efbeadde00f0a204f02280800880808001"},
+		"noted name": {appendNameRecord(nil, noted), "21101112131415161718191a1b1c1d1e1f" + "050000000807060504030201" + "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf" +
+			"04030201efbeadde00f0a204f02280800880808001" + "6e6f7465"},
+		"text key": {appendTextKey(nil, Namespace(goldenKey(0x10))), "04101112131415161718191a1b1c1d1e1f"},
 		"whole name": {appendNameRecord(nil, whole), "76101112131415161718191a1b1c1d1e1f" + "050000000900000000000000" + "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf" +
 			"101112131415161718191a1b1c1d1e1f" + "00d2496b0000000005000000" + "07000000" + "04030201efbeadde01f0a204f02280800880808001e80744332211"},
 		"dropped": {appendNameRecord(nil, dropped), "08101112131415161718191a1b1c1d1e1f" + "060000000a00000000000000" + "00000000000000000000000000000000"},

@@ -254,7 +254,7 @@ func TestOthersIndex(t *testing.T) {
 	}
 	names, err := fs.List(o.Dir)
 	slices.Sort(names)
-	if err != nil || strings.Join(names, " ") != "INDEX base-3 mine.txt" {
+	if err != nil || strings.Join(names, " ") != "INDEX LOCK base-3 mine.txt" {
 		t.Errorf("left: %v, %v", names, err)
 	}
 }

@@ -62,6 +62,7 @@ const (
 
 	basePrefix = "base-"
 	viewName   = "view"
+	lockName   = "LOCK"
 )
 
 // dirHeader is the file that says what the directory holds.
@@ -95,6 +96,7 @@ func decodeHeader(p []byte) (h dirHeader, err error) {
 // home is the directory of an index.
 type home struct {
 	fs   vfs.FS
+	held io.Closer // the lock that keeps other processes out
 	dir  string
 	head dirHeader
 }
@@ -104,12 +106,18 @@ func (h *home) base() string {
 }
 func (h *home) view() string { return h.fs.PathJoin(h.dir, viewName) }
 
+// holdHome makes the directory and keeps other processes out of it until the
+// result is closed.
+func holdHome(fs vfs.FS, dir string) (io.Closer, error) {
+	if err := fs.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	return fs.Lock(fs.PathJoin(dir, lockName))
+}
+
 // openHome reads the header. When there is none, or one of another format or
 // campaign, kept is an error that says so and the home is new.
 func openHome(fs vfs.FS, dir, campaign string) (h *home, kept error, err error) {
-	if err := fs.MkdirAll(dir, 0o700); err != nil {
-		return nil, nil, err
-	}
 	if err := syncDir(fs, fs.PathDir(dir)); err != nil {
 		return nil, nil, err
 	}

@@ -69,7 +69,8 @@ func (e *engine) options(cache *pebble.Cache, readOnly bool) *pebble.Options {
 		Cache: cache, Comparer: comparer, DisableWAL: true, FS: e.opt.fs, ReadOnly: readOnly,
 		FormatMajorVersion: pebble.FormatNewest,
 		MemTableSize:       uint64(e.opt.MemTableBytes), MemTableStopWritesThreshold: 3,
-		L0CompactionThreshold: e.opt.Runs, L0StopWritesThreshold: max(12, 3*e.opt.Runs),
+		// Pebble counts each run of its top level twice.
+		L0CompactionThreshold: 2 * e.opt.Runs, L0StopWritesThreshold: max(12, 6*e.opt.Runs),
 		Logger: engineLog{e},
 		EventListener: &pebble.EventListener{
 			BackgroundError: e.freeze,

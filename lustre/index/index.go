@@ -45,10 +45,15 @@ func Open(o Options) (*Index, error) {
 	if err := checkLocal(o.Dir, o.fsType); err != nil {
 		return nil, err
 	}
+	held, err := holdHome(o.fs, o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: another process has it, or its file system has no locks: %w", ErrUnavailable, o.Dir, err)
+	}
 	h, kept, err := openHome(o.fs, o.Dir, o.Campaign)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrUnavailable, o.Dir, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrUnavailable, o.Dir, errors.Join(err, held.Close()))
 	}
+	h.held = held
 	x := &Index{opt: o, home: h, emptied: kept, cache: pebble.NewCache(o.CacheBytes), stop: make(chan struct{})}
 	e, err := x.start()
 	if err != nil && kept == nil {
@@ -60,7 +65,10 @@ func Open(o Options) (*Index, error) {
 	}
 	if err != nil {
 		x.cache.Unref()
-		return nil, fmt.Errorf("%w: %s: %w", ErrUnavailable, o.Dir, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrUnavailable, o.Dir, errors.Join(err, held.Close()))
+	}
+	if x.emptied != nil {
+		x.emptied = fmt.Errorf("index: %s has nothing to keep: %w", o.Dir, x.emptied)
 	}
 	x.engine.Store(e)
 	return x, nil
@@ -232,6 +240,7 @@ func (x *Index) Close() error {
 	close(x.stop)
 	x.cleaned.Wait()
 	defer x.cache.Unref()
+	defer x.home.held.Close() // nothing can be done about a lock that stays
 	e := x.engine.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), x.opt.CloseWait)
 	defer cancel()

@@ -66,12 +66,13 @@ func (x *Index) Load(ctx context.Context, source iter.Seq2[Batch, error]) error 
 	ahead, stop := readAhead(source)
 	defer stop()
 	var some []Batch
+	var last Batch
 	n := 0
 	for b, err := range ahead {
 		if err != nil {
 			return err
 		}
-		some = append(some, b)
+		some, last = append(some, b), Batch{Segment: b.Segment, Mark: b.Mark}
 		if n += len(b.Blocks) + len(b.Names); n >= loadBatch {
 			if err := x.putAll(ctx, some); err != nil {
 				return err
@@ -83,6 +84,13 @@ func (x *Index) Load(ctx context.Context, source iter.Seq2[Batch, error]) error 
 		}
 	}
 	if err := x.putAll(ctx, some); err != nil {
+		return err
+	}
+	if err := x.Sync(ctx); err != nil || steps == 0 {
+		return err
+	}
+	// Pebble keeps a large batch in memory until there is another to write.
+	if err := x.putAll(ctx, []Batch{last}); err != nil {
 		return err
 	}
 	return x.Sync(ctx)

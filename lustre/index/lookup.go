@@ -70,8 +70,7 @@ func (x *Index) Probe(chain []Key) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	x.count.ranges.Add(1)
-	x.count.hits.Add(uint64(n))
+	x.scanned(n)
 	if n < len(chain) {
 		x.count.misses.Add(1)
 	}
@@ -107,10 +106,16 @@ func (x *Index) GetBatch(chain []Key, dst []Block) (n int, err error) {
 		clear(dst)
 		return 0, err
 	}
-	x.count.ranges.Add(1)
-	x.count.hits.Add(uint64(n))
+	x.scanned(n)
 	x.count.misses.Add(uint64(len(chain) - n))
 	return n, nil
+}
+
+// scanned counts a call that found n names of a chain.
+func (x *Index) scanned(n int) {
+	x.count.ranges.Add(1)
+	x.count.hits.Add(uint64(n))
+	x.count.scanned.Add(uint64(n))
 }
 
 // find returns a name's record, if it counts.
@@ -192,6 +197,7 @@ func (rec nameRecord) name(at spot) Name {
 	return Name{
 		Key: rec.key, ID: rec.id, Depth: depth, Seq: rec.seq, Expires: rec.expires,
 		Prefix: rec.flags&flagPrefix != 0, Bound: rec.flags&flagBound != 0,
+		Dropped: rec.flags&flagDropped != 0, Note: rec.note,
 	}
 }
 

@@ -126,9 +126,14 @@ func (b Batch) check() error {
 			return badItem("block %v of %d bytes is stored in %d without a codec", it.Info.ID, it.Info.Size, p.Stored)
 		}
 	}
+	for _, text := range b.Texts {
+		if len(text) > maxText {
+			return badItem("a text of %d bytes", len(text))
+		}
+	}
 	for _, n := range b.Names {
-		if n.Key == (Key{}) || n.Depth > maxDepth {
-			return badItem("name %x at depth %d", n.Key, n.Depth)
+		if n.Key == (Key{}) || n.Depth > maxDepth || len(n.Note) > maxNote {
+			return badItem("name %x at depth %d with a note of %d bytes", n.Key, n.Depth, len(n.Note))
 		}
 	}
 	return nil
@@ -145,6 +150,12 @@ func (p *planner) put(b Batch) error {
 	}
 	for _, n := range b.Names {
 		p.queue = append(p.queue, queued{n, number})
+	}
+	for _, text := range b.Texts {
+		p.buf = appendTextKey(p.buf[:0], NamespaceOf(text))
+		if err := p.batch.Set(p.buf, []byte(text), nil); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -247,7 +258,7 @@ func (p *planner) putName(q *queued) error {
 		cur.rec.flags, cur.rec.depth = cur.rec.flags|flagAlone, n.Depth
 	}
 	if !n.Dropped {
-		cur.rec.id, cur.rec.expires = n.ID, n.Expires
+		cur.rec.id, cur.rec.expires, cur.rec.note = n.ID, n.Expires, n.Note
 		if err := p.own(cur); err != nil {
 			return err
 		}

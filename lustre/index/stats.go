@@ -11,8 +11,8 @@ import (
 // counters are what the tuner's windows are made of. They live as long as the
 // Index.
 type counters struct {
-	puts, hits, ranges, misses atomic.Uint64
-	retunes, removed           atomic.Uint64
+	puts, hits, scanned, ranges, misses atomic.Uint64
+	retunes, removed                    atomic.Uint64
 }
 
 // Stats is the state of an Index at one moment. Amplifications and the filter
@@ -20,7 +20,8 @@ type counters struct {
 type Stats struct {
 	Puts    uint64 // blocks and names that were put
 	Hits    uint64 // names and blocks that were asked for and found
-	Ranges  uint64 // calls of Probe and GetBatch
+	Scanned uint64 // of them, those found by Probe, GetBatch and FindBatch
+	Ranges  uint64 // calls of these
 	Misses  uint64 // names and blocks that were asked for and not found
 	Retunes uint64
 	Removed uint64 // entries of deleted segments that were removed
@@ -57,7 +58,7 @@ type LevelStats struct {
 // has one in the moment in which it is replaced or too busy to answer.
 func (x *Index) Stats() Stats {
 	s := Stats{
-		Puts: x.count.puts.Load(), Hits: x.count.hits.Load(), Ranges: x.count.ranges.Load(), Misses: x.count.misses.Load(),
+		Puts: x.count.puts.Load(), Hits: x.count.hits.Load(), Scanned: x.count.scanned.Load(), Ranges: x.count.ranges.Load(), Misses: x.count.misses.Load(),
 		Retunes: x.count.retunes.Load(), Removed: x.count.removed.Load(),
 	}
 	e := x.engine.Load()

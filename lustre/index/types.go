@@ -68,6 +68,19 @@ type Name struct {
 	Prefix  bool
 	Bound   bool
 	Dropped bool // the name was withdrawn as of Seq: only Key and Seq count
+
+	// Note is up to 4 KiB of the caller's, kept with the record, such as the
+	// texts of which the rest has the hashes.
+	Note string
+}
+
+// Entry is what is known of one name: its record, whose Key is zero when there
+// is none, and its block, whose id is zero when the name leads nowhere: it was
+// withdrawn, has expired, or its block is gone.
+type Entry struct {
+	Name    Name
+	Segment Segment // where the name's record lies
+	Block   Block
 }
 
 // NameOf returns the record that says n names the block id.
@@ -87,6 +100,9 @@ type Batch struct {
 	Mark    uint64  // how far the segment is indexed once the batch is; never goes back
 	Blocks  []Block // Place.Segment is the batch's, whatever it says
 	Names   []Name  // their blocks may lie in other segments
+
+	// Texts are of namespaces that Text is to know, each at most 64 KiB.
+	Texts []string
 }
 
 // SegmentState is what the index knows of one segment.

@@ -44,6 +44,8 @@
 //	Recover  reads the segments of all incarnations of all ranks, and takes over
 //	         those of this rank number whose owners have ended.
 //	Adopt    does so with one incarnation, at any time.
+//	Contents tells what counts of one segment, and leaves the index as it is;
+//	         Hide and Hides keep withdrawals of what lies in such segments.
 //	Inspect  tells what is in a file, what is damaged and what can be saved;
 //	         Drafts and Transfer make sealed segments of entries from elsewhere.
 //	         They need no Store.

@@ -17,6 +17,7 @@ type record struct {
 	id      block.ID
 	name    block.Name
 	dropped bool
+	hides   bool // a DROP: of older records in segments that were not read
 }
 
 func (r record) append(p []byte) []byte {
@@ -34,6 +35,7 @@ type nameState struct {
 	id      block.ID
 	seq     uint64
 	dropped bool
+	hides   bool // older records of it lie in segments that were not read
 	records int
 }
 
@@ -48,6 +50,7 @@ func (s *Store) noteLocked(f *file, r record, counts bool) bool {
 		s.names[k] = st
 	}
 	st.records++
+	st.hides = st.hides || r.hides
 	f.recs = append(f.recs, st)
 	if r.name.Seq < st.seq || !counts && r.name.Seq == st.seq && st.file != nil {
 		return false

@@ -17,6 +17,10 @@ type Options struct {
 	// are taken in by Adopt.
 	OwnOnly bool
 
+	// Apart says that what others left is known to the caller apart from this
+	// store: see Hides.
+	Apart bool
+
 	// SegmentBytes bounds a segment; a batch that is larger gets one of its
 	// own. Default 1 GiB: few files, and yet space comes back in pieces.
 	SegmentBytes int64

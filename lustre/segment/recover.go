@@ -290,25 +290,30 @@ type scanner struct {
 // entries returns what counts of a segment (docs/format.md §1.7), payload
 // offsets from the start of the file.
 func (sc *scanner) entries(id fileID) ([]entry, error) {
-	var err error
-	if sc.size, err = sc.h.Size(); err != nil {
+	if err := sc.begin(id); err != nil {
 		return nil, err
-	}
-	page, err := sc.read(0, pageSize)
-	if err != nil {
-		return nil, err
-	}
-	head, err := decodeHeader(page)
-	if err != nil {
-		return nil, err
-	}
-	if head.fileID != id {
-		return nil, badFormat("header says rank %d, incarnation %016x, file %d", head.rank, head.incarnation, head.number)
 	}
 	if entries, ok := sc.sealed(id); ok {
 		return entries, nil
 	}
 	return sc.scan(id)
+}
+
+// begin finds out how large the file is, and that it is what its name says.
+func (sc *scanner) begin(id fileID) error {
+	var err error
+	if sc.size, err = sc.h.Size(); err != nil {
+		return err
+	}
+	page, err := sc.read(0, pageSize)
+	if err != nil {
+		return err
+	}
+	head, err := decodeHeader(page)
+	if err == nil && head.fileID != id {
+		err = badFormat("header says rank %d, incarnation %016x, file %d", head.rank, head.incarnation, head.number)
+	}
+	return err
 }
 
 // read returns n bytes at off in the scanner's buffer. A file that is shorter

@@ -163,12 +163,14 @@ func (f *file) names() map[*nameState]int {
 
 // keepsLocked tells whether f, with n records of a name, has its newest one and
 // that says something: where a block's name is, or that older records of it in
-// other files are void. Those may lie in files that could not be read, too.
+// other files are void. Those may lie in files that could not be read, or are
+// not read by this store, too.
 func (s *Store) keepsLocked(f *file, st *nameState, n int) bool {
 	if st.file != f {
 		return false
 	}
-	return !st.dropped && s.blocks[st.id] != nil || st.records > n || st.dropped && len(s.skipped) > 0
+	unread := len(s.skipped) > 0 || st.hides || s.opt.Apart && !s.judged
+	return !st.dropped && s.blocks[st.id] != nil || st.records > n || st.dropped && unread
 }
 
 // finish writes what is buffered and seals the current segment, within

@@ -63,6 +63,7 @@ type Store struct {
 	closed     bool
 	full       fullState
 	skipped    []error
+	judged     bool // Hides has said what withdrawn names hide
 }
 
 // location is where an indexed block lies. Guarded by Store.mu but for what

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre/catalogue"
 	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
 )
@@ -19,7 +20,10 @@ type Options = segment.Options
 
 // Tier is the cold tier. It implements tiers.Tier without a capacity of its
 // own: the file system's is the limit, and reaching it is ErrUnavailable.
-type Tier struct{ store *segment.Store }
+type Tier struct {
+	store     *segment.Store
+	catalogue *catalogue.Catalogue // nil: none
+}
 
 var (
 	_ tiers.Tier        = (*Tier)(nil)
@@ -27,6 +31,7 @@ var (
 	_ tiers.Segmented   = (*Tier)(nil)
 	_ tiers.BatchReader = (*Tier)(nil)
 	_ tiers.Encoding    = (*Tier)(nil)
+	_ tiers.Catalogued  = (*Tier)(nil)
 )
 
 // Open makes the tier over o.Dir. It reads nothing yet: call Recover. Errors
@@ -36,7 +41,7 @@ func Open(o Options) (*Tier, error) {
 	if err != nil {
 		return nil, translate(err)
 	}
-	return &Tier{s}, nil
+	return &Tier{store: s}, nil
 }
 
 // kinds pairs the store's errors with the tier's.
@@ -201,6 +206,10 @@ func (t *Tier) Usage() tiers.Usage {
 // Close implements tiers.Tier. It also writes what Link and Unlink recorded and
 // seals the current segment.
 func (t *Tier) Close() error {
+	if t.catalogue != nil {
+		// A broken one has nothing to lose: it is filled again.
+		_ = t.catalogue.Close()
+	}
 	if err := t.store.Close(); err != nil {
 		return translate(err)
 	}

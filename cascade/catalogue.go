@@ -1,0 +1,206 @@
+package cascade
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"cascadekv/dht/directory"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// A cold tier with a catalogue knows what other ranks and earlier jobs left
+// there without an entity or a name in this store. What it knows is a statement
+// of another rank that has only a segment, and is served as such: located, read,
+// verified, kept in memory. A name that this store has itself always comes first;
+// when it goes, older records of it in the catalogue are void.
+
+// catalogueOf returns the cold tier's catalogue, nil when it has none.
+func catalogueOf(cold tiers.Tier) tiers.Catalogue {
+	if t, ok := cold.(tiers.Catalogued); ok {
+		return t.Catalogue()
+	}
+	return nil
+}
+
+// HasCatalogue tells whether parts are taken in by TakeIn or, one by one, by
+// Adopt.
+func (s *Store) HasCatalogue() bool { return s.catalogue != nil }
+
+// CatalogueErr tells why what others left is not found until the next TakeIn;
+// nil when it is.
+func (s *Store) CatalogueErr() error {
+	if s.catalogue == nil {
+		return nil
+	}
+	return s.catalogue.Err()
+}
+
+// TakeIn brings the catalogue up to date with parts of other ranks: what they
+// hold is a hit from then on, here and, as other ranks are told of it, there.
+// Parts of earlier calls that are not among them are not used any more.
+func (s *Store) TakeIn(ctx context.Context, parts []tiers.Part) (tiers.Taken, error) {
+	if s.catalogue == nil {
+		return tiers.Taken{}, errNotShared
+	}
+	got, err := s.catalogue.TakeIn(ctx, parts, s.giveWay)
+	s.mu.Lock()
+	a := &s.stats.Adopted
+	a.Blocks, a.Names, a.Bytes = a.Blocks+got.Blocks, a.Names+got.Names, a.Bytes+got.Bytes
+	alone := s.peers == nil
+	s.mu.Unlock()
+	if err == nil && got.Fresh && !alone {
+		err = s.publishFresh(ctx)
+	}
+	return got, err
+}
+
+const (
+	// freshStep is how many names are stated before their homes are waited for:
+	// what they were not told yet is on the heap. freshWait bounds that wait, for
+	// a home may not answer.
+	freshStep = 8192
+	freshWait = time.Second
+)
+
+// publishFresh states the names that the catalogue has had since its last round.
+func (s *Store) publishFresh(ctx context.Context) error {
+	said := 0
+	return s.eachCatalogued(true, nil, func(st directory.Statement) {
+		s.peers.Publish(st)
+		if said++; said%freshStep == 0 {
+			ctx, cancel := context.WithTimeout(ctx, freshWait)
+			defer cancel()
+			s.peers.Settled(ctx.Done())
+		}
+	})
+}
+
+// giveWay withdraws names of this store that were put before what was found of
+// them elsewhere.
+func (s *Store) giveWay(found []tiers.Found) {
+	for len(found) > 0 {
+		n := min(len(found), adoptStep)
+		s.giveWaySome(found[:n])
+		found = found[n:]
+	}
+}
+
+func (s *Store) giveWaySome(found []tiers.Found) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range found {
+		s.seq = max(s.seq, f.Name.Seq)
+		n := s.known(f.Name.Namespace, f.Name.Key)
+		switch {
+		case n == nil || n.block == nil || n.put >= f.Name.Seq:
+		case f.Dropped:
+			s.unbind(n)
+		default:
+			s.withdraw(n, n.entry.Seq+1) // what was found is at least two ticks younger: see rerecord
+		}
+	}
+	s.announce()
+}
+
+// fromCatalogue tells a statement of the catalogue from those of ranks, which
+// count their versions from 1.
+func fromCatalogue(copies []directory.Statement) bool { return copies[0].Version == 0 }
+
+// catalogued finds keys in the catalogue, in parallel to them: nil for a miss,
+// and for all when there is no catalogue.
+func (s *Store) catalogued(ns string, keys []string) [][]directory.Statement {
+	copies := make([][]directory.Statement, len(keys))
+	if s.catalogue == nil {
+		return copies
+	}
+	found := s.catalogue.Find(ns, keys)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range found {
+		f := &found[i]
+		if f.Info.ID.IsZero() || s.isVoid(&f.Name) {
+			continue
+		}
+		if n := s.known(ns, keys[i]); n != nil && n.block != nil && n.put > f.Name.Seq {
+			continue // what is here has expired, or is half a pair: what it replaced is no answer
+		}
+		copies[i] = []directory.Statement{statementOf(f)}
+	}
+	return copies
+}
+
+func statementOf(f *tiers.Found) directory.Statement {
+	return directory.Statement{
+		Name: f.Name, Info: f.Info,
+		Segment: &directory.Segment{Path: f.Segment.Path, Base: f.Segment.Base, Record: f.Segment.Record},
+	}
+}
+
+// eachCatalogued calls fn with this rank's statement of every name that only the
+// catalogue has and for which want is true; nil wants all.
+func (s *Store) eachCatalogued(fresh bool, want func(ns, key string) bool, fn func(directory.Statement)) error {
+	if s.catalogue == nil {
+		return nil
+	}
+	return s.catalogue.Names(fresh, func(f tiers.Found) bool {
+		if want != nil && !want(f.Name.Namespace, f.Name.Key) {
+			return true
+		}
+		s.mu.Lock()
+		n := s.known(f.Name.Namespace, f.Name.Key)
+		here := n != nil && n.block != nil
+		st := statementOf(&f)
+		st.Version = s.tick()
+		void, closed := s.isVoid(&f.Name), s.closed
+		s.mu.Unlock()
+		if !here && !void {
+			fn(st)
+		}
+		return !closed
+	})
+}
+
+// fillIn adds to statements of names that are not here what the catalogue
+// knows of them. The caller does not hold the mutex.
+func (s *Store) fillIn(batch []directory.Statement) {
+	if s.catalogue == nil {
+		return
+	}
+	for i := range batch {
+		st := &batch[i]
+		if st.Has() {
+			continue
+		}
+		if copies := s.catalogued(st.Name.Namespace, []string{st.Name.Key})[0]; copies != nil {
+			version := st.Version
+			*st = copies[0]
+			st.Version = version
+		}
+	}
+}
+
+// lostSegment takes a block that is not where the catalogue said out of it.
+func (s *Store) lostSegment(ctx context.Context, id block.ID, err error) {
+	if errors.Is(err, tiers.ErrCorrupt) {
+		s.mu.Lock()
+		s.stats.Corrupt++
+		s.mu.Unlock()
+	}
+	// A catalogue that does not take it is broken, and begun anew.
+	_ = s.catalogue.Forget(ctx, id)
+}
+
+// raise brings a name that only the catalogue has into memory.
+func (s *Store) raise(ctx context.Context, ns, key string) bool {
+	if s.catalogued(ns, []string{key})[0] == nil {
+		return false
+	}
+	v, err := s.Get(ctx, ns, key)
+	if err != nil {
+		return false
+	}
+	v.Release()
+	return true
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"cascadekv/internal/config"
+	"cascadekv/lustre/tuner"
+	"cascadekv/tiers"
+	"cascadekv/tiers/lustre"
+)
+
+// openCatalogue gives the tier an index of what others left. Without one the
+// rank keeps that in its memory.
+func openCatalogue(t *lustre.Tier, c config.Config, log *slog.Logger) {
+	dir, campaign, err := indexDir(c)
+	if err == nil {
+		err = t.OpenCatalogue(lustre.IndexOptions{Dir: dir, Campaign: campaign})
+	}
+	if err != nil {
+		log.Warn("no index of what other ranks and jobs left: it is kept in memory, some hundred bytes a block; "+
+			"set lustre.index to a directory on a disk of this node", "err", err)
+		return
+	}
+	if why := t.Catalogue().(lustre.Catalogue).Emptied(); why != nil {
+		log.Info("the index of what others left begins empty", "why", why)
+		return
+	}
+	log.Info("the index of what others left is there", "dir", dir)
+}
+
+// indexDir is the directory of this rank's index, which only this user can
+// read, and the campaign that the index is of.
+func indexDir(c config.Config) (dir, campaign string, err error) {
+	if campaign, err = filepath.Abs(c.Lustre.Dir); err != nil {
+		return "", "", err
+	}
+	base := c.Lustre.Index
+	if base == "auto" {
+		mine := filepath.Join(os.TempDir(), "cascade-"+strconv.Itoa(os.Getuid()))
+		base = filepath.Join(mine, "index")
+		err = errors.Join(makePrivate(mine), makePrivate(base))
+	} else {
+		err = os.MkdirAll(base, 0o700)
+	}
+	if err != nil {
+		return "", "", err
+	}
+	sum := fnv.New64a()
+	sum.Write([]byte(campaign))
+	dir = filepath.Join(base, fmt.Sprintf("%016x-rank%03d", sum.Sum64(), c.Rank))
+	return dir, fmt.Sprintf("%s rank %d", campaign, c.Rank), makePrivate(dir)
+}
+
+// makePrivate makes a directory that nobody else can change. Others may have
+// been there first: the temporary directory is everybody's.
+func makePrivate(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok || int(st.Uid) != os.Getuid() || info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s is not a directory that only this user can change", dir)
+	}
+	return nil
+}
+
+// tuneIndex has the catalogue of a tier, if it has one, shaped for its work
+// until ctx ends, and logs what is decided.
+func tuneIndex(ctx context.Context, cold tiers.Tier, log *slog.Logger) {
+	t, ok := cold.(*lustre.Tier)
+	if !ok {
+		return
+	}
+	c, ok := t.Catalogue().(lustre.Catalogue)
+	if !ok {
+		return
+	}
+	err := c.Tune(ctx, lustre.TuneOptions{Told: func(d tuner.Decision, made bool, err error) {
+		switch {
+		case err != nil:
+			log.Warn("the index of what others left keeps its shape", "decision", d.String(), "err", err)
+		case made:
+			log.Info("the index of what others left has another shape", "t", d.To.T, "k", d.To.K, "serial", d.Serial)
+		case d.Verdict == tuner.Keep:
+			log.Debug("index tuning", "decision", d.String())
+		default:
+			log.Info("index tuning", "decision", d.String(), "serial", d.Serial)
+		}
+	}})
+	if err != nil {
+		log.Error("the index of what others left is not tuned", "err", err)
+	}
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cascadekv/internal/config"
+)
+
+// TestIndexDir: each campaign and rank has a directory of its own that nobody
+// else can change, and one that others could have made is refused.
+func TestIndexDir(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	c := config.Default()
+	c.Lustre.Dir, c.Rank = "/scratch/kv", 3
+	dir, campaign, err := indexDir(c)
+	if err != nil || !strings.HasPrefix(dir, tmp) || !strings.HasSuffix(dir, "-rank003") || !strings.Contains(campaign, "/scratch/kv") {
+		t.Fatalf("%s, %s, %v", dir, campaign, err)
+	}
+	for _, d := range []string{dir, filepath.Dir(dir), filepath.Dir(filepath.Dir(dir))} {
+		if info, err := os.Stat(d); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", d, info, err)
+		}
+	}
+	again, _, err := indexDir(c)
+	if err != nil || again != dir {
+		t.Errorf("the second time: %s, %v", again, err)
+	}
+	c.Rank = 4
+	other, _, _ := indexDir(c)
+	c.Rank, c.Lustre.Dir = 3, "/scratch/kv2"
+	third, _, _ := indexDir(c)
+	if other == dir || third == dir || other == third {
+		t.Errorf("%s, %s and %s are of two ranks and two campaigns", dir, other, third)
+	}
+	c.Lustre.Index = filepath.Join(tmp, "given", "by", "the user")
+	if given, _, err := indexDir(c); err != nil || filepath.Dir(given) != c.Lustre.Index {
+		t.Errorf("%s, %v", given, err)
+	}
+	for name, harm := range map[string]func(mine string) error{
+		"a link":        func(mine string) error { return os.Symlink(t.TempDir(), mine) },
+		"others' write": func(mine string) error { return os.Mkdir(mine, 0o700) },
+		"a file":        func(mine string) error { return os.WriteFile(mine, nil, 0o600) },
+	} {
+		tmp := t.TempDir()
+		t.Setenv("TMPDIR", tmp)
+		c.Lustre.Index = "auto"
+		mine := filepath.Join(tmp, filepath.Base(filepath.Dir(filepath.Dir(dir))))
+		if err := harm(mine); err != nil {
+			t.Fatal(err)
+		}
+		if name == "others' write" {
+			if err := os.Chmod(mine, 0o777); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, _, err := indexDir(c); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}

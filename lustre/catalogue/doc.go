@@ -1,0 +1,36 @@
+// Package catalogue knows what other ranks and earlier jobs left in a campaign,
+// without a word of it on the heap: an ordered index on node-local storage
+// (lustre/index) is filled with what the footers of their segments say, and
+// survives restarts.
+//
+// Glossary
+//
+//	part      the segments of one incarnation of one rank, as lustre/segment has it
+//	take in   bring the index up to date with the segments of some parts
+//	shown     of a part that was in the last round of parts taken in: only names
+//	          in its segments are found. What the index still knows of others may
+//	          have been withdrawn since
+//	fresh     of names that became findable by the last round
+//	withdrawn a name that was put, or deleted, elsewhere later than it was
+//	          recorded here. It does not come back: the index has it as
+//	          withdrawn, and so has a DROP in this rank's own segments, for when
+//	          the index is lost
+//
+// # Rounds
+//
+// TakeIn lists the files of each part, reads the footers of those that are not
+// in the index yet, of unsealed ones what counts now, and deletes from the index
+// the segments whose files are gone. A sealed segment is read once in the life of
+// the index. A part that was left out of two rounds is forgotten. Nothing is
+// found before the first round, and everything of a round becomes findable at
+// its end, so that a name is not shown that another part of the round withdraws.
+//
+// # Failures
+//
+// While the index is broken nothing is found, which is a miss. The next round
+// throws away what is left of it and takes everything in anew; Err says why if
+// that fails. An index that was lost costs reading the footers again.
+//
+// The package does not read payloads, knows no tiers, and does not decide which
+// parts are a rank's to take in.
+package catalogue

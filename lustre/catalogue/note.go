@@ -1,0 +1,32 @@
+package catalogue
+
+import (
+	"encoding/binary"
+
+	"cascadekv/internal/block"
+	"cascadekv/lustre/index"
+)
+
+// note is what the record of a name keeps of its texts: the hash of the
+// namespace, the length of the key, the key, the parent (docs/format.md §5.6).
+func note(n block.Name) string {
+	ns := index.NamespaceOf(n.Namespace)
+	p := make([]byte, 0, len(ns)+2+len(n.Key)+len(n.Parent))
+	p = binary.AppendUvarint(append(p, ns[:]...), uint64(len(n.Key)))
+	return string(append(append(p, n.Key...), n.Parent...))
+}
+
+// cutNote reads a note; false for one that is none.
+func cutNote(note string) (ns index.Namespace, key, parent string, ok bool) {
+	if len(note) < len(ns) {
+		return ns, "", "", false
+	}
+	copy(ns[:], note)
+	rest := note[len(ns):]
+	size, n := binary.Uvarint([]byte(rest[:min(len(rest), binary.MaxVarintLen64)]))
+	if n <= 0 || size > uint64(len(rest)-n) {
+		return ns, "", "", false
+	}
+	rest = rest[n:]
+	return ns, rest[:size], rest[size:], true
+}

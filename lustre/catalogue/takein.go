@@ -1,0 +1,327 @@
+package catalogue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"cascadekv/internal/block"
+	"cascadekv/lustre/index"
+	"cascadekv/lustre/segment"
+)
+
+// Taken is what one round did.
+type Taken struct {
+	Read    int     // segments whose contents were read
+	Blocks  int     // in them
+	Names   int     // in them, withdrawn ones left out
+	Bytes   int64   // of the blocks
+	Gone    int     // segments that are no more
+	Fresh   bool    // there are fresh names
+	Skipped []error // segments that could not be read, or only in part
+}
+
+// sealedMark is the bit of a segment's mark that says that it was read to its
+// end. The rest is the size of the file that was read.
+const sealedMark = 1 << 63
+
+// TakeIn is a round: it brings the catalogue up to date with the given parts,
+// and shows these and no others from then on. fn is told, before anything of the
+// round is shown, of the names that are new to the catalogue, withdrawn ones
+// included; it may be nil. A broken index is begun anew. Errors: ErrUnavailable,
+// the context's; what was shown before then stays shown, unless the index broke.
+func (c *Catalogue) TakeIn(ctx context.Context, parts []segment.Incarnation, fn func([]Found)) (Taken, error) {
+	if err := c.lock(ctx); err != nil {
+		return Taken{}, err
+	}
+	defer c.unlock()
+	if fn == nil {
+		fn = func([]Found) {}
+	}
+	t := taking{c: c, parts: parts, fn: fn, fresh: map[index.Segment]bool{}}
+	if err := t.run(ctx); err != nil {
+		return t.done, fmt.Errorf("%w: taking in %d parts: %w", ErrUnavailable, len(parts), err)
+	}
+	return t.done, nil
+}
+
+// taking is one round.
+type taking struct {
+	c     *Catalogue
+	parts []segment.Incarnation
+	fn    func([]Found)
+	known map[index.Segment]uint64 // what the index has, with its marks
+	fresh map[index.Segment]bool
+	done  Taken
+}
+
+func (t *taking) run(ctx context.Context) error {
+	c := t.c
+	if err := t.mend(ctx); err != nil {
+		return err
+	}
+	states, err := c.index.Segments()
+	if err != nil {
+		return err
+	}
+	t.known = make(map[index.Segment]uint64, len(states))
+	for _, s := range states {
+		t.known[s.Segment] = s.Mark
+	}
+	there, read, err := t.list(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.tidy(ctx, there); err != nil {
+		return err
+	}
+	if len(read) > 0 {
+		if err := c.index.Load(ctx, t.contents(ctx, read)); err != nil {
+			c.texts.Clear() // what was not put is not known
+			return err
+		}
+	}
+	if err := t.judge(ctx); err != nil {
+		return err
+	}
+	t.show(there)
+	return nil
+}
+
+// mend begins anew when the index is broken.
+func (t *taking) mend(ctx context.Context) error {
+	c := t.c
+	if c.index.Err() == nil {
+		return nil
+	}
+	c.shown.Store(&round{})
+	c.texts.Clear()
+	return c.index.Rebuild(ctx, func(func(index.Batch, error) bool) {})
+}
+
+// list returns the segments of the parts, and those of them to read.
+func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read []index.Segment, err error) {
+	there = map[index.Segment]bool{}
+	for _, p := range t.parts {
+		numbers, err := t.files(ctx, p)
+		switch {
+		case ctx.Err() != nil:
+			return nil, nil, ctx.Err()
+		case errors.Is(err, segment.ErrClosed):
+			return nil, nil, err
+		case err != nil:
+			t.done.Skipped = append(t.done.Skipped, err)
+			for s := range t.known { // for all that is known, they are where they were
+				if partOf(s) == p {
+					there[s] = true
+				}
+			}
+			continue
+		}
+		for _, n := range numbers {
+			s := index.Segment{Rank: p.Rank, Incarnation: p.Number, File: n}
+			there[s] = true
+			if t.known[s]&sealedMark == 0 {
+				read = append(read, s)
+			}
+		}
+	}
+	return there, read, nil
+}
+
+// patience bounds the time for one file or directory: a server that does not
+// answer must not hold up all others.
+const patience = 2 * time.Minute
+
+func (t *taking) files(ctx context.Context, p segment.Incarnation) ([]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return t.c.store.Files(ctx, p)
+}
+
+func (t *taking) read(ctx context.Context, s index.Segment) (segment.Contents, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return t.c.store.Contents(ctx, partOf(s), s.File, int64(t.known[s]))
+}
+
+// tidy deletes from the index segments of the round whose files are gone, and
+// those of parts that were left out of this round and the one before.
+func (t *taking) tidy(ctx context.Context, there map[index.Segment]bool) error {
+	asked := map[segment.Incarnation]bool{}
+	for _, p := range t.parts {
+		asked[p] = true
+	}
+	left := map[segment.Incarnation]bool{}
+	for s := range t.known {
+		p := partOf(s)
+		if !asked[p] && !t.c.left[p] {
+			left[p] = true
+			continue
+		}
+		if asked[p] && there[s] {
+			continue
+		}
+		if err := t.c.index.DeleteSegment(ctx, s); err != nil {
+			return err
+		}
+		t.done.Gone++
+	}
+	t.c.left = left
+	return nil
+}
+
+// contents reads segments, several at once, and yields them as they come.
+func (t *taking) contents(ctx context.Context, read []index.Segment) iter.Seq2[index.Batch, error] {
+	type result struct {
+		segment index.Segment
+		has     segment.Contents
+		err     error
+	}
+	return func(yield func(index.Batch, error) bool) {
+		ctx, stop := context.WithCancel(ctx)
+		var readers sync.WaitGroup
+		defer readers.Wait()
+		defer stop()
+		next, results := make(chan index.Segment), make(chan result)
+		for range min(t.c.readers, len(read)) {
+			readers.Go(func() {
+				for s := range next {
+					has, err := t.read(ctx, s)
+					select {
+					case results <- result{s, has, err}:
+					case <-ctx.Done():
+						return
+					}
+				}
+			})
+		}
+		readers.Go(func() {
+			defer close(next)
+			for _, s := range read {
+				select {
+				case next <- s:
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+		for range read {
+			var r result
+			select {
+			case r = <-results:
+			case <-ctx.Done():
+				yield(index.Batch{}, ctx.Err())
+				return
+			}
+			switch {
+			case errors.Is(r.err, segment.ErrNotFound): // it was merged away meanwhile
+			case errors.Is(r.err, segment.ErrClosed) || ctx.Err() != nil && r.err != nil:
+				yield(index.Batch{}, r.err)
+				return
+			case r.err != nil:
+				t.done.Skipped = append(t.done.Skipped, r.err)
+			case r.has.Unchanged:
+			case !yield(t.batch(r.segment, r.has), nil):
+				return
+			}
+		}
+	}
+}
+
+// batch is what a segment holds in the words of the index.
+func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
+	c := t.c
+	c.read.Add(1)
+	t.done.Read++
+	t.fresh[s] = true
+	if has.Damage != nil {
+		t.done.Skipped = append(t.done.Skipped, fmt.Errorf("%s: %w", segment.Path(partOf(s), s.File), has.Damage))
+	}
+	b := index.Batch{Segment: s, Mark: uint64(has.Size)}
+	if has.Sealed {
+		b.Mark |= sealedMark
+	}
+	infos := make(map[block.ID]segment.Stored, len(has.Blocks))
+	for _, it := range has.Blocks {
+		infos[it.Info.ID] = it
+		t.done.Blocks++
+		t.done.Bytes += it.Info.Size
+		b.Blocks = append(b.Blocks, index.Block{Info: it.Info, Place: index.Place{
+			Segment: s, Record: it.Record, Base: it.Base, Offset: it.Offset, Stored: it.Bytes, StoredCRC: it.StoredCRC, Codec: it.Codec,
+		}})
+	}
+	older := c.store.Older(has.Names)
+	told := make([]Found, 0, len(has.Names))
+	for i, r := range has.Names {
+		n := index.NameOf(r.ID, r.Name)
+		if r.Dropped || older[i] {
+			n = index.Name{Key: n.Key, Seq: n.Seq, Dropped: true}
+		} else {
+			n.Note = note(r.Name)
+			t.done.Names++
+			b.Texts = c.newText(b.Texts, r.Name.Namespace)
+		}
+		b.Names = append(b.Names, n)
+		if !older[i] {
+			told = append(told, Found{Info: infos[r.ID].Info, Name: r.Name, Dropped: r.Dropped})
+		}
+	}
+	t.fn(told)
+	return b
+}
+
+// newText adds a namespace's text to those that a batch brings, if the index is
+// not known to have it.
+func (c *Catalogue) newText(texts []string, text string) []string {
+	ns := index.NamespaceOf(text)
+	if _, known := c.texts.LoadOrStore(ns, text); known {
+		return texts
+	}
+	return append(texts, text)
+}
+
+// judge tells the store which of its withdrawals hide something, and withdraws
+// here what it knows to be void: the index may have lost that.
+func (t *taking) judge(ctx context.Context) error {
+	var failed error
+	t.c.store.Hides(func(names []block.Name) []bool {
+		hides := make([]bool, len(names))
+		for from := 0; from < len(names); from += judgeStep {
+			some := names[from:min(from+judgeStep, len(names))]
+			for i := range some {
+				some[i].Seq++ // up to it, not below
+			}
+			older, err := t.c.void(ctx, some)
+			for i := range some {
+				some[i].Seq--
+				hides[from+i] = err != nil || older[i]
+			}
+			failed = errors.Join(failed, err)
+		}
+		return hides
+	})
+	return failed
+}
+
+// judgeStep is how many names are looked up at once.
+const judgeStep = 1024
+
+// show makes the round's names findable.
+func (t *taking) show(there map[index.Segment]bool) {
+	was := t.c.shown.Load()
+	r := &round{parts: make(map[segment.Incarnation]bool, len(t.parts)), fresh: t.fresh}
+	for _, p := range t.parts {
+		r.parts[p] = true
+	}
+	for s := range there {
+		if p := partOf(s); r.parts[p] && !was.parts[p] {
+			r.fresh[s] = true
+		}
+	}
+	t.done.Fresh = len(r.fresh) > 0
+	t.c.shown.Store(r)
+}

@@ -1,0 +1,99 @@
+package catalogue
+
+import (
+	"context"
+	"time"
+
+	"cascadekv/lustre/index"
+	"cascadekv/lustre/tuner"
+)
+
+// TuneOptions say when the index is tuned. The zero value is useful.
+type TuneOptions struct {
+	Tuner tuner.Options
+	Every time.Duration // between two looks at what was done; default 10 s
+	Quiet time.Duration // without a look-up before a change is made; default 5 s
+
+	// Told is told of each decision that the log should have: a change that is
+	// proposed, kept out or withdrawn, and with made one that was made or, with an
+	// error, could not be. It must return soon. May be nil.
+	Told func(d tuner.Decision, made bool, err error)
+}
+
+// Tune has the index shaped for the work it does until ctx ends: it counts, lets
+// the tuner judge, and makes its changes at quiet moments. At most one call runs
+// at a time. Errors: tuner.ErrBadOption.
+func (c *Catalogue) Tune(ctx context.Context, o TuneOptions) error {
+	if o.Every <= 0 {
+		o.Every = 10 * time.Second
+	}
+	if o.Quiet <= 0 {
+		o.Quiet = 5 * time.Second
+	}
+	if o.Told == nil {
+		o.Told = func(tuner.Decision, bool, error) {}
+	}
+	stats := c.index.Stats()
+	start := tuner.Setting{T: stats.SizeRatio, K: stats.Runs}
+	if start.T == 0 { // too busy to say, or broken
+		start = tuner.Default
+	}
+	t, err := tuner.New(o.Tuner, start)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(o.Every)
+	defer tick.Stop()
+	last := countsOf(&stats)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		stats = c.index.Stats()
+		now := countsOf(&stats)
+		t.Observe(now.Sub(last))
+		last = now
+		if stats.SizeRatio == 0 {
+			continue
+		}
+		d := t.Step(treeOf(&stats))
+		c.verdict.Store(&d)
+		if d.Verdict == tuner.Change || d.Verdict == tuner.Keep || d.Verdict == tuner.Withdrawn {
+			o.Told(d, false, nil)
+		}
+		if p, ok := t.Pending(); ok && c.quiet(o.Quiet) {
+			err := c.index.Retune(ctx, p.To.T, p.To.K)
+			t.Done(p, err)
+			o.Told(p, true, err)
+		}
+	}
+}
+
+// countsOf is what the index did, as the tuner counts it.
+func countsOf(s *index.Stats) tuner.Counts {
+	return tuner.Counts{Puts: s.Puts, Hits: s.Hits - s.Scanned, Ranges: s.Ranges, Misses: s.Misses, Scanned: s.Scanned}
+}
+
+// treeOf is the form of the index. What an entry takes on disk depends on the
+// length of names.
+func treeOf(s *index.Stats) tuner.Tree {
+	t := tuner.Tree{Shape: tuner.Pebble, Entries: int64(s.Entries)}
+	var bytes int64
+	for _, l := range s.Levels {
+		bytes += l.Bytes
+	}
+	if s.Entries > 0 && bytes > 0 {
+		t.EntryBytes = float64(bytes) / float64(s.Entries)
+	}
+	return t
+}
+
+// touch notes that somebody looks names up, and quiet tells whether nobody did
+// for some time.
+func (c *Catalogue) touch() { c.asked.Store(time.Now().UnixNano()) }
+
+func (c *Catalogue) quiet(least time.Duration) bool {
+	return time.Now().UnixNano()-c.asked.Load() >= int64(least)
+}

@@ -1,0 +1,125 @@
+package index
+
+// FindBatch is GetBatch with the records of the names, and costs a little more.
+// It also tells of names that lead nowhere, while the segment of their record is
+// alive. dst is as long as names; Parent is not known. It returns how many lead
+// to a block. Errors: ErrBroken, ErrClosed; then nothing is found.
+func (x *Index) FindBatch(names []Key, dst []Entry) (n int, err error) {
+	if len(dst) != len(names) {
+		return 0, badItem("room for %d entries of %d names", len(dst), len(names))
+	}
+	clear(dst)
+	err = x.read(func(r *reader) error {
+		n = 0
+		for i, k := range names {
+			f, err := r.name(k)
+			if err != nil {
+				return err
+			}
+			if !f.found {
+				continue
+			}
+			rec, err := decodeNameRecord(f.value)
+			if err != nil {
+				return err
+			}
+			if dst[i], err = x.entry(r, rec, f.at); err != nil {
+				return err
+			}
+			if !dst[i].Block.Info.ID.IsZero() {
+				n++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		clear(dst)
+		return 0, err
+	}
+	x.scanned(n)
+	x.count.misses.Add(uint64(len(names) - n))
+	return n, nil
+}
+
+// entry completes a record that lies at a spot. It is zero when the record's
+// segment is gone.
+func (x *Index) entry(r *reader, rec nameRecord, at spot) (e Entry, err error) {
+	row := r.engine.segments.row(rec.segment)
+	if row == nil {
+		return e, nil
+	}
+	e.Name, e.Segment = rec.name(at), row.segment
+	if !x.counts(r, rec) {
+		return e, nil
+	}
+	b, ok, err := r.resolve(rec)
+	if ok {
+		e.Block = b
+	}
+	return e, err
+}
+
+// Names calls fn for every name that leads to a block, in no particular order,
+// until fn returns an error, which it returns. What is put or deleted meanwhile
+// may be seen or not. fn may use the index. Errors: ErrBroken, ErrClosed.
+func (x *Index) Names(fn func(Entry) error) error {
+	const most = 512 // names for which a reader is kept at a time
+	type lying struct {
+		rec nameRecord
+		at  spot
+	}
+	some, entries := make([]lying, 0, most), make([]Entry, 0, most)
+	for from := []byte{kindName}; from != nil; {
+		some, entries = some[:0], entries[:0]
+		err := x.read(func(r *reader) (err error) {
+			from, err = r.scan(from, most, kindName, func(key, value []byte) error {
+				if isLink(value) {
+					return nil
+				}
+				at, err := decodeNameKey(key)
+				if err != nil {
+					return err
+				}
+				rec, err := decodeNameRecord(value)
+				if err == nil && x.counts(r, rec) {
+					some = append(some, lying{rec, at})
+				}
+				return err
+			})
+			for _, l := range some {
+				if err != nil {
+					return err
+				}
+				var e Entry
+				if e, err = x.entry(r, l.rec, l.at); !e.Block.Info.ID.IsZero() {
+					entries = append(entries, e)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err := fn(e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Text returns the text of a namespace that a batch had with it. Errors:
+// ErrNotFound, ErrBroken (a miss too), ErrClosed.
+func (x *Index) Text(ns Namespace) (text string, err error) {
+	ok := false
+	err = x.read(func(r *reader) error {
+		value, found, err := r.get(appendTextKey(r.key[:0], ns))
+		text, ok = string(value), found
+		return err
+	})
+	if err == nil && !ok {
+		err = ErrNotFound
+	}
+	return text, err
+}

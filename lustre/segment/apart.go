@@ -1,0 +1,185 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"cascadekv/internal/block"
+)
+
+// Stored is a block of a segment as its footer or frame has it. Offsets are in
+// bytes from the start of the file.
+type Stored struct {
+	Info      block.Info
+	Record    int64 // where the BLOCK entry starts
+	Base      int64 // what the offset in it counts from
+	Offset    int64 // where the payload starts
+	Bytes     int64 // of the payload as stored
+	StoredCRC uint32
+	Codec     uint8
+}
+
+// Recorded is a NAME or a DROP.
+type Recorded struct {
+	ID      block.ID // of the block; zero for a DROP
+	Name    block.Name
+	Dropped bool // only Namespace, Key and Seq of Name count
+}
+
+// Contents is what counts of one segment, in the order in which it was written.
+type Contents struct {
+	Size      int64 // of the file
+	Sealed    bool  // nothing will be added
+	Unchanged bool  // it is neither sealed nor of another size than it was: it was not read
+	Blocks    []Stored
+	Names     []Recorded
+	Damage    error // what was left out, and why; nil for nothing
+}
+
+// Path is the name of a segment as Place has it.
+func Path(one Incarnation, number uint64) string {
+	id := fileID{rank: one.Rank, incarnation: one.Number, number: number}
+	return filepath.Join(one.String(), segmentName(id))
+}
+
+// Files lists the numbers of an incarnation's segments, in no particular order;
+// none when its directory is gone. Errors: ErrUnavailable, ErrClosed.
+func (s *Store) Files(ctx context.Context, one Incarnation) ([]uint64, error) {
+	var numbers []uint64
+	err := s.readJob(ctx, "list of "+one.String(), func() error {
+		names, err := s.fs.ReadDir(filepath.Join(s.opt.Dir, one.String()))
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return unavailable("list "+one.String(), err)
+		}
+		for _, name := range names {
+			if id, ok := parseSegment(name); ok && id.rank == one.Rank {
+				numbers = append(numbers, id.number)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err // what runs on may still append
+	}
+	return numbers, nil
+}
+
+// Contents reads what counts of a segment of another rank, which need not be
+// sealed, and leaves this store's index as it is. One that is not sealed and as
+// large as the caller says it was is not read again. Errors: ErrNotFound (there
+// is no such file any more), ErrBadFormat, ErrUnavailable, ErrClosed.
+func (s *Store) Contents(ctx context.Context, one Incarnation, number uint64, was int64) (Contents, error) {
+	path := Path(one, number)
+	var c Contents
+	err := s.readJob(ctx, "read of what is in "+path, func() (err error) {
+		c, err = s.contents(filepath.Join(s.opt.Dir, path), fileID{rank: one.Rank, incarnation: one.Number, number: number}, was)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			return fmt.Errorf("%w: %s: %w", ErrNotFound, path, err)
+		case errors.Is(err, ErrBadFormat):
+			return fmt.Errorf("%s: %w", path, err)
+		case err != nil:
+			return unavailable("read what is in "+path, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return Contents{}, err
+	}
+	return c, nil
+}
+
+func (s *Store) contents(path string, id fileID, was int64) (c Contents, err error) {
+	h, err := s.fs.Open(path)
+	if err != nil {
+		return c, err
+	}
+	defer h.Close() // only read: its error tells nothing
+	sc := scanner{h: h}
+	if err := sc.begin(id); err != nil {
+		return c, err
+	}
+	entries, sealed := sc.sealed(id)
+	c.Size, c.Sealed, c.Unchanged = sc.size, sealed, !sealed && sc.size == was
+	if !sealed && !c.Unchanged {
+		entries, err = sc.scan(id)
+	}
+	if err != nil || c.Unchanged {
+		return c, err
+	}
+	c.Damage = sc.hidden
+	for _, e := range entries {
+		switch e.kind {
+		case kindBlock:
+			c.Blocks = append(c.Blocks, Stored{
+				Info: e.info, Record: e.at, Base: e.base, Offset: e.off, Bytes: e.stored, StoredCRC: e.storedCRC, Codec: uint8(e.codec),
+			})
+		case kindName:
+			c.Names = append(c.Names, Recorded{ID: e.info.ID, Name: e.name})
+		case kindDrop:
+			c.Names = append(c.Names, Recorded{Name: e.name, Dropped: true})
+		}
+	}
+	return c, nil
+}
+
+// Hide withdraws, as Unlink does, a name of which there are older records in
+// segments that this store has not read. The withdrawal is kept for as long as
+// Hides does not say otherwise.
+func (s *Store) Hide(n block.Name) error {
+	return s.enqueue(record{name: n, dropped: true, hides: true}, false)
+}
+
+// Hides has fn say which of the names that this store has a record but no block
+// of have records, up to their Seq, in segments that it has not read, and keeps
+// its own records of those alone. Until it was called, a store with
+// Options.Apart keeps all. fn may use the store.
+func (s *Store) Hides(fn func([]block.Name) []bool) {
+	s.mu.Lock()
+	var states []*nameState
+	var names []block.Name
+	for _, st := range s.names {
+		if st.dropped || s.blocks[st.id] == nil {
+			states = append(states, st)
+			names = append(names, block.Name{Namespace: st.key.namespace, Key: st.key.key, Seq: st.seq})
+		}
+	}
+	s.mu.Unlock()
+	answers := fn(names)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, st := range states {
+		st.hides = answers[i]
+		if st.hides && !st.dropped && st.seq == names[i].Seq {
+			// A NAME whose block is gone is no reason to keep it.
+			s.waiting = append(s.waiting, record{name: names[i], dropped: true, hides: true})
+		}
+	}
+	s.judged = true
+	if s.emptyLocked() != nil {
+		s.reclaimSoonLocked()
+	}
+}
+
+// Older returns which of the records, of segments that this store has not read,
+// are void for what it knows itself of their names, and keeps that.
+func (s *Store) Older(records []Recorded) []bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	older := make([]bool, len(records))
+	for i, r := range records {
+		st := s.names[nameKey{r.Name.Namespace, r.Name.Key}]
+		if st == nil || st.seq < r.Name.Seq {
+			continue
+		}
+		older[i] = true
+		st.hides = true
+	}
+	return older
+}

@@ -1,0 +1,90 @@
+package tiers
+
+import (
+	"context"
+
+	"cascadekv/internal/block"
+)
+
+// Found is a block that lies in a part of another rank, with one of its names.
+type Found struct {
+	Info    block.Info
+	Name    block.Name
+	Dropped bool // the name was withdrawn at its Seq; only Namespace, Key and Seq are set
+	Segment Segment
+}
+
+// Taken is what one round of a Catalogue did.
+type Taken struct {
+	Read    int     // files whose contents were read
+	Blocks  int     // in them
+	Names   int     // in them
+	Bytes   int64   // of the blocks
+	Fresh   bool    // names can be found that could not be before
+	Skipped []error // files that could not be read, or only in part
+}
+
+// Catalogued is implemented by Shared tiers that may know what parts of others
+// hold without taking it in block by block, as Adopt does.
+type Catalogued interface {
+	// Catalogue returns nil when the tier has none.
+	Catalogue() Catalogue
+}
+
+// Catalogue knows what parts of other ranks hold, outside the heap. What it
+// knows are places: blocks are read by Segmented.ReadSegment. All methods are
+// safe for concurrent use.
+type Catalogue interface {
+	// TakeIn brings the catalogue up to date with some parts and shows these, and
+	// no others, from then on. Before that it tells fn of the names that are new
+	// to it. A catalogue that broke is begun anew. It may take long. Errors:
+	// ErrUnavailable.
+	TakeIn(ctx context.Context, parts []Part, fn func([]Found)) (Taken, error)
+
+	// Find tells where the blocks of names lie, in parallel to keys, best those
+	// of a chain in their order: the id is zero for a miss. It may read from a
+	// local disk.
+	Find(ns string, keys []string) []Found
+
+	// Names calls fn for all names, or with fresh for those alone that could not
+	// be found before the last TakeIn, until fn returns false. Errors:
+	// ErrUnavailable.
+	Names(fresh bool, fn func(Found) bool) error
+
+	// Withdraw voids what is recorded of names below their Seq, of which
+	// Namespace, Key and Seq count, and tells of which there is such a record. It
+	// is as durable as an Unlink. Errors: ErrUnavailable; it may then be called
+	// again.
+	Withdraw(ctx context.Context, names ...block.Name) ([]bool, error)
+
+	// Forget takes out blocks that do not lie where they should.
+	Forget(ctx context.Context, ids ...block.ID) error
+
+	// Err is why nothing is found, nil while that is not so. It does not wait.
+	Err() error
+
+	// State is the catalogue at one moment. It may wait for a second.
+	State() CatalogueState
+}
+
+// CatalogueState is what people are told of a Catalogue. Counters start with the
+// process.
+type CatalogueState struct {
+	Broken      string  `json:"broken,omitempty"` // why nothing is found
+	Parts       int     `json:"parts"`            // that are shown
+	Segments    int     `json:"segments"`
+	Entries     uint64  `json:"entries"` // blocks and names
+	Read        uint64  `json:"segments_read_total"`
+	Puts        uint64  `json:"puts_total"`
+	Hits        uint64  `json:"hits_total"`   // names that were found
+	Misses      uint64  `json:"misses_total"` // names that were not
+	Ranges      uint64  `json:"ranges_total"` // look-ups, of one name or of a chain
+	DiskBytes   uint64  `json:"disk_bytes"`
+	MemoryBytes uint64  `json:"memory_bytes"`
+	SizeRatio   int     `json:"size_ratio"` // T
+	Runs        int     `json:"runs"`       // K
+	Retunes     uint64  `json:"retunes_total"`
+	Tuning      string  `json:"tuning,omitempty"` // the tuner's last verdict; none: it is off, or has not judged
+	WriteAmp    float64 `json:"write_amplification"`
+	ReadAmp     int     `json:"read_amplification"`
+}
