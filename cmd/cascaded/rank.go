@@ -152,12 +152,12 @@ func openTiers(o *cascade.Options, c config.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	logFileSystem(c.Lustre, log)
 	if c.Lustre.Index != "off" {
 		openCatalogue(cold, c, log)
 	}
 	o.Cold = cold
 	a := cold.Access()
+	logFileSystem(c.Lustre, a, log)
 	log.Info("lustre access", "direct", a.Direct, "no_direct", a.NoDirect, "io_uring", a.Uring, "no_io_uring", a.NoUring)
 	return nil
 }

@@ -63,8 +63,9 @@ func logLayout(log *slog.Logger, r layout.Report) {
 	}
 }
 
-// logFileSystem says where lustre.dir really is, in one line.
-func logFileSystem(c config.Lustre, log *slog.Logger) {
+// logFileSystem says where lustre.dir really is, in one line, and warns of a
+// Lustre that is written through the page cache.
+func logFileSystem(c config.Lustre, a segment.Access, log *slog.Logger) {
 	i, err := layout.Detect(c.Dir)
 	asked, _ := layoutOf(c)
 	switch {
@@ -72,6 +73,10 @@ func logFileSystem(c config.Lustre, log *slog.Logger) {
 		log.Warn("the file system of lustre.dir cannot be told", "err", err)
 	case i.Lustre:
 		log.Info("lustre.dir is on Lustre", "dir", c.Dir, "filesystem", i.Name, "client", i.Version)
+		if !a.Direct {
+			log.Warn("writes to Lustre go through the page cache: after an eviction of this node, what was acknowledged can be lost if another process has"+
+				" synced the file; set lustre.direct to auto, and see docs/lustre.md, section 6", "no_direct", a.NoDirect)
+		}
 	case asked.IsZero():
 		log.Info("lustre.dir is not on Lustre: everything works, nothing is striped", "dir", c.Dir, "type", fmt.Sprintf("%#x", i.Type))
 	default:

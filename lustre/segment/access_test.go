@@ -99,9 +99,17 @@ func TestPageCacheStaysFree(t *testing.T) {
 			if n := cachedPages(t, path); n > 4 { // a read ahead of the end may stay
 				t.Errorf("%d pages cached after a read", n)
 			}
-			wantBatch(t, s, []Item{it}, nil)
-			if n := cachedPages(t, path); n > 4 {
-				t.Errorf("%d pages cached after a batch", n)
+			// The kernel does not drop a page that another of the batch's calls
+			// uses at that moment; the next batch does.
+			for again := 0; ; again++ {
+				wantBatch(t, s, []Item{it}, nil)
+				n := cachedPages(t, path)
+				if n <= 4 {
+					break
+				}
+				if again == 10 {
+					t.Fatalf("%d pages cached after each batch", n)
+				}
 			}
 		})
 	}
