@@ -10,6 +10,7 @@ import (
 
 	"cascadekv/internal/config"
 	"cascadekv/lustre/layout"
+	"cascadekv/lustre/segment"
 )
 
 func logged(t *testing.T, do func(*slog.Logger)) string {
@@ -59,7 +60,7 @@ func TestFileSystemIsLoggedInOneLine(t *testing.T) {
 		"gone":    {config.Lustre{Dir: filepath.Join(dir, "no")}, []string{"level=WARN", "cannot be told"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			line := logged(t, func(log *slog.Logger) { logFileSystem(tc.c, log) })
+			line := logged(t, func(log *slog.Logger) { logFileSystem(tc.c, segment.Access{}, log) })
 			for _, part := range tc.want {
 				if !strings.Contains(line, part) {
 					t.Errorf("%s does not say %q", line, part)
