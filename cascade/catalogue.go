@@ -44,6 +44,11 @@ func (s *Store) TakeIn(ctx context.Context, parts []tiers.Part) (tiers.Taken, er
 	if s.catalogue == nil {
 		return tiers.Taken{}, errNotShared
 	}
+	if len(parts) > 0 {
+		s.mu.Lock()
+		s.others.Store(true)
+		s.mu.Unlock()
+	}
 	got, err := s.catalogue.TakeIn(ctx, parts, s.giveWay)
 	s.mu.Lock()
 	a := &s.stats.Adopted
@@ -112,7 +117,7 @@ func fromCatalogue(copies []directory.Statement) bool { return copies[0].Version
 // and for all when there is no catalogue.
 func (s *Store) catalogued(ns string, keys []string) [][]directory.Statement {
 	copies := make([][]directory.Statement, len(keys))
-	if s.catalogue == nil {
+	if !s.others.Load() {
 		return copies
 	}
 	found := s.catalogue.Find(ns, keys)
@@ -165,7 +170,7 @@ func (s *Store) eachCatalogued(fresh bool, want func(ns, key string) bool, fn fu
 // fillIn adds to statements of names that are not here what the catalogue
 // knows of them. The caller does not hold the mutex.
 func (s *Store) fillIn(batch []directory.Statement) {
-	if s.catalogue == nil {
+	if !s.others.Load() {
 		return
 	}
 	for i := range batch {

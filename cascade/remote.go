@@ -106,7 +106,7 @@ func (s *Store) joinOne(id nameID) (*View, *fetch) {
 }
 
 // asksElsewhere tells whether what is not known here may be elsewhere.
-func (s *Store) asksElsewhere() bool { return s.peers != nil || s.catalogue != nil }
+func (s *Store) asksElsewhere() bool { return s.peers != nil || s.others.Load() }
 
 // locate looks for keys in the catalogue, and asks the peers for the rest.
 func (s *Store) locate(ctx context.Context, ns string, keys []string) [][]directory.Statement {

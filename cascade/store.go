@@ -131,6 +131,7 @@ type Store struct {
 	peers      Peers // nil: this rank is alone
 	replicate  replication
 	catalogue  tiers.Catalogue   // of the cold tier, nil: none
+	others     atomic.Bool       // it was given parts: until then it knows nothing. Set with mu held
 	void       voiding           // what of it does not count
 	remote     map[nameID]*fetch // from other ranks: under way, or landed
 	aheadBytes int64             // fetched ahead, or about to be

@@ -71,7 +71,7 @@ func (s *Store) isVoid(n *block.Name) bool {
 // supersede voids what the catalogue has of puts of a name stamped below. The
 // caller holds the mutex.
 func (s *Store) supersede(id nameID, below uint64) {
-	if s.catalogue == nil {
+	if !s.others.Load() {
 		return
 	}
 	s.outrun(id, below)
@@ -90,7 +90,7 @@ func (s *Store) supersede(id nameID, below uint64) {
 // caller holds the mutex.
 func (s *Store) supersedeAll(ns string, all bool) *clearing {
 	c := &clearing{ns: ns, all: all, below: s.tick()}
-	if s.catalogue != nil {
+	if s.others.Load() {
 		s.void.clear = append(s.void.clear, c)
 		s.wakeVoiding()
 	}
