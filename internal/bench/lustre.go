@@ -70,6 +70,10 @@ type LustreBlocks struct {
 	Count int `json:"count"` // blocks in a phase
 	LustrePair
 	Parallel LustrePair `json:"parallel"` // with as many callers as Depth
+
+	// ReadBound is what SpeedupRead would be if segments were read as fast as fio
+	// reads the disk: more than that, no layout of files can show. 0 without fio.
+	ReadBound float64 `json:"read_bound,omitempty"`
 }
 
 // LustrePair is segments and one file per block.
@@ -175,6 +179,10 @@ func Lustre(ctx context.Context, o LustreOptions) (res *LustreResult, err error)
 		return res, err
 	}
 	res.Limit, err = b.limit(ctx)
+	for i := range res.Blocks {
+		row := &res.Blocks[i]
+		row.ReadBound = round(max(res.Limit.SequentialFio, res.Limit.RandomFio) / row.PerFile.ReadMBps)
+	}
 	res.Direct, res.Uring = b.access.Direct, b.access.Uring
 	return res, err
 }
