@@ -30,9 +30,13 @@ func parseIncarnation(name string) (rank uint32, incarnation uint64, ok bool) {
 
 // Incarnations lists those with a directory, of all ranks, this store's own
 // among them once it has one. Errors: ErrUnavailable.
-func (s *Store) Incarnations(ctx context.Context) (all []Incarnation, err error) {
-	err = s.readJob(ctx, "list of incarnations", func() (err error) { all, err = s.incarnations(); return err })
-	return all, err
+func (s *Store) Incarnations(ctx context.Context) ([]Incarnation, error) {
+	var all []Incarnation
+	err := s.readJob(ctx, "list of incarnations", func() (err error) { all, err = s.incarnations(); return err })
+	if err != nil {
+		return nil, err // what runs on may still set all
+	}
+	return all, nil
 }
 
 func (s *Store) incarnations() ([]Incarnation, error) {
