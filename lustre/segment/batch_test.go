@@ -68,6 +68,7 @@ func mixture(t *testing.T, s *opened) []Item {
 // TestReadBatch reads blocks of all sizes in any order, some of them twice, in
 // every way a store can read.
 func TestReadBatch(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*Options){
 		"page cache":           func(*Options) {},
 		"auto":                 func(o *Options) { o.Direct, o.Uring = Auto, Auto },

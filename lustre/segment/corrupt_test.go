@@ -232,6 +232,7 @@ func (sp *specimen) flip(t *testing.T, fs *vfs.Crash, at span, rng *rand.Rand) i
 // detected; what it cannot reach is served. Payloads of sealed segments are
 // flipped many at once, one bit in each block, since nothing else reads them.
 func TestSilentCorruption(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(2026, 11))
 	var specimens []*specimen
 	for seed := range uint64(6) {

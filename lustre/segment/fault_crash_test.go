@@ -98,6 +98,7 @@ func ways() map[string]way {
 // way. What is acknowledged all the same is served then, and found after the
 // power is cut on top of it.
 func TestFaultAtEveryOperation(t *testing.T) {
+	t.Parallel()
 	clean := map[vfs.Op]int{}
 	crash := vfs.NewCrash()
 	fs := crash.Watch(serial(func(c vfs.Call) {
@@ -109,15 +110,20 @@ func TestFaultAtEveryOperation(t *testing.T) {
 	if testing.Short() {
 		step = 7
 	}
-	runs, refused := 0, 0
-	for name, w := range ways() {
-		for k := 0; k < clean[w.op]; k += step {
-			refused += w.run(t, fmt.Sprintf("%s at operation %d", name, k), k)
-			runs++
+	var runs, refused atomic.Int64
+	t.Run("ways", func(t *testing.T) {
+		for name, w := range ways() {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				for k := 0; k < clean[w.op]; k += step {
+					refused.Add(int64(w.run(t, fmt.Sprintf("%s at operation %d", name, k), k)))
+					runs.Add(1)
+				}
+			})
 		}
-	}
-	t.Logf("%d operations, %d runs with one fault each, %d operations refused", clean[""], runs, refused)
-	if clean[""] < 150 || refused < runs/8 {
+	})
+	t.Logf("%d operations, %d runs with one fault each, %d operations refused", clean[""], runs.Load(), refused.Load())
+	if clean[""] < 150 || refused.Load() < runs.Load()/8 {
 		t.Error("the faults hit nothing")
 	}
 }

@@ -119,6 +119,7 @@ func TestInspectWholeSegments(t *testing.T) {
 // TestInspectFindsEveryFlip: a flip of any bit is found where it is, costs at
 // most the block it hits, and readers see what Inspect says they see.
 func TestInspectFindsEveryFlip(t *testing.T) {
+	t.Parallel()
 	for name, sealed := range map[string]bool{"crashed": false, "sealed": true} {
 		t.Run(name, func(t *testing.T) {
 			file, items, ends := smallSegment(t, sealed)

@@ -31,6 +31,7 @@ func changes(call vfs.Call) bool {
 // needs no point of its own: before the next operation each of its pages may
 // be lost.
 func TestCrashAtEveryOperation(t *testing.T) {
+	t.Parallel()
 	crash := vfs.NewCrash()
 	l := newLedger()
 	var points, recoveries, blocks int
@@ -64,6 +65,7 @@ func TestCrashAtEveryOperation(t *testing.T) {
 // TestCrashAfterCrash cuts the power during a run, again during the recovery
 // that follows and the run after it, and judges what is found in the end.
 func TestCrashAfterCrash(t *testing.T) {
+	t.Parallel()
 	crash := vfs.NewCrash()
 	l := newLedger()
 	var first, second int
@@ -103,6 +105,7 @@ func TestCrashAfterCrash(t *testing.T) {
 // the next incarnation recover what it finds, and then cuts the power: what it
 // has found it has told others to be stored, so all of it must still be there.
 func TestPowerCutAfterRestart(t *testing.T) {
+	t.Parallel()
 	crash := vfs.NewCrash()
 	l := newLedger()
 	points, found, every := 0, 0, 1
