@@ -4,7 +4,7 @@ RACE     := $(if $(CC_FOUND),-race)
 FUZZTIME ?= 10s
 export CGO_ENABLED = 0
 
-.PHONY: build run test test-engines test-lustre test-lustre-long tools lint bare fuzz race fmt bench generate clean
+.PHONY: build run test points test-engines test-lustre test-lustre-long tools lint bare fuzz race fmt bench generate clean
 .NOTPARALLEL:
 
 build: ## bin/cascaded and bin/cascade
@@ -13,7 +13,7 @@ build: ## bin/cascaded and bin/cascade
 run: build ## four ranks, one trace, one table; TRACE=file chooses the trace
 	scripts/run.sh "$(TRACE)"
 
-test: tools lint bare fuzz race test-lustre ## everything that needs no Python package of an engine
+test: tools lint bare fuzz race points test-lustre ## everything that needs no Python package of an engine
 
 test-engines: build tools ## the real LMCache on a rank; installs it outside the clone, minutes the first time
 	scripts/test-engines || [ $$? -eq 77 ] # 77: it said what is missing
@@ -42,6 +42,9 @@ fuzz: ## each fuzz target for FUZZTIME
 
 race: ## all tests, with the race detector where there is a C compiler
 	CGO_ENABLED=$(if $(RACE),1,0) go test $(RACE) -timeout 20m ./...
+
+points: ## each crash, fault and flip that the race run takes a part of
+	CGO_ENABLED=0 go test -count=1 -timeout 20m -run 'Crash|Fault|PowerCut|Silent' ./lustre/segment
 
 fmt:
 	gofmt -w .

@@ -241,7 +241,7 @@ func TestSilentCorruption(t *testing.T) {
 	var done [regions]int
 	var hurtTotal, total int
 	want := flips
-	if testing.Short() {
+	if thin() {
 		want = flips / 20
 	}
 	if encoded := slices.IndexFunc(specimens, func(sp *specimen) bool { return sp.encoded > 0 }); encoded < 0 {

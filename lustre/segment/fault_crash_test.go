@@ -107,7 +107,7 @@ func TestFaultAtEveryOperation(t *testing.T) {
 	}))
 	script(t, newLedger(), func(i uint64) Options { return crashOptions(fs, i) }).Close()
 	step := 1
-	if testing.Short() {
+	if thin() {
 		step = 7
 	}
 	var runs, refused atomic.Int64

@@ -195,3 +195,8 @@ func writeFile(t *testing.T, p []byte, path ...string) {
 		t.Fatal(err)
 	}
 }
+
+// thin tells whether tests that go through all points of something take some of
+// them. The race detector makes them ten times as long and finds nothing in
+// them, for one thing runs at a time; "make points" takes all.
+func thin() bool { return testing.Short() || raced }

@@ -10,7 +10,7 @@ import (
 
 // seedsPerPoint is how many ways of losing power are tried at each point.
 func seedsPerPoint() uint64 {
-	if testing.Short() {
+	if thin() {
 		return 5
 	}
 	return 30
@@ -70,7 +70,7 @@ func TestCrashAfterCrash(t *testing.T) {
 	l := newLedger()
 	var first, second int
 	every := 4
-	if testing.Short() {
+	if thin() {
 		every = 30
 	}
 	fs := crash.Watch(serial(func(call vfs.Call) {
@@ -109,7 +109,7 @@ func TestPowerCutAfterRestart(t *testing.T) {
 	crash := vfs.NewCrash()
 	l := newLedger()
 	points, found, every := 0, 0, 1
-	if testing.Short() {
+	if thin() {
 		every = 9
 	}
 	fs := crash.Watch(serial(func(call vfs.Call) {
