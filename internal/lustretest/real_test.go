@@ -292,8 +292,10 @@ func TestRealClients(t *testing.T) {
 	t.Cleanup(func() { shell(t, "umount %s", second) })
 	dirs := []string{dir, second + strings.TrimPrefix(dir, "/mnt/lustre")}
 	var stores []*segment.Store
+	nodes := []segment.Process{segment.Self(), segment.Self()}
+	nodes[1].Boot[0]++ // another one
 	for rank, dir := range dirs {
-		stores = append(stores, openSegments(t, segment.Options{Dir: dir, Rank: uint32(rank), Incarnation: 1, KeepOpen: time.Minute}))
+		stores = append(stores, openSegments(t, segment.Options{Dir: dir, Rank: uint32(rank), Incarnation: 1, KeepOpen: time.Minute, Process: nodes[rank]}))
 	}
 	byPlace := func(from, by int, it segment.Item) error {
 		p, err := stores[from].Place(it.Info.ID)
