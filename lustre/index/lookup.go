@@ -86,28 +86,40 @@ func (x *Index) GetBatch(chain []Key, dst []Block) (n int, err error) {
 		return 0, badItem("room for %d blocks of %d names", len(dst), len(chain))
 	}
 	clear(dst)
+	n, err = x.each(chain, func(r *reader, i int) (bool, error) {
+		rec, ok, err := x.find(r, chain[i])
+		if err == nil && ok {
+			dst[i], ok, err = r.resolve(rec)
+		}
+		return ok, err
+	})
+	if err != nil {
+		clear(dst)
+	}
+	return n, err
+}
+
+// each looks for names one after the other with one reader, and counts what is
+// found. After an error that is none.
+func (x *Index) each(names []Key, look func(r *reader, i int) (found bool, err error)) (n int, err error) {
 	err = x.read(func(r *reader) error {
 		n = 0
-		for i, k := range chain {
-			rec, ok, err := x.find(r, k)
-			if err == nil && ok {
-				dst[i], ok, err = r.resolve(rec)
-			}
+		for i := range names {
+			found, err := look(r, i)
 			if err != nil {
 				return err
 			}
-			if ok {
+			if found {
 				n++
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		clear(dst)
 		return 0, err
 	}
 	x.scanned(n)
-	x.count.misses.Add(uint64(len(chain) - n))
+	x.count.misses.Add(uint64(len(names) - n))
 	return n, nil
 }
 
@@ -205,30 +217,38 @@ func (rec nameRecord) name(at spot) Name {
 // error, which it returns. What is put or deleted meanwhile may be seen or not.
 // fn may use the index. Errors: ErrBroken, ErrClosed.
 func (x *Index) Iterate(fn func(Block) error) error {
-	const most = 1024 // blocks for which a reader is kept at a time
-	some := make([]Block, 0, most)
-	from := []byte{kindBlock}
-	for from != nil {
-		some = some[:0]
-		err := x.read(func(r *reader) (err error) {
-			from, err = r.scan(from, most, kindBlock, func(key, value []byte) error {
-				id, err := decodeBlockKey(key)
-				if err != nil {
-					return err
-				}
-				rec, err := decodeBlockRecord(value)
-				if b, ok := r.engine.blockAt(id, rec.place); ok && err == nil {
-					some = append(some, b)
-				}
+	const most = 1024
+	return walk(x, kindBlock, fn, func(r *reader, from []byte, some []Block) ([]Block, []byte, error) {
+		next, err := r.scan(from, most, kindBlock, func(key, value []byte) error {
+			id, err := decodeBlockKey(key)
+			if err != nil {
 				return err
-			})
+			}
+			rec, err := decodeBlockRecord(value)
+			if b, ok := r.engine.blockAt(id, rec.place); ok && err == nil {
+				some = append(some, b)
+			}
+			return err
+		})
+		return some, next, err
+	})
+}
+
+// walk calls fn for what the keys of a kind stand for, which read appends to
+// some: those of some keys from one on, and where to go on, nil at the end. No
+// reader is kept while fn runs.
+func walk[T any](x *Index, kind byte, fn func(T) error, read func(r *reader, from []byte, some []T) ([]T, []byte, error)) error {
+	var some []T
+	for from := []byte{kind}; from != nil; {
+		err := x.read(func(r *reader) (err error) {
+			some, from, err = read(r, from, some[:0])
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		for _, b := range some {
-			if err := fn(b); err != nil {
+		for _, one := range some {
+			if err := fn(one); err != nil {
 				return err
 			}
 		}

@@ -9,36 +9,22 @@ func (x *Index) FindBatch(names []Key, dst []Entry) (n int, err error) {
 		return 0, badItem("room for %d entries of %d names", len(dst), len(names))
 	}
 	clear(dst)
-	err = x.read(func(r *reader) error {
-		n = 0
-		for i, k := range names {
-			f, err := r.name(k)
-			if err != nil {
-				return err
-			}
-			if !f.found {
-				continue
-			}
-			rec, err := decodeNameRecord(f.value)
-			if err != nil {
-				return err
-			}
-			if dst[i], err = x.entry(r, rec, f.at); err != nil {
-				return err
-			}
-			if !dst[i].Block.Info.ID.IsZero() {
-				n++
-			}
+	n, err = x.each(names, func(r *reader, i int) (bool, error) {
+		f, err := r.name(names[i])
+		if err != nil || !f.found {
+			return false, err
 		}
-		return nil
+		rec, err := decodeNameRecord(f.value)
+		if err != nil {
+			return false, err
+		}
+		dst[i], err = x.entry(r, rec, f.at)
+		return !dst[i].Block.Info.ID.IsZero(), err
 	})
 	if err != nil {
 		clear(dst)
-		return 0, err
 	}
-	x.scanned(n)
-	x.count.misses.Add(uint64(len(names) - n))
-	return n, nil
+	return n, err
 }
 
 // entry completes a record that lies at a spot. It is zero when the record's
@@ -63,50 +49,39 @@ func (x *Index) entry(r *reader, rec nameRecord, at spot) (e Entry, err error) {
 // until fn returns an error, which it returns. What is put or deleted meanwhile
 // may be seen or not. fn may use the index. Errors: ErrBroken, ErrClosed.
 func (x *Index) Names(fn func(Entry) error) error {
-	const most = 512 // names for which a reader is kept at a time
+	const most = 512
 	type lying struct {
 		rec nameRecord
 		at  spot
 	}
-	some, entries := make([]lying, 0, most), make([]Entry, 0, most)
-	for from := []byte{kindName}; from != nil; {
-		some, entries = some[:0], entries[:0]
-		err := x.read(func(r *reader) (err error) {
-			from, err = r.scan(from, most, kindName, func(key, value []byte) error {
-				if isLink(value) {
-					return nil
-				}
-				at, err := decodeNameKey(key)
-				if err != nil {
-					return err
-				}
-				rec, err := decodeNameRecord(value)
-				if err == nil && x.counts(r, rec) {
-					some = append(some, lying{rec, at})
-				}
+	var found []lying
+	return walk(x, kindName, fn, func(r *reader, from []byte, some []Entry) ([]Entry, []byte, error) {
+		found = found[:0]
+		next, err := r.scan(from, most, kindName, func(key, value []byte) error {
+			if isLink(value) {
+				return nil
+			}
+			at, err := decodeNameKey(key)
+			if err != nil {
 				return err
-			})
-			for _, l := range some {
-				if err != nil {
-					return err
-				}
-				var e Entry
-				if e, err = x.entry(r, l.rec, l.at); !e.Block.Info.ID.IsZero() {
-					entries = append(entries, e)
-				}
+			}
+			rec, err := decodeNameRecord(value)
+			if err == nil && x.counts(r, rec) {
+				found = append(found, lying{rec, at})
 			}
 			return err
 		})
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if err := fn(e); err != nil {
-				return err
+		for _, l := range found { // scan has let go of the iterator that this needs
+			if err != nil {
+				break
+			}
+			var e Entry
+			if e, err = x.entry(r, l.rec, l.at); !e.Block.Info.ID.IsZero() {
+				some = append(some, e)
 			}
 		}
-	}
-	return nil
+		return some, next, err
+	})
 }
 
 // Text returns the text of a namespace that a batch had with it. Errors:
