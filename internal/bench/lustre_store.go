@@ -47,22 +47,8 @@ func (b *lustreBench) chain(ctx context.Context) (res LustreBatch, err error) {
 			return views, nil
 		},
 	}
-	var rates [2][]float64
-	for r := range b.o.Rounds {
-		for turn := range ways {
-			way := (turn + r) % len(ways)
-			took, err := b.fromCold(ctx, dir, s, ways[way])
-			if err != nil {
-				return res, err
-			}
-			rates[way] = append(rates[way], s.rate(took))
-		}
-		b.progress()
-	}
-	res = LustreBatch{Bytes: chainBytes, Count: chainCount, BatchMBps: round(median(rates[0])), SingleMBps: round(median(rates[1]))}
-	res.Speedups = ratios(rates[0], rates[1])
-	res.Speedup = round(median(res.Speedups))
-	return res, os.RemoveAll(dir)
+	res, err = b.against(s, func(way int) (time.Duration, error) { return b.fromCold(ctx, dir, s, ways[way]) })
+	return res, errors.Join(err, os.RemoveAll(dir))
 }
 
 // nameChain names the blocks of a set as one chain and returns their keys.

@@ -292,20 +292,29 @@ func (b *lustreBench) batch(ctx context.Context) (res LustreBatch, err error) {
 		func(t *lustre.Tier) error { return readTogether(ctx, t, s, 0, len(s.items)) },
 		func(t *lustre.Tier) error { return readOneByOne(ctx, t, s) },
 	}
+	res, err = b.against(s, func(way int) (time.Duration, error) {
+		t, err := b.cold(dir)
+		if err != nil {
+			return 0, err
+		}
+		began := time.Now()
+		err = ways[way](t)
+		took := time.Since(began)
+		if err = errors.Join(err, t.Close()); err == nil {
+			err = s.check()
+		}
+		return took, err
+	})
+	return res, errors.Join(err, os.RemoveAll(dir))
+}
+
+// against reads a set in two ways, in turns: 0 is the batch, 1 the single reads.
+func (b *lustreBench) against(s *set, read func(way int) (time.Duration, error)) (res LustreBatch, err error) {
 	var rates [2][]float64
 	for r := range b.o.Rounds {
-		for turn := range ways {
-			way := (turn + r) % len(ways)
-			t, err := b.cold(dir)
-			if err != nil {
-				return res, err
-			}
-			began := time.Now()
-			err = ways[way](t)
-			took := time.Since(began)
-			if err = errors.Join(err, t.Close()); err == nil {
-				err = s.check()
-			}
+		for turn := range rates {
+			way := (turn + r) % len(rates)
+			took, err := read(way)
 			if err != nil {
 				return res, err
 			}
@@ -313,10 +322,10 @@ func (b *lustreBench) batch(ctx context.Context) (res LustreBatch, err error) {
 		}
 		b.progress()
 	}
-	res = LustreBatch{Bytes: batchBytes, Count: batchCount, BatchMBps: round(median(rates[0])), SingleMBps: round(median(rates[1]))}
+	res = LustreBatch{Bytes: s.values.size, Count: len(s.items), BatchMBps: round(median(rates[0])), SingleMBps: round(median(rates[1]))}
 	res.Speedups = ratios(rates[0], rates[1])
 	res.Speedup = round(median(res.Speedups))
-	return res, os.RemoveAll(dir)
+	return res, nil
 }
 
 // readOneByOne reads a whole set block after block.
