@@ -115,7 +115,7 @@ func (b *batch) add(i int, r Read) {
 	}
 	loc := r.Ref.loc
 	b.blocks[i].at = b.s.landing(loc.as, r.Dst)
-	b.extents = append(b.extents, wanted{loc.file, loc.off, loc.as.size, i})
+	b.extents = append(b.extents, loc.wanted(i))
 }
 
 // start plans the calls and lets workers make them.

@@ -2,7 +2,6 @@ package segment
 
 import (
 	"bytes"
-	"cascadekv/internal/uring"
 	"cascadekv/internal/vfs"
 	"context"
 	"errors"
@@ -31,16 +30,7 @@ func TestBatchHangs(t *testing.T) {
 		}
 		closeStore(t, s)
 		o.Incarnation, o.Readers = 2, 3
-		sys := vfs.OS{}
-		if ring {
-			r, err := uring.Open(8)
-			if err != nil {
-				t.Skip(err)
-			}
-			t.Cleanup(func() { r.Close(context.Background()) })
-			sys.Readv = r.Readv
-		}
-		fs := vfs.NewFault(sys)
+		fs := vfs.NewFault(machine(t, ring))
 		trace := vfs.NewTrace(fs, dir)
 		o.FS = trace
 		s = openStore(t, o)
@@ -182,16 +172,7 @@ func TestBatchTellsOfEachBlock(t *testing.T) {
 			put(t, s, items[i])
 		}
 		closeStore(t, s)
-		sys := vfs.OS{}
-		if ring {
-			r, err := uring.Open(8)
-			if err != nil {
-				t.Skip(err)
-			}
-			t.Cleanup(func() { r.Close(context.Background()) })
-			sys.Readv = r.Readv
-		}
-		fs := vfs.NewFault(sys)
+		fs := vfs.NewFault(machine(t, ring))
 		o.Incarnation, o.FS, o.Readers = 2, fs, 2*files
 		s = openStore(t, o)
 		server := make(chan struct{})

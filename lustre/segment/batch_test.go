@@ -207,19 +207,24 @@ func neighbours(t *testing.T, ring bool, n int) (*opened, *vfs.Fault, []Item, st
 	s := openStore(t, testOptions(dir, 1))
 	put(t, s, items...)
 	closeStore(t, s)
-	sys := vfs.OS{}
-	if ring {
-		r, err := uring.Open(8)
-		if err != nil {
-			t.Skip(err)
-		}
-		t.Cleanup(func() { r.Close(context.Background()) })
-		sys.Readv = r.Readv
-	}
-	fs := vfs.NewFault(sys)
+	fs := vfs.NewFault(machine(t, ring))
 	o := testOptions(dir, 2)
 	o.FS = fs
 	return openStore(t, o), fs, items, dir
+}
+
+// machine is the machine's file system, which reads by io_uring if ring.
+func machine(t *testing.T, ring bool) vfs.OS {
+	t.Helper()
+	if !ring {
+		return vfs.OS{}
+	}
+	r, err := uring.Open(8)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { r.Close(context.Background()) })
+	return vfs.OS{Readv: r.Readv}
 }
 
 func eachWay(t *testing.T, test func(t *testing.T, ring bool)) {

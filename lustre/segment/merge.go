@@ -212,7 +212,7 @@ func (m *merge) batch() (blocks []moving, records []record) {
 func extents(blocks []moving) []wanted {
 	all := make([]wanted, len(blocks))
 	for i, b := range blocks {
-		all[i] = wanted{b.loc.file, b.loc.off, b.loc.info.Size, i}
+		all[i] = b.loc.wanted(i)
 	}
 	return all
 }

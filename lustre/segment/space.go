@@ -78,9 +78,8 @@ func (s *Store) reclaim() {
 			return
 		}
 		if f.path != "" && !s.tenure.trusted(s.opt.Now()) {
-			s.mu.Unlock()
-			err := s.rely(context.Background())
-			s.mu.Lock()
+			var err error
+			without(&s.mu, func() { err = s.rely(context.Background()) })
 			if err != nil {
 				s.reclaiming = false
 				return
@@ -102,9 +101,7 @@ func (s *Store) reclaim() {
 			}
 		}
 		if incarnation := f.id.incarnation; f.loaded && !s.hasLoadedLocked(incarnation) {
-			s.mu.Unlock()
-			s.dropTaken(incarnation)
-			s.mu.Lock()
+			without(&s.mu, func() { s.dropTaken(incarnation) })
 		}
 	}
 }
