@@ -206,8 +206,8 @@ func temporaryOf(name string) string {
 // Nothing proves that none does: a rank may be on any node, and locks do not
 // reach across Lustre. So what is open here, or has changed lately, counts, and
 // so does what lies in a directory whose owner lives.
-func (o *Options) mayHaveWriter(it item, open map[string]bool) bool {
-	return open[filepath.ToSlash(it.path)] || o.Now().Sub(it.info.ModTime()) < o.Quiet
+func (o *Options) mayHaveWriter(it item, open, owned map[string]bool) bool {
+	return owned[filepath.Dir(it.path)] || open[filepath.ToSlash(it.path)] || o.Now().Sub(it.info.ModTime()) < o.Quiet
 }
 
 // each calls fn for 0 to n-1, up to Jobs at a time, each with memory to read

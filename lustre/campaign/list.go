@@ -141,7 +141,7 @@ func (o Options) survey(ctx context.Context, how segment.InspectOptions, s *surv
 			id: it.id, info: it.info, err: it.err,
 		}
 		if it.err == nil {
-			s.Bytes, s.Writer = it.info.Size(), owned[filepath.Dir(it.path)] || o.mayHaveWriter(it, open)
+			s.Bytes, s.Writer = it.info.Size(), o.mayHaveWriter(it, open, owned)
 			m.total += s.Bytes
 		}
 		c.segments = append(c.segments, s)
