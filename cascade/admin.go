@@ -146,19 +146,18 @@ func (s *Store) namespaces() []string {
 
 // clear is Clear on this rank; what the catalogue has is withdrawn later.
 func (s *Store) clear(ns string, all bool) (total int, left *clearing) {
-	asked := ns
 	spaces := []string{ns}
 	if all {
 		spaces = s.namespaces()
 	}
-	for _, ns := range spaces {
+	for _, space := range spaces {
 		for n := clearStep; n == clearStep; total += n {
-			n = s.clearSome(ns)
+			n = s.clearSome(space)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return total, s.supersedeAll(asked, all)
+	return total, s.supersedeAll(ns, all)
 }
 
 func (s *Store) clearSome(ns string) (n int) {

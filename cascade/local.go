@@ -101,7 +101,7 @@ func (l Local) Outdated(ns, key string, before uint64) {
 
 // Expires sets when a name ends.
 func (l Local) Expires(ns, key string, at time.Time) {
-	if !l.expireHere(ns, key, at) && l.catalogue != nil {
+	if !l.expireHere(ns, key, at) && l.others.Load() {
 		l.workers.Go(func() {
 			if l.raise(context.Background(), ns, key) {
 				l.expireHere(ns, key, at)

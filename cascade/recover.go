@@ -74,9 +74,9 @@ func (s *Store) recoverEntry(r *recovery, e tiers.Entry, m *memTier) {
 	s.nextProv = max(s.nextProv, block.ProvisionalNumber(e.Info.ID))
 }
 
-// found returns the block that a tier has, a new one if it was not known. It is
-// nil when tiers disagree on what the id holds: neither copy but the first is
-// believed.
+// found returns the block that a tier or another rank has, a new one if it was
+// not known. It is nil when they disagree on what the id holds: neither copy but
+// the first is believed.
 func (s *Store) found(info block.Info) *entity {
 	b := s.blocks[info.ID]
 	switch {

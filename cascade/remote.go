@@ -342,13 +342,8 @@ func (s *Store) adopt(f *fetch, a *arrival) (*entity, bool) {
 	if pending {
 		info.ID = s.provisional()
 	}
-	b := s.blocks[info.ID]
-	switch {
-	case b == nil:
-		b = &entity{info: info}
-		s.blocks[info.ID] = b
-		s.stats.BytesStored += info.Size
-	case b.info != info:
+	b := s.found(info)
+	if b == nil {
 		return nil, false
 	}
 	catalogued := fromCatalogue(f.copies)
