@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"context"
 	"os"
 	"strings"
 	"sync"
@@ -23,14 +24,22 @@ type Rule struct {
 // concurrent use. Make one with NewFault.
 type Fault struct {
 	hooked
-	mu    sync.Mutex
-	rules []*Rule
-	space func() Space
+	mu      sync.Mutex
+	rules   []*Rule
+	space   func() Space
+	hanging int
+	waiters map[*waiter]struct{}
+}
+
+// waiter is told when so many operations hang.
+type waiter struct {
+	hanging int
+	tell    func()
 }
 
 // NewFault wraps fs with no rules.
 func NewFault(fs FS) *Fault {
-	f := &Fault{}
+	f := &Fault{waiters: map[*waiter]struct{}{}}
 	f.hooked = hooked{fs, f.check}
 	return f
 }
@@ -67,13 +76,54 @@ func (f *Fault) Statfs(path string) (Space, error) {
 	return s, err
 }
 
+// UntilHung returns a context that ends with ctx, or as soon as n operations or
+// more hang at once. A caller of what hangs so leaves it in the kernel, however
+// slow the machine is: with a deadline it may leave before it came there.
+func (f *Fault) UntilHung(ctx context.Context, n int) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &waiter{n, cancel}
+	context.AfterFunc(ctx, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.waiters, w)
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waiters[w] = struct{}{}
+	f.tell()
+	return ctx
+}
+
+// tell ends the wait of whoever waits for no more than hang now.
+func (f *Fault) tell() {
+	for w := range f.waiters {
+		if f.hanging >= w.hanging {
+			w.tell()
+		}
+	}
+}
+
+// hang waits until gate is closed.
+func (f *Fault) hang(gate chan struct{}) {
+	f.count(1)
+	defer f.count(-1)
+	<-gate
+}
+
+func (f *Fault) count(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hanging += n
+	f.tell()
+}
+
 func (f *Fault) check(c Call) (int64, error) {
 	r := f.hit(c)
 	if r == nil {
 		return 0, nil
 	}
 	if r.Block != nil {
-		<-r.Block
+		f.hang(r.Block)
 	}
 	if r.Err == nil {
 		return 0, nil

@@ -160,6 +160,9 @@ func TestFault(t *testing.T) {
 		_, err := f.Pread(make([]byte, 1), 0)
 		done <- err
 	}()
+	<-fs.UntilHung(t.Context(), 1).Done()
+	<-fs.UntilHung(t.Context(), 1).Done() // it hangs already
+	two := fs.UntilHung(t.Context(), 2)
 	if _, err := fs.Open(filepath.Join(dir, "f")); err != nil {
 		t.Errorf("another operation while one hangs: %v", err)
 	}
@@ -171,6 +174,9 @@ func TestFault(t *testing.T) {
 	close(gate)
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+	if two.Err() != nil {
+		t.Error("two operations were said to hang")
 	}
 }
 

@@ -298,15 +298,8 @@ func TestHungRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
 	dst := make([]byte, 9000)
-	result := make(chan error, 1)
-	go func() { result <- ref.ReadInto(ctx, dst) }()
-	for len(s.reads) == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	cancel()
-	err = <-result
+	err = ref.ReadInto(fs.UntilHung(t.Context(), 1), dst)
 	var busy *Busy
 	if !errors.As(err, &busy) || !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v, want a *Busy", err)
@@ -339,24 +332,12 @@ func TestHungWrite(t *testing.T) {
 			}
 			server := make(chan struct{})
 			fs.Add(vfs.Rule{Op: op, Path: ".bin", Count: 1, Block: server})
-			ctx, cancel := context.WithCancel(t.Context())
-			result := make(chan error, 1)
-			go func() { result <- s.Put(ctx, hung) }()
-			for len(s.writes) == 0 {
-				time.Sleep(time.Millisecond)
-			}
-			time.Sleep(5 * time.Millisecond) // let it come to the file operation; either way holds
-			cancel()
-			err := <-result
-			wantErr(t, "Put", err, ErrUnavailable)
+			busy := hangingPut(t, s, fs, hung)
 			put(t, s, after)
 			wantBytes(t, s, after)
 			put(t, s, hung)
 			close(server)
-			var busy *Busy
-			if errors.As(err, &busy) {
-				<-busy.Done()
-			}
+			<-busy.Done()
 			settleDown(s)
 			wantBytes(t, s, hung, after)
 			if op != vfs.OpCreate {
@@ -374,15 +355,11 @@ func TestPoolIsBounded(t *testing.T) {
 	put(t, s, it)
 	server := make(chan struct{})
 	fs.Add(vfs.Rule{Op: vfs.OpRead, Block: server})
-	hung, cancelHung := context.WithCancel(t.Context())
+	hung := fs.UntilHung(t.Context(), 2)
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() { read(hung, s, it) })
 	}
-	for len(s.reads) < 2 {
-		time.Sleep(time.Millisecond)
-	}
-	cancelHung()
 	wg.Wait()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 	defer cancel()

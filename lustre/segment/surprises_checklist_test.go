@@ -355,19 +355,12 @@ func removeFails(t *testing.T) {
 	wantFiles(t, dir, segmentPath(2, 0))
 }
 
-// hangingPut puts a block, the write of which does not return before its
-// deadline. It tries again if the deadline came first, as on a busy machine.
-func hangingPut(t *testing.T, s *opened, it Item) (busy *Busy) {
+// hangingPut puts a block, the write of which hangs when Put returns.
+func hangingPut(t *testing.T, s *opened, fs *vfs.Fault, it Item) *Busy {
 	t.Helper()
-	for wait := 20 * time.Millisecond; busy == nil; wait *= 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), wait)
-		err := s.Put(ctx, it)
-		cancel()
-		wantErr(t, "Put", err, ErrUnavailable)
-		if t.Failed() {
-			t.FailNow()
-		}
-		errors.As(err, &busy)
+	var busy *Busy
+	if err := s.Put(fs.UntilHung(t.Context(), 1), it); !errors.As(err, &busy) || !errors.Is(err, ErrUnavailable) {
+		t.Fatalf("Put: error %v, want a *Busy", err)
 	}
 	return busy
 }
@@ -382,7 +375,7 @@ func unmountedOST(t *testing.T) {
 	put(t, s, testItem(1, 9000))
 	server := make(chan struct{})
 	fs.Add(vfs.Rule{Op: vfs.OpWrite, Path: "000000.bin", Count: 1, Block: server})
-	busy := hangingPut(t, s, testItem(2, 9000))
+	busy := hangingPut(t, s, fs, testItem(2, 9000))
 	put(t, s, testItem(3, 9000))
 	wantBytes(t, s, testItem(1, 9000), testItem(3, 9000))
 	close(server)
@@ -398,7 +391,7 @@ func newFileOnDeadOST(t *testing.T) {
 	s, fs, dir := faulty(t, nil)
 	server := make(chan struct{})
 	fs.Add(vfs.Rule{Op: vfs.OpWrite, Path: "000000.bin", Block: server})
-	hangingPut(t, s, testItem(1, 9000))
+	hangingPut(t, s, fs, testItem(1, 9000))
 	put(t, s, testItem(1, 9000))
 	wantBytes(t, s, testItem(1, 9000))
 	wantBytes(t, openStore(t, testOptions(dir, 2)), testItem(1, 9000))
@@ -421,7 +414,7 @@ func stall(t *testing.T) {
 		_, err := read(ctx, s, testItem(1, 9000))
 		ended <- err
 	}()
-	time.Sleep(20 * time.Millisecond)
+	<-fs.UntilHung(ctx, 2).Done()
 	close(server)
 	for range 2 {
 		if err := <-ended; err != nil {
