@@ -156,9 +156,17 @@ func (r *rig) want(key string, p []byte) (tier string) {
 
 func ns(key string) Entry { return Entry{Namespace: "ns", Key: key} }
 
+// TestPutGetDeduplicates does so with blocks that are hashed first and with
+// those that are hashed while they are copied.
 func TestPutGetDeduplicates(t *testing.T) {
+	for _, size := range []int{5000, 1 << 20, 9 << 20} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) { putGetDeduplicates(t, size) })
+	}
+}
+
+func putGetDeduplicates(t *testing.T, size int) {
 	r := newRig(t, 16<<20, false)
-	k, v := data(1, 1000), data(2, 5000)
+	k, v := data(1, 1000), data(2, size)
 	res, err := r.Put(context.Background(), ns("a"), k, v)
 	if err != nil || res.Duplicate {
 		t.Fatal(res, err)
@@ -172,8 +180,11 @@ func TestPutGetDeduplicates(t *testing.T) {
 	}
 	r.want("a", whole)
 	r.want("b", whole)
+	if used := r.Stats().Tiers[0].Usage.Payload; used != int64(len(whole)) {
+		t.Errorf("the tier holds %d bytes after a duplicate of %d", used, len(whole))
+	}
 	st := r.Stats()
-	if st.BytesStored != 6000 || st.BytesReferenced != 12000 || st.Blocks != 1 || st.Names != 2 || st.Duplicates != 1 {
+	if st.BytesStored != int64(size+1000) || st.BytesReferenced != int64(2*size+2000) || st.Blocks != 1 || st.Names != 2 || st.Duplicates != 1 {
 		t.Errorf("%+v", st)
 	}
 	if !r.Delete(context.Background(), "ns", "a") || r.Delete(context.Background(), "ns", "a") {
