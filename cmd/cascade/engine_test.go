@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/json"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestEngineConfig has a shell read what is printed, and compares the words it
+// finds with the JSON form.
+func TestEngineConfig(t *testing.T) {
+	const socket = "/run/it's cascade.sock"
+	for engine, class := range map[string]string{"sglang": "CascadeHiCache", "vllm": "CascadeTier", "lmcache": "CascadeL2Adapter"} {
+		t.Run(engine, func(t *testing.T) {
+			var e engineConfig
+			got := cascadeCommand("", nil, "engine-config", engine, "--socket", socket, "--json")
+			if got.status != exitOK || json.Unmarshal([]byte(got.out), &e) != nil || e.Engine != engine {
+				t.Fatalf("%+v", got)
+			}
+			config := e.Args[len(e.Args)-1]
+			if !json.Valid([]byte(config)) || !strings.Contains(config, class) || !strings.Contains(config, socket) {
+				t.Errorf("the command line ends in %s", config)
+			}
+			script := cascadeCommand("", nil, "engine-config", engine, "--socket", socket).out
+			command, _, _ := strings.Cut(script, "\n\n")
+			stub := strings.Fields(commandOf(t, command))[0] + `() { printf '%s\0' "$@"; }` + "\n"
+			words, err := exec.Command("sh", "-c", stub+command).Output()
+			if err != nil {
+				t.Fatalf("%v: %s", err, command)
+			}
+			said := strings.Split(strings.TrimSuffix(string(words), "\x00"), "\x00")
+			if n := len(said) - len(e.Args); n < 0 || !slices.Equal(said[n:], e.Args) {
+				t.Errorf("a shell reads %q, want to end in %q", said, e.Args)
+			}
+		})
+	}
+}
+
+// commandOf is the line of a script that is neither a comment nor an export.
+func commandOf(t *testing.T, script string) string {
+	for line := range strings.Lines(script) {
+		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "export ") {
+			return line
+		}
+	}
+	t.Fatalf("no command in %s", script)
+	return ""
+}
+
+// TestEngineConfigRefuses says what to do about it.
+func TestEngineConfigRefuses(t *testing.T) {
+	for want, args := range map[string][]string{
+		"choose sglang, vllm or lmcache": {"engine-config", "tgi"},
+		"give --socket PATH":             {"engine-config", "vllm", "--socket", "127.0.0.1:6379"},
+	} {
+		if got := cascadeCommand("", nil, args...); got.status != exitUsage || !strings.Contains(got.err, want) {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+}
