@@ -176,9 +176,9 @@ func (e *engine) isDead(kind byte, value []byte) (bool, error) {
 
 // remove plans that a dead entry is gone, and the link to it.
 func (p *planner) remove(kind byte, key, value []byte) error {
-	err := p.batch.Delete(key, nil)
-	if kind == kindBlock || err != nil {
-		return err
+	p.draft.delete(key)
+	if kind == kindBlock {
+		return nil
 	}
 	rec, err := decodeNameRecord(value)
 	if err != nil {
@@ -191,5 +191,6 @@ func (p *planner) remove(kind byte, key, value []byte) error {
 	if at, err := decodeNameKey(key); err != nil || f.at != at {
 		return err
 	}
-	return p.delete(spot{rec.key, alone})
+	p.delete(spot{rec.key, alone})
+	return nil
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"cascadekv/internal/block"
 )
 
@@ -15,7 +13,7 @@ import (
 type planner struct {
 	engine *engine
 	reader *reader
-	batch  *pebble.Batch
+	draft  draft
 
 	rows   map[uint32]*segmentRow // changed ones
 	names  map[Key]*named
@@ -53,9 +51,10 @@ type queued struct {
 // newPlanner makes one for so many blocks and names, or about.
 func newPlanner(e *engine, r *reader, blocks, names int) *planner {
 	return &planner{
-		engine: e, reader: r, batch: e.db.NewBatchWithSize(blocks*64 + names*160), rows: map[uint32]*segmentRow{},
+		engine: e, reader: r, rows: map[uint32]*segmentRow{},
 		names: make(map[Key]*named, names), blocks: make(map[block.ID]*placed, blocks), ends: map[Key]uint32{},
 		order: make([]*placed, 0, blocks), queue: make([]queued, 0, names),
+		draft: draft{text: make([]byte, 0, blocks*64+names*160), ops: make([]op, 0, blocks+2*names)},
 	}
 }
 
@@ -83,11 +82,16 @@ func (e *engine) change(ctx context.Context, blocks, names int, fn func(p *plann
 		}
 		return p.finish()
 	})
-	if err != nil || p.batch.Empty() {
+	if err != nil || len(p.draft.ops) == 0 {
 		e.unlock()
 		return err
 	}
-	return e.commit(ctx, p.batch)
+	b, err := p.draft.batch(e.db)
+	if err != nil {
+		e.unlock()
+		return err
+	}
+	return e.commit(ctx, b)
 }
 
 // putAll adds batches in one step.
@@ -153,9 +157,7 @@ func (p *planner) put(b Batch) error {
 	}
 	for _, text := range b.Texts {
 		p.buf = appendTextKey(p.buf[:0], NamespaceOf(text))
-		if err := p.batch.Set(p.buf, []byte(text), nil); err != nil {
-			return err
-		}
+		p.draft.set(p.buf, []byte(text))
 	}
 	return nil
 }
@@ -263,7 +265,8 @@ func (p *planner) putName(q *queued) error {
 			return err
 		}
 	}
-	return p.move(cur, at)
+	p.move(cur, at)
+	return nil
 }
 
 func (n Name) flags() (f byte) {
@@ -330,31 +333,30 @@ func (p *planner) isEnd(at spot) (bool, error) {
 
 // move writes a name's record at its place, and a link there if that is in the
 // run of another.
-func (p *planner) move(n *named, to spot) error {
+func (p *planner) move(n *named, to spot) {
 	key, from, had := n.rec.key, n.at, n.found
 	n.at, n.found, n.exists, n.bare = to, true, true, false
 	if had && from != to {
-		if err := p.delete(from); err != nil {
-			return err
-		}
+		p.delete(from)
 	}
-	if err := p.write(n); err != nil || had && from == to || to.run == key {
-		return err
+	p.write(n)
+	if had && from == to || to.run == key {
+		return
 	}
 	p.buf = appendNameKey(p.buf[:0], spot{key, alone})
 	p.val = appendLink(p.val[:0], to)
-	return p.batch.Set(p.buf, p.val, nil)
+	p.draft.set(p.buf, p.val)
 }
 
-func (p *planner) write(n *named) error {
+func (p *planner) write(n *named) {
 	p.buf = appendNameKey(p.buf[:0], n.at)
 	p.val = appendNameRecord(p.val[:0], n.rec)
-	return p.batch.Set(p.buf, p.val, nil)
+	p.draft.set(p.buf, p.val)
 }
 
-func (p *planner) delete(at spot) error {
+func (p *planner) delete(at spot) {
 	p.buf = appendNameKey(p.buf[:0], at)
-	return p.batch.Delete(p.buf, nil)
+	p.draft.delete(p.buf)
 }
 
 // forget plans that a block is gone.
@@ -387,9 +389,7 @@ func (p *planner) finish() error {
 	for number, row := range p.rows {
 		p.buf = appendSegmentKey(p.buf[:0], number)
 		p.val = appendSegmentRow(p.val[:0], *row)
-		if err := p.batch.Set(p.buf, p.val, nil); err != nil {
-			return err
-		}
+		p.draft.set(p.buf, p.val)
 	}
 	return nil
 }
@@ -409,15 +409,15 @@ func (p *planner) writeBlock(b *placed) error {
 			if b.exists {
 				n.rec.flags, n.rec.copy = n.rec.flags|flagCopy, b.rec.place
 			}
-			if err := p.write(n); err != nil {
-				return err
-			}
+			p.write(n)
 		}
 	}
 	p.buf = appendBlockKey(p.buf[:0], b.id)
 	if !b.exists {
-		return p.batch.Delete(p.buf, nil)
+		p.draft.delete(p.buf)
+		return nil
 	}
 	p.val = appendBlockRecord(p.val[:0], b.rec)
-	return p.batch.Set(p.buf, p.val, nil)
+	p.draft.set(p.buf, p.val)
+	return nil
 }
