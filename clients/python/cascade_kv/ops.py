@@ -253,7 +253,7 @@ class Move:
                 keys_bytes(self.keys[a:b]),
             )
         )
-        return Request(data, job=None if self.job is None else (self.job, b - a))
+        return Request(data)
 
 
 def move(state: LinkState, m: Move) -> Op[Statuses]:
