@@ -53,6 +53,11 @@ func init() { // refers to commands that list it
 		"CASCADE.DRAIN": {run: cmdCascadeDrain, min: 1, max: 1},
 		"CASCADE.RANKS": {run: cmdCascadeRanks, min: 1, max: 1},
 		"CASCADE.RING":  {run: cmdCascadeRing, min: 3, max: 3},
+
+		"CASCADE.ARENA":    {run: cmdCascadeArena, min: 1, max: 1, own: true},
+		"CASCADE.GETSHM":   {run: cmdCascadeGetShm, min: 3, own: true},
+		"CASCADE.RELEASE":  {run: cmdCascadeRelease, min: 2, own: true},
+		"CASCADE.CONTAINS": {run: cmdCascadeContains, min: 3, own: true},
 	}
 }
 
