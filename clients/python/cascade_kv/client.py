@@ -19,7 +19,7 @@ from .errors import CascadeError, LinkLost, ProtocolError, Refused, RegionRefuse
 from .link import GRACE_SECONDS, Link, LinkState
 from .ops import Events, Move, Op, Probe
 from .region import Region
-from .session import Done, Ending, Session, Steps, load_move, stale, store_move
+from .session import VIEW_BYTES, Done, Ending, Session, Steps, copied, load_move, store_move
 from .view import View
 
 T = TypeVar("T")
@@ -96,12 +96,8 @@ class Client(Session[Link]):
     def _move(self, m: Move) -> Any:
         if m.job is None:
             return self._run(lambda s: ops.move(s, m), np.zeros(len(m.keys), np.uint8), touches=True)
-        if not m.one_command:
-            if m.keys:
-                self._log.warning("cascade: job %d has more keys than fit into one request (%d); not queued", m.job, len(m.keys))
-            return False
         with self._lock:
-            if self._untold(m.job):
+            if self._refuses(m):
                 return False
         return self._run(lambda s: ops.queue(s, m), False, queues=m.job)
 
@@ -158,17 +154,12 @@ class Client(Session[Link]):
 
     def get(self, ns: str, key: bytes | str) -> bytes | None:
         """The block, copied, or None."""
-        return self._run(lambda s: ops.get(s, ns, key), None)
+        return self._bytes(ns, self._run(self._read(ns, key, self._large(ns)), None))
 
     def get_into(self, ns: str, key: bytes | str, dst: Any) -> int:
         """Copies the block into a writable buffer. Returns its bytes, or -1 for a miss. ValueError if the buffer is too small."""
         target = np.frombuffer(memoryview(dst).cast("B"), dtype=np.uint8)
-        view = self.view(ns, key)
-        if view is not None:
-            with view:
-                return ops.copy(target, view.array)
-        value = self.get(ns, key)  # too much is held by views, or it is absent
-        return -1 if value is None else ops.copy(target, np.frombuffer(value, dtype=np.uint8))
+        return copied(target, self._run(self._read(ns, key, len(target) >= VIEW_BYTES), None))
 
     def put(self, ns: str, key: bytes | str, value: Any, *, parent: bytes | str | None = None, prefix: bool = False) -> bool:
         """Stores a block by its content. value is anything with bytes in one piece."""
@@ -255,9 +246,7 @@ class Client(Session[Link]):
                     self._warn("the rank refused a request: %s", e)
                     break
                 except (LinkLost, ProtocolError) as e:
-                    retry = again and not attempt and stale(e)
-                    if queues is not None and retry:
-                        link.state.jobs.pop(queues, None)  # the rank has ended: it is queued anew
+                    retry = self._retry(link, e, again and not attempt, queues)
                     if queues in link.state.jobs:
                         result = cast(T, True)  # the rank may have it: done() tells it as failed
                     self._lose(e, wait=touches)
@@ -271,8 +260,7 @@ class Client(Session[Link]):
     def _drive(self, link: Link, op: Op[T]) -> T:
         steps = Steps(op)
         while steps.request is not None:
-            self._tell_dropped(link)
-            steps.answer(link, link.call(steps.request))
+            steps.answer(link, link.call(steps.request, self._dropped(link.state)))
         return steps.value
 
     def _connected(self) -> Link | None:
@@ -286,18 +274,16 @@ class Client(Session[Link]):
         try:
             link = Link(self._path, self._timeout)
         except OSError as e:
-            self._backoff.failed()
-            self._log.debug("cascade: no rank at %s: %s", self._path, e)
+            self._away(e)
             return None
         self._link = link
         try:
-            if not self._drive(link, ops.hello(link.state)):
-                self._warn("the rank at %s does not serve the commands of engines", self._path)
+            self._serves(self._drive(link, ops.hello(link.state)))
             for region in self._regions.values():
                 try:
                     self._drive(link, ops.attach(link.state, region))
                 except Refused as e:
-                    self._log.error("cascade: the rank refuses a region it had before: %s", e)
+                    self._refused(e)
         except CascadeError as e:
             self._backoff.failed()
             self._lose(e)
@@ -312,32 +298,20 @@ class Client(Session[Link]):
             return
         self._warn("connection lost: %s", why)
         link.end()
-        ended = link.at_end(GRACE_SECONDS if wait else 0)
-        if wait and not ended:
-            self._held_on()
-        if link.state.jobs and not ended:
-            self._ending.append(Ending(link))
-        else:
-            self._bury(link)
+        self._after_loss(link, link.at_end(GRACE_SECONDS if wait else 0), wait)
 
     def _flush(self, state: LinkState) -> None:
         """Tells the rank which views are not needed. Called by finalizers too, so it takes the lock only if that is free."""
-        while state.dropped and not state.ended and self._lock.acquire(blocking=False):
+        while self._many_dropped(state) and not state.ended and self._lock.acquire(blocking=False):
             try:
                 link = self._link
                 if link is None or link.state is not state or state.pid != os.getpid():
                     return
-                self._tell_dropped(link)
+                link.tell(self._dropped(state))
             except (LinkLost, ProtocolError) as e:
                 self._lose(e)
             finally:
                 self._lock.release()
-
-    def _tell_dropped(self, link: Link) -> None:
-        if link.state.dropped:
-            data = self._dropped(link)
-            if data is not None:
-                link.tell(data)
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()

@@ -36,13 +36,13 @@ class Request:
     wants_fd: bool = False  # a descriptor comes with the first byte of the answer
     extra: float = 0.0  # seconds that the rank may take beyond the client's timeout
 
-    def parts(self) -> list[bytes | memoryview]:
-        """What is sent, one after the other. A large value is not copied."""
+    def parts(self, data: bytes) -> list[bytes | memoryview]:
+        """What is sent, one after the other, data in place of this one's. A large value is not copied."""
         if self.value is None:
-            return [self.data]
+            return [data]
         if self.value.nbytes < _LARGE:
-            return [b"".join((self.data, self.value, self.tail))]
-        return [self.data, self.value, self.tail]
+            return [b"".join((data, self.value, self.tail))]
+        return [data, self.value, self.tail]
 
 
 @dataclass
@@ -52,7 +52,7 @@ class LinkState:
     regions: dict[int, int] = field(default_factory=dict)  # number of our region to the rank's number
     jobs: dict[int, int] = field(default_factory=dict)  # job to its number of keys
     arena: Arena | None = None
-    dropped: deque[int] = field(default_factory=deque)  # views that nobody needs any more, to be told to the rank
+    dropped: deque[tuple[int, int]] = field(default_factory=deque)  # views that nobody needs, and their bytes: not told yet
     pid: int = field(default_factory=os.getpid)
     ended: bool = False
 
@@ -156,11 +156,14 @@ class Link(LinkBase):
             self._sock.close()
             raise
 
-    def call(self, request: Request) -> Any:
-        """The answer to a request. Raises LinkLost or ProtocolError, and then the link is to be ended."""
+    def call(self, request: Request, first: bytes = b"") -> Any:
+        """The answer to a request; first is another one, which goes with it and whose answer nobody needs.
+
+        Raises LinkLost or ProtocolError, and then the link is to be ended.
+        """
         deadline = time.monotonic() + self.timeout + request.extra
         try:
-            self._send(request)
+            self._send(request, first)
         except OSError as e:
             stale = self._used and isinstance(e, (BrokenPipeError, ConnectionResetError))
             raise LinkLost(f"a request could not be sent: {e}", stale=stale) from e
@@ -176,8 +179,14 @@ class Link(LinkBase):
             raise LinkLost(f"a request could not be sent: {e}") from e
         self._owed += 1
 
-    def _send(self, request: Request) -> None:
+    def _send(self, request: Request, first: bytes) -> None:
         data = request.data
+        if first:
+            self._owed += 1
+            if request.fds:
+                self._sock.sendall(first)
+            else:
+                data = first + data
         if request.fds:
             sent = socket.send_fds(self._sock, [data], list(request.fds))
             if sent < len(data):
@@ -185,7 +194,7 @@ class Link(LinkBase):
         elif request.value is None:
             self._sock.sendall(data)
         else:
-            for part in request.parts():
+            for part in request.parts(data):
                 self._sock.sendall(part)
 
     def _receive(self, deadline: float, extra: float, wants_fd: bool) -> Any:

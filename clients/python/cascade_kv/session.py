@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +14,18 @@ from numpy.typing import NDArray
 from . import ops
 from .backoff import Backoff, socket_path
 from .errors import LinkLost, Refused
-from .link import GRACE_SECONDS, LinkBase, Request
+from .link import GRACE_SECONDS, LinkBase, LinkState, Request
 from .ops import Move, Op, Statuses
 from .region import Region
 from .resp import Keys, Word
+from .view import View
+
+# Views that are not needed any more are told with the next request, at once only beyond these: it costs the rank a wake-up.
+LATER_VIEWS: Final = 16
+LATER_BYTES: Final = 4 << 20
+
+# From here on a value comes faster as a view and a copy than through the socket.
+VIEW_BYTES: Final = 64 << 10
 
 L = TypeVar("L", bound=LinkBase)
 T = TypeVar("T")
@@ -45,6 +54,39 @@ class Session(Generic[L]):
         self._backoff = Backoff()
         self._bell: int | None = None  # our eventfd, rung by the rank when a job is done
         self._closed = False
+        self._give_back: Callable[[LinkState], None] = _later
+        self._sizes: dict[str, int] = {}  # bytes of the last value of a namespace
+
+    def _saw(self, ns: str, size: int) -> None:
+        if len(self._sizes) > 1000:
+            self._sizes.clear()
+        self._sizes[ns] = size
+
+    def _large(self, ns: str) -> bool:
+        """Whether values of the namespace are likely to be better had as views."""
+        return self._sizes.get(ns, 0) >= VIEW_BYTES
+
+    @staticmethod
+    def _many_dropped(state: LinkState) -> bool:
+        return len(state.dropped) > LATER_VIEWS or sum(size for _, size in tuple(state.dropped)) > LATER_BYTES
+
+    def _read(self, ns: str, key: Word, large: bool) -> Callable[[LinkState], Op[View | bytes | None]]:
+        return lambda s: ops.read(s, ns, key, large, self._give_back)
+
+    def _bytes(self, ns: str, got: View | bytes | None) -> bytes | None:
+        """What get returns."""
+        if isinstance(got, View):
+            with got:
+                got = got.array.tobytes()
+        if got is not None:
+            self._saw(ns, len(got))
+        return got
+
+    def _refuses(self, m: Move) -> bool:
+        """Whether a job can not be queued, whoever is there."""
+        if m.keys and not m.one_command:
+            self._log.warning("cascade: job %s has more keys than fit into one request (%d); not queued", m.job, len(m.keys))
+        return not m.one_command or m.job is None or self._untold(m.job)
 
     def _new_region(self, fd: int | None, path: str | None, notify: int | None) -> Region:
         if notify is None:
@@ -94,12 +136,15 @@ class Session(Generic[L]):
         self._ending.clear()
         self._failed.clear()
 
-    def _dropped(self, link: L) -> bytes | None:
-        """A request that gives back the views that nobody needs any more."""
+    @staticmethod
+    def _dropped(state: LinkState) -> bytes:
+        """A request that gives back the views that nobody needs any more; empty if there are none."""
+        if not state.dropped:
+            return b""
         numbers = []
-        while link.state.dropped:
-            numbers.append(link.state.dropped.popleft())
-        return ops.release(numbers) if numbers else None
+        while state.dropped:
+            numbers.append(state.dropped.popleft()[0])
+        return ops.release(numbers)
 
     def _forget_regions(self) -> None:
         for region in self._regions.values():
@@ -109,6 +154,35 @@ class Session(Generic[L]):
             os.close(self._bell)
             self._bell = None
 
+    # What both kinds of client do about a connection.
+
+    def _away(self, why: Exception) -> None:
+        self._backoff.failed()
+        self._log.debug("cascade: no rank at %s: %s", self._path, why)
+
+    def _serves(self, engines: bool) -> None:
+        if not engines:
+            self._warn("the rank at %s does not serve the commands of engines", self._path)
+
+    def _refused(self, why: Refused) -> None:
+        self._log.error("cascade: the rank refuses a region it had before: %s", why)
+
+    @staticmethod
+    def _retry(link: L, why: Exception, may: bool, queues: int | None) -> bool:
+        """Whether a request is made again: the rank had left before it came, and another one may be there."""
+        retry = may and isinstance(why, LinkLost) and why.stale
+        if retry and queues is not None:
+            link.state.jobs.pop(queues, None)  # nobody has it
+        return retry
+
+    def _after_loss(self, link: L, ended: bool, waited: bool) -> None:
+        if waited and not ended:
+            self._held_on()
+        if link.state.jobs and not ended:
+            self._ending.append(Ending(link))
+        else:
+            self._bury(link)
+
     def _held_on(self) -> None:
         self._log.error(
             "cascade: the rank still holds its end of a lost connection after %g s; it is not waited for any more", GRACE_SECONDS
@@ -117,6 +191,10 @@ class Session(Generic[L]):
     def _warn(self, text: str, *args: object) -> None:
         if self._backoff.may_warn():
             self._log.warning("cascade: " + text, *args)
+
+
+def _later(state: LinkState) -> None:
+    """Views that are not needed go with the next request."""
 
 
 class Steps(Generic[T]):
@@ -140,9 +218,14 @@ class Steps(Generic[T]):
             self.request, self.value = None, e.value
 
 
-def stale(error: Exception) -> bool:
-    """Whether the rank had left before the request came: another one may be there."""
-    return isinstance(error, LinkLost) and error.stale
+def copied(target: NDArray[np.uint8], got: View | bytes | None) -> int:
+    """What get_into returns."""
+    if got is None:
+        return -1
+    if isinstance(got, bytes):
+        return ops.copy(target, np.frombuffer(got, dtype=np.uint8))
+    with got:
+        return ops.copy(target, got.array)
 
 
 def store_move(
