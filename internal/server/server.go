@@ -54,6 +54,7 @@ type Server struct {
 	budget    *budget
 	admin     net.Listener
 	metrics   *metrics
+	jobs      *pool
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
@@ -72,6 +73,7 @@ func New(o Options) (*Server, error) {
 	s.SetLimits(o.Limits)
 	s.metrics = newMetrics(s)
 	s.budget = newBudget(o.Store)
+	s.jobs = newPool(o.Store)
 	var err error
 	if s.lot, err = newParking(); err != nil {
 		return nil, err
