@@ -334,19 +334,26 @@ def release(numbers: list[int]) -> bytes:
     return head(1 + len(numbers)) + words("CASCADE.RELEASE", *numbers)
 
 
+def mapped(reply: Any, fd: int | None) -> Arena:
+    """The arena that came as a descriptor, which is closed here."""
+    if fd is None:
+        raise ProtocolError("an arena without a descriptor")
+    try:
+        size = integer(items(reply, 1)[0])
+        if not 0 < size <= os.fstat(fd).st_size:
+            raise ProtocolError(f"an arena of {size} bytes in a smaller file")
+        return Arena(fd, size)
+    except OSError as e:
+        raise Refused(f"the arena can not be mapped: {e}") from e
+    finally:
+        os.close(fd)
+
+
 def views(state: LinkState, ns: Word, keys: Keys, give_back: Callable[[LinkState], None]) -> Op[list[View | None]]:
     """A view for each key, None for those that are absent or find no room in memory."""
     if state.arena is None:
         reply, fd = yield Request(head(1) + words("CASCADE.ARENA"), wants_fd=True)
-        if fd is None:
-            raise ProtocolError("an arena without a descriptor")
-        try:
-            size = integer(items(reply)[0])
-            if size > os.fstat(fd).st_size:
-                raise ProtocolError("an arena that is larger than its file")
-            state.arena = Arena(fd, size)
-        finally:
-            os.close(fd)
+        state.arena = mapped(reply, fd)
     arena = state.arena
     out: list[View | None] = []
     prefix = words("CASCADE.GETSHM", ns)

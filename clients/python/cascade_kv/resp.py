@@ -175,4 +175,7 @@ def as_map(reply: Any) -> dict[Any, Any]:
     """A map of RESP2: keys and values in turn."""
     if not isinstance(reply, list) or len(reply) % 2:
         raise ProtocolError("a reply that should be a map is none")
-    return dict(zip(reply[::2], reply[1::2], strict=True))
+    try:
+        return dict(zip(reply[::2], reply[1::2], strict=True))
+    except TypeError as e:
+        raise ProtocolError("a map with arrays for keys") from e
