@@ -11,8 +11,13 @@ import (
 	"cascadekv/cascade"
 )
 
-// errNoArena is for clients of a rank whose memory is in no file.
-const errNoArena = "ERR this rank's memory is not in a file that clients can map; configure shm.bytes"
+const (
+	// errNoArena is for clients of a rank whose memory is in no file.
+	errNoArena = "ERR this rank's memory is not in a file that clients can map; configure shm.bytes"
+
+	errNumber = "ERR value is not an integer or out of range"
+	errSyntax = "ERR syntax error"
+)
 
 // cmdCascadeArena hands the arena file over, for reading only.
 func cmdCascadeArena(c *conn, _ [][]byte) {
@@ -141,7 +146,7 @@ func cmdCascadeRelease(c *conn, args [][]byte) {
 func (c *conn) eachNumber(args [][]byte, do func(int64) bool) {
 	numbers, ok := parseNumbers(args)
 	if !ok {
-		c.wr.Error("ERR value is not an integer or out of range")
+		c.wr.Error(errNumber)
 		return
 	}
 	n := int64(0)
