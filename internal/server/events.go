@@ -16,8 +16,8 @@ const (
 	eventsAtOnce = 1 << 10
 	eventsMost   = 1 << 16
 
-	// maxWait bounds WAIT, as every answer comes in that time.
-	maxWait = 5 * time.Second
+	// maxEventsWait bounds WAIT, as every answer comes in that time.
+	maxEventsWait = 5 * time.Second
 
 	// lookEvery is how often one that waits looks whether its client is there.
 	lookEvery = 100 * time.Millisecond
@@ -50,7 +50,7 @@ func parseEvents(args [][]byte) (q eventsRequest, bad string) {
 		case "MAX":
 			q.most = int(min(max(n, 1), eventsMost))
 		case "WAIT":
-			q.wait = min(maxWait, time.Duration(min(n, maxWait.Milliseconds()))*time.Millisecond)
+			q.wait = min(maxEventsWait, time.Duration(min(n, maxEventsWait.Milliseconds()))*time.Millisecond)
 		default:
 			return q, errSyntax
 		}

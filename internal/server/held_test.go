@@ -20,7 +20,7 @@ import (
 )
 
 // writable maps the arena for writing, from where INFO says it is.
-func (e *engine) writable() []byte {
+func (e *viewer) writable() []byte {
 	e.t.Helper()
 	var path string
 	for line := range strings.Lines(string(e.do("INFO", "cascade").Str)) {
@@ -44,7 +44,7 @@ func (e *engine) writable() []byte {
 // staged is a stage as a client has it; number 0 is no room.
 type staged struct{ number, offset int64 }
 
-func (e *engine) stages(sizes ...int) []staged {
+func (e *viewer) stages(sizes ...int) []staged {
 	e.t.Helper()
 	args := []string{"CASCADE.STAGE"}
 	for _, n := range sizes {
@@ -64,12 +64,12 @@ func (e *engine) stages(sizes ...int) []staged {
 }
 
 // commit commits a stage and returns the code of the error, "" for none.
-func (e *engine) commit(s staged, rest ...string) string {
+func (e *viewer) commit(s staged, rest ...string) string {
 	e.t.Helper()
 	return e.code(append([]string{"CASCADE.COMMIT", fmt.Sprint(s.number)}, rest...)...)
 }
 
-func (e *engine) code(args ...string) string {
+func (e *viewer) code(args ...string) string {
 	e.t.Helper()
 	_, err := e.Do(args...)
 	var se *resp.ServerError
@@ -85,7 +85,7 @@ func (e *engine) code(args ...string) string {
 
 func TestStagedBlocksAreStored(t *testing.T) {
 	r := newRig(t, 32<<20)
-	e, other := r.engine(), r.engine()
+	e, other := r.viewer(), r.viewer()
 	arena := e.writable()
 	sizes := []int{0, 1, 4096, 100_000, 2 << 20}
 	for i, s := range e.stages(sizes...) {
@@ -119,7 +119,7 @@ func TestStagedBlocksAreStored(t *testing.T) {
 
 func TestStagesEnd(t *testing.T) {
 	r := newRig(t, 16<<20)
-	e := r.engine()
+	e := r.viewer()
 	used := r.mem.Usage().Used
 	back := func(how string) {
 		t.Helper()
@@ -156,7 +156,7 @@ func TestStagesEnd(t *testing.T) {
 // TestWritesAfterCommitAreFound: a client that goes on writing makes a miss.
 func TestWritesAfterCommitAreFound(t *testing.T) {
 	r := newRig(t, 16<<20)
-	e := r.engine()
+	e := r.viewer()
 	arena := e.writable()
 	s := e.stages(50_000)[0]
 	copy(arena[s.offset:], randomBytes(1, 50_000))
@@ -174,7 +174,7 @@ func TestWritesAfterCommitAreFound(t *testing.T) {
 
 func TestBudgetOfStages(t *testing.T) {
 	r := newRig(t, 16<<20)
-	e := r.engine()
+	e := r.viewer()
 	s := e.stages(1<<20, 1<<20, 1<<20, 1<<20, 1<<20, 100, 1<<50)
 	held := 0
 	for _, x := range s[:5] {
@@ -194,7 +194,7 @@ func TestBudgetOfStages(t *testing.T) {
 
 func TestPinnedBlocksStayInMemory(t *testing.T) {
 	r := newRig(t, 16<<20)
-	e, other := r.engine(), r.engine()
+	e, other := r.viewer(), r.viewer()
 	for i, k := range []string{"a", "b", "c"} {
 		if err := e.Set(k, randomBytes(uint64(i), 100_000)); err != nil {
 			t.Fatal(err)
@@ -229,7 +229,7 @@ func TestPinnedBlocksStayInMemory(t *testing.T) {
 // TestPinFollowsItsName: PIN of a name that was replaced pins what it names now.
 func TestPinFollowsItsName(t *testing.T) {
 	r := newRig(t, 16<<20)
-	e := r.engine()
+	e := r.viewer()
 	pin := func() int64 { return e.do("CASCADE.PIN", "redis/0", "k").Int }
 	for _, size := range []int{1 << 20, 100_000} {
 		if err := e.Set("k", randomBytes(1, size)); err != nil {
@@ -281,7 +281,7 @@ func TestClientsComeAndGo(t *testing.T) {
 
 // storm is the life of one client.
 func (r *rig) storm(rng *rand.Rand, steps int) {
-	e := r.engine()
+	e := r.viewer()
 	defer e.Close()
 	arena := e.writable()
 	key := func() string { return fmt.Sprint("k", rng.IntN(120)) }
@@ -327,7 +327,7 @@ func (r *rig) storm(rng *rand.Rand, steps int) {
 
 func TestEventsOverTheSocket(t *testing.T) {
 	r := newRig(t, 16<<20)
-	e := r.engine()
+	e := r.viewer()
 	ask := func(args ...string) (next, lost int64, events []string) {
 		t.Helper()
 		rep := e.do(append([]string{"CASCADE.EVENTS"}, args...)...)
@@ -380,7 +380,7 @@ func TestEventsOverTheSocket(t *testing.T) {
 // what it has, though its answer is not due.
 func TestWaitingClientIsMissed(t *testing.T) {
 	r := newRig(t, 16<<20)
-	e := r.engine()
+	e := r.viewer()
 	e.do("SET", "k", "v")
 	e.views("redis/0", "k")
 	next := e.do("CASCADE.EVENTS", "0").Elems[0].Int

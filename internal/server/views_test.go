@@ -111,7 +111,7 @@ var filler = randomBytes(99, 1<<20)
 
 // fill stores three times as much as a rig of 16 MiB has room for, and uses all
 // of it, so that nothing else is worth keeping.
-func (e *engine) fill() {
+func (e *viewer) fill() {
 	e.t.Helper()
 	into := make([]byte, len(filler))
 	for range 48 {
