@@ -1,0 +1,351 @@
+"""The client that engines use: blocking, safe for threads, and never raising because the rank is away."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import ops
+from .errors import CascadeError, LinkLost, ProtocolError, Refused, RegionRefused
+from .link import GRACE_SECONDS, Link, LinkState
+from .ops import Events, Move, Op, Probe
+from .region import Region
+from .session import VIEW_BYTES, Done, Ending, Session, Steps, copied, load_move, store_move
+from .view import View
+
+T = TypeVar("T")
+
+_NAP_SECONDS: Final = 1.0  # how long done() waits before it looks again, should a bell have been heard by another thread
+_TURN_MS: Final = 50  # how long it keeps other threads from the connection where there is no bell
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+class Client(Session[Link]):
+    """One connection to the rank of this node.
+
+    A rank that is away, or that goes away, is a miss: False, None, zeros. The client connects when it is first used, and again
+    with a back-off of 0.05 s doubling to 2 s; regions are attached again by themselves. Each call takes at most timeout seconds, except
+    that one which moves bytes returns only when the rank is known not to touch the region any more.
+
+    Calls of several threads take turns. A forked child gets a connection of its own. There are no threads inside.
+    Keys have 1 to 1024 bytes. ValueError is for arguments that no rank could serve.
+    """
+
+    def __init__(self, socket: str, *, timeout: float = 5.0, log: logging.Logger | None = None) -> None:
+        super().__init__(socket, timeout, log)
+        self._lock = threading.Lock()
+        self._give_back = _weak_call(self)
+        _clients.add(self)
+
+    # Moving blocks between regions and the rank.
+
+    def region(self, *, fd: int | None = None, path: str | None = None, notify: int | None = None) -> Region:
+        """Attaches a memfd, or a file under /dev/shm, once and for all connections to come.
+
+        notify is an eventfd to which the rank adds 1 whenever a job of this client is done. The client keeps copies of the descriptors.
+        Raises RegionRefused if the rank is there and refuses; if it is away, it is attached later.
+        """
+        with self._lock:
+            region = self._new_region(fd, path, notify)
+            link = self._connected()
+            try:
+                if link is not None:
+                    self._drive(link, ops.attach(link.state, region))
+            except Refused as e:
+                region.close()
+                raise RegionRefused(str(e)) from e
+            except (LinkLost, ProtocolError) as e:
+                self._lose(e)
+            self._regions[region.number] = region
+        region.detach = _detach(self, region)
+        return region
+
+    def store(
+        self,
+        ns: str,
+        region: Region,
+        keys: Sequence[bytes | str],
+        extents: NDArray[Any],
+        *,
+        parent: bytes | str | None = None,
+        chain: bool = False,
+        prefix: bool = False,
+        replace: bool = False,
+        job: int | None = None,
+    ) -> Any:
+        """Stores a block for each key out of the region; extents are offset and length, uint64, of shape (keys, extents of each, 2).
+
+        Returns statuses, uint8: 1 stored, 0 not, 2 cancelled. With a job: whether it was queued; done() tells the statuses.
+        """
+        return self._move(store_move(ns, region, keys, extents, parent, chain, prefix, replace, job))
+
+    def load(self, ns: str, region: Region, keys: Sequence[bytes | str], extents: NDArray[Any], *, job: int | None = None) -> Any:
+        """Copies blocks into the region. What a key with another status than 1 has in its extents is undefined. Else as store."""
+        return self._move(load_move(ns, region, keys, extents, job))
+
+    def _move(self, m: Move) -> Any:
+        if m.job is None:
+            return self._run(lambda s: ops.move(s, m), np.zeros(len(m.keys), np.uint8), touches=True)
+        with self._lock:
+            if self._refuses(m):
+                return False
+        return self._run(lambda s: ops.queue(s, m), False, queues=m.job)
+
+    def done(self, timeout: float = 0.0) -> Done:
+        """Jobs that are finished, each told once, with their statuses. Waits up to timeout seconds for the first.
+
+        Jobs of a lost connection are told with statuses 0 as soon as the rank touches the region no more.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            left = deadline - time.monotonic()
+            with self._lock:
+                self._hush()
+                out = self._take_failed()
+                pending = self._link is not None and bool(self._link.state.jobs)
+            if pending:
+                turn = 0 if out or self._ending or self._bell is not None else int(min(max(0.0, left) * 1000, _TURN_MS))
+                out += self._finished(turn)
+            if out or left <= 0 or not (pending or self._ending or self._failed):
+                return out
+            self._wait_for_news(min(left, _NAP_SECONDS))
+
+    def _finished(self, wait_ms: int) -> Done:
+        nothing: Done = []
+        return self._run(lambda s: ops.done(s, wait_ms), nothing)
+
+    def _wait_for_news(self, seconds: float) -> None:
+        """Until the bell rings or the rank leaves."""
+        poll = select.poll()
+        with self._lock:
+            for link in [e.link for e in self._ending] + [link for link in (self._link,) if link is not None]:
+                poll.register(link.fileno(), select.POLLRDHUP)
+            if self._bell is not None:
+                poll.register(self._bell, select.POLLIN)
+            elif not self._ending:
+                return
+        poll.poll(seconds * 1000)
+
+    def cancel(self, job: int) -> bool:
+        """Whether the job had not finished. It is told by done() all the same."""
+        return self._run(lambda s: ops.cancel(s, job), False, again=False)
+
+    # Asking.
+
+    def contains(self, ns: str, keys: Sequence[bytes | str]) -> NDArray[np.bool_]:
+        """For each key whether it is stored somewhere. No lease comes with that."""
+        return self._run(lambda s: ops.contains(s, ns, keys), np.zeros(len(keys), np.bool_))
+
+    def probe(self, ns: str, keys: Sequence[bytes | str]) -> Probe:
+        """How many leading keys of a chain are cached, head first."""
+        return self._run(lambda s: ops.probe(s, ns, keys), Probe()) if keys else Probe()
+
+    # Values.
+
+    def get(self, ns: str, key: bytes | str) -> bytes | None:
+        """The block, copied, or None."""
+        return self._bytes(ns, self._run(self._read(ns, key, self._large(ns)), None))
+
+    def get_into(self, ns: str, key: bytes | str, dst: Any) -> int:
+        """Copies the block into a writable buffer. Returns its bytes, or -1 for a miss. ValueError if the buffer is too small."""
+        target = np.frombuffer(memoryview(dst).cast("B"), dtype=np.uint8)
+        return copied(target, self._run(self._read(ns, key, len(target) >= VIEW_BYTES), None))
+
+    def put(self, ns: str, key: bytes | str, value: Any, *, parent: bytes | str | None = None, prefix: bool = False) -> bool:
+        """Stores a block by its content. value is anything with bytes in one piece."""
+        data = memoryview(value).cast("B")
+        return self._run(lambda s: ops.put(s, ns, key, data, parent, prefix), False)
+
+    def delete(self, ns: str, keys: Sequence[bytes | str]) -> int:
+        """How many of the keys were there and are gone now."""
+        return self._run(lambda s: ops.delete(s, ns, keys), 0, again=False)
+
+    def clear(self, ns: str) -> bool:
+        """Deletes all keys of a namespace."""
+        return self._run(lambda s: ops.clear(s, ns), False)
+
+    # Views.
+
+    def view(self, ns: str, key: bytes | str) -> View | None:
+        """The block in the rank's arena, without a copy, or None."""
+        return self.views(ns, [key])[0]
+
+    def views(self, ns: str, keys: Sequence[bytes | str]) -> list[View | None]:
+        """A view for each key. All views together hold at most a quarter of the arena: what goes beyond is None."""
+        missing: list[View | None] = [None] * len(keys)
+        return self._run(lambda s: ops.views(s, ns, keys, self._give_back), missing)
+
+    # The rank.
+
+    def stats(self) -> dict[str, Any]:
+        """The rank's statistics, {} if it is away."""
+        return self._run(ops.stats, {})
+
+    def events(self, since: int = 0, *, most: int | None = None, wait: float = 0.0) -> Events:
+        """What became readable on the rank or is no more, from event number since on; 0 means from now on. Waits up to wait seconds, at most 5."""
+        ms = min(int(wait * 1000), ops.MAX_WAIT_MS)
+        return self._run(lambda s: ops.events(s, since, most, ms), Events(since, 0, []))
+
+    @property
+    def up(self) -> bool:
+        """Whether the rank is there now."""
+        with self._lock:
+            if self._link is not None and self._link.state.pid == os.getpid() and self._link.hung_up():
+                self._lose(LinkLost("the rank closed the connection"))
+            return self._connected() is not None
+
+    def close(self) -> None:
+        """Ends the connection: views, jobs and regions are given back. Returns when the rank touches no region any more. May be called twice."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._link is not None and self._link.state.pid != os.getpid():
+                self._forget_parent()
+            if self._link is not None:
+                self._link.end()
+                self._ending.append(Ending(self._link))
+                self._link = None
+            for e in self._ending:
+                if (e.link.state.regions or e.link.state.jobs) and not e.link.at_end(GRACE_SECONDS):
+                    self._held_on()
+                e.link.close()
+            self._ending.clear()
+            self._forget_regions()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # The connection. Methods without a lock of their own are called with it held.
+
+    def _run(self, op: Callable[[LinkState], Op[T]], miss: T, *, again: bool = True, touches: bool = False, queues: int | None = None) -> T:
+        """Runs an operation. A connection that the rank had closed earlier, by a restart, is made once more."""
+        with self._lock:
+            result = miss
+            for attempt in range(2):
+                link = self._connected()
+                if link is None:
+                    break
+                try:
+                    result = self._drive(link, op(link.state))
+                    break
+                except Refused as e:
+                    self._warn("the rank refused a request: %s", e)
+                    break
+                except (LinkLost, ProtocolError) as e:
+                    retry = self._retry(link, e, again and not attempt, queues)
+                    if queues in link.state.jobs:
+                        result = cast(T, True)  # the rank may have it: done() tells it as failed
+                    self._lose(e, wait=touches)
+                    if not retry:
+                        break
+            state = self._link.state if self._link is not None else None
+        if state is not None and state.dropped:
+            self._flush(state)
+        return result
+
+    def _drive(self, link: Link, op: Op[T]) -> T:
+        steps = Steps(op)
+        while steps.request is not None:
+            steps.answer(link, link.call(steps.request, self._dropped(link.state)))
+        return steps.value
+
+    def _connected(self) -> Link | None:
+        link = self._link
+        if link is not None:
+            if link.state.pid == os.getpid():
+                return link
+            self._forget_parent()
+        if self._closed or not self._backoff.over():
+            return None
+        try:
+            link = Link(self._path, self._timeout)
+        except OSError as e:
+            self._away(e)
+            return None
+        self._link = link
+        try:
+            self._serves(self._drive(link, ops.hello(link.state)))
+            for region in self._regions.values():
+                try:
+                    self._drive(link, ops.attach(link.state, region))
+                except Refused as e:
+                    self._refused(e)
+        except CascadeError as e:
+            self._backoff.failed()
+            self._lose(e)
+            return None
+        self._backoff.worked()
+        return link
+
+    def _lose(self, why: Exception, *, wait: bool = False) -> None:
+        """Gives the connection up; with wait, returns when the rank touches no region any more."""
+        link, self._link = self._link, None
+        if link is None:
+            return
+        self._warn("connection lost: %s", why)
+        link.end()
+        self._after_loss(link, link.at_end(GRACE_SECONDS if wait else 0), wait)
+
+    def _flush(self, state: LinkState) -> None:
+        """Tells the rank which views are not needed. Called by finalizers too, so it takes the lock only if that is free."""
+        while self._many_dropped(state) and not state.ended and self._lock.acquire(blocking=False):
+            try:
+                link = self._link
+                if link is None or link.state is not state or state.pid != os.getpid():
+                    return
+                link.tell(self._dropped(state))
+            except (LinkLost, ProtocolError) as e:
+                self._lose(e)
+            finally:
+                self._lock.release()
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+
+def _weak_call(client: Client) -> Callable[[LinkState], None]:
+    """How views give themselves back without keeping their client alive."""
+    ref = weakref.ref(client)
+
+    def give_back(state: LinkState) -> None:
+        c = ref()
+        if c is not None:
+            c._flush(state)
+
+    return give_back
+
+
+def _detach(client: Client, region: Region) -> Callable[[], None]:
+    ref = weakref.ref(client)
+
+    def detach() -> None:
+        c = ref()
+        if c is not None and not region.closed:
+            c._regions.pop(region.number, None)
+            c._run(lambda s: ops.detach(s, region), None, again=False)
+        if not region.closed:
+            region.close()
+
+    return detach
+
+
+def _after_fork() -> None:
+    for client in _clients:
+        client._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
