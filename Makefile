@@ -13,7 +13,7 @@ build: ## bin/cascaded and bin/cascade
 run: build ## four ranks, one trace, one table; TRACE=file chooses the trace
 	scripts/run.sh "$(TRACE)"
 
-test: tools lint bare fuzz race points test-lustre ## everything that needs no Python package of an engine
+test: tools lint bare fuzz race test-clients points test-lustre ## everything that needs no Python package of an engine
 
 test-clients: build tools ## the Python client on ranks that are killed, stopped and started again
 	scripts/test-clients
