@@ -15,6 +15,10 @@
 //	pin          a block that stays in memory as long as a client wants
 //	held         views, stages and pins; the budget bounds them
 //	peer         the process at the other end, known by its user id
+//	transfer     blocks on their way between a client's memory, its region
+//	             (internal/region), and the store
+//	job          a transfer that runs beside its connection
+//	turn         what a transfer moves before others get the worker
 //
 // Values pass between socket and tier memory directly, in both directions;
 // none is ever on the Go heap. The package keeps no blocks, decides no

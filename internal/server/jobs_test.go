@@ -116,8 +116,8 @@ func TestCancel(t *testing.T) {
 	e := r.engine(jobs * 5000)
 	n := e.attach()
 	e.hanging(n, 5000, jobs)
-	// Those that run as well as those that wait, while the tier still hangs.
-	for j := range jobs {
+	// Those that wait and then those that run, while the tier still hangs.
+	for j := jobs - 1; j >= 0; j-- {
 		if rep, err := e.Do("CASCADE.CANCEL", strconv.Itoa(j)); err != nil || rep.Int != 1 {
 			t.Errorf("CANCEL %d: %+v, %v", j, rep, err)
 		}
@@ -366,8 +366,14 @@ func TestConnectionEndsWithJobs(t *testing.T) {
 					if _, now := r.open(); now != m {
 						t.Errorf("%d mappings at end-of-file, want the client's alone", now)
 					}
+					if n := r.srv.jobs.unfinished(); n != 0 {
+						t.Errorf("%d jobs are not over at end-of-file", n)
+					}
 				}
 				r.settles(d, m)
+				if n := copies(t, event); n != 1 {
+					t.Errorf("%d descriptors of the eventfd are open", n)
+				}
 				if n := r.srv.jobs.unfinished(); n != 0 {
 					t.Errorf("%d jobs are left", n)
 				}
@@ -423,4 +429,50 @@ func layoutOf(t *testing.T) region.Layout {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// The end of a connection waits for a job that does not react yet.
+func TestRegionsOutliveTheJobsThatRun(t *testing.T) {
+	p := &pool{most: 0, turnBytes: turnBytes}
+	x := newTransfers(p)
+	r, err := region.Attach(memfdToGive(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := &attached{Region: r, notify: -1}
+	x.add(at)
+	for j := range 2 {
+		if bad := p.submit(newJob(&transfer{keys: []string{"k"}, status: make([]byte, 1)}, int64(j), x, at)); bad != "" {
+			t.Fatal(bad)
+		}
+	}
+	running := p.take()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		(&conn{srv: &Server{jobs: p}, moves: x}).endTransfers()
+	}()
+	<-running.ctx.Done()
+	select {
+	case <-ended:
+		t.Error("the connection ended under its job")
+	case <-time.After(20 * time.Millisecond):
+	}
+	if r.Size() == 0 {
+		t.Error("the region went under its job")
+	}
+	p.made(running, false)
+	<-ended
+	if r.Size() != 0 {
+		t.Error("the region is left")
+	}
+}
+
+// memfdToGive returns a memfd that somebody else closes.
+func memfdToGive(t *testing.T) int {
+	fd, err := unix.Dup(memfd(t, 4096))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
 }
