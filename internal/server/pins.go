@@ -19,7 +19,7 @@ func cmdCascadePin(c *conn, args [][]byte) {
 		got, largest := c.pin(ctx, ns, part)
 		pinned += got
 		if largest > 0 {
-			n = int(min(max(mgetBytes/largest, 1), mgetMost))
+			n = partOf(largest)
 		}
 	}
 	c.wr.Int(pinned)

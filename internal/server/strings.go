@@ -245,10 +245,14 @@ func cmdMGet(c *conn, args [][]byte) {
 		part := keys[:min(n, len(keys))]
 		keys = keys[len(part):]
 		if largest := c.mget(part); largest > 0 {
-			n = int(min(max(mgetBytes/largest, 1), mgetMost))
+			n = partOf(largest)
 		}
 	}
 }
+
+// partOf is how many values, the largest of which has so many bytes, are one
+// request of the store.
+func partOf(largest int64) int { return int(min(max(mgetBytes/largest, 1), mgetMost)) }
 
 // mget replies with the values of some keys, as one request of the store, and
 // returns the size of the largest.

@@ -81,7 +81,7 @@ func cmdCascadeGetShm(c *conn, args [][]byte) {
 		}
 		var largest int64
 		if largest, room = c.getShm(ctx, ns, part); largest > 0 {
-			n = int(min(max(mgetBytes/largest, 1), mgetMost))
+			n = partOf(largest)
 		}
 		if c.wr.Pending() >= flushAt && c.flush() != nil {
 			c.quit = true

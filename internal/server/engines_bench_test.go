@@ -3,11 +3,13 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"cascadekv/cascade"
 	"cascadekv/internal/resp"
@@ -79,4 +81,60 @@ func BenchmarkManyKeys(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkValue2MiB is one block of 2 MiB over the unix socket: as a view that
+// is released again, and as bytes.
+func BenchmarkValue2MiB(b *testing.B) {
+	const size = 2 << 20
+	mem, err := shm.Open(filepath.Join(b.TempDir(), "a"), 64<<20)
+	if err != nil {
+		b.Fatal(err)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	store, err := cascade.Open(context.Background(), cascade.Options{Memory: []tiers.Memory{mem}, Log: quiet})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close(context.Background())
+	srv, err := New(Options{Store: store, Socket: filepath.Join(b.TempDir(), "s"), Log: quiet})
+	if err != nil {
+		b.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(context.Background()) }()
+	c, err := resp.Dial("unix", srv.opt.Socket, time.Minute)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		c.Close()
+		if err := errors.Join(srv.Shutdown(context.Background()), <-served); err != nil {
+			b.Error(err)
+		}
+	}()
+	if err := c.Set("k", randomBytes(1, size)); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("view", func(b *testing.B) {
+		b.SetBytes(size)
+		for b.Loop() {
+			rep, err := c.Do("CASCADE.GETSHM", "redis/0", "k")
+			if err != nil || len(rep.Elems) != 1 || rep.Elems[0].Null() {
+				b.Fatal(rep, err)
+			}
+			if _, err := c.Do("CASCADE.RELEASE", fmt.Sprint(rep.Elems[0].Elems[0].Int)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("bytes", func(b *testing.B) {
+		into := make([]byte, size)
+		b.SetBytes(size)
+		for b.Loop() {
+			if n, err := c.Get("k", into); err != nil || n != size {
+				b.Fatal(n, err)
+			}
+		}
+	})
 }
