@@ -13,8 +13,10 @@ import platform
 import sys
 
 import calls
+import compare
 import numpy as np
 from servers import Children, Missing
+from stores import STORES
 
 
 def options() -> argparse.Namespace:
@@ -40,11 +42,16 @@ def main() -> int:
     except Missing as e:
         print(f"SKIP: bench-clients: {e}", file=sys.stderr)
         return 1 if os.environ.get("CI") == "true" else 0
-    out["table"] = []
+    names = [n for n in (args.stores.split(",") if args.stores else STORES) if n != "none"]
+    unknown = set(names) - set(STORES)
+    if unknown:
+        raise SystemExit(f"no such stores: {', '.join(sorted(unknown))}; there are {', '.join(STORES)}")
+    out["table"], out["absent"] = compare.table(names, [int(k) for k in args.sizes.split(",")], args.mib, min(args.rounds, 5))
     args.json.parent.mkdir(parents=True, exist_ok=True)
     args.json.write_text(json.dumps(out, indent=2) + "\n")
     for name in ("probe_speedup", "view_speedup", "contains_us_a_key", "get_42k_us", "get_2m_us", "get_2m_of_memcpy"):
         print(f"{name:20} {out[name]:.2f}")
+    print(compare.show(out["table"]))
     return 0
 
 

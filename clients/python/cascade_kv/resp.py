@@ -100,7 +100,7 @@ class Decoder:
         return self._pos == self._end and not self._open
 
     def reply(self) -> Any:
-        """The next reply, or INCOMPLETE. None, int, text, bytes or an array of those; an error line, also in an array, is a Refused as a value."""
+        """The next reply, or INCOMPLETE: None, int, text, bytes or a list of those. An error line, also in a list, is a Refused as a value."""
         if self._end < self._wanted:
             return INCOMPLETE
         buf, end = self._buf, self._end

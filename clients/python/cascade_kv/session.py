@@ -57,6 +57,11 @@ class Session(Generic[L]):
         self._give_back: Callable[[LinkState], None] = _later
         self._sizes: dict[str, int] = {}  # bytes of the last value of a namespace
 
+    def __del__(self) -> None:
+        bell, self._bell = getattr(self, "_bell", None), None
+        if bell is not None:
+            os.close(bell)
+
     def _saw(self, ns: str, size: int) -> None:
         if len(self._sizes) > 1000:
             self._sizes.clear()
