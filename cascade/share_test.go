@@ -253,18 +253,18 @@ func TestResidentBlocksOfOthers(t *testing.T) {
 
 func TestContainsBatchIsContainsOfEach(t *testing.T) {
 	j := newJob(t, 3, 16<<20)
-	var keys []string
+	var keys [][]byte
 	for i := range 2*lookStep + 100 {
-		keys = append(keys, fmt.Sprint(i))
+		keys = append(keys, fmt.Append(nil, i))
 		if i%100 == 0 {
-			j.ranks[i/100%3].putKey(t, keys[i], data(uint64(i), 100))
+			j.ranks[i/100%3].putKey(t, string(keys[i]), data(uint64(i), 100))
 		}
 	}
 	bound := Entry{Namespace: "ns", Key: "half", Parent: "nowhere", Bound: true}
 	if _, err := j.ranks[0].Put(t.Context(), bound, data(7, 100), nil); err != nil {
 		t.Fatal(err)
 	}
-	keys = append(keys, "half")
+	keys = append(keys, []byte("half"))
 	j.settle()
 	for _, r := range j.ranks {
 		for i, found := range r.ContainsBatch(t.Context(), "ns", keys) {

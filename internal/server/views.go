@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -175,7 +176,7 @@ func parseNumbers(args [][]byte) ([]int64, bool) {
 func cmdCascadeContains(c *conn, args [][]byte) {
 	ctx, cancel := c.context()
 	defer cancel()
-	found := c.srv.opt.Store.ContainsBatch(ctx, string(args[1]), keyStrings(args[2:]))
+	found := c.srv.opt.Store.ContainsBatch(ctx, string(args[1]), args[2:])
 	bits := make([]byte, len(found))
 	for i, yes := range found {
 		if yes {
@@ -192,11 +193,12 @@ func keyStrings(args [][]byte) []string {
 	for _, a := range args {
 		total += len(a)
 	}
-	all := make([]byte, 0, total)
+	var all strings.Builder
+	all.Grow(total)
 	for _, a := range args {
-		all = append(all, a...)
+		all.Write(a)
 	}
-	text, keys := string(all), make([]string, len(args))
+	text, keys := all.String(), make([]string, len(args))
 	for i, a := range args {
 		keys[i], text = text[:len(a)], text[len(a):]
 	}
