@@ -22,7 +22,7 @@ import (
 // viewer is a client that receives descriptors and maps the arena.
 type viewer struct {
 	*resp.Client
-	t     *testing.T
+	t     testing.TB
 	conn  *net.UnixConn
 	fds   []int
 	arena []byte // read-only
