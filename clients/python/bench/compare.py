@@ -15,6 +15,7 @@ from servers import Children, Missing
 from stores import STORES, Memory, Store
 
 BATCH = 16
+LEAST = 4  # blocks at a point, however large
 MIB = 1 << 20
 
 
@@ -24,7 +25,7 @@ class Wrong(Exception):
 
 def table(names: Sequence[str], kib: Sequence[int], mib: int, rounds: int) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Rows, one for each store and size, and why stores are not among them."""
-    memory, absent = Memory(max(mib * MIB, BATCH * max(kib) * 1024)), {}
+    memory, absent = Memory(max(blocks(k * 1024, mib) * k * 1024 for k in kib)), {}
     samples: dict[tuple[str, int], list[dict[str, float]]] = {}
     stores: list[Store] = []
     with Children() as children:
@@ -43,7 +44,7 @@ def table(names: Sequence[str], kib: Sequence[int], mib: int, rounds: int) -> tu
                         if store.name in absent:
                             continue
                         try:
-                            samples.setdefault((store.name, size), []).append(point(store, size, i))
+                            samples.setdefault((store.name, size), []).append(point(store, size, blocks(size, mib), i))
                         except Exception as e:  # a store that fails is named, and the others go on
                             absent[store.name] = f"{type(e).__name__}: {e}"
                             print(f"FAIL: {store.name} at {size >> 10} KiB: {absent[store.name]}", file=sys.stderr)
@@ -58,9 +59,13 @@ def table(names: Sequence[str], kib: Sequence[int], mib: int, rounds: int) -> tu
     return rows, absent
 
 
-def point(store: Store, size: int, turn: int) -> dict[str, float]:
-    """Every operation once, over as many blocks as the memory has room for."""
-    memory, n = store.memory, store.memory.half // size
+def blocks(size: int, mib: int) -> int:
+    return max(mib * MIB // size, LEAST)
+
+
+def point(store: Store, size: int, n: int, turn: int) -> dict[str, float]:
+    """Every operation once, over n blocks."""
+    memory = store.memory
     source, target = memory.array[: n * size], memory.array[memory.half : memory.half + n * size]
     rng = np.random.default_rng(turn * 1000 + size)
     source[:] = np.frombuffer(rng.bytes(n * size), np.uint8)

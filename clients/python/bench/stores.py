@@ -449,8 +449,8 @@ class MooncakeTcp(Store):
 
     def node(self, master: int) -> None:
         port = free_port()
-        command = [str(self.bin / "mooncake_client"), "-host", "127.0.0.1", "-port", str(port), "-global_segment_size", f"{self.capacity >> 20} MB",
-                   "-local_buffer_size", "256 MB", "-master_server_address", f"127.0.0.1:{master}", "-metadata_server", "P2PHANDSHAKE",
+        command = [str(self.bin / "mooncake_client"), "-host", "127.0.0.1", "-port", str(port),
+                   "-global_segment_size", f"{self.capacity >> 20} MB", "-local_buffer_size", "256 MB", "-master_server_address", f"127.0.0.1:{master}", "-metadata_server", "P2PHANDSHAKE",
                    "-protocol", "tcp"]  # fmt: skip
         self.pids.append(self.children.start(self.name + "-node", command, lambda: listens(port)))
 

@@ -192,7 +192,7 @@ class Client(Session[Link]):
         return self._run(ops.stats, {})
 
     def events(self, since: int = 0, *, most: int | None = None, wait: float = 0.0) -> Events:
-        """What became readable on the rank or is no more, from event number since on; 0: from now on. Waits up to wait seconds, at most 5."""
+        """What became readable on the rank or is no more, from event since on; 0: from now on. Waits up to wait seconds, at most 5."""
         ms = min(int(wait * 1000), ops.MAX_WAIT_MS)
         return self._run(lambda s: ops.events(s, since, most, ms), Events(since, 0, []))
 

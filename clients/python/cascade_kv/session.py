@@ -21,7 +21,7 @@ from .resp import Keys, Word
 from .view import View
 
 # Views that are not needed any more are told with the next request, at once only beyond these: it costs the rank a wake-up.
-LATER_VIEWS: Final = 16
+LATER_VIEWS: Final = 64
 LATER_BYTES: Final = 4 << 20
 
 # From here on a value comes faster as a view and a copy than through the socket.
