@@ -88,7 +88,14 @@ class Children:
         from cascade_kv import Client
 
         path = str(self.dir / "rank.sock")
-        command = [os.environ.get("CASCADED", str(ROOT / "bin" / "cascaded")), "--socket", path, "--listen=", "--admin-listen=", "--lustre-dir="]
+        command = [
+            os.environ.get("CASCADED", str(ROOT / "bin" / "cascaded")),
+            "--socket",
+            path,
+            "--listen=",
+            "--admin-listen=",
+            "--lustre-dir=",
+        ]
         command += ["--shm-bytes", str(shm_bytes), "--shm-path", str(self.arena), "--password-file=", "--log-level", "warn"]
 
         def answers() -> bool:

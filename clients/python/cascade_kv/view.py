@@ -86,7 +86,7 @@ class View:
         return self._array
 
     def tensor(self, dtype: Any = None) -> Any:
-        """The same bytes as a torch tensor of one dimension, of dtype or of uint8. Torch knows no read-only memory: writing to it ends the process."""
+        """The same bytes as a flat torch tensor, of dtype or uint8. Torch knows no read-only memory: a write ends the process."""
         import torch
 
         array = self.array

@@ -273,7 +273,7 @@ class Sharing(OneRank):
             finally:
                 os.write(w, b"1" if ok else b"0")
                 os._exit(0)
-        for i in range(200):  # at the same time
+        for _ in range(200):  # at the same time
             self.assertEqual(self.c.get(self.ns, "k"), value)
         os.waitpid(child, 0)
         self.assertEqual(os.read(r, 1), b"1")

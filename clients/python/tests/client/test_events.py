@@ -19,7 +19,9 @@ class Events(OneRank):
             self.assertTrue(some.events)
             got += [e for e in some.events if e.namespace == self.ns]
             at = some.next
-        self.assertEqual([tuple(e) for e in got], [("stored", self.ns, b"a", 5), ("stored", self.ns, b"\xff\r\n", 1), ("removed", self.ns, b"a", 5)])
+        self.assertEqual(
+            [tuple(e) for e in got], [("stored", self.ns, b"a", 5), ("stored", self.ns, b"\xff\r\n", 1), ("removed", self.ns, b"a", 5)]
+        )
         self.assertEqual(self.c.events(start.next, most=1).next, start.next + 1)
         self.assertEqual(self.c.events(at, wait=0.01).events, [])
 

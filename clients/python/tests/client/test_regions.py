@@ -9,6 +9,8 @@ import numpy as np
 from rank import MIB, OneRank, Pool, extents, names
 
 from cascade_kv import RegionRefused
+from cascade_kv.link import Request
+from cascade_kv.resp import head, words
 
 BLOCK = 256 << 10
 
@@ -110,6 +112,15 @@ class Moves(OneRank):
             told.update(self.c.done(30))
         self.assertEqual(sorted(told), list(range(64)))
         self.assertLessEqual({int(s) for statuses in told.values() for s in statuses}, {1, 2})
+
+    def test_a_region_that_the_rank_has_forgotten_is_attached_again(self):
+        for how in ({}, {"job": 3}):
+            number = self.c._link.state.regions[self.region.number]
+            self.c._link.call(Request(head(3) + words("CASCADE.REGION", "DETACH", number)))
+            got = self.c.store(self.ns, self.region, self.keys, self.here, **how)
+            self.assertTrue(np.all(got))
+        self.assertEqual([s.tolist() for _, s in self.c.done(30)], [[1] * 16])
+        self.assertEqual(len(self.c._link.state.regions), 1)
 
     def test_a_file_under_dev_shm(self):
         with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="cascade-client-") as f:

@@ -8,7 +8,6 @@ import tempfile
 import threading
 import unittest
 
-import numpy as np
 from rank import Pool, extents
 
 from cascade_kv import Client
