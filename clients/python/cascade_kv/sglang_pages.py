@@ -280,18 +280,13 @@ class Staging:
 
     def __init__(self, client: Client, size: int) -> None:
         self.size = size
-        self._fd = os.memfd_create("cascade_staging", os.MFD_CLOEXEC)
+        fd = os.memfd_create("cascade_staging", os.MFD_CLOEXEC)
         try:
-            os.ftruncate(self._fd, size)
-            self._map = mmap.mmap(self._fd, size)
-            self.region = client.region(fd=self._fd)
-        except BaseException:
-            os.close(self._fd)
-            raise
-        self.bytes = np.frombuffer(self._map, np.uint8)
-
-    def close(self) -> None:
-        os.close(self._fd)
+            os.ftruncate(fd, size)
+            self.bytes = np.frombuffer(mmap.mmap(fd, size), np.uint8)
+            self.region = client.region(fd=fd)
+        finally:
+            os.close(fd)
 
 
 class Carrier:
@@ -379,7 +374,7 @@ class Carrier:
             return
         if self._staging is None or self._staging.size < stride:
             if self._staging is not None:
-                self._staging.close()
+                self._staging.region.detach()
             self._staging = Staging(self.client, max(STAGING_BYTES, stride))
         each = min(self._staging.size // stride, COMMAND_KEYS)
         for lo in range(0, count, each):
@@ -390,11 +385,9 @@ class Carrier:
             yield lo, hi, self._staging, extents
 
     def close(self) -> None:
-        self.client.close()
         with self._lock:
-            if self._staging is not None:
-                self._staging.close()
-                self._staging = None
+            self.client.close()
+            self._staging = None
             self._regions.clear()
 
 

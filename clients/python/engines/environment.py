@@ -49,7 +49,7 @@ def install(home, requirements, size, say):
     shutil.rmtree(home, ignore_errors=True)
     say(f"installing {' '.join(requirements)} in {home}: minutes and {size}")
     steps = ([sys.executable, "-m", "venv", home],
-             [home / "bin" / "pip", "install", "--quiet", "--no-compile", *requirements])
+             [home / "bin" / "pip", "install", "--quiet", *requirements])
     for step in steps:
         if subprocess.run([str(word) for word in step], stdout=sys.stderr, stdin=subprocess.DEVNULL).returncode != 0:
             raise Missing(f"{home.name} cannot be installed: {' '.join(map(str, step))} failed")
