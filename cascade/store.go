@@ -120,6 +120,7 @@ type Store struct {
 
 	active   atomic.Int64 // requests' stages and views under way: the completer waits for quiet
 	lastEnd  atomic.Int64 // when the last of them ended, Unix nanoseconds
+	kept     atomic.Int64 // views that clients hold for long
 	pending  pendingQueue
 	fetching *places       // of what is read from the cold tier
 	reading  chan struct{} // capacity maxReads: who reads from other ranks

@@ -54,11 +54,15 @@ func init() { // refers to commands that list it
 		"CASCADE.RANKS": {run: cmdCascadeRanks, min: 1, max: 1},
 		"CASCADE.RING":  {run: cmdCascadeRing, min: 3, max: 3},
 
-		"CASCADE.REGION": {run: cmdCascadeRegion, min: 2, max: 4},
-		"CASCADE.STORE":  {run: cmdCascadeStore, min: 6},
-		"CASCADE.LOAD":   {run: cmdCascadeLoad, min: 6},
-		"CASCADE.DONE":   {run: cmdCascadeDone, min: 1, max: 2},
-		"CASCADE.CANCEL": {run: cmdCascadeCancel, min: 2, max: 2},
+		"CASCADE.REGION":   {run: cmdCascadeRegion, min: 2, max: 4},
+		"CASCADE.STORE":    {run: cmdCascadeStore, min: 6},
+		"CASCADE.LOAD":     {run: cmdCascadeLoad, min: 6},
+		"CASCADE.DONE":     {run: cmdCascadeDone, min: 1, max: 2},
+		"CASCADE.CANCEL":   {run: cmdCascadeCancel, min: 2, max: 2},
+		"CASCADE.ARENA":    {run: cmdCascadeArena, min: 1, max: 1, own: true},
+		"CASCADE.GETSHM":   {run: cmdCascadeGetShm, min: 3, own: true},
+		"CASCADE.RELEASE":  {run: cmdCascadeRelease, min: 2, own: true},
+		"CASCADE.CONTAINS": {run: cmdCascadeContains, min: 3, own: true},
 	}
 }
 
