@@ -1,5 +1,6 @@
 """A rank as a child process, for proofs that kill it and start it again."""
 
+import json
 import os
 import pathlib
 import random
@@ -55,6 +56,15 @@ class Rank:
                 return s.recv(64).startswith(b"+PONG")
         except OSError:
             return False
+
+    def stored(self):
+        """How many blocks it has been given and has."""
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(10)
+            s.connect(str(self.socket))
+            s.sendall(b"CASCADE.STATS\r\n")
+            with s.makefile("rb") as answer:
+                return json.loads(answer.read(int(answer.readline()[1:])))["names"]
 
     def kill(self):
         """Ends it as power does."""
