@@ -16,6 +16,9 @@ var handlers map[string]handler
 
 func init() { // refers to commands that list it
 	handlers = map[string]handler{
+		"CASCADE.DEL":   {run: cmdCascadeDel, min: 3},
+		"CASCADE.CLEAR": {run: cmdCascadeClear, min: 2, max: 2},
+
 		"GET":      {run: cmdGet, min: 2, max: 2},
 		"SET":      {run: cmdSet, min: 3},
 		"MGET":     {run: cmdMGet, min: 2},
@@ -54,15 +57,16 @@ func init() { // refers to commands that list it
 		"CASCADE.RANKS": {run: cmdCascadeRanks, min: 1, max: 1},
 		"CASCADE.RING":  {run: cmdCascadeRing, min: 3, max: 3},
 
-		"CASCADE.REGION":   {run: cmdCascadeRegion, min: 2, max: 4},
-		"CASCADE.STORE":    {run: cmdCascadeStore, min: 6},
-		"CASCADE.LOAD":     {run: cmdCascadeLoad, min: 6},
-		"CASCADE.DONE":     {run: cmdCascadeDone, min: 1, max: 2},
-		"CASCADE.CANCEL":   {run: cmdCascadeCancel, min: 2, max: 2},
 		"CASCADE.ARENA":    {run: cmdCascadeArena, min: 1, max: 1, own: true},
 		"CASCADE.GETSHM":   {run: cmdCascadeGetShm, min: 3, own: true},
 		"CASCADE.RELEASE":  {run: cmdCascadeRelease, min: 2, own: true},
 		"CASCADE.CONTAINS": {run: cmdCascadeContains, min: 3, own: true},
+
+		"CASCADE.REGION": {run: cmdCascadeRegion, min: 2, max: 4},
+		"CASCADE.STORE":  {run: cmdCascadeStore, min: 6},
+		"CASCADE.LOAD":   {run: cmdCascadeLoad, min: 6},
+		"CASCADE.DONE":   {run: cmdCascadeDone, min: 1, max: 2},
+		"CASCADE.CANCEL": {run: cmdCascadeCancel, min: 2, max: 2},
 	}
 }
 

@@ -87,8 +87,8 @@ func (c *conn) serve() {
 	defer c.wire.close()
 	defer c.sink.abort()
 	defer c.releaseViews()
-	defer c.endTransfers()
 	defer c.held.dropAll()
+	defer c.endTransfers()
 	for !c.quit && !c.ending.Load() {
 		cmd, err := c.rd.Next(&c.sink)
 		if err != nil {

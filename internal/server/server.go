@@ -72,8 +72,8 @@ func New(o Options) (*Server, error) {
 	}
 	s.SetLimits(o.Limits)
 	s.metrics = newMetrics(s)
-	s.jobs = newPool(o.Store)
 	s.budget = newBudget(o.Store)
+	s.jobs = newPool(o.Store)
 	var err error
 	if s.lot, err = newParking(); err != nil {
 		return nil, err

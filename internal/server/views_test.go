@@ -18,8 +18,8 @@ import (
 	"cascadekv/internal/resp"
 )
 
-// engine is a client that receives descriptors and maps the arena.
-type engine struct {
+// viewer is a client that receives descriptors and maps the arena.
+type viewer struct {
 	*resp.Client
 	t     *testing.T
 	conn  *net.UnixConn
@@ -43,17 +43,17 @@ func (e *rightsConn) Read(p []byte) (int, error) {
 
 type rightsConn struct {
 	*net.UnixConn
-	to *engine
+	to *viewer
 }
 
-// engine connects, and maps the arena as the rank hands it over.
-func (r *rig) engine() *engine {
+// viewer connects, and maps the arena as the rank hands it over.
+func (r *rig) viewer() *viewer {
 	r.t.Helper()
 	nc, err := net.Dial("unix", r.sock)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	e := &engine{t: r.t, conn: nc.(*net.UnixConn)}
+	e := &viewer{t: r.t, conn: nc.(*net.UnixConn)}
 	e.Client = resp.NewClient(&rightsConn{e.conn, e}, 20*time.Second)
 	r.t.Cleanup(func() { e.Close() })
 	rep := e.do("CASCADE.ARENA")
@@ -70,7 +70,7 @@ func (r *rig) engine() *engine {
 	return e
 }
 
-func (e *engine) do(args ...string) resp.Reply {
+func (e *viewer) do(args ...string) resp.Reply {
 	e.t.Helper()
 	rep, err := e.Do(args...)
 	if err != nil {
@@ -87,7 +87,7 @@ type seen struct {
 }
 
 // views gets views; nil for null.
-func (e *engine) views(ns string, keys ...string) []*seen {
+func (e *viewer) views(ns string, keys ...string) []*seen {
 	e.t.Helper()
 	rep := e.do(append([]string{"CASCADE.GETSHM", ns}, keys...)...)
 	if len(rep.Elems) != len(keys) {
@@ -105,7 +105,7 @@ func (e *engine) views(ns string, keys ...string) []*seen {
 }
 
 // expect compares a view with the bytes that were stored.
-func (e *engine) expect(v *seen, want []byte) {
+func (e *viewer) expect(v *seen, want []byte) {
 	e.t.Helper()
 	switch {
 	case v == nil:
@@ -133,7 +133,7 @@ func (r *rig) expectNothingHeld() {
 
 func TestViewsAreTheBlocksInPlace(t *testing.T) {
 	r := newRig(t, 64<<20)
-	e := r.engine()
+	e := r.viewer()
 	var keys []string
 	var want [][]byte
 	for i, size := range []int{0, 1, 4095, 42 << 10, 2 << 20} {
@@ -163,7 +163,7 @@ func TestViewsAreTheBlocksInPlace(t *testing.T) {
 
 func TestArenaIsReadOnly(t *testing.T) {
 	r := newRig(t, 16<<20)
-	e := r.engine()
+	e := r.viewer()
 	if _, err := unix.Mmap(e.fds[0], 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); !errors.Is(err, syscall.EACCES) {
 		t.Errorf("a mapping for writing: %v, want EACCES", err)
 	}
@@ -176,7 +176,7 @@ func TestArenaIsReadOnly(t *testing.T) {
 // answers before and after it are whole.
 func TestArenaAmongOthers(t *testing.T) {
 	r := newRig(t, 16<<20)
-	e := r.engine()
+	e := r.viewer()
 	big := randomBytes(1, 1<<20)
 	e.SendValue(2, big, "SET", "k")
 	for range 3 {
@@ -208,15 +208,15 @@ func TestArenaAmongOthers(t *testing.T) {
 }
 
 func TestViewOutlivesItsName(t *testing.T) {
-	for name, end := range map[string]func(*rig, *engine){
-		"deleted":  func(_ *rig, e *engine) { e.do("DEL", "k") },
-		"cleared":  func(_ *rig, e *engine) { e.do("FLUSHDB") },
-		"replaced": func(_ *rig, e *engine) { e.do("SET", "k", "other") },
-		"expired":  func(r *rig, e *engine) { e.do("PEXPIRE", "k", "1"); time.Sleep(5 * time.Millisecond); r.store.Sweep() },
+	for name, end := range map[string]func(*rig, *viewer){
+		"deleted":  func(_ *rig, e *viewer) { e.do("DEL", "k") },
+		"cleared":  func(_ *rig, e *viewer) { e.do("FLUSHDB") },
+		"replaced": func(_ *rig, e *viewer) { e.do("SET", "k", "other") },
+		"expired":  func(r *rig, e *viewer) { e.do("PEXPIRE", "k", "1"); time.Sleep(5 * time.Millisecond); r.store.Sweep() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 16<<20)
-			e, other := r.engine(), r.engine()
+			e, other := r.viewer(), r.viewer()
 			p := randomBytes(1, 100_000)
 			if err := e.Set("k", p); err != nil {
 				t.Fatal(err)
@@ -240,7 +240,7 @@ func TestViewOutlivesItsName(t *testing.T) {
 // is still served.
 func TestViewedBlockIsNotEvicted(t *testing.T) {
 	r := newRig(t, 16<<20)
-	e := r.engine()
+	e := r.viewer()
 	p := randomBytes(1, 1<<20)
 	if err := e.Set("k", p); err != nil {
 		t.Fatal(err)
@@ -259,7 +259,7 @@ func TestViewedBlockIsNotEvicted(t *testing.T) {
 
 func TestBudgetOfViews(t *testing.T) {
 	r := newRig(t, 16<<20)
-	e := r.engine()
+	e := r.viewer()
 	var keys []string
 	for i := range 8 {
 		keys = append(keys, fmt.Sprint("k", i))
@@ -279,7 +279,7 @@ func TestBudgetOfViews(t *testing.T) {
 	if most := int(r.srv.budget.limit >> 20); first != most || most < 3 {
 		t.Errorf("%d views of 1 MiB, want %d", first, most)
 	}
-	other := r.engine()
+	other := r.viewer()
 	if n := count(other.views("redis/0", keys...)); n != 0 {
 		t.Errorf("%d views beyond the budget", n)
 	}
@@ -296,7 +296,7 @@ func TestBudgetOfViews(t *testing.T) {
 // TestCorruptBlockHasNoView: GETSHM has checked what it answers.
 func TestCorruptBlockHasNoView(t *testing.T) {
 	r := newRig(t, 16<<20)
-	e := r.engine()
+	e := r.viewer()
 	if err := e.Set("k", randomBytes(1, 300_000)); err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +321,7 @@ func TestOnlyTheOwnUserSharesMemory(t *testing.T) {
 
 func TestContains(t *testing.T) {
 	r := newRig(t, 16<<20)
-	e := r.engine()
+	e := r.viewer()
 	args, want := []string{"CASCADE.CONTAINS", "redis/0"}, []byte{}
 	for i := range 5000 {
 		var name [4]byte

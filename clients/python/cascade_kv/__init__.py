@@ -1,5 +1,6 @@
 """cascade_kv: the CASCADE cache from Python. Engines use Client; its adapters are in the modules named after them."""
 
+from .aio import AsyncClient
 from .client import Client
 from .errors import CascadeError, RegionRefused
 from .names import namespace
@@ -7,4 +8,4 @@ from .ops import Event, Events, Probe
 from .region import Region
 from .view import View
 
-__all__ = ["CascadeError", "Client", "Event", "Events", "Probe", "Region", "RegionRefused", "View", "namespace"]
+__all__ = ["AsyncClient", "CascadeError", "Client", "Event", "Events", "Probe", "Region", "RegionRefused", "View", "namespace"]

@@ -96,6 +96,9 @@ def items(reply: Any, size: int | None = None) -> list[Any]:
     return reply
 
 
+PING: Final = head(1) + words("PING")
+
+
 def hello(state: LinkState) -> Op[bool]:
     """Whether the commands of engines are served."""
     reply = as_map((yield Request(head(2) + words("HELLO", "2"))))
@@ -253,7 +256,7 @@ class Move:
                 keys_bytes(self.keys[a:b]),
             )
         )
-        return Request(data, job=None if self.job is None else (self.job, b - a))
+        return Request(data)
 
 
 def move(state: LinkState, m: Move) -> Op[Statuses]:
@@ -308,6 +311,15 @@ def cancel(state: LinkState, job: int) -> Op[bool]:
     if job not in state.jobs:
         return False
     return integer((yield Request(head(2) + words("CASCADE.CANCEL", job)))) == 1
+
+
+def read(state: LinkState, ns: Word, key: Word, large: bool, give_back: Callable[[LinkState], None]) -> Op[View | bytes | None]:
+    """A block as what is had fastest: a view of a large one, unless views hold too much already, or else its bytes."""
+    if large:
+        (view,) = yield from views(state, ns, [key], give_back)
+        if view is not None:
+            return view
+    return (yield from get(state, ns, key))
 
 
 def copy(target: NDArray[np.uint8], block: NDArray[np.uint8]) -> int:
