@@ -93,7 +93,7 @@ class CascadeHiCache(HiCacheStorage):
         self._reader = Carrier(Client(socket, timeout=timeout, log=_log), _log)
         self._writer = Carrier(Client(socket, timeout=timeout, log=_log), _log)
         self._pools: dict[str, tuple[HostPool, str]] = {}  # by name: the pool and its pages' namespace
-        self._flat = ""  # the namespace of KV pages that SGLang itself copies, in the plain interface
+        self._flat = ""  # the namespace of KV pages in the plain interface, once the pool is known
         self._metrics = _Metrics() if storage_config.enable_storage_metrics else None
 
     # Registration
@@ -239,7 +239,7 @@ class CascadeHiCache(HiCacheStorage):
         self, keys: list[str], target_locations: Any = None, target_sizes: Any = None
     ) -> list[torch.Tensor | None]:
         """The tensors of target_locations, filled; None for each page that is not stored."""
-        if not keys or target_locations is None or len(target_locations) != len(keys):
+        if not keys or not self._flat or target_locations is None or len(target_locations) != len(keys):
             return [None] * len(keys)
         start, pages = time.perf_counter(), TensorPages(target_locations)
         done = self._reader.load(self._flat, keys, pages)
@@ -249,7 +249,7 @@ class CascadeHiCache(HiCacheStorage):
     @_harmless(lambda *_, **__: False)
     def batch_set(self, keys: list[str], values: Any = None, target_locations: Any = None, target_sizes: Any = None) -> bool:
         """Whether all pages are stored. Values may be views of the host pool: nothing reads them after the answer."""
-        if values is None or len(values) != len(keys):
+        if not self._flat or values is None or len(values) != len(keys):
             return False
         start, pages = time.perf_counter(), TensorPages(values)
         done = self._writer.store(self._flat, keys, pages, None)

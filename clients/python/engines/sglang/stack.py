@@ -102,7 +102,7 @@ class Stack:
     def wrong_pages(self, slots, seed):
         """How many of the pages in these slots are not those that put wrote with this seed."""
         wrong = 0
-        for i, page in enumerate(slots.split(PAGE)):
+        for i, page in enumerate(slots.split(PAGE) if len(slots) else ()):
             got = self._read_page(page)
             wrong += not torch.equal(got, pools.pattern(got.numel(), seed + i))
         return wrong

@@ -36,6 +36,13 @@ MODES = {
 }
 
 
+def environ():
+    """The environment variables of processes that import SGLang."""
+    out = dict(os.environ, CUDA_VISIBLE_DEVICES="", SGLANG_USE_CPU_ENGINE="1", PYTHONPATH=f"{HERE / 'cpu'}:{CLIENTS}")
+    out.pop("PYTHONDONTWRITEBYTECODE", None)  # engines are large: compiling them anew takes minutes
+    return out
+
+
 class Engine:
     """An SGLang server as a child process. A context manager."""
 
@@ -50,8 +57,6 @@ class Engine:
         model = self.work / "model"
         model.mkdir(exist_ok=True)
         (model / "config.json").write_text(json.dumps(MODEL))
-        env = dict(os.environ, CUDA_VISIBLE_DEVICES="", SGLANG_USE_CPU_ENGINE="1", PYTHONPATH=f"{HERE / 'cpu'}:{CLIENTS}")
-        env.pop("PYTHONDONTWRITEBYTECODE", None)  # engines are large: compiling them anew takes minutes
         command = [
             self.python, "-m", "sglang.launch_server", "--device", "cpu", "--model-path", model, "--served-model-name", "tiny",
             "--load-format", "dummy", "--skip-tokenizer-init", "--dtype", "float32", "--attention-backend", "torch_native",
@@ -64,7 +69,7 @@ class Engine:
         ]
         start = time.monotonic()
         with self.log.open("wb") as out:
-            self.child = subprocess.Popen([str(w) for w in command], env=env, cwd=self.work, stdin=subprocess.DEVNULL, stdout=out,
+            self.child = subprocess.Popen([str(w) for w in command], env=environ(), cwd=self.work, stdin=subprocess.DEVNULL, stdout=out,
                                           stderr=subprocess.STDOUT, start_new_session=True)
         while True:
             if self.child.poll() is not None or time.monotonic() - start > START_SECONDS:
