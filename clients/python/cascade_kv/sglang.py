@@ -21,10 +21,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
-from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, HiCacheStorageConfig, PoolHitPolicy, PoolName, PoolTransfer, PoolTransferResult
+from sglang.srt.mem_cache.hicache_storage import (
+    HiCacheStorage,
+    HiCacheStorageConfig,
+    PoolHitPolicy,
+    PoolName,
+    PoolTransfer,
+    PoolTransferResult,
+)
 
 from . import Client, namespace, versions
-from .sglang_pages import Carrier, HostPool, TensorPages
+from .sglang_pages import Carrier, HostPool, LogicalPages, Pages, TensorPages
 
 versions.check("sglang")
 
@@ -68,7 +75,7 @@ def _no_transfers(transfers: Sequence[PoolTransfer] | None, *_: Any, **__: Any) 
     return {t.name: [False] * len(t.keys or ()) for t in transfers or ()}
 
 
-class CascadeHiCache(HiCacheStorage):
+class CascadeHiCache(HiCacheStorage):  # type: ignore[misc]  # SGLang has no types to check against
     """Pages of SGLang's host pools in a rank of CASCADE. SGLang calls it from several threads at a time.
 
     One connection looks pages up, one reads and one writes, so that a backup never makes a request wait.
@@ -241,7 +248,7 @@ class CascadeHiCache(HiCacheStorage):
         """The tensors of target_locations, filled; None for each page that is not stored."""
         if not keys or not self._flat or target_locations is None or len(target_locations) != len(keys):
             return [None] * len(keys)
-        start, pages = time.perf_counter(), TensorPages(target_locations)
+        start, pages = time.perf_counter(), _tensor_pages(target_locations)
         done = self._reader.load(self._flat, keys, pages)
         self._count("prefetch", sum(done), pages.page_bytes, start)
         return [t if ok else None for t, ok in zip(target_locations, done)]
@@ -251,7 +258,7 @@ class CascadeHiCache(HiCacheStorage):
         """Whether all pages are stored. Values may be views of the host pool: nothing reads them after the answer."""
         if not self._flat or values is None or len(values) != len(keys):
             return False
-        start, pages = time.perf_counter(), TensorPages(values)
+        start, pages = time.perf_counter(), _tensor_pages(values)
         done = self._writer.store(self._flat, keys, pages, None)
         self._count("backup", sum(done), pages.page_bytes, start)
         return all(done)
@@ -262,7 +269,7 @@ class CascadeHiCache(HiCacheStorage):
 
     @_harmless(lambda *_, **__: False)
     def set(self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None) -> bool:
-        return self.batch_set([key], [value])
+        return bool(self.batch_set([key], [value]))
 
     # The rest
 
@@ -270,7 +277,8 @@ class CascadeHiCache(HiCacheStorage):
     def clear(self) -> bool:
         """Deletes this engine's pages: its namespaces, those of this rank of tensor parallelism."""
         spaces = {ns for _, ns in self._pools.values()} | {self._flat} - {""}
-        return all([self._look.clear(ns) for ns in sorted(spaces)])
+        cleared = [self._look.clear(ns) for ns in sorted(spaces)]
+        return all(cleared)
 
     @_harmless(lambda *_, **__: None)
     def get_stats(self) -> Any:
@@ -317,6 +325,11 @@ class _Metrics:
 
 def _name(pool: Any) -> str:
     return str(getattr(pool, "value", pool))
+
+
+def _tensor_pages(tensors: Sequence[torch.Tensor]) -> Pages:
+    pages = TensorPages(tensors)
+    return pages if pages.page_bytes else LogicalPages(len(tensors))
 
 
 def _parent(extra_info: Any) -> str | None:

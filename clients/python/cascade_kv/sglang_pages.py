@@ -141,7 +141,8 @@ class LogicalPages:
 
 def _bytes(t: torch.Tensor) -> np.ndarray:
     """The tensor's own memory if it is contiguous, else a copy."""
-    return t.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    data: np.ndarray = t.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return data
 
 
 def _tensor(data: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
@@ -330,10 +331,10 @@ class Carrier:
     def _direct(self, command: Any, ns: str, keys: Sequence[str], pages: DirectPages, parent: str | None) -> list[bool]:
         region, done = self._regions[pages.fd], [False] * len(keys)
         each = max(1, min(COMMAND_BYTES // max(1, pages.page_bytes), COMMAND_KEYS))
-        chain = {"chain": True} if command == self.client.store else {}
+        chain: dict[str, Any] = {"chain": True} if command == self.client.store else {}
         for lo in range(0, len(keys), each):
             hi = min(lo + each, len(keys))
-            if chain and parent is not None:
+            if chain:
                 chain["parent"] = parent
             status = command(ns, region, keys[lo:hi], pages.extents[lo:hi], **chain)
             done[lo:hi] = (status == 1).tolist()
@@ -347,8 +348,7 @@ class Carrier:
         for lo, hi, staging, extents in self._slots(len(keys), pages.page_bytes):
             for i in range(lo, hi):
                 pages.read(i, _slot(staging, extents[i - lo]))
-            more = {} if parent is None else {"parent": parent}
-            status = self.client.store(ns, staging.region, keys[lo:hi], extents, chain=True, **more)
+            status = self.client.store(ns, staging.region, keys[lo:hi], extents, parent=parent, chain=True)
             done[lo:hi] = (status == 1).tolist()
             if not all(done[lo:hi]):
                 break

@@ -4,8 +4,9 @@ import torch
 
 # Layers, heads and head size; for MLA, rank of the compressed KV and size of the rotary part.
 SHAPES = {
-    "mha": dict(layers=3, heads=2, head_dim=32),
-    "mla": dict(layers=2, kv_lora_rank=512, rope=64),
+    "mha": {"layers": 3, "heads": 2, "head_dim": 32},
+    "mla": {"layers": 2, "kv_lora_rank": 512, "rope": 64},
+    "draft": {"layers": 1, "heads": 2, "head_dim": 16},
 }
 
 
@@ -14,7 +15,7 @@ def device_pool(kind, page_size, tokens, dtype=torch.bfloat16):
 
     shape = SHAPES[kind]
     common = dict(size=tokens, page_size=page_size, dtype=dtype, layer_num=shape["layers"], device="cpu", enable_memory_saver=False)
-    if kind == "mha":
+    if "heads" in shape:
         return MHATokenToKVPool(head_num=shape["heads"], head_dim=shape["head_dim"], **common)
     return MLATokenToKVPool(kv_lora_rank=shape["kv_lora_rank"], qk_rope_head_dim=shape["rope"], **common)
 

@@ -60,7 +60,7 @@ class Stack:
         from sglang.srt.mem_cache.hicache_storage import PoolName, SidecarPoolSpec
         from sglang.srt.mem_cache.pool_host import PoolEntry
 
-        self._draft = pools.device_pool("mha", PAGE, pages * PAGE)
+        self._draft = pools.device_pool("draft", PAGE, pages * PAGE)
         self._draft_host = pools.host_pool(self._draft, PAGE, layout, self.host.page_num)
         layers = self._draft.layer_num
         self.cache.register_sidecar_pool(
