@@ -108,6 +108,8 @@ def _written(fd):
         except OSError:
             return
         at = os.lseek(fd, start, os.SEEK_HOLE)
-        for page in range(start // PAGE, -(-at // PAGE)):
-            if any(os.pread(fd, PAGE, page * PAGE)):
-                yield page
+        for first in range(start // PAGE, -(-at // PAGE), 256):
+            data = os.pread(fd, 256 * PAGE, first * PAGE)
+            for i in range(0, len(data), PAGE):
+                if data[i:i + PAGE].strip(b"\0"):
+                    yield first + i // PAGE
