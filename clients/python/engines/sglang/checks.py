@@ -135,21 +135,26 @@ def killed(rank, mode):
 
 
 def flipped(rank, mode):
-    """Bits of the arena change while pages are stored: a few at a time, so that other pages are still found, then many."""
-    s = stack(rank, mode, model=f"flipped-{mode}", pages=80)
+    """Bits of the arena change while pages are stored: a few at a time, so that other pages are still found, then many. The arena
+    is a small one of its own, so that bits do not get lost in what nobody asks for."""
+    work = rank.work / f"flipped-{mode}"
+    work.mkdir()
     bits, found = 0, []
-    try:
-        for i in range(21):
-            expect("clear", s.backend.clear(), True)
-            s.forget()
-            s.put(tokens(), 7)
-            n = 2 if i < 20 else 960
-            rank.flip(n, i)
-            bits += n
-            found.append(fetched(s, tokens(), 7))
-        expect("the rank lives", rank.alive(), True)
-    finally:
-        s.close()
+    with Rank(rank.program, work, 32 << 20) as own:
+        s = stack(own, mode, model="flipped")
+        try:
+            for i in range(21):
+                expect("clear", s.backend.clear(), True)
+                s.forget()
+                s.put(tokens(), 7)
+                n = 2 if i < 20 else 960
+                own.flip(n, i)
+                bits += n
+                found.append(fetched(s, tokens(), 7))
+        finally:
+            s.close()
+        expect("the rank lives", own.alive(), True)
+    expect("some flip was noticed, and some pages were found", 0 < sum(found) < PAGES * len(found), True)
     return {"bits": bits, "pages_found": found, "pages": PAGES, "wrong": 0}
 
 
