@@ -1,0 +1,1 @@
+"""LMCache on a rank."""

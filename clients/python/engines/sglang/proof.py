@@ -1,0 +1,63 @@
+"""SGLang: its cache stack on a rank, every byte compared, and the whole engine twice through each of its interfaces."""
+
+import json
+import socket
+import subprocess
+import sys
+
+from .. import Failed, environment, say
+from . import whole
+
+VERSION = "0.5.23"
+STACK_SECONDS = 1800
+
+
+def add_options(p):
+    p.add_argument("--sglang-prompts", type=int, default=32, help="sglang: prompts of each engine")
+    p.add_argument("--sglang-prompt-tokens", type=int, default=400, help="sglang: tokens of a prompt")
+    p.add_argument("--sglang-modes", nargs="+", default=list(whole.MODES), choices=list(whole.MODES), help="sglang: interfaces of the whole engine")
+
+
+def prove(args, work):
+    python = environment.make("sglang", VERSION, size="10 GB", works=imports, say=say) / "bin" / "python"
+    figures = {"config": {"sglang": VERSION, "prompts": args.sglang_prompts, "prompt_tokens": args.sglang_prompt_tokens}}
+    failed = []
+    figures["stack"] = stack(python, args, work / "stack", failed)
+    for mode in args.sglang_modes:
+        folder = work / mode
+        folder.mkdir()
+        try:
+            figures[mode] = whole.run_mode(python, args.rank, folder, mode, args, free_port(), trials=mode == "v1+memfd")
+        except Failed as e:
+            figures[mode] = {**(e.figures or {}), "failed": str(e)}
+            failed.append(f"{mode}: {e}")
+    if failed:
+        raise Failed("; ".join(failed), figures)
+    return figures
+
+
+def imports(home):
+    """Whether the environment has all that SGLang imports without an accelerator."""
+    program = home / "bin" / "python"
+    return program.exists() and subprocess.run([program, "-c", "import sglang.srt.mem_cache.hicache_storage"], env=whole.environ(),
+                                               stdout=sys.stderr, stdin=subprocess.DEVNULL).returncode == 0
+
+
+def stack(python, args, work, failed):
+    """The checks of the cache stack, in a process of SGLang's environment."""
+    work.mkdir()
+    run = subprocess.run([python, "-m", "engines.sglang.checks", args.rank.resolve(), work], env=whole.environ(), cwd=work,
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=STACK_SECONDS)
+    try:
+        figures = json.loads(run.stdout)
+    except ValueError:
+        raise Failed(f"the checks of the cache stack ended with {run.returncode} and no figures") from None
+    failed += [f"{name}: {f['failed']}" for name, f in figures.items() if "failed" in f]
+    if run.returncode != 0 and not failed:
+        failed.append(f"the checks of the cache stack ended with {run.returncode}")
+    return figures
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        return s.getsockname()[1]
