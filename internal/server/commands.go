@@ -13,6 +13,9 @@ var handlers map[string]handler
 
 func init() { // refers to commands that list it
 	handlers = map[string]handler{
+		"CASCADE.DEL":   {run: cmdCascadeDel, min: 3},
+		"CASCADE.CLEAR": {run: cmdCascadeClear, min: 2, max: 2},
+
 		"GET":      {run: cmdGet, min: 2, max: 2},
 		"SET":      {run: cmdSet, min: 3},
 		"MGET":     {run: cmdMGet, min: 2},

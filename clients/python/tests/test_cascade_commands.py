@@ -53,6 +53,18 @@ class Commands:
         self.assertEqual(self.c.do("CASCADE.GET", "NS", "redis/0", self.k), b"here")
         self.assertEqual(self.c.do("CASCADE.GET", "NS", self.ns, self.k), b"there")
 
+    def test_del_and_clear_are_of_one_namespace(self):
+        other = common.unique("ns")
+        for key in (self.k, self.k + "2", self.k + "3"):
+            self.put(key, key.encode())
+        self.c.do("CASCADE.PUT", self.k, b"other", "NS", other)
+        self.assertEqual(self.c.do("CASCADE.DEL", self.ns, self.k, self.k, self.k + "absent"), 1)
+        self.assertTrue(self.is_null(self.c.do("CASCADE.GET", "NS", self.ns, self.k)))
+        self.assertEqual(self.c.do("CASCADE.CLEAR", self.ns), "OK")
+        for key in (self.k + "2", self.k + "3"):
+            self.assertTrue(self.is_null(self.c.do("CASCADE.GET", "NS", self.ns, key)))
+        self.assertEqual(self.c.do("CASCADE.GET", "NS", other, self.k), b"other")
+
     def test_probe_counts_the_leading_hits(self):
         keys = [f"{self.k}.{i}" for i in range(6)]
         parent = ()
@@ -100,7 +112,7 @@ class Commands:
     def test_bad_requests_are_one_error(self):
         for args in (("PUT",), ("PUT", self.k), ("PUT", self.k, "v", "NONSENSE"), ("PUT", self.k, "v", "NS"), ("PUT", self.k, "v", "BOUND"),
                      ("PUT", self.k, "v", "PX", "0"), ("PUT", self.k, "v", "PARENT", self.k), ("PUT", "", "v"), ("GET",), ("GET", "NS", self.ns),
-                     ("PROBE", self.ns), ("STAT", self.ns), ("NONSENSE",)):
+                     ("PROBE", self.ns), ("STAT", self.ns), ("DEL", self.ns), ("CLEAR",), ("NONSENSE",)):
             with self.subTest(args):
                 with self.assertRaises(common.ServerError):
                     self.c.do("CASCADE." + args[0], *args[1:])

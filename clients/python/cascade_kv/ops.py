@@ -1,0 +1,352 @@
+"""What the clients can ask, once for both: each operation is a generator that yields requests and is sent their answers.
+
+An error line is thrown into the generator as Refused. A request that wants a descriptor is sent (answer, descriptor).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import ProtocolError, Refused
+from .link import LinkState, Request
+from .region import Region
+from .resp import Keys, Word, as_map, head, keys_bytes, word, words
+from .view import Arena, Lease, View
+
+Statuses = NDArray[np.uint8]
+Extents = NDArray[np.uint64]
+T = TypeVar("T")
+Op = Generator[Request, Any, T]
+
+# All arguments of a command together may have 4 MiB, each counted with 32 bytes more than it has.
+BUDGET: Final = 3 << 20
+MAX_KEY: Final = 1024
+MAX_WAIT_MS: Final = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """How much of a chain is cached: leading blocks, their bytes, and how many of them each tier would serve."""
+
+    hits: int = 0
+    bytes: int = 0
+    tiers: dict[str, int] = field(default_factory=dict)
+
+
+class Event(NamedTuple):
+    kind: str  # stored or removed
+    namespace: str
+    key: bytes
+    bytes: int
+
+
+class Events(NamedTuple):
+    next: int  # where to go on
+    lost: int  # wanted, and forgotten by the rank
+    events: list[Event]
+
+
+def batches(keys: Keys, each: int = 0) -> Iterator[tuple[int, int]]:
+    """Ranges of keys that fit into one command, with so many bytes more for each key."""
+    n = len(keys)
+    if n * (MAX_KEY + 32 + each) <= BUDGET:
+        if n:
+            yield 0, n
+        return
+    start, room = 0, BUDGET
+    for i, k in enumerate(keys):
+        size = (len(k) if isinstance(k, bytes) else 4 * len(k)) + 32 + each
+        if size > room and i > start:
+            yield start, i
+            start, room = i, BUDGET
+        room -= size
+    yield start, n
+
+
+def bulk(reply: Any, size: int) -> bytes:
+    if not isinstance(reply, bytes) or len(reply) != size:
+        raise ProtocolError(f"a reply that should be {size} bytes is not")
+    return reply
+
+
+def integer(reply: Any) -> int:
+    if not isinstance(reply, int):
+        raise ProtocolError("a reply that should be a number is none")
+    return reply
+
+
+def text(reply: Any) -> str:
+    if isinstance(reply, bytes):
+        return reply.decode("utf-8", "replace")
+    if not isinstance(reply, str):
+        raise ProtocolError("a reply that should be text is none")
+    return reply
+
+
+def items(reply: Any, size: int | None = None) -> list[Any]:
+    if not isinstance(reply, list) or size is not None and len(reply) != size:
+        raise ProtocolError("a reply is not the array that it should be")
+    return reply
+
+
+def hello(state: LinkState) -> Op[bool]:
+    """Whether the commands of engines are served."""
+    reply = as_map((yield Request(head(2) + words("HELLO", "2"))))
+    for module in items(reply.get(b"modules", [])):
+        m = as_map(module)
+        if m.get(b"name") == b"cascade":
+            return integer(m.get(b"ver", 0)) >= 2
+    return False
+
+
+def contains(state: LinkState, ns: Word, keys: Keys) -> Op[NDArray[np.bool_]]:
+    out = np.zeros(len(keys), dtype=np.bool_)
+    prefix = words("CASCADE.CONTAINS", ns)
+    for a, b in batches(keys):
+        reply = yield Request(head(2 + b - a) + prefix + keys_bytes(keys[a:b]))
+        out[a:b] = np.frombuffer(bulk(reply, b - a), dtype=np.uint8) != 0
+    return out
+
+
+def probe(state: LinkState, ns: Word, keys: Keys) -> Op[Probe]:
+    hits = size = 0
+    tiers: dict[str, int] = {}
+    prefix = words("CASCADE.PROBE", ns)
+    for a, b in batches(keys):
+        reply = as_map((yield Request(head(2 + b - a) + prefix + keys_bytes(keys[a:b]))))
+        some = integer(reply.get(b"hits"))
+        hits += some
+        size += integer(reply.get(b"bytes"))
+        for tier, n in as_map(reply.get(b"tiers")).items():
+            tiers[text(tier)] = tiers.get(text(tier), 0) + integer(n)
+        if some < b - a:
+            break
+    return Probe(hits, size, tiers)
+
+
+def get(state: LinkState, ns: Word, key: Word) -> Op[bytes | None]:
+    reply = yield Request(head(4) + words("CASCADE.GET", "NS", ns, key))
+    if reply is not None and not isinstance(reply, bytes):
+        raise ProtocolError("a value that is no bulk")
+    return reply
+
+
+def put(state: LinkState, ns: Word, key: Word, value: memoryview, parent: Word | None, prefix: bool) -> Op[bool]:
+    options: list[Word] = ["NS", ns]
+    if parent is not None:
+        options += ["PARENT", parent]
+    if prefix:
+        options.append("PREFIX")
+    data = head(3 + len(options)) + words("CASCADE.PUT", key) + b"$%d\r\n" % value.nbytes
+    reply = yield Request(data, value, b"\r\n" + words(*options))
+    return isinstance(reply, bytes)
+
+
+def delete(state: LinkState, ns: Word, keys: Keys) -> Op[int]:
+    n = 0
+    prefix = words("CASCADE.DEL", ns)
+    for a, b in batches(keys):
+        n += integer((yield Request(head(2 + b - a) + prefix + keys_bytes(keys[a:b]))))
+    return n
+
+
+def clear(state: LinkState, ns: Word) -> Op[bool]:
+    reply = yield Request(head(2) + words("CASCADE.CLEAR", ns))
+    return bool(reply == "OK")
+
+
+def stats(state: LinkState) -> Op[dict[str, Any]]:
+    reply = yield Request(head(1) + words("CASCADE.STATS"))
+    if not isinstance(reply, bytes):
+        raise ProtocolError("statistics that are no bulk")
+    try:
+        return dict(json.loads(reply))
+    except (ValueError, TypeError) as e:
+        raise ProtocolError(f"statistics that are no JSON object: {e}") from e
+
+
+def events(state: LinkState, since: int, most: int | None, wait_ms: int) -> Op[Events]:
+    args: list[Word | int] = ["CASCADE.EVENTS", since]
+    if most is not None:
+        args += ["MAX", most]
+    if wait_ms:
+        args += ["WAIT", wait_ms]
+    reply = items((yield Request(head(len(args)) + words(*args), extra=wait_ms / 1000)), 3)
+    out = []
+    for e in items(reply[2]):
+        kind, ns, key, size = items(e, 4)
+        out.append(Event(text(kind), text(ns), word(key), integer(size)))
+    return Events(integer(reply[0]), integer(reply[1]), out)
+
+
+def attach(state: LinkState, region: Region) -> Op[None]:
+    if region.number in state.regions or region.closed:
+        return None
+    args: list[Word | int] = ["CASCADE.REGION", "FD"] if region.path is None else ["CASCADE.REGION", "PATH", region.path]
+    if region.notifies:
+        args.append("NOTIFY")
+    reply = yield Request(head(len(args)) + words(*args), fds=region.fds)
+    state.regions[region.number] = integer(reply)
+    return None
+
+
+def detach(state: LinkState, region: Region) -> Op[None]:
+    number = state.regions.pop(region.number, None)
+    if number is not None:
+        yield Request(head(3) + words("CASCADE.REGION", "DETACH", number))
+    return None
+
+
+@dataclass(slots=True)
+class Move:
+    """One STORE or LOAD: which bytes of a region are which blocks."""
+
+    command: str
+    ns: Word
+    region: Region
+    keys: Keys
+    extents: Extents
+    options: list[Word] = field(default_factory=list)
+    parent: Word | None = None
+    chain: bool = False
+    job: int | None = None
+
+    def __post_init__(self) -> None:
+        e = np.asarray(self.extents)
+        if e.ndim == 2 and e.shape[-1:] == (2,) and len(e) == len(self.keys):
+            e = e[:, np.newaxis, :]
+        if e.ndim != 3 or e.shape[0] != len(self.keys) or e.shape[2] != 2 or e.shape[1] == 0 and len(self.keys):
+            raise ValueError(f"extents of shape {e.shape} for {len(self.keys)} keys: it must be (keys, extents of each, 2)")
+        if e.dtype.kind not in "ui":
+            raise ValueError(f"extents of type {e.dtype}: they must be integers")
+        self.extents = np.ascontiguousarray(e, dtype="<u8")
+
+    @property
+    def each(self) -> int:
+        """Bytes that the extents of one key have in a request."""
+        return int(self.extents.shape[1]) * 16
+
+    @property
+    def one_command(self) -> bool:
+        return sum(1 for _ in batches(self.keys, self.each)) == 1
+
+    def request(self, number: int, a: int, b: int) -> Request:
+        args: list[Word | int] = [*self.options]
+        parent = self.keys[a - 1] if a and self.chain else self.parent
+        if parent is not None:
+            args += ["PARENT", parent]
+        if self.chain:
+            args.append("CHAIN")
+        if self.job is not None:
+            args += ["JOB", self.job]
+        data = b"".join(
+            (
+                head(5 + len(args) + b - a),
+                words(self.command, number, self.ns, self.extents[a:b].tobytes(), *args, "KEYS"),
+                keys_bytes(self.keys[a:b]),
+            )
+        )
+        return Request(data, job=None if self.job is None else (self.job, b - a))
+
+
+def move(state: LinkState, m: Move) -> Op[Statuses]:
+    """Statuses. All 0 where the region is not attached."""
+    out = np.zeros(len(m.keys), dtype=np.uint8)
+    number = state.regions.get(m.region.number)
+    if number is None:
+        return out
+    for a, b in batches(m.keys, m.each):
+        reply = yield m.request(number, a, b)
+        out[a:b] = np.frombuffer(bulk(reply, b - a), dtype=np.uint8)
+    return out
+
+
+def queue(state: LinkState, m: Move) -> Op[bool]:
+    """Whether the job was queued. Its statuses are told by done."""
+    number = state.regions.get(m.region.number)
+    if number is None or m.job is None or m.job in state.jobs:
+        return False
+    state.jobs[m.job] = len(m.keys)
+    try:
+        reply = yield m.request(number, 0, len(m.keys))
+    except Refused as e:
+        del state.jobs[m.job]
+        if e.code == "BUSY":
+            return False
+        raise
+    if reply != "QUEUED":
+        raise ProtocolError("a job that was not queued")
+    return True
+
+
+def done(state: LinkState, wait_ms: int) -> Op[list[tuple[int, Statuses]]]:
+    """Jobs that are finished, with their statuses."""
+    if not state.jobs:
+        return []
+    args: list[Word | int] = ["CASCADE.DONE"]
+    if wait_ms:
+        args.append(wait_ms)
+    reply = yield Request(head(len(args)) + words(*args), extra=wait_ms / 1000)
+    out: list[tuple[int, Statuses]] = []
+    for entry in items(reply):
+        job, statuses = items(entry, 2)
+        n = state.jobs.pop(integer(job), None)
+        if n is None:
+            raise ProtocolError(f"job {job} is done, which was not queued")
+        out.append((job, np.frombuffer(bulk(statuses, n), dtype=np.uint8)))
+    return out
+
+
+def cancel(state: LinkState, job: int) -> Op[bool]:
+    if job not in state.jobs:
+        return False
+    return integer((yield Request(head(2) + words("CASCADE.CANCEL", job)))) == 1
+
+
+def copy(target: NDArray[np.uint8], block: NDArray[np.uint8]) -> int:
+    """Copies a block to the front of a buffer. NumPy lets other threads run meanwhile."""
+    if len(block) > len(target):
+        raise ValueError(f"a block of {len(block)} bytes does not fit into {len(target)}")
+    np.copyto(target[: len(block)], block)
+    return len(block)
+
+
+def release(numbers: list[int]) -> bytes:
+    return head(1 + len(numbers)) + words("CASCADE.RELEASE", *numbers)
+
+
+def views(state: LinkState, ns: Word, keys: Keys, give_back: Callable[[LinkState], None]) -> Op[list[View | None]]:
+    """A view for each key, None for those that are absent or find no room in memory."""
+    if state.arena is None:
+        reply, fd = yield Request(head(1) + words("CASCADE.ARENA"), wants_fd=True)
+        if fd is None:
+            raise ProtocolError("an arena without a descriptor")
+        try:
+            size = integer(items(reply)[0])
+            if size > os.fstat(fd).st_size:
+                raise ProtocolError("an arena that is larger than its file")
+            state.arena = Arena(fd, size)
+        finally:
+            os.close(fd)
+    arena = state.arena
+    out: list[View | None] = []
+    prefix = words("CASCADE.GETSHM", ns)
+    for a, b in batches(keys):
+        reply = yield Request(head(2 + b - a) + prefix + keys_bytes(keys[a:b]))
+        for entry in items(reply, b - a):
+            if entry is None:
+                out.append(None)
+                continue
+            number, offset, size, crc, tier = items(entry, 5)
+            if not 0 <= integer(offset) <= offset + integer(size) <= arena.size:
+                raise ProtocolError("a view outside the arena")
+            lease = Lease(state, arena, integer(number), offset, size, give_back)
+            out.append(View(lease, size, integer(crc), text(tier)))
+    return out

@@ -1,0 +1,123 @@
+"""Blocks where they lie: the arena of a rank, mapped read-only, and leases on blocks in it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from .link import LinkState
+
+Bytes = NDArray[np.uint8]
+
+
+class Arena:
+    """One read-only mapping of a rank's arena file. It stays mapped while any array over it lives."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._map = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
+        self.size = size
+        self.array: Bytes = np.frombuffer(self._map, dtype=np.uint8)
+        self.address = int(self.array.ctypes.data)
+
+
+class Lease:
+    """A rank's promise not to move or change a block. It ends by release(), when the last array over it is gone, or with the connection.
+
+    Arrays are made over this object, so that slices of them, and torch's tensors, keep the lease.
+    """
+
+    __slots__ = ("__array_interface__", "__weakref__", "_arena", "_give_back", "_number", "_state")
+
+    def __init__(self, state: LinkState, arena: Arena, number: int, offset: int, size: int, give_back: Callable[[LinkState], None]) -> None:
+        self._number: int | None = number
+        self._state = state
+        self._arena = arena
+        self._give_back = give_back
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (arena.address + offset, True)}
+
+    def release(self) -> None:
+        number, self._number = self._number, None
+        state = self._state
+        if number is None or state.ended or state.pid != os.getpid():
+            return
+        state.dropped.append(number)
+        self._give_back(state)
+
+    @property
+    def held(self) -> bool:
+        return self._number is not None and not self._state.ended and self._state.pid == os.getpid()
+
+    def __del__(self) -> None:
+        try:
+            self.release()
+        except Exception:  # the interpreter is going; so is the connection
+            pass
+
+
+class View:
+    """A block in the rank's arena, without a copy. A context manager; at its end, or by release(), the rank may evict the block again.
+
+    Arrays and tensors over the view must not be used after release(). Without release() the block stays while any of them lives.
+    Should the rank go away, the memory stays readable but no longer belongs to the block: look at held after using the bytes.
+    """
+
+    __slots__ = ("_array", "_lease", "crc32c", "size", "tier")
+
+    def __init__(self, lease: Lease, size: int, crc32c: int, tier: str) -> None:
+        self._lease = lease
+        self._array: Bytes | None = np.asarray(lease)
+        self.size = size  # bytes
+        self.crc32c = crc32c
+        self.tier = tier
+
+    @property
+    def array(self) -> Bytes:
+        """The bytes, read-only, at the arena's address."""
+        if self._array is None:
+            raise ValueError("this view was released")
+        return self._array
+
+    def tensor(self, dtype: Any = None) -> Any:
+        """The same bytes as a torch tensor of one dimension, of dtype or of uint8. Torch knows no read-only memory: writing to it ends the process."""
+        import torch
+
+        array = self.array
+        if not array.size:
+            t = torch.empty(0, dtype=torch.uint8)
+        else:
+            t = torch.from_numpy(np.asarray(_Writable(array)))
+        return t if dtype is None else t.view(dtype)
+
+    @property
+    def held(self) -> bool:
+        """Whether the rank still keeps the block where the view looks."""
+        return self._array is not None and self._lease.held
+
+    def release(self) -> None:
+        self._array = None
+        self._lease.release()
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __len__(self) -> int:
+        return self.size
+
+
+class _Writable:
+    """An array's memory, said to be writable: torch warns of any other, at each call."""
+
+    def __init__(self, array: Bytes) -> None:
+        interface = dict(array.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__ = interface
+        self._array = array
