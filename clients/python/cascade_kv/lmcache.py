@@ -40,28 +40,51 @@ STAGING_BYTES = 128 << 20  # of each direction, if L1 is private
 
 
 class _Lane:
-    """A thread that does tasks of one kind in order. A task gives its answer itself, whatever happens."""
+    """A thread that does tasks of one kind in order, their results, and the descriptor that tells of them."""
 
     def __init__(self, name: str) -> None:
-        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._event = create_event_notifier()
+        self._lock = threading.Lock()
+        self._results: dict[int, Any] = {}
+        self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], int, Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"cascade-{name}", daemon=True)
         self._thread.start()
 
-    def do(self, task: Callable[[], None]) -> None:
-        self._tasks.put(task)
+    def do(self, number: int, task: Callable[[], Any], failed: Any) -> int:
+        """Does the task later. Its result, or failed if it raises, can be taken under this number."""
+        self._tasks.put((task, number, failed))
+        return number
 
     def _run(self) -> None:
-        while (task := self._tasks.get()) is not None:
+        while (entry := self._tasks.get()) is not None:
+            task, number, result = entry
             try:
-                task()
+                result = task()
             except Exception:
                 logger.exception("a task failed")
-            del task  # it holds LMCache's objects
+            del entry, task  # they hold LMCache's objects
+            with self._lock:
+                self._results[number] = result
+            self._event.notify()
+
+    def take(self, number: int) -> Any:
+        """The result, once; None as long as there is none."""
+        with self._lock:
+            return self._results.pop(number, None)
+
+    def take_all(self) -> dict[int, Any]:
+        with self._lock:
+            results, self._results = self._results, {}
+        return results
+
+    def fileno(self) -> int:
+        return self._event.fileno()
 
     def close(self) -> None:
         """Returns when all tasks given so far are done."""
         self._tasks.put(None)
         self._thread.join()
+        self._event.close()
 
 
 class CascadeL2Adapter(L2AdapterInterface):
@@ -84,105 +107,76 @@ class CascadeL2Adapter(L2AdapterInterface):
         self._out: Mover = mover(Client(self._socket, timeout=JOB_TIMEOUT, log=logger), l1_memory_desc, staging)
         self._in: Mover = mover(Client(self._socket, timeout=JOB_TIMEOUT, log=logger), l1_memory_desc, staging)
         logger.info("rank at %s, L1 %s", self._socket, self._out)
-        self._lock = threading.Lock()
         self._ids = itertools.count(1)
-        self._stored: dict[int, Any] = {}
-        self._found: dict[int, Any] = {}
-        self._loaded: dict[int, Any] = {}
-        self._store_event, self._lookup_event, self._load_event = (create_event_notifier() for _ in range(3))
-        self._store_lane, self._lookup_lane, self._load_lane = (_Lane(n) for n in ("store", "lookup", "load"))
+        self._storing, self._looking, self._loading = (_Lane(n) for n in ("store", "lookup", "load"))
         self._kinds: dict[tuple[str, int], tuple[str, int]] = {}  # model and group to what their objects are
         self._namespaces: dict[tuple[str, str, str], str] = {}
         self._closed = False
 
     def get_store_event_fd(self) -> int:
-        return self._store_event.fileno()
+        return self._storing.fileno()
 
     def get_lookup_and_lock_event_fd(self) -> int:
-        return self._lookup_event.fileno()
+        return self._looking.fileno()
 
     def get_load_event_fd(self) -> int:
-        return self._load_event.fileno()
-
-    # Storing
+        return self._loading.fileno()
 
     def submit_store_task(self, keys: list[Any], objects: list[Any]) -> int:
-        task = next(self._ids)
-        self._store_lane.do(lambda: self._store(task, keys, objects))
-        return task
+        return self._storing.do(next(self._ids), lambda: self._store(keys, objects), L2StoreResult(False, 0))
 
-    def _store(self, task: int, keys: list[Any], objects: list[Any]) -> None:
+    def _store(self, keys: list[Any], objects: list[Any]) -> Any:
         good = np.zeros(len(keys), dtype=np.bool_)
+        for ns, some in self._by_namespace(keys, objects):
+            good[some] = self._out.store(ns, [_name(keys[i]) for i in some], [objects[i] for i in some])
         sizes = [o.get_size() for o in objects]
-        try:
-            for ns, some in self._sorted(keys, objects):
-                good[some] = self._out.store(ns, [_name(keys[i]) for i in some], [objects[i] for i in some])
-            if good.any():
-                stored = np.flatnonzero(good).tolist()
-                self._notify_keys_stored([keys[i] for i in stored], [sizes[i] for i in stored])
-        finally:
-            whole = bool(good.all())
-            self._tell(self._stored, task, L2StoreResult(whole, sum(sizes) if whole else 0), self._store_event)
+        stored = np.flatnonzero(good).tolist()
+        if stored:
+            self._notify_keys_stored([keys[i] for i in stored], [sizes[i] for i in stored])
+        whole = len(stored) == len(keys)
+        return L2StoreResult(whole, sum(sizes) if whole else 0)
 
     def pop_completed_store_tasks(self) -> dict[int, Any]:
-        with self._lock:
-            done, self._stored = self._stored, {}
-        return done
-
-    # Looking up
+        return self._storing.take_all()
 
     def submit_lookup_and_lock_task(self, keys: list[Any], group_layout_descs: dict[int, Any]) -> int:
-        task = next(self._ids)
-        self._lookup_lane.do(lambda: self._lookup(task, keys, group_layout_descs))
-        return task
+        return self._looking.do(next(self._ids), lambda: self._lookup(keys, group_layout_descs), Bitmap(len(keys)))
 
-    def _lookup(self, task: int, keys: list[Any], layouts: dict[int, Any]) -> None:
+    def _lookup(self, keys: list[Any], layouts: dict[int, Any]) -> Any:
         """A hit needs no lock of its own: what a rank evicts goes a tier down, and an object that is gone all the same is one
         that is not loaded, which LMCache takes for a miss."""
         bits = Bitmap(len(keys))
-        try:
-            for ns, some in self._sorted(keys, None, layouts):
-                hits = self._asker.contains(ns, [_name(keys[i]) for i in some])
-                bits.batched_set([i for i, hit in zip(some, hits.tolist(), strict=True) if hit])
-        finally:
-            self._tell(self._found, task, bits, self._lookup_event)
+        for ns, some in self._by_namespace(keys, None, layouts):
+            hits = self._asker.contains(ns, [_name(keys[i]) for i in some])
+            bits.batched_set([i for i, hit in zip(some, hits.tolist(), strict=True) if hit])
+        return bits
 
     def query_lookup_and_lock_result(self, task_id: int) -> Any:
-        with self._lock:
-            return self._found.pop(task_id, None)
+        return self._looking.take(task_id)
 
     def submit_unlock(self, keys: list[Any]) -> None:
         """Nothing to do, since nothing is locked."""
 
-    # Loading
-
     def submit_load_task(self, keys: list[Any], objects: list[Any]) -> int:
-        task = next(self._ids)
-        self._load_lane.do(lambda: self._load(task, keys, objects))
-        return task
+        return self._loading.do(next(self._ids), lambda: self._load(keys, objects), Bitmap(len(keys)))
 
-    def _load(self, task: int, keys: list[Any], objects: list[Any]) -> None:
+    def _load(self, keys: list[Any], objects: list[Any]) -> Any:
         bits = Bitmap(len(keys))
-        try:
-            loaded: list[int] = []
-            for ns, some in self._sorted(keys, objects):
-                good = self._in.load(ns, [_name(keys[i]) for i in some], [objects[i] for i in some])
-                loaded += [i for i, ok in zip(some, good.tolist(), strict=True) if ok]
-            bits.batched_set(loaded)
-            if loaded:
-                self._notify_keys_accessed([keys[i] for i in loaded])
-        finally:
-            self._tell(self._loaded, task, bits, self._load_event)
+        loaded: list[int] = []
+        for ns, some in self._by_namespace(keys, objects):
+            good = self._in.load(ns, [_name(keys[i]) for i in some], [objects[i] for i in some])
+            loaded += [i for i, ok in zip(some, good.tolist(), strict=True) if ok]
+        bits.batched_set(loaded)
+        if loaded:
+            self._notify_keys_accessed([keys[i] for i in loaded])
+        return bits
 
     def query_load_result(self, task_id: int) -> Any:
-        with self._lock:
-            return self._loaded.pop(task_id, None)
-
-    # The rest
+        return self._loading.take(task_id)
 
     def delete(self, keys: list[Any]) -> None:
         try:
-            for ns, some in self._sorted(keys, None):
+            for ns, some in self._by_namespace(keys, None):
                 self._asker.delete(ns, [_name(keys[i]) for i in some])
             self._notify_keys_deleted(keys, [self._kinds.get((k.model_name, k.object_group_id), ("", 0))[1] for k in keys])
         except Exception:
@@ -195,31 +189,25 @@ class CascadeL2Adapter(L2AdapterInterface):
         if self._closed:
             return
         self._closed = True
-        for lane in (self._store_lane, self._lookup_lane, self._load_lane):
+        for lane in (self._storing, self._looking, self._loading):
             lane.close()
         self._out.close()
         self._in.close()
         self._asker.close()
-        for event in (self._store_event, self._lookup_event, self._load_event):
-            event.close()
 
-    def _tell(self, where: dict[int, Any], task: int, result: Any, event: Any) -> None:
-        with self._lock:
-            # pop_completed_store_tasks takes the dictionary away and leaves a new one.
-            (self._stored if event is self._store_event else where)[task] = result
-        event.notify()
-
-    def _sorted(self, keys: Sequence[Any], objects: Sequence[Any] | None, layouts: dict[int, Any] | None = None) -> list[tuple[str, list[int]]]:
+    def _by_namespace(
+        self, keys: Sequence[Any], objects: Sequence[Any] | None, layouts: dict[int, Any] | None = None
+    ) -> list[tuple[str, list[int]]]:
         """Places in keys by namespace. Almost always there is one."""
         out: dict[str, list[int]] = {}
+        some: list[int] = []
         last: Any = None
         for i, k in enumerate(keys):
             of = (k.model_name, k.cache_salt, k.object_group_id)
-            if of != last or objects is not None and objects[i].get_size() != size:
+            if of != last:
                 last = of
                 if objects is not None:
-                    size = objects[i].get_size()
-                    self._kinds[k.model_name, k.object_group_id] = (_dtypes(objects[i]), size)
+                    self._kinds[k.model_name, k.object_group_id] = (_dtypes(objects[i]), objects[i].get_size())
                 some = out.setdefault(self._namespace(k, layouts), [])
             some.append(i)
         return list(out.items())

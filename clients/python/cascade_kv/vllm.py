@@ -147,14 +147,23 @@ class CascadeTier(SecondaryTierManager):
                 self._events = []
             else:
                 logger.warning("%s: enable_kv_events has no effect while vLLM publishes no KV events", tier_type)
-        logger.info("%s: rank at %s, namespace %s, %d chunks of %d bytes in host memory", tier_type, socket, self._ns, len(primary_kv_view), self._row)
+        logger.info(
+            "%s: rank at %s, namespace %s, %d chunks of %d bytes in host memory",
+            tier_type,
+            socket,
+            self._ns,
+            len(primary_kv_view),
+            self._row,
+        )
 
     def _attach(self, view: memoryview) -> tuple[Region | None, int]:
         """vLLM's host memory as a region, and where it begins there."""
         rows = np.frombuffer(view, dtype=np.uint8)
         file = memory.backing(int(rows.ctypes.data), rows.nbytes)
         if file is None:
-            logger.error("%s: vLLM's host memory is no file that a rank can map, so this tier stays empty; use TieringOffloadingSpec", self.tier_type)
+            logger.error(
+                "%s: vLLM's host memory is no file that a rank can map, so this tier stays empty; use TieringOffloadingSpec", self.tier_type
+            )
             return None, 0
         try:
             return self._mover.region(fd=file.fd, notify=self._signal), file.offset
@@ -448,4 +457,3 @@ def _model_fields() -> dict[str, Any]:
         "revision": getattr(config.model_config, "revision", None),
         "quantization": getattr(config.model_config, "quantization", None),
     }
-
