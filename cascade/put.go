@@ -284,6 +284,11 @@ func (s *Store) accessed(tail *name) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.refresh(tail)
+}
+
+// refresh is accessed with the mutex held and a tail.
+func (s *Store) refresh(tail *name) {
 	for _, r := range s.ranked {
 		if chain := chainOf(tail, r.node); len(chain) > 0 {
 			r.policy.Access(s.age(), chain, 0)

@@ -25,6 +25,15 @@ type metrics struct {
 	srv                                                  *Server
 	commands, accepted, refused, dropped, protocolErrors atomic.Uint64
 	reloadOK                                             atomic.Bool
+	stored, loaded                                       moved
+}
+
+// moved counts blocks that were copied between regions and the store.
+type moved struct{ blocks, bytes atomic.Uint64 }
+
+func (m *moved) add(size int64) {
+	m.blocks.Add(1)
+	m.bytes.Add(uint64(size))
 }
 
 func newMetrics(s *Server) *metrics {
@@ -56,6 +65,11 @@ var (
 	mProtoErrors = newMetric("protocol_errors_total", "Connections ended for bytes that are no command.", counter)
 	mDropped     = newMetric("sets_dropped_total", "SETs answered without storing the value.", counter)
 	mReload      = newMetric("config_last_reload_successful", "1 if the last reload of the configuration was taken.", gauge)
+	mRegionIn    = newMetric("region_stored_total", "Blocks copied out of regions (CASCADE.STORE).", counter)
+	mRegionInB   = newMetric("region_stored_bytes_total", "Bytes of these.", counter)
+	mRegionOut   = newMetric("region_loaded_total", "Blocks copied into regions (CASCADE.LOAD).", counter)
+	mRegionOutB  = newMetric("region_loaded_bytes_total", "Bytes of these.", counter)
+	mJobs        = newMetric("jobs", "Jobs of engines that wait or run.", gauge)
 	mNames       = newMetric("names", "Live names.", gauge)
 	mBlocks      = newMetric("blocks", "Distinct blocks.", gauge)
 	mReferenced  = newMetric("referenced_bytes", "Bytes of all names' blocks.", gauge)
@@ -138,6 +152,9 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		{mDirty, float64(s.DirtyBytes)}, {mPuts, float64(s.Puts)}, {mDuplicates, float64(s.Duplicates)},
 		{mRejected, float64(s.Rejected)}, {mLost, float64(s.Lost)}, {mCorrupt, float64(s.Corrupt)},
 		{mMisses, float64(s.Misses)}, {mLeases, float64(s.Leases)}, {mReplicas, float64(s.Replicas)},
+		{mRegionIn, float64(m.stored.blocks.Load())}, {mRegionInB, float64(m.stored.bytes.Load())},
+		{mRegionOut, float64(m.loaded.blocks.Load())}, {mRegionOutB, float64(m.loaded.bytes.Load())},
+		{mJobs, float64(m.srv.jobs.unfinished())},
 	} {
 		send(x.metric, x.v)
 	}

@@ -8,7 +8,10 @@ import (
 	"strings"
 )
 
-// handlers are the commands a rank serves, docs/protocol.md §3 and §6.
+// moduleVersion tells clients that docs/protocol.md §7 is served.
+const moduleVersion = 2
+
+// handlers are the commands a rank serves, docs/protocol.md §3, §6 and §7.
 var handlers map[string]handler
 
 func init() { // refers to commands that list it
@@ -53,6 +56,12 @@ func init() { // refers to commands that list it
 		"CASCADE.DRAIN": {run: cmdCascadeDrain, min: 1, max: 1},
 		"CASCADE.RANKS": {run: cmdCascadeRanks, min: 1, max: 1},
 		"CASCADE.RING":  {run: cmdCascadeRing, min: 3, max: 3},
+
+		"CASCADE.REGION": {run: cmdCascadeRegion, min: 2, max: 4},
+		"CASCADE.STORE":  {run: cmdCascadeStore, min: 6},
+		"CASCADE.LOAD":   {run: cmdCascadeLoad, min: 6},
+		"CASCADE.DONE":   {run: cmdCascadeDone, min: 1, max: 2},
+		"CASCADE.CANCEL": {run: cmdCascadeCancel, min: 2, max: 2},
 	}
 }
 
@@ -176,7 +185,14 @@ func (c *conn) hello() {
 		c.wr.BulkString(kv[1])
 	}
 	c.wr.BulkString("modules")
-	c.wr.Array(0)
+	if !c.own {
+		c.wr.Array(0)
+		return
+	}
+	c.wr.Array(1)
+	c.wr.Map(2)
+	c.text("name", "cascade")
+	c.number("ver", moduleVersion)
 }
 
 func cmdClient(c *conn, args [][]byte) {

@@ -39,6 +39,8 @@ type conn struct {
 	ns     string
 	authed bool
 	quit   bool
+	own    bool        // on the unix socket, of the rank's own user
+	moves  *transfers  // nil until the first region
 	ending atomic.Bool // set by interrupt, from any goroutine
 }
 
@@ -83,6 +85,7 @@ func (c *conn) serve() {
 	defer c.wire.close()
 	defer c.sink.abort()
 	defer c.releaseViews()
+	defer c.endTransfers()
 	for !c.quit && !c.ending.Load() {
 		cmd, err := c.rd.Next(&c.sink)
 		if err != nil {
@@ -93,6 +96,9 @@ func (c *conn) serve() {
 		c.srv.metrics.commands.Add(1)
 		c.dispatch(cmd)
 		c.sink.abort()
+		if c.rd.Buffered() == 0 {
+			c.wire.dropDescriptors() // whose command did not take them
+		}
 		if c.rd.Buffered() == 0 || c.wr.Pending() >= flushAt || c.quit {
 			if c.flush() != nil {
 				return

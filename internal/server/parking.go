@@ -39,25 +39,9 @@ func newParking() (*parking, error) {
 // park waits until the wire has something to read, or is hung up. It gives up
 // after the wire's patience, with os.ErrDeadlineExceeded.
 func (p *parking) park(w *wire) error {
-	p.mu.Lock()
-	if p.ended {
-		p.mu.Unlock()
-		return errParkingClosed
-	}
-	woken, known := p.parked[w.fd]
-	if !known {
-		woken = make(chan struct{}, 1)
-		p.parked[w.fd] = woken
-	}
-	op := unix.EPOLL_CTL_MOD
-	if !known {
-		op = unix.EPOLL_CTL_ADD
-	}
-	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: int32(w.fd)}
-	err := unix.EpollCtl(p.epoll, op, w.fd, &ev)
-	p.mu.Unlock()
+	woken, err := p.arm(w, unix.EPOLLIN|unix.EPOLLRDHUP)
 	if err != nil {
-		return fmt.Errorf("server: park a connection: %w", os.NewSyscallError("epoll_ctl", err))
+		return err
 	}
 	if w.patience <= 0 {
 		<-woken
@@ -71,6 +55,30 @@ func (p *parking) park(w *wire) error {
 	case <-timer.C:
 		return os.ErrDeadlineExceeded
 	}
+}
+
+// arm asks to be told once of the first of some events of a wire. What comes
+// may also be left over from an earlier call: look.
+func (p *parking) arm(w *wire, events uint32) (<-chan struct{}, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return nil, errParkingClosed
+	}
+	woken, known := p.parked[w.fd]
+	if !known {
+		woken = make(chan struct{}, 1)
+		p.parked[w.fd] = woken
+	}
+	op := unix.EPOLL_CTL_MOD
+	if !known {
+		op = unix.EPOLL_CTL_ADD
+	}
+	ev := unix.EpollEvent{Events: events | unix.EPOLLONESHOT, Fd: int32(w.fd)}
+	if err := unix.EpollCtl(p.epoll, op, w.fd, &ev); err != nil {
+		return nil, fmt.Errorf("server: park a connection: %w", os.NewSyscallError("epoll_ctl", err))
+	}
+	return woken, nil
 }
 
 // forget drops a wire that is about to be closed.

@@ -53,6 +53,7 @@ type Server struct {
 	lot       *parking
 	admin     net.Listener
 	metrics   *metrics
+	jobs      *pool
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
@@ -70,6 +71,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.SetLimits(o.Limits)
 	s.metrics = newMetrics(s)
+	s.jobs = newPool(o.Store)
 	var err error
 	if s.lot, err = newParking(); err != nil {
 		return nil, err
@@ -264,7 +266,8 @@ func (s *Server) admit(nc net.Conn) (*conn, string) {
 		return nil, "ERR max number of clients reached"
 	}
 	s.nextID++
-	if u, ok := nc.(*net.UnixConn); ok {
+	u, local := nc.(*net.UnixConn)
+	if local {
 		_ = u.SetWriteBuffer(unixBuffer) // a hint: the kernel may grant less
 	}
 	c, err := newConn(s, nc, s.nextID)
@@ -272,6 +275,7 @@ func (s *Server) admit(nc net.Conn) (*conn, string) {
 		s.log.Error("connection lost", "err", err)
 		return nil, ""
 	}
+	c.own = local && uid == os.Geteuid()
 	s.conns[c] = struct{}{}
 	s.wg.Add(1)
 	s.metrics.accepted.Add(1)

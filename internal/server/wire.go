@@ -58,6 +58,8 @@ type wire struct {
 
 	vec []unix.Iovec
 
+	shared *inbox // of descriptors; nil on TCP, which brings none
+
 	mu     sync.Mutex // guards fd against interrupt after close
 	closed bool
 }
@@ -69,6 +71,9 @@ func newWire(nc net.Conn, lot *parking) (*wire, error) {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	w := &wire{fd: fd, lot: lot}
+	if _, ok := nc.(*net.UnixConn); ok {
+		w.shared = &inbox{}
+	}
 	stall := unix.NsecToTimeval(stallDeadline.Nanoseconds())
 	err = errors.Join(
 		unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &stall),
@@ -132,6 +137,9 @@ func (w *wire) lingers() bool {
 
 // recv is one receive; errStalled when there was nothing in time.
 func (w *wire) recv(p []byte, flags uintptr) (int, error) {
+	if w.shared != nil && w.meanwhile == nil {
+		return w.shared.recv(w.fd, p, flags)
+	}
 	for {
 		call := unix.Syscall6
 		if flags&unix.MSG_DONTWAIT != 0 {
@@ -231,5 +239,6 @@ func (w *wire) close() {
 	defer w.mu.Unlock()
 	w.closed = true
 	w.lot.forget(w)
+	w.dropDescriptors()
 	_ = unix.Close(w.fd) // what the kernel could complain of, nobody can mend
 }

@@ -1,0 +1,18 @@
+// Package region reaches the memory that a client shares with the rank: it
+// verifies and maps the descriptors that clients send, checks where in them a
+// command says that blocks lie, and copies in and out.
+//
+// Glossary
+//
+//	region  a client's memory as this process has it mapped: a memfd or a
+//	        regular file of tmpfs or hugetlbfs
+//	extent  a run of bytes of a region
+//	layout  the extents of the blocks of one command, checked
+//	cursor  how far the extents of one block were copied
+//	lost    said of bytes that the client cut off its file, or that the system
+//	        has no memory for: touching them raises SIGBUS
+//
+// A client may truncate its file at any moment. A copy that touches what is
+// lost fails with ErrLost and harms nothing else. The package does not know
+// sockets, commands or blocks, and computes no checksums.
+package region

@@ -1,0 +1,162 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/region"
+)
+
+// maxRegions bounds the regions of one connection.
+const maxRegions = 64
+
+const errNotOwn = "NOPERM regions are served on the unix socket, to the rank's own user"
+
+// attached is a region of a connection.
+type attached struct {
+	*region.Region
+	notify int // eventfd, -1: none
+	users  int // jobs that are not finished; guarded by the pool's mutex
+}
+
+// cmdCascadeRegion attaches and detaches regions.
+func cmdCascadeRegion(c *conn, args [][]byte) {
+	if !c.own {
+		c.wr.Error(errNotOwn)
+		return
+	}
+	words := len(args)
+	notify := words > 2 && strings.EqualFold(string(args[words-1]), "NOTIFY")
+	if notify {
+		words--
+	}
+	switch what := strings.ToUpper(string(args[1])); {
+	case what == "FD" && words == 2:
+		c.attach(notify, nil)
+	case what == "PATH" && words == 3:
+		path := string(args[2])
+		c.attach(notify, &path)
+	case what == "DETACH" && len(args) == 3:
+		c.detach(args[2])
+	default:
+		c.wr.Error("ERR syntax error")
+	}
+}
+
+// attach attaches the file at path, or the one whose descriptor came along if
+// there is no path.
+func (c *conn) attach(notify bool, path *string) {
+	number, err := c.tryAttach(notify, path)
+	if err != nil {
+		c.wr.Error("ERR " + err.Error())
+		return
+	}
+	c.wr.Int(number)
+}
+
+func (c *conn) tryAttach(notify bool, path *string) (int64, error) {
+	if c.moves == nil {
+		c.moves = newTransfers(c.srv.jobs)
+	}
+	if len(c.moves.regions) >= maxRegions {
+		return 0, fmt.Errorf("this connection has %d regions; detach one", maxRegions)
+	}
+	fd, event, err := c.regionFiles(notify, path)
+	if err != nil {
+		return 0, err
+	}
+	r, err := region.Attach(fd)
+	if err != nil {
+		if event >= 0 {
+			_ = unix.Close(event)
+		}
+		return 0, err
+	}
+	return c.moves.add(&attached{Region: r, notify: event}), nil
+}
+
+// regionFiles returns the descriptors of a region and of its eventfd, -1 when
+// none is wanted.
+func (c *conn) regionFiles(notify bool, path *string) (fd, event int, err error) {
+	fd, event = -1, -1
+	want := 0
+	if path == nil {
+		want++
+	}
+	if notify {
+		want++
+	}
+	came, ok := c.wire.takeDescriptors(want)
+	if !ok {
+		return -1, -1, fmt.Errorf("%d descriptors should come with the first byte of this command (SCM_RIGHTS)", want)
+	}
+	if notify {
+		event = came[want-1]
+	}
+	if path == nil {
+		fd = came[0]
+	} else {
+		fd, err = region.Open(*path)
+	}
+	if err == nil && notify {
+		err = checkEventfd(event)
+	}
+	if err != nil {
+		for _, open := range []int{fd, event} {
+			if open >= 0 {
+				_ = unix.Close(open)
+			}
+		}
+		return -1, -1, err
+	}
+	return fd, event, nil
+}
+
+var errNoEventfd = errors.New("the descriptor of NOTIFY is not an eventfd")
+
+func checkEventfd(fd int) error {
+	is, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil {
+		return fmt.Errorf("descriptor of NOTIFY: %w", err)
+	}
+	if is != "anon_inode:[eventfd]" {
+		return errNoEventfd
+	}
+	return nil
+}
+
+// detach gives a region back when no job uses it any more.
+func (c *conn) detach(number []byte) {
+	n, r := c.region(number)
+	if r == nil {
+		return
+	}
+	delete(c.moves.regions, n) // of no use to commands from here on
+	c.awaitJobs(nil, func() bool { return r.users == 0 })
+	if err := c.moves.giveBack(r); err != nil {
+		c.srv.log.Error("region is not given back", "conn", c.id, "err", err)
+	}
+	c.wr.Simple("OK")
+}
+
+// region returns a region of the connection; nil after it answered that there
+// is no such region.
+func (c *conn) region(number []byte) (n int64, r *attached) {
+	n, err := strconv.ParseInt(string(number), 10, 64)
+	if err == nil && c.moves != nil {
+		r = c.moves.regions[n]
+	}
+	switch {
+	case r != nil:
+	case !c.own:
+		c.wr.Error(errNotOwn)
+	default:
+		c.wr.Error(fmt.Sprintf("ERR this connection has no region %.20q", number))
+	}
+	return n, r
+}

@@ -1,0 +1,338 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"cascadekv/cascade"
+	"cascadekv/internal/block"
+	"cascadekv/internal/region"
+)
+
+// What a transfer says of each key.
+const (
+	statusNot       = 0 // not stored, or a miss
+	statusDone      = 1
+	statusCancelled = 2
+)
+
+const (
+	// moveStep is copied at a time and checksummed while it is in the core's
+	// cache.
+	moveStep = 64 << 10
+
+	// A turn of a transfer moves up to turnBytes, or one block, of at most
+	// turnKeys: so much is pinned at once, and so long others wait.
+	turnBytes = 64 << 20
+	turnKeys  = 1024
+
+	// noPatience bounds the wait for room of each turn after one that found
+	// none.
+	noPatience = 100 * time.Millisecond
+)
+
+// transfer is one STORE or LOAD: what is to be moved and how far that is. It
+// belongs to whoever runs a turn of it.
+type transfer struct {
+	srv    *Server
+	region *region.Region
+	ns     string
+	keys   []string
+	layout region.Layout
+	opt    transferOptions
+	store  bool // else load
+	status []byte
+	next   int  // keys before this are settled
+	full   bool // there was no room for one
+}
+
+// transferOptions are the words before KEYS.
+type transferOptions struct {
+	parent                 string
+	chain, prefix, replace bool
+	expires                time.Time
+	job                    int64 // -1: none
+}
+
+// parseTransfer reads what follows the extents of a STORE or LOAD. bad is the
+// text of the reply.
+func parseTransfer(args [][]byte, store bool, now time.Time) (o transferOptions, keys [][]byte, bad string) {
+	o.job = -1
+	for i := 0; i < len(args); i++ {
+		word := strings.ToUpper(string(args[i]))
+		switch {
+		case word == "KEYS" && i+1 < len(args):
+			return o, args[i+1:], ""
+		case word == "CHAIN" && store:
+			o.chain = true
+			continue
+		case word == "PREFIX" && store:
+			o.prefix = true
+			continue
+		case word == "REPLACE" && store:
+			o.replace = true
+			continue
+		}
+		i++
+		if i == len(args) {
+			break
+		}
+		switch value := string(args[i]); {
+		case word == "JOB":
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil || n < 0 {
+				return o, nil, "ERR a job is a number from 0 on"
+			}
+			o.job = n
+		case word == "PARENT" && store:
+			o.parent = value
+		case word == "PX" && store:
+			if o.expires, bad = expiry("PX", value, now); bad != "" {
+				return o, nil, bad
+			}
+		default:
+			return o, nil, "ERR syntax error"
+		}
+	}
+	return o, nil, "ERR syntax error"
+}
+
+func cmdCascadeStore(c *conn, args [][]byte) { c.transfer(args, true) }
+func cmdCascadeLoad(c *conn, args [][]byte)  { c.transfer(args, false) }
+
+// transfer serves STORE and LOAD: at once, or as a job.
+func (c *conn) transfer(args [][]byte, store bool) {
+	_, at := c.region(args[1])
+	if at == nil {
+		return
+	}
+	o, keys, bad := parseTransfer(args[4:], store, time.Now())
+	if bad != "" {
+		c.wr.Error(bad)
+		return
+	}
+	layout, err := region.ParseLayout(args[3], len(keys), at.Size())
+	if err != nil {
+		c.wr.Error("ERR " + err.Error())
+		return
+	}
+	t := &transfer{
+		srv: c.srv, region: at.Region, ns: string(args[2]), keys: make([]string, len(keys)), layout: layout,
+		opt: o, store: store, status: make([]byte, len(keys)),
+	}
+	for i, k := range keys {
+		t.keys[i] = string(k)
+	}
+	if err := t.check(); err != nil {
+		c.wr.Error("ERR " + err.Error())
+		return
+	}
+	if o.job >= 0 {
+		c.submit(t, at)
+		return
+	}
+	c.runNow(t)
+	c.wr.Bulk(t.status)
+}
+
+// runNow makes all turns of a transfer, or as many as the client waits for.
+func (c *conn) runNow(t *transfer) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for more := true; more; {
+		if c.wire.hungUp() {
+			t.giveUp()
+			return
+		}
+		more = t.turn(ctx)
+	}
+}
+
+var errBlockSize = errors.New("block is too large")
+
+// check refuses what a command must not ask for.
+func (t *transfer) check() error {
+	for i := range t.keys {
+		if n := t.layout.Size(i); n > maxBulk {
+			return fmt.Errorf("%w: %d bytes, want at most %d", errBlockSize, n, maxBulk)
+		}
+		if t.store {
+			if err := t.entry(i).Check(); err != nil {
+				return err
+			}
+		}
+	}
+	if t.store {
+		return nil
+	}
+	return t.layout.CheckDisjoint()
+}
+
+// entry is the name under which block i is stored.
+func (t *transfer) entry(i int) cascade.Entry {
+	e := cascade.Entry{Namespace: t.ns, Key: t.keys[i], Prefix: t.opt.prefix, Expires: t.opt.expires}
+	switch {
+	case i == 0:
+		e.Parent = t.opt.parent
+	case t.opt.chain:
+		e.Parent = t.keys[i-1]
+	}
+	return e
+}
+
+// giveUp settles what was not begun as cancelled.
+func (t *transfer) giveUp() {
+	for ; t.next < len(t.keys); t.next++ {
+		t.status[t.next] = statusCancelled
+	}
+}
+
+// turn settles the next keys; false when none is left. Once ctx is cancelled
+// that are all of them, soon.
+func (t *transfer) turn(ctx context.Context) (more bool) {
+	if ctx.Err() != nil {
+		t.giveUp()
+		return false
+	}
+	from := t.next
+	for bytes := int64(0); t.next < len(t.keys) && t.next-from < turnKeys; t.next++ {
+		if bytes += t.layout.Size(t.next); bytes > t.srv.jobs.turnBytes && t.next > from {
+			break
+		}
+	}
+	wait := requestDeadline
+	if t.full {
+		wait = noPatience
+	}
+	within, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if t.store {
+		t.storeKeys(ctx, within, from, t.next)
+	} else {
+		t.loadKeys(ctx, within, from, t.next)
+	}
+	if ctx.Err() != nil {
+		t.giveUp()
+	}
+	return t.next < len(t.keys)
+}
+
+// storeKeys stores keys from ≤ i < to. It waits for room until within ends;
+// ctx ends when the transfer is cancelled.
+func (t *transfer) storeKeys(ctx, within context.Context, from, to int) {
+	items := make([]cascade.FillItem, to-from)
+	copied := make([]bool, to-from)
+	for k := range items {
+		i := from + k
+		items[k] = cascade.FillItem{
+			Entry: t.entry(i), Size: t.layout.Size(i), Replace: t.opt.replace,
+			Fill: func(st *cascade.Stage) error {
+				copied[k] = true
+				return t.copyIn(ctx, i, st)
+			},
+		}
+	}
+	for k, err := range t.srv.opt.Store.PutFrom(within, items) {
+		switch {
+		case err == nil:
+			t.status[from+k] = statusDone
+			if copied[k] {
+				t.srv.metrics.stored.add(items[k].Size)
+			}
+		case ctx.Err() != nil:
+			t.status[from+k] = statusCancelled
+		default:
+			t.full = t.full || errors.Is(err, cascade.ErrNoRoom)
+			t.srv.log.Debug("block is not stored", "namespace", t.ns, "key", t.keys[from+k], "err", err)
+		}
+	}
+}
+
+// copyIn fills a stage with block i of the region.
+func (t *transfer) copyIn(ctx context.Context, i int, st *cascade.Stage) error {
+	from := t.region.Cursor(t.layout.Block(i))
+	for p := st.Bytes(); len(p) > 0; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		step := p[:min(len(p), moveStep)]
+		if err := from.Read(step); err != nil {
+			return err
+		}
+		st.Filled(len(step))
+		for st.Sum() {
+		}
+		p = p[len(step):]
+	}
+	return nil
+}
+
+// loadKeys loads keys from ≤ i < to, as storeKeys stores them.
+func (t *transfer) loadKeys(ctx, within context.Context, from, to int) {
+	views, err := t.srv.opt.Store.GetBatchUnverified(within, t.ns, t.keys[from:to])
+	if err != nil {
+		return // the store is closed: misses
+	}
+	for k, v := range views {
+		if ctx.Err() != nil {
+			t.status[from+k] = statusCancelled
+		}
+		if v == nil {
+			continue
+		}
+		if ctx.Err() == nil {
+			t.status[from+k] = t.load(ctx, within, from+k, v)
+		}
+		v.Release()
+	}
+}
+
+// load copies the block of a view to where block i is wanted. If it turns out
+// to be damaged, the copy below has a try.
+func (t *transfer) load(ctx, within context.Context, i int, v *cascade.View) byte {
+	status, good := t.copyOut(ctx, i, v)
+	if !good {
+		below, err := t.srv.opt.Store.GetUnverified(within, t.ns, t.keys[i])
+		if err != nil {
+			return statusNot
+		}
+		defer below.Release()
+		if status, good = t.copyOut(ctx, i, below); !good {
+			return statusNot
+		}
+	}
+	if status == statusDone {
+		t.srv.metrics.loaded.add(t.layout.Size(i))
+	}
+	return status
+}
+
+// copyOut copies a view's bytes to block i of the region; good is false when
+// they fail their checksum.
+func (t *transfer) copyOut(ctx context.Context, i int, v *cascade.View) (status byte, good bool) {
+	if v.Size() != t.layout.Size(i) {
+		return statusNot, true
+	}
+	to := t.region.Cursor(t.layout.Block(i))
+	crc := uint32(0)
+	for p := v.Bytes(); len(p) > 0; {
+		if ctx.Err() != nil {
+			return statusCancelled, true
+		}
+		step := p[:min(len(p), moveStep)]
+		crc = block.ExtendCRC(crc, step)
+		if err := to.Write(step); err != nil {
+			t.srv.log.Debug("block is not loaded", "namespace", t.ns, "key", t.keys[i], "err", err)
+			return statusNot, true
+		}
+		p = p[len(step):]
+	}
+	if !v.Verify(crc) {
+		return statusNot, false
+	}
+	return statusDone, true
+}
