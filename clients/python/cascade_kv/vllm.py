@@ -418,7 +418,11 @@ def _parent(keys: list[bytes], req_context: Any) -> tuple[bytes | None, bool]:
 
 
 def _namespace(config: Any, row: int, extra: str) -> str:
-    """Everything that must be equal for the bytes of a chunk to mean the same. vLLM's keys have only the tokens in them."""
+    """Everything that must be equal for the bytes of a chunk to mean the same, and that vLLM tells.
+
+    vLLM's keys have the tokens in them, LoRA and salt too, hashed: those of two hash algorithms are never equal. What vLLM does not
+    tell, such as the revision of the weights, is what the setting namespace is for.
+    """
     p = config.parallel
     portable = bool(p.is_parallelism_agnostic or getattr(config, "replicated_layout", False))
     groups = [f"{g.group_id}:{g.tokens_per_block}:{','.join(g.layer_names)}" for g in config.groups]
@@ -438,22 +442,4 @@ def _namespace(config: Any, row: int, extra: str) -> str:
     }
     if not portable:
         fields.update(rank=p.rank, world=p.world_size, tp=p.tp_size, pp=p.pp_size, pcp=p.pcp_size, dcp=p.dcp_size)
-    fields.update(_model_fields())
     return namespace(**{k: str(v) for k, v in fields.items() if v not in (None, "")})
-
-
-def _model_fields() -> dict[str, Any]:
-    """What the offloading configuration leaves out: how chunks are hashed, and what else the weights depend on."""
-    try:
-        from vllm.config import get_current_vllm_config_or_none
-
-        config: Any = get_current_vllm_config_or_none()
-    except Exception:
-        config = None
-    if config is None:
-        return {}
-    return {
-        "hash": getattr(config.cache_config, "prefix_caching_hash_algo", None),
-        "revision": getattr(config.model_config, "revision", None),
-        "quantization": getattr(config.model_config, "quantization", None),
-    }
