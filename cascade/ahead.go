@@ -44,7 +44,7 @@ func (s *Store) advance(a *ahead) {
 		if fromCatalogue(a.copies[i]) && s.isVoid(&a.copies[i][0].Name) || s.remote[a.ids[i]] != nil || s.lookup(a.ids[i].ns, a.ids[i].key) != nil {
 			continue
 		}
-		f := s.startRemote(a.ids[i], a.copies[i])
+		f := s.startRemote(a.ids[i], a.copies[i], false)
 		f.ahead, f.reserved = a, max(a.copies[i][0].Info.Size, 1)
 		s.aheadBytes += f.reserved
 		return
@@ -87,6 +87,19 @@ func (s *Store) outrunAll(ns string, all bool) {
 	defer s.mu.Unlock()
 	for id := range s.remote {
 		if all || id.ns == ns {
+			s.outrun(id, math.MaxUint64)
+		}
+	}
+}
+
+// outrunLanded forgets what was fetched ahead of some keys, for who wants copies
+// that stay.
+func (s *Store) outrunLanded(ns string, keys []string, which []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range which {
+		id := nameID{ns, keys[i]}
+		if f := s.remote[id]; f != nil && f.landed != nil {
 			s.outrun(id, math.MaxUint64)
 		}
 	}

@@ -84,7 +84,7 @@ func (s *Store) victim(m *memTier) *entity {
 // of them are those of children: blocks with equal bytes at several places of
 // their chains can hold each other in a ring.
 func (s *Store) breakRing(m *memTier) *entity {
-	if s.stats.Views > 0 || s.batch.inFlight || s.leased > 0 {
+	if int64(s.stats.Views) > s.kept.Load() || s.batch.inFlight || s.leased > 0 {
 		return nil // those end by themselves
 	}
 	for _, b := range m.nodes {

@@ -43,19 +43,29 @@ func (s *Store) GetBatch(ctx context.Context, ns string, keys []string) ([]*View
 }
 
 func (s *Store) getBatch(ctx context.Context, ns string, keys []string, verify bool) ([]*View, error) {
+	return s.get(ctx, ns, keys, getting{verify: verify})
+}
+
+// getting says how blocks are got.
+type getting struct {
+	verify bool // memory hits are checked
+	keep   bool // what only others have is kept here
+}
+
+func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) ([]*View, error) {
 	views := make([]*View, len(keys))
 	waits, missing, err := s.pinResident(ns, keys, views)
 	if err != nil {
-		return nil, err
+		return views, err
 	}
 	if len(missing) > 0 {
-		s.getRemote(ctx, ns, keys, missing, views)
+		s.getRemote(ctx, ns, keys, missing, views, how.keep)
 	}
 	for _, w := range waits {
 		views[w.index] = s.await(ctx, w.fetch)
 	}
 	for i, v := range views {
-		if v != nil && verify && v.mem != nil && !v.Verify(block.CRC(v.bytes)) {
+		if v != nil && how.verify && v.mem != nil && !v.Verify(block.CRC(v.bytes)) {
 			v.Release()
 			views[i] = s.getBelow(ctx, ns, keys[i])
 		}
@@ -126,7 +136,7 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 		s.mu.Unlock()
 		view := make([]*View, 1)
 		if s.asksElsewhere() { // it was a copy of what lies there
-			s.getRemote(ctx, ns, []string{key}, []int{0}, view)
+			s.getRemote(ctx, ns, []string{key}, []int{0}, view, false)
 		}
 		return view[0]
 	}

@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"context"
+	"strings"
 
 	"cascadekv/dht/directory"
 )
@@ -13,11 +14,15 @@ func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult
 	res := ProbeResult{Tiers: map[string]int{}}
 	here := s.probeHere(ns, keys)
 	var found [][]directory.Statement // of the keys that are not here, in order
-	if missing := absent(keys, here); s.asksElsewhere() && len(missing) > 0 {
+	var missing []string
+	if s.asksElsewhere() {
+		missing = absent(keys, here)
+	}
+	if len(missing) > 0 {
 		found = s.located(ctx, ns, missing)
 	}
 	var coming ahead
-	for i, key := range keys {
+	for i := range keys {
 		if here[i].tier != "" {
 			res.add(here[i].tier, here[i].size)
 			continue
@@ -26,9 +31,9 @@ func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult
 			break
 		}
 		res.add(s.servedFrom(found[0]), found[0][0].Info.Size)
-		coming.ids = append(coming.ids, nameID{ns, key})
+		coming.ids = append(coming.ids, nameID{ns, missing[0]})
 		coming.copies = append(coming.copies, found[0])
-		found = found[1:]
+		found, missing = found[1:], missing[1:]
 	}
 	if len(coming.ids) > 0 {
 		s.fetchAhead(&coming)
@@ -76,7 +81,7 @@ func (s *Store) probeHere(ns string, keys []string) []presence {
 func absent(keys []string, here []presence) (missing []string) {
 	for i, p := range here {
 		if p.tier == "" {
-			missing = append(missing, keys[i])
+			missing = append(missing, strings.Clone(keys[i])) // it may outlive the request
 		}
 	}
 	return missing

@@ -89,14 +89,20 @@ type Stage struct {
 	summed int64 // crc covers as much
 	crc    uint32
 	done   bool
+	kept   bool // held for long: no request under way any more
 }
 
 // Stage reserves room for size bytes in the fastest tier that admits them.
 // The bytes may arrive piecemeal and are put by name: the id is computed
 // later. Errors: ErrNoRoom, ErrTooLarge.
 func (s *Store) Stage(ctx context.Context, size int64) (*Stage, error) {
+	return s.stageIn(ctx, size, s.mem...)
+}
+
+// stageIn is Stage in the first of some tiers that admits so many bytes.
+func (s *Store) stageIn(ctx context.Context, size int64, in ...*memTier) (*Stage, error) {
 	var failed error
-	for _, m := range s.mem {
+	for _, m := range in {
 		slot, err := s.reserve(ctx, m, size)
 		if err == nil {
 			s.begin()
@@ -247,7 +253,9 @@ func (st *Stage) Abort() {
 	}
 	st.done = true
 	st.slot.Abort()
-	st.store.end()
+	if !st.kept {
+		st.store.end()
+	}
 }
 
 // PutItem is one block of a PutBatch.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"math"
+	"strings"
 	"time"
 
 	"cascadekv/cascade/policy"
@@ -36,10 +37,14 @@ func (r *replication) keeps(id nameID, copies []directory.Statement) bool {
 	return hot || copies[0].Memory == nil
 }
 
-// getRemote gets the keys whose views are missing from other ranks.
-func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing []int, views []*View) {
+// getRemote gets the keys whose views are missing from other ranks; keep makes
+// copies of them here.
+func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing []int, views []*View, keep bool) {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Load().FetchDeadline)
 	defer cancel()
+	if keep {
+		s.outrunLanded(ns, keys, missing)
+	}
 	fetches := s.joinKnown(ns, keys, missing, views)
 	var ask []int
 	for j, i := range missing {
@@ -50,7 +55,7 @@ func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing
 	if len(ask) > 0 {
 		wanted := make([]string, len(ask))
 		for a, j := range ask {
-			wanted[a] = keys[missing[j]]
+			wanted[a] = strings.Clone(keys[missing[j]]) // it may outlive the request
 		}
 		found := s.located(ctx, ns, wanted)
 		s.mu.Lock()
@@ -60,7 +65,7 @@ func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing
 			}
 			id := nameID{ns, wanted[a]}
 			if views[missing[j]], fetches[j] = s.joinOne(id); views[missing[j]] == nil && fetches[j] == nil {
-				fetches[j] = s.startRemote(id, found[a])
+				fetches[j] = s.startRemote(id, found[a], keep)
 				fetches[j].waiters++
 			}
 		}
@@ -176,13 +181,14 @@ func (s *Store) touchOwners(ns string, keys []string, missing []int, fetches []*
 	}
 }
 
-// startRemote starts the fetch of a located name of which there is none. The
+// startRemote starts the fetch of a located name of which there is none, to keep
+// it here if keep or the policy says so. The
 // caller holds the mutex, knows that the store is not closed, and counts itself
 // among the waiters if it awaits the result.
-func (s *Store) startRemote(id nameID, copies []directory.Statement) *fetch {
+func (s *Store) startRemote(id nameID, copies []directory.Statement, keep bool) *fetch {
 	f := &fetch{name: id, copies: copies, done: make(chan struct{})}
 	s.remote[id] = f
-	keep := s.replicate.keeps(id, copies)
+	keep = s.replicate.keeps(id, copies) || keep
 	s.workers.Go(func() { s.runRemote(f, keep) })
 	return f
 }

@@ -11,7 +11,8 @@ type View struct {
 	store *Store
 	pin   tiers.Pin // nil when the bytes are private
 	bytes []byte
-	free  func() // of private bytes
+	free  func()     // of private bytes
+	slot  tiers.Slot // the private bytes are in the arena; nil otherwise
 	block *entity
 	mem   *memTier // nil when the bytes are private
 	stay  uint64   // the residence that is held
@@ -20,6 +21,7 @@ type View struct {
 	done  bool
 
 	unasked bool // made by a background worker: no request
+	kept    bool // held for long: no request under way any more
 }
 
 // Bytes is the block in place: read-only, dead after Release.
@@ -32,21 +34,22 @@ func (v *View) Size() int64 { return int64(len(v.bytes)) }
 // completed then.
 func (v *View) ID() BlockID { return v.id }
 
+// CRC is the CRC32C that was stored with the block.
+func (v *View) CRC() uint32 { return v.block.info.CRC }
+
 // Tier names the tier that served the hit.
 func (v *View) Tier() string { return v.tier }
 
 // File returns the descriptor and offset of Bytes for sendfile; false when the
 // bytes are not in a file.
 func (v *View) File() (fd int, offset int64, ok bool) {
-	if v.mem == nil {
-		return -1, 0, false
+	switch {
+	case v.mem != nil:
+		return fileOf(v.mem, v.pin)
+	case v.slot != nil:
+		return fileOf(v.store.shared(), v.slot)
 	}
-	l, ok := v.pin.(tiers.Located)
-	fd = v.mem.tier.File()
-	if !ok || fd < 0 {
-		return -1, 0, false
-	}
-	return fd, l.Offset(), true
+	return -1, 0, false
 }
 
 // Release gives the block back. Calls after the first do nothing.
@@ -65,7 +68,9 @@ func (v *View) Release() {
 	s.mu.Lock()
 	s.unview(v)
 	s.mu.Unlock()
-	if !v.unasked {
+	if v.kept {
+		s.kept.Add(-1)
+	} else if !v.unasked {
 		s.end()
 	}
 }

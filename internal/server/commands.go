@@ -57,6 +57,17 @@ func init() { // refers to commands that list it
 		"CASCADE.RANKS": {run: cmdCascadeRanks, min: 1, max: 1},
 		"CASCADE.RING":  {run: cmdCascadeRing, min: 3, max: 3},
 
+		"CASCADE.ARENA":    {run: cmdCascadeArena, min: 1, max: 1, own: true},
+		"CASCADE.GETSHM":   {run: cmdCascadeGetShm, min: 3, own: true},
+		"CASCADE.RELEASE":  {run: cmdCascadeRelease, min: 2, own: true},
+		"CASCADE.STAGE":    {run: cmdCascadeStage, min: 2, own: true},
+		"CASCADE.COMMIT":   {run: cmdCascadeCommit, min: 4, own: true},
+		"CASCADE.ABORT":    {run: cmdCascadeAbort, min: 2, own: true},
+		"CASCADE.PIN":      {run: cmdCascadePin, min: 3, own: true},
+		"CASCADE.UNPIN":    {run: cmdCascadeUnpin, min: 3, own: true},
+		"CASCADE.EVENTS":   {run: cmdCascadeEvents, min: 2, max: 6, own: true},
+		"CASCADE.CONTAINS": {run: cmdCascadeContains, min: 3, own: true},
+
 		"CASCADE.REGION": {run: cmdCascadeRegion, min: 2, max: 4},
 		"CASCADE.STORE":  {run: cmdCascadeStore, min: 6},
 		"CASCADE.LOAD":   {run: cmdCascadeLoad, min: 6},

@@ -37,9 +37,10 @@ type conn struct {
 	name   string
 	db     int
 	ns     string
+	held   held
+	own    bool // on the unix socket, of the rank's own user
 	authed bool
 	quit   bool
-	own    bool        // on the unix socket, of the rank's own user
 	moves  *transfers  // nil until the first region
 	ending atomic.Bool // set by interrupt, from any goroutine
 }
@@ -50,7 +51,7 @@ func newConn(s *Server, nc net.Conn, id uint64) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{srv: s, id: id, owner: fmt.Sprintf("conn-%d", id), wire: w, rd: resp.NewReader(w)}
+	c := &conn{srv: s, id: id, held: held{budget: s.budget}, owner: fmt.Sprintf("conn-%d", id), wire: w, rd: resp.NewReader(w)}
 	_, tcp := nc.(*net.TCPConn)
 	c.fixed = newFixedClient(tcp)
 	c.sink.init(c)
@@ -62,6 +63,7 @@ func newConn(s *Server, nc net.Conn, id uint64) (*conn, error) {
 func (c *conn) reset() {
 	c.wr.SetProto(2)
 	c.selectDB(0)
+	c.held.dropAll()
 	c.name = ""
 	c.authed = c.srv.limits.Load().Password == ""
 }
@@ -85,6 +87,7 @@ func (c *conn) serve() {
 	defer c.wire.close()
 	defer c.sink.abort()
 	defer c.releaseViews()
+	defer c.held.dropAll()
 	defer c.endTransfers()
 	for !c.quit && !c.ending.Load() {
 		cmd, err := c.rd.Next(&c.sink)
@@ -154,7 +157,11 @@ type handler struct {
 	min  int  // arguments at least, the name included
 	max  int  // at most, 0: no bound
 	open bool // allowed before AUTH
+	own  bool // for the rank's own user on its unix socket only
 }
+
+// errForeign is for those who ask for memory that is shared with the rank.
+const errForeign = "NOPERM this command is for the rank's own user on its unix socket"
 
 // dispatch answers one command.
 func (c *conn) dispatch(cmd *resp.Command) {
@@ -166,6 +173,8 @@ func (c *conn) dispatch(cmd *resp.Command) {
 		c.wr.Error(fmt.Sprintf("ERR unknown command '%.128s'; docs/protocol.md lists what a rank serves", cmd.Args[0]))
 	case !c.authed && !h.open:
 		c.wr.Error("NOAUTH Authentication required.")
+	case h.own && !c.own:
+		c.wr.Error(errForeign)
 	case len(cmd.Args) < h.min && cmd.Err == nil, h.max > 0 && len(cmd.Args) > h.max:
 		c.wr.Error(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(name)))
 	case cmd.Err != nil && name != "SET" && name != "CASCADE.PUT":

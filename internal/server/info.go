@@ -22,6 +22,7 @@ var infoSections = []struct {
 	{"Stats", infoStats},
 	{"Replication", infoReplication},
 	{"Keyspace", infoKeyspace},
+	{"Cascade", infoCascade},
 }
 
 func cmdInfo(c *conn, args [][]byte) {
@@ -97,6 +98,13 @@ func infoStats(_ *conn, s Snapshot) []string {
 
 func infoReplication(*conn, Snapshot) []string {
 	return []string{"role:master", "connected_slaves:0"}
+}
+
+func infoCascade(c *conn, _ Snapshot) []string {
+	return []string{
+		"cascade_arena:" + arenaPath(c.srv.opt.Store),
+		fmt.Sprintf("cascade_held_bytes:%d", c.srv.budget.used.Load()),
+	}
 }
 
 func infoKeyspace(_ *conn, s Snapshot) []string {

@@ -51,6 +51,7 @@ type Server struct {
 
 	listeners []net.Listener
 	lot       *parking
+	budget    *budget
 	admin     net.Listener
 	metrics   *metrics
 	jobs      *pool
@@ -71,6 +72,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.SetLimits(o.Limits)
 	s.metrics = newMetrics(s)
+	s.budget = newBudget(o.Store)
 	s.jobs = newPool(o.Store)
 	var err error
 	if s.lot, err = newParking(); err != nil {

@@ -143,12 +143,11 @@ func (c *conn) transfer(args [][]byte, store bool) {
 func (c *conn) runNow(t *transfer) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	for more := true; more; {
-		if c.wire.hungUp() {
-			t.giveUp()
-			return
-		}
-		more = t.turn(ctx)
+	defer c.srv.lot.onHangUp(c.wire, cancel)()
+	if c.wire.hungUp() {
+		cancel() // before anything is done, and not soon after
+	}
+	for t.turn(ctx) {
 	}
 }
 

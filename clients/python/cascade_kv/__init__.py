@@ -1,10 +1,25 @@
 """cascade_kv: the CASCADE cache from Python. Engines use Client; its adapters are in the modules named after them."""
 
+from .aio import AsyncClient
 from .client import Client
 from .errors import CascadeError, RegionRefused
 from .names import namespace
 from .ops import Event, Events, Probe
 from .region import Region
+from .storage import CascadeAdapter, StorageAdapter
 from .view import View
 
-__all__ = ["CascadeError", "Client", "Event", "Events", "Probe", "Region", "RegionRefused", "View", "namespace"]
+__all__ = [
+    "AsyncClient",
+    "CascadeAdapter",
+    "CascadeError",
+    "Client",
+    "Event",
+    "Events",
+    "Probe",
+    "Region",
+    "RegionRefused",
+    "StorageAdapter",
+    "View",
+    "namespace",
+]

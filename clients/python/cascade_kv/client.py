@@ -15,37 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import ops
-from .backoff import Backoff, socket_path
 from .errors import CascadeError, LinkLost, ProtocolError, Refused, RegionRefused
-from .link import GRACE_SECONDS, Link, LinkState, Request
-from .ops import Events, Move, Op, Probe, Statuses
+from .link import GRACE_SECONDS, Link, LinkState
+from .ops import Events, Move, Op, Probe
 from .region import Region
-from .resp import Word
+from .session import VIEW_BYTES, Done, Ending, Session, Steps, copied, load_move, store_move
 from .view import View
 
 T = TypeVar("T")
-Done = list[tuple[int, Statuses]]
+
+_NAP_SECONDS: Final = 1.0  # how long done() waits before it looks again, should a bell have been heard by another thread
+_TURN_MS: Final = 50  # how long it keeps other threads from the connection where there is no bell
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
-class Ending:
-    """A lost connection whose jobs the rank may still be working on."""
-
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        self.deadline = time.monotonic() + GRACE_SECONDS
-
-    def over(self, log: logging.Logger) -> bool:
-        if self.link.at_end(0):
-            return True
-        if time.monotonic() < self.deadline:
-            return False
-        log.error("cascade: the rank still holds its end of a lost connection after %g s; its jobs are given up", GRACE_SECONDS)
-        return True
-
-
-class Client:
+class Client(Session[Link]):
     """One connection to the rank of this node.
 
     A rank that is away, or that goes away, is a miss: False, None, zeros. The client connects when it is first used, and again
@@ -57,16 +42,8 @@ class Client:
     """
 
     def __init__(self, socket: str, *, timeout: float = 5.0, log: logging.Logger | None = None) -> None:
-        self._path = socket_path(socket)
-        self._timeout = timeout
-        self._log = log or logging.getLogger("cascade_kv")
+        super().__init__(socket, timeout, log)
         self._lock = threading.Lock()
-        self._link: Link | None = None
-        self._regions: dict[int, Region] = {}
-        self._ending: list[Ending] = []
-        self._failed: Done = []  # jobs of lost connections, not told yet
-        self._backoff = Backoff()
-        self._closed = False
         self._give_back = _weak_call(self)
         _clients.add(self)
 
@@ -78,8 +55,8 @@ class Client:
         notify is an eventfd to which the rank adds 1 whenever a job of this client is done. The client keeps copies of the descriptors.
         Raises RegionRefused if the rank is there and refuses; if it is away, it is attached later.
         """
-        region = Region(fd, path, notify)
         with self._lock:
+            region = self._new_region(fd, path, notify)
             link = self._connected()
             try:
                 if link is not None:
@@ -110,23 +87,18 @@ class Client:
 
         Returns statuses, uint8: 1 stored, 0 not, 2 cancelled. With a job: whether it was queued; done() tells the statuses.
         """
-        options: list[Word] = [w for w, on in (("PREFIX", prefix), ("REPLACE", replace)) if on]
-        return self._move(Move("CASCADE.STORE", ns, region, keys, extents, options, parent, chain, job))
+        return self._move(store_move(ns, region, keys, extents, parent, chain, prefix, replace, job))
 
     def load(self, ns: str, region: Region, keys: Sequence[bytes | str], extents: NDArray[Any], *, job: int | None = None) -> Any:
         """Copies blocks into the region. What a key with another status than 1 has in its extents is undefined. Else as store."""
-        return self._move(Move("CASCADE.LOAD", ns, region, keys, extents, job=job))
+        return self._move(load_move(ns, region, keys, extents, job))
 
     def _move(self, m: Move) -> Any:
         if m.job is None:
             return self._run(lambda s: ops.move(s, m), np.zeros(len(m.keys), np.uint8), touches=True)
-        if not m.one_command:
-            if m.keys:
-                self._log.warning("cascade: job %d has more keys than fit into one request (%d); not queued", m.job, len(m.keys))
-            return False
         with self._lock:
-            if any(m.job in e.link.state.jobs for e in self._ending) or any(m.job == job for job, _ in self._failed):
-                return False  # its outcome is yet to be told
+            if self._refuses(m):
+                return False
         return self._run(lambda s: ops.queue(s, m), False, queues=m.job)
 
     def done(self, timeout: float = 0.0) -> Done:
@@ -136,34 +108,32 @@ class Client:
         """
         deadline = time.monotonic() + timeout
         while True:
-            left = max(0.0, deadline - time.monotonic())
-            out = self._lost_jobs()
-            alive = bool(self._link and self._link.state.jobs)
-            wait = 0 if out or self._ending else int(min(left * 1000, ops.MAX_WAIT_MS, _TURN_MS))
-            if alive:
-                out += self._finished(wait)
-            if out or left <= 0 or not (alive or self._ending):
+            left = deadline - time.monotonic()
+            with self._lock:
+                self._hush()
+                out = self._take_failed()
+                pending = self._link is not None and bool(self._link.state.jobs)
+            if pending:
+                turn = 0 if out or self._ending or self._bell is not None else int(min(max(0.0, left) * 1000, _TURN_MS))
+                out += self._finished(turn)
+            if out or left <= 0 or not (pending or self._ending or self._failed):
                 return out
-            if self._ending:
-                self._wait_for_end(min(left, _TURN_MS / 1000))
+            self._wait_for_news(min(left, _NAP_SECONDS))
 
     def _finished(self, wait_ms: int) -> Done:
         nothing: Done = []
         return self._run(lambda s: ops.done(s, wait_ms), nothing)
 
-    def _lost_jobs(self) -> Done:
-        with self._lock:
-            for e in [e for e in self._ending if e.over(self._log)]:
-                self._ending.remove(e)
-                self._bury(e.link)
-            out, self._failed = self._failed, []
-            return out
-
-    def _wait_for_end(self, seconds: float) -> None:
+    def _wait_for_news(self, seconds: float) -> None:
+        """Until the bell rings or the rank leaves."""
         poll = select.poll()
         with self._lock:
-            for e in self._ending:
-                poll.register(e.link.fileno(), select.POLLRDHUP)
+            for link in [e.link for e in self._ending] + [link for link in (self._link,) if link is not None]:
+                poll.register(link.fileno(), select.POLLRDHUP)
+            if self._bell is not None:
+                poll.register(self._bell, select.POLLIN)
+            elif not self._ending:
+                return
         poll.poll(seconds * 1000)
 
     def cancel(self, job: int) -> bool:
@@ -184,17 +154,12 @@ class Client:
 
     def get(self, ns: str, key: bytes | str) -> bytes | None:
         """The block, copied, or None."""
-        return self._run(lambda s: ops.get(s, ns, key), None)
+        return self._bytes(ns, self._run(self._read(ns, key, self._large(ns)), None))
 
     def get_into(self, ns: str, key: bytes | str, dst: Any) -> int:
         """Copies the block into a writable buffer. Returns its bytes, or -1 for a miss. ValueError if the buffer is too small."""
         target = np.frombuffer(memoryview(dst).cast("B"), dtype=np.uint8)
-        view = self.view(ns, key)
-        if view is not None:
-            with view:
-                return ops.copy(target, view.array)
-        value = self.get(ns, key)  # too much is held by views, or it is absent
-        return -1 if value is None else ops.copy(target, np.frombuffer(value, dtype=np.uint8))
+        return copied(target, self._run(self._read(ns, key, len(target) >= VIEW_BYTES), None))
 
     def put(self, ns: str, key: bytes | str, value: Any, *, parent: bytes | str | None = None, prefix: bool = False) -> bool:
         """Stores a block by its content. value is anything with bytes in one piece."""
@@ -245,14 +210,18 @@ class Client:
             if self._closed:
                 return
             self._closed = True
-            self._drop()
+            if self._link is not None and self._link.state.pid != os.getpid():
+                self._forget_parent()
+            if self._link is not None:
+                self._link.end()
+                self._ending.append(Ending(self._link))
+                self._link = None
             for e in self._ending:
-                e.link.at_end(GRACE_SECONDS)
+                if (e.link.state.regions or e.link.state.jobs) and not e.link.at_end(GRACE_SECONDS):
+                    self._held_on()
                 e.link.close()
             self._ending.clear()
-            for region in self._regions.values():
-                region.close()
-            self._regions.clear()
+            self._forget_regions()
 
     def __enter__(self) -> Client:
         return self
@@ -260,7 +229,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # The connection. All below is called with the lock held, but for _run and _flush.
+    # The connection. Methods without a lock of their own are called with it held.
 
     def _run(self, op: Callable[[LinkState], Op[T]], miss: T, *, again: bool = True, touches: bool = False, queues: int | None = None) -> T:
         """Runs an operation. A connection that the rank had closed earlier, by a restart, is made once more."""
@@ -277,63 +246,44 @@ class Client:
                     self._warn("the rank refused a request: %s", e)
                     break
                 except (LinkLost, ProtocolError) as e:
-                    stale = again and not attempt and getattr(e, "stale", False)
-                    if queues is not None and stale:
-                        link.state.jobs.pop(queues, None)  # the rank has ended: it is queued anew
-                    queued = queues in link.state.jobs
-                    self._lose(e, wait=touches)
-                    if queued:
+                    retry = self._retry(link, e, again and not attempt, queues)
+                    if queues in link.state.jobs:
                         result = cast(T, True)  # the rank may have it: done() tells it as failed
-                    if not stale:
+                    self._lose(e, wait=touches)
+                    if not retry:
                         break
-            dropped = self._link is not None and bool(self._link.state.dropped)
-        if dropped and self._link is not None:
-            self._flush(self._link.state)
+            state = self._link.state if self._link is not None else None
+        if state is not None and state.dropped:
+            self._flush(state)
         return result
 
     def _drive(self, link: Link, op: Op[T]) -> T:
-        try:
-            request: Request = next(op)
-            while True:
-                if link.state.dropped:
-                    self._tell_dropped(link)
-                reply = link.call(request)
-                if isinstance(reply, Refused):
-                    request = op.throw(reply)
-                elif request.wants_fd:
-                    request = op.send((reply, link.take_fd()))
-                else:
-                    request = op.send(reply)
-        except StopIteration as e:
-            return cast(T, e.value)
+        steps = Steps(op)
+        while steps.request is not None:
+            steps.answer(link, link.call(steps.request, self._dropped(link.state)))
+        return steps.value
 
     def _connected(self) -> Link | None:
         link = self._link
         if link is not None:
             if link.state.pid == os.getpid():
                 return link
-            link.close()  # the parent's: a child has only a copy of the descriptor
-            self._link = None
-            for e in self._ending:
-                e.link.close()
-            self._ending.clear()
+            self._forget_parent()
         if self._closed or not self._backoff.over():
             return None
         try:
             link = Link(self._path, self._timeout)
         except OSError as e:
-            self._backoff.failed()
-            self._log.debug("cascade: no rank at %s: %s", self._path, e)
+            self._away(e)
             return None
         self._link = link
         try:
-            if not self._drive(link, ops.hello(link.state)):
-                self._warn("the rank at %s does not serve the commands of engines", self._path)
+            self._serves(self._drive(link, ops.hello(link.state)))
             for region in self._regions.values():
                 try:
                     self._drive(link, ops.attach(link.state, region))
                 except Refused as e:
-                    self._log.error("cascade: the rank refuses a region it had before: %s", e)
+                    self._refused(e)
         except CascadeError as e:
             self._backoff.failed()
             self._lose(e)
@@ -348,60 +298,23 @@ class Client:
             return
         self._warn("connection lost: %s", why)
         link.end()
-        if link.state.jobs and not link.at_end(0):
-            self._ending.append(Ending(link))
-            if wait and not link.at_end(GRACE_SECONDS):
-                self._log.error("cascade: the rank still holds its end of a lost connection after %g s", GRACE_SECONDS)
-            return
-        if wait and not link.at_end(GRACE_SECONDS):
-            self._log.error("cascade: the rank still holds its end of a lost connection after %g s", GRACE_SECONDS)
-        self._bury(link)
-
-    def _bury(self, link: Link) -> None:
-        self._failed += [(job, np.zeros(n, np.uint8)) for job, n in link.state.jobs.items()]
-        link.state.jobs.clear()
-        link.close()
-
-    def _drop(self) -> None:
-        link, self._link = self._link, None
-        if link is None:
-            return
-        mine = link.state.pid == os.getpid()
-        link.end()
-        if mine and link.state.regions:
-            link.at_end(GRACE_SECONDS)
-        link.close()
+        self._after_loss(link, link.at_end(GRACE_SECONDS if wait else 0), wait)
 
     def _flush(self, state: LinkState) -> None:
         """Tells the rank which views are not needed. Called by finalizers too, so it takes the lock only if that is free."""
-        while state.dropped and not state.ended and self._lock.acquire(blocking=False):
+        while self._many_dropped(state) and not state.ended and self._lock.acquire(blocking=False):
             try:
                 link = self._link
                 if link is None or link.state is not state or state.pid != os.getpid():
                     return
-                self._tell_dropped(link)
+                link.tell(self._dropped(state))
             except (LinkLost, ProtocolError) as e:
                 self._lose(e)
             finally:
                 self._lock.release()
 
-    @staticmethod
-    def _tell_dropped(link: Link) -> None:
-        numbers = []
-        while link.state.dropped:
-            numbers.append(link.state.dropped.popleft())
-        if numbers:
-            link.tell(ops.release(numbers), 1)
-
-    def _warn(self, text: str, *args: object) -> None:
-        if self._backoff.may_warn():
-            self._log.warning("cascade: " + text, *args)
-
     def _after_fork(self) -> None:
         self._lock = threading.Lock()
-
-
-_TURN_MS: Final = 50  # how long one done() keeps other threads from the connection
 
 
 def _weak_call(client: Client) -> Callable[[LinkState], None]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from .errors import LinkLost, ProtocolError
-from .resp import INCOMPLETE, Decoder
+from .resp import INCOMPLETE, Decoder, head, words
 
 if TYPE_CHECKING:
     from .view import Arena
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 GRACE_SECONDS: Final = 60.0
 
 _LARGE: Final = 128 << 10  # from here on a value is sent by itself, not copied into the request
+_MAX_OWED: Final = 64
 
 
 @dataclass(slots=True)
@@ -34,7 +35,14 @@ class Request:
     fds: Sequence[int] = ()  # sent with the first byte
     wants_fd: bool = False  # a descriptor comes with the first byte of the answer
     extra: float = 0.0  # seconds that the rank may take beyond the client's timeout
-    job: tuple[int, int] | None = None  # the job that it queues, and its number of keys
+
+    def parts(self, data: bytes) -> list[bytes | memoryview]:
+        """What is sent, one after the other, data in place of this one's. A large value is not copied."""
+        if self.value is None:
+            return [data]
+        if self.value.nbytes < _LARGE:
+            return [b"".join((data, self.value, self.tail))]
+        return [data, self.value, self.tail]
 
 
 @dataclass
@@ -44,125 +52,49 @@ class LinkState:
     regions: dict[int, int] = field(default_factory=dict)  # number of our region to the rank's number
     jobs: dict[int, int] = field(default_factory=dict)  # job to its number of keys
     arena: Arena | None = None
-    dropped: deque[int] = field(default_factory=deque)  # views that nobody needs any more, to be told to the rank
+    dropped: deque[tuple[int, int]] = field(default_factory=deque)  # views that nobody needs, and their bytes: not told yet
     pid: int = field(default_factory=os.getpid)
     ended: bool = False
 
 
-class Link:
-    """A connection on which one request is under way at a time. Not safe for threads: the client has the lock."""
+class LinkBase:
+    """What blocking and asynchronous connections have in common. One request is under way at a time; the client has the lock."""
 
-    def __init__(self, path: str, timeout: float) -> None:
+    def __init__(self, sock: socket.socket, timeout: float) -> None:
         self.state = LinkState()
         self.timeout = timeout
+        self._sock = sock
         self._decoder = Decoder()
         self._owed = 0  # answers to come that nobody waits for
         self._fds: list[int] = []
-        self._used = False
-        self._wait = 0.0  # what SO_RCVTIMEO is now
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self._sock.settimeout(timeout)
-            self._sock.connect(path)
-            # The kernel's own deadlines cost no system call of their own, unlike those of Python's sockets.
-            self._sock.settimeout(None)
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(timeout))
-            self._wait_at_most(timeout)
-        except BaseException:
-            self._sock.close()
-            raise
+        self._used = False  # a request was answered
 
     def fileno(self) -> int:
         return self._sock.fileno()
-
-    def call(self, request: Request) -> Any:
-        """The answer to a request. Raises LinkLost or ProtocolError, and then the link is to be ended."""
-        deadline = time.monotonic() + self.timeout + request.extra
-        try:
-            self._send(request)
-        except OSError as e:
-            if isinstance(e, (BrokenPipeError, ConnectionResetError)):
-                raise LinkLost("the rank closed the connection", stale=self._used) from e
-            raise LinkLost(f"a request could not be sent: {e}") from e
-        reply = self._receive(deadline, request)
-        self._used = True
-        return reply
-
-    def tell(self, data: bytes, answers: int) -> None:
-        """Sends requests whose answers nobody needs. They are read before the next answer."""
-        try:
-            self._sock.sendall(data)
-        except OSError as e:
-            raise LinkLost(f"a request could not be sent: {e}") from e
-        self._owed += answers
-
-    @property
-    def owes(self) -> int:
-        return self._owed
 
     def take_fd(self) -> int | None:
         """The descriptor that came with the last answer. The caller closes it."""
         return self._fds.pop(0) if self._fds else None
 
-    def _send(self, request: Request) -> None:
-        data = request.data
-        if request.fds:
-            sent = socket.send_fds(self._sock, [data], list(request.fds))
-            if sent < len(data):
-                self._sock.sendall(memoryview(data)[sent:])
-        elif request.value is None:
-            self._sock.sendall(data)
-        elif request.value.nbytes < _LARGE:
-            self._sock.sendall(b"".join((data, request.value, request.tail)))
-        else:
-            self._sock.sendall(data)
-            self._sock.sendall(request.value)
-            self._sock.sendall(request.tail)
-
-    def _receive(self, deadline: float, request: Request) -> Any:
-        decoder = self._decoder
-        want = self.timeout + request.extra
-        if self._wait != want:
-            self._wait_at_most(want)
-        first = True
+    def _answer(self) -> Any:
+        """The answer, if it is complete, or INCOMPLETE."""
         while True:
-            reply = decoder.reply()
-            if reply is not INCOMPLETE:
-                if self._owed:
-                    self._owed -= 1
-                    continue
-                if not decoder.empty:
-                    raise ProtocolError("more came than was asked for")
+            reply = self._decoder.reply()
+            if reply is INCOMPLETE:
                 return reply
-            if not first:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise LinkLost(f"no complete answer within {self.timeout + request.extra:g} s")
-                self._wait_at_most(left)
-            self._fill(request.wants_fd, first)
-            first = False
+            if self._owed:
+                self._owed -= 1
+                continue
+            if not self._decoder.empty:
+                raise ProtocolError("more came than was asked for")
+            self._used = True
+            return reply
 
-    def _fill(self, wants_fd: bool, first: bool) -> None:
-        try:
-            with self._decoder.room() as room:
-                if wants_fd:
-                    data, fds, _, _ = socket.recv_fds(self._sock, len(room), 4, socket.MSG_CMSG_CLOEXEC)
-                    self._fds += fds
-                    n = len(data)
-                    room[:n] = data
-                else:
-                    n = self._sock.recv_into(room)
-        except BlockingIOError as e:
-            raise LinkLost(f"no answer within {self.timeout:g} s") from e
-        except OSError as e:
-            raise LinkLost(f"the connection broke: {e}", stale=first and self._used) from e
-        if n == 0:
-            raise LinkLost("the rank closed the connection", stale=first and self._used)
-        self._decoder.got(n)
-
-    def _wait_at_most(self, seconds: float) -> None:
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval(seconds))
-        self._wait = seconds
+    def _receive_fds(self, room: memoryview) -> int:
+        data, fds, _, _ = socket.recv_fds(self._sock, len(room), 4, socket.MSG_CMSG_CLOEXEC)
+        self._fds += fds
+        room[: len(data)] = data
+        return len(data)
 
     def hung_up(self) -> bool:
         """Whether the rank has closed its end. Asks the kernel, not the rank."""
@@ -205,6 +137,96 @@ class Link:
     def _close_fds(self) -> None:
         while self._fds:
             os.close(self._fds.pop())
+
+
+class Link(LinkBase):
+    """A connection whose calls block."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), timeout)
+        self._wait = 0.0  # what SO_RCVTIMEO is now
+        try:
+            self._sock.settimeout(timeout)
+            self._sock.connect(path)
+            # The kernel's own deadlines cost no system call of their own, unlike those of Python's sockets.
+            self._sock.settimeout(None)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(timeout))
+            self._wait_at_most(timeout)
+        except BaseException:
+            self._sock.close()
+            raise
+
+    def call(self, request: Request, first: bytes = b"") -> Any:
+        """The answer to a request; first is another one, which goes with it and whose answer nobody needs.
+
+        Raises LinkLost or ProtocolError, and then the link is to be ended.
+        """
+        deadline = time.monotonic() + self.timeout + request.extra
+        try:
+            self._send(request, first)
+        except OSError as e:
+            stale = self._used and isinstance(e, (BrokenPipeError, ConnectionResetError))
+            raise LinkLost(f"a request could not be sent: {e}", stale=stale) from e
+        return self._receive(deadline, request.extra, request.wants_fd)
+
+    def tell(self, data: bytes) -> None:
+        """Sends a request whose answer nobody needs. It is read before the next answer."""
+        if self._owed == _MAX_OWED:  # their answers would fill the socket
+            self.call(Request(head(1) + words("PING")))
+        try:
+            self._sock.sendall(data)
+        except OSError as e:
+            raise LinkLost(f"a request could not be sent: {e}") from e
+        self._owed += 1
+
+    def _send(self, request: Request, first: bytes) -> None:
+        data = request.data
+        if first:
+            self._owed += 1
+            if request.fds:
+                self._sock.sendall(first)
+            else:
+                data = first + data
+        if request.fds:
+            sent = socket.send_fds(self._sock, [data], list(request.fds))
+            if sent < len(data):
+                self._sock.sendall(memoryview(data)[sent:])
+        elif request.value is None:
+            self._sock.sendall(data)
+        else:
+            for part in request.parts(data):
+                self._sock.sendall(part)
+
+    def _receive(self, deadline: float, extra: float, wants_fd: bool) -> Any:
+        want = self.timeout + extra
+        if self._wait != want:
+            self._wait_at_most(want)
+        first = True
+        while (reply := self._answer()) is INCOMPLETE:
+            if not first:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise LinkLost(f"no complete answer within {want:g} s")
+                self._wait_at_most(left)
+            self._fill(wants_fd, first)
+            first = False
+        return reply
+
+    def _fill(self, wants_fd: bool, first: bool) -> None:
+        try:
+            with self._decoder.room() as room:
+                n = self._receive_fds(room) if wants_fd else self._sock.recv_into(room)
+        except BlockingIOError as e:
+            raise LinkLost(f"no answer within {self._wait:g} s") from e
+        except OSError as e:
+            raise LinkLost(f"the connection broke: {e}", stale=first and self._used) from e
+        if n == 0:
+            raise LinkLost("the rank closed the connection", stale=first and self._used)
+        self._decoder.got(n)
+
+    def _wait_at_most(self, seconds: float) -> None:
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval(seconds))
+        self._wait = seconds
 
 
 def timeval(seconds: float) -> bytes:

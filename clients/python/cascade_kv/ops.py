@@ -96,6 +96,9 @@ def items(reply: Any, size: int | None = None) -> list[Any]:
     return reply
 
 
+PING: Final = head(1) + words("PING")
+
+
 def hello(state: LinkState) -> Op[bool]:
     """Whether the commands of engines are served."""
     reply = as_map((yield Request(head(2) + words("HELLO", "2"))))
@@ -253,7 +256,7 @@ class Move:
                 keys_bytes(self.keys[a:b]),
             )
         )
-        return Request(data, job=None if self.job is None else (self.job, b - a))
+        return Request(data)
 
 
 def move(state: LinkState, m: Move) -> Op[Statuses]:
@@ -310,6 +313,15 @@ def cancel(state: LinkState, job: int) -> Op[bool]:
     return integer((yield Request(head(2) + words("CASCADE.CANCEL", job)))) == 1
 
 
+def read(state: LinkState, ns: Word, key: Word, large: bool, give_back: Callable[[LinkState], None]) -> Op[View | bytes | None]:
+    """A block as what is had fastest: a view of a large one, unless views hold too much already, or else its bytes."""
+    if large:
+        (view,) = yield from views(state, ns, [key], give_back)
+        if view is not None:
+            return view
+    return (yield from get(state, ns, key))
+
+
 def copy(target: NDArray[np.uint8], block: NDArray[np.uint8]) -> int:
     """Copies a block to the front of a buffer. NumPy lets other threads run meanwhile."""
     if len(block) > len(target):
@@ -322,19 +334,26 @@ def release(numbers: list[int]) -> bytes:
     return head(1 + len(numbers)) + words("CASCADE.RELEASE", *numbers)
 
 
+def mapped(reply: Any, fd: int | None) -> Arena:
+    """The arena that came as a descriptor, which is closed here."""
+    if fd is None:
+        raise ProtocolError("an arena without a descriptor")
+    try:
+        size = integer(items(reply, 1)[0])
+        if not 0 < size <= os.fstat(fd).st_size:
+            raise ProtocolError(f"an arena of {size} bytes in a smaller file")
+        return Arena(fd, size)
+    except OSError as e:
+        raise Refused(f"the arena can not be mapped: {e}") from e
+    finally:
+        os.close(fd)
+
+
 def views(state: LinkState, ns: Word, keys: Keys, give_back: Callable[[LinkState], None]) -> Op[list[View | None]]:
     """A view for each key, None for those that are absent or find no room in memory."""
     if state.arena is None:
         reply, fd = yield Request(head(1) + words("CASCADE.ARENA"), wants_fd=True)
-        if fd is None:
-            raise ProtocolError("an arena without a descriptor")
-        try:
-            size = integer(items(reply)[0])
-            if size > os.fstat(fd).st_size:
-                raise ProtocolError("an arena that is larger than its file")
-            state.arena = Arena(fd, size)
-        finally:
-            os.close(fd)
+        state.arena = mapped(reply, fd)
     arena = state.arena
     out: list[View | None] = []
     prefix = words("CASCADE.GETSHM", ns)

@@ -16,6 +16,7 @@ MAX_ITEMS: Final = 1 << 21
 MAX_DEPTH: Final = 8
 MAX_DIGITS: Final = 20
 START_BYTES: Final = 64 << 10
+KEEP_BYTES: Final = 8 << 20  # a buffer that grew for a value is kept up to this: new memory costs more than the copy
 
 INCOMPLETE: Final = object()
 
@@ -79,7 +80,7 @@ class Decoder:
         """Memory for the next bytes, at least one. Release it before anything else is called."""
         if self._pos == self._end and not self._open:
             self._pos = self._end = self._wanted = 0
-            if len(self._buf) > START_BYTES:
+            if len(self._buf) > KEEP_BYTES:
                 self._buf = bytearray(START_BYTES)
         if self._end == len(self._buf):
             if self._pos >= len(self._buf) // 2:  # what was decoded makes the room
@@ -174,4 +175,7 @@ def as_map(reply: Any) -> dict[Any, Any]:
     """A map of RESP2: keys and values in turn."""
     if not isinstance(reply, list) or len(reply) % 2:
         raise ProtocolError("a reply that should be a map is none")
-    return dict(zip(reply[::2], reply[1::2]))
+    try:
+        return dict(zip(reply[::2], reply[1::2], strict=True))
+    except TypeError as e:
+        raise ProtocolError("a map with arrays for keys") from e

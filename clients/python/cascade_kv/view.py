@@ -32,10 +32,11 @@ class Lease:
     Arrays are made over this object, so that slices of them, and torch's tensors, keep the lease.
     """
 
-    __slots__ = ("__array_interface__", "__weakref__", "_arena", "_give_back", "_number", "_state")
+    __slots__ = ("__array_interface__", "__weakref__", "_arena", "_give_back", "_number", "_size", "_state")
 
     def __init__(self, state: LinkState, arena: Arena, number: int, offset: int, size: int, give_back: Callable[[LinkState], None]) -> None:
         self._number: int | None = number
+        self._size = size
         self._state = state
         self._arena = arena
         self._give_back = give_back
@@ -46,7 +47,7 @@ class Lease:
         state = self._state
         if number is None or state.ended or state.pid != os.getpid():
             return
-        state.dropped.append(number)
+        state.dropped.append((number, self._size))
         self._give_back(state)
 
     @property
@@ -63,6 +64,7 @@ class Lease:
 class View:
     """A block in the rank's arena, without a copy. A context manager; at its end, or by release(), the rank may evict the block again.
 
+    The rank hears of it with the client's next request, or at once if more than a few views wait for that.
     Arrays and tensors over the view must not be used after release(). Without release() the block stays while any of them lives.
     Should the rank go away, the memory stays readable but no longer belongs to the block: look at held after using the bytes.
     """

@@ -1,0 +1,48 @@
+package cascade
+
+import "context"
+
+// lookStep bounds the names that are looked up in one go with the mutex held.
+const lookStep = 4096
+
+// ContainsBatch is Contains for many keys, in parallel to them; what is not here
+// is asked for elsewhere in one batch.
+func (s *Store) ContainsBatch(ctx context.Context, ns string, keys []string) []bool {
+	found := make([]bool, len(keys))
+	missing := 0
+	for at := 0; at < len(keys); at += lookStep {
+		end := min(at+lookStep, len(keys))
+		missing += s.lookMany(ns, keys[at:end], found[at:end])
+	}
+	if missing == 0 || !s.asksElsewhere() {
+		return found
+	}
+	ask, places := make([]string, 0, missing), make([]int, 0, missing)
+	for i, here := range found {
+		if !here {
+			ask, places = append(ask, keys[i]), append(places, i)
+		}
+	}
+	for j, copies := range s.located(ctx, ns, ask) {
+		found[places[j]] = copies != nil
+	}
+	return found
+}
+
+// lookMany marks which keys are visible on this rank and returns how many are
+// not.
+func (s *Store) lookMany(ns string, keys []string, found []bool) (missing int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sp := s.spaces[ns]
+	if sp == nil {
+		return len(keys)
+	}
+	for i, key := range keys {
+		n := sp.byKey[key]
+		if found[i] = n != nil && n.visible(s.now); !found[i] {
+			missing++
+		}
+	}
+	return missing
+}

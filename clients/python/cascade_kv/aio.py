@@ -1,0 +1,323 @@
+"""The client for asyncio. It asks the same and promises the same as Client; calls of several tasks take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import ops
+from .errors import CascadeError, LinkLost, ProtocolError, Refused, RegionRefused
+from .link import GRACE_SECONDS, LinkBase, LinkState, Request
+from .ops import MAX_WAIT_MS, Events, Move, Op, Probe
+from .region import Region
+from .resp import INCOMPLETE
+from .session import VIEW_BYTES, Done, Ending, Session, Steps, copied, load_move, store_move
+from .view import View
+
+T = TypeVar("T")
+
+
+class AsyncLink(LinkBase):
+    """A connection whose calls are awaited. One that is cancelled under way leaves the link out of step: it is to be ended."""
+
+    def __init__(self, timeout: float) -> None:
+        super().__init__(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), timeout)
+        self._sock.setblocking(False)
+
+    async def connect(self, path: str) -> None:
+        await asyncio.wait_for(asyncio.get_running_loop().sock_connect(self._sock, path), self.timeout)
+
+    async def call(self, request: Request, first: bytes = b"") -> Any:
+        """As Link.call."""
+        limit = self.timeout + request.extra
+        try:
+            return await asyncio.wait_for(self._exchange(request, first), limit)
+        except asyncio.TimeoutError as e:
+            raise LinkLost(f"no complete answer within {limit:g} s") from e
+
+    async def _exchange(self, request: Request, first: bytes) -> Any:
+        loop = asyncio.get_running_loop()
+        began = False
+        try:
+            await self._send(loop, request, first)
+            while (reply := self._answer()) is INCOMPLETE:
+                with self._decoder.room() as room:
+                    if request.wants_fd:
+                        await self._readable(loop)
+                        n = self._receive_fds(room)
+                    else:
+                        n = await loop.sock_recv_into(self._sock, room)
+                if n == 0:
+                    raise LinkLost("the rank closed the connection", stale=self._used and not began)
+                self._decoder.got(n)
+                began = True
+            return reply
+        except OSError as e:
+            raise LinkLost(f"the connection broke: {e}", stale=self._used and not began) from e
+
+    async def _send(self, loop: asyncio.AbstractEventLoop, request: Request, first: bytes) -> None:
+        data = request.data
+        if first:
+            self._owed += 1
+            if request.fds:
+                await loop.sock_sendall(self._sock, first)
+            else:
+                data = first + data
+        if request.fds:  # nothing else is under way, so the socket has room
+            data = data[socket.send_fds(self._sock, [data], list(request.fds)) :]
+        for part in request.parts(data):
+            await loop.sock_sendall(self._sock, part)
+
+    async def _readable(self, loop: asyncio.AbstractEventLoop) -> None:
+        ready = loop.create_future()
+        loop.add_reader(self._sock, lambda: None if ready.done() else ready.set_result(None))
+        try:
+            await ready
+        finally:
+            loop.remove_reader(self._sock)
+
+    async def ended(self, seconds: float) -> bool:
+        """Whether the rank has closed its end, after waiting so long for it."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while not self.at_end(0):
+            left = deadline - loop.time()
+            if left <= 0:
+                return False
+            try:
+                await asyncio.wait_for(self._readable(loop), left)
+            except asyncio.TimeoutError:
+                return self.at_end(0)
+        return True
+
+
+class AsyncClient(Session[AsyncLink]):
+    """As Client, with coroutines, for one event loop."""
+
+    def __init__(self, socket: str, *, timeout: float = 5.0, log: logging.Logger | None = None) -> None:
+        super().__init__(socket, timeout, log)
+        self._lock = asyncio.Lock()
+
+    async def region(self, *, fd: int | None = None, path: str | None = None, notify: int | None = None) -> Region:
+        """As Client.region. Its detach() gives the region back with the connection; use the client's detach to do it at once."""
+        async with self._lock:
+            region = self._new_region(fd, path, notify)
+            link = await self._connected()
+            try:
+                if link is not None:
+                    await self._drive(link, ops.attach(link.state, region))
+            except Refused as e:
+                region.close()
+                raise RegionRefused(str(e)) from e
+            except (LinkLost, ProtocolError) as e:
+                await self._lose(e)
+            self._regions[region.number] = region
+        return region
+
+    async def detach(self, region: Region) -> None:
+        """Returns when no job uses the region any more."""
+        self._regions.pop(region.number, None)
+        if not region.closed:
+            await self._run(lambda s: ops.detach(s, region), None, again=False)
+            region.close()
+
+    async def store(
+        self,
+        ns: str,
+        region: Region,
+        keys: Sequence[bytes | str],
+        extents: NDArray[Any],
+        *,
+        parent: bytes | str | None = None,
+        chain: bool = False,
+        prefix: bool = False,
+        replace: bool = False,
+        job: int | None = None,
+    ) -> Any:
+        return await self._move(store_move(ns, region, keys, extents, parent, chain, prefix, replace, job))
+
+    async def load(self, ns: str, region: Region, keys: Sequence[bytes | str], extents: NDArray[Any], *, job: int | None = None) -> Any:
+        return await self._move(load_move(ns, region, keys, extents, job))
+
+    async def _move(self, m: Move) -> Any:
+        if m.job is None:
+            return await self._run(lambda s: ops.move(s, m), np.zeros(len(m.keys), np.uint8), touches=True)
+        if self._refuses(m):
+            return False
+        return await self._run(lambda s: ops.queue(s, m), False, queues=m.job)
+
+    async def done(self, timeout: float = 0.0) -> Done:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while True:
+            left = deadline - loop.time()
+            self._hush()
+            out = self._take_failed()
+            pending = self._link is not None and bool(self._link.state.jobs)
+            if pending:
+                nothing: Done = []
+                out += await self._run(lambda s: ops.done(s, 0), nothing)
+            if out or left <= 0 or not (pending or self._ending or self._failed):
+                return out
+            await self._news(loop, min(left, 0.05 if self._ending or self._bell is None else 1.0))
+
+    async def _news(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        """Until the bell rings, or so long."""
+        if self._bell is None:
+            await asyncio.sleep(seconds)
+            return
+        ready = loop.create_future()
+        loop.add_reader(self._bell, lambda: None if ready.done() else ready.set_result(None))
+        try:
+            await asyncio.wait([ready], timeout=seconds)
+        finally:
+            loop.remove_reader(self._bell)
+
+    async def cancel(self, job: int) -> bool:
+        return await self._run(lambda s: ops.cancel(s, job), False, again=False)
+
+    async def contains(self, ns: str, keys: Sequence[bytes | str]) -> NDArray[np.bool_]:
+        return await self._run(lambda s: ops.contains(s, ns, keys), np.zeros(len(keys), np.bool_))
+
+    async def probe(self, ns: str, keys: Sequence[bytes | str]) -> Probe:
+        return await self._run(lambda s: ops.probe(s, ns, keys), Probe()) if keys else Probe()
+
+    async def get(self, ns: str, key: bytes | str) -> bytes | None:
+        return self._bytes(ns, await self._run(self._read(ns, key, self._large(ns)), None))
+
+    async def get_into(self, ns: str, key: bytes | str, dst: Any) -> int:
+        target = np.frombuffer(memoryview(dst).cast("B"), dtype=np.uint8)
+        return copied(target, await self._run(self._read(ns, key, len(target) >= VIEW_BYTES), None))
+
+    async def put(self, ns: str, key: bytes | str, value: Any, *, parent: bytes | str | None = None, prefix: bool = False) -> bool:
+        data = memoryview(value).cast("B")
+        return await self._run(lambda s: ops.put(s, ns, key, data, parent, prefix), False)
+
+    async def delete(self, ns: str, keys: Sequence[bytes | str]) -> int:
+        return await self._run(lambda s: ops.delete(s, ns, keys), 0, again=False)
+
+    async def clear(self, ns: str) -> bool:
+        return await self._run(lambda s: ops.clear(s, ns), False)
+
+    async def view(self, ns: str, key: bytes | str) -> View | None:
+        return (await self.views(ns, [key]))[0]
+
+    async def views(self, ns: str, keys: Sequence[bytes | str]) -> list[View | None]:
+        missing: list[View | None] = [None] * len(keys)
+        return await self._run(lambda s: ops.views(s, ns, keys, self._give_back), missing)
+
+    async def stats(self) -> dict[str, Any]:
+        return await self._run(ops.stats, {})
+
+    async def events(self, since: int = 0, *, most: int | None = None, wait: float = 0.0) -> Events:
+        ms = min(int(wait * 1000), MAX_WAIT_MS)
+        return await self._run(lambda s: ops.events(s, since, most, ms), Events(since, 0, []))
+
+    async def close(self) -> None:
+        async with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._link is not None:
+                self._link.end()
+                self._ending.append(Ending(self._link))
+                self._link = None
+            for e in self._ending:
+                if (e.link.state.regions or e.link.state.jobs) and not await e.link.ended(GRACE_SECONDS):
+                    self._held_on()
+                e.link.close()
+            self._ending.clear()
+            self._forget_regions()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # The connection, as in Client: methods without a lock of their own are called with it held.
+
+    async def _run(
+        self, op: Callable[[LinkState], Op[T]], miss: T, *, again: bool = True, touches: bool = False, queues: int | None = None
+    ) -> T:
+        async with self._lock:
+            result = miss
+            for attempt in range(2):
+                link = await self._connected()
+                if link is None:
+                    break
+                try:
+                    result = await self._drive(link, op(link.state))
+                    break
+                except Refused as e:
+                    self._warn("the rank refused a request: %s", e)
+                    break
+                except (LinkLost, ProtocolError) as e:
+                    retry = self._retry(link, e, again and not attempt, queues)
+                    if queues in link.state.jobs:
+                        result = cast(T, True)
+                    await self._lose(e, wait=touches)
+                    if not retry:
+                        break
+                except BaseException as e:  # cancelled under way
+                    await self._lose(LinkLost(f"a request was given up: {e!r}"), wait=touches)
+                    raise
+            link = self._link
+            if link is not None and self._many_dropped(link.state):
+                try:
+                    await link.call(Request(ops.PING), self._dropped(link.state))
+                except (LinkLost, ProtocolError) as e:
+                    await self._lose(e)
+        return result
+
+    async def _drive(self, link: AsyncLink, op: Op[T]) -> T:
+        steps = Steps(op)
+        while steps.request is not None:
+            steps.answer(link, await link.call(steps.request, self._dropped(link.state)))
+        return steps.value
+
+    async def _connected(self) -> AsyncLink | None:
+        link = self._link
+        if link is not None:
+            if link.state.pid == os.getpid():
+                return link
+            self._forget_parent()
+        if self._closed or not self._backoff.over():
+            return None
+        link = AsyncLink(self._timeout)
+        try:
+            await link.connect(self._path)
+        except (OSError, asyncio.TimeoutError) as e:
+            link.close()
+            self._away(e)
+            return None
+        self._link = link
+        try:
+            self._serves(await self._drive(link, ops.hello(link.state)))
+            for region in self._regions.values():
+                try:
+                    await self._drive(link, ops.attach(link.state, region))
+                except Refused as e:
+                    self._refused(e)
+        except CascadeError as e:
+            self._backoff.failed()
+            await self._lose(e)
+            return None
+        self._backoff.worked()
+        return link
+
+    async def _lose(self, why: Exception, *, wait: bool = False) -> None:
+        link, self._link = self._link, None
+        if link is None:
+            return
+        self._warn("connection lost: %s", why)
+        link.end()
+        ended = await link.ended(GRACE_SECONDS) if wait else link.at_end(0)
+        self._after_loss(link, ended, wait)

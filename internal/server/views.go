@@ -1,0 +1,204 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/cascade"
+)
+
+const (
+	// errNoArena is for clients of a rank whose memory is in no file.
+	errNoArena = "ERR this rank's memory is not in a file that clients can map; configure shm.bytes"
+
+	errNumber = "ERR value is not an integer or out of range"
+	errSyntax = "ERR syntax error"
+)
+
+// cmdCascadeArena hands the arena file over, for reading only.
+func cmdCascadeArena(c *conn, _ [][]byte) {
+	a, ok := c.srv.opt.Store.Arena()
+	if !ok {
+		c.wr.Error(errNoArena)
+		return
+	}
+	// Opened anew, so that the right to write does not go with it.
+	fd, err := unix.Open(fdPath(a.FD), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		c.wr.Error("ERR the arena can not be opened for reading: " + err.Error())
+		return
+	}
+	defer func() { _ = unix.Close(fd) }() // only the client's copy matters
+	if c.flush() != nil {
+		c.quit = true
+		return
+	}
+	c.wr.Array(1)
+	c.wr.Int(a.Size)
+	if c.wr.Flush(rights{c.wire, fd}) != nil {
+		c.quit = true
+	}
+}
+
+func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// arenaPath is the arena's path in the file system, "" when there is none.
+func arenaPath(st *cascade.Store) string {
+	a, ok := st.Arena()
+	if !ok {
+		return ""
+	}
+	path, err := os.Readlink(fdPath(a.FD))
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// cmdCascadeGetShm answers where blocks lie in the arena, and holds them there.
+// As with MGET, parts of the keys are one request of the store.
+func cmdCascadeGetShm(c *conn, args [][]byte) {
+	if _, ok := c.srv.opt.Store.Arena(); !ok {
+		c.wr.Error(errNoArena)
+		return
+	}
+	ctx, cancel := c.context()
+	defer cancel()
+	ns, keys := string(args[1]), keyStrings(args[2:])
+	c.wr.Array(len(keys))
+	room := true
+	for n := mgetFirst; len(keys) > 0 && !c.quit; {
+		part := keys[:min(n, len(keys))]
+		keys = keys[len(part):]
+		if !room {
+			c.nulls(len(part))
+			continue
+		}
+		var largest int64
+		if largest, room = c.getShm(ctx, ns, part); largest > 0 {
+			n = int(min(max(mgetBytes/largest, 1), mgetMost))
+		}
+		if c.wr.Pending() >= flushAt && c.flush() != nil {
+			c.quit = true
+		}
+	}
+}
+
+func (c *conn) nulls(n int) {
+	for range n {
+		c.wr.Null()
+	}
+}
+
+// getShm replies with views of some keys, as one request of the store, and
+// returns the size of the largest, and false when there is room for no more.
+func (c *conn) getShm(ctx context.Context, ns string, keys []string) (largest int64, room bool) {
+	views, err := c.srv.opt.Store.GetBatch(ctx, ns, keys)
+	if err != nil {
+		c.nulls(len(keys))
+		return 0, false
+	}
+	room = true
+	for i, v := range views {
+		if v == nil {
+			c.wr.Null()
+			continue
+		}
+		largest = max(largest, v.Size())
+		if !c.held.budget.take(v.Size()) {
+			room = false
+			v.Release()
+			c.wr.Null()
+			continue
+		}
+		size := v.Size()
+		if v, err = c.srv.opt.Store.Share(ctx, v); err != nil {
+			c.held.budget.giveBack(size)
+			c.wr.Null()
+			continue
+		}
+		c.renew(ns, keys[i])
+		c.replyView(c.held.addView(v), v)
+	}
+	return largest, room
+}
+
+func (c *conn) replyView(number int64, v *cascade.View) {
+	_, offset, _ := v.File()
+	c.wr.Array(5)
+	c.wr.Int(number)
+	c.wr.Int(offset)
+	c.wr.Int(v.Size())
+	c.wr.Int(int64(v.CRC()))
+	c.wr.BulkString(v.Tier())
+}
+
+func cmdCascadeRelease(c *conn, args [][]byte) {
+	c.eachNumber(args[1:], c.held.dropView)
+}
+
+// eachNumber replies for how many of some numbers do is true; it is called for
+// none of them when one is not a number.
+func (c *conn) eachNumber(args [][]byte, do func(int64) bool) {
+	numbers, ok := parseNumbers(args)
+	if !ok {
+		c.wr.Error(errNumber)
+		return
+	}
+	n := int64(0)
+	for _, x := range numbers {
+		if do(x) {
+			n++
+		}
+	}
+	c.wr.Int(n)
+}
+
+// parseNumbers reads integers of at least 0.
+func parseNumbers(args [][]byte) ([]int64, bool) {
+	numbers := make([]int64, len(args))
+	for i, a := range args {
+		n, err := strconv.ParseInt(string(a), 10, 64)
+		if err != nil || n < 0 {
+			return nil, false
+		}
+		numbers[i] = n
+	}
+	return numbers, true
+}
+
+// cmdCascadeContains answers one byte for each key.
+func cmdCascadeContains(c *conn, args [][]byte) {
+	ctx, cancel := c.context()
+	defer cancel()
+	found := c.srv.opt.Store.ContainsBatch(ctx, string(args[1]), keyStrings(args[2:]))
+	bits := make([]byte, len(found))
+	for i, yes := range found {
+		if yes {
+			bits[i] = 1
+		}
+	}
+	c.wr.Bulk(bits)
+}
+
+// keyStrings are keys as strings that share one allocation: for calls that ask
+// for many and keep none.
+func keyStrings(args [][]byte) []string {
+	total := 0
+	for _, a := range args {
+		total += len(a)
+	}
+	all := make([]byte, 0, total)
+	for _, a := range args {
+		all = append(all, a...)
+	}
+	text, keys := string(all), make([]string, len(args))
+	for i, a := range args {
+		keys[i], text = text[:len(a)], text[len(a):]
+	}
+	return keys
+}
