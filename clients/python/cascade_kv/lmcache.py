@@ -3,7 +3,7 @@
 {"type": "plugin", "module_path": "cascade_kv.lmcache", "class_name": "CascadeL2Adapter", "adapter_params": {"socket": S}}
 
 LMCache's L1 is memory of its server. Where that is shared memory (--shm-name) the rank maps it too and copies objects itself.
-Where it is private, objects pass through memory that the adapter shares with the rank: one copy here, one in the rank.
+Where it is private, the adapter copies them into the rank's arena and out of it: one copy all the same, but in this process.
 
 LMCache's controllers submit tasks and wait for event descriptors. Nothing here makes them wait: each kind of task has a thread
 and a connection of its own. What goes wrong is a failed store, a miss, or an object that is not loaded.
@@ -34,9 +34,9 @@ versions.check("lmcache", getattr(lmcache, "__version__", None))
 
 logger = logging.getLogger("lmcache.cascade_kv")
 
+QUICK_TIMEOUT = 0.05  # the longest that a controller of LMCache is kept, and then not again for a while
 LOOKUP_TIMEOUT = 2.0
 JOB_TIMEOUT = 10.0
-STAGING_BYTES = 128 << 20  # of each direction, if L1 is private
 
 
 class _Lane:
@@ -63,9 +63,14 @@ class _Lane:
             except Exception:
                 logger.exception("a task failed")
             del entry, task  # they hold LMCache's objects
-            with self._lock:
-                self._results[number] = result
-            self._event.notify()
+            self.put(number, result)
+
+    def put(self, number: int, result: Any) -> int:
+        """The result of a task that needed no thread."""
+        with self._lock:
+            self._results[number] = result
+        self._event.notify()
+        return number
 
     def take(self, number: int) -> Any:
         """The result, once; None as long as there is none."""
@@ -91,7 +96,7 @@ class CascadeL2Adapter(L2AdapterInterface):
     """A rank of CASCADE on this node as an L2 of LMCache.
 
     adapter_params: socket, the path of the rank's unix socket (required); namespace, text that separates what else equals, such
-    as a revision of the weights; staging_mb, memory for each direction if L1 is private.
+    as a revision of the weights.
     """
 
     def __init__(self, params: dict[str, Any], l1_memory_desc: Any = None) -> None:
@@ -100,12 +105,10 @@ class CascadeL2Adapter(L2AdapterInterface):
             raise ValueError('adapter_params needs "socket", the path of the rank\'s unix socket')
         self._socket: str = params["socket"]
         self._extra = str(params.get("namespace", ""))
-        staging = int(params.get("staging_mb", STAGING_BYTES >> 20)) << 20
-        if staging <= 0:
-            raise ValueError("staging_mb must be positive")
+        self._quick = Client(self._socket, timeout=QUICK_TIMEOUT, log=logger)
         self._asker = Client(self._socket, timeout=LOOKUP_TIMEOUT, log=logger)
-        self._out: Mover = mover(Client(self._socket, timeout=JOB_TIMEOUT, log=logger), l1_memory_desc, staging)
-        self._in: Mover = mover(Client(self._socket, timeout=JOB_TIMEOUT, log=logger), l1_memory_desc, staging)
+        self._out: Mover = mover(Client(self._socket, timeout=JOB_TIMEOUT, log=logger), l1_memory_desc)
+        self._in: Mover = mover(Client(self._socket, timeout=JOB_TIMEOUT, log=logger), l1_memory_desc)
         logger.info("rank at %s, L1 %s", self._socket, self._out)
         self._ids = itertools.count(1)
         self._storing, self._looking, self._loading = (_Lane(n) for n in ("store", "lookup", "load"))
@@ -140,14 +143,22 @@ class CascadeL2Adapter(L2AdapterInterface):
         return self._storing.take_all()
 
     def submit_lookup_and_lock_task(self, keys: list[Any], group_layout_descs: dict[int, Any]) -> int:
-        return self._looking.do(next(self._ids), lambda: self._lookup(keys, group_layout_descs), Bitmap(len(keys)))
+        """Asked at once, and only if the rank takes long, again by the thread: the way there and back costs more than the answer."""
+        number = next(self._ids)
+        try:
+            found = self._lookup(self._quick, keys, group_layout_descs)
+            if found.popcount() or self._quick.up:
+                return self._looking.put(number, found)
+        except Exception:
+            logger.exception("a look-up failed")
+        return self._looking.do(number, lambda: self._lookup(self._asker, keys, group_layout_descs), Bitmap(len(keys)))
 
-    def _lookup(self, keys: list[Any], layouts: dict[int, Any]) -> Any:
+    def _lookup(self, asker: Client, keys: list[Any], layouts: dict[int, Any]) -> Any:
         """A hit needs no lock of its own: what a rank evicts goes a tier down, and an object that is gone all the same is one
         that is not loaded, which LMCache takes for a miss."""
         bits = Bitmap(len(keys))
         for ns, some in self._by_namespace(keys, None, layouts):
-            hits = self._asker.contains(ns, [_name(keys[i]) for i in some])
+            hits = asker.contains(ns, [_name(keys[i]) for i in some])
             bits.batched_set([i for i, hit in zip(some, hits.tolist(), strict=True) if hit])
         return bits
 
@@ -194,6 +205,7 @@ class CascadeL2Adapter(L2AdapterInterface):
         self._out.close()
         self._in.close()
         self._asker.close()
+        self._quick.close()
 
     def _by_namespace(
         self, keys: Sequence[Any], objects: Sequence[Any] | None, layouts: dict[int, Any] | None = None
