@@ -7,20 +7,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
+
+from engines import Failed, say
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 CLIENTS = ROOT / "clients" / "python"
 START_SECONDS = 60
-
-
-class Failed(Exception):
-    """What was to be shown was not seen."""
-
-
-def say(text):
-    print(f"test-engines: {text}", file=sys.stderr, flush=True)
 
 
 def check(holds, text):

@@ -3,15 +3,11 @@
 Every byte is verified by the benchmark. Only ratios are judged: the machine is shared.
 """
 
-import argparse
 import json
-import pathlib
 import statistics
 import sys
-import tempfile
 
-from engines import daemon
-from engines.daemon import Failed, say
+from engines import Failed, daemon, say
 from engines.lmcache import install
 
 PHASES = {"op_0": "store", "op_1": "lookup", "op_2": "load"}
@@ -94,38 +90,18 @@ def table(phases):
         print("  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip(), file=sys.stderr)
 
 
-def test(args):
-    command = install.home() / "bin" / "lmcache"
-    with tempfile.TemporaryDirectory(prefix="cascade-lmcache-") as name:
-        work = pathlib.Path(name)
-        room = 4 * args.keys * args.size_kib * 1024 * args.rounds + (512 << 20)
-        with daemon.Rank(work, room, daemon=args.rank) as rank, daemon.redis_server(work, daemon.free_port()) as redis:
-            phases = summary(*pairs(command, rank, redis, args, work))
-    below = [p for p, limit in LIMITS.items() if phases[p]["ratio"] < limit]
-    table(phases)
-    config = {"lmcache": install.VERSION, "pairs": args.pairs, "keys": args.keys, "size_kib": args.size_kib, "rounds": args.rounds}
-    if below:
-        raise Failed("below the limit: " + ", ".join(f"{p} {phases[p]['ratio']:.2f} < {LIMITS[p]}" for p in below))
-    return {"config": config, "phases": phases, "limits": LIMITS}
-
-
-def options(argv=None):
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--rank", type=pathlib.Path, help="the daemon (default: bin/cascaded)")
-    p.add_argument("--pairs", type=int, default=7, help="runs on each server, at least 5")
-    p.add_argument("--keys", type=int, default=32, help="keys of one submit")
-    p.add_argument("--size-kib", type=int, default=2048, help="KiB of one value")
-    p.add_argument("--rounds", type=int, default=4, help="rounds of each run")
-    args = p.parse_args(argv)
+def test(args, work):
+    """Figures. Raises Failed, or environment.Missing. args has rank, pairs, keys, size_kib and rounds."""
     if args.pairs < 5:
-        p.error("--pairs: at least 5, or a median says little")
-    return args
-
-
-def main(argv=None):
-    """Runs the test; the figures. Raises Failed, or environment.Missing."""
-    return test(options(argv))
-
-
-if __name__ == "__main__":
-    json.dump(main(), sys.stdout, indent=2)
+        raise Failed("--pairs: at least 5, or a median says little")
+    command = install.home() / "bin" / "lmcache"
+    room = 4 * args.keys * args.size_kib * 1024 * args.rounds + (512 << 20)
+    with daemon.Rank(work, room, daemon=args.rank) as rank, daemon.redis_server(work, daemon.free_port()) as redis:
+        phases = summary(*pairs(command, rank, redis, args, work))
+    table(phases)
+    below = [p for p, limit in LIMITS.items() if phases[p]["ratio"] < limit]
+    config = {"lmcache": install.VERSION, "pairs": args.pairs, "keys": args.keys, "size_kib": args.size_kib, "rounds": args.rounds}
+    figures = {"config": config, "phases": phases, "limits": LIMITS}
+    if below:
+        raise Failed("below the limit: " + ", ".join(f"{p} {phases[p]['ratio']:.2f} < {LIMITS[p]}" for p in below), figures)
+    return figures

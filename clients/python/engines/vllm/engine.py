@@ -7,8 +7,7 @@ import select
 import subprocess
 import time
 
-from engines import daemon
-from engines.daemon import Failed
+from engines import Failed, daemon
 from engines.vllm import install
 
 HERE = pathlib.Path(__file__).resolve().parent

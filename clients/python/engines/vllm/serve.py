@@ -6,36 +6,32 @@ import pathlib
 import re
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 import urllib.request
 
-from engines import daemon
-from engines.daemon import Failed, check
+from engines import Failed, daemon
+from engines.daemon import check
 from engines.vllm import engine, install
 
 PROMPTS = 32
 START_SECONDS = 600
 
 
-def test():
+def test(work, program=None):
     home = install.home()
-    with tempfile.TemporaryDirectory(prefix="cascade-vllm-") as name:
-        work = pathlib.Path(name)
-        port = daemon.free_port()
-        before = engine.regions()
-        with daemon.Rank(work, 1 << 30) as rank:
-            server = serve(home, work, port, engine.kv_transfer(rank.path, 24 << 20))
-            try:
-                ready(server, port, work)
-                figures = load(home, work, port)
-                hits = counter(port, "vllm:kv_offload_tiering_chunk_hits_total", "1:CascadeTier")
-                read = counter(port, "vllm:kv_offload_tiering_read_bytes_total", "1:CascadeTier")
-            finally:
-                end(server)
-                for left in engine.regions() - before:
-                    left.unlink(missing_ok=True)
+    port = daemon.free_port()
+    before = engine.regions()
+    with daemon.Rank(work, 1 << 30, daemon=program) as rank:
+        server = serve(home, work, port, engine.kv_transfer(rank.path, 24 << 20))
+        try:
+            ready(server, port, work)
+            figures = load(home, work, port)
+            hits = counter(port, "vllm:kv_offload_tiering_chunk_hits_total", "1:CascadeTier")
+            read = counter(port, "vllm:kv_offload_tiering_read_bytes_total", "1:CascadeTier")
+        finally:
+            end(server)
+            for left in engine.regions() - before:
+                left.unlink(missing_ok=True)
     check(figures["completed"] == PROMPTS and not figures.get("failed"), f"{figures['completed']} of {PROMPTS} requests done, none failed")
     check(hits > 0 and read > 0, f"{hits:.0f} chunks were found in the rank, {read / (1 << 20):.0f} MiB read")
     return {"chunk_hits": hits, "read_bytes": read, "mean_ttft_ms": figures.get("mean_ttft_ms")}
@@ -90,10 +86,3 @@ def end(server):
         except subprocess.TimeoutExpired:
             continue
 
-
-def main():
-    return test()
-
-
-if __name__ == "__main__":
-    json.dump(main(), sys.stdout, indent=2)
