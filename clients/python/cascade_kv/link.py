@@ -35,6 +35,7 @@ class Request:
     fds: Sequence[int] = ()  # sent with the first byte
     wants_fd: bool = False  # a descriptor comes with the first byte of the answer
     extra: float = 0.0  # seconds that the rank may take beyond the client's timeout
+    before: int = 0  # data has so many requests before the last one, and nobody needs their answers
 
     def parts(self, data: bytes) -> list[bytes | memoryview]:
         """What is sent, one after the other, data in place of this one's. A large value is not copied."""
@@ -181,6 +182,7 @@ class Link(LinkBase):
 
     def _send(self, request: Request, first: bytes) -> None:
         data = request.data
+        self._owed += request.before
         if first:
             self._owed += 1
             if request.fds:

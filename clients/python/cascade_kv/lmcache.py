@@ -1,0 +1,256 @@
+"""LMCache's L2 in a rank: the adapter that the multiprocess server of LMCache loads as a plugin.
+
+{"type": "plugin", "module_path": "cascade_kv.lmcache", "class_name": "CascadeL2Adapter", "adapter_params": {"socket": S}}
+
+LMCache's L1 is memory of its server. Where that is shared memory (--shm-name) the rank maps it too and copies objects itself.
+Where it is private, the adapter copies them into the rank's arena and out of it: one copy all the same, but in this process.
+
+LMCache's controllers submit tasks and wait for event descriptors. Nothing here makes them wait: each kind of task has a thread
+and a connection of its own. What goes wrong is a failed store, a miss, or an object that is not loaded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import lmcache
+import numpy as np
+from lmcache.lmcache_native import Bitmap
+from lmcache.v1.distributed.internal_api import L2StoreResult
+from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
+from lmcache.v1.platform import create_event_notifier
+
+from . import Client, namespace, versions
+from .lmcache_memory import Mover, mover
+
+__all__ = ["CascadeL2Adapter"]
+
+versions.check("lmcache", getattr(lmcache, "__version__", None))
+
+logger = logging.getLogger("lmcache.cascade_kv")
+
+QUICK_TIMEOUT = 0.05  # the longest that a controller of LMCache is kept, and then not again for a while
+LOOKUP_TIMEOUT = 2.0
+JOB_TIMEOUT = 10.0
+
+
+class _Lane:
+    """A thread that does tasks of one kind in order, their results, and the descriptor that tells of them."""
+
+    def __init__(self, name: str) -> None:
+        self._event = create_event_notifier()
+        self._lock = threading.Lock()
+        self._results: dict[int, Any] = {}
+        self._tasks: queue.SimpleQueue[tuple[Callable[[], Any], int, Any] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"cascade-{name}", daemon=True)
+        self._thread.start()
+
+    def do(self, number: int, task: Callable[[], Any], failed: Any) -> int:
+        """Does the task later. Its result, or failed if it raises, can be taken under this number."""
+        self._tasks.put((task, number, failed))
+        return number
+
+    def _run(self) -> None:
+        while (entry := self._tasks.get()) is not None:
+            task, number, result = entry
+            try:
+                result = task()
+            except Exception:
+                logger.exception("a task failed")
+            del entry, task  # they hold LMCache's objects
+            self.put(number, result)
+
+    def put(self, number: int, result: Any) -> int:
+        """The result of a task that needed no thread."""
+        with self._lock:
+            self._results[number] = result
+        self._event.notify()
+        return number
+
+    def take(self, number: int) -> Any:
+        """The result, once; None as long as there is none."""
+        with self._lock:
+            return self._results.pop(number, None)
+
+    def take_all(self) -> dict[int, Any]:
+        with self._lock:
+            results, self._results = self._results, {}
+        return results
+
+    def fileno(self) -> int:
+        return self._event.fileno()
+
+    def close(self) -> None:
+        """Returns when all tasks given so far are done."""
+        self._tasks.put(None)
+        self._thread.join()
+        self._event.close()
+
+
+class CascadeL2Adapter(L2AdapterInterface):
+    """A rank of CASCADE on this node as an L2 of LMCache.
+
+    adapter_params: socket, the path of the rank's unix socket (required); namespace, text that separates what else equals, such
+    as a revision of the weights.
+    """
+
+    def __init__(self, params: dict[str, Any], l1_memory_desc: Any = None) -> None:
+        super().__init__()
+        if not isinstance(params.get("socket"), str) or not params["socket"]:
+            raise ValueError('adapter_params needs "socket", the path of the rank\'s unix socket')
+        self._socket: str = params["socket"]
+        self._extra = str(params.get("namespace", ""))
+        self._quick = Client(self._socket, timeout=QUICK_TIMEOUT, log=logger)
+        self._asker = Client(self._socket, timeout=LOOKUP_TIMEOUT, log=logger)
+        self._out: Mover = mover(Client(self._socket, timeout=JOB_TIMEOUT, log=logger), l1_memory_desc)
+        self._in: Mover = mover(Client(self._socket, timeout=JOB_TIMEOUT, log=logger), l1_memory_desc)
+        logger.info("rank at %s, L1 %s", self._socket, self._out)
+        self._ids = itertools.count(1)
+        self._storing, self._looking, self._loading = (_Lane(n) for n in ("store", "lookup", "load"))
+        self._kinds: dict[tuple[str, int], tuple[str, int]] = {}  # model and group to what their objects are
+        self._namespaces: dict[tuple[str, str, str], str] = {}
+        self._closed = False
+
+    def get_store_event_fd(self) -> int:
+        return self._storing.fileno()
+
+    def get_lookup_and_lock_event_fd(self) -> int:
+        return self._looking.fileno()
+
+    def get_load_event_fd(self) -> int:
+        return self._loading.fileno()
+
+    def submit_store_task(self, keys: list[Any], objects: list[Any]) -> int:
+        return self._storing.do(next(self._ids), lambda: self._store(keys, objects), L2StoreResult(False, 0))
+
+    def _store(self, keys: list[Any], objects: list[Any]) -> Any:
+        good = np.zeros(len(keys), dtype=np.bool_)
+        for ns, some in self._by_namespace(keys, objects):
+            good[some] = self._out.store(ns, [_name(keys[i]) for i in some], [objects[i] for i in some])
+        sizes = [o.get_size() for o in objects]
+        stored = np.flatnonzero(good).tolist()
+        if stored:
+            self._notify_keys_stored([keys[i] for i in stored], [sizes[i] for i in stored])
+        whole = len(stored) == len(keys)
+        return L2StoreResult(whole, sum(sizes) if whole else 0)
+
+    def pop_completed_store_tasks(self) -> dict[int, Any]:
+        return self._storing.take_all()
+
+    def submit_lookup_and_lock_task(self, keys: list[Any], group_layout_descs: dict[int, Any]) -> int:
+        """Asked at once, and only if the rank takes long, again by the thread: the way there and back costs more than the answer."""
+        number = next(self._ids)
+        try:
+            found = self._lookup(self._quick, keys, group_layout_descs)
+            if found.popcount() or self._quick.up:
+                return self._looking.put(number, found)
+        except Exception:
+            logger.exception("a look-up failed")
+        return self._looking.do(number, lambda: self._lookup(self._asker, keys, group_layout_descs), Bitmap(len(keys)))
+
+    def _lookup(self, asker: Client, keys: list[Any], layouts: dict[int, Any]) -> Any:
+        """A hit needs no lock of its own: what a rank evicts goes a tier down, and an object that is gone all the same is one
+        that is not loaded, which LMCache takes for a miss."""
+        bits = Bitmap(len(keys))
+        for ns, some in self._by_namespace(keys, None, layouts):
+            hits = asker.contains(ns, [_name(keys[i]) for i in some])
+            bits.batched_set([i for i, hit in zip(some, hits.tolist(), strict=True) if hit])
+        return bits
+
+    def query_lookup_and_lock_result(self, task_id: int) -> Any:
+        return self._looking.take(task_id)
+
+    def submit_unlock(self, keys: list[Any]) -> None:
+        """Nothing to do, since nothing is locked."""
+
+    def submit_load_task(self, keys: list[Any], objects: list[Any]) -> int:
+        return self._loading.do(next(self._ids), lambda: self._load(keys, objects), Bitmap(len(keys)))
+
+    def _load(self, keys: list[Any], objects: list[Any]) -> Any:
+        bits = Bitmap(len(keys))
+        loaded: list[int] = []
+        for ns, some in self._by_namespace(keys, objects):
+            good = self._in.load(ns, [_name(keys[i]) for i in some], [objects[i] for i in some])
+            loaded += [i for i, ok in zip(some, good.tolist(), strict=True) if ok]
+        bits.batched_set(loaded)
+        if loaded:
+            self._notify_keys_accessed([keys[i] for i in loaded])
+        return bits
+
+    def query_load_result(self, task_id: int) -> Any:
+        return self._loading.take(task_id)
+
+    def delete(self, keys: list[Any]) -> None:
+        try:
+            for ns, some in self._by_namespace(keys, None):
+                self._asker.delete(ns, [_name(keys[i]) for i in some])
+            self._notify_keys_deleted(keys, [self._kinds.get((k.model_name, k.object_group_id), ("", 0))[1] for k in keys])
+        except Exception:
+            logger.exception("deleting %d keys failed", len(keys))
+
+    def report_status(self) -> dict[str, Any]:
+        return {"is_healthy": self._asker.up, "type": type(self).__name__, "socket": self._socket, "l1": str(self._out)}
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for lane in (self._storing, self._looking, self._loading):
+            lane.close()
+        self._out.close()
+        self._in.close()
+        self._asker.close()
+        self._quick.close()
+
+    def _by_namespace(
+        self, keys: Sequence[Any], objects: Sequence[Any] | None, layouts: dict[int, Any] | None = None
+    ) -> list[tuple[str, list[int]]]:
+        """Places in keys by namespace. Almost always there is one."""
+        out: dict[str, list[int]] = {}
+        some: list[int] = []
+        last: Any = None
+        for i, k in enumerate(keys):
+            of = (k.model_name, k.cache_salt, k.object_group_id)
+            if of != last:
+                last = of
+                if objects is not None:
+                    self._kinds[k.model_name, k.object_group_id] = (_dtypes(objects[i]), objects[i].get_size())
+                some = out.setdefault(self._namespace(k, layouts), [])
+            some.append(i)
+        return list(out.items())
+
+    def _namespace(self, key: Any, layouts: dict[int, Any] | None) -> str:
+        """LMCache's keys name model, parallel rank and tokens, but not the type of the numbers.
+
+        What the objects were that came last for this model and group decides, and before the first what LMCache announces: a
+        serializer in between makes other objects than it announces.
+        """
+        kind = self._kinds.get((key.model_name, key.object_group_id))
+        if kind is not None:
+            dtypes = kind[0]
+        else:
+            layout = (layouts or {}).get(key.object_group_id)
+            dtypes = _text(layout.dtypes) if layout is not None and layout.dtypes else "uint8"
+        of = (key.model_name, key.cache_salt, dtypes)
+        ns = self._namespaces.get(of)
+        if ns is None:
+            fields = {"engine": "lmcache", "model": key.model_name, "dtypes": dtypes, "salt": key.cache_salt, "extra": self._extra}
+            ns = self._namespaces[of] = namespace(**{k: v for k, v in fields.items() if v})
+        return ns
+
+
+def _name(key: Any) -> bytes:
+    return b"%08x%x@" % (key.kv_rank, key.object_group_id) + key.chunk_hash
+
+
+def _dtypes(obj: Any) -> str:
+    return _text(obj.meta.dtypes or [obj.meta.dtype])
+
+
+def _text(dtypes: Sequence[Any]) -> str:
+    return "+".join(str(d).removeprefix("torch.") for d in dtypes)

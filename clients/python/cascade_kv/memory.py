@@ -1,0 +1,80 @@
+"""Which file lies behind memory of this process. An engine's host pool is attached to the rank as that file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Backing:
+    """The file of a piece of memory, and where the memory begins in it."""
+
+    fd: int  # open for reading and writing; the receiver closes it
+    offset: int  # in bytes
+
+
+def backing(address: int, length: int) -> Backing | None:
+    """The file that length bytes of memory at address are shared with, a memfd or a file of tmpfs.
+
+    None if there is none: memory of the process alone, or memory of several files. The file may have lost its name; it
+    is found then among the descriptors of this process. Linux only.
+    """
+    try:
+        found = _mapping(address, length)
+        if found is None:
+            return None
+        offset, device, inode, path = found
+        for candidate in (path, *_descriptors()):
+            fd = _open(candidate, device, inode)
+            if fd is not None:
+                return Backing(fd, offset)
+    except OSError:
+        pass  # no /proc, or a kernel that hides it
+    return None
+
+
+def _mapping(address: int, length: int) -> tuple[int, int, int, str] | None:
+    """Offset in the file, device, inode and path. The kernel may have cut one mapping of a file in several."""
+    at = address
+    first: tuple[int, int, int, str] | None = None
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            words = line.rstrip("\n").split(None, 5)
+            start, end = (int(x, 16) for x in words[0].split("-"))
+            if end <= at:
+                continue
+            if start > at or words[1][3] != "s" or len(words) < 6:
+                return None
+            major, minor = (int(x, 16) for x in words[3].split(":"))
+            here = (int(words[2], 16) + at - start, os.makedev(major, minor), int(words[4]), words[5])
+            if first is None:
+                first = here
+            elif here[1:3] != first[1:3] or here[0] - first[0] != at - address:
+                return None
+            at = end
+            if at >= address + length:
+                return first
+    return None
+
+
+def _descriptors() -> list[str]:
+    return [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+
+
+def _open(path: str, device: int, inode: int) -> int | None:
+    """A new descriptor of path, if it is that file. What it is is asked first: opening a pipe or a device does things."""
+    try:
+        if not _is(os.stat(path), device, inode):
+            return None
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if _is(os.fstat(fd), device, inode):
+        return fd
+    os.close(fd)
+    return None
+
+
+def _is(status: os.stat_result, device: int, inode: int) -> bool:
+    return status.st_dev == device and status.st_ino == inode

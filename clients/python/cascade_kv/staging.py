@@ -1,0 +1,78 @@
+"""Blocks that their owner writes into the arena itself: STAGE and COMMIT, for memory that can not be a region."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections.abc import Callable, Generator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import Client
+from .link import LinkState, Request
+from .errors import ProtocolError
+from .ops import bulk, integer, items
+from .resp import head, keys_bytes, words
+
+Good = NDArray[np.bool_]
+
+
+class Stages:
+    """The arena of a rank, for writing. It is mapped anew for each connection: a rank that was started again may have another file."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._state: LinkState | None = None  # of the connection that the mapping was made for
+        self._map: mmap.mmap | None = None
+        self._address = self._size = 0
+
+    def store(self, ns: str, keys: list[bytes], sizes: list[int], write: Callable[[int, int], None]) -> Good:
+        """Stores one block for each key; write(i, address) writes the bytes of block i. Which are stored: the rank has the last word."""
+        nothing = np.zeros(len(keys), dtype=np.bool_)
+        return self._client._run(lambda s: self._store(s, ns, keys, sizes, write), nothing)
+
+    def _store(
+        self, state: LinkState, ns: str, keys: list[bytes], sizes: list[int], write: Callable[[int, int], None]
+    ) -> Generator[Request, object, Good]:
+        if self._state is not state:
+            yield from self._map_arena(state)
+        good = np.zeros(len(keys), dtype=np.bool_)
+        stages = items((yield Request(head(1 + len(sizes)) + words("CASCADE.STAGE", *sizes))), len(sizes))
+        commits, some = [], []
+        for i, stage in enumerate(stages):
+            if stage is None:
+                continue
+            number, offset = items(stage, 2)
+            if not 0 <= integer(offset) <= offset + sizes[i] <= self._size:
+                raise ProtocolError("a stage outside the arena")
+            write(i, self._address + offset)
+            commits.append(head(4) + words("CASCADE.COMMIT", integer(number), ns, keys[i]))
+            some.append(i)
+        if some:
+            asked = head(2 + len(some)) + words("CASCADE.CONTAINS", ns) + keys_bytes([keys[i] for i in some])
+            reply = yield Request(b"".join(commits) + asked, before=len(commits))
+            good[some] = np.frombuffer(bulk(reply, len(some)), dtype=np.uint8) != 0
+        return good
+
+    def _map_arena(self, state: LinkState) -> Generator[Request, object, None]:
+        info = yield Request(head(1) + words("INFO"))
+        path = (
+            next((line[14:] for line in info.decode().splitlines() if line.startswith("cascade_arena:")), "")
+            if isinstance(info, bytes)
+            else ""
+        )
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode):
+                    raise ProtocolError(f"an arena that is no file: {path}")
+                self._map = mmap.mmap(fd, status.st_size)
+            finally:
+                os.close(fd)
+        except OSError as e:
+            raise ProtocolError(f"the arena {path!r} can not be opened: {e}") from e
+        array = np.frombuffer(self._map, dtype=np.uint8)
+        self._address, self._size, self._state = int(array.ctypes.data), array.nbytes, state

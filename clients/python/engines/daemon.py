@@ -1,0 +1,125 @@
+"""Servers that engines are run against: a rank of this clone, and redis-server."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+from engines import Failed, say
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+CLIENTS = ROOT / "clients" / "python"
+START_SECONDS = 60
+
+
+def check(holds, text):
+    if not holds:
+        raise Failed(text)
+    say(f"ok: {text}")
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        return s.getsockname()[1]
+
+
+def redis_server(work, port):
+    found = shutil.which("redis-server")
+    if not found:
+        raise Failed("redis-server is missing: apt-get install redis-server")
+    command = [found, "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no", "--dir", str(work)]
+    return Server("redis", command, work / "redis.log", port=port)
+
+
+class Server:
+    """A Redis-protocol server as a child process; a context manager. It may be killed and started again."""
+
+    def __init__(self, name, command, log, *, port=None, path=None):
+        self.name, self.command, self.log, self.port, self.path = name, [str(w) for w in command], log, port, path
+        self.child = None
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def start(self):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("CASCADE_")}
+        with self.log.open("ab") as out:
+            self.child = subprocess.Popen(self.command, stdout=out, stderr=out, env=env)
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            with contextlib.suppress(OSError):
+                if self.do("PING").startswith(b"+PONG"):
+                    return
+            if self.child.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise Failed(f"{self.name} does not answer: {self.log.read_text(errors='replace')[-2000:]}")
+            time.sleep(0.05)
+
+    def kill(self):
+        self.child.send_signal(signal.SIGKILL)
+        self.child.wait()
+
+    def stop(self):
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGTERM)
+            try:
+                self.child.wait(30)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def do(self, *words):
+        """One command on a connection of its own; the start of the answer."""
+        request = b"*%d\r\n" % len(words)
+        for w in words:
+            b = w if isinstance(w, bytes) else str(w).encode()
+            request += b"$%d\r\n%s\r\n" % (len(b), b)
+        with socket.socket(socket.AF_UNIX if self.path else socket.AF_INET) as s:
+            s.settimeout(10)
+            s.connect(str(self.path) if self.path else ("127.0.0.1", self.port))
+            s.sendall(request)
+            return s.recv(1 << 16)
+
+
+class Rank(Server):
+    """A rank of this clone with an arena of its own and no other tier, unless options name one."""
+
+    def __init__(self, work, shm_bytes, *options, daemon=None):
+        daemon = daemon or os.environ.get("CASCADED") or ROOT / "bin" / "cascaded"
+        if not pathlib.Path(daemon).exists():
+            raise Failed(f"{daemon} is missing: make build")
+        self.arena = pathlib.Path(f"/dev/shm/{work.name}.arena")
+        path = work / "rank.sock"
+        command = [daemon, "--listen=", "--socket", path, "--shm-bytes", shm_bytes, "--shm-path", self.arena, "--lustre-dir=", "--password-file=",
+                   "--admin-listen=", "--log-level", "warn", *options]
+        super().__init__("rank", command, work / "rank.log", path=path)
+
+    def __exit__(self, *_):
+        self.stop()
+        self.arena.unlink(missing_ok=True)
+
+
+def engine_env(**more):
+    """The environment of an engine: it finds cascade_kv and nothing of the caller's."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("CASCADE_", "PYTHON"))}
+    env["PYTHONPATH"] = str(CLIENTS)
+    env.update(more)
+    return env
+
+
+def run(command, *, timeout, what, env=None, cwd=None):
+    """Standard output of a program that must end well."""
+    try:
+        done = subprocess.run([str(w) for w in command], capture_output=True, text=True, timeout=timeout, env=env, cwd=cwd, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired as e:
+        raise Failed(f"{what} did not end within {timeout} s: {str(e.stdout)[-2000:]} {str(e.stderr)[-2000:]}") from None
+    if done.returncode != 0:
+        raise Failed(f"{what} ended with {done.returncode}: {(done.stdout + done.stderr)[-4000:]}")
+    return done.stdout

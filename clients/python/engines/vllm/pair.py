@@ -1,0 +1,56 @@
+"""vLLM stores in one process and loads in a fresh one. What the first computed is the reference: float32, so that a prompt with a
+loaded prefix gives the very tokens of a recomputed one. The rank is killed under the second, started again, and fills again.
+"""
+
+from engines import daemon
+from engines.daemon import check
+from engines.vllm import engine, install
+
+PREFIX = 2048  # tokens, 16 chunks
+SEEDS = [1, 2, 3, 4]
+MORE = [5, 6]
+TIER = "1:CascadeTier"
+
+
+def tokens(answer):
+    return [r["tokens"] for r in answer["requests"]]
+
+
+def cached(answer):
+    return [r["cached"] for r in answer["requests"]]
+
+
+def test(work, program=None):
+    home = install.home()
+    with daemon.Rank(work, 1 << 30, daemon=program) as rank:
+        kv = engine.kv_transfer(rank.path, 128 << 20)
+        with engine.Engine(home, work, "store", kv) as first:
+            reference = first.ask(SEEDS + MORE)
+            check(cached(reference) == [0] * 6, "the first process finds nothing and computes")
+            again = first.ask(SEEDS, reset=True)
+            check(cached(again) == [PREFIX] * 4, f"the same process finds {PREFIX} tokens of each prompt in the rank alone")
+            check(tokens(again) == tokens(reference)[:4], "and its tokens equal those that it computed")
+        with engine.Engine(home, work, "load", kv) as second:
+            loaded = second.ask(SEEDS)
+            check(cached(loaded) == [PREFIX] * 4, f"a fresh process finds {PREFIX} tokens of each prompt")
+            check(tokens(loaded) == tokens(reference)[:4], f"its tokens equal those computed, {len(tokens(loaded)[0])} of each")
+            check(loaded["metrics"].get(f"vllm:kv_offload_tiering_read_bytes[{TIER}]", 0) >= 4 * 16 << 20, "64 MiB came from the rank")
+            killed(rank, second, tokens(reference))
+    return {"prompts": len(SEEDS), "cached_of_each": PREFIX, "equal_of_each": len(tokens(loaded)[0]), "metrics": loaded["metrics"]}
+
+
+def killed(rank, live, reference):
+    """The daemon ends with -9 under an engine, and comes back without its memory."""
+    rank.kill()
+    away = live.ask(SEEDS, reset=True)
+    check(cached(away) == [0] * 4 and tokens(away) == reference[:4], "with the rank killed the engine computes, and its tokens are right")
+    rank.arena.unlink(missing_ok=True)
+    rank.start()
+    # A client tries again after at most two seconds; what is computed before that is not stored.
+    for _ in range(10):
+        back = live.ask(MORE, reset=True)
+        check(tokens(back) == reference[4:], "with an empty rank in its place the tokens are right")
+        if cached(back) == [PREFIX] * 2:
+            break
+    check(cached(back) == [PREFIX] * 2, "and the same engine has hits again")
+
