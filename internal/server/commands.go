@@ -68,11 +68,11 @@ func init() { // refers to commands that list it
 		"CASCADE.EVENTS":   {run: cmdCascadeEvents, min: 2, max: 6, own: true},
 		"CASCADE.CONTAINS": {run: cmdCascadeContains, min: 3, own: true},
 
-		"CASCADE.REGION": {run: cmdCascadeRegion, min: 2, max: 4},
-		"CASCADE.STORE":  {run: cmdCascadeStore, min: 6},
-		"CASCADE.LOAD":   {run: cmdCascadeLoad, min: 6},
-		"CASCADE.DONE":   {run: cmdCascadeDone, min: 1, max: 2},
-		"CASCADE.CANCEL": {run: cmdCascadeCancel, min: 2, max: 2},
+		"CASCADE.REGION": {run: cmdCascadeRegion, min: 2, max: 4, own: true},
+		"CASCADE.STORE":  {run: cmdCascadeStore, min: 6, own: true},
+		"CASCADE.LOAD":   {run: cmdCascadeLoad, min: 6, own: true},
+		"CASCADE.DONE":   {run: cmdCascadeDone, min: 1, max: 2, own: true},
+		"CASCADE.CANCEL": {run: cmdCascadeCancel, min: 2, max: 2, own: true},
 	}
 }
 

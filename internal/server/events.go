@@ -2,12 +2,9 @@ package server
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -18,9 +15,6 @@ const (
 
 	// maxEventsWait bounds WAIT, as every answer comes in that time.
 	maxEventsWait = 5 * time.Second
-
-	// lookEvery is how often one that waits looks whether its client is there.
-	lookEvery = 100 * time.Millisecond
 )
 
 // eventsRequest is what EVENTS asks for.
@@ -93,25 +87,8 @@ func (c *conn) awaitEvent(next uint64, patience time.Duration) bool {
 		c.quit = true
 		return false
 	}
-	end := time.Now().Add(patience)
-	for {
-		left := time.Until(end)
-		if left <= 0 || c.ending.Load() || c.wire.abandoned() {
-			return false
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), min(left, lookEvery))
-		came := c.srv.opt.Store.AwaitEvent(ctx, next)
-		cancel()
-		if came {
-			return true
-		}
-	}
-}
-
-// abandoned reports whether the client has shut its end down for writing, or is
-// gone.
-func (w *wire) abandoned() bool {
-	fds := [1]unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLRDHUP}}
-	n, err := unix.Poll(fds[:], 0)
-	return n > 0 && err == nil || err != nil && !errors.Is(err, unix.EINTR)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	defer c.srv.lot.onHangUp(c.wire, cancel)()
+	return c.srv.opt.Store.AwaitEvent(ctx, next)
 }

@@ -347,10 +347,6 @@ func (x *transfers) idle() bool {
 
 // cmdCascadeDone tells of finished jobs.
 func cmdCascadeDone(c *conn, args [][]byte) {
-	if !c.own {
-		c.wr.Error(errNotOwn)
-		return
-	}
 	wait := time.Duration(0)
 	if len(args) == 2 {
 		ms, err := strconv.ParseInt(string(args[1]), 10, 64)
@@ -380,10 +376,6 @@ func cmdCascadeDone(c *conn, args [][]byte) {
 
 // cmdCascadeCancel ends a job early.
 func cmdCascadeCancel(c *conn, args [][]byte) {
-	if !c.own {
-		c.wr.Error(errNotOwn)
-		return
-	}
 	n, err := strconv.ParseInt(string(args[1]), 10, 64)
 	if err != nil {
 		c.wr.Error("ERR value is not an integer or out of range")

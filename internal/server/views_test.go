@@ -23,14 +23,19 @@ import (
 type viewer struct {
 	*resp.Client
 	t     testing.TB
-	conn  *net.UnixConn
 	fds   []int
 	arena []byte // read-only
 
 	filled int
 }
 
-// Read implements net.Conn for resp.Client, and keeps descriptors that come.
+// rightsConn is a viewer's connection that keeps the descriptors that come.
+type rightsConn struct {
+	*net.UnixConn
+	to *viewer
+}
+
+// Read implements net.Conn.
 func (e *rightsConn) Read(p []byte) (int, error) {
 	oob := make([]byte, 128)
 	n, oobn, _, _, err := e.ReadMsgUnix(p, oob)
@@ -44,11 +49,6 @@ func (e *rightsConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-type rightsConn struct {
-	*net.UnixConn
-	to *viewer
-}
-
 // viewer connects, and maps the arena as the rank hands it over.
 func (r *rig) viewer() *viewer {
 	r.t.Helper()
@@ -56,8 +56,8 @@ func (r *rig) viewer() *viewer {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	e := &viewer{t: r.t, conn: nc.(*net.UnixConn)}
-	e.Client = resp.NewClient(&rightsConn{e.conn, e}, 20*time.Second)
+	e := &viewer{t: r.t}
+	e.Client = resp.NewClient(&rightsConn{nc.(*net.UnixConn), e}, 20*time.Second)
 	r.t.Cleanup(func() { e.Close() })
 	rep := e.do("CASCADE.ARENA")
 	if len(e.fds) != 1 || len(rep.Elems) != 1 {
