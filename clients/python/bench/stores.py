@@ -449,9 +449,16 @@ class MooncakeTcp(Store):
 
     def node(self, master: int) -> None:
         port = free_port()
-        command = [str(self.bin / "mooncake_client"), "-host", "127.0.0.1", "-port", str(port),
-                   "-global_segment_size", f"{self.capacity >> 20} MB", "-local_buffer_size", "256 MB", "-master_server_address", f"127.0.0.1:{master}", "-metadata_server", "P2PHANDSHAKE",
-                   "-protocol", "tcp"]  # fmt: skip
+        options = {
+            "host": "127.0.0.1",
+            "port": str(port),
+            "global_segment_size": f"{self.capacity >> 20} MB",
+            "local_buffer_size": "256 MB",
+            "master_server_address": f"127.0.0.1:{master}",
+            "metadata_server": "P2PHANDSHAKE",
+            "protocol": "tcp",
+        }
+        command = [str(self.bin / "mooncake_client"), *(w for k, v in options.items() for w in ("-" + k, v))]
         self.pids.append(self.children.start(self.name + "-node", command, lambda: listens(port)))
 
     @staticmethod
