@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import statistics
 import time
@@ -47,7 +48,8 @@ def measure(children: Children, rounds: int) -> dict[str, object]:
 
     redis = redis_py().Redis(unix_socket_path=redis_socket, socket_timeout=30)
     with Client(socket) as client:
-        return {**probe(client, redis, rounds), **views(client, redis, rounds), **copies(client, rounds)}
+        peer = {"version": redis_py().__version__, "hiredis": importlib.util.find_spec("hiredis") is not None}
+        return {"redis_py": peer, **probe(client, redis, rounds), **views(client, redis, rounds), **copies(client, rounds)}
 
 
 def probe(client, redis, rounds: int) -> dict[str, object]:

@@ -47,7 +47,9 @@ def main() -> int:
     unknown = set(names) - set(STORES)
     if unknown:
         raise SystemExit(f"no such stores: {', '.join(sorted(unknown))}; there are {', '.join(STORES)}")
-    out["table"], out["absent"] = compare.table(names, [int(k) for k in args.sizes.split(",")], args.mib, args.table_rounds)
+    out["table"], out["absent"] = [], {}
+    if names:
+        out["table"], out["absent"] = compare.table(names, [int(k) for k in args.sizes.split(",")], args.mib, args.table_rounds)
     args.json.parent.mkdir(parents=True, exist_ok=True)
     args.json.write_text(json.dumps(out, indent=2) + "\n")
     for name in ("probe_speedup", "view_speedup", "contains_us_a_key", "get_42k_us", "get_2m_us", "get_2m_of_memcpy"):

