@@ -83,7 +83,7 @@ class _Lane:
         return results
 
     def fileno(self) -> int:
-        return self._event.fileno()
+        return int(self._event.fileno())
 
     def close(self) -> None:
         """Returns when all tasks given so far are done."""
@@ -245,7 +245,7 @@ class CascadeL2Adapter(L2AdapterInterface):
 
 
 def _name(key: Any) -> bytes:
-    return b"%08x%x@" % (key.kv_rank, key.object_group_id) + key.chunk_hash
+    return b"%08x%x@%b" % (key.kv_rank, key.object_group_id, key.chunk_hash)
 
 
 def _dtypes(obj: Any) -> str:

@@ -79,11 +79,12 @@ class Copied:
         good = np.zeros(len(keys), dtype=np.bool_)
         sizes = [o.get_size() for o in objects]
 
-        def write(i: int, address: int) -> None:
-            ctypes.memmove(address, objects[i].data_ptr, sizes[i])  # other threads run meanwhile
-
         for a, b in _pieces(sizes, PIECE_BYTES):
-            good[a:b] = self._stages.store(ns, keys[a:b], sizes[a:b], lambda i, address, a=a: write(a + i, address))
+
+            def write(i: int, address: int, a: int = a) -> None:
+                ctypes.memmove(address, objects[a + i].data_ptr, sizes[a + i])  # other threads run meanwhile
+
+            good[a:b] = self._stages.store(ns, keys[a:b], sizes[a:b], write)
         for i in np.flatnonzero(~good).tolist():
             good[i] = self._client.up and self._client.put(ns, keys[i], _bytes(objects[i]))
         return good

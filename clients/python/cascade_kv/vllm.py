@@ -216,7 +216,7 @@ class CascadeTier(SecondaryTierManager):
     def submit_load(self, job_metadata: Any) -> None:
         self._submit(job_metadata, self._load)
 
-    def _submit(self, job: Any, how: Callable[[int, list[bytes], np.ndarray, Any], bool]) -> None:
+    def _submit(self, job: Any, how: Callable[[Region, int, list[bytes], np.ndarray, Any], bool]) -> None:
         """Queues the job, or fails it at once: the scheduler waits for nobody."""
         queued = False
         try:
@@ -224,7 +224,7 @@ class CascadeTier(SecondaryTierManager):
                 keys = [bytes(k) for k in job.keys]
                 rows = job.chunk_ids if hasattr(job, "chunk_ids") else job.block_ids
                 entry = self._jobs[job.job_id] = _Job(job, keys)
-                queued = how(job.job_id, keys, self._extents(rows), job.req_context)
+                queued = how(self._region, job.job_id, keys, self._extents(rows), job.req_context)
                 entry.began = time.monotonic()
         except Exception:
             self._complain("a job could not be queued", trace=True)
@@ -239,12 +239,12 @@ class CascadeTier(SecondaryTierManager):
         out[:, 0, 1] = self._row
         return out
 
-    def _store(self, number: int, keys: list[bytes], extents: np.ndarray, req_context: Any) -> bool:
+    def _store(self, region: Region, number: int, keys: list[bytes], extents: np.ndarray, req_context: Any) -> bool:
         parent, chain = _parent(keys, req_context)
-        return bool(self._mover.store(self._ns, self._region, keys, extents, parent=parent, chain=chain, job=number))
+        return bool(self._mover.store(self._ns, region, keys, extents, parent=parent, chain=chain, job=number))
 
-    def _load(self, number: int, keys: list[bytes], extents: np.ndarray, req_context: Any) -> bool:
-        return bool(self._mover.load(self._ns, self._region, keys, extents, job=number))
+    def _load(self, region: Region, number: int, keys: list[bytes], extents: np.ndarray, req_context: Any) -> bool:
+        return bool(self._mover.load(self._ns, region, keys, extents, job=number))
 
     def _fail(self, job: Any) -> None:
         if job.is_promotion:
