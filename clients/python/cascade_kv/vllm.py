@@ -101,7 +101,7 @@ class CascadeTier(SecondaryTierManager):
 
     Named in secondary_tiers of kv_connector_extra_config as {"type": "CascadeTier", "module_path": "cascade_kv.vllm", "socket": S}.
 
-    socket: path of the rank's unix socket. namespace: text that separates what else equals, such as a revision of the weights.
+    socket: path of the rank's unix socket. tenant: any text; engines with different ones share nothing.
     enable_kv_events: report what this tier stores and loses, if vLLM publishes events. locality: LOCAL or REMOTE, for
     requests that choose tiers.
     """
@@ -116,7 +116,7 @@ class CascadeTier(SecondaryTierManager):
         primary_kv_view: memoryview,
         tier_type: str,
         socket: str,
-        namespace: str = "",
+        tenant: str = "",
         enable_kv_events: bool = False,
         locality: str | None = None,
         backpressure_detector: Any = None,
@@ -128,7 +128,7 @@ class CascadeTier(SecondaryTierManager):
         self.locality = Locality(locality) if locality is not None else None
         self._socket = socket
         self._row = self.block_size_bytes
-        self._ns = _namespace(offloading_spec.config, self._row, namespace)
+        self._ns = _namespace(offloading_spec.config, self._row, tenant)
         self._asker = Client(socket, timeout=LOOKUP_TIMEOUT, log=logger)
         self._mover = Client(socket, timeout=JOB_TIMEOUT, log=logger)
         self._signal = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -417,11 +417,11 @@ def _parent(keys: list[bytes], req_context: Any) -> tuple[bytes | None, bool]:
     return (same[first - 1] if first else None), True
 
 
-def _namespace(config: Any, row: int, extra: str) -> str:
+def _namespace(config: Any, row: int, tenant: str) -> str:
     """Everything that must be equal for the bytes of a chunk to mean the same, and that vLLM tells.
 
     vLLM's keys have the tokens in them, LoRA and salt too, hashed: those of two hash algorithms are never equal. What vLLM does not
-    tell, such as the revision of the weights, is what the setting namespace is for.
+    tell, such as the revision of the weights, is what the setting tenant is for.
     """
     p = config.parallel
     portable = bool(p.is_parallelism_agnostic or getattr(config, "replicated_layout", False))
@@ -438,7 +438,7 @@ def _namespace(config: Any, row: int, extra: str) -> str:
         "canonical": getattr(config, "canonical_layout", False),
         "replicated": getattr(config, "replicated_layout", False),
         "portable": portable,
-        "extra": extra,
+        "tenant": tenant,
     }
     if not portable:
         fields.update(rank=p.rank, world=p.world_size, tp=p.tp_size, pp=p.pp_size, pcp=p.pcp_size, dcp=p.dcp_size)

@@ -98,7 +98,7 @@ class Tier(unittest.TestCase):
 
     def test_another_model_finds_nothing(self):
         keys, _ = self.store(2)
-        for other in (self.open(model={"dtype": "bfloat16"}), self.open(model={"name": "n"}), self.open(namespace="v2")):
+        for other in (self.open(model={"dtype": "bfloat16"}), self.open(model={"name": "n"}), self.open(tenant="v2")):
             self.assertEqual(other.lookup(keys[0], self.keys(2, "x")[1]), LookupResult.MISS)
         self.assertEqual(self.open().lookup(keys[0], self.keys(2, "x")[1]), LookupResult.HIT)
 
