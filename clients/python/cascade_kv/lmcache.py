@@ -24,8 +24,9 @@ from lmcache.lmcache_native import Bitmap
 from lmcache.v1.distributed.internal_api import L2StoreResult
 from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 from lmcache.v1.platform import create_event_notifier
+from numpy.typing import NDArray
 
-from . import Client, namespace, versions
+from . import Client, namespace, ops, versions
 from .lmcache_memory import Mover, mover
 
 __all__ = ["CascadeL2Adapter"]
@@ -83,7 +84,7 @@ class _Lane:
         return results
 
     def fileno(self) -> int:
-        return self._event.fileno()
+        return int(self._event.fileno())
 
     def close(self) -> None:
         """Returns when all tasks given so far are done."""
@@ -95,8 +96,8 @@ class _Lane:
 class CascadeL2Adapter(L2AdapterInterface):
     """A rank of CASCADE on this node as an L2 of LMCache.
 
-    adapter_params: socket, the path of the rank's unix socket (required); namespace, text that separates what else equals, such
-    as a revision of the weights.
+    adapter_params: socket, the path of the rank's unix socket (required); tenant, any text: servers with
+    different ones share nothing.
     """
 
     def __init__(self, params: dict[str, Any], l1_memory_desc: Any = None) -> None:
@@ -104,11 +105,11 @@ class CascadeL2Adapter(L2AdapterInterface):
         if not isinstance(params.get("socket"), str) or not params["socket"]:
             raise ValueError('adapter_params needs "socket", the path of the rank\'s unix socket')
         self._socket: str = params["socket"]
-        self._extra = str(params.get("namespace", ""))
+        self._tenant = str(params.get("tenant", ""))
         self._quick = Client(self._socket, timeout=QUICK_TIMEOUT, log=logger)
         self._asker = Client(self._socket, timeout=LOOKUP_TIMEOUT, log=logger)
-        self._out: Mover = mover(Client(self._socket, timeout=JOB_TIMEOUT, log=logger), l1_memory_desc)
-        self._in: Mover = mover(Client(self._socket, timeout=JOB_TIMEOUT, log=logger), l1_memory_desc)
+        self._out: Mover = mover(Client(self._socket, timeout=JOB_TIMEOUT, log=logger), l1_memory_desc, stores=True)
+        self._in: Mover = mover(Client(self._socket, timeout=JOB_TIMEOUT, log=logger), l1_memory_desc, stores=False)
         logger.info("rank at %s, L1 %s", self._socket, self._out)
         self._ids = itertools.count(1)
         self._storing, self._looking, self._loading = (_Lane(n) for n in ("store", "lookup", "load"))
@@ -147,18 +148,27 @@ class CascadeL2Adapter(L2AdapterInterface):
         number = next(self._ids)
         try:
             found = self._lookup(self._quick, keys, group_layout_descs)
-            if found.popcount() or self._quick.up:
+            if found is not None:
                 return self._looking.put(number, found)
         except Exception:
             logger.exception("a look-up failed")
-        return self._looking.do(number, lambda: self._lookup(self._asker, keys, group_layout_descs), Bitmap(len(keys)))
+        return self._looking.do(number, lambda: self._look_again(keys, group_layout_descs), Bitmap(len(keys)))
+
+    def _look_again(self, keys: list[Any], layouts: dict[int, Any]) -> Any:
+        found = self._lookup(self._asker, keys, layouts)
+        return Bitmap(len(keys)) if found is None else found
 
     def _lookup(self, asker: Client, keys: list[Any], layouts: dict[int, Any]) -> Any:
-        """A hit needs no lock of its own: what a rank evicts goes a tier down, and an object that is gone all the same is one
-        that is not loaded, which LMCache takes for a miss."""
+        """The hits, or None without an answer.
+
+        A hit needs no lock of its own: what a rank evicts goes a tier down, and an object that is gone all the same is one
+        that is not loaded, which LMCache takes for a miss.
+        """
         bits = Bitmap(len(keys))
         for ns, some in self._by_namespace(keys, None, layouts):
-            hits = asker.contains(ns, [_name(keys[i]) for i in some])
+            hits = _contains(asker, ns, [_name(keys[i]) for i in some])
+            if hits is None:
+                return None
             bits.batched_set([i for i, hit in zip(some, hits.tolist(), strict=True) if hit])
         return bits
 
@@ -239,13 +249,19 @@ class CascadeL2Adapter(L2AdapterInterface):
         of = (key.model_name, key.cache_salt, dtypes)
         ns = self._namespaces.get(of)
         if ns is None:
-            fields = {"engine": "lmcache", "model": key.model_name, "dtypes": dtypes, "salt": key.cache_salt, "extra": self._extra}
+            fields = {"engine": "lmcache", "model": key.model_name, "dtypes": dtypes, "salt": key.cache_salt, "tenant": self._tenant}
             ns = self._namespaces[of] = namespace(**{k: v for k, v in fields.items() if v})
         return ns
 
 
+def _contains(client: Client, ns: str, names: list[bytes]) -> NDArray[np.bool_] | None:
+    """Client.contains, but None is no answer: a rank that is slow is not one that has nothing."""
+    nothing: NDArray[np.bool_] | None = None
+    return client._run(lambda state: ops.contains(state, ns, names), nothing)
+
+
 def _name(key: Any) -> bytes:
-    return b"%08x%x@" % (key.kv_rank, key.object_group_id) + key.chunk_hash
+    return b"%08x%x@%b" % (key.kv_rank, key.object_group_id, key.chunk_hash)
 
 
 def _dtypes(obj: Any) -> str:

@@ -28,7 +28,7 @@ class Mover(Protocol):
     def close(self) -> None: ...
 
 
-def mover(client: Client, l1: Any) -> Mover:
+def mover(client: Client, l1: Any, *, stores: bool) -> Mover:
     """The better one of the two for this L1."""
     if l1 is not None:
         file = memory.backing(l1.ptr, l1.size)
@@ -39,7 +39,7 @@ def mover(client: Client, l1: Any) -> Mover:
                 logger.warning("the rank does not take L1, so objects are copied here: %s", e)
             finally:
                 os.close(file.fd)
-    return Copied(client)
+    return Copied(client, stores)
 
 
 class Direct:
@@ -68,9 +68,11 @@ class Direct:
 class Copied:
     """L1 is private: objects are copied here, into the rank's arena and out of it. What finds no room there goes by the socket."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, stores: bool) -> None:
         self._client = client
         self._stages = Stages(client)
+        if stores:
+            self._stages.prepare()
 
     def __str__(self) -> str:
         return "private, copied to and from the rank's arena"
@@ -79,11 +81,12 @@ class Copied:
         good = np.zeros(len(keys), dtype=np.bool_)
         sizes = [o.get_size() for o in objects]
 
-        def write(i: int, address: int) -> None:
-            ctypes.memmove(address, objects[i].data_ptr, sizes[i])  # other threads run meanwhile
-
         for a, b in _pieces(sizes, PIECE_BYTES):
-            good[a:b] = self._stages.store(ns, keys[a:b], sizes[a:b], lambda i, address, a=a: write(a + i, address))
+
+            def write(i: int, address: int, a: int = a) -> None:
+                ctypes.memmove(address, objects[a + i].data_ptr, sizes[a + i])  # other threads run meanwhile
+
+            good[a:b] = self._stages.store(ns, keys[a:b], sizes[a:b], write)
         for i in np.flatnonzero(~good).tolist():
             good[i] = self._client.up and self._client.put(ns, keys[i], _bytes(objects[i]))
         return good

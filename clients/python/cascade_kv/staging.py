@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import stat
+import threading
 from collections.abc import Callable, Generator
 
 import numpy as np
@@ -18,6 +20,11 @@ from .resp import head, keys_bytes, words
 
 Good = NDArray[np.bool_]
 
+_MADV_POPULATE_WRITE = 23
+_STEP = 64 << 20
+_libc = ctypes.CDLL(None, use_errno=True)  # its calls let other threads run
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
 
 class Stages:
     """The arena of a rank, for writing. It is mapped anew for each connection: a rank that was started again may have another file."""
@@ -28,6 +35,14 @@ class Stages:
         self._map: mmap.mmap | None = None
         self._address = self._size = 0
 
+    def prepare(self) -> None:
+        """Maps the arena now, if the rank is there; else the first store does."""
+        self._client._run(self._prepare, None)
+
+    def _prepare(self, state: LinkState) -> Generator[Request, object, None]:
+        if self._state is not state:
+            yield from self._map_arena(state)
+
     def store(self, ns: str, keys: list[bytes], sizes: list[int], write: Callable[[int, int], None]) -> Good:
         """Stores one block for each key; write(i, address) writes the bytes of block i. Which are stored: the rank has the last word."""
         nothing = np.zeros(len(keys), dtype=np.bool_)
@@ -36,8 +51,7 @@ class Stages:
     def _store(
         self, state: LinkState, ns: str, keys: list[bytes], sizes: list[int], write: Callable[[int, int], None]
     ) -> Generator[Request, object, Good]:
-        if self._state is not state:
-            yield from self._map_arena(state)
+        yield from self._prepare(state)
         good = np.zeros(len(keys), dtype=np.bool_)
         stages = items((yield Request(head(1 + len(sizes)) + words("CASCADE.STAGE", *sizes))), len(sizes))
         commits, some = [], []
@@ -76,3 +90,11 @@ class Stages:
             raise ProtocolError(f"the arena {path!r} can not be opened: {e}") from e
         array = np.frombuffer(self._map, dtype=np.uint8)
         self._address, self._size, self._state = int(array.ctypes.data), array.nbytes, state
+        threading.Thread(target=_populate, args=(array,), name="cascade-populate", daemon=True).start()
+
+
+def _populate(array: NDArray[np.uint8]) -> None:
+    """Maps the pages of the arena ahead of their use, a few at a time: page faults cost as much as the copy. Their contents stay."""
+    for start in range(0, array.nbytes, _STEP):
+        if _libc.madvise(int(array.ctypes.data) + start, min(_STEP, array.nbytes - start), _MADV_POPULATE_WRITE) != 0:
+            return  # a kernel before 5.14

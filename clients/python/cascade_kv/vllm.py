@@ -101,7 +101,7 @@ class CascadeTier(SecondaryTierManager):
 
     Named in secondary_tiers of kv_connector_extra_config as {"type": "CascadeTier", "module_path": "cascade_kv.vllm", "socket": S}.
 
-    socket: path of the rank's unix socket. namespace: text that separates what else equals, such as a revision of the weights.
+    socket: path of the rank's unix socket. tenant: any text; engines with different ones share nothing.
     enable_kv_events: report what this tier stores and loses, if vLLM publishes events. locality: LOCAL or REMOTE, for
     requests that choose tiers.
     """
@@ -116,7 +116,7 @@ class CascadeTier(SecondaryTierManager):
         primary_kv_view: memoryview,
         tier_type: str,
         socket: str,
-        namespace: str = "",
+        tenant: str = "",
         enable_kv_events: bool = False,
         locality: str | None = None,
         backpressure_detector: Any = None,
@@ -128,7 +128,7 @@ class CascadeTier(SecondaryTierManager):
         self.locality = Locality(locality) if locality is not None else None
         self._socket = socket
         self._row = self.block_size_bytes
-        self._ns = _namespace(offloading_spec.config, self._row, namespace)
+        self._ns = _namespace(offloading_spec.config, self._row, tenant)
         self._asker = Client(socket, timeout=LOOKUP_TIMEOUT, log=logger)
         self._mover = Client(socket, timeout=JOB_TIMEOUT, log=logger)
         self._signal = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -216,7 +216,7 @@ class CascadeTier(SecondaryTierManager):
     def submit_load(self, job_metadata: Any) -> None:
         self._submit(job_metadata, self._load)
 
-    def _submit(self, job: Any, how: Callable[[int, list[bytes], np.ndarray, Any], bool]) -> None:
+    def _submit(self, job: Any, how: Callable[[Region, int, list[bytes], np.ndarray, Any], bool]) -> None:
         """Queues the job, or fails it at once: the scheduler waits for nobody."""
         queued = False
         try:
@@ -224,7 +224,7 @@ class CascadeTier(SecondaryTierManager):
                 keys = [bytes(k) for k in job.keys]
                 rows = job.chunk_ids if hasattr(job, "chunk_ids") else job.block_ids
                 entry = self._jobs[job.job_id] = _Job(job, keys)
-                queued = how(job.job_id, keys, self._extents(rows), job.req_context)
+                queued = how(self._region, job.job_id, keys, self._extents(rows), job.req_context)
                 entry.began = time.monotonic()
         except Exception:
             self._complain("a job could not be queued", trace=True)
@@ -239,12 +239,12 @@ class CascadeTier(SecondaryTierManager):
         out[:, 0, 1] = self._row
         return out
 
-    def _store(self, number: int, keys: list[bytes], extents: np.ndarray, req_context: Any) -> bool:
+    def _store(self, region: Region, number: int, keys: list[bytes], extents: np.ndarray, req_context: Any) -> bool:
         parent, chain = _parent(keys, req_context)
-        return bool(self._mover.store(self._ns, self._region, keys, extents, parent=parent, chain=chain, job=number))
+        return bool(self._mover.store(self._ns, region, keys, extents, parent=parent, chain=chain, job=number))
 
-    def _load(self, number: int, keys: list[bytes], extents: np.ndarray, req_context: Any) -> bool:
-        return bool(self._mover.load(self._ns, self._region, keys, extents, job=number))
+    def _load(self, region: Region, number: int, keys: list[bytes], extents: np.ndarray, req_context: Any) -> bool:
+        return bool(self._mover.load(self._ns, region, keys, extents, job=number))
 
     def _fail(self, job: Any) -> None:
         if job.is_promotion:
@@ -417,11 +417,11 @@ def _parent(keys: list[bytes], req_context: Any) -> tuple[bytes | None, bool]:
     return (same[first - 1] if first else None), True
 
 
-def _namespace(config: Any, row: int, extra: str) -> str:
+def _namespace(config: Any, row: int, tenant: str) -> str:
     """Everything that must be equal for the bytes of a chunk to mean the same, and that vLLM tells.
 
     vLLM's keys have the tokens in them, LoRA and salt too, hashed: those of two hash algorithms are never equal. What vLLM does not
-    tell, such as the revision of the weights, is what the setting namespace is for.
+    tell, such as the revision of the weights, is what the setting tenant is for.
     """
     p = config.parallel
     portable = bool(p.is_parallelism_agnostic or getattr(config, "replicated_layout", False))
@@ -438,7 +438,7 @@ def _namespace(config: Any, row: int, extra: str) -> str:
         "canonical": getattr(config, "canonical_layout", False),
         "replicated": getattr(config, "replicated_layout", False),
         "portable": portable,
-        "extra": extra,
+        "tenant": tenant,
     }
     if not portable:
         fields.update(rank=p.rank, world=p.world_size, tp=p.tp_size, pp=p.pp_size, pcp=p.pcp_size, dcp=p.dcp_size)

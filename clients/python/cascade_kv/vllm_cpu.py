@@ -77,7 +77,9 @@ class HostCopyWorker(OffloadingWorker):
 class CpuPlatformTieringSpec(TieringOffloadingSpec):
     """TieringOffloadingSpec for machines without a GPU: spec_name CpuPlatformTieringSpec, spec_module_path cascade_kv.vllm."""
 
-    def get_worker(self, kv_caches: Any) -> OffloadingWorker:
+    _worker: Any
+
+    def get_worker(self, kv_caches: Any) -> Any:
         if self._worker is None:
             region = SharedOffloadRegion(
                 engine_id=self._engine_id,

@@ -92,7 +92,7 @@ class Rank(Server):
     """A rank of this clone with an arena of its own and no other tier, unless options name one."""
 
     def __init__(self, work, shm_bytes, *options, daemon=None):
-        daemon = daemon or os.environ.get("CASCADED") or ROOT / "bin" / "cascaded"
+        daemon = daemon or ROOT / "bin" / "cascaded"
         if not pathlib.Path(daemon).exists():
             raise Failed(f"{daemon} is missing: make build")
         self.arena = pathlib.Path(f"/dev/shm/{work.name}.arena")

@@ -51,7 +51,7 @@ def once(command, rank, work, name):
         end(server)
         for left in pathlib.Path("/dev/shm").glob(f"*{shm}*"):
             left.unlink(missing_ok=True)
-    l1 = re.search(r"L1 ([a-z ,']+)", log.read_text(errors="replace"))
+    l1 = re.search(r"rank at [^,]+, L1 ([a-z ,']+)", log.read_text(errors="replace"))
     return {"cold": [int(n) for n in re.findall(r"seq \d+/cold\] LOOKUP: (\d+)/2 chunks hit", told)],
             "sums": re.findall(r"seq (\d+)/warm\] CHECKSUM: (\w+)", told), "l1": l1 and l1[1]}
 

@@ -1,17 +1,26 @@
-"""vLLM on a rank: fresh processes, a rank that is killed, and a server whose own caches are too small."""
+"""vLLM on a rank: the tier alone, fresh processes and a rank that is killed, and a server whose own caches are too small."""
 
-from engines.vllm import pair, serve
+from engines import daemon
+from engines.vllm import engine, install, pair, serve
+
+PROOFS = ("tier", "pair", "serve")
 
 
 def add_options(parser):
-    parser.add_argument("--vllm-only", choices=("pair", "serve"), help="vllm: one proof alone")
+    parser.add_argument("--vllm-only", choices=PROOFS, help="vllm: one proof alone")
 
 
 def prove(args, work):
     figures = {}
-    for name, proof in (("pair", pair), ("serve", serve)):
+    for name, proof in zip(PROOFS, (tier, pair.test, serve.test)):
         if args.vllm_only in (None, name):
             folder = work / f"{work.name}-{name}"  # the arena in /dev/shm is called after it
             folder.mkdir()
-            figures[name] = proof.test(folder, args.rank)
+            figures[name] = proof(folder, args.rank)
     return figures
+
+
+def tier(work, program):
+    """The tests of tier.py, which import vLLM."""
+    daemon.run([install.home() / "bin" / "python", engine.HERE / "tier.py", program, work], timeout=600, what="tier.py", env=engine.env())
+    return {"passed": True}

@@ -1,0 +1,159 @@
+"""CascadeTier alone, with vLLM's own types and shared region, on a real rank. Run by the environment's Python: tier.py DAEMON FOLDER."""
+
+import pathlib
+import sys
+import time
+import types
+import unittest
+import uuid
+
+import numpy as np
+from vllm.v1.kv_offload.base import LookupResult, ReqContext, make_offload_key
+from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
+from vllm.v1.kv_offload.tiering.base import TransferJob
+
+from cascade_kv import Client
+from cascade_kv.vllm import CascadeTier
+from engines import daemon
+
+ROWS, ROW = 64, 16 * 4096
+
+
+def spec(**model):
+    parallel = types.SimpleNamespace(rank=0, world_size=1, tp_size=1, pp_size=1, pcp_size=1, dcp_size=1, is_parallelism_agnostic=False)
+    group = types.SimpleNamespace(group_id=0, tokens_per_block=16, layer_names=("l0", "l1"))
+    config = types.SimpleNamespace(groups=(group,), model=types.SimpleNamespace(**{"name": "m", "dtype": "float32", **model}), parallel=parallel,
+                                   cache=types.SimpleNamespace(tokens_per_hash=16, blocks_per_chunk=1), kv_cache_layout="LBHNC")
+    return types.SimpleNamespace(config=config, kv_events_config=types.SimpleNamespace(enable_kv_cache_events=True))
+
+
+class Tier(unittest.TestCase):
+    def setUp(self):
+        self.rank = daemon.Rank(FOLDER, 256 << 20, daemon=DAEMON)
+        self.rank.__enter__()
+        self.addCleanup(self.rank.__exit__)
+        self.region = SharedOffloadRegion(f"cascade-test-{uuid.uuid4()}", ROWS, None, ROW, ROW)
+        self.addCleanup(lambda: pathlib.Path(self.region.mmap_path).unlink(missing_ok=True))
+        self.view = self.region.create_kv_memoryview()
+        self.rows = np.frombuffer(self.view, dtype=np.uint8).reshape(ROWS, ROW)
+        self.rows[:] = np.random.default_rng(1).integers(0, 256, self.rows.shape, dtype=np.uint8)
+        self.tier = self.open()
+        self.numbers = iter(range(1000))
+
+    def open(self, **settings):
+        tier = CascadeTier(spec(**settings.pop("model", {})), self.view, "CascadeTier", socket=str(self.rank.path), **settings)
+        self.addCleanup(tier.shutdown)
+        return tier
+
+    def keys(self, n, request="r"):
+        """Chunks of a request, noted as vLLM's scheduler does."""
+        context, keys = ReqContext(req_id=request), [make_offload_key(bytes([i]) * 32, 0) for i in range(n)]
+        for i, k in enumerate(keys):
+            context.set_offload_key_position(k, 16 * (i + 1))
+        return keys, context
+
+    def job(self, keys, rows, context, load=False):
+        job = TransferJob(next(self.numbers), keys, np.array(rows, dtype=np.int32), load, context)
+        (self.tier.submit_load if load else self.tier.submit_store)(job)
+        return job
+
+    def results(self, tier=None):
+        (tier or self.tier).drain_jobs()
+        return list((tier or self.tier).get_finished_jobs())
+
+    def store(self, n):
+        keys, context = self.keys(n)
+        self.job(keys, range(n), context)
+        (result,) = self.results()
+        self.assertTrue(result.success)
+        self.assertEqual(result.transfer_bytes, n * ROW)
+        return keys, context
+
+    def test_what_was_stored_is_found_and_loaded(self):
+        keys, context = self.keys(4)
+        self.assertEqual([self.tier.lookup(k, context) for k in keys], [LookupResult.MISS] * 4)
+        keys, _ = self.store(4)
+        later = self.keys(5, "later")[1]
+        self.assertEqual([self.tier.lookup(k, later) for k in keys], [LookupResult.HIT] * 4)
+        self.assertEqual(self.tier.lookup(self.keys(5)[0][4], later), LookupResult.MISS)
+        self.job(keys, [40, 30, 20, 10], later, load=True)
+        (result,) = self.results()
+        self.assertTrue(result.success)
+        np.testing.assert_array_equal(self.rows[[40, 30, 20, 10]], self.rows[:4])
+
+    def test_part_of_a_load_and_no_second_promise(self):
+        self.store(3)
+        keys, context = self.keys(4, "part")
+        self.job(keys, [40, 41, 42, 43], context, load=True)
+        (result,) = self.results()
+        self.assertFalse(result.success)
+        self.assertEqual(set(result.successful_keys), set(keys[:3]))
+        self.tier.lookup(keys[0], context)
+        self.job([keys[3]], [43], context, load=True)
+        self.results()
+        self.job([keys[3]], [3], context)  # it is there now, and stays a miss for the request that it was lost for
+        self.results()
+        self.assertEqual(self.tier.lookup(keys[3], context), LookupResult.MISS)
+        self.assertEqual(self.tier.lookup(keys[3], self.keys(4, "other")[1]), LookupResult.HIT)
+
+    def test_another_model_finds_nothing(self):
+        keys, _ = self.store(2)
+        for other in (self.open(model={"dtype": "bfloat16"}), self.open(model={"name": "n"}), self.open(tenant="v2")):
+            self.assertEqual(other.lookup(keys[0], self.keys(2, "x")[1]), LookupResult.MISS)
+        self.assertEqual(self.open().lookup(keys[0], self.keys(2, "x")[1]), LookupResult.HIT)
+
+    def test_events_of_what_comes_and_goes(self):
+        self.tier = self.open(enable_kv_events=True)
+        list(self.tier.take_events())
+        keys, _ = self.store(2)
+        (event,) = [e for e in self.tier.take_events() if not e.removed]
+        self.assertEqual(event.keys, keys)
+        with Client(str(self.rank.path)) as c:
+            self.assertEqual(c.delete(self.tier._ns, keys[:1]), 1)
+        gone, deadline = [], time.monotonic() + 30
+        while not gone and time.monotonic() < deadline:
+            gone = [k for e in self.tier.take_events() if e.removed for k in e.keys]
+            time.sleep(0.05)
+        self.assertEqual(gone, keys[:1])
+
+    def test_a_rank_that_is_killed_and_comes_back(self):
+        keys, context = self.store(4)
+        self.rank.kill()
+        away = self.keys(4, "away")[1]
+        self.assertEqual(self.tier.lookup(keys[0], away), LookupResult.MISS)
+        self.job(keys, range(4), away)
+        self.job(keys, range(40, 44), away, load=True)
+        self.assertEqual([r.success for r in self.results()], [False, False])
+        self.assertEqual(list(self.tier.get_finished_jobs()), [])
+        self.rank.start()
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            self.job(keys, range(4), context)
+            (result,) = self.results()
+            if result.success:
+                break
+            time.sleep(0.1)
+        self.assertTrue(result.success)
+        self.assertEqual(self.tier.lookup(keys[0], self.keys(4, "back")[1]), LookupResult.HIT)
+
+    def test_a_rank_killed_with_jobs_under_way(self):
+        keys, context = self.keys(32)
+        for _ in range(8):
+            self.job(keys, range(32), context)
+        self.rank.kill()
+        self.assertEqual(len(self.results()), 8)
+
+    def test_metrics(self):
+        names = set(CascadeTier.build_metric_definitions({}))
+        keys, context = self.keys(2)
+        self.job(keys, [1, 2], context, load=True)
+        self.results()
+        stats = self.tier.get_stats()
+        self.assertEqual(stats.data["data"]["vllm:cascade_chunks_lost"], {("CascadeTier",): 2})
+        self.assertLessEqual(set(stats.data["data"]), names)
+        self.assertIsNone(self.tier.get_stats())
+
+
+if __name__ == "__main__":
+    DAEMON, FOLDER = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    unittest.main(argv=[sys.argv[0]])
