@@ -4,7 +4,7 @@ RACE     := $(if $(CC_FOUND),-race)
 FUZZTIME ?= 10s
 export CGO_ENABLED = 0
 
-.PHONY: build run test points test-engines test-lustre test-lustre-long tools lint bare fuzz race fmt bench generate clean
+.PHONY: build run test points test-clients bench-clients test-engines test-lustre test-lustre-long tools lint bare fuzz race fmt bench generate clean
 .NOTPARALLEL:
 
 build: ## bin/cascaded and bin/cascade
@@ -14,6 +14,12 @@ run: build ## four ranks, one trace, one table; TRACE=file chooses the trace
 	scripts/run.sh "$(TRACE)"
 
 test: tools lint bare fuzz race points test-lustre ## everything that needs no Python package of an engine
+
+test-clients: build tools ## the Python client on ranks that are killed, stopped and started again
+	scripts/test-clients
+
+bench-clients: build tools ## the Python client beside redis-py and other stores, into JSON=file
+	scripts/test-clients bench "$(or $(JSON),build/clients.json)"
 
 test-engines: build tools ## the real LMCache on a rank; installs it outside the clone, minutes the first time
 	scripts/test-engines || [ $$? -eq 77 ] # 77: it said what is missing

@@ -6,8 +6,8 @@ import "context"
 const lookStep = 4096
 
 // ContainsBatch is Contains for many keys, in parallel to them; what is not here
-// is asked for elsewhere in one batch.
-func (s *Store) ContainsBatch(ctx context.Context, ns string, keys []string) []bool {
+// is asked for elsewhere in one batch. The keys are only read.
+func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []bool {
 	found := make([]bool, len(keys))
 	missing := 0
 	for at := 0; at < len(keys); at += lookStep {
@@ -20,7 +20,7 @@ func (s *Store) ContainsBatch(ctx context.Context, ns string, keys []string) []b
 	ask, places := make([]string, 0, missing), make([]int, 0, missing)
 	for i, here := range found {
 		if !here {
-			ask, places = append(ask, keys[i]), append(places, i)
+			ask, places = append(ask, string(keys[i])), append(places, i)
 		}
 	}
 	for j, copies := range s.located(ctx, ns, ask) {
@@ -31,7 +31,7 @@ func (s *Store) ContainsBatch(ctx context.Context, ns string, keys []string) []b
 
 // lookMany marks which keys are visible on this rank and returns how many are
 // not.
-func (s *Store) lookMany(ns string, keys []string, found []bool) (missing int) {
+func (s *Store) lookMany(ns string, keys [][]byte, found []bool) (missing int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sp := s.spaces[ns]
@@ -39,7 +39,7 @@ func (s *Store) lookMany(ns string, keys []string, found []bool) (missing int) {
 		return len(keys)
 	}
 	for i, key := range keys {
-		n := sp.byKey[key]
+		n := sp.byKey[string(key)]
 		if found[i] = n != nil && n.visible(s.now); !found[i] {
 			missing++
 		}

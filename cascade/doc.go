@@ -10,6 +10,10 @@
 //	ref count   live names that point to a block
 //	stage       room for a block that is still arriving
 //	view        a block pinned for reading in place
+//	arena       the file in which a memory tier lies, for other processes to map
+//	keep        hold a view or stage for as long as a client likes
+//	resident    in a memory tier of this rank, and staying there
+//	event       a name became readable on this rank, or is no more
 //	lease       a promise, with owner and deadline, that a name stays
 //	            readable on this rank
 //	dirty       in memory only: not yet in the cold tier

@@ -170,6 +170,9 @@ func (s *Store) rebind(e Entry, b *entity, depth uint32) *name {
 	if was != nil {
 		s.endLeases(n)
 		s.detach(n)
+		if e.Bound {
+			s.tellRemoved(n, was)
+		}
 	}
 	n.setParent(e.Parent)
 	n.entry = block.Name{
@@ -183,6 +186,9 @@ func (s *Store) rebind(e Entry, b *entity, depth uint32) *name {
 		n.entry.Depth = n.parent.entry.Depth + 1
 	}
 	s.rerecord(n, b, was, old)
+	if was != b || old.Bound {
+		s.tellStored(n)
+	}
 	if was != nil && len(was.names) == 0 {
 		s.forget(was)
 	}
@@ -294,6 +300,7 @@ func (s *Store) withdraw(n *name, seq uint64) {
 	gone.Seq = seq
 	s.unrecord(b, gone)
 	s.detach(n)
+	s.tellRemoved(n, b)
 	n.delist()
 	if len(b.names) == 0 {
 		s.forget(b)

@@ -22,29 +22,49 @@ func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult
 		found = s.located(ctx, ns, missing)
 	}
 	var coming ahead
+	run := tierRun{to: &res}
 	for i := range keys {
 		if here[i].tier != "" {
-			res.add(here[i].tier, here[i].size)
+			run.add(here[i].tier, here[i].size)
 			continue
 		}
 		if len(found) == 0 || found[0] == nil {
 			break
 		}
-		res.add(s.servedFrom(found[0]), found[0][0].Info.Size)
+		run.add(s.servedFrom(found[0]), found[0][0].Info.Size)
 		coming.ids = append(coming.ids, nameID{ns, missing[0]})
 		coming.copies = append(coming.copies, found[0])
 		found, missing = found[1:], missing[1:]
 	}
+	run.end()
 	if len(coming.ids) > 0 {
 		s.fetchAhead(&coming)
 	}
 	return res
 }
 
-func (r *ProbeResult) add(tier string, size int64) {
-	r.Hits++
-	r.Bytes += size
-	r.Tiers[tier]++
+// tierRun counts hits one after the other in the same tier before it adds them
+// to a result, whose map costs more than the look-up of a name.
+type tierRun struct {
+	to   *ProbeResult
+	tier string
+	hits int
+}
+
+func (r *tierRun) add(tier string, size int64) {
+	if tier != r.tier {
+		r.end()
+		r.tier, r.hits = tier, 0
+	}
+	r.hits++
+	r.to.Hits++
+	r.to.Bytes += size
+}
+
+func (r *tierRun) end() {
+	if r.hits > 0 {
+		r.to.Tiers[r.tier] += r.hits
+	}
 }
 
 // servedFrom names the tier that would serve a located block.
@@ -65,16 +85,33 @@ type presence struct {
 // can be nowhere else.
 func (s *Store) probeHere(ns string, keys []string) []presence {
 	here := make([]presence, len(keys))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, key := range keys {
-		if n := s.lookup(ns, key); n != nil {
-			here[i] = presence{s.fastest(n.block), n.block.info.Size}
-		} else if !s.asksElsewhere() {
+	for at := 0; at < len(keys); at += lookStep {
+		end := min(at+lookStep, len(keys))
+		if !s.probeMany(ns, keys[at:end], here[at:end]) && !s.asksElsewhere() {
 			break
 		}
 	}
 	return here
+}
+
+// probeMany looks up some keys on this rank, likewise, and is false when one is
+// missing.
+func (s *Store) probeMany(ns string, keys []string, here []presence) (all bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sp := s.spaces[ns]
+	if sp == nil {
+		return false
+	}
+	all = true
+	for i, key := range keys {
+		if n := sp.byKey[key]; n != nil && n.visible(s.now) {
+			here[i] = presence{s.fastest(n.block), n.block.info.Size}
+		} else if all = false; !s.asksElsewhere() {
+			break
+		}
+	}
+	return all
 }
 
 // absent lists the keys of which this rank has nothing.

@@ -129,14 +129,20 @@ func (s *Store) recoverNames(r *recovery) {
 // attachRecorded points a name at a block that a tier has on record with it.
 func (s *Store) attachRecorded(e block.Name, b *entity) {
 	n := s.space(e.Namespace).node(e.Key)
-	was := n.block
+	was, old := n.block, n.entry
 	if was != nil {
 		s.endLeases(n)
 		s.detach(n)
+		if e.Bound {
+			s.tellRemoved(n, was)
+		}
 	}
 	n.setParent(e.Parent)
 	n.entry, n.put = e, e.Seq
 	s.attach(n, b)
+	if was != b || old.Bound {
+		s.tellStored(n)
+	}
 	if was != nil && len(was.names) == 0 {
 		s.forget(was)
 	}

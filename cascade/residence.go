@@ -215,6 +215,7 @@ func (s *Store) vanish(b *entity) {
 			s.supersede(nameID{n.entry.Namespace, n.entry.Key}, n.put)
 		}
 		s.detach(n)
+		s.tellRemoved(n, b)
 		n.delist()
 		n.prune()
 	}

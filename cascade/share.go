@@ -86,28 +86,40 @@ func (s *Store) pinShared(b *entity, m *memTier) *View {
 	return v
 }
 
-// bringTries is how often a block is got until it has a place in memory: the
-// first get may share a fetch that was begun without one.
-const bringTries = 2
+// GetResident gets blocks that are to stay in memory on this rank: those that
+// only others have are copied here. Misses are nil, and what finds no place in
+// memory is a miss. Bytes are not checked. The error is ErrClosed or nil.
+func (s *Store) GetResident(ctx context.Context, ns string, keys []string) ([]*View, error) {
+	how := getting{keep: true}
+	views, err := s.get(ctx, ns, keys, how)
+	if err != nil {
+		return nil, err
+	}
+	again, at := dropPrivate(keys, views) // of fetches that were begun without a place
+	if len(again) == 0 {
+		return views, nil
+	}
+	more, err := s.get(ctx, ns, again, how)
+	if err != nil {
+		return views, nil // closed meanwhile: these are misses
+	}
+	dropPrivate(again, more)
+	for j, v := range more {
+		views[at[j]] = v
+	}
+	return views, nil
+}
 
-// GetResident is Get of a block that is to stay in memory on this rank: one that
-// only others have is copied here. The error matches ErrMiss where that can not
-// be.
-func (s *Store) GetResident(ctx context.Context, ns, key string) (*View, error) {
-	for range bringTries {
-		views, err := s.get(ctx, ns, []string{key}, getting{verify: s.verify, keep: true})
-		switch v := views[0]; {
-		case err != nil:
-			return nil, err
-		case v == nil:
-			return nil, ErrMiss
-		case v.mem != nil:
-			return v, nil
-		default:
+// dropPrivate gives back views that are in no memory tier, and lists their keys
+// and places.
+func dropPrivate(keys []string, views []*View) (dropped []string, at []int) {
+	for i, v := range views {
+		if v != nil && v.mem == nil {
 			v.Release()
+			views[i], dropped, at = nil, append(dropped, keys[i]), append(at, i)
 		}
 	}
-	return nil, ErrMiss
+	return dropped, at
 }
 
 // StageShared is Stage in the arena. Errors: ErrNoArena, those of Stage.
@@ -137,6 +149,11 @@ func (st *Stage) Keep() {
 	}
 	st.kept = true
 	st.store.end()
+}
+
+// SameBlock tells whether v and w are views of one block in one place.
+func (v *View) SameBlock(w *View) bool {
+	return v.block == w.block && v.mem == w.mem && v.stay == w.stay
 }
 
 // File returns the descriptor and offset of Bytes; false when the room is not in

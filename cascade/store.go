@@ -116,6 +116,7 @@ type Store struct {
 	stats     Stats     // counters; the rest is filled in by Stats
 	coldStats TierStats
 	room      coldRoom
+	events    *eventLog
 	ranked    []ranking
 
 	active   atomic.Int64 // requests' stages and views under way: the completer waits for quiet
@@ -188,6 +189,7 @@ func newStore(o Options) (*Store, error) {
 		remoteHits: TierStats{Name: RemoteTier}, leavePeers: func() {},
 		catalogue: catalogueOf(o.Cold), void: newVoiding(), replicate: newReplication(),
 		pending:  pendingQueue{wake: make(chan struct{}, 1)},
+		events:   newEventLog(eventsKept),
 		cleaning: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 	}
 	if s.bits != block.Bits256 {

@@ -2,12 +2,14 @@
 # Install what the tests drive besides Go. What cannot be installed is named, and the tests that need it skip (with
 # CI=true: fail).
 set -euo pipefail
+mypy=2.4.1     # scripts/test-clients reads this line
 redis_py=8.1.0 # the current one; the distribution's python3-redis is the old one. internal/e2e reads this line
 
 missing=()
 command -v redis-server >/dev/null || missing+=(redis-server)
 command -v redis-cli >/dev/null || missing+=(redis-tools)
 /usr/bin/python3 -c 'import redis' 2>/dev/null || missing+=(python3-redis)
+python3 -c 'import numpy' 2>/dev/null || /usr/bin/python3 -c 'import numpy' 2>/dev/null || missing+=(python3-numpy)
 command -v ip >/dev/null || missing+=(iproute2)
 command -v zstd >/dev/null || missing+=(zstd)
 command -v fio >/dev/null || missing+=(fio)
@@ -26,14 +28,24 @@ if [ ${#missing[@]} -gt 0 ]; then
     fi
 fi
 
-home=${XDG_CACHE_HOME:-$HOME/.cache}/cascade/redis-py-$redis_py
-[ -d "$home" ] && exit 0
-mkdir -p "$(dirname "$home")"
-# Made aside and renamed when complete: only bin/python is used, which finds its environment wherever it lies.
-part=$(mktemp -d "$home.XXXXXX")
-trap 'rm -rf "$part"' EXIT
-if python3 -m venv "$part" >&2 && "$part/bin/python" -m pip install --quiet --disable-pip-version-check "redis==$redis_py" >&2; then
-    mv -T "$part" "$home" 2>/dev/null || [ -d "$home" ] # another run may have been first
-else
-    echo "tools: redis-py $redis_py cannot be installed; to try again: make tools" >&2
-fi
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/cascade
+parts=()
+trap 'rm -rf "${parts[@]}"' EXIT
+
+# environment NAME PACKAGE…: a virtual environment outside the clone.
+environment() {
+    local home=$cache/$1 part
+    [ -d "$home" ] && return
+    mkdir -p "$cache"
+    # Made aside and renamed when complete: only bin/python is used, which finds its environment wherever it lies.
+    part=$(mktemp -d "$home.XXXXXX")
+    parts+=("$part")
+    if python3 -m venv "$part" >&2 && "$part/bin/python" -m pip install --quiet --disable-pip-version-check "${@:2}" >&2; then
+        mv -T "$part" "$home" 2>/dev/null || [ -d "$home" ] # another run may have been first
+    else
+        echo "tools: $1 cannot be installed; to try again: make tools" >&2
+    fi
+}
+
+environment "redis-py-$redis_py" "redis==$redis_py"
+environment "mypy-$mypy" "mypy==$mypy" numpy

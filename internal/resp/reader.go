@@ -3,6 +3,7 @@ package resp
 import (
 	"fmt"
 	"io"
+	"sync"
 )
 
 // Receiver takes the bytes of one argument, in order, into memory of its own.
@@ -219,17 +220,38 @@ func (r *Reader) add(p []byte, size int64) {
 // are when hold is replaced by a larger piece.
 func (r *Reader) room(n int) []byte {
 	if r.hold == nil || len(r.hold)+n > cap(r.hold) {
-		r.hold = make([]byte, 0, max(n, min(2*cap(r.hold), MaxHeld), 512))
+		r.hold = newHold(max(n, min(4*cap(r.hold), MaxHeld), 512))
 	}
 	at := len(r.hold)
 	r.hold = r.hold[:at+n]
 	return r.hold[at : at+n : at+n]
 }
 
-// recycle forgets the last command, and the memory of an unusually large one.
+const (
+	keepHeld = 16 << 10 // bytes of arguments that a connection keeps room for
+	keepArgs = 1 << 10  // arguments likewise
+)
+
+// largeHolds is memory of more than keepHeld for commands with many arguments,
+// which come often from few connections.
+var largeHolds sync.Pool
+
+// newHold returns memory for n bytes of arguments at least.
+func newHold(n int) []byte {
+	if n > keepHeld {
+		if p, _ := largeHolds.Get().(*[]byte); p != nil && cap(*p) >= n {
+			return (*p)[:0]
+		}
+	}
+	return make([]byte, 0, n)
+}
+
+// recycle forgets the last command, and gives up the memory of an unusually
+// large one.
 func (r *Reader) recycle() {
-	const keepHeld, keepArgs = 16 << 10, 1 << 10
 	if cap(r.hold) > keepHeld {
+		hold := r.hold[:0]
+		largeHolds.Put(&hold)
 		r.hold = nil
 	}
 	if cap(r.cmd.Args) > keepArgs {

@@ -95,13 +95,9 @@ func cmdCascadeGet(c *conn, args [][]byte) {
 }
 
 func cmdCascadeProbe(c *conn, args [][]byte) {
-	keys := make([]string, len(args)-2)
-	for i, k := range args[2:] {
-		keys[i] = string(k)
-	}
 	ctx, cancel := c.context()
 	defer cancel()
-	p := c.srv.opt.Store.Probe(ctx, string(args[1]), keys)
+	p := c.srv.opt.Store.Probe(ctx, string(args[1]), keyStrings(args[2:]))
 	c.wr.Map(3)
 	c.wr.BulkString("hits")
 	c.wr.Int(int64(p.Hits))

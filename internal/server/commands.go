@@ -60,6 +60,12 @@ func init() { // refers to commands that list it
 		"CASCADE.ARENA":    {run: cmdCascadeArena, min: 1, max: 1, own: true},
 		"CASCADE.GETSHM":   {run: cmdCascadeGetShm, min: 3, own: true},
 		"CASCADE.RELEASE":  {run: cmdCascadeRelease, min: 2, own: true},
+		"CASCADE.STAGE":    {run: cmdCascadeStage, min: 2, own: true},
+		"CASCADE.COMMIT":   {run: cmdCascadeCommit, min: 4, own: true},
+		"CASCADE.ABORT":    {run: cmdCascadeAbort, min: 2, own: true},
+		"CASCADE.PIN":      {run: cmdCascadePin, min: 3, own: true},
+		"CASCADE.UNPIN":    {run: cmdCascadeUnpin, min: 3, own: true},
+		"CASCADE.EVENTS":   {run: cmdCascadeEvents, min: 2, max: 6, own: true},
 		"CASCADE.CONTAINS": {run: cmdCascadeContains, min: 3, own: true},
 
 		"CASCADE.REGION": {run: cmdCascadeRegion, min: 2, max: 4},

@@ -160,8 +160,8 @@ type handler struct {
 	own  bool // for the rank's own user on its unix socket only
 }
 
-// errNotOwn is for those who ask for memory that is shared with the rank.
-const errNotOwn = "NOPERM this command is for the rank's own user on its unix socket"
+// errForeign is for those who ask for memory that is shared with the rank.
+const errForeign = "NOPERM this command is for the rank's own user on its unix socket"
 
 // dispatch answers one command.
 func (c *conn) dispatch(cmd *resp.Command) {
@@ -174,7 +174,7 @@ func (c *conn) dispatch(cmd *resp.Command) {
 	case !c.authed && !h.open:
 		c.wr.Error("NOAUTH Authentication required.")
 	case h.own && !c.own:
-		c.wr.Error(errNotOwn)
+		c.wr.Error(errForeign)
 	case len(cmd.Args) < h.min && cmd.Err == nil, h.max > 0 && len(cmd.Args) > h.max:
 		c.wr.Error(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(name)))
 	case cmd.Err != nil && name != "SET" && name != "CASCADE.PUT":

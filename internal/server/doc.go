@@ -10,6 +10,10 @@
 //	             chunk: the second is bound to the first
 //	fixed-length LMCache's C++ client, which counts reply bytes instead of
 //	             reading them
+//	view         a block that a client reads in place, in the arena that it maps
+//	stage        room in the arena that a client fills
+//	pin          a block that stays in memory as long as a client wants
+//	held         views, stages and pins; the budget bounds them
 //	peer         the process at the other end, known by its user id
 //
 // Values pass between socket and tier memory directly, in both directions;

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strings"
 	"sync/atomic"
 
 	"cascadekv/cascade"
@@ -24,6 +25,7 @@ type budget struct {
 	used  atomic.Int64
 }
 
+// newBudget is the budget of a store's arena: nothing where there is none.
 func newBudget(st *cascade.Store) *budget {
 	a, _ := st.Arena()
 	return &budget{limit: a.Capacity / heldShare}
@@ -34,6 +36,9 @@ func heldSize(size int64) int64 { return max(arena.RoundSize(size), heldLeast) }
 
 // take counts a block in, or is false when there is no room for it.
 func (b *budget) take(size int64) bool {
+	if size > b.limit { // rounding what is much larger may overflow
+		return false
+	}
 	n := heldSize(size)
 	for {
 		used := b.used.Load()
@@ -48,13 +53,18 @@ func (b *budget) take(size int64) bool {
 
 func (b *budget) giveBack(size int64) { b.used.Add(-heldSize(size)) }
 
-// held is what one connection holds of the arena. It belongs to the
-// connection's goroutine.
+// held is what one connection holds of the arena, and of memory as pins. It
+// belongs to the connection's goroutine.
 type held struct {
 	budget *budget
-	last   int64 // number given last
+	last   int64 // number given last, of views and stages
 	views  map[int64]*cascade.View
+	stages map[int64]*cascade.Stage
+	pins   map[pinned]*cascade.View
 }
+
+// pinned is what a pin is known by.
+type pinned struct{ ns, key string }
 
 // addView keeps a view that the budget was taken for, and returns its number.
 func (h *held) addView(v *cascade.View) int64 {
@@ -83,9 +93,84 @@ func (h *held) end(v *cascade.View) {
 	v.Release()
 }
 
+// addStage keeps a stage that the budget was taken for, and returns its number.
+func (h *held) addStage(st *cascade.Stage) int64 {
+	st.Keep()
+	if h.stages == nil {
+		h.stages = map[int64]*cascade.Stage{}
+	}
+	h.last++
+	h.stages[h.last] = st
+	return h.last
+}
+
+// takeStage hands a stage over to who ends it, or returns nil.
+func (h *held) takeStage(number int64) *cascade.Stage {
+	st := h.stages[number]
+	if st != nil {
+		delete(h.stages, number)
+		h.budget.giveBack(int64(len(st.Bytes())))
+	}
+	return st
+}
+
+// dropStage ends a stage unused and tells whether there was one.
+func (h *held) dropStage(number int64) bool {
+	st := h.takeStage(number)
+	if st != nil {
+		st.Abort()
+	}
+	return st != nil
+}
+
+// pin keeps a view, nil for a miss, as the key's pin, and tells whether the key
+// is pinned now. A pin of what the key named before ends.
+func (h *held) pin(ns, key string, v *cascade.View) bool {
+	k := pinned{ns, key}
+	old := h.pins[k]
+	if old != nil && v != nil && old.SameBlock(v) {
+		v.Release()
+		return true
+	}
+	if old != nil {
+		h.unpin(ns, key)
+	}
+	if v == nil {
+		return false
+	}
+	if !h.budget.take(v.Size()) {
+		v.Release()
+		return false
+	}
+	v.Keep()
+	if h.pins == nil {
+		h.pins = map[pinned]*cascade.View{}
+	}
+	h.pins[pinned{ns, strings.Clone(key)}] = v // key may be part of many
+	return true
+}
+
+// unpin ends a pin and tells whether there was one.
+func (h *held) unpin(ns, key string) bool {
+	k := pinned{ns, key}
+	v := h.pins[k]
+	if v == nil {
+		return false
+	}
+	delete(h.pins, k)
+	h.end(v)
+	return true
+}
+
 // dropAll gives everything back.
 func (h *held) dropAll() {
 	for n := range h.views {
 		h.dropView(n)
+	}
+	for n := range h.stages {
+		h.dropStage(n)
+	}
+	for k := range h.pins {
+		h.unpin(k.ns, k.key)
 	}
 }

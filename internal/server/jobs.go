@@ -100,10 +100,15 @@ type job struct {
 	over   bool
 }
 
+func newJob(t *transfer, number int64, of *transfers, at *attached) *job {
+	j := &job{transfer: t, number: number, of: of, at: at, bytes: t.cost()}
+	j.ctx, j.cancel = context.WithCancel(context.Background())
+	return j
+}
+
 // submit queues a transfer, or refuses it.
 func (c *conn) submit(t *transfer, at *attached) {
-	j := &job{transfer: t, number: t.opt.job, of: c.moves, at: at, bytes: t.cost()}
-	j.ctx, j.cancel = context.WithCancel(context.Background())
+	j := newJob(t, t.opt.job, c.moves, at)
 	if bad := c.srv.jobs.submit(j); bad != "" {
 		j.cancel()
 		c.wr.Error(bad)
@@ -297,7 +302,7 @@ func (c *conn) awaitJobs(timeout <-chan time.Time, ready func() bool) {
 	if isReady() {
 		return
 	}
-	gone, err := c.srv.lot.arm(c.wire, unix.EPOLLRDHUP)
+	gone, err := c.srv.lot.arm(c.wire, unix.EPOLLRDHUP, nil)
 	if err != nil {
 		c.srv.jobs.stopAll(c.moves) // the server ends
 	}

@@ -21,9 +21,15 @@ type parking struct {
 	epoll int
 
 	mu     sync.Mutex
-	parked map[int]chan struct{} // by descriptor; present while armed once
+	parked map[int]*place // by descriptor; present once it was armed
 	ended  bool
 	done   chan struct{}
+}
+
+// place is where one connection waits.
+type place struct {
+	woken chan struct{} // capacity 1
+	gone  func()        // to be called when the client hangs up; nil: nothing
 }
 
 func newParking() (*parking, error) {
@@ -31,7 +37,7 @@ func newParking() (*parking, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", os.NewSyscallError("epoll_create1", err))
 	}
-	p := &parking{epoll: fd, parked: map[int]chan struct{}{}, done: make(chan struct{})}
+	p := &parking{epoll: fd, parked: map[int]*place{}, done: make(chan struct{})}
 	go p.watch()
 	return p, nil
 }
@@ -39,7 +45,7 @@ func newParking() (*parking, error) {
 // park waits until the wire has something to read, or is hung up. It gives up
 // after the wire's patience, with os.ErrDeadlineExceeded.
 func (p *parking) park(w *wire) error {
-	woken, err := p.arm(w, unix.EPOLLIN|unix.EPOLLRDHUP)
+	woken, err := p.arm(w, unix.EPOLLIN|unix.EPOLLRDHUP, nil)
 	if err != nil {
 		return err
 	}
@@ -57,18 +63,19 @@ func (p *parking) park(w *wire) error {
 	}
 }
 
-// arm asks to be told once of the first of some events of a wire. What comes
-// may also be left over from an earlier call: look.
-func (p *parking) arm(w *wire, events uint32) (<-chan struct{}, error) {
+// arm asks to be told once of the first of some events of a wire, and to have
+// gone called if that is the client's hanging up. What comes may also be left
+// over from an earlier call: look.
+func (p *parking) arm(w *wire, events uint32, gone func()) (<-chan struct{}, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
 		return nil, errParkingClosed
 	}
-	woken, known := p.parked[w.fd]
+	at, known := p.parked[w.fd]
 	if !known {
-		woken = make(chan struct{}, 1)
-		p.parked[w.fd] = woken
+		at = &place{woken: make(chan struct{}, 1)}
+		p.parked[w.fd] = at
 	}
 	op := unix.EPOLL_CTL_MOD
 	if !known {
@@ -78,7 +85,23 @@ func (p *parking) arm(w *wire, events uint32) (<-chan struct{}, error) {
 	if err := unix.EpollCtl(p.epoll, op, w.fd, &ev); err != nil {
 		return nil, fmt.Errorf("server: park a connection: %w", os.NewSyscallError("epoll_ctl", err))
 	}
-	return woken, nil
+	at.gone = gone
+	return at.woken, nil
+}
+
+// onHangUp has gone called, from another goroutine, should the client hang up
+// before the function that is returned is.
+func (p *parking) onHangUp(w *wire, gone func()) (end func()) {
+	if _, err := p.arm(w, unix.EPOLLRDHUP, gone); err != nil {
+		gone()
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if at := p.parked[w.fd]; at != nil {
+			at.gone = nil
+		}
+	}
 }
 
 // forget drops a wire that is about to be closed.
@@ -106,11 +129,8 @@ func (p *parking) watch() {
 		}
 		p.mu.Lock()
 		for _, e := range events[:max(0, n)] {
-			if woken, ok := p.parked[int(e.Fd)]; ok {
-				select {
-				case woken <- struct{}{}:
-				default:
-				}
+			if at, ok := p.parked[int(e.Fd)]; ok {
+				at.wake(e.Events)
 			}
 		}
 		ended := p.ended
@@ -118,6 +138,17 @@ func (p *parking) watch() {
 		if ended {
 			return
 		}
+	}
+}
+
+// wake tells of an event. The caller holds the mutex.
+func (at *place) wake(events uint32) {
+	if at.gone != nil && events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+		at.gone()
+	}
+	select {
+	case at.woken <- struct{}{}:
+	default:
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 // maxRegions bounds the regions of one connection.
 const maxRegions = 64
 
+const errNotOwn = "NOPERM regions are served on the unix socket, to the rank's own user"
+
 // attached is a region of a connection.
 type attached struct {
 	*region.Region

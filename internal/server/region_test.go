@@ -1,10 +1,12 @@
 package server
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"net"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -135,57 +137,6 @@ func code(err error) string {
 	return ""
 }
 
-func TestBlocksGoFromRegionToRegion(t *testing.T) {
-	r := newRig(t, 64<<20)
-	a, b := r.engine(8<<20), r.engine(8<<20)
-	copy(a.mem, randomBytes(7, len(a.mem)))
-	na, nb := a.attach(), b.attach()
-	// Two blocks, each of a piece in front and one at the back, swapped on arrival.
-	here := at(0, 100_000, 5<<20, 200_001, 100_000, 1, 6<<20, 300_000)
-	there := at(4<<20, 100_001, 1<<20, 200_000, 77, 200_001, 3<<20, 100_000)
-	if got := a.move("CASCADE.STORE", na, "ns", here, "CHAIN", "KEYS", "k1", "k2"); got != "11" {
-		t.Fatal("STORE:", got)
-	}
-	if got := b.move("CASCADE.LOAD", nb, "ns", there, "KEYS", "k1", "k2"); got != "11" {
-		t.Fatal("LOAD:", got)
-	}
-	for i, k := range []string{"k1", "k2"} {
-		v, err := r.store.Get(t.Context(), "ns", k)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := append(append([]byte{}, a.mem[i*100_000:i*100_000+[]int{100_000, 1}[i]]...), a.mem[(5+i)<<20:(5+i)<<20+[]int{200_001, 300_000}[i]]...)
-		if !bytes.Equal(v.Bytes(), want) {
-			t.Errorf("%s is stored wrongly", k)
-		}
-		v.Release()
-		got := append(append([]byte{}, b.mem[[]int{4 << 20, 77}[i]:][:[]int{100_001, 200_001}[i]]...), b.mem[[]int{1 << 20, 3 << 20}[i]:][:[]int{200_000, 100_000}[i]]...)
-		if !bytes.Equal(got, want) {
-			t.Errorf("%s is loaded wrongly", k)
-		}
-	}
-	if info, _ := r.store.Stat(t.Context(), "ns", "k2"); info.Parent != "k1" {
-		t.Errorf("CHAIN: the parent of k2 is %q", info.Parent)
-	}
-}
-
-func TestJobIsToldByDone(t *testing.T) {
-	r := newRig(t, 64<<20)
-	e := r.engine(1 << 20)
-	copy(e.mem, randomBytes(1, len(e.mem)))
-	n := e.attach()
-	if rep, err := e.Do("CASCADE.STORE", n, "ns", at(0, 1000, 1000, 1000), "JOB", "7", "KEYS", "a", "b"); err != nil || rep.Text() != "QUEUED" {
-		t.Fatal(rep, err)
-	}
-	rep, err := e.Do("CASCADE.DONE", "5000")
-	if err != nil || len(rep.Elems) != 1 || rep.Elems[0].Elems[0].Int != 7 || digits(rep.Elems[0].Elems[1].Str) != "11" {
-		t.Fatalf("DONE: %+v, %v", rep, err)
-	}
-	if rep, err = e.Do("CASCADE.DONE", "5000"); err != nil || len(rep.Elems) != 0 {
-		t.Fatalf("DONE without a job: %+v, %v", rep, err)
-	}
-}
-
 func TestRegionsByPathEnd(t *testing.T) {
 	r := newRig(t, 16<<20)
 	path := "/dev/shm/cascade-test-" + strconv.Itoa(unix.Getpid())
@@ -220,4 +171,265 @@ func TestRegionsByPathEnd(t *testing.T) {
 	if string(v.Bytes()) != "hello" {
 		t.Errorf("stored: %q", v.Bytes())
 	}
+}
+
+// open counts what this process has open or mapped of the engine's memory,
+// under the name that memfd gave it.
+func (r *rig) open() (descriptors, mappings int) {
+	r.t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if to, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasPrefix(to, "/memfd:engine") || to == "anon_inode:[eventfd]" {
+			descriptors++
+		}
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return descriptors, strings.Count(string(maps), "/memfd:engine")
+}
+
+// settles waits until as much is open as said.
+func (r *rig) settles(descriptors, mappings int) {
+	r.t.Helper()
+	var d, m int
+	for range 2000 {
+		if d, m = r.open(); d == descriptors && m == mappings {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	r.t.Errorf("%d descriptors and %d mappings are left, want %d and %d", d, m, descriptors, mappings)
+}
+
+func eventfd(t testing.TB) int {
+	t.Helper()
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return fd
+}
+
+func TestRegionsThatCanNotBe(t *testing.T) {
+	r := newRig(t, 16<<20)
+	e := r.engine(1 << 20)
+	event := eventfd(t)
+	var pipe, pair [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk, err := os.CreateTemp(".", "region-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { disk.Close(); os.Remove(disk.Name()) })
+	if err := disk.Truncate(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	foreign := memfd(t, 1<<20)
+	if os.Geteuid() == 0 {
+		if err := unix.Fchown(foreign, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		foreign = pipe[0]
+	}
+	empty := memfd(t, 0)
+	d, m := r.open()
+	for name, x := range map[string]struct {
+		fds  []int
+		args []string
+	}{
+		"nothing":               {nil, []string{"FD"}},
+		"pipe":                  {[]int{pipe[1]}, []string{"FD"}},
+		"socket":                {[]int{pair[0]}, []string{"FD"}},
+		"on disk":               {[]int{int(disk.Fd())}, []string{"FD"}},
+		"another user's":        {[]int{foreign}, []string{"FD"}},
+		"empty":                 {[]int{empty}, []string{"FD"}},
+		"eventfd":               {[]int{event}, []string{"FD"}},
+		"no eventfd came":       {[]int{e.fd}, []string{"FD", "NOTIFY"}},
+		"eventfd is none":       {[]int{e.fd, e.fd}, []string{"FD", "NOTIFY"}},
+		"eventfd is a pipe":     {[]int{e.fd, pipe[1]}, []string{"FD", "NOTIFY"}},
+		"the other order":       {[]int{event, e.fd}, []string{"FD", "NOTIFY"}},
+		"unknown word":          {[]int{e.fd}, []string{"FILE"}},
+		"too many words":        {[]int{e.fd}, []string{"FD", "NOTIFY", "NOTIFY"}},
+		"path without one":      {nil, []string{"PATH"}},
+		"empty path":            {[]int{e.fd}, []string{"PATH", ""}},
+		"path on disk":          {nil, []string{"PATH", disk.Name()}},
+		"path that is not":      {nil, []string{"PATH", "/dev/shm/none/such"}},
+		"path without event":    {nil, []string{"PATH", "/dev/shm/x", "NOTIFY"}},
+		"path with wrong event": {[]int{pipe[0]}, []string{"PATH", "/dev/shm/x", "NOTIFY"}},
+		"detach of none":        {nil, []string{"DETACH", "1"}},
+		"detach of no number":   {nil, []string{"DETACH", "x"}},
+		"detach and notify":     {nil, []string{"DETACH", "NOTIFY"}},
+	} {
+		if rep, err := e.doWith(x.fds, append([]string{"CASCADE.REGION"}, x.args...)...); code(err) != "ERR" {
+			t.Errorf("%s: %+v, %v", name, rep, err)
+		}
+	}
+	r.settles(d, m)
+	if n := e.attach(); n != "1" {
+		t.Errorf("region %s", n)
+	}
+}
+
+func TestDescriptorsThatNobodyTakesAreClosed(t *testing.T) {
+	r := newRig(t, 16<<20)
+	e := r.engine(1 << 20)
+	d, m := r.open()
+	for range 5 {
+		if _, err := e.doWith([]int{e.fd, e.fd}, "PING"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.doWith([]int{e.fd, e.fd, e.fd, e.fd, e.fd}, "SET", "k", "v"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.settles(d, m)
+	// What came with an earlier command is not taken for this one's.
+	if _, err := e.doWith([]int{e.fd}, "PING"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Do("CASCADE.REGION", "FD"); code(err) != "ERR" {
+		t.Errorf("REGION without a descriptor: %v", err)
+	}
+	// More than are wanted: the first ones count.
+	if rep, err := e.doWith([]int{e.fd, e.fd, e.fd}, "CASCADE.REGION", "FD"); err != nil || rep.Int != 1 {
+		t.Errorf("REGION with three: %+v, %v", rep, err)
+	}
+	r.settles(d, m+1)
+	// A command that never ends.
+	e.conn.fds = []int{e.fd, e.fd}
+	if _, err := e.conn.Write([]byte("*2\r\n$14\r\nCASCADE.RE")); err != nil {
+		t.Fatal(err)
+	}
+	r.settles(d+2, m+1)
+	e.Close()
+	r.settles(d, m)
+}
+
+// Commands in one write, each with its own descriptor: each gets the right one.
+func TestPipelinedRegions(t *testing.T) {
+	r := newRig(t, 16<<20)
+	e := r.engine(4096)
+	other := memfd(t, 8192)
+	for _, fd := range []int{e.fd, other} {
+		e.conn.fds = []int{fd}
+		e.Send("CASCADE.REGION", "FD")
+		if err := e.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.Send("CASCADE.STORE", "2", "ns", at(4096, 4096), "KEYS", "k")
+	e.Send("CASCADE.STORE", "1", "ns", at(4096, 4096), "KEYS", "k")
+	if err := e.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"1", "2", "\x01"} {
+		if rep, err := e.Receive(); err != nil || rep.Text() != want {
+			t.Errorf("answer %d: %+v, %v", i, rep, err)
+		}
+	}
+	if _, err := e.Receive(); code(err) != "ERR" {
+		t.Errorf("the first region has the size of the second: %v", err)
+	}
+}
+
+func TestRegionsAreForTheOwnUser(t *testing.T) {
+	r := newRig(t, 16<<20, func(o *Options) { o.AllowUIDs = []int{65534} })
+	clients := map[string]*resp.Client{"tcp": r.client("tcp")}
+	if os.Geteuid() == 0 {
+		clients["another user"] = r.clientOf(65534)
+	}
+	for name, c := range clients {
+		for _, args := range [][]string{
+			{"CASCADE.REGION", "FD"},
+			{"CASCADE.REGION", "PATH", "/dev/shm/x"},
+			{"CASCADE.REGION", "DETACH", "1"},
+			{"CASCADE.STORE", "1", "ns", at(0, 1), "KEYS", "k"},
+			{"CASCADE.LOAD", "1", "ns", at(0, 1), "KEYS", "k"},
+			{"CASCADE.DONE"},
+			{"CASCADE.CANCEL", "1"},
+		} {
+			if _, err := c.Do(args...); code(err) != "NOPERM" {
+				t.Errorf("%s: %s: %v", name, args[0], err)
+			}
+		}
+		if rep, err := c.Do("HELLO"); err != nil || len(rep.Field("modules").Elems) != 0 {
+			t.Errorf("%s: HELLO: %+v, %v", name, rep, err)
+		}
+	}
+	e := r.engine(4096)
+	rep, err := e.Do("HELLO", "3")
+	if err != nil || len(rep.Field("modules").Elems) != 1 {
+		t.Fatalf("HELLO: %+v, %v", rep, err)
+	}
+	if m := rep.Field("modules").Elems[0]; m.Field("name").Text() != "cascade" || m.Field("ver").Int != 2 {
+		t.Errorf("HELLO: %+v", m)
+	}
+}
+
+// clientOf connects as another user.
+func (r *rig) clientOf(uid int) *resp.Client {
+	r.t.Helper()
+	for dir := filepath.Dir(r.sock); len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(r.sock, 0o666); err != nil {
+		r.t.Fatal(err)
+	}
+	type result struct {
+		c   net.Conn
+		err error
+	}
+	got := make(chan result)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine, and nobody else gets its user
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
+			got <- result{nil, errno}
+			return
+		}
+		c, err := net.Dial("unix", r.sock)
+		got <- result{c, err}
+	}()
+	res := <-got
+	if res.err != nil {
+		r.t.Fatal(res.err)
+	}
+	c := resp.NewClient(res.c, 20*time.Second)
+	r.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func TestManyRegionsAreRefused(t *testing.T) {
+	r := newRig(t, 16<<20)
+	e := r.engine(4096)
+	d, m := r.open()
+	for range maxRegions {
+		e.attach()
+	}
+	if _, err := e.doWith([]int{e.fd}, "CASCADE.REGION", "FD"); code(err) != "ERR" {
+		t.Errorf("one region more: %v", err)
+	}
+	r.settles(d, m+maxRegions)
+	if _, err := e.Do("CASCADE.REGION", "DETACH", "3"); err != nil {
+		t.Error(err)
+	}
+	if n := e.attach(); n != strconv.Itoa(maxRegions+1) {
+		t.Errorf("region %s", n)
+	}
+	e.Close()
+	r.settles(d, m)
 }

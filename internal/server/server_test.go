@@ -26,20 +26,20 @@ import (
 
 // rig is a server on both kinds of socket over a store of one shm tier.
 type rig struct {
-	t     *testing.T
+	t     testing.TB
 	sock  string
 	mem   *memory.Tier
 	store *cascade.Store
 	srv   *Server
 }
 
-func newRig(t *testing.T, shmBytes int64, change ...func(*Options)) *rig {
+func newRig(t testing.TB, shmBytes int64, change ...func(*Options)) *rig {
 	t.Helper()
 	return newRigOver(t, shmBytes, nil, change...)
 }
 
 // newRigOver makes a rig with a cold tier.
-func newRigOver(t *testing.T, shmBytes int64, cold tiers.Tier, change ...func(*Options)) *rig {
+func newRigOver(t testing.TB, shmBytes int64, cold tiers.Tier, change ...func(*Options)) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	r := &rig{t: t, sock: filepath.Join(dir, "s")}

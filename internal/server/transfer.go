@@ -21,9 +21,11 @@ const (
 )
 
 const (
-	// moveStep is copied at a time and checksummed while it is in the core's
-	// cache.
-	moveStep = 64 << 10
+	// moveStep is copied at a time, and checksummed while it is in the CPU's
+	// caches. From 1 MiB on a copy writes past them, which makes both together
+	// faster by a quarter (BenchmarkTransfers): so the last step of a block is
+	// no shorter, if it can be.
+	moveStep = 1 << 20
 
 	// A turn of a transfer moves up to turnBytes, or one block, of at most
 	// turnKeys: so much is pinned at once, and so long others wait.
@@ -143,12 +145,11 @@ func (c *conn) transfer(args [][]byte, store bool) {
 func (c *conn) runNow(t *transfer) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	for more := true; more; {
-		if c.wire.hungUp() {
-			t.giveUp()
-			return
-		}
-		more = t.turn(ctx)
+	defer c.srv.lot.onHangUp(c.wire, cancel)()
+	if c.wire.hungUp() {
+		cancel() // before anything is done, and not soon after
+	}
+	for t.turn(ctx) {
 	}
 }
 
@@ -259,7 +260,7 @@ func (t *transfer) copyIn(ctx context.Context, i int, st *cascade.Stage) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		step := p[:min(len(p), moveStep)]
+		step := nextStep(p)
 		if err := from.Read(step); err != nil {
 			return err
 		}
@@ -269,6 +270,14 @@ func (t *transfer) copyIn(ctx context.Context, i int, st *cascade.Stage) error {
 		p = p[len(step):]
 	}
 	return nil
+}
+
+// nextStep is what is copied next of p.
+func nextStep(p []byte) []byte {
+	if len(p) < 2*moveStep {
+		return p
+	}
+	return p[:moveStep]
 }
 
 // loadKeys loads keys from ≤ i < to, as storeKeys stores them.
@@ -323,7 +332,7 @@ func (t *transfer) copyOut(ctx context.Context, i int, v *cascade.View) (status 
 		if ctx.Err() != nil {
 			return statusCancelled, true
 		}
-		step := p[:min(len(p), moveStep)]
+		step := nextStep(p)
 		crc = block.ExtendCRC(crc, step)
 		if err := to.Write(step); err != nil {
 			t.srv.log.Debug("block is not loaded", "namespace", t.ns, "key", t.keys[i], "err", err)

@@ -5,14 +5,20 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"cascadekv/cascade"
 )
 
-// errNoArena is for clients of a rank whose memory is in no file.
-const errNoArena = "ERR this rank's memory is not in a file that clients can map; configure shm.bytes"
+const (
+	// errNoArena is for clients of a rank whose memory is in no file.
+	errNoArena = "ERR this rank's memory is not in a file that clients can map; configure shm.bytes"
+
+	errNumber = "ERR value is not an integer or out of range"
+	errSyntax = "ERR syntax error"
+)
 
 // cmdCascadeArena hands the arena file over, for reading only.
 func cmdCascadeArena(c *conn, _ [][]byte) {
@@ -141,7 +147,7 @@ func cmdCascadeRelease(c *conn, args [][]byte) {
 func (c *conn) eachNumber(args [][]byte, do func(int64) bool) {
 	numbers, ok := parseNumbers(args)
 	if !ok {
-		c.wr.Error("ERR value is not an integer or out of range")
+		c.wr.Error(errNumber)
 		return
 	}
 	n := int64(0)
@@ -170,7 +176,7 @@ func parseNumbers(args [][]byte) ([]int64, bool) {
 func cmdCascadeContains(c *conn, args [][]byte) {
 	ctx, cancel := c.context()
 	defer cancel()
-	found := c.srv.opt.Store.ContainsBatch(ctx, string(args[1]), keyStrings(args[2:]))
+	found := c.srv.opt.Store.ContainsBatch(ctx, string(args[1]), args[2:])
 	bits := make([]byte, len(found))
 	for i, yes := range found {
 		if yes {
@@ -187,11 +193,12 @@ func keyStrings(args [][]byte) []string {
 	for _, a := range args {
 		total += len(a)
 	}
-	all := make([]byte, 0, total)
+	var all strings.Builder
+	all.Grow(total)
 	for _, a := range args {
-		all = append(all, a...)
+		all.Write(a)
 	}
-	text, keys := string(all), make([]string, len(args))
+	text, keys := all.String(), make([]string, len(args))
 	for i, a := range args {
 		keys[i], text = text[:len(a)], text[len(a):]
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -21,10 +22,12 @@ import (
 // viewer is a client that receives descriptors and maps the arena.
 type viewer struct {
 	*resp.Client
-	t     *testing.T
+	t     testing.TB
 	conn  *net.UnixConn
 	fds   []int
 	arena []byte // read-only
+
+	filled int
 }
 
 // Read implements net.Conn for resp.Client, and keeps descriptors that come.
@@ -102,6 +105,28 @@ func (e *viewer) views(ns string, keys ...string) []*seen {
 		got[i] = &seen{number: v.Elems[0].Int, bytes: e.arena[at : at+size], crc: v.Elems[3].Int, tier: string(v.Elems[4].Str)}
 	}
 	return got
+}
+
+var filler = randomBytes(99, 1<<20)
+
+// fill stores three times as much as a rig of 16 MiB has room for, and uses all
+// of it, so that nothing else is worth keeping.
+func (e *viewer) fill() {
+	e.t.Helper()
+	into := make([]byte, len(filler))
+	for range 48 {
+		e.filled++
+		p, key := bytes.Clone(filler), fmt.Sprintf("fill-%p-%d", e, e.filled)
+		binary.LittleEndian.PutUint64(p, rand.Uint64())
+		if err := e.Set(key, p); err != nil {
+			e.t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := e.Get(key, into); err != nil {
+				e.t.Fatal(err)
+			}
+		}
+	}
 }
 
 // expect compares a view with the bytes that were stored.
@@ -223,11 +248,7 @@ func TestViewOutlivesItsName(t *testing.T) {
 			}
 			v := e.views("redis/0", "k")[0]
 			end(r, other)
-			for i := range 300 { // more than fits
-				if err := other.Set(fmt.Sprint("fill", i), randomBytes(uint64(i), 100_000)); err != nil {
-					t.Fatal(err)
-				}
-			}
+			other.fill()
 			e.expect(v, p)
 			if e.do("CASCADE.RELEASE", strconv.FormatInt(v.number, 10)).Int != 1 {
 				t.Error("the view is lost")
@@ -246,11 +267,7 @@ func TestViewedBlockIsNotEvicted(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := e.views("redis/0", "k")[0]
-	for i := range 48 {
-		if err := e.Set(fmt.Sprint("fill", i), randomBytes(uint64(i), 1<<20)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	e.fill()
 	e.expect(v, p)
 	if again := e.views("redis/0", "k")[0]; again == nil || &again.bytes[0] != &v.bytes[0] {
 		t.Error("the viewed block has moved or gone")

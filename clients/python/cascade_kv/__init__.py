@@ -6,6 +6,20 @@ from .errors import CascadeError, RegionRefused
 from .names import namespace
 from .ops import Event, Events, Probe
 from .region import Region
+from .storage import CascadeAdapter, StorageAdapter
 from .view import View
 
-__all__ = ["AsyncClient", "CascadeError", "Client", "Event", "Events", "Probe", "Region", "RegionRefused", "View", "namespace"]
+__all__ = [
+    "AsyncClient",
+    "CascadeAdapter",
+    "CascadeError",
+    "Client",
+    "Event",
+    "Events",
+    "Probe",
+    "Region",
+    "RegionRefused",
+    "StorageAdapter",
+    "View",
+    "namespace",
+]

@@ -301,7 +301,7 @@ class AsyncClient(Session[AsyncLink]):
         self._link = link
         try:
             self._serves(await self._drive(link, ops.hello(link.state)))
-            for region in self._regions.values():
+            for region in list(self._regions.values()):  # another one may be detached meanwhile
                 try:
                     await self._drive(link, ops.attach(link.state, region))
                 except Refused as e:

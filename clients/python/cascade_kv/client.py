@@ -192,7 +192,7 @@ class Client(Session[Link]):
         return self._run(ops.stats, {})
 
     def events(self, since: int = 0, *, most: int | None = None, wait: float = 0.0) -> Events:
-        """What became readable on the rank or is no more, from event number since on; 0 means from now on. Waits up to wait seconds, at most 5."""
+        """What became readable on the rank or is no more, from event since on; 0: from now on. Waits up to wait seconds, at most 5."""
         ms = min(int(wait * 1000), ops.MAX_WAIT_MS)
         return self._run(lambda s: ops.events(s, since, most, ms), Events(since, 0, []))
 
@@ -200,12 +200,12 @@ class Client(Session[Link]):
     def up(self) -> bool:
         """Whether the rank is there now."""
         with self._lock:
-            if self._link is not None and self._link.state.pid == os.getpid() and self._link.hung_up():
+            if self._link is not None and self._link.state.ours and self._link.state.hung_up():
                 self._lose(LinkLost("the rank closed the connection"))
             return self._connected() is not None
 
     def close(self) -> None:
-        """Ends the connection: views, jobs and regions are given back. Returns when the rank touches no region any more. May be called twice."""
+        """Ends the connection: views, jobs and regions are given back. Returns when the rank touches no region. May be called twice."""
         with self._lock:
             if self._closed:
                 return
@@ -279,7 +279,7 @@ class Client(Session[Link]):
         self._link = link
         try:
             self._serves(self._drive(link, ops.hello(link.state)))
-            for region in self._regions.values():
+            for region in list(self._regions.values()):  # another one may be detached meanwhile
                 try:
                     self._drive(link, ops.attach(link.state, region))
                 except Refused as e:

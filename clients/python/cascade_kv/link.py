@@ -49,6 +49,7 @@ class Request:
 class LinkState:
     """What a connection has at the rank. When the connection ends the rank gives all of it back."""
 
+    sock: socket.socket
     regions: dict[int, int] = field(default_factory=dict)  # number of our region to the rank's number
     jobs: dict[int, int] = field(default_factory=dict)  # job to its number of keys
     arena: Arena | None = None
@@ -56,12 +57,23 @@ class LinkState:
     pid: int = field(default_factory=os.getpid)
     ended: bool = False
 
+    @property
+    def ours(self) -> bool:
+        """Whether the connection is in use, and of this process: a child that was forked has only a copy of the descriptor."""
+        return not self.ended and self.pid == os.getpid()
+
+    def hung_up(self) -> bool:
+        """Whether the rank has closed its end. Asks the kernel, not the rank."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLRDHUP)
+        return bool(poll.poll(0))
+
 
 class LinkBase:
     """What blocking and asynchronous connections have in common. One request is under way at a time; the client has the lock."""
 
     def __init__(self, sock: socket.socket, timeout: float) -> None:
-        self.state = LinkState()
+        self.state = LinkState(sock)
         self.timeout = timeout
         self._sock = sock
         self._decoder = Decoder()
@@ -95,12 +107,6 @@ class LinkBase:
         self._fds += fds
         room[: len(data)] = data
         return len(data)
-
-    def hung_up(self) -> bool:
-        """Whether the rank has closed its end. Asks the kernel, not the rank."""
-        poll = select.poll()
-        poll.register(self._sock, select.POLLRDHUP)
-        return bool(poll.poll(0))
 
     def end(self) -> None:
         """Tells the rank that nothing more will be asked. It cancels jobs and closes its end when it touches no region any more."""

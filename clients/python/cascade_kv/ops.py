@@ -29,6 +29,7 @@ Op = Generator[Request, Any, T]
 BUDGET: Final = 3 << 20
 MAX_KEY: Final = 1024
 MAX_WAIT_MS: Final = 5000
+NO_REGION: Final = "has no region"  # in the error line for a region that the rank does not know
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +260,18 @@ class Move:
         return Request(data)
 
 
+def ask(state: LinkState, m: Move, number: int, a: int, b: int) -> Op[Any]:
+    """The answer to a part of a move. A rank that was upgraded under the connection is told of the region anew."""
+    try:
+        return (yield m.request(number, a, b))
+    except Refused as e:
+        if NO_REGION not in str(e):
+            raise
+    state.regions.pop(m.region.number, None)
+    yield from attach(state, m.region)
+    return (yield m.request(state.regions[m.region.number], a, b))
+
+
 def move(state: LinkState, m: Move) -> Op[Statuses]:
     """Statuses. All 0 where the region is not attached."""
     out = np.zeros(len(m.keys), dtype=np.uint8)
@@ -266,7 +279,7 @@ def move(state: LinkState, m: Move) -> Op[Statuses]:
     if number is None:
         return out
     for a, b in batches(m.keys, m.each):
-        reply = yield m.request(number, a, b)
+        reply = yield from ask(state, m, state.regions.get(m.region.number, number), a, b)
         out[a:b] = np.frombuffer(bulk(reply, b - a), dtype=np.uint8)
     return out
 
@@ -278,7 +291,7 @@ def queue(state: LinkState, m: Move) -> Op[bool]:
         return False
     state.jobs[m.job] = len(m.keys)
     try:
-        reply = yield m.request(number, 0, len(m.keys))
+        reply = yield from ask(state, m, number, 0, len(m.keys))
     except Refused as e:
         del state.jobs[m.job]
         if e.code == "BUSY":
@@ -334,19 +347,26 @@ def release(numbers: list[int]) -> bytes:
     return head(1 + len(numbers)) + words("CASCADE.RELEASE", *numbers)
 
 
+def mapped(reply: Any, fd: int | None) -> Arena:
+    """The arena that came as a descriptor, which is closed here."""
+    if fd is None:
+        raise ProtocolError("an arena without a descriptor")
+    try:
+        size = integer(items(reply, 1)[0])
+        if not 0 < size <= os.fstat(fd).st_size:
+            raise ProtocolError(f"an arena of {size} bytes in a smaller file")
+        return Arena(fd, size)
+    except OSError as e:
+        raise Refused(f"the arena can not be mapped: {e}") from e
+    finally:
+        os.close(fd)
+
+
 def views(state: LinkState, ns: Word, keys: Keys, give_back: Callable[[LinkState], None]) -> Op[list[View | None]]:
     """A view for each key, None for those that are absent or find no room in memory."""
     if state.arena is None:
         reply, fd = yield Request(head(1) + words("CASCADE.ARENA"), wants_fd=True)
-        if fd is None:
-            raise ProtocolError("an arena without a descriptor")
-        try:
-            size = integer(items(reply)[0])
-            if size > os.fstat(fd).st_size:
-                raise ProtocolError("an arena that is larger than its file")
-            state.arena = Arena(fd, size)
-        finally:
-            os.close(fd)
+        state.arena = mapped(reply, fd)
     arena = state.arena
     out: list[View | None] = []
     prefix = words("CASCADE.GETSHM", ns)

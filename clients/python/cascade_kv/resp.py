@@ -100,7 +100,7 @@ class Decoder:
         return self._pos == self._end and not self._open
 
     def reply(self) -> Any:
-        """The next reply, or INCOMPLETE. None, int, text, bytes or an array of those; an error line, also in an array, is a Refused as a value."""
+        """The next reply, or INCOMPLETE: None, int, text, bytes or a list of those. An error line is a Refused, as a value."""
         if self._end < self._wanted:
             return INCOMPLETE
         buf, end = self._buf, self._end
@@ -164,15 +164,19 @@ class Decoder:
                 return value
 
     def _number(self, start: int, stop: int) -> int:
-        text = bytes(self._buf[start:stop])
-        digits = text[1:] if text[:1] == b"-" else text
-        if not digits.isdigit() or len(digits) > MAX_DIGITS:
-            raise ProtocolError(f"{text[:40]!r} is no number")
-        return int(text)
+        text = self._buf[start:stop]
+        if text.isdigit() and len(text) <= MAX_DIGITS:
+            return int(text)
+        if text[:1] == b"-" and text[1:].isdigit() and len(text) <= MAX_DIGITS:
+            return int(text)
+        raise ProtocolError(f"{bytes(text[:40])!r} is no number")
 
 
 def as_map(reply: Any) -> dict[Any, Any]:
     """A map of RESP2: keys and values in turn."""
     if not isinstance(reply, list) or len(reply) % 2:
         raise ProtocolError("a reply that should be a map is none")
-    return dict(zip(reply[::2], reply[1::2], strict=True))
+    try:
+        return dict(zip(reply[::2], reply[1::2], strict=True))
+    except TypeError as e:
+        raise ProtocolError("a map with arrays for keys") from e

@@ -21,7 +21,7 @@ from .resp import Keys, Word
 from .view import View
 
 # Views that are not needed any more are told with the next request, at once only beyond these: it costs the rank a wake-up.
-LATER_VIEWS: Final = 16
+LATER_VIEWS: Final = 64
 LATER_BYTES: Final = 4 << 20
 
 # From here on a value comes faster as a view and a copy than through the socket.
@@ -56,6 +56,11 @@ class Session(Generic[L]):
         self._closed = False
         self._give_back: Callable[[LinkState], None] = _later
         self._sizes: dict[str, int] = {}  # bytes of the last value of a namespace
+
+    def __del__(self) -> None:
+        bell, self._bell = getattr(self, "_bell", None), None
+        if bell is not None:
+            os.close(bell)
 
     def _saw(self, ns: str, size: int) -> None:
         if len(self._sizes) > 1000:

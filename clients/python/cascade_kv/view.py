@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -45,14 +44,14 @@ class Lease:
     def release(self) -> None:
         number, self._number = self._number, None
         state = self._state
-        if number is None or state.ended or state.pid != os.getpid():
+        if number is None or not state.ours:
             return
         state.dropped.append((number, self._size))
         self._give_back(state)
 
     @property
     def held(self) -> bool:
-        return self._number is not None and not self._state.ended and self._state.pid == os.getpid()
+        return self._number is not None and self._state.ours and not self._state.hung_up()
 
     def __del__(self) -> None:
         try:
@@ -86,7 +85,7 @@ class View:
         return self._array
 
     def tensor(self, dtype: Any = None) -> Any:
-        """The same bytes as a torch tensor of one dimension, of dtype or of uint8. Torch knows no read-only memory: writing to it ends the process."""
+        """The same bytes as a flat torch tensor, of dtype or uint8. Torch knows no read-only memory: a write ends the process."""
         import torch
 
         array = self.array

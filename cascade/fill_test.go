@@ -1,0 +1,156 @@
+package cascade
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// filled is an item with the bytes p, and counts how often it is asked for them.
+func filled(key, parent string, p []byte, asked *int) FillItem {
+	return FillItem{
+		Entry: Entry{Namespace: "ns", Key: key, Parent: parent}, Size: int64(len(p)),
+		Fill: func(st *Stage) error {
+			*asked++
+			for at := 0; at < len(p); { // piecemeal, as regions do
+				n := copy(st.Bytes()[at:], p[at:min(len(p), at+1000)])
+				st.Filled(n)
+				at += n
+			}
+			return nil
+		},
+	}
+}
+
+func TestPutFromStoresWhatIsNotThere(t *testing.T) {
+	r := newRig(t, 16<<20, false)
+	asked := 0
+	a, b := data(1, 50_000), data(2, 70_000)
+	items := []FillItem{filled("a", "", a, &asked), filled("b", "a", b, &asked)}
+	for _, err := range r.PutFrom(t.Context(), items) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked != 2 {
+		t.Fatalf("%d blocks were asked for", asked)
+	}
+	r.want("a", a)
+	r.want("b", b)
+	if info, ok := r.Stat(t.Context(), "ns", "b"); !ok || info.Parent != "a" || info.Depth != 1 {
+		t.Errorf("b: %+v", info)
+	}
+
+	// Again: nothing is copied, unless it has another size or is told to.
+	c := data(3, 40_000)
+	items = append(items, filled("a", "", c, &asked))
+	if errs := r.PutFrom(t.Context(), items); errors.Join(errs...) != nil || asked != 3 {
+		t.Errorf("%v, %d blocks were asked for", errs, asked)
+	}
+	r.want("a", c)
+	d := data(4, 40_000)
+	items = []FillItem{filled("a", "", d, &asked)}
+	items[0].Replace = true
+	if errs := r.PutFrom(t.Context(), items); errors.Join(errs...) != nil || asked != 4 {
+		t.Errorf("%v, %d blocks were asked for", errs, asked)
+	}
+	r.want("a", d)
+}
+
+func TestPutFromGoesOnBehindAFailure(t *testing.T) {
+	r := newRig(t, 16<<20, false)
+	asked := 0
+	lost := errors.New("lost")
+	items := []FillItem{
+		filled("a", "", data(1, 5000), &asked),
+		{Entry: Entry{Namespace: "ns", Key: "b", Parent: "a"}, Size: 5000, Fill: func(*Stage) error { return lost }},
+		{Entry: Entry{Namespace: "ns", Key: "c", Parent: "b"}, Size: 5000, Fill: func(*Stage) error { return nil }}, // not filled
+		filled("d", "c", data(2, 5000), &asked),
+		filled("e", "e", nil, &asked),
+		{Entry: Entry{Namespace: "ns", Key: "f", Parent: "d"}, Size: 64 << 20, Fill: func(*Stage) error { panic("no room") }},
+		filled("g", "d", data(3, 5000), &asked),
+	}
+	errs := r.PutFrom(t.Context(), items)
+	for i, want := range []error{nil, lost, ErrBadEntry, nil, ErrBadEntry, ErrTooLarge, nil} {
+		if !errors.Is(errs[i], want) || want == nil && errs[i] != nil {
+			t.Errorf("item %d: %v, want %v", i, errs[i], want)
+		}
+	}
+	if r.Len("ns") != 3 || asked != 3 {
+		t.Errorf("%d names, %d blocks were asked for", r.Len("ns"), asked)
+	}
+	if n := r.Stats().Views; n != 0 {
+		t.Errorf("%d views", n)
+	}
+	// The rooms of what failed came back: as many blocks as fit still fit.
+	for i := range 200 {
+		if errs := r.PutFrom(t.Context(), []FillItem{filled(fmt.Sprint(i), "", data(uint64(i), 60_000), &asked)}); errs[0] != nil {
+			t.Fatal(errs[0])
+		}
+	}
+}
+
+// A chain that is stored already becomes as young as one that is put.
+func TestPutFromRefreshes(t *testing.T) {
+	for name, chained := range map[string]bool{"chain": true, "single names": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 16<<20, false, func(o *Options) { o.Policy = "lru" })
+			asked := 0
+			var items []FillItem
+			for i := range 4 {
+				parent := ""
+				if chained && i > 0 {
+					parent = fmt.Sprint("old", i-1)
+				}
+				items = append(items, filled(fmt.Sprint("old", i), parent, data(uint64(i), 1<<20), &asked))
+			}
+			r.PutFrom(t.Context(), items)
+			next := 0
+			press := func() { // half of the memory
+				for range 8 {
+					next++
+					r.PutFrom(t.Context(), []FillItem{filled(fmt.Sprint("new", next), "", data(uint64(100+next), 1<<20), &asked)})
+				}
+			}
+			for range 4 {
+				press()
+				asked = 0
+				r.PutFrom(t.Context(), items)
+				if asked != 0 {
+					t.Fatalf("%d of 4 blocks were gone", asked)
+				}
+			}
+			press()
+			press()
+			asked = 0
+			if r.PutFrom(t.Context(), items); asked == 0 {
+				t.Error("nothing was ever evicted: the test shows nothing")
+			}
+		})
+	}
+}
+
+func TestGetBatchUnverifiedLeavesChecksums(t *testing.T) {
+	r := newRig(t, 16<<20, false)
+	asked := 0
+	p := data(1, 9000)
+	r.PutFrom(t.Context(), []FillItem{filled("a", "", p, &asked)})
+	views, err := r.GetBatchUnverified(t.Context(), "ns", []string{"a", "absent"})
+	if err != nil || views[0] == nil || views[1] != nil || !bytes.Equal(views[0].Bytes(), p) {
+		t.Fatal(views, err)
+	}
+	views[0].Bytes()[17] ^= 1
+	views[0].Release()
+	if views, err = r.GetBatchUnverified(context.Background(), "ns", []string{"a"}); err != nil || views[0] == nil {
+		t.Fatal("the checksum was looked at: ", err)
+	}
+	if views[0].Verify(0) {
+		t.Error("a wrong checksum is right")
+	}
+	views[0].Release()
+	if _, err := r.Get(t.Context(), "ns", "a"); !errors.Is(err, ErrMiss) {
+		t.Errorf("a damaged block is left: %v", err)
+	}
+}

@@ -1,0 +1,82 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"testing"
+
+	"cascadekv/cascade"
+	"cascadekv/internal/resp"
+	"cascadekv/tiers"
+	"cascadekv/tiers/shm"
+)
+
+// nobody is a client that sends one command, again and again, and reads no
+// answer.
+type nobody struct {
+	command []byte
+	at      int
+}
+
+func (n *nobody) Read(p []byte) (int, error) {
+	if n.at == len(n.command) {
+		n.at = 0
+	}
+	m := copy(p, n.command[n.at:])
+	n.at += m
+	return m, nil
+}
+
+// BenchmarkManyKeys is what the server does for one command of many keys, from
+// parsing it to its answer, without the socket.
+func BenchmarkManyKeys(b *testing.B) {
+	mem, err := shm.Open(filepath.Join(b.TempDir(), "a"), 64<<20)
+	if err != nil {
+		b.Fatal(err)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	store, err := cascade.Open(context.Background(), cascade.Options{Memory: []tiers.Memory{mem}, Log: quiet})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close(context.Background())
+	const most = 4096
+	keys := make([]string, most)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%064x", i*2654435761)
+		if _, err := store.Put(context.Background(), cascade.Entry{Namespace: "ns", Key: keys[i]}, []byte(keys[i]), nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s := &Server{opt: Options{Store: store}, log: quiet}
+	s.SetLimits(Limits{})
+	s.metrics, s.budget = newMetrics(s), newBudget(store)
+	for _, name := range []string{"CASCADE.CONTAINS", "CASCADE.PROBE"} {
+		for _, n := range []int{1, 64, 512, most} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				var sent bytes.Buffer
+				fmt.Fprintf(&sent, "*%d\r\n", n+2)
+				for _, a := range append([]string{name, "ns"}, keys[:n]...) {
+					fmt.Fprintf(&sent, "$%d\r\n%s\r\n", len(a), a)
+				}
+				src := &nobody{command: sent.Bytes()}
+				c := &conn{srv: s, own: true, authed: true, held: held{budget: s.budget}, rd: resp.NewReader(src)}
+				b.ReportAllocs()
+				for b.Loop() {
+					cmd, err := c.rd.Next(nil)
+					if err != nil {
+						b.Fatal(err)
+					}
+					c.dispatch(cmd)
+					if err := c.wr.Flush(io.Discard); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

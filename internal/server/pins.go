@@ -1,0 +1,54 @@
+package server
+
+import (
+	"context"
+
+	"cascadekv/cascade"
+)
+
+// cmdCascadePin keeps blocks in memory. As with MGET, parts of the keys are one
+// request of the store.
+func cmdCascadePin(c *conn, args [][]byte) {
+	ctx, cancel := c.context()
+	defer cancel()
+	ns, keys := string(args[1]), keyStrings(args[2:])
+	pinned := int64(0)
+	for n := mgetFirst; len(keys) > 0; {
+		part := keys[:min(n, len(keys))]
+		keys = keys[len(part):]
+		got, largest := c.pin(ctx, ns, part)
+		pinned += got
+		if largest > 0 {
+			n = int(min(max(mgetBytes/largest, 1), mgetMost))
+		}
+	}
+	c.wr.Int(pinned)
+}
+
+// pin pins some keys, as one request of the store, and returns how many are,
+// and the size of the largest.
+func (c *conn) pin(ctx context.Context, ns string, keys []string) (pinned, largest int64) {
+	views, err := c.srv.opt.Store.GetResident(ctx, ns, keys)
+	if err != nil {
+		views = make([]*cascade.View, len(keys)) // misses
+	}
+	for i, v := range views {
+		if v != nil {
+			largest = max(largest, v.Size())
+		}
+		if c.held.pin(ns, keys[i], v) {
+			pinned++
+		}
+	}
+	return pinned, largest
+}
+
+func cmdCascadeUnpin(c *conn, args [][]byte) {
+	ns, n := string(args[1]), int64(0)
+	for _, key := range args[2:] {
+		if c.held.unpin(ns, string(key)) {
+			n++
+		}
+	}
+	c.wr.Int(n)
+}
