@@ -1,4 +1,4 @@
-"""Servers that engines are run against: a rank of this clone, and redis-server."""
+"""Programs that proofs start: servers of the Redis protocol, and what runs to its end."""
 
 import contextlib
 import os
@@ -67,8 +67,11 @@ class Server:
         self.child.send_signal(signal.SIGKILL)
         self.child.wait()
 
+    def alive(self):
+        return self.child.poll() is None
+
     def stop(self):
-        if self.child.poll() is None:
+        if self.alive():
             self.child.send_signal(signal.SIGTERM)
             try:
                 self.child.wait(30)
@@ -86,24 +89,6 @@ class Server:
             s.connect(str(self.path) if self.path else ("127.0.0.1", self.port))
             s.sendall(request)
             return s.recv(1 << 16)
-
-
-class Rank(Server):
-    """A rank of this clone with an arena of its own and no other tier, unless options name one."""
-
-    def __init__(self, work, shm_bytes, *options, daemon=None):
-        daemon = daemon or ROOT / "bin" / "cascaded"
-        if not pathlib.Path(daemon).exists():
-            raise Failed(f"{daemon} is missing: make build")
-        self.arena = pathlib.Path(f"/dev/shm/{work.name}.arena")
-        path = work / "rank.sock"
-        command = [daemon, "--listen=", "--socket", path, "--shm-bytes", shm_bytes, "--shm-path", self.arena, "--lustre-dir=", "--password-file=",
-                   "--admin-listen=", "--log-level", "warn", *options]
-        super().__init__("rank", command, work / "rank.log", path=path)
-
-    def __exit__(self, *_):
-        self.stop()
-        self.arena.unlink(missing_ok=True)
 
 
 def engine_env(**more):

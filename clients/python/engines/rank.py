@@ -4,84 +4,41 @@ import json
 import os
 import pathlib
 import random
-import signal
 import socket
-import subprocess
-import time
 
 from . import Failed
+from .daemon import ROOT, Server
 
-START_SECONDS = 60
 PAGE = 4096
 
 
-class Rank:
-    """cascaded on a unix socket in the folder work, with an arena under /dev/shm and no shared directory. A context manager."""
+class Rank(Server):
+    """cascaded on a unix socket, and a TCP port if there is one, in the folder work; with an arena under /dev/shm and no other tier."""
 
-    def __init__(self, program, work, shm_bytes, log_level="warn"):
-        self.program, self.work, self.log_level = pathlib.Path(program), pathlib.Path(work), log_level
-        self.socket = self.work / "rank.sock"
-        self.log = self.work / "rank.log"
-        self.arena = pathlib.Path(f"/dev/shm/cascade-{os.getpid()}-{self.work.name}.arena")
-        self.shm_bytes = shm_bytes
-        self.child = None
-
-    def __enter__(self):
-        self.start()
-        return self
+    def __init__(self, work, shm_bytes, *, program=None, port=None):
+        program = pathlib.Path(program or ROOT / "bin" / "cascaded").resolve()
+        if not program.exists():
+            raise Failed(f"{program} is missing: make build")
+        work = pathlib.Path(work)
+        self.program = program
+        self.arena = pathlib.Path(f"/dev/shm/cascade-{os.getpid()}-{work.name}.arena")
+        path = work / "rank.sock"
+        command = [program, f"--listen={f'127.0.0.1:{port}' if port else ''}", "--socket", path, "--shm-bytes", shm_bytes, "--shm-path", self.arena,
+                   "--lustre-dir=", "--password-file=", "--admin-listen=", "--log-level", "warn"]
+        super().__init__("rank", command, work / "rank.log", port=port, path=path)
 
     def __exit__(self, *_):
         self.stop()
-
-    def start(self):
-        """Returns when the rank answers."""
-        env = {k: v for k, v in os.environ.items() if not k.startswith("CASCADE_")}
-        command = [self.program, "--listen", "", "--socket", self.socket, "--shm-bytes", self.shm_bytes, "--shm-path", self.arena,
-                   "--lustre-dir=", "--password-file=", "--admin-listen=", "--log-level", self.log_level]
-        with self.log.open("ab") as out:
-            self.child = subprocess.Popen([str(w) for w in command], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env)
-        deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
-            if self.child.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                raise Failed(f"the rank does not answer: {self.log.read_text(errors='replace')[-2000:]}")
-            time.sleep(0.05)
-
-    def _answers(self):
-        try:
-            with socket.socket(socket.AF_UNIX) as s:
-                s.settimeout(5)
-                s.connect(str(self.socket))
-                s.sendall(b"PING\r\n")
-                return s.recv(64).startswith(b"+PONG")
-        except OSError:
-            return False
+        self.arena.unlink(missing_ok=True)
 
     def stored(self):
         """How many blocks it has been given and has."""
         with socket.socket(socket.AF_UNIX) as s:
             s.settimeout(10)
-            s.connect(str(self.socket))
+            s.connect(str(self.path))
             s.sendall(b"CASCADE.STATS\r\n")
             with s.makefile("rb") as answer:
                 return json.loads(answer.read(int(answer.readline()[1:])))["names"]
-
-    def kill(self):
-        """Ends it as power does."""
-        self.child.send_signal(signal.SIGKILL)
-        self.child.wait()
-
-    def stop(self):
-        if self.child.poll() is None:
-            self.child.send_signal(signal.SIGTERM)
-            try:
-                self.child.wait(30)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        self.arena.unlink(missing_ok=True)
-
-    def alive(self):
-        return self.child.poll() is None
 
     def flip(self, bits, seed):
         """Flips random bits in the parts of the arena that have been written. Returns how many pages of memory have one."""

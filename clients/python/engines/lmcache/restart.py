@@ -13,6 +13,7 @@ import urllib.request
 from engines import Failed, daemon
 from engines.daemon import check
 from engines.lmcache import bench, install
+from engines.rank import Rank
 
 START_SECONDS = 300
 SHAPE = "(2,256,16,8,128):bfloat16:32"  # 32 MiB for a chunk of 256 tokens, two chunks a request
@@ -21,7 +22,7 @@ REQUESTS = 2
 
 def test(work, program=None):
     command = install.home() / "bin" / "lmcache"
-    with daemon.Rank(work, 1 << 30, daemon=program) as rank:
+    with Rank(work, 1 << 30, program=program) as rank:
         first = once(command, rank, work, "first")
         second = once(command, rank, work, "second")
     check(first["cold"] == [0] * REQUESTS, "the first server finds nothing")

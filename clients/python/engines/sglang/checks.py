@@ -35,7 +35,7 @@ def expect(what, got, want):
 
 
 def stack(rank, mode, **more):
-    extra = {"backend_name": "cascade", "module_path": "cascade_kv.sglang", "class_name": "CascadeHiCache", "socket": str(rank.socket),
+    extra = {"backend_name": "cascade", "module_path": "cascade_kv.sglang", "class_name": "CascadeHiCache", "socket": str(rank.path),
              "hicache_storage_pass_prefix_keys": True, **MODES[mode]}
     return Stack(extra=extra, **more)
 
@@ -140,7 +140,7 @@ def flipped(rank, mode):
     work = rank.work / f"flipped-{mode}"
     work.mkdir()
     bits, found = 0, []
-    with Rank(rank.program, work, 32 << 20) as own:
+    with Rank(work, 32 << 20, program=rank.program) as own:
         s = stack(own, mode, model="flipped")
         try:
             for i in range(21):
@@ -166,14 +166,14 @@ def refusals(rank):
 
     usual = {"tp_rank": 0, "tp_size": 2, "pp_rank": 0, "pp_size": 1, "attn_cp_rank": 0, "attn_cp_size": 1, "is_mla_model": True,
              "enable_storage_metrics": True, "is_page_first_layout": True, "model_name": "m",
-             "extra_config": {"socket": str(rank.socket), "interface_v1": 1}}
+             "extra_config": {"socket": str(rank.path), "interface_v1": 1}}
 
     def config(**more):
         return HiCacheStorageConfig(**{**usual, **more})
 
     refused = 0
     for bad in ({"dcp_size": 2, "logical_page_size": 64}, {"is_mla_model": False, "should_split_heads": True, "tp_lcm_size": 4},
-                {"extra_config": {}}, {"extra_config": None}, {"extra_config": {"socket": str(rank.socket), "timeout": 0}}):
+                {"extra_config": {}}, {"extra_config": None}, {"extra_config": {"socket": str(rank.path), "timeout": 0}}):
         try:
             CascadeHiCache(config(**bad), {})
         except ValueError as e:
@@ -222,7 +222,7 @@ def main():
     only = sys.argv[3:]
     logging.basicConfig(level=logging.WARNING)
     figures, failed = {}, 0
-    with Rank(program, work, 512 << 20) as rank:
+    with Rank(work, 512 << 20, program=program) as rank:
         for name, check, how in checks():
             if only and not any(o in name for o in only):
                 continue

@@ -39,7 +39,7 @@ class Cascade:
     def __init__(self, pool, config, rank):
         from cascade_kv.sglang import CascadeHiCache
 
-        self._backend = CascadeHiCache(config({"socket": str(rank.socket), "interface_v1": 1}), {})
+        self._backend = CascadeHiCache(config({"socket": str(rank.path), "interface_v1": 1}), {})
         self._backend.register_mem_pool_host(pool)
 
     def set(self, keys, indices):
@@ -171,7 +171,7 @@ def main():
     pool = host_pool()
     indices = torch.arange(PAGES * PAGE, dtype=torch.int64)
     files = pathlib.Path(f"/dev/shm/cascade-speed-{os.getpid()}")
-    with Rank(program, work, 1 << 30) as rank, redis_server(work) as path:
+    with Rank(work, 1 << 30, program=program) as rank, redis_server(work) as path:
         try:
             stores = {"cascade": Cascade(pool, config, rank), "file": File(pool, config, files), "redis": Redis(pool, path)}
             runs = {name: [] for name in stores}

@@ -167,13 +167,13 @@ def run_mode(python, program, work, mode, args, port, trials):
     whole = (args.sglang_prompt_tokens - 1) // PAGE * PAGE  # the last token is always computed
     figures, start = {}, time.monotonic()
     try:
-        with Rank(program, work, 1 << 30) as rank:
-            with Engine(python, work, "first", mode, rank.socket, port) as engine:
+        with Rank(work, 1 << 30, program=program) as rank:
+            with Engine(python, work, "first", mode, rank.path, port) as engine:
                 computed = engine.ask_all(asked)
                 figures["first"] = {"start_seconds": engine.start_seconds, **compare("computed", computed, computed, 0)}
                 figures["first"]["names_stored"] = settled(rank)
                 calm(engine)
-            with Engine(python, work, "second", mode, rank.socket, port) as engine:
+            with Engine(python, work, "second", mode, rank.path, port) as engine:
                 got = engine.ask_all(asked)
                 figures["second"] = {"start_seconds": engine.start_seconds, **compare("a fresh engine", got, computed, whole)}
                 if trials:

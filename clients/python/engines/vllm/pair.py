@@ -2,8 +2,8 @@
 loaded prefix gives the very tokens of a recomputed one. The rank is killed under the second, started again, and fills again.
 """
 
-from engines import daemon
 from engines.daemon import check
+from engines.rank import Rank
 from engines.vllm import engine, install
 
 PREFIX = 2048  # tokens, 16 chunks
@@ -22,7 +22,7 @@ def cached(answer):
 
 def test(work, program=None):
     home = install.home()
-    with daemon.Rank(work, 1 << 30, daemon=program) as rank:
+    with Rank(work, 1 << 30, program=program) as rank:
         kv = engine.kv_transfer(rank.path, 128 << 20)
         with engine.Engine(home, work, "store", kv) as first:
             reference = first.ask(SEEDS + MORE)

@@ -11,6 +11,7 @@ import urllib.request
 
 from engines import Failed, daemon
 from engines.daemon import check
+from engines.rank import Rank
 from engines.vllm import engine, install
 
 PROMPTS = 32
@@ -21,7 +22,7 @@ def test(work, program=None):
     home = install.home()
     port = daemon.free_port()
     before = engine.regions()
-    with daemon.Rank(work, 1 << 30, daemon=program) as rank:
+    with Rank(work, 1 << 30, program=program) as rank:
         server = serve(home, work, port, engine.kv_transfer(rank.path, 24 << 20))
         try:
             ready(server, port, work)

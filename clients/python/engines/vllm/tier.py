@@ -14,7 +14,7 @@ from vllm.v1.kv_offload.tiering.base import TransferJob
 
 from cascade_kv import Client
 from cascade_kv.vllm import CascadeTier
-from engines import daemon
+from engines.rank import Rank
 
 ROWS, ROW = 64, 16 * 4096
 
@@ -29,7 +29,7 @@ def spec(**model):
 
 class Tier(unittest.TestCase):
     def setUp(self):
-        self.rank = daemon.Rank(FOLDER, 256 << 20, daemon=DAEMON)
+        self.rank = Rank(FOLDER, 256 << 20, program=DAEMON)
         self.rank.__enter__()
         self.addCleanup(self.rank.__exit__)
         self.region = SharedOffloadRegion(f"cascade-test-{uuid.uuid4()}", ROWS, None, ROW, ROW)
