@@ -21,7 +21,7 @@ test-clients: build tools ## the Python client on ranks that are killed, stopped
 bench-clients: build tools ## the Python client beside redis-py and other stores, into JSON=file
 	scripts/test-clients bench "$(or $(JSON),build/clients.json)"
 
-test-engines: build tools ## the real LMCache on a rank; installs it outside the clone, minutes the first time
+test-engines: build tools ## the real SGLang, vLLM and LMCache on a rank; installs them outside the clone, minutes each the first time
 	scripts/test-engines || [ $$? -eq 77 ] # 77: it said what is missing
 
 test-lustre: tools ## the Lustre tier on a real Lustre, in guests; where ../shared/lustre is
