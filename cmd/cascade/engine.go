@@ -62,7 +62,7 @@ func (a *app) engineConfigCommand() *cobra.Command {
 		},
 	}
 	c.Flags().IntVar(&o.pageSize, "page-size", o.pageSize, "tokens of an SGLang page")
-	c.Flags().Var(&o.hostPool, "host-pool", "memory of vLLM's primary tier, in /dev/shm")
+	c.Flags().Var(&o.hostPool, "host-pool", "memory of vLLM's primary tier, or of LMCache's L1, in /dev/shm")
 	return c
 }
 
@@ -80,7 +80,7 @@ func (a *app) engineConfig(of func(engineOptions) engineConfig, o engineOptions)
 	}
 	o.listen = loaded.Listen
 	e := of(o)
-	if e.Engine == "vllm" {
+	if e.Engine != "sglang" { // its host pool is no file
 		e.Notes = append(e.Notes, a.shmNote(o.hostPool))
 	}
 	if a.json {
@@ -160,16 +160,16 @@ func sglangConfig(o engineOptions) engineConfig {
 	}
 	return engineConfig{
 		Engine:  "sglang",
-		command: "python3 -m sglang.launch_server --model-path MODEL",
+		command: "sglang serve --model-path MODEL",
 		Env:     map[string]string{},
-		Args: []string{"--enable-hierarchical-cache", "--page-size", fmt.Sprint(o.pageSize), "--hicache-mem-layout", "page_first",
+		Args: []string{"--page-size", fmt.Sprint(o.pageSize), "--enable-hierarchical-cache", "--hicache-ratio", "2", "--hicache-mem-layout", "page_first",
 			"--hicache-storage-backend", "dynamic", "--hicache-storage-backend-extra-config", compact(config)},
 		Config: config,
 		Notes: []string{
 			installNote,
 			"interface_v1 and allocator let the rank copy pages itself; without them each page is copied by Python once more",
 			"the configuration must be inline: SGLang does not share its host pool when it is read from @file",
-			"two checkpoints served under one --served-model-name would share pages: give each its own name",
+			"engines share pages only if model, weights, layout, page size and parallelism are the same: docs/sglang.md lists all",
 		},
 	}
 }
@@ -186,11 +186,11 @@ func vllmConfig(o engineOptions) engineConfig {
 		Engine:  "vllm",
 		command: "vllm serve MODEL",
 		Env:     map[string]string{"PYTHONHASHSEED": "0"},
-		Args:    []string{"--prefix-caching-hash-algo", "sha256_cbor", "--kv-transfer-config", compact(config)},
+		Args:    []string{"--kv-transfer-config", compact(config)},
 		Config:  config,
 		Notes: []string{
 			installNote,
-			"every engine that is to share blocks needs the same PYTHONHASHSEED and the same --prefix-caching-hash-algo",
+			"every engine that is to share blocks needs the same PYTHONHASHSEED and --prefix-caching-hash-algo; revision and quantization of the weights are not told apart unless the tier has a \"tenant\"",
 			"without a GPU: \"spec_name\": \"CpuPlatformTieringSpec\", \"spec_module_path\": \"cascade_kv.vllm\"",
 		},
 	}
@@ -205,8 +205,9 @@ func lmcacheConfig(o engineOptions) engineConfig {
 		Engine:  "lmcache",
 		command: "lmcache server",
 		Env:     map[string]string{"PYTHONHASHSEED": "0"},
-		Args:    []string{"--l2-adapter", compact(config)},
-		Config:  config,
+		Args: []string{"--supported-transfer-mode", "auto", "--l1-size-gb", fmt.Sprint(max(1, int64(o.hostPool/units.GiB))), "--no-l1-use-lazy",
+			"--shm-name", "lmcache", "--l2-adapter", compact(config)},
+		Config: config,
 		Files: map[string]string{
 			"lmcache.yaml": "chunk_size: 256\n" +
 				"remote_url: unix://" + o.socket + "\nremote_serde: naive\npre_caching_hash_algorithm: sha256_cbor\nsave_unfull_chunk: false\n",

@@ -2,10 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"cascadekv/internal/units"
 )
 
 // TestEngineConfig has a shell read what is printed, and compares the words it
@@ -47,6 +52,39 @@ func commandOf(t *testing.T, script string) string {
 	}
 	t.Fatalf("no command in %s", script)
 	return ""
+}
+
+// TestEngineConfigIsThatOfTheDocuments compares it with what docs/ tells to
+// paste.
+func TestEngineConfigIsThatOfTheDocuments(t *testing.T) {
+	object := regexp.MustCompile(`(?s)(?:config|adapter) '(\{\n.*?\})'\n`)
+	for engine := range engines {
+		text, err := os.ReadFile("../../docs/" + engine + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := object.FindSubmatch(text)
+		if found == nil {
+			t.Fatalf("docs/%s.md has no configuration to paste", engine)
+		}
+		var want, got any
+		said := strings.ReplaceAll(string(found[1]), "'$S'", "/tmp/cascade.sock")
+		if err := json.Unmarshal([]byte(said), &want); err != nil {
+			t.Fatalf("docs/%s.md: %v: %s", engine, err, said)
+		}
+		e := engines[engine](engineOptions{socket: "/tmp/cascade.sock", pageSize: 64, hostPool: 8 * units.GiB})
+		if err := json.Unmarshal([]byte(e.Args[len(e.Args)-1]), &got); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: engine-config says %v, the document %v", engine, got, want)
+		}
+		for _, arg := range e.Args[:len(e.Args)-1] {
+			if !strings.Contains(string(text), arg) {
+				t.Errorf("docs/%s.md does not have %s", engine, arg)
+			}
+		}
+	}
 }
 
 // TestEngineConfigRefuses says what to do about it.
