@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 
 from engines import Failed, say
 
@@ -108,3 +109,33 @@ def run(command, *, timeout, what, env=None, cwd=None):
     if done.returncode != 0:
         raise Failed(f"{what} ended with {done.returncode}: {(done.stdout + done.stderr)[-4000:]}")
     return done.stdout
+
+
+def start(command, log, *, env, cwd):
+    """An engine's server as a child process with a session of its own, for the processes that it starts; end() ends them all."""
+    with log.open("ab") as out:
+        return subprocess.Popen([str(w) for w in command], stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env, cwd=cwd, start_new_session=True)
+
+
+def ready(child, url, log, *, seconds, what, patience=5.0):
+    """Returns when the server says at url that all is well."""
+    deadline = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=patience):
+            return
+        if child.poll() is not None or time.monotonic() > deadline:
+            raise Failed(f"{what} is not ready: {log.read_text(errors='replace')[-3000:]}")
+        time.sleep(0.5)
+
+
+def end(child, seconds=60):
+    """Ends a server of start, by force if it takes too long."""
+    for how, wait in ((signal.SIGTERM, seconds), (signal.SIGKILL, 10)):
+        try:
+            os.killpg(child.pid, how)
+            child.wait(wait)
+            return
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue

@@ -20,7 +20,7 @@ class Rank(Server):
         if not program.exists():
             raise Failed(f"{program} is missing: make build")
         work = pathlib.Path(work)
-        self.program = program
+        self.program, self.work = program, work
         self.arena = pathlib.Path(f"/dev/shm/cascade-{os.getpid()}-{work.name}.arena")
         path = work / "rank.sock"
         command = [program, f"--listen={f'127.0.0.1:{port}' if port else ''}", "--socket", path, "--shm-bytes", shm_bytes, "--shm-path", self.arena,

@@ -1,16 +1,11 @@
 """LMCache's multiprocess server, stopped and started again with an empty L1: what it serves then comes from the rank."""
 
 import json
-import os
 import pathlib
 import re
-import signal
-import subprocess
 import time
-import urllib.error
-import urllib.request
 
-from engines import Failed, daemon
+from engines import daemon
 from engines.daemon import check
 from engines.lmcache import bench, install
 from engines.rank import Rank
@@ -39,45 +34,17 @@ def once(command, rank, work, name):
     arguments = ["server", "--host", "127.0.0.1", "--port", port, "--http-host", "127.0.0.1", "--http-port", http, "--supported-transfer-mode", "auto",
                  "--shm-name", shm, "--no-l1-use-lazy", "--l1-size-gb", "1", "--l1-init-size-gb", "1", "--eviction-policy", "LRU",
                  "--l2-adapter", json.dumps(bench.plugin(rank))]
-    with log.open("wb") as out:
-        server = subprocess.Popen([str(command), *map(str, arguments)], stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=daemon.engine_env(),
-                                  start_new_session=True, cwd=work)
+    server = daemon.start([command, *arguments], log, env=daemon.engine_env(), cwd=work)
     try:
-        ready(server, http, log)
+        daemon.ready(server, f"http://127.0.0.1:{http}/healthcheck", log, seconds=START_SECONDS, what="lmcache server")
         told = daemon.run([command, "bench", "server", "--rpc-url", f"tcp://127.0.0.1:{port}", "--url", f"http://127.0.0.1:{http}", "--mode", "cpu",
                            "--kvcache-shape-spec", SHAPE, "--start", "0", "--end", REQUESTS],
                           timeout=300, what="lmcache bench server", env=daemon.engine_env(), cwd=work)
         time.sleep(2)  # stores to L2 are behind the answers
     finally:
-        end(server)
+        daemon.end(server)
         for left in pathlib.Path("/dev/shm").glob(f"*{shm}*"):
             left.unlink(missing_ok=True)
     l1 = re.search(r"rank at [^,]+, L1 ([a-z ,']+)", log.read_text(errors="replace"))
     return {"cold": [int(n) for n in re.findall(r"seq \d+/cold\] LOOKUP: (\d+)/2 chunks hit", told)],
             "sums": re.findall(r"seq (\d+)/warm\] CHECKSUM: (\w+)", told), "l1": l1 and l1[1]}
-
-
-def ready(server, http, log):
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{http}/", timeout=5):
-                return
-        except urllib.error.HTTPError:
-            return
-        except OSError:
-            pass
-        if server.poll() is not None or time.monotonic() > deadline:
-            raise Failed(f"lmcache server is not ready: {log.read_text(errors='replace')[-3000:]}")
-        time.sleep(0.5)
-
-
-def end(server):
-    for sign, seconds in ((signal.SIGTERM, 60), (signal.SIGKILL, 10)):
-        try:
-            os.killpg(server.pid, sign)
-            server.wait(seconds)
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue

@@ -8,13 +8,11 @@ import json
 import os
 import pathlib
 import random
-import signal
-import subprocess
 import time
 import urllib.error
 import urllib.request
 
-from .. import Failed, say
+from .. import Failed, daemon, say
 from ..rank import Rank
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -67,33 +65,18 @@ class Engine:
             "--hicache-storage-prefetch-policy", "wait_complete", "--hicache-storage-backend", "dynamic",
             "--hicache-storage-backend-extra-config", json.dumps(self.extra), "--host", "127.0.0.1", "--port", self.port,
         ]
-        start = time.monotonic()
-        with self.log.open("wb") as out:
-            self.child = subprocess.Popen([str(w) for w in command], env=environ(), cwd=self.work, stdin=subprocess.DEVNULL, stdout=out,
-                                          stderr=subprocess.STDOUT, start_new_session=True)
-        while True:
-            if self.child.poll() is not None or time.monotonic() - start > START_SECONDS:
-                self.__exit__()
-                raise Failed(f"SGLang does not start: {self.tail()}")
-            try:
-                self._call("/health_generate", timeout=30)
-                break
-            except (OSError, urllib.error.URLError):
-                time.sleep(0.5)
-        self.start_seconds = time.monotonic() - start
+        begun = time.monotonic()
+        self.child = daemon.start(command, self.log, env=environ(), cwd=self.work)
+        try:
+            daemon.ready(self.child, f"{self.url}/health_generate", self.log, seconds=START_SECONDS, what="SGLang", patience=30)
+        except Failed:
+            self.__exit__()
+            raise
+        self.start_seconds = time.monotonic() - begun
         return self
 
     def __exit__(self, *_):
-        """Ends the processes that this engine started: they are a session of their own."""
-        for how, seconds in ((signal.SIGTERM, 60), (signal.SIGKILL, 30)):
-            try:
-                os.killpg(self.child.pid, how)
-                self.child.wait(seconds)
-                return
-            except ProcessLookupError:
-                return
-            except subprocess.TimeoutExpired:
-                pass
+        daemon.end(self.child)
 
     def _call(self, path, body=None, timeout=ANSWER_SECONDS):
         data = None if body is None else json.dumps(body).encode()
@@ -122,9 +105,6 @@ class Engine:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.5)
-
-    def tail(self):
-        return self.log.read_text(errors="replace")[-3000:]
 
     def exceptions(self):
         """Lines of the log that tell of an exception."""

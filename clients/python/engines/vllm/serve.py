@@ -1,14 +1,10 @@
 """`vllm serve` with a device cache and a host tier that are too small, under `vllm bench serve`: what was evicted comes from the rank."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import time
 import urllib.request
 
-from engines import Failed, daemon
+from engines import daemon
 from engines.daemon import check
 from engines.rank import Rank
 from engines.vllm import engine, install
@@ -24,12 +20,12 @@ def test(work, program=None):
     with Rank(work, 1 << 30, program=program) as rank:
         server = serve(home, work, port, engine.kv_transfer(rank.path, 24 << 20))
         try:
-            ready(server, port, work)
+            daemon.ready(server, f"http://127.0.0.1:{port}/health", work / "serve.log", seconds=START_SECONDS, what="vllm serve")
             figures = load(home, work, port)
             hits = counter(port, "vllm:kv_offload_tiering_chunk_hits_total", "1:CascadeTier")
             read = counter(port, "vllm:kv_offload_tiering_read_bytes_total", "1:CascadeTier")
         finally:
-            end(server)
+            daemon.end(server)
             for left in engine.regions() - before:
                 left.unlink(missing_ok=True)
     check(figures["completed"] == PROMPTS and not figures.get("failed"), f"{figures['completed']} of {PROMPTS} requests done, none failed")
@@ -43,21 +39,7 @@ def serve(home, work, port, kv):
                "--max-model-len", 4096, "--max-num-seqs", 4, "--num-gpu-blocks-override", 48, "--kv-transfer-config", json.dumps(kv)]
     env = engine.env()
     env["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
-    with (work / "serve.log").open("wb") as log:
-        return subprocess.Popen([str(w) for w in command], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=env, start_new_session=True)
-
-
-def ready(server, port, work):
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
-                return
-        except OSError:
-            pass
-        if server.poll() is not None or time.monotonic() > deadline:
-            raise Failed(f"vllm serve is not ready: {(work / 'serve.log').read_text(errors='replace')[-3000:]}")
-        time.sleep(0.5)
+    return daemon.start(command, work / "serve.log", env=env, cwd=work)
 
 
 def load(home, work, port):
@@ -73,16 +55,3 @@ def counter(port, name, tier):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as r:
         text = r.read().decode()
     return sum(float(m[1]) for m in re.finditer(rf'^{re.escape(name)}{{[^}}]*tier="{re.escape(tier)}"[^}}]*}} (\S+)$', text, re.MULTILINE))
-
-
-def end(server):
-    """The server and the processes that it started, which have its session."""
-    for sign, seconds in ((signal.SIGTERM, 30), (signal.SIGKILL, 10)):
-        try:
-            os.killpg(server.pid, sign)
-            server.wait(seconds)
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue
-
