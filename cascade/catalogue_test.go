@@ -252,8 +252,8 @@ func TestCatalogueAfterEviction(t *testing.T) {
 	c.takeIn(r)
 	r.put(ns("k"), data(2, 30_000))
 	gone := func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+		r.Store.mu.Lock()
+		defer r.Store.mu.Unlock()
 		return r.known("ns", "k") == nil
 	}
 	for i := 0; !gone(); i++ {
