@@ -24,57 +24,18 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 	if err := e.Check(); err != nil {
 		return PutResult{}, nil, err
 	}
-	size := int64(len(keyData) + len(valueData))
-	st := s.spareRoom(size)
-	h := block.NewHasher(s.bits)
-	st.take(h, keyData)
-	st.take(h, valueData)
-	id := h.ID()
+	id := block.Sum(s.bits, keyData, valueData)
 	if n, err := s.addName(e, id); n != nil || err != nil {
-		st.Abort()
 		return PutResult{ID: id, Duplicate: true}, n, err
 	}
-	if st == nil {
-		var err error
-		if st, err = s.Stage(ctx, size); err != nil {
-			return PutResult{}, nil, err
-		}
-		st.fill(keyData)
-		st.fill(valueData)
+	st, err := s.Stage(ctx, int64(len(keyData)+len(valueData)))
+	if err != nil {
+		return PutResult{}, nil, err
 	}
+	st.fill(keyData)
+	st.fill(valueData)
 	n, dup, err := st.commit(e, id)
 	return PutResult{ID: id, Duplicate: dup}, n, err
-}
-
-// spareRoom is Stage without evicting anything, for bytes that may be stored
-// already; nil where there is no such room, or where the bytes are few enough
-// to be in the core's cache when they are copied after they were hashed.
-func (s *Store) spareRoom(size int64) *Stage {
-	m := s.mem[0]
-	if size <= sumWindow || !s.fits(m, size) {
-		return nil
-	}
-	slot, err := m.tier.Reserve(size)
-	if err != nil {
-		return nil
-	}
-	s.begin()
-	return &Stage{store: s, mem: m, slot: slot, size: size}
-}
-
-// take hashes p and, where there is a stage, copies it in while it is in the
-// core's cache.
-func (st *Stage) take(h *block.Hasher, p []byte) {
-	if st == nil {
-		h.Write(p)
-		return
-	}
-	for len(p) > 0 {
-		n := min(sumStep, len(p))
-		h.Write(p[:n])
-		st.fill(p[:n])
-		p = p[n:]
-	}
 }
 
 // addName points e at the block id if that is stored here; nil if it is not.
@@ -287,7 +248,7 @@ func (st *Stage) publish(e Entry, id BlockID) (*name, bool, error) {
 
 // Abort gives the room back. After Commit or Abort it does nothing.
 func (st *Stage) Abort() {
-	if st == nil || st.done {
+	if st.done {
 		return
 	}
 	st.done = true
