@@ -122,8 +122,9 @@ func TestPutFromRefreshes(t *testing.T) {
 					t.Fatalf("%d of 4 blocks were gone", asked)
 				}
 			}
-			press()
-			press()
+			for range 4 {
+				press()
+			}
 			asked = 0
 			if r.PutFrom(t.Context(), items); asked == 0 {
 				t.Error("nothing was ever evicted: the test shows nothing")
