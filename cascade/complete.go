@@ -62,8 +62,8 @@ func (s *Store) completeInBackground(ctx context.Context) {
 	// Without the right to it the completer runs at normal priority.
 	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), idleNice)
 	for {
-		v := s.nextPending()
-		if v == nil {
+		b := s.nextPending()
+		if b == nil {
 			select {
 			case <-s.pending.wake:
 				continue
@@ -71,45 +71,72 @@ func (s *Store) completeInBackground(ctx context.Context) {
 				return
 			}
 		}
-		id, ok := s.hashWhenQuiet(ctx, v)
-		if ok {
-			s.completed(v.block, id)
-		}
-		v.Release()
-		if !ok {
+		if !s.completeWhenQuiet(ctx, b) {
 			return
 		}
 	}
 }
 
-func (s *Store) nextPending() *View {
+func (s *Store) nextPending() *entity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for b := s.pending.pop(); b != nil; b = s.pending.pop() {
-		if v := s.pinFastest(b); v != nil {
-			return v.background()
-		}
-	}
-	return nil
+	return s.pending.pop()
 }
 
-// hashWhenQuiet hashes a view piece by piece, only while there are no requests;
-// false when ctx ended.
-func (s *Store) hashWhenQuiet(ctx context.Context, v *View) (BlockID, bool) {
+// completeWhenQuiet hashes b piece by piece, only while there are no requests,
+// and gives it its id; false when ctx ended. While it waits it holds nothing:
+// a store that is never quiet must still be able to evict b, and the chain
+// that leads to it.
+func (s *Store) completeWhenQuiet(ctx context.Context, b *entity) bool {
 	h := block.NewHasher(s.bits)
-	for p := v.bytes; len(p) > 0; {
+	for done := int64(0); done < b.info.Size; {
 		for !s.quiet() {
 			select {
 			case <-time.After(quietFor):
 			case <-ctx.Done():
-				return BlockID{}, false
+				return false
 			}
 		}
-		n := min(len(p), hashStep)
-		h.Write(p[:n])
-		p = p[n:]
+		n, pending := s.hashWhileQuiet(h, b, done)
+		if !pending {
+			return true
+		}
+		done += n
+		if ctx.Err() != nil {
+			return false
+		}
 	}
-	return h.ID(), ctx.Err() == nil
+	s.completed(b, h.ID())
+	return true
+}
+
+// hashWhileQuiet hashes the bytes of b from an offset on, up to the first
+// request, and returns how many; false when b needs no id any more.
+func (s *Store) hashWhileQuiet(h *block.Hasher, b *entity, from int64) (n int64, pending bool) {
+	v := s.pinPending(b)
+	if v == nil {
+		return 0, false
+	}
+	defer v.Release()
+	for p := v.bytes[from:]; len(p) > 0 && s.quiet(); {
+		step := min(len(p), hashStep)
+		h.Write(p[:step])
+		p = p[step:]
+		n += int64(step)
+	}
+	return n, true
+}
+
+func (s *Store) pinPending(b *entity) *View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !b.countedPending {
+		return nil
+	}
+	if v := s.pinFastest(b); v != nil {
+		return v.background()
+	}
+	return nil
 }
 
 // begin and end bracket a request's stage or view.
