@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import ProtocolError, Refused
+from .index import Index, open_index
 from .link import LinkState, Request
 from .region import Region
 from .resp import Keys, Word, as_map, head, keys_bytes, word, words
@@ -362,12 +363,38 @@ def mapped(reply: Any, fd: int | None) -> Arena:
         os.close(fd)
 
 
-def views(state: LinkState, ns: Word, keys: Keys, give_back: Callable[[LinkState], None]) -> Op[list[View | None]]:
-    """A view for each key, None for those that are absent or find no room in memory."""
+def arena_of(state: LinkState) -> Op[Arena]:
+    """The arena, mapped once for each connection. Refused where there is none."""
     if state.arena is None:
         reply, fd = yield Request(head(1) + words("CASCADE.ARENA"), wants_fd=True)
         state.arena = mapped(reply, fd)
-    arena = state.arena
+    return state.arena
+
+
+def index(state: LinkState) -> Op[Index | None]:
+    """The shared index; None from a rank that has none, and where this process can not read it."""
+    try:
+        arena: Arena | None = yield from arena_of(state)
+    except Refused:
+        arena = None
+    fds: list[int] = []
+    try:
+        for what in ([], ["TOUCHES"]):
+            _, fd = yield Request(head(1 + len(what)) + words("CASCADE.INDEX", *what), wants_fd=True)
+            if fd is None:
+                raise ProtocolError("an index without a descriptor")
+            fds.append(fd)
+        return open_index(fds[0], fds[1], arena)
+    except Refused:
+        return None
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def views(state: LinkState, ns: Word, keys: Keys, give_back: Callable[[LinkState], None]) -> Op[list[View | None]]:
+    """A view for each key, None for those that are absent or find no room in memory."""
+    arena = yield from arena_of(state)
     out: list[View | None] = []
     prefix = words("CASCADE.GETSHM", ns)
     for a, b in batches(keys):
