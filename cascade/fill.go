@@ -80,7 +80,7 @@ func (s *Store) storedAs(ns, key string, size int64) *name {
 // GetBatchUnverified is GetBatch for callers that read the bytes once
 // themselves: see GetUnverified.
 func (s *Store) GetBatchUnverified(ctx context.Context, ns string, keys []string) ([]*View, error) {
-	return s.getBatch(ctx, ns, keys, false)
+	return s.get(ctx, ns, keys, getting{})
 }
 
 // MemoryCapacity is the bytes of the fastest memory tier.
