@@ -10,7 +10,7 @@ type FillItem struct {
 	Entry Entry
 	Size  int64 // bytes
 
-	// Fill writes all of Stage.Bytes, in order, and tells so by Stage.Filled.
+	// Fill writes all of Stage.Bytes, in order, and tells so by Stage.Filled or FilledAs.
 	// It must not end the stage. Its error drops the block.
 	Fill func(*Stage) error
 
@@ -80,7 +80,7 @@ func (s *Store) storedAs(ns, key string, size int64) *name {
 // GetBatchUnverified is GetBatch for callers that read the bytes once
 // themselves: see GetUnverified.
 func (s *Store) GetBatchUnverified(ctx context.Context, ns string, keys []string) ([]*View, error) {
-	return s.getBatch(ctx, ns, keys, false)
+	return s.get(ctx, ns, keys, getting{})
 }
 
 // MemoryCapacity is the bytes of the fastest memory tier.

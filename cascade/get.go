@@ -26,7 +26,7 @@ func (s *Store) GetUnverified(ctx context.Context, ns, key string) (*View, error
 }
 
 func (s *Store) getOne(ctx context.Context, ns, key string, verify bool) (*View, error) {
-	views, err := s.getBatch(ctx, ns, []string{key}, verify)
+	views, err := s.get(ctx, ns, []string{key}, getting{verify: verify})
 	if err != nil {
 		return nil, err
 	}
@@ -39,11 +39,7 @@ func (s *Store) getOne(ctx context.Context, ns, key string, verify bool) (*View,
 // GetBatch gets the keys of one chain, head first, as one request of the
 // eviction policy. Misses are nil. The error is ErrClosed or nil.
 func (s *Store) GetBatch(ctx context.Context, ns string, keys []string) ([]*View, error) {
-	return s.getBatch(ctx, ns, keys, s.verify)
-}
-
-func (s *Store) getBatch(ctx context.Context, ns string, keys []string, verify bool) ([]*View, error) {
-	return s.get(ctx, ns, keys, getting{verify: verify})
+	return s.get(ctx, ns, keys, getting{verify: s.verify})
 }
 
 // getting says how blocks are got.

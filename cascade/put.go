@@ -139,10 +139,14 @@ const (
 
 	// sumStep is checksummed at a time, in about 1 µs.
 	sumStep = 32 << 10
-
-	// copyStep is copied at a time.
-	copyStep = 64 << 10
 )
+
+// FilledAs is Filled for bytes that are checksummed already: crc is the CRC32C
+// of all bytes from the first on.
+func (st *Stage) FilledAs(n int, crc uint32) {
+	st.filled += int64(n)
+	st.summed, st.crc = st.filled, crc
+}
 
 // Sum extends the checksum by a step over bytes that are in place; false when
 // it covers all of them. Commit does what is left: callers that wait for more
@@ -156,13 +160,7 @@ func (st *Stage) Sum() bool {
 
 // fill copies p in and checksums it on the way.
 func (st *Stage) fill(p []byte) {
-	for len(p) > 0 {
-		n := copy(st.slot.Bytes()[st.filled:], p[:min(copyStep, len(p))])
-		st.filled += int64(n)
-		for st.Sum() {
-		}
-		p = p[n:]
-	}
+	st.FilledAs(len(p), block.CopyCRC(st.crc, st.slot.Bytes()[st.filled:], p))
 }
 
 // Commit publishes the staged block under e, whole and at once. All bytes must

@@ -44,3 +44,8 @@ func CRC(p []byte) uint32 { return crc32c.Checksum(p) }
 
 // ExtendCRC returns the CRC32C of the bytes behind crc followed by p.
 func ExtendCRC(crc uint32, p []byte) uint32 { return crc32c.Update(crc, p) }
+
+// CopyCRC copies src to dst, which has as many bytes and does not overlap it,
+// and returns the CRC32C of the bytes behind crc followed by them. It takes
+// little longer than the copy alone.
+func CopyCRC(crc uint32, dst, src []byte) uint32 { return crc32c.Copy(crc, dst, src) }

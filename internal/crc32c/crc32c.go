@@ -1,6 +1,9 @@
 package crc32c
 
-import "hash/crc32"
+import (
+	"hash/crc32"
+	"unsafe"
+)
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
@@ -17,12 +20,51 @@ func Update(crc uint32, p []byte) uint32 {
 	return crc32.Update(crc, table, p)
 }
 
+// Copy copies the bytes of src to dst, which has as many and does not overlap
+// it, and returns the CRC32C of the bytes behind crc followed by them. From
+// copyMin on, what is copied is not left in the CPU's caches.
+func Copy(crc uint32, dst, src []byte) uint32 {
+	if n := aligned(dst); canFold && len(src) >= n+copyMin {
+		crc = Copy(crc, dst[:n], src[:n])
+		dst, src = dst[n:], src[n:]
+		n = len(src) / foldBlock * foldBlock
+		crc = ^foldCopy(^crc, &dst[0], &src[0], n/foldBlock, &folds)
+		dst, src = dst[n:], src[n:]
+	}
+	for len(src) > 0 {
+		n := len(src)
+		if n >= 2*copyStep {
+			n = copyStep
+		}
+		copy(dst, src[:n])
+		crc = Update(crc, src[:n])
+		dst, src = dst[n:], src[n:]
+	}
+	return crc
+}
+
+// aligned is how many bytes are before the first place in p that foldCopy can
+// write to.
+func aligned(p []byte) int {
+	return int(-uintptr(unsafe.Pointer(unsafe.SliceData(p))) % foldAlign)
+}
+
 const (
 	// foldBlock is what the folding loop takes at a time, in bytes.
 	foldBlock = 256
 
 	// foldMin is the length from which folding pays, in bytes.
 	foldMin = 1024
+
+	// foldAlign is what the copying loop's writes are aligned to, in bytes.
+	foldAlign = 32
+
+	// copyMin is the length from which copying past the caches pays, in bytes.
+	copyMin = 16 << 10
+
+	// copyStep is copied at a time, and then checksummed, where the CPU can not
+	// do both in one pass, in bytes.
+	copyStep = 64 << 10
 )
 
 // multipliers move 128 bits of a message some distance to its end, modulo the

@@ -1,6 +1,8 @@
 package crc32c
 
 import (
+	"bytes"
+	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
 	"testing"
@@ -47,6 +49,42 @@ func TestSameAsStandardLibrary(t *testing.T) {
 		at := r.IntN(1 << 10)
 		p := buf[at : at+r.IntN(len(buf)-at)]
 		check(p, r.IntN(len(p)+1))
+	}
+}
+
+// Every length around the sizes where the way changes, to and from every
+// alignment, and nothing beside it is written.
+func TestCopy(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	src := make([]byte, 3*copyStep)
+	for i := range src {
+		src[i] = byte(r.Uint32())
+	}
+	dst := make([]byte, len(src)+256)
+	check := func(from, to, n int) {
+		t.Helper()
+		clear(dst)
+		p, crc := src[from:from+n], r.Uint32()
+		if got, want := Copy(crc, dst[to:to+n], p), crc32.Update(crc, table, p); got != want {
+			t.Fatalf("%d bytes from %d to %d: got %08x, want %08x", n, from, to, got, want)
+		}
+		if !bytes.Equal(dst[to:to+n], p) {
+			t.Fatalf("%d bytes from %d to %d: not the same", n, from, to)
+		}
+		if clear(dst[to : to+n]); !bytes.Equal(dst, make([]byte, len(dst))) {
+			t.Fatalf("%d bytes from %d to %d: written beside them", n, from, to)
+		}
+	}
+	for n := range 600 {
+		check(n%37, n%64, n)
+		check(n%41, n%64, copyMin-300+n)
+	}
+	for at := range 64 {
+		check(at, 63-at, copyMin+foldAlign+foldBlock)
+	}
+	for range 50 {
+		n := r.IntN(len(src) - 64)
+		check(r.IntN(64), r.IntN(64), n)
 	}
 }
 
@@ -103,6 +141,33 @@ func BenchmarkChecksum(b *testing.B) {
 				b.SetBytes(int64(n))
 				for at := 0; b.Loop(); at = (at + n) % (reach.of - n + 1) {
 					way.sum(memory[at : at+n])
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkCopy copies from memory to memory that no cache holds: the ceiling
+// is a copy without a checksum.
+func BenchmarkCopy(b *testing.B) {
+	const all = 128 << 20
+	src, dst := make([]byte, all), make([]byte, all)
+	for i := range src {
+		src[i], dst[i] = byte(i), byte(i)
+	}
+	for _, size := range []int{4 << 10, 42 << 10, 256 << 10, 2 << 20, 8 << 20} {
+		for _, way := range []struct {
+			name string
+			copy func(dst, src []byte)
+		}{
+			{"here", func(dst, src []byte) { Copy(0, dst, src) }},
+			{"apart", func(dst, src []byte) { copy(dst, src); Checksum(dst) }},
+			{"copy", func(dst, src []byte) { copy(dst, src) }},
+		} {
+			b.Run(fmt.Sprintf("%dKiB/%s", size>>10, way.name), func(b *testing.B) {
+				b.SetBytes(int64(size))
+				for at := 0; b.Loop(); at = (at + size) % (all - size + 1) &^ 63 {
+					way.copy(dst[at:at+size], src[at:at+size])
 				}
 			})
 		}

@@ -14,3 +14,9 @@ func extendedFeatures() uint32
 //
 //go:noescape
 func fold(crc uint32, p *byte, blocks int, k *[3]multipliers) uint32
+
+// foldCopy is fold, and copies the blocks to dst, whose address is a multiple
+// of foldAlign, past the CPU's caches.
+//
+//go:noescape
+func foldCopy(crc uint32, dst, p *byte, blocks int, k *[3]multipliers) uint32

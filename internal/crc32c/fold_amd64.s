@@ -22,12 +22,63 @@ done:
 	VPXOR      offset(SI), Y9, Y9; \
 	VPXOR      Y9, Y10, acc
 
+// COPY is STEP, and writes the 32 bytes past the caches.
+#define COPY(offset, acc) \
+	VMOVDQU    offset(SI), Y11; \
+	VPCLMULQDQ $0x00, Y8, acc, Y9; \
+	VPCLMULQDQ $0x11, Y8, acc, Y10; \
+	VMOVNTDQ   Y11, offset(DI); \
+	VPXOR      Y11, Y9, Y9; \
+	VPXOR      Y9, Y10, acc
+
+// LOAD takes the first block of the message in.
+#define LOAD \
+	VMOVDQU (SI), Y0; \
+	VMOVDQU 32(SI), Y1; \
+	VMOVDQU 64(SI), Y2; \
+	VMOVDQU 96(SI), Y3; \
+	VMOVDQU 128(SI), Y4; \
+	VMOVDQU 160(SI), Y5; \
+	VMOVDQU 192(SI), Y6; \
+	VMOVDQU 224(SI), Y7
+
+// BEGIN adds the CRC of what came before, in AX, to the first block, and sets
+// the distance of STEP.
+#define BEGIN \
+	VMOVD          AX, X9; \
+	VPXOR          Y9, Y0, Y0; \
+	VBROADCASTI128 (DX), Y8
+
 // JOIN moves from the distance in Y8 and adds it to onto.
 #define JOIN(from, onto) \
 	VPCLMULQDQ $0x00, Y8, from, Y9; \
 	VPCLMULQDQ $0x11, Y8, from, Y10; \
 	VPXOR      Y9, onto, onto; \
 	VPXOR      Y10, onto, onto
+
+// FINISH leaves the remainder of Y0 to Y7 in AX. The lower 128 bits of what is
+// joined come first in the message; the CRC instruction divides the last 128.
+#define FINISH \
+	VBROADCASTI128 16(DX), Y8; \
+	JOIN(Y0, Y1); \
+	JOIN(Y1, Y2); \
+	JOIN(Y2, Y3); \
+	JOIN(Y3, Y4); \
+	JOIN(Y4, Y5); \
+	JOIN(Y5, Y6); \
+	JOIN(Y6, Y7); \
+	VMOVDQU      32(DX), X8; \
+	VEXTRACTI128 $1, Y7, X6; \
+	VPCLMULQDQ   $0x00, X8, X7, X9; \
+	VPCLMULQDQ   $0x11, X8, X7, X10; \
+	VPXOR        X9, X6, X6; \
+	VPXOR        X10, X6, X6; \
+	MOVL         $0, AX; \
+	VMOVQ        X6, BX; \
+	CRC32Q       BX, AX; \
+	VPEXTRQ      $1, X6, BX; \
+	CRC32Q       BX, AX; \
+	VZEROUPPER
 
 // func fold(crc uint32, p *byte, blocks int, k *[3]multipliers) uint32
 //
@@ -37,23 +88,13 @@ TEXT ·fold(SB), NOSPLIT, $0-36
 	MOVQ p+8(FP), SI
 	MOVQ blocks+16(FP), CX
 	MOVQ k+24(FP), DX
-
-	VMOVD   AX, X9
-	VMOVDQU (SI), Y0
-	VMOVDQU 32(SI), Y1
-	VMOVDQU 64(SI), Y2
-	VMOVDQU 96(SI), Y3
-	VMOVDQU 128(SI), Y4
-	VMOVDQU 160(SI), Y5
-	VMOVDQU 192(SI), Y6
-	VMOVDQU 224(SI), Y7
-	VPXOR   Y9, Y0, Y0
-	VBROADCASTI128 (DX), Y8
+	LOAD
+	BEGIN
 
 loop:
 	ADDQ $256, SI
 	DECQ CX
-	JZ   join
+	JZ   finish
 	STEP(0, Y0)
 	STEP(32, Y1)
 	STEP(64, Y2)
@@ -64,30 +105,46 @@ loop:
 	STEP(224, Y7)
 	JMP  loop
 
-join:
-	VBROADCASTI128 16(DX), Y8
-	JOIN(Y0, Y1)
-	JOIN(Y1, Y2)
-	JOIN(Y2, Y3)
-	JOIN(Y3, Y4)
-	JOIN(Y4, Y5)
-	JOIN(Y5, Y6)
-	JOIN(Y6, Y7)
-
-	// The lower 128 bits of what is left come first in the message.
-	VMOVDQU      32(DX), X8
-	VEXTRACTI128 $1, Y7, X6
-	VPCLMULQDQ   $0x00, X8, X7, X9
-	VPCLMULQDQ   $0x11, X8, X7, X10
-	VPXOR        X9, X6, X6
-	VPXOR        X10, X6, X6
-
-	// 128 bits remain: the CRC instruction divides them.
-	MOVL   $0, AX
-	VMOVQ  X6, BX
-	CRC32Q BX, AX
-	VPEXTRQ $1, X6, BX
-	CRC32Q BX, AX
-	VZEROUPPER
+finish:
+	FINISH
 	MOVL AX, ret+32(FP)
+	RET
+
+// func foldCopy(crc uint32, dst, p *byte, blocks int, k *[3]multipliers) uint32
+TEXT ·foldCopy(SB), NOSPLIT, $0-44
+	MOVL crc+0(FP), AX
+	MOVQ dst+8(FP), DI
+	MOVQ p+16(FP), SI
+	MOVQ blocks+24(FP), CX
+	MOVQ k+32(FP), DX
+	LOAD
+	VMOVNTDQ Y0, (DI)
+	VMOVNTDQ Y1, 32(DI)
+	VMOVNTDQ Y2, 64(DI)
+	VMOVNTDQ Y3, 96(DI)
+	VMOVNTDQ Y4, 128(DI)
+	VMOVNTDQ Y5, 160(DI)
+	VMOVNTDQ Y6, 192(DI)
+	VMOVNTDQ Y7, 224(DI)
+	BEGIN
+
+loop:
+	ADDQ $256, SI
+	ADDQ $256, DI
+	DECQ CX
+	JZ   finish
+	COPY(0, Y0)
+	COPY(32, Y1)
+	COPY(64, Y2)
+	COPY(96, Y3)
+	COPY(128, Y4)
+	COPY(160, Y5)
+	COPY(192, Y6)
+	COPY(224, Y7)
+	JMP  loop
+
+finish:
+	SFENCE
+	FINISH
+	MOVL AX, ret+40(FP)
 	RET

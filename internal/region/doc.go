@@ -14,5 +14,5 @@
 //
 // A client may truncate its file at any moment. A copy that touches what is
 // lost fails with ErrLost and harms nothing else. The package does not know
-// sockets, commands or blocks, and computes no checksums.
+// sockets, commands or blocks, and compares no checksums.
 package region

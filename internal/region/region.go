@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/crc32c"
 )
 
 // MaxSize is the largest region, in bytes.
@@ -103,31 +105,33 @@ type Cursor struct {
 // are those of a Layout for its size.
 func (r *Region) Cursor(extents []Extent) Cursor { return Cursor{region: r, rest: extents} }
 
-// Read copies the next len(dst) bytes of the block out of the region. The
-// block must have as many. The error matches ErrLost; the cursor is of no use
-// then.
-func (c *Cursor) Read(dst []byte) error {
+// Read copies the next len(dst) bytes of the block out of the region, and
+// returns the CRC32C of the bytes behind crc followed by them. The block must
+// have as many. The error matches ErrLost; the cursor is of no use then.
+func (c *Cursor) Read(crc uint32, dst []byte) (uint32, error) {
 	for len(dst) > 0 {
 		p := c.next(len(dst))
-		if err := guarded(dst[:len(p)], p); err != nil {
-			return err
+		var err error
+		if crc, err = guarded(crc, dst[:len(p)], p); err != nil {
+			return 0, err
 		}
 		dst = dst[len(p):]
 	}
-	return nil
+	return crc, nil
 }
 
 // Write copies src into the region, where the next bytes of the block belong.
 // The rest is as with Read.
-func (c *Cursor) Write(src []byte) error {
+func (c *Cursor) Write(crc uint32, src []byte) (uint32, error) {
 	for len(src) > 0 {
 		p := c.next(len(src))
-		if err := guarded(p, src[:len(p)]); err != nil {
-			return err
+		var err error
+		if crc, err = guarded(crc, p, src[:len(p)]); err != nil {
+			return 0, err
 		}
 		src = src[len(p):]
 	}
-	return nil
+	return crc, nil
 }
 
 // next returns up to n of the bytes that follow and goes past them.
@@ -144,7 +148,7 @@ func (c *Cursor) next(n int) []byte {
 // guarded copies src to dst, of the same length, and survives the signal that
 // touching lost memory raises. Nothing else is done under its protection, so
 // that nothing else is forgiven.
-func guarded(dst, src []byte) (err error) {
+func guarded(crc uint32, dst, src []byte) (sum uint32, err error) {
 	old := debug.SetPanicOnFault(true)
 	defer func() {
 		debug.SetPanicOnFault(old)
@@ -152,6 +156,5 @@ func guarded(dst, src []byte) (err error) {
 			err = fmt.Errorf("%w: %v", ErrLost, fault)
 		}
 	}()
-	copy(dst, src)
-	return nil
+	return crc32c.Copy(crc, dst, src), nil
 }

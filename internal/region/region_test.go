@@ -2,6 +2,7 @@ package region
 
 import (
 	"bytes"
+	"cascadekv/internal/crc32c"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -204,17 +205,21 @@ func TestCursorsAgreeWithAModel(t *testing.T) {
 			}
 		}
 		c := r.Cursor(l.Block(i))
+		crc := uint32(0)
 		for p := data; len(p) > 0; {
 			step := p[:1+rng.IntN(len(p))]
 			if write {
-				err = c.Write(step)
+				crc, err = c.Write(crc, step)
 			} else {
-				err = c.Read(step)
+				crc, err = c.Read(crc, step)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			p = p[len(step):]
+		}
+		if crc != crc32c.Checksum(data) {
+			t.Fatal("the checksum is not that of the bytes")
 		}
 		for _, e := range l.Block(i) {
 			if write {
@@ -232,13 +237,18 @@ func TestCursorsAgreeWithAModel(t *testing.T) {
 
 func whole(r *Region) []Extent { return []Extent{{0, r.Size()}} }
 
+// bothWays reads a whole region and writes it again.
+func bothWays(r *Region, buf []byte) []error {
+	read, write := r.Cursor(whole(r)), r.Cursor(whole(r))
+	_, readErr := read.Read(0, buf)
+	_, writeErr := write.Write(0, buf)
+	return []error{readErr, writeErr}
+}
+
 func TestLostMemoryIsAnError(t *testing.T) {
 	r, fd := shared(t, 1<<20)
 	buf := make([]byte, 1<<20)
-	both := func() []error {
-		read, write := r.Cursor(whole(r)), r.Cursor(whole(r))
-		return []error{read.Read(buf), write.Write(buf)}
-	}
+	both := func() []error { return bothWays(r, buf) }
 	for _, err := range both() {
 		if err != nil {
 			t.Error(err)
@@ -253,7 +263,7 @@ func TestLostMemoryIsAnError(t *testing.T) {
 		}
 	}
 	c := r.Cursor([]Extent{{0, 512 << 10}})
-	if err := c.Read(buf[:512<<10]); err != nil {
+	if _, err := c.Read(0, buf[:512<<10]); err != nil {
 		t.Errorf("the half that is left: %v", err)
 	}
 	if err := unix.Ftruncate(fd, 1<<20); err != nil {
@@ -275,8 +285,7 @@ func TestTruncationUnderCopies(t *testing.T) {
 		wg.Go(func() {
 			buf := make([]byte, r.Size())
 			for {
-				read, write := r.Cursor(whole(r)), r.Cursor(whole(r))
-				for _, err := range []error{read.Read(buf), write.Write(buf)} {
+				for _, err := range bothWays(r, buf) {
 					if errors.Is(err, ErrLost) {
 						lost.Add(1)
 					} else if err != nil {
@@ -317,7 +326,7 @@ func TestHugePagesThatAreNotThere(t *testing.T) {
 	// The system has fewer than 4 GiB of them free: some page is missing.
 	for at := int64(0); at < r.Size(); at += page {
 		c := r.Cursor([]Extent{{at, 1}})
-		if err := c.Write([]byte{1}); errors.Is(err, ErrLost) {
+		if _, err := c.Write(0, []byte{1}); errors.Is(err, ErrLost) {
 			return
 		} else if err != nil {
 			t.Fatal(err)
@@ -334,5 +343,5 @@ func TestNothingElseIsForgiven(t *testing.T) {
 	}()
 	r, _ := shared(t, 4096)
 	c := r.Cursor([]Extent{{0, 10}})
-	_ = c.Read(make([]byte, 11))
+	_, _ = c.Read(0, make([]byte, 11))
 }

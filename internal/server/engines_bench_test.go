@@ -3,18 +3,12 @@ package server
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"cascadekv/cascade"
 	"cascadekv/internal/resp"
-	"cascadekv/tiers"
-	"cascadekv/tiers/shm"
 )
 
 // nobody is a client that sends one command, again and again, and reads no
@@ -36,27 +30,15 @@ func (n *nobody) Read(p []byte) (int, error) {
 // BenchmarkManyKeys is what the server does for one command of many keys, from
 // parsing it to its answer, without the socket.
 func BenchmarkManyKeys(b *testing.B) {
-	mem, err := shm.Open(filepath.Join(b.TempDir(), "a"), 64<<20)
-	if err != nil {
-		b.Fatal(err)
-	}
-	quiet := slog.New(slog.DiscardHandler)
-	store, err := cascade.Open(context.Background(), cascade.Options{Memory: []tiers.Memory{mem}, Log: quiet})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer store.Close(context.Background())
+	r := newRig(b, 64<<20)
 	const most = 4096
 	keys := make([]string, most)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("%064x", i*2654435761)
-		if _, err := store.Put(context.Background(), cascade.Entry{Namespace: "ns", Key: keys[i]}, []byte(keys[i]), nil); err != nil {
+		if _, err := r.store.Put(context.Background(), cascade.Entry{Namespace: "ns", Key: keys[i]}, []byte(keys[i]), nil); err != nil {
 			b.Fatal(err)
 		}
 	}
-	s := &Server{opt: Options{Store: store}, log: quiet}
-	s.SetLimits(Limits{})
-	s.metrics, s.budget = newMetrics(s), newBudget(store)
 	for _, name := range []string{"CASCADE.CONTAINS", "CASCADE.PROBE"} {
 		for _, n := range []int{1, 64, 512, most} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
@@ -66,7 +48,7 @@ func BenchmarkManyKeys(b *testing.B) {
 					fmt.Fprintf(&sent, "$%d\r\n%s\r\n", len(a), a)
 				}
 				src := &nobody{command: sent.Bytes()}
-				c := &conn{srv: s, own: true, authed: true, held: held{budget: s.budget}, rd: resp.NewReader(src)}
+				c := &conn{srv: r.srv, own: true, authed: true, held: held{budget: r.srv.budget}, rd: resp.NewReader(src)}
 				b.ReportAllocs()
 				for b.Loop() {
 					cmd, err := c.rd.Next(nil)
@@ -87,32 +69,7 @@ func BenchmarkManyKeys(b *testing.B) {
 // is released again, and as bytes.
 func BenchmarkValue2MiB(b *testing.B) {
 	const size = 2 << 20
-	mem, err := shm.Open(filepath.Join(b.TempDir(), "a"), 64<<20)
-	if err != nil {
-		b.Fatal(err)
-	}
-	quiet := slog.New(slog.DiscardHandler)
-	store, err := cascade.Open(context.Background(), cascade.Options{Memory: []tiers.Memory{mem}, Log: quiet})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer store.Close(context.Background())
-	srv, err := New(Options{Store: store, Socket: filepath.Join(b.TempDir(), "s"), Log: quiet})
-	if err != nil {
-		b.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(context.Background()) }()
-	c, err := resp.Dial("unix", srv.opt.Socket, time.Minute)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		c.Close()
-		if err := errors.Join(srv.Shutdown(context.Background()), <-served); err != nil {
-			b.Error(err)
-		}
-	}()
+	c := newRig(b, 64<<20).client("unix")
 	if err := c.Set("k", randomBytes(1, size)); err != nil {
 		b.Fatal(err)
 	}

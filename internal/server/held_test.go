@@ -138,7 +138,7 @@ func TestStagesEnd(t *testing.T) {
 	back("ABORT")
 	s = e.stages(100_000, 100_000, 100_000, 100_000)
 	for i, rest := range [][]string{
-		{"redis/0", "k", "PARENT"}, {"redis/0", "k", "PX", "0"}, {"redis/0", ""}, {"redis/0", strings.Repeat("k", 1025)},
+		{"redis/0", "k", "CRC32C", "4294967296"}, {"redis/0", "k", "PX", "0"}, {"redis/0", ""}, {"redis/0", strings.Repeat("k", 1025)},
 	} {
 		if code := e.commit(s[i], rest...); code != "ERR" {
 			t.Errorf("COMMIT %.20q: %q", rest, code)
@@ -169,6 +169,29 @@ func TestWritesAfterCommitAreFound(t *testing.T) {
 	}
 	if _, err := e.Get("k", make([]byte, 50_000)); !errors.Is(err, resp.ErrNull) {
 		t.Errorf("GET: %v", err)
+	}
+}
+
+// TestCommitTakesTheClientsChecksum: a right one is used, a wrong one is found.
+func TestCommitTakesTheClientsChecksum(t *testing.T) {
+	r := newRig(t, 16<<20)
+	e := r.viewer()
+	arena := e.writable()
+	p := randomBytes(1, 50_000)
+	s := e.stages(len(p), len(p))
+	for i, change := range []uint32{0, 1} {
+		copy(arena[s[i].offset:], p)
+		key := fmt.Sprint("k", i)
+		if code := e.commit(s[i], "redis/0", key, "CRC32C", fmt.Sprint(block.CRC(p)^change)); code != "" {
+			t.Fatal(code)
+		}
+		v := e.views("redis/0", key)[0]
+		if got := v != nil; got != (change == 0) {
+			t.Errorf("a checksum that is wrong by %d: readable %v", change, got)
+		}
+	}
+	if n := r.store.Stats().Corrupt; n != 1 {
+		t.Errorf("%d damaged blocks, want 1", n)
 	}
 }
 

@@ -53,26 +53,37 @@ func cmdCascadeCommit(c *conn, args [][]byte) {
 		return
 	}
 	defer st.Abort()
-	e := cascade.Entry{Namespace: string(args[2]), Key: string(args[3])}
-	if bad := parseCommit(&e, args[4:], time.Now()); bad != "" {
+	o := commitOptions{entry: cascade.Entry{Namespace: string(args[2]), Key: string(args[3])}}
+	if bad := o.parse(args[4:], time.Now()); bad != "" {
 		c.wr.Error(bad)
 		return
 	}
-	st.Filled(len(st.Bytes()))
-	if err := st.Commit(e); err != nil {
+	if o.summed {
+		st.FilledAs(len(st.Bytes()), o.crc)
+	} else {
+		st.Filled(len(st.Bytes()))
+	}
+	if err := st.Commit(o.entry); err != nil {
 		c.wr.Error(roomText(err))
 		return
 	}
 	c.wr.Simple("OK")
 }
 
-// parseCommit reads COMMIT's options into e. The result is the text of an error
+// commitOptions are what COMMIT says of a stage.
+type commitOptions struct {
+	entry  cascade.Entry
+	crc    uint32 // of the bytes, as the client says
+	summed bool   // it does
+}
+
+// parse reads the words behind the key. The result is the text of an error
 // reply, "" for none.
-func parseCommit(e *cascade.Entry, args [][]byte, now time.Time) (bad string) {
+func (o *commitOptions) parse(args [][]byte, now time.Time) (bad string) {
 	for i := 0; i < len(args); i++ {
 		word := strings.ToUpper(string(args[i]))
 		if word == "PREFIX" {
-			e.Prefix = true
+			o.entry.Prefix = true
 			continue
 		}
 		i++
@@ -81,11 +92,17 @@ func parseCommit(e *cascade.Entry, args [][]byte, now time.Time) (bad string) {
 		}
 		switch value := string(args[i]); word {
 		case "PARENT":
-			e.Parent = value
+			o.entry.Parent = value
 		case "PX":
-			if e.Expires, bad = expiry(word, value, now); bad != "" {
+			if o.entry.Expires, bad = expiry(word, value, now); bad != "" {
 				return bad
 			}
+		case "CRC32C":
+			crc, err := strconv.ParseUint(value, 10, 32)
+			if err != nil {
+				return errNumber
+			}
+			o.crc, o.summed = uint32(crc), true
 		default:
 			return errSyntax
 		}

@@ -468,18 +468,29 @@ func (g *gated) shut() (open func()) {
 // newColdRig is a rig of which k0, k1 … of redis/0 are in the cold tier only.
 func newColdRig(t *testing.T, n, size int) (*rig, *gated) {
 	t.Helper()
+	values := map[string][]byte{}
+	for i := range n {
+		key := fmt.Sprint("k", i)
+		values[key] = content("redis/0", key, size)
+	}
+	cold := &gated{Tier: leftBehind(t, values)}
+	return newRigOver(t, 64<<20, cold), cold
+}
+
+// leftBehind is a cold tier with the names of redis/0 that an earlier process
+// put there.
+func leftBehind(t *testing.T, values map[string][]byte) *lustre.Tier {
+	t.Helper()
 	o := lustre.Options{Dir: t.TempDir(), Incarnation: 1}
 	fill, err := lustre.Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var items []tiers.Item
-	for i := range n {
-		key := fmt.Sprint("k", i)
-		p := content("redis/0", key, size)
+	for key, p := range values {
 		items = append(items, tiers.Item{
-			Info:  block.Info{ID: block.Sum(block.Bits128, p), Size: int64(size), CRC: block.CRC(p)},
-			Names: []block.Name{{Namespace: "redis/0", Key: key, Seq: uint64(i + 1)}}, Data: p,
+			Info:  block.Info{ID: block.Sum(block.Bits128, p), Size: int64(len(p)), CRC: block.CRC(p)},
+			Names: []block.Name{{Namespace: "redis/0", Key: key, Seq: uint64(len(items) + 1)}}, Data: p,
 		})
 	}
 	if err := fill.Put(t.Context(), items...); err != nil {
@@ -493,8 +504,7 @@ func newColdRig(t *testing.T, n, size int) (*rig, *gated) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cold := &gated{Tier: again}
-	return newRigOver(t, 64<<20, cold), cold
+	return again
 }
 
 func FuzzParseTransfer(f *testing.F) {
