@@ -515,8 +515,13 @@ static PyObject *fast_copy(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *out = NULL;
     if (dst.len < src.len)
         PyErr_SetString(PyExc_ValueError, "the target is too small");
-    else
-        out = PyLong_FromUnsignedLong(copy_crc(0, dst.buf, src.buf, (size_t)src.len));
+    else {
+        uint32_t crc;
+        Py_BEGIN_ALLOW_THREADS
+        crc = copy_crc(0, dst.buf, src.buf, (size_t)src.len);
+        Py_END_ALLOW_THREADS
+        out = PyLong_FromUnsignedLong(crc);
+    }
     PyBuffer_Release(&dst);
     PyBuffer_Release(&src);
     return out;

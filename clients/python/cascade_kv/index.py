@@ -24,6 +24,7 @@ try:
 except ImportError:
     _fast = None  # type: ignore[assignment]
 
+FAST: Final = _fast is not None  # blocks of the arena are read without asking the rank
 ASK: Final = 2  # in what contains returns: the rank knows
 Key = bytes | str
 Found = tuple[int, int, dict[str, int]]  # hits, bytes, hits of each tier

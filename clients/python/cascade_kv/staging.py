@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from . import Client
 from .link import LinkState, Request
 from .errors import ProtocolError
+from .index import _fast
 from .ops import bulk, integer, items
 from .resp import head, keys_bytes, words
 
@@ -43,13 +44,13 @@ class Stages:
         if self._state is not state:
             yield from self._map_arena(state)
 
-    def store(self, ns: str, keys: list[bytes], sizes: list[int], write: Callable[[int, int], None]) -> Good:
-        """Stores one block for each key; write(i, address) writes the bytes of block i. Which are stored: the rank has the last word."""
+    def store(self, ns: str, keys: list[bytes], sizes: list[int], write: Callable[[int, int], int | None]) -> Good:
+        """Stores one block for each key; write(i, address) writes the bytes of block i, and returns their CRC32C if it knows it. Which are stored: the rank has the last word."""
         nothing = np.zeros(len(keys), dtype=np.bool_)
         return self._client._run(lambda s: self._store(s, ns, keys, sizes, write), nothing)
 
     def _store(
-        self, state: LinkState, ns: str, keys: list[bytes], sizes: list[int], write: Callable[[int, int], None]
+        self, state: LinkState, ns: str, keys: list[bytes], sizes: list[int], write: Callable[[int, int], int | None]
     ) -> Generator[Request, object, Good]:
         yield from self._prepare(state)
         good = np.zeros(len(keys), dtype=np.bool_)
@@ -61,8 +62,9 @@ class Stages:
             number, offset = items(stage, 2)
             if not 0 <= integer(offset) <= offset + sizes[i] <= self._size:
                 raise ProtocolError("a stage outside the arena")
-            write(i, self._address + offset)
-            commits.append(head(4) + words("CASCADE.COMMIT", integer(number), ns, keys[i]))
+            crc = write(i, self._address + offset)
+            summed = () if crc is None else ("CRC32C", crc)
+            commits.append(head(4 + len(summed)) + words("CASCADE.COMMIT", integer(number), ns, keys[i], *summed))
             some.append(i)
         if some:
             asked = head(2 + len(some)) + words("CASCADE.CONTAINS", ns) + keys_bytes([keys[i] for i in some])
@@ -91,6 +93,15 @@ class Stages:
         array = np.frombuffer(self._map, dtype=np.uint8)
         self._address, self._size, self._state = int(array.ctypes.data), array.nbytes, state
         threading.Thread(target=_populate, args=(array,), name="cascade-populate", daemon=True).start()
+
+
+def copy_in(address: int, source: int, size: int) -> int | None:
+    """Copies bytes to a stage; other threads run meanwhile. Their CRC32C, where the helper makes it on the way."""
+    if _fast is None:
+        ctypes.memmove(address, source, size)
+        return None
+    block = ctypes.c_char * size
+    return _fast.copy_crc32c(block.from_address(address), block.from_address(source))
 
 
 def _populate(array: NDArray[np.uint8]) -> None:
