@@ -56,7 +56,7 @@ func BenchmarkManyKeys(b *testing.B) {
 	}
 	s := &Server{opt: Options{Store: store}, log: quiet}
 	s.SetLimits(Limits{})
-	s.metrics, s.budget = newMetrics(s), newBudget(store)
+	s.metrics, s.budget, s.jobs = newMetrics(s), newBudget(store), newPool(store)
 	for _, name := range []string{"CASCADE.CONTAINS", "CASCADE.PROBE"} {
 		for _, n := range []int{1, 64, 512, most} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
