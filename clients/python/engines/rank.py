@@ -1,5 +1,6 @@
 """A rank as a child process, for proofs that kill it and start it again."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -42,18 +43,25 @@ class Rank(Server):
 
     def flip(self, bits, seed):
         """Flips random bits in the parts of the arena that have been written. Returns how many pages of memory have one."""
-        draw = random.Random(seed)
-        with self.arena.open("r+b", buffering=0) as f:
-            written = list(_written(f.fileno()))
-            if not written:
-                raise Failed("nothing is in the arena")
-            touched = set()
-            for _ in range(bits):
-                at = draw.choice(written) * PAGE + draw.randrange(PAGE)
-                byte = os.pread(f.fileno(), 1, at)[0]
-                os.pwrite(f.fileno(), bytes([byte ^ 1 << draw.randrange(8)]), at)
-                touched.add(at // PAGE)
-        return len(touched)
+        return flip([self.arena], bits, seed)
+
+
+def flip(paths, bits, seed):
+    """Flips random bits in the parts of some files that have been written. Returns how many pages have one."""
+    draw = random.Random(seed)
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(path.open("r+b", buffering=0)).fileno() for path in paths]
+        written = [(fd, page) for fd in files for page in _written(fd)]
+        if not written:
+            raise Failed("nothing is written there")
+        touched = set()
+        for _ in range(bits):
+            fd, page = draw.choice(written)
+            at = page * PAGE + draw.randrange(min(PAGE, os.fstat(fd).st_size - page * PAGE))
+            byte = os.pread(fd, 1, at)[0]
+            os.pwrite(fd, bytes([byte ^ 1 << draw.randrange(8)]), at)
+            touched.add((fd, page))
+    return len(touched)
 
 
 def _written(fd):
