@@ -14,18 +14,20 @@ PAGE = 4096
 
 
 class Rank(Server):
-    """cascaded on a unix socket, and a TCP port if there is one, in the folder work; with an arena under /dev/shm and no other tier."""
+    """cascaded on a unix socket, and a TCP port if there is one, in the folder work; with an arena under /dev/shm and, if it is to
+    be cold too, segments in a plain directory."""
 
-    def __init__(self, work, shm_bytes, *, program=None, port=None):
+    def __init__(self, work, shm_bytes, *, program=None, port=None, cold=False):
         program = pathlib.Path(program or ROOT / "bin" / "cascaded").resolve()
         if not program.exists():
             raise Failed(f"{program} is missing: make build")
         work = pathlib.Path(work)
         self.program, self.work = program, work
+        self.directory = work / "segments" if cold else None
         self.arena = pathlib.Path(f"/dev/shm/cascade-{os.getpid()}-{work.name}.arena")
         path = work / "rank.sock"
         command = [program, f"--listen={f'127.0.0.1:{port}' if port else ''}", "--socket", path, "--shm-bytes", shm_bytes, "--shm-path", self.arena,
-                   "--lustre-dir=", "--password-file=", "--admin-listen=", "--log-level", "warn"]
+                   f"--lustre-dir={self.directory or ''}", "--lustre-index=off", "--password-file=", "--admin-listen=", "--log-level", "warn"]
         super().__init__("rank", command, work / "rank.log", port=port, path=path)
 
     def __exit__(self, *_):
@@ -40,6 +42,18 @@ class Rank(Server):
             s.sendall(b"CASCADE.STATS\r\n")
             with s.makefile("rb") as answer:
                 return json.loads(answer.read(int(answer.readline()[1:])))["names"]
+
+    def chill(self, seconds=300):
+        """The rank is killed and started again, and then has all blocks in its segments alone."""
+        answer = self.do("CASCADE.DRAIN", seconds=seconds)
+        if not answer.startswith(b":"):
+            raise Failed(f"the rank does not drain: {answer!r}")
+        self.kill()
+        self.arena.unlink()
+        self.start()
+
+    def flip_segments(self, bits, seed):
+        return flip(sorted(self.directory.rglob("*.bin")), bits, seed)
 
     def flip(self, bits, seed):
         """Flips random bits in the parts of the arena that have been written. Returns how many pages of memory have one."""

@@ -147,7 +147,7 @@ def run_mode(python, program, work, mode, args, port, trials):
     whole = (args.sglang_prompt_tokens - 1) // PAGE * PAGE  # the last token is always computed
     figures, start = {}, time.monotonic()
     try:
-        with Rank(work, 1 << 30, program=program) as rank:
+        with Rank(work, 1 << 30, program=program, cold=trials) as rank:
             with Engine(python, work, "first", mode, rank.path, port) as engine:
                 computed = engine.ask_all(asked)
                 figures["first"] = {"start_seconds": engine.start_seconds, **compare("computed", computed, computed, 0)}
@@ -157,7 +157,7 @@ def run_mode(python, program, work, mode, args, port, trials):
                 got = engine.ask_all(asked)
                 figures["second"] = {"start_seconds": engine.start_seconds, **compare("a fresh engine", got, computed, whole)}
                 if trials:
-                    figures["flipped"] = flipped(engine, rank, asked, computed)
+                    figures["flipped"] = flipped(engine, rank, asked, computed, whole)
                     figures["killed"] = killed(engine, rank, asked, computed, whole)
                 calm(engine)
     except Failed as e:
@@ -174,13 +174,24 @@ def calm(engine):
         raise Failed(f"exceptions in the engine: {caught[:5]}")
 
 
-def flipped(engine, rank, asked, computed):
-    """1,000 bits of the arena are flipped, then everything is asked for again."""
-    engine.forget()
-    pages = rank.flip(1000, 1)
-    figures = {"bits": 1000, "memory_pages_hit": pages, **compare("after bits were flipped", engine.ask_all(asked), computed)}
-    if not rank.alive():
-        raise Failed("the rank ended when bits were flipped", figures)
+def flipped(engine, rank, asked, computed, whole):
+    """1,000 bits of the arena are flipped, then everything is asked for again; and then 1,000 of segments, when nothing else has it."""
+    figures = {}
+    for where in ("arena", "segments"):
+        engine.forget()
+        if where == "arena":
+            pages = rank.flip(1000, 1)
+        else:
+            settled(rank)
+            rank.chill()
+            pages = rank.flip_segments(1000, 2)
+            time.sleep(3)  # clients try again after 2 s at most
+        got = compare(f"after bits of {where} were flipped", engine.ask_all(asked), computed)
+        figures[where] = {"bits": 1000, "pages_hit": pages, **got}
+        if not rank.alive():
+            raise Failed(f"the rank ended when bits of {where} were flipped", figures)
+        if got["storage_tokens"] >= whole * len(asked):
+            raise Failed(f"no flip in {where} was noticed", figures)
     return figures
 
 
