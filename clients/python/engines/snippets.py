@@ -68,7 +68,9 @@ class Paste:
 
     def start(self, snippets, *, env, found=()):
         """Pastes; found are folders for PATH after the stand-ins."""
-        env = dict(env, PYTHONPATH=os.pathsep.join(filter(None, [str(self.packages), env.get("PYTHONPATH", "").replace(str(daemon.CLIENTS), "")])),
+        # What the page installs, not what lies in the clone.
+        paths = [str(self.packages), *(p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p not in ("", str(daemon.CLIENTS)))]
+        env = dict(env, PYTHONPATH=os.pathsep.join(paths),
                    PATH=os.pathsep.join([str(self.bin), *map(str, found), os.environ["PATH"]]), USER="user")
         self.child = daemon.start(["bash", "-c", self.text(snippets)], self.log, env=env, cwd=self.work)
         return self.child

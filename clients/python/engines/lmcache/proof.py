@@ -2,11 +2,12 @@
 by `resp` and by our plugin."""
 
 from engines import Failed
-from engines.lmcache import bench, restart, trials
+from engines.lmcache import bench, docs, restart, trials
 
 PROOFS = {
     "restart": lambda args, work: restart.test(work, args.rank),
     "trials": lambda args, work: trials.test(work, args.rank),
+    "docs": lambda args, work: docs.test(work, args.rank),
     "resp": lambda args, work: bench.test(args, work, "resp"),
     "plugin": lambda args, work: bench.test(args, work, "plugin"),
 }
