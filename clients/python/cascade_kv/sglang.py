@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 # Goes up when pages of an earlier version of this file must not be read.
 _FORMAT: Final = "1"
 _KV: Final = PoolName.KV.value
-_KNOWN: Final = {"backend_name", "module_path", "class_name", "interface_v1", "allocator", "socket", "timeout", "tenant"}
+_KNOWN: Final = {"backend_name", "module_path", "class_name", "interface_v1", "allocator", "socket", "timeout", "tenant", "password_file"}
 _QUIET_SECONDS: Final = 60.0
 # Pools that are cut by attention head, on every rank of tensor parallelism its own part, even beside KV that all ranks have whole.
 _SHARDED: Final = {"MHATokenToKVPoolHost", "MHATokenToKOnlyPoolHost", "MambaPoolHost"}
@@ -96,9 +96,10 @@ class CascadeHiCache(HiCacheStorage):  # type: ignore[misc]  # SGLang has no typ
         self._config = storage_config
         self._said: dict[str, float] = {}
         self._identity = _identity(storage_config, str(extra.get("tenant", "")))
-        self._look = Client(socket, timeout=timeout, log=_log)
-        self._reader = Carrier(Client(socket, timeout=timeout, log=_log), _log)
-        self._writer = Carrier(Client(socket, timeout=timeout, log=_log), _log)
+        client = functools.partial(Client, socket, timeout=timeout, log=_log, password_file=extra.get("password_file"))
+        self._look = client()
+        self._reader = Carrier(client(), _log)
+        self._writer = Carrier(client(), _log)
         self._pools: dict[str, tuple[HostPool, str]] = {}  # by name: the pool and its pages' namespace
         self._flat = ""  # the namespace of KV pages in the plain interface, once the pool is known
         self._metrics = _Metrics() if storage_config.enable_storage_metrics else None

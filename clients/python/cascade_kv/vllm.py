@@ -103,7 +103,7 @@ class CascadeTier(SecondaryTierManager):
 
     socket: path of the rank's unix socket. tenant: any text; engines with different ones share nothing.
     enable_kv_events: report what this tier stores and loses, if vLLM publishes events. locality: LOCAL or REMOTE, for
-    requests that choose tiers.
+    requests that choose tiers. password_file: if the rank wants a password.
     """
 
     medium: ClassVar[Medium] = Medium.STORAGE
@@ -119,6 +119,7 @@ class CascadeTier(SecondaryTierManager):
         tenant: str = "",
         enable_kv_events: bool = False,
         locality: str | None = None,
+        password_file: str | None = None,
         backpressure_detector: Any = None,
         **ignored: Any,
     ) -> None:
@@ -129,8 +130,8 @@ class CascadeTier(SecondaryTierManager):
         self._socket = socket
         self._row = self.block_size_bytes
         self._ns = _namespace(offloading_spec.config, self._row, tenant)
-        self._asker = Client(socket, timeout=LOOKUP_TIMEOUT, log=logger)
-        self._mover = Client(socket, timeout=JOB_TIMEOUT, log=logger)
+        self._asker = Client(socket, timeout=LOOKUP_TIMEOUT, log=logger, password_file=password_file)
+        self._mover = Client(socket, timeout=JOB_TIMEOUT, log=logger, password_file=password_file)
         self._signal = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._complained: dict[str, float] = {}
         self._region, self._base = self._attach(primary_kv_view)
