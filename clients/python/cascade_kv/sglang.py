@@ -13,9 +13,7 @@ SGLang trusts its backend: it compares no bytes, and what it does with an answer
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
-import pathlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -30,7 +28,7 @@ from sglang.srt.mem_cache.hicache_storage import (
     PoolTransferResult,
 )
 
-from . import Client, namespace, versions
+from . import Client, namespace, versions, weights
 from .sglang_pages import Carrier, HostPool, LogicalPages, Pages, TensorPages
 
 versions.check("sglang")
@@ -375,30 +373,7 @@ def _identity(config: HiCacheStorageConfig, tenant: str) -> dict[str, str]:
         # Pools of 8-bit floats say uint8, whichever float it is.
         for name in ("revision", "quantization", "kv_cache_dtype", "load_format"):
             out[name] = str(getattr(args, name, None))
-        out["weights"] = weights_fingerprint(args.model_path)
+        out["weights"] = weights.fingerprint(args.model_path)
     except Exception as e:  # outside an engine there are no arguments
         _log.warning("CASCADE: SGLang does not tell its arguments (%r): pages are told apart by the served model name", e)
     return out
-
-
-def weights_fingerprint(model_path: str) -> str:
-    """A fingerprint of the checkpoint in a folder, wherever the folder is; "" if the model is no local folder.
-
-    Two checkpoints that are served under one name must not exchange pages. Of each file of weights its name, its size and
-    16 samples of 4 KiB count: less than a second for any model.
-    """
-    folder = pathlib.Path(model_path)
-    if not folder.is_dir():
-        return ""
-    digest = hashlib.sha256()
-    for file in sorted(folder.iterdir()):
-        if file.name == "config.json":
-            digest.update(file.read_bytes())
-        elif file.suffix in (".safetensors", ".bin", ".gguf", ".pt", ".pth"):
-            size = file.stat().st_size
-            digest.update(f"{file.name} {size}\n".encode())
-            with file.open("rb") as f:
-                for i in range(16):
-                    f.seek(size * i // 16)
-                    digest.update(f.read(4096))
-    return digest.hexdigest()[:32]
