@@ -18,6 +18,7 @@ from . import ops
 from .errors import CascadeError, LinkLost, ProtocolError, Refused, RegionRefused
 from .link import GRACE_SECONDS, Link, LinkState
 from .ops import Events, Move, Op, Probe
+from .password import Password
 from .region import Region
 from .session import VIEW_BYTES, Done, Ending, Session, Steps, copied, load_move, store_move
 from .view import View
@@ -38,11 +39,20 @@ class Client(Session[Link]):
     that one which moves bytes returns only when the rank is known not to touch the region any more.
 
     Calls of several threads take turns. A forked child gets a connection of its own. There are no threads inside.
+    password, or the first line of password_file, or of the file that CASCADE_PASSWORD_FILE names, is for a rank that wants one.
     Keys have 1 to 1024 bytes. ValueError is for arguments that no rank could serve.
     """
 
-    def __init__(self, socket: str, *, timeout: float = 5.0, log: logging.Logger | None = None) -> None:
-        super().__init__(socket, timeout, log)
+    def __init__(
+        self,
+        socket: str,
+        *,
+        timeout: float = 5.0,
+        log: logging.Logger | None = None,
+        password: str | None = None,
+        password_file: str | None = None,
+    ) -> None:
+        super().__init__(socket, timeout, log, Password(password, password_file))
         self._lock = threading.Lock()
         self._give_back = _weak_call(self)
         _clients.add(self)
@@ -278,7 +288,7 @@ class Client(Session[Link]):
             return None
         self._link = link
         try:
-            self._serves(self._drive(link, ops.hello(link.state)))
+            self._serves(self._drive(link, ops.hello(link.state, self._secret())))
             for region in list(self._regions.values()):  # another one may be detached meanwhile
                 try:
                     self._drive(link, ops.attach(link.state, region))

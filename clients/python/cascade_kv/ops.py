@@ -100,9 +100,10 @@ def items(reply: Any, size: int | None = None) -> list[Any]:
 PING: Final = head(1) + words("PING")
 
 
-def hello(state: LinkState) -> Op[bool]:
+def hello(state: LinkState, password: str = "") -> Op[bool]:
     """Whether the commands of engines are served."""
-    reply = as_map((yield Request(head(2) + words("HELLO", "2"))))
+    auth: list[Word] = ["AUTH", "default", password.encode("utf-8", "surrogateescape")] if password else []
+    reply = as_map((yield Request(head(2 + len(auth)) + words("HELLO", "2", *auth))))
     for module in items(reply.get(b"modules", [])):
         m = as_map(module)
         if m.get(b"name") == b"cascade":
