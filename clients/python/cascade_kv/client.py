@@ -145,13 +145,22 @@ class Client(Session[Link]):
 
     def contains(self, ns: str, keys: Sequence[bytes | str]) -> NDArray[np.bool_]:
         """For each key whether it is stored somewhere. No lease comes with that."""
+        found = self._contained(ns, keys)
+        return np.zeros(len(keys), np.bool_) if found is None else found
+
+    def _contained(self, ns: str, keys: Sequence[bytes | str]) -> NDArray[np.bool_] | None:
+        """As contains, but None is no answer."""
+        nothing: NDArray[np.bool_] | None = None
         index = self._index or self._new_index()
-        found, ask = index.contains(ns, keys) if index is not None else (None, keys)
+        found, ask = index.contains(ns, keys) if index is not None else (None, [])
         if found is None:
             self._drop_index(index)
-            return self._run(lambda s: ops.contains(s, ns, keys), np.zeros(len(keys), np.bool_))
+            return self._run(lambda s: ops.contains(s, ns, keys), nothing)
         if ask:
-            found[found == ASK] = self._run(lambda s: ops.contains(s, ns, ask), np.zeros(len(ask), np.bool_))
+            told = self._run(lambda s: ops.contains(s, ns, ask), nothing)
+            if told is None:
+                return None
+            found[found == ASK] = told
         return found.view(np.bool_)
 
     def probe(self, ns: str, keys: Sequence[bytes | str]) -> Probe:
