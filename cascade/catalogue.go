@@ -47,6 +47,7 @@ func (s *Store) TakeIn(ctx context.Context, parts []tiers.Part) (tiers.Taken, er
 	if len(parts) > 0 {
 		s.mu.Lock()
 		s.others.Store(true)
+		s.sayFinal()
 		s.mu.Unlock()
 	}
 	got, err := s.catalogue.TakeIn(ctx, parts, s.giveWay)

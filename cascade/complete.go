@@ -185,6 +185,7 @@ func (s *Store) completed(b *entity, id BlockID) {
 	s.blocks[id] = b
 	s.account(b)
 	s.updatePolicies(b)
+	s.showAll(b) // its record may lie elsewhere
 }
 
 // merge moves the names of b, just completed, to the block first that has the

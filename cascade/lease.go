@@ -147,6 +147,7 @@ func (s *Store) Sweep() {
 	for n := s.expiries.next(now); n != nil; n = s.expiries.next(now) {
 		s.unbind(n)
 	}
+	s.sweepIndex()
 	s.sweepJunk()
 	s.sweepLanded(now, false)
 	s.sweepVoid(now)

@@ -39,6 +39,8 @@ type name struct {
 	// concerns this rank, as Seq is.
 	put    uint64
 	unsaid bool // in Store.unsaid
+
+	shown uint32 // place in the shared index, if that has it as this name's
 }
 
 // entity is one stored block: what the store knows of it and where it is.
@@ -229,6 +231,7 @@ func (s *Store) attach(n *name, b *entity) {
 	if !n.entry.Expires.IsZero() {
 		s.expiries.push(n)
 	}
+	s.show(n)
 }
 
 // countStored counts n among its parent's children with a block, or no more.
@@ -301,6 +304,7 @@ func (s *Store) withdraw(n *name, seq uint64) {
 	s.unrecord(b, gone)
 	s.detach(n)
 	s.tellRemoved(n, b)
+	s.hide(n)
 	n.delist()
 	if len(b.names) == 0 {
 		s.forget(b)

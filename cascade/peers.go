@@ -52,6 +52,7 @@ const publishStep = 256
 func (s *Store) Join(p Peers) {
 	s.mu.Lock()
 	s.peers = p
+	s.sayFinal()
 	s.mu.Unlock()
 	work, stop := context.WithCancel(context.Background())
 	s.leavePeers = stop

@@ -71,6 +71,7 @@ func (s *Store) enter(b *entity, m *memTier) {
 		}
 	}
 	s.account(b)
+	s.showAll(b)
 }
 
 // leave undoes enter. Holds of whatever kind on b in m end with it.
@@ -85,6 +86,7 @@ func (s *Store) leave(b *entity, m *memTier) {
 	b.at[m.index] = place{}
 	m.remove(node)
 	s.account(b)
+	s.showAll(b)
 }
 
 // account keeps the counters of dirty and pending blocks, and what other ranks
@@ -216,6 +218,7 @@ func (s *Store) vanish(b *entity) {
 		}
 		s.detach(n)
 		s.tellRemoved(n, b)
+		s.hide(n)
 		n.delist()
 		n.prune()
 	}

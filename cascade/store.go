@@ -143,6 +143,9 @@ type Store struct {
 	saying     sync.Mutex    // from when names are no longer unsaid until they are published
 	leavePeers context.CancelFunc
 	remoteHits TierStats
+
+	index *sharedIndex // nil: nobody has asked for it
+	rings map[*Touches]struct{}
 }
 
 // Open takes over the tiers, recovers what earlier incarnations left in them
@@ -259,6 +262,7 @@ func (s *Store) Close(ctx context.Context) error {
 		return nil
 	}
 	s.closed = true
+	s.closeIndex()
 	s.sweepLanded(s.now(), true)
 	s.announce()
 	s.mu.Unlock()

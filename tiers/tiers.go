@@ -289,6 +289,26 @@ type Slot interface {
 	Abort()
 }
 
+// Recorded is implemented by memory tiers whose File has a record of each block
+// that other processes can check: it is there, with its number, for as long as
+// the block's bytes are its own. docs/format.md §2.4 has its bytes.
+type Recorded interface {
+	// Record returns where a block and its record lie at this moment.
+	// Errors: ErrNotFound.
+	Record(id block.ID) (Record, error)
+
+	// Moves counts the times that blocks were moved: what Record returned
+	// before may be out of date, and their records there are gone.
+	Moves() uint64
+}
+
+// Record is where a block and its record lie in a tier's File.
+type Record struct {
+	Offset int64 // of the block, in bytes
+	Record int64 // of the record, likewise
+	UID    uint64
+}
+
 // Located is implemented by pins of tiers that have a File.
 type Located interface {
 	// Offset is where Bytes starts in the tier's File, in bytes.

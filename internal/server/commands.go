@@ -58,6 +58,7 @@ func init() { // refers to commands that list it
 		"CASCADE.RING":  {run: cmdCascadeRing, min: 3, max: 3},
 
 		"CASCADE.ARENA":    {run: cmdCascadeArena, min: 1, max: 1, own: true},
+		"CASCADE.INDEX":    {run: cmdCascadeIndex, min: 1, max: 2, own: true},
 		"CASCADE.GETSHM":   {run: cmdCascadeGetShm, min: 3, own: true},
 		"CASCADE.RELEASE":  {run: cmdCascadeRelease, min: 2, own: true},
 		"CASCADE.STAGE":    {run: cmdCascadeStage, min: 2, own: true},

@@ -41,8 +41,9 @@ type conn struct {
 	own    bool // on the unix socket, of the rank's own user
 	authed bool
 	quit   bool
-	moves  *transfers  // nil until the first region
-	ending atomic.Bool // set by interrupt, from any goroutine
+	moves  *transfers       // nil until the first region
+	touch  *cascade.Touches // nil until asked for
+	ending atomic.Bool      // set by interrupt, from any goroutine
 }
 
 // newConn takes nc over.
@@ -89,6 +90,7 @@ func (c *conn) serve() {
 	defer c.releaseViews()
 	defer c.held.dropAll()
 	defer c.endTransfers()
+	defer func() { endTouches(c.touch) }()
 	for !c.quit && !c.ending.Load() {
 		cmd, err := c.rd.Next(&c.sink)
 		if err != nil {

@@ -36,6 +36,27 @@ func (t *Tier) Place(id block.ID) (tiers.Place, error) {
 	return tiers.Place{Offset: t.fileOffset(s.offset), Generation: t.generation(s)}, nil
 }
 
+// Record implements tiers.Recorded.
+func (t *Tier) Record(id block.ID) (tiers.Record, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, err := t.find(id)
+	if err != nil {
+		return tiers.Record{}, err
+	}
+	if s.record < 0 {
+		return tiers.Record{}, fmt.Errorf("%s: record of block %v: %w", t.name, id, tiers.ErrNotFound)
+	}
+	return tiers.Record{Offset: t.fileOffset(s.offset), Record: t.fileOffset(s.record), UID: s.uid}, nil
+}
+
+// Moves implements tiers.Recorded.
+func (t *Tier) Moves() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.moves
+}
+
 // PinPlace implements tiers.Memory.
 func (t *Tier) PinPlace(at tiers.Place, length int64) (tiers.Pin, error) {
 	t.mu.Lock()

@@ -112,6 +112,7 @@ func (t *Tier) compact(size int64) (int64, error) {
 		}
 		defer func() { t.alloc.Release(cell, blockRecordSize) }()
 	}
+	t.moves++
 	off, err := t.alloc.Compact(size, objects, func(i int, to int64) {
 		s := owners[i]
 		copy(t.bytesOf(to, s.info.Size), t.bytesOf(s.offset, s.info.Size))

@@ -48,6 +48,7 @@ type Tier struct {
 	payload   int64
 	spares    []int64 // runs set aside for record slabs
 	compactAt int64   // free bytes below which compaction is not tried
+	moves     uint64  // compactions
 	pins      int
 	growing   bool
 	growErr   error
@@ -56,7 +57,10 @@ type Tier struct {
 	growDone  chan struct{}
 }
 
-var _ tiers.Memory = (*Tier)(nil)
+var (
+	_ tiers.Memory   = (*Tier)(nil)
+	_ tiers.Recorded = (*Tier)(nil)
+)
 
 // Open maps the arena, takes over what an earlier process left in it, every
 // block verified against its checksum, and starts to make the rest of the

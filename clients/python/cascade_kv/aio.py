@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from . import ops
 from .errors import CascadeError, LinkLost, ProtocolError, Refused, RegionRefused
+from .index import ASK, Index
 from .link import GRACE_SECONDS, LinkBase, LinkState, Request
 from .ops import MAX_WAIT_MS, Events, Move, Op, Probe
 from .password import Password
@@ -193,15 +194,40 @@ class AsyncClient(Session[AsyncLink]):
         return await self._run(lambda s: ops.cancel(s, job), False, again=False)
 
     async def contains(self, ns: str, keys: Sequence[bytes | str]) -> NDArray[np.bool_]:
-        return await self._run(lambda s: ops.contains(s, ns, keys), np.zeros(len(keys), np.bool_))
+        index = self._index or await self._new_index()
+        found, ask = index.contains(ns, keys) if index is not None else (None, keys)
+        if found is None:
+            self._drop_index(index)
+            return await self._run(lambda s: ops.contains(s, ns, keys), np.zeros(len(keys), np.bool_))
+        if ask:
+            found[found == ASK] = await self._run(lambda s: ops.contains(s, ns, ask), np.zeros(len(ask), np.bool_))
+        return found.view(np.bool_)
 
     async def probe(self, ns: str, keys: Sequence[bytes | str]) -> Probe:
+        index = self._index or await self._new_index()
+        if index is not None:
+            found = index.probe(ns, keys)
+            if found is not None:
+                return Probe(*found)
+            self._drop_index(index)
         return await self._run(lambda s: ops.probe(s, ns, keys), Probe()) if keys else Probe()
 
     async def get(self, ns: str, key: bytes | str) -> bytes | None:
+        index = self._index or await self._new_index()
+        if index is not None:
+            block = index.get(ns, key)
+            if block is not False:
+                return block
+            self._drop_index(index)
         return self._bytes(ns, await self._run(self._read(ns, key, self._large(ns)), None))
 
     async def get_into(self, ns: str, key: bytes | str, dst: Any) -> int:
+        index = self._index or await self._new_index()
+        if index is not None:
+            size = index.get_into(ns, key, dst)
+            if size >= -1:
+                return size
+            self._drop_index(index)
         target = np.frombuffer(memoryview(dst).cast("B"), dtype=np.uint8)
         return copied(target, await self._run(self._read(ns, key, len(target) >= VIEW_BYTES), None))
 
@@ -214,6 +240,9 @@ class AsyncClient(Session[AsyncLink]):
 
     async def clear(self, ns: str) -> bool:
         return await self._run(lambda s: ops.clear(s, ns), False)
+
+    async def _new_index(self) -> Index | None:
+        return None if self._has_none() else await self._run(self._find_index, None)
 
     async def view(self, ns: str, key: bytes | str) -> View | None:
         return (await self.views(ns, [key]))[0]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from . import ops
 from .errors import CascadeError, LinkLost, ProtocolError, Refused, RegionRefused
+from .index import ASK, Index
 from .link import GRACE_SECONDS, Link, LinkState
 from .ops import Events, Move, Op, Probe
 from .password import Password
@@ -154,20 +155,57 @@ class Client(Session[Link]):
 
     def contains(self, ns: str, keys: Sequence[bytes | str]) -> NDArray[np.bool_]:
         """For each key whether it is stored somewhere. No lease comes with that."""
-        return self._run(lambda s: ops.contains(s, ns, keys), np.zeros(len(keys), np.bool_))
+        found = self._contained(ns, keys)
+        return np.zeros(len(keys), np.bool_) if found is None else found
+
+    def _contained(self, ns: str, keys: Sequence[bytes | str]) -> NDArray[np.bool_] | None:
+        """As contains, but None is no answer."""
+        nothing: NDArray[np.bool_] | None = None
+        index = self._index or self._new_index()
+        found, ask = index.contains(ns, keys) if index is not None else (None, [])
+        if found is None:
+            self._drop_index(index)
+            return self._run(lambda s: ops.contains(s, ns, keys), nothing)
+        if ask:
+            told = self._run(lambda s: ops.contains(s, ns, ask), nothing)
+            if told is None:
+                return None
+            found[found == ASK] = told
+        return found.view(np.bool_)
 
     def probe(self, ns: str, keys: Sequence[bytes | str]) -> Probe:
         """How many leading keys of a chain are cached, head first."""
+        index = self._index or self._new_index()
+        if index is not None:
+            found = index.probe(ns, keys)
+            if found is not None:
+                return Probe(*found)
+            self._drop_index(index)
         return self._run(lambda s: ops.probe(s, ns, keys), Probe()) if keys else Probe()
 
     # Values.
 
     def get(self, ns: str, key: bytes | str) -> bytes | None:
-        """The block, copied, or None."""
+        """The block, copied, or None. It counts as an access, and takes a lease only where the rank was asked."""
+        index = self._index or self._new_index()
+        if index is not None:
+            block = index.get(ns, key)
+            if block is not False:
+                return block
+            self._drop_index(index)
         return self._bytes(ns, self._run(self._read(ns, key, self._large(ns)), None))
 
     def get_into(self, ns: str, key: bytes | str, dst: Any) -> int:
-        """Copies the block into a writable buffer. Returns its bytes, or -1 for a miss. ValueError if the buffer is too small."""
+        """Copies the block into a writable buffer, as get. Returns its bytes, or -1 for a miss, after which the buffer may be written to.
+
+        ValueError if the buffer is too small; then nothing is written.
+        """
+        index = self._index or self._new_index()
+        if index is not None:
+            size = index.get_into(ns, key, dst)
+            if size >= -1:
+                return size
+            self._drop_index(index)
         target = np.frombuffer(memoryview(dst).cast("B"), dtype=np.uint8)
         return copied(target, self._run(self._read(ns, key, len(target) >= VIEW_BYTES), None))
 
@@ -183,6 +221,12 @@ class Client(Session[Link]):
     def clear(self, ns: str) -> bool:
         """Deletes all keys of a namespace."""
         return self._run(lambda s: ops.clear(s, ns), False)
+
+    def _new_index(self) -> Index | None:
+        """The rank's shared index, if it has one."""
+        if self._has_none():
+            return None
+        return self._run(self._find_index, None)
 
     # Views.
 
@@ -325,6 +369,7 @@ class Client(Session[Link]):
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()
+        self._drop_index(None)  # its touches are the parent's
 
 
 def _weak_call(client: Client) -> Callable[[LinkState], None]:

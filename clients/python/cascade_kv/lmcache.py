@@ -27,7 +27,7 @@ from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 from lmcache.v1.platform import create_event_notifier
 from numpy.typing import NDArray
 
-from . import Client, namespace, ops, versions
+from . import Client, namespace, versions
 from .lmcache_memory import Mover, mover
 
 __all__ = ["CascadeL2Adapter"]
@@ -258,8 +258,7 @@ class CascadeL2Adapter(L2AdapterInterface):
 
 def _contains(client: Client, ns: str, names: list[bytes]) -> NDArray[np.bool_] | None:
     """Client.contains, but None is no answer: a rank that is slow is not one that has nothing."""
-    nothing: NDArray[np.bool_] | None = None
-    return client._run(lambda state: ops.contains(state, ns, names), nothing)
+    return client._contained(ns, names)
 
 
 def _name(key: Any) -> bytes:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import ProtocolError, Refused
+from .index import Index, open_index
 from .link import LinkState, Request
 from .region import Region
 from .resp import Keys, Word, as_map, head, keys_bytes, word, words
@@ -363,11 +364,41 @@ def mapped(reply: Any, fd: int | None) -> Arena:
         os.close(fd)
 
 
+def arena_of(state: LinkState) -> Op[Arena]:
+    """The arena as it is now. Refused where there is none."""
+    reply, fd = yield Request(head(1) + words("CASCADE.ARENA"), wants_fd=True)
+    return mapped(reply, fd)
+
+
+def index(state: LinkState) -> Op[Index | None]:
+    """The shared index; None from a rank that has none, and where this process can not read it.
+
+    The arena is asked for after the table: as long as the table is in use both are of the same rank's process.
+    """
+    arena: Arena | None = None
+    fds: list[int] = []
+    try:
+        for what in ([], ["TOUCHES"]):
+            _, fd = yield Request(head(1 + len(what)) + words("CASCADE.INDEX", *what), wants_fd=True)
+            if fd is None:
+                raise ProtocolError("an index without a descriptor")
+            fds.append(fd)
+        try:
+            arena = yield from arena_of(state)
+        except Refused:
+            pass  # its memory is in no file
+        return open_index(fds[0], fds[1], arena)
+    except Refused:
+        return None
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
 def views(state: LinkState, ns: Word, keys: Keys, give_back: Callable[[LinkState], None]) -> Op[list[View | None]]:
     """A view for each key, None for those that are absent or find no room in memory."""
     if state.arena is None:
-        reply, fd = yield Request(head(1) + words("CASCADE.ARENA"), wants_fd=True)
-        state.arena = mapped(reply, fd)
+        state.arena = yield from arena_of(state)
     arena = state.arena
     out: list[View | None] = []
     prefix = words("CASCADE.GETSHM", ns)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from . import ops
 from .backoff import Backoff, socket_path
 from .errors import LinkLost, Refused
+from .index import Index
 from .link import GRACE_SECONDS, LinkBase, LinkState, Request
 from .ops import Move, Op, Statuses
 from .password import Password
@@ -58,6 +59,8 @@ class Session(Generic[L]):
         self._closed = False
         self._give_back: Callable[[LinkState], None] = _later
         self._sizes: dict[str, int] = {}  # bytes of the last value of a namespace
+        self._index: Index | None = None  # of the connection there is
+        self._asked: LinkState | None = None  # of the connection that was asked for it
 
     def __del__(self) -> None:
         bell, self._bell = getattr(self, "_bell", None), None
@@ -88,6 +91,23 @@ class Session(Generic[L]):
         if got is not None:
             self._saw(ns, len(got))
         return got
+
+    # The shared index. It is read without the client's lock.
+
+    def _find_index(self, state: LinkState) -> Op[Index | None]:
+        self._asked = state
+        self._index = yield from ops.index(state)
+        return self._index
+
+    def _has_none(self) -> bool:
+        """Whether the rank was asked for an index already and has none."""
+        link = self._link
+        return link is not None and self._asked is link.state
+
+    def _drop_index(self, index: Index | None) -> None:
+        """The next call asks for another one, if this one is out of use."""
+        if index is None or not index.alive():
+            self._index = self._asked = None
 
     def _refuses(self, m: Move) -> bool:
         """Whether a job can not be queued, whoever is there."""
@@ -135,6 +155,7 @@ class Session(Generic[L]):
 
     def _forget_parent(self) -> None:
         """In a child: the connections are the parent's, of which the child has copies."""
+        self._drop_index(None)
         if self._link is not None:
             self._link.close()
             self._link = None
@@ -154,6 +175,7 @@ class Session(Generic[L]):
         return ops.release(numbers)
 
     def _forget_regions(self) -> None:
+        self._drop_index(None)
         for region in self._regions.values():
             region.close()
         self._regions.clear()
@@ -189,6 +211,7 @@ class Session(Generic[L]):
         return retry
 
     def _after_loss(self, link: L, ended: bool, waited: bool) -> None:
+        self._drop_index(None)
         if waited and not ended:
             self._held_on()
         if link.state.jobs and not ended:

@@ -1,0 +1,115 @@
+package cascade
+
+import (
+	"fmt"
+
+	"cascadekv/cascade/policy"
+	"cascadekv/internal/shmindex"
+)
+
+// Touches is how one client tells what it has read by the shared index, so that
+// the policies see its hits: a ring that it writes to, and that Sweep reads.
+type Touches struct {
+	store *Store
+	ring  *shmindex.Ring
+}
+
+// Touches makes a ring. The caller must Close it.
+func (s *Store) Touches() (*Touches, error) {
+	ring, err := shmindex.NewRing()
+	if err != nil {
+		return nil, fmt.Errorf("cascade: touches: %w", err)
+	}
+	t := &Touches{s, ring}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rings == nil {
+		s.rings = map[*Touches]struct{}{}
+	}
+	s.rings[t] = struct{}{}
+	return t, nil
+}
+
+// File is the ring's descriptor, which stays its own, and its size in bytes.
+func (t *Touches) File() (fd int, size int64) { return t.ring.File() }
+
+// Close takes in the last touches and gives the ring up. It is called once.
+func (t *Touches) Close() {
+	s := t.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drain1(t)
+	delete(s.rings, t)
+	t.ring.Close()
+}
+
+func (s *Store) drainTouches() {
+	for t := range s.rings {
+		s.drain1(t)
+	}
+}
+
+// drain1 counts what a client read and tells the policies, as far as its places
+// are of the table that is in use. Whatever it wrote, that is all it can do.
+func (s *Store) drain1(t *Touches) {
+	touches, lost := t.ring.Drain(nil)
+	s.stats.Hits += lost
+	var run touched
+	for _, touch := range touches {
+		x := s.index
+		place := uint32(touch)
+		if x == nil || touch>>32 != x.table.Number()&(1<<32-1) || int(place) >= len(x.owners) || x.owners[place] == nil {
+			continue
+		}
+		n := x.owners[place]
+		s.countTouch(n)
+		if run.last != nil && n.parent != run.last {
+			s.tell(&run)
+		}
+		run.add(s, n)
+	}
+	s.tell(&run)
+}
+
+// touched is a run of names, each the parent of the next: one request, as far as
+// anybody can tell.
+type touched struct {
+	last   *name
+	chains [maxMemory][]policy.Node
+	below  []policy.Node
+}
+
+func (r *touched) add(s *Store, n *name) {
+	r.last = n
+	for t := range s.mem {
+		if n.block.at[t].present {
+			r.chains[t] = append(r.chains[t], n.block.at[t].node)
+		}
+	}
+	if n.block.below.ranked {
+		r.below = append(r.below, n.block.below.node)
+	}
+}
+
+// tell tells the policies of a run, and begins another.
+func (s *Store) tell(r *touched) {
+	for t, chain := range r.chains {
+		if len(chain) > 0 {
+			s.mem[t].policy.Access(s.age(), chain, len(chain))
+		}
+		r.chains[t] = chain[:0]
+	}
+	if len(r.below) > 0 {
+		s.room.policy.Access(s.age(), r.below, len(r.below))
+	}
+	r.below, r.last = r.below[:0], nil
+}
+
+// countTouch is count for a name that was read by the index.
+func (s *Store) countTouch(n *name) {
+	s.stats.Hits++
+	n.space.hits++
+	t := s.tierStats(s.fastest(n.block))
+	t.Hits++
+	t.HitBytes += uint64(n.block.info.Size)
+}

@@ -1,0 +1,537 @@
+/* The shared index of a rank, read without asking it: docs/format.md, "The shared index". Optional: index.py does without. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "_hash.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+enum { HEADER = 4096, LANE = 64, SLOTS = 8, TIERS = 8, MAX_NAME = 1024, RING_PLACE = 128 };
+enum { OFF_VERSION = 8, OFF_BUCKETS = 12, OFF_SIZE = 16, OFF_NUMBER = 24, OFF_ARENA = 32, OFF_OWNER = 64, OFF_STATE = 68, OFF_FINAL = 72 };
+enum { USED = 1, OWNER_DIED = 1 << 30 };
+enum { IN_ARENA = 1, HERE = 2, BOUND = 3 };
+enum { BLOCK_MAGIC = 0x314b4243, SUPER_DATA = 32, SUPER_READY = 48 };
+enum { POPULATE = 2 << 20, LET_GO = 256 << 10 };
+
+typedef enum { MISS = 0, HIT = 1, ASK = 2 } Answer;
+
+typedef struct {
+    uint32_t place;
+    uint16_t kind, tier;
+    int64_t expires;
+    uint32_t size, crc;
+    uint64_t offset, record, uid;
+    const uint8_t *at;
+    uint32_t seq;
+} Entry;
+
+typedef struct {
+    PyObject_HEAD
+    uint8_t *table;
+    size_t table_bytes;
+    uint32_t mask;
+    uint64_t number;
+    uint8_t *ring;
+    size_t ring_bytes;
+    uint64_t ring_slots;
+    const uint8_t *arena;
+    uint64_t arena_bytes, data;
+    uint8_t *populated; /* a byte for each POPULATE bytes of the arena */
+    PyObject *owner;    /* keeps the arena mapped */
+    char ns[MAX_NAME];  /* of which state is the hash */
+    Py_ssize_t ns_bytes;
+    uint32_t state[8];
+    uint64_t hashed;
+} Reader;
+
+static inline uint32_t load32(const uint8_t *p) { return __atomic_load_n((const uint32_t *)p, __ATOMIC_ACQUIRE); }
+static inline uint64_t load64(const uint8_t *p) { return __atomic_load_n((const uint64_t *)p, __ATOMIC_RELAXED); }
+
+static int alive(const Reader *r) {
+    uint32_t owner = load32(r->table + OFF_OWNER);
+    return load32(r->table + OFF_STATE) == USED && owner && !(owner & OWNER_DIED);
+}
+
+static int final(const Reader *r) { return load32(r->table + OFF_FINAL) == 1; }
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Fingerprints */
+
+static const uint32_t SHA_START[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+
+/* The hash of a namespace, which fills whole blocks. */
+static void set_namespace(Reader *r, const char *ns, Py_ssize_t n) {
+    if (r->ns_bytes == n && !memcmp(r->ns, ns, (size_t)n))
+        return;
+    uint8_t room[2 + MAX_NAME + LANE] = {(uint8_t)n, (uint8_t)(n >> 8)};
+    memcpy(room + 2, ns, (size_t)n);
+    size_t blocks = ((size_t)n + 2 + LANE - 1) / LANE;
+    memcpy(r->state, SHA_START, sizeof r->state);
+    sha256_blocks(r->state, room, blocks);
+    r->hashed = blocks * LANE;
+    memcpy(r->ns, ns, (size_t)n);
+    r->ns_bytes = n;
+}
+
+static void fingerprint(const Reader *r, const char *key, Py_ssize_t n, uint8_t out[16]) {
+    uint32_t state[8];
+    uint8_t tail[2 * LANE] = {0};
+    size_t whole = (size_t)n / LANE, rest = (size_t)n % LANE, blocks = rest < LANE - 8 ? 1 : 2;
+    memcpy(state, r->state, sizeof state);
+    if (whole)
+        sha256_blocks(state, (const uint8_t *)key, whole);
+    memcpy(tail, key + whole * LANE, rest);
+    tail[rest] = 0x80;
+    uint64_t bits = (r->hashed + (uint64_t)n) * 8;
+    for (int i = 0; i < 8; i++)
+        tail[blocks * LANE - 1 - (size_t)i] = (uint8_t)(bits >> 8 * i);
+    sha256_blocks(state, tail, blocks);
+    for (int i = 0; i < 4; i++) {
+        out[4 * i] = (uint8_t)(state[i] >> 24);
+        out[4 * i + 1] = (uint8_t)(state[i] >> 16);
+        out[4 * i + 2] = (uint8_t)(state[i] >> 8);
+        out[4 * i + 3] = (uint8_t)state[i];
+    }
+}
+
+/* Looking up */
+
+static uint32_t word32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+
+static uint64_t word64(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+
+/* One whole version of an entry, if it is of this fingerprint. */
+static int read_entry(const uint8_t *p, const uint8_t print[16], Entry *e) {
+    for (int tries = 0; tries < 64; tries++) {
+        uint32_t seq = load32(p), kind = __atomic_load_n((const uint32_t *)(p + 4), __ATOMIC_RELAXED);
+        uint64_t a = load64(p + 8), b = load64(p + 16), sizes = load64(p + 32);
+        e->kind = (uint16_t)kind, e->tier = (uint16_t)(kind >> 16);
+        e->expires = (int64_t)load64(p + 24);
+        e->size = (uint32_t)sizes, e->crc = (uint32_t)(sizes >> 32);
+        e->offset = load64(p + 40), e->record = load64(p + 48), e->uid = load64(p + 56);
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (!(seq & 1) && load32(p) == seq) {
+            e->at = p, e->seq = seq;
+            return kind && a == word64(print) && b == word64(print + 8);
+        }
+    }
+    return 0;
+}
+
+static int find(const Reader *r, const uint8_t print[16], Entry *e) {
+    uint64_t tag = word64(print);
+    if (!tag)
+        tag = 1;
+    const uint8_t *entries = r->table + HEADER + ((size_t)r->mask + 1) * LANE;
+    for (int side = 0; side < 2; side++) {
+        size_t bucket = word32(print + 8 + 4 * side) & r->mask;
+        const uint8_t *tags = r->table + HEADER + bucket * LANE;
+        for (size_t i = 0; i < SLOTS; i++)
+            if (load64(tags + 8 * i) == tag && read_entry(entries + (bucket * SLOTS + i) * LANE, print, e)) {
+                e->place = (uint32_t)(bucket * SLOTS + i);
+                return 1;
+            }
+    }
+    return 0;
+}
+
+/* What is known of a name; sure is whether one that is not in the table is nowhere. */
+static Answer look(const Reader *r, const uint8_t print[16], int sure, int64_t now, Entry *e) {
+    if (!find(r, print, e))
+        return sure ? MISS : ASK;
+    if (e->kind == BOUND)
+        return ASK;
+    if (e->expires && now >= e->expires)
+        return sure ? MISS : ASK;
+    return HIT;
+}
+
+/* The bytes of a name; ok 0 for what must be asked for, with an error set or not. */
+static const char *text(PyObject *o, Py_ssize_t least, Py_ssize_t *n) {
+    const char *p = NULL;
+    char *q = NULL;
+    if (PyUnicode_Check(o))
+        p = PyUnicode_AsUTF8AndSize(o, n);
+    else if (PyBytes_Check(o) && PyBytes_AsStringAndSize(o, &q, n) == 0)
+        p = q;
+    if (!p || *n < least || *n > MAX_NAME) {
+        PyErr_Clear(); /* the way by the socket says what is wrong */
+        return NULL;
+    }
+    return p;
+}
+
+static int use_namespace(Reader *r, PyObject *o) {
+    Py_ssize_t n;
+    const char *ns = text(o, 0, &n);
+    if (!ns)
+        return 0;
+    set_namespace(r, ns, n);
+    return 1;
+}
+
+/* Look-ups of many keys go through in groups, so that the processor waits for several places of memory at once. */
+enum { GROUP = 16 };
+
+typedef struct {
+    uint8_t prints[GROUP][16];
+    int n, bad; /* bad: the key behind the last print can only be asked for */
+} Group;
+
+static void take_group(Reader *r, PyObject **keys, Py_ssize_t n, Group *g) {
+    g->n = g->bad = 0;
+    while (g->n < GROUP && g->n < n) {
+        Py_ssize_t len;
+        const char *key = text(keys[g->n], 1, &len);
+        if (!key) {
+            g->bad = 1;
+            return;
+        }
+        uint8_t *print = g->prints[g->n++];
+        fingerprint(r, key, len, print);
+        for (int side = 0; side < 2; side++)
+            __builtin_prefetch(r->table + HEADER + (size_t)(word32(print + 8 + 4 * side) & r->mask) * LANE);
+    }
+}
+
+PyDoc_STRVAR(contains_doc, "contains(ns, keys, out) -> keys to be asked for, -1 for all. out has a byte for each key: 0, 1, 2 to be asked for.");
+
+static PyObject *reader_contains(Reader *r, PyObject *const *args, Py_ssize_t nargs) {
+    if (nargs != 3)
+        return PyErr_Format(PyExc_TypeError, "contains takes 3 arguments");
+    Py_buffer out;
+    PyObject *keys = PySequence_Fast(args[1], "keys must be a sequence");
+    if (!keys)
+        return NULL;
+    if (PyObject_GetBuffer(args[2], &out, PyBUF_WRITABLE)) {
+        Py_DECREF(keys);
+        return NULL;
+    }
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(keys), asks = 0;
+    PyObject **items = PySequence_Fast_ITEMS(keys);
+    uint8_t *answers = out.buf;
+    int sure = final(r);
+    if (out.len < n || !alive(r) || !use_namespace(r, args[0]))
+        asks = -1;
+    int64_t now = now_ns();
+    for (Py_ssize_t i = 0; asks >= 0 && i < n;) {
+        Group g;
+        take_group(r, items + i, n - i, &g);
+        for (int j = 0; j < g.n; j++, i++) {
+            Entry e;
+            answers[i] = (uint8_t)look(r, g.prints[j], sure, now, &e);
+            asks += answers[i] == ASK;
+        }
+        if (g.bad)
+            answers[i++] = ASK, asks++;
+    }
+    if (!alive(r) || sure != final(r))
+        asks = -1;
+    PyBuffer_Release(&out);
+    Py_DECREF(keys);
+    return PyLong_FromSsize_t(asks);
+}
+
+PyDoc_STRVAR(probe_doc, "probe(ns, keys) -> (hits, bytes, hits of each tier), or None if it must be asked for.");
+
+static PyObject *reader_probe(Reader *r, PyObject *const *args, Py_ssize_t nargs) {
+    if (nargs != 2)
+        return PyErr_Format(PyExc_TypeError, "probe takes 2 arguments");
+    PyObject *keys = PySequence_Fast(args[1], "keys must be a sequence");
+    if (!keys)
+        return NULL;
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(keys), hits = 0;
+    PyObject **items = PySequence_Fast_ITEMS(keys);
+    uint64_t bytes = 0, tiers[TIERS] = {0};
+    Answer last = HIT;
+    int sure = final(r);
+    if (!alive(r) || !use_namespace(r, args[0]))
+        last = ASK;
+    int64_t now = now_ns();
+    while (last == HIT && hits < n) {
+        Group g;
+        take_group(r, items + hits, n - hits, &g);
+        for (int j = 0; j < g.n; j++) {
+            Entry e;
+            if ((last = look(r, g.prints[j], sure, now, &e)) != HIT)
+                break;
+            hits++, bytes += e.size, tiers[e.tier % TIERS]++;
+        }
+        if (g.bad && last == HIT)
+            last = ASK;
+    }
+    Py_DECREF(keys);
+    if (last == ASK || !alive(r) || sure != final(r))
+        Py_RETURN_NONE;
+    PyObject *list = PyTuple_New(TIERS);
+    for (int i = 0; list && i < TIERS; i++)
+        PyTuple_SET_ITEM(list, i, PyLong_FromUnsignedLongLong(tiers[i]));
+    return Py_BuildValue("nKN", hits, (unsigned long long)bytes, list);
+}
+
+/* Reading */
+
+/* Whether the block is still where the entry says: its record there is the same. */
+static int recorded(const Reader *r, const Entry *e) {
+    const uint8_t *p = r->arena + e->record;
+    if (load32(p) != BLOCK_MAGIC)
+        return 0;
+    uint64_t uid = load64(p + 8), offset = load64(p + 48), size = load64(p + 56);
+    uint32_t crc = __atomic_load_n((const uint32_t *)(p + 64), __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return uid == e->uid && size == e->size && crc == e->crc && r->data + offset == e->offset && load32(p) == BLOCK_MAGIC;
+}
+
+/* Maps the pages around a block ahead of the copy, once: page faults one by one cost more than the copy. */
+static void populate(Reader *r, const Entry *e) {
+    uint64_t ready = r->data + load64(r->arena + SUPER_READY), end = e->offset + e->size;
+    for (uint64_t i = e->offset / POPULATE; i * POPULATE < end; i++) {
+        uint64_t from = i * POPULATE, to = from + POPULATE;
+        if (r->populated[i])
+            continue;
+        r->populated[i] = 1;
+        if (to > ready)
+            to = ready > from ? ready & ~(uint64_t)4095 : from;
+        if (to > from)
+            (void)madvise((void *)(r->arena + from), to - from, MADV_POPULATE_READ);
+    }
+}
+
+static Answer find_block(Reader *r, PyObject *ns, PyObject *key, Entry *e) {
+    Py_ssize_t n;
+    const char *k = text(key, 1, &n);
+    int sure = final(r);
+    if (!alive(r) || !k || !use_namespace(r, ns))
+        return ASK;
+    uint8_t print[16];
+    fingerprint(r, k, n, print);
+    Answer a = look(r, print, sure, now_ns(), e);
+    if (a == MISS)
+        return alive(r) && final(r) ? MISS : ASK;
+    if (a != HIT || e->kind != IN_ARENA || !r->arena || e->record > r->arena_bytes - LANE * 2 || e->record % LANE || e->offset > r->arena_bytes ||
+        e->size > r->arena_bytes - e->offset || !recorded(r, e))
+        return ASK;
+    return HIT;
+}
+
+/* Copies a block that was found, and tells whether it was that block to the end. */
+static int copy_block(Reader *r, const Entry *e, uint8_t *dst) {
+    uint32_t crc;
+    populate(r, e);
+    if (e->size >= LET_GO) {
+        Py_BEGIN_ALLOW_THREADS;
+        crc = copy_crc(0, dst, r->arena + e->offset, e->size);
+        Py_END_ALLOW_THREADS;
+    } else
+        crc = copy_crc(0, dst, r->arena + e->offset, e->size);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return recorded(r, e) && load32(e->at) == e->seq && alive(r) && crc == e->crc;
+}
+
+static void touch(Reader *r, const Entry *e) {
+    if (!r->ring)
+        return;
+    uint64_t *head = (uint64_t *)(r->ring + 64), n = __atomic_load_n(head, __ATOMIC_RELAXED);
+    uint64_t *place = (uint64_t *)(r->ring + RING_PLACE) + n % r->ring_slots;
+    __atomic_store_n(place, r->number << 32 | e->place, __ATOMIC_RELAXED);
+    __atomic_store_n(head, n + 1, __ATOMIC_RELEASE);
+}
+
+PyDoc_STRVAR(get_doc, "get(ns, key) -> the block's bytes, None for a miss, False if it must be asked for.");
+
+static PyObject *reader_get(Reader *r, PyObject *const *args, Py_ssize_t nargs) {
+    if (nargs != 2)
+        return PyErr_Format(PyExc_TypeError, "get takes 2 arguments");
+    Entry e;
+    switch (find_block(r, args[0], args[1], &e)) {
+    case MISS:
+        Py_RETURN_NONE;
+    case ASK:
+        Py_RETURN_FALSE;
+    default:;
+    }
+    PyObject *out = PyBytes_FromStringAndSize(NULL, e.size);
+    if (!out)
+        return NULL;
+    if (!copy_block(r, &e, (uint8_t *)PyBytes_AS_STRING(out))) {
+        Py_DECREF(out);
+        Py_RETURN_FALSE;
+    }
+    touch(r, &e);
+    return out;
+}
+
+PyDoc_STRVAR(get_into_doc, "get_into(ns, key, dst) -> bytes of the block, -1 for a miss, -2 if it must be asked for.");
+
+static PyObject *reader_get_into(Reader *r, PyObject *const *args, Py_ssize_t nargs) {
+    if (nargs != 3)
+        return PyErr_Format(PyExc_TypeError, "get_into takes 3 arguments");
+    Py_buffer dst;
+    if (PyObject_GetBuffer(args[2], &dst, PyBUF_WRITABLE)) {
+        PyErr_Clear();
+        return PyLong_FromLong(-2);
+    }
+    Entry e;
+    Py_ssize_t n = -2;
+    Answer a = find_block(r, args[0], args[1], &e);
+    if (a == MISS)
+        n = -1;
+    else if (a == HIT && e.size <= (uint64_t)dst.len && copy_block(r, &e, dst.buf)) {
+        touch(r, &e);
+        n = e.size;
+    }
+    PyBuffer_Release(&dst);
+    return PyLong_FromSsize_t(n);
+}
+
+PyDoc_STRVAR(alive_doc, "alive() -> whether the table is kept and in use.");
+
+static PyObject *reader_alive(Reader *r, PyObject *Py_UNUSED(none)) { return PyBool_FromLong(alive(r)); }
+
+/* Making and ending */
+
+static uint8_t *map_file(int fd, int protection, size_t *bytes) {
+    struct stat st;
+    if (fstat(fd, &st) || st.st_size < HEADER) {
+        PyErr_SetString(PyExc_ValueError, "a file that is too small");
+        return NULL;
+    }
+    void *p = mmap(NULL, (size_t)st.st_size, protection, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return (uint8_t *)PyErr_SetFromErrno(PyExc_OSError);
+    *bytes = (size_t)st.st_size;
+    return p;
+}
+
+static int check_table(Reader *r) {
+    uint32_t buckets = word32(r->table + OFF_BUCKETS);
+    if (memcmp(r->table, "CASCIDX1", 8) || word32(r->table + OFF_VERSION) != 1 || !buckets || buckets & (buckets - 1) ||
+        word64(r->table + OFF_SIZE) != r->table_bytes || HEADER + (uint64_t)buckets * LANE * (1 + SLOTS) != r->table_bytes) {
+        PyErr_SetString(PyExc_ValueError, "no table of this version");
+        return 0;
+    }
+    r->mask = buckets - 1;
+    r->number = word64(r->table + OFF_NUMBER);
+    return 1;
+}
+
+static int check_ring(Reader *r) {
+    r->ring_slots = word32(r->ring + OFF_BUCKETS);
+    if (memcmp(r->ring, "CASCTCH1", 8) || word32(r->ring + OFF_VERSION) != 1 || !r->ring_slots ||
+        RING_PLACE + 8 * r->ring_slots > r->ring_bytes) {
+        PyErr_SetString(PyExc_ValueError, "no touch ring of this version");
+        return 0;
+    }
+    return 1;
+}
+
+/* The arena is of use if it is the file that the table means. */
+static int take_arena(Reader *r, unsigned long long address, unsigned long long bytes, PyObject *owner) {
+    if (!address || bytes < HEADER || bytes != word64(r->table + OFF_ARENA))
+        return 1;
+    r->arena = (const uint8_t *)(uintptr_t)address;
+    r->arena_bytes = bytes;
+    r->data = word64(r->arena + SUPER_DATA);
+    r->populated = PyMem_Calloc(bytes / POPULATE + 1, 1);
+    r->owner = Py_NewRef(owner);
+    return r->populated || PyErr_NoMemory();
+}
+
+static void reader_dealloc(Reader *r) {
+    if (r->table)
+        munmap(r->table, r->table_bytes);
+    if (r->ring)
+        munmap(r->ring, r->ring_bytes);
+    PyMem_Free(r->populated);
+    Py_XDECREF(r->owner);
+    Py_TYPE(r)->tp_free((PyObject *)r);
+}
+
+static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kw)) {
+    int table, ring;
+    unsigned long long address, bytes;
+    PyObject *owner;
+    if (!PyArg_ParseTuple(args, "iiKKO", &table, &ring, &address, &bytes, &owner))
+        return NULL;
+    Reader *r = (Reader *)type->tp_alloc(type, 0);
+    if (!r)
+        return NULL;
+    r->ns_bytes = -1;
+    if (!(r->table = map_file(table, PROT_READ, &r->table_bytes)) || !check_table(r) ||
+        (ring >= 0 && (!(r->ring = map_file(ring, PROT_READ | PROT_WRITE, &r->ring_bytes)) || !check_ring(r))) ||
+        !take_arena(r, address, bytes, owner)) {
+        Py_DECREF(r);
+        return NULL;
+    }
+    return (PyObject *)r;
+}
+
+static PyMethodDef reader_methods[] = {
+    {"contains", (PyCFunction)(void (*)(void))reader_contains, METH_FASTCALL, contains_doc},
+    {"probe", (PyCFunction)(void (*)(void))reader_probe, METH_FASTCALL, probe_doc},
+    {"get", (PyCFunction)(void (*)(void))reader_get, METH_FASTCALL, get_doc},
+    {"get_into", (PyCFunction)(void (*)(void))reader_get_into, METH_FASTCALL, get_into_doc},
+    {"alive", (PyCFunction)reader_alive, METH_NOARGS, alive_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject reader_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "cascade_kv._fast.Reader",
+    .tp_doc = "Reader(table fd, ring fd or -1, address and bytes of the arena, what keeps it mapped). The descriptors stay the caller's.",
+    .tp_basicsize = sizeof(Reader),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = reader_new,
+    .tp_dealloc = (destructor)reader_dealloc,
+    .tp_methods = reader_methods,
+};
+
+PyDoc_STRVAR(crc_doc, "copy_crc32c(dst, src) -> CRC32C of src, which is copied to dst.");
+
+static PyObject *fast_copy(PyObject *Py_UNUSED(module), PyObject *args) {
+    Py_buffer dst, src;
+    if (!PyArg_ParseTuple(args, "w*y*", &dst, &src))
+        return NULL;
+    PyObject *out = NULL;
+    if (dst.len < src.len)
+        PyErr_SetString(PyExc_ValueError, "the target is too small");
+    else
+        out = PyLong_FromUnsignedLong(copy_crc(0, dst.buf, src.buf, (size_t)src.len));
+    PyBuffer_Release(&dst);
+    PyBuffer_Release(&src);
+    return out;
+}
+
+static PyMethodDef functions[] = {{"copy_crc32c", fast_copy, METH_VARARGS, crc_doc}, {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "_fast", .m_size = -1, .m_methods = functions};
+
+PyMODINIT_FUNC PyInit__fast(void) {
+    hash_init();
+    PyObject *m = PyModule_Create(&module);
+    if (m && PyModule_AddType(m, &reader_type)) {
+        Py_DECREF(m);
+        return NULL;
+    }
+    return m;
+}

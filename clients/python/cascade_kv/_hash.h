@@ -1,0 +1,17 @@
+/* SHA-256 of names, and copies that checksum what they copy. Each has a portable form and those of processors that can do better. */
+#ifndef CASCADE_HASH_H
+#define CASCADE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Must be called once, before anything else. */
+void hash_init(void);
+
+/* Extends a SHA-256 state by whole blocks of 64 bytes. */
+extern void (*sha256_blocks)(uint32_t state[8], const uint8_t *p, size_t blocks);
+
+/* Copies n bytes and returns the CRC32C of what preceded them, crc, and them. */
+extern uint32_t (*copy_crc)(uint32_t crc, uint8_t *restrict dst, const uint8_t *restrict src, size_t n);
+
+#endif

@@ -1,0 +1,197 @@
+"""The shared index of a rank: what it has and where, read in shared memory without asking it. docs/format.md has every byte.
+
+With the C helper (_fast) blocks are read too, and any number of keys looked up. Without it a few keys at a time are looked up by
+Python alone, on processors that do not change the order of loads; more of them are asked for faster by the socket.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import platform
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any, Final, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .view import Arena
+
+try:
+    from . import _fast
+except ImportError:
+    _fast = None  # type: ignore[assignment]
+
+ASK: Final = 2  # in what contains returns: the rank knows
+Key = bytes | str
+Found = tuple[int, int, dict[str, int]]  # hits, bytes, hits of each tier
+
+_HEADER: Final = 4096
+_LANE: Final = 64
+_SLOTS: Final = 8
+_TIERS: Final = 8
+_MAX_NAME: Final = 1024
+_OWNER_DIED: Final = 1 << 30
+_ENTRY: Final = struct.Struct("<IHH16sqIIQQQ")
+_TAGS: Final = struct.Struct("<8Q")
+
+
+class _Reader(Protocol):
+    """What the helper's reader has, and the one in Python."""
+
+    def contains(self, ns: Key, keys: Sequence[Key], out: Any, /) -> int: ...
+    def probe(self, ns: Key, keys: Sequence[Key], /) -> tuple[int, int, tuple[int, ...]] | None: ...
+    def get(self, ns: Key, key: Key, /) -> bytes | None | Literal[False]: ...
+    def get_into(self, ns: Key, key: Key, dst: Any, /) -> int: ...
+    def alive(self) -> bool: ...
+
+
+def open_index(table: int, touches: int, arena: Arena | None) -> Index | None:
+    """The index behind these descriptors, which stay the caller's. None where it can not be read."""
+    try:
+        if _fast is not None:
+            return Index(_fast.Reader(table, touches, arena.address if arena else 0, arena.size if arena else 0, arena), _tiers(table))
+        if platform.machine() in ("x86_64", "AMD64"):
+            return Index(SlowReader(table), _tiers(table))
+    except (OSError, ValueError):
+        pass  # of another version
+    return None
+
+
+def _tiers(table: int) -> list[str]:
+    with mmap.mmap(table, _HEADER, mmap.MAP_SHARED, mmap.PROT_READ) as header:
+        return [header[128 + 16 * i : 144 + 16 * i].rstrip(b"\0").decode("utf-8", "replace") for i in range(_TIERS)]
+
+
+class Index:
+    """An index in use. Answers are those that the rank would give at this moment, or that it must be asked."""
+
+    def __init__(self, reader: _Reader, tiers: list[str]) -> None:
+        self._reader = reader
+        self._tiers = tiers
+        self.get = reader.get  # bytes, None for a miss, False if the rank must be asked
+        self.get_into = reader.get_into  # bytes of the block, -1 for a miss, -2 if the rank must be asked
+        self.alive = reader.alive
+
+    def contains(self, ns: Key, keys: Sequence[Key]) -> tuple[NDArray[np.uint8] | None, list[Key]]:
+        """0, 1 or ASK for each key, and the keys to ask for; None if that is all of them."""
+        found = np.empty(len(keys), dtype=np.uint8)
+        asks = self._reader.contains(ns, keys, found)
+        if asks == 0:
+            return found, []
+        if asks < 0 or asks == len(keys):
+            return None, []
+        return found, [keys[i] for i in np.flatnonzero(found == ASK)]
+
+    def probe(self, ns: Key, keys: Sequence[Key]) -> Found | None:
+        """How many leading keys are there, or None."""
+        found = self._reader.probe(ns, keys)
+        if found is None:
+            return None
+        hits, size, counts = found
+        return hits, size, {name: n for name, n in zip(self._tiers, counts, strict=False) if n}
+
+
+class SlowReader:
+    """The same in Python, for a few keys. It does not copy blocks: it could not checksum them."""
+
+    MOST: Final = 16  # keys: more of them come faster by the socket
+
+    def __init__(self, table: int) -> None:
+        self._table = mmap.mmap(table, 0, mmap.MAP_SHARED, mmap.PROT_READ)
+        magic, version, buckets, size = struct.unpack_from("<8sIIQ", self._table)
+        right = magic == b"CASCIDX1" and version == 1 and buckets and buckets & (buckets - 1) == 0
+        if not right or not size == len(self._table) == _HEADER + buckets * _LANE * (1 + _SLOTS):
+            raise ValueError("no table of this version")
+        self._mask = buckets - 1
+        self._entries = _HEADER + buckets * _LANE
+        self._ns: tuple[Key, Any] = (b"", None)
+
+    def alive(self) -> bool:
+        owner, state, _ = self._words()
+        return state == 1 and owner != 0 and not owner & _OWNER_DIED
+
+    def contains(self, ns: Key, keys: Sequence[Key], out: NDArray[np.uint8]) -> int:
+        final = self._words()[2]
+        if len(keys) > self.MOST or not self.alive():
+            return -1
+        out[:] = [self._look(ns, k, final)[0] for k in keys]
+        return int((out == ASK).sum()) if self.alive() and self._words()[2] == final else -1
+
+    def probe(self, ns: Key, keys: Sequence[Key]) -> tuple[int, int, tuple[int, ...]] | None:
+        final = self._words()[2]
+        if len(keys) > self.MOST or not self.alive():
+            return None
+        hits = size = 0
+        tiers = [0] * _TIERS
+        for k in keys:
+            answer, bytes_of, tier = self._look(ns, k, final)
+            if answer == ASK:
+                return None
+            if not answer:
+                break
+            hits, size = hits + 1, size + bytes_of
+            tiers[tier % _TIERS] += 1
+        return (hits, size, tuple(tiers)) if self.alive() and self._words()[2] == final else None
+
+    def get(self, ns: Key, key: Key) -> None | Literal[False]:
+        return None if self._absent(ns, key) else False
+
+    def get_into(self, ns: Key, key: Key, dst: Any) -> int:
+        return -1 if self._absent(ns, key) and not memoryview(dst).readonly else -2
+
+    def _absent(self, ns: Key, key: Key) -> bool:
+        found = np.empty(1, np.uint8)
+        return self.contains(ns, [key], found) == 0 and not found[0]
+
+    def _words(self) -> tuple[int, int, int]:
+        owner, state, final = struct.unpack_from("<III", self._table, 64)
+        return owner, state, final
+
+    def _look(self, ns: Key, key: Key, final: int) -> tuple[int, int, int]:
+        """Answer, bytes of the block and its tier."""
+        missing = (0 if final == 1 else ASK), 0, 0
+        mark = self._fingerprint(ns, key)
+        if mark is None:
+            return ASK, 0, 0
+        entry = self._find(mark)
+        if entry is None:
+            return missing
+        kind, tier, expires, size = entry
+        if kind == 3:
+            return ASK, 0, 0
+        return missing if expires and time.time_ns() >= expires else (1, size, tier)
+
+    def _find(self, mark: bytes) -> tuple[int, int, int, int] | None:
+        tag, *sides = struct.unpack("<QII", mark)
+        for side in sides:
+            bucket = side & self._mask
+            for i, t in enumerate(_TAGS.unpack_from(self._table, _HEADER + bucket * _LANE)):
+                if t == max(tag, 1):
+                    at = self._entries + (bucket * _SLOTS + i) * _LANE
+                    for _ in range(64):  # while it is being written
+                        seq, kind, tier, whose, expires, size, *_ = _ENTRY.unpack_from(self._table, at)
+                        if not seq & 1 and seq == int.from_bytes(self._table[at : at + 4], "little"):
+                            if kind and whose == mark:
+                                return kind, tier, expires, size
+                            break
+        return None
+
+    def _fingerprint(self, ns: Key, key: Key) -> bytes | None:
+        try:
+            if self._ns[1] is None or self._ns[0] != ns:
+                name = ns.encode() if isinstance(ns, str) else bytes(ns)
+                if len(name) > _MAX_NAME:
+                    return None
+                start = struct.pack("<H", len(name)) + name
+                self._ns = ns, hashlib.sha256(start + bytes(-len(start) % _LANE))
+            k = key.encode() if isinstance(key, str) else bytes(key)
+        except (UnicodeEncodeError, TypeError):
+            return None  # the way by the socket says what is wrong
+        if not 0 < len(k) <= _MAX_NAME:
+            return None
+        h = self._ns[1].copy()
+        h.update(k)
+        return bytes(h.digest()[:16])

@@ -1,0 +1,17 @@
+// Package shmindex is the shared index: a table in shared memory that tells the
+// clients of a rank which names it has and where their blocks lie in the arena,
+// so that they can look without asking. docs/format.md §6 has every byte of it.
+//
+// A *table* is a memfd that this process alone writes to. It has *places*, each
+// for one name, in buckets of eight; a name is known by its *fingerprint*. A
+// table never changes its size: a larger one supersedes it. Its *owner word*
+// holds the id of a thread of this process, the *keeper*, and the kernel marks
+// the word when that thread ends, however the process does: so no client takes
+// the table of a process that is gone for one that is kept.
+//
+// A *touch ring* is a memfd that one client writes to: the places of the names
+// it read. What is in it is never trusted to be more than a hint.
+//
+// The package knows nothing of names, blocks and tiers beyond what is in an
+// entry: when an entry is true, and when it has to go, is the caller's to say.
+package shmindex

@@ -1,0 +1,114 @@
+package shmindex
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoTable means that a file is no table of this version.
+var ErrNoTable = errors.New("shmindex: no table of this version")
+
+// Reader looks names up in a table, as clients do. Its methods may be called
+// from any goroutine.
+type Reader struct {
+	mem  []byte
+	mask uint32
+}
+
+// OpenReader maps the table behind fd, which stays the caller's.
+// Errors: ErrNoTable.
+func OpenReader(fd int) (*Reader, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, os.NewSyscallError("fstat", err)
+	}
+	mem, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("shmindex: %w", os.NewSyscallError("mmap", err))
+	}
+	r, err := newReader(mem)
+	if err != nil {
+		_ = unix.Munmap(mem)
+	}
+	return r, err
+}
+
+// newReader reads a table in memory. Whatever is there, reads stay in it.
+func newReader(mem []byte) (*Reader, error) {
+	le := binary.LittleEndian
+	if len(mem) < headerBytes || string(mem[:8]) != tableMagic || le.Uint32(mem[offVersion:]) != version {
+		return nil, ErrNoTable
+	}
+	buckets := le.Uint32(mem[offBuckets:])
+	if bits.OnesCount32(buckets) != 1 || int64(len(mem)) != headerBytes+int64(buckets)*lane*(1+bucketSlots) {
+		return nil, fmt.Errorf("%w: %d buckets in %d bytes", ErrNoTable, buckets, len(mem))
+	}
+	return &Reader{mem, buckets - 1}, nil
+}
+
+// Alive tells whether the table is kept and in use.
+func (r *Reader) Alive() bool {
+	owner := r.load32(offOwner)
+	return r.load32(offState) == stateUsed && owner != 0 && owner&ownerDied == 0
+}
+
+// Final tells whether a name that is not in the table is nowhere.
+func (r *Reader) Final() bool { return r.load32(offFinal) == 1 }
+
+// Lookup returns the entry of f and its place; false when there is none, or when
+// the table changes so fast that no whole entry is seen.
+func (r *Reader) Lookup(f Fingerprint) (e Entry, place uint32, ok bool) {
+	a, b := f.buckets(r.mask)
+	for _, bucket := range []uint32{a, b} {
+		for i := range uint32(bucketSlots) {
+			place = bucket*bucketSlots + i
+			if r.load64(headerBytes+int(place)*8) != f.tag() {
+				continue
+			}
+			if e, ok = r.read(place, f); ok {
+				return e, place, true
+			}
+		}
+	}
+	return Entry{}, 0, false
+}
+
+// readTries bounds how often an entry is read while it is being written.
+const readTries = 64
+
+func (r *Reader) read(place uint32, f Fingerprint) (e Entry, ok bool) {
+	at := headerBytes + (int(r.mask)+1)*lane + int(place)*lane
+	for range readTries {
+		seq := r.load32(at)
+		kind := r.load32(at + entryKind)
+		lo, hi := r.load64(at+entryPrint), r.load64(at+entryPrint+8)
+		size := r.load64(at + entrySize)
+		e = Entry{
+			Kind: Kind(kind), Tier: uint16(kind >> 16), Expires: int64(r.load64(at + entryExpires)),
+			Size: uint32(size), CRC: uint32(size >> 32),
+			Offset: r.load64(at + entryOffset), Record: r.load64(at + entryRecord), UID: r.load64(at + entryUID),
+		}
+		if seq&1 == 0 && r.load32(at) == seq {
+			le := binary.LittleEndian
+			return e, e.Kind != 0 && lo == le.Uint64(f[:8]) && hi == le.Uint64(f[8:])
+		}
+	}
+	return e, false
+}
+
+// Close unmaps the table.
+func (r *Reader) Close() { _ = unix.Munmap(r.mem) }
+
+func (r *Reader) load32(at int) uint32 {
+	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&r.mem[at])))
+}
+func (r *Reader) load64(at int) uint64 {
+	return atomic.LoadUint64((*uint64)(unsafe.Pointer(&r.mem[at])))
+}
