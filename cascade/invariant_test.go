@@ -16,6 +16,7 @@ func checkInvariants(t *testing.T, s *Store) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	checkIndex(t, s)
 	var stored, referenced, cold int64
 	names := 0
 	for id, b := range s.blocks {

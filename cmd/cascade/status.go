@@ -13,6 +13,7 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/dht"
 	"cascadekv/internal/resp"
+	"cascadekv/internal/server"
 	"cascadekv/internal/units"
 	"cascadekv/tiers"
 )
@@ -22,9 +23,10 @@ const watchPeriod = 2 * time.Second
 // rankStats is the answer to CASCADE.STATS.
 type rankStats struct {
 	cascade.Stats
-	UptimeSeconds float64    `json:"uptime_seconds"`
-	Version       string     `json:"version"`
-	Peers         *dht.Stats `json:"peers"` // nil: the rank is alone
+	UptimeSeconds float64     `json:"uptime_seconds"`
+	Version       string      `json:"version"`
+	Held          server.Held `json:"held"`
+	Peers         *dht.Stats  `json:"peers"` // nil: the rank is alone
 
 	ranks []dht.RankStatus // of the job, if it is not alone
 }
@@ -125,7 +127,8 @@ func (a *app) printStats(s rankStats) error {
 		{"puts", fmt.Sprintf("%d, of which %d duplicates, %d rejected", s.Puts, s.Duplicates, s.Rejected)},
 		{"dirty", fmt.Sprintf("%d blocks, %s", s.DirtyBlocks, human(s.DirtyBytes))},
 		{"ids pending", fmt.Sprintf("%d blocks, %s", s.PendingIDs, human(s.PendingBytes))},
-		{"held", fmt.Sprintf("%d leases, %d views", s.Leases, s.Views)},
+		{"held", fmt.Sprintf("%d leases, %d views, %d pins, %d stages (%s of the arena)", s.Leases, s.Held.Views, s.Held.Pins, s.Held.Stages, human(s.Held.Bytes))},
+		{"engines", fmt.Sprintf("%d regions, %d jobs", s.Held.Regions, s.Held.Jobs)},
 		{"recovered", fmt.Sprintf("%d blocks, %d names, %s", s.Recovered.Blocks, s.Recovered.Names, human(s.Recovered.Bytes))},
 	}
 	if c := s.Catalogue; c != nil {

@@ -70,6 +70,11 @@ var (
 	mRegionOut   = newMetric("region_loaded_total", "Blocks copied into regions (CASCADE.LOAD).", counter)
 	mRegionOutB  = newMetric("region_loaded_bytes_total", "Bytes of these.", counter)
 	mJobs        = newMetric("jobs", "Jobs of engines that wait or run.", gauge)
+	mRegions     = newMetric("regions", "Regions of engines that are attached.", gauge)
+	mHeldBytes   = newMetric("held_bytes", "Bytes of the arena that views, pins and stages hold.", gauge)
+	mHeldViews   = newMetric("held_views", "Views that clients hold.", gauge)
+	mHeldPins    = newMetric("held_pins", "Pins that clients hold.", gauge)
+	mHeldStages  = newMetric("held_stages", "Stages that clients fill.", gauge)
 	mNames       = newMetric("names", "Live names.", gauge)
 	mBlocks      = newMetric("blocks", "Distinct blocks.", gauge)
 	mReferenced  = newMetric("referenced_bytes", "Bytes of all names' blocks.", gauge)
@@ -154,7 +159,8 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		{mMisses, float64(s.Misses)}, {mLeases, float64(s.Leases)}, {mReplicas, float64(s.Replicas)},
 		{mRegionIn, float64(m.stored.blocks.Load())}, {mRegionInB, float64(m.stored.bytes.Load())},
 		{mRegionOut, float64(m.loaded.blocks.Load())}, {mRegionOutB, float64(m.loaded.bytes.Load())},
-		{mJobs, float64(m.srv.jobs.unfinished())},
+		{mJobs, float64(s.Held.Jobs)}, {mRegions, float64(s.Held.Regions)}, {mHeldBytes, float64(s.Held.Bytes)},
+		{mHeldViews, float64(s.Held.Views)}, {mHeldPins, float64(s.Held.Pins)}, {mHeldStages, float64(s.Held.Stages)},
 	} {
 		send(x.metric, x.v)
 	}

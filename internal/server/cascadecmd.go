@@ -162,7 +162,28 @@ type Snapshot struct {
 	TCP           string  `json:"tcp,omitempty"`
 	Admin         string  `json:"admin,omitempty"`
 
+	Held  Held       `json:"held"`
 	Peers *dht.Stats `json:"peers,omitempty"` // of a rank that is not alone
+}
+
+// Held is what the connections of all clients hold now. A connection that has
+// ended holds nothing: its part is given back before it counts as closed.
+// Leases, which end with their connection too, are the store's to count.
+type Held struct {
+	Bytes   int64 `json:"bytes"` // of the arena, by views, pins and stages, as their limit counts them
+	Views   int64 `json:"views"`
+	Pins    int64 `json:"pins"`
+	Stages  int64 `json:"stages"`
+	Regions int64 `json:"regions"`
+	Jobs    int   `json:"jobs"` // that wait or run
+}
+
+func (s *Server) held() Held {
+	b := s.budget
+	return Held{
+		Bytes: b.used.Load(), Views: b.views.Load(), Pins: b.pins.Load(), Stages: b.stages.Load(),
+		Regions: s.jobs.regions.Load(), Jobs: s.jobs.unfinished(),
+	}
 }
 
 // Snapshot returns the statistics of server and store.
@@ -170,6 +191,7 @@ func (s *Server) Snapshot() Snapshot {
 	snap := Snapshot{
 		Stats: s.opt.Store.Stats(), Version: s.opt.Version, UptimeSeconds: time.Since(s.born).Seconds(),
 		Connections: s.connections(), Commands: s.metrics.commands.Load(), Dropped: s.metrics.dropped.Load(),
+		Held: s.held(),
 	}
 	if a := s.Addr(); a != nil {
 		snap.TCP = a.String()

@@ -23,6 +23,8 @@ const (
 type budget struct {
 	limit int64
 	used  atomic.Int64
+
+	views, stages, pins atomic.Int64 // how many there are, for Held
 }
 
 // newBudget is the budget of a store's arena: nothing where there is none.
@@ -74,6 +76,7 @@ func (h *held) addView(v *cascade.View) int64 {
 	}
 	h.last++
 	h.views[h.last] = v
+	h.budget.views.Add(1)
 	return h.last
 }
 
@@ -85,6 +88,7 @@ func (h *held) dropView(number int64) bool {
 	}
 	delete(h.views, number)
 	h.end(v)
+	h.budget.views.Add(-1)
 	return true
 }
 
@@ -101,6 +105,7 @@ func (h *held) addStage(st *cascade.Stage) int64 {
 	}
 	h.last++
 	h.stages[h.last] = st
+	h.budget.stages.Add(1)
 	return h.last
 }
 
@@ -109,6 +114,7 @@ func (h *held) takeStage(number int64) *cascade.Stage {
 	st := h.stages[number]
 	if st != nil {
 		delete(h.stages, number)
+		h.budget.stages.Add(-1)
 		h.budget.giveBack(int64(len(st.Bytes())))
 	}
 	return st
@@ -147,6 +153,7 @@ func (h *held) pin(ns, key string, v *cascade.View) bool {
 		h.pins = map[pinned]*cascade.View{}
 	}
 	h.pins[pinned{ns, strings.Clone(key)}] = v // key may be part of many
+	h.budget.pins.Add(1)
 	return true
 }
 
@@ -159,6 +166,7 @@ func (h *held) unpin(ns, key string) bool {
 	}
 	delete(h.pins, k)
 	h.end(v)
+	h.budget.pins.Add(-1)
 	return true
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strconv"
 	"strings"
@@ -415,4 +417,64 @@ func TestWaitingClientIsMissed(t *testing.T) {
 	e.Close()
 	r.expectNothingHeld()
 	t.Logf("missed after %v", time.Since(before))
+}
+
+func TestWhatIsHeldIsTold(t *testing.T) {
+	r := newRig(t, 16<<20)
+	e := r.engine(1 << 20)
+	held := func() Held { return r.srv.Snapshot().Held }
+	if got := held(); got != (Held{}) {
+		t.Fatalf("before anything: %+v", got)
+	}
+	e.attach()
+	do := func(args ...string) resp.Reply {
+		t.Helper()
+		rep, err := e.Do(args...)
+		if err != nil {
+			t.Fatalf("%.60q: %v", args, err)
+		}
+		return rep
+	}
+	if err := e.Set("k", randomBytes(1, 5000)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // RESET gives back all but regions
+		do("CASCADE.GETSHM", "redis/0", "k", "k")
+		do("CASCADE.PIN", "redis/0", "k")
+		do("CASCADE.STAGE", "100000", "100000", "100000")
+		want := Held{Bytes: 3*heldSize(5000) + 3*heldSize(100_000), Views: 2, Pins: 1, Stages: 3, Regions: 1}
+		if got := held(); got != want {
+			t.Errorf("held %+v, want %+v", got, want)
+		}
+		info := string(do("INFO", "cascade").Str)
+		for _, line := range []string{"held_views:2", "held_pins:1", "held_stages:3", "regions:1", "jobs:0", "leases:1", fmt.Sprint("held_bytes:", want.Bytes)} {
+			if !strings.Contains(info, "cascade_"+line+"\r\n") && !strings.HasSuffix(info, "cascade_"+line) {
+				t.Errorf("INFO has no %s: %q", line, info)
+			}
+		}
+		page := httptest.NewRecorder()
+		r.srv.adminHandler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		for _, line := range []string{"held_views 2", "held_pins 1", "held_stages 3", "regions 1", "jobs 0", "leases 1"} {
+			if !strings.Contains(page.Body.String(), "\ncascade_"+line+"\n") {
+				t.Errorf("/metrics has no cascade_%s", line)
+			}
+		}
+		do("RESET")
+		if got := held(); got != (Held{Regions: 1}) {
+			t.Errorf("after RESET: %+v", got)
+		}
+	}
+	do("CASCADE.REGION", "DETACH", "1")
+	if got := held(); got != (Held{}) {
+		t.Errorf("after DETACH: %+v", got)
+	}
+	e.attach()
+	do("CASCADE.STAGE", "1")
+	e.Close()
+	for end := time.Now().Add(20 * time.Second); (held() != Held{} || r.store.Stats().Leases != 0) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if got, leases := held(), r.store.Stats().Leases; got != (Held{}) || leases != 0 {
+		t.Errorf("after the end: %+v, %d leases", got, leases)
+	}
 }

@@ -100,10 +100,16 @@ func infoReplication(*conn, Snapshot) []string {
 	return []string{"role:master", "connected_slaves:0"}
 }
 
-func infoCascade(c *conn, _ Snapshot) []string {
+func infoCascade(c *conn, s Snapshot) []string {
 	return []string{
 		"cascade_arena:" + arenaPath(c.srv.opt.Store),
-		fmt.Sprintf("cascade_held_bytes:%d", c.srv.budget.used.Load()),
+		fmt.Sprintf("cascade_held_bytes:%d", s.Held.Bytes),
+		fmt.Sprintf("cascade_held_views:%d", s.Held.Views),
+		fmt.Sprintf("cascade_held_pins:%d", s.Held.Pins),
+		fmt.Sprintf("cascade_held_stages:%d", s.Held.Stages),
+		fmt.Sprintf("cascade_regions:%d", s.Held.Regions),
+		fmt.Sprintf("cascade_jobs:%d", s.Held.Jobs),
+		fmt.Sprintf("cascade_leases:%d", s.Leases),
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,6 +39,8 @@ type pool struct {
 	ring    []*transfers // with jobs in their queues; whose turn it is first
 	workers int
 	waiting int // jobs that are not finished
+
+	regions atomic.Int64 // attached, for Held
 }
 
 func newPool(store *cascade.Store) *pool {
@@ -74,6 +77,7 @@ func (x *transfers) add(r *attached) int64 {
 	x.pool.mu.Lock()
 	defer x.pool.mu.Unlock()
 	x.open = append(x.open, r)
+	x.pool.regions.Add(1)
 	return x.last
 }
 
@@ -85,6 +89,7 @@ func (x *transfers) giveBack(r *attached) error {
 	if r.notify >= 0 {
 		_ = unix.Close(r.notify)
 	}
+	defer x.pool.regions.Add(-1)
 	return r.Close() // of a large one the kernel has much to undo
 }
 

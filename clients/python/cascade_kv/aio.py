@@ -17,6 +17,7 @@ from .errors import CascadeError, LinkLost, ProtocolError, Refused, RegionRefuse
 from .index import ASK, Index
 from .link import GRACE_SECONDS, LinkBase, LinkState, Request
 from .ops import MAX_WAIT_MS, Events, Move, Op, Probe
+from .password import Password
 from .region import Region
 from .resp import INCOMPLETE
 from .session import VIEW_BYTES, Done, Ending, Session, Steps, copied, load_move, store_move
@@ -102,8 +103,16 @@ class AsyncLink(LinkBase):
 class AsyncClient(Session[AsyncLink]):
     """As Client, with coroutines, for one event loop."""
 
-    def __init__(self, socket: str, *, timeout: float = 5.0, log: logging.Logger | None = None) -> None:
-        super().__init__(socket, timeout, log)
+    def __init__(
+        self,
+        socket: str,
+        *,
+        timeout: float = 5.0,
+        log: logging.Logger | None = None,
+        password: str | None = None,
+        password_file: str | None = None,
+    ) -> None:
+        super().__init__(socket, timeout, log, Password(password, password_file))
         self._lock = asyncio.Lock()
 
     async def region(self, *, fd: int | None = None, path: str | None = None, notify: int | None = None) -> Region:
@@ -329,7 +338,7 @@ class AsyncClient(Session[AsyncLink]):
             return None
         self._link = link
         try:
-            self._serves(await self._drive(link, ops.hello(link.state)))
+            self._serves(await self._drive(link, ops.hello(link.state, self._secret())))
             for region in list(self._regions.values()):  # another one may be detached meanwhile
                 try:
                     await self._drive(link, ops.attach(link.state, region))

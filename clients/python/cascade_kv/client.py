@@ -19,6 +19,7 @@ from .errors import CascadeError, LinkLost, ProtocolError, Refused, RegionRefuse
 from .index import ASK, Index
 from .link import GRACE_SECONDS, Link, LinkState
 from .ops import Events, Move, Op, Probe
+from .password import Password
 from .region import Region
 from .session import VIEW_BYTES, Done, Ending, Session, Steps, copied, load_move, store_move
 from .view import View
@@ -39,11 +40,20 @@ class Client(Session[Link]):
     that one which moves bytes returns only when the rank is known not to touch the region any more.
 
     Calls of several threads take turns. A forked child gets a connection of its own. There are no threads inside.
+    password, or the first line of password_file, or of the file that CASCADE_PASSWORD_FILE names, is for a rank that wants one.
     Keys have 1 to 1024 bytes. ValueError is for arguments that no rank could serve.
     """
 
-    def __init__(self, socket: str, *, timeout: float = 5.0, log: logging.Logger | None = None) -> None:
-        super().__init__(socket, timeout, log)
+    def __init__(
+        self,
+        socket: str,
+        *,
+        timeout: float = 5.0,
+        log: logging.Logger | None = None,
+        password: str | None = None,
+        password_file: str | None = None,
+    ) -> None:
+        super().__init__(socket, timeout, log, Password(password, password_file))
         self._lock = threading.Lock()
         self._give_back = _weak_call(self)
         _clients.add(self)
@@ -145,13 +155,22 @@ class Client(Session[Link]):
 
     def contains(self, ns: str, keys: Sequence[bytes | str]) -> NDArray[np.bool_]:
         """For each key whether it is stored somewhere. No lease comes with that."""
+        found = self._contained(ns, keys)
+        return np.zeros(len(keys), np.bool_) if found is None else found
+
+    def _contained(self, ns: str, keys: Sequence[bytes | str]) -> NDArray[np.bool_] | None:
+        """As contains, but None is no answer."""
+        nothing: NDArray[np.bool_] | None = None
         index = self._index or self._new_index()
-        found, ask = index.contains(ns, keys) if index is not None else (None, keys)
+        found, ask = index.contains(ns, keys) if index is not None else (None, [])
         if found is None:
             self._drop_index(index)
-            return self._run(lambda s: ops.contains(s, ns, keys), np.zeros(len(keys), np.bool_))
+            return self._run(lambda s: ops.contains(s, ns, keys), nothing)
         if ask:
-            found[found == ASK] = self._run(lambda s: ops.contains(s, ns, ask), np.zeros(len(ask), np.bool_))
+            told = self._run(lambda s: ops.contains(s, ns, ask), nothing)
+            if told is None:
+                return None
+            found[found == ASK] = told
         return found.view(np.bool_)
 
     def probe(self, ns: str, keys: Sequence[bytes | str]) -> Probe:
@@ -313,7 +332,7 @@ class Client(Session[Link]):
             return None
         self._link = link
         try:
-            self._serves(self._drive(link, ops.hello(link.state)))
+            self._serves(self._drive(link, ops.hello(link.state, self._secret())))
             for region in list(self._regions.values()):  # another one may be detached meanwhile
                 try:
                     self._drive(link, ops.attach(link.state, region))

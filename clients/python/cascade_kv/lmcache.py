@@ -11,6 +11,7 @@ and a connection of its own. What goes wrong is a failed store, a miss, or an ob
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import queue
@@ -26,7 +27,7 @@ from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 from lmcache.v1.platform import create_event_notifier
 from numpy.typing import NDArray
 
-from . import Client, namespace, ops, versions
+from . import Client, namespace, versions
 from .lmcache_memory import Mover, mover
 
 __all__ = ["CascadeL2Adapter"]
@@ -97,7 +98,7 @@ class CascadeL2Adapter(L2AdapterInterface):
     """A rank of CASCADE on this node as an L2 of LMCache.
 
     adapter_params: socket, the path of the rank's unix socket (required); tenant, any text: servers with
-    different ones share nothing.
+    different ones share nothing; password_file, if the rank wants a password.
     """
 
     def __init__(self, params: dict[str, Any], l1_memory_desc: Any = None) -> None:
@@ -106,10 +107,11 @@ class CascadeL2Adapter(L2AdapterInterface):
             raise ValueError('adapter_params needs "socket", the path of the rank\'s unix socket')
         self._socket: str = params["socket"]
         self._tenant = str(params.get("tenant", ""))
-        self._quick = Client(self._socket, timeout=QUICK_TIMEOUT, log=logger)
-        self._asker = Client(self._socket, timeout=LOOKUP_TIMEOUT, log=logger)
-        self._out: Mover = mover(Client(self._socket, timeout=JOB_TIMEOUT, log=logger), l1_memory_desc, stores=True)
-        self._in: Mover = mover(Client(self._socket, timeout=JOB_TIMEOUT, log=logger), l1_memory_desc, stores=False)
+        client = functools.partial(Client, self._socket, log=logger, password_file=params.get("password_file"))
+        self._quick = client(timeout=QUICK_TIMEOUT)
+        self._asker = client(timeout=LOOKUP_TIMEOUT)
+        self._out: Mover = mover(client(timeout=JOB_TIMEOUT), l1_memory_desc, stores=True)
+        self._in: Mover = mover(client(timeout=JOB_TIMEOUT), l1_memory_desc, stores=False)
         logger.info("rank at %s, L1 %s", self._socket, self._out)
         self._ids = itertools.count(1)
         self._storing, self._looking, self._loading = (_Lane(n) for n in ("store", "lookup", "load"))
@@ -256,8 +258,7 @@ class CascadeL2Adapter(L2AdapterInterface):
 
 def _contains(client: Client, ns: str, names: list[bytes]) -> NDArray[np.bool_] | None:
     """Client.contains, but None is no answer: a rank that is slow is not one that has nothing."""
-    nothing: NDArray[np.bool_] | None = None
-    return client._run(lambda state: ops.contains(state, ns, names), nothing)
+    return client._contained(ns, names)
 
 
 def _name(key: Any) -> bytes:

@@ -101,9 +101,10 @@ def items(reply: Any, size: int | None = None) -> list[Any]:
 PING: Final = head(1) + words("PING")
 
 
-def hello(state: LinkState) -> Op[bool]:
+def hello(state: LinkState, password: str = "") -> Op[bool]:
     """Whether the commands of engines are served."""
-    reply = as_map((yield Request(head(2) + words("HELLO", "2"))))
+    auth: list[Word] = ["AUTH", "default", password.encode("utf-8", "surrogateescape")] if password else []
+    reply = as_map((yield Request(head(2 + len(auth)) + words("HELLO", "2", *auth))))
     for module in items(reply.get(b"modules", [])):
         m = as_map(module)
         if m.get(b"name") == b"cascade":
@@ -364,19 +365,17 @@ def mapped(reply: Any, fd: int | None) -> Arena:
 
 
 def arena_of(state: LinkState) -> Op[Arena]:
-    """The arena, mapped once for each connection. Refused where there is none."""
-    if state.arena is None:
-        reply, fd = yield Request(head(1) + words("CASCADE.ARENA"), wants_fd=True)
-        state.arena = mapped(reply, fd)
-    return state.arena
+    """The arena as it is now. Refused where there is none."""
+    reply, fd = yield Request(head(1) + words("CASCADE.ARENA"), wants_fd=True)
+    return mapped(reply, fd)
 
 
 def index(state: LinkState) -> Op[Index | None]:
-    """The shared index; None from a rank that has none, and where this process can not read it."""
-    try:
-        arena: Arena | None = yield from arena_of(state)
-    except Refused:
-        arena = None
+    """The shared index; None from a rank that has none, and where this process can not read it.
+
+    The arena is asked for after the table: as long as the table is in use both are of the same rank's process.
+    """
+    arena: Arena | None = None
     fds: list[int] = []
     try:
         for what in ([], ["TOUCHES"]):
@@ -384,6 +383,10 @@ def index(state: LinkState) -> Op[Index | None]:
             if fd is None:
                 raise ProtocolError("an index without a descriptor")
             fds.append(fd)
+        try:
+            arena = yield from arena_of(state)
+        except Refused:
+            pass  # its memory is in no file
         return open_index(fds[0], fds[1], arena)
     except Refused:
         return None
@@ -394,7 +397,9 @@ def index(state: LinkState) -> Op[Index | None]:
 
 def views(state: LinkState, ns: Word, keys: Keys, give_back: Callable[[LinkState], None]) -> Op[list[View | None]]:
     """A view for each key, None for those that are absent or find no room in memory."""
-    arena = yield from arena_of(state)
+    if state.arena is None:
+        state.arena = yield from arena_of(state)
+    arena = state.arena
     out: list[View | None] = []
     prefix = words("CASCADE.GETSHM", ns)
     for a, b in batches(keys):

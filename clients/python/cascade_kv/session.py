@@ -17,6 +17,7 @@ from .errors import LinkLost, Refused
 from .index import Index
 from .link import GRACE_SECONDS, LinkBase, LinkState, Request
 from .ops import Move, Op, Statuses
+from .password import Password
 from .region import Region
 from .resp import Keys, Word
 from .view import View
@@ -44,8 +45,9 @@ class Ending(Generic[L]):
 class Session(Generic[L]):
     """The part of a client that does no input or output. Its methods are called with the client's lock held."""
 
-    def __init__(self, socket: str, timeout: float, log: logging.Logger | None) -> None:
+    def __init__(self, socket: str, timeout: float, log: logging.Logger | None, password: Password) -> None:
         self._path = socket_path(socket)
+        self._password = password
         self._timeout = timeout
         self._log = log or logging.getLogger("cascade_kv")
         self._link: L | None = None
@@ -186,6 +188,12 @@ class Session(Generic[L]):
     def _away(self, why: Exception) -> None:
         self._backoff.failed()
         self._log.debug("cascade: no rank at %s: %s", self._path, why)
+
+    def _secret(self) -> str:
+        try:
+            return self._password.read()
+        except ValueError as e:
+            raise Refused(str(e)) from e
 
     def _serves(self, engines: bool) -> None:
         if not engines:

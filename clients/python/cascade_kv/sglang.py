@@ -13,9 +13,7 @@ SGLang trusts its backend: it compares no bytes, and what it does with an answer
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
-import pathlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -30,7 +28,7 @@ from sglang.srt.mem_cache.hicache_storage import (
     PoolTransferResult,
 )
 
-from . import Client, namespace, versions
+from . import Client, namespace, versions, weights
 from .sglang_pages import Carrier, HostPool, LogicalPages, Pages, TensorPages
 
 versions.check("sglang")
@@ -40,7 +38,7 @@ _log = logging.getLogger(__name__)
 # Goes up when pages of an earlier version of this file must not be read.
 _FORMAT: Final = "1"
 _KV: Final = PoolName.KV.value
-_KNOWN: Final = {"backend_name", "module_path", "class_name", "interface_v1", "allocator", "socket", "timeout", "tenant"}
+_KNOWN: Final = {"backend_name", "module_path", "class_name", "interface_v1", "allocator", "socket", "timeout", "tenant", "password_file"}
 _QUIET_SECONDS: Final = 60.0
 # Pools that are cut by attention head, on every rank of tensor parallelism its own part, even beside KV that all ranks have whole.
 _SHARDED: Final = {"MHATokenToKVPoolHost", "MHATokenToKOnlyPoolHost", "MambaPoolHost"}
@@ -96,9 +94,10 @@ class CascadeHiCache(HiCacheStorage):  # type: ignore[misc]  # SGLang has no typ
         self._config = storage_config
         self._said: dict[str, float] = {}
         self._identity = _identity(storage_config, str(extra.get("tenant", "")))
-        self._look = Client(socket, timeout=timeout, log=_log)
-        self._reader = Carrier(Client(socket, timeout=timeout, log=_log), _log)
-        self._writer = Carrier(Client(socket, timeout=timeout, log=_log), _log)
+        client = functools.partial(Client, socket, timeout=timeout, log=_log, password_file=extra.get("password_file"))
+        self._look = client()
+        self._reader = Carrier(client(), _log)
+        self._writer = Carrier(client(), _log)
         self._pools: dict[str, tuple[HostPool, str]] = {}  # by name: the pool and its pages' namespace
         self._flat = ""  # the namespace of KV pages in the plain interface, once the pool is known
         self._metrics = _Metrics() if storage_config.enable_storage_metrics else None
@@ -374,30 +373,7 @@ def _identity(config: HiCacheStorageConfig, tenant: str) -> dict[str, str]:
         # Pools of 8-bit floats say uint8, whichever float it is.
         for name in ("revision", "quantization", "kv_cache_dtype", "load_format"):
             out[name] = str(getattr(args, name, None))
-        out["weights"] = weights_fingerprint(args.model_path)
+        out["weights"] = weights.fingerprint(args.model_path)
     except Exception as e:  # outside an engine there are no arguments
         _log.warning("CASCADE: SGLang does not tell its arguments (%r): pages are told apart by the served model name", e)
     return out
-
-
-def weights_fingerprint(model_path: str) -> str:
-    """A fingerprint of the checkpoint in a folder, wherever the folder is; "" if the model is no local folder.
-
-    Two checkpoints that are served under one name must not exchange pages. Of each file of weights its name, its size and
-    16 samples of 4 KiB count: less than a second for any model.
-    """
-    folder = pathlib.Path(model_path)
-    if not folder.is_dir():
-        return ""
-    digest = hashlib.sha256()
-    for file in sorted(folder.iterdir()):
-        if file.name == "config.json":
-            digest.update(file.read_bytes())
-        elif file.suffix in (".safetensors", ".bin", ".gguf", ".pt", ".pth"):
-            size = file.stat().st_size
-            digest.update(f"{file.name} {size}\n".encode())
-            with file.open("rb") as f:
-                for i in range(16):
-                    f.seek(size * i // 16)
-                    digest.update(f.read(4096))
-    return digest.hexdigest()[:32]

@@ -33,7 +33,7 @@ from vllm.v1.kv_offload.base import (
 )
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
-from . import Client, Region, RegionRefused, memory, namespace, versions
+from . import Client, Region, RegionRefused, memory, namespace, versions, weights
 from .vllm_cpu import CpuPlatformTieringSpec
 
 __all__ = ["CascadeTier", "CpuPlatformTieringSpec"]
@@ -103,7 +103,7 @@ class CascadeTier(SecondaryTierManager):
 
     socket: path of the rank's unix socket. tenant: any text; engines with different ones share nothing.
     enable_kv_events: report what this tier stores and loses, if vLLM publishes events. locality: LOCAL or REMOTE, for
-    requests that choose tiers.
+    requests that choose tiers. password_file: if the rank wants a password.
     """
 
     medium: ClassVar[Medium] = Medium.STORAGE
@@ -119,6 +119,7 @@ class CascadeTier(SecondaryTierManager):
         tenant: str = "",
         enable_kv_events: bool = False,
         locality: str | None = None,
+        password_file: str | None = None,
         backpressure_detector: Any = None,
         **ignored: Any,
     ) -> None:
@@ -129,8 +130,8 @@ class CascadeTier(SecondaryTierManager):
         self._socket = socket
         self._row = self.block_size_bytes
         self._ns = _namespace(offloading_spec.config, self._row, tenant)
-        self._asker = Client(socket, timeout=LOOKUP_TIMEOUT, log=logger)
-        self._mover = Client(socket, timeout=JOB_TIMEOUT, log=logger)
+        self._asker = Client(socket, timeout=LOOKUP_TIMEOUT, log=logger, password_file=password_file)
+        self._mover = Client(socket, timeout=JOB_TIMEOUT, log=logger, password_file=password_file)
         self._signal = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._complained: dict[str, float] = {}
         self._region, self._base = self._attach(primary_kv_view)
@@ -420,8 +421,9 @@ def _parent(keys: list[bytes], req_context: Any) -> tuple[bytes | None, bool]:
 def _namespace(config: Any, row: int, tenant: str) -> str:
     """Everything that must be equal for the bytes of a chunk to mean the same, and that vLLM tells.
 
-    vLLM's keys have the tokens in them, LoRA and salt too, hashed: those of two hash algorithms are never equal. What vLLM does not
-    tell, such as the revision of the weights, is what the setting tenant is for.
+    vLLM's keys have the tokens in them, LoRA and salt too, hashed: those of two hash algorithms are never equal. Revision and quantization of
+    a checkpoint in a folder are in its fingerprint. Those of one that vLLM fetches, and a quantization that vLLM does itself, it does
+    not tell: for them there is the setting tenant.
     """
     p = config.parallel
     portable = bool(p.is_parallelism_agnostic or getattr(config, "replicated_layout", False))
@@ -429,6 +431,7 @@ def _namespace(config: Any, row: int, tenant: str) -> str:
     fields: dict[str, Any] = {
         "engine": "vllm",
         "model": config.model.name,
+        "weights": weights.fingerprint(config.model.name),
         "dtype": config.model.dtype,
         "tokens_per_hash": config.cache.tokens_per_hash,
         "blocks_per_chunk": config.cache.blocks_per_chunk,

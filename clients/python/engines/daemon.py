@@ -79,14 +79,14 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.kill()
 
-    def do(self, *words):
+    def do(self, *words, seconds=10):
         """One command on a connection of its own; the start of the answer."""
         request = b"*%d\r\n" % len(words)
         for w in words:
             b = w if isinstance(w, bytes) else str(w).encode()
             request += b"$%d\r\n%s\r\n" % (len(b), b)
         with socket.socket(socket.AF_UNIX if self.path else socket.AF_INET) as s:
-            s.settimeout(10)
+            s.settimeout(seconds)
             s.connect(str(self.path) if self.path else ("127.0.0.1", self.port))
             s.sendall(request)
             return s.recv(1 << 16)

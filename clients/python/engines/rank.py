@@ -1,5 +1,6 @@
 """A rank as a child process, for proofs that kill it and start it again."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -13,18 +14,20 @@ PAGE = 4096
 
 
 class Rank(Server):
-    """cascaded on a unix socket, and a TCP port if there is one, in the folder work; with an arena under /dev/shm and no other tier."""
+    """cascaded on a unix socket, and a TCP port if there is one, in the folder work; with an arena under /dev/shm and, if it is to
+    be cold too, segments in a plain directory."""
 
-    def __init__(self, work, shm_bytes, *, program=None, port=None):
+    def __init__(self, work, shm_bytes, *, program=None, port=None, cold=False):
         program = pathlib.Path(program or ROOT / "bin" / "cascaded").resolve()
         if not program.exists():
             raise Failed(f"{program} is missing: make build")
         work = pathlib.Path(work)
         self.program, self.work = program, work
+        self.directory = work / "segments" if cold else None
         self.arena = pathlib.Path(f"/dev/shm/cascade-{os.getpid()}-{work.name}.arena")
         path = work / "rank.sock"
         command = [program, f"--listen={f'127.0.0.1:{port}' if port else ''}", "--socket", path, "--shm-bytes", shm_bytes, "--shm-path", self.arena,
-                   "--lustre-dir=", "--password-file=", "--admin-listen=", "--log-level", "warn"]
+                   f"--lustre-dir={self.directory or ''}", "--lustre-index=off", "--password-file=", "--admin-listen=", "--log-level", "warn"]
         super().__init__("rank", command, work / "rank.log", port=port, path=path)
 
     def __exit__(self, *_):
@@ -40,20 +43,39 @@ class Rank(Server):
             with s.makefile("rb") as answer:
                 return json.loads(answer.read(int(answer.readline()[1:])))["names"]
 
+    def chill(self, seconds=300):
+        """The rank is killed and started again, and then has all blocks in its segments alone."""
+        answer = self.do("CASCADE.DRAIN", seconds=seconds)
+        if not answer.startswith(b":"):
+            raise Failed(f"the rank does not drain: {answer!r}")
+        self.kill()
+        self.arena.unlink()
+        self.start()
+
+    def flip_segments(self, bits, seed):
+        return flip(sorted(self.directory.rglob("*.bin")), bits, seed)
+
     def flip(self, bits, seed):
         """Flips random bits in the parts of the arena that have been written. Returns how many pages of memory have one."""
-        draw = random.Random(seed)
-        with self.arena.open("r+b", buffering=0) as f:
-            written = list(_written(f.fileno()))
-            if not written:
-                raise Failed("nothing is in the arena")
-            touched = set()
-            for _ in range(bits):
-                at = draw.choice(written) * PAGE + draw.randrange(PAGE)
-                byte = os.pread(f.fileno(), 1, at)[0]
-                os.pwrite(f.fileno(), bytes([byte ^ 1 << draw.randrange(8)]), at)
-                touched.add(at // PAGE)
-        return len(touched)
+        return flip([self.arena], bits, seed)
+
+
+def flip(paths, bits, seed):
+    """Flips random bits in the parts of some files that have been written. Returns how many pages have one."""
+    draw = random.Random(seed)
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(path.open("r+b", buffering=0)).fileno() for path in paths]
+        written = [(fd, page) for fd in files for page in _written(fd)]
+        if not written:
+            raise Failed("nothing is written there")
+        touched = set()
+        for _ in range(bits):
+            fd, page = draw.choice(written)
+            at = page * PAGE + draw.randrange(min(PAGE, os.fstat(fd).st_size - page * PAGE))
+            byte = os.pread(fd, 1, at)[0]
+            os.pwrite(fd, bytes([byte ^ 1 << draw.randrange(8)]), at)
+            touched.add((fd, page))
+    return len(touched)
 
 
 def _written(fd):

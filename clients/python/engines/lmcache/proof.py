@@ -1,10 +1,13 @@
-"""LMCache on a rank: its own benchmark by `resp` and by our plugin, and a server that is started again with an empty L1."""
+"""LMCache on a rank: a server that is started again with an empty L1, one whose rank is damaged and killed, and LMCache's own benchmark
+by `resp` and by our plugin."""
 
 from engines import Failed
-from engines.lmcache import bench, restart
+from engines.lmcache import bench, docs, restart, trials
 
 PROOFS = {
     "restart": lambda args, work: restart.test(work, args.rank),
+    "trials": lambda args, work: trials.test(work, args.rank),
+    "docs": lambda args, work: docs.test(work, args.rank),
     "resp": lambda args, work: bench.test(args, work, "resp"),
     "plugin": lambda args, work: bench.test(args, work, "plugin"),
 }

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from .. import Failed, environment, say
-from . import whole
+from . import docs, whole
 
 VERSION = "0.5.23"
 STACK_SECONDS = 1800
@@ -15,14 +15,17 @@ STACK_SECONDS = 1800
 def add_options(p):
     p.add_argument("--sglang-prompts", type=int, default=32, help="sglang: prompts of each engine")
     p.add_argument("--sglang-prompt-tokens", type=int, default=400, help="sglang: tokens of a prompt")
-    p.add_argument("--sglang-modes", nargs="+", default=list(whole.MODES), choices=list(whole.MODES), help="sglang: interfaces of the whole engine")
+    p.add_argument("--sglang-modes", nargs="*", default=list(whole.MODES), choices=list(whole.MODES), help="sglang: interfaces of the whole engine")
+    p.add_argument("--sglang-no-stack", action="store_true", help="sglang: without the checks of the cache stack")
+    p.add_argument("--sglang-no-docs", action="store_true", help="sglang: without docs/sglang.md")
 
 
 def prove(args, work):
     python = environment.make("sglang", VERSION, size="10 GB", works=imports, say=say) / "bin" / "python"
     figures = {"config": {"sglang": VERSION, "prompts": args.sglang_prompts, "prompt_tokens": args.sglang_prompt_tokens}}
     failed = []
-    figures["stack"] = stack(python, args, work / "stack", failed)
+    if not args.sglang_no_stack:
+        figures["stack"] = stack(python, args, work / "stack", failed)
     for mode in args.sglang_modes:
         folder = work / mode
         folder.mkdir()
@@ -31,6 +34,12 @@ def prove(args, work):
         except Failed as e:
             figures[mode] = {**(e.figures or {}), "failed": str(e)}
             failed.append(f"{mode}: {e}")
+    if not args.sglang_no_docs:
+        try:
+            (work / f"{work.name}-docs").mkdir()
+            figures["docs"] = docs.test(python, args.rank, work / f"{work.name}-docs", free_port())
+        except Failed as e:
+            failed.append(f"docs: {e}")
     if failed:
         raise Failed("; ".join(failed), figures)
     return figures

@@ -41,11 +41,40 @@ def environ():
     return out
 
 
-class Engine:
+# What a small machine without an accelerator needs beside what is in docs/sglang.md.
+SMALL = ("--device", "cpu", "--served-model-name", "tiny", "--load-format", "dummy", "--skip-tokenizer-init", "--dtype", "float32",
+         "--attention-backend", "torch_native", "--sampling-backend", "pytorch", "--cuda-graph-backend-decode", "disabled",
+         "--cuda-graph-backend-prefill", "disabled", "--mem-fraction-static", "0.2", "--max-total-tokens", "32768", "--max-running-requests", "8",
+         "--enable-cache-report", "--hicache-io-backend", "kernel")
+
+
+class Client:
+    """A server, asked by HTTP."""
+
+    def __init__(self, url):
+        self.url = url
+
+    def call(self, path, body=None, timeout=ANSWER_SECONDS):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"content-type": "application/json"})
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            return answer.read()
+
+    def ask(self, prompt):
+        """The tokens of the answer, and how many of the prompt's came from where."""
+        body = {"input_ids": prompt, "sampling_params": {"max_new_tokens": NEW_TOKENS, "temperature": 0, "ignore_eos": True}}
+        answer = json.loads(self.call("/generate", body))
+        meta = answer["meta_info"]
+        details = meta.get("cached_tokens_details") or {}
+        return {"tokens": answer["output_ids"], "cached": meta["cached_tokens"], "storage": details.get("storage", 0)}
+
+
+class Engine(Client):
     """An SGLang server as a child process. A context manager."""
 
     def __init__(self, python, work, name, mode, rank_socket, port):
-        self.python, self.work, self.url = python, work, f"http://127.0.0.1:{port}"
+        super().__init__(f"http://127.0.0.1:{port}")
+        self.python, self.work = python, work
         self.log = work / f"{name}.log"
         self.extra = {"backend_name": "cascade", "module_path": "cascade_kv.sglang", "class_name": "CascadeHiCache",
                       "socket": str(rank_socket), "prefetch_threshold": PAGE, "hicache_storage_pass_prefix_keys": True, **MODES[mode]}
@@ -56,12 +85,8 @@ class Engine:
         model.mkdir(exist_ok=True)
         (model / "config.json").write_text(json.dumps(MODEL))
         command = [
-            self.python, "-m", "sglang.launch_server", "--device", "cpu", "--model-path", model, "--served-model-name", "tiny",
-            "--load-format", "dummy", "--skip-tokenizer-init", "--dtype", "float32", "--attention-backend", "torch_native",
-            "--sampling-backend", "pytorch", "--cuda-graph-backend-decode", "disabled", "--cuda-graph-backend-prefill", "disabled",
-            "--mem-fraction-static", "0.2", "--max-total-tokens", "32768", "--page-size", PAGE, "--max-running-requests", "8",
-            "--enable-cache-report", "--enable-hierarchical-cache", "--hicache-ratio", "2", "--hicache-mem-layout", "page_first",
-            "--hicache-io-backend", "kernel", "--hicache-write-policy", "write_through",
+            self.python, "-m", "sglang.launch_server", "--model-path", model, *SMALL, "--page-size", PAGE,
+            "--enable-hierarchical-cache", "--hicache-ratio", "2", "--hicache-mem-layout", "page_first", "--hicache-write-policy", "write_through",
             "--hicache-storage-prefetch-policy", "wait_complete", "--hicache-storage-backend", "dynamic",
             "--hicache-storage-backend-extra-config", json.dumps(self.extra), "--host", "127.0.0.1", "--port", self.port,
         ]
@@ -78,20 +103,6 @@ class Engine:
     def __exit__(self, *_):
         daemon.end(self.child)
 
-    def _call(self, path, body=None, timeout=ANSWER_SECONDS):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return answer.read()
-
-    def ask(self, prompt):
-        """The tokens of the answer, and how many of the prompt's came from where."""
-        body = {"input_ids": prompt, "sampling_params": {"max_new_tokens": NEW_TOKENS, "temperature": 0, "ignore_eos": True}}
-        answer = json.loads(self._call("/generate", body))
-        meta = answer["meta_info"]
-        details = meta.get("cached_tokens_details") or {}
-        return {"tokens": answer["output_ids"], "cached": meta["cached_tokens"], "storage": details.get("storage", 0)}
-
     def ask_all(self, prompts):
         return [self.ask(p) for p in prompts]
 
@@ -100,7 +111,7 @@ class Engine:
         deadline = time.monotonic() + 60
         while True:
             try:
-                return self._call("/flush_cache", {})
+                return self.call("/flush_cache", {})
             except urllib.error.HTTPError:  # something is still under way
                 if time.monotonic() > deadline:
                     raise
@@ -147,7 +158,7 @@ def run_mode(python, program, work, mode, args, port, trials):
     whole = (args.sglang_prompt_tokens - 1) // PAGE * PAGE  # the last token is always computed
     figures, start = {}, time.monotonic()
     try:
-        with Rank(work, 1 << 30, program=program) as rank:
+        with Rank(work, 1 << 30, program=program, cold=trials) as rank:
             with Engine(python, work, "first", mode, rank.path, port) as engine:
                 computed = engine.ask_all(asked)
                 figures["first"] = {"start_seconds": engine.start_seconds, **compare("computed", computed, computed, 0)}
@@ -157,7 +168,7 @@ def run_mode(python, program, work, mode, args, port, trials):
                 got = engine.ask_all(asked)
                 figures["second"] = {"start_seconds": engine.start_seconds, **compare("a fresh engine", got, computed, whole)}
                 if trials:
-                    figures["flipped"] = flipped(engine, rank, asked, computed)
+                    figures["flipped"] = flipped(engine, rank, asked, computed, whole)
                     figures["killed"] = killed(engine, rank, asked, computed, whole)
                 calm(engine)
     except Failed as e:
@@ -174,13 +185,24 @@ def calm(engine):
         raise Failed(f"exceptions in the engine: {caught[:5]}")
 
 
-def flipped(engine, rank, asked, computed):
-    """1,000 bits of the arena are flipped, then everything is asked for again."""
-    engine.forget()
-    pages = rank.flip(1000, 1)
-    figures = {"bits": 1000, "memory_pages_hit": pages, **compare("after bits were flipped", engine.ask_all(asked), computed)}
-    if not rank.alive():
-        raise Failed("the rank ended when bits were flipped", figures)
+def flipped(engine, rank, asked, computed, whole):
+    """1,000 bits of the arena are flipped, then everything is asked for again; and then 1,000 of segments, when nothing else has it."""
+    figures = {}
+    for where in ("arena", "segments"):
+        engine.forget()
+        if where == "arena":
+            pages = rank.flip(1000, 1)
+        else:
+            settled(rank)
+            rank.chill()
+            pages = rank.flip_segments(1000, 2)
+            time.sleep(3)  # clients try again after 2 s at most
+        got = compare(f"after bits of {where} were flipped", engine.ask_all(asked), computed)
+        figures[where] = {"bits": 1000, "pages_hit": pages, **got}
+        if not rank.alive():
+            raise Failed(f"the rank ended when bits of {where} were flipped", figures)
+        if got["storage_tokens"] >= whole * len(asked):
+            raise Failed(f"no flip in {where} was noticed", figures)
     return figures
 
 

@@ -1,6 +1,9 @@
 """vLLM stores in one process and loads in a fresh one. What the first computed is the reference: float32, so that a prompt with a
-loaded prefix gives the very tokens of a recomputed one. The rank is killed under the second, started again, and fills again.
+loaded prefix gives the very tokens of a recomputed one. Under the second the rank is damaged, killed, started again, and fills again.
 """
+
+import shutil
+import time
 
 from engines.daemon import check
 from engines.rank import Rank
@@ -10,6 +13,8 @@ PREFIX = 2048  # tokens, 16 chunks
 SEEDS = [1, 2, 3, 4]
 MORE = [5, 6]
 TIER = "1:CascadeTier"
+ALL = PREFIX * len(SEEDS)
+FEW, MANY = 24, 976  # bits
 
 
 def tokens(answer):
@@ -22,7 +27,7 @@ def cached(answer):
 
 def test(work, program=None):
     home = install.home()
-    with Rank(work, 1 << 30, program=program) as rank:
+    with Rank(work, 1 << 30, program=program, cold=True) as rank:
         kv = engine.kv_transfer(rank.path, 128 << 20)
         with engine.Engine(home, work, "store", kv) as first:
             reference = first.ask(SEEDS + MORE)
@@ -35,8 +40,42 @@ def test(work, program=None):
             check(cached(loaded) == [PREFIX] * 4, f"a fresh process finds {PREFIX} tokens of each prompt")
             check(tokens(loaded) == tokens(reference)[:4], f"its tokens equal those computed, {len(tokens(loaded)[0])} of each")
             check(loaded["metrics"].get(f"vllm:kv_offload_tiering_read_bytes[{TIER}]", 0) >= 4 * 16 << 20, "64 MiB came from the rank")
+            found = flipped(rank, second, tokens(reference))
             killed(rank, second, tokens(reference))
-    return {"prompts": len(SEEDS), "cached_of_each": PREFIX, "equal_of_each": len(tokens(loaded)[0]), "metrics": loaded["metrics"]}
+    return {"tokens_found_after_flips": found, "prompts": len(SEEDS), "cached_of_each": PREFIX, "equal_of_each": len(tokens(loaded)[0]), "metrics": loaded["metrics"]}
+
+
+def flipped(rank, live, reference):
+    """Bits of the arena and of segments are flipped, a few and then many. vLLM compares no checksums, so its tokens tell."""
+    found = {}
+
+    def ask(what, some=False):
+        answer = live.ask(SEEDS, reset=True)
+        found[what] = sum(cached(answer))
+        check(tokens(answer) == reference[:4], f"{what}: {found[what]} of {ALL} tokens come from the rank, and what is computed from them is right")
+        check(found[what] < ALL, "flips were noticed")
+        if some:
+            check(found[what] > 0, "and some chunks were found")
+        whole(live)
+
+    for bits, some in ((FEW, True), (MANY, False)):
+        rank.flip(bits, bits)
+        ask(f"{bits} bits of the arena flipped", some)
+    for bits in (FEW, MANY):
+        rank.chill()
+        rank.flip_segments(bits, bits)
+        time.sleep(3)  # a client tries again after two seconds at most
+        ask(f"{bits} bits of segments flipped")
+    return found
+
+
+def whole(live):
+    """What was lost has been computed and stored again."""
+    for _ in range(5):
+        again = live.ask(SEEDS, reset=True)
+        if sum(cached(again)) == ALL:
+            break
+    check(sum(cached(again)) == ALL, "then everything is found again")
 
 
 def killed(rank, live, reference):
@@ -45,6 +84,7 @@ def killed(rank, live, reference):
     away = live.ask(SEEDS, reset=True)
     check(cached(away) == [0] * 4 and tokens(away) == reference[:4], "with the rank killed the engine computes, and its tokens are right")
     rank.arena.unlink(missing_ok=True)
+    shutil.rmtree(rank.directory)
     rank.start()
     # A client tries again after at most two seconds; what is computed before that is not stored.
     for _ in range(10):

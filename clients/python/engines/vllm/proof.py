@@ -1,9 +1,10 @@
-"""vLLM on a rank: the tier alone, fresh processes and a rank that is killed, and a server whose own caches are too small."""
+"""vLLM on a rank: the tier alone, fresh processes and a rank that is damaged and killed, a server whose own caches are too
+small, and docs/vllm.md."""
 
 from engines import daemon
-from engines.vllm import engine, install, pair, serve
+from engines.vllm import docs, engine, install, pair, serve
 
-PROOFS = ("tier", "pair", "serve")
+PROOFS = ("tier", "pair", "serve", "docs")
 
 
 def add_options(parser):
@@ -12,7 +13,7 @@ def add_options(parser):
 
 def prove(args, work):
     figures = {}
-    for name, proof in zip(PROOFS, (tier, pair.test, serve.test)):
+    for name, proof in zip(PROOFS, (tier, pair.test, serve.test, docs.test)):
         if args.vllm_only in (None, name):
             folder = work / f"{work.name}-{name}"  # the arena in /dev/shm is called after it
             folder.mkdir()

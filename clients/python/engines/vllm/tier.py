@@ -102,6 +102,19 @@ class Tier(unittest.TestCase):
             self.assertEqual(other.lookup(keys[0], self.keys(2, "x")[1]), LookupResult.MISS)
         self.assertEqual(self.open().lookup(keys[0], self.keys(2, "x")[1]), LookupResult.HIT)
 
+    def test_another_checkpoint_in_the_same_folder_finds_nothing(self):
+        folder = FOLDER / "checkpoint"
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(bytes(100_000))
+        (folder / "config.json").write_text("{}")
+        found = {}
+        for text in ("{}", '{"quantization_config": {"quant_method": "fp8"}}', "{}"):
+            (folder / "config.json").write_text(text)
+            self.tier = self.open(model={"name": str(folder)})
+            found.setdefault(text, []).append(self.tier.lookup(self.keys(1)[0][0], self.keys(1, f"x{len(found)}")[1]))
+            self.store(1)
+        self.assertEqual(list(found.values()), [[LookupResult.MISS, LookupResult.HIT], [LookupResult.MISS]])
+
     def test_events_of_what_comes_and_goes(self):
         self.tier = self.open(enable_kv_events=True)
         list(self.tier.take_events())

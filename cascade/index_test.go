@@ -1,0 +1,362 @@
+package cascade
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/block"
+	"cascadekv/internal/shmindex"
+)
+
+// reader opens the shared index as a client does.
+func (r *rig) reader() *shmindex.Reader {
+	r.t.Helper()
+	fd, _, err := r.Index()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	x, err := shmindex.OpenReader(fd)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(x.Close)
+	return x
+}
+
+// checkIndex compares the shared index with the names there are, each byte that
+// it promises included. The caller holds the mutex.
+func checkIndex(t *testing.T, s *Store) {
+	t.Helper()
+	x := s.index
+	if x == nil {
+		return
+	}
+	fd, _, err := x.table.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	r, err := shmindex.OpenReader(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	shown := 0
+	for _, sp := range s.spaces {
+		for _, n := range sp.byKey {
+			e, place, ok := r.Lookup(shmindex.FingerprintOf(sp.name, n.entry.Key))
+			if ok != (n.block != nil) && (ok || x.filled) {
+				t.Errorf("name %q: shown %v, it has a block: %v", n.entry.Key, ok, n.block != nil)
+			}
+			if !ok || n.block == nil {
+				continue
+			}
+			shown++
+			if x.owners[place] != n {
+				t.Errorf("name %q: its place is another's", n.entry.Key)
+			}
+			want := s.shownOf(n)
+			if e.UID == want.UID && !stillThere(s, e) { // moved: clients ask until the next sweep
+				e.Offset, e.Record = want.Offset, want.Record
+			}
+			if e != want {
+				t.Errorf("name %q: shown as %+v, want %+v", n.entry.Key, e, want)
+			}
+			checkShown(t, s, n, e)
+		}
+	}
+	if owners := len(x.owners) - count(x.owners, nil); owners != shown {
+		t.Errorf("%d names in the index, %d in the store", owners, shown)
+	}
+	if !r.Alive() || r.Final() != (x.filled && !s.asksElsewhere()) {
+		t.Errorf("alive %v, final %v", r.Alive(), r.Final())
+	}
+}
+
+// entry is what the index says of a name.
+func (x *sharedIndex) entry(n *name) (shmindex.Entry, bool) {
+	fd, _, err := x.table.File()
+	if err != nil {
+		return shmindex.Entry{}, false
+	}
+	defer unix.Close(fd)
+	r, err := shmindex.OpenReader(fd)
+	if err != nil {
+		return shmindex.Entry{}, false
+	}
+	defer r.Close()
+	e, _, ok := r.Lookup(shmindex.FingerprintOf(n.entry.Namespace, n.entry.Key))
+	return e, ok
+}
+
+func count(owners []*name, what *name) (n int) {
+	for _, o := range owners {
+		if o == what {
+			n++
+		}
+	}
+	return n
+}
+
+// stillThere tells whether the record that an entry points to is the block's.
+func stillThere(s *Store, e shmindex.Entry) bool {
+	record := s.shared().tier.Region()[e.Record:]
+	return string(record[:4]) == "CBK1" && binary.LittleEndian.Uint64(record[8:]) == e.UID
+}
+
+// checkShown reads a block where the index says it is.
+func checkShown(t *testing.T, s *Store, n *name, e shmindex.Entry) {
+	t.Helper()
+	if e.Kind != shmindex.InArena {
+		return
+	}
+	bytes := s.shared().tier.Region()[e.Offset : e.Offset+uint64(e.Size)]
+	if !stillThere(s, e) || block.CRC(bytes) != n.block.info.CRC || e.CRC != n.block.info.CRC || int64(e.Size) != n.block.info.Size {
+		t.Errorf("name %q: other bytes at %d", n.entry.Key, e.Offset)
+	}
+}
+
+// TestIndexIsTheNames: whatever happens to names and blocks, the index has
+// what is true when it is over.
+func TestIndexIsTheNames(t *testing.T) {
+	for name, make := range map[string]func() *rig{
+		"one tier":    func() *rig { return newRig(t, 4<<20, false) },
+		"cold tier":   func() *rig { return newRig(t, 4<<20, true) },
+		"three tiers": func() *rig { return hbmRig(t, true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := make()
+			r.t = t
+			rng := rand.New(rand.NewPCG(21, 22))
+			for i := range 3000 {
+				if i == 200 {
+					r.reader() // on a store that is filled
+				}
+				randomChange(r, rng)
+				if i%7 == 0 || i > 2900 {
+					r.Store.mu.Lock()
+					checkIndex(t, r.Store)
+					r.Store.mu.Unlock()
+				}
+				if t.Failed() {
+					t.Fatalf("after change %d", i)
+				}
+			}
+			st := r.Stats()
+			if st.Tiers[0].Evicted == 0 {
+				t.Errorf("nothing was evicted: %+v", st.Tiers)
+			}
+			checkInvariants(t, r.Store)
+			eventually(t, "blocks that were moved are shown where they lie", func() bool {
+				r.Sweep()
+				r.Store.mu.Lock()
+				defer r.Store.mu.Unlock()
+				return allShown(r.Store)
+			})
+		})
+	}
+}
+
+// allShown tells whether every entry is what it would be if it were written now.
+func allShown(s *Store) bool {
+	for _, n := range s.index.owners {
+		if n != nil && s.shownOf(n).Kind == shmindex.InArena {
+			if e, ok := s.index.entry(n); !ok || e != s.shownOf(n) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// randomChange does one thing to a store.
+func randomChange(r *rig, rng *rand.Rand) {
+	ctx := context.Background()
+	space, key := fmt.Sprint("ns", rng.IntN(2)), fmt.Sprint("k", rng.IntN(60))
+	e := Entry{Namespace: space, Key: key, Prefix: rng.IntN(8) == 0}
+	if rng.IntN(3) == 0 {
+		e.Parent = fmt.Sprint("k", rng.IntN(60))
+		e.Bound = rng.IntN(4) == 0
+	}
+	if rng.IntN(6) == 0 {
+		e.Expires = r.clock().Add(time.Duration(1+rng.IntN(20)) * time.Second)
+	}
+	p := data(uint64(rng.IntN(40)), []int{0, 100, 5000, 60_000, 200_000, 330_000}[rng.IntN(6)])
+	switch rng.IntN(16) {
+	default:
+		_ = r.stage(e, p) // a store may be full
+	case 5, 6, 7:
+		_, _ = r.Put(ctx, e, p, nil)
+	case 8:
+		r.Delete(ctx, space, key)
+	case 9, 10:
+		if v, err := r.Get(ctx, space, key); err == nil {
+			v.Release()
+		}
+	case 11:
+		at := time.Time{}
+		if rng.IntN(2) == 0 {
+			at = r.clock().Add(5 * time.Second)
+		}
+		r.Expire(ctx, space, key, at)
+	case 12:
+		r.advance(time.Duration(rng.IntN(3000)) * time.Millisecond)
+	case 13:
+		if rng.IntN(20) == 0 {
+			r.Clear(ctx, space, false)
+		}
+	case 14:
+		if v, err := r.Get(ctx, space, key); err == nil {
+			r.complete(v)
+			v.Release()
+		}
+	}
+}
+
+// TestIndexGrows: a store with more names than a table has room for gets
+// another table, which has them all; the first one says so.
+func TestIndexGrows(t *testing.T) {
+	r := newRig(t, 64<<20, false)
+	first := r.reader()
+	const names = indexNames*2 + 1000
+	for i := range names {
+		r.put(ns(fmt.Sprint(i)), fmt.Append(nil, i))
+	}
+	if first.Alive() {
+		t.Fatal("one table had room for all: this tests nothing")
+	}
+	second := r.reader()
+	for i := range names {
+		if _, _, ok := second.Lookup(shmindex.FingerprintOf("ns", fmt.Sprint(i))); !ok {
+			t.Fatalf("name %d is not in the second table", i)
+		}
+	}
+	eventually(t, "misses are final again", second.Final)
+	if err := r.Store.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if second.Alive() {
+		t.Error("alive after the store was closed")
+	}
+	if _, _, err := r.Index(); !errors.Is(err, ErrClosed) {
+		t.Errorf("an index of a closed store: %v", err)
+	}
+}
+
+// TestIndexIsNotAllOfManyRanks: what other ranks may have is not in it, and it
+// says so.
+func TestIndexIsNotAllOfManyRanks(t *testing.T) {
+	r := newRig(t, 8<<20, false)
+	x := r.reader()
+	if !x.Final() {
+		t.Fatal("a rank that is alone has all there is")
+	}
+	r.Store.mu.Lock()
+	r.others.Store(true)
+	r.sayFinal()
+	r.Store.mu.Unlock()
+	if x.Final() {
+		t.Error("misses are final although others have names")
+	}
+}
+
+// TestIndexWhileStorming: names that are never touched are in the index at every
+// instant while others come, go and are overwritten, and an overwritten name is
+// never gone.
+func TestIndexWhileStorming(t *testing.T) {
+	r := newRig(t, 16<<20, false)
+	for i := range 50 {
+		r.put(ns(fmt.Sprint("steady", i)), data(uint64(i), 1000))
+	}
+	x := r.reader()
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for g := range 2 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(31, uint64(g)))
+			for !stop.Load() {
+				_ = r.stage(ns(fmt.Sprint("steady", rng.IntN(50))), data(rng.Uint64N(100), 2000))
+				key := fmt.Sprint("storm", rng.IntN(50))
+				_ = r.stage(ns(key), data(rng.Uint64N(100), 2000))
+				r.Delete(context.Background(), "ns", key)
+			}
+		})
+	}
+	for i := range 100_000 {
+		if _, _, ok := x.Lookup(shmindex.FingerprintOf("ns", fmt.Sprint("steady", i%50))); !ok {
+			t.Errorf("look-up %d: a name that is overwritten was gone", i)
+			break
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+	checkInvariants(t, r.Store)
+}
+
+// TestTouchesAreAccesses: what a client tells of its reads counts as hits, and
+// keeps what it read from eviction.
+func TestTouchesAreAccesses(t *testing.T) {
+	r := newRig(t, 8<<20, false, func(o *Options) { o.Policy, o.Capacity = "lru", 10*10_000 })
+	for i := range 10 {
+		r.put(ns(fmt.Sprint(i)), data(uint64(i), 10_000))
+	}
+	x := r.reader()
+	touches, err := r.Touches()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, size := touches.File()
+	ring, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(ring)
+	le, told := binary.LittleEndian, uint64(0)
+	touch := func(v uint64) {
+		le.PutUint64(ring[128+8*told:], v)
+		told++
+		le.PutUint64(ring[64:], told)
+	}
+	for _, i := range []int{0, 2} {
+		_, place, ok := x.Lookup(shmindex.FingerprintOf("ns", fmt.Sprint(i)))
+		if !ok {
+			t.Fatal(i)
+		}
+		touch(shmindex.Touch(1, place))
+	}
+	touch(shmindex.Touch(1, 1<<31)) // nonsense
+	touch(shmindex.Touch(2, 0))
+	touch(1<<64 - 1)
+	before := r.Stats().Hits
+	r.Sweep()
+	if got := r.Stats().Hits - before; got != 2 {
+		t.Errorf("%d hits, want 2", got)
+	}
+	for i := 10; i < 18; i++ {
+		r.put(ns(fmt.Sprint(i)), data(uint64(i), 10_000))
+	}
+	var left []string
+	for i := range 10 {
+		if r.containsHere("ns", fmt.Sprint(i)) {
+			left = append(left, fmt.Sprint(i))
+		}
+	}
+	if !slices.Equal(left, []string{"0", "2"}) {
+		t.Errorf("left are %v, want those that were touched", left)
+	}
+	touches.Close()
+	if len(r.rings) != 0 {
+		t.Error("a ring outlives its client")
+	}
+}

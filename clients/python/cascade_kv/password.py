@@ -1,0 +1,38 @@
+"""The password of a rank: from the caller, or from the first line of a file that belongs to its reader alone. It is in no error and no log."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Final
+
+MOST: Final = 512  # bytes
+VARIABLE: Final = "CASCADE_PASSWORD_FILE"  # as for cascaded and cascade
+
+
+class Password:
+    """Where a client finds its password. The file is read at each connection, so it may change while an engine runs.
+
+    Without either argument the file is the one that CASCADE_PASSWORD_FILE names, if it names one. Raises ValueError if there is none to be read.
+    """
+
+    def __init__(self, password: str | None, file: str | None) -> None:
+        self._password = password
+        self._file = None if password is not None else file or os.environ.get(VARIABLE) or None
+        self.read()
+
+    def read(self) -> str:
+        """The password, empty if none is needed. Raises ValueError."""
+        if self._file is None:
+            return self._password or ""
+        try:
+            with open(self._file, "rb") as f:
+                mode = stat.S_IMODE(os.fstat(f.fileno()).st_mode)
+                line = f.readline(MOST + 2).rstrip(b"\r\n")
+        except OSError as e:
+            raise ValueError(f"password_file: {e}; create it with mode 0600") from None
+        if mode & 0o077:
+            raise ValueError(f"password_file {self._file!r}: mode {mode:#o} lets others read it; chmod 600 it")
+        if not 0 < len(line) <= MOST:
+            raise ValueError(f"password_file {self._file!r}: the first line is empty or too long; put 1 to {MOST} bytes there")
+        return line.decode("utf-8", "surrogateescape")

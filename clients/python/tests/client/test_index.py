@@ -1,0 +1,372 @@
+"""The shared index: what it answers is what the rank answers, and what it copies is what was put, whatever happens meanwhile."""
+
+import ctypes
+import hashlib
+import logging
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+import unittest
+
+import numpy as np
+from rank import OneRank, Rank, names, until
+
+from cascade_kv import AsyncClient, Client, Probe
+from cascade_kv import index as index_module
+
+HELPER = index_module._fast is not None
+SIZES = (0, 1, 100, 1000, 4096, 10_000, 43_008, 70_001, 300_000)
+
+
+def value(key, version, size):
+    """Bytes that tell whose they are, all of them."""
+    head = f"{key}|{version}|{size}|".encode()
+    if size < len(head):
+        return head[:size]
+    rest = hashlib.shake_128(head).digest(size - len(head))
+    return head + rest
+
+
+def right(key, got):
+    """Whether these bytes were ever put under this key."""
+    if len(got) < 60:
+        return True
+    k, version, size, _ = got.split(b"|", 3)
+    return k.decode() == key and got == value(key, int(version), int(size)) and len(got) == int(size)
+
+
+def by_socket(rank):
+    """A client that asks."""
+    c = Client(rank.socket)
+    c._new_index = lambda: None
+    return c
+
+
+class Answers(OneRank):
+    shm = "64MiB"
+
+    def setUp(self):
+        super().setUp()
+        self.asker = by_socket(self.rank)
+        self.addCleanup(self.asker.close)
+
+    def test_the_helper_is_there_where_it_can_be_built(self):
+        if not HELPER and shutil.which("cc") and os.environ.get("CI") == "true":
+            self.fail("cascade_kv._fast was not built: scripts/client-helper")
+
+    def both(self, keys):
+        """Each question asked both ways."""
+        self.assertEqual(self.c.contains(self.ns, keys).tolist(), self.asker.contains(self.ns, keys).tolist())
+        self.assertEqual(self.c.probe(self.ns, keys), self.asker.probe(self.ns, keys))
+
+    def test_without_asking(self):
+        """Hits and misses come from shared memory: the rank does not run meanwhile."""
+        for size in SIZES:
+            self.c.put(self.ns, f"k{size}", value("k", 1, size))
+        keys = [f"k{size}" for size in SIZES]
+        self.assertTrue(self.c.contains(self.ns, keys).all())
+        self.rank.pause()
+        self.addCleanup(self.rank.go_on)
+        self.assertEqual(self.c.contains(self.ns, [*keys, "none"]).tolist(), [True] * len(keys) + [False])
+        self.assertEqual(self.c.contains(self.ns + "x", keys).tolist(), [False] * len(keys))
+        self.assertEqual(self.c.probe(self.ns, [*keys, "none"]), Probe(len(keys), sum(SIZES), {"shm": len(keys)}))
+        self.assertIsNone(self.c.get(self.ns, "none"))
+        self.assertEqual(self.c.get_into(self.ns, "none", bytearray(10)), -1)
+        if HELPER:
+            for size in SIZES:
+                dst = bytearray(size + 7)
+                self.assertEqual(self.c.get(self.ns, f"k{size}"), value("k", 1, size))
+                self.assertEqual(self.c.get_into(self.ns, f"k{size}".encode(), memoryview(dst)[3:]), size)
+                self.assertEqual(dst, bytes(3) + value("k", 1, size) + bytes(4))
+        self.rank.go_on()
+
+    def test_as_the_rank_answers(self):
+        keys = ["text", "ünïcode", b"bytes", b"\x00\r\n", "x" * 1024, "gone", "late", "deep"]
+        for i, k in enumerate(keys):
+            self.c.put(self.ns, k, b"v" * i, parent=keys[i - 1] if i else None)
+        self.both(keys)
+        self.c.delete(self.ns, ["gone"])
+        self.both(keys)
+        self.c.put(self.ns, "gone", b"again")
+        self.both(keys)
+        self.c._run(lambda s: self.expire("late", 50), None)
+        until(lambda: not self.asker.contains(self.ns, ["late"])[0], "it ended")
+        self.both(keys)
+        self.assertIsNone(self.c.get(self.ns, "late"))
+        self.c.clear(self.ns)
+        self.both(keys)
+        for odd in (["", "a"], ["y" * 1025], [], [b"a"] * 20):
+            self.both(odd)
+
+    def expire(self, key, ms):
+        from cascade_kv.link import Request
+        from cascade_kv.resp import head, words
+
+        yield Request(head(7) + words("CASCADE.PUT", key, b"v", "NS", self.ns, "PX", ms))
+
+    def test_bound_names_are_asked_for(self):
+        from cascade_kv.link import Request
+        from cascade_kv.resp import head, words
+
+        def bound(state):
+            yield Request(head(8) + words("CASCADE.PUT", "meta", b"m", "NS", self.ns, "PARENT", "data", "BOUND"))
+
+        self.c._run(bound, None)
+        self.both(["meta", "data"])
+        self.assertIsNone(self.c.get(self.ns, "meta"))
+        self.c.put(self.ns, "data", b"d")
+        self.both(["meta", "data"])
+        self.assertEqual(self.c.get(self.ns, "meta"), b"m")
+
+    def test_hits_are_told(self):
+        """What is read without asking counts as hits, after the next sweep at the latest."""
+        self.c.put(self.ns, "k", b"v")
+        before = self.c.stats()["hits"]
+        for _ in range(100):
+            self.assertEqual(self.c.get(self.ns, "k"), b"v")
+        until(lambda: self.c.stats()["hits"] >= before + 100, "100 hits")
+
+    def test_damage_is_a_miss(self):
+        """A bit that changes in the arena is noticed by who copies it."""
+        block = value("k", 1, 43_008)
+        self.c.put(self.ns, "k", block)
+        self.assertEqual(self.c.get(self.ns, "k"), block)
+        with self.asker.view(self.ns, "k") as v:
+            at = v._lease.__array_interface__["data"][0] - v._lease._arena.address
+        with open(self.rank.arena, "r+b") as f:
+            f.seek(at + 20_000)
+            byte = f.read(1)[0]
+            f.seek(at + 20_000)
+            f.write(bytes([byte ^ 4]))
+        self.assertIsNone(self.c.get(self.ns, "k"))
+        self.assertEqual(self.c.get_into(self.ns, "k", bytearray(50_000)), -1)
+
+    def test_another_table_when_one_is_full(self):
+        some = names(25_000)
+        self.c.contains(self.ns, some[:1])
+        first = self.c._index
+        for k in some:
+            self.c.put(self.ns, k, k.encode())
+        self.assertFalse(first.alive())
+        self.assertTrue(self.c.contains(self.ns, some).all())
+        self.assertIsNot(self.c._index, first)
+        self.assertTrue(self.c._index.alive())
+
+    def test_the_way_without_the_helper(self):
+        c = Client(self.rank.socket)
+        self.addCleanup(c.close)
+        fast, index_module._fast = index_module._fast, None
+        try:
+            self.c.put(self.ns, "k", b"value")
+            self.assertEqual(c.contains(self.ns, ["k", "none", b"k"]).tolist(), [True, False, True])
+            self.assertIsInstance(c._index._reader, index_module.SlowReader)
+        finally:
+            index_module._fast = fast
+        self.assertEqual(c.probe(self.ns, ["k", "none"]), Probe(1, 5, {"shm": 1}))
+        self.assertEqual((c.get(self.ns, "k"), c.get(self.ns, "none")), (b"value", None))
+        self.assertEqual((c.get_into(self.ns, "k", bytearray(9)), c.get_into(self.ns, "none", bytearray(9))), (5, -1))
+        many = [f"k{i}" for i in range(50)] + ["k"]
+        self.assertEqual(c.contains(self.ns, many).tolist(), [False] * 50 + [True])
+        self.c.delete(self.ns, ["k"])
+        self.assertFalse(c.contains(self.ns, ["k"])[0])
+
+    def test_a_child_process_has_its_own(self):
+        self.c.put(self.ns, "k", b"v")
+        self.assertEqual(self.c.get(self.ns, "k"), b"v")
+        pid = os.fork()
+        if pid == 0:
+            ok = self.c.get(self.ns, "k") == b"v" and self.c.contains(self.ns, ["k", "x"]).tolist() == [True, False]
+            os._exit(0 if ok else 1)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        self.assertEqual(self.c.get(self.ns, "k"), b"v")
+
+
+class Asynchronous(unittest.IsolatedAsyncioTestCase):
+    async def test_the_same_questions(self):
+        rank = Rank("64MiB").start()
+        self.addCleanup(rank.end)
+        async with AsyncClient(rank.socket) as c:
+            block = value("k", 1, 43_008)
+            await c.put("n", "k", block)
+            self.assertEqual((await c.contains("n", ["k", "x"])).tolist(), [True, False])
+            self.assertIsNotNone(c._index)
+            self.assertEqual(await c.probe("n", ["k", "x"]), Probe(1, 43_008, {"shm": 1}))
+            dst = bytearray(50_000)
+            self.assertEqual((await c.get("n", "k"), await c.get("n", "x")), (block, None))
+            self.assertEqual((await c.get_into("n", "k", dst), dst[:43_008]), (43_008, block))
+            rank.kill()
+            logging.disable(logging.CRITICAL)
+            self.addCleanup(logging.disable, logging.NOTSET)
+            self.assertFalse((await c.contains("n", ["k"]))[0])
+            self.assertIsNone(await c.get("n", "k"))
+
+
+class Storm(unittest.TestCase):
+    """Readers by the index beside writers that put, overwrite, delete and clear until blocks are evicted."""
+
+    SECONDS = float(os.environ.get("CASCADE_STORM_SECONDS", "4"))
+
+    def setUp(self):
+        logging.disable(logging.CRITICAL)
+        self.addCleanup(logging.disable, logging.NOTSET)
+        self.rank = Rank("32MiB").start()
+        self.addCleanup(self.rank.end)
+        self.keys = [f"key-{i}" for i in range(160)]
+        self.wrong, self.hits, self.stop = [], [0, 0], threading.Event()
+
+    def write(self, seed):
+        rng = random.Random(seed)
+        with Client(self.rank.socket) as c:
+            while not self.stop.is_set():
+                key = rng.choice(self.keys)
+                what = rng.random()
+                if what < 0.8:
+                    c.put("n", key, value(key, rng.randrange(1 << 40), rng.choice(SIZES)))
+                elif what < 0.99:
+                    c.delete("n", [key])
+                else:
+                    c.clear("n")
+
+    def read(self, me):
+        rng = random.Random(100 + me)
+        dst = bytearray(max(SIZES))
+        with Client(self.rank.socket) as c:
+            while not self.stop.is_set():
+                for key in rng.sample(self.keys, 20):
+                    got = c.get("n", key)
+                    if got is not None:
+                        self.hits[me] += 1
+                        if not right(key, got):
+                            self.wrong.append((key, got[:80]))
+                    n = c.get_into("n", key, dst)
+                    if n >= 0 and not right(key, bytes(dst[:n])):
+                        self.wrong.append((key, bytes(dst[:80])))
+                c.contains("n", self.keys)
+                c.probe("n", self.keys)
+
+    def run_storm(self, meanwhile):
+        def contained(work, *args):
+            try:
+                work(*args)
+            except BaseException as e:
+                self.wrong.append(repr(e))
+                raise
+
+        threads = [threading.Thread(target=contained, args=(w, i)) for w in (self.write, self.read) for i in range(2)]
+        for t in threads:
+            t.start()
+        try:
+            meanwhile()
+        finally:
+            self.stop.set()
+            for t in threads:
+                t.join()
+        self.assertEqual(self.wrong, [])
+        self.assertTrue(all(self.hits), self.hits)
+
+    def test_every_byte_is_right(self):
+        def wait():
+            end = time.monotonic() + self.SECONDS
+            while time.monotonic() < end or not all(self.hits):
+                time.sleep(0.05)
+
+        self.run_storm(wait)
+        with Client(self.rank.socket) as c, by_socket(self.rank) as asker:
+            self.assertEqual(c.contains("n", self.keys).tolist(), asker.contains("n", self.keys).tolist())
+            for key in self.keys:
+                self.assertEqual(c.get("n", key), asker.get("n", key))
+
+    def test_over_kills(self):
+        """The rank is killed and started again on the same arena, which readers still have mapped with the table of the one before."""
+
+        def kill():
+            end = time.monotonic() + self.SECONDS
+            kills = 0
+            while time.monotonic() < end or kills < 3:
+                time.sleep(random.uniform(0.05, 0.4))
+                self.rank.kill(signal.SIGKILL)
+                self.rank.start()
+                kills += 1
+            was = list(self.hits)
+            until(lambda: all(n > w for n, w in zip(self.hits, was)), "hits again")
+
+        self.run_storm(kill)
+
+
+class AfterDeath(unittest.TestCase):
+    def test_a_table_is_not_trusted_after_its_rank(self):
+        """Killed: nothing of the old table is believed at once, although it and the arena are as they were. Started again: the new one is."""
+        logging.disable(logging.CRITICAL)
+        self.addCleanup(logging.disable, logging.NOTSET)
+        rank = Rank("64MiB").start()
+        self.addCleanup(rank.end)
+        with Client(rank.socket) as c, Client(rank.socket) as other:
+            for turn in range(3):
+                self.assertTrue(c.put("n", "k", value("k", turn, 43_008)))
+                self.assertEqual(c.get("n", "k"), value("k", turn, 43_008))
+                index = c._index
+                self.assertTrue(index.alive())
+                rank.kill()
+                self.assertFalse(index.alive())
+                self.assertIs(index.get("n", "k"), False)
+                self.assertIsNone(index.contains("n", ["k"])[0])
+                self.assertIsNone(index.probe("n", ["k"]))
+                self.assertIsNone(c.get("n", "k"))
+                self.assertFalse(c.contains("n", ["k"])[0])
+                rank.start()
+                until(lambda: other.put("n", "k", value("k", turn + 100, 43_008)), "put by somebody else")
+                until(lambda: c.up, "connected again")
+                self.assertEqual(c.get("n", "k"), value("k", turn + 100, 43_008))
+                self.assertIs(index.get("n", "k"), False)
+
+    def test_a_rank_that_ends_in_peace(self):
+        logging.disable(logging.CRITICAL)
+        self.addCleanup(logging.disable, logging.NOTSET)
+        rank = Rank("64MiB").start()
+        self.addCleanup(rank.end)
+        with Client(rank.socket) as c:
+            c.put("n", "k", b"v")
+            self.assertEqual(c.get("n", "k"), b"v")
+            index = c._index
+            rank.kill(signal.SIGTERM)
+            self.assertFalse(index.alive())
+            self.assertIsNone(c.get("n", "k"))
+
+
+@unittest.skipUnless(HELPER, "the helper is not there")
+class Helper(unittest.TestCase):
+    def test_copies_and_checksums(self):
+        fast = index_module._fast
+        self.assertEqual(fast.copy_crc32c(bytearray(9), b"123456789"), 0xE3069283)
+        table = []
+        for i in range(256):
+            for _ in range(8):
+                i = i >> 1 ^ (0x82F63B78 if i & 1 else 0)
+            table.append(i)
+        rng = random.Random(5)
+        source = np.frombuffer(rng.randbytes(9000), np.uint8)
+        for _ in range(60):
+            n, a, b = rng.randrange(6000), rng.randrange(200), rng.randrange(200)
+            dst = np.zeros(9000, np.uint8)
+            crc = 0xFFFFFFFF
+            for x in source[a : a + n].tolist():
+                crc = table[(crc ^ x) & 255] ^ crc >> 8
+            self.assertEqual(fast.copy_crc32c(dst[b : b + n], source[a : a + n]), crc ^ 0xFFFFFFFF)
+            self.assertTrue(np.array_equal(dst[b : b + n], source[a : a + n]))
+            self.assertFalse(dst[:b].any() or dst[b + n :].any())
+
+    def test_files_that_are_no_table(self):
+        for content in (b"", b"CASCIDX1" * 512, bytes(4096), b"CASCIDX1\x01\0\0\0\x10\0\0\0" + bytes(5000)):
+            fd = os.memfd_create("none")
+            self.addCleanup(os.close, fd)
+            os.write(fd, content)
+            self.assertIsNone(index_module.open_index(fd, -1, None))
+        with self.assertRaises((TypeError, OverflowError)):
+            index_module._fast.Reader("x", ctypes, 0, 0, None)
+
+
+if __name__ == "__main__":
+    unittest.main()
