@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 
+CLIENT_HELPER = pathlib.Path(__file__).resolve().parents[3] / "scripts" / "client-helper"
+
 
 class Missing(Exception):
     """Something that this machine would need."""
@@ -20,10 +22,15 @@ def folder():
     return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "cascade"
 
 
-def make(name, version, requirements=None, *, size="several GB", works=None, say=print):
-    """The folder of the environment, installed first if it is not complete.
+def make(name, version, requirements=None, **how):
+    """The folder of the environment, installed first if it is not complete, with the C helper of our client built for it."""
+    home = _made(name, version, requirements, **how)
+    subprocess.run([CLIENT_HELPER, home / "bin" / "python"], check=True, stdout=sys.stderr, stdin=subprocess.DEVNULL)
+    return home
 
-    requirements: what pip installs, NAME==VERSION by default. works(home): false if what is installed is of no use; it is
+
+def _made(name, version, requirements, *, size="several GB", works=None, say=print):
+    """requirements: what pip installs, NAME==VERSION by default. works(home): false if what is installed is of no use; it is
     asked once, before the stamp is set, and of an environment that has everything but a stamp.
     """
     requirements = list(requirements or [f"{name}=={version}"])
