@@ -151,7 +151,8 @@ class Answers(OneRank):
         for k in some:
             self.c.put(self.ns, k, k.encode())
         self.assertFalse(first.alive())
-        self.assertTrue(self.c.contains(self.ns, some).all())
+        for _ in range(2):  # the rank is asked once
+            self.assertTrue(self.c.contains(self.ns, some).all())
         self.assertIsNot(self.c._index, first)
         self.assertTrue(self.c._index.alive())
 
