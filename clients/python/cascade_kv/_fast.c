@@ -10,16 +10,12 @@
 
 #include "_hash.h"
 
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#endif
-
 enum { HEADER = 4096, LANE = 64, SLOTS = 8, TIERS = 8, MAX_NAME = 1024, RING_PLACE = 128 };
 enum { OFF_VERSION = 8, OFF_BUCKETS = 12, OFF_SIZE = 16, OFF_NUMBER = 24, OFF_ARENA = 32, OFF_OWNER = 64, OFF_STATE = 68, OFF_FINAL = 72 };
 enum { USED = 1, OWNER_DIED = 1 << 30 };
 enum { IN_ARENA = 1, HERE = 2, BOUND = 3 };
-enum { BLOCK_MAGIC = 0x314b4243, SUPER_DATA = 32, SUPER_READY = 48 };
-enum { POPULATE = 2 << 20, LET_GO = 256 << 10 };
+enum { BLOCK_MAGIC = 0x314b4243, SUPER_DATA = 32 };
+enum { LET_GO = 256 << 10 }; /* bytes from which a copy lets other threads run */
 
 typedef enum { MISS = 0, HIT = 1, ASK = 2 } Answer;
 
@@ -44,7 +40,6 @@ typedef struct {
     uint64_t ring_slots;
     const uint8_t *arena;
     uint64_t arena_bytes, data;
-    uint8_t *populated; /* a byte for each POPULATE bytes of the arena */
     PyObject *owner;    /* keeps the arena mapped */
     char ns[MAX_NAME];  /* of which state is the hash */
     Py_ssize_t ns_bytes;
@@ -303,21 +298,6 @@ static int recorded(const Reader *r, const Entry *e) {
     return uid == e->uid && size == e->size && crc == e->crc && r->data + offset == e->offset && load32(p) == BLOCK_MAGIC;
 }
 
-/* Maps the pages around a block ahead of the copy, once: page faults one by one cost more than the copy. */
-static void populate(Reader *r, const Entry *e) {
-    uint64_t ready = r->data + load64(r->arena + SUPER_READY), end = e->offset + e->size;
-    for (uint64_t i = e->offset / POPULATE; i * POPULATE < end; i++) {
-        uint64_t from = i * POPULATE, to = from + POPULATE;
-        if (r->populated[i])
-            continue;
-        r->populated[i] = 1;
-        if (to > ready)
-            to = ready > from ? ready & ~(uint64_t)4095 : from;
-        if (to > from)
-            (void)madvise((void *)(r->arena + from), to - from, MADV_POPULATE_READ);
-    }
-}
-
 static Answer find_block(Reader *r, PyObject *ns, PyObject *key, Entry *e) {
     Py_ssize_t n;
     const char *k = text(key, 1, &n);
@@ -338,7 +318,6 @@ static Answer find_block(Reader *r, PyObject *ns, PyObject *key, Entry *e) {
 /* Copies a block that was found, and tells whether it was that block to the end. */
 static int copy_block(Reader *r, const Entry *e, uint8_t *dst) {
     uint32_t crc;
-    populate(r, e);
     if (e->size >= LET_GO) {
         Py_BEGIN_ALLOW_THREADS;
         crc = copy_crc(0, dst, r->arena + e->offset, e->size);
@@ -447,15 +426,13 @@ static int check_ring(Reader *r) {
 }
 
 /* The arena is of use if it is the file that the table means. */
-static int take_arena(Reader *r, unsigned long long address, unsigned long long bytes, PyObject *owner) {
+static void take_arena(Reader *r, unsigned long long address, unsigned long long bytes, PyObject *owner) {
     if (!address || bytes < HEADER || bytes != word64(r->table + OFF_ARENA))
-        return 1;
+        return;
     r->arena = (const uint8_t *)(uintptr_t)address;
     r->arena_bytes = bytes;
     r->data = word64(r->arena + SUPER_DATA);
-    r->populated = PyMem_Calloc(bytes / POPULATE + 1, 1);
     r->owner = Py_NewRef(owner);
-    return r->populated || PyErr_NoMemory();
 }
 
 static void reader_dealloc(Reader *r) {
@@ -463,7 +440,6 @@ static void reader_dealloc(Reader *r) {
         munmap(r->table, r->table_bytes);
     if (r->ring)
         munmap(r->ring, r->ring_bytes);
-    PyMem_Free(r->populated);
     Py_XDECREF(r->owner);
     Py_TYPE(r)->tp_free((PyObject *)r);
 }
@@ -479,11 +455,11 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNU
         return NULL;
     r->ns_bytes = -1;
     if (!(r->table = map_file(table, PROT_READ, &r->table_bytes)) || !check_table(r) ||
-        (ring >= 0 && (!(r->ring = map_file(ring, PROT_READ | PROT_WRITE, &r->ring_bytes)) || !check_ring(r))) ||
-        !take_arena(r, address, bytes, owner)) {
+        (ring >= 0 && (!(r->ring = map_file(ring, PROT_READ | PROT_WRITE, &r->ring_bytes)) || !check_ring(r)))) {
         Py_DECREF(r);
         return NULL;
     }
+    take_arena(r, address, bytes, owner);
     return (PyObject *)r;
 }
 

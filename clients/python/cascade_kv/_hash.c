@@ -249,23 +249,18 @@ static void choose(void) {
 
 #define HWCAP_CRC32_BIT (1ul << 7)
 
-#pragma GCC push_options
-#pragma GCC target("+crc")
-#include <arm_acle.h>
-
-__attribute__((target("+crc"))) static uint32_t crc_arm(uint32_t c, const uint8_t *p, size_t n) {
+static uint32_t crc_arm(uint32_t c, const uint8_t *p, size_t n) {
     uint64_t w;
     for (; n >= 8; n -= 8, p += 8) {
         memcpy(&w, p, 8);
-        c = __crc32cd(c, w);
+        __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(c) : "r"(w));
     }
     for (; n; n--)
-        c = __crc32cb(c, *p++);
+        __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(c) : "r"((uint32_t)*p++));
     return c;
 }
 
 COPY_CRC(copy_arm, , crc_arm)
-#pragma GCC pop_options
 
 static void choose(void) {
     if (getauxval(AT_HWCAP) & HWCAP_CRC32_BIT)
