@@ -263,6 +263,16 @@ func TestOnlyTheRankWrites(t *testing.T) {
 	if _, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
 		t.Error("mapped for writing")
 	}
+	again, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		defer unix.Close(again)
+		if _, err := unix.Mmap(again, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+			t.Error("mapped for writing when it was opened anew")
+		}
+		if _, err := unix.Pwrite(again, []byte("x"), 0); err == nil {
+			t.Error("written to when it was opened anew")
+		}
+	}
 	if err := unix.Ftruncate(table.fd, size/2); err == nil {
 		t.Error("it shrinks")
 	}

@@ -60,6 +60,9 @@ func New(o Options) (*Table, error) {
 	for i, name := range o.Tiers[:min(len(o.Tiers), maxTiers)] {
 		copy(mem[offTiers+i*tierBytes:][:tierBytes], name)
 	}
+	// From here on only this mapping can be written to, whoever opens the file;
+	// kernels before 5.1 can not promise that.
+	_, _ = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE)
 	atomic.StoreUint32(t.word(offState), stateUsed)
 	copy(mem, tableMagic)
 	return t, nil
@@ -71,8 +74,7 @@ func bucketsFor(names int) uint32 {
 	return uint32(1) << min(max(bits.Len64(want), 4), 31)
 }
 
-// sealed makes a memfd of size bytes, mapped, that can neither shrink nor, where
-// the kernel can forbid it, be written to by who gets its descriptor.
+// sealed makes a memfd of size bytes, mapped, that keeps its size.
 func sealed(name string, size int64) (int, []byte, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {

@@ -126,7 +126,7 @@ class Ceiling(Store):
 
 
 class Cascade(Store):
-    name, what = "cascade", "a rank, the engine's memory a region: one STORE or LOAD for a batch"
+    name, what = "cascade", "a rank, the engine's memory a region: one STORE for a batch; reads through the shared index"
 
     def start(self) -> None:
         path, pid = self.children.rank(self.capacity)
@@ -146,8 +146,9 @@ class Cascade(Store):
             raise RuntimeError("not stored")
 
     def read(self, keys, offsets, size):
-        if not self.client.load("bench", self.region, keys, self.extents(offsets, size)).all():
-            raise RuntimeError("a miss")
+        for k, o in zip(keys, offsets):
+            if self.client.get_into("bench", k, self.part(o, size)) != size:
+                raise RuntimeError("a miss")
 
     def has(self, keys):
         return self.client.contains("bench", keys)

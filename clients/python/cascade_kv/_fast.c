@@ -10,16 +10,15 @@
 
 #include "_hash.h"
 
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#endif
-
 enum { HEADER = 4096, LANE = 64, SLOTS = 8, TIERS = 8, MAX_NAME = 1024, RING_PLACE = 128 };
 enum { OFF_VERSION = 8, OFF_BUCKETS = 12, OFF_SIZE = 16, OFF_NUMBER = 24, OFF_ARENA = 32, OFF_OWNER = 64, OFF_STATE = 68, OFF_FINAL = 72 };
 enum { USED = 1, OWNER_DIED = 1 << 30 };
 enum { IN_ARENA = 1, HERE = 2, BOUND = 3 };
-enum { BLOCK_MAGIC = 0x314b4243, SUPER_DATA = 32, SUPER_READY = 48 };
-enum { POPULATE = 2 << 20, LET_GO = 256 << 10 };
+enum { BLOCK_MAGIC = 0x314b4243, SUPER_DATA = 32 };
+enum {
+    LET_GO = 256 << 10, /* bytes from which a copy lets other threads run */
+    FAR = 128 << 10,    /* bytes from which a copy to known memory goes past the caches */
+};
 
 typedef enum { MISS = 0, HIT = 1, ASK = 2 } Answer;
 
@@ -44,7 +43,6 @@ typedef struct {
     uint64_t ring_slots;
     const uint8_t *arena;
     uint64_t arena_bytes, data;
-    uint8_t *populated; /* a byte for each POPULATE bytes of the arena */
     PyObject *owner;    /* keeps the arena mapped */
     char ns[MAX_NAME];  /* of which state is the hash */
     Py_ssize_t ns_bytes;
@@ -303,21 +301,6 @@ static int recorded(const Reader *r, const Entry *e) {
     return uid == e->uid && size == e->size && crc == e->crc && r->data + offset == e->offset && load32(p) == BLOCK_MAGIC;
 }
 
-/* Maps the pages around a block ahead of the copy, once: page faults one by one cost more than the copy. */
-static void populate(Reader *r, const Entry *e) {
-    uint64_t ready = r->data + load64(r->arena + SUPER_READY), end = e->offset + e->size;
-    for (uint64_t i = e->offset / POPULATE; i * POPULATE < end; i++) {
-        uint64_t from = i * POPULATE, to = from + POPULATE;
-        if (r->populated[i])
-            continue;
-        r->populated[i] = 1;
-        if (to > ready)
-            to = ready > from ? ready & ~(uint64_t)4095 : from;
-        if (to > from)
-            (void)madvise((void *)(r->arena + from), to - from, MADV_POPULATE_READ);
-    }
-}
-
 static Answer find_block(Reader *r, PyObject *ns, PyObject *key, Entry *e) {
     Py_ssize_t n;
     const char *k = text(key, 1, &n);
@@ -335,16 +318,21 @@ static Answer find_block(Reader *r, PyObject *ns, PyObject *key, Entry *e) {
     return HIT;
 }
 
+typedef uint32_t Copier(uint32_t, uint8_t *restrict, const uint8_t *restrict, size_t);
+
+/* How n bytes get to memory that a caller has had for long: it does not lie in the caches, and neither should they. */
+static Copier *copier(size_t n) { return n >= FAR ? move_crc : copy_crc; }
+
 /* Copies a block that was found, and tells whether it was that block to the end. */
-static int copy_block(Reader *r, const Entry *e, uint8_t *dst) {
+static int copy_block(Reader *r, const Entry *e, uint8_t *dst, Copier *copy) {
     uint32_t crc;
     populate(r, e);
     if (e->size >= LET_GO) {
         Py_BEGIN_ALLOW_THREADS;
-        crc = copy_crc(0, dst, r->arena + e->offset, e->size);
+        crc = copy(0, dst, r->arena + e->offset, e->size);
         Py_END_ALLOW_THREADS;
     } else
-        crc = copy_crc(0, dst, r->arena + e->offset, e->size);
+        crc = copy(0, dst, r->arena + e->offset, e->size);
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return recorded(r, e) && load32(e->at) == e->seq && alive(r) && crc == e->crc;
 }
@@ -374,7 +362,7 @@ static PyObject *reader_get(Reader *r, PyObject *const *args, Py_ssize_t nargs) 
     PyObject *out = PyBytes_FromStringAndSize(NULL, e.size);
     if (!out)
         return NULL;
-    if (!copy_block(r, &e, (uint8_t *)PyBytes_AS_STRING(out))) {
+    if (!copy_block(r, &e, (uint8_t *)PyBytes_AS_STRING(out), copy_crc)) {
         Py_DECREF(out);
         Py_RETURN_FALSE;
     }
@@ -397,7 +385,7 @@ static PyObject *reader_get_into(Reader *r, PyObject *const *args, Py_ssize_t na
     Answer a = find_block(r, args[0], args[1], &e);
     if (a == MISS)
         n = -1;
-    else if (a == HIT && e.size <= (uint64_t)dst.len && copy_block(r, &e, dst.buf)) {
+    else if (a == HIT && e.size <= (uint64_t)dst.len && copy_block(r, &e, dst.buf, copier(e.size))) {
         touch(r, &e);
         n = e.size;
     }
@@ -447,15 +435,13 @@ static int check_ring(Reader *r) {
 }
 
 /* The arena is of use if it is the file that the table means. */
-static int take_arena(Reader *r, unsigned long long address, unsigned long long bytes, PyObject *owner) {
+static void take_arena(Reader *r, unsigned long long address, unsigned long long bytes, PyObject *owner) {
     if (!address || bytes < HEADER || bytes != word64(r->table + OFF_ARENA))
-        return 1;
+        return;
     r->arena = (const uint8_t *)(uintptr_t)address;
     r->arena_bytes = bytes;
     r->data = word64(r->arena + SUPER_DATA);
-    r->populated = PyMem_Calloc(bytes / POPULATE + 1, 1);
     r->owner = Py_NewRef(owner);
-    return r->populated || PyErr_NoMemory();
 }
 
 static void reader_dealloc(Reader *r) {
@@ -463,7 +449,6 @@ static void reader_dealloc(Reader *r) {
         munmap(r->table, r->table_bytes);
     if (r->ring)
         munmap(r->ring, r->ring_bytes);
-    PyMem_Free(r->populated);
     Py_XDECREF(r->owner);
     Py_TYPE(r)->tp_free((PyObject *)r);
 }
@@ -479,11 +464,11 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNU
         return NULL;
     r->ns_bytes = -1;
     if (!(r->table = map_file(table, PROT_READ, &r->table_bytes)) || !check_table(r) ||
-        (ring >= 0 && (!(r->ring = map_file(ring, PROT_READ | PROT_WRITE, &r->ring_bytes)) || !check_ring(r))) ||
-        !take_arena(r, address, bytes, owner)) {
+        (ring >= 0 && (!(r->ring = map_file(ring, PROT_READ | PROT_WRITE, &r->ring_bytes)) || !check_ring(r)))) {
         Py_DECREF(r);
         return NULL;
     }
+    take_arena(r, address, bytes, owner);
     return (PyObject *)r;
 }
 
@@ -518,7 +503,7 @@ static PyObject *fast_copy(PyObject *Py_UNUSED(module), PyObject *args) {
     else {
         uint32_t crc;
         Py_BEGIN_ALLOW_THREADS
-        crc = copy_crc(0, dst.buf, src.buf, (size_t)src.len);
+        crc = copier((size_t)src.len)(0, dst.buf, src.buf, (size_t)src.len);
         Py_END_ALLOW_THREADS
         out = PyLong_FromUnsignedLong(crc);
     }

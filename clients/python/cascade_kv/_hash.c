@@ -91,6 +91,7 @@ static uint32_t crc_portable(uint32_t c, const uint8_t *p, size_t n) {
 COPY_CRC(copy_portable, , crc_portable)
 
 uint32_t (*copy_crc)(uint32_t, uint8_t *restrict, const uint8_t *restrict, size_t) = copy_portable;
+uint32_t (*move_crc)(uint32_t, uint8_t *restrict, const uint8_t *restrict, size_t) = copy_portable;
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include <cpuid.h>
@@ -162,7 +163,8 @@ AVX512 static inline __m512i fold_512(__m512i a, __m512i k, __m512i onto) {
 
 /* Copies and checksums in one pass. Stores that cross cache lines cost most, so they are aligned; loads come eight at a time before their
  * stores, which the processor may take for stores to where it loads from, 4 KiB apart. */
-AVX512 static uint32_t copy_avx512(uint32_t c, uint8_t *restrict dst, const uint8_t *restrict src, size_t n) {
+AVX512 static inline __attribute__((always_inline)) uint32_t pass_avx512(
+    uint32_t c, uint8_t *restrict dst, const uint8_t *restrict src, size_t n, void (*put)(uint8_t *, __m512i)) {
     c = ~c;
     if (n >= 2048) {
         size_t ahead = -(uintptr_t)dst & 63;
@@ -176,13 +178,13 @@ AVX512 static uint32_t copy_avx512(uint32_t c, uint8_t *restrict dst, const uint
         for (int i = 0; i < 8; i++)
             a[i] = _mm512_loadu_si512(src + 64 * i);
         for (int i = 0; i < 8; i++)
-            _mm512_store_si512(dst + 64 * i, a[i]);
+            put(dst + 64 * i, a[i]);
         a[0] = _mm512_xor_si512(a[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)c)));
         for (src += 512, dst += 512, n -= 512; n >= 512; src += 512, dst += 512, n -= 512) {
             for (int i = 0; i < 8; i++)
                 w[i] = _mm512_loadu_si512(src + 64 * i);
             for (int i = 0; i < 8; i++)
-                _mm512_store_si512(dst + 64 * i, w[i]);
+                put(dst + 64 * i, w[i]);
             for (int i = 0; i < 8; i++)
                 a[i] = fold_512(a[i], far, w[i]);
         }
@@ -196,6 +198,19 @@ AVX512 static uint32_t copy_avx512(uint32_t c, uint8_t *restrict dst, const uint
     }
     memcpy(dst, src, n);
     return ~crc_words(c, dst, n);
+}
+
+AVX512 static inline __attribute__((always_inline)) void put_near(uint8_t *p, __m512i v) { _mm512_store_si512(p, v); }
+AVX512 static inline __attribute__((always_inline)) void put_far(uint8_t *p, __m512i v) { _mm512_stream_si512((__m512i *)p, v); }
+
+AVX512 static uint32_t copy_avx512(uint32_t c, uint8_t *restrict dst, const uint8_t *restrict src, size_t n) {
+    return pass_avx512(c, dst, src, n, put_near);
+}
+
+AVX512 static uint32_t move_avx512(uint32_t c, uint8_t *restrict dst, const uint8_t *restrict src, size_t n) {
+    c = pass_avx512(c, dst, src, n, put_far);
+    _mm_sfence();
+    return c;
 }
 
 __attribute__((target("sha,sse4.1,ssse3"))) static void sha256_ni(uint32_t state[8], const uint8_t *p, size_t blocks) {
@@ -235,11 +250,11 @@ static void choose(void) {
     distance(far_4096, 4096);
     __builtin_cpu_init();
     if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
-        copy_crc = copy_sse;
+        copy_crc = move_crc = copy_sse;
     int leaf7 = __get_cpuid_count(7, 0, &a, &b, &c, &d);
     if (leaf7 && c >> 10 & 1 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && copy_crc == copy_sse)
-        copy_crc = copy_avx512;
+        copy_crc = copy_avx512, move_crc = move_avx512;
     if (leaf7 && b >> 29 & 1 && __builtin_cpu_supports("sse4.1") && __builtin_cpu_supports("ssse3"))
         sha256_blocks = sha256_ni;
 }
@@ -249,27 +264,22 @@ static void choose(void) {
 
 #define HWCAP_CRC32_BIT (1ul << 7)
 
-#pragma GCC push_options
-#pragma GCC target("+crc")
-#include <arm_acle.h>
-
-__attribute__((target("+crc"))) static uint32_t crc_arm(uint32_t c, const uint8_t *p, size_t n) {
+static uint32_t crc_arm(uint32_t c, const uint8_t *p, size_t n) {
     uint64_t w;
     for (; n >= 8; n -= 8, p += 8) {
         memcpy(&w, p, 8);
-        c = __crc32cd(c, w);
+        __asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(c) : "r"(w));
     }
     for (; n; n--)
-        c = __crc32cb(c, *p++);
+        __asm__(".arch_extension crc\n\tcrc32cb %w0, %w0, %w1" : "+r"(c) : "r"((uint32_t)*p++));
     return c;
 }
 
 COPY_CRC(copy_arm, , crc_arm)
-#pragma GCC pop_options
 
 static void choose(void) {
     if (getauxval(AT_HWCAP) & HWCAP_CRC32_BIT)
-        copy_crc = copy_arm;
+        copy_crc = move_crc = copy_arm;
 }
 
 #else

@@ -14,4 +14,7 @@ extern void (*sha256_blocks)(uint32_t state[8], const uint8_t *p, size_t blocks)
 /* Copies n bytes and returns the CRC32C of what preceded them, crc, and them. */
 extern uint32_t (*copy_crc)(uint32_t crc, uint8_t *restrict dst, const uint8_t *restrict src, size_t n);
 
+/* The same past the processor's caches: for much that is not read again soon. */
+extern uint32_t (*move_crc)(uint32_t crc, uint8_t *restrict dst, const uint8_t *restrict src, size_t n);
+
 #endif

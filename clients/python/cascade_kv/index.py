@@ -84,7 +84,7 @@ class Index:
             return found, []
         if asks < 0 or asks == len(keys):
             return None, []
-        return found, [keys[i] for i in np.flatnonzero(found == ASK)]
+        return found, [keys[int(i)] for i in np.flatnonzero(found == ASK)]
 
     def probe(self, ns: Key, keys: Sequence[Key]) -> Found | None:
         """How many leading keys are there, or None."""

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import sysconfig
 import threading
 import time
 import unittest
@@ -54,7 +55,8 @@ class Answers(OneRank):
         self.addCleanup(self.asker.close)
 
     def test_the_helper_is_there_where_it_can_be_built(self):
-        if not HELPER and shutil.which("cc") and os.environ.get("CI") == "true":
+        headers = os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
+        if not HELPER and shutil.which("cc") and headers and os.environ.get("CI") == "true":
             self.fail("cascade_kv._fast was not built: scripts/client-helper")
 
     def both(self, keys):
@@ -151,7 +153,8 @@ class Answers(OneRank):
         for k in some:
             self.c.put(self.ns, k, k.encode())
         self.assertFalse(first.alive())
-        self.assertTrue(self.c.contains(self.ns, some).all())
+        for _ in range(2):  # the rank is asked once
+            self.assertTrue(self.c.contains(self.ns, some).all())
         self.assertIsNot(self.c._index, first)
         self.assertTrue(self.c._index.alive())
 
@@ -270,7 +273,7 @@ class Storm(unittest.TestCase):
     def test_every_byte_is_right(self):
         def wait():
             end = time.monotonic() + self.SECONDS
-            while time.monotonic() < end or not all(self.hits):
+            while not self.wrong and (time.monotonic() < end or not all(self.hits)):
                 time.sleep(0.05)
 
         self.run_storm(wait)
@@ -285,13 +288,13 @@ class Storm(unittest.TestCase):
         def kill():
             end = time.monotonic() + self.SECONDS
             kills = 0
-            while time.monotonic() < end or kills < 3:
+            while not self.wrong and (time.monotonic() < end or kills < 3):
                 time.sleep(random.uniform(0.05, 0.4))
                 self.rank.kill(signal.SIGKILL)
                 self.rank.start()
                 kills += 1
             was = list(self.hits)
-            until(lambda: all(n > w for n, w in zip(self.hits, was)), "hits again")
+            until(lambda: self.wrong or all(n > w for n, w in zip(self.hits, was)), "hits again")
 
         self.run_storm(kill)
 
