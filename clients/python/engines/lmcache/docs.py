@@ -40,7 +40,8 @@ def without_code(work, program, snippet):
 def pasted(paste, snippet, work):
     """Runs a server of the document, and LMCache's benchmark on it. How many chunks the rank has then."""
     server = Server(types.SimpleNamespace(path=paste.socket), work, "pasted", SHAPE, 1)
-    paste.stand_in("lmcache", f'exec {server.command} "$@" --host 127.0.0.1 --port {server.port} --http-host 127.0.0.1 --http-port {server.http}')
+    paste.stand_in("lmcache", f'exec {server.command} "$@" --host 127.0.0.1 --port {server.port} --http-host 127.0.0.1 --http-port {server.http} '
+                               "--supported-transfer-mode auto")  # else it serves engines on a GPU only
     child = paste.start([snippet], env=daemon.engine_env())
     try:
         daemon.ready(child, f"http://127.0.0.1:{server.http}/healthcheck", paste.log, seconds=START_SECONDS, what="lmcache server of the document")
