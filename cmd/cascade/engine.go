@@ -201,12 +201,14 @@ func lmcacheConfig(o engineOptions) engineConfig {
 		"type": "plugin", "module_path": "cascade_kv.lmcache", "class_name": "CascadeL2Adapter",
 		"adapter_params": map[string]any{"socket": o.socket},
 	}
+	// LMCache's server does not start without these two.
+	l1 := []string{"--l1-size-gb", fmt.Sprint(max(1, int64(o.hostPool/units.GiB))), "--eviction-policy", "LRU"}
 	e := engineConfig{
 		Engine:  "lmcache",
 		command: "lmcache server",
 		Env:     map[string]string{"PYTHONHASHSEED": "0"},
-		Args: []string{"--supported-transfer-mode", "auto", "--l1-size-gb", fmt.Sprint(max(1, int64(o.hostPool/units.GiB))), "--no-l1-use-lazy",
-			"--shm-name", "lmcache", "--l2-adapter", compact(config)},
+		Args: append([]string{"--supported-transfer-mode", "auto", "--no-l1-use-lazy", "--shm-name", "lmcache"},
+			append(l1, "--l2-adapter", compact(config))...),
 		Config: config,
 		Files: map[string]string{
 			"lmcache.yaml": "chunk_size: 256\n" +
@@ -222,7 +224,7 @@ func lmcacheConfig(o engineOptions) engineConfig {
 	if host, text, err := net.SplitHostPort(o.listen); err == nil {
 		port, _ := strconv.Atoi(text) // the configuration has checked it
 		resp := map[string]any{"type": "resp", "host": host, "port": port}
-		e.Other = []string{"lmcache server --l2-adapter " + shellQuote(compact(resp))}
+		e.Other = []string{"lmcache server " + strings.Join(l1, " ") + " --l2-adapter " + shellQuote(compact(resp))}
 	}
 	return e
 }

@@ -38,7 +38,9 @@ class Paste:
         self.packages = work / "packages"
         self.log = work / "paste.log"
         self.child = None
-        self.stand_in("cascaded", f'exec {shlex.quote(str(self.program))} "$@" --password-file= --admin-listen=')
+        self.arena = pathlib.Path(f"/dev/shm/cascade-{os.getpid()}-{work.name}-paste.arena")
+        more = f"--shm-path {shlex.quote(str(self.arena))} --password-file= --admin-listen="
+        self.stand_in("cascaded", f'exec {shlex.quote(str(self.program))} "$@" {more}')
 
     def stand_in(self, command, script):
         path = self.bin / command
@@ -83,6 +85,7 @@ class Paste:
             with contextlib.suppress(PermissionError):
                 daemon.end(self.child)
             self.await_end_of_rank()
+        self.arena.unlink(missing_ok=True)
 
     def await_end_of_rank(self):
         """The shell may be gone long before the rank, which is of its process group."""

@@ -10,13 +10,14 @@ from engines.rank import Rank
 
 PAGE = daemon.ROOT / "docs" / "lmcache.md"
 SHAPE = "(2,256,16,8,128):bfloat16:2"
+SMALL = {"--l1-size-gb 8": "--l1-size-gb 1"}
 READ = "import sys; from lmcache.v1.config import LMCacheEngineConfig as C; c = C.from_file(sys.argv[1]); print(c.remote_url, c.remote_serde, c.chunk_size, c.local_cpu)"
 
 
 def test(work, program):
     plugin, resp = snippets.of(PAGE, "sh")
     with snippets.Paste(work, program) as paste:
-        paste.places.update({"--l1-size-gb 8": "--l1-size-gb 1 --l1-init-size-gb 1", "--shm-name lmcache": f"--shm-name {work.name}"})
+        paste.places.update({**SMALL, "--shm-name lmcache": f"--shm-name {work.name}"})
         paste.pip_of(install.home())
         names = pasted(paste, plugin, work)
     check("L1 shared with the rank" in paste.log.read_text(errors="replace"), f"docs/lmcache.md, plugin, as it stands stores {names} chunks")
@@ -32,14 +33,15 @@ def without_code(work, program, snippet):
     work.mkdir()
     port = daemon.free_port()
     with Rank(work, 256 << 20, program=program, port=port) as rank, snippets.Paste(work, program) as paste:
-        paste.places, paste.socket = {"7379": str(port)}, rank.path
-        return pasted(paste, snippet, work, "--l1-size-gb 1 --l1-init-size-gb 1 --eviction-policy LRU")
+        paste.places, paste.socket = {**SMALL, "7379": str(port)}, rank.path
+        return pasted(paste, snippet, work)
 
 
-def pasted(paste, snippet, work, more="--eviction-policy LRU"):
+def pasted(paste, snippet, work):
     """Runs a server of the document, and LMCache's benchmark on it. How many chunks the rank has then."""
     server = Server(types.SimpleNamespace(path=paste.socket), work, "pasted", SHAPE, 1)
-    paste.stand_in("lmcache", f'exec {server.command} "$@" --host 127.0.0.1 --port {server.port} --http-host 127.0.0.1 --http-port {server.http} {more}')
+    paste.stand_in("lmcache", f'exec {server.command} "$@" --host 127.0.0.1 --port {server.port} --http-host 127.0.0.1 --http-port {server.http} '
+                               "--supported-transfer-mode auto")  # else it serves engines on a GPU only
     child = paste.start([snippet], env=daemon.engine_env())
     try:
         daemon.ready(child, f"http://127.0.0.1:{server.http}/healthcheck", paste.log, seconds=START_SECONDS, what="lmcache server of the document")
