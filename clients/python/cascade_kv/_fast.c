@@ -326,7 +326,6 @@ static Copier *copier(size_t n) { return n >= FAR ? move_crc : copy_crc; }
 /* Copies a block that was found, and tells whether it was that block to the end. */
 static int copy_block(Reader *r, const Entry *e, uint8_t *dst, Copier *copy) {
     uint32_t crc;
-    populate(r, e);
     if (e->size >= LET_GO) {
         Py_BEGIN_ALLOW_THREADS;
         crc = copy(0, dst, r->arena + e->offset, e->size);
