@@ -38,20 +38,20 @@ func (t *Touches) Close() {
 	s := t.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drain1(t)
+	s.drainOne(t)
 	delete(s.rings, t)
 	t.ring.Close()
 }
 
 func (s *Store) drainTouches() {
 	for t := range s.rings {
-		s.drain1(t)
+		s.drainOne(t)
 	}
 }
 
-// drain1 counts what a client read and tells the policies, as far as its places
+// drainOne counts what a client read and tells the policies, as far as its places
 // are of the table that is in use. Whatever it wrote, that is all it can do.
-func (s *Store) drain1(t *Touches) {
+func (s *Store) drainOne(t *Touches) {
 	touches, lost := t.ring.Drain(nil)
 	s.stats.Hits += lost
 	var run touched

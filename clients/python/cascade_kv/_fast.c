@@ -53,7 +53,9 @@ typedef struct {
 static inline uint32_t load32(const uint8_t *p) { return __atomic_load_n((const uint32_t *)p, __ATOMIC_ACQUIRE); }
 static inline uint64_t load64(const uint8_t *p) { return __atomic_load_n((const uint64_t *)p, __ATOMIC_RELAXED); }
 
+/* Whether the table is in use, after everything that was loaded before. */
 static int alive(const Reader *r) {
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
     uint32_t owner = load32(r->table + OFF_OWNER);
     return load32(r->table + OFF_STATE) == USED && owner && !(owner & OWNER_DIED);
 }
