@@ -27,6 +27,10 @@ type Options struct {
 	Name  string // the tier's word in statistics: "shm", "host"
 	Bytes int64  // of the whole arena, MinBytes at least
 	Path  string // file that outlives the process; "" means anonymous memory
+
+	// Claims are ranges of the file that are to be kept for somebody outside, see
+	// Claimed. Without a file none of them can be.
+	Claims []tiers.Claim
 }
 
 // Tier keeps blocks in one mapping. It implements tiers.Memory.
@@ -49,6 +53,7 @@ type Tier struct {
 	spares    []int64 // runs set aside for record slabs
 	compactAt int64   // free bytes below which compaction is not tried
 	pins      int
+	claimed   []tiers.Claimed
 	growing   bool
 	growErr   error
 	closed    bool
@@ -56,7 +61,10 @@ type Tier struct {
 	growDone  chan struct{}
 }
 
-var _ tiers.Memory = (*Tier)(nil)
+var (
+	_ tiers.Memory   = (*Tier)(nil)
+	_ tiers.Claiming = (*Tier)(nil)
+)
 
 // Open maps the arena, takes over what an earlier process left in it, every
 // block verified against its checksum, and starts to make the rest of the
@@ -78,7 +86,9 @@ func Open(o Options) (*Tier, error) {
 	ready := int64(0)
 	if t.records {
 		t.alloc.Fresh = t.clearCells
-		ready = t.takeOver(tags)
+		ready = t.takeOver(tags, o.Claims)
+	} else {
+		t.claimed = make([]tiers.Claimed, len(o.Claims))
 	}
 	go t.grow(g, ready)
 	return t, nil
