@@ -71,7 +71,7 @@ func (p program) open(ctx context.Context, c config.Config, password string, log
 	if c.Peers.Fabric == "off" {
 		r.adoptAlone(ctx, work, log)
 	} else {
-		if r.peers, err = joinPeers(ctx, c, store, r.resize, log); err != nil {
+		if r.peers, err = joinPeers(ctx, c, store, p.seeds(), r.resize, log); err != nil {
 			return nil, errors.Join(err, r.close(ctx))
 		}
 	}

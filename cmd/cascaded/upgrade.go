@@ -246,6 +246,9 @@ func (r *openedRank) become(path string, st *handover.State) error {
 	if err := r.store.Settle(ctx); err != nil {
 		return fmt.Errorf("deletions are not yet recorded in lustre: %w; try again", err)
 	}
+	if r.peers != nil {
+		st.Seeds = r.peers.members.Load().Reached()
+	}
 	fd, err := handover.Write(st)
 	if err != nil {
 		return err
@@ -306,6 +309,14 @@ func (p program) firstEvent() uint64 {
 		return 0
 	}
 	return p.state.NextEvent + 1
+}
+
+// seeds are where the other ranks were.
+func (p program) seeds() []string {
+	if p.state == nil {
+		return nil
+	}
+	return p.state.Seeds
 }
 
 // tell logs what became of a handover.

@@ -64,8 +64,7 @@ func attachRegion(t *testing.T, r *rank, size int) *regionClient {
 func (g *regionClient) job(verb string, offset, size int, keys []string) ([]byte, error) {
 	var extents []byte
 	for i := range keys {
-		extents = binary.LittleEndian.AppendUint64(extents, uint64(offset+i*size))
-		extents = binary.LittleEndian.AppendUint64(extents, uint64(size))
+		extents = append(extents, extent(offset+i*size, size)...)
 	}
 	g.next++
 	number := strconv.Itoa(g.next)
@@ -85,6 +84,11 @@ func (g *regionClient) job(verb string, offset, size int, keys []string) ([]byte
 		}
 		return done.Elems[0].Elems[1].Str, nil
 	}
+}
+
+// extent is one of a command.
+func extent(offset, size int) []byte {
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(offset)), uint64(size))
 }
 
 // holder is a client that holds blocks of all kinds in the arena.

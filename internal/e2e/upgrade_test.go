@@ -325,6 +325,77 @@ func upgradeUnderLoad(t *testing.T, r *rank) {
 	}
 }
 
+// TestUpgradeWithJobs replaces a rank that has hundreds of jobs to do: those that
+// are not finished go on.
+func TestUpgradeWithJobs(t *testing.T) {
+	const each, size = 64, 1 << 20
+	r := start(t, newPlace(t, "256MiB"))
+	g := attachRegion(t, r, 2*each*size)
+	copy(g.mem, bytesOf("region", each*size))
+	number := 0
+	submit := func(verb string, offset int) {
+		for i := range each {
+			a, err := g.c.Do("CASCADE."+verb, g.region, "jobs", string(extent(offset+i*size, size)), "JOB", fmt.Sprint(number), "KEYS", fmt.Sprint(i))
+			if err != nil || a.Text() != "QUEUED" {
+				t.Fatalf("%s: %q, %v", verb, a.Text(), err)
+			}
+			number++
+		}
+	}
+	collect := func() {
+		for told := 0; told < each; {
+			done, err := g.c.Do("CASCADE.DONE", "1000")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, j := range done.Elems {
+				if string(j.Elems[1].Str) != "\x01" {
+					t.Errorf("job %d: status %q", j.Elems[0].Int, j.Elems[1].Str)
+				}
+				told++
+			}
+		}
+	}
+	submit("STORE", 0)
+	upgrade(t, r)
+	collect()
+	for range upgrades {
+		clear(g.mem[each*size:])
+		submit("LOAD", each*size)
+		upgrade(t, r)
+		collect()
+		if !bytes.Equal(g.mem[:each*size], g.mem[each*size:]) {
+			t.Fatal("what was loaded is not what was stored")
+		}
+	}
+}
+
+// TestUpgradeOfRanks replaces the ranks of a job one after another, the one that
+// the others first joined among them: each rank goes on to find what all have.
+func TestUpgradeOfRanks(t *testing.T) {
+	j := startJob(t, 3, "32MiB", true)
+	all := j.clients()
+	m := marks{"of-all", 12}
+	m.put(t, all[1])
+	m.everywhere(t, all...)
+	if _, err := all[1].Do("DEL", m.key(0)); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range j.ranks {
+		upgrade(t, r)
+		j.agree(3)
+		after := marks{fmt.Sprintf("after-%d", i), 6}
+		after.put(t, all[i])
+		after.everywhere(t, all...)
+		for k, c := range all {
+			becomesSoon(t, k, c, m.key(0), "")
+			for n := 1; n < m.n; n++ {
+				becomesSoon(t, k, c, m.key(n), string(m.value(n)))
+			}
+		}
+	}
+}
+
 // TestUpgradeRefused: whatever is wrong with the program or the clients, the
 // rank goes on as it was.
 func TestUpgradeRefused(t *testing.T) {

@@ -197,6 +197,7 @@ func (c *codec) state(s *State) {
 		c.text(&l.Key)
 		c.i64(&l.Until)
 	})
+	list(c, &s.Seeds, 4, c.text)
 }
 
 func (c *codec) conn(x *Conn) {

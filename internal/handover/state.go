@@ -12,6 +12,7 @@ type State struct {
 	Claims    []Claim
 	Conns     []Conn
 	Leases    []Lease
+	Seeds     []string // gossip addresses of other ranks
 }
 
 // Kind is what a listener is for.

@@ -36,6 +36,7 @@ func (t *Tier) newClaims(wanted []tiers.Claim, slots map[uint64]*slot, ready int
 			continue
 		}
 		at, again := known[e]
+		again = again && e.Size > 0 // nothing has room for any number
 		if again && (w.Slot || filled[at]) {
 			continue // nobody else may use what is filled
 		}
