@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -223,13 +224,16 @@ func jobs(g *regionClient) func(i int) error {
 	}
 }
 
-// follow waits for events.
-func follow(c *resp.Client) func(i int) error {
+// follow waits for events, and counts how often some were forgotten.
+func follow(c *resp.Client, lost *atomic.Int64) func(i int) error {
 	next := "0"
 	return func(int) error {
-		r, err := c.Do("CASCADE.EVENTS", next, "WAIT", "300", "MAX", "1000")
+		r, err := c.Do("CASCADE.EVENTS", next, "WAIT", "300", "MAX", "65536")
 		if err != nil || len(r.Elems) != 3 {
 			return fmt.Errorf("EVENTS: %v, %w", r, err)
+		}
+		if r.Elems[1].Int > 0 {
+			lost.Add(1)
 		}
 		next = r.Elems[0].Text()
 		return nil
@@ -285,7 +289,8 @@ func upgradeUnderLoad(t *testing.T, r *rank) {
 	l.run("pipeline", pipelined(r.dial(t), "pipeline"))
 	l.run("fixed", fixedLength(raw))
 	l.run("jobs", jobs(attachRegion(t, r, 4<<20)))
-	l.run("events", follow(r.dial(t)))
+	var lost atomic.Int64
+	l.run("events", follow(r.dial(t), &lost))
 	l.run("http", func(int) error { return healthy(http) })
 	var paused int64
 	for range upgrades {
@@ -299,6 +304,9 @@ func upgradeUnderLoad(t *testing.T, r *rank) {
 	}
 	l.goesOn()
 	l.end()
+	if n := lost.Load(); n != upgrades && !t.Failed() {
+		t.Errorf("who follows events learned %d times that it missed some, want %d", n, upgrades)
+	}
 	t.Logf("clients waited for %d ms at most", paused/1000)
 	for _, x := range l.made {
 		t.Logf("%s: %d turns", x.name, x.count())
@@ -471,6 +479,17 @@ func TestUpgradeRefused(t *testing.T) {
 	}
 	upgrade(t, r) // nothing of it is left in the way
 	wantValue(t, c, "kept", "value")
+}
+
+// TestHandoverOfNoUse: a rank that is handed nonsense says so and starts all the
+// same.
+func TestHandoverOfNoUse(t *testing.T) {
+	p := newPlace(t, "16MiB")
+	r := startWithin(t, []string{"sh", "-c", `exec "$0" --handover=3 "$@" 3</dev/null`}, p)
+	if err := r.dial(t).Set("k", []byte("v")); err != nil {
+		t.Error(err)
+	}
+	wantWords(t, r.stderr.String(), "of no use", "clients are disconnected")
 }
 
 // TestUpgradeWhileClientDies ends a client that holds views, stages and a region
