@@ -46,6 +46,7 @@ func (s *Store) recover() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.recoverNames(&r)
+	s.takeClaims()
 	s.recoverBlocks()
 	s.stats.Recovered = RecoverStats{Blocks: len(s.blocks), Names: s.names, Bytes: s.stats.BytesStored}
 	return nil

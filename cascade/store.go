@@ -34,6 +34,11 @@ type Options struct {
 	// has none. Default: none, and memory is mapped for each such block.
 	Landing func(size int64) (room []byte, release func(), ok bool)
 
+	// FirstEvent is the least that the number of the first event may be. A store
+	// that takes another one's place begins above what that one gave, so that
+	// those who follow events learn that some are forgotten.
+	FirstEvent uint64
+
 	Limits Limits
 
 	Now func() time.Time // default time.Now
@@ -118,6 +123,7 @@ type Store struct {
 	room      coldRoom
 	events    *eventLog
 	ranked    []ranking
+	claimed   []kept // that nobody has taken
 
 	active   atomic.Int64 // requests' stages and views under way: the completer waits for quiet
 	lastEnd  atomic.Int64 // when the last of them ended, Unix nanoseconds
@@ -205,6 +211,7 @@ func newStore(o Options) (*Store, error) {
 		s.log = slog.Default()
 	}
 	s.born = s.now()
+	s.events.startAt(o.FirstEvent)
 	s.SetLimits(o.Limits)
 	name := o.Policy
 	if name == "" {

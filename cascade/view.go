@@ -9,7 +9,7 @@ import (
 // bytes neither move nor change. It belongs to one goroutine at a time.
 type View struct {
 	store *Store
-	pin   tiers.Pin // nil when the bytes are private
+	pin   tiers.Pin // nil when the bytes are private, but for those of a claim
 	bytes []byte
 	free  func()     // of private bytes
 	slot  tiers.Slot // the private bytes are in the arena; nil otherwise
@@ -48,6 +48,8 @@ func (v *View) File() (fd int, offset int64, ok bool) {
 		return fileOf(v.mem, v.pin)
 	case v.slot != nil:
 		return fileOf(v.store.shared(), v.slot)
+	case v.pin != nil:
+		return fileOf(v.store.shared(), v.pin)
 	}
 	return -1, 0, false
 }

@@ -7,6 +7,7 @@
 //	rank       the running server; see rank.go for how it is put together
 //	supervise  turn signals into calls of the rank
 //	reload     SIGHUP: read the configuration again, apply what may change
+//	upgrade    another program goes on in this process: upgrade.go
 //
 // Exit status: 0 after a drain, 1 for anything that failed, a drain cut short
 // by a second signal included, 2 for a wrong command line or configuration.

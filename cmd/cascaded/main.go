@@ -44,14 +44,19 @@ func launched(env []string) []string {
 
 func realMain(args, env []string, stdout, stderr io.Writer) int {
 	status := exitOK
+	p, check := started(args)
 	command := newCommand(func(s config.Sources) {
 		s.Env = launched(env)
+		if check {
+			status = checkHandover(s, stdout, stderr)
+			return
+		}
 		signals := make(chan os.Signal, 8)
 		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 		defer signal.Stop(signals)
-		status = run(context.Background(), s, openRank, signals, stderr)
+		status = run(context.Background(), s, p.open, signals, stderr)
 	})
-	command.SetArgs(args)
+	command.SetArgs(p.args)
 	command.SetOut(stdout)
 	command.SetErr(stderr)
 	if err := command.Execute(); err != nil {

@@ -34,6 +34,7 @@ type peers struct {
 	served  chan struct{} // closed when node is there, or will not come
 	members atomic.Pointer[members.Members]
 
+	seeds    []string // besides those of the configuration
 	resized  func(ranks int)
 	adopter  *adopter
 	adopting sync.WaitGroup
@@ -50,10 +51,10 @@ type world interface {
 	close() error
 }
 
-// joinPeers makes store one of many. resized is told of how many, again and
-// again.
-func joinPeers(ctx context.Context, c config.Config, store *cascade.Store, resized func(ranks int), log *slog.Logger) (*peers, error) {
-	p := &peers{c: c, log: log, resized: resized, adopter: newAdopter(store, fabric.Rank(c.Rank), log), stop: func() {}, served: make(chan struct{}), replaced: make(chan struct{})}
+// joinPeers makes store one of many, which are found at the seeds, too. resized is
+// told of how many, again and again.
+func joinPeers(ctx context.Context, c config.Config, store *cascade.Store, seeds []string, resized func(ranks int), log *slog.Logger) (*peers, error) {
+	p := &peers{c: c, log: log, seeds: seeds, resized: resized, adopter: newAdopter(store, fabric.Rank(c.Rank), log), stop: func() {}, served: make(chan struct{}), replaced: make(chan struct{})}
 	p.self = members.Member{Rank: fabric.Rank(c.Rank), Incarnation: uint64(time.Now().UnixNano())}
 	secret, err := c.Peers.Secret()
 	if err == nil {
@@ -97,7 +98,7 @@ func (p *peers) openTCP(ctx context.Context, store *cascade.Store, secret string
 	if err := p.serve(tcpLink{fab, authority != nil}, store); err != nil {
 		return err
 	}
-	return p.gossip(ctx, secret, p.c.Peers.SeedList())
+	return p.gossip(ctx, secret, append(p.c.Peers.SeedList(), p.seeds...))
 }
 
 // authority is the node's munged, if it answers and may be asked.

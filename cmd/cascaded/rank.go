@@ -26,6 +26,9 @@ type openedRank struct {
 	server  *server.Server
 	peers   *peers        // nil: the rank is alone
 	landing *landing.Pool // nil without peers
+	program program
+	log     *slog.Logger
+	failed  chan error // capacity 1: it can not go on
 
 	background     sync.WaitGroup // ends before the store is closed
 	stopBackground context.CancelFunc
@@ -37,12 +40,14 @@ type openedRank struct {
 
 var errReplaced = errors.New("another process has this rank's number now: give each rank its own, peers.* and rank in the configuration")
 
-// openRank puts a rank together: tiers, store, server.
-func openRank(ctx context.Context, c config.Config, password string, log *slog.Logger) (rank, error) {
+// open puts a rank together: tiers, store, server.
+func (p program) open(ctx context.Context, c config.Config, password string, log *slog.Logger) (rank, error) {
+	p.tell(log)
 	o := cascade.Options{
-		Policy: c.Policy, IDBits: c.IDBits, SkipVerify: !c.VerifyReads, Limits: storeLimits(c, 1), Log: log,
+		FirstEvent: p.firstEvent(),
+		Policy:     c.Policy, IDBits: c.IDBits, SkipVerify: !c.VerifyReads, Limits: storeLimits(c, 1), Log: log,
 	}
-	if err := openTiers(&o, c, log); err != nil {
+	if err := openTiers(&o, c, p.claims(), log); err != nil {
 		return nil, errors.Join(err, closeTiers(o))
 	}
 	pool, err := openLanding(&o, c)
@@ -57,7 +62,7 @@ func openRank(ctx context.Context, c config.Config, password string, log *slog.L
 	if r := store.Stats().Recovered; r.Blocks > 0 {
 		log.Info("recovered", "blocks", r.Blocks, "names", r.Names, "bytes", r.Bytes)
 	}
-	r := &openedRank{store: store, landing: pool, config: c, ranks: 1}
+	r := &openedRank{store: store, landing: pool, program: p, log: log, failed: make(chan error, 1), config: c, ranks: 1}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stopBackground = stop
 	if c.Lustre.IndexTuning == "auto" {
@@ -66,14 +71,16 @@ func openRank(ctx context.Context, c config.Config, password string, log *slog.L
 	if c.Peers.Fabric == "off" {
 		r.adoptAlone(ctx, work, log)
 	} else {
-		if r.peers, err = joinPeers(ctx, c, store, r.resize, log); err != nil {
+		if r.peers, err = joinPeers(ctx, c, store, p.seeds(), r.resize, log); err != nil {
 			return nil, errors.Join(err, r.close(ctx))
 		}
 	}
 	r.server, err = server.New(server.Options{
 		Store: store, Node: r.node(), Socket: c.Socket, Listen: c.Listen, Admin: c.Admin.Listen, AllowUIDs: c.AllowUIDs,
 		Version: buildinfo.Version(), Limits: serverLimits(c, password), Log: log,
+		Inherited: p.state, Upgrade: r.upgrade,
 	})
+	r.program.state = nil
 	if err != nil {
 		return nil, errors.Join(err, r.close(ctx))
 	}
@@ -117,7 +124,7 @@ func (r *openedRank) close(ctx context.Context) error {
 
 // openTiers opens the configured tiers, fastest first. Those that are open
 // when one fails are the caller's to close.
-func openTiers(o *cascade.Options, c config.Config, log *slog.Logger) error {
+func openTiers(o *cascade.Options, c config.Config, claims []tiers.Claim, log *slog.Logger) error {
 	if c.Host.Bytes > 0 {
 		t, err := host.Open(int64(c.Host.Bytes))
 		if err != nil {
@@ -125,7 +132,7 @@ func openTiers(o *cascade.Options, c config.Config, log *slog.Logger) error {
 		}
 		o.Memory = append(o.Memory, t)
 	}
-	t, err := shm.Open(c.Shm.Path, int64(c.Shm.Bytes))
+	t, err := shm.Open(c.Shm.Path, int64(c.Shm.Bytes), claims...)
 	if err != nil {
 		return err
 	}
@@ -228,21 +235,24 @@ func serverLimits(c config.Config, password string) server.Limits {
 
 // Serve implements rank.
 func (r *openedRank) Serve(ctx context.Context) error {
-	if r.peers == nil {
-		return r.server.Serve(ctx)
-	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	var replaced <-chan struct{}
+	if r.peers != nil {
+		replaced = r.peers.replaced
+	}
 	go func() {
 		select {
-		case <-r.peers.replaced:
+		case <-replaced:
 			stop(errReplaced)
+		case err := <-r.failed:
+			stop(err)
 		case <-ctx.Done():
 		}
 	}()
 	err := r.server.Serve(ctx)
-	if errors.Is(context.Cause(ctx), errReplaced) {
-		return errReplaced
+	if cause := context.Cause(ctx); errors.Is(cause, errReplaced) || errors.Is(cause, errLeft) {
+		return cause
 	}
 	return err
 }

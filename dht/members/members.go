@@ -166,6 +166,18 @@ func (m *Members) List() []Member {
 	return m.view.list()
 }
 
+// Reached lists the gossip addresses, host:port, of the others that this rank
+// takes for alive: a process that follows it at once can join them.
+func (m *Members) Reached() []string {
+	var addrs []string
+	for _, n := range m.list.Members() {
+		if addr := n.Address(); addr != m.addr {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs
+}
+
 // AddSeeds adds gossip addresses to join, host:port.
 func (m *Members) AddSeeds(addrs ...string) { m.seeds.add(addrs) }
 

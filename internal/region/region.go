@@ -30,11 +30,20 @@ type Region struct{ mem []byte }
 // Attach maps the whole file that fd stands for. It takes fd over: whatever it
 // returns, fd is closed, for the mapping outlives it. The error matches
 // ErrUnsuitable for a file that must not be a region.
-func Attach(fd int) (*Region, error) {
+func Attach(fd int) (*Region, error) { return AttachSize(fd, 0) }
+
+// AttachSize is Attach of the first size bytes, of all for 0. What the file has
+// lost of them, by having been truncated, is lost in the region.
+func AttachSize(fd int, size int64) (*Region, error) {
 	defer unix.Close(fd)
-	size, err := suitable(fd)
-	if err != nil {
+	whole, err := suitable(fd, size != 0)
+	switch {
+	case err != nil:
 		return nil, err
+	case size == 0:
+		size = whole
+	case size < 0 || size > MaxSize:
+		return nil, fmt.Errorf("%w: %d bytes of it are asked for", ErrUnsuitable, size)
 	}
 	// Without MAP_NORESERVE the kernel would set huge pages aside that the
 	// client did not ask for.
@@ -49,8 +58,9 @@ func Attach(fd int) (*Region, error) {
 }
 
 // suitable returns the size of a file that may be a region: memory of the
-// kernel's, of this process's own user, open for reading and writing.
-func suitable(fd int) (size int64, err error) {
+// kernel's, of this process's own user, open for reading and writing. It may be
+// empty if it was not before.
+func suitable(fd int, before bool) (size int64, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return 0, fmt.Errorf("region: %w", os.NewSyscallError("fstat", err))
@@ -75,7 +85,7 @@ func suitable(fd int) (size int64, err error) {
 	if flags&unix.O_ACCMODE != unix.O_RDWR || flags&unix.O_PATH != 0 {
 		return 0, fmt.Errorf("%w: it is not open for reading and writing", ErrUnsuitable)
 	}
-	if st.Size < 1 || st.Size > MaxSize {
+	if st.Size < 1 && !before || st.Size > MaxSize {
 		return 0, fmt.Errorf("%w: it has %d bytes, want 1 to %d", ErrUnsuitable, st.Size, int64(MaxSize))
 	}
 	return st.Size, nil

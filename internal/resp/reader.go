@@ -46,6 +46,7 @@ type Reader struct {
 	hold   []byte // bytes of held arguments; never nil while one is held
 	held   int64  // what the current command's arguments cost, up to MaxHeld
 	cmd    Command
+	idle   bool // waits for the first byte of a command
 	broken error
 }
 
@@ -66,6 +67,14 @@ func (r *Reader) Reset(src io.Reader) {
 // Buffered returns the number of bytes received that Next has not consumed: as
 // long as it is not zero, replies can wait to be flushed together.
 func (r *Reader) Buffered() int { return r.in.buffered() }
+
+// Unread returns the bytes received that Next has not consumed. They die with
+// the next call.
+func (r *Reader) Unread() []byte { return r.in.buf[r.in.r:r.in.w] }
+
+// Idle tells a source, while it is read, whether nothing of a command has come
+// yet: an error that it returns then loses nothing, and Reset goes on.
+func (r *Reader) Idle() bool { return r.idle }
 
 // Next returns the next command. It and its arguments are valid until the
 // following call. sink may be nil, for none.
@@ -90,7 +99,10 @@ func (r *Reader) Next(sink Sink) (*Command, error) {
 func (r *Reader) next(sink Sink) error {
 	for len(r.cmd.Args) == 0 && r.cmd.Err == nil {
 		if r.in.r == r.in.w {
-			if err := r.in.fill(); err != nil {
+			r.idle = true
+			err := r.in.fill()
+			r.idle = false
+			if err != nil {
 				return err
 			}
 		}

@@ -69,10 +69,12 @@ func init() { // refers to commands that list it
 		"CASCADE.EVENTS":   {run: cmdCascadeEvents, min: 2, max: 6, own: true},
 		"CASCADE.CONTAINS": {run: cmdCascadeContains, min: 3, own: true},
 
-		"CASCADE.REGION": {run: cmdCascadeRegion, min: 2, max: 4, own: true},
-		"CASCADE.STORE":  {run: cmdCascadeStore, min: 6, own: true},
-		"CASCADE.LOAD":   {run: cmdCascadeLoad, min: 6, own: true},
-		"CASCADE.DONE":   {run: cmdCascadeDone, min: 1, max: 2, own: true},
+		"CASCADE.REGION":  {run: cmdCascadeRegion, min: 2, max: 4, own: true},
+		"CASCADE.STORE":   {run: cmdCascadeStore, min: 6, own: true},
+		"CASCADE.LOAD":    {run: cmdCascadeLoad, min: 6, own: true},
+		"CASCADE.DONE":    {run: cmdCascadeDone, min: 1, max: 2, own: true},
+		"CASCADE.UPGRADE": {run: cmdCascadeUpgrade, min: 1, max: 5, own: true},
+
 		"CASCADE.CANCEL": {run: cmdCascadeCancel, min: 2, max: 2, own: true},
 	}
 }

@@ -52,12 +52,18 @@ func newConn(s *Server, nc net.Conn, id uint64) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{srv: s, id: id, held: held{budget: s.budget}, owner: fmt.Sprintf("conn-%d", id), wire: w, rd: resp.NewReader(w)}
 	_, tcp := nc.(*net.TCPConn)
+	return connOf(s, w, id, tcp), nil
+}
+
+// connOf is a new connection on a wire.
+func connOf(s *Server, w *wire, id uint64, tcp bool) *conn {
+	c := &conn{srv: s, id: id, held: held{budget: s.budget}, owner: ownerOf(id), wire: w, rd: resp.NewReader(w)}
+	w.idle = c.rd.Idle
 	c.fixed = newFixedClient(tcp)
 	c.sink.init(c)
 	c.reset()
-	return c, nil
+	return c
 }
 
 // reset puts the connection into the state of a new one.
@@ -92,7 +98,17 @@ func (c *conn) serve() {
 	defer c.endTransfers()
 	defer func() { endTouches(c.touch) }()
 	for !c.quit && !c.ending.Load() {
+		if h := c.srv.lot.halt.Load(); h != nil {
+			if !c.rest(h) {
+				return
+			}
+			continue
+		}
 		cmd, err := c.rd.Next(&c.sink)
+		if errors.Is(err, errHalted) {
+			c.rd.Reset(c.wire)
+			continue
+		}
 		if err != nil {
 			c.ended(err)
 			return
@@ -101,7 +117,7 @@ func (c *conn) serve() {
 		c.srv.metrics.commands.Add(1)
 		c.dispatch(cmd)
 		c.sink.abort()
-		if c.rd.Buffered() == 0 {
+		if c.rd.Buffered()+len(c.wire.first) == 0 {
 			c.wire.dropDescriptors() // whose command did not take them
 		}
 		if c.rd.Buffered() == 0 || c.wr.Pending() >= flushAt || c.quit {

@@ -19,6 +19,8 @@
 //	             (internal/region), and the store
 //	job          a transfer that runs beside its connection
 //	turn         what a transfer moves before others get the worker
+//	halt         a time in which connections rest between two commands, so that
+//	             another program can take over (internal/handover)
 //
 // Values pass between socket and tier memory directly, in both directions;
 // none is ever on the Go heap. The package keeps no blocks, decides no

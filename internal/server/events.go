@@ -61,8 +61,12 @@ func cmdCascadeEvents(c *conn, args [][]byte) {
 	}
 	next, lost, events := c.srv.opt.Store.Events(q.since, q.most)
 	if len(events) == 0 && lost == 0 && q.wait > 0 {
-		if c.awaitEvent(next, q.wait) {
+		end, halted := time.Now().Add(q.wait), c.srv.lot.halting()
+		if c.awaitEvent(next, q.wait, halted) {
 			next, lost, events = c.srv.opt.Store.Events(next, q.most)
+		} else if left := time.Until(end); isClosed(halted) && left > 0 && !c.quit {
+			c.putBack("CASCADE.EVENTS", strconv.FormatUint(next, 10), "MAX", strconv.Itoa(q.most), "WAIT", millis(left))
+			return
 		}
 	}
 	c.wr.Array(3)
@@ -80,9 +84,9 @@ func cmdCascadeEvents(c *conn, args [][]byte) {
 }
 
 // awaitEvent waits for an event number next, and is false when none came in
-// time, the client has left, or the server ends. Answers that were collected
+// time, the client has left, connections are to rest, or the server ends. Answers that were collected
 // before go out first.
-func (c *conn) awaitEvent(next uint64, patience time.Duration) bool {
+func (c *conn) awaitEvent(next uint64, patience time.Duration, halted <-chan struct{}) bool {
 	if c.flush() != nil {
 		c.quit = true
 		return false
@@ -90,5 +94,12 @@ func (c *conn) awaitEvent(next uint64, patience time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	defer c.srv.lot.onHangUp(c.wire, cancel)()
+	go func() {
+		select {
+		case <-halted:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	return c.srv.opt.Store.AwaitEvent(ctx, next)
 }

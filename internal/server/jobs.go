@@ -38,7 +38,8 @@ type pool struct {
 	mu      sync.Mutex
 	ring    []*transfers // with jobs in their queues; whose turn it is first
 	workers int
-	waiting int // jobs that are not finished
+	waiting int  // jobs that are not finished
+	halted  bool // no job begins another turn
 
 	regions atomic.Int64 // attached, for Held
 }
@@ -89,6 +90,7 @@ func (x *transfers) giveBack(r *attached) error {
 	if r.notify >= 0 {
 		_ = unix.Close(r.notify)
 	}
+	_ = unix.Close(r.fd)
 	defer x.pool.regions.Add(-1)
 	return r.Close() // of a large one the kernel has much to undo
 }
@@ -156,7 +158,7 @@ func (p *pool) ready(x *transfers) {
 	if !slices.Contains(p.ring, x) {
 		p.ring = append(p.ring, x)
 	}
-	if p.workers < p.most {
+	if p.workers < p.most && !p.halted {
 		p.workers++
 		go p.work()
 	}
@@ -178,7 +180,7 @@ func (p *pool) work() {
 func (p *pool) take() *job {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.ring) == 0 {
+	if len(p.ring) == 0 || p.halted {
 		p.workers--
 		return nil
 	}
@@ -295,15 +297,19 @@ func (p *pool) collect(x *transfers) []*job {
 	return done
 }
 
+// ask answers a question with the mutex held.
+func (p *pool) ask(ready func() bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return ready()
+}
+
 // awaitJobs waits until ready, which is asked with the pool's mutex held, says
-// so, or for timeout (nil: for ever). If the client hangs up, all jobs of the
-// connection are cancelled.
-func (c *conn) awaitJobs(timeout <-chan time.Time, ready func() bool) {
-	isReady := func() bool {
-		c.srv.jobs.mu.Lock()
-		defer c.srv.jobs.mu.Unlock()
-		return ready()
-	}
+// so, for timeout (nil: for ever), or until connections are to rest (nil: it
+// does not matter). If the client hangs up, all jobs of the connection are
+// cancelled.
+func (c *conn) awaitJobs(timeout <-chan time.Time, halted <-chan struct{}, ready func() bool) {
+	isReady := func() bool { return c.srv.jobs.ask(ready) }
 	if isReady() {
 		return
 	}
@@ -320,6 +326,8 @@ func (c *conn) awaitJobs(timeout <-chan time.Time, ready func() bool) {
 				gone = nil
 			}
 		case <-timeout:
+			return
+		case <-halted:
 			return
 		}
 	}
@@ -366,9 +374,15 @@ func cmdCascadeDone(c *conn, args [][]byte) {
 		return
 	}
 	if wait > 0 {
-		timer := time.NewTimer(wait)
+		timer, end := time.NewTimer(wait), time.Now().Add(wait)
 		defer timer.Stop()
-		c.awaitJobs(timer.C, func() bool { return len(c.moves.done) > 0 || len(c.moves.jobs) == 0 })
+		ready := func() bool { return len(c.moves.done) > 0 || len(c.moves.jobs) == 0 }
+		halted := c.srv.lot.halting()
+		c.awaitJobs(timer.C, halted, ready)
+		if left := time.Until(end); isClosed(halted) && left > 0 && !c.srv.jobs.ask(ready) {
+			c.putBack("CASCADE.DONE", millis(left))
+			return
+		}
 	}
 	done := c.srv.jobs.collect(c.moves)
 	c.wr.Array(len(done))

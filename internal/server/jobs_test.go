@@ -299,7 +299,7 @@ func TestDetachWaitsForJobs(t *testing.T) {
 	if _, err := e.Do("CASCADE.REGION", "DETACH", idle); err != nil {
 		t.Fatal(err)
 	}
-	r.settles(d, m+1)
+	r.settles(d+1, m+1)
 	e.Send("CASCADE.REGION", "DETACH", n)
 	if err := e.Flush(); err != nil {
 		t.Fatal(err)

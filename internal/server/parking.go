@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,8 +21,11 @@ var errParkingClosed = fmt.Errorf("server: %w", net.ErrClosed)
 type parking struct {
 	epoll int
 
+	halt atomic.Pointer[halt] // nil unless connections are to rest
+
 	mu     sync.Mutex
 	parked map[int]*place // by descriptor; present once it was armed
+	halts  chan struct{}  // closed when the next halt begins
 	ended  bool
 	done   chan struct{}
 }
@@ -37,7 +41,7 @@ func newParking() (*parking, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", os.NewSyscallError("epoll_create1", err))
 	}
-	p := &parking{epoll: fd, parked: map[int]*place{}, done: make(chan struct{})}
+	p := &parking{epoll: fd, parked: map[int]*place{}, halts: make(chan struct{}), done: make(chan struct{})}
 	go p.watch()
 	return p, nil
 }

@@ -18,6 +18,7 @@ const maxRegions = 64
 // attached is a region of a connection.
 type attached struct {
 	*region.Region
+	fd     int // of the file: a program that takes this one's place maps it again
 	notify int // eventfd, -1: none
 	users  int // jobs that are not finished; guarded by the pool's mutex
 }
@@ -64,14 +65,34 @@ func (c *conn) tryAttach(notify bool, path *string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	r, err := region.Attach(fd)
+	r, err := attachRegion(fd, event, 0)
+	if err != nil {
+		return 0, err
+	}
+	return c.moves.add(r), nil
+}
+
+// attachRegion takes two descriptors over: that of a file, size bytes of which are
+// the region (0: all), and of its eventfd or -1. On error they are closed.
+func attachRegion(fd, event int, size int64) (*attached, error) {
+	kept, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		_ = unix.Close(fd)
+		err = fmt.Errorf("keep the descriptor of a region: %w", err)
+	}
+	var r *region.Region
+	if err == nil {
+		if r, err = region.AttachSize(fd, size); err != nil {
+			_ = unix.Close(kept)
+		}
+	}
 	if err != nil {
 		if event >= 0 {
 			_ = unix.Close(event)
 		}
-		return 0, err
+		return nil, err
 	}
-	return c.moves.add(&attached{Region: r, notify: event}), nil
+	return &attached{Region: r, fd: kept, notify: event}, nil
 }
 
 // regionFiles returns the descriptors of a region and of its eventfd, -1 when
@@ -131,7 +152,7 @@ func (c *conn) detach(number []byte) {
 		return
 	}
 	delete(c.moves.regions, n) // of no use to commands from here on
-	c.awaitJobs(nil, func() bool { return r.users == 0 })
+	c.awaitJobs(nil, nil, func() bool { return r.users == 0 })
 	if err := c.moves.giveBack(r); err != nil {
 		c.srv.log.Error("region is not given back", "conn", c.id, "err", err)
 	}

@@ -335,13 +335,13 @@ func TestDescriptorsThatNobodyTakesAreClosed(t *testing.T) {
 	if rep, err := e.doWith([]int{e.fd, e.fd, e.fd}, "CASCADE.REGION", "FD"); err != nil || rep.Int != 1 {
 		t.Errorf("REGION with three: %+v, %v", rep, err)
 	}
-	r.settles(d, m+1)
+	r.settles(d+1, m+1)
 	// A command that never ends.
 	e.conn.fds = []int{e.fd, e.fd}
 	if _, err := e.conn.Write([]byte("*2\r\n$14\r\nCASCADE.RE")); err != nil {
 		t.Fatal(err)
 	}
-	r.settles(d+2, m+1)
+	r.settles(d+3, m+1)
 	e.Close()
 	r.settles(d, m)
 }
@@ -451,7 +451,7 @@ func TestManyRegionsAreRefused(t *testing.T) {
 	if _, err := e.doWith([]int{e.fd}, "CASCADE.REGION", "FD"); code(err) != "ERR" {
 		t.Errorf("one region more: %v", err)
 	}
-	r.settles(d, m+maxRegions)
+	r.settles(d+maxRegions, m+maxRegions)
 	if _, err := e.Do("CASCADE.REGION", "DETACH", "3"); err != nil {
 		t.Error(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/dht"
+	"cascadekv/internal/handover"
 )
 
 // ErrUnsafeSocket means that the place of the unix socket is open to others.
@@ -32,6 +33,15 @@ type Options struct {
 	Version   string
 	Limits    Limits
 	Log       *slog.Logger // default slog.Default
+
+	// Inherited is what an earlier program of this process handed over, nil for
+	// nothing. The store was opened with its claims. It is used up.
+	Inherited *handover.State
+
+	// Upgrade has another program take this one's place, by HandOver, and returns
+	// why it does not. ctx ends when connections were waited for long enough.
+	// nil: it is refused.
+	Upgrade func(ctx context.Context, u Upgrade) error
 }
 
 // Limits are the options that may change while the server runs.
@@ -49,10 +59,11 @@ type Server struct {
 	limits atomic.Pointer[Limits]
 	born   time.Time
 
-	listeners []net.Listener
+	listeners []gate
 	lot       *parking
 	budget    *budget
-	admin     net.Listener
+	admin     *gate // nil: none
+	visitors  visitors
 	metrics   *metrics
 	jobs      *pool
 
@@ -96,26 +107,35 @@ func (s *Server) ReloadFailed() { s.metrics.reloadOK.Store(false) }
 func (s *Server) Reloaded() { s.metrics.reloadOK.Store(true) }
 
 func (s *Server) listen() error {
-	if s.opt.Socket != "" {
+	if s.opt.Inherited != nil {
+		if err := s.inherit(); err != nil {
+			return err
+		}
+	}
+	there := map[string]bool{}
+	for _, g := range s.listeners {
+		there[g.Addr().Network()] = true
+	}
+	if s.opt.Socket != "" && !there["unix"] {
 		l, err := listenUnix(s.opt.Socket)
 		if err != nil {
 			return err
 		}
-		s.listeners = append(s.listeners, l)
+		s.listeners = append(s.listeners, gate{l, s.lot})
 	}
-	if s.opt.Listen != "" {
+	if s.opt.Listen != "" && !there["tcp"] {
 		l, err := net.Listen("tcp", s.opt.Listen)
 		if err != nil {
 			return fmt.Errorf("server: listen on %s: %w; choose another address (--listen)", s.opt.Listen, err)
 		}
-		s.listeners = append(s.listeners, l)
+		s.listeners = append(s.listeners, gate{l, s.lot})
 	}
-	if s.opt.Admin != "" {
+	if s.opt.Admin != "" && s.admin == nil {
 		l, err := net.Listen("tcp", s.opt.Admin)
 		if err != nil {
 			return fmt.Errorf("server: listen on %s: %w; choose another address (--admin-listen)", s.opt.Admin, err)
 		}
-		s.admin = l
+		s.admin = &gate{l, s.lot}
 	}
 	return nil
 }
@@ -188,13 +208,14 @@ const sweepEvery = time.Second
 // returns the error that ended it.
 func (s *Server) Serve(ctx context.Context) error {
 	failed := make(chan error, len(s.listeners)+1)
+	s.resume()
 	for _, l := range s.listeners {
 		s.log.Info("listening", "network", l.Addr().Network(), "address", l.Addr().String())
 		go func() { failed <- s.accept(l) }()
 	}
 	if s.admin != nil {
 		s.log.Info("listening", "network", "http", "address", s.admin.Addr().String())
-		h := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 10 * time.Second}
+		h := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 10 * time.Second, ConnState: s.visitors.see}
 		go func() { failed <- h.Serve(s.admin) }()
 	}
 	tick := time.NewTicker(sweepEvery)

@@ -53,6 +53,12 @@ type wire struct {
 	// nothing to do.
 	meanwhile func() bool
 
+	// first is read before what the socket has.
+	first []byte
+
+	// idle tells whether the next byte is the first of a command.
+	idle func() bool
+
 	// patience bounds the wait for the next command; 0 means for ever.
 	patience time.Duration
 
@@ -70,12 +76,18 @@ func newWire(nc net.Conn, lot *parking) (*wire, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
+	_, local := nc.(*net.UnixConn)
+	return wireOf(fd, local, lot)
+}
+
+// wireOf is a wire of a blocking descriptor, which it takes over.
+func wireOf(fd int, local bool, lot *parking) (*wire, error) {
 	w := &wire{fd: fd, lot: lot}
-	if _, ok := nc.(*net.UnixConn); ok {
+	if local {
 		w.shared = &inbox{}
 	}
 	stall := unix.NsecToTimeval(stallDeadline.Nanoseconds())
-	err = errors.Join(
+	err := errors.Join(
 		unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &stall),
 		unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &stall))
 	if err != nil {
@@ -90,10 +102,18 @@ func (w *wire) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+	if len(w.first) > 0 {
+		n := copy(p, w.first)
+		w.first = w.first[n:]
+		return n, nil
+	}
 	if w.meanwhile != nil {
 		return w.readValue(p[:min(len(p), bulkPiece)])
 	}
 	for {
+		if w.lot.halt.Load() != nil && w.idle() {
+			return 0, errHalted
+		}
 		n, err := w.recv(p, unix.MSG_DONTWAIT)
 		if !errors.Is(err, errStalled) {
 			return n, err

@@ -21,7 +21,8 @@ type found struct {
 
 // takeOver rebuilds slots and allocator from the records of an earlier process
 // and returns how much memory was ready then. What does not verify is dropped.
-func (t *Tier) takeOver(tags []byte) (ready int64) {
+// The ranges of wanted are kept, whatever lies there.
+func (t *Tier) takeOver(tags []byte, wanted []tiers.Claim) (ready int64) {
 	ready = loadReady(t.super)
 	if ready < 0 || ready > int64(len(t.data)) || ready%arena.Page != 0 {
 		ready = 0
@@ -41,11 +42,14 @@ func (t *Tier) takeOver(tags []byte) (ready int64) {
 	for _, f := range names {
 		used = append(used, arena.Extent{Offset: f.cell, Size: nameRecordLen(f.name)})
 	}
+	claimed, first := t.newClaims(wanted, slots, ready), len(used)
+	used = append(used, claimed.extra...)
 	bad := map[int]bool{}
 	for _, i := range t.alloc.Adopt(ready, used) {
 		bad[i] = true
 	}
 	t.attach(blocks, names, slots, used, bad)
+	t.keep(claimed, func(extra int) bool { return !bad[first+extra] })
 	t.sweepRecords(tags, ready)
 	return ready
 }

@@ -27,6 +27,10 @@ type Options struct {
 	Name  string // the tier's word in statistics: "shm", "host"
 	Bytes int64  // of the whole arena, MinBytes at least
 	Path  string // file that outlives the process; "" means anonymous memory
+
+	// Claims are ranges of the file that are to be kept for somebody outside, see
+	// Claimed. Without a file none of them can be.
+	Claims []tiers.Claim
 }
 
 // Tier keeps blocks in one mapping. It implements tiers.Memory.
@@ -50,6 +54,7 @@ type Tier struct {
 	compactAt int64   // free bytes below which compaction is not tried
 	moves     uint64  // compactions
 	pins      int
+	claimed   []tiers.Claimed
 	growing   bool
 	growErr   error
 	closed    bool
@@ -60,6 +65,7 @@ type Tier struct {
 var (
 	_ tiers.Memory   = (*Tier)(nil)
 	_ tiers.Recorded = (*Tier)(nil)
+	_ tiers.Claiming = (*Tier)(nil)
 )
 
 // Open maps the arena, takes over what an earlier process left in it, every
@@ -82,7 +88,9 @@ func Open(o Options) (*Tier, error) {
 	ready := int64(0)
 	if t.records {
 		t.alloc.Fresh = t.clearCells
-		ready = t.takeOver(tags)
+		ready = t.takeOver(tags, o.Claims)
+	} else {
+		t.claimed = make([]tiers.Claimed, len(o.Claims))
 	}
 	go t.grow(g, ready)
 	return t, nil

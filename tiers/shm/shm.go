@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"cascadekv/tiers"
 	"cascadekv/tiers/memory"
 )
 
@@ -21,6 +22,7 @@ func Path(dir, job string, rank int) string {
 }
 
 // Open opens or takes over the arena file at path, of the given size in bytes.
-func Open(path string, bytes int64) (*memory.Tier, error) {
-	return memory.Open(memory.Options{Name: Name, Path: path, Bytes: bytes})
+// claims are ranges of it that clients still use, see tiers.Claiming.
+func Open(path string, bytes int64, claims ...tiers.Claim) (*memory.Tier, error) {
+	return memory.Open(memory.Options{Name: Name, Path: path, Bytes: bytes, Claims: claims})
 }

@@ -1,0 +1,166 @@
+package cascade
+
+import (
+	"context"
+	"time"
+
+	"cascadekv/tiers"
+)
+
+// A store may be followed by another one in the same process, with another
+// program (exec), while clients go on reading views and filling stages in the
+// arena. The first one settles what must not be lost, and leaves; the next one is
+// opened on tiers that were told of the claims, the ranges in use, and hands a view
+// or a stage out for each of them.
+
+// kept is what keeps one range of the arena for a client.
+type kept struct {
+	view  *View
+	stage *Stage
+}
+
+// takeClaims makes views and stages of what the memory tiers keep. The caller
+// holds the mutex, and has not dropped what has no name yet.
+func (s *Store) takeClaims() {
+	m := s.shared()
+	if m == nil {
+		return
+	}
+	t, ok := m.tier.(tiers.Claiming)
+	if !ok {
+		return
+	}
+	for _, r := range t.Claimed() {
+		var c kept
+		switch {
+		case r.Pin != nil:
+			c.view = s.claimedView(r.Pin, m)
+		case r.Slot != nil:
+			c.stage = &Stage{store: s, mem: m, slot: r.Slot, size: int64(len(r.Slot.Bytes())), kept: true}
+		}
+		s.claimed = append(s.claimed, c)
+	}
+}
+
+// claimedView is a view of a block that the tier still has, or of bytes that are
+// nothing else any more.
+func (s *Store) claimedView(p tiers.Pin, m *memTier) *View {
+	info := p.Info()
+	v := &View{store: s, pin: p, bytes: p.Bytes(), id: info.ID, tier: m.stats.Name, kept: true}
+	if b := s.blocks[info.ID]; !info.ID.IsZero() && b != nil && b.at[m.index].present {
+		s.hold(b, m.index)
+		v.block, v.mem, v.stay = b, m, b.at[m.index].stay
+	} else {
+		v.block = &entity{info: info}
+	}
+	v.block.busy++
+	s.stats.Views++
+	s.kept.Add(1)
+	return v
+}
+
+// ClaimedView hands over the view of a claim, in the order in which the tier was
+// told of them, held as Keep says; tier is what Tier is to say. It is nil when the
+// range could not be kept, or was handed over before.
+func (s *Store) ClaimedView(i int, tier string) *View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i < 0 || i >= len(s.claimed) || s.claimed[i].view == nil {
+		return nil
+	}
+	v := s.claimed[i].view
+	s.claimed[i].view = nil
+	if tier != "" {
+		v.tier = tier
+	}
+	return v
+}
+
+// ClaimedStage likewise hands over a stage.
+func (s *Store) ClaimedStage(i int) *Stage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i < 0 || i >= len(s.claimed) {
+		return nil
+	}
+	st := s.claimed[i].stage
+	s.claimed[i].stage = nil
+	return st
+}
+
+// DropClaims ends the claims that nobody took.
+func (s *Store) DropClaims() {
+	s.mu.Lock()
+	left := s.claimed
+	s.claimed = nil
+	s.mu.Unlock()
+	for _, c := range left {
+		if c.view != nil {
+			c.view.Release()
+		}
+		if c.stage != nil {
+			c.stage.Abort()
+		}
+	}
+}
+
+// EachLease calls fn for every lease. fn must not call the store.
+func (s *Store) EachLease(fn func(ns, key, owner string, until time.Time)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.leases {
+		fn(l.name.entry.Namespace, l.name.entry.Key, l.owner, l.until)
+	}
+}
+
+// NextEvent is the number that the next event gets.
+func (s *Store) NextEvent() uint64 {
+	s.events.mu.Lock()
+	defer s.events.mu.Unlock()
+	return s.events.next
+}
+
+// startAt makes an empty log give no number below first. Its ring begins with a
+// number that has the first place in it.
+func (l *eventLog) startAt(first uint64) {
+	rounds := (max(first, 1) - 1 + uint64(l.kept) - 1) / uint64(l.kept)
+	l.next = rounds*uint64(l.kept) + 1
+}
+
+// Settle makes what the cold tier was told of names durable, so that a store that
+// follows undoes no deletion. It writes no block. Nothing ends with it.
+func (s *Store) Settle(ctx context.Context) error {
+	if s.cold == nil {
+		return nil
+	}
+	if err := s.settleVoid(ctx); err != nil {
+		return err
+	}
+	return s.syncInTurn(ctx)
+}
+
+// Leave closes the cold tier for the store that follows at once in this process,
+// and leaves what is in memory where it is: dirty blocks are not written, views
+// and stages keep their bytes. It reports whether it ended the store. Without a
+// cold tier it does not: there is nothing to close.
+func (s *Store) Leave(ctx context.Context) (ended bool, err error) {
+	if s.cold == nil {
+		return false, nil
+	}
+	s.mu.Lock()
+	if err := s.usable(); err != nil {
+		s.mu.Unlock()
+		return true, err
+	}
+	s.closed = true
+	s.announce()
+	s.mu.Unlock()
+	s.leavePeers()
+	s.stop()
+	s.workers.Wait()
+	s.lastVoid(ctx)
+	if err := s.syncCold(ctx); err != nil {
+		s.log.Warn("not all that lustre was told of names is durable", "err", err)
+	}
+	return true, s.cold.Close()
+}

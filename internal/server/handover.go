@@ -1,0 +1,261 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"cascadekv/cascade"
+	"cascadekv/internal/handover"
+)
+
+// HandOver has all connections rest between two commands, and calls become with
+// all that another program needs to go on with them in this process. become
+// returns only if it does not; then they go on here, and so they do when some do
+// not come to rest until ctx ends. asked is the connection in whose command this
+// is called. Errors: ErrBusy, that of become.
+func (s *Server) HandOver(ctx context.Context, asked uint64, become func(*handover.State) error) error {
+	s.mu.Lock()
+	var asking *conn
+	for c := range s.conns {
+		if c.id == asked {
+			asking = c
+		}
+	}
+	s.mu.Unlock()
+	return s.still(ctx, asking, func(began time.Time) error {
+		st, err := s.state(asking)
+		if err != nil {
+			return err
+		}
+		st.Began = began.UnixNano()
+		return become(st)
+	})
+}
+
+// state gathers what another program needs. Everything rests.
+func (s *Server) state(asked *conn) (*handover.State, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := &handover.State{PID: uint32(os.Getpid()), From: s.opt.Version, LastConn: s.nextID, NextEvent: s.opt.Store.NextEvent()}
+	if asked != nil {
+		st.Asked = asked.id
+	}
+	for _, g := range s.gates() {
+		fd, err := descriptorOf(g.Listener)
+		if err != nil {
+			return nil, err
+		}
+		kind := handover.TCP
+		switch {
+		case s.admin != nil && g == *s.admin:
+			kind = handover.Admin
+		case g.Addr().Network() == "unix":
+			kind = handover.Unix
+		}
+		st.Listeners = append(st.Listeners, handover.Listener{Kind: kind, FD: int32(fd)})
+	}
+	for c := range s.conns {
+		st.Conns = append(st.Conns, c.state(st))
+	}
+	s.opt.Store.EachLease(func(ns, key, owner string, until time.Time) {
+		if id, ok := connOwner(owner); ok {
+			st.Leases = append(st.Leases, handover.Lease{Conn: id, Namespace: ns, Key: key, Until: until.UnixNano()})
+		}
+	})
+	return st, nil
+}
+
+// descriptorOf is the listener's own descriptor, not a copy.
+func descriptorOf(l net.Listener) (fd int, err error) {
+	sc, ok := l.(syscall.Conn)
+	if !ok {
+		return -1, fmt.Errorf("server: %T has no descriptor", l)
+	}
+	raw, err := sc.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(n uintptr) { fd = int(n) })
+	}
+	if err != nil {
+		return -1, fmt.Errorf("server: descriptor of a listener: %w", err)
+	}
+	return fd, nil
+}
+
+// ownerOf is a connection as an owner of leases, and connOwner the inverse.
+func ownerOf(id uint64) string { return "conn-" + strconv.FormatUint(id, 10) }
+
+func connOwner(owner string) (id uint64, ok bool) {
+	digits, ok := strings.CutPrefix(owner, "conn-")
+	if !ok {
+		return 0, false
+	}
+	id, err := strconv.ParseUint(digits, 10, 64)
+	return id, err == nil
+}
+
+// state is what another program needs of a connection that rests. Its claims are
+// added to those of st.
+func (c *conn) state(st *handover.State) handover.Conn {
+	x := handover.Conn{
+		ID: c.id, FD: int32(c.wire.fd), Proto: uint8(c.wr.Proto()), DB: uint8(c.db), Name: c.name, Size: c.fixed.size,
+		Input: c.unread(), LastHeld: c.held.last,
+	}
+	for flag, is := range map[handover.Flags]bool{
+		handover.Authed: c.authed, handover.MayBeFixed: c.fixed.possible, handover.SeenFixed: c.fixed.seen, handover.WaitsToHang: c.fixed.waiting,
+	} {
+		if is {
+			x.Flags |= flag
+		}
+	}
+	if c.wire.shared != nil {
+		for _, fd := range c.wire.shared.fds {
+			x.Descriptors = append(x.Descriptors, int32(fd))
+		}
+	}
+	c.heldState(st, &x)
+	if c.moves != nil {
+		c.moves.state(&x)
+	}
+	return x
+}
+
+// heldState adds views, stages and pins.
+func (c *conn) heldState(st *handover.State, x *handover.Conn) {
+	claim := func(offset, size int64, crc uint32, stage bool) uint32 {
+		st.Claims = append(st.Claims, handover.Claim{Offset: offset, Size: size, CRC: crc, Stage: stage})
+		return uint32(len(st.Claims) - 1)
+	}
+	for n, v := range c.held.views {
+		_, offset, _ := v.File()
+		x.Views = append(x.Views, handover.View{Number: n, Claim: claim(offset, v.Size(), v.CRC(), false), Tier: v.Tier()})
+	}
+	for n, sg := range c.held.stages {
+		_, offset, _ := sg.File()
+		x.Stages = append(x.Stages, handover.Stage{Number: n, Claim: claim(offset, int64(len(sg.Bytes())), 0, true)})
+	}
+	for k, v := range c.held.pins {
+		p := handover.Pin{Namespace: k.ns, Key: k.key, Claim: handover.NoClaim}
+		if _, offset, ok := v.File(); ok {
+			p.Claim = claim(offset, v.Size(), v.CRC(), false)
+		}
+		x.Pins = append(x.Pins, p)
+	}
+}
+
+// state adds regions and jobs. No job is in a turn.
+func (x *transfers) state(to *handover.Conn) {
+	x.pool.mu.Lock()
+	defer x.pool.mu.Unlock()
+	to.LastRegion = x.last
+	number := map[*attached]int64{}
+	for n, r := range x.regions {
+		number[r] = n
+		to.Regions = append(to.Regions, handover.Region{Number: n, FD: int32(r.fd), Notify: int32(r.notify), Size: r.Size()})
+	}
+	for _, j := range x.done {
+		to.Jobs = append(to.Jobs, handover.Job{Number: j.number, Status: j.status, Over: true})
+	}
+	for _, j := range x.queue {
+		to.Jobs = append(to.Jobs, j.state(number[j.at]))
+	}
+}
+
+// state is a job that has more turns to make.
+func (j *job) state(region int64) handover.Job {
+	o := handover.Job{
+		Number: j.number, Status: j.status, Region: region, Next: uint32(j.next), Namespace: j.ns, Parent: j.opt.parent,
+		Keys: j.keys, ExtentsOfBlock: uint32(len(j.layout.Block(0))),
+	}
+	for flag, is := range map[handover.JobFlags]bool{
+		handover.Store: j.store, handover.Chain: j.opt.chain, handover.Prefix: j.opt.prefix, handover.Replace: j.opt.replace,
+	} {
+		if is {
+			o.Flags |= flag
+		}
+	}
+	if !j.opt.expires.IsZero() {
+		o.Expires = j.opt.expires.UnixNano()
+	}
+	for i := range j.keys {
+		for _, e := range j.layout.Block(i) {
+			o.Extents = append(o.Extents, e.Offset, e.Length)
+		}
+	}
+	return o
+}
+
+// Claims are the ranges of the arena that the store's memory tier must be opened
+// with, for the connections of a state to go on.
+func Claims(st *handover.State) []handover.Claim {
+	if st == nil {
+		return nil
+	}
+	return slices.Clone(st.Claims)
+}
+
+// keepPins are pins that lay in no file: those that are still in memory.
+func (c *conn) keepPins(x *handover.Conn) {
+	ctx, cancel := c.context()
+	defer cancel()
+	for _, p := range x.Pins {
+		if p.Claim == handover.NoClaim {
+			c.pin(ctx, p.Namespace, []string{p.Key})
+		}
+	}
+}
+
+// keepHeld gives the connection its views, stages and pins; false when one of
+// them could not be kept.
+func (c *conn) keepHeld(x *handover.Conn) bool {
+	store, h := c.srv.opt.Store, &c.held
+	view := func(n uint32, tier string) *cascade.View {
+		v := store.ClaimedView(int(n), tier)
+		if v != nil {
+			h.budget.used.Add(heldSize(v.Size()))
+		}
+		return v
+	}
+	h.last = x.LastHeld
+	whole := true
+	for _, v := range x.Views {
+		if held := view(v.Claim, v.Tier); held != nil {
+			setIn(&h.views, v.Number, held)
+		} else {
+			whole = false
+		}
+	}
+	for _, p := range x.Pins {
+		if p.Claim == handover.NoClaim {
+			continue
+		}
+		if held := view(p.Claim, ""); held != nil {
+			setIn(&h.pins, pinned{p.Namespace, p.Key}, held)
+		} else {
+			whole = false
+		}
+	}
+	for _, sg := range x.Stages {
+		if held := store.ClaimedStage(int(sg.Claim)); held != nil {
+			h.budget.used.Add(heldSize(int64(len(held.Bytes()))))
+			setIn(&h.stages, sg.Number, held)
+		} else {
+			whole = false
+		}
+	}
+	return whole
+}
+
+// setIn sets an entry of a map that is made when it is first needed.
+func setIn[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[k] = v
+}

@@ -1,0 +1,228 @@
+package server
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/handover"
+	"cascadekv/internal/region"
+)
+
+// inherit opens the listeners that an earlier program of this process left, and
+// closes those of kinds that this server is not to have. What it left none of is
+// for listen.
+func (s *Server) inherit() error {
+	for _, l := range s.opt.Inherited.Listeners {
+		f := os.NewFile(uintptr(l.FD), "listener")
+		if l.Kind == handover.Unix && s.opt.Socket == "" || l.Kind == handover.TCP && s.opt.Listen == "" || l.Kind == handover.Admin && s.opt.Admin == "" {
+			_ = f.Close()
+			continue
+		}
+		nl, err := net.FileListener(f) // of a copy
+		_ = f.Close()
+		if err != nil {
+			return fmt.Errorf("server: listener that was handed over: %w", err)
+		}
+		if u, ok := nl.(*net.UnixListener); ok {
+			u.SetUnlinkOnClose(true)
+		}
+		g := gate{nl, s.lot}
+		if l.Kind == handover.Admin {
+			s.admin = &g
+			continue
+		}
+		s.listeners = append(s.listeners, g)
+	}
+	return nil
+}
+
+// resume goes on with the connections that an earlier program left.
+func (s *Server) resume() {
+	st := s.opt.Inherited
+	if st == nil {
+		return
+	}
+	s.mu.Lock()
+	s.nextID = max(s.nextID, st.LastConn)
+	s.mu.Unlock()
+	var there []*conn
+	for i := range st.Conns {
+		x := &st.Conns[i]
+		c, err := s.takeOver(x)
+		if err != nil {
+			s.log.Error("a connection is not taken over: it is closed", "conn", x.ID, "err", err)
+			continue
+		}
+		c.keepPins(x)
+		there = append(there, c)
+	}
+	s.opt.Store.DropClaims()
+	now := time.Now()
+	for _, l := range st.Leases {
+		s.opt.Store.Renew(l.Namespace, l.Key, ownerOf(l.Conn), time.Unix(0, l.Until).Sub(now))
+	}
+	paused := now.Sub(time.Unix(0, st.Began))
+	s.log.Info("taken over", "from", st.From, "connections", len(there), "clients_waited", paused.Round(time.Millisecond).String())
+	for _, c := range there {
+		go func() {
+			defer s.wg.Done()
+			if c.id == st.Asked {
+				c.upgraded(len(there), paused)
+			}
+			c.serve()
+			s.leave(c)
+		}()
+	}
+	s.opt.Inherited = nil
+}
+
+// takeOver makes the connection that a state describes. On error its descriptors
+// are closed.
+func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
+	local, own, err := socketOf(int(x.FD))
+	var w *wire
+	if err == nil {
+		w, err = wireOf(int(x.FD), local, s.lot)
+	} else {
+		_ = unix.Close(int(x.FD))
+	}
+	if err != nil {
+		closeInherited(x)
+		return nil, err
+	}
+	c := connOf(s, w, x.ID, !local)
+	c.own, c.authed, c.name = own, x.Flags&handover.Authed != 0, x.Name
+	c.wr.SetProto(int(x.Proto))
+	c.selectDB(int(x.DB) % databases)
+	c.fixed = fixedClient{
+		possible: !local && x.Flags&handover.MayBeFixed != 0, seen: x.Flags&handover.SeenFixed != 0,
+		waiting: x.Flags&handover.WaitsToHang != 0, size: x.Size,
+	}
+	if c.fixed.waiting {
+		w.patience = missClose
+	}
+	w.first = x.Input
+	if local {
+		for _, fd := range x.Descriptors {
+			w.shared.fds = append(w.shared.fds, int(fd))
+		}
+	}
+	failed := c.keepRegions(x)
+	if !c.keepHeld(x) {
+		failed = errors.Join(failed, errNotKept)
+	}
+	if failed != nil {
+		c.endTransfers()
+		c.held.dropAll()
+		w.close()
+		return nil, failed
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[c] = struct{}{}
+	s.wg.Add(1)
+	return c, nil
+}
+
+var errNotKept = errors.New("something else lies in the arena where it reads or writes")
+
+// socketOf tells whether a descriptor is a unix socket, and whether of a client of
+// this user: the kernel says so, and not who handed it over.
+func socketOf(fd int) (local, own bool, err error) {
+	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil {
+		return false, false, fmt.Errorf("descriptor %d: %w", fd, err)
+	}
+	if family != unix.AF_UNIX {
+		return false, false, nil
+	}
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return true, false, fmt.Errorf("descriptor %d: %w", fd, err)
+	}
+	return true, int(cred.Uid) == os.Geteuid(), nil
+}
+
+// closeInherited closes what came with a connection that is no more.
+func closeInherited(x *handover.Conn) {
+	for _, fd := range x.Descriptors {
+		_ = unix.Close(int(fd))
+	}
+	for _, r := range x.Regions {
+		_ = unix.Close(int(r.FD))
+		if r.Notify >= 0 {
+			_ = unix.Close(int(r.Notify))
+		}
+	}
+}
+
+// keepRegions maps the regions again and goes on with the jobs.
+func (c *conn) keepRegions(x *handover.Conn) error {
+	if x.LastRegion == 0 {
+		return nil
+	}
+	c.moves = newTransfers(c.srv.jobs)
+	c.moves.last = x.LastRegion
+	var failed error
+	for _, r := range x.Regions {
+		at, err := attachRegion(int(r.FD), int(r.Notify), r.Size)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		c.moves.regions[r.Number] = at
+		c.moves.open = append(c.moves.open, at)
+	}
+	for i := range x.Jobs {
+		if failed == nil {
+			failed = c.keepJob(&x.Jobs[i])
+		}
+	}
+	return failed
+}
+
+var errJob = errors.New("a job that was handed over can not go on")
+
+// keepJob goes on with a job, or keeps what is to be told of it.
+func (c *conn) keepJob(h *handover.Job) error {
+	t := &transfer{srv: c.srv, status: h.Status}
+	if h.Over {
+		j := newJob(t, h.Number, c.moves, nil)
+		j.over = true
+		j.cancel()
+		c.moves.jobs[h.Number] = j
+		c.moves.bytes += j.bytes
+		c.moves.done = append(c.moves.done, j)
+		return nil
+	}
+	at := c.moves.regions[h.Region]
+	if at == nil {
+		return fmt.Errorf("%w: there is no region %d", errJob, h.Region)
+	}
+	var extents []byte
+	for _, n := range h.Extents {
+		extents = binary.LittleEndian.AppendUint64(extents, uint64(n))
+	}
+	layout, err := region.ParseLayout(extents, len(h.Keys), at.Size())
+	if err != nil {
+		return fmt.Errorf("%w: %w", errJob, err)
+	}
+	t.region, t.ns, t.keys, t.layout, t.next, t.store = at.Region, h.Namespace, h.Keys, layout, int(h.Next), h.Flags&handover.Store != 0
+	t.opt = transferOptions{
+		parent: h.Parent, job: h.Number,
+		chain: h.Flags&handover.Chain != 0, prefix: h.Flags&handover.Prefix != 0, replace: h.Flags&handover.Replace != 0,
+	}
+	if h.Expires != 0 {
+		t.opt.expires = time.Unix(0, h.Expires)
+	}
+	if bad := c.srv.jobs.submit(newJob(t, h.Number, c.moves, at)); bad != "" {
+		return fmt.Errorf("%w: %s", errJob, bad)
+	}
+	return nil
+}
