@@ -138,13 +138,13 @@ func TestIndexIsTheNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := make()
 			r.t = t
-			rng := rand.New(rand.NewPCG(21, 22))
-			for i := range 3000 {
+			rng, values := rand.New(rand.NewPCG(21, 22)), map[[2]int][]byte{}
+			for i := range 900 {
 				if i == 200 {
 					r.reader() // on a store that is filled
 				}
-				randomChange(r, rng)
-				if i%7 == 0 || i > 2900 {
+				randomChange(r, rng, values)
+				if i%7 == 0 || i > 880 {
 					r.Store.mu.Lock()
 					checkIndex(t, r.Store)
 					r.Store.mu.Unlock()
@@ -180,8 +180,8 @@ func allShown(s *Store) bool {
 	return true
 }
 
-// randomChange does one thing to a store.
-func randomChange(r *rig, rng *rand.Rand) {
+// randomChange does one thing to a store. values keeps what was made to be put.
+func randomChange(r *rig, rng *rand.Rand, values map[[2]int][]byte) {
 	ctx := context.Background()
 	space, key := fmt.Sprint("ns", rng.IntN(2)), fmt.Sprint("k", rng.IntN(60))
 	e := Entry{Namespace: space, Key: key, Prefix: rng.IntN(8) == 0}
@@ -192,7 +192,11 @@ func randomChange(r *rig, rng *rand.Rand) {
 	if rng.IntN(6) == 0 {
 		e.Expires = r.clock().Add(time.Duration(1+rng.IntN(20)) * time.Second)
 	}
-	p := data(uint64(rng.IntN(40)), []int{0, 100, 5000, 60_000, 200_000, 330_000}[rng.IntN(6)])
+	which := [2]int{rng.IntN(20), []int{0, 100, 5000, 60_000, 200_000, 330_000}[rng.IntN(6)]}
+	if values[which] == nil {
+		values[which] = data(uint64(which[0]), which[1])
+	}
+	p := values[which]
 	switch rng.IntN(16) {
 	default:
 		_ = r.stage(e, p) // a store may be full
