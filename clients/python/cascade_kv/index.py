@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from .view import Arena
 
 try:
-    from . import _fast
+    from . import _fast as _fast
 except ImportError:
     _fast = None  # type: ignore[assignment]
 
