@@ -222,6 +222,12 @@ class Client(Session[Link]):
         """Deletes all keys of a namespace."""
         return self._run(lambda s: ops.clear(s, ns), False)
 
+    def map_ahead(self) -> None:
+        """Maps the rank's arena in the background, once for a connection: for a process that will read much of it, each part soon."""
+        index = self._index or self._new_index()
+        if index is not None:
+            index.map_ahead()
+
     def _new_index(self) -> Index | None:
         """The rank's shared index, if it has one."""
         if self._has_none():

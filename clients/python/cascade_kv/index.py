@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from . import memory
 from .view import Arena
 
 try:
@@ -53,7 +54,7 @@ def open_index(table: int, touches: int, arena: Arena | None) -> Index | None:
     """The index behind these descriptors, which stay the caller's. None where it can not be read."""
     try:
         if _fast is not None:
-            return Index(_fast.Reader(table, touches, arena.address if arena else 0, arena.size if arena else 0, arena), _tiers(table))
+            return Index(_fast.Reader(table, touches, arena.address if arena else 0, arena.size if arena else 0, arena), _tiers(table), arena)
         if platform.machine() in ("x86_64", "AMD64"):
             return Index(SlowReader(table), _tiers(table))
     except (OSError, ValueError):
@@ -69,12 +70,18 @@ def _tiers(table: int) -> list[str]:
 class Index:
     """An index in use. Answers are those that the rank would give at this moment, or that it must be asked."""
 
-    def __init__(self, reader: _Reader, tiers: list[str]) -> None:
+    def __init__(self, reader: _Reader, tiers: list[str], arena: Arena | None = None) -> None:
+        self._arena = arena  # until it is mapped ahead
         self._reader = reader
         self._tiers = tiers
         self.get = reader.get  # bytes, None for a miss, False if the rank must be asked
         self.get_into = reader.get_into  # bytes of the block, -1 for a miss, -2 if the rank must be asked
         self.alive = reader.alive
+
+    def map_ahead(self) -> None:
+        arena, self._arena = self._arena, None
+        if arena is not None:
+            memory.map_ahead(arena.array, write=False)
 
     def contains(self, ns: Key, keys: Sequence[Key]) -> tuple[NDArray[np.uint8] | None, list[Key]]:
         """0, 1 or ASK for each key, and the keys to ask for; None if that is all of them."""

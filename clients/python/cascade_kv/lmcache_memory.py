@@ -74,6 +74,8 @@ class Copied:
         self._stages = Stages(client)
         if stores:
             self._stages.prepare()
+        else:
+            client.map_ahead()
 
     def __str__(self) -> str:
         return "private, copied to and from the rank's arena"
@@ -95,6 +97,7 @@ class Copied:
     def load(self, ns: str, keys: list[bytes], objects: Sequence[Any]) -> Good:
         sizes = [o.get_size() for o in objects]
         good = np.zeros(len(keys), dtype=np.bool_)
+        self._client.map_ahead()
         if not FAST:
             for a, b in _pieces(sizes, PIECE_BYTES):
                 for i, view in enumerate(self._client.views(ns, keys[a:b]), start=a):

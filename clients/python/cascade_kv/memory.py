@@ -1,9 +1,17 @@
-"""Which file lies behind memory of this process. An engine's host pool is attached to the rank as that file."""
+"""Which file lies behind memory of this process, by which an engine's host pool is attached to the rank; and pages mapped ahead of their use."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import threading
 from dataclasses import dataclass
+from typing import Any
+
+_MADV_POPULATE_READ, _MADV_POPULATE_WRITE = 22, 23
+_STEP = 64 << 20
+_libc = ctypes.CDLL(None, use_errno=True)  # its calls let other threads run
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +86,14 @@ def _open(path: str, device: int, inode: int) -> int | None:
 
 def _is(status: os.stat_result, device: int, inode: int) -> bool:
     return status.st_dev == device and status.st_ino == inode
+
+
+def map_ahead(array: Any, *, write: bool) -> None:
+    """Maps the pages of an array of bytes in the background, a few at a time: page faults cost as much as a copy. Their contents stay."""
+    threading.Thread(target=_populate, args=(array, _MADV_POPULATE_WRITE if write else _MADV_POPULATE_READ), name="cascade-map", daemon=True).start()
+
+
+def _populate(array: Any, advice: int) -> None:
+    for start in range(0, array.nbytes, _STEP):
+        if _libc.madvise(int(array.ctypes.data) + start, min(_STEP, array.nbytes - start), advice) != 0:
+            return  # a kernel before 5.14

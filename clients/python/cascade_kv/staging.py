@@ -6,13 +6,12 @@ import ctypes
 import mmap
 import os
 import stat
-import threading
 from collections.abc import Callable, Generator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import Client
+from . import Client, memory
 from .link import LinkState, Request
 from .errors import ProtocolError
 from .index import _fast
@@ -20,11 +19,6 @@ from .ops import bulk, integer, items
 from .resp import head, keys_bytes, words
 
 Good = NDArray[np.bool_]
-
-_MADV_POPULATE_WRITE = 23
-_STEP = 64 << 20
-_libc = ctypes.CDLL(None, use_errno=True)  # its calls let other threads run
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class Stages:
@@ -92,7 +86,7 @@ class Stages:
             raise ProtocolError(f"the arena {path!r} can not be opened: {e}") from e
         array = np.frombuffer(self._map, dtype=np.uint8)
         self._address, self._size, self._state = int(array.ctypes.data), array.nbytes, state
-        threading.Thread(target=_populate, args=(array,), name="cascade-populate", daemon=True).start()
+        memory.map_ahead(array, write=True)
 
 
 def copy_in(address: int, source: int, size: int) -> int | None:
@@ -102,10 +96,3 @@ def copy_in(address: int, source: int, size: int) -> int | None:
         return None
     block = ctypes.c_char * size
     return _fast.copy_crc32c(block.from_address(address), block.from_address(source))
-
-
-def _populate(array: NDArray[np.uint8]) -> None:
-    """Maps the pages of the arena ahead of their use, a few at a time: page faults cost as much as the copy. Their contents stay."""
-    for start in range(0, array.nbytes, _STEP):
-        if _libc.madvise(int(array.ctypes.data) + start, min(_STEP, array.nbytes - start), _MADV_POPULATE_WRITE) != 0:
-            return  # a kernel before 5.14
