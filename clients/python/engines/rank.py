@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import socket
+import threading
 
 from . import Failed
 from .daemon import ROOT, Server
@@ -51,6 +52,31 @@ class Rank(Server):
         self.kill()
         self.arena.unlink()
         self.start()
+
+    @contextlib.contextmanager
+    def upgrading(self, pause=0.5):
+        """The rank is replaced by the same program again and again, without leaving its clients. Each time must succeed, and one must."""
+        ended, failed, done = threading.Event(), [], [0]
+
+        def upgrade():
+            while not failed:
+                answer = self.do("CASCADE.UPGRADE", seconds=60)
+                if answer.startswith(b"*"):
+                    done[0] += 1
+                else:
+                    failed.append(answer)
+                if ended.wait(pause):
+                    return
+
+        thread = threading.Thread(target=upgrade, daemon=True)
+        thread.start()
+        try:
+            yield done
+        finally:
+            ended.set()
+            thread.join(90)
+        if failed or not done[0]:
+            raise Failed(f"an upgrade of the rank fails after {done[0]}: {failed}")
 
     def flip_segments(self, bits, seed):
         return flip(sorted(self.directory.rglob("*.bin")), bits, seed)

@@ -20,6 +20,7 @@ def test(work, program=None):
             trial.arena()
             trial.segments()
             trial.killed()
+            trial.upgraded()
             server.calm()
         except Failed as e:
             e.figures = trial.found
@@ -73,3 +74,8 @@ class Trial:
         time.sleep(3)
         self.ask("the rank is back")
         self.again("the rank is back for a while")
+
+    def upgraded(self):
+        with self.rank.upgrading() as times:
+            found = self.ask("the rank is upgraded all the while")
+        check(found == ALL, f"{times[0]} upgrades, and everything is found")

@@ -170,6 +170,7 @@ def run_mode(python, program, work, mode, args, port, trials):
                 if trials:
                     figures["flipped"] = flipped(engine, rank, asked, computed, whole)
                     figures["killed"] = killed(engine, rank, asked, computed, whole)
+                    figures["upgraded"] = upgraded(engine, rank, asked, computed, whole)
                 calm(engine)
     except Failed as e:
         e.figures = {**figures, "at_failure": e.figures}
@@ -218,3 +219,11 @@ def killed(engine, rank, asked, computed, whole):
     settled(rank)
     engine.forget()
     return {"away": away, "back": back, "later": compare("the rank is back for a while", engine.ask_all(asked), computed, whole)}
+
+
+def upgraded(engine, rank, asked, computed, whole):
+    """Another program takes the rank's place again and again while the engine asks it."""
+    engine.forget()
+    with rank.upgrading() as times:
+        got = compare("the rank is upgraded all the while", engine.ask_all(asked), computed, whole)
+    return {"upgrades": times[0], **got}

@@ -42,6 +42,7 @@ def test(work, program=None):
             check(loaded["metrics"].get(f"vllm:kv_offload_tiering_read_bytes[{TIER}]", 0) >= 4 * 16 << 20, "64 MiB came from the rank")
             found = flipped(rank, second, tokens(reference))
             killed(rank, second, tokens(reference))
+            upgraded(rank, second, tokens(reference))
     return {"tokens_found_after_flips": found, "prompts": len(SEEDS), "cached_of_each": PREFIX, "equal_of_each": len(tokens(loaded)[0]), "metrics": loaded["metrics"]}
 
 
@@ -94,3 +95,11 @@ def killed(rank, live, reference):
             break
     check(cached(back) == [PREFIX] * 2, "and the same engine has hits again")
 
+
+
+def upgraded(rank, live, reference):
+    """Another program takes the rank's place again and again while the engine asks it."""
+    with rank.upgrading() as times:
+        for _ in range(4):
+            again = live.ask(MORE, reset=True)
+            check(cached(again) == [PREFIX] * 2 and tokens(again) == reference[4:], f"after {times[0]} upgrades there are hits, and the tokens are right")
