@@ -147,18 +147,9 @@ func (s *Store) Leave(ctx context.Context) (ended bool, err error) {
 	if s.cold == nil {
 		return false, nil
 	}
-	s.mu.Lock()
-	if err := s.usable(); err != nil {
-		s.mu.Unlock()
+	if err := s.shut(ctx); err != nil {
 		return true, err
 	}
-	s.closed = true
-	s.announce()
-	s.mu.Unlock()
-	s.leavePeers()
-	s.stop()
-	s.workers.Wait()
-	s.lastVoid(ctx)
 	if err := s.syncCold(ctx); err != nil {
 		s.log.Warn("not all that lustre was told of names is durable", "err", err)
 	}

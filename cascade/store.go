@@ -263,10 +263,26 @@ func (s *Store) provisional() BlockID {
 // Close drains dirty blocks to the cold tier until ctx ends, then closes the
 // tiers. Views must be released first.
 func (s *Store) Close(ctx context.Context) error {
+	if s.shut(ctx) != nil {
+		return nil // it was closed before
+	}
+	_, err := s.drain(ctx)
+	for _, m := range s.mem {
+		err = errors.Join(err, m.tier.Close())
+	}
+	if s.cold != nil {
+		err = errors.Join(err, s.cold.Close())
+	}
+	return err
+}
+
+// shut ends all operations and workers; the tiers are still open. ErrClosed: it
+// was done before.
+func (s *Store) shut(ctx context.Context) error {
 	s.mu.Lock()
-	if s.closed {
+	if err := s.usable(); err != nil {
 		s.mu.Unlock()
-		return nil
+		return err
 	}
 	s.closed = true
 	s.closeIndex()
@@ -277,14 +293,7 @@ func (s *Store) Close(ctx context.Context) error {
 	s.stop()
 	s.workers.Wait()
 	s.lastVoid(ctx)
-	_, err := s.drain(ctx)
-	for _, m := range s.mem {
-		err = errors.Join(err, m.tier.Close())
-	}
-	if s.cold != nil {
-		err = errors.Join(err, s.cold.Close())
-	}
-	return err
+	return nil
 }
 
 // usable is the first check of operations that store or pin something. The
