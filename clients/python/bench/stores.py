@@ -147,7 +147,7 @@ class Cascade(Store):
 
     def read(self, keys, offsets, size):
         for k, o in zip(keys, offsets):
-            if self.client.get_into("bench", k, self.part(o, size)) != size:
+            if self.client.get_into("bench", k, self.part(o, size), pool=True) != size:
                 raise RuntimeError("a miss")
 
     def has(self, keys):

@@ -17,7 +17,7 @@ enum { IN_ARENA = 1, HERE = 2, BOUND = 3 };
 enum { BLOCK_MAGIC = 0x314b4243, SUPER_DATA = 32 };
 enum {
     LET_GO = 256 << 10, /* bytes from which a copy lets other threads run */
-    FAR = 128 << 10,    /* bytes from which a copy to known memory goes past the caches */
+    FAR = 128 << 10,    /* bytes from which a copy to a large memory goes past the caches */
 };
 
 typedef enum { MISS = 0, HIT = 1, ASK = 2 } Answer;
@@ -322,7 +322,7 @@ static Answer find_block(Reader *r, PyObject *ns, PyObject *key, Entry *e) {
 
 typedef uint32_t Copier(uint32_t, uint8_t *restrict, const uint8_t *restrict, size_t);
 
-/* How n bytes get to memory that a caller has had for long: it does not lie in the caches, and neither should they. */
+/* How n bytes get to a large memory of which the next are wanted elsewhere: it does not lie in the caches, and neither should they. */
 static Copier *copier(size_t n) { return n >= FAR ? move_crc : copy_crc; }
 
 /* Copies a block that was found, and tells whether it was that block to the end. */
@@ -371,11 +371,14 @@ static PyObject *reader_get(Reader *r, PyObject *const *args, Py_ssize_t nargs) 
     return out;
 }
 
-PyDoc_STRVAR(get_into_doc, "get_into(ns, key, dst) -> bytes of the block, -1 for a miss, -2 if it must be asked for.");
+PyDoc_STRVAR(get_into_doc, "get_into(ns, key, dst, far) -> bytes of the block, -1 for a miss, -2 if it must be asked for. far: the copy leaves dst out of the caches.");
 
 static PyObject *reader_get_into(Reader *r, PyObject *const *args, Py_ssize_t nargs) {
-    if (nargs != 3)
-        return PyErr_Format(PyExc_TypeError, "get_into takes 3 arguments");
+    if (nargs != 4)
+        return PyErr_Format(PyExc_TypeError, "get_into takes 4 arguments");
+    int far = PyObject_IsTrue(args[3]);
+    if (far < 0)
+        return NULL;
     Py_buffer dst;
     if (PyObject_GetBuffer(args[2], &dst, PyBUF_WRITABLE)) {
         PyErr_Clear();
@@ -386,7 +389,7 @@ static PyObject *reader_get_into(Reader *r, PyObject *const *args, Py_ssize_t na
     Answer a = find_block(r, args[0], args[1], &e);
     if (a == MISS)
         n = -1;
-    else if (a == HIT && e.size <= (uint64_t)dst.len && copy_block(r, &e, dst.buf, copier(e.size))) {
+    else if (a == HIT && e.size <= (uint64_t)dst.len && copy_block(r, &e, dst.buf, far ? copier(e.size) : copy_crc)) {
         touch(r, &e);
         n = e.size;
     }

@@ -221,10 +221,10 @@ class AsyncClient(Session[AsyncLink]):
             self._drop_index(index)
         return self._bytes(ns, await self._run(self._read(ns, key, self._large(ns)), None))
 
-    async def get_into(self, ns: str, key: bytes | str, dst: Any) -> int:
+    async def get_into(self, ns: str, key: bytes | str, dst: Any, *, pool: bool = False) -> int:
         index = self._index or await self._new_index()
         if index is not None:
-            size = index.get_into(ns, key, dst)
+            size = index.get_into(ns, key, dst, pool)
             if size >= -1:
                 return size
             self._drop_index(index)

@@ -195,14 +195,15 @@ class Client(Session[Link]):
             self._drop_index(index)
         return self._bytes(ns, self._run(self._read(ns, key, self._large(ns)), None))
 
-    def get_into(self, ns: str, key: bytes | str, dst: Any) -> int:
+    def get_into(self, ns: str, key: bytes | str, dst: Any, *, pool: bool = False) -> int:
         """Copies the block into a writable buffer, as get. Returns its bytes, or -1 for a miss, after which the buffer may be written to.
 
-        ValueError if the buffer is too small; then nothing is written.
+        ValueError if the buffer is too small; then nothing is written. pool says that dst is part of a large memory, such as an engine's, of which
+        other parts are wanted next: the copy goes past the processor's caches then.
         """
         index = self._index or self._new_index()
         if index is not None:
-            size = index.get_into(ns, key, dst)
+            size = index.get_into(ns, key, dst, pool)
             if size >= -1:
                 return size
             self._drop_index(index)

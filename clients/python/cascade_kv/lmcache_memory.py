@@ -105,7 +105,7 @@ class Copied:
                         good[i] = self._copy_out(view, objects[i], sizes[i])
         for i in np.flatnonzero(~good).tolist():
             try:
-                good[i] = self._client.get_into(ns, keys[i], _bytes(objects[i])) == sizes[i]
+                good[i] = self._client.get_into(ns, keys[i], _bytes(objects[i]), pool=True) == sizes[i]
             except ValueError:
                 pass  # it is larger: a miss
         return good
