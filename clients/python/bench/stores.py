@@ -132,6 +132,7 @@ class Cascade(Store):
         path, pid = self.children.rank(self.capacity)
         self.pids = [pid]
         self.client = Client(path, timeout=30)
+        self.client.map_ahead()
         self.region = self.client.region(fd=self.memory.fd)
 
     @staticmethod

@@ -17,7 +17,7 @@ enum { IN_ARENA = 1, HERE = 2, BOUND = 3 };
 enum { BLOCK_MAGIC = 0x314b4243, SUPER_DATA = 32 };
 enum {
     LET_GO = 256 << 10, /* bytes from which a copy lets other threads run */
-    FAR = 128 << 10,    /* bytes from which a copy to a large memory goes past the caches */
+    FAR = 32 << 10,     /* bytes from which a copy to a large memory goes past the caches */
 };
 
 typedef enum { MISS = 0, HIT = 1, ASK = 2 } Answer;

@@ -70,7 +70,7 @@ class Reader:
 
     def by_get_into(self, key, size):
         into = np.full(SLOT, 0xEE, dtype=np.uint8)
-        n = self.c.get_into(NS, key, into)
+        n = self.c.get_into(NS, key, into, pool=True)
         return None if n < 0 else into[:n]
 
     def by_load(self, key, size):

@@ -351,7 +351,7 @@ class Helper(unittest.TestCase):
             table.append(i)
         rng = random.Random(5)
         source = np.frombuffer(rng.randbytes(150_000), np.uint8)
-        for most in [6000] * 60 + [140_000] * 4:  # from 128 KiB on it goes another way
+        for most in [6000] * 60 + [140_000] * 4:  # from 32 KiB on it goes another way
             n, a, b = most - rng.randrange(6000), rng.randrange(200), rng.randrange(200)
             dst = np.zeros(150_000, np.uint8)
             crc = 0xFFFFFFFF
