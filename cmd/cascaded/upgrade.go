@@ -296,8 +296,11 @@ func (r *openedRank) fail(err error) {
 
 // claims are what the arena must be opened with.
 func (p program) claims() []tiers.Claim {
+	if p.state == nil {
+		return nil
+	}
 	var claims []tiers.Claim
-	for _, c := range server.Claims(p.state) {
+	for _, c := range p.state.Claims {
 		claims = append(claims, tiers.Claim{Offset: c.Offset, Size: c.Size, CRC: c.CRC, Slot: c.Stage})
 	}
 	return claims

@@ -220,8 +220,9 @@ func (h *holder) giveBack() {
 	}
 }
 
-// heldBytes is what all clients hold.
-func heldBytes(t *testing.T, r *rank) int64 {
+// holdings is what INFO says that all clients hold: bytes, and how many of each
+// kind.
+func holdings(t *testing.T, r *rank) map[string]int64 {
 	t.Helper()
 	c := r.dial(t)
 	defer c.Close()
@@ -229,18 +230,23 @@ func heldBytes(t *testing.T, r *rank) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
+	held := map[string]int64{}
 	for line := range strings.Lines(info.Text()) {
-		if digits, ok := strings.CutPrefix(strings.TrimSpace(line), "cascade_held_bytes:"); ok {
-			n, err := strconv.ParseInt(digits, 10, 64)
-			if err != nil {
+		kind, digits, ok := strings.Cut(strings.TrimSpace(line), ":")
+		if kind, is := strings.CutPrefix(kind, "cascade_held_"); ok && is {
+			if held[kind], err = strconv.ParseInt(digits, 10, 64); err != nil {
 				t.Fatal(err)
 			}
-			return n
 		}
 	}
-	t.Fatal("INFO has no cascade_held_bytes")
-	return 0
+	if len(held) != 4 {
+		t.Fatalf("INFO tells %v", held)
+	}
+	return held
 }
+
+// nothing is what holdings returns when no client holds anything.
+var nothing = map[string]int64{"bytes": 0, "views": 0, "pins": 0, "stages": 0}
 
 var listens = regexp.MustCompile(`msg=listening .*network=(\w+) address=(\S+)`)
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -293,11 +294,15 @@ func upgradeUnderLoad(t *testing.T, r *rank) {
 	l.run("events", follow(r.dial(t), &lost))
 	l.run("http", func(int) error { return healthy(http) })
 	var paused int64
+	told := holdings(t, r)
 	for range upgrades {
 		l.goesOn()
 		u := upgrade(t, r)
 		paused = max(paused, u.PausedUS)
 		h.check()
+		if now := holdings(t, r); !maps.Equal(now, told) {
+			t.Errorf("%v are told to be held, %v before", now, told)
+		}
 		if t.Failed() {
 			break
 		}
@@ -327,7 +332,7 @@ func upgradeUnderLoad(t *testing.T, r *rank) {
 		t.Errorf("DBSIZE of database 3: %v, %v", n, err)
 	}
 	h.giveBack()
-	until(t, "end of all that was held", func() bool { return r.stats(t).Views == 0 && heldBytes(t, r) == 0 }) // blocks that get their id are viewed, too
+	until(t, "end of all that was held", func() bool { return r.stats(t).Views == 0 && maps.Equal(holdings(t, r), nothing) }) // blocks that get their id are viewed, too
 	if s := r.stats(t); s.Corrupt != 0 {
 		t.Errorf("%d blocks are corrupt", s.Corrupt)
 	}
@@ -521,5 +526,5 @@ func TestUpgradeWhileClientDies(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
-	until(t, "end of what a dead client held", func() bool { return r.stats(t).Views == 0 && heldBytes(t, r) == 0 })
+	until(t, "end of what a dead client held", func() bool { return r.stats(t).Views == 0 && maps.Equal(holdings(t, r), nothing) })
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -191,15 +190,6 @@ func (j *job) state(region int64) handover.Job {
 	return o
 }
 
-// Claims are the ranges of the arena that the store's memory tier must be opened
-// with, for the connections of a state to go on.
-func Claims(st *handover.State) []handover.Claim {
-	if st == nil {
-		return nil
-	}
-	return slices.Clone(st.Claims)
-}
-
 // keepPins are pins that lay in no file: those that are still in memory.
 func (c *conn) keepPins(x *handover.Conn) {
 	ctx, cancel := c.context()
@@ -226,7 +216,7 @@ func (c *conn) keepHeld(x *handover.Conn) bool {
 	whole := true
 	for _, v := range x.Views {
 		if held := view(v.Claim, v.Tier); held != nil {
-			setIn(&h.views, v.Number, held)
+			h.putView(v.Number, held)
 		} else {
 			whole = false
 		}
@@ -236,7 +226,7 @@ func (c *conn) keepHeld(x *handover.Conn) bool {
 			continue
 		}
 		if held := view(p.Claim, ""); held != nil {
-			setIn(&h.pins, pinned{p.Namespace, p.Key}, held)
+			h.putPin(pinned{p.Namespace, p.Key}, held)
 		} else {
 			whole = false
 		}
@@ -244,18 +234,10 @@ func (c *conn) keepHeld(x *handover.Conn) bool {
 	for _, sg := range x.Stages {
 		if held := store.ClaimedStage(int(sg.Claim)); held != nil {
 			h.budget.used.Add(heldSize(int64(len(held.Bytes()))))
-			setIn(&h.stages, sg.Number, held)
+			h.putStage(sg.Number, held)
 		} else {
 			whole = false
 		}
 	}
 	return whole
-}
-
-// setIn sets an entry of a map that is made when it is first needed.
-func setIn[K comparable, V any](m *map[K]V, k K, v V) {
-	if *m == nil {
-		*m = map[K]V{}
-	}
-	(*m)[k] = v
 }

@@ -91,8 +91,14 @@ func TestHandOverOfJobs(t *testing.T) {
 		if !there || info.Parent != "b" || info.Size != 150 || info.Expires.IsZero() {
 			t.Errorf("the second block: %+v, %v", info, there)
 		}
+		if n := second.Snapshot().Held.Regions; n != 1 {
+			t.Errorf("%d regions are told, want 1", n)
+		}
 		if _, err := e.Do("CASCADE.REGION", "DETACH", n); err != nil {
 			t.Error(err)
+		}
+		if got := second.Snapshot().Held; got != (Held{}) {
+			t.Errorf("held without a region: %+v", got)
 		}
 		e.Close()
 		stop, end := context.WithTimeout(context.Background(), 10*time.Second)

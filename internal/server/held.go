@@ -71,13 +71,14 @@ type pinned struct{ ns, key string }
 // addView keeps a view that the budget was taken for, and returns its number.
 func (h *held) addView(v *cascade.View) int64 {
 	v.Keep()
-	if h.views == nil { // most connections hold nothing
-		h.views = map[int64]*cascade.View{}
-	}
 	h.last++
-	h.views[h.last] = v
-	h.budget.views.Add(1)
+	h.putView(h.last, v)
 	return h.last
+}
+
+func (h *held) putView(number int64, v *cascade.View) {
+	setIn(&h.views, number, v)
+	h.budget.views.Add(1)
 }
 
 // dropView ends a view and tells whether there was one.
@@ -100,13 +101,14 @@ func (h *held) end(v *cascade.View) {
 // addStage keeps a stage that the budget was taken for, and returns its number.
 func (h *held) addStage(st *cascade.Stage) int64 {
 	st.Keep()
-	if h.stages == nil {
-		h.stages = map[int64]*cascade.Stage{}
-	}
 	h.last++
-	h.stages[h.last] = st
-	h.budget.stages.Add(1)
+	h.putStage(h.last, st)
 	return h.last
+}
+
+func (h *held) putStage(number int64, st *cascade.Stage) {
+	setIn(&h.stages, number, st)
+	h.budget.stages.Add(1)
 }
 
 // takeStage hands a stage over to who ends it, or returns nil.
@@ -149,12 +151,13 @@ func (h *held) pin(ns, key string, v *cascade.View) bool {
 		return false
 	}
 	v.Keep()
-	if h.pins == nil {
-		h.pins = map[pinned]*cascade.View{}
-	}
-	h.pins[pinned{ns, strings.Clone(key)}] = v // key may be part of many
-	h.budget.pins.Add(1)
+	h.putPin(pinned{ns, strings.Clone(key)}, v) // key may be part of many
 	return true
+}
+
+func (h *held) putPin(k pinned, v *cascade.View) {
+	setIn(&h.pins, k, v)
+	h.budget.pins.Add(1)
 }
 
 // unpin ends a pin and tells whether there was one.
@@ -181,4 +184,13 @@ func (h *held) dropAll() {
 	for k := range h.pins {
 		h.unpin(k.ns, k.key)
 	}
+}
+
+// setIn sets an entry of a map that is made when it is first needed: most
+// connections hold nothing.
+func setIn[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[k] = v
 }

@@ -74,12 +74,16 @@ func newTransfers(p *pool) *transfers {
 // add returns the number of a new region.
 func (x *transfers) add(r *attached) int64 {
 	x.last++
-	x.regions[x.last] = r
+	x.put(x.last, r)
+	return x.last
+}
+
+func (x *transfers) put(number int64, r *attached) {
+	x.regions[number] = r
 	x.pool.mu.Lock()
 	defer x.pool.mu.Unlock()
 	x.open = append(x.open, r)
 	x.pool.regions.Add(1)
-	return x.last
 }
 
 // giveBack ends a region that no job uses.

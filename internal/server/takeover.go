@@ -176,8 +176,7 @@ func (c *conn) keepRegions(x *handover.Conn) error {
 			failed = errors.Join(failed, err)
 			continue
 		}
-		c.moves.regions[r.Number] = at
-		c.moves.open = append(c.moves.open, at)
+		c.moves.put(r.Number, at)
 	}
 	for i := range x.Jobs {
 		if failed == nil {
