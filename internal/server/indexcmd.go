@@ -18,7 +18,7 @@ func cmdCascadeIndex(c *conn, args [][]byte) {
 			return
 		}
 		defer func() { _ = unix.Close(fd) }() // only the client's copy matters
-		c.handOver(fd, size)
+		c.replyFile(fd, size)
 	case strings.EqualFold(string(args[1]), "TOUCHES"):
 		if c.touch == nil {
 			t, err := c.srv.opt.Store.Touches()
@@ -29,22 +29,9 @@ func cmdCascadeIndex(c *conn, args [][]byte) {
 			c.touch = t
 		}
 		fd, size := c.touch.File()
-		c.handOver(fd, size)
+		c.replyFile(fd, size)
 	default:
 		c.wr.Error(errSyntax)
-	}
-}
-
-// handOver replies with the size of a file, and its descriptor.
-func (c *conn) handOver(fd int, size int64) {
-	if c.flush() != nil {
-		c.quit = true
-		return
-	}
-	c.wr.Array(1)
-	c.wr.Int(size)
-	if c.wr.Flush(rights{c.wire, fd}) != nil {
-		c.quit = true
 	}
 }
 

@@ -40,3 +40,16 @@ func (r rights) sendFirst(p []byte) (int, error) {
 		}
 	}
 }
+
+// replyFile replies with the size of a file, and its descriptor.
+func (c *conn) replyFile(fd int, size int64) {
+	if c.flush() != nil {
+		c.quit = true
+		return
+	}
+	c.wr.Array(1)
+	c.wr.Int(size)
+	if c.wr.Flush(rights{c.wire, fd}) != nil {
+		c.quit = true
+	}
+}

@@ -34,15 +34,7 @@ func cmdCascadeArena(c *conn, _ [][]byte) {
 		return
 	}
 	defer func() { _ = unix.Close(fd) }() // only the client's copy matters
-	if c.flush() != nil {
-		c.quit = true
-		return
-	}
-	c.wr.Array(1)
-	c.wr.Int(a.Size)
-	if c.wr.Flush(rights{c.wire, fd}) != nil {
-		c.quit = true
-	}
+	c.replyFile(fd, a.Size)
 }
 
 func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
