@@ -138,9 +138,9 @@ func TestStagesEnd(t *testing.T) {
 		t.Errorf("ABORT: %d", n)
 	}
 	back("ABORT")
-	s = e.stages(100_000, 100_000, 100_000, 100_000)
+	s = e.stages(100_000, 100_000, 100_000, 100_000, 100_000)
 	for i, rest := range [][]string{
-		{"redis/0", "k", "CRC32C", "4294967296"}, {"redis/0", "k", "PX", "0"}, {"redis/0", ""}, {"redis/0", strings.Repeat("k", 1025)},
+		{"redis/0", "k", "PARENT"}, {"redis/0", "k", "CRC32C", "4294967296"}, {"redis/0", "k", "PX", "0"}, {"redis/0", ""}, {"redis/0", strings.Repeat("k", 1025)},
 	} {
 		if code := e.commit(s[i], rest...); code != "ERR" {
 			t.Errorf("COMMIT %.20q: %q", rest, code)
