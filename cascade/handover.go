@@ -13,8 +13,8 @@ import (
 // opened on tiers that were told of the claims, the ranges in use, and hands a view
 // or a stage out for each of them.
 
-// kept is what keeps one range of the arena for a client.
-type kept struct {
+// keptRange is what keeps one range of the arena for a client.
+type keptRange struct {
 	view  *View
 	stage *Stage
 }
@@ -31,7 +31,7 @@ func (s *Store) takeClaims() {
 		return
 	}
 	for _, r := range t.Claimed() {
-		var c kept
+		var c keptRange
 		switch {
 		case r.Pin != nil:
 			c.view = s.claimedView(r.Pin, m)

@@ -123,7 +123,7 @@ type Store struct {
 	room      coldRoom
 	events    *eventLog
 	ranked    []ranking
-	claimed   []kept // that nobody has taken
+	claimed   []keptRange // that nobody has taken
 
 	active   atomic.Int64 // requests' stages and views under way: the completer waits for quiet
 	lastEnd  atomic.Int64 // when the last of them ended, Unix nanoseconds

@@ -32,10 +32,7 @@ func Copy(crc uint32, dst, src []byte) uint32 {
 		dst, src = dst[n:], src[n:]
 	}
 	for len(src) > 0 {
-		n := len(src)
-		if n >= 2*copyStep {
-			n = copyStep
-		}
+		n := min(len(src), copyStep)
 		copy(dst, src[:n])
 		crc = Update(crc, src[:n])
 		dst, src = dst[n:], src[n:]

@@ -11,7 +11,8 @@ import (
 // claims are ranges that are kept for somebody outside at a take-over.
 type claims struct {
 	wanted []tiers.Claim  // offsets in the data area
-	extra  []arena.Extent // of those of them that no block of the tier has
+	under  []*slot        // for each claim the block that was found there, or nil
+	extra  []arena.Extent // of those claims that have none
 	at     []int          // for each claim its place in extra; -1: a block's, or none's
 }
 
@@ -19,20 +20,17 @@ type claims struct {
 // claims of what is read may be about the same range.
 func (t *Tier) newClaims(wanted []tiers.Claim, slots map[uint64]*slot, ready int64) claims {
 	c := claims{wanted: slices.Clone(wanted), at: make([]int, len(wanted))}
-	blocks := make(map[int64]int64, len(slots))
-	for _, s := range slots {
-		if s.info.Size > 0 {
-			blocks[s.offset] = s.info.Size
-		}
+	for i := range c.wanted {
+		c.wanted[i].Offset -= t.fileOffset(0)
 	}
+	c.under = slotsUnder(c.wanted, slots)
 	known := map[arena.Extent]int{}
 	var filled []bool // by extra
 	for i := range c.wanted {
 		w := &c.wanted[i]
-		w.Offset -= t.fileOffset(0)
 		e := arena.Extent{Offset: w.Offset, Size: w.Size}
 		c.at[i] = -1
-		if size, is := blocks[e.Offset]; is && size == e.Size || e.Offset < 0 || e.Size < 0 || e.Offset > ready-e.Size {
+		if c.under[i] != nil || e.Offset < 0 || e.Size < 0 || e.Offset > ready-e.Size {
 			continue
 		}
 		at, again := known[e]
@@ -50,21 +48,37 @@ func (t *Tier) newClaims(wanted []tiers.Claim, slots map[uint64]*slot, ready int
 	return c
 }
 
+// slotsUnder is for each claim the slot that has just its range, or nil.
+func slotsUnder(wanted []tiers.Claim, slots map[uint64]*slot) []*slot {
+	under := make([]*slot, len(wanted))
+	if len(wanted) == 0 {
+		return under // as at every open but an upgrade's: there may be millions of slots
+	}
+	at := make(map[arena.Extent]*slot, len(wanted))
+	for _, w := range wanted {
+		at[arena.Extent{Offset: w.Offset, Size: w.Size}] = nil
+	}
+	for _, s := range slots {
+		e := arena.Extent{Offset: s.offset, Size: s.info.Size}
+		if _, is := at[e]; is && e.Size > 0 {
+			at[e] = s
+		}
+	}
+	for i, w := range wanted {
+		under[i] = at[arena.Extent{Offset: w.Offset, Size: w.Size}]
+	}
+	return under
+}
+
 // keep makes what keeps the ranges. kept tells which of extra the allocator
 // has.
 func (t *Tier) keep(c claims, kept func(extra int) bool) {
-	blocks := make(map[int64]*slot, len(t.slots))
-	for _, s := range t.slots {
-		if s.info.Size > 0 {
-			blocks[s.offset] = s
-		}
-	}
 	alone := map[int]*slot{}
 	t.claimed = make([]tiers.Claimed, len(c.wanted))
 	for i, w := range c.wanted {
-		s, at := blocks[w.Offset], c.at[i]
+		s, at := c.under[i], c.at[i]
 		switch {
-		case at < 0 && s != nil && s.info.Size == w.Size && !w.Slot:
+		case s != nil && t.slots[s.info.ID] == s && !w.Slot:
 			t.claimed[i].Pin = t.hold(s)
 		case at < 0 || !kept(at):
 		case w.Slot:
