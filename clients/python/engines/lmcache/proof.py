@@ -15,7 +15,7 @@ PROOFS = {
 
 def add_options(p):
     p.add_argument("--lmcache-only", choices=PROOFS, help="lmcache: one proof alone")
-    p.add_argument("--pairs", type=int, default=7, help="lmcache: runs on each server, at least 5")
+    p.add_argument("--pairs", type=int, default=7, help="lmcache: runs on each server; of fewer than 5 only the bytes are judged, not the speed")
     p.add_argument("--keys", type=int, default=32, help="lmcache: keys of one submit")
     p.add_argument("--size-kib", type=int, default=2048, help="lmcache: KiB of one value")
     p.add_argument("--rounds", type=int, default=4, help="lmcache: rounds of each run")

@@ -11,6 +11,7 @@ from engines.lmcache import bench, install
 
 START_SECONDS = 300
 CHUNKS = 2  # of each request
+INTERVAL = 0.1  # seconds between requests
 
 
 class Server:
@@ -46,7 +47,7 @@ class Server:
     def ask(self):
         """Sends all requests twice: how many chunks each finds at first, and the checksum of what it is served the second time."""
         told = daemon.run([self.command, "bench", "server", "--rpc-url", f"tcp://127.0.0.1:{self.port}", "--url", f"http://127.0.0.1:{self.http}",
-                           "--mode", "cpu", "--kvcache-shape-spec", self.shape, "--start", "0", "--end", self.requests],
+                           "--mode", "cpu", "--kvcache-shape-spec", self.shape, "--start", "0", "--end", self.requests, "--interval", INTERVAL],
                           timeout=300, what="lmcache bench server", env=daemon.engine_env(), cwd=self.work)
         cold = [int(n) for n in re.findall(rf"seq \d+/cold\] LOOKUP: (\d+)/{CHUNKS} chunks hit", told)]
         sums = re.findall(r"seq (\d+)/warm\] CHECKSUM: (\w+) \((\d+) chunks\)", told)
