@@ -54,7 +54,7 @@ const (
 	foldMin = 1024
 
 	// foldAlign is what the copying loop's writes are aligned to, in bytes.
-	foldAlign = 32
+	foldAlign = 64
 
 	// copyMin is the length from which copying past the caches pays, in bytes.
 	copyMin = 16 << 10
@@ -70,7 +70,7 @@ type multipliers [2]uint64
 
 // folds holds the distances that fold needs, in bits: that of a whole block,
 // and of its registers' widths, to join them at the end.
-var folds = [3]multipliers{distance(8 * foldBlock), distance(256), distance(128)}
+var folds = [4]multipliers{distance(8 * foldBlock), distance(512), distance(256), distance(128)}
 
 // distance computes the multipliers of a distance. In the bit-reflected form
 // of a CRC a carry-less product comes out one bit too low, hence the shift, and

@@ -15,7 +15,20 @@ func TestCheckValue(t *testing.T) {
 	}
 }
 
-func TestFoldingRunsHere(t *testing.T) {
+// eachWay runs a test with all registers that this CPU folds in: those without
+// AVX-512 use the narrower ones. None of these tests is parallel.
+func eachWay(t *testing.T, run func(t *testing.T)) {
+	t.Run("widest", run)
+	if wide {
+		wide = false
+		defer func() { wide = true }()
+		t.Run("256", run)
+	}
+}
+
+func TestFoldingRunsHere(t *testing.T) { eachWay(t, testFoldingRunsHere) }
+
+func testFoldingRunsHere(t *testing.T) {
 	if !canFold {
 		t.Skip("this CPU lacks VPCLMULQDQ: only the standard library's way is tested")
 	}
@@ -28,7 +41,9 @@ func TestFoldingRunsHere(t *testing.T) {
 
 // Every length around the sizes where the way changes, at every alignment, in
 // one piece and in two.
-func TestSameAsStandardLibrary(t *testing.T) {
+func TestSameAsStandardLibrary(t *testing.T) { eachWay(t, testSameAsStandardLibrary) }
+
+func testSameAsStandardLibrary(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	buf := make([]byte, 70<<10)
 	for i := range buf {
@@ -54,7 +69,9 @@ func TestSameAsStandardLibrary(t *testing.T) {
 
 // Every length around the sizes where the way changes, to and from every
 // alignment, and nothing beside it is written.
-func TestCopy(t *testing.T) {
+func TestCopy(t *testing.T) { eachWay(t, testCopy) }
+
+func testCopy(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	src := make([]byte, 3*copyStep)
 	for i := range src {
@@ -89,7 +106,9 @@ func TestCopy(t *testing.T) {
 }
 
 // A single flipped bit anywhere changes the sum: no lane is lost in folding.
-func TestEveryBitCounts(t *testing.T) {
+func TestEveryBitCounts(t *testing.T) { eachWay(t, testEveryBitCounts) }
+
+func testEveryBitCounts(t *testing.T) {
 	p := make([]byte, 5*foldBlock)
 	whole := Checksum(p)
 	for i := range p {
@@ -113,9 +132,11 @@ func FuzzUpdate(f *testing.F) {
 		for range times%64 + 1 {
 			p = append(p, seed...)
 		}
-		if got, want := Update(crc, p), crc32.Update(crc, table, p); got != want {
-			t.Fatalf("%d bytes after %08x: got %08x, want %08x", len(p), crc, got, want)
-		}
+		eachWay(t, func(t *testing.T) {
+			if got, want := Update(crc, p), crc32.Update(crc, table, p); got != want {
+				t.Fatalf("%d bytes after %08x: got %08x, want %08x", len(p), crc, got, want)
+			}
+		})
 	})
 }
 

@@ -7,9 +7,9 @@
 // prefetcher, and gets a third of what one copy of the same memory gets. Here
 // long inputs are folded with carry-less multiplication in one forward pass
 // (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
-// Instruction", Intel 2009), on CPUs that multiply 256 bits at a time (AMD
-// since Zen 3, Intel since Ice Lake). Others, and short inputs, are left to
-// hash/crc32.
+// Instruction", Intel 2009), on CPUs that multiply 512 or 256 bits at a time
+// (AMD since Zen 4 and Zen 3, Intel since Ice Lake). Others, and short inputs,
+// are left to hash/crc32.
 //
 // It does not frame, store or compare checksums.
 package crc32c

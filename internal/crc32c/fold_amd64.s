@@ -56,10 +56,9 @@ done:
 	VPXOR      Y9, onto, onto; \
 	VPXOR      Y10, onto, onto
 
-// FINISH leaves the remainder of Y0 to Y7 in AX. The lower 128 bits of what is
-// joined come first in the message; the CRC instruction divides the last 128.
+// FINISH leaves the remainder of Y0 to Y7 in AX.
 #define FINISH \
-	VBROADCASTI128 16(DX), Y8; \
+	VBROADCASTI128 32(DX), Y8; \
 	JOIN(Y0, Y1); \
 	JOIN(Y1, Y2); \
 	JOIN(Y2, Y3); \
@@ -67,7 +66,12 @@ done:
 	JOIN(Y4, Y5); \
 	JOIN(Y5, Y6); \
 	JOIN(Y6, Y7); \
-	VMOVDQU      32(DX), X8; \
+	DIVIDE
+
+// DIVIDE leaves the remainder of Y7 in AX. The lower 128 bits come first in the
+// message; the CRC instruction divides the last 128.
+#define DIVIDE \
+	VMOVDQU      48(DX), X8; \
 	VEXTRACTI128 $1, Y7, X6; \
 	VPCLMULQDQ   $0x00, X8, X7, X9; \
 	VPCLMULQDQ   $0x11, X8, X7, X10; \
@@ -80,10 +84,10 @@ done:
 	CRC32Q       BX, AX; \
 	VZEROUPPER
 
-// func fold(crc uint32, p *byte, blocks int, k *[3]multipliers) uint32
+// func fold256(crc uint32, p *byte, blocks int, k *[4]multipliers) uint32
 //
 // Y0 to Y7 hold a block's worth of message that is congruent to all before it.
-TEXT ·fold(SB), NOSPLIT, $0-36
+TEXT ·fold256(SB), NOSPLIT, $0-36
 	MOVL crc+0(FP), AX
 	MOVQ p+8(FP), SI
 	MOVQ blocks+16(FP), CX
@@ -110,8 +114,8 @@ finish:
 	MOVL AX, ret+32(FP)
 	RET
 
-// func foldCopy(crc uint32, dst, p *byte, blocks int, k *[3]multipliers) uint32
-TEXT ·foldCopy(SB), NOSPLIT, $0-44
+// func foldCopy256(crc uint32, dst, p *byte, blocks int, k *[4]multipliers) uint32
+TEXT ·foldCopy256(SB), NOSPLIT, $0-44
 	MOVL crc+0(FP), AX
 	MOVQ dst+8(FP), DI
 	MOVQ p+16(FP), SI
@@ -146,5 +150,103 @@ loop:
 finish:
 	SFENCE
 	FINISH
+	MOVL AX, ret+40(FP)
+	RET
+
+// The same with AVX-512: Z0 to Z3 hold the block.
+
+// STEP5 is STEP, of 64 bytes.
+#define STEP5(offset, acc) \
+	VPCLMULQDQ $0x00, Z8, acc, Z9; \
+	VPCLMULQDQ $0x11, Z8, acc, acc; \
+	VPTERNLOGQ $0x96, offset(SI), Z9, acc
+
+// COPY5 is COPY, of 64 bytes.
+#define COPY5(offset, acc) \
+	VMOVDQU64  offset(SI), Z11; \
+	VPCLMULQDQ $0x00, Z8, acc, Z9; \
+	VPCLMULQDQ $0x11, Z8, acc, acc; \
+	VMOVNTDQ   Z11, offset(DI); \
+	VPTERNLOGQ $0x96, Z11, Z9, acc
+
+#define LOAD5 \
+	VMOVDQU64 (SI), Z0; \
+	VMOVDQU64 64(SI), Z1; \
+	VMOVDQU64 128(SI), Z2; \
+	VMOVDQU64 192(SI), Z3
+
+#define BEGIN5 \
+	VMOVD           AX, X9; \
+	VPXORQ          Z9, Z0, Z0; \
+	VBROADCASTI32X4 (DX), Z8
+
+#define JOIN5(from, onto) \
+	VPCLMULQDQ $0x00, Z8, from, Z9; \
+	VPCLMULQDQ $0x11, Z8, from, Z10; \
+	VPTERNLOGQ $0x96, Z10, Z9, onto
+
+// FINISH5 leaves the remainder of Z0 to Z3 in AX.
+#define FINISH5 \
+	VBROADCASTI32X4 16(DX), Z8; \
+	JOIN5(Z0, Z1); \
+	JOIN5(Z1, Z2); \
+	JOIN5(Z2, Z3); \
+	VBROADCASTI128  32(DX), Y8; \
+	VEXTRACTI64X4   $1, Z3, Y7; \
+	JOIN(Y3, Y7); \
+	DIVIDE
+
+// func fold512(crc uint32, p *byte, blocks int, k *[4]multipliers) uint32
+TEXT ·fold512(SB), NOSPLIT, $0-36
+	MOVL crc+0(FP), AX
+	MOVQ p+8(FP), SI
+	MOVQ blocks+16(FP), CX
+	MOVQ k+24(FP), DX
+	LOAD5
+	BEGIN5
+
+loop:
+	ADDQ $256, SI
+	DECQ CX
+	JZ   finish
+	STEP5(0, Z0)
+	STEP5(64, Z1)
+	STEP5(128, Z2)
+	STEP5(192, Z3)
+	JMP  loop
+
+finish:
+	FINISH5
+	MOVL AX, ret+32(FP)
+	RET
+
+// func foldCopy512(crc uint32, dst, p *byte, blocks int, k *[4]multipliers) uint32
+TEXT ·foldCopy512(SB), NOSPLIT, $0-44
+	MOVL crc+0(FP), AX
+	MOVQ dst+8(FP), DI
+	MOVQ p+16(FP), SI
+	MOVQ blocks+24(FP), CX
+	MOVQ k+32(FP), DX
+	LOAD5
+	VMOVNTDQ Z0, (DI)
+	VMOVNTDQ Z1, 64(DI)
+	VMOVNTDQ Z2, 128(DI)
+	VMOVNTDQ Z3, 192(DI)
+	BEGIN5
+
+loop:
+	ADDQ $256, SI
+	ADDQ $256, DI
+	DECQ CX
+	JZ   finish
+	COPY5(0, Z0)
+	COPY5(64, Z1)
+	COPY5(128, Z2)
+	COPY5(192, Z3)
+	JMP  loop
+
+finish:
+	SFENCE
+	FINISH5
 	MOVL AX, ret+40(FP)
 	RET
