@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cascadekv/cmd/cascaded/heed"
 	"cascadekv/internal/config"
 	"cascadekv/slurm"
 )
@@ -48,13 +48,14 @@ func realMain(args, env []string, stdout, stderr io.Writer) int {
 	command := newCommand(func(s config.Sources) {
 		s.Env = launched(env)
 		if check {
+			heed.Stop()
 			status = checkHandover(s, stdout, stderr)
 			return
 		}
-		signals := make(chan os.Signal, 8)
-		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-		defer signal.Stop(signals)
-		status = run(context.Background(), s, p.open, signals, stderr)
+		if p.ends {
+			heed.Signals <- syscall.SIGTERM
+		}
+		status = run(context.Background(), s, p.open, heed.Signals, stderr)
 	})
 	command.SetArgs(p.args)
 	command.SetOut(stdout)

@@ -30,6 +30,8 @@ type openedRank struct {
 	log     *slog.Logger
 	failed  chan error // capacity 1: it can not go on
 
+	turn sync.Mutex // held by what ends this program: Shutdown, or an upgrade
+
 	background     sync.WaitGroup // ends before the store is closed
 	stopBackground context.CancelFunc
 
@@ -43,6 +45,9 @@ var errReplaced = errors.New("another process has this rank's number now: give e
 // open puts a rank together: tiers, store, server.
 func (p program) open(ctx context.Context, c config.Config, password string, log *slog.Logger) (rank, error) {
 	p.tell(log)
+	if p.state != nil {
+		ctx = context.WithoutCancel(ctx) // what an earlier program had must be drained before the end
+	}
 	o := cascade.Options{
 		FirstEvent: p.firstEvent(),
 		Policy:     c.Policy, IDBits: c.IDBits, SkipVerify: !c.VerifyReads, Limits: storeLimits(c, 1), Log: log,
@@ -282,6 +287,8 @@ func (r *openedRank) ReloadFailed() { r.server.ReloadFailed() }
 
 // Shutdown implements rank.
 func (r *openedRank) Shutdown(ctx context.Context) error {
+	r.turn.Lock() // an upgrade that has begun tells the next program to end
+	defer r.turn.Unlock()
 	err := r.server.Shutdown(ctx)
 	if r.peers != nil {
 		// What is in the shared file system stays readable by the others.

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/cmd/cascaded/heed"
 	"cascadekv/internal/buildinfo"
 	"cascadekv/internal/config"
 	"cascadekv/internal/handover"
@@ -34,12 +35,13 @@ import (
 //
 // which prints an ability, and then becomes this process as
 //
-//	cascaded --handover=DESCRIPTOR ARGUMENTS
+//	cascaded --handover=DESCRIPTOR [--then-end] ARGUMENTS
 //
-// Both words are for programs, and come first.
+// The words are for programs, and come first.
 const (
 	checkWord    = "--check-handover"
 	handoverWord = "--handover="
+	endWord      = "--then-end" // a signal to end has come meanwhile
 )
 
 // ability is what a program says that may take another one's place.
@@ -85,6 +87,7 @@ type program struct {
 	args  []string
 	state *handover.State // of an earlier program in this process, nil: none
 	lost  error           // why that could not be read
+	ends  bool            // as soon as it has taken over
 }
 
 // started reads the words that are for programs and returns how this one was
@@ -105,6 +108,9 @@ func started(args []string) (p program, check bool) {
 			p.state, err = handover.Take(fd)
 		}
 		p.lost = err
+		if len(p.args) > 0 && p.args[0] == endWord {
+			p.args, p.ends = p.args[1:], true
+		}
 		return p, false
 	}
 	p.args = args
@@ -139,6 +145,7 @@ var (
 	errNoUpgrade = errors.New("this rank can not be upgraded in place: restart it")
 	errBinary    = errors.New("the program is not suitable")
 	errLeft      = errors.New("the program could not be started when the tiers were closed")
+	errEnding    = errors.New("this rank was told to end")
 )
 
 // checkPatience bounds the question to the other program.
@@ -241,6 +248,10 @@ const (
 // become turns this process into another program. Until the cold tier is closed
 // everything can be taken back.
 func (r *openedRank) become(path string, st *handover.State) error {
+	if !r.turn.TryLock() {
+		return errEnding
+	}
+	defer r.turn.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
 	defer cancel()
 	if err := r.store.Settle(ctx); err != nil {
@@ -268,6 +279,7 @@ func (r *openedRank) become(path string, st *handover.State) error {
 }
 
 // replace is exec. It returns why that failed, and then everything is as before.
+// A signal to end that this program was sent is passed on.
 func replace(path string, args []string, st *handover.State, fd int) error {
 	// No other program may be started meanwhile: it would inherit descriptors.
 	syscall.ForkLock.Lock()
@@ -279,7 +291,13 @@ func replace(path string, args []string, st *handover.State, fd int) error {
 	defer undo()
 	var files unix.Rlimit // exec lowers the limit to what it was before this program raised it
 	limited := unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil
-	err = syscall.Exec(path, append([]string{path, handoverWord + strconv.Itoa(fd)}, args...), os.Environ())
+	heed.Stop()
+	defer heed.Resume()
+	words := []string{path, handoverWord + strconv.Itoa(fd)}
+	if heed.Told() {
+		words = append(words, endWord)
+	}
+	err = syscall.Exec(path, append(words, args...), os.Environ())
 	if limited {
 		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &files) // it was that already
 	}
