@@ -84,7 +84,7 @@ class MooncakeLocal(MooncakeTcp):
 
 
 class MooncakeShm(MooncakeTcp):
-    name, what = "mooncake-shm", "its node copies, in shared memory: the engine's memory is allocated by Mooncake, as SGLang does for such a node"
+    name, what = "mooncake-shm", "its node copies, in shared memory; the engine's memory is allocated by Mooncake, as SGLang does then"
 
     def connect(self, master: int) -> None:
         size = 2 * self.memory.half
@@ -167,6 +167,7 @@ class OpenLake(Store):
         config.write_text(OPENLAKE.format(at=f"127.0.0.1:{port}", gib=-(-self.capacity >> 30)))
         command = [str(pathlib.Path(self.lib.__file__).parent / "openlaked"), "--config", str(config)]
         self.pids = [self.children.start(self.name, command, lambda: listens(port) and listens(port + 1), RUST_LOG="warn")]
+        self.children.leftovers.append(f"openlake_kv_{self.pids[0]}_*")
         self.client = self.lib.Client("local", 2048)
         self.client.attach(f"127.0.0.1:{port}", 0, self.KEY + size)
         self.client.register_memory(self.memory.address, 2 * self.memory.half)
@@ -197,10 +198,7 @@ class OpenLake(Store):
             return
         self.size = 0
         self.client.close()
-        pid = self.pids.pop()
-        self.children.end(pid)
-        for slots in pathlib.Path("/dev/shm").glob(f"openlake_kv_{pid}_*"):  # the daemon leaves them behind
-            slots.unlink()
+        self.children.end(self.pids.pop())
 
 
 OPENLAKE = """

@@ -52,6 +52,7 @@ class Children:
     def __enter__(self) -> Children:
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cascade-bench-"))
         self.arena = pathlib.Path("/dev/shm") / f"{self.dir.name}.arena"
+        self.leftovers: list[str] = []  # patterns of files in /dev/shm that children do not remove themselves
         self._children: list[subprocess.Popen[bytes]] = []
         return self
 
@@ -62,6 +63,8 @@ class Children:
             wait(child)
         shutil.rmtree(self.dir, ignore_errors=True)
         self.arena.unlink(missing_ok=True)
+        for left in (f for pattern in self.leftovers for f in self.arena.parent.glob(pattern)):
+            left.unlink(missing_ok=True)
 
     def end(self, pid: int) -> None:
         """Ends one of them before the others."""

@@ -18,7 +18,7 @@ from cascade_kv import StorageAdapter  # noqa: E402
 
 
 class Memory:
-    """An engine's host memory: a memfd, or what a store gave that takes no other. Blocks are put from its first half and got into its second."""
+    """An engine's host memory: a memfd, or what a store gave that takes no other. Blocks go out of its first half and into its second."""
 
     def __init__(self, half: int, given: Any = None) -> None:
         self.half = half

@@ -78,7 +78,7 @@ class Cascade(Store):
         self.client.close()
 
 
-STORES: dict[str, type[Store]] = {
-    s.name: s
-    for s in (Ceiling, Cascade, Redis, RedisRaw, Valkey, Memcached, Files, Lmdb, Rocks, Hdf5, MooncakeTcp, MooncakeLocal, MooncakeShm, Redhare, OpenLake)
-}
+FILES = (Files, Lmdb, Rocks, Hdf5)
+SOCKETS = (Redis, RedisRaw, Valkey, Memcached)
+KV = (MooncakeTcp, MooncakeLocal, MooncakeShm, Redhare, OpenLake)
+STORES: dict[str, type[Store]] = {s.name: s for s in (Ceiling, Cascade, *SOCKETS, *FILES, *KV)}
