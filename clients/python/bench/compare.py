@@ -93,6 +93,7 @@ def point(store: Store, size: int, n: int, turn: int) -> dict[str, float]:
         if not np.array_equal(source, target):
             raise Wrong(f"{what}: other bytes than were put")
 
+    store.prepare(size)
     store.clear()
     timed("put", [lambda i=i: store.write([keys[i]], [at[i]], size) for i in range(n)])
     store.clear()

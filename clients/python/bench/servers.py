@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,7 @@ class Children:
     def __enter__(self) -> Children:
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="cascade-bench-"))
         self.arena = pathlib.Path("/dev/shm") / f"{self.dir.name}.arena"
+        self.leftovers: list[str] = []  # patterns of files in /dev/shm that children do not remove themselves
         self._children: list[subprocess.Popen[bytes]] = []
         return self
 
@@ -58,17 +60,22 @@ class Children:
         for child in self._children:
             child.send_signal(signal.SIGTERM)
         for child in self._children:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(30)
-                continue
-            child.kill()
-            child.wait()
+            wait(child)
         shutil.rmtree(self.dir, ignore_errors=True)
         self.arena.unlink(missing_ok=True)
+        for left in (f for pattern in self.leftovers for f in self.arena.parent.glob(pattern)):
+            left.unlink(missing_ok=True)
 
-    def start(self, name: str, command: list[str], answers) -> int:
-        """Returns the process id once answers() is true."""
-        env = {k: v for k, v in os.environ.items() if not k.startswith("CASCADE_")}
+    def end(self, pid: int) -> None:
+        """Ends one of them before the others."""
+        child = next(c for c in self._children if c.pid == pid)
+        self._children.remove(child)
+        child.send_signal(signal.SIGTERM)
+        wait(child)
+
+    def start(self, name: str, command: list[str], answers, **more: str) -> int:
+        """Returns the process id once answers() is true. more are environment variables."""
+        env = {k: v for k, v in os.environ.items() if not k.startswith("CASCADE_")} | more
         log = self.dir / f"{name}.log"
         with log.open("ab") as out:
             child = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env, cwd=self.dir)
@@ -118,3 +125,30 @@ class Children:
                 return False
 
         return path, self.start(name, command, answers)
+
+
+def wait(child: subprocess.Popen[bytes]) -> None:
+    """For a process that was told to end."""
+    try:
+        child.wait(30)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+def free_port(beside: int = 0) -> int:
+    """A port that nobody listens on, nor on so many after it."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            port = int(s.getsockname()[1])
+        try:
+            for i in range(1, beside + 1):
+                socket.create_server(("127.0.0.1", port + i)).close()
+        except (OSError, OverflowError):
+            continue
+        return port
+
+
+def listens(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port), 1):
+        return True
