@@ -33,7 +33,7 @@ def options() -> argparse.Namespace:
     p.add_argument("--sizes", default="42,256,1024,2048,8192", help="KiB of the table's blocks, with commas")
     p.add_argument("--mib", type=int, default=16, help="MiB of blocks at each point of the table")
     p.add_argument("--sglang-rounds", type=int, default=5, help="rounds of pages in and out of SGLang's host pool (0: none)")
-    p.add_argument("--table-rounds", type=int, default=3, help="rounds of the table")
+    p.add_argument("--table-rounds", type=int, default=7, help="rounds of the table")
     return p.parse_args()
 
 
