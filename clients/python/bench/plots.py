@@ -20,7 +20,7 @@ def draw(rows: Sequence[dict[str, Any]], file: pathlib.Path) -> None:
 
     matplotlib.use("Agg")  # no screen is needed
     matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text, for who searches in it
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     stores = list(dict.fromkeys(r["store"] for r in rows))
     sizes = sorted({r["kib"] for r in rows})
@@ -34,6 +34,8 @@ def draw(rows: Sequence[dict[str, Any]], file: pathlib.Path) -> None:
         axis.set_yscale("log")
         axis.set_xticks(sizes, [f"{k} KiB" if k < 1024 else f"{k >> 10} MiB" for k in sizes])
         axis.minorticks_off()
+        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter("{x:g}")
         axis.grid(alpha=0.3)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, title="dashed: lost with the engine's process")
