@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"os"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -63,7 +64,7 @@ func (r *Reader) Alive() bool {
 func (r *Reader) Final() bool { return r.load32(offFinal) == 1 }
 
 // Lookup returns the entry of f and its place; false when there is none, or when
-// the table changes so fast that no whole entry is seen.
+// no whole entry is seen for about 0.1 s.
 func (r *Reader) Lookup(f Fingerprint) (e Entry, place uint32, ok bool) {
 	a, b := f.buckets(r.mask)
 	for _, bucket := range []uint32{a, b} {
@@ -80,12 +81,21 @@ func (r *Reader) Lookup(f Fingerprint) (e Entry, place uint32, ok bool) {
 	return Entry{}, 0, false
 }
 
-// readTries bounds how often an entry is read while it is being written.
-const readTries = 64
+// readTries bounds how often an entry is read while it is being written. The
+// writer may have lost its core in the middle, so all but the first tries wait
+// for readWait.
+const (
+	readTries = 2000
+	readSpins = 64
+	readWait  = 50 * time.Microsecond
+)
 
 func (r *Reader) read(place uint32, f Fingerprint) (e Entry, ok bool) {
 	at := headerBytes + (int(r.mask)+1)*lane + int(place)*lane
-	for range readTries {
+	for try := range readTries {
+		if try > readSpins {
+			time.Sleep(readWait)
+		}
 		seq := r.load32(at)
 		kind := r.load32(at + entryKind)
 		lo, hi := r.load64(at+entryPrint), r.load64(at+entryPrint+8)
