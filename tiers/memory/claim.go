@@ -10,10 +10,10 @@ import (
 
 // claims are ranges that are kept for somebody outside at a take-over.
 type claims struct {
-	wanted []tiers.Claim  // offsets in the data area
-	under  []*slot        // for each claim the block that was found there, or nil
-	extra  []arena.Extent // of those claims that have none
-	at     []int          // for each claim its place in extra; -1: a block's, or none's
+	wanted []tiers.Claim          // offsets in the data area
+	blocks map[arena.Extent]*slot // that were found just where claims are
+	extra  []arena.Extent         // of claims where there is none
+	at     []int                  // for each claim its place in extra; -1: a block's, or none's
 }
 
 // newClaims sorts claims by whether a block that was found lies there. Several
@@ -23,14 +23,14 @@ func (t *Tier) newClaims(wanted []tiers.Claim, slots map[uint64]*slot, ready int
 	for i := range c.wanted {
 		c.wanted[i].Offset -= t.fileOffset(0)
 	}
-	c.under = slotsUnder(c.wanted, slots)
+	c.blocks = slotsAt(c.wanted, slots)
 	known := map[arena.Extent]int{}
 	var filled []bool // by extra
 	for i := range c.wanted {
 		w := &c.wanted[i]
-		e := arena.Extent{Offset: w.Offset, Size: w.Size}
+		e := extentOf(*w)
 		c.at[i] = -1
-		if c.under[i] != nil || e.Offset < 0 || e.Size < 0 || e.Offset > ready-e.Size {
+		if c.blocks[e] != nil || e.Offset < 0 || e.Size < 0 || e.Offset > ready-e.Size {
 			continue
 		}
 		at, again := known[e]
@@ -48,15 +48,17 @@ func (t *Tier) newClaims(wanted []tiers.Claim, slots map[uint64]*slot, ready int
 	return c
 }
 
-// slotsUnder is for each claim the slot that has just its range, or nil.
-func slotsUnder(wanted []tiers.Claim, slots map[uint64]*slot) []*slot {
-	under := make([]*slot, len(wanted))
+func extentOf(w tiers.Claim) arena.Extent { return arena.Extent{Offset: w.Offset, Size: w.Size} }
+
+// slotsAt finds the slots that have just the range of a claim; for other claims
+// it has nil.
+func slotsAt(wanted []tiers.Claim, slots map[uint64]*slot) map[arena.Extent]*slot {
 	if len(wanted) == 0 {
-		return under // as at every open but an upgrade's: there may be millions of slots
+		return nil // as at every open but an upgrade's: there may be millions of slots
 	}
 	at := make(map[arena.Extent]*slot, len(wanted))
 	for _, w := range wanted {
-		at[arena.Extent{Offset: w.Offset, Size: w.Size}] = nil
+		at[extentOf(w)] = nil
 	}
 	for _, s := range slots {
 		e := arena.Extent{Offset: s.offset, Size: s.info.Size}
@@ -64,10 +66,7 @@ func slotsUnder(wanted []tiers.Claim, slots map[uint64]*slot) []*slot {
 			at[e] = s
 		}
 	}
-	for i, w := range wanted {
-		under[i] = at[arena.Extent{Offset: w.Offset, Size: w.Size}]
-	}
-	return under
+	return at
 }
 
 // keep makes what keeps the ranges. kept tells which of extra the allocator
@@ -76,7 +75,7 @@ func (t *Tier) keep(c claims, kept func(extra int) bool) {
 	alone := map[int]*slot{}
 	t.claimed = make([]tiers.Claimed, len(c.wanted))
 	for i, w := range c.wanted {
-		s, at := c.under[i], c.at[i]
+		s, at := c.blocks[extentOf(w)], c.at[i]
 		switch {
 		case s != nil && t.slots[s.info.ID] == s && !w.Slot:
 			t.claimed[i].Pin = t.hold(s)
