@@ -46,7 +46,7 @@ def table(names: Sequence[str], kib: Sequence[int], mib: int, rounds: int) -> tu
                         try:
                             samples.setdefault((store.name, size), []).append(point(store, size, blocks(size, mib), i))
                         except Exception as e:  # a store that fails at a size is named, and what else there is goes on
-                            failed.add((store.name, size))
+                            failed |= {(store.name, k * 1024) for k in kib} if isinstance(e, Wrong) else {(store.name, size)}
                             absent[store.name] = f"at {size >> 10} KiB: {type(e).__name__}: {e}"
                             print(f"FAIL: {store.name} {absent[store.name]}", file=sys.stderr)
         finally:

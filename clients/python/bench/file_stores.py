@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 
-from servers import Missing
+from servers import library
 from store import Store
 
 
@@ -55,11 +55,7 @@ class Lmdb(Store):
     name, what = "lmdb", "LMDB on disk (page cache), writemap, no sync; one transaction for a batch"
 
     def start(self) -> None:
-        try:
-            import lmdb
-        except ImportError as e:
-            raise Missing(f"lmdb: {e}") from e
-        self.env = lmdb.open(str(self.dir), map_size=4 * self.capacity, sync=False, metasync=False, writemap=True, map_async=True)
+        self.env = library("lmdb").open(str(self.dir), map_size=4 * self.capacity, sync=False, metasync=False, writemap=True, map_async=True)
 
     def write(self, keys, offsets, size):
         with self.env.begin(write=True) as t:
@@ -87,11 +83,7 @@ class Rocks(Store):
     name, what = "rocksdb", "RocksDB (rocksdict) on disk (page cache) with blob files, no sync, no compression"
 
     def start(self) -> None:
-        try:
-            import rocksdict
-        except ImportError as e:
-            raise Missing(f"rocksdict: {e}") from e
-        self.lib, self.n = rocksdict, 0
+        self.lib, self.n = library("rocksdict"), 0
         self.open()
 
     def open(self) -> None:
@@ -129,11 +121,7 @@ class Hdf5(Store):
     name, what = "hdf5", "HDF5 (h5py) on disk (page cache), a contiguous dataset for each block"
 
     def start(self) -> None:
-        try:
-            import h5py
-        except ImportError as e:
-            raise Missing(f"h5py: {e}") from e
-        self.lib = h5py
+        self.lib = library("h5py")
         self.open()
 
     def open(self) -> None:

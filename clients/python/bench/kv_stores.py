@@ -8,7 +8,7 @@ import hashlib
 import os
 import pathlib
 
-from servers import Missing, free_port, listens, need
+from servers import free_port, library, listens, need
 from store import Memory, Store
 
 
@@ -17,16 +17,12 @@ class MooncakeTcp(Store):
 
     def start(self) -> None:
         os.environ.setdefault("GLOG_minloglevel", "2")  # read when it is loaded
-        try:
-            import mooncake
-            from mooncake import store
-        except ImportError as e:
-            raise Missing(f"mooncake: {e}") from e
-        self.lib, self.bin = store, pathlib.Path(mooncake.__file__).parent
+        self.lib = library("mooncake.store")
+        self.bin = pathlib.Path(library("mooncake").__file__).parent
         port, metrics = free_port(), free_port()
         master = [str(self.bin / "mooncake_master"), "-rpc_port", str(port), "-metrics_port", str(metrics), "-rpc_address", "127.0.0.1"]
         self.pids = [self.children.start(self.name, master, lambda: listens(port))]
-        self.store = store.MooncakeDistributedStore()
+        self.store = self.lib.MooncakeDistributedStore()
         self.connect(port)
         self.check([self.store.register_buffer(self.memory.address, 2 * self.memory.half)])
 
@@ -97,10 +93,7 @@ class Redhare(Store):
     name, what, outlives = "redhare", "redhare 0.6.0, blocks in the engine's own process, metadata in a redis-server", False
 
     def start(self) -> None:
-        try:
-            from redhare import KvStore
-        except ImportError as e:
-            raise Missing(f"redhare: {e}") from e
+        redhare = library("redhare")
         port = free_port()
         server = [
             need("redis-server", "apt-get install redis-server"),
@@ -115,7 +108,7 @@ class Redhare(Store):
         ]
         self.pids = [self.children.start(self.name, server, lambda: listens(port))]
         # Of the transports this one is the fastest here, and the only one that reuses memory at once: tcp does after half a minute.
-        self.store = KvStore(redis_url=f"redis://127.0.0.1:{port}", client_id="bench", data_plane_addr=f"127.0.0.1:{free_port()}",
+        self.store = redhare.KvStore(redis_url=f"redis://127.0.0.1:{port}", client_id="bench", data_plane_addr=f"127.0.0.1:{free_port()}",
                              capacity=f"{self.capacity >> 20}MB", transport="inmemory")  # fmt: skip
         self.store.register_buffer(self.memory.address, 2 * self.memory.half)
         self.keys: list[str] = []
@@ -150,11 +143,7 @@ class OpenLake(Store):
     KEY = 54  # bytes, of every key; they begin a slot
 
     def start(self) -> None:
-        try:
-            import openlake_client
-        except ImportError as e:
-            raise Missing(f"openlake-vllm: {e}") from e
-        self.lib, self.size = openlake_client, 0
+        self.lib, self.size = library("openlake_client"), 0
         self.prepare(1 << 20)
 
     def prepare(self, size: int) -> None:

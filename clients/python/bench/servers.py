@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import pathlib
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "cascade"
@@ -27,6 +29,13 @@ def need(program: str, remedy: str) -> str:
     if not found:
         raise Missing(f"{program} is missing: {remedy}")
     return found
+
+
+def library(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as e:
+        raise Missing(f"{module}: {e}; bench/install-peers") from e
 
 
 def redis_py():

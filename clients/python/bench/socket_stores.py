@@ -7,7 +7,7 @@ import os
 import pathlib
 import socket
 
-from servers import Missing, need, redis_py
+from servers import Missing, library, need, redis_py
 from store import Store
 
 
@@ -91,10 +91,6 @@ class Memcached(Store):
     name, what = "memcached", "memcached on a unix socket, pymemcache, get_many for batches"
 
     def start(self) -> None:
-        try:
-            from pymemcache.client.base import Client as Pymemcache
-        except ImportError as e:
-            raise Missing(f"pymemcache: {e}") from e
         path = str(self.children.dir / "memcached.sock")
         user = ["-u", "root"] if os.geteuid() == 0 else []
         command = [
@@ -109,7 +105,7 @@ class Memcached(Store):
             "2",
             *user,
         ]
-        self.client = Pymemcache(path, timeout=60)
+        self.client = library("pymemcache.client.base").Client(path, timeout=60)
         self.pids = [self.children.start(self.name, command, lambda: bool(self.client.version()))]
 
     def write(self, keys, offsets, size):
