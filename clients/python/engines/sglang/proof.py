@@ -1,11 +1,10 @@
 """SGLang: its cache stack on a rank, every byte compared, and the whole engine twice through each of its interfaces."""
 
 import json
-import socket
 import subprocess
 import sys
 
-from .. import Failed, environment, say
+from .. import Failed, daemon, environment, say
 from . import docs, whole
 
 VERSION = "0.5.23"
@@ -30,14 +29,14 @@ def prove(args, work):
         folder = work / mode
         folder.mkdir()
         try:
-            figures[mode] = whole.run_mode(python, args.rank, folder, mode, args, free_port(), trials=mode == "v1+memfd")
+            figures[mode] = whole.run_mode(python, args.rank, folder, mode, args, daemon.free_port(), trials=mode == "v1+memfd")
         except Failed as e:
             figures[mode] = {**(e.figures or {}), "failed": str(e)}
             failed.append(f"{mode}: {e}")
     if not args.sglang_no_docs:
         try:
             (work / f"{work.name}-docs").mkdir()
-            figures["docs"] = docs.test(python, args.rank, work / f"{work.name}-docs", free_port())
+            figures["docs"] = docs.test(python, args.rank, work / f"{work.name}-docs", daemon.free_port())
         except Failed as e:
             failed.append(f"docs: {e}")
     if failed:
@@ -65,8 +64,3 @@ def stack(python, args, work, failed):
     if run.returncode != 0 and not failed:
         failed.append(f"the checks of the cache stack ended with {run.returncode}")
     return figures
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return s.getsockname()[1]
