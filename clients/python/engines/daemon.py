@@ -1,8 +1,10 @@
 """Programs that proofs start: servers of the Redis protocol, and what runs to its end."""
 
 import contextlib
+import http.client
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -23,9 +25,18 @@ def check(holds, text):
     say(f"ok: {text}")
 
 
+_given = set()
+
+
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return s.getsockname()[1]
+    """A port that nobody has, told once. The kernel gives none of this range to whoever asks for any port, as parts of engines do."""
+    low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(10000, max(low, 20000))
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            if port not in _given:
+                _given.add(port)
+                return port
 
 
 def redis_server(work, port):
@@ -121,7 +132,7 @@ def ready(child, url, log, *, seconds, what, patience=5.0):
     """Returns when the server says at url that all is well."""
     deadline = time.monotonic() + seconds
     while True:
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=patience):
+        with contextlib.suppress(OSError, http.client.HTTPException), urllib.request.urlopen(url, timeout=patience):
             return
         if child.poll() is not None or time.monotonic() > deadline:
             raise Failed(f"{what} is not ready: {log.read_text(errors='replace')[-3000:]}")
