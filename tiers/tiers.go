@@ -300,6 +300,20 @@ type Recorded interface {
 	// Moves counts the times that blocks were moved: what Record returned
 	// before may be out of date, and their records there are gone.
 	Moves() uint64
+
+	// Watch has the tier call held, which tells whether somebody outside reads
+	// the block at an offset of File, after the block's record is gone and before
+	// its room is somebody else's, and before blocks are moved. held must not call
+	// the tier. What is held stays where it is; once it is no block any more it is
+	// nobody's until Settle finds that it is held no longer. Nil ends that.
+	Watch(held func(offset int64) bool)
+
+	// Settle gives free what is no block and is held no longer, and returns how
+	// many bytes still are.
+	Settle() (held int64)
+
+	// Claims returns what is held now, blocks or not, for who takes the tier over.
+	Claims() []Claim
 }
 
 // Record is where a block and its record lie in a tier's File.

@@ -5,10 +5,11 @@ import (
 	"encoding/binary"
 )
 
-// The layout of a table and a ring, docs/format.md §6.
+// The layout of a table, a ring and holds, docs/format.md §6.
 const (
 	tableMagic = "CASCIDX1"
 	ringMagic  = "CASCTCH1"
+	holdsMagic = "CASCHLD1"
 	version    = 1
 
 	headerBytes = 4096
@@ -35,6 +36,13 @@ const (
 	entryOffset  = 40
 	entryRecord  = 48
 	entryUID     = 56
+
+	holdsAllowance = 16
+	holdsTaken     = 64
+	holdsHeld      = 72
+	holdsSlot      = 128
+	holdsSlots     = 256
+	holdsBytes     = holdsSlot + 8*holdsSlots
 
 	ringHead  = 64
 	ringPlace = 128

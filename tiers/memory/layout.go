@@ -23,7 +23,8 @@ const (
 	offTags     = 24
 	offData     = 32
 	offSuperCRC = 40 // over [0, 40)
-	offReady    = 48 // changes while the file lives: outside the checksum
+	offReady    = 48 // this and what follows change while the file lives: outside the checksum
+	offMoving   = 56
 
 	blockMagic = 0x314b4243 // "CBK1"
 	nameMagic  = 0x314d4e43 // "CNM1"
@@ -228,6 +229,15 @@ func loadReady(super []byte) int64 { return int64(le.Uint64(super[offReady:])) }
 
 func storeReady(super []byte, n int64) {
 	(*atomic.Uint64)(unsafe.Pointer(&super[offReady])).Store(uint64(n))
+}
+
+// storeMoving tells those who hold blocks whether blocks may be moved now.
+func storeMoving(super []byte, moving bool) {
+	n := uint32(0)
+	if moving {
+		n = 1
+	}
+	word(super[offMoving:]).Store(n)
 }
 
 func describe(fileSize int64) error {

@@ -82,6 +82,9 @@ func (t *Tier) allocPayload(size int64) (int64, error) {
 		t.spares = append(t.spares, off)
 	}
 	off, err := t.alloc.Alloc(size, arena.Payload)
+	if err != nil && t.settle() {
+		off, err = t.alloc.Alloc(size, arena.Payload)
+	}
 	if err != nil && !t.growing {
 		off, err = t.compact(size)
 	}
@@ -96,11 +99,15 @@ func (t *Tier) compact(size int64) (int64, error) {
 	if size <= arena.MaxCell || t.alloc.Free() < max(need+need/4, t.compactAt) {
 		return 0, arena.ErrNoSpace
 	}
+	if t.records {
+		storeMoving(t.super, true) // who holds a block from here on finds that it came too late
+		defer storeMoving(t.super, false)
+	}
 	objects := make([]arena.Object, 0, len(t.slots))
 	owners := make([]*slot, 0, len(t.slots))
 	for _, s := range t.slots {
 		if s.info.Size > arena.MaxCell {
-			objects = append(objects, arena.Object{Extent: arena.Extent{Offset: s.offset, Size: s.info.Size}, Movable: s.pins == 0})
+			objects = append(objects, arena.Object{Extent: arena.Extent{Offset: s.offset, Size: s.info.Size}, Movable: s.pins == 0 && !t.isHeld(s)})
 			owners = append(owners, s)
 		}
 	}
@@ -314,8 +321,14 @@ func (t *Tier) withdraw(s *slot) {
 	t.reclaim(s)
 }
 
+// reclaim frees the room of a slot that nobody uses. Its record, if it had one,
+// is gone already, so that nobody holds it from now on.
 func (t *Tier) reclaim(s *slot) {
-	if s.gone && s.pins == 0 {
+	switch {
+	case !s.gone || s.pins > 0:
+	case t.isHeld(s):
+		t.lingering = append(t.lingering, s)
+	default:
 		t.alloc.Release(s.offset, s.info.Size)
 	}
 }

@@ -55,6 +55,8 @@ type Tier struct {
 	moves     uint64  // compactions
 	pins      int
 	claimed   []tiers.Claimed
+	held      func(offset int64) bool // of Watch, nil: nothing is
+	lingering []*slot                 // no blocks any more, but held when they ceased to be
 	growing   bool
 	growErr   error
 	closed    bool
@@ -119,6 +121,7 @@ func (t *Tier) mapArena(o Options) (geometry, []byte, error) {
 		clear(m.Bytes()[:g.data])
 		g.writeSuper(t.super)
 	}
+	storeMoving(t.super, false) // the process before may have died of it
 	return g, tags, nil
 }
 
