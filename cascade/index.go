@@ -43,7 +43,7 @@ func (s *Store) Index() (fd int, size int64, err error) {
 			return -1, 0, err
 		}
 		if s.index == nil {
-			if s.index, err = s.newIndex(1, max(2*s.names, indexNames)); err != nil {
+			if s.index, err = s.newIndex(max(2*s.names, indexNames)); err != nil {
 				s.mu.Unlock()
 				return -1, 0, fmt.Errorf("cascade: shared index: %w", err)
 			}
@@ -59,20 +59,19 @@ func (s *Store) Index() (fd int, size int64, err error) {
 }
 
 // newIndex makes an empty index. The caller holds the mutex.
-func (s *Store) newIndex(number uint64, names int) (*sharedIndex, error) {
+func (s *Store) newIndex(names int) (*sharedIndex, error) {
 	x := &sharedIndex{}
-	o := shmindex.Options{Names: names, Number: number}
+	s.indexes++
+	o := shmindex.Options{Names: names, Number: s.indexes}
 	for _, m := range s.mem {
 		o.Tiers = append(o.Tiers, m.stats.Name)
 	}
 	if s.cold != nil {
 		o.Tiers = append(o.Tiers, s.coldStats.Name)
 	}
-	if m := s.shared(); m != nil {
-		if r, ok := m.tier.(tiers.Recorded); ok {
-			x.arena, x.recorded, x.moves = m, r, r.Moves()
-			o.Arena = int64(len(m.tier.Region()))
-		}
+	if m, r := s.recorded(); r != nil {
+		x.arena, x.recorded, x.moves = m, r, r.Moves()
+		o.Arena = int64(len(m.tier.Region()))
 	}
 	var err error
 	if x.table, err = shmindex.New(o); err != nil {
@@ -198,7 +197,7 @@ func (s *Store) shownOf(n *name) shmindex.Entry {
 // holds the mutex.
 func (s *Store) growIndex() {
 	old := s.index
-	next, err := s.newIndex(old.table.Number()+1, max(2*s.names, old.table.Places()))
+	next, err := s.newIndex(max(2*s.names, old.table.Places()))
 	if err != nil {
 		s.log.Warn("the shared index ends: clients ask instead", "err", err)
 		s.closeIndex()
@@ -229,6 +228,7 @@ func (s *Store) sayFinal() {
 // up anew. The caller holds the mutex.
 func (s *Store) sweepIndex() {
 	s.drainTouches()
+	s.settleHolds()
 	x := s.index
 	if x == nil || x.recorded == nil || !x.filled {
 		return

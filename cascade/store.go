@@ -150,8 +150,10 @@ type Store struct {
 	leavePeers context.CancelFunc
 	remoteHits TierStats
 
-	index *sharedIndex // nil: nobody has asked for it
-	rings map[*Touches]struct{}
+	index   *sharedIndex // nil: nobody has asked for it
+	indexes uint64       // made so far
+	rings   map[*Touches]struct{}
+	holders holders
 }
 
 // Open takes over the tiers, recovers what earlier incarnations left in them

@@ -10,7 +10,7 @@ import (
 )
 
 // Version is that of the layout. A program reads no other one.
-const Version = 1
+const Version = 2
 
 const (
 	magic      = "CASCHND1"
@@ -190,7 +190,7 @@ func (c *codec) state(s *State) {
 		c.u32(&x.CRC)
 		c.flag(&x.Stage)
 	})
-	list(c, &s.Conns, 71, c.conn)
+	list(c, &s.Conns, 75, c.conn)
 	list(c, &s.Leases, 24, func(l *Lease) {
 		c.u64(&l.Conn)
 		c.text(&l.Namespace)
@@ -210,6 +210,7 @@ func (c *codec) conn(x *Conn) {
 	c.i64(&x.Size)
 	c.bytes(&x.Input)
 	list(c, &x.Descriptors, 4, c.i32)
+	c.i32(&x.Holds)
 	c.i64(&x.LastHeld)
 	list(c, &x.Views, 16, func(v *View) {
 		c.i64(&v.Number)
@@ -287,6 +288,9 @@ func (c *codec) checkConn(x *Conn, own func(int32), claim func(n uint32, stage b
 	own(x.FD)
 	for _, fd := range x.Descriptors {
 		own(fd)
+	}
+	if x.Holds != -1 {
+		own(x.Holds)
 	}
 	if x.Proto != 2 && x.Proto != 3 || x.Flags > knownFlags {
 		c.fail("a connection speaks no version of RESP, or has unknown flags")

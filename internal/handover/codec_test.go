@@ -18,7 +18,7 @@ func example() *State {
 		Claims:    []Claim{{4096, 100, 0xabcd, false}, {8192, 200, 0, true}, {4096, 100, 0xabcd, false}},
 		Conns: []Conn{{
 			ID: 4, FD: 13, Flags: Authed | SeenFixed, Proto: 3, DB: 2, Name: "n", Size: -1,
-			Input: []byte("PING\r\n"), Descriptors: []int32{14},
+			Input: []byte("PING\r\n"), Descriptors: []int32{14}, Holds: 19,
 			LastHeld: 9, Views: []View{{8, 0, "shm"}}, Stages: []Stage{{9, 1}}, Pins: []Pin{{"ns", "k", 2}, {"ns", "l", NoClaim}},
 			LastRegion: 3, Regions: []Region{{3, 15, -1, 4096}, {2, 16, 17, 8192}},
 			Jobs: []Job{
@@ -26,7 +26,7 @@ func example() *State {
 				{Number: 2, Status: []byte{1, 0}, Region: 3, Next: 1, Flags: Store | Chain, Namespace: "ns", Parent: "p", Expires: 77,
 					Keys: []string{"a", "b"}, ExtentsOfBlock: 1, Extents: []int64{0, 10, 10, 20}},
 			},
-		}, {ID: 5, FD: 18, Proto: 2}},
+		}, {ID: 5, FD: 18, Proto: 2, Holds: -1}},
 		Leases: []Lease{{4, "ns", "k", 99}},
 		Seeds:  []string{"h:1"},
 	}
@@ -34,18 +34,18 @@ func example() *State {
 
 // golden is the example as docs/format.md lays it out.
 const golden = "" +
-	"43415343484e4431010000009dc8995851020000000000000700000001000000000000000200000076310400000000000000050000000000" +
+	"43415343484e443102000000b67be12c59020000000000000700000001000000000000000200000076310400000000000000050000000000" +
 	"0000060000000000000003000000010a000000020b000000030c0000000300000000100000000000006400000000000000cdab0000000020" +
 	"000000000000c800000000000000000000000100100000000000006400000000000000cdab0000000200000004000000000000000d000000" +
-	"050302010000006effffffffffffffff0600000050494e470d0a010000000e00000009000000000000000100000008000000000000000000" +
-	"00000300000073686d0100000009000000000000000100000002000000020000006e73010000006b02000000020000006e73010000006cff" +
-	"ffffff03000000000000000200000003000000000000000f000000ffffffff00100000000000000200000000000000100000001100000000" +
-	"2000000000000002000000010000000000000002000000010001000000000000000000000000000000000000000000000000000000000000" +
-	"000000000000000000000002000000000000000200000001000003000000000000000100000003020000006e7301000000704d0000000000" +
-	"00000200000001000000610100000062010000000400000000000000000000000a000000000000000a000000000000001400000000000000" +
-	"0500000000000000120000000002000000000000000000000000000000000000000000000000000000000000000000000000000000000000" +
-	"000000000000000000000000000000010000000400000000000000020000006e73010000006b63000000000000000100000003000000683a" +
-	"31"
+	"050302010000006effffffffffffffff0600000050494e470d0a010000000e00000013000000090000000000000001000000080000000000" +
+	"0000000000000300000073686d0100000009000000000000000100000002000000020000006e73010000006b02000000020000006e730100" +
+	"00006cffffffff03000000000000000200000003000000000000000f000000ffffffff001000000000000002000000000000001000000011" +
+	"0000000020000000000000020000000100000000000000020000000100010000000000000000000000000000000000000000000000000000" +
+	"00000000000000000000000000000002000000000000000200000001000003000000000000000100000003020000006e7301000000704d00" +
+	"0000000000000200000001000000610100000062010000000400000000000000000000000a000000000000000a0000000000000014000000" +
+	"000000000500000000000000120000000002000000000000000000000000000000000000000000ffffffff00000000000000000000000000" +
+	"0000000000000000000000000000000000000000000000010000000400000000000000020000006e73010000006b63000000000000000100" +
+	"000003000000683a31"
 
 func TestEncoding(t *testing.T) {
 	p := Encode(example())
@@ -71,9 +71,9 @@ func TestDamage(t *testing.T) {
 		}
 	}
 	bad := append([]byte(nil), good...)
-	bad[8] = 2
+	bad[8] = 1
 	if _, err := Decode(bad); !errors.Is(err, ErrVersion) {
-		t.Errorf("version 2: %v", err)
+		t.Errorf("version 1: %v", err)
 	}
 }
 
@@ -82,6 +82,7 @@ func TestSense(t *testing.T) {
 	for name, spoil := range map[string]func(s *State){
 		"standard output":        func(s *State) { s.Listeners[0].FD = 1 },
 		"one descriptor for two": func(s *State) { s.Conns[1].FD = 13 },
+		"holds of another":       func(s *State) { s.Conns[1].Holds = 15 },
 		"no kind":                func(s *State) { s.Listeners[0].Kind = 9 },
 		"no protocol":            func(s *State) { s.Conns[0].Proto = 4 },
 		"unknown flag":           func(s *State) { s.Conns[0].Flags = 1 << 6 },
@@ -135,8 +136,8 @@ func TestPassAndTake(t *testing.T) {
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 		return err == nil && flags&unix.FD_CLOEXEC != 0
 	}
-	a, b := file(), file()
-	s := &State{PID: uint32(os.Getpid()), Listeners: []Listener{{Unix, int32(a)}}, Conns: []Conn{{ID: 1, FD: int32(b), Proto: 2}}}
+	a, b, h := file(), file(), file()
+	s := &State{PID: uint32(os.Getpid()), Listeners: []Listener{{Unix, int32(a)}}, Conns: []Conn{{ID: 1, FD: int32(b), Proto: 2, Holds: int32(h)}}}
 	fd, err := Write(s)
 	if err != nil {
 		t.Fatal(err)
@@ -145,11 +146,11 @@ func TestPassAndTake(t *testing.T) {
 		t.Errorf("%d bytes of a sealed state were changed", n)
 	}
 	undo, err := Pass(s, fd)
-	if err != nil || closes(a) || closes(b) || closes(fd) {
+	if err != nil || closes(a) || closes(b) || closes(h) || closes(fd) {
 		t.Fatalf("passed: %v", err)
 	}
 	undo()
-	if !closes(a) || !closes(b) || !closes(fd) {
+	if !closes(a) || !closes(b) || !closes(h) || !closes(fd) {
 		t.Fatal("what was not passed after all stays open across exec")
 	}
 	if _, err = Pass(s, fd); err != nil {
@@ -159,7 +160,7 @@ func TestPassAndTake(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(back, s) {
 		t.Errorf("taken: %+v, %v", back, err)
 	}
-	if !closes(a) || !closes(b) {
+	if !closes(a) || !closes(b) || !closes(h) {
 		t.Error("descriptors would go on to further programs")
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {

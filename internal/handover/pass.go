@@ -25,6 +25,9 @@ func (s *State) Descriptors() []int {
 		for _, fd := range x.Descriptors {
 			fds = append(fds, int(fd))
 		}
+		if x.Holds >= 0 {
+			fds = append(fds, int(x.Holds))
+		}
 		for _, r := range x.Regions {
 			fds = append(fds, int(r.FD))
 			if r.Notify >= 0 {

@@ -50,6 +50,7 @@ type Conn struct {
 
 	Input       []byte  // received and not yet served
 	Descriptors []int32 // that came with it
+	Holds       int32   // descriptor, -1: none
 
 	LastHeld int64 // number given last, of views and stages
 	Views    []View

@@ -170,8 +170,8 @@ type Snapshot struct {
 // ended holds nothing: its part is given back before it counts as closed.
 // Leases, which end with their connection too, are the store's to count.
 type Held struct {
-	Bytes   int64 `json:"bytes"` // of the arena, by views, pins and stages, as their limit counts them
-	Views   int64 `json:"views"`
+	Bytes   int64 `json:"bytes"` // of the arena, by views, pins and stages, as their limits count them
+	Views   int64 `json:"views"` // asked for, or taken by clients themselves
 	Pins    int64 `json:"pins"`
 	Stages  int64 `json:"stages"`
 	Regions int64 `json:"regions"`
@@ -180,8 +180,9 @@ type Held struct {
 
 func (s *Server) held() Held {
 	b := s.budget
+	views, bytes := s.opt.Store.Held()
 	return Held{
-		Bytes: b.used.Load(), Views: b.views.Load(), Pins: b.pins.Load(), Stages: b.stages.Load(),
+		Bytes: b.used.Load() + bytes, Views: b.views.Load() + views, Pins: b.pins.Load(), Stages: b.stages.Load(),
 		Regions: s.jobs.regions.Load(), Jobs: s.jobs.unfinished(),
 	}
 }

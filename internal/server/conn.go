@@ -42,8 +42,9 @@ type conn struct {
 	authed bool
 	quit   bool
 	moves  *transfers       // nil until the first region
-	touch  *cascade.Touches // nil until asked for
-	ending atomic.Bool      // set by interrupt, from any goroutine
+	touch  *cascade.Touches // nil until asked for, as the next
+	holds  *cascade.Holds
+	ending atomic.Bool // set by interrupt, from any goroutine
 }
 
 // newConn takes nc over.
@@ -96,7 +97,7 @@ func (c *conn) serve() {
 	defer c.releaseViews()
 	defer c.held.dropAll()
 	defer c.endTransfers()
-	defer func() { endTouches(c.touch) }()
+	defer c.endIndex()
 	for !c.quit && !c.ending.Load() {
 		if h := c.srv.lot.halt.Load(); h != nil {
 			if !c.rest(h) {

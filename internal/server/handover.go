@@ -63,6 +63,9 @@ func (s *Server) state(asked *conn) (*handover.State, error) {
 	for c := range s.conns {
 		st.Conns = append(st.Conns, c.state(st))
 	}
+	for _, h := range s.opt.Store.EndHolds() { // what keeps them is dropped when the holds themselves are taken over
+		st.Claims = append(st.Claims, handover.Claim{Offset: h.Offset, Size: h.Size, CRC: h.CRC})
+	}
 	s.opt.Store.EachLease(func(ns, key, owner string, until time.Time) {
 		if id, ok := connOwner(owner); ok {
 			st.Leases = append(st.Leases, handover.Lease{Conn: id, Namespace: ns, Key: key, Until: until.UnixNano()})
@@ -104,7 +107,11 @@ func connOwner(owner string) (id uint64, ok bool) {
 func (c *conn) state(st *handover.State) handover.Conn {
 	x := handover.Conn{
 		ID: c.id, FD: int32(c.wire.fd), Proto: uint8(c.wr.Proto()), DB: uint8(c.db), Name: c.name, Size: c.fixed.size,
-		Input: c.unread(), LastHeld: c.held.last,
+		Input: c.unread(), LastHeld: c.held.last, Holds: -1,
+	}
+	if c.holds != nil {
+		fd, _ := c.holds.File()
+		x.Holds = int32(fd)
 	}
 	for flag, is := range map[handover.Flags]bool{
 		handover.Authed: c.authed, handover.MayBeFixed: c.fixed.possible, handover.SeenFixed: c.fixed.seen, handover.WaitsToHang: c.fixed.waiting,

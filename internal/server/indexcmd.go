@@ -4,11 +4,10 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"cascadekv/cascade"
 )
 
-// cmdCascadeIndex hands over the shared index, or this connection's touch ring.
+// cmdCascadeIndex hands over the shared index, or this connection's touch ring or
+// holds.
 func cmdCascadeIndex(c *conn, args [][]byte) {
 	switch {
 	case len(args) == 1:
@@ -30,14 +29,28 @@ func cmdCascadeIndex(c *conn, args [][]byte) {
 		}
 		fd, size := c.touch.File()
 		c.replyFile(fd, size)
+	case strings.EqualFold(string(args[1]), "HOLDS"):
+		if c.holds == nil {
+			h, err := c.srv.opt.Store.Holds()
+			if err != nil {
+				c.wr.Error("ERR " + err.Error())
+				return
+			}
+			c.holds = h
+		}
+		fd, size := c.holds.File()
+		c.replyFile(fd, size)
 	default:
 		c.wr.Error(errSyntax)
 	}
 }
 
-// endTouches takes in what the client touched last.
-func endTouches(t *cascade.Touches) {
-	if t != nil {
-		t.Close()
+// endIndex takes in what the client touched last, and gives back what it holds.
+func (c *conn) endIndex() {
+	if c.touch != nil {
+		c.touch.Close()
+	}
+	if c.holds != nil {
+		c.holds.Close()
 	}
 }

@@ -113,11 +113,12 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 			w.shared.fds = append(w.shared.fds, int(fd))
 		}
 	}
-	failed := c.keepRegions(x)
+	failed := errors.Join(c.keepRegions(x), c.keepHolds(x))
 	if !c.keepHeld(x) {
 		failed = errors.Join(failed, errNotKept)
 	}
 	if failed != nil {
+		c.endIndex()
 		c.endTransfers()
 		c.held.dropAll()
 		w.close()
@@ -128,6 +129,14 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 	s.conns[c] = struct{}{}
 	s.wg.Add(1)
 	return c, nil
+}
+
+// keepHolds goes on with what the client holds by itself.
+func (c *conn) keepHolds(x *handover.Conn) (err error) {
+	if x.Holds >= 0 {
+		c.holds, err = c.srv.opt.Store.TakeHolds(int(x.Holds))
+	}
+	return err
 }
 
 var errNotKept = errors.New("something else lies in the arena where it reads or writes")
@@ -153,6 +162,9 @@ func socketOf(fd int) (local, own bool, err error) {
 func closeInherited(x *handover.Conn) {
 	for _, fd := range x.Descriptors {
 		_ = unix.Close(int(fd))
+	}
+	if x.Holds >= 0 {
+		_ = unix.Close(int(x.Holds))
 	}
 	for _, r := range x.Regions {
 		_ = unix.Close(int(r.FD))
