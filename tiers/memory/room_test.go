@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"cascadekv/internal/arena"
@@ -93,17 +95,20 @@ func fill(t *testing.T, tr *Tier, size int) []tiers.Item {
 	}
 }
 
-// TestCompactionLeavesPinnedBlocksAlone makes room out of every other block,
+// TestCompactionLeavesUsedBlocksAlone makes room out of every other block,
 // pieces that are each too small.
-func TestCompactionLeavesPinnedBlocksAlone(t *testing.T) {
+func TestCompactionLeavesUsedBlocksAlone(t *testing.T) {
 	const size = 64 << 10
 	for name, c := range map[string]struct {
-		pinEvery int // of the blocks that stay, one in so many is pinned; 0: none
+		pinEvery int  // of the blocks that stay, one in so many is used; 0: none
+		outside  bool // held by somebody outside, otherwise pinned
 		want     error
 	}{
-		"no pins":   {0, nil},
-		"some pins": {7, nil},
-		"all pins":  {1, tiers.ErrFull},
+		"no pins":    {0, false, nil},
+		"some pins":  {7, false, nil},
+		"all pins":   {1, false, tiers.ErrFull},
+		"some holds": {7, true, nil},
+		"all holds":  {1, true, tiers.ErrFull},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "a.arena")
@@ -121,27 +126,41 @@ func TestCompactionLeavesPinnedBlocksAlone(t *testing.T) {
 			for _, it := range kept {
 				places[it.Info.ID] = placeOf(t, tr, it.Info.ID)
 			}
-			pins := map[tiers.Pin]int64{}
+			used := map[block.ID]int64{}
 			for i, it := range kept {
 				if c.pinEvery > 0 && i%c.pinEvery == 0 {
+					used[it.Info.ID] = places[it.Info.ID].Offset
+					if c.outside {
+						continue
+					}
 					p, err := tr.Pin(it.Info.ID)
 					if err != nil {
 						t.Fatal(err)
 					}
 					defer p.Release()
-					pins[p] = p.(tiers.Located).Offset()
 				}
 			}
+			tr.Watch(func(offset int64) bool {
+				// Whoever held something from here on would look at this word next.
+				if word(tr.super[offMoving:]).Load() == 0 {
+					t.Error("blocks may move unannounced")
+				}
+				return c.outside && slices.Contains(slices.Collect(maps.Values(used)), offset)
+			})
+			defer tr.Watch(nil)
 			big := testItem(99, 4*size)
 			if err := tr.Put(t.Context(), big); !errors.Is(err, c.want) {
 				t.Fatalf("Put: error %v, want %v", err, c.want)
 			} else if err == nil {
 				kept = append(kept, big)
 			}
-			for p, off := range pins {
-				if now := p.(tiers.Located).Offset(); now != off {
-					t.Errorf("a pinned block moved from %d to %d", off, now)
+			for id, off := range used {
+				if now := placeOf(t, tr, id).Offset; now != off {
+					t.Errorf("a block that is used moved from %d to %d", off, now)
 				}
+			}
+			if word(tr.super[offMoving:]).Load() != 0 {
+				t.Error("blocks are still said to be moved")
 			}
 			if moved := wantPlaces(t, tr, places); (moved > 0) != (c.want == nil) {
 				t.Errorf("%d blocks moved", moved)
@@ -317,4 +336,15 @@ func TestRecordsAreReplacedNotRewritten(t *testing.T) {
 		it.Info.ID = id
 	}
 	wantBytes(t, again, []tiers.Item{it})
+}
+
+// TestNothingMovesAtFirst: who dies while it moves blocks leaves word of that; the
+// next one takes it back, or nobody could hold anything.
+func TestNothingMovesAtFirst(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.arena")
+	tr := openAll(t, path, MinBytes)
+	storeMoving(tr.super, true)
+	if next := crashed(t, path); word(next.super[offMoving:]).Load() != 0 {
+		t.Error("blocks are said to be moved by a process that is gone")
+	}
 }

@@ -26,6 +26,8 @@ func (c Config) memory(t *testing.T) {
 	t.Run("stays", c.stays)
 	t.Run("places after crash", c.placesAfterCrash)
 	t.Run("places under load", c.placesUnderLoad)
+	t.Run("watched", c.watched)
+	t.Run("watched pins", c.watchedPins)
 	t.Run("close with slot", c.closeWithSlot)
 }
 

@@ -1,0 +1,120 @@
+package shmindex
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func newHolds(t *testing.T, allowance int64) *Holds {
+	t.Helper()
+	h, err := NewHolds(allowance)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
+}
+
+// TestGoldenHolds holds docs/format.md §6.4 to the letter.
+func TestGoldenHolds(t *testing.T) {
+	h := newHolds(t, 5<<20)
+	a, _ := h.Take(0x3000, 100)
+	b, _ := h.Take(0x5000, 42)
+	h.LetGo(a, 100)
+	le, want := binary.LittleEndian, make([]byte, 128+8*256)
+	copy(want, "CASCHLD1\x01\x00\x00\x00\x00\x01\x00\x00")
+	le.PutUint64(want[16:], 5<<20)
+	le.PutUint64(want[64:], 1)
+	le.PutUint64(want[72:], 42)
+	le.PutUint64(want[128+8*b:], 0x5000)
+	if !bytes.Equal(h.mem, want) {
+		t.Errorf("holds are\n%x\nwant\n%x", h.mem[:160], want[:160])
+	}
+}
+
+func TestHolds(t *testing.T) {
+	h := newHolds(t, 1<<20)
+	var slots []int
+	for i := range holdsSlots {
+		slot, ok := h.Take(int64(4096*(i+1)), 10)
+		if !ok {
+			t.Fatalf("no slot after %d", i)
+		}
+		slots = append(slots, slot)
+	}
+	if _, ok := h.Take(1<<30, 10); ok || h.Has(1<<30) {
+		t.Error("more is held than there are slots")
+	}
+	if n, size := h.Held(); n != holdsSlots || size != 10*holdsSlots {
+		t.Errorf("%d blocks, %d bytes held", n, size)
+	}
+	for i, slot := range slots {
+		at := int64(4096 * (i + 1))
+		if !h.Has(at) || h.Has(at+64) {
+			t.Fatalf("held at %d: %v, behind: %v", at, h.Has(at), h.Has(at+64))
+		}
+		h.LetGo(slot, 10)
+		if h.Has(at) {
+			t.Fatalf("still held at %d", at)
+		}
+	}
+	if n, size := h.Held(); n != 0 || size != 0 || h.Has(0) {
+		t.Errorf("%d blocks, %d bytes held at the end", n, size)
+	}
+	for i := range h.mem { // whatever a client writes
+		h.mem[i] = 0xff
+	}
+	if n, size := h.Held(); n != holdsSlots || size != 1<<20 {
+		t.Errorf("nonsense counts as %d blocks, %d bytes", n, size)
+	}
+	if !h.Has(-1) || h.Has(0) {
+		t.Error("a slot of ones is read wrong")
+	}
+}
+
+// TestOpenHolds: what another program of this process held goes on; anything else
+// is refused, and closed.
+func TestOpenHolds(t *testing.T) {
+	h := newHolds(t, 1<<20)
+	if _, ok := h.Take(8192, 7); !ok {
+		t.Fatal("no slot")
+	}
+	dup := func() int {
+		fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	again, err := OpenHolds(dup())
+	if err != nil || again.Allowance() != 1<<20 || !again.Has(8192) {
+		t.Fatalf("%+v, %v", again, err)
+	}
+	again.Close()
+
+	ring, err := NewRing()
+	if err != nil {
+		t.Fatal(err)
+	}
+	loose, err := unix.MemfdCreate("loose", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Ftruncate(loose, holdsBytes); err != nil {
+		t.Fatal(err)
+	}
+	damaged := newHolds(t, 1)
+	damaged.mem[8] = 9
+	for name, fd := range map[string]int{"a ring": ring.fd, "a file that may shrink": loose, "another version": damaged.fd} {
+		if h, err := OpenHolds(fd); !errors.Is(err, ErrNoHolds) {
+			t.Errorf("%s: %v, %v", name, h, err)
+		}
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
+			t.Errorf("%s is left open", name)
+		}
+	}
+}
