@@ -19,6 +19,8 @@ type Viewer struct {
 	Index *Reader
 	Holds *Holds // the client's own mapping
 	Arena []byte // the arena file, for reading
+
+	Between func() // for tests: called when a block was found, before it is held; nil: nothing
 }
 
 // View is a block that is held.
@@ -33,6 +35,9 @@ func (v *Viewer) View(f Fingerprint) (view View, ok bool) {
 	e, _, ok := v.Index.Lookup(f)
 	if !ok || e.Kind != InArena || !v.recorded(e) {
 		return View{}, false
+	}
+	if v.Between != nil {
+		v.Between()
 	}
 	slot, ok := v.Holds.Take(int64(e.Offset), int64(e.Size))
 	if !ok {
