@@ -277,6 +277,7 @@ func upgradeUnderLoad(t *testing.T, r *rank) {
 		t.Fatal(err)
 	}
 	h := hold(t, r)
+	own := h.holdByItself(r)
 	raw, err := net.Dial("tcp", tcp)
 	if err != nil {
 		t.Fatal(err)
@@ -295,7 +296,7 @@ func upgradeUnderLoad(t *testing.T, r *rank) {
 	l.run("http", func(int) error { return healthy(http) })
 	var paused int64
 	told := holdings(t, r)
-	for range upgrades {
+	for i := range upgrades {
 		l.goesOn()
 		u := upgrade(t, r)
 		paused = max(paused, u.PausedUS)
@@ -303,6 +304,8 @@ func upgradeUnderLoad(t *testing.T, r *rank) {
 		if now := holdings(t, r); !maps.Equal(now, told) {
 			t.Errorf("%v are told to be held, %v before", now, told)
 		}
+		own.upgraded(r, i)
+		told = holdings(t, r)
 		if t.Failed() {
 			break
 		}
@@ -331,6 +334,8 @@ func upgradeUnderLoad(t *testing.T, r *rank) {
 	if n, err := idle.Do("DBSIZE"); err != nil || n.Int != 1 {
 		t.Errorf("DBSIZE of database 3: %v, %v", n, err)
 	}
+	own.check()
+	own.giveBack()
 	h.giveBack()
 	until(t, "end of all that was held", func() bool { return r.stats(t).Views == 0 && maps.Equal(holdings(t, r), nothing) }) // blocks that get their id are viewed, too
 	if s := r.stats(t); s.Corrupt != 0 {

@@ -38,6 +38,7 @@ func dup(t *testing.T, st *handover.State) *handover.State {
 		for k := range x.Descriptors {
 			again(&x.Descriptors[k])
 		}
+		again(&x.Holds)
 		for k := range x.Regions {
 			again(&x.Regions[k].FD)
 			again(&x.Regions[k].Notify)

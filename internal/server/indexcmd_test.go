@@ -80,6 +80,64 @@ func TestIndexHandedOver(t *testing.T) {
 	eventually(t, "the ring is given back", func() bool { return descriptorsOf("memfd:cascade-touches") == rings+2 })
 }
 
+// TestHoldsHandedOver: a connection has one table of holds; what it holds is told
+// as views, and given back when it ends.
+func TestHoldsHandedOver(t *testing.T) {
+	r := newRig(t, 16<<20)
+	e := r.viewer()
+	value := randomBytes(7, 50_000)
+	if err := e.Set("k", value); err != nil {
+		t.Fatal(err)
+	}
+	index, _ := e.handed("CASCADE.INDEX")
+	x, err := shmindex.OpenReader(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	tables := descriptorsOf("memfd:cascade-holds")
+	open := func(words ...string) *shmindex.Holds {
+		fd, size := e.handed(words...)
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil || st.Size != size {
+			t.Errorf("holds of %d bytes, told %d (%v)", st.Size, size, err)
+		}
+		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := shmindex.OpenHolds(own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(h.Close)
+		return h
+	}
+	h, same := open("CASCADE.INDEX", "holds"), open("CASCADE.INDEX", "HOLDS")
+	if h.Allowance() == 0 {
+		t.Error("nothing may be held")
+	}
+	v := shmindex.Viewer{Index: x, Holds: h, Arena: e.arena}
+	view, ok := v.View(shmindex.FingerprintOf("redis/0", "k"))
+	if !ok || !same.Has(int64(view.Offset)) {
+		t.Fatalf("held: %v; a connection has two tables of holds", ok)
+	}
+	if held := r.srv.Snapshot().Held; held.Views != 1 || held.Bytes != 50_000 {
+		t.Errorf("told as %+v", held)
+	}
+	e.do("DEL", "k")
+	e.do("RESET")
+	other := r.viewer()
+	other.fill()
+	if !bytes.Equal(view.Bytes, value) {
+		t.Error("the block has changed while it was held")
+	}
+	e.Close()
+	eventually(t, "nothing is held", func() bool { return r.srv.Snapshot().Held.Views == 0 })
+	// What is left are the client's own descriptors: two as they came, two of the mappings.
+	eventually(t, "the holds are given back", func() bool { return descriptorsOf("memfd:cascade-holds") == tables+4 })
+}
+
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
@@ -102,7 +160,7 @@ func descriptorsOf(name string) (n int) {
 
 func TestIndexIsForTheOwnUser(t *testing.T) {
 	r := newRig(t, 16<<20)
-	for _, args := range [][]string{{"CASCADE.INDEX"}, {"CASCADE.INDEX", "TOUCHES"}} {
+	for _, args := range [][]string{{"CASCADE.INDEX"}, {"CASCADE.INDEX", "TOUCHES"}, {"CASCADE.INDEX", "HOLDS"}} {
 		_, err := r.client("tcp").Do(args...)
 		var se *resp.ServerError
 		if !errors.As(err, &se) || se.Code() != "NOPERM" {
