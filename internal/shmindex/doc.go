@@ -1,6 +1,6 @@
 // Package shmindex is the shared index: a table in shared memory that tells the
 // clients of a rank which names it has and where their blocks lie in the arena,
-// so that they can look without asking. docs/format.md §6 has every byte of it.
+// so that they can look, and read, without asking. docs/format.md §6 has every byte of it.
 //
 // A *table* is a memfd that this process alone writes to. It has *places*, each
 // for one name, in buckets of eight; a name is known by its *fingerprint*. A
@@ -11,6 +11,12 @@
 //
 // A *touch ring* is a memfd that one client writes to: the places of the names
 // it read. What is in it is never trusted to be more than a hint.
+//
+// *Holds* are a memfd that one client writes to as well: which blocks of the arena
+// it reads in place. Nonsense in it can but keep room from use.
+//
+// Reader and Viewer are what clients do, for tests: a Reader looks names up, a
+// Viewer holds blocks.
 //
 // The package knows nothing of names, blocks and tiers beyond what is in an
 // entry: when an entry is true, and when it has to go, is the caller's to say.

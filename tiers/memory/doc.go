@@ -13,6 +13,8 @@
 //	         (untouched pages cost a put 17 times as much)
 //	withdraw take a block whose bytes fail their checksum out of sight; its
 //	         memory is freed when the last pin is gone
+//	linger   be no block any more, and nobody's room yet: somebody outside the
+//	         process still reads it in place (Watch)
 //
 // Payload bytes are written before the record that points to them, and a
 // record disappears before the memory it points to is reused, so whatever
