@@ -115,6 +115,7 @@ func (h *Holds) File() (fd int, size int64) { return h.table.File() }
 // Close gives back what is held. It is called once.
 func (h *Holds) Close() {
 	s := h.store
+	h.table.End() // before nobody looks: the index may go on without this client's connection
 	s.holders.mu.Lock()
 	s.holders.tables = slices.DeleteFunc(s.holders.tables, func(t *shmindex.Holds) bool { return t == h.table })
 	s.holders.allowed -= h.table.Allowance()

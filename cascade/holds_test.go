@@ -120,6 +120,10 @@ func TestHoldsKeepBlocks(t *testing.T) {
 	if n, size := r.Held(); n != 0 || size != 0 {
 		t.Errorf("%d blocks, %d bytes are held at the end", n, size)
 	}
+	r.put(ns("late"), data(1, 3000))
+	if _, ok := other.View(shmindex.FingerprintOf("ns", "late")); ok {
+		t.Error("a client holds something that nobody looks after any more")
+	}
 	r.Clear(t.Context(), "ns", false)
 	eventually(t, "all room is nobody's again", func() bool {
 		r.Sweep()

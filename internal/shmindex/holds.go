@@ -100,7 +100,14 @@ func (h *Holds) Held() (blocks, bytes int64) {
 	return blocks, bytes
 }
 
-// Close gives the holds up; nothing is held by them any more.
+// End tells the client that nobody looks at what it holds any more.
+func (h *Holds) End() { atomic.StoreUint32((*uint32)(unsafe.Pointer(&h.mem[holdsEnded])), 1) }
+
+func (h *Holds) ended() bool {
+	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&h.mem[holdsEnded]))) != 0
+}
+
+// Close unmaps the holds.
 func (h *Holds) Close() {
 	_ = unix.Munmap(h.mem)
 	_ = unix.Close(h.fd)

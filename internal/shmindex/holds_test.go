@@ -25,9 +25,11 @@ func TestGoldenHolds(t *testing.T) {
 	a, _ := h.Take(0x3000, 100)
 	b, _ := h.Take(0x5000, 42)
 	h.LetGo(a, 100)
+	h.End()
 	le, want := binary.LittleEndian, make([]byte, 128+8*256)
 	copy(want, "CASCHLD1\x01\x00\x00\x00\x00\x01\x00\x00")
 	le.PutUint64(want[16:], 5<<20)
+	want[24] = 1
 	le.PutUint64(want[64:], 1)
 	le.PutUint64(want[72:], 42)
 	le.PutUint64(want[128+8*b:], 0x5000)

@@ -38,6 +38,7 @@ const (
 	entryUID     = 56
 
 	holdsAllowance = 16
+	holdsEnded     = 24
 	holdsTaken     = 64
 	holdsHeld      = 72
 	holdsSlot      = 128

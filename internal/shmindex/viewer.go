@@ -45,7 +45,7 @@ func (v *Viewer) View(f Fingerprint) (view View, ok bool) {
 	}
 	// The slot is stored: from here on the block stays, unless it went before.
 	moving := atomic.LoadUint32((*uint32)(unsafe.Pointer(&v.Arena[arenaMoving])))
-	if moving != 0 || !v.recorded(e) || !v.Index.Alive() {
+	if v.Holds.ended() || moving != 0 || !v.recorded(e) || !v.Index.Alive() {
 		v.Holds.LetGo(slot, int64(e.Size))
 		return View{}, false
 	}
