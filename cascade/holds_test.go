@@ -142,9 +142,9 @@ func TestHoldsWhileStorming(t *testing.T) {
 		values = append(values, data(uint64(i), []int{200, 5000, 30_000, 60_000, 100_000, 900_000}[i%6]))
 	}
 	var stop atomic.Bool
-	var wg sync.WaitGroup
+	var storm, readers sync.WaitGroup
 	for g := range 2 {
-		wg.Go(func() {
+		storm.Go(func() {
 			rng := rand.New(rand.NewPCG(41, uint64(g)))
 			for !stop.Load() {
 				key := fmt.Sprint(rng.IntN(names))
@@ -159,11 +159,13 @@ func TestHoldsWhileStorming(t *testing.T) {
 			}
 		})
 	}
+	_, recorded := r.recorded()
+	moved := func() bool { return recorded.Moves() > 3 }
+	deadline := time.Now().Add(time.Minute)
 	var seen [clients]int
 	for c := range clients {
 		v, _ := r.viewer()
-		wg.Go(func() {
-			defer stop.Store(true)
+		readers.Go(func() {
 			rng := rand.New(rand.NewPCG(42, uint64(c)))
 			v.Between = func() {
 				if rng.IntN(20) == 0 {
@@ -171,7 +173,11 @@ func TestHoldsWhileStorming(t *testing.T) {
 				}
 			}
 			var held []shmindex.View
-			for i := range 15_000 {
+			for i := 0; seen[c] < 2500 || !moved(); i++ {
+				if time.Now().After(deadline) {
+					t.Errorf("client %d: %d views, blocks were moved: %v", c, seen[c], moved())
+					break
+				}
 				if view, ok := v.View(shmindex.FingerprintOf("ns", fmt.Sprint(rng.IntN(names)))); ok {
 					held = append(held, view)
 					seen[c]++
@@ -191,19 +197,11 @@ func TestHoldsWhileStorming(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait()
-	for c, n := range seen {
-		if n == 0 {
-			t.Errorf("client %d saw nothing", c)
-		}
-	}
+	readers.Wait()
+	stop.Store(true)
+	storm.Wait()
 	if n, _ := r.Held(); n != 0 {
 		t.Errorf("%d blocks are held at the end", n)
-	}
-	if _, recorded := r.recorded(); recorded.Moves() == 0 {
-		t.Error("no block was moved")
-	} else {
-		t.Log(seen, recorded.Moves())
 	}
 	checkInvariants(t, r.Store)
 }
