@@ -441,7 +441,8 @@ static int take_slot(Reader *r, const Entry *e, uint32_t *slot) {
             if (s >= r->holds_slots)
                 s = 0;
             uint64_t none = 0, *at = slot_at(r, s);
-            if (!load64((const uint8_t *)at) && __atomic_compare_exchange_n(at, &none, e->offset, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+            if (!__atomic_load_n(at, __ATOMIC_RELAXED) &&
+                __atomic_compare_exchange_n(at, &none, e->offset, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
                 /* The slot before what hold_block loads. The rank stores those, has its fence, then loads the slots: one of the two sees what
                  * the other has stored. Without the fence the processor may load while the store still waits. */
                 __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -479,7 +480,7 @@ static int hold_block(Reader *r, const Entry *e, uint32_t *slot) {
     return good;
 }
 
-PyDoc_STRVAR(hold_doc, "hold(ns, key) -> (number of the hold, offset in the arena, bytes, CRC, tier), None for a miss, False if it must be asked for.");
+PyDoc_STRVAR(hold_doc, "hold(ns, key) -> (number of the hold, offset, bytes, CRC, tier), None for a miss, False if it must be asked for.");
 
 static PyObject *reader_hold(Reader *r, PyObject *const *args, Py_ssize_t nargs) {
     if (nargs != 2)
@@ -496,13 +497,14 @@ static PyObject *reader_hold(Reader *r, PyObject *const *args, Py_ssize_t nargs)
     if (!hold_block(r, &e, &slot))
         Py_RETURN_FALSE;
     touch(r, &e);
-    PyObject *out = Py_BuildValue("KKIIi", (unsigned long long)r->held[slot].number, (unsigned long long)e.offset, e.size, e.crc, e.tier % TIERS);
+    unsigned long long number = r->held[slot].number, offset = e.offset;
+    PyObject *out = Py_BuildValue("KKIIi", number, offset, e.size, e.crc, e.tier % TIERS);
     if (!out)
         give_slot_back(r, slot, e.size);
     return out;
 }
 
-PyDoc_STRVAR(let_go_doc, "let_go(number): ends a hold. What has ended already, or is of the process that this one was forked from, stays as it is.");
+PyDoc_STRVAR(let_go_doc, "let_go(number): ends a hold, if it has not ended and is not of the process that this one was forked from.");
 
 static PyObject *reader_let_go(Reader *r, PyObject *arg) {
     unsigned long long number = PyLong_AsUnsignedLongLong(arg);
@@ -559,14 +561,14 @@ static int check_ring(Reader *r) {
 
 PyDoc_STRVAR(take_holds_doc, "take_holds(fd): the connection's holds, once. The descriptor stays the caller's.");
 
-static PyObject *reader_take_holds(Reader *r, PyObject *arg) {
-    long fd = PyLong_AsLong(arg);
-    if (fd == -1 && PyErr_Occurred())
+static PyObject *reader_take_holds(Reader *r, PyObject *args) {
+    int fd;
+    if (!PyArg_ParseTuple(args, "i", &fd))
         return NULL;
     if (r->held)
         return PyErr_Format(PyExc_ValueError, "holds are taken once");
     size_t bytes;
-    uint8_t *p = map_file((int)fd, PROT_READ | PROT_WRITE, HOLDS_PLACE, &bytes);
+    uint8_t *p = map_file(fd, PROT_READ | PROT_WRITE, HOLDS_PLACE, &bytes);
     if (!p)
         return NULL;
     uint32_t slots = word32(p + OFF_BUCKETS);
@@ -630,7 +632,7 @@ static PyMethodDef reader_methods[] = {
     {"get_into", (PyCFunction)(void (*)(void))reader_get_into, METH_FASTCALL, get_into_doc},
     {"hold", (PyCFunction)(void (*)(void))reader_hold, METH_FASTCALL, hold_doc},
     {"let_go", (PyCFunction)reader_let_go, METH_O, let_go_doc},
-    {"take_holds", (PyCFunction)reader_take_holds, METH_O, take_holds_doc},
+    {"take_holds", (PyCFunction)reader_take_holds, METH_VARARGS, take_holds_doc},
     {"alive", (PyCFunction)reader_alive, METH_NOARGS, alive_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -1,4 +1,4 @@
-/* SHA-256 of names, checksums, and copies that checksum what they copy. Each has a portable form and those of processors that can do better. */
+/* SHA-256 of names, checksums, and copies that checksum what they copy. Each has a portable form and those of better processors. */
 #ifndef CASCADE_HASH_H
 #define CASCADE_HASH_H
 

@@ -238,7 +238,7 @@ class Client(Session[Link]):
     # Views.
 
     def view(self, ns: str, key: bytes | str) -> View | None:
-        """The block in the rank's arena, without a copy, or None."""
+        """The block in the rank's arena, without a copy, or None. The rank is asked only for what the shared index does not have."""
         index = self._holding()
         if index is not None:
             view = index.hold(ns, key)
@@ -248,7 +248,11 @@ class Client(Session[Link]):
         return self._ask_views(ns, [key])[0]
 
     def views(self, ns: str, keys: Sequence[bytes | str]) -> list[View | None]:
-        """A view for each key. All views together hold at most a quarter of the arena: what goes beyond is None."""
+        """A view for each key.
+
+        By those that are made without asking a client holds at most a 64th of the arena; what goes beyond is asked for. All that were asked
+        for, by all clients, hold at most a quarter; what goes beyond that is None.
+        """
         index = self._holding()
         if index is None:
             return self._ask_views(ns, keys)

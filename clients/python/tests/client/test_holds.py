@@ -15,6 +15,7 @@ import unittest
 import numpy as np
 from rank import MIB, OneRank, Rank, names, until
 from test_index import HELPER, right, value
+from test_upgrade import upgrade
 
 from cascade_kv import AsyncClient, Client, ops
 from cascade_kv import index as index_module
@@ -251,7 +252,8 @@ class Helper(unittest.TestCase):
 
     def test_files_that_are_no_holds(self):
         r = self.made.reader()
-        for content in (b"", bytes(4096), b"CASCHLD1" * 16, b"CASCHLD1\x02\0\0\0\1\0\0\0" + bytes(500), b"CASCHLD1\x01\0\0\0\xff\xff\xff\xff" + bytes(500)):
+        start = b"CASCHLD1" + bytes([1, 0, 0, 0])
+        for content in (b"", bytes(4096), b"CASCHLD1" * 16, b"CASCHLD1" + bytes(500), start + bytes(500), start + b"\xff" * 500):
             none = Memory(4096)
             os.ftruncate(none.fd, len(content))
             os.pwrite(none.fd, content, 0)
@@ -552,6 +554,29 @@ class Held(Watched):
 @unittest.skipUnless(HELPER, "the helper is not there")
 class Superseded(Watched):
     shm = "64MiB"
+
+    def test_upgrades(self):
+        """Another program in the rank's process keeps what is held, and goes on with the same table."""
+        values = self.put(4)
+        keys = [f"k{i}" for i in range(4)]
+        old, got = self.holds(), self.c.views(self.ns, keys)
+        link = self.c._link
+        self.c.delete(self.ns, keys)
+        for turn in range(3):
+            self.assertIn(b"version", upgrade(self.rank.socket))
+            self.churn(100)
+            self.assertEqual([v.array.tobytes() for v in got], values)
+            self.assertTrue(all(v.held for v in got))
+            self.c.put(self.ns, "k3", values[3])  # its name may have gone
+            self.c.view(self.ns, "k3").release()  # asked for, as is the next table then
+            with self.c.view(self.ns, "k3") as again:
+                self.assertEqual(self.taken(old)[0], 5)
+                self.assertEqual(again.array.tobytes(), values[3])
+        self.assertIs(self.c._link, link)
+        for v in got:
+            v.release()
+        self.assertEqual(self.taken(old), (0, 0, []))
+        self.assertEqual(self.c.stats()["held"]["bytes"], 0)
 
     def test_a_table_that_is_superseded(self):
         """Another reader goes on with the connection's holds; views that are there stay."""
