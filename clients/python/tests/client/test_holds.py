@@ -537,6 +537,8 @@ class Held(Watched):
 
     def test_a_rank_that_hangs_up_is_connected_to_again(self):
         """Although its table is in use, by which everything could go on: nobody keeps what such a connection holds."""
+        logging.disable(logging.CRITICAL)
+        self.addCleanup(logging.disable, logging.NOTSET)
         (block,) = self.put(1)
         v = self.c.view(self.ns, "k0")
         link = self.c._link
