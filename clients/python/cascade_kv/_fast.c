@@ -7,16 +7,18 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "_hash.h"
 
-enum { HEADER = 4096, LANE = 64, SLOTS = 8, TIERS = 8, MAX_NAME = 1024, RING_PLACE = 128 };
+enum { HEADER = 4096, LANE = 64, SLOTS = 8, TIERS = 8, MAX_NAME = 1024, RING_PLACE = 128, HOLDS_PLACE = 128 };
 enum { OFF_VERSION = 8, OFF_BUCKETS = 12, OFF_SIZE = 16, OFF_NUMBER = 24, OFF_ARENA = 32, OFF_OWNER = 64, OFF_STATE = 68, OFF_FINAL = 72 };
 enum { USED = 1, OWNER_DIED = 1 << 30 };
 enum { IN_ARENA = 1, HERE = 2, BOUND = 3 };
-enum { BLOCK_MAGIC = 0x314b4243, SUPER_DATA = 32 };
+enum { OFF_ALLOWANCE = 16, OFF_TAKEN = 64, OFF_HELD = 72 };
+enum { BLOCK_MAGIC = 0x314b4243, SUPER_DATA = 32, SUPER_MOVING = 56 };
 enum {
-    LET_GO = 256 << 10, /* bytes from which a copy lets other threads run */
+    LET_GO = 256 << 10, /* bytes from which a copy or a checksum lets other threads run */
     FAR = 32 << 10,     /* bytes from which a copy to a large memory goes past the caches */
 };
 
@@ -32,6 +34,12 @@ typedef struct {
     uint32_t seq;
 } Entry;
 
+/* What a reader holds in a slot. Its size is kept here: what lies in shared memory is not believed. */
+typedef struct {
+    uint64_t number; /* 0: nothing of this reader */
+    uint64_t size;
+} Held;
+
 typedef struct {
     PyObject_HEAD
     uint8_t *table;
@@ -41,6 +49,12 @@ typedef struct {
     uint8_t *ring;
     size_t ring_bytes;
     uint64_t ring_slots;
+    uint8_t *holds; /* shared with the other readers of the connection */
+    size_t holds_bytes;
+    uint32_t holds_slots, holds_next; /* next: where to look first for a slot that is free */
+    Held *held;
+    uint64_t holds_made;
+    pid_t pid; /* whose the holds are */
     const uint8_t *arena;
     uint64_t arena_bytes, data;
     PyObject *owner;    /* keeps the arena mapped */
@@ -121,7 +135,8 @@ static uint64_t word64(const uint8_t *p) {
     return v;
 }
 
-/* One whole version of an entry, if it is of this fingerprint. */
+/* One whole version of an entry, if it is of this fingerprint. One whose writer does not come to its end, because it has lost its core, is
+ * taken for one that the rank must be asked for: the name is there. */
 static int read_entry(const uint8_t *p, const uint8_t print[16], Entry *e) {
     for (int tries = 0; tries < 64; tries++) {
         uint32_t seq = load32(p), kind = __atomic_load_n((const uint32_t *)(p + 4), __ATOMIC_RELAXED);
@@ -136,7 +151,8 @@ static int read_entry(const uint8_t *p, const uint8_t print[16], Entry *e) {
             return kind && a == word64(print) && b == word64(print + 8);
         }
     }
-    return 0;
+    e->kind = BOUND;
+    return 1;
 }
 
 static int find(const Reader *r, const uint8_t print[16], Entry *e) {
@@ -397,15 +413,120 @@ static PyObject *reader_get_into(Reader *r, PyObject *const *args, Py_ssize_t na
     return PyLong_FromSsize_t(n);
 }
 
+/* Holding */
+
+static uint64_t *holds_word(const Reader *r, size_t at) { return (uint64_t *)(r->holds + at); }
+static uint64_t *slot_at(const Reader *r, uint32_t slot) { return holds_word(r, HOLDS_PLACE) + slot; }
+
+/* The table is the connection's, which a forked child does not have. */
+static int may_hold(const Reader *r) { return r->holds && r->pid == getpid(); }
+
+static void give_slot_back(Reader *r, uint32_t slot, uint64_t size) {
+    r->held[slot].number = 0;
+    r->holds_next = slot;
+    __atomic_store_n(slot_at(r, slot), 0, __ATOMIC_RELEASE); /* after the last load of the block */
+    __atomic_fetch_sub(holds_word(r, OFF_HELD), size, __ATOMIC_RELAXED);
+    __atomic_fetch_sub(holds_word(r, OFF_TAKEN), 1, __ATOMIC_RELEASE);
+}
+
+/* Step 1: puts a block into a slot that is free, which is read from the table, as other readers use it too. */
+static int take_slot(Reader *r, const Entry *e, uint32_t *slot) {
+    uint64_t *held = holds_word(r, OFF_HELD), *taken = holds_word(r, OFF_TAKEN);
+    if (!e->offset || !e->size)
+        return 0;
+    uint64_t allowance = __atomic_load_n(holds_word(r, OFF_ALLOWANCE), __ATOMIC_RELAXED);
+    if (__atomic_add_fetch(held, e->size, __ATOMIC_RELAXED) <= allowance) {
+        __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED);
+        for (uint32_t i = 0, s = r->holds_next; i < r->holds_slots; i++, s++) {
+            if (s >= r->holds_slots)
+                s = 0;
+            uint64_t none = 0, *at = slot_at(r, s);
+            if (!__atomic_load_n(at, __ATOMIC_RELAXED) &&
+                __atomic_compare_exchange_n(at, &none, e->offset, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+                /* The slot before what hold_block loads. The rank stores those, has its fence, then loads the slots: one of the two sees what
+                 * the other has stored. Without the fence the processor may load while the store still waits. */
+                __atomic_thread_fence(__ATOMIC_SEQ_CST);
+                r->held[s] = (Held){++r->holds_made * r->holds_slots + s, e->size};
+                r->holds_next = s + 1 < r->holds_slots ? s + 1 : 0;
+                *slot = s;
+                return 1;
+            }
+        }
+        __atomic_fetch_sub(taken, 1, __ATOMIC_RELEASE);
+    }
+    __atomic_fetch_sub(held, e->size, __ATOMIC_RELAXED);
+    return 0;
+}
+
+/* Holds a block that was found, and tells whether it is that block until the slot is given back. */
+static int hold_block(Reader *r, const Entry *e, uint32_t *slot) {
+    if (!may_hold(r) || !take_slot(r, e, slot))
+        return 0;
+    /* Step 2: the rank had not begun to give the room away, so it finds the slot before it does. When moving is 0 again the records of what
+     * was moved are gone, so it is loaded before them. */
+    int good = load32(r->arena + SUPER_MOVING) == 0 && recorded(r, e) && load32(e->at) == e->seq && alive(r);
+    if (good) {
+        uint32_t crc;
+        if (e->size >= LET_GO) {
+            Py_BEGIN_ALLOW_THREADS;
+            crc = read_crc(0, r->arena + e->offset, e->size);
+            Py_END_ALLOW_THREADS;
+        } else
+            crc = read_crc(0, r->arena + e->offset, e->size);
+        good = crc == e->crc && alive(r);
+    }
+    if (!good)
+        give_slot_back(r, *slot, e->size);
+    return good;
+}
+
+PyDoc_STRVAR(hold_doc, "hold(ns, key) -> (number of the hold, offset, bytes, CRC, tier), None for a miss, False if it must be asked for.");
+
+static PyObject *reader_hold(Reader *r, PyObject *const *args, Py_ssize_t nargs) {
+    if (nargs != 2)
+        return PyErr_Format(PyExc_TypeError, "hold takes 2 arguments");
+    Entry e;
+    uint32_t slot;
+    switch (find_block(r, args[0], args[1], &e)) {
+    case MISS:
+        Py_RETURN_NONE;
+    case ASK:
+        Py_RETURN_FALSE;
+    default:;
+    }
+    if (!hold_block(r, &e, &slot))
+        Py_RETURN_FALSE;
+    touch(r, &e);
+    unsigned long long number = r->held[slot].number, offset = e.offset;
+    PyObject *out = Py_BuildValue("KKIIi", number, offset, e.size, e.crc, e.tier % TIERS);
+    if (!out)
+        give_slot_back(r, slot, e.size);
+    return out;
+}
+
+PyDoc_STRVAR(let_go_doc, "let_go(number): ends a hold, if it has not ended and is not of the process that this one was forked from.");
+
+static PyObject *reader_let_go(Reader *r, PyObject *arg) {
+    unsigned long long number = PyLong_AsUnsignedLongLong(arg);
+    if (number == (unsigned long long)-1 && PyErr_Occurred())
+        return NULL;
+    if (number && may_hold(r)) {
+        uint32_t slot = (uint32_t)(number % r->holds_slots);
+        if (r->held[slot].number == number)
+            give_slot_back(r, slot, r->held[slot].size);
+    }
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(alive_doc, "alive() -> whether the table is kept and in use.");
 
 static PyObject *reader_alive(Reader *r, PyObject *Py_UNUSED(none)) { return PyBool_FromLong(alive(r)); }
 
 /* Making and ending */
 
-static uint8_t *map_file(int fd, int protection, size_t *bytes) {
+static uint8_t *map_file(int fd, int protection, off_t least, size_t *bytes) {
     struct stat st;
-    if (fstat(fd, &st) || st.st_size < HEADER) {
+    if (fstat(fd, &st) || st.st_size < least) {
         PyErr_SetString(PyExc_ValueError, "a file that is too small");
         return NULL;
     }
@@ -438,6 +559,31 @@ static int check_ring(Reader *r) {
     return 1;
 }
 
+PyDoc_STRVAR(take_holds_doc, "take_holds(fd): the connection's holds, once. The descriptor stays the caller's.");
+
+static PyObject *reader_take_holds(Reader *r, PyObject *args) {
+    int fd;
+    if (!PyArg_ParseTuple(args, "i", &fd))
+        return NULL;
+    if (r->held)
+        return PyErr_Format(PyExc_ValueError, "holds are taken once");
+    size_t bytes;
+    uint8_t *p = map_file(fd, PROT_READ | PROT_WRITE, HOLDS_PLACE, &bytes);
+    if (!p)
+        return NULL;
+    uint32_t slots = word32(p + OFF_BUCKETS);
+    if (memcmp(p, "CASCHLD1", 8) || word32(p + OFF_VERSION) != 1 || !slots || HOLDS_PLACE + 8 * (uint64_t)slots > bytes) {
+        munmap(p, bytes);
+        return PyErr_Format(PyExc_ValueError, "no holds of this version");
+    }
+    if (!(r->held = PyMem_Calloc(slots, sizeof *r->held))) {
+        munmap(p, bytes);
+        return PyErr_NoMemory();
+    }
+    r->holds_bytes = bytes, r->holds_slots = slots, r->pid = getpid(), r->holds = p;
+    Py_RETURN_NONE;
+}
+
 /* The arena is of use if it is the file that the table means. */
 static void take_arena(Reader *r, unsigned long long address, unsigned long long bytes, PyObject *owner) {
     if (!address || bytes < HEADER || bytes != word64(r->table + OFF_ARENA))
@@ -453,6 +599,9 @@ static void reader_dealloc(Reader *r) {
         munmap(r->table, r->table_bytes);
     if (r->ring)
         munmap(r->ring, r->ring_bytes);
+    if (r->holds)
+        munmap(r->holds, r->holds_bytes);
+    PyMem_Free(r->held);
     Py_XDECREF(r->owner);
     Py_TYPE(r)->tp_free((PyObject *)r);
 }
@@ -467,8 +616,8 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNU
     if (!r)
         return NULL;
     r->ns_bytes = -1;
-    if (!(r->table = map_file(table, PROT_READ, &r->table_bytes)) || !check_table(r) ||
-        (ring >= 0 && (!(r->ring = map_file(ring, PROT_READ | PROT_WRITE, &r->ring_bytes)) || !check_ring(r)))) {
+    if (!(r->table = map_file(table, PROT_READ, HEADER, &r->table_bytes)) || !check_table(r) ||
+        (ring >= 0 && (!(r->ring = map_file(ring, PROT_READ | PROT_WRITE, RING_PLACE, &r->ring_bytes)) || !check_ring(r)))) {
         Py_DECREF(r);
         return NULL;
     }
@@ -481,6 +630,9 @@ static PyMethodDef reader_methods[] = {
     {"probe", (PyCFunction)(void (*)(void))reader_probe, METH_FASTCALL, probe_doc},
     {"get", (PyCFunction)(void (*)(void))reader_get, METH_FASTCALL, get_doc},
     {"get_into", (PyCFunction)(void (*)(void))reader_get_into, METH_FASTCALL, get_into_doc},
+    {"hold", (PyCFunction)(void (*)(void))reader_hold, METH_FASTCALL, hold_doc},
+    {"let_go", (PyCFunction)reader_let_go, METH_O, let_go_doc},
+    {"take_holds", (PyCFunction)reader_take_holds, METH_VARARGS, take_holds_doc},
     {"alive", (PyCFunction)reader_alive, METH_NOARGS, alive_doc},
     {NULL, NULL, 0, NULL},
 };

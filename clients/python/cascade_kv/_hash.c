@@ -57,7 +57,7 @@ static void make_table(void) {
             table[t][i] = table[t - 1][i] >> 8 ^ table[0][table[t - 1][i] & 255];
 }
 
-/* Of bytes that were copied: without the inversions before and after. */
+/* Without the inversions before and after. */
 static uint32_t crc_portable(uint32_t c, const uint8_t *p, size_t n) {
     for (; n >= 8; n -= 8, p += 8) {
         uint32_t lo, hi;
@@ -88,10 +88,15 @@ static uint32_t crc_portable(uint32_t c, const uint8_t *p, size_t n) {
         return ~c;                                                                                            \
     }
 
+#define READ_CRC(name, attributes, crc) \
+    attributes static uint32_t name(uint32_t c, const uint8_t *p, size_t n) { return ~crc(~c, p, n); }
+
 COPY_CRC(copy_portable, , crc_portable)
+READ_CRC(read_portable, , crc_portable)
 
 uint32_t (*copy_crc)(uint32_t, uint8_t *restrict, const uint8_t *restrict, size_t) = copy_portable;
 uint32_t (*move_crc)(uint32_t, uint8_t *restrict, const uint8_t *restrict, size_t) = copy_portable;
+uint32_t (*read_crc)(uint32_t, const uint8_t *, size_t) = read_portable;
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include <cpuid.h>
@@ -156,19 +161,21 @@ SSE static uint32_t crc_sse(uint32_t c, const uint8_t *p, size_t n) {
 }
 
 COPY_CRC(copy_sse, SSE, crc_sse)
+READ_CRC(read_sse, SSE, crc_sse)
 
 AVX512 static inline __m512i fold_512(__m512i a, __m512i k, __m512i onto) {
     return _mm512_ternarylogic_epi64(onto, _mm512_clmulepi64_epi128(a, k, 0x00), _mm512_clmulepi64_epi128(a, k, 0x11), 0x96);
 }
 
 /* Copies and checksums in one pass. Stores that cross cache lines cost most, so they are aligned; loads come eight at a time before their
- * stores, which the processor may take for stores to where it loads from, 4 KiB apart. */
+ * stores, which the processor may take for stores to where it loads from, 4 KiB apart. Without put nothing is stored: dst is src then. */
 AVX512 static inline __attribute__((always_inline)) uint32_t pass_avx512(
-    uint32_t c, uint8_t *restrict dst, const uint8_t *restrict src, size_t n, void (*put)(uint8_t *, __m512i)) {
+    uint32_t c, uint8_t *dst, const uint8_t *src, size_t n, void (*put)(uint8_t *, __m512i)) {
     c = ~c;
     if (n >= 2048) {
         size_t ahead = -(uintptr_t)dst & 63;
-        memcpy(dst, src, ahead);
+        if (put)
+            memcpy(dst, src, ahead);
         c = crc_words(c, dst, ahead);
         dst += ahead, src += ahead, n -= ahead;
         const __m512i far = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)far_4096));
@@ -177,13 +184,13 @@ AVX512 static inline __attribute__((always_inline)) uint32_t pass_avx512(
         __m512i a[8], w[8];
         for (int i = 0; i < 8; i++)
             a[i] = _mm512_loadu_si512(src + 64 * i);
-        for (int i = 0; i < 8; i++)
+        for (int i = 0; put && i < 8; i++)
             put(dst + 64 * i, a[i]);
         a[0] = _mm512_xor_si512(a[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)c)));
         for (src += 512, dst += 512, n -= 512; n >= 512; src += 512, dst += 512, n -= 512) {
             for (int i = 0; i < 8; i++)
                 w[i] = _mm512_loadu_si512(src + 64 * i);
-            for (int i = 0; i < 8; i++)
+            for (int i = 0; put && i < 8; i++)
                 put(dst + 64 * i, w[i]);
             for (int i = 0; i < 8; i++)
                 a[i] = fold_512(a[i], far, w[i]);
@@ -196,7 +203,8 @@ AVX512 static inline __attribute__((always_inline)) uint32_t pass_avx512(
         x = fold_128(x, last, _mm512_extracti32x4_epi32(a[7], 3));
         c = divide(x);
     }
-    memcpy(dst, src, n);
+    if (put)
+        memcpy(dst, src, n);
     return ~crc_words(c, dst, n);
 }
 
@@ -212,6 +220,8 @@ AVX512 static uint32_t move_avx512(uint32_t c, uint8_t *restrict dst, const uint
     _mm_sfence();
     return c;
 }
+
+AVX512 static uint32_t read_avx512(uint32_t c, const uint8_t *p, size_t n) { return pass_avx512(c, (uint8_t *)p, p, n, NULL); }
 
 __attribute__((target("sha,sse4.1,ssse3"))) static void sha256_ni(uint32_t state[8], const uint8_t *p, size_t blocks) {
     const __m128i big_endian = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
@@ -250,11 +260,11 @@ static void choose(void) {
     distance(far_4096, 4096);
     __builtin_cpu_init();
     if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
-        copy_crc = move_crc = copy_sse;
+        copy_crc = move_crc = copy_sse, read_crc = read_sse;
     int leaf7 = __get_cpuid_count(7, 0, &a, &b, &c, &d);
     if (leaf7 && c >> 10 & 1 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && copy_crc == copy_sse)
-        copy_crc = copy_avx512, move_crc = move_avx512;
+        copy_crc = copy_avx512, move_crc = move_avx512, read_crc = read_avx512;
     if (leaf7 && b >> 29 & 1 && __builtin_cpu_supports("sse4.1") && __builtin_cpu_supports("ssse3"))
         sha256_blocks = sha256_ni;
 }
@@ -276,10 +286,11 @@ static uint32_t crc_arm(uint32_t c, const uint8_t *p, size_t n) {
 }
 
 COPY_CRC(copy_arm, , crc_arm)
+READ_CRC(read_arm, , crc_arm)
 
 static void choose(void) {
     if (getauxval(AT_HWCAP) & HWCAP_CRC32_BIT)
-        copy_crc = move_crc = copy_arm;
+        copy_crc = move_crc = copy_arm, read_crc = read_arm;
 }
 
 #else

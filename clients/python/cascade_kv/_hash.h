@@ -1,4 +1,4 @@
-/* SHA-256 of names, and copies that checksum what they copy. Each has a portable form and those of processors that can do better. */
+/* SHA-256 of names, checksums, and copies that checksum what they copy. Each has a portable form and those of better processors. */
 #ifndef CASCADE_HASH_H
 #define CASCADE_HASH_H
 
@@ -16,5 +16,8 @@ extern uint32_t (*copy_crc)(uint32_t crc, uint8_t *restrict dst, const uint8_t *
 
 /* The same past the processor's caches: for much that is not read again soon. */
 extern uint32_t (*move_crc)(uint32_t crc, uint8_t *restrict dst, const uint8_t *restrict src, size_t n);
+
+/* The CRC32C alone. Writes nowhere. */
+extern uint32_t (*read_crc)(uint32_t crc, const uint8_t *p, size_t n);
 
 #endif

@@ -245,11 +245,34 @@ class AsyncClient(Session[AsyncLink]):
         return None if self._has_none() else await self._run(self._find_index, None)
 
     async def view(self, ns: str, key: bytes | str) -> View | None:
-        return (await self.views(ns, [key]))[0]
+        index = await self._holding()
+        if index is not None:
+            view = index.hold(ns, key)
+            if view is not False:
+                return view
+            self._drop_index(index)
+        return (await self._ask_views(ns, [key]))[0]
 
     async def views(self, ns: str, keys: Sequence[bytes | str]) -> list[View | None]:
+        index = await self._holding()
+        if index is None:
+            return await self._ask_views(ns, keys)
+        out, ask = index.hold_each(ns, keys)
+        if ask:
+            self._drop_index(index)
+            for i, view in zip(ask, await self._ask_views(ns, [keys[i] for i in ask]), strict=True):
+                out[i] = view
+        return out
+
+    async def _ask_views(self, ns: str, keys: Sequence[bytes | str]) -> list[View | None]:
         missing: list[View | None] = [None] * len(keys)
         return await self._run(lambda s: ops.views(s, ns, keys, self._give_back), missing)
+
+    async def _holding(self) -> Index | None:
+        index = self._index or await self._new_index()
+        if index is not None and index.wants_holds:
+            await self._run(self._find_holds, None)
+        return index
 
     async def stats(self) -> dict[str, Any]:
         return await self._run(ops.stats, {})

@@ -238,13 +238,41 @@ class Client(Session[Link]):
     # Views.
 
     def view(self, ns: str, key: bytes | str) -> View | None:
-        """The block in the rank's arena, without a copy, or None."""
-        return self.views(ns, [key])[0]
+        """The block in the rank's arena, without a copy, or None. The rank is asked only for what the shared index does not have."""
+        index = self._holding()
+        if index is not None:
+            view = index.hold(ns, key)
+            if view is not False:
+                return view
+            self._drop_index(index)
+        return self._ask_views(ns, [key])[0]
 
     def views(self, ns: str, keys: Sequence[bytes | str]) -> list[View | None]:
-        """A view for each key. All views together hold at most a quarter of the arena: what goes beyond is None."""
+        """A view for each key.
+
+        By those that are made without asking a client holds at most a 64th of the arena; what goes beyond is asked for. All that were asked
+        for, by all clients, hold at most a quarter; what goes beyond that is None.
+        """
+        index = self._holding()
+        if index is None:
+            return self._ask_views(ns, keys)
+        out, ask = index.hold_each(ns, keys)
+        if ask:
+            self._drop_index(index)
+            for i, view in zip(ask, self._ask_views(ns, [keys[i] for i in ask]), strict=True):
+                out[i] = view
+        return out
+
+    def _ask_views(self, ns: str, keys: Sequence[bytes | str]) -> list[View | None]:
         missing: list[View | None] = [None] * len(keys)
         return self._run(lambda s: ops.views(s, ns, keys, self._give_back), missing)
+
+    def _holding(self) -> Index | None:
+        """The index, whose holds were asked for."""
+        index = self._index or self._new_index()
+        if index is not None and index.wants_holds:
+            self._run(self._find_holds, None)
+        return index
 
     # The rank.
 

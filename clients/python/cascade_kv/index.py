@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import memory
-from .view import Arena
+from .link import LinkState
+from .view import Arena, Lease, View
 
 try:
     from . import _fast as _fast
@@ -36,6 +37,7 @@ _SLOTS: Final = 8
 _TIERS: Final = 8
 _MAX_NAME: Final = 1024
 _OWNER_DIED: Final = 1 << 30
+_BOUND: Final = 3  # kind of an entry that only the rank can judge
 _ENTRY: Final = struct.Struct("<IHH16sqIIQQQ")
 _TAGS: Final = struct.Struct("<8Q")
 
@@ -47,6 +49,9 @@ class _Reader(Protocol):
     def probe(self, ns: Key, keys: Sequence[Key], /) -> tuple[int, int, tuple[int, ...]] | None: ...
     def get(self, ns: Key, key: Key, /) -> bytes | None | Literal[False]: ...
     def get_into(self, ns: Key, key: Key, dst: Any, far: bool, /) -> int: ...
+    def hold(self, ns: Key, key: Key, /) -> tuple[int, int, int, int, int] | None | Literal[False]: ...
+    def let_go(self, number: int, /) -> None: ...
+    def take_holds(self, fd: int, /) -> None: ...
     def alive(self) -> bool: ...
 
 
@@ -71,17 +76,48 @@ class Index:
     """An index in use. Answers are those that the rank would give at this moment, or that it must be asked."""
 
     def __init__(self, reader: _Reader, tiers: list[str], arena: Arena | None = None) -> None:
-        self._arena = arena  # until it is mapped ahead
+        self._arena = arena
+        self._ahead = arena is None  # whether the arena was mapped ahead
         self._reader = reader
         self._tiers = tiers
+        self._let_go = reader.let_go
+        self._state: LinkState  # whose the holds are, once there are any,
+        self._held_in: Arena  # and where
+        self.wants_holds = arena is not None  # the rank was not asked for them
         self.get = reader.get  # bytes, None for a miss, False if the rank must be asked
         self.get_into = reader.get_into  # bytes of the block, -1 for a miss, -2 if the rank must be asked
         self.alive = reader.alive
 
     def map_ahead(self) -> None:
-        arena, self._arena = self._arena, None
-        if arena is not None:
-            memory.map_ahead(arena.array, write=False)
+        done, self._ahead = self._ahead, True
+        if not done and self._arena is not None:
+            memory.map_ahead(self._arena.array, write=False)
+
+    def take_holds(self, state: LinkState, fd: int) -> None:
+        """The table of what the connection holds, by which views are made here. The descriptor stays the caller's."""
+        if self._arena is None:
+            return
+        self._state, self._held_in = state, self._arena
+        try:
+            self._reader.take_holds(fd)
+        except (OSError, ValueError):
+            pass  # of another version: the rank is asked
+
+    def hold(self, ns: Key, key: Key) -> View | None | Literal[False]:
+        """A view, None for a miss, False if the rank must be asked."""
+        held = self._reader.hold(ns, key)
+        if not held:
+            return held
+        number, offset, size, crc, tier = held
+        if self._state.gone:  # nobody keeps what is held: the rank, being asked, is connected to again
+            self._let_go(number)
+            return False
+        return View(Lease(self._state, self._held_in, self._let_go, number, offset, size), size, crc, self._tiers[tier])
+
+    def hold_each(self, ns: Key, keys: Sequence[Key]) -> tuple[list[View | None], list[int]]:
+        """hold for each key, and which of the keys to ask for."""
+        held = [self.hold(ns, k) for k in keys]
+        return [None if v is False else v for v in held], [i for i, v in enumerate(held) if v is False]
 
     def contains(self, ns: Key, keys: Sequence[Key]) -> tuple[NDArray[np.uint8] | None, list[Key]]:
         """0, 1 or ASK for each key, and the keys to ask for; None if that is all of them."""
@@ -150,6 +186,15 @@ class SlowReader:
     def get_into(self, ns: Key, key: Key, dst: Any, far: bool) -> int:
         return -1 if self._absent(ns, key) and not memoryview(dst).readonly else -2
 
+    def hold(self, ns: Key, key: Key) -> None | Literal[False]:
+        return self.get(ns, key)
+
+    def let_go(self, number: int) -> None:
+        pass
+
+    def take_holds(self, fd: int) -> None:
+        pass
+
     def _absent(self, ns: Key, key: Key) -> bool:
         found = np.empty(1, np.uint8)
         return self.contains(ns, [key], found) == 0 and not found[0]
@@ -168,7 +213,7 @@ class SlowReader:
         if entry is None:
             return missing
         kind, tier, expires, size = entry
-        if kind == 3:
+        if kind == _BOUND:
             return ASK, 0, 0
         return missing if expires and time.time_ns() >= expires else (1, size, tier)
 
@@ -185,6 +230,8 @@ class SlowReader:
                             if kind and whose == mark:
                                 return kind, tier, expires, size
                             break
+                    else:
+                        return _BOUND, 0, 0, 0  # its writer has lost its core: the name is there, and the rank must be asked
         return None
 
     def _fingerprint(self, ns: Key, key: Key) -> bytes | None:

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -345,6 +346,13 @@ def copy(target: NDArray[np.uint8], block: NDArray[np.uint8]) -> int:
     return len(block)
 
 
+def drop(state: LinkState, size: int, give_back: Callable[[LinkState], None], number: int) -> None:
+    """Has the rank told that a view of so many bytes is not needed any more."""
+    if state.ours:
+        state.dropped.append((number, size))
+        give_back(state)
+
+
 def release(numbers: list[int]) -> bytes:
     return head(1 + len(numbers)) + words("CASCADE.RELEASE", *numbers)
 
@@ -365,9 +373,12 @@ def mapped(reply: Any, fd: int | None) -> Arena:
 
 
 def arena_of(state: LinkState) -> Op[Arena]:
-    """The arena as it is now. Refused where there is none."""
+    """The arena as it is now, mapped once for a connection. Refused where there is none."""
     reply, fd = yield Request(head(1) + words("CASCADE.ARENA"), wants_fd=True)
-    return mapped(reply, fd)
+    arena, known = mapped(reply, fd), state.arena
+    if known is None or known.file != arena.file or known.size != arena.size:
+        known = state.arena = arena
+    return known
 
 
 def index(state: LinkState) -> Op[Index | None]:
@@ -395,11 +406,24 @@ def index(state: LinkState) -> Op[Index | None]:
             os.close(fd)
 
 
+def index_holds(state: LinkState, index: Index) -> Op[None]:
+    """Asks for what the connection may hold by its index, once. Where that is refused views are asked for."""
+    index.wants_holds = False
+    try:
+        _, fd = yield Request(head(2) + words("CASCADE.INDEX", "HOLDS"), wants_fd=True)
+    except Refused:
+        return
+    if fd is None:
+        raise ProtocolError("holds without a descriptor")
+    try:
+        index.take_holds(state, fd)
+    finally:
+        os.close(fd)
+
+
 def views(state: LinkState, ns: Word, keys: Keys, give_back: Callable[[LinkState], None]) -> Op[list[View | None]]:
     """A view for each key, None for those that are absent or find no room in memory."""
-    if state.arena is None:
-        state.arena = yield from arena_of(state)
-    arena = state.arena
+    arena = state.arena or (yield from arena_of(state))
     out: list[View | None] = []
     prefix = words("CASCADE.GETSHM", ns)
     for a, b in batches(keys):
@@ -411,6 +435,6 @@ def views(state: LinkState, ns: Word, keys: Keys, give_back: Callable[[LinkState
             number, offset, size, crc, tier = items(entry, 5)
             if not 0 <= integer(offset) <= offset + integer(size) <= arena.size:
                 raise ProtocolError("a view outside the arena")
-            lease = Lease(state, arena, integer(number), offset, size, give_back)
+            lease = Lease(state, arena, partial(drop, state, size, give_back), integer(number), offset, size)
             out.append(View(lease, size, integer(crc), text(tier)))
     return out

@@ -99,6 +99,12 @@ class Session(Generic[L]):
         self._index = yield from ops.index(state)
         return self._index
 
+    def _find_holds(self, state: LinkState) -> Op[None]:
+        """Asks for the holds of the index there is, if nobody has."""
+        index = self._index
+        if index is not None and index.wants_holds and self._asked is state:
+            yield from ops.index_holds(state, index)
+
     def _has_none(self) -> bool:
         """Whether the rank was asked for an index already and has none."""
         link = self._link

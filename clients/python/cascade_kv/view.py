@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ class Arena:
     """One read-only mapping of a rank's arena file. It stays mapped while any array over it lives."""
 
     def __init__(self, fd: int, size: int) -> None:
+        status = os.fstat(fd)
+        self.file = status.st_dev, status.st_ino
         self._map = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
         self.size = size
         self.array: Bytes = np.frombuffer(self._map, dtype=np.uint8)
@@ -31,23 +34,24 @@ class Lease:
     Arrays are made over this object, so that slices of them, and torch's tensors, keep the lease.
     """
 
-    __slots__ = ("__array_interface__", "__weakref__", "_arena", "_give_back", "_number", "_size", "_state")
+    __slots__ = ("__weakref__", "_arena", "_give_back", "_number", "_offset", "_size", "_state")
 
-    def __init__(self, state: LinkState, arena: Arena, number: int, offset: int, size: int, give_back: Callable[[LinkState], None]) -> None:
-        self._number: int | None = number
-        self._size = size
+    def __init__(self, state: LinkState, arena: Arena, give_back: Callable[[int], object], number: int, offset: int, size: int) -> None:
         self._state = state
         self._arena = arena
         self._give_back = give_back
-        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (arena.address + offset, True)}
+        self._number: int | None = number  # of a view that the rank gave, or of a hold
+        self._offset = offset
+        self._size = size
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"version": 3, "typestr": "|u1", "shape": (self._size,), "data": (self._arena.address + self._offset, True)}
 
     def release(self) -> None:
         number, self._number = self._number, None
-        state = self._state
-        if number is None or not state.ours:
-            return
-        state.dropped.append((number, self._size))
-        self._give_back(state)
+        if number is not None:
+            self._give_back(number)
 
     @property
     def held(self) -> bool:
@@ -63,7 +67,8 @@ class Lease:
 class View:
     """A block in the rank's arena, without a copy. A context manager; at its end, or by release(), the rank may evict the block again.
 
-    The rank hears of it with the client's next request, or at once if more than a few views wait for that.
+    A view that was made without asking ends at once. Of another the rank hears with the client's next request, or at once if more than
+    a few wait for that.
     Arrays and tensors over the view must not be used after release(). Without release() the block stays while any of them lives.
     Should the rank go away, the memory stays readable but no longer belongs to the block: look at held after using the bytes.
     """
@@ -71,8 +76,8 @@ class View:
     __slots__ = ("_array", "_lease", "crc32c", "size", "tier")
 
     def __init__(self, lease: Lease, size: int, crc32c: int, tier: str) -> None:
-        self._lease = lease
-        self._array: Bytes | None = np.asarray(lease)
+        self._lease: Lease | None = lease
+        self._array: Bytes | None = None
         self.size = size  # bytes
         self.crc32c = crc32c
         self.tier = tier
@@ -81,7 +86,9 @@ class View:
     def array(self) -> Bytes:
         """The bytes, read-only, at the arena's address."""
         if self._array is None:
-            raise ValueError("this view was released")
+            if self._lease is None:
+                raise ValueError("this view was released")
+            self._array = np.asarray(self._lease)
         return self._array
 
     def tensor(self, dtype: Any = None) -> Any:
@@ -98,11 +105,12 @@ class View:
     @property
     def held(self) -> bool:
         """Whether the rank still keeps the block where the view looks."""
-        return self._array is not None and self._lease.held
+        return self._lease is not None and self._lease.held
 
     def release(self) -> None:
-        self._array = None
-        self._lease.release()
+        lease, self._lease, self._array = self._lease, None, None
+        if lease is not None:
+            lease.release()
 
     def __enter__(self) -> View:
         return self
