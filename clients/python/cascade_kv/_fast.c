@@ -15,7 +15,7 @@ enum { HEADER = 4096, LANE = 64, SLOTS = 8, TIERS = 8, MAX_NAME = 1024, RING_PLA
 enum { OFF_VERSION = 8, OFF_BUCKETS = 12, OFF_SIZE = 16, OFF_NUMBER = 24, OFF_ARENA = 32, OFF_OWNER = 64, OFF_STATE = 68, OFF_FINAL = 72 };
 enum { USED = 1, OWNER_DIED = 1 << 30 };
 enum { IN_ARENA = 1, HERE = 2, BOUND = 3 };
-enum { OFF_ALLOWANCE = 16, OFF_TAKEN = 64, OFF_HELD = 72 };
+enum { OFF_ALLOWANCE = 16, OFF_ENDED = 24, OFF_TAKEN = 64, OFF_HELD = 72 };
 enum { BLOCK_MAGIC = 0x314b4243, SUPER_DATA = 32, SUPER_MOVING = 56 };
 enum {
     LET_GO = 256 << 10, /* bytes from which a copy or a checksum lets other threads run */
@@ -462,9 +462,9 @@ static int take_slot(Reader *r, const Entry *e, uint32_t *slot) {
 static int hold_block(Reader *r, const Entry *e, uint32_t *slot) {
     if (!may_hold(r) || !take_slot(r, e, slot))
         return 0;
-    /* Step 2: the rank had not begun to give the room away, so it finds the slot before it does. When moving is 0 again the records of what
-     * was moved are gone, so it is loaded before them. */
-    int good = load32(r->arena + SUPER_MOVING) == 0 && recorded(r, e) && load32(e->at) == e->seq && alive(r);
+    /* Step 2: the rank had not begun to give the room away, so it finds the slot before it does; after the end of the connection it would not
+     * look. When moving is 0 again the records of what was moved are gone, so it is loaded before them. */
+    int good = load32(r->holds + OFF_ENDED) == 0 && load32(r->arena + SUPER_MOVING) == 0 && recorded(r, e) && load32(e->at) == e->seq && alive(r);
     if (good) {
         uint32_t crc;
         if (e->size >= LET_GO) {

@@ -109,9 +109,6 @@ class Index:
         if not held:
             return held
         number, offset, size, crc, tier = held
-        if self._state.gone:  # nobody keeps what is held: the rank, being asked, is connected to again
-            self._let_go(number)
-            return False
         return View(Lease(self._state, self._held_in, self._let_go, number, offset, size), size, crc, self._tiers[tier])
 
     def hold_each(self, ns: Key, keys: Sequence[Key]) -> tuple[list[View | None], list[int]]:

@@ -57,7 +57,6 @@ class LinkState:
     dropped: deque[tuple[int, int]] = field(default_factory=deque)  # views that nobody needs, and their bytes: not told yet
     pid: int = field(default_factory=os.getpid)
     ended: bool = False
-    gone: bool = False  # the rank was found to have closed its end
 
     @property
     def ours(self) -> bool:
@@ -66,11 +65,9 @@ class LinkState:
 
     def hung_up(self) -> bool:
         """Whether the rank has closed its end. Asks the kernel, not the rank."""
-        if not self.gone:
-            poll = select.poll()
-            poll.register(self.sock, select.POLLRDHUP)
-            self.gone = bool(poll.poll(0))
-        return self.gone
+        poll = select.poll()
+        poll.register(self.sock, select.POLLRDHUP)
+        return bool(poll.poll(0))
 
 
 class LinkBase:

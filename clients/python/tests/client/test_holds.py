@@ -186,6 +186,7 @@ class Helper(unittest.TestCase):
             ("may be elsewhere", self.made.table, "Q", 4096, 7),
             ("ended, here", self.made.table, "q", self.entry + 24, now - 1),
             ("beyond the allowance", self.holds, "Q", 16, 4999),
+            ("the connection ended", self.holds, "I", 24, 1),
         ):
             with self.subTest(what):
                 good, final = memory.get(form, at), 0 if what in ("may be elsewhere", "ended, here") else 1
@@ -542,11 +543,10 @@ class Held(Watched):
         (block,) = self.put(1)
         v = self.c.view(self.ns, "k0")
         link = self.c._link
-        link.state.gone = True  # as the kernel says of a connection that the rank has closed
-        self.assertFalse(v.held)
         link.end()  # has the rank close it
         until(lambda: link.at_end(0), "it is closed")
         link.state.ended = False
+        self.assertFalse(v.held)
         with self.c.view(self.ns, "k0") as again:
             self.assertIsNot(self.c._link, link)
             self.assertTrue(again.held)
