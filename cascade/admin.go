@@ -114,7 +114,7 @@ func (s *Store) expireHere(ns, key string, at time.Time) bool {
 	s.record(n.block, n.entry)
 	n.block.from = nil // the catalogue has the name as it was
 	s.show(n)
-	s.account(n.block)
+	s.restate(n.block)
 	return true
 }
 

@@ -133,7 +133,7 @@ func (a *adoption) place(b *entity, foreign bool) {
 	switch {
 	case foreign && !b.cold:
 		b.cold, b.below.foreign = true, true
-		s.account(b)
+		s.restate(b)
 	case !foreign && (!b.cold || b.below.foreign):
 		b.below.foreign = false
 		s.enterCold(b)

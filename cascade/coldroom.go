@@ -53,7 +53,7 @@ func (s *Store) enterCold(b *entity) {
 		b.below = standing{ranked: true, node: r.insert(s.age(), s.meta(b), b), bytes: s.takes(b)}
 		r.bytes += b.below.bytes
 	}
-	s.account(b)
+	s.restate(b)
 }
 
 // leaveCold undoes enterCold.
@@ -64,7 +64,7 @@ func (s *Store) leaveCold(b *entity) {
 		s.room.bytes -= b.below.bytes
 	}
 	b.below = standing{}
-	s.account(b)
+	s.restate(b)
 }
 
 // takes returns the bytes that a block takes in the cold tier: fewer than it has
@@ -98,12 +98,7 @@ func (s *Store) weigh(b *entity) {
 
 // wanted tells whether a name of b is leased or leads on to a stored block.
 func (b *entity) wanted() bool {
-	for _, n := range b.names {
-		if n.stored > 0 {
-			return true
-		}
-	}
-	return leasedBlock(b)
+	return b.leading > 0 || b.leases > 0
 }
 
 // coldVictim returns the block that the cold tier gives up next, nil for none.
@@ -114,7 +109,7 @@ func (s *Store) coldVictim() *entity {
 		return b
 	}
 	for _, b := range s.room.nodes {
-		if b != nil && len(b.names) > 1 && !b.inMemory() && b.fetch == nil && !leasedBlock(b) {
+		if b != nil && len(b.names) > 1 && !b.inMemory() && b.fetch == nil && b.leases == 0 {
 			return b
 		}
 	}

@@ -183,7 +183,7 @@ func (s *Store) completed(b *entity, id BlockID) {
 	delete(s.blocks, b.info.ID)
 	b.info.ID = id
 	s.blocks[id] = b
-	s.account(b)
+	s.restate(b)
 	s.updatePolicies(b)
 	s.showAll(b) // its record may lie elsewhere
 }

@@ -134,7 +134,7 @@ func (s *Store) fallOf(b *entity, m *memTier) fall {
 		return leaves
 	case s.coldUp():
 		return awaitsCleaning
-	case s.cold != nil && leasedBlock(b):
+	case s.cold != nil && b.leases > 0:
 		return staysLeased
 	}
 	return leaves

@@ -29,7 +29,7 @@ func (r *rig) viewer() (*shmindex.Viewer, *Holds) {
 }
 
 // mappedHolds maps a client's holds as the client does.
-func mappedHolds(t *testing.T, h *Holds) *shmindex.Holds {
+func mappedHolds(t testing.TB, h *Holds) *shmindex.Holds {
 	t.Helper()
 	fd, _ := h.File()
 	again, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)

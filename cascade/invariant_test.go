@@ -23,6 +23,9 @@ func checkInvariants(t *testing.T, s *Store) {
 		if b.info.ID != id {
 			t.Errorf("block %v is filed under %v", b.info.ID, id)
 		}
+		if want := tallyOf(b); b.tally != want {
+			t.Errorf("block %v: its names are counted as %+v, want %+v", id, b.tally, want)
+		}
 		stored += b.info.Size
 		referenced += b.info.Size * int64(len(b.names))
 		names += len(b.names)
@@ -77,6 +80,29 @@ func checkInvariants(t *testing.T, s *Store) {
 			}
 		}
 	}
+}
+
+// tallyOf counts a block's names anew.
+func tallyOf(b *entity) (t tally) {
+	for i, n := range b.names {
+		if n.place != i || n.block != b {
+			return tally{prefixes: -1} // the list itself is wrong
+		}
+		if n.entry.Prefix {
+			t.prefixes++
+		}
+		if n.stored > 0 {
+			t.leading++
+		}
+		t.leases += len(n.leases)
+		if i == 0 || n.entry.Depth < t.depth {
+			t.depth, t.shallow = n.entry.Depth, 0
+		}
+		if n.entry.Depth == t.depth {
+			t.shallow++
+		}
+	}
+	return t
 }
 
 // holes counts blocks evicted from memory tier m under a cached child. It

@@ -56,6 +56,7 @@ func (s *Store) lease(n *name, owner string, d time.Duration) {
 	}
 	l := &lease{name: n, owner: owner, until: until}
 	n.leases = append(n.leases, l)
+	n.block.leases++
 	heap.Push(&s.leases, l)
 	s.holdLease(l)
 	s.weigh(n.block)
@@ -109,6 +110,7 @@ func (s *Store) endLease(l *lease) {
 	heap.Remove(&s.leases, l.index)
 	i := slices.Index(l.name.leases, l)
 	l.name.leases = slices.Delete(l.name.leases, i, i+1)
+	l.name.block.leases--
 	s.weigh(l.name.block)
 }
 
@@ -116,11 +118,6 @@ func (s *Store) endLeases(n *name) {
 	for len(n.leases) > 0 {
 		s.endLease(n.leases[len(n.leases)-1])
 	}
-}
-
-// leasedBlock tells whether any name of b is leased.
-func leasedBlock(b *entity) bool {
-	return slices.ContainsFunc(b.names, func(n *name) bool { return len(n.leases) > 0 })
 }
 
 // Unlease gives back every lease of owner.

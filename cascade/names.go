@@ -25,6 +25,7 @@ type name struct {
 	parent   *name
 	block    *entity
 	index    int   // in space.list while it has a block
+	place    int   // in block.names
 	children int32 // names whose parent this is
 	stored   int32 // of them, those with a block
 
@@ -47,6 +48,7 @@ type name struct {
 type entity struct {
 	info  block.Info
 	names []*name
+	tally // of names
 	at    [maxMemory]place
 	cold  bool     // in the cold tier
 	below standing // of this rank's blocks there
@@ -214,12 +216,13 @@ func (s *Store) rerecord(n *name, to, was *entity, old block.Name) {
 // attach makes n a live name of b.
 func (s *Store) attach(n *name, b *entity) {
 	n.block = b
-	b.names = append(b.names, n)
+	b.enroll(n)
 	n.enlist()
 	n.countStored(s, 1)
 	n.space.referenced += b.info.Size
 	s.stats.BytesReferenced += b.info.Size
 	s.names++
+	s.say(n)
 	s.account(b)
 	for t := range s.mem {
 		if b.at[t].present {
@@ -237,7 +240,7 @@ func (s *Store) attach(n *name, b *entity) {
 // countStored counts n among its parent's children with a block, or no more.
 func (n *name) countStored(s *Store, by int32) {
 	if n.parent != nil {
-		n.parent.stored += by
+		n.parent.lead(by)
 		s.weigh(n.parent.block)
 	}
 }
@@ -273,13 +276,7 @@ func (s *Store) detach(n *name) {
 	n.block = nil
 	n.countStored(s, -1)
 	s.say(n)
-	for i, other := range b.names {
-		if other == n {
-			b.names[i] = b.names[len(b.names)-1]
-			b.names = b.names[:len(b.names)-1]
-			break
-		}
-	}
+	b.strike(n)
 	n.space.referenced -= b.info.Size
 	s.stats.BytesReferenced -= b.info.Size
 	s.names--

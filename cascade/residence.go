@@ -70,7 +70,7 @@ func (s *Store) enter(b *entity, m *memTier) {
 			s.holdLease(l)
 		}
 	}
-	s.account(b)
+	s.restate(b)
 	s.showAll(b)
 }
 
@@ -85,13 +85,20 @@ func (s *Store) leave(b *entity, m *memTier) {
 	}
 	b.at[m.index] = place{}
 	m.remove(node)
-	s.account(b)
+	s.restate(b)
 	s.showAll(b)
 }
 
-// account keeps the counters of dirty and pending blocks, and what other ranks
-// know, in step with b. It is called after every change of where b is and what
-// it is called.
+// restate keeps the counters, and what other ranks know of all names of b, in step
+// with b. It is called after every change of where b is and of its id.
+func (s *Store) restate(b *entity) {
+	for _, n := range b.names {
+		s.say(n)
+	}
+	s.account(b)
+}
+
+// account keeps the counters of dirty and pending blocks in step with b.
 func (s *Store) account(b *entity) {
 	named := len(b.names) > 0 && b.inMemory()
 	dirty, pending := named && !b.isBelow(), named && b.info.ID.IsProvisional()
@@ -110,9 +117,6 @@ func (s *Store) account(b *entity) {
 	}
 	count(&b.countedDirty, dirty, &s.stats.DirtyBlocks, &s.stats.DirtyBytes)
 	count(&b.countedPending, pending, &s.stats.PendingIDs, &s.stats.PendingBytes)
-	for _, n := range b.names {
-		s.say(n)
-	}
 	s.weigh(b)
 }
 
@@ -147,18 +151,13 @@ func (s *Store) uncountChild(n *name, t int) {
 
 // meta is what policies are told of b.
 func (s *Store) meta(b *entity) policy.Meta {
-	m := policy.Meta{
+	return policy.Meta{
 		Fingerprint: binary.LittleEndian.Uint64(b.info.ID[:]) ^ binary.LittleEndian.Uint64(b.info.ID[24:]),
 		Size:        b.info.Size,
 		Refs:        len(b.names),
+		Prefix:      b.prefixes > 0,
+		Depth:       b.depth,
 	}
-	for i, n := range b.names {
-		m.Prefix = m.Prefix || n.entry.Prefix
-		if i == 0 || n.entry.Depth < m.Depth {
-			m.Depth = n.entry.Depth
-		}
-	}
-	return m
 }
 
 func (s *Store) updatePolicies(b *entity) {

@@ -22,7 +22,7 @@ import (
 // rig is a store over real tiers: shm in a directory, and a host tier that
 // plays the cold one, since it keeps whatever it is given.
 type rig struct {
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	shm  int64
 	cold tiers.Tier
@@ -32,7 +32,7 @@ type rig struct {
 	*Store
 }
 
-func newRig(t *testing.T, shmBytes int64, cold bool, change ...func(*Options)) *rig {
+func newRig(t testing.TB, shmBytes int64, cold bool, change ...func(*Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), shm: shmBytes, now: time.Unix(1_800_000_000, 0)}
 	if cold {
