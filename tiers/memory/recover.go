@@ -142,7 +142,7 @@ func (t *Tier) attach(blocks, names []found, slots map[uint64]*slot, used []aren
 	for k, f := range names {
 		i := 2*len(blocks) + k
 		if s := slots[f.uid]; s != nil && !bad[i] {
-			s.names = append(s.names, nameRef{f.cell, nameRecordLen(f.name)})
+			s.names.add(nameRef{f.cell, nameRecordLen(f.name), sumOf(f.name)})
 		} else {
 			release(i)
 		}
@@ -155,7 +155,7 @@ func (t *Tier) sweepRecords(tags []byte, ready int64) {
 	owned := make(map[int64]bool, 2*len(t.slots))
 	for _, s := range t.slots {
 		owned[s.record] = true
-		for _, r := range s.names {
+		for _, r := range s.names.refs {
 			owned[r.offset] = true
 		}
 	}
@@ -176,7 +176,7 @@ func (t *Tier) Recover(fn func(tiers.Entry) error) error {
 	entries := make([]tiers.Entry, 0, len(t.slots))
 	for _, s := range t.slots {
 		e := tiers.Entry{Info: s.info}
-		for _, r := range s.names {
+		for _, r := range s.names.refs {
 			if _, n, ok := readName(t.bytesOf(r.offset, r.size)); ok {
 				e.Names = append(e.Names, n)
 			}

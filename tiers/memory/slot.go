@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
@@ -18,13 +17,10 @@ type slot struct {
 	offset int64  // of the payload in the data area
 	uid    uint64 // of all blocks of this process, and of those it took over
 	record int64  // of the block record, -1: none
-	names  []nameRef
+	names  nameSet
 	pins   int
 	gone   bool // out of the map; freed with the last pin
 }
-
-// nameRef is where the record of one name is.
-type nameRef struct{ offset, size int64 }
 
 func (t *Tier) bytesOf(offset, size int64) []byte { return t.data[offset : offset+size : offset+size] }
 
@@ -210,10 +206,12 @@ func (t *Tier) publishSlot(s *slot, names []block.Name) error {
 		s.record = off
 		t.writeRecord(s)
 		for _, n := range names {
-			if err := t.addName(s, n); err != nil {
+			r, err := t.writeName(s, n)
+			if err != nil {
 				t.dropRecords(s)
 				return err
 			}
+			s.names.add(r)
 		}
 	}
 	if t.slots[s.info.ID] != nil { // came while this one waited for memory
@@ -279,15 +277,15 @@ func (t *Tier) replaceRecord(s *slot, cell int64) (old int64) {
 	return old
 }
 
-func (t *Tier) addName(s *slot, n block.Name) error {
+// writeName records a name of s.
+func (t *Tier) writeName(s *slot, n block.Name) (nameRef, error) {
 	size := nameRecordLen(n)
 	off, err := t.allocRecord(s, size)
 	if err != nil {
-		return err
+		return nameRef{}, err
 	}
 	writeName(t.bytesOf(off, size), s.uid, n)
-	s.names = append(s.names, nameRef{off, size})
-	return nil
+	return nameRef{off, size, sumOf(n)}, nil
 }
 
 func (t *Tier) dropName(r nameRef) {
@@ -297,10 +295,10 @@ func (t *Tier) dropName(r nameRef) {
 
 // dropRecords retracts all records of a slot, names first.
 func (t *Tier) dropRecords(s *slot) {
-	for _, r := range s.names {
+	for _, r := range s.names.refs {
 		t.dropName(r)
 	}
-	s.names = nil
+	s.names = nameSet{}
 	if s.record >= 0 {
 		retract(t.bytesOf(s.record, blockRecordSize))
 		t.alloc.Release(s.record, blockRecordSize)
@@ -401,27 +399,30 @@ func (t *Tier) Link(id block.ID, n block.Name) error {
 	if err != nil || !t.records {
 		return err
 	}
-	old := t.findName(s, n)
-	if err := t.addName(s, n); err != nil {
+	r, err := t.writeName(s, n)
+	if err == nil && s.gone { // while this one waited for memory
+		t.dropName(r)
+		err = t.errorf(id, tiers.ErrNotFound)
+	}
+	if err != nil {
 		return err
 	}
-	t.removeName(s, old)
+	if i := t.findName(s, n); i >= 0 {
+		old := s.names.refs[i]
+		s.names.replace(i, r)
+		t.dropName(old)
+	} else {
+		s.names.add(r)
+	}
 	return nil
 }
 
-// findName returns the index of the record of n's (namespace, key), or -1.
+// findName returns the place of the record of n's (namespace, key), or -1.
 func (t *Tier) findName(s *slot, n block.Name) int {
-	return slices.IndexFunc(s.names, func(r nameRef) bool {
+	return s.names.find(sumOf(n), func(r nameRef) bool {
 		_, old, ok := readName(t.bytesOf(r.offset, r.size))
 		return ok && old.Namespace == n.Namespace && old.Key == n.Key
 	})
-}
-
-func (t *Tier) removeName(s *slot, i int) {
-	if i >= 0 {
-		t.dropName(s.names[i])
-		s.names = slices.Delete(s.names, i, i+1)
-	}
 }
 
 // Unlink implements tiers.Tier.
@@ -435,7 +436,10 @@ func (t *Tier) Unlink(id block.ID, n block.Name) error {
 	if s == nil {
 		return nil
 	}
-	t.removeName(s, t.findName(s, n))
+	if i := t.findName(s, n); i >= 0 {
+		t.dropName(s.names.refs[i])
+		s.names.remove(i)
+	}
 	return nil
 }
 
