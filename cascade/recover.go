@@ -120,8 +120,8 @@ func (s *Store) recoverNames(r *recovery) {
 	}
 	slices.SortFunc(live, func(x, y claim) int { return cmp.Compare(x.name.Seq, y.name.Seq) })
 	for _, c := range live {
-		if c.block.cold && !c.block.below.foreign {
-			s.enterCold(c.block)
+		if b := c.block; b.cold && !b.below.foreign && len(b.names) == 0 {
+			s.enterCold(b) // with its first name
 		}
 		s.attachRecorded(c.name, c.block)
 	}
