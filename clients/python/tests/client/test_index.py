@@ -1,42 +1,23 @@
 """The shared index: what it answers is what the rank answers, and what it copies is what was put, whatever happens meanwhile."""
 
 import ctypes
-import hashlib
 import logging
 import os
 import random
 import shutil
 import signal
 import sysconfig
-import threading
-import time
 import unittest
 
 import numpy as np
 from rank import OneRank, Rank, names, until
+from storm import Storm, right, value
 
 from cascade_kv import AsyncClient, Client, Probe
 from cascade_kv import index as index_module
 
 HELPER = index_module._fast is not None
 SIZES = (0, 1, 100, 1000, 4096, 10_000, 43_008, 70_001, 300_000)
-
-
-def value(key, version, size):
-    """Bytes that tell whose they are, all of them."""
-    head = f"{key}|{version}|{size}|".encode()
-    if size < len(head):
-        return head[:size]
-    rest = hashlib.shake_128(head).digest(size - len(head))
-    return head + rest
-
-
-def right(key, got):
-    """Whether these bytes were ever put under this key."""
-    if len(got) < 60:
-        return True
-    k, version, size, _ = got.split(b"|", 3)
-    return k.decode() == key and got == value(key, int(version), int(size)) and len(got) == int(size)
 
 
 def by_socket(rank):
@@ -207,31 +188,10 @@ class Asynchronous(unittest.IsolatedAsyncioTestCase):
             self.assertIsNone(await c.get("n", "k"))
 
 
-class Storm(unittest.TestCase):
-    """Readers by the index beside writers that put, overwrite, delete and clear until blocks are evicted."""
+class Storming(Storm, unittest.TestCase):
+    """Copies by the index."""
 
-    SECONDS = float(os.environ.get("CASCADE_STORM_SECONDS", "4"))
-
-    def setUp(self):
-        logging.disable(logging.CRITICAL)
-        self.addCleanup(logging.disable, logging.NOTSET)
-        self.rank = Rank("32MiB").start()
-        self.addCleanup(self.rank.end)
-        self.keys = [f"key-{i}" for i in range(160)]
-        self.wrong, self.hits, self.stop = [], [0, 0], threading.Event()
-
-    def write(self, seed):
-        rng = random.Random(seed)
-        with Client(self.rank.socket) as c:
-            while not self.stop.is_set():
-                key = rng.choice(self.keys)
-                what = rng.random()
-                if what < 0.8:
-                    c.put("n", key, value(key, rng.randrange(1 << 40), rng.choice(SIZES)))
-                elif what < 0.99:
-                    c.delete("n", [key])
-                else:
-                    c.clear("n")
+    SIZES = SIZES
 
     def read(self, me):
         rng = random.Random(100 + me)
@@ -250,53 +210,15 @@ class Storm(unittest.TestCase):
                 c.contains("n", self.keys)
                 c.probe("n", self.keys)
 
-    def run_storm(self, meanwhile):
-        def contained(work, *args):
-            try:
-                work(*args)
-            except BaseException as e:
-                self.wrong.append(repr(e))
-                raise
-
-        threads = [threading.Thread(target=contained, args=(w, i)) for w in (self.write, self.read) for i in range(2)]
-        for t in threads:
-            t.start()
-        try:
-            meanwhile()
-        finally:
-            self.stop.set()
-            for t in threads:
-                t.join()
-        self.assertEqual(self.wrong, [])
-        self.assertTrue(all(self.hits), self.hits)
-
     def test_every_byte_is_right(self):
-        def wait():
-            end = time.monotonic() + self.SECONDS
-            while not self.wrong and (time.monotonic() < end or not all(self.hits)):
-                time.sleep(0.05)
-
-        self.run_storm(wait)
+        self.run_storm(self.wait)
         with Client(self.rank.socket) as c, by_socket(self.rank) as asker:
             self.assertEqual(c.contains("n", self.keys).tolist(), asker.contains("n", self.keys).tolist())
             for key in self.keys:
                 self.assertEqual(c.get("n", key), asker.get("n", key))
 
     def test_over_kills(self):
-        """The rank is killed and started again on the same arena, which readers still have mapped with the table of the one before."""
-
-        def kill():
-            end = time.monotonic() + self.SECONDS
-            kills = 0
-            while not self.wrong and (time.monotonic() < end or kills < 3):
-                time.sleep(random.uniform(0.05, 0.4))
-                self.rank.kill(signal.SIGKILL)
-                self.rank.start()
-                kills += 1
-            was = list(self.hits)
-            until(lambda: self.wrong or all(n > w for n, w in zip(self.hits, was)), "hits again")
-
-        self.run_storm(kill)
+        self.run_storm(self.kill)
 
 
 class AfterDeath(unittest.TestCase):
