@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import sys
 
+from engines import say
+
 CLIENT_HELPER = pathlib.Path(__file__).resolve().parents[3] / "scripts" / "client-helper"
 
 
@@ -29,7 +31,7 @@ def make(name, version, requirements=None, **how):
     return home
 
 
-def _made(name, version, requirements, *, size="several GB", works=None, say=print):
+def _made(name, version, requirements, *, size="several GB", works=None):
     """requirements: what pip installs, NAME==VERSION by default. works(home): false if what is installed is of no use; it is
     asked once, before the stamp is set, and of an environment that has everything but a stamp.
     """
@@ -45,14 +47,14 @@ def _made(name, version, requirements, *, size="several GB", works=None, say=pri
         if stamp.exists():
             return home
         if not (works and home.exists() and works(home)):
-            install(home, requirements, size, say)
+            install(home, requirements, size)
             if works and not works(home):
                 raise Missing(f"{home.name} is installed in {home} and does not run")
         stamp.touch()
     return home
 
 
-def install(home, requirements, size, say):
+def install(home, requirements, size):
     shutil.rmtree(home, ignore_errors=True)
     say(f"installing {' '.join(requirements)} in {home}: minutes and {size}")
     steps = ([sys.executable, "-m", "venv", home],

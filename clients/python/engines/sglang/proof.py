@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from .. import Failed, daemon, environment, say
+from .. import Failed, daemon, environment
 from . import docs, whole
 
 VERSION = "0.5.23"
@@ -20,7 +20,7 @@ def add_options(p):
 
 
 def prove(args, work):
-    python = environment.make("sglang", VERSION, size="10 GB", works=imports, say=say) / "bin" / "python"
+    python = environment.make("sglang", VERSION, size="10 GB", works=imports) / "bin" / "python"
     figures = {"config": {"sglang": VERSION, "prompts": args.sglang_prompts, "prompt_tokens": args.sglang_prompt_tokens}}
     failed = []
     if not args.sglang_no_stack:
