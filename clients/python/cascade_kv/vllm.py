@@ -383,7 +383,7 @@ class CascadeTier(SecondaryTierManager):
         return stats
 
     @classmethod
-    def config_info_keys(cls) -> tuple[str, ...]:
+    def config_info_keys(cls, tier_config: dict[str, Any]) -> tuple[str, ...]:
         """vLLM 0.33: names of what config_info tells."""
         return ("socket", "namespace")
 

@@ -35,7 +35,7 @@ def _made(name, version, requirements, *, size="several GB", works=None):
     """requirements: what pip installs, NAME==VERSION by default. works(home): false if what is installed is of no use; it is
     asked once, before the stamp is set, and of an environment that has everything but a stamp.
     """
-    requirements = list(requirements or [f"{name}=={version}"])
+    requirements = [f"{name}=={version}"] if requirements is None else list(requirements)
     home = folder() / f"{name}-{version}"
     home.parent.mkdir(parents=True, exist_ok=True)
     stamp = home / "complete"
@@ -56,9 +56,10 @@ def _made(name, version, requirements, *, size="several GB", works=None):
 
 def install(home, requirements, size):
     shutil.rmtree(home, ignore_errors=True)
-    say(f"installing {' '.join(requirements)} in {home}: minutes and {size}")
-    steps = ([sys.executable, "-m", "venv", home],
-             [home / "bin" / "pip", "install", "--quiet", *requirements])
+    say(f"installing {' '.join(requirements) or home.name} in {home}: minutes and {size}")
+    steps = [[sys.executable, "-m", "venv", home]]
+    if requirements:
+        steps.append([home / "bin" / "pip", "install", "--quiet", *requirements])
     for step in steps:
         if subprocess.run([str(word) for word in step], stdout=sys.stderr, stdin=subprocess.DEVNULL).returncode != 0:
             raise Missing(f"{home.name} cannot be installed: {' '.join(map(str, step))} failed")

