@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"cascadekv/internal/shmindex"
 	"cascadekv/tiers"
 )
@@ -57,13 +59,14 @@ func (s *Store) Holds() (*Holds, error) {
 // descriptor is theirs from now on. They must be there before DropClaims.
 // Errors: ErrNoArena, shmindex.ErrNoHolds.
 func (s *Store) TakeHolds(fd int) (*Holds, error) {
-	table, err := shmindex.OpenHolds(fd)
+	capacity, err := s.watchHolds()
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	table, err := shmindex.OpenHolds(fd, capacity/holdsShare)
 	if err != nil {
 		return nil, fmt.Errorf("cascade: holds: %w", err)
-	}
-	if _, err := s.watchHolds(); err != nil {
-		table.Close()
-		return nil, err
 	}
 	s.holders.mu.Lock()
 	defer s.holders.mu.Unlock()

@@ -36,7 +36,7 @@ func mappedHolds(t testing.TB, h *Holds) *shmindex.Holds {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := shmindex.OpenHolds(again)
+	table, err := shmindex.OpenHolds(again, 1<<30)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ type ownHolder struct {
 func (h *holder) holdByItself(r *rank) *ownHolder {
 	h.t.Helper()
 	h.do("CASCADE.INDEX", "HOLDS")
-	holds, err := shmindex.OpenHolds(memfdOf(h.t, r, "cascade-holds", unix.O_RDWR))
+	holds, err := shmindex.OpenHolds(memfdOf(h.t, r, "cascade-holds", unix.O_RDWR), 1<<30)
 	if err != nil {
 		h.t.Fatal(err)
 	}

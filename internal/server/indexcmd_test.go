@@ -106,7 +106,7 @@ func TestHoldsHandedOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, err := shmindex.OpenHolds(own)
+		h, err := shmindex.OpenHolds(own, 1<<30)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,9 +39,10 @@ func NewHolds(allowance int64) (*Holds, error) {
 }
 
 // OpenHolds maps the holds behind fd, which an earlier program of this process
-// made, and which is theirs from now on, or closed on error. Errors: ErrNoHolds.
-func OpenHolds(fd int) (*Holds, error) {
-	h, err := openHolds(fd)
+// made, and which is theirs from now on, or closed on error. What they allow is
+// at most most: the client may have written it. Errors: ErrNoHolds.
+func OpenHolds(fd int, most int64) (*Holds, error) {
+	h, err := openHolds(fd, most)
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, err
@@ -49,7 +50,7 @@ func OpenHolds(fd int) (*Holds, error) {
 	return h, nil
 }
 
-func openHolds(fd int) (*Holds, error) {
+func openHolds(fd int, most int64) (*Holds, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoHolds, os.NewSyscallError("fstat", err))
@@ -68,14 +69,13 @@ func openHolds(fd int) (*Holds, error) {
 		_ = unix.Munmap(mem)
 		return nil, fmt.Errorf("%w: another magic or version", ErrNoHolds)
 	}
-	return &Holds{fd, mem, int64(le.Uint64(mem[holdsAllowance:]))}, nil
+	return &Holds{fd, mem, int64(min(le.Uint64(mem[holdsAllowance:]), uint64(most)))}, nil
 }
 
 // File is the descriptor, for handing to the client; it stays the holds'.
 func (h *Holds) File() (fd int, size int64) { return h.fd, holdsBytes }
 
-// Allowance is how many bytes of blocks the client may hold. Of holds that were
-// opened the client may have written it.
+// Allowance is how many bytes of blocks the client may hold.
 func (h *Holds) Allowance() int64 { return h.allowance }
 
 // Has tells whether the block at an offset of the arena file is held. A client
@@ -96,7 +96,7 @@ func (h *Holds) Has(offset int64) bool {
 // Held tells how many blocks are held and their bytes, for statistics.
 func (h *Holds) Held() (blocks, bytes int64) {
 	blocks = int64(min(atomic.LoadUint64(h.word(holdsTaken)), holdsSlots))
-	bytes = int64(min(atomic.LoadUint64(h.word(holdsHeld)), uint64(max(h.allowance, 0))))
+	bytes = int64(min(atomic.LoadUint64(h.word(holdsHeld)), uint64(h.allowance)))
 	return blocks, bytes
 }
 

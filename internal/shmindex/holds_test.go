@@ -92,11 +92,13 @@ func TestOpenHolds(t *testing.T) {
 		}
 		return fd
 	}
-	again, err := OpenHolds(dup())
-	if err != nil || again.Allowance() != 1<<20 || !again.Has(8192) {
-		t.Fatalf("%+v, %v", again, err)
+	for most, want := range map[int64]int64{1 << 30: 1 << 20, 1000: 1000} {
+		again, err := OpenHolds(dup(), most)
+		if err != nil || again.Allowance() != want || !again.Has(8192) {
+			t.Fatalf("%+v, %v", again, err)
+		}
+		again.Close()
 	}
-	again.Close()
 
 	ring, err := NewRing()
 	if err != nil {
@@ -112,7 +114,7 @@ func TestOpenHolds(t *testing.T) {
 	damaged := newHolds(t, 1)
 	damaged.mem[8] = 9
 	for name, fd := range map[string]int{"a ring": ring.fd, "a file that may shrink": loose, "another version": damaged.fd} {
-		if h, err := OpenHolds(fd); !errors.Is(err, ErrNoHolds) {
+		if h, err := OpenHolds(fd, 1); !errors.Is(err, ErrNoHolds) {
 			t.Errorf("%s: %v, %v", name, h, err)
 		}
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil {
