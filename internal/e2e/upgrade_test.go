@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/handover"
 	"cascadekv/internal/resp"
 )
 
@@ -433,6 +434,7 @@ func TestUpgradeRefused(t *testing.T) {
 		}
 		return path
 	}
+	able := fmt.Sprintf("#!/bin/sh\necho '{\"handover\": %d", handover.Version)
 	// A client in the middle of a value.
 	slow, err := net.Dial("unix", p.socket)
 	if err != nil {
@@ -465,9 +467,9 @@ func TestUpgradeRefused(t *testing.T) {
 		"another program": {args: []string{"--binary", script("other", "#!/bin/sh\necho hello\n", 0o700)}, says: []string{"hello", "no cascaded"}},
 		"it fails":        {args: []string{"--binary", script("fails", "#!/bin/sh\necho broken >&2; exit 3\n", 0o700)}, says: []string{"exit status 3", "broken"}},
 		"another version": {args: []string{"--binary", script("newer", "#!/bin/sh\necho '{\"handover\": 99, \"version\": \"v9\"}'\n", 0o700)}, says: []string{"v9", "version 99"}},
-		"another place": {args: []string{"--binary", script("moved", "#!/bin/sh\necho '{\"handover\": 1, \"config\": {\"socket\": \"/elsewhere\"}}'\n", 0o700)},
+		"another place": {args: []string{"--binary", script("moved", able+", \"config\": {\"socket\": \"/elsewhere\"}}'\n", 0o700)},
 			says: []string{"/elsewhere", "undo that change"}},
-		"cannot be run": {args: []string{"--binary", script("gone", "#!/bin/sh\nrm \"$0\"; echo '{\"handover\": 1}'\n", 0o700)}, says: []string{"execve"}},
+		"cannot be run": {args: []string{"--binary", script("gone", able+"}'; rm \"$0\"\n", 0o700)}, says: []string{"execve"}},
 		"a slow client": {args: []string{"--wait", "300ms"}, before: half, after: rest, says: []string{"in the middle of a command", fmt.Sprintf("process %d", os.Getpid())}},
 	} {
 		t.Run(name, func(t *testing.T) {
