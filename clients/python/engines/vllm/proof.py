@@ -24,5 +24,7 @@ def prove(args, work):
 def tier(work, program):
     """The tests of tier.py, which import vLLM."""
     for home in (install.home(), install.next_home()):
-        daemon.run([home / "bin" / "python", engine.HERE / "tier.py", program, work], timeout=600, what=f"tier.py with {home.name}", env=engine.env())
+        folder = work.with_name(f"{work.name}-{home.name}")
+        folder.mkdir()
+        daemon.run([home / "bin" / "python", engine.HERE / "tier.py", program, folder], timeout=600, what=f"tier.py with {home.name}", env=engine.env())
     return {"passed": [install.VERSION, install.NEXT]}
