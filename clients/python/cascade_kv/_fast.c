@@ -7,15 +7,14 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "_hash.h"
+#include "_holds.h"
 
-enum { HEADER = 4096, LANE = 64, SLOTS = 8, TIERS = 8, MAX_NAME = 1024, RING_PLACE = 128, HOLDS_PLACE = 128 };
+enum { HEADER = 4096, LANE = 64, SLOTS = 8, TIERS = 8, MAX_NAME = 1024, RING_PLACE = 128 };
 enum { OFF_VERSION = 8, OFF_BUCKETS = 12, OFF_SIZE = 16, OFF_NUMBER = 24, OFF_ARENA = 32, OFF_OWNER = 64, OFF_STATE = 68, OFF_FINAL = 72 };
 enum { USED = 1, OWNER_DIED = 1 << 30 };
 enum { IN_ARENA = 1, HERE = 2, BOUND = 3 };
-enum { OFF_ALLOWANCE = 16, OFF_ENDED = 24, OFF_TAKEN = 64, OFF_HELD = 72 };
 enum { BLOCK_MAGIC = 0x314b4243, SUPER_DATA = 32, SUPER_MOVING = 56 };
 enum {
     LET_GO = 256 << 10, /* bytes from which a copy or a checksum lets other threads run */
@@ -34,12 +33,6 @@ typedef struct {
     uint32_t seq;
 } Entry;
 
-/* What a reader holds in a slot. Its size is kept here: what lies in shared memory is not believed. */
-typedef struct {
-    uint64_t number; /* 0: nothing of this reader */
-    uint64_t size;
-} Held;
-
 typedef struct {
     PyObject_HEAD
     uint8_t *table;
@@ -49,12 +42,7 @@ typedef struct {
     uint8_t *ring;
     size_t ring_bytes;
     uint64_t ring_slots;
-    uint8_t *holds; /* shared with the other readers of the connection */
-    size_t holds_bytes;
-    uint32_t holds_slots, holds_next; /* next: where to look first for a slot that is free */
-    Held *held;
-    uint64_t holds_made;
-    pid_t pid; /* whose the holds are */
+    Holds holds; /* shared with the other readers of the connection */
     const uint8_t *arena;
     uint64_t arena_bytes, data;
     PyObject *owner;    /* keeps the arena mapped */
@@ -336,6 +324,9 @@ static Answer find_block(Reader *r, PyObject *ns, PyObject *key, Entry *e) {
     return HIT;
 }
 
+/* What get and hold return where there is no block to be had. */
+static PyObject *no_block(Answer a) { return Py_NewRef(a == MISS ? Py_None : Py_False); }
+
 typedef uint32_t Copier(uint32_t, uint8_t *restrict, const uint8_t *restrict, size_t);
 
 /* How n bytes get to a large memory of which the next are wanted elsewhere: it does not lie in the caches, and neither should they. */
@@ -369,13 +360,9 @@ static PyObject *reader_get(Reader *r, PyObject *const *args, Py_ssize_t nargs) 
     if (nargs != 2)
         return PyErr_Format(PyExc_TypeError, "get takes 2 arguments");
     Entry e;
-    switch (find_block(r, args[0], args[1], &e)) {
-    case MISS:
-        Py_RETURN_NONE;
-    case ASK:
-        Py_RETURN_FALSE;
-    default:;
-    }
+    Answer a = find_block(r, args[0], args[1], &e);
+    if (a != HIT)
+        return no_block(a);
     PyObject *out = PyBytes_FromStringAndSize(NULL, e.size);
     if (!out)
         return NULL;
@@ -415,56 +402,13 @@ static PyObject *reader_get_into(Reader *r, PyObject *const *args, Py_ssize_t na
 
 /* Holding */
 
-static uint64_t *holds_word(const Reader *r, size_t at) { return (uint64_t *)(r->holds + at); }
-static uint64_t *slot_at(const Reader *r, uint32_t slot) { return holds_word(r, HOLDS_PLACE) + slot; }
-
-/* The table is the connection's, which a forked child does not have. */
-static int may_hold(const Reader *r) { return r->holds && r->pid == getpid(); }
-
-static void give_slot_back(Reader *r, uint32_t slot, uint64_t size) {
-    r->held[slot].number = 0;
-    r->holds_next = slot;
-    __atomic_store_n(slot_at(r, slot), 0, __ATOMIC_RELEASE); /* after the last load of the block */
-    __atomic_fetch_sub(holds_word(r, OFF_HELD), size, __ATOMIC_RELAXED);
-    __atomic_fetch_sub(holds_word(r, OFF_TAKEN), 1, __ATOMIC_RELEASE);
-}
-
-/* Step 1: puts a block into a slot that is free, which is read from the table, as other readers use it too. */
-static int take_slot(Reader *r, const Entry *e, uint32_t *slot) {
-    uint64_t *held = holds_word(r, OFF_HELD), *taken = holds_word(r, OFF_TAKEN);
-    if (!e->offset || !e->size)
-        return 0;
-    uint64_t allowance = __atomic_load_n(holds_word(r, OFF_ALLOWANCE), __ATOMIC_RELAXED);
-    if (__atomic_add_fetch(held, e->size, __ATOMIC_RELAXED) <= allowance) {
-        __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED);
-        for (uint32_t i = 0, s = r->holds_next; i < r->holds_slots; i++, s++) {
-            if (s >= r->holds_slots)
-                s = 0;
-            uint64_t none = 0, *at = slot_at(r, s);
-            if (!__atomic_load_n(at, __ATOMIC_RELAXED) &&
-                __atomic_compare_exchange_n(at, &none, e->offset, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
-                /* The slot before what hold_block loads. The rank stores those, has its fence, then loads the slots: one of the two sees what
-                 * the other has stored. Without the fence the processor may load while the store still waits. */
-                __atomic_thread_fence(__ATOMIC_SEQ_CST);
-                r->held[s] = (Held){++r->holds_made * r->holds_slots + s, e->size};
-                r->holds_next = s + 1 < r->holds_slots ? s + 1 : 0;
-                *slot = s;
-                return 1;
-            }
-        }
-        __atomic_fetch_sub(taken, 1, __ATOMIC_RELEASE);
-    }
-    __atomic_fetch_sub(held, e->size, __ATOMIC_RELAXED);
-    return 0;
-}
-
 /* Holds a block that was found, and tells whether it is that block until the slot is given back. */
 static int hold_block(Reader *r, const Entry *e, uint32_t *slot) {
-    if (!may_hold(r) || !take_slot(r, e, slot))
+    if (!holds_take(&r->holds, e->offset, e->size, slot))
         return 0;
-    /* Step 2: the rank had not begun to give the room away, so it finds the slot before it does; after the end of the connection it would not
-     * look. When moving is 0 again the records of what was moved are gone, so it is loaded before them. */
-    int good = load32(r->holds + OFF_ENDED) == 0 && load32(r->arena + SUPER_MOVING) == 0 && recorded(r, e) && load32(e->at) == e->seq && alive(r);
+    /* The rank had not begun to give the room away, so it finds the slot before it does; after the end of the connection it would not look.
+     * When moving is 0 again the records of what was moved are gone, so it is loaded before them. */
+    int good = !holds_ended(&r->holds) && load32(r->arena + SUPER_MOVING) == 0 && recorded(r, e) && load32(e->at) == e->seq && alive(r);
     if (good) {
         uint32_t crc;
         if (e->size >= LET_GO) {
@@ -476,7 +420,7 @@ static int hold_block(Reader *r, const Entry *e, uint32_t *slot) {
         good = crc == e->crc && alive(r);
     }
     if (!good)
-        give_slot_back(r, *slot, e->size);
+        holds_give_back(&r->holds, *slot);
     return good;
 }
 
@@ -487,20 +431,16 @@ static PyObject *reader_hold(Reader *r, PyObject *const *args, Py_ssize_t nargs)
         return PyErr_Format(PyExc_TypeError, "hold takes 2 arguments");
     Entry e;
     uint32_t slot;
-    switch (find_block(r, args[0], args[1], &e)) {
-    case MISS:
-        Py_RETURN_NONE;
-    case ASK:
-        Py_RETURN_FALSE;
-    default:;
-    }
+    Answer a = find_block(r, args[0], args[1], &e);
+    if (a != HIT)
+        return no_block(a);
     if (!hold_block(r, &e, &slot))
         Py_RETURN_FALSE;
     touch(r, &e);
-    unsigned long long number = r->held[slot].number, offset = e.offset;
+    unsigned long long number = r->holds.held[slot].number, offset = e.offset;
     PyObject *out = Py_BuildValue("KKIIi", number, offset, e.size, e.crc, e.tier % TIERS);
     if (!out)
-        give_slot_back(r, slot, e.size);
+        holds_give_back(&r->holds, slot);
     return out;
 }
 
@@ -510,11 +450,7 @@ static PyObject *reader_let_go(Reader *r, PyObject *arg) {
     unsigned long long number = PyLong_AsUnsignedLongLong(arg);
     if (number == (unsigned long long)-1 && PyErr_Occurred())
         return NULL;
-    if (number && may_hold(r)) {
-        uint32_t slot = (uint32_t)(number % r->holds_slots);
-        if (r->held[slot].number == number)
-            give_slot_back(r, slot, r->held[slot].size);
-    }
+    holds_let_go(&r->holds, number);
     Py_RETURN_NONE;
 }
 
@@ -565,22 +501,19 @@ static PyObject *reader_take_holds(Reader *r, PyObject *args) {
     int fd;
     if (!PyArg_ParseTuple(args, "i", &fd))
         return NULL;
-    if (r->held)
+    if (r->holds.mem)
         return PyErr_Format(PyExc_ValueError, "holds are taken once");
     size_t bytes;
-    uint8_t *p = map_file(fd, PROT_READ | PROT_WRITE, HOLDS_PLACE, &bytes);
+    uint8_t *p = map_file(fd, PROT_READ | PROT_WRITE, 1, &bytes);
     if (!p)
         return NULL;
-    uint32_t slots = word32(p + OFF_BUCKETS);
-    if (memcmp(p, "CASCHLD1", 8) || word32(p + OFF_VERSION) != 1 || !slots || HOLDS_PLACE + 8 * (uint64_t)slots > bytes) {
+    uint32_t slots = holds_slots(p, bytes);
+    Held *held = slots ? PyMem_Calloc(slots, sizeof *held) : NULL;
+    if (!held) {
         munmap(p, bytes);
-        return PyErr_Format(PyExc_ValueError, "no holds of this version");
+        return slots ? PyErr_NoMemory() : PyErr_Format(PyExc_ValueError, "no holds of this version");
     }
-    if (!(r->held = PyMem_Calloc(slots, sizeof *r->held))) {
-        munmap(p, bytes);
-        return PyErr_NoMemory();
-    }
-    r->holds_bytes = bytes, r->holds_slots = slots, r->pid = getpid(), r->holds = p;
+    holds_begin(&r->holds, p, bytes, held);
     Py_RETURN_NONE;
 }
 
@@ -599,9 +532,9 @@ static void reader_dealloc(Reader *r) {
         munmap(r->table, r->table_bytes);
     if (r->ring)
         munmap(r->ring, r->ring_bytes);
-    if (r->holds)
-        munmap(r->holds, r->holds_bytes);
-    PyMem_Free(r->held);
+    if (r->holds.mem)
+        munmap(r->holds.mem, r->holds.bytes);
+    PyMem_Free(r->holds.held);
     Py_XDECREF(r->owner);
     Py_TYPE(r)->tp_free((PyObject *)r);
 }
