@@ -8,8 +8,10 @@ import hashlib
 import os
 import pathlib
 
-from servers import free_port, library, listens, need
+from servers import library, listens, need
 from store import Memory, Store
+
+from engines.daemon import free_port
 
 
 class MooncakeTcp(Store):

@@ -145,19 +145,6 @@ def wait(child: subprocess.Popen[bytes]) -> None:
         child.wait()
 
 
-def free_port(beside: int = 0) -> int:
-    """A port that nobody listens on, nor on so many after it."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as s:
-            port = int(s.getsockname()[1])
-        try:
-            for i in range(1, beside + 1):
-                socket.create_server(("127.0.0.1", port + i)).close()
-        except (OSError, OverflowError):
-            continue
-        return port
-
-
 def listens(port: int) -> bool:
     with socket.create_connection(("127.0.0.1", port), 1):
         return True

@@ -28,15 +28,20 @@ def check(holds, text):
 _given = set()
 
 
-def free_port():
-    """A port that nobody has, told once. The kernel gives none of this range to whoever asks for any port, as parts of engines do."""
+def free_port(beside=0):
+    """A port that nobody has, nor so many after it, told once. The kernel gives none of this range to whoever asks for any port, as
+    parts of engines do.
+    """
     low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
-        port = random.randrange(10000, max(low, 20000))
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            if port not in _given:
-                _given.add(port)
-                return port
+        first = random.randrange(10000, max(low, 20000) - beside)
+        ports = set(range(first, first + beside + 1))
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+            for port in ports:
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+            if not ports & _given:
+                _given.update(ports)
+                return first
 
 
 def redis_server(work, port):
