@@ -86,9 +86,9 @@ def _is_next(made, this):
         return False
     site, below = _site(python), _site(this / "bin" / "python")
     if not (site / "vllm").exists():
-        _sources(site, below / "vllm")
         _metadata(site, f"{NEXT}+cpu")  # by which vLLM tells that it runs on CPU
         (site / "below.pth").write_text(f"{below}\n")
+        _sources(site, below / "vllm")  # last: if they are there, all is
     return subprocess.run([python, "-c", "import vllm.v1.kv_offload.tiering.manager"], capture_output=True, check=False).returncode == 0
 
 
