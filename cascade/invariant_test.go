@@ -85,7 +85,7 @@ func checkInvariants(t *testing.T, s *Store) {
 // tallyOf counts a block's names anew.
 func tallyOf(b *entity) (t tally) {
 	for i, n := range b.names {
-		if n.place != i || n.block != b {
+		if n.nth != i || n.block != b {
 			return tally{prefixes: -1} // the list itself is wrong
 		}
 		if n.entry.Prefix {

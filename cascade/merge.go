@@ -51,9 +51,7 @@ func (s *Store) moved(ids []block.ID) {
 	defer s.mu.Unlock()
 	for _, id := range ids {
 		if b := s.blocks[id]; b != nil {
-			for _, n := range b.names {
-				s.say(n)
-			}
+			s.sayAll(b)
 		}
 	}
 }

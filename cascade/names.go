@@ -25,7 +25,7 @@ type name struct {
 	parent   *name
 	block    *entity
 	index    int   // in space.list while it has a block
-	place    int   // in block.names
+	nth      int   // in block.names
 	children int32 // names whose parent this is
 	stored   int32 // of them, those with a block
 

@@ -76,6 +76,13 @@ func (s *Store) say(n *name) {
 	}
 }
 
+// sayAll is say for all names of a block.
+func (s *Store) sayAll(b *entity) {
+	for _, n := range b.names {
+		s.say(n)
+	}
+}
+
 func (s *Store) publishInBackground(ctx context.Context) {
 	for {
 		select {

@@ -92,9 +92,7 @@ func (s *Store) leave(b *entity, m *memTier) {
 // restate keeps the counters, and what other ranks know of all names of b, in step
 // with b. It is called after every change of where b is and of its id.
 func (s *Store) restate(b *entity) {
-	for _, n := range b.names {
-		s.say(n)
-	}
+	s.sayAll(b)
 	s.account(b)
 }
 

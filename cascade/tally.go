@@ -13,7 +13,7 @@ type tally struct {
 
 // enroll adds a name to a block's.
 func (b *entity) enroll(n *name) {
-	n.place = len(b.names)
+	n.nth = len(b.names)
 	b.names = append(b.names, n)
 	b.count(n, 1)
 	b.fathom(n.entry.Depth)
@@ -22,7 +22,7 @@ func (b *entity) enroll(n *name) {
 // strike undoes enroll. The name's entry has not changed since.
 func (b *entity) strike(n *name) {
 	last := b.names[len(b.names)-1]
-	b.names[n.place], last.place = last, n.place
+	b.names[n.nth], last.nth = last, n.nth
 	b.names[len(b.names)-1] = nil
 	b.names = b.names[:len(b.names)-1]
 	b.count(n, -1)

@@ -19,30 +19,30 @@ func cmdCascadeIndex(c *conn, args [][]byte) {
 		defer func() { _ = unix.Close(fd) }() // only the client's copy matters
 		c.replyFile(fd, size)
 	case strings.EqualFold(string(args[1]), "TOUCHES"):
-		if c.touch == nil {
-			t, err := c.srv.opt.Store.Touches()
-			if err != nil {
-				c.wr.Error("ERR " + err.Error())
-				return
-			}
-			c.touch = t
-		}
-		fd, size := c.touch.File()
-		c.replyFile(fd, size)
+		replyOwn(c, &c.touch, c.srv.opt.Store.Touches)
 	case strings.EqualFold(string(args[1]), "HOLDS"):
-		if c.holds == nil {
-			h, err := c.srv.opt.Store.Holds()
-			if err != nil {
-				c.wr.Error("ERR " + err.Error())
-				return
-			}
-			c.holds = h
-		}
-		fd, size := c.holds.File()
-		c.replyFile(fd, size)
+		replyOwn(c, &c.holds, c.srv.opt.Store.Holds)
 	default:
 		c.wr.Error(errSyntax)
 	}
+}
+
+// replyOwn hands over a file of the connection's own, made when it is first asked for.
+func replyOwn[F interface {
+	comparable
+	File() (fd int, size int64)
+}](c *conn, own *F, open func() (F, error)) {
+	var none F
+	if *own == none {
+		f, err := open()
+		if err != nil {
+			c.wr.Error("ERR " + err.Error())
+			return
+		}
+		*own = f
+	}
+	fd, size := (*own).File()
+	c.replyFile(fd, size)
 }
 
 // endIndex takes in what the client touched last, and gives back what it holds.

@@ -26,15 +26,11 @@ type Holds struct {
 // NewHolds makes holds of nothing. allowance is how many bytes of blocks the
 // client may hold at a time.
 func NewHolds(allowance int64) (*Holds, error) {
-	fd, mem, err := sealed("cascade-holds", holdsBytes)
+	fd, mem, err := slotted("cascade-holds", holdsMagic, holdsSlots, holdsBytes)
 	if err != nil {
 		return nil, err
 	}
-	le := binary.LittleEndian
-	le.PutUint32(mem[offVersion:], version)
-	le.PutUint32(mem[offBuckets:], holdsSlots)
-	le.PutUint64(mem[holdsAllowance:], uint64(allowance))
-	copy(mem, holdsMagic)
+	binary.LittleEndian.PutUint64(mem[holdsAllowance:], uint64(allowance))
 	return &Holds{fd, mem, allowance}, nil
 }
 

@@ -18,15 +18,24 @@ type Ring struct {
 
 // NewRing makes a ring.
 func NewRing() (*Ring, error) {
-	fd, mem, err := sealed("cascade-touches", ringBytes)
+	fd, mem, err := slotted("cascade-touches", ringMagic, ringSlots, ringBytes)
 	if err != nil {
 		return nil, err
 	}
+	return &Ring{fd: fd, mem: mem}, nil
+}
+
+// slotted makes a sealed memfd of so many slots that a client is to write to.
+func slotted(name, magic string, slots uint32, size int64) (int, []byte, error) {
+	fd, mem, err := sealed(name, size)
+	if err != nil {
+		return -1, nil, err
+	}
 	le := binary.LittleEndian
 	le.PutUint32(mem[offVersion:], version)
-	le.PutUint32(mem[offBuckets:], ringSlots)
-	copy(mem, ringMagic)
-	return &Ring{fd: fd, mem: mem}, nil
+	le.PutUint32(mem[offBuckets:], slots)
+	copy(mem, magic)
+	return fd, mem, nil
 }
 
 // File is the ring's descriptor, for handing to its client; it stays the ring's.

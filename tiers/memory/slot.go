@@ -407,7 +407,7 @@ func (t *Tier) Link(id block.ID, n block.Name) error {
 	if err != nil {
 		return err
 	}
-	if i := t.findName(s, n); i >= 0 {
+	if i := t.findName(s, r.sum, n); i >= 0 {
 		old := s.names.refs[i]
 		s.names.replace(i, r)
 		t.dropName(old)
@@ -417,9 +417,10 @@ func (t *Tier) Link(id block.ID, n block.Name) error {
 	return nil
 }
 
-// findName returns the place of the record of n's (namespace, key), or -1.
-func (t *Tier) findName(s *slot, n block.Name) int {
-	return s.names.find(sumOf(n), func(r nameRef) bool {
+// findName returns the place of the record of n's (namespace, key), of which sum
+// is the sum, or -1.
+func (t *Tier) findName(s *slot, sum uint64, n block.Name) int {
+	return s.names.find(sum, func(r nameRef) bool {
 		_, old, ok := readName(t.bytesOf(r.offset, r.size))
 		return ok && old.Namespace == n.Namespace && old.Key == n.Key
 	})
@@ -436,7 +437,7 @@ func (t *Tier) Unlink(id block.ID, n block.Name) error {
 	if s == nil {
 		return nil
 	}
-	if i := t.findName(s, n); i >= 0 {
+	if i := t.findName(s, sumOf(n), n); i >= 0 {
 		t.dropName(s.names.refs[i])
 		s.names.remove(i)
 	}
