@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/arena"
 	"cascadekv/internal/config"
 	"cascadekv/internal/units"
 	"cascadekv/internal/vfs"
@@ -53,6 +55,7 @@ func healthy(t *testing.T) (machine, *config.Config) {
 			return u, nil
 		},
 		lookPath: func(string) (string, error) { return "", errors.New("not found") },
+		tryHuge:  func(string) error { return nil },
 	}
 	c := config.Default()
 	c.Socket, c.Shm.Path, c.Lustre.Dir = filepath.Join(t.TempDir(), "new", "s"), "/dev/shm/none.arena", lustre
@@ -80,6 +83,12 @@ func TestDoctor(t *testing.T) {
 		"no shm": {func(m *machine, _ *config.Config) {
 			m.statfs = func(string) (unix.Statfs_t, error) { return unix.Statfs_t{}, unix.ENOENT }
 		}, "shared memory", fail, []string{"no such file"}},
+		"small pages": {func(m *machine, _ *config.Config) {
+			m.tryHuge = func(dir string) error { return fmt.Errorf("%s: %w", dir, arena.ErrNoHugePages) }
+		}, "huge pages", warn, []string{"/dev/shm", "6.1", "huge=advise"}},
+		"shm is not writable": {func(m *machine, _ *config.Config) {
+			m.tryHuge = func(string) error { return unix.EACCES }
+		}, "huge pages", warn, []string{"permission denied"}},
 		"job limit": {func(_ *machine, c *config.Config) { c.Shm.Bytes = 16 * units.GiB }, "memory", fail, []string{"/system.slice/job_1", "16.0 GiB", "sbatch --mem"}},
 		"memory enough": {func(_ *machine, c *config.Config) { c.Shm.Bytes, c.Host.Bytes = 4*units.GiB, 11*units.GiB },
 			"memory", ok, []string{"30.5 GiB available"}},

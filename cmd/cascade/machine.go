@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/arena"
 	"cascadekv/internal/config"
 	"cascadekv/internal/units"
 )
@@ -26,11 +27,12 @@ type machine struct {
 	rlimit   func(resource int) (unix.Rlimit, error)
 	uname    func() (unix.Utsname, error)
 	lookPath func(program string) (string, error)
+	tryHuge  func(dir string) error // as arena.TryHugePages
 }
 
 func newMachine(env []string) machine {
 	return machine{
-		root: "/", env: env, uid: os.Getuid(), lookPath: exec.LookPath,
+		root: "/", env: env, uid: os.Getuid(), lookPath: exec.LookPath, tryHuge: arena.TryHugePages,
 		statfs: func(path string) (s unix.Statfs_t, err error) { err = unix.Statfs(path, &s); return s, err },
 		rlimit: func(r int) (l unix.Rlimit, err error) { err = unix.Getrlimit(r, &l); return l, err },
 		uname:  func() (u unix.Utsname, err error) { err = unix.Uname(&u); return u, err },
@@ -39,7 +41,7 @@ func newMachine(env []string) machine {
 
 // checks asks everything that concerns the node alone.
 func (m machine) checks(c *config.Config) []check {
-	all := []check{m.kernel(), m.sharedMemory(c), m.memory(c), m.openFiles(c), m.lockedMemory(), m.socketDir(c.Socket), m.lustre(c)}
+	all := []check{m.kernel(), m.sharedMemory(c), m.hugePages(c), m.memory(c), m.openFiles(c), m.lockedMemory(), m.socketDir(c.Socket), m.lustre(c)}
 	return append(all, m.gpu(), m.slurm(), m.mpi())
 }
 

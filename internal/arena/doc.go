@@ -14,6 +14,8 @@
 //	reserve    make the file system commit the space of a mapping, so that
 //	           touching it later can not raise SIGBUS
 //	prefault   map the pages in, so that the first put does not pay for it
+//	huge page  2 MiB that the kernel maps at once; a Mapping lies in them as
+//	           far as the kernel has any
 //
 // Allocator is pure bookkeeping on offsets; Mapping owns the memory. Neither
 // knows what is stored: tiers/shm and tiers/host do.

@@ -21,17 +21,18 @@ var (
 // for concurrent use except Close, after which the memory must not be touched.
 type Mapping struct {
 	mem  []byte
-	file *os.File // nil for anonymous memory
+	room reservation // that mem lies in
+	file *os.File    // nil for anonymous memory
 	old  bool
 }
 
 // MapAnonymous maps size bytes of private memory that no other process sees.
 func MapAnonymous(size int64) (*Mapping, error) {
-	mem, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	mem, room, err := mapAligned(-1, size, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, fmt.Errorf("arena: map %d bytes of anonymous memory: %w", size, err)
 	}
-	return &Mapping{mem: mem}, nil
+	return &Mapping{mem: mem, room: room}, nil
 }
 
 // MapFile maps the file at path, creating it with mode 0600 when there is none.
@@ -53,13 +54,11 @@ func MapFile(path string, size int64, admit func(old io.ReaderAt, oldSize int64)
 		f.Close()
 		return nil, err
 	}
-	m.mem, err = unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
+	if m.mem, m.room, err = mapAligned(m.Fd(), size, unix.MAP_SHARED); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("arena: map %s: %w", path, err)
 	}
-	// Huge pages make both the page tables and sendfile cheaper. It is a hint:
-	// most sites leave shmem_enabled at "never".
+	// For kernels before 6.1, where /dev/shm is mounted "huge=advise"; see enlarge.
 	_ = unix.Madvise(m.mem, unix.MADV_HUGEPAGE)
 	return m, nil
 }
@@ -144,9 +143,12 @@ func (m *Mapping) Fd() int {
 }
 
 // Commit makes the bytes [off, off+n) real: their space is reserved, so that no
-// later touch can raise SIGBUS, and their pages are mapped in. Contents stay.
+// later touch can raise SIGBUS, and their pages are mapped in, huge ones where
+// the kernel has them; up to a huge page on either side may come with them.
+// Contents stay.
 // The error matches ErrNoShare when the file system is full.
 func (m *Mapping) Commit(off, n int64) error {
+	m.enlarge(off, n)
 	if m.file != nil {
 		if err := unix.Fallocate(m.Fd(), 0, off, n); errors.Is(err, unix.ENOSPC) {
 			return fmt.Errorf("arena: reserve %d bytes at %d of %s: %w", n, off, m.file.Name(), ErrNoShare)
@@ -176,7 +178,7 @@ func (m *Mapping) readEachPage(off, n int64) (sum byte) {
 
 // Close unmaps the memory and unlocks the file, which stays.
 func (m *Mapping) Close() error {
-	err := unix.Munmap(m.mem)
+	err := m.room.release()
 	m.mem = nil
 	if m.file != nil {
 		err = errors.Join(err, m.file.Close())
@@ -191,7 +193,7 @@ func (m *Mapping) Close() error {
 // process lives: it is for memory that others reach by themselves, at moments
 // that this process does not know of.
 func MapShared(fd int, size int64) ([]byte, error) {
-	mem, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, _, err := mapAligned(fd, size, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("arena: map %d bytes once more: %w", size, err)
 	}

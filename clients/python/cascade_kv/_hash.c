@@ -167,44 +167,49 @@ AVX512 static inline __m512i fold_512(__m512i a, __m512i k, __m512i onto) {
     return _mm512_ternarylogic_epi64(onto, _mm512_clmulepi64_epi128(a, k, 0x00), _mm512_clmulepi64_epi128(a, k, 0x11), 0x96);
 }
 
+/* The remainder of 512 bytes. */
+AVX512 static inline __attribute__((always_inline)) uint32_t divide_512(__m512i a[8]) {
+    const __m512i near = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)far_512));
+    const __m128i last = _mm_loadu_si128((const __m128i *)far_128);
+    for (int i = 0; i < 7; i++)
+        a[i + 1] = fold_512(a[i], near, a[i + 1]);
+    __m128i x = _mm512_extracti32x4_epi32(a[7], 0);
+    x = fold_128(x, last, _mm512_extracti32x4_epi32(a[7], 1));
+    x = fold_128(x, last, _mm512_extracti32x4_epi32(a[7], 2));
+    x = fold_128(x, last, _mm512_extracti32x4_epi32(a[7], 3));
+    return divide(x);
+}
+
+AVX512 static inline __m512i first_bytes(uint64_t c) { return _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)c)); }
+
 /* Copies and checksums in one pass. Stores that cross cache lines cost most, so they are aligned; loads come eight at a time before their
- * stores, which the processor may take for stores to where it loads from, 4 KiB apart. Without put nothing is stored: dst is src then. */
+ * stores, which the processor may take for stores to where it loads from, 4 KiB apart. */
 AVX512 static inline __attribute__((always_inline)) uint32_t pass_avx512(
     uint32_t c, uint8_t *dst, const uint8_t *src, size_t n, void (*put)(uint8_t *, __m512i)) {
     c = ~c;
     if (n >= 2048) {
         size_t ahead = -(uintptr_t)dst & 63;
-        if (put)
-            memcpy(dst, src, ahead);
+        memcpy(dst, src, ahead);
         c = crc_words(c, dst, ahead);
         dst += ahead, src += ahead, n -= ahead;
         const __m512i far = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)far_4096));
-        const __m512i near = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)far_512));
-        const __m128i last = _mm_loadu_si128((const __m128i *)far_128);
         __m512i a[8], w[8];
         for (int i = 0; i < 8; i++)
             a[i] = _mm512_loadu_si512(src + 64 * i);
-        for (int i = 0; put && i < 8; i++)
+        for (int i = 0; i < 8; i++)
             put(dst + 64 * i, a[i]);
-        a[0] = _mm512_xor_si512(a[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)c)));
+        a[0] = _mm512_xor_si512(a[0], first_bytes(c));
         for (src += 512, dst += 512, n -= 512; n >= 512; src += 512, dst += 512, n -= 512) {
             for (int i = 0; i < 8; i++)
                 w[i] = _mm512_loadu_si512(src + 64 * i);
-            for (int i = 0; put && i < 8; i++)
+            for (int i = 0; i < 8; i++)
                 put(dst + 64 * i, w[i]);
             for (int i = 0; i < 8; i++)
                 a[i] = fold_512(a[i], far, w[i]);
         }
-        for (int i = 0; i < 7; i++)
-            a[i + 1] = fold_512(a[i], near, a[i + 1]);
-        __m128i x = _mm512_extracti32x4_epi32(a[7], 0);
-        x = fold_128(x, last, _mm512_extracti32x4_epi32(a[7], 1));
-        x = fold_128(x, last, _mm512_extracti32x4_epi32(a[7], 2));
-        x = fold_128(x, last, _mm512_extracti32x4_epi32(a[7], 3));
-        c = divide(x);
+        c = divide_512(a);
     }
-    if (put)
-        memcpy(dst, src, n);
+    memcpy(dst, src, n);
     return ~crc_words(c, dst, n);
 }
 
@@ -221,7 +226,63 @@ AVX512 static uint32_t move_avx512(uint32_t c, uint8_t *restrict dst, const uint
     return c;
 }
 
-AVX512 static uint32_t read_avx512(uint32_t c, const uint8_t *p, size_t n) { return pass_avx512(c, (uint8_t *)p, p, n, NULL); }
+/* Without stores it is the multipliers that a checksum waits for, and the CRC instruction has means of its own. So of each stretch the first
+ * part is folded and three streams behind it go through the instruction, in the proportion that keeps both busy. */
+enum { STEPS = 8, WORDS = 4, STREAM = 8 * WORDS * STEPS, STRETCH = 512 * STEPS + 3 * STREAM, AHEAD = 8 << 10 };
+
+static uint64_t far_stretch[2], far_stream; /* past the streams of a stretch; a remainder past one */
+
+/* The remainder c of what is followed by as much as a stream. */
+SSE static inline uint64_t past_stream(uint64_t c) {
+    __m128i x = _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)c), _mm_cvtsi64_si128((long long)far_stream), 0);
+    return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(x));
+}
+
+SSE static inline uint64_t crc_word(uint64_t c, const uint8_t *p) {
+    uint64_t w;
+    memcpy(&w, p, 8);
+    return _mm_crc32_u64(c, w);
+}
+
+AVX512 static uint32_t read_avx512(uint32_t crc, const uint8_t *p, size_t n) {
+    uint64_t c = (uint32_t)~crc; /* of what precedes the next 512 bytes to fold, without what is in a */
+    if (n >= 2048) {
+        const __m512i far = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)far_4096));
+        const __m512i past = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)far_stretch));
+        __m512i a[8], distance = far;
+        for (int i = 0; i < 8; i++)
+            a[i] = _mm512_setzero_si512();
+        while (n >= STRETCH + 512) { /* something is left to fold: a is at the end of what was folded last, c at that of the streams */
+            const uint8_t *q = p + 512 * STEPS;
+            uint64_t c0 = 0, c1 = 0, c2 = 0;
+#pragma GCC unroll 2
+            for (int s = 0; s < STEPS; s++, p += 512, q += 8 * WORDS) {
+                for (int i = 0; i < STRETCH / STEPS; i += 64)
+                    _mm_prefetch((const char *)p + 3 * 8 * WORDS * s + AHEAD + i, _MM_HINT_T0);
+                for (int i = 0; i < 8; i++) {
+                    a[i] = fold_512(a[i], distance, _mm512_loadu_si512(p + 64 * i));
+                    if (i < WORDS) {
+                        c0 = crc_word(c0, q + 8 * i);
+                        c1 = crc_word(c1, q + STREAM + 8 * i);
+                        c2 = crc_word(c2, q + 2 * STREAM + 8 * i);
+                    }
+                }
+                a[0] = _mm512_xor_si512(a[0], first_bytes(c));
+                c = 0, distance = far;
+            }
+            c = past_stream(past_stream(c0) ^ c1) ^ c2;
+            p += 3 * STREAM, n -= STRETCH, distance = past;
+        }
+        for (; n >= 512; p += 512, n -= 512) {
+            for (int i = 0; i < 8; i++)
+                a[i] = fold_512(a[i], distance, _mm512_loadu_si512(p + 64 * i));
+            a[0] = _mm512_xor_si512(a[0], first_bytes(c));
+            c = 0, distance = far;
+        }
+        c = divide_512(a);
+    }
+    return ~crc_words((uint32_t)c, p, n);
+}
 
 __attribute__((target("sha,sse4.1,ssse3"))) static void sha256_ni(uint32_t state[8], const uint8_t *p, size_t blocks) {
     const __m128i big_endian = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
@@ -258,6 +319,8 @@ static void choose(void) {
     distance(far_512, 512);
     distance(far_1024, 1024);
     distance(far_4096, 4096);
+    distance(far_stretch, 4096 + 8 * 3 * STREAM);
+    far_stream = power_of_x(8 * STREAM - 32) << 1;
     __builtin_cpu_init();
     if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
         copy_crc = move_crc = copy_sse, read_crc = read_sse;

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import threading
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 _MADV_POPULATE_READ, _MADV_POPULATE_WRITE = 22, 23
 _STEP = 64 << 20
+_HUGE = 2 << 20  # bytes that the kernel can map at once
+_MAP_FIXED = 0x10
 _libc = ctypes.CDLL(None, use_errno=True)  # its calls let other threads run
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +96,34 @@ def _open(path: str, device: int, inode: int) -> int | None:
 
 def _is(status: os.stat_result, device: int, inode: int) -> bool:
     return status.st_dev == device and status.st_ino == inode
+
+
+def map_file(fd: int, size: int, *, write: bool = False) -> NDArray[np.uint8]:
+    """The first bytes of a file, shared with all who map it, until the last array over them is gone.
+
+    They begin at a multiple of a huge page, else the kernel could not map the huge pages that a rank makes of its arena.
+    """
+    if not 0 < size <= os.fstat(fd).st_size:
+        raise ValueError("a file that is too small")
+    room = _mmap(None, size + _HUGE, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+    try:
+        start = _mmap(room + -room % _HUGE, size, mmap.PROT_READ | (mmap.PROT_WRITE if write else 0), mmap.MAP_SHARED | _MAP_FIXED, fd)
+    except OSError:
+        _libc.munmap(room, size + _HUGE)
+        raise
+    block = (ctypes.c_uint8 * size).from_address(start)
+    weakref.finalize(block, _libc.munmap, room, size + _HUGE).atexit = False  # the interpreter's last steps may still read it
+    array = np.frombuffer(memoryview(block), np.uint8)
+    array.flags.writeable = write
+    return array
+
+
+def _mmap(at: int | None, size: int, protection: int, flags: int, fd: int) -> int:
+    got = _libc.mmap(at, size, protection, flags, fd, 0)
+    if got is None or got == ctypes.c_void_p(-1).value:
+        e = ctypes.get_errno()
+        raise OSError(e, os.strerror(e))
+    return int(got)
 
 
 def map_ahead(array: Any, *, write: bool) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import mmap
 import os
 import threading
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import torch
 
-from . import Client, Region
+from . import Client, Region, memory
 from .errors import RegionRefused
 
 # What one command moves at most: a rank that has gone is noticed between commands, and an answer comes well within its time.
@@ -284,7 +283,7 @@ class Staging:
         fd = os.memfd_create("cascade_staging", os.MFD_CLOEXEC)
         try:
             os.ftruncate(fd, size)
-            self.bytes = np.frombuffer(mmap.mmap(fd, size), np.uint8)
+            self.bytes = memory.map_file(fd, size, write=True)
             self.region = client.region(fd=fd)
         finally:
             os.close(fd)

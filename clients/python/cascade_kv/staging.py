@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 import stat
 from collections.abc import Callable, Generator
@@ -27,7 +26,7 @@ class Stages:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._state: LinkState | None = None  # of the connection that the mapping was made for
-        self._map: mmap.mmap | None = None
+        self._array: NDArray[np.uint8]
         self._address = self._size = 0
 
     def prepare(self) -> None:
@@ -79,13 +78,12 @@ class Stages:
                 status = os.fstat(fd)
                 if not stat.S_ISREG(status.st_mode):
                     raise ProtocolError(f"an arena that is no file: {path}")
-                self._map = mmap.mmap(fd, status.st_size)
+                array = memory.map_file(fd, status.st_size, write=True)
             finally:
                 os.close(fd)
         except OSError as e:
             raise ProtocolError(f"the arena {path!r} can not be opened: {e}") from e
-        array = np.frombuffer(self._map, dtype=np.uint8)
-        self._address, self._size, self._state = int(array.ctypes.data), array.nbytes, state
+        self._array, self._address, self._size, self._state = array, int(array.ctypes.data), array.nbytes, state
         memory.map_ahead(array, write=True)
 
 

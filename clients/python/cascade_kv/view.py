@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from . import memory
 
 if TYPE_CHECKING:
     from .link import LinkState
@@ -22,9 +23,8 @@ class Arena:
     def __init__(self, fd: int, size: int) -> None:
         status = os.fstat(fd)
         self.file = status.st_dev, status.st_ino
-        self._map = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
         self.size = size
-        self.array: Bytes = np.frombuffer(self._map, dtype=np.uint8)
+        self.array: Bytes = memory.map_file(fd, size)
         self.address = int(self.array.ctypes.data)
 
 
