@@ -19,21 +19,38 @@ type FillItem struct {
 	Replace bool
 }
 
+// Spread calls do for each i, 0 ≤ i < n, in any order and as many at once as it
+// likes, and returns when all calls have.
+type Spread func(n int, do func(i int))
+
+// fillAtOnce bounds the bytes of a PutFrom that are staged at once: enough to
+// keep several CPUs busy, few enough that those who wait for room at the same
+// time do not keep it from each other. Of a small tier it is a 64th.
+const fillAtOnce = 32 << 20
+
 // PutFrom stores blocks, those of one chain together and head first, as one
-// request of the eviction policy; their ids are computed later. An item that is stored on
-// this rank already is not filled, but refreshed in the eyes of the policy. An
-// item that fails does not keep the next ones from being stored. The result
-// has an error or nil for each: those of Stage and Commit, and of Fill.
-func (s *Store) PutFrom(ctx context.Context, items []FillItem) []error {
+// request of the eviction policy; their ids are computed later. spread calls Fill,
+// which must allow it; blocks become visible in their order. An item that is
+// stored on this rank already is not filled, but refreshed in the eyes of the
+// policy. An item that fails does not keep the next ones from being stored. The
+// result has an error or nil for each: those of Stage and Commit, and of Fill.
+func (s *Store) PutFrom(ctx context.Context, items []FillItem, spread Spread) []error {
 	errs := make([]error, len(items))
 	stored := make([]*name, 0, len(items))
-	for i := range items {
-		n, err := s.putFrom(ctx, &items[i])
-		if err != nil {
-			errs[i] = fmt.Errorf("block %d of %d: %w", i, len(items), err)
-			continue
+	most := min(fillAtOnce, s.MemoryCapacity()/64)
+	for from := 0; from < len(items); {
+		to, bytes := from+1, items[from].Size
+		for ; to < len(items) && bytes+items[to].Size <= most; to++ {
+			bytes += items[to].Size
 		}
-		stored = append(stored, n)
+		for i, f := range s.fillTogether(ctx, items[from:to], spread) {
+			if f.err != nil {
+				errs[from+i] = fmt.Errorf("block %d of %d: %w", from+i, len(items), f.err)
+				continue
+			}
+			stored = append(stored, f.name)
+		}
+		from = to
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,25 +62,46 @@ func (s *Store) PutFrom(ctx context.Context, items []FillItem) []error {
 	return errs
 }
 
-func (s *Store) putFrom(ctx context.Context, it *FillItem) (*name, error) {
-	if err := it.Entry.Check(); err != nil {
-		return nil, err
+// filling is what becomes of a FillItem: a stage, then a name, or an error.
+type filling struct {
+	stage *Stage
+	name  *name
+	err   error
+}
+
+func (s *Store) fillTogether(ctx context.Context, items []FillItem, spread Spread) []filling {
+	all := make([]filling, len(items))
+	for i := range items {
+		all[i] = s.beginFilling(ctx, &items[i])
 	}
-	if !it.Replace {
-		if n := s.storedAs(it.Entry.Namespace, it.Entry.Key, it.Size); n != nil {
-			return n, nil
+	spread(len(items), func(i int) {
+		if f := &all[i]; f.stage != nil {
+			f.err = items[i].Fill(f.stage)
+		}
+	})
+	for i := range all {
+		switch f := &all[i]; {
+		case f.stage == nil:
+		case f.err != nil:
+			f.stage.Abort()
+		default:
+			f.name, _, f.err = f.stage.commit(items[i].Entry, BlockID{})
 		}
 	}
-	st, err := s.Stage(ctx, it.Size)
-	if err != nil {
-		return nil, err
+	return all
+}
+
+func (s *Store) beginFilling(ctx context.Context, it *FillItem) (f filling) {
+	if f.err = it.Entry.Check(); f.err != nil {
+		return f
 	}
-	defer st.Abort()
-	if err := it.Fill(st); err != nil {
-		return nil, err
+	if !it.Replace {
+		if f.name = s.storedAs(it.Entry.Namespace, it.Entry.Key, it.Size); f.name != nil {
+			return f
+		}
 	}
-	n, _, err := st.commit(it.Entry, BlockID{})
-	return n, err
+	f.stage, f.err = s.Stage(ctx, it.Size)
+	return f
 }
 
 // storedAs returns a name that is visible on this rank and has size bytes, or

@@ -5,16 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
 // filled is an item with the bytes p, and counts how often it is asked for them.
-func filled(key, parent string, p []byte, asked *int) FillItem {
+func filled(key, parent string, p []byte, asked *atomic.Int64) FillItem {
 	return FillItem{
 		Entry: Entry{Namespace: "ns", Key: key, Parent: parent}, Size: int64(len(p)),
 		Fill: func(st *Stage) error {
-			*asked++
+			asked.Add(1)
 			for at := 0; at < len(p); { // piecemeal, as regions do
 				n := copy(st.Bytes()[at:], p[at:min(len(p), at+1000)])
 				st.Filled(n)
@@ -25,18 +28,64 @@ func filled(key, parent string, p []byte, asked *int) FillItem {
 	}
 }
 
+// together is a Spread that makes all calls at once.
+func together(n int, do func(i int)) {
+	var calls sync.WaitGroup
+	for i := range n {
+		calls.Go(func() { do(i) })
+	}
+	calls.Wait()
+}
+
+// Blocks are filled at once, as far as their bytes may be staged at once, and
+// chained in their order.
+func TestPutFromFillsTogether(t *testing.T) {
+	const size, blocks = 100_000, 7
+	r := newRig(t, 16<<20, false)
+	abreast := int(min(fillAtOnce, r.MemoryCapacity()/64) / size)
+	if abreast != 2 {
+		t.Fatalf("%d blocks at once: the test is made for 2", abreast)
+	}
+	var asked atomic.Int64
+	items := make([]FillItem, blocks)
+	for i := range items {
+		parent := ""
+		if i > 0 {
+			parent = fmt.Sprint(i - 1)
+		}
+		items[i] = filled(fmt.Sprint(i), parent, data(uint64(i), size), &asked)
+	}
+	var groups []int
+	errs := r.PutFrom(t.Context(), items, func(n int, do func(i int)) {
+		groups = append(groups, n)
+		together(n, do)
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(groups, []int{2, 2, 2, 1}) {
+		t.Errorf("groups of %v blocks", groups)
+	}
+	for i := range items {
+		r.want(fmt.Sprint(i), data(uint64(i), size))
+		if info, ok := r.Stat(t.Context(), "ns", fmt.Sprint(i)); !ok || int(info.Depth) != i {
+			t.Errorf("block %d: %+v", i, info)
+		}
+	}
+}
+
 func TestPutFromStoresWhatIsNotThere(t *testing.T) {
 	r := newRig(t, 16<<20, false)
-	asked := 0
+	var asked atomic.Int64
 	a, b := data(1, 50_000), data(2, 70_000)
 	items := []FillItem{filled("a", "", a, &asked), filled("b", "a", b, &asked)}
-	for _, err := range r.PutFrom(t.Context(), items) {
+	for _, err := range r.PutFrom(t.Context(), items, together) {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if asked != 2 {
-		t.Fatalf("%d blocks were asked for", asked)
+	if asked.Load() != 2 {
+		t.Fatalf("%d blocks were asked for", asked.Load())
 	}
 	r.want("a", a)
 	r.want("b", b)
@@ -47,22 +96,22 @@ func TestPutFromStoresWhatIsNotThere(t *testing.T) {
 	// Again: nothing is copied, unless it has another size or is told to.
 	c := data(3, 40_000)
 	items = append(items, filled("a", "", c, &asked))
-	if errs := r.PutFrom(t.Context(), items); errors.Join(errs...) != nil || asked != 3 {
-		t.Errorf("%v, %d blocks were asked for", errs, asked)
+	if errs := r.PutFrom(t.Context(), items, together); errors.Join(errs...) != nil || asked.Load() != 3 {
+		t.Errorf("%v, %d blocks were asked for", errs, asked.Load())
 	}
 	r.want("a", c)
 	d := data(4, 40_000)
 	items = []FillItem{filled("a", "", d, &asked)}
 	items[0].Replace = true
-	if errs := r.PutFrom(t.Context(), items); errors.Join(errs...) != nil || asked != 4 {
-		t.Errorf("%v, %d blocks were asked for", errs, asked)
+	if errs := r.PutFrom(t.Context(), items, together); errors.Join(errs...) != nil || asked.Load() != 4 {
+		t.Errorf("%v, %d blocks were asked for", errs, asked.Load())
 	}
 	r.want("a", d)
 }
 
 func TestPutFromGoesOnBehindAFailure(t *testing.T) {
 	r := newRig(t, 16<<20, false)
-	asked := 0
+	var asked atomic.Int64
 	lost := errors.New("lost")
 	items := []FillItem{
 		filled("a", "", data(1, 5000), &asked),
@@ -73,19 +122,19 @@ func TestPutFromGoesOnBehindAFailure(t *testing.T) {
 		{Entry: Entry{Namespace: "ns", Key: "f", Parent: "d"}, Size: 64 << 20, Fill: func(*Stage) error { panic("no room") }},
 		filled("g", "d", data(3, 5000), &asked),
 	}
-	errs := r.PutFrom(t.Context(), items)
+	errs := r.PutFrom(t.Context(), items, together)
 	for i, want := range []error{nil, lost, ErrBadEntry, nil, ErrBadEntry, ErrTooLarge, nil} {
 		if !errors.Is(errs[i], want) || want == nil && errs[i] != nil {
 			t.Errorf("item %d: %v, want %v", i, errs[i], want)
 		}
 	}
-	if r.Len("ns") != 3 || asked != 3 {
-		t.Errorf("%d names, %d blocks were asked for", r.Len("ns"), asked)
+	if r.Len("ns") != 3 || asked.Load() != 3 {
+		t.Errorf("%d names, %d blocks were asked for", r.Len("ns"), asked.Load())
 	}
 	r.settled() // no view is left
 	// The rooms of what failed came back: as many blocks as fit still fit.
 	for i := range 200 {
-		if errs := r.PutFrom(t.Context(), []FillItem{filled(fmt.Sprint(i), "", data(uint64(i), 60_000), &asked)}); errs[0] != nil {
+		if errs := r.PutFrom(t.Context(), []FillItem{filled(fmt.Sprint(i), "", data(uint64(i), 60_000), &asked)}, together); errs[0] != nil {
 			t.Fatal(errs[0])
 		}
 	}
@@ -96,7 +145,7 @@ func TestPutFromRefreshes(t *testing.T) {
 	for name, chained := range map[string]bool{"chain": true, "single names": false} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 16<<20, false, func(o *Options) { o.Policy = "lru" })
-			asked := 0
+			var asked atomic.Int64
 			var items []FillItem
 			for i := range 4 {
 				parent := ""
@@ -105,29 +154,29 @@ func TestPutFromRefreshes(t *testing.T) {
 				}
 				items = append(items, filled(fmt.Sprint("old", i), parent, data(uint64(i), 1<<20), &asked))
 			}
-			r.PutFrom(t.Context(), items)
+			r.PutFrom(t.Context(), items, together)
 			next := 0
 			press := func() { // half of the memory
 				for range 8 {
 					next++
-					if errs := r.PutFrom(t.Context(), []FillItem{filled(fmt.Sprint("new", next), "", data(uint64(100+next), 1<<20), &asked)}); errs[0] != nil {
+					if errs := r.PutFrom(t.Context(), []FillItem{filled(fmt.Sprint("new", next), "", data(uint64(100+next), 1<<20), &asked)}, together); errs[0] != nil {
 						t.Errorf("new%d: %v", next, errs[0])
 					}
 				}
 			}
 			for range 4 {
 				press()
-				asked = 0
-				r.PutFrom(t.Context(), items)
-				if asked != 0 {
-					t.Fatalf("%d of 4 blocks were gone", asked)
+				asked.Store(0)
+				r.PutFrom(t.Context(), items, together)
+				if asked.Load() != 0 {
+					t.Fatalf("%d of 4 blocks were gone", asked.Load())
 				}
 			}
 			for range 4 {
 				press()
 			}
-			asked = 0
-			if r.PutFrom(t.Context(), items); asked == 0 {
+			asked.Store(0)
+			if r.PutFrom(t.Context(), items, together); asked.Load() == 0 {
 				t.Error("nothing was ever evicted: the test shows nothing")
 			}
 		})
@@ -140,10 +189,10 @@ func TestWhatWaitsForAnIDCanLeave(t *testing.T) {
 	r := newRig(t, 16<<20, false, func(o *Options) { o.Policy = "lru" })
 	r.Store.begin()
 	defer r.Store.end()
-	asked := 0
+	var asked atomic.Int64
 	put := func(key, parent string, p []byte) {
 		t.Helper()
-		if errs := r.PutFrom(t.Context(), []FillItem{filled(key, parent, p, &asked)}); errs[0] != nil {
+		if errs := r.PutFrom(t.Context(), []FillItem{filled(key, parent, p, &asked)}, together); errs[0] != nil {
 			t.Fatal(errs[0])
 		}
 	}
@@ -162,9 +211,9 @@ func TestWhatWaitsForAnIDCanLeave(t *testing.T) {
 
 func TestGetBatchUnverifiedLeavesChecksums(t *testing.T) {
 	r := newRig(t, 16<<20, false)
-	asked := 0
+	var asked atomic.Int64
 	p := data(1, 9000)
-	r.PutFrom(t.Context(), []FillItem{filled("a", "", p, &asked)})
+	r.PutFrom(t.Context(), []FillItem{filled("a", "", p, &asked)}, together)
 	views, err := r.GetBatchUnverified(t.Context(), "ns", []string{"a", "absent"})
 	if err != nil || views[0] == nil || views[1] != nil || !bytes.Equal(views[0].Bytes(), p) {
 		t.Fatal(views, err)

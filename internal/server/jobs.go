@@ -34,6 +34,7 @@ const (
 type pool struct {
 	most      int
 	turnBytes int64
+	helpers   chan struct{} // one for each that spread has called
 
 	mu      sync.Mutex
 	ring    []*transfers // with jobs in their queues; whose turn it is first
@@ -45,10 +46,39 @@ type pool struct {
 }
 
 func newPool(store *cascade.Store) *pool {
+	most := min(runtime.GOMAXPROCS(0), maxWorkers)
 	return &pool{
-		most:      min(runtime.GOMAXPROCS(0), maxWorkers),
+		most:      most,
+		helpers:   make(chan struct{}, most-1),
 		turnBytes: max(1, min(turnBytes, store.MemoryCapacity()/8)),
 	}
+}
+
+// spread is a cascade.Spread: what one core copies is far from what the memory
+// gives. All spreads share a few helpers, so that a transfer that finds them
+// busy goes on alone.
+func (p *pool) spread(n int, do func(i int)) {
+	var next atomic.Int64
+	work := func() {
+		for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+			do(int(i) - 1)
+		}
+	}
+	var called sync.WaitGroup
+	for range n - 1 {
+		select {
+		case p.helpers <- struct{}{}:
+			called.Go(func() {
+				defer func() { <-p.helpers }()
+				work()
+			})
+			continue
+		default:
+		}
+		break
+	}
+	work()
+	called.Wait()
 }
 
 // transfers are the regions and jobs of one connection. regions and last

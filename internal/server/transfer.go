@@ -29,6 +29,9 @@ const (
 	turnBytes = 64 << 20
 	turnKeys  = 1024
 
+	// spreadBytes is what calling a helper pays from, tens of microseconds' work.
+	spreadBytes = 512 << 10
+
 	// noPatience bounds the wait for room of each turn after one that found
 	// none.
 	noPatience = 100 * time.Millisecond
@@ -219,6 +222,24 @@ func (t *transfer) turn(ctx context.Context) (more bool) {
 	return t.next < len(t.keys)
 }
 
+// spread is how the blocks of keys from ≤ i < to are copied.
+func (t *transfer) spread(from, to int) cascade.Spread {
+	bytes := int64(0)
+	for i := from; i < to && bytes < spreadBytes; i++ {
+		bytes += t.layout.Size(i)
+	}
+	if bytes < spreadBytes {
+		return alone
+	}
+	return t.srv.jobs.spread
+}
+
+func alone(n int, do func(i int)) {
+	for i := range n {
+		do(i)
+	}
+}
+
 // storeKeys stores keys from ≤ i < to. It waits for room until within ends;
 // ctx ends when the transfer is cancelled.
 func (t *transfer) storeKeys(ctx, within context.Context, from, to int) {
@@ -234,7 +255,7 @@ func (t *transfer) storeKeys(ctx, within context.Context, from, to int) {
 			},
 		}
 	}
-	for k, err := range t.srv.opt.Store.PutFrom(within, items) {
+	for k, err := range t.srv.opt.Store.PutFrom(within, items, t.spread(from, to)) {
 		switch {
 		case err == nil:
 			t.status[from+k] = statusDone
@@ -273,18 +294,18 @@ func (t *transfer) loadKeys(ctx, within context.Context, from, to int) {
 	if err != nil {
 		return // the store is closed: misses
 	}
-	for k, v := range views {
+	t.spread(from, to)(len(views), func(k int) {
 		if ctx.Err() != nil {
 			t.status[from+k] = statusCancelled
 		}
-		if v == nil {
-			continue
+		if views[k] == nil {
+			return
 		}
 		if ctx.Err() == nil {
-			t.status[from+k] = t.load(ctx, within, from+k, v)
+			t.status[from+k] = t.load(ctx, within, from+k, views[k])
 		}
-		v.Release()
-	}
+		views[k].Release()
+	})
 }
 
 // load copies the block of a view to where block i is wanted. If it turns out

@@ -231,6 +231,8 @@ class Helper(unittest.TestCase):
         rng = random.Random(5)
         holds = Holds(allowance=4 * MIB)
         sizes = [*range(1, 20), *(rng.randrange(20, 6000) for _ in range(60)), 255, 256, 257, 2047, 2048, 2049, 262_143, 262_144, 300_001]
+        sizes += [k * 4864 + more for k in (1, 2, 3) for more in (-1, 0, 511, 512, 513)]  # what is checksummed at a time, and what is left
+        sizes += [rng.randrange(6000, 40_000) for _ in range(20)]
         for size in sizes:
             made, at = Made(), self.AT + rng.randrange(200)
             block = rng.randbytes(size)
