@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -475,4 +477,39 @@ func memfdToGive(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return fd
+}
+
+// Each call is made once, by as many as there are helpers and the one who
+// waits; helpers that others keep busy are not waited for.
+func TestSpread(t *testing.T) {
+	const helpers, callers, calls = 2, 3, 50
+	p := &pool{helpers: make(chan struct{}, helpers)}
+	var now, most atomic.Int64
+	var made [callers][calls]atomic.Int64
+	var all sync.WaitGroup
+	for c := range callers {
+		all.Go(func() {
+			p.spread(calls, func(i int) {
+				n := now.Add(1)
+				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+				}
+				made[c][i].Add(1)
+				time.Sleep(time.Millisecond)
+				now.Add(-1)
+			})
+			for i := range calls {
+				if n := made[c][i].Load(); n != 1 {
+					t.Errorf("call %d of %d was made %d times when all had ended", i, c, n)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := most.Load(); n <= callers || n > callers+helpers {
+		t.Errorf("%d calls at once, want more than %d and at most %d", n, callers, callers+helpers)
+	}
+	if len(p.helpers) != 0 {
+		t.Errorf("%d helpers are still busy", len(p.helpers))
+	}
+	p.spread(0, func(int) { t.Error("a call of none") })
 }

@@ -1,4 +1,4 @@
-"""cascade_kv.memory: which file lies behind an address."""
+"""cascade_kv.memory: which file lies behind an address, and files as memory."""
 
 import mmap
 import os
@@ -80,6 +80,54 @@ class Backing(unittest.TestCase):
         m = mmap.mmap(fd, SIZE)
         os.close(fd)
         self.assertIsNone(memory.backing(address(m), SIZE + 64 * SIZE))
+
+
+class Mapping(unittest.TestCase):
+    def setUp(self):
+        self.fd = os.memfd_create("memory-test")
+        self.addCleanup(os.close, self.fd)
+        os.ftruncate(self.fd, SIZE)
+
+    def mapped(self):
+        """Mappings of the file in this process."""
+        with open("/proc/self/maps") as maps:
+            return sum("memory-test" in line for line in maps)
+
+    def test_shared_and_where_huge_pages_can_be(self):
+        a, b = memory.map_file(self.fd, SIZE, write=True), memory.map_file(self.fd, SIZE - 5)
+        self.assertEqual([x.ctypes.data % (2 << 20) for x in (a, b)], [0, 0])
+        self.assertEqual((a.nbytes, b.nbytes), (SIZE, SIZE - 5))
+        a[100:105] = np.frombuffer(b"hello", np.uint8)
+        self.assertEqual((b[100:105].tobytes(), os.pread(self.fd, 5, 100)), (b"hello", b"hello"))
+        with self.assertRaises(ValueError):
+            b[0] = 1
+
+    def test_it_ends_with_the_last_array_over_it(self):
+        whole = memory.map_file(self.fd, SIZE, write=True)
+        part = whole[10:20]
+        del whole
+        part[:] = 7
+        self.assertEqual((self.mapped(), os.pread(self.fd, 1, 19)), (1, b"\7"))
+        del part
+        self.assertEqual(self.mapped(), 0)
+
+    def test_sizes_that_the_file_has_not(self):
+        for size in (0, -1, SIZE + 1):
+            with self.assertRaises(ValueError):
+                memory.map_file(self.fd, size)
+        self.assertEqual(self.mapped(), 0)
+
+    def test_a_file_that_may_not_be_written(self):
+        fd = os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY)
+        self.addCleanup(os.close, fd)
+        before = self.rooms()
+        with self.assertRaises(OSError):
+            memory.map_file(fd, SIZE, write=True)
+        self.assertEqual(self.rooms(), before)
+
+    def rooms(self):
+        with open("/proc/self/statm") as f:
+            return int(f.read().split()[0])
 
 
 if __name__ == "__main__":

@@ -7,10 +7,31 @@ import unittest
 import numpy as np
 from rank import MIB, OneRank, until
 
+from cascade_kv import memory
+
 try:
     import torch
 except ImportError:
     torch = None
+
+
+def huge_pages():
+    """Whether the kernel makes huge pages when asked to, and has one."""
+    room = np.ones(4 * MIB, np.uint8)
+    aligned = room.ctypes.data + -room.ctypes.data % (2 * MIB)
+    return memory._libc.madvise(aligned, 2 * MIB, 25) == 0  # MADV_COLLAPSE
+
+
+def reached_by_huge_pages(address):
+    """Bytes of the mapping that begins at an address."""
+    mine = False
+    with open("/proc/self/smaps") as lines:
+        for line in lines:
+            if line.startswith(f"{address:x}-"):
+                mine = True
+            elif mine and line.startswith("ShmemPmdMapped:"):
+                return int(line.split()[1]) << 10
+    return 0
 
 
 class Views(OneRank):
@@ -37,6 +58,20 @@ class Views(OneRank):
         with self.assertRaises(ValueError):
             v.array
         v.release()
+
+    def test_the_arena_lies_in_huge_pages(self):
+        """What the rank made of its arena, the client's mapping of it can use."""
+        if not huge_pages():
+            self.skipTest("no huge pages of shared memory: needs Linux 6.1 and 2 MiB of free memory in one piece")
+        self.put(1)
+        with self.c.view(self.ns, "k0") as v:
+            arena = self.c._link.state.arena
+
+            def mapped():
+                _ = arena.array[:: 1 << 20].sum() + v.array.sum()
+                return reached_by_huge_pages(arena.address) > arena.size // 2
+
+            until(mapped, "most of the arena in huge pages")
 
     def test_absent_and_present_in_order(self):
         values = self.put(3, 1000)
