@@ -25,7 +25,7 @@ type Spread func(n int, do func(i int))
 
 // fillAtOnce bounds the bytes of a PutFrom that are staged at once: enough to
 // keep several CPUs busy, few enough that those who wait for room at the same
-// time do not keep it from each other. Of a small tier it is a 64th.
+// time do not keep it from each other. Of a small tier it is a 16th.
 const fillAtOnce = 32 << 20
 
 // PutFrom stores blocks, those of one chain together and head first, as one
@@ -37,7 +37,7 @@ const fillAtOnce = 32 << 20
 func (s *Store) PutFrom(ctx context.Context, items []FillItem, spread Spread) []error {
 	errs := make([]error, len(items))
 	stored := make([]*name, 0, len(items))
-	most := min(fillAtOnce, s.MemoryCapacity()/64)
+	most := min(fillAtOnce, s.MemoryCapacity()/16)
 	for from := 0; from < len(items); {
 		to, bytes := from+1, items[from].Size
 		for ; to < len(items) && bytes+items[to].Size <= most; to++ {

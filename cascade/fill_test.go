@@ -40,9 +40,9 @@ func together(n int, do func(i int)) {
 // Blocks are filled at once, as far as their bytes may be staged at once, and
 // chained in their order.
 func TestPutFromFillsTogether(t *testing.T) {
-	const size, blocks = 100_000, 7
+	const size, blocks = 450_000, 7
 	r := newRig(t, 16<<20, false)
-	abreast := int(min(fillAtOnce, r.MemoryCapacity()/64) / size)
+	abreast := int(min(fillAtOnce, r.MemoryCapacity()/16) / size)
 	if abreast != 2 {
 		t.Fatalf("%d blocks at once: the test is made for 2", abreast)
 	}
