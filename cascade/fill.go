@@ -2,7 +2,9 @@ package cascade
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 )
 
 // FillItem is one block of a PutFrom: its bytes come from a callback.
@@ -24,8 +26,8 @@ type FillItem struct {
 type Spread func(n int, do func(i int))
 
 // fillAtOnce bounds the bytes of a PutFrom that are staged at once: enough to
-// keep several CPUs busy, few enough that those who wait for room at the same
-// time do not keep it from each other. Of a small tier it is a 16th.
+// keep several CPUs busy, few enough that the first blocks are not long invisible.
+// Of a small tier it is a 16th.
 const fillAtOnce = 32 << 20
 
 // PutFrom stores blocks, those of one chain together and head first, as one
@@ -37,20 +39,15 @@ const fillAtOnce = 32 << 20
 func (s *Store) PutFrom(ctx context.Context, items []FillItem, spread Spread) []error {
 	errs := make([]error, len(items))
 	stored := make([]*name, 0, len(items))
-	most := min(fillAtOnce, s.MemoryCapacity()/16)
-	for from := 0; from < len(items); {
-		to, bytes := from+1, items[from].Size
-		for ; to < len(items) && bytes+items[to].Size <= most; to++ {
-			bytes += items[to].Size
-		}
-		for i, f := range s.fillTogether(ctx, items[from:to], spread) {
+	for next := 0; next < len(items); {
+		for _, f := range s.fillTogether(ctx, items[next:], spread) {
 			if f.err != nil {
-				errs[from+i] = fmt.Errorf("block %d of %d: %w", from+i, len(items), f.err)
-				continue
+				errs[next] = fmt.Errorf("block %d of %d: %w", next, len(items), f.err)
+			} else {
+				stored = append(stored, f.name)
 			}
-			stored = append(stored, f.name)
+			next++
 		}
-		from = to
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,12 +66,10 @@ type filling struct {
 	err   error
 }
 
+// fillTogether settles the first items, at least one.
 func (s *Store) fillTogether(ctx context.Context, items []FillItem, spread Spread) []filling {
-	all := make([]filling, len(items))
-	for i := range items {
-		all[i] = s.beginFilling(ctx, &items[i])
-	}
-	spread(len(items), func(i int) {
+	all := s.stageTogether(ctx, items)
+	spread(len(all), func(i int) {
 		if f := &all[i]; f.stage != nil {
 			f.err = items[i].Fill(f.stage)
 		}
@@ -91,17 +86,42 @@ func (s *Store) fillTogether(ctx context.Context, items []FillItem, spread Sprea
 	return all
 }
 
-func (s *Store) beginFilling(ctx context.Context, it *FillItem) (f filling) {
-	if f.err = it.Entry.Check(); f.err != nil {
-		return f
-	}
-	if !it.Replace {
-		if f.name = s.storedAs(it.Entry.Namespace, it.Entry.Key, it.Size); f.name != nil {
-			return f
+// inHandPatience is how long room is looked for while there are stages in hand,
+// in which others may wait for theirs.
+const inHandPatience = 2 * time.Millisecond
+
+// stageTogether begins the first items, at least one: up to fillAtOnce, and as
+// many as room is found for without waiting for what these, or others like them,
+// have in hand.
+func (s *Store) stageTogether(ctx context.Context, items []FillItem) []filling {
+	all := make([]filling, 0, len(items))
+	bytes, most, inHand := int64(0), min(fillAtOnce, s.MemoryCapacity()/16), false
+	for i := range items {
+		it := &items[i]
+		if bytes += it.Size; bytes > most && i > 0 {
+			return all
 		}
+		f := filling{err: it.Entry.Check()}
+		if f.err == nil && !it.Replace {
+			f.name = s.storedAs(it.Entry.Namespace, it.Entry.Key, it.Size)
+		}
+		if f.err == nil && f.name == nil {
+			f.stage, f.err = s.tryStage(ctx, it.Size, s.mem...)
+			switch {
+			case f.err == nil && !inHand:
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, inHandPatience)
+				defer cancel()
+				inHand = true
+			case inHand && errors.Is(f.err, ErrNoRoom):
+				return all // it waits once these are stored
+			case f.err != nil:
+				s.countRejected()
+			}
+		}
+		all = append(all, f)
 	}
-	f.stage, f.err = s.Stage(ctx, it.Size)
-	return f
+	return all
 }
 
 // storedAs returns a name that is visible on this rank and has size bytes, or

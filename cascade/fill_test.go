@@ -231,3 +231,40 @@ func TestGetBatchUnverifiedLeavesChecksums(t *testing.T) {
 		t.Errorf("a damaged block is left: %v", err)
 	}
 }
+
+// Room for one block is enough to store several: none of a PutFrom waits for
+// room that only another of it could give.
+func TestPutFromWaitsForRoomWithNothingInHand(t *testing.T) {
+	const size = 400_000 // two at once are allowed
+	r := newRig(t, 16<<20, false)
+	var others []*Stage
+	for {
+		st, err := r.Stage(t.Context(), size)
+		if errors.Is(err, ErrNoRoom) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		others = append(others, st)
+	}
+	others[0].Abort()
+	rejected := r.Stats().Rejected
+	var asked atomic.Int64
+	items := make([]FillItem, 5)
+	for i := range items {
+		items[i] = filled(fmt.Sprint(i), "", data(uint64(i), size), &asked)
+	}
+	if err := errors.Join(r.PutFrom(t.Context(), items, together)...); err != nil {
+		t.Error(err)
+	}
+	if n := asked.Load(); n != 5 {
+		t.Errorf("%d blocks were asked for", n)
+	}
+	if n := r.Stats().Rejected - rejected; n != 0 {
+		t.Errorf("%d blocks count as rejected", n)
+	}
+	r.want("4", data(4, size))
+	for _, st := range others[1:] {
+		st.Abort()
+	}
+}

@@ -101,6 +101,21 @@ func (s *Store) Stage(ctx context.Context, size int64) (*Stage, error) {
 
 // stageIn is Stage in the first of some tiers that admits so many bytes.
 func (s *Store) stageIn(ctx context.Context, size int64, in ...*memTier) (*Stage, error) {
+	st, err := s.tryStage(ctx, size, in...)
+	if err != nil {
+		s.countRejected()
+	}
+	return st, err
+}
+
+func (s *Store) countRejected() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Rejected++
+}
+
+// tryStage is stageIn for those who may try again.
+func (s *Store) tryStage(ctx context.Context, size int64, in ...*memTier) (*Stage, error) {
 	var failed error
 	for _, m := range in {
 		slot, err := s.reserve(ctx, m, size)
@@ -113,9 +128,6 @@ func (s *Store) stageIn(ctx context.Context, size int64, in ...*memTier) (*Stage
 			break
 		}
 	}
-	s.mu.Lock()
-	s.stats.Rejected++
-	s.mu.Unlock()
 	return nil, failed
 }
 
