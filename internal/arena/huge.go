@@ -69,9 +69,9 @@ func (m *Mapping) enlarge(off, n int64) {
 	}
 }
 
-// HugeBytes is how much of the mapping this process reaches through huge pages.
+// hugeBytes is how much of the mapping this process reaches through huge pages.
 // The kernel walks all of its pages to tell.
-func (m *Mapping) HugeBytes() (n int64, err error) {
+func (m *Mapping) hugeBytes() (n int64, err error) {
 	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return 0, fmt.Errorf("arena: %w", err)
@@ -115,15 +115,14 @@ func TryHugePages(dir string) error {
 	if err := m.file.Truncate(hugePage); err != nil {
 		return errors.Join(err, m.file.Close())
 	}
-	if m.mem, m.room, err = mapAligned(fd, hugePage, unix.MAP_SHARED); err != nil {
-		return errors.Join(fmt.Errorf("arena: map a file in %s: %w", dir, err), m.file.Close())
+	if err := m.mapFile(hugePage); err != nil {
+		return errors.Join(err, m.file.Close())
 	}
 	defer m.Close()
-	_ = unix.Madvise(m.mem, unix.MADV_HUGEPAGE)
 	if err := m.Commit(0, hugePage); err != nil {
 		return err
 	}
-	if n, err := m.HugeBytes(); err != nil || n > 0 {
+	if n, err := m.hugeBytes(); err != nil || n > 0 {
 		return err
 	}
 	return fmt.Errorf("arena: files in %s: %w", dir, ErrNoHugePages)

@@ -79,7 +79,7 @@ func TestHugePages(t *testing.T) {
 			t.Fatalf("byte %d is %d, want %d", i, b, want)
 		}
 	}
-	if got, err := m.HugeBytes(); err != nil || got != 4*hugePage {
+	if got, err := m.hugeBytes(); err != nil || got != 4*hugePage {
 		t.Errorf("%d bytes in huge pages (%v), want %d", got, err, 4*hugePage)
 	}
 }

@@ -54,13 +54,20 @@ func MapFile(path string, size int64, admit func(old io.ReaderAt, oldSize int64)
 		f.Close()
 		return nil, err
 	}
-	if m.mem, m.room, err = mapAligned(m.Fd(), size, unix.MAP_SHARED); err != nil {
+	if err := m.mapFile(size); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("arena: map %s: %w", path, err)
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *Mapping) mapFile(size int64) (err error) {
+	if m.mem, m.room, err = mapAligned(m.Fd(), size, unix.MAP_SHARED); err != nil {
+		return fmt.Errorf("arena: map %s: %w", m.file.Name(), err)
 	}
 	// For kernels before 6.1, where /dev/shm is mounted "huge=advise"; see enlarge.
 	_ = unix.Madvise(m.mem, unix.MADV_HUGEPAGE)
-	return m, nil
+	return nil
 }
 
 func openLocked(path string) (*os.File, error) {

@@ -65,20 +65,23 @@ func (p *pool) spread(n int, do func(i int)) {
 		}
 	}
 	var called sync.WaitGroup
-	for range n - 1 {
-		select {
-		case p.helpers <- struct{}{}:
-			called.Go(func() {
-				defer func() { <-p.helpers }()
-				work()
-			})
-			continue
-		default:
-		}
-		break
+	for i := 1; i < n && p.callHelper(); i++ {
+		called.Go(func() {
+			defer func() { <-p.helpers }()
+			work()
+		})
 	}
 	work()
 	called.Wait()
+}
+
+func (p *pool) callHelper() bool {
+	select {
+	case p.helpers <- struct{}{}:
+		return true
+	default:
+		return false
+	}
 }
 
 // transfers are the regions and jobs of one connection. regions and last

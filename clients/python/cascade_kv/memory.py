@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 _MADV_POPULATE_READ, _MADV_POPULATE_WRITE = 22, 23
 _STEP = 64 << 20
 _HUGE = 2 << 20  # bytes that the kernel can map at once
-_MAP_FIXED = 0x10
+_PROT_NONE, _MAP_FIXED = 0, 0x10
 _libc = ctypes.CDLL(None, use_errno=True)  # its calls let other threads run
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
@@ -105,7 +105,7 @@ def map_file(fd: int, size: int, *, write: bool = False) -> NDArray[np.uint8]:
     """
     if not 0 < size <= os.fstat(fd).st_size:
         raise ValueError("a file that is too small")
-    room = _mmap(None, size + _HUGE, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+    room = _mmap(None, size + _HUGE, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
     try:
         start = _mmap(room + -room % _HUGE, size, mmap.PROT_READ | (mmap.PROT_WRITE if write else 0), mmap.MAP_SHARED | _MAP_FIXED, fd)
     except OSError:
