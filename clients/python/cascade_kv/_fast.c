@@ -2,67 +2,36 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <stdint.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 
 #include "_hash.h"
 #include "_holds.h"
+#include "_table.h"
 
-enum { HEADER = 4096, LANE = 64, SLOTS = 8, TIERS = 8, MAX_NAME = 1024, RING_PLACE = 128 };
-enum { OFF_VERSION = 8, OFF_BUCKETS = 12, OFF_SIZE = 16, OFF_NUMBER = 24, OFF_ARENA = 32, OFF_OWNER = 64, OFF_STATE = 68, OFF_FINAL = 72 };
-enum { USED = 1, OWNER_DIED = 1 << 30 };
-enum { IN_ARENA = 1, HERE = 2, BOUND = 3 };
+enum { RING_VERSION = 8, RING_SLOTS = 12, RING_HEAD = 64, RING_PLACE = 128 };
 enum { BLOCK_MAGIC = 0x314b4243, SUPER_DATA = 32, SUPER_MOVING = 56 };
 enum {
     LET_GO = 256 << 10, /* bytes from which a copy or a checksum lets other threads run */
     FAR = 32 << 10,     /* bytes from which a copy to a large memory goes past the caches */
 };
 
-typedef enum { MISS = 0, HIT = 1, ASK = 2 } Answer;
-
-typedef struct {
-    uint32_t place;
-    uint16_t kind, tier;
-    int64_t expires;
-    uint32_t size, crc;
-    uint64_t offset, record, uid;
-    const uint8_t *at;
-    uint32_t seq;
-} Entry;
-
 typedef struct {
     PyObject_HEAD
-    uint8_t *table;
-    size_t table_bytes;
-    uint32_t mask;
-    uint64_t number;
+    Table table;
     uint8_t *ring;
     size_t ring_bytes;
     uint64_t ring_slots;
     Holds holds; /* shared with the other readers of the connection */
     const uint8_t *arena;
     uint64_t arena_bytes, data;
-    PyObject *owner;    /* keeps the arena mapped */
-    char ns[MAX_NAME];  /* of which state is the hash */
-    Py_ssize_t ns_bytes;
-    uint32_t state[8];
-    uint64_t hashed;
+    PyObject *owner; /* keeps the arena mapped */
+    Namespace ns;    /* of the last names */
 } Reader;
 
-static inline uint32_t load32(const uint8_t *p) { return __atomic_load_n((const uint32_t *)p, __ATOMIC_ACQUIRE); }
-static inline uint64_t load64(const uint8_t *p) { return __atomic_load_n((const uint64_t *)p, __ATOMIC_RELAXED); }
-
-/* Whether the table is in use, after everything that was loaded before. */
-static int alive(const Reader *r) {
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    uint32_t owner = load32(r->table + OFF_OWNER);
-    return load32(r->table + OFF_STATE) == USED && owner && !(owner & OWNER_DIED);
-}
-
-static int final(const Reader *r) { return load32(r->table + OFF_FINAL) == 1; }
+static int alive(const Reader *r) { return table_alive(&r->table); }
+static int final(const Reader *r) { return table_final(&r->table); }
 
 static int64_t now_ns(void) {
     struct timespec t;
@@ -70,106 +39,7 @@ static int64_t now_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Fingerprints */
-
-static const uint32_t SHA_START[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-
-/* The hash of a namespace, which fills whole blocks. */
-static void set_namespace(Reader *r, const char *ns, Py_ssize_t n) {
-    if (r->ns_bytes == n && !memcmp(r->ns, ns, (size_t)n))
-        return;
-    uint8_t room[2 + MAX_NAME + LANE] = {(uint8_t)n, (uint8_t)(n >> 8)};
-    memcpy(room + 2, ns, (size_t)n);
-    size_t blocks = ((size_t)n + 2 + LANE - 1) / LANE;
-    memcpy(r->state, SHA_START, sizeof r->state);
-    sha256_blocks(r->state, room, blocks);
-    r->hashed = blocks * LANE;
-    memcpy(r->ns, ns, (size_t)n);
-    r->ns_bytes = n;
-}
-
-static void fingerprint(const Reader *r, const char *key, Py_ssize_t n, uint8_t out[16]) {
-    uint32_t state[8];
-    uint8_t tail[2 * LANE] = {0};
-    size_t whole = (size_t)n / LANE, rest = (size_t)n % LANE, blocks = rest < LANE - 8 ? 1 : 2;
-    memcpy(state, r->state, sizeof state);
-    if (whole)
-        sha256_blocks(state, (const uint8_t *)key, whole);
-    memcpy(tail, key + whole * LANE, rest);
-    tail[rest] = 0x80;
-    uint64_t bits = (r->hashed + (uint64_t)n) * 8;
-    for (int i = 0; i < 8; i++)
-        tail[blocks * LANE - 1 - (size_t)i] = (uint8_t)(bits >> 8 * i);
-    sha256_blocks(state, tail, blocks);
-    for (int i = 0; i < 4; i++) {
-        out[4 * i] = (uint8_t)(state[i] >> 24);
-        out[4 * i + 1] = (uint8_t)(state[i] >> 16);
-        out[4 * i + 2] = (uint8_t)(state[i] >> 8);
-        out[4 * i + 3] = (uint8_t)state[i];
-    }
-}
-
 /* Looking up */
-
-static uint32_t word32(const uint8_t *p) {
-    uint32_t v;
-    memcpy(&v, p, 4);
-    return v;
-}
-
-static uint64_t word64(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, 8);
-    return v;
-}
-
-/* One whole version of an entry, if it is of this fingerprint. One whose writer does not come to its end, because it has lost its core, is
- * taken for one that the rank must be asked for: the name is there. */
-static int read_entry(const uint8_t *p, const uint8_t print[16], Entry *e) {
-    for (int tries = 0; tries < 64; tries++) {
-        uint32_t seq = load32(p), kind = __atomic_load_n((const uint32_t *)(p + 4), __ATOMIC_RELAXED);
-        uint64_t a = load64(p + 8), b = load64(p + 16), sizes = load64(p + 32);
-        e->kind = (uint16_t)kind, e->tier = (uint16_t)(kind >> 16);
-        e->expires = (int64_t)load64(p + 24);
-        e->size = (uint32_t)sizes, e->crc = (uint32_t)(sizes >> 32);
-        e->offset = load64(p + 40), e->record = load64(p + 48), e->uid = load64(p + 56);
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
-        if (!(seq & 1) && load32(p) == seq) {
-            e->at = p, e->seq = seq;
-            return kind && a == word64(print) && b == word64(print + 8);
-        }
-    }
-    e->kind = BOUND;
-    return 1;
-}
-
-static int find(const Reader *r, const uint8_t print[16], Entry *e) {
-    uint64_t tag = word64(print);
-    if (!tag)
-        tag = 1;
-    const uint8_t *entries = r->table + HEADER + ((size_t)r->mask + 1) * LANE;
-    for (int side = 0; side < 2; side++) {
-        size_t bucket = word32(print + 8 + 4 * side) & r->mask;
-        const uint8_t *tags = r->table + HEADER + bucket * LANE;
-        for (size_t i = 0; i < SLOTS; i++)
-            if (load64(tags + 8 * i) == tag && read_entry(entries + (bucket * SLOTS + i) * LANE, print, e)) {
-                e->place = (uint32_t)(bucket * SLOTS + i);
-                return 1;
-            }
-    }
-    return 0;
-}
-
-/* What is known of a name; sure is whether one that is not in the table is nowhere. */
-static Answer look(const Reader *r, const uint8_t print[16], int sure, int64_t now, Entry *e) {
-    if (!find(r, print, e))
-        return sure ? MISS : ASK;
-    if (e->kind == BOUND)
-        return ASK;
-    if (e->expires && now >= e->expires)
-        return sure ? MISS : ASK;
-    return HIT;
-}
 
 /* The bytes of a name; ok 0 for what must be asked for, with an error set or not. */
 static const char *text(PyObject *o, Py_ssize_t least, Py_ssize_t *n) {
@@ -191,7 +61,7 @@ static int use_namespace(Reader *r, PyObject *o) {
     const char *ns = text(o, 0, &n);
     if (!ns)
         return 0;
-    set_namespace(r, ns, n);
+    namespace_set(&r->ns, ns, n);
     return 1;
 }
 
@@ -213,9 +83,8 @@ static void take_group(Reader *r, PyObject **keys, Py_ssize_t n, Group *g) {
             return;
         }
         uint8_t *print = g->prints[g->n++];
-        fingerprint(r, key, len, print);
-        for (int side = 0; side < 2; side++)
-            __builtin_prefetch(r->table + HEADER + (size_t)(word32(print + 8 + 4 * side) & r->mask) * LANE);
+        fingerprint(&r->ns, key, (size_t)len, print);
+        table_prefetch(&r->table, print);
     }
 }
 
@@ -244,7 +113,7 @@ static PyObject *reader_contains(Reader *r, PyObject *const *args, Py_ssize_t na
         take_group(r, items + i, n - i, &g);
         for (int j = 0; j < g.n; j++, i++) {
             Entry e;
-            answers[i] = (uint8_t)look(r, g.prints[j], sure, now, &e);
+            answers[i] = (uint8_t)table_look(&r->table, g.prints[j], sure, now, &e);
             asks += answers[i] == ASK;
         }
         if (g.bad)
@@ -278,7 +147,7 @@ static PyObject *reader_probe(Reader *r, PyObject *const *args, Py_ssize_t nargs
         take_group(r, items + hits, n - hits, &g);
         for (int j = 0; j < g.n; j++) {
             Entry e;
-            if ((last = look(r, g.prints[j], sure, now, &e)) != HIT)
+            if ((last = table_look(&r->table, g.prints[j], sure, now, &e)) != HIT)
                 break;
             hits++, bytes += e.size, tiers[e.tier % TIERS]++;
         }
@@ -314,8 +183,8 @@ static Answer find_block(Reader *r, PyObject *ns, PyObject *key, Entry *e) {
     if (!alive(r) || !k || !use_namespace(r, ns))
         return ASK;
     uint8_t print[16];
-    fingerprint(r, k, n, print);
-    Answer a = look(r, print, sure, now_ns(), e);
+    fingerprint(&r->ns, k, (size_t)n, print);
+    Answer a = table_look(&r->table, print, sure, now_ns(), e);
     if (a == MISS)
         return alive(r) && final(r) ? MISS : ASK;
     if (a != HIT || e->kind != IN_ARENA || !r->arena || e->record > r->arena_bytes - LANE * 2 || e->record % LANE || e->offset > r->arena_bytes ||
@@ -348,9 +217,9 @@ static int copy_block(Reader *r, const Entry *e, uint8_t *dst, Copier *copy) {
 static void touch(Reader *r, const Entry *e) {
     if (!r->ring)
         return;
-    uint64_t *head = (uint64_t *)(r->ring + 64), n = __atomic_load_n(head, __ATOMIC_RELAXED);
+    uint64_t *head = (uint64_t *)(r->ring + RING_HEAD), n = __atomic_load_n(head, __ATOMIC_RELAXED);
     uint64_t *place = (uint64_t *)(r->ring + RING_PLACE) + n % r->ring_slots;
-    __atomic_store_n(place, r->number << 32 | e->place, __ATOMIC_RELAXED);
+    __atomic_store_n(place, r->table.number << 32 | e->place, __ATOMIC_RELAXED);
     __atomic_store_n(head, n + 1, __ATOMIC_RELEASE);
 }
 
@@ -467,27 +336,30 @@ static uint8_t *map_file(int fd, int protection, off_t least, size_t *bytes) {
         return NULL;
     }
     void *p = mmap(NULL, (size_t)st.st_size, protection, MAP_SHARED, fd, 0);
-    if (p == MAP_FAILED)
-        return (uint8_t *)PyErr_SetFromErrno(PyExc_OSError);
+    if (p == MAP_FAILED) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        return NULL;
+    }
     *bytes = (size_t)st.st_size;
     return p;
 }
 
-static int check_table(Reader *r) {
-    uint32_t buckets = word32(r->table + OFF_BUCKETS);
-    if (memcmp(r->table, "CASCIDX1", 8) || word32(r->table + OFF_VERSION) != 1 || !buckets || buckets & (buckets - 1) ||
-        word64(r->table + OFF_SIZE) != r->table_bytes || HEADER + (uint64_t)buckets * LANE * (1 + SLOTS) != r->table_bytes) {
+static int take_table(Reader *r, int fd) {
+    size_t bytes;
+    uint8_t *p = map_file(fd, PROT_READ, TABLE_HEADER, &bytes);
+    if (!p)
+        return 0;
+    if (!table_begin(&r->table, p, bytes)) {
+        munmap(p, bytes);
         PyErr_SetString(PyExc_ValueError, "no table of this version");
         return 0;
     }
-    r->mask = buckets - 1;
-    r->number = word64(r->table + OFF_NUMBER);
     return 1;
 }
 
 static int check_ring(Reader *r) {
-    r->ring_slots = word32(r->ring + OFF_BUCKETS);
-    if (memcmp(r->ring, "CASCTCH1", 8) || word32(r->ring + OFF_VERSION) != 1 || !r->ring_slots ||
+    r->ring_slots = word32(r->ring + RING_SLOTS);
+    if (memcmp(r->ring, "CASCTCH1", 8) || word32(r->ring + RING_VERSION) != 1 || !r->ring_slots ||
         RING_PLACE + 8 * r->ring_slots > r->ring_bytes) {
         PyErr_SetString(PyExc_ValueError, "no touch ring of this version");
         return 0;
@@ -519,7 +391,7 @@ static PyObject *reader_take_holds(Reader *r, PyObject *args) {
 
 /* The arena is of use if it is the file that the table means. */
 static void take_arena(Reader *r, unsigned long long address, unsigned long long bytes, PyObject *owner) {
-    if (!address || bytes < HEADER || bytes != word64(r->table + OFF_ARENA))
+    if (!address || bytes < TABLE_HEADER || bytes != r->table.arena)
         return;
     r->arena = (const uint8_t *)(uintptr_t)address;
     r->arena_bytes = bytes;
@@ -528,8 +400,8 @@ static void take_arena(Reader *r, unsigned long long address, unsigned long long
 }
 
 static void reader_dealloc(Reader *r) {
-    if (r->table)
-        munmap(r->table, r->table_bytes);
+    if (r->table.mem)
+        munmap(r->table.mem, r->table.bytes);
     if (r->ring)
         munmap(r->ring, r->ring_bytes);
     if (r->holds.mem)
@@ -548,8 +420,8 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNU
     Reader *r = (Reader *)type->tp_alloc(type, 0);
     if (!r)
         return NULL;
-    r->ns_bytes = -1;
-    if (!(r->table = map_file(table, PROT_READ, HEADER, &r->table_bytes)) || !check_table(r) ||
+    r->ns.bytes = -1;
+    if (!take_table(r, table) ||
         (ring >= 0 && (!(r->ring = map_file(ring, PROT_READ | PROT_WRITE, RING_PLACE, &r->ring_bytes)) || !check_ring(r)))) {
         Py_DECREF(r);
         return NULL;
