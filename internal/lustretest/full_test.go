@@ -124,17 +124,47 @@ func TestRealQuota(t *testing.T) {
 	}
 }
 
+// spaceBack waits until the servers have freed what was removed before: they do
+// so some time after the names are gone.
+func spaceBack(t *testing.T) {
+	t.Helper()
+	shell(t, `for i in $(seq 600); do
+		for ost in $(lctl list_param osd-*.*OST*); do
+			echo $(lctl get_param -n $ost.kbytesavail $ost.kbytestotal)
+		done | awk '$1 < $2 * 3 / 4 { full = 1 } END { exit full }' && exit 0
+		usleep 100000
+	done; lfs df /mnt/lustre; exit 1`)
+	statfsShows(t, 3.0/4)
+}
+
+// statfsShows waits until statfs, which clients and servers answer from what
+// they were told some seconds ago, has a part of all space free.
+func statfsShows(t *testing.T, part float64) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		space, err := vfs.OS{}.Statfs("/mnt/lustre")
+		if err == nil && float64(space.Free) >= part*float64(space.Total) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a minute on, statfs shows too little room: %+v, %v", space, err)
+		}
+	}
+}
+
 // TestRealTwoStripes: with one OST full, files of two stripes cannot be written
 // while statfs shows room. A store says so and is read-only, serves what it has,
 // and goes on when there is space.
 func TestRealTwoStripes(t *testing.T) {
 	dir := onLustre(t)
+	spaceBack(t)
 	shell(t, "lfs setstripe -c 2 -S 64k %s", dir)
 	s := openSegments(t, segment.Options{Dir: dir, Incarnation: 1, SegmentBytes: 4 << 20, RetryFull: 100 * time.Millisecond})
 	stored := []segment.Item{realItem(500, fillBytes)}
 	putBlocks(t, s, stored...)
 	shell(t, "%s", fill("0"))
 	defer shell(t, "rm -f /mnt/lustre/fill*")
+	statfsShows(t, 1.0/4)
 	var err error
 	for n := uint64(501); err == nil && n < 700; n++ {
 		it := realItem(n, fillBytes)
