@@ -1,7 +1,8 @@
 // Package lint holds the rules of the code base that a compiler does not know:
 // which layer may import which (design.md §3), what libraries never do, and
 // what every file and package owes its reader. It is a Go test, so that
-// `go test ./internal/lint` checks them anywhere, without tools or network.
+// `go test ./internal/lint` checks them anywhere, without network and with no
+// tool but git, which knows what files there are.
 //
 // Glossary
 //
