@@ -40,6 +40,7 @@ func newRig(t testing.TB, shmBytes int64, cold bool, change ...func(*Options)) *
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = c.Close() }) // after the stores that use it
 		r.cold = keepOpen{c}
 	}
 	r.opt = Options{Now: r.clock, Log: slog.New(slog.DiscardHandler), Limits: Limits{RoomDeadline: 300 * time.Millisecond}}
