@@ -122,3 +122,60 @@ func TestOpenHolds(t *testing.T) {
 		}
 	}
 }
+
+// TestViewOfABlockThatMoved: the record that an entry names may be the same
+// block's again, in the same cell, when it has been moved twice: elsewhere, or
+// back to where others were meanwhile.
+func TestViewOfABlockThatMoved(t *testing.T) {
+	const data, record, at = 4096, 8192, 12288
+	arena, le := make([]byte, 16384), binary.LittleEndian
+	print := FingerprintOf("ns", "k")
+	e := Entry{Kind: InArena, Size: 100, CRC: 0x01020304, Offset: at, Record: record, UID: 7}
+	table, reader := newTable(t, Options{Names: 10, Number: 1, Arena: int64(len(arena))})
+	place, err := table.Insert(print, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	le.PutUint64(arena[32:], data)
+	write := func(uid, offset, size uint64, crc, version uint32) {
+		p := arena[record:]
+		le.PutUint32(p, recordMagic)
+		le.PutUint64(p[8:], uid)
+		le.PutUint64(p[48:], offset-data)
+		le.PutUint64(p[56:], size)
+		le.PutUint32(p[64:], crc)
+		le.PutUint32(p[68:], version)
+	}
+	v := Viewer{Index: reader, Holds: newHolds(t, 1<<20), Arena: arena}
+	for name, c := range map[string]struct {
+		meanwhile func()
+		held      bool
+	}{
+		"nothing happens":       {func() {}, true},
+		"its record is gone":    {func() { le.PutUint32(arena[record:], 0) }, false},
+		"another block's":       {func() { write(8, at, 100, e.CRC, 3) }, false},
+		"moved elsewhere":       {func() { write(7, at-1024, 100, e.CRC, 5) }, false},
+		"moved away and back":   {func() { write(7, at, 100, e.CRC, 5) }, false},
+		"of another size":       {func() { write(7, at, 99, e.CRC, 3) }, false},
+		"of another checksum":   {func() { write(7, at, 100, e.CRC+1, 3) }, false},
+		"blocks are moved":      {func() { arena[arenaMoving] = 1 }, false},
+		"the name has another":  {func() { o := e; o.UID = 8; table.Update(place, o) }, false},
+		"nobody looks any more": {func() { v.Holds.End() }, false},
+	} {
+		v.Holds = newHolds(t, 1<<20)
+		arena[arenaMoving] = 0
+		write(7, at, 100, e.CRC, 3)
+		table.Update(place, e)
+		v.Between = c.meanwhile
+		view, ok := v.View(print)
+		if ok != c.held {
+			t.Errorf("%s: held: %v", name, ok)
+		}
+		if n, _ := v.Holds.Held(); (n == 1) != c.held {
+			t.Errorf("%s: %d slots are taken", name, n)
+		}
+		if ok {
+			v.LetGo(view)
+		}
+	}
+}

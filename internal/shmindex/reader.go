@@ -113,6 +113,12 @@ func (r *Reader) read(place uint32, f Fingerprint) (e Entry, ok bool) {
 	return e, false
 }
 
+// says tells whether e is what a place tells of f.
+func (r *Reader) says(place uint32, f Fingerprint, e Entry) bool {
+	now, ok := r.read(place, f)
+	return ok && now == e
+}
+
 // Close unmaps the table.
 func (r *Reader) Close() { _ = unix.Munmap(r.mem) }
 

@@ -126,6 +126,10 @@ type blockRecord struct {
 	uid    uint64 // what name records call the block; survives Rename
 	info   block.Info
 	offset int64 // of the payload in the data area
+
+	// version tells a record from those that the block had before, one of which
+	// may have been in the same cell.
+	version uint32
 }
 
 // write fills p and makes the record valid as its last step.
@@ -136,6 +140,7 @@ func (r blockRecord) write(p []byte) {
 	le.PutUint64(p[48:], uint64(r.offset))
 	le.PutUint64(p[56:], uint64(r.info.Size))
 	le.PutUint32(p[64:], r.info.CRC)
+	le.PutUint32(p[68:], r.version)
 	le.PutUint32(p[4:], block.CRC(p[8:blockRecordSize]))
 	publish(p, blockMagic)
 }
@@ -152,6 +157,7 @@ func readBlockRecord(p []byte) (blockRecord, bool) {
 			Size: int64(le.Uint64(p[56:])),
 			CRC:  le.Uint32(p[64:]),
 		},
+		version: le.Uint32(p[68:]),
 	}
 	return r, r.info.Size >= 0 && r.info.Size <= block.MaxSize && r.offset >= 0
 }

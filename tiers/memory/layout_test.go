@@ -13,13 +13,13 @@ import (
 // nothing with this one.
 const (
 	goldenBlock = "43424b31" + // magic
-		"76c0287d" + // CRC
+		"a3284fe4" + // CRC
 		"0700000000000000" + // uid
 		"0102030405060708090a0b0c0d0e0f1000000000000000000000000000000000" + // id
 		"0020010000000000" + // offset
 		"8813000000000000" + // size
 		"efbeadde" + // CRC of the payload
-		"00000000" // reserved
+		"05030201" // version
 
 	goldenName = "434e4d31" + // magic
 		"ffc289c6" + // CRC
@@ -43,7 +43,7 @@ const (
 )
 
 func someBlock() blockRecord {
-	r := blockRecord{uid: 7, offset: 0x12000, info: block.Info{Size: 5000, CRC: 0xdeadbeef}}
+	r := blockRecord{uid: 7, offset: 0x12000, info: block.Info{Size: 5000, CRC: 0xdeadbeef}, version: 0x01020305}
 	for i := range 16 {
 		r.info.ID[i] = byte(i + 1)
 	}

@@ -33,7 +33,7 @@ func (t *Tier) takeOver(tags []byte, wanted []tiers.Claim) (ready int64) {
 	slots := make(map[uint64]*slot, len(blocks))
 	used := make([]arena.Extent, 0, 2*len(blocks)+len(names))
 	for _, b := range blocks {
-		s := &slot{info: b.block.info, offset: b.block.offset, uid: b.block.uid, record: b.cell}
+		s := &slot{info: b.block.info, offset: b.block.offset, uid: b.block.uid, record: b.cell, next: b.block.version + 1}
 		slots[s.uid] = s
 		used = append(used, arena.Extent{Offset: b.cell, Size: blockRecordSize}, arena.Extent{Offset: s.offset, Size: s.info.Size})
 		t.nextUID = max(t.nextUID, s.uid+1)

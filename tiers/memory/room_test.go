@@ -348,3 +348,40 @@ func TestNothingMovesAtFirst(t *testing.T) {
 		t.Error("blocks are said to be moved by a process that is gone")
 	}
 }
+
+// TestNoTwoRecordsOfABlockAreEqual: who reads a block by itself tells from its
+// record whether it was away meanwhile.
+func TestNoTwoRecordsOfABlockAreEqual(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.arena")
+	tr := openAll(t, path, MinBytes)
+	it := testItem(1, 70_000)
+	if err := tr.Put(t.Context(), it); err != nil {
+		t.Fatal(err)
+	}
+	want := func(tr *Tier, version uint32) {
+		t.Helper()
+		r, ok := readBlockRecord(tr.bytesOf(tr.slots[it.Info.ID].record, blockRecordSize))
+		if !ok || r.version != version || r.info != it.Info {
+			t.Errorf("record %+v, %v, want version %d", r, ok, version)
+		}
+	}
+	rename := func(tr *Tier) {
+		t.Helper()
+		old := it.Info.ID
+		it.Info.ID[0]++
+		if err := tr.Rename(old, it.Info.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(tr, 0)
+	rename(tr)
+	want(tr, 1)
+	rename(tr)
+	want(tr, 2) // in the cell of the first
+	next := crashed(t, path)
+	want(next, 2)
+	rename(next)
+	want(next, 3)
+	next.writeRecord(next.slots[it.Info.ID]) // in place, as without room for a second one
+	want(next, 4)
+}

@@ -17,6 +17,7 @@ type slot struct {
 	offset int64  // of the payload in the data area
 	uid    uint64 // of all blocks of this process, and of those it took over
 	record int64  // of the block record, -1: none
+	next   uint32 // version of the block record that is written next
 	names  nameSet
 	pins   int
 	gone   bool // out of the map; freed with the last pin
@@ -265,7 +266,8 @@ func (t *Tier) clearCells(z arena.Zone, off, cell, cells int64) {
 func (t *Tier) writeRecord(s *slot) {
 	p := t.bytesOf(s.record, arena.RoundSize(blockRecordSize))
 	retract(p)
-	blockRecord{uid: s.uid, info: s.info, offset: s.offset}.write(p)
+	blockRecord{uid: s.uid, info: s.info, offset: s.offset, version: s.next}.write(p)
+	s.next++
 }
 
 // replaceRecord writes the record of s anew in another cell before the old one

@@ -165,15 +165,21 @@ static PyObject *reader_probe(Reader *r, PyObject *const *args, Py_ssize_t nargs
 
 /* Reading */
 
-/* Whether the block is still where the entry says: its record there is the same. */
-static int recorded(const Reader *r, const Entry *e) {
+/* Whether the block is where the entry says: its record there says so, too. version is the record's. */
+static int recorded(const Reader *r, const Entry *e, uint32_t *version) {
     const uint8_t *p = r->arena + e->record;
     if (load32(p) != BLOCK_MAGIC)
         return 0;
-    uint64_t uid = load64(p + 8), offset = load64(p + 48), size = load64(p + 56);
-    uint32_t crc = __atomic_load_n((const uint32_t *)(p + 64), __ATOMIC_RELAXED);
+    uint64_t uid = load64(p + 8), offset = load64(p + 48), size = load64(p + 56), rest = load64(p + 64);
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    return uid == e->uid && size == e->size && crc == e->crc && r->data + offset == e->offset && load32(p) == BLOCK_MAGIC;
+    *version = (uint32_t)(rest >> 32);
+    return uid == e->uid && size == e->size && (uint32_t)rest == e->crc && r->data + offset == e->offset && load32(p) == BLOCK_MAGIC;
+}
+
+/* Whether the block was there ever since it was found: one that is back there has another record. */
+static int unmoved(const Reader *r, const Entry *e) {
+    uint32_t version;
+    return recorded(r, e, &version) && version == e->version && load32(e->at) == e->seq;
 }
 
 static Answer find_block(Reader *r, PyObject *ns, PyObject *key, Entry *e) {
@@ -188,7 +194,7 @@ static Answer find_block(Reader *r, PyObject *ns, PyObject *key, Entry *e) {
     if (a == MISS)
         return alive(r) && final(r) ? MISS : ASK;
     if (a != HIT || e->kind != IN_ARENA || !r->arena || e->record > r->arena_bytes - LANE * 2 || e->record % LANE || e->offset > r->arena_bytes ||
-        e->size > r->arena_bytes - e->offset || !recorded(r, e))
+        e->size > r->arena_bytes - e->offset || !recorded(r, e, &e->version))
         return ASK;
     return HIT;
 }
@@ -211,7 +217,7 @@ static int copy_block(Reader *r, const Entry *e, uint8_t *dst, Copier *copy) {
     } else
         crc = copy(0, dst, r->arena + e->offset, e->size);
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    return recorded(r, e) && load32(e->at) == e->seq && alive(r) && crc == e->crc;
+    return unmoved(r, e) && alive(r) && crc == e->crc;
 }
 
 static void touch(Reader *r, const Entry *e) {
@@ -277,7 +283,7 @@ static int hold_block(Reader *r, const Entry *e, uint32_t *slot) {
         return 0;
     /* The rank had not begun to give the room away, so it finds the slot before it does; after the end of the connection it would not look.
      * When moving is 0 again the records of what was moved are gone, so it is loaded before them. */
-    int good = !holds_ended(&r->holds) && load32(r->arena + SUPER_MOVING) == 0 && recorded(r, e) && load32(e->at) == e->seq && alive(r);
+    int good = !holds_ended(&r->holds) && load32(r->arena + SUPER_MOVING) == 0 && unmoved(r, e) && alive(r);
     if (good) {
         uint32_t crc;
         if (e->size >= LET_GO) {

@@ -19,6 +19,7 @@ typedef struct {
     uint64_t offset, record, uid;
     const uint8_t *at;
     uint32_t seq;
+    uint32_t version; /* of the block's record, once it was looked at */
 } Entry;
 
 typedef struct {

@@ -1,10 +1,12 @@
 """Holds of blocks and entries of the index, on tables that are written by hand: what is held, and what the rank is asked for."""
 
 import hashlib
+import itertools
 import mmap
 import os
 import random
 import struct
+import threading
 import time
 import unittest
 
@@ -192,6 +194,32 @@ class Helper(unittest.TestCase):
                 number, *_ = self.r.hold("n", "k")
                 self.r.let_go(number)
                 self.none_held()
+
+    def test_a_block_that_was_moved_away_and_back(self):
+        """While it was copied others may have been where it is: its record is the same but for the version."""
+        made, big, stop = Made(8 * MIB), os.urandom(4 * MIB), threading.Event()
+        _, record = made.add("big", big, MIB)
+        r = made.reader()
+
+        def move():
+            for version in itertools.count():
+                if stop.is_set():
+                    return
+                made.file.put("I", record + 68, version % (1 << 32))
+
+        for what, get in (("get", lambda: r.get("n", "big")), ("get_into", lambda: r.get_into("n", "big", bytearray(len(big)), False))):
+            with self.subTest(what):
+                whole = big if what == "get" else len(big)
+                self.assertEqual(get(), whole)
+                stop.clear()
+                mover = threading.Thread(target=move)
+                mover.start()
+                try:
+                    self.assertTrue(any(get() in (False, -2) for _ in range(1000)))
+                finally:
+                    stop.set()
+                    mover.join()
+                self.assertEqual(get(), whole)
 
     def test_an_empty_block(self):
         self.made.add("empty", b"", self.AT)
