@@ -249,17 +249,15 @@ func TestConcurrency(t *testing.T) {
 			for round := range uint64(15) {
 				s := seg(w*100 + round)
 				all := numbers(w<<32+round*1000, w<<32+round*1000+40)
-				deleted := round%2 == 0 // at the end
+				var probes sync.WaitGroup
 				for n := 0; n < 40; n += 8 {
 					b := Batch{Segment: s, Mark: uint64(n), Blocks: stored(s, all[n:n+8]...), Names: chain(1, all...)[n : n+8]}
 					if err := x.PutBatch(ctx, b); err != nil {
 						t.Error(err)
 						return
 					}
-					others.Go(func() {
-						got, err := x.Probe(keys(all...))
-						whole := got%8 == 0 || deleted // the deletion may come in the middle of a probe
-						if !whole || err != nil {
+					probes.Go(func() {
+						if got, err := x.Probe(keys(all...)); got%8 != 0 || err != nil {
 							t.Errorf("probe of batches of 8: %d, %v", got, err)
 						}
 					})
@@ -267,7 +265,8 @@ func TestConcurrency(t *testing.T) {
 						t.Errorf("probe of one's own: %d of %d, %v", got, n+8, err)
 					}
 				}
-				if deleted {
+				probes.Wait() // a deletion may come in the middle of one
+				if round%2 == 0 {
 					if err := x.DeleteSegment(ctx, s); err != nil {
 						t.Error(err)
 					}
