@@ -246,10 +246,11 @@ func TestConcurrency(t *testing.T) {
 	})
 	for w := range uint64(3) {
 		writers.Go(func() {
+			var probes sync.WaitGroup
+			defer probes.Wait()
 			for round := range uint64(15) {
 				s := seg(w*100 + round)
 				all := numbers(w<<32+round*1000, w<<32+round*1000+40)
-				var probes sync.WaitGroup
 				for n := 0; n < 40; n += 8 {
 					b := Batch{Segment: s, Mark: uint64(n), Blocks: stored(s, all[n:n+8]...), Names: chain(1, all...)[n : n+8]}
 					if err := x.PutBatch(ctx, b); err != nil {
