@@ -139,19 +139,14 @@ func (st *Stage) Bytes() []byte { return st.slot.Bytes() }
 // long as they are in the CPU's cache.
 func (st *Stage) Filled(n int) {
 	st.filled += int64(n)
-	for st.filled-st.summed > sumWindow {
+	if st.filled-st.summed >= sumWindow {
 		st.Sum()
 	}
 }
 
-const (
-	// sumWindow is how much may wait for its checksum; it fits a core's second
-	// level cache beside what the kernel copies through it.
-	sumWindow = 256 << 10
-
-	// sumStep is checksummed at a time, in about 1 µs.
-	sumStep = 32 << 10
-)
+// sumWindow is how much may wait for its checksum; it fits a core's second
+// level cache beside what the kernel copies through it.
+const sumWindow = 256 << 10
 
 // FilledAs is Filled for bytes that are checksummed already: crc is the CRC32C
 // of all bytes from the first on.
@@ -160,14 +155,11 @@ func (st *Stage) FilledAs(n int, crc uint32) {
 	st.summed, st.crc = st.filled, crc
 }
 
-// Sum extends the checksum by a step over bytes that are in place; false when
-// it covers all of them. Commit does what is left: callers that wait for more
-// bytes can call Sum meanwhile.
-func (st *Stage) Sum() bool {
-	n := min(sumStep, st.filled-st.summed)
-	st.crc = block.ExtendCRC(st.crc, st.slot.Bytes()[st.summed:st.summed+n])
-	st.summed += n
-	return n > 0
+// Sum extends the checksum over all bytes that are in place. Commit does it
+// too: callers that wait for more bytes can call Sum meanwhile.
+func (st *Stage) Sum() {
+	st.crc = block.ExtendCRC(st.crc, st.slot.Bytes()[st.summed:st.filled])
+	st.summed = st.filled
 }
 
 // fill copies p in and checksums it on the way.
@@ -214,8 +206,7 @@ func (st *Stage) commit(e Entry, id BlockID) (n *name, dup bool, err error) {
 	if st.filled != st.size {
 		return nil, false, fmt.Errorf("%w: %d of %d bytes are filled", ErrBadEntry, st.filled, st.size)
 	}
-	for st.Sum() {
-	}
+	st.Sum()
 	elsewhere := s.elsewhere(&e)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 
 	"cascadekv/cmd/cascaded/heed"
 	"cascadekv/internal/config"
+	"cascadekv/internal/cores"
 	"cascadekv/slurm"
 )
 
@@ -24,7 +25,10 @@ const (
 	exitUsage   = 2
 )
 
-func main() { os.Exit(realMain(os.Args[1:], os.Environ(), os.Stdout, os.Stderr)) }
+func main() {
+	cores.AllowWaiters()
+	os.Exit(realMain(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+}
 
 // launched makes the number that mpirun or srun gave this process count as
 // CASCADE_RANK, unless that is set.

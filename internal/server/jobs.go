@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/cores"
 )
 
 const (
@@ -46,7 +46,7 @@ type pool struct {
 }
 
 func newPool(store *cascade.Store) *pool {
-	most := min(runtime.GOMAXPROCS(0), maxWorkers)
+	most := min(cores.Count(), maxWorkers)
 	return &pool{
 		most:      most,
 		helpers:   make(chan struct{}, most-1),

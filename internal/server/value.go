@@ -16,12 +16,12 @@ type valueSink struct {
 	filled int64
 	err    error // why the value was dropped
 
-	checksum func() bool // of the stage, a step of it: made once
+	checksum func() // of what the stage has: made once
 }
 
 func (v *valueSink) init(c *conn) {
 	v.conn = c
-	v.checksum = func() bool { return v.stage.Sum() }
+	v.checksum = func() { v.stage.Sum() }
 }
 
 // Bulk implements resp.Sink: SET's and CASCADE.PUT's value is argument 2.

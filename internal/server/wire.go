@@ -48,10 +48,9 @@ type wire struct {
 	fd  int
 	lot *parking
 
-	// meanwhile is set while a value arrives: work to do whenever the client
-	// has not sent on. It does a few microseconds' worth; false when there is
-	// nothing to do.
-	meanwhile func() bool
+	// meanwhile is set while a value arrives: work to do before a wait for the
+	// client, of some microseconds.
+	meanwhile func()
 
 	// first is read before what the socket has.
 	first []byte
@@ -131,15 +130,12 @@ func (w *wire) Read(p []byte) (int, error) {
 func (w *wire) readValue(p []byte) (int, error) {
 	threads <- struct{}{}
 	defer func() { <-threads }()
-	for {
-		n, err := w.recv(p, unix.MSG_DONTWAIT)
-		if !errors.Is(err, errStalled) {
-			return n, err
-		}
-		if !w.meanwhile() {
-			return w.recv(p, 0)
-		}
+	n, err := w.recv(p, unix.MSG_DONTWAIT)
+	if !errors.Is(err, errStalled) {
+		return n, err
 	}
+	w.meanwhile()
+	return w.recv(p, 0)
 }
 
 // lingers waits a moment for the next command; false when there is none.

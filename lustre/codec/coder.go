@@ -4,14 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"sync/atomic"
+
+	"cascadekv/internal/cores"
 )
 
 // Options of a Coder. The zero value is useful.
 type Options struct {
 	// Workers bounds the blocks that are encoded at once, and those that are
-	// decoded, and so the memory of the Coder: 1 to 1024, default GOMAXPROCS.
+	// decoded, and so the memory of the Coder: 1 to 1024, default cores.Count.
 	Workers int
 	// MinSaving is the least part of a block's bytes, in stored pages, that an
 	// encoding must save: above 0, below 1. The default is 1/8. Tensors in bf16
@@ -25,7 +26,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.Workers == 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
+		o.Workers = cores.Count()
 	}
 	if o.MinSaving == 0 {
 		o.MinSaving = 1.0 / 8

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
 
 	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
+	"cascadekv/internal/cores"
 	"cascadekv/lustre/codec"
 )
 
@@ -80,7 +80,7 @@ func (s *Store) encode(ctx context.Context, all []parcel) (free func(), err erro
 	}
 	var workers sync.WaitGroup
 	var next atomic.Int64
-	for range min(len(all), runtime.GOMAXPROCS(0)) {
+	for range min(len(all), cores.Count()) {
 		workers.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(all)) && ctx.Err() == nil; i = next.Add(1) - 1 {
 				s.encodeOne(&all[i], memory.Bytes()[rooms[i]:])

@@ -2,12 +2,12 @@ package memory
 
 import (
 	"cmp"
-	"runtime"
 	"slices"
 	"sync"
 
 	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
+	"cascadekv/internal/cores"
 	"cascadekv/tiers"
 )
 
@@ -101,7 +101,7 @@ func newest(names []found) []found {
 func (t *Tier) verify(blocks []found, ready int64) []found {
 	ok := make([]bool, len(blocks))
 	var wg sync.WaitGroup
-	workers := runtime.GOMAXPROCS(0)
+	workers := cores.Count()
 	for w := range workers {
 		wg.Go(func() {
 			for i := w; i < len(blocks); i += workers {
