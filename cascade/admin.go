@@ -246,7 +246,8 @@ func (s *Store) Stats() Stats {
 	}
 	for _, sp := range s.spaces {
 		st.Namespaces = append(st.Namespaces, NamespaceStats{
-			Name: sp.name, Names: len(sp.list), BytesReferenced: sp.referenced, Hits: sp.hits, Misses: sp.misses,
+			Name: sp.name, Names: len(sp.list), BytesReferenced: sp.referenced, Recovered: sp.recovered,
+			Puts: sp.puts, Aliases: sp.aliases, Lookups: sp.lookups, Found: sp.found, Hits: sp.hits, Misses: sp.misses,
 		})
 	}
 	slices.SortFunc(st.Namespaces, func(x, y NamespaceStats) int { return cmp.Compare(x.Name, y.Name) })

@@ -204,8 +204,9 @@ func (s *Store) merge(b, first *entity) {
 		s.enter(first, m)
 	}
 	for len(b.names) > 0 {
-		s.moveName(b.names[0], first)
-		s.stats.Duplicates++
+		n := b.names[0]
+		n.countDuplicate(s, first.isAlias(n, n.space.name))
+		s.moveName(n, first)
 	}
 	first.busy--
 	s.forget(b)

@@ -8,6 +8,18 @@ const lookStep = 4096
 // ContainsBatch is Contains for many keys, in parallel to them; what is not here
 // is asked for elsewhere in one batch. The keys are only read.
 func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []bool {
+	found := s.containsMany(ctx, ns, keys)
+	n := 0
+	for _, yes := range found {
+		if yes {
+			n++
+		}
+	}
+	s.lookedFor(ns, len(keys), n)
+	return found
+}
+
+func (s *Store) containsMany(ctx context.Context, ns string, keys [][]byte) []bool {
 	found := make([]bool, len(keys))
 	missing := 0
 	for at := 0; at < len(keys); at += lookStep {

@@ -206,15 +206,15 @@ func entryNames(b *entity) []block.Name {
 
 // count adds a request's hits and misses to the statistics.
 func (s *Store) count(ns string, views []*View) {
+	if len(views) == 0 {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sp := s.spaces[ns]
+	sp, missed := s.asked(ns), uint64(0)
 	for _, v := range views {
 		if v == nil {
-			s.stats.Misses++
-			if sp != nil {
-				sp.misses++
-			}
+			missed++
 			continue
 		}
 		s.stats.Hits++
@@ -225,6 +225,7 @@ func (s *Store) count(ns string, views []*View) {
 		t.Hits++
 		t.HitBytes += uint64(v.Size())
 	}
+	s.countMisses(ns, missed)
 }
 
 func (s *Store) tierStats(name string) *TierStats {
@@ -252,7 +253,9 @@ func (s *Store) fastest(b *entity) string {
 // Contains reports whether (ns, key) is visible on some rank. It is not an
 // access.
 func (s *Store) Contains(ctx context.Context, ns, key string) bool {
-	return s.containsHere(ns, key) || s.locatedOne(ctx, ns, key) != nil
+	found := s.containsHere(ns, key) || s.locatedOne(ctx, ns, key) != nil
+	s.looked(ns, 1, found)
+	return found
 }
 
 func (s *Store) containsHere(ns, key string) bool {

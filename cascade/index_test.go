@@ -359,7 +359,17 @@ func TestTouchesAreAccesses(t *testing.T) {
 	if !slices.Equal(left, []string{"0", "2"}) {
 		t.Errorf("left are %v, want those that were touched", left)
 	}
+	count := ring[128+8*16384:]
+	le.PutUint64(count, 12)     // asked
+	le.PutUint64(count[8:], 4)  // found
+	le.PutUint64(count[16:], 3) // missed
+	copy(count[28:], "ns")
+	le.PutUint32(count[24:], 2)
+	hits := r.Stats().Hits
 	touches.Close()
+	if st := r.Stats(); st.Lookups != 12 || st.Found != 4 || st.Misses != 3 || st.Hits != hits {
+		t.Errorf("%d look-ups, %d found, %d misses, %d more hits; want 12, 4, 3, 0", st.Lookups, st.Found, st.Misses, st.Hits-hits)
+	}
 	if len(r.rings) != 0 {
 		t.Error("a ring outlives its client")
 	}

@@ -24,7 +24,9 @@ type lease struct {
 // fetched instead, and waits here for its get as long as all that is fetched
 // ahead.
 func (s *Store) Lease(ctx context.Context, ns, key, owner string, d time.Duration) bool {
-	return s.Renew(ns, key, owner, d) || s.peers != nil && s.Probe(ctx, ns, []string{key}).Hits == 1
+	found := s.Renew(ns, key, owner, d) || s.peers != nil && s.probe(ctx, ns, []string{key}).Hits == 1
+	s.looked(ns, 1, found)
+	return found
 }
 
 // Renew is Lease for a name that was just served: a block that came from

@@ -10,11 +10,14 @@ import (
 
 // space is one namespace: its names and its counters.
 type space struct {
-	name         string
-	byKey        map[string]*name
-	list         []*name // names with a block, dense, for Scan
-	referenced   int64   // bytes
-	hits, misses uint64
+	name       string
+	byKey      map[string]*name
+	list       []*name // names with a block, dense, for Scan
+	referenced int64   // bytes
+	recovered  int     // names, when the store was opened
+
+	// As in NamespaceStats.
+	puts, aliases, lookups, found, hits, misses uint64
 }
 
 // name is a node of the chain graph: a name with a block, or the placeholder

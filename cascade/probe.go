@@ -11,6 +11,12 @@ import (
 // all ranks. It neither leases nor counts as an access, but what other ranks
 // have of the prefix is on its way here when it returns.
 func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult {
+	res := s.probe(ctx, ns, keys)
+	s.lookedFor(ns, min(res.Hits+1, len(keys)), res.Hits)
+	return res
+}
+
+func (s *Store) probe(ctx context.Context, ns string, keys []string) ProbeResult {
 	res := ProbeResult{Tiers: map[string]int{}}
 	here := s.probeHere(ns, keys)
 	var found [][]directory.Statement // of the keys that are not here, in order

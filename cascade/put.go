@@ -59,10 +59,11 @@ func (s *Store) rename(e Entry, b *entity, elsewhere bool) (*name, error) {
 		return nil, err
 	}
 	b.busy++ // replacing the last other name must not forget b
+	alias := b.isAlias(s.known(e.Namespace, e.Key), e.Namespace)
 	n := s.bind(e, b)
 	b.busy--
-	s.stats.Puts++
-	s.stats.Duplicates++
+	n.countPut(s)
+	n.countDuplicate(s, alias)
 	return n, nil
 }
 
@@ -239,7 +240,7 @@ func (st *Stage) publish(e Entry, id BlockID) (*name, bool, error) {
 	s.stats.BytesStored += st.size
 	s.enter(b, st.mem)
 	n := s.bind(e, b)
-	s.stats.Puts++
+	n.countPut(s)
 	if !hashed {
 		s.pending.push(b)
 	}

@@ -48,6 +48,9 @@ func (s *Store) recover() error {
 	s.recoverNames(&r)
 	s.takeClaims()
 	s.recoverBlocks()
+	for _, sp := range s.spaces {
+		sp.recovered = len(sp.list)
+	}
 	s.stats.Recovered = RecoverStats{Blocks: len(s.blocks), Names: s.names, Bytes: s.stats.BytesStored}
 	return nil
 }

@@ -16,12 +16,14 @@ type Stats struct {
 	Views           int          `json:"views"` // views not released yet
 	Puts            uint64       `json:"puts"`
 	Duplicates      uint64       `json:"duplicates"` // puts, or completed ids, whose bytes were stored already
-	Hits            uint64       `json:"hits"`
-	Misses          uint64       `json:"misses"`
-	Rejected        uint64       `json:"rejected"` // puts dropped for want of room
-	Lost            uint64       `json:"lost"`     // dirty blocks dropped because the cold tier refused them
-	Corrupt         uint64       `json:"corrupt"`  // blocks withdrawn for a bad checksum
-	Replicas        uint64       `json:"replicas"` // blocks of other ranks that were kept here
+	Hits            uint64       `json:"hits"`       // gets that found their block
+	Misses          uint64       `json:"misses"`     // gets that did not
+	Lookups         uint64       `json:"lookups"`    // names that were looked for without a get; of a probe those up to the first that is missing
+	Found           uint64       `json:"found"`      // of Lookups
+	Rejected        uint64       `json:"rejected"`   // puts dropped for want of room
+	Lost            uint64       `json:"lost"`       // dirty blocks dropped because the cold tier refused them
+	Corrupt         uint64       `json:"corrupt"`    // blocks withdrawn for a bad checksum
+	Replicas        uint64       `json:"replicas"`   // blocks of other ranks that were kept here
 	Recovered       RecoverStats `json:"recovered"`
 	Adopted         RecoverStats `json:"adopted"` // of other ranks' parts of the cold tier, while running
 	Tiers           []TierStats  `json:"tiers"`   // fastest first
@@ -46,11 +48,17 @@ type TierStats struct {
 	Encoded *tiers.Encoded `json:"encoded,omitempty"` // of tiers that may store fewer bytes than a block has
 }
 
-// NamespaceStats is one namespace's part of Stats.
+// NamespaceStats is one namespace's part of Stats. Namespaces that nobody put a
+// name into are among them when they were asked for one, as long as there are few.
 type NamespaceStats struct {
 	Name            string `json:"name"`
 	Names           int    `json:"names"`
 	BytesReferenced int64  `json:"bytes_referenced"`
+	Recovered       int    `json:"recovered"` // names that Open found
+	Puts            uint64 `json:"puts"`
+	Aliases         uint64 `json:"aliases"` // names that were put for bytes which another name of the namespace had; blocks of 4 KiB and more
+	Lookups         uint64 `json:"lookups"`
+	Found           uint64 `json:"found"`
 	Hits            uint64 `json:"hits"`
 	Misses          uint64 `json:"misses"`
 }

@@ -54,6 +54,10 @@ func (s *Store) drainTouches() {
 func (s *Store) drainOne(t *Touches) {
 	touches, lost := t.ring.Drain(nil)
 	s.stats.Hits += lost
+	t.ring.Looks(func(ns string, l shmindex.Looks) {
+		s.countLooks(ns, l.Asked, l.Found)
+		s.countMisses(ns, l.Missed)
+	})
 	var run touched
 	for _, touch := range touches {
 		x := s.index

@@ -96,11 +96,10 @@ func (a *app) checkRank(loaded *config.Loaded) []check {
 		return []check{failure("rank", "is something else listening there?", "%v", err)}
 	}
 	checks := []check{okay("rank", "answers: %d blocks, %d names, %s stored", s.Blocks, s.Names, human(s.BytesStored))}
-	if hint := hitHint(s); hint != "" {
-		finding, remedy, _ := strings.Cut(hint, ". ")
-		checks = append(checks, warning("hits", remedy, "%s", finding))
+	if v := judgeKeys(s); v.remedy != "" {
+		checks = append(checks, warning("hits", v.remedy, "%s", v.finding))
 	} else {
-		checks = append(checks, okay("hits", "%d hits, %d misses", s.Hits, s.Misses))
+		checks = append(checks, okay("hits", "%s", v.finding))
 	}
 	checks = append(checks, checkPeers(s)...)
 	if s.Lost+s.Corrupt > 0 {

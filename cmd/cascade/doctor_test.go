@@ -166,7 +166,7 @@ func TestControlGroupsOfVersion1(t *testing.T) {
 }
 
 func TestDoctorVerb(t *testing.T) {
-	f := &fakeRank{stats: `{"puts":5000,"corrupt":1,"tiers":[{"name":"lustre","errors":4}]}`}
+	f := &fakeRank{stats: `{"puts":5000,"corrupt":1,"namespaces":[{"name":"a","puts":5000}],"tiers":[{"name":"lustre","errors":4}]}`}
 	socket := startRank(t, f)
 	got := cascadeCommand("", nil, "doctor", "--json", "--socket", socket)
 	var report struct {

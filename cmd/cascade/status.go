@@ -123,6 +123,7 @@ func (a *app) printStats(s rankStats) error {
 		{"version", s.Version + ", up " + up.String()},
 		{"names", fmt.Sprintf("%d for %d blocks", s.Names, s.Blocks)},
 		{"bytes", fmt.Sprintf("%s stored, %s referenced (%s)", human(s.BytesStored), human(s.BytesReferenced), times(s.BytesReferenced, s.BytesStored))},
+		{"look-ups", fmt.Sprintf("%d, %d found (%s)", s.Lookups, s.Found, share(s.Found, s.Lookups))},
 		{"gets", fmt.Sprintf("%d hits, %d misses (%s hit)", s.Hits, s.Misses, share(s.Hits, s.Hits+s.Misses))},
 		{"puts", fmt.Sprintf("%d, of which %d duplicates, %d rejected", s.Puts, s.Duplicates, s.Rejected)},
 		{"dirty", fmt.Sprintf("%d blocks, %s", s.DirtyBlocks, human(s.DirtyBytes))},
@@ -159,16 +160,16 @@ func (a *app) printStats(s rankStats) error {
 		return nil
 	}
 	fmt.Fprintln(a.out)
-	rows = [][]string{{"NAMESPACE", "NAMES", "REFERENCED", "HITS", "MISSES", "HIT"}}
+	rows = [][]string{{"NAMESPACE", "NAMES", "REFERENCED", "LOOKED UP", "FOUND", "HITS", "MISSES", "HIT"}}
 	for _, n := range s.Namespaces {
 		rows = append(rows, []string{strconv.Quote(n.Name), strconv.Itoa(n.Names), human(n.BytesReferenced),
-			count(n.Hits), count(n.Misses), share(n.Hits, n.Hits+n.Misses)})
+			count(n.Lookups), share(n.Found, n.Lookups), count(n.Hits), count(n.Misses), share(n.Hits, n.Hits+n.Misses)})
 	}
 	if err := a.table(rows); err != nil {
 		return err
 	}
-	if hint := hitHint(s); hint != "" {
-		fmt.Fprintf(a.err, "cascade: %s\n", hint)
+	if v := judgeKeys(s); v.remedy != "" {
+		fmt.Fprintf(a.err, "cascade: %s: %s\n", v.finding, v.remedy)
 	}
 	return nil
 }
@@ -187,19 +188,6 @@ func tierRows(s rankStats) [][]string {
 			strconv.Itoa(t.Usage.Blocks), count(t.Hits), human(int64(t.HitBytes)), count(t.Promoted), count(t.Demoted), count(t.Evicted), count(t.Errors)})
 	}
 	return rows
-}
-
-// manyPuts is how many puts without a hit make one suspicious.
-const manyPuts = 1000
-
-// hitHint explains the commonest misconfiguration: engines that store and
-// never find.
-func hitHint(s rankStats) string {
-	if s.Hits > 0 || s.Puts < manyPuts {
-		return ""
-	}
-	return fmt.Sprintf("%d puts and not one hit: the engines' keys probably differ between runs. "+
-		"Set the same PYTHONHASHSEED in every engine, and compare model name, dtype, chunk size and tensor-parallel size", s.Puts)
 }
 
 func human(n int64) string  { return units.Bytes(n).Human() }

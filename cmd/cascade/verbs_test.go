@@ -91,10 +91,10 @@ func TestStatus(t *testing.T) {
 }
 
 func TestStatusHintsAtKeysThatNeverMatch(t *testing.T) {
-	f := &fakeRank{stats: `{"puts":5000,"misses":5000,"lost":2,"namespaces":[{"name":"a"}]}`}
+	f := &fakeRank{stats: `{"puts":5000,"misses":5000,"lost":2,"namespaces":[{"name":"a","puts":5000,"aliases":4000,"misses":5000}]}`}
 	socket := startRank(t, f)
 	got := cascadeCommand("", nil, "status", "--socket", socket)
-	if !strings.Contains(got.err, "PYTHONHASHSEED") || !strings.Contains(got.out, "2 dirty blocks lost") {
+	if !strings.Contains(got.err, "PYTHONHASHSEED") || !strings.Contains(got.err, `"a"`) || !strings.Contains(got.out, "2 dirty blocks lost") {
 		t.Errorf("%+v", got)
 	}
 }

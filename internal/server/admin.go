@@ -87,6 +87,8 @@ var (
 	mLost        = newMetric("lost_total", "Dirty blocks dropped because the cold tier refused them.", counter)
 	mCorrupt     = newMetric("corrupt_total", "Blocks withdrawn for a bad checksum.", counter)
 	mMisses      = newMetric("misses_total", "Gets that found nothing.", counter)
+	mLooked      = newMetric("lookups_total", "Names looked for without a get.", counter)
+	mFound       = newMetric("lookups_found_total", "Names looked for without a get that were there.", counter)
 	mLeases      = newMetric("leases", "Leases in force.", gauge)
 	mHits        = newMetric("hits_total", "Gets served, by the tier that had the block.", counter, "tier")
 	mHitBytes    = newMetric("hit_bytes_total", "Bytes served, by tier.", counter, "tier")
@@ -129,6 +131,8 @@ var (
 	mServed      = newMetric("peer_served_bytes_total", "Bytes other ranks read here.", counter)
 	mNsHits      = newMetric("namespace_hits_total", "Gets served, by namespace.", counter, "namespace")
 	mNsMisses    = newMetric("namespace_misses_total", "Gets that found nothing, by namespace.", counter, "namespace")
+	mNsLooked    = newMetric("namespace_lookups_total", "Names looked for without a get, by namespace.", counter, "namespace")
+	mNsFound     = newMetric("namespace_lookups_found_total", "Of those the names that were there, by namespace.", counter, "namespace")
 	mNsBytes     = newMetric("namespace_referenced_bytes", "Bytes of a namespace's names.", gauge, "namespace")
 )
 
@@ -156,7 +160,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		{mReferenced, float64(s.BytesReferenced)}, {mStored, float64(s.BytesStored)}, {mPending, float64(s.PendingBytes)},
 		{mDirty, float64(s.DirtyBytes)}, {mPuts, float64(s.Puts)}, {mDuplicates, float64(s.Duplicates)},
 		{mRejected, float64(s.Rejected)}, {mLost, float64(s.Lost)}, {mCorrupt, float64(s.Corrupt)},
-		{mMisses, float64(s.Misses)}, {mLeases, float64(s.Leases)}, {mReplicas, float64(s.Replicas)},
+		{mMisses, float64(s.Misses)}, {mLooked, float64(s.Lookups)}, {mFound, float64(s.Found)}, {mLeases, float64(s.Leases)}, {mReplicas, float64(s.Replicas)},
 		{mRegionIn, float64(m.stored.blocks.Load())}, {mRegionInB, float64(m.stored.bytes.Load())},
 		{mRegionOut, float64(m.loaded.blocks.Load())}, {mRegionOutB, float64(m.loaded.bytes.Load())},
 		{mJobs, float64(s.Held.Jobs)}, {mRegions, float64(s.Held.Regions)}, {mHeldBytes, float64(s.Held.Bytes)},
@@ -198,6 +202,8 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		name := strings.ToValidUTF8(n.Name, "?")
 		send(mNsHits, float64(n.Hits), name)
 		send(mNsMisses, float64(n.Misses), name)
+		send(mNsLooked, float64(n.Lookups), name)
+		send(mNsFound, float64(n.Found), name)
 		send(mNsBytes, float64(n.BytesReferenced), name)
 	}
 }

@@ -45,10 +45,17 @@ const (
 	holdsSlots     = 256
 	holdsBytes     = holdsSlot + 8*holdsSlots
 
-	ringHead  = 64
-	ringPlace = 128
-	ringSlots = 16384
-	ringBytes = ringPlace + 8*ringSlots
+	ringHead   = 64
+	ringSpaces = 72
+	ringPlace  = 128
+	ringSlots  = 16384
+	ringCounts = ringPlace + 8*ringSlots
+	ringBytes  = ringCounts + maxCounts*countBytes
+
+	maxCounts  = 16 // namespaces of which a client counts look-ups
+	countBytes = 256
+	countName  = 24 // bytes of the namespace, 0: free; the name follows
+	maxCounted = countBytes - countName - 4
 )
 
 // States of a table.

@@ -14,6 +14,18 @@ type Ring struct {
 	fd   int
 	mem  []byte
 	told uint64 // touches that Drain has returned, or passed over
+
+	counted [maxCounts]counted
+}
+
+// Looks says what somebody looked for by the shared index: how many names, how
+// many of them were there, and how many reads found nothing.
+type Looks struct{ Asked, Found, Missed uint64 }
+
+// counted is what Looks has returned of one namespace.
+type counted struct {
+	namespace string
+	told      Looks
 }
 
 // NewRing makes a ring.
@@ -22,6 +34,7 @@ func NewRing() (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
+	binary.LittleEndian.PutUint32(mem[ringSpaces:], maxCounts)
 	return &Ring{fd: fd, mem: mem}, nil
 }
 
@@ -45,19 +58,50 @@ func (r *Ring) File() (fd int, size int64) { return r.fd, ringBytes }
 // them at most, and returns how many more there were. Each is a place of the
 // table number and, in the upper half, that number's lower half.
 func (r *Ring) Drain(out []uint64) (touches []uint64, lost uint64) {
-	head := atomic.LoadUint64((*uint64)(unsafe.Pointer(&r.mem[ringHead])))
+	head := word(r.mem[ringHead:])
 	n := head - r.told
 	if n > ringSlots {
-		n, lost = ringSlots, n-ringSlots
-	}
-	if lost > 1<<32 { // no client reads so fast: this one writes nonsense
-		lost = 0
+		n, lost = ringSlots, believable(n-ringSlots)
 	}
 	for i := head - n; i != head; i++ {
-		out = append(out, atomic.LoadUint64((*uint64)(unsafe.Pointer(&r.mem[ringPlace+8*int(i%ringSlots)]))))
+		out = append(out, word(r.mem[ringPlace+8*int(i%ringSlots):]))
 	}
 	r.told = head
 	return out, lost
+}
+
+// Looks calls fn with what the client has looked for since the last call, in
+// each namespace of which it counts that.
+func (r *Ring) Looks(fn func(namespace string, l Looks)) {
+	for i := range r.counted {
+		r.counted[i].read(r.mem[ringCounts+i*countBytes:][:countBytes], fn)
+	}
+}
+
+func (c *counted) read(slot []byte, fn func(namespace string, l Looks)) {
+	n := atomic.LoadUint32((*uint32)(unsafe.Pointer(&slot[countName])))
+	if n == 0 || n > maxCounted {
+		return
+	}
+	name := slot[countName+4:][:n]
+	if string(name) != c.namespace {
+		*c = counted{namespace: string(name)}
+	}
+	now := Looks{word(slot), word(slot[8:]), word(slot[16:])}
+	since := Looks{believable(now.Asked - c.told.Asked), believable(now.Found - c.told.Found), believable(now.Missed - c.told.Missed)}
+	if c.told = now; since != (Looks{}) {
+		fn(c.namespace, since)
+	}
+}
+
+func word(p []byte) uint64 { return atomic.LoadUint64((*uint64)(unsafe.Pointer(&p[0]))) }
+
+// believable is n, or 0 if no client counts so fast: this one writes nonsense.
+func believable(n uint64) uint64 {
+	if n > 1<<32 {
+		return 0
+	}
+	return n
 }
 
 // Touch returns what a ring holds for a place of table number.

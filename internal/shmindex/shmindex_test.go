@@ -6,8 +6,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -311,6 +313,59 @@ func TestRing(t *testing.T) {
 			t.Errorf("head %d: %d touches, %d lost", n, len(got), lost)
 		}
 	}
+}
+
+// TestRingCounts reads counts that are written as docs/format.md §6.3 has them.
+func TestRingCounts(t *testing.T) {
+	r, err := NewRing()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	fd, size := r.File()
+	if size != 128+8*16384+256*16 {
+		t.Errorf("%d bytes", size)
+	}
+	client, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(client)
+	le := binary.LittleEndian
+	if n := le.Uint32(client[72:]); n != 16 {
+		t.Errorf("counts of %d namespaces", n)
+	}
+	write := func(i int, name string, length uint32, asked, found, missed uint64) {
+		p := client[128+8*16384+256*i:]
+		copy(p[28:256], name)
+		le.PutUint64(p, asked)
+		le.PutUint64(p[8:], found)
+		le.PutUint64(p[16:], missed)
+		le.PutUint32(p[24:], length)
+	}
+	want := func(what string, want map[string]Looks) {
+		t.Helper()
+		got := map[string]Looks{}
+		r.Looks(func(ns string, l Looks) { got[ns] = l })
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	long := strings.Repeat("l", 228)
+	want("at first", nil)
+	write(0, "a", 1, 10, 3, 2)
+	write(15, long, 228, 1, 1, 0)
+	want("counted", map[string]Looks{"a": {10, 3, 2}, long: {1, 1, 0}})
+	want("again", nil)
+	write(0, "a", 1, 15, 3, 3)
+	want("more", map[string]Looks{"a": {5, 0, 1}})
+	write(0, "b", 1, 7, 0, 0)
+	want("of another namespace", map[string]Looks{"b": {7, 0, 0}})
+	write(0, "b", 1, 1<<63, 5, 0)
+	write(1, "c", 229, 1, 1, 1)
+	write(2, "c", 1<<32-1, 1, 1, 1)
+	write(3, "c", 0, 1, 1, 1)
+	want("nonsense", map[string]Looks{"b": {0, 5, 0}})
 }
 
 // FuzzReader: whatever is in the file, a reader stays in it.

@@ -8,9 +8,9 @@
 
 #include "_hash.h"
 #include "_holds.h"
+#include "_ring.h"
 #include "_table.h"
 
-enum { RING_VERSION = 8, RING_SLOTS = 12, RING_HEAD = 64, RING_PLACE = 128 };
 enum { BLOCK_MAGIC = 0x314b4243, SUPER_DATA = 32, SUPER_MOVING = 56 };
 enum {
     LET_GO = 256 << 10, /* bytes from which a copy or a checksum lets other threads run */
@@ -20,9 +20,7 @@ enum {
 typedef struct {
     PyObject_HEAD
     Table table;
-    uint8_t *ring;
-    size_t ring_bytes;
-    uint64_t ring_slots;
+    Ring ring;
     Holds holds; /* shared with the other readers of the connection */
     const uint8_t *arena;
     uint64_t arena_bytes, data;
@@ -61,7 +59,8 @@ static int use_namespace(Reader *r, PyObject *o) {
     const char *ns = text(o, 0, &n);
     if (!ns)
         return 0;
-    namespace_set(&r->ns, ns, n);
+    if (namespace_set(&r->ns, ns, n))
+        ring_use(&r->ring, ns, (size_t)n);
     return 1;
 }
 
@@ -101,7 +100,7 @@ static PyObject *reader_contains(Reader *r, PyObject *const *args, Py_ssize_t na
         Py_DECREF(keys);
         return NULL;
     }
-    Py_ssize_t n = PySequence_Fast_GET_SIZE(keys), asks = 0;
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(keys), asks = 0, hits = 0;
     PyObject **items = PySequence_Fast_ITEMS(keys);
     uint8_t *answers = out.buf;
     int sure = final(r);
@@ -115,12 +114,15 @@ static PyObject *reader_contains(Reader *r, PyObject *const *args, Py_ssize_t na
             Entry e;
             answers[i] = (uint8_t)table_look(&r->table, g.prints[j], sure, now, &e);
             asks += answers[i] == ASK;
+            hits += answers[i] == HIT;
         }
         if (g.bad)
             answers[i++] = ASK, asks++;
     }
     if (!alive(r) || sure != final(r))
         asks = -1;
+    if (asks >= 0) /* what the rank is asked, it counts */
+        ring_count(&r->ring, (uint64_t)(n - asks), (uint64_t)hits, 0);
     PyBuffer_Release(&out);
     Py_DECREF(keys);
     return PyLong_FromSsize_t(asks);
@@ -157,6 +159,7 @@ static PyObject *reader_probe(Reader *r, PyObject *const *args, Py_ssize_t nargs
     Py_DECREF(keys);
     if (last == ASK || !alive(r) || sure != final(r))
         Py_RETURN_NONE;
+    ring_count(&r->ring, (uint64_t)hits + (last == MISS), (uint64_t)hits, 0);
     PyObject *list = PyTuple_New(TIERS);
     for (int i = 0; list && i < TIERS; i++)
         PyTuple_SET_ITEM(list, i, PyLong_FromUnsignedLongLong(tiers[i]));
@@ -202,6 +205,12 @@ static Answer find_block(Reader *r, PyObject *ns, PyObject *key, Entry *e) {
 /* What get and hold return where there is no block to be had. */
 static PyObject *no_block(Answer a) { return Py_NewRef(a == MISS ? Py_None : Py_False); }
 
+static Answer counted(Reader *r, Answer a) {
+    if (a == MISS)
+        ring_count(&r->ring, 0, 0, 1);
+    return a;
+}
+
 typedef uint32_t Copier(uint32_t, uint8_t *restrict, const uint8_t *restrict, size_t);
 
 /* How n bytes get to a large memory of which the next are wanted elsewhere: it does not lie in the caches, and neither should they. */
@@ -220,14 +229,7 @@ static int copy_block(Reader *r, const Entry *e, uint8_t *dst, Copier *copy) {
     return unmoved(r, e) && alive(r) && crc == e->crc;
 }
 
-static void touch(Reader *r, const Entry *e) {
-    if (!r->ring)
-        return;
-    uint64_t *head = (uint64_t *)(r->ring + RING_HEAD), n = __atomic_load_n(head, __ATOMIC_RELAXED);
-    uint64_t *place = (uint64_t *)(r->ring + RING_PLACE) + n % r->ring_slots;
-    __atomic_store_n(place, r->table.number << 32 | e->place, __ATOMIC_RELAXED);
-    __atomic_store_n(head, n + 1, __ATOMIC_RELEASE);
-}
+static void touch(Reader *r, const Entry *e) { ring_touch(&r->ring, r->table.number, e->place); }
 
 PyDoc_STRVAR(get_doc, "get(ns, key) -> the block's bytes, None for a miss, False if it must be asked for.");
 
@@ -235,7 +237,7 @@ static PyObject *reader_get(Reader *r, PyObject *const *args, Py_ssize_t nargs) 
     if (nargs != 2)
         return PyErr_Format(PyExc_TypeError, "get takes 2 arguments");
     Entry e;
-    Answer a = find_block(r, args[0], args[1], &e);
+    Answer a = counted(r, find_block(r, args[0], args[1], &e));
     if (a != HIT)
         return no_block(a);
     PyObject *out = PyBytes_FromStringAndSize(NULL, e.size);
@@ -264,7 +266,7 @@ static PyObject *reader_get_into(Reader *r, PyObject *const *args, Py_ssize_t na
     }
     Entry e;
     Py_ssize_t n = -2;
-    Answer a = find_block(r, args[0], args[1], &e);
+    Answer a = counted(r, find_block(r, args[0], args[1], &e));
     if (a == MISS)
         n = -1;
     else if (a == HIT && e.size <= (uint64_t)dst.len && copy_block(r, &e, dst.buf, far ? copier(e.size) : copy_crc)) {
@@ -306,7 +308,7 @@ static PyObject *reader_hold(Reader *r, PyObject *const *args, Py_ssize_t nargs)
         return PyErr_Format(PyExc_TypeError, "hold takes 2 arguments");
     Entry e;
     uint32_t slot;
-    Answer a = find_block(r, args[0], args[1], &e);
+    Answer a = counted(r, find_block(r, args[0], args[1], &e));
     if (a != HIT)
         return no_block(a);
     if (!hold_block(r, &e, &slot))
@@ -363,10 +365,13 @@ static int take_table(Reader *r, int fd) {
     return 1;
 }
 
-static int check_ring(Reader *r) {
-    r->ring_slots = word32(r->ring + RING_SLOTS);
-    if (memcmp(r->ring, "CASCTCH1", 8) || word32(r->ring + RING_VERSION) != 1 || !r->ring_slots ||
-        RING_PLACE + 8 * r->ring_slots > r->ring_bytes) {
+static int take_ring(Reader *r, int fd) {
+    size_t bytes;
+    uint8_t *p = map_file(fd, PROT_READ | PROT_WRITE, RING_HEADER, &bytes);
+    if (!p)
+        return 0;
+    if (!ring_begin(&r->ring, p, bytes)) {
+        munmap(p, bytes);
         PyErr_SetString(PyExc_ValueError, "no touch ring of this version");
         return 0;
     }
@@ -408,8 +413,8 @@ static void take_arena(Reader *r, unsigned long long address, unsigned long long
 static void reader_dealloc(Reader *r) {
     if (r->table.mem)
         munmap(r->table.mem, r->table.bytes);
-    if (r->ring)
-        munmap(r->ring, r->ring_bytes);
+    if (r->ring.mem)
+        munmap(r->ring.mem, r->ring.bytes);
     if (r->holds.mem)
         munmap(r->holds.mem, r->holds.bytes);
     PyMem_Free(r->holds.held);
@@ -427,8 +432,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNU
     if (!r)
         return NULL;
     r->ns.bytes = -1;
-    if (!take_table(r, table) ||
-        (ring >= 0 && (!(r->ring = map_file(ring, PROT_READ | PROT_WRITE, RING_PLACE, &r->ring_bytes)) || !check_ring(r)))) {
+    if (!take_table(r, table) || (ring >= 0 && !take_ring(r, ring))) {
         Py_DECREF(r);
         return NULL;
     }

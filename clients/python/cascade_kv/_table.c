@@ -78,9 +78,9 @@ void table_prefetch(const Table *t, const uint8_t print[16]) {
 static const uint32_t SHA_START[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 
 /* The hash of a namespace fills whole blocks. */
-void namespace_set(Namespace *s, const char *ns, ptrdiff_t n) {
+int namespace_set(Namespace *s, const char *ns, ptrdiff_t n) {
     if (s->bytes == n && !memcmp(s->ns, ns, (size_t)n))
-        return;
+        return 0;
     uint8_t room[2 + MAX_NAME + LANE] = {(uint8_t)n, (uint8_t)(n >> 8)};
     memcpy(room + 2, ns, (size_t)n);
     size_t blocks = ((size_t)n + 2 + LANE - 1) / LANE;
@@ -89,6 +89,7 @@ void namespace_set(Namespace *s, const char *ns, ptrdiff_t n) {
     s->hashed = blocks * LANE;
     memcpy(s->ns, ns, (size_t)n);
     s->bytes = n;
+    return 1;
 }
 
 void fingerprint(const Namespace *s, const char *key, size_t n, uint8_t out[16]) {

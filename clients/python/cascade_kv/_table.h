@@ -69,8 +69,8 @@ Answer table_look(const Table *t, const uint8_t print[16], int sure, int64_t now
 /* Has the processor fetch what table_look reads first. */
 void table_prefetch(const Table *t, const uint8_t print[16]);
 
-/* n is at most MAX_NAME. */
-void namespace_set(Namespace *s, const char *ns, ptrdiff_t n);
+/* n is at most MAX_NAME. Tells whether it was another one. */
+int namespace_set(Namespace *s, const char *ns, ptrdiff_t n);
 
 void fingerprint(const Namespace *s, const char *key, size_t n, uint8_t out[16]);
 

@@ -61,7 +61,7 @@ def open_index(table: int, touches: int, arena: Arena | None) -> Index | None:
         if _fast is not None:
             return Index(_fast.Reader(table, touches, arena.address if arena else 0, arena.size if arena else 0, arena), _tiers(table), arena)
         if platform.machine() in ("x86_64", "AMD64"):
-            return Index(SlowReader(table), _tiers(table))
+            return Index(SlowReader(table, touches), _tiers(table))
     except (OSError, ValueError):
         pass  # of another version
     return None
@@ -140,8 +140,9 @@ class SlowReader:
 
     MOST: Final = 16  # keys: more of them come faster by the socket
 
-    def __init__(self, table: int) -> None:
+    def __init__(self, table: int, touches: int = -1) -> None:
         self._table = mmap.mmap(table, 0, mmap.MAP_SHARED, mmap.PROT_READ)
+        self._count = _Counts(touches).add if touches >= 0 else _uncounted
         magic, version, buckets, size = struct.unpack_from("<8sIIQ", self._table)
         right = magic == b"CASCIDX1" and version == 1 and buckets and buckets & (buckets - 1) == 0
         if not right or not size == len(self._table) == _HEADER + buckets * _LANE * (1 + _SLOTS):
@@ -159,7 +160,12 @@ class SlowReader:
         if len(keys) > self.MOST or not self.alive():
             return -1
         out[:] = [self._look(ns, k, final)[0] for k in keys]
-        return int((out == ASK).sum()) if self.alive() and self._words()[2] == final else -1
+        if not self.alive() or self._words()[2] != final:
+            return -1
+        asks = int((out == ASK).sum())
+        if asks < len(keys):
+            self._count(ns, len(keys) - asks, int((out == 1).sum()), 0)
+        return asks
 
     def probe(self, ns: Key, keys: Sequence[Key]) -> tuple[int, int, tuple[int, ...]] | None:
         final = self._words()[2]
@@ -175,7 +181,11 @@ class SlowReader:
                 break
             hits, size = hits + 1, size + bytes_of
             tiers[tier % _TIERS] += 1
-        return (hits, size, tuple(tiers)) if self.alive() and self._words()[2] == final else None
+        if not self.alive() or self._words()[2] != final:
+            return None
+        if keys:
+            self._count(ns, min(hits + 1, len(keys)), hits, 0)
+        return hits, size, tuple(tiers)
 
     def get(self, ns: Key, key: Key) -> None | Literal[False]:
         return None if self._absent(ns, key) else False
@@ -193,8 +203,11 @@ class SlowReader:
         pass
 
     def _absent(self, ns: Key, key: Key) -> bool:
-        found = np.empty(1, np.uint8)
-        return self.contains(ns, [key], found) == 0 and not found[0]
+        final = self._words()[2]
+        absent = self.alive() and self._look(ns, key, final)[0] == 0 and self.alive() and self._words()[2] == final
+        if absent:
+            self._count(ns, 0, 0, 1)
+        return absent
 
     def _words(self) -> tuple[int, int, int]:
         owner, state, final = struct.unpack_from("<III", self._table, 64)
@@ -247,3 +260,43 @@ class SlowReader:
         h = self._ns[1].copy()
         h.update(k)
         return bytes(h.digest()[:16])
+
+
+def _uncounted(ns: Key, asked: int, found: int, missed: int) -> None:
+    """_Counts.add without a ring."""
+
+
+class _Counts:
+    """What is looked for in each namespace, counted for the rank where it gives room for that: docs/format.md, "The touch ring"."""
+
+    HEADER: Final = 128
+    BYTES: Final = 256
+    COUNTS: Final = struct.Struct("<QQQI")
+
+    def __init__(self, touches: int) -> None:
+        self._ring = mmap.mmap(touches, 0)
+        magic, version, slots = struct.unpack_from("<8sII", self._ring)
+        (spaces,) = struct.unpack_from("<I", self._ring, 72)
+        self._first = self.HEADER + 8 * slots
+        self._end = self._first + self.BYTES * spaces
+        if magic != b"CASCTCH1" or version != 1 or self._end > len(self._ring):
+            raise ValueError("no touch ring of this version")
+
+    def add(self, ns: Key, asked: int, found: int, missed: int) -> None:
+        name = ns.encode() if isinstance(ns, str) else bytes(ns)
+        at = self._place(name)
+        if at is not None:
+            old = self.COUNTS.unpack_from(self._ring, at)
+            self.COUNTS.pack_into(self._ring, at, old[0] + asked, old[1] + found, old[2] + missed, len(name))
+
+    def _place(self, name: bytes) -> int | None:
+        room = self.BYTES - self.COUNTS.size
+        for at in range(self._first, self._end if 0 < len(name) <= room else 0, self.BYTES):
+            text = at + self.COUNTS.size
+            length = self.COUNTS.unpack_from(self._ring, at)[3]
+            if length == len(name) and self._ring[text : text + length] == name:
+                return at
+            if not length:
+                self._ring[text : text + len(name)] = name
+                return at
+        return None

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sysconfig
 import unittest
+from unittest import mock
 
 import numpy as np
 from rank import OneRank, Rank, names, until
@@ -24,6 +25,20 @@ def by_socket(rank):
     """A client that asks."""
     c = Client(rank.socket)
     c._new_index = lambda: None
+    return c
+
+
+def by_table(rank):
+    """A client that reads the table with what it has."""
+    return Client(rank.socket)
+
+
+def in_python(rank):
+    """A client that reads it without the helper."""
+    c = Client(rank.socket)
+    with mock.patch.object(index_module, "_fast", None):
+        c.contains("first", ["x"])
+    assert isinstance(c._index._reader, index_module.SlowReader)
     return c
 
 
@@ -111,6 +126,44 @@ class Answers(OneRank):
         for _ in range(100):
             self.assertEqual(self.c.get(self.ns, "k"), b"v")
         until(lambda: self.c.stats()["hits"] >= before + 100, "100 hits")
+
+    def looked(self):
+        """What the rank has counted of this test's namespace."""
+        of = [n for n in self.c.stats()["namespaces"] if n["name"] == self.ns]
+        return [of[0][k] for k in ("lookups", "found", "hits", "misses")] if of else [0] * 4
+
+    def test_looks_are_told(self):
+        """What is looked for without asking is counted as what the rank is asked, whoever reads the table."""
+        for k in "ab":
+            self.c.put(self.ns, k, b"v")
+
+        def look(c):
+            self.assertEqual(c.contains(self.ns, ["a", "b", "x"]).tolist(), [1, 1, 0])
+            self.assertEqual(c.probe(self.ns, ["a", "x", "b"]).hits, 1)
+            self.assertEqual(c.probe(self.ns, ["a", "b"]).hits, 2)
+            for k in ("x", "y"):
+                self.assertIsNone(c.get(self.ns, k))
+            self.assertIsNone(c.view(self.ns, "z"))
+            self.assertEqual(c.get(self.ns, "a"), b"v")
+
+        each = [7, 5, 1, 3]
+        asked = self.looked()
+        look(self.asker)
+        self.assertEqual(self.looked(), [a + n for a, n in zip(asked, each, strict=True)])
+        for i, make in enumerate((by_table, in_python)):
+            with make(self.rank) as c:
+                look(c)
+                until(lambda: self.looked() == [a + n * (i + 2) for a, n in zip(asked, each, strict=True)], f"looks of {make.__name__}")
+
+    def test_looks_are_told_by_namespace(self):
+        """Of so many as there is room for, none of them for another's."""
+        with by_table(self.rank) as c:
+            for i in range(20):
+                for _ in range(3):
+                    c.contains(f"{self.ns}/{i}", ["x"])
+            c.contains(self.ns + "x" * 300, ["x"])
+        told = lambda: [n["lookups"] for n in self.c.stats()["namespaces"] if n["name"].startswith(self.ns + "/")]
+        until(lambda: told() == [3] * 16, "the looks of 16 namespaces")
 
     def test_damage_is_a_miss(self):
         """A bit that changes in the arena is noticed by who copies it."""

@@ -1,0 +1,88 @@
+package cascade
+
+import "strings"
+
+// maxAsked bounds the namespaces of a store for those that are in it only
+// because somebody asked for a name there: what asks may name any.
+const maxAsked = 256
+
+// looked counts a look-up of so many names, all of which were found, or not.
+func (s *Store) looked(ns string, names int, found bool) {
+	n := 0
+	if found {
+		n = names
+	}
+	s.lookedFor(ns, names, n)
+}
+
+// lookedFor counts a look-up of so many names, of which some were found.
+func (s *Store) lookedFor(ns string, names, found int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.countLooks(ns, uint64(names), uint64(found))
+}
+
+func (s *Store) countLooks(ns string, names, found uint64) {
+	s.stats.Lookups += names
+	s.stats.Found += found
+	if sp := s.asked(ns); sp != nil && names > 0 {
+		sp.lookups += names
+		sp.found += found
+	}
+}
+
+func (s *Store) countMisses(ns string, n uint64) {
+	if n == 0 {
+		return
+	}
+	s.stats.Misses += n
+	if sp := s.asked(ns); sp != nil {
+		sp.misses += n
+	}
+}
+
+// asked is the namespace ns, for counting; nil where that would be one too many.
+func (s *Store) asked(ns string) *space {
+	if sp := s.spaces[ns]; sp != nil || len(s.spaces) >= maxAsked {
+		return sp
+	}
+	return s.space(strings.Clone(ns)) // it may be a part of a request
+}
+
+// countPut counts a put of n.
+func (n *name) countPut(s *Store) {
+	s.stats.Puts++
+	n.space.puts++
+}
+
+// countDuplicate counts a put of bytes that were stored already.
+func (n *name) countDuplicate(s *Store, alias bool) {
+	s.stats.Duplicates++
+	if alias {
+		n.space.aliases++
+	}
+}
+
+// leastAlias is the least block of which other names are counted as aliases:
+// what is smaller is no KV block, but what engines put beside them, which may be
+// the same for all.
+const leastAlias = 4 << 10
+
+// isAlias reports whether a name of the namespace, to become one of b, finds
+// another there: the same content came under another key. n is the name as it
+// is, nil when there is none.
+func (b *entity) isAlias(n *name, ns string) bool {
+	if b.info.Size < leastAlias || n != nil && n.block == b {
+		return false
+	}
+	for _, other := range b.names[:min(len(b.names), maxCompared)] {
+		if other.space.name == ns {
+			return true
+		}
+	}
+	return false
+}
+
+// maxCompared bounds the names of a block that are looked at: it may have very
+// many, and almost always the first tells.
+const maxCompared = 8
