@@ -254,7 +254,7 @@ func (s *Store) fastest(b *entity) string {
 // access.
 func (s *Store) Contains(ctx context.Context, ns, key string) bool {
 	found := s.containsHere(ns, key) || s.locatedOne(ctx, ns, key) != nil
-	s.looked(ns, 1, found)
+	s.looked(ns, found)
 	return found
 }
 

@@ -25,7 +25,7 @@ type lease struct {
 // ahead.
 func (s *Store) Lease(ctx context.Context, ns, key, owner string, d time.Duration) bool {
 	found := s.Renew(ns, key, owner, d) || s.peers != nil && s.probe(ctx, ns, []string{key}).Hits == 1
-	s.looked(ns, 1, found)
+	s.looked(ns, found)
 	return found
 }
 

@@ -6,13 +6,13 @@ import "strings"
 // because somebody asked for a name there: what asks may name any.
 const maxAsked = 256
 
-// looked counts a look-up of so many names, all of which were found, or not.
-func (s *Store) looked(ns string, names int, found bool) {
+// looked counts a look-up of one name.
+func (s *Store) looked(ns string, found bool) {
 	n := 0
 	if found {
-		n = names
+		n = 1
 	}
-	s.lookedFor(ns, names, n)
+	s.lookedFor(ns, 1, n)
 }
 
 // lookedFor counts a look-up of so many names, of which some were found.
