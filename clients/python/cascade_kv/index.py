@@ -160,7 +160,7 @@ class SlowReader:
         if len(keys) > self.MOST or not self.alive():
             return -1
         out[:] = [self._look(ns, k, final)[0] for k in keys]
-        if not self.alive() or self._words()[2] != final:
+        if not self._still(final):
             return -1
         asks = int((out == ASK).sum())
         if asks < len(keys):
@@ -181,7 +181,7 @@ class SlowReader:
                 break
             hits, size = hits + 1, size + bytes_of
             tiers[tier % _TIERS] += 1
-        if not self.alive() or self._words()[2] != final:
+        if not self._still(final):
             return None
         if keys:
             self._count(ns, min(hits + 1, len(keys)), hits, 0)
@@ -204,10 +204,14 @@ class SlowReader:
 
     def _absent(self, ns: Key, key: Key) -> bool:
         final = self._words()[2]
-        absent = self.alive() and self._look(ns, key, final)[0] == 0 and self.alive() and self._words()[2] == final
+        absent = self.alive() and self._look(ns, key, final)[0] == 0 and self._still(final)
         if absent:
             self._count(ns, 0, 0, 1)
         return absent
+
+    def _still(self, final: int) -> bool:
+        """Whether what was looked up counts: the table was in use to the end, and as final as before."""
+        return self.alive() and self._words()[2] == final
 
     def _words(self) -> tuple[int, int, int]:
         owner, state, final = struct.unpack_from("<III", self._table, 64)
