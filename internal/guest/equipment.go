@@ -23,6 +23,7 @@ const SharedVariable = "CASCADE_SHARED"
 type Equipment struct {
 	dir    string // of the scripts
 	images string // folder with um/linux and um/initrd.gz
+	seed   string // folder of formatted disks
 }
 
 // Find looks for the equipment above the working directory and unpacks its
@@ -38,7 +39,12 @@ func Find(ctx context.Context) (*Equipment, error) {
 		}
 	}
 	e := &Equipment{dir: dir}
+	unpacking.Lock()
+	defer unpacking.Unlock()
 	if err := e.unpack(ctx); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMissing, err)
+	}
+	if err := e.fit(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMissing, err)
 	}
 	return e, nil
@@ -81,8 +87,6 @@ var unpacking sync.Mutex
 // unpack lets lustre-vm.sh unpack its images, which any of its commands does,
 // and finds them under the name that it gives them.
 func (e *Equipment) unpack(ctx context.Context) error {
-	unpacking.Lock()
-	defer unpacking.Unlock()
 	r, err := run(ctx, "unpack the images", nil, e.script(), "status")
 	if err != nil {
 		return err
@@ -99,6 +103,7 @@ func (e *Equipment) unpack(ctx context.Context) error {
 		cache = filepath.Join(os.Getenv("HOME"), ".cache")
 	}
 	e.images = filepath.Join(cache, "lustre-um-"+strings.TrimSpace(sum.Output))
+	e.seed = filepath.Join(e.images, "seed")
 	_, err = os.Stat(filepath.Join(e.images, "um", "linux"))
 	return err
 }

@@ -35,7 +35,9 @@ func (e *Equipment) NewMachine(ctx context.Context) (*Machine, error) {
 	return m, nil
 }
 
-func (m *Machine) env() []string { return []string{"LV_DIR=" + m.dir} }
+func (m *Machine) env() []string {
+	return []string{"LV_DIR=" + m.dir, "LV_ART=" + m.e.images, "LV_SEED=" + m.e.seed}
+}
 
 func (m *Machine) control(ctx context.Context, command string) error {
 	r, err := run(ctx, command, m.env(), m.e.script(), command)
