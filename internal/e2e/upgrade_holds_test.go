@@ -58,10 +58,13 @@ func (o *ownHolder) look(r *rank) {
 func (o *ownHolder) hold(key, fate string, size int) {
 	o.h.t.Helper()
 	want := bytesOf(key, size)
-	o.h.do("SET", key, string(want))
-	view, ok := o.view.View(shmindex.FingerprintOf(heldSpace, key))
-	if !ok {
-		o.h.t.Fatalf("%s can not be held", key)
+	var view shmindex.View
+	for tries, ok := 0, false; !ok; tries++ {
+		if tries == 20 {
+			o.h.t.Fatalf("%s can not be held", key)
+		}
+		o.h.do("SET", key, string(want))
+		view, ok = o.view.View(shmindex.FingerprintOf(heldSpace, key)) // not while others make the rank move blocks together
 	}
 	o.views, o.want = append(o.views, view), append(o.want, want)
 	switch fate {
