@@ -328,3 +328,12 @@ type Located interface {
 	// Offset is where Bytes starts in the tier's File, in bytes.
 	Offset() int64
 }
+
+// Lender is implemented by pins of tiers whose memory can be handed to the kernel
+// as it is, for sockets and pipes to refer to.
+type Lender interface {
+	// Lend tells whether Bytes may be referred to even after Release. If so, the
+	// tier never writes to that memory again: once the block is gone, its room gets
+	// other memory before anybody has it. That holds for later processes too.
+	Lend() bool
+}

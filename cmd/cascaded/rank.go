@@ -82,7 +82,7 @@ func (p program) open(ctx context.Context, c config.Config, password string, log
 	}
 	r.server, err = server.New(server.Options{
 		Store: store, Node: r.node(), Socket: c.Socket, Listen: c.Listen, Admin: c.Admin.Listen, AllowUIDs: c.AllowUIDs,
-		Version: buildinfo.Version(), Limits: serverLimits(c, password), Log: log,
+		Version: buildinfo.Version(), Limits: serverLimits(c, password), Log: log, Lend: lends(c),
 		Inherited: p.state, Upgrade: r.upgrade,
 	})
 	r.program.state = nil
@@ -237,6 +237,10 @@ func serverLimits(c config.Config, password string) server.Limits {
 		Password: password, MaxConnections: c.MaxConnections, Lease: c.Lease.Std(), FixedMiss: c.Resp.NativeMiss == "auto",
 	}
 }
+
+// lends tells whether values may be sent by reference. Over MPI they may not: a
+// network adapter may know the memory by its address.
+func lends(c config.Config) bool { return c.Resp.ByReference == "auto" && c.Peers.Fabric != "mpi" }
 
 // Serve implements rank.
 func (r *openedRank) Serve(ctx context.Context) error {

@@ -50,9 +50,9 @@ func walkSlabs(tags []byte, size int64, fn func(first int64, class int, z Zone))
 
 // Adopt makes an empty allocator continue an earlier one: the space is size
 // bytes, tags describe its slabs, and used lists what is handed out. Slabs with
-// nothing in use are given back. The returned indices name the extents that
-// can not be (outside the space, misaligned, overlapping one before them):
-// they are not counted as used.
+// nothing in use are given back; what is lent stays so. The returned indices
+// name the extents that can not be (outside the space, misaligned, overlapping
+// one before them): they are not counted as used.
 func (a *Allocator) Adopt(size int64, used []Extent) (rejected []int) {
 	walkSlabs(a.tags, size, func(first int64, class int, z Zone) { a.addSlab(first, class, z) })
 	a.pages = size / Page
@@ -112,7 +112,7 @@ func (a *Allocator) dropEmptySlabs() {
 		}
 	}
 	for p := range min(a.pages, int64(len(a.tags))) {
-		if a.slabs[p] == nil {
+		if a.slabs[p] == nil && a.tags[p] != lentTag {
 			a.tags[p] = 0
 		}
 	}

@@ -34,6 +34,11 @@ type Allocator struct {
 	free  [numZones][]*slab
 	used  int64 // bytes handed out, rounded
 
+	// Origin is where the space begins in its mapping, in bytes: a multiple of
+	// Page, set before the space grows. Payloads of whole huge pages are put
+	// where the mapping has them, as long as there is such room.
+	Origin int64
+
 	// Fresh, when set, is told of every slab before its tag is written: the
 	// offset of its first cell, the cell size and their number. An owner that
 	// walks records clears the cells there, or it would read what a payload
@@ -78,10 +83,14 @@ func (a *Allocator) Alloc(size int64, z Zone) (int64, error) {
 	}
 	var off int64
 	var err error
-	if n > MaxCell {
+	switch {
+	case wholeHugePages(size):
+		off, err = a.runs.takeAligned(n/Page, hugePages, a.Origin/Page)
+		off *= Page
+	case n > MaxCell:
 		off, err = a.runs.take(n / Page)
 		off *= Page
-	} else {
+	default:
 		off, err = a.allocCell(n, z)
 	}
 	if err == nil {

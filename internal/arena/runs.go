@@ -47,13 +47,33 @@ func (r *runs) take(n int64) (int64, error) {
 		return 0, ErrNoSpace
 	}
 	f := r.bins[b]
-	r.remove(f)
-	if f.pages > n {
-		r.add(f.first+n, f.pages-n)
-	}
 	first := f.first
-	f.next, r.spare = r.spare, f
+	r.takeFrom(f, first, n)
 	return first, nil
+}
+
+// alignedTries is how many runs of each bin takeAligned looks at.
+const alignedTries = 8
+
+// takeAligned cuts n pages, a class, from a free run so that what it returns plus
+// origin is a multiple of align; where no run is found that has such pages, it
+// does as take.
+func (r *runs) takeAligned(n, align, origin int64) (int64, error) {
+	for b := r.nextFull(binOf(n)); b >= 0; b = r.nextFull(b + 1) {
+		f := r.bins[b]
+		for range alignedTries {
+			if f == nil {
+				break
+			}
+			first := f.first + (align-(f.first+origin)%align)%align
+			if first+n <= f.first+f.pages {
+				r.takeFrom(f, first, n)
+				return first, nil
+			}
+			f = f.next
+		}
+	}
+	return r.take(n)
 }
 
 // takeAt removes the pages [first, first+n) from a free run that covers them;
@@ -63,6 +83,13 @@ func (r *runs) takeAt(first, n int64) bool {
 	if f == nil || first+n > f.first+f.pages {
 		return false
 	}
+	r.takeFrom(f, first, n)
+	return true
+}
+
+// takeFrom removes the pages [first, first+n) from the free run f, which covers
+// them.
+func (r *runs) takeFrom(f *run, first, n int64) {
 	r.remove(f)
 	if first > f.first {
 		r.add(f.first, first-f.first)
@@ -70,7 +97,7 @@ func (r *runs) takeAt(first, n int64) bool {
 	if end := f.first + f.pages; end > first+n {
 		r.add(first+n, end-first-n)
 	}
-	return true
+	f.next, r.spare = r.spare, f
 }
 
 // covering finds the free run that page p lies in. It is used in recovery and
@@ -140,6 +167,9 @@ func (r *runs) remove(f *run) {
 
 // nextFull returns the first non-empty bin from b on, or -1.
 func (r *runs) nextFull(b int) int {
+	if b >= numBins {
+		return -1
+	}
 	w := b / 64
 	m := r.full[w] >> (b % 64) << (b % 64)
 	for m == 0 {

@@ -166,6 +166,7 @@ func (v *validator) behaviour() {
 	v.check(c.Lease >= 0 && c.Lease <= maxLease, "lease", "out of range", "use 0 to 24h; 60s outlasts any client's lookup")
 	v.check(c.CleanAbove > 0 && c.CleanAbove <= 1, "clean_above", "not a share", "use a number above 0 and at most 1, such as 0.75")
 	v.oneOf("resp.native_miss", c.Resp.NativeMiss, "auto", "off")
+	v.oneOf("resp.by_reference", c.Resp.ByReference, "auto", "off")
 	v.check(c.Deadline.Room > 0 && c.Deadline.Room <= maxWait, "deadline.room", "out of range", "use more than 0 and at most 1h; 5s is the default")
 	v.check(c.Deadline.Fetch > 0 && c.Deadline.Fetch <= maxWait, "deadline.fetch", "out of range", "use more than 0 and at most 1h; redis-py gives up after 5s, so 3s is the default")
 	v.check(c.Deadline.Drain >= 0 && c.Deadline.Drain <= maxWait, "deadline.drain", "out of range", "use 0 to 1h, less than the notice the batch system gives")

@@ -26,6 +26,7 @@ type metrics struct {
 	commands, accepted, refused, dropped, protocolErrors atomic.Uint64
 	reloadOK                                             atomic.Bool
 	stored, loaded                                       moved
+	referred                                             atomic.Uint64 // bytes of values sent by reference
 }
 
 // moved counts blocks that were copied between regions and the store.
@@ -64,6 +65,7 @@ var (
 	mConns       = newMetric("connections", "Client connections open.", gauge)
 	mProtoErrors = newMetric("protocol_errors_total", "Connections ended for bytes that are no command.", counter)
 	mDropped     = newMetric("sets_dropped_total", "SETs answered without storing the value.", counter)
+	mReferred    = newMetric("sent_by_reference_bytes_total", "Bytes of values that clients copied from where they lie, without a copy of ours.", counter)
 	mReload      = newMetric("config_last_reload_successful", "1 if the last reload of the configuration was taken.", gauge)
 	mRegionIn    = newMetric("region_stored_total", "Blocks copied out of regions (CASCADE.STORE).", counter)
 	mRegionInB   = newMetric("region_stored_bytes_total", "Bytes of these.", counter)
@@ -156,7 +158,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	}{
 		{mCommands, float64(s.Commands)}, {mAccepted, float64(m.accepted.Load())}, {mRefused, float64(m.refused.Load())},
 		{mConns, float64(s.Connections)}, {mProtoErrors, float64(m.protocolErrors.Load())}, {mDropped, float64(s.Dropped)},
-		{mReload, reload}, {mNames, float64(s.Names)}, {mBlocks, float64(s.Blocks)},
+		{mReferred, float64(s.Referred)}, {mReload, reload}, {mNames, float64(s.Names)}, {mBlocks, float64(s.Blocks)},
 		{mReferenced, float64(s.BytesReferenced)}, {mStored, float64(s.BytesStored)}, {mPending, float64(s.PendingBytes)},
 		{mDirty, float64(s.DirtyBytes)}, {mPuts, float64(s.Puts)}, {mDuplicates, float64(s.Duplicates)},
 		{mRejected, float64(s.Rejected)}, {mLost, float64(s.Lost)}, {mCorrupt, float64(s.Corrupt)},

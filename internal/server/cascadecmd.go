@@ -158,7 +158,8 @@ type Snapshot struct {
 	UptimeSeconds float64 `json:"uptime_seconds"`
 	Connections   int     `json:"connections"`
 	Commands      uint64  `json:"commands"`
-	Dropped       uint64  `json:"dropped"` // SETs answered without storing
+	Dropped       uint64  `json:"dropped"`        // SETs answered without storing
+	Referred      uint64  `json:"referred_bytes"` // of values that were sent by reference
 	TCP           string  `json:"tcp,omitempty"`
 	Admin         string  `json:"admin,omitempty"`
 
@@ -192,7 +193,8 @@ func (s *Server) Snapshot() Snapshot {
 	snap := Snapshot{
 		Stats: s.opt.Store.Stats(), Version: s.opt.Version, UptimeSeconds: time.Since(s.born).Seconds(),
 		Connections: s.connections(), Commands: s.metrics.commands.Load(), Dropped: s.metrics.dropped.Load(),
-		Held: s.held(),
+		Referred: s.metrics.referred.Load(),
+		Held:     s.held(),
 	}
 	if a := s.Addr(); a != nil {
 		snap.TCP = a.String()

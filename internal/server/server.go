@@ -32,7 +32,13 @@ type Options struct {
 	AllowUIDs []int     // may connect besides the rank's own user and root
 	Version   string
 	Limits    Limits
-	Log       *slog.Logger // default slog.Default
+
+	// Lend lets large values go out by reference to the store's memory. Not where
+	// anything else than this kernel knows that memory by its address; see
+	// cascade.View.Lend.
+	Lend bool
+
+	Log *slog.Logger // default slog.Default
 
 	// Inherited is what an earlier program of this process handed over, nil for
 	// nothing. The store was opened with its claims. It is used up.

@@ -38,6 +38,17 @@ func newRig(t testing.TB, shmBytes int64, change ...func(*Options)) *rig {
 	return newRigOver(t, shmBytes, nil, change...)
 }
 
+// memoryDir is a folder on a memory file system.
+func memoryDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "cascade-server-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 // newRigOver makes a rig with a cold tier.
 func newRigOver(t testing.TB, shmBytes int64, cold tiers.Tier, change ...func(*Options)) *rig {
 	t.Helper()
@@ -45,7 +56,7 @@ func newRigOver(t testing.TB, shmBytes int64, cold tiers.Tier, change ...func(*O
 	r := &rig{t: t, sock: filepath.Join(dir, "s")}
 	quiet := slog.New(slog.DiscardHandler)
 	var err error
-	if r.mem, err = shm.Open(filepath.Join(dir, "a"), shmBytes); err != nil {
+	if r.mem, err = shm.Open(filepath.Join(memoryDir(t), "a"), shmBytes); err != nil {
 		t.Fatal(err)
 	}
 	r.store, err = cascade.Open(context.Background(), cascade.Options{
@@ -54,7 +65,7 @@ func newRigOver(t testing.TB, shmBytes int64, cold tiers.Tier, change ...func(*O
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Store: r.store, Socket: r.sock, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Version: "test", Log: quiet,
+	o := Options{Store: r.store, Socket: r.sock, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Version: "test", Log: quiet, Lend: true,
 		Limits: Limits{MaxConnections: 100, Lease: time.Minute, FixedMiss: true}}
 	for _, f := range change {
 		f(&o)

@@ -124,7 +124,7 @@ func (c *conn) get(ns, key string) {
 	// out. Everybody else gets bytes that were checked before.
 	if v != nil && v.Size() >= sendVerified && !c.fixed.is() {
 		c.fixed.knows(v.Size())
-		c.send(v)
+		c.send(v, v.Verify)
 		return
 	}
 	if v != nil && !v.Verify(block.CRC(v.Bytes())) {
@@ -136,6 +136,10 @@ func (c *conn) get(ns, key string) {
 		return
 	}
 	c.fixed.knows(v.Size())
+	if v.Size() >= sendVerified {
+		c.send(v, nil)
+		return
+	}
 	c.reply(v)
 }
 
@@ -149,52 +153,6 @@ func (c *conn) view(ns, key string, get func(context.Context, string, string) (*
 	}
 	c.renew(ns, key)
 	return v
-}
-
-const (
-	// sendVerified is the size from which a value is checksummed while it is
-	// sent instead of before.
-	sendVerified = 128 << 10
-
-	// sendPiece is sent at a time and then checksummed, while it is in the
-	// core's cache and the client copies it out on another core.
-	sendPiece = 512 << 10
-
-	// sendLast is the least that is sent at a time. Pieces become smaller
-	// towards the end: what the client still has to copy out when the last
-	// one is verified and sent is what it waits for.
-	sendLast = 64 << 10
-)
-
-// send sends a view's bytes with everything that was collected before. The
-// last piece leaves only when the checksum of all of them is right; if it is
-// not, the connection ends in the middle of the value, so that no client takes
-// what it got for a block.
-func (c *conn) send(v *cascade.View) {
-	defer v.Release()
-	c.wr.BulkHeader(v.Size())
-	crc := uint32(0)
-	for p := v.Bytes(); len(p) > 0; {
-		piece := p[:min(len(p), sendPiece, max(len(p)/2, sendLast))]
-		p = p[len(piece):]
-		if len(p) == 0 && !v.Verify(block.ExtendCRC(crc, piece)) {
-			c.srv.log.Error("connection is ended in the middle of a corrupt block", "conn", c.id, "block", v.ID())
-			c.wr.Discard()
-			c.quit = true
-			return
-		}
-		c.wr.Ref(piece)
-		if len(p) == 0 {
-			c.wr.CRLF()
-		}
-		if c.flush() != nil {
-			c.quit = true
-			return
-		}
-		if len(p) > 0 {
-			crc = block.ExtendCRC(crc, piece)
-		}
-	}
 }
 
 // reply appends a view's bytes, borrowed until the next flush.

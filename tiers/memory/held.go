@@ -38,7 +38,7 @@ func (t *Tier) settle() (freed bool) {
 		if t.isHeld(s) {
 			return false
 		}
-		t.alloc.Release(s.offset, s.info.Size)
+		t.free(s.offset, s.info.Size)
 		return true
 	})
 	return len(t.lingering) < n

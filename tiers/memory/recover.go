@@ -50,6 +50,7 @@ func (t *Tier) takeOver(tags []byte, wanted []tiers.Claim) (ready int64) {
 	}
 	t.attach(blocks, names, slots, used, bad)
 	t.keep(claimed, func(extra int) bool { return !bad[first+extra] })
+	t.lent = append(t.lent, t.alloc.TakeLent()...)
 	t.sweepRecords(tags, ready)
 	return ready
 }
@@ -133,7 +134,9 @@ func (t *Tier) attach(blocks, names []found, slots map[uint64]*slot, used []aren
 		s := slots[b.block.uid]
 		if bad[2*k] || bad[2*k+1] {
 			release(2 * k)
-			release(2*k + 1)
+			if !bad[2*k+1] {
+				t.free(s.offset, s.info.Size)
+			}
 			delete(slots, s.uid)
 			continue
 		}

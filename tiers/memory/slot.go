@@ -37,8 +37,8 @@ func (t *Tier) usable() error {
 	return nil
 }
 
-// Reserve implements tiers.Memory. While memory is still being made ready it
-// waits for that rather than report a full tier.
+// Reserve implements tiers.Memory. While memory is still being made ready, or
+// made anew, it waits for that rather than report a full tier.
 func (t *Tier) Reserve(size int64) (tiers.Slot, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,7 +54,10 @@ func (t *Tier) Reserve(size int64) (tiers.Slot, error) {
 			t.pins++
 			return &filling{tier: t, offset: off, size: size}, nil
 		}
-		if !t.growing {
+		if t.renewOne() {
+			continue
+		}
+		if !t.growing && t.renewing == 0 {
 			return nil, fmt.Errorf("%s: %d bytes: %w", t.name, size, tiers.ErrFull)
 		}
 		t.grew.Wait()
@@ -82,7 +85,7 @@ func (t *Tier) allocPayload(size int64) (int64, error) {
 	if err != nil && t.settle() {
 		off, err = t.alloc.Alloc(size, arena.Payload)
 	}
-	if err != nil && !t.growing {
+	if err != nil && !t.growing && !t.renews() {
 		off, err = t.compact(size)
 	}
 	return off, err
@@ -104,7 +107,7 @@ func (t *Tier) compact(size int64) (int64, error) {
 	owners := make([]*slot, 0, len(t.slots))
 	for _, s := range t.slots {
 		if s.info.Size > arena.MaxCell {
-			objects = append(objects, arena.Object{Extent: arena.Extent{Offset: s.offset, Size: s.info.Size}, Movable: s.pins == 0 && !t.isHeld(s)})
+			objects = append(objects, arena.Object{Extent: arena.Extent{Offset: s.offset, Size: s.info.Size}, Movable: t.mayMove(s)})
 			owners = append(owners, s)
 		}
 	}
@@ -130,6 +133,12 @@ func (t *Tier) compact(size int64) (int64, error) {
 		t.compactAt = t.alloc.Free() + need/4
 	}
 	return off, err
+}
+
+// mayMove tells whether a block can be copied elsewhere and others written over
+// it at once. The caller holds the mutex.
+func (t *Tier) mayMove(s *slot) bool {
+	return s.pins == 0 && !t.isHeld(s) && !t.alloc.IsLent(s.offset, s.info.Size)
 }
 
 // filling is a reserved slot on its way in. It counts as a pin of the tier, so
@@ -223,14 +232,16 @@ func (t *Tier) publishSlot(s *slot, names []block.Name) error {
 	return nil
 }
 
-// allocRecord finds room for a record, and as Reserve waits for memory that is
-// still being made ready.
+// allocRecord finds room for a record, and waits as Reserve does.
 func (t *Tier) allocRecord(s *slot, size int64) (int64, error) {
 	for {
 		if off, ok := t.recordRoom(size); ok {
 			return off, nil
 		}
-		if !t.growing {
+		if t.renewOne() {
+			continue
+		}
+		if !t.growing && t.renewing == 0 {
 			return 0, t.errorf(s.info.ID, tiers.ErrFull)
 		}
 		t.grew.Wait()
@@ -329,7 +340,7 @@ func (t *Tier) reclaim(s *slot) {
 	case t.isHeld(s):
 		t.lingering = append(t.lingering, s)
 	default:
-		t.alloc.Release(s.offset, s.info.Size)
+		t.free(s.offset, s.info.Size)
 	}
 }
 

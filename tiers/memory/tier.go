@@ -44,7 +44,7 @@ type Tier struct {
 	generations uint64 // a slot's generation is this and its uid
 
 	mu        sync.Mutex
-	grew      *sync.Cond // on mu: more memory is ready, or growth ended, or a pin is gone
+	grew      *sync.Cond // on mu: more memory is ready, or growth ended, or a pin or a renewal
 	alloc     *arena.Allocator
 	slots     map[block.ID]*slot
 	stays     map[uint64]*slot // the same, by generation
@@ -57,11 +57,16 @@ type Tier struct {
 	claimed   []tiers.Claimed
 	held      func(offset int64) bool // of Watch, nil: nothing is
 	lingering []*slot                 // no blocks any more, but held when they ceased to be
+	lends     bool                    // memory may be lent
+	lent      []arena.Extent          // rooms with nothing in them whose memory is lent
+	renewing  int                     // such rooms that get new memory just now
 	growing   bool
 	growErr   error
 	closed    bool
-	stopGrow  chan struct{}
+	stop      chan struct{} // closed: grow and renew are to end
+	wake      chan struct{} // there is something in lent
 	growDone  chan struct{}
+	renewDone chan struct{}
 }
 
 var (
@@ -79,7 +84,8 @@ func Open(o Options) (*Tier, error) {
 		return nil, describe(o.Bytes)
 	}
 	t := &Tier{name: o.Name, slots: map[block.ID]*slot{}, stays: map[uint64]*slot{}, nextUID: 1, growing: true,
-		generations: firstGeneration(), stopGrow: make(chan struct{}), growDone: make(chan struct{})}
+		generations: firstGeneration(), stop: make(chan struct{}),
+		wake: make(chan struct{}, 1), growDone: make(chan struct{}), renewDone: make(chan struct{})}
 	t.grew = sync.NewCond(&t.mu)
 	g, tags, err := t.mapArena(o)
 	if err != nil {
@@ -87,6 +93,7 @@ func Open(o Options) (*Tier, error) {
 	}
 	t.data = t.arena.Bytes()[g.data : g.data+g.capacity]
 	t.alloc = arena.NewAllocator(tags)
+	t.alloc.Origin = g.data
 	ready := int64(0)
 	if t.records {
 		t.alloc.Fresh = t.clearCells
@@ -95,6 +102,7 @@ func Open(o Options) (*Tier, error) {
 		t.claimed = make([]tiers.Claimed, len(o.Claims))
 	}
 	go t.grow(g, ready)
+	go t.renew()
 	return t, nil
 }
 
@@ -113,11 +121,16 @@ func (t *Tier) mapArena(o Options) (geometry, []byte, error) {
 	if err := m.Commit(0, g.data); err != nil {
 		return g, nil, errors.Join(err, m.Close())
 	}
-	t.arena, t.records = m, true
+	t.arena, t.records, t.lends = m, true, m.Lends()
 	t.super = m.Bytes()[:arena.Page]
 	tags := m.Bytes()[g.tags : g.tags+g.capacity/arena.Page]
 	if !m.Existed() || g.checkSuper(t.super) != nil {
 		word(t.super).Store(0) // no magic: should the process die here, the file is new
+		if t.lends && m.Existed() { // what of it is lent, nobody knows any more
+			if err := errors.Join(m.Drop(), m.Commit(0, g.data)); err != nil {
+				return g, nil, errors.Join(err, m.Close())
+			}
+		}
 		clear(m.Bytes()[:g.data])
 		g.writeSuper(t.super)
 	}
@@ -130,7 +143,7 @@ func (t *Tier) grow(g geometry, ready int64) {
 	defer close(t.growDone)
 	for ready < g.capacity {
 		select {
-		case <-t.stopGrow:
+		case <-t.stop:
 			t.endGrowth(nil)
 			return
 		default:
@@ -206,9 +219,10 @@ func (t *Tier) Close() error {
 		return nil
 	}
 	t.closed = true
-	close(t.stopGrow)
+	close(t.stop)
 	t.mu.Unlock()
 	<-t.growDone
+	<-t.renewDone
 
 	timer := time.AfterFunc(closePatience, func() {
 		t.mu.Lock()
@@ -219,11 +233,11 @@ func (t *Tier) Close() error {
 	deadline := time.Now().Add(closePatience)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for t.pins > 0 && time.Now().Before(deadline) {
+	for t.pins+t.renewing > 0 && time.Now().Before(deadline) {
 		t.grew.Wait()
 	}
-	if t.pins > 0 {
-		return fmt.Errorf("%s: close: %d pins outlasted %v: %w", t.name, t.pins, closePatience, tiers.ErrPinned)
+	if n := t.pins + t.renewing; n > 0 {
+		return fmt.Errorf("%s: close: %d pins outlasted %v: %w", t.name, n, closePatience, tiers.ErrPinned)
 	}
 	return t.arena.Close()
 }
