@@ -16,6 +16,8 @@
 //	prefault   map the pages in, so that the first put does not pay for it
 //	huge page  2 MiB that the kernel maps at once; a Mapping lies in them as
 //	           far as the kernel has any
+//	lent       of a huge page: somebody the process does not know of may look at
+//	           it, so that it must not be written before it was replaced
 //
 // Allocator is pure bookkeeping on offsets; Mapping owns the memory. Neither
 // knows what is stored: tiers/shm and tiers/host do.

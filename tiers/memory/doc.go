@@ -15,6 +15,9 @@
 //	         memory is freed when the last pin is gone
 //	linger   be no block any more, and nobody's room yet: somebody outside the
 //	         process still reads it in place (Watch)
+//	lend     let sockets and pipes refer to a block's memory, which is then never
+//	         written again: when the block is gone, its room gets new memory
+//	         (docs/format.md §2.3)
 //
 // Payload bytes are written before the record that points to them, and a
 // record disappears before the memory it points to is reused, so whatever

@@ -125,7 +125,7 @@ func (t *Tier) mapArena(o Options) (geometry, []byte, error) {
 	t.super = m.Bytes()[:arena.Page]
 	tags := m.Bytes()[g.tags : g.tags+g.capacity/arena.Page]
 	if !m.Existed() || g.checkSuper(t.super) != nil {
-		word(t.super).Store(0) // no magic: should the process die here, the file is new
+		word(t.super).Store(0)      // no magic: should the process die here, the file is new
 		if t.lends && m.Existed() { // what of it is lent, nobody knows any more
 			if err := errors.Join(m.Drop(), m.Commit(0, g.data)); err != nil {
 				return g, nil, errors.Join(err, m.Close())
