@@ -40,7 +40,7 @@ func (c *conn) send(v *cascade.View, verify func(crc uint32) bool) {
 			c.quit = true
 			return
 		}
-		if c.sendPiece(piece, &refer) != nil {
+		if c.sendPart(piece, len(p) == 0, &refer) != nil {
 			c.quit = true
 			return
 		}
@@ -48,18 +48,21 @@ func (c *conn) send(v *cascade.View, verify func(crc uint32) bool) {
 			crc = block.ExtendCRC(crc, piece)
 		}
 	}
-	c.wr.CRLF()
 }
 
-// sendPiece sends a piece of a value behind what was collected, by reference as
-// long as refer is true and the kernel does so.
-func (c *conn) sendPiece(p []byte, refer *bool) error {
+// sendPart sends a piece of a value behind what was collected, by reference as
+// long as refer is true and the kernel does so. What ends the value is appended to
+// the last piece.
+func (c *conn) sendPart(p []byte, last bool, refer *bool) error {
 	if *refer {
 		if err := c.flush(); err != nil {
 			return err
 		}
 		n, err := c.wire.refer(p)
 		c.srv.metrics.referred.Add(uint64(n))
+		if last && err == nil {
+			c.wr.CRLF()
+		}
 		if !errors.Is(err, errNotReferred) {
 			return err
 		}
@@ -67,5 +70,8 @@ func (c *conn) sendPiece(p []byte, refer *bool) error {
 		p = p[n:]
 	}
 	c.wr.Ref(p)
+	if last {
+		c.wr.CRLF()
+	}
 	return c.flush()
 }
