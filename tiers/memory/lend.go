@@ -27,7 +27,13 @@ func (t *Tier) free(offset, size int64) {
 		t.alloc.Release(offset, size)
 		return
 	}
-	t.lent = append(t.lent, arena.Extent{Offset: offset, Size: size})
+	t.renewLater(arena.Extent{Offset: offset, Size: size})
+}
+
+// renewLater has a lent room that nothing is in come back in the background. The
+// caller holds the mutex.
+func (t *Tier) renewLater(room arena.Extent) {
+	t.lent = append(t.lent, room)
 	select {
 	case t.wake <- struct{}{}:
 	default:

@@ -50,7 +50,9 @@ func (t *Tier) takeOver(tags []byte, wanted []tiers.Claim) (ready int64) {
 	}
 	t.attach(blocks, names, slots, used, bad)
 	t.keep(claimed, func(extra int) bool { return !bad[first+extra] })
-	t.lent = append(t.lent, t.alloc.TakeLent()...)
+	for _, room := range t.alloc.TakeLent() {
+		t.renewLater(room)
+	}
 	t.sweepRecords(tags, ready)
 	return ready
 }
