@@ -32,8 +32,8 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 	if err != nil {
 		return PutResult{}, nil, err
 	}
-	st.fill(keyData)
-	st.fill(valueData)
+	st.Append(keyData)
+	st.Append(valueData)
 	n, dup, err := st.commit(e, id)
 	return PutResult{ID: id, Duplicate: dup}, n, err
 }
@@ -163,8 +163,9 @@ func (st *Stage) Sum() {
 	st.summed = st.filled
 }
 
-// fill copies p in and checksums it on the way.
-func (st *Stage) fill(p []byte) {
+// Append copies p behind what is filled, checksummed on the way and, where it
+// is long, past the CPU's caches.
+func (st *Stage) Append(p []byte) {
 	st.FilledAs(len(p), block.CopyCRC(st.crc, st.slot.Bytes()[st.filled:], p))
 }
 

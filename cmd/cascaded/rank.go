@@ -82,7 +82,7 @@ func (p program) open(ctx context.Context, c config.Config, password string, log
 	}
 	r.server, err = server.New(server.Options{
 		Store: store, Node: r.node(), Socket: c.Socket, Listen: c.Listen, Admin: c.Admin.Listen, AllowUIDs: c.AllowUIDs,
-		Version: buildinfo.Version(), Limits: serverLimits(c, password), Log: log, Lend: lends(c),
+		Version: buildinfo.Version(), Limits: serverLimits(c, password), Log: log, Lend: lends(c), Spin: c.Resp.Spin.Std(),
 		Inherited: p.state, Upgrade: r.upgrade,
 	})
 	r.program.state = nil

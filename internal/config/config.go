@@ -81,8 +81,9 @@ type Peers struct {
 
 // Resp is the Redis protocol.
 type Resp struct {
-	NativeMiss  string `toml:"native_miss" help:"answer misses of LMCache's C++ client in its fixed length: auto or off"`
-	ByReference string `toml:"by_reference" help:"let clients copy large values from where they lie: auto or off"`
+	NativeMiss  string         `toml:"native_miss" help:"answer misses of LMCache's C++ client in its fixed length: auto or off"`
+	ByReference string         `toml:"by_reference" help:"let clients copy large values from where they lie: auto or off"`
+	Spin        units.Duration `toml:"spin" help:"longest watch for what a client sends next before a thread goes to sleep; 0s: none"`
 }
 
 // Deadline bounds waits.
@@ -116,7 +117,7 @@ func Default() Config {
 		},
 		Lustre:   Lustre{Codec: "none", Direct: "auto", IOUring: "auto", Index: "auto", IndexTuning: "auto", SegmentBytes: units.GiB},
 		Peers:    Peers{Fabric: "off", Listen: ":0", Gossip: ":0", Munge: "auto", Homes: 2, Landing: 64 * units.MiB},
-		Resp:     Resp{NativeMiss: "auto", ByReference: "auto"},
+		Resp:     Resp{NativeMiss: "auto", ByReference: "auto", Spin: second / 20000},
 		Deadline: Deadline{Room: 5 * second, Fetch: 3 * second, Drain: 90 * second},
 		Log:      Log{Level: "info", Format: "text"},
 	}

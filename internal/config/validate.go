@@ -27,6 +27,7 @@ const (
 	maxUID     = 1<<32 - 2
 	maxClients = 1_000_000
 	maxLease   = units.Duration(24 * 3600 * 1e9)
+	maxSpin    = units.Duration(1e6)
 	maxWait    = units.Duration(3600 * 1e9)
 )
 
@@ -167,6 +168,7 @@ func (v *validator) behaviour() {
 	v.check(c.CleanAbove > 0 && c.CleanAbove <= 1, "clean_above", "not a share", "use a number above 0 and at most 1, such as 0.75")
 	v.oneOf("resp.native_miss", c.Resp.NativeMiss, "auto", "off")
 	v.oneOf("resp.by_reference", c.Resp.ByReference, "auto", "off")
+	v.check(c.Resp.Spin >= 0 && c.Resp.Spin <= maxSpin, "resp.spin", "out of range", "use 0s to 1ms; 50us is the default")
 	v.check(c.Deadline.Room > 0 && c.Deadline.Room <= maxWait, "deadline.room", "out of range", "use more than 0 and at most 1h; 5s is the default")
 	v.check(c.Deadline.Fetch > 0 && c.Deadline.Fetch <= maxWait, "deadline.fetch", "out of range", "use more than 0 and at most 1h; redis-py gives up after 5s, so 3s is the default")
 	v.check(c.Deadline.Drain >= 0 && c.Deadline.Drain <= maxWait, "deadline.drain", "out of range", "use 0 to 1h, less than the notice the batch system gives")

@@ -15,12 +15,15 @@ import (
 // store is a server of SET, GET and a few others, made of this package's parts.
 type store struct {
 	data map[string][]byte
+	conn net.Conn
 	room []byte
-	at   int
 }
 
-func (s *store) Next() []byte { return s.room[s.at:] }
-func (s *store) Filled(n int) { s.at += n }
+func (s *store) Receive(head []byte, rest int64) error {
+	_, err := io.ReadFull(s.conn, s.room[copy(s.room, head):])
+	return err
+}
+
 func (s *store) Bulk(args [][]byte, size int64) (Receiver, error) {
 	if len(args) != 2 || string(args[0]) != "SET" {
 		return nil, nil
@@ -28,12 +31,13 @@ func (s *store) Bulk(args [][]byte, size int64) (Receiver, error) {
 	if cap(s.room) < int(size) {
 		s.room = make([]byte, size)
 	}
-	s.room, s.at = s.room[:size], 0
+	s.room = s.room[:size]
 	return s, nil
 }
 
 func (s *store) serve(c net.Conn) {
 	defer c.Close()
+	s.conn = c
 	r := NewReader(c)
 	var w Writer
 	for {

@@ -24,10 +24,6 @@ var (
 	// MaxHeld; the stream stays in sync.
 	ErrArgTooLarge = errors.New("resp: arguments too large: all but values must fit 4 MiB")
 
-	// ErrReceiver is Command.Err when a Receiver offered no room for bytes
-	// that it had accepted; the stream stays in sync.
-	ErrReceiver = errors.New("resp: receiver offers no room")
-
 	// ErrServer matches every ServerError.
 	ErrServer = errors.New("resp: server answered with an error")
 

@@ -25,34 +25,28 @@ func (r *Reader) inline(sink Sink) error {
 		if !ok {
 			return &ProtocolError{Reason: "unbalanced quotes in request", Offset: at}
 		}
-		r.word(sink, word)
+		if err := r.word(sink, word); err != nil {
+			return err
+		}
 		line = line[n:]
 	}
 }
 
 // word adds an argument whose bytes are at hand.
-func (r *Reader) word(sink Sink, p []byte) {
+func (r *Reader) word(sink Sink, p []byte) error {
 	size := int64(len(p))
 	to := r.place(sink, size)
 	if r.cmd.Err != nil {
-		return
+		return nil
 	}
 	if to == nil {
 		q := r.room(len(p))
 		copy(q, p)
 		r.add(q, size)
-		return
+		return nil
 	}
 	r.add(nil, size)
-	for len(p) > 0 {
-		n := copy(to.Next(), p)
-		if n == 0 {
-			r.cmd.Err = ErrReceiver
-			return
-		}
-		to.Filled(n)
-		p = p[n:]
-	}
+	return to.Receive(p, 0)
 }
 
 func looksLikeHTTP(line []byte) bool {

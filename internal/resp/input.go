@@ -99,14 +99,9 @@ func (in *input) full(p []byte) error {
 	return nil
 }
 
-// some consumes between 1 and len(p) > 0 bytes into p.
-func (in *input) some(p []byte) (int, error) {
-	if n := in.take(p); n > 0 {
-		return n, nil
-	}
-	n, err := in.read(p)
-	in.base += int64(n)
-	return n, err
+// peek returns what is buffered of the next size bytes.
+func (in *input) peek(size int64) []byte {
+	return in.buf[in.r : in.r+int(min(size, int64(in.buffered())))]
 }
 
 // take consumes buffered bytes only.

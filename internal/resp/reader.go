@@ -8,12 +8,10 @@ import (
 
 // Receiver takes the bytes of one argument, in order, into memory of its own.
 type Receiver interface {
-	// Next returns where the next bytes go. It must not be empty while bytes
-	// are missing; it may be shorter or longer than what is missing.
-	Next() []byte
-	// Filled tells that the first n bytes of the slice that Next returned last
-	// are in place.
-	Filled(n int)
+	// Receive takes the bytes of head, which came already and die with the
+	// call, and then rest more, which it reads from where the Reader reads: no
+	// more and no fewer. An error is one of the stream, which goes on no more.
+	Receive(head []byte, rest int64) error
 }
 
 // Sink decides where the arguments of a command go.
@@ -202,25 +200,13 @@ func (r *Reader) place(sink Sink, size int64) (to Receiver) {
 	return to
 }
 
-// receive moves size bytes from the connection to where a Receiver wants them.
+// receive has a Receiver take the next size bytes.
 func (r *Reader) receive(to Receiver, size int64) error {
-	for size > 0 {
-		p := to.Next()
-		if len(p) == 0 {
-			r.cmd.Err = fmt.Errorf("%w: %d bytes are left", ErrReceiver, size)
-			return r.in.discard(size)
-		}
-		if int64(len(p)) > size {
-			p = p[:size]
-		}
-		n, err := r.in.some(p)
-		if err != nil {
-			return err
-		}
-		to.Filled(n)
-		size -= int64(n)
-	}
-	return nil
+	head := r.in.peek(size)
+	r.in.r += len(head)
+	rest := size - int64(len(head))
+	r.in.base += rest
+	return to.Receive(head, rest)
 }
 
 func (r *Reader) add(p []byte, size int64) {

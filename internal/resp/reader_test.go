@@ -12,20 +12,31 @@ import (
 	"testing/iotest"
 )
 
-// memory is a Receiver that offers its room in pieces of a few bytes.
+// memory is a Receiver that reads in pieces of a few bytes.
 type memory struct {
+	src   io.Reader
 	p     []byte
-	n     int
 	piece int
 }
 
-func (m *memory) Next() []byte { return m.p[m.n:min(len(m.p), m.n+m.piece)] }
-func (m *memory) Filled(n int) { m.n += n }
+func (m *memory) Receive(head []byte, rest int64) error {
+	m.p = append(m.p, head...)
+	for room := make([]byte, min(int64(m.piece), rest)); rest > 0; {
+		n, err := m.src.Read(room[:min(int64(len(room)), rest)])
+		m.p = append(m.p, room[:n]...)
+		rest -= int64(n)
+		if n == 0 && err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 var errRefused = errors.New("refused")
 
 // testSink takes the values of SET and refuses those of 13 bytes.
 type testSink struct {
+	src   io.Reader
 	piece int
 	got   []*memory
 }
@@ -37,7 +48,7 @@ func (s *testSink) Bulk(args [][]byte, size int64) (Receiver, error) {
 	if size == 13 {
 		return nil, errRefused
 	}
-	m := &memory{p: make([]byte, min(size, 1<<20)), piece: s.piece}
+	m := &memory{src: s.src, piece: s.piece}
 	s.got = append(s.got, m)
 	return m, nil
 }
@@ -53,7 +64,7 @@ func transcript(src io.Reader, piece int) string {
 	var b strings.Builder
 	r := NewReader(src)
 	for {
-		s := &testSink{piece: piece}
+		s := &testSink{src: src, piece: piece}
 		c, err := r.Next(s)
 		if err != nil {
 			fmt.Fprintf(&b, "! %v\n", err)
@@ -63,7 +74,7 @@ func transcript(src io.Reader, piece int) string {
 		for i, a := range c.Args {
 			if a == nil {
 				m := s.got[0]
-				fmt.Fprintf(&b, " {%d:%s}", c.Sizes[i], quoted(m.p[:m.n]))
+				fmt.Fprintf(&b, " {%d:%s}", c.Sizes[i], quoted(m.p))
 				continue
 			}
 			fmt.Fprintf(&b, " %s", quoted(a))
@@ -169,21 +180,31 @@ func TestManyArgumentsKeepTheirBytes(t *testing.T) {
 	}
 }
 
-// fixed offers the same memory again and again, so that any size fits.
+// fixed reads into the same memory again and again, so that any size fits.
 type fixed struct {
+	src   io.Reader
 	p     []byte
 	total int64
 }
 
-func (f *fixed) Next() []byte                               { return f.p }
-func (f *fixed) Filled(n int)                               { f.total += int64(n) }
 func (f *fixed) Bulk(_ [][]byte, _ int64) (Receiver, error) { return f, nil }
+func (f *fixed) Receive(head []byte, rest int64) error {
+	f.total += int64(len(head)) + rest
+	for rest > 0 {
+		n, err := f.src.Read(f.p[:min(int64(len(f.p)), rest)])
+		if err != nil {
+			return err
+		}
+		rest -= int64(n)
+	}
+	return nil
+}
 
 func TestLargeValueIsReadIntoTheReceiver(t *testing.T) {
 	const size = MaxBulk
 	head := fmt.Sprintf("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n", size)
 	src := io.MultiReader(strings.NewReader(head), io.LimitReader(zeros{}, size), strings.NewReader("\r\n"+command("PING")))
-	f := &fixed{p: make([]byte, 1<<20)}
+	f := &fixed{src: src, p: make([]byte, 1<<20)}
 	r := NewReader(src)
 	c, err := r.Next(f)
 	if err != nil || c.Err != nil || f.total != size || c.Sizes[2] != size {
@@ -200,26 +221,6 @@ func TestLargeValueIsReadIntoTheReceiver(t *testing.T) {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
-
-// stuck accepts an argument and then has no room for it.
-type stuck struct{}
-
-func (stuck) Next() []byte                               { return nil }
-func (stuck) Filled(int)                                 {}
-func (stuck) Bulk(_ [][]byte, _ int64) (Receiver, error) { return stuck{}, nil }
-
-func TestReceiverWithoutRoom(t *testing.T) {
-	for _, in := range []string{command("SET", "k", "value"), "SET k value\r\n"} {
-		r := NewReader(strings.NewReader(in + command("PING")))
-		c, err := r.Next(stuck{})
-		if err != nil || !errors.Is(c.Err, ErrReceiver) {
-			t.Fatalf("got %v, %v", c, err)
-		}
-		if c, err = r.Next(nil); err != nil || string(c.Args[0]) != "PING" {
-			t.Fatalf("out of sync: %v, %v", c, err)
-		}
-	}
-}
 
 func TestBuffered(t *testing.T) {
 	r := NewReader(strings.NewReader(command("PING") + command("PING")))
@@ -247,7 +248,7 @@ func TestReaderDoesNotAllocate(t *testing.T) {
 	in := []byte(command("SET", "model@1@0@abcdef@bfloat16", strings.Repeat("v", 40_000), "PX", "1000"))
 	src := bytes.NewReader(in)
 	r := NewReader(src)
-	f := &fixed{p: make([]byte, 1<<16)}
+	f := &fixed{src: src, p: make([]byte, 1<<16)}
 	n := testing.AllocsPerRun(100, func() {
 		src.Reset(in)
 		if c, err := r.Next(f); err != nil || c.Err != nil {

@@ -49,7 +49,7 @@ type conn struct {
 
 // newConn takes nc over.
 func newConn(s *Server, nc net.Conn, id uint64) (*conn, error) {
-	w, err := newWire(nc, s.lot)
+	w, err := newWire(nc, s.lot, &s.spin)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func connOf(s *Server, w *wire, id uint64, tcp bool) *conn {
 	c := &conn{srv: s, id: id, held: held{budget: s.budget}, owner: ownerOf(id), wire: w, rd: resp.NewReader(w)}
 	w.idle = c.rd.Idle
 	c.fixed = newFixedClient(tcp)
-	c.sink.init(c)
+	c.sink.conn = c
 	c.reset()
 	return c
 }

@@ -21,20 +21,16 @@ type inbox struct {
 	oob [32]byte // CmsgSpace of maxDescriptors, and no more
 }
 
-// recv is one receive; errStalled when there was nothing in time. The kernel
-// ends it behind the first bytes that bring descriptors.
-func (b *inbox) recv(fd int, p []byte, flags uintptr) (int, error) {
+// recv receives what is there; errStalled when that is nothing. The kernel ends
+// it behind the first bytes that bring descriptors.
+func (b *inbox) recv(fd int, p []byte) (int, error) {
 	for {
 		b.vec.Base = &p[0]
 		b.vec.SetLen(len(p))
 		b.msg = unix.Msghdr{Iov: &b.vec, Control: &b.oob[0]}
 		b.msg.SetIovlen(1)
 		b.msg.SetControllen(unix.CmsgSpace(4 * maxDescriptors))
-		call := unix.Syscall
-		if flags&unix.MSG_DONTWAIT != 0 {
-			call = unix.RawSyscall // no wait that the scheduler must know of
-		}
-		n, _, errno := call(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msg)), flags|unix.MSG_CMSG_CLOEXEC)
+		n, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msg)), unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 		b.vec.Base = nil
 		switch {
 		case errno == unix.EINTR:

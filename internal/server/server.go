@@ -16,6 +16,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/dht"
+	"cascadekv/internal/cores"
 	"cascadekv/internal/handover"
 )
 
@@ -37,6 +38,10 @@ type Options struct {
 	// anything else than this kernel knows that memory by its address; see
 	// cascade.View.Lend.
 	Lend bool
+
+	// Spin bounds how long a connection's thread watches for the client's next
+	// bytes before it goes to sleep; 0: not at all.
+	Spin time.Duration
 
 	Log *slog.Logger // default slog.Default
 
@@ -67,6 +72,7 @@ type Server struct {
 
 	listeners []gate
 	lot       *parking
+	spin      spinner
 	budget    *budget
 	admin     *gate // nil: none
 	visitors  visitors
@@ -88,6 +94,9 @@ func New(o Options) (*Server, error) {
 		s.log = slog.Default()
 	}
 	s.SetLimits(o.Limits)
+	if cores.Count() > 1 { // on the only one nobody else could send what is watched for
+		s.spin.window = o.Spin
+	}
 	s.metrics = newMetrics(s)
 	s.budget = newBudget(o.Store)
 	s.jobs = newPool(o.Store)

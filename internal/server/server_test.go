@@ -249,7 +249,7 @@ func TestConnectionsParkAndWake(t *testing.T) {
 		clients = append(clients, r.client("unix"))
 	}
 	for round := range 3 {
-		time.Sleep(4 * linger * time.Millisecond) // long enough that all are parked
+		time.Sleep(4 * linger) // long enough that all are parked
 		var wg sync.WaitGroup
 		for i, c := range clients {
 			wg.Go(func() {

@@ -88,7 +88,7 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 	local, own, err := socketOf(int(x.FD))
 	var w *wire
 	if err == nil {
-		w, err = wireOf(int(x.FD), local, s.lot)
+		w, err = wireOf(int(x.FD), local, s.lot, &s.spin)
 	} else {
 		_ = unix.Close(int(x.FD))
 	}

@@ -11,17 +11,9 @@ import (
 // valueSink routes the value of a SET from the socket into tier memory. It
 // holds at most one stage at a time.
 type valueSink struct {
-	conn   *conn
-	stage  *cascade.Stage
-	filled int64
-	err    error // why the value was dropped
-
-	checksum func() // of what the stage has: made once
-}
-
-func (v *valueSink) init(c *conn) {
-	v.conn = c
-	v.checksum = func() { v.stage.Sum() }
+	conn  *conn
+	stage *cascade.Stage
+	err   error // why the value was dropped
 }
 
 // Bulk implements resp.Sink: SET's and CASCADE.PUT's value is argument 2.
@@ -37,7 +29,6 @@ func (v *valueSink) Bulk(args [][]byte, size int64) (resp.Receiver, error) {
 		return nil, err
 	}
 	v.stage = st
-	v.conn.wire.meanwhile = v.checksum
 	return v, nil
 }
 
@@ -46,20 +37,16 @@ func takesValue(name []byte) bool {
 		len(name) == 11 && strings.EqualFold(string(name), "CASCADE.PUT")
 }
 
-// Next implements resp.Receiver.
-func (v *valueSink) Next() []byte { return v.stage.Bytes()[v.filled:] }
-
-// Filled implements resp.Receiver.
-func (v *valueSink) Filled(n int) {
-	v.stage.Filled(n)
-	v.filled += int64(n)
+// Receive implements resp.Receiver.
+func (v *valueSink) Receive(head []byte, rest int64) error {
+	v.stage.Append(head)
+	return v.conn.wire.pour(rest, v.stage)
 }
 
 // take hands the stage over to its command.
 func (v *valueSink) take() *cascade.Stage {
 	st := v.stage
-	v.stage, v.filled = nil, 0
-	v.conn.wire.meanwhile = nil
+	v.stage = nil
 	return st
 }
 

@@ -16,14 +16,10 @@ import (
 )
 
 const (
-	// bulkPiece is the most that one read of a value asks for, so that what it
-	// brings is still in the core's cache when it is checksummed.
-	bulkPiece = 256 << 10
-
 	// linger is how long a connection that was just served waits for its next
-	// command in the kernel, in milliseconds, before it is parked: a client
-	// in a loop is answered without the detour through the parking lot.
-	linger = 5
+	// command in the kernel before it is parked: a client in a loop is answered
+	// without the detour through the parking lot.
+	linger = 5 * time.Millisecond
 
 	// maxThreads bounds the connections that wait in the kernel at once, each
 	// with a thread; parked ones have none.
@@ -45,12 +41,10 @@ var threads = make(chan struct{}, maxThreads)
 // goroutine waits in the kernel. One goroutine reads and writes; interrupt may
 // be called from any.
 type wire struct {
-	fd  int
-	lot *parking
-
-	// meanwhile is set while a value arrives: work to do before a wait for the
-	// client, of some microseconds.
-	meanwhile func()
+	fd    int
+	lot   *parking
+	spin  *spinner
+	spins patience
 
 	// first is read before what the socket has.
 	first []byte
@@ -70,26 +64,23 @@ type wire struct {
 }
 
 // newWire takes nc's descriptor over; nc is closed in any case.
-func newWire(nc net.Conn, lot *parking) (*wire, error) {
+func newWire(nc net.Conn, lot *parking, spin *spinner) (*wire, error) {
 	fd, err := rawfd.Take(nc)
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	_, local := nc.(*net.UnixConn)
-	return wireOf(fd, local, lot)
+	return wireOf(fd, local, lot, spin)
 }
 
 // wireOf is a wire of a blocking descriptor, which it takes over.
-func wireOf(fd int, local bool, lot *parking) (*wire, error) {
-	w := &wire{fd: fd, lot: lot}
+func wireOf(fd int, local bool, lot *parking, spin *spinner) (*wire, error) {
+	w := &wire{fd: fd, lot: lot, spin: spin, spins: fullPatience}
 	if local {
 		w.shared = &inbox{}
 	}
 	stall := unix.NsecToTimeval(stallDeadline.Nanoseconds())
-	err := errors.Join(
-		unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &stall),
-		unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &stall))
-	if err != nil {
+	if err := unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &stall); err != nil {
 		_ = unix.Close(w.fd)
 		return nil, fmt.Errorf("server: prepare a connection: %w", err)
 	}
@@ -106,36 +97,21 @@ func (w *wire) Read(p []byte) (int, error) {
 		w.first = w.first[n:]
 		return n, nil
 	}
-	if w.meanwhile != nil {
-		return w.readValue(p[:min(len(p), bulkPiece)])
-	}
 	for {
 		if w.lot.halt.Load() != nil && w.idle() {
 			return 0, errHalted
 		}
-		n, err := w.recv(p, unix.MSG_DONTWAIT)
+		n, err := w.recv(p)
 		if !errors.Is(err, errStalled) {
 			return n, err
 		}
-		if w.lingers() {
+		if w.spin.watch(w, 0) == came || w.lingers() {
 			continue
 		}
 		if err := w.lot.park(w); err != nil {
 			return 0, err
 		}
 	}
-}
-
-// readValue reads a piece of a value, which is on its way.
-func (w *wire) readValue(p []byte) (int, error) {
-	threads <- struct{}{}
-	defer func() { <-threads }()
-	n, err := w.recv(p, unix.MSG_DONTWAIT)
-	if !errors.Is(err, errStalled) {
-		return n, err
-	}
-	w.meanwhile()
-	return w.recv(p, 0)
 }
 
 // lingers waits a moment for the next command; false when there is none.
@@ -146,22 +122,46 @@ func (w *wire) lingers() bool {
 	default:
 		return false
 	}
-	fds := [1]unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds[:], linger)
-	return n > 0 || errors.Is(err, unix.EINTR)
+	return w.pollTimed(linger)
 }
 
-// recv is one receive; errStalled when there was nothing in time.
-func (w *wire) recv(p []byte, flags uintptr) (int, error) {
-	if w.shared != nil && w.meanwhile == nil {
-		return w.shared.recv(w.fd, p, flags)
+// pollTimed is poll for those who would have liked to watch.
+func (w *wire) pollTimed(d time.Duration) bool {
+	began := time.Now()
+	came := w.poll(d)
+	if came {
+		w.spin.slept(w, time.Since(began))
 	}
+	return came
+}
+
+// poll reports whether there is something to read, the end included, within d;
+// or may be, where a signal came.
+func (w *wire) poll(d time.Duration) bool {
+	fd := unix.PollFd{Fd: int32(w.fd), Events: unix.POLLIN}
+	var limit unix.Timespec
+	call := unix.RawSyscall6 // no wait that the scheduler must know of
+	if d > 0 {
+		limit = unix.NsecToTimespec(d.Nanoseconds())
+		call = unix.Syscall6
+	}
+	n, _, errno := call(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fd)), 1, uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
+	return errno == unix.EINTR || errno == 0 && n > 0
+}
+
+// recv receives what is there; errStalled when that is nothing.
+func (w *wire) recv(p []byte) (int, error) {
+	if w.shared != nil {
+		return w.shared.recv(w.fd, p)
+	}
+	return w.recvBytes(p)
+}
+
+// recvBytes is recv in the middle of a value, where no descriptors are expected:
+// the kernel drops those that come.
+func (w *wire) recvBytes(p []byte) (int, error) {
 	for {
-		call := unix.Syscall6
-		if flags&unix.MSG_DONTWAIT != 0 {
-			call = unix.RawSyscall6 // no wait that the scheduler must know of
-		}
-		n, _, errno := call(unix.SYS_RECVFROM, uintptr(w.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), flags, 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(w.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
 		switch {
 		case errno == unix.EINTR:
 		case errno == unix.EAGAIN:

@@ -1,0 +1,125 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/cascade"
+)
+
+const (
+	// bounceBytes is the most that one receive of a value asks for: small enough
+	// to stay in a core's second level cache beside what the kernel copies from.
+	bounceBytes = 128 << 10
+
+	// keepBounces bounds how many are kept. More are in use only where more
+	// goroutines copy at once.
+	keepBounces = 16
+)
+
+// bounces are memory outside the Go heap through which values pass from sockets
+// into tiers. What the kernel copies to a user it writes through the core's
+// caches, which first fetch what was at that place before; bytes that pass
+// through the same few pages again and again never leave the cache, and go to
+// their place past it, checksummed on the way. It may be used by any goroutine.
+type bounces struct {
+	mu   sync.Mutex
+	free [][]byte
+}
+
+var passing bounces
+
+// take is a bounce, for one goroutine until it gives it back.
+func (b *bounces) take() ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := len(b.free); n > 0 { // the youngest, which is in a cache still
+		p := b.free[n-1]
+		b.free = b.free[:n-1]
+		return p, nil
+	}
+	p, err := unix.Mmap(-1, 0, bounceBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("server: memory for a value on its way: %w", os.NewSyscallError("mmap", err))
+	}
+	return p, nil
+}
+
+func (b *bounces) give(p []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.free) == keepBounces {
+		_ = unix.Munmap(p) // it was mapped
+		return
+	}
+	b.free = append(b.free, p)
+}
+
+// pour appends the next n bytes that the client sends to a stage.
+func (w *wire) pour(n int64, st *cascade.Stage) error {
+	w.spin.arriving.Add(1)
+	defer w.spin.arriving.Add(-1)
+	if k := min(int64(len(w.first)), n); k > 0 {
+		st.Append(w.first[:k])
+		w.first = w.first[k:]
+		n -= k
+	}
+	for moved := false; n > 0; {
+		k, err := w.pourSome(n, st)
+		if n -= k; n == 0 || err != nil {
+			return err
+		}
+		switch seen := w.spin.watch(w, 1); {
+		case seen == came:
+		case seen == inVain && !moved: // who had begun is not expected to pause
+			moveAway()
+			moved = true
+		default:
+			if err := w.await(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pourSome appends what has come of the next n bytes, and tells how much. It
+// holds a bounce no longer than that takes: clients that pause have none.
+func (w *wire) pourSome(n int64, st *cascade.Stage) (poured int64, err error) {
+	p, err := passing.take()
+	if err != nil {
+		return 0, err
+	}
+	defer passing.give(p)
+	for at := 0; ; {
+		k, err := w.recvBytes(p[at:min(int64(len(p)), int64(at)+n-poured)])
+		at, poured = at+k, poured+int64(k)
+		if err == nil && at < len(p) && poured < n {
+			continue
+		}
+		// What has come goes to its place when nothing more is there, while
+		// the client sends on.
+		st.Append(p[:at])
+		at = 0
+		switch {
+		case errors.Is(err, errStalled):
+			return poured, nil
+		case err != nil || poured == n:
+			return poured, err
+		}
+	}
+}
+
+// await waits in the kernel for a client in the middle of a value.
+func (w *wire) await() error {
+	threads <- struct{}{}
+	defer func() { <-threads }()
+	if !w.pollTimed(stallDeadline) {
+		return errStalled
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package server
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// spinner decides who watches a socket actively for a moment instead of going
+// to sleep. To wake a thread whose core sleeps takes microseconds, in a virtual
+// machine some 30: as long as it takes to copy a piece of a value. A client in a
+// loop is served without those waits by a thread that stays awake; where others
+// have use for the core, a thread that stays awake is in their way. So one
+// connection of a server watches at a time, while no other's value arrives, and
+// only as long as that pays (see patience). It may be used by any goroutine.
+type spinner struct {
+	window   time.Duration // longest watch; 0: none
+	arriving atomic.Int32  // values that are on their way
+	taken    atomic.Bool   // somebody watches
+}
+
+// patience counts down by the watches of a connection that were in vain; at 0
+// it watches no more, until a wait has ended so soon that a watch would have seen
+// the end.
+type patience int8
+
+const fullPatience patience = 4
+
+// sight is what came of a watch.
+type sight int
+
+const (
+	unwatched sight = iota // nobody watched, or not to the end: there is other work
+	inVain
+	came
+)
+
+// watch looks for something to read on w. own is 1 for who is counted in
+// arriving, else 0.
+func (s *spinner) watch(w *wire, own int32) sight {
+	if s.window == 0 || w.spins == 0 || s.arriving.Load() != own || !s.taken.CompareAndSwap(false, true) {
+		return unwatched
+	}
+	defer s.taken.Store(false)
+	for end := time.Now().Add(s.window); s.arriving.Load() == own; {
+		if w.poll(0) {
+			w.spins = fullPatience
+			return came
+		}
+		if time.Now().After(end) {
+			w.spins--
+			return inVain
+		}
+	}
+	return unwatched
+}
+
+// slept learns from a wait whether to watch again: it took long enough to wake
+// up that a watch may have ended in time.
+func (s *spinner) slept(w *wire, d time.Duration) {
+	if w.spins == 0 && d < 4*s.window {
+		w.spins = 1
+	}
+}
+
+// moveAway moves the calling thread to another core than the one it is on, if
+// it may run on any. The kernel likes to wake who waits for a socket on the core
+// of who wrote to it, so that a client in the middle of a value can come to wait
+// for the very core that watches for its bytes, while others sleep.
+func moveAway() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var cpu uint32
+	if _, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0); errno != 0 {
+		return
+	}
+	var allowed unix.CPUSet
+	if unix.SchedGetaffinity(0, &allowed) != nil { // a machine of more cores than fit
+		return
+	}
+	others := allowed
+	if others.Clear(int(cpu)); others.Count() == 0 || unix.SchedSetaffinity(0, &others) != nil {
+		return
+	}
+	_ = unix.SchedSetaffinity(0, &allowed) // it was allowed before
+}
