@@ -87,8 +87,7 @@ type Stage struct {
 	slot   tiers.Slot
 	size   int64
 	filled int64
-	summed int64 // crc covers as much
-	crc    uint32
+	crc    uint32 // of what is filled
 	done   bool
 	kept   bool // held for long: no request under way any more
 }
@@ -135,32 +134,18 @@ func (s *Store) tryStage(ctx context.Context, size int64, in ...*memTier) (*Stag
 // Bytes is the room, exactly the size asked for, in tier memory.
 func (st *Stage) Bytes() []byte { return st.slot.Bytes() }
 
-// Filled tells that n more bytes, after those told before, are in place. Their
-// checksum waits for a moment when nothing else arrives, see Sum, but only as
-// long as they are in the CPU's cache.
+// Filled tells that n more bytes, after those told before, are in place, and
+// checksums them.
 func (st *Stage) Filled(n int) {
-	st.filled += int64(n)
-	if st.filled-st.summed >= sumWindow {
-		st.Sum()
-	}
+	end := st.filled + int64(n)
+	st.FilledAs(n, block.ExtendCRC(st.crc, st.slot.Bytes()[st.filled:end]))
 }
-
-// sumWindow is how much may wait for its checksum; it fits a core's second
-// level cache beside what the kernel copies through it.
-const sumWindow = 256 << 10
 
 // FilledAs is Filled for bytes that are checksummed already: crc is the CRC32C
 // of all bytes from the first on.
 func (st *Stage) FilledAs(n int, crc uint32) {
 	st.filled += int64(n)
-	st.summed, st.crc = st.filled, crc
-}
-
-// Sum extends the checksum over all bytes that are in place. Commit does it
-// too: callers that wait for more bytes can call Sum meanwhile.
-func (st *Stage) Sum() {
-	st.crc = block.ExtendCRC(st.crc, st.slot.Bytes()[st.summed:st.filled])
-	st.summed = st.filled
+	st.crc = crc
 }
 
 // Append copies p behind what is filled, checksummed on the way and, where it
@@ -208,7 +193,6 @@ func (st *Stage) commit(e Entry, id BlockID) (n *name, dup bool, err error) {
 	if st.filled != st.size {
 		return nil, false, fmt.Errorf("%w: %d of %d bytes are filled", ErrBadEntry, st.filled, st.size)
 	}
-	st.Sum()
 	elsewhere := s.elsewhere(&e)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,10 +19,13 @@
 //	             (internal/region), and the store
 //	job          a transfer that runs beside its connection
 //	turn         what a transfer moves before others get the worker
+//	bounce       memory that the bytes of arriving values pass through, in the
+//	             core's cache
+//	watch        to look for what a client sends next instead of going to sleep
 //	halt         a time in which connections rest between two commands, so that
 //	             another program can take over (internal/handover)
 //
-// Values pass between socket and tier memory directly, in both directions;
-// none is ever on the Go heap. The package keeps no blocks, decides no
+// Values pass from socket to tier memory through a bounce, and from there to the
+// socket directly; none is ever on the Go heap. The package keeps no blocks, decides no
 // placement and reads no configuration files.
 package server
