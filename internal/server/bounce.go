@@ -114,11 +114,17 @@ func (w *wire) pourSome(n int64, st *cascade.Stage) (poured int64, err error) {
 	}
 }
 
-// await waits in the kernel for a client in the middle of a value.
+// await waits in the kernel for a client in the middle of a value. One that
+// pauses for long does not keep others from watching.
 func (w *wire) await() error {
 	threads <- struct{}{}
 	defer func() { <-threads }()
-	if !w.pollTimed(stallDeadline) {
+	if w.pollTimed(linger) {
+		return nil
+	}
+	w.spin.arriving.Add(-1)
+	defer w.spin.arriving.Add(1)
+	if !w.poll(stallDeadline) {
 		return errStalled
 	}
 	return nil

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"cascadekv/internal/resp"
 )
 
@@ -140,4 +142,43 @@ func TestPourTakesWhatWasReadBefore(t *testing.T) {
 			t.Errorf("%d of %d bytes are left of what was read before, want %d", len(w.first), before, left)
 		}
 	}
+}
+
+// TestPausingClientsStopNobodyFromWatching: what they began is not on its way any
+// more.
+func TestPausingClientsStopNobodyFromWatching(t *testing.T) {
+	r := newRig(t, 16<<20)
+	w, client := wirePair(t, &spinner{})
+	value := randomBytes(3, 100_000)
+	st, err := r.store.Stage(t.Context(), int64(len(value)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Abort()
+	send(t, client, value[:50_000])
+	done := make(chan error, 1)
+	go func() { done <- w.pour(int64(len(value)), st) }()
+	for deadline := time.Now().Add(20 * time.Second); unread(t, client) > 0 || w.spin.arriving.Load() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d values are on their way, %d bytes unread", w.spin.arriving.Load(), unread(t, client))
+		}
+	}
+	send(t, client, value[50_000:])
+	if err := <-done; err != nil || !bytes.Equal(st.Bytes(), value) {
+		t.Errorf("after the pause: the value is another, or %v", err)
+	}
+	if n := w.spin.arriving.Load(); n != 0 {
+		t.Errorf("%d values are counted as arriving", n)
+	}
+}
+
+// unread is how much of what was sent the other end has not received, or a bit
+// more.
+func unread(t *testing.T, fd int) int {
+	t.Helper()
+	n, err := unix.IoctlGetInt(fd, unix.TIOCOUTQ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
