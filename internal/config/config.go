@@ -117,7 +117,7 @@ func Default() Config {
 		},
 		Lustre:   Lustre{Codec: "none", Direct: "auto", IOUring: "auto", Index: "auto", IndexTuning: "auto", SegmentBytes: units.GiB},
 		Peers:    Peers{Fabric: "off", Listen: ":0", Gossip: ":0", Munge: "auto", Homes: 2, Landing: 64 * units.MiB},
-		Resp:     Resp{NativeMiss: "auto", ByReference: "auto", Spin: second / 20000},
+		Resp:     Resp{NativeMiss: "auto", ByReference: "auto", Spin: 50 * second / 1e6},
 		Deadline: Deadline{Room: 5 * second, Fetch: 3 * second, Drain: 90 * second},
 		Log:      Log{Level: "info", Format: "text"},
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/cascade"
 	"cascadekv/internal/resp"
 )
 
@@ -66,17 +68,42 @@ func setInPieces(conn net.Conn, key string, value []byte, piece int) error {
 	return err
 }
 
+// stage is room for a value, given back when the test ends.
+func (r *rig) stage(size int) *cascade.Stage {
+	r.t.Helper()
+	st, err := r.store.Stage(r.t.Context(), int64(size))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(st.Abort)
+	return st
+}
+
+// TestValueWithoutItsEnd: a client that stops behind the bytes of a value does
+// not hold their room for ever either.
+func TestValueWithoutItsEnd(t *testing.T) {
+	r := newRig(t, 16<<20)
+	w, _ := wirePair(t, &spinner{})
+	v := valueSink{conn: &conn{wire: w}, stage: r.stage(5)}
+	if err := v.Receive([]byte("value"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if w.patience != stallDeadline {
+		t.Fatalf("the end of the command may take %v, want %v", w.patience, stallDeadline)
+	}
+	w.patience = time.Millisecond
+	if _, err := w.Read(make([]byte, 2)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after that: %v", err)
+	}
+}
+
 // TestPausingClientsHoldNoBounce: what a client that stops in the middle of a
 // value keeps is its place in the tier, and no more.
 func TestPausingClientsHoldNoBounce(t *testing.T) {
 	r := newRig(t, 16<<20)
 	w, client := wirePair(t, &spinner{})
 	value := randomBytes(1, 100_000)
-	st, err := r.store.Stage(t.Context(), int64(len(value)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer st.Abort()
+	st := r.stage(len(value))
 	p, err := passing.take()
 	if err != nil {
 		t.Fatal(err)
@@ -127,11 +154,7 @@ func TestPourTakesWhatWasReadBefore(t *testing.T) {
 	value := randomBytes(2, 30_000)
 	for _, before := range []int{1, 12_000, len(value), len(value) + 6} {
 		w, client := wirePair(t, &spinner{})
-		st, err := r.store.Stage(t.Context(), int64(len(value)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer st.Abort()
+		st := r.stage(len(value))
 		stream := append(bytes.Clone(value), "\r\nPING"...)
 		w.first = stream[:before]
 		send(t, client, stream[before:])
@@ -150,11 +173,7 @@ func TestPausingClientsStopNobodyFromWatching(t *testing.T) {
 	r := newRig(t, 16<<20)
 	w, client := wirePair(t, &spinner{})
 	value := randomBytes(3, 100_000)
-	st, err := r.store.Stage(t.Context(), int64(len(value)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer st.Abort()
+	st := r.stage(len(value))
 	send(t, client, value[:50_000])
 	done := make(chan error, 1)
 	go func() { done <- w.pour(int64(len(value)), st) }()

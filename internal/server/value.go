@@ -40,6 +40,7 @@ func takesValue(name []byte) bool {
 // Receive implements resp.Receiver.
 func (v *valueSink) Receive(head []byte, rest int64) error {
 	v.stage.Append(head)
+	v.conn.wire.patience = stallDeadline // for the rest of the command too: it holds room
 	return v.conn.wire.pour(rest, v.stage)
 }
 

@@ -52,7 +52,8 @@ type wire struct {
 	// idle tells whether the next byte is the first of a command.
 	idle func() bool
 
-	// patience bounds the wait for the next command; 0 means for ever.
+	// patience bounds the wait in the parking lot for what comes next; 0 means for
+	// ever.
 	patience time.Duration
 
 	vec []unix.Iovec
