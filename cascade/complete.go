@@ -45,10 +45,13 @@ const (
 
 	// quietFor is how long no request must have come for the completer to
 	// start: a client that waits for one answer before it asks again is busy
-	// in between too. As long as there is no quiet the completer looks away
-	// for at least as long: a look costs requests in flight their place on
-	// the core.
+	// in between too.
 	quietFor = 10 * time.Millisecond
+
+	// quietMost is how long the completer looks away when it found no quiet
+	// several times, each time for twice as long: a look costs requests in
+	// flight their place on the core.
+	quietMost = 80 * time.Millisecond
 
 	// idleNice is the niceness of the completer's thread, so that it yields
 	// to other processes too: to the engine above all.
@@ -90,9 +93,9 @@ func (s *Store) nextPending() *entity {
 func (s *Store) completeWhenQuiet(ctx context.Context, b *entity) bool {
 	h := block.NewHasher(s.bits)
 	for done := int64(0); done < b.info.Size; {
-		for !s.quiet() {
+		for pause := quietFor; !s.quiet(); pause = min(2*pause, quietMost) {
 			select {
-			case <-time.After(quietFor):
+			case <-time.After(pause):
 			case <-ctx.Done():
 				return false
 			}

@@ -16,47 +16,57 @@ const (
 	// to stay in a core's second level cache beside what the kernel copies from.
 	bounceBytes = 128 << 10
 
-	// keepBounces bounds how many are kept. More are in use only where more
-	// goroutines copy at once.
-	keepBounces = 16
+	// keepBounces bounds how many are kept for a core. More are in use only
+	// where a goroutine loses its core while it copies.
+	keepBounces = 2
+
+	// shelves is how many cores have their own; those of larger numbers share.
+	shelves = 64
 )
 
 // bounces are memory outside the Go heap through which values pass from sockets
 // into tiers. What the kernel copies to a user it writes through the core's
 // caches, which first fetch what was at that place before; bytes that pass
 // through the same few pages again and again never leave the cache, and go to
-// their place past it, checksummed on the way. It may be used by any goroutine.
-type bounces struct {
+// their place past it, checksummed on the way. Each core has its own, or they
+// would lie in the cache of another half of the time. It may be used by any
+// goroutine.
+type bounces [shelves]shelf
+
+// shelf holds the bounces that a core used.
+type shelf struct {
 	mu   sync.Mutex
 	free [][]byte
+	_    [64]byte // the next is another core's
 }
 
 var passing bounces
 
-// take is a bounce, for one goroutine until it gives it back.
-func (b *bounces) take() ([]byte, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if n := len(b.free); n > 0 { // the youngest, which is in a cache still
-		p := b.free[n-1]
-		b.free = b.free[:n-1]
-		return p, nil
+// take is a bounce for one goroutine, until it gives it back to the shelf.
+func (b *bounces) take() (*shelf, []byte, error) {
+	s := &b[currentCore()%shelves]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.free); n > 0 { // the youngest, which is in the cache still
+		p := s.free[n-1]
+		s.free = s.free[:n-1]
+		return s, p, nil
 	}
 	p, err := unix.Mmap(-1, 0, bounceBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
-		return nil, fmt.Errorf("server: memory for a value on its way: %w", os.NewSyscallError("mmap", err))
+		return nil, nil, fmt.Errorf("server: memory for a value on its way: %w", os.NewSyscallError("mmap", err))
 	}
-	return p, nil
+	return s, p, nil
 }
 
-func (b *bounces) give(p []byte) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.free) == keepBounces {
+func (s *shelf) give(p []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.free) == keepBounces {
 		_ = unix.Munmap(p) // it was mapped
 		return
 	}
-	b.free = append(b.free, p)
+	s.free = append(s.free, p)
 }
 
 // pour appends the next n bytes that the client sends to a stage.
@@ -90,11 +100,11 @@ func (w *wire) pour(n int64, st *cascade.Stage) error {
 // pourSome appends what has come of the next n bytes, and tells how much. It
 // holds a bounce no longer than that takes: clients that pause have none.
 func (w *wire) pourSome(n int64, st *cascade.Stage) (poured int64, err error) {
-	p, err := passing.take()
+	shelf, p, err := passing.take()
 	if err != nil {
 		return 0, err
 	}
-	defer passing.give(p)
+	defer shelf.give(p)
 	for at := 0; ; {
 		k, err := w.recvBytes(p[at:min(int64(len(p)), int64(at)+n-poured)])
 		at, poured = at+k, poured+int64(k)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -104,12 +105,18 @@ func TestPausingClientsHoldNoBounce(t *testing.T) {
 	w, client := wirePair(t, &spinner{})
 	value := randomBytes(1, 100_000)
 	st := r.stage(len(value))
-	p, err := passing.take()
+	runtime.LockOSThread() // not unlocked: the thread ends with the test
+	var one unix.CPUSet
+	one.Set(int(currentCore()))
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+	shelf, p, err := passing.take()
 	if err != nil {
 		t.Fatal(err)
 	}
-	passing.give(p)
-	free := len(passing.free)
+	shelf.give(p)
+	free := len(shelf.free)
 	left := int64(len(value))
 	for part := range slices.Chunk(value, 30_000) {
 		send(t, client, part)
@@ -118,8 +125,38 @@ func TestPausingClientsHoldNoBounce(t *testing.T) {
 			t.Fatalf("poured %d of %d bytes, %v", n, len(part), err)
 		}
 		left -= n
-		if len(passing.free) != free {
-			t.Fatalf("%d bounces are free after %d bytes, %d before", len(passing.free), n, free)
+		if len(shelf.free) != free {
+			t.Fatalf("%d bounces are free after %d bytes, %d before", len(shelf.free), n, free)
+		}
+	}
+}
+
+// TestBouncesAreNotHoarded: who loses its core while it copies makes no more than
+// a few.
+func TestBouncesAreNotHoarded(t *testing.T) {
+	var b bounces
+	type lent struct {
+		shelf *shelf
+		p     []byte
+	}
+	var all []lent
+	for range 3 * keepBounces {
+		s, p, err := b.take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p[0], p[bounceBytes-1] = 1, 1
+		all = append(all, lent{s, p})
+	}
+	for _, l := range all {
+		l.shelf.give(l.p)
+	}
+	for i := range b {
+		if n := len(b[i].free); n > keepBounces {
+			t.Errorf("core %d keeps %d", i, n)
+		}
+		for _, p := range b[i].free {
+			_ = unix.Munmap(p)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (s *spinner) watch(w *wire, own int32) sight {
 	}
 	defer s.taken.Store(false)
 	for end := time.Now().Add(s.window); s.arriving.Load() == own; {
-		if w.poll(0) {
+		if w.pollUntold(0) {
 			w.spins = fullPatience
 			return came
 		}
@@ -73,17 +73,20 @@ func (s *spinner) slept(w *wire, d time.Duration) {
 func moveAway() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var cpu uint32
-	if _, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0); errno != 0 {
-		return
-	}
 	var allowed unix.CPUSet
 	if unix.SchedGetaffinity(0, &allowed) != nil { // a machine of more cores than fit
 		return
 	}
 	others := allowed
-	if others.Clear(int(cpu)); others.Count() == 0 || unix.SchedSetaffinity(0, &others) != nil {
+	if others.Clear(int(currentCore())); others.Count() == 0 || unix.SchedSetaffinity(0, &others) != nil {
 		return
 	}
 	_ = unix.SchedSetaffinity(0, &allowed) // it was allowed before
+}
+
+// currentCore is the number of the core that the calling thread is on, or was a
+// moment ago.
+func currentCore() (n uint32) {
+	_, _, _ = unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&n)), 0, 0) // every kernel has it
+	return n
 }

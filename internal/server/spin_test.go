@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"testing"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -119,9 +118,9 @@ func TestMoveAway(t *testing.T) {
 	}
 	moved := 0
 	for range 20 {
-		from := core(t)
+		from := currentCore()
 		moveAway()
-		if core(t) != from {
+		if currentCore() != from {
 			moved++
 		}
 	}
@@ -131,12 +130,4 @@ func TestMoveAway(t *testing.T) {
 	if err := unix.SchedGetaffinity(0, &after); err != nil || after != before {
 		t.Errorf("it may run on %v afterwards, before on %v (%v)", after, before, err)
 	}
-}
-
-func core(t *testing.T) (cpu uint32) {
-	t.Helper()
-	if _, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0); errno != 0 {
-		t.Fatal(errno)
-	}
-	return cpu
 }
