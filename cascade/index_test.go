@@ -109,10 +109,13 @@ func count(owners []*name, what *name) (n int) {
 	return n
 }
 
-// stillThere tells whether the record that an entry points to is the block's.
+// stillThere tells whether the record that an entry points to says so, as clients
+// ask (docs/format.md §6.2, step 4). A block that was moved twice may have its
+// first record's cell again, for another place.
 func stillThere(s *Store, e shmindex.Entry) bool {
-	record := s.shared().tier.Region()[e.Record:]
-	return string(record[:4]) == "CBK1" && binary.LittleEndian.Uint64(record[8:]) == e.UID
+	region, le := s.shared().tier.Region(), binary.LittleEndian
+	record, data := region[e.Record:], le.Uint64(region[32:])
+	return string(record[:4]) == "CBK1" && le.Uint64(record[8:]) == e.UID && data+le.Uint64(record[48:]) == e.Offset
 }
 
 // checkShown reads a block where the index says it is.
