@@ -9,8 +9,19 @@ import (
 
 var _ tiers.Lender = (*pin)(nil)
 
-// renewPause is how long a room whose new memory was refused is left alone.
-const renewPause = time.Second
+const (
+	// renewPause is how long a room whose new memory was refused is left alone.
+	renewPause = time.Second
+
+	// renewQuiet is how long nobody must have asked for room for lent rooms to
+	// get new memory: the kernel clears it, which takes a core as long as a
+	// block takes to arrive.
+	renewQuiet = 10 * time.Millisecond
+
+	// renewShort is the part of all memory below which what is free is so short
+	// that rooms get new memory as they come.
+	renewShort = 8
+)
 
 // Lend implements tiers.Lender.
 func (p *pin) Lend() bool {
@@ -67,8 +78,8 @@ func (t *Tier) renewOne() bool {
 	return err == nil
 }
 
-// renew gives lent rooms new memory as they come, so that who asks for room finds
-// it ready.
+// renew gives lent rooms new memory in the background, so that who asks for room
+// finds it ready.
 func (t *Tier) renew() {
 	defer close(t.renewDone)
 	for {
@@ -77,21 +88,31 @@ func (t *Tier) renew() {
 			return
 		case <-t.wake:
 		}
-		for !t.renewAll() { // the file system is full: perhaps not for long
+		asked := uint64(0)
+		for pause := t.renewSome(&asked); pause > 0; pause = t.renewSome(&asked) {
 			select {
 			case <-t.stop:
 				return
-			case <-time.After(renewPause):
+			case <-time.After(pause):
 			}
 		}
 	}
 }
 
-// renewAll tells whether no lent room is left.
-func (t *Tier) renewAll() bool {
+// renewSome renews lent rooms as long as that is in nobody's way, and tells when
+// to look again; 0 when there are none. asked is how often somebody had asked
+// for room at the last look.
+func (t *Tier) renewSome(asked *uint64) (pause time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for t.renewOne() {
+	for len(t.lent) > 0 {
+		if t.asked != *asked && t.alloc.Free() >= t.alloc.Size()/renewShort {
+			*asked = t.asked
+			return renewQuiet
+		}
+		if !t.renewOne() { // the file system is full: perhaps not for long
+			return renewPause
+		}
 	}
-	return len(t.lent) == 0
+	return 0
 }

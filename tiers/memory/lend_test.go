@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -158,6 +159,58 @@ func TestLentMemoryIsNotWritten(t *testing.T) {
 				t.Error("memory is lent still that is new")
 			}
 		})
+	}
+}
+
+// TestRenewalIsInNobodysWay: lent rooms wait for their new memory while others
+// ask for room, as long as there is other room.
+func TestRenewalIsInNobodysWay(t *testing.T) {
+	const one = 2 << 20
+	tr := openAll(t, arenaPath(t), 32<<20)
+	close(tr.stop) // nobody renews but this test
+	<-tr.renewDone
+	tr.stop = make(chan struct{})
+	items := fill(t, tr, one)
+	asked := uint64(0)
+	renew := func(what string, want time.Duration, left int) {
+		t.Helper()
+		if pause := tr.renewSome(&asked); pause != want || len(tr.lent) != left {
+			t.Errorf("%s: %d rooms are lent still, the next look is in %v; want %d, %v", what, len(tr.lent), pause, left, want)
+		}
+	}
+	drop := func(items []tiers.Item) {
+		for _, it := range items {
+			if refer(t, tr, it.Info.ID); tr.Evict(it.Info.ID) != nil {
+				t.Fatal("not evicted")
+			}
+		}
+	}
+	drop(items[:2])
+	renew("no room is free", 0, 0)
+	drop(items[2:4])
+	for range 3 {
+		s, err := tr.Reserve(one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Abort()
+		renew("somebody asked", renewQuiet, 2)
+	}
+	renew("nobody asked since", 0, 0)
+	drop(items[4:6])
+	var all []tiers.Slot
+	for range 6 {
+		s, err := tr.Reserve(one)
+		if err != nil {
+			t.Fatalf("after %d: %v", len(all), err)
+		}
+		all = append(all, s)
+	}
+	if len(tr.lent) != 0 {
+		t.Errorf("%d rooms are lent still, and the tier is full", len(tr.lent))
+	}
+	for _, s := range all {
+		s.Abort()
 	}
 }
 

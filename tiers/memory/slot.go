@@ -45,6 +45,7 @@ func (t *Tier) Reserve(size int64) (tiers.Slot, error) {
 	if arena.RoundSize(size) > int64(len(t.data)) || size > block.MaxSize || size < 0 {
 		return nil, fmt.Errorf("%s: %d bytes, capacity %d: %w", t.name, size, len(t.data), tiers.ErrTooLarge)
 	}
+	t.asked++
 	for {
 		if err := t.usable(); err != nil {
 			return nil, err

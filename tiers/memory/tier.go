@@ -58,6 +58,7 @@ type Tier struct {
 	held      func(offset int64) bool // of Watch, nil: nothing is
 	lingering []*slot                 // no blocks any more, but held when they ceased to be
 	lends     bool                    // memory may be lent
+	asked     uint64                  // how often somebody reserved room
 	lent      []arena.Extent          // rooms with nothing in them whose memory is lent
 	renewing  int                     // such rooms that get new memory just now
 	growing   bool
