@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -36,7 +36,7 @@ type load struct {
 }
 
 type loadConn struct {
-	raw    net.Conn
+	raw    *plainConn
 	client *resp.Client
 	room   []byte // where values arrive, outside the Go heap
 	got    int    // the value that lies in room; -1: none
@@ -48,7 +48,7 @@ func newLoad(s *subject, v *values, count, conns int) (*load, error) {
 		l.keys = append(l.keys, "bench:"+strconv.Itoa(conns)+":"+strconv.Itoa(i))
 	}
 	for range conns {
-		raw, err := net.Dial(s.network, s.addr)
+		raw, err := dialPlain(s.network, s.addr)
 		if err != nil {
 			_ = l.close() // the refusal is what matters
 			return nil, fmt.Errorf("bench: %d connections to %s: %w", conns, s.name, err)
@@ -69,6 +69,7 @@ func (l *load) run(ctx context.Context, what op, n int) (time.Duration, error) {
 	each := max(1, n/len(l.conns))
 	first := l.values.stamps(each * len(l.conns))
 	defer l.interruptible(ctx)()
+	defer threads(len(l.conns))()
 	start, failed := make(chan struct{}), make(chan error, len(l.conns))
 	for i := range l.conns {
 		go func() {
@@ -86,6 +87,14 @@ func (l *load) run(ctx context.Context, what op, n int) (time.Duration, error) {
 		}
 	}
 	return time.Since(began), err
+}
+
+// threads lets n goroutines wait in system calls, each on a thread of its own,
+// that Go's scheduler has no reason to take away from them; the function it
+// returns ends that. It is of the whole process.
+func threads(n int) func() {
+	was := runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
+	return func() { runtime.GOMAXPROCS(was) }
 }
 
 // interruptible makes operations fail when ctx ends or they take too long; the
@@ -174,8 +183,9 @@ func (l *load) close() error {
 	l.hangUp()
 	var err error
 	for _, c := range l.conns {
+		err = errors.Join(err, c.raw.release())
 		if c.room != nil {
-			err = unix.Munmap(c.room)
+			err = errors.Join(err, unix.Munmap(c.room))
 		}
 	}
 	return err
