@@ -7,15 +7,17 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // plainConn is a connection of which every read and write is one system call
 // that waits, as it is with clients that have a thread for each connection:
-// LMCache's is one, in C++. Connections of Go's net package wait through its
-// scheduler, which costs a tenth of two cores with large values, and more to the
-// subject that uses both.
+// LMCache's is one, in C++. Go's scheduler is not told of these waits, see
+// threads: what it would do meanwhile costs a tenth of two cores with large
+// values, and more to the subject that uses both.
 //
 // One goroutine reads and writes; Close may come from another.
 type plainConn struct {
@@ -23,6 +25,10 @@ type plainConn struct {
 	fd       int
 	hungUp   atomic.Bool
 }
+
+// plainWait is how long one system call waits at most. With a limit any signal
+// ends it, such as the one by which Go's runtime stops a thread.
+const plainWait = time.Second
 
 // dialPlain connects to a server.
 func dialPlain(network, addr string) (*plainConn, error) {
@@ -40,24 +46,33 @@ func dialPlain(network, addr string) (*plainConn, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	if err := unix.SetNonblock(fd, false); err != nil {
-		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(fd))
+	limit := unix.NsecToTimeval(plainWait.Nanoseconds())
+	if err := errors.Join(unix.SetNonblock(fd, false), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit)); err != nil {
+		return nil, errors.Join(fmt.Errorf("bench: make a connection wait: %w", err), unix.Close(fd))
 	}
 	return &plainConn{Conn: nc, fd: fd}, nil
 }
 
 // Read implements net.Conn.
 func (c *plainConn) Read(p []byte) (int, error) {
-	n, err := again(func() (int, error) { return unix.Read(c.fd, p) })
-	switch {
-	case c.hungUp.Load():
-		return 0, net.ErrClosed
-	case err != nil:
-		return 0, os.NewSyscallError("read", err)
-	case n == 0 && len(p) > 0:
-		return 0, io.EOF
+	if len(p) == 0 {
+		return 0, nil
 	}
-	return n, nil
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(c.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
+		switch {
+		case c.hungUp.Load():
+			return 0, net.ErrClosed
+		case errno == unix.EINTR || errno == unix.EAGAIN:
+		case errno != 0:
+			return 0, os.NewSyscallError("read", errno)
+		case n == 0:
+			return 0, io.EOF
+		default:
+			return int(n), nil
+		}
+	}
 }
 
 // Write implements net.Conn.
@@ -68,24 +83,43 @@ func (c *plainConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Writev implements resp.VectorWriter. The slices of bufs are its own.
+// Writev implements resp.VectorWriter.
 func (c *plainConn) Writev(bufs [][]byte) error {
-	for len(bufs) > 0 {
-		n, err := again(func() (int, error) { return unix.Writev(c.fd, bufs) })
+	var room [4]unix.Iovec
+	vec := room[:0]
+	for _, b := range bufs {
+		if len(b) > 0 {
+			v := unix.Iovec{Base: &b[0]}
+			v.SetLen(len(b))
+			vec = append(vec, v)
+		}
+	}
+	for len(vec) > 0 {
+		n, _, errno := unix.RawSyscall(unix.SYS_WRITEV, uintptr(c.fd), uintptr(unsafe.Pointer(&vec[0])), uintptr(len(vec)))
 		switch {
 		case c.hungUp.Load():
 			return net.ErrClosed
-		case err != nil:
-			return os.NewSyscallError("writev", err)
-		}
-		for len(bufs) > 0 && n >= len(bufs[0]) {
-			n, bufs = n-len(bufs[0]), bufs[1:]
-		}
-		if n > 0 {
-			bufs[0] = bufs[0][n:]
+		case errno == unix.EINTR || errno == unix.EAGAIN:
+		case errno != 0:
+			return os.NewSyscallError("writev", errno)
+		default:
+			vec = behind(vec, uint64(n))
 		}
 	}
 	return nil
+}
+
+// behind is what is left of vec after its first n bytes.
+func behind(vec []unix.Iovec, n uint64) []unix.Iovec {
+	for len(vec) > 0 && n >= vec[0].Len {
+		n -= vec[0].Len
+		vec = vec[1:]
+	}
+	if n > 0 {
+		vec[0].Base = (*byte)(unsafe.Add(unsafe.Pointer(vec[0].Base), n))
+		vec[0].Len -= n
+	}
+	return vec
 }
 
 // Close implements net.Conn: it ends the wait of whoever reads or writes, and
@@ -100,12 +134,3 @@ func (c *plainConn) Close() error {
 
 // release gives the descriptor back. Nobody reads or writes any more.
 func (c *plainConn) release() error { return unix.Close(c.fd) }
-
-// again repeats a system call that a signal ended.
-func again(call func() (int, error)) (int, error) {
-	for {
-		if n, err := call(); !errors.Is(err, unix.EINTR) {
-			return n, err
-		}
-	}
-}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -92,5 +93,26 @@ func TestPlainConnHangsUp(t *testing.T) {
 				t.Errorf("later: got %v, want %v", err, net.ErrClosed)
 			}
 		})
+	}
+}
+
+// TestPlainConnLetsTheCollectorRun: whoever stops the program does not wait for
+// a server that says nothing.
+func TestPlainConnLetsTheCollectorRun(t *testing.T) {
+	c, _ := plainPair(t, "unix", filepath.Join(t.TempDir(), "s"))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Read(make([]byte, 1))
+		ended <- err
+	}()
+	for range 50 {
+		time.Sleep(time.Millisecond)
+		runtime.GC()
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("got %v, want %v", err, net.ErrClosed)
 	}
 }
