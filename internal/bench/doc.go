@@ -15,6 +15,9 @@
 //	round      the phases of both subjects, one after the other
 //	stamp      the first 16 bytes of a value, different in every SET, so that
 //	           no bytes come twice and deduplication can not help
+//	plain      a connection that waits in the kernel, in a thread of its own, as
+//	           clients written in C++ do: the client is to cost little, and
+//	           the same to both subjects
 //	quiet      a subject has nothing left to do: no ids to complete, no CPU
 //	           time used; every phase begins when all subjects are
 //	CPU cost   seconds that the subject's process used from the start of a
