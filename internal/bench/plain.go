@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/rawfd"
 )
 
 // plainConn is a connection of which every read and write is one system call
@@ -36,20 +38,14 @@ func dialPlain(network, addr string) (*plainConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer nc.Close()
-	f, err := nc.(interface{ File() (*os.File, error) }).File()
+	fd, err := rawfd.Take(nc)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("fcntl", err)
-	}
 	limit := unix.NsecToTimeval(plainWait.Nanoseconds())
-	if err := errors.Join(unix.SetNonblock(fd, false), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit),
+	if err := errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit)); err != nil {
-		return nil, errors.Join(fmt.Errorf("bench: make a connection wait: %w", err), unix.Close(fd))
+		return nil, errors.Join(fmt.Errorf("bench: limit the waits of a connection: %w", err), unix.Close(fd))
 	}
 	return &plainConn{Conn: nc, fd: fd}, nil
 }

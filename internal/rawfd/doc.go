@@ -3,5 +3,5 @@
 // many pieces at a time waits in the kernel.
 //
 // It hands over a descriptor. Reading, writing, deadlines and closing are its
-// users' (internal/server, dht/fabric/tcp), each in its own way.
+// users' (internal/server, dht/fabric/tcp, internal/bench), each in its own way.
 package rawfd
