@@ -17,7 +17,7 @@ import (
 type LustreOptions struct {
 	Dir        string // on the file system to measure; what is made in it is removed again
 	Rounds     int    // of each measurement; default 5
-	Bytes      int64  // of blocks in one phase of the table; default 64 MiB
+	Bytes      int64  // of blocks in one phase of the table; default 256 MiB
 	LimitBytes int64  // of the file that is read against fio; default 512 MiB
 	Depth      int    // reads and writes under way on every side; default 16
 
@@ -59,7 +59,7 @@ var lustreMethod = LustreMethod{
 	PerFileWrite:    "each block in a file of its own: create, write, fsync, close; at the end one fsync of the directory",
 	AggregatedRead:  "ReadBatch of all blocks, each verified by CRC32C",
 	PerFileRead:     "open, read, close of each file, nothing verified",
-	Cold:            "every file is dropped from the page cache before it is read (posix_fadvise DONTNEED after the fsync); inodes and directory entries stay cached, which favours one file per block",
+	Cold:            "every file is dropped from the page cache before it is read (posix_fadvise DONTNEED after the fsync), and the file system has written everything (syncfs), what became of removed files too; inodes and directory entries stay cached, which favours one file per block",
 	Store:           "GetBatch of a chain of blocks that are in segments only, through a store with an empty memory tier, against Get of one after the other; all bytes checked",
 	Limit:           "2 MiB reads of one segment by single gets, as many at once as fio's iodepth, against fio with io_uring and O_DIRECT on a file of the same size in the same directory, in turns",
 }
@@ -128,7 +128,7 @@ func (o LustreOptions) withDefaults() LustreOptions {
 		o.Rounds = 5
 	}
 	if o.Bytes == 0 {
-		o.Bytes = 64 << 20
+		o.Bytes = 256 << 20 // a fast disk reads less in no time: it would be starts and ends that are measured
 	}
 	if o.LimitBytes == 0 {
 		o.LimitBytes = 512 << 20
@@ -199,6 +199,20 @@ func fileSystem(dir string) (string, error) {
 	return fmt.Sprintf("%#x", st.Type), nil
 }
 
+// settle waits until the file system of a directory has written everything, also
+// what one phase left behind and another would wait for: what became of removed
+// files, and its journal.
+func settle(dir string) error {
+	f, err := os.Open(dir)
+	if err == nil {
+		err = errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("bench: let %s come to rest: %w", dir, err)
+	}
+	return nil
+}
+
 // dropCache makes the page cache forget all files below dir. They must have
 // been synced.
 func dropCache(dir string) error {
@@ -215,5 +229,5 @@ func dropCache(dir string) error {
 	if err != nil {
 		return fmt.Errorf("bench: drop files from the page cache: %w", err)
 	}
-	return nil
+	return settle(dir)
 }

@@ -38,6 +38,12 @@ func (b *lustreBench) folder() string {
 	return filepath.Join(b.home, strconv.Itoa(b.phases))
 }
 
+// remove takes a phase's folder away, and leaves nothing of that to be done in
+// the next phase.
+func (b *lustreBench) remove(dir string) error {
+	return errors.Join(os.RemoveAll(dir), settle(b.home))
+}
+
 func (b *lustreBench) progress() {
 	b.done++
 	if b.o.Progress != nil {
@@ -196,7 +202,7 @@ func (b *lustreBench) aggregated(ctx context.Context, s *set, callers int) (writ
 	if err = errors.Join(err, t.Close()); err == nil {
 		err = s.check()
 	}
-	return write, s.rate(took), errors.Join(err, os.RemoveAll(dir))
+	return write, s.rate(took), errors.Join(err, b.remove(dir))
 }
 
 // readTogether reads blocks from one number to another with one batch.
@@ -239,7 +245,7 @@ func (b *lustreBench) perFile(ctx context.Context, s *set, callers int) (write, 
 	if err != nil {
 		return 0, 0, fmt.Errorf("bench: one file per block: %w", err)
 	}
-	return write, s.rate(took), errors.Join(s.check(), os.RemoveAll(dir))
+	return write, s.rate(took), errors.Join(s.check(), b.remove(dir))
 }
 
 func writeDurably(path string, p []byte) error {
