@@ -11,7 +11,7 @@ import (
 
 func (a *app) benchLustre() *cobra.Command {
 	o := bench.LustreOptions{Rounds: 5, Depth: 16}
-	size, limit := units.Bytes(64*units.MiB), units.Bytes(512*units.MiB)
+	size, limit := units.Bytes(256*units.MiB), units.Bytes(512*units.MiB)
 	c := &cobra.Command{Use: "lustre", Short: "Compare segments with one file per block, and their reads with fio, alternating", Args: arity(0, 0),
 		Long: "Compare segments with one file per block in the form of CASCADE Table I, batches with single reads, and reads with fio.\n" +
 			"It works on any file system; what it writes below --dir is removed again. --json tells what each side does.",

@@ -56,7 +56,7 @@ func (a *advice) end(heard bool) {
 
 // stretch is a run of bytes in a file of which many are wanted.
 type stretch struct {
-	file             *file
+	file             source
 	off, end, wanted int64
 	pieces           int
 }
@@ -93,10 +93,7 @@ func (s *Store) advise(extents []wanted) {
 		heard := true
 		defer func() { s.advice.end(heard) }()
 		for _, one := range told {
-			one.file.handleMu.Lock()
-			path := one.file.path
-			one.file.handleMu.Unlock()
-			if heard = s.opt.Advice.WillRead(path, one.off, one.end-one.off); !heard {
+			if heard = s.opt.Advice.WillRead(one.file.where(), one.off, one.end-one.off); !heard {
 				return
 			}
 		}

@@ -7,13 +7,17 @@ import (
 	"sync"
 	"time"
 
+	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
 )
 
-// Read is one block of a ReadBatch.
+// Read is one block of a ReadBatch: that of Ref, or, if it is nil, block Info
+// of any process at Place.
 type Read struct {
-	Ref *Ref
-	Dst []byte // len == Ref.Info().Size
+	Ref   *Ref
+	Place Place
+	Info  block.Info
+	Dst   []byte // len == Ref.Info().Size, or Info.Size
 
 	// Done, when not nil, is called once with the block's outcome, as soon as
 	// there is one and before ReadBatch returns, from any goroutine. It must
@@ -26,54 +30,34 @@ type Read struct {
 const batchDepth = 16
 
 // ReadBatch reads many blocks, each straight into its Dst and verified as by
-// Ref.ReadInto, faster than one by one: in the order of their places, neighbours
-// with one call, many calls at once. The result has one error for each read,
-// nil when it succeeded, and with the meaning that it has for ReadInto; what
+// Ref.ReadInto or ReadPlace, faster than one by one: in the order of their places,
+// neighbours with one call, many calls at once. The result has one error for each
+// read, nil when it succeeded, and with the meaning that it has for one alone; what
 // happens to one block does not happen to the others. When ctx ends first, the
 // blocks that were read by then are good, the error of one whose memory may
 // still be written to is a *Busy, and the others were never begun.
 func (s *Store) ReadBatch(ctx context.Context, reads []Read) []error {
-	b := &batch{s: s, ctx: ctx, blocks: make([]pending, len(reads)), done: make(chan struct{})}
-	errs := make([]error, len(reads))
+	b := newBatch(ctx, s, len(reads))
+	subjects, errs, end := s.subjects(ctx, reads)
+	defer end()
 	for i, r := range reads {
-		switch {
-		case r.Ref.s != s:
-			errs[i] = fmt.Errorf("%w: a reference of another store", ErrBadItem)
-		case int64(len(r.Dst)) != r.Ref.loc.info.Size:
-			errs[i] = fmt.Errorf("%w: %d bytes of room for %d", ErrBadItem, len(r.Dst), r.Ref.loc.info.Size)
-		case ctx.Err() != nil:
-			errs[i] = unavailable("read of "+r.Ref.loc.info.ID.String(), ctx.Err())
-		default:
-			b.add(i, r)
-		}
-		b.blocks[i].err = errs[i]
-		if errs[i] != nil {
-			r.tell(errs[i])
-		}
+		b.add(i, r, subjects[i], errs[i])
 	}
-	if len(b.extents) == 0 && len(b.small) == 0 {
-		return errs
-	}
-	b.start()
-	select {
-	case <-b.done:
-	case <-ctx.Done():
-	}
-	b.leave() // also when all workers have ended: ctx may have ended them
-	b.telling.Wait()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i := range errs {
-		errs[i] = b.blocks[i].err
-	}
-	return errs
+	return b.run()
 }
 
-// tell passes the outcome on.
-func (r Read) tell(err error) {
-	if r.Done != nil {
-		r.Done(err)
-	}
+// subject is what a batch reads to one piece of memory, and what is made of it
+// there.
+type subject interface {
+	String() string
+	size() int64 // bytes of dst
+
+	// extent is where its bytes lie as stored, and at where in dst they go.
+	extent(dst []byte) (f source, off, size int64, at int)
+
+	verify(dst []byte, at int) error // once they are there
+	failed(err error) error          // gives an error of the file system its kind
+	alone(dst []byte) error          // reads and verifies it by itself
 }
 
 // batch is one ReadBatch.
@@ -95,27 +79,69 @@ type batch struct {
 
 // pending is one block of a batch. Its last call to end completes it.
 type pending struct {
-	read   Read
-	loc    *location
-	dst    []byte
-	at     int           // in dst: where the payload as stored goes
-	calls  int           // that have not ended
-	shared bool          // one of its calls is of other blocks too
-	fault  error         // of one of its calls
-	ready  bool          // err is final
-	err    error         // what the caller gets
-	ended  chan struct{} // made when the caller leaves before ready
+	subject // nil: it was not even tried
+	tell    func(error)
+	dst     []byte
+	at      int           // in dst: where the payload as stored goes
+	calls   int           // that have not ended
+	shared  bool          // one of its calls is of other blocks too
+	fault   error         // of one of its calls
+	ready   bool          // err is final
+	err     error         // what the caller gets
+	ended   chan struct{} // made when the caller leaves before ready
 }
 
-func (b *batch) add(i int, r Read) {
-	b.blocks[i].read, b.blocks[i].loc, b.blocks[i].dst = r, r.Ref.loc, r.Dst
+func newBatch(ctx context.Context, s *Store, n int) *batch {
+	return &batch{s: s, ctx: ctx, blocks: make([]pending, n), done: make(chan struct{})}
+}
+
+// add makes a read the i-th of the batch, unless err says why it is none.
+func (b *batch) add(i int, r Read, sub subject, err error) {
+	one := &b.blocks[i]
+	one.tell, one.dst = r.Done, r.Dst
+	if one.tell == nil {
+		one.tell = func(error) {}
+	}
+	switch {
+	case err != nil:
+		one.err = err
+	case int64(len(r.Dst)) != sub.size():
+		one.err = fmt.Errorf("%w: %d bytes of room for %d", ErrBadItem, len(r.Dst), sub.size())
+	case b.ctx.Err() != nil:
+		one.err = unavailable("read of "+sub.String(), b.ctx.Err())
+	}
+	if one.err != nil {
+		one.tell(one.err)
+		return
+	}
+	one.subject = sub
 	if len(r.Dst) == 0 {
 		b.small = append(b.small, i)
 		return
 	}
-	loc := r.Ref.loc
-	b.blocks[i].at = b.s.landing(loc.as, r.Dst)
-	b.extents = append(b.extents, loc.wanted(i))
+	f, off, size, at := sub.extent(r.Dst)
+	one.at = at
+	b.extents = append(b.extents, wanted{f, off, size, i})
+}
+
+// run reads what was added, and returns an error or nil for each.
+func (b *batch) run() []error {
+	if len(b.extents) > 0 || len(b.small) > 0 {
+		b.start()
+		select {
+		case <-b.done:
+		case <-b.ctx.Done():
+		}
+		b.leave() // also when all workers have ended: ctx may have ended them
+		b.telling.Wait()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	errs := make([]error, len(b.blocks))
+	for i := range errs {
+		errs[i] = b.blocks[i].err
+	}
+	return errs
 }
 
 // start plans the calls and lets workers make them.
@@ -131,7 +157,7 @@ func (b *batch) start() {
 			one.shared = one.shared || len(c.parts) > 1
 		}
 	}
-	b.hold(1)
+	b.hold()
 	for _, i := range b.small {
 		b.complete(i)
 	}
@@ -140,28 +166,35 @@ func (b *batch) start() {
 	}
 	go func() {
 		b.workers.Wait()
-		b.hold(-1)
+		b.unhold()
 		close(b.done)
 	}()
 }
 
 // hold keeps the files of the batch and the store open: its calls may outlive
 // the caller's references.
-func (b *batch) hold(n int) {
+func (b *batch) hold() {
 	b.s.mu.Lock()
-	defer b.s.mu.Unlock()
-	for i := range b.blocks {
-		loc := b.blocks[i].loc
-		switch {
-		case loc == nil:
-		case n > 0:
-			loc.file.users++
-		default:
-			b.s.unuseLocked(loc.file)
+	b.s.jobs++
+	b.s.mu.Unlock()
+	b.eachSource(func(f source, _ bool) { f.retain(b.s) })
+}
+
+func (b *batch) unhold() {
+	b.eachSource(func(f source, failed bool) { f.release(b.s, failed) })
+	b.s.endJob()
+}
+
+// eachSource calls fn with each file that there are calls of, and whether one
+// of them has failed.
+func (b *batch) eachSource(fn func(f source, failed bool)) {
+	for i := 0; i < len(b.calls); {
+		f, failed := b.calls[i].file, false
+		for ; i < len(b.calls) && b.calls[i].file == f; i++ {
+			failed = failed || b.calls[i].failed
 		}
+		fn(f, failed)
 	}
-	b.s.jobs += n
-	b.s.idle.Broadcast()
 }
 
 // work makes calls until there is none left. While one hangs, another worker
@@ -243,6 +276,7 @@ func (b *batch) buffers(c *call) (bufs [][]byte, gaps []byte, err error) {
 // finish counts an ended call with each of its blocks.
 func (b *batch) finish(c *call, n int64, err error) {
 	at := int64(0)
+	c.failed = err != nil
 	for _, p := range c.parts {
 		at += p.gap + p.size
 		b.mu.Lock()
@@ -268,11 +302,11 @@ func (b *batch) complete(i int) {
 	var err error
 	switch {
 	case one.fault == nil:
-		err = b.s.verify(one.loc, one.dst, one.at)
+		err = one.verify(one.dst, one.at)
 	case left:
-		err = unavailable("read of "+one.loc.info.ID.String(), one.fault)
+		err = unavailable("read of "+one.String(), one.fault)
 	case !one.shared && !errors.Is(one.fault, vfs.ErrStale):
-		err = b.s.readFailed(one.loc, one.fault)
+		err = one.failed(one.fault)
 	default:
 		err = b.alone(one)
 	}
@@ -285,11 +319,11 @@ func (b *batch) alone(one pending) error {
 		select {
 		case b.s.reads <- struct{}{}:
 			defer b.s.reads.taken().end()
-			return b.s.read(one.loc, one.dst)
+			return one.subject.alone(one.dst)
 		case <-b.ctx.Done():
 		}
 	}
-	return unavailable("read of "+one.loc.info.ID.String(), b.ctx.Err())
+	return unavailable("read of "+one.String(), b.ctx.Err())
 }
 
 // settle makes a block's outcome final and tells it, or that the block's memory
@@ -306,13 +340,13 @@ func (b *batch) settle(i int, err error) {
 	b.telling.Add(1)
 	b.mu.Unlock()
 	defer b.telling.Done()
-	one.read.tell(err)
+	one.tell(err)
 }
 
 // leave gives up what is not finished.
 func (b *batch) leave() {
 	for _, i := range b.abandon(b.ctx.Err()) {
-		b.blocks[i].read.tell(b.blocks[i].err)
+		b.blocks[i].tell(b.blocks[i].err)
 	}
 }
 
@@ -327,7 +361,7 @@ func (b *batch) abandon(cause error) (unfinished []int) {
 			one := &b.blocks[p.block]
 			one.fault = cause
 			if one.calls--; one.calls == 0 { // no call of it runs
-				one.ready, one.err = true, unavailable("read of "+one.loc.info.ID.String()+": it was not begun", cause)
+				one.ready, one.err = true, unavailable("read of "+one.String()+": it was not begun", cause)
 				unfinished = append(unfinished, p.block)
 			}
 		}
@@ -335,9 +369,9 @@ func (b *batch) abandon(cause error) (unfinished []int) {
 	b.next = len(b.calls)
 	for i := range b.blocks {
 		one := &b.blocks[i]
-		if one.loc != nil && !one.ready {
+		if one.subject != nil && !one.ready {
 			one.ended = make(chan struct{})
-			one.err = &Busy{what: "read of " + one.loc.info.ID.String(), cause: cause, done: one.ended}
+			one.err = &Busy{what: "read of " + one.String(), cause: cause, done: one.ended}
 			unfinished = append(unfinished, i)
 		}
 	}

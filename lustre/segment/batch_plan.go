@@ -3,6 +3,8 @@ package segment
 import (
 	"cmp"
 	"slices"
+
+	"cascadekv/internal/vfs"
 )
 
 const (
@@ -21,17 +23,37 @@ const (
 	maxParts = 256
 )
 
+// source is a file that batches read: one of the index, or one that is known by
+// its name alone.
+type source interface {
+	ident() fileID
+	where() string // its path
+
+	// open returns the handle; it may take as long as the file system.
+	open(vfs.FS) (vfs.File, error)
+
+	// retain keeps the handle until release, which is told whether a read of it
+	// failed.
+	retain(*Store)
+	release(s *Store, failed bool)
+}
+
 // wanted is a run of bytes in a file that belong to a block.
 type wanted struct {
-	file      *file
+	file      source
 	off, size int64
 	block     int // which of the batch
 }
 
 // byPlace orders extents by file and offset.
 func byPlace(a, b wanted) int {
-	return cmp.Or(cmp.Compare(a.file.id.rank, b.file.id.rank), cmp.Compare(a.file.id.incarnation, b.file.id.incarnation),
-		cmp.Compare(a.file.id.number, b.file.id.number), cmp.Compare(a.off, b.off), cmp.Compare(a.block, b.block))
+	if a.file != b.file {
+		x, y := a.file.ident(), b.file.ident()
+		if order := cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(x.incarnation, y.incarnation), cmp.Compare(x.number, y.number)); order != 0 {
+			return order
+		}
+	}
+	return cmp.Or(cmp.Compare(a.off, b.off), cmp.Compare(a.block, b.block))
 }
 
 // wanted is where the payload of a block lies, the i-th of a batch.
@@ -47,9 +69,10 @@ type part struct {
 // call is one read of a batch: parts one behind the other from off on. The
 // first has no gap.
 type call struct {
-	file      *file
+	file      source
 	off, size int64
 	parts     []part
+	failed    bool // once it has ended
 }
 
 func (c *call) end() int64 { return c.off + c.size }

@@ -251,6 +251,31 @@ func (f *file) seal() error {
 	return f.syncTo(n)
 }
 
+// ident implements source.
+func (f *file) ident() fileID { return f.id }
+
+// where implements source.
+func (f *file) where() string {
+	f.handleMu.Lock()
+	defer f.handleMu.Unlock()
+	return f.path
+}
+
+// retain implements source.
+func (f *file) retain(s *Store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.users++
+}
+
+// release implements source.
+func (f *file) release(s *Store, _ bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unuseLocked(f)
+	s.idle.Broadcast()
+}
+
 // open returns the handle, opening the file for reading if need be.
 func (f *file) open(fs vfs.FS) (vfs.File, error) {
 	f.handleMu.Lock()

@@ -42,13 +42,19 @@ func newHandles(o Options, close func(vfs.File)) *handles {
 // header must say id. After an error the next call opens the file anew.
 func (c *handles) with(path string, id fileID, fn func(vfs.File) error) error {
 	h := c.take(path)
-	h.once.Do(func() { h.file, h.err = c.openSegment(path, id) })
-	err := h.err
+	f, err := c.opened(h, id)
 	if err == nil {
-		err = fn(h.file)
+		err = fn(f)
 	}
 	c.give(h, err != nil)
 	return err
+}
+
+// opened returns the file of a handle that the caller has taken, whose header
+// must say id.
+func (c *handles) opened(h *handle, id fileID) (vfs.File, error) {
+	h.once.Do(func() { h.file, h.err = c.openSegment(h.path, id) })
+	return h.file, h.err
 }
 
 func (c *handles) openSegment(path string, id fileID) (vfs.File, error) {

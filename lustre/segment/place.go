@@ -70,28 +70,43 @@ func (s *Store) ReadPlace(ctx context.Context, p Place, info block.Info, dst []b
 	if int64(len(dst)) != info.Size {
 		return fmt.Errorf("%w: %d bytes of room for %d", ErrBadItem, len(dst), info.Size)
 	}
-	id, err := p.file()
+	id, err := p.holds(info)
 	if err != nil {
 		return err
-	}
-	if info.ID.IsZero() || info.ID.IsProvisional() {
-		return fmt.Errorf("%w: segments hold no block %v", ErrNotFound, info.ID)
 	}
 	return s.readJob(ctx, "read of "+info.ID.String()+" in "+p.Path, func() error { return s.readPlace(p, id, info, dst) })
 }
 
-// readPlace reads once more when the file system calls the handle stale, and
-// gives every failure its kind.
+// holds returns which segment p names, if it can hold the block.
+func (p Place) holds(info block.Info) (fileID, error) {
+	if info.ID.IsZero() || info.ID.IsProvisional() {
+		return fileID{}, fmt.Errorf("%w: segments hold no block %v", ErrNotFound, info.ID)
+	}
+	return p.file()
+}
+
+// readPlace gives every failure its kind.
 func (s *Store) readPlace(p Place, id fileID, info block.Info, dst []byte) error {
-	read := func(f vfs.File) error { return s.readRecord(f, p, info, dst) }
-	err := s.handles.with(p.Path, id, read)
+	return p.failed(info, s.again(p.Path, id, func(f vfs.File) error { return s.readRecord(f, p, info, dst) }))
+}
+
+// again calls read with a segment, and once more when the file system calls the
+// handle stale.
+func (s *Store) again(path string, id fileID, read func(vfs.File) error) error {
+	err := s.handles.with(path, id, read)
 	if errors.Is(err, vfs.ErrStale) {
-		err = s.handles.with(p.Path, id, read)
+		err = s.handles.with(path, id, read)
+	}
+	return err
+}
+
+// failed gives an error of reading the block at p its kind; nil stays nil.
+func (p Place) failed(info block.Info, err error) error {
+	if err == nil {
+		return nil
 	}
 	what := fmt.Sprintf("%v in %s", info.ID, p.Path)
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("%w: %s: %w", ErrNotFound, what, err)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, ErrBadFormat):
@@ -107,12 +122,9 @@ func (s *Store) readRecord(f vfs.File, p Place, info block.Info, dst []byte) err
 	if _, err := f.Pread(buf, p.Record); err != nil {
 		return err
 	}
-	e, err := decodeRecord(buf, p.Record-p.Base)
+	e, err := p.entry(buf, info)
 	if err != nil {
 		return err
-	}
-	if e.info != info {
-		return badFormat("the entry at %d is of %v, %d bytes, CRC32C %08x", p.Record, e.info.ID, e.info.Size, e.info.CRC)
 	}
 	as := e.as()
 	at := s.landing(as, dst)
@@ -127,6 +139,15 @@ func (s *Store) readRecord(f vfs.File, p Place, info block.Info, dst []byte) err
 		return badFormat("%s", why)
 	}
 	return err
+}
+
+// entry decodes the entry at p, which must be info's. Errors match ErrBadFormat.
+func (p Place) entry(buf []byte, info block.Info) (entry, error) {
+	e, err := decodeRecord(buf, p.Record-p.Base)
+	if err == nil && e.info != info {
+		err = badFormat("the entry at %d is of %v, %d bytes, CRC32C %08x", p.Record, e.info.ID, e.info.Size, e.info.CRC)
+	}
+	return e, err
 }
 
 // decodeRecord reads the fixed part of a BLOCK entry alone; at is where it lies

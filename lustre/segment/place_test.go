@@ -41,17 +41,31 @@ func placeOf(t *testing.T, s *opened, it Item) Place {
 	return p
 }
 
+// byPlaces are the ways to read a block by its place.
+var byPlaces = map[string]func(ctx context.Context, s *opened, p Place, it Item, dst []byte) error{
+	"alone": func(ctx context.Context, s *opened, p Place, it Item, dst []byte) error {
+		return s.ReadPlace(ctx, p, it.Info, dst)
+	},
+	"in a batch": func(ctx context.Context, s *opened, p Place, it Item, dst []byte) error {
+		return s.ReadBatch(ctx, []Read{{Place: p, Info: it.Info, Dst: dst}})[0]
+	},
+}
+
 func wantPlace(t *testing.T, s *opened, p Place, it Item) {
 	t.Helper()
-	dst := make([]byte, it.Info.Size)
-	if err := s.ReadPlace(t.Context(), p, it.Info, dst); err != nil || !bytes.Equal(dst, it.Data) {
-		t.Errorf("block of %d bytes at %+v: right bytes: %v, error %v", it.Info.Size, p, bytes.Equal(dst, it.Data), err)
+	for way, read := range byPlaces {
+		dst := bytes.Repeat([]byte{0xee}, len(it.Data))
+		if err := read(t.Context(), s, p, it, dst); err != nil || !bytes.Equal(dst, it.Data) {
+			t.Errorf("block of %d bytes at %+v, %s: right bytes: %v, error %v", it.Info.Size, p, way, bytes.Equal(dst, it.Data), err)
+		}
 	}
 }
 
 func wantNoPlace(t *testing.T, what string, s *opened, p Place, it Item, want error) {
 	t.Helper()
-	wantErr(t, what, s.ReadPlace(t.Context(), p, it.Info, make([]byte, it.Info.Size)), want)
+	for way, read := range byPlaces {
+		wantErr(t, what+", "+way, read(t.Context(), s, p, it, make([]byte, it.Info.Size)), want)
+	}
 }
 
 // variety is items of all the ways to lie in a frame.

@@ -74,6 +74,24 @@ func (r *Ref) ReadInto(ctx context.Context, dst []byte) error {
 	return s.reads.within(ctx, "read of "+r.loc.info.ID.String(), end, func() error { return s.read(r.loc, dst) })
 }
 
+// A reference is a subject of a batch.
+var _ subject = (*Ref)(nil)
+
+// String implements subject.
+func (r *Ref) String() string { return r.loc.info.ID.String() }
+
+func (r *Ref) size() int64 { return r.loc.info.Size }
+
+func (r *Ref) extent(dst []byte) (f source, off, size int64, at int) {
+	return r.loc.file, r.loc.off, r.loc.as.size, r.s.landing(r.loc.as, dst)
+}
+
+func (r *Ref) verify(dst []byte, at int) error { return r.s.verify(r.loc, dst, at) }
+
+func (r *Ref) failed(err error) error { return r.s.readFailed(r.loc, err) }
+
+func (r *Ref) alone(dst []byte) error { return r.s.read(r.loc, dst) }
+
 // read fills dst and turns every failure into a miss of the right kind.
 func (s *Store) read(loc *location, dst []byte) error {
 	at := s.landing(loc.as, dst)
