@@ -31,20 +31,23 @@ type ahead struct {
 func (s *Store) fetchAhead(a *ahead) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var fresh []*fetch
 	for range aheadBlocks {
-		s.advance(a)
+		s.advance(a, &fresh)
 	}
+	s.bringUp(fresh)
 }
 
-// advance starts the chain's next fetch. The caller holds the mutex.
-func (s *Store) advance(a *ahead) {
+// advance starts the chain's next fetch, as startRemote does. The caller holds
+// the mutex.
+func (s *Store) advance(a *ahead, fresh *[]*fetch) {
 	for a.next < len(a.ids) && s.aheadBytes < maxAheadBytes && !s.closed {
 		i := a.next
 		a.next++
 		if fromCatalogue(a.copies[i]) && s.isVoid(&a.copies[i][0].Name) || s.remote[a.ids[i]] != nil || s.lookup(a.ids[i].ns, a.ids[i].key) != nil {
 			continue
 		}
-		f := s.startRemote(a.ids[i], a.copies[i], false)
+		f := s.startRemote(a.ids[i], a.copies[i], false, fresh)
 		f.ahead, f.reserved = a, max(a.copies[i][0].Info.Size, 1)
 		s.aheadBytes += f.reserved
 		return
@@ -64,7 +67,9 @@ func (s *Store) takeLanded(f *fetch) *View {
 func (s *Store) follow(f *fetch) {
 	if a := f.ahead; a != nil {
 		f.ahead = nil
-		s.advance(a)
+		var fresh []*fetch
+		s.advance(a, &fresh)
+		s.bringUp(fresh)
 	}
 }
 

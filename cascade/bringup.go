@@ -8,7 +8,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// What a request finds in the cold tier only is brought up in parts, each read
+// What a request finds in the cold tier only, or in segments that others left, is brought up in parts, each read
 // with one call of the tier, which knows best how to read what it is given. The
 // memory of a part is reserved before it is read, so parts are what is bounded:
 // those of all requests by fetchPlaces, those of one by requestPlaces, so that
@@ -94,7 +94,7 @@ func (s *Store) runFetches(fetches []*fetch) {
 		})
 	}
 	for _, f := range fetches {
-		s.fetched(f, nil, ctx.Err())
+		s.ended(f, nil, ctx.Err())
 	}
 	parts.Wait()
 }
@@ -137,9 +137,9 @@ func (s *Store) turn(ctx context.Context, own *places, n int) (leave func(), err
 func (s *Store) readUp(ctx, room context.Context, part []*fetch) {
 	reads := make([]tiers.Read, 0, len(part))
 	for _, f := range part {
-		r, err := s.readOf(room, f)
+		r, err := s.readOf(ctx, room, f)
 		if err != nil {
-			s.fetched(f, nil, err)
+			s.ended(f, nil, err)
 			continue
 		}
 		reads = append(reads, r)
@@ -148,8 +148,11 @@ func (s *Store) readUp(ctx, room context.Context, part []*fetch) {
 }
 
 // readOf finds room for a block, in the last memory tier or else of its own,
-// and says how it is read and what is done then.
-func (s *Store) readOf(room context.Context, f *fetch) (tiers.Read, error) {
+// and says how it is read and what is done then. ctx bounds that too.
+func (s *Store) readOf(ctx, room context.Context, f *fetch) (tiers.Read, error) {
+	if f.block == nil {
+		return s.readOfSegment(ctx, room, f)
+	}
 	pin, err := s.cold.Pin(f.info.ID)
 	if err != nil {
 		return tiers.Read{}, err

@@ -1,16 +1,19 @@
 package cascade
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 	"cascadekv/tiers/lustre"
 )
@@ -22,6 +25,7 @@ type campaign struct {
 	dir   string
 	local string       // of rank 0's catalogue
 	late  atomic.Int64 // of the clock
+	fs    vfs.FS       // nil: the machine's
 }
 
 func newCampaign(t *testing.T) *campaign {
@@ -36,7 +40,7 @@ func (c *campaign) later(d time.Duration) { c.late.Add(int64(d)) }
 func (c *campaign) session(rank uint32, shmBytes int64, change ...func(*Options)) *rig {
 	c.t.Helper()
 	c.later(time.Hour)
-	o := lustre.Options{Dir: c.dir, Rank: rank, OwnOnly: true, Apart: rank == 0, SegmentBytes: 1 << 20}
+	o := lustre.Options{Dir: c.dir, Rank: rank, OwnOnly: true, Apart: rank == 0, SegmentBytes: 1 << 20, FS: c.fs}
 	cold, err := lustre.Open(o)
 	if err != nil {
 		c.t.Fatal(err)
@@ -144,6 +148,87 @@ func TestCatalogueServes(t *testing.T) {
 	if own, _ := filepath.Glob(filepath.Join(c.dir, "rank000-*", "*")); len(own) != 0 {
 		t.Errorf("what was only read is written again: %v", own)
 	}
+}
+
+// TestCatalogueReadsTogether: a chain that another job left comes with few reads
+// of its segments, also where blocks of it are damaged, which cost only
+// themselves.
+func TestCatalogueReadsTogether(t *testing.T) {
+	const blocks = 120
+	c := newCampaign(t)
+	left := c.session(1, 8<<20)
+	var batch []PutItem
+	for i := range blocks {
+		e := PutItem{Entry: Entry{Namespace: "ns", Key: fmt.Sprint("k", i)}, Data: data(uint64(i), 9000)}
+		if i > 0 {
+			e.Entry.Parent = fmt.Sprint("k", i-1)
+		}
+		batch = append(batch, e)
+	}
+	if _, err := left.PutBatch(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	c.end(left)
+
+	trace := vfs.NewTrace(vfs.OS{}, c.dir)
+	c.fs = trace
+	r := c.session(0, 8<<20)
+	c.takeIn(r)
+	keys := make([]string, blocks)
+	for i := range keys {
+		keys[i] = batch[i].Entry.Key
+	}
+	bad := map[int]bool{}
+	get := func() (reads int) {
+		trace.Take()
+		views, err := r.GetBatch(t.Context(), "ns", keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range views {
+			if (v == nil) != bad[i] || v != nil && !bytes.Equal(v.Bytes(), batch[i].Data) {
+				t.Errorf("block %d: there: %v, damaged: %v; or it has wrong bytes", i, v != nil, bad[i])
+			}
+			if v != nil {
+				v.Release()
+			}
+		}
+		return strings.Count(trace.Take(), "read ")
+	}
+	// Of two segments: the header, what leads to the blocks of each frame, and
+	// the blocks.
+	if n := get(); n == 0 || n > 20 {
+		t.Errorf("%d reads for %d blocks", n, blocks)
+	}
+	c.end(r)
+	segments, _ := filepath.Glob(filepath.Join(c.dir, "rank001-*", "*.bin"))
+	for i := range batch {
+		if i%50 != 7 {
+			continue
+		}
+		for _, path := range segments {
+			p, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at := bytes.Index(p, batch[i].Data); at >= 0 {
+				bad[i] = true
+				p[at+4444] ^= 1
+				if err := os.WriteFile(path, p, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	r = c.session(0, 8<<20)
+	c.takeIn(r)
+	if n := get(); len(bad) != 3 || n > 30 {
+		t.Errorf("%d reads for %d blocks of which %d are damaged", n, blocks, len(bad))
+	}
+	if n := r.Stats().Corrupt; n != 3 {
+		t.Errorf("%d corrupt blocks counted", n)
+	}
+	c.end(r)
 }
 
 // TestCatalogueNewestWins: what was put, deleted or cleared here later does not

@@ -18,12 +18,13 @@ type fetch struct {
 	done     chan struct{} // closed when views are there or it failed
 	finished bool
 
-	// From the cold tier:
-	block *entity
-	info  block.Info // what is there; does not change
+	info block.Info // what is there; does not change
 
-	// From another rank:
+	block *entity // of this rank's own cold tier; nil: from elsewhere
+
+	// From elsewhere:
 	name     nameID
+	keep     bool // as a copy of this rank's own
 	copies   []directory.Statement
 	landed   *landed // finished ahead of its get
 	ahead    *ahead  // the chain it was fetched ahead for, until it is asked for
@@ -84,7 +85,16 @@ func takeSlot(ctx context.Context, slots chan struct{}) error {
 	}
 }
 
-// fetched ends a fetch: its block is in a, or err says why not.
+// ended ends a fetch: its block is in a, or err says why not.
+func (s *Store) ended(f *fetch, a *arrival, err error) {
+	if f.block == nil {
+		s.arrived(f, a, err)
+	} else {
+		s.fetched(f, a, err)
+	}
+}
+
+// fetched ends a fetch from the cold tier.
 func (s *Store) fetched(f *fetch, a *arrival, err error) {
 	if err != nil && a != nil {
 		afterIO(err, a.abort)

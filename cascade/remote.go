@@ -58,6 +58,7 @@ func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing
 			wanted[a] = strings.Clone(keys[missing[j]]) // it may outlive the request
 		}
 		found := s.located(ctx, ns, wanted)
+		var fresh []*fetch
 		s.mu.Lock()
 		for a, j := range ask {
 			if found[a] == nil || s.closed || fromCatalogue(found[a]) && s.isVoid(&found[a][0].Name) {
@@ -65,10 +66,11 @@ func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing
 			}
 			id := nameID{ns, wanted[a]}
 			if views[missing[j]], fetches[j] = s.joinOne(id); views[missing[j]] == nil && fetches[j] == nil {
-				fetches[j] = s.startRemote(id, found[a], keep)
+				fetches[j] = s.startRemote(id, found[a], keep, &fresh)
 				fetches[j].waiters++
 			}
 		}
+		s.bringUp(fresh)
 		s.mu.Unlock()
 	}
 	for j, f := range fetches {
@@ -182,14 +184,19 @@ func (s *Store) touchOwners(ns string, keys []string, missing []int, fetches []*
 }
 
 // startRemote starts the fetch of a located name of which there is none, to keep
-// it here if keep or the policy says so. The
-// caller holds the mutex, knows that the store is not closed, and counts itself
-// among the waiters if it awaits the result.
-func (s *Store) startRemote(id nameID, copies []directory.Statement, keep bool) *fetch {
-	f := &fetch{name: id, copies: copies, done: make(chan struct{})}
+// it here if keep or the policy says so. One that only a segment has is added to
+// fresh instead, and the caller must let bringUp have it. The caller holds the
+// mutex, knows that the store is not closed, and counts itself among the waiters
+// if it awaits the result.
+func (s *Store) startRemote(id nameID, copies []directory.Statement, keep bool, fresh *[]*fetch) *fetch {
+	f := &fetch{name: id, copies: copies, info: copies[0].Info, done: make(chan struct{})}
 	s.remote[id] = f
-	keep = s.replicate.keeps(id, copies) || keep
-	s.workers.Go(func() { s.runRemote(f, keep) })
+	f.keep = s.replicate.keeps(id, copies) || keep
+	if s.onlyInSegment(copies) {
+		*fresh = append(*fresh, f)
+	} else {
+		s.workers.Go(func() { s.runRemote(f) })
+	}
 	return f
 }
 
@@ -209,14 +216,22 @@ func (a *arrival) abort() {
 	a.free()
 }
 
-func (s *Store) runRemote(f *fetch, keep bool) {
+func (s *Store) runRemote(f *fetch) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.limits.Load().FetchDeadline)
 	defer cancel()
 	var a *arrival
 	err := takeSlot(ctx, s.reading)
 	if err == nil {
-		a, err = s.readRemote(ctx, f.copies, keep)
+		a, err = s.readRemote(ctx, f)
 		<-s.reading
+	}
+	s.arrived(f, a, err)
+}
+
+// arrived ends a fetch from elsewhere.
+func (s *Store) arrived(f *fetch, a *arrival, err error) {
+	if err != nil && a != nil {
+		afterIO(err, a.abort)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,12 +251,12 @@ func (s *Store) runRemote(f *fetch, keep bool) {
 
 // readRemote reads a block from the memory of another rank, or from a segment
 // in the shared file system, into a slot of the last memory tier if it is to be
-// kept, or into private memory.
-func (s *Store) readRemote(ctx context.Context, copies []directory.Statement, keep bool) (*arrival, error) {
-	info := copies[0].Info
+// kept, or into private memory. What it returns is given back after an error too.
+func (s *Store) readRemote(ctx context.Context, f *fetch) (*arrival, error) {
+	copies, info := f.copies, f.info
 	room, stop := s.untilRoom(ctx)
 	defer stop()
-	a, err := s.arrivalRoom(room, info.Size, keep)
+	a, err := s.arrivalRoom(room, info.Size, f.keep)
 	if err != nil {
 		return nil, err
 	}
@@ -256,11 +271,7 @@ func (s *Store) readRemote(ctx context.Context, copies []directory.Statement, ke
 		a.tier = s.coldStats.Name
 		err = s.readSegments(ctx, copies, a.bytes)
 	}
-	if err != nil {
-		afterIO(err, a.abort)
-		return nil, err
-	}
-	return a, nil
+	return a, err
 }
 
 // errOnlyBelow: no rank is asked for what is known to lie in a segment alone.

@@ -23,6 +23,40 @@ func (s *Store) segmentOf(b *entity) *directory.Segment {
 	return &directory.Segment{Path: at.Path, Base: at.Base, Record: at.Record}
 }
 
+// onlyInSegment tells whether a block is in the shared file system and in no
+// rank's memory.
+func (s *Store) onlyInSegment(copies []directory.Statement) bool {
+	_, shared := s.cold.(tiers.Segmented)
+	st := copies[0] // one in memory would come before all others
+	return shared && st.Memory == nil && st.Segment != nil && !st.Info.ID.IsProvisional()
+}
+
+// readOfSegment finds room for a block that onlyInSegment is true of, and says
+// how it is read together with others and what is done then. What does not come
+// from the first place is looked for at all of them, by itself.
+func (s *Store) readOfSegment(ctx, room context.Context, f *fetch) (tiers.Read, error) {
+	a, err := s.arrivalRoom(room, f.info.Size, f.keep)
+	if err != nil {
+		return tiers.Read{}, err
+	}
+	a.tier = s.coldStats.Name
+	at := tiers.Segment(*f.copies[0].Segment)
+	return tiers.Read{At: at, Info: f.info, Dst: a.bytes, Done: func(err error) {
+		if err == nil || lingers(err) || ctx.Err() != nil {
+			s.arrived(f, a, err)
+			return
+		}
+		s.workers.Go(func() { s.runSegments(f, a) })
+	}}, nil
+}
+
+// runSegments is runRemote once there is room, for what is in segments only.
+func (s *Store) runSegments(f *fetch, a *arrival) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.limits.Load().FetchDeadline)
+	defer cancel()
+	s.arrived(f, a, s.readSegments(ctx, f.copies, a.bytes))
+}
+
 // readSegments reads a block from the first of its copies in the shared file
 // system that is there. Copies that are not are taken back.
 func (s *Store) readSegments(ctx context.Context, copies []directory.Statement, dst []byte) error {

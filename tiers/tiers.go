@@ -193,10 +193,13 @@ type Merging interface {
 	Merge(ctx context.Context, budget int64, moved func([]block.ID)) (more bool, err error)
 }
 
-// Read is one block of a ReadBatch.
+// Read is one block of a ReadBatch: that of Pin, or, of a Segmented tier and if
+// Pin is nil, block Info at the place At.
 type Read struct {
-	Pin Pin    // of the tier that reads
-	Dst []byte // len == Pin.Info().Size
+	Pin  Pin // of the tier that reads
+	At   Segment
+	Info block.Info
+	Dst  []byte // len == Pin.Info().Size, or Info.Size
 
 	// Done, when not nil, is called once with the block's outcome, as soon as
 	// there is one: blocks that came do not wait for those that hang. It may
@@ -209,8 +212,8 @@ type Read struct {
 // than one by one.
 type BatchReader interface {
 	// ReadBatch copies each block into its Dst and verifies it, as Pin.ReadInto
-	// does, and returns one error for each read, in order: nil, or what
-	// ReadInto would have returned. One block's error is not another's. It
+	// or ReadSegment does, and returns one error for each read, in order: nil, or
+	// what that would have returned. One block's error is not another's. It
 	// obeys its context; a block that came in time is good all the same.
 	ReadBatch(ctx context.Context, reads []Read) []error
 }

@@ -108,15 +108,18 @@ func (t *Tier) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
 	batch := make([]segment.Read, 0, len(reads))
 	at := make([]int, 0, len(reads))
 	for i, r := range reads {
-		p, ok := r.Pin.(pin)
-		if !ok {
-			errs[i] = fmt.Errorf("lustre: %w: a pin of another tier", segment.ErrBadItem)
-			if r.Done != nil {
-				r.Done(errs[i])
+		one := segment.Read{Place: segment.Place(r.At), Info: r.Info, Dst: r.Dst}
+		if r.Pin != nil {
+			p, ok := r.Pin.(pin)
+			if !ok {
+				errs[i] = fmt.Errorf("lustre: %w: a pin of another tier", segment.ErrBadItem)
+				if r.Done != nil {
+					r.Done(errs[i])
+				}
+				continue
 			}
-			continue
+			one = segment.Read{Ref: p.Ref, Dst: r.Dst}
 		}
-		one := segment.Read{Ref: p.Ref, Dst: r.Dst}
 		if r.Done != nil {
 			one.Done = func(err error) { r.Done(translate(err)) }
 		}
