@@ -80,7 +80,7 @@ func (s *Store) fillTogether(ctx context.Context, items []FillItem, spread Sprea
 		case f.err != nil:
 			f.stage.Abort()
 		default:
-			f.name, _, f.err = f.stage.commit(items[i].Entry, BlockID{})
+			f.name, _, f.err = f.stage.commit(ctx, items[i].Entry, BlockID{})
 		}
 	}
 	return all

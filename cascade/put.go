@@ -25,7 +25,7 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 		return PutResult{}, nil, err
 	}
 	id := block.Sum(s.bits, keyData, valueData)
-	if n, err := s.addName(e, id); n != nil || err != nil {
+	if n, err := s.addName(ctx, e, id); n != nil || err != nil {
 		return PutResult{ID: id, Duplicate: true}, n, err
 	}
 	st, err := s.Stage(ctx, int64(len(keyData)+len(valueData)))
@@ -34,13 +34,13 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 	}
 	st.Append(keyData)
 	st.Append(valueData)
-	n, dup, err := st.commit(e, id)
+	n, dup, err := st.commit(ctx, e, id)
 	return PutResult{ID: id, Duplicate: dup}, n, err
 }
 
 // addName points e at the block id if that is stored here; nil if it is not.
-func (s *Store) addName(e Entry, id BlockID) (*name, error) {
-	elsewhere := s.elsewhere(&e)
+func (s *Store) addName(ctx context.Context, e Entry, id BlockID) (*name, error) {
+	elsewhere := s.elsewhere(ctx, &e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(); err != nil {
@@ -155,24 +155,24 @@ func (st *Stage) Append(p []byte) {
 }
 
 // Commit publishes the staged block under e, whole and at once. All bytes must
-// have been told by Filled. Errors: ErrCondition, ErrBadEntry, ErrNoRoom.
-func (st *Stage) Commit(e Entry) error {
+// have been told by Filled. ctx bounds what other ranks are asked. Errors: ErrCondition, ErrBadEntry, ErrNoRoom.
+func (st *Stage) Commit(ctx context.Context, e Entry) error {
 	if err := e.Check(); err != nil {
 		st.Abort()
 		return err
 	}
-	n, _, err := st.commit(e, BlockID{})
+	n, _, err := st.commit(ctx, e, BlockID{})
 	st.store.accessed(n)
 	return err
 }
 
 // elsewhere reports whether other ranks have the name of a put that depends on
 // it, and completes the entry with what they know of it.
-func (s *Store) elsewhere(e *Entry) bool {
+func (s *Store) elsewhere(ctx context.Context, e *Entry) bool {
 	if e.When == Always && !e.KeepTTL {
 		return false
 	}
-	copies := s.locatedOne(context.Background(), e.Namespace, e.Key)
+	copies := s.locatedOne(ctx, e.Namespace, e.Key)
 	if copies == nil {
 		return false
 	}
@@ -184,7 +184,7 @@ func (s *Store) elsewhere(e *Entry) bool {
 
 // commit publishes the block under id, or under a provisional id when id is
 // zero. dup says that the bytes were stored already.
-func (st *Stage) commit(e Entry, id BlockID) (n *name, dup bool, err error) {
+func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *name, dup bool, err error) {
 	s := st.store
 	if st.done {
 		return nil, false, fmt.Errorf("%w: the stage is ended", ErrBadEntry)
@@ -193,7 +193,7 @@ func (st *Stage) commit(e Entry, id BlockID) (n *name, dup bool, err error) {
 	if st.filled != st.size {
 		return nil, false, fmt.Errorf("%w: %d of %d bytes are filled", ErrBadEntry, st.filled, st.size)
 	}
-	elsewhere := s.elsewhere(&e)
+	elsewhere := s.elsewhere(ctx, &e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(); err != nil {
@@ -294,13 +294,13 @@ func (s *Store) refresh(tail *name) {
 // CommitContent is Commit with the id computed at once, as Put does: bytes
 // that are stored already get one more name, and the stage's copy of them is
 // given back.
-func (st *Stage) CommitContent(e Entry) (PutResult, error) {
+func (st *Stage) CommitContent(ctx context.Context, e Entry) (PutResult, error) {
 	if err := e.Check(); err != nil {
 		st.Abort()
 		return PutResult{}, err
 	}
 	id := block.Sum(st.store.bits, st.Bytes())
-	n, dup, err := st.commit(e, id)
+	n, dup, err := st.commit(ctx, e, id)
 	st.store.accessed(n)
 	return PutResult{ID: id, Duplicate: dup}, err
 }

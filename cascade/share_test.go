@@ -134,7 +134,7 @@ func TestStagesOfOthersLieInTheArena(t *testing.T) {
 	}
 	st.Keep()
 	st.Filled(5000)
-	if err := st.Commit(ns("k")); err != nil {
+	if err := st.Commit(t.Context(), ns("k")); err != nil {
 		t.Fatal(err)
 	}
 	r.want("k", p)

@@ -132,7 +132,7 @@ func (r *rig) stage(e Entry, p []byte) error {
 	copy(st.Bytes(), p)
 	st.Filled(len(p) / 2)
 	st.Filled(len(p) - len(p)/2)
-	return st.Commit(e)
+	return st.Commit(context.Background(), e)
 }
 
 // want checks that key holds p; nil means a miss.

@@ -70,7 +70,9 @@ func cmdCascadePut(c *conn, args [][]byte) {
 		c.wr.Error(bad)
 		return
 	}
-	res, err := st.CommitContent(e)
+	ctx, cancel := c.context()
+	defer cancel()
+	res, err := st.CommitContent(ctx, e)
 	if err != nil {
 		c.wr.Error(roomText(err))
 		return

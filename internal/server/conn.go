@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/subtle"
 	"errors"
 	"fmt"
@@ -41,6 +40,8 @@ type conn struct {
 	own    bool // on the unix socket, of the rank's own user
 	authed bool
 	quit   bool
+	until  time.Time        // when the command's calls of the store end; zero before the first
+	oldest time.Time        // when the first command of those whose answers are collected asked the store; zero: none did
 	moves  *transfers       // nil until the first region
 	touch  *cascade.Touches // nil until asked for, as the next
 	holds  *cascade.Holds
@@ -105,6 +106,7 @@ func (c *conn) serve() {
 			}
 			continue
 		}
+		c.until = time.Time{}
 		cmd, err := c.rd.Next(&c.sink)
 		if errors.Is(err, errHalted) {
 			c.rd.Reset(c.wire)
@@ -115,13 +117,14 @@ func (c *conn) serve() {
 			return
 		}
 		c.wire.patience = 0
+		c.spent(c.sink.ready)
 		c.srv.metrics.commands.Add(1)
 		c.dispatch(cmd)
 		c.sink.abort()
 		if c.rd.Buffered()+len(c.wire.first) == 0 {
 			c.wire.dropDescriptors() // whose command did not take them
 		}
-		if c.rd.Buffered() == 0 || c.wr.Pending() >= flushAt || c.quit {
+		if c.rd.Buffered() == 0 || c.wr.Pending() >= flushAt || c.quit || c.owes() {
 			if c.flush() != nil {
 				return
 			}
@@ -147,9 +150,11 @@ func (c *conn) ended(err error) {
 
 // flush sends the collected replies and gives back what they borrowed.
 func (c *conn) flush() error {
+	c.oldest = time.Time{}
 	if c.wr.Pending() == 0 {
 		return nil
 	}
+	defer c.spent(time.Now())
 	err := c.wr.Flush(c.wire)
 	c.releaseViews()
 	return err
@@ -161,13 +166,6 @@ func (c *conn) releaseViews() {
 		c.views[i] = nil
 	}
 	c.views = c.views[:0]
-}
-
-// requestDeadline bounds every call of the store: redis-py gives up after 5 s.
-const requestDeadline = 5 * time.Second
-
-func (c *conn) context() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), requestDeadline)
 }
 
 // handler serves one command; args[0] is its name.

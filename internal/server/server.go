@@ -43,6 +43,12 @@ type Options struct {
 	// bytes before it goes to sleep; 0: not at all.
 	Spin time.Duration
 
+	// AnswerWithin bounds how long a command waits for the store; what is not
+	// there by then is a miss, or found no room. Default 4.5 s: less than what
+	// clients wait for. What moves blocks between regions and the store, and
+	// CASCADE.DRAIN, are bounded otherwise.
+	AnswerWithin time.Duration
+
 	Log *slog.Logger // default slog.Default
 
 	// Inherited is what an earlier program of this process handed over, nil for

@@ -63,7 +63,9 @@ func cmdCascadeCommit(c *conn, args [][]byte) {
 	} else {
 		st.Filled(len(st.Bytes()))
 	}
-	if err := st.Commit(o.entry); err != nil {
+	ctx, cancel := c.context()
+	defer cancel()
+	if err := st.Commit(ctx, o.entry); err != nil {
 		c.wr.Error(roomText(err))
 		return
 	}

@@ -94,7 +94,9 @@ func cmdSet(c *conn, args [][]byte) {
 		e.Parent, e.Bound = bytes, true
 	}
 	size := int64(len(st.Bytes()))
-	switch err := st.Commit(e); {
+	ctx, cancel := c.context()
+	defer cancel()
+	switch err := st.Commit(ctx, e); {
 	case err == nil:
 		c.fixed.knows(size)
 		c.wr.Simple("OK")
@@ -172,9 +174,8 @@ func (c *conn) renew(ns, key string) {
 }
 
 // lease promises a key that a client was told of; the bytes of a pair with it.
-func (c *conn) lease(ns, key string) bool {
+func (c *conn) lease(ctx context.Context, ns, key string) bool {
 	d := c.srv.limits.Load().Lease
-	ctx := context.Background() // what asks other ranks has deadlines of its own
 	if d <= 0 {
 		return c.srv.opt.Store.Contains(ctx, ns, key)
 	}
@@ -243,9 +244,11 @@ func (c *conn) mget(keys []string) (largest int64) {
 }
 
 func cmdExists(c *conn, args [][]byte) {
+	ctx, cancel := c.context()
+	defer cancel()
 	n := int64(0)
 	for _, key := range args[1:] {
-		if c.lease(c.ns, string(key)) {
+		if c.lease(ctx, c.ns, string(key)) {
 			n++
 		}
 	}

@@ -32,9 +32,10 @@ const (
 	// spreadBytes is what calling a helper pays from, tens of microseconds' work.
 	spreadBytes = 512 << 10
 
-	// noPatience bounds the wait for room of each turn after one that found
-	// none.
-	noPatience = 100 * time.Millisecond
+	// turnPatience bounds the wait of a turn for room, and for what is slower
+	// than memory; noPatience that of each turn after one that found no room.
+	turnPatience = 5 * time.Second
+	noPatience   = 100 * time.Millisecond
 )
 
 // transfer is one STORE or LOAD: what is to be moved and how far that is. It
@@ -205,7 +206,7 @@ func (t *transfer) turn(ctx context.Context) (more bool) {
 			break
 		}
 	}
-	wait := requestDeadline
+	wait := turnPatience
 	if t.full {
 		wait = noPatience
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"strings"
+	"time"
 
 	"cascadekv/cascade"
 	"cascadekv/internal/resp"
@@ -14,6 +15,8 @@ type valueSink struct {
 	conn  *conn
 	stage *cascade.Stage
 	err   error // why the value was dropped
+
+	ready time.Time // since when the rest of the command is waited for
 }
 
 // Bulk implements resp.Sink: SET's and CASCADE.PUT's value is argument 2.
@@ -25,6 +28,7 @@ func (v *valueSink) Bulk(args [][]byte, size int64) (resp.Receiver, error) {
 	ctx, cancel := v.conn.context()
 	defer cancel()
 	st, err := v.conn.srv.opt.Store.Stage(ctx, size)
+	v.ready = time.Now()
 	if err != nil {
 		return nil, err
 	}
