@@ -40,7 +40,7 @@ func TestReal(t *testing.T) {
 	t.Parallel()
 	m := machine(t)
 	t.Run("table I", func(t *testing.T) { tableOne(t, m) })
-	inGuest(t, m, "^(TestRealEviction|TestRealClients|TestRealCalls|TestRealMoves|TestRealInactive)$")
+	inGuest(t, m, "^(TestRealEviction|TestRealClients|TestRealCalls|TestRealCallsWork|TestRealGroupLocks|TestRealMoves|TestRealInactive)$")
 }
 
 // tableCaveat says what figures of a guest are worth.

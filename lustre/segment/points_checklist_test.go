@@ -297,8 +297,9 @@ func fewFiles(t *testing.T) {
 	if err := s.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	ops := trace.Take()
 	for _, op := range []string{"size", "readdir", "statfs"} {
-		if n := strings.Count(trace.Take(), op+" "); n > 0 {
+		if n := strings.Count(ops, op+" "); n > 0 {
 			t.Errorf("%d times %s", n, op)
 		}
 	}
