@@ -117,11 +117,15 @@ func fromCatalogue(copies []directory.Statement) bool { return copies[0].Version
 // catalogued finds keys in the catalogue, in parallel to them: nil for a miss,
 // and for all when there is no catalogue.
 func (s *Store) catalogued(ns string, keys []string) [][]directory.Statement {
-	copies := make([][]directory.Statement, len(keys))
 	if !s.others.Load() {
-		return copies
+		return make([][]directory.Statement, len(keys))
 	}
-	found := s.catalogue.Find(ns, keys)
+	return s.stated(ns, keys, s.catalogue.Find(ns, keys))
+}
+
+// stated makes statements of what the catalogue found, but for what is void.
+func (s *Store) stated(ns string, keys []string, found []tiers.Found) [][]directory.Statement {
+	copies := make([][]directory.Statement, len(keys))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range found {
@@ -179,7 +183,8 @@ func (s *Store) fillIn(batch []directory.Statement) {
 		if st.Has() {
 			continue
 		}
-		if copies := s.catalogued(st.Name.Namespace, []string{st.Name.Key})[0]; copies != nil {
+		keys := []string{st.Name.Key}
+		if copies := s.stated(st.Name.Namespace, keys, s.catalogue.Peek(st.Name.Namespace, keys))[0]; copies != nil {
 			version := st.Version
 			*st = copies[0]
 			st.Version = version

@@ -46,6 +46,10 @@ type Catalogue interface {
 	// local disk.
 	Find(ns string, keys []string) []Found
 
+	// Peek is Find for upkeep that no request waits for: it is no reason to shape
+	// the catalogue for it.
+	Peek(ns string, keys []string) []Found
+
 	// Names calls fn for all names, or with fresh for those alone that could not
 	// be found before the last TakeIn, until fn returns false. Errors:
 	// ErrUnavailable.
@@ -76,9 +80,12 @@ type CatalogueState struct {
 	Entries     uint64  `json:"entries"` // blocks and names
 	Read        uint64  `json:"segments_read_total"`
 	Puts        uint64  `json:"puts_total"`
-	Hits        uint64  `json:"hits_total"`   // names that were found
-	Misses      uint64  `json:"misses_total"` // names that were not
-	Ranges      uint64  `json:"ranges_total"` // look-ups, of one name or of a chain
+	Hits        uint64  `json:"hits_total"`    // names that were found
+	Misses      uint64  `json:"misses_total"`  // names that were not
+	Points      uint64  `json:"points_total"`  // searches that found one entry
+	Ranges      uint64  `json:"ranges_total"`  // searches that found one and went on to the next
+	Scanned     uint64  `json:"scanned_total"` // entries of these
+	Absent      uint64  `json:"absent_total"`  // searches that found nothing
 	DiskBytes   uint64  `json:"disk_bytes"`
 	MemoryBytes uint64  `json:"memory_bytes"`
 	SizeRatio   int     `json:"size_ratio"` // T

@@ -100,18 +100,28 @@ func (c *Catalogue) Emptied() error { return c.index.Emptied() }
 // for a miss. It is fastest for the keys of one chain in their order, and may
 // read from the index's disk.
 func (c *Catalogue) Find(ns string, keys []string) []Found {
+	c.touch()
+	return c.find(ns, keys, c.index.FindBatch)
+}
+
+// Peek is Find for the caller's upkeep, which no request waits for: the index is
+// not tuned for it, and it disturbs no quiet moment.
+func (c *Catalogue) Peek(ns string, keys []string) []Found {
+	return c.find(ns, keys, c.index.PeekBatch)
+}
+
+func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []index.Entry) (int, error)) []Found {
 	found := make([]Found, len(keys))
 	parts := c.shown.Load().parts
 	if len(parts) == 0 {
 		return found
 	}
-	c.touch()
 	space := index.NamespaceOf(ns)
 	hashes, entries := make([]index.Key, len(keys)), make([]index.Entry, len(keys))
 	for i, k := range keys {
 		hashes[i] = space.Key(k)
 	}
-	if _, err := c.index.FindBatch(hashes, entries); err != nil {
+	if _, err := look(hashes, entries); err != nil {
 		return found // a miss; Err tells
 	}
 	for i, e := range entries {
@@ -230,7 +240,7 @@ func (c *Catalogue) void(ctx context.Context, names []block.Name) ([]bool, error
 	for i, n := range names {
 		hashes[i] = index.NamespaceOf(n.Namespace).Key(n.Key)
 	}
-	if _, err := c.index.FindBatch(hashes, entries); err != nil {
+	if _, err := c.index.PeekBatch(hashes, entries); err != nil {
 		return nil, err
 	}
 	older := make([]bool, len(names))

@@ -71,9 +71,11 @@ func (c *Catalogue) Tune(ctx context.Context, o TuneOptions) error {
 	}
 }
 
-// countsOf is what the index did, as the tuner counts it.
+// countsOf is what requests had the index do, as the tuner counts it. What fills
+// an empty index is left out: it comes once, is not merged while it comes, and
+// says nothing of the work that follows.
 func countsOf(s *index.Stats) tuner.Counts {
-	return tuner.Counts{Puts: s.Puts, Hits: s.Hits - s.Scanned, Ranges: s.Ranges, Misses: s.Misses, Scanned: s.Scanned}
+	return tuner.Counts{Puts: s.Puts - s.Filled, Hits: s.Points, Ranges: s.Ranges, Misses: s.Absent, Scanned: s.Scanned}
 }
 
 // treeOf is the form of the index. What an entry takes on disk depends on the

@@ -71,3 +71,43 @@ func TestTune(t *testing.T) {
 	}
 	r.wants(0, 300, data)
 }
+
+// TestCounts: the tuner counts what requests ask for as what it costs, and
+// nothing of what fills an empty index or keeps it.
+func TestCounts(t *testing.T) {
+	r := newRig(t)
+	r.leave(1, 0, 40, 100)
+	r.round()
+	count := func() tuner.Counts {
+		s := r.Stats()
+		return countsOf(&s.Stats)
+	}
+	if c := count(); c != (tuner.Counts{}) {
+		t.Errorf("filling an empty index: %+v", c)
+	}
+	for name, c := range map[string]struct {
+		keys []string
+		want tuner.Counts
+	}{
+		"a name":    {[]string{key(5)}, tuner.Counts{Hits: 1}},
+		"no name":   {[]string{"none"}, tuner.Counts{Misses: 1}},
+		"a chain":   {[]string{key(3), key(4), key(5), key(6), "none", "nor this"}, tuner.Counts{Ranges: 1, Scanned: 4, Misses: 2}},
+		"no chain":  {[]string{key(3), key(9)}, tuner.Counts{Hits: 2}},
+		"no prefix": {[]string{"none", "nor this"}, tuner.Counts{Misses: 2}},
+	} {
+		before := count()
+		r.Find("model", c.keys)
+		if got := count().Sub(before); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+	before := count()
+	r.Peek("model", []string{key(1), "none"})
+	if _, err := r.Withdraw(ctx, item(7, data(7), 1000).Names[0]); err != nil {
+		t.Fatal(err)
+	}
+	r.round()
+	if got := count().Sub(before); got != (tuner.Counts{Puts: 1}) {
+		t.Errorf("upkeep and a withdrawal: %+v", got)
+	}
+}

@@ -7,24 +7,27 @@ import (
 // Get returns where a block lies. Errors: ErrNotFound, ErrBroken (a miss too),
 // ErrClosed.
 func (x *Index) Get(id block.ID) (b Block, err error) {
-	ok := false
+	ok, t := false, trail{}
 	err = x.read(func(r *reader) error {
 		rec, found, err := r.block(id)
+		t.search(found)
 		if found {
 			b, ok = r.engine.blockAt(id, rec.place)
 		}
 		return err
 	})
-	return b, x.point(ok, err)
+	return b, x.point(ok, t, err)
 }
 
 // Find returns where the block lies that a name calls, and the name's record.
 // Parent is not known. Errors: ErrNotFound (no such name, or an expired one, or
 // its block is gone), ErrBroken (a miss too), ErrClosed.
 func (x *Index) Find(k Key) (b Block, n Name, err error) {
-	ok := false
+	ok, t := false, trail{}
 	err = x.read(func(r *reader) error {
+		r.trail = trail{}
 		rec, found, err := x.find(r, k)
+		t = r.trail
 		if err != nil || !found {
 			return err
 		}
@@ -33,26 +36,29 @@ func (x *Index) Find(k Key) (b Block, n Name, err error) {
 		}
 		return err
 	})
-	return b, n, x.point(ok, err)
+	return b, n, x.point(ok, t, err)
 }
 
 // point counts a search for one thing and gives a miss its error.
-func (x *Index) point(ok bool, err error) error {
+func (x *Index) point(ok bool, t trail, err error) error {
 	switch {
 	case err != nil:
 		return err
 	case !ok:
-		x.count.misses.Add(1)
+		x.count.looked(1, 0, t)
 		return ErrNotFound
 	}
-	x.count.hits.Add(1)
+	x.count.looked(1, 1, t)
 	return nil
 }
 
 // Probe returns how many names of a chain, head first, are stored in front
 // without a gap. Errors: ErrBroken, ErrClosed; then it is 0.
 func (x *Index) Probe(chain []Key) (n int, err error) {
+	var t trail
 	err = x.read(func(r *reader) error {
+		r.trail = trail{}
+		defer func() { t = r.trail }()
 		for n = 0; n < len(chain); n++ {
 			f, err := r.name(chain[n])
 			if err != nil || !f.found {
@@ -70,10 +76,7 @@ func (x *Index) Probe(chain []Key) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	x.scanned(n)
-	if n < len(chain) {
-		x.count.misses.Add(1)
-	}
+	x.count.looked(min(n+1, len(chain)), n, t)
 	return n, nil
 }
 
@@ -86,7 +89,7 @@ func (x *Index) GetBatch(chain []Key, dst []Block) (n int, err error) {
 		return 0, badItem("room for %d blocks of %d names", len(dst), len(chain))
 	}
 	clear(dst)
-	n, err = x.each(chain, func(r *reader, i int) (bool, error) {
+	n, t, err := x.each(chain, func(r *reader, i int) (bool, error) {
 		rec, ok, err := x.find(r, chain[i])
 		if err == nil && ok {
 			dst[i], ok, err = r.resolve(rec)
@@ -95,15 +98,18 @@ func (x *Index) GetBatch(chain []Key, dst []Block) (n int, err error) {
 	})
 	if err != nil {
 		clear(dst)
+		return 0, err
 	}
-	return n, err
+	x.count.looked(len(chain), n, t)
+	return n, nil
 }
 
-// each looks for names one after the other with one reader, and counts what is
-// found. After an error that is none.
-func (x *Index) each(names []Key, look func(r *reader, i int) (found bool, err error)) (n int, err error) {
+// each looks for names one after the other with one reader, and tells how many
+// are found, and how. After an error that is none.
+func (x *Index) each(names []Key, look func(r *reader, i int) (found bool, err error)) (n int, t trail, err error) {
 	err = x.read(func(r *reader) error {
-		n = 0
+		n, r.trail = 0, trail{}
+		defer func() { t = r.trail }()
 		for i := range names {
 			found, err := look(r, i)
 			if err != nil {
@@ -116,18 +122,9 @@ func (x *Index) each(names []Key, look func(r *reader, i int) (found bool, err e
 		return nil
 	})
 	if err != nil {
-		return 0, err
+		n = 0
 	}
-	x.scanned(n)
-	x.count.misses.Add(uint64(len(names) - n))
-	return n, nil
-}
-
-// scanned counts a call that found n names of a chain.
-func (x *Index) scanned(n int) {
-	x.count.ranges.Add(1)
-	x.count.hits.Add(uint64(n))
-	x.count.scanned.Add(uint64(n))
+	return n, t, err
 }
 
 // find returns a name's record, if it counts.

@@ -5,11 +5,26 @@ package index
 // alive. dst is as long as names; Parent is not known. It returns how many lead
 // to a block. Errors: ErrBroken, ErrClosed; then nothing is found.
 func (x *Index) FindBatch(names []Key, dst []Entry) (n int, err error) {
+	n, t, err := x.entries(names, dst)
+	if err == nil {
+		x.count.looked(len(names), n, t)
+	}
+	return n, err
+}
+
+// PeekBatch is FindBatch for the caller's upkeep: Stats, and so what the index
+// is tuned for, have nothing of it.
+func (x *Index) PeekBatch(names []Key, dst []Entry) (n int, err error) {
+	n, _, err = x.entries(names, dst)
+	return n, err
+}
+
+func (x *Index) entries(names []Key, dst []Entry) (n int, t trail, err error) {
 	if len(dst) != len(names) {
-		return 0, badItem("room for %d entries of %d names", len(dst), len(names))
+		return 0, t, badItem("room for %d entries of %d names", len(dst), len(names))
 	}
 	clear(dst)
-	n, err = x.each(names, func(r *reader, i int) (bool, error) {
+	n, t, err = x.each(names, func(r *reader, i int) (bool, error) {
 		f, err := r.name(names[i])
 		if err != nil || !f.found {
 			return false, err
@@ -24,7 +39,7 @@ func (x *Index) FindBatch(names []Key, dst []Entry) (n int, err error) {
 	if err != nil {
 		clear(dst)
 	}
-	return n, err
+	return n, t, err
 }
 
 // entry completes a record that lies at a spot. It is zero when the record's

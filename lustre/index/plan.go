@@ -96,7 +96,7 @@ func (e *engine) change(ctx context.Context, blocks, names int, fn func(p *plann
 
 // putAll adds batches in one step.
 func (x *Index) putAll(ctx context.Context, batches []Batch) error {
-	blocks, names := 0, 0
+	blocks, names, filling := 0, 0, false
 	for _, b := range batches {
 		if err := b.check(); err != nil {
 			return err
@@ -104,6 +104,7 @@ func (x *Index) putAll(ctx context.Context, batches []Batch) error {
 		blocks, names = blocks+len(b.Blocks), names+len(b.Names)
 	}
 	err := x.change(ctx, blocks, names, func(p *planner) error {
+		filling = p.engine.sieve != nil
 		for _, b := range batches {
 			if err := p.put(b); err != nil {
 				return err
@@ -113,6 +114,9 @@ func (x *Index) putAll(ctx context.Context, batches []Batch) error {
 	})
 	if err == nil {
 		x.count.puts.Add(uint64(blocks + names))
+		if filling {
+			x.count.filled.Add(uint64(blocks + names))
+		}
 	}
 	return err
 }

@@ -21,6 +21,36 @@ type reader struct {
 	at  spot // of the name that chain stands on
 	on  bool // at is true
 	key [33]byte
+
+	trail trail // of the names found, for those that count
+}
+
+// trail is how names were found: by searches, and by steps from one to the next.
+type trail struct {
+	walk                            uint64 // entries found since the last search, it included
+	points, ranges, scanned, absent uint64 // as in Stats
+}
+
+// search notes a search by the key.
+func (t *trail) search(found bool) {
+	t.end()
+	if !found {
+		t.absent++
+		return
+	}
+	t.walk = 1
+}
+
+// end completes what the last search began.
+func (t *trail) end() {
+	switch {
+	case t.walk == 1:
+		t.points++
+	case t.walk > 1:
+		t.ranges++
+		t.scanned += t.walk
+	}
+	t.walk = 0
 }
 
 // open makes an iterator on its first use. Filters of the lowest level are not
@@ -62,10 +92,13 @@ func (r *reader) name(k Key) (found, error) {
 		}
 		if names(value, k) && bytes.Equal(r.chain.Key(), appendNameKey(r.key[:0], next)) {
 			r.at = next
+			r.trail.walk++
 			return found{at: next, value: value, found: true}, nil
 		}
 	}
-	return r.search(k)
+	f, err := r.search(k)
+	r.trail.search(f.found)
+	return f, err
 }
 
 // search finds k without regard to where the reader stands.

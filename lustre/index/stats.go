@@ -11,20 +11,39 @@ import (
 // counters are what the tuner's windows are made of. They live as long as the
 // Index.
 type counters struct {
-	puts, hits, scanned, ranges, misses atomic.Uint64
-	retunes, removed                    atomic.Uint64
+	puts, filled, hits, misses      atomic.Uint64
+	points, ranges, scanned, absent atomic.Uint64
+	retunes, removed                atomic.Uint64
+}
+
+// looked counts a call that asked for so many things and found some.
+func (c *counters) looked(asked, found int, t trail) {
+	c.hits.Add(uint64(found))
+	c.misses.Add(uint64(asked - found))
+	t.end()
+	c.points.Add(t.points)
+	c.ranges.Add(t.ranges)
+	c.scanned.Add(t.scanned)
+	c.absent.Add(t.absent)
 }
 
 // Stats is the state of an Index at one moment. Amplifications and the filter
 // count from the last open, retune or rebuild.
 type Stats struct {
 	Puts    uint64 // blocks and names that were put
+	Filled  uint64 // of them, those that Load put into an empty index
 	Hits    uint64 // names and blocks that were asked for and found
-	Scanned uint64 // of them, those found by Probe, GetBatch and FindBatch
-	Ranges  uint64 // calls of these
 	Misses  uint64 // names and blocks that were asked for and not found
 	Retunes uint64
 	Removed uint64 // entries of deleted segments that were removed
+
+	// What that cost: each search by the key is a point, the beginning of a
+	// range, or absent. A chain is a range for each of its branches, and a name
+	// of none is a point, however many are asked for in one call.
+	Points  uint64 // searches that found an entry, and no step after them did
+	Ranges  uint64 // searches that did, and the steps that followed
+	Scanned uint64 // entries of ranges, those that count no more included
+	Absent  uint64 // searches that found nothing
 
 	Segments int
 	Entries  uint64 // put into segments that are alive, replaced ones included
@@ -58,7 +77,8 @@ type LevelStats struct {
 // has one in the moment in which it is replaced or too busy to answer.
 func (x *Index) Stats() Stats {
 	s := Stats{
-		Puts: x.count.puts.Load(), Hits: x.count.hits.Load(), Scanned: x.count.scanned.Load(), Ranges: x.count.ranges.Load(), Misses: x.count.misses.Load(),
+		Puts: x.count.puts.Load(), Filled: x.count.filled.Load(), Hits: x.count.hits.Load(), Misses: x.count.misses.Load(),
+		Points: x.count.points.Load(), Ranges: x.count.ranges.Load(), Scanned: x.count.scanned.Load(), Absent: x.count.absent.Load(),
 		Retunes: x.count.retunes.Load(), Removed: x.count.removed.Load(),
 	}
 	e := x.engine.Load()

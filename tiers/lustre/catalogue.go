@@ -56,11 +56,7 @@ func (c Catalogue) TakeIn(ctx context.Context, parts []tiers.Part, fn func([]tie
 		some[i] = segment.Incarnation{Rank: p.Rank, Number: p.Incarnation}
 	}
 	got, err := c.c.TakeIn(ctx, some, func(found []catalogue.Found) {
-		told := make([]tiers.Found, len(found))
-		for i, f := range found {
-			told[i] = inTiersWords(f)
-		}
-		fn(told)
+		fn(allInTiersWords(found))
 	})
 	return tiers.Taken{
 		Read: got.Read, Blocks: got.Blocks, Names: got.Names, Bytes: got.Bytes, Fresh: got.Fresh, Skipped: got.Skipped,
@@ -69,6 +65,14 @@ func (c Catalogue) TakeIn(ctx context.Context, parts []tiers.Part, fn func([]tie
 
 func inTiersWords(f catalogue.Found) tiers.Found {
 	return tiers.Found{Info: f.Info, Name: f.Name, Dropped: f.Dropped, Segment: tiers.Segment(f.Place)}
+}
+
+func allInTiersWords(found []catalogue.Found) []tiers.Found {
+	all := make([]tiers.Found, len(found))
+	for i, f := range found {
+		all[i] = inTiersWords(f)
+	}
+	return all
 }
 
 func unavailable(err error) error {
@@ -80,11 +84,12 @@ func unavailable(err error) error {
 
 // Find implements tiers.Catalogue.
 func (c Catalogue) Find(ns string, keys []string) []tiers.Found {
-	found := make([]tiers.Found, len(keys))
-	for i, f := range c.c.Find(ns, keys) {
-		found[i] = inTiersWords(f)
-	}
-	return found
+	return allInTiersWords(c.c.Find(ns, keys))
+}
+
+// Peek implements tiers.Catalogue.
+func (c Catalogue) Peek(ns string, keys []string) []tiers.Found {
+	return allInTiersWords(c.c.Peek(ns, keys))
 }
 
 // Names implements tiers.Catalogue.
@@ -111,7 +116,8 @@ func (c Catalogue) State() tiers.CatalogueState {
 	st := c.c.Stats()
 	s := tiers.CatalogueState{
 		Parts: st.Parts, Segments: st.Segments, Entries: st.Entries, Read: st.Read,
-		Puts: st.Puts, Hits: st.Hits, Misses: st.Misses, Ranges: st.Ranges,
+		Puts: st.Puts, Hits: st.Hits, Misses: st.Misses,
+		Points: st.Points, Ranges: st.Ranges, Scanned: st.Scanned, Absent: st.Absent,
 		DiskBytes: st.DiskBytes, MemoryBytes: st.MemoryBytes + uint64(max(st.CacheBytes, 0)),
 		SizeRatio: st.SizeRatio, Runs: st.Runs, Retunes: st.Retunes, WriteAmp: st.WriteAmp, ReadAmp: st.ReadAmp,
 	}
