@@ -221,11 +221,23 @@ func (s *Store) count(ns string, views []*View) {
 		if sp != nil {
 			sp.hits++
 		}
-		t := s.tierStats(v.tier)
-		t.Hits++
-		t.HitBytes += uint64(v.Size())
+		s.countHit(v.tier, v.Size())
 	}
 	s.countMisses(ns, missed)
+}
+
+// countHit counts a get with the tier that served it, and with those of memory
+// that would have been faster.
+func (s *Store) countHit(tier string, size int64) {
+	for _, m := range s.mem {
+		if m.stats.Name == tier {
+			break
+		}
+		m.stats.Misses++
+	}
+	t := s.tierStats(tier)
+	t.Hits++
+	t.HitBytes += uint64(size)
 }
 
 func (s *Store) tierStats(name string) *TierStats {

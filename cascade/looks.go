@@ -36,6 +36,11 @@ func (s *Store) countMisses(ns string, n uint64) {
 		return
 	}
 	s.stats.Misses += n
+	for _, m := range s.mem {
+		m.stats.Misses += n
+	}
+	s.remoteHits.Misses += n // shown where there are peers, and a cold tier where there is one
+	s.coldStats.Misses += n
 	if sp := s.asked(ns); sp != nil {
 		sp.misses += n
 	}

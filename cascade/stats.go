@@ -38,6 +38,7 @@ type TierStats struct {
 	Policy   string      `json:"policy,omitempty"`
 	Usage    tiers.Usage `json:"usage"`
 	Hits     uint64      `json:"hits"`
+	Misses   uint64      `json:"misses"` // gets that were served by a slower tier, or by none
 	HitBytes uint64      `json:"hit_bytes"`
 	Promoted uint64      `json:"promoted"` // blocks copied up into this tier
 	Demoted  uint64      `json:"demoted"`  // victims of this tier that went one tier down

@@ -113,7 +113,5 @@ func (s *Store) tell(r *touched) {
 func (s *Store) countTouch(n *name) {
 	s.stats.Hits++
 	n.space.hits++
-	t := s.tierStats(s.fastest(n.block))
-	t.Hits++
-	t.HitBytes += uint64(n.block.info.Size)
+	s.countHit(s.fastest(n.block), n.block.info.Size)
 }

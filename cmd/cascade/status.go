@@ -175,7 +175,7 @@ func (a *app) printStats(s rankStats) error {
 }
 
 func tierRows(s rankStats) [][]string {
-	rows := [][]string{{"TIER", "POLICY", "USED", "CAPACITY", "FULL", "BLOCKS", "HITS", "HIT BYTES", "PROMOTED", "DEMOTED", "EVICTED", "ERRORS"}}
+	rows := [][]string{{"TIER", "POLICY", "USED", "CAPACITY", "FULL", "BLOCKS", "HITS", "MISSES", "HIT BYTES", "PROMOTED", "DEMOTED", "EVICTED", "ERRORS"}}
 	for _, t := range s.Tiers {
 		policy, capacity := t.Policy, human(t.Usage.Capacity)
 		if policy == "" {
@@ -185,7 +185,7 @@ func tierRows(s rankStats) [][]string {
 			capacity = "unbounded"
 		}
 		rows = append(rows, []string{t.Name, policy, human(t.Usage.Used), capacity, share(uint64(t.Usage.Used), uint64(t.Usage.Capacity)),
-			strconv.Itoa(t.Usage.Blocks), count(t.Hits), human(int64(t.HitBytes)), count(t.Promoted), count(t.Demoted), count(t.Evicted), count(t.Errors)})
+			strconv.Itoa(t.Usage.Blocks), count(t.Hits), count(t.Misses), human(int64(t.HitBytes)), count(t.Promoted), count(t.Demoted), count(t.Evicted), count(t.Errors)})
 	}
 	return rows
 }

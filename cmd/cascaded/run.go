@@ -106,7 +106,7 @@ func (r *runner) live(ctx context.Context, open opener) int {
 }
 
 // open waits for the rank to be ready. A signal to stop before that cancels
-// the opening; the tiers are left as they were found.
+// the opening; the tiers are left as they were found. A reload waits for its end.
 func (r *runner) open(ctx context.Context, cancel func(), open opener) (rank, int) {
 	type outcome struct {
 		server rank
@@ -117,7 +117,7 @@ func (r *runner) open(ctx context.Context, cancel func(), open opener) (rank, in
 		server, err := open(ctx, r.loaded.Config, r.password, r.log)
 		opened <- outcome{server, err}
 	}()
-	stopping := false
+	stopping, again := false, false // SIGTERM came, SIGHUP came
 	for {
 		select {
 		case o := <-opened:
@@ -130,9 +130,13 @@ func (r *runner) open(ctx context.Context, cancel func(), open opener) (rank, in
 				r.log.Error("cannot start", "err", o.err)
 				return nil, exitFailure
 			}
+			if again {
+				r.reload(o.server)
+			}
 			return o.server, exitOK
 		case sig := <-r.signals:
 			if sig == syscall.SIGHUP {
+				again = true
 				continue
 			}
 			if stopping {

@@ -156,8 +156,11 @@ func (r *Reader) header(kind byte, limit int64, tooLong, invalid string) (int64,
 		return 0, nil
 	}
 	n, ok := number(p[1:])
-	if !ok || n > limit || !crlf {
+	if !ok || !crlf {
 		return 0, &ProtocolError{Offset: at, Reason: invalid}
+	}
+	if n > limit {
+		return 0, &ProtocolError{Offset: at, Reason: fmt.Sprintf("%s: %d, at most %d are taken", invalid, n, limit)}
 	}
 	return n, nil
 }

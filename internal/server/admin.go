@@ -93,6 +93,7 @@ var (
 	mFound       = newMetric("lookups_found_total", "Names looked for without a get that were there.", counter)
 	mLeases      = newMetric("leases", "Leases in force.", gauge)
 	mHits        = newMetric("hits_total", "Gets served, by the tier that had the block.", counter, "tier")
+	mTierMisses  = newMetric("tier_misses_total", "Gets that a slower tier served, or none, by tier.", counter, "tier")
 	mHitBytes    = newMetric("hit_bytes_total", "Bytes served, by tier.", counter, "tier")
 	mEvicted     = newMetric("evicted_total", "Blocks a tier gave up.", counter, "tier")
 	mPromoted    = newMetric("promoted_total", "Blocks copied up into a tier.", counter, "tier")
@@ -178,6 +179,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, t := range s.Tiers {
 		send(mHits, float64(t.Hits), t.Name)
+		send(mTierMisses, float64(t.Misses), t.Name)
 		send(mHitBytes, float64(t.HitBytes), t.Name)
 		send(mEvicted, float64(t.Evicted), t.Name)
 		send(mPromoted, float64(t.Promoted), t.Name)
