@@ -60,7 +60,7 @@ bench: build
 	bin/cascade bench put --json
 	bin/cascade bench fabric --mpi none --json
 
-generate:
+generate: ## data that programs compute; internal/lint tells what is not current
 	go generate ./...
 
 clean:

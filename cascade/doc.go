@@ -23,6 +23,6 @@
 //	complete    compute the id of a block that was acknowledged before it was
 //	            hashed (design.md §4)
 //
-// The store does not know sockets or configuration files, reads the clock only
+// The package does not know sockets or configuration files, reads the clock only
 // through its options, and keeps no block bytes of its own.
 package cascade

@@ -11,6 +11,8 @@ import (
 	"cascadekv/internal/block"
 )
 
+//go:generate ../scripts/golden_ids.py testdata/identity.json
+
 // golden is testdata/identity.json, made by scripts/golden_ids.py.
 type golden struct {
 	Blocks []struct {

@@ -1,6 +1,11 @@
 // Package gpu is the place for device memory and for transfers between it and
 // NVMe that keep the CPU off the critical path.
 //
+// Glossary
+//
+//	device memory  the memory of a GPU, HBM: tier 1 of CASCADE §III-B
+//	critical path  what an engine waits for before it can go on
+//
 // Nothing is here yet: no code of this module touches a GPU, and a rank runs
 // the same with or without one. design.md §3 reserves
 //

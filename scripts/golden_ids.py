@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write cascade/testdata/identity.json: what blocks, chains and namespaces are called.
 
-    scripts/golden_ids.py > cascade/testdata/identity.json
+    scripts/golden_ids.py FILE
 
 The rules are docs/format.md section 3, followed here with hashlib alone, so that the tests of the Go
 packages compare themselves with a program that shares nothing with them.
@@ -89,5 +89,8 @@ def namespaces():
     return out
 
 
-json.dump({"blocks": blocks(), "chains": chains(), "namespaces": namespaces()}, sys.stdout, indent=1)
-print()
+if len(sys.argv) != 2:
+    sys.exit("usage: golden_ids.py FILE")
+text = json.dumps({"blocks": blocks(), "chains": chains(), "namespaces": namespaces()}, indent=1)
+with open(sys.argv[1], "w", encoding="ascii") as out:
+    out.write(text + "\n")

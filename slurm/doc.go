@@ -1,6 +1,11 @@
 // Package slurm is what a rank knows of the job it runs in: so far, which of
 // the processes that were started together it is.
 //
+// Glossary
+//
+//	job   one allocation of nodes by Slurm, or what one mpirun started
+//	rank  one cascaded of the job, by its number among those started together
+//
 // Ranks are started by hand or by srun, and a job that ends sends SIGTERM to
 // them like any other process manager. design.md §3 reserves this package for
 //
@@ -12,5 +17,6 @@
 //
 // The seam for the rest is the store's Drain, which writes every dirty block to
 // the cold tier, and SIGTERM to cascaded, which calls it. This package may
-// import cascade and never the other way round; it moves no bytes itself.
+// import cascade and never the other way round; it asks Slurm nothing, starts
+// nothing and moves no bytes itself.
 package slurm

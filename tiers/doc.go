@@ -14,5 +14,6 @@
 //
 // The sub-packages adapt what lies below (internal/arena, lustre/segment) to
 // these interfaces. tiertest holds the one conformance suite that each of them
-// passes. Nothing here evicts by itself, follows names or knows policy.
+// passes. This package has the interfaces; no tier evicts by itself, follows
+// names or knows policy.
 package tiers

@@ -23,6 +23,7 @@ var (
 // Usage is a tier's space at one moment.
 type Usage struct {
 	Capacity int64 // bytes that can hold blocks; 0 means unbounded
+	Missing  int64 // bytes that Capacity is below what was asked for, while the machine has no room for them
 	Used     int64 // bytes taken, padding included
 	Payload  int64 // bytes of blocks, padding excluded
 	Blocks   int   // number of blocks

@@ -21,6 +21,6 @@
 // They share one ranking and differ in what makes a class and in the order in
 // which a request touches its blocks.
 //
-// A policy never touches bytes and never learns keys: the caller hands it
-// numbered nodes and keeps what they stand for.
+// The package never touches bytes and never learns keys: the caller hands a
+// policy numbered nodes and keeps what they stand for.
 package policy

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"cascadekv/internal/need"
 )
 
 // request is one line of a trace: a chain of block ids, head first.
@@ -22,12 +24,7 @@ func readTrace(t *testing.T, name string) []request {
 	t.Helper()
 	path := filepath.Join("..", "..", "..", "shared", "traces", name)
 	file, err := os.Open(path)
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("CI must have the trace: %v", err)
-		}
-		t.Skipf("no trace %s: %v", name, err)
-	}
+	need.That(t, err == nil, "trace "+name, "put it at "+path)
 	defer file.Close()
 	unzip, err := gzip.NewReader(file)
 	if err != nil {

@@ -13,4 +13,8 @@
 //
 // Exit status: 0 success, 1 failure, 2 wrong usage or configuration, 3 a miss:
 // what was asked for is not cached.
+//
+// This is flags, output and exit codes: what a verb does is in the package that
+// it names. The tool needs no rank to be running except where a verb asks one,
+// and changes nothing but what the verb says.
 package main

@@ -17,6 +17,7 @@ import (
 	"cascadekv/tiers/host"
 	"cascadekv/tiers/landing"
 	"cascadekv/tiers/lustre"
+	"cascadekv/tiers/memory"
 	"cascadekv/tiers/shm"
 )
 
@@ -142,11 +143,7 @@ func openTiers(o *cascade.Options, c config.Config, claims []tiers.Claim, log *s
 		return err
 	}
 	o.Memory = append(o.Memory, t)
-	go func() {
-		if err := t.WaitReady(context.Background()); err != nil {
-			log.Error("shm is smaller than configured: free memory or lower shm.bytes", "err", err)
-		}
-	}()
+	go tellOfRoom(t, log)
 	if c.Lustre.Dir == "" {
 		return nil
 	}
@@ -172,6 +169,22 @@ func openTiers(o *cascade.Options, c config.Config, claims []tiers.Claim, log *s
 	logFileSystem(c.Lustre, a, log)
 	log.Info("lustre access", "direct", a.Direct, "no_direct", a.NoDirect, "io_uring", a.Uring, "no_io_uring", a.NoUring)
 	return nil
+}
+
+// tellOfRoom tells once that others left shm no room for all that is configured,
+// and once that it came.
+func tellOfRoom(shm *memory.Tier, log *slog.Logger) {
+	ctx := context.Background() // the tier's end ends both waits
+	err := shm.WaitReady(ctx)
+	if err == nil {
+		return
+	}
+	ready, wanted, _ := shm.Ready()
+	log.Error("shm is smaller than configured, and grows when there is room: free space in its file system or lower shm.bytes",
+		"ready", ready, "configured", wanted, "err", err)
+	if shm.WaitGrown(ctx) == nil {
+		log.Info("shm has grown to what is configured", "bytes", wanted)
+	}
 }
 
 // switchOf reads a validated word of the configuration.

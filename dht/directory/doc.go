@@ -17,7 +17,7 @@
 // late, does no harm, so they may be repeated, reordered and lost by whatever
 // carries them.
 //
-// The package keeps the table and encodes statements for the wire. It sends
+// The package keeps the table and encodes statements for the wire, and sends
 // nothing, reads no clock, and knows neither who is alive nor which keys belong
 // here: package dht tells it.
 package directory

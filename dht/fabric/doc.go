@@ -17,6 +17,7 @@
 // (build tag mpi), tcp, and sim for tests and for the scale simulator.
 // fabrictest holds the one conformance suite that all of them pass.
 //
-// A fabric does not decide who is alive (dht/members), where a key lives
-// (dht/ring) or what a message means (package dht), and it retries nothing.
+// The package, and what implements it, does not decide who is alive
+// (dht/members), where a key lives (dht/ring) or what a message means (package
+// dht), and retries nothing.
 package fabric

@@ -22,6 +22,6 @@
 // are not homes yet, under a bound of their own.
 //
 // docs/protocol.md, "Placement", has the rule to the bit and what was measured.
-// The package knows ranks as numbers only: who is alive is dht/members', what
-// an entry is dht/directory's.
+// The package knows ranks as numbers, and does not know who is alive, which is
+// dht/members', or what an entry is, dht/directory's.
 package ring

@@ -19,6 +19,6 @@
 //	lent       of a huge page: somebody the process does not know of may look at
 //	           it, so that it must not be written before it was replaced
 //
-// Allocator is pure bookkeeping on offsets; Mapping owns the memory. Neither
-// knows what is stored: tiers/shm and tiers/host do.
+// Allocator is pure bookkeeping on offsets; Mapping owns the memory. The package
+// does not know what is stored, which tiers/memory does, and evicts nothing.
 package arena

@@ -80,16 +80,15 @@ func (a *Allocator) TakeLent() (rooms []Extent) {
 // After an error the bytes must not be touched; Replace may be tried again.
 // Errors: as Commit.
 func (m *Mapping) Replace(off, n int64) error {
-	if err := m.drop(off, n); err != nil {
+	if err := m.Drop(off, n); err != nil {
 		return err
 	}
 	return m.Commit(off, n)
 }
 
-// Drop gives up all contents and memory of a file; its size stays.
-func (m *Mapping) Drop() error { return m.drop(0, int64(len(m.mem))) }
-
-func (m *Mapping) drop(off, n int64) error {
+// Drop gives up contents and memory of the bytes [off, off+n) of a file, whose
+// size stays. They must not be touched before the next Commit.
+func (m *Mapping) Drop(off, n int64) error {
 	if err := unix.Fallocate(m.Fd(), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n); err != nil {
 		return fmt.Errorf("arena: give up %d bytes at %d of %s: %w", n, off, m.file.Name(), err)
 	}

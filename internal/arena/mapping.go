@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -114,12 +115,12 @@ func (m *Mapping) resize(path string, size int64, admit func(io.ReaderAt, int64)
 		m.old = true
 		return nil
 	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(m.Fd(), &fs); err != nil {
-		return fmt.Errorf("arena: statfs %s: %w", path, err)
+	room, err := m.Room()
+	if err != nil {
+		return err
 	}
 	// What the file itself takes comes back when it is emptied.
-	if room := int64(fs.Bavail)*int64(fs.Bsize) + st.Blocks*512; room < size {
+	if room = min(room, math.MaxInt64-st.Blocks*512) + st.Blocks*512; room < size {
 		if st.Size == 0 {
 			os.Remove(path)
 		}
@@ -147,6 +148,22 @@ func (m *Mapping) Fd() int {
 		return -1
 	}
 	return int(m.file.Fd())
+}
+
+// Room is how many bytes the file system of the file has free; of a tmpfs
+// without a limit, and for anonymous memory, more than there can be.
+func (m *Mapping) Room() (int64, error) {
+	if m.file == nil {
+		return math.MaxInt64, nil
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(m.Fd(), &fs); err != nil {
+		return 0, fmt.Errorf("arena: statfs %s: %w", m.file.Name(), err)
+	}
+	if fs.Blocks == 0 {
+		return math.MaxInt64, nil
+	}
+	return int64(fs.Bavail) * int64(fs.Bsize), nil
 }
 
 // Commit makes the bytes [off, off+n) real: their space is reserved, so that no

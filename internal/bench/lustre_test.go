@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"cascadekv/internal/need"
 )
 
 // smallLustre is a run that takes moments.
@@ -19,7 +20,7 @@ func smallLustre(dir string) LustreOptions {
 // TestLustreMeasures everything, in the form that others read, and leaves
 // nothing behind.
 func TestLustreMeasures(t *testing.T) {
-	need(t, "fio", "apt-get install fio")
+	need.Program(t, "fio", "apt-get install fio")
 	dir := t.TempDir()
 	rounds := 0
 	o := smallLustre(dir)
@@ -126,10 +127,7 @@ func TestLustreRefuses(t *testing.T) {
 
 // TestFioFails: what fio says when it cannot do its part is told.
 func TestFioFails(t *testing.T) {
-	path, err := exec.LookPath("fio")
-	if err != nil {
-		t.Skip(err)
-	}
+	path := need.Program(t, "fio", "make tools")
 	f := &limitFile{b: &lustreBench{o: LustreOptions{Depth: 1}}, fio: path, plain: filepath.Join(t.TempDir(), "none")}
 	if err := f.check(t.Context()); err == nil || !strings.Contains(err.Error(), "fio") {
 		t.Errorf("a file that is not there: %v", err)

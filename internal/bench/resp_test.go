@@ -5,12 +5,14 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"cascadekv/internal/need"
 )
 
 // twoRedis starts redis-server twice: a rank's side that is known to work.
 func twoRedis(t *testing.T, network string) (a, b *subject) {
 	t.Helper()
-	path := need(t, "redis-server", "apt-get install redis-server")
+	path := need.Program(t, "redis-server", "apt-get install redis-server")
 	start := func() *subject {
 		s, err := startRedis(t.Context(), path, network, t.TempDir(), 1<<30)
 		if err != nil {

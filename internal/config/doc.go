@@ -15,7 +15,7 @@
 // strictly: a name that means nothing is an error that names its place and the
 // nearest name that does.
 //
-// The package reads files and variables and judges values by themselves. It
+// The package reads files and variables and judges values by themselves, and
 // does not look at the machine (free space, limits: cascade doctor does) and
 // starts nothing.
 package config

@@ -1,7 +1,7 @@
 // Package crc32c computes the checksum of every block and record: CRC-32 with
 // Castagnoli's polynomial, as iSCSI, ext4 and Redis modules use it.
 //
-// It gives the same numbers as hash/crc32. It exists because blocks are
+// The package gives the same numbers as hash/crc32. It exists because blocks are
 // checksummed where they lie, in tier memory that no cache holds: the standard
 // library reads three places of a buffer at once, which defeats the CPU's
 // prefetcher, and gets a third of what one copy of the same memory gets. Here
@@ -11,5 +11,14 @@
 // (AMD since Zen 4 and Zen 3, Intel since Ice Lake). Others, and short inputs,
 // are left to hash/crc32.
 //
-// It does not frame, store or compare checksums.
+// Glossary
+//
+//	fold      replace the front of an input by what it leaves modulo the
+//	          polynomial some distance further on, so that the input gets shorter
+//	          and its checksum stays
+//	block     here: what the folding loop takes in one turn, 256 bytes
+//	distance  how far a fold reaches, in bits; its two multipliers are powers of x
+//	          modulo the polynomial
+//
+// The package does not frame, store or compare checksums.
 package crc32c

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"cascadekv/internal/need"
 )
 
 // pythonTests is where the protocol tests in Python lie.
@@ -29,7 +31,7 @@ func pythons(t *testing.T) map[string]string {
 	if path, err := exec.LookPath("/usr/bin/python3"); err == nil {
 		found["distribution"] = path
 	} else {
-		found["distribution"] = needProgram(t, "python3", "apt-get install python3")
+		found["distribution"] = need.Program(t, "python3", "apt-get install python3")
 	}
 	script, err := os.ReadFile("../../scripts/tools.sh")
 	if err != nil {
@@ -57,7 +59,7 @@ func TestPythonClients(t *testing.T) {
 	for name, python := range pythons(t) {
 		t.Run(name, func(t *testing.T) {
 			_, err := os.Stat(python)
-			need(t, err == nil, python, "make tools")
+			need.That(t, err == nil, python, "make tools")
 			for _, suite := range suites {
 				t.Run(strings.TrimSuffix(filepath.Base(suite), ".py"), func(t *testing.T) { runSuite(t, python, suite) })
 			}
@@ -77,7 +79,7 @@ func runSuite(t *testing.T, python, suite string) {
 	said := strings.TrimSpace(string(out))
 	if cmd.ProcessState.ExitCode() == exitSkip {
 		last := said[strings.LastIndexByte(said, '\n')+1:]
-		need(t, false, "a component of "+filepath.Base(suite), last)
+		need.That(t, false, "a component of "+filepath.Base(suite), last)
 	}
 	if err != nil {
 		t.Fatalf("%v:\n%s", err, said)
@@ -90,7 +92,7 @@ func runSuite(t *testing.T, python, suite string) {
 }
 
 func TestRedisCLI(t *testing.T) {
-	cli := needProgram(t, "redis-cli", "apt-get install redis-tools")
+	cli := need.Program(t, "redis-cli", "apt-get install redis-tools")
 	address := freePort(t)
 	r := start(t, newPlace(t, "64MiB"), "--listen", address)
 	_, port, _ := net.SplitHostPort(address)

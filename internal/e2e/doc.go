@@ -15,5 +15,6 @@
 //	need      a component that a test drives; where it is missing the test is
 //	          skipped and says what it lacks, and with CI=true it fails
 //
-// What a package can show by itself belongs into that package's own tests.
+// What a package can show by itself belongs into that package's own tests. The
+// package does not reach into a program: it knows of one what its users see.
 package e2e

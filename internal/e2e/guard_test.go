@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"cascadekv/internal/need"
 	"cascadekv/internal/resp"
 )
 
@@ -59,7 +60,7 @@ func TestSocketIsItsOwnersOnly(t *testing.T) {
 // TestOtherUsersAreRefused tries both doors as another user, the socket even
 // after somebody opened its mode to all.
 func TestOtherUsersAreRefused(t *testing.T) {
-	need(t, os.Geteuid() == 0, "the right to act as another user", "run this test as root")
+	need.That(t, os.Geteuid() == 0, "the right to act as another user", "run this test as root")
 	tcp := freePort(t)
 	r := start(t, newPlace(t, "64MiB"), "--listen", tcp)
 	if err := os.Chmod(r.socket, 0o666); err != nil {
@@ -79,7 +80,7 @@ func TestOtherUsersAreRefused(t *testing.T) {
 }
 
 func TestAllowedUserIsServed(t *testing.T) {
-	need(t, os.Geteuid() == 0, "the right to act as another user", "run this test as root")
+	need.That(t, os.Geteuid() == 0, "the right to act as another user", "run this test as root")
 	r := start(t, newPlace(t, "64MiB"), "--allow-uids", "65534")
 	if err := os.Chmod(r.socket, 0o666); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/need"
 )
 
 const (
@@ -33,7 +35,7 @@ func TestHeapStaysSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	room := int64(shm.Bavail) * shm.Bsize
-	need(t, room > 3<<30, "3 GiB in /dev/shm", fmt.Sprintf("%d MiB are free; enlarge it (mount -o remount,size=4G /dev/shm)", room>>20))
+	need.That(t, room > 3<<30, "3 GiB in /dev/shm", fmt.Sprintf("%d MiB are free; enlarge it (mount -o remount,size=4G /dev/shm)", room>>20))
 	admin := freePort(t)
 	r := start(t, newPlace(t, "2304MiB"), "--admin-listen", admin)
 

@@ -44,23 +44,3 @@ func buildAndRun(m *testing.M) int {
 
 // program is the path of a program under test.
 func program(name string) string { return filepath.Join(bin, name) }
-
-// need skips the test when something is missing; with CI=true it fails.
-func need(t *testing.T, there bool, what, remedy string) {
-	t.Helper()
-	switch {
-	case there:
-	case os.Getenv("CI") == "true":
-		t.Fatalf("%s is missing: %s", what, remedy)
-	default:
-		t.Skipf("%s is missing: %s", what, remedy)
-	}
-}
-
-// needProgram finds a program in PATH.
-func needProgram(t *testing.T, name, remedy string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	need(t, err == nil, name, remedy)
-	return path
-}

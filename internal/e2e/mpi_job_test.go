@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/need"
 	"cascadekv/internal/resp"
 )
 
@@ -32,7 +33,7 @@ const mpiRanks = 4
 // would have one for all they do; and root is refused without the variables.
 func mpirun(t *testing.T, more ...string) launcher {
 	t.Helper()
-	path := needProgram(t, "mpirun.openmpi", "make tools")
+	path := need.Program(t, "mpirun.openmpi", "make tools")
 	return launcher{
 		mpi:     "openmpi",
 		command: append([]string{path, "--bind-to", "none", "--oversubscribe", "-n", strconv.Itoa(mpiRanks)}, more...),
@@ -43,7 +44,7 @@ func mpirun(t *testing.T, more ...string) launcher {
 // mpiexec is MPICH's own launcher.
 func mpiexec(t *testing.T) launcher {
 	t.Helper()
-	return launcher{mpi: "mpich", command: []string{needProgram(t, "mpiexec.mpich", "make tools"), "-n", strconv.Itoa(mpiRanks)}}
+	return launcher{mpi: "mpich", command: []string{need.Program(t, "mpiexec.mpich", "make tools"), "-n", strconv.Itoa(mpiRanks)}}
 }
 
 // mpiBuilt are the programs built for each MPI.
@@ -55,14 +56,14 @@ func mpiProgram(t *testing.T, mpi string) string {
 	path := program(filepath.Join(mpi, "cascaded"))
 	if os.Getenv(binVariable) != "" {
 		_, err := os.Stat(path)
-		need(t, err == nil, path, "scripts/mpi-build.sh "+mpi)
+		need.That(t, err == nil, path, "scripts/mpi-build.sh "+mpi)
 		return path
 	}
 	for _, name := range []string{"gcc", "pkg-config"} {
-		needProgram(t, name, "make tools")
+		need.Program(t, name, "make tools")
 	}
 	pkg := map[string]string{"openmpi": "ompi-c", "mpich": "mpich"}[mpi]
-	need(t, exec.Command("pkg-config", "--exists", pkg).Run() == nil, "the headers of "+mpi, "make tools")
+	need.That(t, exec.Command("pkg-config", "--exists", pkg).Run() == nil, "the headers of "+mpi, "make tools")
 	build, _ := mpiBuilt.LoadOrStore(mpi, sync.OnceValue(func() error {
 		cmd := exec.Command("scripts/mpi-build.sh", mpi, path, "./cmd/cascaded")
 		cmd.Dir = filepath.Join("..", "..")

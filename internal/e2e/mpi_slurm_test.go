@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"cascadekv/internal/need"
 )
 
 // cluster is a Slurm of this test on this machine: one slurmd for each rank.
@@ -16,10 +18,10 @@ type cluster struct{ conf string }
 
 func startCluster(t *testing.T) cluster {
 	t.Helper()
-	need(t, os.Geteuid() == 0, "the right to start tasks as their users", "run this test as root")
+	need.That(t, os.Geteuid() == 0, "the right to start tasks as their users", "run this test as root")
 	t.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin") // Debian's users have no daemons in theirs
 	for _, name := range []string{"munged", "slurmctld", "slurmd", "srun", "scancel"} {
-		needProgram(t, name, "make tools")
+		need.Program(t, name, "make tools")
 	}
 	dir, err := os.MkdirTemp("", "cascade-slurm-")
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/need"
 	"cascadekv/internal/resp"
 )
 
@@ -26,11 +27,11 @@ const cable = "cable0"
 
 func newNetwork(t *testing.T, ranks int) *network {
 	t.Helper()
-	need(t, os.Geteuid() == 0, "the right to make network namespaces", "run this test as root")
-	needProgram(t, "ip", "make tools, or install iproute2")
+	need.That(t, os.Geteuid() == 0, "the right to make network namespaces", "run this test as root")
+	need.Program(t, "ip", "make tools, or install iproute2")
 	n := &network{t: t, hub: fmt.Sprintf("cascade-e2e-%d", os.Getpid())}
 	out, err := exec.Command("ip", "netns", "add", n.hub).CombinedOutput()
-	need(t, err == nil, "the right to make network namespaces", "run this test where "+strings.TrimSpace(string(out))+" does not happen")
+	need.That(t, err == nil, "the right to make network namespaces", "run this test where "+strings.TrimSpace(string(out))+" does not happen")
 	t.Cleanup(func() { n.remove(n.hub) })
 	n.ip("-n", n.hub, "link", "add", cable, "type", "veth", "peer", "name", "cable1")
 	for side := range 2 {

@@ -12,6 +12,7 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/dht"
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/need"
 	"cascadekv/internal/resp"
 	"cascadekv/internal/server"
 	"cascadekv/internal/trace/tracetest"
@@ -155,7 +156,7 @@ func toolOnRanks(t *testing.T, j *job) {
 	if status != 0 || out != text {
 		t.Errorf("cascade get on another rank: status %d, %q: %s", status, out, said)
 	}
-	cli := needProgram(t, "redis-cli", "make tools")
+	cli := need.Program(t, "redis-cli", "make tools")
 	if status, out, said = finish(t, cli, "-s", j.ranks[3].socket, "--raw", "GET", key); status != 0 || out != text+"\n" {
 		t.Errorf("redis-cli on another rank: status %d, %q: %s", status, out, said)
 	}

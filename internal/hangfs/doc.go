@@ -12,6 +12,6 @@
 // bypass the page cache, so that every read is a request. Mounting needs the
 // privilege to do so; without it, or without FUSE, Mount is ErrUnsupported.
 //
-// It is no general FUSE library: it knows the requests that reading takes, and
-// answers all others with "not implemented".
+// The package is no general FUSE library: it knows the requests that reading takes,
+// and answers all others with "not implemented".
 package hangfs

@@ -2,7 +2,8 @@
 // which layer may import which (design.md §3), what libraries never do, and
 // what every file and package owes its reader. It is a Go test, so that
 // `go test ./internal/lint` checks them anywhere, without network and with no
-// tool but git, which knows what files there are.
+// tool but git, which knows what files there are, and Python, which computes
+// the golden data.
 //
 // Glossary
 //
@@ -11,6 +12,7 @@
 //	finding  one place that breaks a rule
 //	layer    packages at one height of design.md §3; imports point down only
 //	part     a package under internal/ that any layer may use
+//	current  said of a generated file that its program would write again
 //
 // To change a rule, change its table and the cases that prove it can fail.
 // The package has no code outside its tests, and does not judge style that

@@ -30,6 +30,8 @@ var rules = []rule{
 	{"pure policy", "the daemon, the trace replayer and the simulator run policy unchanged, so it has no clock, no I/O and no locks (design.md §4)", checkPurity},
 	{"no exit", "a library reports an error and leaves the decision to its caller; one bad block must not end a rank", checkExit},
 	{"package doc", "doc.go says what the package owns, its words, and what it does not do; less than five lines cannot", checkPackageDoc},
+	{"glossary", "a reader who meets a word in the code must find what it means without asking", checkGlossary},
+	{"limits", "what a package does not do is the half of its contract that no symbol shows", checkLimits},
 	{"no append mode", "on Lustre O_APPEND takes a lock on the whole file for each write; write at offsets (design.md §7)", checkAppend},
 	{"file length", "a file is one idea; above 600 lines it is several", checkLength},
 	{"unfinished", "unfinished work belongs into an issue, where somebody will see it", checkUnfinished},

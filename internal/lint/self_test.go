@@ -59,6 +59,17 @@ var cases = map[string]map[string]struct {
 		"log.Fatalf":       {"tiers/a.go", "package a\nimport l \"log\"\nfunc f() { l.Fatalf(\"\") }\n", "log.Fatalf"},
 		"log.Panicln":      {"tiers/a.go", "package a\nimport \"log\"\nvar f = log.Panicln\n", "log.Panicln"},
 		"os.Exit":          {"tiers/a.go", "package a\nimport \"os\"\nfunc f() { os.Exit(1) }\n", "os.Exit"},
+		"method of a log":  {"tiers/a.go", "package a\nimport \"log\"\nfunc f(l *log.Logger) { l.Fatalf(\"\") }\n", "method.Fatalf"},
+		"log in a field":   {"tiers/a.go", "package a\nfunc (s *store) f() { s.opt.log.Panicln(1) }\n", "method.Panicln"},
+		"another's log":    {"tiers/a.go", "package a\nimport \"x/zap\"\nvar f = zap.L().Fatal\n", "method.Fatal"},
+		"another's Fatal":  {"tiers/a.go", "package a\nimport \"x/glog\"\nvar f = glog.Fatalf\n", "x/glog.Fatalf"},
+		"a suite's test":   {"tiers/a.go", "package a\nimport \"testing\"\nfunc f(t testing.TB, b *testing.B) { t.Fatal(1); func() { b.Fatalf(\"\") }() }\n", ""},
+		"another testing":  {"tiers/a.go", "package a\nimport \"x/testing\"\nfunc f(t testing.TB) { t.Fatal(1) }\n", "method.Fatal"},
+		"Fatal declared":   {"tiers/a.go", "package a\ntype logger interface{ Fatalf(string) }\n", ""},
+		"FatalError":       {"tiers/a.go", "package a\nvar f = err.FatalError\n", ""},
+		"syscall.Exit":     {"tiers/a.go", "package a\nimport \"syscall\"\nvar f = syscall.Exit\n", "syscall.Exit"},
+		"unix.Exit":        {"tiers/a.go", "package a\nimport \"golang.org/x/sys/unix\"\nfunc f() { unix.Exit(1) }\n", "unix.Exit"},
+		"runtime.Goexit":   {"tiers/a.go", "package a\nimport \"runtime\"\nfunc f() { defer runtime.Goexit() }\n", "runtime.Goexit"},
 		"panic":            {"tiers/a.go", "package a\nfunc f() { panic(1) }\n", "panic"},
 		"own panic":        {"tiers/a.go", "package a\nfunc f(panic func()) { panic() }\n", ""},
 		"log.Print":        {"tiers/a.go", "package a\nimport \"log\"\nfunc f() { log.Print(1) }\n", ""},
@@ -74,6 +85,24 @@ var cases = map[string]map[string]struct {
 		"in another file":    {"tiers/a.go", "// Package a\n//\n// b\n//\n// c\npackage a\n", "no doc.go"},
 		"package of a test":  {"tiers/a_test.go", "package a\n", "no doc.go"},
 		"command without it": {"cmd/cascade/main.go", "package main\n", "no doc.go"},
+	},
+	"glossary": {
+		"words":             {"tiers/doc.go", doc("", "Glossary", "", "\tpin  a hold"), ""},
+		"as a heading":      {"tiers/doc.go", doc("", "# Glossary", "", "\tpin  a hold"), ""},
+		"none":              {"tiers/doc.go", doc("", "\tpin  a hold"), "no Glossary"},
+		"in prose":          {"tiers/doc.go", doc("", "The Glossary is yet to come."), "no Glossary"},
+		"without words":     {"tiers/doc.go", doc("", "Glossary", "", "The package is."), "no Glossary"},
+		"without meanings":  {"tiers/doc.go", doc("", "Glossary", "", "\tpin", "\thold"), "no Glossary"},
+		"another's words":   {"tiers/doc.go", doc("", "Its words are those", "of tiers/memory."), ""},
+		"nobody's words":    {"tiers/doc.go", doc("", "Its words are those of the field."), "no Glossary"},
+		"no comment at all": {"tiers/doc.go", "package a\n", ""},
+	},
+	"limits": {
+		"does not":        {"tiers/doc.go", doc("", "The package keeps, and does", "not evict."), ""},
+		"knows no":        {"tiers/doc.go", doc("", "This suite knows no tier."), ""},
+		"only what it is": {"tiers/doc.go", doc("", "The package keeps bytes."), "no sentence"},
+		"of another":      {"tiers/doc.go", doc("", "The package keeps. A pin does not move."), "no sentence"},
+		"in the glossary": {"tiers/doc.go", doc("", "Glossary", "", "\tpin  what the package does not move"), "no sentence"},
 	},
 	"no append mode": {
 		"flag":        {"lustre/a.go", "package a\nimport \"os\"\nvar f = os.O_RDWR | os.O_APPEND\n", "O_APPEND"},
@@ -108,6 +137,19 @@ var cases = map[string]map[string]struct {
 		"variable":              {"tiers/a.go", "package a\nvar a, V = 1, 2\n", "V has no doc"},
 		"in a test":             {"tiers/a_test.go", "package a\nfunc TestF() {}\n", ""},
 	},
+}
+
+// doc returns a doc.go whose comment has these lines.
+func doc(lines ...string) string {
+	text := "// Package a is.\n"
+	for _, l := range lines {
+		space := " "
+		if l == "" || l[0] == '\t' {
+			space = ""
+		}
+		text += "//" + space + l + "\n"
+	}
+	return text + "package a\n"
 }
 
 // imports returns a source that imports packages of the module.

@@ -12,9 +12,6 @@ import (
 // maxLines bounds a file, in lines.
 const maxLines = 600
 
-// minDocLines is the least a package comment takes, in lines.
-const minDocLines = 5
-
 // checkPurity judges cascade/policy and what lies below it.
 func checkPurity(p pkg) []finding {
 	if !within(p.dir, "cascade/policy") {
@@ -55,33 +52,46 @@ func (f file) uses(target string) []*ast.SelectorExpr {
 	return found
 }
 
+// ends are the functions by which a library would end the program or the
+// goroutine of its caller.
+var ends = map[string]*regexp.Regexp{
+	"os":                    regexp.MustCompile(`^Exit$`),
+	"syscall":               regexp.MustCompile(`^Exit$`),
+	"golang.org/x/sys/unix": regexp.MustCompile(`^Exit$`),
+	"runtime":               regexp.MustCompile(`^Goexit$`),
+}
+
+// loud are the names of what ends the program in package log, in its Logger,
+// and in the loggers of others.
+var loud = regexp.MustCompile(`^(Fatal|Panic)(f|ln|w|Context)?$`)
+
 // checkExit judges everything but cmd/ and tests.
 func checkExit(p pkg) []finding {
 	if within(p.dir, "cmd") {
 		return nil
 	}
-	ends := map[string]*regexp.Regexp{
-		"log":     regexp.MustCompile(`^(Fatal|Panic)`),
-		"os":      regexp.MustCompile(`^Exit$`),
-		"syscall": regexp.MustCompile(`^Exit$`),
-		"runtime": regexp.MustCompile(`^Goexit$`),
-	}
 	var found []finding
 	for _, f := range p.code() {
+		report := func(n ast.Node, what string) {
+			found = append(found, finding{p.at(f, n.Pos()), what + " outside cmd/"})
+		}
 		for target, names := range ends {
 			for _, use := range f.uses(target) {
 				if names.MatchString(use.Sel.Name) {
-					found = append(found, finding{p.at(f, use.Pos()), fmt.Sprintf("%s.%s outside cmd/", target, use.Sel.Name)})
+					report(use, target+"."+use.Sel.Name)
 				}
 			}
 		}
 		ast.Inspect(f.tree, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			if name, ok := call.Fun.(*ast.Ident); ok && name.Name == "panic" && name.Obj == nil {
-				found = append(found, finding{p.at(f, call.Pos()), "panic outside cmd/"})
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				if loud.MatchString(n.Sel.Name) && !f.testing(n.X) {
+					report(n, f.owner(n.X)+"."+n.Sel.Name)
+				}
+			case *ast.CallExpr:
+				if name, ok := n.Fun.(*ast.Ident); ok && name.Name == "panic" && name.Obj == nil {
+					report(n, "panic")
+				}
 			}
 			return true
 		})
@@ -89,22 +99,37 @@ func checkExit(p pkg) []finding {
 	return found
 }
 
-// checkPackageDoc wants the package comment in doc.go.
-func checkPackageDoc(p pkg) []finding {
-	for _, f := range p.files {
-		if f.name != "doc.go" {
-			continue
-		}
-		if f.tree.Doc == nil {
-			return []finding{{p.dir + "/doc.go", "no package comment"}}
-		}
-		first, last := f.set.Position(f.tree.Doc.Pos()).Line, f.set.Position(f.tree.Doc.End()).Line
-		if n := last - first + 1; n < minDocLines {
-			return []finding{{p.dir + "/doc.go", fmt.Sprintf("the package comment has %d lines, want at least %d", n, minDocLines)}}
-		}
-		return nil
+// testing reports whether x is a parameter whose type is one of package
+// testing: suites that other packages' tests run end tests, not programs.
+func (f file) testing(x ast.Expr) bool {
+	id, ok := x.(*ast.Ident)
+	if !ok || id.Obj == nil {
+		return false
 	}
-	return []finding{{p.dir, "no doc.go"}}
+	param, ok := id.Obj.Decl.(*ast.Field)
+	if !ok {
+		return false
+	}
+	t := param.Type
+	if star, ok := t.(*ast.StarExpr); ok {
+		t = star.X
+	}
+	of, ok := t.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	name, ok := of.X.(*ast.Ident)
+	return ok && f.imports()[name.Name] == "testing"
+}
+
+// owner names what a selector is on: the path of an import, or "a logger".
+func (f file) owner(x ast.Expr) string {
+	if id, ok := x.(*ast.Ident); ok && id.Obj == nil {
+		if target := f.imports()[id.Name]; target != "" {
+			return target
+		}
+	}
+	return "a logger's method"
 }
 
 // checkAppend judges tests too: they run on Lustre as well.

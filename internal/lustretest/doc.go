@@ -20,6 +20,6 @@
 // started there by tests of the host. docs/lustre.md tells which test shows what.
 //
 // The programs use tiers/lustre as it is. The guest has one CPU and slow process
-// switches, so nothing here measures speed or looks for races. No storm
+// switches, so the package measures no speed and looks for no races. No storm
 // calls sync: on this guest it commits the servers' journals too.
 package lustretest

@@ -15,6 +15,6 @@
 //	run       one replay of the trace against one fresh target; a report
 //	          compares runs, usually of different policies
 //
-// The package measures and reports. It chooses no policy, starts no daemon,
+// The package measures and reports, and chooses no policy, starts no daemon,
 // opens no store and prints no progress: callers hand it targets and callbacks.
 package replay

@@ -2,18 +2,23 @@
 // clients of a rank which names it has and where their blocks lie in the arena,
 // so that they can look, and read, without asking. docs/format.md §6 has every byte of it.
 //
-// A *table* is a memfd that this process alone writes to. It has *places*, each
-// for one name, in buckets of eight; a name is known by its *fingerprint*. A
-// table never changes its size: a larger one supersedes it. Its *owner word*
-// holds the id of a thread of this process, the *keeper*, and the kernel marks
-// the word when that thread ends, however the process does: so no client takes
-// the table of a process that is gone for one that is kept.
+// Glossary
 //
-// A *touch ring* is a memfd that one client writes to: the places of the names
-// it read. What is in it is never trusted to be more than a hint.
-//
-// *Holds* are a memfd that one client writes to as well: which blocks of the arena
-// it reads in place. Nonsense in it can but keep room from use.
+//	table        a memfd that this process alone writes to. It never changes its
+//	             size: a larger one supersedes it
+//	place        of a table: room for one name, in a bucket of eight
+//	fingerprint  what a name is known by
+//	entry        what a place says of its name: where the block lies, if in the arena
+//	owner word   the id of a thread of this process, the keeper. The kernel marks
+//	             the word when that thread ends, however the process does: so no
+//	             client takes the table of a process that is gone for one that is
+//	             kept
+//	final        said of a table: a name that is not in it is nowhere
+//	touch ring   a memfd that one client writes to: the places of the names it
+//	             read. What is in it is never trusted to be more than a hint
+//	holds        a memfd that one client writes to as well: which blocks of the
+//	             arena it reads in place. Nonsense in it can but keep room from use
+//	allowance    the bytes that a client may hold
 //
 // Reader and Viewer are what clients do, for tests: a Reader looks names up, a
 // Viewer holds blocks.

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"os/exec"
 	"testing"
+
+	"cascadekv/internal/need"
 )
 
 // TestFrameGolden fixes the frames that this package writes by itself: the
@@ -63,9 +65,7 @@ func TestFrameGolden(t *testing.T) {
 
 // TestFramesAreZstd lets the reference implementation read them.
 func TestFramesAreZstd(t *testing.T) {
-	if _, err := exec.LookPath("zstd"); err != nil {
-		t.Skip("zstd is not installed: apt-get install zstd")
-	}
+	zstd := need.Program(t, "zstd", "make tools")
 	w, err := newWorker()
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestFramesAreZstd(t *testing.T) {
 			if err != nil || frame == nil {
 				t.Fatalf("no frame: %v", err)
 			}
-			cmd := exec.Command("zstd", "-dcq")
+			cmd := exec.Command(zstd, "-dcq")
 			cmd.Stdin = bytes.NewReader(frame)
 			got, err := cmd.Output()
 			if err != nil || !bytes.Equal(got, c.plane) {

@@ -1,7 +1,8 @@
 // Package tuner decides how a log-structured index should be shaped for the
 // work it does: the adaptive controller of SGLang-LSM §3.3 and appendix C. It
 // is pure: counts in, decisions out, no clock, no I/O, and the same input gives
-// the same output. One goroutine at a time uses a Tuner.
+// the same output. One goroutine at a time uses a Tuner. The package does not
+// touch an index: it says how one should be shaped, and is told what it holds.
 //
 // Glossary
 //

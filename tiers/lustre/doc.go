@@ -1,5 +1,7 @@
 // Package lustre is the cold tier: it adapts lustre/segment to tiers.Tier.
 //
+// Its words are those of lustre/segment, and what a tier is stands in tiers.
+//
 // Blocks are durable when Put returns. Names recorded by Link and Unlink are
 // durable after the next Put, Sync or Close. Evict only forgets: a block whose
 // segment is still there comes back with the next incarnation, with its names

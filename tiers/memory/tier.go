@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,10 +13,6 @@ import (
 
 // MinBytes is the smallest arena, in bytes: room for a few slabs and blocks.
 const MinBytes = 4 << 20
-
-// growStep is how much is reserved and touched at a time: long enough to be
-// efficient, short enough that the first put waits milliseconds.
-const growStep = 32 << 20
 
 // closePatience is how long Close waits for pins.
 const closePatience = 5 * time.Second
@@ -61,12 +56,14 @@ type Tier struct {
 	asked     uint64                  // how often somebody reserved room
 	lent      []arena.Extent          // rooms with nothing in them whose memory is lent
 	renewing  int                     // such rooms that get new memory just now
-	growing   bool
-	growErr   error
+	growing   bool                    // worth waiting for: no step was refused
+	growErr   error                   // why the last step was refused
 	closed    bool
 	stop      chan struct{} // closed: grow and renew are to end
 	wake      chan struct{} // there is something in lent
-	growDone  chan struct{}
+	settled   chan struct{} // closed: growing has ended
+	ended     sync.Once     // closes it
+	growDone  chan struct{} // closed: nothing more grows
 	renewDone chan struct{}
 }
 
@@ -86,7 +83,7 @@ func Open(o Options) (*Tier, error) {
 	}
 	t := &Tier{name: o.Name, slots: map[block.ID]*slot{}, stays: map[uint64]*slot{}, nextUID: 1, growing: true,
 		generations: firstGeneration(), stop: make(chan struct{}),
-		wake: make(chan struct{}, 1), growDone: make(chan struct{}), renewDone: make(chan struct{})}
+		wake: make(chan struct{}, 1), settled: make(chan struct{}), growDone: make(chan struct{}), renewDone: make(chan struct{})}
 	t.grew = sync.NewCond(&t.mu)
 	g, tags, err := t.mapArena(o)
 	if err != nil {
@@ -128,7 +125,7 @@ func (t *Tier) mapArena(o Options) (geometry, []byte, error) {
 	if !m.Existed() || g.checkSuper(t.super) != nil {
 		word(t.super).Store(0)      // no magic: should the process die here, the file is new
 		if t.lends && m.Existed() { // what of it is lent, nobody knows any more
-			if err := errors.Join(m.Drop(), m.Commit(0, g.data)); err != nil {
+			if err := errors.Join(m.Drop(0, size), m.Commit(0, g.data)); err != nil {
 				return g, nil, errors.Join(err, m.Close())
 			}
 		}
@@ -139,77 +136,11 @@ func (t *Tier) mapArena(o Options) (geometry, []byte, error) {
 	return g, tags, nil
 }
 
-// grow makes memory ready step by step until all of it is.
-func (t *Tier) grow(g geometry, ready int64) {
-	defer close(t.growDone)
-	for ready < g.capacity {
-		select {
-		case <-t.stop:
-			t.endGrowth(nil)
-			return
-		default:
-		}
-		n := min(growStep, g.capacity-ready)
-		if err := t.arena.Commit(g.data+ready, n); err != nil {
-			t.endGrowth(err)
-			return
-		}
-		ready += n
-		t.mu.Lock()
-		t.alloc.Grow(n)
-		if t.super != nil {
-			storeReady(t.super, ready)
-		}
-		t.grew.Broadcast()
-		t.mu.Unlock()
-	}
-	t.endGrowth(nil)
-}
-
-func (t *Tier) endGrowth(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.growing, t.growErr = false, err
-	t.grew.Broadcast()
-}
-
-// Ready reports how much memory is ready for blocks, how much there will be,
-// and why growth stopped early (the error matches arena.ErrNoShare when the
-// file system is full), if it did.
-func (t *Tier) Ready() (ready, capacity int64, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.alloc.Size(), int64(len(t.data)), t.growErr
-}
-
-// WaitReady returns when all memory is ready, growth has failed, or ctx ends.
-func (t *Tier) WaitReady(ctx context.Context) error {
-	select {
-	case <-t.growDone:
-		_, _, err := t.Ready()
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("%s: memory is not ready: %w", t.name, ctx.Err())
-	}
-}
-
 // Name implements tiers.Tier.
 func (t *Tier) Name() string { return t.name }
 
 // File implements tiers.Memory.
 func (t *Tier) File() int { return t.arena.Fd() }
-
-// Usage implements tiers.Tier. Capacity is what there will be once all memory
-// is ready, less when growth failed.
-func (t *Tier) Usage() tiers.Usage {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	capacity := int64(len(t.data))
-	if t.growErr != nil {
-		capacity = t.alloc.Size()
-	}
-	return tiers.Usage{Capacity: capacity, Used: t.alloc.Used(), Payload: t.payload, Blocks: len(t.slots)}
-}
 
 // Close implements tiers.Tier. If pins outlast its patience the memory stays
 // mapped for them and the error matches tiers.ErrPinned.

@@ -2,6 +2,7 @@
 // rank (CASCADE §III-B, tier 2), which a restarted daemon takes over with its
 // blocks intact.
 //
-// It owns the arena's name and place. How blocks lie in it is tiers/memory;
-// what stays in it is cascade/policy.
+// The package owns the arena's name and place, and nothing else: how blocks lie in
+// it is tiers/memory, what stays in it is cascade/policy. Its words are those of
+// tiers/memory.
 package shm

@@ -5,5 +5,12 @@
 // a name that has it initialised as soon as os/signal is, before packages that
 // take milliseconds.
 //
-// It does not say what signals mean.
+// Glossary
+//
+//	heed   keep a signal that came until somebody asks for it
+//	told   that a signal to end, SIGTERM or SIGINT, was among them
+//	stop   give signals back to what the system does with them, with none of
+//	       those before it left on the way
+//
+// The package does not say what signals mean, and ends nothing.
 package heed

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"cascadekv/internal/need"
 )
 
 // library is one MPI that the tests run on.
@@ -53,13 +55,7 @@ func TestUnderMPI(t *testing.T) {
 // need skips without the packages of an MPI; with CI=true it fails.
 func (l library) need(t *testing.T) {
 	for _, program := range append(l.needs, "cc") {
-		if _, err := exec.LookPath(program); err == nil {
-			continue
-		}
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("%s is missing: apt-get install %s", program, l.packages)
-		}
-		t.Skipf("%s is missing: apt-get install %s", program, l.packages)
+		need.Program(t, program, "apt-get install "+l.packages)
 	}
 }
 

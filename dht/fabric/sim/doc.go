@@ -20,5 +20,7 @@
 // A read copies in two pieces and asks the handler for its hold twice, so that
 // evictions under a read do happen here too.
 //
-// A rank that has not been told of another by SetPeer takes it for alive.
+// A rank that has not been told of another by SetPeer takes it for alive. The
+// package does not model bandwidth: what a message takes does not grow with its
+// size.
 package sim

@@ -24,4 +24,7 @@
 // signed: who can change packets on the cluster's network can change payloads.
 // Where both ranks have an authority, MUNGE, they also prove to run as one user:
 // who only got hold of the secret is not let in.
+//
+// This package does not find ranks or decide who is alive: it is told addresses
+// and incarnations (dht/members).
 package tcp

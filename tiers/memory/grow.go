@@ -1,0 +1,152 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"cascadekv/internal/arena"
+	"cascadekv/tiers"
+)
+
+const (
+	// growStep is how much is reserved and touched at a time: long enough to be
+	// efficient, short enough that the first put waits milliseconds. When the file
+	// system is full, what it has left below a step is left to others.
+	growStep = 32 << 20
+
+	// growPause is how long a full file system is left alone.
+	growPause = time.Second
+)
+
+// grow makes memory ready step by step until all of it is. While the file
+// system has no room, what is ready serves alone.
+func (t *Tier) grow(g geometry, ready int64) {
+	defer close(t.growDone)
+	var err error
+	for ready < g.capacity {
+		n := min(growStep, g.capacity-ready)
+		if err = t.growBy(g, ready, n); err == nil {
+			ready += n
+			if !t.pause(0) {
+				break
+			}
+			continue
+		}
+		t.endGrowth(err)
+		if !errors.Is(err, arena.ErrNoShare) || !t.pause(growPause) {
+			return
+		}
+	}
+	t.endGrowth(nil)
+}
+
+// pause waits; false when the tier is closed.
+func (t *Tier) pause(d time.Duration) bool {
+	select {
+	case <-t.stop:
+		return false
+	default:
+	}
+	if d == 0 {
+		return true
+	}
+	select {
+	case <-t.stop:
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// growBy makes n bytes ready, or leaves the file system what it has.
+func (t *Tier) growBy(g geometry, ready, n int64) error {
+	if err := t.commit(g.data+ready, n); errors.Is(err, arena.ErrNoShare) {
+		return errors.Join(err, t.arena.Drop(g.data+ready, n))
+	} else if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.alloc.Grow(n)
+	if t.super != nil {
+		storeReady(t.super, ready+n)
+	}
+	t.grew.Broadcast()
+	return nil
+}
+
+// commit looks for room first: the kernel finds out that there is too little by
+// taking all there is, which others would miss at that moment.
+func (t *Tier) commit(off, n int64) error {
+	room, err := t.arena.Room()
+	if err == nil && room < n {
+		err = fmt.Errorf("%s: the next %d bytes of the arena, with %d free in its file system: %w", t.name, n, room, arena.ErrNoShare)
+	}
+	if err != nil {
+		return err
+	}
+	return t.arena.Commit(off, n)
+}
+
+// endGrowth has nobody wait for memory any more; err says why there is less of
+// it than there is to be.
+func (t *Tier) endGrowth(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended.Do(func() { close(t.settled) })
+	t.growing, t.growErr = false, err
+	t.grew.Broadcast()
+}
+
+// Ready reports how much memory is ready for blocks, how much there will be,
+// and why there is less of it, if a step was refused: the error matches
+// arena.ErrNoShare while the file system is full, and growth goes on when it is
+// not any more.
+func (t *Tier) Ready() (ready, capacity int64, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.alloc.Size(), int64(len(t.data)), t.growErr
+}
+
+// WaitReady returns when all memory is ready, a step was refused, which its
+// error says, or ctx ends.
+func (t *Tier) WaitReady(ctx context.Context) error {
+	select {
+	case <-t.settled:
+		_, _, err := t.Ready()
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%s: memory is not ready: %w", t.name, ctx.Err())
+	}
+}
+
+// WaitGrown returns when all memory is ready, however long the file system has
+// no room for it; or with an error when growth has ended without, as Close ends
+// it.
+func (t *Tier) WaitGrown(ctx context.Context) error {
+	select {
+	case <-t.growDone:
+		ready, capacity, err := t.Ready()
+		if err == nil && ready < capacity {
+			err = fmt.Errorf("%s: memory is not ready: %w", t.name, tiers.ErrClosed)
+		}
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%s: memory is not ready: %w", t.name, ctx.Err())
+	}
+}
+
+// Usage implements tiers.Tier. Capacity is what there will be once all memory
+// is ready; while a step is refused, what is ready.
+func (t *Tier) Usage() tiers.Usage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	u := tiers.Usage{Capacity: int64(len(t.data)), Used: t.alloc.Used(), Payload: t.payload, Blocks: len(t.slots)}
+	if t.growErr != nil {
+		u.Missing = u.Capacity - t.alloc.Size()
+		u.Capacity -= u.Missing
+	}
+	return u
+}
