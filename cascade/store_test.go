@@ -442,6 +442,9 @@ func TestProbeFindsTheLongestPrefix(t *testing.T) {
 	if p := r.Probe(context.Background(), "other", keys); p.Hits != 0 {
 		t.Errorf("%+v", p)
 	}
+	if n := r.Stats().Leases; n != 0 {
+		t.Errorf("a probe left %d leases", n)
+	}
 }
 
 func TestCrashKeepsEverythingAcknowledged(t *testing.T) {

@@ -84,6 +84,41 @@ func TestHitsArePromoted(t *testing.T) {
 	checkInvariants(t, r.Store)
 }
 
+// TestMissesByTier: a get counts as a miss of each tier of memory above the one
+// that served it, or of every tier.
+func TestMissesByTier(t *testing.T) {
+	r := hbmRig(t, true)
+	const size = 400_000
+	for i := range 40 {
+		r.put(ns(fmt.Sprint(i)), data(uint64(i), size))
+	}
+	misses := func() (n [3]uint64) {
+		for i, tier := range r.Stats().Tiers {
+			n[i] = tier.Misses
+		}
+		return n
+	}
+	served := map[string]bool{}
+	for _, key := range []string{"39", "6", "6", "nothing"} {
+		before, tier := misses(), ""
+		if v, err := r.Get(t.Context(), "ns", key); err == nil {
+			tier = v.Tier()
+			v.Release()
+		}
+		served[tier] = true
+		want := map[string][3]uint64{"hbm": {}, "shm": {1, 0, 0}, "host": {1, 1, 0}, "": {1, 1, 1}}[tier]
+		after := misses()
+		for i := range after {
+			if after[i]-before[i] != want[i] {
+				t.Errorf("a get of %s, served by %q: tier %d has %d more misses, want %d", key, tier, i, after[i]-before[i], want[i])
+			}
+		}
+	}
+	if !served["hbm"] || !served["host"] || !served[""] {
+		t.Errorf("served by %v: one was never seen", served)
+	}
+}
+
 func TestThreeTiersUnderLoad(t *testing.T) {
 	for name, cold := range map[string]bool{"with a cold tier": true, "without": false} {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"cascadekv/internal/config"
 )
@@ -118,6 +119,36 @@ func TestSignals(t *testing.T) {
 			f.serveErr <- nil
 		})
 	}
+}
+
+// TestReloadWhileOpening: what changed while the rank opens counts once it is open.
+func TestReloadWhileOpening(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.toml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("")
+	f, begun, ready := newFake(), make(chan struct{}), make(chan struct{})
+	l := start(config.Sources{File: file}, func(context.Context, config.Config, string, *slog.Logger) (rank, error) {
+		close(begun)
+		<-ready
+		return f, nil
+	})
+	<-begun
+	write("log.level = \"debug\"\n")
+	l.signals <- syscall.SIGHUP
+	for len(l.signals) > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	close(ready)
+	expect(t, f.calls, "reload debug ")
+	expect(t, f.calls, "serve")
+	l.signals <- syscall.SIGTERM
+	expect(t, f.calls, "shutdown")
+	<-l.status
+	f.serveErr <- nil
 }
 
 func TestReloadBySignal(t *testing.T) {
