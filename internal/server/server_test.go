@@ -242,6 +242,27 @@ func TestCorruptValueIsNeverDelivered(t *testing.T) {
 	})
 }
 
+// TestLeasesEndWithTheConnection: what a client was promised is held for nobody
+// once it has gone.
+func TestLeasesEndWithTheConnection(t *testing.T) {
+	r := newRig(t, 16<<20)
+	c := r.client("unix")
+	if err := c.Set("k", randomBytes(1, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := c.Do("CASCADE.PROBE", "redis/0", "k"); err != nil {
+		t.Fatal(rep, err)
+	}
+	if n := r.store.Stats().Leases; n != 0 {
+		t.Errorf("%d leases after SET and PROBE", n)
+	}
+	if rep, err := c.Do("EXISTS", "k"); err != nil || rep.Int != 1 || r.store.Stats().Leases != 1 {
+		t.Fatalf("EXISTS %v, %v; %d leases", rep.Int, err, r.store.Stats().Leases)
+	}
+	c.Close()
+	eventually(t, "the lease ends", func() bool { return r.store.Stats().Leases == 0 })
+}
+
 func TestConnectionsParkAndWake(t *testing.T) {
 	r := newRig(t, 16<<20)
 	var clients []*resp.Client
