@@ -118,7 +118,7 @@ func (a *adopter) takeIn(ctx context.Context, parts []tiers.Part) {
 	began := time.Now()
 	got, err := a.store.TakeIn(ctx, parts)
 	for _, skipped := range got.Skipped {
-		a.log.Warn("lustre file left out, or in part: its blocks are misses, everything else is served; cascade fsck can repair some", "err", skipped)
+		a.log.Warn(leftOut, "err", skipped)
 	}
 	if err != nil {
 		if ctx.Err() == nil {

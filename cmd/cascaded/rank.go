@@ -218,6 +218,9 @@ func openLanding(o *cascade.Options, c config.Config) (*landing.Pool, error) {
 	return pool, nil
 }
 
+// leftOut is said of a file of which not everything can be read.
+const leftOut = "lustre file left out, or in part: its blocks are misses, everything else is served; cascade fsck can repair some, and a file of a later version needs that version"
+
 // logSkipped tells of each file that recovery left out. The rank does without
 // what they hold.
 func logSkipped(cold tiers.Tier, log *slog.Logger) {
@@ -226,7 +229,7 @@ func logSkipped(cold tiers.Tier, log *slog.Logger) {
 		return
 	}
 	for _, err := range t.Skipped() {
-		log.Warn("lustre file left out: its blocks are misses, everything else is served; remove it, or run the version that wrote it", "err", err)
+		log.Warn(leftOut, "err", err)
 	}
 }
 

@@ -74,6 +74,7 @@ func (s *Store) loadIncarnation(one Incarnation, r *recovery) {
 		s.skip(dir, err)
 		return
 	}
+	closed := slices.ContainsFunc(tokens(files), func(t Token) bool { return t.Closed })
 	own, files := s.owns(one, files, r)
 	settle := own || !s.mayWriteHere(files)
 	for _, name := range files {
@@ -90,7 +91,9 @@ func (s *Store) loadIncarnation(one Incarnation, r *recovery) {
 			continue
 		}
 		id.incarnation = one.Number
-		s.load(path, id, own, settle, r)
+		if sc := s.load(path, id, own, settle, r); sc != nil && closed && !sc.footer {
+			s.skip(path, badFormat("it has no footer, though its rank ended in good order: it was cut or damaged, and of its %d bytes those from %d on are lost: cascade fsck tells more", sc.size, sc.whole))
+		}
 	}
 }
 
@@ -152,12 +155,12 @@ func (s *Store) skip(path string, err error) {
 	}
 }
 
-// load reads one segment into the index.
-func (s *Store) load(path string, id fileID, own, settle bool, r *recovery) {
+// load reads one segment into the index. It returns nil when that was left out.
+func (s *Store) load(path string, id fileID, own, settle bool, r *recovery) *scanner {
 	sc, entries, err := s.scan(path, id, settle)
 	if err != nil {
 		s.skip(path, err)
-		return
+		return nil
 	}
 	f := newFile(own)
 	f.id, f.path, f.done, f.loaded = id, path, true, true
@@ -165,6 +168,7 @@ func (s *Store) load(path string, id fileID, own, settle bool, r *recovery) {
 	defer s.mu.Unlock()
 	s.files[f] = struct{}{}
 	s.takeLocked(f, sc, entries, r)
+	return sc
 }
 
 // reload reads a file again that has become this run's, or of which more counts
@@ -282,6 +286,8 @@ type scanner struct {
 	durable bool // leave out what may not be durable
 	settle  bool // make it so first
 
+	footer    bool  // there is a valid one
+	whole     int64 // without: bytes up to the end of the last whole frame
 	unsettled bool  // frames were left out for want of settle
 	unsafe    error // settling failed: frames were left out
 	hidden    error // frames were left out that were durable once
@@ -293,7 +299,8 @@ func (sc *scanner) entries(id fileID) ([]entry, error) {
 	if err := sc.begin(id); err != nil {
 		return nil, err
 	}
-	if entries, ok := sc.sealed(id); ok {
+	entries, ok := sc.sealed(id)
+	if sc.footer = ok; ok {
 		return entries, nil
 	}
 	return sc.scan(id)
@@ -367,6 +374,7 @@ type scanned struct {
 func (sc *scanner) scan(id fileID) ([]entry, error) {
 	var frames []scanned
 	for off := int64(pageSize); ; {
+		sc.whole = off
 		fr, total, err := sc.frame(id, off, uint64(len(frames)))
 		if errors.Is(err, ErrBadFormat) {
 			if err := sc.lookBehind(id, off, uint64(len(frames))); err != nil {
