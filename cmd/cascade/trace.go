@@ -90,6 +90,10 @@ func (a *app) traceInfoCommand() *cobra.Command {
 	return c
 }
 
+// aboveZero are synth's flags that have no use for 0.
+var aboveZero = []string{"requests", "system-prompts", "system-tokens", "sessions-per-second", "turns", "user-tokens", "answer-tokens",
+	"max-input-tokens", "think-time", "token-time"}
+
 func (a *app) synthCommand() *cobra.Command {
 	var o trace.SynthOptions
 	var output string
@@ -97,7 +101,15 @@ func (a *app) synthCommand() *cobra.Command {
 		Use:   "synth [-o FILE]",
 		Short: "Make a trace of a chat service: the same one for the same flags",
 		Args:  arity(0, 0),
-		RunE:  func(*cobra.Command, []string) error { return a.synth(o, output) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range aboveZero { // where 0 means the default in the library
+				if v := cmd.Flags().Lookup(name).Value.String(); v == "0" || v == "0s" {
+					return usagef("trace synth: --%s must be above 0", name)
+				}
+			}
+			o.Uniform = o.Zipf == 0
+			return a.synth(o, output)
+		},
 	}
 	flags := c.Flags()
 	flags.StringVarP(&output, "output", "o", "", "file to write, compressed if it ends in .gz (default: standard output)")
@@ -105,11 +117,14 @@ func (a *app) synthCommand() *cobra.Command {
 	flags.IntVar(&o.Requests, "requests", 2000, "number of requests")
 	flags.IntVar(&o.SystemPrompts, "system-prompts", 50, "system prompts that sessions share")
 	flags.IntVar(&o.SystemTokens, "system-tokens", 4096, "mean length of a system prompt")
-	flags.Float64Var(&o.Zipf, "zipf", 1, "the k-th most popular prompt has weight k^-this")
+	flags.Float64Var(&o.Zipf, "zipf", 1, "the k-th most popular prompt has weight k^-this; 0: all are as popular")
 	flags.Float64Var(&o.SessionsPerSecond, "sessions-per-second", 1, "mean rate of new sessions")
 	flags.IntVar(&o.Turns, "turns", 4, "mean turns of a session")
 	flags.IntVar(&o.UserTokens, "user-tokens", 1024, "mean new text of a turn")
 	flags.IntVar(&o.AnswerTokens, "answer-tokens", 350, "mean length of an answer")
+	flags.IntVar(&o.MaxInputTokens, "max-input-tokens", 128<<10, "a session ends before its prompt grows longer")
+	flags.DurationVar(&o.ThinkTime, "think-time", 30*time.Second, "mean pause before the next turn")
+	flags.DurationVar(&o.TokenTime, "token-time", 20*time.Millisecond, "time the engine takes for a token of an answer")
 	return c
 }
 

@@ -195,6 +195,12 @@ func TestTraceVerbs(t *testing.T) {
 	if got := cascadeCommand("", nil, "trace", "info", "--trace", file, "--json"); json.Unmarshal([]byte(got.out), &info) != nil || info.Requests != 200 {
 		t.Fatalf("info: %+v", got)
 	}
+	for flag, ok := range map[string]bool{"--zipf=0": true, "--zipf=-1": false, "--turns=0": false, "--requests=0": false, "--system-prompts=0": false, "--think-time=0s": false, "--think-time=1s": true, "--max-input-tokens=100": false} {
+		got := cascadeCommand("", nil, "trace", "synth", "-o", filepath.Join(t.TempDir(), "s.jsonl"), "--requests", "10", flag)
+		if (got.status == exitOK) != ok || !ok && got.status != exitUsage {
+			t.Errorf("synth %s: %+v", flag, got)
+		}
+	}
 	html := filepath.Join(t.TempDir(), "r.html")
 	got := cascadeCommand("", nil, "trace", "replay", "--trace", file, "--block-bytes", "1KiB", "--no-lustre", "--json", "--html", html)
 	var result struct {

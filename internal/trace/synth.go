@@ -25,6 +25,7 @@ type SynthOptions struct {
 	SystemPrompts int     // shared prompts, default 50
 	SystemTokens  int     // their mean length, default 4096, half to one and a half of it
 	Zipf          float64 // popularity of the k-th prompt is k^-Zipf, default 1
+	Uniform       bool    // all prompts are as popular; Zipf must be 0
 
 	SessionsPerSecond float64       // mean arrival rate (Poisson), default 1
 	Turns             int           // mean turns of a session (geometric), default 4
@@ -57,6 +58,9 @@ func (o SynthOptions) withDefaults() (SynthOptions, error) {
 			return o, fmt.Errorf("%w: %s is %d, choose 1 to %d", ErrBadSynth, f.name, *f.value, f.most)
 		}
 	}
+	if o.Uniform && o.Zipf != 0 {
+		return o, fmt.Errorf("%w: Uniform and a Zipf of %v, choose one", ErrBadSynth, o.Zipf)
+	}
 	if longest := o.SystemTokens/2 + o.SystemTokens; longest >= o.MaxInputTokens {
 		return o, fmt.Errorf("%w: system prompts of up to %d tokens do not fit MaxInputTokens %d, shorten them or raise it",
 			ErrBadSynth, longest, o.MaxInputTokens)
@@ -84,6 +88,9 @@ func (o SynthOptions) withDefaults() (SynthOptions, error) {
 		if !(*f.value >= f.min && *f.value <= f.most) {
 			return o, fmt.Errorf("%w: %s is %v, choose %v to %v", ErrBadSynth, f.name, *f.value, f.min, f.most)
 		}
+	}
+	if o.Uniform {
+		o.Zipf = 0
 	}
 	return o, nil
 }

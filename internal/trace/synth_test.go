@@ -116,6 +116,31 @@ func TestSynthReuse(t *testing.T) {
 	t.Logf("%+v", info)
 }
 
+// TestSynthUniform: no prompt is more popular than others, unlike by default.
+func TestSynthUniform(t *testing.T) {
+	most := func(o SynthOptions) (share float64) {
+		o.Requests, o.SystemPrompts, o.Turns = 4000, 10, 1
+		s, err := NewSynth(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts, all := map[uint64]int{}, 0
+		var req Request
+		for s.Next(&req) == nil {
+			counts[req.Hashes[0]]++
+			all++
+		}
+		n := 0
+		for _, c := range counts {
+			n = max(n, c)
+		}
+		return float64(n) / float64(all)
+	}
+	if uniform, zipf := most(SynthOptions{Uniform: true}), most(SynthOptions{}); uniform > 0.15 || zipf < 0.25 {
+		t.Errorf("the most popular of ten prompts has %.2f of all requests, %.2f by default", uniform, zipf)
+	}
+}
+
 func TestSynthRefuses(t *testing.T) {
 	for name, o := range map[string]SynthOptions{
 		"negative count":       {Requests: -1},
@@ -125,6 +150,7 @@ func TestSynthRefuses(t *testing.T) {
 		"negative rate":        {SessionsPerSecond: -1},
 		"huge rate":            {SessionsPerSecond: 1e9},
 		"flat zipf":            {Zipf: -1},
+		"two popularities":     {Zipf: 1, Uniform: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := NewSynth(o); !errors.Is(err, ErrBadSynth) {
