@@ -112,7 +112,7 @@ func parseShare(s string) (float64, error) {
 }
 
 func (a *app) replay(ctx context.Context, f replayFlags) error {
-	info, err := f.summarize()
+	info, err := a.summarize(&f.traceFlags)
 	if err != nil {
 		return err
 	}

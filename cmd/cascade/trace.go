@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"cascadekv/internal/trace"
@@ -50,13 +51,27 @@ func (f *traceFlags) open() (*trace.Reader, error) {
 }
 
 // summarize reads the whole trace once.
-func (f *traceFlags) summarize() (info trace.Info, err error) {
+func (a *app) summarize(f *traceFlags) (info trace.Info, err error) {
 	r, err := f.open()
 	if err != nil {
 		return info, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	return trace.Summarize(r, f.blockTokens, f.limit)
+	bar := a.progress(-1, "reading the trace", false) // nobody knows yet how long it is
+	info, err = trace.Summarize(watched{r, bar}, f.blockTokens, f.limit)
+	_ = bar.Finish() // drawing is best effort
+	return info, err
+}
+
+// watched draws a bar of the requests that are read from a trace.
+type watched struct {
+	trace.Source
+	bar *progressbar.ProgressBar
+}
+
+func (w watched) Next(r *trace.Request) error {
+	_ = w.bar.Add(1) // likewise
+	return w.Source.Next(r)
 }
 
 func (a *app) traceInfoCommand() *cobra.Command {
@@ -69,7 +84,7 @@ func (a *app) traceInfoCommand() *cobra.Command {
 			if err := f.check(); err != nil {
 				return err
 			}
-			info, err := f.summarize()
+			info, err := a.summarize(&f)
 			if err != nil {
 				return err
 			}
