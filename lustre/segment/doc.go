@@ -14,6 +14,7 @@
 //	             one that writes there, and after its end a later one
 //	token        an empty file whose name tells the owner
 //	foreign      said of what this run does not own
+//	far          said of what is read by its place, without an index
 //	poisoned     a segment that saw a write, fsync or close fail: nothing in it
 //	             that was not durable before is trusted, nothing is added
 //	retired      a segment that gets no more frames because a caller gave up
@@ -34,8 +35,9 @@
 //	ReadPlace reads a block of any process by its place, without an index
 //	Ref      reads a block into the caller's memory, decodes it there and verifies
 //	         its CRC32C.
-//	ReadBatch reads many blocks in the order of their places, neighbours with
-//	         one call, many calls at once; io_uring where the kernel has it.
+//	ReadBatch reads many blocks, by reference or by place, in the order in which
+//	         they lie, neighbours with one call, many calls at once; io_uring
+//	         where the kernel has it.
 //	Adviser  is told what will be read in many pieces, for the servers' sake.
 //	Access   tells how files are read and written: past the page cache where a
 //	         probe says that this works.
