@@ -47,8 +47,8 @@ type Peers interface {
 const publishStep = 256
 
 // Join makes the store one of many: what it holds is told to peers, and what
-// it misses is looked for there. It is called at most once, before or while
-// the store is in use. Peers must stay usable until the store is closed.
+// it misses is looked for there. It is called at most once, before the
+// first request. Peers must stay usable until the store is closed.
 func (s *Store) Join(p Peers) {
 	s.mu.Lock()
 	s.peers = p

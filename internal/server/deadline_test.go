@@ -217,8 +217,7 @@ func TestAnswersAreNotKeptBack(t *testing.T) {
 // TestSlowSenderKeepsItsTime: what a client takes to send its value is not
 // waited by it.
 func TestSlowSenderKeepsItsTime(t *testing.T) {
-	r := newRig(t, 16<<20, inTime)
-	r.store.Join(silent{answers: 1})
+	r := newRig(t, 16<<20, inTime, func(o *Options) { o.Store.Join(silent{answers: 1}) })
 	c, rd := r.raw("unix")
 	p := randomBytes(1, 200_000)
 	head := fmt.Sprintf("*4\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n", len(p))
@@ -272,9 +271,8 @@ func (silent) Touch(fabric.Rank, string, []string)                       {}
 // TestSilentRanksAreAnsweredInTime: a command asks other ranks for as long as a
 // command may take, whatever number of its keys.
 func TestSilentRanksAreAnsweredInTime(t *testing.T) {
-	r := newRig(t, 16<<20, inTime)
+	r := newRig(t, 16<<20, inTime, func(o *Options) { o.Store.Join(silent{}) })
 	r.store.SetLimits(cascade.Limits{FetchDeadline: time.Minute})
-	r.store.Join(silent{})
 	many := func(word string) []string {
 		args := []string{word}
 		for i := range 200 { // with soon for each of them the client gives up

@@ -70,8 +70,8 @@ func TestNames(t *testing.T) {
 	}
 	check()
 	before := x.Stats()
-	if before.Scanned != before.Hits || before.Scanned < 1998 {
-		t.Errorf("%d of %d hits in ranges", before.Scanned, before.Hits)
+	if before.Hits != 1998 || before.Scanned != 2000 { // a withdrawn name and an expired one lie among the others
+		t.Errorf("%d hits, %d entries in ranges", before.Hits, before.Scanned)
 	}
 	if _, _, err := x.Find(key(50)); err != nil {
 		t.Fatal(err)
