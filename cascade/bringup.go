@@ -8,12 +8,12 @@ import (
 	"cascadekv/tiers"
 )
 
-// What a request finds in the cold tier only, or in segments that others left, is brought up in parts, each read
-// with one call of the tier, which knows best how to read what it is given. The
-// memory of a part is reserved before it is read, so parts are what is bounded:
-// those of all requests by fetchPlaces, those of one by requestPlaces, so that
-// a long chain leaves room for others. They are taken in turn, by all requests
-// that want some.
+// What a request finds in the cold tier only, or in segments that others left, is
+// brought up in parts, each read with one call of the tier, which knows best how
+// to read what it is given. The memory of a part is reserved before it is read, so
+// parts are what is bounded: those of all requests by fetchPlaces, those of one by
+// requestPlaces, so that a long chain leaves room for others. They are taken in
+// turn, by all requests that want some.
 const (
 	placeBytes    = 4 << 20 // what one place is good for
 	fetchPlaces   = 64

@@ -31,8 +31,8 @@ type fetch struct {
 	reserved int64   // its part of Store.aheadBytes
 }
 
-// maxReads bounds the blocks on their way from other ranks at once. Those from
-// the cold tier have a bound of their own: what hangs there does not hold up
+// maxReads bounds the blocks on their way from other ranks' memory at once. Those
+// from the cold tier and from segments have a bound of their own: what hangs there does not hold up
 // the other.
 const maxReads = 64
 

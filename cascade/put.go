@@ -155,7 +155,8 @@ func (st *Stage) Append(p []byte) {
 }
 
 // Commit publishes the staged block under e, whole and at once. All bytes must
-// have been told by Filled. ctx bounds what other ranks are asked. Errors: ErrCondition, ErrBadEntry, ErrNoRoom.
+// have been told by Filled. ctx bounds what other ranks are asked. Errors:
+// ErrCondition, ErrBadEntry, ErrNoRoom.
 func (st *Stage) Commit(ctx context.Context, e Entry) error {
 	if err := e.Check(); err != nil {
 		st.Abort()
