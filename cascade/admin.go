@@ -242,6 +242,7 @@ func (s *Store) Stats() Stats {
 		if budget := s.limits.Load().ColdBytes; budget > 0 {
 			s.coldStats.Usage.Capacity = budget
 		}
+		st.Estate = s.estateStats()
 		st.Tiers = append(st.Tiers, s.coldStats)
 	}
 	for _, sp := range s.spaces {

@@ -26,21 +26,26 @@ func (s *Store) Parts(ctx context.Context) ([]tiers.Part, error) {
 
 // Adopt takes in what another run of some rank left in the cold tier: its blocks
 // are hits from then on, here and, as other ranks are told of them, there. A
-// name that is newer here stays as it is. Adopting twice does nothing.
+// name that is newer here stays as it is. With a budget for the cold tier it is
+// inherited if that is possible. Adopting twice does nothing.
 func (s *Store) Adopt(ctx context.Context, p tiers.Part) (RecoverStats, error) {
 	cold, ok := s.cold.(tiers.Shared)
 	if !ok {
 		return RecoverStats{}, errNotShared
 	}
+	if heir, ok := s.cold.(tiers.Heir); ok && s.limits.Load().ColdBytes > 0 {
+		if done, inherited, err := s.inherit(ctx, heir, p); inherited || err != nil {
+			return done, err
+		}
+	}
 	a := adoption{store: s}
-	err := cold.Adopt(ctx, p, func(e tiers.Entry) error {
-		a.entries = append(a.entries, e)
-		return nil
-	})
-	if err != nil {
+	if err := cold.Adopt(ctx, p, a.gather); err != nil {
 		return RecoverStats{}, fmt.Errorf("cascade: adopt the part %d of rank %d: %w", p.Incarnation, p.Rank, err)
 	}
-	err = a.run()
+	err := a.run()
+	if s.catalogue == nil { // else its rounds tell
+		s.settleEstate(nil, nil)
+	}
 	return a.done, err
 }
 
@@ -49,6 +54,11 @@ type adoption struct {
 	store   *Store
 	entries []tiers.Entry
 	done    RecoverStats
+}
+
+func (a *adoption) gather(e tiers.Entry) error {
+	a.entries = append(a.entries, e)
+	return nil
 }
 
 // adoptStep bounds what is taken in with the mutex held.
@@ -136,7 +146,7 @@ func (a *adoption) place(b *entity, foreign bool) {
 		s.restate(b)
 	case !foreign && (!b.cold || b.below.foreign):
 		b.below.foreign = false
-		s.enterCold(b)
+		s.inheritCold(b)
 	}
 }
 

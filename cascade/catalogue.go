@@ -44,6 +44,7 @@ func (s *Store) TakeIn(ctx context.Context, parts []tiers.Part) (tiers.Taken, er
 	if s.catalogue == nil {
 		return tiers.Taken{}, errNotShared
 	}
+	parts = s.untaken(parts)
 	if len(parts) > 0 {
 		s.mu.Lock()
 		s.others.Store(true)
@@ -51,6 +52,7 @@ func (s *Store) TakeIn(ctx context.Context, parts []tiers.Part) (tiers.Taken, er
 		s.mu.Unlock()
 	}
 	got, err := s.catalogue.TakeIn(ctx, parts, s.giveWay)
+	s.settleEstate(parts, got.Left)
 	s.mu.Lock()
 	a := &s.stats.Adopted
 	a.Blocks, a.Names, a.Bytes = a.Blocks+got.Blocks, a.Names+got.Names, a.Bytes+got.Bytes

@@ -18,6 +18,7 @@ import (
 type coldRoom struct {
 	order // its policy is nil without a budget: everything stays
 	bytes int64
+	old   int64 // of these, bytes of blocks that earlier runs left and this one did not use
 }
 
 // standing is an entity's place in the cold tier.
@@ -25,6 +26,7 @@ type standing struct {
 	foreign bool // in another rank's file
 	ranked  bool
 	held    bool
+	old     bool // left by an earlier run, and not used since
 	node    policy.Node
 	bytes   int64 // that it takes there
 }
@@ -47,13 +49,36 @@ func (s *Store) rankings() (all []ranking) {
 }
 
 // enterCold notes that b is in the cold tier, in a file of this rank.
-func (s *Store) enterCold(b *entity) {
+func (s *Store) enterCold(b *entity) { s.rankCold(b, false) }
+
+// inheritCold is enterCold for what an earlier run left: it leaves first.
+func (s *Store) inheritCold(b *entity) { s.rankCold(b, true) }
+
+func (s *Store) rankCold(b *entity, old bool) {
 	b.cold = true
 	if r := &s.room; r.policy != nil && !b.below.ranked {
-		b.below = standing{ranked: true, node: r.insert(s.age(), s.meta(b), b), bytes: s.takes(b)}
+		meta := s.meta(b)
+		meta.Old = old
+		b.below = standing{ranked: true, old: old, node: r.insert(s.age(), meta, b), bytes: s.takes(b)}
 		r.bytes += b.below.bytes
+		if old {
+			r.old += b.below.bytes
+		}
 	}
 	s.restate(b)
+}
+
+// usedCold appends b's place in the cold tier's order, if it has one, to those
+// of a request that uses it.
+func (s *Store) usedCold(chain []policy.Node, b *entity) []policy.Node {
+	if !b.below.ranked {
+		return chain
+	}
+	if b.below.old {
+		b.below.old = false
+		s.room.old -= b.below.bytes
+	}
+	return append(chain, b.below.node)
 }
 
 // leaveCold undoes enterCold.
@@ -62,6 +87,9 @@ func (s *Store) leaveCold(b *entity) {
 	if b.below.ranked {
 		s.room.remove(b.below.node)
 		s.room.bytes -= b.below.bytes
+		if b.below.old {
+			s.room.old -= b.below.bytes
+		}
 	}
 	b.below = standing{}
 	s.restate(b)
@@ -142,7 +170,7 @@ func (s *Store) shrinkCold() {
 }
 
 func (s *Store) shrinkSome() (done bool, err error) {
-	budget := int64(coldFill * float64(s.limits.Load().ColdBytes))
+	budget := int64(coldFill * float64(s.coldBudget()))
 	for range shrinkStep {
 		if s.room.policy == nil || s.room.bytes <= budget {
 			return true, nil

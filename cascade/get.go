@@ -97,9 +97,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 			}
 			continue
 		}
-		if n.block.below.ranked {
-			below = append(below, n.block.below.node)
-		}
+		below = s.usedCold(below, n.block)
 		if views[i] = s.pinFastest(n.block); views[i] == nil {
 			if f := s.joinFetch(n.block, &fresh); f != nil {
 				waits = append(waits, wait{i, f})

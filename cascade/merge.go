@@ -27,6 +27,7 @@ func (s *Store) mergeInBackground(ctx context.Context, cold tiers.Merging) {
 			return
 		case <-tick.C:
 		}
+		s.inheritDue(ctx)
 		for s.mergeOnce(ctx, cold) {
 		}
 	}
@@ -36,7 +37,10 @@ func (s *Store) mergeInBackground(ctx context.Context, cold tiers.Merging) {
 func (s *Store) mergeOnce(ctx context.Context, cold tiers.Merging) bool {
 	limited, cancel := context.WithTimeout(ctx, mergeDeadline)
 	defer cancel()
-	more, err := cold.Merge(limited, s.limits.Load().ColdBytes, s.moved)
+	s.mu.Lock()
+	budget := s.coldBudget()
+	s.mu.Unlock()
+	more, err := cold.Merge(limited, budget, s.moved)
 	if err != nil && ctx.Err() == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -124,7 +124,7 @@ func (s *Store) recoverNames(r *recovery) {
 	slices.SortFunc(live, func(x, y claim) int { return cmp.Compare(x.name.Seq, y.name.Seq) })
 	for _, c := range live {
 		if b := c.block; b.cold && !b.below.foreign && len(b.names) == 0 {
-			s.enterCold(b) // with its first name
+			s.inheritCold(b) // with its first name
 		}
 		s.attachRecorded(c.name, c.block)
 	}

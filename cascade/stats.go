@@ -29,6 +29,7 @@ type Stats struct {
 	Tiers           []TierStats  `json:"tiers"`   // fastest first
 
 	Catalogue  *tiers.CatalogueState `json:"catalogue,omitempty"` // of what others left in the cold tier
+	Estate     *EstateStats          `json:"estate,omitempty"`    // of others in the cold tier, where it has a budget
 	Namespaces []NamespaceStats      `json:"namespaces"`          // by name
 }
 

@@ -62,7 +62,8 @@ type Limits struct {
 	LeaseShare float64
 
 	// ColdBytes is how many bytes the cold tier may take for this rank, dead
-	// ones included. 0, when the store is opened, is no limit for good.
+	// ones included, and what other runs left that falls to it. 0, when the
+	// store is opened, is no limit for good.
 	ColdBytes int64
 }
 
@@ -121,6 +122,7 @@ type Store struct {
 	stats     Stats     // counters; the rest is filled in by Stats
 	coldStats TierStats
 	room      coldRoom
+	estate    estate
 	events    *eventLog
 	ranked    []ranking
 	claimed   []keptRange // that nobody has taken

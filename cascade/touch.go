@@ -90,9 +90,7 @@ func (r *touched) add(s *Store, n *name) {
 			r.chains[t] = append(r.chains[t], n.block.at[t].node)
 		}
 	}
-	if n.block.below.ranked {
-		r.below = append(r.below, n.block.below.node)
-	}
+	r.below = s.usedCold(r.below, n.block)
 }
 
 // tell tells the policies of a run, and begins another.

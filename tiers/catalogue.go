@@ -22,6 +22,14 @@ type Taken struct {
 	Bytes   int64   // of the blocks
 	Fresh   bool    // names can be found that could not be before
 	Skipped []error // files that could not be read, or only in part
+	Left    []Left  // what each part is, in parallel to them; nil after an error
+}
+
+// Left is what a run of another rank number left in a Shared tier, or is writing
+// there.
+type Left struct {
+	Bytes int64 // that it takes
+	Ended bool  // nobody owns it any more: it may be inherited
 }
 
 // Catalogued is implemented by Shared tiers that may know what parts of others

@@ -144,6 +144,19 @@ type Shared interface {
 	Adopt(ctx context.Context, p Part, fn func(Entry) error) error
 }
 
+// Heir is implemented by Shared tiers in which what another rank number's run
+// left may become this process's own, so that it decides what stays of it.
+type Heir interface {
+	// Inherit is Adopt for a part of another rank number, whose blocks are then
+	// not Foreign. It is false, and fn is told of nothing, while somebody owns
+	// the part. Errors: those of Adopt.
+	Inherit(ctx context.Context, p Part, fn func(Entry) error) (bool, error)
+
+	// Beside tells what live runs of other jobs take, in bytes, of what was
+	// taken in by Recover and Adopt, and how many they are.
+	Beside() (bytes int64, runs int)
+}
+
 // Health is what keeps a tier from answering at one moment.
 type Health struct {
 	Hanging int    `json:"hanging"`        // operations that were not answered for long

@@ -11,7 +11,7 @@ type lru struct{ ranking }
 func (*lru) Name() string { return LRU }
 
 // Insert implements Policy.
-func (l *lru) Insert(time.Duration, Meta) Node { return l.add(0) }
+func (l *lru) Insert(_ time.Duration, m Meta) Node { return l.add(0, m.Old) }
 
 // Remove implements Policy.
 func (l *lru) Remove(n Node) {

@@ -19,7 +19,7 @@ type paper struct{ ranking }
 func (*paper) Name() string { return Paper }
 
 // Insert implements Policy.
-func (p *paper) Insert(_ time.Duration, m Meta) Node { return p.add(evictionPriority(m)) }
+func (p *paper) Insert(_ time.Duration, m Meta) Node { return p.add(evictionPriority(m), m.Old) }
 
 // Remove implements Policy.
 func (p *paper) Remove(n Node) {

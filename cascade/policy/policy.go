@@ -13,6 +13,7 @@ type Meta struct {
 	Depth       uint32 // blocks before it in its chain
 	Prefix      bool   // marked as shared prefix by the engine
 	Refs        int    // live names that point to it
+	Old         bool   // when inserted: it leaves before all that were inserted without this
 }
 
 // Policy ranks the blocks of one tier. Implementations are pure and not safe

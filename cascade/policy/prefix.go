@@ -37,7 +37,7 @@ func (*prefix) Name() string { return Prefix }
 
 // Insert implements Policy.
 func (p *prefix) Insert(_ time.Duration, m Meta) Node {
-	n, size := p.add(probation), max(m.Size, 0)
+	n, size := p.add(probation, m.Old), max(m.Size, 0)
 	p.grow(n, size)
 	p.resident += size
 	return n

@@ -16,7 +16,8 @@ type ranking struct {
 	blocks []ranked
 	free   []Node
 	heap   []slot
-	stamp  uint64
+	stamp  uint64 // of the last that was touched
+	elder  uint64 // of the last that was old when it came
 }
 
 // ranked is one block of the slab.
@@ -36,7 +37,10 @@ type slot struct {
 
 const stampBits = 63
 
-// key orders blocks by class, then by stamp. 2⁶³ stamps outlast any process.
+// young is above the stamps of all that was old when it came.
+const young = 1 << 62
+
+// key orders blocks by class, then by stamp. 2⁶² stamps outlast any process.
 func key(class, stamp uint64) uint64 { return class<<stampBits | stamp }
 
 // class returns the class of a live block.
@@ -47,8 +51,9 @@ func (r *ranking) class(n Node) uint64 { return r.blocks[n].key >> stampBits }
 // bring the daemon down.
 func (r *ranking) known(n Node) bool { return int(n) < len(r.blocks) && r.blocks[n].live }
 
-// add makes a block of the given class, the youngest of all.
-func (r *ranking) add(class uint64) Node {
+// add makes a block of the given class, the youngest of all or the youngest of
+// the old.
+func (r *ranking) add(class uint64, old bool) Node {
 	n := Node(len(r.blocks))
 	if last := len(r.free) - 1; last >= 0 {
 		n, r.free = r.free[last], r.free[:last]
@@ -56,7 +61,12 @@ func (r *ranking) add(class uint64) Node {
 		r.blocks = append(r.blocks, ranked{})
 	}
 	r.blocks[n] = ranked{live: true, at: none}
-	r.touch(n, class)
+	if old {
+		r.elder++
+		r.rank(n, key(class, r.elder))
+	} else {
+		r.touch(n, class)
+	}
 	return n
 }
 
@@ -70,7 +80,7 @@ func (r *ranking) drop(n Node) {
 // touch makes a live block the youngest of a class.
 func (r *ranking) touch(n Node, class uint64) {
 	r.stamp++
-	r.rank(n, key(class, r.stamp))
+	r.rank(n, key(class, young+r.stamp))
 }
 
 // reclass moves a live block to a class without making it younger.

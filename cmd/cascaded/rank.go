@@ -155,6 +155,7 @@ func openTiers(o *cascade.Options, c config.Config, claims []tiers.Claim, log *s
 		Dir: c.Lustre.Dir, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
 		OwnOnly:  c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
 		Apart:    c.Lustre.Index != "off",
+		Inherits: c.Lustre.Budget > 0,
 		Compress: c.Lustre.Codec == "auto",
 		Direct:   switchOf(c.Lustre.Direct), Uring: switchOf(c.Lustre.IOUring), Advice: adviserOf(c.Lustre),
 	})

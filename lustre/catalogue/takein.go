@@ -22,6 +22,13 @@ type Taken struct {
 	Gone    int     // segments that are no more
 	Fresh   bool    // there are fresh names
 	Skipped []error // segments that could not be read, or only in part
+	Left    []Left  // what each part is, in parallel to them
+}
+
+// Left is what a run left, or is writing.
+type Left struct {
+	Bytes int64 // of its segments, as they were read
+	Ended bool  // its owner can do nothing any more: segment.Store.Inherit
 }
 
 // sealedMark is the bit of a segment's mark that says that it was read to its
@@ -87,7 +94,28 @@ func (t *taking) run(ctx context.Context) error {
 	if err := t.judge(ctx); err != nil {
 		return err
 	}
+	if err := t.weigh(there); err != nil {
+		return err
+	}
 	t.show(there)
+	return nil
+}
+
+// weigh adds up what the parts take.
+func (t *taking) weigh(there map[index.Segment]bool) error {
+	states, err := t.c.index.Segments()
+	if err != nil {
+		return err
+	}
+	bytes := map[segment.Incarnation]int64{}
+	for _, s := range states {
+		if there[s.Segment] {
+			bytes[partOf(s.Segment)] += int64(s.Mark &^ sealedMark)
+		}
+	}
+	for i, p := range t.parts {
+		t.done.Left[i].Bytes = bytes[p]
+	}
 	return nil
 }
 
@@ -105,8 +133,9 @@ func (t *taking) mend(ctx context.Context) error {
 // list returns the segments of the parts, and those of them to read.
 func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read []index.Segment, err error) {
 	there = map[index.Segment]bool{}
-	for _, p := range t.parts {
-		numbers, err := t.files(ctx, p)
+	t.done.Left = make([]Left, len(t.parts))
+	for i, p := range t.parts {
+		listing, err := t.files(ctx, p)
 		switch {
 		case ctx.Err() != nil:
 			return nil, nil, ctx.Err()
@@ -121,7 +150,8 @@ func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read [
 			}
 			continue
 		}
-		for _, n := range numbers {
+		t.done.Left[i].Ended = listing.Ended
+		for _, n := range listing.Numbers {
 			s := index.Segment{Rank: p.Rank, Incarnation: p.Number, File: n}
 			there[s] = true
 			if t.known[s]&sealedMark == 0 {
@@ -136,7 +166,7 @@ func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read [
 // answer must not hold up all others.
 const patience = 2 * time.Minute
 
-func (t *taking) files(ctx context.Context, p segment.Incarnation) ([]uint64, error) {
+func (t *taking) files(ctx context.Context, p segment.Incarnation) (segment.Listing, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return t.c.store.Files(ctx, p)

@@ -45,13 +45,20 @@ func Path(one Incarnation, number uint64) string {
 	return filepath.Join(one.String(), segmentName(id))
 }
 
-// Files lists the numbers of an incarnation's segments, in no particular order;
-// none when its directory is gone. Errors: ErrUnavailable, ErrClosed.
-func (s *Store) Files(ctx context.Context, one Incarnation) ([]uint64, error) {
-	var numbers []uint64
+// Listing is what a look at an incarnation's directory tells.
+type Listing struct {
+	Numbers []uint64 // of its segments, in no particular order
+	Ended   bool     // its owner can do nothing any more: see Inherit
+}
+
+// Files lists an incarnation's segments, none when its directory is gone. Errors:
+// ErrUnavailable, ErrClosed.
+func (s *Store) Files(ctx context.Context, one Incarnation) (Listing, error) {
+	var l Listing
 	err := s.readJob(ctx, "list of "+one.String(), func() error {
 		names, err := s.fs.ReadDir(filepath.Join(s.opt.Dir, one.String()))
 		if errors.Is(err, os.ErrNotExist) {
+			l.Ended = true
 			return nil
 		}
 		if err != nil {
@@ -59,15 +66,31 @@ func (s *Store) Files(ctx context.Context, one Incarnation) ([]uint64, error) {
 		}
 		for _, name := range names {
 			if id, ok := parseSegment(name); ok && id.rank == one.Rank {
-				numbers = append(numbers, id.number)
+				l.Numbers = append(l.Numbers, id.number)
 			}
 		}
+		l.Ended = s.hasEnded(one, tokens(names))
 		return nil
 	})
 	if err != nil {
-		return nil, err // what runs on may still append
+		return Listing{}, err // what runs on may still append
 	}
-	return numbers, nil
+	return l, nil
+}
+
+// hasEnded tells whether an incarnation with these tokens could be taken over. A
+// token may be missing for being renamed meanwhile, which is a reason to wait.
+func (s *Store) hasEnded(one Incarnation, all []Token) bool {
+	if len(all) == 0 {
+		return s.tenure.later(one.Number)
+	}
+	var r recovery
+	for _, t := range all {
+		if s.isMine(t) || !s.ended(one, t, &r) {
+			return false
+		}
+	}
+	return true
 }
 
 // Contents reads what counts of a segment of another rank, which need not be

@@ -29,7 +29,8 @@ func TestContents(t *testing.T) {
 	}
 	s := openStore(t, rankOptions(dir, 0, 8))
 	one := Incarnation{Rank: 1, Number: 7}
-	numbers, err := s.Files(t.Context(), one)
+	listing, err := s.Files(t.Context(), one)
+	numbers := listing.Numbers
 	if err != nil || len(numbers) != 1 {
 		t.Fatalf("files %v, %v", numbers, err)
 	}
@@ -72,7 +73,7 @@ func TestContents(t *testing.T) {
 
 	_, err = s.Contents(t.Context(), one, numbers[0]+1, 0)
 	wantErr(t, "no such file", err, ErrNotFound)
-	if numbers, err := s.Files(t.Context(), Incarnation{Rank: 1, Number: 6}); err != nil || len(numbers) != 0 {
+	if l, err := s.Files(t.Context(), Incarnation{Rank: 1, Number: 6}); err != nil || len(l.Numbers) != 0 || !l.Ended {
 		t.Errorf("no such directory: %v, %v", numbers, err)
 	}
 	path := filepath.Join(dir, Path(one, numbers[0]))

@@ -41,6 +41,9 @@ type fileID struct {
 	number      uint64
 }
 
+// run is whose directory it lies in.
+func (id fileID) run() Incarnation { return Incarnation{id.rank, id.incarnation} }
+
 // header is the first page of a segment.
 type header struct {
 	fileID

@@ -73,6 +73,24 @@ func (s *Store) Adopt(ctx context.Context, one Incarnation, fn func(Found) error
 	return err
 }
 
+// Inherit is Adopt for an incarnation of another rank number whose owner has
+// ended: it becomes this run's own, which may then unlink and merge its files. It
+// tells whether that is so; of one whose owner lives nothing is read. Errors:
+// those of Adopt.
+func (s *Store) Inherit(ctx context.Context, one Incarnation, fn func(Found) error) (bool, error) {
+	r := recovery{known: s.paths(), newest: map[nameKey]record{}, inherits: true, ownOnly: true}
+	err := s.readJob(ctx, "taking over of "+one.String(), func() error {
+		s.loadIncarnation(one, &r)
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	err = s.handOver(&r, fn)
+	s.reclaimSoon()
+	return r.owned, err
+}
+
 // readJob runs fn among the readers; when ctx ends first it goes on alone, and
 // the error is a *Busy.
 func (s *Store) readJob(ctx context.Context, what string, fn func() error) error {

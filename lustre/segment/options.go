@@ -17,6 +17,10 @@ type Options struct {
 	// are taken in by Adopt.
 	OwnOnly bool
 
+	// Inherits has Recover, without OwnOnly, take over what runs of other rank
+	// numbers left that have ended, so that its space can be had back.
+	Inherits bool
+
 	// Apart says that what others left is known to the caller apart from this
 	// store: see Hides.
 	Apart bool

@@ -3,6 +3,7 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -35,7 +36,7 @@ func (s *Store) Recover(fn func(Found) error) error {
 	if err != nil {
 		return err
 	}
-	r := recovery{newest: map[nameKey]record{}}
+	r := recovery{newest: map[nameKey]record{}, inherits: s.opt.Inherits && !s.opt.OwnOnly}
 	for _, one := range all {
 		if one.Rank == s.opt.Rank || !s.opt.OwnOnly {
 			s.loadIncarnation(one, &r)
@@ -58,9 +59,19 @@ func (s *Store) reclaimSoon() {
 // recovery is what was read, and not handed over yet.
 type recovery struct {
 	known  map[string]*file // segments that were read before, by path
-	ended  map[uint64]bool  // runs of this rank: whether they have ended
+	ended  map[owner]bool   // whether these runs have ended
 	ids    []block.ID       // indexed
 	newest map[nameKey]record
+
+	inherits bool // runs of other rank numbers that have ended are taken over too
+	ownOnly  bool // of what is another's nothing is read
+	owned    bool // the last incarnation is this run's
+}
+
+// owner is a run as its tokens name it.
+type owner struct {
+	number  uint64
+	process Process
 }
 
 // loadIncarnation reads the segments of one incarnation that were not read yet.
@@ -70,12 +81,18 @@ func (s *Store) loadIncarnation(one Incarnation, r *recovery) {
 		return // what this store writes is in the index
 	}
 	files, err := s.fs.ReadDir(dir)
+	if r.owned = r.ownOnly && errors.Is(err, os.ErrNotExist); r.owned {
+		return // there is nothing that anybody could own
+	}
 	if err != nil {
 		s.skip(dir, err)
 		return
 	}
 	closed := slices.ContainsFunc(tokens(files), func(t Token) bool { return t.Closed })
 	own, files := s.owns(one, files, r)
+	if r.owned = own; r.ownOnly && !own {
+		return
+	}
 	settle := own || !s.mayWriteHere(files)
 	for _, name := range files {
 		path := filepath.Join(dir, name)
@@ -231,6 +248,9 @@ func (s *Store) takeLocked(f *file, sc *scanner, entries []entry, r *recovery) {
 			continue
 		}
 		rec := record{id: e.info.ID, name: e.name, dropped: e.kind == kindDrop}
+		// What another number's run withdrew may lie where nobody has looked
+		// for it yet on this rank's behalf: the next round tells (Hides).
+		rec.hides = rec.dropped && f.id.rank != s.opt.Rank && s.opt.Apart
 		if s.noteLocked(f, rec, true) {
 			r.newest[nameKey{e.name.Namespace, e.name.Key}] = rec
 		}

@@ -100,8 +100,8 @@ func (s *Store) reclaim() {
 				delete(s.names, st.key)
 			}
 		}
-		if incarnation := f.id.incarnation; f.loaded && !s.hasLoadedLocked(incarnation) {
-			without(&s.mu, func() { s.dropTaken(incarnation) })
+		if one := f.id.run(); f.loaded && !s.hasLoadedLocked(one) {
+			without(&s.mu, func() { s.dropTaken(one) })
 		}
 	}
 }
@@ -118,10 +118,10 @@ func (f *file) unlink(fs vfs.FS, path string) bool {
 	return true
 }
 
-// hasLoadedLocked tells whether files of an earlier run of this rank are known.
-func (s *Store) hasLoadedLocked(incarnation uint64) bool {
+// hasLoadedLocked tells whether files of an earlier run are known.
+func (s *Store) hasLoadedLocked(one Incarnation) bool {
 	for f := range s.files {
-		if f.loaded && f.id.rank == s.opt.Rank && f.id.incarnation == incarnation {
+		if f.loaded && f.id.run() == one {
 			return true
 		}
 	}

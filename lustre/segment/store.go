@@ -24,6 +24,8 @@ type Item struct {
 type Usage struct {
 	Files   int   // segments, of all ranks and incarnations
 	Used    int64 // bytes of those files
+	Own     int64 // of these, bytes of files that this run owns
+	Others  int   // runs that own the rest
 	Payload int64 // bytes of indexed blocks
 	Stored  int64 // bytes of their payloads as stored
 	Blocks  int
@@ -131,9 +133,16 @@ func (s *Store) Usage() Usage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := Usage{Files: len(s.files), Payload: s.payload, Stored: s.stored, Blocks: len(s.blocks)}
+	others := map[Incarnation]bool{}
 	for f := range s.files {
 		u.Used += f.size
+		if f.own {
+			u.Own += f.size
+		} else {
+			others[f.id.run()] = true
+		}
 	}
+	u.Others = len(others)
 	return u
 }
 

@@ -9,11 +9,11 @@ import (
 )
 
 // owns tells whether this run owns the directory of an incarnation, of which
-// names were listed, after taking it over if its owner has ended. It returns
-// the names that lie there then. r remembers which runs have ended.
+// names were listed, after taking it over if its owner has ended and it may. It
+// returns the names that lie there then. r remembers which runs have ended.
 func (s *Store) owns(one Incarnation, names []string, r *recovery) (bool, []string) {
-	if one.Rank != s.opt.Rank {
-		return false, names
+	if one.Rank != s.opt.Rank && !s.mayInherit(one, r) {
+		return s.hasTaken(one), names
 	}
 	dir := filepath.Join(s.opt.Dir, one.String())
 	all := tokens(names)
@@ -35,7 +35,7 @@ func (s *Store) owns(one Incarnation, names []string, r *recovery) (bool, []stri
 	}
 	switch {
 	case mine > 0 && mine == len(all):
-		s.noteTaken(one.Number, all[0])
+		s.noteTaken(one, all[0])
 		return true, names
 	case len(all) == len(names):
 		if len(all) > 0 { // else it is being made
@@ -53,8 +53,17 @@ func (s *Store) owns(one Incarnation, names []string, r *recovery) (bool, []stri
 		s.skip(dir, err)
 		return false, names
 	}
-	s.noteTaken(one.Number, t)
+	s.noteTaken(one, t)
 	return true, names
+}
+
+// mayInherit tells whether one, of another rank number, is taken over when it
+// has ended. One that happens to have this run's number is left to others: a
+// token there would not tell the two apart.
+func (s *Store) mayInherit(one Incarnation, r *recovery) bool {
+	s.tenure.mu.Lock()
+	defer s.tenure.mu.Unlock()
+	return r.inherits && one.Number != s.tenure.incarnation
 }
 
 // look lists a directory and the tokens in it. A listing may miss a file that is
@@ -72,10 +81,18 @@ func (s *Store) isMine(t Token) bool {
 	return dir != "" && !t.Closed && t.Owner == own.Owner && t.Process == own.Process
 }
 
-func (s *Store) noteTaken(incarnation uint64, t Token) {
+func (s *Store) noteTaken(one Incarnation, t Token) {
 	s.tenure.mu.Lock()
 	defer s.tenure.mu.Unlock()
-	s.tenure.taken[incarnation] = t
+	s.tenure.taken[one] = t
+}
+
+// hasTaken tells whether one was taken over by this run.
+func (s *Store) hasTaken(one Incarnation) bool {
+	s.tenure.mu.Lock()
+	defer s.tenure.mu.Unlock()
+	_, taken := s.tenure.taken[one]
+	return taken
 }
 
 // ended tells whether the run that t names, a token in the directory of one, can
@@ -87,33 +104,44 @@ func (s *Store) ended(one Incarnation, t Token, r *recovery) bool {
 	if t.Owner == one.Number {
 		return s.silent(one, t)
 	}
-	if end, known := r.ended[t.Owner]; known {
+	run := owner{t.Owner, t.Process}
+	if end, known := r.ended[run]; known {
 		return end
 	}
 	end := s.endedElsewhere(one, t)
 	if r.ended == nil {
-		r.ended = map[uint64]bool{}
+		r.ended = map[owner]bool{}
 	}
-	r.ended[t.Owner] = end
+	r.ended[run] = end
 	return end
 }
 
 // endedElsewhere judges a run that took over one by the token in its own
-// directory, which is the one that it renews.
+// directory, which is the one that it renews. Which rank's that is its number
+// does not say.
 func (s *Store) endedElsewhere(one Incarnation, t Token) bool {
-	home := Incarnation{s.opt.Rank, t.Owner}
 	others := false
 	for range 2 { // see look
-		_, all, err := s.look(filepath.Join(s.opt.Dir, home.String()))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
+		homes, err := s.incarnations()
+		if err != nil {
 			return false
 		}
-		for _, its := range all {
-			if its.Owner == t.Owner {
-				return its.Closed || s.silent(home, its)
+		others = false
+		for _, home := range homes {
+			if home.Number != t.Owner {
+				continue
 			}
+			_, all, err := s.look(filepath.Join(s.opt.Dir, home.String()))
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return false
+			}
+			for _, its := range all {
+				if its.Owner == t.Owner && its.Process == t.Process {
+					return its.Closed || s.silent(home, its)
+				}
+			}
+			others = others || len(all) > 0
 		}
-		others = len(all) > 0
 	}
 	// Somebody else's token is there because the run had ended. Without any
 	// nothing is known; t itself is not renewed, so its time tells nothing.
@@ -163,7 +191,7 @@ func (s *Store) settleClaim(one Incarnation, t Token, r *recovery) ([]string, er
 			continue
 		}
 		if !s.ended(one, other, r) {
-			err = errors.New("two runs of this rank number took it over at the same time; it is tried again later")
+			err = errors.New("two runs took it over at the same time; it is tried again later")
 		} else {
 			err = s.fs.Remove(filepath.Join(dir, other.String()))
 		}
@@ -189,18 +217,18 @@ func (s *Store) dropDir(dir string, all []Token) {
 
 // dropTaken removes the directory of an incarnation that was taken over, if
 // nothing is left in it.
-func (s *Store) dropTaken(incarnation uint64) {
+func (s *Store) dropTaken(one Incarnation) {
 	s.tenure.mu.Lock()
-	t, taken := s.tenure.taken[incarnation]
+	t, taken := s.tenure.taken[one]
 	s.tenure.mu.Unlock()
-	dir := filepath.Join(s.opt.Dir, incarnationName(s.opt.Rank, incarnation))
+	dir := filepath.Join(s.opt.Dir, one.String())
 	if names, err := s.fs.ReadDir(dir); !taken || err != nil || len(names) != 1 || names[0] != t.String() {
 		return
 	}
 	s.dropDir(dir, []Token{t})
 	s.tenure.mu.Lock()
 	defer s.tenure.mu.Unlock()
-	delete(s.tenure.taken, incarnation)
+	delete(s.tenure.taken, one)
 }
 
 // retire says that this run has ended in good order: others need not wait for

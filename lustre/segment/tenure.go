@@ -10,7 +10,7 @@ import (
 )
 
 // errOver says that another run took over what this one owned.
-var errOver = errors.New("another run of this rank number has taken over the directory: this one did not renew its token in time")
+var errOver = errors.New("another run has taken over the directory: this one did not renew its token in time")
 
 // tenure is what this run owns, and for how long it can be sure of that
 // (docs/format.md §1.10).
@@ -21,11 +21,11 @@ type tenure struct {
 	mu          sync.Mutex
 	dir         string // of this incarnation; "" until the first file
 	incarnation uint64
-	token       Token                // in dir
-	since       time.Time            // when the last renewal that succeeded began
-	former      map[string]bool      // directories that were this run's
-	taken       map[uint64]Token     // tokens in directories taken over, by incarnation
-	sightings   map[string]*sighting // by directory: tokens that may be those of the living
+	token       Token                 // in dir
+	since       time.Time             // when the last renewal that succeeded began
+	former      map[string]bool       // directories that were this run's
+	taken       map[Incarnation]Token // tokens in directories taken over
+	sightings   map[string]*sighting  // by directory: tokens that may be those of the living
 	timer       *time.Timer
 	stopped     bool
 }
@@ -39,7 +39,7 @@ type sighting struct {
 func newTenure(incarnation uint64) *tenure {
 	return &tenure{
 		renewing: newLock(), making: newLock(), incarnation: incarnation,
-		former: map[string]bool{}, taken: map[uint64]Token{}, sightings: map[string]*sighting{},
+		former: map[string]bool{}, taken: map[Incarnation]Token{}, sightings: map[string]*sighting{},
 	}
 }
 

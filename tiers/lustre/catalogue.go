@@ -58,9 +58,13 @@ func (c Catalogue) TakeIn(ctx context.Context, parts []tiers.Part, fn func([]tie
 	got, err := c.c.TakeIn(ctx, some, func(found []catalogue.Found) {
 		fn(allInTiersWords(found))
 	})
-	return tiers.Taken{
-		Read: got.Read, Blocks: got.Blocks, Names: got.Names, Bytes: got.Bytes, Fresh: got.Fresh, Skipped: got.Skipped,
-	}, unavailable(err)
+	taken := tiers.Taken{Read: got.Read, Blocks: got.Blocks, Names: got.Names, Bytes: got.Bytes, Fresh: got.Fresh, Skipped: got.Skipped}
+	if err == nil {
+		for _, l := range got.Left {
+			taken.Left = append(taken.Left, tiers.Left(l))
+		}
+	}
+	return taken, unavailable(err)
 }
 
 func inTiersWords(f catalogue.Found) tiers.Found {

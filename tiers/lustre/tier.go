@@ -29,6 +29,7 @@ var (
 	_ tiers.Tier        = (*Tier)(nil)
 	_ tiers.Syncer      = (*Tier)(nil)
 	_ tiers.Segmented   = (*Tier)(nil)
+	_ tiers.Heir        = (*Tier)(nil)
 	_ tiers.BatchReader = (*Tier)(nil)
 	_ tiers.Encoding    = (*Tier)(nil)
 	_ tiers.Catalogued  = (*Tier)(nil)
@@ -174,6 +175,19 @@ func (t *Tier) Parts(ctx context.Context) ([]tiers.Part, error) {
 func (t *Tier) Adopt(ctx context.Context, p tiers.Part, fn func(tiers.Entry) error) error {
 	one := segment.Incarnation{Rank: p.Rank, Number: p.Incarnation}
 	return translate(t.store.Adopt(ctx, one, func(f segment.Found) error { return fn(tiers.Entry(f)) }))
+}
+
+// Inherit implements tiers.Heir.
+func (t *Tier) Inherit(ctx context.Context, p tiers.Part, fn func(tiers.Entry) error) (bool, error) {
+	one := segment.Incarnation{Rank: p.Rank, Number: p.Incarnation}
+	done, err := t.store.Inherit(ctx, one, func(f segment.Found) error { return fn(tiers.Entry(f)) })
+	return done, translate(err)
+}
+
+// Beside implements tiers.Heir.
+func (t *Tier) Beside() (bytes int64, runs int) {
+	u := t.store.Usage()
+	return u.Used - u.Own, u.Others
 }
 
 // Stored implements tiers.Encoding.

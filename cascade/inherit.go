@@ -1,0 +1,169 @@
+package cascade
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"cascadekv/cascade/policy"
+	"cascadekv/tiers"
+)
+
+// estate is what others left, or have, of the campaign's budget. With a budget
+// the rank inherits what has ended as it needs the space: those blocks then stand
+// with its own in the order in which blocks leave. Guarded by the store's mutex.
+type estate struct {
+	left      []bequest // by age, the oldest first
+	taken     map[tiers.Part]bool
+	beside    int64 // bytes of live runs of other jobs
+	runs      int   // of those
+	inherited uint64
+}
+
+// bequest is a part that nobody owns any more.
+type bequest struct {
+	part  tiers.Part
+	bytes int64
+}
+
+// EstateStats is what runs of other numbers and jobs take of the budget for the
+// cold tier.
+type EstateStats struct {
+	Parts     int    `json:"parts"` // of ended runs, that may be inherited
+	Bytes     int64  `json:"bytes"` // of those
+	Runs      int    `json:"runs"`  // of other jobs, that live
+	RunBytes  int64  `json:"run_bytes"`
+	Inherited uint64 `json:"inherited_total"` // parts
+	Budget    int64  `json:"budget"`          // that is left for this rank's own files; 0: none
+}
+
+// untaken leaves out the parts that were inherited: they are this rank's own.
+func (s *Store) untaken(parts []tiers.Part) []tiers.Part {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(parts), func(p tiers.Part) bool { return s.estate.taken[p] })
+}
+
+// settleEstate notes what a round found.
+func (s *Store) settleEstate(parts []tiers.Part, left []tiers.Left) {
+	if len(parts) != len(left) {
+		return
+	}
+	var beside int64
+	runs := 0
+	if heir, ok := s.cold.(tiers.Heir); ok {
+		beside, runs = heir.Beside()
+	}
+	var all []bequest
+	for i, l := range left {
+		if l.Ended {
+			all = append(all, bequest{parts[i], l.Bytes})
+		} else {
+			beside += l.Bytes
+			runs++
+		}
+	}
+	slices.SortFunc(all, func(a, b bequest) int { return cmp.Compare(a.part.Incarnation, b.part.Incarnation) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.estate.left, s.estate.beside, s.estate.runs = all, beside, runs
+	s.wakeCleaner(false)
+}
+
+// share is what the policy is told of the estate. The caller holds the mutex.
+func (s *Store) share() policy.Estate {
+	e := policy.Estate{
+		Budget: s.limits.Load().ColdBytes, Beside: s.estate.beside, Runs: s.estate.runs, Young: s.room.bytes - s.room.old, Fill: coldFill,
+	}
+	for _, b := range s.estate.left {
+		e.Left = append(e.Left, b.bytes)
+	}
+	return e
+}
+
+// coldBudget is what this rank's own files may take in the cold tier; 0 is no
+// limit. The caller holds the mutex.
+func (s *Store) coldBudget() int64 {
+	if s.limits.Load().ColdBytes == 0 {
+		return 0
+	}
+	return max(1, s.share().Own())
+}
+
+// inheritDeadline bounds the taking over of one part.
+const inheritDeadline = 2 * time.Minute
+
+// inheritDue inherits what the budget asks for. A part that does not come is left
+// alone, and not counted, until the next round finds it again.
+func (s *Store) inheritDue(ctx context.Context) {
+	heir, ok := s.cold.(tiers.Heir)
+	if !ok {
+		return
+	}
+	for _, b := range s.due() {
+		within, cancel := context.WithTimeout(ctx, inheritDeadline)
+		done, inherited, err := s.inherit(within, heir, b.part)
+		cancel()
+		s.mu.Lock()
+		if err != nil && ctx.Err() == nil {
+			s.noteCold(err)
+		}
+		s.estate.left = slices.DeleteFunc(s.estate.left, func(l bequest) bool { return l.part == b.part })
+		s.wakeCleaner(false)
+		s.mu.Unlock()
+		if inherited {
+			s.log.Info("inherited for the budget", "of", b.part.Rank, "incarnation", b.part.Incarnation, "file_bytes", b.bytes,
+				"blocks", done.Blocks, "names", done.Names)
+		}
+	}
+}
+
+// due is what is to be inherited now.
+func (s *Store) due() []bequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.room.policy == nil || s.closed {
+		return nil
+	}
+	return slices.Clone(s.estate.left[:s.share().Take()])
+}
+
+// inherit makes a part this rank's own and takes in what it holds. It is false
+// while somebody owns it.
+func (s *Store) inherit(ctx context.Context, heir tiers.Heir, p tiers.Part) (RecoverStats, bool, error) {
+	a := adoption{store: s}
+	inherited, err := heir.Inherit(ctx, p, a.gather)
+	if err == nil && inherited {
+		s.mu.Lock()
+		if s.estate.taken == nil {
+			s.estate.taken = map[tiers.Part]bool{}
+		}
+		if !s.estate.taken[p] {
+			s.estate.taken[p] = true
+			s.estate.inherited++
+		}
+		s.mu.Unlock()
+		err = a.run()
+	}
+	if err != nil {
+		return a.done, false, fmt.Errorf("cascade: inherit the part %d of rank %d: %w", p.Incarnation, p.Rank, err)
+	}
+	return a.done, inherited, nil
+}
+
+// estateStats is the estate at one moment; nil without a budget. The caller holds
+// the mutex.
+func (s *Store) estateStats() *EstateStats {
+	if s.limits.Load().ColdBytes == 0 {
+		return nil
+	}
+	st := &EstateStats{
+		Parts: len(s.estate.left), Runs: s.estate.runs, RunBytes: s.estate.beside, Inherited: s.estate.inherited, Budget: s.coldBudget(),
+	}
+	for _, b := range s.estate.left {
+		st.Bytes += b.bytes
+	}
+	return st
+}

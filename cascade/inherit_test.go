@@ -1,0 +1,167 @@
+package cascade
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"cascadekv/tiers"
+)
+
+// segmentBytes adds up the files of a campaign.
+func (c *campaign) segmentBytes() (total int64) {
+	c.t.Helper()
+	err := filepath.WalkDir(c.dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return nil // it may go meanwhile
+		}
+		if info, err := e.Info(); err == nil {
+			total += info.Size()
+		}
+		return nil
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return total
+}
+
+// upkeep is a turn of the background.
+func upkeep(r *rig) {
+	r.inheritDue(context.Background())
+	r.shrinkCold()
+	merging := r.Store.cold.(tiers.Merging)
+	for r.mergeOnce(context.Background(), merging) {
+	}
+}
+
+// TestBudgetOfACampaign: sessions with ever other rank numbers, of which each
+// stays within the budget, stay within it together; what goes is the oldest, tails
+// before heads.
+func TestBudgetOfACampaign(t *testing.T) {
+	c := newCampaign(t)
+	const (
+		block, each = 30_000, 100
+		budget      = 16 << 20
+	)
+	limit := func(o *Options) { o.Limits.ColdBytes = budget }
+	for rank := uint32(1); rank <= 8; rank++ { // 8 times 3 MB
+		r := c.session(rank, 8<<20, limit)
+		r.chain(fmt.Sprint("of", rank, "."), 0, each, uint64(rank)*1000)
+		c.end(r)
+	}
+	if n := c.segmentBytes(); n < budget*5/4 {
+		t.Fatalf("the campaign has %d bytes", n)
+	}
+	r := c.session(0, 8<<20, limit)
+	c.takeIn(r)
+	r.chain("mine.", 0, each, 9000)
+	r.drained()
+	upkeep(r)
+	eventually(t, "the campaign is within its budget", func() bool { upkeep(r); return c.segmentBytes() <= budget })
+	st := r.Stats().Estate
+	if st.Inherited == 0 || st.Inherited == 8 || st.Parts != 8-int(st.Inherited) {
+		t.Errorf("%+v", st)
+	}
+	c.takeIn(r)
+	hits := func(prefix string) int {
+		var keys []string
+		for i := range each {
+			keys = append(keys, fmt.Sprint(prefix, i))
+		}
+		return r.Probe(t.Context(), "ns", keys).Hits
+	}
+	if mine, last, first := hits("mine."), hits("of8."), hits("of1."); mine != each || last != each || first > each/2 {
+		t.Errorf("hits: %d of its own, %d of the newest, %d of the oldest", mine, last, first)
+	}
+	for i := range hits("of2.") {
+		r.want(fmt.Sprint("of2.", i), data(2000+uint64(i), block))
+	}
+	for i := range each {
+		r.want(fmt.Sprint("mine.", i), data(9000+uint64(i), block))
+	}
+	c.end(r)
+}
+
+// TestLiveJobsShareABudget: what a live run of another job takes is left to it,
+// and counts.
+func TestLiveJobsShareABudget(t *testing.T) {
+	c := newCampaign(t)
+	const budget = 16 << 20
+	limit := func(o *Options) { o.Limits.ColdBytes = budget }
+	other := c.session(1, 8<<20, limit)
+	other.chain("other.", 0, 100, 1000)
+	other.drained()
+	r := c.session(0, 8<<20, limit)
+	c.takeIn(r)
+	upkeep(r)
+	st := r.Stats().Estate
+	if st.Runs != 1 || st.RunBytes < 3_000_000 || st.Inherited != 0 || st.Budget != budget-st.RunBytes {
+		t.Errorf("%+v", st)
+	}
+	for i := range 100 {
+		r.want(fmt.Sprint("other.", i), data(1000+uint64(i), 30_000))
+	}
+	c.end(other)
+	c.takeIn(r)
+	if st := r.Stats().Estate; st.Runs != 0 || st.Parts != 1 || st.Budget != budget-st.Bytes {
+		t.Errorf("once it ended: %+v", st)
+	}
+	c.end(r)
+}
+
+// TestNothingIsInheritedWithoutNeed: neither without a budget nor within it.
+func TestNothingIsInheritedWithoutNeed(t *testing.T) {
+	for _, budget := range []int64{0, 1 << 30} {
+		c := newCampaign(t)
+		left := c.session(1, 8<<20)
+		left.chain("left.", 0, 50, 1000)
+		c.end(left)
+		r := c.session(0, 8<<20, func(o *Options) { o.Limits.ColdBytes = budget })
+		c.takeIn(r)
+		upkeep(r)
+		if st := r.Stats().Estate; st != nil && st.Inherited > 0 || (st != nil) != (budget > 0) {
+			t.Errorf("budget %d: %+v", budget, st)
+		}
+		c.end(r)
+	}
+}
+
+// TestInheritedNamesAreNotFoundTwice: a name that was inherited and then
+// withdrawn does not come back from the catalogue.
+func TestInheritedNamesAreNotFoundTwice(t *testing.T) {
+	c := newCampaign(t)
+	left := c.session(1, 8<<20)
+	left.chain("left.", 0, 20, 1000)
+	c.end(left)
+	r := c.session(0, 8<<20, func(o *Options) { o.Limits.ColdBytes = 1 << 30 })
+	c.takeIn(r)
+	part := r.estate.left[0].part
+	if _, ok, err := r.inherit(t.Context(), r.Store.cold.(tiers.Heir), part); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if !r.Delete(t.Context(), "ns", "left.19") {
+		t.Fatal("nothing to delete")
+	}
+	check := func(when string) {
+		t.Helper()
+		if r.Probe(t.Context(), "ns", []string{"left.19"}).Hits != 0 {
+			t.Errorf("%s: the deleted name is found", when)
+		}
+		r.want("left.18", data(1018, 30_000))
+	}
+	check("before the next round")
+	c.takeIn(r)
+	check("after it")
+	c.end(r)
+	r = c.session(0, 8<<20)
+	c.takeIn(r)
+	check("in the next session")
+	c.end(r)
+	if entries, err := os.ReadDir(c.dir); err != nil || len(entries) == 0 {
+		t.Error("nothing is left", err)
+	}
+}

@@ -1,0 +1,212 @@
+package segment
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"cascadekv/internal/block"
+)
+
+// numbered are liveOptions of another rank number.
+func numbered(dir string, rank uint32, incarnation uint64, c *nodeClock) Options {
+	o := liveOptions(dir, incarnation, c)
+	o.Rank = rank
+	return o
+}
+
+// inherit has s take over an incarnation, and counts the blocks that it is told of.
+func inherit(t *testing.T, s *opened, one Incarnation) (inherited bool, blocks int) {
+	t.Helper()
+	inherited, err := s.Inherit(t.Context(), one, func(f Found) error {
+		if f.Foreign {
+			t.Errorf("block %v is still another's", f.Info.ID)
+		}
+		if !f.Info.ID.IsZero() {
+			blocks++
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inherited, blocks
+}
+
+func ended(t *testing.T, s *opened, one Incarnation) bool {
+	t.Helper()
+	l, err := s.Files(t.Context(), one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Ended
+}
+
+// TestInherit: what an ended run of another number left becomes this run's, to
+// merge and to unlink, and nobody else's while this run lives.
+func TestInherit(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, s *opened, c *nodeClock){
+		"closed": func(t *testing.T, s *opened, c *nodeClock) { closeStore(t, s) },
+		"silent": func(t *testing.T, s *opened, c *nodeClock) { c.pass(silentFor) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, c := t.TempDir(), &nodeClock{}
+			one := Incarnation{Rank: 7, Number: 1}
+			left := openStore(t, numbered(dir, 7, 1, c))
+			gone, stays := testItem(1, 9000, testName("gone", 1)), testItem(2, 9000, testName("stays", 2))
+			put(t, left, gone, stays)
+
+			heir := openStore(t, numbered(dir, 0, 2, c))
+			mine := testItem(3, 9000, testName("mine", 3))
+			put(t, heir, mine)
+			if ended(t, heir, one) {
+				t.Error("a run that lives has ended")
+			}
+			if ok, n := inherit(t, heir, one); ok || n > 0 {
+				t.Fatalf("inherited %v, %d blocks, of a run that lives", ok, n)
+			}
+			end(t, left, c)
+			heir.beat()
+			if !ended(t, heir, one) {
+				t.Error("it has not ended")
+			}
+			if ok, n := inherit(t, heir, one); !ok || n != 2 {
+				t.Fatalf("inherited %v, %d blocks", ok, n)
+			}
+			wantBytes(t, heir, gone, stays, mine)
+
+			// The next run of that number, and a third one, see that somebody has it.
+			next, third := openStore(t, numbered(dir, 7, 4, c)), openStore(t, numbered(dir, 5, 5, c))
+			wantBytes(t, next, stays)
+			if u := next.Usage(); u.Own != 0 || u.Others != 1 || u.Used == 0 {
+				t.Errorf("usage of the next run: %+v", u)
+			}
+			if ended(t, third, one) {
+				t.Error("an inherited part counts as ended")
+			}
+			if ok, _ := inherit(t, third, one); ok {
+				t.Error("a third run inherited it too")
+			}
+
+			evict(t, heir, gone)
+			if m, err := heir.Merge(t.Context(), 0, heir.tell); err != nil || m.Segments != 1 || m.Blocks != 1 {
+				t.Errorf("merged %+v, %v", m, err)
+			}
+			settleDown(heir)
+			if _, err := os.Stat(dir + "/" + one.String()); !os.IsNotExist(err) {
+				t.Errorf("the directory is still there: %v", err)
+			}
+			wantBytes(t, heir, stays, mine)
+		})
+	}
+}
+
+// TestHeirOfAnHeir: once a run that inherited has ended, whoever comes first
+// gets what it had, the number's own next run too.
+func TestHeirOfAnHeir(t *testing.T) {
+	for name, second := range map[string]uint32{"a third number": 5, "the number's own": 7} {
+		t.Run(name, func(t *testing.T) {
+			dir, c := t.TempDir(), &nodeClock{}
+			one := Incarnation{Rank: 7, Number: 1}
+			left := openStore(t, numbered(dir, 7, 1, c))
+			it := testItem(1, 9000, testName("left", 1))
+			put(t, left, it)
+			closeStore(t, left)
+			first := openStore(t, numbered(dir, 0, 2, c))
+			if ok, n := inherit(t, first, one); !ok || n != 1 {
+				t.Fatalf("inherited %v, %d blocks", ok, n)
+			}
+			second := openStore(t, numbered(dir, second, 3, c))
+			if ok, _ := inherit(t, second, one); ok {
+				t.Fatal("inherited from an heir that lives")
+			}
+			for range 3 { // it renews its own token alone
+				c.pass(silentFor / 2)
+				first.beat()
+				if ok, _ := inherit(t, second, one); ok {
+					t.Fatal("inherited from an heir that renews its token")
+				}
+			}
+			c.pass(silentFor)
+			if ok, n := inherit(t, second, one); !ok || n == 0 && second.opt.Rank != 7 {
+				t.Fatalf("inherited %v, %d blocks of an heir that is silent", ok, n)
+			}
+			if err := first.renew(context.Background()); err != nil {
+				t.Fatal(err) // its own directory is its own
+			}
+			evict(t, second, it)
+			wantNo(t, dir, one)
+		})
+	}
+}
+
+func wantNo(t *testing.T, dir string, one Incarnation) {
+	t.Helper()
+	if _, err := os.Stat(dir + "/" + one.String()); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", one, err)
+	}
+}
+
+// TestInheritOneOfMany: of many who try, one inherits.
+func TestInheritOneOfMany(t *testing.T) {
+	dir, c := t.TempDir(), &nodeClock{}
+	one := Incarnation{Rank: 7, Number: 1}
+	left := openStore(t, numbered(dir, 7, 1, c))
+	put(t, left, testItem(1, 9000, testName("left", 1)))
+	closeStore(t, left)
+	const many = 8
+	got := make(chan bool, many)
+	for i := range uint64(many) {
+		s := openStore(t, numbered(dir, uint32(i%4), 2+i, c))
+		go func() {
+			ok, err := s.Inherit(context.Background(), one, func(Found) error { return nil })
+			got <- ok && err == nil
+		}()
+	}
+	heirs := 0
+	for range many {
+		select {
+		case ok := <-got:
+			if ok {
+				heirs++
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("no answer")
+		}
+	}
+	if heirs > 1 {
+		t.Errorf("%d of %d inherited it", heirs, many)
+	}
+}
+
+// TestInheritedDrops: what another number's run withdrew stays withdrawn until
+// somebody has looked whether that hides anything.
+func TestInheritedDrops(t *testing.T) {
+	dir, c := t.TempDir(), &nodeClock{}
+	one := Incarnation{Rank: 7, Number: 1}
+	left := openStore(t, numbered(dir, 7, 1, c))
+	put(t, left, testItem(1, 9000, testName("kept", 1)))
+	if err := left.Unlink(testName("old", 9)); err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, left)
+	o := numbered(dir, 0, 2, c)
+	o.Apart = true
+	heir := openStore(t, o)
+	heir.Hides(func(names []block.Name) []bool { return make([]bool, len(names)) })
+	if ok, _ := inherit(t, heir, one); !ok {
+		t.Fatal("not inherited")
+	}
+	evict(t, heir, testItem(1, 9000))
+	if _, err := os.Stat(dir + "/" + one.String()); err != nil {
+		t.Fatalf("the record of a withdrawn name is gone: %v", err)
+	}
+	asked := 0
+	heir.Hides(func(names []block.Name) []bool { asked += len(names); return make([]bool, len(names)) })
+	settleDown(heir)
+	if asked == 0 {
+		t.Error("nobody was asked")
+	}
+	wantNo(t, dir, one)
+}
