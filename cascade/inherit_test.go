@@ -56,10 +56,13 @@ func TestBudgetOfACampaign(t *testing.T) {
 	if n := c.segmentBytes(); n < budget*5/4 {
 		t.Fatalf("the campaign has %d bytes", n)
 	}
-	r := c.session(0, 8<<20, limit)
+	r := c.session(0, 8<<20, limit, func(o *Options) { o.Capacity = 10 * block })
 	c.takeIn(r)
 	r.chain("mine.", 0, each, 9000)
 	r.drained()
+	for i := range each { // nothing of its own is in memory after that
+		r.want(fmt.Sprint("of8.", i), data(8000+uint64(i), block))
+	}
 	upkeep(r)
 	eventually(t, "the campaign is within its budget", func() bool { upkeep(r); return c.segmentBytes() <= budget })
 	st := r.Stats().Estate
@@ -67,6 +70,9 @@ func TestBudgetOfACampaign(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	c.takeIn(r)
+	if st := r.Stats().Estate; st.Runs != 0 {
+		t.Errorf("what it inherited counts as another's: %+v", st)
+	}
 	hits := func(prefix string) int {
 		var keys []string
 		for i := range each {
