@@ -58,8 +58,11 @@ func (s *Store) TakeIn(ctx context.Context, parts []tiers.Part) (tiers.Taken, er
 	a.Blocks, a.Names, a.Bytes = a.Blocks+got.Blocks, a.Names+got.Names, a.Bytes+got.Bytes
 	alone := s.peers == nil
 	s.mu.Unlock()
-	if err == nil && got.Fresh && !alone {
-		err = s.publishFresh(ctx)
+	if err == nil && got.Fresh {
+		s.keepHeads(true)
+		if !alone {
+			err = s.publishFresh(ctx)
+		}
 	}
 	return got, err
 }

@@ -172,7 +172,7 @@ func (s *Store) shrinkCold() {
 func (s *Store) shrinkSome() (done bool, err error) {
 	budget := int64(coldFill * float64(s.coldBudget()))
 	for range shrinkStep {
-		if s.room.policy == nil || s.room.bytes <= budget {
+		if s.room.policy == nil || s.estate.settling || s.room.bytes <= budget {
 			return true, nil
 		}
 		b := s.coldVictim()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/policy"
+	"cascadekv/dht/directory"
 	"cascadekv/tiers"
 )
 
@@ -19,6 +20,7 @@ type estate struct {
 	taken     map[tiers.Part]bool
 	beside    int64 // bytes of live runs of other jobs
 	runs      int   // of those
+	settling  bool  // something is being inherited
 	inherited uint64
 }
 
@@ -92,42 +94,79 @@ func (s *Store) coldBudget() int64 {
 	return max(1, s.share().Own())
 }
 
-// inheritDeadline bounds the taking over of one part.
+// inheritDeadline bounds the taking over of what is due.
 const inheritDeadline = 2 * time.Minute
 
 // inheritDue inherits what the budget asks for. A part that does not come is left
-// alone, and not counted, until the next round finds it again.
+// alone, and not counted, until the next round finds it again. Nothing leaves the
+// cold tier meanwhile, for it is not known yet what follows on what.
 func (s *Store) inheritDue(ctx context.Context) {
 	heir, ok := s.cold.(tiers.Heir)
 	if !ok {
 		return
 	}
-	for _, b := range s.due() {
-		within, cancel := context.WithTimeout(ctx, inheritDeadline)
+	due := s.due()
+	if len(due) == 0 {
+		return
+	}
+	within, cancel := context.WithTimeout(ctx, inheritDeadline)
+	defer cancel()
+	for _, b := range due {
 		done, inherited, err := s.inherit(within, heir, b.part)
-		cancel()
+		if inherited {
+			s.log.Info("inherited for the budget", "of", b.part.Rank, "incarnation", b.part.Incarnation, "file_bytes", b.bytes,
+				"blocks", done.Blocks, "names", done.Names)
+		}
 		s.mu.Lock()
 		if err != nil && ctx.Err() == nil {
 			s.noteCold(err)
 		}
 		s.estate.left = slices.DeleteFunc(s.estate.left, func(l bequest) bool { return l.part == b.part })
-		s.wakeCleaner(false)
 		s.mu.Unlock()
-		if inherited {
-			s.log.Info("inherited for the budget", "of", b.part.Rank, "incarnation", b.part.Incarnation, "file_bytes", b.bytes,
-				"blocks", done.Blocks, "names", done.Names)
-		}
 	}
+	s.keepHeads(false)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.estate.settling = false
+	s.wakeCleaner(false)
 }
 
-// due is what is to be inherited now.
+// keepHeads counts as used the chains that an earlier run left and names that the
+// catalogue has, of other parts, go on with: their ends here would leave, and leave
+// holes. With fresh only names that are new to the catalogue are looked at.
+// A catalogue that breaks meanwhile knows of no chains.
+func (s *Store) keepHeads(fresh bool) {
+	s.mu.Lock()
+	none := s.room.old == 0
+	s.mu.Unlock()
+	if none {
+		return
+	}
+	_ = s.eachCatalogued(fresh, nil, func(st directory.Statement) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		var chain []policy.Node
+		for n := s.known(st.Name.Namespace, st.Name.Parent); n != nil && n.block != nil && n.block.below.old; n = n.parent {
+			chain = s.usedCold(chain, n.block)
+		}
+		if len(chain) > 0 {
+			slices.Reverse(chain) // head first
+			s.room.policy.Access(s.age(), chain, 0)
+		}
+	})
+}
+
+// due is what is to be inherited now. If there is anything the estate is settling
+// from then on.
 func (s *Store) due() []bequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.room.policy == nil || s.closed {
 		return nil
 	}
-	return slices.Clone(s.estate.left[:s.share().Take()])
+	due := slices.Clone(s.estate.left[:s.share().Take()])
+	s.estate.settling = len(due) > 0
+	return due
 }
 
 // inherit makes a part this rank's own and takes in what it holds. It is false

@@ -92,6 +92,46 @@ func TestBudgetOfACampaign(t *testing.T) {
 	c.end(r)
 }
 
+// TestHeadsOfOthersChains: sessions each go on with the chains that the first one
+// began. When what it left is inherited, and the rest is not, the heads stay: no
+// chain gets a hole.
+func TestHeadsOfOthersChains(t *testing.T) {
+	c := newCampaign(t)
+	const block, chains, each, budget = 30_000, 10, 4, 4 << 20
+	limit := func(o *Options) { o.Limits.ColdBytes = budget }
+	key := func(chain, i int) string { return fmt.Sprint("chain", chain, ".", i) }
+	for session := range 4 {
+		r := c.session(uint32(session+1), 8<<20, limit)
+		for chain := range chains {
+			r.chain(fmt.Sprint("chain", chain, "."), session*each, (session+1)*each, uint64(1000*chain+session*each))
+		}
+		r.chain(fmt.Sprint("ended", session, "."), 0, 10, uint64(50_000+1000*session)) // that nobody went on with
+		c.end(r)
+	}
+	r := c.session(0, 8<<20, limit)
+	c.takeIn(r)
+	eventually(t, "the campaign is within its budget", func() bool { upkeep(r); return c.segmentBytes() <= budget })
+	if st := r.Stats().Estate; st.Inherited == 0 {
+		t.Errorf("%+v", st)
+	}
+	c.takeIn(r)
+	left := 0
+	for chain := range chains {
+		hole := false
+		for i := range 4 * each {
+			if r.Probe(t.Context(), "ns", []string{key(chain, i)}).Hits == 0 {
+				hole = true
+			} else if left++; hole {
+				t.Errorf("%s lies behind a hole", key(chain, i))
+			}
+		}
+	}
+	if left < chains*each {
+		t.Errorf("%d blocks are left", left)
+	}
+	c.end(r)
+}
+
 // TestLiveJobsShareABudget: what a live run of another job takes is left to it,
 // and counts.
 func TestLiveJobsShareABudget(t *testing.T) {

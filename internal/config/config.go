@@ -55,7 +55,7 @@ type Lustre struct {
 	StripeSize   units.Bytes `toml:"stripe_size" help:"bytes on one OST before the next, as lfs setstripe -S; 0: the file system's default"`
 	Pool         string      `toml:"pool" help:"pool of OSTs, as lfs setstripe -p; empty: the directory's"`
 	Setstripe    string      `toml:"setstripe" help:"options of lfs setstripe, instead of stripe_count, stripe_size and pool"`
-	Budget       units.Bytes `toml:"budget" help:"what the segments of all ranks of the job may take together; 0: no limit"`
+	Budget       units.Bytes `toml:"budget" help:"what the segments of the campaign may take together, those of earlier jobs included; 0: no limit"`
 	Codec        string      `toml:"codec" help:"how blocks are stored there: none, as they are, or auto, encoded where that pays"`
 	Direct       string      `toml:"direct" help:"past the page cache: auto, on or off"`
 	IOUring      string      `toml:"io_uring" help:"batches of reads by io_uring: auto, on or off"`

@@ -3,8 +3,11 @@ package e2e
 import (
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"testing"
+
+	"cascadekv/internal/resp"
 )
 
 // bytesBelow is what the files below dir take.
@@ -25,36 +28,47 @@ func bytesBelow(t *testing.T, dir string) (n int64) {
 	return n
 }
 
-// TestBudget puts four times what the segments may take: they keep to it, heads
-// of chains outlive their ends, and all that is there is right.
-func TestBudget(t *testing.T) {
-	const (
-		budget = 64 << 20
-		chains = 32
-		length = 40
-	)
-	p := newPlace(t, "16MiB").withLustre()
-	r := start(t, p, "--lustre-budget", "64MiB", "--lustre-segment-bytes", "4MiB")
-	c := r.dial(t)
-	value := func(chain, depth int) []byte { return marks{fmt.Sprint("budget-", chain), length}.value(depth) }
-	for i := range chains {
-		for d := range length {
-			args := []string{"CASCADE.PUT", fmt.Sprintf("c%d.%d", i, d), string(pad(value(i, d), 200<<10))}
+// budgeted are chains of blocks for a rank with a budget of 64 MiB.
+type budgeted struct {
+	name           string
+	chains, length int
+}
+
+const (
+	budget      = 64 << 20
+	budgetBlock = 200 << 10
+)
+
+func (b budgeted) key(chain, depth int) string { return fmt.Sprintf("%s%d.%d", b.name, chain, depth) }
+
+func (b budgeted) value(chain, depth int) []byte {
+	return pad(marks{fmt.Sprint("budget-", b.name, chain), b.length}.value(depth), budgetBlock)
+}
+
+func (b budgeted) put(t *testing.T, c *resp.Client) {
+	t.Helper()
+	for i := range b.chains {
+		for d := range b.length {
+			args := []string{"CASCADE.PUT", b.key(i, d), string(b.value(i, d))}
 			if d > 0 {
-				args = append(args, "PARENT", fmt.Sprintf("c%d.%d", i, d-1))
+				args = append(args, "PARENT", b.key(i, d-1))
 			}
 			if _, err := c.Do(args...); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	until(t, "segments within the budget", func() bool { return bytesBelow(t, p.lustre) <= budget })
-	present, holes := 0, 0
+}
+
+// count gets all, and tells how many are there and how many of those lie behind
+// a block that is not. What is there must be right.
+func (b budgeted) count(t *testing.T, c *resp.Client) (present, holes int) {
+	t.Helper()
 	room := make([]byte, 256<<10)
-	for i := range chains {
+	for i := range b.chains {
 		ended := false
-		for d := range length {
-			n, err := c.Get(fmt.Sprintf("c%d.%d", i, d), room)
+		for d := range b.length {
+			n, err := c.Get(b.key(i, d), room)
 			if err != nil {
 				ended = true
 				continue
@@ -62,17 +76,62 @@ func TestBudget(t *testing.T) {
 			if present++; ended {
 				holes++
 			}
-			if want := pad(value(i, d), 200<<10); string(room[:n]) != string(want) {
-				t.Errorf("wrong bytes of chain %d at %d", i, d)
+			if string(room[:n]) != string(b.value(i, d)) {
+				t.Errorf("wrong bytes of %s", b.key(i, d))
 			}
 		}
 	}
+	return present, holes
+}
+
+// TestBudget puts four times what the segments may take: they keep to it, heads
+// of chains outlive their ends, and all that is there is right.
+func TestBudget(t *testing.T) {
+	p := newPlace(t, "16MiB").withLustre()
+	r := start(t, p, "--lustre-budget", "64MiB", "--lustre-segment-bytes", "4MiB")
+	c := r.dial(t)
+	all := budgeted{"c", 32, 40}
+	all.put(t, c)
+	until(t, "segments within the budget", func() bool { return bytesBelow(t, p.lustre) <= budget })
+	present, holes := all.count(t, c)
 	s := r.stats(t)
-	t.Logf("%d of %d blocks are left, %d behind a hole; segments take %d of %d MiB; tiers %+v", present, chains*length, holes, bytesBelow(t, p.lustre)>>20, budget>>20, s.Tiers)
+	t.Logf("%d of %d blocks are left, %d behind a hole; segments take %d of %d MiB; tiers %+v",
+		present, all.chains*all.length, holes, bytesBelow(t, p.lustre)>>20, budget>>20, s.Tiers)
 	if holes > 0 || present < 200 || s.Corrupt > 0 {
 		t.Errorf("%d blocks left, %d behind a hole, %d corrupt", present, holes, s.Corrupt)
 	}
 	wantTier(t, r, "lustre")
+}
+
+// TestBudgetOfACampaign has jobs follow each other that never have the same rank
+// number, each within the budget: together they keep to it too, and what goes is
+// the oldest.
+func TestBudgetOfACampaign(t *testing.T) {
+	const jobs = 5
+	p := newPlace(t, "16MiB").withLustre()
+	of := func(n int) budgeted { return budgeted{fmt.Sprintf("job%d-", n), 3, 40} } // 23 MiB
+	for n := range jobs {
+		if err := os.Remove(p.arena); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		r := start(t, p, "--rank", fmt.Sprint(n), "--lustre-budget", "64MiB", "--lustre-segment-bytes", "4MiB")
+		c := r.dial(t)
+		of(n).put(t, c)
+		if _, err := c.Do("CASCADE.DRAIN"); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the campaign within its budget", func() bool { return bytesBelow(t, p.lustre) <= budget })
+		present, holes := of(n).count(t, c)
+		oldest, oldHoles := of(0).count(t, c)
+		s := r.stats(t)
+		t.Logf("job %d: %d MiB, %d blocks of its own, %d of the first job's, estate %+v", n, bytesBelow(t, p.lustre)>>20, present, oldest, s.Estate)
+		if present != 120 || holes+oldHoles > 0 || s.Corrupt > 0 || n == jobs-1 && oldest > 60 {
+			t.Errorf("job %d: %d blocks of its own, %d of the first job's, %d behind a hole, %d corrupt", n, present, oldest, holes+oldHoles, s.Corrupt)
+		}
+		if n < jobs-1 {
+			end(t, r)
+		}
+	}
 }
 
 // pad repeats b up to n bytes.

@@ -109,6 +109,9 @@ var (
 	mEncodedIn   = newMetric("tier_encoded_in_bytes_total", "Bytes of the blocks put into a tier, by codec.", counter, "tier", "codec")
 	mEncodedOut  = newMetric("tier_encoded_out_bytes_total", "Bytes that these take there, by codec.", counter, "tier", "codec")
 	mDecoded     = newMetric("tier_decoded_total", "Blocks read from a tier and decoded, by codec.", counter, "tier", "codec")
+	mLeft        = newMetric("lustre_left_bytes", "Segments of ended runs that fall to this rank and count in lustre.budget; it inherits them as it needs the space.", gauge)
+	mInherited   = newMetric("lustre_inherited_total", "Runs whose segments became this rank's own for the budget's sake.", counter)
+	mOwnBudget   = newMetric("lustre_own_budget_bytes", "What lustre.budget leaves for this rank's own segments.", gauge)
 	mIndexUp     = newMetric("index_up", "1 while what other ranks and jobs left can be found, 0 while its index is broken.", gauge)
 	mIndexParts  = newMetric("index_parts", "Parts of other ranks that this one has taken in.", gauge)
 	mIndexSize   = newMetric("index_entries", "Blocks and names in the index.", gauge)
@@ -201,6 +204,11 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 				send(mDecoded, float64(c.Decoded), t.Name, c.Name)
 			}
 		}
+	}
+	if e := s.Estate; e != nil {
+		send(mLeft, float64(e.Bytes))
+		send(mInherited, float64(e.Inherited))
+		send(mOwnBudget, float64(e.Budget))
 	}
 	for _, n := range s.Namespaces {
 		name := strings.ToValidUTF8(n.Name, "?")
