@@ -180,9 +180,11 @@ func (m *merge) collect(f *file) error {
 	return nil
 }
 
-// yield waits while requests use the file system.
+// yield waits while requests use the file system. A merge has a place among the
+// writers itself, so those who wait for a write are counted apart from places.
 func (m *merge) yield() error {
-	for end := time.Now().Add(mergeYield); len(m.s.reads) > 0 && time.Now().Before(end); {
+	busy := func() bool { return len(m.s.reads) > 0 || m.s.putting.Load() > 0 }
+	for end := time.Now().Add(mergeYield); busy() && time.Now().Before(end); {
 		select {
 		case <-time.After(mergeStep):
 		case <-m.ctx.Done():

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cascadekv/internal/block"
@@ -39,7 +40,8 @@ type Store struct {
 	watch         *watch   // fs again
 	handles       *handles // of files read by place
 	coder         *codec.Coder
-	merging       lock // one merge at a time
+	merging       lock         // one merge at a time
+	putting       atomic.Int64 // callers who wait for a write: merges give way to them
 	advice        advice
 
 	tenure *tenure
