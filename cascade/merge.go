@@ -36,13 +36,18 @@ func (s *Store) mergeInBackground(ctx context.Context, cold tiers.Merging) {
 func (s *Store) mergeOnce(ctx context.Context, cold tiers.Merging) bool {
 	limited, cancel := context.WithTimeout(ctx, mergeDeadline)
 	defer cancel()
-	more, err := cold.Merge(limited, s.limits.Load().ColdBytes, s.moved)
+	began := s.now()
+	m, err := cold.Merge(limited, s.limits.Load().ColdBytes, s.moved)
+	if m.Merges > 0 {
+		s.log.Info("merged segments", "tier", s.coldStats.Name, "segments", m.Segments, "blocks", m.Blocks, "bytes", m.Bytes,
+			"freed", m.Freed(), "duration", s.now().Sub(began))
+	}
 	if err != nil && ctx.Err() == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.noteCold(err)
 	}
-	return more && err == nil
+	return m.Segments > 0 && err == nil
 }
 
 // moved tells the homes of blocks where those lie now.
