@@ -13,7 +13,7 @@ var (
 	mBrokenWrites  = newMetric("tier_writes_broken", "1 while a tier takes no blocks because writes are not answered.", gauge, "tier")
 	mBreaks        = newMetric("tier_breaks_total", "Times that files, or all writes, began to be left alone.", counter, "tier")
 	mReadOnly      = newMetric("tier_read_only", "1 while a tier takes no blocks because there is no space or quota left.", gauge, "tier")
-	mPoisoned      = newMetric("tier_poisoned_total", "Files that were given up after a write, fsync or close that failed.", counter, "tier")
+	mPoisoned      = newMetric("tier_poisoned_total", "Files that were given up after a write or fsync that failed.", counter, "tier")
 	mReadErrors    = newMetric("tier_read_errors_total", "Reads of a tier that failed, by kind: corrupt, gone, unanswered, failed.", counter, "tier", "kind")
 	mMerges        = newMetric("tier_merges_total", "Merges of a tier's files that did something.", counter, "tier")
 	mMergeSegments = newMetric("tier_merge_segments_total", "Files that merges rewrote, and that are unlinked then.", counter, "tier")

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"net/http/httptest"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -46,6 +47,10 @@ func TestColdTierIsExported(t *testing.T) {
 		return w.Body.String()
 	}
 	text := page()
+	doc, err := os.ReadFile("../../docs/lustre.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, value := range map[string]string{
 		"hanging": "2", "broken_files": "3", "writes_broken": "1", "breaks_total": "5", "refusals_total": "6", "read_only": "1", "poisoned_total": "7",
 		"merges_total": "12", "merge_segments_total": "13", "merge_blocks_total": "14", "merge_bytes_total": "15",
@@ -54,10 +59,16 @@ func TestColdTierIsExported(t *testing.T) {
 		if line := "\ncascade_tier_" + name + `{tier="lustre"} ` + value + "\n"; !strings.Contains(text, line) {
 			t.Errorf("/metrics has no %q", line)
 		}
+		if !strings.Contains(string(doc), "`"+name+"`") {
+			t.Errorf("docs/lustre.md does not tell of %s", name)
+		}
 	}
 	for kind, value := range map[string]string{"corrupt": "8", "gone": "9", "unanswered": "10", "failed": "11"} {
 		if line := "\n" + `cascade_tier_read_errors_total{kind="` + kind + `",tier="lustre"} ` + value + "\n"; !strings.Contains(text, line) {
 			t.Errorf("/metrics has no %q", line)
+		}
+		if !strings.Contains(string(doc), `{kind="`+kind+`"}`) || !strings.Contains(string(doc), kind+"_total") {
+			t.Errorf("docs/lustre.md does not tell of reads that are %s", kind)
 		}
 	}
 	if line := "\n" + `cascade_tier_striping_info{asked="-c 16",granted="-c 2 -p ?",tier="lustre"} 1` + "\n"; !strings.Contains(text, line) {

@@ -269,7 +269,7 @@ type Health struct {
 	Refused uint64 // operations that were not tried
 
 	ReadOnly bool   // new blocks are refused while the file system is full
-	Poisoned uint64 // segments that were given up after a write, fsync or close that failed
+	Poisoned uint64 // segments that were given up after a write or fsync that failed
 	Reads    ReadErrors
 }
 
