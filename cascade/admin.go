@@ -230,20 +230,8 @@ func (s *Store) Stats() Stats {
 		st.Tiers = append(st.Tiers, s.remoteHits)
 	}
 	if s.cold != nil {
-		s.coldStats.Usage = s.cold.Usage()
-		if t, ok := s.cold.(tiers.Healthy); ok {
-			h := t.Health()
-			s.coldStats.Health = &h
-		}
-		if t, ok := s.cold.(tiers.Encoding); ok {
-			e := t.Encoded()
-			s.coldStats.Encoded = &e
-		}
-		if budget := s.limits.Load().ColdBytes; budget > 0 {
-			s.coldStats.Usage.Capacity = budget
-		}
 		st.Estate = s.estateStats()
-		st.Tiers = append(st.Tiers, s.coldStats)
+		st.Tiers = append(st.Tiers, s.coldStatsNow())
 	}
 	for _, sp := range s.spaces {
 		st.Namespaces = append(st.Namespaces, NamespaceStats{

@@ -80,6 +80,27 @@ func (s *Store) leaveAlone(err error) {
 	s.noteCold(err)
 }
 
+// heedRoom logs when the cold tier begins to refuse blocks for want of room, and
+// when it takes them again. It is called after each write, with the cleaning token
+// held.
+func (s *Store) heedRoom() {
+	t, ok := s.cold.(tiers.Healthy)
+	if !ok {
+		return
+	}
+	full := t.Health().ReadOnly
+	if full == s.coldFull {
+		return
+	}
+	s.coldFull = full
+	if full {
+		s.log.Warn("the cold tier is read-only: no space or quota is left; free some, raise the quota, or remove what earlier jobs left; it is tried again by itself",
+			"tier", s.coldStats.Name)
+	} else {
+		s.log.Info("the cold tier has room and takes blocks again", "tier", s.coldStats.Name)
+	}
+}
+
 // cleanSome writes one batch if one is wanted, and reports whether to look
 // again.
 func (s *Store) cleanSome(ctx context.Context) bool {
@@ -246,6 +267,7 @@ func (s *Store) writeCold(ctx context.Context, views []*View) (written int, err 
 	items, owners := s.coldItems(views)
 	if len(items) > 0 {
 		err = s.cold.Put(ctx, items...)
+		s.heedRoom()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -72,7 +72,9 @@ func (s *Store) syncCold(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, coldDeadline)
 	defer cancel()
-	if err := sync.Sync(ctx); err != nil {
+	err := sync.Sync(ctx)
+	s.heedRoom()
+	if err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -40,13 +40,18 @@ func (s *Store) mergeOnce(ctx context.Context, cold tiers.Merging) bool {
 	s.mu.Lock()
 	budget := s.coldBudget()
 	s.mu.Unlock()
-	more, err := cold.Merge(limited, budget, s.moved)
+	began := s.now()
+	m, err := cold.Merge(limited, budget, s.moved)
+	if m.Merges > 0 {
+		s.log.Info("merged segments", "tier", s.coldStats.Name, "segments", m.Segments, "blocks", m.Blocks, "bytes", m.Bytes,
+			"freed", m.Freed(), "duration", s.now().Sub(began))
+	}
 	if err != nil && ctx.Err() == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.noteCold(err)
 	}
-	return more && err == nil
+	return m.Segments > 0 && err == nil
 }
 
 // moved tells the homes of blocks where those lie now.

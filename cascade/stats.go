@@ -48,6 +48,34 @@ type TierStats struct {
 
 	Health  *tiers.Health  `json:"health,omitempty"`  // of tiers that may stop answering
 	Encoded *tiers.Encoded `json:"encoded,omitempty"` // of tiers that may store fewer bytes than a block has
+	Merged  *tiers.Merged  `json:"merged,omitempty"`  // of tiers that merge what they hold
+
+	Striping *tiers.Striping `json:"striping,omitempty"` // of tiers whose files have stripes, once there is one
+}
+
+// coldStatsNow is the cold tier's part of Stats. The caller holds the mutex.
+func (s *Store) coldStatsNow() TierStats {
+	st := s.coldStats
+	st.Usage = s.cold.Usage()
+	if budget := s.limits.Load().ColdBytes; budget > 0 {
+		st.Usage.Capacity = budget
+	}
+	if t, ok := s.cold.(tiers.Healthy); ok {
+		h := t.Health()
+		st.Health = &h
+	}
+	if t, ok := s.cold.(tiers.Encoding); ok {
+		e := t.Encoded()
+		st.Encoded = &e
+	}
+	if t, ok := s.cold.(tiers.Merging); ok {
+		m := t.Merged()
+		st.Merged = &m
+	}
+	if t, ok := s.cold.(tiers.Striped); ok {
+		st.Striping = t.Striping()
+	}
+	return st
 }
 
 // NamespaceStats is one namespace's part of Stats. Namespaces that nobody put a

@@ -119,6 +119,7 @@ type Store struct {
 	told      uint64    // how often a cold tier that keeps names in mind was told of one
 	synced    uint64    // told up to here is durable
 	coldDown  time.Time // no writes to the cold tier before this
+	coldFull  bool      // it refused the last write for want of room; guarded by cleaning
 	stats     Stats     // counters; the rest is filled in by Stats
 	coldStats TierStats
 	room      coldRoom

@@ -157,17 +157,48 @@ type Heir interface {
 	Beside() (bytes int64, runs int)
 }
 
-// Health is what keeps a tier from answering at one moment.
+// Health is what keeps a tier from answering at one moment, and, since it was
+// opened, what did.
 type Health struct {
 	Hanging int    `json:"hanging"`        // operations that were not answered for long
 	Files   int    `json:"broken_files"`   // files that are left alone for a while
 	Writes  bool   `json:"writes_broken"`  // new blocks are refused for a while
 	Breaks  uint64 `json:"breaks_total"`   // times that something began to be left alone
 	Refused uint64 `json:"refusals_total"` // operations that were not tried therefore
+
+	ReadOnly bool       `json:"read_only"`      // new blocks are refused for want of space or quota
+	Poisoned uint64     `json:"poisoned_total"` // files that were given up after a write that failed
+	Reads    ReadErrors `json:"read_errors"`
+}
+
+// ReadErrors counts the reads of a tier that failed, by kind.
+type ReadErrors struct {
+	Corrupt    uint64 `json:"corrupt_total"`    // other bytes than were stored
+	Gone       uint64 `json:"gone_total"`       // the file, or the block in it, is there no more
+	Unanswered uint64 `json:"unanswered_total"` // not answered in time, or not tried because nothing was
+	Failed     uint64 `json:"failed_total"`     // for which the file system had an error
 }
 
 // Healthy is implemented by tiers that may stop answering.
 type Healthy interface{ Health() Health }
+
+// Striping is how the newest file of a tier lies on the servers of a file system
+// with stripes, in the words of lfs setstripe.
+type Striping struct {
+	Asked       string   `json:"asked"`
+	Granted     string   `json:"granted"`               // empty: it could not be read
+	Differences []string `json:"differences,omitempty"` // each with what usually lies behind it
+	Error       string   `json:"error,omitempty"`       // why nothing could be set, or read
+}
+
+// AsAsked tells whether all that was asked for is in effect.
+func (s Striping) AsAsked() bool { return len(s.Differences) == 0 && s.Error == "" }
+
+// Striped is implemented by tiers whose files may have stripes.
+type Striped interface {
+	// Striping is nil before the first file, and where nothing has stripes.
+	Striping() *Striping
+}
 
 // Encoding is implemented by tiers that may keep a block in fewer bytes than it
 // has.
@@ -199,13 +230,30 @@ type Codec struct {
 // Merging is implemented by tiers in which space that is free is not yet room.
 type Merging interface {
 	// Merge rewrites some of what the tier holds so that it takes less space,
-	// and reports whether it did, so that another call may be worth it. With a
-	// budget, in bytes, it does so as far as needed to stay within; 0 is none.
-	// moved is told of blocks whose Segment is another now; it must return
-	// soon. It obeys its context, and gives way to requests. Errors:
-	// ErrUnavailable.
-	Merge(ctx context.Context, budget int64, moved func([]block.ID)) (more bool, err error)
+	// and tells what it did: after one that rewrote segments another call may
+	// be worth it. With a budget, in bytes, it does so as far as needed to stay
+	// within; 0 is none. moved is told of blocks whose Segment is another now;
+	// it must return soon. It obeys its context, and gives way to requests. An
+	// error comes with what was done before. Errors: ErrUnavailable.
+	Merge(ctx context.Context, budget int64, moved func([]block.ID)) (Merged, error)
+
+	// Merged tells what all merges did since the tier was opened.
+	Merged() Merged
 }
+
+// Merged is what a Merge did, or several together. Files count in bytes.
+type Merged struct {
+	Merges   uint64 `json:"merges"`        // that did something
+	Segments uint64 `json:"segments"`      // that were rewritten, and are unlinked then
+	Blocks   uint64 `json:"blocks"`        // moved
+	Bytes    uint64 `json:"bytes"`         // of these blocks
+	Written  uint64 `json:"written_bytes"` // of the segments that were made
+	Removed  uint64 `json:"removed_bytes"` // of the segments that were rewritten
+}
+
+// Freed is by how many bytes the tier's files are less; negative when more was
+// written, as by a merge that failed before it had emptied a segment.
+func (m Merged) Freed() int64 { return int64(m.Removed) - int64(m.Written) }
 
 // Read is one block of a ReadBatch: that of Pin, or, of a Segmented tier and if
 // Pin is nil, block Info at the place At.

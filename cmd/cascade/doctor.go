@@ -110,13 +110,7 @@ func (a *app) checkRank(loaded *config.Loaded) []check {
 		checks = append(checks, checkIndex(c))
 	}
 	for _, t := range s.Tiers {
-		if h := t.Health; h != nil && (h.Hanging > 0 || h.Files > 0 || h.Writes) {
-			checks = append(checks, warning("tier "+t.Name, "ask the administrators of the file system for its servers; the rank tries again by itself",
-				"%d operations hang, %d files are left alone, writes are refused: %v", h.Hanging, h.Files, h.Writes))
-		}
-		if t.Errors > 0 {
-			checks = append(checks, warning("tier "+t.Name, "look for its errors in the rank's log", "%d operations failed", t.Errors))
-		}
+		checks = append(checks, checkTier(t)...)
 	}
 	return checks
 }

@@ -152,6 +152,12 @@ func (a *app) printStats(s rankStats) error {
 		if e := t.Encoded; e != nil && e.Stored < t.Usage.Payload {
 			fmt.Fprintf(a.out, "%s keeps %s of blocks in %s (%s)\n", t.Name, human(t.Usage.Payload), human(e.Stored), times(t.Usage.Payload, e.Stored))
 		}
+		if m := t.Merged; m != nil && m.Merges > 0 {
+			fmt.Fprintln(a.out, mergedLine(t.Name, m))
+		}
+		for _, c := range troubles(t) {
+			fmt.Fprintf(a.err, "cascade: %s: %s: %s\n", c.Name, c.Detail, c.Remedy)
+		}
 	}
 	if len(s.ranks) > 0 {
 		fmt.Fprintln(a.out)

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"cascadekv/internal/resp"
@@ -101,6 +102,29 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%d blocks left, %d behind a hole, %d corrupt", present, holes, s.Corrupt)
 	}
 	wantTier(t, r, "lustre")
+	for i := range all.chains {
+		for d := range all.length {
+			if d%3 > 0 { // most of each segment
+				if _, err := c.Do("DEL", all.key(i, d)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	wantMerges(t, r)
+}
+
+// wantMerges waits until the rank has merged segments: its log, its statistics and
+// the operator's tool tell of it.
+func wantMerges(t *testing.T, r *rank) {
+	t.Helper()
+	until(t, "line of a merge", func() bool { return strings.Contains(r.stderr.String(), `msg="merged segments" rank=0 tier=lustre `) })
+	tiers := r.stats(t).Tiers
+	if m := tiers[len(tiers)-1].Merged; m == nil || m.Merges == 0 || m.Segments == 0 || m.Freed() <= 0 {
+		t.Errorf("merges came to %+v", m)
+	}
+	_, out, _ := finish(t, program("cascade"), "status", "--socket", r.socket)
+	wantWords(t, out, "lustre merged ")
 }
 
 // TestBudgetOfACampaign has jobs follow each other that never have the same rank

@@ -190,10 +190,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		send(mTierErrors, float64(t.Errors), t.Name)
 		send(mUsed, float64(t.Usage.Used), t.Name)
 		send(mCapacity, float64(t.Usage.Capacity), t.Name)
-		if h := t.Health; h != nil {
-			send(mHanging, float64(h.Hanging), t.Name)
-			send(mRefusals, float64(h.Refused), t.Name)
-		}
+		collectFiles(t, send)
 		if e := t.Encoded; e != nil {
 			send(mTierStored, float64(e.Stored), t.Name)
 			send(mTierPayload, float64(t.Usage.Payload), t.Name)

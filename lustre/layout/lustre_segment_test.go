@@ -50,7 +50,8 @@ func TestLustreSegmentsAreStripedAsAsked(t *testing.T) {
 				asked = granted(t, line).Layout()
 			}
 			var told []Report
-			s, err := segment.Open(segment.Options{Dir: dir, SegmentBlocks: 1, Layout: NewStriper(asked, func(r Report) { told = append(told, r) })})
+			striper := NewStriper(asked, func(r Report) { told = append(told, r) })
+			s, err := segment.Open(segment.Options{Dir: dir, SegmentBlocks: 1, Layout: striper})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,6 +70,9 @@ func TestLustreSegmentsAreStripedAsAsked(t *testing.T) {
 				}
 				if d := Compare(asked, g); d != nil {
 					t.Errorf("%s: %v", path, d)
+				}
+				if last, ok := striper.Last(); !ok || !last.OK() || !last.Granted.Layout().Equal(g.Layout()) {
+					t.Errorf("the last report is %v, %v", last, ok)
 				}
 			}
 			if len(told) != 1 || !told[0].OK() {

@@ -179,6 +179,9 @@ func TestStriperElsewhereSaysNothing(t *testing.T) {
 			if got := s.Describe(path); got != "" {
 				t.Errorf("described as %q", got)
 			}
+			if last, ok := s.Last(); ok {
+				t.Errorf("reported %v", last)
+			}
 		})
 	}
 }
@@ -187,15 +190,22 @@ func TestStriperTellsOnceForEachLayout(t *testing.T) {
 	var told []Report
 	s := NewStriper(Plain(2, 0, ""), func(r Report) { told = append(told, r) })
 	for _, line := range []string{"-c 2 -S 4m", "-c 2 -S 4m", "-c 1 -S 4m", "-c 1 -S 4m", "-c 2 -S 4m"} {
-		r := Report{Asked: Plain(2, 0, ""), Striped: true, Granted: granted(t, line)}
+		r := Report{Path: "f", Asked: Plain(2, 0, ""), Striped: true, Granted: granted(t, line)}
 		r.compare()
 		s.report(r, nil)
+	}
+	if last, ok := s.Last(); !ok || !last.OK() {
+		t.Errorf("the last report is %v, %v", last, ok)
 	}
 	if len(told) != 3 || !told[0].OK() || told[1].OK() || !told[2].OK() {
 		t.Errorf("told %v", told)
 	}
-	s.report(Report{Striped: true}, unix.EIO)
-	s.report(Report{Striped: true}, unix.EIO)
+	for range 2 {
+		s.report(Report{Path: "f", Striped: true}, unix.EIO)
+	}
+	if last, _ := s.Last(); !errors.Is(last.Err, unix.EIO) {
+		t.Errorf("the last report is %v", last)
+	}
 	if len(told) != 4 || !errors.Is(told[3].Err, unix.EIO) {
 		t.Errorf("told %v", told)
 	}

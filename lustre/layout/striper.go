@@ -16,6 +16,7 @@ type Striper struct {
 	mu      sync.Mutex
 	refused error  // why the last directory has no default of ours
 	told    string // the layout that tell knows of
+	last    Report // on the newest file
 }
 
 // NewStriper makes a Striper that asks for a layout, the zero one to leave
@@ -66,9 +67,17 @@ func (s *Striper) report(r Report, err error) {
 		known += r.Err.Error()
 	}
 	fresh := known != s.told
-	s.told = known
+	s.told, s.last = known, r
 	s.mu.Unlock()
 	if fresh && s.tell != nil {
 		s.tell(r)
 	}
+}
+
+// Last returns the report on the newest file; false: there is none, or the file
+// system has no stripes.
+func (s *Striper) Last() (Report, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last, s.last.Path != ""
 }

@@ -43,7 +43,11 @@ func (s *Store) ReadBatch(ctx context.Context, reads []Read) []error {
 	for i, r := range reads {
 		b.add(i, r, subjects[i], errs[i])
 	}
-	return b.run()
+	errs = b.run()
+	for _, err := range errs {
+		s.faults.count(err)
+	}
+	return errs
 }
 
 // subject is what a batch reads to one piece of memory, and what is made of it

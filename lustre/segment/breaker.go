@@ -259,15 +259,21 @@ func (b *breaker) end(c *circuit, f *flight, now time.Time, o outcome) {
 	}
 }
 
-// Health is what a store's circuit breaker sees at one moment.
+// Health is what keeps a store from reading and writing at one moment, and, since
+// Open, what did.
 type Health struct {
-	Hanging int    `json:"hanging"`        // operations that the file system has not answered for long
-	Files   int    `json:"broken_files"`   // files that are not read for a while
-	Writes  bool   `json:"writes_broken"`  // new blocks are refused for a while
-	Breaks  uint64 `json:"breaks_total"`   // times that a circuit broke
-	Refused uint64 `json:"refusals_total"` // operations that were not tried
+	Hanging int    // operations that the file system has not answered for long
+	Files   int    // files that are not read for a while
+	Writes  bool   // new blocks are refused for a while: those before were not answered
+	Breaks  uint64 // times that a circuit broke
+	Refused uint64 // operations that were not tried
+
+	ReadOnly bool   // new blocks are refused while the file system is full
+	Poisoned uint64 // segments that were given up after a write or fsync that failed
+	Reads    ReadErrors
 }
 
+// health fills in what a circuit breaker sees.
 func (b *breaker) health(now time.Time) Health {
 	reads, _ := b.reading.hanging(now)
 	bad, writes := b.writing.bad(now)

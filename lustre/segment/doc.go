@@ -58,7 +58,7 @@
 // bounded pools under the caller's context. An operation that hangs in the
 // kernel cannot be stopped, so the caller gets a *Busy that tells when its
 // memory is no longer touched. What does not answer is not asked again for a
-// while (breaker.go), which Health tells.
+// while (breaker.go). Health tells of all this, and counts it.
 //
 // The index is in memory and rebuilt by Recover. The package does not decide
 // what to keep, does not compute block ids, does not stripe, and leaves to

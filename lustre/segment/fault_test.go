@@ -59,6 +59,10 @@ func TestWriteErrorsPoison(t *testing.T) {
 			wantErr(t, "Acquire", err, ErrNotFound)
 			put(t, s, after)
 			put(t, s, lost)
+			begun := c.rule.Op != vfs.OpCreate && c.rule.Op != vfs.OpMkdir // those hit the run's token first
+			if n := s.Health().Poisoned; (n == 1) != begun || n > 1 {
+				t.Errorf("%d poisoned segments are told of", n)
+			}
 			wantBytes(t, s, lost, after)
 			if !c.first {
 				wantBytes(t, s, before)
@@ -108,6 +112,9 @@ func TestFailedFsyncSpeaksForAll(t *testing.T) {
 		wantErr(t, "Acquire", err, ErrNotFound)
 	}
 	wantBytes(t, s, testItem(0, 100))
+	if n := s.Health().Poisoned; n != 1 {
+		t.Errorf("%d poisoned segments are told of", n)
+	}
 }
 
 func (s *Store) writtenFrames() uint64 {
@@ -174,8 +181,8 @@ func TestFull(t *testing.T) {
 			fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: errno})
 			refused := testItem(3, 9000)
 			wantErr(t, "Put on a full file system", s.Put(t.Context(), refused), ErrUnavailable)
-			if !s.ReadOnly() {
-				t.Error("not read-only after two failures")
+			if h := s.Health(); !s.ReadOnly() || !h.ReadOnly || h.Poisoned != 3 {
+				t.Errorf("after two failures: read-only is %v, health %+v", s.ReadOnly(), h)
 			}
 			fs.Clear()
 			err := s.Put(t.Context(), refused)
@@ -186,7 +193,7 @@ func TestFull(t *testing.T) {
 			wantBytes(t, s, kept, rotated)
 			free += lowWater + 1<<20
 			put(t, s, refused)
-			if s.ReadOnly() {
+			if s.ReadOnly() || s.Health().ReadOnly {
 				t.Error("read-only although there is room again")
 			}
 

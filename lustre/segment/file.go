@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"cascadekv/internal/vfs"
 )
 
 // file is one segment. Fields below a mark are guarded by what it names.
 type file struct {
-	loaded bool // found by Recover, not written by this store
+	loaded     bool           // found by Recover, not written by this store
+	poisonings *atomic.Uint64 // counts files like this one; nil: it is not written
 
 	// Store.mu
 	own       bool         // in a directory of this run's, so it may be unlinked
@@ -170,11 +172,19 @@ func (f *file) build(items []parcel, recs []record, first bool) frame {
 func (f *file) fail(err error) error {
 	f.syncMu.Lock()
 	defer f.syncMu.Unlock()
-	if f.poison == nil {
-		f.poison = err
-	}
+	f.poisonLocked(err)
 	f.wake.Broadcast()
 	return err
+}
+
+func (f *file) poisonLocked(err error) {
+	if f.poison != nil {
+		return
+	}
+	f.poison = err
+	if f.poisonings != nil {
+		f.poisonings.Add(1)
+	}
 }
 
 func (f *file) poisoned() error {
@@ -213,8 +223,8 @@ func (f *file) syncWithin(ctx context.Context, n uint64) error {
 		f.syncing = false
 		if err == nil {
 			f.synced = upTo
-		} else if f.poison == nil {
-			f.poison = err
+		} else {
+			f.poisonLocked(err)
 		}
 		f.wake.Broadcast()
 	}

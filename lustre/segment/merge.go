@@ -24,12 +24,35 @@ const (
 	mergeYield = 200 * time.Millisecond
 )
 
-// Merged is what a Merge did.
+// Merged is what a Merge did, or all of them together. Files count in bytes.
 type Merged struct {
-	Segments int   `json:"segments"` // that were rewritten and can be unlinked
-	Blocks   int   `json:"blocks"`   // moved
-	Bytes    int64 `json:"bytes"`    // moved
-	Freed    int64 `json:"freed"`    // bytes of files less what was written
+	Merges   uint64 // that did something
+	Segments uint64 // that were rewritten and can be unlinked
+	Blocks   uint64 // moved
+	Bytes    uint64 // of these blocks
+	Written  uint64 // of the segments that were made
+	Removed  uint64 // of the segments that were rewritten
+}
+
+// Freed is by how many bytes the files are less; negative when more was written,
+// as by a merge that failed before it had emptied a segment.
+func (m Merged) Freed() int64 { return int64(m.Removed) - int64(m.Written) }
+
+func (m *Merged) add(n Merged) {
+	m.Merges += n.Merges
+	m.Segments += n.Segments
+	m.Blocks += n.Blocks
+	m.Bytes += n.Bytes
+	m.Written += n.Written
+	m.Removed += n.Removed
+}
+
+// Merged returns what all merges did since Open, also those that failed, or went
+// on when their callers had left.
+func (s *Store) Merged() Merged {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.merged
 }
 
 // Merge rewrites segments of this rank that hold much that is dead, at most
@@ -40,8 +63,9 @@ type Merged struct {
 // segment goes, and a reader of the old one is not disturbed. moved, which must
 // return soon, is told of blocks with a new place. Between batches it waits for
 // requests that wait. An error
-// leaves what was not moved where it is; when ctx ends first it may be a *Busy,
-// whose work goes on. Calls at the same time wait for each other. Errors:
+// leaves what was not moved where it is, and comes with what was done; when ctx
+// ends first it may be a *Busy, whose work goes on, and of which only the sum tells
+// then (Merged). Calls at the same time wait for each other. Errors:
 // ErrUnavailable, ErrClosed.
 func (s *Store) Merge(ctx context.Context, budget int64, moved func([]block.ID)) (Merged, error) {
 	if err := s.merging.acquire(ctx); err != nil {
@@ -180,9 +204,11 @@ func (m *merge) collect(f *file) error {
 	return nil
 }
 
-// yield waits while requests use the file system.
+// yield waits while requests use the file system. A merge has a place among the
+// writers itself, so those who wait for a write are counted apart from places.
 func (m *merge) yield() error {
-	for end := time.Now().Add(mergeYield); len(m.s.reads) > 0 && time.Now().Before(end); {
+	busy := func() bool { return len(m.s.reads) > 0 || m.s.putting.Load() > 0 }
+	for end := time.Now().Add(mergeYield); busy() && time.Now().Before(end); {
 		select {
 		case <-time.After(mergeStep):
 		case <-m.ctx.Done():
@@ -260,7 +286,9 @@ func (m *merge) read(blocks []moving) (items []parcel, moved []*location, err er
 	at := int64(0)
 	for _, b := range blocks {
 		payload := m.memory.Bytes()[at : at+b.loc.as.size]
-		switch err := m.fetch(b.loc, payload); {
+		err := m.fetch(b.loc, payload)
+		m.s.faults.count(err)
+		switch {
 		case errors.Is(err, ErrCorrupt):
 			continue
 		case err != nil:
@@ -334,7 +362,7 @@ func (m *merge) relocate(f *file, items []parcel, old []*location, places []spot
 		s.indexLocked(f, it.Info, it.as, places[i])
 		ids = append(ids, it.Info.ID)
 		m.done.Blocks++
-		m.done.Bytes += it.Info.Size
+		m.done.Bytes += uint64(it.Info.Size)
 	}
 	s.mu.Unlock()
 	if len(ids) > 0 {
@@ -353,7 +381,7 @@ func (m *merge) seal() error {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
 	f.size, f.done = f.off, true
-	m.done.Freed -= f.size
+	m.done.Written += uint64(f.size)
 	m.s.unuseLocked(f)
 	if err != nil {
 		return unavailable("merge: seal", err)
@@ -375,8 +403,12 @@ func (m *merge) leave() {
 	for _, f := range m.from {
 		if f.live == 0 && !m.s.neededLocked(f) {
 			m.done.Segments++
-			m.done.Freed += f.size
+			m.done.Removed += uint64(f.size)
 		}
 		m.s.unuseLocked(f)
+	}
+	if m.done != (Merged{}) {
+		m.done.Merges = 1
+		m.s.merged.add(m.done)
 	}
 }

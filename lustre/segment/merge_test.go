@@ -99,16 +99,19 @@ func TestMergeFreesSpace(t *testing.T) {
 	var sum Merged
 	for {
 		m := merged(t, s, 0)
-		sum.Segments, sum.Blocks, sum.Freed = sum.Segments+m.Segments, sum.Blocks+m.Blocks, sum.Freed+m.Freed
+		sum.add(m)
 		if m.Segments == 0 {
 			break
 		}
 	}
 	after := s.Usage()
-	if sum.Freed != before.Used-after.Used || after.Used > before.Used*6/10 || after.Blocks != len(kept) || sum.Blocks == 0 {
+	if sum.Freed() != before.Used-after.Used || after.Used > before.Used*6/10 || after.Blocks != len(kept) || sum.Blocks == 0 {
 		t.Errorf("%+v; before %+v, after %+v", sum, before, after)
 	}
-	if s.moved != sum.Blocks {
+	if s.Merged() != sum || sum.Merges == 0 || sum.Bytes < mergeSize*sum.Blocks || sum.Written < sum.Bytes/4 {
+		t.Errorf("the store tells of %+v, its merges of %+v", s.Merged(), sum)
+	}
+	if uint64(s.moved) != sum.Blocks {
 		t.Errorf("%d blocks moved, told of %d", sum.Blocks, s.moved)
 	}
 	wantBytes(t, s, kept...)
@@ -169,7 +172,7 @@ func TestMergeKeepsWhatCounts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		rewritten += merged(t, s, 0).Segments
+		rewritten += int(merged(t, s, 0).Segments)
 		closeStore(t, s)
 		s = openStore(t, small(dir, run))
 	}

@@ -71,10 +71,11 @@ func (s *Store) ReadPlace(ctx context.Context, p Place, info block.Info, dst []b
 		return fmt.Errorf("%w: %d bytes of room for %d", ErrBadItem, len(dst), info.Size)
 	}
 	id, err := p.holds(info)
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.readJob(ctx, "read of "+info.ID.String()+" in "+p.Path, func() error { return s.readPlace(p, id, info, dst) })
 	}
-	return s.readJob(ctx, "read of "+info.ID.String()+" in "+p.Path, func() error { return s.readPlace(p, id, info, dst) })
+	s.faults.count(err)
+	return err
 }
 
 // holds returns which segment p names, if it can hold the block.

@@ -77,6 +77,8 @@ func (s *Store) leave(items []Item) {
 
 // runWrite writes admitted items and the waiting names, and ends the job.
 func (s *Store) runWrite(ctx context.Context, items []Item) error {
+	s.putting.Add(1)
+	defer s.putting.Add(-1)
 	what := fmt.Sprintf("write of %d blocks", len(items))
 	j := &job{}
 	var err error

@@ -71,7 +71,9 @@ func (r *Ref) ReadInto(ctx context.Context, dst []byte) error {
 		s.jobs--
 		s.idle.Broadcast()
 	}
-	return s.reads.within(ctx, "read of "+r.loc.info.ID.String(), end, func() error { return s.read(r.loc, dst) })
+	err := s.reads.within(ctx, "read of "+r.loc.info.ID.String(), end, func() error { return s.read(r.loc, dst) })
+	s.faults.count(err)
+	return err
 }
 
 // A reference is a subject of a batch.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cascadekv/internal/block"
@@ -41,8 +42,10 @@ type Store struct {
 	watch         *watch   // fs again
 	handles       *handles // of files read by place
 	coder         *codec.Coder
-	merging       lock // one merge at a time
+	merging       lock         // one merge at a time
+	putting       atomic.Int64 // callers who wait for a write: merges give way to them
 	advice        advice
+	faults        faults
 
 	tenure *tenure
 
@@ -66,6 +69,7 @@ type Store struct {
 	full       fullState
 	skipped    []error
 	judged     bool // Hides has said what withdrawn names hide
+	merged     Merged
 }
 
 // location is where an indexed block lies. Guarded by Store.mu but for what
@@ -205,6 +209,7 @@ func (s *Store) indexLocked(f *file, info block.Info, as stored, at spot) bool {
 // newFileLocked makes a segment that has no file yet.
 func (s *Store) newFileLocked() *file {
 	f := newFile(true)
+	f.poisonings = &s.faults.poisoned
 	f.id = fileID{rank: s.opt.Rank, number: s.nextFile}
 	s.nextFile++
 	s.files[f] = struct{}{}

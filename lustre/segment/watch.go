@@ -3,6 +3,7 @@ package segment
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,11 +34,17 @@ func newWatch(o Options) *watch {
 	return &watch{FS: o.FS, now: o.Now, b: newBreaker(o.Readers, o.Writers)}
 }
 
-// Health tells what the store's circuit breaker sees.
+// Health tells how the store does. It counts from Open on.
 func (s *Store) Health() Health {
-	s.watch.mu.Lock()
-	defer s.watch.mu.Unlock()
-	return s.watch.b.health(s.watch.now())
+	h := s.watch.health()
+	h.ReadOnly, h.Poisoned, h.Reads = s.ReadOnly(), s.faults.poisoned.Load(), s.faults.reads()
+	return h
+}
+
+func (w *watch) health() Health {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.health(w.now())
 }
 
 // judge tells an answer of the file system from silence. Names are another
@@ -50,15 +57,17 @@ func judge(op vfs.Op, err error) outcome {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return cancelled
 	}
-	for _, no := range []error{
-		vfs.ErrIO, vfs.ErrStale, syscall.ESHUTDOWN, syscall.ETIMEDOUT, syscall.ENOTCONN,
-		syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.ECONNRESET, syscall.ENODEV,
-	} {
-		if errors.Is(err, no) {
-			return silent
-		}
+	if errors.Is(err, vfs.ErrIO) || errors.Is(err, vfs.ErrStale) || isAway(err) {
+		return silent
 	}
 	return answered
+}
+
+// isAway tells whether err says that a server cannot be reached.
+func isAway(err error) bool {
+	return slices.ContainsFunc([]error{
+		syscall.ESHUTDOWN, syscall.ETIMEDOUT, syscall.ENOTCONN, syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.ECONNRESET, syscall.ENODEV,
+	}, func(e error) bool { return errors.Is(err, e) })
 }
 
 // mayWrite returns an error when a write should not begin. The last one, of a

@@ -23,6 +23,7 @@ type Options = segment.Options
 type Tier struct {
 	store     *segment.Store
 	catalogue *catalogue.Catalogue // nil: none
+	layout    segment.Layouter     // nil: none
 }
 
 var (
@@ -32,6 +33,9 @@ var (
 	_ tiers.Heir        = (*Tier)(nil)
 	_ tiers.BatchReader = (*Tier)(nil)
 	_ tiers.Encoding    = (*Tier)(nil)
+	_ tiers.Merging     = (*Tier)(nil)
+	_ tiers.Healthy     = (*Tier)(nil)
+	_ tiers.Striped     = (*Tier)(nil)
 	_ tiers.Catalogued  = (*Tier)(nil)
 )
 
@@ -42,7 +46,7 @@ func Open(o Options) (*Tier, error) {
 	if err != nil {
 		return nil, translate(err)
 	}
-	return &Tier{store: s}, nil
+	return &Tier{store: s, layout: o.Layout}, nil
 }
 
 // kinds pairs the store's errors with the tier's.
@@ -133,7 +137,13 @@ func (t *Tier) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
 }
 
 // Health implements tiers.Healthy.
-func (t *Tier) Health() tiers.Health { return tiers.Health(t.store.Health()) }
+func (t *Tier) Health() tiers.Health {
+	h := t.store.Health()
+	return tiers.Health{
+		Hanging: h.Hanging, Files: h.Files, Writes: h.Writes, Breaks: h.Breaks, Refused: h.Refused,
+		ReadOnly: h.ReadOnly, Poisoned: h.Poisoned, Reads: tiers.ReadErrors(h.Reads),
+	}
+}
 
 // Access tells how files are read and written.
 func (t *Tier) Access() segment.Access { return t.store.Access() }
@@ -157,9 +167,6 @@ func (t *Tier) Recover(fn func(tiers.Entry) error) error {
 
 // Skipped returns one error for each file or directory that Recover left out.
 func (t *Tier) Skipped() []error { return t.store.Skipped() }
-
-// ReadOnly reports whether writes are refused because the file system is full.
-func (t *Tier) ReadOnly() bool { return t.store.ReadOnly() }
 
 // Parts implements tiers.Shared: a part is an incarnation.
 func (t *Tier) Parts(ctx context.Context) ([]tiers.Part, error) {
@@ -206,10 +213,13 @@ func (t *Tier) Encoded() tiers.Encoded {
 }
 
 // Merge implements tiers.Merging: it rewrites segments of this rank.
-func (t *Tier) Merge(ctx context.Context, budget int64, moved func([]block.ID)) (more bool, err error) {
+func (t *Tier) Merge(ctx context.Context, budget int64, moved func([]block.ID)) (tiers.Merged, error) {
 	m, err := t.store.Merge(ctx, budget, moved)
-	return m.Segments > 0, translate(err)
+	return tiers.Merged(m), translate(err)
 }
+
+// Merged implements tiers.Merging.
+func (t *Tier) Merged() tiers.Merged { return tiers.Merged(t.store.Merged()) }
 
 // Sync implements tiers.Syncer.
 func (t *Tier) Sync(ctx context.Context) error { return translate(t.store.Sync(ctx)) }

@@ -47,19 +47,26 @@ func (c Config) merge(t *testing.T) {
 	}
 	before := o.Usage()
 	moved := map[block.ID]bool{}
-	turns := 0
-	for more := true; more; turns++ {
-		var err error
-		if more, err = o.Tier.(tiers.Merging).Merge(t.Context(), 0, func(ids []block.ID) {
+	var did tiers.Merged
+	for more := true; more; {
+		m, err := o.Tier.(tiers.Merging).Merge(t.Context(), 0, func(ids []block.ID) {
+			did.Blocks += uint64(len(ids))
 			for _, id := range ids {
 				moved[id] = true
 			}
-		}); err != nil {
+		})
+		if err != nil {
 			t.Fatalf("Merge: %v", err)
 		}
-		if turns > 100 {
+		more = m.Segments > 0
+		did.Merges, did.Segments = did.Merges+m.Merges, did.Segments+m.Segments
+		if did.Segments > 100 {
 			t.Fatal("there is always more to merge")
 		}
+	}
+	sum := o.Tier.(tiers.Merging).Merged()
+	if sum.Merges != did.Merges || sum.Segments != did.Segments || sum.Blocks != did.Blocks || sum.Freed() <= 0 {
+		t.Errorf("told of %+v, all together %+v", did, sum)
 	}
 	for id := range moved {
 		if !isOf(kept, id) {

@@ -1,0 +1,35 @@
+package lustre
+
+import (
+	"cascadekv/lustre/layout"
+	"cascadekv/tiers"
+)
+
+// reporter is a segment.Layouter that knows what the newest file was granted;
+// layout.Striper is one.
+type reporter interface {
+	Last() (layout.Report, bool)
+}
+
+var _ reporter = (*layout.Striper)(nil)
+
+// Striping implements tiers.Striped. It leaves out which servers a file lies on:
+// that is another for each.
+func (t *Tier) Striping() *tiers.Striping {
+	r, ok := t.layout.(reporter)
+	if !ok {
+		return nil
+	}
+	last, ok := r.Last()
+	if !ok {
+		return nil
+	}
+	s := &tiers.Striping{Asked: last.Asked.String(), Granted: last.Granted.Layout().Options()}
+	for _, d := range last.Differences {
+		s.Differences = append(s.Differences, d.String())
+	}
+	if last.Err != nil {
+		s.Error = last.Err.Error()
+	}
+	return s
+}
