@@ -8,7 +8,8 @@ import (
 	"cascadekv/tiers"
 )
 
-// coldRoom ranks the blocks that this rank keeps in a cold tier with a budget.
+// coldRoom ranks the blocks that this rank keeps in a cold tier with a budget, or
+// one that was full once.
 // Blocks that lie in other ranks' files are not among them: those ranks decide.
 //
 // A block is held there while it is also in memory, so that memory never loses
@@ -16,7 +17,7 @@ import (
 // that is, so that no chain gets a hole; while it is leased; and while it is
 // read.
 type coldRoom struct {
-	order // its policy is nil without a budget: everything stays
+	order // its policy is nil without a budget, before the first shortage: everything stays
 	bytes int64
 }
 
@@ -49,11 +50,16 @@ func (s *Store) rankings() (all []ranking) {
 // enterCold notes that b is in the cold tier, in a file of this rank.
 func (s *Store) enterCold(b *entity) {
 	b.cold = true
+	s.rank(b)
+	s.restate(b)
+}
+
+// rank tells the policy of the cold tier, if it has one, of b, which is there.
+func (s *Store) rank(b *entity) {
 	if r := &s.room; r.policy != nil && !b.below.ranked {
 		b.below = standing{ranked: true, node: r.insert(s.age(), s.meta(b), b), bytes: s.takes(b)}
 		r.bytes += b.below.bytes
 	}
-	s.restate(b)
 }
 
 // leaveCold undoes enterCold.
@@ -129,6 +135,7 @@ var errColdFull = errors.New("cascade: the budget of the cold tier is smaller th
 // shrinkCold gives up blocks of the cold tier until it keeps its budget. Where
 // everything is held the tier takes no writes for a while.
 func (s *Store) shrinkCold() {
+	s.rankCold()
 	for done := false; !done; {
 		s.mu.Lock()
 		var err error
@@ -136,20 +143,23 @@ func (s *Store) shrinkCold() {
 			s.coldDown = s.now().Add(coldRetry)
 			s.noteCold(err)
 		}
+		if done {
+			s.mergeSoon()
+		}
 		s.announce()
 		s.mu.Unlock()
 	}
 }
 
 func (s *Store) shrinkSome() (done bool, err error) {
-	budget := int64(coldFill * float64(s.limits.Load().ColdBytes))
+	budget := int64(coldFill * float64(s.coldBudget()))
 	for range shrinkStep {
-		if s.room.policy == nil || s.room.bytes <= budget {
+		if s.room.policy == nil || budget == 0 || s.room.bytes <= budget {
 			return true, nil
 		}
 		b := s.coldVictim()
 		if b == nil {
-			return true, fmt.Errorf("%w; %d bytes of %d are in use", errColdFull, s.room.bytes, budget)
+			return true, s.overBudget()
 		}
 		if err := s.cold.Evict(b.info.ID); err != nil {
 			s.noteCold(err)
@@ -159,4 +169,15 @@ func (s *Store) shrinkSome() (done bool, err error) {
 		s.vanish(b) // what is in memory is held, so this was its last copy
 	}
 	return false, nil
+}
+
+// overBudget says that what is held in the cold tier exceeds the budget. A shortage
+// is none: the tier itself says what it takes, and what is held now is given up
+// when memory lets go of it.
+func (s *Store) overBudget() error {
+	budget := int64(coldFill * float64(s.limits.Load().ColdBytes))
+	if budget == 0 || s.room.bytes <= budget {
+		return nil
+	}
+	return fmt.Errorf("%w; %d bytes of %d are in use", errColdFull, s.room.bytes, budget)
 }

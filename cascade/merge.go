@@ -26,9 +26,11 @@ func (s *Store) mergeInBackground(ctx context.Context, cold tiers.Merging) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-s.mergeNow:
 		}
-		for s.mergeOnce(ctx, cold) {
+		for s.mergeOnce(ctx, cold) || s.evacuate(ctx) {
 		}
+		s.mergedAll()
 	}
 }
 
@@ -36,7 +38,7 @@ func (s *Store) mergeInBackground(ctx context.Context, cold tiers.Merging) {
 func (s *Store) mergeOnce(ctx context.Context, cold tiers.Merging) bool {
 	limited, cancel := context.WithTimeout(ctx, mergeDeadline)
 	defer cancel()
-	more, err := cold.Merge(limited, s.limits.Load().ColdBytes, s.moved)
+	more, err := cold.Merge(limited, s.mergeBudget(), s.moved)
 	if err != nil && ctx.Err() == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()

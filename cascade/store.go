@@ -62,7 +62,8 @@ type Limits struct {
 	LeaseShare float64
 
 	// ColdBytes is how many bytes the cold tier may take for this rank, dead
-	// ones included. 0, when the store is opened, is no limit for good.
+	// ones included. 0, when the store is opened, is none for good: then the tier
+	// itself says when it is full.
 	ColdBytes int64
 }
 
@@ -121,6 +122,7 @@ type Store struct {
 	stats     Stats     // counters; the rest is filled in by Stats
 	coldStats TierStats
 	room      coldRoom
+	short     shortage
 	events    *eventLog
 	ranked    []ranking
 	claimed   []keptRange // that nobody has taken
@@ -133,6 +135,7 @@ type Store struct {
 	reading  chan struct{} // capacity maxReads: who reads from other ranks
 	cleaning chan struct{} // capacity 1: who holds the token writes to the cold tier
 	wake     chan struct{} // tells the cleaner to look
+	mergeNow chan struct{} // has the cold tier merge before the next tick
 	stop     context.CancelFunc
 	workers  sync.WaitGroup
 
@@ -201,7 +204,7 @@ func newStore(o Options) (*Store, error) {
 		catalogue: catalogueOf(o.Cold), void: newVoiding(), replicate: newReplication(),
 		pending:  pendingQueue{wake: make(chan struct{}, 1)},
 		events:   newEventLog(eventsKept),
-		cleaning: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		cleaning: make(chan struct{}, 1), wake: make(chan struct{}, 1), mergeNow: make(chan struct{}, 1),
 	}
 	if s.bits != block.Bits256 {
 		s.bits = block.Bits128

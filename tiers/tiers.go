@@ -25,6 +25,7 @@ type Usage struct {
 	Capacity int64 // bytes that can hold blocks; 0 means unbounded
 	Missing  int64 // bytes that Capacity is below what was asked for, while the machine has no room for them
 	Used     int64 // bytes taken, padding included
+	Foreign  int64 // of Used: what other processes decide about
 	Payload  int64 // bytes of blocks, padding excluded
 	Blocks   int   // number of blocks
 }
@@ -188,10 +189,19 @@ type Merging interface {
 	// Merge rewrites some of what the tier holds so that it takes less space,
 	// and reports whether it did, so that another call may be worth it. With a
 	// budget, in bytes, it does so as far as needed to stay within; 0 is none.
+	// A tier that is full does more, with no more room than there is.
 	// moved is told of blocks whose Segment is another now; it must return
 	// soon. It obeys its context, and gives way to requests. Errors:
-	// ErrUnavailable.
+	// ErrUnavailable, ErrFull.
 	Merge(ctx context.Context, budget int64, moved func([]block.ID)) (more bool, err error)
+}
+
+// Sparse is implemented by tiers that can give back the space of what they do not
+// hold any more in pieces only.
+type Sparse interface {
+	// Sparsest returns what the emptiest piece that is worth it still holds, of most
+	// bytes together; nil without such a piece. Evicting all of it makes room.
+	Sparsest(most int64) []block.ID
 }
 
 // Read is one block of a ReadBatch: that of Pin, or, of a Segmented tier and if

@@ -126,15 +126,7 @@ func (m *merge) run(budget int64) error {
 func (s *Store) victims(budget int64) []*file {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var shapes []shape
-	for f := range s.files {
-		// A file that is done but in use may have a write under way. One that
-		// nothing in it keeps is about to be unlinked.
-		idle := f.done && f.users == 0 && !f.removing && !f.stays && f.path != ""
-		if f.own && idle && (f.live > 0 || s.neededLocked(f)) {
-			shapes = append(shapes, shape{f, f.size, min(f.liveBytes+f.overhead, f.size)})
-		}
-	}
+	shapes := s.shapesLocked()
 	slices.SortFunc(shapes, func(a, b shape) int {
 		return cmp.Or(cmp.Compare(a.file.id.incarnation, b.file.id.incarnation), cmp.Compare(a.file.id.number, b.file.id.number))
 	})
@@ -148,6 +140,41 @@ func (s *Store) victims(budget int64) []*file {
 		files = append(files, one.file)
 	}
 	return files
+}
+
+// shapesLocked tells of the segments that can be rewritten.
+func (s *Store) shapesLocked() (shapes []shape) {
+	for f := range s.files {
+		// A file that is done but in use may have a write under way. One that
+		// nothing in it keeps is about to be unlinked.
+		idle := f.done && f.users == 0 && !f.removing && !f.stays && f.path != ""
+		if f.own && idle && (f.live > 0 || s.neededLocked(f)) {
+			shapes = append(shapes, shape{f, f.size, min(f.liveBytes+f.overhead, f.size)})
+		}
+	}
+	return shapes
+}
+
+// Sparsest returns the blocks of the segment of this rank with the fewest bytes of
+// blocks, most at most, if it is worth rewriting in a shortage; nil if there is
+// none. When they are evicted the segment can be unlinked, which takes no room as
+// a merge does.
+func (s *Store) Sparsest(most int64) (ids []block.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var least *file
+	for _, one := range s.shapesLocked() {
+		f := one.file
+		if f.live > 0 && f.liveBytes <= most && one.share() <= worthInShortage && (least == nil || f.liveBytes < least.liveBytes) {
+			least = f
+		}
+	}
+	for id, loc := range s.blocks {
+		if least != nil && loc.file == least {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // collect finds what must be kept of f: its footer tells what is in it, and the

@@ -192,6 +192,7 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []r
 func (s *Store) note(f *file, items []parcel, names []record, count bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.room.spend(f.off - f.size)
 	f.size = f.off
 	for _, it := range items {
 		for _, n := range it.Names {

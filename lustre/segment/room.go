@@ -64,6 +64,15 @@ func (r *room) relax(need int64, now time.Time, retry time.Duration) {
 	}
 }
 
+// spend notes that a write took so many bytes, so that a store alone on its file
+// system stops at the mark, not at the next look.
+func (r *room) spend(n int64) {
+	if r.space.Total > 0 {
+		r.space.Free -= n
+		r.learn(r.space)
+	}
+}
+
 // stale reports whether statfs is to be asked before a write.
 func (r *room) stale(now time.Time) bool {
 	return r.low || r.full || !r.asked.IsZero() && now.Sub(r.asked) >= lookEvery

@@ -108,3 +108,60 @@ func TestStatfsHangs(t *testing.T) {
 	put(t, s, asks)
 	wantBytes(t, s, testItem(1, 2000), testItem(10, 2000), asks)
 }
+
+// TestOwnWritesCount: a store that is alone on its file system stops at the mark,
+// though statfs is not asked while a segment takes frames.
+func TestOwnWritesCount(t *testing.T) {
+	s, _, free, _ := nearlyFull(t, nil)
+	*free = 900 << 10
+	var err error
+	n := uint64(0)
+	for ; err == nil && n < 100; n++ {
+		err = s.Put(t.Context(), testItem(n, 20000))
+	}
+	wantErr(t, "Put", err, ErrFull)
+	if used := s.Usage().Used; used < 380<<10 || used > 420<<10 {
+		t.Errorf("stopped after %d KiB; 900 KiB were free, the mark is at 512", used>>10)
+	}
+}
+
+// TestSparsest: the segment with the least in it, if that is worth it, and what it
+// has; without that it is gone.
+func TestSparsest(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, small(dir, 1))
+	all := populate(t, s, 60)
+	if ids := s.Sparsest(1 << 30); ids != nil {
+		t.Errorf("all is live, and %d blocks are to go", len(ids))
+	}
+	kept := evictSome(t, s, all)
+	least, _, err := s.Where(kept[10].Info.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, it := range kept {
+		if path, _, _ := s.Where(it.Info.ID); path == least && it.Info.ID != kept[10].Info.ID {
+			if err := s.Evict(it.Info.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	settleDown(s)
+	if ids := s.Sparsest(10 << 10); ids != nil {
+		t.Errorf("no segment has so few bytes of blocks, and %d are to go", len(ids))
+	}
+	files := s.Usage().Files
+	ids := s.Sparsest(1 << 30)
+	for _, id := range ids {
+		if path, _, _ := s.Where(id); path != least {
+			t.Errorf("a block of %s, want %s", path, least)
+		}
+		if err := s.Evict(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settleDown(s)
+	if got := s.Usage().Files; len(ids) == 0 || got != files-1 {
+		t.Errorf("%d files, %d after %d blocks went", files, got, len(ids))
+	}
+}

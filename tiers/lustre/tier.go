@@ -19,7 +19,7 @@ type Busy = segment.Busy
 type Options = segment.Options
 
 // Tier is the cold tier. It implements tiers.Tier without a capacity of its
-// own: the file system's is the limit, and reaching it is ErrUnavailable.
+// own: the file system's, or a quota, is the limit, and reaching it is ErrFull.
 type Tier struct {
 	store     *segment.Store
 	catalogue *catalogue.Catalogue // nil: none
@@ -31,6 +31,7 @@ var (
 	_ tiers.Segmented   = (*Tier)(nil)
 	_ tiers.BatchReader = (*Tier)(nil)
 	_ tiers.Encoding    = (*Tier)(nil)
+	_ tiers.Sparse      = (*Tier)(nil)
 	_ tiers.Catalogued  = (*Tier)(nil)
 )
 
@@ -51,6 +52,7 @@ var kinds = []struct{ from, to error }{
 	{segment.ErrPinned, tiers.ErrPinned},
 	{segment.ErrTooLarge, tiers.ErrTooLarge},
 	{segment.ErrCorrupt, tiers.ErrCorrupt},
+	{segment.ErrFull, tiers.ErrFull}, // which are ErrUnavailable too
 	{segment.ErrUnavailable, tiers.ErrUnavailable},
 	{segment.ErrClosed, tiers.ErrClosed},
 }
@@ -197,13 +199,16 @@ func (t *Tier) Merge(ctx context.Context, budget int64, moved func([]block.ID)) 
 	return m.Segments > 0, translate(err)
 }
 
+// Sparsest implements tiers.Sparse.
+func (t *Tier) Sparsest(most int64) []block.ID { return t.store.Sparsest(most) }
+
 // Sync implements tiers.Syncer.
 func (t *Tier) Sync(ctx context.Context) error { return translate(t.store.Sync(ctx)) }
 
 // Usage implements tiers.Tier.
 func (t *Tier) Usage() tiers.Usage {
 	u := t.store.Usage()
-	return tiers.Usage{Used: u.Used, Payload: u.Payload, Blocks: u.Blocks}
+	return tiers.Usage{Used: u.Used, Foreign: u.Foreign, Payload: u.Payload, Blocks: u.Blocks}
 }
 
 // Close implements tiers.Tier. It also writes what Link and Unlink recorded and
