@@ -285,6 +285,9 @@ func (s *Store) writeCold(ctx context.Context, views []*View) (written int, err 
 		s.noteCold(err)
 		return 0, err
 	}
+	if len(items) > 0 {
+		s.short.accept(s.now(), s.usedBelow())
+	}
 	for i, b := range owners {
 		s.nowCold(b, items[i].Names)
 	}

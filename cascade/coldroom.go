@@ -8,7 +8,8 @@ import (
 	"cascadekv/tiers"
 )
 
-// coldRoom ranks the blocks that this rank keeps in a cold tier with a budget.
+// coldRoom ranks the blocks that this rank keeps in a cold tier with a budget, or
+// one that was full once.
 // Blocks that lie in other ranks' files are not among them: those ranks decide.
 //
 // A block is held there while it is also in memory, so that memory never loses
@@ -16,7 +17,7 @@ import (
 // that is, so that no chain gets a hole; while it is leased; and while it is
 // read.
 type coldRoom struct {
-	order // its policy is nil without a budget: everything stays
+	order // its policy is nil without a budget, before the first shortage: everything stays
 	bytes int64
 	old   int64 // of these, bytes of blocks that earlier runs left and this one did not use
 }
@@ -49,13 +50,20 @@ func (s *Store) rankings() (all []ranking) {
 }
 
 // enterCold notes that b is in the cold tier, in a file of this rank.
-func (s *Store) enterCold(b *entity) { s.rankCold(b, false) }
+func (s *Store) enterCold(b *entity) { s.nowIn(b, false) }
 
 // inheritCold is enterCold for what an earlier run left: it leaves first.
-func (s *Store) inheritCold(b *entity) { s.rankCold(b, true) }
+func (s *Store) inheritCold(b *entity) { s.nowIn(b, true) }
 
-func (s *Store) rankCold(b *entity, old bool) {
+func (s *Store) nowIn(b *entity, old bool) {
 	b.cold = true
+	s.rank(b, old)
+	s.restate(b)
+}
+
+// rank tells the policy of the cold tier, if it has one, of b, which is there; old
+// says that an earlier run left it.
+func (s *Store) rank(b *entity, old bool) {
 	if r := &s.room; r.policy != nil && !b.below.ranked {
 		meta := s.meta(b)
 		meta.Old = old
@@ -65,7 +73,6 @@ func (s *Store) rankCold(b *entity, old bool) {
 			r.old += b.below.bytes
 		}
 	}
-	s.restate(b)
 }
 
 // usedCold appends b's place in the cold tier's order, if it has one, to those
@@ -157,12 +164,16 @@ var errColdFull = errors.New("cascade: the budget of the cold tier is smaller th
 // shrinkCold gives up blocks of the cold tier until it keeps its budget. Where
 // everything is held the tier takes no writes for a while.
 func (s *Store) shrinkCold() {
+	s.rankCold()
 	for done := false; !done; {
 		s.mu.Lock()
 		var err error
 		if done, err = s.shrinkSome(); err != nil {
 			s.coldDown = s.now().Add(coldRetry)
 			s.noteCold(err)
+		}
+		if done {
+			s.mergeSoon()
 		}
 		s.announce()
 		s.mu.Unlock()
@@ -172,12 +183,12 @@ func (s *Store) shrinkCold() {
 func (s *Store) shrinkSome() (done bool, err error) {
 	budget := int64(coldFill * float64(s.coldBudget()))
 	for range shrinkStep {
-		if s.room.policy == nil || s.estate.settling || s.room.bytes <= budget {
+		if s.room.policy == nil || budget == 0 || s.estate.settling || s.room.bytes <= budget {
 			return true, nil
 		}
 		b := s.coldVictim()
 		if b == nil {
-			return true, fmt.Errorf("%w; %d bytes of %d are in use", errColdFull, s.room.bytes, budget)
+			return true, s.overBudget()
 		}
 		if err := s.cold.Evict(b.info.ID); err != nil {
 			s.noteCold(err)
@@ -187,4 +198,15 @@ func (s *Store) shrinkSome() (done bool, err error) {
 		s.vanish(b) // what is in memory is held, so this was its last copy
 	}
 	return false, nil
+}
+
+// overBudget says that what is held in the cold tier exceeds the budget. A shortage
+// is none: the tier itself says what it takes, and what is held now is given up
+// when memory lets go of it.
+func (s *Store) overBudget() error {
+	budget := int64(coldFill * float64(s.limits.Load().ColdBytes))
+	if budget == 0 || s.room.bytes <= budget {
+		return nil
+	}
+	return fmt.Errorf("%w; %d bytes of %d are in use", errColdFull, s.room.bytes, budget)
 }

@@ -12,8 +12,8 @@ import (
 	"cascadekv/tiers"
 )
 
-// estate is what others left, or have, of the campaign's budget. With a budget
-// the rank inherits what has ended as it needs the space: those blocks then stand
+// estate is what others left, or have, of the campaign's space. With a budget, and
+// in a shortage, the rank inherits what has ended as it needs the space: those blocks then stand
 // with its own in the order in which blocks leave. Guarded by the store's mutex.
 type estate struct {
 	left      []bequest // by age, the oldest first
@@ -74,24 +74,31 @@ func (s *Store) settleEstate(parts []tiers.Part, left []tiers.Left) {
 	s.wakeCleaner(false)
 }
 
-// share is what the policy is told of the estate. The caller holds the mutex.
+// share is what the policy is told of the estate. In a shortage what this rank may
+// take, and what is left, is all there is. The caller holds the mutex.
 func (s *Store) share() policy.Estate {
 	e := policy.Estate{
 		Budget: s.limits.Load().ColdBytes, Beside: s.estate.beside, Runs: s.estate.runs, Young: s.room.bytes - s.room.old, Fill: coldFill,
 	}
+	short := s.short.limit
 	for _, b := range s.estate.left {
 		e.Left = append(e.Left, b.bytes)
+		short += b.bytes
+	}
+	if s.short.limit > 0 && (e.Budget == 0 || short < e.Room()) {
+		e.Budget, e.Beside, e.Runs = short, 0, 0
 	}
 	return e
 }
 
-// coldBudget is what this rank's own files may take in the cold tier; 0 is no
-// limit. The caller holds the mutex.
+// coldBudget is how many bytes the cold tier may take for this rank's own at the
+// moment; 0 is no limit. The caller holds the mutex.
 func (s *Store) coldBudget() int64 {
-	if s.limits.Load().ColdBytes == 0 {
+	e := s.share()
+	if e.Budget == 0 {
 		return 0
 	}
-	return max(1, s.share().Own())
+	return max(1, e.Own())
 }
 
 // inheritDeadline bounds the taking over of what is due.
@@ -114,7 +121,7 @@ func (s *Store) inheritDue(ctx context.Context) {
 	for _, b := range due {
 		done, inherited, err := s.inherit(within, heir, b.part)
 		if inherited {
-			s.log.Info("inherited for the budget", "of", b.part.Rank, "incarnation", b.part.Incarnation, "file_bytes", b.bytes,
+			s.log.Info("inherited for its space", "of", b.part.Rank, "incarnation", b.part.Incarnation, "file_bytes", b.bytes,
 				"blocks", done.Blocks, "names", done.Names)
 		}
 		s.mu.Lock()
@@ -122,6 +129,9 @@ func (s *Store) inheritDue(ctx context.Context) {
 			s.noteCold(err)
 		}
 		s.estate.left = slices.DeleteFunc(s.estate.left, func(l bequest) bool { return l.part == b.part })
+		if inherited {
+			s.short.grow(b.bytes)
+		}
 		s.mu.Unlock()
 	}
 	s.keepHeads(false)

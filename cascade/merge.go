@@ -26,10 +26,12 @@ func (s *Store) mergeInBackground(ctx context.Context, cold tiers.Merging) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-s.mergeNow:
 		}
 		s.inheritDue(ctx)
-		for s.mergeOnce(ctx, cold) {
+		for s.mergeOnce(ctx, cold) || s.evacuate(ctx) {
 		}
+		s.mergedAll()
 	}
 }
 
@@ -37,11 +39,8 @@ func (s *Store) mergeInBackground(ctx context.Context, cold tiers.Merging) {
 func (s *Store) mergeOnce(ctx context.Context, cold tiers.Merging) bool {
 	limited, cancel := context.WithTimeout(ctx, mergeDeadline)
 	defer cancel()
-	s.mu.Lock()
-	budget := s.coldBudget()
-	s.mu.Unlock()
 	began := s.now()
-	m, err := cold.Merge(limited, budget, s.moved)
+	m, err := cold.Merge(limited, s.mergeBudget(), s.moved)
 	if m.Merges > 0 {
 		s.log.Info("merged segments", "tier", s.coldStats.Name, "segments", m.Segments, "blocks", m.Blocks, "bytes", m.Bytes,
 			"freed", m.Freed(), "duration", s.now().Sub(began))

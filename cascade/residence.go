@@ -269,4 +269,7 @@ func (s *Store) noteCold(err error) {
 		s.coldStats.Errors++
 		s.log.Warn("cold tier", "tier", s.coldStats.Name, "err", err)
 	}
+	if errors.Is(err, tiers.ErrFull) {
+		s.runShort()
+	}
 }

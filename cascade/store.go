@@ -63,7 +63,7 @@ type Limits struct {
 
 	// ColdBytes is how many bytes the cold tier may take for this rank, dead
 	// ones included, and what other runs left that falls to it. 0, when the
-	// store is opened, is no limit for good.
+	// store is opened, is none for good: then the tier itself says when it is full.
 	ColdBytes int64
 }
 
@@ -124,6 +124,7 @@ type Store struct {
 	coldStats TierStats
 	room      coldRoom
 	estate    estate
+	short     shortage
 	events    *eventLog
 	ranked    []ranking
 	claimed   []keptRange // that nobody has taken
@@ -136,6 +137,7 @@ type Store struct {
 	reading  chan struct{} // capacity maxReads: who reads from other ranks
 	cleaning chan struct{} // capacity 1: who holds the token writes to the cold tier
 	wake     chan struct{} // tells the cleaner to look
+	mergeNow chan struct{} // has the cold tier merge before the next tick
 	stop     context.CancelFunc
 	workers  sync.WaitGroup
 
@@ -204,7 +206,7 @@ func newStore(o Options) (*Store, error) {
 		catalogue: catalogueOf(o.Cold), void: newVoiding(), replicate: newReplication(),
 		pending:  pendingQueue{wake: make(chan struct{}, 1)},
 		events:   newEventLog(eventsKept),
-		cleaning: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		cleaning: make(chan struct{}, 1), wake: make(chan struct{}, 1), mergeNow: make(chan struct{}, 1),
 	}
 	if s.bits != block.Bits256 {
 		s.bits = block.Bits128

@@ -25,6 +25,7 @@ type Usage struct {
 	Capacity int64 // bytes that can hold blocks; 0 means unbounded
 	Missing  int64 // bytes that Capacity is below what was asked for, while the machine has no room for them
 	Used     int64 // bytes taken, padding included
+	Foreign  int64 // of Used: what other processes decide about
 	Payload  int64 // bytes of blocks, padding excluded
 	Blocks   int   // number of blocks
 }
@@ -232,9 +233,10 @@ type Merging interface {
 	// Merge rewrites some of what the tier holds so that it takes less space,
 	// and tells what it did: after one that rewrote segments another call may
 	// be worth it. With a budget, in bytes, it does so as far as needed to stay
-	// within; 0 is none. moved is told of blocks whose Segment is another now;
+	// within; 0 is none. A tier that is full does more, with no more room than
+	// there is. moved is told of blocks whose Segment is another now;
 	// it must return soon. It obeys its context, and gives way to requests. An
-	// error comes with what was done before. Errors: ErrUnavailable.
+	// error comes with what was done before. Errors: ErrUnavailable, ErrFull.
 	Merge(ctx context.Context, budget int64, moved func([]block.ID)) (Merged, error)
 
 	// Merged tells what all merges did since the tier was opened.
@@ -254,6 +256,14 @@ type Merged struct {
 // Freed is by how many bytes the tier's files are less; negative when more was
 // written, as by a merge that failed before it had emptied a segment.
 func (m Merged) Freed() int64 { return int64(m.Removed) - int64(m.Written) }
+
+// Sparse is implemented by tiers that can give back the space of what they do not
+// hold any more in pieces only.
+type Sparse interface {
+	// Sparsest returns what the emptiest piece that is worth it still holds, of most
+	// bytes together; nil without such a piece. Evicting all of it makes room.
+	Sparsest(most int64) []block.ID
+}
 
 // Read is one block of a ReadBatch: that of Pin, or, of a Segmented tier and if
 // Pin is nil, block Info at the place At.

@@ -197,3 +197,40 @@ func TestTrace(t *testing.T) {
 		t.Errorf("trace kept %q", got)
 	}
 }
+
+// TestBounded: what fits is written, also of a write that does not, and a removed
+// file gives its room back, under whatever name.
+func TestBounded(t *testing.T) {
+	dir := t.TempDir()
+	b := NewBounded(OS{}, 1000)
+	free := func(want int64) {
+		t.Helper()
+		if s, err := b.Statfs(dir); err != nil || s.Free != want || s.Total != 1000 || b.Used() != 1000-want {
+			t.Errorf("%+v, %v, %d used; want %d free", s, err, b.Used(), want)
+		}
+	}
+	f, err := b.Create(filepath.Join(dir, "a"), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Pwrite(make([]byte, 600), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "b")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Pwrite(make([]byte, 300), 500); err != nil {
+		t.Fatal(err)
+	}
+	free(200)
+	n, err := f.Pwrite(make([]byte, 500), 700)
+	if size, _ := f.Size(); n != 300 || !errors.Is(err, ErrNoSpace) || size != 1000 {
+		t.Errorf("%d bytes written, %v; the file has %d", n, err, size)
+	}
+	free(0)
+	if err := b.Remove(filepath.Join(dir, "b")); err != nil {
+		t.Fatal(err)
+	}
+	free(1000)
+}

@@ -182,7 +182,7 @@ func TestDirectTrace(t *testing.T) {
 	seg := "rank003-0000000000000001/agg_rank003_000000.bin"
 	token := s.tenure.token.String()
 	want := strings.Join([]string{
-		"mkdir rank003-0000000000000001", "create rank003-0000000000000001/" + token, "close rank003-0000000000000001/" + token, "create " + seg + ".tmp", "write " + seg + ".tmp 0+16384", "rename " + seg + ".tmp -> " + seg,
+		"mkdir rank003-0000000000000001", "create rank003-0000000000000001/" + token, "close rank003-0000000000000001/" + token, "statfs .", "create " + seg + ".tmp", "write " + seg + ".tmp 0+16384", "rename " + seg + ".tmp -> " + seg,
 		"sync " + seg + ".tmp", "write " + seg + ".tmp 16384+24576", "sync " + seg + ".tmp",
 	}, "\n")
 	if got := trace.Take(); got != want {

@@ -16,6 +16,7 @@ var (
 	ErrTooLarge    = errors.New("segment: block is larger than any block may be")
 	ErrCorrupt     = errors.New("segment: stored bytes are damaged")
 	ErrUnavailable = errors.New("segment: file system cannot be used now")
+	ErrFull        = errors.New("segment: no space or quota left") // also ErrUnavailable
 	ErrClosed      = errors.New("segment: store is closed")
 	ErrBadItem     = errors.New("segment: bad item")              // the caller's mistake
 	ErrBadFormat   = errors.New("segment: not a segment of ours") // a file that is left alone
@@ -45,6 +46,11 @@ func (b *Busy) Unwrap() []error { return []error{ErrUnavailable, b.cause} }
 
 func unavailable(what string, err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
+}
+
+// full is unavailable for want of room.
+func full(what string, err error) error {
+	return fmt.Errorf("%w: %w", ErrFull, unavailable(what, err))
 }
 
 // isFull reports whether err says that there is no space or quota left.

@@ -168,8 +168,8 @@ func TestFull(t *testing.T) {
 			s, fs, dir := faulty(t, func(o *Options) { o.Now = func() time.Time { return now } })
 			kept := testItem(1, 9000)
 			put(t, s, kept)
-			free := int64(1 << 30)
-			fs.SetSpace(func() vfs.Space { return vfs.Space{Free: free} })
+			free := int64(10 << 30)
+			fs.SetSpace(func() vfs.Space { return vfs.Space{Total: 1 << 40, Free: free} })
 			fs.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: errno, Bytes: 4096})
 			rotated := testItem(2, 9000)
 			put(t, s, rotated)
@@ -191,7 +191,7 @@ func TestFull(t *testing.T) {
 				t.Errorf("error %q has no remedy", err)
 			}
 			wantBytes(t, s, kept, rotated)
-			free += lowWater + 1<<20
+			free += 512<<20 + 1<<20 // half a segment and what the put needs
 			put(t, s, refused)
 			if s.ReadOnly() || s.Health().ReadOnly {
 				t.Error("read-only although there is room again")

@@ -28,6 +28,7 @@ type file struct {
 	stays     bool         // could not be unlinked: the next incarnation may try
 	recs      []*nameState // one for each name record in it
 	size      int64
+	overhead  int64 // of what a merge wrote: bytes beside its blocks, which to write anew frees nothing of
 
 	// appending: one frame at a time
 	appending lock

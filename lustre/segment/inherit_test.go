@@ -79,7 +79,7 @@ func TestInherit(t *testing.T) {
 			// The next run of that number, and a third one, see that somebody has it.
 			next, third := openStore(t, numbered(dir, 7, 4, c)), openStore(t, numbered(dir, 5, 5, c))
 			wantBytes(t, next, stays)
-			if u := next.Usage(); u.Own != 0 || u.Others != 1 || u.Used == 0 {
+			if u := next.Usage(); u.Foreign != u.Used || u.Others != 1 || u.Used == 0 {
 				t.Errorf("usage of the next run: %+v", u)
 			}
 			if ended(t, third, one) {

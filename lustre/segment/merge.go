@@ -59,14 +59,15 @@ func (s *Store) Merged() Merged {
 // about one new segment's worth: live blocks, in the order of their chains, and
 // the records of names that still count move to a new segment, and the old ones
 // are unlinked. With a budget, in bytes, it goes further when the rank's files
-// take more than most of it; 0 is none. What was moved is durable before an old
+// take more than most of it; 0 is none. While the store is read-only for want of
+// room it goes further too, with no more than what room there is. What was moved is durable before an old
 // segment goes, and a reader of the old one is not disturbed. moved, which must
 // return soon, is told of blocks with a new place. Between batches it waits for
 // requests that wait. An error
 // leaves what was not moved where it is, and comes with what was done; when ctx
 // ends first it may be a *Busy, whose work goes on, and of which only the sum tells
 // then (Merged). Calls at the same time wait for each other. Errors:
-// ErrUnavailable, ErrClosed.
+// ErrUnavailable, with ErrFull for want of room, ErrClosed.
 func (s *Store) Merge(ctx context.Context, budget int64, moved func([]block.ID)) (Merged, error) {
 	if err := s.merging.acquire(ctx); err != nil {
 		return Merged{}, unavailable("wait for another merge", err)
@@ -93,6 +94,7 @@ type merge struct {
 	blocks  []moving
 	records []record // that go without a block
 	target  *file    // nil until something is moved
+	live    int64    // what the blocks moved to it take there
 	memory  *arena.Mapping
 	done    Merged
 }
@@ -115,6 +117,9 @@ func (m moving) order() uint64 {
 
 func (m *merge) run(budget int64) error {
 	defer m.leave()
+	if m.s.ReadOnly() {
+		m.s.ask()
+	}
 	m.from = m.s.victims(budget)
 	if len(m.from) == 0 {
 		return nil
@@ -145,24 +150,55 @@ func (m *merge) run(budget int64) error {
 func (s *Store) victims(budget int64) []*file {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var shapes []shape
+	shapes := s.shapesLocked()
+	slices.SortFunc(shapes, func(a, b shape) int {
+		return cmp.Or(cmp.Compare(a.file.id.incarnation, b.file.id.incarnation), cmp.Compare(a.file.id.number, b.file.id.number))
+	})
+	most, short := s.opt.SegmentBytes, s.room.full || s.room.low
+	if short {
+		most = min(most, s.room.space.Free)
+	}
+	var files []*file
+	for _, one := range plan(shapes, budget, most, short) {
+		one.file.users++
+		files = append(files, one.file)
+	}
+	return files
+}
+
+// shapesLocked tells of the segments that can be rewritten.
+func (s *Store) shapesLocked() (shapes []shape) {
 	for f := range s.files {
 		// A file that is done but in use may have a write under way. One that
 		// nothing in it keeps is about to be unlinked.
 		idle := f.done && f.users == 0 && !f.removing && !f.stays && f.path != ""
 		if f.own && idle && (f.live > 0 || s.neededLocked(f)) {
-			shapes = append(shapes, shape{f, f.size, f.liveBytes})
+			shapes = append(shapes, shape{f, f.size, min(f.liveBytes+f.overhead, f.size)})
 		}
 	}
-	slices.SortFunc(shapes, func(a, b shape) int {
-		return cmp.Or(cmp.Compare(a.file.id.incarnation, b.file.id.incarnation), cmp.Compare(a.file.id.number, b.file.id.number))
-	})
-	var files []*file
-	for _, one := range plan(shapes, budget, s.opt.SegmentBytes) {
-		one.file.users++
-		files = append(files, one.file)
+	return shapes
+}
+
+// Sparsest returns the blocks of the segment of this rank with the fewest bytes of
+// blocks, most at most, if it is worth rewriting in a shortage; nil if there is
+// none. When they are evicted the segment can be unlinked, which takes no room as
+// a merge does.
+func (s *Store) Sparsest(most int64) (ids []block.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var least *file
+	for _, one := range s.shapesLocked() {
+		f := one.file
+		if f.live > 0 && f.liveBytes <= most && one.share() <= worthInShortage && (least == nil || f.liveBytes < least.liveBytes) {
+			least = f
+		}
 	}
-	return files
+	for id, loc := range s.blocks {
+		if least != nil && loc.file == least {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // collect finds what must be kept of f: its footer tells what is in it, and the
@@ -266,8 +302,14 @@ func (m *merge) move(blocks []moving, records []record) error {
 	if f.path != "" {
 		m.s.note(f, items, records, err == nil)
 	}
+	if isFull(err) {
+		return full("merge: write", err)
+	}
 	if err != nil {
 		return unavailable("merge: write", err)
+	}
+	for _, it := range items {
+		m.live += it.as.footprint()
 	}
 	m.relocate(f, items, moved, places)
 	return nil
@@ -382,6 +424,8 @@ func (m *merge) seal() error {
 	defer m.s.mu.Unlock()
 	f.size, f.done = f.off, true
 	m.done.Written += uint64(f.size)
+	f.overhead = f.size - m.live
+	m.live = 0
 	m.s.unuseLocked(f)
 	if err != nil {
 		return unavailable("merge: seal", err)

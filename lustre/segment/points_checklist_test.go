@@ -298,8 +298,8 @@ func fewFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	ops := trace.Take()
-	for _, op := range []string{"size", "readdir", "statfs"} {
-		if n := strings.Count(ops, op+" "); n > 0 {
+	for op, most := range map[string]int{"size": 0, "readdir": 0, "statfs": 1} { // a segment
+		if n := strings.Count(ops, op+" "); n > most {
 			t.Errorf("%d times %s", n, op)
 		}
 	}
@@ -323,10 +323,10 @@ func fullPoint(t *testing.T) {
 		if err := s.Put(t.Context(), testItem(2, 5000)); err == nil || !strings.Contains(err.Error(), "free some") || !s.ReadOnly() {
 			t.Errorf("Put while read-only: %v", err)
 		}
-		free += lowWater / 2
+		free += 256 << 20 // twice that is half a segment, and the put needs some more
 	}
 	wantBytes(t, s, testItem(1, 5000))
-	free += lowWater
+	free += 1 << 20
 	put(t, s, testItem(2, 5000))
 	if s.ReadOnly() {
 		t.Error("still read-only")

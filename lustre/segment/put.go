@@ -13,7 +13,7 @@ import (
 // Data until it returns, unless the error is a *Busy. A ctx that ends during
 // the write retires the segment, so it should allow for a slow file system:
 // seconds, not milliseconds. Errors: ErrExists (also for a block twice in
-// items), ErrTooLarge, ErrBadItem, ErrUnavailable.
+// items), ErrTooLarge, ErrBadItem, ErrUnavailable, with ErrFull for want of room.
 func (s *Store) Put(ctx context.Context, items ...Item) error {
 	for _, it := range items {
 		if err := it.check(); err != nil {
@@ -113,9 +113,9 @@ func (s *Store) write(ctx context.Context, j *job, items []Item) error {
 	}
 	all := parcels(items)
 	_, need := frameSize(all, names)
-	err := s.checkRoom(need)
+	err := s.mayWrite()
 	if err == nil {
-		err = s.mayWrite()
+		err = s.checkRoom(need, len(items))
 	}
 	if err == nil {
 		err = s.rely(ctx)
@@ -126,7 +126,7 @@ func (s *Store) write(ctx context.Context, j *job, items []Item) error {
 		defer free()
 	}
 	for attempt := 0; err == nil && attempt < 2; attempt++ {
-		if err = s.writeOnce(ctx, j, all, names); err == nil || !isFull(err) {
+		if err = s.writeOnce(ctx, j, all, names, attempt > 0); err == nil || !isFull(err) {
 			break
 		}
 		if attempt == 0 {
@@ -134,25 +134,34 @@ func (s *Store) write(ctx context.Context, j *job, items []Item) error {
 		}
 	}
 	s.land(load, err == nil)
-	if err == nil {
+	what := fmt.Sprintf("write of %d blocks", len(items))
+	switch {
+	case err == nil:
 		return nil
-	}
-	if isFull(err) {
+	case isFull(err):
 		s.setFull()
-	}
-	if errors.Is(err, ErrUnavailable) {
+		return full(what, err)
+	case errors.Is(err, ErrUnavailable):
 		return err
 	}
-	return unavailable(fmt.Sprintf("write of %d blocks", len(items)), err)
+	return unavailable(what, err)
 }
 
-func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []record) error {
+// writeOnce writes to the current segment. again says that another one had no
+// room, so that a new one is tried whatever statfs says.
+func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []record, again bool) error {
 	_, need := frameSize(items, names)
 	f, err := s.appendable(ctx, j, need, len(items))
 	if err != nil {
 		return err
 	}
 	defer s.unuse(f)
+	if f.frames == 0 && !again {
+		if err := s.checkNewFile(need, len(items)); err != nil {
+			f.appending.release()
+			return err
+		}
+	}
 	number, places, err := s.append(f, items, names)
 	if f.path != "" {
 		s.note(f, items, names, true)
@@ -185,6 +194,7 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []r
 func (s *Store) note(f *file, items []parcel, names []record, count bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.room.spend(f.off - f.size)
 	f.size = f.off
 	for _, it := range items {
 		for _, n := range it.Names {

@@ -3,53 +3,10 @@ package segment
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"cascadekv/internal/vfs"
 )
-
-// lowWater is the room that must have come back, beyond what a write needs,
-// before a full file system is tried again.
-const lowWater = 64 << 20
-
-// checkRoom refuses writes while the file system is full. Errors match
-// ErrUnavailable.
-func (s *Store) checkRoom(need int64) error {
-	s.mu.Lock()
-	full := s.full
-	s.mu.Unlock()
-	if !full.readOnly {
-		return nil
-	}
-	space, err := s.fs.Statfs(s.opt.Dir)
-	if err == nil && space.Free < full.free+need+lowWater && s.opt.Now().Sub(full.since) < s.opt.RetryFull {
-		return unavailable("read-only", fmt.Errorf(
-			"no space or quota left under %s (%d MiB free): free some, raise the quota, or remove old incarnations", s.opt.Dir, space.Free>>20))
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.full = fullState{}
-	return nil
-}
-
-// setFull makes the store read-only until there is more room than now.
-func (s *Store) setFull() {
-	space, err := s.fs.Statfs(s.opt.Dir)
-	if err != nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.full = fullState{readOnly: true, free: space.Free, since: s.opt.Now()}
-}
-
-// ReadOnly reports whether writes are refused because the file system is full.
-func (s *Store) ReadOnly() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.full.readOnly
-}
 
 // reclaimSoonLocked starts unlinking empty segments in the background.
 func (s *Store) reclaimSoonLocked() {

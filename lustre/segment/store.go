@@ -25,8 +25,8 @@ type Item struct {
 type Usage struct {
 	Files   int   // segments, of all ranks and incarnations
 	Used    int64 // bytes of those files
-	Own     int64 // of these, bytes of files that this run owns
-	Others  int   // runs that own the rest
+	Foreign int64 // of Used: files that this store does not own
+	Others  int   // runs that own these
 	Payload int64 // bytes of indexed blocks
 	Stored  int64 // bytes of their payloads as stored
 	Blocks  int
@@ -66,7 +66,7 @@ type Store struct {
 	flushing   bool
 	reclaiming bool
 	closed     bool
-	full       fullState
+	room       room
 	skipped    []error
 	judged     bool // Hides has said what withdrawn names hide
 	merged     Merged
@@ -80,13 +80,6 @@ type location struct {
 	as   stored
 	spot
 	pins int
-}
-
-// fullState remembers that the file system had no room.
-type fullState struct {
-	readOnly bool
-	free     int64 // what statfs said then
-	since    time.Time
 }
 
 // Open makes a store over Options.Dir. It reads nothing yet: call Recover
@@ -113,6 +106,7 @@ func Open(o Options) (*Store, error) {
 		reads: make(pool, o.Readers), writes: make(pool, o.Writers), merging: newLock(),
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
 		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
+		room: room{segment: o.SegmentBytes},
 	}
 	s.idle = sync.NewCond(&s.mu)
 	s.handles = newHandles(o, s.closeSoon)
@@ -140,9 +134,8 @@ func (s *Store) Usage() Usage {
 	others := map[Incarnation]bool{}
 	for f := range s.files {
 		u.Used += f.size
-		if f.own {
-			u.Own += f.size
-		} else {
+		if !f.own {
+			u.Foreign += f.size
 			others[f.id.run()] = true
 		}
 	}

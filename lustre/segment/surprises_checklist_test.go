@@ -258,9 +258,10 @@ func fullWithRoom(t *testing.T) {
 func spaceComesLate(t *testing.T) {
 	now := time.Unix(1800000000, 0)
 	s, fs, _ := faulty(t, func(o *Options) { o.Now = func() time.Time { return now } })
-	free := int64(1 << 20)
+	free := int64(2 << 30)
 	fs.SetSpace(func() vfs.Space { return vfs.Space{Total: 100 << 40, Free: free} })
 	put(t, s, testItem(1, 9000))
+	free = 1 << 20
 	fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: vfs.ErrNoSpace})
 	wantErr(t, "Put", s.Put(t.Context(), testItem(2, 9000)), ErrUnavailable)
 	fs.Clear()

@@ -9,7 +9,8 @@ import (
 
 // TestTrace holds the order of file operations that docs/format.md §1.1 asks
 // for: rename before the first fsync, one write and one fsync for each put, no
-// stat, no append, no second file while one takes frames.
+// stat but of the file system's room before each segment, no append, no second
+// file while one takes frames.
 func TestTrace(t *testing.T) {
 	dir := t.TempDir()
 	fs := vfs.NewTrace(vfs.OS{}, dir)
@@ -35,6 +36,7 @@ func TestTrace(t *testing.T) {
 		"mkdir rank003-000000000000000a",
 		"create "+token,
 		"close "+token,
+		"statfs .",
 		"create "+seg+"000000.bin.tmp",
 		"write "+seg+"000000.bin.tmp 0+16384",
 		"rename "+seg+"000000.bin.tmp -> "+seg+"000000.bin",
@@ -55,6 +57,7 @@ func TestTrace(t *testing.T) {
 	step("a put that does not fit", func() { put(t, s, c) },
 		"write "+seg+"000000.bin.tmp 20480+4096",
 		"sync "+seg+"000000.bin.tmp",
+		"statfs .",
 		"create "+seg+"000001.bin.tmp",
 		"write "+seg+"000001.bin.tmp 0+28672",
 		"rename "+seg+"000001.bin.tmp -> "+seg+"000001.bin",

@@ -51,7 +51,7 @@ func (w *watch) health() Health {
 // server's business than bytes, and a write can end in the page cache: their
 // success says nothing.
 func judge(op vfs.Op, err error) outcome {
-	if err == nil && (op == vfs.OpCreate || op == vfs.OpOpen || op == vfs.OpRename || op == vfs.OpWrite) {
+	if err == nil && (op == vfs.OpStatfs || op == vfs.OpCreate || op == vfs.OpOpen || op == vfs.OpRename || op == vfs.OpWrite) {
 		return unknown
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -150,6 +150,15 @@ func (w *watch) Open(path string) (f vfs.File, err error) {
 // Rename implements vfs.FS.
 func (w *watch) Rename(from, to string) error {
 	return w.write(vfs.OpRename, 0, func() error { return w.FS.Rename(from, to) })
+}
+
+// Statfs implements vfs.FS. Only writes ask for it.
+func (w *watch) Statfs(path string) (s vfs.Space, err error) {
+	err = w.write(vfs.OpStatfs, 0, func() error {
+		s, err = w.FS.Statfs(path)
+		return err
+	})
+	return s, err
 }
 
 // Pread implements vfs.File.

@@ -19,7 +19,7 @@ type Busy = segment.Busy
 type Options = segment.Options
 
 // Tier is the cold tier. It implements tiers.Tier without a capacity of its
-// own: the file system's is the limit, and reaching it is ErrUnavailable.
+// own: the file system's, or a quota, is the limit, and reaching it is ErrFull.
 type Tier struct {
 	store     *segment.Store
 	catalogue *catalogue.Catalogue // nil: none
@@ -36,6 +36,7 @@ var (
 	_ tiers.Merging     = (*Tier)(nil)
 	_ tiers.Healthy     = (*Tier)(nil)
 	_ tiers.Striped     = (*Tier)(nil)
+	_ tiers.Sparse      = (*Tier)(nil)
 	_ tiers.Catalogued  = (*Tier)(nil)
 )
 
@@ -56,6 +57,7 @@ var kinds = []struct{ from, to error }{
 	{segment.ErrPinned, tiers.ErrPinned},
 	{segment.ErrTooLarge, tiers.ErrTooLarge},
 	{segment.ErrCorrupt, tiers.ErrCorrupt},
+	{segment.ErrFull, tiers.ErrFull}, // which are ErrUnavailable too
 	{segment.ErrUnavailable, tiers.ErrUnavailable},
 	{segment.ErrClosed, tiers.ErrClosed},
 }
@@ -194,7 +196,7 @@ func (t *Tier) Inherit(ctx context.Context, p tiers.Part, fn func(tiers.Entry) e
 // Beside implements tiers.Heir.
 func (t *Tier) Beside() (bytes int64, runs int) {
 	u := t.store.Usage()
-	return u.Used - u.Own, u.Others
+	return u.Foreign, u.Others
 }
 
 // Stored implements tiers.Encoding.
@@ -221,13 +223,16 @@ func (t *Tier) Merge(ctx context.Context, budget int64, moved func([]block.ID)) 
 // Merged implements tiers.Merging.
 func (t *Tier) Merged() tiers.Merged { return tiers.Merged(t.store.Merged()) }
 
+// Sparsest implements tiers.Sparse.
+func (t *Tier) Sparsest(most int64) []block.ID { return t.store.Sparsest(most) }
+
 // Sync implements tiers.Syncer.
 func (t *Tier) Sync(ctx context.Context) error { return translate(t.store.Sync(ctx)) }
 
 // Usage implements tiers.Tier.
 func (t *Tier) Usage() tiers.Usage {
 	u := t.store.Usage()
-	return tiers.Usage{Used: u.Used, Payload: u.Payload, Blocks: u.Blocks}
+	return tiers.Usage{Used: u.Used, Foreign: u.Foreign, Payload: u.Payload, Blocks: u.Blocks}
 }
 
 // Close implements tiers.Tier. It also writes what Link and Unlink recorded and

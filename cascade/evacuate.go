@@ -1,0 +1,95 @@
+package cascade
+
+import (
+	"context"
+
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// evacuateShare bounds what is taken up into memory at once, as one part in so many
+// of the last memory tier.
+const evacuateShare = 8
+
+// evacuate is for a full cold tier that cannot merge, for want of room for what it
+// would move: heads of chains keep a little of everything. It takes what is left
+// in the emptiest piece of the tier up into memory, and out of the tier, which can
+// then give the piece back. In memory those blocks are dirty. It tells whether
+// there was such a piece.
+func (s *Store) evacuate(ctx context.Context) bool {
+	cold, ok := s.cold.(tiers.Sparse)
+	if !ok || !s.mustEvacuate() {
+		return false
+	}
+	ids := cold.Sparsest(s.last().tier.Usage().Capacity / evacuateShare)
+	views, complete := s.takeUp(ctx, ids)
+	defer func() {
+		for _, v := range views {
+			v.Release()
+		}
+	}()
+	if len(ids) == 0 || !complete {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.announce()
+	for _, id := range ids {
+		b := s.blocks[id]
+		if b == nil || !b.cold || b.below.foreign || !b.inMemory() && b.wanted() {
+			continue
+		}
+		if err := s.cold.Evict(id); err != nil {
+			s.noteCold(err)
+			continue
+		}
+		s.leaveCold(b)
+		s.coldStats.Evicted++
+		if !b.inMemory() {
+			s.vanish(b)
+		}
+	}
+	s.coldDown = s.now() // what is dirty now should not wait
+	s.wakeCleaner(false)
+	return true
+}
+
+// mustEvacuate tells whether the cold tier is to be emptied a little.
+func (s *Store) mustEvacuate() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.short.evacuate(s.now(), s.usedBelow())
+}
+
+// takeUp brings blocks of the cold tier into memory and holds them there. complete
+// is false when one that must not be lost does not come.
+func (s *Store) takeUp(ctx context.Context, ids []block.ID) (views []*View, complete bool) {
+	var coming, fresh []*fetch
+	s.mu.Lock()
+	for _, id := range ids {
+		b := s.blocks[id]
+		if b == nil {
+			continue
+		}
+		if v := s.pinFastest(b); v != nil {
+			views = append(views, v.background())
+		} else if f := s.joinFetch(b, &fresh); f != nil {
+			coming = append(coming, f)
+		}
+	}
+	s.bringUp(fresh)
+	s.mu.Unlock()
+	for _, f := range coming {
+		if v := s.await(ctx, f); v != nil {
+			views = append(views, v.background())
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		if b := s.blocks[id]; b != nil && b.cold && !b.inMemory() && b.wanted() {
+			return views, false
+		}
+	}
+	return views, true
+}

@@ -1,0 +1,165 @@
+package cascade
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"cascadekv/cascade/policy"
+)
+
+const (
+	// shortPart is the part of what the cold tier takes for this rank, as one in so
+	// many, that one step of a shortage gives up, and shortFloor that which no
+	// shortage takes: room that this rank makes may be filled by others at once.
+	shortPart  = 16
+	shortFloor = 2
+
+	// shortStep is the least time between two steps: file systems free space long
+	// after files are gone. shortRest is how long the tier must not have refused
+	// anything for the shortage to be over.
+	shortStep = 30 * time.Second
+	shortRest = time.Minute
+)
+
+// shortage is a time in which the cold tier has no room, whatever the budget says.
+// It is a policy: it has no clock and does nothing.
+//
+// What this rank takes when it begins, less a step, is its budget for as long as
+// it lasts. While the tier goes on to refuse though that was done, there are more
+// steps.
+type shortage struct {
+	limit   int64     // bytes, of what the tier takes for this rank; 0: there is room
+	least   int64     // limit goes no lower
+	step    int64     // bytes
+	refused time.Time // the last time
+	lowered time.Time // when limit was
+	merged  bool      // since then all was merged that can be
+	owed    bool      // a merge is to be asked for
+	emptied int64     // bytes that the tier took when the last piece of it was emptied; 0: none was
+}
+
+// refuse notes that the tier, which takes used bytes for this rank, is full. It
+// tells whether the limit is lower now.
+func (h *shortage) refuse(now time.Time, used int64) bool {
+	h.refused = now
+	switch {
+	case h.limit == 0:
+		h.step, h.least, h.limit = used/shortPart, max(used/shortFloor, 1), max(used, 1)
+	case now.Sub(h.lowered) < shortStep, used > h.limit && !h.merged, h.limit == h.least:
+		return false
+	}
+	h.limit = max(min(h.limit, used)-h.step, h.least)
+	h.lowered, h.merged, h.owed, h.emptied = now, false, true, 0
+	return true
+}
+
+// accept notes that the tier, which takes used bytes, has taken blocks: what could
+// not be merged for want of room may be now.
+func (h *shortage) accept(now time.Time, used int64) {
+	if h.limit > 0 && now.Sub(h.refused) >= shortRest {
+		*h = shortage{}
+	}
+	h.owed = h.owed || h.limit > 0 && used > h.limit
+}
+
+// grow notes that so many bytes more are this rank's.
+func (h *shortage) grow(bytes int64) {
+	if h.limit > 0 {
+		h.limit += bytes
+	}
+}
+
+// evacuate tells whether a piece of the tier is to be emptied, as merging it does
+// not do: while the tier takes more than it should, and if the last time did help.
+func (h *shortage) evacuate(now time.Time, used int64) bool {
+	if h.limit == 0 || used <= h.limit || now.Sub(h.refused) >= shortRest || h.emptied > 0 && used >= h.emptied {
+		return false
+	}
+	h.emptied = used
+	return true
+}
+
+// runShort gives up some of what this rank keeps in the cold tier, which says that
+// it is full. The caller holds the mutex.
+func (s *Store) runShort() {
+	if used := s.usedBelow(); s.short.refuse(s.now(), used) {
+		s.log.Warn("the cold tier is full: what is least worth keeping in it is given up, and the rest merged",
+			"tier", s.coldStats.Name, "used", used, "limit", s.short.limit)
+		s.wakeCleaner(false)
+	}
+}
+
+// usedBelow is what the cold tier takes for this rank, in bytes.
+func (s *Store) usedBelow() int64 {
+	u := s.cold.Usage()
+	return u.Used - u.Foreign
+}
+
+// mergeBudget is coldBudget for who does not hold the mutex.
+func (s *Store) mergeBudget() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.coldBudget()
+}
+
+// mergeSoon has the cold tier merge at once if a shortage asks for it, once blocks
+// were given up, and inherit if that is due. The caller holds the mutex.
+func (s *Store) mergeSoon() {
+	if !s.short.owed && (s.estate.settling || s.room.policy == nil || s.share().Take() == 0) {
+		return
+	}
+	s.short.owed = false
+	select {
+	case s.mergeNow <- struct{}{}:
+	default:
+	}
+}
+
+// mergedAll notes that there is nothing to merge for the moment.
+func (s *Store) mergedAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.short.merged = true
+}
+
+// rankCold gives a cold tier without a budget its policy at the first shortage,
+// and tells that of the blocks that are there, as old as their first names.
+func (s *Store) rankCold() {
+	type aged struct {
+		block *entity
+		seq   uint64
+	}
+	var all []aged
+	s.mu.Lock()
+	needed := s.short.limit > 0 && s.room.policy == nil
+	if needed {
+		p, err := policy.New(s.last().stats.Policy, s.short.limit)
+		if err != nil {
+			s.mu.Unlock()
+			s.log.Error("the cold tier gets no policy", "err", err)
+			return
+		}
+		s.room.policy, s.coldStats.Policy = p, p.Name()
+		s.ranked = s.rankings()
+		for _, b := range s.blocks {
+			if b.cold && !b.below.foreign && len(b.names) > 0 {
+				all = append(all, aged{b, b.names[0].entry.Seq})
+			}
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(all, func(x, y aged) int { return cmp.Compare(x.seq, y.seq) })
+	for len(all) > 0 {
+		n := min(len(all), shrinkStep)
+		s.mu.Lock()
+		for _, one := range all[:n] {
+			if b := one.block; b.cold && !b.below.foreign && s.blocks[b.info.ID] == b {
+				s.rank(b, false)
+				s.weigh(b)
+			}
+		}
+		s.mu.Unlock()
+		all = all[n:]
+	}
+}

@@ -1,0 +1,175 @@
+package cascade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"cascadekv/cascade/policy"
+	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
+	"cascadekv/tiers/lustre"
+)
+
+// TestShortage is the policy by itself.
+func TestShortage(t *testing.T) {
+	var h shortage
+	now := time.Unix(1_800_000_000, 0)
+	step := func(what string, lowered bool, limit int64, used int64) {
+		t.Helper()
+		if got := h.refuse(now, used); got != lowered || h.limit != limit {
+			t.Errorf("%s: limit %d, lowered %v; want %d, %v", what, h.limit, got, limit, lowered)
+		}
+	}
+	step("the first refusal", true, 1500, 1600)
+	step("another at once", false, 1500, 1500)
+	now = now.Add(shortStep)
+	step("not merged yet", false, 1500, 1550)
+	h.merged = true
+	step("merged, and full all the same", true, 1400, 1550)
+	if h.merged {
+		t.Error("merging has not begun anew")
+	}
+	now = now.Add(shortStep)
+	step("within the limit, and full", true, 1000, 1100)
+	for range 3 {
+		now = now.Add(shortStep)
+		h.refuse(now, 800)
+	}
+	for _, c := range []struct {
+		used int64
+		want bool
+	}{{900, true}, {900, false}, {850, true}, {800, false}} {
+		if got := h.evacuate(now, c.used); got != c.want {
+			t.Errorf("evacuate at %d bytes: %v", c.used, got)
+		}
+	}
+	if h.limit != 800 {
+		t.Errorf("limit %d, want no less than half of what there was", h.limit)
+	}
+	now = now.Add(shortRest - 1)
+	if h.accept(now, 700); h.limit != 800 {
+		t.Errorf("limit %d soon after a refusal", h.limit)
+	}
+	now = now.Add(1)
+	if h.accept(now, 700); h.limit != 0 {
+		t.Errorf("limit %d long after the last refusal", h.limit)
+	}
+	step("the next shortage", true, 750, 800)
+	h = shortage{}
+	step("nothing there to give up", true, 1, 0)
+}
+
+// fullRig has a cold tier of segments of 1 MiB on a file system of so many bytes,
+// and no budget. quota says that statfs shows room all the same.
+func fullRig(t *testing.T, total int64, quota bool, change func(*Options)) (*rig, *vfs.Bounded, *lustre.Tier) {
+	t.Helper()
+	bounded := vfs.NewBounded(vfs.OS{}, total)
+	fs := vfs.NewFault(bounded)
+	if quota {
+		fs.SetSpace(func() vfs.Space { return vfs.Space{Total: 1 << 50, Free: 1 << 49} })
+	}
+	tier, err := lustre.Open(lustre.Options{
+		Dir: t.TempDir(), FS: fs, SegmentBytes: 1 << 20, OwnOnly: true, RetryFull: time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, 8<<20, false, func(o *Options) {
+		o.Cold = tier
+		change(o)
+	})
+	return r, bounded, tier
+}
+
+// TestFullFileSystem puts far more than the file system, or a quota, holds, without
+// a budget: puts go on, ends of chains are given up and heads are found, leased
+// blocks stay, and what is given up makes room for what is new.
+func TestFullFileSystem(t *testing.T) {
+	for _, p := range policy.Names() {
+		for what, quota := range map[string]bool{"space": false, "quota": true} {
+			t.Run(p+" "+what, func(t *testing.T) { fullFileSystem(t, p, quota, 0) })
+		}
+	}
+	t.Run("before the budget is reached", func(t *testing.T) { fullFileSystem(t, "prefix", false, 64<<20) })
+}
+
+func fullFileSystem(t *testing.T, p string, quota bool, budget int64) {
+	const total, turns, leases = 16 << 20, 1200, 20
+	r, fs, tier := fullRig(t, total, quota, func(o *Options) {
+		o.Policy, o.Capacity, o.Limits.ColdBytes = p, 60*coldBlock, budget
+	})
+	s := r.Store
+	leased := func(i int) string { return fmt.Sprint("leased", i) }
+	for i := range leases {
+		r.put(ns(leased(i)), data(uint64(i), coldBlock))
+		if !r.Lease(context.Background(), "ns", leased(i), "engine", 24*time.Hour) {
+			t.Fatal("no lease")
+		}
+	}
+	rng := rand.New(rand.NewPCG(31, 32))
+	for i := range turns {
+		putMissing(t, r, rng, i)
+		r.advance(time.Second)
+	}
+	st := s.Stats()
+	cold := st.Tiers[1]
+	t.Logf("%d puts, %d lost, %d of %d bytes used, %d of them blocks; %d blocks given up, %d errors", st.Puts, st.Lost, fs.Used(), total, cold.Usage.Payload, cold.Evicted, cold.Errors)
+	if cold.Evicted == 0 || st.Corrupt != 0 || st.Rejected != 0 || cold.HitBytes == 0 || fs.Used() > total {
+		t.Errorf("%+v; %d bytes of %d", st, fs.Used(), total)
+	}
+	for i := range leases {
+		r.want(leased(i), data(uint64(i), coldBlock))
+	}
+	checkInvariants(t, s)
+	eventually(t, "all of memory has room below", func() bool {
+		r.advance(time.Second)
+		_, err := s.Drain(context.Background())
+		return err == nil
+	})
+	if tier.Health().ReadOnly {
+		t.Error("read-only all the same")
+	}
+	checkInvariants(t, s)
+}
+
+// TestNothingToGiveUp: a tier that is full of what memory keeps makes nothing go
+// round for ever, and puts go on.
+func TestNothingToGiveUp(t *testing.T) {
+	r, _, tier := fullRig(t, 2<<20, true, func(*Options) {})
+	var keys []string
+	for i := range 150 {
+		keys = append(keys, fmt.Sprint(i))
+		r.put(ns(keys[i]), data(uint64(i), coldBlock))
+		if i%10 == 0 {
+			r.advance(time.Second)
+			_, _ = r.Drain(context.Background())
+		}
+	}
+	if _, err := r.Drain(context.Background()); !errors.Is(err, tiers.ErrFull) {
+		t.Fatalf("drained to a full file system: %v", err)
+	}
+	for range 20 {
+		r.advance(shortStep)
+		r.Store.mu.Lock()
+		r.runShort()
+		r.Store.mu.Unlock()
+		r.shrinkCold()
+		for turns := 0; r.mergeOnce(t.Context(), tier) || r.evacuate(t.Context()); turns++ {
+			if turns > 20 {
+				t.Fatal("merging and evacuating go on for ever")
+			}
+		}
+		r.mergedAll()
+	}
+	if n := r.Stats().Tiers[1].Evicted; n > 0 {
+		t.Errorf("%d blocks given up below that memory has", n)
+	}
+	for i, key := range keys {
+		r.want(key, data(uint64(i), coldBlock))
+	}
+	checkInvariants(t, r.Store)
+}

@@ -1,0 +1,167 @@
+package segment
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"cascadekv/internal/vfs"
+)
+
+func TestMarks(t *testing.T) {
+	for _, c := range []struct{ segment, total, low, high int64 }{
+		{1 << 30, 100 << 40, 512 << 20, 1 << 30},
+		{1 << 30, 10000, 50, 100}, // one part in a hundred
+		{1 << 30, 0, 0, 0},        // a file system that does not tell
+	} {
+		if low, high := marks(c.segment, c.total); low != c.low || high != c.high {
+			t.Errorf("segments of %d on %d: %d and %d, want %d and %d", c.segment, c.total, low, high, c.low, c.high)
+		}
+	}
+}
+
+// nearlyFull is a store on a file system whose free space the test sets. Its
+// marks are 512 KiB and 1 MiB.
+func nearlyFull(t *testing.T, change func(*Options)) (s *opened, fs *vfs.Fault, free *int64, now *time.Time) {
+	free, now = new(int64), new(time.Time)
+	*free, *now = 10<<20, time.Unix(1800000000, 0)
+	s, fs, _ = faulty(t, func(o *Options) {
+		o.SegmentBytes = 1 << 20
+		o.Now = func() time.Time { return *now }
+		if change != nil {
+			change(o)
+		}
+	})
+	fs.SetSpace(func() vfs.Space { return vfs.Space{Total: 1 << 40, Free: *free} })
+	return s, fs, free, now
+}
+
+// TestLowWater: below the low mark no blocks are put until there is the high
+// one; names are, and merges go on.
+func TestLowWater(t *testing.T) {
+	s, _, free, now := nearlyFull(t, nil)
+	kept := evictSome(t, s, populate(t, s, 60))
+	settleDown(s)
+	*free = 400 << 10
+	put(t, s, testItem(900, 2000)) // statfs is not asked for each write
+	*now = now.Add(lookEvery)
+	late := testItem(901, 2000)
+	err := s.Put(t.Context(), late)
+	wantErr(t, "Put below the low mark", err, ErrFull)
+	wantErr(t, "Put below the low mark", err, ErrUnavailable)
+	if err == nil || !strings.Contains(err.Error(), "free some") || !s.ReadOnly() {
+		t.Errorf("read-only: %v; %v", s.ReadOnly(), err)
+	}
+	if err := s.Unlink(testName("0", 5000)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Sync(t.Context()); err != nil {
+		t.Errorf("a name below the low mark: %v", err)
+	}
+	if m := merged(t, s, 0); m.Segments != 1 || m.Freed() <= 0 {
+		t.Errorf("with room for one segment's live blocks: %+v", m)
+	}
+	*free = 100 << 10
+	if m := merged(t, s, 0); m.Segments != 0 {
+		t.Errorf("without room for any: %+v", m)
+	}
+	*free = 900 << 10
+	wantErr(t, "Put between the marks", s.Put(t.Context(), late), ErrFull)
+	*free = 1 << 20
+	put(t, s, late)
+	if s.ReadOnly() {
+		t.Error("read-only above the high mark")
+	}
+	*free = 900 << 10
+	*now = now.Add(lookEvery)
+	put(t, s, testItem(902, 2000))
+	wantBytes(t, s, append(kept, late)...)
+}
+
+// TestLowWaterAtNewFile: room is looked for before each segment.
+func TestLowWaterAtNewFile(t *testing.T) {
+	s, fs, free, _ := nearlyFull(t, func(o *Options) { o.SegmentBlocks = 2 })
+	put(t, s, testItem(1, 2000))
+	*free = 0
+	put(t, s, testItem(2, 2000))
+	wantErr(t, "Put that makes a segment", s.Put(t.Context(), testItem(3, 2000)), ErrFull)
+	fs.Add(vfs.Rule{Op: vfs.OpStatfs, Err: vfs.ErrIO})
+	wantErr(t, "Put while statfs fails", s.Put(t.Context(), testItem(3, 2000)), ErrFull)
+	fs.Clear()
+	*free = 10 << 20
+	put(t, s, testItem(3, 2000))
+}
+
+// TestStatfsHangs: it takes the put that asks, until its deadline, and no other.
+func TestStatfsHangs(t *testing.T) {
+	s, fs, _, _ := nearlyFull(t, func(o *Options) { o.SegmentBlocks = 1 })
+	put(t, s, testItem(1, 2000))
+	server := make(chan struct{})
+	fs.Add(vfs.Rule{Op: vfs.OpStatfs, Block: server})
+	asks := testItem(2, 2000)
+	wantErr(t, "Put that asks", s.Put(fs.UntilHung(t.Context(), 1), asks), ErrUnavailable)
+	for i := range uint64(3) {
+		put(t, s, testItem(10+i, 2000))
+	}
+	close(server)
+	settleDown(s)
+	put(t, s, asks)
+	wantBytes(t, s, testItem(1, 2000), testItem(10, 2000), asks)
+}
+
+// TestOwnWritesCount: a store that is alone on its file system stops at the mark,
+// though statfs is not asked while a segment takes frames.
+func TestOwnWritesCount(t *testing.T) {
+	s, _, free, _ := nearlyFull(t, nil)
+	*free = 900 << 10
+	var err error
+	n := uint64(0)
+	for ; err == nil && n < 100; n++ {
+		err = s.Put(t.Context(), testItem(n, 20000))
+	}
+	wantErr(t, "Put", err, ErrFull)
+	if used := s.Usage().Used; used < 380<<10 || used > 420<<10 {
+		t.Errorf("stopped after %d KiB; 900 KiB were free, the mark is at 512", used>>10)
+	}
+}
+
+// TestSparsest: the segment with the least in it, if that is worth it, and what it
+// has; without that it is gone.
+func TestSparsest(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, small(dir, 1))
+	all := populate(t, s, 60)
+	if ids := s.Sparsest(1 << 30); ids != nil {
+		t.Errorf("all is live, and %d blocks are to go", len(ids))
+	}
+	kept := evictSome(t, s, all)
+	least, _, err := s.Where(kept[10].Info.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, it := range kept {
+		if path, _, _ := s.Where(it.Info.ID); path == least && it.Info.ID != kept[10].Info.ID {
+			if err := s.Evict(it.Info.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	settleDown(s)
+	if ids := s.Sparsest(10 << 10); ids != nil {
+		t.Errorf("no segment has so few bytes of blocks, and %d are to go", len(ids))
+	}
+	files := s.Usage().Files
+	ids := s.Sparsest(1 << 30)
+	for _, id := range ids {
+		if path, _, _ := s.Where(id); path != least {
+			t.Errorf("a block of %s, want %s", path, least)
+		}
+		if err := s.Evict(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settleDown(s)
+	if got := s.Usage().Files; len(ids) == 0 || got != files-1 {
+		t.Errorf("%d files, %d after %d blocks went", files, got, len(ids))
+	}
+}
