@@ -146,11 +146,13 @@ func TestBudgetOfACampaign(t *testing.T) {
 		}
 		until(t, "the campaign within its budget", func() bool { return bytesBelow(t, p.lustre) <= budget })
 		present, holes := of(n).count(t, c)
-		oldest, oldHoles := of(0).count(t, c)
+		// What a job gave up is there again for the next one as long as its file is,
+		// without what came before it, perhaps: only its own chains must be whole.
+		oldest, _ := of(0).count(t, c)
 		s := r.stats(t)
 		t.Logf("job %d: %d MiB, %d blocks of its own, %d of the first job's, estate %+v", n, bytesBelow(t, p.lustre)>>20, present, oldest, s.Estate)
-		if present != 120 || holes+oldHoles > 0 || s.Corrupt > 0 || n == jobs-1 && oldest > 60 {
-			t.Errorf("job %d: %d blocks of its own, %d of the first job's, %d behind a hole, %d corrupt", n, present, oldest, holes+oldHoles, s.Corrupt)
+		if present != 120 || holes > 0 || s.Corrupt > 0 || n == jobs-1 && oldest > 60 {
+			t.Errorf("job %d: %d blocks of its own, %d of the first job's, %d behind a hole, %d corrupt", n, present, oldest, holes, s.Corrupt)
 		}
 		if n < jobs-1 {
 			end(t, r)
