@@ -202,14 +202,15 @@ func (s *Store) inherit(ctx context.Context, heir tiers.Heir, p tiers.Part) (Rec
 	return a.done, inherited, nil
 }
 
-// estateStats is the estate at one moment; nil without a budget. The caller holds
-// the mutex.
+// estateStats is the estate at one moment; nil where it never mattered. The caller
+// holds the mutex.
 func (s *Store) estateStats() *EstateStats {
-	if s.limits.Load().ColdBytes == 0 {
+	budget := s.coldBudget()
+	if budget == 0 && s.estate.inherited == 0 {
 		return nil
 	}
 	st := &EstateStats{
-		Parts: len(s.estate.left), Runs: s.estate.runs, RunBytes: s.estate.beside, Inherited: s.estate.inherited, Budget: s.coldBudget(),
+		Parts: len(s.estate.left), Runs: s.estate.runs, RunBytes: s.estate.beside, Inherited: s.estate.inherited, Budget: budget,
 	}
 	for _, b := range s.estate.left {
 		st.Bytes += b.bytes

@@ -2,12 +2,14 @@ package cascade
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 )
 
@@ -155,6 +157,60 @@ func TestLiveJobsShareABudget(t *testing.T) {
 	c.takeIn(r)
 	if st := r.Stats().Estate; st.Runs != 0 || st.Parts != 1 || st.Budget != budget-st.Bytes {
 		t.Errorf("once it ended: %+v", st)
+	}
+	c.end(r)
+}
+
+// TestShortageTakesWhatIsLeftFirst: on a full file system, without a budget, what
+// ended runs left goes before what this one put.
+func TestShortageTakesWhatIsLeftFirst(t *testing.T) {
+	c := newCampaign(t)
+	const block, each, total = 30_000, 100, 14 << 20
+	bounded := vfs.NewBounded(vfs.OS{}, total)
+	c.fs = vfs.NewFault(bounded)
+	for rank := uint32(1); rank <= 3; rank++ { // 3 times 3 MB
+		r := c.session(rank, 8<<20)
+		r.chain(fmt.Sprint("of", rank, "."), 0, each, uint64(rank)*1000)
+		c.end(r)
+	}
+	r := c.session(0, 8<<20, func(o *Options) { o.Capacity = 10 * block })
+	c.takeIn(r)
+	merging := r.Store.cold.(tiers.Merging)
+	for i := 0; i < 3*each; i += 5 { // 9 MB more
+		n := i / each
+		r.chain(fmt.Sprint("mine", n, "."), i%each, i%each+5, uint64(20_000+n*1000))
+		for tries := 0; ; tries++ {
+			c.later(coldRetry)
+			if _, err := r.Drain(t.Context()); err == nil {
+				break
+			} else if !errors.Is(err, tiers.ErrFull) || tries == 200 {
+				t.Fatal(err)
+			}
+			r.inheritDue(t.Context())
+			r.shrinkCold()
+			for r.mergeOnce(t.Context(), merging) {
+			}
+			r.mergedAll()
+		}
+	}
+	st := r.Stats()
+	if st.Estate == nil || st.Estate.Inherited == 0 || st.Corrupt > 0 {
+		t.Errorf("estate %+v, %d corrupt", st.Estate, st.Corrupt)
+	}
+	mine := 0
+	for n := range 3 {
+		for i := range each {
+			if r.Contains(t.Context(), "ns", fmt.Sprint("mine", n, ".", i)) {
+				mine++
+				r.want(fmt.Sprint("mine", n, ".", i), data(uint64(20_000+n*1000+i), block))
+			}
+		}
+	}
+	r.Store.mu.Lock()
+	old := r.room.old
+	r.Store.mu.Unlock()
+	if mine < 3*each/2 || mine+int(st.Lost) < 3*each && old > 0 {
+		t.Errorf("%d of %d of its own blocks are left, %d were lost in memory; %d bytes of others'", mine, 3*each, st.Lost, old)
 	}
 	c.end(r)
 }
