@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"cascadekv/cascade"
@@ -16,16 +17,20 @@ import (
 // unwell is a cold tier that tells of much trouble.
 type unwell struct {
 	*lustre.Tier
-	health   tiers.Health
-	merged   tiers.Merged
-	striping *tiers.Striping
+	told atomic.Pointer[told]
 }
 
-func (u *unwell) Health() tiers.Health { return u.health }
+type told struct {
+	health   tiers.Health
+	merged   tiers.Merged
+	striping tiers.Striping
+}
 
-func (u *unwell) Merged() tiers.Merged { return u.merged }
+func (u *unwell) Health() tiers.Health { return u.told.Load().health }
 
-func (u *unwell) Striping() *tiers.Striping { return u.striping }
+func (u *unwell) Merged() tiers.Merged { return u.told.Load().merged }
+
+func (u *unwell) Striping() *tiers.Striping { return &u.told.Load().striping }
 
 // TestColdTierIsExported: each figure that the cold tier tells has its place in
 // /metrics and in the answer to CASCADE.STATS.
@@ -34,12 +39,13 @@ func TestColdTierIsExported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &unwell{Tier: tier,
+	u, trouble := &unwell{Tier: tier}, told{
 		health: tiers.Health{Hanging: 2, Files: 3, Writes: true, Breaks: 5, Refused: 6, ReadOnly: true, Poisoned: 7,
 			Reads: tiers.ReadErrors{Corrupt: 8, Gone: 9, Unanswered: 10, Failed: 11}},
 		merged:   tiers.Merged{Merges: 12, Segments: 13, Blocks: 14, Bytes: 15, Written: 16, Removed: 17},
-		striping: &tiers.Striping{Asked: "-c 16", Granted: "-c 2 -p \xff", Differences: []string{"2 stripes instead of 16"}},
+		striping: tiers.Striping{Asked: "-c 16", Granted: "-c 2 -p \xff", Differences: []string{"2 stripes instead of 16"}},
 	}
+	u.told.Store(&trouble)
 	r := newRigOver(t, 8<<20, u)
 	page := func() string {
 		w := httptest.NewRecorder()
@@ -83,13 +89,14 @@ func TestColdTierIsExported(t *testing.T) {
 	if err := json.Unmarshal(reply.Str, &said); err != nil {
 		t.Fatal(err)
 	}
-	u.striping.Granted = "-c 2 -p \ufffd" // as JSON has it
+	striping := trouble.striping
+	striping.Granted = "-c 2 -p \ufffd" // as JSON has it
 	cold := said.Tiers[len(said.Tiers)-1]
-	if !reflect.DeepEqual(cold.Health, &u.health) || !reflect.DeepEqual(cold.Merged, &u.merged) || !reflect.DeepEqual(cold.Striping, u.striping) {
+	if !reflect.DeepEqual(cold.Health, &trouble.health) || !reflect.DeepEqual(cold.Merged, &trouble.merged) || !reflect.DeepEqual(cold.Striping, &striping) {
 		t.Errorf("%s", reply.Str)
 	}
 
-	u.health, u.striping = tiers.Health{}, &tiers.Striping{}
+	u.told.Store(&told{})
 	text = page()
 	for _, line := range []string{`writes_broken{tier="lustre"} 0`, `read_only{tier="lustre"} 0`, `striping_as_asked{tier="lustre"} 1`} {
 		if !strings.Contains(text, "\ncascade_tier_"+line+"\n") {
