@@ -100,6 +100,19 @@ type CatalogueState struct {
 	Runs        int     `json:"runs"`       // K
 	Retunes     uint64  `json:"retunes_total"`
 	Tuning      string  `json:"tuning,omitempty"` // the tuner's last verdict; none: it is off, or has not judged
+	Tuner       *Tuner  `json:"tuner,omitempty"`  // nil: likewise
 	WriteAmp    float64 `json:"write_amplification"`
 	ReadAmp     int     `json:"read_amplification"`
+}
+
+// Tuner is what shapes a Catalogue, at one moment. Costs are predicted pages for
+// each operation. The mix is of the last operations: shares of a whole.
+type Tuner struct {
+	Verdicts map[string]uint64  `json:"verdicts_total"` // judgements, by verdict
+	Mix      map[string]float64 `json:"mix"`            // by kind: put, hit, range, miss
+	Scanned  float64            `json:"scanned"`        // entries of a range, on average
+	Cost     float64            `json:"cost"`           // as the catalogue is shaped; 0 before the first operation
+	Best     float64            `json:"best_cost"`      // in the best shape
+	BestT    int                `json:"best_size_ratio"`
+	BestK    int                `json:"best_runs"`
 }

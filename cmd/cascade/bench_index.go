@@ -13,7 +13,8 @@ func (a *app) benchIndex() *cobra.Command {
 	o := bench.IndexOptions{Entries: 5_000_000}
 	c := &cobra.Command{Use: "index", Short: "Measure look-ups, memory, reopening and rebuilding of the index of segments", Args: arity(0, 0),
 		Long: "Measure look-ups, memory, reopening and rebuilding of the index of segments.\n" +
-			"Five million blocks take about 1.5 GB in --dir, which is removed afterwards.",
+			"Five million blocks take about 1.5 GB in --dir, and the segments that the index is rebuilt from 1 GB more; both are removed\n" +
+			"afterwards.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Entries < 1 {
 				return usagef("bench index: --entries must be above 0")

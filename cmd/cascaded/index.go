@@ -87,19 +87,23 @@ func tuneIndex(ctx context.Context, cold tiers.Tier, log *slog.Logger) {
 	if !ok {
 		return
 	}
-	err := c.Tune(ctx, lustre.TuneOptions{Told: func(d tuner.Decision, made bool, err error) {
+	if err := c.Tune(ctx, lustre.TuneOptions{Told: tuningLog(log)}); err != nil {
+		log.Error("the index of what others left is not tuned", "err", err)
+	}
+}
+
+// tuningLog logs decisions with the costs and the mix that led to them.
+func tuningLog(log *slog.Logger) func(d tuner.Decision, made bool, err error) {
+	return func(d tuner.Decision, made bool, err error) {
 		switch {
 		case err != nil:
 			log.Warn("the index of what others left keeps its shape", "decision", d.String(), "err", err)
 		case made:
-			log.Info("the index of what others left has another shape", "t", d.To.T, "k", d.To.K, "serial", d.Serial)
+			log.Info("the index of what others left has another shape", "t", d.To.T, "k", d.To.K, "decision", d.String(), "serial", d.Serial)
 		case d.Verdict == tuner.Keep:
 			log.Debug("index tuning", "decision", d.String())
 		default:
 			log.Info("index tuning", "decision", d.String(), "serial", d.Serial)
 		}
-	}})
-	if err != nil {
-		log.Error("the index of what others left is not tuned", "err", err)
 	}
 }

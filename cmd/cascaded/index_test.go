@@ -1,13 +1,47 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"cascadekv/internal/config"
+	"cascadekv/lustre/tuner"
 )
+
+// TestTuningLog: every line of a decision tells what it costs and of which work,
+// at the level of its weight.
+func TestTuningLog(t *testing.T) {
+	d := tuner.Decision{
+		Verdict: tuner.Change, Serial: 3, From: tuner.Default, To: tuner.Setting{T: 4, K: 15}, Before: 2.5, After: 1.25,
+		Mix: tuner.Mix{Put: 0.7, Hit: 0.3},
+	}
+	kept := d
+	kept.Verdict, kept.To, kept.After = tuner.Keep, d.From, d.Before
+	for name, c := range map[string]struct {
+		d     tuner.Decision
+		made  bool
+		err   error
+		words []string
+	}{
+		"proposed": {d, false, nil, []string{"level=INFO", "serial=3", "2.500 to 1.250 pages"}},
+		"made":     {d, true, nil, []string{"level=INFO", "another shape", "t=4 k=15", "serial=3", "2.500 to 1.250 pages"}},
+		"failed":   {d, true, errors.New("no disk"), []string{"level=WARN", "keeps its shape", "no disk", "2.500 to 1.250 pages"}},
+		"kept":     {kept, false, nil, []string{"level=DEBUG", "2.500 to 2.500 pages"}},
+	} {
+		var out bytes.Buffer
+		tuningLog(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))(c.d, c.made, c.err)
+		for _, w := range append(c.words, "put 70.0 %, hit 30.0 %") {
+			if !strings.Contains(out.String(), w) {
+				t.Errorf("%s: no %q in %s", name, w, &out)
+			}
+		}
+	}
+}
 
 // TestIndexDir: each campaign and rank has a directory of its own that nobody
 // else can change, and one that others could have made is refused.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -65,7 +64,8 @@ type IndexResult struct {
 	Rebuild       struct {
 		Blocks   int     `json:"blocks"`
 		Segments int     `json:"segments"`
-		Seconds  float64 `json:"seconds"` // from entries as footers have them, names as text
+		Bytes    int64   `json:"footer_bytes"`
+		Seconds  float64 `json:"seconds"` // from files that are not in the page cache, until all can be found
 	} `json:"rebuild"`
 }
 
@@ -142,8 +142,6 @@ type indexBench struct {
 	x    *index.Index
 	base footprint // of the process before there was an index
 }
-
-func (b *indexBench) options() index.Options { return index.Options{Dir: b.dir, Campaign: "bench"} }
 
 func (b *indexBench) close() error {
 	if b.x == nil {
@@ -338,33 +336,5 @@ func (b *indexBench) reopen(context.Context) (err error) {
 		return fmt.Errorf("%w: after reopening: %w", ErrWrong, err)
 	}
 	b.res.ReopenSeconds = seconds(began)
-	return nil
-}
-
-// rebuild throws the index away and fills it from entries that lie ready, so
-// that making them up is not measured.
-func (b *indexBench) rebuild(ctx context.Context) error {
-	r := &b.res.Rebuild
-	r.Blocks = b.o.Rebuild
-	footers := slices.Collect(indexFooters(b.o.Rebuild))
-	r.Segments = len(footers)
-	source := iter.Seq2[index.Batch, error](func(yield func(index.Batch, error) bool) {
-		for _, f := range footers {
-			if !yield(f.batch(), nil) {
-				return
-			}
-		}
-	})
-	began := time.Now()
-	if err := b.x.Rebuild(ctx, source); err != nil {
-		return err
-	}
-	r.Seconds = seconds(began)
-	for range 1000 {
-		n := b.rand.Uint64N(uint64(b.o.Rebuild))
-		if _, err := b.x.Get(indexID(n)); err != nil {
-			return fmt.Errorf("%w: after the rebuild: %w", ErrWrong, err)
-		}
-	}
 	return nil
 }

@@ -48,13 +48,10 @@ func indexRuns(entries int) int {
 }
 
 // indexID is the id of a block by its number.
-func indexID(n uint64) (id block.ID) {
-	var p [9]byte
-	binary.BigEndian.PutUint64(p[:], n)
-	sum := sha256.Sum256(p[:])
-	copy(id[:16], sum[:])
-	return id
-}
+func indexID(n uint64) block.ID { return block.Sum(block.Bits128, indexSeed(n)) }
+
+// indexSeed is what the id of a block is the hash of.
+func indexSeed(n uint64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 0, 9), n)[:9] }
 
 // indexKey is the key of a block by its number, in the form of SGLang's.
 func indexKey(n uint64) string {

@@ -123,6 +123,14 @@ var (
 	mIndexT      = newMetric("index_size_ratio", "T of the index: how many times larger each level is than the one above it.", gauge)
 	mIndexK      = newMetric("index_runs", "K of the index: sorted runs that its top level gathers.", gauge)
 	mIndexTunes  = newMetric("index_retunes_total", "Times that T and K were changed.", counter)
+	mIndexPuts   = newMetric("index_puts_total", "Blocks and names put into the index.", counter)
+	mIndexSearch = newMetric("index_searches_total", "Searches of the index: point found one entry, range went on to the next ones, absent found none.", counter, "kind")
+	mIndexScan   = newMetric("index_scanned_total", "Entries of the index that ranges found.", counter)
+	mIndexWrites = newMetric("index_write_amplification", "Bytes that the index writes for each byte put, since it was opened or given another shape.", gauge)
+	mIndexReads  = newMetric("index_read_amplification", "Sorted runs that a search of the index may meet.", gauge)
+	mTunerSays   = newMetric("index_tuner_verdicts_total", "Judgements of the index's shape, by verdict.", counter, "verdict")
+	mTunerMix    = newMetric("index_tuner_mix", "Shares of puts, hits, ranges and misses in the last operations of the index.", gauge, "kind")
+	mTunerCost   = newMetric("index_tuner_cost_pages", "Predicted cost of an operation of that mix in the index's shape (current) and in the best one, in pages.", gauge, "shape")
 	mReplicas    = newMetric("replicas_total", "Blocks of other ranks that were kept here.", counter)
 	mRanks       = newMetric("ring_ranks", "Ranks in the ring.", gauge)
 	mSettling    = newMetric("ring_settling", "1 while the ring changed lately.", gauge)
@@ -248,9 +256,28 @@ func collectIndex(c *tiers.CatalogueState, send func(metric, float64, ...string)
 		{mIndexUp, up}, {mIndexParts, float64(c.Parts)}, {mIndexSize, float64(c.Entries)}, {mIndexRead, float64(c.Read)},
 		{mIndexHits, float64(c.Hits)}, {mIndexMisses, float64(c.Misses)}, {mIndexDisk, float64(c.DiskBytes)},
 		{mIndexMemory, float64(c.MemoryBytes)}, {mIndexT, float64(c.SizeRatio)}, {mIndexK, float64(c.Runs)}, {mIndexTunes, float64(c.Retunes)},
+		{mIndexPuts, float64(c.Puts)}, {mIndexScan, float64(c.Scanned)}, {mIndexWrites, c.WriteAmp}, {mIndexReads, float64(c.ReadAmp)},
 	} {
 		send(x.metric, x.v)
 	}
+	for kind, n := range map[string]uint64{"point": c.Points, "range": c.Ranges, "absent": c.Absent} {
+		send(mIndexSearch, float64(n), kind)
+	}
+	if c.Tuner != nil {
+		collectTuner(c.Tuner, send)
+	}
+}
+
+// collectTuner sends what a rank has whose index is shaped for its work.
+func collectTuner(t *tiers.Tuner, send func(metric, float64, ...string)) {
+	for verdict, n := range t.Verdicts {
+		send(mTunerSays, float64(n), verdict)
+	}
+	for kind, share := range t.Mix {
+		send(mTunerMix, share, kind)
+	}
+	send(mTunerCost, t.Cost, "current")
+	send(mTunerCost, t.Best, "best")
 }
 
 // adminHandler serves /metrics, /healthz, /stats and profiles.

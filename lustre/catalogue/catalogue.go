@@ -10,7 +10,6 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/lustre/index"
 	"cascadekv/lustre/segment"
-	"cascadekv/lustre/tuner"
 )
 
 // ErrUnavailable says that there is nowhere to keep a catalogue, or that the
@@ -54,8 +53,8 @@ type Catalogue struct {
 
 	left map[segment.Incarnation]bool // left out of the last round; with the turn
 
-	asked   atomic.Int64 // when the last Find was, Unix nanoseconds
-	verdict atomic.Pointer[tuner.Decision]
+	asked  atomic.Int64 // when the last Find was, Unix nanoseconds
+	tuning atomic.Pointer[Tuning]
 }
 
 // round is what the last TakeIn made findable.
@@ -268,12 +267,12 @@ type Stats struct {
 	Parts int    // that are shown
 	Read  uint64 // segments whose contents were read, since Open
 
-	Tuning *tuner.Decision // the last one; nil: none
+	Tuning *Tuning // nil: it is off, or has not judged
 }
 
 // Stats returns counters and sizes.
 func (c *Catalogue) Stats() Stats {
-	return Stats{Stats: c.index.Stats(), Parts: len(c.shown.Load().parts), Read: c.read.Load(), Tuning: c.verdict.Load()}
+	return Stats{Stats: c.index.Stats(), Parts: len(c.shown.Load().parts), Read: c.read.Load(), Tuning: c.tuning.Load()}
 }
 
 // Close makes what is known durable on this node and closes the index.

@@ -494,14 +494,14 @@ func TestNothingOnTheHeap(t *testing.T) {
 
 func FuzzNote(f *testing.F) {
 	f.Add("")
-	f.Add(note(block.Name{Namespace: "n", Key: "k", Parent: "p"}))
+	f.Add(note(index.NamespaceOf("n"), block.Name{Namespace: "n", Key: "k", Parent: "p"}))
 	f.Fuzz(func(t *testing.T, text string) {
 		_, key, parent, ok := cutNote(text)
 		if ok && len(key)+len(parent) > len(text) {
 			t.Error("more than there is")
 		}
 		n := block.Name{Namespace: "model", Key: key, Parent: parent}
-		ns, k, p, ok := cutNote(note(n))
+		ns, k, p, ok := cutNote(note(index.NamespaceOf(n.Namespace), n))
 		if !ok || k != key || p != parent || ns != index.NamespaceOf("model") {
 			t.Errorf("%q, %q become %q, %q", key, parent, k, p)
 		}

@@ -9,8 +9,7 @@ import (
 
 // note is what the record of a name keeps of its texts: the hash of the
 // namespace, the length of the key, the key, the parent (docs/format.md §5.6).
-func note(n block.Name) string {
-	ns := index.NamespaceOf(n.Namespace)
+func note(ns index.Namespace, n block.Name) string {
 	p := make([]byte, 0, len(ns)+2+len(n.Key)+len(n.Parent))
 	p = binary.AppendUvarint(append(p, ns[:]...), uint64(len(n.Key)))
 	return string(append(append(p, n.Key...), n.Parent...))

@@ -276,6 +276,7 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 		b.Mark |= sealedMark
 	}
 	infos := make(map[block.ID]segment.Stored, len(has.Blocks))
+	b.Blocks = make([]index.Block, 0, len(has.Blocks))
 	for _, it := range has.Blocks {
 		infos[it.Info.ID] = it
 		t.done.Blocks++
@@ -286,14 +287,22 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 	}
 	older := c.store.Older(has.Names)
 	told := make([]Found, 0, len(has.Names))
+	b.Names = make([]index.Name, 0, len(has.Names))
+	var space string // names of one namespace mostly come together
+	ns, known := index.NamespaceOf(space), false
 	for i, r := range has.Names {
-		n := index.NameOf(r.ID, r.Name)
+		if r.Name.Namespace != space {
+			space, ns, known = r.Name.Namespace, index.NamespaceOf(r.Name.Namespace), false
+		}
+		n := ns.Name(r.ID, r.Name)
 		if r.Dropped || older[i] {
 			n = index.Name{Key: n.Key, Seq: n.Seq, Dropped: true}
 		} else {
-			n.Note = note(r.Name)
+			n.Note = note(ns, r.Name)
 			t.done.Names++
-			b.Texts = c.newText(b.Texts, r.Name.Namespace)
+			if !known {
+				b.Texts, known = c.newText(b.Texts, ns, space), true
+			}
 		}
 		b.Names = append(b.Names, n)
 		if !older[i] {
@@ -306,8 +315,7 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 
 // newText adds a namespace's text to those that a batch brings, if the index is
 // not known to have it.
-func (c *Catalogue) newText(texts []string, text string) []string {
-	ns := index.NamespaceOf(text)
+func (c *Catalogue) newText(texts []string, ns index.Namespace, text string) []string {
 	if _, known := c.texts.LoadOrStore(ns, text); known {
 		return texts
 	}

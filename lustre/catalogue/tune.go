@@ -20,6 +20,27 @@ type TuneOptions struct {
 	Told func(d tuner.Decision, made bool, err error)
 }
 
+// Tuning is what the tuner thinks of the index, for people.
+type Tuning struct {
+	Last     tuner.Decision           // of the last Step
+	Best     tuner.Setting            // under which the work of the window would cost least
+	BestCost float64                  // predicted pages for each operation under it
+	Verdicts [tuner.Change + 1]uint64 // Steps, by verdict
+}
+
+// judged is what a Step adds to t. The tuner names another setting than the
+// index's only where that is worth a change; here is what it compared with. An
+// empty window has no cost.
+func (t Tuning) judged(d tuner.Decision, tree tuner.Tree, b tuner.Bounds) *Tuning {
+	t.Last, t.Best, t.BestCost = d, d.From, 0
+	if d.Ops > 0 {
+		t.Best, t.BestCost = tree.Best(b, d.Mix)
+		t.Last.Before = tree.Cost(d.From, d.Mix) // not given while the window fills
+	}
+	t.Verdicts[d.Verdict]++
+	return &t
+}
+
 // Tune has the index shaped for the work it does until ctx ends: it counts, lets
 // the tuner judge, and makes its changes at quiet moments. At most one call runs
 // at a time. Errors: tuner.ErrBadOption.
@@ -44,7 +65,7 @@ func (c *Catalogue) Tune(ctx context.Context, o TuneOptions) error {
 	}
 	tick := time.NewTicker(o.Every)
 	defer tick.Stop()
-	last := countsOf(&stats)
+	last, tuning := countsOf(&stats), &Tuning{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -58,8 +79,10 @@ func (c *Catalogue) Tune(ctx context.Context, o TuneOptions) error {
 		if stats.SizeRatio == 0 {
 			continue
 		}
-		d := t.Step(treeOf(&stats))
-		c.verdict.Store(&d)
+		tree := treeOf(&stats)
+		d := t.Step(tree)
+		tuning = tuning.judged(d, tree, o.Tuner.Bounds)
+		c.tuning.Store(tuning)
 		if d.Verdict == tuner.Change || d.Verdict == tuner.Keep || d.Verdict == tuner.Withdrawn {
 			o.Told(d, false, nil)
 		}

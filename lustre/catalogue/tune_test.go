@@ -70,6 +70,37 @@ func TestTune(t *testing.T) {
 		t.Errorf("T=%d K=%d become T=%d K=%d in %d changes", before.SizeRatio, before.Runs, after.SizeRatio, after.Runs, after.Retunes)
 	}
 	r.wants(0, 300, data)
+	if v := after.Tuning.Verdicts; v[tuner.Change] == 0 {
+		t.Errorf("verdicts %v", v)
+	}
+}
+
+// TestTuning: what people are told of a judgement: how many there were of each
+// kind, the cost as the index is, and the best one, though no change is worth
+// while.
+func TestTuning(t *testing.T) {
+	tree, mix := tuner.Tree{Entries: 5e6}, tuner.Mix{Hit: 0.9, Put: 0.1}
+	best, cost := tree.Best(tuner.Bounds{MaxT: 12}, mix)
+	if best == tuner.Default || best.T > 12 {
+		t.Fatalf("the test's work is best under %v", best)
+	}
+	for _, v := range []tuner.Verdict{tuner.Filling, tuner.Steady, tuner.Keep} {
+		d := tuner.Decision{Verdict: v, Ops: 100, From: tuner.Default, To: tuner.Default, Mix: mix}
+		was := &Tuning{Verdicts: [...]uint64{tuner.Steady: 5, tuner.Change: 1}}
+		got := was.judged(d, tree, tuner.Bounds{MaxT: 12})
+		if got.Best != best || got.BestCost != cost || got.Last.Before != tree.Cost(tuner.Default, mix) || cost >= got.Last.Before {
+			t.Errorf("%v: %+v, want %v at %v", v, got, best, cost)
+		}
+		want := was.Verdicts
+		want[v]++
+		if got.Verdicts != want {
+			t.Errorf("%v: verdicts %v, want %v", v, got.Verdicts, want)
+		}
+	}
+	idle := Tuning{}.judged(tuner.Decision{From: tuner.Default}, tree, tuner.Bounds{})
+	if idle.BestCost != 0 || idle.Best != tuner.Default {
+		t.Errorf("before the first operation: %+v", idle)
+	}
 }
 
 // TestCounts: the tuner counts what requests ask for as what it costs, and

@@ -59,8 +59,35 @@
 // broken: reads are misses, writes fail, no call hangs. All calls that may meet
 // such a lock run on goroutines that can be left behind; readers take none of
 // Pebble's locks. A database that stopped is never touched again, so its memory
-// is lost; after a few of them Rebuild gives up. What cannot be caught is a panic
-// on a goroutine of Pebble's own, which it has for mistakes in its code.
+// is lost; after a few of them Rebuild gives up.
+//
+// What can go wrong, what comes of it, and the test that shows it:
+//
+//	a file of the index is missing, cut or damaged when it is opened: emptied;
+//	    when it is met later: broken                             TestDamage
+//	an index of another format or campaign: emptied              TestOthersIndex
+//	a file system that other nodes see: refused                  TestSharedFileSystemsAreRefused
+//	another process has it open: refused                         TestOneProcess
+//	an operation of the file system fails, of any kind, once Open has
+//	    returned: served all the same, or broken                 TestFaults
+//	Logger.Fatalf: the MANIFEST cannot be written or synced, or
+//	    Pebble finds a contradiction in its state: broken        TestFatalErrorsBreakTheIndex
+//	BackgroundError: a flush or compaction fails, which Pebble
+//	    would try again for ever: broken                         TestFatalErrorsBreakTheIndex
+//	the disk is full: broken; Rebuild fails until there is room  TestFullDisk
+//	the directory is removed under a running process: broken     TestBrokenAtRunTime (lustre/catalogue)
+//	DataCorruption, or an iterator's error: broken               TestDamage, TestFaults
+//	a panic in a call of ours: broken                            TestPanicsBreakTheIndex
+//	the disk hangs: calls end with their context, readers do not
+//	    wait, Close and Retune end after CloseWait: broken       TestHungDisk
+//	merging does not keep up: writes wait, or end with their
+//	    context; compactions held back by Load begin             TestStallOpensTheGate
+//	the process or the node ends: the last batches are missing,
+//	    and the marks tell                                       TestCrashKeepsAPrefix
+//	it breaks again and again: broken until a restart            TestBrokenTooOften
+//
+// What cannot be caught is a panic on a goroutine of Pebble's own, which it has
+// for mistakes in its code: it ends the process.
 //
 // The package does not read or write segments, decide what to keep, or choose
 // its own tuning, and knows nothing of tiers.

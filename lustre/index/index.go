@@ -185,7 +185,7 @@ func (x *Index) PutBatch(ctx context.Context, b Batch) error {
 // Forget takes blocks out of the index; their names stay, and lead nowhere.
 // Errors: ErrBroken, ErrClosed, the context's.
 func (x *Index) Forget(ctx context.Context, ids ...block.ID) error {
-	return x.change(ctx, len(ids), 0, func(p *planner) error {
+	return x.change(ctx, len(ids), 0, 0, func(p *planner) error {
 		for _, id := range ids {
 			if err := p.forget(id); err != nil {
 				return err

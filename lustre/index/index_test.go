@@ -363,3 +363,15 @@ func TestStallOpensTheGate(t *testing.T) {
 	}
 	probe(t, x, 200, all...)
 }
+
+// TestWriteAmp: what is flushed once and never merged is written once.
+func TestWriteAmp(t *testing.T) {
+	x := open(t, memOptions())
+	put(t, x, Batch{Segment: seg(1), Mark: 1, Blocks: stored(seg(1), 1, 2, 3), Names: chain(1, 1, 2, 3)})
+	if err := x.Sync(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if s := x.Stats(); s.WriteAmp != 1 || s.ReadAmp != 1 {
+		t.Errorf("write amplification %v, %d runs", s.WriteAmp, s.ReadAmp)
+	}
+}

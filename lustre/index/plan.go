@@ -18,7 +18,9 @@ type planner struct {
 	rows   map[uint32]*segmentRow // changed ones
 	names  map[Key]*named
 	blocks map[block.ID]*placed
-	order  []*placed      // of blocks, so that equal batches make equal files
+	order  []*placed // of blocks, so that equal batches make equal files
+	named  slab[named]
+	placed slab[placed]
 	ends   map[Key]uint32 // where runs end
 	queue  []queued
 	buf    []byte
@@ -42,33 +44,47 @@ type placed struct {
 	changed bool
 }
 
+// slab makes zero values many at a time: a million of them one by one are a
+// burden to the collector.
+type slab[T any] struct{ left []T }
+
+func (s *slab[T]) next() *T {
+	if len(s.left) == 0 {
+		s.left = make([]T, 128)
+	}
+	one := &s.left[0]
+	s.left = s.left[1:]
+	return one
+}
+
 // queued is a name that waits for those above it in its chain.
 type queued struct {
 	name    Name
 	segment uint32
 }
 
-// newPlanner makes one for so many blocks and names, or about.
-func newPlanner(e *engine, r *reader, blocks, names int) *planner {
+// newPlanner makes one for so many blocks and names with so many bytes of notes,
+// or about.
+func newPlanner(e *engine, r *reader, blocks, names, notes int) *planner {
 	return &planner{
 		engine: e, reader: r, rows: map[uint32]*segmentRow{},
 		names: make(map[Key]*named, names), blocks: make(map[block.ID]*placed, blocks), ends: map[Key]uint32{},
 		order: make([]*placed, 0, blocks), queue: make([]queued, 0, names),
-		draft: draft{text: make([]byte, 0, blocks*64+names*160), ops: make([]op, 0, blocks+2*names)},
+		draft: draft{text: make([]byte, 0, blocks*64+names*160+notes), ops: make([]op, 0, blocks+2*names)},
 	}
 }
 
 // change plans with fn and commits the result.
-func (x *Index) change(ctx context.Context, blocks, names int, fn func(p *planner) error) error {
+func (x *Index) change(ctx context.Context, blocks, names, notes int, fn func(p *planner) error) error {
 	e, err := x.lock(ctx)
 	if err != nil {
 		return err
 	}
-	return e.change(ctx, blocks, names, fn)
+	return e.change(ctx, blocks, names, notes, fn)
 }
 
 // change is for those who have their turn, and ends it.
-func (e *engine) change(ctx context.Context, blocks, names int, fn func(p *planner) error) error {
+func (e *engine) change(ctx context.Context, blocks, names, notes int, fn func(p *planner) error) error {
 	r, ok := e.take()
 	if !ok {
 		e.unlock()
@@ -76,7 +92,7 @@ func (e *engine) change(ctx context.Context, blocks, names int, fn func(p *plann
 	}
 	var p *planner
 	err := e.guard(r, func(r *reader) error {
-		p = newPlanner(e, r, blocks, names)
+		p = newPlanner(e, r, blocks, names, notes)
 		if err := fn(p); err != nil {
 			return err
 		}
@@ -96,14 +112,17 @@ func (e *engine) change(ctx context.Context, blocks, names int, fn func(p *plann
 
 // putAll adds batches in one step.
 func (x *Index) putAll(ctx context.Context, batches []Batch) error {
-	blocks, names, filling := 0, 0, false
+	blocks, names, notes, filling := 0, 0, 0, false
 	for _, b := range batches {
 		if err := b.check(); err != nil {
 			return err
 		}
 		blocks, names = blocks+len(b.Blocks), names+len(b.Names)
+		for i := range b.Names {
+			notes += len(b.Names[i].Note)
+		}
 	}
-	err := x.change(ctx, blocks, names, func(p *planner) error {
+	err := x.change(ctx, blocks, names, notes, func(p *planner) error {
 		filling = p.engine.sieve != nil
 		for _, b := range batches {
 			if err := p.put(b); err != nil {
@@ -207,7 +226,8 @@ func (p *planner) block(id block.ID) (*placed, error) {
 	if b := p.blocks[id]; b != nil {
 		return b, nil
 	}
-	b := &placed{id: id}
+	b := p.placed.next()
+	b.id = id
 	p.blocks[id] = b
 	if s := p.engine.sieve; s != nil && !s.add(id[:16]) {
 		return b, nil
@@ -231,7 +251,8 @@ func (p *planner) name(k Key) (*named, error) {
 	if n := p.names[k]; n != nil {
 		return n, nil
 	}
-	n := &named{bare: true}
+	n := p.named.next()
+	n.bare = true
 	p.names[k] = n
 	if s := p.engine.sieve; s != nil && !s.add(k[:]) {
 		return n, nil

@@ -57,6 +57,8 @@ type Stats struct {
 	ReadAmp      int          // sorted runs that a search may meet
 	FilterHits   int64        // searches of a table that its filter saved
 	FilterMisses int64
+	PageHits     int64 // pages of tables that were asked for and in the cache, since Open
+	PageMisses   int64 // and that were not; compactions ask too
 	DiskBytes    uint64
 	CacheBytes   int64  // tables in memory
 	MemoryBytes  uint64 // write buffers, those that are still being read included
@@ -108,7 +110,9 @@ func (s *Stats) fill(m *pebble.Metrics) {
 		s.Levels = append(s.Levels, LevelStats{Tables: l.TablesCount, Bytes: l.TablesSize, Runs: l.Sublevels, WriteAmp: l.WriteAmp()})
 	}
 	total := m.Total()
-	s.WriteAmp, s.ReadAmp = total.WriteAmp(), m.ReadAmp()
+	// Pebble counts what goes to a log, which this database has not.
+	s.WriteAmp, s.ReadAmp = max(0, total.WriteAmp()-1), m.ReadAmp()
+	s.PageHits, s.PageMisses = m.BlockCache.Hits, m.BlockCache.Misses
 	s.FilterHits, s.FilterMisses = m.Filter.Hits, m.Filter.Misses
 	s.DiskBytes, s.CacheBytes = m.DiskSpaceUsage(), m.BlockCache.Size
 	s.MemoryBytes = m.MemTable.Size + m.MemTable.ZombieSize

@@ -84,8 +84,10 @@ type Entry struct {
 }
 
 // NameOf returns the record that says n names the block id.
-func NameOf(id block.ID, n block.Name) Name {
-	ns := NamespaceOf(n.Namespace)
+func NameOf(id block.ID, n block.Name) Name { return NamespaceOf(n.Namespace).Name(id, n) }
+
+// Name is NameOf for a name of the namespace, which is not hashed again.
+func (ns Namespace) Name(id block.ID, n block.Name) Name {
 	r := Name{Key: ns.Key(n.Key), ID: id, Depth: n.Depth, Seq: n.Seq, Expires: n.Expires, Prefix: n.Prefix, Bound: n.Bound}
 	if n.Parent != "" {
 		r.Parent = ns.Key(n.Parent)

@@ -140,6 +140,7 @@ func decodeTable(p []byte, base int64, want int, limit int64) ([]entry, error) {
 	}
 	out := make([]entry, 0, min(want, 1<<12))
 	off := base
+	last := &block.Name{}
 	for range want {
 		if len(p) < 8 {
 			return nil, badFormat("entry table ends early")
@@ -148,13 +149,16 @@ func decodeTable(p []byte, base int64, want int, limit int64) ([]entry, error) {
 		if n < 8 || n%8 != 0 || n > len(p) {
 			return nil, badFormat("entry of %d bytes with %d left", n, len(p))
 		}
-		e, known, err := decodeEntry(p[:n], off, limit)
+		e, known, err := decodeEntry(p[:n], off, limit, last)
 		if err != nil {
 			return nil, err
 		}
 		if known {
 			e.at = off
 			out = append(out, e)
+			if e.kind != kindBlock {
+				last = &out[len(out)-1].name
+			}
 		}
 		p, off = p[n:], off+int64(n)
 	}
@@ -164,8 +168,10 @@ func decodeTable(p []byte, base int64, want int, limit int64) ([]entry, error) {
 	return out, nil
 }
 
-// decodeEntry reads one entry that starts at off of its frame.
-func decodeEntry(p []byte, off, limit int64) (e entry, known bool, err error) {
+// decodeEntry reads one entry that starts at off of its frame. It shares texts
+// with the last one: most names of a segment are of one namespace, and follow
+// their parents.
+func decodeEntry(p []byte, off, limit int64, last *block.Name) (e entry, known bool, err error) {
 	e.kind = le.Uint16(p)
 	flags := le.Uint16(p[2:])
 	switch e.kind {
@@ -183,27 +189,36 @@ func decodeEntry(p []byte, off, limit int64) (e entry, known bool, err error) {
 		if flags&flagExpires != 0 {
 			e.name.Expires = time.Unix(int64(le.Uint64(p[48:])), int64(le.Uint32(p[56:]))).UTC()
 		}
-		err = cut(p[nameEntrySize:], []*string{&e.name.Namespace, &e.name.Key, &e.name.Parent}, p[64:])
+		err = cut(p[nameEntrySize:], []*string{&e.name.Namespace, &e.name.Key, &e.name.Parent}, p[64:], last)
 		return e, err == nil, err
 	case kindDrop:
 		if len(p) < dropEntrySize {
 			return e, false, badFormat("DROP of %d bytes", len(p))
 		}
 		e.name.Seq = le.Uint64(p[8:])
-		err = cut(p[dropEntrySize:], []*string{&e.name.Namespace, &e.name.Key}, p[16:])
+		err = cut(p[dropEntrySize:], []*string{&e.name.Namespace, &e.name.Key}, p[16:], last)
 		return e, err == nil, err
 	}
 	return e, false, nil
 }
 
 // cut takes strings off text; their lengths are the 16-bit numbers in lengths.
-func cut(text []byte, into []*string, lengths []byte) error {
+// What last has too is shared with it.
+func cut(text []byte, into []*string, lengths []byte, last *block.Name) error {
 	for i, s := range into {
 		n := int(le.Uint16(lengths[2*i:]))
 		if n > len(text) || n > block.MaxKey {
 			return badFormat("string of %d bytes in %d", n, len(text))
 		}
-		*s, text = string(text[:n]), text[n:]
+		switch {
+		case string(text[:n]) == last.Namespace:
+			*s = last.Namespace
+		case string(text[:n]) == last.Key:
+			*s = last.Key
+		default:
+			*s = string(text[:n])
+		}
+		text = text[n:]
 	}
 	return nil
 }

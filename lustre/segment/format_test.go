@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"testing"
 	"time"
+	"unsafe"
 
 	"cascadekv/internal/block"
 )
@@ -173,6 +174,29 @@ func TestEntriesRoundTrip(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// TestTextsAreShared: a million names of one namespace, each with its parent's
+// key, do not keep a copy of each text.
+func TestTextsAreShared(t *testing.T) {
+	var table []byte
+	const n = 5
+	for i := range n {
+		info := block.Info{ID: block.Sum(block.Bits128, []byte{byte(i)}), Size: 4096}
+		table = appendBlock(table, info, plain(info), 4096, nil)
+		table = appendName(table, info.ID, block.Name{Namespace: "space", Key: fmt.Sprint("key", i), Parent: fmt.Sprint("key", i-1)})
+	}
+	got, err := decodeTable(table, 0, 2*n, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(a, b string) bool { return a == b && unsafe.StringData(a) == unsafe.StringData(b) }
+	for i := 3; i < len(got); i += 2 {
+		is, was := got[i].name, got[i-2].name
+		if !same(is.Namespace, was.Namespace) || !same(is.Parent, was.Key) || is.Key == was.Key {
+			t.Errorf("%+v shares no texts with %+v", is, was)
+		}
 	}
 }
 

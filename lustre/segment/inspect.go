@@ -281,7 +281,7 @@ func exportTable(p []byte, base, limit, at int64, want int) (out []Entry, unknow
 		if n < 8 || n%8 != 0 || n > len(p) {
 			return nil, 0, badFormat("entry of %d bytes with %d left", n, len(p))
 		}
-		e, known, err := decodeEntry(p[:n], at-base, limit-base)
+		e, known, err := decodeEntry(p[:n], at-base, limit-base, &block.Name{})
 		if err != nil {
 			return nil, 0, err
 		}

@@ -8,6 +8,7 @@ import (
 	"cascadekv/lustre/catalogue"
 	"cascadekv/lustre/index"
 	"cascadekv/lustre/segment"
+	"cascadekv/lustre/tuner"
 	"cascadekv/tiers"
 )
 
@@ -125,11 +126,23 @@ func (c Catalogue) State() tiers.CatalogueState {
 		DiskBytes: st.DiskBytes, MemoryBytes: st.MemoryBytes + uint64(max(st.CacheBytes, 0)),
 		SizeRatio: st.SizeRatio, Runs: st.Runs, Retunes: st.Retunes, WriteAmp: st.WriteAmp, ReadAmp: st.ReadAmp,
 	}
-	if st.Tuning != nil {
-		s.Tuning = st.Tuning.Verdict.String()
+	if t := st.Tuning; t != nil {
+		s.Tuning, s.Tuner = t.Last.Verdict.String(), tunerInTiersWords(t)
 	}
 	if err := c.c.Err(); err != nil {
 		s.Broken = err.Error()
+	}
+	return s
+}
+
+func tunerInTiersWords(t *catalogue.Tuning) *tiers.Tuner {
+	m := t.Last.Mix
+	s := &tiers.Tuner{
+		Verdicts: map[string]uint64{}, Mix: map[string]float64{"put": m.Put, "hit": m.Hit, "range": m.Range, "miss": m.Miss},
+		Scanned: m.Scanned, Cost: t.Last.Before, Best: t.BestCost, BestT: t.Best.T, BestK: t.Best.K,
+	}
+	for v, n := range t.Verdicts {
+		s.Verdicts[tuner.Verdict(v).String()] = n
 	}
 	return s
 }
