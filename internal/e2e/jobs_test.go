@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -56,6 +55,15 @@ func drained(t *testing.T, r *rank, all ...marks) {
 	}
 }
 
+// again ends rank 1 of a job and starts it again, so that the job looks for what
+// others left.
+func again(t *testing.T, j *job) {
+	t.Helper()
+	end(t, j.ranks[1])
+	j.add(1)
+	j.agree(2)
+}
+
 // TestTwoJobsOneCampaign has a job of two ranks and one of one rank share a
 // directory of segments while both write. Both have a rank 0. Each serves what
 // the other stored; then one ends, or is killed, and the other serves what that
@@ -70,7 +78,7 @@ func TestTwoJobsOneCampaign(t *testing.T) {
 }
 
 func twoJobs(t *testing.T, killed bool, gone func(t *testing.T, r *rank)) {
-	ofA, ofB, unread, late := marks{"of-a", 30}, marks{"of-b", 30}, marks{"unread", 30}, marks{"late", 30}
+	ofA, ofB, more, unread, late := marks{"of-a", 30}, marks{"of-b", 30}, marks{"more", 30}, marks{"unread", 30}, marks{"late", 30}
 	a := newJob(t, "32MiB", true, "--job", "a")
 	writesA := startScribe(t, a.add(0), "live-a")
 	drained(t, a.ranks[0], ofA)
@@ -81,10 +89,13 @@ func twoJobs(t *testing.T, killed bool, gone func(t *testing.T, r *rank)) {
 	b.lustre = a.lustre
 	writesB := startScribe(t, b.add(0), "live-b")
 	ofA.everywhere(t, b.clients()...)
-	drained(t, b.ranks[0], ofB, unread)
+	drained(t, b.ranks[0], ofB)
 	a.add(1)
 	a.agree(2)
 	ofB.everywhere(t, a.clients()...)
+	drained(t, b.ranks[0], unread, more)
+	again(t, a)
+	more.everywhere(t, a.clients()...)
 	if a.hitsOf("lustre") == 0 || b.hitsOf("lustre") == 0 {
 		t.Errorf("%d and %d hits in segments, while both jobs live", a.hitsOf("lustre"), b.hitsOf("lustre"))
 	}
@@ -97,11 +108,8 @@ func twoJobs(t *testing.T, killed bool, gone func(t *testing.T, r *rank)) {
 		t.Errorf("%d hits in segments of the job that is gone, for %d values that were never read before", hits, unread.n)
 	}
 	liveB, _ := writesB.stop() // its rank is gone
-	a.ranks[1].signal(t, syscall.SIGTERM)
-	a.ranks[1].status(t)
-	a.add(1)
-	a.agree(2)
-	all := []marks{ofA, ofB, unread, late}
+	again(t, a)
+	all := []marks{ofA, ofB, more, unread, late}
 	if !killed {
 		all = append(all, liveB)
 	}
