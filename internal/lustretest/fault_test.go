@@ -37,7 +37,8 @@ func campaignIn(t *testing.T, m *guest.Machine) campaign {
 	return c
 }
 
-// conclude ends a storm and looks for all that it was promised.
+// conclude ends a storm, looks for all that it was promised, and whether every
+// request was answered in time.
 func conclude(t *testing.T, m *guest.Machine, c campaign, r *running, what string) {
 	t.Helper()
 	s := r.finish()
@@ -45,11 +46,14 @@ func conclude(t *testing.T, m *guest.Machine, c campaign, r *running, what strin
 	if why := v.sound(); why != "" {
 		t.Error(why)
 	}
+	if why := s.inTime(); why != "" {
+		t.Error(why)
+	}
 	if len(v.Skipped) > 0 {
 		t.Logf("left out: %q", few(v.Skipped))
 	}
-	t.Logf("%s: %d puts durable, %d of them after a failure; %d refused, %d given up at their deadline, %d batches never stored; %d reads right, %d missed; answers at most %d ms late; errors %v; then %v",
-		what, s.Puts, s.Again, s.Refused, s.Busy, s.Dropped, s.Reads, s.Missed, s.Late, s.Errors, &v)
+	t.Logf("%s: %d puts durable, %d of them after a failure; %d refused, %d given up at their deadline, %d batches never stored; %d reads right, %d missed; answers at most %d ms late, %d ms but for what the guest delayed (%d ms in all); errors %v; then %v",
+		what, s.Puts, s.Again, s.Refused, s.Busy, s.Dropped, s.Reads, s.Missed, s.Late, s.Overdue, s.Stood, s.Errors, &v)
 	summary(t, strings.ReplaceAll(what, " ", "_"), map[string]any{"storm": s, "verdict": v})
 }
 

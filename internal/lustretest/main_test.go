@@ -29,7 +29,7 @@ const (
 var bin string
 
 func TestMain(m *testing.M) {
-	programs := map[string]func([]string) error{"storm": runStorm, "verify": runVerify, "commit": runCommit, "fill": runFill}
+	programs := map[string]func([]string) error{"storm": runStorm, "verify": runVerify, "commit": runCommit, "fill": runFill, "pulse": runPulse}
 	if program := os.Getenv(programVariable); program != "" {
 		if err := programs[program](os.Args[1:]); err != nil {
 			fmt.Println(err)

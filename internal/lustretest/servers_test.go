@@ -12,10 +12,11 @@ import (
 // serverCuts are the figures of TestServerCut.
 type serverCuts struct {
 	cuts
-	Puts   int   `json:"puts"`
-	Reads  int   `json:"reads"`
-	Failed int   `json:"failed"` // requests refused, missed or given up
-	Late   int64 `json:"late_ms"`
+	Puts    int   `json:"puts"`
+	Reads   int   `json:"reads"`
+	Failed  int   `json:"failed"` // requests refused, missed or given up
+	Late    int64 `json:"late_ms"`
+	Overdue int64 `json:"overdue_ms"`
 }
 
 // TestServerCut cuts the power of the servers at random points of a storm whose
@@ -59,12 +60,16 @@ func TestServerCut(t *testing.T) {
 		if why := now.sound(); why != "" {
 			t.Fatalf("seed %d, cut %d: %s", seed, i, why)
 		}
+		if why := s.inTime(); why != "" {
+			t.Errorf("seed %d, cut %d: %s", seed, i, why)
+		}
 		sum.Points++
 		sum.Puts += s.Puts
 		sum.Reads += s.Reads
 		sum.Failed += s.Refused + s.Busy + s.Missed
-		sum.Late = max(sum.Late, s.Late)
-		t.Logf("cut %d: %d puts, %d reads, %d requests failed, at most %d ms late; %v", i, s.Puts, s.Reads, s.Refused+s.Busy+s.Missed, s.Late, &now)
+		sum.Late, sum.Overdue = max(sum.Late, s.Late), max(sum.Overdue, s.Overdue)
+		t.Logf("cut %d: %d puts, %d reads, %d requests failed, at most %d ms late, %d ms but for what the guest delayed (%d ms in all); %v",
+			i, s.Puts, s.Reads, s.Refused+s.Busy+s.Missed, s.Late, s.Overdue, s.Stood, &now)
 	}
 	sum.add(now)
 	t.Logf("%d power cuts of the servers: %d puts, %d reads, %d requests failed; %v", sum.Points, sum.Puts, sum.Reads, sum.Failed, &sum.verdict)

@@ -33,6 +33,7 @@ type storm struct {
 
 	tier, reader *lustre.Tier
 	journal      *journal
+	pulse        *pulse
 	seq          atomic.Uint64
 
 	mu    sync.Mutex
@@ -55,6 +56,8 @@ type state struct {
 	Missed    int            `json:"missed"`     // reads that failed for now
 	BusyReads int            `json:"busy_reads"` // of those, given up at their deadline
 	Late      int64          `json:"late_ms"`    // longest time that an answer came after its deadline
+	Overdue   int64          `json:"overdue_ms"` // the same without the guest's own delays; known once the storm has ended
+	Stood     int64          `json:"stood_ms"`   // the guest's own delays in all; known once the storm has ended
 	Wrong     int            `json:"wrong"`
 	Lost      int            `json:"lost"`
 	ReadOnly  bool           `json:"read_only"`
@@ -73,7 +76,7 @@ func (s *storm) flags(args []string) error {
 	rank := f.Uint("rank", 0, "rank")
 	f.IntVar(&s.uid, "uid", 0, "user to run as")
 	f.IntVar(&s.workers, "workers", 3, "workers")
-	f.DurationVar(&s.deadline, "deadline", 10*time.Second, "deadline of each request")
+	f.DurationVar(&s.deadline, "deadline", 4500*time.Millisecond, "deadline of each request; a daemon gives as much")
 	f.Int64Var(&s.keep, "keep", 24<<20, "bytes of blocks above which the oldest are evicted")
 	f.Int64Var(&s.options.SegmentBytes, "segment", 2<<20, "bytes of a segment")
 	f.Func("file-system", "a file system that lies", func(name string) error {
@@ -115,6 +118,9 @@ func runStorm(args []string) error {
 	if s.reader, err = openTier(reader); err != nil {
 		return err
 	}
+	if s.pulse, err = startPulse(); err != nil {
+		return err
+	}
 	s.old, s.state.Workers, s.state.Errors = map[batch]bool{}, make([]int, s.workers), map[string]int{}
 	return s.run()
 }
@@ -151,6 +157,11 @@ func (s *storm) run() error {
 	if err := errors.Join(s.tier.Close(), s.reader.Close()); err != nil {
 		s.count(func(st *state) { st.Errors["close: "+plain(err)]++ })
 	}
+	stood, overdue, err := s.pulse.end()
+	if err != nil {
+		return err
+	}
+	s.count(func(st *state) { st.Stood, st.Overdue = stood.Milliseconds(), overdue.Milliseconds() })
 	return s.tell()
 }
 
@@ -192,10 +203,13 @@ func (s *storm) count(change func(*state)) {
 // answered notes how a request ended, and how long after its deadline.
 func (s *storm) answered(w int, ctx context.Context, err error) {
 	end, _ := ctx.Deadline()
-	late := time.Since(end).Milliseconds()
+	late := time.Since(end)
+	if late > 0 {
+		s.pulse.answered(late)
+	}
 	s.count(func(st *state) {
 		st.Workers[w]++
-		st.Late = max(st.Late, late)
+		st.Late = max(st.Late, late.Milliseconds())
 		if err != nil {
 			st.Errors[plain(err)]++
 		}

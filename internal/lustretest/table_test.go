@@ -8,11 +8,10 @@ import (
 	"testing"
 )
 
-// TestTableNamesTests: the tests that docs/lustre.md names are there, and each
-// test that runs in a guest is named there and started by a test of the host.
-func TestTableNamesTests(t *testing.T) {
-	root := filepath.Join("..", "..")
-	doc, err := os.ReadFile(filepath.Join(root, "docs", "lustre.md"))
+// section7 is the part of docs/lustre.md that tells which test shows what.
+func section7(t *testing.T) string {
+	t.Helper()
+	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "lustre.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,9 +19,16 @@ func TestTableNamesTests(t *testing.T) {
 	if !found {
 		t.Fatal("docs/lustre.md has no section 7")
 	}
+	return table
+}
+
+// TestTableNamesTests: the tests that docs/lustre.md names are there, and each
+// test that runs in a guest is named there and started by a test of the host.
+func TestTableNamesTests(t *testing.T) {
+	table := section7(t)
 	var sources strings.Builder
 	for _, dir := range []string{"lustre/segment", "lustre/layout", "internal/lustretest"} {
-		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+		files, err := filepath.Glob(filepath.Join("..", "..", dir, "*_test.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v, %v", dir, files, err)
 		}

@@ -20,6 +20,7 @@ type file struct {
 	own       bool         // in a directory of this run's, so it may be unlinked
 	read      int          // entries that were read, of a file that was loaded
 	unsettled bool         // there may be more that a later run can count on
+	unsealed  bool         // it had no footer when it was read: its writer may go on
 	live      int          // indexed blocks
 	liveBytes int64        // that they take
 	users     int          // references and operations that need the handle

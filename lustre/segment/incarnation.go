@@ -54,11 +54,11 @@ func (s *Store) incarnations() ([]Incarnation, error) {
 }
 
 // Adopt reads the segments of an incarnation that Recover left out, at any time,
-// and calls fn as Recover does; segments that were read before are left out. A
-// segment that its rank still writes is taken as it is now. One of this rank
-// number becomes this run's own as soon as its owner has ended: then fn is told
-// of its blocks again. Of what ctx ends, fn is told nothing. Errors:
-// ErrUnavailable, ErrClosed, those of fn.
+// and calls fn as Recover does; of segments that were read before it tells only
+// what was added since. A segment that its rank still writes is taken as it is
+// now. One of this rank number becomes this run's own as soon as its owner has
+// ended: then fn is told of its blocks again. Of what ctx ends, fn is told
+// nothing. Errors: ErrUnavailable, ErrClosed, those of fn.
 func (s *Store) Adopt(ctx context.Context, one Incarnation, fn func(Found) error) error {
 	r := recovery{known: s.paths(), newest: map[nameKey]record{}}
 	err := s.readJob(ctx, "adoption of "+one.String(), func() error {

@@ -77,16 +77,22 @@ func TestAdopt(t *testing.T) {
 
 // TestAdoptOfTheLiving: a file that a process of this node may be writing is not
 // synced for it, and what may not be durable there is left out until it has
-// ended.
+// ended. What it adds is taken in, once.
 func TestAdoptOfTheLiving(t *testing.T) {
 	dir := t.TempDir()
 	o := rankOptions(dir, 1, 1)
 	o.Process = Self()
 	writer := openStore(t, o)
-	items := []Item{testItem(1, 9000, testName("1", 1)), testItem(2, 9000, testName("2", 2)), testItem(3, 9000, testName("3", 3))}
-	for _, it := range items {
-		put(t, writer, it)
+	var items []Item
+	add := func(n int) {
+		t.Helper()
+		for range n {
+			i := uint64(len(items) + 1)
+			items = append(items, testItem(i, 9000, testName(fmt.Sprint(i), i)))
+			put(t, writer, items[i-1])
+		}
 	}
+	add(3)
 	fs := vfs.NewFault(vfs.OS{})
 	fs.Add(vfs.Rule{Op: vfs.OpSync, Path: "agg_rank001", Err: syscall.EIO}) // which would be listed
 	o = rankOptions(dir, 0, 1)
@@ -114,8 +120,11 @@ func TestAdoptOfTheLiving(t *testing.T) {
 	}
 	adopt(0, 1)
 	adopt()
+	add(2)
+	adopt(2, 3)
+	adopt()
 	closeStore(t, writer)
-	adopt(2)
+	adopt(4)
 	if skipped := s.Skipped(); len(skipped) > 0 {
 		t.Errorf("another's file was synced: %v", skipped)
 	}

@@ -188,16 +188,17 @@ func (s *Store) load(path string, id fileID, own, settle bool, r *recovery) *sca
 	return sc
 }
 
-// reload reads a file again that has become this run's, or of which more counts
-// now. Its writer may have gone on since.
+// reload reads a file again that has become this run's, of which more counts
+// now, or to which its writer has added something.
 func (s *Store) reload(f *file, own, settle bool, r *recovery) {
 	s.mu.Lock()
 	again := own && !f.own || settle && f.unsettled
+	unsealed, was := f.unsealed && !own, f.size
 	if !own {
 		f.own = false
 	}
 	s.mu.Unlock()
-	if !again {
+	if !again && !(unsealed && s.grown(f.path, was)) {
 		return
 	}
 	sc, entries, err := s.scan(f.path, f.id, settle)
@@ -216,6 +217,17 @@ func (s *Store) reload(f *file, own, settle bool, r *recovery) {
 	}
 	f.own = own
 	s.takeLocked(f, sc, entries, r)
+}
+
+// grown tells whether a file has another size than it had. One that cannot be
+// looked at now is looked at the next time.
+func (s *Store) grown(path string, was int64) bool {
+	h, err := s.fs.Open(path)
+	if err != nil {
+		return false
+	}
+	size, err := h.Size()
+	return errors.Join(err, h.Close()) == nil && size != was
 }
 
 // scan reads the entries of the segment id at path.
@@ -239,7 +251,7 @@ func (s *Store) scan(path string, id fileID, settle bool) (*scanner, []entry, er
 func (s *Store) takeLocked(f *file, sc *scanner, entries []entry, r *recovery) {
 	f.size = sc.size
 	f.stays = sc.unsafe != nil || sc.hidden != nil // for a run in which the rest of it can be had
-	f.unsettled = sc.unsettled
+	f.unsettled, f.unsealed = sc.unsettled, !sc.footer
 	for _, e := range entries[min(f.read, len(entries)):] {
 		if e.kind == kindBlock {
 			if s.indexLocked(f, e.info, e.as(), spot{off: e.off, base: e.base, record: e.at}) {
