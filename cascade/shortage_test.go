@@ -90,15 +90,16 @@ func fullRig(t *testing.T, total int64, quota bool, change func(*Options)) (*rig
 // blocks stay, and what is given up makes room for what is new.
 func TestFullFileSystem(t *testing.T) {
 	for _, p := range policy.Names() {
-		for what, quota := range map[string]bool{"space": false, "quota": true} {
-			t.Run(p+" "+what, func(t *testing.T) { fullFileSystem(t, p, quota, 0) })
-		}
+		t.Run(p, func(t *testing.T) { fullFileSystem(t, p, 400, false, 0) })
 	}
-	t.Run("before the budget is reached", func(t *testing.T) { fullFileSystem(t, "prefix", false, 64<<20) })
+	// In many turns heads of chains get to be everywhere: only what is taken up into
+	// memory makes room to merge.
+	t.Run("quota", func(t *testing.T) { fullFileSystem(t, "prefix", 1200, true, 0) })
+	t.Run("before the budget is reached", func(t *testing.T) { fullFileSystem(t, "prefix", 400, false, 64<<20) })
 }
 
-func fullFileSystem(t *testing.T, p string, quota bool, budget int64) {
-	const total, turns, leases = 16 << 20, 1200, 20
+func fullFileSystem(t *testing.T, p string, turns int, quota bool, budget int64) {
+	const total, leases = 16 << 20, 20
 	r, fs, tier := fullRig(t, total, quota, func(o *Options) {
 		o.Policy, o.Capacity, o.Limits.ColdBytes = p, 60*coldBlock, budget
 	})

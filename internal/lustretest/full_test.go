@@ -23,6 +23,7 @@ type filled struct {
 	Stored int    `json:"stored"` // blocks of fillBytes that were acknowledged, from number 0 on
 	Error  string `json:"error"`  // of the put that was refused
 	Quota  bool   `json:"quota"`  // it says that the quota is exceeded
+	Full   bool   `json:"full"`   // it says that there is no room, if only by statfs
 	Direct bool   `json:"direct"`
 }
 
@@ -50,7 +51,7 @@ func runFill(args []string) error {
 	sum := filled{Direct: s.Access().Direct}
 	for n := range fillCount {
 		if err := s.Put(context.Background(), realItem(uint64(n), fillBytes)); err != nil {
-			sum.Error, sum.Quota = err.Error(), errors.Is(err, vfs.ErrQuota)
+			sum.Error, sum.Quota, sum.Full = err.Error(), errors.Is(err, vfs.ErrQuota), errors.Is(err, segment.ErrFull)
 			break
 		}
 		sum.Stored++
@@ -82,7 +83,8 @@ func fillAs(t *testing.T, uid uint32, dir string, direct bool) (sum filled) {
 // TestRealQuota: who has used up a quota of space, of the user or of the
 // project, is told so by a put, and all that was acknowledged by then is on the
 // servers, though writes through the page cache pass the limit by far before
-// anybody says so. Root is not held.
+// anybody says so. Root is not held by it, but by the marks: statfs shows what is
+// left of a project's quota.
 func TestRealQuota(t *testing.T) {
 	const limit = 16 << 20
 	for i, c := range []struct {
@@ -104,7 +106,7 @@ func TestRealQuota(t *testing.T) {
 			shell(t, "lfs setquota %s -b 0 -B %dk -i 0 -I 0 /mnt/lustre", who, limit>>10)
 			defer shell(t, "lfs setquota %s -b 0 -B 0 -i 0 -I 0 /mnt/lustre", who)
 			sum := fillAs(t, c.user, filepath.Join(dir, "d"), c.direct)
-			if held := sum.Stored < fillCount; held != c.held || held != sum.Quota || sum.Direct != c.direct {
+			if stopped := sum.Stored < fillCount; sum.Quota != c.held || sum.Full != stopped || c.held && !stopped || sum.Direct != c.direct {
 				t.Errorf("%+v", sum)
 			}
 			space, err := vfs.OS{}.Statfs(dir)

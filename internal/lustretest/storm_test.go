@@ -241,7 +241,7 @@ func (s *storm) put(w int) {
 			} else {
 				st.Refused++
 			}
-			if !errors.Is(err, tiers.ErrUnavailable) {
+			if !errors.Is(err, tiers.ErrUnavailable) && !errors.Is(err, tiers.ErrFull) {
 				st.Fatal = err.Error()
 			}
 		})

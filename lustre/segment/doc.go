@@ -43,6 +43,7 @@
 //	         probe says that this works.
 //	Evict    forgets a block; a segment with nothing left in it is unlinked.
 //	Merge    moves what is live out of segments that hold much that is dead.
+//	Sparsest tells which blocks keep a segment for little.
 //	Recover  reads the segments of all incarnations of all ranks, and takes over
 //	         those of this rank number whose owners have ended.
 //	Adopt    does so with one incarnation, at any time.
@@ -53,12 +54,13 @@
 //	         They need no Store.
 //
 // Errors of the file system become states: a failed write poisons one segment
-// and the next Put starts another; a full file system makes the store read-only
-// until there is room; a failed read is a miss. All file operations run in
-// bounded pools under the caller's context. An operation that hangs in the
-// kernel cannot be stopped, so the caller gets a *Busy that tells when its
-// memory is no longer touched. What does not answer is not asked again for a
-// while (breaker.go). Health tells of all this, and counts it.
+// and the next Put starts another; a full file system, or one that is nearly so
+// (room.go), makes the store read-only until there is room; a failed read is a
+// miss. All file operations run in bounded pools under the caller's context. An
+// operation that hangs in the kernel cannot be stopped, so the caller gets a
+// *Busy that tells when its memory is no longer touched. What does not answer is
+// not asked again for a while (breaker.go), as Health tells,
+// which counts all of this.
 //
 // The index is in memory and rebuilt by Recover. The package does not decide
 // what to keep, does not compute block ids, does not stripe, and leaves to

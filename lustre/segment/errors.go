@@ -16,11 +16,13 @@ var (
 	ErrTooLarge    = errors.New("segment: block is larger than any block may be")
 	ErrCorrupt     = errors.New("segment: stored bytes are damaged")
 	ErrUnavailable = errors.New("segment: file system cannot be used now")
-	ErrFull        = errors.New("segment: no space or quota left") // also ErrUnavailable
 	ErrClosed      = errors.New("segment: store is closed")
 	ErrBadItem     = errors.New("segment: bad item")              // the caller's mistake
 	ErrBadFormat   = errors.New("segment: not a segment of ours") // a file that is left alone
 )
+
+// ErrFull is ErrUnavailable for want of space or quota.
+var ErrFull = fmt.Errorf("%w: no space or quota left", ErrUnavailable)
 
 // Busy says that an operation was given up at its context's end while the
 // kernel still works on the caller's memory: dst of a read, Data of a put. It
@@ -50,7 +52,7 @@ func unavailable(what string, err error) error {
 
 // full is unavailable for want of room.
 func full(what string, err error) error {
-	return fmt.Errorf("%w: %w", ErrFull, unavailable(what, err))
+	return fmt.Errorf("%w: %s: %w", ErrFull, what, err)
 }
 
 // isFull reports whether err says that there is no space or quota left.

@@ -108,7 +108,7 @@ func (s *Store) refuse(need int64, blocks int) error {
 	switch free := r.space.Free >> 20; {
 	case r.full:
 		return full("read-only", fmt.Errorf(
-			"no space or quota left under %s (%d MiB free): free some, raise the quota, or remove old incarnations", s.opt.Dir, free))
+			"a write under %s found none (%d MiB free): free some, raise the quota, or remove old incarnations", s.opt.Dir, free))
 	case r.low && blocks > 0:
 		return full("read-only", fmt.Errorf(
 			"%d MiB free under %s, below the mark of %d MiB: free some, or remove old incarnations", free, s.opt.Dir, low>>20))
