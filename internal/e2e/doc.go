@@ -7,6 +7,7 @@
 //	job       several ranks that are one cache
 //	victim    the rank of a job that a test ends
 //	mark      a value of known bytes that a test puts on one rank
+//	scribe    a client that puts marks until it is stopped
 //	storm     several clients that write as fast as they can
 //	journal   what the clients of a storm know to be acknowledged, kept on
 //	          their side of the socket

@@ -86,7 +86,7 @@ func remedyOf(err error) string {
 	case errors.Is(err, unix.EEXIST), errors.Is(err, unix.EALREADY):
 		return "the file has a layout already: it is chosen when a file is made"
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return "the site restricts setstripe (llite.*.enable_setstripe_gid): ask its administrators, or leave the keys empty"
+		return "only the owner of a directory may set its default; or the site restricts setstripe (llite.*.enable_setstripe_gid): ask its administrators, or leave the keys empty"
 	case errors.Is(err, unix.ENOSPC):
 		return "no OST that the layout allows has room: lfs df lists them"
 	case errors.Is(err, unix.EFBIG), errors.Is(err, unix.E2BIG):

@@ -2,6 +2,7 @@ package layout
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -100,6 +101,69 @@ func TestLustreSaysYesAndDoesNot(t *testing.T) {
 			t.Errorf("read back as %v", r.Granted)
 		}
 	})
+}
+
+// TestLustreDefaultOfOnesOwnDirectory: who may make files in a directory of
+// one's own may set its default too, and where a site restricts the layouts of
+// files, defaults are not restricted. A default is refused in another's
+// directory only, so segments, which lie in directories of their ranks' own, need
+// no layouts one by one.
+func TestLustreDefaultOfOnesOwnDirectory(t *testing.T) {
+	const user = 1000
+	dir := onLustre(t)
+	needServers(t)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		owner             int
+		limit             string // enable_setstripe_gid
+		asked             Layout
+		byDefault, byFile bool // granted
+	}{
+		"own":                   {user, "-1", Plain(2, 8<<20, ""), true, true},
+		"own, restricted":       {user, "0", Plain(2, 8<<20, ""), true, false},
+		"own, components":       {user, "-1", granted(t, "-E 64M -c 1 -E eof -c 2").Layout(), true, true},
+		"another's":             {0, "-1", Plain(2, 8<<20, ""), false, true},
+		"another's, components": {0, "-1", granted(t, "-E 64M -c 1 -E eof -c 2").Layout(), false, true},
+		"another's, restricted": {0, "0", Plain(2, 8<<20, ""), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tool(t, "lctl", "set_param", "llite.*.enable_setstripe_gid="+c.limit)
+			defer tool(t, "lctl", "set_param", "llite.*.enable_setstripe_gid=-1")
+			sub := filepath.Join(dir, name)
+			if err := errors.Join(os.Mkdir(sub, 0o700), os.Chown(sub, c.owner, -1), os.Chmod(sub, 0o777)); err != nil {
+				t.Fatal(err)
+			}
+			var ofFile, inherited Report
+			var fileErr, defaultErr, inheritedErr error
+			withoutResource(t, func() {
+				if fileErr = unix.Setfsuid(user); fileErr == nil {
+					ofFile, fileErr = closed(Create(filepath.Join(sub, "asked"), 0o600, c.asked))
+					_, defaultErr = SetDefault(sub, c.asked)
+					inherited, inheritedErr = closed(Create(filepath.Join(sub, "inherits"), 0o600, Layout{}))
+				}
+			})
+			if err := errors.Join(fileErr, inheritedErr); err != nil {
+				t.Fatal(err)
+			}
+			if ofFile.OK() != c.byFile {
+				t.Errorf("a file that asks: %v", ofFile)
+			}
+			same := Compare(c.asked, inherited.Granted) == nil
+			if same != c.byDefault || (defaultErr == nil) != c.byDefault || !c.byDefault && !errors.Is(defaultErr, unix.EPERM) {
+				t.Errorf("the default: %v; a file that inherits it: %v", defaultErr, inherited)
+			}
+		})
+	}
+}
+
+// closed closes what Create made.
+func closed(f *os.File, r Report, err error) (Report, error) {
+	if err == nil {
+		err = f.Close()
+	}
+	return r, err
 }
 
 // withoutResource calls do on a thread without CAP_SYS_RESOURCE.
