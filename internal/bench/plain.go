@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -61,6 +62,7 @@ func (c *plainConn) Read(p []byte) (int, error) {
 		case c.hungUp.Load():
 			return 0, net.ErrClosed
 		case errno == unix.EINTR || errno == unix.EAGAIN:
+			runtime.Gosched() // nothing else in this loop can be interrupted by who stops the program
 		case errno != 0:
 			return 0, os.NewSyscallError("read", errno)
 		case n == 0:
@@ -96,6 +98,7 @@ func (c *plainConn) Writev(bufs [][]byte) error {
 		case c.hungUp.Load():
 			return net.ErrClosed
 		case errno == unix.EINTR || errno == unix.EAGAIN:
+			runtime.Gosched() // nothing else in this loop can be interrupted by who stops the program
 		case errno != 0:
 			return os.NewSyscallError("writev", errno)
 		default:
