@@ -14,7 +14,7 @@ import (
 func TestAblation(t *testing.T) {
 	dir, steps := t.TempDir(), 0
 	res, err := Ablation(context.Background(), AblationOptions{
-		Dir: dir, Blocks: 100 * ablationChain, Scale: 0.1, Rounds: 2, Tuner: tuner.Options{Window: 8192, MinOps: 1},
+		Dir: dir, Blocks: 100 * ablationChain, Scale: 0.1, Rounds: 1, Tuner: tuner.Options{Window: 8192, MinOps: 1},
 		Progress: func(done, total int) { steps = total - done },
 	})
 	if err != nil {
