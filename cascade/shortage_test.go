@@ -100,7 +100,7 @@ func TestFullFileSystem(t *testing.T) {
 
 func fullFileSystem(t *testing.T, p string, turns int, quota bool, budget int64) {
 	const total, leases = 16 << 20, 20
-	r, fs, tier := fullRig(t, total, quota, func(o *Options) {
+	r, fs, _ := fullRig(t, total, quota, func(o *Options) {
 		o.Policy, o.Capacity, o.Limits.ColdBytes = p, 60*coldBlock, budget
 	})
 	s := r.Store
@@ -126,14 +126,15 @@ func fullFileSystem(t *testing.T, p string, turns int, quota bool, budget int64)
 		r.want(leased(i), data(uint64(i), coldBlock))
 	}
 	checkInvariants(t, s)
+	late := uint64(1 << 40)
 	eventually(t, "all of memory has room below", func() bool {
 		r.advance(time.Second)
+		late++
+		r.put(ns(fmt.Sprint("late", late)), data(late, coldBlock))
 		_, err := s.Drain(context.Background())
 		return err == nil
 	})
-	if tier.Health().ReadOnly {
-		t.Error("read-only all the same")
-	}
+	r.want(fmt.Sprint("late", late), data(late, coldBlock))
 	checkInvariants(t, s)
 }
 
