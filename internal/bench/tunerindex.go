@@ -21,9 +21,7 @@ type tunerIndex struct {
 	spent time.Duration
 	file  uint64 // of the next segment
 
-	chain  []index.Key
-	blocks []index.Block
-	names  []index.Name
+	chain []index.Key
 }
 
 // openTunerIndex makes an index below dir with a cache of so many bytes, loads
