@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,6 +116,42 @@ func TestRuns(t *testing.T) {
 	}
 	if l, err = List(t.Context(), o, 0); err != nil || len(l.Runs) != 0 {
 		t.Errorf("rank 0: %+v, %v", l.Runs, err)
+	}
+}
+
+// TestInheritedRuns: what a run of another number inherited is that one's for as
+// long as its own token says so.
+func TestInheritedRuns(t *testing.T) {
+	dir := t.TempDir()
+	d := newData()
+	left := startRank(t, dir, 1, 0x20, d)
+	left.put(1, 5000, "a", 1)
+	left.close()
+	var late atomic.Int64
+	now := func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
+	elsewhere := segment.Self() // so that its token alone tells
+	elsewhere.Boot[0] ^= 0xff
+	s, err := segment.Open(segment.Options{Dir: dir, Rank: 2, Incarnation: 0x30, Process: elsewhere, Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	heir := &rank{t, s, d}
+	heir.put(2, 5000, "b", 2)
+	if ok, err := s.Inherit(t.Context(), segment.Incarnation{Rank: 1, Number: 0x20}, func(segment.Found) error { return nil }); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	late.Store(int64(50 * time.Minute))
+	heir.put(3, 5000, "b", 3) // after it has renewed its own token
+	late.Store(int64(90 * time.Minute))
+	l, err := List(t.Context(), Options{Dir: dir, Now: now}, -1)
+	if err != nil || len(l.Runs) != 2 {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	for _, r := range l.Runs {
+		if r.Owner != "0000000000000030" || r.Life != segment.LifeAlive || !r.Renewed.After(time.Now().Add(40*time.Minute)) {
+			t.Errorf("%+v", r)
+		}
 	}
 }
 

@@ -28,16 +28,25 @@ func (o *Options) runs(l *listing) []Run {
 			tokens[dir] = append(tokens[dir], it.token)
 		}
 	}
+	// The token that an owner renews lies in the directory of its own.
+	type owner struct {
+		number  uint64
+		process segment.Process
+	}
+	renewed := map[owner]segment.Token{}
+	for _, d := range l.dirs {
+		for _, t := range tokens[d.path] {
+			if t.Owner == d.id.Incarnation {
+				renewed[owner{t.Owner, t.Process}] = t
+			}
+		}
+	}
 	runs := make([]Run, len(l.dirs))
 	for i, d := range l.dirs {
 		runs[i] = Run{Path: d.path, Rank: d.id.Rank}
 		for _, t := range tokens[d.path] {
-			// The token that an owner renews lies in the directory of its own.
-			home := segment.Incarnation{Rank: d.id.Rank, Number: t.Owner}.String()
-			for _, its := range tokens[home] {
-				if its.Owner == t.Owner {
-					t = its
-				}
+			if its, ok := renewed[owner{t.Owner, t.Process}]; ok {
+				t = its
 			}
 			life := t.Life(o.Now())
 			if runs[i].Owner != "" && life != segment.LifeAlive {

@@ -19,7 +19,7 @@ const (
 // Token tells the owner of an incarnation's directory. It is the name of a file
 // there.
 type Token struct {
-	Owner   uint64 // incarnation of the run, of the directory's rank number
+	Owner   uint64 // incarnation of the run
 	Closed  bool   // that run has ended in good order
 	Renewed int64  // Unix seconds, of the run's clock
 	Process Process
