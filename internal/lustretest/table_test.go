@@ -27,7 +27,7 @@ func section7(t *testing.T) string {
 func TestTableNamesTests(t *testing.T) {
 	table := section7(t)
 	var sources strings.Builder
-	for _, dir := range []string{"lustre/segment", "lustre/layout", "internal/lustretest"} {
+	for _, dir := range []string{"cascade", "lustre/segment", "lustre/layout", "internal/lustretest"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", dir, "*_test.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v, %v", dir, files, err)
