@@ -105,8 +105,7 @@ type moving struct {
 	names []block.Name
 }
 
-// order is where it stands among the others: blocks were named as their chains
-// were put, heads first.
+// order is when it was put.
 func (m moving) order() uint64 {
 	seq := uint64(math.MaxUint64)
 	for _, n := range m.names {
@@ -132,7 +131,7 @@ func (m *merge) run(budget int64) error {
 			return err
 		}
 	}
-	slices.SortStableFunc(m.blocks, func(a, b moving) int { return cmp.Compare(a.order(), b.order()) })
+	m.blocks = inChains(m.blocks)
 	for len(m.blocks)+len(m.records) > 0 {
 		if err := m.yield(); err != nil {
 			return unavailable("merge of segments", err)
