@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 )
@@ -48,8 +49,24 @@ func (m *Machine) control(ctx context.Context, command string) error {
 }
 
 // Up starts the machine after Kill, on the disks as they are. It returns when
-// the file system is mounted.
+// the file system is mounted. The guest's check of that makes a file, for which
+// the servers have no room yet in one boot of 170 or so; then the power is taken
+// once more, and a second boot must do.
 func (m *Machine) Up(ctx context.Context) error {
+	err := m.up(ctx)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if killed := m.Kill(ctx); killed != nil {
+		return errors.Join(err, killed)
+	}
+	if again := m.up(ctx); again != nil {
+		return errors.Join(err, again)
+	}
+	return nil
+}
+
+func (m *Machine) up(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, upLimit)
 	defer cancel()
 	return m.control(ctx, "up")
