@@ -1,7 +1,6 @@
 package cascade
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/said"
 	"cascadekv/tiers"
 )
 
@@ -62,33 +62,9 @@ func (c *telling) Merged() tiers.Merged {
 
 func (c *telling) Striping() *tiers.Striping { return &tiers.Striping{Granted: "-c 2"} }
 
-// journal keeps what is logged.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-// lines returns those that have a word.
-func (j *journal) lines(word string) (all []string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for line := range strings.Lines(j.text.String()) {
-		if strings.Contains(line, word) {
-			all = append(all, line)
-		}
-	}
-	return all
-}
-
-func newTelling(t *testing.T) (*rig, *telling, *journal) {
+func newTelling(t *testing.T) (*rig, *telling, *said.Log) {
 	t.Helper()
-	j := &journal{}
+	j := &said.Log{}
 	r := newRig(t, 16<<20, true, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(j, nil)) })
 	r.Store.Close(context.Background())
 	c := &telling{Tier: r.cold}
@@ -131,9 +107,9 @@ func TestMergesAreLogged(t *testing.T) {
 			t.Errorf("merge %d asks for another: %v", i, got)
 		}
 	}
-	lines := j.lines("merged segments")
-	if len(lines) != 2 || len(j.lines("no luck")) != 1 {
-		t.Fatalf("%q, %q", lines, j.lines("no luck"))
+	lines := j.Lines("merged segments")
+	if len(lines) != 2 || len(j.Lines("no luck")) != 1 {
+		t.Fatalf("%q, %q", lines, j.Lines("no luck"))
 	}
 	for i, want := range []string{"segments=3 blocks=40 bytes=5000 freed=14000 duration=3s", "segments=1 blocks=7 bytes=800 freed=-900 duration=3s"} {
 		if !strings.Contains(lines[i], "level=INFO") || !strings.Contains(lines[i], "tier=host "+want) {
@@ -162,7 +138,7 @@ func TestReadOnlyIsLoggedOnce(t *testing.T) {
 			}
 			want := func(full, free int) {
 				t.Helper()
-				began, ended := j.lines("read-only"), j.lines("takes blocks again")
+				began, ended := j.Lines("read-only"), j.Lines("takes blocks again")
 				if len(began) != full || len(ended) != free {
 					t.Errorf("%q, %q; want %d and %d", began, ended, full, free)
 				}

@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"cascadekv/internal/config"
+	"cascadekv/internal/said"
 )
 
 // fake is a rank whose calls show up on a channel.
@@ -51,32 +51,14 @@ func (f *fake) open(context.Context, config.Config, string, *slog.Logger) (rank,
 	return f, nil
 }
 
-// buffer is a bytes.Buffer that two goroutines may use.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 type life struct {
 	signals chan os.Signal
 	status  chan int
-	log     *buffer
+	log     *said.Log
 }
 
 func start(s config.Sources, open opener) life {
-	l := life{signals: make(chan os.Signal, 8), status: make(chan int, 1), log: &buffer{}}
+	l := life{signals: make(chan os.Signal, 8), status: make(chan int, 1), log: &said.Log{}}
 	go func() { l.status <- run(context.Background(), s, open, l.signals, l.log) }()
 	return l
 }

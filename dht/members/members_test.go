@@ -9,12 +9,12 @@ import (
 	"log"
 	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/said"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -26,28 +26,10 @@ var fast = Timers{
 	RejoinMin: 100 * time.Millisecond, RejoinMax: 500 * time.Millisecond, SuspectFor: time.Minute,
 }
 
-// lines is a log that tests read.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) has(piece string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.text.String(), piece)
-}
-
 // rank is one Members and what it was told.
 type rank struct {
 	*Members
-	log *lines
+	log *said.Log
 
 	mu     sync.Mutex
 	events []Event
@@ -84,7 +66,7 @@ func options(number fabric.Rank, incarnation uint64, seeds ...string) Options {
 
 func start(t *testing.T, opt Options) *rank {
 	t.Helper()
-	r := &rank{log: &lines{}}
+	r := &rank{log: &said.Log{}}
 	opt.Log = slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	opt.OnChange = func(e Event) {
 		r.mu.Lock()
@@ -101,9 +83,7 @@ func start(t *testing.T, opt Options) *rank {
 			t.Error(err)
 		}
 		if t.Failed() {
-			r.log.mu.Lock()
-			defer r.log.mu.Unlock()
-			text := r.log.text.String()
+			text := r.log.String()
 			t.Logf("log of rank %d:\n%s", opt.Self.Rank, text[max(0, len(text)-4000):])
 		}
 	})
@@ -308,7 +288,7 @@ func TestRefused(t *testing.T) {
 		opt := options(fabric.Rank(i+1), 1, a.Addr())
 		c.change(&opt)
 		stranger := start(t, opt)
-		eventually(t, c.says, func() bool { return stranger.log.has(c.says) })
+		eventually(t, c.says, func() bool { return stranger.log.Has(c.says) })
 		time.Sleep(5 * fast.Gossip)
 		if n := len(stranger.List()); n != 1 {
 			t.Errorf("%s: it knows %d ranks", c.says, n)
@@ -317,7 +297,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: %d ranks are known", c.says, n)
 		}
 	}
-	if !a.log.has("member refused") || !a.log.has("it has placement version 2, this rank 1") {
+	if !a.log.Has("member refused") || !a.log.Has("it has placement version 2, this rank 1") {
 		t.Error("the reason of the refusal is not logged")
 	}
 }
@@ -329,7 +309,7 @@ func TestSeedsLate(t *testing.T) {
 	later := free.Addr()
 	free.Close()
 	a := start(t, options(0, 1, "no port", later))
-	eventually(t, "it keeps trying", func() bool { return a.log.has("can not join; trying on") && a.log.has("seed has no address") })
+	eventually(t, "it keeps trying", func() bool { return a.log.Has("can not join; trying on") && a.log.Has("seed has no address") })
 	opt := options(1, 1)
 	opt.Bind = later
 	b := start(t, opt)
@@ -381,7 +361,7 @@ func TestSlowReader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &rank{Members: m, log: &lines{}}
+	a := &rank{Members: m, log: &said.Log{}}
 	b := start(t, options(1, 1, a.Addr()))
 	allSee(t, a, b)
 	var calls sync.WaitGroup
@@ -430,7 +410,7 @@ func TestOptions(t *testing.T) {
 }
 
 func TestLog(t *testing.T) {
-	out := &lines{}
+	out := &said.Log{}
 	w := logWriter{slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelInfo}))}
 	for _, line := range []string{
 		"[DEBUG] memberlist: quiet\n", "[WARN] memberlist: ignoring alive message for x\n",
@@ -441,11 +421,11 @@ func TestLog(t *testing.T) {
 		}
 	}
 	for _, want := range []string{`INFO msg="gossip: one"`, `WARN msg="gossip: two"`, `ERROR msg="gossip: three"`, `ERROR msg="gossip: Err: four"`} {
-		if !out.has(want) {
-			t.Errorf("no %s in %s", want, out.text.String())
+		if !out.Has(want) {
+			t.Errorf("no %s in %s", want, out.String())
 		}
 	}
-	if out.has("quiet") || out.has("ignoring") {
-		t.Errorf("too much: %s", out.text.String())
+	if out.Has("quiet") || out.Has("ignoring") {
+		t.Errorf("too much: %s", out.String())
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"cascadekv/internal/need"
 	"cascadekv/internal/resp"
+	"cascadekv/internal/said"
 )
 
 // launcher starts the ranks of an MPI world.
@@ -99,7 +100,7 @@ func launcherEnv(more []string) []string {
 type mpiJob struct {
 	*job
 	cmd   *exec.Cmd
-	said  *text
+	said  *said.Log
 	ended chan struct{} // with the launcher
 	pids  []int
 }
@@ -116,7 +117,7 @@ func launchMPI(t *testing.T, l launcher, shm string, lustre bool, more ...string
 func prepareMPI(t *testing.T, l launcher, shm string, lustre bool, more ...string) *mpiJob {
 	t.Helper()
 	path := mpiProgram(t, l.mpi)
-	m := &mpiJob{job: newJob(t, shm, lustre), said: &text{}, ended: make(chan struct{})}
+	m := &mpiJob{job: newJob(t, shm, lustre), said: &said.Log{}, ended: make(chan struct{})}
 	p := newPlace(t, shm)
 	// Ranks of several slurmd on one host share its name and its /dev/shm: their
 	// numbers are what tells them apart.

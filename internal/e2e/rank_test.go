@@ -11,13 +11,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"cascadekv/cascade"
 	"cascadekv/internal/resp"
+	"cascadekv/internal/said"
 )
 
 // place is where a rank keeps what outlives it. Several ranks in turn may use
@@ -57,30 +57,12 @@ func (p place) args(more ...string) []string {
 	return append([]string{"--socket", p.socket, "--shm-path", p.arena, "--shm-bytes", p.shm, "--lustre-dir", p.lustre, "--lustre-index", filepath.Join(p.dir, "index")}, more...)
 }
 
-// text collects what a process says. It is safe for concurrent use.
-type text struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (x *text) Write(p []byte) (int, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.Write(p)
-}
-
-func (x *text) String() string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.String()
-}
-
 // rank is one cascaded. It belongs to its test's goroutine; only signals may
 // come from others.
 type rank struct {
 	place
 	cmd    *exec.Cmd
-	stderr *text
+	stderr *said.Log
 	ended  chan struct{}
 }
 
@@ -105,7 +87,7 @@ func launch(t *testing.T, p place, more ...string) *rank {
 func launchWithin(t *testing.T, within []string, p place, more ...string) *rank {
 	t.Helper()
 	line := append(append(slices.Clone(within), program("cascaded")), p.args(more...)...)
-	r := &rank{place: p, cmd: exec.Command(line[0], line[1:]...), stderr: &text{}, ended: make(chan struct{})}
+	r := &rank{place: p, cmd: exec.Command(line[0], line[1:]...), stderr: &said.Log{}, ended: make(chan struct{})}
 	r.cmd.Env = cleanEnv()
 	r.cmd.Stderr = r.stderr
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -239,9 +221,9 @@ func finish(t *testing.T, path string, args ...string) (status int, stdout, stde
 }
 
 // watch starts the tool; its output grows while it runs. The test's end kills it.
-func watch(t *testing.T, args ...string) (*exec.Cmd, *text) {
+func watch(t *testing.T, args ...string) (*exec.Cmd, *said.Log) {
 	t.Helper()
-	out := &text{}
+	out := &said.Log{}
 	cmd := exec.Command(program("cascade"), args...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = out, out, cleanEnv()
 	if err := cmd.Start(); err != nil {

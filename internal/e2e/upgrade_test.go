@@ -17,6 +17,7 @@ import (
 
 	"cascadekv/internal/handover"
 	"cascadekv/internal/resp"
+	"cascadekv/internal/said"
 )
 
 // upgrades is how often a rank is replaced under load.
@@ -520,8 +521,8 @@ func TestUpgradeWhileClientDies(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	cmd := exec.Command(program("cascade"), "upgrade", "--socket", r.socket, "--wait", "60s")
 	cmd.Env = cleanEnv()
-	said := &text{}
-	cmd.Stderr = said
+	out := &said.Log{}
+	cmd.Stderr = out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -531,7 +532,7 @@ func TestUpgradeWhileClientDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%v: %s", err, said)
+		t.Fatalf("%v: %s", err, out)
 	}
 	until(t, "end of what a dead client held", func() bool { return r.stats(t).Views == 0 && maps.Equal(holdings(t, r), nothing) })
 }
