@@ -285,7 +285,7 @@ func (s *Store) writeCold(ctx context.Context, views []*View) (written int, err 
 		s.noteCold(err)
 		return 0, err
 	}
-	if len(items) > 0 {
+	if len(items) > 0 && s.short.limit > 0 { // what the tier takes is known by looking at all its files
 		s.short.accept(s.now(), s.usedBelow())
 	}
 	for i, b := range owners {

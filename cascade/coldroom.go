@@ -9,8 +9,8 @@ import (
 )
 
 // coldRoom ranks the blocks that this rank keeps in a cold tier with a budget, or
-// one that was full once.
-// Blocks that lie in other ranks' files are not among them: those ranks decide.
+// in one that was full once. Blocks that lie in other ranks' files are not among
+// them: those ranks decide.
 //
 // A block is held there while it is also in memory, so that memory never loses
 // the copy below it; while a name below one of its own has a block, wherever

@@ -32,8 +32,8 @@ type fetch struct {
 }
 
 // maxReads bounds the blocks on their way from other ranks' memory at once. Those
-// from the cold tier and from segments have a bound of their own: what hangs there does not hold up
-// the other.
+// from the cold tier and from segments have a bound of their own: what hangs there
+// does not hold up the other.
 const maxReads = 64
 
 // joinFetch counts the caller among those who wait for b. If it is the first,

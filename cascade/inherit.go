@@ -13,8 +13,9 @@ import (
 )
 
 // estate is what others left, or have, of the campaign's space. With a budget, and
-// in a shortage, the rank inherits what has ended as it needs the space: those blocks then stand
-// with its own in the order in which blocks leave. Guarded by the store's mutex.
+// in a shortage, the rank inherits what has ended as it needs the space: those
+// blocks then stand with its own in the order in which blocks leave. Guarded by the
+// store's mutex.
 type estate struct {
 	left      []bequest // by age, the oldest first
 	taken     map[tiers.Part]bool

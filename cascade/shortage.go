@@ -54,10 +54,10 @@ func (h *shortage) refuse(now time.Time, used int64) bool {
 	return true
 }
 
-// accept notes that the tier, which takes used bytes, has taken blocks: what could
-// not be merged for want of room may be now.
+// accept notes that the tier, which takes used bytes, has taken blocks though there
+// was no room: what could not be merged for want of it may be now.
 func (h *shortage) accept(now time.Time, used int64) {
-	if h.limit > 0 && now.Sub(h.refused) >= shortRest {
+	if now.Sub(h.refused) >= shortRest {
 		*h = shortage{}
 	}
 	h.owed = h.owed || h.limit > 0 && used > h.limit

@@ -59,8 +59,8 @@
 // miss. All file operations run in bounded pools under the caller's context. An
 // operation that hangs in the kernel cannot be stopped, so the caller gets a
 // *Busy that tells when its memory is no longer touched. What does not answer is
-// not asked again for a while (breaker.go), as Health
-// tells, which counts all of this.
+// not asked again for a while (breaker.go), as Health tells, which counts all of
+// this.
 //
 // The index is in memory and rebuilt by Recover. The package does not decide
 // what to keep, does not compute block ids, does not stripe, and leaves to

@@ -60,17 +60,7 @@ func (s *Store) incarnations() ([]Incarnation, error) {
 // ended: then fn is told of its blocks again. Of what ctx ends, fn is told
 // nothing. Errors: ErrUnavailable, ErrClosed, those of fn.
 func (s *Store) Adopt(ctx context.Context, one Incarnation, fn func(Found) error) error {
-	r := recovery{known: s.paths(), newest: map[nameKey]record{}}
-	err := s.readJob(ctx, "adoption of "+one.String(), func() error {
-		s.loadIncarnation(one, &r)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	err = s.handOver(&r, fn)
-	s.reclaimSoon()
-	return err
+	return s.takeIn(ctx, one, &recovery{}, fn)
 }
 
 // Inherit is Adopt for an incarnation of another rank number whose owner has
@@ -78,17 +68,26 @@ func (s *Store) Adopt(ctx context.Context, one Incarnation, fn func(Found) error
 // tells whether that is so; of one whose owner lives nothing is read. Errors:
 // those of Adopt.
 func (s *Store) Inherit(ctx context.Context, one Incarnation, fn func(Found) error) (bool, error) {
-	r := recovery{known: s.paths(), newest: map[nameKey]record{}, inherits: true, ownOnly: true}
-	err := s.readJob(ctx, "taking over of "+one.String(), func() error {
-		s.loadIncarnation(one, &r)
+	r := &recovery{inherits: true, ownOnly: true}
+	if err := s.takeIn(ctx, one, r, fn); err != nil {
+		return false, err // what runs on may still set r
+	}
+	return r.owned, nil
+}
+
+// takeIn reads an incarnation as r says, and calls fn.
+func (s *Store) takeIn(ctx context.Context, one Incarnation, r *recovery, fn func(Found) error) error {
+	r.known, r.newest = s.paths(), map[nameKey]record{}
+	err := s.readJob(ctx, "adoption of "+one.String(), func() error {
+		s.loadIncarnation(one, r)
 		return nil
 	})
 	if err != nil {
-		return false, err
+		return err
 	}
-	err = s.handOver(&r, fn)
+	err = s.handOver(r, fn)
 	s.reclaimSoon()
-	return r.owned, err
+	return err
 }
 
 // readJob runs fn among the readers; when ctx ends first it goes on alone, and

@@ -60,14 +60,14 @@ func (s *Store) Merged() Merged {
 // the records of names that still count move to a new segment, and the old ones
 // are unlinked. With a budget, in bytes, it goes further when the rank's files
 // take more than most of it; 0 is none. While the store is read-only for want of
-// room it goes further too, with no more than what room there is. What was moved is durable before an old
-// segment goes, and a reader of the old one is not disturbed. moved, which must
-// return soon, is told of blocks with a new place. Between batches it waits for
-// requests that wait. An error
-// leaves what was not moved where it is, and comes with what was done; when ctx
-// ends first it may be a *Busy, whose work goes on, and of which only the sum tells
-// then (Merged). Calls at the same time wait for each other. Errors:
-// ErrUnavailable, with ErrFull for want of room, ErrClosed.
+// room it goes further too, with no more than what room there is. What was moved is
+// durable before an old segment goes, and a reader of the old one is not disturbed.
+// moved, which must return soon, is told of blocks with a new place. Between batches
+// it waits for requests that wait. An error leaves what was not moved where it is,
+// and comes with what was done; when ctx ends first it may be a *Busy, whose work
+// goes on, and of which only the sum tells then (Merged). Calls at the same time
+// wait for each other. Errors: ErrUnavailable, with ErrFull for want of room,
+// ErrClosed.
 func (s *Store) Merge(ctx context.Context, budget int64, moved func([]block.ID)) (Merged, error) {
 	if err := s.merging.acquire(ctx); err != nil {
 		return Merged{}, unavailable("wait for another merge", err)
@@ -153,7 +153,7 @@ func (s *Store) victims(budget int64) []*file {
 	slices.SortFunc(shapes, func(a, b shape) int {
 		return cmp.Or(cmp.Compare(a.file.id.incarnation, b.file.id.incarnation), cmp.Compare(a.file.id.number, b.file.id.number))
 	})
-	most, short := s.opt.SegmentBytes, s.room.full || s.room.low
+	most, short := s.opt.SegmentBytes, s.room.short()
 	if short {
 		most = min(most, s.room.space.Free)
 	}

@@ -73,9 +73,12 @@ func (r *room) spend(n int64) {
 	}
 }
 
+// short reports whether there is no room, or nearly none, as far as known.
+func (r *room) short() bool { return r.full || r.low }
+
 // stale reports whether statfs is to be asked before a write.
 func (r *room) stale(now time.Time) bool {
-	return r.low || r.full || !r.asked.IsZero() && now.Sub(r.asked) >= lookEvery
+	return r.short() || !r.asked.IsZero() && now.Sub(r.asked) >= lookEvery
 }
 
 // checkRoom refuses writes while the file system is full, and those of blocks
@@ -147,5 +150,5 @@ func (s *Store) setFull() {
 func (s *Store) ReadOnly() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.room.full || s.room.low
+	return s.room.short()
 }
