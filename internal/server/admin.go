@@ -160,17 +160,13 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(x.desc, x.kind, v, labels...)
 	}
 	s := m.srv.Snapshot()
-	reload := 0.0
-	if m.reloadOK.Load() {
-		reload = 1
-	}
 	for _, x := range []struct {
 		metric
 		v float64
 	}{
 		{mCommands, float64(s.Commands)}, {mAccepted, float64(m.accepted.Load())}, {mRefused, float64(m.refused.Load())},
 		{mConns, float64(s.Connections)}, {mProtoErrors, float64(m.protocolErrors.Load())}, {mDropped, float64(s.Dropped)},
-		{mReferred, float64(s.Referred)}, {mReload, reload}, {mNames, float64(s.Names)}, {mBlocks, float64(s.Blocks)},
+		{mReferred, float64(s.Referred)}, {mReload, oneIf(m.reloadOK.Load())}, {mNames, float64(s.Names)}, {mBlocks, float64(s.Blocks)},
 		{mReferenced, float64(s.BytesReferenced)}, {mStored, float64(s.BytesStored)}, {mPending, float64(s.PendingBytes)},
 		{mDirty, float64(s.DirtyBytes)}, {mPuts, float64(s.Puts)}, {mDuplicates, float64(s.Duplicates)},
 		{mRejected, float64(s.Rejected)}, {mLost, float64(s.Lost)}, {mCorrupt, float64(s.Corrupt)},
@@ -227,15 +223,11 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 
 // collectPeers sends what a rank with peers has besides.
 func collectPeers(p *dht.Stats, send func(metric, float64, ...string)) {
-	settling := 0.0
-	if p.Settling {
-		settling = 1
-	}
 	for _, x := range []struct {
 		metric
 		v float64
 	}{
-		{mRanks, float64(p.Ranks)}, {mSettling, settling}, {mEntries, float64(p.Entries)}, {mCalls, float64(p.Calls)},
+		{mRanks, float64(p.Ranks)}, {mSettling, oneIf(p.Settling)}, {mEntries, float64(p.Entries)}, {mCalls, float64(p.Calls)},
 		{mUnanswered, float64(p.Unanswered)}, {mLookups, float64(p.Lookups)}, {mPeerReads, float64(p.Reads)},
 		{mPeerBytes, float64(p.ReadBytes)}, {mPeerErrors, float64(p.ReadErrors)}, {mStale, float64(p.Stale)}, {mServed, float64(p.ServedBytes)},
 	} {
@@ -245,15 +237,11 @@ func collectPeers(p *dht.Stats, send func(metric, float64, ...string)) {
 
 // collectIndex sends what a rank has with an index of what others left.
 func collectIndex(c *tiers.CatalogueState, send func(metric, float64, ...string)) {
-	up := 1.0
-	if c.Broken != "" {
-		up = 0
-	}
 	for _, x := range []struct {
 		metric
 		v float64
 	}{
-		{mIndexUp, up}, {mIndexParts, float64(c.Parts)}, {mIndexSize, float64(c.Entries)}, {mIndexRead, float64(c.Read)},
+		{mIndexUp, oneIf(c.Broken == "")}, {mIndexParts, float64(c.Parts)}, {mIndexSize, float64(c.Entries)}, {mIndexRead, float64(c.Read)},
 		{mIndexHits, float64(c.Hits)}, {mIndexMisses, float64(c.Misses)}, {mIndexDisk, float64(c.DiskBytes)},
 		{mIndexMemory, float64(c.MemoryBytes)}, {mIndexT, float64(c.SizeRatio)}, {mIndexK, float64(c.Runs)}, {mIndexTunes, float64(c.Retunes)},
 		{mIndexPuts, float64(c.Puts)}, {mIndexScan, float64(c.Scanned)}, {mIndexWrites, c.WriteAmp}, {mIndexReads, float64(c.ReadAmp)},
