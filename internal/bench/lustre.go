@@ -44,6 +44,7 @@ type LustreResult struct {
 // the source to know what was compared.
 type LustreMethod struct {
 	Callers         string `json:"callers"`
+	Memory          string `json:"memory"`
 	AggregatedWrite string `json:"aggregated_write"`
 	PerFileWrite    string `json:"per_file_write"`
 	AggregatedRead  string `json:"aggregated_read"`
@@ -55,6 +56,7 @@ type LustreMethod struct {
 
 var lustreMethod = LustreMethod{
 	Callers:         "one caller on each side: it puts batch after batch and reads with one batch, or it writes and reads file after file, as file back ends of LMCache and SGLang do; under parallel the same with as many callers as depth, which share the blocks",
+	Memory:          "both sides read into the same memory, mapped before and in huge pages as a rank's arena is",
 	AggregatedWrite: "Put of 4 MiB at a time into a segment: one write, then an fsync that puts at the same time share; durable when it returns; ids and CRCs are ready before",
 	PerFileWrite:    "each block in a file of its own: create, write, fsync, close; at the end one fsync of the directory",
 	AggregatedRead:  "ReadBatch of all blocks, each verified by CRC32C",

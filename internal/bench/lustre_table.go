@@ -12,8 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
 	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
@@ -51,10 +50,12 @@ func (b *lustreBench) progress() {
 	}
 }
 
-// set is blocks in memory, and room to read them into.
+// set is blocks in memory, and room to read them into: an arena, as a rank reads
+// them into.
 type set struct {
 	values *values
-	room   []byte
+	arena  *arena.Mapping
+	room   []byte // of arena
 	items  []tiers.Item
 }
 
@@ -63,11 +64,14 @@ func newSet(n, size int) (*set, error) {
 	if err != nil {
 		return nil, err
 	}
-	room, err := mapRoom(n * size)
+	room, err := arena.MapAnonymous(int64(n) * int64(size))
 	if err != nil {
-		return nil, errors.Join(err, v.close())
+		return nil, errors.Join(fmt.Errorf("bench: %w", err), v.close())
 	}
-	s := &set{values: v, room: room, items: make([]tiers.Item, n)}
+	s := &set{values: v, arena: room, room: room.Bytes(), items: make([]tiers.Item, n)}
+	if err := room.Commit(0, int64(len(s.room))); err != nil {
+		return nil, errors.Join(fmt.Errorf("bench: %w", err), s.close())
+	}
 	for i := range s.items {
 		p := v.at(i)
 		s.items[i] = tiers.Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: int64(size), CRC: block.CRC(p)}, Data: p}
@@ -87,7 +91,7 @@ func (s *set) check() error {
 	return nil
 }
 
-func (s *set) close() error { return errors.Join(s.values.close(), unix.Munmap(s.room)) }
+func (s *set) close() error { return errors.Join(s.values.close(), s.arena.Close()) }
 
 // rate is how fast the set was moved, in MB/s.
 func (s *set) rate(took time.Duration) float64 {

@@ -10,6 +10,7 @@ import (
 const (
 	opNop         = 0
 	opReadv       = 1
+	opPollAdd     = 6
 	opAsyncCancel = 14
 
 	// submissionAsync lets a thread of the kernel begin the operation.

@@ -9,10 +9,9 @@
 //	completion  an entry of the second queue: this came of it
 //	slot        the place of one operation that is under way; there are as many
 //	            as may be under way at once
-//	issuer      the one goroutine, with a thread of its own, that hands
-//	            submissions to the kernel
-//	bell        wakes the issuer
-//	reaper      the one goroutine that takes completions
+//	driver      the one goroutine, with a thread of its own, that hands
+//	            submissions to the kernel and takes completions
+//	bell        wakes the driver
 //
 // Duties
 //

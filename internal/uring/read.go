@@ -18,7 +18,7 @@ const MaxBuffers = 1024
 // kernel can still do so; Readv returns when it has ended either way. Errors:
 // ctx's, ErrClosed, the errno.
 func (r *Ring) Readv(ctx context.Context, fd int, bufs [][]byte, off int64) (int, error) {
-	op := &operation{bufs: bufs}
+	op := &operation{bufs: bufs, vec: make([]unix.Iovec, 0, len(bufs))}
 	for _, b := range bufs {
 		if len(b) > 0 {
 			v := unix.Iovec{Base: unsafe.SliceData(b)}
@@ -92,7 +92,7 @@ func (r *Ring) once(ctx context.Context, fd int, op *operation, off int64) error
 	mine := r.ops[slot] == op // else it has ended, and the queues may be gone
 	if mine {
 		r.cancelLocked(slot)
-		r.ring()
+		r.ringLocked()
 	}
 	r.mu.Unlock()
 	<-op.done
@@ -115,6 +115,6 @@ func (r *Ring) start(fd int, op *operation, off int64, slot uint32) error {
 	op.done = make(chan struct{})
 	r.ops[slot] = op
 	r.running++
-	r.ring()
+	r.ringLocked()
 	return nil
 }

@@ -28,17 +28,17 @@ type Ring struct {
 	closed chan struct{} // Close was called
 	done   chan struct{} // nothing is under way any more, and never will be
 
-	bell int           // an eventfd: there is something to hand over
-	over chan struct{} // the issuer has ended
+	bell int // an eventfd: there is something to hand over
 
 	mu      sync.Mutex
 	sq      submissions
 	ops     []*operation // by slot
 	running int
+	asleep  bool // the driver waits in the kernel and has to be told of what is new
+	hears   bool // the kernel wakes it when the bell rings
 	closing bool
-	ended   bool // nothing is added to sq any more
 
-	cq completions // the reaper's
+	cq completions // the driver's
 }
 
 // operation is one read under way. The ring's list keeps its memory alive.
@@ -51,7 +51,7 @@ type operation struct {
 
 // Completions that belong to no slot.
 const (
-	userWake   = 1<<64 - 1 - iota // Close wakes the reaper
+	userBell   = 1<<64 - 1 - iota // it rang
 	userCancel                    // what became of a cancellation: the read's own completion tells
 )
 
@@ -64,7 +64,7 @@ func Open(depth int) (*Ring, error) {
 		return nil, fmt.Errorf("uring: %w: depth %d, want 1 to %d", unix.EINVAL, depth, maxEntries)
 	}
 	// Beside each read its cancellation may wait to be handed over, and the
-	// wake-up at the end.
+	// poll of the bell.
 	entries := min(uint32(1)<<bits.Len(uint(2*depth+1)), maxEntries)
 	// A read may come with its own cancellation and a late one of the read
 	// that had its slot before.
@@ -73,12 +73,12 @@ func Open(depth int) (*Ring, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w; see kernel.io_uring_disabled and the container's seccomp profile", ErrUnsupported, err)
 	}
-	r := &Ring{fd: fd, bell: -1, closed: make(chan struct{}), done: make(chan struct{}), over: make(chan struct{})}
+	r := &Ring{fd: fd, bell: -1, closed: make(chan struct{}), done: make(chan struct{})}
 	if err = r.mapQueues(&p); err == nil {
 		err = r.prove()
 	}
 	if err == nil {
-		r.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC)
+		r.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	}
 	if err != nil {
 		r.unmap()
@@ -91,8 +91,7 @@ func Open(depth int) (*Ring, error) {
 	for i := range depth {
 		r.slots <- uint32(i)
 	}
-	go r.issue()
-	go r.reap()
+	go r.drive()
 	return r, nil
 }
 
@@ -123,11 +122,11 @@ func (r *Ring) mapQueues(p *params) (err error) {
 
 // prove sends a submission that does nothing there and back.
 func (r *Ring) prove() error {
-	r.sq.push(submission{opcode: opNop, user: userWake})
+	r.sq.push(submission{opcode: opNop, user: userBell})
 	if _, err := enter(r.fd, 1, 1, enterGetEvents); err != nil {
 		return err
 	}
-	if c, ok := r.cq.pop(); !ok || c.user != userWake || c.res != 0 {
+	if c, ok := r.cq.pop(); !ok || c.user != userBell || c.res != 0 {
 		return fmt.Errorf("an empty operation came back as %+v, %v", c, ok)
 	}
 	return nil
@@ -148,30 +147,12 @@ func (r *Ring) unmap() {
 // Depth is how many reads can be under way at once.
 func (r *Ring) Depth() int { return len(r.ops) }
 
-// reap takes completions until Close was called and nothing is under way.
-func (r *Ring) reap() {
-	defer close(r.done)
-	defer r.unmap()
-	for {
-		for c, ok := r.cq.pop(); ok; c, ok = r.cq.pop() {
-			r.complete(c)
-		}
-		r.mu.Lock()
-		r.ended = r.closing && r.running == 0
-		end := r.ended
-		r.mu.Unlock()
-		if end {
-			r.ring()
-			<-r.over
-			return
-		}
-		// All its errors pass: a signal, or too little memory for a moment.
-		_, _ = enter(r.fd, 0, 1, enterGetEvents)
-	}
-}
-
 func (r *Ring) complete(c completion) {
-	if c.user == userWake || c.user == userCancel {
+	switch c.user {
+	case userBell:
+		r.heard()
+		return
+	case userCancel:
 		return
 	}
 	slot := uint32(c.user)
@@ -205,9 +186,8 @@ func (r *Ring) Close(ctx context.Context) error {
 		for slot := range r.ops {
 			r.cancelLocked(uint32(slot))
 		}
-		r.sq.push(submission{opcode: opNop, user: userWake}) // for the reaper, when nothing is under way
 		close(r.closed)
-		r.ring()
+		r.ringLocked()
 	}
 	r.mu.Unlock()
 	select {

@@ -70,7 +70,7 @@ func TestRefuse(t *testing.T) {
 	p := make([]byte, 100)
 	op := operationOf(p)
 	slot := <-r.slots
-	r.mu.Lock() // so that the issuer, who has not heard of it, hands nothing over
+	r.mu.Lock() // so that the driver, who has not heard of it, hands nothing over
 	op.done = make(chan struct{})
 	r.ops[slot] = op
 	r.running++

@@ -225,6 +225,7 @@ type link struct {
 // the file belong to nobody.
 func (d *directFile) transfer(left *cursor, skip int) (t transfer, err error) {
 	unit := d.align.Offset
+	t.vec = make([][]byte, 0, min(len(left.bufs)+1, maxVec)) // the last buffer may be cut in two
 	for len(t.vec) < maxVec {
 		p := left.rest()
 		if p == nil {

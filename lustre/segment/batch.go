@@ -96,7 +96,7 @@ type pending struct {
 }
 
 func newBatch(ctx context.Context, s *Store, n int) *batch {
-	return &batch{s: s, ctx: ctx, blocks: make([]pending, n), done: make(chan struct{})}
+	return &batch{s: s, ctx: ctx, extents: make([]wanted, 0, n), blocks: make([]pending, n), done: make(chan struct{})}
 }
 
 // add makes a read the i-th of the batch, unless err says why it is none.

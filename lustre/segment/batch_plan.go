@@ -71,6 +71,7 @@ type part struct {
 type call struct {
 	file      source
 	off, size int64
+	first     int // among the parts of all calls
 	parts     []part
 	failed    bool // once it has ended
 }
@@ -82,26 +83,32 @@ func (c *call) end() int64 { return c.off + c.size }
 func coalesce(extents []wanted) []call {
 	slices.SortFunc(extents, byPlace)
 	var calls []call
-	var c *call
+	var c *call                            // the last one
+	parts := make([]part, 0, len(extents)) // of all calls, one behind the other
 	for _, e := range extents {
 		for from := int64(0); from < e.size; {
-			n := min(e.size-from, maxRead)
-			if from == 0 && c != nil && c.takes(e, n) {
-				gap := e.off - c.end()
-				c.parts = append(c.parts, part{block: e.block, gap: gap, size: n})
-				c.size += gap + n
+			p := part{block: e.block, from: from, size: min(e.size-from, maxRead)}
+			if from == 0 && c != nil && c.takes(e, p.size, len(parts)-c.first) {
+				p.gap = e.off - c.end()
+				c.size += p.gap + p.size
 			} else {
-				calls = append(calls, call{file: e.file, off: e.off + from, size: n, parts: []part{{block: e.block, from: from, size: n}}})
+				calls = append(calls, call{file: e.file, off: e.off + from, size: p.size, first: len(parts)})
 				c = &calls[len(calls)-1]
 			}
-			from += n
+			parts = append(parts, p)
+			from += p.size
 		}
+	}
+	end := len(parts)
+	for i := range slices.Backward(calls) {
+		calls[i].parts, end = parts[calls[i].first:end], calls[i].first
 	}
 	return calls
 }
 
-// takes reports whether the first n bytes of e can be added to c.
-func (c *call) takes(e wanted, n int64) bool {
+// takes reports whether the first n bytes of e can be added to c, which has so
+// many parts.
+func (c *call) takes(e wanted, n int64, parts int) bool {
 	gap := e.off - c.end()
-	return e.file == c.file && gap >= 0 && gap <= maxGap && c.size+gap+n <= maxRead && len(c.parts) < maxParts
+	return e.file == c.file && gap >= 0 && gap <= maxGap && c.size+gap+n <= maxRead && parts < maxParts
 }

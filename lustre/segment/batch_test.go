@@ -146,7 +146,7 @@ func FuzzCoalesce(f *testing.F) {
 			if at != c.end() || c.size > maxRead || len(c.parts) > maxParts {
 				t.Fatalf("call of %d bytes, %d parts, ends at %d of %d", c.size, len(c.parts), at, c.end())
 			}
-			if before != nil && before.takes(byBlock[c.parts[0].block], c.parts[0].size) && c.parts[0].from == 0 {
+			if before != nil && before.takes(byBlock[c.parts[0].block], c.parts[0].size, len(before.parts)) && c.parts[0].from == 0 {
 				t.Fatalf("two calls that could be one: %+v, %+v", before, c)
 			}
 			before = &c
