@@ -23,7 +23,7 @@ func (r *Ring) drive() {
 		if over {
 			return
 		}
-		_, err := enter(r.fd, n, wait, enterGetEvents)
+		err := r.hand(n, wait)
 		r.wake()
 		for c, ok := r.cq.pop(); ok; c, ok = r.cq.pop() {
 			r.complete(c)
@@ -42,23 +42,49 @@ func (r *Ring) drive() {
 	}
 }
 
+// What the driver waits for.
+type waiting uint8
+
+const (
+	nothing   waiting = iota
+	completed         // one completion
+	bell              // alone: a thread that waits for completions counts as one that waits for a disk
+)
+
+// hand hands n entries over and waits.
+func (r *Ring) hand(n uint32, wait waiting) (err error) {
+	switch wait {
+	case bell:
+		_, err = unix.Poll([]unix.PollFd{{Fd: int32(r.bell), Events: unix.POLLIN}}, -1)
+	case completed:
+		_, err = enter(r.fd, n, 1, enterGetEvents)
+	case nothing:
+		_, err = enter(r.fd, n, 0, enterGetEvents)
+	}
+	return err
+}
+
 // refused is how long the driver rests when the kernel takes nothing.
 const refused = time.Millisecond
 
-// sleep makes the driver ready to wait in the kernel, for one completion and
-// with n entries to hand over, or tells that all is over. It must not wait when
-// there was no room in the queue to have it hear the bell.
-func (r *Ring) sleep() (n, wait uint32, over bool) {
+// sleep tells the driver to hand n entries over and what to wait for, or that all
+// is over. From then on it has to be told of what is new. Without room in the queue
+// to have the kernel wake it for that it must not wait.
+func (r *Ring) sleep() (n uint32, wait waiting, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closing && r.running == 0 {
-		return 0, 0, true
+	switch idle := r.running == 0 && r.sq.waiting() == 0; {
+	case idle && r.closing:
+		return 0, nothing, true
+	case idle:
+		r.asleep = true
+		return 0, bell, false
 	}
 	if !r.hears {
 		r.hears = r.sq.push(submission{opcode: opPollAdd, fd: int32(r.bell), rw: unix.POLLIN, user: userBell})
 	}
 	if r.asleep = r.hears; r.asleep {
-		wait = 1
+		wait = completed
 	}
 	return r.sq.waiting(), wait, false
 }
@@ -70,9 +96,8 @@ func (r *Ring) wake() {
 }
 
 // ringLocked tells the driver that there is something to hand over, or that all
-// is over, unless it looks by itself before it waits again. The caller holds mu
-// and knows that a read is under way or that Close has only begun: else the
-// descriptor could be another's.
+// is over, unless it looks by itself before it waits again. While it sleeps it
+// lives, and the bell is ours. The caller holds mu.
 func (r *Ring) ringLocked() {
 	if !r.asleep {
 		return

@@ -35,6 +35,9 @@ func (q *submissions) each(fn func(*submission)) {
 // waiting is how many entries the kernel has not taken.
 func (q *submissions) waiting() uint32 { return *q.tail - atomic.LoadUint32(q.head) }
 
+// room is how many entries can be added.
+func (q *submissions) room() uint32 { return q.mask + 1 - q.waiting() }
+
 // completions is the queue that the kernel fills. One goroutine empties it.
 type completions struct {
 	head, tail *uint32 // tail is the kernel's

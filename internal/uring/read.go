@@ -3,6 +3,7 @@ package uring
 import (
 	"context"
 	"fmt"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -88,15 +89,28 @@ func (r *Ring) once(ctx context.Context, fd int, op *operation, off int64) error
 		return nil
 	case <-ctx.Done():
 	}
-	r.mu.Lock()
-	mine := r.ops[slot] == op // else it has ended, and the queues may be gone
-	if mine {
-		r.cancelLocked(slot)
-		r.ringLocked()
+	for pause := range pauses {
+		r.mu.Lock()
+		if r.ops[slot] == op { // else it has ended, and the queues may be gone
+			r.cancelLocked(slot)
+			r.ringLocked()
+		}
+		r.mu.Unlock()
+		select {
+		case <-op.done:
+			return nil
+		case <-time.After(pause):
+		}
 	}
-	r.mu.Unlock()
-	<-op.done
 	return nil
+}
+
+// pauses yields, without end, how long to wait for what was cancelled before it is
+// cancelled again: the kernel does not find a read that is just passing from one of
+// its threads into a queue of those that wait.
+func pauses(yield func(time.Duration) bool) {
+	for d := time.Millisecond; yield(d); d = min(2*d, time.Second) {
+	}
 }
 
 // start has op submitted in a slot that its caller has taken.

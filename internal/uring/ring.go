@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -63,9 +64,9 @@ func Open(depth int) (*Ring, error) {
 	if depth < 1 || depth > maxEntries {
 		return nil, fmt.Errorf("uring: %w: depth %d, want 1 to %d", unix.EINVAL, depth, maxEntries)
 	}
-	// Beside each read its cancellation may wait to be handed over, and the
-	// poll of the bell.
-	entries := min(uint32(1)<<bits.Len(uint(2*depth+1)), maxEntries)
+	// Beside each read its cancellation may wait to be handed over, with that of
+	// the read that had its slot before, and the poll of the bell.
+	entries := min(uint32(1)<<bits.Len(uint(3*depth+1)), maxEntries)
 	// A read may come with its own cancellation and a late one of the read
 	// that had its slot before.
 	p := params{flags: setupClamp | setupCQSize, cqEntries: 2 * entries}
@@ -85,7 +86,7 @@ func Open(depth int) (*Ring, error) {
 		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
 	limitWorkers(fd, uint32(depth))
-	depth = min(depth, int(p.sqEntries)/2-1)
+	depth = min(depth, int(p.sqEntries-1)/3)
 	r.ops = make([]*operation, depth)
 	r.slots = make(chan uint32, depth)
 	for i := range depth {
@@ -180,32 +181,38 @@ func passes(err error) bool {
 // wait.
 func (r *Ring) Close(ctx context.Context) error {
 	r.mu.Lock()
-	first := !r.closing
-	r.closing = true
-	if first {
+	if !r.closing {
+		r.closing = true
+		close(r.closed)
+	}
+	r.mu.Unlock()
+	for pause := range pauses {
+		r.mu.Lock()
 		for slot := range r.ops {
 			r.cancelLocked(uint32(slot))
 		}
-		close(r.closed)
 		r.ringLocked()
+		r.mu.Unlock()
+		select {
+		case <-r.done:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
+		case <-time.After(pause):
+		}
 	}
-	r.mu.Unlock()
-	select {
-	case <-r.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
-	}
+	return nil
 }
 
 // Done is closed when the ring was closed and the kernel no longer touches any
 // buffer.
 func (r *Ring) Done() <-chan struct{} { return r.done }
 
-// cancelLocked asks the kernel to end the read in a slot, if there is one. A
-// failure leaves the read to its own end. The caller holds mu, and rings.
+// cancelLocked asks the kernel to end the read in a slot, if there is one, unless
+// the queue is so full that it is kept for reads. A failure leaves the read to its
+// own end, or to another try. The caller holds mu, and rings.
 func (r *Ring) cancelLocked(slot uint32) {
-	if r.ops[slot] != nil {
+	if r.ops[slot] != nil && int(r.sq.room()) > len(r.ops)+1 {
 		r.sq.push(submission{opcode: opAsyncCancel, fd: -1, addr: uint64(slot), user: userCancel})
 	}
 }
