@@ -49,21 +49,31 @@ func (m *Machine) control(ctx context.Context, command string) error {
 }
 
 // Up starts the machine after Kill, on the disks as they are. It returns when
-// the file system is mounted. The guest's check of that makes a file, for which
-// the servers have no room yet in one boot of 170 or so; then the power is taken
-// once more, and a second boot must do.
+// objects can be made on all servers.
 func (m *Machine) Up(ctx context.Context) error {
 	err := m.up(ctx)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	if killed := m.Kill(ctx); killed != nil {
-		return errors.Join(err, killed)
-	}
-	if again := m.up(ctx); again != nil {
-		return errors.Join(err, again)
+	if late := m.settle(ctx); late != nil {
+		return errors.Join(err, late)
 	}
 	return nil
+}
+
+// settle does once more what a boot ends with, until it succeeds. The boot tries
+// only once to make a file with an object on every server; in one of 100 or so the
+// servers have not told the client yet that they have room.
+func (m *Machine) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, upLimit)
+	defer cancel()
+	const file = "/mnt/lustre/.up"
+	r, err := run(ctx, "wait for the servers", m.env(), m.e.script(), "run", "grep -q ' /mnt/lustre lustre ' /proc/mounts || exit 1; rm -f "+file+
+		"; until lfs setstripe -c -1 "+file+"; do rm -f "+file+"; usleep 200000; done; rm -f "+file)
+	if err == nil && r.Status != 0 {
+		err = fmt.Errorf("guest: its servers have no room for a file: status %d: %s", r.Status, tail(r.Output))
+	}
+	return err
 }
 
 func (m *Machine) up(ctx context.Context) error {
