@@ -45,8 +45,8 @@ type Catalogued interface {
 type Catalogue interface {
 	// TakeIn brings the catalogue up to date with some parts and shows these, and
 	// no others, from then on. Before that it tells fn of the names that are new
-	// to it. A catalogue that broke is begun anew. It may take long. Errors:
-	// ErrUnavailable.
+	// to it; fn must not keep the slice. A catalogue that broke is begun anew. It
+	// may take long. Errors: ErrUnavailable.
 	TakeIn(ctx context.Context, parts []Part, fn func([]Found)) (Taken, error)
 
 	// Find tells where the blocks of names lie, in parallel to keys, best those

@@ -166,7 +166,7 @@ func (b *indexBench) load(ctx context.Context) (err error) {
 	began = time.Now()
 	for compactions := int64(-1); ctx.Err() == nil; time.Sleep(500 * time.Millisecond) {
 		s := b.x.Stats()
-		if s.Compactions == compactions && s.Debt == 0 {
+		if s.Compactions == compactions && s.Compacting == 0 && len(s.Levels) > 0 { // it had time to answer
 			break
 		}
 		compactions = s.Compactions

@@ -124,16 +124,16 @@ func (r *Ring) heard() {
 func (r *Ring) refuse(err error) {
 	errno := unix.EIO
 	errors.As(err, &errno)
-	var refused []completion
+	var ended []completion
 	r.mu.Lock()
 	r.sq.each(func(s *submission) {
 		if s.opcode == opReadv {
-			refused = append(refused, completion{user: s.user, res: -int32(errno)})
+			ended = append(ended, completion{user: s.user, res: -int32(errno)})
 			*s = submission{opcode: opNop, user: userCancel}
 		}
 	})
 	r.mu.Unlock()
-	for _, c := range refused {
+	for _, c := range ended {
 		r.complete(c)
 	}
 }

@@ -2,6 +2,7 @@ package catalogue
 
 import (
 	"encoding/binary"
+	"strings"
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/index"
@@ -10,9 +11,13 @@ import (
 // note is what the record of a name keeps of its texts: the hash of the
 // namespace, the length of the key, the key, the parent (docs/format.md §5.6).
 func note(ns index.Namespace, n block.Name) string {
-	p := make([]byte, 0, len(ns)+2+len(n.Key)+len(n.Parent))
-	p = binary.AppendUvarint(append(p, ns[:]...), uint64(len(n.Key)))
-	return string(append(append(p, n.Key...), n.Parent...))
+	var room [len(ns) + binary.MaxVarintLen64]byte
+	var note strings.Builder
+	note.Grow(len(ns) + 2 + len(n.Key) + len(n.Parent))
+	note.Write(binary.AppendUvarint(append(room[:0], ns[:]...), uint64(len(n.Key))))
+	note.WriteString(n.Key)
+	note.WriteString(n.Parent)
+	return note.String()
 }
 
 // cutNote reads a note; false for one that is none.

@@ -38,8 +38,9 @@ const sealedMark = 1 << 63
 // TakeIn is a round: it brings the catalogue up to date with the given parts,
 // and shows these and no others from then on. fn is told, before anything of the
 // round is shown, of the names that are new to the catalogue, withdrawn ones
-// included; it may be nil. A broken index is begun anew. Errors: ErrUnavailable,
-// the context's; what was shown before then stays shown, unless the index broke.
+// included; it may be nil, and must not keep what it is given. A broken index is
+// begun anew. Errors: ErrUnavailable, the context's; what was shown before then
+// stays shown, unless the index broke.
 func (c *Catalogue) TakeIn(ctx context.Context, parts []segment.Incarnation, fn func([]Found)) (Taken, error) {
 	if err := c.lock(ctx); err != nil {
 		return Taken{}, err
@@ -48,7 +49,7 @@ func (c *Catalogue) TakeIn(ctx context.Context, parts []segment.Incarnation, fn 
 	if fn == nil {
 		fn = func([]Found) {}
 	}
-	t := taking{c: c, parts: parts, fn: fn, fresh: map[index.Segment]bool{}}
+	t := taking{c: c, parts: parts, fn: fn, fresh: map[index.Segment]bool{}, infos: map[block.ID]block.Info{}}
 	if err := t.run(ctx); err != nil {
 		return t.done, fmt.Errorf("%w: taking in %d parts: %w", ErrUnavailable, len(parts), err)
 	}
@@ -63,6 +64,9 @@ type taking struct {
 	known map[index.Segment]uint64 // what the index has, with its marks
 	fresh map[index.Segment]bool
 	done  Taken
+
+	infos map[block.ID]block.Info // memory of batch
+	told  []Found
 }
 
 func (t *taking) run(ctx context.Context) error {
@@ -275,10 +279,10 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 	if has.Sealed {
 		b.Mark |= sealedMark
 	}
-	infos := make(map[block.ID]segment.Stored, len(has.Blocks))
+	clear(t.infos)
 	b.Blocks = make([]index.Block, 0, len(has.Blocks))
 	for _, it := range has.Blocks {
-		infos[it.Info.ID] = it
+		t.infos[it.Info.ID] = it.Info
 		t.done.Blocks++
 		t.done.Bytes += it.Info.Size
 		b.Blocks = append(b.Blocks, index.Block{Info: it.Info, Place: index.Place{
@@ -286,11 +290,12 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 		}})
 	}
 	older := c.store.Older(has.Names)
-	told := make([]Found, 0, len(has.Names))
+	told := t.told[:0]
 	b.Names = make([]index.Name, 0, len(has.Names))
 	var space string // names of one namespace mostly come together
 	ns, known := index.NamespaceOf(space), false
-	for i, r := range has.Names {
+	for i := range has.Names {
+		r := &has.Names[i]
 		if r.Name.Namespace != space {
 			space, ns, known = r.Name.Namespace, index.NamespaceOf(r.Name.Namespace), false
 		}
@@ -306,10 +311,11 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 		}
 		b.Names = append(b.Names, n)
 		if !older[i] {
-			told = append(told, Found{Info: infos[r.ID].Info, Name: r.Name, Dropped: r.Dropped})
+			told = append(told, Found{Info: t.infos[r.ID], Name: r.Name, Dropped: r.Dropped})
 		}
 	}
 	t.fn(told)
+	t.told = told
 	return b
 }
 

@@ -139,7 +139,7 @@ func (x *Index) cleanFrom(from []byte, kind byte) (next []byte, err error) {
 		return next, err
 	}
 	removed := 0
-	err = x.change(context.Background(), 0, 0, 0, func(p *planner) error {
+	err = x.change(context.Background(), newPlanner(0, 0, 0), func(p *planner) error {
 		for _, key := range keys {
 			value, found, err := p.reader.get(key)
 			dead := false

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"math/bits"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -11,11 +12,20 @@ import (
 
 // draft collects what a step changes and hands it to Pebble in the order of its
 // keys. Pebble sorts large batches itself, by comparing keys wherever in the
-// batch they lie; that was a fifth of what loading an index took. Here most
-// comparisons are of numbers side by side, and Pebble finds the batch in order.
+// batch they lie; that was a fifth of what loading an index took. Here keys, most
+// of them hashes, are dealt into buckets first, the few comparisons left are of
+// numbers side by side, and Pebble finds the batch in order.
 type draft struct {
 	text []byte // keys and values, one behind the other
 	ops  []op
+
+	ordered []op // memory of sorted
+	ends    []int
+}
+
+// prepare empties the draft and makes room for so many bytes and changes.
+func (d *draft) prepare(text, ops int) {
+	d.text, d.ops = slices.Grow(d.text[:0], text), slices.Grow(d.ops[:0], ops)
 }
 
 // op sets a key or deletes it.
@@ -62,14 +72,48 @@ func (d *draft) compare(a, b op) int {
 	return cmp.Compare(a.at, b.at)
 }
 
+// sorted returns the changes in order. A bucket is for the keys of one kind whose
+// hashes begin alike, some eight of them; kinds are small numbers.
+func (d *draft) sorted() []op {
+	const kindBits = 8
+	hashBits := bits.Len(uint(len(d.ops) / 8))
+	shift := 64 - kindBits - hashBits
+	most := uint64(0)
+	for i := range d.ops {
+		most = max(most, d.ops[i].head>>shift)
+	}
+	d.ends = slices.Grow(d.ends[:0], int(most)+1)[:most+1]
+	d.ordered = slices.Grow(d.ordered[:0], len(d.ops))[:len(d.ops)]
+	ends, out := d.ends, d.ordered
+	clear(ends)
+	for i := range d.ops {
+		ends[d.ops[i].head>>shift]++
+	}
+	sum := 0
+	for i, n := range ends {
+		ends[i], sum = sum, sum+n
+	}
+	for _, o := range d.ops {
+		at := &ends[o.head>>shift]
+		out[*at] = o
+		*at++
+	}
+	from := 0
+	for _, end := range ends {
+		slices.SortFunc(out[from:end], d.compare)
+		from = end
+	}
+	return out
+}
+
 // batch makes a batch of the last change of each key. The draft is spent.
 func (d *draft) batch(db *pebble.DB) (*pebble.Batch, error) {
-	slices.SortFunc(d.ops, d.compare)
+	ops := d.sorted()
 	b := db.NewBatchWithSize(len(d.text) + 8*len(d.ops) + 64)
-	for i := range d.ops {
-		o := &d.ops[i]
+	for i := range ops {
+		o := &ops[i]
 		key := d.keyOf(o)
-		if i+1 < len(d.ops) && bytes.Equal(key, d.keyOf(&d.ops[i+1])) {
+		if i+1 < len(ops) && o.head == ops[i+1].head && bytes.Equal(key, d.keyOf(&ops[i+1])) {
 			continue
 		}
 		var err error

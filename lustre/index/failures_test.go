@@ -87,7 +87,7 @@ func TestPanicsBreakTheIndex(t *testing.T) {
 	for name, harm := range map[string]func(x *Index) error{
 		"read": func(x *Index) error { return x.read(func(*reader) error { panic("a mistake") }) },
 		"change": func(x *Index) error {
-			return x.change(context.Background(), 0, 0, 0, func(*planner) error { panic("a mistake") })
+			return x.change(context.Background(), newPlanner(0, 0, 0), func(*planner) error { panic("a mistake") })
 		},
 		"beside": func(x *Index) error {
 			return x.engine.Load().call(context.Background(), func() { panic("a mistake") })

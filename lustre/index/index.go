@@ -179,13 +179,13 @@ func (e *engine) guard(r *reader, fn func(r *reader) error) (err error) {
 // with a higher Seq. After ctx ended the batch may still be put. Errors:
 // ErrBadItem, ErrBroken, ErrClosed, the context's.
 func (x *Index) PutBatch(ctx context.Context, b Batch) error {
-	return x.putAll(ctx, []Batch{b})
+	return x.putAll(ctx, new(planner), []Batch{b})
 }
 
 // Forget takes blocks out of the index; their names stay, and lead nowhere.
 // Errors: ErrBroken, ErrClosed, the context's.
 func (x *Index) Forget(ctx context.Context, ids ...block.ID) error {
-	return x.change(ctx, len(ids), 0, 0, func(p *planner) error {
+	return x.change(ctx, newPlanner(len(ids), 0, 0), func(p *planner) error {
 		for _, id := range ids {
 			if err := p.forget(id); err != nil {
 				return err

@@ -299,14 +299,34 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	probe(t, x, 500, numbers(0, 501)...)
-	if err := x.Load(ctx, func(yield func(Batch, error) bool) { yield(Batch{}, bad) }); !errors.Is(err, bad) {
+	err = x.Load(ctx, func(yield func(Batch, error) bool) {
+		_ = yield(Batch{Segment: seg(500), Mark: 1, Blocks: stored(seg(500), 500), Names: chain(1, numbers(0, 501)...)[500:]}, nil) && yield(Batch{}, bad)
+	})
+	if !errors.Is(err, bad) {
 		t.Error(err)
 	}
-	probe(t, x, 500, numbers(0, 500)...)
+	probe(t, x, 501, numbers(0, 502)...)
 	if err := x.Rebuild(ctx, each()); err != nil {
 		t.Fatal(err)
 	}
 	probe(t, x, 0, numbers(0, 500)...)
+}
+
+// TestLoadEndsItsSource: an error ends a source that has more, before Load
+// returns.
+func TestLoadEndsItsSource(t *testing.T) {
+	o := memOptions()
+	o.loadBatch = 1
+	x := open(t, o)
+	ended := false
+	err := x.Load(context.Background(), func(yield func(Batch, error) bool) {
+		for yield(Batch{Names: make([]Name, 1)}, nil) {
+		}
+		ended = true
+	})
+	if !errors.Is(err, ErrBadItem) || !ended {
+		t.Errorf("%v; the source has ended: %v", err, ended)
+	}
 }
 
 func TestClosed(t *testing.T) {

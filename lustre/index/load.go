@@ -6,8 +6,9 @@ import (
 	"iter"
 )
 
-// loadBatch is how many entries Load puts in one step. Such a batch is larger
-// than a write buffer, so that Pebble sorts it once and writes it as it is.
+// loadBatch is how many entries Load puts in one step, if not told otherwise.
+// Such a batch is larger than a write buffer, so that Pebble sorts it once and
+// writes it as it is.
 const loadBatch = 1 << 18
 
 // loadExpect is for how many entries a filter is made before their number is
@@ -18,32 +19,46 @@ const loadExpect = 4 << 20
 // which Pebble stops writes.
 const loadSteps = 8
 
-// readAhead runs a source on a goroutine of its own, a few batches ahead.
-func readAhead(source iter.Seq2[Batch, error]) (ahead iter.Seq2[Batch, error], stop func()) {
-	type item struct {
-		batch Batch
-		err   error
-	}
-	items, quit, ended := make(chan item, 64), make(chan struct{}), make(chan struct{})
+// step is what Load puts at once.
+type step struct {
+	batches []Batch
+	entries int
+	err     error // of the source, which ended with it
+}
+
+// stepsOf runs a source on a goroutine of its own, which gathers a step of so
+// many entries while the one before is put. It has ended when stop returns.
+func stepsOf(source iter.Seq2[Batch, error], entries int) (steps <-chan step, stop func()) {
+	ready, quit := make(chan step), make(chan struct{})
 	go func() {
-		defer close(ended)
-		defer close(items)
-		for b, err := range source {
+		defer close(ready)
+		var s step
+		hand := func() bool {
 			select {
-			case items <- item{b, err}:
+			case ready <- s:
+				s = step{}
+				return true
 			case <-quit:
+				return false
+			}
+		}
+		for b, err := range source {
+			if err != nil {
+				s.err = err
+				break
+			}
+			s.batches = append(s.batches, b)
+			if s.entries += len(b.Blocks) + len(b.Names); s.entries >= entries && !hand() {
 				return
 			}
 		}
+		hand()
 	}()
-	ahead = func(yield func(Batch, error) bool) {
-		for it := range items {
-			if !yield(it.batch, it.err) {
-				return
-			}
+	return ready, func() {
+		close(quit)
+		for range ready {
 		}
 	}
-	return ahead, func() { close(quit); <-ended }
 }
 
 // Load puts many batches: what recovery finds in footers behind the marks. Of
@@ -62,35 +77,33 @@ func (x *Index) Load(ctx context.Context, source iter.Seq2[Batch, error]) error 
 	}
 	e.unlock()
 	defer x.endLoad()
-	steps := 0
-	ahead, stop := readAhead(source)
+	steps, stop := stepsOf(source, x.opt.loadBatch)
 	defer stop()
-	var some []Batch
 	var last Batch
-	n := 0
-	for b, err := range ahead {
-		if err != nil {
+	full := 0
+	p := new(planner)
+	for s := range steps {
+		if err := x.putAll(ctx, p, s.batches); err != nil {
 			return err
 		}
-		some, last = append(some, b), Batch{Segment: b.Segment, Mark: b.Mark}
-		if n += len(b.Blocks) + len(b.Names); n >= loadBatch {
-			if err := x.putAll(ctx, some); err != nil {
-				return err
-			}
-			some, n = nil, 0
-			if steps++; steps == loadSteps {
-				x.openGate()
-			}
+		if s.err != nil {
+			return s.err
+		}
+		if n := len(s.batches); n > 0 {
+			last = Batch{Segment: s.batches[n-1].Segment, Mark: s.batches[n-1].Mark}
+		}
+		if s.entries < x.opt.loadBatch {
+			continue
+		}
+		if full++; full == loadSteps {
+			x.openGate()
 		}
 	}
-	if err := x.putAll(ctx, some); err != nil {
-		return err
-	}
-	if err := x.Sync(ctx); err != nil || steps == 0 {
+	if err := x.Sync(ctx); err != nil || full == 0 {
 		return err
 	}
 	// Pebble keeps a large batch in memory until there is another to write.
-	if err := x.putAll(ctx, []Batch{last}); err != nil {
+	if err := x.putAll(ctx, p, []Batch{last}); err != nil {
 		return err
 	}
 	return x.Sync(ctx)

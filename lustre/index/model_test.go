@@ -44,28 +44,39 @@ func newModel() *model {
 
 func (m *model) alive(s Segment, life int) bool { return life != 0 && m.lives[s] == life }
 
-func (m *model) put(b Batch) {
-	if m.lives[b.Segment] == 0 {
-		m.born++
-		m.lives[b.Segment], m.marks[b.Segment] = m.born, 0
+func (m *model) put(b Batch) { m.putAll([]Batch{b}) }
+
+func (m *model) putAll(all []Batch) {
+	type named struct {
+		Name
+		segment Segment
 	}
-	m.marks[b.Segment] = max(m.marks[b.Segment], b.Mark)
-	for _, it := range b.Blocks {
-		cur := m.blocks[it.Info.ID]
-		if m.alive(cur.Place.Segment, cur.life) && cur.Place.Segment.compare(b.Segment) > 0 {
-			continue
+	var names []named
+	for _, b := range all {
+		if m.lives[b.Segment] == 0 {
+			m.born++
+			m.lives[b.Segment], m.marks[b.Segment] = m.born, 0
 		}
-		it.Place.Segment = b.Segment
-		m.blocks[it.Info.ID] = modelBlock{it, m.lives[b.Segment]}
+		m.marks[b.Segment] = max(m.marks[b.Segment], b.Mark)
+		for _, it := range b.Blocks {
+			cur := m.blocks[it.Info.ID]
+			if m.alive(cur.Place.Segment, cur.life) && cur.Place.Segment.compare(b.Segment) > 0 {
+				continue
+			}
+			it.Place.Segment = b.Segment
+			m.blocks[it.Info.ID] = modelBlock{it, m.lives[b.Segment]}
+		}
+		for _, n := range b.Names {
+			names = append(names, named{n, b.Segment})
+		}
 	}
-	names := slices.Clone(b.Names)
-	slices.SortStableFunc(names, func(a, b Name) int { return int(a.Depth) - int(b.Depth) })
+	slices.SortStableFunc(names, func(a, b named) int { return int(a.Depth) - int(b.Depth) })
 	for _, n := range names {
 		cur := m.names[n.Key]
 		if m.alive(cur.segment, cur.life) && cur.Seq > n.Seq {
 			continue
 		}
-		m.names[n.Key] = modelName{n, b.Segment, m.lives[b.Segment]}
+		m.names[n.Key] = modelName{n.Name, n.segment, m.lives[n.segment]}
 	}
 }
 
@@ -146,7 +157,11 @@ func (w *world) batch() Batch {
 		if w.r.IntN(5) == 0 {
 			continue
 		}
-		b.Names = append(b.Names, w.name(n))
+		name := w.name(n)
+		if i := len(b.Names); i < len(b.Blocks) && !name.Dropped && w.r.IntN(2) == 0 {
+			name.ID = b.Blocks[i].Info.ID
+		}
+		b.Names = append(b.Names, name)
 	}
 	return b
 }
@@ -216,9 +231,15 @@ func (w *world) step() string {
 			w.t.Fatal("emptied: ", err)
 		}
 		return "reopen"
-	case n < 93:
-		w.rebuild()
+	case n < 92:
+		now := w.m.now
+		w.m = newModel()
+		w.m.now = now
+		w.must(w.x.Rebuild(ctx, each(w.load()...)))
 		return "rebuild"
+	case n < 93:
+		w.must(w.x.Load(ctx, each(w.load()...)))
+		return "load"
 	case n < 96:
 		w.m.now = w.m.now.Add(10 * time.Second)
 		return "time"
@@ -243,35 +264,21 @@ func describe(b Batch) string {
 	return text
 }
 
-// rebuild loads many batches into an empty index, in two models' lives.
-func (w *world) rebuild() {
-	m := newModel()
-	m.now = w.m.now
-	var all []Batch
+// load makes many batches and has the model take them in as Load does: of one
+// step all blocks come first, and names go by depth over all of it.
+func (w *world) load() (all []Batch) {
+	var step []Batch
+	entries := 0
 	for range w.r.IntN(30) {
 		b := w.batch()
-		all = append(all, b)
-	}
-	// All of one Load is planned together, so names go by depth over all of it.
-	for _, b := range all {
-		m.put(Batch{Segment: b.Segment, Mark: b.Mark, Blocks: b.Blocks})
-	}
-	type where struct {
-		n Name
-		s Segment
-	}
-	var names []where
-	for _, b := range all {
-		for _, n := range b.Names {
-			names = append(names, where{n, b.Segment})
+		all, step = append(all, b), append(step, b)
+		if entries += len(b.Blocks) + len(b.Names); entries >= w.o.loadBatch {
+			w.m.putAll(step)
+			step, entries = nil, 0
 		}
 	}
-	slices.SortStableFunc(names, func(a, b where) int { return int(a.n.Depth) - int(b.n.Depth) })
-	for _, n := range names {
-		m.put(Batch{Segment: n.s, Names: []Name{n.n}})
-	}
-	w.must(w.x.Rebuild(context.Background(), each(all...)))
-	w.m = m
+	w.m.putAll(step)
+	return all
 }
 
 func each(all ...Batch) iter.Seq2[Batch, error] {
@@ -366,6 +373,7 @@ func (w *world) compareAll() {
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{t: t, r: rand.New(rand.NewPCG(seed, 1)), m: newModel(), o: memOptions()}
 	w.o.MemTableBytes = 64 << 10
+	w.o.loadBatch = 1 << w.r.IntN(8)
 	w.o.Now = func() time.Time { return w.m.now }
 	w.x = open(t, w.o)
 	t.Cleanup(func() { w.x.Close() })

@@ -35,6 +35,7 @@ type Options struct {
 	fs         vfs.FS                          // default vfs.Default
 	fsType     func(dir string) (int64, error) // default statfs
 	cleanAfter int64                           // dead entries below which nothing is removed
+	loadBatch  int                             // default loadBatch
 }
 
 func (o *Options) setDefaults() {
@@ -56,6 +57,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.fsType == nil {
 		o.fsType = statfsType
+	}
+	if o.loadBatch == 0 {
+		o.loadBatch = loadBatch
 	}
 	if o.cleanAfter == 0 {
 		o.cleanAfter = 64 << 10

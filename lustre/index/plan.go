@@ -9,7 +9,7 @@ import (
 
 // planner turns entries into the records that say so, reading what is there
 // already. One goroutine at a time has one, while it has its turn to change
-// the index.
+// the index. It can be used again, with the memory that it has.
 type planner struct {
 	engine *engine
 	reader *reader
@@ -18,6 +18,7 @@ type planner struct {
 	rows   map[uint32]*segmentRow // changed ones
 	names  map[Key]*named
 	blocks map[block.ID]*placed
+	here   []*placed // the blocks of the batch that put is at
 	order  []*placed // of blocks, so that equal batches make equal files
 	named  slab[named]
 	placed slab[placed]
@@ -40,59 +41,84 @@ type named struct {
 type placed struct {
 	id      block.ID
 	rec     blockRecord
-	exists  bool // its segment is alive
+	owner   *named // the name of rec.owner, if this batch made it the owner
+	exists  bool   // its segment is alive
 	changed bool
 }
 
 // slab makes zero values many at a time: a million of them one by one are a
-// burden to the collector.
-type slab[T any] struct{ left []T }
+// burden to the collector. reset takes all of them back.
+type slab[T any] struct {
+	some []*[slabSize]T
+	used int
+}
+
+const slabSize = 128
 
 func (s *slab[T]) next() *T {
-	if len(s.left) == 0 {
-		s.left = make([]T, 128)
+	if s.used == len(s.some)*slabSize {
+		s.some = append(s.some, new([slabSize]T))
 	}
-	one := &s.left[0]
-	s.left = s.left[1:]
+	one := &s.some[s.used/slabSize][s.used%slabSize]
+	s.used++
+	var zero T
+	*one = zero
 	return one
 }
 
+func (s *slab[T]) reset() { s.used = 0 }
+
 // queued is a name that waits for those above it in its chain.
 type queued struct {
-	name    Name
+	name    *Name
+	block   *placed // that of the name's id, if it was at hand
 	segment uint32
 }
 
 // newPlanner makes one for so many blocks and names with so many bytes of notes,
 // or about.
-func newPlanner(e *engine, r *reader, blocks, names, notes int) *planner {
-	return &planner{
-		engine: e, reader: r, rows: map[uint32]*segmentRow{},
-		names: make(map[Key]*named, names), blocks: make(map[block.ID]*placed, blocks), ends: map[Key]uint32{},
-		order: make([]*placed, 0, blocks), queue: make([]queued, 0, names),
-		draft: draft{text: make([]byte, 0, blocks*64+names*160+notes), ops: make([]op, 0, blocks+2*names)},
+func newPlanner(blocks, names, notes int) *planner {
+	p := new(planner)
+	p.prepare(blocks, names, notes)
+	return p
+}
+
+// prepare forgets the last plan, and makes room for one of as much. A planner
+// needs it before each use.
+func (p *planner) prepare(blocks, names, notes int) {
+	if p.rows == nil {
+		p.rows, p.ends = map[uint32]*segmentRow{}, map[Key]uint32{}
+		p.names, p.blocks = make(map[Key]*named, names), make(map[block.ID]*placed, blocks)
 	}
+	clear(p.rows)
+	clear(p.ends)
+	clear(p.names)
+	clear(p.blocks)
+	p.named.reset()
+	p.placed.reset()
+	p.order = slices.Grow(p.order[:0], blocks)
+	p.queue = slices.Grow(p.queue[:0], names)
+	p.draft.prepare(blocks*64+names*160+notes, blocks+2*names)
 }
 
 // change plans with fn and commits the result.
-func (x *Index) change(ctx context.Context, blocks, names, notes int, fn func(p *planner) error) error {
+func (x *Index) change(ctx context.Context, p *planner, fn func(p *planner) error) error {
 	e, err := x.lock(ctx)
 	if err != nil {
 		return err
 	}
-	return e.change(ctx, blocks, names, notes, fn)
+	return e.change(ctx, p, fn)
 }
 
 // change is for those who have their turn, and ends it.
-func (e *engine) change(ctx context.Context, blocks, names, notes int, fn func(p *planner) error) error {
+func (e *engine) change(ctx context.Context, p *planner, fn func(p *planner) error) error {
 	r, ok := e.take()
 	if !ok {
 		e.unlock()
 		return ErrClosed
 	}
-	var p *planner
 	err := e.guard(r, func(r *reader) error {
-		p = newPlanner(e, r, blocks, names, notes)
+		p.engine, p.reader = e, r
 		if err := fn(p); err != nil {
 			return err
 		}
@@ -110,8 +136,8 @@ func (e *engine) change(ctx context.Context, blocks, names, notes int, fn func(p
 	return e.commit(ctx, b)
 }
 
-// putAll adds batches in one step.
-func (x *Index) putAll(ctx context.Context, batches []Batch) error {
+// putAll adds batches in one step, planned by p.
+func (x *Index) putAll(ctx context.Context, p *planner, batches []Batch) error {
 	blocks, names, notes, filling := 0, 0, 0, false
 	for _, b := range batches {
 		if err := b.check(); err != nil {
@@ -122,7 +148,8 @@ func (x *Index) putAll(ctx context.Context, batches []Batch) error {
 			notes += len(b.Names[i].Note)
 		}
 	}
-	err := x.change(ctx, blocks, names, notes, func(p *planner) error {
+	p.prepare(blocks, names, notes)
+	err := x.change(ctx, p, func(p *planner) error {
 		filling = p.engine.sieve != nil
 		for _, b := range batches {
 			if err := p.put(b); err != nil {
@@ -170,13 +197,22 @@ func (b Batch) check() error {
 // depth, so that a parent is in its run before its children come.
 func (p *planner) put(b Batch) error {
 	number := p.segment(b.Segment, b.Mark, uint64(len(b.Blocks)+len(b.Names)))
-	for _, it := range b.Blocks {
-		if err := p.putBlock(number, it); err != nil {
+	p.here = p.here[:0]
+	for i := range b.Blocks {
+		cur, err := p.putBlock(number, &b.Blocks[i])
+		if err != nil {
 			return err
 		}
+		p.here = append(p.here, cur)
 	}
-	for _, n := range b.Names {
-		p.queue = append(p.queue, queued{n, number})
+	// Names of a segment mostly come in the order of their blocks.
+	here := p.here
+	for i := range b.Names {
+		q := queued{name: &b.Names[i], segment: number}
+		if len(here) > 0 && here[0].id == q.name.ID {
+			q.block, here = here[0], here[1:]
+		}
+		p.queue = append(p.queue, q)
 	}
 	for _, text := range b.Texts {
 		p.buf = appendTextKey(p.buf[:0], NamespaceOf(text))
@@ -200,15 +236,15 @@ func (p *planner) segment(s Segment, mark, entries uint64) uint32 {
 	return number
 }
 
-func (p *planner) putBlock(number uint32, b Block) error {
+func (p *planner) putBlock(number uint32, b *Block) (*placed, error) {
 	cur, err := p.block(b.Info.ID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if cur.exists {
 		theirs, ours := p.engine.segments.row(cur.rec.place.segment), p.engine.segments.row(number)
 		if theirs.segment.compare(ours.segment) > 0 {
-			return nil // the older copy is merged away first
+			return cur, nil // the older copy is merged away first
 		}
 	}
 	at := b.Place
@@ -218,7 +254,7 @@ func (p *planner) putBlock(number uint32, b Block) error {
 	}
 	cur.exists = true
 	p.touch(cur)
-	return nil
+	return cur, nil
 }
 
 // block returns what there is of a block, as of this batch.
@@ -269,7 +305,7 @@ func (p *planner) name(k Key) (*named, error) {
 
 // putName plans one name.
 func (p *planner) putName(q *queued) error {
-	n := &q.name
+	n := q.name
 	cur, err := p.name(n.Key)
 	if err != nil || cur.exists && cur.rec.seq > n.Seq {
 		return err
@@ -286,7 +322,7 @@ func (p *planner) putName(q *queued) error {
 	}
 	if !n.Dropped {
 		cur.rec.id, cur.rec.expires, cur.rec.note = n.ID, n.Expires, n.Note
-		if err := p.own(cur); err != nil {
+		if err := p.own(cur, q.block); err != nil {
 			return err
 		}
 	}
@@ -308,13 +344,16 @@ func (n Name) flags() (f byte) {
 }
 
 // own gives a name's record a copy of its block's place if nobody else has one.
-func (p *planner) own(n *named) error {
-	b, err := p.block(n.rec.id)
+// b is the block if it was at hand, or nil.
+func (p *planner) own(n *named, b *placed) (err error) {
+	if b == nil {
+		b, err = p.block(n.rec.id)
+	}
 	if err != nil || !b.exists {
 		return err
 	}
 	if b.rec.owner == (Key{}) {
-		b.rec.owner = n.rec.key
+		b.rec.owner, b.owner = n.rec.key, n
 		p.touch(b)
 	}
 	if b.rec.owner == n.rec.key {
@@ -406,6 +445,7 @@ func (p *planner) finish() error {
 			return err
 		}
 	}
+	clear(p.queue) // a planner that is kept must not keep batches
 	for _, b := range p.order {
 		if err := p.writeBlock(b); err != nil {
 			return err
@@ -423,9 +463,12 @@ func (p *planner) finish() error {
 // equal to it.
 func (p *planner) writeBlock(b *placed) error {
 	if b.rec.owner != (Key{}) {
-		n, err := p.name(b.rec.owner)
-		if err != nil {
-			return err
+		n := b.owner
+		if n == nil {
+			var err error
+			if n, err = p.name(b.rec.owner); err != nil {
+				return err
+			}
 		}
 		if !n.exists || n.rec.id != b.id {
 			b.rec.owner = Key{} // it names another block now

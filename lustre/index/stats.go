@@ -62,9 +62,9 @@ type Stats struct {
 	DiskBytes    uint64
 	CacheBytes   int64  // tables in memory
 	MemoryBytes  uint64 // write buffers, those that are still being read included
-	Debt         uint64 // bytes that compactions still have to rewrite
 	Flushes      int64
 	Compactions  int64
+	Compacting   int64 // of them are running
 }
 
 // LevelStats is one level of the tree.
@@ -116,5 +116,5 @@ func (s *Stats) fill(m *pebble.Metrics) {
 	s.FilterHits, s.FilterMisses = m.Filter.Hits, m.Filter.Misses
 	s.DiskBytes, s.CacheBytes = m.DiskSpaceUsage(), m.BlockCache.Size
 	s.MemoryBytes = m.MemTable.Size + m.MemTable.ZombieSize
-	s.Debt, s.Flushes, s.Compactions = m.Compact.EstimatedDebt, m.Flush.Count, m.Compact.Count
+	s.Flushes, s.Compactions, s.Compacting = m.Flush.Count, m.Compact.Count, m.Compact.NumInProgress
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"cascadekv/internal/block"
 )
@@ -118,13 +119,19 @@ func (s *Store) Contents(ctx context.Context, one Incarnation, number uint64, wa
 	return c, nil
 }
 
+// scanners are those of contents, whose memory is used again: a campaign has
+// thousands of footers of some hundred KiB.
+var scanners = sync.Pool{New: func() any { return new(scanner) }}
+
 func (s *Store) contents(path string, id fileID, was int64) (c Contents, err error) {
 	h, err := s.fs.Open(path)
 	if err != nil {
 		return c, err
 	}
 	defer h.Close() // only read: its error tells nothing
-	sc := scanner{h: h}
+	sc := scanners.Get().(*scanner)
+	*sc = scanner{h: h, buf: sc.buf, room: sc.room}
+	defer scanners.Put(sc)
 	if err := sc.begin(id); err != nil {
 		return c, err
 	}
@@ -137,8 +144,24 @@ func (s *Store) contents(path string, id fileID, was int64) (c Contents, err err
 		return c, err
 	}
 	c.Damage = sc.hidden
-	for _, e := range entries {
-		switch e.kind {
+	if sealed {
+		sc.room = entries
+	}
+	c.take(entries)
+	return c, nil
+}
+
+// take sorts entries into blocks and names.
+func (c *Contents) take(entries []entry) {
+	blocks := 0
+	for i := range entries {
+		if entries[i].kind == kindBlock {
+			blocks++
+		}
+	}
+	c.Blocks, c.Names = make([]Stored, 0, blocks), make([]Recorded, 0, len(entries)-blocks)
+	for i := range entries {
+		switch e := &entries[i]; e.kind {
 		case kindBlock:
 			c.Blocks = append(c.Blocks, Stored{
 				Info: e.info, Record: e.at, Base: e.base, Offset: e.off, Bytes: e.stored, StoredCRC: e.storedCRC, Codec: uint8(e.codec),
@@ -149,7 +172,6 @@ func (s *Store) contents(path string, id fileID, was int64) (c Contents, err err
 			c.Names = append(c.Names, Recorded{Name: e.name, Dropped: true})
 		}
 	}
-	return c, nil
 }
 
 // Hide withdraws, as Unlink does, a name of which there are older records in

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"cascadekv/internal/block"
@@ -130,15 +131,16 @@ func checkName(n block.Name) error {
 	return nil
 }
 
-// decodeTable reads want entries; their at counts as base does. base is where the table starts in the frame,
-// and limit where the frame (or, for a footer, the last frame) ends. Kinds,
-// and blocks with a codec, that this version does not know are left out.
-// Errors match ErrBadFormat.
-func decodeTable(p []byte, base int64, want int, limit int64) ([]entry, error) {
+// decodeTable appends want entries to out; their at counts as base does. base is
+// where the table starts in the frame, and limit where the frame (or, for a
+// footer, the last frame) ends. Kinds, and blocks with a codec, that this version
+// does not know are left out. Errors match ErrBadFormat; out may have been
+// written to then.
+func decodeTable(out []entry, p []byte, base int64, want int, limit int64) ([]entry, error) {
 	if want > len(p)/8 {
 		return nil, badFormat("%d entries in %d bytes", want, len(p))
 	}
-	out := make([]entry, 0, min(want, 1<<12))
+	out = slices.Grow(out, min(want, 1<<12))
 	off := base
 	last := &block.Name{}
 	for range want {

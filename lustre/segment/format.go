@@ -167,7 +167,7 @@ func decodeFrame(p []byte) (frameHeader, []entry, error) {
 	if le.Uint32(p[60:]) != frameCRC(p) {
 		return h, nil, badFormat("frame header fails its checksum")
 	}
-	entries, err := decodeTable(p[frameHeaderSize:], frameHeaderSize, h.entries, h.total)
+	entries, err := decodeTable(nil, p[frameHeaderSize:], frameHeaderSize, h.entries, h.total)
 	return h, entries, err
 }
 
@@ -204,9 +204,9 @@ func decodeTrailer(t []byte, fileSize int64) (off, size int64, ok bool) {
 	return off, size, ok
 }
 
-// decodeFooter reads a whole footer whose frames end at off. Errors match
-// ErrBadFormat.
-func decodeFooter(p []byte, id fileID, off int64) ([]entry, error) {
+// decodeFooter appends to out what a whole footer has whose frames end at off.
+// Errors match ErrBadFormat.
+func decodeFooter(out []entry, p []byte, id fileID, off int64) ([]entry, error) {
 	if len(p) < pageSize || string(p[:4]) != footerMagic {
 		return nil, badFormat("no footer")
 	}
@@ -223,5 +223,5 @@ func decodeFooter(p []byte, id fileID, off int64) ([]entry, error) {
 	case table > uint64(len(p)-footerHeadSize-trailerSize):
 		return nil, badFormat("footer table of %d bytes", table)
 	}
-	return decodeTable(p[footerHeadSize:footerHeadSize+int(table)], 0, int(le.Uint32(p[12:])), off)
+	return decodeTable(out, p[footerHeadSize:footerHeadSize+int(table)], 0, int(le.Uint32(p[12:])), off)
 }

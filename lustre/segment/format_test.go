@@ -168,7 +168,7 @@ func TestEntriesRoundTrip(t *testing.T) {
 	at := int64(len(table))
 	table = appendDrop(table, block.Name{Namespace: "n", Key: "k", Seq: 5})
 	want = append(want, entry{kind: kindDrop, at: at, name: block.Name{Namespace: "n", Key: "k", Seq: 5}})
-	got, err := decodeTable(table, 0, len(want)+1, 1<<20)
+	got, err := decodeTable(nil, table, 0, len(want)+1, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestTextsAreShared(t *testing.T) {
 		table = appendBlock(table, info, plain(info), 4096, nil)
 		table = appendName(table, info.ID, block.Name{Namespace: "space", Key: fmt.Sprint("key", i), Parent: fmt.Sprint("key", i-1)})
 	}
-	got, err := decodeTable(table, 0, 2*n, 1<<20)
+	got, err := decodeTable(nil, table, 0, 2*n, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestUnknownCodecIsSkipped(t *testing.T) {
 	table := appendBlock(nil, it.Info, plain(it.Info), 4096, nil)
 	table[72] = 9
 	le.PutUint64(table[48:], 100)
-	got, err := decodeTable(table, 0, 1, 1<<20)
+	got, err := decodeTable(nil, table, 0, 1, 1<<20)
 	if err != nil || len(got) != 0 {
 		t.Errorf("%d entries, error %v", len(got), err)
 	}
@@ -311,7 +311,7 @@ func FuzzFooter(f *testing.F) {
 				t.Errorf("trailer leads to %d+%d", o, size)
 			}
 		}
-		entries, err := decodeFooter(p, fileID{1, 2, 3}, off)
+		entries, err := decodeFooter(nil, p, fileID{1, 2, 3}, off)
 		fuzzCheck(t, entries, err, off)
 	})
 }

@@ -256,7 +256,7 @@ func (in *inspector) footer() error {
 		return err
 	}
 	in.end, in.remains = off, true
-	if _, err = decodeFooter(p, in.id, off); err == nil {
+	if _, err = decodeFooter(nil, p, in.id, off); err == nil {
 		table := p[footerHeadSize : footerHeadSize+le.Uint64(p[16:])]
 		in.entries, in.v.Unknown, err = exportTable(table, 0, off, off+footerHeadSize, int(le.Uint32(p[12:])))
 		in.count = uint64(le.Uint32(p[8:]))

@@ -315,8 +315,9 @@ type scanner struct {
 	h       vfs.File
 	size    int64
 	buf     []byte
-	durable bool // leave out what may not be durable
-	settle  bool // make it so first
+	room    []entry // memory for those of a footer
+	durable bool    // leave out what may not be durable
+	settle  bool    // make it so first
 
 	footer    bool  // there is a valid one
 	whole     int64 // without: bytes up to the end of the last whole frame
@@ -382,7 +383,7 @@ func (sc *scanner) sealed(id fileID) ([]entry, bool) {
 	if err != nil {
 		return nil, false
 	}
-	entries, err := decodeFooter(p, id, off)
+	entries, err := decodeFooter(sc.room[:0], p, id, off)
 	for i := range entries {
 		entries[i].at += off + footerHeadSize
 	}

@@ -3,6 +3,7 @@ package lustre
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/catalogue"
@@ -56,8 +57,10 @@ func (c Catalogue) TakeIn(ctx context.Context, parts []tiers.Part, fn func([]tie
 	for i, p := range parts {
 		some[i] = segment.Incarnation{Rank: p.Rank, Number: p.Incarnation}
 	}
+	var told []tiers.Found
 	got, err := c.c.TakeIn(ctx, some, func(found []catalogue.Found) {
-		fn(allInTiersWords(found))
+		told = appendInTiersWords(told[:0], found)
+		fn(told)
 	})
 	taken := tiers.Taken{Read: got.Read, Blocks: got.Blocks, Names: got.Names, Bytes: got.Bytes, Fresh: got.Fresh, Skipped: got.Skipped}
 	if err == nil {
@@ -73,9 +76,13 @@ func inTiersWords(f catalogue.Found) tiers.Found {
 }
 
 func allInTiersWords(found []catalogue.Found) []tiers.Found {
-	all := make([]tiers.Found, len(found))
-	for i, f := range found {
-		all[i] = inTiersWords(f)
+	return appendInTiersWords(nil, found)
+}
+
+func appendInTiersWords(all []tiers.Found, found []catalogue.Found) []tiers.Found {
+	all = slices.Grow(all, len(found))
+	for _, f := range found {
+		all = append(all, inTiersWords(f))
 	}
 	return all
 }
