@@ -273,13 +273,17 @@ func newPool(t *testing.T, dir, name, ost string) {
 		tool(t, "lctl", "pool_destroy", "-n", "lustre."+name)
 	})
 	tool(t, "lctl", "pool_add", "-n", "lustre."+name, "lustre-"+ost)
-	for range 600 { // clients learn of it after some seconds
-		if members, _ := poolMembers(dir, name, "/"); len(members) == 1 {
+	// The client and the metadata server learn of it after some seconds, each in
+	// its own time. A server that knows of a pool but of no OST in it takes any.
+	for range 600 {
+		client, _ := poolMembers(dir, name, "/")
+		server, _ := exec.Command("lctl", "get_param", "-n", "lod.*.pools."+name).Output()
+		if len(client) == 1 && strings.Contains(string(server), ost) {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Fatalf("the client never learns of the pool %s", name)
+	t.Fatalf("client or metadata server never learns of the pool %s", name)
 }
 
 func TestLustreRefusedFileIsRemoved(t *testing.T) {
