@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"cascadekv/internal/resp"
@@ -118,7 +117,7 @@ func TestBudget(t *testing.T) {
 // the operator's tool tell of it.
 func wantMerges(t *testing.T, r *rank) {
 	t.Helper()
-	until(t, "line of a merge", func() bool { return strings.Contains(r.stderr.String(), `msg="merged segments" rank=0 tier=lustre `) })
+	r.untilSays(t, `msg="merged segments" rank=0 tier=lustre `)
 	tiers := r.stats(t).Tiers
 	if m := tiers[len(tiers)-1].Merged; m == nil || m.Merges == 0 || m.Segments == 0 || m.Freed() <= 0 {
 		t.Errorf("merges came to %+v", m)

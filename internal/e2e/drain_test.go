@@ -4,7 +4,6 @@ import (
 	"os"
 	"syscall"
 	"testing"
-	"time"
 
 	"cascadekv/internal/resp"
 )
@@ -16,10 +15,7 @@ func TestTermDrainsToLustre(t *testing.T) {
 	p := newPlace(t, "256MiB").withLustre()
 	j := newJournal(clients, 60, 400<<10)
 	r := start(t, p)
-	go func() {
-		time.Sleep(300 * time.Millisecond)
-		_ = r.cmd.Process.Signal(syscall.SIGTERM)
-	}()
+	j.after(200, func() { _ = r.cmd.Process.Signal(syscall.SIGTERM) })
 	acks := j.storm(t, p.socket, clients)
 	wantStatus(t, r.status(t), 0, r.stderr)
 	if err := os.Remove(p.arena); err != nil {

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,7 +50,8 @@ type journal struct {
 	keys    []string
 	known   map[string]*written
 	version uint64
-	mu      sync.Mutex // of version
+	mu      sync.Mutex   // of version
+	acks    atomic.Int64 // acknowledged commands
 }
 
 func newJournal(clients, keysEach, most int) *journal {
@@ -76,7 +78,7 @@ func (j *journal) next() uint64 {
 func (j *journal) storm(t *testing.T, socket string, clients int) (acks int) {
 	t.Helper()
 	var all sync.WaitGroup
-	counts := make([]int, clients)
+	before := j.acks.Load()
 	for c := range clients {
 		mine := j.keys[c*len(j.keys)/clients : (c+1)*len(j.keys)/clients]
 		all.Go(func() {
@@ -86,7 +88,7 @@ func (j *journal) storm(t *testing.T, socket string, clients int) (acks int) {
 			}
 			defer client.Close()
 			for j.write(t, client, mine[rand.IntN(len(mine))]) {
-				counts[c]++
+				j.acks.Add(1)
 				if rand.IntN(8) == 0 { // a moment of quiet, in which ids get completed
 					time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
 				}
@@ -94,10 +96,19 @@ func (j *journal) storm(t *testing.T, socket string, clients int) (acks int) {
 		})
 	}
 	all.Wait()
-	for _, n := range counts {
-		acks += n
-	}
-	return acks
+	return int(j.acks.Load() - before)
+}
+
+// after does something to a rank in the middle of a storm: when n more commands
+// have been acknowledged.
+func (j *journal) after(n int64, do func()) {
+	n += j.acks.Load()
+	go func() {
+		for end := time.Now().Add(patience); j.acks.Load() < n && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		do()
+	}()
 }
 
 // write does one command on a key; false when the connection has ended.

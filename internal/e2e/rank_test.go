@@ -155,6 +155,15 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// untilSays returns when the rank has said each of these. What it says comes by
+// a pipe, later maybe than its answer to a client.
+func (r *rank) untilSays(t *testing.T, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		until(t, w, func() bool { return r.stderr.Has(w) })
+	}
+}
+
 // kill ends the rank as kill -9 does; once it has ended it does nothing.
 func (r *rank) kill() {
 	_ = r.cmd.Process.Kill()

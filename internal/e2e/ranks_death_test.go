@@ -184,10 +184,7 @@ func TestTermOneOfFour(t *testing.T) {
 	j := startJob(t, 4, "128MiB", true)
 	log := newJournal(clients, 40, 200<<10)
 	going := j.ranks[victim]
-	go func() {
-		time.Sleep(500 * time.Millisecond)
-		_ = going.cmd.Process.Signal(syscall.SIGTERM)
-	}()
+	log.after(200, func() { _ = going.cmd.Process.Signal(syscall.SIGTERM) })
 	acks := log.storm(t, going.socket, clients)
 	wantStatus(t, going.status(t), 0, going.stderr)
 	if err := os.Remove(going.arena); err != nil {

@@ -100,10 +100,11 @@ var gossipAddr = regexp.MustCompile(`msg=joined .*gossip=(\S+)`)
 // gossipOf is the address on which a rank takes part in the membership.
 func gossipOf(t *testing.T, r *rank) string {
 	t.Helper()
-	found := gossipAddr.FindStringSubmatch(r.stderr.String())
-	if found == nil {
-		t.Fatalf("no gossip address in %s", tailOf(r.stderr.String()))
-	}
+	var found []string
+	until(t, "gossip address", func() bool {
+		found = gossipAddr.FindStringSubmatch(r.stderr.String())
+		return found != nil
+	})
 	return found[1]
 }
 

@@ -44,19 +44,12 @@ exec "$@"`
 	}
 }
 
-// untilSays returns when the rank has said so.
-func (r *rank) untilSays(t *testing.T, words string) {
-	t.Helper()
-	until(t, words, func() bool { return strings.Contains(r.stderr.String(), words) })
-}
-
 // TestShmFillsUpWhileGrowing: others take the rest of /dev/shm while the arena
 // is being reserved. The rank lives, takes every put, and says what to do; and
 // uses the room once it is there.
 func TestShmFillsUpWhileGrowing(t *testing.T) {
 	r, giveBack := shortShm(t)
-	r.untilSays(t, "shm is smaller than configured")
-	wantWords(t, r.stderr.String(), "shm.bytes", "free space", r.arena)
+	r.untilSays(t, "shm is smaller than configured", "shm.bytes", "free space", r.arena)
 	c := r.dial(t)
 	const most = 1 << 20
 	put := func(from, to int) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -32,7 +31,7 @@ func TestTermMeetsUpgrade(t *testing.T) {
 		if err := u.Start(); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "upgrade", func() bool { return strings.Contains(r.stderr.String(), "msg=upgrading") })
+		r.untilSays(t, "msg=upgrading")
 		time.Sleep(time.Duration(i) * 3 * time.Millisecond)
 		r.signal(t, syscall.SIGTERM)
 		status := r.status(t)

@@ -502,7 +502,7 @@ func TestHandoverOfNoUse(t *testing.T) {
 	if err := r.dial(t).Set("k", []byte("v")); err != nil {
 		t.Error(err)
 	}
-	wantWords(t, r.stderr.String(), "of no use", "clients are disconnected")
+	r.untilSays(t, "of no use", "clients are disconnected")
 }
 
 // TestUpgradeWhileClientDies ends a client that holds views, stages and a region
