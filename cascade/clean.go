@@ -140,12 +140,18 @@ func (s *Store) nudgeCleaner() {
 }
 
 func (s *Store) crowded() bool {
-	u := s.last().tier.Usage()
-	capacity, used := u.Capacity, u.Used
-	if s.capacity > 0 && len(s.mem) == 1 {
-		capacity, used = s.capacity, u.Payload
-	}
+	capacity, used := s.lastRoom()
 	return float64(used) > float64(capacity)*s.limits.Load().CleanAbove
+}
+
+// lastRoom is how much the last memory tier may hold, as Options.Capacity has it,
+// and how much it holds, in bytes.
+func (s *Store) lastRoom() (capacity, used int64) {
+	u := s.last().tier.Usage()
+	if s.capacity > 0 && len(s.mem) == 1 {
+		return s.capacity, u.Payload
+	}
+	return u.Capacity, u.Used
 }
 
 // dirtyVictims pins the dirty blocks that the memory tiers' policies would

@@ -21,7 +21,8 @@ func (s *Store) evacuate(ctx context.Context) bool {
 	if !ok || !s.mustEvacuate() {
 		return false
 	}
-	ids := cold.Sparsest(s.last().tier.Usage().Capacity / evacuateShare)
+	capacity, _ := s.lastRoom()
+	ids := cold.Sparsest(capacity / evacuateShare)
 	views, complete := s.takeUp(ctx, ids)
 	defer func() {
 		for _, v := range views {

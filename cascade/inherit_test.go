@@ -173,25 +173,22 @@ func TestShortageTakesWhatIsLeftFirst(t *testing.T) {
 		r.chain(fmt.Sprint("of", rank, "."), 0, each, uint64(rank)*1000)
 		c.end(r)
 	}
-	r := c.session(0, 8<<20, func(o *Options) { o.Capacity = 10 * block })
+	r := c.session(0, 4<<20)
 	c.takeIn(r)
 	merging := r.Store.cold.(tiers.Merging)
 	for i := 0; i < 3*each; i += 5 { // 9 MB more
 		n := i / each
 		r.chain(fmt.Sprint("mine", n, "."), i%each, i%each+5, uint64(20_000+n*1000))
-		for tries := 0; ; tries++ {
+		eventually(t, "the cold tier has room", func() bool {
 			c.later(coldRetry)
-			if _, err := r.Drain(t.Context()); err == nil {
-				break
-			} else if !errors.Is(err, tiers.ErrFull) || tries == 200 {
+			_, err := r.Drain(t.Context())
+			if err != nil && !errors.Is(err, tiers.ErrFull) {
 				t.Fatal(err)
 			}
-			r.inheritDue(t.Context())
 			r.shrinkCold()
-			for r.mergeOnce(t.Context(), merging) {
-			}
-			r.mergedAll()
-		}
+			r.mergeAll(t.Context(), merging)
+			return err == nil
+		})
 	}
 	st := r.Stats()
 	if st.Estate == nil || st.Estate.Inherited == 0 || st.Corrupt > 0 {

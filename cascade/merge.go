@@ -28,11 +28,17 @@ func (s *Store) mergeInBackground(ctx context.Context, cold tiers.Merging) {
 		case <-tick.C:
 		case <-s.mergeNow:
 		}
-		s.inheritDue(ctx)
-		for s.mergeOnce(ctx, cold) || s.evacuate(ctx) {
-		}
-		s.mergedAll()
+		s.mergeAll(ctx, cold)
 	}
+}
+
+// mergeAll inherits what is due, and has the cold tier merge, and empties it where
+// that does not help, until there is nothing more to gain.
+func (s *Store) mergeAll(ctx context.Context, cold tiers.Merging) {
+	s.inheritDue(ctx)
+	for s.mergeOnce(ctx, cold) || s.evacuate(ctx) {
+	}
+	s.mergedAll()
 }
 
 // mergeOnce reports whether merging again may be worth it.
