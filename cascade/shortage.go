@@ -37,16 +37,19 @@ type shortage struct {
 	merged  bool      // since then all was merged that can be
 	owed    bool      // a merge is to be asked for
 	emptied int64     // bytes that the tier took when the last piece of it was emptied; 0: none was
+	tried   time.Time // when that was
 }
 
 // refuse notes that the tier, which takes used bytes for this rank, is full. It
-// tells whether the limit is lower now.
+// tells whether the limit is lower now. Where it is not, a piece of the tier may be
+// due to be emptied.
 func (h *shortage) refuse(now time.Time, used int64) bool {
 	h.refused = now
 	switch {
 	case h.limit == 0:
 		h.step, h.least, h.limit = used/shortPart, max(used/shortFloor, 1), max(used, 1)
 	case now.Sub(h.lowered) < shortStep, used > h.limit && !h.merged, h.limit == h.least:
+		h.owed = h.owed || used > h.limit && now.Sub(h.tried) >= shortStep
 		return false
 	}
 	h.limit = max(min(h.limit, used)-h.step, h.least)
@@ -71,12 +74,17 @@ func (h *shortage) grow(bytes int64) {
 }
 
 // evacuate tells whether a piece of the tier is to be emptied, as merging it does
-// not do: while the tier takes more than it should, and if the last time did help.
+// not do: while the tier takes more than it should, and at once again if the last
+// time did help. What that made room for may have been filled since, so when it
+// seems not to have helped there is a next time all the same, later.
 func (h *shortage) evacuate(now time.Time, used int64) bool {
-	if h.limit == 0 || used <= h.limit || now.Sub(h.refused) >= shortRest || h.emptied > 0 && used >= h.emptied {
+	switch {
+	case h.limit == 0, used <= h.limit, now.Sub(h.refused) >= shortRest:
+		return false
+	case h.emptied > 0 && used >= h.emptied && now.Sub(h.tried) < shortStep:
 		return false
 	}
-	h.emptied = used
+	h.emptied, h.tried = used, now
 	return true
 }
 
@@ -86,6 +94,8 @@ func (s *Store) runShort() {
 	if used := s.usedBelow(); s.short.refuse(s.now(), used) {
 		s.log.Warn("the cold tier is full: what is least worth keeping in it is given up, and the rest merged",
 			"tier", s.coldStats.Name, "used", used, "limit", s.short.limit)
+	}
+	if s.short.owed {
 		s.wakeCleaner(false)
 	}
 }

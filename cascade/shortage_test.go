@@ -47,6 +47,14 @@ func TestShortage(t *testing.T) {
 			t.Errorf("evacuate at %d bytes: %v", c.used, got)
 		}
 	}
+	h.owed = false
+	if h.refuse(now, 850); h.owed || h.evacuate(now, 850) {
+		t.Error("what did not help is tried again at once")
+	}
+	now = now.Add(shortStep)
+	if h.refuse(now, 850); !h.owed || !h.evacuate(now, 850) {
+		t.Error("what did not help is not tried again")
+	}
 	if h.limit != 800 {
 		t.Errorf("limit %d, want no less than half of what there was", h.limit)
 	}
