@@ -147,10 +147,8 @@ func (s *Store) stated(ns string, keys []string, found []tiers.Found) [][]direct
 }
 
 func statementOf(f *tiers.Found) directory.Statement {
-	return directory.Statement{
-		Name: f.Name, Info: f.Info,
-		Segment: &directory.Segment{Path: f.Segment.Path, Base: f.Segment.Base, Record: f.Segment.Record},
-	}
+	at := directory.Segment(f.Segment)
+	return directory.Statement{Name: f.Name, Info: f.Info, Segment: &at}
 }
 
 // eachCatalogued calls fn with this rank's statement of every name that only the

@@ -20,7 +20,8 @@ func (s *Store) segmentOf(b *entity) *directory.Segment {
 	if err != nil {
 		return nil // it left meanwhile, which is told too
 	}
-	return &directory.Segment{Path: at.Path, Base: at.Base, Record: at.Record}
+	said := directory.Segment(at)
+	return &said
 }
 
 // onlyInSegment tells whether a block is in the shared file system and in no
@@ -69,7 +70,7 @@ func (s *Store) readSegments(ctx context.Context, copies []directory.Statement, 
 		if st.Segment == nil || st.Info.ID.IsProvisional() {
 			continue
 		}
-		at := tiers.Segment{Path: st.Segment.Path, Base: st.Segment.Base, Record: st.Segment.Record}
+		at := tiers.Segment(*st.Segment)
 		if err = shared.ReadSegment(ctx, at, st.Info, dst); err == nil || lingers(err) || ctx.Err() != nil {
 			return err
 		}

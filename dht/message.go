@@ -13,7 +13,7 @@ import (
 // A message is two bytes, version and kind, and one msgpack value: see
 // docs/protocol.md, "Between ranks: messages".
 
-const messageVersion = 1
+const messageVersion = 2
 
 type kind byte
 

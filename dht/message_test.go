@@ -29,20 +29,20 @@ func TestGoldenMessages(t *testing.T) {
 		value value
 		hex   string
 	}{
-		"announce": {kindAnnounce, &statements{withdrawal}, "0101" + "91" + withdrawn},
-		"locate":   {kindLocate, &keysMessage{"ns", []string{"a", "bc"}}, "0102" + "92a26e7392a161a26263"},
-		"bury":     {kindBury, &stampMessage{"ns", "a", 300}, "0103" + "93a26e73a161cd012c"},
-		"drop":     {kindDrop, &stales{{"ns", "a", 7}}, "0104" + "9193a26e73a16107"},
-		"touch":    {kindTouch, &keysMessage{"", []string{"a"}}, "0105" + "92a091a161"},
-		"where":    {kindWhere, &keysMessage{"ns", []string{"a"}}, "0106" + "92a26e7391a161"},
-		"refute":   {kindRefute, (*oneStatement)(&withdrawal), "0107" + withdrawn},
-		"clear":    {kindClear, &clearMessage{"ns", false}, "0108" + "92a26e73c2"},
-		"all":      {kindClear, &clearMessage{"", true}, "0108" + "92a0c3"},
-		"status":   {kindStatus, nil, "0109"},
-		"again":    {kindAgain, nil, "010a"},
-		"ping":     {kindPing, nil, "010c"},
-		"expire":   {kindExpire, &stampMessage{"ns", "a", 300}, "010b" + "93a26e73a161cd012c"},
-		"copies":   {0, &copiesMessage{nil, {withdrawal}}, "0100" + "929091" + withdrawn},
+		"announce": {kindAnnounce, &statements{withdrawal}, "0201" + "91" + withdrawn},
+		"locate":   {kindLocate, &keysMessage{"ns", []string{"a", "bc"}}, "0202" + "92a26e7392a161a26263"},
+		"bury":     {kindBury, &stampMessage{"ns", "a", 300}, "0203" + "93a26e73a161cd012c"},
+		"drop":     {kindDrop, &stales{{"ns", "a", 7}}, "0204" + "9193a26e73a16107"},
+		"touch":    {kindTouch, &keysMessage{"", []string{"a"}}, "0205" + "92a091a161"},
+		"where":    {kindWhere, &keysMessage{"ns", []string{"a"}}, "0206" + "92a26e7391a161"},
+		"refute":   {kindRefute, (*oneStatement)(&withdrawal), "0207" + withdrawn},
+		"clear":    {kindClear, &clearMessage{"ns", false}, "0208" + "92a26e73c2"},
+		"all":      {kindClear, &clearMessage{"", true}, "0208" + "92a0c3"},
+		"status":   {kindStatus, nil, "0209"},
+		"again":    {kindAgain, nil, "020a"},
+		"ping":     {kindPing, nil, "020c"},
+		"expire":   {kindExpire, &stampMessage{"ns", "a", 300}, "020b" + "93a26e73a161cd012c"},
+		"copies":   {0, &copiesMessage{nil, {withdrawal}}, "0200" + "929091" + withdrawn},
 	} {
 		raw, err := encode(g.kind, g.value)
 		if err != nil || hex.EncodeToString(raw) != g.hex {
@@ -77,7 +77,7 @@ func TestTheLongestAnswersFit(t *testing.T) {
 		Name:  block.Name{Parent: long, Seq: 1 << 63, Expires: time.Now(), Depth: 1 << 31},
 		Info:  block.Info{ID: block.Sum(block.Bits256), Size: block.MaxSize, CRC: 1 << 31},
 		Owner: 1 << 31, Incarnation: 1 << 63, Version: 1 << 63,
-		Memory: &directory.Memory{Region: 1 << 31, Offset: 1 << 62, Generation: 1 << 63}, Segment: &directory.Segment{Path: long, Base: 1 << 62, Record: 1 << 62},
+		Memory: &directory.Memory{Region: 1 << 31, Offset: 1 << 62, Generation: 1 << 63}, Segment: &directory.Segment{Path: long, Offset: 1 << 62, Stored: 1 << 62, StoredCRC: 1 << 31, Codec: 1 << 7},
 	}
 	var copies copiesMessage
 	q := keysMessage{Namespace: long}

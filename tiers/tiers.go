@@ -103,9 +103,11 @@ type Syncer interface {
 // Segment is where a block lies in the files of a Segmented tier. It is made to
 // be told to other ranks, and stays true for as long as the file exists.
 type Segment struct {
-	Path   string // of the file, relative to the directory that all ranks share
-	Base   int64  // what the offset in the record counts from, in bytes
-	Record int64  // where the block's record starts in the file, in bytes
+	Path      string // of the file, relative to the directory that all ranks share
+	Offset    int64  // where the payload starts in the file, in bytes
+	Stored    int64  // bytes of the payload as stored
+	StoredCRC uint32 // CRC32C of them
+	Codec     uint8  // how they are encoded; 0: not at all
 }
 
 // Segmented is implemented by tiers whose files any rank can read.
@@ -115,11 +117,11 @@ type Segmented interface {
 
 	// ReadSegment reads a block that any rank, also one of an earlier job,
 	// stored at the place at, and that need not be known here, into dst
-	// (len(dst) == info.Size), verified: it is the block info.ID and its
-	// CRC32C is right. Nothing that at says can lead out of the shared
-	// directory. It obeys its context, but may leave dst in use as the tier's
-	// Pin.ReadInto does. Errors: ErrNotFound (no such file, or no more: a
-	// miss), ErrCorrupt (another record, a torn one, damage), ErrUnavailable.
+	// (len(dst) == info.Size), verified: its CRC32C is right. Nothing that at
+	// says can lead out of the shared directory. It obeys its context, but may
+	// leave dst in use as the tier's Pin.ReadInto does. Errors: ErrNotFound (no
+	// such file, or no more: a miss), ErrCorrupt (another block, a torn one,
+	// damage), ErrUnavailable.
 	ReadSegment(ctx context.Context, at Segment, info block.Info, dst []byte) error
 }
 

@@ -51,7 +51,7 @@ func statement(t *testing.T, words []string) Statement {
 		case "mem":
 			s.Memory = &Memory{Offset: 4096, Generation: s.Version}
 		case "seg":
-			s.Segment = &Segment{Path: "of " + words[0], Record: 64}
+			s.Segment = &Segment{Path: "of " + words[0], Offset: 64}
 		default:
 			text := []byte(strings.TrimSuffix(w, "?"))
 			s.Info = block.Info{ID: block.Sum(block.Bits128, text), Size: 1, CRC: block.CRC(text)}

@@ -20,7 +20,7 @@ var ErrBadStatement = errors.New("directory: bad statement")
 const (
 	statementFields = 15
 	memoryFields    = 3
-	segmentFields   = 3
+	segmentFields   = 5
 )
 
 // MinStatement is the least that a statement has on the wire, in bytes.
@@ -72,7 +72,7 @@ func (g *Segment) encode(enc *msgpack.Encoder) error {
 		return enc.EncodeNil()
 	}
 	return errors.Join(enc.EncodeArrayLen(segmentFields),
-		enc.EncodeString(g.Path), enc.EncodeInt(g.Base), enc.EncodeInt(g.Record))
+		enc.EncodeString(g.Path), enc.EncodeInt(g.Offset), enc.EncodeInt(g.Stored), enc.EncodeUint(uint64(g.StoredCRC)), enc.EncodeUint(uint64(g.Codec)))
 }
 
 // DecodeMsgpack implements msgpack.CustomDecoder. Errors match ErrBadStatement.
@@ -118,7 +118,7 @@ func (r *reader) statement() (s Statement) {
 		s.Memory = &Memory{uint32(r.uint(math.MaxUint32)), r.int(), r.uint(math.MaxUint64)}
 	}
 	if !r.array(segmentFields) && r.err == nil {
-		s.Segment = &Segment{r.text(), r.int(), r.int()}
+		s.Segment = &Segment{r.text(), r.int(), r.int(), uint32(r.uint(math.MaxUint32)), uint8(r.uint(math.MaxUint8))}
 	}
 	return s
 }
@@ -214,8 +214,8 @@ func (s *Statement) check() error {
 		return fmt.Errorf("%w: a copy without an id", ErrBadStatement)
 	case s.Memory != nil && s.Memory.Offset < 0:
 		return fmt.Errorf("%w: a place at %d", ErrBadStatement, s.Memory.Offset)
-	case s.Segment != nil && (s.Segment.Base < 0 || s.Segment.Record < 0):
-		return fmt.Errorf("%w: segment %.40q at %d, record %d", ErrBadStatement, s.Segment.Path, s.Segment.Base, s.Segment.Record)
+	case s.Segment != nil && (s.Segment.Offset < 0 || s.Segment.Stored < 0):
+		return fmt.Errorf("%w: %d bytes of segment %.40q at %d", ErrBadStatement, s.Segment.Stored, s.Segment.Path, s.Segment.Offset)
 	}
 	return nil
 }

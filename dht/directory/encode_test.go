@@ -24,7 +24,7 @@ func full(key string) Statement {
 		Info:  block.Info{Size: 4 << 20, CRC: 0xe3069283},
 		Owner: 1023, Incarnation: 7, Version: 300,
 		Memory:  &Memory{Region: 1, Offset: 65536, Generation: 1<<63 + 5},
-		Segment: &Segment{Path: "inc7/agg_rank003_000001.bin", Record: 70000},
+		Segment: &Segment{Path: "inc7/agg_rank003_000001.bin", Offset: 70000, Stored: 4000, StoredCRC: 0x11223344, Codec: 2},
 	}
 	for i := range 16 {
 		s.Info.ID[i] = byte(i + 1)
@@ -66,8 +66,8 @@ var golden = map[string]struct {
 	"full": {full(strings.Repeat("k", 40)), "" +
 		"9fa26e73d9286b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6ba670" +
 		"6172656e740303cf17979cfe362a0001cf18fae27693b40000c4200102030405060708090a0b0c0d0e0f100000000000" +
-		"0000000000000000000000ce00400000cee3069283cd03ff07cd012c9301ce00010000cf800000000000000593bb696e" +
-		"63372f6167675f72616e6b3030335f3030303030312e62696e00ce00011170"},
+		"0000000000000000000000ce00400000cee3069283cd03ff07cd012c9301ce00010000cf800000000000000595bb696e" +
+		"63372f6167675f72616e6b3030335f3030303030312e62696ece00011170cd0fa0ce1122334402"},
 	"withdrawal": {
 		Statement{Name: block.Name{Key: "k"}, Owner: 5, Incarnation: 1, Version: 9}, "9fa0a16ba000000000c00000050109c0c0",
 	},
@@ -90,14 +90,14 @@ func TestGoldenBytes(t *testing.T) {
 
 func TestRefusedStatements(t *testing.T) {
 	for name, change := range map[string]func(*Statement){
-		"long key":          func(s *Statement) { s.Name.Key = strings.Repeat("k", block.MaxKey+1) },
-		"long path":         func(s *Statement) { s.Segment.Path = strings.Repeat("p", block.MaxKey+1) },
-		"negative size":     func(s *Statement) { s.Info.Size = -1 },
-		"size":              func(s *Statement) { s.Info.Size = block.MaxSize + 1 },
-		"copy without id":   func(s *Statement) { s.Info.ID = block.ID{} },
-		"negative offset":   func(s *Statement) { s.Memory.Offset = -1 },
-		"negative base":     func(s *Statement) { s.Segment.Base = -1 },
-		"negative position": func(s *Statement) { s.Segment.Record = -4096 },
+		"long key":        func(s *Statement) { s.Name.Key = strings.Repeat("k", block.MaxKey+1) },
+		"long path":       func(s *Statement) { s.Segment.Path = strings.Repeat("p", block.MaxKey+1) },
+		"negative size":   func(s *Statement) { s.Info.Size = -1 },
+		"size":            func(s *Statement) { s.Info.Size = block.MaxSize + 1 },
+		"copy without id": func(s *Statement) { s.Info.ID = block.ID{} },
+		"negative place":  func(s *Statement) { s.Memory.Offset = -1 },
+		"negative offset": func(s *Statement) { s.Segment.Offset = -4096 },
+		"negative stored": func(s *Statement) { s.Segment.Stored = -1 },
 	} {
 		s := full("key")
 		change(&s)

@@ -27,11 +27,13 @@ type Memory struct {
 	Generation uint64
 }
 
-// Segment is a block's place in the shared file system.
+// Segment is a block's place in the shared file system; see tiers.Segment.
 type Segment struct {
-	Path   string // relative to the directory that all ranks share
-	Base   int64  // see tiers.Segment
-	Record int64  // see tiers.Segment
+	Path      string // relative to the directory that all ranks share
+	Offset    int64
+	Stored    int64
+	StoredCRC uint32
+	Codec     uint8
 }
 
 // Has reports whether the owner has a copy.

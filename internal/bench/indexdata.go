@@ -97,11 +97,10 @@ func indexFooters(entries int) iter.Seq[indexFooter] {
 
 func indexStored(s index.Segment, n, at uint64) index.Block {
 	frame := int64(4096 + at/16*16*(indexBlock+4096))
-	record := frame + 64 + int64(at%16)*160
 	return index.Block{
 		Info: block.Info{ID: indexID(n), Size: indexBlock, CRC: uint32(n)},
 		Place: index.Place{
-			Segment: s, Record: record, Base: frame, Offset: frame + 4096 + int64(at%16)*indexBlock, Stored: indexBlock, StoredCRC: uint32(n),
+			Segment: s, Offset: frame + 4096 + int64(at%16)*indexBlock, Stored: indexBlock, StoredCRC: uint32(n),
 		},
 	}
 }

@@ -92,7 +92,7 @@ func (t *tunerIndex) add(b *index.Batch, chain int64, from, to int) {
 		at := int64(4096 + len(b.Blocks)*160)
 		b.Blocks = append(b.Blocks, index.Block{
 			Info:  block.Info{ID: id, Size: indexBlock, CRC: uint32(i)},
-			Place: index.Place{Record: at, Base: 4096, Offset: at + indexBlock, Stored: indexBlock, StoredCRC: uint32(i)},
+			Place: index.Place{Offset: at + indexBlock, Stored: indexBlock, StoredCRC: uint32(i)},
 		})
 		n := index.Name{Key: h, ID: id, Depth: uint32(i), Seq: t.file}
 		if i > 0 {

@@ -145,7 +145,10 @@ func foundOf(e index.Entry) (Found, bool) {
 			Key: key, Parent: parent, Depth: e.Name.Depth, Seq: e.Name.Seq, Expires: e.Name.Expires,
 			Prefix: e.Name.Prefix, Bound: e.Name.Bound,
 		},
-		Place: segment.Place{Path: segment.Path(partOf(p.Segment), p.Segment.File), Base: p.Base, Record: p.Record},
+		Place: segment.Place{
+			Path:   segment.Path(partOf(p.Segment), p.Segment.File),
+			Offset: p.Offset, Stored: p.Stored, StoredCRC: p.StoredCRC, Codec: p.Codec,
+		},
 	}, ok
 }
 

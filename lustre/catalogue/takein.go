@@ -285,8 +285,9 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 		t.infos[it.Info.ID] = it.Info
 		t.done.Blocks++
 		t.done.Bytes += it.Info.Size
+		p := it.Place
 		b.Blocks = append(b.Blocks, index.Block{Info: it.Info, Place: index.Place{
-			Segment: s, Record: it.Record, Base: it.Base, Offset: it.Offset, Stored: it.Bytes, StoredCRC: it.StoredCRC, Codec: it.Codec,
+			Segment: s, Offset: p.Offset, Stored: p.Stored, StoredCRC: p.StoredCRC, Codec: p.Codec,
 		}})
 	}
 	older := c.store.Older(has.Names)

@@ -23,7 +23,7 @@ const (
 	linkSize       = 21
 	nameHeadSize   = 45
 	placeFixed     = 9 // segment number, CRC, codec
-	placeMost      = placeFixed + 5*binary.MaxVarintLen64 + 4
+	placeMost      = placeFixed + 3*binary.MaxVarintLen64 + 4
 )
 
 // Flags of name records.
@@ -68,8 +68,6 @@ type spot struct {
 // place is a Place with its segment's number.
 type place struct {
 	segment   uint32
-	record    int64
-	base      int64
 	offset    int64
 	size      int64
 	stored    int64
@@ -191,8 +189,6 @@ func decodeSegmentRow(p []byte) (r segmentRow, err error) {
 func appendPlace(p []byte, at place) []byte {
 	p = le.AppendUint32(le.AppendUint32(p, at.segment), at.crc)
 	p = append(p, at.codec)
-	p = binary.AppendUvarint(p, uint64(at.record))
-	p = binary.AppendUvarint(p, uint64(at.record-at.base))
 	p = binary.AppendUvarint(p, uint64(at.offset))
 	p = binary.AppendUvarint(p, uint64(at.size))
 	if at.codec != 0 {
@@ -217,14 +213,12 @@ func cutPlace(p []byte) (at place, rest []byte, err error) {
 		return at, nil, badFormat("place of %d bytes", len(p))
 	}
 	at.segment, at.crc, at.codec = le.Uint32(p), le.Uint32(p[4:]), p[8]
-	p = p[placeFixed:]
-	var numbers [4]int64
-	for i := range numbers {
-		if numbers[i], p, err = cutNumber(p); err != nil {
-			return at, nil, err
-		}
+	if at.offset, p, err = cutNumber(p[placeFixed:]); err != nil {
+		return at, nil, err
 	}
-	at.record, at.base, at.offset, at.size = numbers[0], numbers[0]-numbers[1], numbers[2], numbers[3]
+	if at.size, p, err = cutNumber(p); err != nil {
+		return at, nil, err
+	}
 	at.stored, at.storedCRC = at.size, at.crc
 	if at.codec != 0 {
 		if at.stored, p, err = cutNumber(p); err != nil {
@@ -235,8 +229,8 @@ func cutPlace(p []byte) (at place, rest []byte, err error) {
 		}
 		at.storedCRC, p = le.Uint32(p), p[4:]
 	}
-	if at.base < 0 || at.size > block.MaxSize {
-		return at, nil, badFormat("place at %d, base %d, %d bytes", at.record, at.base, at.size)
+	if at.size > block.MaxSize {
+		return at, nil, badFormat("place of %d bytes", at.size)
 	}
 	return at, p, nil
 }

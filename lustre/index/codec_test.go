@@ -30,7 +30,7 @@ func goldenKey(b byte) (k Key) {
 }
 
 var goldenPlace = place{
-	segment: 0x01020304, record: 70000, base: 65536, offset: 131072, size: 2 << 20, stored: 2 << 20, crc: 0xDEADBEEF, storedCRC: 0xDEADBEEF,
+	segment: 0x01020304, offset: 131072, size: 2 << 20, stored: 2 << 20, crc: 0xDEADBEEF, storedCRC: 0xDEADBEEF,
 }
 
 func goldenCoded() place {
@@ -63,18 +63,18 @@ func TestGoldenBytes(t *testing.T) {
 		"segment row": {appendSegmentRow(nil, segmentRow{Segment{3, 0x1122334455667788, 9}, true, 17, 500}),
 			"010100000300000088776655443322110900000000000000" + "1100000000000000f4010000000000000000000000000000"},
 		"block record": {appendBlockRecord(nil, blockRecord{goldenKey(0x10), goldenPlace}),
-			"101112131415161718191a1b1c1d1e1f" + "04030201efbeadde00f0a204f02280800880808001"},
-		"coded place": {appendPlace(nil, goldenCoded()), "04030201efbeadde01f0a204f02280800880808001e80744332211"},
+			"101112131415161718191a1b1c1d1e1f" + "04030201efbeadde0080800880808001"},
+		"coded place": {appendPlace(nil, goldenCoded()), "04030201efbeadde0180800880808001e80744332211"},
 		"name": {appendNameRecord(nil, name), "21101112131415161718191a1b1c1d1e1f" + "050000000807060504030201" + "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf" +
-			"04030201efbeadde00f0a204f02280800880808001"},
+			"04030201efbeadde0080800880808001"},
 		"noted name": {appendNameRecord(nil, noted), "21101112131415161718191a1b1c1d1e1f" + "050000000807060504030201" + "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf" +
-			"04030201efbeadde00f0a204f02280800880808001" + "6e6f7465"},
+			"04030201efbeadde0080800880808001" + "6e6f7465"},
 		"text key": {appendTextKey(nil, Namespace(goldenKey(0x10))), "04101112131415161718191a1b1c1d1e1f"},
 		"whole name": {appendNameRecord(nil, whole), "76101112131415161718191a1b1c1d1e1f" + "050000000900000000000000" + "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf" +
-			"101112131415161718191a1b1c1d1e1f" + "00d2496b0000000005000000" + "07000000" + "04030201efbeadde01f0a204f02280800880808001e80744332211"},
+			"101112131415161718191a1b1c1d1e1f" + "00d2496b0000000005000000" + "07000000" + "04030201efbeadde0180800880808001e80744332211"},
 		"dropped": {appendNameRecord(nil, dropped), "08101112131415161718191a1b1c1d1e1f" + "060000000a00000000000000" + "00000000000000000000000000000000"},
-		"header": {encodeHeader(header), "434153434944580a" + "01000000" + "00000000" + "0300000000000000" +
-			"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc" + "00000000" + "82367e08"},
+		"header": {encodeHeader(header), "434153434944580a" + "02000000" + "00000000" + "0300000000000000" +
+			"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc" + "00000000" + "8d5d21e1"},
 		"namespace":  {func() []byte { n := NamespaceOf("ns"); return n[:] }(), "7bfba6e0021f1fd1183dfefe60216f13"},
 		"hashed key": {func() []byte { k := NamespaceOf("ns").Key("key"); return k[:] }(), "79448d5fa1bfc1577e77f085e4f3cbd2"},
 	} {
@@ -85,7 +85,7 @@ func TestGoldenBytes(t *testing.T) {
 }
 
 func TestCodecRoundTrip(t *testing.T) {
-	for _, p := range []place{goldenPlace, goldenCoded(), {}, {segment: math.MaxUint32, record: math.MaxInt64, base: 0, offset: math.MaxInt64, size: block.MaxSize, stored: block.MaxSize}} {
+	for _, p := range []place{goldenPlace, goldenCoded(), {}, {segment: math.MaxUint32, offset: math.MaxInt64, size: block.MaxSize, stored: block.MaxSize}} {
 		if got, err := decodePlace(appendPlace(nil, p)); err != nil || got != p {
 			t.Errorf("%+v, %v; want %+v", got, err, p)
 		}

@@ -58,7 +58,7 @@ const (
 	headerName = "INDEX"
 	headerSize = 64
 	magic      = "CASCIDX\n"
-	version    = 1
+	version    = 2
 
 	basePrefix = "base-"
 	viewName   = "view"

@@ -44,7 +44,7 @@ func blockIn(s Segment, n uint64) Block {
 	at := int64(n+1) * 4096
 	return Block{
 		Info:  block.Info{ID: id(n), Size: int64(n%5) * 100, CRC: uint32(n)},
-		Place: Place{Segment: s, Record: at + 64, Base: at, Offset: at + 4096, Stored: int64(n%5) * 100, StoredCRC: uint32(n)},
+		Place: Place{Segment: s, Offset: at, Stored: int64(n%5) * 100, StoredCRC: uint32(n)},
 	}
 }
 

@@ -124,7 +124,6 @@ func TestBadItems(t *testing.T) {
 		"no id":       func(b *Block, _ *Name) { b.Info.ID = block.ID{} },
 		"provisional": func(b *Block, _ *Name) { b.Info.ID = block.Provisional(3) },
 		"size":        func(b *Block, _ *Name) { b.Info.Size = -1 },
-		"base":        func(b *Block, _ *Name) { b.Place.Base = b.Place.Record + 1 },
 		"offset":      func(b *Block, _ *Name) { b.Place.Offset = -1 },
 		"stored":      func(b *Block, _ *Name) { b.Place.Stored++ },
 		"no key":      func(_ *Block, n *Name) { n.Key = Key{} },

@@ -191,8 +191,7 @@ func (e *engine) blockAt(id block.ID, at place) (Block, bool) {
 	return Block{
 		Info: block.Info{ID: id, Size: at.size, CRC: at.crc},
 		Place: Place{
-			Segment: row.segment, Record: at.record, Base: at.base, Offset: at.offset,
-			Stored: at.stored, StoredCRC: at.storedCRC, Codec: at.codec,
+			Segment: row.segment, Offset: at.offset, Stored: at.stored, StoredCRC: at.storedCRC, Codec: at.codec,
 		},
 	}, true
 }

@@ -147,7 +147,7 @@ func (w *world) batch() Batch {
 	for range w.r.IntN(4) {
 		n := w.r.Uint64N(worldBlocks)
 		it := blockIn(b.Segment, n)
-		it.Place.Record += int64(w.seq) * 8
+		it.Place.Offset += int64(w.seq) * 8
 		if w.r.IntN(4) == 0 {
 			it.Place.Codec, it.Place.Stored, it.Place.StoredCRC = 1, it.Info.Size+3, 77
 		}

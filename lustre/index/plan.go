@@ -173,8 +173,8 @@ func (b Batch) check() error {
 			return badItem("block %v of %d bytes", it.Info.ID, it.Info.Size)
 		}
 		p := it.Place
-		if p.Base < 0 || p.Record < p.Base || p.Offset < 0 || p.Stored < 0 {
-			return badItem("block %v at %d, base %d, payload at %d", it.Info.ID, p.Record, p.Base, p.Offset)
+		if p.Offset < 0 || p.Stored < 0 {
+			return badItem("block %v, %d bytes at %d", it.Info.ID, p.Stored, p.Offset)
 		}
 		if p.Codec == 0 && (p.Stored != it.Info.Size || p.StoredCRC != it.Info.CRC) {
 			return badItem("block %v of %d bytes is stored in %d without a codec", it.Info.ID, it.Info.Size, p.Stored)
@@ -249,7 +249,7 @@ func (p *planner) putBlock(number uint32, b *Block) (*placed, error) {
 	}
 	at := b.Place
 	cur.rec.place = place{
-		segment: number, record: at.Record, base: at.Base, offset: at.Offset, size: b.Info.Size,
+		segment: number, offset: at.Offset, size: b.Info.Size,
 		stored: at.Stored, crc: b.Info.CRC, storedCRC: at.StoredCRC, codec: at.Codec,
 	}
 	cur.exists = true

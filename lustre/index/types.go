@@ -40,12 +40,10 @@ func (s Segment) compare(other Segment) int {
 	return cmp.Or(cmp.Compare(s.Incarnation, other.Incarnation), cmp.Compare(s.File, other.File), cmp.Compare(s.Rank, other.Rank))
 }
 
-// Place is where a block lies. Offsets are in bytes from the start of the file.
+// Place is where a block lies.
 type Place struct {
 	Segment   Segment
-	Record    int64  // where the BLOCK entry starts
-	Base      int64  // what the offset in that entry counts from, at most Record
-	Offset    int64  // where the payload starts
+	Offset    int64  // where the payload starts, in bytes from the start of the file
 	Stored    int64  // bytes of the payload as stored; with codec 0 that is the block's size
 	StoredCRC uint32 // CRC32C of them; with codec 0 that is the block's
 	Codec     uint8

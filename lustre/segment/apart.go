@@ -11,16 +11,11 @@ import (
 	"cascadekv/internal/block"
 )
 
-// Stored is a block of a segment as its footer or frame has it. Offsets are in
-// bytes from the start of the file.
+// Stored is a block of a segment as its footer or frame has it. Place.Path is
+// empty: it is the segment's.
 type Stored struct {
-	Info      block.Info
-	Record    int64 // where the BLOCK entry starts
-	Base      int64 // what the offset in it counts from
-	Offset    int64 // where the payload starts
-	Bytes     int64 // of the payload as stored
-	StoredCRC uint32
-	Codec     uint8
+	Info  block.Info
+	Place Place
 }
 
 // Recorded is a NAME or a DROP.
@@ -163,9 +158,7 @@ func (c *Contents) take(entries []entry) {
 	for i := range entries {
 		switch e := &entries[i]; e.kind {
 		case kindBlock:
-			c.Blocks = append(c.Blocks, Stored{
-				Info: e.info, Record: e.at, Base: e.base, Offset: e.off, Bytes: e.stored, StoredCRC: e.storedCRC, Codec: uint8(e.codec),
-			})
+			c.Blocks = append(c.Blocks, Stored{Info: e.info, Place: e.as().at("", e.off)})
 		case kindName:
 			c.Names = append(c.Names, Recorded{ID: e.info.ID, Name: e.name})
 		case kindDrop:

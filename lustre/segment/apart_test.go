@@ -41,8 +41,8 @@ func TestContents(t *testing.T) {
 		}
 		for i, b := range c.Blocks {
 			got := make([]byte, b.Info.Size)
-			at := Place{Path: Path(one, numbers[0]), Base: b.Base, Record: b.Record}
-			if err := s.ReadPlace(t.Context(), at, b.Info, got); err != nil || !bytes.Equal(got, items[i].Data) {
+			b.Place.Path = Path(one, numbers[0])
+			if err := s.ReadPlace(t.Context(), b.Place, b.Info, got); err != nil || !bytes.Equal(got, items[i].Data) {
 				t.Errorf("block %d: %v", i, err)
 			}
 			if r := c.Names[i]; r.ID != b.Info.ID || r.Dropped || r.Name != items[i].Names[0] {
@@ -100,7 +100,7 @@ func TestContentsOfADamagedSegment(t *testing.T) {
 	if err != nil || len(whole.Blocks) != 5 {
 		t.Fatalf("%+v, %v", whole, err)
 	}
-	p[whole.Blocks[2].Base+8] ^= 1 // in a frame's header
+	p[whole.Blocks[2].Place.Offset-pageSize+8] ^= 1 // in a frame's header
 	writeFile(t, p, path)
 	c, err := s.Contents(t.Context(), one, 0, 0)
 	if err != nil || len(c.Blocks) != 2 || c.Damage == nil {

@@ -38,7 +38,7 @@ const batchDepth = 16
 // still be written to is a *Busy, and the others were never begun.
 func (s *Store) ReadBatch(ctx context.Context, reads []Read) []error {
 	b := newBatch(ctx, s, len(reads))
-	subjects, errs, end := s.subjects(ctx, reads)
+	subjects, errs, end := s.subjects(reads)
 	defer end()
 	for i, r := range reads {
 		b.add(i, r, subjects[i], errs[i])

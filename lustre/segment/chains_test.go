@@ -25,7 +25,7 @@ func TestInChains(t *testing.T) {
 	} {
 		var blocks []moving
 		for i, word := range strings.Fields(c.put) {
-			m := moving{loc: &location{spot: spot{off: int64(i)}}}
+			m := moving{loc: &location{off: int64(i)}}
 			text, parent, _ := strings.Cut(word, "<")
 			for _, key := range strings.Split(text, "|") {
 				m.names = append(m.names, block.Name{Namespace: "ns", Key: key, Parent: strings.Split(parent, "|")[0], Seq: uint64(i + 1)})
@@ -54,7 +54,7 @@ func TestInChainsKeepsAll(t *testing.T) {
 			if rng.IntN(4) > 0 {
 				name.Parent = fmt.Sprint(rng.IntN(n))
 			}
-			blocks = append(blocks, moving{loc: &location{spot: spot{off: int64(i)}}, names: []block.Name{name}})
+			blocks = append(blocks, moving{loc: &location{off: int64(i)}, names: []block.Name{name}})
 		}
 		var offs []int64
 		for _, m := range inChains(blocks) {

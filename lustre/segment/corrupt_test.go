@@ -172,9 +172,9 @@ func (sp *specimen) frameOf(item int) int {
 			return s.frame
 		}
 	}
-	// An empty block has no bytes: its entry tells.
+	// An empty block has no bytes: the end of its entry, where they would be, tells.
 	for _, s := range sp.spans {
-		if s.region == inFrame && s.from <= sp.places[item].Record && sp.places[item].Record < s.to {
+		if s.region == inFrame && s.from < sp.places[item].Offset && sp.places[item].Offset <= s.to {
 			return s.frame
 		}
 	}

@@ -31,8 +31,6 @@ type entry struct {
 	info      block.Info // BLOCK; of a NAME the id
 	stored    int64      // bytes of the payload as stored
 	off       int64      // of the payload, from the start of the frame or file
-	base      int64      // what off counted from before recovery made it count from the file's start
-	at        int64      // of the entry itself, as off
 	storedCRC uint32
 	codec     codec.Number
 	name      block.Name // NAME; of a DROP namespace, key and seq
@@ -131,9 +129,8 @@ func checkName(n block.Name) error {
 	return nil
 }
 
-// decodeTable appends want entries to out; their at counts as base does. base is
-// where the table starts in the frame, and limit where the frame (or, for a
-// footer, the last frame) ends. Kinds, and blocks with a codec, that this version
+// decodeTable appends want entries to out. base is where the table starts in the
+// frame, and limit where the frame (or, for a footer, the last frame) ends. Kinds, and blocks with a codec, that this version
 // does not know are left out. Errors match ErrBadFormat; out may have been
 // written to then.
 func decodeTable(out []entry, p []byte, base int64, want int, limit int64) ([]entry, error) {
@@ -156,7 +153,6 @@ func decodeTable(out []entry, p []byte, base int64, want int, limit int64) ([]en
 			return nil, err
 		}
 		if known {
-			e.at = off
 			out = append(out, e)
 			if e.kind != kindBlock {
 				last = &out[len(out)-1].name

@@ -65,13 +65,6 @@ func segmentName(id fileID) string {
 	return fmt.Sprintf("agg_rank%03d_%06d.bin", id.rank, id.number)
 }
 
-// spot is where a block lies in its file, in bytes from the file's start.
-type spot struct {
-	off    int64 // its payload
-	base   int64 // what the offset in its entry counts from
-	record int64 // its entry
-}
-
 var zeros [pageSize]byte
 
 // headers lends buffers for frame headers.
@@ -114,7 +107,7 @@ func frameSize(items []parcel, recs []record) (headLen, total int64) {
 // frame is a frame ready to be written.
 type frame struct {
 	bufs   [][]byte
-	places []spot // by item
+	offs   []int64 // of the payloads in the file, by item
 	total  int64
 	pooled *[]byte
 }
@@ -126,7 +119,7 @@ func (f *file) build(items []parcel, recs []record, first bool) frame {
 	synced := f.synced
 	f.syncMu.Unlock()
 	headLen, total := frameSize(items, recs)
-	fr := frame{total: total, places: make([]spot, len(items)), pooled: headers.Get().(*[]byte)}
+	fr := frame{total: total, offs: make([]int64, len(items)), pooled: headers.Get().(*[]byte)}
 	p := (*fr.pooled)[:0]
 	if first {
 		p = append(p, zeros[:]...)
@@ -149,7 +142,7 @@ func (f *file) build(items []parcel, recs []record, first bool) frame {
 			}
 			next += align(it.as.size)
 		}
-		fr.places[i] = spot{off: f.off + off, base: f.off, record: f.off + int64(len(p)-start)}
+		fr.offs[i] = f.off + off
 		p = appendBlock(p, it.Info, it.as, off, inline)
 		f.table = appendBlock(f.table, it.Info, it.as, f.off+off, nil)
 		for _, n := range it.Names {

@@ -151,23 +151,20 @@ func TestEntriesRoundTrip(t *testing.T) {
 	var table []byte
 	var want []entry
 	for i, it := range items {
-		at := int64(len(table))
 		table = appendBlock(table, it.Info, plain(it.Info), int64(i)*4096, nil)
 		want = append(want, entry{
-			kind: kindBlock, at: at, info: it.Info, stored: it.Info.Size, off: int64(i) * 4096, storedCRC: it.Info.CRC,
+			kind: kindBlock, info: it.Info, stored: it.Info.Size, off: int64(i) * 4096, storedCRC: it.Info.CRC,
 		})
 		for _, n := range it.Names {
-			at = int64(len(table))
 			table = appendName(table, it.Info.ID, n)
-			want = append(want, entry{kind: kindName, at: at, info: block.Info{ID: it.Info.ID}, name: n})
+			want = append(want, entry{kind: kindName, info: block.Info{ID: it.Info.ID}, name: n})
 		}
 	}
 	unknown, e := begin(nil, 99, 0, 24)
 	copy(e[8:], "whatever comes")
 	table = append(table, unknown...)
-	at := int64(len(table))
 	table = appendDrop(table, block.Name{Namespace: "n", Key: "k", Seq: 5})
-	want = append(want, entry{kind: kindDrop, at: at, name: block.Name{Namespace: "n", Key: "k", Seq: 5}})
+	want = append(want, entry{kind: kindDrop, name: block.Name{Namespace: "n", Key: "k", Seq: 5}})
 	got, err := decodeTable(nil, table, 0, len(want)+1, 1<<20)
 	if err != nil {
 		t.Fatal(err)

@@ -71,7 +71,7 @@ func wantReaders(t testing.TB, what string, v *View, file []byte) {
 	var got []string
 	for _, e := range v.Entries {
 		if !e.Hidden && !e.foreign {
-			got = append(got, fmt.Sprint(e.Kind, e.Info, e.Name, e.Off, e.At))
+			got = append(got, fmt.Sprint(e.Kind, e.Info, e.Name, e.Off))
 		}
 	}
 	var want []string
@@ -79,7 +79,7 @@ func wantReaders(t testing.TB, what string, v *View, file []byte) {
 		if e.kind != kindBlock {
 			e.off = 0
 		}
-		want = append(want, fmt.Sprint(Kind(e.kind), e.info, e.name, e.off, e.at))
+		want = append(want, fmt.Sprint(Kind(e.kind), e.info, e.name, e.off))
 	}
 	if !slices.Equal(got, want) {
 		t.Fatalf("%s: Inspect shows\n%v\nreaders see\n%v\ndamage %+v", what, got, want, v.Damage)

@@ -291,7 +291,7 @@ func (m *merge) move(blocks []moving, records []record) error {
 	if err != nil {
 		return err
 	}
-	number, places, err := m.s.append(f, items, records)
+	number, offs, err := m.s.append(f, items, records)
 	if err == nil {
 		err = f.syncTo(number)
 	}
@@ -310,7 +310,7 @@ func (m *merge) move(blocks []moving, records []record) error {
 	for _, it := range items {
 		m.live += it.as.footprint()
 	}
-	m.relocate(f, items, moved, places)
+	m.relocate(f, items, moved, offs)
 	return nil
 }
 
@@ -391,7 +391,7 @@ func (m *merge) into(items []parcel, records []record) (*file, error) {
 
 // relocate points the index to the copies in f, of blocks that are still where
 // they were.
-func (m *merge) relocate(f *file, items []parcel, old []*location, places []spot) {
+func (m *merge) relocate(f *file, items []parcel, old []*location, offs []int64) {
 	s := m.s
 	var ids []block.ID
 	s.mu.Lock()
@@ -400,7 +400,7 @@ func (m *merge) relocate(f *file, items []parcel, old []*location, places []spot
 			continue
 		}
 		s.forgetLocked(old[i])
-		s.indexLocked(f, it.Info, it.as, places[i])
+		s.indexLocked(f, it.Info, it.as, offs[i])
 		ids = append(ids, it.Info.ID)
 		m.done.Blocks++
 		m.done.Bytes += uint64(it.Info.Size)

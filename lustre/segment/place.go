@@ -12,22 +12,33 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/codec"
 )
 
-// Place says where the BLOCK entry of a stored block lies, so that a process
-// that does not have the block in its index can read it. The entry leads on to
-// the payload. It stays true for as long as the file exists: names of files do
-// not come again, for an incarnation has its own directory.
+// Place says where the payload of a stored block lies and how it is stored, so
+// that a process that does not have the block in its index can read it. It stays
+// true for as long as the file exists: names of files do not come again, for an
+// incarnation has its own directory.
 type Place struct {
-	Path   string // of the segment, relative to Options.Dir
-	Base   int64  // what the entry's offset counts from, in bytes: the start of a frame, or 0
-	Record int64  // where the entry starts, in bytes from the file's start
+	Path      string // of the segment, relative to Options.Dir
+	Offset    int64  // where the payload starts, in bytes from the file's start
+	Stored    int64  // bytes of the payload as stored; with codec 0 the block's size
+	StoredCRC uint32 // CRC32C of them; with codec 0 the block's
+	Codec     uint8  // docs/format.md §1.5
 }
 
 // maxOffset keeps sums of offsets from overflowing.
 const maxOffset = math.MaxInt64 / 4
 
-// Place returns where a block's entry lies. It is durable. Errors: ErrNotFound.
+// at is the place of a payload at off of the segment of that path.
+func (as stored) at(path string, off int64) Place {
+	return Place{Path: path, Offset: off, Stored: as.size, StoredCRC: as.crc, Codec: uint8(as.codec)}
+}
+
+// as tells how the payload is stored.
+func (p Place) as() stored { return stored{p.Stored, p.StoredCRC, codec.Number(p.Codec)} }
+
+// Place returns where a block lies. It is durable. Errors: ErrNotFound.
 func (s *Store) Place(id block.ID) (Place, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,10 +47,7 @@ func (s *Store) Place(id block.ID) (Place, error) {
 		return Place{}, err
 	}
 	f := loc.file.id
-	return Place{
-		Path: filepath.Join(incarnationName(f.rank, f.incarnation), segmentName(f)),
-		Base: loc.base, Record: loc.record,
-	}, nil
+	return loc.as.at(filepath.Join(incarnationName(f.rank, f.incarnation), segmentName(f)), loc.off), nil
 }
 
 // file returns which segment p names. Only the names that this package gives
@@ -51,20 +59,30 @@ func (p Place) file() (fileID, error) {
 	if !ok || !isSegment || id.rank != rank {
 		return id, fmt.Errorf("%w: %.80q is no segment's name", ErrNotFound, p.Path)
 	}
-	if p.Base < 0 || p.Record < max(p.Base, pageSize) || p.Record > maxOffset {
-		return id, fmt.Errorf("%w: %s has no entry at %d", ErrNotFound, p.Path, p.Record)
-	}
 	id.incarnation = incarnation
 	return id, nil
 }
 
+// holds returns which segment p names, if it can hold the block.
+func (p Place) holds(info block.Info) (fileID, error) {
+	switch {
+	case info.ID.IsZero() || info.ID.IsProvisional():
+		return fileID{}, fmt.Errorf("%w: segments hold no block %v", ErrNotFound, info.ID)
+	case p.Offset < pageSize || p.Offset > maxOffset:
+		return fileID{}, fmt.Errorf("%w: %s has no payload at %d", ErrNotFound, p.Path, p.Offset)
+	case !p.as().fits(info):
+		return fileID{}, fmt.Errorf("%w: %v, %d bytes, is not stored in %d with %v", ErrNotFound, info.ID, info.Size, p.Stored, codec.Number(p.Codec))
+	}
+	return p.file()
+}
+
 // ReadPlace reads a block of any rank from where its owner said it is, straight
-// into dst (len(dst) == info.Size). The file's header must name that file, the
-// entry must name info's id, size and checksum, and the bytes must match it.
-// When ctx ends first the error is a *Busy, and dst may be written to until its
-// Done is closed; after any other return dst is the caller's again, undefined
-// after an error. Errors: ErrNotFound (the file is gone, or there is none of
-// that name), ErrCorrupt (all else that does not match, also a file that ends
+// into dst (len(dst) == info.Size), with one call once the file is open. The
+// file's header must name that file, and the bytes must match the checksums of p
+// and info. When ctx ends first the error is a *Busy, and dst may be written to
+// until its Done is closed; after any other return dst is the caller's again,
+// undefined after an error. Errors: ErrNotFound (the file is gone, or nothing of
+// info's can be at p), ErrCorrupt (what is there does not match, or the file ends
 // early), ErrUnavailable, ErrBadItem.
 func (s *Store) ReadPlace(ctx context.Context, p Place, info block.Info, dst []byte) error {
 	if int64(len(dst)) != info.Size {
@@ -78,27 +96,36 @@ func (s *Store) ReadPlace(ctx context.Context, p Place, info block.Info, dst []b
 	return err
 }
 
-// holds returns which segment p names, if it can hold the block.
-func (p Place) holds(info block.Info) (fileID, error) {
-	if info.ID.IsZero() || info.ID.IsProvisional() {
-		return fileID{}, fmt.Errorf("%w: segments hold no block %v", ErrNotFound, info.ID)
-	}
-	return p.file()
-}
-
-// readPlace gives every failure its kind.
+// readPlace reads the payload at p and makes dst the block, and once more when the
+// file system calls the handle stale.
 func (s *Store) readPlace(p Place, id fileID, info block.Info, dst []byte) error {
-	return p.failed(info, s.again(p.Path, id, func(f vfs.File) error { return s.readRecord(f, p, info, dst) }))
+	as := p.as()
+	at := s.landing(as, dst)
+	fetch := func(f vfs.File) error {
+		if as.size == 0 {
+			return nil
+		}
+		_, err := f.Pread(dst[at:][:as.size], p.Offset)
+		s.forget(f, p.Offset, as.size)
+		return err
+	}
+	err := s.handles.with(p.Path, id, fetch)
+	if errors.Is(err, vfs.ErrStale) {
+		err = s.handles.with(p.Path, id, fetch)
+	}
+	if err != nil {
+		return p.failed(info, err)
+	}
+	return s.verifyPlace(p, info, dst, at)
 }
 
-// again calls read with a segment, and once more when the file system calls the
-// handle stale.
-func (s *Store) again(path string, id fileID, read func(vfs.File) error) error {
-	err := s.handles.with(path, id, read)
-	if errors.Is(err, vfs.ErrStale) {
-		err = s.handles.with(path, id, read)
+// verifyPlace makes dst, where the payload has been read to, the block.
+func (s *Store) verifyPlace(p Place, info block.Info, dst []byte, at int) error {
+	why, err := s.unpack(info, p.as(), dst, at)
+	if why != "" {
+		err = badFormat("payload at %d: %s", p.Offset, why)
 	}
-	return err
+	return p.failed(info, err)
 }
 
 // failed gives an error of reading the block at p its kind; nil stays nil.
@@ -114,59 +141,6 @@ func (p Place) failed(info block.Info, err error) error {
 		return fmt.Errorf("%w: %s: %w", ErrCorrupt, what, err)
 	}
 	return unavailable("read of "+what, err)
-}
-
-// readRecord reads the entry and then the payload. What does not match info
-// is ErrBadFormat.
-func (s *Store) readRecord(f vfs.File, p Place, info block.Info, dst []byte) error {
-	buf := make([]byte, blockEntrySize)
-	if _, err := f.Pread(buf, p.Record); err != nil {
-		return err
-	}
-	e, err := p.entry(buf, info)
-	if err != nil {
-		return err
-	}
-	as := e.as()
-	at := s.landing(as, dst)
-	if as.size > 0 {
-		if _, err := f.Pread(dst[at:][:as.size], p.Base+e.off); err != nil {
-			return err
-		}
-		s.forget(f, p.Base+e.off, as.size)
-	}
-	why, err := s.unpack(info, as, dst, at)
-	if why != "" {
-		return badFormat("%s", why)
-	}
-	return err
-}
-
-// entry decodes the entry at p, which must be info's. Errors match ErrBadFormat.
-func (p Place) entry(buf []byte, info block.Info) (entry, error) {
-	e, err := decodeRecord(buf, p.Record-p.Base)
-	if err == nil && e.info != info {
-		err = badFormat("the entry at %d is of %v, %d bytes, CRC32C %08x", p.Record, e.info.ID, e.info.Size, e.info.CRC)
-	}
-	return e, err
-}
-
-// decodeRecord reads the fixed part of a BLOCK entry alone; at is where it lies
-// relative to what its offset counts from. There is no checksum over it: the
-// caller knows what must be in it. Errors match ErrBadFormat.
-func decodeRecord(p []byte, at int64) (entry, error) {
-	if len(p) != blockEntrySize || le.Uint16(p) != kindBlock {
-		return entry{}, badFormat("no BLOCK")
-	}
-	flags := le.Uint16(p[2:])
-	if inline := flags&flagInline != 0; inline && int64(le.Uint64(p[56:])) != at+blockEntrySize {
-		return entry{}, badFormat("inline payload at %d of an entry at %d", le.Uint64(p[56:]), at)
-	}
-	e, known, err := decodeBlock(p, flags&^flagInline, at, maxOffset)
-	if err == nil && !known {
-		err = badFormat("BLOCK with the unknown %v", e.codec)
-	}
-	return e, err
 }
 
 // closeSoon closes a file that was only read, in the background: that may hang.

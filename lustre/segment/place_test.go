@@ -4,15 +4,17 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
-	"cascadekv/lustre/codec"
 )
 
 // ranks opens two stores over one directory; the second has found nothing in
@@ -104,18 +106,38 @@ func readPlaces(t *testing.T, change func(owner, other *Options)) {
 	closeStore(t, owner)
 	last := openStore(t, testOptions(dir, 4)) // reads the footer
 	for i, it := range append(items, batch...) {
-		if p, ok := early[i]; ok {
-			wantPlace(t, other, p, it)
-			if now := placeOf(t, next, it); now != p {
-				t.Errorf("found at %+v, was written at %+v", now, p)
-			}
+		p, found := placeOf(t, next, it), placeOf(t, last, it)
+		if was, ok := early[i]; found != p || ok && was != p {
+			t.Errorf("found at %+v by its frame and at %+v by the footer, was written at %+v", p, found, was)
 		}
-		wantPlace(t, other, placeOf(t, next, it), it)
-		wantPlace(t, other, placeOf(t, last, it), it)
+		wantPlace(t, other, p, it)
 	}
-	if p := placeOf(t, last, items[3]); p.Base != 0 {
-		t.Errorf("place %+v of a sealed file is not in its footer", p)
+}
+
+// TestReadPlaceIsOneCall: of a file that is open, the payload alone is read; of
+// neighbours in a batch, all with one call.
+func TestReadPlaceIsOneCall(t *testing.T) {
+	owner, other, _, trace, _ := ranks(t, nil)
+	items := []Item{testItem(1, 9000), testItem(2, 9000), testItem(3, 9000)}
+	put(t, owner, items...)
+	var reads []Read
+	for _, it := range items {
+		reads = append(reads, Read{Place: placeOf(t, owner, it), Info: it.Info, Dst: make([]byte, len(it.Data))})
 	}
+	wantPlace(t, other, reads[0].Place, items[0])
+	settleDown(other)
+	trace.Take()
+	calls := func(what string, read func() error) {
+		t.Helper()
+		if err := read(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if ops := trace.Take(); strings.Contains(ops, "\n") || !strings.HasPrefix(ops, "read ") {
+			t.Errorf("%s takes\n%s", what, ops)
+		}
+	}
+	calls("a block", func() error { return other.ReadPlace(t.Context(), reads[1].Place, reads[1].Info, reads[1].Dst) })
+	calls("a batch", func() error { return errors.Join(other.ReadBatch(t.Context(), reads)...) })
 }
 
 // TestReadPlaceNeverTakesAnother: a place that is not this block's is refused,
@@ -125,39 +147,42 @@ func TestReadPlaceNeverTakesAnother(t *testing.T) {
 	a, b := testItem(1, 9000), testItem(2, 9000)
 	put(t, owner, a, b)
 	pa, pb := placeOf(t, owner, a), placeOf(t, owner, b)
-	wantNoPlace(t, "another's place", other, pb, a, ErrCorrupt)
+	wantNoPlace(t, "another's place", other, pb, a, ErrNotFound)
+	at := func(off int64) Place { return plain(a.Info).at(pa.Path, off) }
 	for d := int64(-96); d <= 96; d += 8 {
-		p := pa
-		if p.Record += d; p != pa && p != pb && p.Record >= pageSize {
-			wantNoPlace(t, "a place beside", other, p, a, ErrCorrupt)
-		}
-		p = pa
-		if p.Base += d; p != pa {
-			err := other.ReadPlace(t.Context(), p, a.Info, make([]byte, 9000))
-			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNotFound) {
-				t.Errorf("a base beside: %v", err)
-			}
+		if d != 0 {
+			wantNoPlace(t, "a place beside", other, at(pa.Offset+d), a, ErrCorrupt)
 		}
 	}
-	pa.Record = 1 << 40
-	wantNoPlace(t, "behind the end", other, pa, a, ErrCorrupt)
-	pa.Record = maxOffset + 1
-	wantNoPlace(t, "far behind the end", other, pa, a, ErrNotFound)
-	pa.Record = 0
-	wantNoPlace(t, "in the header page", other, pa, a, ErrNotFound)
-
-	for what, change := range map[string]func(*Item){
-		"size": func(it *Item) { it.Info.Size-- },
-		"id":   func(it *Item) { it.Info.ID[15] ^= 1 },
-		"crc":  func(it *Item) { it.Info.CRC ^= 1 },
+	wantNoPlace(t, "where the other is", other, at(pb.Offset), a, ErrCorrupt)
+	wantNoPlace(t, "behind the end", other, at(1<<40), a, ErrCorrupt)
+	wantNoPlace(t, "far behind the end", other, at(maxOffset+1), a, ErrNotFound)
+	for _, off := range []int64{pageSize - 1, 0, -1, math.MinInt64} {
+		wantNoPlace(t, "in the header page, or before it", other, at(off), a, ErrNotFound)
+	}
+	for what, change := range map[string]func(*block.Info, *Place){
+		"size":                       func(i *block.Info, _ *Place) { i.Size-- },
+		"checksum":                   func(i *block.Info, _ *Place) { i.CRC ^= 1 },
+		"stored size":                func(_ *block.Info, p *Place) { p.Stored++ },
+		"stored checksum":            func(_ *block.Info, p *Place) { p.StoredCRC ^= 1 },
+		"size, encoded":              func(_ *block.Info, p *Place) { p.Codec = 1 },
+		"size, encoded to nothing":   func(_ *block.Info, p *Place) { p.Codec, p.Stored = 1, 0 },
+		"size, encoded to below":     func(_ *block.Info, p *Place) { p.Codec, p.Stored = 1, -1 },
+		"id, which is not known yet": func(i *block.Info, _ *Place) { i.ID = block.Provisional(7) },
+		"id, which is none":          func(i *block.Info, _ *Place) { i.ID = block.ID{} },
 	} {
-		it := b
-		change(&it)
-		wantNoPlace(t, "another "+what, other, pb, it, ErrCorrupt)
+		it, p := b, pb
+		change(&it.Info, &p)
+		wantNoPlace(t, "another "+what, other, p, it, ErrNotFound)
 	}
-	it := b
-	it.Info.ID[31] = 0xff
-	wantNoPlace(t, "another full id", other, pb, it, ErrCorrupt)
+	it, p := b, pb
+	it.Info.CRC, p.StoredCRC = 1, 1
+	wantNoPlace(t, "another checksum", other, p, it, ErrCorrupt)
+	for _, number := range []uint8{1, 2, 3, 4, 255} {
+		p := pb
+		p.Codec, p.Stored, p.StoredCRC = number, 4000, block.CRC(b.Data[:4000])
+		wantNoPlace(t, "a part of the bytes, as if encoded", other, p, b, ErrCorrupt)
+	}
 	wantErr(t, "room of another size", other.ReadPlace(t.Context(), pb, b.Info, make([]byte, 8999)), ErrBadItem)
 	wantPlace(t, other, pb, b)
 }
@@ -169,6 +194,7 @@ func TestReadPlacePaths(t *testing.T) {
 	put(t, owner, it)
 	good := placeOf(t, owner, it)
 	name, incarnation := filepath.Base(good.Path), filepath.Dir(good.Path)
+	at := func(path string) Place { p := good; p.Path = path; return p }
 	for _, path := range []string{
 		"", ".", "..", "/", "/etc/passwd", "../" + good.Path, "./" + good.Path, "/" + good.Path, incarnation,
 		incarnation + "/", incarnation + "//" + name, incarnation + "/./" + name, incarnation + "/../" + good.Path,
@@ -176,7 +202,7 @@ func TestReadPlacePaths(t *testing.T) {
 		"rank003-0000000000000001/agg_rank004_000000.bin", "rank3-0000000000000001/agg_rank003_000000.bin",
 		"rank003-1/agg_rank003_000000.bin", "rank003-0000000000000001/agg_rank003_0.bin", "rank003-0000000000000001/agg_rank003_-00001.bin",
 	} {
-		wantNoPlace(t, "path "+path, other, Place{path, good.Base, good.Record}, it, ErrNotFound)
+		wantNoPlace(t, "path "+path, other, at(path), it, ErrNotFound)
 	}
 	settleDown(other)
 	if ops := trace.Take(); ops != "" {
@@ -203,18 +229,15 @@ func TestReadPlaceDamage(t *testing.T) {
 	whole := readFile(t, dir, path)
 	for _, it := range items {
 		p := placeOf(t, owner, it)
-		_, off, err := owner.Where(it.Info.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for what, at := range map[string]int64{"header": 40, "kind": p.Record, "id": p.Record + 9, "size": p.Record + 40, "offset": p.Record + 57, "first byte": off, "last byte": off + it.Info.Size - 1} {
+		end := p.Offset + p.Stored
+		for what, at := range map[string]int64{"header": 40, "first byte": p.Offset, "last byte": end - 1} {
 			bad := bytes.Clone(whole)
 			bad[at] ^= 4
 			writeFile(t, bad, dir, path)
 			other.handles.expire()
 			wantNoPlace(t, what+" flipped", other, p, it, ErrCorrupt)
 		}
-		for _, n := range []int64{0, 100, pageSize, p.Record, p.Record + 79, off, off + it.Info.Size - 1} {
+		for _, n := range []int64{0, 100, pageSize, p.Offset, end - 1} {
 			writeFile(t, whole[:n], dir, path)
 			other.handles.expire()
 			wantNoPlace(t, "cut file", other, p, it, ErrCorrupt)
@@ -224,8 +247,8 @@ func TestReadPlaceDamage(t *testing.T) {
 	}
 }
 
-// TestReadPlaceOfATornWrite: an entry that is there whole, with a part of its
-// payload, is no block; and what was durable before it stays one.
+// TestReadPlaceOfATornWrite: a part of a payload is no block; and what was durable
+// before it stays one.
 func TestReadPlaceOfATornWrite(t *testing.T) {
 	for _, written := range []int64{pageSize, pageSize + 100, pageSize + 8192, pageSize + 8999} {
 		owner, fs, dir := faulty(t, nil)
@@ -238,7 +261,7 @@ func TestReadPlaceOfATornWrite(t *testing.T) {
 		fs.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO, Bytes: written})
 		wantErr(t, "Put", owner.Put(t.Context(), torn), ErrUnavailable)
 		_, frame := frameSize(parcels([]Item{before}), nil)
-		wantNoPlace(t, "a torn write", other, Place{p.Path, p.Base + frame, p.Record + frame}, torn, ErrCorrupt)
+		wantNoPlace(t, "a torn write", other, plain(torn.Info).at(p.Path, p.Offset+frame), torn, ErrCorrupt)
 		wantPlace(t, other, p, before)
 		put(t, owner, torn) // elsewhere
 		wantPlace(t, other, placeOf(t, owner, torn), torn)
@@ -371,9 +394,8 @@ func TestReadPlaceErrors(t *testing.T) {
 	for name, r := range map[string]vfs.Rule{
 		"open":        {Op: vfs.OpOpen, Err: vfs.ErrIO},
 		"read header": {Op: vfs.OpRead, Err: vfs.ErrIO},
-		"read entry":  {Op: vfs.OpRead, After: 1, Err: vfs.ErrIO},
-		"read bytes":  {Op: vfs.OpRead, After: 2, Bytes: 100, Err: vfs.ErrIO},
-		"stale twice": {Op: vfs.OpRead, After: 2, Err: vfs.ErrStale},
+		"read bytes":  {Op: vfs.OpRead, After: 1, Bytes: 100, Err: vfs.ErrIO},
+		"stale twice": {Op: vfs.OpRead, After: 1, Err: vfs.ErrStale},
 	} {
 		other.handles.expire()
 		fs.Add(r)
@@ -389,7 +411,7 @@ func TestReadPlaceErrors(t *testing.T) {
 // and no more, in each call to the file system.
 func TestReadPlaceObeysItsContext(t *testing.T) {
 	for name, r := range map[string]vfs.Rule{
-		"open": {Op: vfs.OpOpen}, "header": {Op: vfs.OpRead}, "bytes": {Op: vfs.OpRead, After: 2},
+		"open": {Op: vfs.OpOpen}, "header": {Op: vfs.OpRead}, "bytes": {Op: vfs.OpRead, After: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			owner, other, fs, _, _ := ranks(t, nil)
@@ -417,33 +439,13 @@ func TestReadPlaceObeysItsContext(t *testing.T) {
 	}
 }
 
-// FuzzDecodeRecord: whatever bytes lie at a place, the decoder only accepts
-// what the encoder writes, with a payload that can be read.
-func FuzzDecodeRecord(f *testing.F) {
-	it := testItem(1, 300)
-	f.Add(appendBlock(nil, it.Info, plain(it.Info), 144, it.Data)[:blockEntrySize], int64(64))
-	f.Add(appendBlock(nil, it.Info, plain(it.Info), 8192, nil), int64(64))
-	f.Add(appendBlock(nil, it.Info, stored{200, 7, codec.Shuffle2}, 8192, nil), int64(64))
-	f.Add(make([]byte, blockEntrySize), int64(0))
-	f.Fuzz(func(t *testing.T, p []byte, at int64) {
-		e, err := decodeRecord(p, at)
-		if err != nil {
-			wantErr(t, "decodeRecord", err, ErrBadFormat)
-			return
-		}
-		if e.info.Size < 0 || e.off < 0 || e.off > maxOffset || !e.as().fits(e.info) {
-			t.Errorf("accepted %+v", e)
-		}
-	})
-}
-
 // FuzzPlaceFile: the only paths accepted are those that Place gives.
 func FuzzPlaceFile(f *testing.F) {
 	f.Add(segmentPath(1, 0))
 	f.Add("../" + segmentPath(1, 0))
 	f.Add("rank003-0000000000000001/agg_rank003_+00000.bin")
 	f.Fuzz(func(t *testing.T, path string) {
-		id, err := Place{Path: path, Record: pageSize}.file()
+		id, err := Place{Path: path}.file()
 		if err != nil {
 			wantErr(t, "file", err, ErrNotFound)
 			return

@@ -162,7 +162,7 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []r
 			return err
 		}
 	}
-	number, places, err := s.append(f, items, names)
+	number, offs, err := s.append(f, items, names)
 	if f.path != "" {
 		s.note(f, items, names, true)
 	}
@@ -183,7 +183,7 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []r
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, it := range items {
-		s.indexLocked(f, it.Info, it.as, places[i])
+		s.indexLocked(f, it.Info, it.as, offs[i])
 		delete(s.arriving, it.Info.ID) // in one step: it may be evicted and put again at once
 	}
 	return nil
@@ -206,9 +206,10 @@ func (s *Store) note(f *file, items []parcel, names []record, count bool) {
 	}
 }
 
-// append writes one frame at the end of f, making the file if it is the first.
-// The caller holds f.appending.
-func (s *Store) append(f *file, items []parcel, names []record) (number uint64, places []spot, err error) {
+// append writes one frame at the end of f, making the file if it is the first,
+// and returns its number and where in the file the payloads lie. The caller holds
+// f.appending.
+func (s *Store) append(f *file, items []parcel, names []record) (number uint64, offs []int64, err error) {
 	first := f.frames == 0
 	var dir string
 	if first {
@@ -237,7 +238,7 @@ func (s *Store) append(f *file, items []parcel, names []record) (number uint64, 
 	f.syncMu.Lock()
 	f.written = f.frames
 	f.syncMu.Unlock()
-	return number, fr.places, nil
+	return number, fr.offs, nil
 }
 
 // appendable returns the current segment, ready to take need bytes, with

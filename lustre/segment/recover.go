@@ -254,7 +254,7 @@ func (s *Store) takeLocked(f *file, sc *scanner, entries []entry, r *recovery) {
 	f.unsettled, f.unsealed = sc.unsettled, !sc.footer
 	for _, e := range entries[min(f.read, len(entries)):] {
 		if e.kind == kindBlock {
-			if s.indexLocked(f, e.info, e.as(), spot{off: e.off, base: e.base, record: e.at}) {
+			if s.indexLocked(f, e.info, e.as(), e.off) {
 				r.ids = append(r.ids, e.info.ID)
 			}
 			continue
@@ -384,9 +384,6 @@ func (sc *scanner) sealed(id fileID) ([]entry, bool) {
 		return nil, false
 	}
 	entries, err := decodeFooter(sc.room[:0], p, id, off)
-	for i := range entries {
-		entries[i].at += off + footerHeadSize
-	}
 	return entries, err == nil
 }
 
@@ -500,8 +497,6 @@ func (sc *scanner) frame(id fileID, off int64, number uint64) (scanned, int64, e
 	}
 	for i := range entries {
 		entries[i].off += off
-		entries[i].at += off
-		entries[i].base = off
 	}
 	return scanned{entries, h.synced}, h.total, nil
 }

@@ -78,7 +78,7 @@ type location struct {
 	file *file
 	info block.Info
 	as   stored
-	spot
+	off  int64 // of the payload in the file
 	pins int
 }
 
@@ -187,11 +187,11 @@ func (s *Store) findLocked(id block.ID) (*location, error) {
 }
 
 // indexLocked adds a block, and tells whether it did: the first copy stays.
-func (s *Store) indexLocked(f *file, info block.Info, as stored, at spot) bool {
+func (s *Store) indexLocked(f *file, info block.Info, as stored, off int64) bool {
 	if s.blocks[info.ID] != nil {
 		return false
 	}
-	s.blocks[info.ID] = &location{file: f, info: info, as: as, spot: at}
+	s.blocks[info.ID] = &location{file: f, info: info, as: as, off: off}
 	s.payload += info.Size
 	s.stored += as.size
 	f.live++

@@ -229,23 +229,23 @@ func wantRefused(t *testing.T, it Item, payload []byte, number codec.Number) {
 	s := openStore(t, o)
 	f := s.use()
 	p := parcel{Item: it, as: stored{int64(len(payload)), block.CRC(payload), number}, payload: payload}
-	_, places, err := s.append(f, []parcel{p}, nil)
+	_, offs, err := s.append(f, []parcel{p}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.unuse(f)
-	at := Place{Path: segmentPath(1, 0), Base: places[0].base, Record: places[0].record}
+	at := p.as.at(segmentPath(1, 0), offs[0])
 	room := bytes.Repeat([]byte{0xa5}, len(it.Data)+512)
 	dst := room[256:][:len(it.Data):len(it.Data)]
 	reads := map[string]func() error{
 		"by place": func() error { return s.ReadPlace(t.Context(), at, it.Info, dst) },
 		"alone": func() error {
-			ref := acquireAt(t, s, f, p, places[0])
+			ref := acquireAt(t, s, f, p, offs[0])
 			defer ref.Release()
 			return ref.ReadInto(t.Context(), dst)
 		},
 		"together": func() error {
-			ref := acquireAt(t, s, f, p, places[0])
+			ref := acquireAt(t, s, f, p, offs[0])
 			defer ref.Release()
 			return s.ReadBatch(t.Context(), []Read{{Ref: ref, Dst: dst}})[0]
 		},
@@ -266,10 +266,10 @@ func wantRefused(t *testing.T, it Item, payload []byte, number codec.Number) {
 }
 
 // acquireAt indexes a block as read from elsewhere, and acquires it.
-func acquireAt(t *testing.T, s *opened, f *file, p parcel, at spot) *Ref {
+func acquireAt(t *testing.T, s *opened, f *file, p parcel, off int64) *Ref {
 	t.Helper()
 	s.mu.Lock()
-	s.indexLocked(f, p.Info, p.as, at)
+	s.indexLocked(f, p.Info, p.as, off)
 	s.mu.Unlock()
 	ref, err := s.Acquire(p.Info.ID)
 	if err != nil {
@@ -363,7 +363,8 @@ func TestUnknownCodec(t *testing.T) {
 	put(t, s, it, other)
 	place := placeOf(t, s, it)
 	p := readFile(t, dir, segmentPath(1, 0)) // before there is a footer
-	p[place.Record+72] = 99
+	entry := bytes.Index(p, it.Info.ID[:]) - 8
+	p[entry+72], place.Codec = 99, 99
 	fixFrame(p, pageSize)
 	closeStore(t, s)
 	writeFile(t, p, dir, segmentPath(1, 0))
