@@ -167,12 +167,12 @@ func (s *Store) keepHeads(fresh bool) {
 	})
 }
 
-// due is what is to be inherited now. If there is anything the estate is settling
-// from then on.
+// due is what is to be inherited now, nothing while something is. If there is
+// anything the estate is settling from then on.
 func (s *Store) due() []bequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.room.policy == nil || s.closed {
+	if s.room.policy == nil || s.closed || s.estate.settling {
 		return nil
 	}
 	due := slices.Clone(s.estate.left[:s.share().Take()])
