@@ -31,7 +31,7 @@
 //	         return. Concurrent Puts share an fsync.
 //	Link     buffers name records; they go out with the next frame, at Sync, at
 //	         Close, or when many have gathered.
-//	Place    tells where a block's record lies, for other processes
+//	Place    tells where a block lies and how it is stored, for other processes
 //	ReadPlace reads a block of any process by its place, without an index
 //	Ref      reads a block into the caller's memory, decodes it there and verifies
 //	         its CRC32C.

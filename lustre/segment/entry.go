@@ -130,9 +130,9 @@ func checkName(n block.Name) error {
 }
 
 // decodeTable appends want entries to out. base is where the table starts in the
-// frame, and limit where the frame (or, for a footer, the last frame) ends. Kinds, and blocks with a codec, that this version
-// does not know are left out. Errors match ErrBadFormat; out may have been
-// written to then.
+// frame, and limit where the frame (or, for a footer, the last frame) ends. Kinds,
+// and blocks with a codec, that this version does not know are left out. Errors
+// match ErrBadFormat; out may have been written to then.
 func decodeTable(out []entry, p []byte, base int64, want int, limit int64) ([]entry, error) {
 	if want > len(p)/8 {
 		return nil, badFormat("%d entries in %d bytes", want, len(p))
