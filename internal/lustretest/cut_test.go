@@ -25,9 +25,24 @@ func seed(t *testing.T) (uint64, *rand.Rand) {
 	return n, rand.New(rand.NewPCG(n, 0))
 }
 
-// perCampaign is after how many cuts a new campaign begins: all of one is read
-// again after each cut in it.
-const perCampaign = 16
+// A new campaign begins after perCampaign cuts, for all of one is read again after
+// each cut in it, and once it has fullCampaign blocks, some 100 KiB each: a third
+// of what the servers have room for.
+const (
+	perCampaign  = 16
+	fullCampaign = 3000
+)
+
+// campaign returns where the i-th storm goes on, now being what is in c.
+func (s *cuts) campaign(t *testing.T, run runner, i int, c campaign, now verdict) campaign {
+	t.Helper()
+	if i%perCampaign != 0 && now.Acknowledged < fullCampaign {
+		return c
+	}
+	s.add(now)
+	must(t, run, "rm -rf /mnt/lustre/cut*")
+	return newCampaign(t, fmt.Sprintf("/mnt/lustre/cut%d", i))
+}
 
 // storming is the longest time from the start of a storm to the cut. The first
 // part of it goes into starting, so that some cuts come before the first put.
@@ -44,11 +59,7 @@ func TestPowerCut(t *testing.T) {
 	var c campaign
 	var now verdict
 	for i := range n {
-		if i%perCampaign == 0 {
-			sum.add(now)
-			must(t, m.Run, "rm -rf /mnt/lustre/cut*")
-			c = newCampaign(t, fmt.Sprintf("/mnt/lustre/cut%d", i))
-		}
+		c = sum.campaign(t, m.Run, i, c, now)
 		ended := make(chan guest.Result, 1)
 		go func() {
 			r, err := m.Run(t.Context(), self("storm", c.flags("-storm", fmt.Sprint(i), "-rank", fmt.Sprint(i%3))...))

@@ -36,11 +36,7 @@ func TestServerCut(t *testing.T) {
 	var c campaign
 	var now verdict
 	for i := range n {
-		if i%perCampaign == 0 {
-			sum.add(now)
-			must(t, client, "rm -rf /mnt/lustre/cut*")
-			c = newCampaign(t, fmt.Sprintf("/mnt/lustre/cut%d", i))
-		}
+		c = sum.campaign(t, client, i, c, now)
 		r := begin(t, client, c, i, "-reads=1", "-deadline=2s", fmt.Sprint("-rank=", i%3))
 		time.Sleep(time.Duration(random.Int64N(int64(storming))))
 		if err := p.Kill(t.Context(), guest.Server); err != nil {
