@@ -40,7 +40,8 @@ func (s *cuts) campaign(t *testing.T, run runner, i int, c campaign, now verdict
 		return c
 	}
 	s.add(now)
-	must(t, run, "rm -rf /mnt/lustre/cut*")
+	// Else the next cut undoes the removal. The room is there after that cut only.
+	must(t, run, "rm -rf /mnt/lustre/cut* && sync")
 	return newCampaign(t, fmt.Sprintf("/mnt/lustre/cut%d", i))
 }
 
