@@ -150,6 +150,7 @@ func (m *mover) step() {
 // miss: random blocks of random shapes, from several engines, in an arena that
 // is too small for them.
 func TestTransfersMoveTheRightBytes(t *testing.T) {
+	const enough = 30 // blocks that each engine must have loaded
 	for name, jobs := range map[string]bool{"at once": false, "as jobs": true} {
 		t.Run(name, func(t *testing.T) {
 			seed := rand.Uint64()
@@ -163,14 +164,14 @@ func TestTransfersMoveTheRightBytes(t *testing.T) {
 				movers = append(movers, m)
 				wg.Go(func() {
 					// Which blocks are evicted is chance, and so is how many loads hit.
-					for i := 0; i < 120 || m.loaded < 30 && i < 10_000; i++ {
+					for i := 0; i < 120 || m.loaded < enough && i < 10_000; i++ {
 						m.step()
 					}
 				})
 			}
 			wg.Wait()
 			for _, m := range movers {
-				if m.loaded < 30 {
+				if m.loaded < enough {
 					t.Errorf("only %d blocks were loaded", m.loaded)
 				}
 			}
