@@ -129,7 +129,7 @@ func (d *directFile) Preadv(ctx context.Context, bufs [][]byte, off int64) (int6
 	skip := off & int64(d.align.Offset-1) // bytes before off that must be read too
 	left := cursor{bufs: bufs}
 	for at := off; at < end; {
-		t, err := d.transfer(&left, int(skip))
+		t, err := d.transfer(&left, int(skip), d.align)
 		if err != nil {
 			return at - off, err
 		}
@@ -162,9 +162,10 @@ func (d *directFile) Pwritev(bufs [][]byte, off int64) (int64, error) {
 		return 0, pathErr("pwritev", "file opened with O_DIRECT",
 			fmt.Errorf("%w: %d bytes at %d are not multiples of %d", unix.EINVAL, total, off, d.align.Offset))
 	}
+	shape := d.align.inPages(off, total)
 	left := cursor{bufs: bufs}
 	for at := off; at < off+total; {
-		t, err := d.transfer(&left, 0)
+		t, err := d.transfer(&left, 0, shape)
 		if err != nil {
 			return at - off, err
 		}
@@ -177,6 +178,19 @@ func (d *directFile) Pwritev(bufs [][]byte, off int64) (int64, error) {
 		at += t.bytes
 	}
 	return total, nil
+}
+
+// inPages is how the buffers of a write of n bytes at off are handed over: in
+// whole pages, if the write consists of such. A disk may take less, but what
+// begins or ends within a page becomes a request of its own there or, on a
+// virtual one, a page that is read before it is written: to copy the ends is
+// several times cheaper.
+func (a Alignment) inPages(off, n int64) Alignment {
+	page := os.Getpagesize()
+	if (off|n)&int64(page-1) != 0 {
+		return a
+	}
+	return Alignment{max(a.Memory, page), max(a.Offset, page)}
 }
 
 // cursor is a place in a list of buffers.
@@ -221,17 +235,17 @@ type link struct {
 	at           int64
 }
 
-// transfer takes as much from left as fits one call. The first skip bytes of
-// the file belong to nobody.
-func (d *directFile) transfer(left *cursor, skip int) (t transfer, err error) {
-	unit := d.align.Offset
+// transfer takes as much from left as fits one call, in buffers that are aligned
+// as a says. The first skip bytes of the file belong to nobody.
+func (d *directFile) transfer(left *cursor, skip int, a Alignment) (t transfer, err error) {
+	unit := a.Offset
 	t.vec = make([][]byte, 0, min(len(left.bufs)+1, maxVec)) // the last buffer may be cut in two
 	for len(t.vec) < maxVec {
 		p := left.rest()
 		if p == nil {
 			return t, nil
 		}
-		if skip == 0 && len(p) >= unit && d.aligned(p) {
+		if skip == 0 && len(p) >= unit && a.takes(p) {
 			p = left.take(len(p) &^ (unit - 1))
 			t.vec = append(t.vec, p)
 			t.bytes += int64(len(p))
@@ -245,7 +259,7 @@ func (d *directFile) transfer(left *cursor, skip int) (t transfer, err error) {
 		if t.used+unit > len(t.scratch) {
 			return t, nil
 		}
-		t.bounce(left, unit, skip, d.aligned)
+		t.bounce(left, skip, a)
 		skip = 0
 	}
 	return t, nil
@@ -253,8 +267,8 @@ func (d *directFile) transfer(left *cursor, skip int) (t transfer, err error) {
 
 // bounce moves units of the file to scratch memory until the caller's next
 // buffer can be used itself.
-func (t *transfer) bounce(left *cursor, unit, skip int, aligned func([]byte) bool) {
-	start := t.used
+func (t *transfer) bounce(left *cursor, skip int, a Alignment) {
+	unit, start := a.Offset, t.used
 	for t.used+unit <= len(t.scratch) {
 		room := t.scratch[t.used+skip : t.used+unit]
 		for len(room) > 0 && left.rest() != nil {
@@ -265,7 +279,7 @@ func (t *transfer) bounce(left *cursor, unit, skip int, aligned func([]byte) boo
 		}
 		t.used += unit
 		skip = 0
-		if p := left.rest(); p == nil || len(p) >= unit && aligned(p) {
+		if p := left.rest(); p == nil || len(p) >= unit && a.takes(p) {
 			break
 		}
 	}
@@ -294,9 +308,9 @@ func (t *transfer) release(s *Scratch) {
 	}
 }
 
-// aligned reports whether the kernel takes a buffer that starts where p does.
-func (d *directFile) aligned(p []byte) bool {
-	return uintptr(unsafe.Pointer(unsafe.SliceData(p)))&uintptr(d.align.Memory-1) == 0
+// takes reports whether a buffer may start where p does.
+func (a Alignment) takes(p []byte) bool {
+	return uintptr(unsafe.Pointer(unsafe.SliceData(p)))&uintptr(a.Memory-1) == 0
 }
 
 // Forget implements Forgetter: nothing was cached.

@@ -21,6 +21,7 @@ type strict struct {
 	FS
 	t     testing.TB
 	align Alignment
+	wrote *[][]byte // buffers of writes; may be nil
 }
 
 type strictFile struct {
@@ -65,6 +66,9 @@ func (f *strictFile) Preadv(ctx context.Context, bufs [][]byte, off int64) (int6
 
 func (f *strictFile) Pwritev(bufs [][]byte, off int64) (int64, error) {
 	f.check(bufs, off)
+	if f.fs.wrote != nil {
+		*f.fs.wrote = append(*f.fs.wrote, bufs...)
+	}
 	return f.File.Pwritev(bufs, off)
 }
 
@@ -103,9 +107,9 @@ func TestDirect(t *testing.T) {
 	dir := t.TempDir()
 	real, err := ProbeDirect(OS{}, filepath.Join(dir, "probe"))
 	cases := map[string]FS{
-		"sectors, any memory": strict{OS{}, t, Alignment{4, 512}},
-		"pages":               strict{OS{}, t, Alignment{4096, 4096}},
-		"64 KiB pages":        strict{OS{}, t, Alignment{4096, 64 << 10}},
+		"sectors, any memory": strict{OS{}, t, Alignment{4, 512}, nil},
+		"pages":               strict{OS{}, t, Alignment{4096, 4096}, nil},
+		"64 KiB pages":        strict{OS{}, t, Alignment{4096, 64 << 10}, nil},
 	}
 	if err == nil {
 		cases[fmt.Sprintf("the disk, %+v", real)] = OS{}
@@ -152,6 +156,51 @@ func TestDirect(t *testing.T) {
 	}
 }
 
+// TestDirectWritesWholePages: a write of whole pages reaches the disk in buffers
+// that are such, whatever it takes; one that is not goes as it is.
+func TestDirectWritesWholePages(t *testing.T) {
+	page := os.Getpagesize()
+	var wrote [][]byte
+	d := NewDirect(strict{OS{}, t, Alignment{4, 512}, &wrote})
+	defer d.Close()
+	path := filepath.Join(t.TempDir(), "f")
+	f := create(t, d, path)
+	mem := scratchOf(t, 1<<20)
+	block := func(i int) []byte { return mem[i*12*page:][:10*page+512] }
+	pad := mem[11*page:][:page-512]
+	var want []byte
+	write := func(bufs ...[]byte) {
+		wrote = nil
+		if _, err := f.Pwritev(bufs, int64(len(want))); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, join(bufs)...)
+	}
+	rand.NewChaCha8([32]byte{2}).Read(mem)
+	write(block(0), pad, block(1), pad, mem[512:][:2*page])
+	var straight int
+	for _, b := range wrote {
+		if !(Alignment{page, page}).takes(b) || len(b)%page != 0 {
+			t.Errorf("a buffer of %d bytes at %p", len(b), b)
+		}
+		if len(b) == 10*page {
+			straight++
+		}
+	}
+	if straight != 2 {
+		t.Errorf("the pages of %d blocks of 2 went straight: %d buffers", straight, len(wrote))
+	}
+	write(mem[:512])
+	write(mem[1024:][:2*page])
+	if len(wrote) != 1 || len(wrote[0]) != 2*page {
+		t.Errorf("a write at no page's begin became %d buffers", len(wrote))
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the file is right: %v, error %v", bytes.Equal(got, want), err)
+	}
+}
+
 // TestDirectReadsToTheEnd: a file that ends anywhere gives all it has, and then
 // says so.
 func TestDirectReadsToTheEnd(t *testing.T) {
@@ -186,7 +235,7 @@ func TestDirectReadsToTheEnd(t *testing.T) {
 
 // TestDirectFails: errors come through with what arrived before them.
 func TestDirectFails(t *testing.T) {
-	fault := NewFault(strict{OS{}, t, Alignment{512, 512}})
+	fault := NewFault(strict{OS{}, t, Alignment{512, 512}, nil})
 	d := NewDirect(fault)
 	defer d.Close()
 	f := create(t, d, filepath.Join(t.TempDir(), "f"))
@@ -222,13 +271,13 @@ func TestDirectUnsupported(t *testing.T) {
 	if _, err := ProbeDirect(plain, filepath.Join(dir, "probe")); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("probe: %v", err)
 	}
-	liar := NewFault(strict{OS{}, t, Alignment{512, 512}})
+	liar := NewFault(strict{OS{}, t, Alignment{512, 512}, nil})
 	liar.Add(Rule{Op: OpWrite, Err: unix.EINVAL})
 	if _, err := ProbeDirect(liar, filepath.Join(dir, "probe")); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("probe of a file system that takes O_DIRECT and then fails: %v", err)
 	}
 	for _, full := range []error{ErrNoSpace, ErrQuota} {
-		fs := NewFault(strict{OS{}, t, Alignment{512, 512}})
+		fs := NewFault(strict{OS{}, t, Alignment{512, 512}, nil})
 		fs.Add(Rule{Op: OpWrite, Err: full})
 		if a, err := ProbeDirect(fs, filepath.Join(dir, "probe")); err != nil || a != (Alignment{512, 512}) {
 			t.Errorf("probe of a file system that takes O_DIRECT and has no room: %+v, %v", a, err)
