@@ -163,7 +163,7 @@ func (s *Store) readOf(ctx, room context.Context, f *fetch) (tiers.Read, error) 
 		return tiers.Read{}, err
 	}
 	a.tier = s.coldStats.Name
-	return tiers.Read{Pin: pin, Dst: a.bytes, Done: func(err error) {
+	return tiers.Read{Pin: pin, Dst: a.bytes, Over: a.slot != nil, Done: func(err error) {
 		pin.Release()
 		s.fetched(f, a, err)
 	}}, nil

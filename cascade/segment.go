@@ -42,7 +42,7 @@ func (s *Store) readOfSegment(ctx, room context.Context, f *fetch) (tiers.Read, 
 	}
 	a.tier = s.coldStats.Name
 	at := tiers.Segment(*f.copies[0].Segment)
-	return tiers.Read{At: at, Info: f.info, Dst: a.bytes, Done: func(err error) {
+	return tiers.Read{At: at, Info: f.info, Dst: a.bytes, Over: a.slot != nil, Done: func(err error) {
 		if err == nil || lingers(err) || ctx.Err() != nil {
 			s.arrived(f, a, err)
 			return

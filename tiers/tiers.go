@@ -275,6 +275,10 @@ type Read struct {
 	Info block.Info
 	Dst  []byte // len == Pin.Info().Size, or Info.Size
 
+	// Over allows to write also to what lies between Dst's length and its
+	// capacity: blocks that lie apart by no more than that are read as one run.
+	Over bool
+
 	// Done, when not nil, is called once with the block's outcome, as soon as
 	// there is one: blocks that came do not wait for those that hang. It may
 	// be called from any goroutine, and for several blocks at once, but not
@@ -354,7 +358,8 @@ type Place struct {
 
 // Slot is memory for a block that is still arriving.
 type Slot interface {
-	// Bytes is the room, exactly the size reserved; the caller fills it.
+	// Bytes is the room, exactly the size reserved; the caller fills it. What its
+	// capacity says more is the slot's as well, and nobody reads it.
 	Bytes() []byte
 
 	// Commit publishes the block with its names. info.Size must be the size

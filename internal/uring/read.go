@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxBuffers is the kernel's limit on buffers of one read.
+// MaxBuffers is the kernel's limit on buffers of one read. Those that lie one
+// right behind the other count as one.
 const MaxBuffers = 1024
 
 // Readv reads once from fd at off into bufs, one behind the other, like
@@ -21,11 +22,7 @@ const MaxBuffers = 1024
 func (r *Ring) Readv(ctx context.Context, fd int, bufs [][]byte, off int64) (int, error) {
 	op := &operation{bufs: bufs, vec: make([]unix.Iovec, 0, len(bufs))}
 	for _, b := range bufs {
-		if len(b) > 0 {
-			v := unix.Iovec{Base: unsafe.SliceData(b)}
-			v.SetLen(len(b))
-			op.vec = append(op.vec, v)
-		}
+		op.add(b)
 	}
 	if len(op.vec) == 0 {
 		return 0, nil
@@ -42,6 +39,25 @@ func (r *Ring) Readv(ctx context.Context, fd int, bufs [][]byte, off int64) (int
 			return n, err
 		}
 	}
+}
+
+// add appends a buffer to what op reads. One that lies right behind the last is
+// read as more of that: a disk moves one long run faster than many pieces.
+func (op *operation) add(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	start := unsafe.SliceData(b)
+	if n := len(op.vec); n > 0 {
+		last := &op.vec[n-1]
+		if uintptr(unsafe.Pointer(last.Base))+uintptr(last.Len) == uintptr(unsafe.Pointer(start)) {
+			last.SetLen(int(last.Len) + len(b))
+			return
+		}
+	}
+	v := unix.Iovec{Base: start}
+	v.SetLen(len(b))
+	op.vec = append(op.vec, v)
 }
 
 // verdict decides what a read's result means: bytes, an error, or that it is

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -120,6 +121,7 @@ func TestReadvErrors(t *testing.T) {
 		"context has ended": {ended, int(f.Fd()), [][]byte{p}, 0, 0, context.Canceled},
 		"too many buffers":  {t.Context(), int(f.Fd()), manyBuffers(MaxBuffers + 1), 0, 0, unix.EINVAL},
 		"as many as may be": {t.Context(), int(f.Fd()), manyBuffers(MaxBuffers), 0, MaxBuffers, nil},
+		"one in pieces":     {t.Context(), int(f.Fd()), slices.Collect(slices.Chunk(make([]byte, MaxBuffers+1), 1)), 0, MaxBuffers + 1, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, err := r.Readv(c.ctx, c.fd, c.bufs, c.off)
@@ -140,7 +142,7 @@ func TestReadvErrors(t *testing.T) {
 
 func manyBuffers(n int) (bufs [][]byte) {
 	for range n {
-		bufs = append(bufs, make([]byte, 1))
+		bufs = append(bufs, make([]byte, 1, 64)) // apart from each other
 	}
 	return bufs
 }

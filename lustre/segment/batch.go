@@ -19,6 +19,10 @@ type Read struct {
 	Info  block.Info
 	Dst   []byte // len == Ref.Info().Size, or Info.Size
 
+	// Over allows to write also to what lies between Dst's length and its
+	// capacity, where the padding that follows a payload then goes.
+	Over bool
+
 	// Done, when not nil, is called once with the block's outcome, as soon as
 	// there is one and before ReadBatch returns, from any goroutine. It must
 	// return soon.
@@ -103,6 +107,9 @@ func newBatch(ctx context.Context, s *Store, n int) *batch {
 func (b *batch) add(i int, r Read, sub subject, err error) {
 	one := &b.blocks[i]
 	one.tell, one.dst = r.Done, r.Dst
+	if !r.Over {
+		one.dst = r.Dst[:len(r.Dst):len(r.Dst)]
+	}
 	if one.tell == nil {
 		one.tell = func(error) {}
 	}
@@ -261,18 +268,30 @@ func (b *batch) read(c *call) (n int64, err error) {
 	return n, err
 }
 
-// buffers returns where the bytes of a call go. All gaps share one piece of
-// memory, which goes back when the call has ended.
+// buffers returns where the bytes of a call go. A gap goes behind the block before
+// it where there is room; all others share one piece of memory, which goes back
+// when the call has ended.
 func (b *batch) buffers(c *call) (bufs [][]byte, gaps []byte, err error) {
 	bufs = make([][]byte, 0, 2*len(c.parts))
+	over := int64(0) // bytes behind the last buffer that nobody needs
 	for _, p := range c.parts {
-		if p.gap > 0 && gaps == nil {
+		if p.gap > over && gaps == nil {
 			if gaps, err = b.s.access.gaps.Get(); err != nil {
 				return nil, nil, err
 			}
 		}
+		if last := len(bufs) - 1; p.gap > over {
+			bufs = append(bufs, gaps[:p.gap])
+		} else if p.gap > 0 {
+			bufs[last] = bufs[last][:len(bufs[last])+int(p.gap)]
+		}
 		one := &b.blocks[p.block]
-		bufs = append(bufs, gaps[:p.gap], one.dst[one.at:][p.from:p.from+p.size])
+		to := int64(one.at) + p.from + p.size
+		bufs = append(bufs, one.dst[int64(one.at)+p.from:to])
+		over = 0
+		if to == int64(len(one.dst)) {
+			over = int64(cap(one.dst)) - to
+		}
 	}
 	return bufs, gaps, nil
 }

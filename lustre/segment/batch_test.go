@@ -8,9 +8,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/uring"
 	"cascadekv/internal/vfs"
@@ -27,7 +30,8 @@ func readsOf(t *testing.T, s *opened, items []Item) []Read {
 			t.Fatal(err)
 		}
 		t.Cleanup(ref.Release)
-		reads[i] = Read{Ref: ref, Dst: bytes.Repeat([]byte{0xee}, len(it.Data))}
+		room := bytes.Repeat([]byte{0xee}, len(it.Data)+i%3*pageSize)
+		reads[i] = Read{Ref: ref, Dst: room[:len(it.Data)], Over: i%2 == 0}
 	}
 	return reads
 }
@@ -43,6 +47,9 @@ func wantBatch(t *testing.T, s *opened, items []Item, want map[int]error) {
 		}
 		if err == nil && !bytes.Equal(reads[i].Dst, items[i].Data) {
 			t.Errorf("block %d of %d bytes: wrong bytes", i, len(items[i].Data))
+		}
+		if over := reads[i].Dst[len(reads[i].Dst):cap(reads[i].Dst)]; !reads[i].Over && bytes.Count(over, []byte{0xee}) != len(over) {
+			t.Errorf("block %d of %d bytes: more than its memory was written to", i, len(items[i].Data))
 		}
 		reads[i].Ref.Release()
 	}
@@ -184,6 +191,52 @@ func TestBatchCoalesces(t *testing.T) {
 		wantBatch(t, s, c.items, nil)
 		if n := strings.Count(trace.Take(), "read "); n != c.calls {
 			t.Errorf("%s: %d calls, want %d", name, n, c.calls)
+		}
+	}
+}
+
+// TestBatchReadsRuns: blocks whose memory has room for the padding between them
+// come as one run, without more buffers than blocks; where one has none, the
+// padding goes elsewhere.
+func TestBatchReadsRuns(t *testing.T) {
+	t.Parallel()
+	var calls [][]int // lengths of buffers
+	o := testOptions(t.TempDir(), 1)
+	o.FS = vfs.OS{Readv: func(_ context.Context, fd int, bufs [][]byte, off int64) (int, error) {
+		var lens []int
+		for _, b := range bufs {
+			lens = append(lens, len(b))
+		}
+		calls = append(calls, lens)
+		return unix.Preadv(fd, bufs, off)
+	}}
+	s := openStore(t, o)
+	const size, room = 43008, 45056
+	var items []Item
+	for i := range 6 {
+		items = append(items, testItem(uint64(i+1), size))
+	}
+	put(t, s, items...)
+	memory := make([]byte, len(items)*room)
+	reads := readsOf(t, s, items)
+	for i := range reads {
+		reads[i].Dst, reads[i].Over = memory[i*room:][:size:room], i != 3
+	}
+	reads[4].Dst = reads[4].Dst[: size : size+100] // less than the padding
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for i, err := range s.ReadBatch(ctx, reads) {
+		if err != nil || !bytes.Equal(reads[i].Dst, items[i].Data) {
+			t.Errorf("block %d: right: %v, error %v", i, bytes.Equal(reads[i].Dst, items[i].Data), err)
+		}
+	}
+	want := [][]int{{room, room, room, size, room - size, size, room - size, size}}
+	if !reflect.DeepEqual(calls, want) {
+		t.Errorf("buffers of %v bytes, want %v", calls, want)
+	}
+	for _, i := range []int{3, 4} {
+		if behind := memory[i*room+size:][:room-size]; bytes.Count(behind, []byte{0}) != len(behind) {
+			t.Errorf("what is behind block %d was written to", i)
 		}
 	}
 }

@@ -115,7 +115,7 @@ func (t *Tier) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
 	batch := make([]segment.Read, 0, len(reads))
 	at := make([]int, 0, len(reads))
 	for i, r := range reads {
-		one := segment.Read{Place: segment.Place(r.At), Info: r.Info, Dst: r.Dst}
+		one := segment.Read{Place: segment.Place(r.At), Info: r.Info, Dst: r.Dst, Over: r.Over}
 		if r.Pin != nil {
 			p, ok := r.Pin.(pin)
 			if !ok {
@@ -125,7 +125,7 @@ func (t *Tier) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
 				}
 				continue
 			}
-			one = segment.Read{Ref: p.Ref, Dst: r.Dst}
+			one = segment.Read{Ref: p.Ref, Dst: r.Dst, Over: r.Over}
 		}
 		if r.Done != nil {
 			one.Done = func(err error) { r.Done(translate(err)) }

@@ -150,7 +150,9 @@ type filling struct {
 	done         bool
 }
 
-func (f *filling) Bytes() []byte { return f.tier.bytesOf(f.offset, f.size) }
+func (f *filling) Bytes() []byte {
+	return f.tier.bytesOf(f.offset, arena.RoundSize(f.size))[:f.size]
+}
 
 // Offset implements tiers.Located.
 func (f *filling) Offset() int64 { return f.tier.fileOffset(f.offset) }

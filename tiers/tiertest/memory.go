@@ -19,6 +19,7 @@ func (c Config) memory(t *testing.T) {
 	}
 	t.Run("slot", c.slot)
 	t.Run("slot without room", c.slotFull)
+	t.Run("slot with room to spare", c.slotRoom)
 	t.Run("uncommitted", c.uncommitted)
 	t.Run("rename", c.rename)
 	t.Run("file", c.file)
@@ -118,6 +119,32 @@ func (c Config) slotFull(t *testing.T) {
 			t.Fatalf("Reserve after all slots were given back: %v", err)
 		}
 		defer s.Abort()
+	}
+}
+
+// slotRoom tries that what a slot's capacity has beyond its size is its own.
+func (c Config) slotRoom(t *testing.T) {
+	tr := c.fresh(t, roomy)
+	m := tr.mem(t)
+	var slots []tiers.Slot
+	var items []tiers.Item
+	for i, size := range []int64{1, 100, 700, 3000, 9000, 9000, 43008, 43008, 70001} {
+		it := item(uint64(i), size)
+		s := reserve(t, m, it)
+		slots, items = append(slots, s), append(items, it)
+	}
+	for _, s := range slots {
+		for room, i := s.Bytes(), len(s.Bytes()); i < cap(room); i++ {
+			room[:cap(room)][i] = 0xee
+		}
+	}
+	for i, s := range slots {
+		if err := s.Commit(items[i].Info, nil); err != nil {
+			t.Fatalf("Commit: %v", err)
+		}
+	}
+	for _, it := range items {
+		readBack(t, tr, it)
 	}
 }
 
