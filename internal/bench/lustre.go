@@ -56,14 +56,14 @@ type LustreMethod struct {
 
 var lustreMethod = LustreMethod{
 	Callers:         "one caller on each side: it puts batch after batch and reads with one batch, or it writes and reads file after file, as file back ends of LMCache and SGLang do; under parallel the same with as many callers as depth, which share the blocks",
-	Memory:          "both sides read into the same memory, mapped before and in huge pages as a rank's arena is",
+	Memory:          "both sides write from and read into the same memory, mapped before and in huge pages as a rank's arena is, each block in the room that an arena gives it",
 	AggregatedWrite: "Put of 4 MiB at a time into a segment: one write, then an fsync that puts at the same time share; durable when it returns; ids and CRCs are ready before",
 	PerFileWrite:    "each block in a file of its own: create, write, fsync, close; at the end one fsync of the directory",
 	AggregatedRead:  "ReadBatch of all blocks, each verified by CRC32C",
 	PerFileRead:     "open, read, close of each file, nothing verified",
 	Cold:            "every file is dropped from the page cache before it is read (posix_fadvise DONTNEED after the fsync), and the file system has written everything (syncfs), what became of removed files too; inodes and directory entries stay cached, which favours one file per block",
 	Store:           "GetBatch of a chain of blocks that are in segments only, through a store with an empty memory tier, against Get of one after the other; all bytes checked",
-	Limit:           "2 MiB reads of one segment by single gets, as many at once as fio's iodepth, against fio with io_uring and O_DIRECT on a file of the same size in the same directory, in turns",
+	Limit:           "2 MiB reads of one segment by single gets, as many at once as fio's iodepth, against fio with io_uring and O_DIRECT on a file of the same size in the same directory, in turns; both into huge pages",
 }
 
 // LustreBlocks is one row of the table: one size of block.
@@ -193,7 +193,7 @@ func Lustre(ctx context.Context, o LustreOptions) (res *LustreResult, err error)
 func fileSystem(dir string) (string, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return "", fmt.Errorf("bench: %s: %w", dir, err)
+		return "", fmt.Errorf("bench: the directory to measure in, which must exist: %s: %w", dir, err)
 	}
 	if name := vfs.TypeName(uint32(st.Type)); name != "" {
 		return strings.ToLower(name), nil

@@ -50,52 +50,76 @@ func (b *lustreBench) progress() {
 	}
 }
 
-// set is blocks in memory, and room to read them into: an arena, as a rank reads
-// them into.
+// set is blocks of one size in memory, and room to read them into.
 type set struct {
-	values *values
-	arena  *arena.Mapping
-	room   []byte // of arena
-	items  []tiers.Item
+	size  int
+	items []tiers.Item
+	from  cells
+	room  cells
 }
 
 func newSet(n, size int) (*set, error) {
-	v, err := newValues(n, size)
-	if err != nil {
-		return nil, err
-	}
-	room, err := arena.MapAnonymous(int64(n) * int64(size))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("bench: %w", err), v.close())
-	}
-	s := &set{values: v, arena: room, room: room.Bytes(), items: make([]tiers.Item, n)}
-	if err := room.Commit(0, int64(len(s.room))); err != nil {
-		return nil, errors.Join(fmt.Errorf("bench: %w", err), s.close())
+	s := &set{size: size, items: make([]tiers.Item, n)}
+	for _, c := range []*cells{&s.from, &s.room} {
+		if err := c.open(n, size); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
 	}
 	for i := range s.items {
-		p := v.at(i)
+		p := s.from.at(i)
+		fillRandom(p)
 		s.items[i] = tiers.Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: int64(size), CRC: block.CRC(p)}, Data: p}
 	}
 	return s, nil
 }
 
-func (s *set) at(i int) []byte { return s.room[i*s.values.size:][:s.values.size:s.values.size] }
-
 // check compares what was read with what was written, and makes it wrong again
 // for the next time.
 func (s *set) check() error {
-	if !bytes.Equal(s.room, s.values.mem) {
-		return fmt.Errorf("%w: blocks of %d bytes", ErrWrong, s.values.size)
+	for i, it := range s.items {
+		p := s.room.at(i)
+		if !bytes.Equal(p, it.Data) {
+			return fmt.Errorf("%w: blocks of %d bytes", ErrWrong, s.size)
+		}
+		clear(p)
 	}
-	clear(s.room)
 	return nil
 }
 
-func (s *set) close() error { return errors.Join(s.values.close(), s.arena.Close()) }
+func (s *set) close() error { return errors.Join(s.from.close(), s.room.close()) }
 
 // rate is how fast the set was moved, in MB/s.
 func (s *set) rate(took time.Duration) float64 {
-	return float64(len(s.room)) / mega / took.Seconds()
+	return float64(len(s.items)) * float64(s.size) / mega / took.Seconds()
+}
+
+// cells is memory for blocks of one size, as a rank's arena is: mapped before it is
+// used, in huge pages, and each block in the room that the arena gives one of
+// its size.
+type cells struct {
+	mapping    *arena.Mapping
+	size, room int
+}
+
+func (c *cells) open(n, size int) (err error) {
+	c.size, c.room = size, int(arena.RoundSize(int64(size)))
+	if c.mapping, err = arena.MapAnonymous(int64(n * c.room)); err == nil {
+		err = c.mapping.Commit(0, int64(n*c.room))
+	}
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	return nil
+}
+
+// at is block i. What its capacity says more is its own.
+func (c *cells) at(i int) []byte { return c.mapping.Bytes()[i*c.room:][:c.size:c.room] }
+
+func (c *cells) close() error {
+	if c.mapping == nil {
+		return nil
+	}
+	return c.mapping.Close()
 }
 
 // row measures one size of block.
@@ -164,7 +188,7 @@ func (b *lustreBench) store(ctx context.Context, dir string, s *set, callers int
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
 	b.access = t.Access()
-	together := max(1, putTogether/s.values.size)
+	together := max(1, putTogether/s.size)
 	puts := (len(s.items) + together - 1) / together
 	return each(callers, puts, func(_, i int) error {
 		return t.Put(ctx, s.items[i*together:min((i+1)*together, len(s.items))]...)
@@ -218,7 +242,7 @@ func readTogether(ctx context.Context, t *lustre.Tier, s *set, from, to int) err
 			return fmt.Errorf("bench: %w", err)
 		}
 		defer p.Release()
-		reads = append(reads, tiers.Read{Pin: p, Dst: s.at(i)})
+		reads = append(reads, tiers.Read{Pin: p, Dst: s.room.at(i), Over: true})
 	}
 	return errors.Join(t.ReadBatch(ctx, reads)...)
 }
@@ -245,7 +269,7 @@ func (b *lustreBench) perFile(ctx context.Context, s *set, callers int) (write, 
 	if err := dropCache(dir); err != nil {
 		return 0, 0, err
 	}
-	took, err = each(callers, len(s.items), func(_, i int) error { return errors.Join(ctx.Err(), readWhole(path(i), s.at(i))) })
+	took, err = each(callers, len(s.items), func(_, i int) error { return errors.Join(ctx.Err(), readWhole(path(i), s.room.at(i))) })
 	if err != nil {
 		return 0, 0, fmt.Errorf("bench: one file per block: %w", err)
 	}
@@ -332,7 +356,7 @@ func (b *lustreBench) against(s *set, read func(way int) (time.Duration, error))
 		}
 		b.progress()
 	}
-	res = LustreBatch{Bytes: s.values.size, Count: len(s.items), BatchMBps: round(median(rates[0])), SingleMBps: round(median(rates[1]))}
+	res = LustreBatch{Bytes: s.size, Count: len(s.items), BatchMBps: round(median(rates[0])), SingleMBps: round(median(rates[1]))}
 	res.Speedups = ratios(rates[0], rates[1])
 	res.Speedup = round(median(res.Speedups))
 	return res, nil
@@ -341,7 +365,7 @@ func (b *lustreBench) against(s *set, read func(way int) (time.Duration, error))
 // readOneByOne reads a whole set block after block.
 func readOneByOne(ctx context.Context, t *lustre.Tier, s *set) error {
 	for i, it := range s.items {
-		if err := readOne(ctx, t, it.Info.ID, s.at(i)); err != nil {
+		if err := readOne(ctx, t, it.Info.ID, s.room.at(i)); err != nil {
 			return err
 		}
 	}
