@@ -273,24 +273,26 @@ func (b *batch) read(c *call) (n int64, err error) {
 // when the call has ended.
 func (b *batch) buffers(c *call) (bufs [][]byte, gaps []byte, err error) {
 	bufs = make([][]byte, 0, 2*len(c.parts))
-	over := int64(0) // bytes behind the last buffer that nobody needs
+	over := int64(0) // how much behind the last buffer nobody needs
 	for _, p := range c.parts {
-		if p.gap > over && gaps == nil {
-			if gaps, err = b.s.access.gaps.Get(); err != nil {
-				return nil, nil, err
-			}
-		}
-		if last := len(bufs) - 1; p.gap > over {
-			bufs = append(bufs, gaps[:p.gap])
-		} else if p.gap > 0 {
+		switch last := len(bufs) - 1; {
+		case p.gap == 0:
+		case p.gap <= over:
 			bufs[last] = bufs[last][:len(bufs[last])+int(p.gap)]
+		default:
+			if gaps == nil {
+				if gaps, err = b.s.access.gaps.Get(); err != nil {
+					return nil, nil, err
+				}
+			}
+			bufs = append(bufs, gaps[:p.gap])
 		}
 		one := &b.blocks[p.block]
-		to := int64(one.at) + p.from + p.size
-		bufs = append(bufs, one.dst[int64(one.at)+p.from:to])
+		from := int64(one.at) + p.from
+		bufs = append(bufs, one.dst[from:from+p.size])
 		over = 0
-		if to == int64(len(one.dst)) {
-			over = int64(cap(one.dst)) - to
+		if from+p.size == int64(len(one.dst)) {
+			over = int64(cap(one.dst) - len(one.dst))
 		}
 	}
 	return bufs, gaps, nil
