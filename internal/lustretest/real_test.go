@@ -417,10 +417,11 @@ func TestRealMoves(t *testing.T) {
 	}
 	s = openSegments(t, segment.Options{Dir: dir, Incarnation: 2})
 	wantBlocks(t, "before", s, items...)
-	path, _, err := s.Where(items[0].Info.ID)
+	place, err := s.Place(items[0].Info.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
+	path := filepath.Join(dir, place.Path)
 	for _, move := range []string{"lfs migrate -c 2 -S 1m %s", "lfs mirror extend -N -c 1 %s", "lfs migrate -c 1 %s"} {
 		shell(t, move, path)
 		wantBlocks(t, "page cache after "+move, s, items...)
@@ -448,10 +449,11 @@ func TestRealInactive(t *testing.T) {
 	stays, goes := realItem(400, 200000), realItem(401, 200000)
 	putBlocks(t, s, stays)
 	putBlocks(t, s, goes)
-	path, _, err := s.Where(goes.Info.ID)
+	place, err := s.Place(goes.Info.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
+	path := filepath.Join(dir, place.Path)
 	inactive(t, "osp.lustre-OST0001-osc-MDT0000", func() {
 		var left vfs.Space
 		for n := 0; n < 1000 && (n == 0 || err == nil && left.Total == all.Total); n++ { // the client asks once a second

@@ -82,10 +82,7 @@ func TestAdvice(t *testing.T) {
 		}
 	}
 	wantBatch(t, s, everyNth(items, 3), nil)
-	_, first, err := s.Where(items[0].Info.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, first := s.where(t, items[0].Info.ID)
 	want := fmt.Sprintf("000000.bin %d..%d", first, first+198*advisedSize+advisedSize)
 	if told := l.heard(t, s, 1); len(told) != 1 || told[0] != want {
 		t.Errorf("told of %v, want %s", told, want)

@@ -19,7 +19,7 @@ func (s *Store) subjects(reads []Read) (subs []subject, errs []error, end func()
 			end = s.endJob
 		}
 	}
-	files := farFiles{s: s, open: map[string]*farFile{}}
+	files := farFiles{s: s}
 	for i, r := range reads {
 		switch {
 		case r.far() && closed != nil:
@@ -53,6 +53,9 @@ func (a *farFiles) block(p Place, info block.Info) (subject, error) {
 	f := a.open[p.Path]
 	if f == nil {
 		f = &farFile{handles: a.s.handles, path: p.Path, id: id}
+		if a.open == nil {
+			a.open = map[string]*farFile{}
+		}
 		a.open[p.Path] = f
 	}
 	return &farBlock{s: a.s, file: f, place: p, info: info}, nil

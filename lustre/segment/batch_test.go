@@ -312,15 +312,12 @@ func TestBatchFaults(t *testing.T) {
 		t.Run("short file", func(t *testing.T) {
 			s, _, items, dir := neighbours(t, ring, 10)
 			// The sealed file loses its end from the sixth block on.
-			_, at, err := s.Where(items[5].Info.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
+			_, at := s.where(t, items[5].Info.ID)
 			if err := os.Truncate(filepath.Join(dir, segmentPath(1, 0)), at+100); err != nil {
 				t.Fatal(err)
 			}
 			wantBatch(t, s, items, map[int]error{5: ErrCorrupt, 6: ErrCorrupt, 7: ErrCorrupt, 8: ErrCorrupt, 9: ErrCorrupt})
-			_, err = s.Acquire(items[5].Info.ID)
+			_, err := s.Acquire(items[5].Info.ID)
 			wantErr(t, "a block behind the end", err, ErrNotFound)
 			wantBatch(t, s, items[:5], nil)
 		})
@@ -329,10 +326,7 @@ func TestBatchFaults(t *testing.T) {
 			path := filepath.Join(dir, segmentPath(1, 0))
 			file := readFile(t, path)
 			for _, i := range []int{0, 7} {
-				_, at, err := s.Where(items[i].Info.ID)
-				if err != nil {
-					t.Fatal(err)
-				}
+				_, at := s.where(t, items[i].Info.ID)
 				file[at+4444] ^= 1
 			}
 			writeFile(t, file, path)

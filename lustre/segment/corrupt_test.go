@@ -99,7 +99,7 @@ func newSpecimen(t *testing.T, seed uint64, sealed bool) *specimen {
 }
 
 func (sp *specimen) addPayload(s *opened, it Item, frame int) {
-	_, off, _ := s.Where(it.Info.ID)
+	off := sp.places[len(sp.places)-1].Offset
 	as := s.Store.blocks[it.Info.ID].as
 	r := inPayload
 	if as.inline() {

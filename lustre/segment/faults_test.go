@@ -62,10 +62,7 @@ func TestWrongBytesAreCounted(t *testing.T) {
 	s := openStore(t, small(t.TempDir(), 1))
 	kept := evictSome(t, s, populate(t, s, 30))
 	for i, it := range kept[:2] {
-		path, off, err := s.Where(it.Info.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		path, off := s.where(t, it.Info.ID)
 		p := readFile(t, path)
 		p[off+77] ^= 4
 		writeFile(t, p, path)

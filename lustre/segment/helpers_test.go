@@ -50,6 +50,16 @@ type opened struct {
 	moved   int // blocks that Merge told of
 }
 
+// where returns the file that holds a block and where its payload starts in it.
+func (o *opened) where(t *testing.T, id block.ID) (path string, off int64) {
+	t.Helper()
+	p, err := o.Place(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(o.opt.Dir, p.Path), p.Offset
+}
+
 func (o *opened) tell(ids []block.ID) { o.moved += len(ids) }
 
 func openStore(t *testing.T, o Options) *opened {

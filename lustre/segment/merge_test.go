@@ -173,10 +173,7 @@ func wantChainOrder(t *testing.T, s *opened, items []Item) {
 	t.Helper()
 	last := map[string]int64{}
 	for _, it := range items {
-		path, off, err := s.Where(it.Info.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		path, off := s.where(t, it.Info.ID)
 		if off < last[path] {
 			t.Errorf("%q lies before an earlier block of %s", it.Names[0].Key, path)
 		}
@@ -362,10 +359,7 @@ func TestMergeWithdrawsDamage(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, small(dir, 1))
 	kept := evictSome(t, s, populate(t, s, 30))
-	path, off, err := s.Where(kept[0].Info.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path, off := s.where(t, kept[0].Info.ID)
 	p := readFile(t, path)
 	p[off+77] ^= 4
 	writeFile(t, p, path)

@@ -111,9 +111,9 @@ func alignedWrites(t *testing.T) {
 	s := openStore(t, o)
 	for i, size := range []int{0, 1, 511, 513, 4095, 4097, 100000} {
 		put(t, s, testItem(uint64(i), size), testItem(uint64(100+i), size+1))
-		_, off, err := s.Where(testItem(uint64(100+i), size+1).Info.ID)
-		if err != nil || size > inlineMax && off%pageSize != 0 {
-			t.Errorf("payload of %d bytes at %d, %v", size+1, off, err)
+		_, off := s.where(t, testItem(uint64(100+i), size+1).Info.ID)
+		if size > inlineMax && off%pageSize != 0 {
+			t.Errorf("payload of %d bytes at %d", size+1, off)
 		}
 	}
 	closeStore(t, s)

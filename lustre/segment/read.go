@@ -193,15 +193,3 @@ func (s *Store) dropFile(f *file) int {
 	}
 	return n
 }
-
-// Where returns the file that holds a block and where its payload starts in it.
-// Errors: ErrNotFound.
-func (s *Store) Where(id block.ID) (path string, off int64, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	loc, err := s.findLocked(id)
-	if err != nil {
-		return "", 0, err
-	}
-	return loc.file.path, loc.off, nil
-}

@@ -135,12 +135,9 @@ func TestSparsest(t *testing.T) {
 		t.Errorf("all is live, and %d blocks are to go", len(ids))
 	}
 	kept := evictSome(t, s, all)
-	least, _, err := s.Where(kept[10].Info.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	least, _ := s.where(t, kept[10].Info.ID)
 	for _, it := range kept {
-		if path, _, _ := s.Where(it.Info.ID); path == least && it.Info.ID != kept[10].Info.ID {
+		if path, _ := s.where(t, it.Info.ID); path == least && it.Info.ID != kept[10].Info.ID {
 			if err := s.Evict(it.Info.ID); err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +150,7 @@ func TestSparsest(t *testing.T) {
 	files := s.Usage().Files
 	ids := s.Sparsest(1 << 30)
 	for _, id := range ids {
-		if path, _, _ := s.Where(id); path != least {
+		if path, _ := s.where(t, id); path != least {
 			t.Errorf("a block of %s, want %s", path, least)
 		}
 		if err := s.Evict(id); err != nil {

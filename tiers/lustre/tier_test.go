@@ -42,22 +42,22 @@ func TestConformance(t *testing.T) {
 }
 
 // corrupt flips a payload byte in the file.
-func corrupt(t *testing.T, _ string, tr tiers.Tier, id block.ID) {
-	path, off, err := tr.(*Tier).store.Where(id)
+func corrupt(t *testing.T, dir string, tr tiers.Tier, id block.ID) {
+	p, err := tr.(*Tier).store.Place(id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := os.OpenFile(filepath.Join(dir, p.Path), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	b := make([]byte, 1)
-	if _, err := f.ReadAt(b, off); err != nil {
+	if _, err := f.ReadAt(b, p.Offset); err != nil {
 		t.Fatal(err)
 	}
 	b[0] ^= 0x40
-	if _, err := f.WriteAt(b, off); err != nil {
+	if _, err := f.WriteAt(b, p.Offset); err != nil {
 		t.Fatal(err)
 	}
 }
