@@ -80,8 +80,10 @@ func (s *Store) takeUp(ctx context.Context, ids []block.ID) (views []*View, comp
 	}
 	s.bringUp(fresh)
 	s.mu.Unlock()
+	within, cancel := context.WithTimeout(ctx, s.limits.Load().FetchDeadline)
+	defer cancel()
 	for _, f := range coming {
-		if v := s.await(ctx, f); v != nil {
+		if v := s.await(within, f); v != nil {
 			views = append(views, v.background())
 		}
 	}

@@ -54,10 +54,9 @@ func (s *Store) joinFetch(b *entity, fresh *[]*fetch) *fetch {
 	return b.fetch
 }
 
-// await returns the caller's view of a joined fetch, or nil: a miss.
+// await returns the caller's view of a joined fetch, or nil: a miss. ctx has an
+// end.
 func (s *Store) await(ctx context.Context, f *fetch) *View {
-	ctx, cancel := context.WithTimeout(ctx, s.limits.Load().FetchDeadline)
-	defer cancel()
 	select {
 	case <-f.done:
 	case <-ctx.Done():
@@ -129,7 +128,8 @@ func (s *Store) publishFetched(f *fetch, a *arrival) error {
 		return nil
 	}
 	defer a.slot.Abort()
-	if !b.at[m.index].present {
+	fresh := !b.at[m.index].present
+	if fresh {
 		if err := a.slot.Commit(f.info, entryNames(b)); err != nil {
 			return s.roomError(m, f.info.Size, err)
 		}
@@ -141,6 +141,7 @@ func (s *Store) publishFetched(f *fetch, a *arrival) error {
 		if err != nil {
 			return err
 		}
+		v.checked = fresh
 		f.views = append(f.views, v)
 	}
 	return nil

@@ -57,24 +57,48 @@ func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) 
 	if len(missing) > 0 {
 		s.getRemote(ctx, ns, keys, missing, views, how.keep)
 	}
-	for _, w := range waits {
-		views[w.index] = s.await(ctx, w.fetch)
+	if how.verify { // while others are on their way
+		s.check(ctx, ns, keys, views)
 	}
-	for i, v := range views {
-		if v != nil && how.verify && v.mem != nil && !v.Verify(block.CRC(v.bytes)) {
-			v.Release()
-			views[i] = s.getBelow(ctx, ns, keys[i])
-		}
+	s.awaitAll(ctx, waits, views)
+	if how.verify && len(waits) > 0 {
+		s.check(ctx, ns, keys, views)
 	}
 	s.promote(ctx, views)
 	s.count(ns, views)
 	return views, nil
 }
 
+// check compares hits in memory with their checksums, each once, and gets from
+// elsewhere what fails.
+func (s *Store) check(ctx context.Context, ns string, keys []string, views []*View) {
+	for i, v := range views {
+		if v == nil || v.checked || v.mem == nil {
+			continue
+		}
+		if v.checked = v.Verify(block.CRC(v.bytes)); !v.checked {
+			v.Release()
+			views[i] = s.getBelow(ctx, ns, keys[i])
+		}
+	}
+}
+
 // wait is a key of a batch whose block is on its way from the cold tier.
 type wait struct {
 	index int
 	fetch *fetch
+}
+
+// awaitAll waits for what is on its way, as long as one fetch may take.
+func (s *Store) awaitAll(ctx context.Context, waits []wait, views []*View) {
+	if len(waits) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Load().FetchDeadline)
+	defer cancel()
+	for _, w := range waits {
+		views[w.index] = s.await(ctx, w.fetch)
+	}
 }
 
 // pinResident pins all that is in memory, starts to fetch what is in the cold
@@ -141,7 +165,9 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 	if f == nil {
 		return nil
 	}
-	return s.await(ctx, f)
+	view := make([]*View, 1)
+	s.awaitAll(ctx, []wait{{0, f}}, view)
+	return view[0]
 }
 
 // pinFastest pins b in the fastest memory tier that has it, or returns nil.

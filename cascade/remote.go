@@ -332,8 +332,8 @@ func (s *Store) publishArrival(f *fetch, a *arrival) {
 		s.land(f, a)
 		return
 	}
-	b, ok := s.adopt(f, a)
-	if !ok {
+	b, fresh := s.adopt(f, a)
+	if b == nil {
 		return
 	}
 	for range f.waiters {
@@ -342,32 +342,37 @@ func (s *Store) publishArrival(f *fetch, a *arrival) {
 			s.note(s.last(), err)
 			return
 		}
+		v.checked = fresh
 		f.views = append(f.views, v)
 	}
 }
 
 // adopt makes an arrival a copy of this rank's own, with the put stamp of what
-// it is a copy of. A name that was put here meanwhile stays what it is.
-func (s *Store) adopt(f *fetch, a *arrival) (*entity, bool) {
+// it is a copy of. A name that was put here meanwhile stays what it is. It returns
+// the block that is in memory then, nil for none, and whether it lies there since
+// now.
+func (s *Store) adopt(f *fetch, a *arrival) (b *entity, fresh bool) {
 	defer a.slot.Abort()
 	m, st := s.last(), f.copies[0]
 	if n := s.lookup(f.name.ns, f.name.key); n != nil {
-		return n.block, n.block.at[m.index].present
+		if n.block.at[m.index].present {
+			b = n.block
+		}
+		return b, false
 	}
 	info := st.Info
 	pending := info.ID.IsProvisional()
 	if pending {
 		info.ID = s.provisional()
 	}
-	b := s.found(info)
-	if b == nil {
+	if b = s.found(info); b == nil {
 		return nil, false
 	}
 	catalogued := fromCatalogue(f.copies)
 	if catalogued && len(b.names) == 0 && !b.cold {
 		b.from = st.Segment
 	}
-	if !b.at[m.index].present {
+	if fresh = !b.at[m.index].present; fresh {
 		if err := a.slot.Commit(info, nil); err != nil {
 			s.note(m, err)
 			s.forget(b)
@@ -383,7 +388,7 @@ func (s *Store) adopt(f *fetch, a *arrival) (*entity, bool) {
 	if !catalogued {
 		s.stats.Replicas++
 	}
-	return b, true
+	return b, fresh
 }
 
 // land serves a block that is not kept. Fetched ahead, it stays for a while for

@@ -20,6 +20,7 @@ type View struct {
 	tier  string
 	done  bool
 
+	checked bool // the bytes were compared with the checksum
 	unasked bool // made by a background worker: no request
 	kept    bool // held for long: no request under way any more
 }
