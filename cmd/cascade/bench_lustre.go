@@ -41,11 +41,11 @@ func (a *app) printLustre(res *bench.LustreResult) error {
 	if a.json {
 		return a.printJSON(res)
 	}
-	rows := [][]string{{"SIZE", "BLOCKS", "", "AGGREGATED MB/s", "PER FILE MB/s", "SPEED-UP", "OF MANY CALLERS"}}
+	rows := [][]string{{"SIZE", "BLOCKS", "", "AGGREGATED MB/s", "PER FILE MB/s", "SPEED-UP", "AT MOST", "OF MANY CALLERS"}}
 	for _, b := range res.Blocks {
 		size := units.Bytes(b.Bytes).String()
-		rows = append(rows, []string{size, strconv.Itoa(b.Count), "write", figure(b.Aggregated.WriteMBps), figure(b.PerFile.WriteMBps), figure(b.SpeedupWrite), figure(b.Parallel.SpeedupWrite)},
-			[]string{size, strconv.Itoa(b.Count), "read", figure(b.Aggregated.ReadMBps), figure(b.PerFile.ReadMBps), figure(b.SpeedupRead), figure(b.Parallel.SpeedupRead)})
+		rows = append(rows, []string{size, strconv.Itoa(b.Count), "write", figure(b.Aggregated.WriteMBps), figure(b.PerFile.WriteMBps), figure(b.SpeedupWrite), "", figure(b.Parallel.SpeedupWrite)},
+			[]string{size, strconv.Itoa(b.Count), "read", figure(b.Aggregated.ReadMBps), figure(b.PerFile.ReadMBps), figure(b.SpeedupRead), figure(b.ReadBound), figure(b.Parallel.SpeedupRead)})
 	}
 	if err := a.table(rows); err != nil {
 		return err

@@ -49,6 +49,7 @@ type LustreMethod struct {
 	PerFileWrite    string `json:"per_file_write"`
 	AggregatedRead  string `json:"aggregated_read"`
 	PerFileRead     string `json:"per_file_read"`
+	ReadBound       string `json:"read_bound"`
 	Cold            string `json:"cold"`
 	Store           string `json:"store"`
 	Limit           string `json:"limit"`
@@ -61,6 +62,7 @@ var lustreMethod = LustreMethod{
 	PerFileWrite:    "each block in a file of its own: create, write, fsync, close; at the end one fsync of the directory",
 	AggregatedRead:  "ReadBatch of all blocks, each verified by CRC32C",
 	PerFileRead:     "open, read, close of each file, nothing verified",
+	ReadBound:       "one long file of the same bytes, read past the page cache into the same memory with as many reads under way as depth, nothing verified; what it gets over what files of their own get",
 	Cold:            "every file is dropped from the page cache before it is read (posix_fadvise DONTNEED after the fsync), and the file system has written everything (syncfs), what became of removed files too; inodes and directory entries stay cached, which favours one file per block",
 	Store:           "GetBatch of a chain of blocks that are in segments only, through a store with an empty memory tier, against Get of one after the other; all bytes checked",
 	Limit:           "2 MiB reads of one segment by single gets, as many at once as fio's iodepth, against fio with io_uring and O_DIRECT on a file of the same size in the same directory, in turns; both into huge pages",
@@ -73,9 +75,11 @@ type LustreBlocks struct {
 	LustrePair
 	Parallel LustrePair `json:"parallel"` // with as many callers as Depth
 
-	// ReadBound is what SpeedupRead would be if segments were read as fast as fio
-	// reads the disk: more than that, no layout of files can show. 0 without fio.
-	ReadBound float64 `json:"read_bound,omitempty"`
+	// LongFileMBps is how fast one long file is read into the same memory, with as
+	// many reads under way as Depth. ReadBound is what SpeedupRead would be at that
+	// rate: more than that, no layout of files can show here.
+	LongFileMBps float64 `json:"long_file_read_mbps"`
+	ReadBound    float64 `json:"read_bound"`
 }
 
 // LustrePair is segments and one file per block.
@@ -181,10 +185,6 @@ func Lustre(ctx context.Context, o LustreOptions) (res *LustreResult, err error)
 		return res, err
 	}
 	res.Limit, err = b.limit(ctx)
-	for i := range res.Blocks {
-		row := &res.Blocks[i]
-		row.ReadBound = round(max(res.Limit.SequentialFio, res.Limit.RandomFio) / row.PerFile.ReadMBps)
-	}
 	res.Direct, res.Uring = b.access.Direct, b.access.Uring
 	return res, err
 }

@@ -131,7 +131,13 @@ func (b *lustreBench) row(ctx context.Context, size int) (row LustreBlocks, err 
 	defer func() { err = errors.Join(err, s.close()) }()
 	type way func(ctx context.Context, s *set, callers int) (write, read float64, err error)
 	ways := []way{b.aggregated, b.perFile, b.aggregated, b.perFile} // the last two with many callers
+	long, err := b.writeLong(s)
+	if err != nil {
+		return row, err
+	}
+	defer func() { err = errors.Join(err, long.remove()) }()
 	var writes, reads [4][]float64
+	var bound []float64
 	for r := range b.o.Rounds {
 		for turn := range ways {
 			i := (turn + r) % len(ways)
@@ -141,9 +147,15 @@ func (b *lustreBench) row(ctx context.Context, size int) (row LustreBlocks, err 
 			}
 			writes[i], reads[i] = append(writes[i], w), append(reads[i], rd)
 		}
+		rate, err := long.read(ctx)
+		if err != nil {
+			return row, err
+		}
+		bound = append(bound, rate)
 		b.progress()
 	}
 	row = LustreBlocks{Bytes: size, Count: len(s.items), LustrePair: pairOf(writes[:2], reads[:2]), Parallel: pairOf(writes[2:], reads[2:])}
+	row.LongFileMBps, row.ReadBound = round(median(bound)), round(median(ratios(bound, reads[1])))
 	return row, nil
 }
 

@@ -47,6 +47,8 @@ func TestLustreMeasures(t *testing.T) {
 			PerFile      map[string]float64 `json:"per_file"`
 			SpeedupWrite float64            `json:"speedup_write"`
 			SpeedupRead  float64            `json:"speedup_read"`
+			LongFile     float64            `json:"long_file_read_mbps"`
+			ReadBound    float64            `json:"read_bound"`
 			Parallel     struct {
 				SpeedupWrite float64 `json:"speedup_write"`
 				SpeedupRead  float64 `json:"speedup_read"`
@@ -63,7 +65,7 @@ func TestLustreMeasures(t *testing.T) {
 		t.Fatalf("%d sizes", len(out.Blocks))
 	}
 	for i, b := range out.Blocks {
-		if b.Bytes != lustreSizes[i] || b.SpeedupWrite <= 0 || b.SpeedupRead <= 0 || b.Parallel.SpeedupWrite <= 0 || b.Parallel.SpeedupRead <= 0 {
+		if b.Bytes != lustreSizes[i] || b.SpeedupWrite <= 0 || b.SpeedupRead <= 0 || b.LongFile <= 0 || b.ReadBound <= 0 || b.Parallel.SpeedupWrite <= 0 || b.Parallel.SpeedupRead <= 0 {
 			t.Errorf("%+v", b)
 		}
 		for _, side := range []map[string]float64{b.Aggregated, b.PerFile} {
