@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/internal/config"
+	_ "cascadekv/internal/malloc" // one C arena
 	"cascadekv/tiers/shm"
 )
 

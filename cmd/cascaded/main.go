@@ -15,6 +15,7 @@ import (
 	"cascadekv/cmd/cascaded/heed"
 	"cascadekv/internal/config"
 	"cascadekv/internal/cores"
+	_ "cascadekv/internal/malloc" // one C arena
 	"cascadekv/slurm"
 )
 
