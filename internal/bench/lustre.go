@@ -70,10 +70,15 @@ var lustreMethod = LustreMethod{
 
 // LustreBlocks is one row of the table: one size of block.
 type LustreBlocks struct {
+	LustreRow
+	Parallel LustrePair `json:"parallel"` // with as many callers as Depth
+}
+
+// LustreRow is one size of block, moved by one caller on each side.
+type LustreRow struct {
 	Bytes int `json:"bytes"`
 	Count int `json:"count"` // blocks in a phase
 	LustrePair
-	Parallel LustrePair `json:"parallel"` // with as many callers as Depth
 
 	// LongFileMBps is how fast one long file is read into the same memory, with as
 	// many reads under way as Depth. ReadBound is what SpeedupRead would be at that

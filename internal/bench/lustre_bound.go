@@ -6,45 +6,41 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"cascadekv/internal/vfs"
 )
 
-// longFile is all memory of a set in one file, in a folder of its own.
-type longFile struct {
-	b    *lustreBench
-	s    *set
-	path string
-}
+// longIn is the file in a folder that has all memory of a set.
+func longIn(dir string) string { return filepath.Join(dir, "long") }
 
-func (b *lustreBench) writeLong(s *set) (*longFile, error) {
-	dir := b.folder()
+func (b *lustreBench) writeLong(_ context.Context, dir string, s *set, _ int) (float64, error) {
+	began := time.Now()
 	err := os.Mkdir(dir, 0o700)
-	l := &longFile{b, s, filepath.Join(dir, "long")}
 	if err == nil {
-		err = writeDurably(l.path, s.from.mapping.Bytes())
+		err = writeDurably(longIn(dir), s.from.mapping.Bytes())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("bench: one long file: %w", err)
+		return 0, fmt.Errorf("bench: one long file: %w", err)
 	}
-	return l, nil
+	return s.rate(time.Since(began)), nil
 }
 
-// read tells how fast the file comes, past the page cache where that works, into
-// the memory that blocks are read into: nothing that lies on this disk can be read
-// into it faster.
-func (l *longFile) read(ctx context.Context) (rate float64, err error) {
-	if err := dropCache(filepath.Dir(l.path)); err != nil {
+// readLong tells how fast the file comes, past the page cache where that works,
+// into the memory that blocks are read into: nothing that lies on this disk can be
+// read into it faster.
+func (b *lustreBench) readLong(ctx context.Context, dir string, s *set, callers int) (float64, error) {
+	if err := dropCache(dir); err != nil {
 		return 0, err
 	}
 	fs := vfs.NewDirect(vfs.OS{})
 	defer fs.Close()
-	f, err := fs.Open(l.path)
+	f, err := fs.Open(longIn(dir))
 	if err != nil {
 		return 0, fmt.Errorf("bench: one long file: %w", err)
 	}
-	room := l.s.room.mapping.Bytes()
-	took, err := each(l.b.o.Depth, (len(room)+limitBlock-1)/limitBlock, func(_, i int) error {
+	room := s.room.mapping.Bytes()
+	took, err := each(callers, (len(room)+limitBlock-1)/limitBlock, func(_, i int) error {
 		p := room[i*limitBlock : min((i+1)*limitBlock, len(room))]
 		_, err := f.Pread(p, int64(i)*limitBlock)
 		return errors.Join(ctx.Err(), err)
@@ -52,7 +48,5 @@ func (l *longFile) read(ctx context.Context) (rate float64, err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return 0, fmt.Errorf("bench: one long file: %w", err)
 	}
-	return float64(len(room)) / mega / took.Seconds(), l.s.check()
+	return float64(len(room)) / mega / took.Seconds(), s.check()
 }
-
-func (l *longFile) remove() error { return l.b.remove(filepath.Dir(l.path)) }

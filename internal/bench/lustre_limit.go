@@ -95,7 +95,7 @@ func (f *limitFile) rounds(ctx context.Context) (sequential, random [2][]float64
 // write makes the segment and the plain file, of the same bytes, and opens the
 // segment as the next job would.
 func (f *limitFile) write(ctx context.Context, dir string, n int) (err error) {
-	s, err := newSet(min(n, 32), limitBlock)
+	s, err := newSet(min(n, 32), limitBlock, rand.Uint64())
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"time"
 
@@ -27,7 +28,7 @@ const (
 // chain compares one GetBatch of a chain that is in segments only with as many
 // Gets, one after the other.
 func (b *lustreBench) chain(ctx context.Context) (res LustreBatch, err error) {
-	s, err := newSet(chainCount, chainBytes)
+	s, err := newSet(chainCount, chainBytes, rand.Uint64())
 	if err != nil {
 		return res, err
 	}

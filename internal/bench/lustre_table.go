@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -58,16 +59,18 @@ type set struct {
 	room  cells
 }
 
-func newSet(n, size int) (*set, error) {
+// newSet fills the blocks with random bytes; those of one seed are the same.
+func newSet(n, size int, seed uint64) (*set, error) {
 	s := &set{size: size, items: make([]tiers.Item, n)}
 	for _, c := range []*cells{&s.from, &s.room} {
 		if err := c.open(n, size); err != nil {
 			return nil, errors.Join(err, s.close())
 		}
 	}
+	random := rand.NewPCG(seed, uint64(size))
 	for i := range s.items {
 		p := s.from.at(i)
-		fillRandom(p)
+		fillFrom(random, p)
 		s.items[i] = tiers.Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: int64(size), CRC: block.CRC(p)}, Data: p}
 	}
 	return s, nil
@@ -122,41 +125,75 @@ func (c *cells) close() error {
 	return c.mapping.Close()
 }
 
+// form is one way to lay blocks out in files. Both calls tell how fast the set
+// was moved, in MB/s, by so many callers at once; what is read is cold and
+// checked.
+type form struct {
+	write func(ctx context.Context, dir string, s *set, callers int) (rate float64, err error)
+	read  func(ctx context.Context, dir string, s *set, callers int) (rate float64, err error)
+}
+
+// The forms that are compared, by number.
+const (
+	inSegments = iota
+	inFiles
+	inOne // long file
+)
+
+func (b *lustreBench) forms() []form {
+	return []form{inSegments: {b.writeSegments, b.readSegments}, inFiles: {b.writeFiles, b.readFiles}, inOne: {b.writeLong, b.readLong}}
+}
+
 // row measures one size of block.
 func (b *lustreBench) row(ctx context.Context, size int) (row LustreBlocks, err error) {
-	s, err := newSet(max(1, int(b.o.Bytes)/size), size)
+	s, err := newSet(max(1, int(b.o.Bytes)/size), size, rand.Uint64())
 	if err != nil {
 		return row, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	type way func(ctx context.Context, s *set, callers int) (write, read float64, err error)
-	ways := []way{b.aggregated, b.perFile, b.aggregated, b.perFile} // the last two with many callers
-	long, err := b.writeLong(s)
-	if err != nil {
+	forms, long := b.forms(), b.folder()
+	if _, err := forms[inOne].write(ctx, long, s, 1); err != nil {
 		return row, err
 	}
-	defer func() { err = errors.Join(err, long.remove()) }()
-	var writes, reads [4][]float64
+	defer func() { err = errors.Join(err, b.remove(long)) }()
+	var writes, reads [4][]float64 // segments and files by one caller, and by many
 	var bound []float64
 	for r := range b.o.Rounds {
-		for turn := range ways {
-			i := (turn + r) % len(ways)
-			w, rd, err := ways[i](ctx, s, []int{1, b.o.Depth}[i/2])
+		for turn := range writes {
+			i := (turn + r) % len(writes)
+			w, rd, err := b.moved(ctx, forms[i%2], s, []int{1, b.o.Depth}[i/2])
 			if err != nil {
 				return row, err
 			}
 			writes[i], reads[i] = append(writes[i], w), append(reads[i], rd)
 		}
-		rate, err := long.read(ctx)
+		rate, err := forms[inOne].read(ctx, long, s, b.o.Depth)
 		if err != nil {
 			return row, err
 		}
 		bound = append(bound, rate)
 		b.progress()
 	}
-	row = LustreBlocks{Bytes: size, Count: len(s.items), LustrePair: pairOf(writes[:2], reads[:2]), Parallel: pairOf(writes[2:], reads[2:])}
-	row.LongFileMBps, row.ReadBound = round(median(bound)), round(median(ratios(bound, reads[1])))
+	row = LustreBlocks{LustreRow: rowOf(s, writes[:2], reads[:2], bound), Parallel: pairOf(writes[2:], reads[2:])}
 	return row, nil
+}
+
+// moved writes and reads a set in a folder of its own.
+func (b *lustreBench) moved(ctx context.Context, f form, s *set, callers int) (write, read float64, err error) {
+	dir := b.folder()
+	if write, err = f.write(ctx, dir, s, callers); err == nil {
+		read, err = f.read(ctx, dir, s, callers)
+	}
+	return write, read, errors.Join(err, b.remove(dir))
+}
+
+// rowOf sums the rates of one size up: those of segments and of files, and those
+// of the long file.
+func rowOf(s *set, writes, reads [][]float64, long []float64) LustreRow {
+	return LustreRow{
+		Bytes: s.size, Count: len(s.items), LustrePair: pairOf(writes, reads),
+		LongFileMBps: round(median(long)), ReadBound: round(median(ratios(long, reads[inFiles]))),
+	}
 }
 
 // pairOf sums rates up: first those of segments, then those of files.
@@ -223,26 +260,24 @@ func (b *lustreBench) cold(dir string) (*lustre.Tier, error) {
 	return t, nil
 }
 
-// aggregated writes and reads a set in segments.
-func (b *lustreBench) aggregated(ctx context.Context, s *set, callers int) (write, read float64, err error) {
-	dir := b.folder()
+func (b *lustreBench) writeSegments(ctx context.Context, dir string, s *set, callers int) (float64, error) {
 	took, err := b.store(ctx, dir, s, callers)
-	if err != nil {
-		return 0, 0, err
-	}
-	write = s.rate(took)
+	return s.rate(took), err
+}
+
+func (b *lustreBench) readSegments(ctx context.Context, dir string, s *set, callers int) (float64, error) {
 	t, err := b.cold(dir)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	share := (len(s.items) + callers - 1) / callers
-	took, err = each(callers, callers, func(_, i int) error {
+	took, err := each(callers, callers, func(_, i int) error {
 		return readTogether(ctx, t, s, min(i*share, len(s.items)), min((i+1)*share, len(s.items)))
 	})
 	if err = errors.Join(err, t.Close()); err == nil {
 		err = s.check()
 	}
-	return write, s.rate(took), errors.Join(err, b.remove(dir))
+	return s.rate(took), err
 }
 
 // readTogether reads blocks from one number to another with one batch.
@@ -259,33 +294,38 @@ func readTogether(ctx context.Context, t *lustre.Tier, s *set, from, to int) err
 	return errors.Join(t.ReadBatch(ctx, reads)...)
 }
 
-// perFile writes and reads a set with a file for each block.
-func (b *lustreBench) perFile(ctx context.Context, s *set, callers int) (write, read float64, err error) {
-	dir := b.folder()
+// fileOf is the file of block i where each has its own.
+func fileOf(dir string, s *set, i int) string { return filepath.Join(dir, s.items[i].Info.ID.String()) }
+
+func (b *lustreBench) writeFiles(ctx context.Context, dir string, s *set, callers int) (float64, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return 0, 0, fmt.Errorf("bench: %w", err)
+		return 0, fmt.Errorf("bench: one file per block: %w", err)
 	}
-	path := func(i int) string { return filepath.Join(dir, s.items[i].Info.ID.String()) }
 	began := time.Now()
-	_, err = each(callers, len(s.items), func(_, i int) error {
-		return errors.Join(ctx.Err(), writeDurably(path(i), s.items[i].Data))
+	_, err := each(callers, len(s.items), func(_, i int) error {
+		return errors.Join(ctx.Err(), writeDurably(fileOf(dir, s, i), s.items[i].Data))
 	})
 	if err == nil {
 		err = syncDir(dir)
 	}
 	took := time.Since(began)
 	if err != nil {
-		return 0, 0, fmt.Errorf("bench: one file per block: %w", err)
+		return 0, fmt.Errorf("bench: one file per block: %w", err)
 	}
-	write = s.rate(took)
+	return s.rate(took), nil
+}
+
+func (b *lustreBench) readFiles(ctx context.Context, dir string, s *set, callers int) (float64, error) {
 	if err := dropCache(dir); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	took, err = each(callers, len(s.items), func(_, i int) error { return errors.Join(ctx.Err(), readWhole(path(i), s.room.at(i))) })
+	took, err := each(callers, len(s.items), func(_, i int) error {
+		return errors.Join(ctx.Err(), readWhole(fileOf(dir, s, i), s.room.at(i)))
+	})
 	if err != nil {
-		return 0, 0, fmt.Errorf("bench: one file per block: %w", err)
+		return 0, fmt.Errorf("bench: one file per block: %w", err)
 	}
-	return write, s.rate(took), errors.Join(s.check(), b.remove(dir))
+	return s.rate(took), s.check()
 }
 
 func writeDurably(path string, p []byte) error {
@@ -325,7 +365,7 @@ const (
 
 // batch compares one batch with as many single reads.
 func (b *lustreBench) batch(ctx context.Context) (res LustreBatch, err error) {
-	s, err := newSet(batchCount, batchBytes)
+	s, err := newSet(batchCount, batchBytes, rand.Uint64())
 	if err != nil {
 		return res, err
 	}

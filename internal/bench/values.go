@@ -41,8 +41,9 @@ func mapRoom(n int) ([]byte, error) {
 	return mem, nil
 }
 
-func fillRandom(p []byte) {
-	r := rand.NewPCG(rand.Uint64(), rand.Uint64())
+func fillRandom(p []byte) { fillFrom(rand.NewPCG(rand.Uint64(), rand.Uint64()), p) }
+
+func fillFrom(r rand.Source, p []byte) {
 	for ; len(p) >= 8; p = p[8:] {
 		binary.LittleEndian.PutUint64(p, r.Uint64())
 	}
