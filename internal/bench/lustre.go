@@ -131,6 +131,9 @@ type LustreLimit struct {
 	Why              string    `json:"why,omitempty"`
 }
 
+// maxSet is the most bytes of blocks in one phase: they are in memory twice.
+const maxSet = 8 << 30
+
 // lustreSizes are those of CASCADE Table I.
 var lustreSizes = []int{42 << 10, 256 << 10, 1 << 20}
 
@@ -151,7 +154,7 @@ func (o LustreOptions) withDefaults() LustreOptions {
 }
 
 func (o LustreOptions) check() error {
-	if o.Dir == "" || o.Rounds < 1 || o.Bytes < 1<<20 || o.Bytes > 8<<30 || o.LimitBytes < limitBlock || o.LimitBytes > 1<<40 || o.Depth < 1 || o.Depth > 1024 {
+	if o.Dir == "" || o.Rounds < 1 || o.Bytes < 1<<20 || o.Bytes > maxSet || o.LimitBytes < limitBlock || o.LimitBytes > 1<<40 || o.Depth < 1 || o.Depth > 1024 {
 		return fmt.Errorf("%w: directory %q, %d rounds of %d bytes, limit of %d bytes, depth %d", ErrBadOption, o.Dir, o.Rounds, o.Bytes, o.LimitBytes, o.Depth)
 	}
 	return nil

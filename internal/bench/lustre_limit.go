@@ -107,7 +107,6 @@ func (f *limitFile) write(ctx context.Context, dir string, n int) (err error) {
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	f.b.access = t.Access()
 	f.plain = filepath.Join(f.b.home, "fio.bin")
 	plain, err := os.OpenFile(f.plain, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

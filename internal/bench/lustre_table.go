@@ -174,7 +174,7 @@ func (b *lustreBench) row(ctx context.Context, size int) (row LustreBlocks, err 
 		bound = append(bound, rate)
 		b.progress()
 	}
-	row = LustreBlocks{LustreRow: rowOf(s, writes[:2], reads[:2], bound), Parallel: pairOf(writes[2:], reads[2:])}
+	row = LustreBlocks{LustreRow: rowOf(size, len(s.items), writes[:2], reads[:2], bound), Parallel: pairOf(writes[2:], reads[2:])}
 	return row, nil
 }
 
@@ -189,9 +189,9 @@ func (b *lustreBench) moved(ctx context.Context, f form, s *set, callers int) (w
 
 // rowOf sums the rates of one size up: those of segments and of files, and those
 // of the long file.
-func rowOf(s *set, writes, reads [][]float64, long []float64) LustreRow {
+func rowOf(size, count int, writes, reads [][]float64, long []float64) LustreRow {
 	return LustreRow{
-		Bytes: s.size, Count: len(s.items), LustrePair: pairOf(writes, reads),
+		Bytes: size, Count: count, LustrePair: pairOf(writes, reads),
 		LongFileMBps: round(median(long)), ReadBound: round(median(ratios(long, reads[inFiles]))),
 	}
 }
@@ -236,7 +236,6 @@ func (b *lustreBench) store(ctx context.Context, dir string, s *set, callers int
 		return 0, fmt.Errorf("bench: %w", err)
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	b.access = t.Access()
 	together := max(1, putTogether/s.size)
 	puts := (len(s.items) + together - 1) / together
 	return each(callers, puts, func(_, i int) error {
@@ -251,6 +250,7 @@ func (b *lustreBench) cold(dir string) (*lustre.Tier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
+	b.access = t.Access()
 	if err = t.Recover(func(tiers.Entry) error { return nil }); err == nil {
 		err = dropCache(dir)
 	}

@@ -104,6 +104,112 @@ func TestLustreWithoutFio(t *testing.T) {
 	}
 }
 
+// TestKeptBlocksAreReadOnce: what one run writes another reads, wherever it finds
+// the directory, and nothing stays behind.
+func TestKeptBlocksAreReadOnce(t *testing.T) {
+	before, after := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")
+	if err := os.Mkdir(before, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	o := smallLustre(before)
+	o.Rounds = 2
+	k, err := KeepLustre(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(k.Blocks) != len(lustreSizes) {
+		t.Fatalf("%d sizes", len(k.Blocks))
+	}
+	if _, err := KeepLustre(t.Context(), o); !errors.Is(err, ErrKept) {
+		t.Errorf("kept over what is kept: %v", err)
+	}
+	if err := os.Rename(before, after); err != nil {
+		t.Fatal(err)
+	}
+	res, err := ReadKept(t.Context(), LustreOptions{Dir: after})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(res.Blocks) != len(lustreSizes) || res.Rounds != 2 || res.WrittenOn != k.Host {
+		t.Fatalf("%+v", res)
+	}
+	for i, b := range res.Blocks {
+		if b.Bytes != lustreSizes[i] || b.SpeedupWrite <= 0 || len(b.ReadRatios) != 2 || b.SpeedupRead <= 0 || b.ReadBound <= 0 {
+			t.Errorf("%+v", b)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(after, "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if _, err := ReadKept(t.Context(), LustreOptions{Dir: after}); !errors.Is(err, ErrKept) {
+		t.Errorf("read again: %v", err)
+	}
+}
+
+// TestKeptBlocksThatAreDamaged are an error, whether in what tells of them or in
+// themselves, and are left for somebody to look at.
+func TestKeptBlocksThatAreDamaged(t *testing.T) {
+	for name, c := range map[string]struct {
+		harm func(t *testing.T, home string)
+		want error
+	}{
+		"no JSON":        {func(t *testing.T, home string) { replace(t, keptFile(home), "{", "") }, ErrKept},
+		"a version":      {func(t *testing.T, home string) { replace(t, keptFile(home), `"version": 1`, `"version": 9`) }, ErrKept},
+		"rounds":         {func(t *testing.T, home string) { replace(t, keptFile(home), `"rounds": 1`, `"rounds": 7`) }, ErrKept},
+		"another seed":   {func(t *testing.T, home string) { replace(t, keptFile(home), `"seed": `, `"seed": 1`) }, nil},
+		"the long file":  {func(t *testing.T, home string) { flip(t, filepath.Join(home, "43008-0-2", "long")) }, ErrWrong},
+		"no long file":   {func(t *testing.T, home string) { remove(t, filepath.Join(home, "43008-0-2", "long")) }, os.ErrNotExist},
+		"no description": {func(t *testing.T, home string) { remove(t, keptFile(home)) }, ErrKept},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := smallLustre(t.TempDir())
+			k, err := KeepLustre(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.harm(t, k.Dir)
+			if _, err := ReadKept(t.Context(), o); err == nil || c.want != nil && !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			if _, err := os.Stat(k.Dir); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// replace changes a text file.
+func replace(t *testing.T, path, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), from) {
+		t.Fatalf("%q in %s: %v", from, text, err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), from, to, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// flip changes one bit of the first block of a file.
+func flip(t *testing.T, path string) {
+	t.Helper()
+	p, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p[100] ^= 1
+	if err := os.WriteFile(path, p, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestLustreRefuses(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

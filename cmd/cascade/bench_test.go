@@ -59,3 +59,23 @@ func TestBenchTuner(t *testing.T) {
 		t.Errorf("negative: %+v", got)
 	}
 }
+
+// TestBenchLustreKeeps: what one call writes the next one reads, and says so.
+func TestBenchLustreKeeps(t *testing.T) {
+	bench := func(more ...string) outcome {
+		return cascadeCommand("", nil, append([]string{"bench", "lustre", "--size", "1m"}, more...)...)
+	}
+	dir := t.TempDir()
+	if got := bench("--dir", dir, "--keep", "--kept"); got.status != exitUsage || !strings.Contains(got.err, "one of them at a time") {
+		t.Errorf("both: %+v", got)
+	}
+	if got := bench("--dir", dir, "--kept"); got.status != exitFailure || !strings.Contains(got.err, "write some with --keep") {
+		t.Errorf("nothing there: %+v", got)
+	}
+	if got := bench("--dir", dir, "--rounds", "1", "--keep"); got.status != exitOK || !strings.Contains(got.out, "cascade bench lustre --kept --dir "+dir) {
+		t.Fatalf("keep: %+v", got)
+	}
+	if got := bench("--dir", dir, "--kept"); got.status != exitOK || !strings.Contains(got.out, "SPEED-UP") || !strings.Contains(got.out, "42KiB   24") {
+		t.Errorf("kept: %+v", got)
+	}
+}
