@@ -75,7 +75,7 @@ func (s *Store) bringUp(fetches []*fetch) {
 // runFetches brings blocks up. It outlives the request that wanted them, up to
 // a deadline of its own.
 func (s *Store) runFetches(fetches []*fetch) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.limits.Load().FetchDeadline)
+	ctx, cancel := s.untilFetched(context.Background())
 	defer cancel()
 	room, stop := s.untilRoom(ctx)
 	defer stop()

@@ -246,6 +246,49 @@ func TestRequestsShareAChain(t *testing.T) {
 	r.quiet()
 }
 
+// TestBlockThatComesByAnotherWayIsChecked: while a block is read up the same bytes
+// are put under another name, and the two become one. What lies in memory then is
+// not what was read, and is compared with its checksum before it is served.
+func TestBlockThatComesByAnotherWayIsChecked(t *testing.T) {
+	r := newColdRig(t, 9000, []int{1}, 64<<20, Limits{FetchDeadline: time.Minute})
+	answer := r.hang(0)
+	var all sync.WaitGroup
+	all.Go(func() { r.one(0) })
+	eventually(t, "the block is under way", func() bool { return r.waiting(0) == 1 })
+	stage, err := r.Stage(r.ctx, int64(len(r.bytes[0])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stage.Append(r.bytes[0])
+	if err := stage.Commit(r.ctx, Entry{Namespace: "ns", Key: "other"}); err != nil {
+		t.Fatal(err)
+	}
+	v, err := r.Get(r.ctx, "ns", "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.complete(v)
+	if waiting, in := r.waiting(0), r.resident("k0"); waiting != 1 || !in {
+		t.Fatalf("%d wait; in memory meanwhile: %v", waiting, in)
+	}
+	v.Bytes()[4444] ^= 1 // as memory fails
+	v.Release()
+	answer()
+	all.Wait()
+	if n := r.Stats().Corrupt; n != 1 {
+		t.Errorf("%d blocks were corrupt", n)
+	}
+	r.quiet()
+}
+
+// resident tells whether a key's block is in memory.
+func (r *coldRig) resident(key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.lookup("ns", key)
+	return n != nil && n.block.inMemory()
+}
+
 // TestDamageIsOneBlocks: a block that is damaged, or not there any more, is a
 // miss, and the others of its request are not.
 func TestDamageIsOneBlocks(t *testing.T) {

@@ -80,7 +80,7 @@ func (s *Store) takeUp(ctx context.Context, ids []block.ID) (views []*View, comp
 	}
 	s.bringUp(fresh)
 	s.mu.Unlock()
-	within, cancel := context.WithTimeout(ctx, s.limits.Load().FetchDeadline)
+	within, cancel := s.untilFetched(ctx)
 	defer cancel()
 	for _, f := range coming {
 		if v := s.await(within, f); v != nil {

@@ -54,6 +54,11 @@ func (s *Store) joinFetch(b *entity, fresh *[]*fetch) *fetch {
 	return b.fetch
 }
 
+// untilFetched is ctx for as long as one fetch may take.
+func (s *Store) untilFetched(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.limits.Load().FetchDeadline)
+}
+
 // await returns the caller's view of a joined fetch, or nil: a miss. ctx has an
 // end.
 func (s *Store) await(ctx context.Context, f *fetch) *View {

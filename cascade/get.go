@@ -60,9 +60,11 @@ func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) 
 	if how.verify { // while others are on their way
 		s.check(ctx, ns, keys, views)
 	}
-	s.awaitAll(ctx, waits, views)
-	if how.verify && len(waits) > 0 {
-		s.check(ctx, ns, keys, views)
+	if len(waits) > 0 {
+		s.awaitAll(ctx, waits, views)
+		if how.verify {
+			s.check(ctx, ns, keys, views)
+		}
 	}
 	s.promote(ctx, views)
 	s.count(ns, views)
@@ -89,12 +91,10 @@ type wait struct {
 	fetch *fetch
 }
 
-// awaitAll waits for what is on its way, as long as one fetch may take.
+// awaitAll waits for what is on its way, all together for as long as one fetch
+// may take.
 func (s *Store) awaitAll(ctx context.Context, waits []wait, views []*View) {
-	if len(waits) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.limits.Load().FetchDeadline)
+	ctx, cancel := s.untilFetched(ctx)
 	defer cancel()
 	for _, w := range waits {
 		views[w.index] = s.await(ctx, w.fetch)
@@ -165,9 +165,9 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 	if f == nil {
 		return nil
 	}
-	view := make([]*View, 1)
-	s.awaitAll(ctx, []wait{{0, f}}, view)
-	return view[0]
+	ctx, cancel := s.untilFetched(ctx)
+	defer cancel()
+	return s.await(ctx, f)
 }
 
 // pinFastest pins b in the fastest memory tier that has it, or returns nil.

@@ -40,7 +40,7 @@ func (r *replication) keeps(id nameID, copies []directory.Statement) bool {
 // getRemote gets the keys whose views are missing from other ranks; keep makes
 // copies of them here.
 func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing []int, views []*View, keep bool) {
-	ctx, cancel := context.WithTimeout(ctx, s.limits.Load().FetchDeadline)
+	ctx, cancel := s.untilFetched(ctx)
 	defer cancel()
 	if keep {
 		s.outrunLanded(ns, keys, missing)
@@ -217,7 +217,7 @@ func (a *arrival) abort() {
 }
 
 func (s *Store) runRemote(f *fetch) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.limits.Load().FetchDeadline)
+	ctx, cancel := s.untilFetched(context.Background())
 	defer cancel()
 	var a *arrival
 	err := takeSlot(ctx, s.reading)

@@ -53,7 +53,7 @@ func (s *Store) readOfSegment(ctx, room context.Context, f *fetch) (tiers.Read, 
 
 // runSegments is runRemote once there is room, for what is in segments only.
 func (s *Store) runSegments(f *fetch, a *arrival) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.limits.Load().FetchDeadline)
+	ctx, cancel := s.untilFetched(context.Background())
 	defer cancel()
 	s.arrived(f, a, s.readSegments(ctx, f.copies, a.bytes))
 }
