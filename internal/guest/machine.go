@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 )
 
 // Machine is a guest with servers and client. Run may be called from several
@@ -55,7 +56,7 @@ func (m *Machine) Up(ctx context.Context) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	if late := m.settle(ctx); late != nil {
+	if late := m.settle(ctx, settleLimit); late != nil {
 		return errors.Join(err, late)
 	}
 	return nil
@@ -63,18 +64,36 @@ func (m *Machine) Up(ctx context.Context) error {
 
 // settle does once more what a boot ends with, until it succeeds. The boot tries
 // only once to make a file with an object on every server; in one of 100 or so the
-// servers have not told the client yet that they have room.
-func (m *Machine) settle(ctx context.Context) error {
+// servers have not told the client yet that they have room. Where they do not within
+// limit, whole seconds, the error has what they say of themselves.
+func (m *Machine) settle(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, upLimit)
 	defer cancel()
-	const file = "/mnt/lustre/.up"
-	r, err := run(ctx, "wait for the servers", m.env(), m.e.script(), "run", "grep -q ' /mnt/lustre lustre ' /proc/mounts || exit 1; rm -f "+file+
-		"; until lfs setstripe -c -1 "+file+"; do rm -f "+file+"; usleep 200000; done; rm -f "+file)
+	r, err := run(ctx, "wait for the servers", m.env(), m.e.script(), "run", fmt.Sprintf(settling, int(limit.Seconds())))
 	if err == nil && r.Status != 0 {
 		err = fmt.Errorf("guest: its servers have no room for a file: status %d: %s", r.Status, tail(r.Output))
 	}
 	return err
 }
+
+// settleLimit is how long servers may take to have room: less than upLimit, so that
+// they can be asked why they have none.
+const settleLimit = time.Minute
+
+const settling = `
+grep -q ' /mnt/lustre lustre ' /proc/mounts || exit 1
+file=/mnt/lustre/.up end=$(($(date +%%s) + %d))
+rm -f $file
+until why=$(lfs setstripe -c -1 $file 2>&1); do
+	if [ $(date +%%s) -ge $end ]; then
+		echo "$why"; lfs df; lfs df -i; lctl get_param osp.*.prealloc_* osp.*.destroys_in_flight osp.*.sync_*; dmesg | tail -n 20
+		exit 1
+	fi
+	rm -f $file
+	usleep 200000
+done
+rm -f $file
+`
 
 func (m *Machine) up(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, upLimit)
