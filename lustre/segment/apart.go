@@ -11,8 +11,7 @@ import (
 	"cascadekv/internal/block"
 )
 
-// Stored is a block of a segment as its footer or frame has it. Place.Path is
-// empty: it is the segment's.
+// Stored is a block of a segment as its footer or frame has it.
 type Stored struct {
 	Info  block.Info
 	Place Place
@@ -97,7 +96,7 @@ func (s *Store) Contents(ctx context.Context, one Incarnation, number uint64, wa
 	path := Path(one, number)
 	var c Contents
 	err := s.readJob(ctx, "read of what is in "+path, func() (err error) {
-		c, err = s.contents(filepath.Join(s.opt.Dir, path), fileID{rank: one.Rank, incarnation: one.Number, number: number}, was)
+		c, err = s.contents(path, fileID{rank: one.Rank, incarnation: one.Number, number: number}, was)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 			return fmt.Errorf("%w: %s: %w", ErrNotFound, path, err)
@@ -119,7 +118,7 @@ func (s *Store) Contents(ctx context.Context, one Incarnation, number uint64, wa
 var scanners = sync.Pool{New: func() any { return new(scanner) }}
 
 func (s *Store) contents(path string, id fileID, was int64) (c Contents, err error) {
-	h, err := s.fs.Open(path)
+	h, err := s.fs.Open(filepath.Join(s.opt.Dir, path))
 	if err != nil {
 		return c, err
 	}
@@ -142,12 +141,12 @@ func (s *Store) contents(path string, id fileID, was int64) (c Contents, err err
 	if sealed {
 		sc.room = entries
 	}
-	c.take(entries)
+	c.take(path, entries)
 	return c, nil
 }
 
-// take sorts entries into blocks and names.
-func (c *Contents) take(entries []entry) {
+// take sorts the entries of a segment into blocks and names.
+func (c *Contents) take(path string, entries []entry) {
 	blocks := 0
 	for i := range entries {
 		if entries[i].kind == kindBlock {
@@ -158,7 +157,7 @@ func (c *Contents) take(entries []entry) {
 	for i := range entries {
 		switch e := &entries[i]; e.kind {
 		case kindBlock:
-			c.Blocks = append(c.Blocks, Stored{Info: e.info, Place: e.as().at("", e.off)})
+			c.Blocks = append(c.Blocks, Stored{Info: e.info, Place: e.as().at(path, e.off)})
 		case kindName:
 			c.Names = append(c.Names, Recorded{ID: e.info.ID, Name: e.name})
 		case kindDrop:

@@ -41,7 +41,6 @@ func TestContents(t *testing.T) {
 		}
 		for i, b := range c.Blocks {
 			got := make([]byte, b.Info.Size)
-			b.Place.Path = Path(one, numbers[0])
 			if err := s.ReadPlace(t.Context(), b.Place, b.Info, got); err != nil || !bytes.Equal(got, items[i].Data) {
 				t.Errorf("block %d: %v", i, err)
 			}
