@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -9,13 +10,18 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// documents are the texts whose commands people will type.
-var documents = []string{"../../README.md", "../../docs/install.md"}
-
+// readAll reads the texts whose commands people will type: not those of bytes.
 func readAll(t *testing.T) string {
 	t.Helper()
+	documents, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(documents) == 0 {
+		t.Fatal(documents, err)
+	}
 	var all strings.Builder
-	for _, name := range documents {
+	for _, name := range append(documents, "../../README.md") {
+		if base := filepath.Base(name); base == "protocol.md" || base == "format.md" {
+			continue
+		}
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -42,24 +48,31 @@ func TestDocumentedTargetsExist(t *testing.T) {
 }
 
 func TestDocumentedVerbsAndFlagsExist(t *testing.T) {
-	lines := regexp.MustCompile("(?m)(?:^|`)bin/cascade ([^\n`)]+)").FindAllStringSubmatch(readAll(t), -1)
-	if len(lines) < 8 {
+	lines := regexp.MustCompile("(?m)(?:^ *|`)(?:bin/)?cascade ([^\n`)]+)").FindAllStringSubmatch(readAll(t), -1)
+	if len(lines) < 40 {
 		t.Fatalf("found only %v", lines)
 	}
 	root := (&app{}).root()
 	root.InitDefaultCompletionCmd()
 	for _, m := range lines {
 		words := strings.Fields(m[1])
-		verb, rest, err := root.Find(words)
-		if err != nil || verb == root {
-			t.Errorf("bin/cascade %s: no such verb: %v", m[1], err)
-			continue
+		for _, name := range strings.Split(words[0], "|") {
+			checkCommand(t, root, append([]string{name}, words[1:]...))
 		}
-		verb.InitDefaultHelpFlag()
-		for _, w := range rest {
-			if name, isFlag := strings.CutPrefix(w, "--"); isFlag && !hasFlag(verb, name) {
-				t.Errorf("bin/cascade %s: no flag --%s", m[1], name)
-			}
+	}
+}
+
+func checkCommand(t *testing.T, root *cobra.Command, words []string) {
+	t.Helper()
+	verb, rest, err := root.Find(words)
+	if err != nil || verb == root {
+		t.Errorf("cascade %q: no such verb: %v", words, err)
+		return
+	}
+	verb.InitDefaultHelpFlag()
+	for _, w := range rest {
+		if name, isFlag := strings.CutPrefix(w, "--"); isFlag && !hasFlag(verb, name) {
+			t.Errorf("cascade %q: no flag --%s", words, name)
 		}
 	}
 }
