@@ -86,7 +86,7 @@ file=/mnt/lustre/.up end=$(($(date +%%s) + %d))
 rm -f $file
 until why=$(lfs setstripe -c -1 $file 2>&1); do
 	if [ $(date +%%s) -ge $end ]; then
-		echo "$why"; lfs df; lfs df -i; lctl get_param osp.*.prealloc_* osp.*.destroys_in_flight osp.*.sync_*; dmesg | tail -n 20
+		echo "$why"; lfs df; lfs df -i; lctl get_param osp.*.prealloc_status osp.*.destroys_in_flight osp.*.sync_changes; dmesg | tail -n 8
 		exit 1
 	fi
 	rm -f $file
