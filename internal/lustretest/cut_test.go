@@ -58,6 +58,7 @@ const perMachine = 3 * perCampaign
 // of puts. After each cut another rank looks for all that was acknowledged.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
+	equipment(t) // else there is nothing to skip but the parts
 	n := number(t, powerVariable, 12)
 	seed, random := seed(t)
 	sum := cuts{Seed: seed}
