@@ -268,7 +268,7 @@ func TestBlockThatComesByAnotherWayIsChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.complete(v)
-	if waiting, in := r.waiting(0), r.resident("k0"); waiting != 1 || !in {
+	if waiting, in := r.waiting(0), r.resident(0); waiting != 1 || !in {
 		t.Fatalf("%d wait; in memory meanwhile: %v", waiting, in)
 	}
 	v.Bytes()[4444] ^= 1 // as memory fails
@@ -281,11 +281,11 @@ func TestBlockThatComesByAnotherWayIsChecked(t *testing.T) {
 	r.quiet()
 }
 
-// resident tells whether a key's block is in memory.
-func (r *coldRig) resident(key string) bool {
+// resident tells whether a block is in memory.
+func (r *coldRig) resident(i int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.lookup("ns", key)
+	n := r.lookup("ns", r.keys[i])
 	return n != nil && n.block.inMemory()
 }
 

@@ -70,7 +70,7 @@ func newSet(n, size int, seed uint64) (*set, error) {
 	random := rand.NewPCG(seed, uint64(size))
 	for i := range s.items {
 		p := s.from.at(i)
-		fillFrom(random, p)
+		fillRandom(p, random)
 		s.items[i] = tiers.Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: int64(size), CRC: block.CRC(p)}, Data: p}
 	}
 	return s, nil

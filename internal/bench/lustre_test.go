@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -149,17 +150,19 @@ func TestKeptBlocksAreReadOnce(t *testing.T) {
 // TestKeptBlocksThatAreDamaged are an error, whether in what tells of them or in
 // themselves, and are left for somebody to look at.
 func TestKeptBlocksThatAreDamaged(t *testing.T) {
+	long := filepath.Join("43008-0-2", "long")
 	for name, c := range map[string]struct {
-		harm func(t *testing.T, home string)
+		file string
+		harm func(p []byte) []byte // nil removes the file
 		want error
 	}{
-		"no JSON":        {func(t *testing.T, home string) { replace(t, keptFile(home), "{", "") }, ErrKept},
-		"a version":      {func(t *testing.T, home string) { replace(t, keptFile(home), `"version": 1`, `"version": 9`) }, ErrKept},
-		"rounds":         {func(t *testing.T, home string) { replace(t, keptFile(home), `"rounds": 1`, `"rounds": 7`) }, ErrKept},
-		"another seed":   {func(t *testing.T, home string) { replace(t, keptFile(home), `"seed": `, `"seed": 1`) }, nil},
-		"the long file":  {func(t *testing.T, home string) { flip(t, filepath.Join(home, "43008-0-2", "long")) }, ErrWrong},
-		"no long file":   {func(t *testing.T, home string) { remove(t, filepath.Join(home, "43008-0-2", "long")) }, os.ErrNotExist},
-		"no description": {func(t *testing.T, home string) { remove(t, keptFile(home)) }, ErrKept},
+		"no JSON":        {"kept.json", instead("{", ""), ErrKept},
+		"a version":      {"kept.json", instead(`"version": 1`, `"version": 9`), ErrKept},
+		"rounds":         {"kept.json", instead(`"rounds": 1`, `"rounds": 7`), ErrKept},
+		"another seed":   {"kept.json", instead(`"seed": `, `"seed": 1`), nil},
+		"the long file":  {long, func(p []byte) []byte { p[100] ^= 1; return p }, ErrWrong},
+		"no long file":   {long, nil, os.ErrNotExist},
+		"no description": {"kept.json", nil, ErrKept},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := smallLustre(t.TempDir())
@@ -167,7 +170,7 @@ func TestKeptBlocksThatAreDamaged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.harm(t, k.Dir)
+			change(t, filepath.Join(k.Dir, c.file), c.harm)
 			if _, err := ReadKept(t.Context(), o); err == nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -178,34 +181,26 @@ func TestKeptBlocksThatAreDamaged(t *testing.T) {
 	}
 }
 
-// replace changes a text file.
-func replace(t *testing.T, path, from, to string) {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil || !strings.Contains(string(text), from) {
-		t.Fatalf("%q in %s: %v", from, text, err)
-	}
-	if err := os.WriteFile(path, []byte(strings.Replace(string(text), from, to, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+// instead puts one text for another, once.
+func instead(from, to string) func(p []byte) []byte {
+	return func(p []byte) []byte { return bytes.Replace(p, []byte(from), []byte(to), 1) }
 }
 
-// flip changes one bit of the first block of a file.
-func flip(t *testing.T, path string) {
+// change gives a file other contents, or removes it.
+func change(t *testing.T, path string, harm func(p []byte) []byte) {
 	t.Helper()
-	p, err := os.ReadFile(path)
+	was, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p[100] ^= 1
-	if err := os.WriteFile(path, p, 0o600); err != nil {
-		t.Fatal(err)
+	if harm == nil {
+		err = os.Remove(path)
+	} else if now := harm(bytes.Clone(was)); bytes.Equal(now, was) {
+		t.Fatalf("%s was not changed", path)
+	} else {
+		err = os.WriteFile(path, now, 0o600)
 	}
-}
-
-func remove(t *testing.T, path string) {
-	t.Helper()
-	if err := os.Remove(path); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -29,7 +29,7 @@ func newValues(n, size int) (*values, error) {
 	if err != nil {
 		return nil, err
 	}
-	fillRandom(mem)
+	fillRandom(mem, rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	return &values{mem: mem, size: size}, nil
 }
 
@@ -41,9 +41,7 @@ func mapRoom(n int) ([]byte, error) {
 	return mem, nil
 }
 
-func fillRandom(p []byte) { fillFrom(rand.NewPCG(rand.Uint64(), rand.Uint64()), p) }
-
-func fillFrom(r rand.Source, p []byte) {
+func fillRandom(p []byte, r rand.Source) {
 	for ; len(p) >= 8; p = p[8:] {
 		binary.LittleEndian.PutUint64(p, r.Uint64())
 	}

@@ -78,7 +78,7 @@ func (m *Machine) settle(ctx context.Context, limit time.Duration) error {
 
 // settleLimit is how long servers may take to have room: less than upLimit, so that
 // they can be asked why they have none.
-const settleLimit = time.Minute
+const settleLimit = upLimit - 20*time.Second
 
 const settling = `
 grep -q ' /mnt/lustre lustre ' /proc/mounts || exit 1

@@ -62,7 +62,8 @@ func arenas() (n int, err error) {
 	}
 	defer f.Close()
 	var began, ended uint64 // of the readable mapping before
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
 		span, rest, _ := strings.Cut(lines.Text(), " ")
 		low, high, _ := strings.Cut(span, "-")
 		from, err := strconv.ParseUint(low, 16, 64)
@@ -80,7 +81,7 @@ func arenas() (n int, err error) {
 			n++
 		}
 	}
-	return n, nil
+	return n, lines.Err()
 }
 
 // childArenas is how many arenas a child has in an environment.
