@@ -2,7 +2,7 @@
 
 from .aio import AsyncClient
 from .client import Client
-from .errors import CascadeError, RegionRefused
+from .errors import CascadeError, ForeignServer, RegionRefused
 from .names import namespace
 from .ops import Event, Events, Probe
 from .region import Region
@@ -16,6 +16,7 @@ __all__ = [
     "Client",
     "Event",
     "Events",
+    "ForeignServer",
     "Probe",
     "Region",
     "RegionRefused",

@@ -6,18 +6,19 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import ops
-from .errors import CascadeError, LinkLost, ProtocolError, Refused, RegionRefused
+from .errors import CascadeError, ForeignServer, LinkLost, ProtocolError, Refused, RegionRefused
 from .index import ASK, Index
 from .link import GRACE_SECONDS, LinkBase, LinkState, Request
 from .ops import MAX_WAIT_MS, Events, Move, Op, Probe
 from .password import Password
+from .peer import Trust
 from .region import Region
 from .resp import INCOMPLETE
 from .session import VIEW_BYTES, Done, Ending, Session, Steps, copied, load_move, store_move
@@ -33,8 +34,9 @@ class AsyncLink(LinkBase):
         super().__init__(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), timeout)
         self._sock.setblocking(False)
 
-    async def connect(self, path: str) -> None:
+    async def connect(self, path: str, trust: Trust) -> None:
         await asyncio.wait_for(asyncio.get_running_loop().sock_connect(self._sock, path), self.timeout)
+        self.state.server = trust.check(self._sock, path)
 
     async def call(self, request: Request, first: bytes = b"") -> Any:
         """As Link.call."""
@@ -111,8 +113,9 @@ class AsyncClient(Session[AsyncLink]):
         log: logging.Logger | None = None,
         password: str | None = None,
         password_file: str | None = None,
+        server_uids: Iterable[int] | str | None = None,
     ) -> None:
-        super().__init__(socket, timeout, log, Password(password, password_file))
+        super().__init__(socket, timeout, log, Password(password, password_file), Trust(server_uids))
         self._lock = asyncio.Lock()
 
     async def region(self, *, fd: int | None = None, path: str | None = None, notify: int | None = None) -> Region:
@@ -354,8 +357,8 @@ class AsyncClient(Session[AsyncLink]):
             return None
         link = AsyncLink(self._timeout)
         try:
-            await link.connect(self._path)
-        except (OSError, asyncio.TimeoutError) as e:
+            await link.connect(self._path, self._trust)
+        except (OSError, asyncio.TimeoutError, ForeignServer) as e:
             link.close()
             self._away(e)
             return None

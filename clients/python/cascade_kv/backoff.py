@@ -24,7 +24,7 @@ class Backoff:
     def __init__(self) -> None:
         self._pause = FIRST_SECONDS
         self._next = 0.0
-        self._warned = -WARN_SECONDS
+        self._warned: dict[str, float] = {}  # by kind
 
     def over(self) -> bool:
         return time.monotonic() >= self._next
@@ -36,10 +36,10 @@ class Backoff:
     def worked(self) -> None:
         self._pause, self._next = FIRST_SECONDS, 0.0
 
-    def may_warn(self) -> bool:
-        """Whether the last warning was long enough ago. An engine asks thousands of times a second."""
+    def may_warn(self, kind: str = "") -> bool:
+        """Whether the last warning of this kind was long enough ago. An engine asks thousands of times a second."""
         now = time.monotonic()
-        if now - self._warned < WARN_SECONDS:
+        if now - self._warned.get(kind, -WARN_SECONDS) < WARN_SECONDS:
             return False
-        self._warned = now
+        self._warned[kind] = now
         return True

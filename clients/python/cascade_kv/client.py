@@ -8,18 +8,19 @@ import select
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import ops
-from .errors import CascadeError, LinkLost, ProtocolError, Refused, RegionRefused
+from .errors import CascadeError, ForeignServer, LinkLost, ProtocolError, Refused, RegionRefused
 from .index import ASK, Index
 from .link import GRACE_SECONDS, Link, LinkState
 from .ops import Events, Move, Op, Probe
 from .password import Password
+from .peer import Trust
 from .region import Region
 from .session import VIEW_BYTES, Done, Ending, Session, Steps, copied, load_move, store_move
 from .view import View
@@ -41,6 +42,8 @@ class Client(Session[Link]):
 
     Calls of several threads take turns. A forked child gets a connection of its own. There are no threads inside.
     password, or the first line of password_file, or of the file that CASCADE_PASSWORD_FILE names, is for a rank that wants one.
+    A rank must be of this process's own user or of root, or of one whom server_uids lists, or CASCADE_SERVER_UIDS with commas between;
+    one of another user is a rank that is away, logged as an error, and gets no byte.
     Keys have 1 to 1024 bytes. ValueError is for arguments that no rank could serve.
     """
 
@@ -52,8 +55,9 @@ class Client(Session[Link]):
         log: logging.Logger | None = None,
         password: str | None = None,
         password_file: str | None = None,
+        server_uids: Iterable[int] | str | None = None,
     ) -> None:
-        super().__init__(socket, timeout, log, Password(password, password_file))
+        super().__init__(socket, timeout, log, Password(password, password_file), Trust(server_uids))
         self._lock = threading.Lock()
         self._give_back = _weak_call(self)
         _clients.add(self)
@@ -361,8 +365,8 @@ class Client(Session[Link]):
         if self._closed or not self._backoff.over():
             return None
         try:
-            link = Link(self._path, self._timeout)
-        except OSError as e:
+            link = Link(self._path, self._timeout, self._trust)
+        except (OSError, ForeignServer) as e:
             self._away(e)
             return None
         self._link = link

@@ -1,4 +1,4 @@
-"""What can go wrong. Engines see only RegionRefused and ValueError; the others are turned into misses by the clients."""
+"""What can go wrong. Engines see only RegionRefused and ValueError; the others are turned into misses by the clients, which log them."""
 
 
 class CascadeError(Exception):
@@ -16,6 +16,19 @@ class Refused(CascadeError):
     def code(self) -> str:
         """The first word of the line: ERR, BUSY, NOPERM, OOM."""
         return str(self).split(" ", 1)[0]
+
+
+class ForeignServer(CascadeError):
+    """The socket is served by a user whom the client does not trust. Nothing was sent there."""
+
+    def __init__(self, path: str, uid: int, own: int) -> None:
+        super().__init__(
+            f"{path} is served by uid {uid}, neither this user (uid {own}) nor root: nothing was sent there. Name the socket of "
+            f"your own rank, in a directory that only you can write to; or, if uid {uid} is to be trusted, list it in server_uids "
+            "or CASCADE_SERVER_UIDS"
+        )
+        self.path = path
+        self.uid = uid
 
 
 class ProtocolError(CascadeError):

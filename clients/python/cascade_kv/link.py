@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from .errors import LinkLost, ProtocolError
+from .peer import Trust
 from .resp import INCOMPLETE, Decoder, head, words
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class LinkState:
     """What a connection has at the rank. When the connection ends the rank gives all of it back."""
 
     sock: socket.socket
+    server: int = -1  # user id of the rank, once it is known
     regions: dict[int, int] = field(default_factory=dict)  # number of our region to the rank's number
     jobs: dict[int, int] = field(default_factory=dict)  # job to its number of keys
     arena: Arena | None = None
@@ -149,12 +151,13 @@ class LinkBase:
 class Link(LinkBase):
     """A connection whose calls block."""
 
-    def __init__(self, path: str, timeout: float) -> None:
+    def __init__(self, path: str, timeout: float, trust: Trust) -> None:
         super().__init__(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), timeout)
         self._wait = 0.0  # what SO_RCVTIMEO is now
         try:
             self._sock.settimeout(timeout)
             self._sock.connect(path)
+            self.state.server = trust.check(self._sock, path)
             # The kernel's own deadlines cost no system call of their own, unlike those of Python's sockets.
             self._sock.settimeout(None)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(timeout))

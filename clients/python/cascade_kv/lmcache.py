@@ -98,7 +98,7 @@ class CascadeL2Adapter(L2AdapterInterface):
     """A rank of CASCADE on this node as an L2 of LMCache.
 
     adapter_params: socket, the path of the rank's unix socket (required); tenant, any text: servers with
-    different ones share nothing; password_file, if the rank wants a password.
+    different ones share nothing; password_file, if the rank wants a password; server_uids, if the rank is of another user.
     """
 
     def __init__(self, params: dict[str, Any], l1_memory_desc: Any = None) -> None:
@@ -107,7 +107,8 @@ class CascadeL2Adapter(L2AdapterInterface):
             raise ValueError('adapter_params needs "socket", the path of the rank\'s unix socket')
         self._socket: str = params["socket"]
         self._tenant = str(params.get("tenant", ""))
-        client = functools.partial(Client, self._socket, log=logger, password_file=params.get("password_file"))
+        who: dict[str, Any] = {name: params.get(name) for name in ("password_file", "server_uids")}
+        client = functools.partial(Client, self._socket, log=logger, **who)
         self._quick = client(timeout=QUICK_TIMEOUT)
         self._asker = client(timeout=LOOKUP_TIMEOUT)
         self._out: Mover = mover(client(timeout=JOB_TIMEOUT), l1_memory_desc, stores=True)

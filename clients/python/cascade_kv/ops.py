@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from .errors import ProtocolError, Refused
 from .index import Index, open_index
 from .link import LinkState, Request
+from .peer import is_owned
 from .region import Region
 from .resp import Keys, Word, as_map, head, keys_bytes, word, words
 from .view import Arena, Lease, View
@@ -332,7 +333,10 @@ def cancel(state: LinkState, job: int) -> Op[bool]:
 def read(state: LinkState, ns: Word, key: Word, large: bool, give_back: Callable[[LinkState], None]) -> Op[View | bytes | None]:
     """A block as what is had fastest: a view of a large one, unless views hold too much already, or else its bytes."""
     if large:
-        (view,) = yield from views(state, ns, [key], give_back)
+        try:
+            (view,) = yield from views(state, ns, [key], give_back)
+        except Refused:
+            view = None  # there is no arena that this process may map
         if view is not None:
             return view
     return (yield from get(state, ns, key))
@@ -357,11 +361,18 @@ def release(numbers: list[int]) -> bytes:
     return head(1 + len(numbers)) + words("CASCADE.RELEASE", *numbers)
 
 
-def mapped(reply: Any, fd: int | None) -> Arena:
+def owned(state: LinkState, fd: int, what: str) -> None:
+    """Raises Refused for a file that another user than the rank's could change."""
+    if not is_owned(fd, state.server):
+        raise Refused(f"the {what} that the rank (uid {state.server}) sent belongs to uid {os.fstat(fd).st_uid}: it is not mapped")
+
+
+def mapped(state: LinkState, reply: Any, fd: int | None) -> Arena:
     """The arena that came as a descriptor, which is closed here."""
     if fd is None:
         raise ProtocolError("an arena without a descriptor")
     try:
+        owned(state, fd, "arena")
         size = integer(items(reply, 1)[0])
         if not 0 < size <= os.fstat(fd).st_size:
             raise ProtocolError(f"an arena of {size} bytes in a smaller file")
@@ -375,7 +386,7 @@ def mapped(reply: Any, fd: int | None) -> Arena:
 def arena_of(state: LinkState) -> Op[Arena]:
     """The arena as it is now, mapped once for a connection. Refused where there is none."""
     reply, fd = yield Request(head(1) + words("CASCADE.ARENA"), wants_fd=True)
-    arena, known = mapped(reply, fd), state.arena
+    arena, known = mapped(state, reply, fd), state.arena
     if known is None or known.file != arena.file or known.size != arena.size:
         known = state.arena = arena
     return known
@@ -394,6 +405,7 @@ def index(state: LinkState) -> Op[Index | None]:
             if fd is None:
                 raise ProtocolError("an index without a descriptor")
             fds.append(fd)
+            owned(state, fd, "shared index")
         try:
             arena = yield from arena_of(state)
         except Refused:
@@ -416,7 +428,10 @@ def index_holds(state: LinkState, index: Index) -> Op[None]:
     if fd is None:
         raise ProtocolError("holds without a descriptor")
     try:
+        owned(state, fd, "table of holds")
         index.take_holds(state, fd)
+    except Refused:
+        return
     finally:
         os.close(fd)
 

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from . import ops
 from .backoff import Backoff, socket_path
-from .errors import LinkLost, Refused
+from .errors import ForeignServer, LinkLost, Refused
 from .index import Index
 from .link import GRACE_SECONDS, LinkBase, LinkState, Request
 from .ops import Move, Op, Statuses
 from .password import Password
+from .peer import Trust
 from .region import Region
 from .resp import Keys, Word
 from .view import View
@@ -45,9 +46,10 @@ class Ending(Generic[L]):
 class Session(Generic[L]):
     """The part of a client that does no input or output. Its methods are called with the client's lock held."""
 
-    def __init__(self, socket: str, timeout: float, log: logging.Logger | None, password: Password) -> None:
+    def __init__(self, socket: str, timeout: float, log: logging.Logger | None, password: Password, trust: Trust) -> None:
         self._path = socket_path(socket)
         self._password = password
+        self._trust = trust
         self._timeout = timeout
         self._log = log or logging.getLogger("cascade_kv")
         self._link: L | None = None
@@ -193,7 +195,10 @@ class Session(Generic[L]):
 
     def _away(self, why: Exception) -> None:
         self._backoff.failed()
-        self._log.debug("cascade: no rank at %s: %s", self._path, why)
+        if not isinstance(why, ForeignServer):
+            self._log.debug("cascade: no rank at %s: %s", self._path, why)
+        elif self._backoff.may_warn("foreign"):
+            self._log.error("cascade: %s", why)
 
     def _secret(self) -> str:
         try:

@@ -38,7 +38,8 @@ _log = logging.getLogger(__name__)
 # Goes up when pages of an earlier version of this file must not be read.
 _FORMAT: Final = "1"
 _KV: Final = PoolName.KV.value
-_KNOWN: Final = {"backend_name", "module_path", "class_name", "interface_v1", "allocator", "socket", "timeout", "tenant", "password_file"}
+_KNOWN: Final = {"backend_name", "module_path", "class_name", "interface_v1", "allocator", "socket", "timeout", "tenant", "password_file",
+                 "server_uids"}
 _QUIET_SECONDS: Final = 60.0
 # Pools that are cut by attention head, on every rank of tensor parallelism its own part, even beside KV that all ranks have whole.
 _SHARDED: Final = {"MHATokenToKVPoolHost", "MHATokenToKOnlyPoolHost", "MambaPoolHost"}
@@ -94,7 +95,8 @@ class CascadeHiCache(HiCacheStorage):  # type: ignore[misc]  # SGLang has no typ
         self._config = storage_config
         self._said: dict[str, float] = {}
         self._identity = _identity(storage_config, str(extra.get("tenant", "")))
-        client = functools.partial(Client, socket, timeout=timeout, log=_log, password_file=extra.get("password_file"))
+        client = functools.partial(Client, socket, timeout=timeout, log=_log, password_file=extra.get("password_file"),
+                                   server_uids=extra.get("server_uids"))
         self._look = client()
         self._reader = Carrier(client(), _log)
         self._writer = Carrier(client(), _log)

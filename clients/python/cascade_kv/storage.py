@@ -36,7 +36,8 @@ class CascadeAdapter(StorageAdapter):
     """The rank of this node. A block is key_data and then value_data, and its id that of the two together.
 
     Configuration: "socket"; "namespace" (default "storage"); "key_bytes", the bytes of every block's key_data (default: half of
-    the block); "timeout" in seconds; "password_file" if the rank wants a password.
+    the block); "timeout" in seconds; "password_file" if the rank wants a password; "server_uids" if it is of
+    another user.
     """
 
     def __init__(self) -> None:
@@ -46,7 +47,8 @@ class CascadeAdapter(StorageAdapter):
 
     def initialize(self, config: Mapping[str, Any]) -> bool:
         self.close()
-        self._client = Client(str(config["socket"]), timeout=float(config.get("timeout", 5.0)), password_file=config.get("password_file"))
+        who = {name: config.get(name) for name in ("password_file", "server_uids")}
+        self._client = Client(str(config["socket"]), timeout=float(config.get("timeout", 5.0)), **who)
         self._ns = str(config.get("namespace", "storage"))
         self._key_bytes = config.get("key_bytes")
         return self._client.up

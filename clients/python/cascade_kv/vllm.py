@@ -103,7 +103,7 @@ class CascadeTier(SecondaryTierManager):
 
     socket: path of the rank's unix socket. tenant: any text; engines with different ones share nothing.
     enable_kv_events: report what this tier stores and loses, if vLLM publishes events. locality: LOCAL or REMOTE, for
-    requests that choose tiers. password_file: if the rank wants a password.
+    requests that choose tiers. password_file: if the rank wants a password. server_uids: if the rank is of another user.
     """
 
     medium: ClassVar[Medium] = Medium.STORAGE
@@ -120,6 +120,7 @@ class CascadeTier(SecondaryTierManager):
         enable_kv_events: bool = False,
         locality: str | None = None,
         password_file: str | None = None,
+        server_uids: list[int] | str | None = None,
         backpressure_detector: Any = None,
         **ignored: Any,
     ) -> None:
@@ -130,8 +131,9 @@ class CascadeTier(SecondaryTierManager):
         self._socket = socket
         self._row = self.block_size_bytes
         self._ns = _namespace(offloading_spec.config, self._row, tenant)
-        self._asker = Client(socket, timeout=LOOKUP_TIMEOUT, log=logger, password_file=password_file)
-        self._mover = Client(socket, timeout=JOB_TIMEOUT, log=logger, password_file=password_file)
+        client = functools.partial(Client, socket, log=logger, password_file=password_file, server_uids=server_uids)
+        self._asker = client(timeout=LOOKUP_TIMEOUT)
+        self._mover = client(timeout=JOB_TIMEOUT)
         self._signal = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._complained: dict[str, float] = {}
         self._region, self._base = self._attach(primary_kv_view)
