@@ -69,7 +69,10 @@ func (a *app) dialWith(loaded *config.Loaded) (*resp.Client, error) {
 		return nil, err
 	}
 	network, address := a.address(&loaded.Config)
-	client, err := resp.Dial(network, address, a.timeout)
+	client, err := resp.Dial(network, address, a.timeout, loaded.ServerUIDs...)
+	if errors.Is(err, resp.ErrForeignServer) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("no rank answers at %s: %w; start one with cascaded --socket %s, or name another with --socket",
 			address, err, address)

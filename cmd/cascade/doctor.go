@@ -2,12 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"cascadekv/internal/config"
+	"cascadekv/internal/resp"
 	"cascadekv/tiers"
 )
 
@@ -86,6 +88,9 @@ func (a *app) report(checks []check) error {
 // checkRank looks at the rank that runs here, if one does.
 func (a *app) checkRank(loaded *config.Loaded) []check {
 	client, err := a.dialWith(loaded)
+	if errors.Is(err, resp.ErrForeignServer) {
+		return []check{failure("rank", "give the rank a socket in a directory that only its user can write to, as the default is: --socket", "%v", err)}
+	}
 	if err != nil {
 		_, address := a.address(&loaded.Config)
 		return []check{warning("rank", "start one: cascaded --socket "+address, "none answers at %s", address)}

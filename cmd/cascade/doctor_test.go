@@ -151,6 +151,15 @@ func TestSocketDirectoryOpenToOthers(t *testing.T) {
 	if got := (machine{}).socketDir(filepath.Join(dir, "s")); got.Verdict != warn || !strings.Contains(got.Remedy, "chmod") {
 		t.Errorf("%+v", got)
 	}
+	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	if got := (machine{}).socketDir(filepath.Join(dir, "s")); got.Verdict != warn || !strings.Contains(got.Remedy, "a directory of your own") {
+		t.Errorf("in a directory as /tmp is: %+v", got)
+	}
+	if got := (machine{}).socketDir(filepath.Join(dir, "to-be-made", "s")); got.Verdict != ok {
+		t.Errorf("in one that the rank makes there: %+v", got)
+	}
 }
 
 func TestControlGroupsOfVersion1(t *testing.T) {

@@ -142,6 +142,10 @@ func (m machine) socketDir(socket string) check {
 		if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
 			return warning(name, "chmod go-w "+dir, "%s may be written by others, who could put their own socket there", dir)
 		}
+		if info.Mode().Perm()&0o022 != 0 && dir == filepath.Dir(socket) {
+			return warning(name, "choose a --socket in a directory of your own; the rank makes one that does not exist",
+				"all users share %s: another one could serve %s before the rank does, and clients that do not look who serves it would send their password there", dir, socket)
+		}
 		return okay(name, "%s (%d of %d bytes)", socket, len(socket), config.MaxSocketPath)
 	}
 }

@@ -161,7 +161,9 @@ func (a *app) replayTarget(f replayFlags, info trace.Info) (func(context.Context
 		return nil, nil, err
 	}
 	live := func(network, address string) replay.Target {
-		return replay.NewLiveTarget(replay.LiveOptions{Network: network, Addr: address, Password: password, BlockBytes: int(f.blockBytes)})
+		return replay.NewLiveTarget(replay.LiveOptions{
+			Network: network, Addr: address, Password: password, BlockBytes: int(f.blockBytes), ServerUIDs: loaded.ServerUIDs,
+		})
 	}
 	network, address := a.address(&loaded.Config)
 	return func(context.Context, string) (replay.Target, error) {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/rawfd"
+	"cascadekv/internal/resp"
 )
 
 // plainConn is a connection of which every read and write is one system call
@@ -38,6 +39,9 @@ func dialPlain(network, addr string) (*plainConn, error) {
 	nc, err := net.Dial(network, addr)
 	if err != nil {
 		return nil, err
+	}
+	if err := resp.CheckServer(nc); err != nil {
+		return nil, errors.Join(err, nc.Close())
 	}
 	fd, err := rawfd.Take(nc)
 	if err != nil {

@@ -91,10 +91,15 @@ func (v *validator) listeners() {
 		v.check(problem != "" || loopback(c.Admin.Listen), "admin.listen",
 			"reachable from other nodes, and it has no password", "use 127.0.0.1, and an SSH tunnel or the site's exporter proxy from outside")
 	}
-	v.check(!slices.ContainsFunc(c.AllowUIDs, func(u int) bool { return u < 0 || u > maxUID }), "allow_uids",
-		"holds a number that is no user id", "list numeric user ids, as id -u prints them")
+	v.uids("allow_uids", c.AllowUIDs)
+	v.uids("server_uids", c.ServerUIDs)
 	v.check(c.MaxConnections >= 1 && c.MaxConnections <= maxClients, "max_connections", "out of range",
 		fmt.Sprintf("use 1 to %d; LMCache opens up to 150 in each process", maxClients))
+}
+
+func (v *validator) uids(key string, uids []int) {
+	v.check(!slices.ContainsFunc(uids, func(u int) bool { return u < 0 || u > maxUID }), key,
+		"holds a number that is no user id", "list numeric user ids, as id -u prints them")
 }
 
 func (v *validator) space() {

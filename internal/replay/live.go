@@ -30,6 +30,7 @@ type LiveOptions struct {
 	Password   string // for AUTH; "" means none is needed
 	Namespace  string // "" means that of Namespace
 	BlockBytes int    // size of every block
+	ServerUIDs []int  // users whose rank is trusted, besides the caller's own and root
 }
 
 // NewLiveTarget returns a Target on the rank. Nothing is connected yet.
@@ -41,7 +42,10 @@ func NewLiveTarget(o LiveOptions) *LiveTarget {
 }
 
 func (t *LiveTarget) dial() (*resp.Client, error) {
-	c, err := resp.Dial(t.o.Network, t.o.Addr, liveTimeout)
+	c, err := resp.Dial(t.o.Network, t.o.Addr, liveTimeout, t.o.ServerUIDs...)
+	if errors.Is(err, resp.ErrForeignServer) {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("replay: no rank at %s: %w; start cascaded or correct the address", t.o.Addr, err)
 	}

@@ -25,11 +25,17 @@ type Client struct {
 }
 
 // Dial connects to a server; network is "unix" or "tcp". timeout bounds the
-// connection and then every wait for the other side; zero means for ever.
-func Dial(network, addr string, timeout time.Duration) (*Client, error) {
+// connection and then every wait for the other side; zero means for ever. A
+// server on this machine must be of the caller's own user, of root, or of a user
+// in serverUIDs; else the error matches ErrForeignServer and nothing was sent.
+func Dial(network, addr string, timeout time.Duration, serverUIDs ...int) (*Client, error) {
 	conn, err := net.DialTimeout(network, addr, timeout)
 	if err != nil {
 		return nil, fmt.Errorf("resp: cannot connect: %w", err)
+	}
+	if err := CheckServer(conn, serverUIDs...); err != nil {
+		_ = conn.Close() // nothing was sent; the refusal is what matters
+		return nil, err
 	}
 	return NewClient(conn, timeout), nil
 }
