@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/config"
 	"cascadekv/internal/units"
 )
 
@@ -80,6 +81,7 @@ func (a *app) engineConfig(of func(engineOptions) engineConfig, o engineOptions)
 	}
 	o.listen = loaded.Listen
 	e := of(o)
+	e.trust(&loaded.Config)
 	if e.Engine != "sglang" { // its host pool is no file
 		e.Notes = append(e.Notes, a.shmNote(o.hostPool))
 	}
@@ -87,6 +89,15 @@ func (a *app) engineConfig(of func(engineOptions) engineConfig, o engineOptions)
 		return a.printJSON(e)
 	}
 	return a.printEngineConfig(e)
+}
+
+// trust has the engine trust whom the configuration does.
+func (e *engineConfig) trust(c *config.Config) {
+	k, _ := config.Lookup("server_uids")
+	if len(c.ServerUIDs) > 0 {
+		e.Env[k.Env()] = k.Text(c)
+	}
+	e.Notes = append(e.Notes, "the engine sends nothing to a rank of another user than its own or root, unless "+k.Path+" lists that user ("+k.Env()+")")
 }
 
 // shmNote compares the room that is left in shared memory with what an engine

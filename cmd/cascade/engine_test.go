@@ -68,11 +68,11 @@ func TestEngineConfigIsThatOfTheDocuments(t *testing.T) {
 			t.Fatalf("docs/%s.md has no configuration to paste", engine)
 		}
 		var want, got any
-		said := strings.ReplaceAll(string(found[1]), "'$S'", "/tmp/cascade.sock")
+		said := strings.ReplaceAll(string(found[1]), "'$S'", "/tmp/cascade-0/rank0.sock")
 		if err := json.Unmarshal([]byte(said), &want); err != nil {
 			t.Fatalf("docs/%s.md: %v: %s", engine, err, said)
 		}
-		e := engines[engine](engineOptions{socket: "/tmp/cascade.sock", pageSize: 64, hostPool: 8 * units.GiB})
+		e := engines[engine](engineOptions{socket: "/tmp/cascade-0/rank0.sock", pageSize: 64, hostPool: 8 * units.GiB})
 		if err := json.Unmarshal([]byte(e.Args[len(e.Args)-1]), &got); err != nil {
 			t.Fatal(err)
 		}
@@ -83,6 +83,20 @@ func TestEngineConfigIsThatOfTheDocuments(t *testing.T) {
 			if !strings.Contains(string(text), arg) {
 				t.Errorf("docs/%s.md does not have %s", engine, arg)
 			}
+		}
+	}
+}
+
+// TestEngineConfigNamesTrustedUsers: an engine gets the users that the
+// configuration trusts.
+func TestEngineConfigNamesTrustedUsers(t *testing.T) {
+	for engine := range engines {
+		got := cascadeCommand("", []string{"CASCADE_SERVER_UIDS=1001,1002"}, "engine-config", engine)
+		if got.status != exitOK || !strings.Contains(got.out, "export CASCADE_SERVER_UIDS=1001,1002\n") {
+			t.Errorf("%s: %+v", engine, got)
+		}
+		if got := cascadeCommand("", nil, "engine-config", engine); strings.Contains(got.out, "export CASCADE_SERVER_UIDS") || !strings.Contains(got.out, "server_uids") {
+			t.Errorf("%s, without any: %+v", engine, got)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import time
 
 from engines import Failed, daemon
 
-SOCKET = "/tmp/cascade.sock"  # in documents
+SOCKET = "/tmp/cascade-$(id -u)/rank0.sock"  # in documents
 
 
 def of(document, language):

@@ -25,7 +25,7 @@ def test(work, program):
     file = work / "lmcache.yaml"
     file.write_text(snippets.of(PAGE, "yaml")[0])
     read = daemon.run([install.home() / "bin" / "python", "-c", READ, file], timeout=300, what="LMCache's configuration", env=daemon.engine_env()).split()
-    check(read[-4:] == ["unix:///tmp/cascade.sock", "naive", "256", "False"], "docs/lmcache.md, in process: LMCache reads it as it is meant")
+    check(read[-4:] == ["unix:///tmp/cascade-1000/rank0.sock", "naive", "256", "False"], "docs/lmcache.md, in process: LMCache reads it as it is meant")
     return {"stored": names}
 
 

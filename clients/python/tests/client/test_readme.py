@@ -11,7 +11,7 @@ from rank import ROOT, OneRank
 class Readme(OneRank):
     def test_example(self):
         (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "clients/python/README.md").read_text(), re.S)
-        code, n = re.subn(r'Client\(".*?"\)', f'Client("{self.rank.socket}")', code)
+        code, n = re.subn(r'Client\(f?".*?"\)', f'Client("{self.rank.socket}")', code)
         self.assertEqual(n, 1)
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
