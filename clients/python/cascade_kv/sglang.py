@@ -157,7 +157,7 @@ class CascadeHiCache(HiCacheStorage):  # type: ignore[misc]  # SGLang has no typ
         self, keys: list[str], pool_transfers: list[PoolTransfer] | None = None, extra_info: Any = None
     ) -> PoolTransferResult:
         """The longest prefix that every pool can give, and all shorter ones that it could be cut to."""
-        pages = self._leading(self._pools[_KV][1], keys)
+        pages = self._leading(self._kv_namespace(), keys)
         hits = {PoolName.KV: pages} if pages else {}
         lengths = set(range(1, pages + 1))
         for t in pool_transfers or ():

@@ -207,7 +207,7 @@ def checks():
         for layout in LAYOUTS:
             for mode in MODES:
                 yield f"{kind}, {layout}, {mode}", round_trip, (kind, layout, mode)
-            for mode in ("v1", "v1+memfd"):
+            for mode in MODES:
                 yield f"{kind} with a draft pool, {layout}, {mode}", round_trip, (kind, layout, mode, True)
     for mode in MODES:
         yield f"two ranks, mha, {mode}", tensor_parallel_sharded, (mode,)
