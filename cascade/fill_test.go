@@ -239,7 +239,7 @@ func TestPutFromWaitsForRoomWithNothingInHand(t *testing.T) {
 	r := newRig(t, 16<<20, false)
 	var others []*Stage
 	for {
-		st, err := r.Stage(t.Context(), size)
+		st, err := r.Stage(impatient(t), size)
 		if errors.Is(err, ErrNoRoom) {
 			break
 		} else if err != nil {

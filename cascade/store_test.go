@@ -32,6 +32,18 @@ type rig struct {
 	*Store
 }
 
+// patient is how long a put of a test waits for room: far longer than one write
+// to the cold tier takes, also on a machine that is busy. A test that fills the
+// memory gives up sooner by impatient.
+const patient = 30 * time.Second
+
+// impatient is for a put that is expected to find no room.
+func impatient(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func newRig(t testing.TB, shmBytes int64, cold bool, change ...func(*Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), shm: shmBytes, now: time.Unix(1_800_000_000, 0)}
@@ -43,7 +55,7 @@ func newRig(t testing.TB, shmBytes int64, cold bool, change ...func(*Options)) *
 		t.Cleanup(func() { _ = c.Close() }) // after the stores that use it
 		r.cold = keepOpen{c}
 	}
-	r.opt = Options{Now: r.clock, Log: slog.New(slog.DiscardHandler), Limits: Limits{RoomDeadline: 300 * time.Millisecond}}
+	r.opt = Options{Now: r.clock, Log: slog.New(slog.DiscardHandler), Limits: Limits{RoomDeadline: patient}}
 	for _, f := range change {
 		f(&r.opt)
 	}
@@ -340,7 +352,7 @@ func TestViewsPinAndRoomRunsOut(t *testing.T) {
 	r := newRig(t, 8<<20, false)
 	var views []*View
 	for i := 0; ; i++ {
-		_, err := r.Put(context.Background(), ns(fmt.Sprint(i)), data(uint64(i), 500_000), nil)
+		_, err := r.Put(impatient(t), ns(fmt.Sprint(i)), data(uint64(i), 500_000), nil)
 		if errors.Is(err, ErrNoRoom) {
 			break
 		} else if err != nil {
