@@ -150,9 +150,13 @@ func watchHeap(t *testing.T, url string) func() (most int64, samples int) {
 			}
 		}
 	}()
-	return func() (int64, int) {
+	end := sync.OnceFunc(func() {
 		close(stop)
 		<-done
+	})
+	t.Cleanup(end)
+	return func() (int64, int) {
+		end()
 		if failed != nil {
 			t.Error(failed)
 		}

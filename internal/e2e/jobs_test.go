@@ -10,18 +10,19 @@ import (
 type scribe struct {
 	marks marks // acknowledged ones; only of interest once the scribe has stopped
 	err   error // why it stopped, if nobody stopped it
-	quit  chan struct{}
+	quit  func()
 	ended sync.WaitGroup
 }
 
 func startScribe(t *testing.T, r *rank, prefix string) *scribe {
 	t.Helper()
-	w := &scribe{marks: marks{prefix: prefix}, quit: make(chan struct{})}
 	c := r.dial(t)
+	stop := make(chan struct{})
+	w := &scribe{marks: marks{prefix: prefix}, quit: sync.OnceFunc(func() { close(stop) })}
 	w.ended.Go(func() {
 		for {
 			select {
-			case <-w.quit:
+			case <-stop:
 				return
 			case <-time.After(20 * time.Millisecond): // few enough to be read again
 			}
@@ -31,12 +32,13 @@ func startScribe(t *testing.T, r *rank, prefix string) *scribe {
 			w.marks.n++
 		}
 	})
+	t.Cleanup(func() { w.stop() }) // before the connection is closed
 	return w
 }
 
-// stop ends the scribe and returns what was acknowledged.
+// stop ends the scribe and returns what was acknowledged. It may be called again.
 func (w *scribe) stop() (marks, error) {
-	close(w.quit)
+	w.quit()
 	w.ended.Wait()
 	return w.marks, w.err
 }

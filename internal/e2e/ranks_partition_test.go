@@ -257,6 +257,7 @@ func TestPartition(t *testing.T) {
 		time.Sleep(cut / 3)
 		requestWhileCut(t, j.ranks[0].socket, chain)
 	})
+	defer request.Wait() // also if the test ends before it
 	load(t, writers, time.Now().Add(cut))
 	total(writers).judge(t, "while cut")
 	n.heal()

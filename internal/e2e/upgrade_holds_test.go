@@ -105,23 +105,64 @@ func (o *ownHolder) giveBack() {
 // memfdOf opens the youngest memfd of a name that a rank has, as its own user may.
 func memfdOf(t *testing.T, r *rank, name string, mode int) int {
 	t.Helper()
-	dir := fmt.Sprintf("/proc/%d/fd", r.cmd.Process.Pid)
+	youngest := -1
+	until(t, "memfd "+name, func() bool {
+		youngest = youngestMemfd(t, fmt.Sprintf("/proc/%d/fd", r.cmd.Process.Pid), name, mode)
+		return youngest >= 0
+	})
+	return youngest
+}
+
+// youngestMemfd opens the memfd in a folder of descriptors, or returns -1. A rank
+// opens its index once more for each client that asks, for the moment of the
+// answer: such a descriptor may be gone, or be another file, when it is opened here.
+func youngestMemfd(t *testing.T, dir, name string, mode int) int {
+	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := ""
-	var inode uint64
+	is := func(path string) bool {
+		to, _ := os.Readlink(path)
+		return strings.HasPrefix(to, "/memfd:"+name)
+	}
+	found, made := -1, int64(-1)
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
+		if !is(path) {
+			continue
+		}
+		fd, err := unix.Open(path, mode|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			continue
+		}
 		var st unix.Stat_t
-		if to, _ := os.Readlink(path); strings.HasPrefix(to, "/memfd:"+name) && unix.Stat(path, &st) == nil && st.Ino > inode {
-			found, inode = path, st.Ino
+		if is(fmt.Sprintf("/proc/self/fd/%d", fd)) && unix.Fstat(fd, &st) == nil && st.Ctim.Nano() > made {
+			fd, found, made = found, fd, st.Ctim.Nano()
+		}
+		if fd >= 0 {
+			unix.Close(fd)
 		}
 	}
-	fd, err := unix.Open(found, mode|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatalf("the rank has no %s: %v", name, err)
+	return found
+}
+
+// TestMemfdWhileClientsAsk: the tests find the rank's index whatever other clients
+// do. After an upgrade the rank has lower numbers to give than the index has.
+func TestMemfdWhileClientsAsk(t *testing.T) {
+	r := start(t, newPlace(t, "16MiB"))
+	upgrade(t, r)
+	l := newClients(t)
+	for i := range 4 {
+		c := r.dial(t)
+		l.run(fmt.Sprint("client ", i), func(int) error {
+			_, err := c.Do("CASCADE.INDEX")
+			return err
+		})
 	}
-	return fd
+	l.goesOn()
+	for range 300 {
+		unix.Close(memfdOf(t, r, "cascade-index", unix.O_RDONLY))
+	}
+	l.end()
 }

@@ -49,6 +49,7 @@ func upgrade(t *testing.T, r *rank, more ...string) (u struct {
 type clients struct {
 	t    *testing.T
 	stop chan struct{}
+	once sync.Once
 	wg   sync.WaitGroup
 	made []*turns
 }
@@ -68,8 +69,10 @@ func (x *turns) count() int {
 
 func newClients(t *testing.T) *clients { return &clients{t: t, stop: make(chan struct{})} }
 
-// run calls turn again and again until the load ends.
+// run calls turn again and again until the load ends, or the test fails: before
+// its clean-up closes a connection or unmaps memory that it set up before run.
 func (l *clients) run(name string, turn func(i int) error) {
+	l.t.Cleanup(l.end)
 	x := &turns{name: name}
 	l.made = append(l.made, x)
 	l.wg.Go(func() {
@@ -99,8 +102,9 @@ func (l *clients) goesOn() {
 	}
 }
 
+// end returns when no client works any more. It may be called again.
 func (l *clients) end() {
-	close(l.stop)
+	l.once.Do(func() { close(l.stop) })
 	l.wg.Wait()
 }
 
@@ -284,7 +288,7 @@ func upgradeUnderLoad(t *testing.T, r *rank) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer raw.Close()
+	t.Cleanup(func() { raw.Close() })
 
 	l := newClients(t)
 	l.run("unix", setAndGet(r.dial(t), "unix", 200<<10))
