@@ -333,6 +333,11 @@ func TestRegionIsTruncatedUnderLoad(t *testing.T) {
 			}
 		}
 	})
+	end := sync.OnceFunc(func() {
+		close(stop)
+		wg.Wait()
+	})
+	t.Cleanup(end) // before victim.fd may be another file
 	for i := 0; i < 20 || (seen[statusNot] < 50 || seen[statusDone] < 50) && i < 20_000; i++ {
 		for _, args := range [][]string{all("LOAD", nv, "ns"), all("STORE", nv, "torn", "REPLACE")} {
 			rep, err := victim.Do(args...)
@@ -344,8 +349,7 @@ func TestRegionIsTruncatedUnderLoad(t *testing.T) {
 			}
 		}
 	}
-	close(stop)
-	wg.Wait()
+	end()
 	if seen[statusNot] < 50 || seen[statusDone] < 50 || len(seen) != 2 {
 		t.Errorf("statuses: %v", seen)
 	}
