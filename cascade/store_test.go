@@ -32,18 +32,6 @@ type rig struct {
 	*Store
 }
 
-// patient is how long a put of a test waits for room: far longer than one write
-// to the cold tier takes, also on a machine that is busy. A test that fills the
-// memory gives up sooner by impatient.
-const patient = 30 * time.Second
-
-// impatient is for a put that is expected to find no room.
-func impatient(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 func newRig(t testing.TB, shmBytes int64, cold bool, change ...func(*Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir(), shm: shmBytes, now: time.Unix(1_800_000_000, 0)}
