@@ -98,7 +98,7 @@ func (t *transport) receive(conn net.Conn, place *halfopen.Place, crowded bool) 
 	if err == nil {
 		err = t.key.accept(conn)
 	}
-	if !place.Leave() {
+	if !place.Leave() && (err == nil || errors.Is(err, net.ErrClosed)) {
 		err = errDropped
 	}
 	if err == nil {

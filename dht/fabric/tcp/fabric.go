@@ -300,7 +300,7 @@ func (f *Fabric) receive(conn net.Conn, place *halfopen.Place, crowded bool) {
 		}
 		return nil
 	})
-	if !proved && !place.Leave() && f.ctx.Err() == nil {
+	if !proved && !place.Leave() && errors.Is(err, net.ErrClosed) && f.ctx.Err() == nil {
 		err = errDropped
 	}
 	if err == nil {

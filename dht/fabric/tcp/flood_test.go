@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"sync"
@@ -151,4 +152,92 @@ func TestSlowPeers(t *testing.T) {
 	if err := me.open(t.Context(), slow[0], forCalls, 1, 1); err != nil {
 		t.Errorf("the first, which greets at last: %v", err)
 	}
+}
+
+// asked is an authority that counts how often it is asked, and how often at once.
+type asked struct {
+	mu        sync.Mutex
+	now, most int
+	all       int
+	release   chan struct{} // Verify waits for it; nil does not
+}
+
+func (a *asked) Sign(context.Context, []byte) ([]byte, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.all++
+	return []byte("credential"), nil
+}
+
+func (a *asked) Verify(ctx context.Context, _, _ []byte) error {
+	a.mu.Lock()
+	a.all++
+	a.now++
+	a.most = max(a.most, a.now)
+	a.mu.Unlock()
+	select {
+	case <-a.release:
+	case <-ctx.Done():
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.now--
+	return ctx.Err()
+}
+
+func (a *asked) counts() (most, all int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.most, a.all
+}
+
+// TestStrangersStartNoPrograms: the authority is asked about nobody who does not
+// know the secret, and about few at once who do.
+func TestStrangersStartNoPrograms(t *testing.T) {
+	a := &asked{release: make(chan struct{})}
+	o := options(1, 1)
+	o.Authority, o.OpenTimeout = a, time.Minute
+	var told observer
+	o.Observe = told.observe
+	target, _ := serve(t, o)
+	for name, behave := range strangers {
+		conn := dial(t, target)
+		behave(t, target, conn)
+		if name == "a wrong proof" {
+			_ = conn.Close()
+			told.wait(t, "does not know the secret")
+		}
+	}
+	if _, all := a.counts(); all > 0 {
+		t.Errorf("the authority was asked %d times about strangers", all)
+	}
+	const members = 3 * vouchers
+	var ranks sync.WaitGroup
+	for i := range members {
+		o := options(fabric.Rank(2+i), 1)
+		o.Authority, o.OpenTimeout = &asked{release: closed()}, time.Minute
+		young := start(t, o)
+		young.SetPeer(as(target))
+		ranks.Go(func() {
+			if _, err := young.Call(soon(t), 1, []byte("e")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	until(t, "the authority is asked about some", func() bool { most, _ := a.counts(); return most == vouchers })
+	until(t, "the others have proved the secret", func() bool { return target.half.Len() <= len(strangers) })
+	if most, _ := a.counts(); most > vouchers {
+		t.Errorf("the authority was asked about %d at once", most)
+	}
+	close(a.release)
+	ranks.Wait()
+	if most, _ := a.counts(); most > vouchers {
+		t.Errorf("the authority was asked about %d at once", most)
+	}
+}
+
+func closed() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
 }
