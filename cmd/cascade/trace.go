@@ -26,12 +26,14 @@ type traceFlags struct {
 	file        string
 	limit       int
 	blockTokens int
+	seconds     bool
 }
 
 func (f *traceFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.file, "trace", "", "trace in Mooncake's JSON Lines form, .gz too")
 	c.Flags().IntVar(&f.limit, "limit", 0, "read at most so many requests; 0: all")
 	c.Flags().IntVar(&f.blockTokens, "block-tokens", trace.BlockTokens, "tokens of a block in the trace")
+	c.Flags().BoolVar(&f.seconds, "seconds", false, "the trace's timestamps are seconds, not milliseconds")
 }
 
 func (f *traceFlags) check() error {
@@ -47,10 +49,11 @@ func (f *traceFlags) check() error {
 }
 
 func (f *traceFlags) open() (*trace.Reader, error) {
-	return trace.Open(f.file, trace.ReaderOptions{BlockTokens: f.blockTokens})
+	return trace.Open(f.file, trace.ReaderOptions{BlockTokens: f.blockTokens, Seconds: f.seconds})
 }
 
-// summarize reads the whole trace once.
+// summarize reads the whole trace once, and says on one line what was assumed
+// of it.
 func (a *app) summarize(f *traceFlags) (info trace.Info, err error) {
 	r, err := f.open()
 	if err != nil {
@@ -60,6 +63,9 @@ func (a *app) summarize(f *traceFlags) (info trace.Info, err error) {
 	bar := a.progress(-1, "reading the trace", false) // nobody knows yet how long it is
 	info, err = trace.Summarize(watched{r, bar}, f.blockTokens, f.limit)
 	_ = bar.Finish() // drawing is best effort
+	if info.Assumed = r.Assumed(); err == nil && info.Assumed != (trace.Assumed{}) {
+		fmt.Fprintf(a.err, "trace %s: assumed: %s\n", f.file, info.Assumed)
+	}
 	return info, err
 }
 

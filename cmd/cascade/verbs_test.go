@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"cascadekv/internal/block"
-
 	"cascadekv/internal/buildinfo"
+	"cascadekv/internal/trace"
 )
 
 const someStats = `{"names":3,"blocks":2,"bytes_referenced":3072,"bytes_stored":2048,"hits":30,"misses":10,"puts":5,"duplicates":1,
@@ -243,5 +243,35 @@ func TestVersionAndCompletion(t *testing.T) {
 		if got := cascadeCommand("", nil, "completion", shell); got.status != exitOK || !strings.Contains(got.out, "cascade") {
 			t.Errorf("completion %s: %+v", shell, got)
 		}
+	}
+}
+
+// TestOddTrace: a trace that leaves things open is read, and one line says what
+// was assumed; the JSON has it too.
+func TestOddTrace(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "odd.jsonl")
+	text := `{"session_id": 1, "timestamp": 0.25, "input_length": 700, "hash_ids": [1]}
+{"session_id": 1, "delay": 1500, "input_length": 1024, "output_length": 2, "hash_ids": [1, 2]}
+{"session_id": 1, "timestamp": 9000, "input_length": 1536, "output_length": 2, "hash_ids": [1, 2, 1]}
+{"session_id": 1, "timestamp": 9000, "input_length": 300, "output_length": 2, "hash_ids": []}
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := cascadeCommand("", nil, "trace", "info", "--trace", file, "--json")
+	var info trace.Info
+	want := trace.Assumed{Fractions: 1, Delays: 1, NoOutput: 1, FullBlocks: 2, RepeatedIDs: 1}
+	if err := json.Unmarshal([]byte(got.out), &info); err != nil || info.Assumed != want || info.Requests != 4 || info.Milliseconds != 9000 {
+		t.Errorf("%+v, %v in %s", info, err, got.out)
+	}
+	for _, args := range [][]string{{"info"}, {"replay", "--block-bytes", "1KiB", "--no-lustre"}} {
+		got := cascadeCommand("", nil, append([]string{"trace", args[0], "--trace", file}, args[1:]...)...)
+		if got.status != exitOK || strings.Count(got.err, "assumed: ") != 1 || strings.Count(got.err, "\n") != 1 {
+			t.Errorf("%s: status %d, on standard error: %q", args[0], got.status, got.err)
+		}
+	}
+	got = cascadeCommand("", nil, "trace", "info", "--trace", file, "--seconds", "--json")
+	if err := json.Unmarshal([]byte(got.out), &info); err != nil || info.Milliseconds != 8999750 {
+		t.Errorf("in seconds: %+v, %v", info, err)
 	}
 }

@@ -85,11 +85,14 @@ func (p *peers) openTCP(ctx context.Context, store *cascade.Store, secret string
 	if err != nil {
 		return err
 	}
+	bind, public, err := thisNode().listenAt(ctx, p.c.Peers.Listen, p.c.Peers.Advertise)
+	if err != nil {
+		return fmt.Errorf("peers.listen: %w", err)
+	}
 	fab, err := tcp.New(tcp.Options{
-		Self: p.self.Rank, Incarnation: p.self.Incarnation, Listen: p.c.Peers.Listen,
-		Advertise: advertised(p.c.Peers.Listen, p.c.Peers.Advertise), Job: p.job(), Secret: []byte(secret), Placement: ring.Version,
+		Self: p.self.Rank, Incarnation: p.self.Incarnation, Listen: bind, Advertise: public, Job: p.job(), Secret: []byte(secret), Placement: ring.Version,
 		Authority: authority, RequireAuthority: p.c.Peers.Munge == "require",
-		Observe: func(err error) { p.log.Warn("connection of another rank", "err", err) },
+		Observe: (&strangers{log: p.log}).observe,
 	})
 	if err != nil {
 		return err
@@ -266,8 +269,12 @@ func (p *peers) serve(fab fabric.Fabric, store *cascade.Store) (err error) {
 
 // gossip starts the membership.
 func (p *peers) gossip(ctx context.Context, secret string, seeds []string) error {
+	bind, public, err := thisNode().listenAt(ctx, p.c.Peers.Gossip, p.c.Peers.Advertise)
+	if err != nil {
+		return fmt.Errorf("peers.gossip: %w", err)
+	}
 	m, err := members.Start(ctx, members.Options{
-		Self: p.self, Bind: p.c.Peers.Gossip, Advertise: withPort0(advertised(p.c.Peers.Gossip, p.c.Peers.Advertise)),
+		Self: p.self, Bind: bind, Advertise: withPort0(public),
 		Job: p.job(), Secret: []byte(secret), Placement: ring.Version, Seeds: seeds, Log: p.log, OnChange: p.changed,
 	})
 	if err == nil {

@@ -34,7 +34,7 @@ var (
 	errName      = errors.New("members: its name is not that of its rank and incarnation")
 )
 
-// config is memberlist's, from the options.
+// config is memberlist's, from the options. Its transport is left to Start.
 func (m *Members) config(ctx context.Context) (*memberlist.Config, error) {
 	secret, err := key(m.opt.Secret, m.opt.Job)
 	if err != nil {
@@ -62,8 +62,7 @@ func (m *Members) config(ctx context.Context) (*memberlist.Config, error) {
 	t := m.opt.Timers
 	c.ProbeInterval, c.ProbeTimeout = t.Probe, t.ProbeTimeout
 	c.GossipInterval, c.PushPullInterval, c.TCPTimeout = t.Gossip, t.PushPull, t.Dial
-	c.Transport = m.opt.transport
-	c.Logger = log.New(logWriter{m.log}, "", 0)
+	c.Logger = log.New(m.lines, "", 0)
 	hooks := hooks{m}
 	c.Delegate, c.Events, c.Alive, c.Merge = hooks, hooks, hooks, hooks
 	return c, nil

@@ -1,6 +1,7 @@
 package members
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,7 @@ type Options struct {
 
 	Timers Timers
 
-	transport memberlist.Transport // tests cut it in two
+	transport memberlist.NodeAwareTransport // tests cut it in two
 }
 
 // Timers are the paces of gossip and suspicion. Zero is the default: those of a
@@ -74,6 +75,10 @@ type Members struct {
 	view *view
 
 	refused refusals
+	lines   logWriter // of memberlist
+
+	transport *transport
+
 	timer   chan struct{} // the time of the next expiry may have changed
 	stop    context.CancelFunc
 	stopped context.Context
@@ -101,12 +106,13 @@ func Start(ctx context.Context, opt Options) (*Members, error) {
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
+	m.lines = newLogWriter(m.log)
 	m.view = newView(self, "", opt.Timers.SuspectAfter, opt.Timers.SuspectFor)
 	config, err := m.config(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if m.list, err = memberlist.Create(config); err != nil {
+	if err := m.gossip(config); err != nil {
 		return nil, fmt.Errorf("members: gossip of %v on %s does not start: %w", self.rank, opt.Bind, err)
 	}
 	m.addr = m.list.LocalNode().Address()
@@ -117,8 +123,35 @@ func Start(ctx context.Context, opt Options) (*Members, error) {
 	m.stopped, m.stop = context.WithCancel(context.WithoutCancel(ctx))
 	m.workers.Go(m.keepJoining)
 	m.workers.Go(m.keepExpiring)
+	m.workers.Go(m.keepCounting)
 	go m.deliver()
 	return m, nil
+}
+
+// gossip opens the sockets and starts memberlist on them.
+func (m *Members) gossip(c *memberlist.Config) error {
+	proof, err := newStreamKey(m.opt.Secret, m.opt.Job)
+	if err != nil {
+		return err
+	}
+	base := m.opt.transport
+	if base == nil {
+		sockets, err := listen(c.BindAddr, c.BindPort, c.Logger)
+		if err != nil {
+			return err
+		}
+		if c.BindPort == 0 {
+			c.BindPort = sockets.GetAutoBindPort()
+			c.AdvertisePort = cmp.Or(c.AdvertisePort, c.BindPort)
+		}
+		base = sockets
+	}
+	m.transport = newTransport(base, proof, m.log)
+	c.Transport = m.transport
+	if m.list, err = memberlist.Create(c); err != nil {
+		return errors.Join(err, m.transport.Shutdown())
+	}
+	return nil
 }
 
 func check(opt Options, self meta) error {

@@ -411,7 +411,7 @@ func TestOptions(t *testing.T) {
 
 func TestLog(t *testing.T) {
 	out := &said.Log{}
-	w := logWriter{slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelInfo}))}
+	w := newLogWriter(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelInfo})))
 	for _, line := range []string{
 		"[DEBUG] memberlist: quiet\n", "[WARN] memberlist: ignoring alive message for x\n",
 		"[INFO] memberlist: one\n", "[WARN] memberlist: two\n", "[ERR] memberlist: three\n", "Err: four\n",

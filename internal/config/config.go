@@ -68,8 +68,8 @@ type Lustre struct {
 // Peers are the other ranks of the job.
 type Peers struct {
 	Fabric     string      `toml:"fabric" help:"how ranks talk to each other: off, tcp or mpi"`
-	Listen     string      `toml:"listen" help:"TCP address of the fabric, host:port; port 0: any"`
-	Gossip     string      `toml:"gossip" help:"TCP and UDP address of membership, host:port; port 0: any"`
+	Listen     string      `toml:"listen" help:"TCP address of the fabric, host:port or interface:port; port 0: any"`
+	Gossip     string      `toml:"gossip" help:"TCP and UDP address of membership, host:port or interface:port; port 0: any"`
 	Advertise  string      `toml:"advertise" help:"host other ranks reach this one at; empty: that of listen, or the node's name"`
 	Seeds      string      `toml:"seeds" help:"gossip addresses of some other ranks, host:port, with commas"`
 	SecretFile string      `toml:"secret_file" help:"file with the secret that all ranks of the job share"`

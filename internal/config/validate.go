@@ -152,7 +152,7 @@ func (v *validator) peers() {
 	}
 	for _, a := range []struct{ key, value string }{{"peers.listen", p.Listen}, {"peers.gossip", p.Gossip}} {
 		problem := badAddress(a.value)
-		v.check(problem == "", a.key, problem, "write host:port; port 0 takes any, and no host is every interface")
+		v.check(problem == "", a.key, problem, "write host:port or interface:port; port 0 takes any, no host is one address of the node, 0.0.0.0 is all")
 	}
 	for _, seed := range p.SeedList() {
 		problem := badAddress(seed)

@@ -11,6 +11,8 @@
 //	block    BlockTokens tokens of a prompt; its last block may be shorter
 //	session  a conversation: every turn's prompt is the one before it, the
 //	         answer to that, and new text
+//	assumed  what a reader took for granted where a trace leaves something open;
+//	         what has several meanings is refused instead
 //	payload  the bytes that stand for a block's KV data, a function of its
 //	         hash id alone, so that any replayer can verify any other's
 //

@@ -29,6 +29,9 @@ type Info struct {
 	// requests. Above zero, hash ids do not stand for prefixes and the hit
 	// figures of any prefix cache mean little.
 	Reparented int64 `json:"reparented"`
+
+	// Assumed is for the caller, who has the Reader.
+	Assumed Assumed `json:"assumed,omitzero"`
 }
 
 // Summarize reads src to its end, at most limit requests unless limit is 0.

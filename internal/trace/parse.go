@@ -8,92 +8,181 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/bits"
 )
 
 // problem is what is wrong with a line, before file and line are known.
-type problem struct{ what, remedy string }
+type problem struct {
+	what, remedy string
+	cut          bool // the line ends too soon
+}
 
 const example = `write lines like {"timestamp": 0, "input_length": 700, "output_length": 10, "hash_ids": [1, 2]}`
 
-// Fields of a line, in the order Mooncake writes them.
-var fields = [...]string{"timestamp", "input_length", "output_length", "hash_ids"}
+// Fields of a line: those of Mooncake in the order that it writes them, and
+// those by which others say when a request comes.
+const (
+	fieldTimestamp = iota
+	fieldInput
+	fieldOutput
+	fieldHashes
+	fieldDelay   // milliseconds after the session's request before
+	fieldSession // any value, the same for the requests of a session
+	fieldCount
+)
 
-// parse reads one line into req and checks that it makes sense.
+var fields = [fieldCount]string{"timestamp", "input_length", "output_length", "hash_ids", "delay", "session_id"}
+
+// parsed is what a line has, beside what is in the request.
+type parsed struct {
+	found   [fieldCount]bool
+	has     [fieldCount]bool // found, with another value than null
+	delay   int64
+	session []byte // in JSON
+}
+
+// parse reads one line into req, completes it and checks that it makes sense.
 func (r *Reader) parse(line []byte, req *Request) *problem {
-	req.Hashes = req.Hashes[:0]
-	s := scanner{in: line}
-	var found [len(fields)]bool
+	*req = Request{Hashes: req.Hashes[:0]}
+	s := scanner{in: line, made: &r.made, unit: r.o.unit()}
+	var has parsed
 	for first := true; ; first = false {
 		key, p := s.next(first)
 		if key == nil && p == nil {
 			break
 		}
 		if p == nil {
-			p = s.value(key, &found, req)
+			p = s.value(key, &has, req)
 		}
 		if p != nil {
 			return p
 		}
 	}
-	for i, ok := range found {
-		if !ok {
-			return &problem{fmt.Sprintf("field %q is missing", fields[i]), example}
-		}
+	if !has.has[fieldHashes] {
+		return &problem{what: fmt.Sprintf("field %q is missing", fields[fieldHashes]), remedy: example}
 	}
+	if !has.has[fieldOutput] {
+		r.made.NoOutput++
+	}
+	if !has.has[fieldInput] {
+		r.made.NoInput++
+		req.InputTokens = len(req.Hashes) * r.o.BlockTokens
+	}
+	r.date(req, &has)
 	return r.check(req)
+}
+
+// date gives a request a timestamp, if it has none: that of the request before
+// it in its session, and its delay.
+func (r *Reader) date(req *Request, has *parsed) {
+	var last *int64
+	before := r.last
+	if has.has[fieldSession] {
+		last = r.sessions[string(has.session)]
+		if last == nil {
+			last = new(int64)
+			*last = r.last
+			r.sessions[string(has.session)] = last
+		}
+		before = *last
+	}
+	switch {
+	case has.has[fieldTimestamp]:
+	case has.has[fieldDelay]:
+		r.made.Delays++
+		req.Timestamp = before + min(has.delay, math.MaxInt64-before)
+	default:
+		r.made.NoTimestamp++
+		req.Timestamp = before
+	}
+	if req.Timestamp < r.last {
+		r.made.OutOfOrder++
+	}
+	r.last = req.Timestamp
+	if last != nil {
+		*last = req.Timestamp
+	}
 }
 
 // check rejects requests that no prompt could have made.
 func (r *Reader) check(req *Request) *problem {
-	if want := blocks(req.InputTokens, r.o.BlockTokens); want != len(req.Hashes) {
+	switch n := len(req.Hashes); {
+	case n == blocks(req.InputTokens, r.o.BlockTokens):
+	case n == req.InputTokens/r.o.BlockTokens:
+		r.made.FullBlocks++
+	default:
 		return &problem{
-			fmt.Sprintf("%d tokens in blocks of %d need %d hash ids, there are %d",
-				req.InputTokens, r.o.BlockTokens, want, len(req.Hashes)),
-			"tell the reader how many tokens a block of this trace has, or correct the line"}
+			what: fmt.Sprintf("%d tokens in blocks of %d need %d hash ids, there are %d",
+				req.InputTokens, r.o.BlockTokens, blocks(req.InputTokens, r.o.BlockTokens), n),
+			remedy: "tell the reader how many tokens a block of this trace has" + fitting(req.InputTokens, n) + ", or correct the line"}
 	}
 	clear(r.seen)
-	for _, h := range req.Hashes {
-		if _, ok := r.seen[h]; ok {
-			return &problem{fmt.Sprintf("hash id %d appears twice", h),
-				"an id stands for a block and all before it, so make ids of prefixes, not of single blocks"}
+	for i, h := range req.Hashes {
+		for _, again := r.seen[h]; again; _, again = r.seen[h] {
+			// Such ids are of single blocks. A prefix has no block twice.
+			if h == req.Hashes[i] {
+				r.made.RepeatedIDs++
+			}
+			h = scramble(h ^ scramble(req.Hashes[i-1]+weyl))
 		}
+		req.Hashes[i] = h
 		r.seen[h] = struct{}{}
 	}
 	return nil
 }
 
+// fitting names a size of blocks with which a line makes sense.
+func fitting(tokens, ids int) string {
+	for size := 1; size <= 1<<16 && ids > 0; size *= 2 {
+		if blocks(tokens, size) == ids || tokens/size == ids {
+			return fmt.Sprintf(" (%d fits this line)", size)
+		}
+	}
+	return ""
+}
+
 // value reads the value of the field called key.
-func (s *scanner) value(key []byte, found *[len(fields)]bool, req *Request) *problem {
+func (s *scanner) value(key []byte, has *parsed, req *Request) *problem {
 	for at, name := range fields {
 		if name != string(key) {
 			continue
 		}
-		if found[at] {
-			return &problem{fmt.Sprintf("field %q appears twice", name), "keep one of them"}
+		if has.found[at] {
+			return &problem{what: fmt.Sprintf("field %q appears twice", name), remedy: "keep one of them"}
 		}
-		found[at] = true
-		return s.field(at, req)
+		has.found[at] = true
+		if s.peek() == 'n' {
+			return s.skip() // null, or no JSON
+		}
+		has.has[at] = true
+		return s.field(at, has, req)
 	}
 	return s.skip()
 }
 
 // field reads the value of a known field.
-func (s *scanner) field(at int, req *Request) *problem {
-	if fields[at] == "hash_ids" {
+func (s *scanner) field(at int, has *parsed, req *Request) *problem {
+	f := numeral{name: fields[at], most: math.MaxInt32, unit: 1}
+	switch at {
+	case fieldHashes:
 		return s.hashes(req)
+	case fieldSession:
+		s.peek()
+		start := s.at
+		p := s.skip()
+		has.session = s.in[start:s.at]
+		return p
+	case fieldTimestamp, fieldDelay:
+		f.most, f.unit, f.fractions = math.MaxInt64, s.unit, true
 	}
-	limit := uint64(math.MaxInt32)
-	if fields[at] == "timestamp" {
-		limit = math.MaxInt64
-	}
-	n, p := s.number(fields[at], limit)
-	switch fields[at] {
-	case "timestamp":
+	n, p := s.number(f)
+	switch at {
+	case fieldTimestamp:
 		req.Timestamp = int64(n)
-	case "input_length":
+	case fieldDelay:
+		has.delay = int64(n)
+	case fieldInput:
 		req.InputTokens = int(n)
-	case "output_length":
+	case fieldOutput:
 		req.OutputTokens = int(n)
 	}
 	return p
@@ -102,8 +191,10 @@ func (s *scanner) field(at int, req *Request) *problem {
 // scanner walks one line of JSON without building values. It accepts no more
 // than encoding/json does.
 type scanner struct {
-	in []byte
-	at int
+	in   []byte
+	at   int
+	made *Assumed
+	unit uint64 // milliseconds of a timestamp's 1
 }
 
 // peek skips white space and returns the next byte, 0 at the end.
@@ -129,9 +220,13 @@ func (s *scanner) take(c byte) bool {
 
 func (s *scanner) unexpected(want string) *problem {
 	if s.peek(); s.at >= len(s.in) {
-		return &problem{"ends where " + want + " should follow", "the line is cut short; " + example}
+		return &problem{what: "ends where " + want + " should follow", remedy: "the line is cut short; " + example, cut: true}
 	}
-	return &problem{fmt.Sprintf("column %d has %q, want %s", s.at+1, s.in[s.at], want), example}
+	if s.in[s.at] == '[' && s.at == 0 {
+		return &problem{what: "a list begins here, want " + want, remedy: "write one request a line, as jq -c '.[]' FILE does"}
+	}
+	cut := s.in[s.at] == '"' && s.stringEnd() < 0
+	return &problem{what: fmt.Sprintf("column %d has %q, want %s", s.at+1, s.in[s.at], want), remedy: example, cut: cut}
 }
 
 // next returns the key of the next field of the object that is the whole line,
@@ -164,7 +259,7 @@ func (s *scanner) key() ([]byte, *problem) {
 	if !plain(key) {
 		var decoded string
 		if err := json.Unmarshal(s.in[start:end], &decoded); err != nil {
-			return nil, &problem{fmt.Sprintf("column %d: %v", start+1, err), example}
+			return nil, &problem{what: fmt.Sprintf("column %d: %v", start+1, err), remedy: example}
 		}
 		key = []byte(decoded)
 	}
@@ -210,7 +305,7 @@ func (s *scanner) hashes(req *Request) *problem {
 		return nil
 	}
 	for {
-		n, p := s.number("hash_ids", math.MaxUint64)
+		n, p := s.hashID()
 		if p != nil {
 			return p
 		}
@@ -224,31 +319,6 @@ func (s *scanner) hashes(req *Request) *problem {
 	}
 }
 
-// number reads a whole number from 0 to limit.
-func (s *scanner) number(name string, limit uint64) (uint64, *problem) {
-	s.peek()
-	start := s.at
-	var n uint64
-	for ; s.at < len(s.in) && s.in[s.at]-'0' <= 9; s.at++ {
-		hi, lo := bits.Mul64(n, 10)
-		sum, carry := bits.Add64(lo, uint64(s.in[s.at]-'0'), 0)
-		if hi != 0 || carry != 0 || sum > limit {
-			return 0, &problem{fmt.Sprintf("%s is above %d", name, limit), "correct the value"}
-		}
-		n = sum
-	}
-	switch digits := s.in[start:s.at]; {
-	case len(digits) == 0:
-		return 0, s.unexpected("a whole number, not negative, for " + name)
-	case len(digits) > 1 && digits[0] == '0':
-		return 0, &problem{name + " starts with a zero", "write numbers without leading zeros"}
-	}
-	if s.at < len(s.in) && (s.in[s.at] == '.' || s.in[s.at]|0x20 == 'e') {
-		return 0, s.unexpected("a whole number for " + name)
-	}
-	return n, nil
-}
-
 // skip passes over the value of a field that means nothing here.
 func (s *scanner) skip() *problem {
 	s.peek()
@@ -258,7 +328,7 @@ func (s *scanner) skip() *problem {
 		case '"':
 			end := s.stringEnd()
 			if end < 0 {
-				return &problem{fmt.Sprintf("column %d starts a string that does not end", s.at+1), example}
+				return &problem{what: fmt.Sprintf("column %d starts a string that does not end", s.at+1), remedy: example, cut: true}
 			}
 			s.at = end - 1
 			continue

@@ -16,12 +16,21 @@ const DefaultMaxLine = 8 << 20
 
 // ReaderOptions say what a valid trace looks like. The zero value is Mooncake's form.
 type ReaderOptions struct {
-	BlockTokens int // tokens of a block; 0 means the package's BlockTokens
-	MaxLine     int // longest line accepted, in bytes; 0 means DefaultMaxLine
+	BlockTokens int  // tokens of a block; 0 means the package's BlockTokens
+	MaxLine     int  // longest line accepted, in bytes; 0 means DefaultMaxLine
+	Seconds     bool // timestamps and delays are seconds, not milliseconds
 }
 
-// Reader reads a trace line by line in bounded memory. It is not safe for
-// concurrent use.
+// unit is what 1 of a timestamp stands for, in milliseconds.
+func (o ReaderOptions) unit() uint64 {
+	if o.Seconds {
+		return 1000
+	}
+	return 1
+}
+
+// Reader reads a trace line by line. It keeps one line, and a few words for each
+// session that the trace names. It is not safe for concurrent use.
 type Reader struct {
 	name  string
 	o     ReaderOptions
@@ -31,6 +40,11 @@ type Reader struct {
 	long  []byte              // a line that does not fit in's buffer
 	seen  map[uint64]struct{} // hash ids of the line at hand
 	ended error
+
+	made     Assumed
+	requests int
+	last     int64             // timestamp of the request before
+	sessions map[string]*int64 // of the request before in the session
 }
 
 // Open opens a trace file, compressed by gzip or not; its first bytes tell.
@@ -65,8 +79,36 @@ func NewReader(r io.Reader, name string, o ReaderOptions) (*Reader, error) {
 		}
 		in = bufio.NewReaderSize(z, 64<<10)
 	}
-	return &Reader{name: name, o: o, in: in, seen: make(map[uint64]struct{}, 256)}, nil
+	if err := begin(in, name); err != nil {
+		return nil, err
+	}
+	return &Reader{name: name, o: o, in: in, seen: make(map[uint64]struct{}, 256), sessions: map[string]*int64{}}, nil
 }
+
+// begin passes over a byte-order mark and refuses what is no text.
+func begin(in *bufio.Reader, name string) error {
+	start, _ := in.Peek(4) // a read error comes again
+	for _, c := range []struct{ magic, problem, remedy string }{
+		{"\xff\xfe", "text in UTF-16", "convert it with iconv -f UTF-16 -t UTF-8"},
+		{"\xfe\xff", "text in UTF-16", "convert it with iconv -f UTF-16 -t UTF-8"},
+		{"\x28\xb5\x2f\xfd", "compressed by zstd", "decompress it with zstd -d"},
+		{"BZh", "compressed by bzip2", "decompress it with bunzip2"},
+		{"\xfd7zX", "compressed by xz", "decompress it with unxz"},
+		{"PK\x03\x04", "a zip archive", "unpack it with unzip"},
+		{"PAR1", "a Parquet file", "write it as JSON Lines"},
+	} {
+		if bytes.HasPrefix(start, []byte(c.magic)) {
+			return &LineError{File: name, Line: 1, Problem: c.problem, Remedy: c.remedy}
+		}
+	}
+	if bytes.HasPrefix(start, []byte("\xef\xbb\xbf")) {
+		_, _ = in.Discard(3) // it was peeked at
+	}
+	return nil
+}
+
+// Assumed returns what was assumed of the requests read so far.
+func (r *Reader) Assumed() Assumed { return r.made }
 
 // Close closes the file that Open opened.
 func (r *Reader) Close() error {
@@ -91,9 +133,13 @@ func (r *Reader) Next(req *Request) error {
 			continue
 		}
 		if p := r.parse(line, req); p != nil {
+			if p.cut {
+				p.remedy += r.sofar()
+			}
 			r.ended = &LineError{File: r.name, Line: r.line, Problem: p.what, Remedy: p.remedy}
 			break
 		}
+		r.requests++
 		return nil
 	}
 	return r.ended
@@ -120,14 +166,24 @@ func (r *Reader) readLine() ([]byte, error) {
 		case errors.Is(err, bufio.ErrBufferFull):
 			r.long = append(r.long, part...)
 		case isGzip(err):
-			return nil, damaged(r.name, r.line, err)
+			err := damaged(r.name, r.line, err)
+			err.Remedy += r.sofar()
+			return nil, err
 		default:
 			return nil, fmt.Errorf("trace %s, line %d: %w", r.name, r.line, err)
 		}
 	}
 }
 
-func damaged(name string, line int, err error) error {
+// sofar says how to read what comes before a cut.
+func (r *Reader) sofar() string {
+	if r.requests == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; or read the %d requests before it with a limit of %d", r.requests, r.requests)
+}
+
+func damaged(name string, line int, err error) *LineError {
 	return &LineError{File: name, Line: line, Err: err,
 		Problem: "compressed data is damaged or cut short (" + err.Error() + ")",
 		Remedy:  "copy or download the file again and test it with gzip -t"}

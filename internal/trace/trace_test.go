@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -114,6 +116,9 @@ func TestReaderAccepts(t *testing.T) {
 		"more spaces":       strings.NewReplacer(":", " :\t", ",", " , ", "[", "[ ", "}", " } ").Replace(good),
 		"unknown fields":    `{"x": {"hash_ids": [{}, "}]\"\\", null]}, "type": "a", "y": -1.5e3, "z": [], ` + good[1:],
 		"escaped name":      strings.Replace(good, "timestamp", `time\u0073tamp`, 1),
+		"byte-order mark":   "\ufeff" + good,
+		"floats":            strings.NewReplacer("5,", "5.0,", "513", "5.13e2", "7,", "7.0,", "1, 2", "1.0, 2.000").Replace(good),
+		"delay not needed":  strings.Replace(good, "{", `{"session_id": "a", "delay": 3, `, 1),
 		"other order":       `{"hash_ids": [1, 2], "output_length": 7, "input_length": 513, "timestamp": 5, "last": true}`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,6 +133,9 @@ func TestReaderAccepts(t *testing.T) {
 				}
 				if len(all) != 1 || !same(all[0], want) {
 					t.Errorf("%s: got %+v, want one %+v", packing, all, want)
+				}
+				if a := r.Assumed(); a != (Assumed{}) || a.String() != "" {
+					t.Errorf("%s: assumed %+v: %s", packing, a, a)
 				}
 			}
 		})
@@ -161,19 +169,28 @@ func TestReaderRefuses(t *testing.T) {
 		"cut short in name":  {good[:40], "want a field's name"},
 		"two objects":        {good + good, "nothing more"},
 		"trailing comma":     {set("]}", "],}"), "want a field's name"},
-		"missing field":      {set(`"output_length": 7, `, ""), `"output_length" is missing`},
+		"missing field":      {set(`, "hash_ids": [1, 2]`, ""), `"hash_ids" is missing`},
+		"nothing for ids":    {set("[1, 2]", "null"), `"hash_ids" is missing`},
 		"repeated field":     {set("{", `{"timestamp": 1, `), `"timestamp" appears twice`},
 		"negative":           {set("5,", "-5,"), "a whole number, not negative, for timestamp"},
-		"fraction":           {set("5,", "5.5,"), "whole number for timestamp"},
-		"exponent":           {set("5,", "5e3,"), "whole number for timestamp"},
+		"half a token":       {set("513", "513.5"), "a whole number, not negative, for input_length"},
+		"half an id":         {set("1, 2", "1, 2.5"), "a whole number, not negative, for hash_ids"},
+		"inexact id":         {set("1, 2", "1, 9007199254740993.0"), "beyond what a float tells apart"},
+		"inexact exponent":   {set("1, 2", "1, 1e16"), "beyond what a float tells apart"},
+		"huge exponent":      {set("5,", "1e400,"), "a whole number, not negative, for timestamp"},
+		"large exponent":     {set("5,", "1e19,"), "timestamp is above"},
+		"half an exponent":   {set("5,", "5e,"), "a whole number, not negative, for timestamp"},
+		"truth for a number": {set("5,", "true,"), "a whole number, not negative, for timestamp"},
+		"list for an id":     {set("1, 2", "1, [2]"), "a whole number, not negative, for hash_ids"},
+		"negative length":    {set("7,", `"-7",`), "a whole number, not negative, for output_length"},
 		"leading zero":       {set("5,", "05,"), "starts with a zero"},
-		"text for a number":  {set("5,", `"5",`), "whole number"},
+		"text for a number":  {set("5,", `"five",`), "whole number"},
+		"a list of requests": {"[" + good + "]", "a list begins here"},
 		"above int64":        {set("5,", "9223372036854775808,"), "timestamp is above"},
 		"above uint64":       {set("1, 2", "1, 18446744073709551616"), "hash_ids is above"},
 		"too many tokens":    {set("513", "99999999999"), "input_length is above"},
-		"too few ids":        {set("513", "1025"), "need 3 hash ids, there are 2"},
+		"too few ids":        {set("513", "1537"), "need 4 hash ids, there are 2"},
 		"too many ids":       {set("513", "512"), "need 1 hash ids, there are 2"},
-		"id twice":           {set("1, 2", "2, 2"), "hash id 2 appears twice"},
 		"bad unknown value":  {set("{", `{"x": tru, `), "want a value in JSON"},
 		"bad unknown nested": {set("{", `{"x": [1}], `), "want a value in JSON"},
 		"missing value":      {set("{", `{"x":, `), "want a value in JSON"},
@@ -333,6 +350,9 @@ func FuzzReader(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Add(compress(f, good))
+	for _, seed := range odd {
+		f.Add([]byte(seed.text))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := NewReader(bytes.NewReader(data), "fuzz", ReaderOptions{MaxLine: 1 << 16})
 		if err != nil {
@@ -348,15 +368,17 @@ func FuzzReader(f *testing.F) {
 		if err != nil || bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
 			return
 		}
-		compareWithJSON(t, data, all)
+		compareWithJSON(t, bytes.TrimPrefix(data, []byte("\ufeff")), all, r.Assumed() == Assumed{})
 		var out bytes.Buffer
 		w := NewWriter(&out)
 		copyAll(t, w, sourceOf(all...))
-		compareWithJSON(t, out.Bytes(), all)
+		compareWithJSON(t, out.Bytes(), all, true)
 	})
 }
 
-func compareWithJSON(t *testing.T, data []byte, all []Request) {
+// compareWithJSON compares each line with a request; if the lines say all, by
+// value.
+func compareWithJSON(t *testing.T, data []byte, all []Request, whole bool) {
 	t.Helper()
 	for line := range bytes.SplitSeq(data, []byte("\n")) {
 		if len(bytes.TrimSpace(line)) == 0 {
@@ -369,19 +391,42 @@ func compareWithJSON(t *testing.T, data []byte, all []Request) {
 		if len(all) == 0 {
 			return // beyond the limit of requests
 		}
+		if !whole {
+			all = all[1:]
+			continue
+		}
 		var ids []uint64
-		if err := json.Unmarshal(want["hash_ids"], &ids); err != nil || !slices.Equal(ids, all[0].Hashes) {
-			t.Fatalf("read ids %v from %q, want %v, %v", all[0].Hashes, line, ids, err)
+		var numbers []json.Number
+		if err := json.Unmarshal(want["hash_ids"], &numbers); err != nil {
+			t.Fatalf("read ids from %q: %v", line, err)
+		}
+		for _, n := range numbers {
+			ids = append(ids, wholeNumber(t, n.String()))
+		}
+		if !slices.Equal(ids, all[0].Hashes) {
+			t.Fatalf("read ids %v from %q, want %v", all[0].Hashes, line, ids)
 		}
 		for name, got := range map[string]int64{"timestamp": all[0].Timestamp, "input_length": int64(all[0].InputTokens),
 			"output_length": int64(all[0].OutputTokens)} {
-			var n int64
-			if err := json.Unmarshal(want[name], &n); err != nil || n != got {
-				t.Fatalf("read %s %d from %q, want %d, %v", name, got, line, n, err)
+			if n := wholeNumber(t, string(bytes.TrimSpace(want[name]))); n != uint64(got) {
+				t.Fatalf("read %s %d from %q, want %d", name, got, line, n)
 			}
 		}
 		all = all[1:]
 	}
+}
+
+// wholeNumber reads 5 and 5.0 and 50e-1.
+func wholeNumber(t *testing.T, text string) uint64 {
+	t.Helper()
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return n
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil || x != math.Trunc(x) || x < 0 {
+		t.Fatalf("%q was read as a whole number: %v", text, err)
+	}
+	return uint64(x)
 }
 
 func BenchmarkReader(b *testing.B) {

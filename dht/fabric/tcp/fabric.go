@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/halfopen"
 )
 
 // Fabric is one rank's end, a fabric.Fabric. Make one with New.
@@ -24,6 +25,9 @@ type Fabric struct {
 
 	kernel    chan struct{} // taken while a thread waits in the kernel for a payload
 	lingering chan struct{} // taken while one waits there for the next read
+
+	half     *halfopen.Table // streams whose opener has not proved that it knows the secret
+	vouching chan struct{}   // taken while the authority is asked about an opener that has
 
 	serving chan struct{} // closed by Serve
 	handler fabric.Handler
@@ -60,6 +64,7 @@ func New(o Options) (*Fabric, error) {
 	f := &Fabric{
 		identity: newIdentity(&o), listener: l, addr: addr,
 		kernel: make(chan struct{}, waiting), lingering: make(chan struct{}, lingerers), serving: make(chan struct{}),
+		half: halfopen.NewTable(halfOpen), vouching: make(chan struct{}, vouchers),
 		lives: map[fabric.Rank]*life{}, here: map[net.Conn]*visitor{}, count: map[fabric.Rank]int{},
 	}
 	o.Secret = nil
@@ -247,7 +252,6 @@ func (f *Fabric) cause(ctx context.Context, l *life) error {
 
 // listen accepts streams until the fabric closes.
 func (f *Fabric) listen() {
-	half := make(chan struct{}, halfOpen)
 	for wait := time.Millisecond; ; {
 		conn, err := f.listener.Accept()
 		if f.ctx.Err() != nil {
@@ -263,12 +267,6 @@ func (f *Fabric) listen() {
 			continue
 		}
 		wait = time.Millisecond
-		select {
-		case half <- struct{}{}:
-		case <-f.ctx.Done():
-			_ = conn.Close()
-			return
-		}
 		f.mu.Lock()
 		if f.closed {
 			f.mu.Unlock()
@@ -276,7 +274,8 @@ func (f *Fabric) listen() {
 			return
 		}
 		f.here[conn] = &visitor{}
-		f.work.Go(func() { f.receive(conn, func() { <-half }) })
+		place, crowded := f.half.Add(conn)
+		f.work.Go(func() { f.receive(conn, place, crowded) })
 		f.mu.Unlock()
 	}
 }
@@ -290,12 +289,20 @@ func (f *Fabric) pause(d time.Duration) {
 	}
 }
 
-// receive serves one stream that somebody opened here. proved is called when
-// it is not half open any more.
-func (f *Fabric) receive(conn net.Conn, proved func()) {
+// receive serves one stream that somebody opened here, and that has a place in
+// f.half.
+func (f *Fabric) receive(conn net.Conn, place *halfopen.Place, crowded bool) {
 	defer f.forget(conn)
-	g, err := f.admit(conn)
-	proved()
+	proved := false
+	g, err := f.admit(conn, crowded, func() error {
+		if proved = place.Leave(); !proved {
+			return errDropped
+		}
+		return nil
+	})
+	if !proved && !place.Leave() && errors.Is(err, net.ErrClosed) && f.ctx.Err() == nil {
+		err = errDropped
+	}
 	if err == nil {
 		if g.purpose == forCalls {
 			err = f.answerCalls(conn, g.from)
@@ -304,19 +311,40 @@ func (f *Fabric) receive(conn net.Conn, proved func()) {
 		}
 	}
 	if err != nil && f.ctx.Err() == nil {
-		f.options.Observe(fmt.Errorf("tcp: stream from %v (%v): %w", conn.RemoteAddr(), g.from, err))
+		f.options.Observe(&StreamError{Remote: conn.RemoteAddr(), From: g.from, Proved: proved, Err: err})
 	}
 }
 
-// admit lets a rank of the job in.
-func (f *Fabric) admit(conn net.Conn) (greeting, error) {
+// admit lets a rank of the job in. It calls proved when the opener has proved
+// that it knows the secret, and goes on if that succeeds. While many are
+// half-open, an opener has greetingLimit to say who it is.
+func (f *Fabric) admit(conn net.Conn, crowded bool, proved func() error) (greeting, error) {
 	end := time.Now().Add(f.options.OpenTimeout)
 	if err := conn.SetDeadline(end); err != nil {
 		return greeting{}, err
 	}
 	ctx, cancel := context.WithDeadline(f.ctx, end)
 	defer cancel()
-	g, err := f.identity.accept(ctx, conn)
+	var on steps
+	if crowded && greetingLimit < f.options.OpenTimeout {
+		if err := conn.SetReadDeadline(time.Now().Add(greetingLimit)); err != nil {
+			return greeting{}, err
+		}
+		on.greeted = func() error { return conn.SetReadDeadline(end) }
+	}
+	on.proved = func() error {
+		if err := proved(); err != nil || f.options.Authority == nil {
+			return err
+		}
+		select {
+		case f.vouching <- struct{}{}:
+			context.AfterFunc(ctx, func() { <-f.vouching }) // ctx ends with this call
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("waiting to ask the authority about it: %w", ctx.Err())
+		}
+	}
+	g, err := f.identity.accept(ctx, conn, on)
 	if err != nil {
 		drain(conn)
 		return g, err

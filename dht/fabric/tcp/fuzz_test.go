@@ -59,7 +59,7 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(append(raw[:], make([]byte, 2*codeSize)...))
 	f.Add([]byte(magic + "\x09\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if g, err := golden().accept(t.Context(), script{bytes.NewReader(b), io.Discard}); err == nil {
+		if g, err := golden().accept(t.Context(), script{bytes.NewReader(b), io.Discard}, steps{}); err == nil {
 			t.Fatalf("%x was let in as %+v", b, g)
 		}
 		if err := golden().open(t.Context(), script{bytes.NewReader(b), io.Discard}, forCalls, 2, 0x1111); err == nil {

@@ -199,10 +199,28 @@ func (id *identity) open(ctx context.Context, rw io.ReadWriter, p purpose, to fa
 	return id.readCredential(ctx, rw, want[:])
 }
 
+// steps are called while a handshake goes on, and end it with an error. Each
+// may be nil.
+type steps struct {
+	greeted func() error // the opener has sent a greeting
+	proved  func() error // it has proved that it knows the secret
+}
+
+// take calls a step, if it is not nil.
+func take(step func() error) error {
+	if step == nil {
+		return nil
+	}
+	return step()
+}
+
 // accept is the handshake of the rank at which a stream was opened, and
 // returns the opener's greeting, which is then proved to be true.
-func (id *identity) accept(ctx context.Context, rw io.ReadWriter) (greeting, error) {
+func (id *identity) accept(ctx context.Context, rw io.ReadWriter, on steps) (greeting, error) {
 	rawTheirs, theirs, err := readGreeting(rw)
+	if err == nil {
+		err = take(on.greeted)
+	}
 	if err != nil {
 		return greeting{}, err
 	}
@@ -225,6 +243,9 @@ func (id *identity) accept(ctx context.Context, rw io.ReadWriter) (greeting, err
 	want := id.code(roleOpener, &rawTheirs, &rawMine)
 	if !hmac.Equal(code[:], want[:]) {
 		return greeting{}, fmt.Errorf("%w: who opened a stream as %v does not know the secret of job %q", fabric.ErrRefused, theirs.from, id.job)
+	}
+	if err := take(on.proved); err != nil {
+		return greeting{}, err
 	}
 	if !mine.authority || !theirs.authority {
 		return theirs, nil

@@ -113,7 +113,7 @@ func impostor(t *testing.T, behave func(conn net.Conn, p purpose)) *Fabric {
 	t.Helper()
 	addr := peer(t, func(conn net.Conn) {
 		o := options(1, 1)
-		if g, err := newIdentity(&o).accept(t.Context(), conn); err == nil {
+		if g, err := newIdentity(&o).accept(t.Context(), conn, steps{}); err == nil {
 			behave(conn, g.purpose)
 		}
 	})

@@ -53,11 +53,14 @@ type Options struct {
 	Requests int
 
 	// OpenTimeout bounds the opening of a stream, and how long somebody who
-	// opened one here may take to prove who they are; 0 means 3 s.
+	// opened one here may take to prove who they are; 0 means 3 s. It is less
+	// where many who did not prove it have connections open.
 	OpenTimeout time.Duration
 
-	// Observe is told of streams of others that ended with an error: strangers,
-	// broken frames. It is called concurrently and must return soon. Nil: nobody.
+	// Observe is called with each error of a stream that others opened, a
+	// *StreamError (strangers, broken frames), and of accepting one. It is
+	// called concurrently, as often as strangers like, and must return soon.
+	// Nil: nobody.
 	Observe func(error)
 }
 
@@ -91,9 +94,19 @@ const (
 	// closePatience bounds Close.
 	closePatience = 5 * time.Second
 
-	// halfOpen is how many strangers may be in the handshake at the same time;
-	// more wait in the kernel.
-	halfOpen = 64
+	// halfOpen is how many openers may be in the handshake, and not have proved
+	// that they know the secret, at the same time. More push out the oldest of
+	// the network that has most.
+	halfOpen = 256
+
+	// greetingLimit is how long an opener may take to greet while more than
+	// half of halfOpen are in the handshake. Without that many, a slow machine
+	// has all of OpenTimeout.
+	greetingLimit = 300 * time.Millisecond
+
+	// vouchers is how many openers that know the secret the authority is asked
+	// about at the same time. It starts programs.
+	vouchers = 16
 
 	// inbound is how many streams one peer may have open to us: a few times
 	// what it needs, since the end of an old one may be noticed late.
