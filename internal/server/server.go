@@ -84,6 +84,7 @@ type Server struct {
 	visitors  visitors
 	metrics   *metrics
 	jobs      *pool
+	limited   limitedLogs
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
@@ -250,6 +251,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			return fmt.Errorf("server: %w", err)
 		case <-tick.C:
 			s.opt.Store.Sweep()
+			s.logRest()
 		case <-ctx.Done():
 			return nil
 		}
@@ -299,8 +301,7 @@ const unixBuffer = 4 << 20
 func (s *Server) admit(nc net.Conn) (*conn, string) {
 	uid, err := peerUID(nc)
 	if err := s.allowed(nc, uid, err); err != nil {
-		s.log.Warn("connection refused", "from", nc.RemoteAddr().String(), "uid", uid, "err", err)
-		s.metrics.refused.Add(1)
+		s.logRefused(nc.LocalAddr().Network(), nc, uid, err)
 		return nil, "ERR this rank serves its own user only"
 	}
 	s.mu.Lock()

@@ -1,0 +1,57 @@
+package server
+
+import (
+	"net"
+	"strconv"
+
+	"cascadekv/internal/loglimit"
+)
+
+// limitedLogs bound the log lines that clients cause.
+type limitedLogs struct {
+	refused, protocol, auth loglimit.Limiter
+}
+
+// source names where a client comes from: its user where that is known, else its
+// address, of IPv6 the network of 64 bits that one machine has to itself.
+func source(uid int, ip net.IP) string {
+	switch {
+	case uid != unknownUID:
+		return "uid " + strconv.Itoa(uid)
+	case ip == nil:
+		return "unknown"
+	case ip.To4() == nil:
+		return ip.Mask(net.CIDRMask(64, 128)).String() + "/64"
+	}
+	return ip.String()
+}
+
+// remoteIP is nil for a unix socket.
+func remoteIP(nc net.Conn) net.IP {
+	if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+		return a.IP
+	}
+	return nil
+}
+
+// logRefused reports a connection that was refused to a listener.
+func (s *Server) logRefused(listener string, nc net.Conn, uid int, err error) {
+	s.metrics.refused.Add(1)
+	if n, ok := s.limited.refused.Allow(source(uid, remoteIP(nc))); ok {
+		s.log.Warn("connection refused", "listener", listener, "from", nc.RemoteAddr().String(), "uid", uid, "err", err, "suppressed", n)
+	}
+}
+
+// logRest reports what was suppressed after the last line of each kind.
+func (s *Server) logRest() {
+	for _, l := range []struct {
+		limit *loglimit.Limiter
+		what  string
+	}{
+		{&s.limited.refused, "connections refused"}, {&s.limited.protocol, "protocol errors"}, {&s.limited.auth, "failed authentications"},
+	} {
+		if n := l.limit.Rest(); n > 0 {
+			s.log.Warn("more of what was logged before", "events", l.what, "suppressed", n)
+		}
+	}
+}
