@@ -13,7 +13,7 @@ type Config struct {
 	Socket         string         `toml:"socket" help:"unix socket for clients; empty: none"`
 	Listen         string         `toml:"listen" help:"TCP address for clients, host:port; empty: none"`
 	PasswordFile   string         `toml:"password_file" reload:"yes" help:"file whose first line clients must send with AUTH; empty: no password"`
-	AllowUIDs      []int          `toml:"allow_uids" help:"user ids that may use the unix socket besides the rank's own and root"`
+	AllowUIDs      []int          `toml:"allow_uids" help:"user ids that may use the rank on this node besides its own and root"`
 	MaxConnections int            `toml:"max_connections" reload:"yes" help:"most client connections at a time"`
 	Policy         string         `toml:"policy" help:"eviction policy: prefix, lru or paper"`
 	IDBits         int            `toml:"id_bits" help:"width of block ids in bits: 128 or 256"`
@@ -33,7 +33,7 @@ type Config struct {
 
 // Admin is the HTTP side: metrics, health, profiles.
 type Admin struct {
-	Listen string `toml:"listen" help:"loopback address of /metrics, /healthz and pprof, host:port; empty: none"`
+	Listen string `toml:"listen" help:"loopback address of /metrics, /healthz and pprof, host:port, or path of a unix socket; empty: none"`
 }
 
 // Shm is the shared-memory tier.

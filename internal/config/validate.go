@@ -85,9 +85,14 @@ func (v *validator) listeners() {
 		v.check(problem != "" || loopback(c.Listen) || c.PasswordFile != "", "listen",
 			"reachable from other nodes without a password", "set password_file, or listen on 127.0.0.1")
 	}
-	if c.Admin.Listen != "" {
+	switch {
+	case filepath.IsAbs(c.Admin.Listen):
+		v.check(len(c.Admin.Listen) <= MaxSocketPath && !strings.ContainsRune(c.Admin.Listen, 0), "admin.listen",
+			fmt.Sprintf("no path that the kernel takes for a socket: at most %d bytes", MaxSocketPath), "use a shorter path, for example below /tmp or /run")
+		v.check(c.Admin.Listen != c.Socket, "admin.listen", "the socket of clients", "give it a path of its own")
+	case c.Admin.Listen != "":
 		problem := badAddress(c.Admin.Listen)
-		v.check(problem == "", "admin.listen", problem, "write host:port, for example 127.0.0.1:9480")
+		v.check(problem == "", "admin.listen", problem, "write host:port, for example 127.0.0.1:9480, or the absolute path of a unix socket")
 		v.check(problem != "" || loopback(c.Admin.Listen), "admin.listen",
 			"reachable from other nodes, and it has no password", "use 127.0.0.1, and an SSH tunnel or the site's exporter proxy from outside")
 	}

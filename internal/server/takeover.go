@@ -20,17 +20,17 @@ import (
 func (s *Server) inherit() error {
 	for _, l := range s.opt.Inherited.Listeners {
 		f := os.NewFile(uintptr(l.FD), "listener")
-		if l.Kind == handover.Unix && s.opt.Socket == "" || l.Kind == handover.TCP && s.opt.Listen == "" || l.Kind == handover.Admin && s.opt.Admin == "" {
-			_ = f.Close()
-			continue
-		}
 		nl, err := net.FileListener(f) // of a copy
 		_ = f.Close()
 		if err != nil {
 			return fmt.Errorf("server: listener that was handed over: %w", err)
 		}
 		if u, ok := nl.(*net.UnixListener); ok {
-			u.SetUnlinkOnClose(true)
+			nl = inheritUnix(u)
+		}
+		if l.Kind == handover.Unix && s.opt.Socket == "" || l.Kind == handover.TCP && s.opt.Listen == "" || l.Kind == handover.Admin && s.opt.Admin == "" {
+			_ = nl.Close()
+			continue
 		}
 		g := gate{nl, s.lot}
 		if l.Kind == handover.Admin {
