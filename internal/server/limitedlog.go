@@ -26,6 +26,9 @@ func source(uid int, ip net.IP) string {
 	return ip.String()
 }
 
+// source is where the connection's client comes from.
+func (c *conn) source() string { return source(c.uid, c.wire.ip()) }
+
 // remoteIP is nil for a unix socket.
 func remoteIP(nc net.Conn) net.IP {
 	if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {

@@ -70,7 +70,10 @@ type Server struct {
 	opt    Options
 	log    *slog.Logger
 	limits atomic.Pointer[Limits]
-	born   time.Time
+
+	secret  atomic.Pointer[string] // the password; another pointer whenever it is another one
+	guesses guesses
+	born    time.Time
 
 	listeners []gate
 	lot       *parking
@@ -117,8 +120,14 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// SetLimits replaces the limits for everything that follows.
-func (s *Server) SetLimits(l Limits) { s.limits.Store(&l) }
+// SetLimits replaces the limits for everything that follows. With another password
+// it ends the connections that came in by the old one.
+func (s *Server) SetLimits(l Limits) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limits.Store(&l)
+	s.setSecretLocked(l.Password)
+}
 
 // ReloadFailed notes in the metrics that the configuration on disk was refused.
 func (s *Server) ReloadFailed() { s.metrics.reloadOK.Store(false) }
@@ -275,7 +284,7 @@ func (s *Server) admit(nc net.Conn) (*conn, string) {
 		s.log.Error("connection lost", "err", err)
 		return nil, ""
 	}
-	c.own = local && uid == os.Geteuid()
+	c.own, c.uid = local && uid == os.Geteuid(), uid
 	s.conns[c] = struct{}{}
 	s.wg.Add(1)
 	s.metrics.accepted.Add(1)
