@@ -98,6 +98,8 @@ func (v *validator) listeners() {
 	}
 	v.check(!slices.ContainsFunc(c.AllowUIDs, func(u int) bool { return u < 0 || u > maxUID }), "allow_uids",
 		"holds a number that is no user id", "list numeric user ids, as id -u prints them")
+	v.check(!slices.ContainsFunc(c.UpgradeTo, func(p string) bool { return !filepath.IsAbs(p) || strings.ContainsRune(p, 0) }), "upgrade_binaries",
+		"holds something else than absolute paths", "name programs in full, for example /opt/cascade/2.1/bin/cascaded")
 	v.check(c.MaxConnections >= 1 && c.MaxConnections <= maxClients, "max_connections", "out of range",
 		fmt.Sprintf("use 1 to %d; LMCache opens up to 150 in each process", maxClients))
 }
