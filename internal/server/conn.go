@@ -146,9 +146,7 @@ func (c *conn) ended(err error) {
 	var broken *resp.ProtocolError
 	switch {
 	case errors.As(err, &broken):
-		c.wr.Error("ERR Protocol error: " + broken.Reason + fmt.Sprintf(" at byte %d", broken.Offset))
-		c.srv.metrics.protocolErrors.Add(1)
-		c.srv.log.Info("protocol error", "conn", c.id, "err", err)
+		c.protocolError(broken)
 	case errors.Is(err, io.EOF), c.ending.Load(), c.fixed.waiting:
 	default:
 		c.srv.log.Debug("connection ended", "conn", c.id, "err", err)
