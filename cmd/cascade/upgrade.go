@@ -36,12 +36,12 @@ func (a *app) upgradeCommand() *cobra.Command {
 		Use:   "upgrade",
 		Short: "Replace a running rank by another version, without a client noticing",
 		Long: "Replace a running rank by another version: the program that lies now where it was started from,\n" +
-			"or --binary. Its process, arena, listeners and connections stay; clients wait for a moment.\n" +
+			"or --binary, if the rank's upgrade_binaries lists it. Its process, arena, listeners and connections stay; clients wait for a moment.\n" +
 			"If the new program can not take over, or a client does not end its command, the old one goes on.",
 		Args: arity(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.upgrade(binary, wait) },
 	}
-	c.Flags().StringVar(&binary, "binary", "", "the program (default: where the rank was started from)")
+	c.Flags().StringVar(&binary, "binary", "", "the program, one of the rank's upgrade_binaries (default: where the rank was started from)")
 	c.Flags().DurationVar(&wait, "wait", upgradeWait, "longest wait for clients to end their commands")
 	return c
 }

@@ -38,7 +38,8 @@ type openedRank struct {
 
 	limits sync.Mutex
 	config config.Config
-	ranks  int // that share lustre.budget
+	secret string // the password of clients
+	ranks  int    // that share lustre.budget
 }
 
 var errReplaced = errors.New("another process has this rank's number now: give each rank its own, peers.* and rank in the configuration")
@@ -68,7 +69,7 @@ func (p program) open(ctx context.Context, c config.Config, password string, log
 	if r := store.Stats().Recovered; r.Blocks > 0 {
 		log.Info("recovered", "blocks", r.Blocks, "names", r.Names, "bytes", r.Bytes)
 	}
-	r := &openedRank{store: store, landing: pool, program: p, log: log, failed: make(chan error, 1), config: c, ranks: 1}
+	r := &openedRank{store: store, landing: pool, program: p, log: log, failed: make(chan error, 1), config: c, secret: password, ranks: 1}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stopBackground = stop
 	if c.Lustre.IndexTuning == "auto" {
@@ -286,7 +287,7 @@ func (r *openedRank) Serve(ctx context.Context) error {
 // Reload implements rank.
 func (r *openedRank) Reload(c config.Config, password string) {
 	r.limits.Lock()
-	r.config = c
+	r.config, r.secret = c, password
 	r.store.SetLimits(storeLimits(c, r.ranks))
 	r.limits.Unlock()
 	r.server.SetLimits(serverLimits(c, password))

@@ -2,7 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,7 +52,8 @@ const (
 type ability struct {
 	Handover int               `json:"handover"` // version of the state that it reads
 	Version  string            `json:"version"`
-	Config   map[string]string `json:"config"` // what must not differ, as it would have it
+	Config   map[string]string `json:"config"`   // what must not differ, as it would have it
+	Password string            `json:"password"` // digest of the password that it would have, see passwordDigest
 }
 
 // fixedKeys are the parts of the configuration that clients, or the arena, hold
@@ -68,12 +73,14 @@ func fixedOf(c *config.Config) map[string]string {
 // checkHandover says what this program could take over, and returns the exit
 // status.
 func checkHandover(s config.Sources, stdout, stderr io.Writer) int {
-	loaded, _, err := load(s)
+	loaded, password, err := load(s)
 	if err != nil {
 		fmt.Fprintf(stderr, "cascaded: %v\n", err)
 		return exitUsage
 	}
-	err = json.NewEncoder(stdout).Encode(ability{Handover: handover.Version, Version: buildinfo.Version(), Config: fixedOf(&loaded.Config)})
+	err = json.NewEncoder(stdout).Encode(ability{
+		Handover: handover.Version, Version: buildinfo.Version(), Config: fixedOf(&loaded.Config), Password: passwordDigest(rand.Text(), password),
+	})
 	if err != nil {
 		return exitFailure
 	}
@@ -144,6 +151,7 @@ func ownPath(called string) string {
 var (
 	errNoUpgrade = errors.New("this rank can not be upgraded in place: restart it")
 	errBinary    = errors.New("the program is not suitable")
+	errUnlisted  = errors.New("the program is not one that may replace this one")
 	errLeft      = errors.New("the program could not be started when the tiers were closed")
 	errEnding    = errors.New("this rank was told to end")
 )
@@ -157,9 +165,12 @@ func (r *openedRank) upgrade(ctx context.Context, u server.Upgrade) error {
 	if r.peers != nil && r.peers.world != nil {
 		return fmt.Errorf("%w: its fabric is MPI, which can not be started twice in a process", errNoUpgrade)
 	}
-	path := u.Binary
-	if path == "" {
-		path = r.program.path
+	r.limits.Lock()
+	listed := r.config.UpgradeTo
+	r.limits.Unlock()
+	path, err := r.program.successor(u.Binary, listed)
+	if err != nil {
+		return err
 	}
 	if err := suitable(path); err != nil {
 		return err
@@ -169,13 +180,32 @@ func (r *openedRank) upgrade(ctx context.Context, u server.Upgrade) error {
 		return err
 	}
 	r.limits.Lock()
-	err = says.fits(path, fixedOf(&r.config))
+	err = says.fits(path, fixedOf(&r.config), r.secret)
 	r.limits.Unlock()
 	if err != nil {
 		return err
 	}
 	r.log.Info("upgrading", "binary", path, "version", says.Version)
 	return r.server.HandOver(ctx, u.Conn, func(st *handover.State) error { return r.become(path, st) })
+}
+
+// successor is the program that is asked for, "" for the one that this one was
+// started from, if it is that or a listed one, by the name that it is listed by.
+func (p program) successor(asked string, listed []string) (string, error) {
+	asked = filepath.Clean(cmp.Or(asked, p.path))
+	for _, path := range append(listed[:len(listed):len(listed)], p.path) {
+		if path != "" && filepath.Clean(path) == asked {
+			return asked, nil
+		}
+	}
+	return "", fmt.Errorf("%w: %s is neither the one it was started from (%s) nor in upgrade_binaries; add its absolute path to that key of the rank's configuration and send SIGHUP", errUnlisted, asked, p.path)
+}
+
+// passwordDigest is what one program tells another of its password: whether both
+// have the same.
+func passwordDigest(salt, password string) string {
+	sum := sha256.Sum256([]byte(salt + ":" + password))
+	return salt + ":" + hex.EncodeToString(sum[:])
 }
 
 // suitable refuses programs that somebody else could have put there.
@@ -225,8 +255,8 @@ func firstLine(s string) string {
 }
 
 // fits tells why a program can not take the place of this one, whose fixed
-// configuration is given.
-func (a ability) fits(path string, mine map[string]string) error {
+// configuration and password are given.
+func (a ability) fits(path string, mine map[string]string, password string) error {
 	if a.Handover != handover.Version {
 		return fmt.Errorf("%w: %s (%s) reads handovers of version %d, this program writes %d; stop the rank and start that one", errBinary, path, a.Version, a.Handover, handover.Version)
 	}
@@ -234,6 +264,10 @@ func (a ability) fits(path string, mine map[string]string) error {
 		if theirs, knows := a.Config[key]; knows && theirs != mine[key] {
 			return fmt.Errorf("%w: it would start with %s = %s, this rank runs with %s; undo that change of the configuration, or stop the rank and start it", errBinary, key, theirs, mine[key])
 		}
+	}
+	// It would let connections go on that came in by the old password.
+	if salt, _, ok := strings.Cut(a.Password, ":"); ok && passwordDigest(salt, password) != a.Password {
+		return fmt.Errorf("%w: password_file holds another password than this rank has: send SIGHUP first, which ends the connections of the old one", errBinary)
 	}
 	return nil
 }

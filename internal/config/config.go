@@ -3,7 +3,7 @@ package config
 import "cascadekv/internal/units"
 
 // Config is everything a rank can be told. It is a plain value; copies share
-// only AllowUIDs and ServerUIDs, which nobody changes after Load.
+// only AllowUIDs, ServerUIDs and UpgradeTo, which nobody changes after Load.
 //
 // Tags: toml names the key, help is its line in --help, and reload:"yes" marks
 // what SIGHUP may change. configs/cascade.toml explains each key at length.
@@ -13,8 +13,9 @@ type Config struct {
 	Socket         string         `toml:"socket" help:"unix socket for clients; empty: none"`
 	Listen         string         `toml:"listen" help:"TCP address for clients, host:port; empty: none"`
 	PasswordFile   string         `toml:"password_file" reload:"yes" help:"file whose first line clients must send with AUTH; empty: no password"`
-	AllowUIDs      []int          `toml:"allow_uids" help:"user ids that may use the unix socket besides the rank's own and root"`
+	AllowUIDs      []int          `toml:"allow_uids" help:"user ids that may use the rank on this node besides its own and root"`
 	ServerUIDs     []int          `toml:"server_uids" reload:"yes" help:"user ids whose ranks clients trust besides their own user's and root's"`
+	UpgradeTo      []string       `toml:"upgrade_binaries" reload:"yes" help:"programs that may replace a running rank besides the one it was started from"`
 	MaxConnections int            `toml:"max_connections" reload:"yes" help:"most client connections at a time"`
 	Policy         string         `toml:"policy" help:"eviction policy: prefix, lru or paper"`
 	IDBits         int            `toml:"id_bits" help:"width of block ids in bits: 128 or 256"`
@@ -34,7 +35,7 @@ type Config struct {
 
 // Admin is the HTTP side: metrics, health, profiles.
 type Admin struct {
-	Listen string `toml:"listen" help:"loopback address of /metrics, /healthz and pprof, host:port; empty: none"`
+	Listen string `toml:"listen" help:"loopback address of /metrics, /healthz and pprof, host:port, or path of a unix socket; empty: none"`
 }
 
 // Shm is the shared-memory tier.

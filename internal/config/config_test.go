@@ -77,6 +77,24 @@ func TestPrecedenceAndOrigins(t *testing.T) {
 	}
 }
 
+// TestListOfPrograms: a list of texts is the same from each source, and as Key
+// writes it.
+func TestListOfPrograms(t *testing.T) {
+	file := write(t, t.TempDir(), "c.toml", "upgrade_binaries = [\"/opt/a b\", \"/opt/c\"]\n")
+	k, _ := Lookup("upgrade_binaries")
+	for name, s := range map[string]Sources{
+		"file": {File: file}, "variable": {Env: []string{"CASCADE_UPGRADE_BINARIES=/opt/a b, /opt/c"}}, "flag": {Flags: map[string]string{"upgrade_binaries": "/opt/a b,/opt/c"}},
+	} {
+		l, err := Load(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := k.TOML(&l.Config); got != `["/opt/a b", "/opt/c"]` || len(l.UpgradeTo) != 2 || k.Text(&l.Config) != "/opt/a b,/opt/c" || k.Type() != "list" || !k.Reload {
+			t.Errorf("%s: %s, %q", name, got, l.UpgradeTo)
+		}
+	}
+}
+
 func TestAFileCanLowerAndEmptyValues(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "cascade.toml", "allow_uids = [5]\nverify_reads = true\nlisten = \"127.0.0.1:1\"\n")
@@ -131,6 +149,12 @@ func TestErrorsNamePlaceAndRemedy(t *testing.T) {
 		"bad size":            {file: "\nshm.bytes = \"4XB\"\n", is: ErrValue, want: []string{"FILE:2", "shm.bytes", `"XB"`, "4GiB"}},
 		"negative size":       {file: "shm.bytes = -4\n", is: ErrValue, want: []string{"FILE:1", "shm.bytes", "negative"}},
 		"list of text":        {file: "allow_uids = [\"me\"]\n", is: ErrValue, want: []string{"FILE:1", "allow_uids"}},
+		"program list":        {file: "upgrade_binaries = [1]\n", is: ErrValue, want: []string{"FILE:1", "upgrade_binaries", "a string"}},
+		"no list of programs": {file: "upgrade_binaries = \"/opt/cascaded\"\n", is: ErrValue, want: []string{"FILE:1", "upgrade_binaries", "list of strings"}},
+		"comma in a program":  {file: "upgrade_binaries = [\"/opt/a,b\"]\n", is: ErrValue, want: []string{"FILE:1", "upgrade_binaries", "comma"}},
+		"relative program":    {file: "upgrade_binaries = [\"/opt/a\", \"bin/b\"]\n", is: ErrValue, want: []string{"FILE:1", `upgrade_binaries = ["/opt/a", "bin/b"]`, "absolute"}},
+		"long admin socket":   {file: "admin.listen = \"/" + strings.Repeat("s", 107) + "\"\n", is: ErrValue, want: []string{"FILE:1", "admin.listen", "107"}},
+		"admin on the socket": {file: "socket = \"/tmp/x\"\nadmin.listen = \"/tmp/x\"\n", is: ErrValue, want: []string{"FILE:2", "admin.listen", "socket of clients"}},
 		"broken syntax":       {file: "rank = 1\nsocket = \n", is: ErrSyntax, want: []string{"FILE:2:"}},
 		"doubled key":         {file: "rank = 1\nrank = 2\n", is: ErrSyntax, want: []string{"FILE:2", "rank"}},
 		"value out of range":  {file: "\n\nid_bits = 129\n", is: ErrValue, want: []string{"FILE:3", "id_bits = 129", "128 or 256"}},

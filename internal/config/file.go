@@ -153,7 +153,7 @@ func scalar(n *unstable.Node, t reflect.Type) (string, error) {
 	case t.Kind() == reflect.Bool:
 		want, suits = "true or false", n.Kind == unstable.Bool
 	case t.Kind() == reflect.Slice:
-		return list(n)
+		return list(n, t.Elem().Kind() == reflect.String)
 	}
 	if !suits {
 		return "", fmt.Errorf("a value of kind %s where %s belongs", strings.ToLower(n.Kind.String()), want)
@@ -164,16 +164,24 @@ func scalar(n *unstable.Node, t reflect.Type) (string, error) {
 	return string(n.Data), nil
 }
 
-func list(n *unstable.Node) (string, error) {
+// list is a list of integers or of strings. A string with a comma would be two.
+func list(n *unstable.Node, text bool) (string, error) {
+	want, kind, one := "integers", unstable.Integer, "an integer"
+	if text {
+		want, kind, one = "strings", unstable.String, "a string"
+	}
 	if n.Kind != unstable.Array {
-		return "", fmt.Errorf("a value of kind %s where a list of integers belongs", strings.ToLower(n.Kind.String()))
+		return "", fmt.Errorf("a value of kind %s where a list of %s belongs", strings.ToLower(n.Kind.String()), want)
 	}
 	var words []string
 	for it := n.Children(); it.Next(); {
-		if kind := it.Node().Kind; kind == unstable.Comment {
+		switch k := it.Node().Kind; {
+		case k == unstable.Comment:
 			continue
-		} else if kind != unstable.Integer {
-			return "", fmt.Errorf("a list with a value of kind %s where an integer belongs", strings.ToLower(kind.String()))
+		case k != kind:
+			return "", fmt.Errorf("a list with a value of kind %s where %s belongs", strings.ToLower(k.String()), one)
+		case text && strings.ContainsRune(string(it.Node().Data), ','):
+			return "", fmt.Errorf("%q has a comma, which separates the values of a list", it.Node().Data)
 		}
 		words = append(words, strings.ReplaceAll(string(it.Node().Data), "_", ""))
 	}

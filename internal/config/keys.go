@@ -57,6 +57,8 @@ func (k Key) Text(c *Config) string {
 			words[i] = strconv.Itoa(n)
 		}
 		return strings.Join(words, ",")
+	case []string:
+		return strings.Join(v, ",")
 	case float64:
 		return strconv.FormatFloat(v, 'g', -1, 64)
 	default:
@@ -69,6 +71,13 @@ func (k Key) TOML(c *Config) string {
 	text := k.Text(c)
 	switch field := k.field(c); field.Kind() {
 	case reflect.Slice:
+		if words, ok := field.Interface().([]string); ok {
+			quoted := make([]string, len(words))
+			for i, w := range words {
+				quoted[i] = quote(w)
+			}
+			text = strings.Join(quoted, ",")
+		}
 		return "[" + strings.ReplaceAll(text, ",", ", ") + "]"
 	case reflect.Float64:
 		if !strings.ContainsAny(text, ".e") {
@@ -155,6 +164,14 @@ func (k Key) set(c *Config, text string) error {
 			return errors.New("neither true nor false")
 		}
 		*p = b
+	case *[]string:
+		var list []string
+		for word := range strings.SplitSeq(text, ",") {
+			if word = strings.TrimSpace(word); word != "" {
+				list = append(list, word)
+			}
+		}
+		*p = list
 	case *[]int:
 		var list []int
 		for word := range strings.SplitSeq(text, ",") {

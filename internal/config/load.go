@@ -194,6 +194,7 @@ func (l *Loaded) setText(key Key, text, origin string) error {
 func (l *Loaded) expand() {
 	r := []string{"{uid}", strconv.Itoa(os.Getuid()), "{rank}", strconv.Itoa(l.Rank), "{job}", l.Job}
 	l.Socket = strings.NewReplacer(r...).Replace(l.Socket)
+	l.Admin.Listen = strings.NewReplacer(r...).Replace(l.Admin.Listen)
 	place, err := filepath.Abs(l.Socket)
 	if err != nil {
 		place = l.Socket

@@ -85,14 +85,21 @@ func (v *validator) listeners() {
 		v.check(problem != "" || loopback(c.Listen) || c.PasswordFile != "", "listen",
 			"reachable from other nodes without a password", "set password_file, or listen on 127.0.0.1")
 	}
-	if c.Admin.Listen != "" {
+	switch {
+	case filepath.IsAbs(c.Admin.Listen):
+		v.check(len(c.Admin.Listen) <= MaxSocketPath && !strings.ContainsRune(c.Admin.Listen, 0), "admin.listen",
+			fmt.Sprintf("no path that the kernel takes for a socket: at most %d bytes", MaxSocketPath), "use a shorter path, for example below /tmp or /run")
+		v.check(c.Admin.Listen != c.Socket, "admin.listen", "the socket of clients", "give it a path of its own")
+	case c.Admin.Listen != "":
 		problem := badAddress(c.Admin.Listen)
-		v.check(problem == "", "admin.listen", problem, "write host:port, for example 127.0.0.1:9480")
+		v.check(problem == "", "admin.listen", problem, "write host:port, for example 127.0.0.1:9480, or the absolute path of a unix socket")
 		v.check(problem != "" || loopback(c.Admin.Listen), "admin.listen",
 			"reachable from other nodes, and it has no password", "use 127.0.0.1, and an SSH tunnel or the site's exporter proxy from outside")
 	}
 	v.uids("allow_uids", c.AllowUIDs)
 	v.uids("server_uids", c.ServerUIDs)
+	v.check(!slices.ContainsFunc(c.UpgradeTo, func(p string) bool { return !filepath.IsAbs(p) || strings.ContainsRune(p, 0) }), "upgrade_binaries",
+		"holds something else than absolute paths", "name programs in full, for example /opt/cascade/2.1/bin/cascaded")
 	v.check(c.MaxConnections >= 1 && c.MaxConnections <= maxClients, "max_connections", "out of range",
 		fmt.Sprintf("use 1 to %d; LMCache opens up to 150 in each process", maxClients))
 }

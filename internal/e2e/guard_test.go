@@ -3,6 +3,7 @@ package e2e
 import (
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -81,12 +82,14 @@ func TestOtherUsersAreRefused(t *testing.T) {
 
 func TestAllowedUserIsServed(t *testing.T) {
 	need.That(t, os.Geteuid() == 0, "the right to act as another user", "run this test as root")
-	r := start(t, newPlace(t, "64MiB"), "--allow-uids", "65534")
-	if err := os.Chmod(r.socket, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	p := newPlace(t, "64MiB")
+	p.socket = filepath.Join(p.dir, "made-by-the-rank", "rank.sock")
+	r := start(t, p, "--allow-uids", "65534")
 	if answer := pingAs(t, nobody, "unix", r.socket); !strings.HasPrefix(answer, "+PONG") {
 		t.Errorf("a user of allow_uids hears %q, want PONG", answer)
+	}
+	if answer := pingAs(t, nobody-1, "unix", r.socket); !strings.HasPrefix(answer, "-ERR") {
+		t.Errorf("another user hears %q, want a refusal", answer)
 	}
 }
 

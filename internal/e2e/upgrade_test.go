@@ -424,7 +424,11 @@ func TestUpgradeOfRanks(t *testing.T) {
 // rank goes on as it was.
 func TestUpgradeRefused(t *testing.T) {
 	p := newPlace(t, "16MiB")
-	r := start(t, p)
+	listed := []string{p.dir}
+	for _, name := range []string{"none", "plain", "open", "other", "fails", "newer", "moved", "gone"} {
+		listed = append(listed, filepath.Join(p.dir, name))
+	}
+	r := start(t, p, "--upgrade-binaries", strings.Join(listed, ","))
 	c := r.dial(t)
 	if err := c.Set("kept", []byte("value")); err != nil {
 		t.Fatal(err)
@@ -466,6 +470,7 @@ func TestUpgradeRefused(t *testing.T) {
 		says          []string
 	}{
 		"no program":      {args: []string{"--binary", filepath.Join(p.dir, "none")}, says: []string{"no such file", "--binary"}},
+		"not listed":      {args: []string{"--binary", "/bin/true"}, says: []string{"/bin/true", "upgrade_binaries", "SIGHUP"}},
 		"a folder":        {args: []string{"--binary", p.dir}, says: []string{"is no file"}},
 		"not executable":  {args: []string{"--binary", script("plain", "", 0o600)}, says: []string{"chmod +x"}},
 		"open to all":     {args: []string{"--binary", script("open", "", 0o777)}, says: []string{"chmod o-w"}},

@@ -20,6 +20,10 @@ var (
 	// so the stream cannot be followed further and must be closed.
 	ErrProtocol = errors.New("resp: protocol error")
 
+	// ErrHTTP and ErrTLS match a ProtocolError whose peer speaks another protocol.
+	ErrHTTP = errors.New("resp: peer speaks HTTP")
+	ErrTLS  = errors.New("resp: peer speaks TLS")
+
 	// ErrArgTooLarge is Command.Err when arguments that no Sink took exceed
 	// MaxHeld; the stream stays in sync.
 	ErrArgTooLarge = errors.New("resp: arguments too large: all but values must fit 4 MiB")
@@ -42,6 +46,7 @@ var (
 type ProtocolError struct {
 	Reason string // one line, in Redis's words where Redis has words for it
 	Offset int64  // bytes of the stream before the item that is wrong
+	Speaks error  // ErrHTTP or ErrTLS where the bytes are of that protocol, else nil
 }
 
 // Error names the reason and the place.
@@ -49,8 +54,10 @@ func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("Protocol error: %s at byte %d", e.Reason, e.Offset)
 }
 
-// Is makes every ProtocolError match ErrProtocol.
-func (e *ProtocolError) Is(target error) bool { return target == ErrProtocol }
+// Is makes every ProtocolError match ErrProtocol, and the protocol of its bytes.
+func (e *ProtocolError) Is(target error) bool {
+	return target == ErrProtocol || e.Speaks != nil && target == e.Speaks
+}
 
 // ServerError is an error reply: the server refused a command, and the
 // connection stays usable.

@@ -1,6 +1,9 @@
 package resp
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // inline parses one command that was sent as a line of words, as a person
 // types it into netcat.
@@ -13,7 +16,7 @@ func (r *Reader) inline(sink Sink) error {
 	if looksLikeHTTP(line) {
 		// A browser can be tricked into sending a form to a local port; its
 		// body must not be taken for commands.
-		return &ProtocolError{Reason: "this is not a web server", Offset: at}
+		return &ProtocolError{Reason: "this is not a web server", Offset: at, Speaks: ErrHTTP}
 	}
 	for {
 		line = bytes.TrimLeft(line, " \t\r")
@@ -49,7 +52,19 @@ func (r *Reader) word(sink Sink, p []byte) error {
 	return to.Receive(p, 0)
 }
 
+// httpMethods are the first words of requests. With none of them is a line of
+// three words that ends in a version of HTTP a command.
+var httpMethods = []string{"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "TRACE", "PATCH", "PRI"}
+
+// looksLikeHTTP recognizes a request line, and a header that a request cannot do
+// without.
 func looksLikeHTTP(line []byte) bool {
+	if method, rest, ok := bytes.Cut(line, []byte(" ")); ok {
+		at := bytes.LastIndexByte(rest, ' ')
+		if at >= 0 && bytes.HasPrefix(rest[at+1:], []byte("HTTP/")) && slices.Contains(httpMethods, string(method)) {
+			return true
+		}
+	}
 	for _, p := range []string{"post ", "host:"} {
 		if len(line) >= len(p) && bytes.EqualFold(line[:len(p)], []byte(p)) {
 			return true

@@ -105,9 +105,12 @@ func (r *Reader) next(sink Sink) error {
 			}
 		}
 		var err error
-		if r.in.buf[r.in.r] == '*' {
+		switch r.in.buf[r.in.r] {
+		case '*':
 			err = r.array(sink)
-		} else {
+		case tlsHandshake:
+			err = &ProtocolError{Reason: "this port does not speak TLS", Offset: r.in.offset(), Speaks: ErrTLS}
+		default:
 			err = r.inline(sink)
 		}
 		if err != nil {
@@ -116,6 +119,10 @@ func (r *Reader) next(sink Sink) error {
 	}
 	return nil
 }
+
+// tlsHandshake is the first byte of a TLS client, and of no command: what follows
+// may have no end of line, and then its client waits for an answer.
+const tlsHandshake = 0x16
 
 // array parses one command in its usual form.
 func (r *Reader) array(sink Sink) error {

@@ -27,6 +27,8 @@ type metrics struct {
 	reloadOK                                             atomic.Bool
 	stored, loaded                                       moved
 	referred                                             atomic.Uint64 // bytes of values sent by reference
+
+	authFailures atomic.Uint64
 }
 
 // moved counts blocks that were copied between regions and the store.
@@ -62,6 +64,7 @@ var (
 	mCommands    = newMetric("commands_total", "Commands served.", counter)
 	mAccepted    = newMetric("connections_accepted_total", "Client connections accepted.", counter)
 	mRefused     = newMetric("connections_refused_total", "Client connections refused.", counter)
+	mAuthFailed  = newMetric("auth_failures_total", "Attempts of AUTH and HELLO that did not let the client in.", counter)
 	mConns       = newMetric("connections", "Client connections open.", gauge)
 	mProtoErrors = newMetric("protocol_errors_total", "Connections ended for bytes that are no command.", counter)
 	mDropped     = newMetric("sets_dropped_total", "SETs answered without storing the value.", counter)
@@ -164,7 +167,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		metric
 		v float64
 	}{
-		{mCommands, float64(s.Commands)}, {mAccepted, float64(m.accepted.Load())}, {mRefused, float64(m.refused.Load())},
+		{mCommands, float64(s.Commands)}, {mAccepted, float64(m.accepted.Load())}, {mRefused, float64(m.refused.Load())}, {mAuthFailed, float64(m.authFailures.Load())},
 		{mConns, float64(s.Connections)}, {mProtoErrors, float64(m.protocolErrors.Load())}, {mDropped, float64(s.Dropped)},
 		{mReferred, float64(s.Referred)}, {mReload, oneIf(m.reloadOK.Load())}, {mNames, float64(s.Names)}, {mBlocks, float64(s.Blocks)},
 		{mReferenced, float64(s.BytesReferenced)}, {mStored, float64(s.BytesStored)}, {mPending, float64(s.PendingBytes)},

@@ -114,15 +114,15 @@ func cmdAuth(c *conn, args [][]byte) {
 	if len(args) == 3 {
 		user = string(args[1])
 	}
-	switch {
-	case c.srv.limits.Load().Password == "":
+	if *c.srv.secret.Load() == "" {
 		c.wr.Error("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
-	case c.checkPassword(user, password):
-		c.authed = true
-		c.wr.Simple("OK")
-	default:
-		c.wr.Error("WRONGPASS invalid username-password pair or user is disabled.")
+		return
 	}
+	if refusal := c.login(user, password); refusal != "" {
+		c.wr.Error(refusal)
+		return
+	}
+	c.wr.Simple("OK")
 }
 
 // helloOptions are HELLO's words after the version.
@@ -167,12 +167,13 @@ func cmdHello(c *conn, args [][]byte) {
 		}
 		proto = v
 	}
-	open := c.srv.limits.Load().Password == ""
-	if o.auth && !(open && o.user == "default") && !c.checkPassword(o.user, o.password) {
-		c.wr.Error("WRONGPASS invalid username-password pair or user is disabled.")
-		return
+	open := *c.srv.secret.Load() == ""
+	if o.auth && !(open && o.user == "default") {
+		if refusal := c.login(o.user, o.password); refusal != "" {
+			c.wr.Error(refusal)
+			return
+		}
 	}
-	c.authed = c.authed || o.auth
 	if !c.authed {
 		c.wr.Error("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
 		return

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
@@ -38,7 +37,8 @@ type conn struct {
 	ns     string
 	held   held
 	own    bool // on the unix socket, of the rank's own user
-	authed bool
+	uid    int  // at the other end; unknownUID: on another machine, or handed over
+	authed bool // may use commands that ask for a password, see checkProof
 	quit   bool
 	until  time.Time        // when the command's calls of the store end; zero before the first
 	oldest time.Time        // when the first command of those whose answers are collected asked the store; zero: none did
@@ -46,6 +46,10 @@ type conn struct {
 	touch  *cascade.Touches // nil until asked for, as the next
 	holds  *cascade.Holds
 	ending atomic.Bool // set by interrupt, from any goroutine
+
+	// proof is the password by which authed came, as Server.secret points to it;
+	// nil: by none. It is written by the connection's goroutine.
+	proof atomic.Pointer[string]
 }
 
 // newConn takes nc over.
@@ -60,7 +64,7 @@ func newConn(s *Server, nc net.Conn, id uint64) (*conn, error) {
 
 // connOf is a new connection on a wire.
 func connOf(s *Server, w *wire, id uint64, tcp bool) *conn {
-	c := &conn{srv: s, id: id, held: held{budget: s.budget}, owner: ownerOf(id), wire: w, rd: resp.NewReader(w)}
+	c := &conn{srv: s, id: id, held: held{budget: s.budget}, owner: ownerOf(id), uid: unknownUID, wire: w, rd: resp.NewReader(w)}
 	w.idle = c.rd.Idle
 	c.fixed = newFixedClient(tcp)
 	c.sink.conn = c
@@ -74,7 +78,11 @@ func (c *conn) reset() {
 	c.selectDB(0)
 	c.held.dropAll()
 	c.name = ""
-	c.authed = c.srv.limits.Load().Password == ""
+	c.authed = false
+	c.proof.Store(nil)
+	if secret := c.srv.secret.Load(); *secret == "" {
+		c.letIn(secret)
+	}
 }
 
 func (c *conn) selectDB(n int) {
@@ -138,9 +146,7 @@ func (c *conn) ended(err error) {
 	var broken *resp.ProtocolError
 	switch {
 	case errors.As(err, &broken):
-		c.wr.Error("ERR Protocol error: " + broken.Reason + fmt.Sprintf(" at byte %d", broken.Offset))
-		c.srv.metrics.protocolErrors.Add(1)
-		c.srv.log.Info("protocol error", "conn", c.id, "err", err)
+		c.protocolError(broken)
 	case errors.Is(err, io.EOF), c.ending.Load(), c.fixed.waiting:
 	default:
 		c.srv.log.Debug("connection ended", "conn", c.id, "err", err)
@@ -184,6 +190,7 @@ const errForeign = "NOPERM this command is for the rank's own user on its unix s
 func (c *conn) dispatch(cmd *resp.Command) {
 	name := strings.ToUpper(string(cmd.Args[0]))
 	c.fixed.saw(name, cmd, c.wr.Proto())
+	c.checkProof()
 	h, ok := handlers[name]
 	switch {
 	case !ok:
@@ -200,10 +207,4 @@ func (c *conn) dispatch(cmd *resp.Command) {
 		c.sink.err = cmd.Err
 		h.run(c, cmd.Args)
 	}
-}
-
-// checkPassword compares in constant time.
-func (c *conn) checkPassword(user, password string) bool {
-	want := c.srv.limits.Load().Password
-	return user == "default" && subtle.ConstantTimeCompare([]byte(want), []byte(password)) == 1
 }

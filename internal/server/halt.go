@@ -283,13 +283,33 @@ func (w *wire) peer() string {
 		}
 		return "unix socket"
 	}
-	switch a, _ := unix.Getpeername(w.fd); a := a.(type) {
-	case *unix.SockaddrInet4:
-		return net.JoinHostPort(net.IP(a.Addr[:]).String(), strconv.Itoa(a.Port))
-	case *unix.SockaddrInet6:
-		return net.JoinHostPort(net.IP(a.Addr[:]).String(), strconv.Itoa(a.Port))
+	ip, port := peerAddress(w.fd)
+	if ip == nil {
+		return "tcp"
 	}
-	return "tcp"
+	return net.JoinHostPort(ip.String(), strconv.Itoa(port))
+}
+
+// ip is the address at the other end, nil for a unix socket and for a client that
+// is gone. It may be called from any goroutine.
+func (w *wire) ip() net.IP {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.shared != nil {
+		return nil
+	}
+	ip, _ := peerAddress(w.fd)
+	return ip
+}
+
+func peerAddress(fd int) (net.IP, int) {
+	switch a, _ := unix.Getpeername(fd); a := a.(type) {
+	case *unix.SockaddrInet4:
+		return net.IP(a.Addr[:]), a.Port
+	case *unix.SockaddrInet6:
+		return net.IP(a.Addr[:]), a.Port
+	}
+	return nil, 0
 }
 
 // rest has jobs begin no other turn, and tells whether none is in one.

@@ -105,6 +105,7 @@ func connOwner(owner string) (id uint64, ok bool) {
 // state is what another program needs of a connection that rests. Its claims are
 // added to those of st.
 func (c *conn) state(st *handover.State) handover.Conn {
+	c.checkProof()
 	x := handover.Conn{
 		ID: c.id, FD: int32(c.wire.fd), Proto: uint8(c.wr.Proto()), DB: uint8(c.db), Name: c.name, Size: c.fixed.size,
 		Input: c.unread(), LastHeld: c.held.last, Holds: -1,

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,16 +19,13 @@ import (
 	"cascadekv/internal/handover"
 )
 
-// ErrUnsafeSocket means that the place of the unix socket is open to others.
-var ErrUnsafeSocket = errors.New("server: socket directory is not safe")
-
 // Options describe a server. The store is borrowed: Shutdown does not close it.
 type Options struct {
 	Store     *cascade.Store
 	Node      *dht.Node // the rank's part of the job's store; nil: it is alone
 	Socket    string    // path of the unix socket, "" for none
 	Listen    string    // host:port of TCP clients, "" for none
-	Admin     string    // host:port of the HTTP side, "" for none
+	Admin     string    // host:port or absolute path of the HTTP side, "" for none
 	AllowUIDs []int     // may connect besides the rank's own user and root
 	Version   string
 	Limits    Limits
@@ -74,7 +70,10 @@ type Server struct {
 	opt    Options
 	log    *slog.Logger
 	limits atomic.Pointer[Limits]
-	born   time.Time
+
+	secret  atomic.Pointer[string] // the password; another pointer whenever it is another one
+	guesses guesses
+	born    time.Time
 
 	listeners []gate
 	lot       *parking
@@ -84,6 +83,9 @@ type Server struct {
 	visitors  visitors
 	metrics   *metrics
 	jobs      *pool
+	limited   limitedLogs
+
+	adminRefusals chan struct{} // clients of HTTP that are being refused; capacity maxRefusals
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
@@ -93,9 +95,9 @@ type Server struct {
 }
 
 // New opens the listeners; clients are answered once Serve runs.
-// Errors: ErrUnsafeSocket, and what listening returns.
+// Errors: ErrUnsafeSocket, ErrSocketTaken, and what listening returns.
 func New(o Options) (*Server, error) {
-	s := &Server{opt: o, log: o.Log, born: time.Now(), conns: map[*conn]struct{}{}}
+	s := &Server{opt: o, log: o.Log, born: time.Now(), conns: map[*conn]struct{}{}, adminRefusals: make(chan struct{}, maxRefusals)}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -118,8 +120,14 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// SetLimits replaces the limits for everything that follows.
-func (s *Server) SetLimits(l Limits) { s.limits.Store(&l) }
+// SetLimits replaces the limits for everything that follows. With another password
+// it ends the connections that came in by the old one.
+func (s *Server) SetLimits(l Limits) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limits.Store(&l)
+	s.setSecretLocked(l.Password)
+}
 
 // ReloadFailed notes in the metrics that the configuration on disk was refused.
 func (s *Server) ReloadFailed() { s.metrics.reloadOK.Store(false) }
@@ -138,7 +146,7 @@ func (s *Server) listen() error {
 		there[g.Addr().Network()] = true
 	}
 	if s.opt.Socket != "" && !there["unix"] {
-		l, err := listenUnix(s.opt.Socket)
+		l, err := s.listenUnix(s.opt.Socket)
 		if err != nil {
 			return err
 		}
@@ -152,54 +160,11 @@ func (s *Server) listen() error {
 		s.listeners = append(s.listeners, gate{l, s.lot})
 	}
 	if s.opt.Admin != "" && s.admin == nil {
-		l, err := net.Listen("tcp", s.opt.Admin)
+		l, err := s.listenAdmin(s.opt.Admin)
 		if err != nil {
-			return fmt.Errorf("server: listen on %s: %w; choose another address (--admin-listen)", s.opt.Admin, err)
+			return err
 		}
 		s.admin = &gate{l, s.lot}
-	}
-	return nil
-}
-
-// listenUnix makes the socket with mode 0600 in a directory that only this
-// user may write to. The socket file of a rank that is gone is replaced.
-func listenUnix(path string) (net.Listener, error) {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("server: directory of the socket: %w", err)
-	}
-	if err := checkDir(dir); err != nil {
-		return nil, err
-	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		c.Close()
-		return nil, fmt.Errorf("server: %s: another rank answers there; give this one another --socket", path)
-	}
-	if st, err := os.Lstat(path); err == nil && st.Mode()&os.ModeSocket != 0 {
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("server: stale socket: %w", err)
-		}
-	}
-	// Between bind and chmod only the umask protects the socket.
-	old := syscall.Umask(0o177)
-	l, err := net.Listen("unix", path)
-	syscall.Umask(old)
-	if err != nil {
-		return nil, fmt.Errorf("server: listen on %s: %w; the path may have at most 107 bytes", path, err)
-	}
-	return l, nil
-}
-
-// checkDir refuses a directory in which another user could swap the socket for
-// one of their own. Directories with the sticky bit, such as /tmp, are fine.
-func checkDir(dir string) error {
-	st, err := os.Stat(dir)
-	if err != nil {
-		return fmt.Errorf("server: directory of the socket: %w", err)
-	}
-	uid := int(st.Sys().(*syscall.Stat_t).Uid)
-	if st.Mode().Perm()&0o022 != 0 && st.Mode()&os.ModeSticky == 0 || uid != os.Geteuid() && uid != 0 {
-		return fmt.Errorf("%w: %s (mode %v, uid %d) can be changed by others; chmod 700 it or choose another (--socket)", ErrUnsafeSocket, dir, st.Mode(), uid)
 	}
 	return nil
 }
@@ -237,7 +202,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	if s.admin != nil {
 		s.log.Info("listening", "network", "http", "address", s.admin.Addr().String())
 		h := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 10 * time.Second, ConnState: s.visitors.see}
-		go func() { failed <- h.Serve(s.admin) }()
+		go func() { failed <- h.Serve(adminDoor{s.admin, s}) }()
 	}
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -250,6 +215,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			return fmt.Errorf("server: %w", err)
 		case <-tick.C:
 			s.opt.Store.Sweep()
+			s.logRest()
 		case <-ctx.Done():
 			return nil
 		}
@@ -299,8 +265,7 @@ const unixBuffer = 4 << 20
 func (s *Server) admit(nc net.Conn) (*conn, string) {
 	uid, err := peerUID(nc)
 	if err := s.allowed(nc, uid, err); err != nil {
-		s.log.Warn("connection refused", "from", nc.RemoteAddr().String(), "uid", uid, "err", err)
-		s.metrics.refused.Add(1)
+		s.logRefused(nc.LocalAddr().Network(), nc, uid, err)
 		return nil, "ERR this rank serves its own user only"
 	}
 	s.mu.Lock()
@@ -319,7 +284,7 @@ func (s *Server) admit(nc net.Conn) (*conn, string) {
 		s.log.Error("connection lost", "err", err)
 		return nil, ""
 	}
-	c.own = local && uid == os.Geteuid()
+	c.own, c.uid = local && uid == os.Geteuid(), uid
 	s.conns[c] = struct{}{}
 	s.wg.Add(1)
 	s.metrics.accepted.Add(1)

@@ -365,10 +365,10 @@ func TestSocketIsPrivate(t *testing.T) {
 	if err := os.Chmod(open, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listenUnix(filepath.Join(open, "s")); !errors.Is(err, ErrUnsafeSocket) {
+	if _, err := r.srv.listenUnix(filepath.Join(open, "s")); !errors.Is(err, ErrUnsafeSocket) {
 		t.Errorf("a directory that others may change: %v", err)
 	}
-	if _, err := listenUnix(r.sock); err == nil || !strings.Contains(err.Error(), "another rank") {
+	if _, err := r.srv.listenUnix(r.sock); err == nil || !strings.Contains(err.Error(), "another rank") {
 		t.Errorf("a socket in use: %v", err)
 	}
 }

@@ -20,17 +20,17 @@ import (
 func (s *Server) inherit() error {
 	for _, l := range s.opt.Inherited.Listeners {
 		f := os.NewFile(uintptr(l.FD), "listener")
-		if l.Kind == handover.Unix && s.opt.Socket == "" || l.Kind == handover.TCP && s.opt.Listen == "" || l.Kind == handover.Admin && s.opt.Admin == "" {
-			_ = f.Close()
-			continue
-		}
 		nl, err := net.FileListener(f) // of a copy
 		_ = f.Close()
 		if err != nil {
 			return fmt.Errorf("server: listener that was handed over: %w", err)
 		}
 		if u, ok := nl.(*net.UnixListener); ok {
-			u.SetUnlinkOnClose(true)
+			nl = inheritUnix(u)
+		}
+		if l.Kind == handover.Unix && s.opt.Socket == "" || l.Kind == handover.TCP && s.opt.Listen == "" || l.Kind == handover.Admin && s.opt.Admin == "" {
+			_ = nl.Close()
+			continue
 		}
 		g := gate{nl, s.lot}
 		if l.Kind == handover.Admin {
@@ -85,7 +85,7 @@ func (s *Server) resume() {
 // takeOver makes the connection that a state describes. On error its descriptors
 // are closed.
 func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
-	local, own, err := socketOf(int(x.FD))
+	local, uid, err := socketOf(int(x.FD))
 	var w *wire
 	if err == nil {
 		w, err = wireOf(int(x.FD), local, s.lot, &s.spin)
@@ -97,7 +97,10 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		return nil, err
 	}
 	c := connOf(s, w, x.ID, !local)
-	c.own, c.authed, c.name = own, x.Flags&handover.Authed != 0, x.Name
+	c.own, c.uid, c.name = local && uid == os.Geteuid(), uid, x.Name
+	if x.Flags&handover.Authed != 0 {
+		c.letIn(s.secret.Load()) // the program before this one has found it to be the same
+	}
 	c.wr.SetProto(int(x.Proto))
 	c.selectDB(int(x.DB) % databases)
 	c.fixed = fixedClient{
@@ -141,21 +144,21 @@ func (c *conn) keepHolds(x *handover.Conn) (err error) {
 
 var errNotKept = errors.New("something else lies in the arena where it reads or writes")
 
-// socketOf tells whether a descriptor is a unix socket, and whether of a client of
-// this user: the kernel says so, and not who handed it over.
-func socketOf(fd int) (local, own bool, err error) {
+// socketOf tells whether a descriptor is a unix socket, and of which user's client:
+// the kernel says so, and not who handed it over.
+func socketOf(fd int) (local bool, uid int, err error) {
 	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
-		return false, false, fmt.Errorf("descriptor %d: %w", fd, err)
+		return false, unknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
 	}
 	if family != unix.AF_UNIX {
-		return false, false, nil
+		return false, unknownUID, nil
 	}
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
-		return true, false, fmt.Errorf("descriptor %d: %w", fd, err)
+		return true, unknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
 	}
-	return true, int(cred.Uid) == os.Geteuid(), nil
+	return true, int(cred.Uid), nil
 }
 
 // closeInherited closes what came with a connection that is no more.

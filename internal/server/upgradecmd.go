@@ -17,7 +17,7 @@ const (
 
 // Upgrade asks for another program in this one's place.
 type Upgrade struct {
-	Binary string // absolute path; "" for where this program came from
+	Binary string // path, of which Options.Upgrade judges; "" for where this program came from
 	Conn   uint64 // that asks, see HandOver
 }
 

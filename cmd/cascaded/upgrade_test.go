@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cascadekv/internal/config"
+	"cascadekv/internal/handover"
+	"cascadekv/internal/server"
+)
+
+// TestSuccessor: only the program that this one was started from and those that are
+// configured may replace it, whatever else is safe to run.
+func TestSuccessor(t *testing.T) {
+	for name, c := range map[string]struct {
+		own, asked string
+		listed     []string
+		want       string // "": refused
+	}{
+		"not said":             {"/opt/1/cascaded", "", nil, "/opt/1/cascaded"},
+		"the own one":          {"/opt/1/cascaded", "/opt/1/cascaded", nil, "/opt/1/cascaded"},
+		"another":              {"/opt/1/cascaded", "/opt/2/cascaded", nil, ""},
+		"listed":               {"/opt/1/cascaded", "/opt/2/cascaded", []string{"/opt/3/cascaded", "/opt/2/cascaded"}, "/opt/2/cascaded"},
+		"not listed":           {"/opt/1/cascaded", "/opt/4/cascaded", []string{"/opt/3/cascaded", "/opt/2/cascaded"}, ""},
+		"written otherwise":    {"/opt/1/cascaded", "/opt/x/../2//cascaded", []string{"/opt/2/cascaded"}, "/opt/2/cascaded"},
+		"below a listed one":   {"/opt/1/cascaded", "/opt/2/cascaded/x", []string{"/opt/2/cascaded"}, ""},
+		"a shell":              {"/opt/1/cascaded", "/bin/sh", nil, ""},
+		"relative":             {"/opt/1/cascaded", "cascaded", nil, ""},
+		"unknown, not said":    {"", "", nil, ""},
+		"unknown, the folder":  {"", ".", nil, ""},
+		"by another directory": {"/opt/1/cascaded", "/proc/self/exe", nil, ""},
+	} {
+		got, err := program{path: c.own}.successor(c.asked, c.listed)
+		if got != c.want || (err == nil) != (c.want != "") || err != nil && !errors.Is(err, errUnlisted) {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, c.want)
+		}
+	}
+}
+
+// TestUnlistedProgramIsNotRun: a program that is refused is not even asked.
+func TestUnlistedProgramIsNotRun(t *testing.T) {
+	dir := t.TempDir()
+	mark, script := filepath.Join(dir, "ran"), filepath.Join(dir, "cascaded")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n: > "+mark+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := &openedRank{program: program{path: "/opt/1/cascaded"}}
+	err := r.upgrade(t.Context(), server.Upgrade{Binary: script})
+	if !errors.Is(err, errUnlisted) || !strings.Contains(err.Error(), "upgrade_binaries") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(mark); err == nil {
+		t.Error("it was run")
+	}
+	r.config.UpgradeTo = []string{script}
+	if err := r.upgrade(t.Context(), server.Upgrade{Binary: script}); !errors.Is(err, errBinary) {
+		t.Errorf("listed: %v", err)
+	}
+	if _, err := os.Stat(mark); err != nil {
+		t.Errorf("listed, it was not asked: %v", err)
+	}
+}
+
+// TestUpgradeKeepsNoOldPassword: a program that would start with another password
+// is refused, since it could not tell whose connections are of the old one.
+func TestUpgradeKeepsNoOldPassword(t *testing.T) {
+	var c config.Config
+	for name, x := range map[string]struct {
+		digest, mine string
+		ok           bool
+	}{
+		"the same":             {passwordDigest("salt", "one"), "one", true},
+		"none":                 {passwordDigest("salt", ""), "", true},
+		"another":              {passwordDigest("salt", "two"), "one", false},
+		"none any more":        {passwordDigest("salt", ""), "one", false},
+		"one, and none before": {passwordDigest("salt", "one"), "", false},
+		"not told":             {"", "one", true},
+	} {
+		a := ability{Handover: handover.Version, Config: fixedOf(&c), Password: x.digest}
+		if err := a.fits("/x", fixedOf(&c), x.mine); (err == nil) != x.ok || err != nil && !strings.Contains(err.Error(), "SIGHUP") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if strings.Contains(passwordDigest("salt", "one"), "one") {
+		t.Error("a digest shows the password")
+	}
+}

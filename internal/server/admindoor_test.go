@@ -1,0 +1,79 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// httpGet sends one request on a connection and returns the status and the body.
+func httpGet(t testing.TB, nc net.Conn, path string) (int, string) {
+	t.Helper()
+	_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
+	fmt.Fprintf(nc, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path)
+	answer, err := http.ReadResponse(bufio.NewReader(nc), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(body)
+}
+
+// TestAdminPortIsForItsUsers: what the HTTP side shows is for those who may use the
+// rank, however they ask, and others do not keep them from it.
+func TestAdminPortIsForItsUsers(t *testing.T) {
+	r := newRig(t, 8<<20, func(o *Options) { o.AllowUIDs = []int{stranger - 1}; o.Limits.Password = "x" })
+	addr := r.srv.AdminAddr().String()
+	for range 3 * maxRefusals { // that neither ask nor read
+		dialAs(t, stranger, net.Dialer{}, "tcp", addr)
+	}
+	for uid, want := range map[int]int{stranger: 403, stranger - 1: 200, os.Geteuid(): 200} {
+		for _, path := range []string{"/metrics", "/healthz", "/stats", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=1"} {
+			if uid == stranger { // room among those that are told why comes again
+				eventually(t, "others are closed", func() bool { return len(r.srv.adminRefusals) < maxRefusals/2 })
+			}
+			status, body := httpGet(t, dialAs(t, uid, net.Dialer{}, "tcp", addr), path)
+			if status != want || want == 403 && !strings.Contains(body, "allow_uids") {
+				t.Errorf("user %d: %s: %d %.100s", uid, path, status, body)
+			}
+		}
+	}
+}
+
+// TestAdminOnAUnixSocket: the HTTP side may be a file with the mode of the socket of
+// clients, which is gone with the rank.
+func TestAdminOnAUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "http")
+	r := newRig(t, 8<<20, func(o *Options) { o.Admin = path })
+	if m := modeOf(t, path); m != 0o600 {
+		t.Errorf("mode %#o", m)
+	}
+	nc, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if status, body := httpGet(t, nc, "/stats"); status != 200 || !strings.Contains(body, "{") {
+		t.Errorf("%d %.100s", status, body)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := r.srv.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("the file is left: %v", err)
+	}
+}

@@ -1,0 +1,204 @@
+package server
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"cascadekv/internal/resp"
+	"cascadekv/internal/said"
+)
+
+// TestGuessesBackOff: after some wrong passwords a source waits, longer and longer,
+// whatever it sends meanwhile; other sources do not.
+func TestGuessesBackOff(t *testing.T) {
+	now := time.Unix(1000, 0)
+	g := &guesses{now: func() time.Time { return now }}
+	wrong, right := func() bool { return false }, func() bool { return true }
+	for i := range freeGuesses {
+		if ok, wait, failed := g.try("a", wrong); ok || wait != 0 || failed != i+1 {
+			t.Fatalf("guess %d: %v, %v, %d", i, ok, wait, failed)
+		}
+	}
+	for i := range 12 {
+		want := min(maxBackoff, firstBackoff<<i)
+		for range 3 {
+			if ok, wait, _ := g.try("a", right); ok || wait != want {
+				t.Fatalf("after %d more: %v, wait %v, want %v", i, ok, wait, want)
+			}
+		}
+		now = now.Add(want)
+		if ok, wait, _ := g.try("a", wrong); ok || wait != 0 {
+			t.Fatalf("after the wait: %v, %v", ok, wait)
+		}
+	}
+	if ok, _, _ := g.try("b", right); !ok {
+		t.Error("another source waits")
+	}
+	now = now.Add(forgetGuesses + time.Second)
+	if _, _, failed := g.try("a", wrong); failed != 1 {
+		t.Errorf("%d failures long after", failed)
+	}
+}
+
+// TestGuessesOfManySources: memory is bounded, and sources beyond it wait together.
+func TestGuessesOfManySources(t *testing.T) {
+	now := time.Unix(1000, 0)
+	g := &guesses{now: func() time.Time { return now }}
+	looked := 0
+	for i := range 10 * maxSources {
+		g.try(fmt.Sprint(i), func() bool { looked++; return false })
+	}
+	if len(g.of) != maxSources || looked != maxSources+freeGuesses {
+		t.Errorf("%d sources are remembered, %d guesses looked at", len(g.of), looked)
+	}
+	now = now.Add(forgetGuesses + time.Second)
+	if ok, wait, failed := g.try("new", func() bool { return false }); ok || wait != 0 || failed != 1 || len(g.of) != 1 {
+		t.Errorf("later: %v, %v, %d failures, %d sources", ok, wait, failed, len(g.of))
+	}
+}
+
+// TestPasswordGuessing: another user of the node gets few guesses, the rank's own
+// user comes in meanwhile, and the log has it once.
+func TestPasswordGuessing(t *testing.T) {
+	var log said.Log
+	r := newRig(t, 8<<20, func(o *Options) {
+		o.AllowUIDs, o.Limits.Password, o.Log = []int{stranger}, "s3cret", slog.New(slog.NewTextHandler(&log, nil))
+	})
+	looked, refused := 0, 0
+	began := time.Now()
+	for range 50 {
+		nc := dialAs(t, stranger, net.Dialer{}, "tcp", r.srv.Addr().String())
+		_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
+		_, _ = io.WriteString(nc, strings.Repeat("AUTH wrong\r\nHELLO 3 AUTH default wrong\r\n", 20)+"QUIT\r\n") // may be closed meanwhile
+		rd := bufio.NewReader(nc)
+		for {
+			line, err := rd.ReadString('\n')
+			if err != nil {
+				break
+			}
+			switch {
+			case line == "+OK\r\n": // QUIT
+			case strings.HasPrefix(line, "-WRONGPASS"):
+				looked++
+			case strings.HasPrefix(line, "-ERR too many wrong passwords from uid 65534"):
+				refused++
+			default:
+				t.Fatalf("%q", line)
+			}
+		}
+		nc.Close()
+	}
+	if most := freeGuesses + 1 + int(time.Since(began)/firstBackoff); looked > most || looked < freeGuesses || refused == 0 {
+		t.Errorf("%d guesses were looked at, at most %d may be; %d were refused", looked, most, refused)
+	}
+	if lines := log.Lines("authentication failed"); len(lines) == 0 || len(lines) > 1+int(time.Since(began)/(10*time.Second)) || !strings.Contains(lines[0], "uid 65534") {
+		t.Errorf("%d lines: %q", len(lines), lines)
+	}
+	if n := r.srv.metrics.authFailures.Load(); int(n) != looked+refused {
+		t.Errorf("%d failures are counted of %d", n, looked+refused)
+	}
+	for _, network := range []string{"unix", "tcp"} {
+		c := r.client(network)
+		for range 3 * freeGuesses {
+			if _, err := c.Do("AUTH", "wrong"); code(err) != "WRONGPASS" {
+				t.Errorf("%s: %v", network, err)
+			}
+		}
+		if _, err := c.Do("AUTH", "s3cret"); err != nil {
+			t.Errorf("%s: the own user: %v", network, err)
+		}
+	}
+}
+
+// ends waits for the end of a connection, whatever comes before it.
+func ends(t testing.TB, what string, nc net.Conn) {
+	t.Helper()
+	_ = nc.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_, err := io.Copy(io.Discard, nc)
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		t.Errorf("%s: the connection goes on", what)
+	}
+}
+
+// TestPasswordRotation: another password ends the connections that came in by the
+// old one, in whatever they are.
+func TestPasswordRotation(t *testing.T) {
+	for name, c := range map[string]struct{ before, after string }{"rotated": {"one", "two"}, "set": {"", "two"}, "lifted": {"one", ""}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 64<<20, func(o *Options) { o.Limits.Password = c.before })
+			value := randomBytes(1, 16<<20)
+			login := func(network string) net.Conn {
+				nc, _ := r.raw(network)
+				cl := resp.NewClient(nc, 20*time.Second)
+				if c.before != "" {
+					if _, err := cl.Do("AUTH", c.before); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := cl.Set("k", value); err != nil {
+					t.Fatal(err)
+				}
+				return nc
+			}
+			parked := map[string]net.Conn{"unix": login("unix"), "tcp": login("tcp")}
+			inValue, inReply := login("unix"), login("tcp")
+			fmt.Fprintf(inValue, "*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$1000000\r\nabc")
+			fmt.Fprint(inReply, strings.Repeat("GET k\r\n", 20)) // and never read
+			time.Sleep(50 * time.Millisecond)                    // so that they are likely where they are to be
+			l := *r.srv.limits.Load()
+			r.srv.SetLimits(l) // changes nothing
+			if n := r.srv.connections(); n != 4 {
+				t.Fatalf("%d connections before", n)
+			}
+			l.Password = c.after
+			r.srv.SetLimits(l)
+			began := time.Now()
+			eventually(t, "the connections of the old password are gone", func() bool { return r.srv.connections() == 0 })
+			if d := time.Since(began); d > stallDeadline/4 { // without the cut, one waits for its client so long
+				t.Errorf("it took %v", d)
+			}
+			for what, nc := range parked {
+				ends(t, "parked, "+what, nc)
+			}
+			ends(t, "in a value", inValue)
+			if c.after == "" {
+				return
+			}
+			cl := r.client("unix")
+			if _, err := cl.Do("GET", "k"); code(err) != "NOAUTH" {
+				t.Errorf("without the password: %v", err)
+			}
+			if c.before != "" {
+				if _, err := cl.Do("AUTH", c.before); code(err) != "WRONGPASS" {
+					t.Errorf("the old password: %v", err)
+				}
+			}
+			if _, err := cl.Do("AUTH", c.after); err != nil {
+				t.Errorf("the new password: %v", err)
+			}
+		})
+	}
+}
+
+// TestOldProofIsWorthNothing: a connection that is not ended yet, or that another
+// program takes over, has lost its right with the password.
+func TestOldProofIsWorthNothing(t *testing.T) {
+	r := newRig(t, 8<<20, func(o *Options) { o.Limits.Password = "one" })
+	c := r.client("unix")
+	if _, err := c.Do("AUTH", "one"); err != nil {
+		t.Fatal(err)
+	}
+	two := "two"
+	r.srv.secret.Store(&two) // without the end of connections
+	if _, err := c.Do("GET", "k"); code(err) != "NOAUTH" {
+		t.Errorf("GET: %v", err)
+	}
+}
