@@ -109,16 +109,20 @@ func (s *Store) expireHere(ns, key string, at time.Time) bool {
 	n.entry.Expires, n.entry.Seq = at, s.tick()
 	n.put = n.entry.Seq // copies of other ranks end when they did: they give way
 	if !at.IsZero() {
-		s.expiries.push(n)
+		s.expiries.push(n, s.names)
 	}
 	s.record(n.block, n.entry)
-	n.block.from = nil // the catalogue has the name as it was
 	s.show(n)
-	s.restate(n.block)
+	if b := n.block; b.from != nil {
+		b.from = nil // the catalogue has the name as it was
+		s.restate(b)
+	} else {
+		s.say(n) // alone: its block may have very many names
+	}
 	return true
 }
 
-// clearStep is how many names are withdrawn between two chances for others.
+// clearStep is how many names of the catalogue are withdrawn at once.
 const clearStep = 1024
 
 // Clear withdraws all names of a namespace, or of every namespace when all is
@@ -152,7 +156,7 @@ func (s *Store) clear(ns string, all bool) (total int, left *clearing) {
 		spaces = s.namespaces()
 	}
 	for _, space := range spaces {
-		for n := clearStep; n == clearStep; total += n {
+		for n := sweepStep; n == sweepStep; total += n {
 			n = s.clearSome(space)
 		}
 	}
@@ -165,7 +169,7 @@ func (s *Store) clearSome(ns string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sp := s.spaces[ns]
-	for sp != nil && n < clearStep && len(sp.list) > 0 {
+	for sp != nil && n < sweepStep && len(sp.list) > 0 {
 		s.unbind(sp.list[len(sp.list)-1])
 		n++
 	}
@@ -173,16 +177,33 @@ func (s *Store) clearSome(ns string) (n int) {
 	return n
 }
 
+// scanStep bounds the names that a scan looks at with the mutex held.
+const scanStep = 256
+
 // Scan calls fn for about count visible names of a namespace, starting at
 // cursor (0: from the start), and returns the next cursor, 0 at the end. A
-// name that exists for the whole scan is seen at least once. fn must not call
-// the store.
-func (s *Store) Scan(ns string, cursor uint64, count int, fn func(key string)) uint64 {
+// name that exists for the whole scan is seen at least once. It ends early, with
+// a cursor, some names after fn returns false. fn is called without a lock, and
+// may take long or call the store.
+func (s *Store) Scan(ns string, cursor uint64, count int, fn func(key string) bool) uint64 {
+	keys := make([]string, 0, min(count, scanStep))
+	for more := true; more && count > 0; count -= scanStep {
+		keys, cursor = s.scanSome(ns, cursor, min(count, scanStep), keys[:0])
+		for _, key := range keys {
+			more = fn(key) && more
+		}
+		more = more && cursor > 0
+	}
+	return cursor
+}
+
+// scanSome adds to keys those of at most count names that are visible.
+func (s *Store) scanSome(ns string, cursor uint64, count int, keys []string) ([]string, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sp := s.spaces[ns]
 	if sp == nil {
-		return 0
+		return keys, 0
 	}
 	// The list is walked from its end down: a removal moves the last name to a
 	// place below it, which is still to come, so no name is passed over.
@@ -193,10 +214,10 @@ func (s *Store) Scan(ns string, cursor uint64, count int, fn func(key string)) u
 	for ; next > 0 && count > 0; count-- {
 		next--
 		if n := sp.list[next]; n.visible(s.now) {
-			fn(n.entry.Key)
+			keys = append(keys, n.entry.Key)
 		}
 	}
-	return next
+	return keys, next
 }
 
 // Len returns the number of names in a namespace, expired ones included until

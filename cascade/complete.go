@@ -223,7 +223,5 @@ func (s *Store) moveName(n *name, to *entity) {
 	was, old := n.block, n.entry
 	s.detach(n)
 	s.rerecord(n, to, was, old)
-	for _, l := range n.leases {
-		s.holdLease(l)
-	}
+	s.holdLeasesOf(n)
 }

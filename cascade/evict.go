@@ -143,9 +143,7 @@ func (s *Store) fallOf(b *entity, m *memTier) fall {
 // holdLeases keeps a leased block in memory once the cold tier is out.
 func (s *Store) holdLeases(b *entity) {
 	for _, n := range b.names {
-		for _, l := range n.leases {
-			s.holdLease(l)
-		}
+		s.holdLeasesOf(n)
 	}
 }
 

@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 )
 
@@ -27,15 +28,26 @@ func (h *expiryHeap) Pop() any {
 	return x
 }
 
-func (h *expiryHeap) push(n *name) {
+// push adds a name that has a block, one of so many names. Where names change
+// again and again most entries are stale: those are dropped then.
+func (h *expiryHeap) push(n *name, names int) {
+	if len(*h) > 2*names+staleExpiries {
+		*h = slices.DeleteFunc(*h, expiry.stale)
+		heap.Init(h)
+	}
 	heap.Push(h, expiry{at: n.entry.Expires, name: n, seq: n.entry.Seq})
 }
+
+// staleExpiries is how many stale entries there may be for no names.
+const staleExpiries = 1024
+
+func (e expiry) stale() bool { return e.name.block == nil || e.name.entry.Seq != e.seq }
 
 // next removes and returns a name that expired by now, or nil.
 func (h *expiryHeap) next(now time.Time) *name {
 	for len(*h) > 0 && !now.Before((*h)[0].at) {
 		e := heap.Pop(h).(expiry)
-		if e.name.block != nil && e.name.entry.Seq == e.seq {
+		if !e.stale() {
 			return e.name
 		}
 	}
@@ -57,6 +69,28 @@ func (h *leaseHeap) Push(x any) {
 	*h = append(*h, l)
 }
 func (h *leaseHeap) Pop() any {
+	old := *h
+	l := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return l
+}
+
+// heldHeap orders the held ones among them.
+type heldHeap []*lease
+
+func (h heldHeap) Len() int           { return len(h) }
+func (h heldHeap) Less(i, j int) bool { return h[i].until.Before(h[j].until) }
+func (h heldHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+func (h *heldHeap) Push(x any) {
+	l := x.(*lease)
+	l.place = len(*h)
+	*h = append(*h, l)
+}
+func (h *heldHeap) Pop() any {
 	old := *h
 	l := old[len(old)-1]
 	old[len(old)-1] = nil

@@ -3,7 +3,6 @@ package cascade
 import (
 	"container/heap"
 	"context"
-	"slices"
 	"time"
 )
 
@@ -15,8 +14,22 @@ type lease struct {
 	owner string
 	until time.Time
 	held  bool // counted as a hold on the block in the last memory tier
-	index int  // in the heap
+	index int  // in Store.leases
+	place int  // in Store.heldLeases while held
+	nth   int  // in name.leases
+
+	before, after *lease // of the owner; before is nil for the first
 }
+
+const (
+	// maxOwners bounds the leases of one name. Owners beyond it share one, which
+	// has no owner and ends by time only: a client looks through all of them.
+	maxOwners = 64
+
+	// sweepStep bounds the names and leases that end in one go with the mutex
+	// held.
+	sweepStep = 256
+)
 
 // Lease promises owner that a visible name stays readable on this rank for d,
 // within the lease budget; false when there is no such name. A longer lease of
@@ -47,21 +60,43 @@ func (s *Store) lease(n *name, owner string, d time.Duration) {
 		return
 	}
 	until := s.now().Add(d)
-	for _, l := range n.leases {
-		if l.owner == owner {
-			if until.After(l.until) {
-				l.until = until
-				heap.Fix(&s.leases, l.index)
-			}
+	if s.prolong(n, owner, until) {
+		return
+	}
+	if len(n.leases) >= maxOwners {
+		if owner = ""; s.prolong(n, owner, until) {
 			return
 		}
 	}
-	l := &lease{name: n, owner: owner, until: until}
+	l := &lease{name: n, owner: owner, until: until, nth: len(n.leases)}
 	n.leases = append(n.leases, l)
 	n.block.leases++
 	heap.Push(&s.leases, l)
+	if l.after = s.owned[owner]; l.after != nil {
+		l.after.before = l
+	}
+	s.owned[owner] = l
 	s.holdLease(l)
 	s.weigh(n.block)
+}
+
+// prolong makes the lease that owner has of n end no earlier; false when there is
+// none.
+func (s *Store) prolong(n *name, owner string, until time.Time) bool {
+	for _, l := range n.leases {
+		if l.owner != owner {
+			continue
+		}
+		if until.After(l.until) {
+			l.until = until
+			heap.Fix(&s.leases, l.index)
+			if l.held {
+				heap.Fix(&s.heldLeases, l.place)
+			}
+		}
+		return true
+	}
+	return false
 }
 
 // holdLease keeps the lease's block in the last memory tier, if that is the
@@ -74,34 +109,29 @@ func (s *Store) holdLease(l *lease) {
 	}
 	budget := int64(float64(m.tier.Usage().Capacity) * s.limits.Load().LeaseShare)
 	for s.leased+b.info.Size > budget {
-		first := s.firstHeld(l)
-		if first == nil {
+		if len(s.heldLeases) == 0 {
 			return
 		}
-		s.endLease(first)
+		s.endLease(s.heldLeases[0])
 	}
 	l.held = true
+	heap.Push(&s.heldLeases, l)
 	s.leased += b.info.Size
 	s.hold(b, m.index)
 }
 
-// firstHeld returns the held lease that ends first, other than l.
-func (s *Store) firstHeld(l *lease) *lease {
-	var first *lease
-	for _, other := range s.leases {
-		if other != l && other.held && (first == nil || other.until.Before(first.until)) {
-			first = other
-			if other.index == 0 {
-				break
-			}
-		}
+// holdLeasesOf is holdLease for all leases of a name. One of them may end another
+// for the budget.
+func (s *Store) holdLeasesOf(n *name) {
+	for i := 0; i < len(n.leases); i++ {
+		s.holdLease(n.leases[i])
 	}
-	return first
 }
 
 func (s *Store) unholdLease(l *lease) {
 	if l.held {
 		l.held = false
+		heap.Remove(&s.heldLeases, l.place)
 		s.leased -= l.name.block.info.Size
 		s.release(l.name.block, s.last().index)
 	}
@@ -110,10 +140,29 @@ func (s *Store) unholdLease(l *lease) {
 func (s *Store) endLease(l *lease) {
 	s.unholdLease(l)
 	heap.Remove(&s.leases, l.index)
-	i := slices.Index(l.name.leases, l)
-	l.name.leases = slices.Delete(l.name.leases, i, i+1)
+	all := l.name.leases
+	last := all[len(all)-1]
+	all[l.nth], last.nth = last, l.nth
+	all[len(all)-1] = nil
+	l.name.leases = all[:len(all)-1]
+	s.disown(l)
 	l.name.block.leases--
 	s.weigh(l.name.block)
+}
+
+// disown takes a lease out of its owner's.
+func (s *Store) disown(l *lease) {
+	if l.after != nil {
+		l.after.before = l.before
+	}
+	switch {
+	case l.before != nil:
+		l.before.after = l.after
+	case l.after != nil:
+		s.owned[l.owner] = l.after
+	default:
+		delete(s.owned, l.owner)
+	}
 }
 
 func (s *Store) endLeases(n *name) {
@@ -124,31 +173,48 @@ func (s *Store) endLeases(n *name) {
 
 // Unlease gives back every lease of owner.
 func (s *Store) Unlease(owner string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range slices.Clone(s.leases) {
-		if l.owner == owner {
-			s.endLease(l)
+	for more := true; more; {
+		s.mu.Lock()
+		for n := 0; n < sweepStep && s.owned[owner] != nil; n++ {
+			s.endLease(s.owned[owner])
 		}
+		more = s.owned[owner] != nil
+		s.announce()
+		s.mu.Unlock()
 	}
-	s.announce()
 }
 
 // Sweep forgets expired names and ended leases, and retries what was pinned.
 // The owner calls it about once a second.
 func (s *Store) Sweep() {
+	now := s.now()
+	for s.sweepEnded(now) {
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
-	for len(s.leases) > 0 && !now.Before(s.leases[0].until) {
-		s.endLease(s.leases[0])
-	}
-	for n := s.expiries.next(now); n != nil; n = s.expiries.next(now) {
-		s.unbind(n)
-	}
 	s.sweepIndex()
 	s.sweepJunk()
 	s.sweepLanded(now, false)
 	s.sweepVoid(now)
 	s.announce()
+}
+
+// sweepEnded ends some leases and names that are due, and tells whether there are
+// more.
+func (s *Store) sweepEnded(now time.Time) (more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.announce()
+	for range sweepStep {
+		if len(s.leases) > 0 && !now.Before(s.leases[0].until) {
+			s.endLease(s.leases[0])
+			continue
+		}
+		n := s.expiries.next(now)
+		if n == nil {
+			return false
+		}
+		s.unbind(n)
+	}
+	return true
 }

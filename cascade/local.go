@@ -67,10 +67,11 @@ func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement
 	for _, ns := range l.namespaces() {
 		for cursor := uint64(0); ; {
 			var keys []string
-			cursor = l.Scan(ns, cursor, publishStep, func(k string) {
+			cursor = l.Scan(ns, cursor, publishStep, func(k string) bool {
 				if want(ns, k) {
 					keys = append(keys, k)
 				}
+				return true
 			})
 			for _, k := range keys {
 				if st := l.State(ns, k); st.Has() {

@@ -235,7 +235,7 @@ func (s *Store) attach(n *name, b *entity) {
 	}
 	s.updatePolicies(b)
 	if !n.entry.Expires.IsZero() {
-		s.expiries.push(n)
+		s.expiries.push(n, s.names)
 	}
 	s.show(n)
 }

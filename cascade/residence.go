@@ -66,9 +66,7 @@ func (s *Store) enter(b *entity, m *memTier) {
 	}
 	for _, n := range b.names {
 		s.countChild(n, m.index)
-		for _, l := range n.leases {
-			s.holdLease(l)
-		}
+		s.holdLeasesOf(n)
 	}
 	s.restate(b)
 	s.showAll(b)

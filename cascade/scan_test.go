@@ -14,7 +14,7 @@ func TestScanSeesEverythingThatStays(t *testing.T) {
 	seen := map[string]bool{}
 	cursor, step := uint64(0), 0
 	for {
-		cursor = r.Scan("ns", cursor, 7, func(k string) { seen[k] = true })
+		cursor = r.Scan("ns", cursor, 7, func(k string) bool { seen[k] = true; return true })
 		if cursor == 0 {
 			break
 		}

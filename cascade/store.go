@@ -98,20 +98,22 @@ type Store struct {
 	born   time.Time
 	log    *slog.Logger
 
-	mu       sync.Mutex
-	blocks   map[BlockID]*entity
-	spaces   map[string]*space
-	names    int
-	seq      uint64 // last block.Name.Seq
-	stays    uint64
-	nextProv uint64
-	leases   leaseHeap
-	expiries expiryHeap
-	leased   int64         // bytes held by leases
-	changed  chan struct{} // closed when a waiter for room should look again
-	waiting  int
-	closed   bool
-	capacity int64 // of the first memory tier, 0: what it says
+	mu         sync.Mutex
+	blocks     map[BlockID]*entity
+	spaces     map[string]*space
+	names      int
+	seq        uint64 // last block.Name.Seq
+	stays      uint64
+	nextProv   uint64
+	leases     leaseHeap
+	owned      map[string]*lease // the newest of each owner
+	expiries   expiryHeap
+	leased     int64 // bytes held by leases
+	heldLeases heldHeap
+	changed    chan struct{} // closed when a waiter for room should look again
+	waiting    int
+	closed     bool
+	capacity   int64 // of the first memory tier, 0: what it says
 
 	batch     batch     // on its way to the cold tier
 	demanded  bool      // somebody waits for the cleaner
@@ -198,7 +200,7 @@ func newStore(o Options) (*Store, error) {
 	}
 	s := &Store{
 		cold: o.Cold, bits: o.IDBits, verify: !o.SkipVerify, now: o.Now, log: o.Log,
-		blocks: map[BlockID]*entity{}, spaces: map[string]*space{},
+		blocks: map[BlockID]*entity{}, spaces: map[string]*space{}, owned: map[string]*lease{},
 		changed: make(chan struct{}), capacity: o.Capacity,
 		fetching: newPlaces(fetchPlaces), reading: make(chan struct{}, maxReads),
 		remote: map[nameID]*fetch{}, landing: o.Landing, sayWake: make(chan struct{}, 1),

@@ -2,10 +2,10 @@ package server
 
 import (
 	"maps"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // moduleVersion tells clients that docs/protocol.md §7 is served.
@@ -251,8 +251,9 @@ func cmdFlushDB(c *conn, args [][]byte) {
 
 // scanOptions are SCAN's words after the cursor.
 type scanOptions struct {
-	match, kind string
-	count       int
+	match *glob // nil: every key
+	kind  string
+	count int
 }
 
 func parseScan(args [][]byte) (o scanOptions, bad string) {
@@ -264,7 +265,11 @@ func parseScan(args [][]byte) (o scanOptions, bad string) {
 		value := string(args[i+1])
 		switch strings.ToUpper(string(args[i])) {
 		case "MATCH":
-			o.match = value
+			g, ok := compileGlob(value)
+			if !ok {
+				return o, errPattern
+			}
+			o.match = &g
 		case "TYPE":
 			o.kind = strings.ToLower(value)
 		case "COUNT":
@@ -283,8 +288,14 @@ func parseScan(args [][]byte) (o scanOptions, bad string) {
 	return o, ""
 }
 
-// maxScan bounds how many names one SCAN looks at with the store held up.
-const maxScan = 10_000
+const (
+	// maxScan bounds how many names one SCAN looks at.
+	maxScan = 10_000
+
+	// scanFor is how long a SCAN looks on before it answers with what it has,
+	// and a cursor. Long keys and patterns with many stars take long to match.
+	scanFor = 200 * time.Millisecond
+)
 
 func cmdScan(c *conn, args [][]byte) {
 	cursor, err := strconv.ParseUint(string(args[1]), 10, 64)
@@ -298,10 +309,12 @@ func cmdScan(c *conn, args [][]byte) {
 		return
 	}
 	var keys []string
-	next := c.srv.opt.Store.Scan(c.ns, cursor, o.count, func(key string) {
-		if (o.kind == "" || o.kind == "string") && (o.match == "" || globMatch(o.match, key)) {
+	began := time.Now()
+	next := c.srv.opt.Store.Scan(c.ns, cursor, o.count, func(key string) bool {
+		if (o.kind == "" || o.kind == "string") && (o.match == nil || o.match.match(key)) {
 			keys = append(keys, key)
 		}
+		return time.Since(began) < scanFor
 	})
 	c.wr.Array(2)
 	c.wr.BulkString(strconv.FormatUint(next, 10))
@@ -381,15 +394,20 @@ func cmdConfig(c *conn, args [][]byte) {
 		return
 	}
 	values := c.configValues()
-	var names []string
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		for _, pattern := range args[2:] {
-			if globMatch(strings.ToLower(string(pattern)), name) {
-				names = append(names, name)
-				break
+	asked := map[string]bool{}
+	for _, pattern := range args[2:] {
+		if len(pattern) > maxPattern {
+			c.wr.Error(errPattern)
+			return
+		}
+		g, _ := compileGlob(strings.ToLower(string(pattern)))
+		for name := range values {
+			if g.match(name) {
+				asked[name] = true
 			}
 		}
 	}
+	names := slices.Sorted(maps.Keys(asked))
 	c.wr.Map(len(names))
 	for _, n := range names {
 		c.wr.BulkString(n)
@@ -416,12 +434,4 @@ func (c *conn) configValues() map[string]string {
 		"appendonly":         "no",
 		"save":               "",
 	}
-}
-
-// globMatch is Redis's glob: *, ?, [set], \x. Where path.Match differs (a
-// slash is no boundary here) the slash is put out of sight first.
-func globMatch(pattern, s string) bool {
-	const mark = "\x01"
-	ok, err := path.Match(strings.ReplaceAll(pattern, "/", mark), strings.ReplaceAll(s, "/", mark))
-	return err == nil && ok
 }

@@ -372,24 +372,3 @@ func TestSocketIsPrivate(t *testing.T) {
 		t.Errorf("a socket in use: %v", err)
 	}
 }
-
-func TestGlob(t *testing.T) {
-	for name, x := range map[string]struct {
-		pattern, s string
-		want       bool
-	}{
-		"star":            {"a*c", "abbc", true},
-		"star over slash": {"meta*@1", "meta-llama/Llama@1", true},
-		"question":        {"a?c", "a/c", true},
-		"set":             {"a[bx]c", "abc", true},
-		"not in set":      {"a[^b]c", "abc", false},
-		"escape":          {`a\*c`, "a*c", true},
-		"escape is exact": {`a\*c`, "abc", false},
-		"whole":           {"ab", "abc", false},
-		"broken":          {"a[", "a[", false},
-	} {
-		if globMatch(x.pattern, x.s) != x.want {
-			t.Errorf("%s: %q on %q", name, x.pattern, x.s)
-		}
-	}
-}

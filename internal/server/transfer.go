@@ -51,6 +51,10 @@ type transfer struct {
 	status []byte
 	next   int  // keys before this are settled
 	full   bool // there was no room for one
+
+	// again has, of a chain, for each key that stands in the command before
+	// where it does first. Nil when there is no such key.
+	again map[int]int
 }
 
 // transferOptions are the words before KEYS.
@@ -130,6 +134,7 @@ func (c *conn) transfer(args [][]byte, store bool) {
 	for i, k := range keys {
 		t.keys[i] = string(k)
 	}
+	t.findAgain()
 	if err := t.check(); err != nil {
 		c.wr.Error("ERR " + err.Error())
 		return
@@ -174,9 +179,33 @@ func (t *transfer) check() error {
 	return t.layout.CheckDisjoint()
 }
 
-// entry is the name under which block i is stored.
+// findAgain notes the keys of a chain that stand in it more than once.
+func (t *transfer) findAgain() {
+	if !t.opt.chain || len(t.keys) < 2 {
+		return
+	}
+	first := make(map[string]int, len(t.keys))
+	for i, k := range t.keys {
+		at, known := first[k]
+		switch {
+		case !known:
+			first[k] = i
+		case t.again == nil:
+			t.again = map[int]int{i: at}
+		default:
+			t.again[i] = at
+		}
+	}
+}
+
+// entry is the name under which block i is stored. A key that stands in a chain
+// again keeps the parent that it has where it stands first: under the key before
+// it, it would be its own ancestor.
 func (t *transfer) entry(i int) cascade.Entry {
 	e := cascade.Entry{Namespace: t.ns, Key: t.keys[i], Prefix: t.opt.prefix, Expires: t.opt.expires}
+	if first, ok := t.again[i]; ok {
+		i = first
+	}
 	switch {
 	case i == 0:
 		e.Parent = t.opt.parent

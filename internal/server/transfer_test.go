@@ -266,7 +266,6 @@ func TestTransfersThatCanNotBe(t *testing.T) {
 		"long key":              {"STORE", n, "ns", at(0, 1, 1, 1), "KEYS", "k", strings.Repeat("k", 1025)},
 		"long namespace":        {"STORE", n, strings.Repeat("n", 1025), at(0, 1), "KEYS", "k"},
 		"its own parent":        {"STORE", n, "ns", at(0, 1), "PARENT", "k", "KEYS", "k"},
-		"its own parent, chain": {"STORE", n, "ns", at(0, 1, 1, 1), "CHAIN", "KEYS", "k", "k"},
 	} {
 		args[0] = "CASCADE." + args[0]
 		if rep, err := e.Do(args...); code(err) != "ERR" {

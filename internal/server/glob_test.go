@@ -1,0 +1,72 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestGlob(t *testing.T) {
+	for name, x := range map[string]struct {
+		pattern, s string
+		want       bool
+	}{
+		"star":             {"a*c", "abbc", true},
+		"star over slash":  {"meta*@1", "meta-llama/Llama@1", true},
+		"question":         {"a?c", "a/c", true},
+		"question is one":  {"a?c", "ac", false},
+		"set":              {"a[bx]c", "abc", true},
+		"not in set":       {"a[^b]c", "abc", false},
+		"range":            {"[a-c]1", "b1", true},
+		"range, backwards": {"[c-a]1", "b1", true},
+		"outside a range":  {"[a-c]1", "d1", false},
+		"dash at the end":  {"[a-]1", "-1", true},
+		"escape in set":    {`[\]x]`, "]", true},
+		"escape":           {`a\*c`, "a*c", true},
+		"escape is exact":  {`a\*c`, "abc", false},
+		"whole":            {"ab", "abc", false},
+		"broken":           {"a[", "a[", false},
+		"stars go back":    {"*a*b*c*", "xxaxbxaxbxc", true},
+		"last star":        {"*ab", "aabab", true},
+		"bytes, not runes": {"??", "ä", true},
+		"empty":            {"", "", true},
+		"only stars":       {"***", "", true},
+	} {
+		if g, ok := compileGlob(x.pattern); !ok || g.match(x.s) != x.want {
+			t.Errorf("%s: %q on %q", name, x.pattern, x.s)
+		}
+	}
+}
+
+// A pattern of the greatest length, against the longest key, at its worst.
+func TestGlobIsNotExponential(t *testing.T) {
+	g, ok := compileGlob(strings.Repeat("*a", maxPattern/2-1) + "*b")
+	if !ok || len(g.tokens) > maxPattern {
+		t.Fatal(len(g.tokens))
+	}
+	done := make(chan bool)
+	go func() { done <- g.match(strings.Repeat("a", 1024)) }()
+	select {
+	case matched := <-done:
+		if matched {
+			t.Error("a b was found")
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("still at it")
+	}
+}
+
+func TestLongPatternsAreRefused(t *testing.T) {
+	r := newRig(t, 16<<20)
+	c := r.client("unix")
+	longest, longer := strings.Repeat("/", maxPattern), strings.Repeat("/", maxPattern+1)
+	for _, args := range [][]string{{"SCAN", "0", "MATCH"}, {"CONFIG", "GET"}} {
+		if _, err := c.Do(append(args, longest)...); err != nil {
+			t.Errorf("%v: %v", args, err)
+		}
+		if _, err := c.Do(append(args, longer)...); code(err) != "ERR" || !strings.Contains(fmt.Sprint(err), "1024 bytes") {
+			t.Errorf("%v, longer: %v", args, err)
+		}
+	}
+}
