@@ -43,12 +43,13 @@ func (a *app) statusCommand() *cobra.Command {
 				return err
 			}
 			defer client.Close()
+			interrupted := cmd.Context().Done()
 			for {
 				if err := a.status(client, watch > 0); err != nil || watch <= 0 {
 					return err
 				}
 				select {
-				case <-cmd.Context().Done():
+				case <-interrupted:
 					return nil
 				case <-time.After(watch):
 				}
