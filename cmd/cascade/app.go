@@ -60,7 +60,11 @@ func (a *app) dial() (*resp.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.dialWith(loaded)
+	client, err := a.dialWith(loaded)
+	if err != nil {
+		a.warn(loaded.Warnings) // one may be why it was looked for elsewhere
+	}
+	return client, err
 }
 
 func (a *app) dialWith(loaded *config.Loaded) (*resp.Client, error) {

@@ -52,7 +52,12 @@ func (a *app) doctorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.report(append(newMachine(a.env).checks(&loaded.Config), a.checkRank(loaded)...))
+			var checks []check
+			for _, w := range loaded.Warnings {
+				checks = append(checks, warning("configuration", "unset them, or correct their names", "%s", w))
+			}
+			checks = append(checks, newMachine(a.env).checks(&loaded.Config)...)
+			return a.report(append(checks, a.checkRank(loaded)...))
 		},
 	}
 }

@@ -100,6 +100,9 @@ func (r *runner) announce() {
 		}
 	}
 	r.log.Info("cascaded starts", "pid", os.Getpid(), "go", runtime.Version(), slog.Group("config", changed...))
+	for _, w := range r.loaded.Warnings {
+		r.log.Warn(w)
+	}
 }
 
 // live opens the rank, serves, and turns signals into calls.
