@@ -181,8 +181,7 @@ func tellOfRoom(shm *memory.Tier, log *slog.Logger) {
 		return
 	}
 	ready, wanted, _ := shm.Ready()
-	log.Error("shm is smaller than configured, and grows when there is room: free space in its file system or lower shm.bytes",
-		"ready", ready, "configured", wanted, "err", err)
+	log.Error("shm is smaller than configured, and grows when there is room", "ready", ready, "configured", wanted, "err", err)
 	if shm.WaitGrown(ctx) == nil {
 		log.Info("shm has grown to what is configured", "bytes", wanted)
 	}
