@@ -75,8 +75,7 @@ func (a *app) dialWith(loaded *config.Loaded) (*resp.Client, error) {
 	network, address := a.address(&loaded.Config)
 	client, err := resp.Dial(network, address, a.timeout)
 	if err != nil {
-		return nil, fmt.Errorf("no rank answers at %s: %w; start one with cascaded --socket %s, or name another with --socket",
-			address, err, address)
+		return nil, explain(network, address, err)
 	}
 	if password != "" {
 		if _, err := client.Do("AUTH", password); err != nil {

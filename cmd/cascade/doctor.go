@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -85,9 +86,11 @@ func (a *app) report(checks []check) error {
 // checkRank looks at the rank that runs here, if one does.
 func (a *app) checkRank(loaded *config.Loaded) []check {
 	client, err := a.dialWith(loaded)
+	if none, is := errors.AsType[unreachable](err); is {
+		return []check{warning("rank", none.remedy, "%s", none.finding)}
+	}
 	if err != nil {
-		_, address := a.address(&loaded.Config)
-		return []check{warning("rank", "start one: cascaded --socket "+address, "none answers at %s", address)}
+		return []check{failure("rank", "give the password that the rank was started with: password_file", "%v", err)}
 	}
 	defer client.Close()
 	_, s, err := fetchStats(client)

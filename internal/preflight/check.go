@@ -82,14 +82,15 @@ const startPatience = 100 * time.Millisecond
 
 // Start asks what a rank asks when it starts, and waits at most 100 ms for the
 // answers: a check without one is a warning.
-func (m Machine) Start(c *config.Config) []Check {
-	var asked []question
+func (m Machine) Start(c *config.Config) []Check { return m.within(c, startQuestions(), startPatience) }
+
+func startQuestions() (asked []question) {
 	for _, q := range questions {
 		if q.start {
 			asked = append(asked, q)
 		}
 	}
-	return m.within(c, asked, startPatience)
+	return asked
 }
 
 // within asks everything at once and waits for the answers so long together. A
