@@ -24,7 +24,7 @@ type Check struct {
 	Verdict Verdict `json:"verdict"`
 	Detail  string  `json:"detail"`
 	Remedy  string  `json:"remedy,omitempty"`
-	Fatal   bool    `json:"-"` // a rank does not start
+	NoStart bool    `json:"-"` // a rank does not start
 }
 
 // Okay returns a check that found nothing wrong.
@@ -42,8 +42,8 @@ func Failure(name, remedy, detail string, args ...any) Check {
 	return Check{Name: name, Verdict: Fail, Detail: fmt.Sprintf(detail, args...), Remedy: remedy}
 }
 
-func fatal(c Check) Check {
-	c.Fatal = true
+func noStart(c Check) Check {
+	c.NoStart = true
 	return c
 }
 

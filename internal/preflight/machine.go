@@ -126,13 +126,13 @@ func (m Machine) socketDir(socket string) Check {
 			continue
 		}
 		if err != nil {
-			return fatal(Failure(name, "choose another --socket", "%v", err))
+			return noStart(Failure(name, "choose another --socket", "%v", err))
 		}
 		if !info.IsDir() {
-			return fatal(Failure(name, "choose another --socket", "%s is not a directory", dir))
+			return noStart(Failure(name, "choose another --socket", "%s is not a directory", dir))
 		}
 		if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-			return fatal(Failure(name, "choose another --socket, or mkdir it with write permission", "%s: %v", dir, err))
+			return noStart(Failure(name, "choose another --socket, or mkdir it with write permission", "%s: %v", dir, err))
 		}
 		if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
 			return Warning(name, "chmod go-w "+dir, "%s may be written by others, who could put their own socket there", dir)

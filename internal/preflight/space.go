@@ -35,7 +35,7 @@ func (m Machine) sharedMemory(c *config.Config) Check {
 	dir, need := filepath.Dir(c.Shm.Path), uint64(c.Shm.Bytes)
 	s, err := m.statfs(dir)
 	if err != nil {
-		return fatal(Failure(name, "create it, or choose another shm.path", "%s: %v", dir, err))
+		return noStart(Failure(name, "create it, or choose another shm.path", "%s: %v", dir, err))
 	}
 	magic, kind := fsType(s)
 	total, free := capacity(s)
@@ -122,7 +122,7 @@ func (m Machine) memory(c *config.Config) Check {
 	limit := node.Limit()
 	need := tiers + uint64(overhead)
 	if limit.Bytes < int64(leastLimit) {
-		return fatal(Failure(name, ask, "the limit of control group %s is %s, and a rank needs %s at least", limit.Group, size(uint64(limit.Bytes)), leastLimit))
+		return noStart(Failure(name, ask, "the limit of control group %s is %s, and a rank needs %s at least", limit.Group, size(uint64(limit.Bytes)), leastLimit))
 	}
 	if uint64(limit.Bytes) < need {
 		fits := max(0, limit.Bytes-reserve(limit.Bytes)-int64(c.Host.Bytes))

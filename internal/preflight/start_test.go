@@ -30,7 +30,7 @@ func TestStartAsksTheNodeAlone(t *testing.T) {
 	var names []string
 	for _, found := range m.within(c, startQuestions(), time.Minute) {
 		names = append(names, found.Name)
-		if found.Verdict != OK || found.Fatal {
+		if found.Verdict != OK || found.NoStart {
 			t.Errorf("%+v", found)
 		}
 	}
@@ -51,16 +51,16 @@ func TestStartDoesNotHang(t *testing.T) {
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %v", took)
 	}
-	if len(found) != 4 || found[0].Verdict != Warn || found[0].Fatal || !strings.Contains(found[0].Detail, "not answered within 100ms") {
+	if len(found) != 4 || found[0].Verdict != Warn || found[0].NoStart || !strings.Contains(found[0].Detail, "not answered within 100ms") {
 		t.Errorf("%+v", found)
 	}
 }
 
-// TestFatal: a start ends where a rank cannot live, and nowhere else.
-func TestFatal(t *testing.T) {
+// TestNoStart: a start ends where a rank cannot live, and nowhere else.
+func TestNoStart(t *testing.T) {
 	for name, tc := range map[string]struct {
-		spoil func(*Machine, *config.Config)
-		fatal bool
+		spoil   func(*Machine, *config.Config)
+		noStart bool
 	}{
 		"healthy":            {func(*Machine, *config.Config) {}, false},
 		"limit below shm":    {func(_ *Machine, c *config.Config) { c.Shm.Bytes = 20 * units.GiB }, false},
@@ -81,8 +81,8 @@ func TestFatal(t *testing.T) {
 		m, c := healthy(t)
 		tc.spoil(&m, c)
 		found := m.within(c, startQuestions(), time.Minute)
-		if got := slices.ContainsFunc(found, func(c Check) bool { return c.Fatal }); got != tc.fatal {
-			t.Errorf("%s: fatal is %v in %+v", name, got, found)
+		if got := slices.ContainsFunc(found, func(c Check) bool { return c.NoStart }); got != tc.noStart {
+			t.Errorf("%s: no start is %v in %+v", name, got, found)
 		}
 	}
 }
