@@ -256,7 +256,7 @@ func (s *Store) sweepJunk() {
 
 // note counts a tier's failure other than a miss or a lack of room.
 func (s *Store) note(m *memTier, err error) {
-	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrFull) {
+	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrFull) && !errors.Is(err, tiers.ErrShort) {
 		m.stats.Errors++
 		s.log.Warn("memory tier", "tier", m.stats.Name, "err", err)
 	}

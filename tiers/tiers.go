@@ -12,6 +12,7 @@ import (
 var (
 	ErrNotFound    = errors.New("block not in this tier")                                   // a miss
 	ErrFull        = errors.New("no room: evict and try again")                             // retry after Evict
+	ErrShort       = errors.New("less memory is ready than the block takes")                // retry after Usage.Missing shrank
 	ErrTooLarge    = errors.New("block can never fit this tier")                            // permanent
 	ErrExists      = errors.New("block already in this tier")                               // nothing to do
 	ErrPinned      = errors.New("block is pinned: retry after its pins are gone")           // retry later
@@ -22,12 +23,13 @@ var (
 
 // Usage is a tier's space at one moment.
 type Usage struct {
-	Capacity int64 // bytes that can hold blocks; 0 means unbounded
-	Missing  int64 // bytes that Capacity is below what was asked for, while the machine has no room for them
-	Used     int64 // bytes taken, padding included
-	Foreign  int64 // of Used: what other processes decide about
-	Payload  int64 // bytes of blocks, padding excluded
-	Blocks   int   // number of blocks
+	Capacity int64  // bytes that can hold blocks; 0 means unbounded
+	Missing  int64  // bytes that Capacity is below what was asked for, while the machine has no room for them
+	Lacks    string // why Missing is not 0, and what to do; "" when it is
+	Used     int64  // bytes taken, padding included
+	Foreign  int64  // of Used: what other processes decide about
+	Payload  int64  // bytes of blocks, padding excluded
+	Blocks   int    // number of blocks
 }
 
 // Item is one block to store together with the names that point to it.
@@ -319,7 +321,8 @@ type Pin interface {
 type Memory interface {
 	Tier
 
-	// Reserve returns room for size bytes. Errors: ErrFull, ErrTooLarge.
+	// Reserve returns room for size bytes. Errors: ErrFull, ErrTooLarge, and
+	// ErrShort where no eviction helps until the tier has grown.
 	Reserve(size int64) (Slot, error)
 
 	// Rename completes a provisional id. Errors: ErrNotFound, ErrExists (a

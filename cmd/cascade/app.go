@@ -60,7 +60,11 @@ func (a *app) dial() (*resp.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.dialWith(loaded)
+	client, err := a.dialWith(loaded)
+	if err != nil {
+		a.warn(loaded.Warnings) // one may be why it was looked for elsewhere
+	}
+	return client, err
 }
 
 func (a *app) dialWith(loaded *config.Loaded) (*resp.Client, error) {
@@ -74,8 +78,7 @@ func (a *app) dialWith(loaded *config.Loaded) (*resp.Client, error) {
 		return nil, err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("no rank answers at %s: %w; start one with cascaded --socket %s, or name another with --socket",
-			address, err, address)
+		return nil, explain(network, address, err)
 	}
 	if password != "" {
 		if _, err := client.Do("AUTH", password); err != nil {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -43,6 +45,7 @@ func (a *app) configShow(origin bool) error {
 	if err != nil {
 		return err
 	}
+	a.warn(loaded.Warnings)
 	if a.json {
 		all := map[string]shownKey{}
 		for _, k := range config.Keys() {
@@ -62,11 +65,19 @@ func (a *app) configShow(origin bool) error {
 	return nil
 }
 
+// warn prints what the configuration ignores on standard error.
+func (a *app) warn(warnings []string) {
+	for _, w := range warnings {
+		fmt.Fprintf(a.err, "cascade: warning: %s\n", w)
+	}
+}
+
 func (a *app) configCheck(args []string) error {
 	var loaded *config.Loaded
 	var err error
 	if len(args) == 1 {
-		loaded, err = config.Load(config.Sources{File: args[0]})
+		foreign := slices.DeleteFunc(slices.Clone(a.env), func(v string) bool { return strings.HasPrefix(v, config.EnvPrefix) })
+		loaded, err = config.Load(config.Sources{File: args[0], Env: foreign})
 	} else {
 		loaded, err = a.config()
 	}
@@ -77,11 +88,12 @@ func (a *app) configCheck(args []string) error {
 		_, err = layoutOf(loaded)
 	}
 	if a.json {
-		result := map[string]any{"ok": err == nil, "files": []string{}}
+		result := map[string]any{"ok": err == nil, "files": []string{}, "warnings": []string{}}
 		if err != nil {
 			result["error"] = err.Error()
-		} else if len(loaded.Files) > 0 {
-			result["files"] = loaded.Files
+		} else {
+			result["files"] = append([]string{}, loaded.Files...)
+			result["warnings"] = append([]string{}, loaded.Warnings...)
 		}
 		if printed := a.printJSON(result); printed != nil {
 			return printed
@@ -94,6 +106,7 @@ func (a *app) configCheck(args []string) error {
 	if a.json {
 		return nil
 	}
+	a.warn(loaded.Warnings)
 	if len(loaded.Files) == 0 {
 		_, err = fmt.Fprintln(a.out, "ok: no file, built-in values and environment")
 		return err

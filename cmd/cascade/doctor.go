@@ -9,37 +9,31 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/internal/config"
+	"cascadekv/internal/preflight"
 	"cascadekv/internal/resp"
 	"cascadekv/tiers"
 )
 
+// check is one question about the node or the rank with its answer.
+type check = preflight.Check
+
 // verdict is the outcome of a check.
-type verdict string
+type verdict = preflight.Verdict
 
 const (
-	ok   verdict = "ok"   // as it should be, or a plain fact
-	warn verdict = "warn" // works, but not as well as it could
-	fail verdict = "fail" // a rank will not start or will not work
+	ok   = preflight.OK
+	warn = preflight.Warn
+	fail = preflight.Fail
 )
 
-// check is one question about the node with its answer.
-type check struct {
-	Name    string  `json:"name"`
-	Verdict verdict `json:"verdict"`
-	Detail  string  `json:"detail"`
-	Remedy  string  `json:"remedy,omitempty"`
-}
-
-func okay(name, detail string, args ...any) check {
-	return check{Name: name, Verdict: ok, Detail: fmt.Sprintf(detail, args...)}
-}
+func okay(name, detail string, args ...any) check { return preflight.Okay(name, detail, args...) }
 
 func warning(name, remedy, detail string, args ...any) check {
-	return check{Name: name, Verdict: warn, Detail: fmt.Sprintf(detail, args...), Remedy: remedy}
+	return preflight.Warning(name, remedy, detail, args...)
 }
 
 func failure(name, remedy, detail string, args ...any) check {
-	return check{Name: name, Verdict: fail, Detail: fmt.Sprintf(detail, args...), Remedy: remedy}
+	return preflight.Failure(name, remedy, detail, args...)
 }
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -54,7 +48,12 @@ func (a *app) doctorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.report(append(newMachine(a.env).checks(&loaded.Config), a.checkRank(loaded)...))
+			var checks []check
+			for _, w := range loaded.Warnings {
+				checks = append(checks, warning("configuration", "unset them, or correct their names", "%s", w))
+			}
+			checks = append(checks, preflight.Here(a.env).All(&loaded.Config)...)
+			return a.report(append(checks, a.checkRank(loaded)...))
 		},
 	}
 }
@@ -91,9 +90,11 @@ func (a *app) checkRank(loaded *config.Loaded) []check {
 	if errors.Is(err, resp.ErrForeignServer) {
 		return []check{failure("rank", "give the rank a socket in a directory that only its user can write to, as the default is: --socket", "%v", err)}
 	}
+	if none, is := errors.AsType[unreachable](err); is {
+		return []check{warning("rank", none.remedy, "%s", none.finding)}
+	}
 	if err != nil {
-		_, address := a.address(&loaded.Config)
-		return []check{warning("rank", "start one: cascaded --socket "+address, "none answers at %s", address)}
+		return []check{failure("rank", "give the password that the rank was started with: password_file", "%v", err)}
 	}
 	defer client.Close()
 	_, s, err := fetchStats(client)

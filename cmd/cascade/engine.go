@@ -107,7 +107,7 @@ func (a *app) shmNote(need units.Bytes) string {
 	if err := unix.Statfs(a.shmDir, &s); err != nil {
 		return fmt.Sprintf("%s of %s are taken when the engine starts; how much is free there cannot be told: %v", need.Human(), a.shmDir, err)
 	}
-	_, free := capacity(s)
+	free := s.Bavail * uint64(s.Bsize)
 	note := fmt.Sprintf("%s of %s are taken when the engine starts, beside the rank's arena; %s are free now", need.Human(), a.shmDir, human(int64(free)))
 	if free < uint64(need) {
 		note += ": TOO FEW, choose a smaller --host-pool or shm.bytes"

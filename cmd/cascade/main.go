@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -35,11 +36,18 @@ func (e usageError) Unwrap() error { return e.error }
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx := newInterruptible(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		for sig := range signals {
+			if ctx.signal(time.Now()) {
+				endBy(sig)
+			}
+		}
+	}()
 	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Environ(), systemDir: config.SystemDir, shmDir: shm.DefaultDir}
-	status := a.run(ctx, os.Args[1:])
-	stop()
-	os.Exit(status)
+	os.Exit(a.run(ctx, os.Args[1:]))
 }
 
 // run executes one command line and returns its exit status.

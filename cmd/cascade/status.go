@@ -43,12 +43,13 @@ func (a *app) statusCommand() *cobra.Command {
 				return err
 			}
 			defer client.Close()
+			interrupted := cmd.Context().Done()
 			for {
 				if err := a.status(client, watch > 0); err != nil || watch <= 0 {
 					return err
 				}
 				select {
-				case <-cmd.Context().Done():
+				case <-interrupted:
 					return nil
 				case <-time.After(watch):
 				}
@@ -147,7 +148,7 @@ func (a *app) printStats(s rankStats) error {
 	}
 	for _, t := range s.Tiers {
 		if n := t.Usage.Missing; n > 0 {
-			fmt.Fprintf(a.err, "cascade: %s has %s less than configured: free space in its file system, or lower %s.bytes; it grows when there is room\n", t.Name, human(n), t.Name)
+			fmt.Fprintf(a.err, "cascade: %s has %s less than configured, and grows when there is room: %s\n", t.Name, human(n), t.Usage.Lacks)
 		}
 		if e := t.Encoded; e != nil && e.Stored < t.Usage.Payload {
 			fmt.Fprintf(a.out, "%s keeps %s of blocks in %s (%s)\n", t.Name, human(t.Usage.Payload), human(e.Stored), times(t.Usage.Payload, e.Stored))

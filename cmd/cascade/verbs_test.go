@@ -135,7 +135,7 @@ func TestMistakes(t *testing.T) {
 		"stdin twice":         {args: []string{"put", "-", "-"}, status: exitUsage, want: "only once"},
 		"no rank":             {args: []string{"status", "--socket", dir + "/none"}, status: exitFailure, want: "start one with cascaded"},
 		"no file":             {args: []string{"put", dir + "/none"}, status: exitFailure, want: dir + "/none"},
-		"unknown variable":    {args: []string{"status"}, env: []string{"CASCADE_SOKET=x"}, status: exitUsage, want: "CASCADE_SOCKET"},
+		"unknown variable":    {args: []string{"status", "--socket", dir + "/none"}, env: []string{"CASCADE_SOKET=x"}, status: exitFailure, want: "did you mean CASCADE_SOCKET?"},
 		"bad configuration":   {args: []string{"status", "--config", bad}, status: exitUsage, want: "bad.toml:1"},
 		"bad file to check":   {args: []string{"config", "check", bad}, status: exitFailure, want: `did you mean "socket"`},
 		"no trace":            {args: []string{"trace", "replay"}, status: exitUsage, want: "--trace"},
@@ -180,6 +180,37 @@ func TestConfigVerbs(t *testing.T) {
 	got := cascadeCommand("", []string{"CASCADE_RANK=-1"}, "config", "check", "--json")
 	if json.Unmarshal([]byte(got.out), &checked) != nil || checked.OK || !strings.Contains(checked.Error, "rank") || got.status != exitFailure {
 		t.Errorf("config check --json: %+v", got)
+	}
+}
+
+// TestVariablesOfOthers: variables that set no key are reported by the verbs
+// about the configuration, and stop none.
+func TestVariablesOfOthers(t *testing.T) {
+	env := []string{"CASCADE_SERVICE_HOST=10.0.0.1", "CASCADE_PORT=tcp://10.0.0.1:6380", "SCRATCH=/scratch/me", "CASCADE_LUSTRE_DIR=$SCRATCH/kv"}
+	const want = "CASCADE_PORT, CASCADE_SERVICE_HOST"
+	for _, verb := range []string{"show", "check"} {
+		if got := cascadeCommand("", env, "config", verb); got.status != exitOK || !strings.Contains(got.err, "warning: ") || !strings.Contains(got.err, want) {
+			t.Errorf("config %s: %+v", verb, got)
+		}
+	}
+	var checked struct {
+		OK       bool     `json:"ok"`
+		Warnings []string `json:"warnings"`
+	}
+	got := cascadeCommand("", env, "config", "check", "--json")
+	if json.Unmarshal([]byte(got.out), &checked) != nil || !checked.OK || len(checked.Warnings) != 1 || !strings.Contains(checked.Warnings[0], want) {
+		t.Errorf("config check --json: %+v", got)
+	}
+	got = cascadeCommand("", env, "doctor", "--socket", filepath.Join(t.TempDir(), "none"))
+	if !strings.Contains(got.out, want) {
+		t.Errorf("doctor: %+v", got)
+	}
+	file := filepath.Join(t.TempDir(), "c.toml")
+	if err := os.WriteFile(file, []byte("lustre.dir = \"$SCRATCH/kv\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := cascadeCommand("", append(env, "CASCADE_RANK=first"), "config", "check", file); got.status != exitOK {
+		t.Errorf("config check of a file by itself: %+v", got)
 	}
 }
 

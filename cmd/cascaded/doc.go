@@ -10,7 +10,7 @@
 //	upgrade    another program goes on in this process: upgrade.go
 //
 // Exit status: 0 after a drain, 1 for anything that failed, a drain cut short
-// by a second signal included, 2 for a wrong command line or configuration.
+// by a later signal included, 2 for a wrong command line or configuration.
 //
 // This is wiring only: what a rank does is in internal/server and cascade. The
 // program does not go into the background, watch over itself or start other ranks.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -58,9 +59,9 @@ func realMain(args, env []string, stdout, stderr io.Writer) int {
 			return
 		}
 		if p.ends {
-			heed.Signals <- syscall.SIGTERM
+			heed.Enqueue(syscall.SIGTERM)
 		}
-		status = run(context.Background(), s, p.open, heed.Signals, stderr)
+		status = run(context.Background(), s, p.open, heed.Signals, time.Now, stderr)
 	})
 	command.SetArgs(p.args)
 	command.SetOut(stdout)
@@ -81,7 +82,7 @@ func newCommand(start func(config.Sources)) *cobra.Command {
 		Short: "Run one rank of the CASCADE cache in the foreground",
 		Long: "Run one rank of the CASCADE cache in the foreground.\n\n" +
 			"Configuration: " + config.Precedence + ".\n" +
-			"SIGHUP reloads it, SIGTERM and SIGINT drain to lustre and exit 0, a second one exits at once.",
+			"SIGHUP reloads it, SIGTERM and SIGINT drain to lustre and exit 0; one that comes later than " + sameOrder.String() + "\nafter the first exits at once.",
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -11,6 +11,7 @@ import (
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/buildinfo"
 	"cascadekv/internal/config"
+	"cascadekv/internal/preflight"
 	"cascadekv/internal/server"
 	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
@@ -49,6 +50,8 @@ func (p program) open(ctx context.Context, c config.Config, password string, log
 	p.tell(log)
 	if p.state != nil {
 		ctx = context.WithoutCancel(ctx) // what an earlier program had must be drained before the end
+	} else if err := checkNode(c, log); err != nil {
+		return nil, err
 	}
 	o := cascade.Options{
 		FirstEvent: p.firstEvent(),
@@ -132,14 +135,15 @@ func (r *openedRank) close(ctx context.Context) error {
 // openTiers opens the configured tiers, fastest first. Those that are open
 // when one fails are the caller's to close.
 func openTiers(o *cascade.Options, c config.Config, claims []tiers.Claim, log *slog.Logger) error {
+	left := preflight.Here(nil).Left
 	if c.Host.Bytes > 0 {
-		t, err := host.Open(int64(c.Host.Bytes))
+		t, err := memory.Open(memory.Options{Name: host.Name, Bytes: int64(c.Host.Bytes), Left: left})
 		if err != nil {
 			return err
 		}
 		o.Memory = append(o.Memory, t)
 	}
-	t, err := shm.Open(c.Shm.Path, int64(c.Shm.Bytes), claims...)
+	t, err := memory.Open(memory.Options{Name: shm.Name, Path: c.Shm.Path, Bytes: int64(c.Shm.Bytes), Left: left, Claims: claims})
 	if err != nil {
 		return err
 	}
@@ -182,8 +186,7 @@ func tellOfRoom(shm *memory.Tier, log *slog.Logger) {
 		return
 	}
 	ready, wanted, _ := shm.Ready()
-	log.Error("shm is smaller than configured, and grows when there is room: free space in its file system or lower shm.bytes",
-		"ready", ready, "configured", wanted, "err", err)
+	log.Error("shm is smaller than configured, and grows when there is room", "ready", ready, "configured", wanted, "err", err)
 	if shm.WaitGrown(ctx) == nil {
 		log.Info("shm has grown to what is configured", "bytes", wanted)
 	}

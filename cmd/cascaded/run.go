@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
 	"cascadekv/internal/config"
 )
@@ -30,8 +31,9 @@ type rank interface {
 // opener makes a rank ready to serve. It returns early when ctx ends.
 type opener func(ctx context.Context, c config.Config, password string, log *slog.Logger) (rank, error)
 
-// run lives as long as the rank and returns the exit status.
-func run(ctx context.Context, s config.Sources, open opener, signals <-chan os.Signal, stderr io.Writer) int {
+// run lives as long as the rank and returns the exit status. now is the clock
+// by which signals are compared.
+func run(ctx context.Context, s config.Sources, open opener, signals <-chan os.Signal, now func() time.Time, stderr io.Writer) int {
 	loaded, password, err := load(s)
 	if err != nil {
 		fmt.Fprintf(stderr, "cascaded: %v\n", strings.ReplaceAll(err.Error(), "\n", "\ncascaded: "))
@@ -39,7 +41,7 @@ func run(ctx context.Context, s config.Sources, open opener, signals <-chan os.S
 	}
 	level := new(slog.LevelVar)
 	level.Set(levelOf(loaded.Log.Level))
-	r := &runner{sources: s, loaded: loaded, password: password, level: level, log: newLogger(loaded.Config, level, stderr), signals: signals}
+	r := &runner{sources: s, loaded: loaded, password: password, level: level, log: newLogger(loaded.Config, level, stderr), signals: signals, now: now}
 	r.announce()
 	return r.live(ctx, open)
 }
@@ -64,6 +66,30 @@ type runner struct {
 	level    *slog.LevelVar
 	log      *slog.Logger
 	signals  <-chan os.Signal
+	now      func() time.Time
+	ordered  time.Time // when the first signal to end was read; zero: none was
+}
+
+// sameOrder is how long after the first signal to end further ones are taken for
+// that same order. timeout(1) signals its child and then the child's process
+// group, Ctrl-C reaches every process of the group and wrappers forward it, and
+// batch systems signal a job's steps and its script.
+const sameOrder = 5 * time.Second
+
+// endNow records a signal to end. It reports whether the signal is a second
+// order, to end without draining.
+func (r *runner) endNow(sig os.Signal) bool {
+	now := r.now()
+	if r.ordered.IsZero() {
+		r.ordered = now
+		return false
+	}
+	if now.Sub(r.ordered) < sameOrder {
+		r.log.Info("signal repeated within "+sameOrder.String()+": taken for the same order", "signal", sig.String())
+		return false
+	}
+	r.log.Warn("second signal: exit without draining", "signal", sig.String())
+	return true
 }
 
 func (r *runner) announce() {
@@ -74,6 +100,9 @@ func (r *runner) announce() {
 		}
 	}
 	r.log.Info("cascaded starts", "pid", os.Getpid(), "go", runtime.Version(), slog.Group("config", changed...))
+	for _, w := range r.loaded.Warnings {
+		r.log.Warn(w)
+	}
 }
 
 // live opens the rank, serves, and turns signals into calls.
@@ -97,7 +126,9 @@ func (r *runner) live(ctx context.Context, open opener) int {
 				r.reload(server)
 				continue
 			}
-			r.log.Info("draining; a second signal exits at once", "signal", sig.String(), "deadline", r.loaded.Deadline.Drain.String())
+			r.endNow(sig)
+			r.log.Info("draining; a signal that comes later than "+sameOrder.String()+" after this one ends the rank without it",
+				"signal", sig.String(), "deadline", r.loaded.Deadline.Drain.String())
 			return r.drain(server)
 		case <-ctx.Done():
 			return r.drain(server)
@@ -139,8 +170,11 @@ func (r *runner) open(ctx context.Context, cancel func(), open opener) (rank, in
 				again = true
 				continue
 			}
-			if stopping {
+			if r.endNow(sig) {
 				return nil, exitFailure
+			}
+			if stopping {
+				continue
 			}
 			r.log.Info("stopping before start is complete", "signal", sig.String())
 			stopping = true
@@ -149,7 +183,8 @@ func (r *runner) open(ctx context.Context, cancel func(), open opener) (rank, in
 	}
 }
 
-// drain shuts the rank down within the configured time, or at once on a signal.
+// drain shuts the rank down within the configured time, or at once when it is
+// ordered again to end.
 func (r *runner) drain(server rank) int {
 	ctx, cancel := context.WithTimeout(context.Background(), r.loaded.Deadline.Drain.Std())
 	defer cancel()
@@ -165,11 +200,9 @@ func (r *runner) drain(server rank) int {
 			r.log.Info("cascaded ends")
 			return exitOK
 		case sig := <-r.signals:
-			if sig == syscall.SIGHUP {
-				continue
+			if sig != syscall.SIGHUP && r.endNow(sig) {
+				return exitFailure
 			}
-			r.log.Warn("second signal: exit without draining", "signal", sig.String())
-			return exitFailure
 		}
 	}
 }

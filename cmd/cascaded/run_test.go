@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ type fake struct {
 	serveErr chan error
 	shutdown chan error
 	stuck    bool
+	drained  chan bool // when not nil: Shutdown waits for it
 }
 
 func newFake() *fake {
@@ -39,6 +41,9 @@ func (f *fake) Shutdown(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
+	if f.drained != nil {
+		<-f.drained
+	}
 	select {
 	case err := <-f.shutdown:
 		return err
@@ -55,12 +60,55 @@ type life struct {
 	signals chan os.Signal
 	status  chan int
 	log     *said.Log
+	clock   *clock
+}
+
+// clock is the time of a life. Who moves it waits for a read of it.
+type clock struct {
+	since atomic.Int64 // nanoseconds from an arbitrary start
+	read  chan bool
+}
+
+func (c *clock) now() time.Time {
+	defer func() { c.read <- true }()
+	return time.Unix(1, c.since.Load())
 }
 
 func start(s config.Sources, open opener) life {
-	l := life{signals: make(chan os.Signal, 8), status: make(chan int, 1), log: &said.Log{}}
-	go func() { l.status <- run(context.Background(), s, open, l.signals, l.log) }()
+	l := life{signals: make(chan os.Signal), status: make(chan int, 1), log: &said.Log{}, clock: &clock{read: make(chan bool, 8)}}
+	go func() { l.status <- run(context.Background(), s, open, l.signals, l.clock.now, l.log) }()
 	return l
+}
+
+// signal sends a signal so much later than the one before.
+func (l life) signal(t *testing.T, sig os.Signal, later time.Duration) {
+	t.Helper()
+	l.clock.since.Add(int64(later))
+	patience := time.After(20 * time.Second)
+	select {
+	case l.signals <- sig:
+	case <-patience:
+		t.Fatalf("nobody reads %v; the log:\n%s", sig, l.log)
+	}
+	if sig == syscall.SIGHUP {
+		return
+	}
+	select {
+	case <-l.clock.read:
+	case <-patience:
+		t.Fatalf("%v has no time; the log:\n%s", sig, l.log)
+	}
+}
+
+func (l life) ended(t *testing.T) int {
+	t.Helper()
+	select {
+	case status := <-l.status:
+		return status
+	case <-time.After(20 * time.Second):
+		t.Fatalf("it does not end; the log:\n%s", l.log)
+	}
+	return -1
 }
 
 func expect(t *testing.T, calls <-chan string, want string) {
@@ -72,20 +120,17 @@ func expect(t *testing.T, calls <-chan string, want string) {
 
 func TestSignals(t *testing.T) {
 	for name, tc := range map[string]struct {
-		stuck       bool
 		shutdownErr error
 		signals     []os.Signal
 		status      int
 		log         string
 	}{
-		"term drains":      {signals: []os.Signal{syscall.SIGTERM}, status: exitOK, log: "cascaded ends"},
-		"int drains":       {signals: []os.Signal{syscall.SIGINT}, status: exitOK, log: "cascaded ends"},
-		"second term ends": {signals: []os.Signal{syscall.SIGTERM, syscall.SIGTERM}, stuck: true, status: exitFailure, log: "second signal"},
-		"drain fails":      {signals: []os.Signal{syscall.SIGTERM}, shutdownErr: errors.New("quota"), status: exitFailure, log: "quota"},
+		"term drains": {signals: []os.Signal{syscall.SIGTERM}, status: exitOK, log: "cascaded ends"},
+		"int drains":  {signals: []os.Signal{syscall.SIGINT}, status: exitOK, log: "cascaded ends"},
+		"drain fails": {signals: []os.Signal{syscall.SIGTERM}, shutdownErr: errors.New("quota"), status: exitFailure, log: "quota"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake()
-			f.stuck = tc.stuck
 			if tc.shutdownErr != nil {
 				f.shutdown <- tc.shutdownErr
 			}
@@ -101,6 +146,92 @@ func TestSignals(t *testing.T) {
 			f.serveErr <- nil
 		})
 	}
+}
+
+// TestRepeatedSignals: a signal to end within seconds of the first is the same
+// order, whichever of them it is and whatever the rank is at; a later one ends it
+// without draining.
+func TestRepeatedSignals(t *testing.T) {
+	const soon, late = 30 * time.Millisecond, sameOrder
+	t.Run("draining", func(t *testing.T) {
+		for name, again := range map[string][]os.Signal{
+			"term": {syscall.SIGTERM}, "int": {syscall.SIGINT}, "all of them": {syscall.SIGINT, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGTERM},
+		} {
+			f := newFake()
+			f.drained = make(chan bool)
+			l := start(config.Sources{}, f.open)
+			expect(t, f.calls, "serve")
+			l.signal(t, syscall.SIGTERM, 0)
+			expect(t, f.calls, "shutdown")
+			for _, sig := range again {
+				l.signal(t, sig, soon)
+			}
+			close(f.drained)
+			if got := l.ended(t); got != exitOK || !l.log.Has("cascaded ends") {
+				t.Errorf("%s: exit status %d; the log:\n%s", name, got, l.log)
+			}
+			f.serveErr <- nil
+		}
+	})
+	t.Run("a later one", func(t *testing.T) {
+		f := newFake()
+		f.stuck = true
+		l := start(config.Sources{}, f.open)
+		expect(t, f.calls, "serve")
+		l.signal(t, syscall.SIGTERM, 0)
+		expect(t, f.calls, "shutdown")
+		l.signal(t, syscall.SIGTERM, soon)
+		l.signal(t, syscall.SIGINT, late)
+		if got := l.ended(t); got != exitFailure || !l.log.Has("second signal") {
+			t.Errorf("exit status %d; the log:\n%s", got, l.log)
+		}
+		f.serveErr <- nil
+	})
+	t.Run("the first of a drain that nobody ordered", func(t *testing.T) {
+		f := newFake()
+		f.drained = make(chan bool)
+		f.serveErr <- errors.New("accept: too many open files")
+		l := start(config.Sources{}, f.open)
+		expect(t, f.calls, "serve")
+		expect(t, f.calls, "shutdown")
+		l.signal(t, syscall.SIGTERM, late)
+		close(f.drained)
+		if got := l.ended(t); got != exitFailure || l.log.Has("second signal") {
+			t.Errorf("exit status %d; the log:\n%s", got, l.log)
+		}
+	})
+	t.Run("opening", func(t *testing.T) {
+		entered, opened := make(chan bool), make(chan bool)
+		f := newFake()
+		l := start(config.Sources{}, func(context.Context, config.Config, string, *slog.Logger) (rank, error) {
+			close(entered)
+			<-opened
+			return f, nil
+		})
+		<-entered
+		l.signal(t, syscall.SIGTERM, 0)
+		l.signal(t, syscall.SIGTERM, soon)
+		l.signal(t, syscall.SIGINT, soon)
+		close(opened)
+		expect(t, f.calls, "shutdown")
+		if got := l.ended(t); got != exitOK {
+			t.Errorf("exit status %d; the log:\n%s", got, l.log)
+		}
+	})
+	t.Run("opening, a later one", func(t *testing.T) {
+		entered := make(chan bool)
+		l := start(config.Sources{}, func(ctx context.Context, _ config.Config, _ string, _ *slog.Logger) (rank, error) {
+			close(entered)
+			<-make(chan bool) // an opener that hangs
+			return nil, nil
+		})
+		<-entered
+		l.signal(t, syscall.SIGTERM, 0)
+		l.signal(t, syscall.SIGTERM, late)
+		if got := l.ended(t); got != exitFailure {
+			t.Errorf("exit status %d; the log:\n%s", got, l.log)
+		}
+	})
 }
 
 // TestReloadWhileOpening: what changed while the rank opens counts once it is open.
@@ -121,9 +252,6 @@ func TestReloadWhileOpening(t *testing.T) {
 	<-begun
 	write("log.level = \"debug\"\n")
 	l.signals <- syscall.SIGHUP
-	for len(l.signals) > 0 {
-		time.Sleep(time.Millisecond)
-	}
 	close(ready)
 	expect(t, f.calls, "reload debug ")
 	expect(t, f.calls, "serve")

@@ -120,7 +120,7 @@ func (m *Mapping) resize(path string, size int64, admit func(io.ReaderAt, int64)
 		return err
 	}
 	// What the file itself takes comes back when it is emptied.
-	if room = min(room, math.MaxInt64-st.Blocks*512) + st.Blocks*512; room < size {
+	if room = min(room, math.MaxInt64-st.Blocks*512) + st.Blocks*512; room < leastRoom(size) {
 		if st.Size == 0 {
 			os.Remove(path)
 		}
@@ -134,6 +134,18 @@ func (m *Mapping) resize(path string, size int64, admit func(io.ReaderAt, int64)
 		return fmt.Errorf("arena: size %s: %w", path, err)
 	}
 	return nil
+}
+
+// leastRoom is the room in its file system that a new arena of size bytes needs
+// at the start. It gets the rest by and by (Commit), as far as there is room. One
+// that the memory of the node can not hold is a mistake, and needs all of it.
+func leastRoom(size int64) int64 {
+	const first = 8 << 20 // bytes, beside a tag for each page
+	var node unix.Sysinfo_t
+	if err := unix.Sysinfo(&node); err != nil || uint64(size) > uint64(node.Totalram)*uint64(node.Unit) {
+		return size
+	}
+	return min(size, first+size/Page)
 }
 
 // Bytes is the whole mapping. It dies with Close.

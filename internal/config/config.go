@@ -5,14 +5,14 @@ import "cascadekv/internal/units"
 // Config is everything a rank can be told. It is a plain value; copies share
 // only AllowUIDs, ServerUIDs and UpgradeTo, which nobody changes after Load.
 //
-// Tags: toml names the key, help is its line in --help, and reload:"yes" marks
-// what SIGHUP may change. configs/cascade.toml explains each key at length.
+// Tags: toml names the key, help is its line in --help, reload:"yes" marks what
+// SIGHUP may change, and path:"yes" the name of a file or directory. configs/cascade.toml explains each key at length.
 type Config struct {
 	Rank           int            `toml:"rank" help:"number of this rank in its job; ranks of one node must differ"`
 	Job            string         `toml:"job" help:"name of the job, for logs and {job}"`
-	Socket         string         `toml:"socket" help:"unix socket for clients; empty: none"`
+	Socket         string         `toml:"socket" path:"yes" help:"unix socket for clients; empty: none"`
 	Listen         string         `toml:"listen" help:"TCP address for clients, host:port; empty: none"`
-	PasswordFile   string         `toml:"password_file" reload:"yes" help:"file whose first line clients must send with AUTH; empty: no password"`
+	PasswordFile   string         `toml:"password_file" path:"yes" reload:"yes" help:"file whose first line clients must send with AUTH; empty: no password"`
 	AllowUIDs      []int          `toml:"allow_uids" help:"user ids that may use the rank on this node besides its own and root"`
 	ServerUIDs     []int          `toml:"server_uids" reload:"yes" help:"user ids whose ranks clients trust besides their own user's and root's"`
 	UpgradeTo      []string       `toml:"upgrade_binaries" reload:"yes" help:"programs that may replace a running rank besides the one it was started from"`
@@ -41,7 +41,7 @@ type Admin struct {
 // Shm is the shared-memory tier.
 type Shm struct {
 	Bytes units.Bytes `toml:"bytes" help:"size of the shared-memory tier"`
-	Path  string      `toml:"path" help:"arena file, on a memory file system"`
+	Path  string      `toml:"path" path:"yes" help:"arena file, on a memory file system"`
 }
 
 // Host is the host-memory tier that takes the place of GPU memory.
@@ -51,7 +51,7 @@ type Host struct {
 
 // Lustre is the tier of aggregated files.
 type Lustre struct {
-	Dir          string      `toml:"dir" help:"directory of the lustre tier; empty: none"`
+	Dir          string      `toml:"dir" path:"yes" help:"directory of the lustre tier; empty: none"`
 	SegmentBytes units.Bytes `toml:"segment_bytes" help:"size at which a segment file is sealed and the next begun"`
 	StripeCount  int         `toml:"stripe_count" help:"OSTs over which a segment is striped, as lfs setstripe -c; 0: the file system's default, -1: all"`
 	StripeSize   units.Bytes `toml:"stripe_size" help:"bytes on one OST before the next, as lfs setstripe -S; 0: the file system's default"`
@@ -62,7 +62,7 @@ type Lustre struct {
 	Direct       string      `toml:"direct" help:"past the page cache: auto, on or off"`
 	IOUring      string      `toml:"io_uring" help:"batches of reads by io_uring: auto, on or off"`
 	Advise       bool        `toml:"advise" help:"tell Lustre's servers of many small reads before they are made (lfs ladvise willread)"`
-	Index        string      `toml:"index" help:"node-local directory for the index of what other ranks and jobs left: auto, a path, or off"`
+	Index        string      `toml:"index" path:"yes" help:"node-local directory for the index of what other ranks and jobs left: auto, a path, or off"`
 	IndexTuning  string      `toml:"index_tuning" help:"whether that index is shaped for the work it does: auto or off"`
 }
 
@@ -73,9 +73,9 @@ type Peers struct {
 	Gossip     string      `toml:"gossip" help:"TCP and UDP address of membership, host:port or interface:port; port 0: any"`
 	Advertise  string      `toml:"advertise" help:"host other ranks reach this one at; empty: that of listen, or the node's name"`
 	Seeds      string      `toml:"seeds" help:"gossip addresses of some other ranks, host:port, with commas"`
-	SecretFile string      `toml:"secret_file" help:"file with the secret that all ranks of the job share"`
+	SecretFile string      `toml:"secret_file" path:"yes" help:"file with the secret that all ranks of the job share"`
 	Munge      string      `toml:"munge" help:"credentials of the user, by MUNGE, over tcp: auto, require or off"`
-	MungeSock  string      `toml:"munge_socket" help:"socket of the node's munged; empty: the usual one"`
+	MungeSock  string      `toml:"munge_socket" path:"yes" help:"socket of the node's munged; empty: the usual one"`
 	Homes      int         `toml:"homes" help:"ranks that keep the directory entry of a key"`
 	OneSided   units.Bytes `toml:"one_sided_from" help:"over mpi, reads of at least so many bytes are one-sided where a probe allows it; 0: none"`
 	Landing    units.Bytes `toml:"landing" help:"memory for blocks that are read from other ranks and not kept"`

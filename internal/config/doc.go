@@ -11,9 +11,10 @@
 //	reload    a change at SIGHUP, without a restart; only some keys allow it
 //
 // Keys, variable names and flags are derived from the struct, so they cannot
-// disagree: shm.bytes is CASCADE_SHM_BYTES is --shm-bytes. Every source is read
-// strictly: a name that means nothing is an error that names its place and the
-// nearest name that does.
+// disagree: shm.bytes is CASCADE_SHM_BYTES is --shm-bytes. Files and flags are
+// read strictly: a name that means nothing is an error that names its place and
+// the nearest name that does. A variable that means nothing is a warning, since
+// others set variables too.
 //
 // The package reads files and variables and judges values by themselves, and
 // does not look at the machine (free space, limits: cascade doctor does) and

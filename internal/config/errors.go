@@ -15,7 +15,7 @@ var (
 
 // KeyError is a name that means nothing. It matches ErrUnknownKey.
 type KeyError struct {
-	Origin  string // "file:line", "environment" or "flag"
+	Origin  string // "file:line" or "flag"
 	Key     string // as written
 	Nearest string // the valid name closest to it
 }

@@ -20,6 +20,7 @@ type Key struct {
 	Reload bool   // SIGHUP may change it
 
 	index []int // of the field, for reflect
+	path  bool  // a path, which Load expands
 }
 
 // Env is the variable that sets the key: "CASCADE_SHM_BYTES".
@@ -117,7 +118,7 @@ func keysOf(t reflect.Type, prefix string, index []int) []Key {
 			keys = append(keys, keysOf(f.Type, path+".", at)...)
 			continue
 		}
-		keys = append(keys, Key{Path: path, Help: f.Tag.Get("help"), Reload: f.Tag.Get("reload") == "yes", index: at})
+		keys = append(keys, Key{Path: path, Help: f.Tag.Get("help"), Reload: f.Tag.Get("reload") == "yes", index: at, path: f.Tag.Get("path") == "yes"})
 	}
 	return keys
 }

@@ -32,7 +32,7 @@ const Built = "built-in"
 type Sources struct {
 	SystemDir string            // "" for none; a missing file in it is no error
 	File      string            // as of --config; "" for the one of FileEnv, if any
-	Env       []string          // as of os.Environ
+	Env       []string          // as of os.Environ; also for variables in paths
 	Flags     map[string]string // key path to text
 }
 
@@ -41,7 +41,10 @@ type Loaded struct {
 	Config
 
 	// Files are the files that were read, in order.
-	Files   []string
+	Files []string
+	// Warnings are sentences about what was ignored: variables that set no key.
+	Warnings []string
+
 	origins map[string]string
 }
 
@@ -65,8 +68,7 @@ func (l *Loaded) Refuse(path, problem, remedy string) error {
 	return &ValueError{Origin: l.Origin(path), Key: path, Value: value, Problem: problem, Remedy: remedy}
 }
 
-// Load reads all sources in order of precedence, replaces placeholders and
-// validates. An error lists every problem found, each with its place and
+// Load reads all sources in order of precedence, expands paths and validates. An error lists every problem found, each with its place and
 // remedy; it matches ErrUnknownKey, ErrValue, ErrSyntax or an error of os.
 func Load(s Sources) (*Loaded, error) {
 	l := &Loaded{Config: Default(), origins: map[string]string{}}
@@ -88,10 +90,14 @@ func Load(s Sources) (*Loaded, error) {
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
+	if err := l.expandPaths(s.Env); err != nil {
+		return nil, err
+	}
 	l.expand()
 	if err := l.located(l.Validate()); err != nil {
 		return nil, err
 	}
+	l.Warnings = ignored(s.Env)
 	return l, nil
 }
 
@@ -116,10 +122,14 @@ func (s Sources) files() ([]string, error) {
 	if file == "" {
 		file = lookupEnv(s.Env, FileEnv)
 	}
-	if file != "" {
-		names = append(names, file)
+	if file == "" {
+		return names, nil
 	}
-	return names, nil
+	expanded, err := expandPath(file, s.Env)
+	if err != nil {
+		return nil, &ValueError{Origin: "--config or " + FileEnv, Key: "the file", Value: strconv.Quote(file), Problem: err.Error()}
+	}
+	return append(names, expanded), nil
 }
 
 // readFile reads at most a little more than MaxFile, so that naming a device
@@ -147,23 +157,18 @@ func lookupEnv(env []string, name string) string {
 	return value
 }
 
+// applyEnv overlays the variables that set keys; see ignored for the others.
 func (l *Loaded) applyEnv(env []string) error {
-	byName, names := map[string]Key{}, make([]string, len(allKeys))
-	for i, k := range allKeys {
-		byName[k.Env()], names[i] = k, k.Env()
+	byName := map[string]Key{}
+	for _, k := range allKeys {
+		byName[k.Env()] = k
 	}
 	var problems []error
 	for _, v := range env {
 		name, text, _ := strings.Cut(v, "=")
-		if !strings.HasPrefix(name, EnvPrefix) || name == FileEnv {
-			continue
+		if key, known := byName[name]; known {
+			problems = append(problems, l.setText(key, text, "environment "+name))
 		}
-		key, known := byName[name]
-		if !known {
-			problems = append(problems, &KeyError{Origin: "environment", Key: name, Nearest: nearest(name, append(names, FileEnv))})
-			continue
-		}
-		problems = append(problems, l.setText(key, text, "environment "+name))
 	}
 	return errors.Join(problems...)
 }

@@ -78,7 +78,9 @@ func (v *validator) listeners() {
 	v.check(c.Socket != "" || c.Listen != "", "socket", "no client can connect: listen is empty too", "set socket or listen")
 	v.check(len(c.Socket) <= MaxSocketPath, "socket",
 		fmt.Sprintf("%d bytes, and the kernel takes %d", len(c.Socket), MaxSocketPath), "use a shorter path, for example below /tmp or /run")
-	v.check(!strings.ContainsRune(c.Socket, 0), "socket", "contains a zero byte", "remove it")
+	if c.Socket != "" {
+		v.absolute("socket", c.Socket)
+	}
 	if c.Listen != "" {
 		problem := badAddress(c.Listen)
 		v.check(problem == "", "listen", problem, "write host:port, for example 127.0.0.1:6380")
@@ -112,9 +114,11 @@ func (v *validator) uids(key string, uids []int) {
 func (v *validator) space() {
 	c := v.config
 	v.check(c.Shm.Bytes >= MinShm, "shm.bytes", "too small to hold blocks", "use at least "+MinShm.String()+", better some GiB")
-	v.check(filepath.IsAbs(c.Shm.Path) && !strings.ContainsRune(c.Shm.Path, 0), "shm.path", "not an absolute path", "name a file on a memory file system, for example below /dev/shm")
+	v.absolute("shm.path", c.Shm.Path)
 	v.check(c.Host.Bytes >= 0, "host.bytes", "negative", "use 0 for none")
-	v.check(!strings.ContainsRune(c.Lustre.Dir, 0), "lustre.dir", "contains a zero byte", "remove it")
+	if c.Lustre.Dir != "" {
+		v.absolute("lustre.dir", c.Lustre.Dir)
+	}
 	size, budget := c.Lustre.SegmentBytes, c.Lustre.Budget
 	v.oneOf("lustre.codec", c.Lustre.Codec, "none", "auto")
 	v.oneOf("lustre.direct", c.Lustre.Direct, "auto", "on", "off")

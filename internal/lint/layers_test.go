@@ -12,7 +12,7 @@ import (
 // which is a folder to itself.
 var layers = [][]string{
 	{"cmd"},
-	{"internal/server", "internal/replay", "internal/bench", "internal/sim"},
+	{"internal/server", "internal/replay", "internal/bench", "internal/sim", "internal/preflight"},
 	{"slurm"},
 	{"cascade"},
 	{"cascade/policy"},

@@ -7,6 +7,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/internal/resp"
+	"cascadekv/tiers"
 )
 
 // valueSink routes the value of a SET from the socket into tier memory. It
@@ -62,11 +63,14 @@ func (v *valueSink) abort() {
 	}
 }
 
-// roomText is what a client is told when a value was not stored.
+// roomText is the answer to a client whose value was not stored. Where a tier is
+// too small, or smaller than configured, its error has the remedy.
 func roomText(err error) string {
 	switch {
 	case errors.Is(err, cascade.ErrTooLarge):
-		return "ERR value can never fit this rank: " + err.Error() + "; raise shm.bytes"
+		return "ERR value can never fit this rank: " + err.Error()
+	case errors.Is(err, tiers.ErrShort):
+		return "OOM " + err.Error()
 	case errors.Is(err, cascade.ErrNoRoom):
 		return "OOM " + err.Error() + "; try again, or raise shm.bytes"
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -32,22 +33,24 @@ const (
 var byUnit = map[string]Bytes{
 	"": 1, "b": 1,
 	"k": KiB, "m": MiB, "g": GiB, "t": TiB, "p": PiB,
+	"ki": KiB, "mi": MiB, "gi": GiB, "ti": TiB, "pi": PiB,
 	"kib": KiB, "mib": MiB, "gib": GiB, "tib": TiB, "pib": PiB,
 	"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "pb": 1e15,
 }
 
+// sizeNumber is the number at the start of a size. Exponents are bounded, so
+// that none asks for a number of millions of digits.
+var sizeNumber = regexp.MustCompile(`^[0-9.]*([eE][+-]?[0-9]{1,2})?`)
+
 // ParseBytes reads a size. Units are not case sensitive and may follow a
-// space; a fraction needs a unit and is rounded down to whole bytes. The error
-// matches ErrSize.
+// space; a fraction needs a unit, or an exponent that makes it whole bytes, and
+// is rounded down to whole bytes. The error matches ErrSize.
 func ParseBytes(s string) (Bytes, error) {
 	text := strings.TrimSpace(s)
 	if len(text) > maxText {
 		return 0, fmt.Errorf("%w: %d characters; %s", ErrSize, len(text), sizeRemedy)
 	}
-	end := strings.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
-	if end < 0 {
-		end = len(text)
-	}
+	end := len(sizeNumber.FindString(text))
 	number, unit := text[:end], strings.TrimSpace(text[end:])
 	scale, known := byUnit[strings.ToLower(unit)]
 	value, isNumber := new(big.Rat).SetString(number)

@@ -3,8 +3,7 @@ package units
 import (
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -17,28 +16,42 @@ const durationRemedy = `write a number of seconds, or a number with a unit such 
 // Duration is a span of time, never negative when parsed.
 type Duration time.Duration
 
-// ParseDuration reads a span of time: Go's form ("250ms", "1h30m"), or a plain
-// number of seconds. The error matches ErrDuration.
+// trailing is a number without a unit after minutes or hours, spaced is space
+// before a unit.
+var (
+	trailing = regexp.MustCompile(`([hm])([0-9]+)$`)
+	spaced   = regexp.MustCompile(`([0-9]) +([a-zµ])`)
+)
+
+// ParseDuration reads a span of time: Go's form ("250ms", "1h30m"), where the
+// last number may lack its unit after hours and minutes ("1m30") and space may
+// come before a unit, or a plain number of seconds ("90", "0.5"). The error
+// matches ErrDuration.
 func ParseDuration(s string) (Duration, error) {
 	text := strings.TrimSpace(s)
 	if len(text) > maxText {
 		return 0, fmt.Errorf("%w: %d characters; %s", ErrDuration, len(text), durationRemedy)
 	}
-	if n, err := strconv.ParseUint(text, 10, 64); err == nil {
-		if n > math.MaxInt64/uint64(time.Second) {
-			return 0, fmt.Errorf("%w: %q exceeds 292 years; %s", ErrDuration, s, durationRemedy)
-		}
-		return Duration(n) * Duration(time.Second), nil
+	spelt := spaced.ReplaceAllString(text, "$1$2")
+	if m := trailing.FindStringSubmatch(spelt); m != nil {
+		spelt += map[string]string{"h": "m", "m": "s"}[m[1]]
+	} else if strings.Trim(spelt, "-0123456789.") == "" {
+		spelt += "s"
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, fmt.Errorf("%w: %q; %s", ErrDuration, s, durationRemedy)
-	}
-	if d < 0 {
+	d, err := time.ParseDuration(spelt)
+	switch {
+	case strings.HasPrefix(text, "-"):
 		return 0, fmt.Errorf("%w: %q is negative; %s", ErrDuration, s, durationRemedy)
+	case err != nil && plainNumber(text):
+		return 0, fmt.Errorf("%w: %q exceeds 292 years; %s", ErrDuration, s, durationRemedy)
+	case err != nil:
+		return 0, fmt.Errorf("%w: %q; %s", ErrDuration, s, durationRemedy)
 	}
 	return Duration(d), nil
 }
+
+// plainNumber reports whether text is one or more digits.
+func plainNumber(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
 
 // Std returns d as the standard library's type.
 func (d Duration) Std() time.Duration { return time.Duration(d) }

@@ -12,22 +12,32 @@ import (
 
 const (
 	// growStep is how much is reserved and touched at a time: long enough to be
-	// efficient, short enough that the first put waits milliseconds. When the file
-	// system is full, what it has left below a step is left to others.
+	// efficient, short enough that the first put waits milliseconds.
 	growStep = 32 << 20
 
-	// growPause is how long a full file system is left alone.
+	// growUnit is what shorter steps are multiples of, where there is no room for
+	// a whole one; they leave growSpare to others.
+	growUnit  = 2 << 20
+	growSpare = 4 << 20
+
+	// growPause is how long is waited for room once there is none.
 	growPause = time.Second
 )
 
-// grow makes memory ready step by step until all of it is. While the file
-// system has no room, what is ready serves alone.
+// ErrMemory says that memory is short, of the job or of the node, rather than
+// room in the file system of the arena. It matches arena.ErrNoShare.
+var ErrMemory = fmt.Errorf("memory is short: %w", arena.ErrNoShare)
+
+// grow makes memory ready step by step until all of it is. While there is no
+// room, what is ready serves alone.
 func (t *Tier) grow(g geometry, ready int64) {
 	defer close(t.growDone)
-	var err error
 	for ready < g.capacity {
-		n := min(growStep, g.capacity-ready)
-		if err = t.growBy(g, ready, n); err == nil {
+		n, err := t.nextStep(g.capacity - ready)
+		if err == nil {
+			err = t.growBy(g, ready, n)
+		}
+		if err == nil {
 			ready += n
 			if !t.pause(0) {
 				break
@@ -40,6 +50,32 @@ func (t *Tier) grow(g geometry, ready int64) {
 		}
 	}
 	t.endGrowth(nil)
+}
+
+// nextStep returns how much of the missing bytes is made ready next: a whole
+// step, or, where there is no room for one, what can be had without taking all.
+// It looks for room first: the kernel finds out that there is too little by
+// taking all there is, which others would miss at that moment, or by ending a
+// process.
+func (t *Tier) nextStep(missing int64) (int64, error) {
+	want := min(growStep, missing)
+	room, err := t.arena.Room()
+	if err != nil {
+		return 0, err
+	}
+	of, short, remedy := "its file system", arena.ErrNoShare, "free space there"
+	if t.left != nil {
+		if left, bound := t.left(); left < room {
+			room, of, short, remedy = left, bound, ErrMemory, "raise the limit (sbatch --mem, or that of the container), or end what else uses memory there"
+		}
+	}
+	if room >= want {
+		return want, nil
+	}
+	if part := (room - growSpare) / growUnit * growUnit; part > 0 {
+		return part, nil
+	}
+	return 0, fmt.Errorf("%s: the next %d bytes of the arena, with %d free in %s: %w; %s, or lower %s.bytes", t.name, want, room, of, short, remedy, t.name)
 }
 
 // pause waits; false when the tier is closed.
@@ -62,7 +98,7 @@ func (t *Tier) pause(d time.Duration) bool {
 
 // growBy makes n bytes ready, or leaves the file system what it has.
 func (t *Tier) growBy(g geometry, ready, n int64) error {
-	if err := t.commit(g.data+ready, n); errors.Is(err, arena.ErrNoShare) {
+	if err := t.arena.Commit(g.data+ready, n); errors.Is(err, arena.ErrNoShare) {
 		return errors.Join(err, t.arena.Drop(g.data+ready, n))
 	} else if err != nil {
 		return err
@@ -77,19 +113,6 @@ func (t *Tier) growBy(g geometry, ready, n int64) error {
 	return nil
 }
 
-// commit looks for room first: the kernel finds out that there is too little by
-// taking all there is, which others would miss at that moment.
-func (t *Tier) commit(off, n int64) error {
-	room, err := t.arena.Room()
-	if err == nil && room < n {
-		err = fmt.Errorf("%s: the next %d bytes of the arena, with %d free in its file system: %w", t.name, n, room, arena.ErrNoShare)
-	}
-	if err != nil {
-		return err
-	}
-	return t.arena.Commit(off, n)
-}
-
 // endGrowth has nobody wait for memory any more; err says why there is less of
 // it than there is to be.
 func (t *Tier) endGrowth(err error) {
@@ -102,8 +125,8 @@ func (t *Tier) endGrowth(err error) {
 
 // Ready reports how much memory is ready for blocks, how much there will be,
 // and why there is less of it, if a step was refused: the error matches
-// arena.ErrNoShare while the file system is full, and growth goes on when it is
-// not any more.
+// arena.ErrNoShare while there is no room, ErrMemory too if it is memory that
+// is short, and growth goes on when that is over.
 func (t *Tier) Ready() (ready, capacity int64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,6 +170,7 @@ func (t *Tier) Usage() tiers.Usage {
 	if t.growErr != nil {
 		u.Missing = u.Capacity - t.alloc.Size()
 		u.Capacity -= u.Missing
+		u.Lacks = t.growErr.Error()
 	}
 	return u
 }

@@ -42,8 +42,12 @@ func (t *Tier) usable() error {
 func (t *Tier) Reserve(size int64) (tiers.Slot, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if arena.RoundSize(size) > int64(len(t.data)) || size > block.MaxSize || size < 0 {
-		return nil, fmt.Errorf("%s: %d bytes, capacity %d: %w", t.name, size, len(t.data), tiers.ErrTooLarge)
+	if size > block.MaxSize || size < 0 {
+		return nil, fmt.Errorf("%s: %d bytes, and a block has at most %d: %w", t.name, size, int64(block.MaxSize), tiers.ErrTooLarge)
+	}
+	if all := int64(len(t.data)); !t.holds(size, all) {
+		return nil, fmt.Errorf("%s: %d bytes take %d with rounding, and there are %d for blocks: %w; raise %s.bytes",
+			t.name, size, arena.RoundSize(size), t.forPayload(all), tiers.ErrTooLarge, t.name)
 	}
 	t.asked++
 	for {
@@ -58,11 +62,28 @@ func (t *Tier) Reserve(size int64) (tiers.Slot, error) {
 		if t.renewOne() {
 			continue
 		}
-		if !t.growing && t.renewing == 0 {
+		switch {
+		case t.growing || t.renewing > 0:
+		case t.growErr != nil && !t.holds(size, t.alloc.Size()):
+			return nil, fmt.Errorf("%s: %d bytes, with %d of %d ready: %w: %w", t.name, size, t.alloc.Size(), len(t.data), tiers.ErrShort, t.growErr)
+		default:
 			return nil, fmt.Errorf("%s: %d bytes: %w", t.name, size, tiers.ErrFull)
 		}
 		t.grew.Wait()
 	}
+}
+
+// holds reports whether a block of size bytes fits a tier of total bytes that has
+// nothing else in it.
+func (t *Tier) holds(size, total int64) bool { return arena.RoundSize(size) <= t.forPayload(total) }
+
+// forPayload returns what of total bytes is left for payloads; less than 0 where
+// there is not even room for records.
+func (t *Tier) forPayload(total int64) int64 {
+	if t.records {
+		total -= spareSlabs * spareSize
+	}
+	return total
 }
 
 // spareSlabs is how many record slabs are kept free at any time: one for each

@@ -23,6 +23,11 @@ type Options struct {
 	Bytes int64  // of the whole arena, MinBytes at least
 	Path  string // file that outlives the process; "" means anonymous memory
 
+	// Left returns how many more bytes the process may take, and what bounds them,
+	// as part of a sentence; nil: as many as there are. It is called often, from
+	// one goroutine at a time.
+	Left func() (left int64, of string)
+
 	// Claims are ranges of the file that are to be kept for somebody outside, see
 	// Claimed. Without a file none of them can be.
 	Claims []tiers.Claim
@@ -35,6 +40,7 @@ type Tier struct {
 	super   []byte // first page, nil without a file
 	data    []byte
 	records bool // blocks leave records for a later process
+	left    func() (left int64, of string)
 
 	generations uint64 // a slot's generation is this and its uid
 
@@ -81,7 +87,7 @@ func Open(o Options) (*Tier, error) {
 	if o.Bytes < MinBytes {
 		return nil, describe(o.Bytes)
 	}
-	t := &Tier{name: o.Name, slots: map[block.ID]*slot{}, stays: map[uint64]*slot{}, nextUID: 1, growing: true,
+	t := &Tier{name: o.Name, left: o.Left, slots: map[block.ID]*slot{}, stays: map[uint64]*slot{}, nextUID: 1, growing: true,
 		generations: firstGeneration(), stop: make(chan struct{}),
 		wake: make(chan struct{}, 1), settled: make(chan struct{}), growDone: make(chan struct{}), renewDone: make(chan struct{})}
 	t.grew = sync.NewCond(&t.mu)

@@ -18,7 +18,8 @@ class Password:
 
     def __init__(self, password: str | None, file: str | None) -> None:
         self._password = password
-        self._file = None if password is not None else file or os.environ.get(VARIABLE) or None
+        named = None if password is not None else file or os.environ.get(VARIABLE) or None
+        self._file = named and os.path.expanduser(os.path.expandvars(named))
         self.read()
 
     def read(self) -> str:
@@ -27,12 +28,22 @@ class Password:
             return self._password or ""
         try:
             with open(self._file, "rb") as f:
-                mode = stat.S_IMODE(os.fstat(f.fileno()).st_mode)
+                info = os.fstat(f.fileno())
                 line = f.readline(MOST + 2).rstrip(b"\r\n")
         except OSError as e:
             raise ValueError(f"password_file: {e}; create it with mode 0600") from None
-        if mode & 0o077:
-            raise ValueError(f"password_file {self._file!r}: mode {mode:#o} lets others read it; chmod 600 it")
+        if _exposed(info):
+            raise ValueError(f"password_file {self._file!r}: mode {stat.S_IMODE(info.st_mode):#o} lets others read or change it; chmod 600 it")
         if not 0 < len(line) <= MOST:
             raise ValueError(f"password_file {self._file!r}: the first line is empty or too long; put 1 to {MOST} bytes there")
         return line.decode("utf-8", "surrogateescape")
+
+
+def _exposed(info: os.stat_result) -> bool:
+    """Whether others than its owner and root can read or change a file.
+
+    As for cascaded, a group of this process may read a file of root's: that is how Kubernetes hands out secrets (fsGroup).
+    """
+    others = stat.S_IMODE(info.st_mode) & 0o077
+    given = info.st_uid == 0 and info.st_gid in (*os.getgroups(), os.getegid())
+    return others != 0 and not (others == 0o040 and given)

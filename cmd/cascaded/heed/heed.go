@@ -8,11 +8,14 @@ import (
 )
 
 // Signals has what came since the start of the program, SIGTERM, SIGINT and
-// SIGHUP, oldest first; what finds it full is lost.
+// SIGHUP, oldest first. A SIGHUP that finds it half full is dropped: reloads
+// that are due already read what it is about. A signal to end that finds it full
+// is one of many.
 var Signals = make(chan os.Signal, 8)
 
 var (
 	came   = listen()
+	pipes  = survivePipes()
 	told   atomic.Bool
 	passed = make(chan struct{})
 )
@@ -21,7 +24,7 @@ var (
 const mark = syscall.Signal(0)
 
 func listen() chan os.Signal {
-	c := make(chan os.Signal, cap(Signals))
+	c := make(chan os.Signal, 8*cap(Signals)) // os/signal drops what finds it full, whatever it is
 	notify(c)
 	go passOn(c)
 	return c
@@ -29,6 +32,16 @@ func listen() chan os.Signal {
 
 func notify(c chan os.Signal) {
 	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+}
+
+// survivePipes has a write to standard error fail when its reader is gone,
+// instead of ending the program before it has drained: Ctrl-C ends the tee of
+// "cascaded 2>&1 | tee log" first. A program that is started by this one has the
+// system's behaviour again.
+func survivePipes() chan os.Signal {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGPIPE)
+	return c
 }
 
 func passOn(from <-chan os.Signal) {
@@ -39,16 +52,24 @@ func passOn(from <-chan os.Signal) {
 		}
 		if s != syscall.SIGHUP {
 			told.Store(true)
+		} else if len(Signals) >= cap(Signals)/2 {
+			continue
 		}
-		select {
-		case Signals <- s:
-		default: // eight are waiting: nobody heeds them
-		}
+		Enqueue(s)
 	}
 }
 
-// Stop gives the signals back to what the system does with them. When it
-// returns, whatever came before is in Signals, and Told knows of it.
+// Enqueue puts s into Signals as if it had come, unless Signals is full. It does
+// not wait. It is safe for concurrent use.
+func Enqueue(s os.Signal) {
+	select {
+	case Signals <- s:
+	default:
+	}
+}
+
+// Stop gives the signals back to what the system does with them, but SIGPIPE.
+// When it returns, whatever came before is in Signals, and Told knows of it.
 func Stop() {
 	signal.Stop(came)
 	came <- mark

@@ -1,6 +1,7 @@
 package heed
 
 import (
+	"errors"
 	"os"
 	"syscall"
 	"testing"
@@ -34,17 +35,59 @@ func TestStopKnowsAll(t *testing.T) {
 	}
 }
 
-// TestNobodyHeeds: signals that nobody takes keep neither Stop nor the next ones.
-func TestNobodyHeeds(t *testing.T) {
+// TestStormOfReloads: SIGHUPs that nobody reads keep neither Stop nor a signal
+// to end.
+func TestStormOfReloads(t *testing.T) {
 	for range 3 * cap(Signals) {
 		came <- syscall.SIGHUP
 	}
+	came <- syscall.SIGTERM
 	Stop()
 	Resume()
+	var last os.Signal
+	waited := len(Signals)
+	for len(Signals) > 0 {
+		last = <-Signals
+	}
+	if last != syscall.SIGTERM || waited != cap(Signals)/2+1 {
+		t.Errorf("of %d signals that waited the last is %v, want SIGTERM", waited, last)
+	}
+}
+
+// TestNobodyHeeds: signals to end that nobody reads keep neither Stop nor Enqueue.
+func TestNobodyHeeds(t *testing.T) {
+	for range 3 * cap(Signals) {
+		came <- syscall.SIGTERM
+	}
+	Stop()
+	Resume()
+	Enqueue(syscall.SIGTERM)
 	if len(Signals) != cap(Signals) {
 		t.Errorf("%d signals wait", len(Signals))
 	}
 	for len(Signals) > 0 {
 		<-Signals
+	}
+}
+
+// TestPipe: the end of whoever reads standard error does not end the program.
+func TestPipe(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	standard, err := syscall.Dup(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(syscall.Dup3(int(write.Fd()), 2, 0), read.Close(), write.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, failed := os.Stderr.WriteString("nobody reads this\n")
+	if err := errors.Join(syscall.Dup3(standard, 2, 0), syscall.Close(standard)); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(failed, syscall.EPIPE) {
+		t.Errorf("a write to a pipe without reader: %v, want EPIPE", failed)
 	}
 }

@@ -79,6 +79,13 @@ class Passwords(unittest.TestCase):
             self.write(line, mode)
             with self.assertRaisesRegex(ValueError, said):
                 Client(self.rank.socket, password_file=str(self.file))
+        self.write(SECRET, 0o440)
+        if os.geteuid() == 0:  # root's file, and a group of root's: as Kubernetes mounts secrets
+            with mock.patch.dict(os.environ, WHERE=str(self.file.parent)):
+                self.assertTrue(self.client(password_file="$WHERE/" + self.file.name).up)
+            os.chown(self.file, 0, 54321)
+        with self.assertRaisesRegex(ValueError, "chmod 600"):
+            Client(self.rank.socket, password_file=str(self.file))
         self.file.unlink()
         with self.assertRaisesRegex(ValueError, "create it"):
             Client(self.rank.socket, password_file=str(self.file))

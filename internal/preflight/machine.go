@@ -1,4 +1,4 @@
-package main
+package preflight
 
 import (
 	"errors"
@@ -18,8 +18,8 @@ import (
 	"cascadekv/internal/units"
 )
 
-// machine is the node as doctor sees it. Tests make one up.
-type machine struct {
+// Machine is the node that is checked. Its methods are safe for concurrent use.
+type Machine struct {
 	root     string   // where /proc, /sys, /dev and /etc hang
 	env      []string // as of os.Environ
 	uid      int
@@ -30,8 +30,9 @@ type machine struct {
 	tryHuge  func(dir string) error // as arena.TryHugePages
 }
 
-func newMachine(env []string) machine {
-	return machine{
+// Here returns the node that this process runs on. env is as of os.Environ.
+func Here(env []string) Machine {
+	return Machine{
 		root: "/", env: env, uid: os.Getuid(), lookPath: exec.LookPath, tryHuge: arena.TryHugePages,
 		statfs: func(path string) (s unix.Statfs_t, err error) { err = unix.Statfs(path, &s); return s, err },
 		rlimit: func(r int) (l unix.Rlimit, err error) { err = unix.Getrlimit(r, &l); return l, err },
@@ -39,15 +40,9 @@ func newMachine(env []string) machine {
 	}
 }
 
-// checks asks everything that concerns the node alone.
-func (m machine) checks(c *config.Config) []check {
-	all := []check{m.kernel(), m.sharedMemory(c), m.hugePages(c), m.memory(c), m.openFiles(c), m.lockedMemory(), m.socketDir(c.Socket), m.lustre(c)}
-	return append(all, m.gpu(), m.slurm(), m.mpi())
-}
+func (m Machine) path(p string) string { return filepath.Join(m.root, p) }
 
-func (m machine) path(p string) string { return filepath.Join(m.root, p) }
-
-func (m machine) getenv(name string) string {
+func (m Machine) getenv(name string) string {
 	for _, v := range m.env {
 		if text, ok := strings.CutPrefix(v, name+"="); ok {
 			return text
@@ -60,50 +55,50 @@ func (m machine) getenv(name string) string {
 // (RHEL 8 and its kin).
 const leastKernelMajor, leastKernelMinor = 4, 18
 
-func (m machine) kernel() check {
+func (m Machine) kernel() Check {
 	u, err := m.uname()
 	if err != nil {
-		return warning("kernel", "", "uname: %v", err)
+		return Warning("kernel", "", "uname: %v", err)
 	}
 	release := unix.ByteSliceToString(u.Release[:])
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		return warning("kernel", "", "release %q is not a version", release)
+		return Warning("kernel", "", "release %q is not a version", release)
 	}
 	if major < leastKernelMajor || major == leastKernelMajor && minor < leastKernelMinor {
-		return warning("kernel", fmt.Sprintf("use %d.%d or newer", leastKernelMajor, leastKernelMinor), "Linux %s is older than CASCADE is made for", release)
+		return Warning("kernel", fmt.Sprintf("use %d.%d or newer", leastKernelMajor, leastKernelMinor), "Linux %s is older than CASCADE is made for", release)
 	}
-	return okay("kernel", "Linux %s %s", release, runtime.GOARCH)
+	return Okay("kernel", "Linux %s %s", release, runtime.GOARCH)
 }
 
-func (m machine) openFiles(c *config.Config) check {
+func (m Machine) openFiles(c *config.Config) Check {
 	const own = 128 // segments, arenas, listeners, the runtime
 	need := uint64(c.MaxConnections) + own
 	l, err := m.rlimit(unix.RLIMIT_NOFILE)
 	if err != nil {
-		return warning("open files", "", "getrlimit: %v", err)
+		return Warning("open files", "", "getrlimit: %v", err)
 	}
 	if l.Max < need {
-		return warning("open files", fmt.Sprintf("ulimit -Hn %d, LimitNOFILE= in a unit, or a lower max_connections", need),
+		return Warning("open files", fmt.Sprintf("ulimit -Hn %d, LimitNOFILE= in a unit, or a lower max_connections", need),
 			"the hard limit is %d, max_connections = %d needs %d", l.Max, c.MaxConnections, need)
 	}
-	return okay("open files", "limit %s, %d needed", limitText(l.Max), need)
+	return Okay("open files", "limit %s, %d needed", limitText(l.Max), need)
 }
 
-func (m machine) lockedMemory() check {
+func (m Machine) lockedMemory() Check {
 	l, err := m.rlimit(unix.RLIMIT_MEMLOCK)
 	if err != nil {
-		return warning("locked memory", "", "getrlimit: %v", err)
+		return Warning("locked memory", "", "getrlimit: %v", err)
 	}
 	limit := "unlimited"
 	if l.Max != unix.RLIM_INFINITY {
 		limit = size(l.Max)
 	}
 	if l.Max != unix.RLIM_INFINITY && len(m.gpus()) > 0 {
-		return warning("locked memory", "ulimit -l unlimited, LimitMEMLOCK=infinity, or PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
+		return Warning("locked memory", "ulimit -l unlimited, LimitMEMLOCK=infinity, or PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
 			"limit %s: GPU transfers need pinned memory", limit)
 	}
-	return okay("locked memory", "limit %s", limit)
+	return Okay("locked memory", "limit %s", limit)
 }
 
 func limitText(n uint64) string {
@@ -115,13 +110,13 @@ func limitText(n uint64) string {
 
 // socketDir checks the directory of the unix socket, or the nearest one above
 // it that exists.
-func (m machine) socketDir(socket string) check {
+func (m Machine) socketDir(socket string) Check {
 	const name = "socket"
 	if socket == "" {
-		return okay(name, "none configured")
+		return Okay(name, "none configured")
 	}
 	if len(socket) > config.MaxSocketPath {
-		return failure(name, "use a shorter path", "%s has %d bytes, the kernel takes %d", socket, len(socket), config.MaxSocketPath)
+		return Failure(name, "use a shorter path", "%s has %d bytes, the kernel takes %d", socket, len(socket), config.MaxSocketPath)
 	}
 	dir := filepath.Dir(socket)
 	for {
@@ -131,27 +126,27 @@ func (m machine) socketDir(socket string) check {
 			continue
 		}
 		if err != nil {
-			return failure(name, "choose another --socket", "%v", err)
+			return noStart(Failure(name, "choose another --socket", "%v", err))
 		}
 		if !info.IsDir() {
-			return failure(name, "choose another --socket", "%s is not a directory", dir)
+			return noStart(Failure(name, "choose another --socket", "%s is not a directory", dir))
 		}
 		if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-			return failure(name, "choose another --socket, or mkdir it with write permission", "%s: %v", dir, err)
+			return noStart(Failure(name, "choose another --socket, or mkdir it with write permission", "%s: %v", dir, err))
 		}
 		if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
-			return warning(name, "chmod go-w "+dir, "%s may be written by others, who could put their own socket there", dir)
+			return Warning(name, "chmod go-w "+dir, "%s may be written by others, who could put their own socket there", dir)
 		}
 		if info.Mode().Perm()&0o022 != 0 && dir == filepath.Dir(socket) {
-			return warning(name, "choose a --socket in a directory of your own; the rank makes one that does not exist",
+			return Warning(name, "choose a --socket in a directory of your own; the rank makes one that does not exist",
 				"all users share %s: another one could serve %s before the rank does, and clients that do not look who serves it would send their password there", dir, socket)
 		}
-		return okay(name, "%s (%d of %d bytes)", socket, len(socket), config.MaxSocketPath)
+		return Okay(name, "%s (%d of %d bytes)", socket, len(socket), config.MaxSocketPath)
 	}
 }
 
 // gpus lists device files of graphics processors.
-func (m machine) gpus() []string {
+func (m Machine) gpus() []string {
 	found, _ := filepath.Glob(m.path("/dev/nvidia[0-9]*")) // the pattern is valid
 	if _, err := os.Stat(m.path("/dev/kfd")); err == nil {
 		found = append(found, "/dev/kfd")
@@ -159,30 +154,30 @@ func (m machine) gpus() []string {
 	return found
 }
 
-func (m machine) gpu() check {
+func (m Machine) gpu() Check {
 	if found := m.gpus(); len(found) > 0 {
-		return okay("gpu", "%d device(s): %s", len(found), strings.Join(found, ", "))
+		return Okay("gpu", "%d device(s): %s", len(found), strings.Join(found, ", "))
 	}
-	return okay("gpu", "none")
+	return Okay("gpu", "none")
 }
 
-func (m machine) slurm() check {
+func (m Machine) slurm() Check {
 	if job := m.getenv("SLURM_JOB_ID"); job != "" {
-		return okay("slurm", "job %s, node %s of %s", job, m.getenv("SLURM_NODEID"), m.getenv("SLURM_JOB_NUM_NODES"))
+		return Okay("slurm", "job %s, node %s of %s", job, m.getenv("SLURM_NODEID"), m.getenv("SLURM_JOB_NUM_NODES"))
 	}
 	if _, err := m.lookPath("srun"); err == nil {
-		return okay("slurm", "installed; not inside a job")
+		return Okay("slurm", "installed; not inside a job")
 	}
-	return okay("slurm", "none")
+	return Okay("slurm", "none")
 }
 
-func (m machine) mpi() check {
+func (m Machine) mpi() Check {
 	for _, program := range []string{"mpirun", "mpiexec"} {
 		if path, err := m.lookPath(program); err == nil {
-			return okay("mpi", "%s", path)
+			return Okay("mpi", "%s", path)
 		}
 	}
-	return okay("mpi", "none")
+	return Okay("mpi", "none")
 }
 
 func size(n uint64) string { return units.Bytes(min(n, 1<<63-1)).Human() }

@@ -1,0 +1,163 @@
+package memlimit
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Node is where the files of the kernel hang. It is safe for concurrent use.
+type Node struct {
+	Root string // "/", or a folder that a test has made up
+}
+
+// Limit is a bound of a control group.
+type Limit struct {
+	Bytes int64
+	Group string // its path, "/" for the root; "" for no limit at all, and then Bytes is the largest number
+}
+
+// unlimited is the least number of bytes that stands for no limit: version 1
+// writes one near the largest number.
+const unlimited = 1 << 62
+
+// group is one control group with a limit.
+type group struct {
+	Limit
+	dir     string
+	current string   // file of what it has
+	cache   []string // lines of memory.stat that the kernel can take back
+}
+
+// Limit returns the least limit of memory that this process is under.
+func (n Node) Limit() Limit {
+	least := Limit{Bytes: math.MaxInt64}
+	for _, g := range n.groups() {
+		if g.Bytes < least.Bytes {
+			least = g.Limit
+		}
+	}
+	return least
+}
+
+// Left returns how many bytes this process may still take, at least 0, and what
+// bounds them, as part of a sentence: "control group /job_1 with a limit of
+// 1073741824 bytes". Where nothing can be read, it is the largest number, of "".
+func (n Node) Left() (left int64, of string) {
+	left = math.MaxInt64
+	for _, g := range n.groups() {
+		held, err := g.held()
+		if err != nil {
+			continue // it has just ended, or is hidden from this process
+		}
+		if l := max(0, g.Bytes-held); l < left {
+			left, of = l, fmt.Sprintf("control group %s with a limit of %d bytes", g.Group, g.Bytes)
+		}
+	}
+	if available, err := n.Available(); err == nil && available < left {
+		left, of = available, "the memory of the node"
+	}
+	return left, of
+}
+
+// Available returns what the node could give to programs without swapping, in
+// bytes.
+func (n Node) Available() (int64, error) {
+	f, err := os.Open(n.path("/proc/meminfo"))
+	if err != nil {
+		return 0, fmt.Errorf("memlimit: %w", err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		var kib int64
+		if k, _ := fmt.Sscanf(lines.Text(), "MemAvailable: %d kB", &kib); k == 1 {
+			return kib << 10, nil
+		}
+	}
+	return 0, errors.New("memlimit: /proc/meminfo has no MemAvailable line")
+}
+
+func (n Node) path(p string) string { return filepath.Join(n.Root, p) }
+
+// groups lists the control groups with a limit that this process is in, and
+// those above them. A container may see its own as the root.
+func (n Node) groups() (all []group) {
+	membership, err := os.ReadFile(n.path("/proc/self/cgroup"))
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(membership)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		g := group{dir: "/sys/fs/cgroup", current: "memory.current", cache: []string{"active_file", "inactive_file", "slab_reclaimable"}}
+		limits := []string{"memory.max", "memory.high"}
+		switch {
+		case fields[1] == "memory":
+			g = group{dir: "/sys/fs/cgroup/memory", current: "memory.usage_in_bytes", cache: []string{"total_active_file", "total_inactive_file"}}
+			limits = []string{"memory.limit_in_bytes"}
+		case fields[1] != "":
+			continue
+		}
+		for at := filepath.Clean("/" + fields[2]); ; at = filepath.Dir(at) {
+			here := g
+			here.dir = n.path(filepath.Join(g.dir, at))
+			if here.Limit = limitIn(here.dir, at, limits); here.Group != "" {
+				all = append(all, here)
+			}
+			if at == "/" {
+				break
+			}
+		}
+	}
+	return all
+}
+
+// limitIn returns the least limit that a control group sets itself.
+func limitIn(dir, name string, files []string) Limit {
+	l := Limit{Bytes: math.MaxInt64}
+	for _, file := range files {
+		if v, err := number(filepath.Join(dir, file)); err == nil && v < l.Bytes && v < unlimited {
+			l = Limit{Bytes: v, Group: name}
+		}
+	}
+	return l
+}
+
+// held is what the group has that can not be taken back.
+func (g group) held() (int64, error) {
+	has, err := number(filepath.Join(g.dir, g.current))
+	if err != nil {
+		return 0, err
+	}
+	stat, err := os.ReadFile(filepath.Join(g.dir, "memory.stat"))
+	if err != nil {
+		return has, nil // then all of it counts
+	}
+	for line := range bytes.Lines(stat) {
+		name, value, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
+		for _, c := range g.cache {
+			if v, err := strconv.ParseInt(value, 10, 64); err == nil && name == c {
+				has -= v
+			}
+		}
+	}
+	return max(0, has), nil
+}
+
+// number reads a file with one number in it; "max" is an error.
+func number(file string) (int64, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+}

@@ -1,0 +1,162 @@
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/arena"
+	"cascadekv/internal/config"
+	"cascadekv/internal/units"
+	"cascadekv/internal/vfs"
+)
+
+// plant writes files below root.
+func plant(t *testing.T, root string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// healthy is a node where nothing is wrong, and a configuration for it.
+func healthy(t *testing.T) (Machine, *config.Config) {
+	t.Helper()
+	root := t.TempDir()
+	plant(t, root, map[string]string{
+		"proc/meminfo":     "MemTotal:       64000000 kB\nMemAvailable:   32000000 kB\n",
+		"proc/self/cgroup": "0::/system.slice/job_1/step_0\n",
+		"sys/fs/cgroup/system.slice/job_1/memory.max":        "17179869184\n",
+		"sys/fs/cgroup/system.slice/job_1/step_0/memory.max": "max\n",
+	})
+	lustre := t.TempDir()
+	m := Machine{root: root,
+		statfs: func(path string) (unix.Statfs_t, error) {
+			if path == lustre {
+				return unix.Statfs_t{Type: vfs.LustreType, Bsize: 4096, Blocks: 1 << 40, Bavail: 1 << 40}, nil
+			}
+			return unix.Statfs_t{Type: unix.TMPFS_MAGIC, Bsize: 4096, Blocks: 2 << 20, Bavail: 1 << 20}, nil // 8 GiB, half of it free
+		},
+		rlimit: func(int) (unix.Rlimit, error) { return unix.Rlimit{Cur: 1024, Max: 65536}, nil },
+		uname: func() (u unix.Utsname, err error) {
+			copy(u.Release[:], "5.14.0-427.el9.x86_64")
+			return u, nil
+		},
+		lookPath: func(string) (string, error) { return "", errors.New("not found") },
+		tryHuge:  func(string) error { return nil },
+	}
+	c := config.Default()
+	c.Socket, c.Shm.Path, c.Lustre.Dir = filepath.Join(t.TempDir(), "new", "s"), "/dev/shm/none.arena", lustre
+	return m, &c
+}
+
+func TestAll(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spoil   func(*Machine, *config.Config)
+		check   string
+		verdict Verdict
+		want    []string // parts of detail and remedy
+	}{
+		"healthy": {check: "lustre", verdict: OK, want: []string{"on Lustre"}},
+		"old kernel": {func(m *Machine, _ *config.Config) {
+			m.uname = func() (u unix.Utsname, err error) { copy(u.Release[:], "3.10.0-1160"); return u, nil }
+		}, "kernel", Warn, []string{"3.10", "4.18"}},
+		"shm too small": {func(_ *Machine, c *config.Config) { c.Shm.Bytes = 9 * units.GiB }, "shared memory", Fail, []string{"8.00 GiB in all", "--shm-bytes", "remount"}},
+		"shm too full":  {func(_ *Machine, c *config.Config) { c.Shm.Bytes = 5 * units.GiB }, "shared memory", Fail, []string{"4.00 GiB free", "ls -l"}},
+		"shm on a disk": {func(m *Machine, _ *config.Config) {
+			m.statfs = func(string) (unix.Statfs_t, error) {
+				return unix.Statfs_t{Type: unix.EXT4_SUPER_MAGIC, Bsize: 4096, Blocks: 1 << 30, Bavail: 1 << 30}, nil
+			}
+		}, "shared memory", Warn, []string{"ext4", "/dev/shm"}},
+		"no shm": {func(m *Machine, _ *config.Config) {
+			m.statfs = func(string) (unix.Statfs_t, error) { return unix.Statfs_t{}, unix.ENOENT }
+		}, "shared memory", Fail, []string{"no such file"}},
+		"small pages": {func(m *Machine, _ *config.Config) {
+			m.tryHuge = func(dir string) error { return fmt.Errorf("%s: %w", dir, arena.ErrNoHugePages) }
+		}, "huge pages", Warn, []string{"/dev/shm", "6.1", "huge=advise"}},
+		"shm is not writable": {func(m *Machine, _ *config.Config) {
+			m.tryHuge = func(string) error { return unix.EACCES }
+		}, "huge pages", Warn, []string{"permission denied"}},
+		"job limit": {func(_ *Machine, c *config.Config) { c.Shm.Bytes = 16 * units.GiB }, "memory", Fail, []string{"/system.slice/job_1", "16.0 GiB", "sbatch --mem"}},
+		"memory enough": {func(_ *Machine, c *config.Config) { c.Shm.Bytes, c.Host.Bytes = 4*units.GiB, 11*units.GiB },
+			"memory", OK, []string{"30.5 GiB available"}},
+		"files": {func(m *Machine, c *config.Config) { c.MaxConnections = 70000 }, "open files", Warn, []string{"65536", "70128"}},
+		"pinning": {func(m *Machine, _ *config.Config) {
+			plant(t, m.root, map[string]string{"dev/nvidia0": ""})
+		}, "locked memory", Warn, []string{"unlimited"}},
+		"long socket":   {func(_ *Machine, c *config.Config) { c.Socket = "/" + strings.Repeat("x", 107) }, "socket", Fail, []string{"108 bytes"}},
+		"no lustre":     {func(_ *Machine, c *config.Config) { c.Lustre.Dir = "" }, "lustre", Warn, []string{"--lustre-dir"}},
+		"full lustre":   {func(_ *Machine, c *config.Config) { c.Lustre.SegmentBytes = 1 << 53 }, "lustre", Fail, []string{"one segment"}},
+		"nearly full":   {func(_ *Machine, c *config.Config) { c.Lustre.SegmentBytes = 1 << 50 }, "lustre", Warn, []string{"ten segments"}},
+		"lustre is tmp": {func(_ *Machine, c *config.Config) { c.Lustre.Dir, c.Lustre.SegmentBytes = os.TempDir(), units.MiB }, "lustre", Warn, []string{"tmpfs"}},
+		"lustre is gone": {func(m *Machine, c *config.Config) {
+			m.statfs = func(string) (unix.Statfs_t, error) { return unix.Statfs_t{}, unix.ENOENT }
+		}, "lustre", Fail, []string{"mkdir -p"}},
+		"slurm": {func(m *Machine, _ *config.Config) { m.env = []string{"SLURM_JOB_ID=77", "SLURM_NODEID=0"} }, "slurm", OK, []string{"job 77"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, c := healthy(t)
+			if tc.spoil != nil {
+				tc.spoil(&m, c)
+			}
+			found := false
+			for _, got := range m.All(c) {
+				if got.Name != tc.check {
+					continue
+				}
+				found = true
+				text := got.Detail + " " + got.Remedy
+				for _, part := range tc.want {
+					if got.Verdict != tc.verdict || !strings.Contains(text, part) {
+						t.Errorf("%+v; want %s and %q", got, tc.verdict, part)
+					}
+				}
+				if got.Verdict == Fail && got.Remedy == "" {
+					t.Errorf("%+v has no remedy", got)
+				}
+			}
+			if !found {
+				t.Errorf("no check is named %q", tc.check)
+			}
+		})
+	}
+}
+
+func TestHealthyNodeHasNoComplaints(t *testing.T) {
+	m, c := healthy(t)
+	for _, got := range m.All(c) {
+		if got.Verdict != OK {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+func TestSocketDirectoryOpenToOthers(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if got := (Machine{}).socketDir(filepath.Join(dir, "s")); got.Verdict != Warn || !strings.Contains(got.Remedy, "chmod") {
+		t.Errorf("%+v", got)
+	}
+	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	if got := (Machine{}).socketDir(filepath.Join(dir, "s")); got.Verdict != Warn || !strings.Contains(got.Remedy, "a directory of your own") {
+		t.Errorf("in a directory as /tmp is: %+v", got)
+	}
+	if got := (Machine{}).socketDir(filepath.Join(dir, "to-be-made", "s")); got.Verdict != OK {
+		t.Errorf("in one that the rank makes there: %+v", got)
+	}
+}
