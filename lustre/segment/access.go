@@ -29,6 +29,10 @@ type Access struct {
 	NoDirect  error // why not Direct: nil when it is switched off
 	NoUring   error // why not Uring: likewise
 	Alignment vfs.Alignment
+
+	// Exposed says that anybody can rename and remove what lies in the directory,
+	// for it is everybody's and has no sticky bit.
+	Exposed bool
 }
 
 // Access tells how the store reads and writes its files, for logs and reports.
@@ -40,6 +44,7 @@ type access struct {
 	direct *vfs.Direct
 	ring   *uring.Ring
 	gaps   *vfs.Scratch // for bytes between blocks
+	guard  *guard
 }
 
 // gapPieces bounds the idle memory for gaps: what a batch uses at once.
@@ -48,10 +53,10 @@ const gapPieces = batchDepth
 // openAccess makes the directory, finds out what works in it and makes o.FS
 // what it says.
 func openAccess(o *Options) (*access, error) {
-	a := &access{gaps: vfs.NewScratch(maxGap, gapPieces)}
+	a := &access{gaps: vfs.NewScratch(maxGap, gapPieces), guard: &guard{dir: o.Dir, seen: map[string]struct{}{}}}
 	machines := o.FS == nil
 	if machines {
-		o.FS = vfs.OS{}
+		o.FS = vfs.OS{Group: o.Group}
 	}
 	err := mkdirAll(o.FS, o.Dir)
 	if err != nil {
@@ -59,10 +64,14 @@ func openAccess(o *Options) (*access, error) {
 	}
 	if machines {
 		var readv vfs.Readv
+		if a.guard, err = newGuard(o); err != nil {
+			return nil, err
+		}
+		a.Exposed = a.guard.exposed
 		if readv, err = a.openRing(o); err != nil {
 			return nil, err
 		}
-		o.FS = vfs.OS{Readv: readv}
+		o.FS = a.guard.fs(readv)
 	} else if o.Direct == Auto {
 		o.Direct = Off // whoever brings a file system knows what it is for
 	}

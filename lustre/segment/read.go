@@ -122,7 +122,7 @@ func (s *Store) readFailed(loc *location, err error) error {
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return s.withdraw(loc, "the file ends early")
-	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, ErrRefused):
 		n := s.dropFile(loc.file)
 		return unavailable(fmt.Sprintf("segment is gone with %d blocks, perhaps purged", n), err)
 	}

@@ -162,8 +162,12 @@ func parseSegment(name string) (id fileID, ok bool) {
 	return id, isSegment && found && err1 == nil && err2 == nil && name == segmentName(id)
 }
 
-// skip lists what is left out, once: adoption comes to it again and again.
+// skip lists what is left out, once: adoption comes to it again and again. What
+// strangers left is counted.
 func (s *Store) skip(path string, err error) {
+	if s.guard.note(path, err) {
+		return
+	}
 	err = fmt.Errorf("%s: %w", path, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -45,6 +45,7 @@ type Store struct {
 	merging       lock         // one merge at a time
 	putting       atomic.Int64 // callers who wait for a write: merges give way to them
 	advice        advice
+	guard         *guard
 	faults        faults
 
 	tenure *tenure
@@ -102,7 +103,7 @@ func Open(o Options) (*Store, error) {
 	watch := newWatch(o)
 	o.FS = watch
 	s := &Store{
-		opt: o, fs: watch, watch: watch, access: access, coder: o.coder, tenure: newTenure(o.Incarnation),
+		opt: o, fs: watch, watch: watch, access: access, guard: access.guard, coder: o.coder, tenure: newTenure(o.Incarnation),
 		reads: make(pool, o.Readers), writes: make(pool, o.Writers), merging: newLock(),
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
 		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},

@@ -212,5 +212,8 @@ func (f *watchedFile) Sync() error { return f.w.write(vfs.OpSync, 0, f.File.Sync
 // SetDirect implements vfs.Director where the file does.
 func (f *watchedFile) SetDirect() (vfs.Alignment, error) { return vfs.SetDirect(f.File) }
 
+// Stat implements vfs.Stater where the file does.
+func (f *watchedFile) Stat() (vfs.Stat, error) { return vfs.StatOf(f.File) }
+
 // Forget implements vfs.Forgetter.
 func (f *watchedFile) Forget(off, n int64) error { return vfs.Forget(f.File, off, n) }
