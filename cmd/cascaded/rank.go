@@ -71,6 +71,7 @@ func (p program) open(ctx context.Context, c config.Config, password string, log
 	r := &openedRank{store: store, landing: pool, program: p, log: log, failed: make(chan error, 1), config: c, ranks: 1}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stopBackground = stop
+	r.background.Go(func() { (&refusedLog{log: log}).watch(work.Done(), o.Cold) })
 	if c.Lustre.IndexTuning == "auto" {
 		r.background.Go(func() { tuneIndex(work, o.Cold, log) })
 	}
@@ -151,8 +152,12 @@ func openTiers(o *cascade.Options, c config.Config, claims []tiers.Claim, log *s
 	if err != nil {
 		return err
 	}
+	group, err := groupOf(c.Lustre)
+	if err != nil {
+		return err
+	}
 	cold, err := lustre.Open(lustre.Options{
-		Dir: c.Lustre.Dir, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
+		Dir: c.Lustre.Dir, Group: group, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
 		OwnOnly:  c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
 		Apart:    c.Lustre.Index != "off",
 		Inherits: c.Lustre.Budget > 0,
@@ -168,6 +173,7 @@ func openTiers(o *cascade.Options, c config.Config, claims []tiers.Claim, log *s
 	o.Cold = cold
 	a := cold.Access()
 	logFileSystem(c.Lustre, a, log)
+	logExposed(c.Lustre, a, log)
 	log.Info("lustre access", "direct", a.Direct, "no_direct", a.NoDirect, "io_uring", a.Uring, "no_io_uring", a.NoUring)
 	return nil
 }

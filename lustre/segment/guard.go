@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 
@@ -97,6 +99,23 @@ func newGuard(o *Options) (*guard, error) {
 			"%w: user %d is not in group %d: add the user to it, or name another group", os.ErrPermission, os.Geteuid(), o.Group))
 	}
 	return g, nil
+}
+
+// GroupID returns the number of a group that is given by its name or number; 0 for
+// "". It is no error when the number has no name.
+func GroupID(text string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return int(n), nil
+	}
+	g, err := user.LookupGroup(text)
+	if err != nil {
+		return 0, fmt.Errorf("%w: give its number, as getent group prints it", err)
+	}
+	n, err := strconv.ParseUint(g.Gid, 10, 31)
+	return int(n), err
 }
 
 // memberOf tells whether this process may give files to a group.

@@ -170,6 +170,9 @@ func (t *Tier) Recover(fn func(tiers.Entry) error) error {
 // Skipped returns one error for each file or directory that Recover left out.
 func (t *Tier) Skipped() []error { return t.store.Skipped() }
 
+// Refused tells how much was not read because of whose it is.
+func (t *Tier) Refused() segment.Refused { return t.store.Refused() }
+
 // Parts implements tiers.Shared: a part is an incarnation.
 func (t *Tier) Parts(ctx context.Context) ([]tiers.Part, error) {
 	all, err := t.store.Incarnations(ctx)
