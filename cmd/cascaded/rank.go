@@ -8,7 +8,6 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/dht"
-	"cascadekv/dht/fabric"
 	"cascadekv/internal/buildinfo"
 	"cascadekv/internal/config"
 	"cascadekv/internal/server"
@@ -26,6 +25,7 @@ type openedRank struct {
 	store   *cascade.Store
 	server  *server.Server
 	peers   *peers        // nil: the rank is alone
+	adopter *adopter      // of a rank that is alone
 	landing *landing.Pool // nil without peers
 	program program
 	log     *slog.Logger
@@ -43,8 +43,8 @@ type openedRank struct {
 
 var errReplaced = errors.New("another process has this rank's number now: give each rank its own, peers.* and rank in the configuration")
 
-// open puts a rank together: tiers, store, server.
-func (p program) open(ctx context.Context, c config.Config, password string, log *slog.Logger) (rank, error) {
+// assemble puts a rank together: tiers, store, server.
+func (p program) assemble(ctx context.Context, c config.Config, password string, log *slog.Logger) (rank, error) {
 	p.tell(log)
 	if p.state != nil {
 		ctx = context.WithoutCancel(ctx) // what an earlier program had must be drained before the end
@@ -76,12 +76,13 @@ func (p program) open(ctx context.Context, c config.Config, password string, log
 		r.background.Go(func() { tuneIndex(work, o.Cold, log) })
 	}
 	if c.Peers.Fabric == "off" {
-		r.adoptAlone(ctx, work, log)
+		r.adoptAlone(work)
 	} else {
 		if r.peers, err = joinPeers(ctx, c, store, p.seeds(), r.resize, log); err != nil {
 			return nil, errors.Join(err, r.close(ctx))
 		}
 	}
+	r.watchLate(work, o.Cold)
 	r.server, err = server.New(server.Options{
 		Store: store, Node: r.node(), Socket: c.Socket, Listen: c.Listen, Admin: c.Admin.Listen, AllowUIDs: c.AllowUIDs,
 		Version: buildinfo.Version(), Limits: serverLimits(c, password), Log: log, Lend: lends(c), Spin: c.Resp.Spin.Std(),
@@ -92,16 +93,6 @@ func (p program) open(ctx context.Context, c config.Config, password string, log
 		return nil, errors.Join(err, r.close(ctx))
 	}
 	return r, nil
-}
-
-// adoptAlone takes in what others left, now, and until work ends what they add.
-func (r *openedRank) adoptAlone(ctx, work context.Context, log *slog.Logger) {
-	if r.config.Lustre.Dir == "" || r.config.Lustre.Index == "off" {
-		return // all was recovered
-	}
-	a := newAdopter(r.store, fabric.Rank(r.config.Rank), log)
-	a.adopt(ctx)
-	r.background.Go(func() { a.run(work, adoptEvery) })
 }
 
 // node is nil for a rank that is alone.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"cascadekv/internal/uring"
 	"cascadekv/internal/vfs"
@@ -78,7 +79,7 @@ func openAccess(o *Options) (*access, error) {
 	if o.Direct == Off {
 		return a, nil
 	}
-	if a.Alignment, err = probeDirect(o); err == nil {
+	if a.Alignment, err = probeInTime(o); err == nil {
 		a.direct = vfs.NewDirect(o.FS)
 		a.Direct, o.FS = true, a.direct
 		return a, nil
@@ -110,6 +111,31 @@ func (a *access) openRing(o *Options) (vfs.Readv, error) {
 var probes struct {
 	sync.Mutex
 	number int
+}
+
+// probePatience is how long a start waits for the probe: the servers that would
+// hold the file may not answer.
+const probePatience = 5 * time.Second
+
+// probeInTime is probeDirect with an end. One that hangs goes on in the
+// background, and removes its file.
+func probeInTime(o *Options) (vfs.Alignment, error) {
+	type answer struct {
+		a   vfs.Alignment
+		err error
+	}
+	got := make(chan answer, 1)
+	probe := *o
+	go func() {
+		a, err := probeDirect(&probe)
+		got <- answer{a, err}
+	}()
+	select {
+	case got := <-got:
+		return got.a, got.err
+	case <-time.After(probePatience):
+		return vfs.Alignment{}, fmt.Errorf("a probe has no answer after %v: check the file system's servers", probePatience)
+	}
 }
 
 // probeDirect writes and reads a file in the directory.

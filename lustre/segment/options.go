@@ -127,6 +127,9 @@ func (o *Options) setDefaults() {
 	if o.CloseWait <= 0 {
 		o.CloseWait = 5 * time.Second
 	}
+	if o.Patience <= 0 {
+		o.Patience = 2 * time.Second
+	}
 	if o.RetryFull <= 0 {
 		o.RetryFull = time.Minute
 	}

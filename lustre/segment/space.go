@@ -123,7 +123,7 @@ func (s *Store) keepsLocked(f *file, st *nameState, n int) bool {
 	if st.file != f {
 		return false
 	}
-	unread := len(s.skipped) > 0 || s.guard.hasRefused() || st.hides || s.opt.Apart && !s.judged
+	unread := len(s.skipped) > 0 || len(s.late) > 0 || s.guard.hasRefused() || st.hides || s.opt.Apart && !s.judged
 	return !st.dropped && s.blocks[st.id] != nil || st.records > n || st.dropped && unread
 }
 

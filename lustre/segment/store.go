@@ -48,7 +48,8 @@ type Store struct {
 	guard         *guard
 	faults        faults
 
-	tenure *tenure
+	tenure  *tenure
+	arrived chan struct{} // capacity 1: something late has ended
 
 	mu         sync.Mutex
 	idle       *sync.Cond // pins or jobs went down
@@ -69,7 +70,8 @@ type Store struct {
 	closed     bool
 	room       room
 	skipped    []error
-	judged     bool // Hides has said what withdrawn names hide
+	late       map[string]struct{} // paths of what did not answer in time
+	judged     bool                // Hides has said what withdrawn names hide
 	merged     Merged
 }
 
@@ -107,6 +109,7 @@ func Open(o Options) (*Store, error) {
 		reads: make(pool, o.Readers), writes: make(pool, o.Writers), merging: newLock(),
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
 		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
+		late: map[string]struct{}{}, arrived: make(chan struct{}, 1),
 		room: room{segment: o.SegmentBytes},
 	}
 	s.idle = sync.NewCond(&s.mu)

@@ -173,6 +173,14 @@ func (t *Tier) Skipped() []error { return t.store.Skipped() }
 // Refused tells how much was not read because of whose it is.
 func (t *Tier) Refused() segment.Refused { return t.store.Refused() }
 
+// Late returns how many files and directories did not answer and were not read,
+// and one of them. Their blocks are misses until their part is adopted.
+func (t *Tier) Late() (n int, one string) { return t.store.Late() }
+
+// Arrived sends when something that was late has answered: to adopt again may be
+// worth it.
+func (t *Tier) Arrived() <-chan struct{} { return t.store.Arrived() }
+
 // Parts implements tiers.Shared: a part is an incarnation.
 func (t *Tier) Parts(ctx context.Context) ([]tiers.Part, error) {
 	all, err := t.store.Incarnations(ctx)
