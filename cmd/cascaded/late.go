@@ -93,17 +93,23 @@ func (r *openedRank) watchLate(work context.Context, cold tiers.Tier) {
 		adopt = func() { r.adopter.adopt(work) }
 	}
 	r.background.Go(func() {
+		look := time.NewTicker(lookForLate)
+		defer look.Stop()
 		for {
 			select {
 			case <-work.Done():
 				return
 			case <-t.Arrived():
+				adopt()
+			case <-look.C:
 			}
-			adopt()
-			if left, _ := t.Late(); n > 0 && left == 0 {
+			was := n
+			if n, _ = t.Late(); was > 0 && n == 0 {
 				r.log.Info("all lustre files that did not answer have answered, and are taken in")
-				n = 0
 			}
 		}
 	})
 }
+
+// lookForLate is how often a rank looks whether everything has answered, to say so.
+const lookForLate = 2 * time.Second

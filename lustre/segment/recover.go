@@ -299,7 +299,7 @@ type scanner struct {
 	room    []entry       // memory for those of a footer
 	durable bool          // leave out what may not be durable
 	settle  bool          // make it so first
-	steps   *atomic.Int64 // counts reads as they begin; nil: nobody asks
+	steps   *atomic.Int64 // counts reads as they end; nil: nobody asks
 
 	footer    bool  // there is a valid one
 	whole     int64 // without: bytes up to the end of the last whole frame
@@ -344,13 +344,13 @@ func (sc *scanner) read(off, n int64) ([]byte, error) {
 	if off < 0 || n > sc.size-off {
 		return nil, badFormat("%d bytes at %d of a file of %d", n, off, sc.size)
 	}
-	if sc.steps != nil {
-		sc.steps.Add(1)
-	}
 	if int64(cap(sc.buf)) < n {
 		sc.buf = make([]byte, n)
 	}
 	_, err := sc.h.Pread(sc.buf[:n], off)
+	if sc.steps != nil {
+		sc.steps.Add(1)
+	}
 	return sc.buf[:n], err
 }
 
