@@ -203,12 +203,13 @@ func (s *Store) Sparsest(most int64) (ids []block.ID) {
 // collect finds what must be kept of f: its footer tells what is in it, and the
 // index what of that counts.
 func (m *merge) collect(f *file) error {
-	h, err := f.open(m.s.fs)
+	h, err := f.open(m.s)
 	if err != nil {
 		return unavailable("merge: open "+f.path, err)
 	}
-	sc := scanner{h: h}
+	sc := scanner{h: h.File}
 	entries, err := sc.entries(f.id)
+	h.back(err != nil)
 	if err != nil {
 		return unavailable("merge: read the entries of "+f.path, err)
 	}

@@ -121,6 +121,7 @@ func (o *Options) setDefaults() {
 	if o.OpenFiles <= 0 {
 		o.OpenFiles = 64
 	}
+	o.shareFiles()
 	if o.KeepOpen <= 0 {
 		o.KeepOpen = 30 * time.Second
 	}

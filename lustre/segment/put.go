@@ -221,7 +221,11 @@ func (s *Store) append(f *file, items []parcel, names []record) (number uint64, 
 	fr := f.build(items, names, first)
 	defer headers.Put(fr.pooled)
 	if first {
+		s.makeRoom()
 		err = f.create(s.fs, dir, fr.bufs, s.opt.Layout, s.opt.Now().UnixNano())
+		if err == nil {
+			s.isOpen(f)
+		}
 		if errors.Is(err, os.ErrNotExist) {
 			s.lostDir()
 		}

@@ -145,10 +145,11 @@ func (s *Store) pread(f *file, dst []byte, off int64) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	h, err := f.open(s.fs)
+	h, err := f.open(s)
 	if err == nil {
 		_, err = h.Pread(dst, off)
-		s.forget(h, off, int64(len(dst)))
+		s.forget(h.File, off, int64(len(dst)))
+		h.back(err != nil)
 	}
 	return err
 }

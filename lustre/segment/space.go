@@ -52,6 +52,7 @@ func (s *Store) reclaim() {
 			continue
 		}
 		delete(s.files, f)
+		delete(s.opened, f)
 		for _, st := range f.recs {
 			if st.records--; st.records == 0 {
 				delete(s.names, st.key)

@@ -47,6 +47,7 @@ type Store struct {
 	advice        advice
 	guard         *guard
 	faults        faults
+	uses          atomic.Uint64 // of handles
 
 	tenure  *tenure
 	arrived chan struct{} // capacity 1: something late has ended
@@ -70,6 +71,7 @@ type Store struct {
 	closed     bool
 	room       room
 	skipped    []error
+	opened     map[*file]struct{}  // those with a handle
 	late       map[string]struct{} // paths of what did not answer in time
 	judged     bool                // Hides has said what withdrawn names hide
 	merged     Merged
@@ -109,11 +111,12 @@ func Open(o Options) (*Store, error) {
 		reads: make(pool, o.Readers), writes: make(pool, o.Writers), merging: newLock(),
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
 		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
-		late: map[string]struct{}{}, arrived: make(chan struct{}, 1),
+		opened: map[*file]struct{}{}, late: map[string]struct{}{}, arrived: make(chan struct{}, 1),
 		room: room{segment: o.SegmentBytes},
 	}
 	s.idle = sync.NewCond(&s.mu)
 	s.handles = newHandles(o, s.closeSoon)
+	watch.spare = s.spareFile
 	return s, nil
 }
 
