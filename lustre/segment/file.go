@@ -26,6 +26,7 @@ type file struct {
 	users     int          // references and operations that need the handle
 	done      bool         // gets no more frames
 	removing  bool         // being unlinked
+	gone      bool         // somebody removed it
 	stays     bool         // could not be unlinked: the next incarnation may try
 	recs      []*nameState // one for each name record in it
 	size      int64

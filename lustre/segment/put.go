@@ -182,6 +182,9 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []r
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if f.gone {
+		return unavailable("write", errGone)
+	}
 	for i, it := range items {
 		s.indexLocked(f, it.Info, it.as, offs[i])
 		delete(s.arriving, it.Info.ID) // in one step: it may be evicted and put again at once

@@ -71,6 +71,7 @@ type Store struct {
 	closed     bool
 	room       room
 	skipped    []error
+	mounted    int64               // type of the file system, once it is known
 	opened     map[*file]struct{}  // those with a handle
 	late       map[string]struct{} // paths of what did not answer in time
 	judged     bool                // Hides has said what withdrawn names hide

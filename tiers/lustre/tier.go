@@ -38,6 +38,7 @@ var (
 	_ tiers.Striped     = (*Tier)(nil)
 	_ tiers.Sparse      = (*Tier)(nil)
 	_ tiers.Catalogued  = (*Tier)(nil)
+	_ tiers.Removable   = (*Tier)(nil)
 )
 
 // Open makes the tier over o.Dir. It reads nothing yet: call Recover. Errors
@@ -169,6 +170,12 @@ func (t *Tier) Recover(fn func(tiers.Entry) error) error {
 
 // Skipped returns one error for each file or directory that Recover left out.
 func (t *Tier) Skipped() []error { return t.store.Skipped() }
+
+// Missing implements tiers.Removable.
+func (t *Tier) Missing(ctx context.Context) ([]block.ID, error) {
+	lost, err := t.store.Missing(ctx)
+	return lost, translate(err)
+}
 
 // Refused tells how much was not read because of whose it is.
 func (t *Tier) Refused() segment.Refused { return t.store.Refused() }
