@@ -62,24 +62,60 @@ func (s *Store) drain(ctx context.Context) (written int, err error) {
 	if s.cold == nil {
 		return 0, nil
 	}
+	if err := s.takeToken(ctx); err != nil {
+		return 0, err
+	}
+	defer s.giveToken()
+	if _, err := s.findGone(ctx); err != nil {
+		return 0, fmt.Errorf("%w: %w", errDrain, err)
+	}
+	for range drainRounds {
+		n, err := s.writeAll(ctx, s.dirtyBlocks())
+		written += n
+		if err == nil {
+			err = s.syncCold(ctx)
+		}
+		var gone []*entity
+		if err == nil {
+			gone, err = s.findGone(ctx)
+		}
+		if err != nil {
+			return written, fmt.Errorf("%w: %w", errDrain, err)
+		}
+		if len(gone) == 0 {
+			return written, nil
+		}
+		written = max(written-len(gone), 0)
+	}
+	return written, fmt.Errorf("%w: %w", errDrain, errGone)
+}
+
+// drainRounds is how often a drain writes what somebody removes meanwhile.
+const drainRounds = 3
+
+// takeToken waits for the token that lets its holder write to the cold tier.
+func (s *Store) takeToken(ctx context.Context) error {
 	select {
 	case s.cleaning <- struct{}{}:
+		return nil
 	case <-ctx.Done():
-		return 0, ctx.Err()
+		return ctx.Err()
 	}
-	defer func() { <-s.cleaning }()
-	dirty := s.dirtyBlocks()
+}
+
+func (s *Store) giveToken() { <-s.cleaning }
+
+// writeAll writes blocks that are dirty to the cold tier, and returns how many. The
+// caller holds the cleaning token.
+func (s *Store) writeAll(ctx context.Context, dirty []*entity) (written int, err error) {
 	for len(dirty) > 0 {
 		var views []*View
 		views, dirty = s.pinDirty(dirty)
 		n, err := s.writeCold(ctx, views)
 		written += n
 		if err != nil {
-			return written, fmt.Errorf("%w: %w", errDrain, err)
+			return written, err
 		}
-	}
-	if err := s.syncCold(ctx); err != nil {
-		return written, fmt.Errorf("%w: %w", errDrain, err)
 	}
 	return written, nil
 }

@@ -188,6 +188,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if s.catalogue != nil {
 		s.workers.Go(func() { s.voidInBackground(work) })
 	}
+	if _, ok := s.cold.(tiers.Removable); ok {
+		s.workers.Go(func() { s.goneInBackground(work) })
+	}
 	if m, ok := s.cold.(tiers.Merging); ok {
 		s.workers.Go(func() { s.mergeInBackground(work, m) })
 	}

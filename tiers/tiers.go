@@ -298,6 +298,14 @@ type BatchReader interface {
 	ReadBatch(ctx context.Context, reads []Read) []error
 }
 
+// Removable is implemented by tiers whose files somebody else may remove.
+type Removable interface {
+	// Missing looks whether what this process put is still there, and returns
+	// the blocks that are not: the tier does not have them any more. It obeys its
+	// context. Errors: ErrUnavailable, when that is not known.
+	Missing(ctx context.Context) ([]block.ID, error)
+}
+
 // Pin is a hold on one block's bytes.
 type Pin interface {
 	// Info returns the block's facts.

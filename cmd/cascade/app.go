@@ -31,6 +31,7 @@ type app struct {
 	file    string
 	socket  string
 	timeout time.Duration
+	group   group // that shares the campaign
 }
 
 // config loads the configuration that a rank started here would have.

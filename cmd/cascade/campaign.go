@@ -2,10 +2,38 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 
+	"github.com/spf13/pflag"
+
 	"cascadekv/lustre/campaign"
+	"cascadekv/lustre/segment"
 )
+
+// group is the value of --group.
+type group struct {
+	text string
+	id   int
+}
+
+// String implements pflag.Value.
+func (g *group) String() string { return g.text }
+
+// Type implements pflag.Value.
+func (g *group) Type() string { return "group" }
+
+// Set implements pflag.Value.
+func (g *group) Set(text string) (err error) {
+	g.text = text
+	g.id, err = segment.GroupID(text)
+	return err
+}
+
+// groupFlag adds --group to a verb on a campaign's directory.
+func (a *app) groupFlag(flags *pflag.FlagSet) {
+	flags.Var(&a.group, "group", "group, by name or number, that shares the campaign (lustre.group); what belongs to other users is not read")
+}
 
 // campaignOptions are what the verbs on a campaign's directory have in common,
 // with a bar for bytes. The caller ends the bar with finish.
@@ -13,7 +41,7 @@ func (a *app) campaignOptions(dir, what string, jobs int) (o campaign.Options, f
 	bar := a.progress(-1, what, true)
 	var mu sync.Mutex
 	known := int64(-1)
-	o = campaign.Options{Dir: dir, Jobs: jobs, Progress: func(done, total int64) {
+	o = campaign.Options{Dir: dir, Jobs: jobs, Group: uint32(a.group.id), Progress: func(done, total int64) {
 		mu.Lock()
 		defer mu.Unlock()
 		if total != known && total > 0 {
@@ -27,6 +55,15 @@ func (a *app) campaignOptions(dir, what string, jobs int) (o campaign.Options, f
 		defer mu.Unlock()
 		_ = bar.Finish() // likewise
 	}
+}
+
+// printStrangers says in one line how much belongs to others, and names some.
+func (a *app) printStrangers(s campaign.Strangers) error {
+	if s.Count == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(a.out, "%d files or directories belong to others and are not read; the first: %s\n", s.Count, s.First[0])
+	return err
 }
 
 // cannotRun makes a directory that is no campaign a usage error.

@@ -35,6 +35,7 @@ func (a *app) exportCommand() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.export(cmd.Context(), args[0], args[1], f) },
 	}
 	flags := c.Flags()
+	a.groupFlag(flags)
 	flags.StringArrayVar(&f.namespaces, "namespace", nil, "only names of this namespace and their blocks; may be given again")
 	flags.StringVar(&f.newer, "newer-than", "", "only names written since then and their blocks: a duration such as 36h or 7d, or a time such as 2026-01-31T12:00:00Z")
 	flags.BoolVar(&f.live, "live", false, "only the newest record of each name and its block")

@@ -29,6 +29,7 @@ func (a *app) fsckCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return a.fsck(cmd.Context(), args[0], f) },
 	}
 	flags := c.Flags()
+	a.groupFlag(flags)
 	flags.StringVar(&f.verify, "verify", "payloads", "headers or payloads")
 	flags.BoolVar(&f.ids, "ids", false, "compute the id of every block too: SHA-256, slower")
 	flags.BoolVar(&f.repair, "repair", false, "repair what can be repaired")

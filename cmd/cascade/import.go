@@ -26,6 +26,7 @@ func (a *app) importCommand() *cobra.Command {
 			return a.importStream(cmd.Context(), args[0], args[1], ids)
 		},
 	}
+	a.groupFlag(c.Flags())
 	c.Flags().BoolVar(&ids, "ids", false, "compute the id of every block too: for streams from elsewhere; SHA-256, slower")
 	return c
 }

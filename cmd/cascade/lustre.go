@@ -37,6 +37,7 @@ func (a *app) lustreCommand() *cobra.Command {
 		Args: arity(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error { return a.lustreShow(args[0]) },
 	}
+	a.groupFlag(show.Flags())
 	c.AddCommand(plan, show)
 	return c
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"cascadekv/lustre/campaign"
 	"cascadekv/lustre/layout"
 )
 
@@ -31,6 +32,8 @@ type shownLayouts struct {
 	Files      int           `json:"files"`
 	Groups     []layoutGroup `json:"groups"`
 	Skipped    []string      `json:"skipped"` // files whose layout cannot be read, with the reason
+
+	Refused campaign.Strangers `json:"refused"` // what belongs to others and is not read
 }
 
 func (a *app) lustreShow(dir string) error {
@@ -44,10 +47,13 @@ func (a *app) lustreShow(dir string) error {
 			return fmt.Errorf("lustre show: %w", err)
 		}
 	}
+	if s.Refused, err = campaign.FindStrangers(campaign.Options{Dir: dir, Group: uint32(a.group.id)}); err != nil && !errors.Is(err, campaign.ErrNoCampaign) {
+		return fmt.Errorf("lustre show: %w", err)
+	}
 	if a.json {
 		return a.printJSON(s)
 	}
-	return a.printLayouts(s)
+	return errors.Join(a.printLayouts(s), a.printStrangers(s.Refused))
 }
 
 // read gathers the layouts of all segments below dir.

@@ -44,6 +44,7 @@ func (a *app) segmentsCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return a.segments(cmd.Context(), args[0], f) },
 	}
 	flags := c.Flags()
+	a.groupFlag(flags)
 	flags.Int64Var(&f.rank, "rank", -1, "only segments of this rank")
 	flags.BoolVar(&f.long, "long", false, "also when it was made, frames, records, how much smaller its blocks are stored, and the layout on the file system")
 	flags.StringVar(&f.sort, "sort", "path", "path, size, dead (most dead bytes first) or created")
@@ -123,6 +124,9 @@ func segmentRow(s *campaign.Segment, long bool) []string {
 
 func (a *app) segmentTotals(l *campaign.Listing) error {
 	t := l.Totals
+	if err := a.printStrangers(l.Refused); err != nil {
+		return err
+	}
 	for _, r := range l.Runs {
 		if r.Life == segment.LifeAlive {
 			fmt.Fprintf(a.out, "%s is owned by a rank that lives: process %d on %s, which said so at %s\n", r.Path, r.Process, r.Host, r.Renewed.Format(time.DateTime))

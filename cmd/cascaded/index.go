@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"cascadekv/internal/config"
+	"cascadekv/internal/vfs"
 	"cascadekv/lustre/tuner"
 	"cascadekv/tiers"
 	"cascadekv/tiers/lustre"
@@ -48,7 +49,7 @@ func indexDir(c config.Config) (dir, campaign string, err error) {
 		base = filepath.Join(mine, "index")
 		err = errors.Join(makePrivate(mine), makePrivate(base))
 	} else {
-		err = os.MkdirAll(base, 0o700)
+		err = errors.Join(os.MkdirAll(base, 0o700), notExposed(base))
 	}
 	if err != nil {
 		return "", "", err
@@ -72,6 +73,20 @@ func makePrivate(dir string) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || !ok || int(st.Uid) != os.Getuid() || info.Mode().Perm()&0o022 != 0 {
 		return fmt.Errorf("%s is not a directory that only this user can change", dir)
+	}
+	return nil
+}
+
+// notExposed refuses a directory in which others can put something else in the
+// place of one of this user's.
+func notExposed(dir string) error {
+	st, err := vfs.StatPath(dir)
+	if err != nil {
+		return err
+	}
+	mine := st.UID == uint32(os.Getuid()) || st.UID == 0
+	if shared := st.Mode&0o022 != 0 && st.Mode&syscall.S_ISVTX == 0; !mine || shared {
+		return fmt.Errorf("%s belongs to user %d and has mode %04o: others can replace what lies in it; chmod go-w it, or chmod +t it", dir, st.UID, st.Mode&0o7777)
 	}
 	return nil
 }

@@ -96,3 +96,20 @@ func TestIndexDir(t *testing.T) {
 		}
 	}
 }
+
+// TestIndexBase: a directory of the configuration in which others can put another
+// index in the place of this one's is refused; everybody's with a sticky bit is
+// not.
+func TestIndexBase(t *testing.T) {
+	c := config.Default()
+	c.Lustre.Dir = "/scratch/kv"
+	for mode, good := range map[os.FileMode]bool{0o755: true, 0o777 | os.ModeSticky: true, 0o777: false, 0o775: false} {
+		c.Lustre.Index = t.TempDir()
+		if err := os.Chmod(c.Lustre.Index, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := indexDir(c); (err == nil) != good {
+			t.Errorf("mode %v: %v", mode, err)
+		}
+	}
+}

@@ -8,7 +8,6 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/dht"
-	"cascadekv/dht/fabric"
 	"cascadekv/internal/buildinfo"
 	"cascadekv/internal/config"
 	"cascadekv/internal/preflight"
@@ -27,6 +26,7 @@ type openedRank struct {
 	store   *cascade.Store
 	server  *server.Server
 	peers   *peers        // nil: the rank is alone
+	adopter *adopter      // of a rank that is alone
 	landing *landing.Pool // nil without peers
 	program program
 	log     *slog.Logger
@@ -45,8 +45,8 @@ type openedRank struct {
 
 var errReplaced = errors.New("another process has this rank's number now: give each rank its own, peers.* and rank in the configuration")
 
-// open puts a rank together: tiers, store, server.
-func (p program) open(ctx context.Context, c config.Config, password string, log *slog.Logger) (rank, error) {
+// assemble puts a rank together: tiers, store, server.
+func (p program) assemble(ctx context.Context, c config.Config, password string, log *slog.Logger) (rank, error) {
 	p.tell(log)
 	if p.state != nil {
 		ctx = context.WithoutCancel(ctx) // what an earlier program had must be drained before the end
@@ -75,16 +75,18 @@ func (p program) open(ctx context.Context, c config.Config, password string, log
 	r := &openedRank{store: store, landing: pool, program: p, log: log, failed: make(chan error, 1), config: c, secret: password, ranks: 1}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stopBackground = stop
+	r.background.Go(func() { (&refusedLog{log: log}).watch(work.Done(), o.Cold) })
 	if c.Lustre.IndexTuning == "auto" {
 		r.background.Go(func() { tuneIndex(work, o.Cold, log) })
 	}
 	if c.Peers.Fabric == "off" {
-		r.adoptAlone(ctx, work, log)
+		r.adoptAlone(work)
 	} else {
 		if r.peers, err = joinPeers(ctx, c, store, p.seeds(), r.resize, log); err != nil {
 			return nil, errors.Join(err, r.close(ctx))
 		}
 	}
+	r.watchLate(work, o.Cold)
 	r.server, err = server.New(server.Options{
 		Store: store, Node: r.node(), Socket: c.Socket, Listen: c.Listen, Admin: c.Admin.Listen, AllowUIDs: c.AllowUIDs,
 		Version: buildinfo.Version(), Limits: serverLimits(c, password), Log: log, Lend: lends(c), Spin: c.Resp.Spin.Std(),
@@ -95,16 +97,6 @@ func (p program) open(ctx context.Context, c config.Config, password string, log
 		return nil, errors.Join(err, r.close(ctx))
 	}
 	return r, nil
-}
-
-// adoptAlone takes in what others left, now, and until work ends what they add.
-func (r *openedRank) adoptAlone(ctx, work context.Context, log *slog.Logger) {
-	if r.config.Lustre.Dir == "" || r.config.Lustre.Index == "off" {
-		return // all was recovered
-	}
-	a := newAdopter(r.store, fabric.Rank(r.config.Rank), log)
-	a.adopt(ctx)
-	r.background.Go(func() { a.run(work, adoptEvery) })
 }
 
 // node is nil for a rank that is alone.
@@ -156,8 +148,12 @@ func openTiers(o *cascade.Options, c config.Config, claims []tiers.Claim, log *s
 	if err != nil {
 		return err
 	}
+	group, err := groupOf(c.Lustre)
+	if err != nil {
+		return err
+	}
 	cold, err := lustre.Open(lustre.Options{
-		Dir: c.Lustre.Dir, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
+		Dir: c.Lustre.Dir, Group: group, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
 		OwnOnly:  c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
 		Apart:    c.Lustre.Index != "off",
 		Inherits: c.Lustre.Budget > 0,
@@ -173,6 +169,7 @@ func openTiers(o *cascade.Options, c config.Config, claims []tiers.Claim, log *s
 	o.Cold = cold
 	a := cold.Access()
 	logFileSystem(c.Lustre, a, log)
+	logExposed(c.Lustre, a, log)
 	log.Info("lustre access", "direct", a.Direct, "no_direct", a.NoDirect, "io_uring", a.Uring, "no_io_uring", a.NoUring)
 	return nil
 }

@@ -59,6 +59,7 @@ type Lustre struct {
 	Setstripe    string      `toml:"setstripe" help:"options of lfs setstripe, instead of stripe_count, stripe_size and pool"`
 	Budget       units.Bytes `toml:"budget" help:"what the segments of the campaign may take together, those of earlier jobs included; 0: no limit"`
 	Codec        string      `toml:"codec" help:"how blocks are stored there: none, as they are, or auto, encoded where that pays"`
+	Group        string      `toml:"group" help:"group, by name or number, whose members share dir and read each other's segments; empty: none"`
 	Direct       string      `toml:"direct" help:"past the page cache: auto, on or off"`
 	IOUring      string      `toml:"io_uring" help:"batches of reads by io_uring: auto, on or off"`
 	Advise       bool        `toml:"advise" help:"tell Lustre's servers of many small reads before they are made (lfs ladvise willread)"`

@@ -65,6 +65,15 @@ type OS struct {
 	// Readv, when not nil, does the vectored reads whose context can end, for
 	// example through io_uring; the default is preadv(2).
 	Readv Readv
+
+	// Check, when not nil, is asked about each file that Open has opened, and
+	// each directory but Root that ReadDir has, before anything is read from it;
+	// its error refuses that. ReadDir then follows a symbolic link at Root alone.
+	Check func(path string, st Stat) error
+	Root  string
+
+	// Group, when not 0, is a group that may read what Create and Mkdir make.
+	Group int
 }
 
 type osFile struct {
@@ -105,11 +114,19 @@ func (o OS) open(path string, flags int, perm uint32) (File, error) {
 
 // Create implements FS.
 func (o OS) Create(path string, perm uint32) (File, error) {
-	return o.open(path, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, perm)
+	f, err := o.open(path, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, perm)
+	if err != nil || o.Group == 0 {
+		return f, err
+	}
+	if err := share(f.(*osFile).fd, o.Group, path); err != nil {
+		return nil, errors.Join(err, f.Close(), o.Remove(path))
+	}
+	return f, nil
 }
 
-// Open implements FS.
-func (o OS) Open(path string) (File, error) { return o.open(path, unix.O_RDONLY, 0) }
+// Open implements FS. What is no regular file is ErrNotRegular, and never waited
+// for.
+func (o OS) Open(path string) (File, error) { return o.openRegular(path) }
 
 // Rename implements FS.
 func (OS) Rename(from, to string) error { return os.Rename(from, to) }
@@ -120,8 +137,17 @@ func (OS) Remove(path string) error {
 }
 
 // Mkdir implements FS.
-func (OS) Mkdir(path string, perm uint32) error {
-	return pathErr("mkdir", path, retry(func() error { return unix.Mkdir(path, perm) }))
+func (o OS) Mkdir(path string, perm uint32) error {
+	err := pathErr("mkdir", path, retry(func() error { return unix.Mkdir(path, perm) }))
+	if err != nil || o.Group == 0 {
+		return err
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return pathErr("open", path, err)
+	}
+	defer unix.Close(fd)
+	return share(fd, o.Group, path)
 }
 
 // Rmdir implements FS.
@@ -130,7 +156,10 @@ func (OS) Rmdir(path string) error {
 }
 
 // ReadDir implements FS.
-func (OS) ReadDir(path string) ([]string, error) {
+func (o OS) ReadDir(path string) ([]string, error) {
+	if o.Check != nil {
+		return o.readDirChecked(path)
+	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
 		return nil, err
@@ -256,4 +285,8 @@ const (
 	ErrQuota   = unix.EDQUOT
 	ErrStale   = unix.ESTALE
 	ErrIO      = unix.EIO
+	ErrLoop    = unix.ELOOP   // a symbolic link, where none is followed
+	ErrNotDir  = unix.ENOTDIR // likewise, of a directory
+	ErrNoFiles = unix.EMFILE  // this process has as many files open as it may
+	ErrNoMore  = unix.ENFILE  // all of the machine has
 )

@@ -45,6 +45,11 @@ type Options struct {
 	// is called from several goroutines, one at a time.
 	Progress func(done, total int64)
 
+	// Group is the group that shares the campaign (lustre.group), 0 for none.
+	// What belongs neither to it nor to this user, to root, or, when root asks,
+	// to the owner of Dir, is not read.
+	Group uint32
+
 	FS    vfs.FS                                 // default vfs.OS
 	Lstat func(path string) (fs.FileInfo, error) // default os.Lstat
 	Chmod func(path string, mode fs.FileMode) error
@@ -52,6 +57,8 @@ type Options struct {
 	// machine have open for writing. The default looks in /proc.
 	Writers func() map[string]bool
 	Now     func() time.Time // default time.Now
+
+	trust segment.Trust
 }
 
 // bufferSize is what one job reads and writes through: large enough for the
@@ -65,8 +72,10 @@ func (o *Options) setDefaults() {
 	if o.Quiet <= 0 {
 		o.Quiet = 24 * time.Hour
 	}
+	o.trust = o.trusted()
 	if o.FS == nil {
-		o.FS = vfs.OS{}
+		trust := o.trust
+		o.FS = vfs.OS{Root: o.Dir, Group: int(o.Group), Check: func(_ string, st vfs.Stat) error { return trust.Owner(st) }}
 	}
 	if o.Lstat == nil {
 		o.Lstat = os.Lstat
@@ -100,6 +109,7 @@ const (
 	isDamaged         // what a repair moved aside
 	isToken           // what tells the owner of a directory
 	isUnlisted        // a directory that cannot be listed
+	isStrange         // a file or directory of somebody else
 )
 
 // item is one name below the campaign's directory.
@@ -141,6 +151,10 @@ func (o *Options) list() (*listing, error) {
 			l.files = append(l.files, it)
 			continue
 		}
+		if it.err == nil && o.isStranger(&it) {
+			l.files = append(l.files, it)
+			continue
+		}
 		l.dirs = append(l.dirs, it)
 		l.files = append(l.files, o.listDir(it)...)
 	}
@@ -168,6 +182,8 @@ func (o *Options) listDir(dir item) []item {
 		}
 		if it.err == nil && !it.info.Mode().IsRegular() {
 			it.kind = isForeign
+		} else if it.err == nil && it.kind != isForeign {
+			o.isStranger(&it)
 		}
 		items = append(items, it)
 	}

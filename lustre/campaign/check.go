@@ -86,6 +86,7 @@ func Check(ctx context.Context, o Options, how CheckOptions) (*Report, error) {
 		r.Verify = "payloads"
 	}
 	r.listed()
+	r.strangers()
 	for _, s := range c.present() {
 		r.segment(s)
 	}
@@ -142,6 +143,9 @@ func (r *Report) listed() {
 		case isForeign:
 			f.Kind, f.What, f.Remedy = KindForeign, "not a file of a campaign; readers pass it over", "move it away, if nobody needs it here"
 		}
+		if it.kind == isStrange {
+			continue
+		}
 		if it.kind != isForeign && it.err == nil && it.kind != isUnlisted {
 			r.mode(it, 0o600)
 		}
@@ -153,7 +157,8 @@ func (r *Report) listed() {
 
 // mode judges permissions: nobody but the owner may have any.
 func (r *Report) mode(it item, want fs.FileMode) {
-	if it.err != nil || it.info.Mode().Perm()&0o077 == 0 {
+	others := r.c.o.others(it)
+	if it.err != nil || it.info.Mode().Perm()&others == 0 {
 		return
 	}
 	r.modes = append(r.modes, it)

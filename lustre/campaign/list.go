@@ -79,6 +79,7 @@ type Listing struct {
 	Dir      string     `json:"dir"`
 	Segments []*Segment `json:"segments"` // in the order of readers
 	Runs     []Run      `json:"runs"`     // who owns which directory
+	Refused  Strangers  `json:"refused"`  // what belongs to others and is not read
 	Totals   Totals     `json:"totals"`
 }
 
@@ -90,7 +91,7 @@ func List(ctx context.Context, o Options, rank int64) (*Listing, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Listing{Dir: c.o.Dir, Segments: c.present(), Runs: c.runs}
+	l := &Listing{Dir: c.o.Dir, Segments: c.present(), Runs: c.runs, Refused: c.listing.strangers()}
 	if rank >= 0 {
 		l.Segments = slices.DeleteFunc(l.Segments, func(s *Segment) bool { return int64(s.Rank) != rank })
 		l.Runs = slices.DeleteFunc(l.Runs, func(r Run) bool { return int64(r.Rank) != rank })

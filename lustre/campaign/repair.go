@@ -113,6 +113,9 @@ func (w *repairer) done(path string, keep func(*Finding) bool) {
 func (w *repairer) modes() error {
 	for _, it := range w.r.modes {
 		mode := it.info.Mode().Perm() & 0o700
+		if w.o.others(it) != 0o077 {
+			mode = it.info.Mode().Perm() & 0o750
+		}
 		if err := w.o.Chmod(filepath.Join(w.o.Dir, it.path), mode); err != nil {
 			return err
 		}

@@ -145,8 +145,12 @@ func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read [
 			return nil, nil, ctx.Err()
 		case errors.Is(err, segment.ErrClosed):
 			return nil, nil, err
+		case errors.Is(err, segment.ErrRefused): // the store counts these
+			continue
 		case err != nil:
-			t.done.Skipped = append(t.done.Skipped, err)
+			if !segment.IsRefused(err) {
+				t.done.Skipped = append(t.done.Skipped, err)
+			}
 			for s := range t.known { // for all that is known, they are where they were
 				if partOf(s) == p {
 					there[s] = true
@@ -256,6 +260,7 @@ func (t *taking) contents(ctx context.Context, read []index.Segment) iter.Seq2[i
 			case errors.Is(r.err, segment.ErrClosed) || ctx.Err() != nil && r.err != nil:
 				yield(index.Batch{}, r.err)
 				return
+			case segment.IsRefused(r.err): // the store counts these
 			case r.err != nil:
 				t.done.Skipped = append(t.done.Skipped, r.err)
 			case r.has.Unchanged:

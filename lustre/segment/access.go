@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"cascadekv/internal/uring"
 	"cascadekv/internal/vfs"
@@ -29,6 +30,10 @@ type Access struct {
 	NoDirect  error // why not Direct: nil when it is switched off
 	NoUring   error // why not Uring: likewise
 	Alignment vfs.Alignment
+
+	// Exposed says that anybody can rename and remove what lies in the directory,
+	// for it is everybody's and has no sticky bit.
+	Exposed bool
 }
 
 // Access tells how the store reads and writes its files, for logs and reports.
@@ -40,6 +45,7 @@ type access struct {
 	direct *vfs.Direct
 	ring   *uring.Ring
 	gaps   *vfs.Scratch // for bytes between blocks
+	guard  *guard
 }
 
 // gapPieces bounds the idle memory for gaps: what a batch uses at once.
@@ -48,10 +54,10 @@ const gapPieces = batchDepth
 // openAccess makes the directory, finds out what works in it and makes o.FS
 // what it says.
 func openAccess(o *Options) (*access, error) {
-	a := &access{gaps: vfs.NewScratch(maxGap, gapPieces)}
+	a := &access{gaps: vfs.NewScratch(maxGap, gapPieces), guard: &guard{dir: o.Dir, seen: map[string]struct{}{}}}
 	machines := o.FS == nil
 	if machines {
-		o.FS = vfs.OS{}
+		o.FS = vfs.OS{Group: o.Group}
 	}
 	err := mkdirAll(o.FS, o.Dir)
 	if err != nil {
@@ -59,17 +65,21 @@ func openAccess(o *Options) (*access, error) {
 	}
 	if machines {
 		var readv vfs.Readv
+		if a.guard, err = newGuard(o); err != nil {
+			return nil, err
+		}
+		a.Exposed = a.guard.exposed
 		if readv, err = a.openRing(o); err != nil {
 			return nil, err
 		}
-		o.FS = vfs.OS{Readv: readv}
+		o.FS = a.guard.fs(readv)
 	} else if o.Direct == Auto {
 		o.Direct = Off // whoever brings a file system knows what it is for
 	}
 	if o.Direct == Off {
 		return a, nil
 	}
-	if a.Alignment, err = probeDirect(o); err == nil {
+	if a.Alignment, err = probeInTime(o); err == nil {
 		a.direct = vfs.NewDirect(o.FS)
 		a.Direct, o.FS = true, a.direct
 		return a, nil
@@ -101,6 +111,31 @@ func (a *access) openRing(o *Options) (vfs.Readv, error) {
 var probes struct {
 	sync.Mutex
 	number int
+}
+
+// probePatience is how long a start waits for the probe: the servers that would
+// hold the file may not answer.
+const probePatience = 5 * time.Second
+
+// probeInTime is probeDirect with an end. One that hangs goes on in the
+// background, and removes its file.
+func probeInTime(o *Options) (vfs.Alignment, error) {
+	type answer struct {
+		a   vfs.Alignment
+		err error
+	}
+	got := make(chan answer, 1)
+	probe := *o
+	go func() {
+		a, err := probeDirect(&probe)
+		got <- answer{a, err}
+	}()
+	select {
+	case got := <-got:
+		return got.a, got.err
+	case <-time.After(probePatience):
+		return vfs.Alignment{}, fmt.Errorf("a probe has no answer after %v: check the file system's servers", probePatience)
+	}
 }
 
 // probeDirect writes and reads a file in the directory.

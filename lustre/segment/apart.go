@@ -47,7 +47,7 @@ type Listing struct {
 }
 
 // Files lists an incarnation's segments, none when its directory is gone. Errors:
-// ErrUnavailable, ErrClosed.
+// ErrUnavailable, of which some are those of IsRefused, ErrClosed.
 func (s *Store) Files(ctx context.Context, one Incarnation) (Listing, error) {
 	var l Listing
 	err := s.readJob(ctx, "list of "+one.String(), func() error {
@@ -57,6 +57,7 @@ func (s *Store) Files(ctx context.Context, one Incarnation) (Listing, error) {
 			return nil
 		}
 		if err != nil {
+			s.guard.note(filepath.Join(s.opt.Dir, one.String()), err)
 			return unavailable("list "+one.String(), err)
 		}
 		for _, name := range names {
@@ -91,7 +92,8 @@ func (s *Store) hasEnded(one Incarnation, all []Token) bool {
 // Contents reads what counts of a segment of another rank, which need not be
 // sealed, and leaves this store's index as it is. One that is not sealed and as
 // large as the caller says it was is not read again. Errors: ErrNotFound (there
-// is no such file any more), ErrBadFormat, ErrUnavailable, ErrClosed.
+// is no such file any more), ErrBadFormat, those of IsRefused, ErrUnavailable,
+// ErrClosed.
 func (s *Store) Contents(ctx context.Context, one Incarnation, number uint64, was int64) (Contents, error) {
 	path := Path(one, number)
 	var c Contents
@@ -100,7 +102,7 @@ func (s *Store) Contents(ctx context.Context, one Incarnation, number uint64, wa
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 			return fmt.Errorf("%w: %s: %w", ErrNotFound, path, err)
-		case errors.Is(err, ErrBadFormat):
+		case errors.Is(err, ErrBadFormat), s.guard.note(filepath.Join(s.opt.Dir, path), err):
 			return fmt.Errorf("%s: %w", path, err)
 		case err != nil:
 			return unavailable("read what is in "+path, err)

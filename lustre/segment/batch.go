@@ -188,23 +188,20 @@ func (b *batch) hold() {
 	b.s.mu.Lock()
 	b.s.jobs++
 	b.s.mu.Unlock()
-	b.eachSource(func(f source, _ bool) { f.retain(b.s) })
+	b.eachSource(func(f source) { f.retain(b.s) })
 }
 
 func (b *batch) unhold() {
-	b.eachSource(func(f source, failed bool) { f.release(b.s, failed) })
+	b.eachSource(func(f source) { f.release(b.s) })
 	b.s.endJob()
 }
 
-// eachSource calls fn with each file that there are calls of, and whether one
-// of them has failed.
-func (b *batch) eachSource(fn func(f source, failed bool)) {
-	for i := 0; i < len(b.calls); {
-		f, failed := b.calls[i].file, false
-		for ; i < len(b.calls) && b.calls[i].file == f; i++ {
-			failed = failed || b.calls[i].failed
+// eachSource calls fn with each file that there are calls of.
+func (b *batch) eachSource(fn func(f source)) {
+	for i := range b.calls {
+		if f := b.calls[i].file; i == 0 || f != b.calls[i-1].file {
+			fn(f)
 		}
-		fn(f, failed)
 	}
 }
 
@@ -252,19 +249,20 @@ func (b *batch) take() *call {
 
 // read makes one call: n bytes of it are right.
 func (b *batch) read(c *call) (n int64, err error) {
-	h, err := c.file.open(b.s.fs)
+	h, err := c.file.open(b.s)
 	if err != nil {
 		return 0, err
 	}
+	defer func() { h.back(err != nil) }()
 	bufs, gaps, err := b.buffers(c)
 	if err != nil {
 		return 0, err
 	}
-	n, err = vfs.Preadv(b.ctx, h, bufs, c.off)
+	n, err = vfs.Preadv(b.ctx, h.File, bufs, c.off)
 	if gaps != nil {
 		b.s.access.gaps.Put(gaps)
 	}
-	b.s.forget(h, c.off, n)
+	b.s.forget(h.File, c.off, n)
 	return n, err
 }
 
@@ -301,7 +299,6 @@ func (b *batch) buffers(c *call) (bufs [][]byte, gaps []byte, err error) {
 // finish counts an ended call with each of its blocks.
 func (b *batch) finish(c *call, n int64, err error) {
 	at := int64(0)
-	c.failed = err != nil
 	for _, p := range c.parts {
 		at += p.gap + p.size
 		b.mu.Lock()

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"cascadekv/internal/block"
-	"cascadekv/internal/vfs"
 )
 
 // subjects finds out what is to be read, or why a read is none; end is called
@@ -66,18 +65,26 @@ type farFile struct {
 	handles *handles
 	path    string // relative to the common directory
 	id      fileID
-	handle  *handle // while it is retained
 }
 
 func (f *farFile) ident() fileID { return f.id }
 
 func (f *farFile) where() string { return filepath.Join(f.handles.opt.Dir, f.path) }
 
-func (f *farFile) open(vfs.FS) (vfs.File, error) { return f.handles.opened(f.handle, f.id) }
+func (f *farFile) open(*Store) (lent, error) {
+	h := f.handles.take(f.path)
+	file, err := f.handles.opened(h, f.id)
+	if err != nil {
+		f.handles.give(h, true)
+		return lent{}, err
+	}
+	return lent{File: file, far: h, handles: f.handles}, nil
+}
 
-func (f *farFile) retain(*Store) { f.handle = f.handles.take(f.path) }
+// retain implements source: another process decides how long the file is there.
+func (f *farFile) retain(*Store) {}
 
-func (f *farFile) release(_ *Store, failed bool) { f.handles.give(f.handle, failed) }
+func (f *farFile) release(*Store) {}
 
 // farBlock is a block in a file that is not in the index.
 type farBlock struct {

@@ -3,8 +3,6 @@ package segment
 import (
 	"cmp"
 	"slices"
-
-	"cascadekv/internal/vfs"
 )
 
 const (
@@ -29,13 +27,12 @@ type source interface {
 	ident() fileID
 	where() string // its path
 
-	// open returns the handle; it may take as long as the file system.
-	open(vfs.FS) (vfs.File, error)
+	// open lends the file, open; it may take as long as the file system.
+	open(*Store) (lent, error)
 
-	// retain keeps the handle until release, which is told whether a read of it
-	// failed.
+	// retain keeps the file from going until release.
 	retain(*Store)
-	release(s *Store, failed bool)
+	release(*Store)
 }
 
 // wanted is a run of bytes in a file that belong to a block.
@@ -73,7 +70,6 @@ type call struct {
 	off, size int64
 	first     int // among the parts of all calls
 	parts     []part
-	failed    bool // once it has ended
 }
 
 func (c *call) end() int64 { return c.off + c.size }

@@ -26,6 +26,7 @@ type file struct {
 	users     int          // references and operations that need the handle
 	done      bool         // gets no more frames
 	removing  bool         // being unlinked
+	gone      bool         // somebody removed it
 	stays     bool         // could not be unlinked: the next incarnation may try
 	recs      []*nameState // one for each name record in it
 	size      int64
@@ -44,7 +45,13 @@ type file struct {
 	id       fileID
 	path     string
 	handle   vfs.File
+	onlyRead bool // handle was opened by open
+	stat     vfs.Stat
+	known    bool     // stat is the file's
 	stale    vfs.File // replaced after ESTALE; readers may still be in it
+
+	reads atomic.Int64  // of the handle, under way; it goes up with handleMu held
+	used  atomic.Uint64 // when the last of them began, as Store.uses counts
 
 	// syncMu
 	syncMu  sync.Mutex
@@ -274,26 +281,11 @@ func (f *file) retain(s *Store) {
 }
 
 // release implements source.
-func (f *file) release(s *Store, _ bool) {
+func (f *file) release(s *Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unuseLocked(f)
 	s.idle.Broadcast()
-}
-
-// open returns the handle, opening the file for reading if need be.
-func (f *file) open(fs vfs.FS) (vfs.File, error) {
-	f.handleMu.Lock()
-	defer f.handleMu.Unlock()
-	if f.handle != nil {
-		return f.handle, nil
-	}
-	h, err := fs.Open(f.path)
-	if err != nil {
-		return nil, err
-	}
-	f.handle = h
-	return h, nil
 }
 
 // reopen replaces a handle that the file system calls stale, once, and never
@@ -301,7 +293,10 @@ func (f *file) open(fs vfs.FS) (vfs.File, error) {
 func (f *file) reopen(fs vfs.FS) error {
 	f.handleMu.Lock()
 	defer f.handleMu.Unlock()
-	if f.stale != nil || !f.loaded {
+	if f.handle == nil { // it was closed meanwhile, and the next read opens it
+		return nil
+	}
+	if f.stale != nil || !f.onlyRead {
 		return vfs.ErrStale
 	}
 	h, err := fs.Open(f.path)
@@ -351,5 +346,6 @@ func (f *file) create(fs vfs.FS, dir string, bufs [][]byte, l Layouter, created 
 	f.handleMu.Lock()
 	defer f.handleMu.Unlock()
 	f.path, f.handle = path, h
+	f.know(h)
 	return nil
 }

@@ -142,6 +142,27 @@ func (c *handles) oldestLocked() (oldest *handle) {
 	return oldest
 }
 
+// closeOldest closes the handle that was opened first of those that nobody uses,
+// and tells whether there was one.
+func (c *handles) closeOldest() bool {
+	c.mu.Lock()
+	var oldest *handle
+	for _, h := range c.open {
+		if h.users == 0 && (oldest == nil || h.since.Before(oldest.since)) {
+			oldest = h
+		}
+	}
+	if oldest != nil {
+		c.removeLocked(nil, oldest)
+	}
+	c.mu.Unlock()
+	if oldest == nil || oldest.file == nil {
+		return oldest != nil
+	}
+	_ = oldest.file.Close() // only read: its error tells nothing
+	return true
+}
+
 // closeAll closes handles that nobody uses.
 func (c *handles) closeAll(drop []*handle) {
 	for _, h := range drop {

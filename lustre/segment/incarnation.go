@@ -44,13 +44,17 @@ func (s *Store) incarnations() ([]Incarnation, error) {
 	if err != nil {
 		return nil, unavailable("list incarnations", err)
 	}
-	var all []Incarnation
+	return incarnationsOf(names), nil
+}
+
+// incarnationsOf are those with a directory among names.
+func incarnationsOf(names []string) (all []Incarnation) {
 	for _, name := range names {
 		if rank, number, ok := parseIncarnation(name); ok {
 			all = append(all, Incarnation{rank, number})
 		}
 	}
-	return all, nil
+	return all
 }
 
 // Adopt reads the segments of an incarnation that Recover left out, at any time,

@@ -203,12 +203,13 @@ func (s *Store) Sparsest(most int64) (ids []block.ID) {
 // collect finds what must be kept of f: its footer tells what is in it, and the
 // index what of that counts.
 func (m *merge) collect(f *file) error {
-	h, err := f.open(m.s.fs)
+	h, err := f.open(m.s)
 	if err != nil {
 		return unavailable("merge: open "+f.path, err)
 	}
-	sc := scanner{h: h}
+	sc := scanner{h: h.File}
 	entries, err := sc.entries(f.id)
+	h.back(err != nil)
 	if err != nil {
 		return unavailable("merge: read the entries of "+f.path, err)
 	}
@@ -310,8 +311,7 @@ func (m *merge) move(blocks []moving, records []record) error {
 	for _, it := range items {
 		m.live += it.as.footprint()
 	}
-	m.relocate(f, items, moved, offs)
-	return nil
+	return m.relocate(f, items, moved, offs)
 }
 
 // read brings blocks into memory, as they are stored. One that is gone is left
@@ -391,10 +391,14 @@ func (m *merge) into(items []parcel, records []record) (*file, error) {
 
 // relocate points the index to the copies in f, of blocks that are still where
 // they were.
-func (m *merge) relocate(f *file, items []parcel, old []*location, offs []int64) {
+func (m *merge) relocate(f *file, items []parcel, old []*location, offs []int64) error {
 	s := m.s
 	var ids []block.ID
 	s.mu.Lock()
+	if f.gone {
+		s.mu.Unlock()
+		return unavailable("merge: write", errGone)
+	}
 	for i, it := range items {
 		if s.blocks[it.Info.ID] != old[i] {
 			continue
@@ -409,6 +413,7 @@ func (m *merge) relocate(f *file, items []parcel, old []*location, offs []int64)
 	if len(ids) > 0 {
 		m.moved(ids)
 	}
+	return nil
 }
 
 // seal ends the target.

@@ -73,6 +73,22 @@ type Options struct {
 	// thread for each call. It has no effect with an FS of the caller's.
 	Uring Switch
 
+	// Group is a group of users who trust each other with this campaign: it may
+	// read what this store writes, and what it owns is read. 0, the default: there
+	// is none, and only what belongs to this user or to root is read. It has no
+	// effect with an FS of the caller's.
+	Group int
+
+	// MaxOpenFiles bounds the files that are open at once, those of reads and
+	// writes under way among them; so it bounds Readers too. At least 8 are used.
+	// 0, the default, is no bound. In any case files that are idle are closed when
+	// the process may open no more.
+	MaxOpenFiles int
+
+	// Patience is how long Recover and Adopt wait for a file that makes no
+	// progress before they go on without it. Default 2 s.
+	Patience time.Duration
+
 	// Process is this one, to those who ask whether it still exists. Default
 	// Self().
 	Process Process
@@ -105,11 +121,15 @@ func (o *Options) setDefaults() {
 	if o.OpenFiles <= 0 {
 		o.OpenFiles = 64
 	}
+	o.shareFiles()
 	if o.KeepOpen <= 0 {
 		o.KeepOpen = 30 * time.Second
 	}
 	if o.CloseWait <= 0 {
 		o.CloseWait = 5 * time.Second
+	}
+	if o.Patience <= 0 {
+		o.Patience = 2 * time.Second
 	}
 	if o.RetryFull <= 0 {
 		o.RetryFull = time.Minute

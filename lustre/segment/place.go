@@ -135,7 +135,7 @@ func (p Place) failed(info block.Info, err error) error {
 	}
 	what := fmt.Sprintf("%v in %s", info.ID, p.Path)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, ErrRefused):
 		return fmt.Errorf("%w: %s: %w", ErrNotFound, what, err)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, ErrBadFormat):
 		return fmt.Errorf("%w: %s: %w", ErrCorrupt, what, err)

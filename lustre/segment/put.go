@@ -182,6 +182,9 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []r
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if f.gone {
+		return unavailable("write", errGone)
+	}
 	for i, it := range items {
 		s.indexLocked(f, it.Info, it.as, offs[i])
 		delete(s.arriving, it.Info.ID) // in one step: it may be evicted and put again at once
@@ -221,7 +224,11 @@ func (s *Store) append(f *file, items []parcel, names []record) (number uint64, 
 	fr := f.build(items, names, first)
 	defer headers.Put(fr.pooled)
 	if first {
+		s.makeRoom()
 		err = f.create(s.fs, dir, fr.bufs, s.opt.Layout, s.opt.Now().UnixNano())
+		if err == nil {
+			s.isOpen(f)
+		}
 		if errors.Is(err, os.ErrNotExist) {
 			s.lostDir()
 		}

@@ -122,7 +122,7 @@ func (s *Store) readFailed(loc *location, err error) error {
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return s.withdraw(loc, "the file ends early")
-	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, ErrRefused):
 		n := s.dropFile(loc.file)
 		return unavailable(fmt.Sprintf("segment is gone with %d blocks, perhaps purged", n), err)
 	}
@@ -145,10 +145,11 @@ func (s *Store) pread(f *file, dst []byte, off int64) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	h, err := f.open(s.fs)
+	h, err := f.open(s)
 	if err == nil {
 		_, err = h.Pread(dst, off)
-		s.forget(h, off, int64(len(dst)))
+		s.forget(h.File, off, int64(len(dst)))
+		h.back(err != nil)
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
@@ -28,15 +29,17 @@ const dropBatch = 1024
 // Recover reads the segments of every rank and incarnation under the
 // directory, or with Options.OwnOnly those of this rank, fills the index and
 // calls fn once for each block; then with the withdrawn names. What cannot be
-// read, or only in part, is left in place and listed by Skipped. It must be
+// read, or only in part, is left in place and listed by Skipped. What does not
+// answer is not waited for: Late counts it, and Adopt takes it in. It must be
 // called at most once, before any Put. An error from fn ends it and is returned;
 // other errors match ErrUnavailable.
 func (s *Store) Recover(fn func(Found) error) error {
-	all, err := s.incarnations()
-	if err != nil {
-		return err
-	}
 	r := recovery{newest: map[nameKey]record{}, inherits: s.opt.Inherits && !s.opt.OwnOnly}
+	names, err := s.list(s.opt.Dir, &r)
+	if err != nil && !errors.Is(err, errLate) {
+		return unavailable("list incarnations", err)
+	}
+	all := incarnationsOf(names)
 	for _, one := range all {
 		if one.Rank == s.opt.Rank || !s.opt.OwnOnly {
 			s.loadIncarnation(one, &r)
@@ -66,6 +69,8 @@ type recovery struct {
 	inherits bool // runs of other rank numbers that have ended are taken over too
 	ownOnly  bool // of what is another's nothing is read
 	owned    bool // the last incarnation is this run's
+
+	still patience
 }
 
 // owner is a run as its tokens name it.
@@ -80,7 +85,7 @@ func (s *Store) loadIncarnation(one Incarnation, r *recovery) {
 	if s.tenure.wrote(dir) {
 		return // what this store writes is in the index
 	}
-	files, err := s.fs.ReadDir(dir)
+	files, err := s.list(dir, r)
 	if r.owned = r.ownOnly && errors.Is(err, os.ErrNotExist); r.owned {
 		return // there is nothing that anybody could own
 	}
@@ -162,8 +167,12 @@ func parseSegment(name string) (id fileID, ok bool) {
 	return id, isSegment && found && err1 == nil && err2 == nil && name == segmentName(id)
 }
 
-// skip lists what is left out, once: adoption comes to it again and again.
+// skip lists what is left out, once: adoption comes to it again and again. What
+// strangers left is counted.
 func (s *Store) skip(path string, err error) {
+	if s.guard.note(path, err) || errors.Is(err, errLate) {
+		return
+	}
 	err = fmt.Errorf("%s: %w", path, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +183,7 @@ func (s *Store) skip(path string, err error) {
 
 // load reads one segment into the index. It returns nil when that was left out.
 func (s *Store) load(path string, id fileID, own, settle bool, r *recovery) *scanner {
-	sc, entries, err := s.scan(path, id, settle)
+	sc, entries, err := s.scan(path, id, settle, r)
 	if err != nil {
 		s.skip(path, err)
 		return nil
@@ -198,10 +207,10 @@ func (s *Store) reload(f *file, own, settle bool, r *recovery) {
 		f.own = false
 	}
 	s.mu.Unlock()
-	if !again && !(unsealed && s.grown(f.path, was)) {
+	if !again && !(unsealed && s.grown(f.path, was, r)) {
 		return
 	}
-	sc, entries, err := s.scan(f.path, f.id, settle)
+	sc, entries, err := s.scan(f.path, f.id, settle, r)
 	if err != nil {
 		s.skip(f.path, err)
 		return
@@ -217,34 +226,6 @@ func (s *Store) reload(f *file, own, settle bool, r *recovery) {
 	}
 	f.own = own
 	s.takeLocked(f, sc, entries, r)
-}
-
-// grown tells whether a file has another size than it had. One that cannot be
-// looked at now is looked at the next time.
-func (s *Store) grown(path string, was int64) bool {
-	h, err := s.fs.Open(path)
-	if err != nil {
-		return false
-	}
-	size, err := h.Size()
-	return errors.Join(err, h.Close()) == nil && size != was
-}
-
-// scan reads the entries of the segment id at path.
-func (s *Store) scan(path string, id fileID, settle bool) (*scanner, []entry, error) {
-	h, err := s.fs.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	sc := &scanner{h: h, settle: settle, durable: true}
-	entries, err := sc.entries(id)
-	if sc.unsafe != nil {
-		s.skip(path, fmt.Errorf("frames that may not be durable are left out: %w", sc.unsafe))
-	}
-	if sc.hidden != nil {
-		s.skip(path, sc.hidden)
-	}
-	return sc, entries, errors.Join(err, h.Close())
 }
 
 // takeLocked takes in those entries of f that were not taken in before.
@@ -315,9 +296,10 @@ type scanner struct {
 	h       vfs.File
 	size    int64
 	buf     []byte
-	room    []entry // memory for those of a footer
-	durable bool    // leave out what may not be durable
-	settle  bool    // make it so first
+	room    []entry       // memory for those of a footer
+	durable bool          // leave out what may not be durable
+	settle  bool          // make it so first
+	steps   *atomic.Int64 // counts reads as they end; nil: nobody asks
 
 	footer    bool  // there is a valid one
 	whole     int64 // without: bytes up to the end of the last whole frame
@@ -366,6 +348,9 @@ func (sc *scanner) read(off, n int64) ([]byte, error) {
 		sc.buf = make([]byte, n)
 	}
 	_, err := sc.h.Pread(sc.buf[:n], off)
+	if sc.steps != nil {
+		sc.steps.Add(1)
+	}
 	return sc.buf[:n], err
 }
 

@@ -52,6 +52,7 @@ func (s *Store) reclaim() {
 			continue
 		}
 		delete(s.files, f)
+		delete(s.opened, f)
 		for _, st := range f.recs {
 			if st.records--; st.records == 0 {
 				delete(s.names, st.key)
@@ -123,7 +124,7 @@ func (s *Store) keepsLocked(f *file, st *nameState, n int) bool {
 	if st.file != f {
 		return false
 	}
-	unread := len(s.skipped) > 0 || st.hides || s.opt.Apart && !s.judged
+	unread := len(s.skipped) > 0 || len(s.late) > 0 || s.guard.hasRefused() || st.hides || s.opt.Apart && !s.judged
 	return !st.dropped && s.blocks[st.id] != nil || st.records > n || st.dropped && unread
 }
 

@@ -45,9 +45,12 @@ type Store struct {
 	merging       lock         // one merge at a time
 	putting       atomic.Int64 // callers who wait for a write: merges give way to them
 	advice        advice
+	guard         *guard
 	faults        faults
+	uses          atomic.Uint64 // of handles
 
-	tenure *tenure
+	tenure  *tenure
+	arrived chan struct{} // capacity 1: something late has ended
 
 	mu         sync.Mutex
 	idle       *sync.Cond // pins or jobs went down
@@ -68,7 +71,10 @@ type Store struct {
 	closed     bool
 	room       room
 	skipped    []error
-	judged     bool // Hides has said what withdrawn names hide
+	mounted    int64               // type of the file system, once it is known
+	opened     map[*file]struct{}  // those with a handle
+	late       map[string]struct{} // paths of what did not answer in time
+	judged     bool                // Hides has said what withdrawn names hide
 	merged     Merged
 }
 
@@ -102,14 +108,16 @@ func Open(o Options) (*Store, error) {
 	watch := newWatch(o)
 	o.FS = watch
 	s := &Store{
-		opt: o, fs: watch, watch: watch, access: access, coder: o.coder, tenure: newTenure(o.Incarnation),
+		opt: o, fs: watch, watch: watch, access: access, guard: access.guard, coder: o.coder, tenure: newTenure(o.Incarnation),
 		reads: make(pool, o.Readers), writes: make(pool, o.Writers), merging: newLock(),
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
 		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
+		opened: map[*file]struct{}{}, late: map[string]struct{}{}, arrived: make(chan struct{}, 1),
 		room: room{segment: o.SegmentBytes},
 	}
 	s.idle = sync.NewCond(&s.mu)
 	s.handles = newHandles(o, s.closeSoon)
+	watch.spare = s.spareFile
 	return s, nil
 }
 

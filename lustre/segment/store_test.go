@@ -267,8 +267,8 @@ func TestStrangersAreLeftAlone(t *testing.T) {
 	}
 	s = openStore(t, testOptions(dir, 2))
 	wantBytes(t, s, it)
-	if len(s.Skipped()) != 3 {
-		t.Errorf("skipped %v, want the future version, the empty file and the link", s.Skipped())
+	if refused := s.Refused(); len(s.Skipped()) != 2 || refused.Files != 1 {
+		t.Errorf("skipped %v, refused %+v; want the future version and the empty file, and the link", s.Skipped(), refused)
 	}
 	if err := s.Evict(it.Info.ID); err != nil {
 		t.Fatal(err)

@@ -19,6 +19,8 @@ type watch struct {
 	vfs.FS
 	now func() time.Time
 
+	spare func() bool // closes a file that nobody uses; set once, before the first open
+
 	mu sync.Mutex
 	b  *breaker
 }
@@ -125,8 +127,10 @@ func (w *watch) circuit(path string) *circuit {
 // Create implements vfs.FS.
 func (w *watch) Create(path string, perm uint32) (f vfs.File, err error) {
 	err = w.write(vfs.OpCreate, 0, func() error {
-		f, err = w.FS.Create(path, perm)
-		return err
+		return w.sparing(func() error {
+			f, err = w.FS.Create(path, perm)
+			return err
+		})
 	})
 	if err != nil {
 		return nil, err
@@ -138,8 +142,10 @@ func (w *watch) Create(path string, perm uint32) (f vfs.File, err error) {
 func (w *watch) Open(path string) (f vfs.File, err error) {
 	c := w.circuit(path)
 	err = w.read(c, vfs.OpOpen, path, 0, func() error {
-		f, err = w.FS.Open(path)
-		return err
+		return w.sparing(func() error {
+			f, err = w.FS.Open(path)
+			return err
+		})
 	})
 	if err != nil {
 		return nil, err
@@ -211,6 +217,9 @@ func (f *watchedFile) Sync() error { return f.w.write(vfs.OpSync, 0, f.File.Sync
 
 // SetDirect implements vfs.Director where the file does.
 func (f *watchedFile) SetDirect() (vfs.Alignment, error) { return vfs.SetDirect(f.File) }
+
+// Stat implements vfs.Stater where the file does.
+func (f *watchedFile) Stat() (vfs.Stat, error) { return vfs.StatOf(f.File) }
 
 // Forget implements vfs.Forgetter.
 func (f *watchedFile) Forget(off, n int64) error { return vfs.Forget(f.File, off, n) }

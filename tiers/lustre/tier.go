@@ -38,6 +38,7 @@ var (
 	_ tiers.Striped     = (*Tier)(nil)
 	_ tiers.Sparse      = (*Tier)(nil)
 	_ tiers.Catalogued  = (*Tier)(nil)
+	_ tiers.Removable   = (*Tier)(nil)
 )
 
 // Open makes the tier over o.Dir. It reads nothing yet: call Recover. Errors
@@ -169,6 +170,23 @@ func (t *Tier) Recover(fn func(tiers.Entry) error) error {
 
 // Skipped returns one error for each file or directory that Recover left out.
 func (t *Tier) Skipped() []error { return t.store.Skipped() }
+
+// Missing implements tiers.Removable.
+func (t *Tier) Missing(ctx context.Context) ([]block.ID, error) {
+	lost, err := t.store.Missing(ctx)
+	return lost, translate(err)
+}
+
+// Refused tells how much was not read because of whose it is.
+func (t *Tier) Refused() segment.Refused { return t.store.Refused() }
+
+// Late returns how many files and directories did not answer and were not read,
+// and one of them. Their blocks are misses until their part is adopted.
+func (t *Tier) Late() (n int, one string) { return t.store.Late() }
+
+// Arrived sends when something that was late has answered: to adopt again may be
+// worth it.
+func (t *Tier) Arrived() <-chan struct{} { return t.store.Arrived() }
 
 // Parts implements tiers.Shared: a part is an incarnation.
 func (t *Tier) Parts(ctx context.Context) ([]tiers.Part, error) {

@@ -1,0 +1,209 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"cascadekv/internal/vfs"
+)
+
+// A process may have few descriptors, and a store has many files. So a file that
+// nobody reads is closed when others are to be opened, the one that was used longest
+// ago first, and opened again when it is read. The file that takes frames stays open
+// until it is sealed.
+
+const (
+	// fewestFiles is the least that Options.MaxOpenFiles can come to.
+	fewestFiles = 8
+
+	// When the process may open no more and no file of the store is idle, an open is
+	// tried again, for something else may be closed.
+	filesTries = 40
+	filesPause = 20 * time.Millisecond
+)
+
+// shareFiles divides MaxOpenFiles: a half for files of the index that are kept
+// open, a quarter each for those of others and for what is under way.
+func (o *Options) shareFiles() {
+	if o.MaxOpenFiles <= 0 {
+		return
+	}
+	o.MaxOpenFiles = max(o.MaxOpenFiles, fewestFiles)
+	o.Readers = min(o.Readers, o.MaxOpenFiles/4)
+	o.OpenFiles = min(o.OpenFiles, o.MaxOpenFiles/4)
+}
+
+// lent is an open file until it is given back.
+type lent struct {
+	vfs.File
+	file    *file // of the index
+	far     *handle
+	handles *handles
+}
+
+// back ends the use of a file; failed says that a read of it did.
+func (l lent) back(failed bool) {
+	if l.file != nil {
+		l.file.reads.Add(-1)
+	} else {
+		l.handles.give(l.far, failed)
+	}
+}
+
+// open lends the file for reading, and opens it if need be. It may take as long as
+// the file system. The caller counts among the users.
+func (f *file) open(s *Store) (lent, error) {
+	f.handleMu.Lock()
+	defer f.handleMu.Unlock()
+	if f.handle == nil {
+		s.makeRoom()
+		h, err := s.fs.Open(f.path)
+		if err != nil {
+			return lent{}, err
+		}
+		if err := f.verifySame(h); err != nil {
+			return lent{}, errors.Join(err, h.Close())
+		}
+		f.handle, f.onlyRead = h, true
+		s.isOpen(f)
+	}
+	f.reads.Add(1)
+	f.used.Store(s.uses.Add(1))
+	return lent{File: f.handle, file: f}, nil
+}
+
+// know remembers which file a handle is of.
+func (f *file) know(h vfs.File) {
+	st, err := vfs.StatOf(h)
+	f.stat, f.known = st, err == nil
+}
+
+// verifySame makes sure that what was opened is the file that was open before: the
+// same one by number, or, where a file system gives new numbers, one that says that
+// it is.
+func (f *file) verifySame(h vfs.File) error {
+	if !f.known {
+		f.know(h)
+		return nil
+	}
+	st, err := vfs.StatOf(h)
+	if err != nil || st.Same(f.stat) {
+		return err
+	}
+	sc := scanner{h: h}
+	if err := sc.begin(f.id); err != nil {
+		return fmt.Errorf("%w: another file is in its place: %w", os.ErrNotExist, err)
+	}
+	f.stat = st
+	return nil
+}
+
+// isOpen notes that a file has a handle.
+func (s *Store) isOpen(f *file) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opened[f] = struct{}{}
+}
+
+// makeRoom closes idle files until one more may be open.
+func (s *Store) makeRoom() {
+	if s.opt.MaxOpenFiles == 0 {
+		return
+	}
+	for s.openFiles() >= s.opt.MaxOpenFiles/2 && s.closeIdle() {
+	}
+}
+
+// openFiles is how many files of the index are open.
+func (s *Store) openFiles() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.opened)
+}
+
+// spareFile closes a file that nobody uses, and tells whether there was one.
+func (s *Store) spareFile() bool { return s.closeIdle() || s.handles.closeOldest() }
+
+// closeIdle closes the file of the index that was used longest ago, of those that
+// nobody uses, and tells whether there was one.
+func (s *Store) closeIdle() bool {
+	handles := s.takeIdle()
+	for _, h := range handles {
+		// It was only read since all in it was made durable, or given up.
+		_ = h.Close()
+	}
+	return len(handles) > 0
+}
+
+// takeIdle takes the handles of such a file from it.
+func (s *Store) takeIdle() []vfs.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	busy := map[*file]bool{}
+	for {
+		var oldest *file
+		for f := range s.opened {
+			if f.done && !f.removing && !busy[f] && f.reads.Load() == 0 && (oldest == nil || f.used.Load() < oldest.used.Load()) {
+				oldest = f
+			}
+		}
+		if oldest == nil {
+			return nil
+		}
+		if handles, ok := oldest.giveUp(); ok {
+			delete(s.opened, oldest)
+			return handles
+		}
+		busy[oldest] = true
+	}
+}
+
+// giveUp takes the handles from a file, if nobody uses them: a writer has them
+// without asking for as long as it counts among the users. The caller holds
+// Store.mu, and so does not wait here.
+func (f *file) giveUp() ([]vfs.File, bool) {
+	if !f.handleMu.TryLock() {
+		return nil, false
+	}
+	defer f.handleMu.Unlock()
+	if f.reads.Load() > 0 || !f.onlyRead && f.users > 0 {
+		return nil, false
+	}
+	var handles []vfs.File
+	for _, h := range []vfs.File{f.handle, f.stale} {
+		if h != nil {
+			handles = append(handles, h)
+		}
+	}
+	f.handle, f.stale = nil, nil
+	return handles, len(handles) > 0
+}
+
+// noFiles tells whether err says that no more files can be open.
+func noFiles(err error) bool {
+	return errors.Is(err, vfs.ErrNoFiles) || errors.Is(err, vfs.ErrNoMore)
+}
+
+// sparing calls open, and again while the process may open no more files and some
+// can be closed or may be soon.
+func (w *watch) sparing(open func() error) error {
+	err := open()
+	for try := 0; noFiles(err) && try < filesTries; try++ {
+		if w.spare == nil || !w.spare() {
+			time.Sleep(filesPause)
+		}
+		err = open()
+	}
+	return err
+}
+
+// ReadDir implements vfs.FS.
+func (w *watch) ReadDir(path string) (names []string, err error) {
+	err = w.sparing(func() error {
+		names, err = w.FS.ReadDir(path)
+		return err
+	})
+	return names, err
+}

@@ -1,0 +1,164 @@
+package segment
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"cascadekv/internal/vfs"
+)
+
+// leastPatience is what remains of Options.Patience when several files have not
+// answered: the next ones are not likely to either.
+const leastPatience = 100 * time.Millisecond
+
+// errLate says that a file or directory did not answer in time. It is read when it
+// answers, or when another round comes to it.
+var errLate = errors.New("segment: no answer yet")
+
+// patience is how long one round waits for what makes no progress.
+type patience struct{ now time.Duration }
+
+// wait returns true when done is closed, and false when nothing has happened for
+// long. Then the next wait is half as long.
+func (p *patience) wait(done <-chan struct{}, steps *atomic.Int64) bool {
+	timer := time.NewTimer(p.now)
+	defer timer.Stop()
+	for seen := int64(0); ; {
+		select {
+		case <-done:
+			return true
+		case <-timer.C:
+		}
+		n := steps.Load()
+		if n == seen {
+			p.now = min(p.now, max(p.now/2, leastPatience))
+			return false
+		}
+		seen = n
+		timer.Reset(p.now)
+	}
+}
+
+// inTime calls fn, which reads path and counts its steps. An error matches errLate:
+// fn takes too long. It goes on in the background then, and its end is said by
+// Arrived; what it sets must not be touched.
+func (s *Store) inTime(path string, r *recovery, fn func(steps *atomic.Int64)) error {
+	if r.still.now == 0 {
+		r.still.now = s.opt.Patience
+	}
+	var steps atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		fn(&steps)
+	}()
+	if r.still.wait(done, &steps) {
+		s.noteLate(path, false)
+		return nil
+	}
+	s.noteLate(path, true)
+	go func() {
+		<-done
+		s.arrive()
+	}()
+	return fmt.Errorf("%s: %w", path, errLate)
+}
+
+// scan reads the entries of the segment id at path. An error matches errLate when
+// the file does not answer.
+func (s *Store) scan(path string, id fileID, settle bool, r *recovery) (*scanner, []entry, error) {
+	sc := &scanner{settle: settle, durable: true}
+	var entries []entry
+	var err error
+	late := s.inTime(path, r, func(steps *atomic.Int64) {
+		sc.steps = steps
+		if sc.h, err = s.fs.Open(path); err == nil {
+			entries, err = sc.entries(id)
+			err = errors.Join(err, sc.h.Close())
+		}
+	})
+	if late != nil {
+		return nil, nil, late
+	}
+	if sc.unsafe != nil {
+		s.skip(path, fmt.Errorf("frames that may not be durable are left out: %w", sc.unsafe))
+	}
+	if sc.hidden != nil {
+		s.skip(path, sc.hidden)
+	}
+	if isRefused(err) { // others on this server hang
+		s.noteLate(path, true)
+		err = fmt.Errorf("%w: %w", errLate, err)
+	}
+	return sc, entries, err
+}
+
+// list is ReadDir of a directory, with an error that matches errLate when it does
+// not answer.
+func (s *Store) list(dir string, r *recovery) ([]string, error) {
+	var names []string
+	var err error
+	if late := s.inTime(dir, r, func(*atomic.Int64) { names, err = s.fs.ReadDir(dir) }); late != nil {
+		return nil, late
+	}
+	return names, err
+}
+
+// grown tells whether a file has another size than it had. One that cannot be
+// looked at now is looked at the next time.
+func (s *Store) grown(path string, was int64, r *recovery) bool {
+	var size int64
+	var err error
+	late := s.inTime(path, r, func(*atomic.Int64) {
+		var h vfs.File
+		if h, err = s.fs.Open(path); err == nil {
+			size, err = h.Size()
+			err = errors.Join(err, h.Close())
+		}
+	})
+	return late == nil && err == nil && size != was
+}
+
+// isRefused tells whether a read was not tried.
+func isRefused(err error) bool {
+	_, refused := errors.AsType[*refusal](err)
+	return refused
+}
+
+// noteLate notes whether a path has not answered.
+func (s *Store) noteLate(path string, late bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if late {
+		s.late[path] = struct{}{}
+	} else {
+		delete(s.late, path)
+	}
+}
+
+// arrive says that something late has ended, well or not.
+func (s *Store) arrive() {
+	select {
+	case s.arrived <- struct{}{}:
+	default:
+	}
+}
+
+// Late returns how many files and directories were not read because they did not
+// answer, and one of them. Their blocks are misses until they are adopted.
+func (s *Store) Late() (n int, one string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for path := range s.late {
+		if one == "" || path < one {
+			one = path
+		}
+	}
+	return len(s.late), one
+}
+
+// Arrived sends when something that was late has answered, well or not: to adopt
+// its incarnation may be worth it.
+func (s *Store) Arrived() <-chan struct{} { return s.arrived }

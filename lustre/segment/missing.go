@@ -1,0 +1,188 @@
+package segment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"cascadekv/internal/block"
+	"cascadekv/internal/vfs"
+)
+
+// errGone says that somebody removed a file in which something was to be kept.
+var errGone = errors.New("segment: somebody has removed or renamed the file: leave a campaign's directory alone while ranks run")
+
+// Missing looks whether the segments that this run wrote, or owns, are where they
+// were. It forgets the blocks of those that are not, and returns these: what can be
+// read of such a file goes with its last descriptor, and no later run finds it. Such
+// files get no more frames, and a directory that is gone is made anew. It costs a
+// listing of each directory that has such files. Errors: ErrUnavailable, when
+// nothing is known; ErrClosed.
+func (s *Store) Missing(ctx context.Context) ([]block.ID, error) {
+	var lost []block.ID
+	err := s.readJob(ctx, "look for segments that are gone", func() (err error) {
+		lost, err = s.missing()
+		return err
+	})
+	if err != nil {
+		return nil, err // what runs on may still set lost
+	}
+	return lost, nil
+}
+
+func (s *Store) missing() ([]block.ID, error) {
+	if err := s.sameFileSystem(); err != nil {
+		return nil, err
+	}
+	gone := map[*file]bool{}
+	for dir, files := range s.written() {
+		names, err := s.fs.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, unavailable("look for segments that are gone", err)
+		}
+		if err != nil {
+			s.dirGone(dir)
+		}
+		for path, f := range files {
+			if _, listed := slices.BinarySearch(names, filepath.Base(path)); !listed && s.isGone(path) {
+				gone[f] = true
+			}
+		}
+	}
+	if len(gone) == 0 {
+		return nil, nil
+	}
+	lost := s.giveUpGone(gone)
+	_, _, err := s.ownDir(context.Background())
+	if err != nil {
+		err = unavailable("make the directory of segments anew", err)
+	}
+	return lost, err
+}
+
+// sameFileSystem makes sure that the directory was not taken away as a whole, with
+// what it lay on: then all comes back.
+func (s *Store) sameFileSystem() error {
+	space, err := s.fs.Statfs(s.opt.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return unavailable("look for segments that are gone", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mounted == 0 {
+		s.mounted = space.Type
+	}
+	if s.mounted != space.Type {
+		return unavailable("look for segments that are gone", fmt.Errorf("%s is on %s now, and was on %s: mount it again", s.opt.Dir,
+			vfs.TypeName(uint32(space.Type)), vfs.TypeName(uint32(s.mounted))))
+	}
+	return nil
+}
+
+// written returns the files that this run wrote or owns, by directory and path.
+func (s *Store) written() map[string]map[string]*file {
+	s.mu.Lock()
+	var files []*file
+	for f := range s.files {
+		if (f.own || !f.loaded) && !f.removing && !f.gone {
+			files = append(files, f)
+		}
+	}
+	s.mu.Unlock()
+	all := map[string]map[string]*file{}
+	for _, f := range files {
+		path := f.where()
+		if path == "" { // it is being made
+			continue
+		}
+		dir := filepath.Dir(path)
+		if all[dir] == nil {
+			all[dir] = map[string]*file{}
+		}
+		all[dir][path] = f
+	}
+	return all
+}
+
+// isGone makes sure that a file that a listing did not show is not there.
+func (s *Store) isGone(path string) bool {
+	h, err := s.fs.Open(path)
+	if err == nil {
+		_ = h.Close() // nothing was read: its error tells nothing
+	}
+	return errors.Is(err, os.ErrNotExist)
+}
+
+// dirGone notes that a directory of this run's is gone.
+func (s *Store) dirGone(dir string) {
+	s.tenure.mu.Lock()
+	defer s.tenure.mu.Unlock()
+	if s.tenure.dir == dir {
+		s.tenure.dir = ""
+	}
+	for one := range s.tenure.taken {
+		if filepath.Join(s.opt.Dir, one.String()) == dir {
+			delete(s.tenure.taken, one)
+		}
+	}
+}
+
+// giveUpGone forgets files that are gone, and returns the blocks that were in them.
+// Of each name whose newest record was there older ones may lie in other files: they
+// are withdrawn.
+func (s *Store) giveUpGone(gone map[*file]bool) (lost []block.ID) {
+	for f := range gone {
+		_ = f.fail(errGone) // who waits for an fsync gets it
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for f := range gone {
+		if f.removing || f.gone { // it was emptied meanwhile, or another was here
+			delete(gone, f)
+			continue
+		}
+		f.gone, f.done, f.size = true, true, 0
+		if s.current == f {
+			s.current = nil
+		}
+	}
+	for id, loc := range s.blocks {
+		if gone[loc.file] {
+			lost = append(lost, id)
+			s.forgetLocked(loc)
+		}
+	}
+	for f := range gone {
+		s.withdrawRecordsLocked(f)
+	}
+	s.reclaimSoonLocked()
+	return lost
+}
+
+// withdrawRecordsLocked takes the records of a file that is gone off the books.
+func (s *Store) withdrawRecordsLocked(f *file) {
+	for st, n := range f.names() {
+		if st.records -= n; st.file == f {
+			// Names are two ticks apart at least: what is put again of this record
+			// is newer than its withdrawal.
+			drop := record{dropped: true, name: block.Name{Namespace: st.key.namespace, Key: st.key.key, Seq: st.seq}}
+			if !st.dropped {
+				drop.name.Seq--
+			}
+			if st.records > 0 || st.dropped {
+				s.waiting = append(s.waiting, drop)
+			}
+			st.file, st.seq, st.dropped = nil, drop.name.Seq, true
+		}
+		if st.records == 0 {
+			delete(s.names, st.key)
+		}
+	}
+	f.recs = nil
+}

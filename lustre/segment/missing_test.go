@@ -1,0 +1,147 @@
+package segment
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/vfs"
+)
+
+// missed asks for what is gone.
+func missed(t *testing.T, s *opened) int {
+	t.Helper()
+	lost, err := s.Missing(t.Context())
+	must(t, err)
+	return len(lost)
+}
+
+// TestMissing: whatever of its files somebody removes or renames, sealed, open or
+// being written, a run notices; it forgets those blocks and no others, and what is
+// put then is there after a restart.
+func TestMissing(t *testing.T) {
+	for name, c := range map[string]struct {
+		remove func(dir, own string) error
+		lost   int
+	}{
+		"nothing":              {func(string, string) error { return nil }, 0},
+		"all":                  {func(dir, _ string) error { return os.RemoveAll(dir) }, 6},
+		"this run's directory": {func(_, own string) error { return os.RemoveAll(own) }, 4},
+		"all, by a rename":     {func(dir, _ string) error { return os.Rename(dir, dir+".old") }, 6},
+		"what is in it": {func(_, own string) error {
+			all, _ := filepath.Glob(filepath.Join(own, "*"))
+			for _, path := range all {
+				if err := os.Remove(path); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, 4},
+		"a sealed segment": {func(_, own string) error { return os.Remove(filepath.Join(own, "agg_rank003_000000.bin")) }, 2},
+		"the current one":  {func(_, own string) error { return os.Remove(filepath.Join(own, "agg_rank003_000001.bin")) }, 2},
+		"one taken over":   {func(dir, _ string) error { return os.Remove(filepath.Join(dir, segmentPath(1, 0))) }, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "kv")
+			o := testOptions(dir, 1)
+			o.SegmentBlocks = 2
+			var items []Item
+			for i := range 6 {
+				items = append(items, testItem(uint64(i+1), 9000, testName(string(rune('a'+i)), uint64(10*i+10))))
+			}
+			s := openStore(t, o)
+			put(t, s, items[:2]...)
+			closeStore(t, s)
+			o.Incarnation, o.MaxOpenFiles = 2, 8
+			s = openStore(t, o)
+			put(t, s, items[2:4]...)
+			put(t, s, items[4:]...)
+			if n := missed(t, s); n != 0 {
+				t.Errorf("%d blocks are gone before anything was removed", n)
+			}
+			must(t, c.remove(dir, filepath.Join(dir, incarnationName(3, 2))))
+			if n := missed(t, s); n != c.lost || s.Usage().Blocks != 6-n {
+				t.Errorf("%d blocks are gone, want %d; %+v", n, c.lost, s.Usage())
+			}
+			if n := missed(t, s); n != 0 {
+				t.Errorf("%d blocks are gone again", n)
+			}
+			lost := slices.DeleteFunc(slices.Clone(items), func(it Item) bool { return !s.missing(it) })
+			if len(lost) > 0 {
+				put(t, s, lost...)
+			}
+			wantBytes(t, s, items...)
+			if n := missed(t, s); n != 0 {
+				t.Errorf("%d blocks are gone after they were put again", n)
+			}
+			closeStore(t, s)
+			o.Incarnation = 3
+			s = openStore(t, o)
+			wantBytes(t, s, items...)
+			for i, it := range items {
+				if key := string(rune('a' + i)); s.names[key] != it.Info.ID {
+					t.Errorf("%s is %v after a restart, want %v", key, s.names[key], it.Info.ID)
+				}
+			}
+		})
+	}
+}
+
+// TestMissingIsCertain: of a file system that does not say that something is gone,
+// or of another that was mounted in its place, nothing is concluded.
+func TestMissingIsCertain(t *testing.T) {
+	s, fs, _ := faulty(t, nil)
+	it := testItem(1, 9000)
+	put(t, s, it)
+	for _, r := range []vfs.Rule{{Op: vfs.OpReadDir, Err: unix.EIO, Count: 1}, {Op: vfs.OpReadDir, Err: unix.ESTALE, Count: 1}, {Op: vfs.OpStatfs, Err: unix.ENOTCONN, Count: 1}} {
+		fs.Add(r)
+		if lost, err := s.Missing(t.Context()); !errors.Is(err, ErrUnavailable) || len(lost) != 0 {
+			t.Errorf("%v, %v", lost, err)
+		}
+	}
+	if n := missed(t, s); n != 0 {
+		t.Errorf("%d blocks are gone", n)
+	}
+	s.mounted++
+	if lost, err := s.Missing(t.Context()); !errors.Is(err, ErrUnavailable) || len(lost) != 0 {
+		t.Errorf("another file system: %v, %v", lost, err)
+	}
+	wantBytes(t, s, it)
+}
+
+// TestMissingTombstones: a name that was withdrawn, or given to another block, in a
+// file that is gone does not become again what it was before.
+func TestMissingTombstones(t *testing.T) {
+	dir := t.TempDir()
+	o := testOptions(dir, 1)
+	o.SegmentBlocks = 2
+	s := openStore(t, o)
+	old, other, newer := testItem(1, 9000, testName("k", 10)), testItem(2, 9000, testName("n", 20)), testItem(3, 9000, testName("n", 40))
+	put(t, s, old, other)
+	must(t, s.Unlink(testName("k", 30)))
+	put(t, s, newer)
+	must(t, os.Remove(filepath.Join(dir, segmentPath(1, 1))))
+	if n := missed(t, s); n != 1 {
+		t.Errorf("%d blocks are gone, want the newer", n)
+	}
+	must(t, s.Sync(t.Context()))
+	look := func(incarnation uint64) *opened {
+		t.Helper()
+		closeStore(t, s)
+		o.Incarnation = incarnation
+		return openStore(t, o)
+	}
+	s = look(2)
+	if k, n := s.names["k"], s.names["n"]; !k.IsZero() || !n.IsZero() {
+		t.Errorf("k is %v and n is %v: neither is so any more", k, n)
+	}
+	put(t, s, newer)
+	s = look(3)
+	if n := s.names["n"]; n != newer.Info.ID {
+		t.Errorf("n is %v after it was put again, want %v", n, newer.Info.ID)
+	}
+}
