@@ -223,12 +223,21 @@ func suitable(path string) error {
 		return fmt.Errorf("%w: %s is no file", errBinary, path)
 	case !ok || int(st.Uid) != os.Geteuid() && st.Uid != 0:
 		return fmt.Errorf("%w: %s belongs to uid %d, neither to this rank's user nor to root", errBinary, path, st.Uid)
+	case !ours(filepath.Dir(path)):
+		return fmt.Errorf("%w: others can replace %s in its directory; chmod o-w that", errBinary, path)
 	case info.Mode().Perm()&0o002 != 0:
 		return fmt.Errorf("%w: everybody can write to %s; chmod o-w it", errBinary, path)
 	case unix.Access(path, unix.X_OK) != nil:
 		return fmt.Errorf("%w: %s is not executable; chmod +x it", errBinary, path)
 	}
 	return nil
+}
+
+// ours reports whether files of a directory can be replaced by their owners and
+// whoever its group has only.
+func ours(dir string) bool {
+	st, err := os.Stat(dir)
+	return err == nil && (st.Mode().Perm()&0o002 == 0 || st.Mode()&os.ModeSticky != 0)
 }
 
 // ask has a program say what it can take over.

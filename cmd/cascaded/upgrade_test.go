@@ -64,6 +64,28 @@ func TestUnlistedProgramIsNotRun(t *testing.T) {
 	}
 }
 
+// TestProgramInOthersReach: a program in a directory where everybody can replace it
+// is not run.
+func TestProgramInOthersReach(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode os.FileMode
+		ok   bool
+	}{"own": {0o755, true}, "of a group": {0o775, true}, "open": {0o777, false}, "open, sticky": {0o777 | os.ModeSticky, true}} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "cascaded")
+		err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o700)
+		if err == nil {
+			err = os.Chmod(dir, c.mode)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := suitable(path); (err == nil) != c.ok || err != nil && !errors.Is(err, errBinary) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestUpgradeKeepsNoOldPassword: a program that would start with another password
 // is refused, since it could not tell whose connections are of the old one.
 func TestUpgradeKeepsNoOldPassword(t *testing.T) {

@@ -43,7 +43,28 @@ func TestReload(t *testing.T) {
 		t.Error(err)
 	}
 	wantValue(t, c, "k", "v")
-	wantValue(t, before, "k", "v")
+	ended := func(what string, c *resp.Client) {
+		t.Helper()
+		until(t, "the end of a connection "+what, func() bool {
+			_, err := c.Do("PING")
+			return err != nil && !isCode(err, "NOAUTH")
+		})
+	}
+	ended("from before there was a password", before)
+
+	write(password, "open barley\n")
+	r.reload(t, "reloaded")
+	ended("of the old password", c)
+	c = r.dial(t)
+	if _, err := c.Do("AUTH", "open sesame"); !isCode(err, "WRONGPASS") {
+		t.Errorf("the old password: %v, want WRONGPASS", err)
+	}
+	if _, err := c.Do("AUTH", "open barley"); err != nil {
+		t.Error(err)
+	}
+	wantValue(t, c, "k", "v")
+	r.reload(t, "reloaded") // the same password ends nothing
+	wantValue(t, c, "k", "v")
 	if reloads := lastReload(t, admin); reloads != "1" {
 		t.Errorf("the metric of the last reload says %q, want 1", reloads)
 	}

@@ -154,6 +154,27 @@ func dialMaybeAs(t testing.TB, uid int, addr string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
+// TestMultipathPeer: a client of Multipath TCP is its user, or nobody once it has
+// closed its end, and never another one. The kernel keeps its socket for a while.
+func TestMultipathPeer(t *testing.T) {
+	l := listenOn(t, "tcp4", "127.0.0.1:0")
+	var d net.Dialer
+	d.SetMultipathTCP(true)
+	c := dialAs(t, stranger, d, "tcp", l.Addr().String())
+	fmt.Fprint(c, "PING\r\n")
+	srv := l.next()
+	if uid, err := peerUID(srv); uid != stranger || err != nil {
+		t.Errorf("open: %d, %v", uid, err)
+	}
+	c.Close()
+	for range 50 {
+		if uid, err := peerUID(srv); !errors.Is(err, errUnproven) && (uid != stranger || err != nil) {
+			t.Errorf("closed: %d, %v", uid, err)
+		}
+		time.Sleep(4 * time.Millisecond)
+	}
+}
+
 // TestTCPPeerOfTheSamePorts: sockets that differ in their addresses only are not
 // taken for each other.
 func TestTCPPeerOfTheSamePorts(t *testing.T) {

@@ -91,7 +91,7 @@ func (s *Server) listenUnix(path string) (*unixListener, error) {
 	l, err := net.Listen("unix", path)
 	syscall.Umask(old)
 	if err != nil {
-		return nil, fmt.Errorf("server: listen on %s: %w; the path may have at most 107 bytes", path, err)
+		return nil, fmt.Errorf("server: listen on %s: %w; choose another path of at most 107 bytes (--socket)", path, err)
 	}
 	u := &unixListener{UnixListener: l.(*net.UnixListener)}
 	u.SetUnlinkOnClose(false)
