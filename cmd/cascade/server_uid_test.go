@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +31,7 @@ func TestServerOfAnotherUser(t *testing.T) {
 	}
 	socket := filepath.Join(dir, "s")
 	heard := foreignRank(t, socket)
+	own := startRank(t, &fakeRank{stats: someStats, password: "secret-of-mine"})
 	trace := filepath.Join(dir, "trace.jsonl")
 	line := `{"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [1]}` + "\n"
 	if err := os.WriteFile(trace, []byte(line), 0o600); err != nil {
@@ -39,8 +41,12 @@ func TestServerOfAnotherUser(t *testing.T) {
 	for _, words := range [][]string{
 		{"status"}, {"status", "--json"}, {"get", "k"}, {"put", "--key", "k", trace}, {"probe", "k"}, {"ring", "--key", "k"}, {"upgrade"}, {"doctor"},
 		{"trace", "replay", "--trace", trace, "--block-bytes", "4KiB"},
+		{"trace", "replay", "--trace", trace, "--block-bytes", "4KiB", "--sockets", own + "," + socket},
 	} {
-		got := cascadeCommand("", env, append(words, "--socket", socket)...)
+		if !slices.Contains(words, "--sockets") {
+			words = append(words, "--socket", socket)
+		}
+		got := cascadeCommand("", env, words...)
 		if said := got.out + got.err; got.status != exitFailure || !strings.Contains(said, "uid 65534") || strings.Contains(said, "start one") {
 			t.Errorf("%v: %+v", words, got)
 		}

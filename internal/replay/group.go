@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"cascadekv/internal/resp"
 )
 
 // GroupTarget replays against several ranks that are one cache: each request
@@ -44,7 +46,7 @@ func (g *GroupTarget) Session(ctx context.Context) (Session, error) {
 		case err == nil:
 			s.seats[i].session = one
 			up++
-		case !g.o.Survive:
+		case !g.o.Survive || errors.Is(err, resp.ErrForeignServer): // who serves it is no failure that passes
 			return nil, errors.Join(err, s.Close())
 		default:
 			failed = errors.Join(failed, err)
