@@ -49,6 +49,9 @@
 //	Adopt    does so with one incarnation, at any time.
 //	Contents tells what counts of one segment, and leaves the index as it is;
 //	         Hide and Hides keep withdrawals of what lies in such segments.
+//	Missing  looks for files that somebody removed, and forgets what was in them.
+//	Refused  tells what was not read because of whose it is (Trust).
+//	Late     tells what did not answer and was left to a later round.
 //	Inspect  tells what is in a file, what is damaged and what can be saved;
 //	         Drafts and Transfer make sealed segments of entries from elsewhere.
 //	         They need no Store.

@@ -49,6 +49,9 @@ func (s *Store) owns(one Incarnation, names []string, r *recovery) (bool, []stri
 	if err == nil {
 		names, err = s.settleClaim(one, t, r)
 	}
+	if errors.Is(err, os.ErrPermission) {
+		return false, names // of another member of the group: it is read, and stays theirs
+	}
 	if err != nil {
 		s.skip(dir, err)
 		return false, names
