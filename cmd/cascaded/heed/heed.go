@@ -15,7 +15,7 @@ var Signals = make(chan os.Signal, 8)
 
 var (
 	came   = listen()
-	pipes  = survivePipes()
+	_      = survivePipes()
 	told   atomic.Bool
 	passed = make(chan struct{})
 )
