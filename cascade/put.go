@@ -118,7 +118,7 @@ func (s *Store) countRejected() {
 func (s *Store) tryStage(ctx context.Context, size int64, in ...*memTier) (*Stage, error) {
 	var failed error
 	for _, m := range in {
-		slot, err := s.reserve(ctx, m, size)
+		slot, err := s.reserve(ctx, m, size, anyBlock)
 		if err == nil {
 			s.begin()
 			return &Stage{store: s, mem: m, slot: slot, size: size}, nil
