@@ -157,7 +157,7 @@ func (s *Store) readOf(ctx, room context.Context, f *fetch) (tiers.Read, error) 
 	if err != nil {
 		return tiers.Read{}, err
 	}
-	a, err := s.arrivalRoom(room, f.info.Size, true)
+	a, err := s.arrivalRoom(room, f.info.Size, true, f.price)
 	if err != nil {
 		pin.Release()
 		return tiers.Read{}, err

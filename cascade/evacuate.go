@@ -78,6 +78,9 @@ func (s *Store) takeUp(ctx context.Context, ids []block.ID) (views []*View, comp
 			coming = append(coming, f)
 		}
 	}
+	for _, f := range fresh {
+		f.price = anyBlock // what does not come up is given up itself
+	}
 	s.bringUp(fresh)
 	s.mu.Unlock()
 	within, cancel := s.untilFetched(ctx)

@@ -9,9 +9,21 @@ import (
 	"cascadekv/tiers"
 )
 
+// price is what may be given up for room in memory.
+type price uint8
+
+const (
+	copyOnly price = iota // for reads: what is in the cold tier or in another one too
+	anyBlock              // for puts: whatever the policy gives up next
+)
+
+// errOnlyCopy: what the policy gives up next would be lost for a read.
+var errOnlyCopy = errors.New("the next victim is the only copy of its block, and the cold tier takes no writes")
+
 // reserve returns room in memory tier m, made by eviction where needed
-// (Algorithm 1, lines 4 to 11). Errors: ErrNoRoom, ErrTooLarge, ErrClosed.
-func (s *Store) reserve(ctx context.Context, m *memTier, size int64) (tiers.Slot, error) {
+// (Algorithm 1, lines 4 to 11). Where there is a cold tier, no only copy of a block
+// is lost for a read. Errors: ErrNoRoom, ErrTooLarge, ErrClosed.
+func (s *Store) reserve(ctx context.Context, m *memTier, size int64, most price) (tiers.Slot, error) {
 	if s.capacity > 0 && m.index == 0 && size > s.capacity {
 		return nil, s.roomError(m, size, tiers.ErrTooLarge)
 	}
@@ -31,7 +43,7 @@ func (s *Store) reserve(ctx context.Context, m *memTier, size int64) (tiers.Slot
 			deadline, cancel = context.WithTimeout(ctx, s.limits.Load().RoomDeadline)
 			defer cancel()
 		}
-		if err := s.evictOne(deadline, m); err != nil {
+		if err := s.evictOne(deadline, m, most); err != nil {
 			return nil, s.roomError(m, size, err)
 		}
 	}
@@ -44,7 +56,7 @@ func (s *Store) fits(m *memTier, size int64) bool {
 
 // evictOne makes memory tier m smaller by one block, or waits until that may
 // have become possible.
-func (s *Store) evictOne(ctx context.Context, m *memTier) error {
+func (s *Store) evictOne(ctx context.Context, m *memTier, most price) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -56,12 +68,16 @@ func (s *Store) evictOne(ctx context.Context, m *memTier) error {
 	b := s.victim(m)
 	switch s.fallOf(b, m) {
 	case leaves:
+		if most == copyOnly && s.cold != nil && s.onlyCopy(b, m) {
+			s.mu.Unlock()
+			return errOnlyCopy
+		}
 		s.evict(b, m)
 		s.mu.Unlock()
 		return nil
 	case fallsToMemory:
 		s.mu.Unlock()
-		return s.demote(ctx, b, m, s.mem[m.index+1])
+		return s.demote(ctx, b, m, s.mem[m.index+1], most)
 	case staysLeased:
 		s.holdLeases(b)
 	case awaitsCleaning:
@@ -140,6 +156,16 @@ func (s *Store) fallOf(b *entity, m *memTier) fall {
 	return leaves
 }
 
+// onlyCopy reports whether b would be lost with its place in m.
+func (s *Store) onlyCopy(b *entity, m *memTier) bool {
+	for t, p := range b.at {
+		if p.present && t != m.index {
+			return false
+		}
+	}
+	return !b.isBelow()
+}
+
 // holdLeases keeps a leased block in memory once the cold tier is out.
 func (s *Store) holdLeases(b *entity) {
 	for _, n := range b.names {
@@ -164,7 +190,7 @@ func (s *Store) evict(b *entity, m *memTier) {
 
 // demote copies a victim of m to the next memory tier, so that the next look
 // finds it there and evicts it.
-func (s *Store) demote(ctx context.Context, b *entity, m, next *memTier) error {
+func (s *Store) demote(ctx context.Context, b *entity, m, next *memTier, most price) error {
 	s.mu.Lock()
 	if !b.at[m.index].present || b.at[next.index].present {
 		s.mu.Unlock()
@@ -176,7 +202,7 @@ func (s *Store) demote(ctx context.Context, b *entity, m, next *memTier) error {
 		return err
 	}
 	defer v.Release()
-	if err := s.copyTo(ctx, v, next); err != nil {
+	if err := s.copyTo(ctx, v, next, most); err != nil {
 		return err
 	}
 	s.mu.Lock()

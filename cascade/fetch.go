@@ -21,6 +21,7 @@ type fetch struct {
 	info block.Info // what is there; does not change
 
 	block *entity // of this rank's own cold tier; nil: from elsewhere
+	price price   // what may be given up for its place in memory
 
 	// From elsewhere:
 	name     nameID

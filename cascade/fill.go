@@ -51,10 +51,13 @@ func (s *Store) PutFrom(ctx context.Context, items []FillItem, spread Spread) []
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, n := range stored {
-		if i+1 == len(stored) || stored[i+1].parent != n { // else the next one refreshes n
-			s.refresh(n)
+	for from := 0; from < len(stored); {
+		to := from + 1
+		for to < len(stored) && stored[to].parent == stored[to-1] {
+			to++
 		}
+		s.refresh(stored[from:to]) // a piece of one chain
+		from = to
 	}
 	return errs
 }

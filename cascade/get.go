@@ -193,14 +193,14 @@ func (s *Store) promote(ctx context.Context, views []*View) {
 	for _, v := range views {
 		if v != nil && v.mem != nil && v.mem.index > 0 {
 			// A promotion that finds no room is not made.
-			_ = s.copyTo(ctx, v, s.mem[0])
+			_ = s.copyTo(ctx, v, s.mem[0], copyOnly)
 		}
 	}
 }
 
 // copyTo puts a copy of a viewed block into memory tier m.
-func (s *Store) copyTo(ctx context.Context, v *View, m *memTier) error {
-	slot, err := s.reserve(ctx, m, v.Size())
+func (s *Store) copyTo(ctx context.Context, v *View, m *memTier, most price) error {
+	slot, err := s.reserve(ctx, m, v.Size(), most)
 	if err != nil {
 		return err
 	}

@@ -328,6 +328,9 @@ func (s *Store) unbindBefore(ns, key string, stamp uint64) bool {
 // from n is refused by leaving n without one: chains are trees.
 func (n *name) setParent(parent string) {
 	old := n.parent
+	if old != nil && old.entry.Key == parent {
+		return
+	}
 	if parent == "" {
 		n.parent = nil
 	} else {
@@ -346,13 +349,20 @@ func (n *name) setParent(parent string) {
 	}
 }
 
+// maxWalk bounds how many ancestors are looked through for one that may be the
+// descendant too.
+const maxWalk = 16 << 10
+
+// descends reports whether n is from or may descend from it: it does not look
+// further up than maxWalk.
 func (n *name) descends(from *name) bool {
-	for ; n != nil; n = n.parent {
-		if n == from {
-			return true
+	for range maxWalk {
+		if n == nil || n == from {
+			return n != nil
 		}
+		n = n.parent
 	}
-	return false
+	return true
 }
 
 // prune drops nodes that stand for nothing: no block and no children.

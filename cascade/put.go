@@ -118,7 +118,7 @@ func (s *Store) countRejected() {
 func (s *Store) tryStage(ctx context.Context, size int64, in ...*memTier) (*Stage, error) {
 	var failed error
 	for _, m := range in {
-		slot, err := s.reserve(ctx, m, size)
+		slot, err := s.reserve(ctx, m, size, anyBlock)
 		if err == nil {
 			s.begin()
 			return &Stage{store: s, mem: m, slot: slot, size: size}, nil
@@ -257,7 +257,7 @@ type PutItem struct {
 // the length of the result.
 func (s *Store) PutBatch(ctx context.Context, items []PutItem) ([]PutResult, error) {
 	results := make([]PutResult, 0, len(items))
-	var tail *name
+	stored := make([]*name, 0, len(items))
 	var failed error
 	for _, it := range items {
 		res, n, err := s.put(ctx, it.Entry, it.Data, nil)
@@ -266,29 +266,41 @@ func (s *Store) PutBatch(ctx context.Context, items []PutItem) ([]PutResult, err
 			break
 		}
 		results = append(results, res)
-		tail = n
+		stored = append(stored, n)
 	}
-	s.accessed(tail)
+	s.accessed(stored...)
 	return results, failed
 }
 
-// accessed tells the policies of a request that stored the chain that ends in
-// tail, if any: the whole chain is as young as its newest block.
-func (s *Store) accessed(tail *name) {
-	if tail == nil {
+// accessed tells the policies of a request that stored a chain, or a piece of one,
+// head first. What comes before the piece is not touched, or each put would cost
+// as much as its chain is long: those blocks can not leave before the new ones, and
+// are the next to leave after them.
+func (s *Store) accessed(stored ...*name) {
+	if len(stored) == 0 || stored[0] == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refresh(tail)
+	s.refresh(stored)
 }
 
-// refresh is accessed with the mutex held and a tail.
-func (s *Store) refresh(tail *name) {
+// refresh is accessed with the mutex held.
+func (s *Store) refresh(stored []*name) {
 	for _, r := range s.ranked {
-		if chain := chainOf(tail, r.node); len(chain) > 0 {
+		chain := s.chain[:0]
+		for _, n := range stored {
+			if n.block == nil {
+				continue
+			}
+			if node, there := r.node(n.block); there {
+				chain = append(chain, node)
+			}
+		}
+		if len(chain) > 0 {
 			r.policy.Access(s.age(), chain, 0)
 		}
+		s.chain = chain[:0]
 	}
 }
 

@@ -311,7 +311,7 @@ func (r *rig) wantEvicted(id BlockID) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for resident() {
-		if err := r.evictOne(ctx, r.last()); err != nil {
+		if err := r.evictOne(ctx, r.last(), anyBlock); err != nil {
 			r.t.Fatal(err)
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"testing"
 
 	"cascadekv/tiers"
+	"cascadekv/tiers/host"
 )
 
 // refusing is a cold tier that takes nothing while full.
@@ -19,6 +21,16 @@ func (c *refusing) Put(ctx context.Context, items ...tiers.Item) error {
 		return fmt.Errorf("%w: for the test", tiers.ErrUnavailable)
 	}
 	return c.Tier.Put(ctx, items...)
+}
+
+// newRefusing returns one with nothing in it.
+func newRefusing(t testing.TB) *refusing {
+	h, err := host.Open(256 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	return &refusing{Tier: keepOpen{h}}
 }
 
 // refuse opens the rig's store anew, with a cold tier that takes nothing from now

@@ -256,7 +256,7 @@ func (s *Store) readRemote(ctx context.Context, f *fetch) (*arrival, error) {
 	copies, info := f.copies, f.info
 	room, stop := s.untilRoom(ctx)
 	defer stop()
-	a, err := s.arrivalRoom(room, info.Size, f.keep)
+	a, err := s.arrivalRoom(room, info.Size, f.keep, f.price)
 	if err != nil {
 		return nil, err
 	}
@@ -295,9 +295,9 @@ func (s *Store) untilRoom(ctx context.Context) (context.Context, context.CancelF
 
 // arrivalRoom returns memory for a block that is fetched: if keep, in the last
 // memory tier, unless ctx ends before there is room.
-func (s *Store) arrivalRoom(ctx context.Context, size int64, keep bool) (*arrival, error) {
+func (s *Store) arrivalRoom(ctx context.Context, size int64, keep bool, most price) (*arrival, error) {
 	if keep {
-		slot, err := s.reserve(ctx, s.last(), size)
+		slot, err := s.reserve(ctx, s.last(), size, most)
 		if err == nil {
 			return &arrival{bytes: slot.Bytes(), slot: slot}, nil
 		}

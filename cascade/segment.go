@@ -36,7 +36,7 @@ func (s *Store) onlyInSegment(copies []directory.Statement) bool {
 // how it is read together with others and what is done then. What does not come
 // from the first place is looked for at all of them, by itself.
 func (s *Store) readOfSegment(ctx, room context.Context, f *fetch) (tiers.Read, error) {
-	a, err := s.arrivalRoom(room, f.info.Size, f.keep)
+	a, err := s.arrivalRoom(room, f.info.Size, f.keep, f.price)
 	if err != nil {
 		return tiers.Read{}, err
 	}

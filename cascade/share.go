@@ -58,7 +58,7 @@ func (s *Store) Share(ctx context.Context, v *View) (*View, error) {
 		}
 		w.Release()
 	}
-	slot, err := s.reserve(ctx, m, v.Size())
+	slot, err := s.reserve(ctx, m, v.Size(), copyOnly)
 	if err != nil {
 		return nil, err
 	}

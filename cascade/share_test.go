@@ -70,7 +70,7 @@ func TestShareCopiesWhatIsInNoFile(t *testing.T) {
 
 	r.put(ns("both"), p)
 	b := r.blocks[block.Sum(block.Bits128, p)]
-	if err := r.demote(t.Context(), b, r.mem[0], r.mem[1]); err != nil {
+	if err := r.demote(t.Context(), b, r.mem[0], r.mem[1], anyBlock); err != nil {
 		t.Fatal(err)
 	}
 	v, err = r.Get(t.Context(), "ns", "both")

@@ -129,7 +129,8 @@ type Store struct {
 	short     shortage
 	events    *eventLog
 	ranked    []ranking
-	claimed   []keptRange // that nobody has taken
+	chain     []policy.Node // room for refresh
+	claimed   []keptRange   // that nobody has taken
 
 	active   atomic.Int64 // requests' stages and views under way: the completer waits for quiet
 	lastEnd  atomic.Int64 // when the last of them ended, Unix nanoseconds

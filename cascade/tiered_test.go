@@ -13,9 +13,9 @@ import (
 )
 
 // hbmRig has a small host tier in HBM's place above shm.
-func hbmRig(t *testing.T, cold bool) *rig {
+func hbmRig(t *testing.T, cold bool, change ...func(*Options)) *rig {
 	t.Helper()
-	return newRig(t, 16<<20, cold, func(o *Options) {
+	return newRig(t, 16<<20, cold, append(change, func(o *Options) {
 		h, err := host.Open(8 << 20)
 		if err != nil {
 			t.Fatal(err)
@@ -24,7 +24,7 @@ func hbmRig(t *testing.T, cold bool) *rig {
 			t.Fatal(err)
 		}
 		o.Memory = []tiers.Memory{fastTier{h}}
-	})
+	})...)
 }
 
 // fastTier tells the two host tiers of a test apart.

@@ -1,9 +1,6 @@
 package cascade
 
-import (
-	"cascadekv/cascade/policy"
-	"cascadekv/tiers"
-)
+import "cascadekv/tiers"
 
 // View is a block pinned for reading. Release it exactly once; until then the
 // bytes neither move nor change. It belongs to one goroutine at a time.
@@ -119,24 +116,6 @@ func (s *Store) pinIn(b *entity, m *memTier, servedBy string) (*View, error) {
 	s.stats.Views++
 	s.begin()
 	return &View{store: s, pin: p, bytes: p.Bytes(), block: b, mem: m, stay: b.at[m.index].stay, id: b.info.ID, tier: servedBy}, nil
-}
-
-// chainOf lists the nodes of the chain that ends in tail, head first, as far
-// as at finds its blocks in a tier.
-func chainOf(tail *name, at func(*entity) (policy.Node, bool)) []policy.Node {
-	var chain []policy.Node
-	for n := tail; n != nil; n = n.parent {
-		if n.block == nil {
-			continue
-		}
-		if node, there := at(n.block); there {
-			chain = append(chain, node)
-		}
-	}
-	for i, j := 0, len(chain)-1; i < j; i, j = i+1, j-1 {
-		chain[i], chain[j] = chain[j], chain[i]
-	}
-	return chain
 }
 
 // Verify compares the CRC32C of the bytes, as the caller computed it, with

@@ -1,0 +1,146 @@
+package cascade
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"cascadekv/cascade/policy"
+)
+
+// counting counts the blocks that a policy is told of.
+type counting struct {
+	policy.Policy
+	touched int
+}
+
+func (c *counting) Access(now time.Duration, chain []policy.Node, hits int) {
+	c.touched += len(chain)
+	c.Policy.Access(now, chain, hits)
+}
+
+// A put costs the same at the head of a chain and 3000 blocks below it: the
+// policies are told of what was put, by each way to put it.
+func TestPutsCostTheSameAtAnyDepth(t *testing.T) {
+	const depth, batch = 3000, 10
+	for name, put := range map[string]func(r *rig, entries []Entry){
+		"Put": func(r *rig, entries []Entry) {
+			for _, e := range entries {
+				r.put(e, data(hashOf(e.Key), 100))
+			}
+		},
+		"Stage": func(r *rig, entries []Entry) {
+			for _, e := range entries {
+				if err := r.stage(e, data(hashOf(e.Key), 100)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		"PutBatch": func(r *rig, entries []Entry) {
+			items := make([]PutItem, len(entries))
+			for i, e := range entries {
+				items[i] = PutItem{e, data(hashOf(e.Key), 100)}
+			}
+			if _, err := r.PutBatch(t.Context(), items); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"PutFrom": func(r *rig, entries []Entry) {
+			items := make([]FillItem, len(entries))
+			for i, e := range entries {
+				p := data(hashOf(e.Key), 100)
+				items[i] = FillItem{Entry: e, Size: 100, Fill: func(st *Stage) error { st.Append(p); return nil }}
+			}
+			for _, err := range r.PutFrom(t.Context(), items, together) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 16<<20, false)
+			c := &counting{Policy: r.mem[0].policy}
+			r.mem[0].policy = c
+			parent := ""
+			for i := 0; i < depth; i += batch {
+				var entries []Entry
+				for j := range batch {
+					e := ns(fmt.Sprint(i + j))
+					e.Parent, parent = parent, e.Key
+					entries = append(entries, e)
+				}
+				put(r, entries)
+			}
+			if c.touched != depth {
+				t.Errorf("%d puts touched %d blocks", depth, c.touched)
+			}
+			checkInvariants(t, r.Store)
+		})
+	}
+}
+
+// Chains that grow in turns leave one after the other, each from its end.
+func TestChainsThatGrowInTurnsLeaveInOrder(t *testing.T) {
+	for _, p := range policy.Names() {
+		t.Run(p, func(t *testing.T) {
+			r := newRig(t, 16<<20, false, func(o *Options) { o.Policy = p })
+			const chains, length = 3, 20
+			var want []string
+			for i := range length {
+				for c := range chains {
+					e := ns(fmt.Sprint(c, ".", i))
+					if i > 0 {
+						e.Parent = fmt.Sprint(c, ".", i-1)
+					}
+					r.put(e, data(uint64(c*length+i), 100))
+				}
+			}
+			for c := range chains {
+				for i := length - 1; i >= 0; i-- {
+					want = append(want, fmt.Sprint(c, ".", i))
+				}
+			}
+			var got []string
+			r.Store.mu.Lock()
+			for b := r.victim(r.mem[0]); b != nil; b = r.victim(r.mem[0]) {
+				got = append(got, b.names[0].entry.Key)
+				r.evict(b, r.mem[0])
+			}
+			r.Store.mu.Unlock()
+			if !slices.Equal(got, want) {
+				t.Errorf("left in the order %v", got)
+			}
+		})
+	}
+}
+
+// Whether a name would be its own ancestor is looked for in a bounded part of the
+// chain. What is not found out is not chained.
+func TestTheWalkUpAChainIsBounded(t *testing.T) {
+	sp := &space{byKey: map[string]*name{}}
+	var tail *name
+	for i := range maxWalk + 10 {
+		n := sp.node(fmt.Sprint(i))
+		if n.parent = tail; tail != nil {
+			tail.children++
+		}
+		tail = n
+	}
+	other := sp.node("other")
+	other.children = 1
+	if other.setParent(tail.entry.Key); other.parent != nil {
+		t.Error("chained without a look at all ancestors")
+	}
+	if other.setParent("100"); other.parent == nil || other.parent.entry.Key != "100" {
+		t.Error("not chained")
+	}
+	if sp.byKey["0"].setParent("100"); sp.byKey["0"].parent != nil {
+		t.Error("a ring")
+	}
+	fresh := sp.node("fresh")
+	if fresh.setParent(tail.entry.Key); fresh.parent != tail {
+		t.Error("a name without children cannot be anybody's ancestor")
+	}
+}
