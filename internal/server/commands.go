@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"maps"
 	"path"
 	"slices"
@@ -167,6 +168,10 @@ func cmdHello(c *conn, args [][]byte) {
 		}
 		proto = v
 	}
+	if len(o.name) > maxName {
+		c.wr.Error(errName)
+		return
+	}
 	open := c.srv.limits.Load().Password == ""
 	if o.auth && !(open && o.user == "default") && !c.checkPassword(o.user, o.password) {
 		c.wr.Error("WRONGPASS invalid username-password pair or user is disabled.")
@@ -209,10 +214,14 @@ func (c *conn) hello() {
 	c.number("ver", moduleVersion)
 }
 
+var errName = fmt.Sprintf("ERR Client names cannot be longer than %d bytes", maxName)
+
 func cmdClient(c *conn, args [][]byte) {
 	switch sub := strings.ToUpper(string(args[1])); {
 	case sub == "SETINFO" && len(args) == 4:
 		c.wr.Simple("OK")
+	case sub == "SETNAME" && len(args) == 3 && len(args[2]) > maxName:
+		c.wr.Error(errName)
 	case sub == "SETNAME" && len(args) == 3:
 		c.name = string(args[2])
 		c.wr.Simple("OK")

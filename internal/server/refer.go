@@ -61,8 +61,9 @@ func (l lane) close() {
 // and tells how much of it is out. What p was must stay until the reader has it,
 // which nobody tells. errNotReferred: the rest of p can be written as usual.
 func (w *wire) refer(p []byte) (sent int, err error) {
-	threads <- struct{}{}
-	defer func() { <-threads }()
+	leave := w.enterSoon()
+	defer func() { <-leave }()
+	w.sends(len(p))
 	l, err := takeLane()
 	if err != nil {
 		return 0, err
@@ -76,6 +77,9 @@ func (w *wire) refer(p []byte) (sent int, err error) {
 		}
 		if err != nil {
 			l.close() // it may not be empty
+			if errors.Is(err, errStalled) {
+				err = errNotReferred // a client that does not read holds no lane
+			}
 			return sent, err
 		}
 	}

@@ -97,7 +97,9 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		return nil, err
 	}
 	c := connOf(s, w, x.ID, !local)
-	c.own, c.authed, c.name = own, x.Flags&handover.Authed != 0, x.Name
+	c.setOwn(own)
+	c.source = "an earlier program"
+	c.authed, c.name = x.Flags&handover.Authed != 0, x.Name
 	c.wr.SetProto(int(x.Proto))
 	c.selectDB(int(x.DB) % databases)
 	c.fixed = fixedClient{
@@ -108,10 +110,12 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		w.patience = missClose
 	}
 	w.first = x.Input
-	if local {
-		for _, fd := range x.Descriptors {
-			w.shared.fds = append(w.shared.fds, int(fd))
+	for _, fd := range x.Descriptors {
+		if w.shared == nil {
+			_ = unix.Close(int(fd))
+			continue
 		}
+		w.shared.fds = append(w.shared.fds, int(fd))
 	}
 	failed := errors.Join(c.keepRegions(x), c.keepHolds(x))
 	if !c.keepHeld(x) {
