@@ -46,6 +46,7 @@ var (
 type ProtocolError struct {
 	Reason string // one line, in Redis's words where Redis has words for it
 	Offset int64  // bytes of the stream before the item that is wrong
+	Limit  bool   // the command is beyond what Reader.Limit allows
 }
 
 // Error names the reason and the place.

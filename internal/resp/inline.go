@@ -22,7 +22,7 @@ func (r *Reader) inline(sink Sink) error {
 			return nil
 		}
 		if r.limits.Args > 0 && int64(len(r.cmd.Args)) == r.limits.Args {
-			return &ProtocolError{Reason: "unauthenticated multibulk length", Offset: at}
+			return &ProtocolError{Limit: true, Reason: "unauthenticated multibulk length", Offset: at}
 		}
 		word, n, ok := nextWord(line)
 		if !ok {

@@ -160,7 +160,7 @@ func (r *Reader) array(sink Sink) error {
 		return err
 	}
 	if r.limits.Args > 0 && n > r.limits.Args {
-		return &ProtocolError{Offset: at, Reason: "unauthenticated multibulk length"}
+		return &ProtocolError{Offset: at, Limit: true, Reason: "unauthenticated multibulk length"}
 	}
 	for range n {
 		at := r.in.offset()
@@ -169,7 +169,7 @@ func (r *Reader) array(sink Sink) error {
 			return err
 		}
 		if r.limits.Bytes > 0 && size > r.limits.Bytes-r.held {
-			return &ProtocolError{Offset: at, Reason: "unauthenticated bulk length"}
+			return &ProtocolError{Offset: at, Limit: true, Reason: "unauthenticated bulk length"}
 		}
 		if err := r.argument(sink, size); err != nil {
 			return err

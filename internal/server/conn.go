@@ -147,6 +147,9 @@ func (c *conn) serve() {
 func (c *conn) ended(err error) {
 	var broken *resp.ProtocolError
 	switch {
+	case errors.As(err, &broken) && broken.Limit:
+		c.wr.Error(fmt.Sprintf("NOAUTH Authentication required: before it a command has %d arguments and %d bytes at most", earlyArgs, earlyBytes))
+		c.srv.metrics.protocolErrors.Add(1)
 	case errors.As(err, &broken):
 		c.wr.Error("ERR Protocol error: " + broken.Reason + fmt.Sprintf(" at byte %d", broken.Offset))
 		c.srv.metrics.protocolErrors.Add(1)
