@@ -352,4 +352,3 @@ func TestDescriptorsOfOthers(t *testing.T) {
 		}
 	}
 }
-
