@@ -93,11 +93,7 @@ var tcpBuffer = sync.OnceValue(func() int64 {
 
 // defaultFlight is the limit of Options.InFlight unless that is given.
 func defaultFlight() int64 {
-	var info unix.Sysinfo_t
-	memory := int64(mostFlight) * 16
-	if unix.Sysinfo(&info) == nil {
-		memory = min(memory, int64(uint64(info.Totalram)*uint64(info.Unit)>>1)*2)
-	}
+	memory := machineMemory()
 	if n, ok := groupMemory(); ok {
 		memory = min(memory, n)
 	}

@@ -332,23 +332,3 @@ func TestNamesOfConnectionsAreBounded(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// Descriptors that a client sends which can not use them are not kept.
-func TestDescriptorsOfOthers(t *testing.T) {
-	r := newRig(t, 16<<20)
-	for c := range r.srv.conns {
-		t.Fatalf("connection %d is open", c.id)
-	}
-	c, rd := r.raw("tcp")
-	fmt.Fprint(c, "PING\r\n")
-	if _, err := rd.ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	r.srv.mu.Lock()
-	defer r.srv.mu.Unlock()
-	for c := range r.srv.conns {
-		if c.own || c.wire.shared != nil {
-			t.Error("a connection over TCP takes descriptors")
-		}
-	}
-}

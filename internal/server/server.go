@@ -72,6 +72,7 @@ type Options struct {
 type Limits struct {
 	Password       string        // clients must AUTH with it; "" for none
 	MaxConnections int           // 0: no bound
+	Shared         int           // descriptors of memory that clients share; 0: no bound
 	Lease          time.Duration // after EXISTS and GET; 0: none
 	FixedMiss      bool          // answer misses of fixed-length clients in their length
 }
@@ -97,6 +98,7 @@ type Server struct {
 	visitors  visitors
 	metrics   *metrics
 	jobs      *pool
+	regions   *regionBudget // of jobs
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
@@ -112,13 +114,14 @@ func New(o Options) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	s.SetLimits(o.Limits)
 	if cores.Count() > 1 { // on the only one nobody else could send what is watched for
 		s.spin.window = o.Spin
 	}
 	s.metrics = newMetrics(s)
 	s.budget = newBudget(o.Store)
 	s.jobs = newPool(o.Store)
+	s.regions = s.jobs.budget
+	s.SetLimits(o.Limits)
 	s.arriving.all, s.arriving.others = heldCommands, heldCommands/2
 	memory := o.Store.MemoryCapacity()
 	s.transit.all, s.transit.others = math.MaxInt64, memory/transitShare
@@ -141,7 +144,10 @@ func New(o Options) (*Server, error) {
 }
 
 // SetLimits replaces the limits for everything that follows.
-func (s *Server) SetLimits(l Limits) { s.limits.Store(&l) }
+func (s *Server) SetLimits(l Limits) {
+	s.limits.Store(&l)
+	s.regions.setDescriptors(l.Shared)
+}
 
 // ReloadFailed notes in the metrics that the configuration on disk was refused.
 func (s *Server) ReloadFailed() { s.metrics.reloadOK.Store(false) }

@@ -138,7 +138,9 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 // keepHolds goes on with what the client holds by itself.
 func (c *conn) keepHolds(x *handover.Conn) (err error) {
 	if x.Holds >= 0 {
-		c.holds, err = c.srv.opt.Store.TakeHolds(int(x.Holds))
+		if c.holds, err = c.srv.opt.Store.TakeHolds(int(x.Holds)); err == nil {
+			c.srv.regions.force(oneFile)
+		}
 	}
 	return err
 }
@@ -192,6 +194,8 @@ func (c *conn) keepRegions(x *handover.Conn) error {
 			failed = errors.Join(failed, err)
 			continue
 		}
+		at.cost = region.CostOf(at.Size(), c.srv.regions.memory, 1+min(1, at.notify+1))
+		c.srv.regions.force(at.cost)
 		c.moves.put(r.Number, at)
 	}
 	for i := range x.Jobs {
@@ -211,8 +215,7 @@ func (c *conn) keepJob(h *handover.Job) error {
 		j := newJob(t, h.Number, c.moves, nil)
 		j.over = true
 		j.cancel()
-		c.moves.jobs[h.Number] = j
-		c.moves.bytes += j.bytes
+		c.srv.jobs.know(j)
 		c.moves.done = append(c.moves.done, j)
 		return nil
 	}

@@ -36,7 +36,7 @@ const (
 
 	// hurriedDeadline is stallDeadline while replies that are not read borrow
 	// more than what they may.
-	hurriedDeadline = time.Second
+	hurriedDeadline = 5 * time.Second
 
 	// stallDeadline bounds each wait for a client in the middle of a value or
 	// of a reply.
