@@ -92,7 +92,7 @@ func TestDoctor(t *testing.T) {
 		"job limit": {func(_ *machine, c *config.Config) { c.Shm.Bytes = 16 * units.GiB }, "memory", fail, []string{"/system.slice/job_1", "16.0 GiB", "sbatch --mem"}},
 		"memory enough": {func(_ *machine, c *config.Config) { c.Shm.Bytes, c.Host.Bytes = 4*units.GiB, 11*units.GiB },
 			"memory", ok, []string{"30.5 GiB available"}},
-		"files": {func(m *machine, c *config.Config) { c.MaxConnections = 70000 }, "open files", warn, []string{"65536", "70128"}},
+		"files": {func(m *machine, c *config.Config) { c.MaxConnections = 70000 }, "open files", warn, []string{"65536", "107176"}},
 		"pinning": {func(m *machine, _ *config.Config) {
 			plant(t, m.root, map[string]string{"dev/nvidia0": ""})
 		}, "locked memory", warn, []string{"unlimited"}},

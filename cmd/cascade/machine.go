@@ -15,6 +15,7 @@ import (
 
 	"cascadekv/internal/arena"
 	"cascadekv/internal/config"
+	"cascadekv/internal/descriptors"
 	"cascadekv/internal/units"
 )
 
@@ -77,15 +78,14 @@ func (m machine) kernel() check {
 }
 
 func (m machine) openFiles(c *config.Config) check {
-	const own = 128 // segments, arenas, listeners, the runtime
-	need := uint64(c.MaxConnections) + own
+	need := descriptors.Needed(c.Descriptors())
 	l, err := m.rlimit(unix.RLIMIT_NOFILE)
 	if err != nil {
 		return warning("open files", "", "getrlimit: %v", err)
 	}
 	if l.Max < need {
 		return warning("open files", fmt.Sprintf("ulimit -Hn %d, LimitNOFILE= in a unit, or a lower max_connections", need),
-			"the hard limit is %d, max_connections = %d needs %d", l.Max, c.MaxConnections, need)
+			"the hard limit is %d, max_connections = %d and all else needs %d: %v", l.Max, c.MaxConnections, need, descriptors.Divide(l.Max, c.Descriptors()))
 	}
 	return okay("open files", "limit %s, %d needed", limitText(l.Max), need)
 }
