@@ -78,14 +78,15 @@ func (m machine) kernel() check {
 }
 
 func (m machine) openFiles(c *config.Config) check {
-	need := descriptors.Needed(c.Descriptors())
+	want := descriptors.Want(c.MaxConnections, c.Socket != "", c.Lustre.Dir != "", c.Peers.Fabric != "off")
+	need := descriptors.Needed(want)
 	l, err := m.rlimit(unix.RLIMIT_NOFILE)
 	if err != nil {
 		return warning("open files", "", "getrlimit: %v", err)
 	}
 	if l.Max < need {
 		return warning("open files", fmt.Sprintf("ulimit -Hn %d, LimitNOFILE= in a unit, or a lower max_connections", need),
-			"the hard limit is %d, max_connections = %d and all else needs %d: %v", l.Max, c.MaxConnections, need, descriptors.Divide(l.Max, c.Descriptors()))
+			"the hard limit is %d, max_connections = %d and all else needs %d: %v", l.Max, c.MaxConnections, need, descriptors.Divide(l.Max, want))
 	}
 	return okay("open files", "limit %s, %d needed", limitText(l.Max), need)
 }

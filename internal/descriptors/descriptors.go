@@ -1,7 +1,3 @@
-// Package descriptors divides the files that the kernel lets a rank have open
-// among those who open them, so that no kind can take what another needs.
-//
-// The package computes. It opens nothing, and only Limit asks the kernel.
 package descriptors
 
 import (
@@ -38,6 +34,22 @@ const (
 	PeersWished  = 4096
 	SharedWished = 2048
 )
+
+// Want are the wishes of a rank that takes so many connections, and has a unix
+// socket, a lustre tier and other ranks to talk to, or not.
+func Want(connections int, socket, lustre, peers bool) Wishes {
+	w := Wishes{Connections: connections}
+	if socket {
+		w.Shared = SharedWished
+	}
+	if lustre {
+		w.Files = Unbounded
+	}
+	if peers {
+		w.Peers = PeersWished
+	}
+	return w
+}
 
 // Shares of what is left beside Own where not every wish can be met.
 const (

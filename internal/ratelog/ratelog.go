@@ -1,5 +1,3 @@
-// Package ratelog bounds how often a program logs what strangers cause, so that
-// they can not fill a disk, and counts what it leaves out.
 package ratelog
 
 import (
@@ -7,12 +5,11 @@ import (
 	"time"
 )
 
-const (
-	// Burst is how many lines a Limit allows at once, and Every the time after
-	// which it allows another one.
-	Burst = 10
-	Every = time.Second
-)
+// Burst is how many lines a Limit allows at once.
+const Burst = 10
+
+// Every is the time after which a Limit allows another line.
+const Every = time.Second
 
 // Limit allows Burst lines, and one more each Every. Its zero value is ready and
 // it is safe for concurrent use.
