@@ -83,12 +83,12 @@ func (v *valueSink) reserve(size int64) (err error) {
 	c := v.conn
 	ctx, cancel := c.context()
 	defer cancel()
+	defer func() { v.ready = time.Now() }()
 	if err := c.srv.transit.takeSoon(ctx, size, c.own); err != nil {
 		return err
 	}
 	v.transit = size
 	v.stage, err = c.srv.opt.Store.Stage(ctx, size)
-	v.ready = time.Now()
 	if err != nil {
 		v.arrived()
 	}
