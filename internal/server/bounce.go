@@ -79,27 +79,26 @@ func (w *wire) pour(n int64, st *cascade.Stage) error {
 		w.first = w.first[k:]
 		n -= k
 	}
-	for moved := false; n > 0; {
+	for n > 0 {
 		k, err := w.pourSome(n, st)
 		if n -= k; n == 0 || err != nil {
 			return err
 		}
-		if err := w.awaitMore(&moved); err != nil {
+		if err := w.awaitMore(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// awaitMore waits for a client in the middle of a value. moved remembers between
-// calls whether this thread has moved away.
-func (w *wire) awaitMore(moved *bool) error {
+// awaitMore waits for a client in the middle of a value.
+func (w *wire) awaitMore() error {
 	switch seen := w.spin.watch(w, 1); {
 	case seen == came:
 		return nil
-	case seen == inVain && !*moved: // who had begun is not expected to pause
+	case seen == inVain && !w.moved: // who had begun is not expected to pause
 		moveAway()
-		*moved = true
+		w.moved = true
 		return nil
 	}
 	return w.await()
@@ -113,10 +112,10 @@ func (w *wire) gather(p []byte, n int) error {
 	k := copy(p[n:], w.first)
 	w.first = w.first[k:]
 	n += k
-	for moved := false; n < len(p); {
+	for n < len(p) {
 		k, err := w.recvBytes(p[n:])
 		if n += k; errors.Is(err, errStalled) {
-			err = w.awaitMore(&moved)
+			err = w.awaitMore()
 		}
 		if err != nil {
 			return err

@@ -47,6 +47,7 @@ func takesValue(name []byte) bool {
 // Receive implements resp.Receiver.
 func (v *valueSink) Receive(head []byte, rest int64) error {
 	w, size := v.conn.wire, int64(len(head))+rest
+	w.moved = false
 	w.patience = stallDeadline // for the rest of the command too: it holds room
 	if first := min(size, proofBytes); int64(len(head)) < first {
 		if v.err = v.conn.takeProof(first); v.err != nil {

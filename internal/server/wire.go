@@ -75,6 +75,7 @@ type wire struct {
 	// until is when a client must have authenticated; zero: it has.
 	until time.Time
 
+	moved   bool         // its thread moved away while it waited for the value that arrives
 	own     bool         // of the rank's own user, on the unix socket
 	local   bool         // a unix socket
 	borrows func() int64 // bytes of values that the reply which is sent borrows
