@@ -23,10 +23,12 @@ const watchPeriod = 2 * time.Second
 // rankStats is the answer to CASCADE.STATS.
 type rankStats struct {
 	cascade.Stats
-	UptimeSeconds float64     `json:"uptime_seconds"`
-	Version       string      `json:"version"`
-	Held          server.Held `json:"held"`
-	Peers         *dht.Stats  `json:"peers"` // nil: the rank is alone
+	UptimeSeconds float64         `json:"uptime_seconds"`
+	Version       string          `json:"version"`
+	Held          server.Held     `json:"held"`
+	Connections   int             `json:"connections"`
+	InFlight      server.InFlight `json:"in_flight"`
+	Peers         *dht.Stats      `json:"peers"` // nil: the rank is alone
 
 	ranks []dht.RankStatus // of the job, if it is not alone
 }
@@ -130,6 +132,8 @@ func (a *app) printStats(s rankStats) error {
 		{"dirty", fmt.Sprintf("%d blocks, %s", s.DirtyBlocks, human(s.DirtyBytes))},
 		{"ids pending", fmt.Sprintf("%d blocks, %s", s.PendingIDs, human(s.PendingBytes))},
 		{"held", fmt.Sprintf("%d leases, %d views, %d pins, %d stages (%s of the arena)", s.Leases, s.Held.Views, s.Held.Pins, s.Held.Stages, human(s.Held.Bytes))},
+		{"clients", fmt.Sprintf("%d connections, %d not authenticated; %s of replies not read, %s of values arriving", s.Connections, s.InFlight.Strange,
+			human(s.InFlight.Bytes), human(s.InFlight.Transit))},
 		{"engines", fmt.Sprintf("%d regions, %d jobs", s.Held.Regions, s.Held.Jobs)},
 		{"recovered", fmt.Sprintf("%d blocks, %d names, %s", s.Recovered.Blocks, s.Recovered.Names, human(s.Recovered.Bytes))},
 	}

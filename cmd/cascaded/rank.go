@@ -10,6 +10,7 @@ import (
 	"cascadekv/dht"
 	"cascadekv/internal/buildinfo"
 	"cascadekv/internal/config"
+	"cascadekv/internal/descriptors"
 	"cascadekv/internal/preflight"
 	"cascadekv/internal/server"
 	"cascadekv/lustre/segment"
@@ -89,7 +90,7 @@ func (p program) assemble(ctx context.Context, c config.Config, password string,
 	r.watchLate(work, o.Cold)
 	r.server, err = server.New(server.Options{
 		Store: store, Node: r.node(), Socket: c.Socket, Listen: c.Listen, Admin: c.Admin.Listen, AllowUIDs: c.AllowUIDs,
-		Version: buildinfo.Version(), Limits: serverLimits(c, password), Log: log, Lend: lends(c), Spin: c.Resp.Spin.Std(),
+		Version: buildinfo.Version(), Limits: serverLimits(c, password, openFiles(c, log)), Log: log, Lend: lends(c), Spin: c.Resp.Spin.Std(),
 		Inherited: p.state, Upgrade: r.upgrade,
 	})
 	r.program.state = nil
@@ -250,9 +251,10 @@ func storeLimits(c config.Config, ranks int) cascade.Limits {
 	}
 }
 
-func serverLimits(c config.Config, password string) server.Limits {
+// serverLimits are those of the configuration, as far as the descriptors reach.
+func serverLimits(c config.Config, password string, files descriptors.Split) server.Limits {
 	return server.Limits{
-		Password: password, MaxConnections: c.MaxConnections, Lease: c.Lease.Std(), FixedMiss: c.Resp.NativeMiss == "auto",
+		Password: password, MaxConnections: min(c.MaxConnections, files.Connections), Shared: files.Shared, Lease: c.Lease.Std(), FixedMiss: c.Resp.NativeMiss == "auto",
 	}
 }
 
@@ -290,7 +292,7 @@ func (r *openedRank) Reload(c config.Config, password string) {
 	r.config, r.secret = c, password
 	r.store.SetLimits(storeLimits(c, r.ranks))
 	r.limits.Unlock()
-	r.server.SetLimits(serverLimits(c, password))
+	r.server.SetLimits(serverLimits(c, password, openFiles(c, r.log)))
 	r.server.Reloaded()
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"cascadekv/internal/arena"
 	"cascadekv/internal/config"
+	"cascadekv/internal/descriptors"
 	"cascadekv/internal/units"
 )
 
@@ -72,15 +73,15 @@ func (m Machine) kernel() Check {
 }
 
 func (m Machine) openFiles(c *config.Config) Check {
-	const own = 128 // segments, arenas, listeners, the runtime
-	need := uint64(c.MaxConnections) + own
+	want := descriptors.Want(c.MaxConnections, c.Socket != "", c.Lustre.Dir != "", c.Peers.Fabric != "off")
+	need := descriptors.Needed(want)
 	l, err := m.rlimit(unix.RLIMIT_NOFILE)
 	if err != nil {
 		return Warning("open files", "", "getrlimit: %v", err)
 	}
 	if l.Max < need {
 		return Warning("open files", fmt.Sprintf("ulimit -Hn %d, LimitNOFILE= in a unit, or a lower max_connections", need),
-			"the hard limit is %d, max_connections = %d needs %d", l.Max, c.MaxConnections, need)
+			"the hard limit is %d, max_connections = %d and all else needs %d: %v", l.Max, c.MaxConnections, need, descriptors.Divide(l.Max, want))
 	}
 	return Okay("open files", "limit %s, %d needed", limitText(l.Max), need)
 }

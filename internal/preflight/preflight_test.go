@@ -91,7 +91,7 @@ func TestAll(t *testing.T) {
 		"job limit": {func(_ *Machine, c *config.Config) { c.Shm.Bytes = 16 * units.GiB }, "memory", Fail, []string{"/system.slice/job_1", "16.0 GiB", "sbatch --mem"}},
 		"memory enough": {func(_ *Machine, c *config.Config) { c.Shm.Bytes, c.Host.Bytes = 4*units.GiB, 11*units.GiB },
 			"memory", OK, []string{"30.5 GiB available"}},
-		"files": {func(m *Machine, c *config.Config) { c.MaxConnections = 70000 }, "open files", Warn, []string{"65536", "70128"}},
+		"files": {func(m *Machine, c *config.Config) { c.MaxConnections = 70000 }, "open files", Warn, []string{"65536", "107176"}},
 		"pinning": {func(m *Machine, _ *config.Config) {
 			plant(t, m.root, map[string]string{"dev/nvidia0": ""})
 		}, "locked memory", Warn, []string{"unlimited"}},

@@ -28,6 +28,10 @@ var (
 	// MaxHeld; the stream stays in sync.
 	ErrArgTooLarge = errors.New("resp: arguments too large: all but values must fit 4 MiB")
 
+	// ErrBusy is Command.Err when the commands of all connections take what
+	// Room gives them; the stream stays in sync.
+	ErrBusy = errors.New("resp: too many large commands arrive at once; try again")
+
 	// ErrServer matches every ServerError.
 	ErrServer = errors.New("resp: server answered with an error")
 
@@ -38,7 +42,7 @@ var (
 	// The stream stays in sync.
 	ErrShortBuffer = errors.New("resp: value is larger than the buffer")
 
-	// ErrClosed is returned by a Client after Close.
+	// ErrClosed is returned by a Client or Reader after Close.
 	ErrClosed = errors.New("resp: client is closed")
 )
 
@@ -47,6 +51,7 @@ type ProtocolError struct {
 	Reason string // one line, in Redis's words where Redis has words for it
 	Offset int64  // bytes of the stream before the item that is wrong
 	Speaks error  // ErrHTTP or ErrTLS where the bytes are of that protocol, else nil
+	Limit  bool   // the command is beyond what Reader.Limit allows
 }
 
 // Error names the reason and the place.

@@ -24,6 +24,9 @@ func (r *Reader) inline(sink Sink) error {
 			r.cmd.Inline = len(r.cmd.Args) > 0
 			return nil
 		}
+		if r.limits.Args > 0 && int64(len(r.cmd.Args)) == r.limits.Args {
+			return &ProtocolError{Limit: true, Reason: "unauthenticated multibulk length", Offset: at}
+		}
 		word, n, ok := nextWord(line)
 		if !ok {
 			return &ProtocolError{Reason: "unbalanced quotes in request", Offset: at}
@@ -38,12 +41,16 @@ func (r *Reader) inline(sink Sink) error {
 // word adds an argument whose bytes are at hand.
 func (r *Reader) word(sink Sink, p []byte) error {
 	size := int64(len(p))
-	to := r.place(sink, size)
+	to := r.ask(sink, size)
 	if r.cmd.Err != nil {
 		return nil
 	}
 	if to == nil {
-		q := r.room(len(p))
+		q, ok := r.place(len(p))
+		if !ok {
+			r.cmd.Err = ErrBusy
+			return nil
+		}
 		copy(q, p)
 		r.add(q, size)
 		return nil

@@ -41,11 +41,30 @@ const argOverhead = 32
 // small arguments is being handled.
 type Reader struct {
 	in     input
-	hold   []byte // bytes of held arguments; never nil while one is held
+	hold   []byte // bytes of held arguments; never nil while one is held. Its capacity is what Room gave
+	whole  []byte // the memory that hold is the beginning of
 	held   int64  // what the current command's arguments cost, up to MaxHeld
 	cmd    Command
 	idle   bool // waits for the first byte of a command
 	broken error
+
+	limits Limits
+	room   Room  // nil: none is asked
+	taken  int64 // of room, by hold
+}
+
+// Limits bound the commands of a client that is not trusted yet. A field that is
+// zero stands for the bound of the protocol: MaxArgs, MaxHeld.
+type Limits struct {
+	Args  int64 // of one command
+	Bytes int64 // of all arguments of one command
+}
+
+// Room bounds the memory that the commands of many connections take together
+// while they arrive. Its methods are safe for concurrent use.
+type Room interface {
+	Take(n int64) bool // false: nothing was taken
+	Give(n int64)
 }
 
 // NewReader returns a Reader of the commands that src delivers.
@@ -59,6 +78,22 @@ func NewReader(src io.Reader) *Reader {
 func (r *Reader) Reset(src io.Reader) {
 	r.in.init(src)
 	r.broken = nil
+	r.recycle()
+}
+
+// Limit bounds the commands that follow. A command beyond the limits is a
+// *ProtocolError, in Redis's words for clients that have not authenticated.
+func (r *Reader) Limit(l Limits) { r.limits = l }
+
+// SetRoom has the Reader ask room for the memory of commands of more than
+// 16 KiB. A command for which there is none is dropped: its Err matches ErrBusy.
+func (r *Reader) SetRoom(room Room) { r.room = room }
+
+// Close gives back what the Reader holds of its Room. No command follows.
+func (r *Reader) Close() {
+	if r.broken == nil {
+		r.broken = ErrClosed
+	}
 	r.recycle()
 }
 
@@ -126,14 +161,22 @@ const tlsHandshake = 0x16
 
 // array parses one command in its usual form.
 func (r *Reader) array(sink Sink) error {
+	at := r.in.offset()
 	n, err := r.header('*', MaxArgs, "too big mbulk count string", "invalid multibulk length")
 	if err != nil {
 		return err
 	}
+	if r.limits.Args > 0 && n > r.limits.Args {
+		return &ProtocolError{Offset: at, Limit: true, Reason: "unauthenticated multibulk length"}
+	}
 	for range n {
+		at := r.in.offset()
 		size, err := r.header('$', MaxBulk, "too big bulk count string", "invalid bulk length")
 		if err != nil {
 			return err
+		}
+		if r.limits.Bytes > 0 && size > r.limits.Bytes-r.held {
+			return &ProtocolError{Offset: at, Limit: true, Reason: "unauthenticated bulk length"}
 		}
 		if err := r.argument(sink, size); err != nil {
 			return err
@@ -174,7 +217,7 @@ func (r *Reader) header(kind byte, limit int64, tooLong, invalid string) (int64,
 
 // argument consumes the bytes of one argument.
 func (r *Reader) argument(sink Sink, size int64) error {
-	to := r.place(sink, size)
+	to := r.ask(sink, size)
 	switch {
 	case r.cmd.Err != nil:
 		return r.in.discard(size)
@@ -182,14 +225,63 @@ func (r *Reader) argument(sink Sink, size int64) error {
 		r.add(nil, size)
 		return r.receive(to, size)
 	}
-	p := r.room(int(size))
-	r.add(p, size)
-	return r.in.full(p)
+	p, err := r.arrive(int(size))
+	if r.cmd.Err == nil {
+		r.add(p, size)
+	}
+	return err
 }
 
-// place decides where the next argument goes: to the Receiver it returns, to
+// firstRoom is the memory that an argument gets before a byte of it has come.
+const firstRoom = 64 << 10
+
+// arrive receives an argument of n bytes into held memory, which grows as they
+// come: a false size costs little. Without Room for it the argument is dropped.
+func (r *Reader) arrive(n int) ([]byte, error) {
+	p, ok := r.place(min(n, firstRoom))
+	for got := 0; ok; {
+		if err := r.in.full(p[got:]); err != nil || len(p) == n {
+			return p, err
+		}
+		got = len(p)
+		p, ok = r.grow(p, min(n, 4*got))
+	}
+	r.cmd.Err = ErrBusy
+	return nil, r.in.discard(int64(n - len(p)))
+}
+
+// grow returns p with n bytes, those after its own undefined. p is what place
+// returned last. On false p is returned as it was.
+func (r *Reader) grow(p []byte, n int) ([]byte, bool) {
+	if at := len(r.hold) - len(p); r.widen(at + n) {
+		r.hold = r.hold[:at+n]
+		return r.hold[at : at+n : at+n], true
+	}
+	q, ok := r.place(n)
+	if !ok {
+		return p, false
+	}
+	copy(q, p)
+	return q, true
+}
+
+// widen gives hold a capacity of n bytes where it lies, if its memory has as
+// many and there is Room for them.
+func (r *Reader) widen(n int) bool {
+	if n <= cap(r.hold) {
+		return true
+	}
+	to := min(cap(r.whole), max(n, cap(r.hold)+firstRoom))
+	if n > to || !r.take(int64(to-cap(r.hold))) {
+		return false
+	}
+	r.hold = r.whole[:len(r.hold):to]
+	return true
+}
+
+// ask decides where the next argument goes: to the Receiver it returns, to
 // held memory when that is nil, or nowhere when the command has an Err.
-func (r *Reader) place(sink Sink, size int64) (to Receiver) {
+func (r *Reader) ask(sink Sink, size int64) (to Receiver) {
 	if r.cmd.Err != nil {
 		return nil
 	}
@@ -224,15 +316,33 @@ func (r *Reader) add(p []byte, size int64) {
 	r.cmd.Sizes = append(r.cmd.Sizes, size)
 }
 
-// room returns n bytes of held memory. Arguments held before stay where they
-// are when hold is replaced by a larger piece.
-func (r *Reader) room(n int) []byte {
-	if r.hold == nil || len(r.hold)+n > cap(r.hold) {
-		r.hold = newHold(max(n, min(4*cap(r.hold), MaxHeld), 512))
+// place returns n bytes of held memory; false when there is no Room for them.
+// Arguments held before stay where they are when hold is replaced by a larger
+// piece.
+func (r *Reader) place(n int) ([]byte, bool) {
+	if r.hold == nil || !r.widen(len(r.hold)+n) {
+		want := max(n, min(4*cap(r.hold), MaxHeld), 512)
+		if !r.take(int64(want)) {
+			return nil, false
+		}
+		r.whole = newHold(want)
+		r.hold = r.whole[:0:want]
 	}
 	at := len(r.hold)
 	r.hold = r.hold[:at+n]
-	return r.hold[at : at+n : at+n]
+	return r.hold[at : at+n : at+n], true
+}
+
+// take asks Room for n bytes more, unless the hold is one that is kept.
+func (r *Reader) take(n int64) bool {
+	if r.room == nil || r.taken == 0 && n <= keepHeld {
+		return true
+	}
+	if !r.room.Take(n) {
+		return false
+	}
+	r.taken += n
+	return true
 }
 
 const (
@@ -257,10 +367,14 @@ func newHold(n int) []byte {
 // recycle forgets the last command, and gives up the memory of an unusually
 // large one.
 func (r *Reader) recycle() {
-	if cap(r.hold) > keepHeld {
-		hold := r.hold[:0]
+	if r.taken > 0 {
+		r.room.Give(r.taken)
+		r.taken = 0
+	}
+	if cap(r.whole) > keepHeld {
+		hold := r.whole[:0]
 		largeHolds.Put(&hold)
-		r.hold = nil
+		r.hold, r.whole = nil, nil
 	}
 	if cap(r.cmd.Args) > keepArgs {
 		r.cmd.Args, r.cmd.Sizes = nil, nil

@@ -80,6 +80,13 @@ var (
 	mHeldViews   = newMetric("held_views", "Views that clients hold.", gauge)
 	mHeldPins    = newMetric("held_pins", "Pins that clients hold.", gauge)
 	mHeldStages  = newMetric("held_stages", "Stages that clients fill.", gauge)
+	mFlight      = newMetric("in_flight_bytes", "Memory of the kernel for replies that clients have not read.", gauge)
+	mFlightWide  = newMetric("in_flight_buffers_bytes", "Size of the wide send buffers that connections with large replies have.", gauge)
+	mFlightMost  = newMetric("in_flight_buffers_limit_bytes", "What the wide send buffers may take together.", gauge)
+	mStalled     = newMetric("stalled_bytes", "Bytes of blocks that are borrowed by replies which clients do not read.", gauge)
+	mTransit     = newMetric("transit_bytes", "Bytes of memory tiers that are taken for values which have not arrived as a whole.", gauge)
+	mArriving    = newMetric("arriving_bytes", "Memory for large commands which have not arrived as a whole.", gauge)
+	mStrangers   = newMetric("connections_unauthenticated", "Client connections that have not authenticated.", gauge)
 	mNames       = newMetric("names", "Live names.", gauge)
 	mBlocks      = newMetric("blocks", "Distinct blocks.", gauge)
 	mReferenced  = newMetric("referenced_bytes", "Bytes of all names' blocks.", gauge)
@@ -178,6 +185,9 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		{mRegionOut, float64(m.loaded.blocks.Load())}, {mRegionOutB, float64(m.loaded.bytes.Load())},
 		{mJobs, float64(s.Held.Jobs)}, {mRegions, float64(s.Held.Regions)}, {mHeldBytes, float64(s.Held.Bytes)},
 		{mHeldViews, float64(s.Held.Views)}, {mHeldPins, float64(s.Held.Pins)}, {mHeldStages, float64(s.Held.Stages)},
+		{mFlight, float64(s.InFlight.Bytes)}, {mFlightWide, float64(s.InFlight.Buffers)}, {mFlightMost, float64(s.InFlight.Limit)},
+		{mStalled, float64(s.InFlight.Stalled)}, {mTransit, float64(s.InFlight.Transit)}, {mArriving, float64(s.InFlight.Arriving)},
+		{mStrangers, float64(s.InFlight.Strange)},
 	} {
 		send(x.metric, x.v)
 	}

@@ -111,7 +111,7 @@ func (c *conn) login(user, password string) (refusal string) {
 	right := func() bool {
 		return user == "default" && subtle.ConstantTimeCompare([]byte(*secret), []byte(password)) == 1
 	}
-	from, trusted := c.source(), c.uid == os.Geteuid() || c.uid == 0
+	from, trusted := c.source, c.uid == os.Geteuid() || c.uid == 0
 	var ok bool
 	var wait time.Duration
 	var failed int

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 
@@ -78,23 +79,55 @@ func (w *wire) pour(n int64, st *cascade.Stage) error {
 		w.first = w.first[k:]
 		n -= k
 	}
-	for moved := false; n > 0; {
+	for n > 0 {
 		k, err := w.pourSome(n, st)
 		if n -= k; n == 0 || err != nil {
 			return err
 		}
-		switch seen := w.spin.watch(w, 1); {
-		case seen == came:
-		case seen == inVain && !moved: // who had begun is not expected to pause
-			moveAway()
-			moved = true
-		default:
-			if err := w.await(); err != nil {
-				return err
-			}
+		if err := w.awaitMore(); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// awaitMore waits for a client in the middle of a value.
+func (w *wire) awaitMore() error {
+	switch seen := w.spin.watch(w, 1); {
+	case seen == came:
+		return nil
+	case seen == inVain && !w.moved: // who had begun is not expected to pause
+		moveAway()
+		w.moved = true
+		return nil
+	}
+	return w.await()
+}
+
+// gather receives bytes of a value that has no room yet, until p is full of them;
+// n of them are there.
+func (w *wire) gather(p []byte, n int) error {
+	w.spin.arriving.Add(1)
+	defer w.spin.arriving.Add(-1)
+	k := copy(p[n:], w.first)
+	w.first = w.first[k:]
+	n += k
+	for n < len(p) {
+		k, err := w.recvBytes(p[n:])
+		if n += k; errors.Is(err, errStalled) {
+			err = w.awaitMore()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// discard receives n bytes that nobody wants.
+func (w *wire) discard(n int64) error {
+	_, err := io.CopyN(io.Discard, w, n)
+	return err
 }
 
 // pourSome appends what has come of the next n bytes, and tells how much. It
@@ -124,18 +157,17 @@ func (w *wire) pourSome(n int64, st *cascade.Stage) (poured int64, err error) {
 	}
 }
 
-// await waits in the kernel for a client in the middle of a value. One that
-// pauses for long does not keep others from watching.
+// await waits for a client in the middle of a value: for a moment in the kernel,
+// then without a thread. One that pauses for long does not keep others from
+// watching.
 func (w *wire) await() error {
-	threads <- struct{}{}
-	defer func() { <-threads }()
-	if w.pollTimed(linger) {
+	if w.lingers() {
 		return nil
 	}
 	w.spin.arriving.Add(-1)
 	defer w.spin.arriving.Add(1)
-	if !w.poll(stallDeadline) {
-		return errStalled
+	if err := w.lot.park(w, stallDeadline); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
 	}
-	return nil
+	return errStalled
 }

@@ -85,7 +85,8 @@ func (r *rig) stage(size int) *cascade.Stage {
 func TestValueWithoutItsEnd(t *testing.T) {
 	r := newRig(t, 16<<20)
 	w, _ := wirePair(t, &spinner{})
-	v := valueSink{conn: &conn{wire: w}, stage: r.stage(5)}
+	v := valueSink{conn: &conn{srv: r.srv, wire: w}}
+	defer v.abort()
 	if err := v.Receive([]byte("value"), 0); err != nil {
 		t.Fatal(err)
 	}

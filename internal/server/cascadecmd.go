@@ -165,8 +165,9 @@ type Snapshot struct {
 	TCP           string  `json:"tcp,omitempty"`
 	Admin         string  `json:"admin,omitempty"`
 
-	Held  Held       `json:"held"`
-	Peers *dht.Stats `json:"peers,omitempty"` // of a rank that is not alone
+	Held     Held       `json:"held"`
+	InFlight InFlight   `json:"in_flight"`
+	Peers    *dht.Stats `json:"peers,omitempty"` // of a rank that is not alone
 }
 
 // Held is what the connections of all clients hold now. A connection that has
@@ -179,6 +180,18 @@ type Held struct {
 	Stages  int64 `json:"stages"`
 	Regions int64 `json:"regions"`
 	Jobs    int   `json:"jobs"` // that wait or run
+
+	// Shared is what regions, and the other files that clients share with the
+	// rank, take of the process.
+	Shared Shared `json:"shared"`
+}
+
+// Shared is the cost of memory that clients share, and its limits, 0 for none.
+type Shared struct {
+	Descriptors     int   `json:"descriptors"`
+	DescriptorsMost int   `json:"descriptors_most"`
+	Address         int64 `json:"address_bytes"`
+	AddressMost     int64 `json:"address_bytes_most"`
 }
 
 func (s *Server) held() Held {
@@ -186,7 +199,7 @@ func (s *Server) held() Held {
 	views, bytes := s.opt.Store.Held()
 	return Held{
 		Bytes: b.used.Load() + bytes, Views: b.views.Load() + views, Pins: b.pins.Load(), Stages: b.stages.Load(),
-		Regions: s.jobs.regions.Load(), Jobs: s.jobs.unfinished(),
+		Regions: s.jobs.regions.Load(), Jobs: s.jobs.unfinished(), Shared: s.regions.shared(),
 	}
 }
 
@@ -196,7 +209,7 @@ func (s *Server) Snapshot() Snapshot {
 		Stats: s.opt.Store.Stats(), Version: s.opt.Version, UptimeSeconds: time.Since(s.born).Seconds(),
 		Connections: s.connections(), Commands: s.metrics.commands.Load(), Dropped: s.metrics.dropped.Load(),
 		Referred: s.metrics.referred.Load(),
-		Held:     s.held(),
+		Held:     s.held(), InFlight: s.inFlight(),
 	}
 	if a := s.Addr(); a != nil {
 		snap.TCP = a.String()

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -167,6 +168,10 @@ func cmdHello(c *conn, args [][]byte) {
 		}
 		proto = v
 	}
+	if len(o.name) > maxName {
+		c.wr.Error(errName)
+		return
+	}
 	open := *c.srv.secret.Load() == ""
 	if o.auth && !(open && o.user == "default") {
 		if refusal := c.login(o.user, o.password); refusal != "" {
@@ -210,10 +215,14 @@ func (c *conn) hello() {
 	c.number("ver", moduleVersion)
 }
 
+var errName = fmt.Sprintf("ERR Client names cannot be longer than %d bytes", maxName)
+
 func cmdClient(c *conn, args [][]byte) {
 	switch sub := strings.ToUpper(string(args[1])); {
 	case sub == "SETINFO" && len(args) == 4:
 		c.wr.Simple("OK")
+	case sub == "SETNAME" && len(args) == 3 && len(args[2]) > maxName:
+		c.wr.Error(errName)
 	case sub == "SETNAME" && len(args) == 3:
 		c.name = string(args[2])
 		c.wr.Simple("OK")

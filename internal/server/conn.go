@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -23,29 +24,34 @@ const (
 // conn is one client connection. It belongs to its goroutine, except where
 // noted.
 type conn struct {
-	srv    *Server
-	id     uint64
-	owner  string // of leases
-	wire   *wire
-	rd     *resp.Reader
-	wr     resp.Writer
-	views  []*cascade.View // borrowed by wr until the next flush
-	sink   valueSink
-	fixed  fixedClient
-	name   string
-	db     int
-	ns     string
-	held   held
-	own    bool // on the unix socket, of the rank's own user
-	uid    int  // at the other end; unknownUID: on another machine, or handed over
-	authed bool // may use commands that ask for a password, see checkProof
-	quit   bool
-	until  time.Time        // when the command's calls of the store end; zero before the first
-	oldest time.Time        // when the first command of those whose answers are collected asked the store; zero: none did
-	moves  *transfers       // nil until the first region
-	touch  *cascade.Touches // nil until asked for, as the next
-	holds  *cascade.Holds
-	ending atomic.Bool // set by interrupt, from any goroutine
+	srv   *Server
+	id    uint64
+	owner string // of leases
+	wire  *wire
+	rd    *resp.Reader
+	wr    resp.Writer
+	views []*cascade.View // borrowed by wr until the next flush
+
+	sending *cascade.View // by send; nil: none
+	sink    valueSink
+	fixed   fixedClient
+	name    string
+	db      int
+	ns      string
+	held    held
+	own     bool   // on the unix socket, of the rank's own user
+	uid     int    // at the other end; unknownUID: on another machine
+	authed  bool   // may use commands that ask for a password, see checkProof
+	bound   bool   // by the limits of those who have not authenticated
+	early   int    // commands it sent while bound
+	source  string // for limits: a user or an address
+	quit    bool
+	until   time.Time        // when the command's calls of the store end; zero before the first
+	oldest  time.Time        // when the first command of those whose answers are collected asked the store; zero: none did
+	moves   *transfers       // nil until the first region
+	touch   *cascade.Touches // nil until asked for, as the next
+	holds   *cascade.Holds
+	ending  atomic.Bool // set by interrupt, from any goroutine
 
 	// proof is the password by which authed came, as Server.secret points to it;
 	// nil: by none. It is written by the connection's goroutine.
@@ -65,7 +71,7 @@ func newConn(s *Server, nc net.Conn, id uint64) (*conn, error) {
 // connOf is a new connection on a wire.
 func connOf(s *Server, w *wire, id uint64, tcp bool) *conn {
 	c := &conn{srv: s, id: id, held: held{budget: s.budget}, owner: ownerOf(id), uid: unknownUID, wire: w, rd: resp.NewReader(w)}
-	w.idle = c.rd.Idle
+	w.idle, w.borrows = c.rd.Idle, c.borrowed
 	c.fixed = newFixedClient(tcp)
 	c.sink.conn = c
 	c.reset()
@@ -107,6 +113,7 @@ func (c *conn) serve() {
 	defer c.held.dropAll()
 	defer c.endTransfers()
 	defer c.endIndex()
+	defer c.rd.Close()
 	for !c.quit && !c.ending.Load() {
 		if h := c.srv.lot.halt.Load(); h != nil {
 			if !c.rest(h) {
@@ -115,6 +122,7 @@ func (c *conn) serve() {
 			continue
 		}
 		c.until = time.Time{}
+		c.bind()
 		cmd, err := c.rd.Next(&c.sink)
 		if errors.Is(err, errHalted) {
 			c.rd.Reset(c.wire)
@@ -127,7 +135,9 @@ func (c *conn) serve() {
 		c.wire.patience = 0
 		c.spent(c.sink.ready)
 		c.srv.metrics.commands.Add(1)
-		c.dispatch(cmd)
+		if !c.tooEarly() {
+			c.dispatch(cmd)
+		}
 		c.sink.abort()
 		if c.rd.Buffered()+len(c.wire.first) == 0 {
 			c.wire.dropDescriptors() // whose command did not take them
@@ -145,9 +155,14 @@ func (c *conn) serve() {
 func (c *conn) ended(err error) {
 	var broken *resp.ProtocolError
 	switch {
+	case errors.As(err, &broken) && broken.Limit:
+		c.wr.Error(fmt.Sprintf("NOAUTH Authentication required: before it a command has %d arguments and %d bytes at most", earlyArgs, earlyBytes))
+		c.srv.metrics.protocolErrors.Add(1)
 	case errors.As(err, &broken):
 		c.protocolError(broken)
 	case errors.Is(err, io.EOF), c.ending.Load(), c.fixed.waiting:
+	case c.bound && errors.Is(err, os.ErrDeadlineExceeded):
+		c.wr.Error(fmt.Sprintf("NOAUTH no authentication within %v", authWithin))
 	default:
 		c.srv.log.Debug("connection ended", "conn", c.id, "err", err)
 	}
@@ -164,6 +179,18 @@ func (c *conn) flush() error {
 	err := c.wr.Flush(c.wire)
 	c.releaseViews()
 	return err
+}
+
+// borrowed is the size of the values that a reply which is being sent borrows.
+func (c *conn) borrowed() int64 {
+	n := int64(0)
+	for _, v := range c.views {
+		n += v.Size()
+	}
+	if c.sending != nil {
+		n += c.sending.Size()
+	}
+	return n
 }
 
 func (c *conn) releaseViews() {
@@ -202,9 +229,19 @@ func (c *conn) dispatch(cmd *resp.Command) {
 	case len(cmd.Args) < h.min && cmd.Err == nil, h.max > 0 && len(cmd.Args) > h.max:
 		c.wr.Error(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(name)))
 	case cmd.Err != nil && name != "SET" && name != "CASCADE.PUT":
-		c.wr.Error("ERR " + cmd.Err.Error())
+		c.wr.Error(droppedText(cmd.Err))
 	default:
-		c.sink.err = cmd.Err
+		if cmd.Err != nil {
+			c.sink.err = cmd.Err
+		}
 		h.run(c, cmd.Args)
 	}
+}
+
+// droppedText is what a client is answered whose arguments were dropped.
+func droppedText(err error) string {
+	if errors.Is(err, resp.ErrBusy) {
+		return "BUSY " + err.Error()
+	}
+	return "ERR " + err.Error()
 }

@@ -22,10 +22,13 @@
 //	bounce       memory that the bytes of arriving values pass through, in the
 //	             core's cache
 //	watch        to look for what a client sends next instead of going to sleep
+//	stranger     a connection that has not authenticated, where a password is set
+//	owner        the rank's own user, on the unix socket
 //	halt         a time in which connections rest between two commands, so that
 //	             another program can take over (internal/handover)
 //
 // Values pass from socket to tier memory through a bounce, and from there to the
-// socket directly; none is ever on the Go heap. The package keeps no blocks, decides no
+// socket directly. Only the first 64 KiB of one that arrives may be on the Go heap,
+// until there is room for all of it. The package keeps no blocks, decides no
 // placement and reads no configuration files.
 package server

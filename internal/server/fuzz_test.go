@@ -46,7 +46,7 @@ func FuzzHeldCommands(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { _ = store.Close(context.Background()) })
-	s := &Server{opt: Options{Store: store}, log: quiet}
+	s := &Server{opt: Options{Store: store}, log: quiet, regions: newRegionBudget()}
 	s.SetLimits(Limits{Lease: time.Second})
 	s.metrics, s.budget, s.jobs = newMetrics(s), newBudget(store), newPool(store)
 	f.Fuzz(func(t *testing.T, text string) {

@@ -277,7 +277,7 @@ func (w *wire) peer() string {
 	if w.closed {
 		return "it ends"
 	}
-	if w.shared != nil {
+	if w.local {
 		if cred, err := unix.GetsockoptUcred(w.fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
 			return fmt.Sprintf("process %d of uid %d", cred.Pid, cred.Uid)
 		}
@@ -295,7 +295,7 @@ func (w *wire) peer() string {
 func (w *wire) ip() net.IP {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed || w.shared != nil {
+	if w.closed || w.local {
 		return nil
 	}
 	ip, _ := peerAddress(w.fd)

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/region"
 )
 
 // cmdCascadeIndex hands over the shared index, or this connection's touch ring or
@@ -34,8 +36,14 @@ func replyOwn[F interface {
 }](c *conn, own *F, open func() (F, error)) {
 	var none F
 	if *own == none {
+		err := c.srv.regions.take(region.Cost{}, oneFile)
+		if err != nil {
+			c.wr.Error("ERR " + err.Error())
+			return
+		}
 		f, err := open()
 		if err != nil {
+			c.srv.regions.give(oneFile)
 			c.wr.Error("ERR " + err.Error())
 			return
 		}
@@ -49,8 +57,10 @@ func replyOwn[F interface {
 func (c *conn) endIndex() {
 	if c.touch != nil {
 		c.touch.Close()
+		c.srv.regions.give(oneFile)
 	}
 	if c.holds != nil {
 		c.holds.Close()
+		c.srv.regions.give(oneFile)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/internal/cores"
+	"cascadekv/internal/region"
 )
 
 const (
@@ -24,6 +25,10 @@ const (
 	// told of, and maxJobBytes what their commands may take in memory.
 	maxJobs     = 1024
 	maxJobBytes = 64 << 20
+
+	// mostJobs and mostJobBytes are the same of all connections together.
+	mostJobs     = 16 << 10
+	mostJobBytes = 256 << 20
 
 	// maxWait bounds a wait of CASCADE.DONE.
 	maxWait = 5 * time.Second
@@ -42,6 +47,10 @@ type pool struct {
 	waiting int  // jobs that are not finished
 	halted  bool // no job begins another turn
 
+	jobs  int // of all connections, that DONE has not told of
+	bytes int // of their commands
+
+	budget  *regionBudget
 	regions atomic.Int64 // attached, for Held
 }
 
@@ -50,6 +59,7 @@ func newPool(store *cascade.Store) *pool {
 	return &pool{
 		most:      most,
 		helpers:   make(chan struct{}, most-1),
+		budget:    newRegionBudget(),
 		turnBytes: max(1, min(turnBytes, store.MemoryCapacity()/8)),
 	}
 }
@@ -89,7 +99,8 @@ func (p *pool) callHelper() bool {
 type transfers struct {
 	pool    *pool
 	regions map[int64]*attached
-	last    int64 // number of a region
+	last    int64       // number of a region
+	cost    region.Cost // of the regions
 
 	jobs    map[int64]*job // that DONE has not told of
 	queue   []*job         // wait for a turn
@@ -113,6 +124,7 @@ func (x *transfers) add(r *attached) int64 {
 
 func (x *transfers) put(number int64, r *attached) {
 	x.regions[number] = r
+	x.cost = x.cost.Plus(r.cost)
 	x.pool.mu.Lock()
 	defer x.pool.mu.Unlock()
 	x.open = append(x.open, r)
@@ -128,6 +140,8 @@ func (x *transfers) giveBack(r *attached) error {
 		_ = unix.Close(r.notify)
 	}
 	_ = unix.Close(r.fd)
+	x.cost = x.cost.Minus(r.cost)
+	defer x.pool.budget.give(r.cost)
 	defer x.pool.regions.Add(-1)
 	return r.Close() // of a large one the kernel has much to undo
 }
@@ -179,14 +193,37 @@ func (p *pool) submit(j *job) (bad string) {
 		return fmt.Sprintf("ERR job %d is not finished, or not told by CASCADE.DONE yet; choose another number", j.number)
 	case len(x.jobs) >= maxJobs || x.bytes+j.bytes > maxJobBytes && len(x.jobs) > 0:
 		return fmt.Sprintf("BUSY %d jobs wait; try again after CASCADE.DONE", len(x.jobs))
+	case p.jobs >= mostJobs || p.bytes+j.bytes > mostJobBytes && p.jobs > 0:
+		return fmt.Sprintf("BUSY the connections of this rank have %d jobs that CASCADE.DONE has not told of; try again", p.jobs)
 	}
-	x.jobs[j.number] = j
-	x.bytes += j.bytes
+	p.knowLocked(j)
 	j.at.users++
 	p.waiting++
 	x.queue = append(x.queue, j)
 	p.ready(x)
 	return ""
+}
+
+// knowLocked counts a job until forgetLocked.
+func (p *pool) knowLocked(j *job) {
+	j.of.jobs[j.number] = j
+	j.of.bytes += j.bytes
+	p.bytes += j.bytes
+	p.jobs++
+}
+
+// know is knowLocked of a job that is over.
+func (p *pool) know(j *job) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.knowLocked(j)
+}
+
+func (p *pool) forgetLocked(j *job) {
+	delete(j.of.jobs, j.number)
+	j.of.bytes -= j.bytes
+	p.bytes -= j.bytes
+	p.jobs--
 }
 
 // ready sees to it that a connection with a queue gets its turn. The caller
@@ -328,8 +365,7 @@ func (p *pool) collect(x *transfers) []*job {
 	done := x.done
 	x.done = nil
 	for _, j := range done {
-		delete(x.jobs, j.number)
-		x.bytes -= j.bytes
+		p.forgetLocked(j)
 	}
 	return done
 }
@@ -381,6 +417,7 @@ func (c *conn) endTransfers() {
 	for !x.idle() {
 		<-x.ended
 	}
+	c.srv.jobs.collect(x) // nobody else will
 	for _, r := range x.regions {
 		if err := x.giveBack(r); err != nil {
 			c.srv.log.Error("region is not given back", "conn", c.id, "err", err)

@@ -389,7 +389,7 @@ func TestConnectionEndsWithJobs(t *testing.T) {
 
 // Connections take turns, whatever one of them has queued.
 func TestConnectionsTakeTurns(t *testing.T) {
-	p := &pool{most: 0, turnBytes: turnBytes} // no workers: turns are taken by hand
+	p := &pool{budget: newRegionBudget(), most: 0, turnBytes: turnBytes} // no workers: turns are taken by hand
 	var all []*transfers
 	for k, jobs := range []int{3, 1, 2} {
 		x := newTransfers(p)
@@ -435,7 +435,7 @@ func layoutOf(t *testing.T) region.Layout {
 
 // The end of a connection waits for a job that does not react yet.
 func TestRegionsOutliveTheJobsThatRun(t *testing.T) {
-	p := &pool{most: 0, turnBytes: turnBytes}
+	p := &pool{budget: newRegionBudget(), most: 0, turnBytes: turnBytes}
 	x := newTransfers(p)
 	r, err := region.Attach(memfdToGive(t))
 	if err != nil {

@@ -30,9 +30,6 @@ func source(uid int, ip net.IP) string {
 	return ip.String()
 }
 
-// source is where the connection's client comes from.
-func (c *conn) source() string { return source(c.uid, c.wire.ip()) }
-
 // remoteIP is nil for a unix socket.
 func remoteIP(nc net.Conn) net.IP {
 	if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
@@ -70,7 +67,7 @@ func (c *conn) protocolError(e *resp.ProtocolError) {
 	} else {
 		c.wr.Error("ERR Protocol error: " + e.Reason + fmt.Sprintf(" at byte %d", e.Offset))
 	}
-	if n, ok := c.srv.limited.protocol.Allow(c.source() + what); ok {
+	if n, ok := c.srv.limited.protocol.Allow(c.source + what); ok {
 		c.srv.log.Info(what, "conn", c.id, "peer", c.wire.peer(), "err", e, "suppressed", n)
 	}
 }

@@ -23,6 +23,9 @@ type parking struct {
 
 	halt atomic.Pointer[halt] // nil unless connections are to rest
 
+	flight  *flight    // of the server
+	stalled *allowance // likewise
+
 	mu     sync.Mutex
 	parked map[int]*place // by descriptor; present once it was armed
 	halts  chan struct{}  // closed when the next halt begins
@@ -41,29 +44,49 @@ func newParking() (*parking, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", os.NewSyscallError("epoll_create1", err))
 	}
-	p := &parking{epoll: fd, parked: map[int]*place{}, halts: make(chan struct{}), done: make(chan struct{})}
+	p := &parking{epoll: fd, flight: &flight{}, stalled: &allowance{}, parked: map[int]*place{}, halts: make(chan struct{}), done: make(chan struct{})}
 	go p.watch()
 	return p, nil
 }
 
 // park waits until the wire has something to read, or is hung up. It gives up
-// after the wire's patience, with os.ErrDeadlineExceeded.
-func (p *parking) park(w *wire) error {
+// after patience, unless that is 0, with os.ErrDeadlineExceeded.
+func (p *parking) park(w *wire, patience time.Duration) error {
 	woken, err := p.arm(w, unix.EPOLLIN|unix.EPOLLRDHUP, nil)
 	if err != nil {
 		return err
 	}
-	if w.patience <= 0 {
+	if patience <= 0 {
 		<-woken
 		return nil
 	}
-	timer := time.NewTimer(w.patience)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-woken:
 		return nil
 	case <-timer.C:
 		return os.ErrDeadlineExceeded
+	}
+}
+
+// awaitRoom waits until more can be sent on the wire, or it is hung up. It gives
+// up after patience, with errStalled.
+func (p *parking) awaitRoom(w *wire, patience time.Duration) error {
+	if patience <= 0 {
+		return errStalled
+	}
+	woken, err := p.arm(w, unix.EPOLLOUT, nil)
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-woken:
+		return nil
+	case <-timer.C:
+		return errStalled
 	}
 }
 

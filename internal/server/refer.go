@@ -61,8 +61,27 @@ func (l lane) close() {
 // and tells how much of it is out. What p was must stay until the reader has it,
 // which nobody tells. errNotReferred: the rest of p can be written as usual.
 func (w *wire) refer(p []byte) (sent int, err error) {
-	threads <- struct{}{}
-	defer func() { <-threads }()
+	w.sends(len(p))
+	some := func() error {
+		n, err := w.referSome(p[sent:])
+		if sent += n; n > 0 && errors.Is(err, errStalled) {
+			return nil // it is read, if slowly
+		}
+		return err
+	}
+	for sent < len(p) && err == nil {
+		if err = some(); errors.Is(err, errStalled) {
+			err = w.retry(some)
+		}
+	}
+	return sent, err
+}
+
+// referSome is refer until the client does not read for a moment: errStalled.
+// Whoever waits for it has neither thread nor lane.
+func (w *wire) referSome(p []byte) (sent int, err error) {
+	leave := w.enterSoon()
+	defer func() { <-leave }()
 	l, err := takeLane()
 	if err != nil {
 		return 0, err

@@ -20,6 +20,7 @@ type attached struct {
 	*region.Region
 	fd     int // of the file: a program that takes this one's place maps it again
 	notify int // eventfd, -1: none
+	cost   region.Cost
 	users  int // jobs that are not finished; guarded by the pool's mutex
 }
 
@@ -65,11 +66,30 @@ func (c *conn) tryAttach(notify bool, path *string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	r, err := attachRegion(fd, event, 0)
+	size, err := region.SizeOf(fd)
+	cost := region.CostOf(size, c.srv.regions.memory, 1+min(1, event+1))
+	if err == nil {
+		err = c.srv.regions.take(c.moves.cost, cost)
+	}
 	if err != nil {
+		closeAll(fd, event)
 		return 0, err
 	}
+	r, err := attachRegion(fd, event, size)
+	if err != nil {
+		c.srv.regions.give(cost)
+		return 0, err
+	}
+	r.cost = cost
 	return c.moves.add(r), nil
+}
+
+func closeAll(fds ...int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
 }
 
 // attachRegion takes two descriptors over: that of a file, size bytes of which are
@@ -122,11 +142,7 @@ func (c *conn) regionFiles(notify bool, path *string) (fd, event int, err error)
 		err = checkEventfd(event)
 	}
 	if err != nil {
-		for _, open := range []int{fd, event} {
-			if open >= 0 {
-				_ = unix.Close(open)
-			}
-		}
+		closeAll(fd, event)
 		return -1, -1, err
 	}
 	return fd, event, nil

@@ -25,8 +25,20 @@ func (r rights) Write(p []byte) (int, error) {
 
 // sendFirst sends the descriptor with at least one byte of p.
 func (r rights) sendFirst(p []byte) (int, error) {
-	threads <- struct{}{}
-	defer func() { <-threads }()
+	n, err := r.sendOnce(p)
+	if !errors.Is(err, errStalled) {
+		return n, err
+	}
+	err = r.retry(func() error {
+		n, err = r.sendOnce(p)
+		return err
+	})
+	return n, err
+}
+
+func (r rights) sendOnce(p []byte) (int, error) {
+	leave := r.enterSoon()
+	defer func() { <-leave }()
 	for {
 		n, err := unix.SendmsgN(r.wire.fd, p, unix.UnixRights(r.fd), nil, unix.MSG_NOSIGNAL)
 		switch {

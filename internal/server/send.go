@@ -28,6 +28,8 @@ const (
 // ends in the middle of the value, so that no client takes what it got for a block.
 func (c *conn) send(v *cascade.View, verify func(crc uint32) bool) {
 	defer v.Release()
+	c.sending = v
+	defer func() { c.sending = nil }()
 	refer := c.srv.opt.Lend && v.Lend()
 	c.wr.BulkHeader(v.Size())
 	crc := uint32(0)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -39,6 +40,11 @@ type Options struct {
 	// bytes before it goes to sleep; 0: not at all.
 	Spin time.Duration
 
+	// InFlight bounds the memory of the kernel, in bytes, for large replies that
+	// clients have not read; 0 is a sixteenth of the machine's memory, or of the
+	// control group's, from 64 MiB to 1 GiB.
+	InFlight int64
+
 	// AnswerWithin bounds how long a command waits for the store; what is not
 	// there by then is a miss, or found no room. Default 4.5 s: less than what
 	// clients wait for. What moves blocks between regions and the store, and
@@ -61,6 +67,7 @@ type Options struct {
 type Limits struct {
 	Password       string        // clients must AUTH with it; "" for none
 	MaxConnections int           // 0: no bound
+	Shared         int           // descriptors of memory that clients share; 0: no bound
 	Lease          time.Duration // after EXISTS and GET; 0: none
 	FixedMiss      bool          // answer misses of fixed-length clients in their length
 }
@@ -79,11 +86,17 @@ type Server struct {
 	lot       *parking
 	spin      spinner
 	budget    *budget
+	strangers strangers
+	arriving  allowance // memory of commands that arrive
+	transit   allowance // of the arena, for values that arrive
+	stalled   allowance // of the arena, borrowed by replies that are not read
+	flight    flight
 	admin     *gate // nil: none
 	visitors  visitors
 	metrics   *metrics
 	jobs      *pool
 	limited   limitedLogs
+	regions   *regionBudget // of jobs
 
 	adminRefusals chan struct{} // clients of HTTP that are being refused; capacity maxRefusals
 
@@ -101,17 +114,27 @@ func New(o Options) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	s.SetLimits(o.Limits)
 	if cores.Count() > 1 { // on the only one nobody else could send what is watched for
 		s.spin.window = o.Spin
 	}
 	s.metrics = newMetrics(s)
 	s.budget = newBudget(o.Store)
 	s.jobs = newPool(o.Store)
+	s.regions = s.jobs.budget
+	s.SetLimits(o.Limits)
+	s.arriving.all, s.arriving.others = heldCommands, heldCommands/2
+	memory := o.Store.MemoryCapacity()
+	s.transit.all, s.transit.others = math.MaxInt64, memory/transitShare
+	s.stalled.all, s.stalled.others = memory/stalledShare, memory/stalledShare/2
+	s.flight.limit = o.InFlight
+	if s.flight.limit <= 0 {
+		s.flight.limit = defaultFlight()
+	}
 	var err error
 	if s.lot, err = newParking(); err != nil {
 		return nil, err
 	}
+	s.lot.flight, s.lot.stalled = &s.flight, &s.stalled
 	if err := s.listen(); err != nil {
 		s.closeListeners()
 		s.lot.close()
@@ -127,6 +150,7 @@ func (s *Server) SetLimits(l Limits) {
 	defer s.mu.Unlock()
 	s.limits.Store(&l)
 	s.setSecretLocked(l.Password)
+	s.regions.setDescriptors(l.Shared)
 }
 
 // ReloadFailed notes in the metrics that the configuration on disk was refused.
@@ -235,7 +259,9 @@ func (s *Server) accept(l net.Listener) error {
 	for {
 		nc, err := l.Accept()
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-			s.log.Error("no more descriptors; raise the limit (ulimit -n)", "err", err)
+			if n, ok := s.limited.refused.Allow("descriptors"); ok {
+				s.log.Error("no more descriptors: clients wait; raise the limit (ulimit -n) or lower max_connections", "err", err, "suppressed", n)
+			}
 			time.Sleep(acceptPause)
 			continue
 		} else if err != nil {
@@ -256,11 +282,6 @@ func (s *Server) accept(l net.Listener) error {
 	}
 }
 
-// unixBuffer is the send buffer of unix sockets, in bytes: a reply that fits it
-// is written without waiting for the reader. It is a hint: without privilege
-// the kernel grants net.core.wmem_max at most.
-const unixBuffer = 4 << 20
-
 // admit takes a connection over, or says why it is refused.
 func (s *Server) admit(nc net.Conn) (*conn, string) {
 	uid, err := peerUID(nc)
@@ -270,25 +291,37 @@ func (s *Server) admit(nc net.Conn) (*conn, string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.limits.Load().MaxConnections; n > 0 && len(s.conns) >= n || s.ending {
+	_, local := nc.(*net.UnixConn)
+	if n := s.placesLocked(local && (uid == os.Geteuid() || uid == 0)); n >= 0 && len(s.conns) >= n || s.ending {
 		s.metrics.refused.Add(1)
 		return nil, "ERR max number of clients reached"
 	}
 	s.nextID++
-	u, local := nc.(*net.UnixConn)
-	if local {
-		_ = u.SetWriteBuffer(unixBuffer) // a hint: the kernel may grant less
-	}
 	c, err := newConn(s, nc, s.nextID)
 	if err != nil {
 		s.log.Error("connection lost", "err", err)
 		return nil, ""
 	}
-	c.own, c.uid = local && uid == os.Geteuid(), uid
+	c.uid, c.source = uid, source(uid, remoteIP(nc))
+	c.setOwn(local && uid == os.Geteuid())
+	c.bind()
 	s.conns[c] = struct{}{}
 	s.wg.Add(1)
 	s.metrics.accepted.Add(1)
 	return c, ""
+}
+
+// placesLocked is how many connections there may be for another one to be taken,
+// -1 for no bound. The last ones are for the owner.
+func (s *Server) placesLocked(owner bool) int {
+	n := s.limits.Load().MaxConnections
+	switch {
+	case n <= 0:
+		return -1
+	case owner:
+		return n
+	}
+	return n - reserved(n)
 }
 
 func (s *Server) refuse(nc net.Conn, why string) {
@@ -298,6 +331,7 @@ func (s *Server) refuse(nc net.Conn, why string) {
 }
 
 func (s *Server) leave(c *conn) {
+	s.strangers.remove(c)
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()

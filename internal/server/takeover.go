@@ -97,7 +97,8 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		return nil, err
 	}
 	c := connOf(s, w, x.ID, !local)
-	c.own, c.uid, c.name = local && uid == os.Geteuid(), uid, x.Name
+	c.uid, c.source, c.name = uid, source(uid, w.ip()), x.Name
+	c.setOwn(local && uid == os.Geteuid())
 	if x.Flags&handover.Authed != 0 {
 		c.letIn(s.secret.Load()) // the program before this one has found it to be the same
 	}
@@ -111,10 +112,12 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		w.patience = missClose
 	}
 	w.first = x.Input
-	if local {
-		for _, fd := range x.Descriptors {
-			w.shared.fds = append(w.shared.fds, int(fd))
+	for _, fd := range x.Descriptors {
+		if w.shared == nil {
+			_ = unix.Close(int(fd))
+			continue
 		}
+		w.shared.fds = append(w.shared.fds, int(fd))
 	}
 	failed := errors.Join(c.keepRegions(x), c.keepHolds(x))
 	if !c.keepHeld(x) {
@@ -137,7 +140,9 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 // keepHolds goes on with what the client holds by itself.
 func (c *conn) keepHolds(x *handover.Conn) (err error) {
 	if x.Holds >= 0 {
-		c.holds, err = c.srv.opt.Store.TakeHolds(int(x.Holds))
+		if c.holds, err = c.srv.opt.Store.TakeHolds(int(x.Holds)); err == nil {
+			c.srv.regions.force(oneFile)
+		}
 	}
 	return err
 }
@@ -191,6 +196,8 @@ func (c *conn) keepRegions(x *handover.Conn) error {
 			failed = errors.Join(failed, err)
 			continue
 		}
+		at.cost = region.CostOf(at.Size(), c.srv.regions.memory, 1+min(1, at.notify+1))
+		c.srv.regions.force(at.cost)
 		c.moves.put(r.Number, at)
 	}
 	for i := range x.Jobs {
@@ -210,8 +217,7 @@ func (c *conn) keepJob(h *handover.Job) error {
 		j := newJob(t, h.Number, c.moves, nil)
 		j.over = true
 		j.cancel()
-		c.moves.jobs[h.Number] = j
-		c.moves.bytes += j.bytes
+		c.srv.jobs.know(j)
 		c.moves.done = append(c.moves.done, j)
 		return nil
 	}

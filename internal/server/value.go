@@ -1,8 +1,11 @@
 package server
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"cascadekv/cascade"
@@ -13,12 +16,20 @@ import (
 // valueSink routes the value of a SET from the socket into tier memory. It
 // holds at most one stage at a time.
 type valueSink struct {
-	conn  *conn
-	stage *cascade.Stage
-	err   error // why the value was dropped
+	conn    *conn
+	stage   *cascade.Stage
+	transit int64 // bytes that the stage counts in Server.transit
+	err     error // why the value was dropped
 
 	ready time.Time // since when the rest of the command is waited for
 }
+
+// proofBytes are received of a value before there is room for the whole of it in
+// a tier, so that what only announces a value evicts nothing.
+const proofBytes = 64 << 10
+
+// proofs is memory for these.
+var proofs = sync.Pool{New: func() any { return new([proofBytes]byte) }}
 
 // Bulk implements resp.Sink: SET's and CASCADE.PUT's value is argument 2.
 func (v *valueSink) Bulk(args [][]byte, size int64) (resp.Receiver, error) {
@@ -26,14 +37,6 @@ func (v *valueSink) Bulk(args [][]byte, size int64) (resp.Receiver, error) {
 		return nil, nil
 	}
 	v.abort()
-	ctx, cancel := v.conn.context()
-	defer cancel()
-	st, err := v.conn.srv.opt.Store.Stage(ctx, size)
-	v.ready = time.Now()
-	if err != nil {
-		return nil, err
-	}
-	v.stage = st
 	return v, nil
 }
 
@@ -44,20 +47,102 @@ func takesValue(name []byte) bool {
 
 // Receive implements resp.Receiver.
 func (v *valueSink) Receive(head []byte, rest int64) error {
+	w, size := v.conn.wire, int64(len(head))+rest
+	w.moved = false
+	w.patience = stallDeadline // for the rest of the command too: it holds room
+	if first := min(size, proofBytes); int64(len(head)) < first {
+		if v.err = v.conn.takeProof(first); v.err != nil {
+			return w.discard(rest)
+		}
+		defer v.conn.srv.arriving.give(first, v.conn.own)
+		proof := proofs.Get().(*[proofBytes]byte)
+		defer proofs.Put(proof)
+		n := copy(proof[:first], head)
+		head, rest = proof[:first], size-first
+		if err := w.gather(head, n); err != nil {
+			return err
+		}
+	}
+	if v.err = v.reserve(size); v.err != nil {
+		return w.discard(rest)
+	}
 	v.stage.Append(head)
-	v.conn.wire.patience = stallDeadline // for the rest of the command too: it holds room
-	return v.conn.wire.pour(rest, v.stage)
+	return w.pour(rest, v.stage)
+}
+
+// takeProof counts the memory for the beginning of a value.
+func (c *conn) takeProof(n int64) error {
+	if !c.srv.arriving.take(n, c.own) {
+		return fmt.Errorf("%w: too many values arrive at once", cascade.ErrNoRoom)
+	}
+	return nil
+}
+
+// reserve makes room for a value of which the beginning is there. The values that
+// others than the rank's own user send wait for each other when they would take
+// more than their part of memory.
+func (v *valueSink) reserve(size int64) (err error) {
+	c := v.conn
+	ctx, cancel := c.context()
+	defer cancel()
+	defer func() { v.ready = time.Now() }()
+	if err := c.srv.transit.takeSoon(ctx, size, c.own); err != nil {
+		return err
+	}
+	v.transit = size
+	v.stage, err = c.srv.opt.Store.Stage(ctx, size)
+	if err != nil {
+		v.arrived()
+	}
+	return err
+}
+
+// transitPause is how often a value that waits for others looks again.
+const transitPause = 2 * time.Millisecond
+
+// takeSoon is take until ctx ends. What is larger than all that others may take
+// together has it alone.
+func (a *allowance) takeSoon(ctx context.Context, n int64, own bool) error {
+	for {
+		if a.take(n, own) || !own && n > a.others && a.takeAlone(n) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: values that other clients have begun to send take it", cascade.ErrNoRoom)
+		case <-time.After(transitPause):
+		}
+	}
+}
+
+// takeAlone takes n for a client that is not the owner if no other has any.
+func (a *allowance) takeAlone(n int64) bool {
+	if !a.foreign.CompareAndSwap(0, n) {
+		return false
+	}
+	a.used.Add(n)
+	return true
+}
+
+// arrived ends that the value counts as one that arrives.
+func (v *valueSink) arrived() {
+	if v.transit > 0 {
+		v.conn.srv.transit.give(v.transit, v.conn.own)
+		v.transit = 0
+	}
 }
 
 // take hands the stage over to its command.
 func (v *valueSink) take() *cascade.Stage {
 	st := v.stage
 	v.stage = nil
+	v.arrived()
 	return st
 }
 
 // abort gives back a stage that no command took.
 func (v *valueSink) abort() {
+	v.err = nil
 	if st := v.take(); st != nil {
 		st.Abort()
 	}

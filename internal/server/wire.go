@@ -22,8 +22,21 @@ const (
 	linger = 5 * time.Millisecond
 
 	// maxThreads bounds the connections that wait in the kernel at once, each
-	// with a thread; parked ones have none.
+	// with a thread; parked ones have none. ownThreads are more, for the rank's
+	// own user on the unix socket.
 	maxThreads = 1024
+	ownThreads = 64
+
+	// sendPatience is how long a connection waits in the kernel, with a thread,
+	// for a client to read; then it is parked until there is room to send more.
+	sendPatience = 20 * time.Millisecond
+
+	// sendMost is the most that one system call sends.
+	sendMost = 4 << 20
+
+	// hurriedDeadline is stallDeadline while replies that are not read borrow
+	// more than what they may.
+	hurriedDeadline = 5 * time.Second
 
 	// stallDeadline bounds each wait for a client in the middle of a value or
 	// of a reply.
@@ -33,7 +46,10 @@ const (
 // errStalled means that a client did not go on with what it had begun.
 var errStalled = errors.New("server: client stalled in the middle of a value or reply")
 
-var threads = make(chan struct{}, maxThreads)
+var (
+	threads      = make(chan struct{}, maxThreads)
+	threadsOfOwn = make(chan struct{}, ownThreads)
+)
 
 // wire is the descriptor of one connection, outside the runtime's poller: that
 // would wake a thread for every piece of a value that arrives, though nobody
@@ -56,6 +72,17 @@ type wire struct {
 	// ever.
 	patience time.Duration
 
+	// until is when a client must have authenticated; zero: it has.
+	until time.Time
+
+	moved   bool         // its thread moved away while it waited for the value that arrives
+	own     bool         // of the rank's own user, on the unix socket
+	local   bool         // a unix socket
+	borrows func() int64 // bytes of values that the reply which is sent borrows
+	sent    int64        // bytes, ever
+	decided bool         // whether its send buffer is wide
+	wide    int64        // bytes that the buffer counts in lot.flight
+
 	vec []unix.Iovec
 
 	shared *inbox // of descriptors; nil on TCP, which brings none
@@ -77,11 +104,11 @@ func newWire(nc net.Conn, lot *parking, spin *spinner) (*wire, error) {
 
 // wireOf is a wire of a blocking descriptor, which it takes over.
 func wireOf(fd int, local bool, lot *parking, spin *spinner) (*wire, error) {
-	w := &wire{fd: fd, lot: lot, spin: spin, spins: fullPatience}
+	w := &wire{fd: fd, lot: lot, spin: spin, spins: fullPatience, local: local}
 	if local {
 		w.shared = &inbox{}
 	}
-	stall := unix.NsecToTimeval(stallDeadline.Nanoseconds())
+	stall := unix.NsecToTimeval(sendPatience.Nanoseconds())
 	if err := unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &stall); err != nil {
 		_ = unix.Close(w.fd)
 		return nil, fmt.Errorf("server: prepare a connection: %w", err)
@@ -110,20 +137,71 @@ func (w *wire) Read(p []byte) (int, error) {
 		if w.spin.watch(w, 0) == came || w.lingers() {
 			continue
 		}
-		if err := w.lot.park(w); err != nil {
+		if err := w.lot.park(w, w.waitsFor()); err != nil {
 			return 0, err
 		}
 	}
 }
 
-// lingers waits a moment for the next command; false when there is none.
-func (w *wire) lingers() bool {
+// waitsFor is how long to wait for what comes next: for a command without end,
+// for the rest of one until the client counts as stalled; 0 is without end.
+func (w *wire) waitsFor() time.Duration {
+	d := w.patience
+	if d <= 0 && w.idle != nil && !w.idle() {
+		d = stallDeadline
+	}
+	if !w.until.IsZero() {
+		left := max(time.Until(w.until), 1)
+		if d <= 0 || left < d {
+			d = left
+		}
+	}
+	return d
+}
+
+// enter takes a place among those that wait in the kernel with a thread, if one
+// is free; leave gives it back.
+func (w *wire) enter() (leave chan struct{}, ok bool) {
 	select {
 	case threads <- struct{}{}:
-		defer func() { <-threads }()
+		return threads, true
 	default:
+	}
+	if w.own {
+		select {
+		case threadsOfOwn <- struct{}{}:
+			return threadsOfOwn, true
+		default:
+		}
+	}
+	return nil, false
+}
+
+// enterSoon is enter for those who send: who has a place to send has it for
+// moments.
+func (w *wire) enterSoon() (leave chan struct{}) {
+	if leave, ok := w.enter(); ok {
+		return leave
+	}
+	if w.own {
+		select {
+		case threads <- struct{}{}:
+			return threads
+		case threadsOfOwn <- struct{}{}:
+			return threadsOfOwn
+		}
+	}
+	threads <- struct{}{}
+	return threads
+}
+
+// lingers waits a moment for what comes next; false when there is nothing.
+func (w *wire) lingers() bool {
+	leave, ok := w.enter()
+	if !ok {
 		return false
 	}
+	defer func() { <-leave }()
 	return w.pollTimed(linger)
 }
 
@@ -198,16 +276,16 @@ const maxVec = 1024
 // Writev writes all buffers in order. What it wrote of them when it fails is
 // not told: the connection is of no use then.
 func (w *wire) Writev(bufs [][]byte) error {
-	threads <- struct{}{}
-	defer func() { <-threads }()
 	skip := 0 // bytes of bufs[0] that are out
 	for len(bufs) > 0 {
 		w.vec = w.vec[:0]
+		total := 0
 		for i, b := range bufs[:min(len(bufs), maxVec)] {
 			if i == 0 {
 				b = b[skip:]
 			}
-			if len(b) > 0 {
+			if b = b[:min(len(b), sendMost-total)]; len(b) > 0 {
+				total += len(b)
 				v := unix.Iovec{Base: &b[0]}
 				v.SetLen(len(b))
 				w.vec = append(w.vec, v)
@@ -216,7 +294,7 @@ func (w *wire) Writev(bufs [][]byte) error {
 		if len(w.vec) == 0 {
 			return nil
 		}
-		n, err := w.sendVec()
+		n, err := w.sendSoon(total)
 		if err != nil {
 			return err
 		}
@@ -226,6 +304,68 @@ func (w *wire) Writev(bufs [][]byte) error {
 		skip = n
 	}
 	return nil
+}
+
+// sendSoon sends some of w.vec's bytes. A client that does not read is waited for
+// without a thread, until it counts as stalled.
+func (w *wire) sendSoon(bytes int) (int, error) {
+	w.sends(bytes)
+	n, err := w.sendOnce()
+	if !errors.Is(err, errStalled) {
+		return n, err
+	}
+	err = w.retry(func() error {
+		n, err = w.sendOnce()
+		return err
+	})
+	return n, err
+}
+
+func (w *wire) sendOnce() (int, error) {
+	leave := w.enterSoon()
+	defer func() { <-leave }()
+	return w.sendVec()
+}
+
+// retry calls send again each time that there may be room to send more, until it
+// returns something else than errStalled.
+func (w *wire) retry(send func() error) error {
+	limit := stallDeadline
+	if n := w.borrowed(); n > 0 {
+		if w.lot.stalled.take(n, w.own) {
+			defer w.lot.stalled.give(n, w.own)
+		} else {
+			limit = hurriedDeadline
+		}
+	}
+	end := time.Now().Add(limit)
+	if !w.until.IsZero() && w.until.Before(end) {
+		end = w.until
+	}
+	for {
+		if err := w.lot.awaitRoom(w, time.Until(end)); err != nil {
+			return err
+		}
+		if err := send(); !errors.Is(err, errStalled) {
+			return err
+		}
+	}
+}
+
+func (w *wire) borrowed() int64 {
+	if w.borrows == nil {
+		return 0
+	}
+	return w.borrows()
+}
+
+// sends counts bytes that are about to be sent. Who was sent some gets a send
+// buffer of a size that the limits allow.
+func (w *wire) sends(bytes int) {
+	w.sent += int64(bytes)
+	if !w.decided && w.sent >= wideFrom {
+		w.lot.flight.decide(w)
+	}
 }
 
 func (w *wire) sendVec() (int, error) {
@@ -265,6 +405,7 @@ func (w *wire) close() {
 	defer w.mu.Unlock()
 	w.closed = true
 	w.lot.forget(w)
+	w.lot.flight.giveBack(w)
 	w.dropDescriptors()
 	_ = unix.Close(w.fd) // what the kernel could complain of, nobody can mend
 }
