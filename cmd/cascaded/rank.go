@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"cascadekv/cascade"
@@ -18,7 +19,6 @@ import (
 	"cascadekv/tiers/landing"
 	"cascadekv/tiers/lustre"
 	"cascadekv/tiers/memory"
-	"cascadekv/tiers/shm"
 )
 
 // openedRank is a store with its server: what a process of this command is.
@@ -27,6 +27,7 @@ type openedRank struct {
 	server  *server.Server
 	peers   *peers        // nil: the rank is alone
 	landing *landing.Pool // nil without peers
+	arena   *arenaFile
 	program program
 	log     *slog.Logger
 	failed  chan error // capacity 1: it can not go on
@@ -44,7 +45,7 @@ type openedRank struct {
 var errReplaced = errors.New("another process has this rank's number now: give each rank its own, peers.* and rank in the configuration")
 
 // open puts a rank together: tiers, store, server.
-func (p program) open(ctx context.Context, c config.Config, password string, log *slog.Logger) (rank, error) {
+func (p program) open(ctx context.Context, c config.Config, password string, log *slog.Logger) (opened rank, err error) {
 	p.tell(log)
 	if p.state != nil {
 		ctx = context.WithoutCancel(ctx) // what an earlier program had must be drained before the end
@@ -53,7 +54,16 @@ func (p program) open(ctx context.Context, c config.Config, password string, log
 		FirstEvent: p.firstEvent(),
 		Policy:     c.Policy, IDBits: c.IDBits, SkipVerify: !c.VerifyReads, Limits: storeLimits(c, 1), Log: log,
 	}
-	if err := openTiers(&o, c, p.claims(), log); err != nil {
+	file, err := p.openArena(c, log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			file.abandon()
+		}
+	}()
+	if err := openTiers(&o, c, file.tier, log); err != nil {
 		return nil, errors.Join(err, closeTiers(o))
 	}
 	pool, err := openLanding(&o, c)
@@ -68,7 +78,7 @@ func (p program) open(ctx context.Context, c config.Config, password string, log
 	if r := store.Stats().Recovered; r.Blocks > 0 {
 		log.Info("recovered", "blocks", r.Blocks, "names", r.Names, "bytes", r.Bytes)
 	}
-	r := &openedRank{store: store, landing: pool, program: p, log: log, failed: make(chan error, 1), config: c, ranks: 1}
+	r := &openedRank{store: store, arena: file, landing: pool, program: p, log: log, failed: make(chan error, 1), config: c, ranks: 1}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stopBackground = stop
 	if c.Lustre.IndexTuning == "auto" {
@@ -128,22 +138,17 @@ func (r *openedRank) close(ctx context.Context) error {
 	return err
 }
 
-// openTiers opens the configured tiers, fastest first. Those that are open
-// when one fails are the caller's to close.
-func openTiers(o *cascade.Options, c config.Config, claims []tiers.Claim, log *slog.Logger) error {
+// openTiers opens the configured tiers but shm, which is open, and lists them
+// fastest first. Those that are open when one fails are the caller's to close.
+func openTiers(o *cascade.Options, c config.Config, shm *memory.Tier, log *slog.Logger) error {
+	o.Memory = append(o.Memory, shm)
 	if c.Host.Bytes > 0 {
 		t, err := host.Open(int64(c.Host.Bytes))
 		if err != nil {
 			return err
 		}
-		o.Memory = append(o.Memory, t)
+		o.Memory = slices.Insert(o.Memory, 0, tiers.Memory(t))
 	}
-	t, err := shm.Open(c.Shm.Path, int64(c.Shm.Bytes), claims...)
-	if err != nil {
-		return err
-	}
-	o.Memory = append(o.Memory, t)
-	go tellOfRoom(t, log)
 	if c.Lustre.Dir == "" {
 		return nil
 	}
@@ -173,13 +178,15 @@ func openTiers(o *cascade.Options, c config.Config, claims []tiers.Claim, log *s
 }
 
 // tellOfRoom tells once that others left shm no room for all that is configured,
-// and once that it came.
-func tellOfRoom(shm *memory.Tier, log *slog.Logger) {
+// and whose old arenas take it; and once that it came.
+func (a *arenaFile) tellOfRoom() {
 	ctx := context.Background() // the tier's end ends both waits
+	shm, log := a.tier, a.log
 	err := shm.WaitReady(ctx)
-	if err == nil {
+	if err == nil || errors.Is(err, tiers.ErrClosed) {
 		return
 	}
+	a.logOthers(slog.LevelWarn)
 	ready, wanted, _ := shm.Ready()
 	log.Error("shm is smaller than configured, and grows when there is room: free space in its file system or lower shm.bytes",
 		"ready", ready, "configured", wanted, "err", err)
@@ -311,11 +318,17 @@ func (r *openedRank) Shutdown(ctx context.Context) error {
 	r.turn.Lock() // an upgrade that has begun tells the next program to end
 	defer r.turn.Unlock()
 	err := r.server.Shutdown(ctx)
+	var drained error
 	if r.peers != nil {
 		// What is in the shared file system stays readable by the others.
-		_, drained := r.store.Drain(ctx)
-		err = errors.Join(err, drained)
+		_, drained = r.store.Drain(ctx)
 		r.peers.leave(ctx)
 	}
-	return errors.Join(err, r.close(ctx))
+	blocks := r.arena.tier.Usage().Blocks
+	drained = errors.Join(drained, r.close(ctx))
+	r.limits.Lock()
+	c := r.config
+	r.limits.Unlock()
+	r.arena.end(c, r.store.Stats(), blocks, drained)
+	return errors.Join(err, drained)
 }

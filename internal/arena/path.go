@@ -129,6 +129,9 @@ func (m *Mapping) Keep() (*Keeper, error) {
 	return &Keeper{os.NewFile(uintptr(fd), m.Path())}, nil
 }
 
+// Fd is the keeper's descriptor of the file.
+func (k *Keeper) Fd() int { return int(k.file.Fd()) }
+
 // Path is the name of the file.
 func (k *Keeper) Path() string { return k.file.Name() }
 
@@ -161,4 +164,13 @@ func IsLocked(f *os.File) (bool, error) {
 		return false, fmt.Errorf("arena: unlock %s: %w", f.Name(), err)
 	}
 	return false, nil
+}
+
+// Claim locks an open arena file, as MapFile does. It takes over f on success.
+// Errors: ErrInUse.
+func Claim(f *os.File) (*Keeper, error) {
+	if err := lock(f); err != nil {
+		return nil, err
+	}
+	return &Keeper{f}, nil
 }

@@ -40,7 +40,11 @@ const otherNames = 9
 // Path.1, … that leads to an arena or to nothing.
 func mapAny(o Options, size int64, seen *Opened) (*arena.Mapping, error) {
 	if o.File != nil {
-		return arena.MapHandedOver(o.File, size, admit(o.File.Name(), size, seen))
+		m, err := arena.MapHandedOver(o.File, size, admit(o.File.Name(), size, seen))
+		if err == nil {
+			return m, nil
+		}
+		seen.Passed = append(seen.Passed, err)
 	}
 	for i := 0; ; i++ {
 		path := o.Path

@@ -21,6 +21,12 @@ func Path(dir, job string, rank int) string {
 	return filepath.Join(dir, fmt.Sprintf("cascade-%d-%s-rank%03d.arena", os.Geteuid(), job, rank))
 }
 
+// Continue is Open of an arena that an earlier program of this process handed over
+// with its lock. It takes f over.
+func Continue(f *os.File, bytes int64, claims ...tiers.Claim) (*memory.Tier, error) {
+	return memory.Open(memory.Options{Name: Name, Path: f.Name(), File: f, Bytes: bytes, Claims: claims})
+}
+
 // Open opens or takes over the arena file at path, of the given size in bytes.
 // claims are ranges of it that clients still use, see tiers.Claiming.
 func Open(path string, bytes int64, claims ...tiers.Claim) (*memory.Tier, error) {

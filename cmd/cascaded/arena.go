@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"cascadekv/cascade"
+	"cascadekv/internal/arena"
+	"cascadekv/internal/config"
+	"cascadekv/tiers/memory"
+	"cascadekv/tiers/shm"
+)
+
+// arenaFile is the rank's arena from its opening until it is decided what becomes
+// of the file. It holds the lock on the file beyond the end of the tier. It belongs
+// to the goroutine that opens or ends the rank.
+type arenaFile struct {
+	tier   *memory.Tier
+	keeper *arena.Keeper
+	log    *slog.Logger
+}
+
+// openArena opens the arena, or the one that an earlier program of this process
+// handed over.
+func (p program) openArena(c config.Config, log *slog.Logger) (*arenaFile, error) {
+	var t *memory.Tier
+	var err error
+	if f := p.arenaFile(); f != nil {
+		t, err = shm.Continue(f, int64(c.Shm.Bytes), p.claims()...)
+	} else {
+		t, err = shm.Open(c.Shm.Path, int64(c.Shm.Bytes), p.claims()...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	a := &arenaFile{tier: t, log: log}
+	if a.keeper, err = t.KeepFile(); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	a.logOpened()
+	go a.tellOfRoom()
+	return a, nil
+}
+
+// logOpened logs what was found at the arena's place, where it is not what was to
+// be expected.
+func (a *arenaFile) logOpened() {
+	o := a.tier.Opened()
+	for _, err := range o.Passed {
+		a.log.Warn("the arena gets another name: something else has this one, and is left alone", "path", o.Path, "err", err)
+	}
+	if o.GivenUp > 0 {
+		a.log.Warn("arena file was damaged: all that only it had is lost, and it is used anew", "path", o.Path, "bytes", o.GivenUp)
+	}
+	kept := a.tier.Usage()
+	switch {
+	case o.Resized > 0:
+		a.log.Info("arena file has another size now: its blocks were copied", "path", o.Path, "from", o.Resized, "to", o.Size, "blocks", kept.Blocks, "bytes", kept.Payload)
+	case o.NotResized != nil:
+		a.log.Warn("arena file keeps its size, not that of shm.bytes, because it holds blocks: a clean end with a lustre directory, "+
+			"or cascade arena rm while the rank is down, lets the next start have the size", "path", o.Path, "size", o.Size,
+			"shm_bytes", o.Wanted, "blocks", kept.Blocks, "bytes", kept.Payload, "err", o.NotResized)
+	}
+	a.logOthers(slog.LevelInfo)
+}
+
+// logOthers logs which arenas of ranks that are no more take room where this one
+// is.
+func (a *arenaFile) logOthers(level slog.Level) {
+	dir := filepath.Dir(a.keeper.Path())
+	found, err := shm.List(dir)
+	if err != nil {
+		a.log.Warn("old arena files are not looked for", "dir", dir, "err", err)
+		return
+	}
+	for _, f := range found {
+		if f.State == shm.Stale && f.Path != a.keeper.Path() {
+			a.log.Log(context.Background(), level, "an arena file that no rank uses takes room here; cascade arena rm gives it back",
+				"path", f.Path, "uid", f.UID, "bytes", f.Allocated, "blocks", f.Blocks)
+		}
+	}
+}
+
+// abandon is for a start that failed, once the tier is closed: a file that it made
+// goes, one that it found stays.
+func (a *arenaFile) abandon() {
+	if a.tier.Opened().Made {
+		a.remove()
+	}
+	_ = a.keeper.Close() // at the end of the process at the latest
+}
+
+func (a *arenaFile) remove() bool {
+	if err := a.keeper.Unlink(); err != nil {
+		a.log.Error("arena file could not be removed; cascade arena rm does it", "path", a.keeper.Path(), "err", err)
+		return false
+	}
+	return true
+}
+
+// end decides what becomes of the file when the rank has ended: it goes unless it
+// has something that is nowhere else, or is to be kept. s is the store after its
+// end, blocks is how many the arena held, and failed why the drain is incomplete.
+func (a *arenaFile) end(c config.Config, s cascade.Stats, blocks int, failed error) {
+	path, bytes := a.keeper.Path(), a.keeper.Allocated()
+	o := a.tier.Opened()
+	switch {
+	case c.Lustre.Dir != "" && (failed != nil || s.DirtyBlocks > 0):
+		a.log.Warn("arena file stays: blocks in it are nowhere else; the next rank takes it over, cascade arena rm gives it up",
+			"path", path, "bytes", bytes, "dirty_blocks", s.DirtyBlocks, "dirty_bytes", s.DirtyBytes)
+	case c.Lustre.Dir == "" && blocks > 0:
+		a.log.Info("arena file stays: without lustre.dir its blocks are nowhere else; the next rank takes it over, cascade arena rm gives it up",
+			"path", path, "bytes", bytes, "blocks", blocks)
+	case c.Shm.Keep && o.Size == o.Wanted:
+		a.log.Info("arena file stays, as shm.keep asks: the next rank takes it over, cascade arena rm gives it up", "path", path, "bytes", bytes)
+	default:
+		if a.remove() {
+			a.log.Info("arena file removed: nothing was only there", "path", path, "bytes", bytes)
+		}
+	}
+	_ = a.keeper.Close()
+}
+
+// arenaFile is the arena that an earlier program of this process handed over; nil
+// for none.
+func (p program) arenaFile() *os.File {
+	if p.state == nil {
+		return nil
+	}
+	return p.state.ArenaFile()
+}
