@@ -19,12 +19,12 @@ func (p place) hasArena() bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// giveUpArena removes the arena, as the loss of a node does. A rank that ended
-// well has done so itself.
-func (p place) giveUpArena(t *testing.T) {
+// wantNoArena checks that the arena is gone, as after a clean end, so that what the
+// next rank has is from segments.
+func (p place) wantNoArena(t *testing.T) {
 	t.Helper()
-	if err := os.Remove(p.arena); err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
+	if p.hasArena() {
+		t.Fatalf("%s is there after a clean end", p.arena)
 	}
 }
 

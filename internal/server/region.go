@@ -65,7 +65,7 @@ func (c *conn) tryAttach(notify bool, path *string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	r, err := attachRegion(fd, event, 0)
+	r, err := c.srv.attachRegion(fd, event, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -74,7 +74,14 @@ func (c *conn) tryAttach(notify bool, path *string) (int64, error) {
 
 // attachRegion takes two descriptors over: that of a file, size bytes of which are
 // the region (0: all), and of its eventfd or -1. On error they are closed.
-func attachRegion(fd, event int, size int64) (*attached, error) {
+func (s *Server) attachRegion(fd, event int, size int64) (*attached, error) {
+	if err := s.refuseOwn(fd); err != nil {
+		_ = unix.Close(fd)
+		if event >= 0 {
+			_ = unix.Close(event)
+		}
+		return nil, err
+	}
 	kept, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		_ = unix.Close(fd)

@@ -183,7 +183,7 @@ func (c *conn) keepRegions(x *handover.Conn) error {
 	c.moves.last = x.LastRegion
 	var failed error
 	for _, r := range x.Regions {
-		at, err := attachRegion(int(r.FD), int(r.Notify), r.Size)
+		at, err := c.srv.attachRegion(int(r.FD), int(r.Notify), r.Size)
 		if err != nil {
 			failed = errors.Join(failed, err)
 			continue
