@@ -28,6 +28,7 @@ type openedRank struct {
 	peers   *peers        // nil: the rank is alone
 	landing *landing.Pool // nil without peers
 	arena   *arenaFile
+	lost    sync.Once // the arena was
 	program program
 	log     *slog.Logger
 	failed  chan error // capacity 1: it can not go on
@@ -81,6 +82,7 @@ func (p program) open(ctx context.Context, c config.Config, password string, log
 	r := &openedRank{store: store, arena: file, landing: pool, program: p, log: log, failed: make(chan error, 1), config: c, ranks: 1}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stopBackground = stop
+	r.background.Go(func() { r.watchArena(work) })
 	if c.Lustre.IndexTuning == "auto" {
 		r.background.Go(func() { tuneIndex(work, o.Cold, log) })
 	}

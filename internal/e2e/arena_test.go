@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"cascadekv/internal/resp"
 )
 
 // hasArena tells whether the arena file is there.
@@ -249,7 +251,9 @@ func TestDamagedArenaStarts(t *testing.T) {
 func listed(t *testing.T, p place) (states []string) {
 	t.Helper()
 	status, out, said := finish(t, program("cascade"), "arena", "list", "--json")
-	var found struct{ Arenas []struct{ Path, State string } }
+	var found struct {
+		Arenas []struct{ Path, State string }
+	}
 	if err := json.Unmarshal([]byte(out), &found); err != nil || status != 0 {
 		t.Fatalf("%v, %d: %s", err, status, said)
 	}
@@ -333,5 +337,118 @@ func TestRemoveStaleArenas(t *testing.T) {
 	left, err := filepath.Glob(dir + "/*")
 	if err != nil || !slices.Equal(left, []string{dir + "/1.arena", dir + "/text"}) {
 		t.Errorf("%v, %v is left", left, err)
+	}
+}
+
+// TestArenaTruncatedWhileServing cuts the arena file off while clients read and
+// write: no byte is wrong, and the rank, the same process, serves again soon.
+func TestArenaTruncatedWhileServing(t *testing.T) {
+	for name, cut := range map[string]func(path string) error{
+		"to nothing":            func(path string) error { return os.Truncate(path, 0) },
+		"to half":               func(path string) error { return os.Truncate(path, 32<<20) },
+		"and extended again":    func(path string) error { return errors.Join(os.Truncate(path, 0), os.Truncate(path, 64<<20)) },
+		"while nobody is there": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, "64MiB").withLustre()
+			r := start(t, p)
+			c := r.dial(t)
+			const keys, size = 30, 1 << 20
+			for i := range keys {
+				if err := c.Set(fmt.Sprint("k", i), bytesOf(fmt.Sprint("k", i), size)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stop, done := make(chan struct{}), make(chan struct{})
+			go func() { // one that reads and writes all the time, on one connection after another
+				defer close(done)
+				for i := 0; cut != nil; i++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if err := readAndWrite(p.socket, i%keys, size); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}()
+			if cut == nil {
+				cut = func(path string) error { return os.Truncate(path, 4096) }
+			}
+			if err := cut(p.arena); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "second start", func() bool {
+				select {
+				case <-r.ended:
+					t.Fatalf("the rank ended: %v", r.cmd.ProcessState)
+				default:
+				}
+				return strings.Count(r.stderr.String(), "cascaded starts") == 2 && strings.Count(r.stderr.String(), "network=unix") == 2
+			})
+			close(stop)
+			<-done
+			r.untilSays(t, "arena file was truncated", p.arena)
+			c = r.dial(t)
+			if err := c.Set("after", []byte("v")); err != nil {
+				t.Error(err)
+			}
+			wantValue(t, c, "after", "v")
+			r.endsWell(t)
+		})
+	}
+}
+
+// readAndWrite puts a value and reads another one, which may be missing but not
+// wrong. The rank may go away meanwhile.
+func readAndWrite(socket string, i, size int) error {
+	c, err := resp.Dial("unix", socket, patience)
+	if err != nil {
+		return nil
+	}
+	defer c.Close()
+	key := fmt.Sprint("k", i)
+	if c.Set(key, bytesOf(key, size)) != nil {
+		return nil
+	}
+	buf := make([]byte, size)
+	if n, err := c.Get(key, buf); err == nil && string(buf[:n]) != string(bytesOf(key, size)) {
+		return fmt.Errorf("%s has wrong bytes", key)
+	}
+	return nil
+}
+
+// TestArenaUnlinkedWhileServing removes the arena file of a rank and upgrades it:
+// all names stay, once it is said what that means, and a clean end saves all.
+func TestArenaUnlinkedWhileServing(t *testing.T) {
+	p := newPlace(t, "32MiB").withLustre()
+	r := start(t, p)
+	c := r.dial(t)
+	for i := range 50 {
+		if err := c.Set(fmt.Sprint("k", i), []byte("v")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(p.arena); err != nil {
+		t.Fatal(err)
+	}
+	r.untilSays(t, "arena file has lost its name", p.arena)
+	for range 2 {
+		upgrade(t, r)
+		for i := range 50 {
+			wantValue(t, c, fmt.Sprint("k", i), "v")
+		}
+	}
+	if n := r.stats(t).Names; n != 50 {
+		t.Errorf("%d names", n)
+	}
+	if p.hasArena() {
+		t.Error("an arena that nobody has is at the path")
+	}
+	r.endsWell(t)
+	if s := start(t, p).stats(t); s.Recovered.Names != 50 {
+		t.Errorf("recovered %+v", s.Recovered)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/dht"
 	"cascadekv/internal/cores"
+	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
 )
 
@@ -283,6 +284,7 @@ func (s *Server) accept(l net.Listener) error {
 			continue
 		}
 		go func() {
+			defer fault.Guard()()
 			defer s.wg.Done()
 			c.serve()
 			s.leave(c)

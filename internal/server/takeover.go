@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
 	"cascadekv/internal/region"
 )
@@ -71,6 +72,7 @@ func (s *Server) resume() {
 	s.log.Info("taken over", "from", st.From, "connections", len(there), "clients_waited", paused.Round(time.Millisecond).String())
 	for _, c := range there {
 		go func() {
+			defer fault.Guard()()
 			defer s.wg.Done()
 			if c.id == st.Asked {
 				c.upgraded(len(there), paused)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cascadekv/internal/arena"
+	"cascadekv/internal/fault"
 	"cascadekv/tiers"
 )
 
@@ -23,6 +24,7 @@ const (
 // grow makes memory ready step by step until all of it is. While the file
 // system has no room, what is ready serves alone.
 func (t *Tier) grow(g geometry, ready int64) {
+	defer fault.Guard()()
 	defer close(t.growDone)
 	var err error
 	for ready < g.capacity {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/fault"
 )
 
 // Fabric is one rank's end, a fabric.Fabric. Make one with New.
@@ -293,6 +294,7 @@ func (f *Fabric) pause(d time.Duration) {
 // receive serves one stream that somebody opened here. proved is called when
 // it is not half open any more.
 func (f *Fabric) receive(conn net.Conn, proved func()) {
+	defer fault.Guard()()
 	defer f.forget(conn)
 	g, err := f.admit(conn)
 	proved()
