@@ -143,7 +143,7 @@ func (s *Server) listen() error {
 		if err != nil {
 			return err
 		}
-		s.listeners = append(s.listeners, gate{l, s.lot})
+		s.listeners = append(s.listeners, gate{s.watched(l), s.lot})
 	}
 	if s.opt.Listen != "" && !there["tcp"] {
 		l, err := net.Listen("tcp", s.opt.Listen)
@@ -251,6 +251,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			return fmt.Errorf("server: %w", err)
 		case <-tick.C:
 			s.opt.Store.Sweep()
+			s.lookAtSocket()
 		case <-ctx.Done():
 			return nil
 		}

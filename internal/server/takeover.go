@@ -30,10 +30,7 @@ func (s *Server) inherit() error {
 		if err != nil {
 			return fmt.Errorf("server: listener that was handed over: %w", err)
 		}
-		if u, ok := nl.(*net.UnixListener); ok {
-			u.SetUnlinkOnClose(true)
-		}
-		g := gate{nl, s.lot}
+		g := gate{s.watched(nl), s.lot}
 		if l.Kind == handover.Admin {
 			s.admin = &g
 			continue
