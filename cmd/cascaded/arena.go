@@ -1,11 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"cascadekv/cascade"
 	"cascadekv/internal/arena"
@@ -64,11 +68,14 @@ func (a *arenaFile) logOpened() {
 			"or cascade arena rm while the rank is down, lets the next start have the size", "path", o.Path, "size", o.Size,
 			"shm_bytes", o.Wanted, "blocks", kept.Blocks, "bytes", kept.Payload, "err", o.NotResized)
 	}
-	a.logOthers(slog.LevelInfo)
+	go a.logOthers(slog.LevelInfo)
 }
 
-// logOthers logs which arenas of ranks that are no more take room where this one
-// is.
+// namedOthers is how many old arenas a log line names.
+const namedOthers = 3
+
+// logOthers logs, in one line, which arenas that no rank uses take room where this
+// one is, the largest first.
 func (a *arenaFile) logOthers(level slog.Level) {
 	dir := filepath.Dir(a.keeper.Path())
 	found, err := shm.List(dir)
@@ -76,12 +83,21 @@ func (a *arenaFile) logOthers(level slog.Level) {
 		a.log.Warn("old arena files are not looked for", "dir", dir, "err", err)
 		return
 	}
+	found = slices.DeleteFunc(found, func(f shm.Arena) bool { return f.State == shm.Live || f.Path == a.keeper.Path() })
+	if len(found) == 0 {
+		return
+	}
+	slices.SortFunc(found, func(x, y shm.Arena) int { return cmp.Compare(y.Allocated, x.Allocated) })
+	var bytes int64
+	var named []string
 	for _, f := range found {
-		if f.State == shm.Stale && f.Path != a.keeper.Path() {
-			a.log.Log(context.Background(), level, "an arena file that no rank uses takes room here; cascade arena rm gives it back",
-				"path", f.Path, "uid", f.UID, "bytes", f.Allocated, "blocks", f.Blocks)
+		bytes += f.Allocated
+		if len(named) < namedOthers {
+			named = append(named, fmt.Sprintf("%s (uid %d, %d bytes, %s)", f.Path, f.UID, f.Allocated, f.State))
 		}
 	}
+	a.log.Log(context.Background(), level, "arena files that no rank uses, as far as is known, take room here: cascade arena list shows them, cascade arena rm gives them up",
+		"files", len(found), "bytes", bytes, "largest", strings.Join(named, ", "))
 }
 
 // abandon is for a start that failed, once the tier is closed: a file that it made

@@ -290,7 +290,7 @@ func TestArenaVerbs(t *testing.T) {
 	other := p
 	other.arena, other.socket = p.arena+"2", p.socket+"2"
 	t.Cleanup(func() { os.Remove(other.arena) })
-	start(t, other).untilSays(t, "an arena file that no rank uses", p.arena)
+	start(t, other).untilSays(t, "arena files that no rank uses")
 	if status, out, said := finish(t, program("cascade"), "arena", "rm", p.arena); status != 0 || p.hasArena() {
 		t.Errorf("rm: status %d, %s%s", status, out, said)
 	}
