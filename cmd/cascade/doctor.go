@@ -88,6 +88,9 @@ func (a *app) checkRank(loaded *config.Loaded) []check {
 	client, err := a.dialWith(loaded)
 	if err != nil {
 		_, address := a.address(&loaded.Config)
+		if silent := checkSilent(address, loaded.Shm.Path); silent != nil {
+			return silent
+		}
 		return []check{warning("rank", "start one: cascaded --socket "+address, "none answers at %s", address)}
 	}
 	defer client.Close()

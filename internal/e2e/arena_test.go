@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -450,5 +451,42 @@ func TestArenaUnlinkedWhileServing(t *testing.T) {
 	r.endsWell(t)
 	if s := start(t, p).stats(t); s.Recovered.Names != 50 {
 		t.Errorf("recovered %+v", s.Recovered)
+	}
+}
+
+// TestSocketRemovedWhileServing removes the socket and its directory: the rank
+// listens there again, and meanwhile doctor does not say that one is to be started.
+func TestSocketRemovedWhileServing(t *testing.T) {
+	p := newPlace(t, "16MiB")
+	p.socket = filepath.Join(p.dir, "sockets", "s")
+	r := start(t, p)
+	c := r.dial(t)
+	if err := c.Set("k", []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	r.signal(t, syscall.SIGSTOP) // so that it is not there again at once
+	if err := os.RemoveAll(filepath.Dir(p.socket)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program("cascade"), "doctor", "--socket", p.socket)
+	cmd.Env = append(cleanEnv(), "CASCADE_SHM_PATH="+p.arena)
+	out, _ := cmd.CombinedOutput() // it fails: none answers
+	r.signal(t, syscall.SIGCONT)
+	wantWords(t, string(out), "none answers at "+p.socket, "one runs", p.arena)
+	if strings.Contains(string(out), "start one") {
+		t.Errorf("doctor says to start one:\n%s", out)
+	}
+	r.untilSays(t, "listening there again", p.socket)
+	wantValue(t, r.dial(t), "k", "v")
+	upgrade(t, r)
+	if err := os.Remove(p.socket); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "socket after an upgrade", func() bool { return strings.Count(r.stderr.String(), "listening there again") == 2 })
+	wantValue(t, r.dial(t), "k", "v")
+	wantValue(t, c, "k", "v")
+	r.endsWell(t)
+	if _, err := os.Lstat(p.socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is left: %v", err)
 	}
 }
