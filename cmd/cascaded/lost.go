@@ -22,10 +22,11 @@ func (r *openedRank) watchArena(ctx context.Context) {
 	defer fault.Guard()()
 	region := r.arena.tier.Region()
 	first := uintptr(unsafe.Pointer(unsafe.SliceData(region)))
-	fault.Handle(func(addr uintptr) {
-		if addr-first < uintptr(len(region)) {
+	fault.Handle(func(panicked any) {
+		if addr, is := fault.Addr(panicked); is && addr-first < uintptr(len(region)) {
 			r.loseArena(arena.ErrLost)
 		}
+		panic(panicked)
 	})
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()

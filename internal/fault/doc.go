@@ -6,7 +6,12 @@
 //
 //	defer fault.Guard()()
 //
-// and the program says with Handle what is to happen. The package does not know
+// and the program sets with Handle what is to happen. The package does not know
 // which memory may be gone, and mends nothing: what the goroutine had begun is not
 // finished, its locks may be held for ever.
+//
+// Glossary
+//
+//	fault  a touch of mapped memory that the kernel has nothing for
+//	guard  have a goroutine panic at a fault, and its panics go to the handler
 package fault

@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 )
 
-var handler atomic.Pointer[func(addr uintptr)]
+var handler atomic.Pointer[func(panicked any)]
 
-// Handle has f called when a guarded goroutine has touched memory that is gone,
-// with its address, in that goroutine, after what it had deferred. f does not
-// return if it deals with the fault; if it does, the goroutine panics. It may be
-// called for several goroutines at once. Nil: none is called any more.
-func Handle(f func(addr uintptr)) {
+// Handle has f called when a guarded goroutine panics, with the value, in that
+// goroutine, after what it had deferred; Addr tells faults from the rest. f does not
+// return: what is none of its business it passes on by a panic of its own. It may be
+// called for several goroutines at once. Nil: panics go on as without a guard.
+func Handle(f func(panicked any)) {
 	if f == nil {
 		handler.Store(nil)
 		return
@@ -19,21 +19,26 @@ func Handle(f func(addr uintptr)) {
 	handler.Store(&f)
 }
 
+// Addr returns the address that was touched, for the panic of a fault.
+func Addr(panicked any) (addr uintptr, is bool) {
+	at, is := panicked.(interface{ Addr() uintptr })
+	if !is {
+		return 0, false
+	}
+	return at.Addr(), true
+}
+
 // Guard makes this goroutine panic where a fault would end the program. The caller
-// defers what it returns, which passes faults to the handler and panics on with
-// everything else.
+// defers what it returns, which passes panics to the handler.
 func Guard() (end func()) {
 	debug.SetPanicOnFault(true)
 	return func() {
-		p := recover()
-		if p == nil {
+		f := handler.Load()
+		if f == nil {
 			return
 		}
-		if at, is := p.(interface{ Addr() uintptr }); is {
-			if f := handler.Load(); f != nil {
-				(*f)(at.Addr())
-			}
+		if p := recover(); p != nil {
+			(*f)(p)
 		}
-		panic(p)
 	}
 }

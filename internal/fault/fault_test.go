@@ -31,7 +31,8 @@ func TestGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	unlocked, at := false, make(chan uintptr, 1)
-	Handle(func(addr uintptr) {
+	Handle(func(p any) {
+		addr, _ := Addr(p)
 		if !unlocked {
 			t.Error("it comes before what was deferred")
 		}
@@ -49,18 +50,28 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestOtherPanics: they go on as they are.
+// TestOtherPanics: they go on as they are, unless the handler ends them.
 func TestOtherPanics(t *testing.T) {
-	Handle(func(uintptr) { t.Error("the handler is called") })
-	defer Handle(nil)
 	boom := errors.New("boom")
-	func() {
-		defer func() {
-			if p := recover(); p != boom {
-				t.Errorf("panic %v, want %v", p, boom)
+	for name, f := range map[string]func(p any){
+		"no handler": nil,
+		"a handler": func(p any) {
+			if _, is := Addr(p); is {
+				t.Errorf("%v is taken for a fault", p)
 			}
-		}()
-		defer Guard()()
-		panic(boom)
-	}()
+			panic(p)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			Handle(f)
+			defer Handle(nil)
+			defer func() {
+				if p := recover(); p != boom {
+					t.Errorf("panic %v, want %v", p, boom)
+				}
+			}()
+			defer Guard()()
+			panic(boom)
+		})
+	}
 }
