@@ -20,11 +20,14 @@ const watchEvery = time.Second
 // given up, and one that lost its name is reported once.
 func (r *openedRank) watchArena(ctx context.Context) {
 	defer fault.Guard()()
+	r.limits.Lock()
+	again := r.config.Peers.Fabric != "mpi" // which can not be started twice in a process
+	r.limits.Unlock()
 	region := r.arena.tier.Region()
 	first := uintptr(unsafe.Pointer(unsafe.SliceData(region)))
 	fault.Handle(func(panicked any) {
 		if addr, is := fault.Addr(panicked); is && addr-first < uintptr(len(region)) {
-			r.loseArena(arena.ErrLost)
+			r.loseArena(arena.ErrLost, again)
 		}
 		panic(panicked)
 	})
@@ -33,7 +36,7 @@ func (r *openedRank) watchArena(ctx context.Context) {
 	linked := true
 	for {
 		if err := r.arena.tier.Check(); errors.Is(err, arena.ErrLost) {
-			r.loseArena(err)
+			r.loseArena(err, again)
 		}
 		if linked && !r.arena.tier.FileLinked() {
 			linked = false
@@ -50,13 +53,13 @@ func (r *openedRank) watchArena(ctx context.Context) {
 }
 
 // loseArena starts this program anew in the same process, since nothing in the
-// arena may be served or touched any more. Any number of goroutines may call it,
+// arena may be served or touched any more; or, if it can not begin again, ends it. Any number of goroutines may call it,
 // with whatever locks: it takes none of the rank's, and does not return.
-func (r *openedRank) loseArena(why error) {
+func (r *openedRank) loseArena(why error, again bool) {
 	r.lost.Do(func() {
 		r.log.Error("arena file was truncated by another program: what only it had is lost, clients are disconnected, and the rank begins anew",
 			"path", r.arena.keeper.Path(), "err", why)
-		if heed.Told() || r.config.Peers.Fabric == "mpi" { // which can not be started twice in a process
+		if !again || heed.Told() {
 			os.Exit(exitFailure)
 		}
 		syscall.ForkLock.Lock()

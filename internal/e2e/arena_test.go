@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -360,25 +361,28 @@ func TestArenaTruncatedWhileServing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			stop, done := make(chan struct{}), make(chan struct{})
-			go func() { // one that reads and writes all the time, on one connection after another
-				defer close(done)
-				for i := 0; cut != nil; i++ {
-					select {
-					case <-stop:
-						return
-					default:
+			stop := make(chan struct{})
+			var clients sync.WaitGroup
+			for n := range 4 { // that read and write all the time, on one connection after another
+				clients.Go(func() {
+					for i := n; cut != nil; i += 3 {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						if err := readAndWrite(p.socket, i%keys, size); err != nil {
+							t.Error(err)
+							return
+						}
 					}
-					if err := readAndWrite(p.socket, i%keys, size); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			}()
-			if cut == nil {
-				cut = func(path string) error { return os.Truncate(path, 4096) }
+				})
 			}
-			if err := cut(p.arena); err != nil {
+			now := cut
+			if now == nil {
+				now = func(path string) error { return os.Truncate(path, 4096) }
+			}
+			if err := now(p.arena); err != nil {
 				t.Fatal(err)
 			}
 			until(t, "second start", func() bool {
@@ -390,7 +394,7 @@ func TestArenaTruncatedWhileServing(t *testing.T) {
 				return strings.Count(r.stderr.String(), "cascaded starts") == 2 && strings.Count(r.stderr.String(), "network=unix") == 2
 			})
 			close(stop)
-			<-done
+			clients.Wait()
 			r.untilSays(t, "arena file was truncated", p.arena)
 			c = r.dial(t)
 			if err := c.Set("after", []byte("v")); err != nil {
@@ -413,6 +417,9 @@ func readAndWrite(socket string, i, size int) error {
 	key := fmt.Sprint("k", i)
 	if c.Set(key, bytesOf(key, size)) != nil {
 		return nil
+	}
+	if i%7 == 0 {
+		_, _ = c.Do("CASCADE.DRAIN") // it reads what is dirty
 	}
 	buf := make([]byte, size)
 	if n, err := c.Get(key, buf); err == nil && string(buf[:n]) != string(bytesOf(key, size)) {
