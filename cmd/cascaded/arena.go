@@ -37,6 +37,9 @@ func (p program) openArena(c config.Config, log *slog.Logger) (*arenaFile, error
 	} else {
 		t, err = shm.Open(c.Shm.Path, int64(c.Shm.Bytes), p.claims()...)
 	}
+	if errors.Is(err, arena.ErrNoShare) {
+		logOthers(log, c.Shm.Path, slog.LevelWarn)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -68,22 +71,22 @@ func (a *arenaFile) logOpened() {
 			"or cascade arena rm while the rank is down, lets the next start have the size", "path", o.Path, "size", o.Size,
 			"shm_bytes", o.Wanted, "blocks", kept.Blocks, "bytes", kept.Payload, "err", o.NotResized)
 	}
-	go a.logOthers(slog.LevelInfo)
+	go logOthers(a.log, o.Path, slog.LevelInfo)
 }
 
 // namedOthers is how many old arenas a log line names.
 const namedOthers = 3
 
-// logOthers logs, in one line, which arenas that no rank uses take room where this
-// one is, the largest first.
-func (a *arenaFile) logOthers(level slog.Level) {
-	dir := filepath.Dir(a.keeper.Path())
+// logOthers logs, in one line, which arenas that no rank uses take room where the
+// one at path is, the largest first.
+func logOthers(log *slog.Logger, path string, level slog.Level) {
+	dir := filepath.Dir(path)
 	found, err := shm.List(dir)
 	if err != nil {
-		a.log.Warn("old arena files are not looked for", "dir", dir, "err", err)
+		log.Warn("old arena files are not looked for", "dir", dir, "err", err)
 		return
 	}
-	found = slices.DeleteFunc(found, func(f shm.Arena) bool { return f.State == shm.Live || f.Path == a.keeper.Path() })
+	found = slices.DeleteFunc(found, func(f shm.Arena) bool { return f.State == shm.Live || f.Path == path })
 	if len(found) == 0 {
 		return
 	}
@@ -96,7 +99,7 @@ func (a *arenaFile) logOthers(level slog.Level) {
 			named = append(named, fmt.Sprintf("%s (uid %d, %d bytes, %s)", f.Path, f.UID, f.Allocated, f.State))
 		}
 	}
-	a.log.Log(context.Background(), level, "arena files that no rank uses, as far as is known, take room here: cascade arena list shows them, cascade arena rm gives them up",
+	log.Log(context.Background(), level, "arena files that no rank uses, as far as is known, take room here: cascade arena list shows them, cascade arena rm gives them up",
 		"files", len(found), "bytes", bytes, "largest", strings.Join(named, ", "))
 }
 

@@ -188,7 +188,7 @@ func (a *arenaFile) tellOfRoom() {
 	if err == nil || errors.Is(err, tiers.ErrClosed) {
 		return
 	}
-	a.logOthers(slog.LevelWarn)
+	logOthers(a.log, a.keeper.Path(), slog.LevelWarn)
 	ready, wanted, _ := shm.Ready()
 	log.Error("shm is smaller than configured, and grows when there is room: free space in its file system or lower shm.bytes",
 		"ready", ready, "configured", wanted, "err", err)

@@ -209,20 +209,44 @@ func TestAnotherSizeStarts(t *testing.T) {
 	}
 }
 
-// TestOtherWidthStarts: a rank of another id_bits starts on an arena and serves;
-// what it finds keeps the ids it has.
-func TestOtherWidthStarts(t *testing.T) {
-	p := newPlace(t, "16MiB")
-	r := start(t, p)
-	if err := r.dial(t).Set("k", []byte("v")); err != nil {
-		t.Fatal(err)
-	}
-	r.kill()
-	again := start(t, p, "--id-bits", "256")
-	c := again.dial(t)
-	wantValue(t, c, "k", "v")
-	if err := c.Set("new", []byte("w")); err != nil {
-		t.Error(err)
+// TestOtherLayoutStarts: a rank of another id_bits or lustre.segment_bytes starts on
+// an arena and a lustre directory that an earlier one filled, and serves what they
+// have.
+func TestOtherLayoutStarts(t *testing.T) {
+	for name, args := range map[string][]string{
+		"id_bits":       {"--id-bits", "256"},
+		"smaller files": {"--lustre-segment-bytes", "1MiB"},
+	} {
+		for _, end := range []string{"kill", "clean end"} {
+			t.Run(name+" after a "+end, func(t *testing.T) {
+				p := newPlace(t, "16MiB").withLustre()
+				r := start(t, p)
+				c := r.dial(t)
+				if err := c.Set("cold", []byte("v")); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.Do("CASCADE.DRAIN"); err != nil {
+					t.Fatal(err)
+				}
+				if err := c.Set("dirty", []byte("w")); err != nil {
+					t.Fatal(err)
+				}
+				if end == "kill" {
+					r.kill()
+				} else {
+					r.endsWell(t)
+				}
+				again := start(t, p, args...)
+				c = again.dial(t)
+				wantValue(t, c, "cold", "v")
+				wantValue(t, c, "dirty", "w")
+				if err := c.Set("new", []byte("x")); err != nil {
+					t.Error(err)
+				}
+				again.endsWell(t)
+				wantValue(t, start(t, p).dial(t), "new", "x")
+			})
+		}
 	}
 }
 
