@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"cascadekv/internal/fault"
 	"cascadekv/tiers"
 )
 
@@ -75,6 +76,7 @@ func (s *Store) bringUp(fetches []*fetch) {
 // runFetches brings blocks up. It outlives the request that wanted them, up to
 // a deadline of its own.
 func (s *Store) runFetches(fetches []*fetch) {
+	defer fault.Guard()()
 	ctx, cancel := s.untilFetched(context.Background())
 	defer cancel()
 	room, stop := s.untilRoom(ctx)
@@ -89,6 +91,7 @@ func (s *Store) runFetches(fetches []*fetch) {
 		}
 		fetches = fetches[len(part):]
 		parts.Go(func() {
+			defer fault.Guard()()
 			defer leave()
 			s.readUp(ctx, room, part)
 		})

@@ -9,6 +9,7 @@ import (
 
 	"cascadekv/cascade/policy"
 	"cascadekv/internal/block"
+	"cascadekv/internal/fault"
 	"cascadekv/tiers"
 )
 
@@ -48,6 +49,7 @@ func (s *Store) coldUp() bool { return s.cold != nil && !s.now().Before(s.coldDo
 // keeps some of the coldest blocks clean, so that a put that needs room seldom
 // waits for the cold tier.
 func (s *Store) cleanInBackground(ctx context.Context) {
+	defer fault.Guard()()
 	var due <-chan time.Time // set while names wait
 	for {
 		s.shrinkCold()

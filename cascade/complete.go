@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/fault"
 )
 
 // pendingQueue lists blocks without an id, oldest first. Guarded by the
@@ -61,6 +62,7 @@ const (
 // completeInBackground computes the ids of acknowledged blocks while nothing
 // else is going on (design.md §4).
 func (s *Store) completeInBackground(ctx context.Context) {
+	defer fault.Guard()()
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, niceness and all
 	// Without the right to it the completer runs at normal priority.
 	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), idleNice)

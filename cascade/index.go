@@ -3,6 +3,7 @@ package cascade
 import (
 	"fmt"
 
+	"cascadekv/internal/fault"
 	"cascadekv/internal/shmindex"
 	"cascadekv/tiers"
 )
@@ -83,6 +84,7 @@ func (s *Store) newIndex(names int) (*sharedIndex, error) {
 
 // fillIndex shows all names in x, a few at a time.
 func (s *Store) fillIndex(x *sharedIndex) {
+	defer fault.Guard()()
 	if !s.showNames(x) {
 		return
 	}
@@ -235,6 +237,9 @@ func (s *Store) sweepIndex() {
 	}
 	if moves := x.recorded.Moves(); moves != x.moves {
 		x.moves = moves
-		s.workers.Go(func() { s.showNames(x) })
+		s.workers.Go(func() {
+			defer fault.Guard()()
+			s.showNames(x)
+		})
 	}
 }

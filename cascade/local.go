@@ -10,6 +10,7 @@ import (
 	"cascadekv/cascade/policy"
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/fault"
 	"cascadekv/tiers"
 )
 
@@ -104,6 +105,7 @@ func (l Local) Outdated(ns, key string, before uint64) {
 func (l Local) Expires(ns, key string, at time.Time) {
 	if !l.expireHere(ns, key, at) && l.others.Load() {
 		l.workers.Go(func() {
+			defer fault.Guard()()
 			if l.raise(context.Background(), ns, key) {
 				l.expireHere(ns, key, at)
 			}

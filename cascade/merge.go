@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/fault"
 	"cascadekv/tiers"
 )
 
@@ -19,6 +20,7 @@ const (
 // mergeInBackground has the cold tier give back the space of what it does not
 // hold any more.
 func (s *Store) mergeInBackground(ctx context.Context, cold tiers.Merging) {
+	defer fault.Guard()()
 	tick := time.NewTicker(mergeEvery)
 	defer tick.Stop()
 	for {

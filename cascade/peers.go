@@ -7,6 +7,7 @@ import (
 
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/fault"
 )
 
 // Peers are the other ranks of the job, as the store uses them. dht.Node
@@ -84,6 +85,7 @@ func (s *Store) sayAll(b *entity) {
 }
 
 func (s *Store) publishInBackground(ctx context.Context) {
+	defer fault.Guard()()
 	for {
 		select {
 		case <-s.sayWake:

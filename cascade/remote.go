@@ -13,6 +13,7 @@ import (
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
+	"cascadekv/internal/fault"
 	"cascadekv/tiers"
 )
 
@@ -217,6 +218,7 @@ func (a *arrival) abort() {
 }
 
 func (s *Store) runRemote(f *fetch) {
+	defer fault.Guard()()
 	ctx, cancel := s.untilFetched(context.Background())
 	defer cancel()
 	var a *arrival

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"cascadekv/dht/directory"
+	"cascadekv/internal/fault"
 	"cascadekv/tiers"
 )
 
@@ -53,6 +54,7 @@ func (s *Store) readOfSegment(ctx, room context.Context, f *fetch) (tiers.Read, 
 
 // runSegments is runRemote once there is room, for what is in segments only.
 func (s *Store) runSegments(f *fetch, a *arrival) {
+	defer fault.Guard()()
 	ctx, cancel := s.untilFetched(context.Background())
 	defer cancel()
 	s.arrived(f, a, s.readSegments(ctx, f.copies, a.bytes))

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"cascadekv/internal/fault"
 )
 
 // Batched returns t as a BatchReader: itself where it is one, and else one that
@@ -27,6 +29,7 @@ func (singly) ReadBatch(ctx context.Context, reads []Read) []error {
 	errs := make([]error, len(reads))
 	var next atomic.Int64
 	work := func() {
+		defer fault.Guard()()
 		for i := next.Add(1) - 1; i < int64(len(reads)); i = next.Add(1) - 1 {
 			errs[i] = reads[i].alone(ctx)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"cascadekv/cascade"
@@ -19,7 +20,6 @@ import (
 	"cascadekv/tiers/landing"
 	"cascadekv/tiers/lustre"
 	"cascadekv/tiers/memory"
-	"cascadekv/tiers/shm"
 )
 
 // openedRank is a store with its server: what a process of this command is.
@@ -29,6 +29,8 @@ type openedRank struct {
 	peers   *peers        // nil: the rank is alone
 	adopter *adopter      // of a rank that is alone
 	landing *landing.Pool // nil without peers
+	arena   *arenaFile
+	lost    sync.Once // the arena was
 	program program
 	log     *slog.Logger
 	failed  chan error // capacity 1: it can not go on
@@ -47,7 +49,7 @@ type openedRank struct {
 var errReplaced = errors.New("another process has this rank's number now: give each rank its own, peers.* and rank in the configuration")
 
 // assemble puts a rank together: tiers, store, server.
-func (p program) assemble(ctx context.Context, c config.Config, password string, log *slog.Logger) (rank, error) {
+func (p program) assemble(ctx context.Context, c config.Config, password string, log *slog.Logger) (opened rank, err error) {
 	p.tell(log)
 	if p.state != nil {
 		ctx = context.WithoutCancel(ctx) // what an earlier program had must be drained before the end
@@ -58,7 +60,16 @@ func (p program) assemble(ctx context.Context, c config.Config, password string,
 		FirstEvent: p.firstEvent(),
 		Policy:     c.Policy, IDBits: c.IDBits, SkipVerify: !c.VerifyReads, Limits: storeLimits(c, 1), Log: log,
 	}
-	if err := openTiers(&o, c, p.claims(), log); err != nil {
+	file, err := p.openArena(c, log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			file.abandon()
+		}
+	}()
+	if err := openTiers(&o, c, file.tier, log); err != nil {
 		return nil, errors.Join(err, closeTiers(o))
 	}
 	pool, err := openLanding(&o, c)
@@ -73,10 +84,11 @@ func (p program) assemble(ctx context.Context, c config.Config, password string,
 	if r := store.Stats().Recovered; r.Blocks > 0 {
 		log.Info("recovered", "blocks", r.Blocks, "names", r.Names, "bytes", r.Bytes)
 	}
-	r := &openedRank{store: store, landing: pool, program: p, log: log, failed: make(chan error, 1), config: c, secret: password, ranks: 1}
+	r := &openedRank{store: store, arena: file, landing: pool, program: p, log: log, failed: make(chan error, 1), config: c, secret: password, ranks: 1}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stopBackground = stop
 	r.background.Go(func() { (&refusedLog{log: log}).watch(work.Done(), o.Cold) })
+	r.background.Go(func() { r.watchArena(work) })
 	if c.Lustre.IndexTuning == "auto" {
 		r.background.Go(func() { tuneIndex(work, o.Cold, log) })
 	}
@@ -125,23 +137,17 @@ func (r *openedRank) close(ctx context.Context) error {
 	return err
 }
 
-// openTiers opens the configured tiers, fastest first. Those that are open
-// when one fails are the caller's to close.
-func openTiers(o *cascade.Options, c config.Config, claims []tiers.Claim, log *slog.Logger) error {
-	left := preflight.Here(nil).Left
+// openTiers opens the configured tiers but shm, which is open, and lists them
+// fastest first. Those that are open when one fails are the caller's to close.
+func openTiers(o *cascade.Options, c config.Config, shm *memory.Tier, log *slog.Logger) error {
+	o.Memory = append(o.Memory, shm)
 	if c.Host.Bytes > 0 {
-		t, err := memory.Open(memory.Options{Name: host.Name, Bytes: int64(c.Host.Bytes), Left: left})
+		t, err := memory.Open(memory.Options{Name: host.Name, Bytes: int64(c.Host.Bytes), Left: preflight.Here(nil).Left})
 		if err != nil {
 			return err
 		}
-		o.Memory = append(o.Memory, t)
+		o.Memory = slices.Insert(o.Memory, 0, tiers.Memory(t))
 	}
-	t, err := memory.Open(memory.Options{Name: shm.Name, Path: c.Shm.Path, Bytes: int64(c.Shm.Bytes), Left: left, Claims: claims})
-	if err != nil {
-		return err
-	}
-	o.Memory = append(o.Memory, t)
-	go tellOfRoom(t, log)
 	if c.Lustre.Dir == "" {
 		return nil
 	}
@@ -155,6 +161,7 @@ func openTiers(o *cascade.Options, c config.Config, claims []tiers.Claim, log *s
 	}
 	cold, err := lustre.Open(lustre.Options{
 		Dir: c.Lustre.Dir, Group: group, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
+		MaxOpenFiles: openFiles(c, nil).Files,
 		OwnOnly:  c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
 		Apart:    c.Lustre.Index != "off",
 		Inherits: c.Lustre.Budget > 0,
@@ -176,13 +183,15 @@ func openTiers(o *cascade.Options, c config.Config, claims []tiers.Claim, log *s
 }
 
 // tellOfRoom tells once that others left shm no room for all that is configured,
-// and once that it came.
-func tellOfRoom(shm *memory.Tier, log *slog.Logger) {
+// and whose old arenas take it; and once that it came.
+func (a *arenaFile) tellOfRoom() {
 	ctx := context.Background() // the tier's end ends both waits
+	shm, log := a.tier, a.log
 	err := shm.WaitReady(ctx)
-	if err == nil {
+	if err == nil || errors.Is(err, tiers.ErrClosed) {
 		return
 	}
+	logOthers(a.log, a.keeper.Path(), slog.LevelWarn)
 	ready, wanted, _ := shm.Ready()
 	log.Error("shm is smaller than configured, and grows when there is room", "ready", ready, "configured", wanted, "err", err)
 	if shm.WaitGrown(ctx) == nil {
@@ -314,11 +323,17 @@ func (r *openedRank) Shutdown(ctx context.Context) error {
 	r.turn.Lock() // an upgrade that has begun tells the next program to end
 	defer r.turn.Unlock()
 	err := r.server.Shutdown(ctx)
+	var drained error
 	if r.peers != nil {
 		// What is in the shared file system stays readable by the others.
-		_, drained := r.store.Drain(ctx)
-		err = errors.Join(err, drained)
+		_, drained = r.store.Drain(ctx)
 		r.peers.leave(ctx)
 	}
-	return errors.Join(err, r.close(ctx))
+	blocks := r.arena.tier.Usage().Blocks
+	drained = errors.Join(drained, r.close(ctx))
+	r.limits.Lock()
+	c := r.config
+	r.limits.Unlock()
+	r.arena.end(c, r.store.Stats(), blocks, drained)
+	return errors.Join(err, drained)
 }

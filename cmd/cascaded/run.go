@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"cascadekv/internal/config"
+	"cascadekv/internal/fault"
 )
 
 // rank is a server as this command needs it.
@@ -114,7 +115,10 @@ func (r *runner) live(ctx context.Context, open opener) int {
 		return status
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx) }()
+	go func() {
+		defer fault.Guard()()
+		served <- server.Serve(ctx)
+	}()
 	for {
 		select {
 		case err := <-served:
@@ -145,6 +149,7 @@ func (r *runner) open(ctx context.Context, cancel func(), open opener) (rank, in
 	}
 	opened := make(chan outcome, 1)
 	go func() {
+		defer fault.Guard()()
 		server, err := open(ctx, r.loaded.Config, r.password, r.log)
 		opened <- outcome{server, err}
 	}()
@@ -189,7 +194,10 @@ func (r *runner) drain(server rank) int {
 	ctx, cancel := context.WithTimeout(context.Background(), r.loaded.Deadline.Drain.Std())
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- server.Shutdown(ctx) }()
+	go func() {
+		defer fault.Guard()()
+		done <- server.Shutdown(ctx)
+	}()
 	for {
 		select {
 		case err := <-done:

@@ -303,6 +303,7 @@ func (r *openedRank) become(path string, st *handover.State) error {
 	if r.peers != nil {
 		st.Seeds = r.peers.members.Load().Reached()
 	}
+	st.Arena = handover.Arena{FD: int32(r.arena.keeper.Fd()), Path: r.arena.keeper.Path()}
 	fd, err := handover.Write(st)
 	if err != nil {
 		return err

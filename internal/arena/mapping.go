@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,8 +24,9 @@ var (
 type Mapping struct {
 	mem  []byte
 	room reservation // that mem lies in
-	file *os.File    // nil for anonymous memory
-	old  bool
+	file *os.File    // nil for anonymous memory; its name is the path
+	old  bool        // the file was there with this size
+	made bool        // this process made the file
 }
 
 // MapAnonymous maps size bytes of private memory that no other process sees.
@@ -36,27 +38,49 @@ func MapAnonymous(size int64) (*Mapping, error) {
 	return &Mapping{mem: mem, room: room}, nil
 }
 
+// Admit decides what becomes of a file that is not empty, of oldSize bytes: it
+// returns the size that the file is to have, or an error, which ends the opening
+// and is returned. Where the two sizes differ, what the file holds is given up.
+type Admit func(old io.ReaderAt, oldSize int64) (size int64, err error)
+
 // MapFile maps the file at path, creating it with mode 0600 when there is none.
 // It locks the file against other processes for as long as the mapping is open,
 // and refuses symbolic links and files of other users. Space is not reserved:
 // see Commit.
 //
-// A file that is not empty is shown to admit first, with its size; an error of
-// admit ends MapFile and is returned. Of an admitted file of another size the
-// contents are given up. Whatever the error, what the file holds stays.
+// A file that is not empty gets the size that admit returns, any other one size
+// bytes. Whatever the error, what the file holds stays, and a file that was made
+// is removed.
 // Errors: ErrInUse, ErrUnsafe, ErrNoShare, those of admit.
-func MapFile(path string, size int64, admit func(old io.ReaderAt, oldSize int64) error) (*Mapping, error) {
-	f, err := openLocked(path)
+func MapFile(path string, size int64, admit Admit) (*Mapping, error) {
+	f, made, err := openLocked(path)
 	if err != nil {
 		return nil, err
 	}
-	m := &Mapping{file: f}
-	if err := m.resize(path, size, admit); err != nil {
+	return mapLocked(&Mapping{file: f, made: made}, size, admit)
+}
+
+// MapHandedOver is MapFile of a file that a process has open and locked already,
+// such as this one before it became another program. It takes f over, whose name
+// is to be the path that the file has or had. Errors: those of MapFile.
+func MapHandedOver(f *os.File, size int64, admit Admit) (*Mapping, error) {
+	if err := lock(f); err != nil {
 		f.Close()
 		return nil, err
 	}
-	if err := m.mapFile(size); err != nil {
-		f.Close()
+	return mapLocked(&Mapping{file: f}, size, admit)
+}
+
+func mapLocked(m *Mapping, size int64, admit Admit) (*Mapping, error) {
+	size, err := m.resize(size, admit)
+	if err == nil {
+		err = m.mapFile(size)
+	}
+	if err != nil {
+		if m.made {
+			err = errors.Join(err, m.Unlink())
+		}
+		m.file.Close()
 		return nil, err
 	}
 	return m, nil
@@ -71,69 +95,122 @@ func (m *Mapping) mapFile(size int64) (err error) {
 	return nil
 }
 
-func openLocked(path string) (*os.File, error) {
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
-	if errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("arena: %s is a symbolic link: %w; remove it", path, ErrUnsafe)
-	} else if err != nil {
-		return nil, fmt.Errorf("arena: open %s: %w", path, err)
-	}
-	f := os.NewFile(uintptr(fd), path)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("arena: stat %s: %w", path, err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 {
-		f.Close()
-		return nil, fmt.Errorf("arena: %s (mode %#o, uid %d) must be a regular file of uid %d that nobody else can open: %w; remove it or choose another name",
-			path, st.Mode&0o7777, st.Uid, os.Geteuid(), ErrUnsafe)
-	}
-	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("arena: %s: %w; stop that daemon or give this one another rank or socket", path, ErrInUse)
+// openLocked opens or makes the file at path; made: it was not there. A rank that
+// ends may remove the file while its lock is waited for.
+func openLocked(path string) (f *os.File, made bool, err error) {
+	for range lockTries {
+		if f, made, err = openOnce(path); err != nil {
+			return nil, false, err
 		}
-		return nil, fmt.Errorf("arena: lock %s: %w", path, err)
+		if isAt(f, path) {
+			return f, made, nil
+		}
+		f.Close()
 	}
-	return f, nil
+	return nil, false, fmt.Errorf("arena: %s: %w: it is replaced again and again", path, ErrInUse)
 }
 
-// resize brings the file to size once admit lets it, and only when the file
-// system has the room.
-func (m *Mapping) resize(path string, size int64, admit func(io.ReaderAt, int64) error) error {
+func openOnce(path string) (f *os.File, made bool, err error) {
+	const flags = unix.O_RDWR | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	fd, err := unix.Open(path, flags, 0)
+	if errors.Is(err, unix.ENOENT) {
+		fd, err = unix.Open(path, flags|unix.O_CREAT|unix.O_EXCL, 0o600)
+		made = err == nil
+		if errors.Is(err, unix.EEXIST) { // it came meanwhile
+			fd, err = unix.Open(path, flags, 0)
+		}
+	}
+	if err != nil {
+		return nil, false, describeOpen(path, err)
+	}
+	f = os.NewFile(uintptr(fd), path)
+	if err = checkOwner(f); err == nil {
+		err = lock(f)
+	}
+	if err != nil {
+		f.Close()
+		return nil, false, err
+	}
+	return f, made, nil
+}
+
+// describeOpen turns the error of an open into ErrUnsafe when something is at
+// path that is no file of this user.
+func describeOpen(path string, err error) error {
+	if st, statErr := os.Lstat(path); statErr == nil && !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
+		return fmt.Errorf("arena: open %s (%v): %w: %w; remove it or choose another name (--shm-path)", path, st.Mode(), ErrUnsafe, err)
+	}
+	return fmt.Errorf("arena: open %s: %w", path, err)
+}
+
+func checkOwner(f *os.File) error {
 	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return fmt.Errorf("arena: stat %s: %w", f.Name(), err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 {
+		return fmt.Errorf("arena: %s (mode %#o, uid %d) must be a regular file of uid %d that nobody else can open: %w; remove it or choose another name (--shm-path)",
+			f.Name(), st.Mode&0o7777, st.Uid, os.Geteuid(), ErrUnsafe)
+	}
+	return nil
+}
+
+// Lock attempts: IsLocked holds a lock for an instant, which must not be taken
+// for a rank.
+const (
+	lockTries = 10
+	lockPause = 10 * time.Millisecond
+)
+
+func lock(f *os.File) error {
+	for try := 0; ; try++ {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return fmt.Errorf("arena: lock %s: %w", f.Name(), err)
+		case try == lockTries:
+			return fmt.Errorf("arena: %s: %w; stop that daemon or give this one another rank or socket", f.Name(), ErrInUse)
+		}
+		time.Sleep(lockPause)
+	}
+}
+
+// resize brings the file to size, or to what admit decides, and only when the
+// file system has the room. It returns the size.
+func (m *Mapping) resize(size int64, admit Admit) (int64, error) {
+	var st unix.Stat_t
+	path := m.file.Name()
 	if err := unix.Fstat(m.Fd(), &st); err != nil {
-		return fmt.Errorf("arena: stat %s: %w", path, err)
+		return 0, fmt.Errorf("arena: stat %s: %w", path, err)
 	}
 	if st.Size > 0 {
-		if err := admit(m.file, st.Size); err != nil {
-			return err
+		var err error
+		if size, err = admit(m.file, st.Size); err != nil {
+			return 0, err
 		}
 	}
 	if st.Size == size {
 		m.old = true
-		return nil
+		return size, nil
 	}
 	room, err := m.Room()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	// What the file itself takes comes back when it is emptied.
 	if room = min(room, math.MaxInt64-st.Blocks*512) + st.Blocks*512; room < leastRoom(size) {
-		if st.Size == 0 {
-			os.Remove(path)
-		}
-		return fmt.Errorf("arena: %s needs %d bytes and %s has %d free: %w; ask for less (--shm-bytes) or free space there",
+		return 0, fmt.Errorf("arena: %s needs %d bytes and %s has %d free: %w; ask for less (--shm-bytes) or free space there",
 			path, size, filepath.Dir(path), room, ErrNoShare)
 	}
 	if err := m.file.Truncate(0); err != nil {
-		return fmt.Errorf("arena: empty %s: %w", path, err)
+		return 0, fmt.Errorf("arena: empty %s: %w", path, err)
 	}
 	if err := m.file.Truncate(size); err != nil {
-		return fmt.Errorf("arena: size %s: %w", path, err)
+		return 0, fmt.Errorf("arena: size %s: %w", path, err)
 	}
-	return nil
+	return size, nil
 }
 
 // leastRoom is the room in its file system that a new arena of size bytes needs

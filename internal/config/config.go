@@ -42,6 +42,7 @@ type Admin struct {
 type Shm struct {
 	Bytes units.Bytes `toml:"bytes" help:"size of the shared-memory tier"`
 	Path  string      `toml:"path" path:"yes" help:"arena file, on a memory file system"`
+	Keep  bool        `toml:"keep" reload:"yes" help:"leave the arena file at a clean end too, for a warm restart"`
 }
 
 // Host is the host-memory tier that takes the place of GPU memory.

@@ -20,9 +20,7 @@ func TestCatalogue(t *testing.T) {
 	}
 	for i := range j.ranks {
 		end(t, j.ranks[i])
-		if err := os.Remove(j.ranks[i].arena); err != nil {
-			t.Fatal(err)
-		}
+		j.ranks[i].wantNoArena(t)
 	}
 
 	p := newPlace(t, "32MiB")
@@ -99,9 +97,7 @@ func TestWithoutIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, flag := range map[string]string{"none": "off", "none possible": file} {
-		if err := os.Remove(p.arena); err != nil {
-			t.Fatal(err)
-		}
+		p.wantNoArena(t)
 		r := start(t, p, "--rank", "9", "--lustre-index", flag)
 		left.everywhere(t, r.dial(t))
 		if s := r.stats(t); s.Catalogue != nil {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"math/rand/v2"
-	"os"
 	"syscall"
 	"testing"
 )
@@ -30,9 +29,7 @@ func TestCodec(t *testing.T) {
 	}
 	r.signal(t, syscall.SIGTERM)
 	wantStatus(t, r.status(t), 0, r.stderr)
-	if err := os.Remove(p.arena); err != nil {
-		t.Fatal(err)
-	}
+	p.wantNoArena(t)
 
 	after := start(t, p)
 	c = after.dial(t)

@@ -11,7 +11,7 @@ import (
 
 // With few descriptors a rank takes fewer clients than are configured, says so,
 // and serves those it took.
-func TestFewDescriptors(t *testing.T) {
+func TestFewDescriptorsForClients(t *testing.T) {
 	r := startWithin(t, []string{"/bin/sh", "-c", `ulimit -n 100; exec "$0" "$@"`}, newPlace(t, "64MiB").withLustre())
 	r.untilSays(t, "cuts max_connections", "limit=100", "max_connections=4096")
 	served, refused := 0, 0

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"os"
 	"syscall"
 	"testing"
 
@@ -18,9 +17,7 @@ func TestTermDrainsToLustre(t *testing.T) {
 	j.after(200, func() { _ = r.cmd.Process.Signal(syscall.SIGTERM) })
 	acks := j.storm(t, p.socket, clients)
 	wantStatus(t, r.status(t), 0, r.stderr)
-	if err := os.Remove(p.arena); err != nil {
-		t.Fatal(err)
-	}
+	p.wantNoArena(t)
 
 	after := start(t, p)
 	s := after.stats(t)
@@ -51,9 +48,7 @@ func TestTermKeepsChains(t *testing.T) {
 	}
 	r.signal(t, syscall.SIGTERM)
 	wantStatus(t, r.status(t), 0, r.stderr)
-	if err := os.Remove(p.arena); err != nil {
-		t.Fatal(err)
-	}
+	p.wantNoArena(t)
 
 	c = start(t, p).dial(t)
 	probe, err := c.Do("CASCADE.PROBE", "model/a", "head", "middle", "tail", "none")

@@ -85,8 +85,11 @@ func (c cluster) cancelled(m *mpiJob) int {
 func oneDoesNotStart(t *testing.T, c cluster) {
 	for _, l := range []launcher{c.srun("mpich", "pmi2"), c.srun("openmpi", "pmix")} {
 		m := prepareMPI(t, l, "64MiB", false)
-		if err := os.Mkdir(m.ranks[victim].arena, 0o700); err != nil {
-			t.Fatal(err)
+		for _, suffix := range []string{"", ".1", ".2", ".3", ".4", ".5", ".6", ".7", ".8", ".9"} { // all names that an arena may get
+			if err := os.Mkdir(m.ranks[victim].arena+suffix, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.Remove(m.ranks[victim].arena + suffix) })
 		}
 		m.launch()
 		until(t, "the end of one, and the others", func() bool {

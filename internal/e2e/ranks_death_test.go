@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -187,9 +186,7 @@ func TestTermOneOfFour(t *testing.T) {
 	log.after(200, func() { _ = going.cmd.Process.Signal(syscall.SIGTERM) })
 	acks := log.storm(t, going.socket, clients)
 	wantStatus(t, going.status(t), 0, going.stderr)
-	if err := os.Remove(going.arena); err != nil {
-		t.Fatal(err)
-	}
+	going.wantNoArena(t)
 	began := time.Now()
 	for _, r := range j.running() {
 		v := log.check(t, r.dial(t))

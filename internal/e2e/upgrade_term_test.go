@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -42,9 +41,7 @@ func TestTermMeetsUpgrade(t *testing.T) {
 		} else {
 			drained++
 			wantStatus(t, status, 0, r.stderr)
-			if err := os.Remove(p.arena); err != nil {
-				t.Fatal(err)
-			}
+			p.wantNoArena(t)
 		}
 		after := start(t, p)
 		c = after.dial(t)

@@ -10,7 +10,7 @@ import (
 )
 
 // Version is that of the layout. A program reads no other one.
-const Version = 2
+const Version = 3
 
 const (
 	magic      = "CASCHND1"
@@ -198,6 +198,8 @@ func (c *codec) state(s *State) {
 		c.i64(&l.Until)
 	})
 	list(c, &s.Seeds, 4, c.text)
+	c.i32(&s.Arena.FD)
+	c.text(&s.Arena.Path)
 }
 
 func (c *codec) conn(x *Conn) {
@@ -273,6 +275,9 @@ func (c *codec) check(s *State) {
 			c.fail("a listener is of no kind")
 		}
 		own(l.FD)
+	}
+	if s.Arena.FD != 0 {
+		own(s.Arena.FD)
 	}
 	for _, x := range s.Claims {
 		if x.Offset < 0 || x.Size < 0 || x.Offset > math.MaxInt64-x.Size || x.Size > block.MaxSize {

@@ -19,6 +19,9 @@ func (s *State) Descriptors() []int {
 	for _, l := range s.Listeners {
 		fds = append(fds, int(l.FD))
 	}
+	if s.Arena.FD != 0 {
+		fds = append(fds, int(s.Arena.FD))
+	}
 	for i := range s.Conns {
 		x := &s.Conns[i]
 		fds = append(fds, int(x.FD))
@@ -36,6 +39,15 @@ func (s *State) Descriptors() []int {
 		}
 	}
 	return fds
+}
+
+// ArenaFile is the arena file that is handed over, nil for none. The caller owns
+// it, and calls this once.
+func (s *State) ArenaFile() *os.File {
+	if s.Arena.FD == 0 {
+		return nil
+	}
+	return os.NewFile(uintptr(s.Arena.FD), s.Arena.Path)
 }
 
 // Write puts the state into a sealed memfd, which the caller closes.

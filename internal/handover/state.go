@@ -13,6 +13,13 @@ type State struct {
 	Conns     []Conn
 	Leases    []Lease
 	Seeds     []string // gossip addresses of other ranks
+	Arena     Arena
+}
+
+// Arena is the open arena file.
+type Arena struct {
+	FD   int32  // 0: none is handed over
+	Path string // that it has, or had
 }
 
 // Kind is what a listener is for.

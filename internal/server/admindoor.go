@@ -27,7 +27,11 @@ type adminDoor struct {
 // address is an absolute path.
 func (s *Server) listenAdmin(address string) (net.Listener, error) {
 	if filepath.IsAbs(address) {
-		return s.listenUnix(address)
+		u, err := s.listenUnix(address)
+		if err != nil {
+			return nil, err
+		}
+		return s.watch(u), nil
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/internal/cores"
+	"cascadekv/internal/fault"
 	"cascadekv/internal/region"
 )
 
@@ -77,6 +78,7 @@ func (p *pool) spread(n int, do func(i int)) {
 	var called sync.WaitGroup
 	for i := 1; i < n && p.callHelper(); i++ {
 		called.Go(func() {
+			defer fault.Guard()()
 			defer func() { <-p.helpers }()
 			work()
 		})
@@ -241,6 +243,7 @@ func (p *pool) ready(x *transfers) {
 // work makes turns until there is nothing to do. Connections take turns, and a
 // job that has more to do is the next one of its connection.
 func (p *pool) work() {
+	defer fault.Guard()()
 	for {
 		j := p.take()
 		if j == nil {

@@ -75,7 +75,7 @@ func (c *conn) tryAttach(notify bool, path *string) (int64, error) {
 		closeAll(fd, event)
 		return 0, err
 	}
-	r, err := attachRegion(fd, event, size)
+	r, err := c.srv.attachRegion(fd, event, size)
 	if err != nil {
 		c.srv.regions.give(cost)
 		return 0, err
@@ -94,7 +94,11 @@ func closeAll(fds ...int) {
 
 // attachRegion takes two descriptors over: that of a file, size bytes of which are
 // the region (0: all), and of its eventfd or -1. On error they are closed.
-func attachRegion(fd, event int, size int64) (*attached, error) {
+func (s *Server) attachRegion(fd, event int, size int64) (*attached, error) {
+	if err := s.refuseOwn(fd); err != nil {
+		closeAll(fd, event)
+		return nil, err
+	}
 	kept, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		_ = unix.Close(fd)

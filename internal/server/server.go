@@ -17,6 +17,7 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/dht"
 	"cascadekv/internal/cores"
+	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
 )
 
@@ -174,7 +175,7 @@ func (s *Server) listen() error {
 		if err != nil {
 			return err
 		}
-		s.listeners = append(s.listeners, gate{l, s.lot})
+		s.listeners = append(s.listeners, gate{s.watch(l), s.lot})
 	}
 	if s.opt.Listen != "" && !there["tcp"] {
 		l, err := net.Listen("tcp", s.opt.Listen)
@@ -240,6 +241,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		case <-tick.C:
 			s.opt.Store.Sweep()
 			s.logRest()
+			s.lookAtSockets()
 		case <-ctx.Done():
 			return nil
 		}
@@ -275,6 +277,7 @@ func (s *Server) accept(l net.Listener) error {
 			continue
 		}
 		go func() {
+			defer fault.Guard()()
 			defer s.wg.Done()
 			c.serve()
 			s.leave(c)

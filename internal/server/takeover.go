@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
 	"cascadekv/internal/region"
 )
@@ -26,7 +27,7 @@ func (s *Server) inherit() error {
 			return fmt.Errorf("server: listener that was handed over: %w", err)
 		}
 		if u, ok := nl.(*net.UnixListener); ok {
-			nl = inheritUnix(u)
+			nl = s.watch(inheritUnix(u))
 		}
 		if l.Kind == handover.Unix && s.opt.Socket == "" || l.Kind == handover.TCP && s.opt.Listen == "" || l.Kind == handover.Admin && s.opt.Admin == "" {
 			_ = nl.Close()
@@ -71,6 +72,7 @@ func (s *Server) resume() {
 	s.log.Info("taken over", "from", st.From, "connections", len(there), "clients_waited", paused.Round(time.Millisecond).String())
 	for _, c := range there {
 		go func() {
+			defer fault.Guard()()
 			defer s.wg.Done()
 			if c.id == st.Asked {
 				c.upgraded(len(there), paused)
@@ -191,7 +193,7 @@ func (c *conn) keepRegions(x *handover.Conn) error {
 	c.moves.last = x.LastRegion
 	var failed error
 	for _, r := range x.Regions {
-		at, err := attachRegion(int(r.FD), int(r.Notify), r.Size)
+		at, err := c.srv.attachRegion(int(r.FD), int(r.Notify), r.Size)
 		if err != nil {
 			failed = errors.Join(failed, err)
 			continue

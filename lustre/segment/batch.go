@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/fault"
 	"cascadekv/internal/vfs"
 )
 
@@ -208,6 +209,7 @@ func (b *batch) eachSource(fn func(f source)) {
 // work makes calls until there is none left. While one hangs, another worker
 // makes the others.
 func (b *batch) work() {
+	defer fault.Guard()()
 	for {
 		select {
 		case b.s.reads <- struct{}{}:

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/fault"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/codec"
 )
@@ -149,6 +150,7 @@ func (s *Store) closeSoon(f vfs.File) {
 	defer s.mu.Unlock()
 	s.jobs++
 	go func() {
+		defer fault.Guard()()
 		defer s.endJob()
 		s.reads <- struct{}{}
 		defer func() { <-s.reads }()

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"cascadekv/internal/fault"
 )
 
 // pool bounds how many operations are in the kernel at once. Its capacity is
@@ -78,6 +80,7 @@ func (p pool) run(ctx context.Context, what string, j *job, fn func()) error {
 	}
 	done := make(chan struct{})
 	go func() {
+		defer fault.Guard()()
 		defer close(done)
 		defer held.end()
 		fn()

@@ -11,6 +11,7 @@ import (
 	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
 	"cascadekv/internal/cores"
+	"cascadekv/internal/fault"
 	"cascadekv/lustre/codec"
 )
 
@@ -82,6 +83,7 @@ func (s *Store) encode(ctx context.Context, all []parcel) (free func(), err erro
 	var next atomic.Int64
 	for range min(len(all), cores.Count()) {
 		workers.Go(func() {
+			defer fault.Guard()()
 			for i := next.Add(1) - 1; i < int64(len(all)) && ctx.Err() == nil; i = next.Add(1) - 1 {
 				s.encodeOne(&all[i], memory.Bytes()[rooms[i]:])
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cascadekv/internal/arena"
+	"cascadekv/internal/fault"
 	"cascadekv/tiers"
 )
 
@@ -31,6 +32,7 @@ var ErrMemory = fmt.Errorf("memory is short: %w", arena.ErrNoShare)
 // grow makes memory ready step by step until all of it is. While there is no
 // room, what is ready serves alone.
 func (t *Tier) grow(g geometry, ready int64) {
+	defer fault.Guard()()
 	defer close(t.growDone)
 	for ready < g.capacity {
 		n, err := t.nextStep(g.capacity - ready)

@@ -38,11 +38,9 @@ const (
 
 var le = binary.LittleEndian
 
-// Errors of opening an arena file that is there already.
-var (
-	ErrOtherSize   = errors.New("arena file of another size holds blocks")
-	ErrOtherLayout = errors.New("file is no arena of this version")
-)
+// ErrOtherLayout means that a file is no arena, or one of another version. It is
+// left alone.
+var ErrOtherLayout = errors.New("file is no arena of this version")
 
 // geometry is where things are in a file of a given size.
 type geometry struct{ fileSize, tags, data, capacity int64 }
@@ -90,34 +88,63 @@ func isNew(p []byte) bool {
 	return bytes.Count(head, []byte{0}) == len(head)
 }
 
-// admit decides whether a file that is there may become an arena of size
-// bytes. It may as it is when its size and layout are those, and from scratch
-// when it is new or holds no record.
-func admit(path string, size int64) func(old io.ReaderAt, oldSize int64) error {
-	return func(old io.ReaderAt, oldSize int64) error {
+// isOther reports whether p, the start of a file that is no arena of this version,
+// belongs to an arena of another one.
+func isOther(p []byte) bool {
+	if len(p) < offReady || string(p[:len(superMagic)-1]) != superMagic[:len(superMagic)-1] {
+		return false
+	}
+	whole := le.Uint32(p[offSuperCRC:]) == block.CRC(p[:offSuperCRC])
+	return whole && (p[len(superMagic)-1] != superMagic[len(superMagic)-1] || le.Uint32(p[8:]) != superVersion)
+}
+
+// isDamaged reports whether p, the start of a file of size bytes that is no arena
+// of any version, was one: it has the magic, most of a superblock, or just the size
+// that is asked for.
+func isDamaged(p []byte, size, wanted int64) bool {
+	if size == wanted {
+		return true
+	}
+	if len(p) < offReady {
+		return false
+	}
+	alike, want := 0, geometryOf(size).super()
+	for i := range want {
+		if p[i] == want[i] {
+			alike++
+		}
+	}
+	return string(p[:len(superMagic)]) == superMagic || alike > len(want)*3/4
+}
+
+// admit decides what becomes of a file that is there and was to have size bytes.
+// One with records keeps its size, see resized. One that is new, has no record or
+// is damaged gets size; what the damage costs goes to seen.
+func admit(path string, size int64, seen *Opened) arena.Admit {
+	return func(old io.ReaderAt, oldSize int64) (int64, error) {
 		page := make([]byte, min(oldSize, arena.Page))
 		if _, err := old.ReadAt(page, 0); err != nil {
-			return fmt.Errorf("memory: read %s: %w", path, err)
+			return 0, fmt.Errorf("memory: read %s: %w", path, err)
 		}
 		if isNew(page) {
-			return nil
+			return size, nil
 		}
 		g := geometryOf(oldSize)
 		if len(page) < arena.Page || g.checkSuper(page) != nil {
-			return fmt.Errorf("memory: %s, %d bytes: %w; remove it or choose another file (--shm-path)", path, oldSize, ErrOtherLayout)
-		}
-		if oldSize == size {
-			return nil
+			if isOther(page) || !isDamaged(page, oldSize, size) {
+				return 0, fmt.Errorf("memory: %s, %d bytes: %w; remove it or choose another file (--shm-path)", path, oldSize, ErrOtherLayout)
+			}
+			seen.GivenUp = oldSize
+			return size, nil
 		}
 		tags := make([]byte, g.capacity/arena.Page)
 		if _, err := old.ReadAt(tags, g.tags); err != nil {
-			return fmt.Errorf("memory: read %s: %w", path, err)
+			return 0, fmt.Errorf("memory: read %s: %w", path, err)
 		}
 		if loadReady(page) > 0 && arena.HasRecords(tags) {
-			return fmt.Errorf("memory: %s has %d bytes and %d are asked for: %w; start with --shm-bytes %d to keep and drain them, or remove the file to give them up",
-				path, oldSize, size, ErrOtherSize, oldSize)
+			return oldSize, nil
 		}
-		return nil
+		return size, nil
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"cascadekv/internal/arena"
+	"cascadekv/internal/fault"
 	"cascadekv/tiers"
 )
 
@@ -81,6 +82,7 @@ func (t *Tier) renewOne() bool {
 // renew gives lent rooms new memory in the background, so that who asks for room
 // finds it ready.
 func (t *Tier) renew() {
+	defer fault.Guard()()
 	defer close(t.renewDone)
 	for {
 		select {

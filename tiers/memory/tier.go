@@ -3,6 +3,7 @@ package memory
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -28,6 +29,10 @@ type Options struct {
 	// one goroutine at a time.
 	Left func() (left int64, of string)
 
+	// File is an arena that an earlier program of this process had open, and its
+	// lock; nil: the file is opened by Path. Open takes it over. It keeps its size.
+	File *os.File
+
 	// Claims are ranges of the file that are to be kept for somebody outside, see
 	// Claimed. Without a file none of them can be.
 	Claims []tiers.Claim
@@ -36,6 +41,7 @@ type Options struct {
 // Tier keeps blocks in one mapping. It implements tiers.Memory.
 type Tier struct {
 	name    string
+	opened  Opened
 	arena   *arena.Mapping
 	super   []byte // first page, nil without a file
 	data    []byte
@@ -82,20 +88,50 @@ var (
 // Open maps the arena, takes over what an earlier process left in it, every
 // block verified against its checksum, and starts to make the rest of the
 // memory ready in the background.
-// Errors: ErrOtherSize, ErrOtherLayout, those of arena.MapFile.
+//
+// What is at Path never keeps a rank from starting, unless a rank uses it: Opened
+// reports what became of it. An arena of another size is taken over as well; see
+// resized. What is no arena of this version and user is left alone, and one of the
+// names Path.1, Path.2, … serves. Errors: those of arena.MapFile.
 func Open(o Options) (*Tier, error) {
 	if o.Bytes < MinBytes {
 		return nil, describe(o.Bytes)
 	}
-	t := &Tier{name: o.Name, left: o.Left, slots: map[block.ID]*slot{}, stays: map[uint64]*slot{}, nextUID: 1, growing: true,
-		generations: firstGeneration(), stop: make(chan struct{}),
-		wake: make(chan struct{}, 1), settled: make(chan struct{}), growDone: make(chan struct{}), renewDone: make(chan struct{})}
-	t.grew = sync.NewCond(&t.mu)
-	g, tags, err := t.mapArena(o)
+	size := o.Bytes / arena.Page * arena.Page
+	if o.Path == "" {
+		m, err := arena.MapAnonymous(size)
+		if err != nil {
+			return nil, err
+		}
+		return start(o, m, Opened{})
+	}
+	seen := Opened{Wanted: size}
+	m, err := mapAny(o, size, &seen)
 	if err != nil {
 		return nil, err
 	}
-	t.data = t.arena.Bytes()[g.data : g.data+g.capacity]
+	t, err := start(o, m, seen)
+	if err != nil || o.File != nil || len(o.Claims) > 0 || int64(len(m.Bytes())) == size {
+		return t, err
+	}
+	return t.resized(o, size)
+}
+
+// start makes a tier of a mapping, which it closes on error.
+func start(o Options, m *arena.Mapping, seen Opened) (*Tier, error) {
+	seen.Path, seen.Size, seen.Made = m.Path(), int64(len(m.Bytes())), m.Made()
+	t := &Tier{name: o.Name, left: o.Left, opened: seen, arena: m, slots: map[block.ID]*slot{}, stays: map[uint64]*slot{}, nextUID: 1, growing: true,
+		generations: firstGeneration(), stop: make(chan struct{}),
+		wake: make(chan struct{}, 1), settled: make(chan struct{}), growDone: make(chan struct{}), renewDone: make(chan struct{})}
+	t.grew = sync.NewCond(&t.mu)
+	g, tags, err := t.layOut()
+	if err != nil {
+		if m.Made() {
+			err = errors.Join(err, m.Unlink())
+		}
+		return nil, errors.Join(err, m.Close())
+	}
+	t.data = m.Bytes()[g.data : g.data+g.capacity]
 	t.alloc = arena.NewAllocator(tags)
 	t.alloc.Origin = g.data
 	ready := int64(0)
@@ -110,29 +146,26 @@ func Open(o Options) (*Tier, error) {
 	return t, nil
 }
 
-func (t *Tier) mapArena(o Options) (geometry, []byte, error) {
-	size := o.Bytes / arena.Page * arena.Page
-	if o.Path == "" {
-		m, err := arena.MapAnonymous(size)
-		t.arena = m
-		return geometry{fileSize: size, capacity: size}, make([]byte, size/arena.Page), err
-	}
-	m, err := arena.MapFile(o.Path, size, admit(o.Path, size))
-	if err != nil {
-		return geometry{}, nil, err
+// layOut returns where things are in the mapping, and the allocator's tags. An
+// arena that is new, or no arena any more, gets a superblock.
+func (t *Tier) layOut() (geometry, []byte, error) {
+	m := t.arena
+	size := int64(len(m.Bytes()))
+	if m.Path() == "" {
+		return geometry{fileSize: size, capacity: size}, make([]byte, size/arena.Page), nil
 	}
 	g := geometryOf(size)
 	if err := m.Commit(0, g.data); err != nil {
-		return g, nil, errors.Join(err, m.Close())
+		return g, nil, err
 	}
-	t.arena, t.records, t.lends = m, true, m.Lends()
+	t.records, t.lends = true, m.Lends()
 	t.super = m.Bytes()[:arena.Page]
 	tags := m.Bytes()[g.tags : g.tags+g.capacity/arena.Page]
 	if !m.Existed() || g.checkSuper(t.super) != nil {
 		word(t.super).Store(0)      // no magic: should the process die here, the file is new
 		if t.lends && m.Existed() { // what of it is lent, nobody knows any more
 			if err := errors.Join(m.Drop(0, size), m.Commit(0, g.data)); err != nil {
-				return g, nil, errors.Join(err, m.Close())
+				return g, nil, err
 			}
 		}
 		clear(m.Bytes()[:g.data])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-import stat
 from collections.abc import Callable, Generator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,24 +65,21 @@ class Stages:
             good[some] = np.frombuffer(bulk(reply, len(some)), dtype=np.uint8) != 0
         return good
 
-    def _map_arena(self, state: LinkState) -> Generator[Request, object, None]:
-        info = yield Request(head(1) + words("INFO"))
-        path = (
-            next((line[14:] for line in info.decode().splitlines() if line.startswith("cascade_arena:")), "")
-            if isinstance(info, bytes)
-            else ""
-        )
+    def _map_arena(self, state: LinkState) -> Generator[Request, Any, None]:
+        reply, given = yield Request(head(1) + words("CASCADE.ARENA"), wants_fd=True)
+        if given is None:
+            raise ProtocolError(f"the rank gives no descriptor of its arena: {reply!r}")
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            # Not by its path: that may lead to another file by now, or to none.
+            fd = os.open(f"/proc/self/fd/{given}", os.O_RDWR | os.O_CLOEXEC)
             try:
-                status = os.fstat(fd)
-                if not stat.S_ISREG(status.st_mode):
-                    raise ProtocolError(f"an arena that is no file: {path}")
-                array = memory.map_file(fd, status.st_size, write=True)
+                array = memory.map_file(fd, os.fstat(fd).st_size, write=True)
             finally:
                 os.close(fd)
         except OSError as e:
-            raise ProtocolError(f"the arena {path!r} can not be opened: {e}") from e
+            raise ProtocolError(f"the arena can not be opened for writing: {e}") from e
+        finally:
+            os.close(given)
         self._array, self._address, self._size, self._state = array, int(array.ctypes.data), array.nbytes, state
         memory.map_ahead(array, write=True)
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/fault"
 )
 
 // bufferSize is the read buffer of a stream of calls: a few small frames. The
@@ -96,10 +97,12 @@ func (l *life) openCalls() {
 	l.stream = s
 	l.fabric.work.Add(2)
 	go func() {
+		defer fault.Guard()()
 		defer l.fabric.work.Done()
 		s.finish(s.receive())
 	}()
 	go func() {
+		defer fault.Guard()()
 		defer l.fabric.work.Done()
 		s.finish(s.queue.run(s.ctx))
 	}()
@@ -250,6 +253,7 @@ func (f *Fabric) answerCalls(conn net.Conn, from fabric.Rank) error {
 	sender := make(chan error, 1)
 	f.work.Add(1) // the receiver is one, so the fabric still waits
 	go func() {
+		defer fault.Guard()()
 		defer f.work.Done()
 		err := a.queue.run(a.ctx)
 		_ = conn.Close()
@@ -311,6 +315,7 @@ func (a *answerer) start(h header, r io.Reader) error {
 	}
 	a.fabric.work.Add(1)
 	go func() {
+		defer fault.Guard()()
 		defer a.fabric.work.Done()
 		defer a.leave(h.id, cancel)
 		a.answer(ctx, h.id, req)

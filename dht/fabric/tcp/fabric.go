@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/fault"
 	"cascadekv/internal/halfopen"
 )
 
@@ -292,6 +293,7 @@ func (f *Fabric) pause(d time.Duration) {
 // receive serves one stream that somebody opened here, and that has a place in
 // f.half.
 func (f *Fabric) receive(conn net.Conn, place *halfopen.Place, crowded bool) {
+	defer fault.Guard()()
 	defer f.forget(conn)
 	proved := false
 	g, err := f.admit(conn, crowded, func() error {

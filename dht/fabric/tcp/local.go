@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/fault"
 )
 
 // localPiece is how much of a payload is copied between two looks at the
@@ -36,6 +37,7 @@ func (f *Fabric) callSelf(ctx context.Context, req []byte) ([]byte, error) {
 	req = append([]byte(nil), req...) // the handler may outlast the call
 	f.work.Add(1)
 	go func() {
+		defer fault.Guard()()
 		defer f.work.Done()
 		answer, err := f.answer(limited, f.options.Self, req)
 		done <- result{answer, err}
