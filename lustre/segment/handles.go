@@ -78,7 +78,8 @@ func (c *handles) openSegment(path string, id fileID) (vfs.File, error) {
 	return f, nil
 }
 
-// take returns the handle of path, with a user counted.
+// take returns the handle of path, with a user counted. It may take as long as the
+// file system where the number of open files is bounded.
 func (c *handles) take(path string) *handle {
 	now := c.opt.Now()
 	c.mu.Lock()
@@ -100,7 +101,11 @@ func (c *handles) take(path string) *handle {
 	}
 	h.users++
 	c.mu.Unlock()
-	c.closeAll(drop)
+	if c.opt.MaxOpenFiles > 0 { // what waits to be closed counts
+		closeNow(drop)
+	} else {
+		c.closeAll(drop)
+	}
 	return h
 }
 
@@ -115,7 +120,11 @@ func (c *handles) give(h *handle, failed bool) {
 		drop = c.removeLocked(drop, h)
 	}
 	c.mu.Unlock()
-	c.closeAll(drop)
+	if c.opt.MaxOpenFiles > 0 {
+		closeNow(drop)
+	} else {
+		c.closeAll(drop)
+	}
 }
 
 // removeLocked takes h out of the map and adds it to drop if nobody uses it.
@@ -156,14 +165,23 @@ func (c *handles) closeOldest() bool {
 		c.removeLocked(nil, oldest)
 	}
 	c.mu.Unlock()
-	if oldest == nil || oldest.file == nil {
-		return oldest != nil
+	if oldest == nil {
+		return false
 	}
-	_ = oldest.file.Close() // only read: its error tells nothing
+	closeNow([]*handle{oldest})
 	return true
 }
 
-// closeAll closes handles that nobody uses.
+// closeNow closes handles that nobody uses, and waits for that.
+func closeNow(drop []*handle) {
+	for _, h := range drop {
+		if h.file != nil {
+			_ = h.file.Close() // only read: its error tells nothing
+		}
+	}
+}
+
+// closeAll closes handles that nobody uses, in the background.
 func (c *handles) closeAll(drop []*handle) {
 	for _, h := range drop {
 		if h.file != nil {

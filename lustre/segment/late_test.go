@@ -30,7 +30,7 @@ func lateRank(t *testing.T, n int, op vfs.Op, bad func(i int) bool, server chan 
 		}
 	}
 	o = testOptions(dir, 2)
-	o.FS, o.Patience, o.Now = fs, 50*time.Millisecond, time.Now
+	o.FS, o.Patience, o.Now = fs, time.Second, time.Now
 	return o, items
 }
 

@@ -80,9 +80,9 @@ type Options struct {
 	Group int
 
 	// MaxOpenFiles bounds the files that are open at once, those of reads and
-	// writes under way among them; so it bounds Readers too. At least 8 are used.
-	// 0, the default, is no bound. In any case files that are idle are closed when
-	// the process may open no more.
+	// writes under way among them, but for those that take longer than a second; so
+	// it bounds Readers too. At least 8 are used. 0, the default, is no bound. In any
+	// case files that are idle are closed when the process may open no more.
 	MaxOpenFiles int
 
 	// Patience is how long Recover and Adopt wait for a file that makes no
