@@ -5,6 +5,7 @@ import (
 	"os/signal"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // Signals has what came since the start of the program, SIGTERM, SIGINT and
@@ -31,7 +32,7 @@ func listen() chan os.Signal {
 }
 
 func notify(c chan os.Signal) {
-	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	signal.Notify(c, ended...)
 }
 
 // survivePipes has a write to standard error fail when its reader is gone,
@@ -68,16 +69,38 @@ func Enqueue(s os.Signal) {
 	}
 }
 
+// stopped is what was done with the signals before Stop.
+var stopped []action
+
+// settle is how long Stop waits for a handler that has just begun.
+const settle = 2 * time.Millisecond
+
 // Stop gives the signals back to what the system does with them, but SIGPIPE.
 // When it returns, whatever came before is in Signals, and Told knows of it.
+//
+// The kernel is to end this program by itself. The handler of the Go runtime,
+// which stays when nobody listens, ends it by another signal that it sends, and
+// an exec on another thread would end that handler before: then the signal would
+// be lost. Stop must not be called again before Resume.
 func Stop() {
+	stopped = nil
+	for _, sig := range ended {
+		stopped = append(stopped, setAction(sig, action{}))
+	}
+	time.Sleep(settle)
 	signal.Stop(came)
 	came <- mark
 	<-passed
 }
 
 // Resume listens again after Stop.
-func Resume() { notify(came) }
+func Resume() {
+	notify(came)
+	for i, was := range stopped {
+		setAction(ended[i], was)
+	}
+	stopped = nil
+}
 
 // Told tells whether a signal to end has come.
 func Told() bool { return told.Load() }

@@ -91,3 +91,25 @@ func TestPipe(t *testing.T) {
 		t.Errorf("a write to a pipe without reader: %v, want EPIPE", failed)
 	}
 }
+
+// TestStopLeavesTheSystem: after Stop the kernel itself ends a program by a
+// signal, and after Resume signals come again.
+func TestStopLeavesTheSystem(t *testing.T) {
+	Stop()
+	during := setAction(syscall.SIGTERM, action{})
+	Resume()
+	after := setAction(syscall.SIGTERM, action{})
+	setAction(syscall.SIGTERM, after)
+	if during.handler != 0 || after.handler == 0 {
+		t.Errorf("handlers: %#x when stopped, want the default; %#x when resumed, want one", during.handler, after.handler)
+	}
+	told.Store(false)
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-Signals:
+	case <-time.After(20 * time.Second):
+		t.Fatal("no SIGTERM came")
+	}
+}
