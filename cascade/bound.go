@@ -9,7 +9,7 @@ import (
 // tiers together, besides its key and its parent's: see TestHeapOfNames. What is
 // copied of a key is counted by keyCopies.
 const (
-	nameCost  = 1152
+	nameCost  = 1280
 	keyCopies = 3
 )
 
