@@ -242,6 +242,7 @@ func (s *Store) Stats() Stats {
 	defer s.mu.Unlock()
 	st := s.stats
 	st.Catalogue = catalogue
+	st.NameBytes, st.NameLimit = s.nameBytes, s.limits.Load().NameBytes
 	st.Names, st.Blocks, st.Leases = s.names, len(s.blocks), len(s.leases)
 	for _, m := range s.mem {
 		m.stats.Usage = m.tier.Usage()

@@ -112,7 +112,8 @@ func (a *adoption) take(e tiers.Entry) {
 	var names []block.Name
 	for _, n := range e.Names {
 		s.seq = max(s.seq, n.Seq)
-		if here := s.known(n.Namespace, n.Key); here == nil || here.block == nil || here.put < n.Seq {
+		here := s.known(n.Namespace, n.Key)
+		if held := here != nil && here.block != nil; held && here.put < n.Seq || !held && s.adopts() {
 			names = append(names, n)
 		}
 	}

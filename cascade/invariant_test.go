@@ -18,7 +18,7 @@ func checkInvariants(t *testing.T, s *Store) {
 	defer s.mu.Unlock()
 	checkIndex(t, s)
 	var stored, referenced, cold int64
-	names := 0
+	names, nameBytes := 0, int64(0)
 	for id, b := range s.blocks {
 		if b.info.ID != id {
 			t.Errorf("block %v is filed under %v", b.info.ID, id)
@@ -29,6 +29,9 @@ func checkInvariants(t *testing.T, s *Store) {
 		stored += b.info.Size
 		referenced += b.info.Size * int64(len(b.names))
 		names += len(b.names)
+		for _, n := range b.names {
+			nameBytes += n.cost()
+		}
 		if len(b.names) > 0 && !b.cold && !b.inMemory() {
 			t.Errorf("block %v has names and no bytes", id)
 		}
@@ -51,6 +54,9 @@ func checkInvariants(t *testing.T, s *Store) {
 	}
 	if s.stats.BytesStored != stored || s.stats.BytesReferenced != referenced || s.names != names {
 		t.Errorf("stored %d/%d, referenced %d/%d, names %d/%d", s.stats.BytesStored, stored, s.stats.BytesReferenced, referenced, s.names, names)
+	}
+	if nameBytes != s.nameBytes {
+		t.Errorf("names take %d bytes, counted %d", nameBytes, s.nameBytes)
 	}
 	if cold != s.room.bytes {
 		t.Errorf("%d bytes in the cold tier, counted %d", cold, s.room.bytes)

@@ -189,6 +189,9 @@ func (s *Store) rebind(e Entry, b *entity, depth uint32) *name {
 	if was != nil && e.KeepTTL {
 		n.entry.Expires = old.Expires
 	}
+	if n.parent != nil {
+		n.entry.Parent = n.parent.entry.Key // one copy of it
+	}
 	if n.parent != nil && n.parent.block != nil {
 		n.entry.Depth = n.parent.entry.Depth + 1
 	}
@@ -225,6 +228,7 @@ func (s *Store) attach(n *name, b *entity) {
 	n.space.referenced += b.info.Size
 	s.stats.BytesReferenced += b.info.Size
 	s.names++
+	s.nameBytes += n.cost()
 	s.say(n)
 	s.account(b)
 	for t := range s.mem {
@@ -283,6 +287,7 @@ func (s *Store) detach(n *name) {
 	n.space.referenced -= b.info.Size
 	s.stats.BytesReferenced -= b.info.Size
 	s.names--
+	s.nameBytes -= n.cost()
 	s.account(b)
 	s.updatePolicies(b)
 }
@@ -310,6 +315,7 @@ func (s *Store) withdraw(n *name, seq uint64) {
 		s.forget(b)
 	}
 	n.prune()
+	s.leaveSpace(n.space)
 }
 
 // unbindBefore unbinds a name that was put before the given stamp, and tells

@@ -58,7 +58,13 @@ func (s *Store) rename(e Entry, b *entity, elsewhere bool) (*name, error) {
 	if err := s.allowed(e, elsewhere); err != nil {
 		return nil, err
 	}
-	b.busy++ // replacing the last other name must not forget b
+	b.busy++ // replacing the last other name, or making room for this one, must not forget b
+	if err := s.roomForName(e.Namespace, e.Key); err != nil {
+		b.busy--
+		s.forget(b)
+		s.stats.Rejected++
+		return nil, err
+	}
 	alias := b.isAlias(s.known(e.Namespace, e.Key), e.Namespace)
 	n := s.bind(e, b)
 	b.busy--
@@ -205,6 +211,10 @@ func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *name, dup 
 		return n, true, err
 	}
 	if err := s.allowed(e, elsewhere); err != nil {
+		return nil, false, err
+	}
+	if err := s.roomForName(e.Namespace, e.Key); err != nil {
+		s.stats.Rejected++
 		return nil, false, err
 	}
 	return st.publish(e, id)

@@ -122,7 +122,7 @@ func (s *Store) recoverNames(r *recovery) {
 		}
 	}
 	slices.SortFunc(live, func(x, y claim) int { return cmp.Compare(x.name.Seq, y.name.Seq) })
-	for _, c := range live {
+	for _, c := range s.trim(live) {
 		if b := c.block; b.cold && !b.below.foreign && len(b.names) == 0 {
 			s.inheritCold(b) // with its first name
 		}
@@ -142,6 +142,10 @@ func (s *Store) attachRecorded(e block.Name, b *entity) {
 		}
 	}
 	n.setParent(e.Parent)
+	e.Namespace, e.Key = n.space.name, n.entry.Key // one copy of them
+	if n.parent != nil {
+		e.Parent = n.parent.entry.Key
+	}
 	n.entry, n.put = e, e.Seq
 	s.attach(n, b)
 	if was != b || old.Bound {

@@ -330,7 +330,7 @@ func (s *Store) arrivalRoom(ctx context.Context, size int64, keep bool, most pri
 // own in memory, or from private memory, as which a slot serves too if the name
 // has changed meanwhile. The caller holds the mutex.
 func (s *Store) publishArrival(f *fetch, a *arrival) {
-	if a.slot == nil || s.remote[f.name] != f {
+	if a.slot == nil || s.remote[f.name] != f || s.roomForName(f.name.ns, f.name.key) != nil {
 		s.land(f, a)
 		return
 	}

@@ -216,6 +216,7 @@ func (s *Store) vanish(b *entity) {
 		s.hide(n)
 		n.delist()
 		n.prune()
+		s.leaveSpace(n.space)
 	}
 	s.forget(b)
 }

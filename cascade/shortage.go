@@ -133,8 +133,8 @@ func (s *Store) mergedAll() {
 	s.short.merged = true
 }
 
-// rankCold gives a cold tier without a budget its policy at the first shortage,
-// and tells that of the blocks that are there, as old as their first names.
+// rankCold gives a cold tier without a budget its policy at the first shortage, or
+// when names are near their bound, and tells that of the blocks that are there, as old as their first names.
 func (s *Store) rankCold() {
 	type aged struct {
 		block *entity
@@ -142,7 +142,7 @@ func (s *Store) rankCold() {
 	}
 	var all []aged
 	s.mu.Lock()
-	needed := s.short.limit > 0 && s.room.policy == nil
+	needed := (s.short.limit > 0 || s.namesTight()) && s.room.policy == nil
 	if needed {
 		p, err := policy.New(s.last().stats.Policy, s.short.limit)
 		if err != nil {
@@ -152,7 +152,12 @@ func (s *Store) rankCold() {
 		}
 		s.room.policy, s.coldStats.Policy = p, p.Name()
 		s.ranked = s.rankings()
+		looked := 0
 		for _, b := range s.blocks {
+			if looked++; looked%lookStep == 0 { // those that come meanwhile are ranked as they come
+				s.mu.Unlock()
+				s.mu.Lock()
+			}
 			if b.cold && !b.below.foreign && len(b.names) > 0 {
 				all = append(all, aged{b, b.names[0].entry.Seq})
 			}

@@ -22,6 +22,9 @@ type Stats struct {
 	Found           uint64       `json:"found"`      // of Lookups
 	Rejected        uint64       `json:"rejected"`   // puts dropped for want of room
 	Lost            uint64       `json:"lost"`       // dirty blocks dropped because the cold tier refused them
+	Forgotten       uint64       `json:"forgotten"`  // names given up for the bound on the heap they take
+	NameBytes       int64        `json:"name_bytes"` // of that heap
+	NameLimit       int64        `json:"name_limit"` // its bound, 0: none
 	Corrupt         uint64       `json:"corrupt"`    // blocks withdrawn for a bad checksum
 	Replicas        uint64       `json:"replicas"`   // blocks of other ranks that were kept here
 	Recovered       RecoverStats `json:"recovered"`

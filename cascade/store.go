@@ -61,6 +61,11 @@ type Limits struct {
 	// Default 0.5.
 	LeaseShare float64
 
+	// NameBytes bounds the heap that names take, in bytes, by about what each takes
+	// in all tiers together; 0: no bound. At the bound a new name has the store
+	// forget those that are least worth keeping.
+	NameBytes int64
+
 	// ColdBytes is how many bytes the cold tier may take for this rank, dead
 	// ones included, and what other runs left that falls to it. 0, when the
 	// store is opened, is none for good: then the tier itself says when it is full.
@@ -102,6 +107,7 @@ type Store struct {
 	blocks     map[BlockID]*entity
 	spaces     map[string]*space
 	names      int
+	nameBytes  int64  // what they count for Limits.NameBytes
 	seq        uint64 // last block.Name.Seq
 	stays      uint64
 	nextProv   uint64

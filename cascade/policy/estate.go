@@ -38,6 +38,9 @@ func (e Estate) Own() int64 {
 // then stand with this rank's own, before the young, in the order in which blocks
 // leave. It is no more than new blocks need, for what is inherited takes memory.
 func (e Estate) Take() int {
+	if e.Budget == 0 {
+		return 0 // without a limit nothing has to leave
+	}
 	room := e.Room()
 	rest := sum(e.Left)
 	spare := func() int64 { return int64(e.Fill*float64(room-rest)) - e.Young }

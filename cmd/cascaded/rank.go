@@ -256,6 +256,7 @@ func closeTiers(o cascade.Options) error {
 func storeLimits(c config.Config, ranks int) cascade.Limits {
 	return cascade.Limits{
 		ColdBytes:    int64(c.Lustre.Budget) / int64(ranks),
+		NameBytes:    c.NameBytes(),
 		RoomDeadline: c.Deadline.Room.Std(), FetchDeadline: c.Deadline.Fetch.Std(), CleanAbove: c.CleanAbove,
 	}
 }

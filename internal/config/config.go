@@ -22,6 +22,7 @@ type Config struct {
 	VerifyReads    bool           `toml:"verify_reads" help:"check the CRC32C of every block that is served from memory"`
 	Lease          units.Duration `toml:"lease" reload:"yes" help:"how long a key stays readable after EXISTS or GET found it"`
 	CleanAbove     float64        `toml:"clean_above" reload:"yes" help:"share of shm above which blocks are written to lustre ahead of need"`
+	NamesBytes     units.Bytes    `toml:"names_bytes" reload:"yes" help:"heap that the names of blocks may take; 0: an eighth of shm.bytes, at least 256MiB"`
 
 	Admin    Admin    `toml:"admin"`
 	Shm      Shm      `toml:"shm"`
@@ -128,3 +129,14 @@ func Default() Config {
 }
 
 const second = units.Duration(1e9)
+
+// leastNames is the least that names_bytes is by default.
+const leastNames = 256 * units.MiB
+
+// NameBytes is the bound on the heap that names take, in bytes, by default too.
+func (c *Config) NameBytes() int64 {
+	if c.NamesBytes > 0 {
+		return int64(c.NamesBytes)
+	}
+	return int64(max(leastNames, c.Shm.Bytes/8))
+}

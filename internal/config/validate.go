@@ -182,6 +182,7 @@ func (v *validator) behaviour() {
 	v.check(c.IDBits == 128 || c.IDBits == 256, "id_bits", "no width of a block id", "use 128 or 256")
 	v.check(c.Lease >= 0 && c.Lease <= maxLease, "lease", "out of range", "use 0 to 24h; 60s outlasts any client's lookup")
 	v.check(c.CleanAbove > 0 && c.CleanAbove <= 1, "clean_above", "not a share", "use a number above 0 and at most 1, such as 0.75")
+	v.check(c.NamesBytes == 0 || c.NamesBytes >= units.MiB, "names_bytes", "less than 1MiB", "use 0 for the default, or some 1.4KB for each name")
 	v.oneOf("resp.native_miss", c.Resp.NativeMiss, "auto", "off")
 	v.oneOf("resp.by_reference", c.Resp.ByReference, "auto", "off")
 	v.check(c.Resp.Spin >= 0 && c.Resp.Spin <= maxSpin, "resp.spin", "out of range", "use 0s to 1ms; 50us is the default")

@@ -88,6 +88,9 @@ var (
 	mArriving    = newMetric("arriving_bytes", "Memory for large commands which have not arrived as a whole.", gauge)
 	mStrangers   = newMetric("connections_unauthenticated", "Client connections that have not authenticated.", gauge)
 	mNames       = newMetric("names", "Live names.", gauge)
+	mNameBytes   = newMetric("name_bytes", "Heap that live names take, as names_bytes counts it.", gauge)
+	mNameLimit   = newMetric("name_limit_bytes", "Bound on that heap; 0 is none.", gauge)
+	mForgotten   = newMetric("forgotten_names_total", "Names given up, or not taken in at start, for names_bytes.", counter)
 	mBlocks      = newMetric("blocks", "Distinct blocks.", gauge)
 	mReferenced  = newMetric("referenced_bytes", "Bytes of all names' blocks.", gauge)
 	mStored      = newMetric("stored_bytes", "Bytes of distinct blocks.", gauge)
@@ -177,6 +180,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		{mCommands, float64(s.Commands)}, {mAccepted, float64(m.accepted.Load())}, {mRefused, float64(m.refused.Load())}, {mAuthFailed, float64(m.authFailures.Load())},
 		{mConns, float64(s.Connections)}, {mProtoErrors, float64(m.protocolErrors.Load())}, {mDropped, float64(s.Dropped)},
 		{mReferred, float64(s.Referred)}, {mReload, oneIf(m.reloadOK.Load())}, {mNames, float64(s.Names)}, {mBlocks, float64(s.Blocks)},
+		{mNameBytes, float64(s.NameBytes)}, {mNameLimit, float64(s.NameLimit)}, {mForgotten, float64(s.Forgotten)},
 		{mReferenced, float64(s.BytesReferenced)}, {mStored, float64(s.BytesStored)}, {mPending, float64(s.PendingBytes)},
 		{mDirty, float64(s.DirtyBytes)}, {mPuts, float64(s.Puts)}, {mDuplicates, float64(s.Duplicates)},
 		{mRejected, float64(s.Rejected)}, {mLost, float64(s.Lost)}, {mCorrupt, float64(s.Corrupt)},
