@@ -162,11 +162,11 @@ func openTiers(o *cascade.Options, c config.Config, shm *memory.Tier, log *slog.
 	cold, err := lustre.Open(lustre.Options{
 		Dir: c.Lustre.Dir, Group: group, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
 		MaxOpenFiles: openFiles(c, nil).Files,
-		OwnOnly:  c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
-		Apart:    c.Lustre.Index != "off",
-		Inherits: c.Lustre.Budget > 0,
-		Compress: c.Lustre.Codec == "auto",
-		Direct:   switchOf(c.Lustre.Direct), Uring: switchOf(c.Lustre.IOUring), Advice: adviserOf(c.Lustre),
+		OwnOnly:      c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
+		Apart:        c.Lustre.Index != "off",
+		Inherits:     c.Lustre.Budget > 0,
+		Compress:     c.Lustre.Codec == "auto",
+		Direct:       switchOf(c.Lustre.Direct), Uring: switchOf(c.Lustre.IOUring), Advice: adviserOf(c.Lustre),
 	})
 	if err != nil {
 		return err
