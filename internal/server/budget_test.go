@@ -66,7 +66,7 @@ func TestSparseRegionsHaveABudget(t *testing.T) {
 	if last == nil || !strings.Contains(last.Error(), "address space") || !strings.Contains(last.Error(), "detach") {
 		t.Errorf("the last one: %v", last)
 	}
-	if s := r.srv.held().Shared; s.Address != regionAddress || s.AddressMost != regionAddress {
+	if s := r.srv.regions.shared(); s.Address != regionAddress || s.AddressMost != regionAddress {
 		t.Errorf("it is counted as %+v", s)
 	}
 	if err := r.client("unix").Set("k", []byte("v")); err != nil {
@@ -89,11 +89,11 @@ func TestRegionsGiveTheirBudgetBack(t *testing.T) {
 			t.Errorf("round %d: half of the budget was for one", i)
 		}
 		c.Close()
-		for until := time.Now().Add(5 * time.Second); r.srv.held().Shared.Address != 0 && time.Now().Before(until); {
+		for until := time.Now().Add(5 * time.Second); r.srv.regions.shared().Address != 0 && time.Now().Before(until); {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	if s := r.srv.held().Shared; s.Address != 0 || s.Descriptors != 0 {
+	if s := r.srv.regions.shared(); s.Address != 0 || s.Descriptors != 0 {
 		t.Errorf("%+v is left", s)
 	}
 }
