@@ -285,14 +285,14 @@ func TestSlowReadersGetWhatTheyAskedFor(t *testing.T) {
 		for _, network := range []string{"unix", "tcp"} {
 			c, rd := r.raw(network)
 			fmt.Fprint(c, "GET k\r\n")
-			time.Sleep(5 * sendPatience)
+			time.Sleep(3 * threadPatience)
 			if line, err := rd.ReadString('\n'); line != fmt.Sprintf("$%d\r\n", len(value)) {
 				t.Fatal(line, err)
 			}
 			got := make([]byte, 0, len(value))
 			for len(got) < len(value) {
-				if len(got)%7 == 0 {
-					time.Sleep(2 * sendPatience)
+				if len(got)%16 == 0 {
+					time.Sleep(threadPatience + threadPatience/4)
 				}
 				n, err := rd.Read(got[len(got):min(len(got)+1<<20, len(value))])
 				if err != nil {
