@@ -161,11 +161,19 @@ func (w *wire) pourSome(n int64, st *cascade.Stage) (poured int64, err error) {
 // then without a thread. One that pauses for long does not keep others from
 // watching.
 func (w *wire) await() error {
-	if w.lingers() {
+	leave, ok := w.enter()
+	if ok && w.pollTimed(linger) {
+		<-leave
 		return nil
 	}
 	w.spin.arriving.Add(-1)
 	defer w.spin.arriving.Add(1)
+	if ok {
+		came := w.poll(threadPatience)
+		if <-leave; came {
+			return nil
+		}
+	}
 	if err := w.lot.park(w, stallDeadline); !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}

@@ -66,7 +66,7 @@ func TestSparseRegionsHaveABudget(t *testing.T) {
 	if last == nil || !strings.Contains(last.Error(), "address space") || !strings.Contains(last.Error(), "detach") {
 		t.Errorf("the last one: %v", last)
 	}
-	if s := r.srv.held().Shared; s.Address != regionAddress || s.AddressMost != regionAddress {
+	if s := r.srv.regions.shared(); s.Address != regionAddress || s.AddressMost != regionAddress {
 		t.Errorf("it is counted as %+v", s)
 	}
 	if err := r.client("unix").Set("k", []byte("v")); err != nil {
@@ -89,11 +89,11 @@ func TestRegionsGiveTheirBudgetBack(t *testing.T) {
 			t.Errorf("round %d: half of the budget was for one", i)
 		}
 		c.Close()
-		for until := time.Now().Add(5 * time.Second); r.srv.held().Shared.Address != 0 && time.Now().Before(until); {
+		for until := time.Now().Add(5 * time.Second); r.srv.regions.shared().Address != 0 && time.Now().Before(until); {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	if s := r.srv.held().Shared; s.Address != 0 || s.Descriptors != 0 {
+	if s := r.srv.regions.shared(); s.Address != 0 || s.Descriptors != 0 {
 		t.Errorf("%+v is left", s)
 	}
 }
@@ -285,14 +285,14 @@ func TestSlowReadersGetWhatTheyAskedFor(t *testing.T) {
 		for _, network := range []string{"unix", "tcp"} {
 			c, rd := r.raw(network)
 			fmt.Fprint(c, "GET k\r\n")
-			time.Sleep(5 * sendPatience)
+			time.Sleep(3 * threadPatience)
 			if line, err := rd.ReadString('\n'); line != fmt.Sprintf("$%d\r\n", len(value)) {
 				t.Fatal(line, err)
 			}
 			got := make([]byte, 0, len(value))
 			for len(got) < len(value) {
-				if len(got)%7 == 0 {
-					time.Sleep(2 * sendPatience)
+				if len(got)%16 == 0 {
+					time.Sleep(threadPatience + threadPatience/4)
 				}
 				n, err := rd.Read(got[len(got):min(len(got)+1<<20, len(value))])
 				if err != nil {

@@ -167,6 +167,7 @@ type Snapshot struct {
 
 	Held     Held       `json:"held"`
 	InFlight InFlight   `json:"in_flight"`
+	Shared   Shared     `json:"shared"`
 	Peers    *dht.Stats `json:"peers,omitempty"` // of a rank that is not alone
 }
 
@@ -180,10 +181,6 @@ type Held struct {
 	Stages  int64 `json:"stages"`
 	Regions int64 `json:"regions"`
 	Jobs    int   `json:"jobs"` // that wait or run
-
-	// Shared is what regions, and the other files that clients share with the
-	// rank, take of the process.
-	Shared Shared `json:"shared"`
 }
 
 // Shared is the cost of memory that clients share, and its limits, 0 for none.
@@ -199,7 +196,7 @@ func (s *Server) held() Held {
 	views, bytes := s.opt.Store.Held()
 	return Held{
 		Bytes: b.used.Load() + bytes, Views: b.views.Load() + views, Pins: b.pins.Load(), Stages: b.stages.Load(),
-		Regions: s.jobs.regions.Load(), Jobs: s.jobs.unfinished(), Shared: s.regions.shared(),
+		Regions: s.jobs.regions.Load(), Jobs: s.jobs.unfinished(),
 	}
 }
 
@@ -209,7 +206,7 @@ func (s *Server) Snapshot() Snapshot {
 		Stats: s.opt.Store.Stats(), Version: s.opt.Version, UptimeSeconds: time.Since(s.born).Seconds(),
 		Connections: s.connections(), Commands: s.metrics.commands.Load(), Dropped: s.metrics.dropped.Load(),
 		Referred: s.metrics.referred.Load(),
-		Held:     s.held(), InFlight: s.inFlight(),
+		Held:     s.held(), InFlight: s.inFlight(), Shared: s.regions.shared(),
 	}
 	if a := s.Addr(); a != nil {
 		snap.TCP = a.String()

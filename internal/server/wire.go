@@ -27,9 +27,10 @@ const (
 	maxThreads = 1024
 	ownThreads = 64
 
-	// sendPatience is how long a connection waits in the kernel, with a thread,
-	// for a client to read; then it is parked until there is room to send more.
-	sendPatience = 20 * time.Millisecond
+	// threadPatience is how long a connection waits in the kernel, with a thread,
+	// for a client that is in the middle of a value or of a reply; then it is
+	// parked until there is more to receive, or room to send more.
+	threadPatience = 100 * time.Millisecond
 
 	// sendMost is the most that one system call sends.
 	sendMost = 4 << 20
@@ -108,7 +109,7 @@ func wireOf(fd int, local bool, lot *parking, spin *spinner) (*wire, error) {
 	if local {
 		w.shared = &inbox{}
 	}
-	stall := unix.NsecToTimeval(sendPatience.Nanoseconds())
+	stall := unix.NsecToTimeval(threadPatience.Nanoseconds())
 	if err := unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &stall); err != nil {
 		_ = unix.Close(w.fd)
 		return nil, fmt.Errorf("server: prepare a connection: %w", err)
