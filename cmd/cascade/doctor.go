@@ -91,6 +91,10 @@ func (a *app) checkRank(loaded *config.Loaded) []check {
 		return []check{failure("rank", "give the rank a socket in a directory that only its user can write to, as the default is: --socket", "%v", err)}
 	}
 	if none, is := errors.AsType[unreachable](err); is {
+		_, address := a.address(&loaded.Config)
+		if silent := checkSilent(address, loaded.Shm.Path); silent != nil {
+			return silent
+		}
 		return []check{warning("rank", none.remedy, "%s", none.finding)}
 	}
 	if err != nil {
