@@ -202,7 +202,7 @@ func (r *runner) drain(server rank) int {
 		select {
 		case err := <-done:
 			if err != nil {
-				r.log.Error("drain is incomplete: blocks that lustre does not have are lost", "err", err)
+				r.log.Error("drain is incomplete: blocks that lustre does not have are in the arena file only", "err", err)
 				return exitFailure
 			}
 			r.log.Info("cascaded ends")
