@@ -27,8 +27,10 @@ class Password:
         if self._file is None:
             return self._password or ""
         try:
-            with open(self._file, "rb") as f:
+            with open(self._file, "rb", opener=_without_waiting) as f:
                 info = os.fstat(f.fileno())
+                if not stat.S_ISREG(info.st_mode):
+                    raise ValueError(f"password_file {self._file!r} is not a regular file")
                 line = f.readline(MOST + 2).rstrip(b"\r\n")
         except OSError as e:
             raise ValueError(f"password_file: {e}; create it with mode 0600") from None
@@ -37,6 +39,11 @@ class Password:
         if not 0 < len(line) <= MOST:
             raise ValueError(f"password_file {self._file!r}: the first line is empty or too long; put 1 to {MOST} bytes there")
         return line.decode("utf-8", "surrogateescape")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a file. A pipe would wait for who writes it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _exposed(info: os.stat_result) -> bool:
