@@ -87,6 +87,10 @@ class Passwords(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "chmod 600"):
             Client(self.rank.socket, password_file=str(self.file))
         self.file.unlink()
+        os.mkfifo(self.file, 0o600)
+        with self.assertRaisesRegex(ValueError, "not a regular file"):
+            Client(self.rank.socket, password_file=str(self.file))
+        self.file.unlink()
         with self.assertRaisesRegex(ValueError, "create it"):
             Client(self.rank.socket, password_file=str(self.file))
         logging.disable(logging.CRITICAL)
