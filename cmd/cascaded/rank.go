@@ -152,7 +152,7 @@ func openTiers(o *cascade.Options, c config.Config, claims []tiers.Claim, log *s
 		return err
 	}
 	cold, err := lustre.Open(lustre.Options{
-		Dir: c.Lustre.Dir, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
+		Dir: c.Lustre.Dir, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), SegmentBlocks: segmentBlocks, Layout: striper,
 		OwnOnly:  c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
 		Apart:    c.Lustre.Index != "off",
 		Inherits: c.Lustre.Budget > 0,
@@ -241,6 +241,11 @@ func closeTiers(o cascade.Options) error {
 	}
 	return err
 }
+
+// segmentBlocks bounds the blocks of a segment, which is full of small ones before
+// it is large: what is known of an unfinished one takes heap for each, and what is
+// dead in it is read at the next start.
+const segmentBlocks = 32 << 10
 
 func storeLimits(c config.Config, ranks int) cascade.Limits {
 	return cascade.Limits{
