@@ -161,12 +161,12 @@ func openTiers(o *cascade.Options, c config.Config, shm *memory.Tier, log *slog.
 	}
 	cold, err := lustre.Open(lustre.Options{
 		Dir: c.Lustre.Dir, Group: group, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
-		MaxOpenFiles: openFiles(c, nil).Files,
-		OwnOnly:      c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
-		Apart:        c.Lustre.Index != "off",
-		Inherits:     c.Lustre.Budget > 0,
-		Compress:     c.Lustre.Codec == "auto",
-		Direct:       switchOf(c.Lustre.Direct), Uring: switchOf(c.Lustre.IOUring), Advice: adviserOf(c.Lustre),
+		SegmentBlocks: segmentBlocks, MaxOpenFiles: openFiles(c, nil).Files,
+		OwnOnly:  c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
+		Apart:    c.Lustre.Index != "off",
+		Inherits: c.Lustre.Budget > 0,
+		Compress: c.Lustre.Codec == "auto",
+		Direct:   switchOf(c.Lustre.Direct), Uring: switchOf(c.Lustre.IOUring), Advice: adviserOf(c.Lustre),
 	})
 	if err != nil {
 		return err
@@ -252,6 +252,11 @@ func closeTiers(o cascade.Options) error {
 	}
 	return err
 }
+
+// segmentBlocks bounds the blocks of a segment, which is full of small ones before
+// it is large: what is known of an unfinished one takes heap for each, and what is
+// dead in it is read at the next start.
+const segmentBlocks = 32 << 10
 
 func storeLimits(c config.Config, ranks int) cascade.Limits {
 	return cascade.Limits{

@@ -179,9 +179,9 @@ func TestCommitTakesTheClientsChecksum(t *testing.T) {
 	r := newRig(t, 16<<20)
 	e := r.viewer()
 	arena := e.writable()
-	p := randomBytes(1, 50_000)
-	s := e.stages(len(p), len(p))
+	s := e.stages(50_000, 50_000)
 	for i, change := range []uint32{0, 1} {
+		p := randomBytes(uint64(i), 50_000) // equal ones would become one block
 		copy(arena[s[i].offset:], p)
 		key := fmt.Sprint("k", i)
 		if code := e.commit(s[i], "redis/0", key, "CRC32C", fmt.Sprint(block.CRC(p)^change)); code != "" {
