@@ -36,7 +36,7 @@ func TestDamageUnderLoad(t *testing.T) {
 		}
 		faults = n
 	}
-	j := newJob(t, "48MiB", true, "--lustre-segment-bytes", "4MiB")
+	j := newJob(t, "8MiB", true, "--lustre-segment-bytes", "1MiB", "--clean-above", "0.01")
 	gossip := []string{freePort(t), freePort(t), freePort(t)} // fixed: each rank finds the others again
 	again := func(i int) { j.add(i, "--peers-gossip", gossip[i], "--peers-seeds", strings.Join(gossip, ",")) }
 	for i := range gossip {
