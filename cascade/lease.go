@@ -199,7 +199,7 @@ func (s *Store) Sweep() {
 	s.announce()
 }
 
-// sweepEnded ends some leases and names that are due, and tells whether there are
+// sweepEnded ends some leases and names that are due, and reports whether there are
 // more.
 func (s *Store) sweepEnded(now time.Time) (more bool) {
 	s.mu.Lock()

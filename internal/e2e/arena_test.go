@@ -17,7 +17,7 @@ import (
 	"cascadekv/internal/resp"
 )
 
-// hasArena tells whether the arena file is there.
+// hasArena reports whether the arena file is there.
 func (p place) hasArena() bool {
 	_, err := os.Lstat(p.arena)
 	return !errors.Is(err, os.ErrNotExist)

@@ -151,7 +151,7 @@ func (c *conn) keepHolds(x *handover.Conn) (err error) {
 
 var errNotKept = errors.New("something else lies in the arena where it reads or writes")
 
-// socketOf tells whether a descriptor is a unix socket, and of which user's client:
+// socketOf reports whether a descriptor is a unix socket, and of which user's client:
 // the kernel says so, and not who handed it over.
 func socketOf(fd int) (local bool, uid int, err error) {
 	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)

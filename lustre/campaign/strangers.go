@@ -61,7 +61,7 @@ func (o *Options) trusted() segment.Trust {
 	return t
 }
 
-// isStranger tells whether something belongs to somebody else, and marks it so.
+// isStranger reports whether something belongs to somebody else, and marks it so.
 func (o *Options) isStranger(it *item) bool {
 	st, ok := it.info.Sys().(*syscall.Stat_t)
 	if !ok {

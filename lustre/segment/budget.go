@@ -123,11 +123,11 @@ func (s *Store) openFiles() int {
 	return len(s.opened)
 }
 
-// spareFile closes a file that nobody uses, and tells whether there was one.
+// spareFile closes a file that nobody uses, and reports whether there was one.
 func (s *Store) spareFile() bool { return s.closeIdle() || s.handles.closeOldest() }
 
 // closeIdle closes the file of the index that was used longest ago, of those that
-// nobody uses, and tells whether there was one.
+// nobody uses, and reports whether there was one.
 func (s *Store) closeIdle() bool {
 	handles := s.takeIdle()
 	for _, h := range handles {
@@ -181,7 +181,7 @@ func (f *file) giveUp() ([]vfs.File, bool) {
 	return handles, len(handles) > 0
 }
 
-// noFiles tells whether err says that no more files can be open.
+// noFiles reports whether err says that no more files can be open.
 func noFiles(err error) bool {
 	return errors.Is(err, vfs.ErrNoFiles) || errors.Is(err, vfs.ErrNoMore)
 }

@@ -118,7 +118,7 @@ func GroupID(text string) (int, error) {
 	return int(n), err
 }
 
-// memberOf tells whether this process may give files to a group.
+// memberOf reports whether this process may give files to a group.
 func memberOf(group int) bool {
 	groups, err := os.Getgroups()
 	return os.Geteuid() == 0 || os.Getegid() == group || err == nil && slices.Contains(groups, group)
@@ -168,13 +168,13 @@ func (g *guard) uid() (uint32, error) {
 	return st.UID, errors.Join(err, f.Close(), vfs.OS{}.Remove(path))
 }
 
-// isRefusal tells whether err says that something is not what a rank leaves: that
+// isRefusal reports whether err says that something is not what a rank leaves: that
 // of a stranger, or no file at all.
 func isRefusal(err error) bool {
 	return slices.ContainsFunc([]error{ErrRefused, vfs.ErrNotRegular, vfs.ErrLoop, vfs.ErrNotDir, syscall.ENXIO}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// note counts what was refused, and tells whether err says that something was.
+// note counts what was refused, and reports whether err says that something was.
 func (g *guard) note(path string, err error) bool {
 	if !isRefusal(err) {
 		return false
@@ -212,7 +212,7 @@ func (s *Store) Refused() Refused {
 // is, or because it is none. The store counts these.
 func IsRefused(err error) bool { return isRefusal(err) }
 
-// hasRefused tells whether anything was refused.
+// hasRefused reports whether anything was refused.
 func (g *guard) hasRefused() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -152,7 +152,7 @@ func (c *handles) oldestLocked() (oldest *handle) {
 }
 
 // closeOldest closes the handle that was opened first of those that nobody uses,
-// and tells whether there was one.
+// and reports whether there was one.
 func (c *handles) closeOldest() bool {
 	c.mu.Lock()
 	var oldest *handle

@@ -106,7 +106,7 @@ func (s *Store) list(dir string, r *recovery) ([]string, error) {
 	return names, err
 }
 
-// grown tells whether a file has another size than it had. One that cannot be
+// grown reports whether a file has another size than it had. One that cannot be
 // looked at now is looked at the next time.
 func (s *Store) grown(path string, was int64, r *recovery) bool {
 	var size int64
@@ -121,7 +121,7 @@ func (s *Store) grown(path string, was int64, r *recovery) bool {
 	return late == nil && err == nil && size != was
 }
 
-// isRefused tells whether a read was not tried.
+// isRefused reports whether a read was not tried.
 func isRefused(err error) bool {
 	_, refused := errors.AsType[*refusal](err)
 	return refused
