@@ -63,9 +63,17 @@ func (s *Store) Delete(ctx context.Context, ns, key string) bool {
 	}
 	visible = visible || s.peers.Locate(ctx, ns, []string{key})[0] != nil
 	if err := s.peers.Delete(ctx, ns, key, stamp); err != nil {
-		s.log.Warn("not all ranks have deleted", "key", key, "err", err)
+		s.warn("not all ranks have deleted", "key", key, "err", err)
 	}
 	return visible
+}
+
+// warn logs what went wrong with a command, one line of a kind at a time: a client
+// chooses how many commands there are, and how many keys each has.
+func (s *Store) warn(what string, args ...any) {
+	if n, ok := s.limited.Allow(what); ok {
+		s.log.Warn(what, append(args, "suppressed", n)...)
+	}
 }
 
 // deleteHere withdraws a name from this rank and returns a stamp that no
@@ -94,7 +102,7 @@ func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
 	}
 	found, err := s.peers.Expire(ctx, ns, key, at)
 	if err != nil {
-		s.log.Warn("no rank that has it knows when a name ends", "key", key, "err", err)
+		s.warn("no rank that has it knows when a name ends", "key", key, "err", err)
 	}
 	return found && err == nil
 }
@@ -130,14 +138,14 @@ const clearStep = 1024
 func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
 	total, left := s.clear(ns, all)
 	if err := s.settleVoid(ctx); err != nil {
-		s.log.Warn("what other ranks left is cleared later", "namespace", ns, "all", all, "err", err)
+		s.warn("what other ranks left is cleared later", "namespace", ns, "all", all, "err", err)
 	}
 	s.mu.Lock()
 	total += left.names
 	s.mu.Unlock()
 	if s.peers != nil {
 		if err := s.peers.Clear(ctx, ns, all); err != nil {
-			s.log.Warn("not all ranks have cleared", "namespace", ns, "all", all, "err", err)
+			s.warn("not all ranks have cleared", "namespace", ns, "all", all, "err", err)
 		}
 	}
 	return total

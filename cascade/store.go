@@ -11,6 +11,7 @@ import (
 
 	"cascadekv/cascade/policy"
 	"cascadekv/internal/block"
+	"cascadekv/internal/loglimit"
 	"cascadekv/tiers"
 )
 
@@ -102,6 +103,8 @@ type Store struct {
 	now    func() time.Time
 	born   time.Time
 	log    *slog.Logger
+
+	limited loglimit.Limiter // of lines that clients cause
 
 	mu         sync.Mutex
 	blocks     map[BlockID]*entity

@@ -143,7 +143,7 @@ func (c *conn) serve() {
 			c.wire.dropDescriptors() // whose command did not take them
 		}
 		if c.rd.Buffered() == 0 || c.wr.Pending() >= flushAt || c.quit || c.owes() {
-			if c.flush() != nil {
+			if c.flushSoon() != nil {
 				return
 			}
 		}
@@ -172,11 +172,14 @@ func (c *conn) ended(err error) {
 // flush sends the collected replies and gives back what they borrowed.
 func (c *conn) flush() error {
 	c.oldest = time.Time{}
-	if c.wr.Pending() == 0 {
+	if c.wr.Pending() == 0 && len(c.wire.unsent) == 0 {
 		return nil
 	}
 	defer c.spent(time.Now())
-	err := c.wr.Flush(c.wire)
+	err := c.wire.settle()
+	if err == nil {
+		err = c.wr.Flush(c.wire)
+	}
 	c.releaseViews()
 	return err
 }

@@ -52,7 +52,12 @@ func newParking() (*parking, error) {
 // park waits until the wire has something to read, or is hung up. It gives up
 // after patience, unless that is 0, with os.ErrDeadlineExceeded.
 func (p *parking) park(w *wire, patience time.Duration) error {
-	woken, err := p.arm(w, unix.EPOLLIN|unix.EPOLLRDHUP, nil)
+	return p.parkFor(w, unix.EPOLLIN|unix.EPOLLRDHUP, patience)
+}
+
+// parkFor is park for the first of some events.
+func (p *parking) parkFor(w *wire, events uint32, patience time.Duration) error {
+	woken, err := p.arm(w, events, nil)
 	if err != nil {
 		return err
 	}

@@ -88,6 +88,9 @@ type wire struct {
 
 	shared *inbox // of descriptors; nil on TCP, which brings none
 
+	unsent      []byte    // kept answers, see backlog
+	unsentUntil time.Time // when the client counts as stalled that does not read them
+
 	mu     sync.Mutex // guards fd against interrupt after close
 	closed bool
 }
@@ -131,14 +134,19 @@ func (w *wire) Read(p []byte) (int, error) {
 		if w.lot.halt.Load() != nil && w.idle() {
 			return 0, errHalted
 		}
+		if len(w.unsent) > 0 {
+			if err := w.sendUnsent(); err != nil {
+				return 0, err
+			}
+		}
 		n, err := w.recv(p)
 		if !errors.Is(err, errStalled) {
 			return n, err
 		}
-		if w.spin.watch(w, 0) == came || w.lingers() {
+		if len(w.unsent) == 0 && (w.spin.watch(w, 0) == came || w.lingers()) {
 			continue
 		}
-		if err := w.lot.park(w, w.waitsFor()); err != nil {
+		if err := w.lot.parkFor(w, w.wants(), w.waitsFor()); err != nil {
 			return 0, err
 		}
 	}
@@ -157,7 +165,21 @@ func (w *wire) waitsFor() time.Duration {
 			d = left
 		}
 	}
+	if len(w.unsent) > 0 {
+		left := max(time.Until(w.unsentUntil), 1)
+		if d <= 0 || left < d {
+			d = left
+		}
+	}
 	return d
+}
+
+// wants is what a wire waits for that waits for what comes next.
+func (w *wire) wants() uint32 {
+	if len(w.unsent) > 0 {
+		return unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLOUT
+	}
+	return unix.EPOLLIN | unix.EPOLLRDHUP
 }
 
 // enter takes a place among those that wait in the kernel with a thread, if one
