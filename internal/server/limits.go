@@ -99,6 +99,8 @@ type strangers struct {
 	all  list.List // of *conn
 	at   map[*conn]*list.Element
 	from map[string]int // how many, by source
+
+	ending map[*conn]struct{} // removed by add, and not gone yet
 }
 
 // add counts a connection in. While there are too many, of its source or
@@ -107,7 +109,7 @@ func (s *strangers) add(c *conn, most int) (cut []*conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.at == nil {
-		s.at, s.from = map[*conn]*list.Element{}, map[string]int{}
+		s.at, s.from, s.ending = map[*conn]*list.Element{}, map[string]int{}, map[*conn]struct{}{}
 	}
 	if s.at[c] != nil {
 		return nil
@@ -131,6 +133,7 @@ func (s *strangers) oldestLocked(fits func(*conn) bool) *conn {
 	for e := s.all.Front(); ; e = e.Next() {
 		if c := e.Value.(*conn); fits(c) {
 			s.removeLocked(c)
+			s.ending[c] = struct{}{}
 			return c
 		}
 	}
@@ -141,6 +144,14 @@ func (s *strangers) remove(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removeLocked(c)
+	delete(s.ending, c)
+}
+
+// cutOff is how many connections end because add removed them, most at most.
+func (s *strangers) cutOff(most int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(len(s.ending), most)
 }
 
 func (s *strangers) removeLocked(c *conn) {

@@ -295,7 +295,7 @@ func (s *Server) admit(nc net.Conn) (*conn, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, local := nc.(*net.UnixConn)
-	if n := s.placesLocked(local && (uid == os.Geteuid() || uid == 0)); n >= 0 && len(s.conns) >= n || s.ending {
+	if n := s.placesLocked(local && (uid == os.Geteuid() || uid == 0)); n >= 0 && len(s.conns) >= n+s.strangers.cutOff(n/strangerShare) || s.ending {
 		s.metrics.refused.Add(1)
 		return nil, "ERR max number of clients reached"
 	}
