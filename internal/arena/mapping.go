@@ -207,7 +207,9 @@ func (m *Mapping) resize(size int64, admit Admit) (int64, error) {
 	if err := m.file.Truncate(0); err != nil {
 		return 0, fmt.Errorf("arena: empty %s: %w", path, err)
 	}
-	if err := m.file.Truncate(size); err != nil {
+	if err := m.file.Truncate(size); errors.Is(err, unix.EFBIG) {
+		return 0, fmt.Errorf("arena: size %s: %w: %d bytes are more than files of this process may have; raise that limit (ulimit -f, LimitFSIZE= in a unit), or ask for less (--shm-bytes)", path, err, size)
+	} else if err != nil {
 		return 0, fmt.Errorf("arena: size %s: %w", path, err)
 	}
 	return size, nil

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -120,6 +121,11 @@ func (m Machine) socketDir(socket string) Check {
 		return Failure(name, "use a shorter path", "%s has %d bytes, the kernel takes %d", socket, len(socket), config.MaxSocketPath)
 	}
 	dir := filepath.Dir(socket)
+	if st, err := os.Lstat(dir); err == nil && st.Mode()&fs.ModeSymlink != 0 {
+		if owner := st.Sys().(*syscall.Stat_t).Uid; int(owner) != m.uid && owner != 0 {
+			return noStart(Failure(name, "choose another --socket", "%s is a symbolic link of uid %d, who can make it lead elsewhere", dir, owner))
+		}
+	}
 	for {
 		info, err := os.Stat(dir)
 		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {

@@ -12,6 +12,7 @@ import (
 
 	"cascadekv/internal/arena"
 	"cascadekv/internal/config"
+	"cascadekv/internal/need"
 	"cascadekv/internal/units"
 	"cascadekv/internal/vfs"
 )
@@ -158,5 +159,16 @@ func TestSocketDirectoryOpenToOthers(t *testing.T) {
 	}
 	if got := (Machine{}).socketDir(filepath.Join(dir, "to-be-made", "s")); got.Verdict != OK {
 		t.Errorf("in one that the rank makes there: %+v", got)
+	}
+}
+
+func TestSocketDirectoryIsTheLinkOfAnotherUser(t *testing.T) {
+	need.That(t, os.Geteuid() == 0, "root", "run this test as root: it makes a link of another user")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.Symlink(t.TempDir(), link), os.Lchown(link, 65534, 65534)); err != nil {
+		t.Fatal(err)
+	}
+	if got := (Machine{}).socketDir(filepath.Join(link, "s")); got.Verdict != Fail || !got.NoStart {
+		t.Errorf("%+v", got)
 	}
 }

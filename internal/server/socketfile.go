@@ -74,6 +74,9 @@ func (f socketFile) remove() {
 func (s *Server) listenUnix(path string) (*unixListener, error) {
 	others := len(s.opt.AllowUIDs) > 0
 	dir := filepath.Dir(path)
+	if err := checkLinks(dir); err != nil {
+		return nil, err
+	}
 	if err := makeSocketDir(dir, others); err != nil {
 		return nil, fmt.Errorf("server: directory of the socket: %w", err)
 	}
@@ -215,4 +218,20 @@ func checkDir(dir string) error {
 		return fmt.Errorf("%w: %s (mode %v, uid %d) can be changed by others; chmod 700 it or choose another (--socket)", ErrUnsafeSocket, dir, st.Mode(), uid)
 	}
 	return nil
+}
+
+// checkLinks refuses a path that goes through a symbolic link of another user,
+// who can make it lead to a directory of their own at any time.
+func checkLinks(dir string) error {
+	for ; ; dir = filepath.Dir(dir) {
+		st, err := os.Lstat(dir)
+		if err == nil && st.Mode()&os.ModeSymlink != 0 {
+			if uid := int(st.Sys().(*syscall.Stat_t).Uid); uid != os.Geteuid() && uid != 0 {
+				return fmt.Errorf("%w: %s is a symbolic link of uid %d, who can make it lead elsewhere; choose another (--socket)", ErrUnsafeSocket, dir, uid)
+			}
+		}
+		if dir == filepath.Dir(dir) {
+			return nil // what is missing, or cannot be looked at, is for others to report
+		}
+	}
 }

@@ -22,8 +22,9 @@ const (
 	linger = 5 * time.Millisecond
 
 	// maxThreads bounds the connections that wait in the kernel at once, each
-	// with a thread; parked ones have none. ownThreads are more, for the rank's
-	// own user on the unix socket.
+	// with a thread; parked ones have none. It is less where the kernel allows few
+	// threads (connectionThreads). ownThreads are more, for the rank's own user on
+	// the unix socket.
 	maxThreads = 1024
 	ownThreads = 64
 
@@ -48,8 +49,8 @@ const (
 var errStalled = errors.New("server: client stalled in the middle of a value or reply")
 
 var (
-	threads      = make(chan struct{}, maxThreads)
-	threadsOfOwn = make(chan struct{}, ownThreads)
+	threads      = make(chan struct{}, connectionThreads())
+	threadsOfOwn = make(chan struct{}, min(ownThreads, cap(threads)))
 )
 
 // wire is the descriptor of one connection, outside the runtime's poller: that
