@@ -88,7 +88,7 @@ func TestStrangersInLustreDir(t *testing.T) {
 		}
 		r.signal(t, syscall.SIGTERM)
 		wantStatus(t, r.status(t), 0, r.stderr)
-		must(t, os.Remove(p.arena))
+		p.wantNoArena(t)
 	}
 	for _, verb := range [][]string{{"segments"}, {"fsck"}, {"lustre", "show"}} {
 		_, out, _ := finish(t, program("cascade"), append(verb, p.lustre)...)
@@ -138,7 +138,9 @@ func TestHungSegment(t *testing.T) {
 		t.Error("SIGTERM was not obeyed before the segment answered")
 	}
 	for range 5 {
-		must(t, os.Remove(p.arena))
+		if err := os.Remove(p.arena); err != nil && !errors.Is(err, os.ErrNotExist) { // of a start that was called off there is none
+			t.Fatal(err)
+		}
 		server.Hang()
 		r := start(t, p)
 		c := r.dial(t)

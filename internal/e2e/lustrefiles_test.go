@@ -21,7 +21,7 @@ func megabyte(i int) []byte {
 // segments, stores all that it is given, serves all of it, and drains, while clients
 // that do nothing take most of what it may open.
 func TestFewDescriptors(t *testing.T) {
-	const n, idle = 200, 50
+	const n, idle = 200, 20
 	p := newPlace(t, "8MiB").withLustre()
 	few := []string{"sh", "-c", `ulimit -n 100 && exec "$@"`, "sh"}
 	flags := []string{"--lustre-segment-bytes", "1MiB", "--clean-above", "0.1"}

@@ -111,9 +111,14 @@ func contentOf(t *testing.T, file string) string {
 // TestSecretOthersCanRead refuses to start with a secret that is none.
 func TestSecretOthersCanRead(t *testing.T) {
 	for name, spoil := range map[string]func(file string) error{
-		"group may read it": func(file string) error { return os.Chmod(file, 0o640) },
-		"too short":         func(file string) error { return os.WriteFile(file, []byte("short\n"), 0o600) },
-		"missing":           os.Remove,
+		"group may read it": func(file string) error { // a group that this process is not in
+			if err := os.Chown(file, -1, 54321); err != nil && os.Geteuid() == 0 {
+				return err
+			}
+			return os.Chmod(file, 0o640)
+		},
+		"too short": func(file string) error { return os.WriteFile(file, []byte("short\n"), 0o600) },
+		"missing":   os.Remove,
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJob(t, "16MiB", false)
