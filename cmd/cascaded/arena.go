@@ -126,7 +126,9 @@ func (a *arenaFile) end(c config.Config, s cascade.Stats, blocks int, failed err
 	path, bytes := a.keeper.Path(), a.keeper.Allocated()
 	o := a.tier.Opened()
 	switch {
-	case c.Lustre.Dir != "" && (failed != nil || s.DirtyBlocks > 0):
+	case c.Lustre.Dir != "" && s.DirtyBlocks == 0 && failed != nil:
+		a.log.Warn("arena file stays: the drain failed; the next rank takes it over, cascade arena rm gives it up", "path", path, "bytes", bytes, "err", failed)
+	case c.Lustre.Dir != "" && s.DirtyBlocks > 0:
 		a.log.Warn("arena file stays: blocks in it are nowhere else; the next rank takes it over, cascade arena rm gives it up",
 			"path", path, "bytes", bytes, "dirty_blocks", s.DirtyBlocks, "dirty_bytes", s.DirtyBytes)
 	case c.Lustre.Dir == "" && blocks > 0:

@@ -96,11 +96,12 @@ func TestAll(t *testing.T) {
 		"pinning": {func(m *Machine, _ *config.Config) {
 			plant(t, m.root, map[string]string{"dev/nvidia0": ""})
 		}, "locked memory", Warn, []string{"unlimited"}},
-		"long socket":   {func(_ *Machine, c *config.Config) { c.Socket = "/" + strings.Repeat("x", 107) }, "socket", Fail, []string{"108 bytes"}},
-		"no lustre":     {func(_ *Machine, c *config.Config) { c.Lustre.Dir = "" }, "lustre", Warn, []string{"--lustre-dir"}},
-		"full lustre":   {func(_ *Machine, c *config.Config) { c.Lustre.SegmentBytes = 1 << 53 }, "lustre", Fail, []string{"one segment"}},
-		"nearly full":   {func(_ *Machine, c *config.Config) { c.Lustre.SegmentBytes = 1 << 50 }, "lustre", Warn, []string{"ten segments"}},
-		"lustre is tmp": {func(_ *Machine, c *config.Config) { c.Lustre.Dir, c.Lustre.SegmentBytes = os.TempDir(), units.MiB }, "lustre", Warn, []string{"tmpfs"}},
+		"long socket":    {func(_ *Machine, c *config.Config) { c.Socket = "/" + strings.Repeat("x", 107) }, "socket", Fail, []string{"108 bytes"}},
+		"no lustre":      {func(_ *Machine, c *config.Config) { c.Lustre.Dir = "" }, "lustre", Warn, []string{"--lustre-dir"}},
+		"lustre is open": {func(_ *Machine, c *config.Config) { _ = os.Chmod(c.Lustre.Dir, 0o777) }, "lustre", Warn, []string{"chmod o-w", "anybody can rename"}},
+		"full lustre":    {func(_ *Machine, c *config.Config) { c.Lustre.SegmentBytes = 1 << 53 }, "lustre", Fail, []string{"one segment"}},
+		"nearly full":    {func(_ *Machine, c *config.Config) { c.Lustre.SegmentBytes = 1 << 50 }, "lustre", Warn, []string{"ten segments"}},
+		"lustre is tmp":  {func(_ *Machine, c *config.Config) { c.Lustre.Dir, c.Lustre.SegmentBytes = os.TempDir(), units.MiB }, "lustre", Warn, []string{"tmpfs"}},
 		"lustre is gone": {func(m *Machine, c *config.Config) {
 			m.statfs = func(string) (unix.Statfs_t, error) { return unix.Statfs_t{}, unix.ENOENT }
 		}, "lustre", Fail, []string{"mkdir -p"}},

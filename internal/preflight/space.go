@@ -160,6 +160,9 @@ func (m Machine) lustre(c *config.Config) Check {
 	if err := writable(dir); err != nil {
 		return Failure(name, "check owner, mode and quota: ls -ld "+dir+"; lfs quota "+dir, "%s cannot be written: %v", dir, err)
 	}
+	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o002 != 0 && info.Mode()&fs.ModeSticky == 0 {
+		return Warning(name, "chmod o-w "+dir+", or share it by lustre.group", "anybody can rename and remove what is in %s", dir)
+	}
 	magic, kind := fsType(s)
 	_, free := capacity(s)
 	switch segment := uint64(c.Lustre.SegmentBytes); {
