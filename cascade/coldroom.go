@@ -20,6 +20,8 @@ type coldRoom struct {
 	order // its policy is nil without a budget, before the first shortage: everything stays
 	bytes int64
 	old   int64 // of these, bytes of blocks that earlier runs left and this one did not use
+
+	ranking bool // the policy is new, and has not been given all blocks yet
 }
 
 // standing is an entity's place in the cold tier.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"cascadekv/cascade/policy"
 )
@@ -16,6 +17,11 @@ func checkInvariants(t *testing.T, s *Store) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for end := time.Now().Add(patient); s.room.ranking && time.Now().Before(end); { // the cleaner is at it
+		s.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		s.mu.Lock()
+	}
 	checkIndex(t, s)
 	var stored, referenced, cold int64
 	names, nameBytes := 0, int64(0)

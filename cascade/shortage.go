@@ -134,7 +134,8 @@ func (s *Store) mergedAll() {
 }
 
 // rankCold gives a cold tier without a budget its policy at the first shortage, or
-// when names are near their bound, and tells that of the blocks that are there, as old as their first names.
+// when names are near their bound, and has it rank the blocks that are there, as old
+// as their first names.
 func (s *Store) rankCold() {
 	type aged struct {
 		block *entity
@@ -151,6 +152,7 @@ func (s *Store) rankCold() {
 			return
 		}
 		s.room.policy, s.coldStats.Policy = p, p.Name()
+		s.room.ranking = true
 		s.ranked = s.rankings()
 		looked := 0
 		for _, b := range s.blocks {
@@ -176,5 +178,10 @@ func (s *Store) rankCold() {
 		}
 		s.mu.Unlock()
 		all = all[n:]
+	}
+	if needed {
+		s.mu.Lock()
+		s.room.ranking = false
+		s.mu.Unlock()
 	}
 }
