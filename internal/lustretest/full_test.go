@@ -114,6 +114,7 @@ func TestRealQuota(t *testing.T) {
 			if err != nil || c.of == "p" && space.Total != limit {
 				t.Errorf("statfs does not tell the project's quota: %+v, %v", space, err)
 			}
+			shell(t, "chown -R 0 %s", dir) // root reads no segment of another user
 			forgetCaches(t)
 			s := openSegments(t, segment.Options{Dir: filepath.Join(dir, "d"), Rank: 9, Incarnation: 2})
 			var items []segment.Item
