@@ -54,7 +54,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestAnothersSocket: what belongs to another user is not told to be started.
+// TestAnothersSocket: no remedy asks to start a rank where another user has one.
 func TestAnothersSocket(t *testing.T) {
 	need.That(t, os.Geteuid() == 0, "the right to act as another user", "run this test as root")
 	const nobody = 65534

@@ -2,13 +2,14 @@ package server
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/memlimit"
 )
 
 const (
@@ -93,32 +94,8 @@ var tcpBuffer = sync.OnceValue(func() int64 {
 
 // defaultFlight is the limit of Options.InFlight unless that is given.
 func defaultFlight() int64 {
-	memory := machineMemory()
-	if n, ok := groupMemory(); ok {
-		memory = min(memory, n)
-	}
+	memory := min(machineMemory(), memlimit.Node{Root: "/"}.Limit().Bytes)
 	return min(max(memory/16, leastFlight), mostFlight)
-}
-
-// groupMemory is the limit of this process's control group, false without one.
-func groupMemory() (int64, bool) {
-	text, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return 0, false
-	}
-	for line := range bytes.Lines(text) {
-		path, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("0::"))
-		if !ok {
-			continue
-		}
-		limit, err := os.ReadFile(fmt.Sprintf("/sys/fs/cgroup%s/memory.max", path))
-		if err != nil {
-			return 0, false
-		}
-		n, err := strconv.ParseInt(string(bytes.TrimSpace(limit)), 10, 64)
-		return n, err == nil && n > 0 // "max" is no limit
-	}
-	return 0, false
 }
 
 // InFlight is what replies that clients have not read take, and values and
