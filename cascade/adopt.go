@@ -92,12 +92,12 @@ func (a *adoption) step(entries []tiers.Entry) error {
 	s := a.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.usable(); err != nil {
+	if err := s.checkOpenLocked(); err != nil {
 		return err
 	}
 	for _, e := range entries {
 		for _, n := range e.Dropped {
-			s.unbindBefore(n.Namespace, n.Key, n.Seq)
+			s.unbindBeforeLocked(n.Namespace, n.Key, n.Seq)
 		}
 		if !e.Info.ID.IsZero() {
 			a.take(e)
@@ -111,18 +111,18 @@ func (a *adoption) take(e tiers.Entry) {
 	s := a.store
 	var names []block.Name
 	for _, n := range e.Names {
-		s.seq = max(s.seq, n.Seq)
-		here := s.known(n.Namespace, n.Key)
-		if held := here != nil && here.block != nil; held && here.put < n.Seq || !held && s.adopts() {
+		s.mu.seq = max(s.mu.seq, n.Seq)
+		here := s.knownLocked(n.Namespace, n.Key)
+		if held := here != nil && here.block != nil; held && here.put < n.Seq || !held && s.hasNameRoomLocked() {
 			names = append(names, n)
 		}
 	}
-	known := s.blocks[e.Info.ID] != nil
+	known := s.mu.blocks[e.Info.ID] != nil
 	if len(names) == 0 && !known {
-		s.noteCold(s.cold.Evict(e.Info.ID)) // nobody would ever ask for it
+		s.noteColdLocked(s.cold.Evict(e.Info.ID)) // nobody would ever ask for it
 		return
 	}
-	b := s.found(e.Info)
+	b := s.foundLocked(e.Info)
 	if b == nil {
 		return
 	}
@@ -131,7 +131,7 @@ func (a *adoption) take(e tiers.Entry) {
 	}
 	a.place(b, e.Foreign)
 	for _, n := range names {
-		s.attachRecorded(n, b)
+		s.attachRecordedLocked(n, b)
 	}
 	a.count(0, len(names), 0)
 }
@@ -139,20 +139,20 @@ func (a *adoption) take(e tiers.Entry) {
 // place notes where a block lies in the cold tier. One in another process's file
 // may come to be this rank's own; never the other way round, as this rank would
 // then keep no account of what it stored.
-func (a *adoption) place(b *entity, foreign bool) {
+func (a *adoption) place(b *blockState, foreign bool) {
 	s := a.store
 	switch {
 	case foreign && !b.cold:
 		b.cold, b.below.foreign = true, true
-		s.restate(b)
+		s.placementChangedLocked(b)
 	case !foreign && (!b.cold || b.below.foreign):
 		b.below.foreign = false
-		s.inheritCold(b)
+		s.inheritColdLocked(b)
 	}
 }
 
 func (a *adoption) count(blocks, names int, bytes int64) {
-	for _, st := range []*RecoverStats{&a.done, &a.store.stats.Adopted} {
+	for _, st := range []*RecoverStats{&a.done, &a.store.mu.stats.Adopted} {
 		st.Blocks, st.Names, st.Bytes = st.Blocks+blocks, st.Names+names, st.Bytes+bytes
 	}
 }

@@ -34,7 +34,7 @@ func (s *Store) restoreGone(ctx context.Context) {
 	lost, err := s.findGone(ctx)
 	if err != nil && ctx.Err() == nil {
 		s.mu.Lock()
-		s.noteCold(err)
+		s.noteColdLocked(err)
 		s.mu.Unlock()
 	}
 	if len(lost) == 0 {
@@ -54,7 +54,7 @@ func (s *Store) restoreGone(ctx context.Context) {
 // findGone finds out which blocks the cold tier has lost to somebody who removed
 // its files, and returns those of them that are still in memory: they are dirty
 // again. The names of all others are withdrawn.
-func (s *Store) findGone(ctx context.Context) (kept []*entity, err error) {
+func (s *Store) findGone(ctx context.Context) (kept []*blockState, err error) {
 	t, ok := s.cold.(tiers.Removable)
 	if !ok {
 		return nil, nil
@@ -69,17 +69,17 @@ func (s *Store) findGone(ctx context.Context) (kept []*entity, err error) {
 	defer s.mu.Unlock()
 	lost := 0
 	for _, id := range ids {
-		b := s.blocks[id]
+		b := s.mu.blocks[id]
 		if b == nil || !b.cold {
 			continue
 		}
-		s.leaveCold(b)
+		s.leaveColdLocked(b)
 		if b.inMemory() {
 			kept = append(kept, b)
 			continue
 		}
 		lost++
-		s.vanish(b)
+		s.vanishLocked(b)
 	}
 	s.coldStats.Errors++
 	s.log.Error("somebody has removed files of the cold tier: blocks that are still in memory are written again, the others are lost; "+

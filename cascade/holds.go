@@ -126,13 +126,14 @@ func (h *Holds) Close() {
 	s.holders.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settleHolds()
-	s.announce()
+	s.settleHoldsLocked()
+	s.wakeWaitersLocked()
 }
 
-// settleHolds frees what was evicted while it was held, and is held no longer.
-func (s *Store) settleHolds() {
-	if s.closed {
+// settleHoldsLocked frees what was evicted while it was held, and is held no
+// longer.
+func (s *Store) settleHoldsLocked() {
+	if s.mu.closed {
 		return
 	}
 	if _, recorded := s.recorded(); recorded != nil {
@@ -155,7 +156,7 @@ func (s *Store) Held() (blocks, bytes int64) {
 // what they do hold. The index is made anew when it is asked for.
 func (s *Store) EndHolds() []tiers.Claim {
 	s.mu.Lock()
-	s.closeIndex()
+	s.closeIndexLocked()
 	s.mu.Unlock()
 	_, recorded := s.recorded()
 	if recorded == nil {

@@ -204,7 +204,7 @@ func TestShortageTakesWhatIsLeftFirst(t *testing.T) {
 		}
 	}
 	r.Store.mu.Lock()
-	old := r.room.old
+	old := r.mu.room.old
 	r.Store.mu.Unlock()
 	if mine < 3*each/2 || mine+int(st.Lost) < 3*each && old > 0 {
 		t.Errorf("%d of %d of its own blocks are left, %d were lost in memory; %d bytes of others'", mine, 3*each, st.Lost, old)
@@ -238,7 +238,7 @@ func TestInheritedNamesAreNotFoundTwice(t *testing.T) {
 	c.end(left)
 	r := c.session(0, 8<<20, func(o *Options) { o.Limits.ColdBytes = 1 << 30 })
 	c.takeIn(r)
-	part := r.estate.left[0].part
+	part := r.mu.estate.left[0].part
 	if _, ok, err := r.inherit(t.Context(), r.Store.cold.(tiers.Heir), part); !ok || err != nil {
 		t.Fatal(ok, err)
 	}

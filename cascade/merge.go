@@ -56,7 +56,7 @@ func (s *Store) mergeOnce(ctx context.Context, cold tiers.Merging) bool {
 	if err != nil && ctx.Err() == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.noteCold(err)
+		s.noteColdLocked(err)
 	}
 	return m.Segments > 0 && err == nil
 }
@@ -66,8 +66,8 @@ func (s *Store) moved(ids []block.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		if b := s.blocks[id]; b != nil {
-			s.sayAll(b)
+		if b := s.mu.blocks[id]; b != nil {
+			s.enqueuePublishAllLocked(b)
 		}
 	}
 }

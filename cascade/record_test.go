@@ -306,7 +306,7 @@ func (r *rig) wantEvicted(id BlockID) {
 	resident := func() bool {
 		r.Store.mu.Lock()
 		defer r.Store.mu.Unlock()
-		return r.blocks[id].at[r.last().index].present
+		return r.mu.blocks[id].at[r.last().index].present
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -10,9 +10,9 @@ import (
 	"cascadekv/tiers"
 )
 
-// segmentOf tells other ranks where they find a block in the cold tier; nil
-// when the tier is this rank's alone. The caller holds the mutex.
-func (s *Store) segmentOf(b *entity) *directory.Segment {
+// segmentOfLocked tells other ranks where they find a block in the cold tier;
+// nil when the tier is this rank's alone.
+func (s *Store) segmentOfLocked(b *blockState) *directory.Segment {
 	shared, ok := s.cold.(tiers.Segmented)
 	if !ok {
 		return nil

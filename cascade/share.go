@@ -66,21 +66,21 @@ func (s *Store) Share(ctx context.Context, v *View) (*View, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v.block.busy++
-	s.stats.Views++
+	s.mu.stats.Views++
 	s.begin()
 	return &View{store: s, bytes: slot.Bytes(), free: slot.Abort, slot: slot, block: v.block, id: v.id, tier: v.tier}, nil
 }
 
 // pinShared pins b in m, or returns nil when it is not there.
-func (s *Store) pinShared(b *entity, m *memTier) *View {
+func (s *Store) pinShared(b *blockState, m *memTier) *View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !b.at[m.index].present {
 		return nil
 	}
-	v, err := s.pinIn(b, m, m.stats.Name)
+	v, err := s.pinInLocked(b, m, m.stats.Name)
 	if err != nil {
-		s.note(m, err)
+		s.noteLocked(m, err)
 		return nil
 	}
 	return v

@@ -165,7 +165,7 @@ func TestNothingToGiveUp(t *testing.T) {
 	for range 20 {
 		r.advance(shortStep)
 		r.Store.mu.Lock()
-		r.runShort()
+		r.runShortLocked()
 		r.Store.mu.Unlock()
 		r.shrinkCold()
 		for turns := 0; r.mergeOnce(t.Context(), tier) || r.evacuate(t.Context()); turns++ {

@@ -56,8 +56,8 @@ type TierStats struct {
 	Striping *tiers.Striping `json:"striping,omitempty"` // of tiers whose files have stripes, once there is one
 }
 
-// coldStatsNow is the cold tier's part of Stats. The caller holds the mutex.
-func (s *Store) coldStatsNow() TierStats {
+// coldStatsNowLocked is the cold tier's part of Stats.
+func (s *Store) coldStatsNowLocked() TierStats {
 	st := s.coldStats
 	st.Usage = s.cold.Usage()
 	if budget := s.limits.Load().ColdBytes; budget > 0 {

@@ -22,13 +22,13 @@ import (
 // rig is a store over real tiers: shm in a directory, and a host tier that
 // plays the cold one, since it keeps whatever it is given.
 type rig struct {
-	t    testing.TB
-	dir  string
-	shm  int64
-	cold tiers.Tier
-	opt  Options
-	now  time.Time
-	mu   sync.Mutex
+	t     testing.TB
+	dir   string
+	shm   int64
+	cold  tiers.Tier
+	opt   Options
+	now   time.Time
+	nowMu sync.Mutex
 	*Store
 }
 
@@ -58,15 +58,15 @@ type keepOpen struct{ tiers.Tier }
 func (keepOpen) Close() error { return nil }
 
 func (r *rig) clock() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.nowMu.Lock()
+	defer r.nowMu.Unlock()
 	return r.now
 }
 
 func (r *rig) advance(d time.Duration) {
-	r.mu.Lock()
+	r.nowMu.Lock()
 	r.now = r.now.Add(d)
-	r.mu.Unlock()
+	r.nowMu.Unlock()
 	r.Sweep()
 }
 

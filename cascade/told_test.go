@@ -83,9 +83,9 @@ type merger struct {
 }
 
 func (m *merger) Merge(context.Context, int64, func([]block.ID)) (did tiers.Merged, err error) {
-	m.rig.mu.Lock()
+	m.rig.nowMu.Lock()
 	m.rig.now = m.rig.now.Add(3 * time.Second)
-	m.rig.mu.Unlock()
+	m.rig.nowMu.Unlock()
 	did, m.next = m.next[0], m.next[1:]
 	if len(m.next) == 0 {
 		err = m.fault
