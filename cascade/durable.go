@@ -3,8 +3,6 @@ package cascade
 import (
 	"context"
 	"time"
-
-	"cascadekv/tiers"
 )
 
 // syncEvery is how long names, and withdrawals of names, may wait for the cold
@@ -16,7 +14,7 @@ const syncEvery = time.Second
 // stays until then: see fallOf. The caller holds the mutex.
 func (s *Store) tellCold(err error) {
 	s.noteCold(err)
-	if _, ok := s.cold.(tiers.Syncer); !ok || err != nil {
+	if err != nil {
 		return
 	}
 	if s.told == s.synced {
@@ -66,13 +64,12 @@ func (s *Store) syncCold(ctx context.Context) error {
 	upTo, waited := s.told, s.told > s.synced
 	s.hurry = false
 	s.mu.Unlock()
-	sync, ok := s.cold.(tiers.Syncer)
-	if !ok || !waited {
+	if !waited {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, coldDeadline)
 	defer cancel()
-	err := sync.Sync(ctx)
+	err := s.cold.Sync(ctx)
 	s.heedRoom()
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 // Options configure a Store. The zero value of every field but Memory is useful.
 type Options struct {
 	Memory []tiers.Memory // fastest first, one or two
-	Cold   tiers.Tier     // nil: victims of the last memory tier are dropped
+	Cold   tiers.Files    // nil: victims of the last memory tier are dropped
 	Policy string         // of each memory tier: "prefix" (default), "lru", "paper"
 	IDBits int            // block.Bits128 (default) or block.Bits256
 
@@ -94,9 +94,8 @@ func (l Limits) withDefaults() Limits {
 // One mutex guards the whole index. It is held for map and list operations
 // only, never while bytes are copied, hashed, read or written.
 type Store struct {
-	mem    []*memTier // fastest first
-	cold   tiers.Tier
-	reads  tiers.BatchReader // of cold
+	mem    []*memTier  // fastest first
+	cold   tiers.Files // nil: none
 	bits   int
 	verify bool
 	limits atomic.Pointer[Limits]
@@ -194,15 +193,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.workers.Go(func() { s.completeInBackground(work) })
 	if s.cold != nil {
 		s.workers.Go(func() { s.cleanInBackground(work) })
+		s.workers.Go(func() { s.goneInBackground(work) })
+		s.workers.Go(func() { s.mergeInBackground(work) })
 	}
 	if s.catalogue != nil {
 		s.workers.Go(func() { s.voidInBackground(work) })
-	}
-	if _, ok := s.cold.(tiers.Removable); ok {
-		s.workers.Go(func() { s.goneInBackground(work) })
-	}
-	if m, ok := s.cold.(tiers.Merging); ok {
-		s.workers.Go(func() { s.mergeInBackground(work, m) })
 	}
 	return s, nil
 }
@@ -251,7 +246,7 @@ func newStore(o Options) (*Store, error) {
 		s.mem = append(s.mem, &memTier{order: order{policy: p}, index: i, tier: t, stats: TierStats{Name: t.Name(), Policy: p.Name()}})
 	}
 	if o.Cold != nil {
-		s.coldStats.Name, s.reads = o.Cold.Name(), tiers.Batched(o.Cold)
+		s.coldStats.Name = o.Cold.Name()
 	}
 	if budget := s.limits.Load().ColdBytes; o.Cold != nil && budget > 0 {
 		p, err := policy.New(name, budget)
