@@ -17,11 +17,10 @@ var errNotShared = errors.New("cascade: the cold tier has no parts of other rank
 // Parts lists what runs of this and other ranks left in the cold tier, or are
 // writing to it. Nil where ranks do not share it.
 func (s *Store) Parts(ctx context.Context) ([]tiers.Part, error) {
-	cold, ok := s.cold.(tiers.Shared)
-	if !ok {
+	if s.cold == nil {
 		return nil, nil
 	}
-	return cold.Parts(ctx)
+	return s.cold.Parts(ctx)
 }
 
 // Adopt takes in what another run of some rank left in the cold tier: its blocks
@@ -29,17 +28,16 @@ func (s *Store) Parts(ctx context.Context) ([]tiers.Part, error) {
 // name that is newer here stays as it is. With a budget for the cold tier it is
 // inherited if that is possible. Adopting twice does nothing.
 func (s *Store) Adopt(ctx context.Context, p tiers.Part) (RecoverStats, error) {
-	cold, ok := s.cold.(tiers.Shared)
-	if !ok {
+	if s.cold == nil {
 		return RecoverStats{}, errNotShared
 	}
-	if heir, ok := s.cold.(tiers.Heir); ok && s.limits.Load().ColdBytes > 0 {
-		if done, inherited, err := s.inherit(ctx, heir, p); inherited || err != nil {
+	if s.limits.Load().ColdBytes > 0 {
+		if done, inherited, err := s.inherit(ctx, p); inherited || err != nil {
 			return done, err
 		}
 	}
 	a := adoption{store: s}
-	if err := cold.Adopt(ctx, p, a.gather); err != nil {
+	if err := s.cold.Adopt(ctx, p, a.gather); err != nil {
 		return RecoverStats{}, fmt.Errorf("cascade: adopt the part %d of rank %d: %w", p.Incarnation, p.Rank, err)
 	}
 	err := a.run()

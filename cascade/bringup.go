@@ -147,7 +147,7 @@ func (s *Store) readUp(ctx, room context.Context, part []*fetch) {
 		}
 		reads = append(reads, r)
 	}
-	s.reads.ReadBatch(ctx, reads)
+	s.cold.ReadBatch(ctx, reads)
 }
 
 // readOf finds room for a block, in the last memory tier or else of its own,

@@ -17,11 +17,11 @@ import (
 // when it goes, older records of it in the catalogue are void.
 
 // catalogueOf returns the cold tier's catalogue, nil when it has none.
-func catalogueOf(cold tiers.Tier) tiers.Catalogue {
-	if t, ok := cold.(tiers.Catalogued); ok {
-		return t.Catalogue()
+func catalogueOf(cold tiers.Files) tiers.Catalogue {
+	if cold == nil {
+		return nil
 	}
-	return nil
+	return cold.Catalogue()
 }
 
 // HasCatalogue tells whether parts are taken in by TakeIn or, one by one, by

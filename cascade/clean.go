@@ -86,11 +86,8 @@ func (s *Store) leaveAlone(err error) {
 // when it takes them again. It is called after each write, with the cleaning token
 // held.
 func (s *Store) heedRoom() {
-	t, ok := s.cold.(tiers.Healthy)
-	if !ok {
-		return
-	}
-	full := t.Health().ReadOnly
+	health := s.cold.Stats().Health
+	full := health != nil && health.ReadOnly
 	if full == s.coldFull {
 		return
 	}

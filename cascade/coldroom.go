@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"cascadekv/cascade/policy"
-	"cascadekv/tiers"
 )
 
 // coldRoom ranks the blocks that this rank keeps in a cold tier with a budget, or
@@ -107,12 +106,7 @@ func (s *Store) leaveColdLocked(b *blockState) {
 // takesLocked returns the bytes that a block takes in the cold tier: fewer than
 // it has where the tier encodes it.
 func (s *Store) takesLocked(b *blockState) int64 {
-	if t, ok := s.cold.(tiers.Encoding); ok {
-		if n, err := t.Stored(b.info.ID); err == nil {
-			return n
-		}
-	}
-	return b.info.Size
+	return s.cold.StoredSize(b.info)
 }
 
 // syncColdHoldLocked keeps the hold on b in the cold tier in step with the

@@ -65,18 +65,9 @@ func TestColdTierKeepsItsBudget(t *testing.T) {
 }
 
 // thin is a cold tier that stores blocks in half their bytes.
-type thin struct{ tiers.Tier }
+type thin struct{ tiers.Files }
 
-func (c thin) Stored(id block.ID) (int64, error) {
-	p, err := c.Pin(id)
-	if err != nil {
-		return 0, err
-	}
-	defer p.Release()
-	return p.Info().Size / 2, nil
-}
-
-func (thin) Encoded() tiers.Encoded { return tiers.Encoded{} }
+func (thin) StoredSize(info block.Info) int64 { return info.Size / 2 }
 
 // TestColdBudgetCountsWhatIsStored: a tier that encodes holds more blocks within
 // the same budget.

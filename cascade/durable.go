@@ -3,8 +3,6 @@ package cascade
 import (
 	"context"
 	"time"
-
-	"cascadekv/tiers"
 )
 
 // syncEvery is how long names, and withdrawals of names, may wait for the cold
@@ -16,7 +14,7 @@ const syncEvery = time.Second
 // name stays until then: see fallOfLocked.
 func (s *Store) noteLinkLocked(err error) {
 	s.noteColdLocked(err)
-	if _, ok := s.cold.(tiers.Syncer); !ok || err != nil {
+	if err != nil {
 		return
 	}
 	if s.mu.linkSeq == s.mu.syncedSeq {
@@ -66,13 +64,12 @@ func (s *Store) syncCold(ctx context.Context) error {
 	upTo, waited := s.mu.linkSeq, s.mu.linkSeq > s.mu.syncedSeq
 	s.mu.syncRequested = false
 	s.mu.Unlock()
-	sync, ok := s.cold.(tiers.Syncer)
-	if !ok || !waited {
+	if !waited {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, coldDeadline)
 	defer cancel()
-	err := sync.Sync(ctx)
+	err := s.cold.Sync(ctx)
 	s.heedRoom()
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"cascadekv/internal/block"
-	"cascadekv/tiers"
 )
 
 // evacuateShare bounds what is taken up into memory at once, as one part in so many
@@ -17,12 +16,11 @@ const evacuateShare = 8
 // then give the piece back. In memory those blocks are dirty. It tells whether
 // there was such a piece.
 func (s *Store) evacuate(ctx context.Context) bool {
-	cold, ok := s.cold.(tiers.Sparse)
-	if !ok || !s.mustEvacuate() {
+	if !s.mustEvacuate() {
 		return false
 	}
 	capacity, _ := s.lastRoom()
-	ids := cold.Sparsest(capacity / evacuateShare)
+	ids := s.cold.Sparsest(capacity / evacuateShare)
 	views, complete := s.takeUp(ctx, ids)
 	defer func() {
 		for _, v := range views {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"cascadekv/tiers"
 )
 
 // goneEvery is how often the cold tier is asked whether its files are still there.
@@ -55,13 +53,9 @@ func (s *Store) restoreGone(ctx context.Context) {
 // its files, and returns those of them that are still in memory: they are dirty
 // again. The names of all others are withdrawn.
 func (s *Store) findGone(ctx context.Context) (kept []*blockState, err error) {
-	t, ok := s.cold.(tiers.Removable)
-	if !ok {
-		return nil, nil
-	}
 	within, cancel := context.WithTimeout(ctx, coldDeadline)
 	defer cancel()
-	ids, err := t.Missing(within)
+	ids, err := s.cold.Missing(within)
 	if len(ids) == 0 {
 		return nil, err
 	}

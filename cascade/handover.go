@@ -26,11 +26,7 @@ func (s *Store) takeClaimsLocked() {
 	if m == nil {
 		return
 	}
-	t, ok := m.tier.(tiers.Claiming)
-	if !ok {
-		return
-	}
-	for _, r := range t.Claimed() {
+	for _, r := range m.tier.Claimed() {
 		var c keptRange
 		switch {
 		case r.Pin != nil:

@@ -75,22 +75,12 @@ func (s *Store) TakeHolds(fd int) (*Holds, error) {
 
 // watchHolds has the arena's tier look at the holds, and returns its capacity.
 func (s *Store) watchHolds() (capacity int64, err error) {
-	m, recorded := s.recorded()
-	if recorded == nil {
-		return 0, ErrNoArena
-	}
-	recorded.Watch(s.holders.has)
-	return m.tier.Usage().Capacity, nil
-}
-
-// recorded is the tier of the arena, nil where there is none.
-func (s *Store) recorded() (*memTier, tiers.Recorded) {
 	m := s.shared()
 	if m == nil {
-		return nil, nil
+		return 0, ErrNoArena
 	}
-	r, _ := m.tier.(tiers.Recorded)
-	return m, r
+	m.tier.Watch(s.holders.has)
+	return m.tier.Usage().Capacity, nil
 }
 
 // addHolds is called with the holders' lock held.
@@ -136,8 +126,8 @@ func (s *Store) settleHoldsLocked() {
 	if s.mu.closed {
 		return
 	}
-	if _, recorded := s.recorded(); recorded != nil {
-		recorded.Settle()
+	if m := s.shared(); m != nil {
+		m.tier.Settle()
 	}
 }
 
@@ -158,9 +148,9 @@ func (s *Store) EndHolds() []tiers.Claim {
 	s.mu.Lock()
 	s.closeIndexLocked()
 	s.mu.Unlock()
-	_, recorded := s.recorded()
-	if recorded == nil {
+	m := s.shared()
+	if m == nil {
 		return nil
 	}
-	return recorded.Claims()
+	return m.tier.Claims()
 }

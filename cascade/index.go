@@ -5,7 +5,6 @@ import (
 
 	"cascadekv/internal/fault"
 	"cascadekv/internal/shmindex"
-	"cascadekv/tiers"
 )
 
 // sharedIndex is what other processes are shown of the names of this rank:
@@ -17,12 +16,11 @@ import (
 // place in the arena is a hint on top of that: a block's own record there ends
 // before its room is handed out again.
 type sharedIndex struct {
-	table    *shmindex.Table
-	owners   []*name // by place
-	arena    *memTier
-	recorded tiers.Recorded // of arena; both nil when blocks lie in no file
-	moves    uint64         // of recorded, as of when all entries were written
-	filled   bool           // all names are in
+	table  *shmindex.Table
+	owners []*name  // by place
+	arena  *memTier // nil when blocks lie in no file
+	moves  uint64   // of arena, as of when all entries were written
+	filled bool     // all names are in
 }
 
 const (
@@ -70,8 +68,8 @@ func (s *Store) newIndexLocked(names int) (*sharedIndex, error) {
 	if s.cold != nil {
 		o.Tiers = append(o.Tiers, s.coldStats.Name)
 	}
-	if m, r := s.recorded(); r != nil {
-		x.arena, x.recorded, x.moves = m, r, r.Moves()
+	if m := s.shared(); m != nil {
+		x.arena, x.moves = m, m.tier.Moves()
 		o.Arena = int64(len(m.tier.Region()))
 	}
 	var err error
@@ -187,7 +185,7 @@ func (s *Store) shownOfLocked(n *name) shmindex.Entry {
 		}
 	}
 	if x := s.mu.index; x.arena != nil && b.at[x.arena.index].present {
-		if r, err := x.recorded.Record(b.info.ID); err == nil {
+		if r, err := x.arena.tier.Record(b.info.ID); err == nil {
 			e.Kind, e.Offset, e.Record, e.UID = shmindex.InArena, uint64(r.Offset), uint64(r.Record), r.UID
 		}
 	}
@@ -230,10 +228,10 @@ func (s *Store) sweepIndexLocked() {
 	s.drainTouchesLocked()
 	s.settleHoldsLocked()
 	x := s.mu.index
-	if x == nil || x.recorded == nil || !x.filled {
+	if x == nil || x.arena == nil || !x.filled {
 		return
 	}
-	if moves := x.recorded.Moves(); moves != x.moves {
+	if moves := x.arena.tier.Moves(); moves != x.moves {
 		x.moves = moves
 		s.workers.Go(func() {
 			defer fault.Guard()()

@@ -56,8 +56,8 @@ func (s *Store) settleEstate(parts []tiers.Part, left []tiers.Left) {
 	}
 	var beside int64
 	runs := 0
-	if heir, ok := s.cold.(tiers.Heir); ok {
-		beside, runs = heir.Beside()
+	if s.cold != nil {
+		beside, runs = s.cold.OthersUsage()
 	}
 	var all []bequest
 	for i, l := range left {
@@ -109,10 +109,6 @@ const inheritDeadline = 2 * time.Minute
 // alone, and not counted, until the next round finds it again. Nothing leaves the
 // cold tier meanwhile, for it is not known yet what follows on what.
 func (s *Store) inheritDue(ctx context.Context) {
-	heir, ok := s.cold.(tiers.Heir)
-	if !ok {
-		return
-	}
 	due := s.due()
 	if len(due) == 0 {
 		return
@@ -120,7 +116,7 @@ func (s *Store) inheritDue(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, inheritDeadline)
 	defer cancel()
 	for _, b := range due {
-		done, inherited, err := s.inherit(within, heir, b.part)
+		done, inherited, err := s.inherit(within, b.part)
 		if inherited {
 			s.log.Info("inherited for its space", "of", b.part.Rank, "incarnation", b.part.Incarnation, "file_bytes", b.bytes,
 				"blocks", done.Blocks, "names", done.Names)
@@ -182,9 +178,9 @@ func (s *Store) due() []bequest {
 
 // inherit makes a part this rank's own and takes in what it holds. It is false
 // while somebody owns it.
-func (s *Store) inherit(ctx context.Context, heir tiers.Heir, p tiers.Part) (RecoverStats, bool, error) {
+func (s *Store) inherit(ctx context.Context, p tiers.Part) (RecoverStats, bool, error) {
 	a := adoption{store: s}
-	inherited, err := heir.Inherit(ctx, p, a.gather)
+	inherited, err := s.cold.Inherit(ctx, p, a.gather)
 	if err == nil && inherited {
 		s.mu.Lock()
 		if s.mu.estate.taken == nil {

@@ -49,7 +49,7 @@ type hold struct {
 }
 
 func (h hold) Bytes() []byte {
-	skip := h.offset - h.Pin.(tiers.Located).Offset()
+	skip := h.offset - h.Pin.Offset()
 	return h.Pin.Bytes()[skip : skip+h.length]
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"cascadekv/internal/block"
-	"cascadekv/tiers"
 )
 
 // ErrNoArena means that no memory tier of the store lies in a file that other
@@ -161,11 +160,9 @@ func (v *View) SameBlock(w *View) bool {
 func (st *Stage) File() (fd int, offset int64, ok bool) { return fileOf(st.mem, st.slot) }
 
 // fileOf returns the descriptor and offset of what is located in m.
-func fileOf(m *memTier, at any) (fd int, offset int64, ok bool) {
-	l, ok := at.(tiers.Located)
-	fd = m.tier.File()
-	if !ok || fd < 0 {
+func fileOf(m *memTier, at interface{ Offset() int64 }) (fd int, offset int64, ok bool) {
+	if fd = m.tier.File(); fd < 0 {
 		return -1, 0, false
 	}
-	return fd, l.Offset(), true
+	return fd, at.Offset(), true
 }

@@ -18,7 +18,7 @@ import (
 // Options configure a Store. The zero value of every field but Memory is useful.
 type Options struct {
 	Memory []tiers.Memory // fastest first, one or two
-	Cold   tiers.Tier     // nil: victims of the last memory tier are dropped
+	Cold   tiers.Files    // nil: victims of the last memory tier are dropped
 	Policy string         // of each memory tier: "prefix" (default), "lru", "paper"
 	IDBits int            // block.Bits128 (default) or block.Bits256
 
@@ -98,9 +98,8 @@ func (l Limits) withDefaults() Limits {
 // Lock order: publishing, cleaning and tombstones.turn before mu; mu before the
 // locks of tiers, of the event log and of holders.
 type Store struct {
-	mem      []*memTier // fastest first
-	cold     tiers.Tier
-	reads    tiers.BatchReader // of cold
+	mem      []*memTier  // fastest first
+	cold     tiers.Files // nil: none
 	bits     int
 	verify   bool
 	capacity int64 // of the first memory tier, 0: what it says
@@ -205,15 +204,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.workers.Go(func() { s.finalizeInBackground(work) })
 	if s.cold != nil {
 		s.workers.Go(func() { s.cleanInBackground(work) })
+		s.workers.Go(func() { s.goneInBackground(work) })
+		s.workers.Go(func() { s.mergeInBackground(work) })
 	}
 	if s.catalogue != nil {
 		s.workers.Go(func() { s.flushTombstonesInBackground(work) })
-	}
-	if _, ok := s.cold.(tiers.Removable); ok {
-		s.workers.Go(func() { s.goneInBackground(work) })
-	}
-	if m, ok := s.cold.(tiers.Merging); ok {
-		s.workers.Go(func() { s.mergeInBackground(work, m) })
 	}
 	return s, nil
 }
@@ -262,7 +257,7 @@ func newStore(o Options) (*Store, error) {
 		s.mem = append(s.mem, &memTier{order: order{policy: p}, index: i, tier: t, stats: TierStats{Name: t.Name(), Policy: p.Name()}})
 	}
 	if o.Cold != nil {
-		s.coldStats.Name, s.reads = o.Cold.Name(), tiers.Batched(o.Cold)
+		s.coldStats.Name = o.Cold.Name()
 	}
 	if budget := s.limits.Load().ColdBytes; o.Cold != nil && budget > 0 {
 		p, err := policy.New(name, budget)

@@ -25,7 +25,7 @@ type rig struct {
 	t     testing.TB
 	dir   string
 	shm   int64
-	cold  tiers.Tier
+	cold  tiers.Files
 	opt   Options
 	now   time.Time
 	nowMu sync.Mutex
@@ -41,7 +41,7 @@ func newRig(t testing.TB, shmBytes int64, cold bool, change ...func(*Options)) *
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() }) // after the stores that use it
-		r.cold = keepOpen{c}
+		r.cold = keepOpen{tiers.Plain{Tier: c}}
 	}
 	r.opt = Options{Now: r.clock, Log: slog.New(slog.DiscardHandler), Limits: Limits{RoomDeadline: patient}}
 	for _, f := range change {
@@ -53,7 +53,7 @@ func newRig(t testing.TB, shmBytes int64, cold bool, change ...func(*Options)) *
 }
 
 // keepOpen lets a cold tier outlive the store in tests of restarts.
-type keepOpen struct{ tiers.Tier }
+type keepOpen struct{ tiers.Files }
 
 func (keepOpen) Close() error { return nil }
 

@@ -57,8 +57,7 @@ func (v *View) File() (fd int, offset int64, ok bool) {
 // device or a network adapter, which know it by its address, must not lend:
 // rooms of what was lent get other memory.
 func (v *View) Lend() bool {
-	l, ok := v.pin.(tiers.Lender)
-	return ok && l.Lend()
+	return v.pin != nil && v.pin.Lend()
 }
 
 // Release gives the block back. Calls after the first do nothing.

@@ -31,7 +31,7 @@ func (t *Tier) OpenCatalogue(o IndexOptions) error {
 	return nil
 }
 
-// Catalogue implements tiers.Catalogued.
+// Catalogue implements tiers.Files.
 func (t *Tier) Catalogue() tiers.Catalogue {
 	if t.catalogue == nil {
 		return nil

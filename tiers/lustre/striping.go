@@ -13,9 +13,9 @@ type reporter interface {
 
 var _ reporter = (*layout.Striper)(nil)
 
-// Striping implements tiers.Striped. It leaves out which servers a file lies on:
-// that is another for each.
-func (t *Tier) Striping() *tiers.Striping {
+// striping describes the newest file, nil before the first. It leaves out which
+// servers the file lies on: they differ from file to file.
+func (t *Tier) striping() *tiers.Striping {
 	r, ok := t.layout.(reporter)
 	if !ok {
 		return nil

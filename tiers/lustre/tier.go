@@ -26,20 +26,7 @@ type Tier struct {
 	layout    segment.Layouter     // nil: none
 }
 
-var (
-	_ tiers.Tier        = (*Tier)(nil)
-	_ tiers.Syncer      = (*Tier)(nil)
-	_ tiers.Segmented   = (*Tier)(nil)
-	_ tiers.Heir        = (*Tier)(nil)
-	_ tiers.BatchReader = (*Tier)(nil)
-	_ tiers.Encoding    = (*Tier)(nil)
-	_ tiers.Merging     = (*Tier)(nil)
-	_ tiers.Healthy     = (*Tier)(nil)
-	_ tiers.Striped     = (*Tier)(nil)
-	_ tiers.Sparse      = (*Tier)(nil)
-	_ tiers.Catalogued  = (*Tier)(nil)
-	_ tiers.Removable   = (*Tier)(nil)
-)
+var _ tiers.Files = (*Tier)(nil)
 
 // Open makes the tier over o.Dir. It reads nothing yet: call Recover. Errors
 // match tiers.ErrUnavailable.
@@ -95,21 +82,21 @@ func (t *Tier) Pin(id block.ID) (tiers.Pin, error) {
 	return pin{ref}, nil
 }
 
-// Segment implements tiers.Segmented. Blocks of other ranks that Recover found
+// Segment implements tiers.Files. Blocks of other ranks that Recover found
 // count too.
 func (t *Tier) Segment(id block.ID) (tiers.Segment, error) {
 	p, err := t.store.Place(id)
 	return tiers.Segment(p), translate(err)
 }
 
-// ReadSegment implements tiers.Segmented; see the package's documentation for
+// ReadSegment implements tiers.Files; see the package's documentation for
 // when ctx ends first. A block whose owner has forgotten it is read all the
 // same while its file exists.
 func (t *Tier) ReadSegment(ctx context.Context, at tiers.Segment, info block.Info, dst []byte) error {
 	return translate(t.store.ReadPlace(ctx, segment.Place(at), info, dst))
 }
 
-// ReadBatch implements tiers.BatchReader; see the package's documentation for
+// ReadBatch implements tiers.Files; see the package's documentation for
 // when ctx ends first.
 func (t *Tier) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
 	errs := make([]error, len(reads))
@@ -139,15 +126,6 @@ func (t *Tier) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
 	return errs
 }
 
-// Health implements tiers.Healthy.
-func (t *Tier) Health() tiers.Health {
-	h := t.store.Health()
-	return tiers.Health{
-		Hanging: h.Hanging, Files: h.Files, Writes: h.Writes, Breaks: h.Breaks, Refused: h.Refused,
-		ReadOnly: h.ReadOnly, Poisoned: h.Poisoned, Reads: tiers.ReadErrors(h.Reads),
-	}
-}
-
 // Access tells how files are read and written.
 func (t *Tier) Access() segment.Access { return t.store.Access() }
 
@@ -171,7 +149,7 @@ func (t *Tier) Recover(fn func(tiers.Entry) error) error {
 // Skipped returns one error for each file or directory that Recover left out.
 func (t *Tier) Skipped() []error { return t.store.Skipped() }
 
-// Missing implements tiers.Removable.
+// Missing implements tiers.Files.
 func (t *Tier) Missing(ctx context.Context) ([]block.ID, error) {
 	lost, err := t.store.Missing(ctx)
 	return lost, translate(err)
@@ -188,7 +166,7 @@ func (t *Tier) Late() (n int, one string) { return t.store.Late() }
 // worth it.
 func (t *Tier) Arrived() <-chan struct{} { return t.store.Arrived() }
 
-// Parts implements tiers.Shared: a part is an incarnation.
+// Parts implements tiers.Files: a part is an incarnation.
 func (t *Tier) Parts(ctx context.Context) ([]tiers.Part, error) {
 	all, err := t.store.Incarnations(ctx)
 	parts := make([]tiers.Part, len(all))
@@ -198,53 +176,59 @@ func (t *Tier) Parts(ctx context.Context) ([]tiers.Part, error) {
 	return parts, translate(err)
 }
 
-// Adopt implements tiers.Shared.
+// Adopt implements tiers.Files.
 func (t *Tier) Adopt(ctx context.Context, p tiers.Part, fn func(tiers.Entry) error) error {
 	one := segment.Incarnation{Rank: p.Rank, Number: p.Incarnation}
 	return translate(t.store.Adopt(ctx, one, func(f segment.Found) error { return fn(tiers.Entry(f)) }))
 }
 
-// Inherit implements tiers.Heir.
+// Inherit implements tiers.Files.
 func (t *Tier) Inherit(ctx context.Context, p tiers.Part, fn func(tiers.Entry) error) (bool, error) {
 	one := segment.Incarnation{Rank: p.Rank, Number: p.Incarnation}
 	done, err := t.store.Inherit(ctx, one, func(f segment.Found) error { return fn(tiers.Entry(f)) })
 	return done, translate(err)
 }
 
-// Beside implements tiers.Heir.
-func (t *Tier) Beside() (bytes int64, runs int) {
+// OthersUsage implements tiers.Files.
+func (t *Tier) OthersUsage() (bytes int64, runs int) {
 	u := t.store.Usage()
 	return u.Foreign, u.Others
 }
 
-// Stored implements tiers.Encoding.
-func (t *Tier) Stored(id block.ID) (int64, error) {
-	n, err := t.store.Stored(id)
-	return n, translate(err)
-}
-
-// Encoded implements tiers.Encoding.
-func (t *Tier) Encoded() tiers.Encoded {
-	e := tiers.Encoded{Stored: t.store.Usage().Stored}
-	for _, c := range t.store.Encoded() {
-		e.Codecs = append(e.Codecs, tiers.Codec(c))
+// StoredSize implements tiers.Files.
+func (t *Tier) StoredSize(info block.Info) int64 {
+	n, err := t.store.Stored(info.ID)
+	if err != nil {
+		return info.Size
 	}
-	return e
+	return n
 }
 
-// Merge implements tiers.Merging: it rewrites segments of this rank.
+// Stats implements tiers.Tier.
+func (t *Tier) Stats() tiers.Stats {
+	h := t.store.Health()
+	health := tiers.Health{
+		Hanging: h.Hanging, Files: h.Files, Writes: h.Writes, Breaks: h.Breaks, Refused: h.Refused,
+		ReadOnly: h.ReadOnly, Poisoned: h.Poisoned, Reads: tiers.ReadErrors(h.Reads),
+	}
+	encoded := tiers.Encoded{Stored: t.store.Usage().Stored}
+	for _, c := range t.store.Encoded() {
+		encoded.Codecs = append(encoded.Codecs, tiers.Codec(c))
+	}
+	merged := tiers.Merged(t.store.Merged())
+	return tiers.Stats{Health: &health, Encoded: &encoded, Merged: &merged, Striping: t.striping()}
+}
+
+// Merge implements tiers.Files: it rewrites segments of this rank.
 func (t *Tier) Merge(ctx context.Context, budget int64, moved func([]block.ID)) (tiers.Merged, error) {
 	m, err := t.store.Merge(ctx, budget, moved)
 	return tiers.Merged(m), translate(err)
 }
 
-// Merged implements tiers.Merging.
-func (t *Tier) Merged() tiers.Merged { return tiers.Merged(t.store.Merged()) }
-
-// Sparsest implements tiers.Sparse.
+// Sparsest implements tiers.Files.
 func (t *Tier) Sparsest(most int64) []block.ID { return t.store.Sparsest(most) }
 
-// Sync implements tiers.Syncer.
+// Sync implements tiers.Files.
 func (t *Tier) Sync(ctx context.Context) error { return translate(t.store.Sync(ctx)) }
 
 // Usage implements tiers.Tier.
@@ -271,6 +255,12 @@ type pin struct{ *segment.Ref }
 
 // Bytes implements tiers.Pin: a file has no memory of its own.
 func (pin) Bytes() []byte { return nil }
+
+// Offset implements tiers.Pin.
+func (pin) Offset() int64 { return -1 }
+
+// Lend implements tiers.Pin.
+func (pin) Lend() bool { return false }
 
 // ReadInto implements tiers.Pin; see the package's documentation for when ctx
 // ends first.
