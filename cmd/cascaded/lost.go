@@ -8,8 +8,8 @@ import (
 	"time"
 	"unsafe"
 
-	"cascadekv/cmd/cascaded/heed"
 	"cascadekv/internal/arena"
+	"cascadekv/internal/earlysignal"
 	"cascadekv/internal/fault"
 )
 
@@ -59,11 +59,11 @@ func (r *openedRank) loseArena(why error, again bool) {
 	r.lost.Do(func() {
 		r.log.Error("arena file was truncated by another program: what only it had is lost, clients are disconnected, and the rank begins anew",
 			"path", r.arena.keeper.Path(), "err", why)
-		if !again || heed.Told() {
+		if !again || earlysignal.Ending() {
 			os.Exit(exitFailure)
 		}
 		syscall.ForkLock.Lock()
-		heed.Stop()
+		earlysignal.Stop()
 		err := syscall.Exec(r.program.path, append([]string{r.program.path}, r.program.args...), os.Environ())
 		r.log.Error("the rank can not begin anew: it ends", "program", r.program.path, "err", err)
 		os.Exit(exitFailure)

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"cascadekv/cmd/cascaded/heed"
 	"cascadekv/internal/config"
 	"cascadekv/internal/cores"
+	"cascadekv/internal/earlysignal"
 	_ "cascadekv/internal/malloc" // one C arena
 	"cascadekv/slurm"
 )
@@ -54,14 +54,14 @@ func realMain(args, env []string, stdout, stderr io.Writer) int {
 	command := newCommand(func(s config.Sources) {
 		s.Env = launched(env)
 		if check {
-			heed.Stop()
+			earlysignal.Stop()
 			status = checkHandover(s, stdout, stderr)
 			return
 		}
 		if p.ends {
-			heed.Enqueue(syscall.SIGTERM)
+			earlysignal.Enqueue(syscall.SIGTERM)
 		}
-		status = run(context.Background(), s, p.open, heed.Signals, time.Now, stderr)
+		status = run(context.Background(), s, p.open, earlysignal.Signals, time.Now, stderr)
 	})
 	command.SetArgs(p.args)
 	command.SetOut(stdout)

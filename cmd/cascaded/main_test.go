@@ -4,11 +4,11 @@ import (
 	"os"
 	"testing"
 
-	"cascadekv/cmd/cascaded/heed"
+	"cascadekv/internal/earlysignal"
 )
 
 // TestMain leaves the signals of a test program to what they do to others.
 func TestMain(m *testing.M) {
-	heed.Stop()
+	earlysignal.Stop()
 	os.Exit(m.Run())
 }

@@ -23,9 +23,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cascadekv/cmd/cascaded/heed"
 	"cascadekv/internal/buildinfo"
 	"cascadekv/internal/config"
+	"cascadekv/internal/earlysignal"
 	"cascadekv/internal/handover"
 	"cascadekv/internal/server"
 	"cascadekv/tiers"
@@ -335,10 +335,10 @@ func replace(path string, args []string, st *handover.State, fd int) error {
 	defer undo()
 	var files unix.Rlimit // exec lowers the limit to what it was before this program raised it
 	limited := unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil
-	heed.Stop()
-	defer heed.Resume()
+	earlysignal.Stop()
+	defer earlysignal.Resume()
 	words := []string{path, handoverWord + strconv.Itoa(fd)}
-	if heed.Told() {
+	if earlysignal.Ending() {
 		words = append(words, endWord)
 	}
 	err = syscall.Exec(path, append(words, args...), os.Environ())

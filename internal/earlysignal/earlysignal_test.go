@@ -1,4 +1,4 @@
-package heed
+package earlysignal
 
 import (
 	"errors"
@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// TestStopKnowsAll: what os/signal has taken in is in Signals when Stop returns.
-func TestStopKnowsAll(t *testing.T) {
-	told.Store(false)
+// TestStopLosesNone: what os/signal has received is in Signals when Stop returns.
+func TestStopLosesNone(t *testing.T) {
+	ending.Store(false)
 	for range 3 { // one at a time: the kernel makes one of many that wait
 		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
 		select {
 		case s := <-Signals:
-			if s != syscall.SIGHUP || Told() {
-				t.Fatalf("%v came; to be told to end: %v", s, Told())
+			if s != syscall.SIGHUP || Ending() {
+				t.Fatalf("%v came; ending: %v", s, Ending())
 			}
 		case <-time.After(10 * time.Second):
 			t.Fatal("no SIGHUP came")
 		}
 	}
 	for range 100 {
-		told.Store(false)
-		came <- syscall.SIGTERM
+		ending.Store(false)
+		incoming <- syscall.SIGTERM
 		Stop()
-		if !Told() || len(Signals) != 1 || <-Signals != syscall.SIGTERM {
-			t.Fatalf("told: %v, %d signals", Told(), len(Signals))
+		if !Ending() || len(Signals) != 1 || <-Signals != syscall.SIGTERM {
+			t.Fatalf("ending: %v, %d signals", Ending(), len(Signals))
 		}
 		Resume()
 	}
@@ -39,9 +39,9 @@ func TestStopKnowsAll(t *testing.T) {
 // to end.
 func TestStormOfReloads(t *testing.T) {
 	for range 3 * cap(Signals) {
-		came <- syscall.SIGHUP
+		incoming <- syscall.SIGHUP
 	}
-	came <- syscall.SIGTERM
+	incoming <- syscall.SIGTERM
 	Stop()
 	Resume()
 	var last os.Signal
@@ -54,10 +54,10 @@ func TestStormOfReloads(t *testing.T) {
 	}
 }
 
-// TestNobodyHeeds: signals to end that nobody reads keep neither Stop nor Enqueue.
-func TestNobodyHeeds(t *testing.T) {
+// TestNobodyReads: signals to end that nobody reads keep neither Stop nor Enqueue.
+func TestNobodyReads(t *testing.T) {
 	for range 3 * cap(Signals) {
-		came <- syscall.SIGTERM
+		incoming <- syscall.SIGTERM
 	}
 	Stop()
 	Resume()
@@ -103,7 +103,7 @@ func TestStopLeavesTheSystem(t *testing.T) {
 	if during.handler != 0 || after.handler == 0 {
 		t.Errorf("handlers: %#x when stopped, want the default; %#x when resumed, want one", during.handler, after.handler)
 	}
-	told.Store(false)
+	ending.Store(false)
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package heed
+package earlysignal
 
 import (
 	"os"
