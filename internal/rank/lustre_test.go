@@ -1,4 +1,4 @@
-package main
+package rank
 
 import (
 	"errors"
@@ -58,7 +58,7 @@ func TestFileSystemIsLoggedInOneLine(t *testing.T) {
 	}{
 		"no keys": {config.Lustre{Dir: dir}, []string{"level=INFO", "not on Lustre"}},
 		"keys":    {config.Lustre{Dir: dir, StripeCount: 4}, []string{"level=WARN", "no effect there", `asked="-c 4"`}},
-		"gone":    {config.Lustre{Dir: filepath.Join(dir, "no")}, []string{"level=WARN", "cannot be told"}},
+		"gone":    {config.Lustre{Dir: filepath.Join(dir, "no")}, []string{"level=WARN", "is unknown"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			line := logged(t, func(log *slog.Logger) { logFileSystem(tc.c, segment.Access{}, log) })
@@ -76,9 +76,9 @@ func TestABadSetstripeLineIsAConfigurationError(t *testing.T) {
 	if err := os.WriteFile(file, []byte("[lustre]\nsetstripe = \"-c many\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l := start(config.Sources{File: file}, newFake().open)
-	if got := <-l.status; got != exitUsage || !strings.Contains(l.log.String(), file+":2: lustre.setstripe") || !strings.Contains(l.log.String(), "-c many: not a number") {
-		t.Errorf("exit status %d\n%s", got, l.log)
+	_, _, err := Load(config.Sources{File: file})
+	if err == nil || !strings.Contains(err.Error(), file+":2: lustre.setstripe") || !strings.Contains(err.Error(), "-c many: not a number") {
+		t.Error(err)
 	}
 }
 

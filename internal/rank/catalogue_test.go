@@ -1,4 +1,4 @@
-package main
+package rank
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"cascadekv/lustre/tuner"
 )
 
-// TestTuningLog: every line of a decision tells what it costs and of which work,
+// TestTuningLog: every line of a decision has its cost and the load,
 // at the level of its weight.
 func TestTuningLog(t *testing.T) {
 	d := tuner.Decision{
@@ -29,8 +29,8 @@ func TestTuningLog(t *testing.T) {
 		words []string
 	}{
 		"proposed": {d, false, nil, []string{"level=INFO", "serial=3", "2.500 to 1.250 pages"}},
-		"made":     {d, true, nil, []string{"level=INFO", "another shape", "t=4 k=15", "serial=3", "2.500 to 1.250 pages"}},
-		"failed":   {d, true, errors.New("no disk"), []string{"level=WARN", "keeps its shape", "no disk", "2.500 to 1.250 pages"}},
+		"made":     {d, true, nil, []string{"level=INFO", "index: retuned", "t=4 k=15", "serial=3", "2.500 to 1.250 pages"}},
+		"failed":   {d, true, errors.New("no disk"), []string{"level=WARN", "retune failed", "no disk", "2.500 to 1.250 pages"}},
 		"kept":     {kept, false, nil, []string{"level=DEBUG", "2.500 to 2.500 pages"}},
 	} {
 		var out bytes.Buffer

@@ -1,4 +1,4 @@
-package main
+package peers
 
 import (
 	"errors"
@@ -11,12 +11,12 @@ import (
 	"cascadekv/internal/loglimit"
 )
 
-// strangers logs what goes wrong with connections to the fabric, and of many at
-// once how many they were: anybody who reaches the port can cause some.
+// strangers logs failed connections to the fabric, and only counts a flood of them:
+// anybody who reaches the port can cause one.
 type strangers struct {
 	log     *slog.Logger
 	limit   loglimit.Limiter
-	pending atomic.Bool // rest is to be called
+	pending atomic.Bool // rest will be called
 }
 
 // observe is for tcp.Options.Observe.
@@ -48,7 +48,7 @@ func strangerKey(err error) string {
 	return host
 }
 
-// rest logs how many lines were left out at the end of a flood.
+// rest logs at the end of a flood how many lines were left out.
 func (s *strangers) rest() {
 	s.pending.Store(false)
 	if n := s.limit.Rest(); n > 0 {

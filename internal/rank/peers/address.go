@@ -1,4 +1,4 @@
-package main
+package peers
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// lookupPatience bounds the look-up of a name at the start.
-const lookupPatience = 5 * time.Second
+// lookupTimeout bounds the look-up of a name at the start.
+const lookupTimeout = 5 * time.Second
 
 // network is what this node is reached at.
 type network struct {
@@ -63,7 +63,7 @@ func (n network) listenAt(ctx context.Context, listen, advertise string) (bind, 
 	if err != nil {
 		return "", "", fmt.Errorf("%q is not host:port: %w", listen, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupPatience)
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	if public, err = n.interfaceAddress(advertise); err != nil {
 		return "", "", err

@@ -1,4 +1,4 @@
-package main
+package rank
 
 import (
 	"fmt"
@@ -8,30 +8,72 @@ import (
 	"cascadekv/internal/config"
 	"cascadekv/lustre/layout"
 	"cascadekv/lustre/segment"
+	"cascadekv/tiers/lustre"
 )
 
-// layoutOf is the layout of segments that the configuration asks for.
+// segmentBlocks bounds the blocks of a segment, which is full of small ones before
+// it is large: the entries of an unfinished one take heap, and what is dead in it is
+// read at the next start.
+const segmentBlocks = 32 << 10
+
+func openLustre(c config.Config, log *slog.Logger) (*lustre.Tier, error) {
+	striper, err := newStriper(c.Lustre, log)
+	if err != nil {
+		return nil, err
+	}
+	group, err := segment.GroupID(c.Lustre.Group)
+	if err != nil {
+		return nil, fmt.Errorf("lustre.group = %q: %w", c.Lustre.Group, err)
+	}
+	cold, err := lustre.Open(lustre.Options{
+		Dir: c.Lustre.Dir, Group: group, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
+		SegmentBlocks: segmentBlocks, MaxOpenFiles: openFiles(c, nil).Files,
+		OwnOnly:  c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
+		Apart:    c.Lustre.Index != "off",
+		Inherits: c.Lustre.Budget > 0,
+		Compress: c.Lustre.Codec == "auto",
+		Direct:   switchOf(c.Lustre.Direct), Uring: switchOf(c.Lustre.IOUring), Advice: adviserOf(c.Lustre),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if c.Lustre.Index != "off" {
+		openCatalogue(cold, c, log)
+	}
+	a := cold.Access()
+	logFileSystem(c.Lustre, a, log)
+	if a.Exposed {
+		log.Warn("anybody can rename and remove what lies in lustre.dir, and put files there, which are not read: chmod o-w it, or at least chmod +t it",
+			"dir", c.Lustre.Dir)
+	}
+	log.Info("lustre access", "direct", a.Direct, "no_direct", a.NoDirect, "io_uring", a.Uring, "no_io_uring", a.NoUring)
+	return cold, nil
+}
+
+// switchOf reads a validated word of the configuration.
+func switchOf(word string) segment.Switch {
+	switch word {
+	case "on":
+		return segment.On
+	case "off":
+		return segment.Off
+	}
+	return segment.Auto
+}
+
+// layoutOf returns the layout of segments that the configuration asks for.
 func layoutOf(c config.Lustre) (layout.Layout, error) {
 	return layout.Settings{
 		StripeCount: c.StripeCount, StripeSize: int64(c.StripeSize), Pool: c.Pool, Setstripe: c.Setstripe,
 	}.Layout()
 }
 
-// adviserOf is who tells the servers of reads to come; nil: nobody.
+// adviserOf returns what sends the servers hints of reads to come; nil: none.
 func adviserOf(c config.Lustre) segment.Adviser {
 	if !c.Advise {
 		return nil
 	}
 	return layout.Adviser{}
-}
-
-// checkStriping refuses a setstripe line that lfs would not take, and names the
-// place where it is written.
-func checkStriping(l *config.Loaded) error {
-	if _, err := layoutOf(l.Lustre); err != nil {
-		return l.Refuse("lustre.setstripe", strings.ReplaceAll(err.Error(), "\n", "; "), "")
-	}
-	return nil
 }
 
 // newStriper lays out the rank's segments and logs what they were granted.
@@ -46,7 +88,7 @@ func newStriper(c config.Lustre, log *slog.Logger) (*layout.Striper, error) {
 	return layout.NewStriper(asked, func(r layout.Report) { logLayout(log, r) }), nil
 }
 
-// logLayout tells what became of the striping keys.
+// logLayout logs what a file was granted of the striping keys.
 func logLayout(log *slog.Logger, r layout.Report) {
 	log = log.With("file", strings.TrimSuffix(r.Path, ".tmp"), "asked", r.Asked.String())
 	switch {
@@ -63,14 +105,14 @@ func logLayout(log *slog.Logger, r layout.Report) {
 	}
 }
 
-// logFileSystem says where lustre.dir really is, in one line, and warns of a
-// Lustre that is written through the page cache.
+// logFileSystem logs what kind of file system lustre.dir is on, in one line, and
+// warns of a Lustre that is written through the page cache.
 func logFileSystem(c config.Lustre, a segment.Access, log *slog.Logger) {
 	i, err := layout.Detect(c.Dir)
 	asked, _ := layoutOf(c)
 	switch {
 	case err != nil:
-		log.Warn("the file system of lustre.dir cannot be told", "err", err)
+		log.Warn("the file system of lustre.dir is unknown", "err", err)
 	case i.Lustre:
 		log.Info("lustre.dir is on Lustre", "dir", c.Dir, "filesystem", i.Name, "client", i.Version)
 		if !a.Direct {

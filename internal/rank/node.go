@@ -1,4 +1,4 @@
-package main
+package rank
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"cascadekv/internal/config"
+	"cascadekv/internal/descriptors"
 	"cascadekv/internal/preflight"
 )
 
@@ -30,4 +31,21 @@ func checkNode(c config.Config, log *slog.Logger) error {
 		}
 	}
 	return errors.Join(refused...)
+}
+
+// openFiles divides the files that this process may have open. With a log it warns
+// of what the limit cuts.
+func openFiles(c config.Config, log *slog.Logger) descriptors.Split {
+	want := descriptors.Want(c.MaxConnections, c.Socket != "", c.Lustre.Dir != "", c.Peers.Fabric != "off")
+	limit, err := descriptors.Limit()
+	if err != nil { // no kernel refuses it
+		limit = descriptors.Needed(want)
+	}
+	s := descriptors.Divide(limit, want)
+	if log != nil && s.Connections < c.MaxConnections {
+		log.Warn("the limit of open files cuts max_connections: raise the hard limit (ulimit -Hn, LimitNOFILE= in a unit), or lower max_connections",
+			"limit", limit, "needed", descriptors.Needed(want), "max_connections", c.MaxConnections, "clients", s.Connections,
+			"segments", s.Files, "peers", s.Peers, "shared_memory", s.Shared)
+	}
+	return s
 }

@@ -1,4 +1,4 @@
-package main
+package program
 
 import (
 	"errors"
@@ -9,7 +9,6 @@ import (
 
 	"cascadekv/internal/config"
 	"cascadekv/internal/handover"
-	"cascadekv/internal/server"
 )
 
 // TestSuccessor: only the program that this one was started from and those that are
@@ -33,34 +32,10 @@ func TestSuccessor(t *testing.T) {
 		"unknown, the folder":  {"", ".", nil, ""},
 		"by another directory": {"/opt/1/cascaded", "/proc/self/exe", nil, ""},
 	} {
-		got, err := program{path: c.own}.successor(c.asked, c.listed)
-		if got != c.want || (err == nil) != (c.want != "") || err != nil && !errors.Is(err, errUnlisted) {
+		got, err := Program{Path: c.own}.Successor(c.asked, c.listed)
+		if got != c.want || (err == nil) != (c.want != "") || err != nil && !errors.Is(err, ErrUnlisted) {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, c.want)
 		}
-	}
-}
-
-// TestUnlistedProgramIsNotRun: a program that is refused is not even asked.
-func TestUnlistedProgramIsNotRun(t *testing.T) {
-	dir := t.TempDir()
-	mark, script := filepath.Join(dir, "ran"), filepath.Join(dir, "cascaded")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\n: > "+mark+"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	r := &openedRank{program: program{path: "/opt/1/cascaded"}}
-	err := r.upgrade(t.Context(), server.Upgrade{Binary: script})
-	if !errors.Is(err, errUnlisted) || !strings.Contains(err.Error(), "upgrade_binaries") {
-		t.Errorf("%v", err)
-	}
-	if _, err := os.Stat(mark); err == nil {
-		t.Error("it was run")
-	}
-	r.config.UpgradeTo = []string{script}
-	if err := r.upgrade(t.Context(), server.Upgrade{Binary: script}); !errors.Is(err, errBinary) {
-		t.Errorf("listed: %v", err)
-	}
-	if _, err := os.Stat(mark); err != nil {
-		t.Errorf("listed, it was not asked: %v", err)
 	}
 }
 
@@ -80,7 +55,7 @@ func TestProgramInOthersReach(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := suitable(path); (err == nil) != c.ok || err != nil && !errors.Is(err, errBinary) {
+		if err := suitable(path); (err == nil) != c.ok || err != nil && !errors.Is(err, ErrBinary) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

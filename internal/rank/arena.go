@@ -1,4 +1,4 @@
-package main
+package rank
 
 import (
 	"cmp"
@@ -6,15 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
+	"unsafe"
 
 	"cascadekv/cascade"
 	"cascadekv/internal/arena"
 	"cascadekv/internal/config"
+	"cascadekv/internal/fault"
+	"cascadekv/internal/handover"
 	"cascadekv/internal/preflight"
+	"cascadekv/tiers"
 	"cascadekv/tiers/memory"
 	"cascadekv/tiers/shm"
 )
@@ -24,35 +28,37 @@ import (
 // to the goroutine that opens or ends the rank.
 type arenaFile struct {
 	tier   *memory.Tier
+	region []byte // its memory, as mapped
 	keeper *arena.Keeper
 	log    *slog.Logger
 }
 
-// openArena opens the arena, or the one that an earlier program of this process
-// handed over.
-func (p program) openArena(c config.Config, log *slog.Logger) (*arenaFile, error) {
-	o := memory.Options{Name: shm.Name, Path: c.Shm.Path, Bytes: int64(c.Shm.Bytes), Claims: p.claims(), Left: preflight.Here(nil).Left}
-	if o.File = p.arenaFile(); o.File != nil {
+// openArena opens the arena, the one that was handed over if there is one.
+func openArena(c config.Shm, st *handover.State, log *slog.Logger) (*arenaFile, error) {
+	o := memory.Options{Name: shm.Name, Path: c.Path, Bytes: int64(c.Bytes), File: st.ArenaFile(), Left: preflight.Here(nil).Left}
+	if o.File != nil {
 		o.Path = o.File.Name()
+	}
+	for _, c := range st.Claims {
+		o.Claims = append(o.Claims, tiers.Claim{Offset: c.Offset, Size: c.Size, CRC: c.CRC, Slot: c.Stage})
 	}
 	t, err := memory.Open(o)
 	if errors.Is(err, arena.ErrNoShare) {
-		logOthers(log, c.Shm.Path, slog.LevelWarn)
+		logOthers(log, c.Path, slog.LevelWarn)
 	}
 	if err != nil {
 		return nil, err
 	}
-	a := &arenaFile{tier: t, log: log}
+	a := &arenaFile{tier: t, region: t.Region(), log: log}
 	if a.keeper, err = t.KeepFile(); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	a.logOpened()
-	go a.tellOfRoom()
+	go a.logGrowth()
 	return a, nil
 }
 
-// logOpened logs what was found at the arena's place, where it is not what was to
-// be expected.
+// logOpened logs what was found at the arena's path, unless it is as expected.
 func (a *arenaFile) logOpened() {
 	o := a.tier.Opened()
 	for _, err := range o.Passed {
@@ -144,11 +150,57 @@ func (a *arenaFile) end(c config.Config, s cascade.Stats, blocks int, failed err
 	_ = a.keeper.Close()
 }
 
-// arenaFile is the arena that an earlier program of this process handed over; nil
-// for none.
-func (p program) arenaFile() *os.File {
-	if p.state == nil {
-		return nil
+// logGrowth logs once that others left shm no room for all that is configured, and
+// whose old arenas take it; and once that the arena has grown. The end of the tier
+// ends it.
+func (a *arenaFile) logGrowth() {
+	ctx := context.Background()
+	err := a.tier.WaitReady(ctx)
+	if err == nil || errors.Is(err, tiers.ErrClosed) {
+		return
 	}
-	return p.state.ArenaFile()
+	logOthers(a.log, a.keeper.Path(), slog.LevelWarn)
+	ready, wanted, _ := a.tier.Ready()
+	a.log.Error("shm is smaller than configured, and grows when there is room", "ready", ready, "configured", wanted, "err", err)
+	if a.tier.WaitGrown(ctx) == nil {
+		a.log.Info("shm has grown to what is configured", "bytes", wanted)
+	}
+}
+
+// checkEvery is how often the arena file is looked at.
+const checkEvery = time.Second
+
+// watch looks after the arena file until ctx ends, or until it was truncated, which
+// it returns. It logs once that the file has lost its name.
+func (a *arenaFile) watch(ctx context.Context) error {
+	defer fault.Guard()()
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	linked := true
+	for {
+		if err := a.tier.Check(); errors.Is(err, arena.ErrLost) {
+			return err
+		}
+		if linked && !a.tier.FileLinked() {
+			linked = false
+			a.log.Error("arena file has lost its name: this rank and its upgrades keep all blocks, but clients that open the file by its path "+
+				"copy through the socket, and after a kill nothing of it is found again; restart the rank when that suits (a clean end writes its blocks to lustre.dir)",
+				"path", a.keeper.Path())
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// faulted returns an error if a panic is that of a touch of arena memory that is
+// gone. It is safe for concurrent use, with any locks held.
+func (a *arenaFile) faulted(panicked any) error {
+	first := uintptr(unsafe.Pointer(unsafe.SliceData(a.region)))
+	if addr, is := fault.Addr(panicked); is && addr-first < uintptr(len(a.region)) {
+		return fmt.Errorf("%s: %w", a.keeper.Path(), arena.ErrLost)
+	}
+	return nil
 }

@@ -1,7 +1,6 @@
-package main
+package rank
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -52,18 +51,19 @@ func (f *fake) Shutdown(ctx context.Context) error {
 	}
 }
 
-func (f *fake) open(context.Context, config.Config, string, *slog.Logger) (rank, error) {
+func (f *fake) open(context.Context, config.Config, string) (Running, error) {
 	return f, nil
 }
 
-type life struct {
+// running is a call of Run.
+type running struct {
 	signals chan os.Signal
-	status  chan int
+	result  chan error
 	log     *said.Log
 	clock   *clock
 }
 
-// clock is the time of a life. Who moves it waits for a read of it.
+// clock is the time of a run. Who moves it waits for a read of it.
 type clock struct {
 	since atomic.Int64 // nanoseconds from an arbitrary start
 	read  chan bool
@@ -74,14 +74,27 @@ func (c *clock) now() time.Time {
 	return time.Unix(1, c.since.Load())
 }
 
-func start(s config.Sources, open opener) life {
-	l := life{signals: make(chan os.Signal), status: make(chan int, 1), log: &said.Log{}, clock: &clock{read: make(chan bool, 8)}}
-	go func() { l.status <- run(context.Background(), s, open, l.signals, l.clock.now, l.log) }()
-	return l
+func start(t *testing.T, s config.Sources, open func(context.Context, config.Config, string) (Running, error), change ...func(*RunOptions)) running {
+	t.Helper()
+	loaded, password, err := Load(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := running{signals: make(chan os.Signal), result: make(chan error, 1), log: &said.Log{}, clock: &clock{read: make(chan bool, 8)}}
+	level := new(slog.LevelVar)
+	o := RunOptions{
+		Sources: s, Loaded: loaded, Password: password, Open: open, Signals: r.signals, Now: r.clock.now,
+		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: level})),
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	go func() { r.result <- Run(context.Background(), o) }()
+	return r
 }
 
 // signal sends a signal so much later than the one before.
-func (l life) signal(t *testing.T, sig os.Signal, later time.Duration) {
+func (l running) signal(t *testing.T, sig os.Signal, later time.Duration) {
 	t.Helper()
 	l.clock.since.Add(int64(later))
 	patience := time.After(20 * time.Second)
@@ -100,15 +113,15 @@ func (l life) signal(t *testing.T, sig os.Signal, later time.Duration) {
 	}
 }
 
-func (l life) ended(t *testing.T) int {
+func (l running) ended(t *testing.T) error {
 	t.Helper()
 	select {
-	case status := <-l.status:
-		return status
+	case err := <-l.result:
+		return err
 	case <-time.After(20 * time.Second):
 		t.Fatalf("it does not end; the log:\n%s", l.log)
 	}
-	return -1
+	return nil
 }
 
 func expect(t *testing.T, calls <-chan string, want string) {
@@ -122,26 +135,26 @@ func TestSignals(t *testing.T) {
 	for name, tc := range map[string]struct {
 		shutdownErr error
 		signals     []os.Signal
-		status      int
+		ok          bool
 		log         string
 	}{
-		"term drains": {signals: []os.Signal{syscall.SIGTERM}, status: exitOK, log: "cascaded ends"},
-		"int drains":  {signals: []os.Signal{syscall.SIGINT}, status: exitOK, log: "cascaded ends"},
-		"drain fails": {signals: []os.Signal{syscall.SIGTERM}, shutdownErr: errors.New("quota"), status: exitFailure, log: "quota"},
+		"term drains": {signals: []os.Signal{syscall.SIGTERM}, ok: true, log: "cascaded ends"},
+		"int drains":  {signals: []os.Signal{syscall.SIGINT}, ok: true, log: "cascaded ends"},
+		"drain fails": {signals: []os.Signal{syscall.SIGTERM}, shutdownErr: errors.New("quota"), log: "quota"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake()
 			if tc.shutdownErr != nil {
 				f.shutdown <- tc.shutdownErr
 			}
-			l := start(config.Sources{}, f.open)
+			l := start(t, config.Sources{}, f.open)
 			expect(t, f.calls, "serve")
 			for _, sig := range tc.signals {
 				l.signals <- sig
 			}
 			expect(t, f.calls, "shutdown")
-			if got := <-l.status; got != tc.status || !strings.Contains(l.log.String(), tc.log) {
-				t.Errorf("exit status %d, want %d; the log should contain %q:\n%s", got, tc.status, tc.log, l.log)
+			if got := <-l.result; (got == nil) != tc.ok || !strings.Contains(l.log.String(), tc.log) {
+				t.Errorf("got %v, want success: %v; the log should contain %q:\n%s", got, tc.ok, tc.log, l.log)
 			}
 			f.serveErr <- nil
 		})
@@ -152,14 +165,14 @@ func TestSignals(t *testing.T) {
 // order, whichever of them it is and whatever the rank is at; a later one ends it
 // without draining.
 func TestRepeatedSignals(t *testing.T) {
-	const soon, late = 30 * time.Millisecond, sameOrder
+	const soon, late = 30 * time.Millisecond, SameOrder
 	t.Run("draining", func(t *testing.T) {
 		for name, again := range map[string][]os.Signal{
 			"term": {syscall.SIGTERM}, "int": {syscall.SIGINT}, "all of them": {syscall.SIGINT, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGTERM},
 		} {
 			f := newFake()
 			f.drained = make(chan bool)
-			l := start(config.Sources{}, f.open)
+			l := start(t, config.Sources{}, f.open)
 			expect(t, f.calls, "serve")
 			l.signal(t, syscall.SIGTERM, 0)
 			expect(t, f.calls, "shutdown")
@@ -167,8 +180,8 @@ func TestRepeatedSignals(t *testing.T) {
 				l.signal(t, sig, soon)
 			}
 			close(f.drained)
-			if got := l.ended(t); got != exitOK || !l.log.Has("cascaded ends") {
-				t.Errorf("%s: exit status %d; the log:\n%s", name, got, l.log)
+			if got := l.ended(t); got != nil || !l.log.Has("cascaded ends") {
+				t.Errorf("%s: got %v; the log:\n%s", name, got, l.log)
 			}
 			f.serveErr <- nil
 		}
@@ -176,14 +189,14 @@ func TestRepeatedSignals(t *testing.T) {
 	t.Run("a later one", func(t *testing.T) {
 		f := newFake()
 		f.stuck = true
-		l := start(config.Sources{}, f.open)
+		l := start(t, config.Sources{}, f.open)
 		expect(t, f.calls, "serve")
 		l.signal(t, syscall.SIGTERM, 0)
 		expect(t, f.calls, "shutdown")
 		l.signal(t, syscall.SIGTERM, soon)
 		l.signal(t, syscall.SIGINT, late)
-		if got := l.ended(t); got != exitFailure || !l.log.Has("second signal") {
-			t.Errorf("exit status %d; the log:\n%s", got, l.log)
+		if got := l.ended(t); got == nil || !l.log.Has("second signal") {
+			t.Errorf("got %v; the log:\n%s", got, l.log)
 		}
 		f.serveErr <- nil
 	})
@@ -191,19 +204,19 @@ func TestRepeatedSignals(t *testing.T) {
 		f := newFake()
 		f.drained = make(chan bool)
 		f.serveErr <- errors.New("accept: too many open files")
-		l := start(config.Sources{}, f.open)
+		l := start(t, config.Sources{}, f.open)
 		expect(t, f.calls, "serve")
 		expect(t, f.calls, "shutdown")
 		l.signal(t, syscall.SIGTERM, late)
 		close(f.drained)
-		if got := l.ended(t); got != exitFailure || l.log.Has("second signal") {
-			t.Errorf("exit status %d; the log:\n%s", got, l.log)
+		if got := l.ended(t); got == nil || l.log.Has("second signal") {
+			t.Errorf("got %v; the log:\n%s", got, l.log)
 		}
 	})
 	t.Run("opening", func(t *testing.T) {
 		entered, opened := make(chan bool), make(chan bool)
 		f := newFake()
-		l := start(config.Sources{}, func(context.Context, config.Config, string, *slog.Logger) (rank, error) {
+		l := start(t, config.Sources{}, func(context.Context, config.Config, string) (Running, error) {
 			close(entered)
 			<-opened
 			return f, nil
@@ -214,13 +227,13 @@ func TestRepeatedSignals(t *testing.T) {
 		l.signal(t, syscall.SIGINT, soon)
 		close(opened)
 		expect(t, f.calls, "shutdown")
-		if got := l.ended(t); got != exitOK {
-			t.Errorf("exit status %d; the log:\n%s", got, l.log)
+		if got := l.ended(t); got != nil {
+			t.Errorf("got %v; the log:\n%s", got, l.log)
 		}
 	})
 	t.Run("opening, a later one", func(t *testing.T) {
 		entered := make(chan bool)
-		l := start(config.Sources{}, func(ctx context.Context, _ config.Config, _ string, _ *slog.Logger) (rank, error) {
+		l := start(t, config.Sources{}, func(ctx context.Context, _ config.Config, _ string) (Running, error) {
 			close(entered)
 			<-make(chan bool) // an opener that hangs
 			return nil, nil
@@ -228,8 +241,8 @@ func TestRepeatedSignals(t *testing.T) {
 		<-entered
 		l.signal(t, syscall.SIGTERM, 0)
 		l.signal(t, syscall.SIGTERM, late)
-		if got := l.ended(t); got != exitFailure {
-			t.Errorf("exit status %d; the log:\n%s", got, l.log)
+		if got := l.ended(t); got == nil {
+			t.Errorf("got %v; the log:\n%s", got, l.log)
 		}
 	})
 }
@@ -244,7 +257,7 @@ func TestReloadWhileOpening(t *testing.T) {
 	}
 	write("")
 	f, begun, ready := newFake(), make(chan struct{}), make(chan struct{})
-	l := start(config.Sources{File: file}, func(context.Context, config.Config, string, *slog.Logger) (rank, error) {
+	l := start(t, config.Sources{File: file}, func(context.Context, config.Config, string) (Running, error) {
 		close(begun)
 		<-ready
 		return f, nil
@@ -257,7 +270,7 @@ func TestReloadWhileOpening(t *testing.T) {
 	expect(t, f.calls, "serve")
 	l.signals <- syscall.SIGTERM
 	expect(t, f.calls, "shutdown")
-	<-l.status
+	<-l.result
 	f.serveErr <- nil
 }
 
@@ -273,7 +286,7 @@ func TestReloadBySignal(t *testing.T) {
 	write(secret, "p4ssw0rd-1\n")
 	write(file, "password_file = \""+secret+"\"\n")
 	f := newFake()
-	l := start(config.Sources{File: file}, f.open)
+	l := start(t, config.Sources{File: file}, f.open)
 	expect(t, f.calls, "serve")
 
 	write(secret, "p4ssw0rd-2\n")
@@ -291,7 +304,7 @@ func TestReloadBySignal(t *testing.T) {
 
 	l.signals <- syscall.SIGTERM
 	expect(t, f.calls, "shutdown")
-	<-l.status
+	<-l.result
 	f.serveErr <- nil
 	for _, want := range []string{"rank", "log.levl", "log.level", "the password", "reloaded"} {
 		if !strings.Contains(l.log.String(), want) {
@@ -309,69 +322,67 @@ func TestFailures(t *testing.T) {
 	t.Run("serving ends", func(t *testing.T) {
 		f := newFake()
 		f.serveErr <- errors.New("accept: too many open files")
-		l := start(config.Sources{}, f.open)
+		l := start(t, config.Sources{}, f.open)
 		expect(t, f.calls, "serve")
 		expect(t, f.calls, "shutdown")
-		if got := <-l.status; got != exitFailure || !strings.Contains(l.log.String(), "too many open files") {
-			t.Errorf("exit status %d\n%s", got, l.log)
+		if got := <-l.result; got == nil || !strings.Contains(l.log.String(), "too many open files") {
+			t.Errorf("got %v\n%s", got, l.log)
 		}
 	})
 	t.Run("cannot open", func(t *testing.T) {
-		l := start(config.Sources{}, func(context.Context, config.Config, string, *slog.Logger) (rank, error) {
+		l := start(t, config.Sources{}, func(context.Context, config.Config, string) (Running, error) {
 			return nil, errors.New("no such directory")
 		})
-		if got := <-l.status; got != exitFailure || !strings.Contains(l.log.String(), "no such directory") {
-			t.Errorf("exit status %d\n%s", got, l.log)
+		if got := <-l.result; got == nil || !strings.Contains(l.log.String(), "no such directory") {
+			t.Errorf("got %v\n%s", got, l.log)
 		}
 	})
 	t.Run("stopped while opening", func(t *testing.T) {
 		entered := make(chan bool)
-		l := start(config.Sources{}, func(ctx context.Context, _ config.Config, _ string, _ *slog.Logger) (rank, error) {
+		l := start(t, config.Sources{}, func(ctx context.Context, _ config.Config, _ string) (Running, error) {
 			close(entered)
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
 		<-entered
 		l.signals <- syscall.SIGTERM
-		if got := <-l.status; got != exitOK {
-			t.Errorf("exit status %d\n%s", got, l.log)
-		}
-	})
-	t.Run("bad configuration", func(t *testing.T) {
-		l := start(config.Sources{Env: []string{"CASCADE_POLICY=fifo"}}, newFake().open)
-		if got := <-l.status; got != exitUsage || !strings.Contains(l.log.String(), "environment CASCADE_POLICY") {
-			t.Errorf("exit status %d\n%s", got, l.log)
+		if got := <-l.result; got != nil {
+			t.Errorf("got %v\n%s", got, l.log)
 		}
 	})
 }
 
-func TestCommandLine(t *testing.T) {
-	var got config.Sources
-	command := newCommand(func(s config.Sources) { got = s })
-	command.SetArgs([]string{"--socket", "/tmp/s", "--listen=127.0.0.1:7000", "--shm-bytes", "4GiB", "--lustre-dir", "/l",
-		"--rank", "2", "--policy", "lru", "--verify-reads", "--config", "/c.toml"})
-	if err := command.Execute(); err != nil {
-		t.Fatal(err)
+// TestOpeningInTime: an opening that hangs is given up when a signal calls it off,
+// and one that ends in time is drained.
+func TestOpeningInTime(t *testing.T) {
+	soon := func(o *RunOptions) { o.OpenTimeout = 10 * time.Millisecond }
+	hangs, entered := make(chan struct{}), make(chan bool)
+	defer close(hangs)
+	l := start(t, config.Sources{}, func(context.Context, config.Config, string) (Running, error) {
+		close(entered)
+		<-hangs
+		return nil, nil
+	}, soon)
+	<-entered
+	select {
+	case err := <-l.result:
+		t.Fatalf("it was given up before it was called off: %v", err)
+	case <-time.After(100 * time.Millisecond):
 	}
-	want := map[string]string{"socket": "/tmp/s", "listen": "127.0.0.1:7000", "shm.bytes": "4GiB", "lustre.dir": "/l",
-		"rank": "2", "policy": "lru", "verify_reads": "true"}
-	if len(got.Flags) != len(want) || got.File != "/c.toml" {
-		t.Fatalf("got %v and file %q", got.Flags, got.File)
+	l.signal(t, syscall.SIGTERM, 0)
+	if err := l.ended(t); err != nil || !l.log.Has("it is given up") {
+		t.Errorf("%v; the log:\n%s", err, l.log)
 	}
-	for path, text := range want {
-		if got.Flags[path] != text {
-			t.Errorf("%s = %q, want %q", path, got.Flags[path], text)
-		}
-	}
-}
 
-func TestUsageErrors(t *testing.T) {
-	for name, args := range map[string][]string{"unknown flag": {"--shm-byte", "1"}, "argument": {"start"}} {
-		t.Run(name, func(t *testing.T) {
-			var stderr bytes.Buffer
-			if got := realMain(args, nil, &bytes.Buffer{}, &stderr); got != exitUsage || !strings.Contains(stderr.String(), "--help") {
-				t.Errorf("exit status %d: %s", got, &stderr)
-			}
-		})
+	f := newFake()
+	l = start(t, config.Sources{}, func(ctx context.Context, _ config.Config, _ string) (Running, error) {
+		<-ctx.Done()
+		time.Sleep(10 * time.Millisecond)
+		return f, nil
+	}, func(o *RunOptions) { o.OpenTimeout = time.Minute })
+	l.signal(t, syscall.SIGTERM, 0)
+	expect(t, f.calls, "shutdown")
+	if err := l.ended(t); err != nil {
+		t.Errorf("%v; the log:\n%s", err, l.log)
 	}
 }

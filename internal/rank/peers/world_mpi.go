@@ -1,6 +1,6 @@
 //go:build mpi
 
-package main
+package peers
 
 import (
 	"errors"
@@ -13,14 +13,14 @@ import (
 	"cascadekv/dht/mpi"
 )
 
-// finalizePatience is how long a rank waits for the others to end MPI too. Some
+// finalizeTimeout is how long a rank waits for the others to end MPI too. Some
 // of them may be dead, or go on.
-const finalizePatience = 5 * time.Second
+const finalizeTimeout = 5 * time.Second
 
 type mpiWorld struct {
 	*mpi.World
-	patience time.Duration
-	log      *slog.Logger
+	timeout time.Duration
+	log     *slog.Logger
 }
 
 // startWorld starts MPI. drain is how long ranks may differ in ending.
@@ -29,11 +29,11 @@ func startWorld(drain time.Duration, log *slog.Logger) (world, error) {
 	if err != nil {
 		return nil, err
 	}
-	patience := finalizePatience
+	timeout := finalizeTimeout
 	if endsTogether(os.Getenv) {
-		patience += drain
+		timeout += drain
 	}
-	return mpiWorld{w, patience, log}, nil
+	return mpiWorld{w, timeout, log}, nil
 }
 
 // endsTogether reports whether the launcher kills all ranks when one ends
@@ -58,16 +58,16 @@ func (w mpiWorld) fabric(o oneSided) (fabric.Fabric, error) {
 // close ends MPI. That others do not, because they go on or are dead, is no
 // failure of this rank, which has given back all that it holds.
 func (w mpiWorld) close() error {
-	err := w.Stop(w.patience)
+	err := w.Stop(w.timeout)
 	if errors.Is(err, mpi.ErrFinalize) {
-		w.log.Warn("not all ranks end now; this one ends without MPI_Finalize", "waited", w.patience.String())
+		w.log.Warn("not all ranks end now; this one ends without MPI_Finalize", "waited", w.timeout.String())
 		return nil
 	}
 	return err
 }
 
-// mpiLink lets the rank's statistics, and so cascade doctor, say what the MPI
-// below the fabric can do.
+// mpiLink describes in the rank's statistics, and so to cascade doctor, what the
+// MPI below the fabric can do.
 type mpiLink struct{ *fabricmpi.Fabric }
 
 func (l mpiLink) Link() string { return l.Verdict().String() }

@@ -1,4 +1,4 @@
-package main
+package rank
 
 import (
 	"context"
@@ -14,31 +14,30 @@ import (
 	"cascadekv/internal/config"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/tuner"
-	"cascadekv/tiers"
 	"cascadekv/tiers/lustre"
 )
 
-// openCatalogue gives the tier an index of what others left. Without one the
-// rank keeps that in its memory.
+// openCatalogue gives the tier a catalogue of other ranks' and earlier jobs'
+// segments. Without one the rank keeps their blocks and names in memory.
 func openCatalogue(t *lustre.Tier, c config.Config, log *slog.Logger) {
 	dir, campaign, err := indexDir(c)
 	if err == nil {
 		err = t.OpenCatalogue(lustre.IndexOptions{Dir: dir, Campaign: campaign})
 	}
 	if err != nil {
-		log.Warn("no index of what other ranks and jobs left: it is kept in memory, some hundred bytes a block; "+
+		log.Warn("no catalogue index: blocks of other ranks and jobs are kept in memory, some hundred bytes each; "+
 			"set lustre.index to a directory on a disk of this node", "err", err)
 		return
 	}
 	if why := t.Catalogue().(lustre.Catalogue).Emptied(); why != nil {
-		log.Info("the index of what others left begins empty", "why", why)
+		log.Info("catalogue index: starting empty", "why", why)
 		return
 	}
-	log.Info("the index of what others left is there", "dir", dir)
+	log.Info("catalogue index: opened", "dir", dir)
 }
 
-// indexDir is the directory of this rank's index, which only this user can
-// read, and the campaign that the index is of.
+// indexDir returns the directory of this rank's index, which only this user can
+// read, and the name of the campaign.
 func indexDir(c config.Config) (dir, campaign string, err error) {
 	if campaign, err = filepath.Abs(c.Lustre.Dir); err != nil {
 		return "", "", err
@@ -91,19 +90,15 @@ func notExposed(dir string) error {
 	return nil
 }
 
-// tuneIndex has the catalogue of a tier, if it has one, shaped for its work
-// until ctx ends, and logs what is decided.
-func tuneIndex(ctx context.Context, cold tiers.Tier, log *slog.Logger) {
-	t, ok := cold.(*lustre.Tier)
-	if !ok {
-		return
-	}
-	c, ok := t.Catalogue().(lustre.Catalogue)
+// tuneIndex adapts the index of a tier's catalogue, if it has one, to its load until
+// ctx ends, and logs the decisions.
+func tuneIndex(ctx context.Context, cold *lustre.Tier, log *slog.Logger) {
+	c, ok := cold.Catalogue().(lustre.Catalogue)
 	if !ok {
 		return
 	}
 	if err := c.Tune(ctx, lustre.TuneOptions{Told: tuningLog(log)}); err != nil {
-		log.Error("the index of what others left is not tuned", "err", err)
+		log.Error("catalogue index: not tuned", "err", err)
 	}
 }
 
@@ -112,9 +107,9 @@ func tuningLog(log *slog.Logger) func(d tuner.Decision, made bool, err error) {
 	return func(d tuner.Decision, made bool, err error) {
 		switch {
 		case err != nil:
-			log.Warn("the index of what others left keeps its shape", "decision", d.String(), "err", err)
+			log.Warn("catalogue index: retune failed", "decision", d.String(), "err", err)
 		case made:
-			log.Info("the index of what others left has another shape", "t", d.To.T, "k", d.To.K, "decision", d.String(), "serial", d.Serial)
+			log.Info("catalogue index: retuned", "t", d.To.T, "k", d.To.K, "decision", d.String(), "serial", d.Serial)
 		case d.Verdict == tuner.Keep:
 			log.Debug("index tuning", "decision", d.String())
 		default:
