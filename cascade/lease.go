@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"context"
 	"time"
+
+	"cascadekv/internal/fault"
 )
 
 // lease is a promise that a name stays readable on this rank. Where there is a
@@ -185,8 +187,23 @@ func (s *Store) Unlease(owner string) {
 	}
 }
 
-// Sweep forgets expired names and ended leases, and retries what was pinned.
-// The owner calls it about once a second.
+// sweepInBackground sweeps until ctx ends.
+func (s *Store) sweepInBackground(ctx context.Context, every time.Duration) {
+	defer fault.Guard()() // clients share the memory of their touches
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.Sweep()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Sweep forgets expired names, ended leases and prefetched blocks that nobody
+// asked for in time, and retries what was pinned. The store does so once a second.
 func (s *Store) Sweep() {
 	now := s.now()
 	for s.sweepEnded(now) {

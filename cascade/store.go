@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,8 @@ type Options struct {
 
 	Now func() time.Time // default time.Now
 	Log *slog.Logger     // default slog.Default
+
+	sweepEvery time.Duration // default 1 s; negative: only Sweep sweeps
 }
 
 // Limits are the options that may change while the store runs.
@@ -202,6 +205,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	s.workers.Go(func() { s.finalizeInBackground(work) })
+	if every := cmp.Or(o.sweepEvery, time.Second); every > 0 {
+		s.workers.Go(func() { s.sweepInBackground(work, every) })
+	}
 	if s.cold != nil {
 		s.workers.Go(func() { s.cleanInBackground(work) })
 		s.workers.Go(func() { s.goneInBackground(work) })

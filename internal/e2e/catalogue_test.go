@@ -104,7 +104,7 @@ func TestWithoutIndex(t *testing.T) {
 			t.Errorf("%s: %+v", name, s.Catalogue)
 		}
 		end(t, r)
-		if warned := r.stderr.Has("no index of what other ranks"); warned != (flag == file) {
+		if warned := r.stderr.Has("no catalogue index"); warned != (flag == file) {
 			t.Errorf("%s: it said: %s", name, tailOf(r.stderr.String()))
 		}
 	}

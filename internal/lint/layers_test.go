@@ -12,6 +12,7 @@ import (
 // which is a folder to itself.
 var layers = [][]string{
 	{"cmd"},
+	{"internal/rank"},
 	{"internal/server", "internal/replay", "internal/bench", "internal/sim", "internal/preflight"},
 	{"slurm"},
 	{"cascade"},

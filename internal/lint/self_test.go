@@ -14,6 +14,9 @@ var cases = map[string]map[string]struct {
 }{
 	"layers": {
 		"command imports anything":       {"cmd/cascaded/a.go", imports("internal/server", "cascade", "tiers/shm", "lustre/segment"), ""},
+		"command imports a rank":         {"cmd/cascaded/a.go", imports("internal/rank", "internal/rank/peers"), ""},
+		"rank imports the server":        {"internal/rank/a.go", imports("internal/server", "internal/rank/peers", "internal/preflight"), ""},
+		"server imports a rank":          {"internal/server/a.go", imports("internal/rank"), "lies above"},
 		"server imports the store":       {"internal/server/a.go", imports("cascade", "internal/resp"), ""},
 		"server imports slurm":           {"internal/server/a.go", imports("slurm"), ""},
 		"server imports a command":       {"internal/server/a.go", imports("cmd/cascade"), "lies above"},

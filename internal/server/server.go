@@ -212,8 +212,8 @@ func (s *Server) AdminAddr() net.Addr {
 	return s.admin.Addr()
 }
 
-// sweepEvery is how often expired names and leases are looked for.
-const sweepEvery = time.Second
+// lookEvery is how often the sockets are looked at, and log lines left out are counted.
+const lookEvery = time.Second
 
 // Serve answers clients until Shutdown, then returns nil; before that it
 // returns the error that ended it.
@@ -229,7 +229,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		h := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 10 * time.Second, ConnState: s.visitors.see}
 		go func() { failed <- h.Serve(adminDoor{s.admin, s}) }()
 	}
-	tick := time.NewTicker(sweepEvery)
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -239,7 +239,6 @@ func (s *Server) Serve(ctx context.Context) error {
 			}
 			return fmt.Errorf("server: %w", err)
 		case <-tick.C:
-			s.opt.Store.Sweep()
 			s.logRest()
 			s.lookAtSockets()
 		case <-ctx.Done():
