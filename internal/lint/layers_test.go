@@ -18,6 +18,7 @@ var layers = [][]string{
 	{"cascade/policy"},
 	{"tiers"},
 	{"dht", "lustre", "gpu"},
+	{"internal/netio"},
 	{"internal"},
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"path/filepath"
 	"time"
+
+	"cascadekv/internal/admission"
 )
 
 const (
@@ -47,11 +49,11 @@ func (d adminDoor) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		uid, err := peerUID(nc)
-		if err == nil && uid == unknownUID {
-			err = fmt.Errorf("%w: it comes from another machine", errPeer)
+		uid, err := admission.PeerUID(nc)
+		if err == nil && uid == admission.UnknownUID {
+			err = fmt.Errorf("%w: it comes from another machine", admission.ErrPeer)
 		}
-		if err = d.srv.allowed(nc, uid, err); err == nil {
+		if err = d.srv.allowed(uid, err); err == nil {
 			return nc, nil
 		}
 		d.srv.logRefused("admin", nc, uid, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/admission"
 	"cascadekv/internal/resp"
 )
 
@@ -40,7 +41,7 @@ type conn struct {
 	ns      string
 	held    held
 	own     bool   // on the unix socket, of the rank's own user
-	uid     int    // at the other end; unknownUID: on another machine
+	uid     int    // at the other end; admission.UnknownUID: on another machine
 	authed  bool   // may use commands that ask for a password, see checkProof
 	bound   bool   // by the limits of those who have not authenticated
 	early   int    // commands it sent while bound
@@ -70,7 +71,7 @@ func newConn(s *Server, nc net.Conn, id uint64) (*conn, error) {
 
 // connOf is a new connection on a wire.
 func connOf(s *Server, w *wire, id uint64, tcp bool) *conn {
-	c := &conn{srv: s, id: id, held: held{budget: s.budget}, owner: ownerOf(id), uid: unknownUID, wire: w, rd: resp.NewReader(w)}
+	c := &conn{srv: s, id: id, held: held{budget: s.budget}, owner: ownerOf(id), uid: admission.UnknownUID, wire: w, rd: resp.NewReader(w)}
 	w.idle, w.borrows = c.rd.Idle, c.borrowed
 	c.fixed = newFixedClient(tcp)
 	c.sink.conn = c

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/admission"
 	"cascadekv/internal/memlimit"
 )
 
@@ -52,7 +53,7 @@ func (f *flight) decide(w *wire) {
 	if w.local {
 		want = 2 * unixBuffer // the kernel doubles what it is asked for
 	}
-	if !addWithin(&f.used, want, f.limit) {
+	if !admission.AddWithin(&f.used, want, f.limit) {
 		if !w.local {
 			_ = unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, narrowBuffer) // a hint
 		}
@@ -113,8 +114,8 @@ type InFlight struct {
 
 func (s *Server) inFlight() InFlight {
 	f := InFlight{
-		Buffers: s.flight.used.Load(), Limit: s.flight.limit, Wide: s.flight.wide.Load(), Stalled: s.stalled.used.Load(),
-		Arriving: s.arriving.used.Load(), Transit: s.transit.used.Load(), Strange: s.strangers.count(),
+		Buffers: s.flight.used.Load(), Limit: s.flight.limit, Wide: s.flight.wide.Load(), Stalled: s.stalled.Used(),
+		Arriving: s.arriving.Used(), Transit: s.transit.Used(), Strange: s.strangers.Len(),
 	}
 	s.mu.Lock()
 	conns := make([]*conn, 0, len(s.conns))

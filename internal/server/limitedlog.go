@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strconv"
 
+	"cascadekv/internal/admission"
 	"cascadekv/internal/loglimit"
 	"cascadekv/internal/resp"
 )
@@ -16,32 +16,10 @@ type limitedLogs struct {
 	refused, protocol, auth loglimit.Limiter
 }
 
-// source names where a client comes from: its user where that is known, else its
-// address, of IPv6 the network of 64 bits that one machine has to itself.
-func source(uid int, ip net.IP) string {
-	switch {
-	case uid != unknownUID:
-		return "uid " + strconv.Itoa(uid)
-	case ip == nil:
-		return "unknown"
-	case ip.To4() == nil:
-		return ip.Mask(net.CIDRMask(64, 128)).String() + "/64"
-	}
-	return ip.String()
-}
-
-// remoteIP is nil for a unix socket.
-func remoteIP(nc net.Conn) net.IP {
-	if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
-		return a.IP
-	}
-	return nil
-}
-
 // logRefused reports a connection that was refused to a listener.
 func (s *Server) logRefused(listener string, nc net.Conn, uid int, err error) {
 	s.metrics.refused.Add(1)
-	if n, ok := s.limited.refused.Allow(source(uid, remoteIP(nc))); ok {
+	if n, ok := s.limited.refused.Allow(admission.Source(uid, admission.RemoteIP(nc))); ok {
 		s.log.Warn("connection refused", "listener", listener, "from", nc.RemoteAddr().String(), "uid", uid, "err", err, "suppressed", n)
 	}
 }

@@ -90,20 +90,3 @@ func TestTheRestIsLogged(t *testing.T) {
 		t.Errorf("%d lines: %s", n, log.String())
 	}
 }
-
-// TestSource: users of one address are told apart, and addresses of one IPv6
-// network are not.
-func TestSource(t *testing.T) {
-	for _, c := range []struct {
-		uid  int
-		ip   string
-		want string
-	}{
-		{1000, "127.0.0.1", "uid 1000"}, {unknownUID, "10.1.2.3", "10.1.2.3"}, {unknownUID, "::ffff:10.1.2.3", "10.1.2.3"},
-		{unknownUID, "2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"}, {unknownUID, "", "unknown"},
-	} {
-		if got := source(c.uid, net.ParseIP(c.ip)); got != c.want {
-			t.Errorf("%d %s: %q, want %q", c.uid, c.ip, got, c.want)
-		}
-	}
-}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/admission"
 )
 
 // errParkingClosed is what parked connections get when the server ends.
@@ -23,8 +25,8 @@ type parking struct {
 
 	halt atomic.Pointer[halt] // nil unless connections are to rest
 
-	flight  *flight    // of the server
-	stalled *allowance // likewise
+	flight  *flight              // of the server
+	stalled *admission.Allowance // likewise
 
 	mu     sync.Mutex
 	parked map[int]*place // by descriptor; present once it was armed
@@ -44,7 +46,7 @@ func newParking() (*parking, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", os.NewSyscallError("epoll_create1", err))
 	}
-	p := &parking{epoll: fd, flight: &flight{}, stalled: &allowance{}, parked: map[int]*place{}, halts: make(chan struct{}), done: make(chan struct{})}
+	p := &parking{epoll: fd, flight: &flight{}, stalled: &admission.Allowance{}, parked: map[int]*place{}, halts: make(chan struct{}), done: make(chan struct{})}
 	go p.watch()
 	return p, nil
 }

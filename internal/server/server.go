@@ -16,6 +16,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/dht"
+	"cascadekv/internal/admission"
 	"cascadekv/internal/cores"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
@@ -80,17 +81,17 @@ type Server struct {
 	limits atomic.Pointer[Limits]
 
 	secret  atomic.Pointer[string] // the password; another pointer whenever it is another one
-	guesses guesses
+	guesses admission.Guesses
 	born    time.Time
 
 	listeners []gate
 	lot       *parking
 	spin      spinner
 	budget    *budget
-	strangers strangers
-	arriving  allowance // memory of commands that arrive
-	transit   allowance // of the arena, for values that arrive
-	stalled   allowance // of the arena, borrowed by replies that are not read
+	strangers admission.Unauthenticated[*conn]
+	arriving  *admission.Allowance // memory of commands that arrive
+	transit   *admission.Allowance // of the arena, for values that arrive
+	stalled   *admission.Allowance // of the arena, borrowed by replies that are not read
 	flight    flight
 	admin     *gate // nil: none
 	visitors  visitors
@@ -123,10 +124,10 @@ func New(o Options) (*Server, error) {
 	s.jobs = newPool(o.Store)
 	s.regions = s.jobs.budget
 	s.SetLimits(o.Limits)
-	s.arriving.all, s.arriving.others = heldCommands, heldCommands/2
+	s.arriving = admission.NewAllowance(heldCommands, heldCommands/2)
 	memory := o.Store.MemoryCapacity()
-	s.transit.all, s.transit.others = math.MaxInt64, memory/transitShare
-	s.stalled.all, s.stalled.others = memory/stalledShare, memory/stalledShare/2
+	s.transit = admission.NewAllowance(math.MaxInt64, memory/transitShare)
+	s.stalled = admission.NewAllowance(memory/stalledShare, memory/stalledShare/2)
 	s.flight.limit = o.InFlight
 	if s.flight.limit <= 0 {
 		s.flight.limit = defaultFlight()
@@ -135,7 +136,7 @@ func New(o Options) (*Server, error) {
 	if s.lot, err = newParking(); err != nil {
 		return nil, err
 	}
-	s.lot.flight, s.lot.stalled = &s.flight, &s.stalled
+	s.lot.flight, s.lot.stalled = &s.flight, s.stalled
 	if err := s.listen(); err != nil {
 		s.closeListeners()
 		s.lot.close()
@@ -285,17 +286,22 @@ func (s *Server) accept(l net.Listener) error {
 	}
 }
 
+// allowed returns nil if a peer may speak at all.
+func (s *Server) allowed(uid int, err error) error {
+	return admission.Allowed(uid, err, s.opt.AllowUIDs, s.limits.Load().Password != "")
+}
+
 // admit takes a connection over, or says why it is refused.
 func (s *Server) admit(nc net.Conn) (*conn, string) {
-	uid, err := peerUID(nc)
-	if err := s.allowed(nc, uid, err); err != nil {
+	uid, err := admission.PeerUID(nc)
+	if err := s.allowed(uid, err); err != nil {
 		s.logRefused(nc.LocalAddr().Network(), nc, uid, err)
 		return nil, "ERR this rank serves its own user only"
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, local := nc.(*net.UnixConn)
-	if n := s.placesLocked(local && (uid == os.Geteuid() || uid == 0)); n >= 0 && len(s.conns) >= n+s.strangers.cutOff(n/strangerShare) || s.ending {
+	if n := s.placesLocked(local && (uid == os.Geteuid() || uid == 0)); n >= 0 && len(s.conns) >= n+s.strangers.Ending(n) || s.ending {
 		s.metrics.refused.Add(1)
 		return nil, "ERR max number of clients reached"
 	}
@@ -305,7 +311,7 @@ func (s *Server) admit(nc net.Conn) (*conn, string) {
 		s.log.Error("connection lost", "err", err)
 		return nil, ""
 	}
-	c.uid, c.source = uid, source(uid, remoteIP(nc))
+	c.uid, c.source = uid, admission.Source(uid, admission.RemoteIP(nc))
 	c.setOwn(local && uid == os.Geteuid())
 	c.bind()
 	s.conns[c] = struct{}{}
@@ -334,7 +340,7 @@ func (s *Server) refuse(nc net.Conn, why string) {
 }
 
 func (s *Server) leave(c *conn) {
-	s.strangers.remove(c)
+	s.strangers.Remove(c)
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()

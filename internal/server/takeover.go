@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/admission"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
 	"cascadekv/internal/region"
@@ -99,7 +100,7 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		return nil, err
 	}
 	c := connOf(s, w, x.ID, !local)
-	c.uid, c.source, c.name = uid, source(uid, w.ip()), x.Name
+	c.uid, c.source, c.name = uid, admission.Source(uid, w.ip()), x.Name
 	c.setOwn(local && uid == os.Geteuid())
 	if x.Flags&handover.Authed != 0 {
 		c.letIn(s.secret.Load()) // the program before this one has found it to be the same
@@ -156,14 +157,14 @@ var errNotKept = errors.New("something else lies in the arena where it reads or 
 func socketOf(fd int) (local bool, uid int, err error) {
 	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
-		return false, unknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
+		return false, admission.UnknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
 	}
 	if family != unix.AF_UNIX {
-		return false, unknownUID, nil
+		return false, admission.UnknownUID, nil
 	}
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
-		return true, unknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
+		return true, admission.UnknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
 	}
 	return true, int(cred.Uid), nil
 }

@@ -10,9 +10,9 @@ import (
 	"time"
 	"unsafe"
 
-	"cascadekv/internal/rawfd"
-
 	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/rawfd"
 )
 
 const (
@@ -356,8 +356,8 @@ func (w *wire) sendOnce() (int, error) {
 func (w *wire) retry(send func() error) error {
 	limit := stallDeadline
 	if n := w.borrowed(); n > 0 {
-		if w.lot.stalled.take(n, w.own) {
-			defer w.lot.stalled.give(n, w.own)
+		if w.lot.stalled.Take(n, w.own) {
+			defer w.lot.stalled.Give(n, w.own)
 		} else {
 			limit = hurriedDeadline
 		}

@@ -1,17 +1,12 @@
-package server
+package glob
 
-import "fmt"
+// MaxPattern bounds a pattern, in bytes: a key has at most block.MaxKey.
+const MaxPattern = 1 << 10
 
-// maxPattern bounds a client's pattern, in bytes: a key has at most block.MaxKey.
-const maxPattern = 1 << 10
-
-// errPattern answers a longer one.
-var errPattern = fmt.Sprintf("ERR pattern is too long: use at most %d bytes", maxPattern)
-
-// glob is a compiled pattern of Redis: * for any bytes, ? for one byte, [set] for
-// one of a set, [^set] for one that is not, \x for x. Matching a string of n bytes
-// takes at most n steps for each token of the pattern.
-type glob struct {
+// Glob is a compiled pattern: * for any bytes, ? for one byte, [set] for one of a
+// set, [^set] for one that is not, \x for x. Matching a string of n bytes takes at
+// most n steps for each token of the pattern. It is safe for concurrent use.
+type Glob struct {
 	tokens []token
 	broken bool // it has a set without an end, and matches nothing
 }
@@ -34,10 +29,10 @@ func (s *byteSet) add(lo, hi byte) {
 
 func (s *byteSet) has(b byte) bool { return s[b/64]>>(b%64)&1 == 1 }
 
-// compileGlob compiles a pattern; false when it is too long.
-func compileGlob(pattern string) (g glob, ok bool) {
-	if len(pattern) > maxPattern {
-		return glob{}, false
+// Compile compiles a pattern; ok is false when it is longer than MaxPattern.
+func Compile(pattern string) (g Glob, ok bool) {
+	if len(pattern) > MaxPattern {
+		return Glob{}, false
 	}
 	for i := 0; i < len(pattern) && !g.broken; {
 		var t token
@@ -69,7 +64,7 @@ func literal(pattern string, i int) (b byte, next int) {
 }
 
 // compileSet compiles a set whose first byte is at i, and returns where it ends.
-func (g *glob) compileSet(pattern string, i int) (t token, next int) {
+func (g *Glob) compileSet(pattern string, i int) (t token, next int) {
 	t.set = &byteSet{}
 	not := i < len(pattern) && pattern[i] == '^'
 	if not {
@@ -103,9 +98,9 @@ func (t *token) matches(b byte) bool {
 	return t.set.has(b)
 }
 
-// match reports whether the whole of s matches. After a mismatch it goes back to
+// Match reports whether the whole of s matches. After a mismatch it goes back to
 // the last star only, which takes one byte more: an earlier one need not.
-func (g *glob) match(s string) bool {
+func (g *Glob) Match(s string) bool {
 	if g.broken {
 		return false
 	}
