@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Node is where the files of the kernel hang. It is safe for concurrent use.
@@ -44,6 +46,20 @@ func (n Node) Limit() Limit {
 		}
 	}
 	return least
+}
+
+// Total returns the memory of this machine, or the limit of the control groups that
+// this process is in if that is less, in bytes.
+func Total() int64 { return min(Machine(), Node{Root: "/"}.Limit().Bytes) }
+
+// Machine returns the memory of this machine in bytes; 16 GiB where the kernel does
+// not report it.
+func Machine() int64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 16 << 30
+	}
+	return int64(uint64(info.Totalram) * uint64(info.Unit))
 }
 
 // Left returns how many bytes this process may still take, at least 0, and what

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cascadekv/internal/admission"
+	"cascadekv/internal/netio"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 // adminDoor is the listener of the HTTP side for those who may use it. There is
 // no password, so that users of this machine alone come in.
 type adminDoor struct {
-	*gate
+	*netio.Listener
 	srv *Server
 }
 
@@ -29,11 +30,7 @@ type adminDoor struct {
 // address is an absolute path.
 func (s *Server) listenAdmin(address string) (net.Listener, error) {
 	if filepath.IsAbs(address) {
-		u, err := s.listenUnix(address)
-		if err != nil {
-			return nil, err
-		}
-		return s.watch(u), nil
+		return netio.ListenUnix(s.unixOptions(address))
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -45,7 +42,7 @@ func (s *Server) listenAdmin(address string) (net.Listener, error) {
 // Accept implements net.Listener.
 func (d adminDoor) Accept() (net.Conn, error) {
 	for {
-		nc, err := d.gate.Accept()
+		nc, err := d.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}

@@ -36,7 +36,7 @@ func (c *conn) login(user, password string) (refusal string) {
 	}
 	c.srv.metrics.authFailures.Add(1)
 	if n, first := c.srv.limited.auth.Allow(from); first {
-		c.srv.log.Warn("authentication failed", "conn", c.id, "from", from, "peer", c.wire.peer(), "failures", failed, "suppressed", n)
+		c.srv.log.Warn("authentication failed", "conn", c.id, "from", from, "peer", c.sock.Peer(), "failures", failed, "suppressed", n)
 	}
 	if wait > 0 {
 		c.quit = true
@@ -84,7 +84,7 @@ func (s *Server) setSecretLocked(password string) {
 	}
 	time.AfterFunc(cutAfter, func() {
 		for _, c := range old {
-			c.wire.interrupt(true)
+			c.sock.Shutdown(true)
 		}
 	})
 }

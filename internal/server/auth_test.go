@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"cascadekv/internal/admission"
+	"cascadekv/internal/netio"
 	"cascadekv/internal/resp"
 	"cascadekv/internal/said"
 )
@@ -114,7 +115,7 @@ func TestPasswordRotation(t *testing.T) {
 			r.srv.SetLimits(l)
 			began := time.Now()
 			eventually(t, "the connections of the old password are gone", func() bool { return r.srv.connections() == 0 })
-			if d := time.Since(began); d > stallDeadline/4 { // without the cut, one waits for its client so long
+			if d := time.Since(began); d > netio.StallDeadline/4 { // without the cut, one waits for its client so long
 				t.Errorf("it took %v", d)
 			}
 			for what, nc := range parked {

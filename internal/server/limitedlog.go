@@ -41,12 +41,12 @@ func (c *conn) protocolError(e *resp.ProtocolError) {
 		what, answer = "a client of TLS came to the listener of RESP, which is not encrypted; use redis:// instead of rediss://", tlsRefusal
 	}
 	if answer != "" && e.Offset == 0 {
-		_, _ = c.wire.Write([]byte(answer)) // it may be gone
+		_, _ = c.sock.Write([]byte(answer)) // it may be gone
 	} else {
 		c.wr.Error("ERR Protocol error: " + e.Reason + fmt.Sprintf(" at byte %d", e.Offset))
 	}
 	if n, ok := c.srv.limited.protocol.Allow(c.source + what); ok {
-		c.srv.log.Info(what, "conn", c.id, "peer", c.wire.peer(), "err", e, "suppressed", n)
+		c.srv.log.Info(what, "conn", c.id, "peer", c.sock.Peer(), "err", e, "suppressed", n)
 	}
 }
 

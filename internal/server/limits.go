@@ -34,12 +34,9 @@ func reserved(most int) int { return min(most/reservedShare, mostReserved) }
 // setOwn gives the connection the rights and limits of the rank's own user on the
 // unix socket, or those of everybody else.
 func (c *conn) setOwn(own bool) {
-	c.own, c.wire.own = own, own
+	c.own = own
+	c.sock.SetOwn(own)
 	c.rd.SetRoom(admission.Share{Of: c.srv.arriving, Own: own})
-	if !own {
-		c.wire.dropDescriptors()
-		c.wire.shared = nil // the kernel drops what comes
-	}
 }
 
 // bind applies the limits of clients that have not authenticated as long as the
@@ -51,12 +48,12 @@ func (c *conn) bind() {
 	c.bound = !c.authed
 	if !c.bound {
 		c.rd.Limit(resp.Limits{})
-		c.wire.until = time.Time{}
+		c.sock.Until = time.Time{}
 		c.srv.strangers.Remove(c)
 		return
 	}
 	c.rd.Limit(resp.Limits{Args: earlyArgs, Bytes: earlyBytes})
-	c.wire.until, c.early = time.Now().Add(authWithin), 0
+	c.sock.Until, c.early = time.Now().Add(authWithin), 0
 	if c.own {
 		return
 	}
@@ -69,7 +66,7 @@ func (c *conn) bind() {
 // cut ends the connection whatever it does. It may be called from any goroutine.
 func (c *conn) cut() {
 	c.ending.Store(true)
-	c.wire.interrupt(true)
+	c.sock.Shutdown(true)
 }
 
 // tooEarly counts a command of a client that has not authenticated, and ends the

@@ -20,6 +20,7 @@ import (
 	"cascadekv/internal/cores"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
+	"cascadekv/internal/netio"
 )
 
 // Options describe a server. The store is borrowed: Shutdown does not close it.
@@ -84,17 +85,15 @@ type Server struct {
 	guesses admission.Guesses
 	born    time.Time
 
-	listeners []gate
-	lot       *parking
-	spin      spinner
+	listeners []*netio.Listener
+	poller    *netio.Poller
 	budget    *budget
 	strangers admission.Unauthenticated[*conn]
 	arriving  *admission.Allowance // memory of commands that arrive
 	transit   *admission.Allowance // of the arena, for values that arrive
 	stalled   *admission.Allowance // of the arena, borrowed by replies that are not read
-	flight    flight
-	admin     *gate // nil: none
-	visitors  visitors
+	admin     *netio.Listener      // nil: none
+	httpConns httpConns
 	metrics   *metrics
 	jobs      *pool
 	limited   limitedLogs
@@ -110,14 +109,11 @@ type Server struct {
 }
 
 // New opens the listeners; clients are answered once Serve runs.
-// Errors: ErrUnsafeSocket, ErrSocketTaken, and what listening returns.
+// Errors: netio.ErrUnsafeSocket, netio.ErrSocketTaken, and what listening returns.
 func New(o Options) (*Server, error) {
 	s := &Server{opt: o, log: o.Log, born: time.Now(), conns: map[*conn]struct{}{}, adminRefusals: make(chan struct{}, maxRefusals)}
 	if s.log == nil {
 		s.log = slog.Default()
-	}
-	if cores.Count() > 1 { // on the only one nobody else could send what is watched for
-		s.spin.window = o.Spin
 	}
 	s.metrics = newMetrics(s)
 	s.budget = newBudget(o.Store)
@@ -128,18 +124,17 @@ func New(o Options) (*Server, error) {
 	memory := o.Store.MemoryCapacity()
 	s.transit = admission.NewAllowance(math.MaxInt64, memory/transitShare)
 	s.stalled = admission.NewAllowance(memory/stalledShare, memory/stalledShare/2)
-	s.flight.limit = o.InFlight
-	if s.flight.limit <= 0 {
-		s.flight.limit = defaultFlight()
+	sockets := netio.Config{SendBuffers: o.InFlight, Stalled: s.stalled}
+	if cores.Count() > 1 { // on the only one nobody else could send what is watched for
+		sockets.Spin = o.Spin
 	}
 	var err error
-	if s.lot, err = newParking(); err != nil {
+	if s.poller, err = netio.NewPoller(sockets); err != nil {
 		return nil, err
 	}
-	s.lot.flight, s.lot.stalled = &s.flight, s.stalled
 	if err := s.listen(); err != nil {
 		s.closeListeners()
-		s.lot.close()
+		s.poller.Close()
 		return nil, err
 	}
 	return s, nil
@@ -172,27 +167,32 @@ func (s *Server) listen() error {
 		there[g.Addr().Network()] = true
 	}
 	if s.opt.Socket != "" && !there["unix"] {
-		l, err := s.listenUnix(s.opt.Socket)
+		l, err := netio.ListenUnix(s.unixOptions(s.opt.Socket))
 		if err != nil {
 			return err
 		}
-		s.listeners = append(s.listeners, gate{s.watch(l), s.lot})
+		s.listeners = append(s.listeners, s.poller.Listen(l))
 	}
 	if s.opt.Listen != "" && !there["tcp"] {
 		l, err := net.Listen("tcp", s.opt.Listen)
 		if err != nil {
 			return fmt.Errorf("server: listen on %s: %w; choose another address (--listen)", s.opt.Listen, err)
 		}
-		s.listeners = append(s.listeners, gate{l, s.lot})
+		s.listeners = append(s.listeners, s.poller.Listen(l))
 	}
 	if s.opt.Admin != "" && s.admin == nil {
 		l, err := s.listenAdmin(s.opt.Admin)
 		if err != nil {
 			return err
 		}
-		s.admin = &gate{l, s.lot}
+		s.admin = s.poller.Listen(l)
 	}
 	return nil
+}
+
+// unixOptions are those of a unix socket at a path.
+func (s *Server) unixOptions(path string) netio.UnixOptions {
+	return netio.UnixOptions{Path: path, Others: len(s.opt.AllowUIDs) > 0, Log: s.log}
 }
 
 // Addr returns the address of TCP clients, nil when there is none.
@@ -227,7 +227,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	if s.admin != nil {
 		s.log.Info("listening", "network", "http", "address", s.admin.Addr().String())
-		h := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 10 * time.Second, ConnState: s.visitors.see}
+		h := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 10 * time.Second, ConnState: s.httpConns.track}
 		go func() { failed <- h.Serve(adminDoor{s.admin, s}) }()
 	}
 	tick := time.NewTicker(sweepEvery)
@@ -242,7 +242,9 @@ func (s *Server) Serve(ctx context.Context) error {
 		case <-tick.C:
 			s.opt.Store.Sweep()
 			s.logRest()
-			s.lookAtSockets()
+			for _, l := range s.allListeners() {
+				l.CheckFile()
+			}
 		case <-ctx.Done():
 			return nil
 		}
@@ -379,13 +381,13 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
-		s.lot.close()
+		s.poller.Close()
 		return nil
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
 	for c := range s.conns {
-		c.wire.interrupt(true)
+		c.sock.Shutdown(true)
 	}
 	s.mu.Unlock()
 	select {

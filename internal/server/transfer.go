@@ -151,8 +151,8 @@ func (c *conn) transfer(args [][]byte, store bool) {
 func (c *conn) runNow(t *transfer) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	defer c.srv.lot.onHangUp(c.wire, cancel)()
-	if c.wire.hungUp() {
+	defer c.sock.OnHangUp(cancel)()
+	if c.sock.HungUp() {
 		cancel() // before anything is done, and not soon after
 	}
 	for t.turn(ctx) {

@@ -46,27 +46,26 @@ func takesValue(name []byte) bool {
 
 // Receive implements resp.Receiver.
 func (v *valueSink) Receive(head []byte, rest int64) error {
-	w, size := v.conn.wire, int64(len(head))+rest
-	w.moved = false
-	w.patience = stallDeadline // for the rest of the command too: it holds room
+	w, size := v.conn.sock, int64(len(head))+rest
+	w.BeginValue()
 	if first := min(size, proofBytes); int64(len(head)) < first {
 		if v.err = v.conn.takeProof(first); v.err != nil {
-			return w.discard(rest)
+			return w.Discard(rest)
 		}
 		defer v.conn.srv.arriving.Give(first, v.conn.own)
 		proof := proofs.Get().(*[proofBytes]byte)
 		defer proofs.Put(proof)
 		n := copy(proof[:first], head)
 		head, rest = proof[:first], size-first
-		if err := w.gather(head, n); err != nil {
+		if err := w.Gather(head, n); err != nil {
 			return err
 		}
 	}
 	if v.err = v.reserve(size); v.err != nil {
-		return w.discard(rest)
+		return w.Discard(rest)
 	}
 	v.stage.Append(head)
-	return w.pour(rest, v.stage)
+	return w.Pour(rest, v.stage)
 }
 
 // takeProof counts the memory for the beginning of a value.

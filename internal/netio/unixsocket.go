@@ -1,9 +1,10 @@
-package server
+package netio
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Errors of New about the place of a unix socket.
+// Errors of ListenUnix about the place of a unix socket.
 var (
 	// ErrUnsafeSocket means that others could replace the socket by their own.
 	ErrUnsafeSocket = errors.New("server: socket directory is not safe")
@@ -28,16 +29,16 @@ var (
 // dialPatience bounds a question to a unix socket whether a program has it.
 const dialPatience = time.Second
 
-// unixListener is a listener that removes its file when it is closed, and only
+// ownedListener is a listener that removes its file when it is closed, and only
 // that: whatever lies at the path by then may be another program's.
-type unixListener struct {
+type ownedListener struct {
 	*net.UnixListener
 	file  socketFile
 	close sync.Once
 }
 
 // Close implements net.Listener.
-func (l *unixListener) Close() error {
+func (l *ownedListener) Close() error {
 	l.close.Do(l.file.remove) // before its inode can be given to another file
 	return l.UnixListener.Close()
 }
@@ -66,25 +67,29 @@ func (f socketFile) remove() {
 	}
 }
 
-// listenUnix makes a socket in a directory that only this user may write to. It
-// is open to this user alone, or, where Options.AllowUIDs names others, to
-// everybody: SO_PEERCRED then decides, see allowed. The file of a rank that is
-// gone is replaced, and nothing else. Errors: ErrUnsafeSocket, ErrSocketTaken, and
-// those of the file system.
-func (s *Server) listenUnix(path string) (*unixListener, error) {
-	others := len(s.opt.AllowUIDs) > 0
-	dir := filepath.Dir(path)
+// UnixOptions describe a unix socket.
+type UnixOptions struct {
+	Path   string
+	Others bool // other users may connect too: who may is decided by SO_PEERCRED
+	Log    *slog.Logger
+}
+
+// listen makes a socket in a directory that only this user may write to. It is
+// open to this user alone, or to Others too. The file of a rank that is gone is
+// replaced, and nothing else.
+func (o UnixOptions) listen() (*ownedListener, error) {
+	path, dir := o.Path, filepath.Dir(o.Path)
 	if err := checkLinks(dir); err != nil {
 		return nil, err
 	}
-	if err := makeSocketDir(dir, others); err != nil {
+	if err := makeSocketDir(dir, o.Others); err != nil {
 		return nil, fmt.Errorf("server: directory of the socket: %w", err)
 	}
 	if err := checkDir(dir); err != nil {
 		return nil, err
 	}
-	if others {
-		s.letIn(dir)
+	if o.Others {
+		o.letIn(dir)
 	}
 	if err := removeStale(path); err != nil {
 		return nil, err
@@ -96,9 +101,9 @@ func (s *Server) listenUnix(path string) (*unixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: listen on %s: %w; choose another path of at most 107 bytes (--socket)", path, err)
 	}
-	u := &unixListener{UnixListener: l.(*net.UnixListener)}
+	u := &ownedListener{UnixListener: l.(*net.UnixListener)}
 	u.SetUnlinkOnClose(false)
-	if u.file, err = socketFileAt(path); err == nil && others {
+	if u.file, err = socketFileAt(path); err == nil && o.Others {
 		err = os.Chmod(path, 0o666)
 	}
 	if err != nil {
@@ -108,10 +113,10 @@ func (s *Server) listenUnix(path string) (*unixListener, error) {
 	return u, nil
 }
 
-// inheritUnix is a listener of an earlier program of this process. Its file is
-// the one at the path if this process is who answers there.
-func inheritUnix(l *net.UnixListener) *unixListener {
-	u := &unixListener{UnixListener: l}
+// own returns a listener of an earlier program of this process. Its file is the one
+// at the path if this process is who answers there.
+func own(l *net.UnixListener) *ownedListener {
+	u := &ownedListener{UnixListener: l}
 	u.SetUnlinkOnClose(false)
 	path := l.Addr().String()
 	file, err := socketFileAt(path)
@@ -160,7 +165,7 @@ func makeSocketDir(dir string, others bool) error {
 
 // letIn lets the users of allow_uids pass through the directory if it is the
 // default one, which belongs to ranks alone. Others are their owner's to open.
-func (s *Server) letIn(dir string) {
+func (o UnixOptions) letIn(dir string) {
 	st, err := os.Stat(dir)
 	if err != nil || st.Mode().Perm()&0o011 != 0 {
 		return
@@ -171,7 +176,7 @@ func (s *Server) letIn(dir string) {
 		err = fs.ErrPermission
 	}
 	if err != nil {
-		s.log.Warn("users of allow_uids cannot reach the socket; chmod 711 its directory, or choose another (--socket)", "directory", dir, "mode", st.Mode().String(), "err", err)
+		o.Log.Warn("users of allow_uids cannot reach the socket; chmod 711 its directory, or choose another (--socket)", "directory", dir, "mode", st.Mode().String(), "err", err)
 	}
 }
 

@@ -1,4 +1,4 @@
-package server
+package netio
 
 import (
 	"runtime"
@@ -7,30 +7,32 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/admission"
 	"cascadekv/internal/need"
 )
 
-// wirePair is a wire and the descriptor of its client.
-func wirePair(t *testing.T, spin *spinner) (*wire, int) {
+// connPair is a connection and the descriptor of its client.
+func connPair(t *testing.T, spin *spinner) (*Conn, int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lot, err := newParking()
+	p, err := NewPoller(Config{Stalled: &admission.Allowance{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := wireOf(fds[0], true, lot, spin)
+	c, err := p.AdoptConn(fds[0], true)
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.spin = spin
 	t.Cleanup(func() {
 		_ = unix.Close(fds[1])
-		w.close()
-		lot.close()
+		c.Close()
+		p.Close()
 	})
-	return w, fds[1]
+	return c, fds[1]
 }
 
 func send(t *testing.T, fd int, p []byte) {
@@ -42,65 +44,65 @@ func send(t *testing.T, fd int, p []byte) {
 
 func TestWatchSeesWhatComes(t *testing.T) {
 	spin := &spinner{window: time.Minute}
-	w, client := wirePair(t, spin)
-	w.spins = 1
+	w, client := connPair(t, spin)
+	w.spinCredit = 1
 	time.AfterFunc(10*time.Millisecond, func() { _, _ = unix.Write(client, []byte("x")) })
-	if got := spin.watch(w, 0); got != came || w.spins != fullPatience {
-		t.Fatalf("saw %v, patience %d; want %v and %d", got, w.spins, came, fullPatience)
+	if got := spin.watch(w, 0); got != watchedData || w.spinCredit != fullCredit {
+		t.Fatalf("saw %v, patience %d; want %v and %d", got, w.spinCredit, watchedData, fullCredit)
 	}
 }
 
 // What does not pay is not done again, until a wait shows that it would pay.
 func TestWatchingInVainEnds(t *testing.T) {
 	spin := &spinner{window: time.Microsecond}
-	w, client := wirePair(t, spin)
-	for i := range fullPatience {
-		if got := spin.watch(w, 0); got != inVain {
+	w, client := connPair(t, spin)
+	for i := range fullCredit {
+		if got := spin.watch(w, 0); got != watchedInVain {
 			t.Fatalf("watch %d saw %v", i, got)
 		}
 	}
-	if got := spin.watch(w, 0); got != unwatched {
-		t.Fatalf("a watch after %d in vain: %v", fullPatience, got)
+	if got := spin.watch(w, 0); got != notWatched {
+		t.Fatalf("a watch after %d in vain: %v", fullCredit, got)
 	}
 	spin.slept(w, time.Second)
-	if got := spin.watch(w, 0); got != unwatched {
+	if got := spin.watch(w, 0); got != notWatched {
 		t.Fatalf("a watch after a long wait: %v", got)
 	}
 	spin.slept(w, 2*time.Microsecond)
 	send(t, client, []byte("x"))
-	if got := spin.watch(w, 0); got != came {
+	if got := spin.watch(w, 0); got != watchedData {
 		t.Fatalf("a watch after a short wait: %v", got)
 	}
 }
 
 func TestNobodyWatchesBesideOtherWork(t *testing.T) {
 	spin := &spinner{window: time.Minute}
-	w, _ := wirePair(t, spin)
-	other, _ := wirePair(t, spin)
+	w, _ := connPair(t, spin)
+	other, _ := connPair(t, spin)
 
 	spin.arriving.Add(1)
-	if got := spin.watch(w, 0); got != unwatched {
+	if got := spin.watch(w, 0); got != notWatched {
 		t.Errorf("between commands, while a value arrives: %v", got)
 	}
 	spin.arriving.Add(1)
-	if got := spin.watch(w, 1); got != unwatched {
+	if got := spin.watch(w, 1); got != notWatched {
 		t.Errorf("in a value, while another arrives: %v", got)
 	}
 	spin.arriving.Store(0)
 
-	seen := make(chan sight)
+	seen := make(chan watchResult)
 	go func() { seen <- spin.watch(w, 0) }()
 	for !spin.taken.Load() {
 		runtime.Gosched()
 	}
-	if got := spin.watch(other, 0); got != unwatched {
+	if got := spin.watch(other, 0); got != notWatched {
 		t.Errorf("while another watches: %v", got)
 	}
 	spin.arriving.Add(1)
-	if got := <-seen; got != unwatched || w.spins != fullPatience {
-		t.Errorf("ended by a value of others: %v, patience %d", got, w.spins)
+	if got := <-seen; got != notWatched || w.spinCredit != fullCredit {
+		t.Errorf("ended by a value of others: %v, patience %d", got, w.spinCredit)
 	}
-	if spin.window = 0; spin.watch(other, 0) != unwatched {
+	if spin.window = 0; spin.watch(other, 0) != notWatched {
 		t.Error("switched off, it watched")
 	}
 }

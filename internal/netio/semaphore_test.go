@@ -1,4 +1,4 @@
-package server
+package netio
 
 import (
 	"runtime"
@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-func TestPlacesAreNotAllKept(t *testing.T) {
-	p := places{limit: func() int32 { return 2 }}
+func TestSemaphore(t *testing.T) {
+	p := semaphore{limit: func() int32 { return 2 }}
 	for i := range 2 {
-		if !p.keep() {
+		if !p.tryAcquire() {
 			t.Fatalf("%d of two places are kept, and one more can not be", i)
 		}
 	}
-	if p.keep() {
+	if p.tryAcquire() {
 		t.Error("three of two places are kept")
 	}
-	p.leave()
-	if !p.keep() {
+	p.release()
+	if !p.tryAcquire() {
 		t.Error("a place that was left can not be kept again")
 	}
-	if n := asleep.limit(); int(n) > runtime.GOMAXPROCS(0)/2 {
+	if n := sleepers.limit(); int(n) > runtime.GOMAXPROCS(0)/2 {
 		t.Errorf("%d of %d places can be kept", n, runtime.GOMAXPROCS(0))
 	}
 }
@@ -28,9 +28,9 @@ func TestPlacesAreNotAllKept(t *testing.T) {
 // TestStopEndsSleepInAKeptPlace: whoever stops the program, as the collector
 // does, does not wait for a client.
 func TestStopEndsSleepInAKeptPlace(t *testing.T) {
-	w, _ := wirePair(t, &spinner{})
+	w, _ := connPair(t, &spinner{})
 	woken := make(chan bool)
-	go func() { woken <- w.pollUntold(20 * time.Second) }()
+	go func() { woken <- w.pollRaw(20 * time.Second) }()
 	for {
 		runtime.GC()
 		select {

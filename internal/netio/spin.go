@@ -1,4 +1,4 @@
-package server
+package netio
 
 import (
 	"runtime"
@@ -15,54 +15,54 @@ import (
 // loop is served without those waits by a thread that stays awake; where others
 // have use for the core, a thread that stays awake is in their way. So one
 // connection of a server watches at a time, while no other's value arrives, and
-// only as long as that pays (see patience). It may be used by any goroutine.
+// only as long as that pays (see spinCredit). It may be used by any goroutine.
 type spinner struct {
 	window   time.Duration // longest watch; 0: none
 	arriving atomic.Int32  // values that are on their way
 	taken    atomic.Bool   // somebody watches
 }
 
-// patience counts down by the watches of a connection that were in vain; at 0
-// it watches no more, until a wait has ended so soon that a watch would have seen
+// spinCredit counts down by the watches of a connection that were in vain; at 0 it
+// watches no more, until a wait has ended so soon that a watch would have seen
 // the end.
-type patience int8
+type spinCredit int8
 
-const fullPatience patience = 4
+const fullCredit spinCredit = 4
 
-// sight is what came of a watch.
-type sight int
+// watchResult is what came of a watch.
+type watchResult int
 
 const (
-	unwatched sight = iota // nobody watched, or not to the end: there is other work
-	inVain
-	came
+	notWatched watchResult = iota // nobody watched, or not to the end: there is other work
+	watchedInVain
+	watchedData
 )
 
-// watch looks for something to read on w. own is 1 for who is counted in
+// watch looks for something to read on c. own is 1 for who is counted in
 // arriving, else 0.
-func (s *spinner) watch(w *wire, own int32) sight {
-	if s.window == 0 || w.spins == 0 || s.arriving.Load() != own || !s.taken.CompareAndSwap(false, true) {
-		return unwatched
+func (s *spinner) watch(c *Conn, own int32) watchResult {
+	if s.window == 0 || c.spinCredit == 0 || s.arriving.Load() != own || !s.taken.CompareAndSwap(false, true) {
+		return notWatched
 	}
 	defer s.taken.Store(false)
 	for end := time.Now().Add(s.window); s.arriving.Load() == own; {
-		if w.pollUntold(0) {
-			w.spins = fullPatience
-			return came
+		if c.pollRaw(0) {
+			c.spinCredit = fullCredit
+			return watchedData
 		}
 		if time.Now().After(end) {
-			w.spins--
-			return inVain
+			c.spinCredit--
+			return watchedInVain
 		}
 	}
-	return unwatched
+	return notWatched
 }
 
 // slept learns from a wait whether to watch again: it took long enough to wake
 // up that a watch may have ended in time.
-func (s *spinner) slept(w *wire, d time.Duration) {
-	if w.spins == 0 && d < 4*s.window {
-		w.spins = 1
+func (s *spinner) slept(c *Conn, d time.Duration) {
+	if c.spinCredit == 0 && d < 4*s.window {
+		c.spinCredit = 1
 	}
 }
 
