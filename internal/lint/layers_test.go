@@ -13,6 +13,7 @@ import (
 var layers = [][]string{
 	{"cmd"},
 	{"internal/server", "internal/replay", "internal/bench", "internal/sim", "internal/preflight"},
+	{"internal/admin"},
 	{"slurm"},
 	{"cascade"},
 	{"cascade/policy"},

@@ -115,7 +115,10 @@ type WithDescriptor struct {
 
 // Write implements io.Writer, for one call.
 func (d WithDescriptor) Write(p []byte) (int, error) {
-	n, err := d.sendOr(func() (int, error) { return d.sendFirst(p) })
+	n, err := d.sendFirst(p)
+	if errors.Is(err, ErrStalled) {
+		n, err = d.sendLater(func() (int, error) { return d.sendFirst(p) })
+	}
 	if err != nil || n == len(p) {
 		return n, err
 	}

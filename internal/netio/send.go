@@ -59,14 +59,15 @@ func (c *Conn) Writev(bufs [][]byte) error {
 // sendSoon sends some of c.vec's bytes, which are so many.
 func (c *Conn) sendSoon(bytes int) (int, error) {
 	c.countSent(bytes)
-	return c.sendOr(c.sendVec)
+	n, err := c.sendVec()
+	if errors.Is(err, ErrStalled) {
+		return c.sendLater(c.sendVec)
+	}
+	return n, err
 }
 
-// sendOr returns what send does, as often as that is ErrStalled waiting for room.
-func (c *Conn) sendOr(send func() (int, error)) (n int, err error) {
-	if n, err = send(); !errors.Is(err, ErrStalled) {
-		return n, err
-	}
+// sendLater returns what send does when there is room.
+func (c *Conn) sendLater(send func() (int, error)) (n int, err error) {
 	err = c.retry(func() error {
 		n, err = send()
 		return err

@@ -34,7 +34,7 @@ func (c *conn) login(user, password string) (refusal string) {
 		c.letIn(secret)
 		return ""
 	}
-	c.srv.metrics.authFailures.Add(1)
+	c.srv.counters.authFailures.Add(1)
 	if n, first := c.srv.limited.auth.Allow(from); first {
 		c.srv.log.Warn("authentication failed", "conn", c.id, "from", from, "peer", c.sock.Peer(), "failures", failed, "suppressed", n)
 	}

@@ -54,7 +54,7 @@ func TestPasswordGuessing(t *testing.T) {
 	if lines := log.Lines("authentication failed"); len(lines) == 0 || len(lines) > 1+int(time.Since(began)/(10*time.Second)) || !strings.Contains(lines[0], "uid 65534") {
 		t.Errorf("%d lines: %q", len(lines), lines)
 	}
-	if n := r.srv.metrics.authFailures.Load(); int(n) != looked+refused {
+	if n := r.srv.counters.authFailures.Load(); int(n) != looked+refused {
 		t.Errorf("%d failures are counted of %d", n, looked+refused)
 	}
 	for _, network := range []string{"unix", "tcp"} {

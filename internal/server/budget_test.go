@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/admin"
 	"cascadekv/internal/need"
 	"cascadekv/internal/region"
 )
@@ -198,7 +199,7 @@ func (r *rig) greedy(network string, n int, key func(i int) string) (end func())
 }
 
 // settle waits until what is in flight grows no more.
-func (r *rig) settle() InFlight {
+func (r *rig) settle() admin.InFlight {
 	last, same := r.srv.inFlight(), 0
 	for until := time.Now().Add(20 * time.Second); same < 10 && time.Now().Before(until); {
 		time.Sleep(20 * time.Millisecond)

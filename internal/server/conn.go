@@ -137,7 +137,7 @@ func (c *conn) serve() {
 		}
 		c.sock.Patience = 0
 		c.spent(c.sink.ready)
-		c.srv.metrics.commands.Add(1)
+		c.srv.counters.commands.Add(1)
 		if !c.tooEarly() {
 			c.dispatch(cmd)
 		}
@@ -160,7 +160,7 @@ func (c *conn) ended(err error) {
 	switch {
 	case errors.As(err, &broken) && broken.Limit:
 		c.wr.Error(fmt.Sprintf("NOAUTH Authentication required: before it a command has %d arguments and %d bytes at most", earlyArgs, earlyBytes))
-		c.srv.metrics.protocolErrors.Add(1)
+		c.srv.counters.protocolErrors.Add(1)
 	case errors.As(err, &broken):
 		c.protocolError(broken)
 	case errors.Is(err, io.EOF), c.ending.Load(), c.fixed.waiting:

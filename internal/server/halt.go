@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"cascadekv/internal/netio"
@@ -56,30 +53,6 @@ const (
 	// as profiles are that take long.
 	haltHTTP = 500 * time.Millisecond
 )
-
-// httpConns are the connections of HTTP that are in a request, or about to be.
-type httpConns struct {
-	mu  sync.Mutex
-	are map[net.Conn]struct{}
-}
-
-// track is for http.Server.ConnState. A new connection is seen before the listener
-// is asked for another one.
-func (v *httpConns) track(nc net.Conn, st http.ConnState) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if st == http.StateNew || st == http.StateActive {
-		setIn(&v.are, nc, struct{}{})
-	} else {
-		delete(v.are, nc)
-	}
-}
-
-func (v *httpConns) any() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return len(v.are) > 0
-}
 
 // ErrBusy means that some connections did not come to the end of their command.
 var ErrBusy = errors.New("server: connections are in the middle of a command")
@@ -149,7 +122,7 @@ func (s *Server) busy(q *netio.Quiesce, asked *conn, http bool) []*conn {
 			busy = append(busy, c)
 		}
 	}
-	if q.Listeners() < len(s.allListeners()) || http && s.httpConns.any() {
+	if q.Listeners() < len(s.allListeners()) || http && s.http.Busy() {
 		busy = append(busy, nil)
 	}
 	return busy

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 
+	"cascadekv/internal/admin"
 	"cascadekv/internal/admission"
 	"cascadekv/internal/loglimit"
 	"cascadekv/internal/resp"
@@ -18,7 +19,7 @@ type limitedLogs struct {
 
 // logRefused reports a connection that was refused to a listener.
 func (s *Server) logRefused(listener string, nc net.Conn, uid int, err error) {
-	s.metrics.refused.Add(1)
+	s.counters.refused.Add(1)
 	if n, ok := s.limited.refused.Allow(admission.Source(uid, admission.RemoteIP(nc))); ok {
 		s.log.Warn("connection refused", "listener", listener, "from", nc.RemoteAddr().String(), "uid", uid, "err", err, "suppressed", n)
 	}
@@ -31,12 +32,12 @@ const tlsRefusal = "\x15\x03\x01\x00\x02\x02\x46"
 // protocolError answers bytes that are no command in the client's own protocol
 // where that is known and nothing was answered before, and reports them.
 func (c *conn) protocolError(e *resp.ProtocolError) {
-	c.srv.metrics.protocolErrors.Add(1)
+	c.srv.counters.protocolErrors.Add(1)
 	what, answer := "protocol error", ""
 	switch {
 	case errors.Is(e, resp.ErrHTTP):
 		what = "a client of HTTP came to the listener of RESP; metrics and health are at admin.listen"
-		answer = httpRefusal(http.StatusBadRequest, "this port speaks RESP, the protocol of Redis; metrics and health are at admin.listen")
+		answer = admin.Refusal(http.StatusBadRequest, "this port speaks RESP, the protocol of Redis; metrics and health are at admin.listen")
 	case errors.Is(e, resp.ErrTLS):
 		what, answer = "a client of TLS came to the listener of RESP, which is not encrypted; use redis:// instead of rediss://", tlsRefusal
 	}

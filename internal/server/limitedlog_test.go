@@ -26,7 +26,7 @@ func TestRefusalsAreLoggedOnce(t *testing.T) {
 	if len(lines) != 1 || !strings.Contains(lines[0], "uid=65534") || !strings.Contains(lines[0], "from=127.0.0.1:") {
 		t.Errorf("%d lines: %q", len(lines), lines)
 	}
-	if n := r.srv.metrics.refused.Load(); n != 50 {
+	if n := r.srv.counters.refused.Load(); n != 50 {
 		t.Errorf("%d connections counted as refused", n)
 	}
 }
@@ -65,7 +65,7 @@ func TestOtherProtocols(t *testing.T) {
 			if c.logged == "" {
 				return
 			}
-			eventually(t, "all are counted", func() bool { return r.srv.metrics.protocolErrors.Load() == times })
+			eventually(t, "all are counted", func() bool { return r.srv.counters.protocolErrors.Load() == times })
 			if lines := log.Lines(c.logged); len(lines) != 1 || !strings.Contains(lines[0], "peer=127.0.0.1:") {
 				t.Errorf("%d lines: %q", len(lines), lines)
 			}

@@ -58,7 +58,7 @@ func (c *conn) bind() {
 		return
 	}
 	for _, o := range c.srv.strangers.Add(c, c.source, c.srv.limits.Load().MaxConnections) {
-		c.srv.metrics.refused.Add(1)
+		c.srv.counters.refused.Add(1)
 		o.cut()
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/admin"
 	"cascadekv/internal/memlimit"
 	"cascadekv/internal/region"
 )
@@ -95,10 +96,10 @@ func (b *regionBudget) give(c region.Cost) {
 	b.used = b.used.Minus(c)
 }
 
-func (b *regionBudget) shared() Shared {
+func (b *regionBudget) shared() admin.Shared {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return Shared{
+	return admin.Shared{
 		Descriptors: b.used.Descriptors, DescriptorsMost: b.limit.Descriptors,
 		Address: b.used.Address, AddressMost: b.limit.Address,
 	}

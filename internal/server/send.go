@@ -62,7 +62,7 @@ func (c *conn) sendPart(p []byte, last bool, zeroCopy *bool) error {
 			return err
 		}
 		n, err := c.sock.SendZeroCopy(p)
-		c.srv.metrics.referred.Add(uint64(n))
+		c.srv.counters.zeroCopy.Add(uint64(n))
 		if last && err == nil {
 			c.wr.CRLF()
 		}

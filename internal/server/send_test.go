@@ -82,7 +82,7 @@ func TestSlowReader(t *testing.T) {
 			for _, s := range late {
 				s.finish(t)
 			}
-			if n := r.srv.Snapshot().Referred; (n == count*size) != lend || !lend && n > 0 {
+			if n := r.srv.Snapshot().ZeroCopy; (n == count*size) != lend || !lend && n > 0 {
 				t.Errorf("%d bytes of %d were sent by reference", n, count*size)
 			}
 		})

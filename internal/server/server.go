@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"net/http"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,6 +16,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/dht"
+	"cascadekv/internal/admin"
 	"cascadekv/internal/admission"
 	"cascadekv/internal/cores"
 	"cascadekv/internal/fault"
@@ -93,13 +94,11 @@ type Server struct {
 	transit   *admission.Allowance // of the arena, for values that arrive
 	stalled   *admission.Allowance // of the arena, borrowed by replies that are not read
 	admin     *netio.Listener      // nil: none
-	httpConns httpConns
-	metrics   *metrics
+	http      *admin.Server
+	counters  counters
 	jobs      *pool
 	limited   limitedLogs
 	regions   *regionBudget // of jobs
-
-	adminRefusals chan struct{} // clients of HTTP that are being refused; capacity maxRefusals
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
@@ -111,11 +110,12 @@ type Server struct {
 // New opens the listeners; clients are answered once Serve runs.
 // Errors: netio.ErrUnsafeSocket, netio.ErrSocketTaken, and what listening returns.
 func New(o Options) (*Server, error) {
-	s := &Server{opt: o, log: o.Log, born: time.Now(), conns: map[*conn]struct{}{}, adminRefusals: make(chan struct{}, maxRefusals)}
+	s := &Server{opt: o, log: o.Log, born: time.Now(), conns: map[*conn]struct{}{}}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	s.metrics = newMetrics(s)
+	s.counters.reloadOK.Store(true)
+	s.http = admin.New(admin.Options{Snapshot: s.Snapshot, Counters: s.counters.load, Draining: s.isEnding, Admit: s.admitHTTP})
 	s.budget = newBudget(o.Store)
 	s.jobs = newPool(o.Store)
 	s.regions = s.jobs.budget
@@ -151,10 +151,10 @@ func (s *Server) SetLimits(l Limits) {
 }
 
 // ReloadFailed notes in the metrics that the configuration on disk was refused.
-func (s *Server) ReloadFailed() { s.metrics.reloadOK.Store(false) }
+func (s *Server) ReloadFailed() { s.counters.reloadOK.Store(false) }
 
 // Reloaded notes in the metrics that the configuration was read again.
-func (s *Server) Reloaded() { s.metrics.reloadOK.Store(true) }
+func (s *Server) Reloaded() { s.counters.reloadOK.Store(true) }
 
 func (s *Server) listen() error {
 	if s.opt.Inherited != nil {
@@ -181,7 +181,13 @@ func (s *Server) listen() error {
 		s.listeners = append(s.listeners, s.poller.Listen(l))
 	}
 	if s.opt.Admin != "" && s.admin == nil {
-		l, err := s.listenAdmin(s.opt.Admin)
+		var l net.Listener
+		var err error
+		if filepath.IsAbs(s.opt.Admin) {
+			l, err = netio.ListenUnix(s.unixOptions(s.opt.Admin))
+		} else if l, err = net.Listen("tcp", s.opt.Admin); err != nil {
+			err = fmt.Errorf("server: listen on %s: %w; choose another address (--admin-listen)", s.opt.Admin, err)
+		}
 		if err != nil {
 			return err
 		}
@@ -227,8 +233,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	if s.admin != nil {
 		s.log.Info("listening", "network", "http", "address", s.admin.Addr().String())
-		h := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 10 * time.Second, ConnState: s.httpConns.track}
-		go func() { failed <- h.Serve(adminDoor{s.admin, s}) }()
+		go func() { failed <- s.http.Serve(s.admin) }()
 	}
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -303,8 +308,8 @@ func (s *Server) admit(nc net.Conn) (*conn, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, local := nc.(*net.UnixConn)
-	if n := s.placesLocked(local && (uid == os.Geteuid() || uid == 0)); n >= 0 && len(s.conns) >= n+s.strangers.Ending(n) || s.ending {
-		s.metrics.refused.Add(1)
+	if n := s.limitLocked(local && (uid == os.Geteuid() || uid == 0)); n >= 0 && len(s.conns) >= n+s.strangers.Ending(n) || s.ending {
+		s.counters.refused.Add(1)
 		return nil, "ERR max number of clients reached"
 	}
 	s.nextID++
@@ -318,13 +323,26 @@ func (s *Server) admit(nc net.Conn) (*conn, string) {
 	c.bind()
 	s.conns[c] = struct{}{}
 	s.wg.Add(1)
-	s.metrics.accepted.Add(1)
+	s.counters.accepted.Add(1)
 	return c, ""
 }
 
-// placesLocked is how many connections there may be for another one to be taken,
+// admitHTTP returns nil if a client may use the HTTP side, which asks for no
+// password.
+func (s *Server) admitHTTP(nc net.Conn) error {
+	uid, err := admission.PeerUID(nc)
+	if err == nil && uid == admission.UnknownUID {
+		err = fmt.Errorf("%w: it comes from another machine", admission.ErrPeer)
+	}
+	if err = s.allowed(uid, err); err != nil {
+		s.logRefused("admin", nc, uid, err)
+	}
+	return err
+}
+
+// limitLocked is how many connections there may be for another one to be taken,
 // -1 for no bound. The last ones are for the owner.
-func (s *Server) placesLocked(owner bool) int {
+func (s *Server) limitLocked(owner bool) int {
 	n := s.limits.Load().MaxConnections
 	switch {
 	case n <= 0:
