@@ -12,8 +12,8 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/dht"
+	"cascadekv/internal/admin"
 	"cascadekv/internal/resp"
-	"cascadekv/internal/server"
 	"cascadekv/internal/units"
 	"cascadekv/tiers"
 )
@@ -23,12 +23,12 @@ const watchPeriod = 2 * time.Second
 // rankStats is the answer to CASCADE.STATS.
 type rankStats struct {
 	cascade.Stats
-	UptimeSeconds float64         `json:"uptime_seconds"`
-	Version       string          `json:"version"`
-	Held          server.Held     `json:"held"`
-	Connections   int             `json:"connections"`
-	InFlight      server.InFlight `json:"in_flight"`
-	Peers         *dht.Stats      `json:"peers"` // nil: the rank is alone
+	UptimeSeconds float64        `json:"uptime_seconds"`
+	Version       string         `json:"version"`
+	Held          admin.Held     `json:"held"`
+	Connections   int            `json:"connections"`
+	InFlight      admin.InFlight `json:"in_flight"`
+	Peers         *dht.Stats     `json:"peers"` // nil: the rank is alone
 
 	ranks []dht.RankStatus // of the job, if it is not alone
 }

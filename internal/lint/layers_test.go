@@ -14,11 +14,13 @@ var layers = [][]string{
 	{"cmd"},
 	{"internal/rank"},
 	{"internal/server", "internal/replay", "internal/bench", "internal/sim", "internal/preflight"},
+	{"internal/admin"},
 	{"slurm"},
 	{"cascade"},
 	{"cascade/policy"},
 	{"tiers"},
 	{"dht", "lustre", "gpu"},
+	{"internal/netio"},
 	{"internal"},
 }
 

@@ -1,6 +1,7 @@
 // Package memlimit reports how much memory this process may still take before
 // the kernel ends something for it: what its control groups leave, of version 1
-// or 2, and what the node has available.
+// or 2, and what the node has available. Of the same groups it reads the limit of
+// processes and threads.
 //
 // Glossary
 //

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/admin"
 	"cascadekv/internal/need"
 	"cascadekv/internal/region"
 )
@@ -198,7 +199,7 @@ func (r *rig) greedy(network string, n int, key func(i int) string) (end func())
 }
 
 // settle waits until what is in flight grows no more.
-func (r *rig) settle() InFlight {
+func (r *rig) settle() admin.InFlight {
 	last, same := r.srv.inFlight(), 0
 	for until := time.Now().Add(20 * time.Second); same < 10 && time.Now().Before(until); {
 		time.Sleep(20 * time.Millisecond)
@@ -238,7 +239,7 @@ func TestRepliesInFlightAreBounded(t *testing.T) {
 					t.Errorf("SET of another client: %v", err)
 				}
 				end()
-				for until := time.Now().Add(10 * time.Second); r.srv.flight.used.Load() != 0 && time.Now().Before(until); {
+				for until := time.Now().Add(10 * time.Second); r.srv.poller.SendBuffers().Bytes != 0 && time.Now().Before(until); {
 					time.Sleep(5 * time.Millisecond)
 				}
 				if f := r.srv.inFlight(); f.Buffers != 0 || f.Wide != 0 || f.Stalled != 0 {
@@ -276,6 +277,7 @@ func TestRepliesThatAreNotReadReleaseTheirBlocks(t *testing.T) {
 // A client that pauses before it reads gets what it asked for, unharmed, whichever
 // way it is sent.
 func TestSlowReadersGetWhatTheyAskedFor(t *testing.T) {
+	const patience = 100 * time.Millisecond // for which a server waits with a thread
 	for _, lend := range []bool{true, false} {
 		r := newRig(t, 64<<20, func(o *Options) { o.Lend = lend })
 		value := randomBytes(1, 12<<20)
@@ -285,14 +287,14 @@ func TestSlowReadersGetWhatTheyAskedFor(t *testing.T) {
 		for _, network := range []string{"unix", "tcp"} {
 			c, rd := r.raw(network)
 			fmt.Fprint(c, "GET k\r\n")
-			time.Sleep(3 * threadPatience)
+			time.Sleep(3 * patience)
 			if line, err := rd.ReadString('\n'); line != fmt.Sprintf("$%d\r\n", len(value)) {
 				t.Fatal(line, err)
 			}
 			got := make([]byte, 0, len(value))
 			for len(got) < len(value) {
 				if len(got)%16 == 0 {
-					time.Sleep(threadPatience + threadPatience/4)
+					time.Sleep(patience + patience/4)
 				}
 				n, err := rd.Read(got[len(got):min(len(got)+1<<20, len(value))])
 				if err != nil {
@@ -319,7 +321,7 @@ func TestDescriptorsOfOtherUsers(t *testing.T) {
 	}
 	r.srv.mu.Lock()
 	for c := range r.srv.conns {
-		if !c.own && c.wire.shared != nil {
+		if !c.own && c.sock.ReceivesDescriptors() {
 			t.Error("a connection of another user takes descriptors")
 		}
 	}

@@ -48,7 +48,7 @@ func FuzzHeldCommands(f *testing.F) {
 	f.Cleanup(func() { _ = store.Close(context.Background()) })
 	s := &Server{opt: Options{Store: store}, log: quiet, regions: newRegionBudget()}
 	s.SetLimits(Limits{Lease: time.Second})
-	s.metrics, s.budget, s.jobs = newMetrics(s), newBudget(store), newPool(store)
+	s.budget, s.jobs = newBudget(store), newPool(store)
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, key := range []string{"k", "k2"} {
 			if _, err := store.Put(t.Context(), cascade.Entry{Namespace: "ns", Key: key}, bytes.Repeat([]byte(key), 1000), nil); err != nil {

@@ -2,12 +2,9 @@ package server
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"cascadekv/cascade"
@@ -46,14 +43,14 @@ func (s *Server) state(asked *conn) (*handover.State, error) {
 	if asked != nil {
 		st.Asked = asked.id
 	}
-	for _, g := range s.gates() {
-		fd, err := descriptorOf(g.Listener)
+	for _, g := range s.allListeners() {
+		fd, err := g.Descriptor()
 		if err != nil {
 			return nil, err
 		}
 		kind := handover.TCP
 		switch {
-		case s.admin != nil && g == *s.admin:
+		case g == s.admin:
 			kind = handover.Admin
 		case g.Addr().Network() == "unix":
 			kind = handover.Unix
@@ -74,22 +71,6 @@ func (s *Server) state(asked *conn) (*handover.State, error) {
 	return st, nil
 }
 
-// descriptorOf is the listener's own descriptor, not a copy.
-func descriptorOf(l net.Listener) (fd int, err error) {
-	sc, ok := l.(syscall.Conn)
-	if !ok {
-		return -1, fmt.Errorf("server: %T has no descriptor", l)
-	}
-	raw, err := sc.SyscallConn()
-	if err == nil {
-		err = raw.Control(func(n uintptr) { fd = int(n) })
-	}
-	if err != nil {
-		return -1, fmt.Errorf("server: descriptor of a listener: %w", err)
-	}
-	return fd, nil
-}
-
 // ownerOf is a connection as an owner of leases, and connOwner the inverse.
 func ownerOf(id uint64) string { return "conn-" + strconv.FormatUint(id, 10) }
 
@@ -107,7 +88,7 @@ func connOwner(owner string) (id uint64, ok bool) {
 func (c *conn) state(st *handover.State) handover.Conn {
 	c.checkProof()
 	x := handover.Conn{
-		ID: c.id, FD: int32(c.wire.fd), Proto: uint8(c.wr.Proto()), DB: uint8(c.db), Name: c.name, Size: c.fixed.size,
+		ID: c.id, FD: int32(c.sock.FD()), Proto: uint8(c.wr.Proto()), DB: uint8(c.db), Name: c.name, Size: c.fixed.size,
 		Input: c.unread(), LastHeld: c.held.last, Holds: -1,
 	}
 	if c.holds != nil {
@@ -121,10 +102,8 @@ func (c *conn) state(st *handover.State) handover.Conn {
 			x.Flags |= flag
 		}
 	}
-	if c.wire.shared != nil {
-		for _, fd := range c.wire.shared.fds {
-			x.Descriptors = append(x.Descriptors, int32(fd))
-		}
+	for _, fd := range c.sock.Descriptors() {
+		x.Descriptors = append(x.Descriptors, int32(fd))
 	}
 	c.heldState(st, &x)
 	if c.moves != nil {

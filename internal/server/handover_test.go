@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/admin"
 	"cascadekv/internal/handover"
 )
 
@@ -98,7 +99,7 @@ func TestHandOverOfJobs(t *testing.T) {
 		if _, err := e.Do("CASCADE.REGION", "DETACH", n); err != nil {
 			t.Error(err)
 		}
-		if got := second.Snapshot().Held; got != (Held{}) {
+		if got := second.Snapshot().Held; got != (admin.Held{}) {
 			t.Errorf("held without a region: %+v", got)
 		}
 		e.Close()

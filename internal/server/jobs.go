@@ -389,7 +389,7 @@ func (c *conn) awaitJobs(timeout <-chan time.Time, halted <-chan struct{}, ready
 	if isReady() {
 		return
 	}
-	gone, err := c.srv.lot.arm(c.wire, unix.EPOLLRDHUP, nil)
+	gone, err := c.sock.HangUp()
 	if err != nil {
 		c.srv.jobs.stopAll(c.moves) // the server ends
 	}
@@ -397,7 +397,7 @@ func (c *conn) awaitJobs(timeout <-chan time.Time, halted <-chan struct{}, ready
 		select {
 		case <-c.moves.ended:
 		case <-gone:
-			if c.wire.hungUp() {
+			if c.sock.HungUp() {
 				c.srv.jobs.stopAll(c.moves)
 				gone = nil
 			}
@@ -454,7 +454,7 @@ func cmdCascadeDone(c *conn, args [][]byte) {
 		timer, end := time.NewTimer(wait), time.Now().Add(wait)
 		defer timer.Stop()
 		ready := func() bool { return len(c.moves.done) > 0 || len(c.moves.jobs) == 0 }
-		halted := c.srv.lot.halting()
+		halted := c.srv.poller.QuiesceBegins()
 		c.awaitJobs(timer.C, halted, ready)
 		if left := time.Until(end); isClosed(halted) && left > 0 && !c.srv.jobs.ask(ready) {
 			c.putBack("CASCADE.DONE", millis(left))

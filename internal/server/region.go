@@ -130,7 +130,7 @@ func (c *conn) regionFiles(notify bool, path *string) (fd, event int, err error)
 	if notify {
 		want++
 	}
-	came, ok := c.wire.takeDescriptors(want)
+	came, ok := c.sock.TakeDescriptors(want)
 	if !ok {
 		return -1, -1, fmt.Errorf("%d descriptors should come with the first byte of this command (SCM_RIGHTS)", want)
 	}

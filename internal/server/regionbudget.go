@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/admin"
+	"cascadekv/internal/memlimit"
 	"cascadekv/internal/region"
 )
 
@@ -45,7 +47,7 @@ type regionBudget struct {
 
 // newRegionBudget is the budget of this process on this machine.
 func newRegionBudget() *regionBudget {
-	b := &regionBudget{memory: machineMemory()}
+	b := &regionBudget{memory: memlimit.Machine()}
 	b.limit = region.Cost{Mappings: maxMappings() / mappingShare, Address: regionAddress, Tables: max(b.memory/tablesShare, 16<<20)}
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_AS, &l) == nil && l.Cur != unix.RLIM_INFINITY {
@@ -94,10 +96,10 @@ func (b *regionBudget) give(c region.Cost) {
 	b.used = b.used.Minus(c)
 }
 
-func (b *regionBudget) shared() Shared {
+func (b *regionBudget) shared() admin.Shared {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return Shared{
+	return admin.Shared{
 		Descriptors: b.used.Descriptors, DescriptorsMost: b.limit.Descriptors,
 		Address: b.used.Address, AddressMost: b.limit.Address,
 	}
@@ -114,13 +116,4 @@ func maxMappings() int {
 		return n
 	}
 	return usualMappings
-}
-
-// machineMemory is the memory of this machine in bytes.
-func machineMemory() int64 {
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) != nil {
-		return mostFlight * 16
-	}
-	return int64(uint64(info.Totalram) * uint64(info.Unit))
 }

@@ -10,8 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/admission"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
+	"cascadekv/internal/netio"
 	"cascadekv/internal/region"
 )
 
@@ -27,15 +29,15 @@ func (s *Server) inherit() error {
 			return fmt.Errorf("server: listener that was handed over: %w", err)
 		}
 		if u, ok := nl.(*net.UnixListener); ok {
-			nl = s.watch(inheritUnix(u))
+			nl = netio.AdoptUnix(u, s.unixOptions(""))
 		}
 		if l.Kind == handover.Unix && s.opt.Socket == "" || l.Kind == handover.TCP && s.opt.Listen == "" || l.Kind == handover.Admin && s.opt.Admin == "" {
 			_ = nl.Close()
 			continue
 		}
-		g := gate{nl, s.lot}
+		g := s.poller.Listen(nl)
 		if l.Kind == handover.Admin {
-			s.admin = &g
+			s.admin = g
 			continue
 		}
 		s.listeners = append(s.listeners, g)
@@ -88,9 +90,9 @@ func (s *Server) resume() {
 // are closed.
 func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 	local, uid, err := socketOf(int(x.FD))
-	var w *wire
+	var w *netio.Conn
 	if err == nil {
-		w, err = wireOf(int(x.FD), local, s.lot, &s.spin)
+		w, err = s.poller.AdoptConn(int(x.FD), local)
 	} else {
 		_ = unix.Close(int(x.FD))
 	}
@@ -99,7 +101,7 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		return nil, err
 	}
 	c := connOf(s, w, x.ID, !local)
-	c.uid, c.source, c.name = uid, source(uid, w.ip()), x.Name
+	c.uid, c.source, c.name = uid, admission.Source(uid, w.IP()), x.Name
 	c.setOwn(local && uid == os.Geteuid())
 	if x.Flags&handover.Authed != 0 {
 		c.letIn(s.secret.Load()) // the program before this one has found it to be the same
@@ -111,15 +113,11 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		waiting: x.Flags&handover.WaitsToHang != 0, size: x.Size,
 	}
 	if c.fixed.waiting {
-		w.patience = missClose
+		w.Patience = missClose
 	}
-	w.first = x.Input
+	w.SetPushback(x.Input)
 	for _, fd := range x.Descriptors {
-		if w.shared == nil {
-			_ = unix.Close(int(fd))
-			continue
-		}
-		w.shared.fds = append(w.shared.fds, int(fd))
+		w.KeepDescriptor(int(fd))
 	}
 	failed := errors.Join(c.keepRegions(x), c.keepHolds(x))
 	if !c.keepHeld(x) {
@@ -129,7 +127,7 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		c.endIndex()
 		c.endTransfers()
 		c.held.dropAll()
-		w.close()
+		w.Close()
 		return nil, failed
 	}
 	s.mu.Lock()
@@ -156,14 +154,14 @@ var errNotKept = errors.New("something else lies in the arena where it reads or 
 func socketOf(fd int) (local bool, uid int, err error) {
 	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
-		return false, unknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
+		return false, admission.UnknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
 	}
 	if family != unix.AF_UNIX {
-		return false, unknownUID, nil
+		return false, admission.UnknownUID, nil
 	}
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
-		return true, unknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
+		return true, admission.UnknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
 	}
 	return true, int(cred.Uid), nil
 }

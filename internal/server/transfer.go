@@ -151,8 +151,8 @@ func (c *conn) transfer(args [][]byte, store bool) {
 func (c *conn) runNow(t *transfer) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	defer c.srv.lot.onHangUp(c.wire, cancel)()
-	if c.wire.hungUp() {
+	defer c.sock.OnHangUp(cancel)()
+	if c.sock.HungUp() {
 		cancel() // before anything is done, and not soon after
 	}
 	for t.turn(ctx) {
@@ -290,7 +290,7 @@ func (t *transfer) storeKeys(ctx, within context.Context, from, to int) {
 		case err == nil:
 			t.status[from+k] = statusDone
 			if copied[k] {
-				t.srv.metrics.stored.add(items[k].Size)
+				t.srv.counters.stored.add(items[k].Size)
 			}
 		case ctx.Err() != nil:
 			t.status[from+k] = statusCancelled
@@ -353,7 +353,7 @@ func (t *transfer) load(ctx, within context.Context, i int, v *cascade.View) byt
 		}
 	}
 	if status == statusDone {
-		t.srv.metrics.loaded.add(t.layout.Size(i))
+		t.srv.counters.loaded.add(t.layout.Size(i))
 	}
 	return status
 }

@@ -229,7 +229,7 @@ func TestNamesOfTransfers(t *testing.T) {
 	ask("0", "CASCADE.LOAD", n, "other", at(0, 200), "KEYS", "b")
 
 	// Every figure of /metrics counts what moved.
-	m := r.srv.metrics
+	m := &r.srv.counters
 	if got := [4]uint64{m.stored.blocks.Load(), m.stored.bytes.Load(), m.loaded.blocks.Load(), m.loaded.bytes.Load()}; got != [4]uint64{7, 600 + 14 + 201, 4, 100 + 100 + 101 + 200} {
 		t.Errorf("counted: %v", got)
 	}
@@ -412,7 +412,7 @@ func TestDamagedBlockIsNotLoaded(t *testing.T) {
 	if rep, err := e.Do("EXISTS", "bad", "good"); err != nil || rep.Int != 1 {
 		t.Errorf("EXISTS: %+v, %v", rep, err)
 	}
-	if got := r.srv.metrics.loaded.blocks.Load(); got != 1 {
+	if got := r.srv.counters.loaded.blocks.Load(); got != 1 {
 		t.Errorf("%d blocks count as loaded", got)
 	}
 }
