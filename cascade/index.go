@@ -205,7 +205,7 @@ func (s *Store) growIndex() {
 		s.closeIndex()
 		return
 	}
-	old.table.Supersede()
+	old.table.Invalidate()
 	s.index = next
 	s.workers.Go(func() { s.fillIndex(next) })
 }

@@ -28,8 +28,8 @@ type Peers interface {
 	// error with a method Done, dst is not the caller's until that is closed.
 	Read(ctx context.Context, copies []directory.Statement, dst []byte) error
 
-	// Refute takes back what a statement says of copies: s has what is left.
-	Refute(s directory.Statement)
+	// Invalidate takes back what a statement says of copies: s has what is left.
+	Invalidate(s directory.Statement)
 
 	// Touch tells an owner which of its blocks were used here.
 	Touch(owner fabric.Rank, ns string, keys []string)

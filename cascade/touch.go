@@ -54,7 +54,7 @@ func (s *Store) drainTouches() {
 func (s *Store) drainOne(t *Touches) {
 	touches, lost := t.ring.Drain(nil)
 	s.stats.Hits += lost
-	t.ring.Looks(func(ns string, l shmindex.Looks) {
+	t.ring.Lookups(func(ns string, l shmindex.Lookups) {
 		s.countLooks(ns, l.Asked, l.Found)
 		s.countMisses(ns, l.Missed)
 	})

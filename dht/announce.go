@@ -152,8 +152,8 @@ func (b *outbox) take() (p parcel) {
 	return p
 }
 
-// again puts back what was not delivered, unless there is newer to tell.
-func (b *outbox) again(p parcel) {
+// putBack puts back what was not delivered, unless there is newer to tell.
+func (b *outbox) putBack(p parcel) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range p.statements {
@@ -181,7 +181,7 @@ func (n *Node) flush(to fabric.Rank, b *outbox) {
 			b.clear() // its names have another home now, and are told there
 			continue
 		}
-		b.again(p)
+		b.putBack(p)
 		if delay = n.pause(delay); n.work.Err() != nil {
 			b.clear()
 		}

@@ -216,7 +216,7 @@ func openLanding(o *cascade.Options, c config.Config) (*landing.Pool, error) {
 	if c.Peers.Fabric == "off" {
 		return nil, nil
 	}
-	pool, err := landing.New(int64(c.Peers.Landing))
+	pool, err := landing.New(int64(c.Peers.ReadBuffer))
 	if err != nil {
 		return nil, err
 	}

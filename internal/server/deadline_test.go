@@ -265,7 +265,7 @@ func (s silent) Delete(ctx context.Context, _, _ string, _ uint64) error { retur
 func (s silent) Clear(ctx context.Context, _ string, _ bool) error       { return s.wait(ctx) }
 func (silent) Publish(...directory.Statement)                            {}
 func (silent) Settled(<-chan struct{}) bool                              { return true }
-func (silent) Refute(directory.Statement)                                {}
+func (silent) Invalidate(directory.Statement)                            {}
 func (silent) Touch(fabric.Rank, string, []string)                       {}
 
 // TestSilentRanksAreAnsweredInTime: a command asks other ranks for as long as a
