@@ -17,8 +17,8 @@ type Peers interface {
 	Publish(...directory.Statement)
 
 	// Settled waits until the homes that answer were told all that was published,
-	// and is false when done is closed before.
-	Settled(done <-chan struct{}) bool
+	// and is false when ctx ends first.
+	Settled(ctx context.Context) bool
 
 	// Locate tells where the blocks of keys lie on other ranks, in parallel to
 	// keys: nil for those nobody is known to have.
@@ -121,7 +121,7 @@ func (s *Store) tellHomes(ctx context.Context) {
 	s.publish()
 	ctx, cancel := context.WithTimeout(ctx, tellPatience)
 	defer cancel()
-	s.peers.Settled(ctx.Done())
+	s.peers.Settled(ctx)
 }
 
 // nextUnsaid describes names whose homes have not been told of their last

@@ -1,6 +1,7 @@
 package dht
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -268,7 +269,7 @@ func byOwner(stale []directory.Stale) map[fabric.Rank]stales {
 
 // Settled waits until every rank has been told all that this node was given
 // before; false when ctx ended first. For tests and for orderly ends.
-func (n *Node) Settled(done <-chan struct{}) bool {
+func (n *Node) Settled(ctx context.Context) bool {
 	n.mu.Lock()
 	boxes := slices.Collect(maps.Values(n.boxes))
 	n.mu.Unlock()
@@ -281,7 +282,7 @@ func (n *Node) Settled(done <-chan struct{}) bool {
 		}
 		select {
 		case <-idle:
-		case <-done:
+		case <-ctx.Done():
 			return false
 		}
 	}

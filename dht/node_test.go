@@ -448,7 +448,7 @@ func TestClosedNode(t *testing.T) {
 			n.Invalidate(copies[0])
 			n.Touch(2, "ns", []string{key})
 			n.SetMembers(r.members(fabric.Gone, 2)...)
-			if !n.Settled(t.Context().Done()) {
+			if !n.Settled(t.Context()) {
 				t.Error("a closed node has something to tell")
 			}
 		})

@@ -313,7 +313,7 @@ func (p *peers) changed(e members.Event) {
 func (p *peers) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leavePatience)
 	defer cancel()
-	p.node.Settled(ctx.Done())
+	p.node.Settled(ctx)
 	if err := p.members.Load().Leave(ctx); err != nil {
 		p.log.Info("not all ranks heard that this one goes", "err", err)
 	}
