@@ -83,7 +83,7 @@ func (s *Store) publishFresh(ctx context.Context) error {
 		if said++; said%freshStep == 0 {
 			ctx, cancel := context.WithTimeout(ctx, freshWait)
 			defer cancel()
-			s.peers.Settled(ctx.Done())
+			s.peers.Settled(ctx)
 		}
 	})
 }

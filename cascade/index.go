@@ -201,7 +201,7 @@ func (s *Store) growIndexLocked() {
 		s.closeIndexLocked()
 		return
 	}
-	old.table.Supersede()
+	old.table.Invalidate()
 	s.mu.index = next
 	s.workers.Go(func() { s.fillIndex(next) })
 }

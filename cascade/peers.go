@@ -17,8 +17,8 @@ type Peers interface {
 	Publish(...directory.Statement)
 
 	// Settled waits until the homes that answer were told all that was published,
-	// and is false when done is closed before.
-	Settled(done <-chan struct{}) bool
+	// and is false when ctx ends first.
+	Settled(ctx context.Context) bool
 
 	// Locate tells where the blocks of keys lie on other ranks, in parallel to
 	// keys: nil for those nobody is known to have.
@@ -28,8 +28,8 @@ type Peers interface {
 	// error with a method Done, dst is not the caller's until that is closed.
 	Read(ctx context.Context, copies []directory.Statement, dst []byte) error
 
-	// Refute takes back what a statement says of copies: s has what is left.
-	Refute(s directory.Statement)
+	// Invalidate takes back what a statement says of copies: s has what is left.
+	Invalidate(s directory.Statement)
 
 	// Touch tells an owner which of its blocks were used here.
 	Touch(owner fabric.Rank, ns string, keys []string)
@@ -121,7 +121,7 @@ func (s *Store) awaitHomes(ctx context.Context) {
 	s.publish()
 	ctx, cancel := context.WithTimeout(ctx, homesPatience)
 	defer cancel()
-	s.peers.Settled(ctx.Done())
+	s.peers.Settled(ctx)
 }
 
 // nextUnpublished describes names whose homes have not been told of their last

@@ -139,7 +139,7 @@ func (j *job) settle() {
 			r.mu.Lock()
 			said := len(r.mu.unpublished) == 0
 			r.mu.Unlock()
-			if !said || !r.node.Settled(j.t.Context().Done()) {
+			if !said || !r.node.Settled(j.t.Context()) {
 				quiet = 0
 			}
 		}

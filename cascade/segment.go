@@ -79,7 +79,7 @@ func (s *Store) readSegments(ctx context.Context, copies []directory.Statement, 
 				continue
 			}
 			st.Segment = nil
-			s.peers.Refute(st)
+			s.peers.Invalidate(st)
 		}
 	}
 	return err

@@ -55,7 +55,7 @@ func (s *Store) drainTouchesLocked() {
 func (s *Store) drainOneLocked(t *Touches) {
 	touches, lost := t.ring.Drain(nil)
 	s.mu.stats.Hits += lost
-	t.ring.Looks(func(ns string, l shmindex.Looks) {
+	t.ring.Lookups(func(ns string, l shmindex.Lookups) {
 		s.countLookupsLocked(ns, l.Asked, l.Found)
 		s.countMissesLocked(ns, l.Missed)
 	})

@@ -1,6 +1,7 @@
 package dht
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -152,8 +153,8 @@ func (b *outbox) take() (p parcel) {
 	return p
 }
 
-// again puts back what was not delivered, unless there is newer to tell.
-func (b *outbox) again(p parcel) {
+// putBack puts back what was not delivered, unless there is newer to tell.
+func (b *outbox) putBack(p parcel) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range p.statements {
@@ -181,7 +182,7 @@ func (n *Node) flush(to fabric.Rank, b *outbox) {
 			b.clear() // its names have another home now, and are told there
 			continue
 		}
-		b.again(p)
+		b.putBack(p)
 		if delay = n.pause(delay); n.work.Err() != nil {
 			b.clear()
 		}
@@ -268,7 +269,7 @@ func byOwner(stale []directory.Stale) map[fabric.Rank]stales {
 
 // Settled waits until every rank has been told all that this node was given
 // before; false when ctx ended first. For tests and for orderly ends.
-func (n *Node) Settled(done <-chan struct{}) bool {
+func (n *Node) Settled(ctx context.Context) bool {
 	n.mu.Lock()
 	boxes := slices.Collect(maps.Values(n.boxes))
 	n.mu.Unlock()
@@ -281,7 +282,7 @@ func (n *Node) Settled(done <-chan struct{}) bool {
 		}
 		select {
 		case <-idle:
-		case <-done:
+		case <-ctx.Done():
 			return false
 		}
 	}

@@ -98,15 +98,15 @@ func (n *Node) SetMembers(changed ...Member) {
 func (n *Node) askAgain(r fabric.Rank) {
 	delay := retryFirst
 	for n.view.Load().alive(r) && n.work.Err() == nil {
-		if _, err := n.call(n.work, r, kindAgain, nil); settled(err) {
+		if _, err := n.call(n.work, r, kindResync, nil); settled(err) {
 			return
 		}
 		delay = n.pause(delay)
 	}
 }
 
-// again states to a home all that it should know of this rank.
-func (n *Node) again(home fabric.Rank) {
+// resync states to a home all that it should know of this rank.
+func (n *Node) resync(home fabric.Rank) {
 	n.start(func() {
 		v := n.view.Load()
 		isHome := func(ns, key string) bool { return slices.Contains(v.homes(ns, key), home) }

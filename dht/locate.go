@@ -249,7 +249,7 @@ func (n *Node) readFrom(ctx, caller context.Context, s *directory.Statement, dst
 	if is.Memory == nil || !is.Agrees(s) {
 		gone := *s
 		gone.Memory = nil
-		n.Refute(gone)
+		n.Invalidate(gone)
 		return ErrGone
 	}
 	err = n.fab.Read(ctx, s.Owner, is.Source(), dst)
@@ -268,15 +268,15 @@ func (n *Node) where(ctx context.Context, s *directory.Statement) (*directory.St
 	return (*directory.Statement)(&is), err
 }
 
-// Refute tells the homes of a statement, without waiting, that what it says of
+// Invalidate tells the homes of a statement, without waiting, that what it says of
 // copies is wrong: s carries what is left of them.
-func (n *Node) Refute(s directory.Statement) {
+func (n *Node) Invalidate(s directory.Statement) {
 	for _, h := range n.view.Load().everyHome(s.Name.Namespace, s.Name.Key, n.o.Now()) {
 		if h == n.self {
-			n.dir.Refute(s)
+			n.dir.Invalidate(s)
 			continue
 		}
-		n.start(func() { _, _ = n.call(n.work, h, kindRefute, (*oneStatement)(&s)) }) // the next reader finds out too
+		n.start(func() { _, _ = n.call(n.work, h, kindInvalidate, (*oneStatement)(&s)) }) // the next reader finds out too
 	}
 }
 

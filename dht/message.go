@@ -18,18 +18,18 @@ const messageVersion = 2
 type kind byte
 
 const (
-	kindAnnounce kind = 1 + iota // statements for a home
-	kindLocate                   // where keys lie
-	kindBury                     // a name is deleted
-	kindDrop                     // copies that are out of date, to their owner
-	kindTouch                    // blocks that were used elsewhere
-	kindWhere                    // an owner's newest statement about a name
-	kindRefute                   // a copy that is not where its statement says
-	kindClear                    // a namespace is emptied
-	kindStatus                   // what a rank says of itself
-	kindAgain                    // a home that may have forgotten asks for statements
-	kindExpire                   // when a name ends, to an owner
-	kindPing                     // whether a suspect answers
+	kindAnnounce   kind = 1 + iota // statements for a home
+	kindLocate                     // where keys lie
+	kindDelete                     // a name is deleted
+	kindDrop                       // copies that are out of date, to their owner
+	kindTouch                      // blocks that were used elsewhere
+	kindWhere                      // an owner's newest statement about a name
+	kindInvalidate                 // a copy that is not where its statement says
+	kindClear                      // a namespace is emptied
+	kindStatus                     // what a rank says of itself
+	kindResync                     // a home that may have forgotten asks for statements
+	kindExpire                     // when a name ends, to an owner
+	kindPing                       // whether a suspect answers
 )
 
 // errBadMessage marks what no rank of this version sends.

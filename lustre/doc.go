@@ -1,14 +1,6 @@
 // Package lustre holds what CASCADE knows about keeping KV blocks on a parallel
 // file system; its sub-packages do the work.
 //
-// Glossary
-//
-//	segment    one file of many blocks, with one writer: package segment
-//	rank       one cascaded; it writes segments of its own and reads everybody's
-//	campaign   the directory that a series of jobs shares
-//	catalogue  what lies in the segments of others, on node-local storage
-//	layout     over which servers' disks a file is striped
-//
 // The folders
 //
 //	segment/    aggregated segment files: writing, reading, recovery, space

@@ -119,9 +119,9 @@ func (d *Directory) Lookup(namespace, name string, now time.Time) (Found, bool) 
 	return Found{e.copies(best)}, true
 }
 
-// Bury deletes a name: puts stamped up to stamp, and up to the newest known
+// Delete deletes a name: puts stamped up to stamp, and up to the newest known
 // here, are gone and may not come back. It returns the owners to tell.
-func (d *Directory) Bury(namespace, name string, stamp uint64, now time.Time) []Stale {
+func (d *Directory) Delete(namespace, name string, stamp uint64, now time.Time) []Stale {
 	k := key{namespace, name}
 	sh := d.lock(k)
 	defer sh.mu.Unlock()
@@ -130,12 +130,12 @@ func (d *Directory) Bury(namespace, name string, stamp uint64, now time.Time) []
 		e = &entry{}
 		sh.entries[k] = e
 	}
-	for i := range e.said {
-		stamp = max(stamp, e.said[i].Name.Seq)
+	for i := range e.records {
+		stamp = max(stamp, e.records[i].Name.Seq)
 	}
 	e.buried, e.until = max(e.buried, stamp+1), now.Add(keepTombstone)
-	for i := range e.said {
-		e.said[i].before = max(e.said[i].before, e.buried)
+	for i := range e.records {
+		e.records[i].before = max(e.records[i].before, e.buried)
 	}
 	sh.tombs = append(sh.tombs, tombstone{k, e.until})
 	return e.judge(k)
@@ -171,8 +171,8 @@ func (sh *shard) sweep(now time.Time) {
 func (d *Directory) Lost(incarnations map[fabric.Rank]uint64) {
 	d.walk(func(_ key, e *entry) bool {
 		changed := false
-		for i := range e.said {
-			r := &e.said[i]
+		for i := range e.records {
+			r := &e.records[i]
 			if last, dead := incarnations[r.Owner]; dead && r.Memory != nil && r.Incarnation <= last {
 				r.Memory, changed = nil, true
 			}
@@ -197,9 +197,9 @@ func (d *Directory) walk(keep func(key, *entry) bool) (dropped int) {
 	return dropped
 }
 
-// Refute takes back those copies of a statement that s has no more of: a reader
+// Invalidate takes back those copies of a statement that s has no more of: a reader
 // found them wrong. What the owner said since then stays.
-func (d *Directory) Refute(s Statement) {
+func (d *Directory) Invalidate(s Statement) {
 	k := key{s.Name.Namespace, s.Name.Key}
 	sh := d.lock(k)
 	defer sh.mu.Unlock()
@@ -207,8 +207,8 @@ func (d *Directory) Refute(s Statement) {
 	if e == nil {
 		return
 	}
-	for i := range e.said {
-		r := &e.said[i]
+	for i := range e.records {
+		r := &e.records[i]
 		if r.Owner != s.Owner || r.Incarnation != s.Incarnation || r.Version != s.Version {
 			continue
 		}
@@ -239,9 +239,9 @@ func (d *Directory) Clear(namespace string, all bool) {
 func (d *Directory) Each(fn func(Statement) bool) {
 	more := true
 	d.walk(func(_ key, e *entry) bool {
-		for i := range e.said {
-			if more && e.said[i].live() {
-				more = fn(e.said[i].Statement)
+		for i := range e.records {
+			if more && e.records[i].live() {
+				more = fn(e.records[i].Statement)
 			}
 		}
 		return true

@@ -180,22 +180,22 @@ func (h hooks) NotifyLeave(n *memberlist.Node) {
 
 // refusals remembers what was logged: gossip repeats itself.
 type refusals struct {
-	mu   sync.Mutex
-	said map[string]time.Time
+	mu     sync.Mutex
+	logged map[string]time.Time
 }
 
-// first tells whether text was not said within the last minutes. It remembers a
+// first reports whether text was not logged within the last minutes. It remembers a
 // bounded number.
 func (r *refusals) first(text string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at, ok := r.said[text]; ok && now.Sub(at) < 5*time.Minute {
+	if at, ok := r.logged[text]; ok && now.Sub(at) < 5*time.Minute {
 		return false
 	}
-	if r.said == nil || len(r.said) >= 1024 {
-		r.said = map[string]time.Time{}
+	if r.logged == nil || len(r.logged) >= 1024 {
+		r.logged = map[string]time.Time{}
 	}
-	r.said[text] = now
+	r.logged[text] = now
 	return true
 }
 

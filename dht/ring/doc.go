@@ -2,9 +2,6 @@
 //
 // Glossary
 //
-//	partition  one of a fixed number of parts of all keys, by hash
-//	home       a rank that keeps the entries of a partition; the first is the
-//	           owner, the others are its replicas
 //	score      what a rank has drawn for a partition: a hash of both
 //	choices    the ranks with the highest scores of a partition, best first
 //	bound      the most partitions that one rank may own; for replicas, be home of

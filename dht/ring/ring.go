@@ -144,7 +144,7 @@ func (r *Ring) settle() error {
 		return err
 	}
 	r.bound = bound
-	t := newTally(r)
+	t := newHomeCounts(r)
 	for p, owner := range owners {
 		r.Homes(p)[0] = owner
 		t.held[t.place[owner]]++

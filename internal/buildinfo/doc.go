@@ -3,8 +3,6 @@
 //
 // Glossary
 //
-//	version   the module's, as a release or `go install` gave it: "(devel)" for a
-//	          build in a checkout without tags
 //	revision  the commit of the checkout
 //	modified  that the checkout held more than the commit
 //

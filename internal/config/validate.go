@@ -173,7 +173,7 @@ func (v *validator) peers() {
 	v.oneOf("peers.munge", p.Munge, "auto", "require", "off")
 	v.check(p.Homes >= 1 && p.Homes <= 8, "peers.homes", "out of range", "use 1 to 8; with 1, a dead rank's entries are gone with it")
 	v.check(p.OneSided >= 0, "peers.one_sided_from", "negative", "use 0 for none")
-	v.check(p.Landing >= 0, "peers.landing", "negative", "use 0 for none")
+	v.check(p.ReadBuffer >= 0, "peers.landing", "negative", "use 0 for none")
 }
 
 func (v *validator) behaviour() {

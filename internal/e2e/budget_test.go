@@ -87,6 +87,7 @@ func (b budgeted) count(t *testing.T, c *resp.Client) (present, holes int) {
 // TestBudget puts four times what the segments may take: they keep to it, heads
 // of chains outlive their ends, and all that is there is right.
 func TestBudget(t *testing.T) {
+	long(t)
 	p := newPlace(t, "16MiB").withLustre()
 	r := start(t, p, "--lustre-budget", "64MiB", "--lustre-segment-bytes", "4MiB")
 	c := r.dial(t)
@@ -130,6 +131,7 @@ func wantMerges(t *testing.T, r *rank) {
 // number, each within the budget: together they keep to it too, and what goes is
 // the oldest.
 func TestBudgetOfACampaign(t *testing.T) {
+	long(t)
 	const jobs = 5
 	p := newPlace(t, "16MiB").withLustre()
 	of := func(n int) budgeted { return budgeted{fmt.Sprintf("job%d-", n), 3, 40} } // 23 MiB

@@ -13,6 +13,7 @@ import (
 // serves all of it from its index, twice, reading footers the first time only,
 // and once more when the index is gone; then two ranks share it.
 func TestCatalogue(t *testing.T) {
+	long(t)
 	j := startJob(t, 3, "32MiB", true)
 	all := []marks{{"of-0", 20}, {"of-1", 20}, {"of-2", 20}}
 	for i, c := range j.clients() {

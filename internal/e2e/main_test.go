@@ -44,3 +44,12 @@ func buildAndRun(m *testing.M) int {
 
 // program is the path of a program under test.
 func program(name string) string { return filepath.Join(bin, name) }
+
+// long skips a test that takes long, or needs much that is not Go, where only a
+// short run is asked for (make test).
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes long: make test-all runs it")
+	}
+}

@@ -6,8 +6,6 @@
 // Glossary
 //
 //	equipment  the folder with the scripts and the images; no part of the product
-//	machine    servers and client in one guest; to kill it is a power cut of all
-//	pair       two guests, so that servers can lose power under a live client
 //	keeper     a process that ends a guest and wipes its folder once the process
 //	           that started it has let go of it, or is dead
 //

@@ -12,11 +12,6 @@
 // and keep them. The environment decides where it says how many there are:
 // MALLOC_ARENA_MAX, or glibc.malloc.arena_max in GLIBC_TUNABLES.
 //
-// Glossary
-//
-//	arena  a heap of glibc's with a lock of its own; not internal/arena's,
-//	       which is memory for blocks
-//
 // The package has no functions. Where there is no cgo, or another C library
 // than glibc, it does nothing: memory is Go's there, or has no arenas.
 package malloc

@@ -9,8 +9,6 @@
 //	       memory.limit_in_bytes (version 1) of the control groups that this
 //	       process is in and of those above them; Slurm, systemd and containers
 //	       set it
-//	held   what a control group has that the kernel can not take back: shared
-//	       memory included, pages of the page cache not
 //	left   the limit without what is held, or what the node has available if
 //	       that is less
 //

@@ -7,8 +7,6 @@
 //	credential  a text that a munged signed and encrypted for a payload and a
 //	            user. Any munged of the cluster tells whether it is genuine and
 //	            whose it is, and refuses to see it twice
-//	payload     what a credential is made for: a few bytes that tie it to one
-//	            connection
 //
 // The package runs MUNGE's own programs, munge and unmunge, which are installed
 // wherever munged is: libmunge would need a C compiler, and its Go binding has

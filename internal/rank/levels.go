@@ -46,7 +46,7 @@ func openLevels(c config.Config, st *handover.State, log *slog.Logger) (l *level
 		}
 	}
 	if c.Peers.Fabric != "off" {
-		l.buffers, err = landing.New(int64(c.Peers.Landing))
+		l.buffers, err = landing.New(int64(c.Peers.ReadBuffer))
 	}
 	return l, err
 }

@@ -6,8 +6,6 @@
 //
 //	poller  the part of Go's runtime that waits for all connections at once, and
 //	        wakes the goroutine of one at which something arrived
-//	take    get a descriptor of a connection that blocks, and that the poller does
-//	        not know; the connection is closed
 //
 // The package hands over a descriptor and does nothing with it: reading, writing,
 // deadlines and closing are its users' (internal/server, dht/fabric/tcp,

@@ -102,7 +102,7 @@ func runOne(ctx context.Context, o Options, policy string) (r Result, err error)
 	}
 	defer func() { err = errors.Join(err, target.Close(context.WithoutCancel(ctx))) }()
 
-	sum := newTally(policy, o.Progress)
+	sum := newTotals(policy, o.Progress)
 	reach := reach{seen: map[uint64]struct{}{}}
 	start := time.Now()
 	if err := drive(ctx, o, src, target, sum, &reach); err != nil {
@@ -175,7 +175,7 @@ func (a *reach) add(req *trace.Request) int64 {
 }
 
 // drive hands the trace's requests to the workers.
-func drive(ctx context.Context, o Options, src trace.Source, target Target, sum *tally, reach *reach) error {
+func drive(ctx context.Context, o Options, src trace.Source, target Target, sum *totals, reach *reach) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	todo := make(chan *job, o.Workers)

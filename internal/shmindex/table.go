@@ -203,8 +203,8 @@ func (t *Table) entry(place uint32) []byte {
 	return t.mem[at : at+lane : at+lane]
 }
 
-// Supersede tells clients to ask for another table, and gives this one up.
-func (t *Table) Supersede() { t.giveUp(stateSuperseded) }
+// Invalidate makes clients ask for another table, and gives this one up.
+func (t *Table) Invalidate() { t.giveUp(stateSuperseded) }
 
 // Close tells clients that there is no table any more.
 func (t *Table) Close() { t.giveUp(stateClosed) }

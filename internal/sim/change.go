@@ -41,7 +41,7 @@ func (c *cluster) change(ctx context.Context, phase string, ranks, changed []fab
 	ch.seconds = time.Since(began).Seconds()
 	stop()
 	for _, r := range ranks {
-		c.nodes[r].Settled(ctx.Done()) // of what the load changed last
+		c.nodes[r].Settled(ctx) // of what the load changed last
 	}
 	if err != nil {
 		return nil, err

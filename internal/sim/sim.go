@@ -85,7 +85,7 @@ func (c *cluster) publish(ctx context.Context) error {
 	err := c.each(ctx, "publish", len(c.ranks), func(i int) error {
 		n := c.nodes[c.ranks[i]]
 		n.Publish(c.locals[c.ranks[i]].all()...)
-		n.Settled(ctx.Done())
+		n.Settled(ctx)
 		return nil
 	})
 	if err != nil {

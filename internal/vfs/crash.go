@@ -14,8 +14,8 @@ import (
 // crashPage is the unit in which a Crash loses data.
 const crashPage = 4096
 
-// Crash is a file system in memory that loses at a power cut what a Lustre
-// loses (reference/lustre-real.md, "Power cut of everything"):
+// Crash is a file system in memory that loses at a power cut what a real Lustre
+// was seen to lose:
 //
 //   - Sync makes the bytes and the length of a file durable. Without it each page
 //     may be there, be as it was before, be torn, or be zero, and the file may be

@@ -8,8 +8,6 @@
 //	plane    every second (or fourth) byte of a piece. The high bytes of
 //	         neighbouring floats are alike, the low ones are noise; side by
 //	         side in planes the former compress and the latter do not disturb
-//	stream   blocks of one kind, by a name of the caller's (a namespace);
-//	         what paid for the last of them is likely to pay for the next
 //	sample   a few KiB of a block that stand for all of it
 //	effort   how hard zstd searches: Huffman coding alone, or matches too.
 //	         Both give frames that any zstd decoder reads

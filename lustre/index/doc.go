@@ -6,17 +6,11 @@
 //
 // Glossary
 //
-//	key        128-bit hash of (namespace, key), Namespace.Key; names' text
-//	           stays in segments, and in notes
 //	run        names of one chain that lie next to each other: (run, position).
 //	           It is called after its first name
 //	link       says in which run a name lies that did not begin one
-//	copy       the place of a block, repeated in the record of a name
-//	note       bytes of the caller's in the record of a name, such as its text
-//	owner      the one name whose record may have a copy of a block's place
 //	mark       how far a segment is indexed, a number of the caller's
 //	dead       of a segment that was deleted; nobody sees it any more
-//	engine     one open Pebble database
 //	broken     a state after which all is a miss until Rebuild
 //
 // # Order of keys

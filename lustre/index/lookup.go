@@ -45,10 +45,10 @@ func (x *Index) point(ok bool, t trail, err error) error {
 	case err != nil:
 		return err
 	case !ok:
-		x.count.looked(1, 0, t)
+		x.count.lookups(1, 0, t)
 		return ErrNotFound
 	}
-	x.count.looked(1, 1, t)
+	x.count.lookups(1, 1, t)
 	return nil
 }
 
@@ -76,7 +76,7 @@ func (x *Index) Probe(chain []Key) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	x.count.looked(min(n+1, len(chain)), n, t)
+	x.count.lookups(min(n+1, len(chain)), n, t)
 	return n, nil
 }
 
@@ -100,7 +100,7 @@ func (x *Index) GetBatch(chain []Key, dst []Block) (n int, err error) {
 		clear(dst)
 		return 0, err
 	}
-	x.count.looked(len(chain), n, t)
+	x.count.lookups(len(chain), n, t)
 	return n, nil
 }
 

@@ -7,7 +7,7 @@ package index
 func (x *Index) FindBatch(names []Key, dst []Entry) (n int, err error) {
 	n, t, err := x.entries(names, dst)
 	if err == nil {
-		x.count.looked(len(names), n, t)
+		x.count.lookups(len(names), n, t)
 	}
 	return n, err
 }

@@ -45,7 +45,7 @@ func (t *segmentTable) set(number uint32, row segmentRow) {
 		t.count.Add(-1)
 		t.entries.Add(-int64(old.entries))
 	}
-	t.bury(number)
+	t.forget(number)
 	if row.dead {
 		t.dead[number] = row
 		t.deadEntries.Add(int64(row.entries))
@@ -59,8 +59,8 @@ func (t *segmentTable) set(number uint32, row segmentRow) {
 	slot.Store(&row)
 }
 
-// bury forgets a dead segment.
-func (t *segmentTable) bury(number uint32) {
+// forget drops a dead segment.
+func (t *segmentTable) forget(number uint32) {
 	t.deadEntries.Add(-int64(t.dead[number].entries))
 	delete(t.dead, number)
 }

@@ -4,9 +4,6 @@
 //
 // Glossary
 //
-//	OST        a server's storage target; objects of files lie on OSTs
-//	stripe     one of the objects that the bytes of a file alternate between,
-//	           so many bytes (the stripe size) at a time
 //	pool       OSTs that an administrator has put together under a name
 //	component  a part of a file with stripes of its own; a file whose layout
 //	           has several is a PFL file, or composite

@@ -67,7 +67,7 @@ func (l Layout) Options() string {
 	inherited := Component{}
 	for _, c := range l.Components {
 		words = append(words, c.options(inherited)...)
-		inherited = c.inherit()
+		inherited = c.passedOn()
 	}
 	if len(words) == 0 {
 		return "-c 0" // says explicitly that everything is the default
@@ -106,8 +106,8 @@ func (c Component) options(inherited Component) []string {
 	return words
 }
 
-// inherit is what lfs takes over into the component behind c.
-func (c Component) inherit() Component {
+// passedOn is what lfs takes over into the component behind c.
+func (c Component) passedOn() Component {
 	return Component{Count: c.Count, Size: c.Size, Pool: c.Pool}
 }
 

@@ -234,7 +234,7 @@ func (p *parser) end(value string) error {
 			return err
 		}
 		p.done = append(p.done, p.part)
-		p.part = p.part.inherit()
+		p.part = p.part.passedOn()
 	}
 	p.part.End, p.ended = end, true
 	return nil

@@ -13,10 +13,10 @@ type Striper struct {
 	asked Layout
 	tell  func(Report)
 
-	mu      sync.Mutex
-	refused error  // why the last directory has no default of ours
-	told    string // the layout that tell knows of
-	last    Report // on the newest file
+	mu       sync.Mutex
+	refused  error  // why the last directory has no default of ours
+	reported string // the layout of the last report
+	last     Report // on the newest file
 }
 
 // NewStriper makes a Striper that asks for a layout, the zero one to leave
@@ -66,8 +66,8 @@ func (s *Striper) report(r Report, err error) {
 	if r.Err != nil {
 		known += r.Err.Error()
 	}
-	fresh := known != s.told
-	s.told, s.last = known, r
+	fresh := known != s.reported
+	s.reported, s.last = known, r
 	s.mu.Unlock()
 	if fresh && s.tell != nil {
 		s.tell(r)

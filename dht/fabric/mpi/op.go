@@ -193,8 +193,8 @@ func (o *op) finished(r mpi.Done) {
 	}
 }
 
-// told is the arrival of a read's status.
-func (o *op) told(err error) {
+// statusArrived handles the arrival of a read's status.
+func (o *op) statusArrived(err error) {
 	o.answered, o.failure = true, err
 	if o.receiving {
 		return // an empty message ends the receive

@@ -42,7 +42,7 @@ func (f *Fabric) handle(from fabric.Rank, b []byte) {
 			return // it was answered before
 		}
 		if h.kind == kindStatus && o.read {
-			o.told(h.status.err(from, string(body)))
+			o.statusArrived(h.status.err(from, string(body)))
 			return
 		}
 		f.answered(o, h, body)

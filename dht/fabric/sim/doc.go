@@ -3,11 +3,6 @@
 //
 // Glossary
 //
-//	world      the network and the ranks on it
-//	link       one direction between two ranks; its delays and losses come from
-//	           a source seeded by the world's seed and the two ranks
-//	lost       sent and never delivered: the caller waits for its deadline
-//	partition  groups of ranks between which everything is lost
 //	killed     a rank from and to which everything is lost, until its number
 //	           joins again
 //

@@ -3,8 +3,6 @@
 //
 // Glossary
 //
-//	stream     one TCP connection from a rank to another. The rank that opened
-//	           it asks, the other answers; both have streams to each other
 //	calls      the stream of a peer that carries all calls, many at a time
 //	payloads   the streams of a peer that carry reads, one at a time each, so
 //	           that no call waits behind a payload

@@ -223,7 +223,7 @@ func (p *Peers) Ending() { p.ending.Store(true) }
 func (p *Peers) Leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	p.node.Settled(ctx.Done())
+	p.node.Settled(ctx)
 	if err := p.members.Load().Leave(ctx); err != nil {
 		p.o.Log.Info("not all ranks received that this one leaves", "err", err)
 	}

@@ -31,11 +31,11 @@ func (a *Allocator) eachHugePage(off, size int64, fn func(page int64) bool) {
 	}
 }
 
-// Lend marks the huge pages of a range that Alloc handed out as lent: somebody
+// MarkLent marks the huge pages of a range that Alloc handed out as lent: somebody
 // may look at them for as long as he likes, so they must not be written again
 // before Restore. It returns false, and marks nothing, unless the range is made
 // of whole huge pages.
-func (a *Allocator) Lend(off, size int64) bool {
+func (a *Allocator) MarkLent(off, size int64) bool {
 	if !wholeHugePages(size) || (a.Origin+off)%hugePage != 0 {
 		return false
 	}
@@ -52,7 +52,7 @@ func (a *Allocator) IsLent(off, size int64) (lent bool) {
 	return lent
 }
 
-// Restore takes the marks of Lend from a room, whose memory is new now.
+// Restore takes the marks of MarkLent from a room, whose memory is new now.
 func (a *Allocator) Restore(off, size int64) {
 	a.eachHugePage(off, RoundSize(size), func(p int64) bool {
 		if a.tags[p] == lentTag {

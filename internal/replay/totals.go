@@ -42,8 +42,8 @@ func (o *outcome) hit(tier string, bytes int) {
 	o.tiers = append(o.tiers, tierHits{tier, 1, int64(bytes)})
 }
 
-// tally adds up the outcomes of all workers.
-type tally struct {
+// totals adds up the outcomes of all workers.
+type totals struct {
 	mu           sync.Mutex
 	requests     int
 	sum          outcome
@@ -57,12 +57,12 @@ type tally struct {
 	policy       string
 }
 
-func newTally(policy string, progress func(Progress)) *tally {
-	return &tally{policy: policy, progress: progress, stretch: 1, tiers: map[string]TierResult{}, open: Point{Hits: map[string]int64{}}}
+func newTotals(policy string, progress func(Progress)) *totals {
+	return &totals{policy: policy, progress: progress, stretch: 1, tiers: map[string]TierResult{}, open: Point{Hits: map[string]int64{}}}
 }
 
 // add counts one request and tells the caller of the progress.
-func (t *tally) add(o *outcome) {
+func (t *totals) add(o *outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requests++
@@ -105,7 +105,7 @@ func (t *tally) add(o *outcome) {
 
 // endPoint ends the stretch that is open. A full series is halved, so that its
 // length is bounded however long the trace is.
-func (t *tally) endPoint() {
+func (t *totals) endPoint() {
 	t.open.Requests = t.requests
 	t.series = append(t.series, t.open)
 	t.open = Point{Hits: map[string]int64{}}
@@ -126,7 +126,7 @@ func (t *tally) endPoint() {
 }
 
 // result tells what was measured; workers shared the time of the histograms.
-func (t *tally) result(workers, blockBytes int) Result {
+func (t *totals) result(workers, blockBytes int) Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.open.Blocks > 0 {

@@ -41,7 +41,7 @@ func TestLend(t *testing.T) {
 		"not in place": {one + Page, hugePage, false},
 		"nothing":      {one, 0, false},
 	} {
-		if got := a.Lend(c.off, c.size); got != c.want {
+		if got := a.MarkLent(c.off, c.size); got != c.want {
 			t.Errorf("%s: Lend is %v", name, got)
 		}
 		if got := a.IsLent(c.off, c.size); got && !c.want && name != "nothing" {
@@ -68,7 +68,7 @@ func TestLentOutlivesTheAllocator(t *testing.T) {
 	var used []Extent
 	for range 3 {
 		off, err := a.Alloc(2*hugePage, Payload)
-		if err != nil || !a.Lend(off, 2*hugePage) {
+		if err != nil || !a.MarkLent(off, 2*hugePage) {
 			t.Fatal(off, err)
 		}
 		used = append(used, Extent{off, 2 * hugePage})
