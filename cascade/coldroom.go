@@ -43,7 +43,7 @@ type ranking struct {
 // rankingsLocked returns those of all tiers that have a policy, fastest first.
 func (s *Store) rankingsLocked() (all []ranking) {
 	for _, m := range s.mem {
-		all = append(all, ranking{&m.order, func(b *blockState) (policy.Node, bool) { return b.at[m.index].node, b.at[m.index].present }})
+		all = append(all, ranking{&m.order, func(b *blockState) (policy.Node, bool) { return b.at[m.index].node, b.In(m.index) }})
 	}
 	if s.mu.room.policy != nil {
 		all = append(all, ranking{&s.mu.room.order, func(b *blockState) (policy.Node, bool) { return b.below.node, b.below.ranked }})
@@ -108,11 +108,11 @@ func (s *Store) leaveColdLocked(b *blockState) {
 // it has where the tier encodes it.
 func (s *Store) takesLocked(b *blockState) int64 {
 	if t, ok := s.cold.(tiers.Encoding); ok {
-		if n, err := t.Stored(b.info.ID); err == nil {
+		if n, err := t.Stored(b.Info.ID); err == nil {
 			return n
 		}
 	}
-	return b.info.Size
+	return b.Info.Size
 }
 
 // syncColdHoldLocked keeps the hold on b in the cold tier in step with the
@@ -121,7 +121,7 @@ func (s *Store) syncColdHoldLocked(b *blockState) {
 	if b == nil || !b.below.ranked {
 		return
 	}
-	held := b.inMemory() || b.fetch != nil || b.wanted()
+	held := b.InAny() || b.fetch != nil || b.Needed()
 	if held == b.below.held {
 		return
 	}
@@ -133,11 +133,6 @@ func (s *Store) syncColdHoldLocked(b *blockState) {
 	}
 }
 
-// wanted tells whether a name of b is leased or leads on to a stored block.
-func (b *blockState) wanted() bool {
-	return b.leading > 0 || b.leases > 0
-}
-
 // coldVictimLocked returns the block that the cold tier gives up next, nil for
 // none. Where blocks with equal bytes at several places of their chains hold
 // each other in a ring, one of them is taken: see breakRing.
@@ -146,7 +141,7 @@ func (s *Store) coldVictimLocked() *blockState {
 		return b
 	}
 	for _, b := range s.mu.room.nodes {
-		if b != nil && len(b.names) > 1 && !b.inMemory() && b.fetch == nil && b.leases == 0 {
+		if b != nil && len(b.Names()) > 1 && !b.InAny() && b.fetch == nil && !b.Leased() {
 			return b
 		}
 	}
@@ -192,7 +187,7 @@ func (s *Store) shrinkSomeLocked() (done bool, err error) {
 		if b == nil {
 			return true, s.overBudgetLocked()
 		}
-		if err := s.cold.Evict(b.info.ID); err != nil {
+		if err := s.cold.Evict(b.Info.ID); err != nil {
 			s.noteColdLocked(err)
 		}
 		s.leaveColdLocked(b)

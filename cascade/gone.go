@@ -74,7 +74,7 @@ func (s *Store) findGone(ctx context.Context) (kept []*blockState, err error) {
 			continue
 		}
 		s.leaveColdLocked(b)
-		if b.inMemory() {
+		if b.InAny() {
 			kept = append(kept, b)
 			continue
 		}

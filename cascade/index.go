@@ -3,6 +3,7 @@ package cascade
 import (
 	"fmt"
 
+	"cascadekv/cascade/names"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/shmindex"
 	"cascadekv/tiers"
@@ -18,7 +19,7 @@ import (
 // before its room is handed out again.
 type sharedIndex struct {
 	table    *shmindex.Table
-	owners   []*name // by place
+	owners   []*names.Name // by place
 	arena    *memTier
 	recorded tiers.Recorded // of arena; both nil when blocks lie in no file
 	moves    uint64         // of recorded, as of when all entries were written
@@ -44,7 +45,7 @@ func (s *Store) Index() (fd int, size int64, err error) {
 			return -1, 0, err
 		}
 		if s.mu.index == nil {
-			if s.mu.index, err = s.newIndexLocked(max(2*s.mu.names, indexNames)); err != nil {
+			if s.mu.index, err = s.newIndexLocked(max(2*s.mu.names.Len(), indexNames)); err != nil {
 				s.mu.Unlock()
 				return -1, 0, fmt.Errorf("cascade: shared index: %w", err)
 			}
@@ -60,10 +61,10 @@ func (s *Store) Index() (fd int, size int64, err error) {
 }
 
 // newIndexLocked makes an empty index.
-func (s *Store) newIndexLocked(names int) (*sharedIndex, error) {
+func (s *Store) newIndexLocked(room int) (*sharedIndex, error) {
 	x := &sharedIndex{}
 	s.mu.indexes++
-	o := shmindex.Options{Names: names, Number: s.mu.indexes}
+	o := shmindex.Options{Names: room, Number: s.mu.indexes}
 	for _, m := range s.mem {
 		o.Tiers = append(o.Tiers, m.stats.Name)
 	}
@@ -78,7 +79,7 @@ func (s *Store) newIndexLocked(names int) (*sharedIndex, error) {
 	if x.table, err = shmindex.New(o); err != nil {
 		return nil, err
 	}
-	x.owners = make([]*name, x.table.Places())
+	x.owners = make([]*names.Name, x.table.Places())
 	return x, nil
 }
 
@@ -116,31 +117,31 @@ func (s *Store) showNames(x *sharedIndex) bool {
 // showSomeLocked shows names of a namespace below a place in its list, from
 // there down as Scan does, and returns where to go on.
 func (s *Store) showSomeLocked(ns string, below int) (next int) {
-	sp := s.mu.spaces[ns]
+	sp := s.mu.names.Space(ns)
 	if sp == nil {
 		return 0
 	}
-	next = min(below, len(sp.list))
+	next = min(below, len(sp.List()))
 	for i := 0; i < indexStep && next > 0; i++ {
 		next--
-		s.showLocked(sp.list[next])
+		s.showLocked(sp.List()[next])
 	}
 	return next
 }
 
 // showLocked writes what is true of a name that has a block into the index.
-func (s *Store) showLocked(n *name) {
+func (s *Store) showLocked(n *names.Name) {
 	x := s.mu.index
 	if x == nil {
 		return
 	}
 	if x.has(n) {
-		x.table.Update(n.shown, s.shownOfLocked(n))
+		x.table.Update(n.Slot, s.shownOfLocked(n))
 		return
 	}
-	place, err := x.table.Insert(shmindex.FingerprintOf(n.entry.Namespace, n.entry.Key), s.shownOfLocked(n))
+	place, err := x.table.Insert(shmindex.FingerprintOf(n.Namespace(), n.Key()), s.shownOfLocked(n))
 	if err == nil {
-		n.shown, x.owners[place] = place, n
+		n.Slot, x.owners[place] = place, n
 		if !x.table.Crowded() {
 			return
 		}
@@ -149,15 +150,15 @@ func (s *Store) showLocked(n *name) {
 }
 
 // has tells whether a name's place is its own.
-func (x *sharedIndex) has(n *name) bool {
-	return int(n.shown) < len(x.owners) && x.owners[n.shown] == n
+func (x *sharedIndex) has(n *names.Name) bool {
+	return int(n.Slot) < len(x.owners) && x.owners[n.Slot] == n
 }
 
 // hideLocked takes a name out of the index.
-func (s *Store) hideLocked(n *name) {
+func (s *Store) hideLocked(n *names.Name) {
 	if x := s.mu.index; x != nil && x.has(n) {
-		x.table.Remove(n.shown)
-		x.owners[n.shown] = nil
+		x.table.Remove(n.Slot)
+		x.owners[n.Slot] = nil
 	}
 }
 
@@ -165,29 +166,29 @@ func (s *Store) showAllLocked(b *blockState) {
 	if s.mu.index == nil {
 		return
 	}
-	for _, n := range b.names {
+	for _, n := range b.Names() {
 		s.showLocked(n)
 	}
 }
 
 // shownOfLocked is what the index tells of a name.
-func (s *Store) shownOfLocked(n *name) shmindex.Entry {
-	b := n.block
-	e := shmindex.Entry{Kind: shmindex.Here, Tier: uint16(len(s.mem)), Size: uint32(b.info.Size), CRC: b.info.CRC}
-	if n.entry.Bound {
+func (s *Store) shownOfLocked(n *names.Name) shmindex.Entry {
+	b := stateOf(n)
+	e := shmindex.Entry{Kind: shmindex.Here, Tier: uint16(len(s.mem)), Size: uint32(b.Info.Size), CRC: b.Info.CRC}
+	if n.Bound() {
 		e.Kind = shmindex.Bound
 		return e
 	}
-	if !n.entry.Expires.IsZero() {
-		e.Expires = n.entry.Expires.UnixNano()
+	if !n.Expires().IsZero() {
+		e.Expires = n.Expires().UnixNano()
 	}
 	for i := len(s.mem) - 1; i >= 0; i-- {
-		if b.at[i].present {
+		if b.In(i) {
 			e.Tier = uint16(i)
 		}
 	}
-	if x := s.mu.index; x.arena != nil && b.at[x.arena.index].present {
-		if r, err := x.recorded.Record(b.info.ID); err == nil {
+	if x := s.mu.index; x.arena != nil && b.In(x.arena.index) {
+		if r, err := x.recorded.Record(b.Info.ID); err == nil {
 			e.Kind, e.Offset, e.Record, e.UID = shmindex.InArena, uint64(r.Offset), uint64(r.Record), r.UID
 		}
 	}
@@ -197,7 +198,7 @@ func (s *Store) shownOfLocked(n *name) shmindex.Entry {
 // growIndexLocked puts a larger table in the place of the one there is.
 func (s *Store) growIndexLocked() {
 	old := s.mu.index
-	next, err := s.newIndexLocked(max(2*s.mu.names, old.table.Places()))
+	next, err := s.newIndexLocked(max(2*s.mu.names.Len(), old.table.Places()))
 	if err != nil {
 		s.log.Warn("the shared index ends: clients ask instead", "err", err)
 		s.closeIndexLocked()

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"cascadekv/cascade/names"
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/fault"
@@ -62,12 +63,12 @@ func (s *Store) Join(p Peers) {
 }
 
 // enqueuePublishLocked has the name's homes told of what changed.
-func (s *Store) enqueuePublishLocked(n *name) {
-	s.invalidateFetchLocked(nameID{n.entry.Namespace, n.entry.Key}, math.MaxUint64)
-	if s.peers == nil || n.publishPending {
+func (s *Store) enqueuePublishLocked(n *names.Name) {
+	s.invalidateFetchLocked(nameID{n.Namespace(), n.Key()}, math.MaxUint64)
+	if s.peers == nil || n.Queued {
 		return
 	}
-	n.publishPending = true
+	n.Queued = true
 	s.mu.unpublished = append(s.mu.unpublished, n)
 	if len(s.mu.unpublished) == 1 {
 		select {
@@ -79,7 +80,7 @@ func (s *Store) enqueuePublishLocked(n *name) {
 
 // enqueuePublishAllLocked is say for all names of a block.
 func (s *Store) enqueuePublishAllLocked(b *blockState) {
-	for _, n := range b.names {
+	for _, n := range b.Names() {
 		s.enqueuePublishLocked(n)
 	}
 }
@@ -132,8 +133,8 @@ func (s *Store) nextUnpublished() []directory.Statement {
 	n := min(len(s.mu.unpublished), publishStep)
 	batch := make([]directory.Statement, 0, n)
 	for i, one := range s.mu.unpublished[:n] {
-		one.publishPending, s.mu.unpublished[i] = false, nil
-		batch = append(batch, s.stateLocked(one.entry.Namespace, one.entry.Key))
+		one.Queued, s.mu.unpublished[i] = false, nil
+		batch = append(batch, s.stateLocked(one.Namespace(), one.Key()))
 	}
 	if s.mu.unpublished = s.mu.unpublished[n:]; len(s.mu.unpublished) == 0 {
 		s.mu.unpublished = nil
@@ -145,18 +146,18 @@ func (s *Store) nextUnpublished() []directory.Statement {
 func (s *Store) stateLocked(ns, key string) directory.Statement {
 	st := directory.Statement{Version: s.tickLocked()}
 	st.Name.Namespace, st.Name.Key = ns, key
-	n := s.knownLocked(ns, key)
-	if n == nil || n.block == nil {
+	n := s.mu.names.Get(ns, key)
+	if n == nil || n.Block() == nil {
 		return st
 	}
-	b := n.block
-	st.Name, st.Info = n.entry, b.info
-	st.Name.Seq = n.put
+	b := stateOf(n)
+	st.Name, st.Info = n.Record(), b.Info
+	st.Name.Seq = n.Put()
 	for _, m := range s.mem {
-		if !b.at[m.index].present {
+		if !b.In(m.index) {
 			continue
 		}
-		if at, err := m.tier.Place(b.info.ID); err == nil {
+		if at, err := m.tier.Place(b.Info.ID); err == nil {
 			st.Memory = &directory.Memory{Region: uint32(m.index), Offset: at.Offset, Generation: at.Generation}
 			break
 		}

@@ -17,7 +17,7 @@ func (s *Store) segmentOfLocked(b *blockState) *directory.Segment {
 	if !ok {
 		return nil
 	}
-	at, err := shared.Segment(b.info.ID)
+	at, err := shared.Segment(b.Info.ID)
 	if err != nil {
 		return nil // it left meanwhile, which is told too
 	}

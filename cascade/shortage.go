@@ -160,8 +160,8 @@ func (s *Store) rankCold() {
 				s.mu.Unlock()
 				s.mu.Lock()
 			}
-			if b.cold && !b.below.foreign && len(b.names) > 0 {
-				all = append(all, aged{b, b.names[0].entry.Seq})
+			if b.cold && !b.below.foreign && len(b.Names()) > 0 {
+				all = append(all, aged{b, b.Names()[0].Seq()})
 			}
 		}
 	}
@@ -171,7 +171,7 @@ func (s *Store) rankCold() {
 		n := min(len(all), shrinkStep)
 		s.mu.Lock()
 		for _, one := range all[:n] {
-			if b := one.block; b.cold && !b.below.foreign && s.mu.blocks[b.info.ID] == b {
+			if b := one.block; b.cold && !b.below.foreign && s.mu.blocks[b.Info.ID] == b {
 				s.rankLocked(b, false)
 				s.syncColdHoldLocked(b)
 			}

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cascadekv/cascade/events"
+	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 	"cascadekv/internal/block"
 	"cascadekv/internal/loglimit"
@@ -114,19 +116,10 @@ type Store struct {
 		sync.Mutex
 		closed bool
 
-		blocks    map[BlockID]*blockState
-		spaces    map[string]*space
-		names     int
-		nameBytes int64  // what they count for Limits.NameBytes
-		seq       uint64 // last block.Name.Seq
-		stays     uint64
-		nextProv  uint64
-
-		leases     leaseHeap
-		owned      map[string]*lease // the newest of each owner
-		expiries   expiryHeap
-		leased     int64 // bytes held by leases
-		heldLeases heldHeap
+		names    *names.Graph
+		blocks   map[BlockID]*blockState
+		stays    uint64
+		nextProv uint64
 
 		changed chan struct{} // closed when a waiter for room should look again
 		waiting int
@@ -149,7 +142,7 @@ type Store struct {
 		replicate     replication
 		remote        map[nameID]*fetch // from other ranks: under way, or landed
 		prefetchBytes int64             // fetched ahead, or about to be
-		unpublished   []*name           // names whose homes are to hear of a change
+		unpublished   []*names.Name     // names whose homes are to hear of a change
 
 		index   *sharedIndex // nil: nobody has asked for it
 		indexes uint64       // made so far
@@ -159,7 +152,7 @@ type Store struct {
 	coldStats  TierStats // counters guarded by mu
 	remoteHits TierStats // likewise
 	coldFull   bool      // the cold tier refused the last write for want of room; guarded by cleaning
-	events     *eventLog
+	events     *events.Log
 
 	active   atomic.Int64 // requests' stages and views under way: the finalizer waits for quiet
 	lastEnd  atomic.Int64 // when the last of them ended, Unix nanoseconds
@@ -229,10 +222,10 @@ func newStore(o Options) (*Store, error) {
 		remoteHits: TierStats{Name: RemoteTier}, leavePeers: func() {},
 		catalogue: catalogueOf(o.Cold), tombstones: newTombstones(),
 		pending:  pendingQueue{wake: make(chan struct{}, 1)},
-		events:   newEventLog(eventsKept),
+		events:   events.New(eventsKept, o.FirstEvent),
 		cleaning: make(chan struct{}, 1), wake: make(chan struct{}, 1), mergeNow: make(chan struct{}, 1),
 	}
-	s.mu.blocks, s.mu.spaces, s.mu.owned = map[BlockID]*blockState{}, map[string]*space{}, map[string]*lease{}
+	s.mu.names, s.mu.blocks = names.New(len(o.Memory)-1), map[BlockID]*blockState{}
 	s.mu.remote, s.mu.replicate, s.mu.changed = map[nameID]*fetch{}, newReplication(), make(chan struct{})
 	if s.bits != block.Bits256 {
 		s.bits = block.Bits128
@@ -244,7 +237,6 @@ func newStore(o Options) (*Store, error) {
 		s.log = slog.Default()
 	}
 	s.born = s.now()
-	s.events.startAt(o.FirstEvent)
 	s.SetLimits(o.Limits)
 	name := o.Policy
 	if name == "" {

@@ -15,7 +15,7 @@ var layers = [][]string{
 	{"internal/server", "internal/replay", "internal/bench", "internal/sim", "internal/preflight"},
 	{"slurm"},
 	{"cascade"},
-	{"cascade/policy"},
+	{"cascade/policy", "cascade/names", "cascade/events"},
 	{"tiers"},
 	{"dht", "lustre", "gpu"},
 	{"internal"},
