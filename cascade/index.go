@@ -9,14 +9,14 @@ import (
 	"cascadekv/tiers"
 )
 
-// sharedIndex is what other processes are shown of the names of this rank:
-// internal/shmindex, docs/format.md §6. Guarded by the store's mutex.
+// sharedIndex is the table in which other processes look names of this rank up
+// (internal/shmindex, docs/format.md §6), with the name that has each place.
 //
-// The table is kept in step by three calls: show after every change of what an
-// entry tells, hide when a name is gone, and both before the mutex is given up,
-// so that whoever is told of the change finds it in the table. What it says of a
-// place in the arena is a hint on top of that: a block's own record there ends
-// before its room is handed out again.
+// The table is kept in step by showLocked, after every change of what an entry
+// has, and hideLocked, when a name is gone, both before the mutex is given up, so
+// that whoever hears of the change finds it in the table. Where a block lies in
+// the arena is a hint on top of that: a block's own record there ends before its
+// room is handed out again. Guarded by the store's mutex.
 type sharedIndex struct {
 	table    *shmindex.Table
 	owners   []*names.Name // by place
@@ -24,6 +24,51 @@ type sharedIndex struct {
 	recorded tiers.Recorded // of arena; both nil when blocks lie in no file
 	moves    uint64         // of recorded, as of when all entries were written
 	filled   bool           // all names are in
+}
+
+func newSharedIndex(o shmindex.Options) (*sharedIndex, error) {
+	table, err := shmindex.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return &sharedIndex{table: table, owners: make([]*names.Name, table.Places())}, nil
+}
+
+// has reports whether n's place is its own.
+func (x *sharedIndex) has(n *names.Name) bool {
+	return int(n.Slot) < len(x.owners) && x.owners[n.Slot] == n
+}
+
+// set writes the entry of n, and reports whether the table has room for more.
+func (x *sharedIndex) set(n *names.Name, e shmindex.Entry) bool {
+	if x.has(n) {
+		x.table.Update(n.Slot, e)
+		return true
+	}
+	place, err := x.table.Insert(shmindex.FingerprintOf(n.Namespace(), n.Key()), e)
+	if err != nil {
+		return false
+	}
+	n.Slot, x.owners[place] = place, n
+	return !x.table.Crowded()
+}
+
+// remove takes n out, if it is there.
+func (x *sharedIndex) remove(n *names.Name) {
+	if x.has(n) {
+		x.table.Remove(n.Slot)
+		x.owners[n.Slot] = nil
+	}
+}
+
+// touched returns the name that a client read, as it put that into its ring: nil
+// when the place is free, or one of another table.
+func (x *sharedIndex) touched(touch uint64) *names.Name {
+	place := uint32(touch)
+	if touch>>32 != x.table.Number()&(1<<32-1) || int(place) >= len(x.owners) {
+		return nil
+	}
+	return x.owners[place]
 }
 
 const (
@@ -62,7 +107,6 @@ func (s *Store) Index() (fd int, size int64, err error) {
 
 // newIndexLocked makes an empty index.
 func (s *Store) newIndexLocked(room int) (*sharedIndex, error) {
-	x := &sharedIndex{}
 	s.mu.indexes++
 	o := shmindex.Options{Names: room, Number: s.mu.indexes}
 	for _, m := range s.mem {
@@ -71,16 +115,15 @@ func (s *Store) newIndexLocked(room int) (*sharedIndex, error) {
 	if s.cold != nil {
 		o.Tiers = append(o.Tiers, s.coldStats.Name)
 	}
-	if m, r := s.recorded(); r != nil {
-		x.arena, x.recorded, x.moves = m, r, r.Moves()
+	m, recorded := s.recorded()
+	if recorded != nil {
 		o.Arena = int64(len(m.tier.Region()))
 	}
-	var err error
-	if x.table, err = shmindex.New(o); err != nil {
-		return nil, err
+	x, err := newSharedIndex(o)
+	if err == nil && recorded != nil {
+		x.arena, x.recorded, x.moves = m, recorded, recorded.Moves()
 	}
-	x.owners = make([]*names.Name, x.table.Places())
-	return x, nil
+	return x, err
 }
 
 // fillIndex shows all names in x, a few at a time.
@@ -131,34 +174,15 @@ func (s *Store) showSomeLocked(ns string, below int) (next int) {
 
 // showLocked writes what is true of a name that has a block into the index.
 func (s *Store) showLocked(n *names.Name) {
-	x := s.mu.index
-	if x == nil {
-		return
+	if x := s.mu.index; x != nil && !x.set(n, s.shownOfLocked(n)) {
+		s.growIndexLocked()
 	}
-	if x.has(n) {
-		x.table.Update(n.Slot, s.shownOfLocked(n))
-		return
-	}
-	place, err := x.table.Insert(shmindex.FingerprintOf(n.Namespace(), n.Key()), s.shownOfLocked(n))
-	if err == nil {
-		n.Slot, x.owners[place] = place, n
-		if !x.table.Crowded() {
-			return
-		}
-	}
-	s.growIndexLocked()
-}
-
-// has tells whether a name's place is its own.
-func (x *sharedIndex) has(n *names.Name) bool {
-	return int(n.Slot) < len(x.owners) && x.owners[n.Slot] == n
 }
 
 // hideLocked takes a name out of the index.
 func (s *Store) hideLocked(n *names.Name) {
-	if x := s.mu.index; x != nil && x.has(n) {
-		x.table.Remove(n.Slot)
-		x.owners[n.Slot] = nil
+	if x := s.mu.index; x != nil {
+		x.remove(n)
 	}
 }
 

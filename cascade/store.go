@@ -142,7 +142,6 @@ type Store struct {
 		replicate     replication
 		remote        map[nameID]*fetch // from other ranks: under way, or landed
 		prefetchBytes int64             // fetched ahead, or about to be
-		unpublished   []*names.Name     // names whose homes are to hear of a change
 
 		index   *sharedIndex // nil: nobody has asked for it
 		indexes uint64       // made so far
@@ -171,8 +170,8 @@ type Store struct {
 	others      atomic.Bool     // it was given parts: until then it is empty. Set with mu held
 	tombstones  tombstones      // entries of it that this rank has invalidated
 	landing     func(int64) ([]byte, func(), bool)
-	publishWake chan struct{} // has the publisher look
-	publishing  sync.Mutex    // from when names are taken from unpublished until they are published
+	unpublished publishQueue
+	publishing  sync.Mutex // from when names are taken from unpublished until they are published
 	leavePeers  context.CancelFunc
 	holders     holders
 }
@@ -218,7 +217,7 @@ func newStore(o Options) (*Store, error) {
 	s := &Store{
 		cold: o.Cold, bits: o.IDBits, verify: !o.SkipVerify, capacity: o.Capacity, now: o.Now, log: o.Log,
 		fetching: newSemaphore(fetchPlaces), reading: make(chan struct{}, maxReads),
-		landing: o.Landing, publishWake: make(chan struct{}, 1),
+		landing: o.Landing, unpublished: newPublishQueue(),
 		remoteHits: TierStats{Name: RemoteTier}, leavePeers: func() {},
 		catalogue: catalogueOf(o.Cold), tombstones: newTombstones(),
 		pending:  pendingQueue{wake: make(chan struct{}, 1)},

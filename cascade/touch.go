@@ -62,12 +62,13 @@ func (s *Store) drainOneLocked(t *Touches) {
 	})
 	var run touched
 	for _, touch := range touches {
-		x := s.mu.index
-		place := uint32(touch)
-		if x == nil || touch>>32 != x.table.Number()&(1<<32-1) || int(place) >= len(x.owners) || x.owners[place] == nil {
+		var n *names.Name
+		if x := s.mu.index; x != nil {
+			n = x.touched(touch)
+		}
+		if n == nil {
 			continue
 		}
-		n := x.owners[place]
 		s.countTouchLocked(n)
 		if run.last != nil && n.Parent() != run.last {
 			s.tellPoliciesLocked(&run)
