@@ -115,12 +115,6 @@ func (s *Store) expireHere(ns, key string, at time.Time) bool {
 	}
 	s.mu.names.Expire(n, at, s.now())
 	s.applyLocked()
-	if b := stateOf(n); b.from != nil {
-		b.from = nil // the catalogue has the name as it was
-		s.placementChangedLocked(b)
-	} else {
-		s.enqueuePublishLocked(n) // alone: its block may have very many names
-	}
 	return true
 }
 

@@ -24,6 +24,12 @@ func (s *Store) applyLocked() {
 			s.updatePoliciesLocked(b)
 		case names.Renewed:
 			s.showLocked(c.Name)
+			if b.from != nil {
+				b.from = nil // the catalogue has the name as it was
+				s.placementChangedLocked(b)
+			} else {
+				s.enqueuePublishLocked(c.Name) // alone: its block may have very many names
+			}
 		case names.Gone:
 			s.hideLocked(c.Name)
 		case names.Link:
@@ -50,6 +56,48 @@ func (s *Store) applyLocked() {
 		case names.Empty:
 			s.forgetLocked(b)
 		}
+	}
+}
+
+// placementChangedLocked keeps the counters, and what other ranks know of all
+// names of b, in step with b. It is called after every change of where b is and
+// of its id.
+func (s *Store) placementChangedLocked(b *blockState) {
+	s.enqueuePublishAllLocked(b)
+	s.accountLocked(b)
+}
+
+// accountLocked keeps the counters of dirty and pending blocks in step with b.
+func (s *Store) accountLocked(b *blockState) {
+	named := len(b.Names()) > 0 && b.InAny()
+	dirty, pending := named && !b.hasLowerCopy(), named && b.Info.ID.IsProvisional()
+	count := func(was *bool, is bool, blocks *int, bytes *int64) {
+		if *was == is {
+			return
+		}
+		*was = is
+		if is {
+			*blocks++
+			*bytes += b.Info.Size
+		} else {
+			*blocks--
+			*bytes -= b.Info.Size
+		}
+	}
+	count(&b.countedDirty, dirty, &s.mu.stats.DirtyBlocks, &s.mu.stats.DirtyBytes)
+	count(&b.countedPending, pending, &s.mu.stats.PendingIDs, &s.mu.stats.PendingBytes)
+	s.syncColdHoldLocked(b)
+}
+
+// updatePoliciesLocked passes what policies may know of b to those that rank it.
+func (s *Store) updatePoliciesLocked(b *blockState) {
+	for t, m := range s.mem {
+		if b.In(t) {
+			m.policy.Update(b.at[t].node, s.metaLocked(b))
+		}
+	}
+	if b.below.ranked {
+		s.mu.room.policy.Update(b.below.node, s.metaLocked(b))
 	}
 }
 

@@ -3,6 +3,7 @@ package cascade
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"cascadekv/cascade/names"
 )
@@ -177,7 +178,7 @@ func (s *Store) trimLocked(live []claim) []claim {
 		}
 	}
 	s.mu.stats.Forgotten += uint64(len(live) - len(kept))
-	s.log.Warn("not all names that were found are taken in: the heap for names is full; raise names_bytes to keep more",
+	s.logLocked(slog.LevelWarn, "not all names that were found are taken in: the heap for names is full; raise names_bytes to keep more",
 		"found", len(live), "kept", len(kept), "names_bytes", limit)
 	return kept
 }

@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"fmt"
+	"log/slog"
 
 	"cascadekv/cascade/names"
 	"cascadekv/internal/fault"
@@ -224,7 +225,7 @@ func (s *Store) growIndexLocked() {
 	old := s.mu.index
 	next, err := s.newIndexLocked(max(2*s.mu.names.Len(), old.table.Places()))
 	if err != nil {
-		s.log.Warn("the shared index ends: clients ask instead", "err", err)
+		s.logLocked(slog.LevelWarn, "the shared index ends: clients ask instead", "err", err)
 		s.closeIndexLocked()
 		return
 	}

@@ -3,6 +3,7 @@ package cascade
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"cascadekv/internal/block"
@@ -92,7 +93,7 @@ func (s *Store) foundLocked(info block.Info) *blockState {
 		s.mu.blocks[info.ID] = b
 		s.mu.stats.BytesStored += info.Size
 	case b.Info != info:
-		s.log.Error("tiers disagree on a block; the second copy is not used", "block", info.ID)
+		s.logLocked(slog.LevelError, "tiers disagree on a block; the second copy is not used", "block", info.ID)
 		return nil
 	}
 	return b

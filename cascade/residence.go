@@ -3,6 +3,7 @@ package cascade
 import (
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"time"
 
 	"cascadekv/cascade/names"
@@ -74,36 +75,6 @@ func (s *Store) leaveLocked(b *blockState, m *memTier) {
 	m.remove(node)
 }
 
-// placementChangedLocked keeps the counters, and what other ranks know of all
-// names of b, in step with b. It is called after every change of where b is and
-// of its id.
-func (s *Store) placementChangedLocked(b *blockState) {
-	s.enqueuePublishAllLocked(b)
-	s.accountLocked(b)
-}
-
-// accountLocked keeps the counters of dirty and pending blocks in step with b.
-func (s *Store) accountLocked(b *blockState) {
-	named := len(b.Names()) > 0 && b.InAny()
-	dirty, pending := named && !b.hasLowerCopy(), named && b.Info.ID.IsProvisional()
-	count := func(was *bool, is bool, blocks *int, bytes *int64) {
-		if *was == is {
-			return
-		}
-		*was = is
-		if is {
-			*blocks++
-			*bytes += b.Info.Size
-		} else {
-			*blocks--
-			*bytes -= b.Info.Size
-		}
-	}
-	count(&b.countedDirty, dirty, &s.mu.stats.DirtyBlocks, &s.mu.stats.DirtyBytes)
-	count(&b.countedPending, pending, &s.mu.stats.PendingIDs, &s.mu.stats.PendingBytes)
-	s.syncColdHoldLocked(b)
-}
-
 // holdLocked and release keep b from being chosen as a victim of tier t.
 func (s *Store) holdLocked(b *blockState, t int)    { s.mem[t].policy.Hold(b.at[t].node) }
 func (s *Store) releaseLocked(b *blockState, t int) { s.mem[t].policy.Release(b.at[t].node) }
@@ -116,17 +87,6 @@ func (s *Store) metaLocked(b *blockState) policy.Meta {
 		Refs:        len(b.Names()),
 		Prefix:      b.Prefix(),
 		Depth:       b.Depth(),
-	}
-}
-
-func (s *Store) updatePoliciesLocked(b *blockState) {
-	for t, m := range s.mem {
-		if b.In(t) {
-			m.policy.Update(b.at[t].node, s.metaLocked(b))
-		}
-	}
-	if b.below.ranked {
-		s.mu.room.policy.Update(b.below.node, s.metaLocked(b))
 	}
 }
 
@@ -204,14 +164,14 @@ func (s *Store) sweepJunkLocked() {
 func (s *Store) noteLocked(m *memTier, err error) {
 	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrFull) && !errors.Is(err, tiers.ErrShort) {
 		m.stats.Errors++
-		s.log.Warn("memory tier", "tier", m.stats.Name, "err", err)
+		s.logLocked(slog.LevelWarn, "memory tier", "tier", m.stats.Name, "err", err)
 	}
 }
 
 func (s *Store) noteColdLocked(err error) {
 	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrExists) {
 		s.coldStats.Errors++
-		s.log.Warn("cold tier", "tier", s.coldStats.Name, "err", err)
+		s.logLocked(slog.LevelWarn, "cold tier", "tier", s.coldStats.Name, "err", err)
 	}
 	if errors.Is(err, tiers.ErrFull) {
 		s.runShortLocked()

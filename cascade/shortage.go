@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"cmp"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -92,7 +93,7 @@ func (h *shortage) evacuate(now time.Time, used int64) bool {
 // says that it is full.
 func (s *Store) runShortLocked() {
 	if used := s.usedBelow(); s.mu.short.refuse(s.now(), used) {
-		s.log.Warn("the cold tier is full: what is least worth keeping in it is given up, and the rest merged",
+		s.logLocked(slog.LevelWarn, "the cold tier is full: what is least worth keeping in it is given up, and the rest merged",
 			"tier", s.coldStats.Name, "used", used, "limit", s.mu.short.limit)
 	}
 	if s.mu.short.owed {

@@ -95,7 +95,7 @@ func (l Limits) withDefaults() Limits {
 //
 // mu guards the index: names, blocks, and what follows from them. It is held for
 // map and list operations only, never while bytes are copied, hashed, read or
-// written. Methods that need it end in Locked.
+// written, or lines are logged. Methods that need it end in Locked.
 //
 // Lock order: publishing, cleaning and tombstones.turn before mu; mu before the
 // locks of tiers, of the event log and of holders.
@@ -113,7 +113,7 @@ type Store struct {
 	limited  loglimit.Limiter // of lines that clients cause
 
 	mu struct {
-		sync.Mutex
+		lateMutex
 		closed bool
 
 		names    *names.Graph
@@ -326,6 +326,11 @@ func (s *Store) checkOpenLocked() error {
 		return ErrClosed
 	}
 	return nil
+}
+
+// logLocked writes a log line once the mutex is unlocked.
+func (s *Store) logLocked(level slog.Level, line string, args ...any) {
+	s.mu.later(func() { s.log.Log(context.Background(), level, line, args...) })
 }
 
 // wakeWaitersLocked lets everyone who waits for room look again.

@@ -1,6 +1,10 @@
 package cascade
 
-import "cascadekv/tiers"
+import (
+	"log/slog"
+
+	"cascadekv/tiers"
+)
 
 // View is a block pinned for reading. Release it exactly once; until then the
 // bytes neither move nor change. It belongs to one goroutine at a time.
@@ -135,7 +139,7 @@ func (v *View) Verify(crc uint32) bool {
 // was done already.
 func (v *View) withdrawLocked() {
 	if v.block.at[v.mem.index].stay == v.stay {
-		v.store.log.Error("block fails its checksum and is withdrawn", "tier", v.mem.stats.Name, "block", v.block.Info.ID)
+		v.store.logLocked(slog.LevelError, "block fails its checksum and is withdrawn", "tier", v.mem.stats.Name, "block", v.block.Info.ID)
 		v.store.corruptLocked(v.block, v.mem)
 	}
 }
