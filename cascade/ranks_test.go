@@ -137,7 +137,7 @@ func (j *job) settle() {
 		quiet++
 		for _, r := range j.ranks {
 			r.mu.Lock()
-			said := len(r.mu.unpublished) == 0
+			said := len(r.unpublished.names) == 0
 			r.mu.Unlock()
 			if !said || !r.node.Settled(j.t.Context()) {
 				quiet = 0

@@ -16,7 +16,7 @@ func (s *Store) segmentOfLocked(b *blockState) *directory.Segment {
 	if s.cold == nil {
 		return nil
 	}
-	at, err := s.cold.Segment(b.info.ID)
+	at, err := s.cold.Segment(b.Info.ID)
 	if err != nil {
 		return nil // also when it left meanwhile, which is published too
 	}

@@ -17,7 +17,7 @@ var layers = [][]string{
 	{"internal/admin"},
 	{"slurm"},
 	{"cascade"},
-	{"cascade/policy"},
+	{"cascade/policy", "cascade/names", "cascade/events"},
 	{"tiers"},
 	{"dht", "lustre", "gpu"},
 	{"internal/netio"},
