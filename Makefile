@@ -7,8 +7,8 @@ export CGO_ENABLED = 0
 .PHONY: build run test points test-clients bench-clients test-engines test-lustre test-lustre-long tools lint bare fuzz race fmt bench generate clean
 .NOTPARALLEL:
 
-build: ## bin/cascaded and bin/cascade
-	go build -trimpath -o bin/ ./cmd/cascaded ./cmd/cascade
+build: ## bin/cascaded, bin/cascade, and its instruments bin/cascade-bench
+	go build -trimpath -o bin/ ./cmd/cascaded ./cmd/cascade ./cmd/cascade-bench
 
 run: build ## four ranks, one trace, one table; TRACE=file chooses the trace
 	scripts/run.sh "$(TRACE)"

@@ -43,7 +43,7 @@ func docText(p pkg) string {
 // without words of its own names the one that has them.
 var (
 	glossary  = regexp.MustCompile(`(?m)^(# )?Glossary\n\n\t\S.*\S  +\S`)
-	elsewhere = regexp.MustCompile(`\bwords are those of ([a-z0-9]+(/[a-z0-9]+)+)`)
+	elsewhere = regexp.MustCompile(`\bwords are those of ([a-z0-9]+(/[a-z0-9-]+)+)`)
 )
 
 // checkGlossary wants a package to say what its words mean.

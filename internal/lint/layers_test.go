@@ -11,8 +11,8 @@ import (
 // other, folders on one line do not. "internal" stands for the parts, each of
 // which is a folder to itself.
 var layers = [][]string{
-	{"cmd"},
-	{"internal/server", "internal/replay", "internal/bench", "internal/sim", "internal/preflight"},
+	{"cmd", "cmd/cascade-bench", "internal/testing"}, // what runs ranks links no instruments and no test rigs
+	{"internal/server", "internal/replay", "internal/sim", "internal/preflight"},
 	{"slurm"},
 	{"cascade"},
 	{"cascade/policy"},

@@ -14,6 +14,10 @@ var cases = map[string]map[string]struct {
 }{
 	"layers": {
 		"command imports anything":       {"cmd/cascaded/a.go", imports("internal/server", "cascade", "tiers/shm", "lustre/segment"), ""},
+		"tool imports a benchmark":       {"cmd/cascade/a.go", imports("cmd/cascade-bench/kit"), "neighbour"},
+		"benchmark imports another":      {"cmd/cascade-bench/tunerbench/a.go", imports("cmd/cascade-bench/kit"), ""},
+		"daemon imports a test rig":      {"cmd/cascaded/a.go", imports("internal/testing/testlog"), "neighbour"},
+		"part imports a test rig":        {"internal/arena/a.go", imports("internal/testing/testlog"), "a part knows no other"},
 		"server imports the store":       {"internal/server/a.go", imports("cascade", "internal/resp"), ""},
 		"server imports slurm":           {"internal/server/a.go", imports("slurm"), ""},
 		"server imports a command":       {"internal/server/a.go", imports("cmd/cascade"), "lies above"},

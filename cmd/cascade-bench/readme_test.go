@@ -1,0 +1,15 @@
+package main
+
+import (
+	"testing"
+
+	"cascadekv/internal/testing/testdocs"
+)
+
+func TestDocumentedVerbsAndFlagsExist(t *testing.T) {
+	root := (&app{}).root()
+	root.InitDefaultCompletionCmd()
+	for _, words := range testdocs.Commands(t, "../..", "cascade bench", 8) {
+		testdocs.Check(t, root, words)
+	}
+}
