@@ -46,6 +46,8 @@ func (a *app) root() *cobra.Command {
 		_ = flags.MarkHidden(name) // fails for unknown flags only
 	}
 	c.SetFlagErrorFunc(cli.FlagError)
+	c.CompletionOptions.DisableDefaultCmd = true // cascade has it
+	c.SetHelpCommand(&cobra.Command{Hidden: true})
 	c.AddCommand(a.respCommand(), a.putCommand(), a.indexCommand(), a.fabricCommand(), a.fabricRankCommand(), a.codecCommand(), a.tunerCommand(), a.lustreCommand())
 	return c
 }

@@ -8,7 +8,6 @@ import (
 
 func TestDocumentedVerbsAndFlagsExist(t *testing.T) {
 	root := (&app{}).root()
-	root.InitDefaultCompletionCmd()
 	for _, words := range testdocs.Commands(t, "../..", "cascade bench", 8) {
 		testdocs.Check(t, root, words)
 	}

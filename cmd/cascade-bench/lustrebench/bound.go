@@ -40,7 +40,7 @@ func (b *bench) readLong(ctx context.Context, dir string, s *set, callers int) (
 		return 0, fmt.Errorf("bench: one long file: %w", err)
 	}
 	room := s.room.mapping.Bytes()
-	took, err := each(callers, (len(room)+limitBlock-1)/limitBlock, func(_, i int) error {
+	took, err := kit.Parallel(callers, (len(room)+limitBlock-1)/limitBlock, func(_, i int) error {
 		p := room[i*limitBlock : min((i+1)*limitBlock, len(room))]
 		_, err := f.Pread(p, int64(i)*limitBlock)
 		return errors.Join(ctx.Err(), err)

@@ -126,7 +126,7 @@ func (f *limitFile) ours(ctx context.Context, rw string) (float64, error) {
 		ids = slices.Clone(ids)
 		rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	}
-	took, err := each(f.b.o.Depth, len(ids), func(w, i int) error {
+	took, err := kit.Parallel(f.b.o.Depth, len(ids), func(w, i int) error {
 		return readOne(ctx, f.tier, ids[i], f.room.at(w))
 	})
 	return float64(len(ids)) * limitBlock / kit.Mega / took.Seconds(), err

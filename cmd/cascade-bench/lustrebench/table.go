@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"cascadekv/cmd/cascade-bench/kit"
@@ -194,28 +192,6 @@ func pairOf(writes, reads [][]float64) Pair {
 	return p
 }
 
-// each calls fn for 0 to n-1 from so many goroutines and returns how long all
-// of it took.
-func each(callers, n int, fn func(caller, i int) error) (time.Duration, error) {
-	var next atomic.Int64
-	failed := make([]error, callers)
-	var all sync.WaitGroup
-	began := time.Now()
-	for w := range callers {
-		all.Go(func() {
-			for failed[w] == nil {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				failed[w] = fn(w, i)
-			}
-		})
-	}
-	all.Wait()
-	return time.Since(began), errors.Join(failed...)
-}
-
 // store puts a set into segments in a folder and returns how long that took.
 func (b *bench) store(ctx context.Context, dir string, s *set, callers int) (took time.Duration, err error) {
 	t, err := lustre.Open(lustre.Options{Dir: dir})
@@ -225,7 +201,7 @@ func (b *bench) store(ctx context.Context, dir string, s *set, callers int) (too
 	defer func() { err = errors.Join(err, t.Close()) }()
 	together := max(1, putTogether/s.size)
 	puts := (len(s.items) + together - 1) / together
-	return each(callers, puts, func(_, i int) error {
+	return kit.Parallel(callers, puts, func(_, i int) error {
 		return t.Put(ctx, s.items[i*together:min((i+1)*together, len(s.items))]...)
 	})
 }
@@ -258,7 +234,7 @@ func (b *bench) readSegments(ctx context.Context, dir string, s *set, callers in
 		return 0, err
 	}
 	share := (len(s.items) + callers - 1) / callers
-	took, err := each(callers, callers, func(_, i int) error {
+	took, err := kit.Parallel(callers, callers, func(_, i int) error {
 		return readTogether(ctx, t, s, min(i*share, len(s.items)), min((i+1)*share, len(s.items)))
 	})
 	if err = errors.Join(err, t.Close()); err == nil {
@@ -289,7 +265,7 @@ func (b *bench) writeFiles(ctx context.Context, dir string, s *set, callers int)
 		return 0, fmt.Errorf("bench: one file per block: %w", err)
 	}
 	began := time.Now()
-	_, err := each(callers, len(s.items), func(_, i int) error {
+	_, err := kit.Parallel(callers, len(s.items), func(_, i int) error {
 		return errors.Join(ctx.Err(), writeDurably(fileOf(dir, s, i), s.items[i].Data))
 	})
 	if err == nil {
@@ -306,7 +282,7 @@ func (b *bench) readFiles(ctx context.Context, dir string, s *set, callers int) 
 	if err := kit.DropCache(dir); err != nil {
 		return 0, err
 	}
-	took, err := each(callers, len(s.items), func(_, i int) error {
+	took, err := kit.Parallel(callers, len(s.items), func(_, i int) error {
 		return errors.Join(ctx.Err(), readWhole(fileOf(dir, s, i), s.room.at(i)))
 	})
 	if err != nil {
@@ -363,7 +339,14 @@ func (b *bench) batch(ctx context.Context) (res Batch, err error) {
 	}
 	ways := []func(t *lustre.Tier) error{
 		func(t *lustre.Tier) error { return readTogether(ctx, t, s, 0, len(s.items)) },
-		func(t *lustre.Tier) error { return readOneByOne(ctx, t, s) },
+		func(t *lustre.Tier) error {
+			for i, it := range s.items {
+				if err := readOne(ctx, t, it.Info.ID, s.room.at(i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
 	}
 	res, err = b.against(s, func(way int) (time.Duration, error) {
 		t, err := b.cold(dir)
@@ -393,16 +376,6 @@ func (b *bench) against(s *set, read func(way int) (time.Duration, error)) (res 
 	res = Batch{Bytes: s.size, Count: len(s.items), BatchMBps: kit.Median(rates[0]), SingleMBps: kit.Median(rates[1])}
 	res.Speedups, res.Speedup = kit.Ratios(rates[0], rates[1])
 	return res, nil
-}
-
-// readOneByOne reads a whole set block after block.
-func readOneByOne(ctx context.Context, t *lustre.Tier, s *set) error {
-	for i, it := range s.items {
-		if err := readOne(ctx, t, it.Info.ID, s.room.at(i)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func readOne(ctx context.Context, t *lustre.Tier, id block.ID, dst []byte) error {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"sync"
 	"time"
 
 	"cascadekv/cascade"
@@ -216,20 +215,10 @@ func (b *bench) phase(ctx context.Context, way int) (float64, error) {
 		b.stores[way].Clear(ctx, "", true)
 	}
 	first := b.values.Stamps(b.each * b.o.Workers)
-	start := make(chan struct{})
-	failed := make([]error, b.o.Workers)
-	var all sync.WaitGroup
-	for w := range b.o.Workers {
-		all.Go(func() {
-			<-start
-			failed[w] = b.work(ctx, b.stores[way], w, first+uint64(w*b.each)+1)
-		})
-	}
-	began := time.Now()
-	close(start)
-	all.Wait()
-	took := time.Since(began)
-	return float64(b.each*b.o.Workers) * float64(b.size) / kit.Mega / took.Seconds(), errors.Join(failed...)
+	took, err := kit.Parallel(b.o.Workers, b.o.Workers, func(_, w int) error {
+		return b.work(ctx, b.stores[way], w, first+uint64(w*b.each)+1)
+	})
+	return float64(b.each*b.o.Workers) * float64(b.size) / kit.Mega / took.Seconds(), err
 }
 
 // work is one goroutine's share of a phase; without a store it only hashes.

@@ -315,38 +315,38 @@ func writtenBytes() (int64, error) {
 	return 0, fmt.Errorf("%w: /proc/self/io has no wchar", kit.ErrWrong)
 }
 
-func workOf(all []Work, of func(Work) float64) (out []float64) {
-	for _, w := range all {
-		out = append(out, of(w))
+// compared are the parts of a work of which there are ratios, in the order of
+// WorkRatios; medians are all that the rounds differ in.
+func compared(w *Work) []*float64 {
+	return []*float64{&w.Seconds, &w.CPU, &w.Written, &w.Pages, &w.Runs}
+}
+
+func medians(w *Work) []*float64 {
+	return append(compared(w), &w.Changing, &w.PerPut, &w.Loaded)
+}
+
+// column is one part of the work of each round.
+func column(all []Work, parts func(*Work) []*float64, i int) []float64 {
+	out := make([]float64, len(all))
+	for round, w := range all {
+		out[round] = *parts(&w)[i]
 	}
 	return out
 }
 
-// What of a work is compared.
-var (
-	workSeconds = func(w Work) float64 { return w.Seconds }
-	workCPU     = func(w Work) float64 { return w.CPU }
-	workWritten = func(w Work) float64 { return w.Written }
-	workPages   = func(w Work) float64 { return w.Pages }
-	workRuns    = func(w Work) float64 { return w.Runs }
-)
-
 func medianWork(all []Work) Work {
-	of := func(f func(Work) float64) float64 { return kit.Median(workOf(all, f)) }
-	last := all[len(all)-1]
-	return Work{
-		Setting: last.Setting, Searches: last.Searches, Seconds: of(workSeconds), CPU: of(workCPU), Written: of(workWritten),
-		PerPut: of(func(w Work) float64 { return w.PerPut }), Pages: of(workPages), Runs: of(workRuns),
-		Loaded: of(func(w Work) float64 { return w.Loaded }), Changing: of(func(w Work) float64 { return w.Changing }),
+	w := all[len(all)-1]
+	for i, part := range medians(&w) {
+		*part = kit.Median(column(all, medians, i))
 	}
+	return w
 }
 
-func ratiosOf(on, off []Work) WorkRatios {
-	of := func(f func(Work) float64) float64 {
-		_, median := kit.Ratios(workOf(on, f), workOf(off, f))
-		return median
+func ratiosOf(on, off []Work) (r WorkRatios) {
+	for i, to := range []*float64{&r.Seconds, &r.CPU, &r.Written, &r.Pages, &r.Runs} {
+		_, *to = kit.Ratios(column(on, compared, i), column(off, compared, i))
 	}
-	return WorkRatios{Seconds: of(workSeconds), CPU: of(workCPU), Written: of(workWritten), Pages: of(workPages), Runs: of(workRuns)}
+	return r
 }
 
 // sums are the phases of each round together; pages and runs are for each search.
