@@ -6,8 +6,8 @@ export FUZZTIME
 .PHONY: build run test test-rest test-all test-clients bench-clients test-engines test-lustre test-lustre-long tools lint fuzz race points fmt bench generate clean
 .NOTPARALLEL:
 
-build: ## bin/cascaded and bin/cascade
-	go build -trimpath -o bin/ ./cmd/cascaded ./cmd/cascade
+build: ## bin/cascaded, bin/cascade, and its instruments bin/cascade-bench
+	go build -trimpath -o bin/ ./cmd/cascaded ./cmd/cascade ./cmd/cascade-bench
 
 run: build ## four ranks, one trace, one table; TRACE=file chooses the trace
 	scripts/run.sh "$(TRACE)"

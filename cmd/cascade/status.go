@@ -13,6 +13,7 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/dht"
 	"cascadekv/internal/admin"
+	"cascadekv/internal/cli"
 	"cascadekv/internal/resp"
 	"cascadekv/internal/units"
 	"cascadekv/tiers"
@@ -38,7 +39,7 @@ func (a *app) statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show what a rank holds and how often it hits",
-		Args:  arity(0, 0),
+		Args:  cli.Arity(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := a.dial()
 			if err != nil {
@@ -82,7 +83,7 @@ func (a *app) status(client *resp.Client, again bool) error {
 		_, err = fmt.Fprintf(a.out, "%s\n", compact.Bytes())
 		return err
 	}
-	if again && isTerminal(a.out) {
+	if again && cli.IsTerminal(a.out) {
 		fmt.Fprint(a.out, "\x1b[H\x1b[2J")
 	}
 	return a.printStats(stats)

@@ -32,7 +32,7 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	build := exec.Command("go", "build", "-o", dir+"/", "cascadekv/cmd/cascaded", "cascadekv/cmd/cascade")
+	build := exec.Command("go", "build", "-o", dir+"/", "cascadekv/cmd/cascaded", "cascadekv/cmd/cascade", "cascadekv/cmd/cascade-bench")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the programs under test: %v\n%s", err, out)

@@ -11,9 +11,9 @@ import (
 // other, folders on one line do not. "internal" stands for the parts, each of
 // which is a folder to itself.
 var layers = [][]string{
-	{"cmd"},
+	{"cmd", "cmd/cascade-bench", "internal/testing"}, // what runs ranks links no instruments and no test rigs
 	{"internal/rank"},
-	{"internal/server", "internal/replay", "internal/bench", "internal/sim", "internal/preflight"},
+	{"internal/server", "internal/replay", "internal/sim", "internal/preflight"},
 	{"internal/admin"},
 	{"slurm"},
 	{"cascade"},

@@ -9,5 +9,5 @@
 //
 // The package hands over a descriptor and does nothing with it: reading, writing,
 // deadlines and closing are its users' (internal/server, dht/fabric/tcp,
-// internal/bench), each in its own way.
+// cmd/cascade-bench/respbench), each in its own way.
 package rawfd
