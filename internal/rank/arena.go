@@ -129,22 +129,20 @@ func (a *arenaFile) remove() bool {
 // has something that is nowhere else, or is to be kept. s is the store after its
 // end, blocks is how many the arena held, and failed why the drain is incomplete.
 func (a *arenaFile) end(c config.Config, s cascade.Stats, blocks int, failed error) {
-	path, bytes := a.keeper.Path(), a.keeper.Allocated()
-	o := a.tier.Opened()
+	const advice = "; the next rank takes it over, cascade arena rm gives it up"
+	log, o := a.log.With("path", a.keeper.Path(), "bytes", a.keeper.Allocated()), a.tier.Opened()
 	switch {
 	case c.Lustre.Dir != "" && s.DirtyBlocks == 0 && failed != nil:
-		a.log.Warn("arena file stays: the drain failed; the next rank takes it over, cascade arena rm gives it up", "path", path, "bytes", bytes, "err", failed)
+		log.Warn("arena file stays: the drain failed"+advice, "err", failed)
 	case c.Lustre.Dir != "" && s.DirtyBlocks > 0:
-		a.log.Warn("arena file stays: blocks in it are nowhere else; the next rank takes it over, cascade arena rm gives it up",
-			"path", path, "bytes", bytes, "dirty_blocks", s.DirtyBlocks, "dirty_bytes", s.DirtyBytes)
+		log.Warn("arena file stays: blocks in it are nowhere else"+advice, "dirty_blocks", s.DirtyBlocks, "dirty_bytes", s.DirtyBytes)
 	case c.Lustre.Dir == "" && blocks > 0:
-		a.log.Info("arena file stays: without lustre.dir its blocks are nowhere else; the next rank takes it over, cascade arena rm gives it up",
-			"path", path, "bytes", bytes, "blocks", blocks)
+		log.Info("arena file stays: without lustre.dir its blocks are nowhere else"+advice, "blocks", blocks)
 	case c.Shm.Keep && o.Size == o.Wanted:
-		a.log.Info("arena file stays, as shm.keep asks: the next rank takes it over, cascade arena rm gives it up", "path", path, "bytes", bytes)
+		log.Info("arena file stays, as shm.keep asks" + advice)
 	default:
 		if a.remove() {
-			a.log.Info("arena file removed: nothing was only there", "path", path, "bytes", bytes)
+			log.Info("arena file removed: nothing was only there")
 		}
 	}
 	_ = a.keeper.Close()

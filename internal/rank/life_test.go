@@ -127,7 +127,7 @@ func (l running) ended(t *testing.T) error {
 func expect(t *testing.T, calls <-chan string, want string) {
 	t.Helper()
 	if got := <-calls; got != want {
-		t.Fatalf("the rank was told %q, want %q", got, want)
+		t.Fatalf("the rank got %q, want %q", got, want)
 	}
 }
 

@@ -44,7 +44,7 @@ func (p *Peers) openMPI(ctx context.Context, secret string) error {
 		if err := p.gossip(ctx, secret, seeds); err != nil {
 			return err
 		}
-		invitation = []byte(p.members.Load().Addr() + " " + secret)
+		invitation = []byte(p.GossipAddr() + " " + secret)
 	}
 	w := p.world
 	invitation, err = together(ctx, log, func() ([]byte, error) { return w.share(invitation) })

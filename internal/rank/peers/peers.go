@@ -62,7 +62,7 @@ func Join(ctx context.Context, o Options) (*Peers, error) {
 		return nil, err
 	}
 	o.Store.Join(p.node)
-	o.Log.Info("joined", "fabric", p.node.Fabric(), "addr", p.self.Addr, "gossip", p.members.Load().Addr())
+	o.Log.Info("joined", "fabric", p.node.Fabric(), "addr", p.self.Addr, "gossip", p.GossipAddr())
 	return p, nil
 }
 
@@ -208,6 +208,10 @@ func (p *Peers) Node() *dht.Node { return p.node }
 
 // OverMPI reports whether the fabric is MPI, which a process can start only once.
 func (p *Peers) OverMPI() bool { return p.world != nil }
+
+// GossipAddr returns the address at which the membership of this rank is reached, a
+// seed for others.
+func (p *Peers) GossipAddr() string { return p.members.Load().Addr() }
 
 // Reached returns the gossip addresses of the other ranks, seeds for a program that
 // takes over from this one.
