@@ -13,7 +13,7 @@ import (
 var layers = [][]string{
 	{"cmd"},
 	{"internal/server", "internal/replay", "internal/bench", "internal/sim", "internal/preflight"},
-	{"internal/admin"},
+	{"internal/admin", "internal/transfer"},
 	{"slurm"},
 	{"cascade"},
 	{"cascade/policy"},
