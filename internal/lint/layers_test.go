@@ -14,7 +14,7 @@ var layers = [][]string{
 	{"cmd", "cmd/cascade-bench", "internal/testing"}, // what runs ranks links no instruments and no test rigs
 	{"internal/rank"},
 	{"internal/server", "internal/replay", "internal/sim", "internal/preflight"},
-	{"internal/admin"},
+	{"internal/admin", "internal/transfer"},
 	{"slurm"},
 	{"cascade"},
 	{"cascade/policy", "cascade/names", "cascade/events"},

@@ -15,6 +15,7 @@ import (
 	"cascadekv/internal/admin"
 	"cascadekv/internal/need"
 	"cascadekv/internal/region"
+	"cascadekv/internal/transfer"
 )
 
 // sparse is a memfd of size bytes, none of which take memory.
@@ -61,13 +62,13 @@ func TestSparseRegionsHaveABudget(t *testing.T) {
 		}
 		total, last = total+n, err
 	}
-	if want := regionAddress / region.MaxSize; total != want {
+	if want := transfer.RegionAddress / region.MaxSize; total != want {
 		t.Errorf("%d regions of %d bytes, want %d", total, int64(region.MaxSize), want)
 	}
 	if last == nil || !strings.Contains(last.Error(), "address space") || !strings.Contains(last.Error(), "detach") {
 		t.Errorf("the last one: %v", last)
 	}
-	if s := r.srv.regions.shared(); s.Address != regionAddress || s.AddressMost != regionAddress {
+	if s := r.srv.shared(); s.Address != transfer.RegionAddress || s.AddressMost != transfer.RegionAddress {
 		t.Errorf("it is counted as %+v", s)
 	}
 	if err := r.client("unix").Set("k", []byte("v")); err != nil {
@@ -90,11 +91,11 @@ func TestRegionsGiveTheirBudgetBack(t *testing.T) {
 			t.Errorf("round %d: half of the budget was for one", i)
 		}
 		c.Close()
-		for until := time.Now().Add(5 * time.Second); r.srv.regions.shared().Address != 0 && time.Now().Before(until); {
+		for until := time.Now().Add(5 * time.Second); r.srv.shared().Address != 0 && time.Now().Before(until); {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	if s := r.srv.regions.shared(); s.Address != 0 || s.Descriptors != 0 {
+	if s := r.srv.shared(); s.Address != 0 || s.Descriptors != 0 {
 		t.Errorf("%+v is left", s)
 	}
 }
@@ -107,7 +108,7 @@ func TestDescriptorsOfRegionsAreBounded(t *testing.T) {
 	total := 0
 	var last error
 	for range 5 {
-		n, err := r.attachSparse(fd, maxRegions)
+		n, err := r.attachSparse(fd, transfer.MaxRegions)
 		total, last = total+n, err
 	}
 	if total != most {
@@ -118,67 +119,6 @@ func TestDescriptorsOfRegionsAreBounded(t *testing.T) {
 	}
 	if _, err := r.client("unix").Do("CASCADE.INDEX", "TOUCHES"); err == nil || !strings.Contains(err.Error(), "descriptors") {
 		t.Errorf("a touch ring more: %v", err)
-	}
-}
-
-// A budget's limits are those of the system.
-func TestRegionBudget(t *testing.T) {
-	b := newRegionBudget()
-	if b.limit.Mappings < 1 || b.limit.Mappings > maxMappings()/2 || b.limit.Tables > b.memory/2 {
-		t.Errorf("%+v on a machine with %d mappings and %d bytes", b.limit, maxMappings(), b.memory)
-	}
-	// Page tables: 16 mappings of all memory are one connection's, 32 all that there are.
-	whole := region.CostOf(b.memory, b.memory, 1)
-	var has region.Cost
-	n := 0
-	for b.limit.Address >= b.memory && b.take(has, whole) == nil {
-		has = has.Plus(whole)
-		n++
-	}
-	if n < 8 || n > 16 {
-		t.Errorf("one connection maps all memory %d times", n)
-	}
-}
-
-// The jobs of all connections have limits beside those of each.
-func TestJobsOfAllConnectionsAreBounded(t *testing.T) {
-	p := &pool{budget: newRegionBudget(), turnBytes: turnBytes, halted: true}
-	layout := layoutOf(t)
-	add := func(x *transfers, number int64, key string) string {
-		tr := &transfer{keys: []string{key}, status: make([]byte, 1), layout: layout}
-		j := newJob(tr, number, x, &attached{})
-		t.Cleanup(j.cancel)
-		return p.submit(j)
-	}
-	var all []*transfers
-	n := 0
-	for bad := ""; bad == ""; {
-		x := newTransfers(p)
-		all = append(all, x)
-		for i := range int64(maxJobs) {
-			if bad = add(x, i, "k"); bad != "" {
-				break
-			}
-			n++
-		}
-	}
-	if n != mostJobs {
-		t.Errorf("%d jobs, want %d", n, mostJobs)
-	}
-	for _, x := range all {
-		p.stopAll(x)
-		p.collect(x)
-	}
-	if p.jobs != 0 || p.bytes != 0 {
-		t.Errorf("%d jobs of %d bytes are left", p.jobs, p.bytes)
-	}
-	large := strings.Repeat("k", maxJobBytes-1000)
-	n = 0
-	for add(newTransfers(p), 1, large) == "" {
-		n++
-	}
-	if n != mostJobBytes/maxJobBytes {
-		t.Errorf("%d of the largest jobs, want %d", n, mostJobBytes/maxJobBytes)
 	}
 }
 

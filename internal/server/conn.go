@@ -14,6 +14,7 @@ import (
 	"cascadekv/internal/admission"
 	"cascadekv/internal/netio"
 	"cascadekv/internal/resp"
+	"cascadekv/internal/transfer"
 )
 
 const (
@@ -34,26 +35,26 @@ type conn struct {
 	wr    resp.Writer
 	views []*cascade.View // borrowed by wr until the next flush
 
-	sending *cascade.View // by send; nil: none
-	sink    valueSink
-	fixed   fixedClient
-	name    string
-	db      int
-	ns      string
-	held    held
-	own     bool   // on the unix socket, of the rank's own user
-	uid     int    // at the other end; admission.UnknownUID: on another machine
-	authed  bool   // may use commands that ask for a password, see checkProof
-	bound   bool   // by the limits of those who have not authenticated
-	early   int    // commands it sent while bound
-	source  string // for limits: a user or an address
-	quit    bool
-	until   time.Time        // when the command's calls of the store end; zero before the first
-	oldest  time.Time        // when the first command of those whose answers are collected asked the store; zero: none did
-	moves   *transfers       // nil until the first region
-	touch   *cascade.Touches // nil until asked for, as the next
-	holds   *cascade.Holds
-	ending  atomic.Bool // set by interrupt, from any goroutine
+	sending   *cascade.View // by send; nil: none
+	sink      valueSink
+	fixed     fixedClient
+	name      string
+	db        int
+	ns        string
+	held      held
+	own       bool   // on the unix socket, of the rank's own user
+	uid       int    // at the other end; admission.UnknownUID: on another machine
+	authed    bool   // may use commands that ask for a password, see checkProof
+	bound     bool   // by the limits of those who have not authenticated
+	early     int    // commands it sent while bound
+	source    string // for limits: a user or an address
+	quit      bool
+	until     time.Time        // when the command's calls of the store end; zero before the first
+	oldest    time.Time        // when the first command of those whose answers are collected asked the store; zero: none did
+	transfers *transfer.Client // nil until the first region
+	touch     *cascade.Touches // nil until asked for, as the next
+	holds     *cascade.Holds
+	ending    atomic.Bool // set by interrupt, from any goroutine
 
 	// proof is the password by which authed came, as Server.secret points to it;
 	// nil: by none. It is written by the connection's goroutine.

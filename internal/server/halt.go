@@ -82,7 +82,7 @@ func (s *Server) stillOnce(ctx context.Context, asked *conn, then func(began tim
 	began := time.Now()
 	q := s.poller.Quiesce()
 	defer q.End()
-	defer s.jobs.goOn()
+	defer s.jobs.Resume()
 	for {
 		if s.isEnding() {
 			return errEnds
@@ -91,7 +91,7 @@ func (s *Server) stillOnce(ctx context.Context, asked *conn, then func(began tim
 			g.Interrupt(began) // again and again: one may just come out of an earlier halt
 		}
 		busy := s.busy(q, asked, time.Since(began) < haltHTTP)
-		if len(busy) == 0 && s.jobs.rest() {
+		if len(busy) == 0 && s.jobs.Rest() {
 			return then(began)
 		}
 		select {
@@ -148,28 +148,4 @@ func (s *Server) errBusy(busy []*conn) error {
 		who = append(who, "…")
 	}
 	return fmt.Errorf("%w: %d of them: %s; end those clients, or wait for them for longer", ErrBusy, len(busy), strings.Join(who, ", "))
-}
-
-// rest has jobs begin no other turn, and tells whether none is in one.
-func (p *pool) rest() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.halted = true
-	return p.workers == 0
-}
-
-// goOn undoes rest.
-func (p *pool) goOn() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.halted {
-		return
-	}
-	p.halted = false
-	for range p.ring {
-		if p.workers < p.most {
-			p.workers++
-			go p.work()
-		}
-	}
 }

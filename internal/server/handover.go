@@ -106,8 +106,8 @@ func (c *conn) state(st *handover.State) handover.Conn {
 		x.Descriptors = append(x.Descriptors, int32(fd))
 	}
 	c.heldState(st, &x)
-	if c.moves != nil {
-		c.moves.state(&x)
+	if c.transfers != nil {
+		c.transfers.Save(&x)
 	}
 	return x
 }
@@ -133,48 +133,6 @@ func (c *conn) heldState(st *handover.State, x *handover.Conn) {
 		}
 		x.Pins = append(x.Pins, p)
 	}
-}
-
-// state adds regions and jobs. No job is in a turn.
-func (x *transfers) state(to *handover.Conn) {
-	x.pool.mu.Lock()
-	defer x.pool.mu.Unlock()
-	to.LastRegion = x.last
-	number := map[*attached]int64{}
-	for n, r := range x.regions {
-		number[r] = n
-		to.Regions = append(to.Regions, handover.Region{Number: n, FD: int32(r.fd), Notify: int32(r.notify), Size: r.Size()})
-	}
-	for _, j := range x.done {
-		to.Jobs = append(to.Jobs, handover.Job{Number: j.number, Status: j.status, Over: true})
-	}
-	for _, j := range x.queue {
-		to.Jobs = append(to.Jobs, j.state(number[j.at]))
-	}
-}
-
-// state is a job that has more turns to make.
-func (j *job) state(region int64) handover.Job {
-	o := handover.Job{
-		Number: j.number, Status: j.status, Region: region, Next: uint32(j.next), Namespace: j.ns, Parent: j.opt.parent,
-		Keys: j.keys, ExtentsOfBlock: uint32(len(j.layout.Block(0))),
-	}
-	for flag, is := range map[handover.JobFlags]bool{
-		handover.Store: j.store, handover.Chain: j.opt.chain, handover.Prefix: j.opt.prefix, handover.Replace: j.opt.replace,
-	} {
-		if is {
-			o.Flags |= flag
-		}
-	}
-	if !j.opt.expires.IsZero() {
-		o.Expires = j.opt.expires.UnixNano()
-	}
-	for i := range j.keys {
-		for _, e := range j.layout.Block(i) {
-			o.Extents = append(o.Extents, e.Offset, e.Length)
-		}
-	}
-	return o
 }
 
 // keepPins are pins that lay in no file: those that are still in memory.

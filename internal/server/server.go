@@ -22,6 +22,7 @@ import (
 	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
 	"cascadekv/internal/netio"
+	"cascadekv/internal/transfer"
 )
 
 // Options describe a server. The store is borrowed: Shutdown does not close it.
@@ -96,9 +97,8 @@ type Server struct {
 	admin     *netio.Listener      // nil: none
 	http      *admin.Server
 	counters  counters
-	jobs      *pool
+	jobs      *transfer.Pool
 	limited   limitedLogs
-	regions   *regionBudget // of jobs
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
@@ -115,10 +115,9 @@ func New(o Options) (*Server, error) {
 		s.log = slog.Default()
 	}
 	s.counters.reloadOK.Store(true)
-	s.http = admin.New(admin.Options{Snapshot: s.Snapshot, Counters: s.counters.load, Draining: s.isEnding, Admit: s.admitHTTP})
+	s.http = admin.New(admin.Options{Snapshot: s.Snapshot, Counters: s.adminCounters, Draining: s.isEnding, Admit: s.admitHTTP})
 	s.budget = newBudget(o.Store)
-	s.jobs = newPool(o.Store)
-	s.regions = s.jobs.budget
+	s.jobs = transfer.NewPool(o.Store, s.log)
 	s.SetLimits(o.Limits)
 	s.arriving = admission.NewAllowance(heldCommands, heldCommands/2)
 	memory := o.Store.MemoryCapacity()
@@ -147,7 +146,7 @@ func (s *Server) SetLimits(l Limits) {
 	defer s.mu.Unlock()
 	s.limits.Store(&l)
 	s.setSecretLocked(l.Password)
-	s.regions.setDescriptors(l.Shared)
+	s.jobs.Budget.SetDescriptors(l.Shared)
 }
 
 // ReloadFailed notes in the metrics that the configuration on disk was refused.

@@ -11,28 +11,20 @@ import (
 type counters struct {
 	commands, accepted, refused, dropped, protocolErrors, authFailures atomic.Uint64
 
-	reloadOK       atomic.Bool
-	stored, loaded moved
-	zeroCopy       atomic.Uint64 // bytes of values sent by reference
+	reloadOK atomic.Bool
+	zeroCopy atomic.Uint64 // bytes of values sent by reference
 }
 
-// moved counts blocks that were copied between regions and the store.
-type moved struct{ blocks, bytes atomic.Uint64 }
-
-func (m *moved) add(size int64) {
-	m.blocks.Add(1)
-	m.bytes.Add(uint64(size))
-}
-
-func (m *moved) load() admin.Moved {
-	return admin.Moved{Blocks: m.blocks.Load(), Bytes: m.bytes.Load()}
-}
-
-func (c *counters) load() admin.Counters {
-	return admin.Counters{
+// adminCounters are what the HTTP side reports beside the snapshot.
+func (s *Server) adminCounters() admin.Counters {
+	c := &s.counters
+	n := admin.Counters{
 		Accepted: c.accepted.Load(), Refused: c.refused.Load(), AuthFailures: c.authFailures.Load(), ProtocolErrors: c.protocolErrors.Load(),
-		ReloadOK: c.reloadOK.Load(), Stored: c.stored.load(), Loaded: c.loaded.load(),
+		ReloadOK: c.reloadOK.Load(),
 	}
+	n.Stored.Blocks, n.Stored.Bytes = s.jobs.Stored()
+	n.Loaded.Blocks, n.Loaded.Bytes = s.jobs.Loaded()
+	return n
 }
 
 const (
@@ -48,7 +40,7 @@ func (s *Server) held() admin.Held {
 	views, bytes := s.opt.Store.Held()
 	return admin.Held{
 		Bytes: b.used.Load() + bytes, Views: b.views.Load() + views, Pins: b.pins.Load(), Stages: b.stages.Load(),
-		Regions: s.jobs.regions.Load(), Jobs: s.jobs.unfinished(),
+		Regions: s.jobs.Regions(), Jobs: s.jobs.Unfinished(),
 	}
 }
 
@@ -58,7 +50,7 @@ func (s *Server) Snapshot() admin.Snapshot {
 		Stats: s.opt.Store.Stats(), Version: s.opt.Version, UptimeSeconds: time.Since(s.born).Seconds(),
 		Connections: s.connections(), Commands: s.counters.commands.Load(), Dropped: s.counters.dropped.Load(),
 		ZeroCopy: s.counters.zeroCopy.Load(),
-		Held:     s.held(), InFlight: s.inFlight(), Shared: s.regions.shared(),
+		Held:     s.held(), InFlight: s.inFlight(), Shared: s.shared(),
 	}
 	if a := s.Addr(); a != nil {
 		snap.TCP = a.String()
@@ -89,4 +81,9 @@ func (s *Server) inFlight() admin.InFlight {
 		f.Bytes += c.sock.QueuedBytes()
 	}
 	return f
+}
+
+func (s *Server) shared() admin.Shared {
+	used, limit := s.jobs.Budget.Usage()
+	return admin.Shared{Descriptors: used.Descriptors, DescriptorsMost: limit.Descriptors, Address: used.Address, AddressMost: limit.Address}
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -14,7 +13,7 @@ import (
 	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
 	"cascadekv/internal/netio"
-	"cascadekv/internal/region"
+	"cascadekv/internal/transfer"
 )
 
 // inherit opens the listeners that an earlier program of this process left, and
@@ -141,7 +140,7 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 func (c *conn) keepHolds(x *handover.Conn) (err error) {
 	if x.Holds >= 0 {
 		if c.holds, err = c.srv.opt.Store.TakeHolds(int(x.Holds)); err == nil {
-			c.srv.regions.force(oneFile)
+			c.srv.jobs.Budget.Force(transfer.OneFile)
 		}
 	}
 	return err
@@ -182,67 +181,11 @@ func closeInherited(x *handover.Conn) {
 	}
 }
 
-// keepRegions maps the regions again and goes on with the jobs.
+// keepRegions goes on with regions and jobs.
 func (c *conn) keepRegions(x *handover.Conn) error {
 	if x.LastRegion == 0 {
 		return nil
 	}
-	c.moves = newTransfers(c.srv.jobs)
-	c.moves.last = x.LastRegion
-	var failed error
-	for _, r := range x.Regions {
-		at, err := c.srv.attachRegion(int(r.FD), int(r.Notify), r.Size)
-		if err != nil {
-			failed = errors.Join(failed, err)
-			continue
-		}
-		at.cost = region.CostOf(at.Size(), c.srv.regions.memory, 1+min(1, at.notify+1))
-		c.srv.regions.force(at.cost)
-		c.moves.put(r.Number, at)
-	}
-	for i := range x.Jobs {
-		if failed == nil {
-			failed = c.keepJob(&x.Jobs[i])
-		}
-	}
-	return failed
-}
-
-var errJob = errors.New("a job that was handed over can not go on")
-
-// keepJob goes on with a job, or keeps what is to be told of it.
-func (c *conn) keepJob(h *handover.Job) error {
-	t := &transfer{srv: c.srv, status: h.Status}
-	if h.Over {
-		j := newJob(t, h.Number, c.moves, nil)
-		j.over = true
-		j.cancel()
-		c.srv.jobs.know(j)
-		c.moves.done = append(c.moves.done, j)
-		return nil
-	}
-	at := c.moves.regions[h.Region]
-	if at == nil {
-		return fmt.Errorf("%w: there is no region %d", errJob, h.Region)
-	}
-	var extents []byte
-	for _, n := range h.Extents {
-		extents = binary.LittleEndian.AppendUint64(extents, uint64(n))
-	}
-	layout, err := region.ParseLayout(extents, len(h.Keys), at.Size())
-	if err != nil {
-		return fmt.Errorf("%w: %w", errJob, err)
-	}
-	t.region, t.ns, t.keys, t.layout, t.next, t.store = at.Region, h.Namespace, h.Keys, layout, int(h.Next), h.Flags&handover.Store != 0
-	t.opt = transferOptions{
-		parent: h.Parent, job: h.Number,
-		chain: h.Flags&handover.Chain != 0, prefix: h.Flags&handover.Prefix != 0, replace: h.Flags&handover.Replace != 0,
-	}
-	if h.Expires != 0 {
-		t.opt.expires = time.Unix(0, h.Expires)
-	}
-	if bad := c.srv.jobs.submit(newJob(t, h.Number, c.moves, at)); bad != "" {
-		return fmt.Errorf("%w: %s", errJob, bad)
-	}
-	return nil
+	c.transfers = c.srv.jobs.NewClient()
+	return c.transfers.Restore(x)
 }
