@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/lustre/campaign"
+	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment"
 )
 
@@ -92,7 +93,7 @@ func segmentRow(s *campaign.Segment, long bool) []string {
 	switch {
 	case s.Error != "":
 		state = "unreadable"
-	case s.Writer && s.State == segment.StateOpen:
+	case s.Writer && s.State == segfile.StateOpen:
 		state = "open, in use?"
 	}
 	damage := "-"

@@ -13,9 +13,10 @@ import (
 
 	"cascadekv/internal/config"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre"
+	"cascadekv/lustre/catalogue"
 	"cascadekv/lustre/tuner"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // openCatalogue gives the tier an index of what others left. Without one the
@@ -30,7 +31,7 @@ func openCatalogue(t *lustre.Tier, c config.Config, log *slog.Logger) {
 			"set lustre.index to a directory on a disk of this node", "err", err)
 		return
 	}
-	if why := t.Catalogue().(lustre.Catalogue).Emptied(); why != nil {
+	if why := t.Catalogue().(*catalogue.Catalogue).Emptied(); why != nil {
 		log.Info("the index of what others left begins empty", "why", why)
 		return
 	}
@@ -98,7 +99,7 @@ func tuneIndex(ctx context.Context, cold tiers.Tier, log *slog.Logger) {
 	if !ok {
 		return
 	}
-	c, ok := t.Catalogue().(lustre.Catalogue)
+	c, ok := t.Catalogue().(*catalogue.Catalogue)
 	if !ok {
 		return
 	}

@@ -8,8 +8,8 @@ import (
 
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/config"
+	"cascadekv/lustre"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // firstAdoption is how long a start waits for what others left, so that a rank

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"cascadekv/internal/config"
+	"cascadekv/lustre"
 	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // groupOf is the number of the group that shares lustre.dir; 0: none does.

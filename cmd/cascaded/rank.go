@@ -14,11 +14,11 @@ import (
 	"cascadekv/internal/descriptors"
 	"cascadekv/internal/preflight"
 	"cascadekv/internal/server"
+	"cascadekv/lustre"
 	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
 	"cascadekv/tiers/landing"
-	"cascadekv/tiers/lustre"
 	"cascadekv/tiers/memory"
 )
 

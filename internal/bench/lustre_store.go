@@ -12,9 +12,9 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/internal/block"
+	"cascadekv/lustre"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
-	"cascadekv/tiers/lustre"
 )
 
 const (

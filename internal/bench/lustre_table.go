@@ -15,9 +15,9 @@ import (
 
 	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
+	"cascadekv/lustre"
 	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // lustreBench is one run of Lustre.

@@ -16,8 +16,8 @@ var layers = [][]string{
 	{"slurm"},
 	{"cascade"},
 	{"cascade/policy"},
-	{"tiers"},
 	{"dht", "lustre", "gpu"},
+	{"tiers"},
 	{"internal"},
 }
 

@@ -19,8 +19,8 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/internal/block"
+	"cascadekv/lustre"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // content is the bytes that a name of a size stands for.

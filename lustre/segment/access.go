@@ -11,6 +11,7 @@ import (
 
 	"cascadekv/internal/uring"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
 )
 
 // Switch says whether something that not every machine can do is used.
@@ -145,8 +146,8 @@ func probeDirect(o *Options) (vfs.Alignment, error) {
 	name := fmt.Sprintf("probe-rank%03d-%016x-%d-%d.tmp", o.Rank, o.Incarnation, os.Getpid(), probes.number)
 	probes.Unlock()
 	a, err := vfs.ProbeDirect(o.FS, filepath.Join(o.Dir, name))
-	if err == nil && a.Offset > pageSize {
-		err = fmt.Errorf("%w: the file system asks for multiples of %d bytes, frames are multiples of %d", errors.ErrUnsupported, a.Offset, pageSize)
+	if err == nil && a.Offset > format.PageSize {
+		err = fmt.Errorf("%w: the file system asks for multiples of %d bytes, frames are multiples of %d", errors.ErrUnsupported, a.Offset, format.PageSize)
 	}
 	return a, err
 }

@@ -7,28 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"cascadekv/internal/block"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
-
-// Read is one block of a ReadBatch: that of Ref, or, if it is nil, block Info
-// of any process at Place.
-type Read struct {
-	Ref   *Ref
-	Place Place
-	Info  block.Info
-	Dst   []byte // len == Ref.Info().Size, or Info.Size
-
-	// Over allows to write also to what lies between Dst's length and its
-	// capacity, where the padding that follows a payload then goes.
-	Over bool
-
-	// Done, when not nil, is called once with the block's outcome, as soon as
-	// there is one and before ReadBatch returns, from any goroutine. It must
-	// return soon.
-	Done func(error)
-}
 
 // batchDepth bounds the calls of one batch that are under way at once; those of
 // all batches together are bounded by Options.Readers.
@@ -41,7 +23,7 @@ const batchDepth = 16
 // happens to one block does not happen to the others. When ctx ends first, the
 // blocks that were read by then are good, the error of one whose memory may
 // still be written to is a *Busy, and the others were never begun.
-func (s *Store) ReadBatch(ctx context.Context, reads []Read) []error {
+func (s *Store) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
 	b := newBatch(ctx, s, len(reads))
 	subjects, errs, end := s.subjects(reads)
 	defer end()
@@ -105,7 +87,7 @@ func newBatch(ctx context.Context, s *Store, n int) *batch {
 }
 
 // add makes a read the i-th of the batch, unless err says why it is none.
-func (b *batch) add(i int, r Read, sub subject, err error) {
+func (b *batch) add(i int, r tiers.Read, sub subject, err error) {
 	one := &b.blocks[i]
 	one.tell, one.dst = r.Done, r.Dst
 	if !r.Over {

@@ -3,6 +3,8 @@ package segment
 import (
 	"fmt"
 	"time"
+
+	"cascadekv/tiers"
 )
 
 // The breaker keeps requests away from what does not answer: a file whose
@@ -259,25 +261,11 @@ func (b *breaker) end(c *circuit, f *flight, now time.Time, o outcome) {
 	}
 }
 
-// Health is what keeps a store from reading and writing at one moment, and, since
-// Open, what did.
-type Health struct {
-	Hanging int    // operations that the file system has not answered for long
-	Files   int    // files that are not read for a while
-	Writes  bool   // new blocks are refused for a while: those before were not answered
-	Breaks  uint64 // times that a circuit broke
-	Refused uint64 // operations that were not tried
-
-	ReadOnly bool   // new blocks are refused while the file system is full
-	Poisoned uint64 // segments that were given up after a write or fsync that failed
-	Reads    ReadErrors
-}
-
 // health fills in what a circuit breaker sees.
-func (b *breaker) health(now time.Time) Health {
+func (b *breaker) health(now time.Time) tiers.Health {
 	reads, _ := b.reading.hanging(now)
 	bad, writes := b.writing.bad(now)
-	h := Health{Hanging: reads + writes, Writes: bad, Breaks: b.broken, Refused: b.refused}
+	h := tiers.Health{Hanging: reads + writes, Writes: bad, Breaks: b.broken, Refused: b.refused}
 	for _, c := range b.files {
 		if bad, _ := c.bad(now); bad {
 			h.Files++

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
 )
 
 // A process may have few descriptors, and a store has many files. So a file that
@@ -92,8 +93,8 @@ func (f *file) verifySame(h vfs.File) error {
 	if err != nil || st.Same(f.stat) {
 		return err
 	}
-	sc := scanner{h: h}
-	if err := sc.begin(f.id); err != nil {
+	sc := format.Scanner{File: h}
+	if err := sc.Begin(f.id); err != nil {
 		return fmt.Errorf("%w: another file is in its place: %w", os.ErrNotExist, err)
 	}
 	f.stat = st

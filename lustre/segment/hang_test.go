@@ -11,6 +11,7 @@ import (
 	"cascadekv/internal/hangfs"
 	"cascadekv/internal/uring"
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 // elsewhere opens files below another directory, by their last names.
@@ -31,7 +32,7 @@ func TestKernelHangs(t *testing.T) {
 	eachWay(t, func(t *testing.T, ring bool) {
 		dir, mount := t.TempDir(), t.TempDir()
 		s := openStore(t, testOptions(dir, 1))
-		var items, far []Item
+		var items, far []tiers.Item
 		for i := range 8 {
 			items = append(items, testItem(uint64(i+1), 9000), testItem(uint64(i+100), 2*maxGap))
 			far = append(far, items[2*i]) // too far from each other for one call
@@ -77,7 +78,7 @@ func TestKernelHangs(t *testing.T) {
 		var held []*Busy
 		for i, err := range errs {
 			var busy *Busy
-			if !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.Canceled) {
+			if !errors.Is(err, tiers.ErrUnavailable) || !errors.Is(err, context.Canceled) {
 				t.Errorf("block %d: %v", i, err)
 			}
 			if errors.As(err, &busy) {
@@ -94,7 +95,7 @@ func TestKernelHangs(t *testing.T) {
 			<-b.Done()
 		}
 		for _, r := range reads {
-			r.Ref.Release()
+			r.Pin.Release()
 		}
 		settleDown(s)
 		wantBatch(t, s, far, nil)

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 // reclaimSoonLocked starts unlinking empty segments in the background.
@@ -58,7 +59,7 @@ func (s *Store) reclaim() {
 				delete(s.names, st.key)
 			}
 		}
-		if one := f.id.run(); f.loaded && !s.hasLoadedLocked(one) {
+		if one := f.id.Part(); f.loaded && !s.hasLoadedLocked(one) {
 			without(&s.mu, func() { s.dropTaken(one) })
 		}
 	}
@@ -77,9 +78,9 @@ func (f *file) unlink(fs vfs.FS, path string) bool {
 }
 
 // hasLoadedLocked tells whether files of an earlier run are known.
-func (s *Store) hasLoadedLocked(one Incarnation) bool {
+func (s *Store) hasLoadedLocked(one tiers.Part) bool {
 	for f := range s.files {
-		if f.loaded && f.id.run() == one {
+		if f.loaded && f.id.Part() == one {
 			return true
 		}
 	}

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 // errOver says that another run took over what this one owned.
@@ -21,11 +24,11 @@ type tenure struct {
 	mu          sync.Mutex
 	dir         string // of this incarnation; "" until the first file
 	incarnation uint64
-	token       Token                 // in dir
-	since       time.Time             // when the last renewal that succeeded began
-	former      map[string]bool       // directories that were this run's
-	taken       map[Incarnation]Token // tokens in directories taken over
-	sightings   map[string]*sighting  // by directory: tokens that may be those of the living
+	token       Token                // in dir
+	since       time.Time            // when the last renewal that succeeded began
+	former      map[string]bool      // directories that were this run's
+	taken       map[tiers.Part]Token // tokens in directories taken over
+	sightings   map[string]*sighting // by directory: tokens that may be those of the living
 	timer       *time.Timer
 	stopped     bool
 }
@@ -39,7 +42,7 @@ type sighting struct {
 func newTenure(incarnation uint64) *tenure {
 	return &tenure{
 		renewing: newLock(), making: newLock(), incarnation: incarnation,
-		former: map[string]bool{}, taken: map[Incarnation]Token{}, sightings: map[string]*sighting{},
+		former: map[string]bool{}, taken: map[tiers.Part]Token{}, sightings: map[string]*sighting{},
 	}
 }
 
@@ -118,7 +121,7 @@ func (s *Store) ownDir(ctx context.Context) (string, uint64, error) {
 	number := h.incarnation
 	h.mu.Unlock()
 	for vanished := 0; ; {
-		dir := filepath.Join(s.opt.Dir, incarnationName(s.opt.Rank, number))
+		dir := filepath.Join(s.opt.Dir, format.Dir(tiers.Part{Rank: s.opt.Rank, Incarnation: number}))
 		began := s.opt.Now()
 		t := Token{Owner: number, Process: s.opt.Process}.next(began)
 		err := s.makeDir(dir, t)

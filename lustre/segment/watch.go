@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 // watch is a file system that asks a breaker before each read and tells it what
@@ -37,13 +38,13 @@ func newWatch(o Options) *watch {
 }
 
 // Health tells how the store does. It counts from Open on.
-func (s *Store) Health() Health {
+func (s *Store) Health() tiers.Health {
 	h := s.watch.health()
 	h.ReadOnly, h.Poisoned, h.Reads = s.ReadOnly(), s.faults.poisoned.Load(), s.faults.reads()
 	return h
 }
 
-func (w *watch) health() Health {
+func (w *watch) health() tiers.Health {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.b.health(w.now())

@@ -1,0 +1,111 @@
+package lustre
+
+import (
+	"fmt"
+
+	"cascadekv/internal/block"
+	"cascadekv/lustre/catalogue"
+	"cascadekv/lustre/index"
+	"cascadekv/lustre/layout"
+	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
+)
+
+// Busy says that the kernel still uses the caller's memory; see the package's
+// documentation.
+type Busy = segment.Busy
+
+// Options configure the tier; see segment.Options.
+type Options = segment.Options
+
+// IndexOptions configure a catalogue's index; see index.Options.
+type IndexOptions = index.Options
+
+// TuneOptions say when the index is tuned; see catalogue.TuneOptions.
+type TuneOptions = catalogue.TuneOptions
+
+// Tier is the cold tier: a store of segments and, if OpenCatalogue was called, a
+// catalogue of those of others.
+type Tier struct {
+	*segment.Store
+	catalogue *catalogue.Catalogue // nil: none
+	layout    segment.Layouter     // nil: none
+}
+
+var (
+	_ tiers.Tier        = (*Tier)(nil)
+	_ tiers.Syncer      = (*Tier)(nil)
+	_ tiers.Segmented   = (*Tier)(nil)
+	_ tiers.Heir        = (*Tier)(nil)
+	_ tiers.BatchReader = (*Tier)(nil)
+	_ tiers.Encoding    = (*Tier)(nil)
+	_ tiers.Merging     = (*Tier)(nil)
+	_ tiers.Healthy     = (*Tier)(nil)
+	_ tiers.Striped     = (*Tier)(nil)
+	_ tiers.Sparse      = (*Tier)(nil)
+	_ tiers.Catalogued  = (*Tier)(nil)
+	_ tiers.Removable   = (*Tier)(nil)
+)
+
+// Open makes the tier over o.Dir. It reads nothing yet: call Recover. Errors
+// match tiers.ErrUnavailable.
+func Open(o Options) (*Tier, error) {
+	s, err := segment.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	return &Tier{Store: s, layout: o.Layout}, nil
+}
+
+// OpenCatalogue gives the tier a catalogue over o.Dir, which must lie on
+// node-local storage. It is called before the tier is used, and the tier should
+// have been opened with OwnOnly and Apart. The tier closes it. Errors:
+// tiers.ErrUnavailable; the tier works without one.
+func (t *Tier) OpenCatalogue(o IndexOptions) error {
+	c, err := catalogue.Open(catalogue.Options{Store: t.Store, Index: o})
+	if err != nil {
+		// Without one, what others left is adopted, and the store knows it itself.
+		t.Hides(func(names []block.Name) []bool { return make([]bool, len(names)) })
+		return fmt.Errorf("lustre: %w", err)
+	}
+	t.catalogue = c
+	return nil
+}
+
+// Catalogue implements tiers.Catalogued. The result is a *catalogue.Catalogue.
+func (t *Tier) Catalogue() tiers.Catalogue {
+	if t.catalogue == nil {
+		return nil
+	}
+	return t.catalogue
+}
+
+// Striping implements tiers.Striped. It leaves out which servers a file lies on:
+// that is another for each.
+func (t *Tier) Striping() *tiers.Striping {
+	r, ok := t.layout.(interface{ Last() (layout.Report, bool) })
+	if !ok {
+		return nil
+	}
+	last, ok := r.Last()
+	if !ok {
+		return nil
+	}
+	s := &tiers.Striping{Asked: last.Asked.String(), Granted: last.Granted.Layout().Options()}
+	for _, d := range last.Differences {
+		s.Differences = append(s.Differences, d.String())
+	}
+	if last.Err != nil {
+		s.Error = last.Err.Error()
+	}
+	return s
+}
+
+// Close implements tiers.Tier. It also writes what Link and Unlink recorded and
+// seals the current segment.
+func (t *Tier) Close() error {
+	if t.catalogue != nil {
+		_ = t.catalogue.Close() // a broken one has nothing to lose: it is filled again
+	}
+	return t.Store.Close()
+}
