@@ -8,12 +8,13 @@ import (
 	"cascadekv/lustre/index"
 	"cascadekv/lustre/layout"
 	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
 
 // Busy says that the kernel still uses the caller's memory; see the package's
 // documentation.
-type Busy = segment.Busy
+type Busy = pool.Busy
 
 // Options configure the tier; see segment.Options.
 type Options = segment.Options

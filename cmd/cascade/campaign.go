@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"cascadekv/lustre/campaign"
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/trust"
 )
 
 // group is the value of --group.
@@ -26,7 +26,7 @@ func (g *group) Type() string { return "group" }
 // Set implements pflag.Value.
 func (g *group) Set(text string) (err error) {
 	g.text = text
-	g.id, err = segment.GroupID(text)
+	g.id, err = trust.GroupID(text)
 	return err
 }
 

@@ -10,12 +10,13 @@ import (
 	"cascadekv/internal/config"
 	"cascadekv/lustre"
 	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/trust"
 	"cascadekv/tiers"
 )
 
 // groupOf is the number of the group that shares lustre.dir; 0: none does.
 func groupOf(c config.Lustre) (int, error) {
-	id, err := segment.GroupID(c.Group)
+	id, err := trust.GroupID(c.Group)
 	if err != nil {
 		return 0, fmt.Errorf("lustre.group = %q: %w", c.Group, err)
 	}

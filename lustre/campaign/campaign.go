@@ -17,6 +17,7 @@ import (
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/trust"
 )
 
 // Errors of the package, always wrapped with what happened to what. Test with
@@ -59,7 +60,7 @@ type Options struct {
 	Writers func() map[string]bool
 	Now     func() time.Time // default time.Now
 
-	trust segment.Trust
+	trust trust.Users
 }
 
 // bufferSize is what one job reads and writes through: large enough for the

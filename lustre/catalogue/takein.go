@@ -11,6 +11,7 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/lustre/index"
 	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/trust"
 	"cascadekv/tiers"
 )
 
@@ -125,10 +126,10 @@ func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read [
 			return nil, nil, ctx.Err()
 		case errors.Is(err, tiers.ErrClosed):
 			return nil, nil, err
-		case errors.Is(err, segment.ErrRefused): // the store counts these
+		case errors.Is(err, trust.ErrRefused): // the store counts these
 			continue
 		case err != nil:
-			if !segment.IsRefused(err) {
+			if !trust.IsRefused(err) {
 				t.done.Skipped = append(t.done.Skipped, err)
 			}
 			for s := range t.known { // for all that is known, they are where they were
@@ -240,7 +241,7 @@ func (t *taking) contents(ctx context.Context, read []index.Segment) iter.Seq2[i
 			case errors.Is(r.err, tiers.ErrClosed) || ctx.Err() != nil && r.err != nil:
 				yield(index.Batch{}, r.err)
 				return
-			case segment.IsRefused(r.err): // the store counts these
+			case trust.IsRefused(r.err): // the store counts these
 			case r.err != nil:
 				t.done.Skipped = append(t.done.Skipped, r.err)
 			case r.has.Unchanged:

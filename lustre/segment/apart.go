@@ -55,7 +55,7 @@ func (s *Store) Files(ctx context.Context, one tiers.Part) (Listing, error) {
 			return nil
 		}
 		if err != nil {
-			s.guard.note(filepath.Join(s.opt.Dir, format.Dir(one)), err)
+			s.guard.Note(filepath.Join(s.opt.Dir, format.Dir(one)), err)
 			return unavailable("list "+format.Dir(one), err)
 		}
 		for _, name := range names {
@@ -100,7 +100,7 @@ func (s *Store) Contents(ctx context.Context, one tiers.Part, number uint64, was
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 			return fmt.Errorf("%w: %s: %w", tiers.ErrNotFound, path, err)
-		case errors.Is(err, format.ErrBadFormat), s.guard.note(filepath.Join(s.opt.Dir, path), err):
+		case errors.Is(err, format.ErrBadFormat), s.guard.Note(filepath.Join(s.opt.Dir, path), err):
 			return fmt.Errorf("%s: %w", path, err)
 		case err != nil:
 			return unavailable("read what is in "+path, err)

@@ -9,6 +9,8 @@ import (
 
 	"cascadekv/internal/fault"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/breaker"
+	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
 
@@ -198,20 +200,20 @@ func (b *batch) work() {
 		case <-b.ctx.Done():
 			return
 		}
-		held := b.s.reads.taken()
+		held := b.s.reads.Taken()
 		c := b.take()
 		if c == nil {
-			held.end()
+			held.End()
 			return
 		}
 		b.workers.Add(1)
-		spare := time.AfterFunc(slowAfter, func() {
+		spare := time.AfterFunc(breaker.SlowAfter, func() {
 			defer b.workers.Done()
 			b.work()
 		})
 		n, err := b.read(c)
 		replaced := !spare.Stop()
-		held.end()
+		held.End()
 		b.finish(c, n, err)
 		if replaced {
 			return
@@ -324,7 +326,7 @@ func (b *batch) alone(one pending) error {
 	if b.ctx.Err() == nil {
 		select {
 		case b.s.reads <- struct{}{}:
-			defer b.s.reads.taken().end()
+			defer b.s.reads.Taken().End()
 			return one.subject.alone(one.dst)
 		case <-b.ctx.Done():
 		}
@@ -377,7 +379,7 @@ func (b *batch) abandon(cause error) (unfinished []int) {
 		one := &b.blocks[i]
 		if one.subject != nil && !one.ready {
 			one.ended = make(chan struct{})
-			one.err = &Busy{what: "read of " + one.String(), cause: cause, done: one.ended}
+			one.err = pool.NewBusy("read of "+one.String(), cause, one.ended)
 			unfinished = append(unfinished, i)
 		}
 	}

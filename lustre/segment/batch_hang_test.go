@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
 
@@ -52,7 +53,7 @@ func TestBatchHangs(t *testing.T) {
 		cancel()
 		errs := <-result
 		for i, err := range errs {
-			var busy *Busy
+			var busy *pool.Busy
 			dead := i == 1 || i == 2 || i == 4
 			switch {
 			case i == 0 || i == 3:
@@ -86,7 +87,7 @@ func TestBatchHangs(t *testing.T) {
 		}
 		close(server)
 		for _, i := range []int{1, 2, 4} {
-			var busy *Busy
+			var busy *pool.Busy
 			if errors.As(errs[i], &busy) {
 				<-busy.Done()
 			}
@@ -207,7 +208,7 @@ func TestBatchTellsOfEachBlock(t *testing.T) {
 		wantErr(t, "no room", errs[bad], ErrBadItem)
 		close(server)
 		for _, err := range errs {
-			var busy *Busy
+			var busy *pool.Busy
 			if errors.As(err, &busy) {
 				<-busy.Done()
 			}
@@ -266,7 +267,7 @@ func TestBatchEndsAtOnce(t *testing.T) {
 	for range 50 {
 		reads := readsOf(t, s, far)
 		for i, err := range s.ReadBatch(&late{Context: over, s: s}, reads) {
-			var busy *Busy
+			var busy *pool.Busy
 			switch {
 			case err == nil && !bytes.Equal(reads[i].Dst, far[i].Data):
 				t.Fatalf("block %d is said to be read, and other bytes are there", i)

@@ -18,6 +18,7 @@ import (
 	"cascadekv/internal/uring"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
 
@@ -370,7 +371,7 @@ func TestBatchRefuses(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := s.ReadBatch(ended, reads[:1])[0]
-	var busy *Busy
+	var busy *pool.Busy
 	if !errors.Is(err, tiers.ErrUnavailable) || !errors.Is(err, context.Canceled) || errors.As(err, &busy) {
 		t.Errorf("a context that has ended: %v", err)
 	}

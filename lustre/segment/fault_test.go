@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
 
@@ -308,7 +309,7 @@ func TestHungRead(t *testing.T) {
 	}
 	dst := make([]byte, 9000)
 	err = ref.ReadInto(fs.UntilHung(t.Context(), 1), dst)
-	var busy *Busy
+	var busy *pool.Busy
 	if !errors.As(err, &busy) || !errors.Is(err, tiers.ErrUnavailable) || !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v, want a *Busy", err)
 	}
@@ -372,7 +373,7 @@ func TestPoolIsBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 	defer cancel()
 	_, err := read(ctx, s, it)
-	var busy *Busy
+	var busy *pool.Busy
 	if !errors.Is(err, tiers.ErrUnavailable) || errors.As(err, &busy) {
 		t.Errorf("error %v, want tiers.ErrUnavailable and memory that was never used", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/breaker"
 	"cascadekv/tiers"
 )
 
@@ -29,7 +30,6 @@ func (f *faults) count(err error) {
 // kind returns what counts errors like err; nil for those that say nothing of
 // files.
 func (f *faults) kind(err error) *atomic.Uint64 {
-	_, refused := errors.AsType[*refusal](err)
 	switch {
 	case errors.Is(err, ErrBadItem), errors.Is(err, tiers.ErrClosed), errors.Is(err, context.Canceled):
 		return nil
@@ -37,7 +37,7 @@ func (f *faults) kind(err error) *atomic.Uint64 {
 		return &f.corrupt
 	case errors.Is(err, tiers.ErrNotFound), errors.Is(err, os.ErrNotExist), errors.Is(err, vfs.ErrStale):
 		return &f.gone
-	case refused, isAway(err), errors.Is(err, context.DeadlineExceeded):
+	case breaker.IsRefused(err), breaker.IsAway(err), errors.Is(err, context.DeadlineExceeded):
 		return &f.unanswered
 	}
 	return &f.failed

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/breaker"
 	"cascadekv/tiers"
 )
 
@@ -92,7 +93,7 @@ func TestUnansweredReadsAreCounted(t *testing.T) {
 	wantErr(t, "read", err, context.DeadlineExceeded)
 	errs := s.ReadBatch(ctx, readsOf(t, s, items))
 	wantErr(t, "batch", errs[0], tiers.ErrUnavailable)
-	s.faults.count(unavailable("read", &refusal{what: "a file", failures: breakAfter}))
+	s.faults.count(unavailable("read", &breaker.Refusal{What: "a file", Failures: breaker.BreakAfter}))
 	if got, want := s.Health().Reads, (tiers.ReadErrors{Unanswered: 3}); got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}

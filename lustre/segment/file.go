@@ -10,6 +10,7 @@ import (
 
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
 )
 
 // file is one segment. Fields below a mark are guarded by what it names.
@@ -34,7 +35,7 @@ type file struct {
 	overhead  int64 // of what a merge wrote: bytes beside its blocks, which to write anew frees nothing of
 
 	// appending: one frame at a time
-	appending lock
+	appending pool.Lock
 	w         format.Builder
 
 	// handleMu
@@ -60,7 +61,7 @@ type file struct {
 }
 
 func newFile(own bool) *file {
-	f := &file{own: own, appending: newLock()}
+	f := &file{own: own, appending: pool.NewLock()}
 	f.wake = sync.NewCond(&f.syncMu)
 	return f
 }
@@ -123,7 +124,7 @@ func (f *file) syncWithin(ctx context.Context, n uint64) error {
 		f.syncing = true
 		upTo := f.written
 		var err error
-		without(&f.syncMu, func() { err = f.handle.Sync() })
+		pool.Without(&f.syncMu, func() { err = f.handle.Sync() })
 		f.syncing = false
 		if err == nil {
 			f.synced = upTo

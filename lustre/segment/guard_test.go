@@ -14,6 +14,7 @@ import (
 	"cascadekv/internal/need"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/trust"
 	"cascadekv/tiers"
 )
 
@@ -230,7 +231,7 @@ func TestRefusedAreCounted(t *testing.T) {
 	}
 	s := openStore(t, testOptions(dir, 1))
 	for range 2 {
-		if r := s.Refused(); r.Files != n || len(r.First) != namedRefused || !strings.Contains(r.First[0], "user 65534") {
+		if r := s.Refused(); r.Files != n || len(r.First) != trust.Named || !strings.Contains(r.First[0], "user 65534") {
 			t.Errorf("%+v", r)
 		}
 		if len(s.Skipped()) != 0 {

@@ -11,6 +11,7 @@ import (
 	"cascadekv/internal/hangfs"
 	"cascadekv/internal/uring"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
 
@@ -75,9 +76,9 @@ func TestKernelHangs(t *testing.T) {
 		}
 		cancel()
 		errs := <-result
-		var held []*Busy
+		var held []*pool.Busy
 		for i, err := range errs {
-			var busy *Busy
+			var busy *pool.Busy
 			if !errors.Is(err, tiers.ErrUnavailable) || !errors.Is(err, context.Canceled) {
 				t.Errorf("block %d: %v", i, err)
 			}

@@ -69,5 +69,5 @@ func (s *Store) readJob(ctx context.Context, what string, fn func() error) error
 	if err := s.admit(nil); err != nil {
 		return err
 	}
-	return s.reads.within(ctx, what, s.endJob, fn)
+	return s.reads.Within(ctx, what, s.endJob, fn)
 }

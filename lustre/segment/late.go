@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/breaker"
 	"cascadekv/lustre/segment/format"
 )
 
@@ -89,7 +90,7 @@ func (s *Store) scan(path string, id format.FileID, settle bool, r *recovery) (*
 	if sc.Hidden != nil {
 		s.skip(path, sc.Hidden)
 	}
-	if isRefused(err) { // others on this server hang
+	if breaker.IsRefused(err) { // others on this server hang
 		s.noteLate(path, true)
 		err = fmt.Errorf("%w: %w", errLate, err)
 	}
@@ -120,12 +121,6 @@ func (s *Store) grown(path string, was int64, r *recovery) bool {
 		}
 	})
 	return late == nil && err == nil && size != was
-}
-
-// isRefused reports whether a read was not tried.
-func isRefused(err error) bool {
-	_, refused := errors.AsType[*refusal](err)
-	return refused
 }
 
 // noteLate notes whether a path has not answered.

@@ -12,6 +12,7 @@ import (
 	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
 
@@ -58,17 +59,17 @@ func (s *Store) Merged() tiers.Merged {
 // wait for each other. Errors: ErrUnavailable, with ErrFull for want of room,
 // ErrClosed.
 func (s *Store) Merge(ctx context.Context, budget int64, moved func([]block.ID)) (tiers.Merged, error) {
-	if err := s.merging.acquire(ctx); err != nil {
+	if err := s.merging.Acquire(ctx); err != nil {
 		return tiers.Merged{}, unavailable("wait for another merge", err)
 	}
 	if err := s.admit(nil); err != nil {
-		s.merging.release()
+		s.merging.Release()
 		return tiers.Merged{}, err
 	}
 	m := &merge{s: s, ctx: ctx, moved: moved}
-	end := func() { s.merging.release(); s.endJob() }
-	err := s.writes.within(ctx, "merge of segments", end, func() error { return m.run(budget) })
-	if _, runs := errors.AsType[*Busy](err); runs {
+	end := func() { s.merging.Release(); s.endJob() }
+	err := s.writes.Within(ctx, "merge of segments", end, func() error { return m.run(budget) })
+	if _, runs := errors.AsType[*pool.Busy](err); runs {
 		return tiers.Merged{}, err
 	}
 	return m.done, err

@@ -13,6 +13,7 @@ import (
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/codec"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/trust"
 	"cascadekv/tiers"
 )
 
@@ -117,7 +118,7 @@ func placeFailed(p tiers.Segment, info block.Info, err error) error {
 	}
 	what := fmt.Sprintf("%v in %s", info.ID, p.Path)
 	switch {
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, ErrRefused):
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, trust.ErrRefused):
 		return fmt.Errorf("%w: %s: %w", tiers.ErrNotFound, what, err)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, format.ErrBadFormat):
 		return fmt.Errorf("%w: %s: %w", tiers.ErrCorrupt, what, err)

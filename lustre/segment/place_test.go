@@ -16,6 +16,7 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
 
@@ -425,7 +426,7 @@ func TestReadPlaceObeysItsContext(t *testing.T) {
 			fs.Add(r)
 			dst := make([]byte, 9000)
 			err := other.ReadSegment(fs.UntilHung(t.Context(), 1), p, it.Info, dst)
-			var busy *Busy
+			var busy *pool.Busy
 			if !errors.As(err, &busy) || !errors.Is(err, tiers.ErrUnavailable) || !errors.Is(err, context.Canceled) {
 				t.Fatalf("error %v", err)
 			}

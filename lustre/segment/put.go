@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
 
@@ -77,17 +79,23 @@ func (s *Store) leave(items []tiers.Item) {
 	}
 }
 
+// writing is a job that writes a frame.
+type writing struct {
+	pool.Job
+	file atomic.Pointer[file] // where it writes, once known
+}
+
 // runWrite writes admitted items and the waiting names, and ends the job.
 func (s *Store) runWrite(ctx context.Context, items []tiers.Item) error {
 	s.putting.Add(1)
 	defer s.putting.Add(-1)
 	what := fmt.Sprintf("write of %d blocks", len(items))
-	j := &job{}
+	j := &writing{}
 	var err error
-	left := s.writes.run(ctx, what, j, func() {
+	left := s.writes.Run(ctx, what, &j.Job, func() {
 		defer s.endJob()
 		err = s.write(ctx, j, items)
-		if err != nil && j.settle() {
+		if err != nil && j.Settle() {
 			s.leave(items)
 		}
 	})
@@ -95,7 +103,7 @@ func (s *Store) runWrite(ctx context.Context, items []tiers.Item) error {
 		return err
 	}
 	s.leave(items)
-	var busy *Busy
+	var busy *pool.Busy
 	if !errors.As(left, &busy) {
 		s.endJob()
 	} else if f := j.file.Load(); f != nil {
@@ -107,7 +115,7 @@ func (s *Store) runWrite(ctx context.Context, items []tiers.Item) error {
 // write puts one frame into a segment and publishes it. Lack of space is tried
 // once more in a new file, which a file system of many targets may place
 // where there is room.
-func (s *Store) write(ctx context.Context, j *job, items []tiers.Item) error {
+func (s *Store) write(ctx context.Context, j *writing, items []tiers.Item) error {
 	load := s.takeWaiting()
 	names := load.names
 	if len(items)+len(names) == 0 {
@@ -149,9 +157,21 @@ func (s *Store) write(ctx context.Context, j *job, items []tiers.Item) error {
 	return unavailable(what, err)
 }
 
+// mayWrite returns an error when a write should not begin. The last one, of a
+// store that is being closed, is tried in any case.
+func (s *Store) mayWrite() error {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return nil
+	}
+	return s.watch.MayWrite()
+}
+
 // writeOnce writes to the current segment. again says that another one had no
 // room, so that a new one is tried whatever statfs says.
-func (s *Store) writeOnce(ctx context.Context, j *job, items []format.Block, names []format.Record, again bool) error {
+func (s *Store) writeOnce(ctx context.Context, j *writing, items []format.Block, names []format.Record, again bool) error {
 	_, need := format.FrameSize(items, names)
 	f, err := s.appendable(ctx, j, need, len(items))
 	if err != nil {
@@ -160,7 +180,7 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []format.Block, nam
 	defer s.unuse(f)
 	if f.w.Frames == 0 && !again {
 		if err := s.checkNewFile(need, len(items)); err != nil {
-			f.appending.release()
+			f.appending.Release()
 			return err
 		}
 	}
@@ -168,7 +188,7 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []format.Block, nam
 	if f.path != "" {
 		s.note(f, items, names, true)
 	}
-	f.appending.release()
+	f.appending.Release()
 	if err == nil {
 		err = f.syncWithin(ctx, number)
 	}
@@ -179,7 +199,7 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []format.Block, nam
 		s.detach(f)
 		return err
 	}
-	if !j.settle() {
+	if !j.Settle() {
 		return ctx.Err() // the caller was told that nothing is stored
 	}
 	s.mu.Lock()
@@ -249,11 +269,11 @@ func (s *Store) append(f *file, items []format.Block, names []format.Record) (nu
 
 // appendable returns the current segment, ready to take need bytes, with
 // f.appending held and a user counted. A segment that is full is sealed.
-func (s *Store) appendable(ctx context.Context, j *job, need int64, blocks int) (*file, error) {
+func (s *Store) appendable(ctx context.Context, j *writing, need int64, blocks int) (*file, error) {
 	for {
 		f := s.use()
 		j.file.Store(f)
-		if err := f.appending.acquire(ctx); err != nil {
+		if err := f.appending.Acquire(ctx); err != nil {
 			s.unuse(f)
 			return nil, unavailable("wait for another write", err)
 		}
@@ -267,7 +287,7 @@ func (s *Store) appendable(ctx context.Context, j *job, need int64, blocks int) 
 			f.size = f.w.Off
 			s.mu.Unlock()
 		}
-		f.appending.release()
+		f.appending.Release()
 		s.unuse(f)
 	}
 }

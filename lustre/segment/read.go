@@ -10,6 +10,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/trust"
 	"cascadekv/tiers"
 )
 
@@ -74,7 +75,7 @@ func (r *Ref) ReadInto(ctx context.Context, dst []byte) error {
 		s.jobs--
 		s.idle.Broadcast()
 	}
-	err := s.reads.within(ctx, "read of "+r.loc.info.ID.String(), end, func() error { return s.read(r.loc, dst) })
+	err := s.reads.Within(ctx, "read of "+r.loc.info.ID.String(), end, func() error { return s.read(r.loc, dst) })
 	s.faults.count(err)
 	return err
 }
@@ -125,7 +126,7 @@ func (s *Store) readFailed(loc *location, err error) error {
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return s.withdraw(loc, "the file ends early")
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, ErrRefused):
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, trust.ErrRefused):
 		n := s.dropFile(loc.file)
 		return unavailable(fmt.Sprintf("segment is gone with %d blocks, perhaps purged", n), err)
 	}

@@ -151,7 +151,7 @@ func (s *Store) adoptLeftover(path string, one tiers.Part) {
 // skip lists what is left out, once: adoption comes to it again and again. What
 // strangers left is counted.
 func (s *Store) skip(path string, err error) {
-	if s.guard.note(path, err) || errors.Is(err, errLate) {
+	if s.guard.Note(path, err) || errors.Is(err, errLate) {
 		return
 	}
 	err = fmt.Errorf("%s: %w", path, err)

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
 
@@ -37,7 +38,7 @@ func (s *Store) reclaim() {
 		}
 		if f.path != "" && !s.tenure.trusted(s.opt.Now()) {
 			var err error
-			without(&s.mu, func() { err = s.rely(context.Background()) })
+			pool.Without(&s.mu, func() { err = s.rely(context.Background()) })
 			if err != nil {
 				s.reclaiming = false
 				return
@@ -47,7 +48,7 @@ func (s *Store) reclaim() {
 		f.removing = true
 		path := f.path
 		var gone bool
-		without(&s.mu, func() { gone = f.unlink(s.fs, path) })
+		pool.Without(&s.mu, func() { gone = f.unlink(s.fs, path) })
 		if !gone {
 			f.removing, f.stays = false, true
 			continue
@@ -60,7 +61,7 @@ func (s *Store) reclaim() {
 			}
 		}
 		if one := f.id.Part(); f.loaded && !s.hasLoadedLocked(one) {
-			without(&s.mu, func() { s.dropTaken(one) })
+			pool.Without(&s.mu, func() { s.dropTaken(one) })
 		}
 	}
 }
@@ -125,7 +126,7 @@ func (s *Store) keepsLocked(f *file, st *nameState, n int) bool {
 	if st.file != f {
 		return false
 	}
-	unread := len(s.skipped) > 0 || len(s.late) > 0 || s.guard.hasRefused() || st.hides || s.opt.Apart && !s.judged
+	unread := len(s.skipped) > 0 || len(s.late) > 0 || s.guard.HasRefused() || st.hides || s.opt.Apart && !s.judged
 	return !st.dropped && s.blocks[st.id] != nil || st.records > n || st.dropped && unread
 }
 
@@ -147,14 +148,14 @@ func (s *Store) finish() error {
 		return err
 	}
 	var sealed error
-	left := s.writes.run(ctx, "seal", &job{}, func() {
+	left := s.writes.Run(ctx, "seal", &pool.Job{}, func() {
 		defer s.unuse(f)
-		if sealed = f.appending.acquire(ctx); sealed == nil {
+		if sealed = f.appending.Acquire(ctx); sealed == nil {
 			sealed = f.seal()
-			f.appending.release()
+			f.appending.Release()
 		}
 	})
-	var busy *Busy
+	var busy *pool.Busy
 	if errors.As(left, &busy) {
 		return errors.Join(err, left)
 	}
@@ -178,5 +179,5 @@ func (s *Store) endTenure() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseWait)
 	defer cancel()
-	return s.writes.run(ctx, "close of the token", &job{}, func() { s.retire(used) })
+	return s.writes.Run(ctx, "close of the token", &pool.Job{}, func() { s.retire(used) })
 }

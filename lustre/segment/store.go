@@ -12,7 +12,10 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/codec"
+	"cascadekv/lustre/segment/breaker"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
+	"cascadekv/lustre/segment/trust"
 	"cascadekv/tiers"
 )
 
@@ -22,14 +25,14 @@ type Store struct {
 	opt           Options
 	fs            vfs.FS
 	access        *access
-	reads, writes pool
-	watch         *watch   // fs again
-	handles       *handles // of files read by place
+	reads, writes pool.Pool
+	watch         *breaker.FS // fs again
+	handles       *handles    // of files read by place
 	coder         *codec.Coder
-	merging       lock         // one merge at a time
+	merging       pool.Lock    // one merge at a time
 	putting       atomic.Int64 // callers who wait for a write: merges give way to them
 	advice        advice
-	guard         *guard
+	guard         *trust.Guard
 	faults        faults
 	uses          atomic.Uint64 // of handles
 
@@ -89,11 +92,11 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	watch := newWatch(o)
+	watch := breaker.New(o.FS, o.Now, o.Readers, o.Writers)
 	o.FS = watch
 	s := &Store{
 		opt: o, fs: watch, watch: watch, access: access, guard: access.guard, coder: o.coder, tenure: newTenure(o.Incarnation),
-		reads: make(pool, o.Readers), writes: make(pool, o.Writers), merging: newLock(),
+		reads: make(pool.Pool, o.Readers), writes: make(pool.Pool, o.Writers), merging: pool.NewLock(),
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
 		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
 		opened: map[*file]struct{}{}, late: map[string]struct{}{}, arrived: make(chan struct{}, 1),
@@ -101,7 +104,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s.idle = sync.NewCond(&s.mu)
 	s.handles = newHandles(o, s.closeSoon)
-	watch.spare = s.spareFile
+	watch.Spare = s.spareFile
 	return s, nil
 }
 
@@ -148,6 +151,16 @@ func (s *Store) Beside() (bytes int64, runs int) {
 	}
 	return bytes, len(others)
 }
+
+// Health tells how the store does. It counts from Open on.
+func (s *Store) Health() tiers.Health {
+	h := s.watch.Health()
+	h.ReadOnly, h.Poisoned, h.Reads = s.ReadOnly(), s.faults.poisoned.Load(), s.faults.reads()
+	return h
+}
+
+// Refused returns what was not read because of whose it is.
+func (s *Store) Refused() trust.Refused { return s.guard.Refused() }
 
 // Skipped returns one error for each file or directory that Recover left out,
 // whole or in part.

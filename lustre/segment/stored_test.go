@@ -16,6 +16,7 @@ import (
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/codec"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
 
@@ -440,7 +441,7 @@ func scribble(t *testing.T, server chan struct{}, memory []byte, call func(ctx c
 	cancel()
 	err := <-ended
 	close(server)
-	busy, runs := errors.AsType[*Busy](err)
+	busy, runs := errors.AsType[*pool.Busy](err)
 	switch {
 	case runs:
 		<-busy.Done()

@@ -14,6 +14,7 @@ import (
 
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
 
@@ -359,9 +360,9 @@ func removeFails(t *testing.T) {
 }
 
 // hangingPut puts a block, the write of which hangs when Put returns.
-func hangingPut(t *testing.T, s *opened, fs *vfs.Fault, it tiers.Item) *Busy {
+func hangingPut(t *testing.T, s *opened, fs *vfs.Fault, it tiers.Item) *pool.Busy {
 	t.Helper()
-	var busy *Busy
+	var busy *pool.Busy
 	if err := s.Put(fs.UntilHung(t.Context(), 1), it); !errors.As(err, &busy) || !errors.Is(err, tiers.ErrUnavailable) {
 		t.Fatalf("Put: error %v, want a *Busy", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
 
@@ -18,8 +19,8 @@ var errOver = errors.New("another run has taken over the directory: this one did
 // tenure is what this run owns, and for how long it can be sure of that
 // (docs/format.md §1.10).
 type tenure struct {
-	renewing lock // one renewal at a time
-	making   lock // one makes the directory
+	renewing pool.Lock // one renewal at a time
+	making   pool.Lock // one makes the directory
 
 	mu          sync.Mutex
 	dir         string // of this incarnation; "" until the first file
@@ -41,7 +42,7 @@ type sighting struct {
 
 func newTenure(incarnation uint64) *tenure {
 	return &tenure{
-		renewing: newLock(), making: newLock(), incarnation: incarnation,
+		renewing: pool.NewLock(), making: pool.NewLock(), incarnation: incarnation,
 		former: map[string]bool{}, taken: map[tiers.Part]Token{}, sightings: map[string]*sighting{},
 	}
 }
@@ -110,10 +111,10 @@ func (s *Store) ownDir(ctx context.Context) (string, uint64, error) {
 	if dir, t := h.current(); dir != "" {
 		return dir, t.Owner, nil
 	}
-	if err := h.making.acquire(ctx); err != nil {
+	if err := h.making.Acquire(ctx); err != nil {
 		return "", 0, unavailable("wait for the directory", err)
 	}
-	defer h.making.release()
+	defer h.making.Release()
 	if dir, t := h.current(); dir != "" {
 		return dir, t.Owner, nil
 	}
@@ -185,8 +186,8 @@ func (s *Store) beat() {
 	defer s.endJob()
 	defer s.tenure.after(s.beat)
 	s.writes <- struct{}{}
-	held := s.writes.taken()
-	defer held.end()
+	held := s.writes.Taken()
+	defer held.End()
 	_ = s.renew(context.Background()) // trust runs out if this goes on
 }
 
@@ -194,10 +195,10 @@ func (s *Store) beat() {
 // them has taken over. An error means that neither is certain now.
 func (s *Store) renew(ctx context.Context) error {
 	h := s.tenure
-	if err := h.renewing.acquire(ctx); err != nil {
+	if err := h.renewing.Acquire(ctx); err != nil {
 		return unavailable("wait for the renewal of the token", err)
 	}
-	defer h.renewing.release()
+	defer h.renewing.Release()
 	for range 2 { // once more after an answer that was lost
 		dir, from := h.current()
 		if dir == "" {

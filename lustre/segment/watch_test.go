@@ -126,7 +126,9 @@ func TestBrokenReadsAndBack(t *testing.T) {
 	for name, errno := range map[string]error{"EIO": vfs.ErrIO, "ESHUTDOWN": syscall.ESHUTDOWN, "ENOTCONN": syscall.ENOTCONN} {
 		t.Run(name, func(t *testing.T) {
 			var now atomic.Int64
-			s, fs, items := spread(t, 2, func(o *Options) { o.Now = func() time.Time { return at(clock(now.Add(1))) } })
+			s, fs, items := spread(t, 2, func(o *Options) {
+				o.Now = func() time.Time { return time.Unix(1800000000, 0).Add(time.Duration(now.Add(1)) * time.Millisecond) }
+			})
 			fs.Add(vfs.Rule{Op: vfs.OpRead, Path: filepath.Base(segmentPath(1, 0)), Err: errno})
 			for range 10 {
 				_, err := read(t.Context(), s, items[0])
@@ -153,7 +155,9 @@ func TestBrokenReadsAndBack(t *testing.T) {
 // pause one is tried, and all that waited becomes durable.
 func TestBrokenWritesAndBack(t *testing.T) {
 	var now atomic.Int64
-	s, fs, items := spread(t, 1, func(o *Options) { o.Now = func() time.Time { return at(clock(now.Add(1))) } })
+	s, fs, items := spread(t, 1, func(o *Options) {
+		o.Now = func() time.Time { return time.Unix(1800000000, 0).Add(time.Duration(now.Add(1)) * time.Millisecond) }
+	})
 	fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: syscall.ESHUTDOWN})
 	fs.Add(vfs.Rule{Op: vfs.OpSync, Err: syscall.ESHUTDOWN})
 	for i := range 10 {
