@@ -31,7 +31,7 @@ func (s *Store) Stat(ctx context.Context, ns, key string) (NameInfo, bool) {
 func (s *Store) statHere(ns, key string) (NameInfo, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.lookup(ns, key)
+	n := s.lookupLocked(ns, key)
 	if n == nil {
 		return NameInfo{}, false
 	}
@@ -81,13 +81,13 @@ func (s *Store) warn(what string, args ...any) {
 func (s *Store) deleteHere(ns, key string) (visible bool, stamp uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.lookup(ns, key); n != nil {
-		s.unbind(n)
-		s.announce()
+	if n := s.lookupLocked(ns, key); n != nil {
+		s.unbindLocked(n)
+		s.wakeWaitersLocked()
 		visible = true
 	}
-	stamp = s.tick()
-	s.supersede(nameID{ns, key}, stamp)
+	stamp = s.tickLocked()
+	s.invalidateLocked(nameID{ns, key}, stamp)
 	return visible, stamp
 }
 
@@ -110,22 +110,22 @@ func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
 func (s *Store) expireHere(ns, key string, at time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.lookup(ns, key)
+	n := s.lookupLocked(ns, key)
 	if n == nil {
 		return false
 	}
-	n.entry.Expires, n.entry.Seq = at, s.tick()
+	n.entry.Expires, n.entry.Seq = at, s.tickLocked()
 	n.put = n.entry.Seq // copies of other ranks end when they did: they give way
 	if !at.IsZero() {
-		s.expiries.push(n, s.names)
+		s.mu.expiries.push(n, s.mu.names)
 	}
-	s.record(n.block, n.entry)
-	s.show(n)
+	s.recordLocked(n.block, n.entry)
+	s.showLocked(n)
 	if b := n.block; b.from != nil {
 		b.from = nil // the catalogue has the name as it was
-		s.restate(b)
+		s.placementChangedLocked(b)
 	} else {
-		s.say(n) // alone: its block may have very many names
+		s.enqueuePublishLocked(n) // alone: its block may have very many names
 	}
 	return true
 }
@@ -137,7 +137,7 @@ const clearStep = 1024
 // true, on all ranks, and returns how many there were here.
 func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
 	total, left := s.clear(ns, all)
-	if err := s.settleVoid(ctx); err != nil {
+	if err := s.flushTombstones(ctx); err != nil {
 		s.warn("what other ranks left is cleared later", "namespace", ns, "all", all, "err", err)
 	}
 	s.mu.Lock()
@@ -154,7 +154,7 @@ func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
 func (s *Store) namespaces() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.spaces))
+	return slices.Collect(maps.Keys(s.mu.spaces))
 }
 
 // clear is Clear on this rank; what the catalogue has is withdrawn later.
@@ -170,18 +170,18 @@ func (s *Store) clear(ns string, all bool) (total int, left *clearing) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return total, s.supersedeAll(ns, all)
+	return total, s.invalidateAllLocked(ns, all)
 }
 
 func (s *Store) clearSome(ns string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sp := s.spaces[ns]
+	sp := s.mu.spaces[ns]
 	for sp != nil && n < sweepStep && len(sp.list) > 0 {
-		s.unbind(sp.list[len(sp.list)-1])
+		s.unbindLocked(sp.list[len(sp.list)-1])
 		n++
 	}
-	s.announce()
+	s.wakeWaitersLocked()
 	return n
 }
 
@@ -209,7 +209,7 @@ func (s *Store) Scan(ns string, cursor uint64, count int, fn func(key string) bo
 func (s *Store) scanSome(ns string, cursor uint64, count int, keys []string) ([]string, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sp := s.spaces[ns]
+	sp := s.mu.spaces[ns]
 	if sp == nil {
 		return keys, 0
 	}
@@ -233,7 +233,7 @@ func (s *Store) scanSome(ns string, cursor uint64, count int, keys []string) ([]
 func (s *Store) Len(ns string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sp := s.spaces[ns]; sp != nil {
+	if sp := s.mu.spaces[ns]; sp != nil {
 		return len(sp.list)
 	}
 	return 0
@@ -248,10 +248,10 @@ func (s *Store) Stats() Stats {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := s.stats
+	st := s.mu.stats
 	st.Catalogue = catalogue
-	st.NameBytes, st.NameLimit = s.nameBytes, s.limits.Load().NameBytes
-	st.Names, st.Blocks, st.Leases = s.names, len(s.blocks), len(s.leases)
+	st.NameBytes, st.NameLimit = s.mu.nameBytes, s.limits.Load().NameBytes
+	st.Names, st.Blocks, st.Leases = s.mu.names, len(s.mu.blocks), len(s.mu.leases)
 	for _, m := range s.mem {
 		m.stats.Usage = m.tier.Usage()
 		st.Tiers = append(st.Tiers, m.stats)
@@ -260,10 +260,10 @@ func (s *Store) Stats() Stats {
 		st.Tiers = append(st.Tiers, s.remoteHits)
 	}
 	if s.cold != nil {
-		st.Estate = s.estateStats()
-		st.Tiers = append(st.Tiers, s.coldStatsNow())
+		st.Estate = s.estateStatsLocked()
+		st.Tiers = append(st.Tiers, s.coldStatsNowLocked())
 	}
-	for _, sp := range s.spaces {
+	for _, sp := range s.mu.spaces {
 		st.Namespaces = append(st.Namespaces, NamespaceStats{
 			Name: sp.name, Names: len(sp.list), BytesReferenced: sp.referenced, Recovered: sp.recovered,
 			Puts: sp.puts, Aliases: sp.aliases, Lookups: sp.lookups, Found: sp.found, Hits: sp.hits, Misses: sp.misses,

@@ -17,11 +17,10 @@ var errNotShared = errors.New("cascade: the cold tier has no parts of other rank
 // Parts lists what runs of this and other ranks left in the cold tier, or are
 // writing to it. Nil where ranks do not share it.
 func (s *Store) Parts(ctx context.Context) ([]tiers.Part, error) {
-	cold, ok := s.cold.(tiers.Shared)
-	if !ok {
+	if s.cold == nil {
 		return nil, nil
 	}
-	return cold.Parts(ctx)
+	return s.cold.Parts(ctx)
 }
 
 // Adopt takes in what another run of some rank left in the cold tier: its blocks
@@ -29,17 +28,16 @@ func (s *Store) Parts(ctx context.Context) ([]tiers.Part, error) {
 // name that is newer here stays as it is. With a budget for the cold tier it is
 // inherited if that is possible. Adopting twice does nothing.
 func (s *Store) Adopt(ctx context.Context, p tiers.Part) (RecoverStats, error) {
-	cold, ok := s.cold.(tiers.Shared)
-	if !ok {
+	if s.cold == nil {
 		return RecoverStats{}, errNotShared
 	}
-	if heir, ok := s.cold.(tiers.Heir); ok && s.limits.Load().ColdBytes > 0 {
-		if done, inherited, err := s.inherit(ctx, heir, p); inherited || err != nil {
+	if s.limits.Load().ColdBytes > 0 {
+		if done, inherited, err := s.inherit(ctx, p); inherited || err != nil {
 			return done, err
 		}
 	}
 	a := adoption{store: s}
-	if err := cold.Adopt(ctx, p, a.gather); err != nil {
+	if err := s.cold.Adopt(ctx, p, a.gather); err != nil {
 		return RecoverStats{}, fmt.Errorf("cascade: adopt the part %d of rank %d: %w", p.Incarnation, p.Rank, err)
 	}
 	err := a.run()
@@ -92,12 +90,12 @@ func (a *adoption) step(entries []tiers.Entry) error {
 	s := a.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.usable(); err != nil {
+	if err := s.checkOpenLocked(); err != nil {
 		return err
 	}
 	for _, e := range entries {
 		for _, n := range e.Dropped {
-			s.unbindBefore(n.Namespace, n.Key, n.Seq)
+			s.unbindBeforeLocked(n.Namespace, n.Key, n.Seq)
 		}
 		if !e.Info.ID.IsZero() {
 			a.take(e)
@@ -111,18 +109,18 @@ func (a *adoption) take(e tiers.Entry) {
 	s := a.store
 	var names []block.Name
 	for _, n := range e.Names {
-		s.seq = max(s.seq, n.Seq)
-		here := s.known(n.Namespace, n.Key)
-		if held := here != nil && here.block != nil; held && here.put < n.Seq || !held && s.adopts() {
+		s.mu.seq = max(s.mu.seq, n.Seq)
+		here := s.knownLocked(n.Namespace, n.Key)
+		if held := here != nil && here.block != nil; held && here.put < n.Seq || !held && s.hasNameRoomLocked() {
 			names = append(names, n)
 		}
 	}
-	known := s.blocks[e.Info.ID] != nil
+	known := s.mu.blocks[e.Info.ID] != nil
 	if len(names) == 0 && !known {
-		s.noteCold(s.cold.Evict(e.Info.ID)) // nobody would ever ask for it
+		s.noteColdLocked(s.cold.Evict(e.Info.ID)) // nobody would ever ask for it
 		return
 	}
-	b := s.found(e.Info)
+	b := s.foundLocked(e.Info)
 	if b == nil {
 		return
 	}
@@ -131,7 +129,7 @@ func (a *adoption) take(e tiers.Entry) {
 	}
 	a.place(b, e.Foreign)
 	for _, n := range names {
-		s.attachRecorded(n, b)
+		s.attachRecordedLocked(n, b)
 	}
 	a.count(0, len(names), 0)
 }
@@ -139,20 +137,20 @@ func (a *adoption) take(e tiers.Entry) {
 // place notes where a block lies in the cold tier. One in another process's file
 // may come to be this rank's own; never the other way round, as this rank would
 // then keep no account of what it stored.
-func (a *adoption) place(b *entity, foreign bool) {
+func (a *adoption) place(b *blockState, foreign bool) {
 	s := a.store
 	switch {
 	case foreign && !b.cold:
 		b.cold, b.below.foreign = true, true
-		s.restate(b)
+		s.placementChangedLocked(b)
 	case !foreign && (!b.cold || b.below.foreign):
 		b.below.foreign = false
-		s.inheritCold(b)
+		s.inheritColdLocked(b)
 	}
 }
 
 func (a *adoption) count(blocks, names int, bytes int64) {
-	for _, st := range []*RecoverStats{&a.done, &a.store.stats.Adopted} {
+	for _, st := range []*RecoverStats{&a.done, &a.store.mu.stats.Adopted} {
 		st.Blocks, st.Names, st.Bytes = st.Blocks+blocks, st.Names+names, st.Bytes+bytes
 	}
 }

@@ -128,7 +128,7 @@ func TestPartBecomesOwn(t *testing.T) {
 	foreign := func() (n int) {
 		r.Store.mu.Lock()
 		defer r.Store.mu.Unlock()
-		for _, b := range r.blocks {
+		for _, b := range r.mu.blocks {
 			if b.below.foreign {
 				n++
 			}

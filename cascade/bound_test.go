@@ -19,7 +19,7 @@ func noHoles(t *testing.T, s *Store) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, sp := range s.spaces {
+	for _, sp := range s.mu.spaces {
 		for _, n := range sp.list {
 			if n.entry.Parent != "" && (n.parent == nil || n.parent.block == nil) {
 				t.Errorf("%q is there without its parent %q", n.entry.Key, n.entry.Parent)
@@ -86,7 +86,7 @@ func TestNamesHaveABound(t *testing.T) {
 					}
 					noHoles(t, r.Store)
 					checkInvariants(t, r.Store)
-					if n := len(r.spaces); name == "namespaces" && n > bound*5/4 {
+					if n := len(r.mu.spaces); name == "namespaces" && n > bound*5/4 {
 						t.Errorf("%d namespaces", n)
 					}
 				})

@@ -33,18 +33,18 @@ const (
 
 // places bounds what is under way at once. They are given first come, first
 // served.
-type places struct {
+type semaphore struct {
 	gate  chan struct{} // who holds it takes places
 	taken chan struct{}
 }
 
-func newPlaces(n int) *places {
-	return &places{make(chan struct{}, 1), make(chan struct{}, n)}
+func newSemaphore(n int) *semaphore {
+	return &semaphore{make(chan struct{}, 1), make(chan struct{}, n)}
 }
 
 // take takes n places, or all if there are fewer. What it returns gives them
 // back. The error is that of ctx.
-func (p *places) take(ctx context.Context, n int) (leave func(), err error) {
+func (p *semaphore) take(ctx context.Context, n int) (leave func(), err error) {
 	if err := takeSlot(ctx, p.gate); err != nil {
 		return nil, err
 	}
@@ -59,15 +59,15 @@ func (p *places) take(ctx context.Context, n int) (leave func(), err error) {
 	return func() { p.give(n) }, nil
 }
 
-func (p *places) give(n int) {
+func (p *semaphore) give(n int) {
 	for range n {
 		<-p.taken
 	}
 }
 
-// bringUp starts new fetches, all of one request. The caller holds the mutex
-// and has not released it since it made them.
-func (s *Store) bringUp(fetches []*fetch) {
+// bringUpLocked starts new fetches, all of one request. The caller holds the
+// mutex and has not released it since it made them.
+func (s *Store) bringUpLocked(fetches []*fetch) {
 	if len(fetches) > 0 {
 		s.workers.Go(func() { s.runFetches(fetches) })
 	}
@@ -81,7 +81,7 @@ func (s *Store) runFetches(fetches []*fetch) {
 	defer cancel()
 	room, stop := s.untilRoom(ctx)
 	defer stop()
-	own := newPlaces(requestPlaces)
+	own := newSemaphore(requestPlaces)
 	var parts sync.WaitGroup
 	for len(fetches) > 0 {
 		part, n := firstPart(fetches)
@@ -114,7 +114,7 @@ func firstPart(fetches []*fetch) (part []*fetch, n int) {
 
 // turn takes n places among the request's own and among all. They are given
 // back by leave, which may be called any number of times, or after partSlow.
-func (s *Store) turn(ctx context.Context, own *places, n int) (leave func(), err error) {
+func (s *Store) turn(ctx context.Context, own *semaphore, n int) (leave func(), err error) {
 	leaveOwn, err := own.take(ctx, n)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (s *Store) readUp(ctx, room context.Context, part []*fetch) {
 		}
 		reads = append(reads, r)
 	}
-	s.reads.ReadBatch(ctx, reads)
+	s.cold.ReadBatch(ctx, reads)
 }
 
 // readOf finds room for a block, in the last memory tier or else of its own,

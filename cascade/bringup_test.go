@@ -175,7 +175,7 @@ func (r *coldRig) hang(group int) (answer func()) {
 func (r *coldRig) waiting(i int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := r.lookup("ns", r.keys[i]); n != nil && n.block.fetch != nil {
+	if n := r.lookupLocked("ns", r.keys[i]); n != nil && n.block.fetch != nil {
 		return n.block.fetch.waiters
 	}
 	return 0
@@ -188,10 +188,10 @@ func (r *coldRig) quiet() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		busy := 0
-		for _, b := range r.blocks {
+		for _, b := range r.mu.blocks {
 			busy += b.busy
 		}
-		return busy == 0 && r.stats.Views == 0 && len(r.fetching.taken) == 0
+		return busy == 0 && r.mu.stats.Views == 0 && len(r.fetching.taken) == 0
 	})
 	checkInvariants(r.t, r.Store)
 }
@@ -267,7 +267,7 @@ func TestBlockThatComesByAnotherWayIsChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.complete(v)
+	r.finalizeID(v)
 	if waiting, in := r.waiting(0), r.resident(0); waiting != 1 || !in {
 		t.Fatalf("%d wait; in memory meanwhile: %v", waiting, in)
 	}
@@ -285,7 +285,7 @@ func TestBlockThatComesByAnotherWayIsChecked(t *testing.T) {
 func (r *coldRig) resident(i int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := r.lookup("ns", r.keys[i])
+	n := r.lookupLocked("ns", r.keys[i])
 	return n != nil && n.block.inMemory()
 }
 
@@ -429,7 +429,7 @@ func TestCloseDuringFetches(t *testing.T) {
 // TestPlaces: no more are taken than there are, whoever cannot wait leaves none
 // taken, and nobody waits for ever.
 func TestPlaces(t *testing.T) {
-	p := newPlaces(16)
+	p := newSemaphore(16)
 	var mu sync.Mutex
 	taken := 0
 	var all sync.WaitGroup
@@ -466,8 +466,8 @@ func TestPlaces(t *testing.T) {
 // TestLongChainLeavesRoom: a request with many parts, none of which comes to
 // an end, takes its own share of the places and no more.
 func TestLongChainLeavesRoom(t *testing.T) {
-	s := &Store{fetching: newPlaces(fetchPlaces)}
-	long := newPlaces(requestPlaces)
+	s := &Store{fetching: newSemaphore(fetchPlaces)}
+	long := newSemaphore(requestPlaces)
 	var leaves []func()
 	for range requestPlaces / 4 {
 		leave, err := s.turn(t.Context(), long, 4)
@@ -481,7 +481,7 @@ func TestLongChainLeavesRoom(t *testing.T) {
 	if _, err := s.turn(ended, long, 4); err == nil {
 		t.Error("one request has more than its share")
 	}
-	leave, err := s.turn(t.Context(), newPlaces(requestPlaces), 1)
+	leave, err := s.turn(t.Context(), newSemaphore(requestPlaces), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,11 +17,11 @@ import (
 // when it goes, older records of it in the catalogue are void.
 
 // catalogueOf returns the cold tier's catalogue, nil when it has none.
-func catalogueOf(cold tiers.Tier) tiers.Catalogue {
-	if t, ok := cold.(tiers.Catalogued); ok {
-		return t.Catalogue()
+func catalogueOf(cold tiers.Files) tiers.Catalogue {
+	if cold == nil {
+		return nil
 	}
-	return nil
+	return cold.Catalogue()
 }
 
 // HasCatalogue tells whether parts are taken in by TakeIn or, one by one, by
@@ -48,13 +48,13 @@ func (s *Store) TakeIn(ctx context.Context, parts []tiers.Part) (tiers.Taken, er
 	if len(parts) > 0 {
 		s.mu.Lock()
 		s.others.Store(true)
-		s.sayFinal()
+		s.setFinalLocked()
 		s.mu.Unlock()
 	}
 	got, err := s.catalogue.TakeIn(ctx, parts, s.giveWay)
 	s.settleEstate(parts, got.Left)
 	s.mu.Lock()
-	a := &s.stats.Adopted
+	a := &s.mu.stats.Adopted
 	a.Blocks, a.Names, a.Bytes = a.Blocks+got.Blocks, a.Names+got.Names, a.Bytes+got.Bytes
 	alone := s.peers == nil
 	s.mu.Unlock()
@@ -102,17 +102,17 @@ func (s *Store) giveWaySome(found []tiers.Found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range found {
-		s.seq = max(s.seq, f.Name.Seq)
-		n := s.known(f.Name.Namespace, f.Name.Key)
+		s.mu.seq = max(s.mu.seq, f.Name.Seq)
+		n := s.knownLocked(f.Name.Namespace, f.Name.Key)
 		switch {
 		case n == nil || n.block == nil || n.put >= f.Name.Seq:
 		case f.Dropped:
-			s.unbind(n)
+			s.unbindLocked(n)
 		default:
-			s.withdraw(n, n.entry.Seq+1) // what was found is at least two ticks younger: see rerecord
+			s.withdrawLocked(n, n.entry.Seq+1) // what was found is at least two ticks younger: see names.Graph.Put
 		}
 	}
-	s.announce()
+	s.wakeWaitersLocked()
 }
 
 // fromCatalogue tells a statement of the catalogue from those of ranks, which
@@ -135,10 +135,10 @@ func (s *Store) stated(ns string, keys []string, found []tiers.Found) [][]direct
 	defer s.mu.Unlock()
 	for i := range found {
 		f := &found[i]
-		if f.Info.ID.IsZero() || s.isVoid(&f.Name) {
+		if f.Info.ID.IsZero() || s.isTombstonedLocked(&f.Name) {
 			continue
 		}
-		if n := s.known(ns, keys[i]); n != nil && n.block != nil && n.put > f.Name.Seq {
+		if n := s.knownLocked(ns, keys[i]); n != nil && n.block != nil && n.put > f.Name.Seq {
 			continue // what is here has expired, or is half a pair: what it replaced is no answer
 		}
 		copies[i] = []directory.Statement{statementOf(f)}
@@ -162,11 +162,11 @@ func (s *Store) eachCatalogued(fresh bool, want func(ns, key string) bool, fn fu
 			return true
 		}
 		s.mu.Lock()
-		n := s.known(f.Name.Namespace, f.Name.Key)
+		n := s.knownLocked(f.Name.Namespace, f.Name.Key)
 		here := n != nil && n.block != nil
 		st := statementOf(&f)
-		st.Version = s.tick()
-		void, closed := s.isVoid(&f.Name), s.closed
+		st.Version = s.tickLocked()
+		void, closed := s.isTombstonedLocked(&f.Name), s.mu.closed
 		s.mu.Unlock()
 		if !here && !void {
 			fn(st)
@@ -199,7 +199,7 @@ func (s *Store) fillIn(batch []directory.Statement) {
 func (s *Store) lostSegment(ctx context.Context, id block.ID, err error) {
 	if errors.Is(err, tiers.ErrCorrupt) {
 		s.mu.Lock()
-		s.stats.Corrupt++
+		s.mu.stats.Corrupt++
 		s.mu.Unlock()
 	}
 	// A catalogue that does not take it is broken, and begun anew.

@@ -42,8 +42,8 @@ type batch struct {
 	ahead    int
 }
 
-// coldUp tells whether the cold tier takes writes at the moment.
-func (s *Store) coldUp() bool { return s.cold != nil && !s.now().Before(s.coldDown) }
+// coldUpLocked tells whether the cold tier takes writes at the moment.
+func (s *Store) coldUpLocked() bool { return s.cold != nil && !s.now().Before(s.mu.coldDown) }
 
 // cleanInBackground is the only writer to the cold tier besides Drain. It
 // keeps some of the coldest blocks clean, so that a put that needs room seldom
@@ -78,19 +78,16 @@ func (s *Store) cleanInBackground(ctx context.Context) {
 func (s *Store) leaveAlone(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.coldDown = s.now().Add(coldRetry)
-	s.noteCold(err)
+	s.mu.coldDown = s.now().Add(coldRetry)
+	s.noteColdLocked(err)
 }
 
 // heedRoom logs when the cold tier begins to refuse blocks for want of room, and
 // when it takes them again. It is called after each write, with the cleaning token
 // held.
 func (s *Store) heedRoom() {
-	t, ok := s.cold.(tiers.Healthy)
-	if !ok {
-		return
-	}
-	full := t.Health().ReadOnly
+	health := s.cold.Stats().Health
+	full := health != nil && health.ReadOnly
 	if full == s.coldFull {
 		return
 	}
@@ -122,22 +119,20 @@ func (s *Store) cleanSome(ctx context.Context) bool {
 	return err == nil
 }
 
-// wakeCleaner makes the cleaner look; demanded says that somebody waits. The
-// caller holds the mutex.
-func (s *Store) wakeCleaner(demanded bool) {
-	s.demanded = s.demanded || demanded
+// wakeCleanerLocked makes the cleaner look; demanded says that somebody waits.
+func (s *Store) wakeCleanerLocked(demanded bool) {
+	s.mu.cleanRequested = s.mu.cleanRequested || demanded
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// nudgeCleaner wakes the cleaner when the last memory tier is fuller than it
-// should be and few of its next victims are known to be clean. The caller
-// holds the mutex.
-func (s *Store) nudgeCleaner() {
-	if s.coldUp() && !s.batch.inFlight && s.batch.ahead < fewAhead && s.crowded() {
-		s.wakeCleaner(false)
+// nudgeCleanerLocked wakes the cleaner when the last memory tier is fuller than
+// it should be and few of its next victims are known to be clean.
+func (s *Store) nudgeCleanerLocked() {
+	if s.coldUpLocked() && !s.mu.batch.inFlight && s.mu.batch.ahead < fewAhead && s.crowded() {
+		s.wakeCleanerLocked(false)
 	}
 }
 
@@ -162,36 +157,36 @@ func (s *Store) lastRoom() (capacity, used int64) {
 func (s *Store) dirtyVictims() []*View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.coldUp() || !s.demanded && !s.crowded() {
+	if !s.coldUpLocked() || !s.mu.cleanRequested && !s.crowded() {
 		return nil
 	}
-	s.demanded = false
+	s.mu.cleanRequested = false
 	var views []*View
 	for _, m := range s.mem {
-		picked, clean := s.pickDirty(m)
+		picked, clean := s.pickDirtyLocked(m)
 		views = append(views, picked...)
 		if m == s.last() {
-			s.batch.ahead = clean
+			s.mu.batch.ahead = clean
 		}
 	}
-	s.batch.inFlight = len(views) > 0
+	s.mu.batch.inFlight = len(views) > 0
 	return views
 }
 
-// pickDirty pins m's next dirty victims, each with the dirty part of the chain
-// above it: that leaves next, and lies beside it on disk. It counts the clean
-// victims that come before the first dirty one. In a tier above the last only
-// blocks that fall to the cold tier are picked.
-func (s *Store) pickDirty(m *memTier) (views []*View, clean int) {
+// pickDirtyLocked pins m's next dirty victims, each with the dirty part of the
+// chain above it: that leaves next, and lies beside it on disk. It counts the
+// clean victims that come before the first dirty one. In a tier above the last
+// only blocks that fall to the cold tier are picked.
+func (s *Store) pickDirtyLocked(m *memTier) (views []*View, clean int) {
 	p := picker{store: s, mem: m, most: min(cleanBytes, m.tier.Usage().Used/cleanShare)}
-	var skipped []*entity
+	var skipped []*blockState
 	for !p.full() && len(skipped) < enoughAhead {
-		b := s.victim(m)
+		b := s.victimLocked(m)
 		if b == nil {
 			break
 		}
 		if !p.wants(b) {
-			s.hold(b, m.index)
+			s.holdLocked(b, m.index)
 			skipped = append(skipped, b)
 			continue
 		}
@@ -203,7 +198,7 @@ func (s *Store) pickDirty(m *memTier) (views []*View, clean int) {
 		}
 	}
 	for _, b := range skipped {
-		s.release(b, m.index)
+		s.releaseLocked(b, m.index)
 	}
 	if len(p.views) == 0 {
 		clean = len(skipped)
@@ -224,15 +219,15 @@ func (p *picker) full() bool {
 	return len(p.views) >= cleanBlocks || len(p.views) > 0 && p.bytes >= p.most
 }
 
-func (p *picker) wants(b *entity) bool {
-	if b.isBelow() || b.writing || !b.at[p.mem.index].present {
+func (p *picker) wants(b *blockState) bool {
+	if b.hasLowerCopy() || b.writing || !b.at[p.mem.index].present {
 		return false
 	}
-	return p.mem == p.store.last() || policy.Demote(p.store.meta(b)) == policy.FallCold
+	return p.mem == p.store.last() || policy.Demote(p.store.metaLocked(b)) == policy.FallCold
 }
 
 // addChain picks b and its dirty ancestors; false when b can not be pinned.
-func (p *picker) addChain(b *entity) bool {
+func (p *picker) addChain(b *blockState) bool {
 	if !p.add(b) {
 		return false
 	}
@@ -244,10 +239,10 @@ func (p *picker) addChain(b *entity) bool {
 	return true
 }
 
-func (p *picker) add(b *entity) bool {
-	v, err := p.store.pinIn(b, p.mem, p.mem.stats.Name)
+func (p *picker) add(b *blockState) bool {
+	v, err := p.store.pinInLocked(b, p.mem, p.mem.stats.Name)
 	if err != nil {
-		p.store.note(p.mem, err)
+		p.store.noteLocked(p.mem, err)
 		return false
 	}
 	b.writing = true
@@ -270,7 +265,7 @@ func (s *Store) writeCold(ctx context.Context, views []*View) (written int, err 
 		})
 	}()
 	for _, v := range views {
-		s.complete(v)
+		s.finalizeID(v)
 	}
 	items, owners := s.coldItems(views)
 	if len(items) > 0 {
@@ -279,31 +274,31 @@ func (s *Store) writeCold(ctx context.Context, views []*View) (written int, err 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.announce()
-	s.batch.inFlight = false
+	defer s.wakeWaitersLocked()
+	s.mu.batch.inFlight = false
 	for _, v := range views {
 		v.block.writing = false
 	}
 	switch {
 	case errors.Is(err, tiers.ErrExists):
 		// Somebody's record of these bytes is there already: take them one by one.
-		return s.writeEach(ctx, items, owners), nil
+		return s.writeEachLocked(ctx, items, owners), nil
 	case err != nil:
-		s.coldDown = s.now().Add(coldRetry)
-		s.noteCold(err)
+		s.mu.coldDown = s.now().Add(coldRetry)
+		s.noteColdLocked(err)
 		return 0, err
 	}
-	if len(items) > 0 && s.short.limit > 0 { // what the tier takes is known by looking at all its files
-		s.short.accept(s.now(), s.usedBelow())
+	if len(items) > 0 && s.mu.short.limit > 0 { // what the tier takes is known by looking at all its files
+		s.mu.short.accept(s.now(), s.usedBelow())
 	}
 	for i, b := range owners {
-		s.nowCold(b, items[i].Names)
+		s.nowColdLocked(b, items[i].Names)
 	}
 	return len(items), nil
 }
 
 // coldItems describes the blocks that are still worth writing.
-func (s *Store) coldItems(views []*View) (items []tiers.Item, owners []*entity) {
+func (s *Store) coldItems(views []*View) (items []tiers.Item, owners []*blockState) {
 	s.sortByPut(views)
 	ok := make([]bool, len(views))
 	for i, v := range views {
@@ -314,7 +309,7 @@ func (s *Store) coldItems(views []*View) (items []tiers.Item, owners []*entity) 
 	for i, v := range views {
 		b := v.block
 		if !ok[i] {
-			v.withdraw()
+			v.withdrawLocked()
 		}
 		if !ok[i] || b.cold || len(b.names) == 0 || b.info.ID.IsProvisional() {
 			b.writing = false
@@ -340,26 +335,27 @@ func (s *Store) sortByPut(views []*View) {
 	slices.SortFunc(views, func(x, y *View) int { return cmp.Compare(first(x), first(y)) })
 }
 
-// writeEach writes items one at a time, with the mutex released meanwhile.
-func (s *Store) writeEach(ctx context.Context, items []tiers.Item, owners []*entity) (written int) {
+// writeEachLocked writes items one at a time, with the mutex released
+// meanwhile.
+func (s *Store) writeEachLocked(ctx context.Context, items []tiers.Item, owners []*blockState) (written int) {
 	for i, it := range items {
 		s.mu.Unlock()
 		err := s.cold.Put(ctx, it)
 		s.mu.Lock()
 		if err != nil && !errors.Is(err, tiers.ErrExists) {
-			s.noteCold(err)
+			s.noteColdLocked(err)
 			continue
 		}
-		s.nowCold(owners[i], it.Names)
+		s.nowColdLocked(owners[i], it.Names)
 		written++
 	}
 	return written
 }
 
-// nowCold notes that b is in the cold tier with the given names, and brings
-// the names there up to date with what happened during the write.
-func (s *Store) nowCold(b *entity, wrote []block.Name) {
-	s.enterCold(b)
+// nowColdLocked notes that b is in the cold tier with the given names, and
+// brings the names there up to date with what happened during the write.
+func (s *Store) nowColdLocked(b *blockState, wrote []block.Name) {
+	s.enterColdLocked(b)
 	s.last().stats.Demoted++
 	live := map[string]uint64{}
 	for _, n := range b.names {
@@ -372,15 +368,15 @@ func (s *Store) nowCold(b *entity, wrote []block.Name) {
 			// Whatever the name stands for now was written at least two ticks
 			// after w, so this withdraws w's record alone.
 			w.Seq++
-			s.tellCold(s.cold.Unlink(b.info.ID, w))
+			s.noteLinkLocked(s.cold.Unlink(b.info.ID, w))
 		case seq == w.Seq:
 			delete(live, k)
 		}
 	}
 	for _, n := range b.names {
 		if _, missing := live[n.entry.Namespace+"\x00"+n.entry.Key]; missing {
-			s.linkCold(b, n.entry)
+			s.linkColdLocked(b, n.entry)
 		}
 	}
-	s.announce()
+	s.wakeWaitersLocked()
 }

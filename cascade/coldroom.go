@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"cascadekv/cascade/policy"
-	"cascadekv/tiers"
 )
 
 // coldRoom ranks the blocks that this rank keeps in a cold tier with a budget, or
@@ -37,39 +36,39 @@ type standing struct {
 // ranking is a tier's order with where a block stands in it.
 type ranking struct {
 	*order
-	node func(*entity) (policy.Node, bool)
+	node func(*blockState) (policy.Node, bool)
 }
 
-// rankings returns those of all tiers that have a policy, fastest first.
-func (s *Store) rankings() (all []ranking) {
+// rankingsLocked returns those of all tiers that have a policy, fastest first.
+func (s *Store) rankingsLocked() (all []ranking) {
 	for _, m := range s.mem {
-		all = append(all, ranking{&m.order, func(b *entity) (policy.Node, bool) { return b.at[m.index].node, b.at[m.index].present }})
+		all = append(all, ranking{&m.order, func(b *blockState) (policy.Node, bool) { return b.at[m.index].node, b.at[m.index].present }})
 	}
-	if s.room.policy != nil {
-		all = append(all, ranking{&s.room.order, func(b *entity) (policy.Node, bool) { return b.below.node, b.below.ranked }})
+	if s.mu.room.policy != nil {
+		all = append(all, ranking{&s.mu.room.order, func(b *blockState) (policy.Node, bool) { return b.below.node, b.below.ranked }})
 	}
 	return all
 }
 
-// enterCold notes that b is in the cold tier, in a file of this rank.
-func (s *Store) enterCold(b *entity) { s.nowIn(b, false) }
+// enterColdLocked notes that b is in the cold tier, in a file of this rank.
+func (s *Store) enterColdLocked(b *blockState) { s.nowInLocked(b, false) }
 
-// inheritCold is enterCold for what an earlier run left: it leaves first.
-func (s *Store) inheritCold(b *entity) { s.nowIn(b, true) }
+// inheritColdLocked is enterColdLocked for what an earlier run left: it leaves first.
+func (s *Store) inheritColdLocked(b *blockState) { s.nowInLocked(b, true) }
 
-func (s *Store) nowIn(b *entity, old bool) {
+func (s *Store) nowInLocked(b *blockState, old bool) {
 	b.cold = true
-	s.rank(b, old)
-	s.restate(b)
+	s.rankLocked(b, old)
+	s.placementChangedLocked(b)
 }
 
-// rank tells the policy of the cold tier, if it has one, of b, which is there; old
-// says that an earlier run left it.
-func (s *Store) rank(b *entity, old bool) {
-	if r := &s.room; r.policy != nil && !b.below.ranked {
-		meta := s.meta(b)
+// rankLocked tells the policy of the cold tier, if it has one, of b, which is
+// there; old says that an earlier run left it.
+func (s *Store) rankLocked(b *blockState, old bool) {
+	if r := &s.mu.room; r.policy != nil && !b.below.ranked {
+		meta := s.metaLocked(b)
 		meta.Old = old
-		b.below = standing{ranked: true, old: old, node: r.insert(s.age(), meta, b), bytes: s.takes(b)}
+		b.below = standing{ranked: true, old: old, node: r.insert(s.age(), meta, b), bytes: s.takesLocked(b)}
 		r.bytes += b.below.bytes
 		if old {
 			r.old += b.below.bytes
@@ -77,47 +76,42 @@ func (s *Store) rank(b *entity, old bool) {
 	}
 }
 
-// usedCold appends b's place in the cold tier's order, if it has one, to those
-// of a request that uses it.
-func (s *Store) usedCold(chain []policy.Node, b *entity) []policy.Node {
+// usedColdLocked appends b's place in the cold tier's order, if it has one, to
+// those of a request that uses it.
+func (s *Store) usedColdLocked(chain []policy.Node, b *blockState) []policy.Node {
 	if !b.below.ranked {
 		return chain
 	}
 	if b.below.old {
 		b.below.old = false
-		s.room.old -= b.below.bytes
+		s.mu.room.old -= b.below.bytes
 	}
 	return append(chain, b.below.node)
 }
 
-// leaveCold undoes enterCold.
-func (s *Store) leaveCold(b *entity) {
+// leaveColdLocked undoes enterColdLocked.
+func (s *Store) leaveColdLocked(b *blockState) {
 	b.cold = false
 	if b.below.ranked {
-		s.room.remove(b.below.node)
-		s.room.bytes -= b.below.bytes
+		s.mu.room.remove(b.below.node)
+		s.mu.room.bytes -= b.below.bytes
 		if b.below.old {
-			s.room.old -= b.below.bytes
+			s.mu.room.old -= b.below.bytes
 		}
 	}
 	b.below = standing{}
-	s.restate(b)
+	s.placementChangedLocked(b)
 }
 
-// takes returns the bytes that a block takes in the cold tier: fewer than it has
-// where the tier encodes it.
-func (s *Store) takes(b *entity) int64 {
-	if t, ok := s.cold.(tiers.Encoding); ok {
-		if n, err := t.Stored(b.info.ID); err == nil {
-			return n
-		}
-	}
-	return b.info.Size
+// takesLocked returns the bytes that a block takes in the cold tier: fewer than
+// it has where the tier encodes it.
+func (s *Store) takesLocked(b *blockState) int64 {
+	return s.cold.StoredSize(b.info)
 }
 
-// weigh keeps the hold on b in the cold tier in step with the reasons for one.
-// It is called after every change of one of them.
-func (s *Store) weigh(b *entity) {
+// syncColdHoldLocked keeps the hold on b in the cold tier in step with the
+// reasons for one. It is called after every change of one of them.
+func (s *Store) syncColdHoldLocked(b *blockState) {
 	if b == nil || !b.below.ranked {
 		return
 	}
@@ -127,25 +121,25 @@ func (s *Store) weigh(b *entity) {
 	}
 	b.below.held = held
 	if held {
-		s.room.policy.Hold(b.below.node)
+		s.mu.room.policy.Hold(b.below.node)
 	} else {
-		s.room.policy.Release(b.below.node)
+		s.mu.room.policy.Release(b.below.node)
 	}
 }
 
 // wanted tells whether a name of b is leased or leads on to a stored block.
-func (b *entity) wanted() bool {
+func (b *blockState) wanted() bool {
 	return b.leading > 0 || b.leases > 0
 }
 
-// coldVictim returns the block that the cold tier gives up next, nil for none.
-// Where blocks with equal bytes at several places of their chains hold each
-// other in a ring, one of them is taken: see breakRing.
-func (s *Store) coldVictim() *entity {
-	if b := s.room.next(); b != nil {
+// coldVictimLocked returns the block that the cold tier gives up next, nil for
+// none. Where blocks with equal bytes at several places of their chains hold
+// each other in a ring, one of them is taken: see breakRing.
+func (s *Store) coldVictimLocked() *blockState {
+	if b := s.mu.room.next(); b != nil {
 		return b
 	}
-	for _, b := range s.room.nodes {
+	for _, b := range s.mu.room.nodes {
 		if b != nil && len(b.names) > 1 && !b.inMemory() && b.fetch == nil && b.leases == 0 {
 			return b
 		}
@@ -170,45 +164,45 @@ func (s *Store) shrinkCold() {
 	for done := false; !done; {
 		s.mu.Lock()
 		var err error
-		if done, err = s.shrinkSome(); err != nil {
-			s.coldDown = s.now().Add(coldRetry)
-			s.noteCold(err)
+		if done, err = s.shrinkSomeLocked(); err != nil {
+			s.mu.coldDown = s.now().Add(coldRetry)
+			s.noteColdLocked(err)
 		}
 		if done {
-			s.mergeSoon()
+			s.mergeSoonLocked()
 		}
-		s.announce()
+		s.wakeWaitersLocked()
 		s.mu.Unlock()
 	}
 }
 
-func (s *Store) shrinkSome() (done bool, err error) {
-	budget := int64(coldFill * float64(s.coldBudget()))
+func (s *Store) shrinkSomeLocked() (done bool, err error) {
+	budget := int64(coldFill * float64(s.coldBudgetLocked()))
 	for range shrinkStep {
-		if s.room.policy == nil || budget == 0 || s.estate.settling || s.room.bytes <= budget {
+		if s.mu.room.policy == nil || budget == 0 || s.mu.estate.settling || s.mu.room.bytes <= budget {
 			return true, nil
 		}
-		b := s.coldVictim()
+		b := s.coldVictimLocked()
 		if b == nil {
-			return true, s.overBudget()
+			return true, s.overBudgetLocked()
 		}
 		if err := s.cold.Evict(b.info.ID); err != nil {
-			s.noteCold(err)
+			s.noteColdLocked(err)
 		}
-		s.leaveCold(b)
+		s.leaveColdLocked(b)
 		s.coldStats.Evicted++
-		s.vanish(b) // what is in memory is held, so this was its last copy
+		s.vanishLocked(b) // what is in memory is held, so this was its last copy
 	}
 	return false, nil
 }
 
-// overBudget says that what is held in the cold tier exceeds the budget. A shortage
-// is none: the tier itself says what it takes, and what is held now is given up
-// when memory lets go of it.
-func (s *Store) overBudget() error {
+// overBudgetLocked says that what is held in the cold tier exceeds the budget.
+// A shortage is none: the tier itself says what it takes, and what is held now
+// is given up when memory lets go of it.
+func (s *Store) overBudgetLocked() error {
 	budget := int64(coldFill * float64(s.limits.Load().ColdBytes))
-	if budget == 0 || s.room.bytes <= budget {
+	if budget == 0 || s.mu.room.bytes <= budget {
 		return nil
 	}
-	return fmt.Errorf("%w; %d bytes of %d are in use", errColdFull, s.room.bytes, budget)
+	return fmt.Errorf("%w; %d bytes of %d are in use", errColdFull, s.mu.room.bytes, budget)
 }

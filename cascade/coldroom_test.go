@@ -26,7 +26,7 @@ func budgeted(t *testing.T, p string, blocks int64) *rig {
 func (s *Store) coldBytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.room.bytes
+	return s.mu.room.bytes
 }
 
 // TestColdTierKeepsItsBudget puts far more chains than the budget holds: what
@@ -38,8 +38,8 @@ func TestColdTierKeepsItsBudget(t *testing.T) {
 			r := budgeted(t, p, 150)
 			s := r.Store
 			s.mu.Lock()
-			s.room.policy = &watcher{s.room.policy, func(node policy.Node) {
-				for _, n := range s.room.nodes[node].names {
+			s.mu.room.policy = &watcher{s.mu.room.policy, func(node policy.Node) {
+				for _, n := range s.mu.room.nodes[node].names {
 					if n.stored > 0 {
 						t.Errorf("%q leaves %d stored children behind", n.entry.Key, n.stored)
 					}
@@ -65,18 +65,9 @@ func TestColdTierKeepsItsBudget(t *testing.T) {
 }
 
 // thin is a cold tier that stores blocks in half their bytes.
-type thin struct{ tiers.Tier }
+type thin struct{ tiers.Files }
 
-func (c thin) Stored(id block.ID) (int64, error) {
-	p, err := c.Pin(id)
-	if err != nil {
-		return 0, err
-	}
-	defer p.Release()
-	return p.Info().Size / 2, nil
-}
-
-func (thin) Encoded() tiers.Encoded { return tiers.Encoded{} }
+func (thin) StoredSize(info block.Info) int64 { return info.Size / 2 }
 
 // TestColdBudgetCountsWhatIsStored: a tier that encodes holds more blocks within
 // the same budget.

@@ -15,7 +15,7 @@ func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []b
 			n++
 		}
 	}
-	s.lookedFor(ns, len(keys), n)
+	s.countLookups(ns, len(keys), n)
 	return found
 }
 
@@ -46,7 +46,7 @@ func (s *Store) containsMany(ctx context.Context, ns string, keys [][]byte) []bo
 func (s *Store) lookMany(ns string, keys [][]byte, found []bool) (missing int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sp := s.spaces[ns]
+	sp := s.mu.spaces[ns]
 	if sp == nil {
 		return len(keys)
 	}

@@ -104,9 +104,9 @@ func TestChainsThatGrowInTurnsLeaveInOrder(t *testing.T) {
 			}
 			var got []string
 			r.Store.mu.Lock()
-			for b := r.victim(r.mem[0]); b != nil; b = r.victim(r.mem[0]) {
+			for b := r.victimLocked(r.mem[0]); b != nil; b = r.victimLocked(r.mem[0]) {
 				got = append(got, b.names[0].entry.Key)
-				r.evict(b, r.mem[0])
+				r.evictLocked(b, r.mem[0])
 			}
 			r.Store.mu.Unlock()
 			if !slices.Equal(got, want) {

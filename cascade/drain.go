@@ -13,32 +13,32 @@ import (
 // lies. It returns how many blocks it wrote.
 func (s *Store) Drain(ctx context.Context) (int, error) {
 	s.mu.Lock()
-	err := s.usable()
+	err := s.checkOpenLocked()
 	s.mu.Unlock()
 	if err == nil {
-		err = s.completePending(ctx)
+		err = s.finalizePending(ctx)
 	}
 	if err != nil {
 		return 0, err
 	}
 	written, err := s.drain(ctx)
 	if err == nil {
-		s.tellHomes(ctx)
+		s.awaitHomes(ctx)
 	}
 	return written, err
 }
 
-// completePending gives every block in memory its id.
-func (s *Store) completePending(ctx context.Context) error {
+// finalizePending gives every block in memory its id.
+func (s *Store) finalizePending(ctx context.Context) error {
 	for _, b := range s.withoutID() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		s.mu.Lock()
-		v := s.pinFastest(b)
+		v := s.pinFastestLocked(b)
 		s.mu.Unlock()
 		if v != nil {
-			s.complete(v.background())
+			s.finalizeID(v.background())
 			v.Release()
 		}
 	}
@@ -46,11 +46,11 @@ func (s *Store) completePending(ctx context.Context) error {
 }
 
 // withoutID lists the blocks that were acknowledged and not hashed yet.
-func (s *Store) withoutID() []*entity {
+func (s *Store) withoutID() []*blockState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var pending []*entity
-	for _, b := range s.blocks {
+	var pending []*blockState
+	for _, b := range s.mu.blocks {
 		if b.countedPending {
 			pending = append(pending, b)
 		}
@@ -75,7 +75,7 @@ func (s *Store) drain(ctx context.Context) (written int, err error) {
 		if err == nil {
 			err = s.syncCold(ctx)
 		}
-		var gone []*entity
+		var gone []*blockState
 		if err == nil {
 			gone, err = s.findGone(ctx)
 		}
@@ -107,7 +107,7 @@ func (s *Store) giveToken() { <-s.cleaning }
 
 // writeAll writes blocks that are dirty to the cold tier, and returns how many. The
 // caller holds the cleaning token.
-func (s *Store) writeAll(ctx context.Context, dirty []*entity) (written int, err error) {
+func (s *Store) writeAll(ctx context.Context, dirty []*blockState) (written int, err error) {
 	for len(dirty) > 0 {
 		var views []*View
 		views, dirty = s.pinDirty(dirty)
@@ -124,22 +124,22 @@ var errDrain = errors.New("cascade: drain is incomplete: what the cold tier refu
 
 // dirtyBlocks lists what a drain writes, in the order in which it was put, so
 // that chains lie together.
-func (s *Store) dirtyBlocks() []*entity {
+func (s *Store) dirtyBlocks() []*blockState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var dirty []*entity
-	for _, b := range s.blocks {
+	var dirty []*blockState
+	for _, b := range s.mu.blocks {
 		if b.countedDirty {
 			dirty = append(dirty, b)
 		}
 	}
-	slices.SortFunc(dirty, func(x, y *entity) int { return cmp.Compare(x.names[0].entry.Seq, y.names[0].entry.Seq) })
+	slices.SortFunc(dirty, func(x, y *blockState) int { return cmp.Compare(x.names[0].entry.Seq, y.names[0].entry.Seq) })
 	return dirty
 }
 
 // pinDirty pins the first batch of blocks that are still dirty and returns the
 // rest.
-func (s *Store) pinDirty(dirty []*entity) (views []*View, rest []*entity) {
+func (s *Store) pinDirty(dirty []*blockState) (views []*View, rest []*blockState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var bytes int64
@@ -149,7 +149,7 @@ func (s *Store) pinDirty(dirty []*entity) (views []*View, rest []*entity) {
 		if !b.countedDirty || b.writing {
 			continue
 		}
-		if v := s.pinFastest(b); v != nil {
+		if v := s.pinFastestLocked(b); v != nil {
 			b.writing = true
 			views = append(views, v.background())
 			bytes += v.Size()

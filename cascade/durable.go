@@ -3,44 +3,42 @@ package cascade
 import (
 	"context"
 	"time"
-
-	"cascadekv/tiers"
 )
 
 // syncEvery is how long names, and withdrawals of names, may wait for the cold
 // tier to make them durable: what a kill -9 can undo.
 const syncEvery = time.Second
 
-// tellCold notes the outcome of telling the cold tier of a name. What it only
-// keeps in mind the cleaner makes durable; a block of memory with such a name
-// stays until then: see fallOf. The caller holds the mutex.
-func (s *Store) tellCold(err error) {
-	s.noteCold(err)
-	if _, ok := s.cold.(tiers.Syncer); !ok || err != nil {
+// noteLinkLocked notes the outcome of telling the cold tier of a name. What it
+// only keeps in mind the cleaner makes durable; a block of memory with such a
+// name stays until then: see fallOfLocked.
+func (s *Store) noteLinkLocked(err error) {
+	s.noteColdLocked(err)
+	if err != nil {
 		return
 	}
-	if s.told == s.synced {
-		s.wakeCleaner(false)
+	if s.mu.linkSeq == s.mu.syncedSeq {
+		s.wakeCleanerLocked(false)
 	}
-	s.told++
+	s.mu.linkSeq++
 }
 
-// wantSync makes the cleaner sync now. The caller holds the mutex.
-func (s *Store) wantSync() {
-	s.hurry = true
-	s.wakeCleaner(false)
+// requestSyncLocked makes the cleaner sync now.
+func (s *Store) requestSyncLocked() {
+	s.mu.syncRequested = true
+	s.wakeCleanerLocked(false)
 }
 
 func (s *Store) syncWanted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.hurry && s.told > s.synced
+	return s.mu.syncRequested && s.mu.linkSeq > s.mu.syncedSeq
 }
 
 func (s *Store) namesWait() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.told > s.synced
+	return s.mu.linkSeq > s.mu.syncedSeq
 }
 
 // syncOrLater syncs the cold tier and returns when to try again, nil for no
@@ -63,23 +61,22 @@ func (s *Store) syncOrLater(ctx context.Context) <-chan time.Time {
 // the cleaning token.
 func (s *Store) syncCold(ctx context.Context) error {
 	s.mu.Lock()
-	upTo, waited := s.told, s.told > s.synced
-	s.hurry = false
+	upTo, waited := s.mu.linkSeq, s.mu.linkSeq > s.mu.syncedSeq
+	s.mu.syncRequested = false
 	s.mu.Unlock()
-	sync, ok := s.cold.(tiers.Syncer)
-	if !ok || !waited {
+	if !waited {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, coldDeadline)
 	defer cancel()
-	err := sync.Sync(ctx)
+	err := s.cold.Sync(ctx)
 	s.heedRoom()
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.synced = upTo
-	s.announce()
+	s.mu.syncedSeq = upTo
+	s.wakeWaitersLocked()
 	return nil
 }

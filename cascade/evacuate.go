@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"cascadekv/internal/block"
-	"cascadekv/tiers"
 )
 
 // evacuateShare bounds what is taken up into memory at once, as one part in so many
@@ -17,12 +16,11 @@ const evacuateShare = 8
 // then give the piece back. In memory those blocks are dirty. It tells whether
 // there was such a piece.
 func (s *Store) evacuate(ctx context.Context) bool {
-	cold, ok := s.cold.(tiers.Sparse)
-	if !ok || !s.mustEvacuate() {
+	if !s.mustEvacuate() {
 		return false
 	}
 	capacity, _ := s.lastRoom()
-	ids := cold.Sparsest(capacity / evacuateShare)
+	ids := s.cold.Sparsest(capacity / evacuateShare)
 	views, complete := s.takeUp(ctx, ids)
 	defer func() {
 		for _, v := range views {
@@ -34,24 +32,24 @@ func (s *Store) evacuate(ctx context.Context) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.announce()
+	defer s.wakeWaitersLocked()
 	for _, id := range ids {
-		b := s.blocks[id]
+		b := s.mu.blocks[id]
 		if b == nil || !b.cold || b.below.foreign || !b.inMemory() && b.wanted() {
 			continue
 		}
 		if err := s.cold.Evict(id); err != nil {
-			s.noteCold(err)
+			s.noteColdLocked(err)
 			continue
 		}
-		s.leaveCold(b)
+		s.leaveColdLocked(b)
 		s.coldStats.Evicted++
 		if !b.inMemory() {
-			s.vanish(b)
+			s.vanishLocked(b)
 		}
 	}
-	s.coldDown = s.now() // what is dirty now should not wait
-	s.wakeCleaner(false)
+	s.mu.coldDown = s.now() // what is dirty now should not wait
+	s.wakeCleanerLocked(false)
 	return true
 }
 
@@ -59,7 +57,7 @@ func (s *Store) evacuate(ctx context.Context) bool {
 func (s *Store) mustEvacuate() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.short.evacuate(s.now(), s.usedBelow())
+	return s.mu.short.evacuate(s.now(), s.usedBelow())
 }
 
 // takeUp brings blocks of the cold tier into memory and holds them there. complete
@@ -68,20 +66,20 @@ func (s *Store) takeUp(ctx context.Context, ids []block.ID) (views []*View, comp
 	var coming, fresh []*fetch
 	s.mu.Lock()
 	for _, id := range ids {
-		b := s.blocks[id]
+		b := s.mu.blocks[id]
 		if b == nil {
 			continue
 		}
-		if v := s.pinFastest(b); v != nil {
+		if v := s.pinFastestLocked(b); v != nil {
 			views = append(views, v.background())
-		} else if f := s.joinFetch(b, &fresh); f != nil {
+		} else if f := s.joinFetchLocked(b, &fresh); f != nil {
 			coming = append(coming, f)
 		}
 	}
 	for _, f := range fresh {
 		f.price = anyBlock // what does not come up is given up itself
 	}
-	s.bringUp(fresh)
+	s.bringUpLocked(fresh)
 	s.mu.Unlock()
 	within, cancel := s.untilFetched(ctx)
 	defer cancel()
@@ -93,7 +91,7 @@ func (s *Store) takeUp(ctx context.Context, ids []block.ID) (views []*View, comp
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		if b := s.blocks[id]; b != nil && b.cold && !b.inMemory() && b.wanted() {
+		if b := s.mu.blocks[id]; b != nil && b.cold && !b.inMemory() && b.wanted() {
 			return views, false
 		}
 	}

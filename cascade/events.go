@@ -128,16 +128,18 @@ func (s *Store) Events(since uint64, most int) (next, lost uint64, events []Even
 // false when ctx ends before.
 func (s *Store) AwaitEvent(ctx context.Context, next uint64) bool { return s.events.wait(ctx, next) }
 
-// tellStored notes that n became readable with the block it names. The caller
-// holds the store's mutex, so that events come in the order of what happened.
-func (s *Store) tellStored(n *name) {
+// logStoredLocked notes that n became readable with the block it names. The
+// caller holds the store's mutex, so that events come in the order of what
+// happened.
+func (s *Store) logStoredLocked(n *name) {
 	if !n.entry.Bound {
 		s.events.add(Event{Kind: Stored, Namespace: n.entry.Namespace, Key: n.entry.Key, Size: n.block.info.Size})
 	}
 }
 
-// tellRemoved notes that n, which named b, is no longer readable; likewise.
-func (s *Store) tellRemoved(n *name, b *entity) {
+// logRemovedLocked notes that n, which named b, is no longer readable;
+// likewise.
+func (s *Store) logRemovedLocked(n *name, b *blockState) {
 	if !n.entry.Bound {
 		s.events.add(Event{Kind: Removed, Namespace: n.entry.Namespace, Key: n.entry.Key, Size: b.info.Size})
 	}

@@ -120,7 +120,7 @@ func readableNames(s *Store) map[string]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names := map[string]int64{}
-	for _, sp := range s.spaces {
+	for _, sp := range s.mu.spaces {
 		for key, n := range sp.byKey {
 			if n.block != nil && !n.entry.Bound && n.visible(s.now) {
 				names[sp.name+"/"+key] = n.block.info.Size

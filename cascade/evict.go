@@ -61,46 +61,46 @@ func (s *Store) evictOne(ctx context.Context, m *memTier, most price) error {
 		return err
 	}
 	s.mu.Lock()
-	if err := s.usable(); err != nil {
+	if err := s.checkOpenLocked(); err != nil {
 		s.mu.Unlock()
 		return err
 	}
-	b := s.victim(m)
-	switch s.fallOf(b, m) {
+	b := s.victimLocked(m)
+	switch s.fallOfLocked(b, m) {
 	case leaves:
-		if most == copyOnly && s.cold != nil && s.onlyCopy(b, m) {
+		if most == copyOnly && s.cold != nil && s.onlyCopyLocked(b, m) {
 			s.mu.Unlock()
 			return errOnlyCopy
 		}
-		s.evict(b, m)
+		s.evictLocked(b, m)
 		s.mu.Unlock()
 		return nil
 	case fallsToMemory:
 		s.mu.Unlock()
 		return s.demote(ctx, b, m, s.mem[m.index+1], most)
 	case staysLeased:
-		s.holdLeases(b)
+		s.holdLeasesLocked(b)
 	case awaitsCleaning:
-		s.wakeCleaner(true)
+		s.wakeCleanerLocked(true)
 	case awaitsSync:
-		s.wantSync()
+		s.requestSyncLocked()
 	}
-	return s.waitForChange(ctx) // unlocks
+	return s.waitForChangeLocked(ctx) // unlocks
 }
 
-// victim returns the block that m's policy gives up next, nil for none.
-func (s *Store) victim(m *memTier) *entity {
+// victimLocked returns the block that m's policy gives up next, nil for none.
+func (s *Store) victimLocked(m *memTier) *blockState {
 	if b := m.next(); b != nil {
 		return b
 	}
-	return s.breakRing(m)
+	return s.breakRingLocked(m)
 }
 
-// breakRing finds a victim when every block is held and the only holds on one
-// of them are those of children: blocks with equal bytes at several places of
-// their chains can hold each other in a ring.
-func (s *Store) breakRing(m *memTier) *entity {
-	if int64(s.stats.Views) > s.kept.Load() || s.batch.inFlight || s.leased > 0 {
+// breakRingLocked finds a victim when every block is held and the only holds on
+// one of them are those of children: blocks with equal bytes at several places
+// of their chains can hold each other in a ring.
+func (s *Store) breakRingLocked(m *memTier) *blockState {
+	if int64(s.mu.stats.Views) > s.kept.Load() || s.mu.batch.inFlight || s.mu.leased > 0 {
 		return nil // those end by themselves
 	}
 	for _, b := range m.nodes {
@@ -123,32 +123,32 @@ const (
 	staysLeased                // it would be lost, and somebody was promised it
 )
 
-// fallOf decides how b, m's victim, leaves. A victim falls one tier down:
-// protected blocks to the next memory tier, others to the cold one
-// (Algorithm 1, lines 6 to 10).
-func (s *Store) fallOf(b *entity, m *memTier) fall {
+// fallOfLocked decides how b, m's victim, leaves. A victim falls one tier down:
+// protected blocks to the next memory tier, others to the cold one (Algorithm
+// 1, lines 6 to 10).
+func (s *Store) fallOfLocked(b *blockState, m *memTier) fall {
 	if b == nil {
 		return stays
 	}
 	if m != s.last() {
-		below := b.at[m.index+1].present || b.isBelow() && policy.Demote(s.meta(b)) == policy.FallCold
+		below := b.at[m.index+1].present || b.hasLowerCopy() && policy.Demote(s.metaLocked(b)) == policy.FallCold
 		switch {
 		case below:
 			return leaves
-		case policy.Demote(s.meta(b)) == policy.FallNext || !s.coldUp():
+		case policy.Demote(s.metaLocked(b)) == policy.FallNext || !s.coldUpLocked():
 			return fallsToMemory
 		}
 		return awaitsCleaning
 	}
 	switch {
-	case s.coldUp() && s.batch.inFlight && s.batch.ahead <= 0:
+	case s.coldUpLocked() && s.mu.batch.inFlight && s.mu.batch.ahead <= 0:
 		// What is being written is colder than b: wait for that instead.
 		return awaitsCleaning
-	case b.cold && b.told > s.synced && s.coldUp():
+	case b.cold && b.linkSeq > s.mu.syncedSeq && s.coldUpLocked():
 		return awaitsSync // memory has the only durable record of a name
-	case b.isBelow():
+	case b.hasLowerCopy():
 		return leaves
-	case s.coldUp():
+	case s.coldUpLocked():
 		return awaitsCleaning
 	case s.cold != nil && b.leases > 0:
 		return staysLeased
@@ -156,47 +156,47 @@ func (s *Store) fallOf(b *entity, m *memTier) fall {
 	return leaves
 }
 
-// onlyCopy reports whether b would be lost with its place in m.
-func (s *Store) onlyCopy(b *entity, m *memTier) bool {
+// onlyCopyLocked reports whether b would be lost with its place in m.
+func (s *Store) onlyCopyLocked(b *blockState, m *memTier) bool {
 	for t, p := range b.at {
 		if p.present && t != m.index {
 			return false
 		}
 	}
-	return !b.isBelow()
+	return !b.hasLowerCopy()
 }
 
-// holdLeases keeps a leased block in memory once the cold tier is out.
-func (s *Store) holdLeases(b *entity) {
+// holdLeasesLocked keeps a leased block in memory once the cold tier is out.
+func (s *Store) holdLeasesLocked(b *blockState) {
 	for _, n := range b.names {
-		s.holdLeasesOf(n)
+		s.holdLeasesOfLocked(n)
 	}
 }
 
-// evict takes a victim out of m. With its last copy go its names.
-func (s *Store) evict(b *entity, m *memTier) {
+// evictLocked takes a victim out of m. With its last copy go its names.
+func (s *Store) evictLocked(b *blockState, m *memTier) {
 	m.stats.Evicted++
 	if m == s.last() {
-		s.batch.ahead--
+		s.mu.batch.ahead--
 	}
-	s.drop(b, m)
+	s.dropLocked(b, m)
 	if !b.cold && !b.inMemory() {
 		if s.cold != nil && b.from == nil {
-			s.stats.Lost++
+			s.mu.stats.Lost++
 		}
-		s.vanish(b)
+		s.vanishLocked(b)
 	}
 }
 
 // demote copies a victim of m to the next memory tier, so that the next look
 // finds it there and evicts it.
-func (s *Store) demote(ctx context.Context, b *entity, m, next *memTier, most price) error {
+func (s *Store) demote(ctx context.Context, b *blockState, m, next *memTier, most price) error {
 	s.mu.Lock()
 	if !b.at[m.index].present || b.at[next.index].present {
 		s.mu.Unlock()
 		return nil
 	}
-	v, err := s.pinIn(b, m, m.stats.Name)
+	v, err := s.pinInLocked(b, m, m.stats.Name)
 	s.mu.Unlock()
 	if err != nil {
 		return err
@@ -215,11 +215,11 @@ func (s *Store) demote(ctx context.Context, b *entity, m, next *memTier, most pr
 // without anybody saying so.
 const waitPoll = 20 * time.Millisecond
 
-// waitForChange waits until something was released. It is called with the
+// waitForChangeLocked waits until something was released. It is called with the
 // mutex held and releases it.
-func (s *Store) waitForChange(ctx context.Context) error {
-	s.waiting++
-	changed := s.changed
+func (s *Store) waitForChangeLocked(ctx context.Context) error {
+	s.mu.waiting++
+	changed := s.mu.changed
 	s.mu.Unlock()
 	timer := time.NewTimer(waitPoll)
 	defer timer.Stop()

@@ -20,16 +20,16 @@ type fetch struct {
 
 	info block.Info // what is there; does not change
 
-	block *entity // of this rank's own cold tier; nil: from elsewhere
-	price price   // what may be given up for its place in memory
+	block *blockState // of this rank's own cold tier; nil: from elsewhere
+	price price       // what may be given up for its place in memory
 
 	// From elsewhere:
 	name     nameID
 	keep     bool // as a copy of this rank's own
 	copies   []directory.Statement
-	landed   *landed // finished ahead of its get
-	ahead    *ahead  // the chain it was fetched ahead for, until it is asked for
-	reserved int64   // its part of Store.aheadBytes
+	landed   *landed   // finished ahead of its get
+	prefetch *prefetch // the chain it was fetched ahead for, until it is asked for
+	reserved int64     // its part of Store.aheadBytes
 }
 
 // maxReads bounds the blocks on their way from other ranks' memory at once. Those
@@ -37,18 +37,18 @@ type fetch struct {
 // does not hold up the other.
 const maxReads = 64
 
-// joinFetch counts the caller among those who wait for b. If it is the first,
-// the new fetch is added to fresh, and the caller must let bringUp have it. nil
-// when there is nothing to fetch. The caller holds the mutex and must then
-// await the result.
-func (s *Store) joinFetch(b *entity, fresh *[]*fetch) *fetch {
-	if !b.cold || s.closed {
+// joinFetchLocked counts the caller among those who wait for b. If it is the
+// first, the new fetch is added to fresh, and the caller must let bringUp have
+// it. nil when there is nothing to fetch. The caller holds the mutex and must
+// then await the result.
+func (s *Store) joinFetchLocked(b *blockState, fresh *[]*fetch) *fetch {
+	if !b.cold || s.mu.closed {
 		return nil
 	}
 	if b.fetch == nil {
 		b.fetch = &fetch{block: b, info: b.info, done: make(chan struct{})}
 		b.busy++
-		s.weigh(b)
+		s.syncColdHoldLocked(b)
 		*fresh = append(*fresh, b.fetch)
 	}
 	b.fetch.waiters++
@@ -107,30 +107,30 @@ func (s *Store) fetched(f *fetch, a *arrival, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
-		err = s.publishFetched(f, a)
+		err = s.publishFetchedLocked(f, a)
 	}
 	if err != nil {
-		s.coldFailed(f.block, err)
+		s.coldFailedLocked(f.block, err)
 	}
 	f.finished = true
 	f.block.fetch = nil
-	s.weigh(f.block)
+	s.syncColdHoldLocked(f.block)
 	f.block.busy--
-	s.forget(f.block)
+	s.forgetLocked(f.block)
 	close(f.done)
-	s.announce()
+	s.wakeWaitersLocked()
 }
 
-// publishFetched makes a block that was read up resident, if it has a place in
-// memory, and the views of those who wait. The caller holds the mutex.
-func (s *Store) publishFetched(f *fetch, a *arrival) error {
+// publishFetchedLocked makes a block that was read up resident, if it has a
+// place in memory, and the views of those who wait.
+func (s *Store) publishFetchedLocked(f *fetch, a *arrival) error {
 	b, m := f.block, s.last()
 	if a.slot == nil {
 		l := &landed{arrival: a, info: f.info, users: 1}
 		for range f.waiters {
-			f.views = append(f.views, s.landedView(l, b))
+			f.views = append(f.views, s.landedViewLocked(l, b))
 		}
-		l.leave()
+		l.leaveLocked()
 		return nil
 	}
 	defer a.slot.Abort()
@@ -139,11 +139,11 @@ func (s *Store) publishFetched(f *fetch, a *arrival) error {
 		if err := a.slot.Commit(f.info, entryNames(b)); err != nil {
 			return s.roomError(m, f.info.Size, err)
 		}
-		s.enter(b, m)
+		s.enterLocked(b, m)
 		m.stats.Promoted++
 	}
 	for range f.waiters {
-		v, err := s.pinIn(b, m, a.tier)
+		v, err := s.pinInLocked(b, m, a.tier)
 		if err != nil {
 			return err
 		}
@@ -178,19 +178,18 @@ func afterIO(err error, free func()) {
 	}()
 }
 
-// coldFailed accounts for a read of the cold tier that failed. A block that
-// the tier does not have any more is not kept on the books. The caller holds
-// the mutex.
-func (s *Store) coldFailed(b *entity, err error) {
-	s.noteCold(err)
+// coldFailedLocked accounts for a read of the cold tier that failed. A block
+// that the tier does not have any more is not kept on the books.
+func (s *Store) coldFailedLocked(b *blockState, err error) {
+	s.noteColdLocked(err)
 	if !errors.Is(err, tiers.ErrCorrupt) && !errors.Is(err, tiers.ErrNotFound) {
 		return
 	}
 	if errors.Is(err, tiers.ErrCorrupt) {
-		s.stats.Corrupt++
+		s.mu.stats.Corrupt++
 	}
-	s.leaveCold(b)
+	s.leaveColdLocked(b)
 	if !b.inMemory() {
-		s.vanish(b)
+		s.vanishLocked(b)
 	}
 }

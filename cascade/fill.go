@@ -56,7 +56,7 @@ func (s *Store) PutFrom(ctx context.Context, items []FillItem, spread Spread) []
 		for to < len(stored) && stored[to].parent == stored[to-1] {
 			to++
 		}
-		s.refresh(stored[from:to]) // a piece of one chain
+		s.refreshLocked(stored[from:to]) // a piece of one chain
 		from = to
 	}
 	return errs
@@ -132,7 +132,7 @@ func (s *Store) stageTogether(ctx context.Context, items []FillItem) []filling {
 func (s *Store) storedAs(ns, key string, size int64) *name {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.lookup(ns, key); n != nil && n.block.info.Size == size {
+	if n := s.lookupLocked(ns, key); n != nil && n.block.info.Size == size {
 		return n
 	}
 	return nil

@@ -107,23 +107,23 @@ func (s *Store) awaitAll(ctx context.Context, waits []wait, views []*View) {
 func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wait, missing []int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.usable(); err != nil {
+	if err := s.checkOpenLocked(); err != nil {
 		return nil, nil, err
 	}
 	var chains [maxMemory][]policy.Node
 	var below []policy.Node
 	var fresh []*fetch
 	for i, key := range keys {
-		n := s.lookup(ns, key)
+		n := s.lookupLocked(ns, key)
 		if n == nil {
 			if s.asksElsewhere() {
 				missing = append(missing, i)
 			}
 			continue
 		}
-		below = s.usedCold(below, n.block)
-		if views[i] = s.pinFastest(n.block); views[i] == nil {
-			if f := s.joinFetch(n.block, &fresh); f != nil {
+		below = s.usedColdLocked(below, n.block)
+		if views[i] = s.pinFastestLocked(n.block); views[i] == nil {
+			if f := s.joinFetchLocked(n.block, &fresh); f != nil {
 				waits = append(waits, wait{i, f})
 			}
 			continue
@@ -134,14 +134,14 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 			}
 		}
 	}
-	s.bringUp(fresh)
+	s.bringUpLocked(fresh)
 	for t, chain := range chains {
 		if len(chain) > 0 {
 			s.mem[t].policy.Access(s.age(), chain, len(chain))
 		}
 	}
 	if len(below) > 0 {
-		s.room.policy.Access(s.age(), below, len(below))
+		s.mu.room.policy.Access(s.age(), below, len(below))
 	}
 	return waits, missing, nil
 }
@@ -149,7 +149,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 // getBelow gets a block whose copy in memory turned out to be bad.
 func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 	s.mu.Lock()
-	n := s.lookup(ns, key)
+	n := s.lookupLocked(ns, key)
 	if n == nil {
 		s.mu.Unlock()
 		view := make([]*View, 1)
@@ -159,8 +159,8 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 		return view[0]
 	}
 	var fresh []*fetch
-	f := s.joinFetch(n.block, &fresh)
-	s.bringUp(fresh)
+	f := s.joinFetchLocked(n.block, &fresh)
+	s.bringUpLocked(fresh)
 	s.mu.Unlock()
 	if f == nil {
 		return nil
@@ -170,17 +170,18 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 	return s.await(ctx, f)
 }
 
-// pinFastest pins b in the fastest memory tier that has it, or returns nil.
-func (s *Store) pinFastest(b *entity) *View {
+// pinFastestLocked pins b in the fastest memory tier that has it, or returns
+// nil.
+func (s *Store) pinFastestLocked(b *blockState) *View {
 	for _, m := range s.mem {
 		if !b.at[m.index].present {
 			continue
 		}
-		v, err := s.pinIn(b, m, m.stats.Name)
+		v, err := s.pinInLocked(b, m, m.stats.Name)
 		if err == nil {
 			return v
 		}
-		s.note(m, err)
+		s.noteLocked(m, err)
 	}
 	return nil
 }
@@ -215,12 +216,12 @@ func (s *Store) copyTo(ctx context.Context, v *View, m *memTier, most price) err
 	if err := slot.Commit(b.info, entryNames(b)); err != nil {
 		return s.roomError(m, v.Size(), err)
 	}
-	s.enter(b, m)
+	s.enterLocked(b, m)
 	m.stats.Promoted++
 	return nil
 }
 
-func entryNames(b *entity) []block.Name {
+func entryNames(b *blockState) []block.Name {
 	names := make([]block.Name, len(b.names))
 	for i, n := range b.names {
 		names[i] = n.entry
@@ -235,36 +236,36 @@ func (s *Store) count(ns string, views []*View) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sp, missed := s.asked(ns), uint64(0)
+	sp, missed := s.askedLocked(ns), uint64(0)
 	for _, v := range views {
 		if v == nil {
 			missed++
 			continue
 		}
-		s.stats.Hits++
+		s.mu.stats.Hits++
 		if sp != nil {
 			sp.hits++
 		}
-		s.countHit(v.tier, v.Size())
+		s.countHitLocked(v.tier, v.Size())
 	}
-	s.countMisses(ns, missed)
+	s.countMissesLocked(ns, missed)
 }
 
-// countHit counts a get with the tier that served it, and with those of memory
-// that would have been faster.
-func (s *Store) countHit(tier string, size int64) {
+// countHitLocked counts a get with the tier that served it, and with those of
+// memory that would have been faster.
+func (s *Store) countHitLocked(tier string, size int64) {
 	for _, m := range s.mem {
 		if m.stats.Name == tier {
 			break
 		}
 		m.stats.Misses++
 	}
-	t := s.tierStats(tier)
+	t := s.tierStatsLocked(tier)
 	t.Hits++
 	t.HitBytes += uint64(size)
 }
 
-func (s *Store) tierStats(name string) *TierStats {
+func (s *Store) tierStatsLocked(name string) *TierStats {
 	for _, m := range s.mem {
 		if m.stats.Name == name {
 			return &m.stats
@@ -276,8 +277,8 @@ func (s *Store) tierStats(name string) *TierStats {
 	return &s.coldStats
 }
 
-// fastest names the fastest tier that has b.
-func (s *Store) fastest(b *entity) string {
+// fastestLocked names the fastest tier that has b.
+func (s *Store) fastestLocked(b *blockState) string {
 	for _, m := range s.mem {
 		if b.at[m.index].present {
 			return m.stats.Name
@@ -290,14 +291,14 @@ func (s *Store) fastest(b *entity) string {
 // access.
 func (s *Store) Contains(ctx context.Context, ns, key string) bool {
 	found := s.containsHere(ns, key) || s.locatedOne(ctx, ns, key) != nil
-	s.looked(ns, found)
+	s.countLookup(ns, found)
 	return found
 }
 
 func (s *Store) containsHere(ns, key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lookup(ns, key) != nil
+	return s.lookupLocked(ns, key) != nil
 }
 
 // roomError turns a tier's refusal into the store's words.

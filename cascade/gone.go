@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"cascadekv/tiers"
 )
 
 // goneEvery is how often the cold tier is asked whether its files are still there.
@@ -34,7 +32,7 @@ func (s *Store) restoreGone(ctx context.Context) {
 	lost, err := s.findGone(ctx)
 	if err != nil && ctx.Err() == nil {
 		s.mu.Lock()
-		s.noteCold(err)
+		s.noteColdLocked(err)
 		s.mu.Unlock()
 	}
 	if len(lost) == 0 {
@@ -54,14 +52,10 @@ func (s *Store) restoreGone(ctx context.Context) {
 // findGone finds out which blocks the cold tier has lost to somebody who removed
 // its files, and returns those of them that are still in memory: they are dirty
 // again. The names of all others are withdrawn.
-func (s *Store) findGone(ctx context.Context) (kept []*entity, err error) {
-	t, ok := s.cold.(tiers.Removable)
-	if !ok {
-		return nil, nil
-	}
+func (s *Store) findGone(ctx context.Context) (kept []*blockState, err error) {
 	within, cancel := context.WithTimeout(ctx, coldDeadline)
 	defer cancel()
-	ids, err := t.Missing(within)
+	ids, err := s.cold.Missing(within)
 	if len(ids) == 0 {
 		return nil, err
 	}
@@ -69,17 +63,17 @@ func (s *Store) findGone(ctx context.Context) (kept []*entity, err error) {
 	defer s.mu.Unlock()
 	lost := 0
 	for _, id := range ids {
-		b := s.blocks[id]
+		b := s.mu.blocks[id]
 		if b == nil || !b.cold {
 			continue
 		}
-		s.leaveCold(b)
+		s.leaveColdLocked(b)
 		if b.inMemory() {
 			kept = append(kept, b)
 			continue
 		}
 		lost++
-		s.vanish(b)
+		s.vanishLocked(b)
 	}
 	s.coldStats.Errors++
 	s.log.Error("somebody has removed files of the cold tier: blocks that are still in memory are written again, the others are lost; "+

@@ -112,8 +112,8 @@ func TestLeasesOfOneNameAreBounded(t *testing.T) {
 		t.Errorf("%d leases after all owners have left, want the shared one", n)
 	}
 	r.advance(2 * time.Minute)
-	if n := r.Stats().Leases; n != 0 || len(r.owned) != 0 || len(r.heldLeases) != 0 {
-		t.Errorf("%d leases, %d owners, %d held", n, len(r.owned), len(r.heldLeases))
+	if n := r.Stats().Leases; n != 0 || len(r.mu.owned) != 0 || len(r.mu.heldLeases) != 0 {
+		t.Errorf("%d leases, %d owners, %d held", n, len(r.mu.owned), len(r.mu.heldLeases))
 	}
 	checkInvariants(t, r.Store)
 }
@@ -139,7 +139,7 @@ func TestStaleExpiriesAreDropped(t *testing.T) {
 	for i := range 20_000 {
 		r.Expire(context.Background(), "ns", "a", r.now.Add(time.Duration(i+1)*time.Hour))
 	}
-	if n := len(r.expiries); n > 2*staleExpiries {
+	if n := len(r.mu.expiries); n > 2*staleExpiries {
 		t.Errorf("%d expiries of one name", n)
 	}
 	r.advance(20_000 * time.Hour)

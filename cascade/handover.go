@@ -19,42 +19,38 @@ type keptRange struct {
 	stage *Stage
 }
 
-// takeClaims makes views and stages of what the memory tiers keep. The caller
-// holds the mutex, and has not dropped what has no name yet.
-func (s *Store) takeClaims() {
+// takeClaimsLocked makes views and stages of what the memory tiers keep. The
+// caller holds the mutex, and has not dropped what has no name yet.
+func (s *Store) takeClaimsLocked() {
 	m := s.shared()
 	if m == nil {
 		return
 	}
-	t, ok := m.tier.(tiers.Claiming)
-	if !ok {
-		return
-	}
-	for _, r := range t.Claimed() {
+	for _, r := range m.tier.Claimed() {
 		var c keptRange
 		switch {
 		case r.Pin != nil:
-			c.view = s.claimedView(r.Pin, m)
+			c.view = s.claimedViewLocked(r.Pin, m)
 		case r.Slot != nil:
 			c.stage = &Stage{store: s, mem: m, slot: r.Slot, size: int64(len(r.Slot.Bytes())), kept: true}
 		}
-		s.claimed = append(s.claimed, c)
+		s.mu.claimed = append(s.mu.claimed, c)
 	}
 }
 
-// claimedView is a view of a block that the tier still has, or of bytes that are
-// nothing else any more.
-func (s *Store) claimedView(p tiers.Pin, m *memTier) *View {
+// claimedViewLocked is a view of a block that the tier still has, or of bytes
+// that are nothing else any more.
+func (s *Store) claimedViewLocked(p tiers.Pin, m *memTier) *View {
 	info := p.Info()
 	v := &View{store: s, pin: p, bytes: p.Bytes(), id: info.ID, tier: m.stats.Name, kept: true}
-	if b := s.blocks[info.ID]; !info.ID.IsZero() && b != nil && b.at[m.index].present {
-		s.hold(b, m.index)
+	if b := s.mu.blocks[info.ID]; !info.ID.IsZero() && b != nil && b.at[m.index].present {
+		s.holdLocked(b, m.index)
 		v.block, v.mem, v.stay = b, m, b.at[m.index].stay
 	} else {
-		v.block = &entity{info: info}
+		v.block = &blockState{info: info}
 	}
 	v.block.busy++
-	s.stats.Views++
+	s.mu.stats.Views++
 	s.kept.Add(1)
 	return v
 }
@@ -65,11 +61,11 @@ func (s *Store) claimedView(p tiers.Pin, m *memTier) *View {
 func (s *Store) ClaimedView(i int, tier string) *View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i < 0 || i >= len(s.claimed) || s.claimed[i].view == nil {
+	if i < 0 || i >= len(s.mu.claimed) || s.mu.claimed[i].view == nil {
 		return nil
 	}
-	v := s.claimed[i].view
-	s.claimed[i].view = nil
+	v := s.mu.claimed[i].view
+	s.mu.claimed[i].view = nil
 	if tier != "" {
 		v.tier = tier
 	}
@@ -80,19 +76,19 @@ func (s *Store) ClaimedView(i int, tier string) *View {
 func (s *Store) ClaimedStage(i int) *Stage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i < 0 || i >= len(s.claimed) {
+	if i < 0 || i >= len(s.mu.claimed) {
 		return nil
 	}
-	st := s.claimed[i].stage
-	s.claimed[i].stage = nil
+	st := s.mu.claimed[i].stage
+	s.mu.claimed[i].stage = nil
 	return st
 }
 
 // DropClaims ends the claims that nobody took.
 func (s *Store) DropClaims() {
 	s.mu.Lock()
-	left := s.claimed
-	s.claimed = nil
+	left := s.mu.claimed
+	s.mu.claimed = nil
 	s.mu.Unlock()
 	for _, c := range left {
 		if c.view != nil {
@@ -108,7 +104,7 @@ func (s *Store) DropClaims() {
 func (s *Store) EachLease(fn func(ns, key, owner string, until time.Time)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.leases {
+	for _, l := range s.mu.leases {
 		fn(l.name.entry.Namespace, l.name.entry.Key, l.owner, l.until)
 	}
 }
@@ -133,7 +129,7 @@ func (s *Store) Settle(ctx context.Context) error {
 	if s.cold == nil {
 		return nil
 	}
-	if err := s.settleVoid(ctx); err != nil {
+	if err := s.flushTombstones(ctx); err != nil {
 		return err
 	}
 	return s.syncInTurn(ctx)

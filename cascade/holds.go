@@ -75,22 +75,12 @@ func (s *Store) TakeHolds(fd int) (*Holds, error) {
 
 // watchHolds has the arena's tier look at the holds, and returns its capacity.
 func (s *Store) watchHolds() (capacity int64, err error) {
-	m, recorded := s.recorded()
-	if recorded == nil {
-		return 0, ErrNoArena
-	}
-	recorded.Watch(s.holders.has)
-	return m.tier.Usage().Capacity, nil
-}
-
-// recorded is the tier of the arena, nil where there is none.
-func (s *Store) recorded() (*memTier, tiers.Recorded) {
 	m := s.shared()
 	if m == nil {
-		return nil, nil
+		return 0, ErrNoArena
 	}
-	r, _ := m.tier.(tiers.Recorded)
-	return m, r
+	m.tier.Watch(s.holders.has)
+	return m.tier.Usage().Capacity, nil
 }
 
 // addHolds is called with the holders' lock held.
@@ -126,17 +116,18 @@ func (h *Holds) Close() {
 	s.holders.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.settleHolds()
-	s.announce()
+	s.settleHoldsLocked()
+	s.wakeWaitersLocked()
 }
 
-// settleHolds frees what was evicted while it was held, and is held no longer.
-func (s *Store) settleHolds() {
-	if s.closed {
+// settleHoldsLocked frees what was evicted while it was held, and is held no
+// longer.
+func (s *Store) settleHoldsLocked() {
+	if s.mu.closed {
 		return
 	}
-	if _, recorded := s.recorded(); recorded != nil {
-		recorded.Settle()
+	if m := s.shared(); m != nil {
+		m.tier.Settle()
 	}
 }
 
@@ -155,11 +146,11 @@ func (s *Store) Held() (blocks, bytes int64) {
 // what they do hold. The index is made anew when it is asked for.
 func (s *Store) EndHolds() []tiers.Claim {
 	s.mu.Lock()
-	s.closeIndex()
+	s.closeIndexLocked()
 	s.mu.Unlock()
-	_, recorded := s.recorded()
-	if recorded == nil {
+	m := s.shared()
+	if m == nil {
 		return nil
 	}
-	return recorded.Claims()
+	return m.tier.Claims()
 }

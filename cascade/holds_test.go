@@ -159,8 +159,7 @@ func TestHoldsWhileStorming(t *testing.T) {
 			}
 		})
 	}
-	_, recorded := r.recorded()
-	moved := func() bool { return recorded.Moves() > 3 }
+	moved := func() bool { return r.shared().tier.Moves() > 3 }
 	deadline := time.Now().Add(time.Minute)
 	var seen [clients]int
 	for c := range clients {

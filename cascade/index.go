@@ -5,7 +5,6 @@ import (
 
 	"cascadekv/internal/fault"
 	"cascadekv/internal/shmindex"
-	"cascadekv/tiers"
 )
 
 // sharedIndex is what other processes are shown of the names of this rank:
@@ -17,12 +16,11 @@ import (
 // place in the arena is a hint on top of that: a block's own record there ends
 // before its room is handed out again.
 type sharedIndex struct {
-	table    *shmindex.Table
-	owners   []*name // by place
-	arena    *memTier
-	recorded tiers.Recorded // of arena; both nil when blocks lie in no file
-	moves    uint64         // of recorded, as of when all entries were written
-	filled   bool           // all names are in
+	table  *shmindex.Table
+	owners []*name  // by place
+	arena  *memTier // nil when blocks lie in no file
+	moves  uint64   // of arena, as of when all entries were written
+	filled bool     // all names are in
 }
 
 const (
@@ -39,39 +37,39 @@ const (
 func (s *Store) Index() (fd int, size int64, err error) {
 	for {
 		s.mu.Lock()
-		if err := s.usable(); err != nil {
+		if err := s.checkOpenLocked(); err != nil {
 			s.mu.Unlock()
 			return -1, 0, err
 		}
-		if s.index == nil {
-			if s.index, err = s.newIndex(max(2*s.names, indexNames)); err != nil {
+		if s.mu.index == nil {
+			if s.mu.index, err = s.newIndexLocked(max(2*s.mu.names, indexNames)); err != nil {
 				s.mu.Unlock()
 				return -1, 0, fmt.Errorf("cascade: shared index: %w", err)
 			}
 		}
-		if x := s.index; !x.filled {
+		if x := s.mu.index; !x.filled {
 			s.mu.Unlock()
 			s.fillIndex(x)
 			continue // another one may be there meanwhile
 		}
 		defer s.mu.Unlock()
-		return s.index.table.File()
+		return s.mu.index.table.File()
 	}
 }
 
-// newIndex makes an empty index. The caller holds the mutex.
-func (s *Store) newIndex(names int) (*sharedIndex, error) {
+// newIndexLocked makes an empty index.
+func (s *Store) newIndexLocked(names int) (*sharedIndex, error) {
 	x := &sharedIndex{}
-	s.indexes++
-	o := shmindex.Options{Names: names, Number: s.indexes}
+	s.mu.indexes++
+	o := shmindex.Options{Names: names, Number: s.mu.indexes}
 	for _, m := range s.mem {
 		o.Tiers = append(o.Tiers, m.stats.Name)
 	}
 	if s.cold != nil {
 		o.Tiers = append(o.Tiers, s.coldStats.Name)
 	}
-	if m, r := s.recorded(); r != nil {
-		x.arena, x.recorded, x.moves = m, r, r.Moves()
+	if m := s.shared(); m != nil {
+		x.arena, x.moves = m, m.tier.Moves()
 		o.Arena = int64(len(m.tier.Region()))
 	}
 	var err error
@@ -90,9 +88,9 @@ func (s *Store) fillIndex(x *sharedIndex) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.index == x {
+	if s.mu.index == x {
 		x.filled = true
-		s.sayFinal()
+		s.setFinalLocked()
 	}
 }
 
@@ -102,51 +100,50 @@ func (s *Store) showNames(x *sharedIndex) bool {
 	for _, ns := range s.namespaces() {
 		for next := 1 << 62; next > 0; {
 			s.mu.Lock()
-			if s.index != x {
+			if s.mu.index != x {
 				s.mu.Unlock()
 				return false
 			}
-			next = s.showSome(ns, next)
+			next = s.showSomeLocked(ns, next)
 			s.mu.Unlock()
 		}
 	}
 	return true
 }
 
-// showSome shows names of a namespace below a place in its list, from there
-// down as Scan does, and returns where to go on.
-func (s *Store) showSome(ns string, below int) (next int) {
-	sp := s.spaces[ns]
+// showSomeLocked shows names of a namespace below a place in its list, from
+// there down as Scan does, and returns where to go on.
+func (s *Store) showSomeLocked(ns string, below int) (next int) {
+	sp := s.mu.spaces[ns]
 	if sp == nil {
 		return 0
 	}
 	next = min(below, len(sp.list))
 	for i := 0; i < indexStep && next > 0; i++ {
 		next--
-		s.show(sp.list[next])
+		s.showLocked(sp.list[next])
 	}
 	return next
 }
 
-// show writes what is true of a name that has a block into the index. The
-// caller holds the mutex.
-func (s *Store) show(n *name) {
-	x := s.index
+// showLocked writes what is true of a name that has a block into the index.
+func (s *Store) showLocked(n *name) {
+	x := s.mu.index
 	if x == nil {
 		return
 	}
 	if x.has(n) {
-		x.table.Update(n.shown, s.shownOf(n))
+		x.table.Update(n.shown, s.shownOfLocked(n))
 		return
 	}
-	place, err := x.table.Insert(shmindex.FingerprintOf(n.entry.Namespace, n.entry.Key), s.shownOf(n))
+	place, err := x.table.Insert(shmindex.FingerprintOf(n.entry.Namespace, n.entry.Key), s.shownOfLocked(n))
 	if err == nil {
 		n.shown, x.owners[place] = place, n
 		if !x.table.Crowded() {
 			return
 		}
 	}
-	s.growIndex()
+	s.growIndexLocked()
 }
 
 // has tells whether a name's place is its own.
@@ -154,25 +151,25 @@ func (x *sharedIndex) has(n *name) bool {
 	return int(n.shown) < len(x.owners) && x.owners[n.shown] == n
 }
 
-// hide takes a name out of the index. The caller holds the mutex.
-func (s *Store) hide(n *name) {
-	if x := s.index; x != nil && x.has(n) {
+// hideLocked takes a name out of the index.
+func (s *Store) hideLocked(n *name) {
+	if x := s.mu.index; x != nil && x.has(n) {
 		x.table.Remove(n.shown)
 		x.owners[n.shown] = nil
 	}
 }
 
-func (s *Store) showAll(b *entity) {
-	if s.index == nil {
+func (s *Store) showAllLocked(b *blockState) {
+	if s.mu.index == nil {
 		return
 	}
 	for _, n := range b.names {
-		s.show(n)
+		s.showLocked(n)
 	}
 }
 
-// shownOf is what the index tells of a name.
-func (s *Store) shownOf(n *name) shmindex.Entry {
+// shownOfLocked is what the index tells of a name.
+func (s *Store) shownOfLocked(n *name) shmindex.Entry {
 	b := n.block
 	e := shmindex.Entry{Kind: shmindex.Here, Tier: uint16(len(s.mem)), Size: uint32(b.info.Size), CRC: b.info.CRC}
 	if n.entry.Bound {
@@ -187,55 +184,54 @@ func (s *Store) shownOf(n *name) shmindex.Entry {
 			e.Tier = uint16(i)
 		}
 	}
-	if x := s.index; x.arena != nil && b.at[x.arena.index].present {
-		if r, err := x.recorded.Record(b.info.ID); err == nil {
+	if x := s.mu.index; x.arena != nil && b.at[x.arena.index].present {
+		if r, err := x.arena.tier.Record(b.info.ID); err == nil {
 			e.Kind, e.Offset, e.Record, e.UID = shmindex.InArena, uint64(r.Offset), uint64(r.Record), r.UID
 		}
 	}
 	return e
 }
 
-// growIndex puts a larger table in the place of the one there is. The caller
-// holds the mutex.
-func (s *Store) growIndex() {
-	old := s.index
-	next, err := s.newIndex(max(2*s.names, old.table.Places()))
+// growIndexLocked puts a larger table in the place of the one there is.
+func (s *Store) growIndexLocked() {
+	old := s.mu.index
+	next, err := s.newIndexLocked(max(2*s.mu.names, old.table.Places()))
 	if err != nil {
 		s.log.Warn("the shared index ends: clients ask instead", "err", err)
-		s.closeIndex()
+		s.closeIndexLocked()
 		return
 	}
 	old.table.Supersede()
-	s.index = next
+	s.mu.index = next
 	s.workers.Go(func() { s.fillIndex(next) })
 }
 
-// closeIndex ends the index, if there is one. The caller holds the mutex.
-func (s *Store) closeIndex() {
-	if s.index != nil {
-		s.index.table.Close()
-		s.index = nil
+// closeIndexLocked ends the index, if there is one.
+func (s *Store) closeIndexLocked() {
+	if s.mu.index != nil {
+		s.mu.index.table.Close()
+		s.mu.index = nil
 	}
 }
 
-// sayFinal tells readers of the index whether a name that is not in it is
-// nowhere. The caller holds the mutex.
-func (s *Store) sayFinal() {
-	if x := s.index; x != nil {
+// setFinalLocked tells readers of the index whether a name that is not in it is
+// nowhere.
+func (s *Store) setFinalLocked() {
+	if x := s.mu.index; x != nil {
 		x.table.SetFinal(x.filled && !s.asksElsewhere())
 	}
 }
 
-// sweepIndex takes in what clients told, and has blocks that were moved looked
-// up anew. The caller holds the mutex.
-func (s *Store) sweepIndex() {
-	s.drainTouches()
-	s.settleHolds()
-	x := s.index
-	if x == nil || x.recorded == nil || !x.filled {
+// sweepIndexLocked takes in what clients told, and has blocks that were moved
+// looked up anew.
+func (s *Store) sweepIndexLocked() {
+	s.drainTouchesLocked()
+	s.settleHoldsLocked()
+	x := s.mu.index
+	if x == nil || x.arena == nil || !x.filled {
 		return
 	}
-	if moves := x.recorded.Moves(); moves != x.moves {
+	if moves := x.arena.tier.Moves(); moves != x.moves {
 		x.moves = moves
 		s.workers.Go(func() {
 			defer fault.Guard()()

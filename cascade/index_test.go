@@ -38,7 +38,7 @@ func (r *rig) reader() *shmindex.Reader {
 // it promises included. The caller holds the mutex.
 func checkIndex(t *testing.T, s *Store) {
 	t.Helper()
-	x := s.index
+	x := s.mu.index
 	if x == nil {
 		return
 	}
@@ -53,7 +53,7 @@ func checkIndex(t *testing.T, s *Store) {
 	}
 	defer r.Close()
 	shown := 0
-	for _, sp := range s.spaces {
+	for _, sp := range s.mu.spaces {
 		for _, n := range sp.byKey {
 			e, place, ok := r.Lookup(shmindex.FingerprintOf(sp.name, n.entry.Key))
 			if ok != (n.block != nil) && (ok || x.filled) {
@@ -66,7 +66,7 @@ func checkIndex(t *testing.T, s *Store) {
 			if x.owners[place] != n {
 				t.Errorf("name %q: its place is another's", n.entry.Key)
 			}
-			want := s.shownOf(n)
+			want := s.shownOfLocked(n)
 			if e.UID == want.UID && !stillThere(s, e) { // moved: clients ask until the next sweep
 				e.Offset, e.Record = want.Offset, want.Record
 			}
@@ -173,9 +173,9 @@ func TestIndexIsTheNames(t *testing.T) {
 
 // allShown tells whether every entry is what it would be if it were written now.
 func allShown(s *Store) bool {
-	for _, n := range s.index.owners {
-		if n != nil && s.shownOf(n).Kind == shmindex.InArena {
-			if e, ok := s.index.entry(n); !ok || e != s.shownOf(n) {
+	for _, n := range s.mu.index.owners {
+		if n != nil && s.shownOfLocked(n).Kind == shmindex.InArena {
+			if e, ok := s.mu.index.entry(n); !ok || e != s.shownOfLocked(n) {
 				return false
 			}
 		}
@@ -225,7 +225,7 @@ func randomChange(r *rig, rng *rand.Rand, values map[[2]int][]byte) {
 		}
 	case 14:
 		if v, err := r.Get(ctx, space, key); err == nil {
-			r.complete(v)
+			r.finalizeID(v)
 			v.Release()
 		}
 	}
@@ -271,7 +271,7 @@ func TestIndexIsNotAllOfManyRanks(t *testing.T) {
 	}
 	r.Store.mu.Lock()
 	r.others.Store(true)
-	r.sayFinal()
+	r.setFinalLocked()
 	r.Store.mu.Unlock()
 	if x.Final() {
 		t.Error("misses are final although others have names")
@@ -373,7 +373,7 @@ func TestTouchesAreAccesses(t *testing.T) {
 	if st := r.Stats(); st.Lookups != 12 || st.Found != 4 || st.Misses != 3 || st.Hits != hits {
 		t.Errorf("%d look-ups, %d found, %d misses, %d more hits; want 12, 4, 3, 0", st.Lookups, st.Found, st.Misses, st.Hits-hits)
 	}
-	if len(r.rings) != 0 {
+	if len(r.mu.rings) != 0 {
 		t.Error("a ring outlives its client")
 	}
 }

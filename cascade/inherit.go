@@ -46,7 +46,7 @@ type EstateStats struct {
 func (s *Store) untaken(parts []tiers.Part) []tiers.Part {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(parts), func(p tiers.Part) bool { return s.estate.taken[p] })
+	return slices.DeleteFunc(slices.Clone(parts), func(p tiers.Part) bool { return s.mu.estate.taken[p] })
 }
 
 // settleEstate notes what a round found.
@@ -56,8 +56,8 @@ func (s *Store) settleEstate(parts []tiers.Part, left []tiers.Left) {
 	}
 	var beside int64
 	runs := 0
-	if heir, ok := s.cold.(tiers.Heir); ok {
-		beside, runs = heir.Beside()
+	if s.cold != nil {
+		beside, runs = s.cold.OthersUsage()
 	}
 	var all []bequest
 	for i, l := range left {
@@ -71,31 +71,31 @@ func (s *Store) settleEstate(parts []tiers.Part, left []tiers.Left) {
 	slices.SortFunc(all, func(a, b bequest) int { return cmp.Compare(a.part.Incarnation, b.part.Incarnation) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.estate.left, s.estate.beside, s.estate.runs = all, beside, runs
-	s.wakeCleaner(false)
+	s.mu.estate.left, s.mu.estate.beside, s.mu.estate.runs = all, beside, runs
+	s.wakeCleanerLocked(false)
 }
 
-// share is what the policy is told of the estate. In a shortage what this rank may
-// take, and what is left, is all there is. The caller holds the mutex.
-func (s *Store) share() policy.Estate {
+// shareLocked is what the policy is told of the estate. In a shortage what this
+// rank may take, and what is left, is all there is.
+func (s *Store) shareLocked() policy.Estate {
 	e := policy.Estate{
-		Budget: s.limits.Load().ColdBytes, Beside: s.estate.beside, Runs: s.estate.runs, Young: s.room.bytes - s.room.old, Fill: coldFill,
+		Budget: s.limits.Load().ColdBytes, Beside: s.mu.estate.beside, Runs: s.mu.estate.runs, Young: s.mu.room.bytes - s.mu.room.old, Fill: coldFill,
 	}
-	short := s.short.limit
-	for _, b := range s.estate.left {
+	short := s.mu.short.limit
+	for _, b := range s.mu.estate.left {
 		e.Left = append(e.Left, b.bytes)
 		short += b.bytes
 	}
-	if s.short.limit > 0 && (e.Budget == 0 || short < e.Room()) {
+	if s.mu.short.limit > 0 && (e.Budget == 0 || short < e.Room()) {
 		e.Budget, e.Beside, e.Runs = short, 0, 0
 	}
 	return e
 }
 
-// coldBudget is how many bytes the cold tier may take for this rank's own at the
-// moment; 0 is no limit. The caller holds the mutex.
-func (s *Store) coldBudget() int64 {
-	e := s.share()
+// coldBudgetLocked is how many bytes the cold tier may take for this rank's own
+// at the moment; 0 is no limit.
+func (s *Store) coldBudgetLocked() int64 {
+	e := s.shareLocked()
 	if e.Budget == 0 {
 		return 0
 	}
@@ -109,10 +109,6 @@ const inheritDeadline = 2 * time.Minute
 // alone, and not counted, until the next round finds it again. Nothing leaves the
 // cold tier meanwhile, for it is not known yet what follows on what.
 func (s *Store) inheritDue(ctx context.Context) {
-	heir, ok := s.cold.(tiers.Heir)
-	if !ok {
-		return
-	}
 	due := s.due()
 	if len(due) == 0 {
 		return
@@ -120,26 +116,26 @@ func (s *Store) inheritDue(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, inheritDeadline)
 	defer cancel()
 	for _, b := range due {
-		done, inherited, err := s.inherit(within, heir, b.part)
+		done, inherited, err := s.inherit(within, b.part)
 		if inherited {
 			s.log.Info("inherited for its space", "of", b.part.Rank, "incarnation", b.part.Incarnation, "file_bytes", b.bytes,
 				"blocks", done.Blocks, "names", done.Names)
 		}
 		s.mu.Lock()
 		if err != nil && ctx.Err() == nil {
-			s.noteCold(err)
+			s.noteColdLocked(err)
 		}
-		s.estate.left = slices.DeleteFunc(s.estate.left, func(l bequest) bool { return l.part == b.part })
+		s.mu.estate.left = slices.DeleteFunc(s.mu.estate.left, func(l bequest) bool { return l.part == b.part })
 		if inherited {
-			s.short.grow(b.bytes)
+			s.mu.short.grow(b.bytes)
 		}
 		s.mu.Unlock()
 	}
 	s.keepHeads(false)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.estate.settling = false
-	s.wakeCleaner(false)
+	s.mu.estate.settling = false
+	s.wakeCleanerLocked(false)
 }
 
 // keepHeads counts as used the chains that an earlier run left and names that the
@@ -148,7 +144,7 @@ func (s *Store) inheritDue(ctx context.Context) {
 // A catalogue that breaks meanwhile knows of no chains.
 func (s *Store) keepHeads(fresh bool) {
 	s.mu.Lock()
-	none := s.room.old == 0
+	none := s.mu.room.old == 0
 	s.mu.Unlock()
 	if none {
 		return
@@ -157,12 +153,12 @@ func (s *Store) keepHeads(fresh bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		var chain []policy.Node
-		for n := s.known(st.Name.Namespace, st.Name.Parent); n != nil && n.block != nil && n.block.below.old; n = n.parent {
-			chain = s.usedCold(chain, n.block)
+		for n := s.knownLocked(st.Name.Namespace, st.Name.Parent); n != nil && n.block != nil && n.block.below.old; n = n.parent {
+			chain = s.usedColdLocked(chain, n.block)
 		}
 		if len(chain) > 0 {
 			slices.Reverse(chain) // head first
-			s.room.policy.Access(s.age(), chain, 0)
+			s.mu.room.policy.Access(s.age(), chain, 0)
 		}
 	})
 }
@@ -172,27 +168,27 @@ func (s *Store) keepHeads(fresh bool) {
 func (s *Store) due() []bequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.room.policy == nil || s.closed || s.estate.settling {
+	if s.mu.room.policy == nil || s.mu.closed || s.mu.estate.settling {
 		return nil
 	}
-	due := slices.Clone(s.estate.left[:s.share().Take()])
-	s.estate.settling = len(due) > 0
+	due := slices.Clone(s.mu.estate.left[:s.shareLocked().Take()])
+	s.mu.estate.settling = len(due) > 0
 	return due
 }
 
 // inherit makes a part this rank's own and takes in what it holds. It is false
 // while somebody owns it.
-func (s *Store) inherit(ctx context.Context, heir tiers.Heir, p tiers.Part) (RecoverStats, bool, error) {
+func (s *Store) inherit(ctx context.Context, p tiers.Part) (RecoverStats, bool, error) {
 	a := adoption{store: s}
-	inherited, err := heir.Inherit(ctx, p, a.gather)
+	inherited, err := s.cold.Inherit(ctx, p, a.gather)
 	if err == nil && inherited {
 		s.mu.Lock()
-		if s.estate.taken == nil {
-			s.estate.taken = map[tiers.Part]bool{}
+		if s.mu.estate.taken == nil {
+			s.mu.estate.taken = map[tiers.Part]bool{}
 		}
-		if !s.estate.taken[p] {
-			s.estate.taken[p] = true
-			s.estate.inherited++
+		if !s.mu.estate.taken[p] {
+			s.mu.estate.taken[p] = true
+			s.mu.estate.inherited++
 		}
 		s.mu.Unlock()
 		err = a.run()
@@ -203,17 +199,16 @@ func (s *Store) inherit(ctx context.Context, heir tiers.Heir, p tiers.Part) (Rec
 	return a.done, inherited, nil
 }
 
-// estateStats is the estate at one moment; nil where it never mattered. The caller
-// holds the mutex.
-func (s *Store) estateStats() *EstateStats {
-	budget := s.coldBudget()
-	if budget == 0 && s.estate.inherited == 0 {
+// estateStatsLocked is the estate at one moment; nil where it never mattered.
+func (s *Store) estateStatsLocked() *EstateStats {
+	budget := s.coldBudgetLocked()
+	if budget == 0 && s.mu.estate.inherited == 0 {
 		return nil
 	}
 	st := &EstateStats{
-		Parts: len(s.estate.left), Runs: s.estate.runs, RunBytes: s.estate.beside, Inherited: s.estate.inherited, Budget: budget,
+		Parts: len(s.mu.estate.left), Runs: s.mu.estate.runs, RunBytes: s.mu.estate.beside, Inherited: s.mu.estate.inherited, Budget: budget,
 	}
-	for _, b := range s.estate.left {
+	for _, b := range s.mu.estate.left {
 		st.Bytes += b.bytes
 	}
 	return st

@@ -35,8 +35,7 @@ func (c *campaign) segmentBytes() (total int64) {
 func upkeep(r *rig) {
 	r.inheritDue(context.Background())
 	r.shrinkCold()
-	merging := r.Store.cold.(tiers.Merging)
-	for r.mergeOnce(context.Background(), merging) {
+	for r.mergeOnce(context.Background()) {
 	}
 }
 
@@ -175,7 +174,6 @@ func TestShortageTakesWhatIsLeftFirst(t *testing.T) {
 	}
 	r := c.session(0, 4<<20)
 	c.takeIn(r)
-	merging := r.Store.cold.(tiers.Merging)
 	for i := 0; i < 3*each; i += 5 { // 9 MB more
 		n := i / each
 		r.chain(fmt.Sprint("mine", n, "."), i%each, i%each+5, uint64(20_000+n*1000))
@@ -186,7 +184,7 @@ func TestShortageTakesWhatIsLeftFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.shrinkCold()
-			r.mergeAll(t.Context(), merging)
+			r.mergeAll(t.Context())
 			return err == nil
 		})
 	}
@@ -204,7 +202,7 @@ func TestShortageTakesWhatIsLeftFirst(t *testing.T) {
 		}
 	}
 	r.Store.mu.Lock()
-	old := r.room.old
+	old := r.mu.room.old
 	r.Store.mu.Unlock()
 	if mine < 3*each/2 || mine+int(st.Lost) < 3*each && old > 0 {
 		t.Errorf("%d of %d of its own blocks are left, %d were lost in memory; %d bytes of others'", mine, 3*each, st.Lost, old)
@@ -238,8 +236,8 @@ func TestInheritedNamesAreNotFoundTwice(t *testing.T) {
 	c.end(left)
 	r := c.session(0, 8<<20, func(o *Options) { o.Limits.ColdBytes = 1 << 30 })
 	c.takeIn(r)
-	part := r.estate.left[0].part
-	if _, ok, err := r.inherit(t.Context(), r.Store.cold.(tiers.Heir), part); !ok || err != nil {
+	part := r.mu.estate.left[0].part
+	if _, ok, err := r.inherit(t.Context(), part); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	if !r.Delete(t.Context(), "ns", "left.19") {

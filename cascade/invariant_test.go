@@ -17,7 +17,7 @@ func checkInvariants(t *testing.T, s *Store) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for end := time.Now().Add(patient); s.room.ranking && time.Now().Before(end); { // the cleaner is at it
+	for end := time.Now().Add(patient); s.mu.room.ranking && time.Now().Before(end); { // the cleaner is at it
 		s.mu.Unlock()
 		time.Sleep(time.Millisecond)
 		s.mu.Lock()
@@ -25,12 +25,12 @@ func checkInvariants(t *testing.T, s *Store) {
 	checkIndex(t, s)
 	var stored, referenced, cold int64
 	names, nameBytes := 0, int64(0)
-	for id, b := range s.blocks {
+	for id, b := range s.mu.blocks {
 		if b.info.ID != id {
 			t.Errorf("block %v is filed under %v", b.info.ID, id)
 		}
-		if want := tallyOf(b); b.tally != want {
-			t.Errorf("block %v: its names are counted as %+v, want %+v", id, b.tally, want)
+		if want := tallyOf(b); b.nameStats != want {
+			t.Errorf("block %v: its names are counted as %+v, want %+v", id, b.nameStats, want)
 		}
 		stored += b.info.Size
 		referenced += b.info.Size * int64(len(b.names))
@@ -41,11 +41,11 @@ func checkInvariants(t *testing.T, s *Store) {
 		if len(b.names) > 0 && !b.cold && !b.inMemory() {
 			t.Errorf("block %v has names and no bytes", id)
 		}
-		if r := b.below; s.room.policy != nil && r.ranked != (b.cold && !r.foreign) || r.ranked && s.room.nodes[r.node] != b {
+		if r := b.below; s.mu.room.policy != nil && r.ranked != (b.cold && !r.foreign) || r.ranked && s.mu.room.nodes[r.node] != b {
 			t.Errorf("block %v: cold %v, %+v", id, b.cold, r)
 		} else if r.ranked {
 			cold += r.bytes
-			if want := s.takes(b); r.bytes != want {
+			if want := s.takesLocked(b); r.bytes != want {
 				t.Errorf("block %v takes %d bytes in the cold tier, counted %d", id, want, r.bytes)
 			}
 			if r.held != (b.inMemory() || b.fetch != nil || b.wanted()) {
@@ -58,16 +58,16 @@ func checkInvariants(t *testing.T, s *Store) {
 			}
 		}
 	}
-	if s.stats.BytesStored != stored || s.stats.BytesReferenced != referenced || s.names != names {
-		t.Errorf("stored %d/%d, referenced %d/%d, names %d/%d", s.stats.BytesStored, stored, s.stats.BytesReferenced, referenced, s.names, names)
+	if s.mu.stats.BytesStored != stored || s.mu.stats.BytesReferenced != referenced || s.mu.names != names {
+		t.Errorf("stored %d/%d, referenced %d/%d, names %d/%d", s.mu.stats.BytesStored, stored, s.mu.stats.BytesReferenced, referenced, s.mu.names, names)
 	}
-	if nameBytes != s.nameBytes {
-		t.Errorf("names take %d bytes, counted %d", nameBytes, s.nameBytes)
+	if nameBytes != s.mu.nameBytes {
+		t.Errorf("names take %d bytes, counted %d", nameBytes, s.mu.nameBytes)
 	}
-	if cold != s.room.bytes {
-		t.Errorf("%d bytes in the cold tier, counted %d", cold, s.room.bytes)
+	if cold != s.mu.room.bytes {
+		t.Errorf("%d bytes in the cold tier, counted %d", cold, s.mu.room.bytes)
 	}
-	for _, sp := range s.spaces {
+	for _, sp := range s.mu.spaces {
 		children, withBlock := map[*name]int32{}, map[*name]int32{}
 		resident := map[*name][maxMemory]int32{}
 		for _, n := range sp.byKey {
@@ -95,10 +95,10 @@ func checkInvariants(t *testing.T, s *Store) {
 }
 
 // tallyOf counts a block's names anew.
-func tallyOf(b *entity) (t tally) {
+func tallyOf(b *blockState) (t nameStats) {
 	for i, n := range b.names {
 		if n.nth != i || n.block != b {
-			return tally{prefixes: -1} // the list itself is wrong
+			return nameStats{prefixes: -1} // the list itself is wrong
 		}
 		if n.entry.Prefix {
 			t.prefixes++

@@ -38,7 +38,7 @@ const (
 // ahead.
 func (s *Store) Lease(ctx context.Context, ns, key, owner string, d time.Duration) bool {
 	found := s.Renew(ns, key, owner, d) || s.peers != nil && s.probe(ctx, ns, []string{key}).Hits == 1
-	s.looked(ns, found)
+	s.countLookup(ns, found)
 	return found
 }
 
@@ -47,51 +47,51 @@ func (s *Store) Lease(ctx context.Context, ns, key, owner string, d time.Duratio
 func (s *Store) Renew(ns, key, owner string, d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.lookup(ns, key)
+	n := s.lookupLocked(ns, key)
 	if n == nil {
 		return false
 	}
-	s.lease(n, owner, d)
+	s.leaseLocked(n, owner, d)
 	return true
 }
 
-func (s *Store) lease(n *name, owner string, d time.Duration) {
+func (s *Store) leaseLocked(n *name, owner string, d time.Duration) {
 	if d <= 0 {
 		return
 	}
 	until := s.now().Add(d)
-	if s.prolong(n, owner, until) {
+	if s.prolongLocked(n, owner, until) {
 		return
 	}
 	if len(n.leases) >= maxOwners {
-		if owner = ""; s.prolong(n, owner, until) {
+		if owner = ""; s.prolongLocked(n, owner, until) {
 			return
 		}
 	}
 	l := &lease{name: n, owner: owner, until: until, nth: len(n.leases)}
 	n.leases = append(n.leases, l)
 	n.block.leases++
-	heap.Push(&s.leases, l)
-	if l.after = s.owned[owner]; l.after != nil {
+	heap.Push(&s.mu.leases, l)
+	if l.after = s.mu.owned[owner]; l.after != nil {
 		l.after.before = l
 	}
-	s.owned[owner] = l
-	s.holdLease(l)
-	s.weigh(n.block)
+	s.mu.owned[owner] = l
+	s.holdLeaseLocked(l)
+	s.syncColdHoldLocked(n.block)
 }
 
-// prolong makes the lease that owner has of n end no earlier; false when there is
-// none.
-func (s *Store) prolong(n *name, owner string, until time.Time) bool {
+// prolongLocked makes the lease that owner has of n end no earlier; false when
+// there is none.
+func (s *Store) prolongLocked(n *name, owner string, until time.Time) bool {
 	for _, l := range n.leases {
 		if l.owner != owner {
 			continue
 		}
 		if until.After(l.until) {
 			l.until = until
-			heap.Fix(&s.leases, l.index)
+			heap.Fix(&s.mu.leases, l.index)
 			if l.held {
-				heap.Fix(&s.heldLeases, l.place)
+				heap.Fix(&s.mu.heldLeases, l.place)
 			}
 		}
 		return true
@@ -99,59 +99,60 @@ func (s *Store) prolong(n *name, owner string, until time.Time) bool {
 	return false
 }
 
-// holdLease keeps the lease's block in the last memory tier, if that is the
-// only way to keep it. Leases beyond the budget end early, first to end first.
-func (s *Store) holdLease(l *lease) {
+// holdLeaseLocked keeps the lease's block in the last memory tier, if that is
+// the only way to keep it. Leases beyond the budget end early, first to end
+// first.
+func (s *Store) holdLeaseLocked(l *lease) {
 	m := s.last()
 	b := l.name.block
-	if l.held || s.coldUp() || b == nil || !b.at[m.index].present {
+	if l.held || s.coldUpLocked() || b == nil || !b.at[m.index].present {
 		return
 	}
 	budget := int64(float64(m.tier.Usage().Capacity) * s.limits.Load().LeaseShare)
-	for s.leased+b.info.Size > budget {
-		if len(s.heldLeases) == 0 {
+	for s.mu.leased+b.info.Size > budget {
+		if len(s.mu.heldLeases) == 0 {
 			return
 		}
-		s.endLease(s.heldLeases[0])
+		s.endLeaseLocked(s.mu.heldLeases[0])
 	}
 	l.held = true
-	heap.Push(&s.heldLeases, l)
-	s.leased += b.info.Size
-	s.hold(b, m.index)
+	heap.Push(&s.mu.heldLeases, l)
+	s.mu.leased += b.info.Size
+	s.holdLocked(b, m.index)
 }
 
-// holdLeasesOf is holdLease for all leases of a name. One of them may end another
-// for the budget.
-func (s *Store) holdLeasesOf(n *name) {
+// holdLeasesOfLocked is holdLease for all leases of a name. One of them may end
+// another for the budget.
+func (s *Store) holdLeasesOfLocked(n *name) {
 	for i := 0; i < len(n.leases); i++ {
-		s.holdLease(n.leases[i])
+		s.holdLeaseLocked(n.leases[i])
 	}
 }
 
-func (s *Store) unholdLease(l *lease) {
+func (s *Store) unholdLeaseLocked(l *lease) {
 	if l.held {
 		l.held = false
-		heap.Remove(&s.heldLeases, l.place)
-		s.leased -= l.name.block.info.Size
-		s.release(l.name.block, s.last().index)
+		heap.Remove(&s.mu.heldLeases, l.place)
+		s.mu.leased -= l.name.block.info.Size
+		s.releaseLocked(l.name.block, s.last().index)
 	}
 }
 
-func (s *Store) endLease(l *lease) {
-	s.unholdLease(l)
-	heap.Remove(&s.leases, l.index)
+func (s *Store) endLeaseLocked(l *lease) {
+	s.unholdLeaseLocked(l)
+	heap.Remove(&s.mu.leases, l.index)
 	all := l.name.leases
 	last := all[len(all)-1]
 	all[l.nth], last.nth = last, l.nth
 	all[len(all)-1] = nil
 	l.name.leases = all[:len(all)-1]
-	s.disown(l)
+	s.disownLocked(l)
 	l.name.block.leases--
-	s.weigh(l.name.block)
+	s.syncColdHoldLocked(l.name.block)
 }
 
-// disown takes a lease out of its owner's.
-func (s *Store) disown(l *lease) {
+// disownLocked takes a lease out of its owner's.
+func (s *Store) disownLocked(l *lease) {
 	if l.after != nil {
 		l.after.before = l.before
 	}
@@ -159,15 +160,15 @@ func (s *Store) disown(l *lease) {
 	case l.before != nil:
 		l.before.after = l.after
 	case l.after != nil:
-		s.owned[l.owner] = l.after
+		s.mu.owned[l.owner] = l.after
 	default:
-		delete(s.owned, l.owner)
+		delete(s.mu.owned, l.owner)
 	}
 }
 
-func (s *Store) endLeases(n *name) {
+func (s *Store) endLeasesLocked(n *name) {
 	for len(n.leases) > 0 {
-		s.endLease(n.leases[len(n.leases)-1])
+		s.endLeaseLocked(n.leases[len(n.leases)-1])
 	}
 }
 
@@ -175,11 +176,11 @@ func (s *Store) endLeases(n *name) {
 func (s *Store) Unlease(owner string) {
 	for more := true; more; {
 		s.mu.Lock()
-		for n := 0; n < sweepStep && s.owned[owner] != nil; n++ {
-			s.endLease(s.owned[owner])
+		for n := 0; n < sweepStep && s.mu.owned[owner] != nil; n++ {
+			s.endLeaseLocked(s.mu.owned[owner])
 		}
-		more = s.owned[owner] != nil
-		s.announce()
+		more = s.mu.owned[owner] != nil
+		s.wakeWaitersLocked()
 		s.mu.Unlock()
 	}
 }
@@ -192,11 +193,11 @@ func (s *Store) Sweep() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sweepIndex()
-	s.sweepJunk()
-	s.sweepLanded(now, false)
-	s.sweepVoid(now)
-	s.announce()
+	s.sweepIndexLocked()
+	s.sweepJunkLocked()
+	s.sweepLandedLocked(now, false)
+	s.sweepTombstonesLocked(now)
+	s.wakeWaitersLocked()
 }
 
 // sweepEnded ends some leases and names that are due, and reports whether there are
@@ -204,17 +205,17 @@ func (s *Store) Sweep() {
 func (s *Store) sweepEnded(now time.Time) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.announce()
+	defer s.wakeWaitersLocked()
 	for range sweepStep {
-		if len(s.leases) > 0 && !now.Before(s.leases[0].until) {
-			s.endLease(s.leases[0])
+		if len(s.mu.leases) > 0 && !now.Before(s.mu.leases[0].until) {
+			s.endLeaseLocked(s.mu.leases[0])
 			continue
 		}
-		n := s.expiries.next(now)
+		n := s.mu.expiries.next(now)
 		if n == nil {
 			return false
 		}
-		s.unbind(n)
+		s.unbindLocked(n)
 	}
 	return true
 }

@@ -49,14 +49,14 @@ type hold struct {
 }
 
 func (h hold) Bytes() []byte {
-	skip := h.offset - h.Pin.(tiers.Located).Offset()
+	skip := h.offset - h.Pin.Offset()
 	return h.Pin.Bytes()[skip : skip+h.length]
 }
 
 // State describes a name as it is now.
 func (l Local) State(ns, key string) directory.Statement {
 	l.mu.Lock()
-	st := []directory.Statement{l.state(ns, key)}
+	st := []directory.Statement{l.stateLocked(ns, key)}
 	l.mu.Unlock()
 	l.fillIn(st)
 	return st[0]
@@ -94,10 +94,10 @@ func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement
 func (l Local) Outdated(ns, key string, before uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seq = max(l.seq, before)
-	l.outrun(nameID{ns, key}, before)
-	if l.unbindBefore(ns, key, before) {
-		l.announce()
+	l.mu.seq = max(l.mu.seq, before)
+	l.invalidateFetchLocked(nameID{ns, key}, before)
+	if l.unbindBeforeLocked(ns, key, before) {
+		l.wakeWaitersLocked()
 	}
 }
 
@@ -117,10 +117,10 @@ func (l Local) Expires(ns, key string, at time.Time) {
 func (l Local) Touched(ns string, keys []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, r := range l.ranked {
+	for _, r := range l.mu.ranked {
 		var chain []policy.Node
 		for _, k := range keys {
-			n := l.lookup(ns, k)
+			n := l.lookupLocked(ns, k)
 			if n == nil {
 				continue
 			}
@@ -137,7 +137,7 @@ func (l Local) Touched(ns string, keys []string) {
 // Cleared withdraws all names of a namespace, or of all.
 func (l Local) Cleared(ns string, all bool) {
 	l.clear(ns, all)
-	l.outrunAll(ns, all)
+	l.invalidateFetches(ns, all)
 }
 
 // Status is the store's statistics as JSON.

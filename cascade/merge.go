@@ -6,7 +6,6 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/fault"
-	"cascadekv/tiers"
 )
 
 const (
@@ -19,7 +18,7 @@ const (
 
 // mergeInBackground has the cold tier give back the space of what it does not
 // hold any more.
-func (s *Store) mergeInBackground(ctx context.Context, cold tiers.Merging) {
+func (s *Store) mergeInBackground(ctx context.Context) {
 	defer fault.Guard()()
 	tick := time.NewTicker(mergeEvery)
 	defer tick.Stop()
@@ -30,25 +29,25 @@ func (s *Store) mergeInBackground(ctx context.Context, cold tiers.Merging) {
 		case <-tick.C:
 		case <-s.mergeNow:
 		}
-		s.mergeAll(ctx, cold)
+		s.mergeAll(ctx)
 	}
 }
 
 // mergeAll inherits what is due, and has the cold tier merge, and empties it where
 // that does not help, until there is nothing more to gain.
-func (s *Store) mergeAll(ctx context.Context, cold tiers.Merging) {
+func (s *Store) mergeAll(ctx context.Context) {
 	s.inheritDue(ctx)
-	for s.mergeOnce(ctx, cold) || s.evacuate(ctx) {
+	for s.mergeOnce(ctx) || s.evacuate(ctx) {
 	}
 	s.mergedAll()
 }
 
 // mergeOnce reports whether merging again may be worth it.
-func (s *Store) mergeOnce(ctx context.Context, cold tiers.Merging) bool {
+func (s *Store) mergeOnce(ctx context.Context) bool {
 	limited, cancel := context.WithTimeout(ctx, mergeDeadline)
 	defer cancel()
 	began := s.now()
-	m, err := cold.Merge(limited, s.mergeBudget(), s.moved)
+	m, err := s.cold.Merge(limited, s.mergeBudget(), s.moved)
 	if m.Merges > 0 {
 		s.log.Info("merged segments", "tier", s.coldStats.Name, "segments", m.Segments, "blocks", m.Blocks, "bytes", m.Bytes,
 			"freed", m.Freed(), "duration", s.now().Sub(began))
@@ -56,7 +55,7 @@ func (s *Store) mergeOnce(ctx context.Context, cold tiers.Merging) bool {
 	if err != nil && ctx.Err() == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.noteCold(err)
+		s.noteColdLocked(err)
 	}
 	return m.Segments > 0 && err == nil
 }
@@ -66,8 +65,8 @@ func (s *Store) moved(ids []block.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		if b := s.blocks[id]; b != nil {
-			s.sayAll(b)
+		if b := s.mu.blocks[id]; b != nil {
+			s.enqueuePublishAllLocked(b)
 		}
 	}
 }

@@ -26,7 +26,7 @@ type name struct {
 	space    *space
 	entry    block.Name // Namespace and Key always; the rest while block is set
 	parent   *name
-	block    *entity
+	block    *blockState
 	index    int   // in space.list while it has a block
 	nth      int   // in block.names
 	children int32 // names whose parent this is
@@ -41,32 +41,32 @@ type name struct {
 	// put is the put stamp, by the clock of entry.Seq: of copies of other
 	// ranks' blocks that of the original, and never changed by what only
 	// concerns this rank, as Seq is.
-	put    uint64
-	unsaid bool // in Store.unsaid
+	put            uint64
+	publishPending bool // in Store.mu.unpublished
 
 	shown uint32 // place in the shared index, if that has it as this name's
 }
 
 // entity is one stored block: what the store knows of it and where it is.
-type entity struct {
-	info  block.Info
-	names []*name
-	tally // of names
-	at    [maxMemory]place
-	cold  bool     // in the cold tier
-	below standing // of this rank's blocks there
+type blockState struct {
+	info      block.Info
+	names     []*name
+	nameStats // of names
+	at        [maxMemory]place
+	cold      bool     // in the cold tier
+	below     standing // of this rank's blocks there
 
 	// from is where the catalogue has the block of which this is a copy; nil: it
 	// does not. Such a copy is not dirty, and leaves as it came.
 	from *directory.Segment
 
-	told uint64 // Store.told when the cold tier was last told of a name of it
+	linkSeq uint64 // Store.told when the cold tier was last told of a name of it
 
 	busy    int    // views and copies in flight: reasons not to forget it
 	writing bool   // on its way to the cold tier
 	fetch   *fetch // on its way from the cold tier
 
-	countedDirty, countedPending bool // in Stats: see account
+	countedDirty, countedPending bool // in Stats: see accountLocked
 }
 
 // place is an entity's residence in one memory tier. stay tells one residence
@@ -77,7 +77,7 @@ type place struct {
 	stay    uint64
 }
 
-func (b *entity) inMemory() bool {
+func (b *blockState) inMemory() bool {
 	for _, p := range b.at {
 		if p.present {
 			return true
@@ -86,16 +86,16 @@ func (b *entity) inMemory() bool {
 	return false
 }
 
-func (b *entity) dirty() bool { return !b.isBelow() && b.inMemory() }
+func (b *blockState) dirty() bool { return !b.hasLowerCopy() && b.inMemory() }
 
-// isBelow reports whether memory may lose b without loss.
-func (b *entity) isBelow() bool { return b.cold || b.from != nil }
+// hasLowerCopy reports whether memory may lose b without loss.
+func (b *blockState) hasLowerCopy() bool { return b.cold || b.from != nil }
 
-func (s *Store) space(ns string) *space {
-	sp := s.spaces[ns]
+func (s *Store) spaceLocked(ns string) *space {
+	sp := s.mu.spaces[ns]
 	if sp == nil {
 		sp = &space{name: ns, byKey: map[string]*name{}}
-		s.spaces[ns] = sp
+		s.mu.spaces[ns] = sp
 	}
 	return sp
 }
@@ -110,18 +110,18 @@ func (sp *space) node(key string) *name {
 	return n
 }
 
-// lookup returns a visible name, or nil.
-func (s *Store) lookup(ns, key string) *name {
-	n := s.known(ns, key)
+// lookupLocked returns a visible name, or nil.
+func (s *Store) lookupLocked(ns, key string) *name {
+	n := s.knownLocked(ns, key)
 	if n == nil || !n.visible(s.now) {
 		return nil
 	}
 	return n
 }
 
-// known returns a name or placeholder, visible or not, or nil.
-func (s *Store) known(ns, key string) *name {
-	sp := s.spaces[ns]
+// knownLocked returns a name or placeholder, visible or not, or nil.
+func (s *Store) knownLocked(ns, key string) *name {
+	sp := s.mu.spaces[ns]
 	if sp == nil {
 		return nil
 	}
@@ -149,36 +149,38 @@ func (n *name) visible(now func() time.Time) bool {
 // maxBound bounds how long a chain of bound names is followed.
 const maxBound = 8
 
-// bind points the name e at b, in memory and in the tiers' records, replacing
-// what it pointed to. Whatever instant the process dies at, one of the two
-// versions is on record: the new one is written before the old one goes.
-func (s *Store) bind(e Entry, b *entity) *name {
+// bindLocked points the name e at b, in memory and in the tiers' records,
+// replacing what it pointed to. Whatever instant the process dies at, one of
+// the two versions is on record: the new one is written before the old one
+// goes.
+func (s *Store) bindLocked(e Entry, b *blockState) *name {
 	b.from = nil // the catalogue does not have this name of it
-	n := s.rebind(e, b, 0)
+	n := s.rebindLocked(e, b, 0)
 	n.put = n.entry.Seq
 	return n
 }
 
-// bindCopy binds a name as another rank has it.
-func (s *Store) bindCopy(st block.Name, b *entity) {
-	s.seq = max(s.seq, st.Seq)
-	n := s.rebind(Entry{
+// bindCopyLocked binds a name as another rank has it.
+func (s *Store) bindCopyLocked(st block.Name, b *blockState) {
+	s.mu.seq = max(s.mu.seq, st.Seq)
+	n := s.rebindLocked(Entry{
 		Namespace: st.Namespace, Key: st.Key, Parent: st.Parent,
 		Prefix: st.Prefix, Bound: st.Bound, Expires: st.Expires,
 	}, b, st.Depth)
 	n.put = st.Seq
 }
 
-// rebind points the name e at b; depth is its depth unless its parent says.
-func (s *Store) rebind(e Entry, b *entity, depth uint32) *name {
-	sp := s.space(e.Namespace)
+// rebindLocked points the name e at b; depth is its depth unless its parent
+// says.
+func (s *Store) rebindLocked(e Entry, b *blockState, depth uint32) *name {
+	sp := s.spaceLocked(e.Namespace)
 	n := sp.node(e.Key)
 	was, old := n.block, n.entry
 	if was != nil {
-		s.endLeases(n)
-		s.detach(n)
+		s.endLeasesLocked(n)
+		s.detachLocked(n)
 		if e.Bound {
-			s.tellRemoved(n, was)
+			s.logRemovedLocked(n, was)
 		}
 	}
 	n.setParent(e.Parent)
@@ -195,60 +197,60 @@ func (s *Store) rebind(e Entry, b *entity, depth uint32) *name {
 	if n.parent != nil && n.parent.block != nil {
 		n.entry.Depth = n.parent.entry.Depth + 1
 	}
-	s.rerecord(n, b, was, old)
+	s.rerecordLocked(n, b, was, old)
 	if was != b || old.Bound {
-		s.tellStored(n)
+		s.logStoredLocked(n)
 	}
 	if was != nil && len(was.names) == 0 {
-		s.forget(was)
+		s.forgetLocked(was)
 	}
 	return n
 }
 
-// rerecord attaches n to the block to and moves its record there from the
-// block was (nil: none), where it is old. The withdrawal of the old record
-// lies between the two in time, for a tier may take it for one of every record
+// rerecordLocked attaches n to the block to and moves its record there from the
+// block was (nil: none), where it is old. The withdrawal of the old record lies
+// between the two in time, for a tier may take it for one of every record
 // before it.
-func (s *Store) rerecord(n *name, to, was *entity, old block.Name) {
-	old.Seq = s.tick()
-	n.entry.Seq = s.tick()
-	s.attach(n, to)
-	s.record(to, n.entry)
+func (s *Store) rerecordLocked(n *name, to, was *blockState, old block.Name) {
+	old.Seq = s.tickLocked()
+	n.entry.Seq = s.tickLocked()
+	s.attachLocked(n, to)
+	s.recordLocked(to, n.entry)
 	if was != nil && was != to {
-		s.unrecord(was, old)
+		s.unrecordLocked(was, old)
 	}
 }
 
-// attach makes n a live name of b.
-func (s *Store) attach(n *name, b *entity) {
+// attachLocked makes n a live name of b.
+func (s *Store) attachLocked(n *name, b *blockState) {
 	n.block = b
-	b.enroll(n)
+	b.add(n)
 	n.enlist()
 	n.countStored(s, 1)
 	n.space.referenced += b.info.Size
-	s.stats.BytesReferenced += b.info.Size
-	s.names++
-	s.nameBytes += n.cost()
-	s.say(n)
-	s.account(b)
+	s.mu.stats.BytesReferenced += b.info.Size
+	s.mu.names++
+	s.mu.nameBytes += n.cost()
+	s.enqueuePublishLocked(n)
+	s.accountLocked(b)
 	for t := range s.mem {
 		if b.at[t].present {
-			s.holdTimes(b, t, n.resident[t])
-			s.countChild(n, t)
+			s.holdTimesLocked(b, t, n.resident[t])
+			s.countChildLocked(n, t)
 		}
 	}
-	s.updatePolicies(b)
+	s.updatePoliciesLocked(b)
 	if !n.entry.Expires.IsZero() {
-		s.expiries.push(n, s.names)
+		s.mu.expiries.push(n, s.mu.names)
 	}
-	s.show(n)
+	s.showLocked(n)
 }
 
 // countStored counts n among its parent's children with a block, or no more.
 func (n *name) countStored(s *Store, by int32) {
 	if n.parent != nil {
 		n.parent.lead(by)
-		s.weigh(n.parent.block)
+		s.syncColdHoldLocked(n.parent.block)
 	}
 }
 
@@ -268,65 +270,66 @@ func (n *name) delist() {
 	n.space.list = n.space.list[:len(n.space.list)-1]
 }
 
-// detach undoes attach. The block stays, even without names; n keeps its place
-// in the list, so that no scan passes over a name that only changes its block.
-func (s *Store) detach(n *name) {
+// detachLocked undoes attach. The block stays, even without names; n keeps its
+// place in the list, so that no scan passes over a name that only changes its
+// block.
+func (s *Store) detachLocked(n *name) {
 	b := n.block
 	for t := range s.mem {
 		if b.at[t].present {
-			s.uncountChild(n, t)
+			s.uncountChildLocked(n, t)
 			for range n.resident[t] {
-				s.release(b, t)
+				s.releaseLocked(b, t)
 			}
 		}
 	}
 	n.block = nil
 	n.countStored(s, -1)
-	s.say(n)
-	b.strike(n)
+	s.enqueuePublishLocked(n)
+	b.remove(n)
 	n.space.referenced -= b.info.Size
-	s.stats.BytesReferenced -= b.info.Size
-	s.names--
-	s.nameBytes -= n.cost()
-	s.account(b)
-	s.updatePolicies(b)
+	s.mu.stats.BytesReferenced -= b.info.Size
+	s.mu.names--
+	s.mu.nameBytes -= n.cost()
+	s.accountLocked(b)
+	s.updatePoliciesLocked(b)
 }
 
-// unbind withdraws n from its block, in memory and in the tiers' records,
+// unbindLocked withdraws n from its block, in memory and in the tiers' records,
 // forgets the block with its last name, and the node if nothing needs it.
-func (s *Store) unbind(n *name) {
-	id, seq := nameID{n.entry.Namespace, n.entry.Key}, s.tick()
-	s.withdraw(n, seq)
-	s.supersede(id, seq)
+func (s *Store) unbindLocked(n *name) {
+	id, seq := nameID{n.entry.Namespace, n.entry.Key}, s.tickLocked()
+	s.withdrawLocked(n, seq)
+	s.invalidateLocked(id, seq)
 }
 
-// withdraw is unbind as of a tick.
-func (s *Store) withdraw(n *name, seq uint64) {
+// withdrawLocked is unbind as of a tick.
+func (s *Store) withdrawLocked(n *name, seq uint64) {
 	b := n.block
-	s.endLeases(n)
+	s.endLeasesLocked(n)
 	gone := n.entry
 	gone.Seq = seq
-	s.unrecord(b, gone)
-	s.detach(n)
-	s.tellRemoved(n, b)
-	s.hide(n)
+	s.unrecordLocked(b, gone)
+	s.detachLocked(n)
+	s.logRemovedLocked(n, b)
+	s.hideLocked(n)
 	n.delist()
 	if len(b.names) == 0 {
-		s.forget(b)
+		s.forgetLocked(b)
 	}
 	n.prune()
-	s.leaveSpace(n.space)
+	s.leaveSpaceLocked(n.space)
 }
 
-// unbindBefore unbinds a name that was put before the given stamp, and tells
-// whether there was one.
-func (s *Store) unbindBefore(ns, key string, stamp uint64) bool {
-	s.supersede(nameID{ns, key}, stamp)
-	n := s.known(ns, key)
+// unbindBeforeLocked unbinds a name that was put before the given stamp, and
+// tells whether there was one.
+func (s *Store) unbindBeforeLocked(ns, key string, stamp uint64) bool {
+	s.invalidateLocked(nameID{ns, key}, stamp)
+	n := s.knownLocked(ns, key)
 	if n == nil || n.block == nil || n.put >= stamp {
 		return false
 	}
-	s.unbind(n)
+	s.unbindLocked(n)
 	return true
 }
 
@@ -384,38 +387,38 @@ func (n *name) prune() {
 	}
 }
 
-// record writes a name into every tier that holds its block, unrecord takes it
-// out as of its Seq. A tier that can not is left without: it then loses the
-// name at a crash, which is a miss.
-func (s *Store) record(b *entity, n block.Name) {
+// recordLocked writes a name into every tier that holds its block, unrecord
+// takes it out as of its Seq. A tier that can not is left without: it then
+// loses the name at a crash, which is a miss.
+func (s *Store) recordLocked(b *blockState, n block.Name) {
 	for t, m := range s.mem {
 		if b.at[t].present {
-			s.note(m, m.tier.Link(b.info.ID, n))
+			s.noteLocked(m, m.tier.Link(b.info.ID, n))
 		}
 	}
 	if b.cold {
-		s.linkCold(b, n)
+		s.linkColdLocked(b, n)
 	}
 }
 
-func (s *Store) linkCold(b *entity, n block.Name) {
-	s.tellCold(s.cold.Link(b.info.ID, n))
-	b.told = s.told
+func (s *Store) linkColdLocked(b *blockState, n block.Name) {
+	s.noteLinkLocked(s.cold.Link(b.info.ID, n))
+	b.linkSeq = s.mu.linkSeq
 }
 
-func (s *Store) unrecord(b *entity, n block.Name) {
+func (s *Store) unrecordLocked(b *blockState, n block.Name) {
 	for t, m := range s.mem {
 		if b.at[t].present {
-			s.note(m, m.tier.Unlink(b.info.ID, n))
+			s.noteLocked(m, m.tier.Unlink(b.info.ID, n))
 		}
 	}
 	if b.cold {
-		s.tellCold(s.cold.Unlink(b.info.ID, n))
+		s.noteLinkLocked(s.cold.Unlink(b.info.ID, n))
 	}
 }
 
-// tick returns the next sequence number: a hybrid clock (block.Name.Seq).
-func (s *Store) tick() uint64 {
-	s.seq = max(s.seq+1, uint64(s.now().UnixNano()))
-	return s.seq
+// tickLocked returns the next sequence number: a hybrid clock (block.Name.Seq).
+func (s *Store) tickLocked() uint64 {
+	s.mu.seq = max(s.mu.seq+1, uint64(s.now().UnixNano()))
+	return s.mu.seq
 }

@@ -53,7 +53,7 @@ const publishStep = 256
 func (s *Store) Join(p Peers) {
 	s.mu.Lock()
 	s.peers = p
-	s.sayFinal()
+	s.setFinalLocked()
 	s.mu.Unlock()
 	work, stop := context.WithCancel(context.Background())
 	s.leavePeers = stop
@@ -61,26 +61,26 @@ func (s *Store) Join(p Peers) {
 	Local{s}.Names(func(string, string) bool { return true }, func(st directory.Statement) { p.Publish(st) })
 }
 
-// say has the name's homes told of what changed. The caller holds the mutex.
-func (s *Store) say(n *name) {
-	s.outrun(nameID{n.entry.Namespace, n.entry.Key}, math.MaxUint64)
-	if s.peers == nil || n.unsaid {
+// enqueuePublishLocked has the name's homes told of what changed.
+func (s *Store) enqueuePublishLocked(n *name) {
+	s.invalidateFetchLocked(nameID{n.entry.Namespace, n.entry.Key}, math.MaxUint64)
+	if s.peers == nil || n.publishPending {
 		return
 	}
-	n.unsaid = true
-	s.unsaid = append(s.unsaid, n)
-	if len(s.unsaid) == 1 {
+	n.publishPending = true
+	s.mu.unpublished = append(s.mu.unpublished, n)
+	if len(s.mu.unpublished) == 1 {
 		select {
-		case s.sayWake <- struct{}{}:
+		case s.publishWake <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// sayAll is say for all names of a block.
-func (s *Store) sayAll(b *entity) {
+// enqueuePublishAllLocked is say for all names of a block.
+func (s *Store) enqueuePublishAllLocked(b *blockState) {
 	for _, n := range b.names {
-		s.say(n)
+		s.enqueuePublishLocked(n)
 	}
 }
 
@@ -88,7 +88,7 @@ func (s *Store) publishInBackground(ctx context.Context) {
 	defer fault.Guard()()
 	for {
 		select {
-		case <-s.sayWake:
+		case <-s.publishWake:
 		case <-ctx.Done():
 			return
 		}
@@ -96,22 +96,22 @@ func (s *Store) publishInBackground(ctx context.Context) {
 	}
 }
 
-// publish says what is unsaid.
+// publish publishes what is unpublished.
 func (s *Store) publish() {
-	s.saying.Lock()
-	defer s.saying.Unlock()
-	for batch := s.nextUnsaid(); len(batch) > 0; batch = s.nextUnsaid() {
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
+	for batch := s.nextUnpublished(); len(batch) > 0; batch = s.nextUnpublished() {
 		s.fillIn(batch)
 		s.peers.Publish(batch...)
 	}
 }
 
 // tellPatience bounds how long a drain waits for homes to be told.
-const tellPatience = 2 * time.Second
+const homesPatience = 2 * time.Second
 
-// tellHomes has the homes that answer know where everything lies now, so that
+// awaitHomes has the homes that answer know where everything lies now, so that
 // this rank can be lost and its segments are still found.
-func (s *Store) tellHomes(ctx context.Context) {
+func (s *Store) awaitHomes(ctx context.Context) {
 	s.mu.Lock()
 	alone := s.peers == nil
 	s.mu.Unlock()
@@ -119,33 +119,33 @@ func (s *Store) tellHomes(ctx context.Context) {
 		return
 	}
 	s.publish()
-	ctx, cancel := context.WithTimeout(ctx, tellPatience)
+	ctx, cancel := context.WithTimeout(ctx, homesPatience)
 	defer cancel()
 	s.peers.Settled(ctx.Done())
 }
 
-// nextUnsaid describes names whose homes have not been told of their last
+// nextUnpublished describes names whose homes have not been told of their last
 // change, as they are now.
-func (s *Store) nextUnsaid() []directory.Statement {
+func (s *Store) nextUnpublished() []directory.Statement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := min(len(s.unsaid), publishStep)
+	n := min(len(s.mu.unpublished), publishStep)
 	batch := make([]directory.Statement, 0, n)
-	for i, one := range s.unsaid[:n] {
-		one.unsaid, s.unsaid[i] = false, nil
-		batch = append(batch, s.state(one.entry.Namespace, one.entry.Key))
+	for i, one := range s.mu.unpublished[:n] {
+		one.publishPending, s.mu.unpublished[i] = false, nil
+		batch = append(batch, s.stateLocked(one.entry.Namespace, one.entry.Key))
 	}
-	if s.unsaid = s.unsaid[n:]; len(s.unsaid) == 0 {
-		s.unsaid = nil
+	if s.mu.unpublished = s.mu.unpublished[n:]; len(s.mu.unpublished) == 0 {
+		s.mu.unpublished = nil
 	}
 	return batch
 }
 
-// state describes a name as it is now. The caller holds the mutex.
-func (s *Store) state(ns, key string) directory.Statement {
-	st := directory.Statement{Version: s.tick()}
+// stateLocked describes a name as it is now.
+func (s *Store) stateLocked(ns, key string) directory.Statement {
+	st := directory.Statement{Version: s.tickLocked()}
 	st.Name.Namespace, st.Name.Key = ns, key
-	n := s.known(ns, key)
+	n := s.knownLocked(ns, key)
 	if n == nil || n.block == nil {
 		return st
 	}
@@ -162,7 +162,7 @@ func (s *Store) state(ns, key string) directory.Statement {
 		}
 	}
 	if st.Segment = b.from; b.cold {
-		st.Segment = s.segmentOf(b)
+		st.Segment = s.segmentOfLocked(b)
 	}
 	return st
 }

@@ -12,7 +12,7 @@ import (
 // have of the prefix is on its way here when it returns.
 func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult {
 	res := s.probe(ctx, ns, keys)
-	s.lookedFor(ns, min(res.Hits+1, len(keys)), res.Hits)
+	s.countLookups(ns, min(res.Hits+1, len(keys)), res.Hits)
 	return res
 }
 
@@ -27,7 +27,7 @@ func (s *Store) probe(ctx context.Context, ns string, keys []string) ProbeResult
 	if len(missing) > 0 {
 		found = s.located(ctx, ns, missing)
 	}
-	var coming ahead
+	var coming prefetch
 	run := tierRun{to: &res}
 	for i := range keys {
 		if here[i].tier != "" {
@@ -44,7 +44,7 @@ func (s *Store) probe(ctx context.Context, ns string, keys []string) ProbeResult
 	}
 	run.end()
 	if len(coming.ids) > 0 {
-		s.fetchAhead(&coming)
+		s.startPrefetch(&coming)
 	}
 	return res
 }
@@ -105,14 +105,14 @@ func (s *Store) probeHere(ns string, keys []string) []presence {
 func (s *Store) probeMany(ns string, keys []string, here []presence) (all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sp := s.spaces[ns]
+	sp := s.mu.spaces[ns]
 	if sp == nil {
 		return false
 	}
 	all = true
 	for i, key := range keys {
 		if n := sp.byKey[key]; n != nil && n.visible(s.now) {
-			here[i] = presence{s.fastest(n.block), n.block.info.Size}
+			here[i] = presence{s.fastestLocked(n.block), n.block.info.Size}
 		} else if all = false; !s.asksElsewhere() {
 			break
 		}

@@ -43,43 +43,43 @@ func (s *Store) addName(ctx context.Context, e Entry, id BlockID) (*name, error)
 	elsewhere := s.elsewhere(ctx, &e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.usable(); err != nil {
+	if err := s.checkOpenLocked(); err != nil {
 		return nil, err
 	}
-	b := s.blocks[id]
+	b := s.mu.blocks[id]
 	if b == nil {
 		return nil, nil
 	}
-	return s.rename(e, b, elsewhere)
+	return s.renameLocked(e, b, elsewhere)
 }
 
-// rename points e at b, which is stored here: a duplicate put.
-func (s *Store) rename(e Entry, b *entity, elsewhere bool) (*name, error) {
-	if err := s.allowed(e, elsewhere); err != nil {
+// renameLocked points e at b, which is stored here: a duplicate put.
+func (s *Store) renameLocked(e Entry, b *blockState, elsewhere bool) (*name, error) {
+	if err := s.allowedLocked(e, elsewhere); err != nil {
 		return nil, err
 	}
 	b.busy++ // replacing the last other name, or making room for this one, must not forget b
-	if err := s.roomForName(e.Namespace, e.Key); err != nil {
+	if err := s.roomForNameLocked(e.Namespace, e.Key); err != nil {
 		b.busy--
-		s.forget(b)
-		s.stats.Rejected++
+		s.forgetLocked(b)
+		s.mu.stats.Rejected++
 		return nil, err
 	}
-	alias := b.isAlias(s.known(e.Namespace, e.Key), e.Namespace)
-	n := s.bind(e, b)
+	alias := b.isAlias(s.knownLocked(e.Namespace, e.Key), e.Namespace)
+	n := s.bindLocked(e, b)
 	b.busy--
 	n.countPut(s)
 	n.countDuplicate(s, alias)
 	return n, nil
 }
 
-// allowed checks a put's condition; elsewhere says that other ranks have the
-// name.
-func (s *Store) allowed(e Entry, elsewhere bool) error {
+// allowedLocked checks a put's condition; elsewhere says that other ranks have
+// the name.
+func (s *Store) allowedLocked(e Entry, elsewhere bool) error {
 	if e.When == Always {
 		return nil
 	}
-	if exists := elsewhere || s.lookup(e.Namespace, e.Key) != nil; exists != (e.When == IfPresent) {
+	if exists := elsewhere || s.lookupLocked(e.Namespace, e.Key) != nil; exists != (e.When == IfPresent) {
 		return ErrCondition
 	}
 	return nil
@@ -117,7 +117,7 @@ func (s *Store) stageIn(ctx context.Context, size int64, in ...*memTier) (*Stage
 func (s *Store) countRejected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stats.Rejected++
+	s.mu.stats.Rejected++
 }
 
 // tryStage is stageIn for those who may try again.
@@ -203,44 +203,44 @@ func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *name, dup 
 	elsewhere := s.elsewhere(ctx, &e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.usable(); err != nil {
+	if err := s.checkOpenLocked(); err != nil {
 		return nil, false, err
 	}
-	if b := s.blocks[id]; b != nil { // another put of the same bytes was first
-		n, err = s.rename(e, b, elsewhere)
+	if b := s.mu.blocks[id]; b != nil { // another put of the same bytes was first
+		n, err = s.renameLocked(e, b, elsewhere)
 		return n, true, err
 	}
-	if err := s.allowed(e, elsewhere); err != nil {
+	if err := s.allowedLocked(e, elsewhere); err != nil {
 		return nil, false, err
 	}
-	if err := s.roomForName(e.Namespace, e.Key); err != nil {
-		s.stats.Rejected++
+	if err := s.roomForNameLocked(e.Namespace, e.Key); err != nil {
+		s.mu.stats.Rejected++
 		return nil, false, err
 	}
-	return st.publish(e, id)
+	return st.publishLocked(e, id)
 }
 
-// publish makes a new block of the stage's bytes. The caller holds the mutex.
-func (st *Stage) publish(e Entry, id BlockID) (*name, bool, error) {
+// publishLocked makes a new block of the stage's bytes.
+func (st *Stage) publishLocked(e Entry, id BlockID) (*name, bool, error) {
 	s := st.store
 	hashed := !id.IsZero()
 	if !hashed {
-		id = s.provisional()
+		id = s.provisionalLocked()
 	}
-	b := &entity{info: block.Info{ID: id, Size: st.size, CRC: st.crc}}
+	b := &blockState{info: block.Info{ID: id, Size: st.size, CRC: st.crc}}
 	if err := st.slot.Commit(b.info, nil); err != nil {
-		s.stats.Rejected++
+		s.mu.stats.Rejected++
 		return nil, false, s.roomError(st.mem, st.size, err)
 	}
-	s.blocks[id] = b
-	s.stats.BytesStored += st.size
-	s.enter(b, st.mem)
-	n := s.bind(e, b)
+	s.mu.blocks[id] = b
+	s.mu.stats.BytesStored += st.size
+	s.enterLocked(b, st.mem)
+	n := s.bindLocked(e, b)
 	n.countPut(s)
 	if !hashed {
 		s.pending.push(b)
 	}
-	s.nudgeCleaner()
+	s.nudgeCleanerLocked()
 	return n, false, nil
 }
 
@@ -292,13 +292,13 @@ func (s *Store) accessed(stored ...*name) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refresh(stored)
+	s.refreshLocked(stored)
 }
 
-// refresh is accessed with the mutex held.
-func (s *Store) refresh(stored []*name) {
-	for _, r := range s.ranked {
-		chain := s.chain[:0]
+// refreshLocked is accessed with the mutex held.
+func (s *Store) refreshLocked(stored []*name) {
+	for _, r := range s.mu.ranked {
+		chain := s.mu.chain[:0]
 		for _, n := range stored {
 			if n.block == nil {
 				continue
@@ -310,7 +310,7 @@ func (s *Store) refresh(stored []*name) {
 		if len(chain) > 0 {
 			r.policy.Access(s.age(), chain, 0)
 		}
-		s.chain = chain[:0]
+		s.mu.chain = chain[:0]
 	}
 }
 

@@ -114,7 +114,7 @@ func TestRandomOperationsOnManyRanks(t *testing.T) {
 	m.settle()
 	for _, r := range m.ranks {
 		r.mu.Lock()
-		r.sweepLanded(r.now(), true)
+		r.sweepLandedLocked(r.now(), true)
 		r.mu.Unlock()
 	}
 	m.settle()

@@ -42,7 +42,7 @@ func TestConcurrentGetsAreOneRead(t *testing.T) {
 	eventually(t, "all wait for one fetch", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		f := b.remote[nameID{"ns", "k"}]
+		f := b.mu.remote[nameID{"ns", "k"}]
 		return f != nil && f.waiters == n
 	})
 	for range maxReads {
@@ -76,23 +76,23 @@ func TestProbedBlocksComeAheadOfTheirGets(t *testing.T) {
 	landed := func() (n int, bytes int64) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		for _, f := range b.remote {
+		for _, f := range b.mu.remote {
 			if f.landed != nil {
 				n++
 			}
 		}
-		return n, b.aheadBytes
+		return n, b.mu.prefetchBytes
 	}
-	eventually(t, "the first blocks are here", func() bool { n, _ := landed(); return n == aheadBlocks })
-	if reads := b.node.Stats().Reads; reads != aheadBlocks {
-		t.Errorf("%d blocks were read ahead, want %d", reads, aheadBlocks)
+	eventually(t, "the first blocks are here", func() bool { n, _ := landed(); return n == prefetchBlocks })
+	if reads := b.node.Stats().Reads; reads != prefetchBlocks {
+		t.Errorf("%d blocks were read ahead, want %d", reads, prefetchBlocks)
 	}
 	// A get is served from here, and brings the next block.
 	lookups := b.node.Stats().Lookups
 	if tier := b.wantAt(t, "0", data(0, 5000)); tier != RemoteTier {
 		t.Errorf("served from %q", tier)
 	}
-	eventually(t, "the next block is here", func() bool { return b.node.Stats().Reads == aheadBlocks+1 })
+	eventually(t, "the next block is here", func() bool { return b.node.Stats().Reads == prefetchBlocks+1 })
 	if b.node.Stats().Lookups != lookups {
 		t.Error("a get of what is here looked it up elsewhere")
 	}
@@ -104,7 +104,7 @@ func TestProbedBlocksComeAheadOfTheirGets(t *testing.T) {
 	}
 	// What is not asked for in time is given back.
 	eventually(t, "all fetches have ended", func() bool { n, _ := landed(); return n > 0 })
-	j.late.Add(int64(aheadFor + time.Second))
+	j.late.Add(int64(prefetchFor + time.Second))
 	b.Sweep()
 	if n, bytes := landed(); n != 0 || bytes != 0 {
 		t.Errorf("%d blocks, %d bytes are still here", n, bytes)

@@ -134,7 +134,7 @@ func (j *job) settle() {
 		quiet++
 		for _, r := range j.ranks {
 			r.mu.Lock()
-			said := len(r.unsaid) == 0
+			said := len(r.mu.unpublished) == 0
 			r.mu.Unlock()
 			if !said || !r.node.Settled(j.t.Context().Done()) {
 				quiet = 0

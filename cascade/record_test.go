@@ -222,7 +222,7 @@ func TestStaleRecordDoesNotTakeTheNewOneAlong(t *testing.T) {
 
 // slow is a cold tier that keeps names in mind until it is told to sync.
 type slow struct {
-	tiers.Tier
+	tiers.Files
 	synced chan struct{}
 }
 
@@ -236,7 +236,7 @@ func TestWithdrawnNamesDoNotWaitForAWrite(t *testing.T) {
 	cold := slow{synced: make(chan struct{}, 100)}
 	r := newRig(t, 8<<20, true)
 	r.Store.Close(context.Background())
-	cold.Tier = r.cold
+	cold.Files = r.cold
 	r.cold = cold
 	r.open()
 	p := data(1, 2000)
@@ -306,7 +306,7 @@ func (r *rig) wantEvicted(id BlockID) {
 	resident := func() bool {
 		r.Store.mu.Lock()
 		defer r.Store.mu.Unlock()
-		return r.blocks[id].at[r.last().index].present
+		return r.mu.blocks[id].at[r.last().index].present
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -20,7 +20,7 @@ type nameID struct{ ns, key string }
 
 type claim struct {
 	name    block.Name
-	block   *entity
+	block   *blockState
 	dropped bool
 }
 
@@ -29,7 +29,9 @@ func (s *Store) recover() error {
 	r := recovery{names: map[nameID]claim{}}
 	found := func(m *memTier) func(tiers.Entry) error {
 		return func(e tiers.Entry) error {
-			s.recoverEntry(&r, e, m)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.recoverEntryLocked(&r, e, m)
 			return nil
 		}
 	}
@@ -45,49 +47,49 @@ func (s *Store) recover() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.recoverNames(&r)
-	s.takeClaims()
-	s.recoverBlocks()
-	for _, sp := range s.spaces {
+	s.recoverNamesLocked(&r)
+	s.takeClaimsLocked()
+	s.recoverBlocksLocked()
+	for _, sp := range s.mu.spaces {
 		sp.recovered = len(sp.list)
 	}
-	s.stats.Recovered = RecoverStats{Blocks: len(s.blocks), Names: s.names, Bytes: s.stats.BytesStored}
+	s.mu.stats.Recovered = RecoverStats{Blocks: len(s.mu.blocks), Names: s.mu.names, Bytes: s.mu.stats.BytesStored}
 	return nil
 }
 
-// recoverEntry takes in one entry; m is nil for the cold tier.
-func (s *Store) recoverEntry(r *recovery, e tiers.Entry, m *memTier) {
+// recoverEntryLocked takes in one entry; m is nil for the cold tier.
+func (s *Store) recoverEntryLocked(r *recovery, e tiers.Entry, m *memTier) {
 	for _, n := range e.Dropped {
-		s.claimName(r, claim{name: n, dropped: true})
+		s.claimNameLocked(r, claim{name: n, dropped: true})
 	}
 	if e.Info.ID.IsZero() {
 		return
 	}
-	b := s.found(e.Info)
+	b := s.foundLocked(e.Info)
 	switch {
 	case b == nil:
 		return
 	case m == nil:
 		b.cold, b.below.foreign = true, e.Foreign
 	case !b.at[m.index].present:
-		s.enter(b, m)
+		s.enterLocked(b, m)
 	}
 	for _, n := range e.Names {
-		s.claimName(r, claim{name: n, block: b})
+		s.claimNameLocked(r, claim{name: n, block: b})
 	}
-	s.nextProv = max(s.nextProv, block.ProvisionalNumber(e.Info.ID))
+	s.mu.nextProv = max(s.mu.nextProv, block.ProvisionalNumber(e.Info.ID))
 }
 
-// found returns the block that a tier or another rank has, a new one if it was
-// not known. It is nil when they disagree on what the id holds: neither copy but
-// the first is believed.
-func (s *Store) found(info block.Info) *entity {
-	b := s.blocks[info.ID]
+// foundLocked returns the block that a tier or another rank has, a new one if
+// it was not known. It is nil when they disagree on what the id holds: neither
+// copy but the first is believed.
+func (s *Store) foundLocked(info block.Info) *blockState {
+	b := s.mu.blocks[info.ID]
 	switch {
 	case b == nil:
-		b = &entity{info: info}
-		s.blocks[info.ID] = b
-		s.stats.BytesStored += info.Size
+		b = &blockState{info: info}
+		s.mu.blocks[info.ID] = b
+		s.mu.stats.BytesStored += info.Size
 	case b.info != info:
 		s.log.Error("tiers disagree on a block; the second copy is not used", "block", info.ID)
 		return nil
@@ -95,8 +97,8 @@ func (s *Store) found(info block.Info) *entity {
 	return b
 }
 
-func (s *Store) claimName(r *recovery, c claim) {
-	s.seq = max(s.seq, c.name.Seq)
+func (s *Store) claimNameLocked(r *recovery, c claim) {
+	s.mu.seq = max(s.mu.seq, c.name.Seq)
 	k := nameID{c.name.Namespace, c.name.Key}
 	old, known := r.names[k]
 	if known && old.name.Seq >= c.name.Seq {
@@ -108,12 +110,12 @@ func (s *Store) claimName(r *recovery, c claim) {
 	}
 }
 
-// recoverNames attaches the names that won, parents before children where the
-// order of their writing tells.
-func (s *Store) recoverNames(r *recovery) {
+// recoverNamesLocked attaches the names that won, parents before children where
+// the order of their writing tells.
+func (s *Store) recoverNamesLocked(r *recovery) {
 	for _, c := range r.stale {
-		c.name.Seq++ // the record that won is at least two ticks younger: see rerecord
-		s.unrecord(c.block, c.name)
+		c.name.Seq++ // the record that won is at least two ticks younger: see names.Graph.Put
+		s.unrecordLocked(c.block, c.name)
 	}
 	live := make([]claim, 0, len(r.names))
 	for _, c := range r.names {
@@ -122,23 +124,24 @@ func (s *Store) recoverNames(r *recovery) {
 		}
 	}
 	slices.SortFunc(live, func(x, y claim) int { return cmp.Compare(x.name.Seq, y.name.Seq) })
-	for _, c := range s.trim(live) {
+	for _, c := range s.trimLocked(live) {
 		if b := c.block; b.cold && !b.below.foreign && len(b.names) == 0 {
-			s.inheritCold(b) // with its first name
+			s.inheritColdLocked(b) // with its first name
 		}
-		s.attachRecorded(c.name, c.block)
+		s.attachRecordedLocked(c.name, c.block)
 	}
 }
 
-// attachRecorded points a name at a block that a tier has on record with it.
-func (s *Store) attachRecorded(e block.Name, b *entity) {
-	n := s.space(e.Namespace).node(e.Key)
+// attachRecordedLocked points a name at a block that a tier has on record with
+// it.
+func (s *Store) attachRecordedLocked(e block.Name, b *blockState) {
+	n := s.spaceLocked(e.Namespace).node(e.Key)
 	was, old := n.block, n.entry
 	if was != nil {
-		s.endLeases(n)
-		s.detach(n)
+		s.endLeasesLocked(n)
+		s.detachLocked(n)
 		if e.Bound {
-			s.tellRemoved(n, was)
+			s.logRemovedLocked(n, was)
 		}
 	}
 	n.setParent(e.Parent)
@@ -147,20 +150,21 @@ func (s *Store) attachRecorded(e block.Name, b *entity) {
 		e.Parent = n.parent.entry.Key
 	}
 	n.entry, n.put = e, e.Seq
-	s.attach(n, b)
+	s.attachLocked(n, b)
 	if was != b || old.Bound {
-		s.tellStored(n)
+		s.logStoredLocked(n)
 	}
 	if was != nil && len(was.names) == 0 {
-		s.forget(was)
+		s.forgetLocked(was)
 	}
 }
 
-// recoverBlocks drops blocks that nobody names and queues those without an id.
-func (s *Store) recoverBlocks() {
-	for _, b := range s.blocks {
+// recoverBlocksLocked drops blocks that nobody names and queues those without
+// an id.
+func (s *Store) recoverBlocksLocked() {
+	for _, b := range s.mu.blocks {
 		if len(b.names) == 0 {
-			s.forget(b)
+			s.forgetLocked(b)
 		} else if b.info.ID.IsProvisional() {
 			s.pending.push(b)
 		}

@@ -12,7 +12,7 @@ import (
 
 // refusing is a cold tier that takes nothing while full.
 type refusing struct {
-	tiers.Tier
+	tiers.Files
 	full atomic.Bool
 }
 
@@ -20,7 +20,7 @@ func (c *refusing) Put(ctx context.Context, items ...tiers.Item) error {
 	if c.full.Load() {
 		return fmt.Errorf("%w: for the test", tiers.ErrUnavailable)
 	}
-	return c.Tier.Put(ctx, items...)
+	return c.Files.Put(ctx, items...)
 }
 
 // newRefusing returns one with nothing in it.
@@ -30,7 +30,7 @@ func newRefusing(t testing.TB) *refusing {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.Close() })
-	return &refusing{Tier: keepOpen{h}}
+	return &refusing{Files: keepOpen{tiers.Plain{Tier: h}}}
 }
 
 // refuse opens the rig's store anew, with a cold tier that takes nothing from now
@@ -38,7 +38,7 @@ func newRefusing(t testing.TB) *refusing {
 func refuse(r *rig) *refusing {
 	r.t.Helper()
 	r.Store.Close(context.Background())
-	c := &refusing{Tier: r.cold}
+	c := &refusing{Files: r.cold}
 	c.full.Store(true)
 	r.cold = c
 	r.open()

@@ -44,7 +44,7 @@ func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing
 	ctx, cancel := s.untilFetched(ctx)
 	defer cancel()
 	if keep {
-		s.outrunLanded(ns, keys, missing)
+		s.invalidateLanded(ns, keys, missing)
 	}
 	fetches := s.joinKnown(ns, keys, missing, views)
 	var ask []int
@@ -62,16 +62,16 @@ func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing
 		var fresh []*fetch
 		s.mu.Lock()
 		for a, j := range ask {
-			if found[a] == nil || s.closed || fromCatalogue(found[a]) && s.isVoid(&found[a][0].Name) {
+			if found[a] == nil || s.mu.closed || fromCatalogue(found[a]) && s.isTombstonedLocked(&found[a][0].Name) {
 				continue
 			}
 			id := nameID{ns, wanted[a]}
-			if views[missing[j]], fetches[j] = s.joinOne(id); views[missing[j]] == nil && fetches[j] == nil {
-				fetches[j] = s.startRemote(id, found[a], keep, &fresh)
+			if views[missing[j]], fetches[j] = s.joinOneLocked(id); views[missing[j]] == nil && fetches[j] == nil {
+				fetches[j] = s.startRemoteLocked(id, found[a], keep, &fresh)
 				fetches[j].waiters++
 			}
 		}
-		s.bringUp(fresh)
+		s.bringUpLocked(fresh)
 		s.mu.Unlock()
 	}
 	for j, f := range fetches {
@@ -89,26 +89,25 @@ func (s *Store) joinKnown(ns string, keys []string, missing []int, views []*View
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for j, i := range missing {
-		views[i], fetches[j] = s.joinOne(nameID{ns, keys[i]})
+		views[i], fetches[j] = s.joinOneLocked(nameID{ns, keys[i]})
 	}
 	return fetches
 }
 
-// joinOne serves a name from what was fetched ahead, or counts the caller among
-// those who wait for it; neither when it is not known. The caller holds the
-// mutex.
-func (s *Store) joinOne(id nameID) (*View, *fetch) {
-	f := s.remote[id]
+// joinOneLocked serves a name from what was fetched ahead, or counts the caller
+// among those who wait for it; neither when it is not known.
+func (s *Store) joinOneLocked(id nameID) (*View, *fetch) {
+	f := s.mu.remote[id]
 	switch {
 	case f == nil:
 	case !f.finished:
 		f.waiters++
-		s.follow(f)
+		s.continuePrefetchLocked(f)
 		return nil, f
 	case s.now().Before(f.landed.until):
-		return s.takeLanded(f), f
+		return s.takeLandedLocked(f), f
 	default:
-		s.outrun(id, math.MaxUint64)
+		s.invalidateFetchLocked(id, math.MaxUint64)
 	}
 	return nil, nil
 }
@@ -184,15 +183,15 @@ func (s *Store) touchOwners(ns string, keys []string, missing []int, fetches []*
 	}
 }
 
-// startRemote starts the fetch of a located name of which there is none, to keep
-// it here if keep or the policy says so. One that only a segment has is added to
-// fresh instead, and the caller must let bringUp have it. The caller holds the
-// mutex, knows that the store is not closed, and counts itself among the waiters
-// if it awaits the result.
-func (s *Store) startRemote(id nameID, copies []directory.Statement, keep bool, fresh *[]*fetch) *fetch {
+// startRemoteLocked starts the fetch of a located name of which there is none,
+// to keep it here if keep or the policy says so. One that only a segment has is
+// added to fresh instead, and the caller must let bringUp have it. The caller
+// holds the mutex, knows that the store is not closed, and counts itself among
+// the waiters if it awaits the result.
+func (s *Store) startRemoteLocked(id nameID, copies []directory.Statement, keep bool, fresh *[]*fetch) *fetch {
 	f := &fetch{name: id, copies: copies, info: copies[0].Info, done: make(chan struct{})}
-	s.remote[id] = f
-	f.keep = s.replicate.keeps(id, copies) || keep
+	s.mu.remote[id] = f
+	f.keep = s.mu.replicate.keeps(id, copies) || keep
 	if s.onlyInSegment(copies) {
 		*fresh = append(*fresh, f)
 	} else {
@@ -239,16 +238,16 @@ func (s *Store) arrived(f *fetch, a *arrival, err error) {
 	defer s.mu.Unlock()
 	f.finished = true
 	if err == nil {
-		s.publishArrival(f, a)
+		s.publishArrivalLocked(f, a)
 	}
 	if f.landed == nil {
-		s.aheadBytes -= f.reserved
-		if s.remote[f.name] == f {
-			delete(s.remote, f.name)
+		s.mu.prefetchBytes -= f.reserved
+		if s.mu.remote[f.name] == f {
+			delete(s.mu.remote, f.name)
 		}
 	}
 	close(f.done)
-	s.announce()
+	s.wakeWaitersLocked()
 }
 
 // readRemote reads a block from the memory of another rank, or from a segment
@@ -282,7 +281,7 @@ var errOnlyBelow = errors.New("cascade: only a segment has it")
 // misread reports bytes that failed their checksum: no hit.
 func (s *Store) misread(copies []directory.Statement) error {
 	s.mu.Lock()
-	s.stats.Corrupt++
+	s.mu.stats.Corrupt++
 	s.mu.Unlock()
 	s.log.Error("block read from another rank fails its checksum", "owner", copies[0].Owner, "key", copies[0].Name.Key)
 	return tiers.ErrCorrupt
@@ -326,22 +325,22 @@ func (s *Store) arrivalRoom(ctx context.Context, size int64, keep bool, most pri
 	}}, nil
 }
 
-// publishArrival hands a block to those who wait for it: from a place of its
-// own in memory, or from private memory, as which a slot serves too if the name
-// has changed meanwhile. The caller holds the mutex.
-func (s *Store) publishArrival(f *fetch, a *arrival) {
-	if a.slot == nil || s.remote[f.name] != f || s.roomForName(f.name.ns, f.name.key) != nil {
-		s.land(f, a)
+// publishArrivalLocked hands a block to those who wait for it: from a place of
+// its own in memory, or from private memory, as which a slot serves too if the
+// name has changed meanwhile.
+func (s *Store) publishArrivalLocked(f *fetch, a *arrival) {
+	if a.slot == nil || s.mu.remote[f.name] != f || s.roomForNameLocked(f.name.ns, f.name.key) != nil {
+		s.landLocked(f, a)
 		return
 	}
-	b, fresh := s.adopt(f, a)
+	b, fresh := s.adoptLocked(f, a)
 	if b == nil {
 		return
 	}
 	for range f.waiters {
-		v, err := s.pinIn(b, s.last(), a.tier)
+		v, err := s.pinInLocked(b, s.last(), a.tier)
 		if err != nil {
-			s.note(s.last(), err)
+			s.noteLocked(s.last(), err)
 			return
 		}
 		v.checked = fresh
@@ -349,14 +348,14 @@ func (s *Store) publishArrival(f *fetch, a *arrival) {
 	}
 }
 
-// adopt makes an arrival a copy of this rank's own, with the put stamp of what
-// it is a copy of. A name that was put here meanwhile stays what it is. It returns
-// the block that is in memory then, nil for none, and whether it lies there since
-// now.
-func (s *Store) adopt(f *fetch, a *arrival) (b *entity, fresh bool) {
+// adoptLocked makes an arrival a copy of this rank's own, with the put stamp of
+// what it is a copy of. A name that was put here meanwhile stays what it is. It
+// returns the block that is in memory then, nil for none, and whether it lies
+// there since now.
+func (s *Store) adoptLocked(f *fetch, a *arrival) (b *blockState, fresh bool) {
 	defer a.slot.Abort()
 	m, st := s.last(), f.copies[0]
-	if n := s.lookup(f.name.ns, f.name.key); n != nil {
+	if n := s.lookupLocked(f.name.ns, f.name.key); n != nil {
 		if n.block.at[m.index].present {
 			b = n.block
 		}
@@ -365,9 +364,9 @@ func (s *Store) adopt(f *fetch, a *arrival) (b *entity, fresh bool) {
 	info := st.Info
 	pending := info.ID.IsProvisional()
 	if pending {
-		info.ID = s.provisional()
+		info.ID = s.provisionalLocked()
 	}
-	if b = s.found(info); b == nil {
+	if b = s.foundLocked(info); b == nil {
 		return nil, false
 	}
 	catalogued := fromCatalogue(f.copies)
@@ -376,36 +375,36 @@ func (s *Store) adopt(f *fetch, a *arrival) (b *entity, fresh bool) {
 	}
 	if fresh = !b.at[m.index].present; fresh {
 		if err := a.slot.Commit(info, nil); err != nil {
-			s.note(m, err)
-			s.forget(b)
+			s.noteLocked(m, err)
+			s.forgetLocked(b)
 			return nil, false
 		}
-		s.enter(b, m)
+		s.enterLocked(b, m)
 		m.stats.Promoted++
 	}
-	s.bindCopy(st.Name, b)
+	s.bindCopyLocked(st.Name, b)
 	if pending {
 		s.pending.push(b)
 	}
 	if !catalogued {
-		s.stats.Replicas++
+		s.mu.stats.Replicas++
 	}
 	return b, fresh
 }
 
-// land serves a block that is not kept. Fetched ahead, it stays for a while for
-// the get to come. The caller holds the mutex.
-func (s *Store) land(f *fetch, a *arrival) {
+// landLocked serves a block that is not kept. Fetched ahead, it stays for a
+// while for the get to come.
+func (s *Store) landLocked(f *fetch, a *arrival) {
 	l := &landed{arrival: a, info: f.copies[0].Info, users: 1}
 	for range f.waiters {
-		f.views = append(f.views, s.landedView(l, &entity{info: l.info})) // no block of this rank's
+		f.views = append(f.views, s.landedViewLocked(l, &blockState{info: l.info})) // no block of this rank's
 	}
-	if f.reserved > 0 && f.waiters == 0 && !s.closed && s.remote[f.name] == f {
-		l.until = s.now().Add(aheadFor)
+	if f.reserved > 0 && f.waiters == 0 && !s.mu.closed && s.mu.remote[f.name] == f {
+		l.until = s.now().Add(prefetchFor)
 		f.landed = l
 		return
 	}
-	l.leave()
+	l.leaveLocked()
 }
 
 // landed is private memory with a block, shared by its views.
@@ -416,17 +415,17 @@ type landed struct {
 	until time.Time // how long it waits
 }
 
-// leave ends one use. The caller holds the mutex.
-func (l *landed) leave() {
+// leaveLocked ends one use.
+func (l *landed) leaveLocked() {
 	if l.users--; l.users == 0 {
 		l.abort()
 	}
 }
 
-// landedView is a view of b in private memory. The caller holds the mutex.
-func (s *Store) landedView(l *landed, b *entity) *View {
+// landedViewLocked is a view of b in private memory.
+func (s *Store) landedViewLocked(l *landed, b *blockState) *View {
 	b.busy++
-	s.stats.Views++
+	s.mu.stats.Views++
 	s.begin()
 	l.users++
 	return &View{store: s, bytes: l.bytes, block: b, id: l.info.ID, tier: l.tier, free: func() {

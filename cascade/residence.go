@@ -25,11 +25,11 @@ type memTier struct {
 // order is in which order a tier gives its blocks up.
 type order struct {
 	policy policy.Policy
-	nodes  []*entity // by policy node
+	nodes  []*blockState // by policy node
 }
 
 // insert tells the policy of b, which entered the tier.
-func (o *order) insert(now time.Duration, m policy.Meta, b *entity) policy.Node {
+func (o *order) insert(now time.Duration, m policy.Meta, b *blockState) policy.Node {
 	node := o.policy.Insert(now, m)
 	for int(node) >= len(o.nodes) {
 		o.nodes = append(o.nodes, nil)
@@ -45,7 +45,7 @@ func (o *order) remove(node policy.Node) {
 }
 
 // next is the block that the policy gives up next, nil when all are held.
-func (o *order) next() *entity {
+func (o *order) next() *blockState {
 	if node, ok := o.policy.Victim(); ok {
 		return o.nodes[node]
 	}
@@ -57,47 +57,48 @@ func (o *order) next() *entity {
 // their resident[t]. So a block with a child in the same tier is no victim,
 // and eviction leaves no hole in a chain (design.md §5).
 
-// enter tells policy and chain graph that b's bytes are in memory tier m.
-func (s *Store) enter(b *entity, m *memTier) {
-	s.stays++
-	b.at[m.index] = place{present: true, node: m.insert(s.age(), s.meta(b), b), stay: s.stays}
+// enterLocked tells policy and chain graph that b's bytes are in memory tier m.
+func (s *Store) enterLocked(b *blockState, m *memTier) {
+	s.mu.stays++
+	b.at[m.index] = place{present: true, node: m.insert(s.age(), s.metaLocked(b), b), stay: s.mu.stays}
 	for _, n := range b.names {
-		s.holdTimes(b, m.index, n.resident[m.index])
+		s.holdTimesLocked(b, m.index, n.resident[m.index])
 	}
 	for _, n := range b.names {
-		s.countChild(n, m.index)
-		s.holdLeasesOf(n)
+		s.countChildLocked(n, m.index)
+		s.holdLeasesOfLocked(n)
 	}
-	s.restate(b)
-	s.showAll(b)
+	s.placementChangedLocked(b)
+	s.showAllLocked(b)
 }
 
-// leave undoes enter. Holds of whatever kind on b in m end with it.
-func (s *Store) leave(b *entity, m *memTier) {
+// leaveLocked undoes enter. Holds of whatever kind on b in m end with it.
+func (s *Store) leaveLocked(b *blockState, m *memTier) {
 	node := b.at[m.index].node
 	for _, n := range b.names {
-		s.uncountChild(n, m.index)
+		s.uncountChildLocked(n, m.index)
 		for _, l := range n.leases {
-			s.unholdLease(l)
+			s.unholdLeaseLocked(l)
 		}
 	}
 	b.at[m.index] = place{}
 	m.remove(node)
-	s.restate(b)
-	s.showAll(b)
+	s.placementChangedLocked(b)
+	s.showAllLocked(b)
 }
 
-// restate keeps the counters, and what other ranks know of all names of b, in step
-// with b. It is called after every change of where b is and of its id.
-func (s *Store) restate(b *entity) {
-	s.sayAll(b)
-	s.account(b)
+// placementChangedLocked keeps the counters, and what other ranks know of all
+// names of b, in step with b. It is called after every change of where b is and
+// of its id.
+func (s *Store) placementChangedLocked(b *blockState) {
+	s.enqueuePublishAllLocked(b)
+	s.accountLocked(b)
 }
 
-// account keeps the counters of dirty and pending blocks in step with b.
-func (s *Store) account(b *entity) {
+// accountLocked keeps the counters of dirty and pending blocks in step with b.
+func (s *Store) accountLocked(b *blockState) {
 	named := len(b.names) > 0 && b.inMemory()
-	dirty, pending := named && !b.isBelow(), named && b.info.ID.IsProvisional()
+	dirty, pending := named && !b.hasLowerCopy(), named && b.info.ID.IsProvisional()
 	count := func(was *bool, is bool, blocks *int, bytes *int64) {
 		if *was == is {
 			return
@@ -111,42 +112,42 @@ func (s *Store) account(b *entity) {
 			*bytes -= b.info.Size
 		}
 	}
-	count(&b.countedDirty, dirty, &s.stats.DirtyBlocks, &s.stats.DirtyBytes)
-	count(&b.countedPending, pending, &s.stats.PendingIDs, &s.stats.PendingBytes)
-	s.weigh(b)
+	count(&b.countedDirty, dirty, &s.mu.stats.DirtyBlocks, &s.mu.stats.DirtyBytes)
+	count(&b.countedPending, pending, &s.mu.stats.PendingIDs, &s.mu.stats.PendingBytes)
+	s.syncColdHoldLocked(b)
 }
 
-// hold and release keep b from being chosen as a victim of tier t.
-func (s *Store) hold(b *entity, t int)    { s.mem[t].policy.Hold(b.at[t].node) }
-func (s *Store) release(b *entity, t int) { s.mem[t].policy.Release(b.at[t].node) }
+// holdLocked and release keep b from being chosen as a victim of tier t.
+func (s *Store) holdLocked(b *blockState, t int)    { s.mem[t].policy.Hold(b.at[t].node) }
+func (s *Store) releaseLocked(b *blockState, t int) { s.mem[t].policy.Release(b.at[t].node) }
 
-func (s *Store) holdTimes(b *entity, t int, times int32) {
+func (s *Store) holdTimesLocked(b *blockState, t int, times int32) {
 	for range times {
-		s.hold(b, t)
+		s.holdLocked(b, t)
 	}
 }
 
-// countChild counts n among its parent's children that are in tier t.
-func (s *Store) countChild(n *name, t int) {
+// countChildLocked counts n among its parent's children that are in tier t.
+func (s *Store) countChildLocked(n *name, t int) {
 	if p := n.parent; p != nil {
 		p.resident[t]++
 		if p.block != nil && p.block.at[t].present {
-			s.hold(p.block, t)
+			s.holdLocked(p.block, t)
 		}
 	}
 }
 
-func (s *Store) uncountChild(n *name, t int) {
+func (s *Store) uncountChildLocked(n *name, t int) {
 	if p := n.parent; p != nil {
 		p.resident[t]--
 		if p.block != nil && p.block.at[t].present {
-			s.release(p.block, t)
+			s.releaseLocked(p.block, t)
 		}
 	}
 }
 
-// meta is what policies are told of b.
-func (s *Store) meta(b *entity) policy.Meta {
+// metaLocked is what policies are told of b.
+func (s *Store) metaLocked(b *blockState) policy.Meta {
 	return policy.Meta{
 		Fingerprint: binary.LittleEndian.Uint64(b.info.ID[:]) ^ binary.LittleEndian.Uint64(b.info.ID[24:]),
 		Size:        b.info.Size,
@@ -156,94 +157,94 @@ func (s *Store) meta(b *entity) policy.Meta {
 	}
 }
 
-func (s *Store) updatePolicies(b *entity) {
+func (s *Store) updatePoliciesLocked(b *blockState) {
 	for t, m := range s.mem {
 		if b.at[t].present {
-			m.policy.Update(b.at[t].node, s.meta(b))
+			m.policy.Update(b.at[t].node, s.metaLocked(b))
 		}
 	}
 	if b.below.ranked {
-		s.room.policy.Update(b.below.node, s.meta(b))
+		s.mu.room.policy.Update(b.below.node, s.metaLocked(b))
 	}
 }
 
 // age is the time policies live in.
 func (s *Store) age() time.Duration { return s.now().Sub(s.born) }
 
-// drop takes b's bytes out of memory tier m. The caller knows that nothing
-// pins them there.
-func (s *Store) drop(b *entity, m *memTier) {
-	s.leave(b, m)
-	s.note(m, m.tier.Evict(b.info.ID))
+// dropLocked takes b's bytes out of memory tier m. The caller knows that
+// nothing pins them there.
+func (s *Store) dropLocked(b *blockState, m *memTier) {
+	s.leaveLocked(b, m)
+	s.noteLocked(m, m.tier.Evict(b.info.ID))
 }
 
-// forget removes a block that has no names from everywhere, or leaves it to
-// the last of those who are busy with it.
-func (s *Store) forget(b *entity) {
+// forgetLocked removes a block that has no names from everywhere, or leaves it
+// to the last of those who are busy with it.
+func (s *Store) forgetLocked(b *blockState) {
 	if b.busy > 0 || len(b.names) > 0 {
 		return
 	}
 	for t, m := range s.mem {
 		if b.at[t].present {
-			s.drop(b, m)
+			s.dropLocked(b, m)
 		}
 	}
 	if b.cold {
-		s.leaveCold(b)
-		s.noteCold(s.cold.Evict(b.info.ID))
+		s.leaveColdLocked(b)
+		s.noteColdLocked(s.cold.Evict(b.info.ID))
 	}
-	s.remove(b)
+	s.removeLocked(b)
 }
 
-// remove takes b out of the index of blocks.
-func (s *Store) remove(b *entity) {
-	if s.blocks[b.info.ID] == b {
-		delete(s.blocks, b.info.ID)
-		s.stats.BytesStored -= b.info.Size
+// removeLocked takes b out of the index of blocks.
+func (s *Store) removeLocked(b *blockState) {
+	if s.mu.blocks[b.info.ID] == b {
+		delete(s.mu.blocks, b.info.ID)
+		s.mu.stats.BytesStored -= b.info.Size
 	}
 }
 
-// vanish withdraws all names of a block whose bytes are nowhere any more.
-func (s *Store) vanish(b *entity) {
+// vanishLocked withdraws all names of a block whose bytes are nowhere any more.
+func (s *Store) vanishLocked(b *blockState) {
 	for len(b.names) > 0 {
 		n := b.names[len(b.names)-1]
-		s.endLeases(n)
+		s.endLeasesLocked(n)
 		if b.from == nil {
-			s.supersede(nameID{n.entry.Namespace, n.entry.Key}, n.put)
+			s.invalidateLocked(nameID{n.entry.Namespace, n.entry.Key}, n.put)
 		}
-		s.detach(n)
-		s.tellRemoved(n, b)
-		s.hide(n)
+		s.detachLocked(n)
+		s.logRemovedLocked(n, b)
+		s.hideLocked(n)
 		n.delist()
 		n.prune()
-		s.leaveSpace(n.space)
+		s.leaveSpaceLocked(n.space)
 	}
-	s.forget(b)
+	s.forgetLocked(b)
 }
 
-// corrupt withdraws b from memory tier m because its bytes fail their
+// corruptLocked withdraws b from memory tier m because its bytes fail their
 // checksum. Bytes that somebody still has pinned are renamed out of the way.
-func (s *Store) corrupt(b *entity, m *memTier) {
+func (s *Store) corruptLocked(b *blockState, m *memTier) {
 	if !b.at[m.index].present {
 		return
 	}
-	s.stats.Corrupt++
-	s.leave(b, m)
+	s.mu.stats.Corrupt++
+	s.leaveLocked(b, m)
 	err := m.tier.Evict(b.info.ID)
 	if errors.Is(err, tiers.ErrPinned) {
-		junk := s.provisional()
+		junk := s.provisionalLocked()
 		if err = m.tier.Rename(b.info.ID, junk); err == nil {
 			m.junk = append(m.junk, junk)
 		}
 	}
-	s.note(m, err)
+	s.noteLocked(m, err)
 	if !b.cold && !b.inMemory() {
-		s.vanish(b)
+		s.vanishLocked(b)
 	}
 }
 
-// sweepJunk drops corrupt blocks whose pins are gone.
-func (s *Store) sweepJunk() {
+// sweepJunkLocked drops corrupt blocks whose pins are gone.
+func (s *Store) sweepJunkLocked() {
 	for _, m := range s.mem {
 		kept := m.junk[:0]
 		for _, id := range m.junk {
@@ -255,20 +256,20 @@ func (s *Store) sweepJunk() {
 	}
 }
 
-// note counts a tier's failure other than a miss or a lack of room.
-func (s *Store) note(m *memTier, err error) {
+// noteLocked counts a tier's failure other than a miss or a lack of room.
+func (s *Store) noteLocked(m *memTier, err error) {
 	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrFull) && !errors.Is(err, tiers.ErrShort) {
 		m.stats.Errors++
 		s.log.Warn("memory tier", "tier", m.stats.Name, "err", err)
 	}
 }
 
-func (s *Store) noteCold(err error) {
+func (s *Store) noteColdLocked(err error) {
 	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrExists) {
 		s.coldStats.Errors++
 		s.log.Warn("cold tier", "tier", s.coldStats.Name, "err", err)
 	}
 	if errors.Is(err, tiers.ErrFull) {
-		s.runShort()
+		s.runShortLocked()
 	}
 }

@@ -10,16 +10,15 @@ import (
 	"cascadekv/tiers"
 )
 
-// segmentOf tells other ranks where they find a block in the cold tier; nil
-// when the tier is this rank's alone. The caller holds the mutex.
-func (s *Store) segmentOf(b *entity) *directory.Segment {
-	shared, ok := s.cold.(tiers.Segmented)
-	if !ok {
+// segmentOfLocked tells other ranks where they find a block in the cold tier;
+// nil when the tier is this rank's alone.
+func (s *Store) segmentOfLocked(b *blockState) *directory.Segment {
+	if s.cold == nil {
 		return nil
 	}
-	at, err := shared.Segment(b.info.ID)
+	at, err := s.cold.Segment(b.info.ID)
 	if err != nil {
-		return nil // it left meanwhile, which is told too
+		return nil // also when it left meanwhile, which is published too
 	}
 	said := directory.Segment(at)
 	return &said
@@ -28,9 +27,8 @@ func (s *Store) segmentOf(b *entity) *directory.Segment {
 // onlyInSegment tells whether a block is in the shared file system and in no
 // rank's memory.
 func (s *Store) onlyInSegment(copies []directory.Statement) bool {
-	_, shared := s.cold.(tiers.Segmented)
 	st := copies[0] // one in memory would come before all others
-	return shared && st.Memory == nil && st.Segment != nil && !st.Info.ID.IsProvisional()
+	return s.cold != nil && st.Memory == nil && st.Segment != nil && !st.Info.ID.IsProvisional()
 }
 
 // readOfSegment finds room for a block that onlyInSegment is true of, and says
@@ -63,8 +61,7 @@ func (s *Store) runSegments(f *fetch, a *arrival) {
 // readSegments reads a block from the first of its copies in the shared file
 // system that is there. Copies that are not are taken back.
 func (s *Store) readSegments(ctx context.Context, copies []directory.Statement, dst []byte) error {
-	shared, ok := s.cold.(tiers.Segmented)
-	if !ok {
+	if s.cold == nil {
 		return fmt.Errorf("%w: no other rank has it in memory, and this one sees no segments", ErrMiss)
 	}
 	err := fmt.Errorf("%w: no segment has it", ErrMiss)
@@ -73,7 +70,7 @@ func (s *Store) readSegments(ctx context.Context, copies []directory.Statement, 
 			continue
 		}
 		at := tiers.Segment(*st.Segment)
-		if err = shared.ReadSegment(ctx, at, st.Info, dst); err == nil || lingers(err) || ctx.Err() != nil {
+		if err = s.cold.ReadSegment(ctx, at, st.Info, dst); err == nil || lingers(err) || ctx.Err() != nil {
 			return err
 		}
 		if errors.Is(err, tiers.ErrNotFound) || errors.Is(err, tiers.ErrCorrupt) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"cascadekv/internal/block"
-	"cascadekv/tiers"
 )
 
 // ErrNoArena means that no memory tier of the store lies in a file that other
@@ -66,21 +65,21 @@ func (s *Store) Share(ctx context.Context, v *View) (*View, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v.block.busy++
-	s.stats.Views++
+	s.mu.stats.Views++
 	s.begin()
 	return &View{store: s, bytes: slot.Bytes(), free: slot.Abort, slot: slot, block: v.block, id: v.id, tier: v.tier}, nil
 }
 
 // pinShared pins b in m, or returns nil when it is not there.
-func (s *Store) pinShared(b *entity, m *memTier) *View {
+func (s *Store) pinShared(b *blockState, m *memTier) *View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !b.at[m.index].present {
 		return nil
 	}
-	v, err := s.pinIn(b, m, m.stats.Name)
+	v, err := s.pinInLocked(b, m, m.stats.Name)
 	if err != nil {
-		s.note(m, err)
+		s.noteLocked(m, err)
 		return nil
 	}
 	return v
@@ -161,11 +160,9 @@ func (v *View) SameBlock(w *View) bool {
 func (st *Stage) File() (fd int, offset int64, ok bool) { return fileOf(st.mem, st.slot) }
 
 // fileOf returns the descriptor and offset of what is located in m.
-func fileOf(m *memTier, at any) (fd int, offset int64, ok bool) {
-	l, ok := at.(tiers.Located)
-	fd = m.tier.File()
-	if !ok || fd < 0 {
+func fileOf(m *memTier, at interface{ Offset() int64 }) (fd int, offset int64, ok bool) {
+	if fd = m.tier.File(); fd < 0 {
 		return -1, 0, false
 	}
-	return fd, l.Offset(), true
+	return fd, at.Offset(), true
 }

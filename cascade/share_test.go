@@ -69,7 +69,7 @@ func TestShareCopiesWhatIsInNoFile(t *testing.T) {
 	}
 
 	r.put(ns("both"), p)
-	b := r.blocks[block.Sum(block.Bits128, p)]
+	b := r.mu.blocks[block.Sum(block.Bits128, p)]
 	if err := r.demote(t.Context(), b, r.mem[0], r.mem[1], anyBlock); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestResidentBlocksOfOthers(t *testing.T) {
 	eventually(t, "it was fetched ahead", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		f := b.remote[nameID{"ns", "ahead"}]
+		f := b.mu.remote[nameID{"ns", "ahead"}]
 		return f != nil && f.landed != nil
 	})
 	for range maxReads {
@@ -214,7 +214,7 @@ func TestResidentBlocksOfOthers(t *testing.T) {
 		return func() bool {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			f := b.remote[nameID{"ns", "joined"}]
+			f := b.mu.remote[nameID{"ns", "joined"}]
 			return f != nil && f.waiters == n
 		}
 	}

@@ -88,15 +88,15 @@ func (h *shortage) evacuate(now time.Time, used int64) bool {
 	return true
 }
 
-// runShort gives up some of what this rank keeps in the cold tier, which says that
-// it is full. The caller holds the mutex.
-func (s *Store) runShort() {
-	if used := s.usedBelow(); s.short.refuse(s.now(), used) {
+// runShortLocked gives up some of what this rank keeps in the cold tier, which
+// says that it is full.
+func (s *Store) runShortLocked() {
+	if used := s.usedBelow(); s.mu.short.refuse(s.now(), used) {
 		s.log.Warn("the cold tier is full: what is least worth keeping in it is given up, and the rest merged",
-			"tier", s.coldStats.Name, "used", used, "limit", s.short.limit)
+			"tier", s.coldStats.Name, "used", used, "limit", s.mu.short.limit)
 	}
-	if s.short.owed {
-		s.wakeCleaner(false)
+	if s.mu.short.owed {
+		s.wakeCleanerLocked(false)
 	}
 }
 
@@ -110,16 +110,16 @@ func (s *Store) usedBelow() int64 {
 func (s *Store) mergeBudget() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.coldBudget()
+	return s.coldBudgetLocked()
 }
 
-// mergeSoon has the cold tier merge at once if a shortage asks for it, once blocks
-// were given up, and inherit if that is due. The caller holds the mutex.
-func (s *Store) mergeSoon() {
-	if !s.short.owed && (s.estate.settling || s.room.policy == nil || s.share().Take() == 0) {
+// mergeSoonLocked has the cold tier merge at once if a shortage asks for it,
+// once blocks were given up, and inherit if that is due.
+func (s *Store) mergeSoonLocked() {
+	if !s.mu.short.owed && (s.mu.estate.settling || s.mu.room.policy == nil || s.shareLocked().Take() == 0) {
 		return
 	}
-	s.short.owed = false
+	s.mu.short.owed = false
 	select {
 	case s.mergeNow <- struct{}{}:
 	default:
@@ -130,7 +130,7 @@ func (s *Store) mergeSoon() {
 func (s *Store) mergedAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.short.merged = true
+	s.mu.short.merged = true
 }
 
 // rankCold gives a cold tier without a budget its policy at the first shortage, or
@@ -138,24 +138,24 @@ func (s *Store) mergedAll() {
 // as their first names.
 func (s *Store) rankCold() {
 	type aged struct {
-		block *entity
+		block *blockState
 		seq   uint64
 	}
 	var all []aged
 	s.mu.Lock()
-	needed := (s.short.limit > 0 || s.namesTight()) && s.room.policy == nil
+	needed := (s.mu.short.limit > 0 || s.namesTightLocked()) && s.mu.room.policy == nil
 	if needed {
-		p, err := policy.New(s.last().stats.Policy, s.short.limit)
+		p, err := policy.New(s.last().stats.Policy, s.mu.short.limit)
 		if err != nil {
 			s.mu.Unlock()
 			s.log.Error("the cold tier gets no policy", "err", err)
 			return
 		}
-		s.room.policy, s.coldStats.Policy = p, p.Name()
-		s.room.ranking = true
-		s.ranked = s.rankings()
+		s.mu.room.policy, s.coldStats.Policy = p, p.Name()
+		s.mu.room.ranking = true
+		s.mu.ranked = s.rankingsLocked()
 		looked := 0
-		for _, b := range s.blocks {
+		for _, b := range s.mu.blocks {
 			if looked++; looked%lookStep == 0 { // those that come meanwhile are ranked as they come
 				s.mu.Unlock()
 				s.mu.Lock()
@@ -171,9 +171,9 @@ func (s *Store) rankCold() {
 		n := min(len(all), shrinkStep)
 		s.mu.Lock()
 		for _, one := range all[:n] {
-			if b := one.block; b.cold && !b.below.foreign && s.blocks[b.info.ID] == b {
-				s.rank(b, false)
-				s.weigh(b)
+			if b := one.block; b.cold && !b.below.foreign && s.mu.blocks[b.info.ID] == b {
+				s.rankLocked(b, false)
+				s.syncColdHoldLocked(b)
 			}
 		}
 		s.mu.Unlock()
@@ -181,7 +181,7 @@ func (s *Store) rankCold() {
 	}
 	if needed {
 		s.mu.Lock()
-		s.room.ranking = false
+		s.mu.room.ranking = false
 		s.mu.Unlock()
 	}
 }

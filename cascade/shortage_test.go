@@ -73,7 +73,7 @@ func TestShortage(t *testing.T) {
 
 // fullRig has a cold tier of segments of 1 MiB on a file system of so many bytes,
 // and no budget. quota says that statfs shows room all the same.
-func fullRig(t *testing.T, total int64, quota bool, change func(*Options)) (*rig, *vfs.Bounded, *lustre.Tier) {
+func fullRig(t *testing.T, total int64, quota bool, change func(*Options)) (*rig, *vfs.Bounded) {
 	t.Helper()
 	bounded := vfs.NewBounded(vfs.OS{}, total)
 	fs := vfs.NewFault(bounded)
@@ -90,7 +90,7 @@ func fullRig(t *testing.T, total int64, quota bool, change func(*Options)) (*rig
 		o.Cold = tier
 		change(o)
 	})
-	return r, bounded, tier
+	return r, bounded
 }
 
 // TestFullFileSystem puts far more than the file system, or a quota, holds, without
@@ -108,7 +108,7 @@ func TestFullFileSystem(t *testing.T) {
 
 func fullFileSystem(t *testing.T, p string, turns int, quota bool, budget int64) {
 	const total, leases = 16 << 20, 20
-	r, fs, _ := fullRig(t, total, quota, func(o *Options) {
+	r, fs := fullRig(t, total, quota, func(o *Options) {
 		o.Policy, o.Capacity, o.Limits.ColdBytes = p, 60*coldBlock, budget
 	})
 	s := r.Store
@@ -149,7 +149,7 @@ func fullFileSystem(t *testing.T, p string, turns int, quota bool, budget int64)
 // TestNothingToGiveUp: a tier that is full of what memory keeps makes nothing go
 // round for ever, and puts go on.
 func TestNothingToGiveUp(t *testing.T) {
-	r, _, tier := fullRig(t, 2<<20, true, func(*Options) {})
+	r, _ := fullRig(t, 2<<20, true, func(*Options) {})
 	var keys []string
 	for i := range 150 {
 		keys = append(keys, fmt.Sprint(i))
@@ -165,10 +165,10 @@ func TestNothingToGiveUp(t *testing.T) {
 	for range 20 {
 		r.advance(shortStep)
 		r.Store.mu.Lock()
-		r.runShort()
+		r.runShortLocked()
 		r.Store.mu.Unlock()
 		r.shrinkCold()
-		for turns := 0; r.mergeOnce(t.Context(), tier) || r.evacuate(t.Context()); turns++ {
+		for turns := 0; r.mergeOnce(t.Context()) || r.evacuate(t.Context()); turns++ {
 			if turns > 20 {
 				t.Fatal("merging and evacuating go on for ever")
 			}

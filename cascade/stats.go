@@ -49,35 +49,17 @@ type TierStats struct {
 	Evicted  uint64      `json:"evicted"`  // blocks this tier gave up
 	Errors   uint64      `json:"errors"`   // operations that failed for another reason than a miss or lack of room
 
-	Health  *tiers.Health  `json:"health,omitempty"`  // of tiers that may stop answering
-	Encoded *tiers.Encoded `json:"encoded,omitempty"` // of tiers that may store fewer bytes than a block has
-	Merged  *tiers.Merged  `json:"merged,omitempty"`  // of tiers that merge what they hold
-
-	Striping *tiers.Striping `json:"striping,omitempty"` // of tiers whose files have stripes, once there is one
+	tiers.Stats // of files
 }
 
-// coldStatsNow is the cold tier's part of Stats. The caller holds the mutex.
-func (s *Store) coldStatsNow() TierStats {
+// coldStatsNowLocked is the cold tier's part of Stats.
+func (s *Store) coldStatsNowLocked() TierStats {
 	st := s.coldStats
 	st.Usage = s.cold.Usage()
 	if budget := s.limits.Load().ColdBytes; budget > 0 {
 		st.Usage.Capacity = budget
 	}
-	if t, ok := s.cold.(tiers.Healthy); ok {
-		h := t.Health()
-		st.Health = &h
-	}
-	if t, ok := s.cold.(tiers.Encoding); ok {
-		e := t.Encoded()
-		st.Encoded = &e
-	}
-	if t, ok := s.cold.(tiers.Merging); ok {
-		m := t.Merged()
-		st.Merged = &m
-	}
-	if t, ok := s.cold.(tiers.Striped); ok {
-		st.Striping = t.Striping()
-	}
+	st.Stats = s.cold.Stats()
 	return st
 }
 

@@ -18,7 +18,7 @@ import (
 // Options configure a Store. The zero value of every field but Memory is useful.
 type Options struct {
 	Memory []tiers.Memory // fastest first, one or two
-	Cold   tiers.Tier     // nil: victims of the last memory tier are dropped
+	Cold   tiers.Files    // nil: victims of the last memory tier are dropped
 	Policy string         // of each memory tier: "prefix" (default), "lru", "paper"
 	IDBits int            // block.Bits128 (default) or block.Bits256
 
@@ -91,86 +91,96 @@ func (l Limits) withDefaults() Limits {
 
 // Store is one rank's cache. All methods are safe for concurrent use.
 //
-// One mutex guards the whole index. It is held for map and list operations
-// only, never while bytes are copied, hashed, read or written.
+// mu guards the index: names, blocks, and what follows from them. It is held for
+// map and list operations only, never while bytes are copied, hashed, read or
+// written. Methods that need it end in Locked.
+//
+// Lock order: publishing, cleaning and tombstones.turn before mu; mu before the
+// locks of tiers, of the event log and of holders.
 type Store struct {
-	mem    []*memTier // fastest first
-	cold   tiers.Tier
-	reads  tiers.BatchReader // of cold
-	bits   int
-	verify bool
-	limits atomic.Pointer[Limits]
-	now    func() time.Time
-	born   time.Time
-	log    *slog.Logger
+	mem      []*memTier  // fastest first
+	cold     tiers.Files // nil: none
+	bits     int
+	verify   bool
+	capacity int64 // of the first memory tier, 0: what it says
+	limits   atomic.Pointer[Limits]
+	now      func() time.Time
+	born     time.Time
+	log      *slog.Logger
+	limited  loglimit.Limiter // of lines that clients cause
 
-	limited loglimit.Limiter // of lines that clients cause
+	mu struct {
+		sync.Mutex
+		closed bool
 
-	mu         sync.Mutex
-	blocks     map[BlockID]*entity
-	spaces     map[string]*space
-	names      int
-	nameBytes  int64  // what they count for Limits.NameBytes
-	seq        uint64 // last block.Name.Seq
-	stays      uint64
-	nextProv   uint64
-	leases     leaseHeap
-	owned      map[string]*lease // the newest of each owner
-	expiries   expiryHeap
-	leased     int64 // bytes held by leases
-	heldLeases heldHeap
-	changed    chan struct{} // closed when a waiter for room should look again
-	waiting    int
-	closed     bool
-	capacity   int64 // of the first memory tier, 0: what it says
+		blocks    map[BlockID]*blockState
+		spaces    map[string]*space
+		names     int
+		nameBytes int64  // what they count for Limits.NameBytes
+		seq       uint64 // last block.Name.Seq
+		stays     uint64
+		nextProv  uint64
 
-	batch     batch     // on its way to the cold tier
-	demanded  bool      // somebody waits for the cleaner
-	hurry     bool      // somebody waits for the cold tier to be synced
-	told      uint64    // how often a cold tier that keeps names in mind was told of one
-	synced    uint64    // told up to here is durable
-	coldDown  time.Time // no writes to the cold tier before this
-	coldFull  bool      // it refused the last write for want of room; guarded by cleaning
-	stats     Stats     // counters; the rest is filled in by Stats
-	coldStats TierStats
-	room      coldRoom
-	estate    estate
-	short     shortage
-	events    *eventLog
-	ranked    []ranking
-	chain     []policy.Node // room for refresh
-	claimed   []keptRange   // that nobody has taken
+		leases     leaseHeap
+		owned      map[string]*lease // the newest of each owner
+		expiries   expiryHeap
+		leased     int64 // bytes held by leases
+		heldLeases heldHeap
 
-	active   atomic.Int64 // requests' stages and views under way: the completer waits for quiet
+		changed chan struct{} // closed when a waiter for room should look again
+		waiting int
+
+		batch          batch     // on its way to the cold tier
+		cleanRequested bool      // somebody waits for the cleaner
+		syncRequested  bool      // somebody waits for the cold tier to be synced
+		linkSeq        uint64    // changes of names that the cold tier has been given
+		syncedSeq      uint64    // of them, those that are durable
+		coldDown       time.Time // no writes to the cold tier before this
+
+		stats  Stats // counters; the rest is filled in by Stats
+		room   coldRoom
+		estate estate
+		short  shortage
+		ranked []ranking
+		chain  []policy.Node // room for refreshLocked
+
+		claimed       []keptRange // that nobody has taken
+		replicate     replication
+		remote        map[nameID]*fetch // from other ranks: under way, or landed
+		prefetchBytes int64             // fetched ahead, or about to be
+		unpublished   []*name           // names whose homes are to hear of a change
+
+		index   *sharedIndex // nil: nobody has asked for it
+		indexes uint64       // made so far
+		rings   map[*Touches]struct{}
+	}
+
+	coldStats  TierStats // counters guarded by mu
+	remoteHits TierStats // likewise
+	coldFull   bool      // the cold tier refused the last write for want of room; guarded by cleaning
+	events     *eventLog
+
+	active   atomic.Int64 // requests' stages and views under way: the finalizer waits for quiet
 	lastEnd  atomic.Int64 // when the last of them ended, Unix nanoseconds
 	kept     atomic.Int64 // views that clients hold for long
 	pending  pendingQueue
-	fetching *places       // of what is read from the cold tier
+	fetching *semaphore    // of what is read from the cold tier
 	reading  chan struct{} // capacity maxReads: who reads from other ranks
 	cleaning chan struct{} // capacity 1: who holds the token writes to the cold tier
-	wake     chan struct{} // tells the cleaner to look
+	wake     chan struct{} // has the cleaner look
 	mergeNow chan struct{} // has the cold tier merge before the next tick
 	stop     context.CancelFunc
 	workers  sync.WaitGroup
 
-	peers      Peers // nil: this rank is alone
-	replicate  replication
-	catalogue  tiers.Catalogue   // of the cold tier, nil: none
-	others     atomic.Bool       // it was given parts: until then it knows nothing. Set with mu held
-	void       voiding           // what of it does not count
-	remote     map[nameID]*fetch // from other ranks: under way, or landed
-	aheadBytes int64             // fetched ahead, or about to be
-	landing    func(int64) ([]byte, func(), bool)
-	unsaid     []*name       // names whose homes are to be told of a change
-	sayWake    chan struct{} // tells the publisher to look
-	saying     sync.Mutex    // from when names are no longer unsaid until they are published
-	leavePeers context.CancelFunc
-	remoteHits TierStats
-
-	index   *sharedIndex // nil: nobody has asked for it
-	indexes uint64       // made so far
-	rings   map[*Touches]struct{}
-	holders holders
+	peers       Peers           // nil: this rank is alone
+	catalogue   tiers.Catalogue // of the cold tier, nil: none
+	others      atomic.Bool     // it was given parts: until then it is empty. Set with mu held
+	tombstones  tombstones      // entries of it that this rank has invalidated
+	landing     func(int64) ([]byte, func(), bool)
+	publishWake chan struct{} // has the publisher look
+	publishing  sync.Mutex    // from when names are taken from unpublished until they are published
+	leavePeers  context.CancelFunc
+	holders     holders
 }
 
 // Open takes over the tiers, recovers what earlier incarnations left in them
@@ -191,18 +201,14 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
-	s.workers.Go(func() { s.completeInBackground(work) })
+	s.workers.Go(func() { s.finalizeInBackground(work) })
 	if s.cold != nil {
 		s.workers.Go(func() { s.cleanInBackground(work) })
+		s.workers.Go(func() { s.goneInBackground(work) })
+		s.workers.Go(func() { s.mergeInBackground(work) })
 	}
 	if s.catalogue != nil {
-		s.workers.Go(func() { s.voidInBackground(work) })
-	}
-	if _, ok := s.cold.(tiers.Removable); ok {
-		s.workers.Go(func() { s.goneInBackground(work) })
-	}
-	if m, ok := s.cold.(tiers.Merging); ok {
-		s.workers.Go(func() { s.mergeInBackground(work, m) })
+		s.workers.Go(func() { s.flushTombstonesInBackground(work) })
 	}
 	return s, nil
 }
@@ -212,17 +218,17 @@ func newStore(o Options) (*Store, error) {
 		return nil, fmt.Errorf("cascade: %d memory tiers, want 1 to %d", len(o.Memory), maxMemory)
 	}
 	s := &Store{
-		cold: o.Cold, bits: o.IDBits, verify: !o.SkipVerify, now: o.Now, log: o.Log,
-		blocks: map[BlockID]*entity{}, spaces: map[string]*space{}, owned: map[string]*lease{},
-		changed: make(chan struct{}), capacity: o.Capacity,
-		fetching: newPlaces(fetchPlaces), reading: make(chan struct{}, maxReads),
-		remote: map[nameID]*fetch{}, landing: o.Landing, sayWake: make(chan struct{}, 1),
+		cold: o.Cold, bits: o.IDBits, verify: !o.SkipVerify, capacity: o.Capacity, now: o.Now, log: o.Log,
+		fetching: newSemaphore(fetchPlaces), reading: make(chan struct{}, maxReads),
+		landing: o.Landing, publishWake: make(chan struct{}, 1),
 		remoteHits: TierStats{Name: RemoteTier}, leavePeers: func() {},
-		catalogue: catalogueOf(o.Cold), void: newVoiding(), replicate: newReplication(),
+		catalogue: catalogueOf(o.Cold), tombstones: newTombstones(),
 		pending:  pendingQueue{wake: make(chan struct{}, 1)},
 		events:   newEventLog(eventsKept),
 		cleaning: make(chan struct{}, 1), wake: make(chan struct{}, 1), mergeNow: make(chan struct{}, 1),
 	}
+	s.mu.blocks, s.mu.spaces, s.mu.owned = map[BlockID]*blockState{}, map[string]*space{}, map[string]*lease{}
+	s.mu.remote, s.mu.replicate, s.mu.changed = map[nameID]*fetch{}, newReplication(), make(chan struct{})
 	if s.bits != block.Bits256 {
 		s.bits = block.Bits128
 	}
@@ -251,16 +257,16 @@ func newStore(o Options) (*Store, error) {
 		s.mem = append(s.mem, &memTier{order: order{policy: p}, index: i, tier: t, stats: TierStats{Name: t.Name(), Policy: p.Name()}})
 	}
 	if o.Cold != nil {
-		s.coldStats.Name, s.reads = o.Cold.Name(), tiers.Batched(o.Cold)
+		s.coldStats.Name = o.Cold.Name()
 	}
 	if budget := s.limits.Load().ColdBytes; o.Cold != nil && budget > 0 {
 		p, err := policy.New(name, budget)
 		if err != nil {
 			return nil, err
 		}
-		s.room.policy, s.coldStats.Policy = p, p.Name()
+		s.mu.room.policy, s.coldStats.Policy = p, p.Name()
 	}
-	s.ranked = s.rankings()
+	s.mu.ranked = s.rankingsLocked()
 	return s, nil
 }
 
@@ -270,16 +276,16 @@ func (s *Store) SetLimits(l Limits) {
 	s.limits.Store(&l)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.wakeCleaner(false) // the cold tier may have to shrink
+	s.wakeCleanerLocked(false) // the cold tier may have to shrink
 }
 
 // last is the slowest memory tier, the one the cold tier lies under.
 func (s *Store) last() *memTier { return s.mem[len(s.mem)-1] }
 
-// provisional returns an id for a block that is not hashed yet.
-func (s *Store) provisional() BlockID {
-	s.nextProv++
-	return block.Provisional(s.nextProv)
+// provisionalLocked returns an id for a block that is not hashed yet.
+func (s *Store) provisionalLocked() BlockID {
+	s.mu.nextProv++
+	return block.Provisional(s.mu.nextProv)
 }
 
 // Close drains dirty blocks to the cold tier until ctx ends, then closes the
@@ -302,37 +308,35 @@ func (s *Store) Close(ctx context.Context) error {
 // was done before.
 func (s *Store) shut(ctx context.Context) error {
 	s.mu.Lock()
-	if err := s.usable(); err != nil {
+	if err := s.checkOpenLocked(); err != nil {
 		s.mu.Unlock()
 		return err
 	}
-	s.closed = true
-	s.closeIndex()
-	s.sweepLanded(s.now(), true)
-	s.announce()
+	s.mu.closed = true
+	s.closeIndexLocked()
+	s.sweepLandedLocked(s.now(), true)
+	s.wakeWaitersLocked()
 	s.mu.Unlock()
 	s.leavePeers()
 	s.stop()
 	s.workers.Wait()
-	s.lastVoid(ctx)
+	s.flushLastTombstones(ctx)
 	return nil
 }
 
-// usable is the first check of operations that store or pin something. The
-// caller holds the mutex.
-func (s *Store) usable() error {
-	if s.closed {
+// checkOpenLocked is the first check of operations that store or pin something.
+func (s *Store) checkOpenLocked() error {
+	if s.mu.closed {
 		return ErrClosed
 	}
 	return nil
 }
 
-// announce lets everyone who waits for room look again. The caller holds the
-// mutex.
-func (s *Store) announce() {
-	if s.waiting > 0 || s.closed {
-		close(s.changed)
-		s.changed = make(chan struct{})
-		s.waiting = 0
+// wakeWaitersLocked lets everyone who waits for room look again.
+func (s *Store) wakeWaitersLocked() {
+	if s.mu.waiting > 0 || s.mu.closed {
+		close(s.mu.changed)
+		s.mu.changed = make(chan struct{})
+		s.mu.waiting = 0
 	}
 }

@@ -22,13 +22,13 @@ import (
 // rig is a store over real tiers: shm in a directory, and a host tier that
 // plays the cold one, since it keeps whatever it is given.
 type rig struct {
-	t    testing.TB
-	dir  string
-	shm  int64
-	cold tiers.Tier
-	opt  Options
-	now  time.Time
-	mu   sync.Mutex
+	t     testing.TB
+	dir   string
+	shm   int64
+	cold  tiers.Files
+	opt   Options
+	now   time.Time
+	nowMu sync.Mutex
 	*Store
 }
 
@@ -41,7 +41,7 @@ func newRig(t testing.TB, shmBytes int64, cold bool, change ...func(*Options)) *
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() }) // after the stores that use it
-		r.cold = keepOpen{c}
+		r.cold = keepOpen{tiers.Plain{Tier: c}}
 	}
 	r.opt = Options{Now: r.clock, Log: slog.New(slog.DiscardHandler), Limits: Limits{RoomDeadline: patient}}
 	for _, f := range change {
@@ -53,20 +53,20 @@ func newRig(t testing.TB, shmBytes int64, cold bool, change ...func(*Options)) *
 }
 
 // keepOpen lets a cold tier outlive the store in tests of restarts.
-type keepOpen struct{ tiers.Tier }
+type keepOpen struct{ tiers.Files }
 
 func (keepOpen) Close() error { return nil }
 
 func (r *rig) clock() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.nowMu.Lock()
+	defer r.nowMu.Unlock()
 	return r.now
 }
 
 func (r *rig) advance(d time.Duration) {
-	r.mu.Lock()
+	r.nowMu.Lock()
 	r.now = r.now.Add(d)
-	r.mu.Unlock()
+	r.nowMu.Unlock()
 	r.Sweep()
 }
 

@@ -3,7 +3,7 @@ package cascade
 // tally is what a block's names say together, kept in step with each of them: a
 // block may have very many, such as the metadata that is the same for all blocks
 // of a model, and none of them is to cost more for that.
-type tally struct {
+type nameStats struct {
 	prefixes int    // names that are marked as shared prefixes
 	leading  int    // names with a child that has a block
 	leases   int    // on any of the names
@@ -11,16 +11,16 @@ type tally struct {
 	shallow  int    // names of that depth
 }
 
-// enroll adds a name to a block's.
-func (b *entity) enroll(n *name) {
+// add adds a name to a block's.
+func (b *blockState) add(n *name) {
 	n.nth = len(b.names)
 	b.names = append(b.names, n)
 	b.count(n, 1)
-	b.fathom(n.entry.Depth)
+	b.updateMinDepth(n.entry.Depth)
 }
 
-// strike undoes enroll. The name's entry has not changed since.
-func (b *entity) strike(n *name) {
+// remove undoes enroll. The name's entry has not changed since.
+func (b *blockState) remove(n *name) {
 	last := b.names[len(b.names)-1]
 	b.names[n.nth], last.nth = last, n.nth
 	b.names[len(b.names)-1] = nil
@@ -34,12 +34,12 @@ func (b *entity) strike(n *name) {
 	}
 	b.depth = 0
 	for _, other := range b.names {
-		b.fathom(other.entry.Depth)
+		b.updateMinDepth(other.entry.Depth)
 	}
 }
 
-// fathom counts the depth of one name more.
-func (b *entity) fathom(depth uint32) {
+// updateMinDepth counts the depth of one name more.
+func (b *blockState) updateMinDepth(depth uint32) {
 	switch {
 	case b.shallow == 0 || depth < b.depth:
 		b.depth, b.shallow = depth, 1
@@ -48,7 +48,7 @@ func (b *entity) fathom(depth uint32) {
 	}
 }
 
-func (b *entity) count(n *name, by int) {
+func (b *blockState) count(n *name, by int) {
 	if n.entry.Prefix {
 		b.prefixes += by
 	}

@@ -23,10 +23,10 @@ func (s *Store) Touches() (*Touches, error) {
 	t := &Touches{s, ring}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rings == nil {
-		s.rings = map[*Touches]struct{}{}
+	if s.mu.rings == nil {
+		s.mu.rings = map[*Touches]struct{}{}
 	}
-	s.rings[t] = struct{}{}
+	s.mu.rings[t] = struct{}{}
 	return t, nil
 }
 
@@ -38,41 +38,42 @@ func (t *Touches) Close() {
 	s := t.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drainOne(t)
-	delete(s.rings, t)
+	s.drainOneLocked(t)
+	delete(s.mu.rings, t)
 	t.ring.Close()
 }
 
-func (s *Store) drainTouches() {
-	for t := range s.rings {
-		s.drainOne(t)
+func (s *Store) drainTouchesLocked() {
+	for t := range s.mu.rings {
+		s.drainOneLocked(t)
 	}
 }
 
-// drainOne counts what a client read and tells the policies, as far as its places
-// are of the table that is in use. Whatever it wrote, that is all it can do.
-func (s *Store) drainOne(t *Touches) {
+// drainOneLocked counts what a client read and tells the policies, as far as
+// its places are of the table that is in use. Whatever it wrote, that is all it
+// can do.
+func (s *Store) drainOneLocked(t *Touches) {
 	touches, lost := t.ring.Drain(nil)
-	s.stats.Hits += lost
+	s.mu.stats.Hits += lost
 	t.ring.Looks(func(ns string, l shmindex.Looks) {
-		s.countLooks(ns, l.Asked, l.Found)
-		s.countMisses(ns, l.Missed)
+		s.countLookupsLocked(ns, l.Asked, l.Found)
+		s.countMissesLocked(ns, l.Missed)
 	})
 	var run touched
 	for _, touch := range touches {
-		x := s.index
+		x := s.mu.index
 		place := uint32(touch)
 		if x == nil || touch>>32 != x.table.Number()&(1<<32-1) || int(place) >= len(x.owners) || x.owners[place] == nil {
 			continue
 		}
 		n := x.owners[place]
-		s.countTouch(n)
+		s.countTouchLocked(n)
 		if run.last != nil && n.parent != run.last {
-			s.tell(&run)
+			s.tellPoliciesLocked(&run)
 		}
 		run.add(s, n)
 	}
-	s.tell(&run)
+	s.tellPoliciesLocked(&run)
 }
 
 // touched is a run of names, each the parent of the next: one request, as far as
@@ -90,11 +91,11 @@ func (r *touched) add(s *Store, n *name) {
 			r.chains[t] = append(r.chains[t], n.block.at[t].node)
 		}
 	}
-	r.below = s.usedCold(r.below, n.block)
+	r.below = s.usedColdLocked(r.below, n.block)
 }
 
-// tell tells the policies of a run, and begins another.
-func (s *Store) tell(r *touched) {
+// tellPoliciesLocked tells the policies of a run, and begins another.
+func (s *Store) tellPoliciesLocked(r *touched) {
 	for t, chain := range r.chains {
 		if len(chain) > 0 {
 			s.mem[t].policy.Access(s.age(), chain, len(chain))
@@ -102,14 +103,14 @@ func (s *Store) tell(r *touched) {
 		r.chains[t] = chain[:0]
 	}
 	if len(r.below) > 0 {
-		s.room.policy.Access(s.age(), r.below, len(r.below))
+		s.mu.room.policy.Access(s.age(), r.below, len(r.below))
 	}
 	r.below, r.last = r.below[:0], nil
 }
 
-// countTouch is count for a name that was read by the index.
-func (s *Store) countTouch(n *name) {
-	s.stats.Hits++
+// countTouchLocked is count for a name that was read by the index.
+func (s *Store) countTouchLocked(n *name) {
+	s.mu.stats.Hits++
 	n.space.hits++
-	s.countHit(s.fastest(n.block), n.block.info.Size)
+	s.countHitLocked(s.fastestLocked(n.block), n.block.info.Size)
 }

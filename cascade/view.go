@@ -10,7 +10,7 @@ type View struct {
 	bytes []byte
 	free  func()     // of private bytes
 	slot  tiers.Slot // the private bytes are in the arena; nil otherwise
-	block *entity
+	block *blockState
 	mem   *memTier // nil when the bytes are private
 	stay  uint64   // the residence that is held
 	id    BlockID
@@ -57,8 +57,7 @@ func (v *View) File() (fd int, offset int64, ok bool) {
 // device or a network adapter, which know it by its address, must not lend:
 // rooms of what was lent get other memory.
 func (v *View) Lend() bool {
-	l, ok := v.pin.(tiers.Lender)
-	return ok && l.Lend()
+	return v.pin != nil && v.pin.Lend()
 }
 
 // Release gives the block back. Calls after the first do nothing.
@@ -75,7 +74,7 @@ func (v *View) Release() {
 		v.free()
 	}
 	s.mu.Lock()
-	s.unview(v)
+	s.unviewLocked(v)
 	s.mu.Unlock()
 	if v.kept {
 		s.kept.Add(-1)
@@ -85,35 +84,34 @@ func (v *View) Release() {
 }
 
 // background marks a new view as a background worker's: it must not keep the
-// completer waiting for quiet.
+// finalizer waiting for quiet.
 func (v *View) background() *View {
 	v.unasked = true
 	v.store.active.Add(-1)
 	return v
 }
 
-// unview undoes what pinning did to the index. The caller holds the mutex.
-func (s *Store) unview(v *View) {
-	s.stats.Views--
+// unviewLocked undoes what pinning did to the index.
+func (s *Store) unviewLocked(v *View) {
+	s.mu.stats.Views--
 	b := v.block
 	if v.mem != nil && b.at[v.mem.index].stay == v.stay {
-		s.release(b, v.mem.index)
+		s.releaseLocked(b, v.mem.index)
 	}
 	b.busy--
-	s.forget(b)
-	s.announce()
+	s.forgetLocked(b)
+	s.wakeWaitersLocked()
 }
 
-// pinIn returns a view of b in memory tier m, where it is. The caller holds
-// the mutex.
-func (s *Store) pinIn(b *entity, m *memTier, servedBy string) (*View, error) {
+// pinInLocked returns a view of b in memory tier m, where it is.
+func (s *Store) pinInLocked(b *blockState, m *memTier, servedBy string) (*View, error) {
 	p, err := m.tier.Pin(b.info.ID)
 	if err != nil {
 		return nil, err
 	}
-	s.hold(b, m.index)
+	s.holdLocked(b, m.index)
 	b.busy++
-	s.stats.Views++
+	s.mu.stats.Views++
 	s.begin()
 	return &View{store: s, pin: p, bytes: p.Bytes(), block: b, mem: m, stay: b.at[m.index].stay, id: b.info.ID, tier: servedBy}, nil
 }
@@ -128,15 +126,15 @@ func (v *View) Verify(crc uint32) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v.withdraw()
+	v.withdrawLocked()
 	return false
 }
 
-// withdraw takes a block whose bytes are bad out of the tier, unless that was
-// done already. The caller holds the mutex.
-func (v *View) withdraw() {
+// withdrawLocked takes a block whose bytes are bad out of the tier, unless that
+// was done already.
+func (v *View) withdrawLocked() {
 	if v.block.at[v.mem.index].stay == v.stay {
 		v.store.log.Error("block fails its checksum and is withdrawn", "tier", v.mem.stats.Name, "block", v.block.info.ID)
-		v.store.corrupt(v.block, v.mem)
+		v.store.corruptLocked(v.block, v.mem)
 	}
 }

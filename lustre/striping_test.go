@@ -32,8 +32,7 @@ func TestStriping(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tr.Close()
-	var striped tiers.Striped = tr
-	if got := striped.Striping(); got != nil {
+	if got := tr.striping(); got != nil {
 		t.Errorf("before the first file: %+v", got)
 	}
 	part := layout.Part{Component: layout.Component{Count: 2, Size: 4 << 20}, Objects: []layout.Object{{OST: 7}, {OST: 9}}}
@@ -50,7 +49,7 @@ func TestStriping(t *testing.T) {
 		{layout.Report{Path: "f", Asked: asked, Err: errors.New("no such luck")}, tiers.Striping{Asked: "-c 16", Error: "no such luck"}, false},
 	} {
 		g.reports = append(g.reports, c.report)
-		got := *striped.Striping()
+		got := *tr.striping()
 		for i, d := range got.Differences { // and what lies behind them
 			got.Differences[i], _, _ = strings.Cut(d, ":")
 		}
@@ -63,7 +62,7 @@ func TestStriping(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	if got := plain.Striping(); got != nil {
+	if got := plain.striping(); got != nil {
 		t.Errorf("nobody lays files out: %+v", got)
 	}
 }

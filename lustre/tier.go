@@ -33,20 +33,7 @@ type Tier struct {
 	layout    segment.Layouter     // nil: none
 }
 
-var (
-	_ tiers.Tier        = (*Tier)(nil)
-	_ tiers.Syncer      = (*Tier)(nil)
-	_ tiers.Segmented   = (*Tier)(nil)
-	_ tiers.Heir        = (*Tier)(nil)
-	_ tiers.BatchReader = (*Tier)(nil)
-	_ tiers.Encoding    = (*Tier)(nil)
-	_ tiers.Merging     = (*Tier)(nil)
-	_ tiers.Healthy     = (*Tier)(nil)
-	_ tiers.Striped     = (*Tier)(nil)
-	_ tiers.Sparse      = (*Tier)(nil)
-	_ tiers.Catalogued  = (*Tier)(nil)
-	_ tiers.Removable   = (*Tier)(nil)
-)
+var _ tiers.Files = (*Tier)(nil)
 
 // Open makes the tier over o.Dir. It reads nothing yet: call Recover. Errors
 // match tiers.ErrUnavailable.
@@ -73,7 +60,7 @@ func (t *Tier) OpenCatalogue(o IndexOptions) error {
 	return nil
 }
 
-// Catalogue implements tiers.Catalogued. The result is a *catalogue.Catalogue.
+// Catalogue implements tiers.Files. The result is a *catalogue.Catalogue.
 func (t *Tier) Catalogue() tiers.Catalogue {
 	if t.catalogue == nil {
 		return nil
@@ -81,9 +68,15 @@ func (t *Tier) Catalogue() tiers.Catalogue {
 	return t.catalogue
 }
 
-// Striping implements tiers.Striped. It leaves out which servers a file lies on:
-// that is another for each.
-func (t *Tier) Striping() *tiers.Striping {
+// Stats implements tiers.Tier.
+func (t *Tier) Stats() tiers.Stats {
+	health, encoded, merged := t.Health(), t.Encoded(), t.Merged()
+	return tiers.Stats{Health: &health, Encoded: &encoded, Merged: &merged, Striping: t.striping()}
+}
+
+// striping describes the newest file, nil before the first. It leaves out which
+// servers the file lies on: they differ from file to file.
+func (t *Tier) striping() *tiers.Striping {
 	r, ok := t.layout.(interface{ Last() (layout.Report, bool) })
 	if !ok {
 		return nil

@@ -26,22 +26,15 @@ type Taken struct {
 	Left    []Left  // what each part is, in parallel to them; nil after an error
 }
 
-// Left is what a run of another rank number left in a Shared tier, or is writing
+// Left is what a run of another rank number left in a shared directory, or is writing
 // there.
 type Left struct {
 	Bytes int64 // that it takes
 	Ended bool  // nobody owns it any more: it may be inherited
 }
 
-// Catalogued is implemented by Shared tiers that may know what parts of others
-// hold without taking it in block by block, as Adopt does.
-type Catalogued interface {
-	// Catalogue returns nil when the tier has none.
-	Catalogue() Catalogue
-}
-
 // Catalogue knows what parts of other ranks hold, outside the heap. What it
-// knows are places: blocks are read by Segmented.ReadSegment. All methods are
+// knows are places: blocks are read by Files.ReadSegment. All methods are
 // safe for concurrent use.
 type Catalogue interface {
 	// TakeIn brings the catalogue up to date with some parts and shows these, and

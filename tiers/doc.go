@@ -1,19 +1,20 @@
-// Package tiers defines what a place for block bytes is. The store (cascade/)
-// decides which block lives where; a tier only keeps, returns and forgets
-// bytes, and says precisely what went wrong.
+// Package tiers defines what keeps block bytes: a Tier, of one of two kinds, each
+// one whole interface.
+//
+//	Memory  hands out slots to fill and pins to read: /dev/shm, host memory, HBM
+//	Files   is written and read in batches, merges, and is shared by ranks: Lustre
 //
 // Glossary
 //
-//	tier    a place for block bytes: shm, host (a stand-in for HBM), lustre
-//	memory  a tier whose bytes can be read in place and filled in place
-//	pin     a hold on one block's bytes: while it lasts they neither move nor
-//	        change
-//	slot    memory reserved for a block that is still arriving; invisible
-//	        until it is committed
-//	recover hand over what an earlier incarnation left behind
+//	pin      a hold on one block's bytes: while it lasts they neither move nor change
+//	slot     memory reserved for a block that is still arriving; invisible until
+//	         it is committed
+//	recover  hand over what an earlier incarnation left behind
 //
-// The sub-packages adapt what lies below (internal/arena, lustre/segment) to
-// these interfaces. tiertest holds the one conformance suite that each of them
-// passes. This package has the interfaces; no tier evicts by itself, follows
-// names or knows policy.
+// The store (cascade/) decides which block lives where; a tier only keeps, returns
+// and forgets bytes, and reports precisely what went wrong. The package does not
+// evict by itself, follow names or have a policy.
+//
+// Plain and Private have the answers of a simple tier of each kind, to be embedded.
+// tiertest is the conformance suite that each tier passes.
 package tiers

@@ -56,8 +56,15 @@ func (w mpiWorld) fabric(o oneSided) (fabric.Fabric, error) {
 }
 
 // close ends MPI. That others do not, because they go on or are dead, is no
-// failure of this rank, which has given back all that it holds.
-func (w mpiWorld) close() error {
+// failure of this rank, which has given back all that it holds. In a world that is
+// not complete MPICH's MPI_Finalize waits for those that ended, or aborts the
+// process when the network reports them gone; the process then ends without it,
+// unless the launcher would kill the others for that.
+func (w mpiWorld) close(incomplete bool) error {
+	if incomplete && w.Version().Name != mpi.OpenMPI && !endsTogether(os.Getenv) {
+		w.log.Info("a rank of this MPI world ended before; this one ends without MPI_Finalize", "mpi", w.Version().String())
+		return nil
+	}
 	err := w.Stop(w.patience)
 	if errors.Is(err, mpi.ErrFinalize) {
 		w.log.Warn("not all ranks end now; this one ends without MPI_Finalize", "waited", w.patience.String())

@@ -41,6 +41,9 @@ type peers struct {
 	stop     context.CancelFunc // of the adopter
 	replaced chan struct{}      // closed when another process took this rank's number
 	once     sync.Once
+
+	ending     atomic.Bool // this rank is about to end
+	incomplete atomic.Bool // a rank has died, or left before this one was about to end
 }
 
 // world is the MPI world that this process was started in.
@@ -48,7 +51,8 @@ type world interface {
 	rank() int
 	share(p []byte) ([]byte, error)         // what rank 0 gave, on all ranks
 	fabric(oneSided) (fabric.Fabric, error) // which the world outlives
-	close() error
+	// close ends MPI. A world is incomplete when some of its ranks ended before.
+	close(incomplete bool) error
 }
 
 // joinPeers makes store one of many, which are found at the seeds, too. resized is
@@ -299,6 +303,9 @@ func (p *peers) changed(e members.Event) {
 		return // it could not be made: this process is about to end
 	}
 	if m.Rank != p.self.Rank {
+		if e.Kind == members.Died || e.Kind == members.Left && !p.ending.Load() {
+			p.incomplete.Store(true)
+		}
 		p.node.SetMembers(dht.Member{Rank: m.Rank, Incarnation: m.Incarnation, Host: m.Host, Addr: m.Addr, State: m.State})
 		p.resized(p.node.Stats().Ranks)
 		p.adopter.wake()
@@ -343,7 +350,7 @@ func (p *peers) close() {
 		err = errors.Join(err, p.node.Close())
 	}
 	if p.world != nil {
-		err = errors.Join(err, p.world.close())
+		err = errors.Join(err, p.world.close(p.incomplete.Load()))
 	}
 	if err != nil {
 		p.log.Warn("the connection to the other ranks does not end in good order", "err", err)

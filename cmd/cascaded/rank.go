@@ -328,6 +328,9 @@ func (r *openedRank) ReloadFailed() { r.server.ReloadFailed() }
 func (r *openedRank) Shutdown(ctx context.Context) error {
 	r.turn.Lock() // an upgrade that has begun tells the next program to end
 	defer r.turn.Unlock()
+	if r.peers != nil {
+		r.peers.ending.Store(true)
+	}
 	err := r.server.Shutdown(ctx)
 	var drained error
 	if r.peers != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +27,14 @@ type launcher struct {
 	mpi     string   // openmpi or mpich, as scripts/mpi-build.sh calls them
 	command []string // in front of cascaded
 	env     []string
+}
+
+// overTCP has ranks talk over TCP, as ranks on several nodes do over their network.
+// In memory that ranks of one host share, a rank that is killed in the middle of a
+// message cuts its receiver off (docs/mpi.md, Ranks that share a host).
+func (l launcher) overTCP() launcher {
+	l.env = append(slices.Clone(l.env), "UCX_TLS=tcp,self", "OMPI_MCA_btl=tcp,self")
+	return l
 }
 
 const mpiRanks = 4

@@ -63,7 +63,8 @@ func TestMPIUnderSlurm(t *testing.T) {
 	t.Run("mpich", func(t *testing.T) { ranksOverMPI(t, c.srun("mpich", "pmi2"), c.cancelled) })
 	t.Run("a death with openmpi", func(t *testing.T) { deathOverMPI(t, c.srun("openmpi", "pmix")) })
 	t.Run("a death with mpich", func(t *testing.T) { deathOverMPI(t, c.srun("mpich", "pmi2")) })
-	t.Run("one leaves", func(t *testing.T) { leaveOverMPI(t, c.srun("openmpi", "pmix")) })
+	t.Run("one leaves with openmpi", func(t *testing.T) { leaveOverMPI(t, c.srun("openmpi", "pmix")) })
+	t.Run("one leaves with mpich", func(t *testing.T) { leaveOverMPI(t, c.srun("mpich", "pmi2").overTCP()) })
 	t.Run("one does not start", func(t *testing.T) { oneDoesNotStart(t, c) })
 	t.Run("the wrong plugin", func(t *testing.T) { wrongPlugin(t, c) })
 }

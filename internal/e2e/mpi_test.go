@@ -94,6 +94,7 @@ func statusOverMPI(t *testing.T, m *mpiJob) {
 // deathOverMPI ends one of four ranks with kill -9 in the middle of a replay.
 // The others go on, with each other.
 func deathOverMPI(t *testing.T, l launcher) {
+	l = l.overTCP()
 	m := startMPI(t, l, "64MiB", true)
 	const requests, kill = 1200, 500
 	file := ranksTrace(t, requests)

@@ -176,7 +176,7 @@ func (s *storm) tell() error {
 		return nil
 	}
 	s.mu.Lock()
-	s.state.ReadOnly = s.tier.Health().ReadOnly
+	s.state.ReadOnly = s.tier.Stats().Health.ReadOnly
 	p, err := json.Marshal(s.state)
 	s.mu.Unlock()
 	if err != nil {

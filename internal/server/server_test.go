@@ -50,7 +50,7 @@ func memoryDir(t testing.TB) string {
 }
 
 // newRigOver makes a rig with a cold tier.
-func newRigOver(t testing.TB, shmBytes int64, cold tiers.Tier, change ...func(*Options)) *rig {
+func newRigOver(t testing.TB, shmBytes int64, cold tiers.Files, change ...func(*Options)) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	r := &rig{t: t, sock: filepath.Join(dir, "s")}

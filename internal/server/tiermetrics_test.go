@@ -26,11 +26,12 @@ type told struct {
 	striping tiers.Striping
 }
 
-func (u *unwell) Health() tiers.Health { return u.told.Load().health }
-
-func (u *unwell) Merged() tiers.Merged { return u.told.Load().merged }
-
-func (u *unwell) Striping() *tiers.Striping { return &u.told.Load().striping }
+func (u *unwell) Stats() tiers.Stats {
+	t := u.told.Load()
+	st := u.Tier.Stats()
+	st.Health, st.Merged, st.Striping = &t.health, &t.merged, &t.striping
+	return st
+}
 
 // TestColdTierIsExported: each figure that the cold tier tells has its place in
 // /metrics and in the answer to CASCADE.STATS.

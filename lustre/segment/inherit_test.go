@@ -82,7 +82,7 @@ func TestInherit(t *testing.T) {
 			next, third := openStore(t, numbered(dir, 7, 4, c)), openStore(t, numbered(dir, 5, 5, c))
 			wantBytes(t, next, stays)
 			u := next.Usage()
-			if bytes, runs := next.Beside(); u.Foreign != u.Used || bytes != u.Foreign || runs != 1 || u.Used == 0 {
+			if bytes, runs := next.OthersUsage(); u.Foreign != u.Used || bytes != u.Foreign || runs != 1 || u.Used == 0 {
 				t.Errorf("usage of the next run: %+v", u)
 			}
 			if ended(t, third, one) {

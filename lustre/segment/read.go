@@ -38,6 +38,12 @@ func (s *Store) Pin(id block.ID) (tiers.Pin, error) {
 // Bytes implements tiers.Pin: a file has no memory of its own.
 func (r *Ref) Bytes() []byte { return nil }
 
+// Offset implements tiers.Pin.
+func (r *Ref) Offset() int64 { return -1 }
+
+// Lend implements tiers.Pin.
+func (r *Ref) Lend() bool { return false }
+
 // Info returns the block's facts.
 func (r *Ref) Info() block.Info { return r.loc.info }
 

@@ -138,8 +138,8 @@ func (s *Store) Usage() tiers.Usage {
 	return u
 }
 
-// Beside implements tiers.Heir.
-func (s *Store) Beside() (bytes int64, runs int) {
+// OthersUsage implements tiers.Files.
+func (s *Store) OthersUsage() (bytes int64, runs int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	others := map[tiers.Part]bool{}

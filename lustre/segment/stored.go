@@ -106,18 +106,17 @@ func (s *Store) unpack(info block.Info, as format.Payload, dst []byte, at int) (
 	return format.Plain(info).Check(dst), nil
 }
 
-// Stored returns the bytes of a block's payload as stored. Errors: ErrNotFound.
-func (s *Store) Stored(id block.ID) (int64, error) {
+// StoredSize implements tiers.Files.
+func (s *Store) StoredSize(info block.Info) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	loc, err := s.findLocked(id)
-	if err != nil {
-		return 0, err
+	if loc, err := s.findLocked(info.ID); err == nil {
+		return loc.as.Size
 	}
-	return loc.as.Size, nil
+	return info.Size
 }
 
-// Encoded implements tiers.Encoding: it reports every codec, "none" among them, which
+// Encoded reports every codec, "none" among them, which
 // is counted only with Options.Compress.
 func (s *Store) Encoded() tiers.Encoded {
 	st := s.coder.Stats()

@@ -92,7 +92,7 @@ func (t *Tier) keep(c claims, kept func(extra int) bool) {
 	}
 }
 
-// Claimed implements tiers.Claiming.
+// Claimed implements tiers.Memory.
 func (t *Tier) Claimed() []tiers.Claimed {
 	t.mu.Lock()
 	defer t.mu.Unlock()

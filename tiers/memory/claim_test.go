@@ -40,7 +40,7 @@ func TestClaims(t *testing.T) {
 		view, stage := room(), room()
 		copy(view.Bytes(), pattern(3, n))
 		copy(stage.Bytes(), pattern(4, n))
-		offset := func(s tiers.Slot) int64 { return s.(tiers.Located).Offset() }
+		offset := func(s tiers.Slot) int64 { return s.Offset() }
 		claims := []tiers.Claim{
 			{Offset: place(named.Info.ID), Size: int64(n), CRC: named.Info.CRC},
 			{Offset: place(nameless.Info.ID), Size: nameless.Info.Size, CRC: nameless.Info.CRC},
@@ -85,9 +85,9 @@ func TestClaims(t *testing.T) {
 			var got []byte
 			var at int64
 			if i == 4 {
-				got, at = kept[i].Slot.Bytes(), kept[i].Slot.(tiers.Located).Offset()
+				got, at = kept[i].Slot.Bytes(), kept[i].Slot.Offset()
 			} else {
-				got, at = kept[i].Pin.Bytes(), kept[i].Pin.(tiers.Located).Offset()
+				got, at = kept[i].Pin.Bytes(), kept[i].Pin.Offset()
 			}
 			if !bytes.Equal(got, w) || n > 0 && at != claims[i].Offset {
 				t.Errorf("%d bytes: claim %d at %d has changed or lies at %d", n, i, claims[i].Offset, at)

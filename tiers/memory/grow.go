@@ -163,6 +163,9 @@ func (t *Tier) WaitGrown(ctx context.Context) error {
 	}
 }
 
+// Stats implements tiers.Tier: there is nothing but the tier's Usage.
+func (t *Tier) Stats() tiers.Stats { return tiers.Stats{} }
+
 // Usage implements tiers.Tier. Capacity is what there will be once all memory
 // is ready; while a step is refused, what is ready.
 func (t *Tier) Usage() tiers.Usage {

@@ -6,7 +6,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// Watch implements tiers.Recorded.
+// Watch implements tiers.Memory.
 func (t *Tier) Watch(held func(offset int64) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -19,7 +19,7 @@ func (t *Tier) isHeld(s *slot) bool {
 	return t.held != nil && s.info.Size > 0 && t.held(t.fileOffset(s.offset))
 }
 
-// Settle implements tiers.Recorded.
+// Settle implements tiers.Memory.
 func (t *Tier) Settle() (held int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -44,7 +44,7 @@ func (t *Tier) settle() (freed bool) {
 	return len(t.lingering) < n
 }
 
-// Claims implements tiers.Recorded.
+// Claims implements tiers.Memory.
 func (t *Tier) Claims() []tiers.Claim {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -5,10 +5,7 @@ import (
 
 	"cascadekv/internal/arena"
 	"cascadekv/internal/fault"
-	"cascadekv/tiers"
 )
-
-var _ tiers.Lender = (*pin)(nil)
 
 const (
 	// renewPause is how long a room whose new memory was refused is left alone.
@@ -24,7 +21,7 @@ const (
 	renewShort = 8
 )
 
-// Lend implements tiers.Lender.
+// Lend implements tiers.Pin.
 func (p *pin) Lend() bool {
 	t := p.tier
 	t.mu.Lock()

@@ -43,7 +43,7 @@ func (p *pin) Info() block.Info {
 
 func (p *pin) Bytes() []byte { return p.tier.bytesOf(p.slot.offset, p.slot.info.Size) }
 
-// Offset implements tiers.Located.
+// Offset implements tiers.Pin.
 func (p *pin) Offset() int64 { return p.tier.fileOffset(p.slot.offset) }
 
 func (t *Tier) fileOffset(offset int64) int64 {

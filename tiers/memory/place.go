@@ -36,7 +36,7 @@ func (t *Tier) Place(id block.ID) (tiers.Place, error) {
 	return tiers.Place{Offset: t.fileOffset(s.offset), Generation: t.generation(s)}, nil
 }
 
-// Record implements tiers.Recorded.
+// Record implements tiers.Memory.
 func (t *Tier) Record(id block.ID) (tiers.Record, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,7 +50,7 @@ func (t *Tier) Record(id block.ID) (tiers.Record, error) {
 	return tiers.Record{Offset: t.fileOffset(s.offset), Record: t.fileOffset(s.record), UID: s.uid}, nil
 }
 
-// Moves implements tiers.Recorded.
+// Moves implements tiers.Memory.
 func (t *Tier) Moves() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

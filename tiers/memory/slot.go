@@ -175,7 +175,7 @@ func (f *filling) Bytes() []byte {
 	return f.tier.bytesOf(f.offset, arena.RoundSize(f.size))[:f.size]
 }
 
-// Offset implements tiers.Located.
+// Offset implements tiers.Slot.
 func (f *filling) Offset() int64 { return f.tier.fileOffset(f.offset) }
 
 func (f *filling) Abort() {

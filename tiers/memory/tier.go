@@ -79,11 +79,7 @@ type Tier struct {
 	renewDone chan struct{}
 }
 
-var (
-	_ tiers.Memory   = (*Tier)(nil)
-	_ tiers.Recorded = (*Tier)(nil)
-	_ tiers.Claiming = (*Tier)(nil)
-)
+var _ tiers.Memory = (*Tier)(nil)
 
 // Open maps the arena, takes over what an earlier process left in it, every
 // block verified against its checksum, and starts to make the rest of the

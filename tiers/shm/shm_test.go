@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 			}
 			defer f.Close()
 			var b [1]byte
-			off := p.(tiers.Located).Offset() + p.Info().Size/2
+			off := p.Offset() + p.Info().Size/2
 			if _, err := f.ReadAt(b[:], off); err != nil {
 				t.Fatal(err)
 			}

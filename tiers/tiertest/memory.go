@@ -237,12 +237,8 @@ func (c Config) file(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Pin: %v", err)
 		}
-		at, ok := p.(tiers.Located)
-		if !ok {
-			t.Fatal("the tier has a file, its pins have no offset")
-		}
 		got := make([]byte, size)
-		if n, err := unix.Pread(fd, got, at.Offset()); err != nil || int64(n) != size && size > 0 {
+		if n, err := unix.Pread(fd, got, p.Offset()); err != nil || int64(n) != size && size > 0 {
 			t.Fatalf("pread: %d bytes, %v", n, err)
 		}
 		if !bytes.Equal(got, it.Data) {

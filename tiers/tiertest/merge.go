@@ -13,7 +13,7 @@ import (
 // its names, here and for the next incarnation, and takes less space.
 func (c Config) merge(t *testing.T) {
 	o := c.fresh(t, roomy)
-	if _, ok := o.Tier.(tiers.Merging); !ok {
+	if o.Stats().Merged == nil {
 		t.Skip("the tier's free space is room at once")
 	}
 	const size, batches, each = 100_000, 12, 20
@@ -49,7 +49,7 @@ func (c Config) merge(t *testing.T) {
 	moved := map[block.ID]bool{}
 	var did tiers.Merged
 	for more := true; more; {
-		m, err := o.Tier.(tiers.Merging).Merge(t.Context(), 0, func(ids []block.ID) {
+		m, err := o.Tier.(tiers.Files).Merge(t.Context(), 0, func(ids []block.ID) {
 			did.Blocks += uint64(len(ids))
 			for _, id := range ids {
 				moved[id] = true
@@ -64,7 +64,7 @@ func (c Config) merge(t *testing.T) {
 			t.Fatal("there is always more to merge")
 		}
 	}
-	sum := o.Tier.(tiers.Merging).Merged()
+	sum := *o.Stats().Merged
 	if sum.Merges != did.Merges || sum.Segments != did.Segments || sum.Blocks != did.Blocks || sum.Freed() <= 0 {
 		t.Errorf("told of %+v, all together %+v", did, sum)
 	}

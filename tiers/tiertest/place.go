@@ -28,8 +28,8 @@ func pinPlace(t *testing.T, m tiers.Memory, at tiers.Place, it tiers.Item) {
 	}
 	defer p.Release()
 	samePin(t, p, it)
-	if l, ok := p.(tiers.Located); ok && m.File() >= 0 && l.Offset() != at.Offset {
-		t.Errorf("block at %d of the region, %d of the file", at.Offset, l.Offset())
+	if p.Offset() != at.Offset {
+		t.Errorf("block at %d of the region, %d of the file", at.Offset, p.Offset())
 	}
 }
 

@@ -96,6 +96,7 @@ func diskOf(dir string) *disk {
 }
 
 type reference struct {
+	tiers.Private
 	mu       sync.Mutex
 	idle     *sync.Cond
 	disk     *disk
@@ -110,7 +111,6 @@ type reference struct {
 var lives atomic.Uint64
 
 func (r *reference) Name() string { return "reference" }
-func (r *reference) File() int    { return -1 }
 
 func (r *reference) usageLocked() tiers.Usage {
 	u := tiers.Usage{Capacity: r.capacity, Used: r.reserved, Blocks: len(r.disk.blocks)}
@@ -120,6 +120,8 @@ func (r *reference) usageLocked() tiers.Usage {
 	}
 	return u
 }
+
+func (r *reference) Stats() tiers.Stats { return tiers.Stats{} }
 
 func (r *reference) Usage() tiers.Usage {
 	r.mu.Lock()
@@ -325,6 +327,10 @@ func (p *refPin) Info() block.Info {
 
 func (p *refPin) Bytes() []byte { return p.k.data }
 
+func (p *refPin) Offset() int64 { return p.k.off }
+
+func (p *refPin) Lend() bool { return false }
+
 func (p *refPin) ReadInto(_ context.Context, dst []byte) error {
 	copy(dst, p.k.data)
 	if block.CRC(dst) == p.Info().CRC {
@@ -368,6 +374,8 @@ type refSlot struct {
 }
 
 func (s *refSlot) Bytes() []byte { return s.data }
+
+func (s *refSlot) Offset() int64 { return 0 }
 
 func (s *refSlot) end(publish func() error) error {
 	s.r.mu.Lock()

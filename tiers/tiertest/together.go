@@ -68,7 +68,11 @@ func (b *batch) want(t *testing.T, ctx context.Context, items []tiers.Item, want
 			}
 		}}
 	}
-	errs := tiers.Batched(b.tr).ReadBatch(ctx, reads)
+	files, ok := b.tr.(tiers.Files)
+	if !ok {
+		files = tiers.Plain{Tier: b.tr}
+	}
+	errs := files.ReadBatch(ctx, reads)
 	if len(errs) != len(items) {
 		t.Fatalf("%d outcomes of %d blocks", len(errs), len(items))
 	}

@@ -13,13 +13,12 @@ import (
 func (c Config) watched(t *testing.T) {
 	tr := c.fresh(t, tight)
 	m := tr.mem(t)
-	r, ok := tr.Tier.(tiers.Recorded)
-	if !ok || m.File() < 0 {
+	if m.File() < 0 {
 		t.Skip("the tier has no records that others could check")
 	}
 	for _, size := range []int64{100, 3000, 42 << 10, 700 << 10} {
 		held := map[int64]bool{}
-		r.Watch(func(offset int64) bool { return held[offset] })
+		m.Watch(func(offset int64) bool { return held[offset] })
 		stays, gone, other := item(1, size), item(2, size), item(3, size)
 		put(t, tr, stays, gone, other)
 		at := placeOf(t, m, gone.Info.ID).Offset
@@ -28,10 +27,10 @@ func (c Config) watched(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantMiss(t, tr, gone.Info.ID)
-		if n := r.Settle(); n != size {
+		if n := m.Settle(); n != size {
 			t.Errorf("%d bytes are held and no block, want %d", n, size)
 		}
-		for _, claim := range r.Claims() {
+		for _, claim := range m.Claims() {
 			if want := (tiers.Claim{Offset: claim.Offset, Size: size, CRC: claim.CRC}); claim != want || !held[claim.Offset] {
 				t.Errorf("claim %+v", claim)
 			}
@@ -57,7 +56,7 @@ func (c Config) watched(t *testing.T) {
 		for _, s := range append(fills, again) {
 			s.Abort()
 		}
-		if n := r.Settle(); n != 0 || tr.Usage().Used >= used {
+		if n := m.Settle(); n != 0 || tr.Usage().Used >= used {
 			t.Errorf("%d bytes are held, %d used of %d", n, tr.Usage().Used, used)
 		}
 		for _, it := range []tiers.Item{stays, other} {
@@ -67,7 +66,7 @@ func (c Config) watched(t *testing.T) {
 			}
 		}
 	}
-	r.Watch(nil)
+	m.Watch(nil)
 }
 
 // fillUp reserves all room there is in pieces of one size, and writes to it.
@@ -90,15 +89,14 @@ func fillUp(t *testing.T, m tiers.Memory, size int64) (slots []tiers.Slot) {
 func (c Config) watchedPins(t *testing.T) {
 	tr := c.fresh(t, tight)
 	m := tr.mem(t)
-	r, ok := tr.Tier.(tiers.Recorded)
-	if !ok || m.File() < 0 {
+	if m.File() < 0 {
 		t.Skip("the tier has no records that others could check")
 	}
 	var held atomic.Bool
 	it := item(1, 42<<10)
 	put(t, tr, it)
 	at := placeOf(t, m, it.Info.ID).Offset
-	r.Watch(func(offset int64) bool { return offset == at && held.Load() })
+	m.Watch(func(offset int64) bool { return offset == at && held.Load() })
 	p, err := tr.Pin(it.Info.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -106,15 +104,15 @@ func (c Config) watchedPins(t *testing.T) {
 	held.Store(true)
 	p.Bytes()[0] ^= 1 // so that a read withdraws it: Evict would refuse
 	wantErr(t, "ReadInto of damaged bytes", p.ReadInto(t.Context(), make([]byte, it.Info.Size)), tiers.ErrCorrupt)
-	if n := r.Settle(); n != 0 {
+	if n := m.Settle(); n != 0 {
 		t.Errorf("%d bytes are nobody's although they are pinned", n)
 	}
 	p.Release()
-	if n := r.Settle(); n != it.Info.Size {
+	if n := m.Settle(); n != it.Info.Size {
 		t.Errorf("%d bytes are held, want %d", n, it.Info.Size)
 	}
 	held.Store(false)
-	if n := r.Settle(); n != 0 || tr.Usage().Payload != 0 {
+	if n := m.Settle(); n != 0 || tr.Usage().Payload != 0 {
 		t.Errorf("%d bytes are held at the end, %d of blocks", n, tr.Usage().Payload)
 	}
 	wantMiss(t, tr, it.Info.ID)

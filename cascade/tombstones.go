@@ -11,9 +11,10 @@ import (
 	"cascadekv/tiers"
 )
 
-// voiding is what of the catalogue is void. Guarded by the store's mutex.
-type voiding struct {
-	names map[nameID]void
+// tombstones records which catalogue entries this rank has invalidated. Guarded by
+// the store's mutex.
+type tombstones struct {
+	names map[nameID]tombstone
 	queue []nameID    // of names that the catalogue has not withdrawn yet
 	clear []*clearing // of whole namespaces
 	wake  chan struct{}
@@ -21,7 +22,7 @@ type voiding struct {
 }
 
 // void says that puts of a name stamped below are void.
-type void struct {
+type tombstone struct {
 	below uint64
 	done  time.Time // when the catalogue had withdrawn them; zero before
 }
@@ -37,30 +38,29 @@ type clearing struct {
 const (
 	// voidFor is how long a name is remembered after the catalogue has withdrawn
 	// it: whoever found it before has asked for its block by then.
-	voidFor = 10 * time.Second
+	tombstoneFor = 10 * time.Second
 
 	// voidStep is how many names the catalogue withdraws at once.
-	voidStep = 512
+	tombstoneStep = 512
 
 	// clearSync is after how many steps a clearing has the tier sync.
 	clearSync = 32
 
 	// voidRetry is when to try again what the catalogue, or the tier under it,
 	// refused.
-	voidRetry = 2 * time.Second
+	tombstoneRetry = 2 * time.Second
 )
 
-func newVoiding() voiding {
-	return voiding{names: map[nameID]void{}, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
+func newTombstones() tombstones {
+	return tombstones{names: map[nameID]tombstone{}, wake: make(chan struct{}, 1), turn: make(chan struct{}, 1)}
 }
 
-// isVoid reports whether a name of the catalogue does not count. The caller
-// holds the mutex.
-func (s *Store) isVoid(n *block.Name) bool {
-	if v := s.void.names[nameID{n.Namespace, n.Key}]; n.Seq < v.below {
+// isTombstonedLocked reports whether a name of the catalogue does not count.
+func (s *Store) isTombstonedLocked(n *block.Name) bool {
+	if v := s.tombstones.names[nameID{n.Namespace, n.Key}]; n.Seq < v.below {
 		return true
 	}
-	for _, c := range s.void.clear {
+	for _, c := range s.tombstones.clear {
 		if n.Seq < c.below && (c.all || c.ns == n.Namespace) {
 			return true
 		}
@@ -68,110 +68,110 @@ func (s *Store) isVoid(n *block.Name) bool {
 	return false
 }
 
-// supersede voids what the catalogue has of puts of a name stamped below. The
-// caller holds the mutex.
-func (s *Store) supersede(id nameID, below uint64) {
+// invalidateLocked voids what the catalogue has of puts of a name stamped
+// below.
+func (s *Store) invalidateLocked(id nameID, below uint64) {
 	if !s.others.Load() {
 		return
 	}
-	s.outrun(id, below)
-	v, known := s.void.names[id]
+	s.invalidateFetchLocked(id, below)
+	v, known := s.tombstones.names[id]
 	if known && below <= v.below {
 		return
 	}
 	if !known || !v.done.IsZero() {
-		s.void.queue = append(s.void.queue, id)
+		s.tombstones.queue = append(s.tombstones.queue, id)
 	}
-	s.void.names[id] = void{below: below}
-	s.wakeVoiding()
+	s.tombstones.names[id] = tombstone{below: below}
+	s.wakeTombstonesLocked()
 }
 
-// supersedeAll voids all that the catalogue has of a namespace, or of all. The
-// caller holds the mutex.
-func (s *Store) supersedeAll(ns string, all bool) *clearing {
-	c := &clearing{ns: ns, all: all, below: s.tick()}
+// invalidateAllLocked voids all that the catalogue has of a namespace, or of
+// all.
+func (s *Store) invalidateAllLocked(ns string, all bool) *clearing {
+	c := &clearing{ns: ns, all: all, below: s.tickLocked()}
 	if s.others.Load() {
-		s.void.clear = append(s.void.clear, c)
-		s.wakeVoiding()
+		s.tombstones.clear = append(s.tombstones.clear, c)
+		s.wakeTombstonesLocked()
 	}
 	return c
 }
 
-func (s *Store) wakeVoiding() {
+func (s *Store) wakeTombstonesLocked() {
 	select {
-	case s.void.wake <- struct{}{}:
+	case s.tombstones.wake <- struct{}{}:
 	default:
 	}
 }
 
-// voidInBackground has the catalogue withdraw what is void.
-func (s *Store) voidInBackground(ctx context.Context) {
+// flushTombstonesInBackground has the catalogue withdraw what is void.
+func (s *Store) flushTombstonesInBackground(ctx context.Context) {
 	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.void.wake:
+		case <-s.tombstones.wake:
 		case <-again:
 		}
 		again = nil
-		if err := s.settleVoid(ctx); err != nil && ctx.Err() == nil {
+		if err := s.flushTombstones(ctx); err != nil && ctx.Err() == nil {
 			s.mu.Lock()
-			s.noteCold(err)
+			s.noteColdLocked(err)
 			s.mu.Unlock()
-			again = time.After(voidRetry)
+			again = time.After(tombstoneRetry)
 		}
 	}
 }
 
-// settleVoid has the catalogue withdraw what is void now.
-func (s *Store) settleVoid(ctx context.Context) (err error) {
+// flushTombstones has the catalogue withdraw what is void now.
+func (s *Store) flushTombstones(ctx context.Context) (err error) {
 	if s.catalogue == nil {
 		return nil
 	}
-	if err := takeSlot(ctx, s.void.turn); err != nil {
+	if err := takeSlot(ctx, s.tombstones.turn); err != nil {
 		return err
 	}
-	defer func() { <-s.void.turn }()
+	defer func() { <-s.tombstones.turn }()
 	for more := true; more && err == nil; {
-		more, err = s.settleNames(ctx)
+		more, err = s.flushNames(ctx)
 	}
 	for err == nil {
 		s.mu.Lock()
-		if len(s.void.clear) == 0 {
+		if len(s.tombstones.clear) == 0 {
 			s.mu.Unlock()
 			break
 		}
-		c := s.void.clear[0]
+		c := s.tombstones.clear[0]
 		s.mu.Unlock()
-		err = s.settleClearing(ctx, c)
+		err = s.flushClearing(ctx, c)
 	}
 	return err
 }
 
-// lastVoid is settleVoid before the tiers are closed. What the catalogue does not
-// take is recorded all the same, so that it is void when the catalogue is begun
-// anew.
-func (s *Store) lastVoid(ctx context.Context) {
-	err := s.settleVoid(ctx)
+// flushLastTombstones is flushTombstones before the tiers are closed. What the
+// catalogue does not take is recorded all the same, so that it is void when the
+// catalogue is begun anew.
+func (s *Store) flushLastTombstones(ctx context.Context) {
+	err := s.flushTombstones(ctx)
 	if err == nil {
 		return
 	}
 	s.log.Warn("what is void of what other ranks left is not withdrawn in the catalogue", "err", err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, id := range s.void.queue {
-		s.tellCold(s.cold.Unlink(block.ID{}, block.Name{Namespace: id.ns, Key: id.key, Seq: s.void.names[id].below - 1}))
+	for _, id := range s.tombstones.queue {
+		s.noteLinkLocked(s.cold.Unlink(block.ID{}, block.Name{Namespace: id.ns, Key: id.key, Seq: s.tombstones.names[id].below - 1}))
 	}
 }
 
-// settleNames withdraws some single names and reports whether there are more.
-func (s *Store) settleNames(ctx context.Context) (more bool, err error) {
+// flushNames withdraws some single names and reports whether there are more.
+func (s *Store) flushNames(ctx context.Context) (more bool, err error) {
 	s.mu.Lock()
-	ids := s.void.queue[:min(len(s.void.queue), voidStep)]
+	ids := s.tombstones.queue[:min(len(s.tombstones.queue), tombstoneStep)]
 	names := make([]block.Name, len(ids))
 	for i, id := range ids {
-		names[i] = block.Name{Namespace: id.ns, Key: id.key, Seq: s.void.names[id].below}
+		names[i] = block.Name{Namespace: id.ns, Key: id.key, Seq: s.tombstones.names[id].below}
 	}
 	s.mu.Unlock()
 	if len(ids) == 0 {
@@ -185,19 +185,19 @@ func (s *Store) settleNames(ctx context.Context) (more bool, err error) {
 	var tell []directory.Statement
 	for i, id := range ids {
 		if there[i] {
-			s.tellCold(nil)
+			s.noteLinkLocked(nil)
 		}
-		tell = append(tell, s.state(id.ns, id.key)) // it may have been stated when a part was this rank's
+		tell = append(tell, s.stateLocked(id.ns, id.key)) // it may have been stated when a part was this rank's
 	}
-	s.void.queue = s.void.queue[len(ids):]
+	s.tombstones.queue = s.tombstones.queue[len(ids):]
 	for i, id := range ids {
-		if v := s.void.names[id]; v.below == names[i].Seq {
-			s.void.names[id] = void{below: v.below, done: s.now()}
+		if v := s.tombstones.names[id]; v.below == names[i].Seq {
+			s.tombstones.names[id] = tombstone{below: v.below, done: s.now()}
 		} else {
-			s.void.queue = append(s.void.queue, id) // again meanwhile
+			s.tombstones.queue = append(s.tombstones.queue, id) // again meanwhile
 		}
 	}
-	more, peers := len(s.void.queue) > 0, s.peers
+	more, peers := len(s.tombstones.queue) > 0, s.peers
 	s.mu.Unlock()
 	if peers != nil {
 		s.fillIn(tell)
@@ -206,8 +206,8 @@ func (s *Store) settleNames(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// settleClearing withdraws the names of a namespace, or all.
-func (s *Store) settleClearing(ctx context.Context, c *clearing) error {
+// flushClearing withdraws the names of a namespace, or all.
+func (s *Store) flushClearing(ctx context.Context, c *clearing) error {
 	var some []block.Name
 	var failed error
 	steps := 0
@@ -233,7 +233,7 @@ func (s *Store) settleClearing(ctx context.Context, c *clearing) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.void.clear = slices.DeleteFunc(s.void.clear, func(other *clearing) bool { return other == c })
+	s.tombstones.clear = slices.DeleteFunc(s.tombstones.clear, func(other *clearing) bool { return other == c })
 	return nil
 }
 
@@ -257,7 +257,7 @@ func (s *Store) withdrawCleared(ctx context.Context, c *clearing, some []block.N
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tellCold(nil)
+	s.noteLinkLocked(nil)
 	for _, was := range there {
 		if was {
 			c.names++
@@ -266,12 +266,12 @@ func (s *Store) withdrawCleared(ctx context.Context, c *clearing, some []block.N
 	return nil
 }
 
-// sweepVoid forgets names that the catalogue has withdrawn some time ago. The
-// caller holds the mutex.
-func (s *Store) sweepVoid(now time.Time) {
-	for id, v := range s.void.names {
-		if !v.done.IsZero() && now.Sub(v.done) >= voidFor {
-			delete(s.void.names, id)
+// sweepTombstonesLocked forgets names that the catalogue has withdrawn some
+// time ago.
+func (s *Store) sweepTombstonesLocked(now time.Time) {
+	for id, v := range s.tombstones.names {
+		if !v.done.IsZero() && now.Sub(v.done) >= tombstoneFor {
+			delete(s.tombstones.names, id)
 		}
 	}
 }

@@ -14,11 +14,11 @@ import (
 // pendingQueue lists blocks without an id, oldest first. Guarded by the
 // store's mutex; blocks that got their id otherwise are skipped when popped.
 type pendingQueue struct {
-	queue []*entity
+	queue []*blockState
 	wake  chan struct{}
 }
 
-func (q *pendingQueue) push(b *entity) {
+func (q *pendingQueue) push(b *blockState) {
 	q.queue = append(q.queue, b)
 	select {
 	case q.wake <- struct{}{}:
@@ -26,7 +26,7 @@ func (q *pendingQueue) push(b *entity) {
 	}
 }
 
-func (q *pendingQueue) pop() *entity {
+func (q *pendingQueue) pop() *blockState {
 	for len(q.queue) > 0 {
 		b := q.queue[0]
 		q.queue[0] = nil
@@ -44,27 +44,27 @@ const (
 	// about 40 µs of work.
 	hashStep = 64 << 10
 
-	// quietFor is how long no request must have come for the completer to
+	// quietFor is how long no request must have come for the finalizer to
 	// start: a client that waits for one answer before it asks again is busy
 	// in between too.
 	quietFor = 10 * time.Millisecond
 
-	// quietMost is how long the completer looks away when it found no quiet
+	// quietMost is how long the finalizer looks away when it found no quiet
 	// several times, each time for twice as long: a look costs requests in
 	// flight their place on the core.
 	quietMost = 80 * time.Millisecond
 
-	// idleNice is the niceness of the completer's thread, so that it yields
+	// idleNice is the niceness of the finalizer's thread, so that it yields
 	// to other processes too: to the engine above all.
 	idleNice = 19
 )
 
-// completeInBackground computes the ids of acknowledged blocks while nothing
+// finalizeInBackground computes the ids of acknowledged blocks while nothing
 // else is going on (design.md §4).
-func (s *Store) completeInBackground(ctx context.Context) {
+func (s *Store) finalizeInBackground(ctx context.Context) {
 	defer fault.Guard()()
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, niceness and all
-	// Without the right to it the completer runs at normal priority.
+	// Without the right to it the finalizer runs at normal priority.
 	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), idleNice)
 	for {
 		b := s.nextPending()
@@ -76,23 +76,23 @@ func (s *Store) completeInBackground(ctx context.Context) {
 				return
 			}
 		}
-		if !s.completeWhenQuiet(ctx, b) {
+		if !s.finalizeWhenQuiet(ctx, b) {
 			return
 		}
 	}
 }
 
-func (s *Store) nextPending() *entity {
+func (s *Store) nextPending() *blockState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pending.pop()
 }
 
-// completeWhenQuiet hashes b piece by piece, only while there are no requests,
-// and gives it its id; false when ctx ended. While it waits it holds nothing:
-// a store that is never quiet must still be able to evict b, and the chain
-// that leads to it.
-func (s *Store) completeWhenQuiet(ctx context.Context, b *entity) bool {
+// finalizeWhenQuiet hashes b piece by piece, only while there are no requests,
+// and gives it its id; false when ctx ended. While it waits it holds nothing: a
+// store that is never quiet must still be able to evict b, and the chain that
+// leads to it.
+func (s *Store) finalizeWhenQuiet(ctx context.Context, b *blockState) bool {
 	h := block.NewHasher(s.bits)
 	for done := int64(0); done < b.info.Size; {
 		for pause := quietFor; !s.quiet(); pause = min(2*pause, quietMost) {
@@ -111,13 +111,13 @@ func (s *Store) completeWhenQuiet(ctx context.Context, b *entity) bool {
 			return false
 		}
 	}
-	s.completed(b, h.ID())
+	s.finalized(b, h.ID())
 	return true
 }
 
 // hashWhileQuiet hashes the bytes of b from an offset on, up to the first
 // request, and returns how many; false when b needs no id any more.
-func (s *Store) hashWhileQuiet(h *block.Hasher, b *entity, from int64) (n int64, pending bool) {
+func (s *Store) hashWhileQuiet(h *block.Hasher, b *blockState, from int64) (n int64, pending bool) {
 	v := s.pinPending(b)
 	if v == nil {
 		return 0, false
@@ -132,13 +132,13 @@ func (s *Store) hashWhileQuiet(h *block.Hasher, b *entity, from int64) (n int64,
 	return n, true
 }
 
-func (s *Store) pinPending(b *entity) *View {
+func (s *Store) pinPending(b *blockState) *View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !b.countedPending {
 		return nil
 	}
-	if v := s.pinFastest(b); v != nil {
+	if v := s.pinFastestLocked(b); v != nil {
 		return v.background()
 	}
 	return nil
@@ -157,73 +157,73 @@ func (s *Store) quiet() bool {
 	return s.active.Load() == 0 && time.Now().UnixNano()-s.lastEnd.Load() > int64(quietFor)
 }
 
-// complete gives a viewed block its id now, if it has none: it is about to
+// finalizeID gives a viewed block its id now, if it has none: it is about to
 // leave the rank.
-func (s *Store) complete(v *View) {
+func (s *Store) finalizeID(v *View) {
 	s.mu.Lock()
 	pending := v.block.info.ID.IsProvisional()
 	s.mu.Unlock()
 	if pending {
-		s.completed(v.block, block.Sum(s.bits, v.bytes))
+		s.finalized(v.block, block.Sum(s.bits, v.bytes))
 	}
 }
 
-// completed gives b its id. If a block with that id is stored already, the two
+// finalized gives b its id. If a block with that id is stored already, the two
 // become one.
-func (s *Store) completed(b *entity, id BlockID) {
+func (s *Store) finalized(b *blockState, id BlockID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !b.info.ID.IsProvisional() || s.blocks[b.info.ID] != b {
+	if !b.info.ID.IsProvisional() || s.mu.blocks[b.info.ID] != b {
 		return
 	}
-	if first := s.blocks[id]; first != nil {
-		s.merge(b, first)
+	if first := s.mu.blocks[id]; first != nil {
+		s.mergeLocked(b, first)
 		return
 	}
 	for t, m := range s.mem {
 		if b.at[t].present {
-			s.note(m, m.tier.Rename(b.info.ID, id))
+			s.noteLocked(m, m.tier.Rename(b.info.ID, id))
 		}
 	}
-	delete(s.blocks, b.info.ID)
+	delete(s.mu.blocks, b.info.ID)
 	b.info.ID = id
-	s.blocks[id] = b
-	s.restate(b)
-	s.updatePolicies(b)
-	s.showAll(b) // its record may lie elsewhere
+	s.mu.blocks[id] = b
+	s.placementChangedLocked(b)
+	s.updatePoliciesLocked(b)
+	s.showAllLocked(b) // its record may lie elsewhere
 }
 
-// merge moves the names of b, just completed, to the block first that has the
-// same bytes. Where only b is in memory, first takes over b's place there.
-func (s *Store) merge(b, first *entity) {
+// mergeLocked moves the names of b, just completed, to the block first that has
+// the same bytes. Where only b is in memory, first takes over b's place there.
+func (s *Store) mergeLocked(b, first *blockState) {
 	first.busy++
 	for t, m := range s.mem {
 		if !b.at[t].present || first.at[t].present {
 			continue
 		}
 		if err := m.tier.Rename(b.info.ID, first.info.ID); err != nil {
-			s.note(m, err)
+			s.noteLocked(m, err)
 			continue
 		}
-		s.leave(b, m)
-		s.enter(first, m)
+		s.leaveLocked(b, m)
+		s.enterLocked(first, m)
 	}
 	for len(b.names) > 0 {
 		n := b.names[0]
 		n.countDuplicate(s, first.isAlias(n, n.space.name))
-		s.moveName(n, first)
+		s.moveNameLocked(n, first)
 	}
 	first.busy--
-	s.forget(b)
+	s.forgetLocked(b)
 }
 
-// moveName makes n a name of another block, in the tiers' records too.
-func (s *Store) moveName(n *name, to *entity) {
+// moveNameLocked makes n a name of another block, in the tiers' records too.
+func (s *Store) moveNameLocked(n *name, to *blockState) {
 	for _, l := range n.leases {
-		s.unholdLease(l)
+		s.unholdLeaseLocked(l)
 	}
 	was, old := n.block, n.entry
-	s.detach(n)
-	s.rerecord(n, to, was, old)
-	s.holdLeasesOf(n)
+	s.detachLocked(n)
+	s.rerecordLocked(n, to, was, old)
+	s.holdLeasesOfLocked(n)
 }

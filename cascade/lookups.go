@@ -6,63 +6,64 @@ import "strings"
 // because somebody asked for a name there: what asks may name any.
 const maxAsked = 256
 
-// looked counts a look-up of one name.
-func (s *Store) looked(ns string, found bool) {
+// countLookup counts a look-up of one name.
+func (s *Store) countLookup(ns string, found bool) {
 	n := 0
 	if found {
 		n = 1
 	}
-	s.lookedFor(ns, 1, n)
+	s.countLookups(ns, 1, n)
 }
 
-// lookedFor counts a look-up of so many names, of which some were found.
-func (s *Store) lookedFor(ns string, names, found int) {
+// countLookups counts a look-up of so many names, of which some were found.
+func (s *Store) countLookups(ns string, names, found int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.countLooks(ns, uint64(names), uint64(found))
+	s.countLookupsLocked(ns, uint64(names), uint64(found))
 }
 
-func (s *Store) countLooks(ns string, names, found uint64) {
-	s.stats.Lookups += names
-	s.stats.Found += found
-	if sp := s.asked(ns); sp != nil && names > 0 {
+func (s *Store) countLookupsLocked(ns string, names, found uint64) {
+	s.mu.stats.Lookups += names
+	s.mu.stats.Found += found
+	if sp := s.askedLocked(ns); sp != nil && names > 0 {
 		sp.lookups += names
 		sp.found += found
 	}
 }
 
-func (s *Store) countMisses(ns string, n uint64) {
+func (s *Store) countMissesLocked(ns string, n uint64) {
 	if n == 0 {
 		return
 	}
-	s.stats.Misses += n
+	s.mu.stats.Misses += n
 	for _, m := range s.mem {
 		m.stats.Misses += n
 	}
 	s.remoteHits.Misses += n // shown where there are peers, and a cold tier where there is one
 	s.coldStats.Misses += n
-	if sp := s.asked(ns); sp != nil {
+	if sp := s.askedLocked(ns); sp != nil {
 		sp.misses += n
 	}
 }
 
-// asked is the namespace ns, for counting; nil where that would be one too many.
-func (s *Store) asked(ns string) *space {
-	if sp := s.spaces[ns]; sp != nil || len(s.spaces) >= maxAsked {
+// askedLocked is the namespace ns, for counting; nil where that would be one
+// too many.
+func (s *Store) askedLocked(ns string) *space {
+	if sp := s.mu.spaces[ns]; sp != nil || len(s.mu.spaces) >= maxAsked {
 		return sp
 	}
-	return s.space(strings.Clone(ns)) // it may be a part of a request
+	return s.spaceLocked(strings.Clone(ns)) // it may be a part of a request
 }
 
 // countPut counts a put of n.
 func (n *name) countPut(s *Store) {
-	s.stats.Puts++
+	s.mu.stats.Puts++
 	n.space.puts++
 }
 
 // countDuplicate counts a put of bytes that were stored already.
 func (n *name) countDuplicate(s *Store, alias bool) {
-	s.stats.Duplicates++
+	s.mu.stats.Duplicates++
 	if alias {
 		n.space.aliases++
 	}
@@ -76,7 +77,7 @@ const leastAlias = 4 << 10
 // isAlias reports whether a name of the namespace, to become one of b, finds
 // another there: the same content came under another key. n is the name as it
 // is, nil when there is none.
-func (b *entity) isAlias(n *name, ns string) bool {
+func (b *blockState) isAlias(n *name, ns string) bool {
 	if b.info.Size < leastAlias || n != nil && n.block == b {
 		return false
 	}
