@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"cascadekv/cascade/policy"
+	"cascadekv/lustre"
 	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // campaignRig is a rank over a directory of segments that others share, of which

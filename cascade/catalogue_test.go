@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // campaign is a directory of segments that sessions of ranks share, one after

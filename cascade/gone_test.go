@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"cascadekv/tiers/lustre"
+	"cascadekv/lustre"
 )
 
 // TestRemovedFilesAreNoticed: the files of the cold tier are removed under a store.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"cascadekv/tiers/lustre"
+	"cascadekv/lustre"
 )
 
 // What Limits.NameBytes counts for a name is about the heap that it takes, with its

@@ -16,8 +16,8 @@ import (
 	"cascadekv/dht/fabric"
 	"cascadekv/dht/fabric/sim"
 	"cascadekv/dht/ring"
+	"cascadekv/lustre"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 	"cascadekv/tiers/shm"
 )
 

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre"
 	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 	"cascadekv/tiers/shm"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"cascadekv/cascade/policy"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // TestShortage is the policy by itself.

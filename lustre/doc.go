@@ -1,5 +1,19 @@
-// Package lustre holds what CASCADE knows about keeping KV blocks on a parallel
-// file system; its sub-packages do the work.
+// Package lustre is the cold tier: KV blocks in large files on a parallel file
+// system. Its sub-packages do the work.
+//
+// Blocks are durable when Put returns. Names recorded by Link and Unlink are
+// durable after the next Put, Sync or Close. Evict only forgets: a block whose
+// segment is still there comes back with the next incarnation, with its names
+// unless they were withdrawn.
+//
+// # Contexts
+//
+// A call to a file system whose server is gone cannot be interrupted. ReadInto,
+// ReadBatch, ReadSegment and Put return when their context ends, with an error that is a
+// *Busy (use errors.As) and matches tiers.ErrUnavailable. The kernel may still write to
+// dst, or read Data, until Busy.Done is closed: the owner of that memory must
+// not reuse or unmap it before. After any other return the memory is the
+// caller's. A context without deadline waits as long as the file system does.
 //
 // The folders
 //
@@ -13,6 +27,6 @@
 // The packages below work on any directory of any Linux file system and are written for
 // Lustre: many blocks per file, one writer per file, aligned positioned writes,
 // and nothing that Lustre lacks or does differently (docs/format.md §1).
-// This package has no code, and those below it know nothing of tiers, names'
-// meaning, sockets or configuration.
+// The package decides nothing: no policy, no eviction, no retries. Nothing below it
+// depends on sockets or configuration.
 package lustre

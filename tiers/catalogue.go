@@ -20,6 +20,7 @@ type Taken struct {
 	Blocks  int     // in them
 	Names   int     // in them
 	Bytes   int64   // of the blocks
+	Gone    int     // files that are no more
 	Fresh   bool    // names can be found that could not be before
 	Skipped []error // files that could not be read, or only in part
 	Left    []Left  // what each part is, in parallel to them; nil after an error

@@ -9,7 +9,7 @@ import (
 
 	"cascadekv/internal/cli"
 	"cascadekv/lustre/campaign"
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/trust"
 )
 
 // group is the value of --group.
@@ -27,7 +27,7 @@ func (g *group) Type() string { return "group" }
 // Set implements pflag.Value.
 func (g *group) Set(text string) (err error) {
 	g.text = text
-	g.id, err = segment.GroupID(text)
+	g.id, err = trust.GroupID(text)
 	return err
 }
 

@@ -14,7 +14,9 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/internal/cli"
 	"cascadekv/lustre/campaign"
+	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
 )
 
 const campaignFile = "rank002-0000000000000007/agg_rank002_000000.bin"
@@ -30,7 +32,7 @@ func makeCampaign(t *testing.T) (dir string) {
 	for i := range 20 {
 		p := bytes.Repeat([]byte{byte(i + 1)}, 5000)
 		n := block.Name{Namespace: "ab"[i%2 : i%2+1], Key: fmt.Sprint(i), Seq: uint64(time.Now().UnixNano())}
-		it := segment.Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: 5000, CRC: block.CRC(p)}, Data: p, Names: []block.Name{n}}
+		it := tiers.Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: 5000, CRC: block.CRC(p)}, Data: p, Names: []block.Name{n}}
 		if err := s.Put(context.Background(), it); err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +94,7 @@ func TestFsck(t *testing.T) {
 	if got.status != cli.Failure || r.Clean || r.Left != 0 || len(r.Findings) != 2 || len(r.Repairs) != 1 || !strings.Contains(got.err, "1 repaired, 0 left") {
 		t.Fatalf("repair: %+v", got)
 	}
-	if f := r.Findings[1]; f.File != campaignFile || f.Offset != off || f.Kind != segment.BadPayload || !f.Repaired || f.Block == "" {
+	if f := r.Findings[1]; f.File != campaignFile || f.Offset != off || f.Kind != segfile.BadPayload || !f.Repaired || f.Block == "" {
 		t.Errorf("%+v", f)
 	}
 	if s := r.Repairs[0]; s.Blocks != 19 || s.BlocksLost != 1 || s.Names != 20 || s.Aside != campaignFile+".damaged" || len(s.Into) != 1 {
@@ -119,7 +121,7 @@ func TestSegments(t *testing.T) {
 	}
 	damage(t, dir)
 	var l campaign.Listing
-	if got := cascadeCommand("", nil, "segments", dir, "--json"); json.Unmarshal([]byte(got.out), &l) != nil || l.Totals.Segments != 1 || l.Segments[0].LiveBytes != 100000 || l.Segments[0].State != segment.StateSealed {
+	if got := cascadeCommand("", nil, "segments", dir, "--json"); json.Unmarshal([]byte(got.out), &l) != nil || l.Totals.Segments != 1 || l.Segments[0].LiveBytes != 100000 || l.Segments[0].State != segfile.StateSealed {
 		t.Errorf("%+v", got)
 	}
 	if got := cascadeCommand("", nil, "segments", dir, "--rank", "1"); got.status != cli.OK || !strings.HasPrefix(got.out, "0 segments") {

@@ -12,6 +12,7 @@ import (
 	"cascadekv/internal/cli"
 	"cascadekv/lustre/layout"
 	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
 )
 
 // onLustre makes a directory on a real Lustre.
@@ -172,7 +173,7 @@ func TestLustreVerbsOnLustre(t *testing.T) {
 		for n := range 3 - i {
 			data := make([]byte, 5000+100*i+n)
 			info := block.Info{ID: block.Sum(block.Bits128, data), Size: int64(len(data)), CRC: block.CRC(data)}
-			if err := s.Put(context.Background(), segment.Item{Info: info, Data: data}); err != nil {
+			if err := s.Put(context.Background(), tiers.Item{Info: info, Data: data}); err != nil {
 				t.Fatal(err)
 			}
 		}

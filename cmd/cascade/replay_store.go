@@ -12,8 +12,8 @@ import (
 	"cascadekv/internal/replay"
 	"cascadekv/internal/trace"
 	"cascadekv/internal/units"
+	"cascadekv/lustre"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 	"cascadekv/tiers/shm"
 )
 

@@ -14,6 +14,7 @@ import (
 
 	"cascadekv/internal/cli"
 	"cascadekv/lustre/campaign"
+	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment"
 )
 
@@ -93,7 +94,7 @@ func segmentRow(s *campaign.Segment, long bool) []string {
 	switch {
 	case s.Error != "":
 		state = "unreadable"
-	case s.Writer && s.State == segment.StateOpen:
+	case s.Writer && s.State == segfile.StateOpen:
 		state = "open, in use?"
 	}
 	damage := "-"

@@ -18,8 +18,8 @@ var layers = [][]string{
 	{"slurm"},
 	{"cascade"},
 	{"cascade/policy", "cascade/names", "cascade/events"},
-	{"tiers"},
 	{"dht", "lustre", "gpu"},
+	{"tiers"},
 	{"internal/netio"},
 	{"internal"},
 }

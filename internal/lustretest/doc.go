@@ -17,7 +17,7 @@
 // Tests called TestReal… that look at CASCADE_LUSTRE run in a guest themselves,
 // started there by tests of the host. docs/lustre.md tells which test shows what.
 //
-// The programs use tiers/lustre as it is. The guest has one CPU and slow process
+// The programs use package lustre as it is. The guest has one CPU and slow process
 // switches, so the package measures no speed and looks for no races. No storm
 // calls sync: on this guest it commits the servers' journals too.
 package lustretest

@@ -16,6 +16,7 @@ import (
 	"cascadekv/internal/guest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
 )
 
 // filled is what the program fill came to.
@@ -51,7 +52,7 @@ func runFill(args []string) error {
 	sum := filled{Direct: s.Access().Direct}
 	for n := range fillCount {
 		if err := s.Put(context.Background(), realItem(uint64(n), fillBytes)); err != nil {
-			sum.Error, sum.Quota, sum.Full = err.Error(), errors.Is(err, vfs.ErrQuota), errors.Is(err, segment.ErrFull)
+			sum.Error, sum.Quota, sum.Full = err.Error(), errors.Is(err, vfs.ErrQuota), errors.Is(err, tiers.ErrFull)
 			break
 		}
 		sum.Stored++
@@ -117,7 +118,7 @@ func TestRealQuota(t *testing.T) {
 			shell(t, "chown -R 0 %s", dir) // root reads no segment of another user
 			forgetCaches(t)
 			s := openSegments(t, segment.Options{Dir: filepath.Join(dir, "d"), Rank: 9, Incarnation: 2})
-			var items []segment.Item
+			var items []tiers.Item
 			for n := range sum.Stored {
 				items = append(items, realItem(uint64(n), fillBytes))
 			}
@@ -163,7 +164,7 @@ func TestRealTwoStripes(t *testing.T) {
 	spaceBack(t)
 	shell(t, "lfs setstripe -c 2 -S 64k %s", dir)
 	s := openSegments(t, segment.Options{Dir: dir, Incarnation: 1, SegmentBytes: 4 << 20, RetryFull: 100 * time.Millisecond})
-	stored := []segment.Item{realItem(500, fillBytes)}
+	stored := []tiers.Item{realItem(500, fillBytes)}
 	putBlocks(t, s, stored...)
 	shell(t, "%s", fill("0"))
 	defer shell(t, "rm -f /mnt/lustre/fill*")

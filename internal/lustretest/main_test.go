@@ -66,7 +66,7 @@ func buildAndRun(m *testing.M) int {
 // tested are the packages whose own tests run in a guest, by the name of their
 // binary.
 var tested = map[string]string{
-	"tier.test":    "cascadekv/tiers/lustre",
+	"tier.test":    "cascadekv/lustre",
 	"segment.test": "cascadekv/lustre/segment",
 	"layout.test":  "cascadekv/lustre/layout",
 	"e2e.test":     "cascadekv/internal/e2e",

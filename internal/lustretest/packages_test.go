@@ -27,7 +27,7 @@ type packageRun struct {
 // daemons in which ranks share a directory: each reads the segments of others
 // and of those who were there before it.
 var packageRuns = map[string]packageRun{
-	"tier": {binary: "tier.test", folder: "tiers/lustre"},
+	"tier": {binary: "tier.test", folder: "lustre"},
 	"segment": {
 		binary: "segment.test", folder: "lustre/segment",
 		skip: "^(" + strings.Join([]string{

@@ -23,6 +23,7 @@ import (
 	"cascadekv/internal/guest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
 )
 
 // Tests whose names begin with TestReal run in a guest, where they are the
@@ -120,10 +121,10 @@ func forgetCaches(t *testing.T) {
 }
 
 // realItem is a block of its own for each number.
-func realItem(number uint64, size int) segment.Item {
+func realItem(number uint64, size int) tiers.Item {
 	data := make([]byte, size)
 	batch{1 << 40, number}.random().Read(data) // it never fails
-	return segment.Item{Info: block.Info{ID: block.Sum(block.Bits128, data), Size: int64(size), CRC: block.CRC(data)}, Data: data}
+	return tiers.Item{Info: block.Info{ID: block.Sum(block.Bits128, data), Size: int64(size), CRC: block.CRC(data)}, Data: data}
 }
 
 func openSegments(t *testing.T, o segment.Options) *segment.Store {
@@ -134,15 +135,15 @@ func openSegments(t *testing.T, o segment.Options) *segment.Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	if err := s.Recover(func(segment.Found) error { return nil }); err != nil {
+	if err := s.Recover(func(tiers.Entry) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
 // readBlock returns a block's bytes, or why there are none.
-func readBlock(t *testing.T, s *segment.Store, it segment.Item) ([]byte, error) {
-	ref, err := s.Acquire(it.Info.ID)
+func readBlock(t *testing.T, s *segment.Store, it tiers.Item) ([]byte, error) {
+	ref, err := s.Pin(it.Info.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +154,7 @@ func readBlock(t *testing.T, s *segment.Store, it segment.Item) ([]byte, error) 
 	return dst, ref.ReadInto(ctx, dst)
 }
 
-func wantBlocks(t *testing.T, what string, s *segment.Store, items ...segment.Item) {
+func wantBlocks(t *testing.T, what string, s *segment.Store, items ...tiers.Item) {
 	t.Helper()
 	for i, it := range items {
 		if got, err := readBlock(t, s, it); err != nil || !bytes.Equal(got, it.Data) {
@@ -162,7 +163,7 @@ func wantBlocks(t *testing.T, what string, s *segment.Store, items ...segment.It
 	}
 }
 
-func putBlocks(t *testing.T, s *segment.Store, items ...segment.Item) {
+func putBlocks(t *testing.T, s *segment.Store, items ...tiers.Item) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -258,7 +259,7 @@ func TestRealEviction(t *testing.T) {
 			putBlocks(t, s, first)
 			err := s.Put(t.Context(), second)
 			acknowledged := err == nil
-			if err != nil && !errors.Is(err, segment.ErrUnavailable) {
+			if err != nil && !errors.Is(err, tiers.ErrUnavailable) {
 				t.Errorf("Put: %v", err)
 			}
 			if !slices.Contains(c.taken, acknowledged) {
@@ -298,18 +299,18 @@ func TestRealClients(t *testing.T) {
 	for rank, dir := range dirs {
 		stores = append(stores, openSegments(t, segment.Options{Dir: dir, Rank: uint32(rank), Incarnation: 1, KeepOpen: time.Minute, Process: nodes[rank]}))
 	}
-	byPlace := func(from, by int, it segment.Item) error {
-		p, err := stores[from].Place(it.Info.ID)
+	byPlace := func(from, by int, it tiers.Item) error {
+		p, err := stores[from].Segment(it.Info.ID)
 		if err != nil {
 			return err
 		}
 		dst := make([]byte, it.Info.Size)
-		if err = stores[by].ReadPlace(t.Context(), p, it.Info, dst); err == nil && !bytes.Equal(dst, it.Data) {
+		if err = stores[by].ReadSegment(t.Context(), p, it.Info, dst); err == nil && !bytes.Equal(dst, it.Data) {
 			t.Errorf("wrong bytes of rank %d at rank %d", from, by)
 		}
 		return err
 	}
-	var items [2][]segment.Item
+	var items [2][]tiers.Item
 	for i := range 12 {
 		for rank, s := range stores {
 			it := realItem(uint64(100*rank+i+10), 70000)
@@ -320,7 +321,7 @@ func TestRealClients(t *testing.T) {
 			}
 		}
 	}
-	at, err := stores[0].Place(items[0][0].Info.ID)
+	at, err := stores[0].Segment(items[0][0].Info.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,15 +346,15 @@ func TestRealClients(t *testing.T) {
 		t.Error("the owner's segment was not unlinked")
 	}
 	dst := make([]byte, items[0][0].Info.Size)
-	if err := stores[1].ReadPlace(t.Context(), at, items[0][0].Info, dst); err != nil || !bytes.Equal(dst, items[0][0].Data) {
+	if err := stores[1].ReadSegment(t.Context(), at, items[0][0].Info, dst); err != nil || !bytes.Equal(dst, items[0][0].Data) {
 		t.Errorf("read of a file that its owner has unlinked, by who has it open: %v", err)
 	}
 	late := openSegments(t, segment.Options{Dir: dirs[1], Rank: 2, Incarnation: 3})
 	wantBlocks(t, "warm start of a new rank", late, items[1]...)
-	if _, err := late.Acquire(items[0][0].Info.ID); !errors.Is(err, segment.ErrNotFound) {
+	if _, err := late.Pin(items[0][0].Info.ID); !errors.Is(err, tiers.ErrNotFound) {
 		t.Errorf("a block whose segment is unlinked: %v", err)
 	}
-	if err := late.ReadPlace(t.Context(), at, items[0][0].Info, dst); !errors.Is(err, segment.ErrNotFound) {
+	if err := late.ReadSegment(t.Context(), at, items[0][0].Info, dst); !errors.Is(err, tiers.ErrNotFound) {
 		t.Errorf("read of a file that is unlinked, by who has it not open: %v", err)
 	}
 }
@@ -407,7 +408,7 @@ func TestRealCalls(t *testing.T) {
 func TestRealMoves(t *testing.T) {
 	dir := onLustre(t)
 	s := openSegments(t, segment.Options{Dir: dir, Incarnation: 1})
-	var items []segment.Item
+	var items []tiers.Item
 	for i := range 8 {
 		items = append(items, realItem(uint64(i+300), 300000))
 	}
@@ -417,7 +418,7 @@ func TestRealMoves(t *testing.T) {
 	}
 	s = openSegments(t, segment.Options{Dir: dir, Incarnation: 2})
 	wantBlocks(t, "before", s, items...)
-	place, err := s.Place(items[0].Info.ID)
+	place, err := s.Segment(items[0].Info.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,7 +450,7 @@ func TestRealInactive(t *testing.T) {
 	stays, goes := realItem(400, 200000), realItem(401, 200000)
 	putBlocks(t, s, stays)
 	putBlocks(t, s, goes)
-	place, err := s.Place(goes.Info.ID)
+	place, err := s.Segment(goes.Info.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -466,7 +467,7 @@ func TestRealInactive(t *testing.T) {
 	})
 	inactive(t, "osc.lustre-OST0001-osc-[f0-9]*", func() {
 		forgetCaches(t)
-		if _, err := readBlock(t, s, stays); !errors.Is(err, segment.ErrUnavailable) {
+		if _, err := readBlock(t, s, stays); !errors.Is(err, tiers.ErrUnavailable) {
 			t.Errorf("read: %v", err)
 		}
 		if _, err := os.Stat(path); !errors.Is(err, syscall.ESHUTDOWN) {
@@ -488,7 +489,7 @@ func TestRealInactive(t *testing.T) {
 		t.Errorf("Close: %v", err)
 	}
 	s = openSegments(t, segment.Options{Dir: dir, Incarnation: 2})
-	if err := s.Evict(goes.Info.ID); err != nil && !errors.Is(err, segment.ErrNotFound) { // it may be gone already
+	if err := s.Evict(goes.Info.ID); err != nil && !errors.Is(err, tiers.ErrNotFound) { // it may be gone already
 		t.Error(err)
 	}
 	for n := 0; n < 1000 && exists(path); n++ {

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // storm is the program that loads a tier until its stop file appears, or until

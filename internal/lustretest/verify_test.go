@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // verdict is what the program verify found out about a campaign.

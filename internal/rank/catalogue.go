@@ -13,8 +13,9 @@ import (
 
 	"cascadekv/internal/config"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre"
+	"cascadekv/lustre/catalogue"
 	"cascadekv/lustre/tuner"
-	"cascadekv/tiers/lustre"
 )
 
 // openCatalogue gives the tier a catalogue of other ranks' and earlier jobs'
@@ -29,7 +30,7 @@ func openCatalogue(t *lustre.Tier, c config.Config, log *slog.Logger) {
 			"set lustre.index to a directory on a disk of this node", "err", err)
 		return
 	}
-	if why := t.Catalogue().(lustre.Catalogue).Emptied(); why != nil {
+	if why := t.Catalogue().(*catalogue.Catalogue).Emptied(); why != nil {
 		log.Info("catalogue index: starting empty", "why", why)
 		return
 	}
@@ -93,7 +94,7 @@ func notExposed(dir string) error {
 // tuneIndex adapts the index of a tier's catalogue, if it has one, to its load until
 // ctx ends, and logs the decisions.
 func tuneIndex(ctx context.Context, cold *lustre.Tier, log *slog.Logger) {
-	c, ok := cold.Catalogue().(lustre.Catalogue)
+	c, ok := cold.Catalogue().(*catalogue.Catalogue)
 	if !ok {
 		return
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"cascadekv/tiers/lustre"
+	"cascadekv/lustre"
 )
 
 const (

@@ -8,9 +8,9 @@ import (
 	"cascadekv/internal/config"
 	"cascadekv/internal/handover"
 	"cascadekv/internal/preflight"
+	"cascadekv/lustre"
 	"cascadekv/tiers/host"
 	"cascadekv/tiers/landing"
-	"cascadekv/tiers/lustre"
 	"cascadekv/tiers/memory"
 )
 

@@ -6,9 +6,10 @@ import (
 	"strings"
 
 	"cascadekv/internal/config"
+	"cascadekv/lustre"
 	"cascadekv/lustre/layout"
 	"cascadekv/lustre/segment"
-	"cascadekv/tiers/lustre"
+	"cascadekv/lustre/segment/trust"
 )
 
 // segmentBlocks bounds the blocks of a segment, which is full of small ones before
@@ -21,7 +22,7 @@ func openLustre(c config.Config, log *slog.Logger) (*lustre.Tier, error) {
 	if err != nil {
 		return nil, err
 	}
-	group, err := segment.GroupID(c.Lustre.Group)
+	group, err := trust.GroupID(c.Lustre.Group)
 	if err != nil {
 		return nil, fmt.Errorf("lustre.group = %q: %w", c.Lustre.Group, err)
 	}

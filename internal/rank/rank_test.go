@@ -26,7 +26,7 @@ func configOf(t *testing.T, dir string) config.Config {
 	c.Socket = filepath.Join(dir, "s")
 	c.Shm = config.Shm{Path: filepath.Join(dir, "a.arena"), Bytes: 16 * units.MiB}
 	c.Lustre.Index = filepath.Join(dir, "index")
-	c.Peers.Listen, c.Peers.Gossip, c.Peers.Landing = "127.0.0.1:0", "127.0.0.1:0", 4*units.MiB
+	c.Peers.Listen, c.Peers.Gossip, c.Peers.ReadBuffer = "127.0.0.1:0", "127.0.0.1:0", 4*units.MiB
 	return c
 }
 

@@ -14,8 +14,8 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
+	"cascadekv/lustre"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // hangingTier is a cold tier that answers nothing until the gate is open, as on

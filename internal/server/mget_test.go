@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"cascadekv/lustre"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // counted counts the calls that read a cold tier.

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"cascadekv/cascade"
+	"cascadekv/lustre"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // unwell is a cold tier that tells of much trouble.

@@ -20,8 +20,8 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/internal/block"
 	"cascadekv/internal/transfer"
+	"cascadekv/lustre"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // content is the bytes that a name of a size stands for.

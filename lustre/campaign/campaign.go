@@ -16,6 +16,8 @@ import (
 
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/trust"
 )
 
 // Errors of the package, always wrapped with what happened to what. Test with
@@ -58,7 +60,7 @@ type Options struct {
 	Writers func() map[string]bool
 	Now     func() time.Time // default time.Now
 
-	trust segment.Trust
+	trust trust.Users
 }
 
 // bufferSize is what one job reads and writes through: large enough for the
@@ -116,7 +118,7 @@ const (
 type item struct {
 	path string // relative to it
 	kind int
-	id   segment.FileID
+	id   format.FileID
 	info fs.FileInfo
 	err  error
 
@@ -137,13 +139,13 @@ func (o *Options) list() (*listing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w; name the directory that holds rankNNN-… directories", ErrNoCampaign, err)
 	}
-	if _, _, one := segment.ParseDir(filepath.Base(o.Dir)); one {
+	if _, one := format.ParseDir(filepath.Base(o.Dir)); one {
 		return nil, fmt.Errorf("%w: %s holds the segments of one run of one rank; name the directory above it", ErrNoCampaign, o.Dir)
 	}
 	l := &listing{}
 	for _, name := range names {
-		rank, incarnation, ok := segment.ParseDir(name)
-		it := item{path: name, id: segment.FileID{Rank: rank, Incarnation: incarnation}}
+		part, ok := format.ParseDir(name)
+		it := item{path: name, id: format.FileID{Rank: part.Rank, Incarnation: part.Incarnation}}
 		if it.info, it.err = o.Lstat(filepath.Join(o.Dir, name)); errors.Is(it.err, os.ErrNotExist) {
 			continue
 		}
@@ -193,18 +195,19 @@ func (o *Options) listDir(dir item) []item {
 var asideName = regexp.MustCompile(`^(.*)\.damaged(\.[0-9]+)?$`)
 
 // classify tells what a file's name in an incarnation's directory means.
-func classify(name string, dir segment.FileID) (kind int, id segment.FileID) {
+func classify(name string, dir format.FileID) (kind int, id format.FileID) {
 	kind, base := isSegment, name
 	if b := temporaryOf(name); b != "" {
 		kind, base = isTemp, b
 	} else if m := asideName.FindStringSubmatch(name); m != nil {
 		kind, base = isDamaged, m[1]
 	}
-	rank, number, ok := segment.ParseName(base)
-	if !ok || rank != dir.Rank {
-		return isForeign, segment.FileID{}
+	id, ok := format.ParseName(base)
+	if !ok || id.Rank != dir.Rank {
+		return isForeign, format.FileID{}
 	}
-	return kind, segment.FileID{Rank: rank, Incarnation: dir.Incarnation, Number: number}
+	id.Incarnation = dir.Incarnation
+	return kind, id
 }
 
 // temporaryOf returns the name that a temporary file is to have in the end, ""

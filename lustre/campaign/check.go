@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/campaign/segfile"
 )
 
 // Severity says what a finding means.
@@ -77,7 +77,7 @@ type Report struct {
 // read is a finding. Errors match ErrNoCampaign, or are ctx's.
 func Check(ctx context.Context, o Options, how CheckOptions) (*Report, error) {
 	how.Payloads = how.Payloads || how.IDs
-	c, err := o.scan(ctx, segment.InspectOptions{Payloads: how.Payloads, IDs: how.IDs})
+	c, err := o.scan(ctx, segfile.InspectOptions{Payloads: how.Payloads, IDs: how.IDs})
 	if err != nil {
 		return nil, err
 	}
@@ -169,17 +169,17 @@ func (r *Report) mode(it item, want fs.FileMode) {
 
 // remedies by kind, for what repair can do something about.
 var remedies = map[string]string{
-	segment.BadHeader:   "repair moves what is intact to a new segment",
-	segment.BadFrame:    "repair moves what is intact to a new segment",
-	segment.BadEntry:    "repair leaves out the entry and moves the rest to a new segment",
-	segment.BadPadding:  "repair moves everything to a new segment",
-	segment.BadPayload:  "repair leaves out the block and moves the rest to a new segment; the block is a miss",
-	segment.BadID:       "repair leaves out the block and moves the rest to a new segment; the block is a miss",
-	segment.BadFooter:   "repair moves what is intact to a new segment",
-	segment.BadMatch:    "repair moves what readers see to a new segment",
-	segment.BadTail:     "repair moves what counts to a new segment",
-	segment.BadVersion:  "none: use the program that wrote it",
-	segment.BadIdentity: "repair moves the file aside; rename it by hand if you know where it belongs",
+	segfile.BadHeader:   "repair moves what is intact to a new segment",
+	segfile.BadFrame:    "repair moves what is intact to a new segment",
+	segfile.BadEntry:    "repair leaves out the entry and moves the rest to a new segment",
+	segfile.BadPadding:  "repair moves everything to a new segment",
+	segfile.BadPayload:  "repair leaves out the block and moves the rest to a new segment; the block is a miss",
+	segfile.BadID:       "repair leaves out the block and moves the rest to a new segment; the block is a miss",
+	segfile.BadFooter:   "repair moves what is intact to a new segment",
+	segfile.BadMatch:    "repair moves what readers see to a new segment",
+	segfile.BadTail:     "repair moves what counts to a new segment",
+	segfile.BadVersion:  "none: use the program that wrote it",
+	segfile.BadIdentity: "repair moves the file aside; rename it by hand if you know where it belongs",
 }
 
 // segment judges one file.
@@ -199,7 +199,7 @@ func (r *Report) segment(s *Segment) {
 		}
 		if s.Writer {
 			f.Remedy = "it may have a writer: repair when no rank runs, or with force"
-			if d.Kind == segment.BadTail {
+			if d.Kind == segfile.BadTail {
 				f.Severity, f.What = Note, d.What+"; or it is being written now"
 			}
 		}
@@ -227,7 +227,7 @@ func (r *Report) conflicts() {
 		for i, file := range x.files {
 			s, other := r.c.segments[file], r.c.segments[x.files[1-i]]
 			s.ids = true
-			if r.how.IDs && slices.ContainsFunc(s.damage, func(d segment.Damage) bool { return d.Kind == segment.BadID && d.ID == x.id }) {
+			if r.how.IDs && slices.ContainsFunc(s.damage, func(d segfile.Damage) bool { return d.Kind == segfile.BadID && d.ID == x.id }) {
 				continue
 			}
 			r.broken[s] = true

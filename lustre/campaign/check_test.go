@@ -14,7 +14,9 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
 )
 
 const (
@@ -63,14 +65,14 @@ func TestList(t *testing.T) {
 	if l.Totals.LiveBytes != live || int(l.Totals.BlockBytes) != total || l.Totals.Payload > l.Totals.BlockBytes*9/10 || l.Totals.LiveNames != len(d.names) || l.Totals.Blocks != len(d.blocks) || l.Totals.Ranks != 2 {
 		t.Errorf("%+v, want %d bytes and %d names live", l.Totals, live, len(d.names))
 	}
-	states := map[segment.State]int{}
+	states := map[segfile.State]int{}
 	for _, s := range l.Segments {
 		states[s.State]++
 		if s.Writer || s.Created.IsZero() || s.Dead() < 0 || s.Dead() > 1 {
 			t.Errorf("%+v", s)
 		}
 	}
-	if states[segment.StateOpen] != 1 || states[segment.StateSealed] < 2 {
+	if states[segfile.StateOpen] != 1 || states[segfile.StateSealed] < 2 {
 		t.Errorf("states %v", states)
 	}
 	one, err := List(t.Context(), options(dir), 1)
@@ -92,7 +94,7 @@ func TestRuns(t *testing.T) {
 	first.put(1, 5000, "a", 1)
 	first.close()
 	live := startRankAs(t, segment.Self(), dir, 1, 0x30, d)
-	if err := live.s.Recover(func(segment.Found) error { return nil }); err != nil {
+	if err := live.s.Recover(func(tiers.Entry) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	live.put(2, 5000, "b", 2)
@@ -138,7 +140,7 @@ func TestInheritedRuns(t *testing.T) {
 	defer s.Close()
 	heir := &rank{t, s, d}
 	heir.put(2, 5000, "b", 2)
-	if ok, err := s.Inherit(t.Context(), segment.Incarnation{Rank: 1, Number: 0x20}, func(segment.Found) error { return nil }); !ok || err != nil {
+	if ok, err := s.Inherit(t.Context(), tiers.Part{Rank: 1, Incarnation: 0x20}, func(tiers.Entry) error { return nil }); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	late.Store(int64(50 * time.Minute))
@@ -291,7 +293,7 @@ func TestConflict(t *testing.T) {
 	a.close()
 	b := startRank(t, dir, 1, 0x20, newData())
 	wrong := payload(2, 5000)
-	if err := b.s.Put(t.Context(), segment.Item{Info: block.Info{ID: id, Size: 5000, CRC: block.CRC(wrong)}, Data: wrong}); err != nil {
+	if err := b.s.Put(t.Context(), tiers.Item{Info: block.Info{ID: id, Size: 5000, CRC: block.CRC(wrong)}, Data: wrong}); err != nil {
 		t.Fatal(err)
 	}
 	b.put(3, 600, "b", 3)

@@ -15,6 +15,7 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
 )
 
 // crashOptions are those of a campaign on a file system in memory, which has
@@ -111,7 +112,7 @@ func served(t *testing.T, tree vfs.FS) recovered {
 	defer s.Close()
 	out := recovered{blocks: map[block.ID][]byte{}, names: map[string]block.ID{}}
 	var found []block.Info
-	err = s.Recover(func(f segment.Found) error {
+	err = s.Recover(func(f tiers.Entry) error {
 		if !f.Info.ID.IsZero() {
 			found = append(found, f.Info)
 		}
@@ -124,14 +125,14 @@ func served(t *testing.T, tree vfs.FS) recovered {
 		t.Fatal(err)
 	}
 	for _, i := range found {
-		ref, err := s.Acquire(i.ID)
+		ref, err := s.Pin(i.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		dst := make([]byte, i.Size)
 		if err = ref.ReadInto(context.Background(), dst); err == nil {
 			out.blocks[i.ID] = dst
-		} else if !errors.Is(err, segment.ErrCorrupt) {
+		} else if !errors.Is(err, tiers.ErrCorrupt) {
 			t.Fatal(err)
 		}
 		ref.Release()

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/campaign/segfile"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 // ExportOptions say what a stream shall hold. The zero value means everything
@@ -37,7 +39,7 @@ type Exported struct {
 
 // Export writes the campaign to w as one stream. Damaged blocks are left out,
 // and so are segments that cannot be read. Errors: ErrNoCampaign, those of w,
-// ctx's, and segment.ErrCorrupt when a block changes between the two times it
+// ctx's, and tiers.ErrCorrupt when a block changes between the two times it
 // is read; the stream then has no end, and an import of it keeps the segments
 // before.
 func Export(ctx context.Context, o Options, w io.Writer, what ExportOptions) (*Exported, error) {
@@ -127,14 +129,14 @@ func (x *exporter) segment(i int, s *Segment) error {
 		return &leftOut{err}
 	}
 	defer f.Close() // only read: its error tells nothing
-	v, err := segment.Inspect(f, s.id, segment.InspectOptions{Buf: x.buf})
+	v, err := segfile.Inspect(f, s.id, segfile.InspectOptions{Buf: x.buf})
 	if err != nil {
 		return &leftOut{err}
 	}
 	if v.Unknown > 0 {
 		x.done.LeftOut = append(x.done.LeftOut, fmt.Sprintf("%s: %d entries of kinds that this program does not know", s.Path, v.Unknown))
 	}
-	from, err := segment.NewCopier(f, x.buf, x.meter.add)
+	from, err := segfile.NewCopier(f, x.buf, x.meter.add)
 	if err != nil {
 		return &leftOut{err}
 	}
@@ -144,11 +146,11 @@ func (x *exporter) segment(i int, s *Segment) error {
 	}
 	id := s.id
 	id.Number = x.next[id.Dir()]
-	header := segment.Header{}
+	header := format.Header{}
 	if v.Header != nil {
-		header = segment.Header{Created: v.Header.Created, Fingerprint: v.Header.Fingerprint}
+		header = format.Header{Created: v.Header.Created, Fingerprint: v.Header.Fingerprint}
 	}
-	for _, d := range segment.Drafts(id, header, kept) {
+	for _, d := range segfile.Drafts(id, header, kept) {
 		if err := x.draft(d, s.Path, from); err != nil {
 			return fmt.Errorf("export of %s: %w", s.Path, err)
 		}
@@ -159,15 +161,15 @@ func (x *exporter) segment(i int, s *Segment) error {
 
 // choose returns the entries that belong into the stream. It reads the payloads
 // of their blocks, so that what is damaged stays behind.
-func (x *exporter) choose(i int, entries []segment.Entry, from *segment.Copier) ([]segment.Entry, error) {
-	var kept []segment.Entry
+func (x *exporter) choose(i int, entries []segfile.Entry, from *segfile.Copier) ([]segfile.Entry, error) {
+	var kept []segfile.Entry
 	for k := range entries {
 		e := &entries[k]
 		if e.Hidden || e.Bad {
 			continue
 		}
-		if e.Kind != segment.KindBlock {
-			if x.head.matches(e.Name) && (!x.head.Live || e.Kind == segment.KindName && x.c.survey.lives(i, e)) {
+		if e.Kind != format.KindBlock {
+			if x.head.matches(e.Name) && (!x.head.Live || e.Kind == format.KindName && x.c.survey.lives(i, e)) {
 				kept = append(kept, *e)
 			}
 			continue
@@ -176,7 +178,7 @@ func (x *exporter) choose(i int, entries []segment.Entry, from *segment.Copier) 
 		if c == nil || c.given || !c.wanted && !x.head.all() {
 			continue
 		}
-		if err := from.Copy(e, io.Discard); errors.Is(err, segment.ErrCorrupt) {
+		if err := from.Copy(e, io.Discard); errors.Is(err, tiers.ErrCorrupt) {
 			x.done.Damaged++
 			continue
 		} else if err != nil {
@@ -190,23 +192,23 @@ func (x *exporter) choose(i int, entries []segment.Entry, from *segment.Copier) 
 }
 
 // giveBack lets other segments give what this one could not.
-func (x *exporter) giveBack(entries []segment.Entry) {
+func (x *exporter) giveBack(entries []segfile.Entry) {
 	for _, e := range entries {
-		if e.Kind == segment.KindBlock {
+		if e.Kind == format.KindBlock {
 			x.c.survey.where[e.Info.ID].given = false
 		}
 	}
 }
 
 // draft writes one segment and the record behind it.
-func (x *exporter) draft(d *segment.Draft, source string, from *segment.Copier) error {
+func (x *exporter) draft(d *segfile.Draft, source string, from *segfile.Copier) error {
 	n := x.done.Segments
 	if err := x.tar.WriteHeader(fileHeader(segmentEntry(n), d.Size(), x.head.Created)); err != nil {
 		return err
 	}
 	sum := sha256.New()
 	w := io.MultiWriter(x.tar, sum)
-	footer, err := d.WriteFrames(w, func(e *segment.Entry, w io.Writer) error { return from.Copy(e, w) })
+	footer, err := d.WriteFrames(w, func(e *segfile.Entry, w io.Writer) error { return from.Copy(e, w) })
 	if err == nil {
 		_, err = w.Write(footer)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
 )
 
 // later is when the tests look at what was written just now, so that nothing
@@ -78,7 +79,7 @@ func (r *rank) put(seed uint64, size int, ns string, seq uint64) block.ID {
 	p := payload(seed, size)
 	id := block.Sum(block.Bits128, p)
 	key := fmt.Sprintf("key-%d", seed)
-	it := segment.Item{Info: block.Info{ID: id, Size: int64(size), CRC: block.CRC(p)}, Data: p,
+	it := tiers.Item{Info: block.Info{ID: id, Size: int64(size), CRC: block.CRC(p)}, Data: p,
 		Names: []block.Name{{Namespace: ns, Key: key, Depth: 1, Parent: "up", Seq: seq}}}
 	if err := r.s.Put(context.Background(), it); err != nil {
 		r.t.Fatal(err)
@@ -89,7 +90,7 @@ func (r *rank) put(seed uint64, size int, ns string, seq uint64) block.ID {
 
 func (r *rank) drop(ns, key string, seq uint64) {
 	r.t.Helper()
-	if err := errors.Join(r.s.Unlink(block.Name{Namespace: ns, Key: key, Seq: seq}), r.s.Sync(context.Background())); err != nil {
+	if err := errors.Join(r.s.Unlink(block.ID{}, block.Name{Namespace: ns, Key: key, Seq: seq}), r.s.Sync(context.Background())); err != nil {
 		r.t.Fatal(err)
 	}
 	delete(r.d.names, ns+"/"+key)
@@ -167,7 +168,7 @@ func recoverAll(t *testing.T, dir string) recovered {
 	defer s.Close()
 	out := recovered{blocks: map[block.ID][]byte{}, names: map[string]block.ID{}, stored: map[block.ID]int64{}}
 	var ids []block.Info
-	err = s.Recover(func(f segment.Found) error {
+	err = s.Recover(func(f tiers.Entry) error {
 		if !f.Info.ID.IsZero() {
 			ids = append(ids, f.Info)
 		}
@@ -180,10 +181,8 @@ func recoverAll(t *testing.T, dir string) recovered {
 		t.Fatal(err)
 	}
 	for _, info := range ids {
-		if out.stored[info.ID], err = s.Stored(info.ID); err != nil {
-			t.Fatal(err)
-		}
-		ref, err := s.Acquire(info.ID)
+		out.stored[info.ID] = s.StoredSize(info)
+		ref, err := s.Pin(info.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +191,7 @@ func recoverAll(t *testing.T, dir string) recovered {
 		ref.Release()
 		if err == nil {
 			out.blocks[info.ID] = dst
-		} else if !errors.Is(err, segment.ErrCorrupt) {
+		} else if !errors.Is(err, tiers.ErrCorrupt) {
 			t.Fatal(err)
 		}
 	}

@@ -15,7 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/vfs"
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/campaign/segfile"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 // ImportOptions say how a stream is read.
@@ -55,7 +57,7 @@ func Import(ctx context.Context, o Options, r io.Reader, how ImportOptions) (*Im
 	}
 	defer scratch.Put(in)
 	defer scratch.Put(out)
-	m := &importer{o: &o, how: how, in: in, out: out, dirs: map[string]*segment.FileID{}}
+	m := &importer{o: &o, how: how, in: in, out: out, dirs: map[string]*format.FileID{}}
 	source := &tap{ctx: ctx, r: r, meter: &meter{tell: o.Progress, total: how.Size}}
 	m.tar, m.sum = tar.NewReader(source), sha256.New()
 	err := m.run()
@@ -84,7 +86,7 @@ type importer struct {
 	tar     *tar.Reader
 	sum     hash.Hash
 	in, out []byte
-	dirs    map[string]*segment.FileID // by incarnation of the stream: the next new segment
+	dirs    map[string]*format.FileID // by incarnation of the stream: the next new segment
 	done    Imported
 }
 
@@ -143,7 +145,7 @@ func (m *importer) run() error {
 func (m *importer) segment(h *tar.Header, n int) error {
 	size := h.Size
 	m.sum.Reset()
-	a, err := segment.NewTransfer(io.TeeReader(m.tar, m.sum), size, segment.InspectOptions{IDs: m.how.IDs, Buf: m.in})
+	a, err := segfile.NewTransfer(io.TeeReader(m.tar, m.sum), size, segfile.InspectOptions{IDs: m.how.IDs, Buf: m.in})
 	if err != nil {
 		return m.refuse(n, err, false)
 	}
@@ -178,7 +180,7 @@ func (m *importer) segment(h *tar.Header, n int) error {
 var errMismatch = errors.New("its record does not match it")
 
 // record compares the record behind a segment with what was read.
-func (m *importer) record(a *segment.Transfer, n int, size int64) error {
+func (m *importer) record(a *segfile.Transfer, n int, size int64) error {
 	sum := hex.EncodeToString(m.sum.Sum(nil))
 	h, err := m.next(recordEntry(n))
 	if err != nil {
@@ -197,7 +199,7 @@ func (m *importer) record(a *segment.Transfer, n int, size int64) error {
 // refuse notes a damaged segment, and passes its record over unless that was
 // read. All other errors are returned.
 func (m *importer) refuse(n int, err error, recordSeen bool) error {
-	if !errors.Is(err, segment.ErrBadFormat) && !errors.Is(err, segment.ErrCorrupt) && !errors.Is(err, errMismatch) {
+	if !errors.Is(err, format.ErrBadFormat) && !errors.Is(err, tiers.ErrCorrupt) && !errors.Is(err, errMismatch) {
 		return streamError(err)
 	}
 	m.done.Refused = append(m.done.Refused, fmt.Sprintf("%s: %v", segmentEntry(n), err))
@@ -209,7 +211,7 @@ func (m *importer) refuse(n int, err error, recordSeen bool) error {
 }
 
 // place returns the id for the next segment of an incarnation of the stream.
-func (m *importer) place(from segment.FileID) (*segment.FileID, error) {
+func (m *importer) place(from format.FileID) (*format.FileID, error) {
 	if id := m.dirs[from.Dir()]; id != nil {
 		return id, nil
 	}

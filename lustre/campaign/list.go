@@ -10,7 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/campaign/segfile"
+	"cascadekv/lustre/segment/format"
 )
 
 // Segment is one segment file of a campaign.
@@ -20,7 +21,7 @@ type Segment struct {
 	Incarnation string        `json:"incarnation"` // hex, as in the path
 	Number      uint64        `json:"number"`
 	Bytes       int64         `json:"bytes"`
-	State       segment.State `json:"state"` // empty when the file cannot be read
+	State       segfile.State `json:"state"` // empty when the file cannot be read
 	Writer      bool          `json:"may_have_writer"`
 	Created     time.Time     `json:"created,omitzero"`
 	Layout      string        `json:"layout,omitempty"` // as the header says
@@ -37,10 +38,10 @@ type Segment struct {
 	Damage      []string      `json:"damage,omitempty"`
 	Error       string        `json:"error,omitempty"` // of the file system
 
-	id      segment.FileID
+	id      format.FileID
 	unknown int
 	alien   int // blocks with a codec that this program does not know
-	damage  []segment.Damage
+	damage  []segfile.Damage
 	info    fs.FileInfo
 	err     error
 	gone    bool
@@ -87,7 +88,7 @@ type Listing struct {
 // negative; what is live is judged by all of them. Errors match ErrNoCampaign,
 // or are ctx's.
 func List(ctx context.Context, o Options, rank int64) (*Listing, error) {
-	c, err := o.scan(ctx, segment.InspectOptions{})
+	c, err := o.scan(ctx, segfile.InspectOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +111,7 @@ type contents struct {
 }
 
 // scan lists the campaign and inspects every segment.
-func (o Options) scan(ctx context.Context, how segment.InspectOptions) (*contents, error) {
+func (o Options) scan(ctx context.Context, how segfile.InspectOptions) (*contents, error) {
 	return o.survey(ctx, how, newSurvey())
 }
 
@@ -120,10 +121,10 @@ func (o Options) scanFor(ctx context.Context, h head) (*contents, error) {
 	if !h.all() {
 		s.want, s.live = h.matches, h.Live
 	}
-	return o.survey(ctx, segment.InspectOptions{}, s)
+	return o.survey(ctx, segfile.InspectOptions{}, s)
 }
 
-func (o Options) survey(ctx context.Context, how segment.InspectOptions, s *survey) (*contents, error) {
+func (o Options) survey(ctx context.Context, how segfile.InspectOptions, s *survey) (*contents, error) {
 	o.setDefaults()
 	l, err := o.list()
 	if err != nil {
@@ -172,10 +173,10 @@ func (c *contents) present() []*Segment {
 }
 
 // inspect reads segment i into the survey.
-func (c *contents) inspect(i int, how segment.InspectOptions) {
+func (c *contents) inspect(i int, how segfile.InspectOptions) {
 	s := c.segments[i]
 	if s.err == nil {
-		var v *segment.View
+		var v *segfile.View
 		if v, s.err = c.view(s, how); s.err == nil {
 			s.take(v)
 			c.survey.add(i, v.Entries)
@@ -186,16 +187,16 @@ func (c *contents) inspect(i int, how segment.InspectOptions) {
 	}
 }
 
-func (c *contents) view(s *Segment, how segment.InspectOptions) (*segment.View, error) {
+func (c *contents) view(s *Segment, how segfile.InspectOptions) (*segfile.View, error) {
 	f, err := c.o.FS.Open(filepath.Join(c.o.Dir, s.Path))
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() // only read: its error tells nothing
-	return segment.Inspect(f, s.id, how)
+	return segfile.Inspect(f, s.id, how)
 }
 
-func (s *Segment) take(v *segment.View) {
+func (s *Segment) take(v *segfile.View) {
 	s.Bytes, s.State, s.Frames, s.damage, s.unknown = v.Size, v.State, v.Frames, v.Damage, v.Unknown
 	s.footer, s.Writer = v.Footer, s.Writer && !v.Footer
 	if v.Header != nil {
@@ -209,7 +210,7 @@ func (s *Segment) take(v *segment.View) {
 		switch {
 		case e.Hidden:
 			s.Hidden++
-		case e.Kind == segment.KindBlock:
+		case e.Kind == format.KindBlock:
 			s.Blocks++
 			s.Payload += e.Stored
 			s.BlockBytes += e.Info.Size

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"cascadekv/internal/vfs"
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/format"
 )
 
 // sink writes a file from its start on, in whole buffers.
@@ -50,7 +50,7 @@ const (
 // and of a rank that seals: frames under a temporary name, rename, the first
 // fsync, and only then a footer, which readers trust. After an error nothing
 // is left of the file, as far as the file system lets it be removed.
-func (o *Options) publish(id segment.FileID, buf []byte, frames func(w *sink) (footer []byte, err error)) (err error) {
+func (o *Options) publish(id format.FileID, buf []byte, frames func(w *sink) (footer []byte, err error)) (err error) {
 	path := filepath.Join(o.Dir, id.Dir(), id.Name())
 	name := path + partSuffix
 	f, err := o.FS.Create(name, 0o600)
@@ -88,8 +88,8 @@ func (o *Options) publish(id segment.FileID, buf []byte, frames func(w *sink) (f
 
 // makeIncarnation makes a directory for new segments of a rank, with the number
 // wanted or, if there is one of that number, the next that is free.
-func (o *Options) makeIncarnation(rank uint32, want uint64) (segment.FileID, error) {
-	id := segment.FileID{Rank: rank, Incarnation: want}
+func (o *Options) makeIncarnation(rank uint32, want uint64) (format.FileID, error) {
+	id := format.FileID{Rank: rank, Incarnation: want}
 	for {
 		err := o.FS.Mkdir(filepath.Join(o.Dir, id.Dir()), 0o700)
 		if err == nil {

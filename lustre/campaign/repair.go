@@ -11,7 +11,8 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/campaign/segfile"
+	"cascadekv/lustre/segment/format"
 )
 
 // RepairOptions say how far Repair goes.
@@ -47,7 +48,7 @@ type Salvage struct {
 // be read; Skipped says why. The error is the first one of the file system or ctx's; what was
 // done before stays done and is in the report.
 func Repair(ctx context.Context, r *Report, how RepairOptions) error {
-	w := &repairer{r: r, o: &r.c.o, how: how, dirs: map[uint32]segment.FileID{}, open: r.c.o.Writers()}
+	w := &repairer{r: r, o: &r.c.o, how: how, dirs: map[uint32]format.FileID{}, open: r.c.o.Writers()}
 	defer r.count()
 	err := w.modes()
 	scratch := vfs.NewScratch(bufferSize, 2)
@@ -83,7 +84,7 @@ type repairer struct {
 	r    *Report
 	o    *Options
 	how  RepairOptions
-	dirs map[uint32]segment.FileID // new incarnations, with the next free number
+	dirs map[uint32]format.FileID // new incarnations, with the next free number
 	open map[string]bool
 	busy string // why nothing is salvaged
 }
@@ -135,16 +136,16 @@ func (w *repairer) segment(s *Segment, in, out []byte) (done Salvage, err error)
 		return done, err
 	}
 	defer f.Close() // only read: its error tells nothing
-	v, err := segment.Inspect(f, s.id, segment.InspectOptions{Payloads: true, IDs: w.r.how.IDs || s.ids, Buf: in})
+	v, err := segfile.Inspect(f, s.id, segfile.InspectOptions{Payloads: true, IDs: w.r.how.IDs || s.ids, Buf: in})
 	if err != nil {
 		return done, err
 	}
 	switch {
 	case v.Unknown > 0:
 		done.Skipped = fmt.Sprintf("it has %d entries of kinds that this program does not know", v.Unknown)
-	case slices.ContainsFunc(v.Damage, func(d segment.Damage) bool { return d.Kind == segment.BadVersion }):
+	case slices.ContainsFunc(v.Damage, func(d segfile.Damage) bool { return d.Kind == segfile.BadVersion }):
 		done.Skipped = "it is of a format version that this program does not know"
-	case len(v.Damage) == 0 && slices.ContainsFunc(v.Entries, func(e segment.Entry) bool { return !e.Known() }):
+	case len(v.Damage) == 0 && slices.ContainsFunc(v.Entries, func(e segfile.Entry) bool { return !e.Known() }):
 		done.Skipped = "it has blocks with codecs that this program does not know, whose ids were not computed"
 	case len(v.Damage) == 0: // of a conflict the copy that is right
 		done.Skipped = "nothing is wrong with it alone"
@@ -174,13 +175,13 @@ func (w *repairer) untouchable(s *Segment) string {
 }
 
 // salvage writes what is intact to new segments.
-func (w *repairer) salvage(f vfs.File, v *segment.View, in, out []byte, done *Salvage) error {
+func (w *repairer) salvage(f vfs.File, v *segfile.View, in, out []byte, done *Salvage) error {
 	seen := map[block.ID]bool{}
-	kept := slices.DeleteFunc(v.Entries, func(e segment.Entry) bool {
-		lost := e.Kind == segment.KindBlock && (e.Bad || seen[e.Info.ID])
+	kept := slices.DeleteFunc(v.Entries, func(e segfile.Entry) bool {
+		lost := e.Kind == format.KindBlock && (e.Bad || seen[e.Info.ID])
 		if e.Bad {
 			done.BlocksLost++
-		} else if e.Kind == segment.KindBlock {
+		} else if e.Kind == format.KindBlock {
 			seen[e.Info.ID] = true
 		}
 		return lost
@@ -188,21 +189,21 @@ func (w *repairer) salvage(f vfs.File, v *segment.View, in, out []byte, done *Sa
 	if len(kept) == 0 {
 		return nil
 	}
-	var h segment.Header
+	var h format.Header
 	if v.Header != nil {
-		h = segment.Header{Created: v.Header.Created, Fingerprint: v.Header.Fingerprint}
+		h = format.Header{Created: v.Header.Created, Fingerprint: v.Header.Fingerprint}
 	}
 	id, err := w.next(v.ID.Rank)
 	if err != nil {
 		return err
 	}
-	from, err := segment.NewCopier(f, in, nil)
+	from, err := segfile.NewCopier(f, in, nil)
 	if err != nil {
 		return err
 	}
-	for _, d := range segment.Drafts(id, h, kept) {
+	for _, d := range segfile.Drafts(id, h, kept) {
 		err := w.o.publish(d.ID, out, func(s *sink) ([]byte, error) {
-			return d.WriteFrames(s, func(e *segment.Entry, to io.Writer) error { return from.Copy(e, to) })
+			return d.WriteFrames(s, func(e *segfile.Entry, to io.Writer) error { return from.Copy(e, to) })
 		})
 		if err != nil {
 			return err
@@ -217,7 +218,7 @@ func (w *repairer) salvage(f vfs.File, v *segment.View, in, out []byte, done *Sa
 }
 
 // next returns the id of the next new segment of a rank.
-func (w *repairer) next(rank uint32) (segment.FileID, error) {
+func (w *repairer) next(rank uint32) (format.FileID, error) {
 	id, ok := w.dirs[rank]
 	if ok {
 		return id, nil

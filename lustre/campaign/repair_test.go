@@ -14,7 +14,9 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
 )
 
 // find returns where a payload lies in bytes of a campaign: the block itself, or
@@ -60,16 +62,16 @@ func TestDamageOfEachKind(t *testing.T) {
 		blocks  int // lost at most
 		headers bool
 	}{
-		"header page":   {sealedFile, func(*testing.T, string) int64 { return 30 }, segment.BadHeader, 0, true},
-		"reserved":      {sealedFile, func(*testing.T, string) int64 { return 2000 }, segment.BadHeader, 0, true},
-		"frame header":  {sealedFile, func(*testing.T, string) int64 { return 4096 + 17 }, segment.BadFrame, 0, true},
-		"frame table":   {sealedFile, func(*testing.T, string) int64 { return 4096 + 100 }, segment.BadFrame, 0, true},
-		"padding":       {sealedFile, func(*testing.T, string) int64 { return 4096 + 4000 }, segment.BadPadding, 0, false},
-		"payload":       {sealedFile, func(t *testing.T, p string) int64 { return where(t, p, payload(0, 5000)) + 99 }, segment.BadPayload, 1, false},
-		"footer":        {sealedFile, func(t *testing.T, p string) int64 { return size(t, p) - 300 }, segment.BadFooter, 0, true},
-		"trailer":       {sealedFile, func(t *testing.T, p string) int64 { return size(t, p) - 3 }, segment.BadFooter, 0, true},
-		"crashed frame": {crashedFile, func(*testing.T, string) int64 { return 4096 + 17 }, segment.BadFrame, 1, true},
-		"crashed block": {crashedFile, func(t *testing.T, p string) int64 { return where(t, p, payload(103, sizes[7]+7)) + 5 }, segment.BadPayload, 1, false},
+		"header page":   {sealedFile, func(*testing.T, string) int64 { return 30 }, segfile.BadHeader, 0, true},
+		"reserved":      {sealedFile, func(*testing.T, string) int64 { return 2000 }, segfile.BadHeader, 0, true},
+		"frame header":  {sealedFile, func(*testing.T, string) int64 { return 4096 + 17 }, segfile.BadFrame, 0, true},
+		"frame table":   {sealedFile, func(*testing.T, string) int64 { return 4096 + 100 }, segfile.BadFrame, 0, true},
+		"padding":       {sealedFile, func(*testing.T, string) int64 { return 4096 + 4000 }, segfile.BadPadding, 0, false},
+		"payload":       {sealedFile, func(t *testing.T, p string) int64 { return where(t, p, payload(0, 5000)) + 99 }, segfile.BadPayload, 1, false},
+		"footer":        {sealedFile, func(t *testing.T, p string) int64 { return size(t, p) - 300 }, segfile.BadFooter, 0, true},
+		"trailer":       {sealedFile, func(t *testing.T, p string) int64 { return size(t, p) - 3 }, segfile.BadFooter, 0, true},
+		"crashed frame": {crashedFile, func(*testing.T, string) int64 { return 4096 + 17 }, segfile.BadFrame, 1, true},
+		"crashed block": {crashedFile, func(t *testing.T, p string) int64 { return where(t, p, payload(103, sizes[7]+7)) + 5 }, segfile.BadPayload, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -128,7 +130,7 @@ func TestTornTails(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := check(t, options(dir), CheckOptions{})
-			if got := problems(r); len(got) != 1 || got[0].Kind != segment.BadTail || got[0].Offset != int64(len(p)) {
+			if got := problems(r); len(got) != 1 || got[0].Kind != segfile.BadTail || got[0].Offset != int64(len(p)) {
 				t.Fatalf("%+v", got)
 			}
 			if err := Repair(t.Context(), r, RepairOptions{Delete: true}); err != nil || !r.Repairs[0].Deleted {
@@ -170,7 +172,7 @@ func TestWrongName(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := check(t, options(dir), CheckOptions{Payloads: true})
-	if got := problems(r); len(got) != 1 || got[0].Kind != segment.BadIdentity || got[0].File != stray {
+	if got := problems(r); len(got) != 1 || got[0].Kind != segfile.BadIdentity || got[0].File != stray {
 		t.Fatalf("%+v", got)
 	}
 	if err := Repair(t.Context(), r, RepairOptions{}); err != nil || len(r.Repairs[0].Into) != 0 || r.Repairs[0].Aside != stray+".damaged" {
@@ -315,7 +317,7 @@ func TestNamesOfLostBlocksStay(t *testing.T) {
 	p := payload(2, 6000)
 	id := block.Sum(block.Bits128, p)
 	name := block.Name{Namespace: "a", Key: "key-1", Seq: 20}
-	if err := next.s.Put(t.Context(), segment.Item{Info: block.Info{ID: id, Size: 6000, CRC: block.CRC(p)}, Data: p, Names: []block.Name{name}}); err != nil {
+	if err := next.s.Put(t.Context(), tiers.Item{Info: block.Info{ID: id, Size: 6000, CRC: block.CRC(p)}, Data: p, Names: []block.Name{name}}); err != nil {
 		t.Fatal(err)
 	}
 	next.close()
@@ -342,13 +344,13 @@ func TestTenThousandFlips(t *testing.T) {
 	}
 	defer s.Close()
 	for i := range 128 {
-		var items []segment.Item
+		var items []tiers.Item
 		for k := range 64 {
 			p := payload(uint64(i*64+k), 5000)
 			id := block.Sum(block.Bits128, p)
 			key := fmt.Sprint(i*64 + k)
 			d.blocks[id], d.names["n/"+key] = p, id
-			items = append(items, segment.Item{Info: block.Info{ID: id, Size: 5000, CRC: block.CRC(p)}, Data: p,
+			items = append(items, tiers.Item{Info: block.Info{ID: id, Size: 5000, CRC: block.CRC(p)}, Data: p,
 				Names: []block.Name{{Namespace: "n", Key: key, Seq: uint64(i + 1)}}})
 		}
 		if err := s.Put(t.Context(), items...); err != nil {

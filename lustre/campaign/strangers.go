@@ -8,7 +8,7 @@ import (
 	"syscall"
 
 	"cascadekv/internal/vfs"
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/trust"
 )
 
 // KindOwner is a finding about a file or directory of somebody else.
@@ -50,8 +50,8 @@ func (l *listing) strangers() (s Strangers) {
 }
 
 // trusted says whose files are read.
-func (o *Options) trusted() segment.Trust {
-	t := segment.Trust{UID: uint32(os.Geteuid()), Group: o.Group}
+func (o *Options) trusted() trust.Users {
+	t := trust.Users{UID: uint32(os.Geteuid()), Group: o.Group}
 	if st, err := vfs.StatPath(o.Dir); err == nil {
 		t.Open = st.Mode&0o002 != 0
 		if t.UID == 0 { // who may look at everything looks after somebody's campaign
@@ -68,7 +68,7 @@ func (o *Options) isStranger(it *item) bool {
 		return false
 	}
 	err := o.trust.Owner(vfs.Stat{UID: st.Uid, GID: st.Gid})
-	if !errors.Is(err, segment.ErrRefused) {
+	if !errors.Is(err, trust.ErrRefused) {
 		return false
 	}
 	it.kind, it.err = isStrange, err

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"cascadekv/internal/need"
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/format"
 )
 
 const stranger, group = 65534, 54321
@@ -71,7 +71,7 @@ func TestStrangers(t *testing.T) {
 	wantAll(t, "after the repair", d, recoverAll(t, dir))
 
 	for i := range 2 * namedStrangers {
-		name := segment.FileID{Rank: uint32(i), Incarnation: 5}.Dir()
+		name := format.FileID{Rank: uint32(i), Incarnation: 5}.Dir()
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
 		}

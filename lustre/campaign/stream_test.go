@@ -19,6 +19,7 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
 )
 
 func export(t testing.TB, o Options, what ExportOptions) ([]byte, *Exported) {
@@ -83,7 +84,7 @@ func TestExportChooses(t *testing.T) {
 	}
 	newer := payload(50, 700)
 	id := block.Sum(block.Bits128, newer)
-	if err := r.s.Put(t.Context(), segment.Item{Info: block.Info{ID: id, Size: 700, CRC: block.CRC(newer)}, Data: newer,
+	if err := r.s.Put(t.Context(), tiers.Item{Info: block.Info{ID: id, Size: 700, CRC: block.CRC(newer)}, Data: newer,
 		Names: []block.Name{{Namespace: "a", Key: "key-0", Seq: seq(10)}, {Namespace: "a", Key: "short", Seq: seq(1), Expires: start.Add(time.Hour)}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +385,7 @@ func FuzzImport(f *testing.F) {
 	}
 	p := payload(1, 600)
 	id := block.Sum(block.Bits128, p)
-	if err := s.Put(context.Background(), segment.Item{Info: block.Info{ID: id, Size: 600, CRC: block.CRC(p)}, Data: p, Names: []block.Name{{Key: "k", Seq: 1}}}); err != nil {
+	if err := s.Put(context.Background(), tiers.Item{Info: block.Info{ID: id, Size: 600, CRC: block.CRC(p)}, Data: p, Names: []block.Name{{Key: "k", Seq: 1}}}); err != nil {
 		f.Fatal(err)
 	}
 	if err := s.Close(); err != nil {

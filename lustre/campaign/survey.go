@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/campaign/segfile"
+	"cascadekv/lustre/segment/format"
 )
 
 // survey is what all segments together say, as a rank that recovers them would
@@ -89,30 +90,30 @@ func expiry(n block.Name) int64 {
 
 // add takes the entries of a segment that readers see. Segments may come in any
 // order.
-func (s *survey) add(file int, entries []segment.Entry) {
+func (s *survey) add(file int, entries []segfile.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range entries {
 		e := &entries[i]
 		switch {
 		case e.Hidden || e.Bad:
-		case e.Kind == segment.KindBlock:
+		case e.Kind == format.KindBlock:
 			s.addBlock(file, e)
 		default:
 			wanted := s.want != nil && s.want(e.Name)
-			if wanted && !s.live && e.Kind == segment.KindName {
+			if wanted && !s.live && e.Kind == format.KindName {
 				s.wanted[e.Info.ID] = struct{}{}
 			}
 			h := s.hash(e.Name)
 			old, ok := s.names[h]
 			if !ok || cmp.Or(cmp.Compare(e.Name.Seq, old.seq), cmp.Compare(file, old.file)) >= 0 {
-				s.names[h] = newest{e.Info.ID, e.Name.Seq, expiry(e.Name), file, e.Kind == segment.KindDrop, wanted}
+				s.names[h] = newest{e.Info.ID, e.Name.Seq, expiry(e.Name), file, e.Kind == format.KindDrop, wanted}
 			}
 		}
 	}
 }
 
-func (s *survey) addBlock(file int, e *segment.Entry) {
+func (s *survey) addBlock(file int, e *segfile.Entry) {
 	c := s.where[e.Info.ID]
 	if c == nil {
 		s.where[e.Info.ID] = &copies{file: file, size: e.Info.Size, stored: e.Stored, crc: e.Info.CRC}
@@ -129,7 +130,7 @@ func (s *survey) addBlock(file int, e *segment.Entry) {
 
 // lives reports whether the NAME e of a segment is the newest record of its
 // name, and its block is there. It counts after settle.
-func (s *survey) lives(file int, e *segment.Entry) bool {
+func (s *survey) lives(file int, e *segfile.Entry) bool {
 	n := s.names[s.hash(e.Name)]
 	return n.file == file && n.seq == e.Name.Seq && s.visible(n) && s.where[n.id] != nil
 }

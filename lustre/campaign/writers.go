@@ -7,7 +7,7 @@ import (
 	"strings"
 	"syscall"
 
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/format"
 )
 
 // writers returns the segments, as directory/name, that processes of this
@@ -27,8 +27,8 @@ func writers(proc string) map[string]bool {
 		if base := temporaryOf(name); base != "" {
 			name = base
 		}
-		_, _, isDir := segment.ParseDir(dir)
-		_, _, isFile := segment.ParseName(name)
+		_, isDir := format.ParseDir(dir)
+		_, isFile := format.ParseName(name)
 		if isDir && isFile && writable(d) {
 			open[dir+"/"+name] = true
 		}

@@ -10,11 +10,16 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/lustre/index"
 	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
 )
 
-// ErrUnavailable says that there is nowhere to keep a catalogue, or that the
-// one there is cannot be used now.
-var ErrUnavailable = errors.New("catalogue: cannot be used")
+// unavailable makes err, if there is one, match tiers.ErrUnavailable.
+func unavailable(err error) error {
+	if err != nil {
+		return fmt.Errorf("catalogue: %w: %w", tiers.ErrUnavailable, err)
+	}
+	return nil
+}
 
 // Options configure a Catalogue. Store and Index.Dir are required.
 type Options struct {
@@ -30,16 +35,7 @@ type Options struct {
 	Readers int
 }
 
-// Found is a block with one of its names, and where it lies. Of a withdrawn name
-// only Namespace, Key and Seq of Name count.
-type Found struct {
-	Info    block.Info
-	Name    block.Name
-	Dropped bool
-	Place   segment.Place
-}
-
-// Catalogue tells where blocks of other ranks lie. All methods are safe for
+// Catalogue is the tiers.Catalogue of a files tier. All methods are safe for
 // concurrent use.
 type Catalogue struct {
 	store   *segment.Store
@@ -51,7 +47,7 @@ type Catalogue struct {
 	texts sync.Map // index.Namespace → string: known to the index
 	read  atomic.Uint64
 
-	left map[segment.Incarnation]bool // left out of the last round; with the turn
+	left map[tiers.Part]bool // left out of the last round; with the turn
 
 	asked  atomic.Int64 // when the last Find was, Unix nanoseconds
 	tuning atomic.Pointer[Tuning]
@@ -59,21 +55,21 @@ type Catalogue struct {
 
 // round is what the last TakeIn made findable.
 type round struct {
-	parts map[segment.Incarnation]bool
+	parts map[tiers.Part]bool
 	fresh map[index.Segment]bool
 }
 
 // Open opens the catalogue in Index.Dir, or makes an empty one. Errors:
-// ErrUnavailable, with index.ErrSharedFS when the directory is not node-local.
+// tiers.ErrUnavailable, with index.ErrSharedFS when the directory is not node-local.
 func Open(o Options) (*Catalogue, error) {
 	x, err := index.Open(o.Index)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return nil, unavailable(err)
 	}
 	if o.Readers <= 0 {
 		o.Readers = 8
 	}
-	c := &Catalogue{store: o.Store, index: x, readers: o.Readers, turn: make(chan struct{}, 1), left: map[segment.Incarnation]bool{}}
+	c := &Catalogue{store: o.Store, index: x, readers: o.Readers, turn: make(chan struct{}, 1), left: map[tiers.Part]bool{}}
 	c.shown.Store(&round{})
 	return c, nil
 }
@@ -89,28 +85,26 @@ func (c *Catalogue) lock(ctx context.Context) error {
 
 func (c *Catalogue) unlock() { <-c.turn }
 
-// Err is why nothing is found, nil while the index works.
-func (c *Catalogue) Err() error { return c.index.Err() }
+// Err implements tiers.Catalogue.
+func (c *Catalogue) Err() error { return unavailable(c.index.Err()) }
 
 // Emptied says why the catalogue began empty; nil when it kept what was there.
 func (c *Catalogue) Emptied() error { return c.index.Emptied() }
 
-// Find tells where the blocks of names lie, in parallel to keys: the id is zero
-// for a miss. It is fastest for the keys of one chain in their order, and may
-// read from the index's disk.
-func (c *Catalogue) Find(ns string, keys []string) []Found {
+// Find implements tiers.Catalogue.
+func (c *Catalogue) Find(ns string, keys []string) []tiers.Found {
 	c.touch()
 	return c.find(ns, keys, c.index.FindBatch)
 }
 
-// Peek is Find for the caller's upkeep, which no request waits for: the index is
-// not tuned for it, and it disturbs no quiet moment.
-func (c *Catalogue) Peek(ns string, keys []string) []Found {
+// Peek implements tiers.Catalogue: the index is not tuned for it, and it disturbs no
+// quiet moment.
+func (c *Catalogue) Peek(ns string, keys []string) []tiers.Found {
 	return c.find(ns, keys, c.index.PeekBatch)
 }
 
-func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []index.Entry) (int, error)) []Found {
-	found := make([]Found, len(keys))
+func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []index.Entry) (int, error)) []tiers.Found {
+	found := make([]tiers.Found, len(keys))
 	parts := c.shown.Load().parts
 	if len(parts) == 0 {
 		return found
@@ -136,34 +130,31 @@ func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []inde
 }
 
 // foundOf is an entry in the caller's words but for the namespace.
-func foundOf(e index.Entry) (Found, bool) {
+func foundOf(e index.Entry) (tiers.Found, bool) {
 	_, key, parent, ok := cutNote(e.Name.Note)
 	p := e.Block.Place
-	return Found{
+	return tiers.Found{
 		Info: e.Block.Info,
 		Name: block.Name{
 			Key: key, Parent: parent, Depth: e.Name.Depth, Seq: e.Name.Seq, Expires: e.Name.Expires,
 			Prefix: e.Name.Prefix, Bound: e.Name.Bound,
 		},
-		Place: segment.Place{
+		Segment: tiers.Segment{
 			Path:   segment.Path(partOf(p.Segment), p.Segment.File),
 			Offset: p.Offset, Stored: p.Stored, StoredCRC: p.StoredCRC, Codec: p.Codec,
 		},
 	}, ok
 }
 
-func partOf(s index.Segment) segment.Incarnation {
-	return segment.Incarnation{Rank: s.Rank, Number: s.Incarnation}
+func partOf(s index.Segment) tiers.Part {
+	return tiers.Part{Rank: s.Rank, Incarnation: s.Incarnation}
 }
 
 // errEnough ends a walk through the index.
 var errEnough = errors.New("enough")
 
-// Names calls fn for every name that is found, or with fresh for those alone
-// that became so by the last round, until fn returns false. What changes
-// meanwhile may be seen or not. Errors: those of the index; ErrUnavailable when
-// a text is missing.
-func (c *Catalogue) Names(fresh bool, fn func(Found) bool) error {
+// Names implements tiers.Catalogue. What changes meanwhile may be seen or not.
+func (c *Catalogue) Names(fresh bool, fn func(tiers.Found) bool) error {
 	r := c.shown.Load()
 	if len(r.parts) == 0 || fresh && len(r.fresh) == 0 {
 		return nil
@@ -187,7 +178,7 @@ func (c *Catalogue) Names(fresh bool, fn func(Found) bool) error {
 	if errors.Is(err, errEnough) {
 		return nil
 	}
-	return err
+	return unavailable(err)
 }
 
 // text is that of a namespace.
@@ -197,31 +188,27 @@ func (c *Catalogue) text(ns index.Namespace) (string, error) {
 	}
 	t, err := c.index.Text(ns)
 	if err != nil {
-		return "", fmt.Errorf("%w: the text of a namespace: %w", ErrUnavailable, err)
+		return "", fmt.Errorf("the text of a namespace: %w", err)
 	}
 	c.texts.Store(ns, t)
 	return t, nil
 }
 
-// Forget takes blocks out that are not where they should be. Errors: those of
-// the index, the context's.
+// Forget implements tiers.Catalogue.
 func (c *Catalogue) Forget(ctx context.Context, ids ...block.ID) error {
-	return c.index.Forget(ctx, ids...)
+	return unavailable(c.index.Forget(ctx, ids...))
 }
 
-// Withdraw voids names, of which Namespace, Key and Seq count: what was recorded
-// below that Seq. It tells of which there was something recorded, is durable with
-// the store's next Put, Sync or Close, and waits for a TakeIn that runs. Errors:
-// those of the index and of the store, the context's; then some may be withdrawn
-// and others not.
+// Withdraw implements tiers.Catalogue. It waits for a TakeIn that runs. After an error
+// some names may be withdrawn and others not.
 func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, error) {
 	if err := c.lock(ctx); err != nil {
-		return nil, err
+		return nil, unavailable(err)
 	}
 	defer c.unlock()
 	older, err := c.void(ctx, names)
 	if err != nil {
-		return nil, err
+		return nil, unavailable(err)
 	}
 	for i, n := range names {
 		if !older[i] {
@@ -229,7 +216,7 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 		}
 		n.Seq--
 		if err := c.store.Hide(n); err != nil {
-			return nil, err
+			return nil, unavailable(err)
 		}
 	}
 	return older, nil
@@ -264,18 +251,23 @@ func (c *Catalogue) void(ctx context.Context, names []block.Name) ([]bool, error
 	return older, nil
 }
 
-// Stats is the state of a catalogue at one moment.
-type Stats struct {
-	index.Stats
-	Parts int    // that are shown
-	Read  uint64 // segments whose contents were read, since Open
-
-	Tuning *Tuning // nil: it is off, or has not judged
-}
-
-// Stats returns counters and sizes.
-func (c *Catalogue) Stats() Stats {
-	return Stats{Stats: c.index.Stats(), Parts: len(c.shown.Load().parts), Read: c.read.Load(), Tuning: c.tuning.Load()}
+// State implements tiers.Catalogue.
+func (c *Catalogue) State() tiers.CatalogueState {
+	st := c.index.Stats()
+	s := tiers.CatalogueState{
+		Parts: len(c.shown.Load().parts), Segments: st.Segments, Entries: st.Entries, Read: c.read.Load(),
+		Puts: st.Puts, Hits: st.Hits, Misses: st.Misses,
+		Points: st.Points, Ranges: st.Ranges, Scanned: st.Scanned, Absent: st.Absent,
+		DiskBytes: st.DiskBytes, MemoryBytes: st.MemoryBytes + uint64(max(st.CacheBytes, 0)),
+		SizeRatio: st.SizeRatio, Runs: st.Runs, Retunes: st.Retunes, WriteAmp: st.WriteAmp, ReadAmp: st.ReadAmp,
+	}
+	if t := c.tuning.Load(); t != nil {
+		s.Tuning, s.Tuner = t.Last.Verdict.String(), t.state()
+	}
+	if err := c.index.Err(); err != nil {
+		s.Broken = err.Error()
+	}
+	return s
 }
 
 // Close makes what is known durable on this node and closes the index.

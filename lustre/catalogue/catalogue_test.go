@@ -14,6 +14,7 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/lustre/index"
 	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
 )
 
 var ctx = context.Background()
@@ -43,7 +44,7 @@ func (r *rig) rank(number uint32) *segment.Store {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	if err := s.Recover(func(segment.Found) error { return nil }); err != nil {
+	if err := s.Recover(func(tiers.Entry) error { return nil }); err != nil {
 		r.t.Fatal(err)
 	}
 	return s
@@ -79,13 +80,13 @@ func (r *rig) restart() {
 }
 
 // round takes in the parts of all other ranks.
-func (r *rig) round() Taken {
+func (r *rig) round() tiers.Taken {
 	r.t.Helper()
-	all, err := r.store.Incarnations(ctx)
+	all, err := r.store.Parts(ctx)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	var parts []segment.Incarnation
+	var parts []tiers.Part
 	for _, p := range all {
 		if p.Rank != 0 {
 			parts = append(parts, p)
@@ -103,15 +104,15 @@ func data(n int) []byte { return bytes.Repeat([]byte{byte(n), byte(n >> 8), 7}, 
 func key(n int) string { return fmt.Sprintf("key%06d", n) }
 
 // item is block n of a chain, as put at seq.
-func item(n int, content []byte, seq uint64) segment.Item {
+func item(n int, content []byte, seq uint64) tiers.Item {
 	name := block.Name{Namespace: "model", Key: key(n), Depth: uint32(n), Seq: seq}
 	if n > 0 {
 		name.Parent = key(n - 1)
 	}
-	return segment.Item{Info: block.Info{ID: block.Sum(block.Bits128, content), Size: int64(len(content)), CRC: block.CRC(content)}, Names: []block.Name{name}, Data: content}
+	return tiers.Item{Info: block.Info{ID: block.Sum(block.Bits128, content), Size: int64(len(content)), CRC: block.CRC(content)}, Names: []block.Name{name}, Data: content}
 }
 
-func put(t *testing.T, s *segment.Store, items ...segment.Item) {
+func put(t *testing.T, s *segment.Store, items ...tiers.Item) {
 	t.Helper()
 	if err := s.Put(ctx, items...); err != nil {
 		t.Fatal(err)
@@ -159,7 +160,7 @@ func (r *rig) wants(from, to int, content func(int) []byte) {
 			r.t.Errorf("block %d: %+v", n, f.Name)
 		}
 		got := make([]byte, f.Info.Size)
-		if err := r.store.ReadPlace(ctx, f.Place, f.Info, got); err != nil || !bytes.Equal(got, want) {
+		if err := r.store.ReadSegment(ctx, f.Segment, f.Info, got); err != nil || !bytes.Equal(got, want) {
 			r.t.Errorf("block %d: read %v", n, err)
 		}
 	}
@@ -171,7 +172,7 @@ func none(int) []byte { return nil }
 func (r *rig) names(fresh bool) map[string]bool {
 	r.t.Helper()
 	all := map[string]bool{}
-	if err := r.Names(fresh, func(f Found) bool { all[f.Name.Namespace+"/"+f.Name.Key] = true; return true }); err != nil {
+	if err := r.Names(fresh, func(f tiers.Found) bool { all[f.Name.Namespace+"/"+f.Name.Key] = true; return true }); err != nil {
 		r.t.Fatal(err)
 	}
 	return all
@@ -254,8 +255,8 @@ func TestBrokenAtRunTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.leave(2, 40, 60, 100)
-	all, _ := r.store.Incarnations(ctx)
-	if _, err := r.TakeIn(ctx, all, nil); !errors.Is(err, ErrUnavailable) || r.Err() == nil {
+	all, _ := r.store.Parts(ctx)
+	if _, err := r.TakeIn(ctx, all, nil); !errors.Is(err, tiers.ErrUnavailable) || r.Err() == nil {
 		t.Fatalf("a round without a disk: %v, index %v", err, r.Err())
 	}
 	r.wants(0, 60, none)
@@ -333,7 +334,7 @@ func TestNewestCounts(t *testing.T) {
 	other := r.rank(2)
 	newer := item(0, data(1000), 500)
 	put(t, other, newer, item(1, data(1001), 50)) // older than what rank 1 has
-	if err := other.Unlink(block.Name{Namespace: "model", Key: key(2), Seq: 500}); err != nil {
+	if err := other.Unlink(block.ID{}, block.Name{Namespace: "model", Key: key(2), Seq: 500}); err != nil {
 		t.Fatal(err)
 	}
 	r.closed(other)
@@ -370,7 +371,7 @@ func TestWithdrawn(t *testing.T) {
 	}
 	r.wants(0, 4, want)
 	for n := range 4 { // so that there is something to merge
-		put(t, r.store, segment.Item{Info: item(100+n, data(100+n), 2000).Info, Data: data(100 + n)})
+		put(t, r.store, tiers.Item{Info: item(100+n, data(100+n), 2000).Info, Data: data(100 + n)})
 	}
 	r.restart()
 	r.round()
@@ -426,7 +427,7 @@ func TestWithdrawalsThatHideNothing(t *testing.T) {
 	r := newRig(t)
 	for n := range 4 {
 		put(t, r.store, item(n, data(n), 100))
-		if err := r.store.Unlink(block.Name{Namespace: "model", Key: key(n), Seq: 200}); err != nil {
+		if err := r.store.Unlink(block.ID{}, block.Name{Namespace: "model", Key: key(n), Seq: 200}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -463,7 +464,7 @@ func TestNothingOnTheHeap(t *testing.T) {
 	r := newRig(t)
 	other := r.rank(1)
 	for n := 0; n < blocks; n += each {
-		items := make([]segment.Item, 0, each)
+		items := make([]tiers.Item, 0, each)
 		for i := range each {
 			content := fmt.Appendf(nil, "block %d", n+i)
 			items = append(items, item(n+i, content, uint64(1000+n+i)))
@@ -536,4 +537,16 @@ func TestUnreadable(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	r.wants(0, 20, data)
+}
+
+// stats is the state of a catalogue with that of its index.
+type stats struct {
+	index.Stats
+	Parts  int
+	Read   uint64
+	Tuning *Tuning
+}
+
+func (r *rig) Stats() stats {
+	return stats{r.index.Stats(), len(r.shown.Load().parts), r.read.Load(), r.tuning.Load()}
 }

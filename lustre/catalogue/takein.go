@@ -11,47 +11,28 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/lustre/index"
 	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/trust"
+	"cascadekv/tiers"
 )
-
-// Taken is what one round did.
-type Taken struct {
-	Read    int     // segments whose contents were read
-	Blocks  int     // in them
-	Names   int     // in them, withdrawn ones left out
-	Bytes   int64   // of the blocks
-	Gone    int     // segments that are no more
-	Fresh   bool    // there are fresh names
-	Skipped []error // segments that could not be read, or only in part
-	Left    []Left  // what each part is, in parallel to them
-}
-
-// Left is what a run left, or is writing.
-type Left struct {
-	Bytes int64 // of its segments, as they were read
-	Ended bool  // its owner can do nothing any more: segment.Store.Inherit
-}
 
 // sealedMark is the bit of a segment's mark that says that it was read to its
 // end. The rest is the size of the file that was read.
 const sealedMark = 1 << 63
 
-// TakeIn is a round: it brings the catalogue up to date with the given parts,
-// and shows these and no others from then on. fn is told, before anything of the
-// round is shown, of the names that are new to the catalogue, withdrawn ones
-// included; it may be nil, and must not keep what it is given. A broken index is
-// begun anew. Errors: ErrUnavailable, the context's; what was shown before then
+// TakeIn implements tiers.Catalogue. fn may be nil. What was shown before an error
 // stays shown, unless the index broke.
-func (c *Catalogue) TakeIn(ctx context.Context, parts []segment.Incarnation, fn func([]Found)) (Taken, error) {
+func (c *Catalogue) TakeIn(ctx context.Context, parts []tiers.Part, fn func([]tiers.Found)) (tiers.Taken, error) {
 	if err := c.lock(ctx); err != nil {
-		return Taken{}, err
+		return tiers.Taken{}, unavailable(err)
 	}
 	defer c.unlock()
 	if fn == nil {
-		fn = func([]Found) {}
+		fn = func([]tiers.Found) {}
 	}
 	t := taking{c: c, parts: parts, fn: fn, fresh: map[index.Segment]bool{}, infos: map[block.ID]block.Info{}}
 	if err := t.run(ctx); err != nil {
-		return t.done, fmt.Errorf("%w: taking in %d parts: %w", ErrUnavailable, len(parts), err)
+		t.done.Left = nil
+		return t.done, unavailable(fmt.Errorf("taking in %d parts: %w", len(parts), err))
 	}
 	return t.done, nil
 }
@@ -59,14 +40,14 @@ func (c *Catalogue) TakeIn(ctx context.Context, parts []segment.Incarnation, fn 
 // taking is one round.
 type taking struct {
 	c     *Catalogue
-	parts []segment.Incarnation
-	fn    func([]Found)
+	parts []tiers.Part
+	fn    func([]tiers.Found)
 	known map[index.Segment]uint64 // what the index has, with its marks
 	fresh map[index.Segment]bool
-	done  Taken
+	done  tiers.Taken
 
 	infos map[block.ID]block.Info // memory of batch
-	told  []Found
+	told  []tiers.Found
 }
 
 func (t *taking) run(ctx context.Context) error {
@@ -111,7 +92,7 @@ func (t *taking) weigh(there map[index.Segment]bool) error {
 	if err != nil {
 		return err
 	}
-	bytes := map[segment.Incarnation]int64{}
+	bytes := map[tiers.Part]int64{}
 	for _, s := range states {
 		if there[s.Segment] {
 			bytes[partOf(s.Segment)] += int64(s.Mark &^ sealedMark)
@@ -137,18 +118,18 @@ func (t *taking) mend(ctx context.Context) error {
 // list returns the segments of the parts, and those of them to read.
 func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read []index.Segment, err error) {
 	there = map[index.Segment]bool{}
-	t.done.Left = make([]Left, len(t.parts))
+	t.done.Left = make([]tiers.Left, len(t.parts))
 	for i, p := range t.parts {
 		listing, err := t.files(ctx, p)
 		switch {
 		case ctx.Err() != nil:
 			return nil, nil, ctx.Err()
-		case errors.Is(err, segment.ErrClosed):
+		case errors.Is(err, tiers.ErrClosed):
 			return nil, nil, err
-		case errors.Is(err, segment.ErrRefused): // the store counts these
+		case errors.Is(err, trust.ErrRefused): // the store counts these
 			continue
 		case err != nil:
-			if !segment.IsRefused(err) {
+			if !trust.IsRefused(err) {
 				t.done.Skipped = append(t.done.Skipped, err)
 			}
 			for s := range t.known { // for all that is known, they are where they were
@@ -160,7 +141,7 @@ func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read [
 		}
 		t.done.Left[i].Ended = listing.Ended
 		for _, n := range listing.Numbers {
-			s := index.Segment{Rank: p.Rank, Incarnation: p.Number, File: n}
+			s := index.Segment{Rank: p.Rank, Incarnation: p.Incarnation, File: n}
 			there[s] = true
 			if t.known[s]&sealedMark == 0 {
 				read = append(read, s)
@@ -174,7 +155,7 @@ func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read [
 // answer must not hold up all others.
 const patience = 2 * time.Minute
 
-func (t *taking) files(ctx context.Context, p segment.Incarnation) (segment.Listing, error) {
+func (t *taking) files(ctx context.Context, p tiers.Part) (segment.Listing, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return t.c.store.Files(ctx, p)
@@ -189,11 +170,11 @@ func (t *taking) read(ctx context.Context, s index.Segment) (segment.Contents, e
 // tidy deletes from the index segments of the round whose files are gone, and
 // those of parts that were left out of this round and the one before.
 func (t *taking) tidy(ctx context.Context, there map[index.Segment]bool) error {
-	asked := map[segment.Incarnation]bool{}
+	asked := map[tiers.Part]bool{}
 	for _, p := range t.parts {
 		asked[p] = true
 	}
-	left := map[segment.Incarnation]bool{}
+	left := map[tiers.Part]bool{}
 	for s := range t.known {
 		p := partOf(s)
 		if !asked[p] && !t.c.left[p] {
@@ -256,11 +237,11 @@ func (t *taking) contents(ctx context.Context, read []index.Segment) iter.Seq2[i
 				return
 			}
 			switch {
-			case errors.Is(r.err, segment.ErrNotFound): // it was merged away meanwhile
-			case errors.Is(r.err, segment.ErrClosed) || ctx.Err() != nil && r.err != nil:
+			case errors.Is(r.err, tiers.ErrNotFound): // it was merged away meanwhile
+			case errors.Is(r.err, tiers.ErrClosed) || ctx.Err() != nil && r.err != nil:
 				yield(index.Batch{}, r.err)
 				return
-			case segment.IsRefused(r.err): // the store counts these
+			case trust.IsRefused(r.err): // the store counts these
 			case r.err != nil:
 				t.done.Skipped = append(t.done.Skipped, r.err)
 			case r.has.Unchanged:
@@ -290,7 +271,7 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 		t.infos[it.Info.ID] = it.Info
 		t.done.Blocks++
 		t.done.Bytes += it.Info.Size
-		p := it.Place
+		p := it.At
 		b.Blocks = append(b.Blocks, index.Block{Info: it.Info, Place: index.Place{
 			Segment: s, Offset: p.Offset, Stored: p.Stored, StoredCRC: p.StoredCRC, Codec: p.Codec,
 		}})
@@ -317,7 +298,7 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 		}
 		b.Names = append(b.Names, n)
 		if !older[i] {
-			told = append(told, Found{Info: t.infos[r.ID], Name: r.Name, Dropped: r.Dropped})
+			told = append(told, tiers.Found{Info: t.infos[r.ID], Name: r.Name, Dropped: r.Dropped})
 		}
 	}
 	t.fn(told)
@@ -363,7 +344,7 @@ const judgeStep = 1024
 // show makes the round's names findable.
 func (t *taking) show(there map[index.Segment]bool) {
 	was := t.c.shown.Load()
-	r := &round{parts: make(map[segment.Incarnation]bool, len(t.parts)), fresh: t.fresh}
+	r := &round{parts: make(map[tiers.Part]bool, len(t.parts)), fresh: t.fresh}
 	for _, p := range t.parts {
 		r.parts[p] = true
 	}

@@ -6,6 +6,7 @@ import (
 
 	"cascadekv/lustre/index"
 	"cascadekv/lustre/tuner"
+	"cascadekv/tiers"
 )
 
 // TuneOptions say when the index is tuned. The zero value is useful.
@@ -26,6 +27,19 @@ type Tuning struct {
 	Best     tuner.Setting            // under which the work of the window would cost least
 	BestCost float64                  // predicted pages for each operation under it
 	Verdicts [tuner.Change + 1]uint64 // Steps, by verdict
+}
+
+// state is t in the words of package tiers.
+func (t *Tuning) state() *tiers.Tuner {
+	m := t.Last.Mix
+	s := &tiers.Tuner{
+		Verdicts: map[string]uint64{}, Mix: map[string]float64{"put": m.Put, "hit": m.Hit, "range": m.Range, "miss": m.Miss},
+		Scanned: m.Scanned, Cost: t.Last.Before, Best: t.BestCost, BestT: t.Best.T, BestK: t.Best.K,
+	}
+	for v, n := range t.Verdicts {
+		s.Verdicts[tuner.Verdict(v).String()] = n
+	}
+	return s
 }
 
 // judged is what a Step adds to t. The tuner names another setting than the

@@ -8,6 +8,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
 )
 
 // putBlock stores a block of its own for each n.
@@ -16,7 +17,7 @@ func putBlock(t *testing.T, s *segment.Store, n byte) {
 	data := make([]byte, 10000)
 	data[0] = n
 	info := block.Info{ID: block.Sum(block.Bits128, data), Size: int64(len(data)), CRC: block.CRC(data)}
-	if err := s.Put(t.Context(), segment.Item{Info: info, Data: data}); err != nil {
+	if err := s.Put(t.Context(), tiers.Item{Info: info, Data: data}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -122,24 +123,24 @@ func TestLustreServersAreAdvised(t *testing.T) {
 		t.Fatal(err)
 	}
 	const n, size = 100, 200_000
-	var items []segment.Item
+	var items []tiers.Item
 	for i := range n {
 		data := make([]byte, size)
 		data[0] = byte(i)
 		info := block.Info{ID: block.Sum(block.Bits128, data), Size: size, CRC: block.CRC(data)}
-		items = append(items, segment.Item{Info: info, Data: data})
+		items = append(items, tiers.Item{Info: info, Data: data})
 	}
 	if err := s.Put(t.Context(), items...); err != nil {
 		t.Fatal(err)
 	}
-	var reads []segment.Read
+	var reads []tiers.Read
 	for i := 0; i < n; i += 2 {
-		ref, err := s.Acquire(items[i].Info.ID)
+		ref, err := s.Pin(items[i].Info.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer ref.Release()
-		reads = append(reads, segment.Read{Ref: ref, Dst: make([]byte, size)})
+		reads = append(reads, tiers.Read{Pin: ref, Dst: make([]byte, size)})
 	}
 	if err := errors.Join(s.ReadBatch(t.Context(), reads)...); err != nil {
 		t.Error(err)
@@ -148,7 +149,7 @@ func TestLustreServersAreAdvised(t *testing.T) {
 		t.Error("no server listened")
 	}
 	for _, r := range reads {
-		r.Ref.Release()
+		r.Pin.Release()
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

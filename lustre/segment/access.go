@@ -11,6 +11,8 @@ import (
 
 	"cascadekv/internal/uring"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/trust"
 )
 
 // Switch says whether something that not every machine can do is used.
@@ -45,7 +47,7 @@ type access struct {
 	direct *vfs.Direct
 	ring   *uring.Ring
 	gaps   *vfs.Scratch // for bytes between blocks
-	guard  *guard
+	guard  *trust.Guard
 }
 
 // gapPieces bounds the idle memory for gaps: what a batch uses at once.
@@ -54,7 +56,7 @@ const gapPieces = batchDepth
 // openAccess makes the directory, finds out what works in it and makes o.FS
 // what it says.
 func openAccess(o *Options) (*access, error) {
-	a := &access{gaps: vfs.NewScratch(maxGap, gapPieces), guard: &guard{dir: o.Dir, seen: map[string]struct{}{}}}
+	a := &access{gaps: vfs.NewScratch(maxGap, gapPieces), guard: trust.None(o.Dir)}
 	machines := o.FS == nil
 	if machines {
 		o.FS = vfs.OS{Group: o.Group}
@@ -65,14 +67,14 @@ func openAccess(o *Options) (*access, error) {
 	}
 	if machines {
 		var readv vfs.Readv
-		if a.guard, err = newGuard(o); err != nil {
+		if a.guard, err = trust.NewGuard(o.Dir, fmt.Sprintf("probe-owner-rank%03d-%016x-%d.tmp", o.Rank, o.Incarnation, os.Getpid()), o.Group); err != nil {
 			return nil, err
 		}
-		a.Exposed = a.guard.exposed
+		a.Exposed = a.guard.Exposed()
 		if readv, err = a.openRing(o); err != nil {
 			return nil, err
 		}
-		o.FS = a.guard.fs(readv)
+		o.FS = a.guard.FS(readv)
 	} else if o.Direct == Auto {
 		o.Direct = Off // whoever brings a file system knows what it is for
 	}
@@ -145,8 +147,8 @@ func probeDirect(o *Options) (vfs.Alignment, error) {
 	name := fmt.Sprintf("probe-rank%03d-%016x-%d-%d.tmp", o.Rank, o.Incarnation, os.Getpid(), probes.number)
 	probes.Unlock()
 	a, err := vfs.ProbeDirect(o.FS, filepath.Join(o.Dir, name))
-	if err == nil && a.Offset > pageSize {
-		err = fmt.Errorf("%w: the file system asks for multiples of %d bytes, frames are multiples of %d", errors.ErrUnsupported, a.Offset, pageSize)
+	if err == nil && a.Offset > format.PageSize {
+		err = fmt.Errorf("%w: the file system asks for multiples of %d bytes, frames are multiples of %d", errors.ErrUnsupported, a.Offset, format.PageSize)
 	}
 	return a, err
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 // directOptions are those of a store that goes past the page cache, on a disk
@@ -102,7 +103,7 @@ func TestPageCacheStaysFree(t *testing.T) {
 			// The kernel does not drop a page that another of the batch's calls
 			// uses at that moment; the next batch does.
 			for again := 0; ; again++ {
-				wantBatch(t, s, []Item{it}, nil)
+				wantBatch(t, s, []tiers.Item{it}, nil)
 				n := cachedPages(t, path)
 				if n <= 4 {
 					break
@@ -156,7 +157,7 @@ func TestAccess(t *testing.T) {
 	}
 	o.Direct = On
 	_, err := Open(o)
-	if !errors.Is(err, ErrUnavailable) || !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "switch it off") {
+	if !errors.Is(err, tiers.ErrUnavailable) || !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "switch it off") {
 		t.Errorf("on where it does not work: %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(o.Dir, "*")); len(left) > 0 {
@@ -207,9 +208,9 @@ func TestDirectFaults(t *testing.T) {
 	before, lost := testItem(1, 9000), testItem(2, 3<<20)
 	put(t, s, before)
 	fs.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Bytes: 8192, Err: vfs.ErrIO})
-	wantErr(t, "Put", s.Put(t.Context(), lost), ErrUnavailable)
+	wantErr(t, "Put", s.Put(t.Context(), lost), tiers.ErrUnavailable)
 	put(t, s, lost)
-	wantBatch(t, s, []Item{before, lost}, nil)
+	wantBatch(t, s, []tiers.Item{before, lost}, nil)
 	if n := len(segments(t, o.Dir)); n != 2 {
 		t.Errorf("%d files, want the poisoned one and another", n)
 	}
@@ -253,7 +254,7 @@ func TestNoRing(t *testing.T) {
 	if back := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); back != nil {
 		t.Fatal(back)
 	}
-	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "switch it off") {
+	if !errors.Is(err, tiers.ErrUnavailable) || !strings.Contains(err.Error(), "switch it off") {
 		t.Errorf("on: %v", err)
 	}
 	if mayErr != nil {

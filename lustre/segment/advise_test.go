@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/tiers"
 )
 
 // listener notes what it is told. While block is set it does not answer.
@@ -54,11 +55,11 @@ func (l *listener) heard(t *testing.T, s *opened, n int) []string {
 const advisedSize = 2 * maxGap // too large for the gap that one call reads over
 
 // advised is a store of so many blocks in a row, read by way of a listener.
-func advised(t *testing.T, blocks int, l *listener) (*opened, []Item) {
+func advised(t *testing.T, blocks int, l *listener) (*opened, []tiers.Item) {
 	o := testOptions(t.TempDir(), 1)
 	o.Advice = l
 	s := openStore(t, o)
-	var items []Item
+	var items []tiers.Item
 	for i := range blocks {
 		items = append(items, testItem(uint64(i+1), advisedSize))
 	}
@@ -71,7 +72,7 @@ func advised(t *testing.T, blocks int, l *listener) (*opened, []Item) {
 func TestAdvice(t *testing.T) {
 	l := &listener{}
 	s, items := advised(t, 200, l)
-	for name, quiet := range map[string][]Item{
+	for name, quiet := range map[string][]tiers.Item{
 		"neighbours": items[:200], // 26 MB in 13 calls
 		"few":        everyNth(items, 10),
 		"sparse":     everyNth(items, 5),
@@ -120,7 +121,7 @@ func TestMergeIsAdvised(t *testing.T) {
 	o := testOptions(t.TempDir(), 1)
 	o.Advice, o.SegmentBytes = l, 1<<20
 	s := openStore(t, o)
-	var items []Item
+	var items []tiers.Item
 	for i := range 40 {
 		items = append(items, testItem(uint64(i+1), 40_000))
 		put(t, s, items[i])

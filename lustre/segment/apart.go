@@ -9,19 +9,14 @@ import (
 	"sync"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 // Stored is a block of a segment as its footer or frame has it.
 type Stored struct {
-	Info  block.Info
-	Place Place
-}
-
-// Recorded is a NAME or a DROP.
-type Recorded struct {
-	ID      block.ID // of the block; zero for a DROP
-	Name    block.Name
-	Dropped bool // only Namespace, Key and Seq of Name count
+	Info block.Info
+	At   tiers.Segment
 }
 
 // Contents is what counts of one segment, in the order in which it was written.
@@ -30,14 +25,17 @@ type Contents struct {
 	Sealed    bool  // nothing will be added
 	Unchanged bool  // it is neither sealed nor of another size than it was: it was not read
 	Blocks    []Stored
-	Names     []Recorded
+	Names     []format.Record
 	Damage    error // what was left out, and why; nil for nothing
 }
 
+func segmentOf(one tiers.Part, number uint64) format.FileID {
+	return format.FileID{Rank: one.Rank, Incarnation: one.Incarnation, Number: number}
+}
+
 // Path is the name of a segment as Place has it.
-func Path(one Incarnation, number uint64) string {
-	id := fileID{rank: one.Rank, incarnation: one.Number, number: number}
-	return filepath.Join(one.String(), segmentName(id))
+func Path(one tiers.Part, number uint64) string {
+	return segmentOf(one, number).Path()
 }
 
 // Listing is what a look at an incarnation's directory tells.
@@ -48,21 +46,21 @@ type Listing struct {
 
 // Files lists an incarnation's segments, none when its directory is gone. Errors:
 // ErrUnavailable, of which some are those of IsRefused, ErrClosed.
-func (s *Store) Files(ctx context.Context, one Incarnation) (Listing, error) {
+func (s *Store) Files(ctx context.Context, one tiers.Part) (Listing, error) {
 	var l Listing
-	err := s.readJob(ctx, "list of "+one.String(), func() error {
-		names, err := s.fs.ReadDir(filepath.Join(s.opt.Dir, one.String()))
+	err := s.readJob(ctx, "list of "+format.Dir(one), func() error {
+		names, err := s.fs.ReadDir(filepath.Join(s.opt.Dir, format.Dir(one)))
 		if errors.Is(err, os.ErrNotExist) {
 			l.Ended = true
 			return nil
 		}
 		if err != nil {
-			s.guard.note(filepath.Join(s.opt.Dir, one.String()), err)
-			return unavailable("list "+one.String(), err)
+			s.guard.Note(filepath.Join(s.opt.Dir, format.Dir(one)), err)
+			return unavailable("list "+format.Dir(one), err)
 		}
 		for _, name := range names {
-			if id, ok := parseSegment(name); ok && id.rank == one.Rank {
-				l.Numbers = append(l.Numbers, id.number)
+			if id, ok := format.ParseName(name); ok && id.Rank == one.Rank {
+				l.Numbers = append(l.Numbers, id.Number)
 			}
 		}
 		l.Ended = s.hasEnded(one, tokens(names))
@@ -76,9 +74,9 @@ func (s *Store) Files(ctx context.Context, one Incarnation) (Listing, error) {
 
 // hasEnded tells whether an incarnation with these tokens could be taken over. A
 // token may be missing for being renamed meanwhile, which is a reason to wait.
-func (s *Store) hasEnded(one Incarnation, all []Token) bool {
+func (s *Store) hasEnded(one tiers.Part, all []Token) bool {
 	if len(all) == 0 {
-		return s.tenure.later(one.Number)
+		return s.tenure.later(one.Incarnation)
 	}
 	var r recovery
 	for _, t := range all {
@@ -94,15 +92,15 @@ func (s *Store) hasEnded(one Incarnation, all []Token) bool {
 // large as the caller says it was is not read again. Errors: ErrNotFound (there
 // is no such file any more), ErrBadFormat, those of IsRefused, ErrUnavailable,
 // ErrClosed.
-func (s *Store) Contents(ctx context.Context, one Incarnation, number uint64, was int64) (Contents, error) {
+func (s *Store) Contents(ctx context.Context, one tiers.Part, number uint64, was int64) (Contents, error) {
 	path := Path(one, number)
 	var c Contents
 	err := s.readJob(ctx, "read of what is in "+path, func() (err error) {
-		c, err = s.contents(path, fileID{rank: one.Rank, incarnation: one.Number, number: number}, was)
+		c, err = s.contents(path, segmentOf(one, number), was)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			return fmt.Errorf("%w: %s: %w", ErrNotFound, path, err)
-		case errors.Is(err, ErrBadFormat), s.guard.note(filepath.Join(s.opt.Dir, path), err):
+			return fmt.Errorf("%w: %s: %w", tiers.ErrNotFound, path, err)
+		case errors.Is(err, format.ErrBadFormat), s.guard.Note(filepath.Join(s.opt.Dir, path), err):
 			return fmt.Errorf("%s: %w", path, err)
 		case err != nil:
 			return unavailable("read what is in "+path, err)
@@ -117,53 +115,53 @@ func (s *Store) Contents(ctx context.Context, one Incarnation, number uint64, wa
 
 // scanners are those of contents, whose memory is used again: a campaign has
 // thousands of footers of some hundred KiB.
-var scanners = sync.Pool{New: func() any { return new(scanner) }}
+var scanners = sync.Pool{New: func() any { return new(format.Scanner) }}
 
-func (s *Store) contents(path string, id fileID, was int64) (c Contents, err error) {
+func (s *Store) contents(path string, id format.FileID, was int64) (c Contents, err error) {
 	h, err := s.fs.Open(filepath.Join(s.opt.Dir, path))
 	if err != nil {
 		return c, err
 	}
 	defer h.Close() // only read: its error tells nothing
-	sc := scanners.Get().(*scanner)
-	*sc = scanner{h: h, buf: sc.buf, room: sc.room}
+	sc := scanners.Get().(*format.Scanner)
+	*sc = format.Scanner{File: h, Buf: sc.Buf, Reuse: sc.Reuse}
 	defer scanners.Put(sc)
-	if err := sc.begin(id); err != nil {
+	if err := sc.Begin(id); err != nil {
 		return c, err
 	}
-	entries, sealed := sc.sealed(id)
-	c.Size, c.Sealed, c.Unchanged = sc.size, sealed, !sealed && sc.size == was
+	entries, sealed := sc.ReadFooter(id)
+	c.Size, c.Sealed, c.Unchanged = sc.Size, sealed, !sealed && sc.Size == was
 	if !sealed && !c.Unchanged {
-		entries, err = sc.scan(id)
+		entries, err = sc.ReadFrames(id)
 	}
 	if err != nil || c.Unchanged {
 		return c, err
 	}
-	c.Damage = sc.hidden
+	c.Damage = sc.Hidden
 	if sealed {
-		sc.room = entries
+		sc.Reuse = entries
 	}
 	c.take(path, entries)
 	return c, nil
 }
 
 // take sorts the entries of a segment into blocks and names.
-func (c *Contents) take(path string, entries []entry) {
+func (c *Contents) take(path string, entries []format.Entry) {
 	blocks := 0
 	for i := range entries {
-		if entries[i].kind == kindBlock {
+		if entries[i].Kind == format.KindBlock {
 			blocks++
 		}
 	}
-	c.Blocks, c.Names = make([]Stored, 0, blocks), make([]Recorded, 0, len(entries)-blocks)
+	c.Blocks, c.Names = make([]Stored, 0, blocks), make([]format.Record, 0, len(entries)-blocks)
 	for i := range entries {
-		switch e := &entries[i]; e.kind {
-		case kindBlock:
-			c.Blocks = append(c.Blocks, Stored{Info: e.info, Place: e.as().at(path, e.off)})
-		case kindName:
-			c.Names = append(c.Names, Recorded{ID: e.info.ID, Name: e.name})
-		case kindDrop:
-			c.Names = append(c.Names, Recorded{Name: e.name, Dropped: true})
+		switch e := &entries[i]; e.Kind {
+		case format.KindBlock:
+			c.Blocks = append(c.Blocks, Stored{Info: e.Info, At: placed(e.As(), path, e.Off)})
+		case format.KindName:
+			c.Names = append(c.Names, format.Record{ID: e.Info.ID, Name: e.Name})
+		case format.KindDrop:
+			c.Names = append(c.Names, format.Record{Name: e.Name, Dropped: true})
 		}
 	}
 }
@@ -172,7 +170,7 @@ func (c *Contents) take(path string, entries []entry) {
 // segments that this store has not read. The withdrawal is kept for as long as
 // Hides does not say otherwise.
 func (s *Store) Hide(n block.Name) error {
-	return s.enqueue(record{name: n, dropped: true, hides: true}, false)
+	return s.enqueue(format.Record{Name: n, Dropped: true, Hides: true}, false)
 }
 
 // Hides has fn say which of the names that this store has a record but no block
@@ -197,7 +195,7 @@ func (s *Store) Hides(fn func([]block.Name) []bool) {
 		st.hides = answers[i]
 		if st.hides && !st.dropped && st.seq == names[i].Seq {
 			// A NAME whose block is gone is no reason to keep it.
-			s.waiting = append(s.waiting, record{name: names[i], dropped: true, hides: true})
+			s.waiting = append(s.waiting, format.Record{Name: names[i], Dropped: true, Hides: true})
 		}
 	}
 	s.judged = true
@@ -208,7 +206,7 @@ func (s *Store) Hides(fn func([]block.Name) []bool) {
 
 // Older returns which of the records, of segments that this store has not read,
 // are void for what it knows itself of their names, and keeps that.
-func (s *Store) Older(records []Recorded) []bool {
+func (s *Store) Older(records []format.Record) []bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	older := make([]bool, len(records))

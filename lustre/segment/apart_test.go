@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 // TestContents: what counts of a segment of another rank, open and sealed, is
@@ -15,20 +17,20 @@ import (
 func TestContents(t *testing.T) {
 	dir := t.TempDir()
 	other := openStore(t, rankOptions(dir, 1, 7))
-	var items []Item
+	var items []tiers.Item
 	for n := range 5 {
 		it := testItem(uint64(n), 5000+n, testName(fmt.Sprint(n), uint64(10+n)))
 		put(t, other, it)
 		items = append(items, it)
 	}
-	if err := other.Unlink(testName("0", 100)); err != nil {
+	if err := other.Unlink(block.ID{}, testName("0", 100)); err != nil {
 		t.Fatal(err)
 	}
 	if err := other.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s := openStore(t, rankOptions(dir, 0, 8))
-	one := Incarnation{Rank: 1, Number: 7}
+	one := tiers.Part{Rank: 1, Incarnation: 7}
 	listing, err := s.Files(t.Context(), one)
 	numbers := listing.Numbers
 	if err != nil || len(numbers) != 1 {
@@ -41,7 +43,7 @@ func TestContents(t *testing.T) {
 		}
 		for i, b := range c.Blocks {
 			got := make([]byte, b.Info.Size)
-			if err := s.ReadPlace(t.Context(), b.Place, b.Info, got); err != nil || !bytes.Equal(got, items[i].Data) {
+			if err := s.ReadSegment(t.Context(), b.At, b.Info, got); err != nil || !bytes.Equal(got, items[i].Data) {
 				t.Errorf("block %d: %v", i, err)
 			}
 			if r := c.Names[i]; r.ID != b.Info.ID || r.Dropped || r.Name != items[i].Names[0] {
@@ -71,8 +73,8 @@ func TestContents(t *testing.T) {
 	}
 
 	_, err = s.Contents(t.Context(), one, numbers[0]+1, 0)
-	wantErr(t, "no such file", err, ErrNotFound)
-	if l, err := s.Files(t.Context(), Incarnation{Rank: 1, Number: 6}); err != nil || len(l.Numbers) != 0 || !l.Ended {
+	wantErr(t, "no such file", err, tiers.ErrNotFound)
+	if l, err := s.Files(t.Context(), tiers.Part{Rank: 1, Incarnation: 6}); err != nil || len(l.Numbers) != 0 || !l.Ended {
 		t.Errorf("no such directory: %v, %v", numbers, err)
 	}
 	path := filepath.Join(dir, Path(one, numbers[0]))
@@ -80,7 +82,7 @@ func TestContents(t *testing.T) {
 	p[100] ^= 1
 	writeFile(t, append([]byte("x"), p...), path)
 	_, err = s.Contents(t.Context(), one, numbers[0], 0)
-	wantErr(t, "no segment", err, ErrBadFormat)
+	wantErr(t, "no segment", err, format.ErrBadFormat)
 }
 
 // TestContentsOfADamagedSegment: what was durable and cannot be read any more is
@@ -91,7 +93,7 @@ func TestContentsOfADamagedSegment(t *testing.T) {
 	for n := range 5 {
 		put(t, other, testItem(uint64(n), 5000, testName(fmt.Sprint(n), uint64(10+n))))
 	}
-	one := Incarnation{Rank: 1, Number: 7}
+	one := tiers.Part{Rank: 1, Incarnation: 7}
 	path := filepath.Join(dir, Path(one, 0))
 	p := readFile(t, path)
 	s := openStore(t, rankOptions(dir, 0, 8))
@@ -99,7 +101,7 @@ func TestContentsOfADamagedSegment(t *testing.T) {
 	if err != nil || len(whole.Blocks) != 5 {
 		t.Fatalf("%+v, %v", whole, err)
 	}
-	p[whole.Blocks[2].Place.Offset-pageSize+8] ^= 1 // in a frame's header
+	p[whole.Blocks[2].At.Offset-format.PageSize+8] ^= 1 // in a frame's header
 	writeFile(t, p, path)
 	c, err := s.Contents(t.Context(), one, 0, 0)
 	if err != nil || len(c.Blocks) != 2 || c.Damage == nil {
@@ -116,14 +118,14 @@ func TestOlderRecordsAreVoid(t *testing.T) {
 	s := openStore(t, o)
 	put(t, s, testItem(1, 5000, testName("mine", 50)))
 	for _, k := range []string{"hides", "hides nothing"} {
-		if err := s.Unlink(testName(k, 50)); err != nil {
+		if err := s.Unlink(block.ID{}, testName(k, 50)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := s.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	records := []Recorded{{Name: testName("mine", 40)}, {Name: testName("mine", 60)}, {Name: testName("hides", 50)}, {Name: testName("unknown", 1)}}
+	records := []format.Record{{Name: testName("mine", 40)}, {Name: testName("mine", 60)}, {Name: testName("hides", 50)}, {Name: testName("unknown", 1)}}
 	if got := fmt.Sprint(s.Older(records)); got != "[true false true false]" {
 		t.Errorf("older: %s", got)
 	}

@@ -7,28 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"cascadekv/internal/block"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/breaker"
+	"cascadekv/lustre/segment/pool"
+	"cascadekv/tiers"
 )
-
-// Read is one block of a ReadBatch: that of Ref, or, if it is nil, block Info
-// of any process at Place.
-type Read struct {
-	Ref   *Ref
-	Place Place
-	Info  block.Info
-	Dst   []byte // len == Ref.Info().Size, or Info.Size
-
-	// Over allows to write also to what lies between Dst's length and its
-	// capacity, where the padding that follows a payload then goes.
-	Over bool
-
-	// Done, when not nil, is called once with the block's outcome, as soon as
-	// there is one and before ReadBatch returns, from any goroutine. It must
-	// return soon.
-	Done func(error)
-}
 
 // batchDepth bounds the calls of one batch that are under way at once; those of
 // all batches together are bounded by Options.Readers.
@@ -41,7 +25,7 @@ const batchDepth = 16
 // happens to one block does not happen to the others. When ctx ends first, the
 // blocks that were read by then are good, the error of one whose memory may
 // still be written to is a *Busy, and the others were never begun.
-func (s *Store) ReadBatch(ctx context.Context, reads []Read) []error {
+func (s *Store) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
 	b := newBatch(ctx, s, len(reads))
 	subjects, errs, end := s.subjects(reads)
 	defer end()
@@ -105,7 +89,7 @@ func newBatch(ctx context.Context, s *Store, n int) *batch {
 }
 
 // add makes a read the i-th of the batch, unless err says why it is none.
-func (b *batch) add(i int, r Read, sub subject, err error) {
+func (b *batch) add(i int, r tiers.Read, sub subject, err error) {
 	one := &b.blocks[i]
 	one.tell, one.dst = r.Done, r.Dst
 	if !r.Over {
@@ -216,20 +200,20 @@ func (b *batch) work() {
 		case <-b.ctx.Done():
 			return
 		}
-		held := b.s.reads.taken()
+		held := b.s.reads.Taken()
 		c := b.take()
 		if c == nil {
-			held.end()
+			held.End()
 			return
 		}
 		b.workers.Add(1)
-		spare := time.AfterFunc(slowAfter, func() {
+		spare := time.AfterFunc(breaker.SlowAfter, func() {
 			defer b.workers.Done()
 			b.work()
 		})
 		n, err := b.read(c)
 		replaced := !spare.Stop()
-		held.end()
+		held.End()
 		b.finish(c, n, err)
 		if replaced {
 			return
@@ -342,7 +326,7 @@ func (b *batch) alone(one pending) error {
 	if b.ctx.Err() == nil {
 		select {
 		case b.s.reads <- struct{}{}:
-			defer b.s.reads.taken().end()
+			defer b.s.reads.Taken().End()
 			return one.subject.alone(one.dst)
 		case <-b.ctx.Done():
 		}
@@ -395,7 +379,7 @@ func (b *batch) abandon(cause error) (unfinished []int) {
 		one := &b.blocks[i]
 		if one.subject != nil && !one.ready {
 			one.ended = make(chan struct{})
-			one.err = &Busy{what: "read of " + one.String(), cause: cause, done: one.ended}
+			one.err = pool.NewBusy("read of "+one.String(), cause, one.ended)
 			unfinished = append(unfinished, i)
 		}
 	}

@@ -2,7 +2,6 @@ package segment
 
 import (
 	"bytes"
-	"cascadekv/internal/vfs"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/pool"
+	"cascadekv/tiers"
 )
 
 // TestBatchHangs: a batch ends with its context. Blocks that came are good,
@@ -23,7 +26,7 @@ func TestBatchHangs(t *testing.T) {
 		o := testOptions(dir, 1)
 		o.SegmentBytes = 1 // a file for each
 		s := openStore(t, o)
-		var items []Item
+		var items []tiers.Item
 		for i := range 6 {
 			items = append(items, testItem(uint64(i+1), 9000))
 			put(t, s, items[i])
@@ -50,7 +53,7 @@ func TestBatchHangs(t *testing.T) {
 		cancel()
 		errs := <-result
 		for i, err := range errs {
-			var busy *Busy
+			var busy *pool.Busy
 			dead := i == 1 || i == 2 || i == 4
 			switch {
 			case i == 0 || i == 3:
@@ -68,23 +71,23 @@ func TestBatchHangs(t *testing.T) {
 				default:
 				}
 			default:
-				if !errors.Is(err, ErrUnavailable) || errors.As(err, &busy) || reads[i].Dst[0] != 0xee {
+				if !errors.Is(err, tiers.ErrUnavailable) || errors.As(err, &busy) || reads[i].Dst[0] != 0xee {
 					t.Errorf("block %d, which was not begun: %v", i, err)
 				}
 			}
 		}
 		other, stop := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer stop()
-		wantErr(t, "a batch without a thread", s.ReadBatch(other, reads[:1])[0], ErrUnavailable)
+		wantErr(t, "a batch without a thread", s.ReadBatch(other, reads[:1])[0], tiers.ErrUnavailable)
 		if n := len(s.reads); n != 3 {
 			t.Errorf("%d operations hang, want 3", n)
 		}
 		for _, r := range reads {
-			r.Ref.Release()
+			r.Pin.Release()
 		}
 		close(server)
 		for _, i := range []int{1, 2, 4} {
-			var busy *Busy
+			var busy *pool.Busy
 			if errors.As(errs[i], &busy) {
 				<-busy.Done()
 			}
@@ -106,19 +109,19 @@ func TestBatchesAtOnce(t *testing.T) {
 		all.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(g), 3))
 			for range 20 {
-				var reads []Read
-				var of []Item
+				var reads []tiers.Read
+				var of []tiers.Item
 				for range 1 + r.IntN(8) {
 					it := items[r.IntN(len(items))]
-					if ref, err := s.Acquire(it.Info.ID); err == nil {
-						reads, of = append(reads, Read{Ref: ref, Dst: make([]byte, it.Info.Size)}), append(of, it)
+					if ref, err := s.Pin(it.Info.ID); err == nil {
+						reads, of = append(reads, tiers.Read{Pin: ref, Dst: make([]byte, it.Info.Size)}), append(of, it)
 					}
 				}
 				for i, err := range s.ReadBatch(t.Context(), reads) {
 					if err != nil || !bytes.Equal(reads[i].Dst, of[i].Data) {
 						t.Errorf("block of %d bytes: %v", of[i].Info.Size, err)
 					}
-					reads[i].Ref.Release()
+					reads[i].Pin.Release()
 				}
 				if it := items[r.IntN(len(items))]; s.Evict(it.Info.ID) == nil {
 					put(t, s, it)
@@ -136,7 +139,7 @@ type told struct {
 }
 
 // listen has each of reads tell its outcome.
-func listen(t *testing.T, reads []Read) *told {
+func listen(t *testing.T, reads []tiers.Read) *told {
 	o := &told{errs: map[int]error{}}
 	for i := range reads {
 		reads[i].Done = func(err error) {
@@ -166,7 +169,7 @@ func TestBatchTellsOfEachBlock(t *testing.T) {
 		o := testOptions(dir, 1)
 		o.SegmentBytes = 1 // a file for each
 		s := openStore(t, o)
-		var items []Item
+		var items []tiers.Item
 		for i := range files {
 			items = append(items, testItem(uint64(i+1), 9000))
 			put(t, s, items[i])
@@ -181,7 +184,7 @@ func TestBatchTellsOfEachBlock(t *testing.T) {
 		}
 		reads := readsOf(t, s, items)
 		bad := len(reads)
-		reads = append(reads, Read{Ref: reads[0].Ref})
+		reads = append(reads, tiers.Read{Pin: reads[0].Pin})
 		outcome := listen(t, reads)
 		ctx, cancel := context.WithCancel(t.Context())
 		result := make(chan []error)
@@ -205,13 +208,13 @@ func TestBatchTellsOfEachBlock(t *testing.T) {
 		wantErr(t, "no room", errs[bad], ErrBadItem)
 		close(server)
 		for _, err := range errs {
-			var busy *Busy
+			var busy *pool.Busy
 			if errors.As(err, &busy) {
 				<-busy.Done()
 			}
 		}
 		for _, r := range reads {
-			r.Ref.Release()
+			r.Pin.Release()
 		}
 		settleDown(s)
 	})
@@ -253,18 +256,18 @@ func (o *opened) running() int {
 // that is said to be read and is not, whoever sees the end first.
 func TestBatchEndsAtOnce(t *testing.T) {
 	s := openStore(t, testOptions(t.TempDir(), 1))
-	var items []Item
+	var items []tiers.Item
 	for i := range 8 {
 		items = append(items, testItem(uint64(i+1), 9000), testItem(uint64(i+100), 2*maxGap))
 	}
 	put(t, s, items...)
-	far := []Item{items[0], items[4], items[8], items[12]}
+	far := []tiers.Item{items[0], items[4], items[8], items[12]}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 50 {
 		reads := readsOf(t, s, far)
 		for i, err := range s.ReadBatch(&late{Context: over, s: s}, reads) {
-			var busy *Busy
+			var busy *pool.Busy
 			switch {
 			case err == nil && !bytes.Equal(reads[i].Dst, far[i].Data):
 				t.Fatalf("block %d is said to be read, and other bytes are there", i)
@@ -273,7 +276,7 @@ func TestBatchEndsAtOnce(t *testing.T) {
 			case err != nil && !errors.Is(err, context.Canceled):
 				t.Fatalf("block %d: %v", i, err)
 			}
-			reads[i].Ref.Release()
+			reads[i].Pin.Release()
 		}
 	}
 	settleDown(s)

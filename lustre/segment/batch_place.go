@@ -6,36 +6,36 @@ import (
 	"slices"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 // subjects finds out what is to be read, or why a read is none; end is called
 // when the batch holds what it needs.
-func (s *Store) subjects(reads []Read) (subs []subject, errs []error, end func()) {
+func (s *Store) subjects(reads []tiers.Read) (subs []subject, errs []error, end func()) {
 	subs, errs, end = make([]subject, len(reads)), make([]error, len(reads)), func() {}
 	var closed error
-	if slices.ContainsFunc(reads, Read.far) { // no reference keeps the store open
+	if slices.ContainsFunc(reads, func(r tiers.Read) bool { return r.Pin == nil }) { // no reference keeps the store open
 		if closed = s.admit(nil); closed == nil {
 			end = s.endJob
 		}
 	}
 	files := farFiles{s: s}
 	for i, r := range reads {
+		ref, own := r.Pin.(*Ref)
 		switch {
-		case r.far() && closed != nil:
+		case r.Pin == nil && closed != nil:
 			errs[i] = closed
-		case r.far():
-			subs[i], errs[i] = files.block(r.Place, r.Info)
-		case r.Ref.s != s:
-			errs[i] = fmt.Errorf("%w: a reference of another store", ErrBadItem)
+		case r.Pin == nil:
+			subs[i], errs[i] = files.block(r.At, r.Info)
+		case !own || ref.s != s:
+			errs[i] = fmt.Errorf("%w: a pin of another tier", ErrBadItem)
 		default:
-			subs[i] = r.Ref
+			subs[i] = ref
 		}
 	}
 	return subs, errs, end
 }
-
-// far reports whether the read is by place.
-func (r Read) far() bool { return r.Ref == nil }
 
 // farFiles are the files of one batch that are known by their names alone.
 type farFiles struct {
@@ -44,8 +44,8 @@ type farFiles struct {
 }
 
 // block returns what is to be read of a place.
-func (a *farFiles) block(p Place, info block.Info) (subject, error) {
-	id, err := p.holds(info)
+func (a *farFiles) block(p tiers.Segment, info block.Info) (subject, error) {
+	id, err := holds(p, info)
 	if err != nil {
 		return nil, err
 	}
@@ -64,10 +64,10 @@ func (a *farFiles) block(p Place, info block.Info) (subject, error) {
 type farFile struct {
 	handles *handles
 	path    string // relative to the common directory
-	id      fileID
+	id      format.FileID
 }
 
-func (f *farFile) ident() fileID { return f.id }
+func (f *farFile) ident() format.FileID { return f.id }
 
 func (f *farFile) where() string { return filepath.Join(f.handles.opt.Dir, f.path) }
 
@@ -90,7 +90,7 @@ func (f *farFile) release(*Store) {}
 type farBlock struct {
 	s     *Store
 	file  *farFile
-	place Place
+	place tiers.Segment
 	info  block.Info
 }
 
@@ -99,12 +99,12 @@ func (b *farBlock) String() string { return b.info.ID.String() + " in " + b.plac
 func (b *farBlock) size() int64 { return b.info.Size }
 
 func (b *farBlock) extent(dst []byte) (f source, off, size int64, at int) {
-	as := b.place.as()
-	return b.file, b.place.Offset, as.size, b.s.landing(as, dst)
+	as := payloadAt(b.place)
+	return b.file, b.place.Offset, as.Size, b.s.landing(as, dst)
 }
 
 func (b *farBlock) verify(dst []byte, at int) error { return b.s.verifyPlace(b.place, b.info, dst, at) }
 
-func (b *farBlock) failed(err error) error { return b.place.failed(b.info, err) }
+func (b *farBlock) failed(err error) error { return placeFailed(b.place, b.info, err) }
 
 func (b *farBlock) alone(dst []byte) error { return b.s.readPlace(b.place, b.file.id, b.info, dst) }

@@ -3,6 +3,8 @@ package segment
 import (
 	"cmp"
 	"slices"
+
+	"cascadekv/lustre/segment/format"
 )
 
 const (
@@ -24,7 +26,7 @@ const (
 // source is a file that batches read: one of the index, or one that is known by
 // its name alone.
 type source interface {
-	ident() fileID
+	ident() format.FileID
 	where() string // its path
 
 	// open lends the file, open; it may take as long as the file system.
@@ -46,7 +48,7 @@ type wanted struct {
 func byPlace(a, b wanted) int {
 	if a.file != b.file {
 		x, y := a.file.ident(), b.file.ident()
-		if order := cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(x.incarnation, y.incarnation), cmp.Compare(x.number, y.number)); order != 0 {
+		if order := cmp.Or(cmp.Compare(x.Rank, y.Rank), cmp.Compare(x.Incarnation, y.Incarnation), cmp.Compare(x.Number, y.Number)); order != 0 {
 			return order
 		}
 	}
@@ -54,7 +56,7 @@ func byPlace(a, b wanted) int {
 }
 
 // wanted is where the payload of a block lies, the i-th of a batch.
-func (loc *location) wanted(i int) wanted { return wanted{loc.file, loc.off, loc.as.size, i} }
+func (loc *location) wanted(i int) wanted { return wanted{loc.file, loc.off, loc.as.Size, i} }
 
 // part is what one call reads of a block, behind gap bytes that nobody wants.
 type part struct {

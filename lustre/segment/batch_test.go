@@ -17,28 +17,31 @@ import (
 
 	"cascadekv/internal/uring"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
+	"cascadekv/tiers"
 )
 
 // readsOf acquires blocks for a batch, with room for each that holds other
 // bytes.
-func readsOf(t *testing.T, s *opened, items []Item) []Read {
+func readsOf(t *testing.T, s *opened, items []tiers.Item) []tiers.Read {
 	t.Helper()
-	reads := make([]Read, len(items))
+	reads := make([]tiers.Read, len(items))
 	for i, it := range items {
-		ref, err := s.Acquire(it.Info.ID)
+		ref, err := s.Pin(it.Info.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(ref.Release)
-		room := bytes.Repeat([]byte{0xee}, len(it.Data)+i%3*pageSize)
-		reads[i] = Read{Ref: ref, Dst: room[:len(it.Data)], Over: i%2 == 0}
+		room := bytes.Repeat([]byte{0xee}, len(it.Data)+i%3*format.PageSize)
+		reads[i] = tiers.Read{Pin: ref, Dst: room[:len(it.Data)], Over: i%2 == 0}
 	}
 	return reads
 }
 
 // wantBatch reads items and compares outcome by outcome; want tells the error
 // by index, nil for all others.
-func wantBatch(t *testing.T, s *opened, items []Item, want map[int]error) {
+func wantBatch(t *testing.T, s *opened, items []tiers.Item, want map[int]error) {
 	t.Helper()
 	reads := readsOf(t, s, items)
 	for i, err := range s.ReadBatch(t.Context(), reads) {
@@ -51,7 +54,7 @@ func wantBatch(t *testing.T, s *opened, items []Item, want map[int]error) {
 		if over := reads[i].Dst[len(reads[i].Dst):cap(reads[i].Dst)]; !reads[i].Over && bytes.Count(over, []byte{0xee}) != len(over) {
 			t.Errorf("block %d of %d bytes: more than its memory was written to", i, len(items[i].Data))
 		}
-		reads[i].Ref.Release()
+		reads[i].Pin.Release()
 	}
 	if n := len(s.reads); n != 0 {
 		t.Errorf("%d I/O slots are still taken", n)
@@ -60,9 +63,9 @@ func wantBatch(t *testing.T, s *opened, items []Item, want map[int]error) {
 
 // mixture is blocks of all sizes, also such as need several calls, put in
 // several frames and files.
-func mixture(t *testing.T, s *opened) []Item {
+func mixture(t *testing.T, s *opened) []tiers.Item {
 	t.Helper()
-	var items []Item
+	var items []tiers.Item
 	for i, size := range []int{0, 1, 512, 513, 4095, 4096, 4097, 9000, 43008, 43008, 43008, 70001, 300, maxRead - 1, maxRead, maxRead + 1, 3*maxRead + 5, 20000} {
 		items = append(items, testItem(uint64(i+1), size))
 	}
@@ -97,7 +100,7 @@ func TestReadBatch(t *testing.T) {
 			s = openStore(t, o)
 			r := rand.New(rand.NewPCG(1, 1))
 			for range 20 {
-				var some []Item
+				var some []tiers.Item
 				for range 1 + r.IntN(30) {
 					some = append(some, items[r.IntN(len(items))])
 				}
@@ -116,7 +119,7 @@ func FuzzCoalesce(f *testing.F) {
 	f.Add([]byte{0, 0, 255, 1, 0, 255, 0, 0, 255})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		files := []*file{newFile(true), newFile(true)}
-		files[1].id.number = 1
+		files[1].id.Number = 1
 		next := [2]int64{}
 		var extents []wanted
 		for ; len(in) >= 3; in = in[3:] {
@@ -173,14 +176,14 @@ func TestBatchCoalesces(t *testing.T) {
 	o := testOptions(t.TempDir(), 1)
 	o.FS = trace
 	s := openStore(t, o)
-	var items []Item
+	var items []tiers.Item
 	for i := range 200 {
 		items = append(items, testItem(uint64(i+1), 9000))
 	}
 	put(t, s, items...)
 	trace.Take()
 	for name, c := range map[string]struct {
-		items []Item
+		items []tiers.Item
 		calls int
 	}{
 		"all":          {items, 2}, // 200 times 12 KiB in calls of 2 MiB
@@ -212,7 +215,7 @@ func TestBatchReadsRuns(t *testing.T) {
 	}}
 	s := openStore(t, o)
 	const size, room = 43008, 45056
-	var items []Item
+	var items []tiers.Item
 	for i := range 6 {
 		items = append(items, testItem(uint64(i+1), size))
 	}
@@ -241,7 +244,7 @@ func TestBatchReadsRuns(t *testing.T) {
 	}
 }
 
-func everyNth(items []Item, n int) (out []Item) {
+func everyNth(items []tiers.Item, n int) (out []tiers.Item) {
 	for i := 0; i < len(items); i += n {
 		out = append(out, items[i])
 	}
@@ -250,10 +253,10 @@ func everyNth(items []Item, n int) (out []Item) {
 
 // neighbours is a store whose blocks lie side by side and whose file system
 // obeys rules, with and without io_uring.
-func neighbours(t *testing.T, ring bool, n int) (*opened, *vfs.Fault, []Item, string) {
+func neighbours(t *testing.T, ring bool, n int) (*opened, *vfs.Fault, []tiers.Item, string) {
 	t.Helper()
 	dir := t.TempDir()
-	var items []Item
+	var items []tiers.Item
 	for i := range n {
 		items = append(items, testItem(uint64(i+1), 9000))
 	}
@@ -295,7 +298,7 @@ func TestBatchFaults(t *testing.T) {
 			// The call for all fails in its fourth block, which fails alone too.
 			fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Bytes: 3*12288 + 100, Err: vfs.ErrIO})
 			fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Err: vfs.ErrIO})
-			wantBatch(t, s, items, map[int]error{3: ErrUnavailable})
+			wantBatch(t, s, items, map[int]error{3: tiers.ErrUnavailable})
 			wantBatch(t, s, items, nil)
 		})
 		t.Run("everything fails", func(t *testing.T) {
@@ -303,7 +306,7 @@ func TestBatchFaults(t *testing.T) {
 			fs.Add(vfs.Rule{Op: vfs.OpRead, Err: vfs.ErrIO})
 			all := map[int]error{}
 			for i := range items {
-				all[i] = ErrUnavailable
+				all[i] = tiers.ErrUnavailable
 			}
 			wantBatch(t, s, items, all)
 			fs.Clear()
@@ -316,9 +319,9 @@ func TestBatchFaults(t *testing.T) {
 			if err := os.Truncate(filepath.Join(dir, segmentPath(1, 0)), at+100); err != nil {
 				t.Fatal(err)
 			}
-			wantBatch(t, s, items, map[int]error{5: ErrCorrupt, 6: ErrCorrupt, 7: ErrCorrupt, 8: ErrCorrupt, 9: ErrCorrupt})
-			_, err := s.Acquire(items[5].Info.ID)
-			wantErr(t, "a block behind the end", err, ErrNotFound)
+			wantBatch(t, s, items, map[int]error{5: tiers.ErrCorrupt, 6: tiers.ErrCorrupt, 7: tiers.ErrCorrupt, 8: tiers.ErrCorrupt, 9: tiers.ErrCorrupt})
+			_, err := s.Pin(items[5].Info.ID)
+			wantErr(t, "a block behind the end", err, tiers.ErrNotFound)
 			wantBatch(t, s, items[:5], nil)
 		})
 		t.Run("flipped bits", func(t *testing.T) {
@@ -330,9 +333,9 @@ func TestBatchFaults(t *testing.T) {
 				file[at+4444] ^= 1
 			}
 			writeFile(t, file, path)
-			wantBatch(t, s, items, map[int]error{0: ErrCorrupt, 7: ErrCorrupt})
-			_, err := s.Acquire(items[7].Info.ID)
-			wantErr(t, "a damaged block", err, ErrNotFound)
+			wantBatch(t, s, items, map[int]error{0: tiers.ErrCorrupt, 7: tiers.ErrCorrupt})
+			_, err := s.Pin(items[7].Info.ID)
+			wantErr(t, "a damaged block", err, tiers.ErrNotFound)
 		})
 		t.Run("stale handle", func(t *testing.T) {
 			s, fs, items, _ := neighbours(t, ring, 10)
@@ -349,7 +352,7 @@ func TestBatchFaults(t *testing.T) {
 			}
 			reads := readsOf(t, s, items)
 			for i, err := range s.ReadBatch(t.Context(), reads) {
-				wantErr(t, fmt.Sprintf("block %d", i), err, ErrUnavailable)
+				wantErr(t, fmt.Sprintf("block %d", i), err, tiers.ErrUnavailable)
 			}
 		})
 	})
@@ -368,8 +371,8 @@ func TestBatchRefuses(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := s.ReadBatch(ended, reads[:1])[0]
-	var busy *Busy
-	if !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.Canceled) || errors.As(err, &busy) {
+	var busy *pool.Busy
+	if !errors.Is(err, tiers.ErrUnavailable) || !errors.Is(err, context.Canceled) || errors.As(err, &busy) {
 		t.Errorf("a context that has ended: %v", err)
 	}
 }

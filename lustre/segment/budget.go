@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
 )
 
 // A process may have few descriptors, and a store has many files. So a file that
@@ -17,11 +17,6 @@ import (
 const (
 	// fewestFiles is the least that Options.MaxOpenFiles can come to.
 	fewestFiles = 8
-
-	// When the process may open no more and no file of the store is idle, an open is
-	// tried again, for something else may be closed.
-	filesTries = 40
-	filesPause = 20 * time.Millisecond
 )
 
 // shareFiles divides MaxOpenFiles: a half for files of the index that are kept
@@ -92,8 +87,8 @@ func (f *file) verifySame(h vfs.File) error {
 	if err != nil || st.Same(f.stat) {
 		return err
 	}
-	sc := scanner{h: h}
-	if err := sc.begin(f.id); err != nil {
+	sc := format.Scanner{File: h}
+	if err := sc.Begin(f.id); err != nil {
 		return fmt.Errorf("%w: another file is in its place: %w", os.ErrNotExist, err)
 	}
 	f.stat = st
@@ -179,31 +174,4 @@ func (f *file) giveUp() ([]vfs.File, bool) {
 	}
 	f.handle, f.stale = nil, nil
 	return handles, len(handles) > 0
-}
-
-// noFiles reports whether err says that no more files can be open.
-func noFiles(err error) bool {
-	return errors.Is(err, vfs.ErrNoFiles) || errors.Is(err, vfs.ErrNoMore)
-}
-
-// sparing calls open, and again while the process may open no more files and some
-// can be closed or may be soon.
-func (w *watch) sparing(open func() error) error {
-	err := open()
-	for try := 0; noFiles(err) && try < filesTries; try++ {
-		if w.spare == nil || !w.spare() {
-			time.Sleep(filesPause)
-		}
-		err = open()
-	}
-	return err
-}
-
-// ReadDir implements vfs.FS.
-func (w *watch) ReadDir(path string) (names []string, err error) {
-	err = w.sparing(func() error {
-		names, err = w.FS.ReadDir(path)
-		return err
-	})
-	return names, err
 }

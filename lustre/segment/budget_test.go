@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 // openBelow counts the descriptors of this process for files below dir.
@@ -39,7 +40,7 @@ func TestMaxOpenFiles(t *testing.T) {
 	o := testOptions(dir, 1)
 	o.SegmentBlocks, o.MaxOpenFiles, o.Now = 1, most, time.Now
 	s := openStore(t, o)
-	var items []Item
+	var items []tiers.Item
 	for i := range n {
 		items = append(items, testItem(uint64(i+1), 9000))
 		put(t, s, items[i])
@@ -53,10 +54,10 @@ func TestMaxOpenFiles(t *testing.T) {
 		wantBatch(t, s, items, nil)
 		far := readsOf(t, s, items)
 		for i := range far { // by place
-			p, err := s.Place(items[i].Info.ID)
+			p, err := s.Segment(items[i].Info.ID)
 			must(t, err)
-			far[i].Ref.Release()
-			far[i] = Read{Place: p, Info: items[i].Info, Dst: far[i].Dst}
+			far[i].Pin.Release()
+			far[i] = tiers.Read{At: p, Info: items[i].Info, Dst: far[i].Dst}
 		}
 		for i, err := range s.ReadBatch(t.Context(), far) {
 			if err != nil || !bytes.Equal(far[i].Dst, items[i].Data) {
@@ -103,8 +104,8 @@ func TestMaxOpenFiles(t *testing.T) {
 	}
 }
 
-func (o *opened) missing(it Item) bool {
-	_, err := o.Place(it.Info.ID)
+func (o *opened) missing(it tiers.Item) bool {
+	_, err := o.Segment(it.Info.ID)
 	return err != nil
 }
 
@@ -116,7 +117,7 @@ func TestNoDescriptors(t *testing.T) {
 	limited := &fewDescriptors{FS: vfs.OS{}, most: 10}
 	o.FS, o.SegmentBlocks, o.Now = limited, 1, time.Now
 	s := openStore(t, o)
-	var items []Item
+	var items []tiers.Item
 	for i := range 60 {
 		items = append(items, testItem(uint64(i+1), 9000))
 		put(t, s, items[i])
@@ -198,7 +199,7 @@ func TestReopenedFileIsTheSame(t *testing.T) {
 	put(t, s, testItem(3, 9000))
 	for s.closeIdle() {
 	}
-	path := func(it Item) string { p, _ := s.where(t, it.Info.ID); return p }
+	path := func(it tiers.Item) string { p, _ := s.where(t, it.Info.ID); return p }
 	other := path(swapped)
 	p := readFile(t, path(copied))
 	for _, to := range []string{path(copied), other} {
@@ -206,9 +207,9 @@ func TestReopenedFileIsTheSame(t *testing.T) {
 	}
 	wantBytes(t, s, copied)
 	_, err := read(t.Context(), s, swapped)
-	wantErr(t, "read of a file that another took the place of", err, ErrUnavailable)
+	wantErr(t, "read of a file that another took the place of", err, tiers.ErrUnavailable)
 	_, err = read(t.Context(), s, swapped)
-	wantErr(t, "read after that", err, ErrNotFound)
+	wantErr(t, "read after that", err, tiers.ErrNotFound)
 	if _, err := os.Stat(filepath.Dir(other)); err != nil {
 		t.Error(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/codec"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 // flips is how many bits TestSilentCorruption flips.
@@ -46,8 +48,8 @@ type span struct {
 type specimen struct {
 	path    string
 	sealed  bool
-	items   []Item
-	places  []Place
+	items   []tiers.Item
+	places  []tiers.Segment
 	spans   []span
 	synced  int // frames whose payloads recovery takes for durable
 	encoded int // blocks
@@ -62,26 +64,26 @@ func newSpecimen(t *testing.T, seed uint64, sealed bool) *specimen {
 	o.SegmentBytes = 1 << 20
 	s := openStore(t, o)
 	sp := &specimen{sealed: sealed, fs: fs}
-	frames := []int64{pageSize}
+	frames := []int64{format.PageSize}
 	var heads []int64
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for i := range 8 {
-		var batch []Item
+		var batch []tiers.Item
 		for j := range 1 + rng.IntN(5) {
 			size := []int{0, 1, 28, 500, 512, 513, 4096, 5000, 9000, 13000}[rng.IntN(10)]
 			batch = append(batch, testItem(seed*1000+uint64(i*10+j), size, testName(fmt.Sprint(i, "/", j), uint64(i*10+j+1))))
 		}
-		batch = slices.CompactFunc(batch, func(a, b Item) bool { return a.Info == b.Info })
-		batch = slices.DeleteFunc(batch, func(it Item) bool { _, err := s.Place(it.Info.ID); return err == nil })
+		batch = slices.CompactFunc(batch, func(a, b tiers.Item) bool { return a.Info == b.Info })
+		batch = slices.DeleteFunc(batch, func(it tiers.Item) bool { _, err := s.Segment(it.Info.ID); return err == nil })
 		if len(batch) == 0 {
-			batch = []Item{testItem(seed*1000+uint64(i*10+9), 700)}
+			batch = []tiers.Item{testItem(seed*1000+uint64(i*10+9), 700)}
 		}
 		seen := map[[32]byte]bool{}
-		batch = slices.DeleteFunc(batch, func(it Item) bool { old := seen[it.Info.ID]; seen[it.Info.ID] = true; return old })
-		headLen, _ := frameSize(parcels(batch), nil)
+		batch = slices.DeleteFunc(batch, func(it tiers.Item) bool { old := seen[it.Info.ID]; seen[it.Info.ID] = true; return old })
+		headLen, _ := format.FrameSize(blocksOf(batch), nil)
 		heads = append(heads, headLen)
 		put(t, s, batch...)
-		frames = append(frames, s.current.off)
+		frames = append(frames, s.current.w.Off)
 		for _, it := range batch {
 			sp.items = append(sp.items, it)
 			sp.places = append(sp.places, placeOf(t, s, it))
@@ -98,25 +100,25 @@ func newSpecimen(t *testing.T, seed uint64, sealed bool) *specimen {
 	return sp
 }
 
-func (sp *specimen) addPayload(s *opened, it Item, frame int) {
+func (sp *specimen) addPayload(s *opened, it tiers.Item, frame int) {
 	off := sp.places[len(sp.places)-1].Offset
 	as := s.Store.blocks[it.Info.ID].as
 	r := inPayload
-	if as.inline() {
+	if as.Inline() {
 		r = inInline
 	}
-	if as.codec != codec.None {
+	if as.Codec != codec.None {
 		sp.encoded++
 	}
 	if it.Info.Size > 0 {
-		sp.spans = append(sp.spans, span{r, off, off + as.size, len(sp.items) - 1, frame})
+		sp.spans = append(sp.spans, span{r, off, off + as.Size, len(sp.items) - 1, frame})
 	}
 }
 
 // addTables adds what is no payload: first the parts of the format, then, in
 // what is left, padding.
 func (sp *specimen) addTables(frames, heads []int64, s *opened, size int64) {
-	sp.spans = append(sp.spans, span{inHeader, 0, pageSize, -1, -1})
+	sp.spans = append(sp.spans, span{inHeader, 0, format.PageSize, -1, -1})
 	for i, head := range heads {
 		sp.addGaps(inFrame, frames[i], frames[i]+head, i)
 		sp.addGaps(inPadding, frames[i], frames[i+1], i)
@@ -194,24 +196,24 @@ func (sp *specimen) judge(t *testing.T, where string, damaged *vfs.Crash, hurt m
 			t.Errorf("%s: wrong bytes of block %d", where, i)
 		case right == hurt[i]:
 			t.Errorf("%s: block %d is read: %v, hurt: %v, error %v", where, i, right, hurt[i], err)
-		case err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrCorrupt):
+		case err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrCorrupt):
 			t.Errorf("%s: block %d: %v", where, i, err)
 		}
 		dst := make([]byte, it.Info.Size)
-		err = s.ReadPlace(t.Context(), sp.places[i], it.Info, dst)
-		if err == nil && !bytes.Equal(dst, it.Data) || err != nil && !errors.Is(err, ErrCorrupt) {
+		err = s.ReadSegment(t.Context(), sp.places[i], it.Info, dst)
+		if err == nil && !bytes.Equal(dst, it.Data) || err != nil && !errors.Is(err, tiers.ErrCorrupt) {
 			t.Errorf("%s: block %d by its place: %v", where, i, err)
 		}
 	}
 	for key, id := range s.names {
-		if !slices.ContainsFunc(sp.items, func(it Item) bool {
+		if !slices.ContainsFunc(sp.items, func(it tiers.Item) bool {
 			return it.Info.ID == id && slices.ContainsFunc(it.Names, func(n block.Name) bool { return n.Key == key })
 		}) {
 			t.Errorf("%s: a name %q that nobody wrote, of %v", where, key, id)
 		}
 	}
 	for id, info := range s.blocks {
-		if !slices.ContainsFunc(sp.items, func(it Item) bool { return it.Info.ID == id && it.Info == info }) {
+		if !slices.ContainsFunc(sp.items, func(it tiers.Item) bool { return it.Info.ID == id && it.Info == info }) {
 			t.Errorf("%s: a block that nobody wrote: %+v", where, info)
 		}
 	}

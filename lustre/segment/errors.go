@@ -5,54 +5,21 @@ import (
 	"fmt"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
-// Errors of the store, always wrapped with what happened to which block or
-// file. Test with errors.Is.
-var (
-	ErrNotFound    = errors.New("segment: block is not stored")
-	ErrExists      = errors.New("segment: block is stored already")
-	ErrPinned      = errors.New("segment: block is being read: retry after its references are released")
-	ErrTooLarge    = errors.New("segment: block is larger than any block may be")
-	ErrCorrupt     = errors.New("segment: stored bytes are damaged")
-	ErrUnavailable = errors.New("segment: file system cannot be used now")
-	ErrClosed      = errors.New("segment: store is closed")
-	ErrBadItem     = errors.New("segment: bad item")              // the caller's mistake
-	ErrBadFormat   = errors.New("segment: not a segment of ours") // a file that is left alone
-)
-
-// ErrFull is ErrUnavailable for want of space or quota.
-var ErrFull = fmt.Errorf("%w: no space or quota left", ErrUnavailable)
-
-// Busy says that an operation was given up at its context's end while the
-// kernel still works on the caller's memory: dst of a read, Data of a put. It
-// matches ErrUnavailable and the context's error.
-type Busy struct {
-	what  string
-	cause error
-	done  chan struct{}
-}
-
-// Done is closed when the memory is no longer touched. Until then a read's dst
-// must stay mapped and must not be given to anyone else, and a put's Data must
-// stay mapped.
-func (b *Busy) Done() <-chan struct{} { return b.done }
-
-// Error says what hangs and why its caller left.
-func (b *Busy) Error() string {
-	return fmt.Sprintf("segment: %s is still in the kernel after %v: check the file system's servers", b.what, b.cause)
-}
-
-// Unwrap makes errors.Is match ErrUnavailable and the context's error.
-func (b *Busy) Unwrap() []error { return []error{ErrUnavailable, b.cause} }
+// ErrBadItem says that the caller made a mistake. All other errors are those of
+// package tiers, wrapped with what happened to which block or file; one that
+// matches tiers.ErrFull matches tiers.ErrUnavailable too.
+var ErrBadItem = errors.New("segment: bad item")
 
 func unavailable(what string, err error) error {
-	return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
+	return fmt.Errorf("%w: %s: %w", tiers.ErrUnavailable, what, err)
 }
 
 // full is unavailable for want of room.
 func full(what string, err error) error {
-	return fmt.Errorf("%w: %s: %w", ErrFull, what, err)
+	return fmt.Errorf("%w: %w: %s: %w", tiers.ErrFull, tiers.ErrUnavailable, what, err)
 }
 
 // isFull reports whether err says that there is no space or quota left.

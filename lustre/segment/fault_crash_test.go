@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 // unanswered is an FS on which the n-th operation on a name is done, and said
@@ -141,9 +142,9 @@ func (w way) run(t *testing.T, where string, k int) (refused int) {
 		switch {
 		case err == nil && !bytes.Equal(got, it.Data):
 			t.Errorf("%s: wrong bytes of block %v", where, id)
-		case errors.Is(err, ErrCorrupt), w.withdraws && errors.Is(err, ErrNotFound):
+		case errors.Is(err, tiers.ErrCorrupt), w.withdraws && errors.Is(err, tiers.ErrNotFound):
 			l.forget(id)
-		case err != nil && l.acked[id] && !l.namesVary && !errors.Is(err, ErrUnavailable):
+		case err != nil && l.acked[id] && !l.namesVary && !errors.Is(err, tiers.ErrUnavailable):
 			t.Errorf("%s: acknowledged block %v of %d bytes: %v", where, id, it.Info.Size, err)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/pool"
+	"cascadekv/tiers"
 )
 
 // faulty opens a store whose file system obeys rules.
@@ -54,9 +56,9 @@ func TestWriteErrorsPoison(t *testing.T) {
 				put(t, s, before)
 			}
 			fs.Add(c.rule)
-			wantErr(t, "Put", s.Put(t.Context(), lost), ErrUnavailable)
-			_, err := s.Acquire(lost.Info.ID)
-			wantErr(t, "Acquire", err, ErrNotFound)
+			wantErr(t, "Put", s.Put(t.Context(), lost), tiers.ErrUnavailable)
+			_, err := s.Pin(lost.Info.ID)
+			wantErr(t, "Acquire", err, tiers.ErrNotFound)
 			put(t, s, after)
 			put(t, s, lost)
 			begun := c.rule.Op != vfs.OpCreate && c.rule.Op != vfs.OpMkdir // those hit the run's token first
@@ -107,9 +109,9 @@ func TestFailedFsyncSpeaksForAll(t *testing.T) {
 	close(gate)
 	wg.Wait()
 	for i, err := range errs {
-		wantErr(t, "Put", err, ErrUnavailable)
-		_, err = s.Acquire(testItem(uint64(10+i), 5000).Info.ID)
-		wantErr(t, "Acquire", err, ErrNotFound)
+		wantErr(t, "Put", err, tiers.ErrUnavailable)
+		_, err = s.Pin(testItem(uint64(10+i), 5000).Info.ID)
+		wantErr(t, "Acquire", err, tiers.ErrNotFound)
 	}
 	wantBytes(t, s, testItem(0, 100))
 	if n := s.Health().Poisoned; n != 1 {
@@ -180,13 +182,13 @@ func TestFull(t *testing.T) {
 			fs.Clear()
 			fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: errno})
 			refused := testItem(3, 9000)
-			wantErr(t, "Put on a full file system", s.Put(t.Context(), refused), ErrUnavailable)
+			wantErr(t, "Put on a full file system", s.Put(t.Context(), refused), tiers.ErrUnavailable)
 			if h := s.Health(); !s.ReadOnly() || !h.ReadOnly || h.Poisoned != 3 {
 				t.Errorf("after two failures: read-only is %v, health %+v", s.ReadOnly(), h)
 			}
 			fs.Clear()
 			err := s.Put(t.Context(), refused)
-			wantErr(t, "Put while read-only", err, ErrUnavailable)
+			wantErr(t, "Put while read-only", err, tiers.ErrUnavailable)
 			if !bytes.Contains([]byte(err.Error()), []byte("free some")) {
 				t.Errorf("error %q has no remedy", err)
 			}
@@ -199,9 +201,9 @@ func TestFull(t *testing.T) {
 
 			fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: errno})
 			late := testItem(4, 9000)
-			wantErr(t, "Put on a full file system", s.Put(t.Context(), late), ErrUnavailable)
+			wantErr(t, "Put on a full file system", s.Put(t.Context(), late), tiers.ErrUnavailable)
 			fs.Clear()
-			wantErr(t, "Put while read-only", s.Put(t.Context(), late), ErrUnavailable)
+			wantErr(t, "Put while read-only", s.Put(t.Context(), late), tiers.ErrUnavailable)
 			now = now.Add(2 * time.Minute)
 			put(t, s, late)
 			closeStore(t, s)
@@ -219,12 +221,12 @@ func TestReadErrorsAreMisses(t *testing.T) {
 		want      error
 		withdrawn bool
 	}{
-		"EIO":            {syscall.EIO, ErrUnavailable, false},
-		"ESHUTDOWN":      {syscall.ESHUTDOWN, ErrUnavailable, false},
-		"ETIMEDOUT":      {syscall.ETIMEDOUT, ErrUnavailable, false},
-		"ENOTCONN":       {syscall.ENOTCONN, ErrUnavailable, false},
-		"ESTALE forever": {syscall.ESTALE, ErrUnavailable, false},
-		"short":          {io.ErrUnexpectedEOF, ErrCorrupt, true},
+		"EIO":            {syscall.EIO, tiers.ErrUnavailable, false},
+		"ESHUTDOWN":      {syscall.ESHUTDOWN, tiers.ErrUnavailable, false},
+		"ETIMEDOUT":      {syscall.ETIMEDOUT, tiers.ErrUnavailable, false},
+		"ENOTCONN":       {syscall.ENOTCONN, tiers.ErrUnavailable, false},
+		"ESTALE forever": {syscall.ESTALE, tiers.ErrUnavailable, false},
+		"short":          {io.ErrUnexpectedEOF, tiers.ErrCorrupt, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, fs, _ := faulty(t, nil)
@@ -236,7 +238,7 @@ func TestReadErrorsAreMisses(t *testing.T) {
 			wantErr(t, "ReadInto", err, c.want)
 			fs.Clear()
 			_, err = read(t.Context(), s, it)
-			if withdrawn := errors.Is(err, ErrNotFound); withdrawn != c.withdrawn {
+			if withdrawn := errors.Is(err, tiers.ErrNotFound); withdrawn != c.withdrawn {
 				t.Errorf("withdrawn: %v, want %v", withdrawn, c.withdrawn)
 			}
 			if !c.withdrawn {
@@ -260,7 +262,7 @@ func TestStaleHandleIsReplacedOnce(t *testing.T) {
 	wantBytes(t, again, it)
 	fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Err: vfs.ErrStale})
 	_, err := read(t.Context(), again, it)
-	wantErr(t, "second ESTALE", err, ErrUnavailable)
+	wantErr(t, "second ESTALE", err, tiers.ErrUnavailable)
 	wantBytes(t, again, it)
 }
 
@@ -268,7 +270,7 @@ func TestStaleHandleIsReplacedOnce(t *testing.T) {
 func TestPurgedSegment(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, testOptions(dir, 1))
-	gone := []Item{testItem(1, 9000), testItem(2, 100), testItem(3, 5000)}
+	gone := []tiers.Item{testItem(1, 9000), testItem(2, 100), testItem(3, 5000)}
 	put(t, s, gone...)
 	closeStore(t, s)
 	s = openStore(t, testOptions(dir, 2))
@@ -280,10 +282,10 @@ func TestPurgedSegment(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := read(t.Context(), s, gone[0])
-	wantErr(t, "ReadInto", err, ErrUnavailable)
+	wantErr(t, "ReadInto", err, tiers.ErrUnavailable)
 	for _, it := range gone {
-		_, err := s.Acquire(it.Info.ID)
-		wantErr(t, "Acquire", err, ErrNotFound)
+		_, err := s.Pin(it.Info.ID)
+		wantErr(t, "Acquire", err, tiers.ErrNotFound)
 	}
 	wantBytes(t, s, stays)
 	if u := s.Usage(); u.Blocks != 1 || u.Payload != 9000 {
@@ -301,14 +303,14 @@ func TestHungRead(t *testing.T) {
 	put(t, s, it, other)
 	server := make(chan struct{})
 	fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Block: server})
-	ref, err := s.Acquire(it.Info.ID)
+	ref, err := s.Pin(it.Info.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dst := make([]byte, 9000)
 	err = ref.ReadInto(fs.UntilHung(t.Context(), 1), dst)
-	var busy *Busy
-	if !errors.As(err, &busy) || !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.Canceled) {
+	var busy *pool.Busy
+	if !errors.As(err, &busy) || !errors.Is(err, tiers.ErrUnavailable) || !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v, want a *Busy", err)
 	}
 	ref.Release()
@@ -371,9 +373,9 @@ func TestPoolIsBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 	defer cancel()
 	_, err := read(ctx, s, it)
-	var busy *Busy
-	if !errors.Is(err, ErrUnavailable) || errors.As(err, &busy) {
-		t.Errorf("error %v, want ErrUnavailable and memory that was never used", err)
+	var busy *pool.Busy
+	if !errors.Is(err, tiers.ErrUnavailable) || errors.As(err, &busy) {
+		t.Errorf("error %v, want tiers.ErrUnavailable and memory that was never used", err)
 	}
 	put(t, s, testItem(2, 100)) // writes have threads of their own
 	close(server)
@@ -393,7 +395,7 @@ func TestCloseWhileHung(t *testing.T) {
 	server := make(chan struct{})
 	defer close(server)
 	fs.Add(vfs.Rule{Op: vfs.OpWrite, Block: server})
-	wantErr(t, "Close", s.Close(), ErrUnavailable)
+	wantErr(t, "Close", s.Close(), tiers.ErrUnavailable)
 	again := openStore(t, testOptions(dir, 2))
 	wantBytes(t, again, it)
 }
@@ -422,7 +424,7 @@ func TestSyncWaitsForNamesOnTheirWay(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
-			wantErr(t, "Sync while the put hangs", s.Sync(ctx), ErrUnavailable)
+			wantErr(t, "Sync while the put hangs", s.Sync(ctx), tiers.ErrUnavailable)
 			close(gate)
 			if err := <-ended; !errors.Is(err, c.putFails) {
 				t.Errorf("Put: error %v, want %v", err, c.putFails)

@@ -7,17 +7,9 @@ import (
 	"sync/atomic"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/breaker"
+	"cascadekv/tiers"
 )
-
-// ReadErrors counts reads that failed, by what their caller was told or, where the
-// file system did not answer, by why. Those of merges count too; those that their
-// caller ended do not.
-type ReadErrors struct {
-	Corrupt    uint64 // other bytes than were written, or a file that ends early
-	Gone       uint64 // the file, or the block in it, is there no more, or the handle is stale
-	Unanswered uint64 // not in time, a server that is away, or not tried therefore
-	Failed     uint64 // an error of the file system, such as EIO
-}
 
 // faults is what a store counts of what went wrong.
 type faults struct {
@@ -38,20 +30,19 @@ func (f *faults) count(err error) {
 // kind returns what counts errors like err; nil for those that say nothing of
 // files.
 func (f *faults) kind(err error) *atomic.Uint64 {
-	_, refused := errors.AsType[*refusal](err)
 	switch {
-	case errors.Is(err, ErrBadItem), errors.Is(err, ErrClosed), errors.Is(err, context.Canceled):
+	case errors.Is(err, ErrBadItem), errors.Is(err, tiers.ErrClosed), errors.Is(err, context.Canceled):
 		return nil
-	case errors.Is(err, ErrCorrupt):
+	case errors.Is(err, tiers.ErrCorrupt):
 		return &f.corrupt
-	case errors.Is(err, ErrNotFound), errors.Is(err, os.ErrNotExist), errors.Is(err, vfs.ErrStale):
+	case errors.Is(err, tiers.ErrNotFound), errors.Is(err, os.ErrNotExist), errors.Is(err, vfs.ErrStale):
 		return &f.gone
-	case refused, isAway(err), errors.Is(err, context.DeadlineExceeded):
+	case breaker.IsRefused(err), breaker.IsAway(err), errors.Is(err, context.DeadlineExceeded):
 		return &f.unanswered
 	}
 	return &f.failed
 }
 
-func (f *faults) reads() ReadErrors {
-	return ReadErrors{Corrupt: f.corrupt.Load(), Gone: f.gone.Load(), Unanswered: f.unanswered.Load(), Failed: f.failed.Load()}
+func (f *faults) reads() tiers.ReadErrors {
+	return tiers.ReadErrors{Corrupt: f.corrupt.Load(), Gone: f.gone.Load(), Unanswered: f.unanswered.Load(), Failed: f.failed.Load()}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/breaker"
+	"cascadekv/tiers"
 )
 
 // TestReadErrorsAreCounted: each way to read counts what its caller is told, once,
@@ -16,16 +18,16 @@ import (
 func TestReadErrorsAreCounted(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
-		want ReadErrors
+		want tiers.ReadErrors
 	}{
-		"a short file":     {io.ErrUnexpectedEOF, ReadErrors{Corrupt: 1}},
-		"a file gone":      {os.ErrNotExist, ReadErrors{Gone: 1}},
-		"a stale handle":   {vfs.ErrStale, ReadErrors{Gone: 1}},
-		"a server away":    {syscall.ESHUTDOWN, ReadErrors{Unanswered: 1}},
-		"time out":         {syscall.ETIMEDOUT, ReadErrors{Unanswered: 1}},
-		"EIO":              {syscall.EIO, ReadErrors{Failed: 1}},
-		"all is well":      {nil, ReadErrors{}},
-		"who reads leaves": {context.Canceled, ReadErrors{}},
+		"a short file":     {io.ErrUnexpectedEOF, tiers.ReadErrors{Corrupt: 1}},
+		"a file gone":      {os.ErrNotExist, tiers.ReadErrors{Gone: 1}},
+		"a stale handle":   {vfs.ErrStale, tiers.ReadErrors{Gone: 1}},
+		"a server away":    {syscall.ESHUTDOWN, tiers.ReadErrors{Unanswered: 1}},
+		"time out":         {syscall.ETIMEDOUT, tiers.ReadErrors{Unanswered: 1}},
+		"EIO":              {syscall.EIO, tiers.ReadErrors{Failed: 1}},
+		"all is well":      {nil, tiers.ReadErrors{}},
+		"who reads leaves": {context.Canceled, tiers.ReadErrors{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, way := range []string{"reference", "place", "batch"} {
@@ -33,7 +35,7 @@ func TestReadErrorsAreCounted(t *testing.T) {
 				it := testItem(1, 9000)
 				put(t, s, it)
 				place, dst := placeOf(t, s, it), make([]byte, 9000)
-				ref, err := s.Acquire(it.Info.ID)
+				ref, err := s.Pin(it.Info.ID)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -44,9 +46,9 @@ func TestReadErrorsAreCounted(t *testing.T) {
 				case "reference":
 					err = ref.ReadInto(t.Context(), dst)
 				case "place":
-					err = s.ReadPlace(t.Context(), place, it.Info, dst)
+					err = s.ReadSegment(t.Context(), place, it.Info, dst)
 				case "batch":
-					err = s.ReadBatch(t.Context(), []Read{{Ref: ref, Dst: dst}})[0]
+					err = s.ReadBatch(t.Context(), []tiers.Read{{Pin: ref, Dst: dst}})[0]
 				}
 				ref.Release()
 				if got := s.Health().Reads; got != c.want || (err == nil) != (c.err == nil) {
@@ -68,11 +70,11 @@ func TestWrongBytesAreCounted(t *testing.T) {
 		writeFile(t, p, path)
 		if i == 0 {
 			_, err := read(t.Context(), s, it)
-			wantErr(t, "read", err, ErrCorrupt)
+			wantErr(t, "read", err, tiers.ErrCorrupt)
 		} else {
 			merged(t, s, 0)
 		}
-		if got, want := s.Health().Reads, (ReadErrors{Corrupt: uint64(i + 1)}); got != want {
+		if got, want := s.Health().Reads, (tiers.ReadErrors{Corrupt: uint64(i + 1)}); got != want {
 			t.Errorf("counted %+v, want %+v", got, want)
 		}
 	}
@@ -90,9 +92,9 @@ func TestUnansweredReadsAreCounted(t *testing.T) {
 	_, err := read(ctx, s, items[0])
 	wantErr(t, "read", err, context.DeadlineExceeded)
 	errs := s.ReadBatch(ctx, readsOf(t, s, items))
-	wantErr(t, "batch", errs[0], ErrUnavailable)
-	s.faults.count(unavailable("read", &refusal{what: "a file", failures: breakAfter}))
-	if got, want := s.Health().Reads, (ReadErrors{Unanswered: 3}); got != want {
+	wantErr(t, "batch", errs[0], tiers.ErrUnavailable)
+	s.faults.count(unavailable("read", &breaker.Refusal{What: "a file", Failures: breaker.BreakAfter}))
+	if got, want := s.Health().Reads, (tiers.ReadErrors{Unanswered: 3}); got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}
 }

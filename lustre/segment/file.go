@@ -3,12 +3,14 @@ package segment
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
 )
 
 // file is one segment. Fields below a mark are guarded by what it names.
@@ -33,16 +35,12 @@ type file struct {
 	overhead  int64 // of what a merge wrote: bytes beside its blocks, which to write anew frees nothing of
 
 	// appending: one frame at a time
-	appending lock
-	off       int64
-	frames    uint64
-	blocks    int
-	table     []byte // what the footer will hold
-	entries   int
+	appending pool.Lock
+	w         format.Builder
 
 	// handleMu
 	handleMu sync.Mutex
-	id       fileID
+	id       format.FileID
 	path     string
 	handle   vfs.File
 	onlyRead bool // handle was opened by open
@@ -63,111 +61,16 @@ type file struct {
 }
 
 func newFile(own bool) *file {
-	f := &file{own: own, appending: newLock()}
+	f := &file{own: own, appending: pool.NewLock()}
 	f.wake = sync.NewCond(&f.syncMu)
 	return f
 }
 
-func segmentName(id fileID) string {
-	return fmt.Sprintf("agg_rank%03d_%06d.bin", id.rank, id.number)
-}
-
-var zeros [pageSize]byte
-
-// headers lends buffers for frame headers.
-var headers = sync.Pool{New: func() any { p := make([]byte, 0, 4*pageSize); return &p }}
-
-// tableSize returns the bytes of a frame's entry table.
-func tableSize(items []parcel, recs []record) int64 {
-	n := 0
-	for _, it := range items {
-		n += blockEntrySize
-		if it.as.inline() {
-			n += align8(len(it.payload))
-		}
-		for _, nm := range it.Names {
-			n += nameSize(nm)
-		}
-	}
-	for _, r := range recs {
-		if r.dropped {
-			n += dropSize(r.name)
-		} else {
-			n += nameSize(r.name)
-		}
-	}
-	return int64(n)
-}
-
-// frameSize returns header length and total length of a frame.
-func frameSize(items []parcel, recs []record) (headLen, total int64) {
-	headLen = frameHeaderSize + tableSize(items, recs)
-	total = align(headLen)
-	for _, it := range items {
-		if !it.as.inline() {
-			total += align(it.as.size)
-		}
-	}
-	return headLen, total
-}
-
-// frame is a frame ready to be written.
-type frame struct {
-	bufs   [][]byte
-	offs   []int64 // of the payloads in the file, by item
-	total  int64
-	pooled *[]byte
-}
-
-// build lays a frame out at f.off. The buffers are the payloads themselves.
-// The caller holds f.appending.
-func (f *file) build(items []parcel, recs []record, first bool) frame {
+// durable returns how many frames are.
+func (f *file) durable() uint64 {
 	f.syncMu.Lock()
-	synced := f.synced
-	f.syncMu.Unlock()
-	headLen, total := frameSize(items, recs)
-	fr := frame{total: total, offs: make([]int64, len(items)), pooled: headers.Get().(*[]byte)}
-	p := (*fr.pooled)[:0]
-	if first {
-		p = append(p, zeros[:]...)
-	}
-	start := len(p)
-	p = append(p, zeros[:frameHeaderSize]...)
-	fr.bufs = append(make([][]byte, 0, 2*len(items)+1), nil)
-	next, entries := align(headLen), len(items)+len(recs)
-	for i, it := range items {
-		off, inline := next, []byte(nil)
-		if it.as.inline() {
-			off, inline = int64(len(p)-start+blockEntrySize), it.payload
-			if inline == nil {
-				inline = zeros[:0]
-			}
-		} else {
-			fr.bufs = append(fr.bufs, it.payload)
-			if pad := align(it.as.size) - it.as.size; pad > 0 {
-				fr.bufs = append(fr.bufs, zeros[:pad])
-			}
-			next += align(it.as.size)
-		}
-		fr.offs[i] = f.off + off
-		p = appendBlock(p, it.Info, it.as, off, inline)
-		f.table = appendBlock(f.table, it.Info, it.as, f.off+off, nil)
-		for _, n := range it.Names {
-			p = appendName(p, it.Info.ID, n)
-			f.table = appendName(f.table, it.Info.ID, n)
-			entries++
-		}
-	}
-	for _, r := range recs {
-		p, f.table = r.append(p), r.append(f.table)
-	}
-	f.entries += entries
-	encodeFrameHeader(p[start:], frameHeader{
-		fileID: f.id, headLen: headLen, total: total, entries: entries, number: f.frames, synced: synced,
-	})
-	p = append(p, zeros[:align(headLen)-headLen]...)
-	fr.bufs[0], *fr.pooled = p, p
-	return fr
+	defer f.syncMu.Unlock()
+	return f.synced
 }
 
 // fail poisons f: the first error stays.
@@ -221,7 +124,7 @@ func (f *file) syncWithin(ctx context.Context, n uint64) error {
 		f.syncing = true
 		upTo := f.written
 		var err error
-		without(&f.syncMu, func() { err = f.handle.Sync() })
+		pool.Without(&f.syncMu, func() { err = f.handle.Sync() })
 		f.syncing = false
 		if err == nil {
 			f.synced = upTo
@@ -244,18 +147,17 @@ func (f *file) wakeAll() {
 // when all frames are durable. A failure loses nothing: recovery scans the
 // frames instead.
 func (f *file) seal() error {
-	if f.frames == 0 || f.poisoned() != nil {
+	if f.w.Frames == 0 || f.poisoned() != nil {
 		return nil
 	}
-	if err := f.syncTo(f.frames - 1); err != nil {
+	if err := f.syncTo(f.w.Frames - 1); err != nil {
 		return err
 	}
-	footer := encodeFooter(f.id, f.off, int(f.frames), f.entries, f.table)
-	f.table = nil
-	if _, err := f.handle.Pwrite(footer, f.off); err != nil {
+	footer := f.w.Footer(f.id)
+	if _, err := f.handle.Pwrite(footer, f.w.Off); err != nil {
 		return f.fail(err)
 	}
-	f.off += int64(len(footer))
+	f.w.Off += int64(len(footer))
 	f.syncMu.Lock()
 	f.written++ // counted like a frame, so that syncTo covers it
 	n := f.written - 1
@@ -264,7 +166,7 @@ func (f *file) seal() error {
 }
 
 // ident implements source.
-func (f *file) ident() fileID { return f.id }
+func (f *file) ident() format.FileID { return f.id }
 
 // where implements source.
 func (f *file) where() string {
@@ -322,17 +224,17 @@ func (f *file) close() error {
 
 // create makes the file with everything in bufs, whose first page it fills, and
 // gives it its final name.
-func (f *file) create(fs vfs.FS, dir string, bufs [][]byte, l Layouter, created int64) error {
-	path := filepath.Join(dir, segmentName(f.id))
+func (f *file) create(fs vfs.FS, dir string, bufs [][]byte, l Layouter, created time.Time) error {
+	path := filepath.Join(dir, f.id.Name())
 	h, err := fs.Create(path+".tmp", 0o600)
 	if err != nil {
 		return err
 	}
-	head := header{fileID: f.id, created: created}
+	head := format.Header{Created: created}
 	if l != nil {
-		head.layout = l.Describe(path + ".tmp")
+		head.Layout = l.Describe(path + ".tmp")
 	}
-	encodeHeader(bufs[0], head)
+	format.EncodeHeader(bufs[0], f.id, head)
 	_, err = h.Pwritev(bufs, 0)
 	if err == nil {
 		err = fs.Rename(path+".tmp", path)

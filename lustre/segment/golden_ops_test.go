@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 // tokenName finds in a token's name the word, the owner and when it was renewed.
@@ -84,7 +85,7 @@ func (o *ops) put(seed uint64, size int) {
 
 func (o *ops) refused(seed uint64, size int) {
 	o.t.Helper()
-	wantErr(o.t, "Put", o.s.Put(o.t.Context(), testItem(seed, size)), ErrUnavailable)
+	wantErr(o.t, "Put", o.s.Put(o.t.Context(), testItem(seed, size)), tiers.ErrUnavailable)
 }
 
 // scenarios are the golden ones; the order of operations in them is what
@@ -176,7 +177,7 @@ var scenarios = []struct {
 		go func() { ended <- o.s.Put(ctx, testItem(2, 5000)) }()
 		o.awaitSync()
 		cancel()
-		wantErr(o.t, "Put", <-ended, ErrUnavailable)
+		wantErr(o.t, "Put", <-ended, tiers.ErrUnavailable)
 		o.put(3, 5000)
 		close(gate)
 		o.does("a put that hangs, another one")

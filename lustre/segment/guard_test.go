@@ -13,6 +13,9 @@ import (
 
 	"cascadekv/internal/need"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/trust"
+	"cascadekv/tiers"
 )
 
 const (
@@ -98,7 +101,7 @@ func strangersSegments(t *testing.T, dirs bool, change func(*testing.T, string),
 	closeStore(t, s)
 	s = openStore(t, ownOptions(dir, 2))
 	put(t, s, theirs)
-	place, err := s.Place(theirs.Info.ID)
+	place, err := s.Segment(theirs.Info.ID)
 	must(t, err)
 	closeStore(t, s)
 	o := testOptions(dir, 9)
@@ -123,10 +126,10 @@ func strangersSegments(t *testing.T, dirs bool, change func(*testing.T, string),
 		}
 	}
 	dst := make([]byte, theirs.Info.Size)
-	if err := s.ReadPlace(t.Context(), place, theirs.Info, dst); err == nil && !dirs {
+	if err := s.ReadSegment(t.Context(), place, theirs.Info, dst); err == nil && !dirs {
 		t.Error("it can be read by its place")
 	}
-	for _, one := range []Incarnation{{4, 9}, {3, 2}} {
+	for _, one := range []tiers.Part{{Rank: 4, Incarnation: 9}, {Rank: 3, Incarnation: 2}} {
 		l, err := s.Files(t.Context(), one)
 		if dirs && err == nil {
 			t.Errorf("%v is listed: %+v", one, l)
@@ -134,7 +137,7 @@ func strangersSegments(t *testing.T, dirs bool, change func(*testing.T, string),
 		if _, err := s.Contents(t.Context(), one, 0, 0); err == nil && !dirs {
 			t.Errorf("what is in %v is read", one)
 		}
-		must(t, s.Adopt(t.Context(), one, func(f Found) error {
+		must(t, s.Adopt(t.Context(), one, func(f tiers.Entry) error {
 			return fmt.Errorf("%v was adopted: %+v", one, f)
 		}))
 	}
@@ -222,20 +225,20 @@ func TestRefusedAreCounted(t *testing.T) {
 	dir := t.TempDir()
 	const n = 300
 	for i := range n {
-		name := incarnationName(uint32(i), 77)
+		name := format.FileID{Rank: uint32(i), Incarnation: 77}.Dir()
 		must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 		must(t, os.Lchown(filepath.Join(dir, name), stranger, stranger))
 	}
 	s := openStore(t, testOptions(dir, 1))
 	for range 2 {
-		if r := s.Refused(); r.Files != n || len(r.First) != namedRefused || !strings.Contains(r.First[0], "user 65534") {
+		if r := s.Refused(); r.Files != n || len(r.First) != trust.Named || !strings.Contains(r.First[0], "user 65534") {
 			t.Errorf("%+v", r)
 		}
 		if len(s.Skipped()) != 0 {
 			t.Errorf("%d are listed one by one", len(s.Skipped()))
 		}
 		for i := range n {
-			must(t, s.Adopt(t.Context(), Incarnation{uint32(i), 77}, func(Found) error { return nil }))
+			must(t, s.Adopt(t.Context(), tiers.Part{Rank: uint32(i), Incarnation: 77}, func(tiers.Entry) error { return nil }))
 		}
 	}
 }

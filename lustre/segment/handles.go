@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
 )
 
 // handles keeps files open between reads by place, a bounded number of them
@@ -40,7 +41,7 @@ func newHandles(o Options, close func(vfs.File)) *handles {
 
 // with calls fn with the segment at path below the common directory, whose
 // header must say id. After an error the next call opens the file anew.
-func (c *handles) with(path string, id fileID, fn func(vfs.File) error) error {
+func (c *handles) with(path string, id format.FileID, fn func(vfs.File) error) error {
 	h := c.take(path)
 	f, err := c.opened(h, id)
 	if err == nil {
@@ -52,24 +53,20 @@ func (c *handles) with(path string, id fileID, fn func(vfs.File) error) error {
 
 // opened returns the file of a handle that the caller has taken, whose header
 // must say id.
-func (c *handles) opened(h *handle, id fileID) (vfs.File, error) {
+func (c *handles) opened(h *handle, id format.FileID) (vfs.File, error) {
 	h.once.Do(func() { h.file, h.err = c.openSegment(h.path, id) })
 	return h.file, h.err
 }
 
-func (c *handles) openSegment(path string, id fileID) (vfs.File, error) {
+func (c *handles) openSegment(path string, id format.FileID) (vfs.File, error) {
 	f, err := c.opt.FS.Open(filepath.Join(c.opt.Dir, path))
 	if err != nil {
 		return nil, err
 	}
-	page := make([]byte, pageSize)
+	page := make([]byte, format.PageSize)
 	_, err = f.Pread(page, 0)
-	var head header
 	if err == nil {
-		head, err = decodeHeader(page)
-	}
-	if err == nil && head.fileID != id {
-		err = badFormat("header says rank %d, incarnation %016x, file %d", head.rank, head.incarnation, head.number)
+		err = format.CheckHeader(page, id)
 	}
 	if err != nil {
 		c.close(f)

@@ -11,6 +11,8 @@ import (
 	"cascadekv/internal/hangfs"
 	"cascadekv/internal/uring"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/pool"
+	"cascadekv/tiers"
 )
 
 // elsewhere opens files below another directory, by their last names.
@@ -31,7 +33,7 @@ func TestKernelHangs(t *testing.T) {
 	eachWay(t, func(t *testing.T, ring bool) {
 		dir, mount := t.TempDir(), t.TempDir()
 		s := openStore(t, testOptions(dir, 1))
-		var items, far []Item
+		var items, far []tiers.Item
 		for i := range 8 {
 			items = append(items, testItem(uint64(i+1), 9000), testItem(uint64(i+100), 2*maxGap))
 			far = append(far, items[2*i]) // too far from each other for one call
@@ -74,10 +76,10 @@ func TestKernelHangs(t *testing.T) {
 		}
 		cancel()
 		errs := <-result
-		var held []*Busy
+		var held []*pool.Busy
 		for i, err := range errs {
-			var busy *Busy
-			if !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.Canceled) {
+			var busy *pool.Busy
+			if !errors.Is(err, tiers.ErrUnavailable) || !errors.Is(err, context.Canceled) {
 				t.Errorf("block %d: %v", i, err)
 			}
 			if errors.As(err, &busy) {
@@ -94,7 +96,7 @@ func TestKernelHangs(t *testing.T) {
 			<-b.Done()
 		}
 		for _, r := range reads {
-			r.Ref.Release()
+			r.Pin.Release()
 		}
 		settleDown(s)
 		wantBatch(t, s, far, nil)

@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 // testItem makes a block that a codec can halve, or, for every fourth seed, one
 // of noise.
-func testItem(seed uint64, size int, names ...block.Name) Item {
+func testItem(seed uint64, size int, names ...block.Name) tiers.Item {
 	p := make([]byte, size)
 	var key [32]byte
 	key[0], key[1] = byte(seed), byte(seed>>8)
@@ -24,7 +26,7 @@ func testItem(seed uint64, size int, names ...block.Name) Item {
 	for i := 1; i < len(p) && seed%4 != 3; i += 2 {
 		p[i] = 0x3f
 	}
-	return Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: int64(size), CRC: block.CRC(p)}, Names: names, Data: p}
+	return tiers.Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: int64(size), CRC: block.CRC(p)}, Names: names, Data: p}
 }
 
 func testName(key string, seq uint64) block.Name {
@@ -50,10 +52,17 @@ type opened struct {
 	moved   int // blocks that Merge told of
 }
 
+// fileCount is how many segments the store knows.
+func (o *opened) fileCount() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.files)
+}
+
 // where returns the file that holds a block and where its payload starts in it.
 func (o *opened) where(t *testing.T, id block.ID) (path string, off int64) {
 	t.Helper()
-	p, err := o.Place(id)
+	p, err := o.Segment(id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +79,7 @@ func openStore(t *testing.T, o Options) *opened {
 	}
 	t.Cleanup(func() { s.Close() })
 	r := &opened{s, map[block.ID]block.Info{}, map[string]block.ID{}, map[string]uint64{}, 0}
-	err = s.Recover(func(f Found) error {
+	err = s.Recover(func(f tiers.Entry) error {
 		if !f.Info.ID.IsZero() {
 			r.blocks[f.Info.ID] = f.Info
 		}
@@ -88,7 +97,7 @@ func openStore(t *testing.T, o Options) *opened {
 	return r
 }
 
-func put(t *testing.T, s *opened, items ...Item) {
+func put(t *testing.T, s *opened, items ...tiers.Item) {
 	t.Helper()
 	if err := s.Put(t.Context(), items...); err != nil {
 		t.Fatalf("Put: %v", err)
@@ -103,8 +112,8 @@ func closeStore(t *testing.T, s *opened) {
 }
 
 // read returns the block's bytes.
-func read(ctx context.Context, s *opened, it Item) ([]byte, error) {
-	ref, err := s.Acquire(it.Info.ID)
+func read(ctx context.Context, s *opened, it tiers.Item) ([]byte, error) {
+	ref, err := s.Pin(it.Info.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +122,7 @@ func read(ctx context.Context, s *opened, it Item) ([]byte, error) {
 	return dst, ref.ReadInto(ctx, dst)
 }
 
-func wantBytes(t *testing.T, s *opened, items ...Item) {
+func wantBytes(t *testing.T, s *opened, items ...tiers.Item) {
 	t.Helper()
 	for _, it := range items {
 		got, err := read(t.Context(), s, it)
@@ -124,7 +133,7 @@ func wantBytes(t *testing.T, s *opened, items ...Item) {
 }
 
 // rightOrAbsent counts the blocks that are there; a wrong one fails the test.
-func rightOrAbsent(t *testing.T, s *opened, items ...Item) int {
+func rightOrAbsent(t *testing.T, s *opened, items ...tiers.Item) int {
 	t.Helper()
 	n := 0
 	for _, it := range items {
@@ -134,7 +143,7 @@ func rightOrAbsent(t *testing.T, s *opened, items ...Item) int {
 			n++
 		case err == nil:
 			t.Errorf("wrong bytes of a block of %d", it.Info.Size)
-		case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrCorrupt):
+		case !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrCorrupt):
 			t.Errorf("block of %d bytes: %v", it.Info.Size, err)
 		}
 	}
@@ -166,8 +175,8 @@ func segments(t *testing.T, dir string) []string {
 }
 
 func segmentPath(incarnation, number uint64) string {
-	id := fileID{rank: 3, incarnation: incarnation, number: number}
-	return filepath.Join(incarnationName(3, incarnation), segmentName(id))
+	id := format.FileID{Rank: 3, Incarnation: incarnation, Number: number}
+	return id.Path()
 }
 
 func wantFiles(t *testing.T, dir string, want ...string) {

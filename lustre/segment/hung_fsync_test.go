@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 // TestHungFsyncTakesOneThread: those who share an fsync that hangs leave at
@@ -19,7 +20,7 @@ func TestHungFsyncTakesOneThread(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for i := range uint64(3) {
-		all.Go(func() { wantErr(t, "Put", s.Put(ctx, testItem(10+i, 9000)), ErrUnavailable) })
+		all.Go(func() { wantErr(t, "Put", s.Put(ctx, testItem(10+i, 9000)), tiers.ErrUnavailable) })
 	}
 	for written := uint64(0); written < 4; time.Sleep(time.Millisecond) {
 		s.mu.Lock()

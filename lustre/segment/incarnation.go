@@ -2,36 +2,15 @@ package segment
 
 import (
 	"context"
-	"fmt"
-	"strconv"
-	"strings"
+
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
-
-// Incarnation is one run of one rank, which has a directory of segments.
-type Incarnation struct {
-	Rank   uint32
-	Number uint64 // larger than those of the rank's earlier runs
-}
-
-// String is the name of its directory.
-func (i Incarnation) String() string { return incarnationName(i.Rank, i.Number) }
-
-func incarnationName(rank uint32, incarnation uint64) string {
-	return fmt.Sprintf("rank%03d-%016x", rank, incarnation)
-}
-
-func parseIncarnation(name string) (rank uint32, incarnation uint64, ok bool) {
-	digits, hex, found := strings.Cut(strings.TrimPrefix(name, "rank"), "-")
-	r, err1 := strconv.ParseUint(digits, 10, 32)
-	i, err2 := strconv.ParseUint(hex, 16, 64)
-	ok = found && err1 == nil && err2 == nil && name == incarnationName(uint32(r), i)
-	return uint32(r), i, ok
-}
 
 // Incarnations lists those with a directory, of all ranks, this store's own
 // among them once it has one. Errors: ErrUnavailable.
-func (s *Store) Incarnations(ctx context.Context) ([]Incarnation, error) {
-	var all []Incarnation
+func (s *Store) Parts(ctx context.Context) ([]tiers.Part, error) {
+	var all []tiers.Part
 	err := s.readJob(ctx, "list of incarnations", func() (err error) { all, err = s.incarnations(); return err })
 	if err != nil {
 		return nil, err // what runs on may still set all
@@ -39,22 +18,12 @@ func (s *Store) Incarnations(ctx context.Context) ([]Incarnation, error) {
 	return all, nil
 }
 
-func (s *Store) incarnations() ([]Incarnation, error) {
+func (s *Store) incarnations() ([]tiers.Part, error) {
 	names, err := s.fs.ReadDir(s.opt.Dir)
 	if err != nil {
 		return nil, unavailable("list incarnations", err)
 	}
-	return incarnationsOf(names), nil
-}
-
-// incarnationsOf are those with a directory among names.
-func incarnationsOf(names []string) (all []Incarnation) {
-	for _, name := range names {
-		if rank, number, ok := parseIncarnation(name); ok {
-			all = append(all, Incarnation{rank, number})
-		}
-	}
-	return all
+	return format.Parts(names), nil
 }
 
 // Adopt reads the segments of an incarnation that Recover left out, at any time,
@@ -63,7 +32,7 @@ func incarnationsOf(names []string) (all []Incarnation) {
 // now. One of this rank number becomes this run's own as soon as its owner has
 // ended: then fn is told of its blocks again. Of what ctx ends, fn is told
 // nothing. Errors: ErrUnavailable, ErrClosed, those of fn.
-func (s *Store) Adopt(ctx context.Context, one Incarnation, fn func(Found) error) error {
+func (s *Store) Adopt(ctx context.Context, one tiers.Part, fn func(tiers.Entry) error) error {
 	return s.takeIn(ctx, one, &recovery{}, fn)
 }
 
@@ -71,7 +40,7 @@ func (s *Store) Adopt(ctx context.Context, one Incarnation, fn func(Found) error
 // ended: it becomes this run's own, which may then unlink and merge its files. It
 // tells whether that is so; of one whose owner lives nothing is read. Errors:
 // those of Adopt.
-func (s *Store) Inherit(ctx context.Context, one Incarnation, fn func(Found) error) (bool, error) {
+func (s *Store) Inherit(ctx context.Context, one tiers.Part, fn func(tiers.Entry) error) (bool, error) {
 	r := &recovery{inherits: true, ownOnly: true}
 	if err := s.takeIn(ctx, one, r, fn); err != nil {
 		return false, err // what runs on may still set r
@@ -80,9 +49,9 @@ func (s *Store) Inherit(ctx context.Context, one Incarnation, fn func(Found) err
 }
 
 // takeIn reads an incarnation as r says, and calls fn.
-func (s *Store) takeIn(ctx context.Context, one Incarnation, r *recovery, fn func(Found) error) error {
-	r.known, r.newest = s.paths(), map[nameKey]record{}
-	err := s.readJob(ctx, "adoption of "+one.String(), func() error {
+func (s *Store) takeIn(ctx context.Context, one tiers.Part, r *recovery, fn func(tiers.Entry) error) error {
+	r.known, r.newest = s.paths(), map[nameKey]format.Record{}
+	err := s.readJob(ctx, "adoption of "+format.Dir(one), func() error {
 		s.loadIncarnation(one, r)
 		return nil
 	})
@@ -100,5 +69,5 @@ func (s *Store) readJob(ctx context.Context, what string, fn func() error) error
 	if err := s.admit(nil); err != nil {
 		return err
 	}
-	return s.reads.within(ctx, what, s.endJob, fn)
+	return s.reads.Within(ctx, what, s.endJob, fn)
 }

@@ -8,6 +8,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 // rankOptions are those of a rank that recovers its own segments alone.
@@ -21,7 +22,7 @@ func rankOptions(dir string, rank uint32, incarnation uint64) Options {
 // when it is told to, once.
 func TestAdopt(t *testing.T) {
 	dir := t.TempDir()
-	var byRank [3][]Item
+	var byRank [3][]tiers.Item
 	for rank := range byRank {
 		for run := range 2 {
 			s := openStore(t, rankOptions(dir, uint32(rank), uint64(run+1)))
@@ -43,14 +44,14 @@ func TestAdopt(t *testing.T) {
 	if len(s.blocks) != len(byRank[0]) || s.names["again0"] != byRank[0][0].Info.ID {
 		t.Errorf("%d blocks recovered, want the rank's own %d; names %v", len(s.blocks), len(byRank[0]), s.names)
 	}
-	all, err := s.Incarnations(t.Context())
+	all, err := s.Parts(t.Context())
 	if err != nil || len(all) != 7 { // its own among them, as it took over two
 		t.Fatalf("incarnations %v, error %v", all, err)
 	}
 	for turn := range 2 {
 		found, names := map[block.ID]bool{}, map[string]block.ID{}
 		for _, one := range all {
-			err := s.Adopt(t.Context(), one, func(f Found) error {
+			err := s.Adopt(t.Context(), one, func(f tiers.Entry) error {
 				if found[f.Info.ID] = true; !f.Foreign {
 					t.Errorf("%v is this rank's own", f.Info.ID)
 				}
@@ -83,7 +84,7 @@ func TestAdoptOfTheLiving(t *testing.T) {
 	o := rankOptions(dir, 1, 1)
 	o.Process = Self()
 	writer := openStore(t, o)
-	var items []Item
+	var items []tiers.Item
 	add := func(n int) {
 		t.Helper()
 		for range n {
@@ -100,13 +101,13 @@ func TestAdoptOfTheLiving(t *testing.T) {
 	s := openStore(t, o)
 	adopt := func(want ...int) {
 		t.Helper()
-		all, err := s.Incarnations(t.Context())
+		all, err := s.Parts(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		var found []block.ID
 		for _, one := range all {
-			if err := s.Adopt(t.Context(), one, func(f Found) error { found = append(found, f.Info.ID); return nil }); err != nil {
+			if err := s.Adopt(t.Context(), one, func(f tiers.Entry) error { found = append(found, f.Info.ID); return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}

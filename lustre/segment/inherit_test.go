@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 // numbered are liveOptions of another rank number.
@@ -17,9 +19,9 @@ func numbered(dir string, rank uint32, incarnation uint64, c *nodeClock) Options
 }
 
 // inherit has s take over an incarnation, and counts the blocks that it is told of.
-func inherit(t *testing.T, s *opened, one Incarnation) (inherited bool, blocks int) {
+func inherit(t *testing.T, s *opened, one tiers.Part) (inherited bool, blocks int) {
 	t.Helper()
-	inherited, err := s.Inherit(t.Context(), one, func(f Found) error {
+	inherited, err := s.Inherit(t.Context(), one, func(f tiers.Entry) error {
 		if f.Foreign {
 			t.Errorf("block %v is still another's", f.Info.ID)
 		}
@@ -34,7 +36,7 @@ func inherit(t *testing.T, s *opened, one Incarnation) (inherited bool, blocks i
 	return inherited, blocks
 }
 
-func ended(t *testing.T, s *opened, one Incarnation) bool {
+func ended(t *testing.T, s *opened, one tiers.Part) bool {
 	t.Helper()
 	l, err := s.Files(t.Context(), one)
 	if err != nil {
@@ -52,7 +54,7 @@ func TestInherit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, c := t.TempDir(), &nodeClock{}
-			one := Incarnation{Rank: 7, Number: 1}
+			one := tiers.Part{Rank: 7, Incarnation: 1}
 			left := openStore(t, numbered(dir, 7, 1, c))
 			gone, stays := testItem(1, 9000, testName("gone", 1)), testItem(2, 9000, testName("stays", 2))
 			put(t, left, gone, stays)
@@ -79,7 +81,8 @@ func TestInherit(t *testing.T) {
 			// The next run of that number, and a third one, see that somebody has it.
 			next, third := openStore(t, numbered(dir, 7, 4, c)), openStore(t, numbered(dir, 5, 5, c))
 			wantBytes(t, next, stays)
-			if u := next.Usage(); u.Foreign != u.Used || u.Others != 1 || u.Used == 0 {
+			u := next.Usage()
+			if bytes, runs := next.OthersUsage(); u.Foreign != u.Used || bytes != u.Foreign || runs != 1 || u.Used == 0 {
 				t.Errorf("usage of the next run: %+v", u)
 			}
 			if ended(t, third, one) {
@@ -94,7 +97,7 @@ func TestInherit(t *testing.T) {
 				t.Errorf("merged %+v, %v", m, err)
 			}
 			settleDown(heir)
-			if _, err := os.Stat(dir + "/" + one.String()); !os.IsNotExist(err) {
+			if _, err := os.Stat(dir + "/" + format.Dir(one)); !os.IsNotExist(err) {
 				t.Errorf("the directory is still there: %v", err)
 			}
 			wantBytes(t, heir, stays, mine)
@@ -108,7 +111,7 @@ func TestHeirOfAnHeir(t *testing.T) {
 	for name, second := range map[string]uint32{"a third number": 5, "the number's own": 7} {
 		t.Run(name, func(t *testing.T) {
 			dir, c := t.TempDir(), &nodeClock{}
-			one := Incarnation{Rank: 7, Number: 1}
+			one := tiers.Part{Rank: 7, Incarnation: 1}
 			left := openStore(t, numbered(dir, 7, 1, c))
 			it := testItem(1, 9000, testName("left", 1))
 			put(t, left, it)
@@ -141,17 +144,17 @@ func TestHeirOfAnHeir(t *testing.T) {
 	}
 }
 
-func wantNo(t *testing.T, dir string, one Incarnation) {
+func wantNo(t *testing.T, dir string, one tiers.Part) {
 	t.Helper()
-	if _, err := os.Stat(dir + "/" + one.String()); !os.IsNotExist(err) {
-		t.Errorf("%s is still there: %v", one, err)
+	if _, err := os.Stat(dir + "/" + format.Dir(one)); !os.IsNotExist(err) {
+		t.Errorf("%v is still there: %v", one, err)
 	}
 }
 
 // TestInheritOneOfMany: of many who try, one inherits.
 func TestInheritOneOfMany(t *testing.T) {
 	dir, c := t.TempDir(), &nodeClock{}
-	one := Incarnation{Rank: 7, Number: 1}
+	one := tiers.Part{Rank: 7, Incarnation: 1}
 	left := openStore(t, numbered(dir, 7, 1, c))
 	put(t, left, testItem(1, 9000, testName("left", 1)))
 	closeStore(t, left)
@@ -160,7 +163,7 @@ func TestInheritOneOfMany(t *testing.T) {
 	for i := range uint64(many) {
 		s := openStore(t, numbered(dir, uint32(i%4), 2+i, c))
 		go func() {
-			ok, err := s.Inherit(context.Background(), one, func(Found) error { return nil })
+			ok, err := s.Inherit(context.Background(), one, func(tiers.Entry) error { return nil })
 			got <- ok && err == nil
 		}()
 	}
@@ -184,10 +187,10 @@ func TestInheritOneOfMany(t *testing.T) {
 // somebody has looked whether that hides anything.
 func TestInheritedDrops(t *testing.T) {
 	dir, c := t.TempDir(), &nodeClock{}
-	one := Incarnation{Rank: 7, Number: 1}
+	one := tiers.Part{Rank: 7, Incarnation: 1}
 	left := openStore(t, numbered(dir, 7, 1, c))
 	put(t, left, testItem(1, 9000, testName("kept", 1)))
-	if err := left.Unlink(testName("old", 9)); err != nil {
+	if err := left.Unlink(block.ID{}, testName("old", 9)); err != nil {
 		t.Fatal(err)
 	}
 	closeStore(t, left)
@@ -199,7 +202,7 @@ func TestInheritedDrops(t *testing.T) {
 		t.Fatal("not inherited")
 	}
 	evict(t, heir, testItem(1, 9000))
-	if _, err := os.Stat(dir + "/" + one.String()); err != nil {
+	if _, err := os.Stat(dir + "/" + format.Dir(one)); err != nil {
 		t.Fatalf("the record of a withdrawn name is gone: %v", err)
 	}
 	asked := 0

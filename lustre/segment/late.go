@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/breaker"
+	"cascadekv/lustre/segment/format"
 )
 
 // leastPatience is what remains of Options.Patience when several files have not
@@ -68,27 +70,27 @@ func (s *Store) inTime(path string, r *recovery, fn func(steps *atomic.Int64)) e
 
 // scan reads the entries of the segment id at path. An error matches errLate when
 // the file does not answer.
-func (s *Store) scan(path string, id fileID, settle bool, r *recovery) (*scanner, []entry, error) {
-	sc := &scanner{settle: settle, durable: true}
-	var entries []entry
+func (s *Store) scan(path string, id format.FileID, settle bool, r *recovery) (*format.Scanner, []format.Entry, error) {
+	sc := &format.Scanner{Settle: settle, Durable: true}
+	var entries []format.Entry
 	var err error
 	late := s.inTime(path, r, func(steps *atomic.Int64) {
-		sc.steps = steps
-		if sc.h, err = s.fs.Open(path); err == nil {
-			entries, err = sc.entries(id)
-			err = errors.Join(err, sc.h.Close())
+		sc.Steps = steps
+		if sc.File, err = s.fs.Open(path); err == nil {
+			entries, err = sc.Entries(id)
+			err = errors.Join(err, sc.File.Close())
 		}
 	})
 	if late != nil {
 		return nil, nil, late
 	}
-	if sc.unsafe != nil {
-		s.skip(path, fmt.Errorf("frames that may not be durable are left out: %w", sc.unsafe))
+	if sc.Unsafe != nil {
+		s.skip(path, fmt.Errorf("frames that may not be durable are left out: %w", sc.Unsafe))
 	}
-	if sc.hidden != nil {
-		s.skip(path, sc.hidden)
+	if sc.Hidden != nil {
+		s.skip(path, sc.Hidden)
 	}
-	if isRefused(err) { // others on this server hang
+	if breaker.IsRefused(err) { // others on this server hang
 		s.noteLate(path, true)
 		err = fmt.Errorf("%w: %w", errLate, err)
 	}
@@ -119,12 +121,6 @@ func (s *Store) grown(path string, was int64, r *recovery) bool {
 		}
 	})
 	return late == nil && err == nil && size != was
-}
-
-// isRefused reports whether a read was not tried.
-func isRefused(err error) bool {
-	_, refused := errors.AsType[*refusal](err)
-	return refused
 }
 
 // noteLate notes whether a path has not answered.

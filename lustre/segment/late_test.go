@@ -7,17 +7,18 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 // lateRank has n blocks, each in a segment of its own that an earlier run left, of
 // which those that bad picks wait for server in their op.
-func lateRank(t *testing.T, n int, op vfs.Op, bad func(i int) bool, server chan struct{}) (Options, []Item) {
+func lateRank(t *testing.T, n int, op vfs.Op, bad func(i int) bool, server chan struct{}) (Options, []tiers.Item) {
 	t.Helper()
 	dir := t.TempDir()
 	o := testOptions(dir, 1)
 	o.SegmentBlocks = 1
 	s := openStore(t, o)
-	var items []Item
+	var items []tiers.Item
 	for i := range n {
 		items = append(items, testItem(uint64(i+1), 9000, testName(string(rune('a'+i)), uint64(i+1))))
 		put(t, s, items[i])
@@ -56,7 +57,7 @@ func TestLateSegments(t *testing.T) {
 				t.Errorf("%d are late, among them %s; skipped %v", n, one, s.Skipped())
 			}
 			inTime(t, func() { // they still hang
-				must(t, s.Adopt(t.Context(), Incarnation{3, 1}, func(f Found) error {
+				must(t, s.Adopt(t.Context(), tiers.Part{Rank: 3, Incarnation: 1}, func(f tiers.Entry) error {
 					t.Errorf("adopted %+v", f)
 					return nil
 				}))
@@ -80,7 +81,7 @@ func adoptLate(t *testing.T, s *opened, n int) {
 		case <-deadline:
 			t.Fatalf("%d blocks did not come", n)
 		}
-		must(t, s.Adopt(t.Context(), Incarnation{3, 1}, func(f Found) error {
+		must(t, s.Adopt(t.Context(), tiers.Part{Rank: 3, Incarnation: 1}, func(f tiers.Entry) error {
 			if f.Foreign || len(f.Names) != 1 {
 				t.Errorf("adopted as %+v", f)
 			}

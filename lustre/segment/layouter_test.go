@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"cascadekv/lustre/segment/format"
 )
 
 // layouter writes down its calls and what it saw.
@@ -57,7 +59,7 @@ func TestLayoutIsAskedForOnceAndRecordedInEachHeader(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			dir := incarnationName(3, 1)
+			dir := format.FileID{Rank: 3, Incarnation: 1}.Dir()
 			want := []string{"prepare " + dir, "describe agg_rank003_000000.bin.tmp", "describe agg_rank003_000001.bin.tmp", "describe agg_rank003_000002.bin.tmp"}
 			if !slices.Equal(l.calls, want) {
 				t.Errorf("calls %q, want %q", l.calls, want)
@@ -71,9 +73,9 @@ func TestLayoutIsAskedForOnceAndRecordedInEachHeader(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				h, err := decodeHeader(page)
-				if err != nil || h.layout != text[:min(len(text), layoutSize)] {
-					t.Errorf("%s records %q: %v", path, h.layout, err)
+				_, h, err := format.DecodeHeader(page)
+				if err != nil || h.Layout != text[:min(len(text), format.LayoutSize)] {
+					t.Errorf("%s records %q: %v", path, h.Layout, err)
 				}
 			}
 			again := openStore(t, testOptions(o.Dir, 2))

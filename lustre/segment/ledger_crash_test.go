@@ -14,6 +14,7 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/codec"
+	"cascadekv/tiers"
 )
 
 // said is what a store was asked about one name, and what it promised.
@@ -28,7 +29,7 @@ type said struct {
 // acknowledged. A crash is judged by it.
 type ledger struct {
 	mu       sync.Mutex
-	items    map[block.ID]Item
+	items    map[block.ID]tiers.Item
 	acked    map[block.ID]bool // durable, and never evicted
 	promised map[string]said   // newest durable record of a name
 	asked    map[string][]said // records that may have become durable
@@ -49,7 +50,7 @@ func (r said) String() string {
 
 func newLedger() *ledger {
 	return &ledger{
-		items: map[block.ID]Item{}, acked: map[block.ID]bool{},
+		items: map[block.ID]tiers.Item{}, acked: map[block.ID]bool{},
 		promised: map[string]said{}, asked: map[string][]said{},
 	}
 }
@@ -88,7 +89,7 @@ func (l *ledger) takeBack(key string, seq uint64) {
 	l.asked[key] = slices.DeleteFunc(l.asked[key], func(r said) bool { return r.seq == seq })
 }
 
-func (l *ledger) askPut(items []Item) {
+func (l *ledger) askPut(items []tiers.Item) {
 	for _, it := range items {
 		l.mu.Lock()
 		l.items[it.Info.ID] = it
@@ -100,7 +101,7 @@ func (l *ledger) askPut(items []Item) {
 }
 
 // ackPut notes that items and their names are durable.
-func (l *ledger) ackPut(items []Item) {
+func (l *ledger) ackPut(items []tiers.Item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, it := range items {
@@ -290,7 +291,7 @@ func (c *client) check(what string, err error) bool {
 }
 
 // put stores items, and once more if that is refused, as from DRAM.
-func (c *client) put(items ...Item) {
+func (c *client) put(items ...tiers.Item) {
 	c.l.askPut(items)
 	err := c.s.Put(c.t.Context(), items...)
 	if err != nil && c.tolerant {
@@ -301,7 +302,7 @@ func (c *client) put(items ...Item) {
 	}
 }
 
-func (c *client) item(seed uint64, size int, names ...string) Item {
+func (c *client) item(seed uint64, size int, names ...string) tiers.Item {
 	var all []block.Name
 	for _, n := range names {
 		all = append(all, testName(n, c.l.next()))
@@ -309,7 +310,7 @@ func (c *client) item(seed uint64, size int, names ...string) Item {
 	return testItem(seed, size, all...)
 }
 
-func (c *client) link(key string, it Item) {
+func (c *client) link(key string, it tiers.Item) {
 	seq := c.l.next()
 	c.l.ask(key, said{id: it.Info.ID, seq: seq, waits: true})
 	if !c.check("Link", c.s.Link(it.Info.ID, testName(key, seq))) {
@@ -320,7 +321,7 @@ func (c *client) link(key string, it Item) {
 func (c *client) unlink(key string) {
 	seq := c.l.next()
 	c.l.ask(key, said{seq: seq, dropped: true, waits: true})
-	if !c.check("Unlink", c.s.Unlink(testName(key, seq))) {
+	if !c.check("Unlink", c.s.Unlink(block.ID{}, testName(key, seq))) {
 		c.l.takeBack(key, seq)
 	}
 }
@@ -334,7 +335,7 @@ func (c *client) sync() {
 	}
 }
 
-func (c *client) evict(items ...Item) {
+func (c *client) evict(items ...tiers.Item) {
 	for _, it := range items {
 		c.l.forget(it.Info.ID)
 		c.check("Evict", c.s.Evict(it.Info.ID))
@@ -394,7 +395,7 @@ func (c *client) open(o Options) {
 	for attempt := 0; ; attempt++ {
 		s, err := Open(o)
 		if err == nil {
-			if err = s.Recover(func(Found) error { return nil }); err == nil {
+			if err = s.Recover(func(tiers.Entry) error { return nil }); err == nil {
 				c.s = &opened{Store: s}
 				return
 			}
@@ -408,14 +409,14 @@ func (c *client) open(o Options) {
 
 // firstRun puts one by one and together, rotates by size, moves and withdraws
 // names, empties a segment and stores again what it evicted.
-func (c *client) firstRun() []Item {
-	var all []Item
+func (c *client) firstRun() []tiers.Item {
+	var all []tiers.Item
 	for i, size := range []int{5000, 28, 0, 513, 30000, 4096} {
 		it := c.item(uint64(i), size, fmt.Sprint("n", i))
 		c.put(it)
 		all = append(all, it)
 	}
-	batch := []Item{c.item(10, 9000, "b0", "b1"), c.item(11, 300), c.item(12, 20000, "b2")}
+	batch := []tiers.Item{c.item(10, 9000, "b0", "b1"), c.item(11, 300), c.item(12, 20000, "b2")}
 	c.put(batch...)
 	c.link("n0", all[4])
 	c.link("extra", all[1])
@@ -436,7 +437,7 @@ func (c *client) firstRun() []Item {
 
 // secondRun is the next incarnation: it works on what the first left, group
 // commits, empties old segments with names in them, and is not closed.
-func (c *client) secondRun(first []Item) {
+func (c *client) secondRun(first []tiers.Item) {
 	var wg sync.WaitGroup
 	for i := range 6 {
 		it := c.item(uint64(30+i), 7000, fmt.Sprint("g", i))

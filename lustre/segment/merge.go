@@ -11,6 +11,9 @@ import (
 
 	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
+	"cascadekv/tiers"
 )
 
 const (
@@ -24,21 +27,8 @@ const (
 	mergeYield = 200 * time.Millisecond
 )
 
-// Merged is what a Merge did, or all of them together. Files count in bytes.
-type Merged struct {
-	Merges   uint64 // that did something
-	Segments uint64 // that were rewritten and can be unlinked
-	Blocks   uint64 // moved
-	Bytes    uint64 // of these blocks
-	Written  uint64 // of the segments that were made
-	Removed  uint64 // of the segments that were rewritten
-}
-
-// Freed is by how many bytes the files are less; negative when more was written,
-// as by a merge that failed before it had emptied a segment.
-func (m Merged) Freed() int64 { return int64(m.Removed) - int64(m.Written) }
-
-func (m *Merged) add(n Merged) {
+// addMerged adds n to m.
+func addMerged(m *tiers.Merged, n tiers.Merged) {
 	m.Merges += n.Merges
 	m.Segments += n.Segments
 	m.Blocks += n.Blocks
@@ -49,7 +39,7 @@ func (m *Merged) add(n Merged) {
 
 // Merged returns what all merges did since Open, also those that failed, or went
 // on when their callers had left.
-func (s *Store) Merged() Merged {
+func (s *Store) Merged() tiers.Merged {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.merged
@@ -68,19 +58,19 @@ func (s *Store) Merged() Merged {
 // goes on, and of which only the sum tells then (Merged). Calls at the same time
 // wait for each other. Errors: ErrUnavailable, with ErrFull for want of room,
 // ErrClosed.
-func (s *Store) Merge(ctx context.Context, budget int64, moved func([]block.ID)) (Merged, error) {
-	if err := s.merging.acquire(ctx); err != nil {
-		return Merged{}, unavailable("wait for another merge", err)
+func (s *Store) Merge(ctx context.Context, budget int64, moved func([]block.ID)) (tiers.Merged, error) {
+	if err := s.merging.Acquire(ctx); err != nil {
+		return tiers.Merged{}, unavailable("wait for another merge", err)
 	}
 	if err := s.admit(nil); err != nil {
-		s.merging.release()
-		return Merged{}, err
+		s.merging.Release()
+		return tiers.Merged{}, err
 	}
 	m := &merge{s: s, ctx: ctx, moved: moved}
-	end := func() { s.merging.release(); s.endJob() }
-	err := s.writes.within(ctx, "merge of segments", end, func() error { return m.run(budget) })
-	if _, runs := errors.AsType[*Busy](err); runs {
-		return Merged{}, err
+	end := func() { s.merging.Release(); s.endJob() }
+	err := s.writes.Within(ctx, "merge of segments", end, func() error { return m.run(budget) })
+	if _, runs := errors.AsType[*pool.Busy](err); runs {
+		return tiers.Merged{}, err
 	}
 	return m.done, err
 }
@@ -92,11 +82,11 @@ type merge struct {
 	moved   func([]block.ID)
 	from    []*file
 	blocks  []moving
-	records []record // that go without a block
-	target  *file    // nil until something is moved
-	live    int64    // what the blocks moved to it take there
+	records []format.Record // that go without a block
+	target  *file           // nil until something is moved
+	live    int64           // what the blocks moved to it take there
 	memory  *arena.Mapping
-	done    Merged
+	done    tiers.Merged
 }
 
 // moving is a live block with the names that go with it.
@@ -151,7 +141,7 @@ func (s *Store) victims(budget int64) []*file {
 	defer s.mu.Unlock()
 	shapes := s.shapesLocked()
 	slices.SortFunc(shapes, func(a, b shape) int {
-		return cmp.Or(cmp.Compare(a.file.id.incarnation, b.file.id.incarnation), cmp.Compare(a.file.id.number, b.file.id.number))
+		return cmp.Or(cmp.Compare(a.file.id.Incarnation, b.file.id.Incarnation), cmp.Compare(a.file.id.Number, b.file.id.Number))
 	})
 	most, short := s.opt.SegmentBytes, s.room.short()
 	if short {
@@ -207,8 +197,8 @@ func (m *merge) collect(f *file) error {
 	if err != nil {
 		return unavailable("merge: open "+f.path, err)
 	}
-	sc := scanner{h: h.File}
-	entries, err := sc.entries(f.id)
+	sc := format.Scanner{File: h.File}
+	entries, err := sc.Entries(f.id)
 	h.back(err != nil)
 	if err != nil {
 		return unavailable("merge: read the entries of "+f.path, err)
@@ -217,24 +207,24 @@ func (m *merge) collect(f *file) error {
 	defer m.s.mu.Unlock()
 	names, here := f.names(), map[block.ID]int{}
 	for _, e := range entries {
-		if loc := m.s.blocks[e.info.ID]; e.kind == kindBlock && loc != nil && loc.file == f {
-			here[e.info.ID] = len(m.blocks)
+		if loc := m.s.blocks[e.Info.ID]; e.Kind == format.KindBlock && loc != nil && loc.file == f {
+			here[e.Info.ID] = len(m.blocks)
 			m.blocks = append(m.blocks, moving{loc: loc})
 		}
 	}
 	for _, e := range entries {
-		if e.kind == kindBlock {
+		if e.Kind == format.KindBlock {
 			continue
 		}
-		st := m.s.names[nameKey{e.name.Namespace, e.name.Key}]
-		newest := st != nil && st.seq == e.name.Seq && st.dropped == (e.kind == kindDrop)
+		st := m.s.names[nameKey{e.Name.Namespace, e.Name.Key}]
+		newest := st != nil && st.seq == e.Name.Seq && st.dropped == (e.Kind == format.KindDrop)
 		if !newest || !m.s.keepsLocked(f, st, names[st]) {
 			continue
 		}
-		if i, ok := here[e.info.ID]; ok && e.kind == kindName {
-			m.blocks[i].names = append(m.blocks[i].names, e.name)
+		if i, ok := here[e.Info.ID]; ok && e.Kind == format.KindName {
+			m.blocks[i].names = append(m.blocks[i].names, e.Name)
 		} else {
-			m.records = append(m.records, record{id: e.info.ID, name: e.name, dropped: e.kind == kindDrop})
+			m.records = append(m.records, format.Record{ID: e.Info.ID, Name: e.Name, Dropped: e.Kind == format.KindDrop})
 		}
 	}
 	return nil
@@ -256,11 +246,11 @@ func (m *merge) yield() error {
 
 // batch takes the next blocks for one frame, and with the last of them the
 // records that have none.
-func (m *merge) batch() (blocks []moving, records []record) {
+func (m *merge) batch() (blocks []moving, records []format.Record) {
 	var bytes int64
 	n := 0
-	for n < len(m.blocks) && (n == 0 || bytes+align(m.blocks[n].loc.as.size) <= mergeBatch) {
-		bytes += align(m.blocks[n].loc.as.size)
+	for n < len(m.blocks) && (n == 0 || bytes+format.Align(m.blocks[n].loc.as.Size) <= mergeBatch) {
+		bytes += format.Align(m.blocks[n].loc.as.Size)
 		n++
 	}
 	blocks, m.blocks = m.blocks[:n], m.blocks[n:]
@@ -280,7 +270,7 @@ func extents(blocks []moving) []wanted {
 }
 
 // move writes one frame and points the index to it.
-func (m *merge) move(blocks []moving, records []record) error {
+func (m *merge) move(blocks []moving, records []format.Record) error {
 	items, moved, err := m.read(blocks)
 	if err != nil {
 		return err
@@ -297,7 +287,7 @@ func (m *merge) move(blocks []moving, records []record) error {
 		err = f.syncTo(number)
 	}
 	if err == nil {
-		err = m.s.relyOn(m.ctx, f.id.incarnation)
+		err = m.s.relyOn(m.ctx, f.id.Incarnation)
 	}
 	if f.path != "" {
 		m.s.note(f, items, records, err == nil)
@@ -309,34 +299,34 @@ func (m *merge) move(blocks []moving, records []record) error {
 		return unavailable("merge: write", err)
 	}
 	for _, it := range items {
-		m.live += it.as.footprint()
+		m.live += it.As.Footprint()
 	}
 	return m.relocate(f, items, moved, offs)
 }
 
 // read brings blocks into memory, as they are stored. One that is gone is left
 // out, a damaged one is withdrawn: it must not get a new checksum's blessing.
-func (m *merge) read(blocks []moving) (items []parcel, moved []*location, err error) {
+func (m *merge) read(blocks []moving) (items []format.Block, moved []*location, err error) {
 	var need int64
 	for _, b := range blocks {
-		need += align(b.loc.as.size)
+		need += format.Align(b.loc.as.Size)
 	}
 	if err := m.room(need); err != nil {
 		return nil, nil, err
 	}
 	at := int64(0)
 	for _, b := range blocks {
-		payload := m.memory.Bytes()[at : at+b.loc.as.size]
+		payload := m.memory.Bytes()[at : at+b.loc.as.Size]
 		err := m.fetch(b.loc, payload)
 		m.s.faults.count(err)
 		switch {
-		case errors.Is(err, ErrCorrupt):
+		case errors.Is(err, tiers.ErrCorrupt):
 			continue
 		case err != nil:
 			return nil, nil, err
 		}
-		at += align(b.loc.as.size)
-		items = append(items, parcel{Item{Info: b.loc.info, Names: b.names}, b.loc.as, payload})
+		at += format.Align(b.loc.as.Size)
+		items = append(items, format.Block{Info: b.loc.info, Names: b.names, As: b.loc.as, Bytes: payload})
 		moved = append(moved, b.loc)
 	}
 	return items, moved, nil
@@ -347,7 +337,7 @@ func (m *merge) fetch(loc *location, payload []byte) error {
 	if err := m.s.fetch(loc, payload); err != nil {
 		return err
 	}
-	if why := loc.as.wrong(payload); why != "" {
+	if why := loc.as.Check(payload); why != "" {
 		return m.s.withdraw(loc, why)
 	}
 	return nil
@@ -372,8 +362,8 @@ func (m *merge) room(n int64) error {
 }
 
 // into returns the segment that takes the next frame.
-func (m *merge) into(items []parcel, records []record) (*file, error) {
-	_, need := frameSize(items, records)
+func (m *merge) into(items []format.Block, records []format.Record) (*file, error) {
+	_, need := format.FrameSize(items, records)
 	if m.target != nil && m.s.isFullFile(m.target, need, len(items)) {
 		if err := m.seal(); err != nil {
 			return nil, err
@@ -391,7 +381,7 @@ func (m *merge) into(items []parcel, records []record) (*file, error) {
 
 // relocate points the index to the copies in f, of blocks that are still where
 // they were.
-func (m *merge) relocate(f *file, items []parcel, old []*location, offs []int64) error {
+func (m *merge) relocate(f *file, items []format.Block, old []*location, offs []int64) error {
 	s := m.s
 	var ids []block.ID
 	s.mu.Lock()
@@ -404,7 +394,7 @@ func (m *merge) relocate(f *file, items []parcel, old []*location, offs []int64)
 			continue
 		}
 		s.forgetLocked(old[i])
-		s.indexLocked(f, it.Info, it.as, offs[i])
+		s.indexLocked(f, it.Info, it.As, offs[i])
 		ids = append(ids, it.Info.ID)
 		m.done.Blocks++
 		m.done.Bytes += uint64(it.Info.Size)
@@ -426,7 +416,7 @@ func (m *merge) seal() error {
 	err := f.seal()
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
-	f.size, f.done = f.off, true
+	f.size, f.done = f.w.Off, true
 	m.done.Written += uint64(f.size)
 	f.overhead = f.size - m.live
 	m.live = 0
@@ -455,8 +445,8 @@ func (m *merge) leave() {
 		}
 		m.s.unuseLocked(f)
 	}
-	if m.done != (Merged{}) {
+	if m.done != (tiers.Merged{}) {
 		m.done.Merges = 1
-		m.s.merged.add(m.done)
+		addMerged(&m.s.merged, m.done)
 	}
 }

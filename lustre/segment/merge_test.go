@@ -8,7 +8,9 @@ import (
 	"sync"
 	"testing"
 
+	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 func TestPlan(t *testing.T) {
@@ -52,7 +54,7 @@ func TestPlan(t *testing.T) {
 func TestMergesEnd(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, small(dir, 1))
-	kept := []Item{testItem(1, 4000, testName("a", 10)), testItem(2, 100, testName("b", 20))}
+	kept := []tiers.Item{testItem(1, 4000, testName("a", 10)), testItem(2, 100, testName("b", 20))}
 	put(t, s, kept[0])
 	closeStore(t, s)
 	s = openStore(t, small(dir, 2))
@@ -68,7 +70,7 @@ func TestMergesEnd(t *testing.T) {
 		}
 	}
 	wantBytes(t, s, kept...)
-	if n := s.Usage().Files; n != 1 {
+	if n := s.fileCount(); n != 1 {
 		t.Errorf("%d files", n)
 	}
 	evicted := kept[0].Info.ID
@@ -91,11 +93,11 @@ func small(dir string, incarnation uint64) Options {
 const mergeSize = 100_000
 
 // populate puts n blocks with a name each, in batches of five.
-func populate(t *testing.T, s *opened, n int) []Item {
+func populate(t *testing.T, s *opened, n int) []tiers.Item {
 	t.Helper()
-	var all []Item
+	var all []tiers.Item
 	for i := 0; i < n; i += 5 {
-		var items []Item
+		var items []tiers.Item
 		for j := i; j < i+5; j++ {
 			items = append(items, testItem(uint64(j), mergeSize+j, testName(fmt.Sprint(j), uint64(10*j+10))))
 		}
@@ -105,7 +107,7 @@ func populate(t *testing.T, s *opened, n int) []Item {
 	return all
 }
 
-func merged(t *testing.T, s *opened, budget int64) Merged {
+func merged(t *testing.T, s *opened, budget int64) tiers.Merged {
 	t.Helper()
 	m, err := s.Merge(t.Context(), budget, s.tell)
 	if err != nil {
@@ -116,7 +118,7 @@ func merged(t *testing.T, s *opened, budget int64) Merged {
 }
 
 // evictSome evicts two of three blocks and returns the rest.
-func evictSome(t *testing.T, s *opened, all []Item) (kept []Item) {
+func evictSome(t *testing.T, s *opened, all []tiers.Item) (kept []tiers.Item) {
 	t.Helper()
 	for i, it := range all {
 		if i%3 == 0 {
@@ -137,10 +139,10 @@ func TestMergeFreesSpace(t *testing.T) {
 	s := openStore(t, small(dir, 1))
 	kept := evictSome(t, s, populate(t, s, 90))
 	before := s.Usage()
-	var sum Merged
+	var sum tiers.Merged
 	for {
 		m := merged(t, s, 0)
-		sum.add(m)
+		addMerged(&sum, m)
 		if m.Segments == 0 {
 			break
 		}
@@ -169,7 +171,7 @@ func TestMergeFreesSpace(t *testing.T) {
 }
 
 // wantChainOrder: within a file later names do not lie before earlier ones.
-func wantChainOrder(t *testing.T, s *opened, items []Item) {
+func wantChainOrder(t *testing.T, s *opened, items []tiers.Item) {
 	t.Helper()
 	last := map[string]int64{}
 	for _, it := range items {
@@ -194,7 +196,7 @@ func TestMergeKeepsWhatCounts(t *testing.T) {
 		}
 	}
 	for i := range 3 {
-		if err := s.Unlink(testName(fmt.Sprint(i), 6000)); err != nil {
+		if err := s.Unlink(block.ID{}, testName(fmt.Sprint(i), 6000)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -206,7 +208,7 @@ func TestMergeKeepsWhatCounts(t *testing.T) {
 	rewritten := 0
 	for run := uint64(2); run < 6; run++ {
 		for _, it := range all[10:] { // those whose files were not unlinked come back with each run
-			if err := s.Evict(it.Info.ID); err != nil && !errors.Is(err, ErrNotFound) {
+			if err := s.Evict(it.Info.ID); err != nil && !errors.Is(err, tiers.ErrNotFound) {
 				t.Fatal(err)
 			}
 		}
@@ -255,7 +257,7 @@ func TestMergeUnderLoad(t *testing.T) {
 				if w == 0 && i%4 == 0 {
 					if err := s.Evict(it.Info.ID); err == nil {
 						gone.Store(it.Info.ID, true)
-					} else if !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrPinned) {
+					} else if !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrPinned) {
 						t.Error(err)
 					}
 					continue
@@ -265,7 +267,7 @@ func TestMergeUnderLoad(t *testing.T) {
 				if err == nil && string(got) != string(it.Data) {
 					t.Error("wrong bytes")
 				}
-				if _, evicted := gone.Load(it.Info.ID); err != nil && !was && !evicted && !errors.Is(err, ErrNotFound) {
+				if _, evicted := gone.Load(it.Info.ID); err != nil && !was && !evicted && !errors.Is(err, tiers.ErrNotFound) {
 					t.Errorf("a block that nobody evicted: %v", err)
 				}
 			}
@@ -278,7 +280,7 @@ func TestMergeUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	var kept []Item
+	var kept []tiers.Item
 	for _, it := range all {
 		if _, evicted := gone.Load(it.Info.ID); !evicted {
 			kept = append(kept, it)
@@ -335,7 +337,7 @@ func TestFailedMergeKeepsNames(t *testing.T) {
 	s := openStore(t, options(fault, 1))
 	kept := evictSome(t, s, populate(t, s, 30))
 	fault.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrIO})
-	if _, err := s.Merge(t.Context(), 0, s.tell); !errors.Is(err, ErrUnavailable) {
+	if _, err := s.Merge(t.Context(), 0, s.tell); !errors.Is(err, tiers.ErrUnavailable) {
 		t.Fatalf("Merge: %v", err)
 	}
 	crash.Evict(1)
@@ -364,7 +366,7 @@ func TestMergeWithdrawsDamage(t *testing.T) {
 	p[off+77] ^= 4
 	writeFile(t, p, path)
 	merged(t, s, 0)
-	if _, err := read(t.Context(), s, kept[0]); !errors.Is(err, ErrNotFound) {
+	if _, err := read(t.Context(), s, kept[0]); !errors.Is(err, tiers.ErrNotFound) {
 		t.Errorf("the damaged block: %v", err)
 	}
 	wantBytes(t, s, kept[1:]...)
@@ -381,7 +383,7 @@ func TestDropsOutliveWhatCannotBeRead(t *testing.T) {
 	head := readFile(t, dir, hidden)
 
 	s = openStore(t, small(dir, 2))
-	if err := s.Unlink(testName("gone", 20)); err != nil {
+	if err := s.Unlink(block.ID{}, testName("gone", 20)); err != nil {
 		t.Fatal(err)
 	}
 	put(t, s, testItem(2, mergeSize, testName("other", 30)))

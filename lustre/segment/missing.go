@@ -10,6 +10,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
 )
 
 // errGone says that somebody removed a file in which something was to be kept.
@@ -127,7 +128,7 @@ func (s *Store) dirGone(dir string) {
 		s.tenure.dir = ""
 	}
 	for one := range s.tenure.taken {
-		if filepath.Join(s.opt.Dir, one.String()) == dir {
+		if filepath.Join(s.opt.Dir, format.Dir(one)) == dir {
 			delete(s.tenure.taken, one)
 		}
 	}
@@ -171,14 +172,14 @@ func (s *Store) withdrawRecordsLocked(f *file) {
 		if st.records -= n; st.file == f {
 			// Names are two ticks apart at least: what is put again of this record
 			// is newer than its withdrawal.
-			drop := record{dropped: true, name: block.Name{Namespace: st.key.namespace, Key: st.key.key, Seq: st.seq}}
+			drop := format.Record{Dropped: true, Name: block.Name{Namespace: st.key.namespace, Key: st.key.key, Seq: st.seq}}
 			if !st.dropped {
-				drop.name.Seq--
+				drop.Name.Seq--
 			}
 			if st.records > 0 || st.dropped {
 				s.waiting = append(s.waiting, drop)
 			}
-			st.file, st.seq, st.dropped = nil, drop.name.Seq, true
+			st.file, st.seq, st.dropped = nil, drop.Name.Seq, true
 		}
 		if st.records == 0 {
 			delete(s.names, st.key)

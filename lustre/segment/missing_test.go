@@ -9,7 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 // missed asks for what is gone.
@@ -49,7 +52,7 @@ func TestMissing(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "kv")
 			o := testOptions(dir, 1)
 			o.SegmentBlocks = 2
-			var items []Item
+			var items []tiers.Item
 			for i := range 6 {
 				items = append(items, testItem(uint64(i+1), 9000, testName(string(rune('a'+i)), uint64(10*i+10))))
 			}
@@ -63,14 +66,14 @@ func TestMissing(t *testing.T) {
 			if n := missed(t, s); n != 0 {
 				t.Errorf("%d blocks are gone before anything was removed", n)
 			}
-			must(t, c.remove(dir, filepath.Join(dir, incarnationName(3, 2))))
+			must(t, c.remove(dir, filepath.Join(dir, format.FileID{Rank: 3, Incarnation: 2}.Dir())))
 			if n := missed(t, s); n != c.lost || s.Usage().Blocks != 6-n {
 				t.Errorf("%d blocks are gone, want %d; %+v", n, c.lost, s.Usage())
 			}
 			if n := missed(t, s); n != 0 {
 				t.Errorf("%d blocks are gone again", n)
 			}
-			lost := slices.DeleteFunc(slices.Clone(items), func(it Item) bool { return !s.missing(it) })
+			lost := slices.DeleteFunc(slices.Clone(items), func(it tiers.Item) bool { return !s.missing(it) })
 			if len(lost) > 0 {
 				put(t, s, lost...)
 			}
@@ -99,7 +102,7 @@ func TestMissingIsCertain(t *testing.T) {
 	put(t, s, it)
 	for _, r := range []vfs.Rule{{Op: vfs.OpReadDir, Err: unix.EIO, Count: 1}, {Op: vfs.OpReadDir, Err: unix.ESTALE, Count: 1}, {Op: vfs.OpStatfs, Err: unix.ENOTCONN, Count: 1}} {
 		fs.Add(r)
-		if lost, err := s.Missing(t.Context()); !errors.Is(err, ErrUnavailable) || len(lost) != 0 {
+		if lost, err := s.Missing(t.Context()); !errors.Is(err, tiers.ErrUnavailable) || len(lost) != 0 {
 			t.Errorf("%v, %v", lost, err)
 		}
 	}
@@ -107,7 +110,7 @@ func TestMissingIsCertain(t *testing.T) {
 		t.Errorf("%d blocks are gone", n)
 	}
 	s.mounted++
-	if lost, err := s.Missing(t.Context()); !errors.Is(err, ErrUnavailable) || len(lost) != 0 {
+	if lost, err := s.Missing(t.Context()); !errors.Is(err, tiers.ErrUnavailable) || len(lost) != 0 {
 		t.Errorf("another file system: %v, %v", lost, err)
 	}
 	wantBytes(t, s, it)
@@ -122,7 +125,7 @@ func TestMissingTombstones(t *testing.T) {
 	s := openStore(t, o)
 	old, other, newer := testItem(1, 9000, testName("k", 10)), testItem(2, 9000, testName("n", 20)), testItem(3, 9000, testName("n", 40))
 	put(t, s, old, other)
-	must(t, s.Unlink(testName("k", 30)))
+	must(t, s.Unlink(block.ID{}, testName("k", 30)))
 	put(t, s, newer)
 	must(t, os.Remove(filepath.Join(dir, segmentPath(1, 1))))
 	if n := missed(t, s); n != 1 {

@@ -8,24 +8,11 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 type nameKey struct{ namespace, key string }
-
-// record is a NAME, or a DROP of which only namespace, key and seq count.
-type record struct {
-	id      block.ID
-	name    block.Name
-	dropped bool
-	hides   bool // a DROP: of older records in segments that were not read
-}
-
-func (r record) append(p []byte) []byte {
-	if r.dropped {
-		return appendDrop(p, r.name)
-	}
-	return appendName(p, r.id, r.name)
-}
 
 // nameState is the newest record of a name and how many records of it lie in
 // all files, so that a tombstone is known to be one.
@@ -42,20 +29,20 @@ type nameState struct {
 // noteLocked accounts for a record that lies, or may lie, in f, and tells
 // whether it is the newest of its name so far. One that does not count leaves
 // an older copy of itself what it was: the file of that must stay.
-func (s *Store) noteLocked(f *file, r record, counts bool) bool {
-	k := nameKey{r.name.Namespace, r.name.Key}
+func (s *Store) noteLocked(f *file, r format.Record, counts bool) bool {
+	k := nameKey{r.Name.Namespace, r.Name.Key}
 	st := s.names[k]
 	if st == nil {
 		st = &nameState{key: k}
 		s.names[k] = st
 	}
 	st.records++
-	st.hides = st.hides || r.hides
+	st.hides = st.hides || r.Hides
 	f.recs = append(f.recs, st)
-	if r.name.Seq < st.seq || !counts && r.name.Seq == st.seq && st.file != nil {
+	if r.Name.Seq < st.seq || !counts && r.Name.Seq == st.seq && st.file != nil {
 		return false
 	}
-	st.file, st.id, st.seq, st.dropped = f, r.id, r.name.Seq, r.dropped
+	st.file, st.id, st.seq, st.dropped = f, r.ID, r.Name.Seq, r.Dropped
 	return true
 }
 
@@ -69,26 +56,26 @@ const (
 // next Put, Sync or Close. Errors: ErrNotFound, ErrUnavailable (too many names
 // wait for a file system that takes none), ErrBadItem.
 func (s *Store) Link(id block.ID, n block.Name) error {
-	return s.enqueue(record{id: id, name: n}, true)
+	return s.enqueue(format.Record{ID: id, Name: n}, true)
 }
 
 // Unlink records that a name is withdrawn as of n.Seq; only Namespace, Key and
 // Seq count. It becomes durable as Link does. Errors: ErrUnavailable, ErrBadItem.
-func (s *Store) Unlink(n block.Name) error {
-	return s.enqueue(record{name: n, dropped: true}, false)
+func (s *Store) Unlink(_ block.ID, n block.Name) error {
+	return s.enqueue(format.Record{Name: n, Dropped: true}, false)
 }
 
-func (s *Store) enqueue(r record, mustExist bool) error {
-	if err := checkName(r.name); err != nil {
+func (s *Store) enqueue(r format.Record, mustExist bool) error {
+	if err := checkName(r.Name); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return ErrClosed
+		return tiers.ErrClosed
 	}
 	if mustExist {
-		if _, err := s.findLocked(r.id); err != nil {
+		if _, err := s.findLocked(r.ID); err != nil {
 			return err
 		}
 	}
@@ -117,7 +104,7 @@ func (s *Store) flush() {
 
 // load is the names that one write has with it.
 type load struct {
-	names []record
+	names []format.Record
 	done  chan struct{} // closed when they are durable or wait again
 	lost  bool          // they wait again; read it after done
 }
@@ -166,6 +153,14 @@ func (s *Store) Sync(ctx context.Context) error {
 				return unavailable("wait for names on their way", ctx.Err())
 			}
 		}
+	}
+	return nil
+}
+
+// checkName reports whether a record of n can be written.
+func checkName(n block.Name) error {
+	if len(n.Namespace) > block.MaxKey || len(n.Key) > block.MaxKey || len(n.Parent) > block.MaxKey {
+		return fmt.Errorf("%w: namespace, key or parent of %.40q is longer than %d bytes", ErrBadItem, n.Key, block.MaxKey)
 	}
 	return nil
 }

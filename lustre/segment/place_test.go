@@ -15,6 +15,9 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
+	"cascadekv/tiers"
 )
 
 // ranks opens two stores over one directory; the second has found nothing in
@@ -34,9 +37,9 @@ func ranks(t *testing.T, change func(owner, other *Options)) (owner, other *open
 	return owner, other, fs, trace, dir
 }
 
-func placeOf(t *testing.T, s *opened, it Item) Place {
+func placeOf(t *testing.T, s *opened, it tiers.Item) tiers.Segment {
 	t.Helper()
-	p, err := s.Place(it.Info.ID)
+	p, err := s.Segment(it.Info.ID)
 	if err != nil {
 		t.Fatalf("Place: %v", err)
 	}
@@ -44,16 +47,16 @@ func placeOf(t *testing.T, s *opened, it Item) Place {
 }
 
 // byPlaces are the ways to read a block by its place.
-var byPlaces = map[string]func(ctx context.Context, s *opened, p Place, it Item, dst []byte) error{
-	"alone": func(ctx context.Context, s *opened, p Place, it Item, dst []byte) error {
-		return s.ReadPlace(ctx, p, it.Info, dst)
+var byPlaces = map[string]func(ctx context.Context, s *opened, p tiers.Segment, it tiers.Item, dst []byte) error{
+	"alone": func(ctx context.Context, s *opened, p tiers.Segment, it tiers.Item, dst []byte) error {
+		return s.ReadSegment(ctx, p, it.Info, dst)
 	},
-	"in a batch": func(ctx context.Context, s *opened, p Place, it Item, dst []byte) error {
-		return s.ReadBatch(ctx, []Read{{Place: p, Info: it.Info, Dst: dst}})[0]
+	"in a batch": func(ctx context.Context, s *opened, p tiers.Segment, it tiers.Item, dst []byte) error {
+		return s.ReadBatch(ctx, []tiers.Read{{At: p, Info: it.Info, Dst: dst}})[0]
 	},
 }
 
-func wantPlace(t *testing.T, s *opened, p Place, it Item) {
+func wantPlace(t *testing.T, s *opened, p tiers.Segment, it tiers.Item) {
 	t.Helper()
 	for way, read := range byPlaces {
 		dst := bytes.Repeat([]byte{0xee}, len(it.Data))
@@ -63,7 +66,7 @@ func wantPlace(t *testing.T, s *opened, p Place, it Item) {
 	}
 }
 
-func wantNoPlace(t *testing.T, what string, s *opened, p Place, it Item, want error) {
+func wantNoPlace(t *testing.T, what string, s *opened, p tiers.Segment, it tiers.Item, want error) {
 	t.Helper()
 	for way, read := range byPlaces {
 		wantErr(t, what+", "+way, read(t.Context(), s, p, it, make([]byte, it.Info.Size)), want)
@@ -71,8 +74,8 @@ func wantNoPlace(t *testing.T, what string, s *opened, p Place, it Item, want er
 }
 
 // variety is items of all the ways to lie in a frame.
-func variety() []Item {
-	var items []Item
+func variety() []tiers.Item {
+	var items []tiers.Item
 	for i, size := range []int{0, 1, 500, 512, 513, 4096, 9000, 70000} {
 		items = append(items, testItem(uint64(i+1), size, testName(string(rune('a'+i)), uint64(i+1))))
 	}
@@ -91,13 +94,13 @@ func TestReadPlace(t *testing.T) {
 func readPlaces(t *testing.T, change func(owner, other *Options)) {
 	owner, other, _, _, dir := ranks(t, change)
 	items := variety()
-	early := map[int]Place{}
+	early := map[int]tiers.Segment{}
 	for i, it := range items {
 		put(t, owner, it)
 		early[i] = placeOf(t, owner, it)
 		wantPlace(t, other, early[i], it)
 	}
-	batch := []Item{testItem(50, 300), testItem(51, 20000, testName("x", 1)), testItem(52, 10), testItem(53, 8192)}
+	batch := []tiers.Item{testItem(50, 300), testItem(51, 20000, testName("x", 1)), testItem(52, 10), testItem(53, 8192)}
 	put(t, owner, batch...)
 	for _, it := range batch {
 		wantPlace(t, other, placeOf(t, owner, it), it)
@@ -118,13 +121,13 @@ func readPlaces(t *testing.T, change func(owner, other *Options)) {
 // neighbours in a batch, all with one call.
 func TestReadPlaceIsOneCall(t *testing.T) {
 	owner, other, _, trace, _ := ranks(t, nil)
-	items := []Item{testItem(1, 9000), testItem(2, 9000), testItem(3, 9000)}
+	items := []tiers.Item{testItem(1, 9000), testItem(2, 9000), testItem(3, 9000)}
 	put(t, owner, items...)
-	var reads []Read
+	var reads []tiers.Read
 	for _, it := range items {
-		reads = append(reads, Read{Place: placeOf(t, owner, it), Info: it.Info, Dst: make([]byte, len(it.Data))})
+		reads = append(reads, tiers.Read{At: placeOf(t, owner, it), Info: it.Info, Dst: make([]byte, len(it.Data))})
 	}
-	wantPlace(t, other, reads[0].Place, items[0])
+	wantPlace(t, other, reads[0].At, items[0])
 	settleDown(other)
 	trace.Take()
 	calls := func(what string, read func() error) {
@@ -136,7 +139,7 @@ func TestReadPlaceIsOneCall(t *testing.T) {
 			t.Errorf("%s takes\n%s", what, ops)
 		}
 	}
-	calls("a block", func() error { return other.ReadPlace(t.Context(), reads[1].Place, reads[1].Info, reads[1].Dst) })
+	calls("a block", func() error { return other.ReadSegment(t.Context(), reads[1].At, reads[1].Info, reads[1].Dst) })
 	calls("a batch", func() error { return errors.Join(other.ReadBatch(t.Context(), reads)...) })
 }
 
@@ -147,43 +150,43 @@ func TestReadPlaceNeverTakesAnother(t *testing.T) {
 	a, b := testItem(1, 9000), testItem(2, 9000)
 	put(t, owner, a, b)
 	pa, pb := placeOf(t, owner, a), placeOf(t, owner, b)
-	wantNoPlace(t, "another's place", other, pb, a, ErrNotFound)
-	at := func(off int64) Place { return plain(a.Info).at(pa.Path, off) }
+	wantNoPlace(t, "another's place", other, pb, a, tiers.ErrNotFound)
+	at := func(off int64) tiers.Segment { return placed(format.Plain(a.Info), pa.Path, off) }
 	for d := int64(-96); d <= 96; d += 8 {
 		if d != 0 {
-			wantNoPlace(t, "a place beside", other, at(pa.Offset+d), a, ErrCorrupt)
+			wantNoPlace(t, "a place beside", other, at(pa.Offset+d), a, tiers.ErrCorrupt)
 		}
 	}
-	wantNoPlace(t, "where the other is", other, at(pb.Offset), a, ErrCorrupt)
-	wantNoPlace(t, "behind the end", other, at(1<<40), a, ErrCorrupt)
-	wantNoPlace(t, "far behind the end", other, at(maxOffset+1), a, ErrNotFound)
-	for _, off := range []int64{pageSize - 1, 0, -1, math.MinInt64} {
-		wantNoPlace(t, "in the header page, or before it", other, at(off), a, ErrNotFound)
+	wantNoPlace(t, "where the other is", other, at(pb.Offset), a, tiers.ErrCorrupt)
+	wantNoPlace(t, "behind the end", other, at(1<<40), a, tiers.ErrCorrupt)
+	wantNoPlace(t, "far behind the end", other, at(maxOffset+1), a, tiers.ErrNotFound)
+	for _, off := range []int64{format.PageSize - 1, 0, -1, math.MinInt64} {
+		wantNoPlace(t, "in the header page, or before it", other, at(off), a, tiers.ErrNotFound)
 	}
-	for what, change := range map[string]func(*block.Info, *Place){
-		"size":                       func(i *block.Info, _ *Place) { i.Size-- },
-		"checksum":                   func(i *block.Info, _ *Place) { i.CRC ^= 1 },
-		"stored size":                func(_ *block.Info, p *Place) { p.Stored++ },
-		"stored checksum":            func(_ *block.Info, p *Place) { p.StoredCRC ^= 1 },
-		"size, encoded":              func(_ *block.Info, p *Place) { p.Codec = 1 },
-		"size, encoded to nothing":   func(_ *block.Info, p *Place) { p.Codec, p.Stored = 1, 0 },
-		"size, encoded to below":     func(_ *block.Info, p *Place) { p.Codec, p.Stored = 1, -1 },
-		"id, which is not known yet": func(i *block.Info, _ *Place) { i.ID = block.Provisional(7) },
-		"id, which is none":          func(i *block.Info, _ *Place) { i.ID = block.ID{} },
+	for what, change := range map[string]func(*block.Info, *tiers.Segment){
+		"size":                       func(i *block.Info, _ *tiers.Segment) { i.Size-- },
+		"checksum":                   func(i *block.Info, _ *tiers.Segment) { i.CRC ^= 1 },
+		"stored size":                func(_ *block.Info, p *tiers.Segment) { p.Stored++ },
+		"stored checksum":            func(_ *block.Info, p *tiers.Segment) { p.StoredCRC ^= 1 },
+		"size, encoded":              func(_ *block.Info, p *tiers.Segment) { p.Codec = 1 },
+		"size, encoded to nothing":   func(_ *block.Info, p *tiers.Segment) { p.Codec, p.Stored = 1, 0 },
+		"size, encoded to below":     func(_ *block.Info, p *tiers.Segment) { p.Codec, p.Stored = 1, -1 },
+		"id, which is not known yet": func(i *block.Info, _ *tiers.Segment) { i.ID = block.Provisional(7) },
+		"id, which is none":          func(i *block.Info, _ *tiers.Segment) { i.ID = block.ID{} },
 	} {
 		it, p := b, pb
 		change(&it.Info, &p)
-		wantNoPlace(t, "another "+what, other, p, it, ErrNotFound)
+		wantNoPlace(t, "another "+what, other, p, it, tiers.ErrNotFound)
 	}
 	it, p := b, pb
 	it.Info.CRC, p.StoredCRC = 1, 1
-	wantNoPlace(t, "another checksum", other, p, it, ErrCorrupt)
+	wantNoPlace(t, "another checksum", other, p, it, tiers.ErrCorrupt)
 	for _, number := range []uint8{1, 2, 3, 4, 255} {
 		p := pb
 		p.Codec, p.Stored, p.StoredCRC = number, 4000, block.CRC(b.Data[:4000])
-		wantNoPlace(t, "a part of the bytes, as if encoded", other, p, b, ErrCorrupt)
+		wantNoPlace(t, "a part of the bytes, as if encoded", other, p, b, tiers.ErrCorrupt)
 	}
-	wantErr(t, "room of another size", other.ReadPlace(t.Context(), pb, b.Info, make([]byte, 8999)), ErrBadItem)
+	wantErr(t, "room of another size", other.ReadSegment(t.Context(), pb, b.Info, make([]byte, 8999)), ErrBadItem)
 	wantPlace(t, other, pb, b)
 }
 
@@ -194,7 +197,7 @@ func TestReadPlacePaths(t *testing.T) {
 	put(t, owner, it)
 	good := placeOf(t, owner, it)
 	name, incarnation := filepath.Base(good.Path), filepath.Dir(good.Path)
-	at := func(path string) Place { p := good; p.Path = path; return p }
+	at := func(path string) tiers.Segment { p := good; p.Path = path; return p }
 	for _, path := range []string{
 		"", ".", "..", "/", "/etc/passwd", "../" + good.Path, "./" + good.Path, "/" + good.Path, incarnation,
 		incarnation + "/", incarnation + "//" + name, incarnation + "/./" + name, incarnation + "/../" + good.Path,
@@ -202,7 +205,7 @@ func TestReadPlacePaths(t *testing.T) {
 		"rank003-0000000000000001/agg_rank004_000000.bin", "rank3-0000000000000001/agg_rank003_000000.bin",
 		"rank003-1/agg_rank003_000000.bin", "rank003-0000000000000001/agg_rank003_0.bin", "rank003-0000000000000001/agg_rank003_-00001.bin",
 	} {
-		wantNoPlace(t, "path "+path, other, at(path), it, ErrNotFound)
+		wantNoPlace(t, "path "+path, other, at(path), it, tiers.ErrNotFound)
 	}
 	settleDown(other)
 	if ops := trace.Take(); ops != "" {
@@ -213,17 +216,17 @@ func TestReadPlacePaths(t *testing.T) {
 	}
 	link := good
 	link.Path = incarnation + "/agg_rank003_000007.bin"
-	wantNoPlace(t, "a symbolic link", other, link, it, ErrUnavailable)
+	wantNoPlace(t, "a symbolic link", other, link, it, tiers.ErrUnavailable)
 	writeFile(t, readFile(t, dir, good.Path), dir, incarnation, "agg_rank003_000008.bin")
 	link.Path = incarnation + "/agg_rank003_000008.bin"
-	wantNoPlace(t, "a file under another's name", other, link, it, ErrCorrupt)
+	wantNoPlace(t, "a file under another's name", other, link, it, tiers.ErrCorrupt)
 	wantPlace(t, other, good, it)
 }
 
 // TestReadPlaceDamage: what was flipped or cut is never taken for the block.
 func TestReadPlaceDamage(t *testing.T) {
 	owner, other, _, _, dir := ranks(t, nil)
-	items := []Item{testItem(1, 300), testItem(2, 9000)}
+	items := []tiers.Item{testItem(1, 300), testItem(2, 9000)}
 	put(t, owner, items...)
 	path := placeOf(t, owner, items[0]).Path
 	whole := readFile(t, dir, path)
@@ -235,12 +238,12 @@ func TestReadPlaceDamage(t *testing.T) {
 			bad[at] ^= 4
 			writeFile(t, bad, dir, path)
 			other.handles.expire()
-			wantNoPlace(t, what+" flipped", other, p, it, ErrCorrupt)
+			wantNoPlace(t, what+" flipped", other, p, it, tiers.ErrCorrupt)
 		}
-		for _, n := range []int64{0, 100, pageSize, p.Offset, end - 1} {
+		for _, n := range []int64{0, 100, format.PageSize, p.Offset, end - 1} {
 			writeFile(t, whole[:n], dir, path)
 			other.handles.expire()
-			wantNoPlace(t, "cut file", other, p, it, ErrCorrupt)
+			wantNoPlace(t, "cut file", other, p, it, tiers.ErrCorrupt)
 		}
 		writeFile(t, whole, dir, path)
 		wantPlace(t, other, p, it)
@@ -250,7 +253,7 @@ func TestReadPlaceDamage(t *testing.T) {
 // TestReadPlaceOfATornWrite: a part of a payload is no block; and what was durable
 // before it stays one.
 func TestReadPlaceOfATornWrite(t *testing.T) {
-	for _, written := range []int64{pageSize, pageSize + 100, pageSize + 8192, pageSize + 8999} {
+	for _, written := range []int64{format.PageSize, format.PageSize + 100, format.PageSize + 8192, format.PageSize + 8999} {
 		owner, fs, dir := faulty(t, nil)
 		o := testOptions(dir, 2)
 		o.Rank = 4
@@ -259,9 +262,9 @@ func TestReadPlaceOfATornWrite(t *testing.T) {
 		put(t, owner, before)
 		p := placeOf(t, owner, before)
 		fs.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO, Bytes: written})
-		wantErr(t, "Put", owner.Put(t.Context(), torn), ErrUnavailable)
-		_, frame := frameSize(parcels([]Item{before}), nil)
-		wantNoPlace(t, "a torn write", other, plain(torn.Info).at(p.Path, p.Offset+frame), torn, ErrCorrupt)
+		wantErr(t, "Put", owner.Put(t.Context(), torn), tiers.ErrUnavailable)
+		_, frame := format.FrameSize(blocksOf([]tiers.Item{before}), nil)
+		wantNoPlace(t, "a torn write", other, placed(format.Plain(torn.Info), p.Path, p.Offset+frame), torn, tiers.ErrCorrupt)
 		wantPlace(t, other, p, before)
 		put(t, owner, torn) // elsewhere
 		wantPlace(t, other, placeOf(t, owner, torn), torn)
@@ -284,8 +287,8 @@ func (c *handles) expire() {
 func TestReadPlaceWhileWritten(t *testing.T) {
 	owner, other, _, _, _ := ranks(t, func(a, _ *Options) { a.SegmentBytes = 128 << 10 })
 	type told struct {
-		it Item
-		at Place
+		it tiers.Item
+		at tiers.Segment
 	}
 	places := make(chan told, 1000)
 	var read, missed atomic.Int64
@@ -294,10 +297,10 @@ func TestReadPlaceWhileWritten(t *testing.T) {
 		wg.Go(func() {
 			for w := range places {
 				dst := make([]byte, w.it.Info.Size)
-				switch err := other.ReadPlace(t.Context(), w.at, w.it.Info, dst); {
+				switch err := other.ReadSegment(t.Context(), w.at, w.it.Info, dst); {
 				case err == nil && bytes.Equal(dst, w.it.Data):
 					read.Add(1)
-				case errors.Is(err, ErrNotFound):
+				case errors.Is(err, tiers.ErrNotFound):
 					missed.Add(1)
 				default:
 					t.Errorf("ReadPlace: right bytes: %v, error %v", bytes.Equal(dst, w.it.Data), err)
@@ -331,7 +334,7 @@ func TestReadPlaceWhileWritten(t *testing.T) {
 	}
 	closeStore(t, owner)
 	other.handles.expire()
-	wantNoPlace(t, "an unlinked segment", other, kept[0].at, kept[0].it, ErrNotFound)
+	wantNoPlace(t, "an unlinked segment", other, kept[0].at, kept[0].it, tiers.ErrNotFound)
 }
 
 // TestHandlesAreBounded: in number, in time, and none is left open.
@@ -341,8 +344,8 @@ func TestHandlesAreBounded(t *testing.T) {
 		a.SegmentBlocks = 1
 		b.OpenFiles, b.Now = 2, func() time.Time { return time.Unix(now.Load(), 0) }
 	})
-	items := []Item{testItem(1, 900), testItem(2, 900), testItem(3, 900)}
-	var places []Place
+	items := []tiers.Item{testItem(1, 900), testItem(2, 900), testItem(3, 900)}
+	var places []tiers.Segment
 	for _, it := range items {
 		put(t, owner, it)
 		places = append(places, placeOf(t, owner, it))
@@ -373,7 +376,7 @@ func TestHandlesAreBounded(t *testing.T) {
 	}
 	wantPlace(t, other, places[2], items[2]) // it is still open
 	now.Add(1)
-	wantNoPlace(t, "an unlinked file whose time is up", other, places[2], items[2], ErrNotFound)
+	wantNoPlace(t, "an unlinked file whose time is up", other, places[2], items[2], tiers.ErrNotFound)
 	if n := ops("close"); n != 1 || len(other.handles.open) != 0 {
 		t.Errorf("%d closes, %d files open", n, len(other.handles.open))
 	}
@@ -382,7 +385,7 @@ func TestHandlesAreBounded(t *testing.T) {
 	if n := ops("close"); n != 1 {
 		t.Errorf("%d closes with the store", n)
 	}
-	wantNoPlace(t, "a closed store", other, places[0], items[0], ErrClosed)
+	wantNoPlace(t, "a closed store", other, places[0], items[0], tiers.ErrClosed)
 }
 
 // TestReadPlaceErrors: errors of the file system are no verdict on the block.
@@ -399,7 +402,7 @@ func TestReadPlaceErrors(t *testing.T) {
 	} {
 		other.handles.expire()
 		fs.Add(r)
-		wantNoPlace(t, name, other, p, it, ErrUnavailable)
+		wantNoPlace(t, name, other, p, it, tiers.ErrUnavailable)
 		fs.Clear()
 		wantPlace(t, other, p, it)
 	}
@@ -422,9 +425,9 @@ func TestReadPlaceObeysItsContext(t *testing.T) {
 			r.Block = server
 			fs.Add(r)
 			dst := make([]byte, 9000)
-			err := other.ReadPlace(fs.UntilHung(t.Context(), 1), p, it.Info, dst)
-			var busy *Busy
-			if !errors.As(err, &busy) || !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.Canceled) {
+			err := other.ReadSegment(fs.UntilHung(t.Context(), 1), p, it.Info, dst)
+			var busy *pool.Busy
+			if !errors.As(err, &busy) || !errors.Is(err, tiers.ErrUnavailable) || !errors.Is(err, context.Canceled) {
 				t.Fatalf("error %v", err)
 			}
 			select {
@@ -445,12 +448,11 @@ func FuzzPlaceFile(f *testing.F) {
 	f.Add("../" + segmentPath(1, 0))
 	f.Add("rank003-0000000000000001/agg_rank003_+00000.bin")
 	f.Fuzz(func(t *testing.T, path string) {
-		id, err := Place{Path: path}.file()
-		if err != nil {
-			wantErr(t, "file", err, ErrNotFound)
+		id, ok := format.ParsePath(path)
+		if !ok {
 			return
 		}
-		if want := incarnationName(id.rank, id.incarnation) + "/" + segmentName(id); path != want || !filepath.IsLocal(path) {
+		if want := id.Path(); path != want || !filepath.IsLocal(path) {
 			t.Errorf("%q is accepted as %q", path, want)
 		}
 	})

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 // traced opens a store that writes down its file operations.
@@ -88,9 +90,9 @@ func layoutReadBack(t *testing.T) {
 	o.Layout = l
 	s := openStore(t, o)
 	put(t, s, testItem(1, 5000))
-	h, err := decodeHeader(readFile(t, dir, segmentPath(1, 0)))
-	if err != nil || !strings.HasPrefix(h.layout, "granted: 2 stripes") || len(l.prepared) != 1 {
-		t.Errorf("layout %q, %v, prepared %v", h.layout, err, l.prepared)
+	_, h, err := format.DecodeHeader(readFile(t, dir, segmentPath(1, 0)))
+	if err != nil || !strings.HasPrefix(h.Layout, "granted: 2 stripes") || len(l.prepared) != 1 {
+		t.Errorf("layout %q, %v, prepared %v", h.Layout, err, l.prepared)
 	}
 }
 
@@ -101,7 +103,7 @@ func alignedWrites(t *testing.T) {
 		if c.Op != vfs.OpWrite {
 			return
 		}
-		if c.Off != next || c.Len%pageSize != 0 {
+		if c.Off != next || c.Len%format.PageSize != 0 {
 			t.Errorf("write of %d bytes at %d, the file ends at %d", c.Len, c.Off, next)
 		}
 		next = c.Off + c.Len
@@ -112,7 +114,7 @@ func alignedWrites(t *testing.T) {
 	for i, size := range []int{0, 1, 511, 513, 4095, 4097, 100000} {
 		put(t, s, testItem(uint64(i), size), testItem(uint64(100+i), size+1))
 		_, off := s.where(t, testItem(uint64(100+i), size+1).Info.ID)
-		if size > inlineMax && off%pageSize != 0 {
+		if size > format.InlineMax && off%format.PageSize != 0 {
 			t.Errorf("payload of %d bytes at %d", size+1, off)
 		}
 	}
@@ -129,11 +131,11 @@ func checksums(t *testing.T) {
 	closeStore(t, s)
 	p := readFile(t, dir, segmentPath(1, 0))
 	hole := bytes.Clone(p)
-	clear(hole[2*pageSize : 3*pageSize])
+	clear(hole[2*format.PageSize : 3*format.PageSize])
 	writeFile(t, hole, dir, segmentPath(1, 0))
 	s = openStore(t, testOptions(dir, 2))
 	_, err := read(t.Context(), s, it)
-	wantErr(t, "read of a hole", err, ErrCorrupt)
+	wantErr(t, "read of a hole", err, tiers.ErrCorrupt)
 	settleDown(s)
 	p[100] ^= 1
 	writeFile(t, p, dir, segmentPath(1, 0))
@@ -154,10 +156,10 @@ func commitOrder(t *testing.T) {
 	for s.writtenFrames() < 1 {
 		time.Sleep(time.Millisecond)
 	}
-	_, err := s.Acquire(it.Info.ID)
-	wantErr(t, "Acquire before the fsync", err, ErrNotFound)
-	_, err = s.Place(it.Info.ID)
-	wantErr(t, "Place before the fsync", err, ErrNotFound)
+	_, err := s.Pin(it.Info.ID)
+	wantErr(t, "Acquire before the fsync", err, tiers.ErrNotFound)
+	_, err = s.Segment(it.Info.ID)
+	wantErr(t, "tiers.Segment before the fsync", err, tiers.ErrNotFound)
 	select {
 	case err := <-answer:
 		t.Errorf("Put answered before the fsync: %v", err)
@@ -187,7 +189,7 @@ func sealAndRecovery(t *testing.T) {
 		t.Errorf("%d reads to recover a sealed segment, want header, trailer and footer", n)
 	}
 	put(t, s, testItem(100, 9000))
-	torn := append(readFile(t, dir, segmentPath(2, 0)), readFile(t, dir, segmentPath(2, 0))[pageSize:3*pageSize]...)
+	torn := append(readFile(t, dir, segmentPath(2, 0)), readFile(t, dir, segmentPath(2, 0))[format.PageSize:3*format.PageSize]...)
 	writeFile(t, torn, dir, segmentPath(2, 0))
 	s = openStore(t, testOptions(dir, 3))
 	wantBytes(t, s, testItem(100, 9000), testItem(49, 9000))
@@ -203,9 +205,9 @@ func poison(t *testing.T) {
 		s, fs, dir := faulty(t, nil)
 		put(t, s, testItem(1, 5000))
 		fs.Add(vfs.Rule{Op: op, Count: 1, Err: vfs.ErrIO})
-		wantErr(t, "Put", s.Put(t.Context(), testItem(2, 5000)), ErrUnavailable)
-		_, err := s.Acquire(testItem(2, 5000).Info.ID)
-		wantErr(t, "Acquire", err, ErrNotFound)
+		wantErr(t, "Put", s.Put(t.Context(), testItem(2, 5000)), tiers.ErrUnavailable)
+		_, err := s.Pin(testItem(2, 5000).Info.ID)
+		wantErr(t, "Acquire", err, tiers.ErrNotFound)
 		size := len(readFile(t, dir, segmentPath(1, 0)))
 		put(t, s, testItem(2, 5000))
 		wantBytes(t, s, testItem(1, 5000), testItem(2, 5000))
@@ -213,7 +215,7 @@ func poison(t *testing.T) {
 			t.Errorf("%s: the poisoned segment grew from %d to %d bytes", op, size, n)
 		}
 		fs.Add(vfs.Rule{Op: vfs.OpClose, Err: vfs.ErrIO})
-		wantErr(t, "Close", s.Close(), ErrUnavailable)
+		wantErr(t, "Close", s.Close(), tiers.ErrUnavailable)
 		wantBytes(t, openStore(t, testOptions(dir, 2)), testItem(1, 5000), testItem(2, 5000))
 	}
 }
@@ -222,9 +224,9 @@ func poison(t *testing.T) {
 // than the block is lost by it.
 func readErrors(t *testing.T) {
 	for _, c := range []struct{ err, kind error }{
-		{syscall.EIO, ErrUnavailable}, {syscall.ESHUTDOWN, ErrUnavailable}, {syscall.ETIMEDOUT, ErrUnavailable},
-		{syscall.ENOTCONN, ErrUnavailable}, {syscall.ESTALE, ErrUnavailable}, {syscall.ENODATA, ErrUnavailable},
-		{syscall.ENOENT, ErrUnavailable}, {io.ErrUnexpectedEOF, ErrCorrupt},
+		{syscall.EIO, tiers.ErrUnavailable}, {syscall.ESHUTDOWN, tiers.ErrUnavailable}, {syscall.ETIMEDOUT, tiers.ErrUnavailable},
+		{syscall.ENOTCONN, tiers.ErrUnavailable}, {syscall.ESTALE, tiers.ErrUnavailable}, {syscall.ENODATA, tiers.ErrUnavailable},
+		{syscall.ENOENT, tiers.ErrUnavailable}, {io.ErrUnexpectedEOF, tiers.ErrCorrupt},
 	} {
 		s, fs, _ := faulty(t, nil)
 		put(t, s, testItem(1, 5000))
@@ -247,8 +249,8 @@ func boundedPools(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		_, err := read(ctx, s, testItem(1, 5000))
 		wantErr(t, "read", err, context.DeadlineExceeded)
-		wantErr(t, "Put", s.Put(ctx, testItem(2, 5000)), ErrUnavailable)
-		wantErr(t, "Sync", s.Sync(ctx), ErrUnavailable)
+		wantErr(t, "Put", s.Put(ctx, testItem(2, 5000)), tiers.ErrUnavailable)
+		wantErr(t, "Sync", s.Sync(ctx), tiers.ErrUnavailable)
 		cancel()
 	}
 	close(server)
@@ -267,7 +269,7 @@ func wholeSegments(t *testing.T) {
 	wantPlace(t, other, at, a)
 	closeStore(t, owner)
 	owner = openStore(t, testOptions(dir, 3))
-	for i, it := range []Item{a, b} {
+	for i, it := range []tiers.Item{a, b} {
 		wantFiles(t, dir, segmentPath(1, 0))
 		if err := owner.Evict(it.Info.ID); err != nil {
 			t.Fatal(i, err)
@@ -288,7 +290,7 @@ func wholeSegments(t *testing.T) {
 func fewFiles(t *testing.T) {
 	dir := t.TempDir()
 	s, trace := traced(t, dir, 1)
-	var all []Item
+	var all []tiers.Item
 	for i := range 300 {
 		all = append(all, testItem(uint64(i), 2000))
 		put(t, s, all[i])
@@ -315,7 +317,7 @@ func fullPoint(t *testing.T) {
 	put(t, s, testItem(1, 5000))
 	fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: vfs.ErrNoSpace})
 	err := s.Put(t.Context(), testItem(2, 5000))
-	wantErr(t, "Put", err, ErrUnavailable)
+	wantErr(t, "Put", err, tiers.ErrUnavailable)
 	wantErr(t, "Put", err, vfs.ErrNoSpace)
 	wantFiles(t, dir, segmentPath(1, 0))
 	fs.Clear()
@@ -349,7 +351,7 @@ func seam(t *testing.T) {
 			fs.Add(r)
 			it := testItem(1, 9000)
 			if err := s.Put(t.Context(), it); err != nil {
-				wantErr(t, "Put", err, ErrUnavailable)
+				wantErr(t, "Put", err, tiers.ErrUnavailable)
 				put(t, s, it)
 			}
 			wantBytes(t, s, it)
@@ -364,7 +366,7 @@ func seam(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 3 { // the first may fail
-			if err := s.Put(t.Context(), testItem(2, 9000)); err != nil && (i > 0 || !errors.Is(err, ErrUnavailable)) {
+			if err := s.Put(t.Context(), testItem(2, 9000)); err != nil && (i > 0 || !errors.Is(err, tiers.ErrUnavailable)) {
 				t.Fatalf("Put number %d after all was purged: %v", i, err)
 			} else if err == nil {
 				break

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 // seedsPerPoint is how many ways of losing power are tried at each point.
@@ -172,7 +173,7 @@ func TestFooterVouchesForItsFrames(t *testing.T) {
 		left := crash.After(vfs.CutPower, seed)
 		again := openStore(t, crashOptions(left, 2))
 		for id := range again.blocks {
-			for _, it := range []Item{testItem(1, 5000), slow} {
+			for _, it := range []tiers.Item{testItem(1, 5000), slow} {
 				if it.Info.ID == id {
 					wantBytes(t, again, it)
 				}

@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
+	"cascadekv/tiers"
 )
 
 // Put stores all items or none. When it returns nil they are durable. It reads
@@ -14,9 +18,9 @@ import (
 // the write retires the segment, so it should allow for a slow file system:
 // seconds, not milliseconds. Errors: ErrExists (also for a block twice in
 // items), ErrTooLarge, ErrBadItem, ErrUnavailable, with ErrFull for want of room.
-func (s *Store) Put(ctx context.Context, items ...Item) error {
+func (s *Store) Put(ctx context.Context, items ...tiers.Item) error {
 	for _, it := range items {
-		if err := it.check(); err != nil {
+		if err := checkItem(it); err != nil {
 			return err
 		}
 	}
@@ -30,9 +34,9 @@ func (s *Store) Put(ctx context.Context, items ...Item) error {
 	return s.runWrite(ctx, items)
 }
 
-func (it Item) check() error {
+func checkItem(it tiers.Item) error {
 	if it.Info.Size > block.MaxSize {
-		return fmt.Errorf("%w: %v has %d bytes, at most %d", ErrTooLarge, it.Info.ID, it.Info.Size, int64(block.MaxSize))
+		return fmt.Errorf("%w: %v has %d bytes, at most %d", tiers.ErrTooLarge, it.Info.ID, it.Info.Size, int64(block.MaxSize))
 	}
 	if int64(len(it.Data)) != it.Info.Size || it.Info.ID.IsZero() || it.Info.ID.IsProvisional() {
 		return fmt.Errorf("%w: id %v, size %d, %d bytes of data", ErrBadItem, it.Info.ID, it.Info.Size, len(it.Data))
@@ -46,11 +50,11 @@ func (it Item) check() error {
 }
 
 // admit counts a job and marks its blocks as arriving.
-func (s *Store) admit(items []Item) error {
+func (s *Store) admit(items []tiers.Item) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return ErrClosed
+		return tiers.ErrClosed
 	}
 	for i, it := range items {
 		_, arriving := s.arriving[it.Info.ID]
@@ -58,7 +62,7 @@ func (s *Store) admit(items []Item) error {
 			for _, before := range items[:i] {
 				delete(s.arriving, before.Info.ID)
 			}
-			return fmt.Errorf("%w: %v", ErrExists, it.Info.ID)
+			return fmt.Errorf("%w: %v", tiers.ErrExists, it.Info.ID)
 		}
 		s.arriving[it.Info.ID] = struct{}{}
 	}
@@ -67,7 +71,7 @@ func (s *Store) admit(items []Item) error {
 }
 
 // leave lets others put the blocks that were arriving.
-func (s *Store) leave(items []Item) {
+func (s *Store) leave(items []tiers.Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, it := range items {
@@ -75,17 +79,23 @@ func (s *Store) leave(items []Item) {
 	}
 }
 
+// writing is a job that writes a frame.
+type writing struct {
+	pool.Job
+	file atomic.Pointer[file] // where it writes, once known
+}
+
 // runWrite writes admitted items and the waiting names, and ends the job.
-func (s *Store) runWrite(ctx context.Context, items []Item) error {
+func (s *Store) runWrite(ctx context.Context, items []tiers.Item) error {
 	s.putting.Add(1)
 	defer s.putting.Add(-1)
 	what := fmt.Sprintf("write of %d blocks", len(items))
-	j := &job{}
+	j := &writing{}
 	var err error
-	left := s.writes.run(ctx, what, j, func() {
+	left := s.writes.Run(ctx, what, &j.Job, func() {
 		defer s.endJob()
 		err = s.write(ctx, j, items)
-		if err != nil && j.settle() {
+		if err != nil && j.Settle() {
 			s.leave(items)
 		}
 	})
@@ -93,7 +103,7 @@ func (s *Store) runWrite(ctx context.Context, items []Item) error {
 		return err
 	}
 	s.leave(items)
-	var busy *Busy
+	var busy *pool.Busy
 	if !errors.As(left, &busy) {
 		s.endJob()
 	} else if f := j.file.Load(); f != nil {
@@ -105,14 +115,14 @@ func (s *Store) runWrite(ctx context.Context, items []Item) error {
 // write puts one frame into a segment and publishes it. Lack of space is tried
 // once more in a new file, which a file system of many targets may place
 // where there is room.
-func (s *Store) write(ctx context.Context, j *job, items []Item) error {
+func (s *Store) write(ctx context.Context, j *writing, items []tiers.Item) error {
 	load := s.takeWaiting()
 	names := load.names
 	if len(items)+len(names) == 0 {
 		return nil
 	}
-	all := parcels(items)
-	_, need := frameSize(all, names)
+	all := blocksOf(items)
+	_, need := format.FrameSize(all, names)
 	err := s.mayWrite()
 	if err == nil {
 		err = s.checkRoom(need, len(items))
@@ -141,24 +151,36 @@ func (s *Store) write(ctx context.Context, j *job, items []Item) error {
 	case isFull(err):
 		s.setFull()
 		return full(what, err)
-	case errors.Is(err, ErrUnavailable):
+	case errors.Is(err, tiers.ErrUnavailable):
 		return err
 	}
 	return unavailable(what, err)
 }
 
+// mayWrite returns an error when a write should not begin. The last one, of a
+// store that is being closed, is tried in any case.
+func (s *Store) mayWrite() error {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return nil
+	}
+	return s.watch.MayWrite()
+}
+
 // writeOnce writes to the current segment. again says that another one had no
 // room, so that a new one is tried whatever statfs says.
-func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []record, again bool) error {
-	_, need := frameSize(items, names)
+func (s *Store) writeOnce(ctx context.Context, j *writing, items []format.Block, names []format.Record, again bool) error {
+	_, need := format.FrameSize(items, names)
 	f, err := s.appendable(ctx, j, need, len(items))
 	if err != nil {
 		return err
 	}
 	defer s.unuse(f)
-	if f.frames == 0 && !again {
+	if f.w.Frames == 0 && !again {
 		if err := s.checkNewFile(need, len(items)); err != nil {
-			f.appending.release()
+			f.appending.Release()
 			return err
 		}
 	}
@@ -166,18 +188,18 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []r
 	if f.path != "" {
 		s.note(f, items, names, true)
 	}
-	f.appending.release()
+	f.appending.Release()
 	if err == nil {
 		err = f.syncWithin(ctx, number)
 	}
 	if err == nil {
-		err = s.relyOn(ctx, f.id.incarnation)
+		err = s.relyOn(ctx, f.id.Incarnation)
 	}
 	if err != nil {
 		s.detach(f)
 		return err
 	}
-	if !j.settle() {
+	if !j.Settle() {
 		return ctx.Err() // the caller was told that nothing is stored
 	}
 	s.mu.Lock()
@@ -186,7 +208,7 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []r
 		return unavailable("write", errGone)
 	}
 	for i, it := range items {
-		s.indexLocked(f, it.Info, it.as, offs[i])
+		s.indexLocked(f, it.Info, it.As, offs[i])
 		delete(s.arriving, it.Info.ID) // in one step: it may be evicted and put again at once
 	}
 	return nil
@@ -194,14 +216,14 @@ func (s *Store) writeOnce(ctx context.Context, j *job, items []parcel, names []r
 
 // note accounts for records even when the write failed: they may be on disk.
 // Only those that count are preferred to other copies of themselves.
-func (s *Store) note(f *file, items []parcel, names []record, count bool) {
+func (s *Store) note(f *file, items []format.Block, names []format.Record, count bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.room.spend(f.off - f.size)
-	f.size = f.off
+	s.room.spend(f.w.Off - f.size)
+	f.size = f.w.Off
 	for _, it := range items {
 		for _, n := range it.Names {
-			s.noteLocked(f, record{id: it.Info.ID, name: n}, count)
+			s.noteLocked(f, format.Record{ID: it.Info.ID, Name: n}, count)
 		}
 	}
 	for _, r := range names {
@@ -212,20 +234,19 @@ func (s *Store) note(f *file, items []parcel, names []record, count bool) {
 // append writes one frame at the end of f, making the file if it is the first,
 // and returns its number and where in the file the payloads lie. The caller holds
 // f.appending.
-func (s *Store) append(f *file, items []parcel, names []record) (number uint64, offs []int64, err error) {
-	first := f.frames == 0
+func (s *Store) append(f *file, items []format.Block, names []format.Record) (number uint64, offs []int64, err error) {
+	first := f.w.Frames == 0
 	var dir string
 	if first {
-		if dir, f.id.incarnation, err = s.ownDir(context.Background()); err != nil {
+		if dir, f.id.Incarnation, err = s.ownDir(context.Background()); err != nil {
 			return 0, nil, f.fail(err)
 		}
-		f.off = pageSize
 	}
-	fr := f.build(items, names, first)
-	defer headers.Put(fr.pooled)
+	fr := f.w.Build(f.id, items, names, f.durable())
+	defer fr.Free()
 	if first {
 		s.makeRoom()
-		err = f.create(s.fs, dir, fr.bufs, s.opt.Layout, s.opt.Now().UnixNano())
+		err = f.create(s.fs, dir, fr.Bufs, s.opt.Layout, s.opt.Now())
 		if err == nil {
 			s.isOpen(f)
 		}
@@ -233,28 +254,26 @@ func (s *Store) append(f *file, items []parcel, names []record) (number uint64, 
 			s.lostDir()
 		}
 	} else {
-		_, err = f.handle.Pwritev(fr.bufs, f.off)
+		_, err = f.handle.Pwritev(fr.Bufs, f.w.Off)
 	}
 	if err != nil {
 		return 0, nil, f.fail(err)
 	}
-	number = f.frames
-	f.off += fr.total
-	f.frames++
-	f.blocks += len(items)
+	number = f.w.Frames
+	f.w.Add(fr)
 	f.syncMu.Lock()
-	f.written = f.frames
+	f.written = f.w.Frames
 	f.syncMu.Unlock()
-	return number, fr.offs, nil
+	return number, fr.Offs, nil
 }
 
 // appendable returns the current segment, ready to take need bytes, with
 // f.appending held and a user counted. A segment that is full is sealed.
-func (s *Store) appendable(ctx context.Context, j *job, need int64, blocks int) (*file, error) {
+func (s *Store) appendable(ctx context.Context, j *writing, need int64, blocks int) (*file, error) {
 	for {
 		f := s.use()
 		j.file.Store(f)
-		if err := f.appending.acquire(ctx); err != nil {
+		if err := f.appending.Acquire(ctx); err != nil {
 			s.unuse(f)
 			return nil, unavailable("wait for another write", err)
 		}
@@ -265,19 +284,19 @@ func (s *Store) appendable(ctx context.Context, j *job, need int64, blocks int) 
 			s.detach(f)
 			f.seal() // its failure poisons f, which gets no more frames anyway
 			s.mu.Lock()
-			f.size = f.off
+			f.size = f.w.Off
 			s.mu.Unlock()
 		}
-		f.appending.release()
+		f.appending.Release()
 		s.unuse(f)
 	}
 }
 
 func (s *Store) isFullFile(f *file, need int64, blocks int) bool {
-	if f.frames == 0 {
+	if f.w.Frames == 0 {
 		return false
 	}
-	return f.off+need > s.opt.SegmentBytes || s.opt.SegmentBlocks > 0 && f.blocks+blocks > s.opt.SegmentBlocks
+	return f.w.Off+need > s.opt.SegmentBytes || s.opt.SegmentBlocks > 0 && f.w.Blocks+blocks > s.opt.SegmentBlocks
 }
 
 // use returns the current segment, a new one if there is none.

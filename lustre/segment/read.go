@@ -10,18 +10,19 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/trust"
+	"cascadekv/tiers"
 )
 
-// Ref keeps a block from being evicted while it is read.
+// Ref is the tiers.Pin of a Store.
 type Ref struct {
 	s        *Store
 	loc      *location
 	released atomic.Bool
 }
 
-// Acquire returns a reference to a block; the caller must Release it. Errors:
-// ErrNotFound.
-func (s *Store) Acquire(id block.ID) (*Ref, error) {
+// Pin implements tiers.Tier. The result is a *Ref.
+func (s *Store) Pin(id block.ID) (tiers.Pin, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	loc, err := s.findLocked(id)
@@ -33,6 +34,15 @@ func (s *Store) Acquire(id block.ID) (*Ref, error) {
 	s.pins++
 	return &Ref{s: s, loc: loc}, nil
 }
+
+// Bytes implements tiers.Pin: a file has no memory of its own.
+func (r *Ref) Bytes() []byte { return nil }
+
+// Offset implements tiers.Pin.
+func (r *Ref) Offset() int64 { return -1 }
+
+// Lend implements tiers.Pin.
+func (r *Ref) Lend() bool { return false }
 
 // Info returns the block's facts.
 func (r *Ref) Info() block.Info { return r.loc.info }
@@ -71,7 +81,7 @@ func (r *Ref) ReadInto(ctx context.Context, dst []byte) error {
 		s.jobs--
 		s.idle.Broadcast()
 	}
-	err := s.reads.within(ctx, "read of "+r.loc.info.ID.String(), end, func() error { return s.read(r.loc, dst) })
+	err := s.reads.Within(ctx, "read of "+r.loc.info.ID.String(), end, func() error { return s.read(r.loc, dst) })
 	s.faults.count(err)
 	return err
 }
@@ -85,7 +95,7 @@ func (r *Ref) String() string { return r.loc.info.ID.String() }
 func (r *Ref) size() int64 { return r.loc.info.Size }
 
 func (r *Ref) extent(dst []byte) (f source, off, size int64, at int) {
-	return r.loc.file, r.loc.off, r.loc.as.size, r.s.landing(r.loc.as, dst)
+	return r.loc.file, r.loc.off, r.loc.as.Size, r.s.landing(r.loc.as, dst)
 }
 
 func (r *Ref) verify(dst []byte, at int) error { return r.s.verify(r.loc, dst, at) }
@@ -97,7 +107,7 @@ func (r *Ref) alone(dst []byte) error { return r.s.read(r.loc, dst) }
 // read fills dst and turns every failure into a miss of the right kind.
 func (s *Store) read(loc *location, dst []byte) error {
 	at := s.landing(loc.as, dst)
-	if err := s.fetch(loc, dst[at:][:loc.as.size]); err != nil {
+	if err := s.fetch(loc, dst[at:][:loc.as.Size]); err != nil {
 		return err
 	}
 	return s.verify(loc, dst, at)
@@ -122,7 +132,7 @@ func (s *Store) readFailed(loc *location, err error) error {
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return s.withdraw(loc, "the file ends early")
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, ErrRefused):
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, trust.ErrRefused):
 		n := s.dropFile(loc.file)
 		return unavailable(fmt.Sprintf("segment is gone with %d blocks, perhaps purged", n), err)
 	}
@@ -178,7 +188,7 @@ func (s *Store) withdraw(loc *location, why string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetLocked(loc)
-	return fmt.Errorf("%w, block withdrawn: %v at %d of %s: %s", ErrCorrupt, loc.info.ID, loc.off, loc.file.path, why)
+	return fmt.Errorf("%w, block withdrawn: %v at %d of %s: %s", tiers.ErrCorrupt, loc.info.ID, loc.off, loc.file.path, why)
 }
 
 // dropFile takes every block of f out of the index and returns their number.

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"cascadekv/lustre/segment/format"
 )
 
 // TestCutSegmentIsTold: a file that its rank has closed and that ends early was
@@ -18,7 +20,7 @@ func TestCutSegmentIsTold(t *testing.T) {
 		"closed, whole":         {false, func(n int64) int64 { return n }, false},
 		"closed, footer cut":    {false, func(n int64) int64 { return n - 10 }, true},
 		"closed, half":          {false, func(n int64) int64 { return n / 2 }, true},
-		"closed, no frame left": {false, func(int64) int64 { return pageSize }, true},
+		"closed, no frame left": {false, func(int64) int64 { return format.PageSize }, true},
 		"killed":                {true, func(n int64) int64 { return n }, false},
 		"killed in a write":     {true, func(n int64) int64 { return n - 5000 }, false},
 	} {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/pool"
 )
 
 const (
@@ -130,7 +131,7 @@ func (s *Store) ask() {
 	s.room.asking = true
 	var space vfs.Space
 	var err error
-	without(&s.mu, func() { space, err = s.fs.Statfs(s.opt.Dir) })
+	pool.Without(&s.mu, func() { space, err = s.fs.Statfs(s.opt.Dir) })
 	s.room.asking, s.room.asked = false, s.opt.Now()
 	if err == nil {
 		s.room.learn(space)

@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 func TestMarks(t *testing.T) {
@@ -47,12 +49,12 @@ func TestLowWater(t *testing.T) {
 	*now = now.Add(lookEvery)
 	late := testItem(901, 2000)
 	err := s.Put(t.Context(), late)
-	wantErr(t, "Put below the low mark", err, ErrFull)
-	wantErr(t, "Put below the low mark", err, ErrUnavailable)
+	wantErr(t, "Put below the low mark", err, tiers.ErrFull)
+	wantErr(t, "Put below the low mark", err, tiers.ErrUnavailable)
 	if err == nil || !strings.Contains(err.Error(), "free some") || !s.ReadOnly() {
 		t.Errorf("read-only: %v; %v", s.ReadOnly(), err)
 	}
-	if err := s.Unlink(testName("0", 5000)); err != nil {
+	if err := s.Unlink(block.ID{}, testName("0", 5000)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Sync(t.Context()); err != nil {
@@ -66,7 +68,7 @@ func TestLowWater(t *testing.T) {
 		t.Errorf("without room for any: %+v", m)
 	}
 	*free = 900 << 10
-	wantErr(t, "Put between the marks", s.Put(t.Context(), late), ErrFull)
+	wantErr(t, "Put between the marks", s.Put(t.Context(), late), tiers.ErrFull)
 	*free = 1 << 20
 	put(t, s, late)
 	if s.ReadOnly() {
@@ -84,9 +86,9 @@ func TestLowWaterAtNewFile(t *testing.T) {
 	put(t, s, testItem(1, 2000))
 	*free = 0
 	put(t, s, testItem(2, 2000))
-	wantErr(t, "Put that makes a segment", s.Put(t.Context(), testItem(3, 2000)), ErrFull)
+	wantErr(t, "Put that makes a segment", s.Put(t.Context(), testItem(3, 2000)), tiers.ErrFull)
 	fs.Add(vfs.Rule{Op: vfs.OpStatfs, Err: vfs.ErrIO})
-	wantErr(t, "Put while statfs fails", s.Put(t.Context(), testItem(3, 2000)), ErrFull)
+	wantErr(t, "Put while statfs fails", s.Put(t.Context(), testItem(3, 2000)), tiers.ErrFull)
 	fs.Clear()
 	*free = 10 << 20
 	put(t, s, testItem(3, 2000))
@@ -99,7 +101,7 @@ func TestStatfsHangs(t *testing.T) {
 	server := make(chan struct{})
 	fs.Add(vfs.Rule{Op: vfs.OpStatfs, Block: server})
 	asks := testItem(2, 2000)
-	wantErr(t, "Put that asks", s.Put(fs.UntilHung(t.Context(), 1), asks), ErrUnavailable)
+	wantErr(t, "Put that asks", s.Put(fs.UntilHung(t.Context(), 1), asks), tiers.ErrUnavailable)
 	for i := range uint64(3) {
 		put(t, s, testItem(10+i, 2000))
 	}
@@ -119,7 +121,7 @@ func TestOwnWritesCount(t *testing.T) {
 	for ; err == nil && n < 100; n++ {
 		err = s.Put(t.Context(), testItem(n, 20000))
 	}
-	wantErr(t, "Put", err, ErrFull)
+	wantErr(t, "Put", err, tiers.ErrFull)
 	if used := s.Usage().Used; used < 380<<10 || used > 420<<10 {
 		t.Errorf("stopped after %d KiB; 900 KiB were free, the mark is at 512", used>>10)
 	}
@@ -147,7 +149,7 @@ func TestSparsest(t *testing.T) {
 	if ids := s.Sparsest(10 << 10); ids != nil {
 		t.Errorf("no segment has so few bytes of blocks, and %d are to go", len(ids))
 	}
-	files := s.Usage().Files
+	files := s.fileCount()
 	ids := s.Sparsest(1 << 30)
 	for _, id := range ids {
 		if path, _ := s.where(t, id); path != least {
@@ -158,7 +160,7 @@ func TestSparsest(t *testing.T) {
 		}
 	}
 	settleDown(s)
-	if got := s.Usage().Files; len(ids) == 0 || got != files-1 {
+	if got := s.fileCount(); len(ids) == 0 || got != files-1 {
 		t.Errorf("%d files, %d after %d blocks went", files, got, len(ids))
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/pool"
+	"cascadekv/tiers"
 )
 
 // reclaimSoonLocked starts unlinking empty segments in the background.
@@ -36,7 +38,7 @@ func (s *Store) reclaim() {
 		}
 		if f.path != "" && !s.tenure.trusted(s.opt.Now()) {
 			var err error
-			without(&s.mu, func() { err = s.rely(context.Background()) })
+			pool.Without(&s.mu, func() { err = s.rely(context.Background()) })
 			if err != nil {
 				s.reclaiming = false
 				return
@@ -46,7 +48,7 @@ func (s *Store) reclaim() {
 		f.removing = true
 		path := f.path
 		var gone bool
-		without(&s.mu, func() { gone = f.unlink(s.fs, path) })
+		pool.Without(&s.mu, func() { gone = f.unlink(s.fs, path) })
 		if !gone {
 			f.removing, f.stays = false, true
 			continue
@@ -58,8 +60,8 @@ func (s *Store) reclaim() {
 				delete(s.names, st.key)
 			}
 		}
-		if one := f.id.run(); f.loaded && !s.hasLoadedLocked(one) {
-			without(&s.mu, func() { s.dropTaken(one) })
+		if one := f.id.Part(); f.loaded && !s.hasLoadedLocked(one) {
+			pool.Without(&s.mu, func() { s.dropTaken(one) })
 		}
 	}
 }
@@ -77,9 +79,9 @@ func (f *file) unlink(fs vfs.FS, path string) bool {
 }
 
 // hasLoadedLocked tells whether files of an earlier run are known.
-func (s *Store) hasLoadedLocked(one Incarnation) bool {
+func (s *Store) hasLoadedLocked(one tiers.Part) bool {
 	for f := range s.files {
-		if f.loaded && f.id.run() == one {
+		if f.loaded && f.id.Part() == one {
 			return true
 		}
 	}
@@ -124,7 +126,7 @@ func (s *Store) keepsLocked(f *file, st *nameState, n int) bool {
 	if st.file != f {
 		return false
 	}
-	unread := len(s.skipped) > 0 || len(s.late) > 0 || s.guard.hasRefused() || st.hides || s.opt.Apart && !s.judged
+	unread := len(s.skipped) > 0 || len(s.late) > 0 || s.guard.HasRefused() || st.hides || s.opt.Apart && !s.judged
 	return !st.dropped && s.blocks[st.id] != nil || st.records > n || st.dropped && unread
 }
 
@@ -146,14 +148,14 @@ func (s *Store) finish() error {
 		return err
 	}
 	var sealed error
-	left := s.writes.run(ctx, "seal", &job{}, func() {
+	left := s.writes.Run(ctx, "seal", &pool.Job{}, func() {
 		defer s.unuse(f)
-		if sealed = f.appending.acquire(ctx); sealed == nil {
+		if sealed = f.appending.Acquire(ctx); sealed == nil {
 			sealed = f.seal()
-			f.appending.release()
+			f.appending.Release()
 		}
 	})
-	var busy *Busy
+	var busy *pool.Busy
 	if errors.As(left, &busy) {
 		return errors.Join(err, left)
 	}
@@ -177,5 +179,5 @@ func (s *Store) endTenure() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseWait)
 	defer cancel()
-	return s.writes.run(ctx, "close of the token", &job{}, func() { s.retire(used) })
+	return s.writes.Run(ctx, "close of the token", &pool.Job{}, func() { s.retire(used) })
 }

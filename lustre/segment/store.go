@@ -12,25 +12,12 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/codec"
+	"cascadekv/lustre/segment/breaker"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
+	"cascadekv/lustre/segment/trust"
+	"cascadekv/tiers"
 )
-
-// Item is one block to store with the names that point to it.
-type Item struct {
-	Info  block.Info // CRC is trusted; a wrong one makes every read fail
-	Names []block.Name
-	Data  []byte // len == Info.Size; only read, see Put for how long
-}
-
-// Usage is the store's space at one moment.
-type Usage struct {
-	Files   int   // segments, of all ranks and incarnations
-	Used    int64 // bytes of those files
-	Foreign int64 // of Used: files that this store does not own
-	Others  int   // runs that own these
-	Payload int64 // bytes of indexed blocks
-	Stored  int64 // bytes of their payloads as stored
-	Blocks  int
-}
 
 // Store is one rank's segments and the index over everyone's. All methods are
 // safe for concurrent use.
@@ -38,14 +25,14 @@ type Store struct {
 	opt           Options
 	fs            vfs.FS
 	access        *access
-	reads, writes pool
-	watch         *watch   // fs again
-	handles       *handles // of files read by place
+	reads, writes pool.Pool
+	watch         *breaker.FS // fs again
+	handles       *handles    // of files read by place
 	coder         *codec.Coder
-	merging       lock         // one merge at a time
+	merging       pool.Lock    // one merge at a time
 	putting       atomic.Int64 // callers who wait for a write: merges give way to them
 	advice        advice
-	guard         *guard
+	guard         *trust.Guard
 	faults        faults
 	uses          atomic.Uint64 // of handles
 
@@ -60,7 +47,7 @@ type Store struct {
 	files      map[*file]struct{}
 	current    *file // takes frames; nil: the next one makes a file
 	nextFile   uint64
-	waiting    []record
+	waiting    []format.Record
 	loads      map[*load]struct{} // names on their way to the file system
 	pins       int
 	jobs       int
@@ -75,7 +62,7 @@ type Store struct {
 	opened     map[*file]struct{}  // those with a handle
 	late       map[string]struct{} // paths of what did not answer in time
 	judged     bool                // Hides has said what withdrawn names hide
-	merged     Merged
+	merged     tiers.Merged
 }
 
 // location is where an indexed block lies. Guarded by Store.mu but for what
@@ -83,7 +70,7 @@ type Store struct {
 type location struct {
 	file *file
 	info block.Info
-	as   stored
+	as   format.Payload
 	off  int64 // of the payload in the file
 	pins int
 }
@@ -105,11 +92,11 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	watch := newWatch(o)
+	watch := breaker.New(o.FS, o.Now, o.Readers, o.Writers)
 	o.FS = watch
 	s := &Store{
 		opt: o, fs: watch, watch: watch, access: access, guard: access.guard, coder: o.coder, tenure: newTenure(o.Incarnation),
-		reads: make(pool, o.Readers), writes: make(pool, o.Writers), merging: newLock(),
+		reads: make(pool.Pool, o.Readers), writes: make(pool.Pool, o.Writers), merging: pool.NewLock(),
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
 		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
 		opened: map[*file]struct{}{}, late: map[string]struct{}{}, arrived: make(chan struct{}, 1),
@@ -117,7 +104,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s.idle = sync.NewCond(&s.mu)
 	s.handles = newHandles(o, s.closeSoon)
-	watch.spare = s.spareFile
+	watch.Spare = s.spareFile
 	return s, nil
 }
 
@@ -134,22 +121,46 @@ func mkdirAll(fs vfs.FS, dir string) error {
 	return err
 }
 
-// Usage reports the store's space.
-func (s *Store) Usage() Usage {
+// Name implements tiers.Tier.
+func (s *Store) Name() string { return "lustre" }
+
+// Usage implements tiers.Tier. The file system, or a quota, is the limit.
+func (s *Store) Usage() tiers.Usage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u := Usage{Files: len(s.files), Payload: s.payload, Stored: s.stored, Blocks: len(s.blocks)}
-	others := map[Incarnation]bool{}
+	u := tiers.Usage{Payload: s.payload, Blocks: len(s.blocks)}
 	for f := range s.files {
 		u.Used += f.size
 		if !f.own {
 			u.Foreign += f.size
-			others[f.id.run()] = true
 		}
 	}
-	u.Others = len(others)
 	return u
 }
+
+// OthersUsage implements tiers.Files.
+func (s *Store) OthersUsage() (bytes int64, runs int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	others := map[tiers.Part]bool{}
+	for f := range s.files {
+		if !f.own {
+			bytes += f.size
+			others[f.id.Part()] = true
+		}
+	}
+	return bytes, len(others)
+}
+
+// Health tells how the store does. It counts from Open on.
+func (s *Store) Health() tiers.Health {
+	h := s.watch.Health()
+	h.ReadOnly, h.Poisoned, h.Reads = s.ReadOnly(), s.faults.poisoned.Load(), s.faults.reads()
+	return h
+}
+
+// Refused returns what was not read because of whose it is.
+func (s *Store) Refused() trust.Refused { return s.guard.Refused() }
 
 // Skipped returns one error for each file or directory that Recover left out,
 // whole or in part.
@@ -177,7 +188,7 @@ func (s *Store) Evict(id block.ID) error {
 		return err
 	}
 	if loc.pins > 0 {
-		return fmt.Errorf("%w: %v", ErrPinned, id)
+		return fmt.Errorf("%w: %v", tiers.ErrPinned, id)
 	}
 	s.forgetLocked(loc)
 	return nil
@@ -185,25 +196,25 @@ func (s *Store) Evict(id block.ID) error {
 
 func (s *Store) findLocked(id block.ID) (*location, error) {
 	if s.closed {
-		return nil, ErrClosed
+		return nil, tiers.ErrClosed
 	}
 	loc := s.blocks[id]
 	if loc == nil {
-		return nil, fmt.Errorf("%w: %v", ErrNotFound, id)
+		return nil, fmt.Errorf("%w: %v", tiers.ErrNotFound, id)
 	}
 	return loc, nil
 }
 
 // indexLocked adds a block, and tells whether it did: the first copy stays.
-func (s *Store) indexLocked(f *file, info block.Info, as stored, off int64) bool {
+func (s *Store) indexLocked(f *file, info block.Info, as format.Payload, off int64) bool {
 	if s.blocks[info.ID] != nil {
 		return false
 	}
 	s.blocks[info.ID] = &location{file: f, info: info, as: as, off: off}
 	s.payload += info.Size
-	s.stored += as.size
+	s.stored += as.Size
 	f.live++
-	f.liveBytes += as.footprint()
+	f.liveBytes += as.Footprint()
 	return true
 }
 
@@ -211,7 +222,7 @@ func (s *Store) indexLocked(f *file, info block.Info, as stored, off int64) bool
 func (s *Store) newFileLocked() *file {
 	f := newFile(true)
 	f.poisonings = &s.faults.poisoned
-	f.id = fileID{rank: s.opt.Rank, number: s.nextFile}
+	f.id = format.FileID{Rank: s.opt.Rank, Number: s.nextFile}
 	s.nextFile++
 	s.files[f] = struct{}{}
 	return f
@@ -224,8 +235,8 @@ func (s *Store) forgetLocked(loc *location) {
 	}
 	delete(s.blocks, loc.info.ID)
 	s.payload -= loc.info.Size
-	s.stored -= loc.as.size
-	loc.file.liveBytes -= loc.as.footprint()
+	s.stored -= loc.as.Size
+	loc.file.liveBytes -= loc.as.Footprint()
 	if loc.file.live--; loc.file.live == 0 {
 		s.reclaimSoonLocked()
 	}
@@ -257,7 +268,7 @@ func (s *Store) Close() error {
 		err = s.endTenure()
 	}
 	s.access.close()
-	if err != nil && !errors.Is(err, ErrUnavailable) {
+	if err != nil && !errors.Is(err, tiers.ErrUnavailable) {
 		err = unavailable("close", err)
 	}
 	return err

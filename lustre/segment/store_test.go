@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"cascadekv/internal/block"
+	"cascadekv/tiers"
 )
 
 func TestRotation(t *testing.T) {
@@ -27,9 +28,9 @@ func TestRotation(t *testing.T) {
 			o := testOptions(dir, 1)
 			c.change(&o)
 			s := openStore(t, o)
-			var all []Item
+			var all []tiers.Item
 			for batch := range 60 {
-				var items []Item
+				var items []tiers.Item
 				for i := range 10 {
 					items = append(items, testItem(uint64(batch*10+i), 5000+i))
 				}
@@ -85,7 +86,7 @@ func TestOtherRanks(t *testing.T) {
 	closeStore(t, s)
 	s = openStore(t, testOptions(dir, 2))
 	wantBytes(t, s, theirs, ours)
-	for _, it := range []Item{theirs, ours} {
+	for _, it := range []tiers.Item{theirs, ours} {
 		if err := s.Evict(it.Info.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -97,24 +98,24 @@ func TestOtherRanks(t *testing.T) {
 // TestTombstones: a segment without live blocks stays as long as it hides an
 // older record that lies elsewhere.
 func TestTombstones(t *testing.T) {
-	drop := func(s *opened, a, b Item) error { return s.Unlink(testName("k", 5)) }
-	move := func(s *opened, a, b Item) error { return s.Link(b.Info.ID, testName("k", 5)) }
+	drop := func(s *opened, a, b tiers.Item) error { return s.Unlink(block.ID{}, testName("k", 5)) }
+	move := func(s *opened, a, b tiers.Item) error { return s.Link(b.Info.ID, testName("k", 5)) }
 	for name, c := range map[string]struct {
-		change func(s *opened, a, b Item) error
-		evict  func(a, b Item) []Item
+		change func(s *opened, a, b tiers.Item) error
+		evict  func(a, b tiers.Item) []tiers.Item
 		files  []string
 		live   bool // the old record must not hide: nothing newer was written
 	}{
 		"a drop stays while the dropped record is there": {
-			drop, func(a, b Item) []Item { return []Item{b} }, []string{segmentPath(1, 0), segmentPath(2, 0)}, false},
+			drop, func(a, b tiers.Item) []tiers.Item { return []tiers.Item{b} }, []string{segmentPath(1, 0), segmentPath(2, 0)}, false},
 		"a drop goes with the dropped record": {
-			drop, func(a, b Item) []Item { return []Item{a, b} }, nil, false},
+			drop, func(a, b tiers.Item) []tiers.Item { return []tiers.Item{a, b} }, nil, false},
 		"a newer record of a dead block hides an older one": {
-			move, func(a, b Item) []Item { return []Item{b} }, []string{segmentPath(1, 0), segmentPath(2, 0)}, false},
+			move, func(a, b tiers.Item) []tiers.Item { return []tiers.Item{b} }, []string{segmentPath(1, 0), segmentPath(2, 0)}, false},
 		"a newer record goes with the older one": {
-			move, func(a, b Item) []Item { return []Item{a, b} }, nil, false},
+			move, func(a, b tiers.Item) []tiers.Item { return []tiers.Item{a, b} }, nil, false},
 		"a superseded record does not keep its segment": {
-			move, func(a, b Item) []Item { return []Item{a} }, []string{segmentPath(2, 0)}, true},
+			move, func(a, b tiers.Item) []tiers.Item { return []tiers.Item{a} }, []string{segmentPath(2, 0)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -156,14 +157,14 @@ func TestPinnedSegmentStays(t *testing.T) {
 	put(t, s, a, b)
 	closeStore(t, s)
 	s = openStore(t, testOptions(dir, 2))
-	ref, err := s.Acquire(a.Info.ID)
+	ref, err := s.Pin(a.Info.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Evict(b.Info.ID); err != nil {
 		t.Fatal(err)
 	}
-	wantErr(t, "Evict", s.Evict(a.Info.ID), ErrPinned)
+	wantErr(t, "Evict", s.Evict(a.Info.ID), tiers.ErrPinned)
 	dst := make([]byte, 9000)
 	if err := ref.ReadInto(t.Context(), dst); err != nil {
 		t.Errorf("ReadInto: %v", err)
@@ -174,7 +175,7 @@ func TestPinnedSegmentStays(t *testing.T) {
 	}
 	settleDown(s)
 	wantFiles(t, dir)
-	if u := s.Usage(); u != (Usage{}) {
+	if u := s.Usage(); u != (tiers.Usage{}) || s.fileCount() != 0 {
 		t.Errorf("usage %+v", u)
 	}
 }
@@ -205,7 +206,7 @@ func TestSyncMakesNamesDurable(t *testing.T) {
 	if err := s.Link(it.Info.ID, testName("new", 2)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Unlink(testName("old", 3)); err != nil {
+	if err := s.Unlink(block.ID{}, testName("old", 3)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Sync(t.Context()); err != nil {
@@ -221,14 +222,14 @@ func TestBadItems(t *testing.T) {
 	s := openStore(t, testOptions(t.TempDir(), 1))
 	good := testItem(1, 100)
 	for name, c := range map[string]struct {
-		change func(*Item)
+		change func(*tiers.Item)
 		want   error
 	}{
-		"size and data differ": {func(it *Item) { it.Info.Size++ }, ErrBadItem},
-		"provisional id":       {func(it *Item) { it.Info.ID = block.Provisional(1) }, ErrBadItem},
-		"no id":                {func(it *Item) { it.Info.ID = block.ID{} }, ErrBadItem},
-		"too large":            {func(it *Item) { it.Info.Size = block.MaxSize + 1 }, ErrTooLarge},
-		"long key": {func(it *Item) {
+		"size and data differ": {func(it *tiers.Item) { it.Info.Size++ }, ErrBadItem},
+		"provisional id":       {func(it *tiers.Item) { it.Info.ID = block.Provisional(1) }, ErrBadItem},
+		"no id":                {func(it *tiers.Item) { it.Info.ID = block.ID{} }, ErrBadItem},
+		"too large":            {func(it *tiers.Item) { it.Info.Size = block.MaxSize + 1 }, tiers.ErrTooLarge},
+		"long key": {func(it *tiers.Item) {
 			it.Names = []block.Name{{Key: strings.Repeat("k", block.MaxKey+1)}}
 		}, ErrBadItem},
 	} {
@@ -236,8 +237,8 @@ func TestBadItems(t *testing.T) {
 			bad := good
 			c.change(&bad)
 			wantErr(t, "Put", s.Put(t.Context(), testItem(2, 10), bad), c.want)
-			_, err := s.Acquire(testItem(2, 10).Info.ID)
-			wantErr(t, "Acquire", err, ErrNotFound)
+			_, err := s.Pin(testItem(2, 10).Info.ID)
+			wantErr(t, "Acquire", err, tiers.ErrNotFound)
 		})
 	}
 	put(t, s, good)

@@ -13,56 +13,22 @@ import (
 	"cascadekv/internal/cores"
 	"cascadekv/internal/fault"
 	"cascadekv/lustre/codec"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
-// stored is a block's payload as it lies in the file.
-type stored struct {
-	size  int64
-	crc   uint32
-	codec codec.Number
-}
-
-// plain is the payload of a block that is stored as it is.
-func plain(info block.Info) stored { return stored{size: info.Size, crc: info.CRC} }
-
-// fits reports whether the block may be stored so.
-func (as stored) fits(info block.Info) bool {
-	if as.codec == codec.None {
-		return as == plain(info)
-	}
-	return 0 < as.size && as.size < info.Size
-}
-
-// inline reports whether the payload lies in the entry.
-func (as stored) inline() bool { return as.size <= inlineMax }
-
-// footprint is what a block takes in a segment, its entries included.
-func (as stored) footprint() int64 {
-	if as.inline() {
-		return 2*blockEntrySize + as.size
-	}
-	return 2*blockEntrySize + align(as.size)
-}
-
-// parcel is an item as it goes to a file.
-type parcel struct {
-	Item
-	as      stored
-	payload []byte // as.size bytes
-}
-
-// parcels wraps items that are stored as they are.
-func parcels(items []Item) []parcel {
-	all := make([]parcel, len(items))
+// blocksOf returns items as blocks that are stored as they are.
+func blocksOf(items []tiers.Item) []format.Block {
+	all := make([]format.Block, len(items))
 	for i, it := range items {
-		all[i] = parcel{it, plain(it.Info), it.Data}
+		all[i] = format.Block{Info: it.Info, Names: it.Names, As: format.Plain(it.Info), Bytes: it.Data}
 	}
 	return all
 }
 
 // encode makes payloads smaller where that pays. It reads Data until it
 // returns. The payloads are valid until free is called, which must be.
-func (s *Store) encode(ctx context.Context, all []parcel) (free func(), err error) {
+func (s *Store) encode(ctx context.Context, all []format.Block) (free func(), err error) {
 	free = func() {}
 	if !s.opt.Compress {
 		return free, nil
@@ -70,7 +36,7 @@ func (s *Store) encode(ctx context.Context, all []parcel) (free func(), err erro
 	rooms, need := make([]int64, len(all)), int64(0) // where each may lie
 	for i, p := range all {
 		rooms[i] = need
-		need += align(int64(s.coder.Room(len(p.Data))))
+		need += format.Align(int64(s.coder.Room(len(p.Bytes))))
 	}
 	if need == 0 {
 		return free, nil
@@ -94,27 +60,27 @@ func (s *Store) encode(ctx context.Context, all []parcel) (free func(), err erro
 }
 
 // encodeOne encodes one block into room, or leaves it.
-func (s *Store) encodeOne(p *parcel, room []byte) {
-	room = room[:min(len(room), s.coder.Room(len(p.Data)))]
+func (s *Store) encodeOne(p *format.Block, room []byte) {
+	room = room[:min(len(room), s.coder.Room(len(p.Bytes)))]
 	stream := ""
 	if len(p.Names) > 0 {
 		stream = p.Names[0].Namespace
 	}
-	e, err := s.coder.Encode(stream, room, p.Data)
+	e, err := s.coder.Encode(stream, room, p.Bytes)
 	if err != nil || e.Codec == codec.None {
 		return
 	}
-	p.payload = room[:e.Size]
-	p.as = stored{int64(e.Size), block.CRC(p.payload), e.Codec}
+	p.Bytes = room[:e.Size]
+	p.As = format.Payload{Size: int64(e.Size), CRC: block.CRC(p.Bytes), Codec: e.Codec}
 }
 
 // landing returns where in dst, the memory of a block, its payload is read to,
 // so that it can be decoded there: at the end, or, past the page cache, where
 // the kernel takes it before that.
-func (s *Store) landing(as stored, dst []byte) (at int) {
-	at = len(dst) - int(as.size)
+func (s *Store) landing(as format.Payload, dst []byte) (at int) {
+	at = len(dst) - int(as.Size)
 	if s.access.Direct && at > 0 {
-		over := int(uintptr(unsafe.Pointer(&dst[at])) % pageSize)
+		over := int(uintptr(unsafe.Pointer(&dst[at])) % format.PageSize)
 		if over <= at {
 			at -= over
 		}
@@ -125,58 +91,42 @@ func (s *Store) landing(as stored, dst []byte) (at int) {
 // unpack makes dst the block whose payload lies in it from at on. why says what
 // is wrong with the bytes, err that they could not be decoded for another
 // reason; both are empty when dst is right.
-func (s *Store) unpack(info block.Info, as stored, dst []byte, at int) (why string, err error) {
-	payload := dst[at:][:as.size]
-	if why = as.wrong(payload); why != "" || as.codec == codec.None {
+func (s *Store) unpack(info block.Info, as format.Payload, dst []byte, at int) (why string, err error) {
+	payload := dst[at:][:as.Size]
+	if why = as.Check(payload); why != "" || as.Codec == codec.None {
 		return why, nil
 	}
-	err = s.coder.DecodeInPlace(as.codec, dst, at, len(payload))
+	err = s.coder.DecodeInPlace(as.Codec, dst, at, len(payload))
 	switch {
 	case errors.Is(err, codec.ErrCorrupt), errors.Is(err, codec.ErrUnknown):
 		return err.Error(), nil
 	case err != nil:
-		return "", fmt.Errorf("decode with %v: %w", as.codec, err)
+		return "", fmt.Errorf("decode with %v: %w", as.Codec, err)
 	}
-	return plain(info).wrong(dst), nil
+	return format.Plain(info).Check(dst), nil
 }
 
-// wrong tells what is wrong with a payload, "" when it is right.
-func (as stored) wrong(payload []byte) string {
-	if crc := block.CRC(payload); crc != as.crc {
-		return fmt.Sprintf("CRC32C %08x, want %08x", crc, as.crc)
-	}
-	return ""
-}
-
-// Stored returns the bytes of a block's payload as stored. Errors: ErrNotFound.
-func (s *Store) Stored(id block.ID) (int64, error) {
+// StoredSize implements tiers.Files.
+func (s *Store) StoredSize(info block.Info) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	loc, err := s.findLocked(id)
-	if err != nil {
-		return 0, err
+	if loc, err := s.findLocked(info.ID); err == nil {
+		return loc.as.Size
 	}
-	return loc.as.size, nil
+	return info.Size
 }
 
-// Encoded counts what became of blocks under one codec since the store was
-// opened.
-type Encoded struct {
-	Name     string // of the codec
-	Blocks   uint64 // put
-	BytesIn  uint64 // of those blocks
-	BytesOut uint64 // as stored, without padding
-	Decoded  uint64 // read
-}
-
-// Encoded tells of every codec, that of blocks that are stored as they are
-// among them; these are counted only with Options.Compress.
-func (s *Store) Encoded() []Encoded {
+// Encoded reports every codec, "none" among them, which
+// is counted only with Options.Compress.
+func (s *Store) Encoded() tiers.Encoded {
 	st := s.coder.Stats()
-	all := make([]Encoded, len(codec.Numbers))
+	e := tiers.Encoded{Codecs: make([]tiers.Codec, len(codec.Numbers))}
 	for i, n := range codec.Numbers {
 		c := st.Codecs[n]
-		all[i] = Encoded{n.String(), c.Blocks, c.BytesIn, c.BytesOut, c.Decoded}
+		e.Codecs[i] = tiers.Codec{Name: n.String(), Blocks: c.Blocks, BytesIn: c.BytesIn, BytesOut: c.BytesOut, Decoded: c.Decoded}
 	}
-	return all
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.Stored = s.stored
+	return e
 }

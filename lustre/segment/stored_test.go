@@ -13,20 +13,24 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/codec"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
+	"cascadekv/tiers"
 )
 
 // tensorItem makes a block of normal numbers as bf16.
-func tensorItem(seed uint64, size int, names ...block.Name) Item {
+func tensorItem(seed uint64, size int, names ...block.Name) tiers.Item {
 	rng, p := rand.New(rand.NewPCG(seed, 1)), make([]byte, size)
 	for i := 0; i+2 <= size; i += 2 {
 		binary.LittleEndian.PutUint16(p[i:], uint16(math.Float32bits(float32(rng.NormFloat64()))>>16))
 	}
-	return Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: int64(size), CRC: block.CRC(p)}, Names: names, Data: p}
+	return tiers.Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: int64(size), CRC: block.CRC(p)}, Names: names, Data: p}
 }
 
 // noiseItem makes a block that nothing can compress.
-func noiseItem(seed uint64, size int, names ...block.Name) Item {
+func noiseItem(seed uint64, size int, names ...block.Name) tiers.Item {
 	return testItem(4*seed+3, size, names...)
 }
 
@@ -37,7 +41,7 @@ func encoding(dir string, incarnation uint64) Options {
 }
 
 // storedAs tells how a block lies in its file.
-func storedAs(t *testing.T, s *opened, it Item) stored {
+func storedAs(t *testing.T, s *opened, it tiers.Item) format.Payload {
 	t.Helper()
 	loc := s.Store.blocks[it.Info.ID]
 	if loc == nil {
@@ -54,15 +58,15 @@ func TestEncode(t *testing.T) {
 	s := openStore(t, encoding(dir, 1))
 	tensor, noise, small := tensorItem(1, 300_001), noiseItem(2, 200_000), tensorItem(3, 400)
 	put(t, s, tensor, noise, small)
-	if as := storedAs(t, s, tensor); as.codec != codec.Shuffle2 || as.size > 230_000 {
+	if as := storedAs(t, s, tensor); as.Codec != codec.Shuffle2 || as.Size > 230_000 {
 		t.Errorf("the tensor: %+v", as)
 	}
-	for _, it := range []Item{noise, small} {
-		if as := storedAs(t, s, it); as != plain(it.Info) {
+	for _, it := range []tiers.Item{noise, small} {
+		if as := storedAs(t, s, it); as != format.Plain(it.Info) {
 			t.Errorf("%d bytes: %+v", it.Info.Size, as)
 		}
 	}
-	items := []Item{tensor, noise, small}
+	items := []tiers.Item{tensor, noise, small}
 	wantEncoded(t, s, tensor, noise, small)
 	place := placeOf(t, s, tensor)
 	closeStore(t, s)
@@ -73,7 +77,7 @@ func TestEncode(t *testing.T) {
 	}
 	for i, o := range []Options{encoding(dir, 2), testOptions(dir, 3)} {
 		again := openStore(t, o)
-		if again.Usage().Payload != s.Usage().Payload || again.Usage().Stored != s.Usage().Stored {
+		if again.Usage().Payload != s.Usage().Payload || again.Encoded().Stored != s.Encoded().Stored {
 			t.Errorf("store %d: %+v, was %+v", i, again.Usage(), s.Usage())
 		}
 		for _, it := range items {
@@ -84,7 +88,7 @@ func TestEncode(t *testing.T) {
 		wantBytes(t, again, items...)
 		wantBatch(t, again, items, nil)
 		wantPlace(t, again, place, tensor)
-		if n := again.Encoded()[codec.Shuffle2].Decoded; n != uint64(2+len(byPlaces)) {
+		if n := again.Encoded().Codecs[codec.Shuffle2].Decoded; n != uint64(2+len(byPlaces)) {
 			t.Errorf("store %d decoded %d times", i, n)
 		}
 	}
@@ -92,26 +96,26 @@ func TestEncode(t *testing.T) {
 
 // wantEncoded compares counters and space with blocks of which only the first
 // is encoded.
-func wantEncoded(t *testing.T, s *opened, tensor Item, others ...Item) {
+func wantEncoded(t *testing.T, s *opened, tensor tiers.Item, others ...tiers.Item) {
 	t.Helper()
 	as := storedAs(t, s, tensor)
 	var in, blocks uint64
 	for _, it := range others {
 		in, blocks = in+uint64(it.Info.Size), blocks+1
 	}
-	all := s.Encoded()
-	if e := all[codec.Shuffle2]; e.Name != "shuffle2+zstd" || e.Blocks != 1 || e.BytesIn != uint64(tensor.Info.Size) || e.BytesOut != uint64(as.size) {
+	all := s.Encoded().Codecs
+	if e := all[codec.Shuffle2]; e.Name != "shuffle2+zstd" || e.Blocks != 1 || e.BytesIn != uint64(tensor.Info.Size) || e.BytesOut != uint64(as.Size) {
 		t.Errorf("%+v, stored %+v", e, as)
 	}
 	if e := all[codec.None]; e.Blocks != blocks || e.BytesIn != in || e.BytesOut != in {
 		t.Errorf("%+v, want %d blocks of %d bytes", e, blocks, in)
 	}
-	u := s.Usage()
-	if u.Payload != tensor.Info.Size+int64(in) || u.Stored != as.size+int64(in) {
+	u, stored := s.Usage(), s.Encoded().Stored
+	if u.Payload != tensor.Info.Size+int64(in) || stored != as.Size+int64(in) {
 		t.Errorf("%+v", u)
 	}
-	if u.Used > pageSize+align(as.size)+align(int64(in))+3*pageSize {
-		t.Errorf("%d bytes of files for %d", u.Used, u.Stored)
+	if u.Used > format.PageSize+format.Align(as.Size)+format.Align(int64(in))+3*format.PageSize {
+		t.Errorf("%d bytes of files for %d", u.Used, stored)
 	}
 }
 
@@ -120,7 +124,7 @@ func TestEncodeOff(t *testing.T) {
 	s := openStore(t, testOptions(t.TempDir(), 1))
 	it := tensorItem(1, 100_000)
 	put(t, s, it)
-	if as := storedAs(t, s, it); as != plain(it.Info) {
+	if as := storedAs(t, s, it); as != format.Plain(it.Info) {
 		t.Errorf("%+v", as)
 	}
 	wantBytes(t, s, it)
@@ -139,7 +143,7 @@ func TestMergeKeepsEncodings(t *testing.T) {
 			o = small(dir, 2)
 			o.Compress = compress
 			s = openStore(t, o)
-			before := map[block.ID]stored{}
+			before := map[block.ID]format.Payload{}
 			for id, loc := range s.Store.blocks {
 				before[id] = loc.as
 				if _, ok := s.blocks[id]; ok && !containsID(kept, id) {
@@ -154,14 +158,14 @@ func TestMergeKeepsEncodings(t *testing.T) {
 				if as != before[it.Info.ID] {
 					t.Errorf("%+v became %+v", before[it.Info.ID], as)
 				}
-				if as.codec != codec.None {
+				if as.Codec != codec.None {
 					encoded++
 				}
 			}
 			if m.Blocks == 0 || encoded < len(kept)/3 {
 				t.Errorf("%+v, %d of %d blocks are encoded", m, encoded, len(kept))
 			}
-			if all := s.Encoded(); all[codec.None].Blocks+all[codec.Shuffle2].Blocks+all[codec.Shuffle2].Decoded != 0 {
+			if all := s.Encoded().Codecs; all[codec.None].Blocks+all[codec.Shuffle2].Blocks+all[codec.Shuffle2].Decoded != 0 {
 				t.Errorf("a merge encoded or decoded: %+v", all)
 			}
 			wantBytes(t, s, kept...)
@@ -169,7 +173,7 @@ func TestMergeKeepsEncodings(t *testing.T) {
 	}
 }
 
-func containsID(items []Item, id block.ID) bool {
+func containsID(items []tiers.Item, id block.ID) bool {
 	for _, it := range items {
 		if it.Info.ID == id {
 			return true
@@ -223,22 +227,22 @@ func newCoder(t testing.TB) *codec.Coder {
 }
 
 // wantRefused puts a payload under the name of a block and reads it.
-func wantRefused(t *testing.T, it Item, payload []byte, number codec.Number) {
+func wantRefused(t *testing.T, it tiers.Item, payload []byte, number codec.Number) {
 	t.Helper()
 	o := crashOptions(vfs.NewCrash(), 1)
 	s := openStore(t, o)
 	f := s.use()
-	p := parcel{Item: it, as: stored{int64(len(payload)), block.CRC(payload), number}, payload: payload}
-	_, offs, err := s.append(f, []parcel{p}, nil)
+	p := format.Block{Info: it.Info, Names: it.Names, As: format.Payload{Size: int64(len(payload)), CRC: block.CRC(payload), Codec: number}, Bytes: payload}
+	_, offs, err := s.append(f, []format.Block{p}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.unuse(f)
-	at := p.as.at(segmentPath(1, 0), offs[0])
+	at := placed(p.As, segmentPath(1, 0), offs[0])
 	room := bytes.Repeat([]byte{0xa5}, len(it.Data)+512)
 	dst := room[256:][:len(it.Data):len(it.Data)]
 	reads := map[string]func() error{
-		"by place": func() error { return s.ReadPlace(t.Context(), at, it.Info, dst) },
+		"by place": func() error { return s.ReadSegment(t.Context(), at, it.Info, dst) },
 		"alone": func() error {
 			ref := acquireAt(t, s, f, p, offs[0])
 			defer ref.Release()
@@ -247,11 +251,11 @@ func wantRefused(t *testing.T, it Item, payload []byte, number codec.Number) {
 		"together": func() error {
 			ref := acquireAt(t, s, f, p, offs[0])
 			defer ref.Release()
-			return s.ReadBatch(t.Context(), []Read{{Ref: ref, Dst: dst}})[0]
+			return s.ReadBatch(t.Context(), []tiers.Read{{Pin: ref, Dst: dst}})[0]
 		},
 	}
 	for how, read := range reads {
-		if err := read(); !errors.Is(err, ErrCorrupt) && !(err == nil && bytes.Equal(dst, it.Data)) {
+		if err := read(); !errors.Is(err, tiers.ErrCorrupt) && !(err == nil && bytes.Equal(dst, it.Data)) {
 			t.Errorf("%v, %d bytes for %d, %s: %v", number, len(payload), len(it.Data), how, err)
 		}
 	}
@@ -266,16 +270,16 @@ func wantRefused(t *testing.T, it Item, payload []byte, number codec.Number) {
 }
 
 // acquireAt indexes a block as read from elsewhere, and acquires it.
-func acquireAt(t *testing.T, s *opened, f *file, p parcel, off int64) *Ref {
+func acquireAt(t *testing.T, s *opened, f *file, p format.Block, off int64) *Ref {
 	t.Helper()
 	s.mu.Lock()
-	s.indexLocked(f, p.Info, p.as, off)
+	s.indexLocked(f, p.Info, p.As, off)
 	s.mu.Unlock()
-	ref, err := s.Acquire(p.Info.ID)
+	ref, err := s.Pin(p.Info.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ref
+	return ref.(*Ref)
 }
 
 func fileOf(t *testing.T, fs vfs.FS, path string) []byte {
@@ -312,8 +316,8 @@ func FuzzUnpack(f *testing.F) {
 		f.Add(p[:size-1], uint8(n), uint16(100))
 	}
 	f.Fuzz(func(t *testing.T, p []byte, number uint8, gap uint16) {
-		as := stored{int64(len(p)), block.CRC(p), codec.Number(number)}
-		if !as.fits(it.Info) {
+		as := format.Payload{Size: int64(len(p)), CRC: block.CRC(p), Codec: codec.Number(number)}
+		if !as.Fits(it.Info) {
 			return
 		}
 		room := make([]byte, len(it.Data)+512)
@@ -324,7 +328,7 @@ func FuzzUnpack(f *testing.F) {
 		if why == "" && (err != nil || !bytes.Equal(dst, it.Data)) {
 			t.Errorf("unpacked to other bytes, error %v", err)
 		}
-		if !isZero(room[:256]) || !isZero(room[256+len(dst):]) {
+		if !segfile.IsZero(room[:256]) || !segfile.IsZero(room[256+len(dst):]) {
 			t.Error("wrote outside of its memory")
 		}
 	})
@@ -340,15 +344,15 @@ func TestLanding(t *testing.T) {
 		for range 2000 {
 			from := rng.IntN(9000)
 			dst := memory[from:][:1+rng.IntN(50_000)]
-			as := stored{size: 1 + rng.Int64N(int64(len(dst)))}
+			as := format.Payload{Size: 1 + rng.Int64N(int64(len(dst)))}
 			at := s.landing(as, dst)
-			end := len(dst) - int(as.size)
-			over := int(uintptr(unsafe.Pointer(&dst[at])) % pageSize)
+			end := len(dst) - int(as.Size)
+			over := int(uintptr(unsafe.Pointer(&dst[at])) % format.PageSize)
 			if at < 0 || at > end || !direct && at != end || at != end && over != 0 || direct && over != 0 && over <= at {
-				t.Fatalf("direct %v: %d of %d bytes land at %d, %d behind a page's start", direct, as.size, len(dst), at, over)
+				t.Fatalf("direct %v: %d of %d bytes land at %d, %d behind a page's start", direct, as.Size, len(dst), at, over)
 			}
 		}
-		if at := s.landing(stored{}, nil); at != 0 {
+		if at := s.landing(format.Payload{}, nil); at != 0 {
 			t.Errorf("an empty block lands at %d", at)
 		}
 	}
@@ -365,14 +369,14 @@ func TestUnknownCodec(t *testing.T) {
 	p := readFile(t, dir, segmentPath(1, 0)) // before there is a footer
 	entry := bytes.Index(p, it.Info.ID[:]) - 8
 	p[entry+72], place.Codec = 99, 99
-	fixFrame(p, pageSize)
+	fixFrame(p, format.PageSize)
 	closeStore(t, s)
 	writeFile(t, p, dir, segmentPath(1, 0))
 	again := openStore(t, testOptions(dir, 2))
-	if _, err := again.Acquire(it.Info.ID); !errors.Is(err, ErrNotFound) {
+	if _, err := again.Pin(it.Info.ID); !errors.Is(err, tiers.ErrNotFound) {
 		t.Errorf("Acquire: %v", err)
 	}
-	wantNoPlace(t, "by its place", again, place, it, ErrCorrupt)
+	wantNoPlace(t, "by its place", again, place, it, tiers.ErrCorrupt)
 	wantBytes(t, again, other)
 	v := inspect(t, p, true)
 	if len(v.Damage) != 0 || len(v.Entries) != 3 || v.Entries[0].Known() || !v.Entries[2].Known() {
@@ -401,16 +405,18 @@ func TestBusyEncodings(t *testing.T) {
 	scribble(t, server, late.Data, func(ctx context.Context) error { return s.Put(ctx, late) })
 	wantBytes(t, s, first)
 
-	ref, err := s.Acquire(first.Info.ID)
+	ref, err := s.Pin(first.Info.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ref.Release()
 	reads := map[string]func(ctx context.Context, dst []byte) error{
-		"alone":    ref.ReadInto,
-		"together": func(ctx context.Context, dst []byte) error { return s.ReadBatch(ctx, []Read{{Ref: ref, Dst: dst}})[0] },
+		"alone": ref.ReadInto,
+		"together": func(ctx context.Context, dst []byte) error {
+			return s.ReadBatch(ctx, []tiers.Read{{Pin: ref, Dst: dst}})[0]
+		},
 		"by place": func(ctx context.Context, dst []byte) error {
-			return s.ReadPlace(ctx, placeOf(t, s, first), first.Info, dst)
+			return s.ReadSegment(ctx, placeOf(t, s, first), first.Info, dst)
 		},
 	}
 	for name, read := range reads {
@@ -435,11 +441,11 @@ func scribble(t *testing.T, server chan struct{}, memory []byte, call func(ctx c
 	cancel()
 	err := <-ended
 	close(server)
-	busy, runs := errors.AsType[*Busy](err)
+	busy, runs := errors.AsType[*pool.Busy](err)
 	switch {
 	case runs:
 		<-busy.Done()
-	case !errors.Is(err, ErrUnavailable):
+	case !errors.Is(err, tiers.ErrUnavailable):
 		t.Errorf("error %v", err)
 	}
 	for i := range memory {
@@ -462,7 +468,7 @@ func TestGoldenEncoding(t *testing.T) {
 	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 16, 0, 0, 0x03, 0x80, 0, 0x3f} // 4096 times 0x3f
 	var want []byte
 	for _, length := range []int{4096, len(frame), 4096, len(frame)} {
-		want = le.AppendUint32(want, uint32(length))
+		want = format.LE.AppendUint32(want, uint32(length))
 	}
 	for half := range 2 {
 		for i := range 4096 {
@@ -471,15 +477,15 @@ func TestGoldenEncoding(t *testing.T) {
 		want = append(want, frame...)
 	}
 	for name, f := range map[string]struct{ got, want uint64 }{
-		"size":            {le.Uint64(e[40:]), 16384},
-		"stored size":     {le.Uint64(e[48:]), uint64(len(want))},
-		"offset":          {le.Uint64(e[56:]), 4096},
-		"CRC":             {uint64(le.Uint32(e[64:])), uint64(block.CRC(it.Data))},
-		"CRC as stored":   {uint64(le.Uint32(e[68:])), uint64(block.CRC(want))},
+		"size":            {format.LE.Uint64(e[40:]), 16384},
+		"stored size":     {format.LE.Uint64(e[48:]), uint64(len(want))},
+		"offset":          {format.LE.Uint64(e[56:]), 4096},
+		"CRC":             {uint64(format.LE.Uint32(e[64:])), uint64(block.CRC(it.Data))},
+		"CRC as stored":   {uint64(format.LE.Uint32(e[68:])), uint64(block.CRC(want))},
 		"codec":           {uint64(e[72]), 2},
-		"frame length":    {le.Uint64(p[4096+16:]), uint64(4096 + align(int64(len(want))))},
-		"footer, stored":  {le.Uint64(p[len(p)-4096+64+48:]), uint64(len(want))},
-		"footer, payload": {le.Uint64(p[len(p)-4096+64+56:]), 8192},
+		"frame length":    {format.LE.Uint64(p[4096+16:]), uint64(4096 + format.Align(int64(len(want))))},
+		"footer, stored":  {format.LE.Uint64(p[len(p)-4096+64+48:]), uint64(len(want))},
+		"footer, payload": {format.LE.Uint64(p[len(p)-4096+64+56:]), 8192},
 		"footer, codec":   {uint64(p[len(p)-4096+64+72]), 2},
 	} {
 		if f.got != f.want {
@@ -489,7 +495,7 @@ func TestGoldenEncoding(t *testing.T) {
 	if !bytes.Equal(e[8:40], it.Info.ID[:]) {
 		t.Error("the id is not that of the uncompressed bytes")
 	}
-	if got := p[8192:][:len(want)]; !bytes.Equal(got, want) || !isZero(p[8192+len(want):len(p)-4096]) {
+	if got := p[8192:][:len(want)]; !bytes.Equal(got, want) || !segfile.IsZero(p[8192+len(want):len(p)-4096]) {
 		t.Errorf("payload\n%x\nwant\n%x", got, want)
 	}
 }
@@ -499,15 +505,15 @@ func TestGoldenEncoding(t *testing.T) {
 func TestTransferEncodings(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, encoding(dir, 1))
-	var items []Item
+	var items []tiers.Item
 	for i, size := range []int{200_000, 4096, 300, 9000, 70_000} {
 		items = append(items, tensorItem(uint64(i), size, testName(fmt.Sprint(i), uint64(i+1))))
 	}
-	zeros := Item{Data: make([]byte, 20_000)} // its encoding is so short that it lies inline
+	zeros := tiers.Item{Data: make([]byte, 20_000)} // its encoding is so short that it lies inline
 	zeros.Info = block.Info{ID: block.Sum(block.Bits128, zeros.Data), Size: 20_000, CRC: block.CRC(zeros.Data)}
 	put(t, s, items...)
 	put(t, s, zeros)
-	if as := storedAs(t, s, zeros); as.codec == codec.None || !as.inline() {
+	if as := storedAs(t, s, zeros); as.Codec == codec.None || !as.Inline() {
 		t.Errorf("zeros: %+v", as)
 	}
 	closeStore(t, s)
@@ -526,7 +532,7 @@ func TestTransferEncodings(t *testing.T) {
 		put(t, s, liar)
 		closeStore(t, s)
 		lie := readFile(t, dir, segmentPath(1, 0))
-		if _, _, err := transfer(lie, int64(len(lie)), smallID); !errors.Is(err, ErrCorrupt) {
+		if _, _, err := transfer(lie, int64(len(lie)), smallID); !errors.Is(err, tiers.ErrCorrupt) {
 			t.Errorf("block %d under a wrong id: %v", i, err)
 		}
 	}
@@ -536,10 +542,10 @@ func TestTransferEncodings(t *testing.T) {
 // durable.
 func inspectable(file []byte) []byte {
 	p := bytes.Clone(file)
-	for off := pageSize; off+pageSize <= len(p); off += pageSize {
-		if string(p[off:off+4]) == frameMagic {
-			le.PutUint64(p[off+48:], 0)
-			le.PutUint32(p[off+60:], 0)
+	for off := format.PageSize; off+format.PageSize <= len(p); off += format.PageSize {
+		if string(p[off:off+4]) == format.FrameMagic {
+			format.LE.PutUint64(p[off+48:], 0)
+			format.LE.PutUint32(p[off+60:], 0)
 		}
 	}
 	return p

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
+	"cascadekv/tiers"
 )
 
 // TestSurprise has one test for each surprise of reference/lustre-real.md that
@@ -91,7 +94,7 @@ func renameBeforeFirstFsync(t *testing.T) {
 		}
 	}))
 	s := openStore(t, crashOptions(fs, 1))
-	var all []Item
+	var all []tiers.Item
 	for i := range 12 { // several segments
 		all = append(all, testItem(uint64(i), 20000))
 		put(t, s, all[i])
@@ -156,7 +159,7 @@ func emptyFile(t *testing.T) {
 	writeFile(t, nil, dir, segmentPath(2, 1)+".tmp")
 	s = openStore(t, testOptions(dir, 3))
 	wantBytes(t, s, testItem(1, 9000))
-	if len(s.Skipped()) != 1 || !errors.Is(s.Skipped()[0], ErrBadFormat) {
+	if len(s.Skipped()) != 1 || !errors.Is(s.Skipped()[0], format.ErrBadFormat) {
 		t.Errorf("skipped %v", s.Skipped())
 	}
 	put(t, s, testItem(2, 9000))
@@ -248,9 +251,9 @@ func fullWithRoom(t *testing.T) {
 	s, fs, _ := faulty(t, func(o *Options) { o.Now = func() time.Time { return now } })
 	fs.SetSpace(func() vfs.Space { return vfs.Space{Total: 100 << 40, Free: 50 << 40} })
 	fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: vfs.ErrNoSpace})
-	wantErr(t, "Put", s.Put(t.Context(), testItem(1, 9000)), ErrUnavailable)
+	wantErr(t, "Put", s.Put(t.Context(), testItem(1, 9000)), tiers.ErrUnavailable)
 	fs.Clear()
-	wantErr(t, "Put while read-only", s.Put(t.Context(), testItem(1, 9000)), ErrUnavailable)
+	wantErr(t, "Put while read-only", s.Put(t.Context(), testItem(1, 9000)), tiers.ErrUnavailable)
 	now = now.Add(time.Minute)
 	put(t, s, testItem(1, 9000))
 }
@@ -263,14 +266,14 @@ func spaceComesLate(t *testing.T) {
 	put(t, s, testItem(1, 9000))
 	free = 1 << 20
 	fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: vfs.ErrNoSpace})
-	wantErr(t, "Put", s.Put(t.Context(), testItem(2, 9000)), ErrUnavailable)
+	wantErr(t, "Put", s.Put(t.Context(), testItem(2, 9000)), tiers.ErrUnavailable)
 	fs.Clear()
 	if err := s.Evict(testItem(1, 9000).Info.ID); err != nil {
 		t.Fatal(err)
 	}
 	settleDown(s)
 	now = now.Add(3 * time.Second)
-	wantErr(t, "Put before the space is back", s.Put(t.Context(), testItem(2, 9000)), ErrUnavailable)
+	wantErr(t, "Put before the space is back", s.Put(t.Context(), testItem(2, 9000)), tiers.ErrUnavailable)
 	now, free = now.Add(3*time.Second), free+1<<30
 	put(t, s, testItem(2, 9000))
 }
@@ -315,11 +318,11 @@ func inactiveOST(t *testing.T) {
 	fs.Add(vfs.Rule{Op: vfs.OpWrite, Path: on, After: 1, Err: vfs.ErrIO})
 	fs.Add(vfs.Rule{Op: vfs.OpRead, Path: on, Err: vfs.ErrIO})
 	fs.Add(vfs.Rule{Op: vfs.OpSize, Path: on, Err: syscall.ESHUTDOWN})
-	wantErr(t, "Put", s.Put(t.Context(), testItem(2, 9000)), ErrUnavailable)
+	wantErr(t, "Put", s.Put(t.Context(), testItem(2, 9000)), tiers.ErrUnavailable)
 	put(t, s, testItem(2, 9000)) // on another
 	wantBytes(t, s, testItem(2, 9000))
 	_, err := read(t.Context(), s, old)
-	wantErr(t, "read", err, ErrUnavailable)
+	wantErr(t, "read", err, tiers.ErrUnavailable)
 	o := testOptions(dir, 2)
 	o.FS = fs
 	next := openStore(t, o)
@@ -357,10 +360,10 @@ func removeFails(t *testing.T) {
 }
 
 // hangingPut puts a block, the write of which hangs when Put returns.
-func hangingPut(t *testing.T, s *opened, fs *vfs.Fault, it Item) *Busy {
+func hangingPut(t *testing.T, s *opened, fs *vfs.Fault, it tiers.Item) *pool.Busy {
 	t.Helper()
-	var busy *Busy
-	if err := s.Put(fs.UntilHung(t.Context(), 1), it); !errors.As(err, &busy) || !errors.Is(err, ErrUnavailable) {
+	var busy *pool.Busy
+	if err := s.Put(fs.UntilHung(t.Context(), 1), it); !errors.As(err, &busy) || !errors.Is(err, tiers.ErrUnavailable) {
 		t.Fatalf("Put: error %v, want a *Busy", err)
 	}
 	return busy
@@ -382,8 +385,8 @@ func unmountedOST(t *testing.T) {
 	close(server)
 	<-busy.Done()
 	crash.Evict(1)
-	_, err := s.Acquire(testItem(2, 9000).Info.ID)
-	wantErr(t, "Acquire of what hung", err, ErrNotFound)
+	_, err := s.Pin(testItem(2, 9000).Info.ID)
+	wantErr(t, "Acquire of what hung", err, tiers.ErrNotFound)
 	put(t, s, testItem(2, 9000))
 	afterPower(t, crash, 50, func(s *opened) { wantBytes(t, s, testItem(1, 9000), testItem(2, 9000), testItem(3, 9000)) })
 }
@@ -438,7 +441,7 @@ func eviction(t *testing.T) {
 			}
 		}))
 		s := openStore(t, crashOptions(fs, 1))
-		var stored []Item
+		var stored []tiers.Item
 		refused := 0
 		for i := range 8 {
 			it := testItem(uint64(i), 9000)

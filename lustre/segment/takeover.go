@@ -6,16 +6,19 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 // owns tells whether this run owns the directory of an incarnation, of which
 // names were listed, after taking it over if its owner has ended and it may. It
 // returns the names that lie there then. r remembers which runs have ended.
-func (s *Store) owns(one Incarnation, names []string, r *recovery) (bool, []string) {
+func (s *Store) owns(one tiers.Part, names []string, r *recovery) (bool, []string) {
 	if one.Rank != s.opt.Rank && !s.mayInherit(one, r) {
 		return s.hasTaken(one), names
 	}
-	dir := filepath.Join(s.opt.Dir, one.String())
+	dir := filepath.Join(s.opt.Dir, format.Dir(one))
 	all := tokens(names)
 	if len(all) == 0 {
 		var err error
@@ -42,7 +45,7 @@ func (s *Store) owns(one Incarnation, names []string, r *recovery) (bool, []stri
 			s.dropDir(dir, all)
 		}
 		return false, nil
-	case len(all) == 0 && !s.tenure.later(one.Number):
+	case len(all) == 0 && !s.tenure.later(one.Incarnation):
 		return false, names // of a program that knows no tokens, and may run
 	}
 	t, err := s.claim(dir, all)
@@ -63,10 +66,10 @@ func (s *Store) owns(one Incarnation, names []string, r *recovery) (bool, []stri
 // mayInherit tells whether one, of another rank number, is taken over when it
 // has ended. One that happens to have this run's number is left to others: a
 // token there would not tell the two apart.
-func (s *Store) mayInherit(one Incarnation, r *recovery) bool {
+func (s *Store) mayInherit(one tiers.Part, r *recovery) bool {
 	s.tenure.mu.Lock()
 	defer s.tenure.mu.Unlock()
-	return r.inherits && one.Number != s.tenure.incarnation
+	return r.inherits && one.Incarnation != s.tenure.incarnation
 }
 
 // look lists a directory and the tokens in it. A listing may miss a file that is
@@ -84,14 +87,14 @@ func (s *Store) isMine(t Token) bool {
 	return dir != "" && !t.Closed && t.Owner == own.Owner && t.Process == own.Process
 }
 
-func (s *Store) noteTaken(one Incarnation, t Token) {
+func (s *Store) noteTaken(one tiers.Part, t Token) {
 	s.tenure.mu.Lock()
 	defer s.tenure.mu.Unlock()
 	s.tenure.taken[one] = t
 }
 
 // hasTaken tells whether one was taken over by this run.
-func (s *Store) hasTaken(one Incarnation) bool {
+func (s *Store) hasTaken(one tiers.Part) bool {
 	s.tenure.mu.Lock()
 	defer s.tenure.mu.Unlock()
 	_, taken := s.tenure.taken[one]
@@ -100,11 +103,11 @@ func (s *Store) hasTaken(one Incarnation) bool {
 
 // ended tells whether the run that t names, a token in the directory of one, can
 // do nothing any more that needs ownership.
-func (s *Store) ended(one Incarnation, t Token, r *recovery) bool {
+func (s *Store) ended(one tiers.Part, t Token, r *recovery) bool {
 	if t.Closed || t.Process.Gone() {
 		return true
 	}
-	if t.Owner == one.Number {
+	if t.Owner == one.Incarnation {
 		return s.silent(one, t)
 	}
 	run := owner{t.Owner, t.Process}
@@ -122,7 +125,7 @@ func (s *Store) ended(one Incarnation, t Token, r *recovery) bool {
 // endedElsewhere judges a run that took over one by the token in its own
 // directory, which is the one that it renews. Which rank's that is its number
 // does not say.
-func (s *Store) endedElsewhere(one Incarnation, t Token) bool {
+func (s *Store) endedElsewhere(one tiers.Part, t Token) bool {
 	others := false
 	for range 2 { // see look
 		homes, err := s.incarnations()
@@ -131,10 +134,10 @@ func (s *Store) endedElsewhere(one Incarnation, t Token) bool {
 		}
 		others = false
 		for _, home := range homes {
-			if home.Number != t.Owner {
+			if home.Incarnation != t.Owner {
 				continue
 			}
-			_, all, err := s.look(filepath.Join(s.opt.Dir, home.String()))
+			_, all, err := s.look(filepath.Join(s.opt.Dir, format.Dir(home)))
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				return false
 			}
@@ -153,13 +156,13 @@ func (s *Store) endedElsewhere(one Incarnation, t Token) bool {
 
 // silent tells whether t, which its owner renews in the directory of one, should
 // have been renewed by now.
-func (s *Store) silent(one Incarnation, t Token) bool {
+func (s *Store) silent(one tiers.Part, t Token) bool {
 	return s.opt.Now().Sub(time.Unix(t.Renewed, 0)) > clockSlack || s.unchanged(one, t)
 }
 
 // unchanged tells whether t was seen in the directory of one for long.
-func (s *Store) unchanged(one Incarnation, t Token) bool {
-	now, dir := s.opt.Now(), one.String()
+func (s *Store) unchanged(one tiers.Part, t Token) bool {
+	now, dir := s.opt.Now(), format.Dir(one)
 	s.tenure.mu.Lock()
 	defer s.tenure.mu.Unlock()
 	seen := s.tenure.sightings[dir]
@@ -186,8 +189,8 @@ func (s *Store) claim(dir string, others []Token) (Token, error) {
 // settleClaim makes sure that t is the only token in the directory: two runs may
 // have found none, or more than one, at the same time. It returns what lies
 // there.
-func (s *Store) settleClaim(one Incarnation, t Token, r *recovery) ([]string, error) {
-	dir := filepath.Join(s.opt.Dir, one.String())
+func (s *Store) settleClaim(one tiers.Part, t Token, r *recovery) ([]string, error) {
+	dir := filepath.Join(s.opt.Dir, format.Dir(one))
 	names, err := s.fs.ReadDir(dir)
 	for _, other := range tokens(names) {
 		if err != nil || other == t {
@@ -220,11 +223,11 @@ func (s *Store) dropDir(dir string, all []Token) {
 
 // dropTaken removes the directory of an incarnation that was taken over, if
 // nothing is left in it.
-func (s *Store) dropTaken(one Incarnation) {
+func (s *Store) dropTaken(one tiers.Part) {
 	s.tenure.mu.Lock()
 	t, taken := s.tenure.taken[one]
 	s.tenure.mu.Unlock()
-	dir := filepath.Join(s.opt.Dir, one.String())
+	dir := filepath.Join(s.opt.Dir, format.Dir(one))
 	if names, err := s.fs.ReadDir(dir); !taken || err != nil || len(names) != 1 || names[0] != t.String() {
 		return
 	}

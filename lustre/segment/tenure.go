@@ -7,6 +7,10 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/pool"
+	"cascadekv/tiers"
 )
 
 // errOver says that another run took over what this one owned.
@@ -15,17 +19,17 @@ var errOver = errors.New("another run has taken over the directory: this one did
 // tenure is what this run owns, and for how long it can be sure of that
 // (docs/format.md §1.10).
 type tenure struct {
-	renewing lock // one renewal at a time
-	making   lock // one makes the directory
+	renewing pool.Lock // one renewal at a time
+	making   pool.Lock // one makes the directory
 
 	mu          sync.Mutex
 	dir         string // of this incarnation; "" until the first file
 	incarnation uint64
-	token       Token                 // in dir
-	since       time.Time             // when the last renewal that succeeded began
-	former      map[string]bool       // directories that were this run's
-	taken       map[Incarnation]Token // tokens in directories taken over
-	sightings   map[string]*sighting  // by directory: tokens that may be those of the living
+	token       Token                // in dir
+	since       time.Time            // when the last renewal that succeeded began
+	former      map[string]bool      // directories that were this run's
+	taken       map[tiers.Part]Token // tokens in directories taken over
+	sightings   map[string]*sighting // by directory: tokens that may be those of the living
 	timer       *time.Timer
 	stopped     bool
 }
@@ -38,8 +42,8 @@ type sighting struct {
 
 func newTenure(incarnation uint64) *tenure {
 	return &tenure{
-		renewing: newLock(), making: newLock(), incarnation: incarnation,
-		former: map[string]bool{}, taken: map[Incarnation]Token{}, sightings: map[string]*sighting{},
+		renewing: pool.NewLock(), making: pool.NewLock(), incarnation: incarnation,
+		former: map[string]bool{}, taken: map[tiers.Part]Token{}, sightings: map[string]*sighting{},
 	}
 }
 
@@ -107,10 +111,10 @@ func (s *Store) ownDir(ctx context.Context) (string, uint64, error) {
 	if dir, t := h.current(); dir != "" {
 		return dir, t.Owner, nil
 	}
-	if err := h.making.acquire(ctx); err != nil {
+	if err := h.making.Acquire(ctx); err != nil {
 		return "", 0, unavailable("wait for the directory", err)
 	}
-	defer h.making.release()
+	defer h.making.Release()
 	if dir, t := h.current(); dir != "" {
 		return dir, t.Owner, nil
 	}
@@ -118,7 +122,7 @@ func (s *Store) ownDir(ctx context.Context) (string, uint64, error) {
 	number := h.incarnation
 	h.mu.Unlock()
 	for vanished := 0; ; {
-		dir := filepath.Join(s.opt.Dir, incarnationName(s.opt.Rank, number))
+		dir := filepath.Join(s.opt.Dir, format.Dir(tiers.Part{Rank: s.opt.Rank, Incarnation: number}))
 		began := s.opt.Now()
 		t := Token{Owner: number, Process: s.opt.Process}.next(began)
 		err := s.makeDir(dir, t)
@@ -182,8 +186,8 @@ func (s *Store) beat() {
 	defer s.endJob()
 	defer s.tenure.after(s.beat)
 	s.writes <- struct{}{}
-	held := s.writes.taken()
-	defer held.end()
+	held := s.writes.Taken()
+	defer held.End()
 	_ = s.renew(context.Background()) // trust runs out if this goes on
 }
 
@@ -191,10 +195,10 @@ func (s *Store) beat() {
 // them has taken over. An error means that neither is certain now.
 func (s *Store) renew(ctx context.Context) error {
 	h := s.tenure
-	if err := h.renewing.acquire(ctx); err != nil {
+	if err := h.renewing.Acquire(ctx); err != nil {
 		return unavailable("wait for the renewal of the token", err)
 	}
-	defer h.renewing.release()
+	defer h.renewing.Release()
 	for range 2 { // once more after an answer that was lost
 		dir, from := h.current()
 		if dir == "" {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 // nodeClock is one that a test moves.
@@ -34,7 +36,7 @@ func liveOptions(dir string, incarnation uint64, c *nodeClock) Options {
 
 func adopt(t *testing.T, s *opened, number uint64) (own, foreign int) {
 	t.Helper()
-	err := s.Adopt(t.Context(), Incarnation{3, number}, func(f Found) error {
+	err := s.Adopt(t.Context(), tiers.Part{Rank: 3, Incarnation: number}, func(f tiers.Entry) error {
 		if f.Foreign {
 			foreign++
 		} else if !f.Info.ID.IsZero() {
@@ -48,7 +50,7 @@ func adopt(t *testing.T, s *opened, number uint64) (own, foreign int) {
 	return own, foreign
 }
 
-func evict(t *testing.T, s *opened, items ...Item) {
+func evict(t *testing.T, s *opened, items ...tiers.Item) {
 	t.Helper()
 	for _, it := range items {
 		if err := s.Evict(it.Info.ID); err != nil {
@@ -113,7 +115,7 @@ func TestTwoRunsOfOneRank(t *testing.T) {
 			wantBytes(t, second, late)
 			evict(t, second, late)
 			wantFiles(t, dir) // both blocks are gone, and with the file its directory
-			if _, err := os.Stat(filepath.Join(dir, incarnationName(3, 1))); !errors.Is(err, os.ErrNotExist) {
+			if _, err := os.Stat(filepath.Join(dir, format.FileID{Rank: 3, Incarnation: 1}.Dir())); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the empty directory is still there: %v", err)
 			}
 		})
@@ -135,9 +137,9 @@ func TestOver(t *testing.T) {
 	}
 
 	late := testItem(3, 9000)
-	wantErr(t, "Put", first.Put(t.Context(), late), ErrUnavailable)
+	wantErr(t, "Put", first.Put(t.Context(), late), tiers.ErrUnavailable)
 	wantErr(t, "Put", first.Put(t.Context(), late), nil)
-	wantFiles(t, dir, segmentPath(1, 0), filepath.Join(first.dirName(), segmentName(fileID{rank: 3, number: 1})))
+	wantFiles(t, dir, segmentPath(1, 0), filepath.Join(first.dirName(), format.FileID{Rank: 3, Number: 1}.Name()))
 	wantBytes(t, first, kept, gone, late)
 	evict(t, first, kept, gone)
 	if _, err := first.Merge(t.Context(), 1, first.tell); err != nil {
@@ -181,9 +183,9 @@ func TestOverDuringPut(t *testing.T) {
 	c.pass(silentFor)
 	adopt(t, second, 1)
 	close(server)
-	wantErr(t, "Put", <-result, ErrUnavailable)
-	_, err := first.Acquire(late.Info.ID)
-	wantErr(t, "Acquire", err, ErrNotFound)
+	wantErr(t, "Put", <-result, tiers.ErrUnavailable)
+	_, err := first.Pin(late.Info.ID)
+	wantErr(t, "Acquire", err, tiers.ErrNotFound)
 	put(t, first, late)
 	wantBytes(t, first, late)
 }
@@ -215,7 +217,7 @@ func TestRenewal(t *testing.T) {
 	c.pass(trustFor - time.Second)
 	put(t, s, testItem(2, 100))
 	c.pass(time.Second)
-	wantErr(t, "Put", s.Put(t.Context(), testItem(3, 100)), ErrUnavailable)
+	wantErr(t, "Put", s.Put(t.Context(), testItem(3, 100)), tiers.ErrUnavailable)
 	evict(t, s, testItem(1, 100), testItem(2, 100))
 	closedFirst := segments(t, dir)
 	if len(closedFirst) != 1 {
@@ -243,13 +245,13 @@ func TestBeatsDoNotPileUp(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	put(t, s, testItem(2, 100)) // it is trusted still
-	if err := s.Close(); err != nil && !errors.Is(err, ErrUnavailable) {
+	if err := s.Close(); err != nil && !errors.Is(err, tiers.ErrUnavailable) {
 		t.Error(err)
 	}
 	close(server)
 	<-ended
 	s.beat() // of a closed store
-	names, err := os.ReadDir(filepath.Join(dir, incarnationName(3, 1)))
+	names, err := os.ReadDir(filepath.Join(dir, format.FileID{Rank: 3, Incarnation: 1}.Dir()))
 	if err != nil || len(names) != 2 {
 		t.Errorf("files %v, %v", names, err)
 	}
@@ -344,7 +346,7 @@ func contains(all []Token, owner uint64) bool {
 // run that wrote nothing leaves no directory behind for long.
 func TestOwnerOfMany(t *testing.T) {
 	dir, c := t.TempDir(), &nodeClock{}
-	var items []Item
+	var items []tiers.Item
 	for run := uint64(1); run <= 3; run++ {
 		s := openStore(t, liveOptions(dir, run, c))
 		it := testItem(run, 9000)
@@ -387,7 +389,7 @@ func TestAdoptedIsDurable(t *testing.T) {
 	synced, loose := testItem(1, 9000), testItem(2, 9000)
 	put(t, other, synced)
 	fault.Add(vfs.Rule{Op: vfs.OpSync, Err: vfs.ErrIO})
-	wantErr(t, "Put", other.Put(t.Context(), loose), ErrUnavailable)
+	wantErr(t, "Put", other.Put(t.Context(), loose), tiers.ErrUnavailable)
 
 	for name, broken := range map[string]bool{"synced": false, "cannot be synced": true} {
 		left := crash.After(vfs.CutProcess, 1)
@@ -397,7 +399,7 @@ func TestAdoptedIsDurable(t *testing.T) {
 		}
 		s := openStore(t, crashOptions(fs, 9))
 		err := s.Put(t.Context(), loose)
-		if stored := errors.Is(err, ErrExists); stored == broken || err != nil && !stored {
+		if stored := errors.Is(err, tiers.ErrExists); stored == broken || err != nil && !stored {
 			t.Errorf("%s: put of a block that was read from another's page cache: %v", name, err)
 		}
 		for seed := range uint64(20) {

@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 // smallSegment writes frames of every shape and returns the file of a store
 // that crashed, with the end of each frame.
-func smallSegment(t *testing.T, sealed bool) (file []byte, items []Item, ends []int64) {
+func smallSegment(t *testing.T, sealed bool) (file []byte, items []tiers.Item, ends []int64) {
 	dir := t.TempDir()
 	o := testOptions(dir, 1)
 	o.Compress = true
@@ -20,7 +22,7 @@ func smallSegment(t *testing.T, sealed bool) (file []byte, items []Item, ends []
 		it := testItem(uint64(i), size, testName(fmt.Sprint(i), uint64(i+1)))
 		put(t, s, it)
 		items = append(items, it)
-		ends = append(ends, s.current.off)
+		ends = append(ends, s.current.w.Off)
 	}
 	if sealed {
 		closeStore(t, s)
@@ -124,7 +126,7 @@ func TestForeignFrame(t *testing.T) {
 	other := openStore(t, testOptions(dir, 9))
 	stray := testItem(50, 5000)
 	put(t, other, stray)
-	foreign := readFile(t, dir, segmentPath(9, 0))[pageSize:]
+	foreign := readFile(t, dir, segmentPath(9, 0))[format.PageSize:]
 	s := recoverFrom(t, append(bytes.Clone(file[:ends[0]]), foreign...))
 	if n := rightOrAbsent(t, s, items...); n != 1 || s.blocks[stray.Info.ID].Size != 0 {
 		t.Errorf("%d blocks, stray %+v", n, s.blocks[stray.Info.ID])
@@ -135,5 +137,5 @@ func TestForeignFrame(t *testing.T) {
 	if len(r.blocks) != 0 || len(r.Skipped()) != 1 {
 		t.Errorf("%d blocks of a file under a wrong name, skipped %v", len(r.blocks), r.Skipped())
 	}
-	wantErr(t, "Skipped", r.Skipped()[0], ErrBadFormat)
+	wantErr(t, "Skipped", r.Skipped()[0], format.ErrBadFormat)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 // TestTrace holds the order of file operations that docs/format.md §1.1 asks
@@ -64,7 +65,7 @@ func TestTrace(t *testing.T) {
 		"sync "+seg+"000001.bin.tmp")
 	step("read", func() { wantBytes(t, s, a) }, "read "+seg+"000000.bin.tmp 8192+5000")
 	step("evict", func() {
-		for _, it := range []Item{a, b} {
+		for _, it := range []tiers.Item{a, b} {
 			if err := s.Evict(it.Info.ID); err != nil {
 				t.Fatal(err)
 			}

@@ -13,10 +13,11 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 // spread opens a store with one block in each of n files.
-func spread(t *testing.T, n int, change func(*Options)) (*opened, *vfs.Fault, []Item) {
+func spread(t *testing.T, n int, change func(*Options)) (*opened, *vfs.Fault, []tiers.Item) {
 	t.Helper()
 	s, fs, _ := faulty(t, func(o *Options) {
 		o.SegmentBlocks, o.Readers, o.Now = 1, 4, time.Now
@@ -24,7 +25,7 @@ func spread(t *testing.T, n int, change func(*Options)) (*opened, *vfs.Fault, []
 			change(o)
 		}
 	})
-	var items []Item
+	var items []tiers.Item
 	for i := range n {
 		it := testItem(uint64(i), 9000)
 		put(t, s, it)
@@ -34,7 +35,7 @@ func spread(t *testing.T, n int, change func(*Options)) (*opened, *vfs.Fault, []
 }
 
 // within reads a block with a deadline.
-func within(t *testing.T, wait time.Duration, s *opened, it Item) error {
+func within(t *testing.T, wait time.Duration, s *opened, it tiers.Item) error {
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
 	_, err := read(ctx, s, it)
@@ -51,7 +52,7 @@ func TestDeadServer(t *testing.T) {
 	dead, alive := items[0], items[1]
 	threads := runtime.NumGoroutine()
 	for s.Health().Hanging == 0 { // until a read counts as hanging
-		wantErr(t, "read", within(t, 20*time.Millisecond, s, dead), ErrUnavailable)
+		wantErr(t, "read", within(t, 20*time.Millisecond, s, dead), tiers.ErrUnavailable)
 	}
 	for deadline := time.Now().Add(time.Minute); within(t, 20*time.Millisecond, s, alive) != nil; {
 		if time.Now().After(deadline) {
@@ -60,7 +61,7 @@ func TestDeadServer(t *testing.T) {
 	}
 	h := s.Health()
 	for range 200 {
-		if err := within(t, time.Minute, s, dead); !errors.Is(err, ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		if err := within(t, time.Minute, s, dead); !errors.Is(err, tiers.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("a read that should not be tried: %v", err)
 		}
 		wantBytes(t, s, alive, items[2])
@@ -125,11 +126,13 @@ func TestBrokenReadsAndBack(t *testing.T) {
 	for name, errno := range map[string]error{"EIO": vfs.ErrIO, "ESHUTDOWN": syscall.ESHUTDOWN, "ENOTCONN": syscall.ENOTCONN} {
 		t.Run(name, func(t *testing.T) {
 			var now atomic.Int64
-			s, fs, items := spread(t, 2, func(o *Options) { o.Now = func() time.Time { return at(clock(now.Add(1))) } })
+			s, fs, items := spread(t, 2, func(o *Options) {
+				o.Now = func() time.Time { return time.Unix(1800000000, 0).Add(time.Duration(now.Add(1)) * time.Millisecond) }
+			})
 			fs.Add(vfs.Rule{Op: vfs.OpRead, Path: filepath.Base(segmentPath(1, 0)), Err: errno})
 			for range 10 {
 				_, err := read(t.Context(), s, items[0])
-				wantErr(t, "read", err, ErrUnavailable)
+				wantErr(t, "read", err, tiers.ErrUnavailable)
 				wantBytes(t, s, items[1])
 			}
 			if h := s.Health(); h.Refused != 7 || h.Files != 1 || h.Breaks != 1 {
@@ -137,7 +140,7 @@ func TestBrokenReadsAndBack(t *testing.T) {
 			}
 			fs.Clear()
 			_, err := read(t.Context(), s, items[0])
-			wantErr(t, "read in the pause", err, ErrUnavailable)
+			wantErr(t, "read in the pause", err, tiers.ErrUnavailable)
 			now.Add(1000)
 			wantBytes(t, s, items...)
 			if h := s.Health(); h.Files != 0 {
@@ -152,11 +155,13 @@ func TestBrokenReadsAndBack(t *testing.T) {
 // pause one is tried, and all that waited becomes durable.
 func TestBrokenWritesAndBack(t *testing.T) {
 	var now atomic.Int64
-	s, fs, items := spread(t, 1, func(o *Options) { o.Now = func() time.Time { return at(clock(now.Add(1))) } })
+	s, fs, items := spread(t, 1, func(o *Options) {
+		o.Now = func() time.Time { return time.Unix(1800000000, 0).Add(time.Duration(now.Add(1)) * time.Millisecond) }
+	})
 	fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: syscall.ESHUTDOWN})
 	fs.Add(vfs.Rule{Op: vfs.OpSync, Err: syscall.ESHUTDOWN})
 	for i := range 10 {
-		wantErr(t, "Put", s.Put(t.Context(), testItem(uint64(100+i), 9000)), ErrUnavailable)
+		wantErr(t, "Put", s.Put(t.Context(), testItem(uint64(100+i), 9000)), tiers.ErrUnavailable)
 	}
 	if h := s.Health(); !h.Writes || h.Refused < 7 || h.Breaks != 1 {
 		t.Errorf("health %+v after 10 puts", h)
@@ -164,7 +169,7 @@ func TestBrokenWritesAndBack(t *testing.T) {
 	if err := s.Link(items[0].Info.ID, testName("k", 1)); err != nil {
 		t.Fatal(err)
 	}
-	wantErr(t, "Sync", s.Sync(t.Context()), ErrUnavailable)
+	wantErr(t, "Sync", s.Sync(t.Context()), tiers.ErrUnavailable)
 	wantBytes(t, s, items...)
 	fs.Clear()
 	now.Add(60000)
@@ -178,7 +183,7 @@ func TestBrokenWritesAndBack(t *testing.T) {
 	if again.names["k"] != items[0].Info.ID {
 		t.Errorf("names %v", again.names)
 	}
-	wantErr(t, "a block that was refused", func() error { _, err := again.Acquire(testItem(105, 9000).Info.ID); return err }(), ErrNotFound)
+	wantErr(t, "a block that was refused", func() error { _, err := again.Pin(testItem(105, 9000).Info.ID); return err }(), tiers.ErrNotFound)
 }
 
 // TestDeadServerUnderWrites: a segment lies on a server that is gone. Puts that
@@ -199,7 +204,7 @@ func TestDeadServerUnderWrites(t *testing.T) {
 	begun := time.Now()
 	for refused := uint64(0); refused < 50; refused = s.Health().Refused {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		wantErr(t, "Put", s.Put(ctx, testItem(500+refused, 9000)), ErrUnavailable)
+		wantErr(t, "Put", s.Put(ctx, testItem(500+refused, 9000)), tiers.ErrUnavailable)
 		cancel()
 		if time.Since(begun) > time.Minute {
 			t.Fatalf("puts are still tried: %+v", s.Health())

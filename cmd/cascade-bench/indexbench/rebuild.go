@@ -12,10 +12,11 @@ import (
 
 	"cascadekv/cmd/cascade-bench/kit"
 	"cascadekv/internal/block"
+	"cascadekv/lustre"
+	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/index"
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/format"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // rebuild has a rank whose index is empty take a campaign in, as one does that
@@ -87,7 +88,7 @@ func (b *bench) readBack(ctx context.Context, t *lustre.Tier) error {
 // million of them fit on a small disk. It returns how many segments there are,
 // and the bytes that their footers have.
 func writeCampaign(ctx context.Context, dir string, count int) (segments int, footers int64, err error) {
-	id := segment.FileID{Rank: 1, Incarnation: 1}
+	id := format.FileID{Rank: 1, Incarnation: 1}
 	at := filepath.Join(dir, id.Dir())
 	if err := os.MkdirAll(at, 0o700); err != nil {
 		return 0, 0, fmt.Errorf("bench: %w", err)
@@ -97,19 +98,19 @@ func writeCampaign(ctx context.Context, dir string, count int) (segments int, fo
 		if err := ctx.Err(); err != nil {
 			return 0, 0, err
 		}
-		var entries []segment.Entry
+		var entries []segfile.Entry
 		bytesOf := map[block.ID][]byte{}
 		for n := uint64(from); n < uint64(min(count, from+segmentBlocks)); n++ {
 			p := seedOf(n)
 			info := block.Info{ID: idOf(n), Size: int64(len(p)), CRC: block.CRC(p)}
 			bytesOf[info.ID] = p
 			entries = append(entries,
-				segment.Entry{Kind: segment.KindBlock, Info: info, Stored: info.Size, StoredCRC: info.CRC},
-				segment.Entry{Kind: segment.KindName, Info: block.Info{ID: info.ID}, Name: nameOf(n)})
+				segfile.Entry{Entry: format.Entry{Kind: format.KindBlock, Info: info, Stored: info.Size, StoredCRC: info.CRC}},
+				segfile.Entry{Entry: format.Entry{Kind: format.KindName, Info: block.Info{ID: info.ID}, Name: nameOf(n)}})
 		}
-		for _, d := range segment.Drafts(id, segment.Header{Created: time.Now()}, entries) {
+		for _, d := range segfile.Drafts(id, format.Header{Created: time.Now()}, entries) {
 			file.Reset()
-			footer, err := d.WriteFrames(&file, func(e *segment.Entry, w io.Writer) error {
+			footer, err := d.WriteFrames(&file, func(e *segfile.Entry, w io.Writer) error {
 				_, err := w.Write(bytesOf[e.Info.ID])
 				return err
 			})

@@ -15,8 +15,8 @@ import (
 
 	"cascadekv/cmd/cascade-bench/kit"
 	"cascadekv/internal/block"
+	"cascadekv/lustre"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // limitBlock is the size of the reads that are compared with fio's.

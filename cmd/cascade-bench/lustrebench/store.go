@@ -13,9 +13,9 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/cmd/cascade-bench/kit"
 	"cascadekv/internal/block"
+	"cascadekv/lustre"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
-	"cascadekv/tiers/lustre"
 )
 
 const (

@@ -14,9 +14,9 @@ import (
 	"cascadekv/cmd/cascade-bench/kit"
 	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
+	"cascadekv/lustre"
 	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
-	"cascadekv/tiers/lustre"
 )
 
 // bench is one run.

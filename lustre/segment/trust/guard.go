@@ -1,4 +1,4 @@
-package segment
+package trust
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
 // ErrRefused says that a file or directory is not read because of whose it is, or
@@ -19,9 +20,9 @@ import (
 // Its blocks are misses.
 var ErrRefused = errors.New("segment: not read")
 
-// Trust says whose files are read: those of one user and of root, and those of a
+// Users says whose files are read: those of one user and of root, and those of a
 // group.
-type Trust struct {
+type Users struct {
 	UID   uint32
 	Also  []uint32 // more users
 	Group uint32   // 0: none
@@ -34,7 +35,7 @@ type Trust struct {
 
 // Judge returns nil for a file or directory that may be read. Errors match
 // ErrRefused.
-func (t Trust) Judge(st vfs.Stat) error {
+func (t Users) Judge(st vfs.Stat) error {
 	if err := t.Owner(st); err != nil {
 		return err
 	}
@@ -45,14 +46,14 @@ func (t Trust) Judge(st vfs.Stat) error {
 }
 
 // Owner is Judge without a look at the permissions.
-func (t Trust) Owner(st vfs.Stat) error {
+func (t Users) Owner(st vfs.Stat) error {
 	if st.UID == t.UID || st.UID == 0 || slices.Contains(t.Also, st.UID) || t.inGroup(st) {
 		return nil
 	}
 	return fmt.Errorf("%w: it belongs to user %d, group %d", ErrRefused, st.UID, st.GID)
 }
 
-func (t Trust) inGroup(st vfs.Stat) bool { return t.Group != 0 && st.GID == t.Group && !t.Open }
+func (t Users) inGroup(st vfs.Stat) bool { return t.Group != 0 && st.GID == t.Group && !t.Open }
 
 // Refused is what a store did not read because of whose it is.
 type Refused struct {
@@ -65,40 +66,51 @@ const (
 	// once.
 	maxRefused = 1 << 14
 
-	// namedRefused is how many of them are named to people.
-	namedRefused = 3
+	// Named is how many of them are named to people.
+	Named = 3
 )
 
-// guard keeps a store from what strangers put into its directory.
-type guard struct {
+// Guard keeps a store from what strangers put into its directory.
+type Guard struct {
 	dir  string
 	name string // of a file that nobody else makes there
 
 	mu      sync.Mutex
-	trust   Trust
+	trust   Users
 	exposed bool
 	asked   bool // which user the file system takes this one for
 	refused Refused
 	seen    map[string]struct{}
 }
 
-// newGuard is a guard of the directory, which is there.
-func newGuard(o *Options) (*guard, error) {
-	g := &guard{
-		dir: o.Dir, name: fmt.Sprintf("probe-owner-rank%03d-%016x-%d.tmp", o.Rank, o.Incarnation, os.Getpid()),
-		trust: Trust{UID: uint32(os.Geteuid()), Group: uint32(o.Group)}, seen: map[string]struct{}{},
-	}
-	st, err := vfs.StatPath(o.Dir)
+// NewGuard is a guard of the directory dir, which is there. name is that of a file
+// which nobody else makes there. Errors match tiers.ErrUnavailable.
+func NewGuard(dir, name string, group int) (*Guard, error) {
+	g := &Guard{dir: dir, name: name, trust: Users{UID: uint32(os.Geteuid()), Group: uint32(group)}, seen: map[string]struct{}{}}
+	st, err := vfs.StatPath(dir)
 	if err != nil {
-		return nil, unavailable("look at the directory of segments", err)
+		return nil, fmt.Errorf("%w: look at the directory of segments: %w", tiers.ErrUnavailable, err)
 	}
 	g.trust.Open = st.Mode&0o002 != 0
 	g.exposed = g.trust.Open && st.Mode&syscall.S_ISVTX == 0
-	if o.Group != 0 && !memberOf(o.Group) {
-		return nil, unavailable("share segments with a group", fmt.Errorf(
-			"%w: user %d is not in group %d: add the user to it, or name another group", os.ErrPermission, os.Geteuid(), o.Group))
+	if group != 0 && !memberOf(group) {
+		return nil, fmt.Errorf("%w: share segments with a group: %w: user %d is not in group %d: add the user to it, or name another group",
+			tiers.ErrUnavailable, os.ErrPermission, os.Geteuid(), group)
 	}
 	return g, nil
+}
+
+// None trusts everything, and counts what is refused elsewhere.
+func None(dir string) *Guard { return &Guard{dir: dir, seen: map[string]struct{}{}} }
+
+// Exposed reports whether anybody can rename and remove what lies in the directory.
+func (g *Guard) Exposed() bool { return g.exposed }
+
+// Refused returns what was not read because of whose it is.
+func (g *Guard) Refused() Refused {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return Refused{g.refused.Files, slices.Clone(g.refused.First)}
 }
 
 // GroupID returns the number of a group that is given by its name or number; 0 for
@@ -124,13 +136,13 @@ func memberOf(group int) bool {
 	return os.Geteuid() == 0 || os.Getegid() == group || err == nil && slices.Contains(groups, group)
 }
 
-// fs is the machine's file system as the store sees it.
-func (g *guard) fs(readv vfs.Readv) vfs.OS {
+// FS is the machine's file system as the store sees it.
+func (g *Guard) FS(readv vfs.Readv) vfs.OS {
 	return vfs.OS{Readv: readv, Check: g.check, Root: g.dir, Group: int(g.trust.Group)}
 }
 
 // check is a vfs.OS's.
-func (g *guard) check(path string, st vfs.Stat) error {
+func (g *Guard) check(path string, st vfs.Stat) error {
 	g.mu.Lock()
 	trust, asked := g.trust, g.asked
 	g.mu.Unlock()
@@ -139,14 +151,14 @@ func (g *guard) check(path string, st vfs.Stat) error {
 		trust = g.ask()
 	}
 	if err = trust.Judge(st); err != nil {
-		g.note(path, err)
+		g.Note(path, err)
 	}
 	return err
 }
 
 // ask finds out which user the file system takes this one for: a server may make
 // another of it, as Lustre does of root. It is asked once.
-func (g *guard) ask() Trust {
+func (g *Guard) ask() Users {
 	uid, err := g.uid()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -158,7 +170,7 @@ func (g *guard) ask() Trust {
 }
 
 // uid makes a file and looks whose it is.
-func (g *guard) uid() (uint32, error) {
+func (g *Guard) uid() (uint32, error) {
 	path := filepath.Join(g.dir, g.name)
 	f, err := vfs.OS{}.Create(path, 0o600)
 	if err != nil {
@@ -168,15 +180,15 @@ func (g *guard) uid() (uint32, error) {
 	return st.UID, errors.Join(err, f.Close(), vfs.OS{}.Remove(path))
 }
 
-// isRefusal reports whether err says that something is not what a rank leaves: that
-// of a stranger, or no file at all.
-func isRefusal(err error) bool {
+// IsRefused reports whether err says that a file was not read because of whose it
+// is, or because it is none.
+func IsRefused(err error) bool {
 	return slices.ContainsFunc([]error{ErrRefused, vfs.ErrNotRegular, vfs.ErrLoop, vfs.ErrNotDir, syscall.ENXIO}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// note counts what was refused, and reports whether err says that something was.
-func (g *guard) note(path string, err error) bool {
-	if !isRefusal(err) {
+// Note counts what was refused, and reports whether err says that something was.
+func (g *Guard) Note(path string, err error) bool {
+	if !IsRefused(err) {
 		return false
 	}
 	g.mu.Lock()
@@ -188,7 +200,7 @@ func (g *guard) note(path string, err error) bool {
 		g.seen[path] = struct{}{}
 	}
 	g.refused.Files++
-	if len(g.refused.First) < namedRefused {
+	if len(g.refused.First) < Named {
 		if rel, rerr := filepath.Rel(g.dir, path); rerr == nil {
 			path = rel
 		}
@@ -200,20 +212,8 @@ func (g *guard) note(path string, err error) bool {
 	return true
 }
 
-// Refused returns what was not read because of whose it is.
-func (s *Store) Refused() Refused {
-	g := s.guard
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return Refused{g.refused.Files, slices.Clone(g.refused.First)}
-}
-
-// IsRefused reports whether err says that a file was not read because of whose it
-// is, or because it is none. The store counts these.
-func IsRefused(err error) bool { return isRefusal(err) }
-
-// hasRefused reports whether anything was refused.
-func (g *guard) hasRefused() bool {
+// HasRefused reports whether anything was refused.
+func (g *Guard) HasRefused() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.refused.Files > 0

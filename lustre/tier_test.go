@@ -43,7 +43,7 @@ func TestConformance(t *testing.T) {
 
 // corrupt flips a payload byte in the file.
 func corrupt(t *testing.T, dir string, tr tiers.Tier, id block.ID) {
-	p, err := tr.(*Tier).store.Place(id)
+	p, err := tr.(*Tier).Segment(id)
 	if err != nil {
 		t.Fatal(err)
 	}

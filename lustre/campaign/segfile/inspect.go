@@ -1,46 +1,13 @@
-package segment
+package segfile
 
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
-	"cascadekv/lustre/codec"
+	"cascadekv/lustre/segment/format"
 )
-
-// FileID says which segment a file is.
-type FileID struct {
-	Rank        uint32
-	Incarnation uint64
-	Number      uint64
-}
-
-// Dir returns the name of the incarnation's directory.
-func (id FileID) Dir() string { return incarnationName(id.Rank, id.Incarnation) }
-
-// Name returns the file's name in that directory.
-func (id FileID) Name() string { return segmentName(id.internal()) }
-
-func (id FileID) internal() fileID { return fileID{id.Rank, id.Incarnation, id.Number} }
-
-// ParseDir reads the name of an incarnation's directory.
-func ParseDir(name string) (rank uint32, incarnation uint64, ok bool) { return parseIncarnation(name) }
-
-// ParseName reads the name of a segment file; the incarnation is that of its
-// directory.
-func ParseName(name string) (rank uint32, number uint64, ok bool) {
-	id, ok := parseSegment(name)
-	return id.rank, id.number, ok
-}
-
-// Header is what the first page of a segment says besides its identity.
-type Header struct {
-	Created     time.Time
-	Layout      string
-	Fingerprint [32]byte
-}
 
 // State says how a segment ends.
 type State string
@@ -53,35 +20,18 @@ const (
 	StateClosed State = "closed" // readers refuse the file: its header page is bad or another's
 )
 
-// Kind is the kind of an entry.
-type Kind uint16
-
-// Kinds of entries (docs/format.md §1.5).
-const (
-	KindBlock Kind = kindBlock
-	KindName  Kind = kindName
-	KindDrop  Kind = kindDrop
-)
-
-// Entry is one entry of a segment. Kind says which fields count.
+// Entry is one entry of a segment, its payload's offset from the start of the file.
 type Entry struct {
-	Kind      Kind
-	Info      block.Info // BLOCK; of a NAME the id
-	Stored    int64      // BLOCK: bytes of the payload as stored
-	StoredCRC uint32     // and their CRC32C
-	Codec     codec.Number
-	Off       int64      // of the payload, from the start of the file
-	At        int64      // of the entry, from the start of the file
-	Name      block.Name // NAME; of a DROP namespace, key and seq
-	Hidden    bool       // intact, but behind damage that stops readers
-	Bad       bool       // the payload was read and is not what the entry says
-	foreign   bool       // its codec is not known, so readers pass it over
-	torn      bool       // readers see that its checksum is wrong
+	format.Entry
+	At     int64 // of the entry, from the start of the file
+	Hidden bool  // intact, but behind damage that stops readers
+	Bad    bool  // the payload was read and is not what the entry says
+	torn   bool  // readers see that its checksum is wrong
 }
 
 // Known reports whether this program knows the codec of a BLOCK. Readers pass
 // over those that it does not know.
-func (e *Entry) Known() bool { return !e.foreign }
+func (e *Entry) Known() bool { return e.Kind != format.KindBlock || e.Codec.Known() }
 
 // What can be wrong with a segment.
 const (
@@ -109,14 +59,14 @@ type Damage struct {
 
 // View is what Inspect found in one file.
 type View struct {
-	ID      FileID
+	ID      format.FileID
 	Size    int64
 	State   State
-	Footer  bool    // there is a valid footer, so no writer adds to the file
-	Header  *Header // nil when the first page cannot be trusted
-	Frames  int     // intact ones
-	Unknown int     // entries of kinds that this program does not know
-	Entries []Entry // all that count and all that can be saved, in file order
+	Footer  bool           // there is a valid footer, so no writer adds to the file
+	Header  *format.Header // nil when the first page cannot be trusted
+	Frames  int            // intact ones
+	Unknown int            // entries of kinds that this program does not know
+	Entries []Entry        // all that count and all that can be saved, in file order
 	Damage  []Damage
 }
 
@@ -139,13 +89,13 @@ type InspectOptions struct {
 // Hidden entries, when the file proves that the bad one was durable once: by a
 // later frame whose synced is larger than its number, or by what is left of a
 // footer. Otherwise they are what a crash leaves, and are ignored for good.
-func Inspect(f vfs.File, id FileID, o InspectOptions) (*View, error) {
+func Inspect(f vfs.File, id format.FileID, o InspectOptions) (*View, error) {
 	size, err := f.Size()
 	if err != nil {
 		return nil, err
 	}
 	in := &inspector{
-		o: o, id: id.internal(), end: size,
+		o: o, id: id, end: size,
 		win: window{f: f, size: size, buf: o.Buf, progress: o.Progress},
 		v:   &View{ID: id, Size: size, State: StateClosed},
 	}
@@ -168,7 +118,7 @@ func Inspect(f vfs.File, id FileID, o InspectOptions) (*View, error) {
 // inspector is the work of one Inspect.
 type inspector struct {
 	o   InspectOptions
-	id  fileID
+	id  format.FileID
 	win window
 	v   *View
 	end int64 // of what frames may fill: the footer's start, or the file's end
@@ -207,8 +157,8 @@ type gap struct {
 
 type extent struct{ off, len int64 }
 
-func (in *inspector) damage(kind string, off, n int64, format string, args ...any) {
-	what := strings.ReplaceAll(fmt.Sprintf(format, args...), ErrBadFormat.Error()+": ", "")
+func (in *inspector) damage(kind string, off, n int64, text string, args ...any) {
+	what := strings.ReplaceAll(fmt.Sprintf(text, args...), format.ErrBadFormat.Error()+": ", "")
 	in.v.Damage = append(in.v.Damage, Damage{Kind: kind, Off: off, Len: n, What: what})
 }
 
@@ -216,38 +166,38 @@ func (in *inspector) damage(kind string, off, n int64, format string, args ...an
 // interpreted. A page that fails its checksum is no reason: file name,
 // directory and frames still say what the file is.
 func (in *inspector) header() (refused bool, err error) {
-	if in.v.Size < pageSize {
+	if in.v.Size < format.PageSize {
 		in.damage(BadTail, 0, in.v.Size, "the file ends after %d bytes, within its first page: nothing in it was promised", in.v.Size)
 		in.v.State = StateTorn
 		return true, nil
 	}
-	p, err := in.win.at(0, pageSize)
+	p, err := in.win.at(0, format.PageSize)
 	if err != nil {
 		return false, err
 	}
-	h, err := decodeHeader(p)
+	id, h, err := format.DecodeHeader(p)
 	switch {
-	case err != nil && string(p[:8]) == headerMagic && le.Uint32(p[4092:]) == block.CRC(p[:4092]):
-		in.damage(BadVersion, 0, pageSize, "%v: leave it to the program that wrote it", err)
+	case err != nil && string(p[:8]) == format.HeaderMagic && format.LE.Uint32(p[4092:]) == block.CRC(p[:4092]):
+		in.damage(BadVersion, 0, format.PageSize, "%v: leave it to the program that wrote it", err)
 		return true, nil
 	case err != nil:
-		in.damage(BadHeader, 0, pageSize, "%v", err)
-	case h.fileID != in.id:
-		in.damage(BadIdentity, 0, pageSize, "the header is of rank %d, incarnation %016x, file %d", h.rank, h.incarnation, h.number)
+		in.damage(BadHeader, 0, format.PageSize, "%v", err)
+	case id != in.id:
+		in.damage(BadIdentity, 0, format.PageSize, "the header is of rank %d, incarnation %016x, file %d", id.Rank, id.Incarnation, id.Number)
 		return true, nil
 	default:
-		in.v.Header = &Header{Created: time.Unix(0, h.created), Layout: h.layout, Fingerprint: h.fingerprint}
+		in.v.Header = &h
 	}
 	return false, nil
 }
 
 // footer reads the footer that a valid trailer points to.
 func (in *inspector) footer() error {
-	t, err := in.win.at(in.v.Size-trailerSize, trailerSize)
+	t, err := in.win.at(in.v.Size-format.TrailerSize, format.TrailerSize)
 	if err != nil {
 		return err
 	}
-	off, size, ok := decodeTrailer(t, in.v.Size)
+	off, size, ok := format.DecodeTrailer(t, in.v.Size)
 	if !ok {
 		return nil
 	}
@@ -256,10 +206,10 @@ func (in *inspector) footer() error {
 		return err
 	}
 	in.end, in.remains = off, true
-	if _, err = decodeFooter(nil, p, in.id, off); err == nil {
-		table := p[footerHeadSize : footerHeadSize+le.Uint64(p[16:])]
-		in.entries, in.v.Unknown, err = exportTable(table, 0, off, off+footerHeadSize, int(le.Uint32(p[12:])))
-		in.count = uint64(le.Uint32(p[8:]))
+	if _, err = format.DecodeFooter(nil, p, in.id, off); err == nil {
+		table := p[format.FooterHeadSize : format.FooterHeadSize+format.LE.Uint64(p[16:])]
+		in.entries, in.v.Unknown, err = exportTable(table, 0, off, off+format.FooterHeadSize, int(format.LE.Uint32(p[12:])))
+		in.count = uint64(format.LE.Uint32(p[8:]))
 	}
 	if err != nil {
 		in.damage(BadFooter, off, size, "%v", err)
@@ -269,36 +219,23 @@ func (in *inspector) footer() error {
 	return nil
 }
 
-// exportTable decodes want entries of a table that has been checked. base is
-// what offsets in it count from less than the file's start: 0 in a footer.
+// exportTable decodes want entries of a table that has been checked and lies at
+// at. base is what offsets in it count from less than the file's start: 0 in a
+// footer.
 func exportTable(p []byte, base, limit, at int64, want int) (out []Entry, unknown int, err error) {
 	out = make([]Entry, 0, min(want, len(p)/8))
-	for range want {
-		if len(p) < 8 {
-			return nil, 0, badFormat("entry table ends early")
-		}
-		n := int(le.Uint32(p[4:]))
-		if n < 8 || n%8 != 0 || n > len(p) {
-			return nil, 0, badFormat("entry of %d bytes with %d left", n, len(p))
-		}
-		e, known, err := decodeEntry(p[:n], at-base, limit-base, &block.Name{})
-		if err != nil {
-			return nil, 0, err
-		}
-		x := Entry{Kind: Kind(e.kind), Info: e.info, Stored: e.stored, StoredCRC: e.storedCRC, Codec: e.codec, At: at, Name: e.name}
-		switch {
-		case e.kind == kindBlock:
-			x.Off, x.foreign = base+e.off, !known
-			out = append(out, x)
-		case known:
-			out = append(out, x)
-		default:
+	err = format.EachEntry(p, at-base, limit-base, want, func(e *format.Entry, off int64, known bool) {
+		if !known && e.Kind != format.KindBlock {
 			unknown++
+			return
 		}
-		p, at = p[n:], at+int64(n)
-	}
-	if len(p) != 0 {
-		return nil, 0, badFormat("%d bytes behind the last entry", len(p))
+		if e.Kind == format.KindBlock {
+			e.Off += base
+		}
+		out = append(out, Entry{Entry: *e, At: base + off})
+	})
+	if err != nil {
+		return nil, 0, err
 	}
 	return out, unknown, nil
 }

@@ -1,4 +1,4 @@
-package segment
+package segfile
 
 import (
 	"bytes"
@@ -6,23 +6,24 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/codec"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 // MaxSealed bounds a segment that Transfer takes: twice what Drafts makes, unless
 // one block alone is larger than Drafts' bound.
-const MaxSealed = 2*draftBytes + 4*pageSize
+const MaxSealed = 2*draftBytes + 4*format.PageSize
 
 // Transfer copies a sealed segment from a stream under another identity and
 // verifies every byte of it. Nothing of the stream is trusted: what it can make
 // the reader allocate is bounded by what it has delivered and by a frame's
 // table, 64 MiB.
 type Transfer struct {
-	From   FileID // what the stream says it is
-	Header Header
+	From   format.FileID // what the stream says it is
+	Header format.Header
 	Blocks int
 	Names  int   // NAME and DROP
 	Bytes  int64 // of payloads as stored
@@ -39,25 +40,22 @@ type Transfer struct {
 // NewTransfer reads the header page of a segment of size bytes from r. Errors
 // match ErrBadFormat, or are those of r; a stream that ends early is
 // io.ErrUnexpectedEOF.
-func NewTransfer(r io.Reader, size int64, o InspectOptions) (*Transfer, error) {
-	if size < 2*pageSize || size%pageSize != 0 || size > MaxSealed {
-		return nil, badFormat("a sealed segment of %d bytes", size)
+func NewTransfer(r io.Reader, size int64, o InspectOptions) (a *Transfer, err error) {
+	if size < 2*format.PageSize || size%format.PageSize != 0 || size > MaxSealed {
+		return nil, format.Errorf("a sealed segment of %d bytes", size)
 	}
-	a := &Transfer{o: o, r: r, left: size}
-	page := make([]byte, pageSize)
+	a = &Transfer{o: o, r: r, left: size}
+	page := make([]byte, format.PageSize)
 	if err := a.read(page); err != nil {
 		return nil, err
 	}
-	h, err := decodeHeader(page)
-	if err != nil {
+	if a.From, a.Header, err = format.DecodeHeader(page); err != nil {
 		return nil, err
 	}
-	a.From = FileID{h.rank, h.incarnation, h.number}
-	a.Header = Header{time.Unix(0, h.created), h.layout, h.fingerprint}
-	again := make([]byte, pageSize)
-	encodeHeader(again, h)
+	again := make([]byte, format.PageSize)
+	format.EncodeHeader(again, a.From, a.Header)
 	if !bytes.Equal(page, again) {
-		return nil, badFormat("reserved bytes of the header page are not zero")
+		return nil, format.Errorf("reserved bytes of the header page are not zero")
 	}
 	return a, nil
 }
@@ -66,9 +64,9 @@ func NewTransfer(r io.Reader, size int64, o InspectOptions) (*Transfer, error) {
 // footer, which belongs behind it. The layout that the header told of stays
 // behind: it is that of another file. Errors: ErrBadFormat and ErrCorrupt for
 // what the stream holds, those of reading it, those of w.
-func (a *Transfer) Copy(w io.Writer, id FileID) (footer []byte, err error) {
-	page := make([]byte, pageSize)
-	encodeHeader(page, header{id.internal(), a.Header.Created.UnixNano(), "", a.Header.Fingerprint})
+func (a *Transfer) Copy(w io.Writer, id format.FileID) (footer []byte, err error) {
+	page := make([]byte, format.PageSize)
+	format.EncodeHeader(page, id, format.Header{Created: a.Header.Created, Fingerprint: a.Header.Fingerprint})
 	if _, err := w.Write(page); err != nil {
 		return nil, err
 	}
@@ -77,26 +75,26 @@ func (a *Transfer) Copy(w io.Writer, id FileID) (footer []byte, err error) {
 		if err := a.read(page); err != nil {
 			return nil, err
 		}
-		if string(page[:4]) == footerMagic {
+		if string(page[:4]) == format.FooterMagic {
 			break
 		}
-		n, err := a.frame(w, page, id.internal(), uint64(frames))
+		n, err := a.frame(w, page, id, uint64(frames))
 		if err != nil {
 			return nil, err
 		}
 		frames, entries = frames+1, entries+n
 	}
-	end := a.off - pageSize
-	want := encodeFooter(a.From.internal(), end, frames, entries, a.table)
-	if int64(len(want)) != pageSize+a.left {
-		return nil, badFormat("footer of %d bytes, the frames give one of %d", pageSize+a.left, len(want))
+	end := a.off - format.PageSize
+	want := format.EncodeFooter(a.From, end, frames, entries, a.table)
+	if int64(len(want)) != format.PageSize+a.left {
+		return nil, format.Errorf("footer of %d bytes, the frames give one of %d", format.PageSize+a.left, len(want))
 	}
-	for rest := want; ; rest = rest[pageSize:] {
-		if !bytes.Equal(page, rest[:pageSize]) {
-			return nil, badFormat("the footer does not say what the frames do")
+	for rest := want; ; rest = rest[format.PageSize:] {
+		if !bytes.Equal(page, rest[:format.PageSize]) {
+			return nil, format.Errorf("the footer does not say what the frames do")
 		}
-		if len(rest) == pageSize {
-			return encodeFooter(id.internal(), end, frames, entries, a.table), nil
+		if len(rest) == format.PageSize {
+			return format.EncodeFooter(id, end, frames, entries, a.table), nil
 		}
 		if err := a.read(page); err != nil {
 			return nil, err
@@ -107,7 +105,7 @@ func (a *Transfer) Copy(w io.Writer, id FileID) (footer []byte, err error) {
 // read fills p from the stream.
 func (a *Transfer) read(p []byte) error {
 	if int64(len(p)) > a.left {
-		return badFormat("%d bytes are left where %d belong", a.left, len(p))
+		return format.Errorf("%d bytes are left where %d belong", a.left, len(p))
 	}
 	n, err := io.ReadFull(a.r, p)
 	a.left, a.off = a.left-int64(n), a.off+int64(n)
@@ -121,33 +119,33 @@ func (a *Transfer) read(p []byte) error {
 }
 
 // frame copies the frame that begins with page and returns its entries' number.
-func (a *Transfer) frame(w io.Writer, page []byte, id fileID, number uint64) (int, error) {
-	base := a.off - pageSize
-	h, err := decodeFrameHeader(page)
+func (a *Transfer) frame(w io.Writer, page []byte, id format.FileID, number uint64) (int, error) {
+	base := a.off - format.PageSize
+	h, err := format.DecodeFrameHeader(page)
 	if err != nil {
 		return 0, err
 	}
-	if h.incarnation != a.From.Incarnation || h.fileID.number != a.From.Number || h.number != number || h.total-pageSize > a.left {
-		return 0, badFormat("frame %d of file %d, %d bytes, where frame %d belongs", h.number, h.fileID.number, h.total, number)
+	if h.Incarnation != a.From.Incarnation || h.FileID.Number != a.From.Number || h.Number != number || h.Total-format.PageSize > a.left {
+		return 0, format.Errorf("frame %d of file %d, %d bytes, where frame %d belongs", h.Number, h.FileID.Number, h.Total, number)
 	}
-	head := slices.Grow(bytes.Clone(page), int(align(h.headLen)-pageSize))[:align(h.headLen)]
-	if err := a.read(head[pageSize:]); err != nil {
+	head := slices.Grow(bytes.Clone(page), int(format.Align(h.HeadLen)-format.PageSize))[:format.Align(h.HeadLen)]
+	if err := a.read(head[format.PageSize:]); err != nil {
 		return 0, err
 	}
-	if le.Uint32(head[60:]) != frameCRC(head[:h.headLen]) {
-		return 0, badFormat("frame header at %d fails its checksum", base)
+	if format.LE.Uint32(head[60:]) != format.FrameCRC(head[:h.HeadLen]) {
+		return 0, format.Errorf("frame header at %d fails its checksum", base)
 	}
-	entries, unknown, err := exportTable(head[frameHeaderSize:h.headLen], base, base+h.total, base+frameHeaderSize, h.entries)
+	entries, unknown, err := exportTable(head[format.FrameHeaderSize:h.HeadLen], base, base+h.Total, base+format.FrameHeaderSize, h.Entries)
 	switch {
 	case err != nil:
 		return 0, err
 	case unknown > 0:
-		return 0, badFormat("%d entries of kinds that this program does not know", unknown)
-	case !isZero(head[h.headLen:]):
-		return 0, badFormat("padding at %d is not zero", base+h.headLen)
+		return 0, format.Errorf("%d entries of kinds that this program does not know", unknown)
+	case !IsZero(head[h.HeadLen:]):
+		return 0, format.Errorf("padding at %d is not zero", base+h.HeadLen)
 	}
-	h.fileID, h.synced = id, 0
-	encodeFrameHeader(head, h)
+	h.FileID, h.Synced = id, 0
+	format.EncodeFrameHeader(head, h)
 	if _, err := w.Write(head); err != nil {
 		return 0, err
 	}
@@ -156,30 +154,30 @@ func (a *Transfer) frame(w io.Writer, page []byte, id fileID, number uint64) (in
 			return 0, err
 		}
 	}
-	return len(entries), a.pad(w, base+h.total)
+	return len(entries), a.pad(w, base+h.Total)
 }
 
 // entry checks one entry and copies its payload; the frame's table is in head.
 func (a *Transfer) entry(w io.Writer, e *Entry, head []byte, base int64) error {
 	switch e.Kind {
-	case KindName:
+	case format.KindName:
 		a.Names++
-		a.table = appendName(a.table, e.Info.ID, e.Name)
+		a.table = format.AppendName(a.table, e.Info.ID, e.Name)
 		return nil
-	case KindDrop:
+	case format.KindDrop:
 		a.Names++
-		a.table = appendDrop(a.table, e.Name)
+		a.table = format.AppendDrop(a.table, e.Name)
 		return nil
 	}
 	if e.Info.ID.IsZero() || e.Info.ID.IsProvisional() {
-		return badFormat("no block has the id %v", e.Info.ID)
+		return format.Errorf("no block has the id %v", e.Info.ID)
 	}
 	a.Blocks++
 	a.Bytes += e.Stored
 	a.table = e.appendFixed(a.table, e.Off, 0, 0)
 	if e.Off < base+int64(len(head)) {
 		if e.Off+e.Stored > base+int64(len(head)) {
-			return badFormat("payload at %d overlaps the table", e.Off)
+			return format.Errorf("payload at %d overlaps the table", e.Off)
 		}
 		payload := head[e.Off-base:]
 		return a.check(e, func(p []byte) error {
@@ -219,11 +217,11 @@ func (a *Transfer) check(e *Entry, next func(p []byte) error) error {
 	case err != nil:
 		return err
 	case why != "":
-		return fmt.Errorf("%w: block %v: %s", ErrCorrupt, e.Info.ID, why)
+		return fmt.Errorf("%w: block %v: %s", tiers.ErrCorrupt, e.Info.ID, why)
 	case crc != e.StoredCRC:
-		return fmt.Errorf("%w: block %v: CRC32C %08x, want %08x", ErrCorrupt, e.Info.ID, crc, e.StoredCRC)
+		return fmt.Errorf("%w: block %v: CRC32C %08x, want %08x", tiers.ErrCorrupt, e.Info.ID, crc, e.StoredCRC)
 	case hash != nil && hash.ID() != e.Info.ID:
-		return fmt.Errorf("%w: block %v: its bytes are those of %v", ErrCorrupt, e.Info.ID, hash.ID())
+		return fmt.Errorf("%w: block %v: its bytes are those of %v", tiers.ErrCorrupt, e.Info.ID, hash.ID())
 	}
 	return nil
 }
@@ -246,15 +244,15 @@ func (a *Transfer) plain(n int64, hash *block.Hasher, read func([]byte) error) e
 // pad copies zeros up to the offset to.
 func (a *Transfer) pad(w io.Writer, to int64) error {
 	if to < a.off {
-		return badFormat("payload at %d, before its place", to)
+		return format.Errorf("payload at %d, before its place", to)
 	}
 	for n := to - a.off; n > 0; n = to - a.off {
 		p := a.o.Buf[:min(n, int64(len(a.o.Buf)))]
 		if err := a.read(p); err != nil {
 			return err
 		}
-		if !isZero(p) {
-			return badFormat("padding before %d is not zero", to)
+		if !IsZero(p) {
+			return format.Errorf("padding before %d is not zero", to)
 		}
 		if _, err := w.Write(p); err != nil {
 			return err
@@ -263,11 +261,11 @@ func (a *Transfer) pad(w io.Writer, to int64) error {
 	return nil
 }
 
-// isZero reports whether p holds zeros only.
-func isZero(p []byte) bool {
+// IsZero reports whether p holds zeros only.
+func IsZero(p []byte) bool {
 	for len(p) > 0 {
-		k := min(len(p), pageSize)
-		if !bytes.Equal(p[:k], zeros[:k]) {
+		k := min(len(p), format.PageSize)
+		if !bytes.Equal(p[:k], format.Zeros[:k]) {
 			return false
 		}
 		p = p[k:]

@@ -1,4 +1,4 @@
-package segment
+package breaker
 
 import (
 	"context"
@@ -10,16 +10,23 @@ import (
 	"time"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
 )
 
-// watch is a file system that asks a breaker before each read and tells it what
+// IsRefused reports whether an operation was not tried.
+func IsRefused(err error) bool {
+	_, refused := errors.AsType[*Refusal](err)
+	return refused
+}
+
+// FS is a file system that asks a breaker before each read and tells it what
 // became of reads and writes. Writes are not refused here, where a refusal would
 // poison a segment: a put asks before it begins.
-type watch struct {
+type FS struct {
 	vfs.FS
 	now func() time.Time
 
-	spare func() bool // closes a file that nobody uses; set once, before the first open
+	Spare func() bool // closes a file that nobody uses; set once, before the first open
 
 	mu sync.Mutex
 	b  *breaker
@@ -27,23 +34,28 @@ type watch struct {
 
 type watchedFile struct {
 	vfs.File
-	w    *watch
+	w    *FS
 	path string
 	c    *circuit
 }
 
-func newWatch(o Options) *watch {
-	return &watch{FS: o.FS, now: o.Now, b: newBreaker(o.Readers, o.Writers)}
+// New watches fs for a store with so many readers and writers.
+func New(fs vfs.FS, now func() time.Time, readers, writers int) *FS {
+	return &FS{FS: fs, now: now, b: newBreaker(readers, writers)}
 }
 
-// Health tells how the store does. It counts from Open on.
-func (s *Store) Health() Health {
-	h := s.watch.health()
-	h.ReadOnly, h.Poisoned, h.Reads = s.ReadOnly(), s.faults.poisoned.Load(), s.faults.reads()
-	return h
+// MayWrite returns an error when a write should not begin.
+func (w *FS) MayWrite() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.b.mayWrite(w.now()); r != nil {
+		return r
+	}
+	return nil
 }
 
-func (w *watch) health() Health {
+// Health fills in what the breaker sees: Hanging, Files, Writes, Breaks and Refused.
+func (w *FS) Health() tiers.Health {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.b.health(w.now())
@@ -59,39 +71,21 @@ func judge(op vfs.Op, err error) outcome {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return cancelled
 	}
-	if errors.Is(err, vfs.ErrIO) || errors.Is(err, vfs.ErrStale) || isAway(err) {
+	if errors.Is(err, vfs.ErrIO) || errors.Is(err, vfs.ErrStale) || IsAway(err) {
 		return silent
 	}
 	return answered
 }
 
-// isAway tells whether err says that a server cannot be reached.
-func isAway(err error) bool {
+// IsAway tells whether err says that a server cannot be reached.
+func IsAway(err error) bool {
 	return slices.ContainsFunc([]error{
 		syscall.ESHUTDOWN, syscall.ETIMEDOUT, syscall.ENOTCONN, syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.ECONNRESET, syscall.ENODEV,
 	}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// mayWrite returns an error when a write should not begin. The last one, of a
-// store that is being closed, is tried in any case.
-func (s *Store) mayWrite() error {
-	s.mu.Lock()
-	closed := s.closed
-	s.mu.Unlock()
-	if closed {
-		return nil
-	}
-	w := s.watch
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if r := w.b.mayWrite(w.now()); r != nil {
-		return r
-	}
-	return nil
-}
-
 // read makes one read of c.
-func (w *watch) read(c *circuit, op vfs.Op, path string, n int64, do func() error) error {
+func (w *FS) read(c *circuit, op vfs.Op, path string, n int64, do func() error) error {
 	w.mu.Lock()
 	if r := w.b.mayRead(c, path, w.now()); r != nil {
 		w.mu.Unlock()
@@ -100,14 +94,14 @@ func (w *watch) read(c *circuit, op vfs.Op, path string, n int64, do func() erro
 	return w.run(c, op, n, do)
 }
 
-func (w *watch) write(op vfs.Op, n int64, do func() error) error {
+func (w *FS) write(op vfs.Op, n int64, do func() error) error {
 	w.mu.Lock()
 	return w.run(nil, op, n, do)
 }
 
 // run makes an operation between telling the breaker of its begin and its end.
 // The caller holds w.mu; it returns without.
-func (w *watch) run(c *circuit, op vfs.Op, n int64, do func() error) error {
+func (w *FS) run(c *circuit, op vfs.Op, n int64, do func() error) error {
 	f := w.b.begin(c, w.now(), n)
 	w.mu.Unlock()
 	err := do()
@@ -118,14 +112,14 @@ func (w *watch) run(c *circuit, op vfs.Op, n int64, do func() error) error {
 }
 
 // circuit returns that of a file, which keeps it when it gets its name.
-func (w *watch) circuit(path string) *circuit {
+func (w *FS) circuit(path string) *circuit {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.b.file(strings.TrimSuffix(path, ".tmp"))
 }
 
 // Create implements vfs.FS.
-func (w *watch) Create(path string, perm uint32) (f vfs.File, err error) {
+func (w *FS) Create(path string, perm uint32) (f vfs.File, err error) {
 	err = w.write(vfs.OpCreate, 0, func() error {
 		return w.sparing(func() error {
 			f, err = w.FS.Create(path, perm)
@@ -139,7 +133,7 @@ func (w *watch) Create(path string, perm uint32) (f vfs.File, err error) {
 }
 
 // Open implements vfs.FS.
-func (w *watch) Open(path string) (f vfs.File, err error) {
+func (w *FS) Open(path string) (f vfs.File, err error) {
 	c := w.circuit(path)
 	err = w.read(c, vfs.OpOpen, path, 0, func() error {
 		return w.sparing(func() error {
@@ -154,12 +148,12 @@ func (w *watch) Open(path string) (f vfs.File, err error) {
 }
 
 // Rename implements vfs.FS.
-func (w *watch) Rename(from, to string) error {
+func (w *FS) Rename(from, to string) error {
 	return w.write(vfs.OpRename, 0, func() error { return w.FS.Rename(from, to) })
 }
 
 // Statfs implements vfs.FS. Only writes ask for it.
-func (w *watch) Statfs(path string) (s vfs.Space, err error) {
+func (w *FS) Statfs(path string) (s vfs.Space, err error) {
 	err = w.write(vfs.OpStatfs, 0, func() error {
 		s, err = w.FS.Statfs(path)
 		return err
@@ -223,3 +217,37 @@ func (f *watchedFile) Stat() (vfs.Stat, error) { return vfs.StatOf(f.File) }
 
 // Forget implements vfs.Forgetter.
 func (f *watchedFile) Forget(off, n int64) error { return vfs.Forget(f.File, off, n) }
+
+const (
+	// When the process may open no more and no file of the store is idle, an open is
+	// tried again, for something else may be closed.
+	filesTries = 40
+	filesPause = 20 * time.Millisecond
+)
+
+// noFiles reports whether err says that no more files can be open.
+func noFiles(err error) bool {
+	return errors.Is(err, vfs.ErrNoFiles) || errors.Is(err, vfs.ErrNoMore)
+}
+
+// sparing calls open, and again while the process may open no more files and some
+// can be closed or may be soon.
+func (w *FS) sparing(open func() error) error {
+	err := open()
+	for try := 0; noFiles(err) && try < filesTries; try++ {
+		if w.Spare == nil || !w.Spare() {
+			time.Sleep(filesPause)
+		}
+		err = open()
+	}
+	return err
+}
+
+// ReadDir implements vfs.FS.
+func (w *FS) ReadDir(path string) (names []string, err error) {
+	err = w.sparing(func() error {
+		names, err = w.FS.ReadDir(path)
+		return err
+	})
+	return names, err
+}

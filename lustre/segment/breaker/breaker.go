@@ -1,8 +1,10 @@
-package segment
+package breaker
 
 import (
 	"fmt"
 	"time"
+
+	"cascadekv/tiers"
 )
 
 // The breaker keeps requests away from what does not answer: a file whose
@@ -17,7 +19,7 @@ import (
 // file, which may lie elsewhere: so writes are tried again, one at a time,
 // while others hang.
 const (
-	breakAfter = 3 // failures one after the other that end the tries
+	BreakAfter = 3 // failures one after the other that end the tries
 
 	firstPause = time.Second // then the time to the next try, which doubles
 	lastPause  = 30 * time.Second
@@ -25,7 +27,7 @@ const (
 	// An operation that takes longer than slowAfter, and a second for each
 	// slowBytes, counts as hanging. That is no failure yet: servers that
 	// restart take 20 s. It just holds up what would hang with it.
-	slowAfter = time.Second
+	SlowAfter = time.Second
 	slowBytes = 50 << 20
 
 	// maxHangs bounds the reads that hang of a file of which others succeed:
@@ -66,7 +68,7 @@ type circuit struct {
 
 // newFlight is an operation of n bytes.
 func newFlight(now time.Time, n int64) *flight {
-	return &flight{since: now, due: now.Add(slowAfter + time.Duration(n)*time.Second/slowBytes)}
+	return &flight{since: now, due: now.Add(SlowAfter + time.Duration(n)*time.Second/slowBytes)}
 }
 
 // begin notes that f is under way.
@@ -94,10 +96,10 @@ func (c *circuit) end(f *flight, now time.Time, o outcome) (broke bool) {
 	}
 	c.failures++
 	c.failed = now
-	if c.failures >= breakAfter {
+	if c.failures >= BreakAfter {
 		c.wait(now)
 	}
-	return c.failures == breakAfter
+	return c.failures == BreakAfter
 }
 
 // wait puts the next try off, longer each time.
@@ -130,21 +132,22 @@ func (c *circuit) hanging(now time.Time) (n int, since time.Time) {
 // how many operations hang.
 func (c *circuit) bad(now time.Time) (bad bool, hangs int) {
 	hangs, since := c.hanging(now)
-	return c.failures >= breakAfter || hangs > 0 && !c.good.After(since), hangs
+	return c.failures >= BreakAfter || hangs > 0 && !c.good.After(since), hangs
 }
 
-// refusal says why an operation is not tried.
-type refusal struct {
-	what     string
-	failures int
+// Refusal says why an operation is not tried.
+type Refusal struct {
+	What     string
+	Failures int
 	hanging  int
 	again    time.Duration // until the next try; 0: when a hanging one ends
 }
 
-func (r *refusal) Error() string {
-	why := fmt.Sprintf("%s failed %d times in a row", r.what, r.failures)
+// Error names what does not answer, and when it is tried again.
+func (r *Refusal) Error() string {
+	why := fmt.Sprintf("%s failed %d times in a row", r.What, r.Failures)
 	if r.hanging > 0 {
-		why = fmt.Sprintf("%d operations on %s hang", r.hanging, r.what)
+		why = fmt.Sprintf("%d operations on %s hang", r.hanging, r.What)
 	}
 	when := "when one of them ends"
 	if r.again > 0 {
@@ -189,26 +192,26 @@ func (b *breaker) file(path string) *circuit {
 	return c
 }
 
-func (b *breaker) refuse(r *refusal) *refusal {
+func (b *breaker) refuse(r *Refusal) *Refusal {
 	b.refused++
 	return r
 }
 
 // mayRead returns nil when a read of c, called what, should be tried.
-func (b *breaker) mayRead(c *circuit, what string, now time.Time) *refusal {
+func (b *breaker) mayRead(c *circuit, what string, now time.Time) *Refusal {
 	bad, hangs := c.bad(now)
 	switch {
 	case hangs >= maxHangs || bad && hangs > 0:
-		return b.refuse(&refusal{what: what, hanging: hangs})
+		return b.refuse(&Refusal{What: what, hanging: hangs})
 	case bad && (now.Before(c.next) || len(c.flights) > 0):
-		return b.refuse(&refusal{what: what, failures: c.failures, again: max(c.next.Sub(now), 0)})
+		return b.refuse(&Refusal{What: what, Failures: c.failures, again: max(c.next.Sub(now), 0)})
 	}
 	all, _ := b.reading.hanging(now)
 	if all < max(b.readers/2, 1) || !c.good.IsZero() && now.Sub(c.good) < provenFor {
 		return nil
 	}
 	if now.Before(b.reading.next) || all >= b.readers+b.readers/2 {
-		return b.refuse(&refusal{what: "many files", hanging: all, again: max(b.reading.next.Sub(now), 0)})
+		return b.refuse(&Refusal{What: "many files", hanging: all, again: max(b.reading.next.Sub(now), 0)})
 	}
 	b.reading.wait(now)
 	b.trying = c
@@ -216,16 +219,16 @@ func (b *breaker) mayRead(c *circuit, what string, now time.Time) *refusal {
 }
 
 // mayWrite returns nil when a write should be tried.
-func (b *breaker) mayWrite(now time.Time) *refusal {
+func (b *breaker) mayWrite(now time.Time) *Refusal {
 	c := &b.writing
 	bad, hangs := c.bad(now)
 	switch {
 	case hangs >= b.writers:
-		return b.refuse(&refusal{what: "new segments", hanging: hangs})
+		return b.refuse(&Refusal{What: "new segments", hanging: hangs})
 	case !bad && hangs < max(b.writers/2, 1):
 		return nil
 	case now.Before(c.next):
-		return b.refuse(&refusal{what: "new segments", failures: c.failures, hanging: hangs, again: c.next.Sub(now)})
+		return b.refuse(&Refusal{What: "new segments", Failures: c.failures, hanging: hangs, again: c.next.Sub(now)})
 	}
 	c.wait(now)
 	return nil
@@ -259,25 +262,11 @@ func (b *breaker) end(c *circuit, f *flight, now time.Time, o outcome) {
 	}
 }
 
-// Health is what keeps a store from reading and writing at one moment, and, since
-// Open, what did.
-type Health struct {
-	Hanging int    // operations that the file system has not answered for long
-	Files   int    // files that are not read for a while
-	Writes  bool   // new blocks are refused for a while: those before were not answered
-	Breaks  uint64 // times that a circuit broke
-	Refused uint64 // operations that were not tried
-
-	ReadOnly bool   // new blocks are refused while the file system is full
-	Poisoned uint64 // segments that were given up after a write or fsync that failed
-	Reads    ReadErrors
-}
-
 // health fills in what a circuit breaker sees.
-func (b *breaker) health(now time.Time) Health {
+func (b *breaker) health(now time.Time) tiers.Health {
 	reads, _ := b.reading.hanging(now)
 	bad, writes := b.writing.bad(now)
-	h := Health{Hanging: reads + writes, Writes: bad, Breaks: b.broken, Refused: b.refused}
+	h := tiers.Health{Hanging: reads + writes, Writes: bad, Breaks: b.broken, Refused: b.refused}
 	for _, c := range b.files {
 		if bad, _ := c.bad(now); bad {
 			h.Files++

@@ -1,7 +1,8 @@
-package segment
+package segfile
 
 import (
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
 )
 
 // ahead is what a window reads when it is asked for less and the rest may not
@@ -30,7 +31,7 @@ func (w *window) at(off, n int64) ([]byte, error) {
 		}
 		take = min(take, w.size-off)
 		if n > take || off < 0 {
-			return nil, badFormat("%d bytes at %d of a file of %d", n, off, w.size)
+			return nil, format.Errorf("%d bytes at %d of a file of %d", n, off, w.size)
 		}
 		w.have = 0
 		if _, err := w.f.Pread(w.buf[:take], off); err != nil {
@@ -79,6 +80,6 @@ func (w *window) each(off, n int64, fn func(p []byte)) error {
 
 func (w *window) zero(off, n int64) (zero bool, err error) {
 	zero = true
-	err = w.each(off, n, func(p []byte) { zero = zero && isZero(p) })
+	err = w.each(off, n, func(p []byte) { zero = zero && IsZero(p) })
 	return zero, err
 }

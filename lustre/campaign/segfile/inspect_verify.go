@@ -1,4 +1,4 @@
-package segment
+package segfile
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/codec"
+	"cascadekv/lustre/segment/format"
 )
 
 // payloads reads the payloads of all blocks in the tables, and with
@@ -17,7 +18,7 @@ func (in *inspector) payloads(tables ...[]Entry) error {
 	var blocks []*Entry
 	for _, table := range tables {
 		for i := range table {
-			if table[i].Kind == KindBlock {
+			if table[i].Kind == format.KindBlock {
 				blocks = append(blocks, &table[i])
 			}
 		}
@@ -85,7 +86,7 @@ func (in *inspector) payload(e *Entry) error {
 	if err != nil {
 		return err
 	}
-	e.Bad, e.torn = true, crc != e.StoredCRC && !e.foreign
+	e.Bad, e.torn = true, crc != e.StoredCRC && e.Known()
 	switch {
 	case e.Info.ID.IsZero() || e.Info.ID.IsProvisional():
 		in.lost(BadEntry, e, "no block has this id")
@@ -104,7 +105,7 @@ func (in *inspector) payload(e *Entry) error {
 // hasher returns what computes the id of e, nil when it is not wanted or its
 // codec is not known.
 func (o *InspectOptions) hasher(e *Entry) *block.Hasher {
-	if !o.IDs || e.foreign {
+	if !o.IDs || !e.Known() {
 		return nil
 	}
 	return block.NewHasher(bitsOf(e.Info.ID))

@@ -1,17 +1,19 @@
-package segment
+package segfile
 
 import (
 	"errors"
 	"slices"
+
+	"cascadekv/lustre/segment/format"
 )
 
 // walk reads the headers and tables of all frames. Behind a bad frame it looks
 // for the next intact one.
 func (in *inspector) walk() error {
-	in.tail = pageSize
+	in.tail = format.PageSize
 	for number := uint64(0); in.tail < in.end; {
 		fr, err := in.frame(in.tail, number)
-		if errors.Is(err, ErrBadFormat) {
+		if errors.Is(err, format.ErrBadFormat) {
 			in.tailErr = err
 			if !in.sealed && !in.remains && in.footerHead(in.tail) {
 				in.remains = true
@@ -42,40 +44,40 @@ func (in *inspector) walk() error {
 
 // footerHead reports whether a footer of this file begins at off.
 func (in *inspector) footerHead(off int64) bool {
-	p, err := in.win.at(off, pageSize)
-	return err == nil && string(p[:4]) == footerMagic && le.Uint64(p[24:]) == in.id.incarnation && le.Uint64(p[32:]) == in.id.number
+	p, err := in.win.at(off, format.PageSize)
+	return err == nil && string(p[:4]) == format.FooterMagic && format.LE.Uint64(p[24:]) == in.id.Incarnation && format.LE.Uint64(p[32:]) == in.id.Number
 }
 
 // frame reads the frame at off, whose number is at least that given and exactly
 // that unless a gap lies before it. Errors match ErrBadFormat or are the file
 // system's.
 func (in *inspector) frame(off int64, number uint64) (*inspected, error) {
-	p, err := in.win.at(off, pageSize)
+	p, err := in.win.at(off, format.PageSize)
 	if err != nil {
 		return nil, err
 	}
-	h, err := decodeFrameHeader(p)
+	h, err := format.DecodeFrameHeader(p)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case h.incarnation != in.id.incarnation || h.fileID.number != in.id.number:
-		return nil, badFormat("frame of file %d of incarnation %016x", h.fileID.number, h.incarnation)
-	case h.number != number:
-		return nil, badFormat("frame %d where frame %d belongs", h.number, number)
-	case h.total > in.end-off:
-		return nil, badFormat("frame of %d bytes, of which the file has %d", h.total, in.end-off)
+	case h.Incarnation != in.id.Incarnation || h.FileID.Number != in.id.Number:
+		return nil, format.Errorf("frame of file %d of incarnation %016x", h.FileID.Number, h.Incarnation)
+	case h.Number != number:
+		return nil, format.Errorf("frame %d where frame %d belongs", h.Number, number)
+	case h.Total > in.end-off:
+		return nil, format.Errorf("frame of %d bytes, of which the file has %d", h.Total, in.end-off)
 	}
-	if p, err = in.win.large(off, h.headLen); err != nil {
+	if p, err = in.win.large(off, h.HeadLen); err != nil {
 		return nil, err
 	}
-	if le.Uint32(p[60:]) != frameCRC(p) {
-		return nil, badFormat("frame header fails its checksum")
+	if format.LE.Uint32(p[60:]) != format.FrameCRC(p) {
+		return nil, format.Errorf("frame header fails its checksum")
 	}
-	fr := &inspected{off: off, total: h.total, number: h.number, synced: h.synced}
-	fr.entries, fr.unknown, err = exportTable(p[frameHeaderSize:], off, off+h.total, off+frameHeaderSize, h.entries)
+	fr := &inspected{off: off, total: h.Total, number: h.Number, synced: h.Synced}
+	fr.entries, fr.unknown, err = exportTable(p[format.FrameHeaderSize:], off, off+h.Total, off+format.FrameHeaderSize, h.Entries)
 	if err == nil {
-		in.padding(fr, h.headLen)
+		in.padding(fr, h.HeadLen)
 	}
 	return fr, err
 }
@@ -87,7 +89,7 @@ func (in *inspector) padding(fr *inspected, headLen int64) {
 	}
 	at := fr.off + headLen
 	for _, e := range fr.entries {
-		if e.Kind == KindBlock && e.Off >= at {
+		if e.Kind == format.KindBlock && e.Off >= at {
 			in.pads = append(in.pads, extent{at, e.Off - at})
 			at = e.Off + e.Stored
 		}
@@ -103,27 +105,27 @@ func (in *inspector) resync(off int64, number uint64) (*inspected, error) {
 	if err != nil || p == nil {
 		return nil, err
 	}
-	if h, err := decodeFrameHeader(p); err == nil && h.number == number && h.fileID.number == in.id.number && h.total <= in.end-off {
-		if off+h.total == in.end {
+	if h, err := format.DecodeFrameHeader(p); err == nil && h.Number == number && h.FileID.Number == in.id.Number && h.Total <= in.end-off {
+		if off+h.Total == in.end {
 			return nil, nil
 		}
-		fr, err := in.frame(off+h.total, number+1)
-		if err == nil || !errors.Is(err, ErrBadFormat) {
+		fr, err := in.frame(off+h.Total, number+1)
+		if err == nil || !errors.Is(err, format.ErrBadFormat) {
 			return fr, err
 		}
 	}
 	straight := in.win.straight
 	in.win.straight = true
 	defer func() { in.win.straight = straight }()
-	for off += pageSize; off < in.end; off += pageSize {
+	for off += format.PageSize; off < in.end; off += format.PageSize {
 		p, err := in.page(off)
 		if err != nil || p == nil {
 			return nil, err
 		}
-		h, err := decodeFrameHeader(p)
-		if err == nil && h.number > number && h.number-number <= uint64(in.end/pageSize) {
-			fr, err := in.frame(off, h.number)
-			if err == nil || !errors.Is(err, ErrBadFormat) {
+		h, err := format.DecodeFrameHeader(p)
+		if err == nil && h.Number > number && h.Number-number <= uint64(in.end/format.PageSize) {
+			fr, err := in.frame(off, h.Number)
+			if err == nil || !errors.Is(err, format.ErrBadFormat) {
 				return fr, err
 			}
 		}
@@ -138,10 +140,10 @@ func (in *inspector) resync(off int64, number uint64) (*inspected, error) {
 
 // page returns the page at off, nil when the file ends within it.
 func (in *inspector) page(off int64) ([]byte, error) {
-	if in.win.size-off < pageSize {
+	if in.win.size-off < format.PageSize {
 		return nil, nil
 	}
-	return in.win.at(off, pageSize)
+	return in.win.at(off, format.PageSize)
 }
 
 // verify reads the payloads that must be read, and settles which frames count.
@@ -184,7 +186,7 @@ func (in *inspector) verifyFrames() error {
 			return err
 		}
 		if kept < count {
-			in.cut(kept, badFormat("frame %d was perhaps never durable and has a payload that is not right", in.frames[kept].number))
+			in.cut(kept, format.Errorf("frame %d was perhaps never durable and has a payload that is not right", in.frames[kept].number))
 		}
 		count = kept
 	}

@@ -1,4 +1,4 @@
-package segment
+package segfile
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
 )
 
 const (
@@ -21,8 +23,8 @@ const (
 // Draft is the layout of one sealed segment whose entries lie elsewhere: what
 // repair and export write. Its size is known before anything is read.
 type Draft struct {
-	ID     FileID
-	Header Header
+	ID     format.FileID
+	Header format.Header
 	frames []drafted
 	blocks int
 	names  int   // NAME and DROP
@@ -38,10 +40,10 @@ type drafted struct {
 
 // Drafts lays entries out in their order, in as many segments as it takes;
 // their numbers count up from id's. It keeps entries.
-func Drafts(id FileID, h Header, entries []Entry) []*Draft {
+func Drafts(id format.FileID, h format.Header, entries []Entry) []*Draft {
 	var all []*Draft
 	for len(entries) > 0 {
-		d := &Draft{ID: id, Header: h, end: pageSize}
+		d := &Draft{ID: id, Header: h, end: format.PageSize}
 		entries = d.fill(entries)
 		all = append(all, d)
 		id.Number++
@@ -61,7 +63,7 @@ func (d *Draft) fill(entries []Entry) []Entry {
 		for i := range fr.entries {
 			e := &fr.entries[i]
 			d.table += e.tableSize(false)
-			if e.Kind == KindBlock {
+			if e.Kind == format.KindBlock {
 				d.blocks++
 			} else {
 				d.names++
@@ -73,7 +75,7 @@ func (d *Draft) fill(entries []Entry) []Entry {
 }
 
 func nextFrame(entries []Entry) drafted {
-	fr := drafted{headLen: frameHeaderSize}
+	fr := drafted{headLen: format.FrameHeaderSize}
 	payload, n := int64(0), 0
 	for ; n < len(entries); n++ {
 		e := &entries[n]
@@ -81,28 +83,28 @@ func nextFrame(entries []Entry) drafted {
 			break
 		}
 		fr.headLen += e.tableSize(true)
-		if e.Kind == KindBlock && !e.inline() {
-			payload += align(e.Stored)
+		if e.Kind == format.KindBlock && !e.inline() {
+			payload += format.Align(e.Stored)
 		}
 	}
-	fr.entries, fr.total = entries[:n], align(fr.headLen)+payload
+	fr.entries, fr.total = entries[:n], format.Align(fr.headLen)+payload
 	return fr
 }
 
-func (e *Entry) inline() bool { return e.Stored <= inlineMax }
+func (e *Entry) inline() bool { return e.Stored <= format.InlineMax }
 
 // tableSize returns the bytes of e in a table, with its payload if it lies
 // there and withPayload is true.
 func (e *Entry) tableSize(withPayload bool) int64 {
 	switch {
-	case e.Kind == KindName:
-		return int64(nameSize(e.Name))
-	case e.Kind == KindDrop:
-		return int64(dropSize(e.Name))
+	case e.Kind == format.KindName:
+		return int64(format.NameSize(e.Name))
+	case e.Kind == format.KindDrop:
+		return int64(format.DropSize(e.Name))
 	case withPayload && e.inline():
-		return int64(blockEntrySize + align8(int(e.Stored)))
+		return int64(format.BlockEntrySize + format.Align8(int(e.Stored)))
 	}
-	return blockEntrySize
+	return format.BlockEntrySize
 }
 
 // footerSize returns the size of the footer with more entries.
@@ -111,7 +113,7 @@ func (d *Draft) footerSize(more []Entry) int64 {
 	for i := range more {
 		n += more[i].tableSize(false)
 	}
-	return align(footerHeadSize + n + trailerSize)
+	return format.Align(format.FooterHeadSize + n + format.TrailerSize)
 }
 
 // Size returns the bytes of the whole file.
@@ -129,21 +131,20 @@ func (d *Draft) Names() int { return d.names }
 // block; it must fail if they are not what the entry says. An error is one of
 // w or of payload.
 func (d *Draft) WriteFrames(w io.Writer, payload func(e *Entry, w io.Writer) error) (footer []byte, err error) {
-	id := d.ID.internal()
-	page := make([]byte, pageSize)
-	created := d.Header.Created
-	if created.IsZero() {
-		created = time.Unix(0, 0)
+	page := make([]byte, format.PageSize)
+	h := d.Header
+	if h.Created.IsZero() {
+		h.Created = time.Unix(0, 0)
 	}
-	encodeHeader(page, header{id, created.UnixNano(), d.Header.Layout, d.Header.Fingerprint})
+	format.EncodeHeader(page, d.ID, h)
 	if _, err := w.Write(page); err != nil {
 		return nil, err
 	}
 	var head []byte
 	table := make([]byte, 0, d.table)
-	off := int64(pageSize)
+	off := int64(format.PageSize)
 	for i, fr := range d.frames {
-		if head, table, err = fr.encode(id, uint64(i), off, head[:0], table, payload); err != nil {
+		if head, table, err = fr.encode(d.ID, uint64(i), off, head[:0], table, payload); err != nil {
 			return nil, err
 		}
 		if _, err := w.Write(head); err != nil {
@@ -156,27 +157,27 @@ func (d *Draft) WriteFrames(w io.Writer, payload func(e *Entry, w io.Writer) err
 		}
 		off += fr.total
 	}
-	return encodeFooter(id, d.end, len(d.frames), d.blocks+d.names, table), nil
+	return format.EncodeFooter(d.ID, d.end, len(d.frames), d.blocks+d.names, table), nil
 }
 
 // encode appends the frame's header and table to head, padded to a page, and
 // its entries to the footer's table. off is where the frame begins.
-func (fr *drafted) encode(id fileID, number uint64, off int64, head, table []byte, payload func(*Entry, io.Writer) error) ([]byte, []byte, error) {
-	head = append(head, zeros[:frameHeaderSize]...)
-	next := align(fr.headLen)
+func (fr *drafted) encode(id format.FileID, number uint64, off int64, head, table []byte, payload func(*Entry, io.Writer) error) ([]byte, []byte, error) {
+	head = append(head, format.Zeros[:format.FrameHeaderSize]...)
+	next := format.Align(fr.headLen)
 	for i := range fr.entries {
 		e := &fr.entries[i]
 		switch e.Kind {
-		case KindName:
-			head, table = appendName(head, e.Info.ID, e.Name), appendName(table, e.Info.ID, e.Name)
-		case KindDrop:
-			head, table = appendDrop(head, e.Name), appendDrop(table, e.Name)
+		case format.KindName:
+			head, table = format.AppendName(head, e.Info.ID, e.Name), format.AppendName(table, e.Info.ID, e.Name)
+		case format.KindDrop:
+			head, table = format.AppendDrop(head, e.Name), format.AppendDrop(table, e.Name)
 		default:
 			at := next
 			if e.inline() {
-				at = int64(len(head) + blockEntrySize)
+				at = int64(len(head) + format.BlockEntrySize)
 			} else {
-				next += align(e.Stored)
+				next += format.Align(e.Stored)
 			}
 			var err error
 			if head, err = e.appendBlock(head, at, payload); err != nil {
@@ -185,8 +186,8 @@ func (fr *drafted) encode(id fileID, number uint64, off int64, head, table []byt
 			table = e.appendFixed(table, off+at, 0, 0)
 		}
 	}
-	encodeFrameHeader(head, frameHeader{fileID: id, headLen: fr.headLen, total: fr.total, entries: len(fr.entries), number: number})
-	return append(head, zeros[:align(fr.headLen)-fr.headLen]...), table, nil
+	format.EncodeFrameHeader(head, format.FrameHeader{FileID: id, HeadLen: fr.headLen, Total: fr.total, Entries: len(fr.entries), Number: number})
+	return append(head, format.Zeros[:format.Align(fr.headLen)-fr.headLen]...), table, nil
 }
 
 // appendBlock appends e as a frame has it, with its payload if that lies there.
@@ -194,8 +195,8 @@ func (e *Entry) appendBlock(p []byte, off int64, payload func(*Entry, io.Writer)
 	if !e.inline() {
 		return e.appendFixed(p, off, 0, 0), nil
 	}
-	p = e.appendFixed(p, off, flagInline, align8(int(e.Stored)))
-	room := p[len(p)-align8(int(e.Stored)):][:e.Stored]
+	p = e.appendFixed(p, off, format.FlagInline, format.Align8(int(e.Stored)))
+	room := p[len(p)-format.Align8(int(e.Stored)):][:e.Stored]
 	w := &filler{room: room}
 	if err := payload(e, w); err != nil {
 		return nil, err
@@ -208,12 +209,12 @@ func (e *Entry) appendBlock(p []byte, off int64, payload func(*Entry, io.Writer)
 
 // appendFixed appends the 80 bytes of a BLOCK, and more of zeros.
 func (e *Entry) appendFixed(p []byte, off int64, flags uint16, more int) []byte {
-	return appendStored(p, e.Info, stored{e.Stored, e.StoredCRC, e.Codec}, off, flags, more)
+	return format.AppendStored(p, e.Info, e.As(), off, flags, more)
 }
 
 // copy writes the payload of a block that does not lie in the table, padded.
 func (e *Entry) copy(w io.Writer, payload func(*Entry, io.Writer) error) error {
-	if e.Kind != KindBlock || e.inline() {
+	if e.Kind != format.KindBlock || e.inline() {
 		return nil
 	}
 	n := &counter{w: w}
@@ -223,12 +224,12 @@ func (e *Entry) copy(w io.Writer, payload func(*Entry, io.Writer) error) error {
 	if n.n != e.Stored {
 		return e.short(n.n)
 	}
-	_, err := w.Write(zeros[:align(e.Stored)-e.Stored])
+	_, err := w.Write(format.Zeros[:format.Align(e.Stored)-e.Stored])
 	return err
 }
 
 func (e *Entry) short(n int64) error {
-	return fmt.Errorf("%w: %d of the %d bytes of block %v were given", ErrBadItem, n, e.Stored, e.Info.ID)
+	return fmt.Errorf("segfile: %d of the %d bytes of block %v were given", n, e.Stored, e.Info.ID)
 }
 
 // filler is a writer into memory that does not grow.
@@ -288,7 +289,7 @@ func (c *Copier) Copy(e *Entry, w io.Writer) error {
 	case werr != nil:
 		return werr
 	case crc != e.StoredCRC:
-		return fmt.Errorf("%w: block %v: CRC32C %08x, want %08x", ErrCorrupt, e.Info.ID, crc, e.StoredCRC)
+		return fmt.Errorf("%w: block %v: CRC32C %08x, want %08x", tiers.ErrCorrupt, e.Info.ID, crc, e.StoredCRC)
 	}
 	return nil
 }

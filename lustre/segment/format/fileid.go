@@ -1,0 +1,74 @@
+package format
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"cascadekv/tiers"
+)
+
+// FileID says which segment a file is.
+type FileID struct {
+	Rank        uint32
+	Incarnation uint64
+	Number      uint64
+}
+
+// Part returns the run in whose directory the file lies.
+func (id FileID) Part() tiers.Part { return tiers.Part{Rank: id.Rank, Incarnation: id.Incarnation} }
+
+// Name returns the file's name in that directory.
+func (id FileID) Name() string { return fmt.Sprintf("agg_rank%03d_%06d.bin", id.Rank, id.Number) }
+
+// Dir returns the name of the incarnation's directory.
+func (id FileID) Dir() string { return Dir(id.Part()) }
+
+// Path returns the file's path in the directory of all runs.
+func (id FileID) Path() string { return filepath.Join(id.Dir(), id.Name()) }
+
+// ParseName reads the name of a segment file. The incarnation is that of its
+// directory, and zero here.
+func ParseName(name string) (id FileID, ok bool) {
+	rest, isSegment := strings.CutSuffix(strings.TrimPrefix(name, "agg_rank"), ".bin")
+	rank, number, found := strings.Cut(rest, "_")
+	r, err1 := strconv.ParseUint(rank, 10, 32)
+	n, err2 := strconv.ParseUint(number, 10, 64)
+	id = FileID{Rank: uint32(r), Number: n}
+	return id, isSegment && found && err1 == nil && err2 == nil && name == id.Name()
+}
+
+// ParsePath reads a path as FileID.Path makes it; false for any other, so that
+// it cannot lead out of the directory.
+func ParsePath(path string) (id FileID, ok bool) {
+	dir, name, _ := strings.Cut(path, "/")
+	one, isRun := ParseDir(dir)
+	id, isSegment := ParseName(name)
+	id.Incarnation = one.Incarnation
+	return id, isRun && isSegment && id.Rank == one.Rank
+}
+
+// Dir returns the name of the directory of a run.
+func Dir(one tiers.Part) string {
+	return fmt.Sprintf("rank%03d-%016x", one.Rank, one.Incarnation)
+}
+
+// ParseDir is the inverse of DirName; false for any other name.
+func ParseDir(name string) (one tiers.Part, ok bool) {
+	digits, hex, found := strings.Cut(strings.TrimPrefix(name, "rank"), "-")
+	r, err1 := strconv.ParseUint(digits, 10, 32)
+	i, err2 := strconv.ParseUint(hex, 16, 64)
+	one = tiers.Part{Rank: uint32(r), Incarnation: i}
+	return one, found && err1 == nil && err2 == nil && name == Dir(one)
+}
+
+// Parts returns those that have a directory among names.
+func Parts(names []string) (all []tiers.Part) {
+	for _, name := range names {
+		if one, ok := ParseDir(name); ok {
+			all = append(all, one)
+		}
+	}
+	return all
+}

@@ -1,0 +1,199 @@
+package format
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+	"unsafe"
+
+	"cascadekv/internal/block"
+)
+
+// goldenBlocks show every entry kind, inline and aligned payloads.
+func goldenBlocks() []Block {
+	full := block.Name{
+		Namespace: "llama/fp8", Key: "key-1", Parent: "key-0", Depth: 258, Prefix: true, Bound: true,
+		Seq: 0x1122334455667788, Expires: time.Unix(1900000000, 123456789).UTC(),
+	}
+	zero := []byte{}
+	ramp := make([]byte, 4097)
+	for i := range ramp {
+		ramp[i] = byte(i * 7)
+	}
+	item := func(p []byte, names ...block.Name) Block {
+		info := block.Info{ID: block.Sum(block.Bits256, p), Size: int64(len(p)), CRC: block.CRC(p)}
+		return Block{Info: info, Names: names, As: Plain(info), Bytes: p}
+	}
+	return []Block{item(ramp, full), item([]byte("inline"), block.Name{Key: "k", Seq: 1}), item(zero)}
+}
+
+func TestEntriesRoundTrip(t *testing.T) {
+	items := goldenBlocks()
+	var table []byte
+	var want []Entry
+	for i, it := range items {
+		table = appendBlock(table, it.Info, Plain(it.Info), int64(i)*4096, nil)
+		want = append(want, Entry{
+			Kind: KindBlock, Info: it.Info, Stored: it.Info.Size, Off: int64(i) * 4096, StoredCRC: it.Info.CRC,
+		})
+		for _, n := range it.Names {
+			table = AppendName(table, it.Info.ID, n)
+			want = append(want, Entry{Kind: KindName, Info: block.Info{ID: it.Info.ID}, Name: n})
+		}
+	}
+	unknown, e := begin(nil, 99, 0, 24)
+	copy(e[8:], "whatever comes")
+	table = append(table, unknown...)
+	table = AppendDrop(table, block.Name{Namespace: "n", Key: "k", Seq: 5})
+	want = append(want, Entry{Kind: KindDrop, Name: block.Name{Namespace: "n", Key: "k", Seq: 5}})
+	got, err := decodeTable(nil, table, 0, len(want)+1, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// TestTextsAreShared: a million names of one namespace, each with its parent's
+// key, do not keep a copy of each text.
+func TestTextsAreShared(t *testing.T) {
+	var table []byte
+	const n = 5
+	for i := range n {
+		info := block.Info{ID: block.Sum(block.Bits128, []byte{byte(i)}), Size: 4096}
+		table = appendBlock(table, info, Plain(info), 4096, nil)
+		table = AppendName(table, info.ID, block.Name{Namespace: "space", Key: fmt.Sprint("key", i), Parent: fmt.Sprint("key", i-1)})
+	}
+	got, err := decodeTable(nil, table, 0, 2*n, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(a, b string) bool { return a == b && unsafe.StringData(a) == unsafe.StringData(b) }
+	for i := 3; i < len(got); i += 2 {
+		is, was := got[i].Name, got[i-2].Name
+		if !same(is.Namespace, was.Namespace) || !same(is.Parent, was.Key) || is.Key == was.Key {
+			t.Errorf("%+v shares no texts with %+v", is, was)
+		}
+	}
+}
+
+func TestUnknownCodecIsSkipped(t *testing.T) {
+	it := goldenBlocks()[0]
+	table := appendBlock(nil, it.Info, Plain(it.Info), 4096, nil)
+	table[72] = 9
+	LE.PutUint64(table[48:], 100)
+	got, err := decodeTable(nil, table, 0, 1, 1<<20)
+	if err != nil || len(got) != 0 {
+		t.Errorf("%d entries, error %v", len(got), err)
+	}
+}
+
+func TestHeaderRefused(t *testing.T) {
+	good := make([]byte, PageSize)
+	EncodeHeader(good, FileID{3, 4, 5}, Header{Created: time.Unix(0, 6), Layout: "v1 8x4MiB"})
+	if id, h, err := DecodeHeader(good); err != nil || h.Layout != "v1 8x4MiB" || id != (FileID{3, 4, 5}) || h.Created.UnixNano() != 6 {
+		t.Fatalf("header %+v, %v", h, err)
+	}
+	for name, damage := range map[string]func(p []byte) []byte{
+		"empty":      func(p []byte) []byte { return nil },
+		"magic":      func(p []byte) []byte { p[0] = 'X'; return p },
+		"version":    func(p []byte) []byte { p[8] = 2; return p },
+		"big endian": func(p []byte) []byte { copy(p[12:], []byte{1, 2, 3, 4}); return p },
+		"page size":  func(p []byte) []byte { p[21] = 0x20; return p },
+		"one bit":    func(p []byte) []byte { p[3000] ^= 1; return p },
+		"wrong crc":  func(p []byte) []byte { p[4095] ^= 1; return p },
+		"short":      func(p []byte) []byte { return p[:4095] },
+		"all zeroes": func(p []byte) []byte { clear(p); return p },
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := DecodeHeader(damage(bytes.Clone(good)))
+			if !errors.Is(err, ErrBadFormat) {
+				t.Errorf("error %v, want %v", err, ErrBadFormat)
+			}
+		})
+	}
+}
+
+// fuzzCheck holds for whatever a decoder accepts.
+func fuzzCheck(t *testing.T, entries []Entry, err error, limit int64) {
+	if err != nil {
+		if !errors.Is(err, ErrBadFormat) {
+			t.Errorf("error %v does not match ErrBadFormat", err)
+		}
+		return
+	}
+	for _, e := range entries {
+		if e.Kind == KindBlock && (e.Off < 0 || e.Stored < 0 || e.Off+e.Stored > limit || !e.As().Fits(e.Info)) {
+			t.Errorf("payload of %d bytes at %d of %d", e.Stored, e.Off, limit)
+		}
+		if len(e.Name.Key) > block.MaxKey || len(e.Name.Namespace) > block.MaxKey || len(e.Name.Parent) > block.MaxKey {
+			t.Errorf("name of %d bytes", len(e.Name.Key))
+		}
+	}
+}
+
+func FuzzHeader(f *testing.F) {
+	p := make([]byte, PageSize)
+	EncodeHeader(p, FileID{1, 2, 3}, Header{Created: time.Unix(0, 0), Layout: "x"})
+	f.Add(p)
+	f.Fuzz(func(t *testing.T, p []byte) {
+		if len(p) >= PageSize {
+			p = p[:PageSize]
+			LE.PutUint32(p[4092:], block.CRC(p[:4092])) // let the fuzzer past the checksum
+		}
+		id, h, err := DecodeHeader(p)
+		if err != nil {
+			return
+		}
+		again := make([]byte, PageSize)
+		EncodeHeader(again, id, h)
+		if id2, h2, err := DecodeHeader(again); err != nil || id2 != id || h2 != h {
+			t.Errorf("header %+v came back as %+v, %v", h, h2, err)
+		}
+	})
+}
+
+func seedFrame() []byte {
+	b := Builder{Frames: 1, Off: PageSize}
+	fr := b.Build(FileID{}, goldenBlocks(), []Record{{Name: block.Name{Key: "d", Seq: 3}, Dropped: true}}, 0)
+	var p []byte
+	for _, b := range fr.Bufs {
+		p = append(p, b...)
+	}
+	return p
+}
+
+func FuzzFrame(f *testing.F) {
+	f.Add(seedFrame())
+	f.Add(seedFrame()[:FrameHeaderSize])
+	f.Fuzz(func(t *testing.T, p []byte) {
+		if h, err := DecodeFrameHeader(p); err == nil && int64(len(p)) >= h.HeadLen {
+			LE.PutUint32(p[60:], FrameCRC(p[:h.HeadLen])) // let the fuzzer past the checksum
+		}
+		h, entries, err := decodeFrame(p)
+		fuzzCheck(t, entries, err, h.Total)
+	})
+}
+
+func FuzzFooter(f *testing.F) {
+	table := appendBlock(nil, goldenBlocks()[0].Info, Plain(goldenBlocks()[0].Info), 8192, nil)
+	table = AppendName(table, block.ID{1}, block.Name{Namespace: "ns", Key: "a", Parent: "before a", Depth: 7, Seq: 2})
+	f.Add(EncodeFooter(FileID{1, 2, 3}, 16384, 1, 2, table))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		var off int64 = 16384
+		if len(p) >= PageSize {
+			trailer := p[len(p)-TrailerSize:]
+			LE.PutUint32(trailer[16:], block.CRC(p[:len(p)-TrailerSize]))
+			LE.PutUint32(trailer[20:], block.CRC(trailer[:20]))
+			if o, size, ok := DecodeTrailer(trailer, off+int64(len(p))); ok && (o < PageSize || o+size != off+int64(len(p))) {
+				t.Errorf("trailer leads to %d+%d", o, size)
+			}
+		}
+		entries, err := DecodeFooter(nil, p, FileID{1, 2, 3}, off)
+		fuzzCheck(t, entries, err, off)
+	})
+}

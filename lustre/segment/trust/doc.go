@@ -1,0 +1,11 @@
+// Package trust decides whose files and directories are read: somebody else may have
+// put into the campaign's directory what they like.
+//
+// Glossary
+//
+//	guard    keeps a store from what strangers put into its directory, and counts it
+//	refused  not read because of whose it is, or because others may change it
+//
+// The package reads no segment, and does not protect the directory itself: permissions
+// and the sticky bit do.
+package trust
