@@ -112,7 +112,7 @@ func fetchStats(client *resp.Client) (text []byte, s rankStats, err error) {
 	return append(append(append(head, `,"ranks":`...), ranks...), '}'), s, nil
 }
 
-// indexRow tells of the index of what other ranks and jobs left.
+// indexRow describes the catalogue of other ranks' and earlier jobs' segments.
 func indexRow(c *tiers.CatalogueState) []string {
 	if c.Broken != "" {
 		return []string{"INDEX BROKEN", c.Broken}

@@ -61,7 +61,7 @@ func checkStriping(s *tiers.Striping) check {
 	return okay("striping", "segments have %s (asked for %s)", s.Granted, s.Asked)
 }
 
-// mergedLine tells what merges of a tier came to.
+// mergedLine describes what merges of a tier came to.
 func mergedLine(name string, m *tiers.Merged) string {
 	freed := "freed " + human(m.Freed())
 	if m.Freed() < 0 {

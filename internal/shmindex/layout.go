@@ -68,7 +68,7 @@ const (
 // ownerDied is what the kernel sets in the owner word: FUTEX_OWNER_DIED.
 const ownerDied = 1 << 30
 
-// Kind says what an entry tells of its name.
+// Kind is what an entry has of its name.
 type Kind uint16
 
 const (

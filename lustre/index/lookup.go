@@ -104,7 +104,7 @@ func (x *Index) GetBatch(chain []Key, dst []Block) (n int, err error) {
 	return n, nil
 }
 
-// each looks for names one after the other with one reader, and tells how many
+// each looks for names one after the other with one reader, and returns how many
 // are found, and how. After an error that is none.
 func (x *Index) each(names []Key, look func(r *reader, i int) (found bool, err error)) (n int, t trail, err error) {
 	err = x.read(func(r *reader) error {

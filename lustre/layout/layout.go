@@ -212,7 +212,7 @@ func (c Component) checkSize() error {
 	return &OptionError{"-S", formatSize(c.Size), "not a multiple of 64 KiB below 4 GiB", "use 1m, 4m or 16m; 0 is the file system's default"}
 }
 
-// badPool tells why no pool can have this name; "" when one can.
+// badPool returns why no pool can have this name; "" when one can.
 func badPool(name string) string {
 	switch {
 	case len(name) > MaxPool:
@@ -233,7 +233,7 @@ func isWord(r rune) bool {
 // slow OST there is.
 const manyOSTs = 72
 
-// Warnings tells what works and is unwise, for files of fileBytes bytes.
+// Warnings returns what works and is unwise, for files of fileBytes bytes.
 func (l Layout) Warnings(fileBytes int64) []string {
 	var all []string
 	start := int64(0)

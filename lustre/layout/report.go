@@ -23,7 +23,7 @@ const (
 	Components Kind = "components" // other components
 )
 
-// why tells what usually lies behind a difference.
+// why returns what usually causes a difference.
 var why = map[Kind]string{
 	Ignored:    "the site restricts setstripe (llite.*.enable_setstripe_gid), or the file was made with a layout before",
 	Fewer:      "only so many OSTs are active in the file system or in the pool (lfs osts, lfs pool_list), or setstripe is restricted",

@@ -155,7 +155,7 @@ func (o *op) abandon(err error) (error, bool) {
 	return err, ok
 }
 
-// free tells the caller, who has given up, that dst is its own again.
+// free reports to a caller that gave up that dst is its own again.
 func (o *op) free() {
 	if o.freed.CompareAndSwap(false, true) {
 		close(o.left)

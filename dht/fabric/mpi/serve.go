@@ -237,7 +237,7 @@ func (s *served) release() {
 	}
 }
 
-// nothing is told of the end of sends that nobody waits for.
+// nothing is called at the end of sends that nobody waits for.
 type nothing struct{}
 
 func (nothing) finished(mpi.Done) {}

@@ -95,7 +95,7 @@ func (n *node) Close() error {
 	}
 }
 
-// settle tells Close of the end of the last operation. n.mu is held.
+// settle wakes Close at the end of the last operation. n.mu is held.
 func (n *node) settle() {
 	if n.idle == nil || len(n.own)+len(n.guests) > 0 {
 		return

@@ -162,7 +162,7 @@ func drain(conn net.Conn) {
 	}
 }
 
-// lost tells whether an error is the ordinary end of a stream.
+// lost reports whether an error is the ordinary end of a stream.
 func lost(err error) bool {
 	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
