@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// manyPuts and manyAsked are how much of each says something of how the
+	// manyPuts and manyAsked are how much of each is enough to judge how the
 	// keys of those who store and those who look match.
 	manyPuts  = 1000
 	manyAsked = 100
@@ -166,7 +166,7 @@ func everywhere(s rankStats) []cascade.NamespaceStats {
 // first and finds what belongs to it in the others.
 var ofOne = []string{"pool", "rank"}
 
-// difference says how the namespaces of those who look and of those who store
+// difference reports how the namespaces of those who look and of those who store
 // differ, by their names; kin is false when these are of other
 // models or engines, or of one engine, and so are not to be equal.
 func difference(look, store string) (differ string, kin bool) {

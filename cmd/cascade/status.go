@@ -103,7 +103,7 @@ func fetchStats(client *resp.Client) (text []byte, s rankStats, err error) {
 	if s.ranks, err = fetchRanks(client); err != nil {
 		return nil, s, err
 	}
-	// One object for readers of --json: what the rank said, and "ranks".
+	// One object for readers of --json: the rank's answer, and "ranks".
 	ranks, err := json.Marshal(s.ranks)
 	if err != nil {
 		return nil, s, fmt.Errorf("status: %w", err)

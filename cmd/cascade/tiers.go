@@ -25,7 +25,7 @@ func troubles(t cascade.TierStats) (all []check) {
 	return all
 }
 
-// checkTier is what the doctor says of a tier of a rank that runs.
+// checkTier is the doctor's check of a tier of a running rank.
 func checkTier(t cascade.TierStats) []check {
 	checks := troubles(t)
 	if t.Errors > 0 {

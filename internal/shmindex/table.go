@@ -155,7 +155,7 @@ func (t *Table) Insert(f Fingerprint, e Entry) (place uint32, err error) {
 	return place, nil
 }
 
-// Update replaces what a place says of its name.
+// Update replaces what a place has of its name.
 func (t *Table) Update(place uint32, e Entry) { t.write(place, nil, e) }
 
 // Remove empties a place.

@@ -89,7 +89,7 @@ func (c *cluster) close() error {
 	return c.names.unmap()
 }
 
-// add starts a rank, which knows nobody yet.
+// add starts a rank, without peers yet.
 func (c *cluster) add(r fabric.Rank, mine []int) error {
 	l := newLocal(r, c.names, mine)
 	n, err := dht.New(dht.Options{

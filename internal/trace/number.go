@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// numeral says which numbers a field may have.
+// numeral reports which numbers a field may have.
 type numeral struct {
 	name      string
 	most      uint64

@@ -175,7 +175,7 @@ func (r *Reader) readLine() ([]byte, error) {
 	}
 }
 
-// sofar says how to read what comes before a cut.
+// sofar reports how to read what comes before a cut.
 func (r *Reader) sofar() string {
 	if r.requests == 0 {
 		return ""

@@ -55,7 +55,7 @@ type inode struct {
 	pages  map[int64][]byte
 	stable content            // as of the last Sync
 	dirty  map[int64][][]byte // what a page has been since, in order
-	lost   error              // what the next Sync says, once
+	lost   error              // the error of the next Sync, once
 }
 
 // content is what a file holds; absent pages are zero.

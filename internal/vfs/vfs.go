@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space is what statfs says about the file system of a path, in bytes.
+// Space is the result of statfs for the file system of a path, in bytes.
 type Space struct {
 	Total, Free int64 // Free is what an ordinary user may still take
 	Type        int64 // f_type, e.g. 0x0BD00BD0 for Lustre

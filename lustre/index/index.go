@@ -112,7 +112,7 @@ func (e *engine) loadSegments() error {
 	return errors.Join(err, it.Close())
 }
 
-// Emptied says why Open began with an empty index; nil when it kept what was
+// Emptied returns why Open began with an empty index; nil when it kept what was
 // there.
 func (x *Index) Emptied() error { return x.emptied }
 

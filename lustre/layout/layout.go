@@ -21,8 +21,8 @@ const (
 	MaxPool     = 15                // bytes of a pool's name
 	MaxOnMDT    = 1 << 30           // bytes that lfs puts on a metadata server
 	leastCount  = -32               // that many stripes on each OST
-	poolIgnore  = "ignore"          // no pool, whatever the directory says
-	noInherit   = "inherit"         // as the directory says
+	poolIgnore  = "ignore"          // no pool, whatever the directory's default
+	noInherit   = "inherit"         // as the directory's default
 	noInherit15 = "none"            // what inherit was called before 2.15
 	maxParts    = 512               // components that anybody can want
 	maxEnd      = 1<<63 - 1 - 1<<16 // of a component

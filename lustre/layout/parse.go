@@ -64,7 +64,7 @@ type parser struct {
 	done    []Component // those with their options complete
 	part    Component   // what options apply to
 	ended   bool        // part has its end
-	zero    string      // -c or -S was said to be 0 for part
+	zero    string      // -c or -S was given as 0 for part
 }
 
 // longOptions maps the long options of lfs setstripe to their letters. Those

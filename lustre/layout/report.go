@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Kind says in what respect a layout is not what was asked for.
+// Kind is in what respect a layout is not what was asked for.
 type Kind string
 
 // The kinds of differences.
@@ -58,7 +58,7 @@ func (d Difference) String() string {
 type Report struct {
 	Path        string
 	Asked       Layout
-	Striped     bool    // false: the file system knows no stripes
+	Striped     bool    // false: the file system has no stripes
 	Granted     Granted // read back; empty when a directory has no default
 	Differences []Difference
 	Err         error // why nothing could be set, or nothing read back
@@ -205,7 +205,7 @@ func describe(g Granted) string {
 	return g.String()
 }
 
-// String says in one line what was asked for and what is there.
+// String returns in one line what was asked for and what is there.
 func (r Report) String() string {
 	switch {
 	case !r.Striped && r.Err == nil:

@@ -281,7 +281,7 @@ func (n *node) Call(ctx context.Context, to fabric.Rank, req []byte) ([]byte, er
 	return answer, nil
 }
 
-// ask is one exchange: an answer, or what the handler said instead, or the
+// ask is one exchange: an answer, or the handler's error, or the
 // fate of the messages.
 func (o *operation) ask(req []byte) (answer []byte, remote *fabric.RemoteError, err error) {
 	peer, g, h, err := o.reach(len(req))

@@ -89,7 +89,7 @@ func (l *life) connect(ctx context.Context, p purpose) (net.Conn, error) {
 		if err == nil {
 			_ = conn.Close()
 		}
-		return nil, cause // says nothing of the peer
+		return nil, cause // not the peer's fault
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,7 +154,7 @@ func tune(conn net.Conn) error {
 	return nil
 }
 
-// drain says goodbye so that what was written is not lost: closing with
+// drain ends a stream so that what was written is not lost: closing with
 // something left to receive would make the kernel drop it.
 func drain(conn net.Conn) {
 	if t, ok := conn.(*net.TCPConn); ok && t.CloseWrite() == nil {
