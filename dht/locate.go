@@ -268,7 +268,7 @@ func (n *Node) where(ctx context.Context, s *directory.Statement) (*directory.St
 	return (*directory.Statement)(&is), err
 }
 
-// Invalidate tells the homes of a statement, without waiting, that what it says of
+// Invalidate reports to the homes of a statement, without waiting, that what it says of
 // copies is wrong: s carries what is left of them.
 func (n *Node) Invalidate(s directory.Statement) {
 	for _, h := range n.view.Load().everyHome(s.Name.Namespace, s.Name.Key, n.o.Now()) {
@@ -280,7 +280,7 @@ func (n *Node) Invalidate(s directory.Statement) {
 	}
 }
 
-// Touch tells the owner of blocks, without waiting, that they were used here:
+// Touch reports to the owner of blocks, without waiting, that they were used here:
 // keys of one chain, head first. Under load it is dropped.
 func (n *Node) Touch(owner fabric.Rank, namespace string, keys []string) {
 	select {

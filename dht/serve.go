@@ -44,7 +44,7 @@ func (s server) Answer(ctx context.Context, from fabric.Rank, req []byte) ([]byt
 		s.n.resync(from)
 		return nil, nil
 	case kindDrop, kindTouch, kindInvalidate, kindClear, kindExpire:
-		return nil, s.tell(k, body)
+		return nil, s.notify(k, body)
 	}
 	return nil, fmt.Errorf("%w: kind %d", errBadMessage, k)
 }
@@ -128,8 +128,8 @@ func (s server) delete(ctx context.Context, body []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// tell takes in what needs no answer but that it arrived.
-func (s server) tell(k kind, body []byte) error {
+// notify handles what needs no answer but that it arrived.
+func (s server) notify(k kind, body []byte) error {
 	switch k {
 	case kindDrop:
 		var m stales

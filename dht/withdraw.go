@@ -11,9 +11,9 @@ import (
 	"cascadekv/dht/fabric"
 )
 
-// Delete withdraws a name everywhere: its homes delete it and tell the owners.
+// Delete withdraws a name everywhere: its homes delete it and notify the owners.
 // stamp is the newest put stamp the caller knows of. It returns when the homes
-// have done so, or the deadline has passed; homes that could not be told are in
+// have done so, or the deadline has passed; homes that could not be reached are in
 // the error.
 func (n *Node) Delete(ctx context.Context, namespace, key string, stamp uint64) error {
 	m := stampMessage{Namespace: namespace, Key: key, Stamp: stamp}
@@ -29,7 +29,7 @@ func (n *Node) Delete(ctx context.Context, namespace, key string, stamp uint64) 
 }
 
 // deleteHere deletes a name this rank is a home of, and waits a while for its
-// owners to hear of it. Those that do not are told until they do.
+// owners to confirm. Those that do not are sent it until they do.
 func (n *Node) deleteHere(ctx context.Context, m *stampMessage) {
 	owners := byOwner(n.dir.Delete(m.Namespace, m.Key, m.Stamp, n.o.Now()))
 	if len(owners) == 0 {

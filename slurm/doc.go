@@ -1,4 +1,4 @@
-// Package slurm is what a rank knows of the job it runs in: so far, which of
+// Package slurm finds out about the job that a rank runs in: so far, which of
 // the processes that were started together it is.
 //
 // Ranks are started by hand or by srun, and a job that ends sends SIGTERM to

@@ -37,7 +37,7 @@ func (a *app) config() (*config.Loaded, error) {
 	return config.Load(config.Sources{SystemDir: a.systemDir, File: a.file, Env: a.env})
 }
 
-// address tells where the rank listens: network and address as for net.Dial.
+// address returns where the rank listens: network and address as for net.Dial.
 func (a *app) address(c *config.Config) (network, address string) {
 	switch {
 	case strings.Contains(a.socket, "/"):

@@ -58,7 +58,7 @@ func (a *app) campaignOptions(dir, what string, jobs int) (o campaign.Options, f
 	}
 }
 
-// printStrangers says in one line how much belongs to others, and names some.
+// printStrangers prints in one line how much belongs to others, and names some.
 func (a *app) printStrangers(s campaign.Strangers) error {
 	if s.Count == 0 {
 		return nil

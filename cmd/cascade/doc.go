@@ -16,5 +16,5 @@
 //
 // This is flags, output and exit codes: what a verb does is in the package that
 // it names. The tool needs no rank to be running except where a verb asks one,
-// and changes nothing but what the verb says.
+// and changes nothing but what the verb is for.
 package main

@@ -39,7 +39,7 @@ type engineOptions struct {
 	hostPool units.Bytes
 }
 
-// engines are the ones that engine-config knows.
+// engines are those of engine-config.
 var engines = map[string]func(engineOptions) engineConfig{
 	"sglang":  sglangConfig,
 	"vllm":    vllmConfig,

@@ -39,7 +39,7 @@ func (a *app) importStream(ctx context.Context, file, dir string, ids bool) erro
 		if err != nil {
 			return cli.AsUsage(fmt.Errorf("import: %w", err))
 		}
-		defer f.Close() // only read: its error tells nothing
+		defer f.Close() // only read: its error does not matter
 		if info, err := f.Stat(); err == nil {
 			size = info.Size()
 		}

@@ -26,7 +26,7 @@ type segmentsFlags struct {
 	jobs int
 }
 
-// segmentOrders are the orders that --sort knows; the default is that of
+// segmentOrders are the orders of --sort; the default is that of
 // readers.
 var segmentOrders = map[string]func(a, b *campaign.Segment) int{
 	"path":    nil,

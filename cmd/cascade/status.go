@@ -104,7 +104,7 @@ func fetchStats(client *resp.Client) (text []byte, s rankStats, err error) {
 	if s.ranks, err = fetchRanks(client); err != nil {
 		return nil, s, err
 	}
-	// One object for readers of --json: what the rank said, and "ranks".
+	// One object for readers of --json: the rank's answer, and "ranks".
 	ranks, err := json.Marshal(s.ranks)
 	if err != nil {
 		return nil, s, fmt.Errorf("status: %w", err)
@@ -113,7 +113,7 @@ func fetchStats(client *resp.Client) (text []byte, s rankStats, err error) {
 	return append(append(append(head, `,"ranks":`...), ranks...), '}'), s, nil
 }
 
-// indexRow tells of the index of what other ranks and jobs left.
+// indexRow describes the catalogue of other ranks' and earlier jobs' segments.
 func indexRow(c *tiers.CatalogueState) []string {
 	if c.Broken != "" {
 		return []string{"INDEX BROKEN", c.Broken}

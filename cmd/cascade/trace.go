@@ -53,7 +53,7 @@ func (f *traceFlags) open() (*trace.Reader, error) {
 	return trace.Open(f.file, trace.ReaderOptions{BlockTokens: f.blockTokens, Seconds: f.seconds})
 }
 
-// summarize reads the whole trace once, and says on one line what was assumed
+// summarize reads the whole trace once, and prints on one line what was assumed
 // of it.
 func (a *app) summarize(f *traceFlags) (info trace.Info, err error) {
 	r, err := f.open()
@@ -61,7 +61,7 @@ func (a *app) summarize(f *traceFlags) (info trace.Info, err error) {
 		return info, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	bar := a.progress(-1, "reading the trace", false) // nobody knows yet how long it is
+	bar := a.progress(-1, "reading the trace", false) // its length is not known yet
 	info, err = trace.Summarize(watched{r, bar}, f.blockTokens, f.limit)
 	_ = bar.Finish() // drawing is best effort
 	if info.Assumed = r.Assumed(); err == nil && info.Assumed != (trace.Assumed{}) {

@@ -17,7 +17,7 @@ const (
 	// others for long.
 	shards = 64
 
-	// MaxCopies is how many copies of a block Lookup tells of: with those in
+	// MaxCopies is how many copies of a block Lookup returns: with those in
 	// memory first, more would hardly be tried.
 	MaxCopies = 3
 )
@@ -43,7 +43,7 @@ type tombstone struct {
 	until time.Time
 }
 
-// Stale tells an owner that its copy of a name is out of date.
+// Stale is for an owner whose copy of a name is out of date.
 type Stale struct {
 	Owner     fabric.Rank
 	Namespace string
@@ -51,7 +51,7 @@ type Stale struct {
 	Before    uint64 // puts stamped below this are gone
 }
 
-// Found is what Lookup tells of a name.
+// Found is the result of Lookup for a name.
 type Found struct {
 	Copies []Statement // 1 to MaxCopies, all of the same bytes; those in memory first
 }
@@ -120,7 +120,7 @@ func (d *Directory) Lookup(namespace, name string, now time.Time) (Found, bool) 
 }
 
 // Delete deletes a name: puts stamped up to stamp, and up to the newest known
-// here, are gone and may not come back. It returns the owners to tell.
+// here, are gone and may not come back. It returns the owners to notify.
 func (d *Directory) Delete(namespace, name string, stamp uint64, now time.Time) []Stale {
 	k := key{namespace, name}
 	sh := d.lock(k)
@@ -198,7 +198,7 @@ func (d *Directory) walk(keep func(key, *entry) bool) (dropped int) {
 }
 
 // Invalidate takes back those copies of a statement that s has no more of: a reader
-// found them wrong. What the owner said since then stays.
+// found them wrong. What the owner stated since then stays.
 func (d *Directory) Invalidate(s Statement) {
 	k := key{s.Name.Namespace, s.Name.Key}
 	sh := d.lock(k)
@@ -233,7 +233,7 @@ func (d *Directory) Clear(namespace string, all bool) {
 	d.Keep(func(ns, _ string) bool { return !all && ns != namespace })
 }
 
-// Each calls fn for a copy of every statement that tells of a copy which may be
+// Each calls fn for a copy of every statement about a copy which may be
 // served, until fn returns false. It holds locks of the directory: fn must not
 // call it.
 func (d *Directory) Each(fn func(Statement) bool) {

@@ -1,4 +1,4 @@
-// Package directory is what the home of a key knows: where the block that the
+// Package directory is the table that the home of a key keeps: where the block that the
 // key names lies.
 //
 // Statements are whole truths, not changes: applying one twice, or an old one

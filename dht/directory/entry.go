@@ -17,10 +17,10 @@ type record struct {
 	before uint64
 }
 
-// live reports whether the record tells of a copy that may be served.
+// live reports whether the record has a copy that may be served.
 func (r *record) live() bool { return r.Has() && r.Name.Seq >= r.before }
 
-// set replaces what the owner said before, unless that is newer. A statement
+// set replaces what the owner stated before, unless that is newer. A statement
 // without a copy is kept as long as others have one: it stops older ones that
 // are still on their way.
 func (e *entry) set(s Statement) {

@@ -100,7 +100,7 @@ func endpoint(ctx context.Context, text string) (netip.AddrPort, error) {
 // memberlist.
 type hooks struct{ m *Members }
 
-// NodeMeta is what this rank tells of itself.
+// NodeMeta is what this rank publishes of itself.
 func (h hooks) NodeMeta(int) []byte {
 	self := h.m.self
 	self.leaving = h.m.leaving.Load()
@@ -124,7 +124,7 @@ func (hooks) LocalState(bool) []byte { return nil }
 // MergeRemoteState expects nothing.
 func (hooks) MergeRemoteState([]byte, bool) {}
 
-// read understands a member, or says why it is refused.
+// read decodes a member, or returns why it is refused.
 func (h hooks) read(n *memberlist.Node) (claim, error) {
 	m, err := decodeMeta(n.Meta)
 	switch {
@@ -168,7 +168,7 @@ func (h hooks) NotifyJoin(n *memberlist.Node) {
 	}
 }
 
-// NotifyUpdate takes a member that tells something new of itself.
+// NotifyUpdate handles a member that published something new of itself.
 func (h hooks) NotifyUpdate(n *memberlist.Node) { h.NotifyJoin(n) }
 
 // NotifyLeave takes the verdict that a member is gone.

@@ -1,4 +1,4 @@
-// Package ring says where a key lives: which ranks keep its directory entry.
+// Package ring computes where a key lives: which ranks keep its directory entry.
 //
 // Glossary
 //
@@ -19,6 +19,6 @@
 // are not homes yet, under a bound of their own.
 //
 // docs/protocol.md, "Placement", has the rule to the bit and what was measured.
-// The package knows ranks as numbers, and does not know who is alive, which is
+// The package has ranks as numbers, and does not know who is alive, which is
 // dht/members', or what an entry is, dht/directory's.
 package ring

@@ -114,8 +114,8 @@ func bounded(r *Ring) (owners []fabric.Rank, bound int, err error) {
 	return owners, int(table.AverageLoad()), nil
 }
 
-// member is a rank as consistent knows it. The name has more bytes than a
-// partition's number, so that placer can tell the two apart.
+// member is a rank in the form that consistent wants. The name has more bytes than a
+// partition's number, so that placer can distinguish the two.
 type member struct {
 	rank fabric.Rank
 	name string

@@ -13,7 +13,7 @@ const hugePages = hugePage / Page
 // slab's, with or without recordTag.
 const lentTag = 0x7f
 
-// wholeHugePages tells whether a payload of size bytes wants to lie in huge pages
+// wholeHugePages reports whether a payload of size bytes wants to lie in huge pages
 // that it shares with nobody.
 func wholeHugePages(size int64) bool { return size > 0 && size%hugePage == 0 }
 
@@ -43,7 +43,7 @@ func (a *Allocator) MarkLent(off, size int64) bool {
 	return true
 }
 
-// IsLent tells whether any huge page in the room of size bytes at off is lent.
+// IsLent reports whether any huge page in the room of size bytes at off is lent.
 func (a *Allocator) IsLent(off, size int64) (lent bool) {
 	a.eachHugePage(off, RoundSize(size), func(p int64) bool {
 		lent = a.tags[p] == lentTag
@@ -95,7 +95,7 @@ func (m *Mapping) Drop(off, n int64) error {
 	return nil
 }
 
-// Lends tells whether the memory of this mapping can be lent and replaced: that
+// Lends reports whether the memory of this mapping can be lent and replaced: that
 // of files in memory can.
 func (m *Mapping) Lends() bool {
 	if m.file == nil {

@@ -1,4 +1,4 @@
-// Package buildinfo tells what this program was built from, as far as the
+// Package buildinfo distinguishes what this program was built from, as far as the
 // toolchain recorded it.
 //
 // Glossary

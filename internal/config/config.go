@@ -2,7 +2,7 @@ package config
 
 import "cascadekv/internal/units"
 
-// Config is everything a rank can be told. It is a plain value; copies share
+// Config is the whole configuration of a rank. It is a plain value; copies share
 // only AllowUIDs, ServerUIDs and UpgradeTo, which nobody changes after Load.
 //
 // Tags: toml names the key, help is its line in --help, reload:"yes" marks what

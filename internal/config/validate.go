@@ -193,7 +193,7 @@ func (v *validator) behaviour() {
 	v.oneOf("log.format", c.Log.Format, "text", "json")
 }
 
-// badAddress tells what is wrong with a host:port; "" when nothing is.
+// badAddress returns what is wrong with a host:port; "" when nothing is.
 func badAddress(address string) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -60,7 +60,7 @@ func (b budgeted) put(t *testing.T, c *resp.Client) {
 	}
 }
 
-// count gets all, and tells how many are there and how many of those lie behind
+// count gets all, and returns how many are there and how many of those lie behind
 // a block that is not. What is there must be right.
 func (b budgeted) count(t *testing.T, c *resp.Client) (present, holes int) {
 	t.Helper()

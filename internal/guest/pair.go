@@ -174,7 +174,7 @@ func (p *Pair) Kill(ctx context.Context, which Role) error {
 
 // End kills both machines and removes all they left.
 func (p *Pair) End() error {
-	p.in.Close() // a pipe: the driver may have gone, which Wait tells
+	p.in.Close() // a pipe: the driver may have gone, which Wait returns
 	late := time.AfterFunc(killLimit, func() { syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) })
 	defer late.Stop()
 	<-p.gone

@@ -15,7 +15,7 @@
 //	wrong    bytes other than those put
 //
 // Tests called TestReal… that look at CASCADE_LUSTRE run in a guest themselves,
-// started there by tests of the host. docs/lustre.md tells which test shows what.
+// started there by tests of the host. docs/lustre.md lists which test shows what.
 //
 // The programs use package lustre as it is. The guest has one CPU and slow process
 // switches, so the package measures no speed and looks for no races. No storm

@@ -61,7 +61,7 @@ func newTotals(policy string, progress func(Progress)) *totals {
 	return &totals{policy: policy, progress: progress, stretch: 1, tiers: map[string]TierResult{}, open: Point{Hits: map[string]int64{}}}
 }
 
-// add counts one request and tells the caller of the progress.
+// add counts one request and reports the progress to the caller.
 func (t *totals) add(o *outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,7 +125,7 @@ func (t *totals) endPoint() {
 	t.stretch *= 2
 }
 
-// result tells what was measured; workers shared the time of the histograms.
+// result returns what was measured; workers shared the time of the histograms.
 func (t *totals) result(workers, blockBytes int) Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -3,7 +3,7 @@
 //
 // It owns the bytes on a connection and nothing behind them. Values of any
 // size pass between the socket and memory that the caller names, without a
-// copy and without a stay on the Go heap: on the way in a Sink says where an
+// copy and without a stay on the Go heap: on the way in a Sink decides where an
 // argument goes, on the way out Writer.BulkRef borrows the bytes until Flush.
 //
 // Glossary

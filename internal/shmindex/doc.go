@@ -1,4 +1,4 @@
-// Package shmindex is the shared index: a table in shared memory that tells the
+// Package shmindex is the shared index: a table in shared memory that shows the
 // clients of a rank which names it has and where their blocks lie in the arena,
 // so that they can look, and read, without asking. docs/format.md §6 has every byte of it.
 //

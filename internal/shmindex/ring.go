@@ -18,7 +18,7 @@ type Ring struct {
 	counted [maxCounts]counted
 }
 
-// Lookups says what somebody looked for by the shared index: how many names, how
+// Lookups counts what was looked for by the shared index: how many names, how
 // many of them were there, and how many reads found nothing.
 type Lookups struct{ Asked, Found, Missed uint64 }
 

@@ -19,7 +19,7 @@ type local struct {
 	mine map[string]held
 }
 
-// held is what a rank knows of a name that it has or had.
+// held is a name that a rank has or had.
 type held struct {
 	i       int // the name's number
 	version int // statements before the present one
@@ -93,7 +93,7 @@ func (l *local) all() (list []directory.Statement) {
 }
 
 // change gives a block another generation, or withdraws it, and returns the
-// statement that says so.
+// statement of that.
 func (l *local) change(key string, gone bool) directory.Statement {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -3,7 +3,7 @@
 //
 // Glossary
 //
-//	codec    the number in a BLOCK entry that says how its payload is stored
+//	codec    the number in a BLOCK entry for how its payload is stored
 //	piece    a run of a block that is encoded by itself, of at most 256 KiB
 //	plane    every second (or fourth) byte of a piece. The high bytes of
 //	         neighbouring floats are alike, the low ones are noise; side by

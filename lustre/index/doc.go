@@ -1,4 +1,4 @@
-// Package index tells where blocks lie in segments: by block id, by name, and
+// Package index finds where blocks lie in segments: by block id, by name, and
 // along a chain of names. It is an ordered index on node-local storage, kept by
 // Pebble, and it is a cache: segments hold the truth, so there is no write-ahead
 // log, and an index that cannot be used is thrown away and filled again.
@@ -33,7 +33,7 @@
 // being adjacent, fast enough.
 //
 // Each entry names its segment by a small number, and a table of numbers in
-// memory tells which are alive. Deleting a segment withdraws its number, in one
+// memory has which are alive. Deleting a segment withdraws its number, in one
 // step; its entries are passed over from then on and removed in the background
 // once they are many. A Bloom filter over names, runs and ids, also of the lowest
 // level, answers most searches for what is not there.

@@ -104,7 +104,7 @@ func (x *Index) GetBatch(chain []Key, dst []Block) (n int, err error) {
 	return n, nil
 }
 
-// each looks for names one after the other with one reader, and tells how many
+// each looks for names one after the other with one reader, and returns how many
 // are found, and how. After an error that is none.
 func (x *Index) each(names []Key, look func(r *reader, i int) (found bool, err error)) (n int, t trail, err error) {
 	err = x.read(func(r *reader) error {
@@ -168,7 +168,7 @@ func (x *Index) present(r *reader, value []byte) (bool, error) {
 }
 
 // resolve returns where a name's block lies. A copy whose segment is gone may
-// be older than what the block's own record says.
+// be older than the block's own record.
 func (r *reader) resolve(rec nameRecord) (b Block, ok bool, err error) {
 	if rec.flags&flagCopy != 0 {
 		if b, ok = r.engine.blockAt(rec.id, rec.copy); ok {
@@ -196,7 +196,7 @@ func (e *engine) blockAt(id block.ID, at place) (Block, bool) {
 	}, true
 }
 
-// name returns a record as the caller knows it.
+// name returns a record in the caller's form.
 func (rec nameRecord) name(at spot) Name {
 	depth := at.pos - 1
 	if at.pos == alone {

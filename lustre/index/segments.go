@@ -2,7 +2,7 @@ package index
 
 import "sync/atomic"
 
-// segmentTable tells which numbers are of segments that are alive. Readers look
+// segmentTable has which numbers are of live segments. Readers look
 // numbers up without a lock; all else is guarded by the index's writing.
 type segmentTable struct {
 	pages  atomic.Pointer[[]*segmentPage]

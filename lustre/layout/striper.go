@@ -11,7 +11,7 @@ import (
 // here keeps a file from being written. Safe for concurrent use.
 type Striper struct {
 	asked Layout
-	tell  func(Report)
+	log   func(Report)
 
 	mu       sync.Mutex
 	refused  error  // why the last directory has no default of ours
@@ -20,12 +20,12 @@ type Striper struct {
 }
 
 // NewStriper makes a Striper that asks for a layout, the zero one to leave
-// everything to the file system. tell is called from the writer's goroutine with
+// everything to the file system. report is called from the writer's goroutine with
 // the report on the first file and on each that was granted another layout than
 // the one before; it must not block. It is never called for a file system
 // without stripes.
-func NewStriper(asked Layout, tell func(Report)) *Striper {
-	return &Striper{asked: asked, tell: tell}
+func NewStriper(asked Layout, report func(Report)) *Striper {
+	return &Striper{asked: asked, log: report}
 }
 
 // Prepare gives a new directory the default layout.
@@ -58,7 +58,7 @@ func (s *Striper) Describe(path string) string {
 	return granted.String()
 }
 
-// report tells what is new.
+// report passes on what is new.
 func (s *Striper) report(r Report, err error) {
 	s.mu.Lock()
 	r.Err = errors.Join(s.refused, err)
@@ -69,8 +69,8 @@ func (s *Striper) report(r Report, err error) {
 	fresh := known != s.reported
 	s.reported, s.last = known, r
 	s.mu.Unlock()
-	if fresh && s.tell != nil {
-		s.tell(r)
+	if fresh && s.log != nil {
+		s.log(r)
 	}
 }
 

@@ -2,7 +2,7 @@
 // work it does: the adaptive controller of SGLang-LSM §3.3 and appendix C. It
 // is pure: counts in, decisions out, no clock, no I/O, and the same input gives
 // the same output. One goroutine at a time uses a Tuner. The package does not
-// touch an index: it says how one should be shaped, and is told what it holds.
+// touch an index: it computes how one should be shaped, from what it holds.
 //
 // Glossary
 //

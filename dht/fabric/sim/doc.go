@@ -1,5 +1,5 @@
 // Package sim is a fabric inside one process, for tests and for the scale
-// simulator: ranks without sockets, and a network that can be told to fail.
+// simulator: ranks without sockets, and a network that fails on request.
 //
 // Glossary
 //
@@ -15,7 +15,7 @@
 // A read copies in two pieces and asks the handler for its hold twice, so that
 // evictions under a read do happen here too.
 //
-// A rank that has not been told of another by SetPeer takes it for alive. The
+// A rank takes another one for alive until SetPeer. The
 // package does not model bandwidth: what a message takes does not grow with its
 // size.
 package sim
