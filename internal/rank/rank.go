@@ -253,7 +253,9 @@ func (r *Rank) close(ctx context.Context) error {
 	r.work.end()
 	err := r.store.Close(ctx)
 	if r.peers != nil {
-		r.peers.Close()
+		if failed := r.peers.Close(); failed != nil { // no failure of the drain
+			r.log.Warn("the connection to the other ranks does not end in good order", "err", failed)
+		}
 	}
 	return errors.Join(err, r.levels.closeBuffers())
 }

@@ -165,7 +165,10 @@ func TestFailedOpenLeavesNothing(t *testing.T) {
 // returns that the arena is lost.
 func TestLostArenaEndsServe(t *testing.T) {
 	c, log := configOf(t, t.TempDir()), &said.Log{}
-	r, served, _ := live(t, c, log) // what ends a rank may touch the arena
+	r, served, _ := live(t, c, log) // the end of a rank may touch the arena
+	if err := r.levels.arena.tier.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Truncate(c.Shm.Path, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func Load(s config.Sources) (*config.Loaded, string, error) {
 }
 
 // settings are what a reload replaces, and the number of ranks that share a budget.
-// They keep the store's limits up to date.
+// They keep the store's limits up to date: mu is held before the store's mutex.
 type settings struct {
 	store *cascade.Store
 	mu    struct {

@@ -58,8 +58,7 @@ func Join(ctx context.Context, o Options) (*Peers, error) {
 	p := &Peers{o: o, ready: make(chan struct{})}
 	p.self = members.Member{Rank: fabric.Rank(o.Config.Rank), Incarnation: uint64(time.Now().UnixNano())}
 	if err := p.open(ctx); err != nil {
-		p.Close()
-		return nil, err
+		return nil, errors.Join(err, p.Close())
 	}
 	o.Store.Join(p.node)
 	o.Log.Info("joined", "fabric", p.node.Fabric(), "addr", p.self.Addr, "gossip", p.GossipAddr())
@@ -233,10 +232,9 @@ func (p *Peers) Leave(ctx context.Context) {
 	}
 }
 
-// Close ends the connection, after the store that uses it. What does not end,
-// because another rank died and MPI holds on to a message for it, costs no block:
-// it is logged.
-func (p *Peers) Close() {
+// Close ends the connection, after the store that uses it. An error, as when another
+// rank died and MPI holds on to a message for it, costs no block.
+func (p *Peers) Close() error {
 	var err error
 	if m := p.members.Load(); m != nil {
 		if p.node == nil {
@@ -250,7 +248,5 @@ func (p *Peers) Close() {
 	if p.world != nil {
 		err = errors.Join(err, p.world.close(p.incomplete.Load()))
 	}
-	if err != nil {
-		p.o.Log.Warn("the connection to the other ranks does not end in good order", "err", err)
-	}
+	return err
 }
