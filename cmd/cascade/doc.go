@@ -3,7 +3,6 @@
 //
 // Glossary
 //
-//	verb     one subcommand, in a file of its own
 //	app      what all verbs share: streams, configuration, output form
 //	check    one question that doctor asks, with its answer and remedy
 //	machine  the node as doctor sees it; a made-up one in tests

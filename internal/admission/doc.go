@@ -3,9 +3,6 @@
 //
 // Glossary
 //
-//	source           where a client comes from: a user of this machine, or an address
-//	allowance        what clients may take of something together, with a part of it
-//	                 for those who are not the server's own user
 //	unauthenticated  said of a connection whose client has given no password yet
 //
 // It finds the user at the other end of a connection (SO_PEERCRED, sock_diag), slows

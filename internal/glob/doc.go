@@ -1,9 +1,7 @@
 // Package glob matches keys with patterns as Redis does (SCAN MATCH, CONFIG GET).
 //
-// Glossary
-//
-//	token  a part of a pattern that matches one byte, or, for a star, any number
-//
-// A pattern is compiled once; no pattern takes exponential time. The package does
-// not know what the strings are, nor whether upper and lower case differ.
+// A pattern is compiled once into literals, classes and stars; a match takes at
+// most the product of the lengths of pattern and string, never exponential time.
+// The package does not know what the strings are, nor whether upper and lower case
+// differ.
 package glob

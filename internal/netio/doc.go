@@ -8,8 +8,6 @@
 //	quiesce     a time in which connections rest between two commands and listeners
 //	            accept nobody, so that another program can take over
 //	stalled     said of a client that does not go on with what it has begun
-//	bounce      memory that the bytes of arriving values pass through, in the core's
-//	            cache
 //	watch       to look for what a client sends next instead of going to sleep
 //	wide        said of a send buffer that holds a large reply as a whole
 //	backlog     answers that are kept for a client that sends and does not read

@@ -28,11 +28,8 @@
 //
 // Glossary
 //
-//	rank     a store with its server and its connection to the other ranks
-//	level    a tier of the rank, as configured
 //	adopt    take over the segments of a rank that is no more
 //	late     of a lustre file that did not answer at the start
-//	ability  what a program could take over in an upgrade; see program
 //
 // The package does not exit, install signal handlers or write to standard error,
 // and decides nothing about blocks.

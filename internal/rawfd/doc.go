@@ -2,11 +2,6 @@
 // for every piece that arrives, though nobody waits there: whoever waits for
 // many pieces at a time waits in the kernel.
 //
-// Glossary
-//
-//	poller  the part of Go's runtime that waits for all connections at once, and
-//	        wakes the goroutine of one at which something arrived
-//
 // The package hands over a descriptor and does nothing with it: reading, writing,
 // deadlines and closing are its users' (internal/server, dht/fabric/tcp,
 // cmd/cascade-bench/respbench), each in its own way.

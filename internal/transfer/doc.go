@@ -3,8 +3,6 @@
 //
 // Glossary
 //
-//	transfer  blocks on their way, in turns, with a status for each key
-//	job       a transfer that runs beside its client's commands
 //	turn      what a transfer moves before others get the worker
 //	client    the regions and jobs of one connection
 //	budget    bounds what the regions of all clients cost

@@ -51,9 +51,9 @@ type Transfer struct {
 	next   int  // keys before this are settled
 	full   bool // there was no room for one
 
-	// again has, of a chain, for each key that stands in the command before
+	// repeats has, of a chain, for each key that stands in the command before
 	// where it does first. Nil when there is no such key.
-	again map[int]int
+	repeats map[int]int
 }
 
 // Options say how blocks are stored; a load has Job only.
@@ -114,20 +114,20 @@ func (t *Transfer) findAgain() {
 		switch {
 		case !known:
 			first[k] = i
-		case t.again == nil:
-			t.again = map[int]int{i: at}
+		case t.repeats == nil:
+			t.repeats = map[int]int{i: at}
 		default:
-			t.again[i] = at
+			t.repeats[i] = at
 		}
 	}
 }
 
 // entry is the name under which block i is stored. A key that stands in a chain
-// again keeps the parent that it has where it stands first: under the key before
+// repeats keeps the parent that it has where it stands first: under the key before
 // it, it would be its own ancestor.
 func (t *Transfer) entry(i int) cascade.Entry {
 	e := cascade.Entry{Namespace: t.ns, Key: t.keys[i], Prefix: t.opt.Prefix, Expires: t.opt.Expires}
-	if first, ok := t.again[i]; ok {
+	if first, ok := t.repeats[i]; ok {
 		i = first
 	}
 	switch {

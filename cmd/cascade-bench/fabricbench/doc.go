@@ -5,7 +5,5 @@
 //
 // Glossary
 //
-//	world  a pair of ranks, ours or those in C, that were started together
 //	pair   the programs of both worlds
-//	slot   a piece of a rank's memory that one read fills
 package fabricbench

@@ -4,7 +4,5 @@
 //
 // Glossary
 //
-//	chain  1,024 blocks with names, each but the first the child of the one
-//	       before; eight chains at a time share their first 128 blocks
 //	group  chains that share their head
 package indexbench

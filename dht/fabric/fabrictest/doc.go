@@ -3,7 +3,6 @@
 // Glossary
 //
 //	remote   the suite's end of that service: it sends the peer commands
-//	client   the rank on which Run runs; it serves a peer too
 //
 // Peers may live in other processes: their owner serves NewPeer and waits for
 // Peer.Quit. A fabric's own test calls Run with the client's fabric and the

@@ -10,8 +10,6 @@
 //
 // Glossary
 //
-//	world     the ranks that mpirun or srun started together; it can not grow
-//	seed      the gossip address of another rank
 //	stranger  whoever connects to the fabric without proof of the job's secret
 //
 // The package does not decide where blocks lie, and neither opens nor closes the

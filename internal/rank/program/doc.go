@@ -14,7 +14,6 @@
 //
 //	successor  the program that takes this one's place
 //	ability    what a program could take over, as it prints it
-//	state      what a program hands over, a memfd; see internal/handover
 //
 // The package does not collect or use that state, and starts no second process but
 // to ask for an ability.
