@@ -30,7 +30,7 @@ type order struct {
 	nodes  []*blockState // by policy node
 }
 
-// insert tells the policy of b, which entered the tier.
+// insert adds b, which entered the tier.
 func (o *order) insert(now time.Duration, m policy.Meta, b *blockState) policy.Node {
 	node := o.policy.Insert(now, m)
 	for int(node) >= len(o.nodes) {
@@ -40,7 +40,7 @@ func (o *order) insert(now time.Duration, m policy.Meta, b *blockState) policy.N
 	return node
 }
 
-// remove tells it of one that left.
+// remove takes out a block that left the tier.
 func (o *order) remove(node policy.Node) {
 	o.policy.Remove(node)
 	o.nodes[node] = nil
@@ -79,7 +79,7 @@ func (s *Store) leaveLocked(b *blockState, m *memTier) {
 func (s *Store) holdLocked(b *blockState, t int)    { s.mem[t].policy.Hold(b.at[t].node) }
 func (s *Store) releaseLocked(b *blockState, t int) { s.mem[t].policy.Release(b.at[t].node) }
 
-// metaLocked is what policies are told of b.
+// metaLocked is what policies get of b.
 func (s *Store) metaLocked(b *blockState) policy.Meta {
 	return policy.Meta{
 		Fingerprint: binary.LittleEndian.Uint64(b.Info.ID[:]) ^ binary.LittleEndian.Uint64(b.Info.ID[24:]),
@@ -93,8 +93,8 @@ func (s *Store) metaLocked(b *blockState) policy.Meta {
 // age is the time policies live in.
 func (s *Store) age() time.Duration { return s.now().Sub(s.born) }
 
-// dropLocked takes b's bytes out of memory tier m. The caller knows that
-// nothing pins them there.
+// dropLocked takes b's bytes out of memory tier m. Nothing
+// pins them there.
 func (s *Store) dropLocked(b *blockState, m *memTier) {
 	s.leaveLocked(b, m)
 	s.noteLocked(m, m.tier.Evict(b.Info.ID))

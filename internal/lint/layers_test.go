@@ -15,7 +15,7 @@ var layers = [][]string{
 	{"internal/server", "internal/replay", "internal/bench", "internal/sim", "internal/preflight"},
 	{"slurm"},
 	{"cascade"},
-	{"cascade/policy", "cascade/names", "cascade/events"},
+	{"cascade/policy", "cascade/names", "cascade/events", "cascade/tombstones"},
 	{"tiers"},
 	{"dht", "lustre", "gpu"},
 	{"internal"},
