@@ -28,6 +28,7 @@ type memTier struct {
 type order struct {
 	policy policy.Policy
 	nodes  []*blockState // by policy node
+	looked int           // node that find looks at next
 }
 
 // insert adds b, which entered the tier.
@@ -50,6 +51,27 @@ func (o *order) remove(node policy.Node) {
 func (o *order) next() *blockState {
 	if node, ok := o.policy.Victim(); ok {
 		return o.nodes[node]
+	}
+	return nil
+}
+
+// findStep bounds the blocks that find looks at.
+const findStep = 32 << 10
+
+// find returns a block that ok accepts, of the next findStep in turn; nil when
+// there is none. The search goes on where it ended: however many blocks there are
+// and however many callers ask again and again, each holds the mutex for a bounded
+// time.
+func (o *order) find(ok func(*blockState) bool) *blockState {
+	for range min(findStep, len(o.nodes)) {
+		if o.looked >= len(o.nodes) {
+			o.looked = 0
+		}
+		b := o.nodes[o.looked]
+		o.looked++
+		if b != nil && ok(b) {
+			return b
+		}
 	}
 	return nil
 }
