@@ -6,11 +6,12 @@ import (
 	"slices"
 	"time"
 
+	"cascadekv/cascade/tombstones"
 	"cascadekv/tiers"
 )
 
 // Stat describes a visible name; false when there is none. Of a name that only
-// other ranks have it tells what they published.
+// other ranks have it describes what they published.
 func (s *Store) Stat(ctx context.Context, ns, key string) (NameInfo, bool) {
 	info, ok := s.statHere(ns, key)
 	if ok {
@@ -129,7 +130,7 @@ func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
 		s.warn("what other ranks left is cleared later", "namespace", ns, "all", all, "err", err)
 	}
 	s.mu.Lock()
-	total += left.names
+	total += left.Withdrawn
 	s.mu.Unlock()
 	if s.peers != nil {
 		if err := s.peers.Clear(ctx, ns, all); err != nil {
@@ -146,7 +147,7 @@ func (s *Store) namespaces() []string {
 }
 
 // clear is Clear on this rank; what the catalogue has is withdrawn later.
-func (s *Store) clear(ns string, all bool) (total int, left *clearing) {
+func (s *Store) clear(ns string, all bool) (total int, left *tombstones.Clearing) {
 	spaces := []string{ns}
 	if all {
 		spaces = s.namespaces()

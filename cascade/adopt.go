@@ -24,7 +24,7 @@ func (s *Store) Parts(ctx context.Context) ([]tiers.Part, error) {
 }
 
 // Adopt takes in what another run of some rank left in the cold tier: its blocks
-// are hits from then on, here and, as other ranks are told of them, there. A
+// are hits from then on, here and, once published, on other ranks. A
 // name that is newer here stays as it is. With a budget for the cold tier it is
 // inherited if that is possible. Adopting twice does nothing.
 func (s *Store) Adopt(ctx context.Context, p tiers.Part) (RecoverStats, error) {
@@ -41,7 +41,7 @@ func (s *Store) Adopt(ctx context.Context, p tiers.Part) (RecoverStats, error) {
 		return RecoverStats{}, fmt.Errorf("cascade: adopt the part %d of rank %d: %w", p.Incarnation, p.Rank, err)
 	}
 	err := a.run()
-	if s.catalogue == nil { // else its rounds tell
+	if s.catalogue == nil { // else its rounds do
 		s.settleEstate(nil, nil)
 	}
 	return a.done, err

@@ -15,7 +15,7 @@ const maxSpaces = 1 << 16
 const forgetStep = 16
 
 // tightShare is the part of the bound, in eighths, from which the cold tier is
-// ranked, so that it is known what is least worth keeping once the bound is met.
+// ranked, so that there is a least block once the bound is met.
 const tightShare = 7
 
 var errNames = errors.New("cascade: the heap for names is full and every name is in use: raise names_bytes")
@@ -96,7 +96,7 @@ func (s *Store) forgetSomeLocked(most int) int {
 func (s *Store) forgetNamesLocked(b *blockState, most int) (forgotten int) {
 	for at, looked := 0, 0; at < len(b.Names()) && forgotten < most && looked < worthLooks; looked++ {
 		n := b.Names()[at]
-		if n.Leads() || len(n.Leases()) > 0 {
+		if n.Leads() || n.Leased() {
 			at++
 			continue
 		}

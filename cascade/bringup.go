@@ -10,7 +10,7 @@ import (
 )
 
 // What a request finds in the cold tier only, or in segments that others left, is
-// brought up in parts, each read with one call of the tier, which knows best how
+// brought up in parts, each read with one call of the tier, which decides how
 // to read what it is given. The memory of a part is reserved before it is read, so
 // parts are what is bounded: those of all requests by fetchPlaces, those of one by
 // requestPlaces, so that a long chain leaves room for others. They are taken in
@@ -102,7 +102,7 @@ func (s *Store) runFetches(fetches []*fetch) {
 	parts.Wait()
 }
 
-// firstPart cuts off what is read together, and tells how many places it needs.
+// firstPart cuts off what is read together, and returns how many places it needs.
 func firstPart(fetches []*fetch) (part []*fetch, n int) {
 	bytes := fetches[0].info.Size
 	k := 1
@@ -151,7 +151,7 @@ func (s *Store) readUp(ctx, room context.Context, part []*fetch) {
 }
 
 // readOf finds room for a block, in the last memory tier or else of its own,
-// and says how it is read and what is done then. ctx bounds that too.
+// with how it is read and what is done then. ctx bounds that too.
 func (s *Store) readOf(ctx, room context.Context, f *fetch) (tiers.Read, error) {
 	if f.block == nil {
 		return s.readOfSegment(ctx, room, f)

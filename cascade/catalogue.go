@@ -10,8 +10,8 @@ import (
 	"cascadekv/tiers"
 )
 
-// A cold tier with a catalogue knows what other ranks and earlier jobs left
-// there without an entity or a name in this store. What it knows is a statement
+// A cold tier with a catalogue finds what other ranks and earlier jobs left
+// there without a block or a name in this store. What it finds is a statement
 // of another rank that has only a segment, and is served as such: located, read,
 // verified, kept in memory. A name that this store has itself always comes first;
 // when it goes, older records of it in the catalogue are void.
@@ -24,11 +24,11 @@ func catalogueOf(cold tiers.Files) tiers.Catalogue {
 	return cold.Catalogue()
 }
 
-// HasCatalogue tells whether parts are taken in by TakeIn or, one by one, by
+// HasCatalogue reports whether parts are taken in by TakeIn or, one by one, by
 // Adopt.
 func (s *Store) HasCatalogue() bool { return s.catalogue != nil }
 
-// CatalogueErr tells why what others left is not found until the next TakeIn;
+// CatalogueErr returns why what others left is not found until the next TakeIn;
 // nil when it is.
 func (s *Store) CatalogueErr() error {
 	if s.catalogue == nil {
@@ -38,7 +38,7 @@ func (s *Store) CatalogueErr() error {
 }
 
 // TakeIn brings the catalogue up to date with parts of other ranks: what they
-// hold is a hit from then on, here and, as other ranks are told of it, there.
+// hold is a hit from then on, here and, once published, on other ranks.
 // Parts of earlier calls that are not among them are not used any more.
 func (s *Store) TakeIn(ctx context.Context, parts []tiers.Part) (tiers.Taken, error) {
 	if s.catalogue == nil {
@@ -69,7 +69,7 @@ func (s *Store) TakeIn(ctx context.Context, parts []tiers.Part) (tiers.Taken, er
 
 const (
 	// freshStep is how many names are stated before their homes are waited for:
-	// what they were not told yet is on the heap. freshWait bounds that wait, for
+	// what is not published yet is on the heap. freshWait bounds that wait, for
 	// a home may not answer.
 	freshStep = 8192
 	freshWait = time.Second
@@ -115,7 +115,7 @@ func (s *Store) giveWaySome(found []tiers.Found) {
 	s.wakeWaitersLocked()
 }
 
-// fromCatalogue tells a statement of the catalogue from those of ranks, which
+// fromCatalogue reports whether copies are a statement of the catalogue: ranks
 // count their versions from 1.
 func fromCatalogue(copies []directory.Statement) bool { return copies[0].Version == 0 }
 
@@ -135,7 +135,7 @@ func (s *Store) stated(ns string, keys []string, found []tiers.Found) [][]direct
 	defer s.mu.Unlock()
 	for i := range found {
 		f := &found[i]
-		if f.Info.ID.IsZero() || s.isTombstonedLocked(&f.Name) {
+		if f.Info.ID.IsZero() || s.mu.tombstones.Has(&f.Name) {
 			continue
 		}
 		if n := s.mu.names.Get(ns, keys[i]); n != nil && n.Block() != nil && n.Put() > f.Name.Seq {
@@ -166,7 +166,7 @@ func (s *Store) eachCatalogued(fresh bool, want func(ns, key string) bool, fn fu
 		here := n != nil && n.Block() != nil
 		st := statementOf(&f)
 		st.Version = s.tickLocked()
-		void, closed := s.isTombstonedLocked(&f.Name), s.mu.closed
+		void, closed := s.mu.tombstones.Has(&f.Name), s.mu.closed
 		s.mu.Unlock()
 		if !here && !void {
 			fn(st)
@@ -176,7 +176,7 @@ func (s *Store) eachCatalogued(fresh bool, want func(ns, key string) bool, fn fu
 }
 
 // fillIn adds to statements of names that are not here what the catalogue
-// knows of them. The caller does not hold the mutex.
+// has of them. The caller does not hold the mutex.
 func (s *Store) fillIn(batch []directory.Statement) {
 	if !s.others.Load() {
 		return
@@ -195,7 +195,7 @@ func (s *Store) fillIn(batch []directory.Statement) {
 	}
 }
 
-// lostSegment takes a block that is not where the catalogue said out of it.
+// lostSegment takes a block that is not where the catalogue has it out of it.
 func (s *Store) lostSegment(ctx context.Context, id block.ID, err error) {
 	if errors.Is(err, tiers.ErrCorrupt) {
 		s.mu.Lock()

@@ -42,7 +42,7 @@ type batch struct {
 	ahead    int
 }
 
-// coldUpLocked tells whether the cold tier takes writes at the moment.
+// coldUpLocked reports whether the cold tier takes writes at the moment.
 func (s *Store) coldUpLocked() bool { return s.cold != nil && !s.now().Before(s.mu.coldDown) }
 
 // cleanInBackground is the only writer to the cold tier besides Drain. It
@@ -119,13 +119,10 @@ func (s *Store) cleanSome(ctx context.Context) bool {
 	return err == nil
 }
 
-// wakeCleanerLocked makes the cleaner look; demanded says that somebody waits.
+// wakeCleanerLocked makes the cleaner look; demanded: somebody waits.
 func (s *Store) wakeCleanerLocked(demanded bool) {
 	s.mu.cleanRequested = s.mu.cleanRequested || demanded
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	wake(s.wake)
 }
 
 // nudgeCleanerLocked wakes the cleaner when the last memory tier is fuller than

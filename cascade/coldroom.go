@@ -33,23 +33,6 @@ type standing struct {
 	bytes   int64 // that it takes there
 }
 
-// ranking is a tier's order with where a block stands in it.
-type ranking struct {
-	*order
-	node func(*blockState) (policy.Node, bool)
-}
-
-// rankingsLocked returns those of all tiers that have a policy, fastest first.
-func (s *Store) rankingsLocked() (all []ranking) {
-	for _, m := range s.mem {
-		all = append(all, ranking{&m.order, func(b *blockState) (policy.Node, bool) { return b.at[m.index].node, b.In(m.index) }})
-	}
-	if s.mu.room.policy != nil {
-		all = append(all, ranking{&s.mu.room.order, func(b *blockState) (policy.Node, bool) { return b.below.node, b.below.ranked }})
-	}
-	return all
-}
-
 // enterColdLocked notes that b is in the cold tier, in a file of this rank.
 func (s *Store) enterColdLocked(b *blockState) { s.nowInLocked(b, false) }
 
@@ -62,8 +45,8 @@ func (s *Store) nowInLocked(b *blockState, old bool) {
 	s.placementChangedLocked(b)
 }
 
-// rankLocked tells the policy of the cold tier, if it has one, of b, which is
-// there; old says that an earlier run left it.
+// rankLocked adds b, which is in the cold tier, to that tier's policy, if it has
+// one; old: an earlier run left it.
 func (s *Store) rankLocked(b *blockState, old bool) {
 	if r := &s.mu.room; r.policy != nil && !b.below.ranked {
 		meta := s.metaLocked(b)
@@ -76,17 +59,12 @@ func (s *Store) rankLocked(b *blockState, old bool) {
 	}
 }
 
-// usedColdLocked appends b's place in the cold tier's order, if it has one, to
-// those of a request that uses it.
-func (s *Store) usedColdLocked(chain []policy.Node, b *blockState) []policy.Node {
-	if !b.below.ranked {
-		return chain
-	}
+// usedColdLocked records that b is used, if an earlier run left it.
+func (s *Store) usedColdLocked(b *blockState) {
 	if b.below.old {
 		b.below.old = false
 		s.mu.room.old -= b.below.bytes
 	}
-	return append(chain, b.below.node)
 }
 
 // leaveColdLocked undoes enterColdLocked.
@@ -191,8 +169,8 @@ func (s *Store) shrinkSomeLocked() (done bool, err error) {
 	return false, nil
 }
 
-// overBudgetLocked says that what is held in the cold tier exceeds the budget.
-// A shortage is none: the tier itself says what it takes, and what is held now
+// overBudgetLocked returns an error where what is held in the cold tier exceeds the budget.
+// A shortage is none: the tier decides what it takes, and what is held now
 // is given up when memory lets go of it.
 func (s *Store) overBudgetLocked() error {
 	budget := int64(coldFill * float64(s.limits.Load().ColdBytes))

@@ -9,7 +9,7 @@ import (
 )
 
 // Drain completes pending ids, writes every dirty block to the cold tier and
-// makes what that was told of names durable; then homes are told where all of it
+// makes changes of names there durable; then it is published where all of it
 // lies. It returns how many blocks it wrote.
 func (s *Store) Drain(ctx context.Context) (int, error) {
 	s.mu.Lock()

@@ -9,7 +9,7 @@ import (
 // tier to make them durable: what a kill -9 can undo.
 const syncEvery = time.Second
 
-// noteLinkLocked notes the outcome of telling the cold tier of a name. What it
+// noteLinkLocked notes the outcome of a Link or Unlink of the cold tier. What it
 // only keeps in mind the cleaner makes durable; a block of memory with such a
 // name stays until then: see fallOfLocked.
 func (s *Store) noteLinkLocked(err error) {
@@ -57,7 +57,7 @@ func (s *Store) syncOrLater(ctx context.Context) <-chan time.Time {
 	return nil
 }
 
-// syncCold makes durable what the cold tier was told so far. The caller holds
+// syncCold makes durable the changes of names that the cold tier has been given. The caller holds
 // the cleaning token.
 func (s *Store) syncCold(ctx context.Context) error {
 	s.mu.Lock()

@@ -16,12 +16,12 @@ var (
 	ErrMiss      = errors.New("cascade: miss")                                                    // not stored here: compute it
 	ErrNoRoom    = errors.New("cascade: no room: every block is pinned, leased or being written") // retry later or drop
 	ErrTooLarge  = errors.New("cascade: block can never fit")                                     // permanent
-	ErrCondition = errors.New("cascade: condition not met")                                       // IfAbsent or IfPresent said no
+	ErrCondition = errors.New("cascade: condition not met")                                       // of IfAbsent or IfPresent
 	ErrBadEntry  = errors.New("cascade: bad entry")                                               // caller's mistake
 	ErrClosed    = errors.New("cascade: store is closed")                                         // permanent
 )
 
-// Condition says when a put may take effect.
+// Condition is when a put may take effect.
 type Condition uint8
 
 const (
@@ -59,7 +59,7 @@ func (e Entry) Check() error {
 	return nil
 }
 
-// NameInfo is what Stat tells of a name.
+// NameInfo is what Stat returns of a name.
 type NameInfo struct {
 	ID      BlockID
 	Size    int64

@@ -13,7 +13,7 @@ const evacuateShare = 8
 // evacuate is for a full cold tier that cannot merge, for want of room for what it
 // would move: heads of chains keep a little of everything. It takes what is left
 // in the emptiest piece of the tier up into memory, and out of the tier, which can
-// then give the piece back. In memory those blocks are dirty. It tells whether
+// then give the piece back. In memory those blocks are dirty. It reports whether
 // there was such a piece.
 func (s *Store) evacuate(ctx context.Context) bool {
 	if !s.mustEvacuate() {
@@ -53,7 +53,7 @@ func (s *Store) evacuate(ctx context.Context) bool {
 	return true
 }
 
-// mustEvacuate tells whether the cold tier is to be emptied a little.
+// mustEvacuate reports whether the cold tier is to be emptied a little.
 func (s *Store) mustEvacuate() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

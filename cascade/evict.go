@@ -103,12 +103,7 @@ func (s *Store) breakRingLocked(m *memTier) *blockState {
 	if int64(s.mu.stats.Views) > s.kept.Load() || s.mu.batch.inFlight || s.mu.names.HeldBytes() > 0 {
 		return nil // those end by themselves
 	}
-	for _, b := range m.nodes {
-		if b != nil && b.busy == 0 && len(b.Names()) > 1 {
-			return b
-		}
-	}
-	return nil
+	return m.find(func(b *blockState) bool { return b.busy == 0 && len(b.Names()) > 1 })
 }
 
 // fall is what must happen before a victim can leave its tier.

@@ -90,7 +90,7 @@ func takeSlot(ctx context.Context, slots chan struct{}) error {
 	}
 }
 
-// ended ends a fetch: its block is in a, or err says why not.
+// ended ends a fetch: its block is in a, or err is why not.
 func (s *Store) ended(f *fetch, a *arrival, err error) {
 	if f.block == nil {
 		s.arrived(f, a, err)

@@ -14,7 +14,7 @@ type FillItem struct {
 	Entry Entry
 	Size  int64 // bytes
 
-	// Fill writes all of Stage.Bytes, in order, and tells so by Stage.Filled or FilledAs.
+	// Fill writes all of Stage.Bytes, in order, and reports that by Stage.Filled or FilledAs.
 	// It must not end the stage. Its error drops the block.
 	Fill func(*Stage) error
 

@@ -20,10 +20,7 @@ type pendingQueue struct {
 
 func (q *pendingQueue) push(b *blockState) {
 	q.queue = append(q.queue, b)
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	wake(q.wake)
 }
 
 func (q *pendingQueue) pop() *blockState {
@@ -152,7 +149,7 @@ func (s *Store) end() {
 	s.lastEnd.Store(time.Now().UnixNano())
 }
 
-// quiet tells whether there has been no request for a while.
+// quiet reports whether there has been no request for a while.
 func (s *Store) quiet() bool {
 	return s.active.Load() == 0 && time.Now().UnixNano()-s.lastEnd.Load() > int64(quietFor)
 }
@@ -211,7 +208,9 @@ func (s *Store) mergeLocked(b, first *blockState) {
 	for len(b.Names()) > 0 {
 		n := b.Names()[0]
 		s.countDuplicateLocked(n, first.isAlias(n, n.Space().Name()))
-		s.moveNameLocked(n, first)
+		s.mu.names.Move(n, &first.Block, s.now())
+		s.applyLocked()
+		s.holdLeasesOfLocked(n)
 	}
 	first.busy--
 	s.forgetLocked(b)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"cascadekv/cascade/policy"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
@@ -42,7 +41,7 @@ func (s *Store) GetBatch(ctx context.Context, ns string, keys []string) ([]*View
 	return s.get(ctx, ns, keys, getting{verify: s.verify})
 }
 
-// getting says how blocks are got.
+// getting is how blocks are got.
 type getting struct {
 	verify bool // memory hits are checked
 	keep   bool // what only others have is kept here
@@ -102,7 +101,7 @@ func (s *Store) awaitAll(ctx context.Context, waits []wait, views []*View) {
 }
 
 // pinResident pins all that is in memory, starts to fetch what is in the cold
-// tier, and tells the policies of the request. missing are the keys to be
+// tier, and passes the request to the policies. missing are the keys to be
 // looked for elsewhere.
 func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wait, missing []int, err error) {
 	s.mu.Lock()
@@ -110,8 +109,6 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 	if err := s.checkOpenLocked(); err != nil {
 		return nil, nil, err
 	}
-	var chains [maxMemory][]policy.Node
-	var below []policy.Node
 	var fresh []*fetch
 	for i, key := range keys {
 		n := s.lookupLocked(ns, key)
@@ -121,28 +118,18 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 			}
 			continue
 		}
-		below = s.usedColdLocked(below, stateOf(n))
-		if views[i] = s.pinFastestLocked(stateOf(n)); views[i] == nil {
-			if f := s.joinFetchLocked(stateOf(n), &fresh); f != nil {
-				waits = append(waits, wait{i, f})
-			}
+		b := stateOf(n)
+		s.usedColdLocked(b)
+		s.addAccessLocked(b)
+		if views[i] = s.pinFastestLocked(b); views[i] != nil {
 			continue
 		}
-		for t := range s.mem {
-			if stateOf(n).In(t) {
-				chains[t] = append(chains[t], stateOf(n).at[t].node)
-			}
+		if f := s.joinFetchLocked(b, &fresh); f != nil {
+			waits = append(waits, wait{i, f})
 		}
 	}
 	s.bringUpLocked(fresh)
-	for t, chain := range chains {
-		if len(chain) > 0 {
-			s.mem[t].policy.Access(s.age(), chain, len(chain))
-		}
-	}
-	if len(below) > 0 {
-		s.mu.room.policy.Access(s.age(), below, len(below))
-	}
+	s.accessLocked(true)
 	return waits, missing, nil
 }
 

@@ -10,7 +10,7 @@ import (
 // goneEvery is how often the cold tier is asked whether its files are still there.
 const goneEvery = 30 * time.Second
 
-// errGone says that what a drain wrote was removed meanwhile.
+// errGone: what a drain wrote was removed meanwhile.
 var errGone = errors.New("somebody removes what is written: leave the directory alone while ranks run")
 
 // goneInBackground looks for blocks whose files somebody removed, and writes those

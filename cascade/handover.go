@@ -9,7 +9,7 @@ import (
 // A store may be followed by another one in the same process, with another
 // program (exec), while clients go on reading views and filling stages in the
 // arena. The first one settles what must not be lost, and leaves; the next one is
-// opened on tiers that were told of the claims, the ranges in use, and hands a view
+// opened on tiers that were given the claims, the ranges in use, and hands a view
 // or a stage out for each of them.
 
 // keptRange is what keeps one range of the arena for a client.
@@ -55,7 +55,7 @@ func (s *Store) claimedViewLocked(p tiers.Pin, m *memTier) *View {
 }
 
 // ClaimedView hands over the view of a claim, in the order in which the tier was
-// told of them, held as Keep says; tier is what Tier is to say. It is nil when the
+// given them, held as by Keep; tier is what Tier will return. It is nil when the
 // range could not be kept, or was handed over before.
 func (s *Store) ClaimedView(i int, tier string) *View {
 	s.mu.Lock()
@@ -99,7 +99,7 @@ func (s *Store) DropClaims() {
 	}
 }
 
-// Settle makes what the cold tier was told of names durable, so that a store that
+// Settle makes changes of names in the cold tier durable, so that a store that
 // follows undoes no deletion. It writes no block. Nothing ends with it.
 func (s *Store) Settle(ctx context.Context) error {
 	if s.cold == nil {

@@ -20,7 +20,7 @@ const (
 
 // Holds is how one client has blocks of the arena stay where they are while it
 // reads them there, without asking: a table that it writes to, and that the arena
-// looks at before it gives room away. docs/format.md §6.4 tells why that suffices.
+// looks at before it gives room away. docs/format.md §6.4 has why that suffices.
 type Holds struct {
 	store *Store
 	table *shmindex.Holds
@@ -90,7 +90,7 @@ func (s *Store) addHolds(table *shmindex.Holds) *Holds {
 	return &Holds{s, table}
 }
 
-// has tells whether a client holds the block at an offset of the arena file.
+// has reports whether a client holds the block at an offset of the arena file.
 func (h *holders) has(offset int64) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -131,7 +131,7 @@ func (s *Store) settleHoldsLocked() {
 	}
 }
 
-// Held tells how many blocks clients hold by themselves, and their bytes.
+// Held returns how many blocks clients hold by themselves, and their bytes.
 func (s *Store) Held() (blocks, bytes int64) {
 	s.holders.mu.RLock()
 	defer s.holders.mu.RUnlock()

@@ -194,7 +194,7 @@ func (s *Store) showAllLocked(b *blockState) {
 	}
 }
 
-// shownOfLocked is what the index tells of a name.
+// shownOfLocked returns the index entry of a name.
 func (s *Store) shownOfLocked(n *names.Name) shmindex.Entry {
 	b := stateOf(n)
 	e := shmindex.Entry{Kind: shmindex.Here, Tier: uint16(len(s.mem)), Size: uint32(b.Info.Size), CRC: b.Info.CRC}
@@ -240,7 +240,7 @@ func (s *Store) closeIndexLocked() {
 	}
 }
 
-// setFinalLocked tells readers of the index whether a name that is not in it is
+// setFinalLocked shows readers of the index whether a name that is not in it is
 // nowhere.
 func (s *Store) setFinalLocked() {
 	if x := s.mu.index; x != nil {
@@ -248,7 +248,7 @@ func (s *Store) setFinalLocked() {
 	}
 }
 
-// sweepIndexLocked takes in what clients told, and has blocks that were moved
+// sweepIndexLocked takes in what clients report, and has blocks that were moved
 // looked up anew.
 func (s *Store) sweepIndexLocked() {
 	s.drainTouchesLocked()

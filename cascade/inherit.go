@@ -75,7 +75,7 @@ func (s *Store) settleEstate(parts []tiers.Part, left []tiers.Left) {
 	s.wakeCleanerLocked(false)
 }
 
-// shareLocked is what the policy is told of the estate. In a shortage what this
+// shareLocked is what the policy gets of the estate. In a shortage what this
 // rank may take, and what is left, is all there is.
 func (s *Store) shareLocked() policy.Estate {
 	e := policy.Estate{
@@ -107,7 +107,7 @@ const inheritDeadline = 2 * time.Minute
 
 // inheritDue inherits what the budget asks for. A part that does not come is left
 // alone, and not counted, until the next round finds it again. Nothing leaves the
-// cold tier meanwhile, for it is not known yet what follows on what.
+// cold tier meanwhile, for what follows on what is not clear yet.
 func (s *Store) inheritDue(ctx context.Context) {
 	due := s.due()
 	if len(due) == 0 {
@@ -141,7 +141,7 @@ func (s *Store) inheritDue(ctx context.Context) {
 // keepHeads counts as used the chains that an earlier run left and names that the
 // catalogue has, of other parts, go on with: their ends here would leave, and leave
 // holes. With fresh only names that are new to the catalogue are looked at.
-// A catalogue that breaks meanwhile knows of no chains.
+// A catalogue that breaks meanwhile has no chains.
 func (s *Store) keepHeads(fresh bool) {
 	s.mu.Lock()
 	none := s.mu.room.old == 0
@@ -154,7 +154,8 @@ func (s *Store) keepHeads(fresh bool) {
 		defer s.mu.Unlock()
 		var chain []policy.Node
 		for n := s.mu.names.Get(st.Name.Namespace, st.Name.Parent); n != nil && n.Block() != nil && stateOf(n).below.old; n = n.Parent() {
-			chain = s.usedColdLocked(chain, stateOf(n))
+			s.usedColdLocked(stateOf(n))
+			chain = append(chain, stateOf(n).below.node)
 		}
 		if len(chain) > 0 {
 			slices.Reverse(chain) // head first

@@ -114,7 +114,7 @@ func (s *Store) Sweep() {
 	s.sweepIndexLocked()
 	s.sweepJunkLocked()
 	s.sweepLandedLocked(now, false)
-	s.sweepTombstonesLocked(now)
+	s.mu.tombstones.Sweep(now)
 	s.wakeWaitersLocked()
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"cascadekv/cascade/policy"
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/fault"
@@ -15,16 +14,16 @@ import (
 )
 
 // Local is a store as the other ranks use it; it implements dht.Local.
-type Local struct{ *Store }
+type Local struct{ Store *Store }
 
 // Hold pins bytes of a memory tier while another rank reads them. The region
 // is the tier's place among the memory tiers.
 func (l Local) Hold(src fabric.Source) (fabric.Hold, error) {
-	if int(src.Region) >= len(l.mem) {
+	if int(src.Region) >= len(l.Store.mem) {
 		return nil, fmt.Errorf("%w: there is no region %d", fabric.ErrStale, src.Region)
 	}
 	at := tiers.Place{Offset: src.Offset, Generation: src.Generation}
-	p, err := l.mem[src.Region].tier.PinPlace(at, src.Length)
+	p, err := l.Store.mem[src.Region].tier.PinPlace(at, src.Length)
 	switch {
 	case errors.Is(err, tiers.ErrNotFound):
 		return nil, fmt.Errorf("%w: %w", fabric.ErrStale, err)
@@ -34,11 +33,11 @@ func (l Local) Hold(src fabric.Source) (fabric.Hold, error) {
 	return hold{p, src.Offset, src.Length}, nil
 }
 
-// SharedFile tells which region lies in a file, so that others can reach it by
+// SharedFile returns which region lies in a file, so that others can reach it by
 // themselves: its number, the file's descriptor and its size in bytes. It is
 // the slowest memory tier's, of which there is always one.
 func (l Local) SharedFile() (region uint32, fd int, size int64) {
-	m := l.last()
+	m := l.Store.last()
 	return uint32(m.index), m.tier.File(), int64(len(m.tier.Region()))
 }
 
@@ -55,20 +54,20 @@ func (h hold) Bytes() []byte {
 
 // State describes a name as it is now.
 func (l Local) State(ns, key string) directory.Statement {
-	l.mu.Lock()
-	st := []directory.Statement{l.stateLocked(ns, key)}
-	l.mu.Unlock()
-	l.fillIn(st)
+	l.Store.mu.Lock()
+	st := []directory.Statement{l.Store.stateLocked(ns, key)}
+	l.Store.mu.Unlock()
+	l.Store.fillIn(st)
 	return st[0]
 }
 
 // Names calls fn with the state of every name for which want is true. A name
 // that comes or goes meanwhile may be left out: its change is published.
 func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement)) {
-	for _, ns := range l.namespaces() {
+	for _, ns := range l.Store.namespaces() {
 		for cursor := uint64(0); ; {
 			var keys []string
-			cursor = l.Scan(ns, cursor, publishStep, func(k string) bool {
+			cursor = l.Store.Scan(ns, cursor, publishStep, func(k string) bool {
 				if want(ns, k) {
 					keys = append(keys, k)
 				}
@@ -84,65 +83,44 @@ func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement
 			}
 		}
 	}
-	if err := l.eachCatalogued(false, want, fn); err != nil {
-		l.log.Warn("other ranks are not told of all that earlier ones left", "err", err)
+	if err := l.Store.eachCatalogued(false, want, fn); err != nil {
+		l.Store.log.Warn("other ranks are not told of all that earlier ones left", "err", err)
 	}
 }
 
 // Outdated withdraws a name put before the given stamp. Later puts here are
 // stamped above it.
 func (l Local) Outdated(ns, key string, before uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.names.Observe(before)
-	l.invalidateFetchLocked(nameID{ns, key}, before)
-	if l.unbindBeforeLocked(ns, key, before) {
-		l.wakeWaitersLocked()
+	l.Store.mu.Lock()
+	defer l.Store.mu.Unlock()
+	l.Store.mu.names.Observe(before)
+	l.Store.invalidateFetchLocked(nameID{ns, key}, before)
+	if l.Store.unbindBeforeLocked(ns, key, before) {
+		l.Store.wakeWaitersLocked()
 	}
 }
 
 // Expires sets when a name ends.
 func (l Local) Expires(ns, key string, at time.Time) {
-	if !l.expireHere(ns, key, at) && l.others.Load() {
-		l.workers.Go(func() {
+	if !l.Store.expireHere(ns, key, at) && l.Store.others.Load() {
+		l.Store.workers.Go(func() {
 			defer fault.Guard()()
-			if l.raise(context.Background(), ns, key) {
-				l.expireHere(ns, key, at)
+			if l.Store.raise(context.Background(), ns, key) {
+				l.Store.expireHere(ns, key, at)
 			}
 		})
 	}
 }
 
-// Touched makes the chain that another rank used as young as one used here.
-func (l Local) Touched(ns string, keys []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, r := range l.mu.ranked {
-		var chain []policy.Node
-		for _, k := range keys {
-			n := l.lookupLocked(ns, k)
-			if n == nil {
-				continue
-			}
-			if node, there := r.node(stateOf(n)); there {
-				chain = append(chain, node)
-			}
-		}
-		if len(chain) > 0 {
-			r.policy.Access(l.age(), chain, len(chain))
-		}
-	}
-}
-
 // Cleared withdraws all names of a namespace, or of all.
 func (l Local) Cleared(ns string, all bool) {
-	l.clear(ns, all)
-	l.invalidateFetches(ns, all)
+	l.Store.clear(ns, all)
+	l.Store.invalidateFetches(ns, all)
 }
 
 // Status is the store's statistics as JSON.
 func (l Local) Status() []byte {
-	text, err := json.Marshal(l.Stats())
+	text, err := json.Marshal(l.Store.Stats())
 	if err != nil {
 		return []byte("{}") // Stats has only numbers and strings
 	}

@@ -60,7 +60,7 @@ func (s *Store) mergeOnce(ctx context.Context) bool {
 	return m.Segments > 0 && err == nil
 }
 
-// moved tells the homes of blocks where those lie now.
+// moved has it published where blocks lie now.
 func (s *Store) moved(ids []block.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,8 +27,8 @@ type blockState struct {
 	countedDirty, countedPending bool // in Stats: see accountLocked
 }
 
-// place is a block's residence in one memory tier, where it is. stay tells one
-// residence from the next.
+// place is a block's residence in one memory tier, where it is. stay is another
+// for each residence.
 type place struct {
 	node policy.Node
 	stay uint64
@@ -75,12 +75,6 @@ func (s *Store) bindLocked(e Entry, b *blockState) *names.Name {
 	return n
 }
 
-// bindCopyLocked binds a name as another rank has it.
-func (s *Store) bindCopyLocked(r block.Name, b *blockState) {
-	s.mu.names.Copy(r, &b.Block, s.now())
-	s.applyLocked()
-}
-
 // bindRecordedLocked points a name at a block that a tier has on record with it.
 func (s *Store) bindRecordedLocked(r block.Name, b *blockState) {
 	s.mu.names.Restore(r, &b.Block)
@@ -111,13 +105,6 @@ func (s *Store) unbindBeforeLocked(ns, key string, stamp uint64) bool {
 	}
 	s.unbindLocked(n)
 	return true
-}
-
-// moveNameLocked makes n a name of another block, in the tiers' records too.
-func (s *Store) moveNameLocked(n *names.Name, to *blockState) {
-	s.mu.names.Move(n, &to.Block, s.now())
-	s.applyLocked()
-	s.holdLeasesOfLocked(n)
 }
 
 // vanishLocked ends all names of a block whose bytes are nowhere any more.

@@ -14,15 +14,15 @@ import (
 // Peers are the other ranks of the job, as the store uses them. dht.Node
 // implements it. Methods without a context do not wait for other ranks.
 type Peers interface {
-	// Publish tells what this rank has of some names now.
+	// Publish sends what this rank has of some names now to their homes.
 	Publish(...directory.Statement)
 
-	// Settled waits until the homes that answer were told all that was published,
+	// Settled waits until the homes that answer have all that was published,
 	// and is false when ctx ends first.
 	Settled(ctx context.Context) bool
 
-	// Locate tells where the blocks of keys lie on other ranks, in parallel to
-	// keys: nil for those nobody is known to have.
+	// Locate returns where the blocks of keys lie on other ranks, in parallel to
+	// keys: nil for those that nobody has published.
 	Locate(ctx context.Context, ns string, keys []string) [][]directory.Statement
 
 	// Read copies a located block out of some rank's memory into dst. After an
@@ -32,7 +32,7 @@ type Peers interface {
 	// Invalidate takes back what a statement says of copies: s has what is left.
 	Invalidate(s directory.Statement)
 
-	// Touch tells an owner which of its blocks were used here.
+	// Touch reports to an owner which of its blocks were used here.
 	Touch(owner fabric.Rank, ns string, keys []string)
 
 	// Expire sets when a name ends, with the ranks that have it, and reports
@@ -48,7 +48,7 @@ type Peers interface {
 // publishStep bounds the names described in one go with the mutex held.
 const publishStep = 256
 
-// Join makes the store one of many: what it holds is told to peers, and what
+// Join makes the store one of many: what it holds is published to peers, and what
 // it misses is looked for there. It is called at most once, before the
 // first request. Peers must stay usable until the store is closed.
 func (s *Store) Join(p Peers) {
@@ -78,10 +78,7 @@ func (q *publishQueue) add(n *names.Name) {
 	n.Queued = true
 	q.names = append(q.names, n)
 	if len(q.names) == 1 {
-		select {
-		case q.wake <- struct{}{}:
-		default:
-		}
+		wake(q.wake)
 	}
 }
 
@@ -105,7 +102,7 @@ func (s *Store) enqueuePublishLocked(n *names.Name) {
 	}
 }
 
-// enqueuePublishAllLocked is say for all names of a block.
+// enqueuePublishAllLocked is enqueuePublishLocked for all names of a block.
 func (s *Store) enqueuePublishAllLocked(b *blockState) {
 	for _, n := range b.Names() {
 		s.enqueuePublishLocked(n)
@@ -134,10 +131,10 @@ func (s *Store) publish() {
 	}
 }
 
-// tellPatience bounds how long a drain waits for homes to be told.
+// homesPatience bounds how long a drain waits for homes.
 const homesPatience = 2 * time.Second
 
-// awaitHomes has the homes that answer know where everything lies now, so that
+// awaitHomes publishes where everything lies now and waits for the homes, so that
 // this rank can be lost and its segments are still found.
 func (s *Store) awaitHomes(ctx context.Context) {
 	s.mu.Lock()
@@ -152,7 +149,7 @@ func (s *Store) awaitHomes(ctx context.Context) {
 	s.peers.Settled(ctx)
 }
 
-// nextUnpublished describes names whose homes have not been told of their last
+// nextUnpublished describes names whose homes have not heard of their last
 // change, as they are now.
 func (s *Store) nextUnpublished() []directory.Statement {
 	s.mu.Lock()

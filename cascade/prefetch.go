@@ -9,7 +9,7 @@ import (
 
 const (
 	// aheadFor is how long a block fetched ahead waits for its get. The
-	// clients that probe get what they were told of at once or never.
+	// clients that probe get what they found at once or never.
 	prefetchFor = 2 * time.Second
 
 	// aheadBlocks and maxAheadBytes bound what is fetched ahead: of one chain,
@@ -43,7 +43,7 @@ func (s *Store) advanceLocked(a *prefetch, fresh *[]*fetch) {
 	for a.next < len(a.ids) && s.mu.prefetchBytes < maxPrefetchBytes && !s.mu.closed {
 		i := a.next
 		a.next++
-		if fromCatalogue(a.copies[i]) && s.isTombstonedLocked(&a.copies[i][0].Name) || s.mu.remote[a.ids[i]] != nil || s.lookupLocked(a.ids[i].ns, a.ids[i].key) != nil {
+		if fromCatalogue(a.copies[i]) && s.mu.tombstones.Has(&a.copies[i][0].Name) || s.mu.remote[a.ids[i]] != nil || s.lookupLocked(a.ids[i].ns, a.ids[i].key) != nil {
 			continue
 		}
 		f := s.startRemoteLocked(a.ids[i], a.copies[i], false, fresh)

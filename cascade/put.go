@@ -20,7 +20,7 @@ func (s *Store) Put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 	return res, err
 }
 
-// put is Put without telling the policy of a request.
+// put is Put without a request of the policy.
 func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (PutResult, *names.Name, error) {
 	if err := e.Check(); err != nil {
 		return PutResult{}, nil, err
@@ -74,7 +74,7 @@ func (s *Store) renameLocked(e Entry, b *blockState, elsewhere bool) (*names.Nam
 	return n, nil
 }
 
-// allowedLocked checks a put's condition; elsewhere says that other ranks have
+// allowedLocked checks a put's condition; elsewhere: other ranks have
 // the name.
 func (s *Store) allowedLocked(e Entry, elsewhere bool) error {
 	if e.When == Always {
@@ -141,7 +141,7 @@ func (s *Store) tryStage(ctx context.Context, size int64, in ...*memTier) (*Stag
 // Bytes is the room, exactly the size asked for, in tier memory.
 func (st *Stage) Bytes() []byte { return st.slot.Bytes() }
 
-// Filled tells that n more bytes, after those told before, are in place, and
+// Filled reports that n more bytes, after those before, are in place, and
 // checksums them.
 func (st *Stage) Filled(n int) {
 	end := st.filled + int64(n)
@@ -162,7 +162,7 @@ func (st *Stage) Append(p []byte) {
 }
 
 // Commit publishes the staged block under e, whole and at once. All bytes must
-// have been told by Filled. ctx bounds what other ranks are asked. Errors:
+// have been reported by Filled. ctx bounds what other ranks are asked. Errors:
 // ErrCondition, ErrBadEntry, ErrNoRoom.
 func (st *Stage) Commit(ctx context.Context, e Entry) error {
 	if err := e.Check(); err != nil {
@@ -175,7 +175,7 @@ func (st *Stage) Commit(ctx context.Context, e Entry) error {
 }
 
 // elsewhere reports whether other ranks have the name of a put that depends on
-// it, and completes the entry with what they know of it.
+// it, and completes the entry with what they have of it.
 func (s *Store) elsewhere(ctx context.Context, e *Entry) bool {
 	if e.When == Always && !e.KeepTTL {
 		return false
@@ -191,7 +191,7 @@ func (s *Store) elsewhere(ctx context.Context, e *Entry) bool {
 }
 
 // commit publishes the block under id, or under a provisional id when id is
-// zero. dup says that the bytes were stored already.
+// zero. dup: the bytes were stored already.
 func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *names.Name, dup bool, err error) {
 	s := st.store
 	if st.done {
@@ -281,38 +281,6 @@ func (s *Store) PutBatch(ctx context.Context, items []PutItem) ([]PutResult, err
 	}
 	s.accessed(stored...)
 	return results, failed
-}
-
-// accessed tells the policies of a request that stored a chain, or a piece of one,
-// head first. What comes before the piece is not touched, or each put would cost
-// as much as its chain is long: those blocks can not leave before the new ones, and
-// are the next to leave after them.
-func (s *Store) accessed(stored ...*names.Name) {
-	if len(stored) == 0 || stored[0] == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refreshLocked(stored)
-}
-
-// refreshLocked is accessed with the mutex held.
-func (s *Store) refreshLocked(stored []*names.Name) {
-	for _, r := range s.mu.ranked {
-		chain := s.mu.chain[:0]
-		for _, n := range stored {
-			if stateOf(n) == nil {
-				continue
-			}
-			if node, there := r.node(stateOf(n)); there {
-				chain = append(chain, node)
-			}
-		}
-		if len(chain) > 0 {
-			r.policy.Access(s.age(), chain, 0)
-		}
-		s.mu.chain = chain[:0]
-	}
 }
 
 // CommitContent is Commit with the id computed at once, as Put does: bytes

@@ -83,7 +83,7 @@ func (s *Store) recoverEntryLocked(r *recovery, e tiers.Entry, m *memTier) {
 }
 
 // foundLocked returns the block that a tier or another rank has, a new one if
-// it was not known. It is nil when they disagree on what the id holds: neither
+// it is not there. It is nil when they disagree on what the id holds: neither
 // copy but the first is believed.
 func (s *Store) foundLocked(info block.Info) *blockState {
 	b := s.mu.blocks[info.ID]
@@ -113,7 +113,7 @@ func (s *Store) claimNameLocked(r *recovery, c claim) {
 }
 
 // recoverNamesLocked attaches the names that won, parents before children where
-// the order of their writing tells.
+// the order of their writing has that.
 func (s *Store) recoverNamesLocked(r *recovery) {
 	for _, c := range r.stale {
 		c.name.Seq++ // the record that won is at least two ticks younger: see names.Graph.Put

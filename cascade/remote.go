@@ -62,7 +62,7 @@ func (s *Store) getRemote(ctx context.Context, ns string, keys []string, missing
 		var fresh []*fetch
 		s.mu.Lock()
 		for a, j := range ask {
-			if found[a] == nil || s.mu.closed || fromCatalogue(found[a]) && s.isTombstonedLocked(&found[a][0].Name) {
+			if found[a] == nil || s.mu.closed || fromCatalogue(found[a]) && s.mu.tombstones.Has(&found[a][0].Name) {
 				continue
 			}
 			id := nameID{ns, wanted[a]}
@@ -95,7 +95,7 @@ func (s *Store) joinKnown(ns string, keys []string, missing []int, views []*View
 }
 
 // joinOneLocked serves a name from what was fetched ahead, or counts the caller
-// among those who wait for it; neither when it is not known.
+// among those who wait for it; neither when it is not there.
 func (s *Store) joinOneLocked(id nameID) (*View, *fetch) {
 	f := s.mu.remote[id]
 	switch {
@@ -112,7 +112,7 @@ func (s *Store) joinOneLocked(id nameID) (*View, *fetch) {
 	return nil, nil
 }
 
-// asksElsewhere tells whether what is not known here may be elsewhere.
+// asksElsewhere reports whether what is not here may be elsewhere.
 func (s *Store) asksElsewhere() bool { return s.peers != nil || s.others.Load() }
 
 // locate looks for keys in the catalogue, and asks the peers for the rest.
@@ -168,7 +168,7 @@ func (s *Store) locatedOne(ctx context.Context, ns, key string) []directory.Stat
 	return s.located(ctx, ns, []string{key})[0]
 }
 
-// touchOwners tells the owners which blocks of a chain were served here, so
+// touchOwners reports to the owners which blocks of a chain were served here, so
 // that they age there as if they had been used there.
 func (s *Store) touchOwners(ns string, keys []string, missing []int, fetches []*fetch, views []*View) {
 	chains := map[fabric.Rank][]string{}
@@ -184,9 +184,9 @@ func (s *Store) touchOwners(ns string, keys []string, missing []int, fetches []*
 }
 
 // startRemoteLocked starts the fetch of a located name of which there is none,
-// to keep it here if keep or the policy says so. One that only a segment has is
+// to keep it here if keep or the policy wants that. One that only a segment has is
 // added to fresh instead, and the caller must let bringUp have it. The caller
-// holds the mutex, knows that the store is not closed, and counts itself among
+// holds the mutex, has checked that the store is not closed, and counts itself among
 // the waiters if it awaits the result.
 func (s *Store) startRemoteLocked(id nameID, copies []directory.Statement, keep bool, fresh *[]*fetch) *fetch {
 	f := &fetch{name: id, copies: copies, info: copies[0].Info, done: make(chan struct{})}
@@ -275,7 +275,7 @@ func (s *Store) readRemote(ctx context.Context, f *fetch) (*arrival, error) {
 	return a, err
 }
 
-// errOnlyBelow: no rank is asked for what is known to lie in a segment alone.
+// errOnlyBelow: no rank is asked for what lies in a segment alone.
 var errOnlyBelow = errors.New("cascade: only a segment has it")
 
 // misread reports bytes that failed their checksum: no hit.
@@ -382,7 +382,8 @@ func (s *Store) adoptLocked(f *fetch, a *arrival) (b *blockState, fresh bool) {
 		s.enterLocked(b, m)
 		m.stats.Promoted++
 	}
-	s.bindCopyLocked(st.Name, b)
+	s.mu.names.Copy(st.Name, &b.Block, s.now())
+	s.applyLocked()
 	if pending {
 		s.pending.push(b)
 	}

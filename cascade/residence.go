@@ -28,9 +28,10 @@ type memTier struct {
 type order struct {
 	policy policy.Policy
 	nodes  []*blockState // by policy node
+	looked int           // node that find looks at next
 }
 
-// insert tells the policy of b, which entered the tier.
+// insert adds b, which entered the tier.
 func (o *order) insert(now time.Duration, m policy.Meta, b *blockState) policy.Node {
 	node := o.policy.Insert(now, m)
 	for int(node) >= len(o.nodes) {
@@ -40,7 +41,7 @@ func (o *order) insert(now time.Duration, m policy.Meta, b *blockState) policy.N
 	return node
 }
 
-// remove tells it of one that left.
+// remove takes out a block that left the tier.
 func (o *order) remove(node policy.Node) {
 	o.policy.Remove(node)
 	o.nodes[node] = nil
@@ -50,6 +51,27 @@ func (o *order) remove(node policy.Node) {
 func (o *order) next() *blockState {
 	if node, ok := o.policy.Victim(); ok {
 		return o.nodes[node]
+	}
+	return nil
+}
+
+// findStep bounds the blocks that find looks at.
+const findStep = 32 << 10
+
+// find returns a block that ok accepts, of the next findStep in turn; nil when
+// there is none. The search goes on where it ended: however many blocks there are
+// and however many callers ask again and again, each holds the mutex for a bounded
+// time.
+func (o *order) find(ok func(*blockState) bool) *blockState {
+	for range min(findStep, len(o.nodes)) {
+		if o.looked >= len(o.nodes) {
+			o.looked = 0
+		}
+		b := o.nodes[o.looked]
+		o.looked++
+		if b != nil && ok(b) {
+			return b
+		}
 	}
 	return nil
 }
@@ -79,7 +101,7 @@ func (s *Store) leaveLocked(b *blockState, m *memTier) {
 func (s *Store) holdLocked(b *blockState, t int)    { s.mem[t].policy.Hold(b.at[t].node) }
 func (s *Store) releaseLocked(b *blockState, t int) { s.mem[t].policy.Release(b.at[t].node) }
 
-// metaLocked is what policies are told of b.
+// metaLocked is what policies get of b.
 func (s *Store) metaLocked(b *blockState) policy.Meta {
 	return policy.Meta{
 		Fingerprint: binary.LittleEndian.Uint64(b.Info.ID[:]) ^ binary.LittleEndian.Uint64(b.Info.ID[24:]),
@@ -93,8 +115,8 @@ func (s *Store) metaLocked(b *blockState) policy.Meta {
 // age is the time policies live in.
 func (s *Store) age() time.Duration { return s.now().Sub(s.born) }
 
-// dropLocked takes b's bytes out of memory tier m. The caller knows that
-// nothing pins them there.
+// dropLocked takes b's bytes out of memory tier m. Nothing
+// pins them there.
 func (s *Store) dropLocked(b *blockState, m *memTier) {
 	s.leaveLocked(b, m)
 	s.noteLocked(m, m.tier.Evict(b.Info.ID))

@@ -10,7 +10,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// segmentOfLocked tells other ranks where they find a block in the cold tier;
+// segmentOfLocked returns where other ranks find a block in the cold tier;
 // nil when the tier is this rank's alone.
 func (s *Store) segmentOfLocked(b *blockState) *directory.Segment {
 	if s.cold == nil {
@@ -24,14 +24,14 @@ func (s *Store) segmentOfLocked(b *blockState) *directory.Segment {
 	return &said
 }
 
-// onlyInSegment tells whether a block is in the shared file system and in no
+// onlyInSegment reports whether a block is in the shared file system and in no
 // rank's memory.
 func (s *Store) onlyInSegment(copies []directory.Statement) bool {
 	st := copies[0] // one in memory would come before all others
 	return s.cold != nil && st.Memory == nil && st.Segment != nil && !st.Info.ID.IsProvisional()
 }
 
-// readOfSegment finds room for a block that onlyInSegment is true of, and says
+// readOfSegment finds room for a block that onlyInSegment is true of, and returns
 // how it is read together with others and what is done then. What does not come
 // from the first place is looked for at all of them, by itself.
 func (s *Store) readOfSegment(ctx, room context.Context, f *fetch) (tiers.Read, error) {

@@ -130,7 +130,7 @@ func (s *Store) StageShared(ctx context.Context, size int64) (*Stage, error) {
 	return s.stageIn(ctx, size, m)
 }
 
-// Keep tells that a view is held for as long as a client likes: the store does
+// Keep marks a view as held for as long as a client likes: the store does
 // not put off for it what it puts off for requests under way.
 func (v *View) Keep() {
 	if v.kept || v.done {
@@ -141,7 +141,7 @@ func (v *View) Keep() {
 	v.store.end()
 }
 
-// Keep tells that a stage is held for as long as a client likes; as View.Keep.
+// Keep marks a stage as held for as long as a client likes; as View.Keep.
 func (st *Stage) Keep() {
 	if st.kept || st.done {
 		return
@@ -150,7 +150,7 @@ func (st *Stage) Keep() {
 	st.store.end()
 }
 
-// SameBlock tells whether v and w are views of one block in one place.
+// SameBlock reports whether v and w are views of one block in one place.
 func (v *View) SameBlock(w *View) bool {
 	return v.block == w.block && v.mem == w.mem && v.stay == w.stay
 }

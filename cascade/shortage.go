@@ -42,7 +42,7 @@ type shortage struct {
 }
 
 // refuse notes that the tier, which takes used bytes for this rank, is full. It
-// tells whether the limit is lower now. Where it is not, a piece of the tier may be
+// reports whether the limit is lower now. Where it is not, a piece of the tier may be
 // due to be emptied.
 func (h *shortage) refuse(now time.Time, used int64) bool {
 	h.refused = now
@@ -74,7 +74,7 @@ func (h *shortage) grow(bytes int64) {
 	}
 }
 
-// evacuate tells whether a piece of the tier is to be emptied, as merging it does
+// evacuate reports whether a piece of the tier is to be emptied, as merging it does
 // not do: while the tier takes more than it should, and at once again if the last
 // time did help. What that made room for may have been filled since, so when it
 // seems not to have helped there is a next time all the same, later.
@@ -90,7 +90,7 @@ func (h *shortage) evacuate(now time.Time, used int64) bool {
 }
 
 // runShortLocked gives up some of what this rank keeps in the cold tier, which
-// says that it is full.
+// refuses blocks for want of room.
 func (s *Store) runShortLocked() {
 	if used := s.usedBelow(); s.mu.short.refuse(s.now(), used) {
 		s.logLocked(slog.LevelWarn, "the cold tier is full: what is least worth keeping in it is given up, and the rest merged",
@@ -121,10 +121,7 @@ func (s *Store) mergeSoonLocked() {
 		return
 	}
 	s.mu.short.owed = false
-	select {
-	case s.mergeNow <- struct{}{}:
-	default:
-	}
+	wake(s.mergeNow)
 }
 
 // mergedAll notes that there is nothing to merge for the moment.
@@ -154,7 +151,6 @@ func (s *Store) rankCold() {
 		}
 		s.mu.room.policy, s.coldStats.Policy = p, p.Name()
 		s.mu.room.ranking = true
-		s.mu.ranked = s.rankingsLocked()
 		looked := 0
 		for _, b := range s.mu.blocks {
 			if looked++; looked%lookStep == 0 { // those that come meanwhile are ranked as they come

@@ -78,7 +78,7 @@ type NamespaceStats struct {
 	Misses          uint64 `json:"misses"`
 }
 
-// RecoverStats tells what Open found.
+// RecoverStats is what Open found.
 type RecoverStats struct {
 	Blocks int   `json:"blocks"`
 	Names  int   `json:"names"`

@@ -13,6 +13,7 @@ import (
 	"cascadekv/cascade/events"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
+	"cascadekv/cascade/tombstones"
 	"cascadekv/internal/block"
 	"cascadekv/internal/loglimit"
 	"cascadekv/tiers"
@@ -74,7 +75,8 @@ type Limits struct {
 
 	// ColdBytes is how many bytes the cold tier may take for this rank, dead
 	// ones included, and what other runs left that falls to it. 0, when the
-	// store is opened, is none for good: then the tier itself says when it is full.
+	// store is opened, disables the limit permanently: then only the tier decides when it
+	// is full.
 	ColdBytes int64
 }
 
@@ -100,14 +102,14 @@ func (l Limits) withDefaults() Limits {
 // map and list operations only, never while bytes are copied, hashed, read or
 // written, or lines are logged. Methods that need it end in Locked.
 //
-// Lock order: publishing, cleaning and tombstones.turn before mu; mu before the
+// Lock order: publishing, cleaning and flushing before mu; mu before the
 // locks of tiers, of the event log and of holders.
 type Store struct {
 	mem      []*memTier  // fastest first
 	cold     tiers.Files // nil: none
 	bits     int
 	verify   bool
-	capacity int64 // of the first memory tier, 0: what it says
+	capacity int64 // of the first memory tier, 0: the tier's own
 	limits   atomic.Pointer[Limits]
 	now      func() time.Time
 	born     time.Time
@@ -137,10 +139,10 @@ type Store struct {
 		room   coldRoom
 		estate estate
 		short  shortage
-		ranked []ranking
-		chain  []policy.Node // room for refreshLocked
+		access access // empty while the mutex is free
 
-		claimed       []keptRange // that nobody has taken
+		tombstones    tombstones.Set // entries of the catalogue that this rank has invalidated
+		claimed       []keptRange    // that nobody has taken
 		replicate     replication
 		remote        map[nameID]*fetch // from other ranks: under way, or landed
 		prefetchBytes int64             // fetched ahead, or about to be
@@ -170,7 +172,8 @@ type Store struct {
 	peers       Peers           // nil: this rank is alone
 	catalogue   tiers.Catalogue // of the cold tier, nil: none
 	others      atomic.Bool     // it was given parts: until then it is empty. Set with mu held
-	tombstones  tombstones      // entries of it that this rank has invalidated
+	flush       chan struct{}   // has the catalogue withdraw what is invalid
+	flushing    chan struct{}   // capacity 1: who does
 	landing     func(int64) ([]byte, func(), bool)
 	unpublished publishQueue
 	publishing  sync.Mutex // from when names are taken from unpublished until they are published
@@ -220,12 +223,13 @@ func newStore(o Options) (*Store, error) {
 		fetching: newSemaphore(fetchPlaces), reading: make(chan struct{}, maxReads),
 		landing: o.Landing, unpublished: newPublishQueue(),
 		remoteHits: TierStats{Name: RemoteTier}, leavePeers: func() {},
-		catalogue: catalogueOf(o.Cold), tombstones: newTombstones(),
+		catalogue: catalogueOf(o.Cold), flush: make(chan struct{}, 1), flushing: make(chan struct{}, 1),
 		pending:  pendingQueue{wake: make(chan struct{}, 1)},
 		events:   events.New(eventsKept, o.FirstEvent),
 		cleaning: make(chan struct{}, 1), wake: make(chan struct{}, 1), mergeNow: make(chan struct{}, 1),
 	}
 	s.mu.names, s.mu.blocks = names.New(len(o.Memory)-1), map[BlockID]*blockState{}
+	s.mu.tombstones = tombstones.New()
 	s.mu.remote, s.mu.replicate, s.mu.changed = map[nameID]*fetch{}, newReplication(), make(chan struct{})
 	if s.bits != block.Bits256 {
 		s.bits = block.Bits128
@@ -263,7 +267,6 @@ func newStore(o Options) (*Store, error) {
 		}
 		s.mu.room.policy, s.coldStats.Policy = p, p.Name()
 	}
-	s.mu.ranked = s.rankingsLocked()
 	return s, nil
 }
 
@@ -340,5 +343,13 @@ func (s *Store) wakeWaitersLocked() {
 		close(s.mu.changed)
 		s.mu.changed = make(chan struct{})
 		s.mu.waiting = 0
+	}
+}
+
+// wake has a worker look, once.
+func wake(worker chan struct{}) {
+	select {
+	case worker <- struct{}{}:
+	default:
 	}
 }

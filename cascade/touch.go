@@ -4,11 +4,10 @@ import (
 	"fmt"
 
 	"cascadekv/cascade/names"
-	"cascadekv/cascade/policy"
 	"cascadekv/internal/shmindex"
 )
 
-// Touches is how one client tells what it has read by the shared index, so that
+// Touches is how one client reports what it has read by the shared index, so that
 // the policies see its hits: a ring that it writes to, and that Sweep reads.
 type Touches struct {
 	store *Store
@@ -50,7 +49,7 @@ func (s *Store) drainTouchesLocked() {
 	}
 }
 
-// drainOneLocked counts what a client read and tells the policies, as far as
+// drainOneLocked counts what a client read and passes it to the policies, as far as
 // its places are of the table that is in use. Whatever it wrote, that is all it
 // can do.
 func (s *Store) drainOneLocked(t *Touches) {
@@ -60,7 +59,7 @@ func (s *Store) drainOneLocked(t *Touches) {
 		s.countLookupsLocked(ns, l.Asked, l.Found)
 		s.countMissesLocked(ns, l.Missed)
 	})
-	var run touched
+	var last *names.Name
 	for _, touch := range touches {
 		var n *names.Name
 		if x := s.mu.index; x != nil {
@@ -70,44 +69,14 @@ func (s *Store) drainOneLocked(t *Touches) {
 			continue
 		}
 		s.countTouchLocked(n)
-		if run.last != nil && n.Parent() != run.last {
-			s.tellPoliciesLocked(&run)
+		if last != nil && n.Parent() != last { // a run of parents and children is one request
+			s.accessLocked(true)
 		}
-		run.add(s, n)
+		last = n
+		s.usedColdLocked(stateOf(n))
+		s.addAccessLocked(stateOf(n))
 	}
-	s.tellPoliciesLocked(&run)
-}
-
-// touched is a run of names, each the parent of the next: one request, as far as
-// anybody can tell.
-type touched struct {
-	last   *names.Name
-	chains [maxMemory][]policy.Node
-	below  []policy.Node
-}
-
-func (r *touched) add(s *Store, n *names.Name) {
-	r.last = n
-	for t := range s.mem {
-		if stateOf(n).In(t) {
-			r.chains[t] = append(r.chains[t], stateOf(n).at[t].node)
-		}
-	}
-	r.below = s.usedColdLocked(r.below, stateOf(n))
-}
-
-// tellPoliciesLocked tells the policies of a run, and begins another.
-func (s *Store) tellPoliciesLocked(r *touched) {
-	for t, chain := range r.chains {
-		if len(chain) > 0 {
-			s.mem[t].policy.Access(s.age(), chain, len(chain))
-		}
-		r.chains[t] = chain[:0]
-	}
-	if len(r.below) > 0 {
-		s.mu.room.policy.Access(s.age(), r.below, len(r.below))
-	}
-	r.below, r.last = r.below[:0], nil
+	s.accessLocked(true)
 }
 
 // countTouchLocked is count for a name that was read by the index.

@@ -56,7 +56,7 @@ func (v *View) File() (fd int, offset int64, ok bool) {
 	return -1, 0, false
 }
 
-// Lend tells whether sockets and pipes may refer to Bytes, even after Release:
+// Lend reports whether sockets and pipes may refer to Bytes, even after Release:
 // what they refer to is never written again. Who gives the arena's memory to a
 // device or a network adapter, which know it by its address, must not lend:
 // rooms of what was lent get other memory.

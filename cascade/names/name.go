@@ -86,9 +86,6 @@ func (n *Name) Resident(level int) int { return int(n.resident[level]) }
 // Leased reports whether somebody has a lease of n.
 func (n *Name) Leased() bool { return len(n.leases) > 0 }
 
-// Leases returns the leases of n, for reading until the next operation.
-func (n *Name) Leases() []*Lease { return n.leases }
-
 // maxBound bounds how long a chain of bound names is followed.
 const maxBound = 8
 

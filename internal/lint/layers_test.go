@@ -17,7 +17,7 @@ var layers = [][]string{
 	{"internal/admin", "internal/transfer"},
 	{"slurm"},
 	{"cascade"},
-	{"cascade/policy", "cascade/names", "cascade/events"},
+	{"cascade/policy", "cascade/names", "cascade/events", "cascade/tombstones"},
 	{"dht", "lustre", "gpu"},
 	{"tiers"},
 	{"internal/netio"},
