@@ -1,5 +1,5 @@
 // Package admin is the HTTP side of a rank, for operators: metrics for Prometheus,
-// health, statistics as JSON, and profiles.
+// health, statistics as JSON and as Redis prints them, and profiles.
 //
 // Glossary
 //

@@ -13,7 +13,8 @@ import (
 var layers = [][]string{
 	{"cmd"},
 	{"internal/server", "internal/replay", "internal/bench", "internal/sim", "internal/preflight"},
-	{"internal/admin", "internal/transfer"},
+	{"internal/args"},
+	{"internal/admin", "internal/holdings", "internal/transfer"},
 	{"slurm"},
 	{"cascade"},
 	{"cascade/policy"},

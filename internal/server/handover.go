@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"cascadekv/cascade"
 	"cascadekv/internal/handover"
 )
 
@@ -89,7 +88,7 @@ func (c *conn) state(st *handover.State) handover.Conn {
 	c.checkProof()
 	x := handover.Conn{
 		ID: c.id, FD: int32(c.sock.FD()), Proto: uint8(c.wr.Proto()), DB: uint8(c.db), Name: c.name, Size: c.fixed.size,
-		Input: c.unread(), LastHeld: c.held.last, Holds: -1,
+		Input: c.unread(), Holds: -1,
 	}
 	if c.holds != nil {
 		fd, _ := c.holds.File()
@@ -105,34 +104,11 @@ func (c *conn) state(st *handover.State) handover.Conn {
 	for _, fd := range c.sock.Descriptors() {
 		x.Descriptors = append(x.Descriptors, int32(fd))
 	}
-	c.heldState(st, &x)
+	c.held.Save(st, &x)
 	if c.transfers != nil {
 		c.transfers.Save(&x)
 	}
 	return x
-}
-
-// heldState adds views, stages and pins.
-func (c *conn) heldState(st *handover.State, x *handover.Conn) {
-	claim := func(offset, size int64, crc uint32, stage bool) uint32 {
-		st.Claims = append(st.Claims, handover.Claim{Offset: offset, Size: size, CRC: crc, Stage: stage})
-		return uint32(len(st.Claims) - 1)
-	}
-	for n, v := range c.held.views {
-		_, offset, _ := v.File()
-		x.Views = append(x.Views, handover.View{Number: n, Claim: claim(offset, v.Size(), v.CRC(), false), Tier: v.Tier()})
-	}
-	for n, sg := range c.held.stages {
-		_, offset, _ := sg.File()
-		x.Stages = append(x.Stages, handover.Stage{Number: n, Claim: claim(offset, int64(len(sg.Bytes())), 0, true)})
-	}
-	for k, v := range c.held.pins {
-		p := handover.Pin{Namespace: k.ns, Key: k.key, Claim: handover.NoClaim}
-		if _, offset, ok := v.File(); ok {
-			p.Claim = claim(offset, v.Size(), v.CRC(), false)
-		}
-		x.Pins = append(x.Pins, p)
-	}
 }
 
 // keepPins are pins that lay in no file: those that are still in memory.
@@ -144,45 +120,4 @@ func (c *conn) keepPins(x *handover.Conn) {
 			c.pin(ctx, p.Namespace, []string{p.Key})
 		}
 	}
-}
-
-// keepHeld gives the connection its views, stages and pins; false when one of
-// them could not be kept.
-func (c *conn) keepHeld(x *handover.Conn) bool {
-	store, h := c.srv.opt.Store, &c.held
-	view := func(n uint32, tier string) *cascade.View {
-		v := store.ClaimedView(int(n), tier)
-		if v != nil {
-			h.budget.used.Add(heldSize(v.Size()))
-		}
-		return v
-	}
-	h.last = x.LastHeld
-	whole := true
-	for _, v := range x.Views {
-		if held := view(v.Claim, v.Tier); held != nil {
-			h.putView(v.Number, held)
-		} else {
-			whole = false
-		}
-	}
-	for _, p := range x.Pins {
-		if p.Claim == handover.NoClaim {
-			continue
-		}
-		if held := view(p.Claim, ""); held != nil {
-			h.putPin(pinned{p.Namespace, p.Key}, held)
-		} else {
-			whole = false
-		}
-	}
-	for _, sg := range x.Stages {
-		if held := store.ClaimedStage(int(sg.Claim)); held != nil {
-			h.budget.used.Add(heldSize(int64(len(held.Bytes()))))
-			h.putStage(sg.Number, held)
-		} else {
-			whole = false
-		}
-	}
-	return whole
 }

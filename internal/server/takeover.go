@@ -119,13 +119,13 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		w.KeepDescriptor(int(fd))
 	}
 	failed := errors.Join(c.keepRegions(x), c.keepHolds(x))
-	if !c.keepHeld(x) {
+	if !c.held.Restore(s.opt.Store, x) {
 		failed = errors.Join(failed, errNotKept)
 	}
 	if failed != nil {
 		c.endIndex()
 		c.endTransfers()
-		c.held.dropAll()
+		c.held.DropAll()
 		w.Close()
 		return nil, failed
 	}
