@@ -14,7 +14,7 @@ var layers = [][]string{
 	{"cmd"},
 	{"internal/server", "internal/replay", "internal/bench", "internal/sim", "internal/preflight"},
 	{"internal/args"},
-	{"internal/admin", "internal/holdings", "internal/transfer"},
+	{"internal/admin", "internal/holdings", "internal/transfer", "internal/upgrade"},
 	{"slurm"},
 	{"cascade"},
 	{"cascade/policy"},

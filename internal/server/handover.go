@@ -8,24 +8,31 @@ import (
 	"time"
 
 	"cascadekv/internal/handover"
+	"cascadekv/internal/netio"
+	"cascadekv/internal/upgrade"
 )
 
 // HandOver has all connections rest between two commands, and calls become with
 // all that another program needs to go on with them in this process. become
 // returns only if it does not; then they go on here, and so they do when some do
 // not come to rest until ctx ends. asked is the connection in whose command this
-// is called. Errors: ErrBusy, that of become.
+// is called, or 0. Errors: upgrade.ErrBusy, that of become.
 func (s *Server) HandOver(ctx context.Context, asked uint64, become func(*handover.State) error) error {
-	s.mu.Lock()
-	var asking *conn
-	for c := range s.conns {
-		if c.id == asked {
-			asking = c
-		}
+	front := upgrade.Front{
+		Poller: s.poller, Listeners: s.allListeners(), Ending: s.isEnding, HTTPBusy: s.http.Busy, RestJobs: s.jobs.Rest, ResumeJobs: s.jobs.Resume,
+		Conns: func() (conns []upgrade.Conn) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for c := range s.conns {
+				if c.id != asked {
+					conns = append(conns, upgrade.Conn{ID: c.id, Sock: c.sock})
+				}
+			}
+			return conns
+		},
 	}
-	s.mu.Unlock()
-	return s.still(ctx, asking, func(began time.Time) error {
-		st, err := s.state(asking)
+	return front.Quiesce(ctx, func(began time.Time) error {
+		st, err := s.state(asked)
 		if err != nil {
 			return err
 		}
@@ -34,14 +41,19 @@ func (s *Server) HandOver(ctx context.Context, asked uint64, become func(*handov
 	})
 }
 
+// allListeners are those of clients and that of HTTP.
+func (s *Server) allListeners() []*netio.Listener {
+	if s.admin == nil {
+		return s.listeners
+	}
+	return append(s.listeners[:len(s.listeners):len(s.listeners)], s.admin)
+}
+
 // state gathers what another program needs. Everything rests.
-func (s *Server) state(asked *conn) (*handover.State, error) {
+func (s *Server) state(asked uint64) (*handover.State, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := &handover.State{PID: uint32(os.Getpid()), From: s.opt.Version, LastConn: s.nextID, NextEvent: s.opt.Store.NextEvent()}
-	if asked != nil {
-		st.Asked = asked.id
-	}
+	st := &handover.State{PID: uint32(os.Getpid()), From: s.opt.Version, Asked: asked, LastConn: s.nextID, NextEvent: s.opt.Store.NextEvent()}
 	for _, g := range s.allListeners() {
 		fd, err := g.Descriptor()
 		if err != nil {
