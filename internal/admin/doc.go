@@ -7,6 +7,6 @@
 //	          too
 //	counters  what only /metrics reports beside it
 //
-// Whoever makes a Server says where the figures come from and who may see them. The
+// The figures come from functions in Options, as does who may see them. The
 // package does not count, and does not change anything.
 package admin

@@ -126,8 +126,8 @@ func ParseTransfer(args [][]byte, store bool, now time.Time) (o transfer.Options
 }
 
 const (
-	// eventsAtOnce is how many events one answer has unless MAX says otherwise,
-	// and eventsMost is the most that MAX may say.
+	// eventsAtOnce is how many events one answer has unless MAX is given,
+	// and eventsMost is its largest value.
 	eventsAtOnce = 1 << 10
 	eventsMost   = 1 << 16
 

@@ -122,7 +122,7 @@ func cmdCascadeRanks(c *conn, _ [][]byte) {
 	c.wr.json(c.srv.opt.Node.Ranks(ctx))
 }
 
-// cmdCascadeRing tells where a key lives and why, and which ranks have it.
+// cmdCascadeRing reports where a key lives and why, and which ranks have it.
 func cmdCascadeRing(c *conn, args [][]byte) {
 	if c.srv.opt.Node == nil {
 		c.wr.Error(errAlone)

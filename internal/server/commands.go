@@ -13,7 +13,7 @@ import (
 	"cascadekv/internal/glob"
 )
 
-// moduleVersion tells clients that docs/protocol.md §7 is served.
+// moduleVersion is how clients see that docs/protocol.md §7 is served.
 const moduleVersion = 2
 
 // handlers are the commands a rank serves, docs/protocol.md §3, §6 and §7.

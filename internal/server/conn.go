@@ -159,7 +159,7 @@ func (c *conn) serve() {
 	_ = c.flush()
 }
 
-// ended answers the end of a stream where there is something to say.
+// ended replies to the end of a stream where a reply is of use.
 func (c *conn) ended(err error) {
 	var broken *resp.ProtocolError
 	switch {
@@ -244,7 +244,7 @@ const errForeign = "NOPERM this command is for the rank's own user on its unix s
 // dispatch answers one command.
 func (c *conn) dispatch(cmd *resp.Command) {
 	name := strings.ToUpper(string(cmd.Args[0]))
-	c.fixed.saw(name, cmd, c.wr.Proto())
+	c.fixed.observe(name, cmd, c.wr.Proto())
 	c.checkProof()
 	h, ok := handlers[name]
 	switch {

@@ -8,7 +8,7 @@ import (
 	"cascadekv/internal/args"
 )
 
-// cmdCascadeEvents tells what has become readable here, and what no more is.
+// cmdCascadeEvents reports what has become readable here, and what no longer is.
 func cmdCascadeEvents(c *conn, words [][]byte) {
 	q, bad := args.ParseEvents(words[1:])
 	if bad != "" {

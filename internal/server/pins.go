@@ -12,17 +12,12 @@ import (
 func cmdCascadePin(c *conn, words [][]byte) {
 	ctx, cancel := c.context()
 	defer cancel()
-	ns, keys := string(words[1]), args.Keys(words[2:])
-	pinned := int64(0)
-	for n := mgetFirst; len(keys) > 0; {
-		part := keys[:min(n, len(keys))]
-		keys = keys[len(part):]
-		got, largest := c.pin(ctx, ns, part)
-		pinned += got
-		if largest > 0 {
-			n = partOf(largest)
-		}
-	}
+	ns, pinned := string(words[1]), int64(0)
+	c.inParts(args.Keys(words[2:]), func(keys []string) int64 {
+		n, largest := c.pin(ctx, ns, keys)
+		pinned += n
+		return largest
+	})
 	c.wr.Int(pinned)
 }
 

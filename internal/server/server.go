@@ -38,7 +38,7 @@ type Options struct {
 	Limits    Limits
 
 	// Lend lets large values go out by reference to the store's memory. Not where
-	// anything else than this kernel knows that memory by its address; see
+	// anything else than this kernel has that memory by its address; see
 	// cascade.View.Lend.
 	Lend bool
 
@@ -304,7 +304,7 @@ func (s *Server) allowed(uid int, err error) error {
 	return admission.Allowed(uid, err, s.opt.AllowUIDs, s.limits.Load().Password != "")
 }
 
-// admit takes a connection over, or says why it is refused.
+// admit takes a connection over, or returns why it is refused.
 func (s *Server) admit(nc net.Conn) (*conn, string) {
 	uid, err := admission.PeerUID(nc)
 	if err := s.allowed(uid, err); err != nil {

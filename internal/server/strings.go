@@ -39,7 +39,7 @@ func cmdSet(c *conn, words [][]byte) {
 	defer cancel()
 	switch err := st.Commit(ctx, e); {
 	case err == nil:
-		c.fixed.knows(size)
+		c.fixed.setSize(size)
 		c.wr.Simple("OK")
 	case errors.Is(err, cascade.ErrCondition):
 		c.wr.Null()
@@ -62,11 +62,11 @@ func cmdGet(c *conn, args [][]byte) { c.get(c.ns, string(args[1])) }
 
 func (c *conn) get(ns, key string) {
 	v := c.view(ns, key, c.srv.opt.Store.GetUnverified)
-	// A client that parses replies can be told of a bad block by the end of
+	// A client that parses replies learns of a bad block by the end of
 	// the connection, so the checksum of a large one is computed on its way
 	// out. Everybody else gets bytes that were checked before.
 	if v != nil && v.Size() >= sendVerified && !c.fixed.is() {
-		c.fixed.knows(v.Size())
+		c.fixed.setSize(v.Size())
 		c.send(v, v.Verify)
 		return
 	}
@@ -78,7 +78,7 @@ func (c *conn) get(ns, key string) {
 		c.miss()
 		return
 	}
-	c.fixed.knows(v.Size())
+	c.fixed.setSize(v.Size())
 	if v.Size() >= sendVerified {
 		c.send(v, nil)
 		return
@@ -114,7 +114,7 @@ func (c *conn) renew(ns, key string) {
 	c.srv.opt.Store.Renew(ns, key, c.owner, d)
 }
 
-// lease promises a key that a client was told of; the bytes of a pair with it.
+// lease promises a key that a client asked for; the bytes of a pair with it.
 func (c *conn) lease(ctx context.Context, ns, key string) bool {
 	d := c.srv.limits.Load().Lease
 	if d <= 0 {
@@ -141,10 +141,16 @@ func cmdMGet(c *conn, args [][]byte) {
 	for i, key := range args[1:] {
 		keys[i] = string(key)
 	}
+	c.inParts(keys, c.mget)
+}
+
+// inParts calls get for parts of some keys, each one request of the store, until the
+// connection ends. get returns the size of the largest value, 0 for none.
+func (c *conn) inParts(keys []string, get func(keys []string) (largest int64)) {
 	for n := mgetFirst; len(keys) > 0 && !c.quit; {
 		part := keys[:min(n, len(keys))]
 		keys = keys[len(part):]
-		if largest := c.mget(part); largest > 0 {
+		if largest := get(part); largest > 0 {
 			n = partOf(largest)
 		}
 	}

@@ -60,21 +60,17 @@ func cmdCascadeGetShm(c *conn, words [][]byte) {
 	ns, keys := string(words[1]), args.Keys(words[2:])
 	c.wr.Array(len(keys))
 	room := true
-	for n := mgetFirst; len(keys) > 0 && !c.quit; {
-		part := keys[:min(n, len(keys))]
-		keys = keys[len(part):]
+	c.inParts(keys, func(part []string) (largest int64) {
 		if !room {
 			c.wr.nulls(len(part))
-			continue
+			return 0
 		}
-		var largest int64
-		if largest, room = c.getShm(ctx, ns, part); largest > 0 {
-			n = partOf(largest)
-		}
+		largest, room = c.getShm(ctx, ns, part)
 		if c.wr.Pending() >= flushAt && c.flush() != nil {
 			c.quit = true
 		}
-	}
+		return largest
+	})
 }
 
 // getShm replies with views of some keys, as one request of the store, and
