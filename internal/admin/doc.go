@@ -1,5 +1,5 @@
 // Package admin is the HTTP side of a rank, for operators: metrics for Prometheus,
-// health, statistics as JSON, and profiles.
+// health, statistics as JSON and as Redis prints them, and profiles.
 //
 // Glossary
 //
@@ -7,6 +7,6 @@
 //	          too
 //	counters  what only /metrics reports beside it
 //
-// Whoever makes a Server says where the figures come from and who may see them. The
+// The figures come from functions in Options, as does who may see them. The
 // package does not count, and does not change anything.
 package admin

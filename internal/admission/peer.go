@@ -139,3 +139,20 @@ func RemoteIP(nc net.Conn) net.IP {
 	}
 	return nil
 }
+
+// SocketPeer reports whether a descriptor is a unix socket, and of which user's client:
+// by the kernel's account. uid is UnknownUID for TCP.
+func SocketPeer(fd int) (local bool, uid int, err error) {
+	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil {
+		return false, UnknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
+	}
+	if family != unix.AF_UNIX {
+		return false, UnknownUID, nil
+	}
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return true, UnknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
+	}
+	return true, int(cred.Uid), nil
+}

@@ -23,20 +23,8 @@ func (s *State) Descriptors() []int {
 		fds = append(fds, int(s.Arena.FD))
 	}
 	for i := range s.Conns {
-		x := &s.Conns[i]
-		fds = append(fds, int(x.FD))
-		for _, fd := range x.Descriptors {
-			fds = append(fds, int(fd))
-		}
-		if x.Holds >= 0 {
-			fds = append(fds, int(x.Holds))
-		}
-		for _, r := range x.Regions {
-			fds = append(fds, int(r.FD))
-			if r.Notify >= 0 {
-				fds = append(fds, int(r.Notify))
-			}
-		}
+		fds = append(fds, int(s.Conns[i].FD))
+		fds = append(fds, s.Conns[i].others()...)
 	}
 	return fds
 }
@@ -158,4 +146,26 @@ func closePassed() {
 			_ = unix.Close(fd)
 		}
 	}
+}
+
+// CloseDescriptors closes what came with a connection but its socket, for a program
+// that does not go on with it.
+func (c *Conn) CloseDescriptors() {
+	for _, fd := range c.others() {
+		_ = unix.Close(fd)
+	}
+}
+
+// others are the descriptors of a connection but that of its socket.
+func (c *Conn) others() (fds []int) {
+	all := append([]int32{c.Holds}, c.Descriptors...)
+	for _, r := range c.Regions {
+		all = append(all, r.FD, r.Notify)
+	}
+	for _, fd := range all {
+		if fd >= 0 {
+			fds = append(fds, int(fd))
+		}
+	}
+	return fds
 }

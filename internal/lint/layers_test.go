@@ -14,7 +14,8 @@ var layers = [][]string{
 	{"cmd", "cmd/cascade-bench", "internal/testing"}, // what runs ranks links no instruments and no test rigs
 	{"internal/rank"},
 	{"internal/server", "internal/replay", "internal/sim", "internal/preflight"},
-	{"internal/admin", "internal/transfer"},
+	{"internal/args"},
+	{"internal/admin", "internal/holdings", "internal/transfer", "internal/upgrade"},
 	{"slurm"},
 	{"cascade"},
 	{"cascade/policy", "cascade/names", "cascade/events", "cascade/tombstones"},

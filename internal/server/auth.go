@@ -4,6 +4,7 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 )
 
@@ -11,12 +12,23 @@ import (
 // end the command it is in.
 const cutAfter = 500 * time.Millisecond
 
+// login is whether a client has authenticated.
+type login struct {
+	authed bool // may use commands that ask for a password, see checkProof
+	bound  bool // by the limits of those who have not authenticated
+	early  int  // commands it sent while bound
+
+	// proof is the password by which authed came, as Server.secret points to it;
+	// nil: by none. It is written by the connection's goroutine.
+	proof atomic.Pointer[string]
+}
+
 // errWrongPass answers a wrong password as Redis does.
 const errWrongPass = "WRONGPASS invalid username-password pair or user is disabled."
 
-// login lets the client in if the password is right, or returns what to answer.
+// authenticate lets the client in if the password is right, or returns what to answer.
 // A client that has to wait is closed, with what it has sent after.
-func (c *conn) login(user, password string) (refusal string) {
+func (c *conn) authenticate(user, password string) (refusal string) {
 	secret := c.srv.secret.Load()
 	right := func() bool {
 		return user == "default" && subtle.ConstantTimeCompare([]byte(*secret), []byte(password)) == 1
@@ -47,7 +59,7 @@ func (c *conn) login(user, password string) (refusal string) {
 
 // letIn lets the client use commands that ask for a password, as long as the
 // password is that one.
-func (c *conn) letIn(secret *string) {
+func (c *login) letIn(secret *string) {
 	c.authed = true
 	c.proof.Store(secret)
 }

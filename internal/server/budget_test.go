@@ -179,7 +179,8 @@ func TestRepliesInFlightAreBounded(t *testing.T) {
 					t.Errorf("SET of another client: %v", err)
 				}
 				end()
-				for until := time.Now().Add(10 * time.Second); r.srv.poller.SendBuffers().Bytes != 0 && time.Now().Before(until); {
+				left := func() bool { f := r.srv.inFlight(); return f.Buffers != 0 || f.Stalled != 0 }
+				for until := time.Now().Add(10 * time.Second); left() && time.Now().Before(until); {
 					time.Sleep(5 * time.Millisecond)
 				}
 				if f := r.srv.inFlight(); f.Buffers != 0 || f.Wide != 0 || f.Stalled != 0 {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -10,49 +9,15 @@ import (
 	"strings"
 	"time"
 
-	"cascadekv/cascade"
 	"cascadekv/dht/fabric"
 	"cascadekv/dht/ring"
+	"cascadekv/internal/args"
 	"cascadekv/internal/resp"
 )
 
 const maxBulk = resp.MaxBulk
 
-// putOptions are CASCADE.PUT's words after the value.
-func (c *conn) parsePut(args [][]byte) (e cascade.Entry, bad string) {
-	e = cascade.Entry{Namespace: c.ns, Key: string(args[1])}
-	rest := args[3:]
-	for i := 0; i < len(rest); i++ {
-		word := strings.ToUpper(string(rest[i]))
-		switch word {
-		case "PREFIX":
-			e.Prefix = true
-			continue
-		case "BOUND":
-			e.Bound = true
-			continue
-		}
-		i++
-		if i == len(rest) {
-			return e, "ERR syntax error"
-		}
-		switch value := string(rest[i]); word {
-		case "NS":
-			e.Namespace = value
-		case "PARENT":
-			e.Parent = value
-		case "PX":
-			if e.Expires, bad = expiry("PX", value, time.Now()); bad != "" {
-				return e, bad
-			}
-		default:
-			return e, "ERR syntax error"
-		}
-	}
-	return e, ""
-}
-
-func cmdCascadePut(c *conn, args [][]byte) {
+func cmdCascadePut(c *conn, words [][]byte) {
 	st, dropped := c.sink.take(), c.sink.err
 	switch {
 	case dropped != nil:
@@ -60,11 +25,11 @@ func cmdCascadePut(c *conn, args [][]byte) {
 		c.wr.Error(roomText(dropped))
 		return
 	case st == nil:
-		c.wr.Error("ERR syntax error")
+		c.wr.Error(args.Syntax)
 		return
 	}
 	defer st.Abort()
-	e, bad := c.parsePut(args)
+	e, bad := args.ParsePut(words, c.ns, time.Now())
 	if bad != "" {
 		c.wr.Error(bad)
 		return
@@ -79,13 +44,13 @@ func cmdCascadePut(c *conn, args [][]byte) {
 	c.wr.BulkString(res.ID.String())
 }
 
-func cmdCascadeGet(c *conn, args [][]byte) {
-	ns, key := c.ns, string(args[len(args)-1])
+func cmdCascadeGet(c *conn, words [][]byte) {
+	ns, key := c.ns, string(words[len(words)-1])
 	switch {
-	case len(args) == 4 && strings.EqualFold(string(args[1]), "NS"):
-		ns = string(args[2])
-	case len(args) != 2:
-		c.wr.Error("ERR syntax error")
+	case len(words) == 4 && strings.EqualFold(string(words[1]), "NS"):
+		ns = string(words[2])
+	case len(words) != 2:
+		c.wr.Error(args.Syntax)
 		return
 	}
 	if v := c.view(ns, key, c.srv.opt.Store.Get); v != nil {
@@ -95,10 +60,10 @@ func cmdCascadeGet(c *conn, args [][]byte) {
 	c.wr.Null()
 }
 
-func cmdCascadeProbe(c *conn, args [][]byte) {
+func cmdCascadeProbe(c *conn, words [][]byte) {
 	ctx, cancel := c.context()
 	defer cancel()
-	p := c.srv.opt.Store.Probe(ctx, string(args[1]), keyStrings(args[2:]))
+	p := c.srv.opt.Store.Probe(ctx, string(words[1]), args.Keys(words[2:]))
 	c.wr.Map(3)
 	c.wr.BulkString("hits")
 	c.wr.Int(int64(p.Hits))
@@ -125,11 +90,11 @@ func cmdCascadeStat(c *conn, args [][]byte) {
 		pttl = time.Until(info.Expires).Milliseconds()
 	}
 	c.wr.Map(9)
-	c.text("id", info.ID.String())
-	c.number("size", info.Size)
-	c.text("parent", info.Parent)
-	c.number("depth", int64(info.Depth))
-	c.number("refs", int64(info.Refs))
+	c.wr.text("id", info.ID.String())
+	c.wr.number("size", info.Size)
+	c.wr.text("parent", info.Parent)
+	c.wr.number("depth", int64(info.Depth))
+	c.wr.number("refs", int64(info.Refs))
 	c.wr.BulkString("tiers")
 	c.wr.Array(len(info.Tiers))
 	for _, t := range info.Tiers {
@@ -137,31 +102,12 @@ func cmdCascadeStat(c *conn, args [][]byte) {
 	}
 	c.wr.BulkString("prefix")
 	c.wr.Bool(info.Prefix)
-	c.number("pttl", pttl)
+	c.wr.number("pttl", pttl)
 	c.wr.BulkString("dirty")
 	c.wr.Bool(info.Dirty)
 }
 
-func (c *conn) text(key, value string) {
-	c.wr.BulkString(key)
-	c.wr.BulkString(value)
-}
-
-func (c *conn) number(key string, value int64) {
-	c.wr.BulkString(key)
-	c.wr.Int(value)
-}
-
-func cmdCascadeStats(c *conn, _ [][]byte) { c.json(c.srv.Snapshot()) }
-
-func (c *conn) json(v any) {
-	p, err := json.Marshal(v)
-	if err != nil {
-		c.wr.Error("ERR " + err.Error())
-		return
-	}
-	c.wr.Bulk(p)
-}
+func cmdCascadeStats(c *conn, _ [][]byte) { c.wr.json(c.srv.Snapshot()) }
 
 const errAlone = "ERR this rank is alone: peers.fabric is off in its configuration"
 
@@ -173,10 +119,10 @@ func cmdCascadeRanks(c *conn, _ [][]byte) {
 	}
 	ctx, cancel := c.context()
 	defer cancel()
-	c.json(c.srv.opt.Node.Ranks(ctx))
+	c.wr.json(c.srv.opt.Node.Ranks(ctx))
 }
 
-// cmdCascadeRing tells where a key lives and why, and which ranks have it.
+// cmdCascadeRing reports where a key lives and why, and which ranks have it.
 func cmdCascadeRing(c *conn, args [][]byte) {
 	if c.srv.opt.Node == nil {
 		c.wr.Error(errAlone)
@@ -193,7 +139,7 @@ func cmdCascadeRing(c *conn, args [][]byte) {
 	for _, st := range c.srv.opt.Node.Locate(ctx, ns, []string{key})[0] {
 		k.Copies = append(k.Copies, KeyCopy{Rank: st.Owner, Memory: st.Memory != nil, Segment: st.Segment != nil})
 	}
-	c.json(k)
+	c.wr.json(k)
 }
 
 // KeyPlace is what CASCADE.RING reports: where a key's entry lives, and where

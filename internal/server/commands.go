@@ -8,10 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"cascadekv/internal/admin"
+	"cascadekv/internal/args"
 	"cascadekv/internal/glob"
 )
 
-// moduleVersion tells clients that docs/protocol.md §7 is served.
+// moduleVersion is how clients see that docs/protocol.md §7 is served.
 const moduleVersion = 2
 
 // handlers are the commands a rank serves, docs/protocol.md §3, §6 and §7.
@@ -121,40 +123,18 @@ func cmdAuth(c *conn, args [][]byte) {
 		c.wr.Error("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
 		return
 	}
-	if refusal := c.login(user, password); refusal != "" {
+	if refusal := c.authenticate(user, password); refusal != "" {
 		c.wr.Error(refusal)
 		return
 	}
 	c.wr.Simple("OK")
 }
 
-// helloOptions are HELLO's words after the version.
-type helloOptions struct {
-	user, password, name string
-	auth, named          bool
-}
-
-func parseHello(args [][]byte) (o helloOptions, ok bool) {
-	for i := 0; i < len(args); i++ {
-		switch word := strings.ToUpper(string(args[i])); {
-		case word == "AUTH" && i+2 < len(args):
-			o.auth, o.user, o.password = true, string(args[i+1]), string(args[i+2])
-			i += 2
-		case word == "SETNAME" && i+1 < len(args):
-			o.named, o.name = true, string(args[i+1])
-			i++
-		default:
-			return o, false
-		}
-	}
-	return o, true
-}
-
-func cmdHello(c *conn, args [][]byte) {
+func cmdHello(c *conn, words [][]byte) {
 	proto := c.wr.Proto()
-	var o helloOptions
-	if len(args) > 1 {
-		v, err := strconv.Atoi(string(args[1]))
+	var o args.Hello
+	if len(words) > 1 {
+		v, err := strconv.Atoi(string(words[1]))
 		if err != nil {
 			c.wr.Error("ERR Protocol version is not an integer or out of range")
 			return
@@ -164,19 +144,19 @@ func cmdHello(c *conn, args [][]byte) {
 			return
 		}
 		var ok bool
-		if o, ok = parseHello(args[2:]); !ok {
+		if o, ok = args.ParseHello(words[2:]); !ok {
 			c.wr.Error("ERR Syntax error in HELLO")
 			return
 		}
 		proto = v
 	}
-	if len(o.name) > maxName {
+	if len(o.Name) > maxName {
 		c.wr.Error(errName)
 		return
 	}
 	open := *c.srv.secret.Load() == ""
-	if o.auth && !(open && o.user == "default") {
-		if refusal := c.login(o.user, o.password); refusal != "" {
+	if o.Auth && !(open && o.User == "default") {
+		if refusal := c.authenticate(o.User, o.Password); refusal != "" {
 			c.wr.Error(refusal)
 			return
 		}
@@ -185,8 +165,8 @@ func cmdHello(c *conn, args [][]byte) {
 		c.wr.Error("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
 		return
 	}
-	if o.named {
-		c.name = o.name
+	if o.Named {
+		c.name = o.Name
 	}
 	c.wr.SetProto(proto)
 	c.hello()
@@ -194,7 +174,7 @@ func cmdHello(c *conn, args [][]byte) {
 
 func (c *conn) hello() {
 	c.wr.Map(7)
-	for _, kv := range [][2]string{{"server", "redis"}, {"version", redisVersion}} {
+	for _, kv := range [][2]string{{"server", "redis"}, {"version", admin.RedisVersion}} {
 		c.wr.BulkString(kv[0])
 		c.wr.BulkString(kv[1])
 	}
@@ -213,8 +193,8 @@ func (c *conn) hello() {
 	}
 	c.wr.Array(1)
 	c.wr.Map(2)
-	c.text("name", "cascade")
-	c.number("ver", moduleVersion)
+	c.wr.text("name", "cascade")
+	c.wr.number("ver", moduleVersion)
 }
 
 var errName = fmt.Sprintf("ERR Client names cannot be longer than %d bytes", maxName)
@@ -245,12 +225,24 @@ func cmdCluster(c *conn, _ [][]byte) {
 	c.wr.Error("ERR This instance has cluster support disabled")
 }
 
+func cmdInfo(c *conn, args [][]byte) {
+	sections := map[string]bool{}
+	for _, a := range args[1:] {
+		sections[strings.ToLower(string(a))] = true
+	}
+	r := admin.Redis{Socket: c.srv.opt.Socket, MaxClients: c.srv.limits.Load().MaxConnections, Arena: arenaPath(c.srv.opt.Store)}
+	for n := range databases {
+		r.Databases = append(r.Databases, databaseNamespace(n))
+	}
+	c.wr.Verbatim("txt", admin.Info(c.srv.Snapshot(), r, sections))
+}
+
 func cmdDBSize(c *conn, _ [][]byte) { c.wr.Int(int64(c.srv.opt.Store.Len(c.ns))) }
 
-func cmdFlushDB(c *conn, args [][]byte) {
-	if len(args) == 2 {
-		if w := strings.ToUpper(string(args[1])); w != "ASYNC" && w != "SYNC" {
-			c.wr.Error("ERR syntax error")
+func cmdFlushDB(c *conn, words [][]byte) {
+	if len(words) == 2 {
+		if w := strings.ToUpper(string(words[1])); w != "ASYNC" && w != "SYNC" {
+			c.wr.Error(args.Syntax)
 			return
 		}
 	}
@@ -260,72 +252,27 @@ func cmdFlushDB(c *conn, args [][]byte) {
 	c.wr.Simple("OK")
 }
 
-// errPattern answers a pattern that is too long.
-var errPattern = fmt.Sprintf("ERR pattern is too long: use at most %d bytes", glob.MaxPattern)
-
-// scanOptions are SCAN's words after the cursor.
-type scanOptions struct {
-	match *glob.Glob // nil: every key
-	kind  string
-	count int
-}
-
-func parseScan(args [][]byte) (o scanOptions, bad string) {
-	o.count = 10
-	if len(args)%2 != 0 {
-		return o, "ERR syntax error"
-	}
-	for i := 0; i < len(args); i += 2 {
-		value := string(args[i+1])
-		switch strings.ToUpper(string(args[i])) {
-		case "MATCH":
-			g, ok := glob.Compile(value)
-			if !ok {
-				return o, errPattern
-			}
-			o.match = &g
-		case "TYPE":
-			o.kind = strings.ToLower(value)
-		case "COUNT":
-			n, err := strconv.Atoi(value)
-			if err != nil {
-				return o, "ERR value is not an integer or out of range"
-			}
-			if n < 1 {
-				return o, "ERR syntax error"
-			}
-			o.count = min(n, maxScan)
-		default:
-			return o, "ERR syntax error"
-		}
-	}
-	return o, ""
-}
-
 const (
-	// maxScan bounds how many names one SCAN looks at.
-	maxScan = 10_000
-
 	// scanFor is how long a SCAN looks on before it answers with what it has,
 	// and a cursor. Long keys and patterns with many stars take long to match.
 	scanFor = 200 * time.Millisecond
 )
 
-func cmdScan(c *conn, args [][]byte) {
-	cursor, err := strconv.ParseUint(string(args[1]), 10, 64)
+func cmdScan(c *conn, words [][]byte) {
+	cursor, err := strconv.ParseUint(string(words[1]), 10, 64)
 	if err != nil {
 		c.wr.Error("ERR invalid cursor")
 		return
 	}
-	o, bad := parseScan(args[2:])
+	o, bad := args.ParseScan(words[2:])
 	if bad != "" {
 		c.wr.Error(bad)
 		return
 	}
 	var keys []string
 	began := time.Now()
-	next := c.srv.opt.Store.Scan(c.ns, cursor, o.count, func(key string) bool {
-		if (o.kind == "" || o.kind == "string") && (o.match == nil || o.match.Match(key)) {
+	next := c.srv.opt.Store.Scan(c.ns, cursor, o.Count, func(key string) bool {
+		if (o.Kind == "" || o.Kind == "string") && (o.Match == nil || o.Match.Match(key)) {
 			keys = append(keys, key)
 		}
 		return time.Since(began) < scanFor
@@ -402,16 +349,16 @@ func keysOf(name string) (first, last int64) {
 	return 0, 0
 }
 
-func cmdConfig(c *conn, args [][]byte) {
-	if strings.ToUpper(string(args[1])) != "GET" || len(args) < 3 {
+func cmdConfig(c *conn, words [][]byte) {
+	if strings.ToUpper(string(words[1])) != "GET" || len(words) < 3 {
 		c.wr.Error("ERR a rank is configured by its file, environment and flags; CONFIG GET only")
 		return
 	}
 	values := c.configValues()
 	asked := map[string]bool{}
-	for _, pattern := range args[2:] {
+	for _, pattern := range words[2:] {
 		if len(pattern) > glob.MaxPattern {
-			c.wr.Error(errPattern)
+			c.wr.Error(args.Pattern)
 			return
 		}
 		g, _ := glob.Compile(strings.ToLower(string(pattern)))

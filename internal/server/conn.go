@@ -12,6 +12,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/internal/admission"
+	"cascadekv/internal/holdings"
 	"cascadekv/internal/netio"
 	"cascadekv/internal/resp"
 	"cascadekv/internal/transfer"
@@ -27,38 +28,40 @@ const (
 // conn is one client connection. It belongs to its goroutine, except where
 // noted.
 type conn struct {
-	srv   *Server
-	id    uint64
-	owner string // of leases
-	sock  *netio.Conn
-	rd    *resp.Reader
-	wr    resp.Writer
-	views []*cascade.View // borrowed by wr until the next flush
+	client
+	login
+	deadline
 
-	sending   *cascade.View // by send; nil: none
-	sink      valueSink
-	fixed     fixedClient
-	name      string
-	db        int
-	ns        string
-	held      held
-	own       bool   // on the unix socket, of the rank's own user
-	uid       int    // at the other end; admission.UnknownUID: on another machine
-	authed    bool   // may use commands that ask for a password, see checkProof
-	bound     bool   // by the limits of those who have not authenticated
-	early     int    // commands it sent while bound
-	source    string // for limits: a user or an address
-	quit      bool
-	until     time.Time        // when the command's calls of the store end; zero before the first
-	oldest    time.Time        // when the first command of those whose answers are collected asked the store; zero: none did
+	srv  *Server
+	id   uint64
+	sock *netio.Conn
+	rd   *resp.Reader
+	wr   replies
+	sink valueSink
+
+	views   []*cascade.View // borrowed by wr until the next flush
+	sending *cascade.View   // by send; nil: none
+
+	name  string
+	db    int
+	ns    string
+	fixed fixedClient
+
+	owner     string // of leases
+	held      holdings.Client
 	transfers *transfer.Client // nil until the first region
 	touch     *cascade.Touches // nil until asked for, as the next
 	holds     *cascade.Holds
-	ending    atomic.Bool // set by interrupt, from any goroutine
 
-	// proof is the password by which authed came, as Server.secret points to it;
-	// nil: by none. It is written by the connection's goroutine.
-	proof atomic.Pointer[string]
+	quit   bool
+	ending atomic.Bool // set by interrupt, from any goroutine
+}
+
+// client is who is at the other end.
+type client struct {
+	own    bool   // the rank's own user, on the unix socket
+	uid    int    // admission.UnknownUID: on another machine
+	source string // for limits: a user or an address
 }
 
 // newConn takes nc over.
@@ -73,7 +76,8 @@ func newConn(s *Server, nc net.Conn, id uint64) (*conn, error) {
 
 // connOf is a new connection on a socket.
 func connOf(s *Server, w *netio.Conn, id uint64, tcp bool) *conn {
-	c := &conn{srv: s, id: id, held: held{budget: s.budget}, owner: ownerOf(id), uid: admission.UnknownUID, sock: w, rd: resp.NewReader(w)}
+	c := &conn{srv: s, id: id, held: holdings.Client{Budget: s.budget}, owner: ownerOf(id), sock: w, rd: resp.NewReader(w)}
+	c.uid, c.within = admission.UnknownUID, s.opt.AnswerWithin
 	w.Idle, w.Borrowed = c.rd.Idle, c.borrowed
 	c.fixed = newFixedClient(tcp)
 	c.sink.conn = c
@@ -85,7 +89,7 @@ func connOf(s *Server, w *netio.Conn, id uint64, tcp bool) *conn {
 func (c *conn) reset() {
 	c.wr.SetProto(2)
 	c.selectDB(0)
-	c.held.dropAll()
+	c.held.DropAll()
 	c.name = ""
 	c.authed = false
 	c.proof.Store(nil)
@@ -113,7 +117,7 @@ func (c *conn) serve() {
 	defer c.sock.Close()
 	defer c.sink.abort()
 	defer c.releaseViews()
-	defer c.held.dropAll()
+	defer c.held.DropAll()
 	defer c.endTransfers()
 	defer c.endIndex()
 	defer c.rd.Close()
@@ -155,7 +159,7 @@ func (c *conn) serve() {
 	_ = c.flush()
 }
 
-// ended answers the end of a stream where there is something to say.
+// ended replies to the end of a stream where a reply is of use.
 func (c *conn) ended(err error) {
 	var broken *resp.ProtocolError
 	switch {
@@ -240,7 +244,7 @@ const errForeign = "NOPERM this command is for the rank's own user on its unix s
 // dispatch answers one command.
 func (c *conn) dispatch(cmd *resp.Command) {
 	name := strings.ToUpper(string(cmd.Args[0]))
-	c.fixed.saw(name, cmd, c.wr.Proto())
+	c.fixed.observe(name, cmd, c.wr.Proto())
 	c.checkProof()
 	h, ok := handlers[name]
 	switch {

@@ -16,29 +16,36 @@ const (
 	owedAtMost = 100 * time.Millisecond
 )
 
+// deadline bounds the time that commands wait for the store.
+type deadline struct {
+	within time.Duration // see Options.AnswerWithin
+	until  time.Time     // when the command's calls of the store end; zero before the first
+	oldest time.Time     // when the first command of those whose answers are collected asked the store; zero: none did
+}
+
 // context bounds one call of the store. All calls of a command end by the same
 // time, which runs from the first of them.
-func (c *conn) context() (context.Context, context.CancelFunc) {
-	if c.until.IsZero() {
-		within, now := c.srv.opt.AnswerWithin, time.Now()
+func (d *deadline) context() (context.Context, context.CancelFunc) {
+	if d.until.IsZero() {
+		within, now := d.within, time.Now()
 		if within <= 0 {
 			within = answerWithin
 		}
-		c.until = now.Add(within)
-		if c.oldest.IsZero() {
-			c.oldest = now
+		d.until = now.Add(within)
+		if d.oldest.IsZero() {
+			d.oldest = now
 		}
 	}
-	return context.WithDeadline(context.Background(), c.until)
+	return context.WithDeadline(context.Background(), d.until)
 }
 
 // spent takes what the client needed, since began, to send or to take bytes of
 // the command out of the account: it can not have waited for us meanwhile.
-func (c *conn) spent(began time.Time) {
-	if !c.until.IsZero() {
-		c.until = c.until.Add(time.Since(began))
+func (d *deadline) spent(began time.Time) {
+	if !d.until.IsZero() {
+		d.until = d.until.Add(time.Since(began))
 	}
 }
 
-// owes tells whether answers have been kept back for too long.
-func (c *conn) owes() bool { return !c.oldest.IsZero() && time.Since(c.oldest) > owedAtMost }
+// owes reports whether answers have been kept back for too long.
+func (d *deadline) owes() bool { return !d.oldest.IsZero() && time.Since(d.oldest) > owedAtMost }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/holdings"
 	"cascadekv/internal/resp"
 )
 
@@ -48,7 +49,7 @@ func BenchmarkManyKeys(b *testing.B) {
 					fmt.Fprintf(&sent, "$%d\r\n%s\r\n", len(a), a)
 				}
 				src := &nobody{command: sent.Bytes()}
-				c := &conn{srv: r.srv, own: true, authed: true, held: held{budget: r.srv.budget}, rd: resp.NewReader(src)}
+				c := &conn{srv: r.srv, client: client{own: true}, login: login{authed: true}, held: holdings.Client{Budget: r.srv.budget}, rd: resp.NewReader(src)}
 				b.ReportAllocs()
 				for b.Loop() {
 					cmd, err := c.rd.Next(nil)

@@ -3,69 +3,25 @@ package server
 import (
 	"context"
 	"strconv"
-	"strings"
 	"time"
+
+	"cascadekv/internal/args"
 )
 
-const (
-	// eventsAtOnce is how many events one answer has unless MAX says otherwise,
-	// and eventsMost is the most that MAX may say.
-	eventsAtOnce = 1 << 10
-	eventsMost   = 1 << 16
-
-	// maxEventsWait bounds WAIT, as every answer comes in that time.
-	maxEventsWait = 5 * time.Second
-)
-
-// eventsRequest is what EVENTS asks for.
-type eventsRequest struct {
-	since uint64
-	most  int
-	wait  time.Duration
-}
-
-// parseEvents reads EVENTS's arguments. bad is the text of an error reply.
-func parseEvents(args [][]byte) (q eventsRequest, bad string) {
-	q.most = eventsAtOnce
-	var err error
-	if q.since, err = strconv.ParseUint(string(args[0]), 10, 64); err != nil {
-		return q, errNumber
-	}
-	rest := args[1:]
-	if len(rest)%2 != 0 {
-		return q, errSyntax
-	}
-	for i := 0; i < len(rest); i += 2 {
-		n, err := strconv.ParseInt(string(rest[i+1]), 10, 64)
-		if err != nil || n < 0 {
-			return q, errNumber
-		}
-		switch strings.ToUpper(string(rest[i])) {
-		case "MAX":
-			q.most = int(min(max(n, 1), eventsMost))
-		case "WAIT":
-			q.wait = min(maxEventsWait, time.Duration(min(n, maxEventsWait.Milliseconds()))*time.Millisecond)
-		default:
-			return q, errSyntax
-		}
-	}
-	return q, ""
-}
-
-// cmdCascadeEvents tells what has become readable here, and what no more is.
-func cmdCascadeEvents(c *conn, args [][]byte) {
-	q, bad := parseEvents(args[1:])
+// cmdCascadeEvents reports what has become readable here, and what no longer is.
+func cmdCascadeEvents(c *conn, words [][]byte) {
+	q, bad := args.ParseEvents(words[1:])
 	if bad != "" {
 		c.wr.Error(bad)
 		return
 	}
-	next, lost, events := c.srv.opt.Store.Events(q.since, q.most)
-	if len(events) == 0 && lost == 0 && q.wait > 0 {
-		end, halted := time.Now().Add(q.wait), c.srv.poller.QuiesceBegins()
-		if c.awaitEvent(next, q.wait, halted) {
-			next, lost, events = c.srv.opt.Store.Events(next, q.most)
+	next, lost, events := c.srv.opt.Store.Events(q.Since, q.Most)
+	if len(events) == 0 && lost == 0 && q.Wait > 0 {
+		end, halted := time.Now().Add(q.Wait), c.srv.poller.QuiesceBegins()
+		if c.awaitEvent(next, q.Wait, halted) {
+			next, lost, events = c.srv.opt.Store.Events(next, q.Most)
 		} else if left := time.Until(end); isClosed(halted) && left > 0 && !c.quit {
-			c.putBack("CASCADE.EVENTS", strconv.FormatUint(next, 10), "MAX", strconv.Itoa(q.most), "WAIT", millis(left))
+			c.putBack("CASCADE.EVENTS", strconv.FormatUint(next, 10), "MAX", strconv.Itoa(q.Most), "WAIT", millis(left))
 			return
 		}
 	}

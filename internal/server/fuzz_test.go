@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/holdings"
 	"cascadekv/internal/resp"
 	"cascadekv/internal/transfer"
 	"cascadekv/tiers"
@@ -49,18 +50,18 @@ func FuzzHeldCommands(f *testing.F) {
 	f.Cleanup(func() { _ = store.Close(context.Background()) })
 	s := &Server{opt: Options{Store: store}, log: quiet, jobs: transfer.NewPool(store, quiet)}
 	s.SetLimits(Limits{Lease: time.Second})
-	s.budget = newBudget(store)
+	s.budget = holdingsBudget(store)
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, key := range []string{"k", "k2"} {
 			if _, err := store.Put(t.Context(), cascade.Entry{Namespace: "ns", Key: key}, bytes.Repeat([]byte(key), 1000), nil); err != nil {
 				t.Fatal(err)
 			}
 		}
-		c := &conn{srv: s, own: true, authed: true, held: held{budget: s.budget}, owner: "fuzz"}
+		c := &conn{srv: s, client: client{own: true}, login: login{authed: true}, held: holdings.Client{Budget: s.budget}, owner: "fuzz"}
 		defer func() {
-			c.held.dropAll()
+			c.held.DropAll()
 			store.Unlease(c.owner)
-			if n := s.budget.used.Load(); n != 0 {
+			if n, _, _, _ := s.budget.Used(); n != 0 {
 				t.Errorf("%d bytes stay held", n)
 			}
 		}()

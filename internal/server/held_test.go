@@ -19,6 +19,7 @@ import (
 
 	"cascadekv/internal/admin"
 	"cascadekv/internal/block"
+	"cascadekv/internal/holdings"
 	"cascadekv/internal/resp"
 )
 
@@ -208,7 +209,7 @@ func TestBudgetOfStages(t *testing.T) {
 			held++
 		}
 	}
-	if most := int(r.srv.budget.limit >> 20); held != most || s[6].number != 0 {
+	if most := int(r.srv.budget.Limit() >> 20); held != most || s[6].number != 0 {
 		t.Errorf("%d stages of 1 MiB, want %d", held, most)
 	}
 	for _, args := range [][]string{{"CASCADE.STAGE", "-1"}, {"CASCADE.STAGE", "1", "x"}, {"CASCADE.ABORT", "x"}, {"CASCADE.RELEASE", "1", ""}} {
@@ -261,7 +262,7 @@ func TestPinFollowsItsName(t *testing.T) {
 		if err := e.Set("k", randomBytes(1, size)); err != nil {
 			t.Fatal(err)
 		}
-		if n := pin(); n != 1 || r.heldBytes() != heldSize(int64(size)) {
+		if n := pin(); n != 1 || r.heldBytes() != holdings.Size(int64(size)) {
 			t.Errorf("%d pinned, %d bytes held", n, r.heldBytes())
 		}
 	}
@@ -276,7 +277,7 @@ func TestPinFollowsItsName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n, want := e.do(append([]string{"CASCADE.PIN", "redis/0"}, keys...)...).Int, r.srv.budget.limit>>20; n != want {
+	if n, want := e.do(append([]string{"CASCADE.PIN", "redis/0"}, keys...)...).Int, r.srv.budget.Limit()>>20; n != want {
 		t.Errorf("%d of 8 pinned, want %d", n, want)
 	}
 }
@@ -443,7 +444,7 @@ func TestWhatIsHeldIsTold(t *testing.T) {
 		do("CASCADE.GETSHM", "redis/0", "k", "k")
 		do("CASCADE.PIN", "redis/0", "k")
 		do("CASCADE.STAGE", "100000", "100000", "100000")
-		want := admin.Held{Bytes: 3*heldSize(5000) + 3*heldSize(100_000), Views: 2, Pins: 1, Stages: 3, Regions: 1}
+		want := admin.Held{Bytes: 3*holdings.Size(5000) + 3*holdings.Size(100_000), Views: 2, Pins: 1, Stages: 3, Regions: 1}
 		if got := held(); got != want {
 			t.Errorf("held %+v, want %+v", got, want)
 		}

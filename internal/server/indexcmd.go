@@ -5,15 +5,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/args"
 	"cascadekv/internal/region"
 	"cascadekv/internal/transfer"
 )
 
 // cmdCascadeIndex hands over the shared index, or this connection's touch ring or
 // holds.
-func cmdCascadeIndex(c *conn, args [][]byte) {
+func cmdCascadeIndex(c *conn, words [][]byte) {
 	switch {
-	case len(args) == 1:
+	case len(words) == 1:
 		fd, size, err := c.srv.opt.Store.Index()
 		if err != nil {
 			c.wr.Error("ERR " + err.Error())
@@ -21,12 +22,12 @@ func cmdCascadeIndex(c *conn, args [][]byte) {
 		}
 		defer func() { _ = unix.Close(fd) }() // only the client's copy matters
 		c.replyFile(fd, size)
-	case strings.EqualFold(string(args[1]), "TOUCHES"):
+	case strings.EqualFold(string(words[1]), "TOUCHES"):
 		replyOwn(c, &c.touch, c.srv.opt.Store.Touches)
-	case strings.EqualFold(string(args[1]), "HOLDS"):
+	case strings.EqualFold(string(words[1]), "HOLDS"):
 		replyOwn(c, &c.holds, c.srv.opt.Store.Holds)
 	default:
-		c.wr.Error(errSyntax)
+		c.wr.Error(args.Syntax)
 	}
 }
 

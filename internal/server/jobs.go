@@ -3,6 +3,8 @@ package server
 import (
 	"strconv"
 	"time"
+
+	"cascadekv/internal/args"
 )
 
 // maxWait bounds a wait of CASCADE.DONE.
@@ -36,12 +38,12 @@ func (c *conn) awaitJobs(timeout <-chan time.Time, quiesce <-chan struct{}, read
 }
 
 // cmdCascadeDone reports finished jobs.
-func cmdCascadeDone(c *conn, args [][]byte) {
+func cmdCascadeDone(c *conn, words [][]byte) {
 	wait := time.Duration(0)
-	if len(args) == 2 {
-		ms, err := strconv.ParseInt(string(args[1]), 10, 64)
+	if len(words) == 2 {
+		ms, err := strconv.ParseInt(string(words[1]), 10, 64)
 		if err != nil || ms < 0 {
-			c.wr.Error("ERR value is not an integer or out of range")
+			c.wr.Error(args.Number)
 			return
 		}
 		wait = time.Duration(min(ms, maxWait.Milliseconds())) * time.Millisecond
@@ -70,11 +72,11 @@ func cmdCascadeDone(c *conn, args [][]byte) {
 }
 
 // cmdCascadeCancel ends a job early.
-func cmdCascadeCancel(c *conn, args [][]byte) {
-	n, err := strconv.ParseInt(string(args[1]), 10, 64)
+func cmdCascadeCancel(c *conn, words [][]byte) {
+	n, err := strconv.ParseInt(string(words[1]), 10, 64)
 	if err != nil {
-		c.wr.Error("ERR value is not an integer or out of range")
+		c.wr.Error(args.Number)
 		return
 	}
-	c.intOf(c.transfers != nil && c.transfers.Cancel(n))
+	c.wr.intOf(c.transfers != nil && c.transfers.Cancel(n))
 }

@@ -23,7 +23,7 @@ func isPairHalf(key string) bool {
 }
 
 // fixedClient recognises LMCache's C++ client, which takes replies by their
-// length (docs/protocol.md §5). It is told apart from a plain client by never
+// length (docs/protocol.md §5). It differs from a plain client by never
 // doing anything that client would not.
 type fixedClient struct {
 	possible bool // nothing seen so far speaks against it
@@ -34,11 +34,11 @@ type fixedClient struct {
 
 func newFixedClient(tcp bool) fixedClient { return fixedClient{possible: tcp, size: -1} }
 
-// is tells whether the connection is taken for a fixed-length client.
+// is reports whether the connection is taken for a fixed-length client.
 func (f *fixedClient) is() bool { return f.possible && f.seen }
 
-// saw takes a command into account before it is served.
-func (f *fixedClient) saw(name string, cmd *resp.Command, proto int) {
+// observe takes a command into account before it is served.
+func (f *fixedClient) observe(name string, cmd *resp.Command, proto int) {
 	f.waiting = false
 	if !f.possible {
 		return
@@ -58,10 +58,10 @@ func (f *fixedClient) saw(name string, cmd *resp.Command, proto int) {
 	}
 }
 
-// knows notes the size of a value that was set or got.
-func (f *fixedClient) knows(size int64) { f.size = size }
+// setSize notes the size of a value that was set or got.
+func (f *fixedClient) setSize(size int64) { f.size = size }
 
-// missClose is how long a client that can not be told of a miss is left
+// missClose is how long a client that can not see a miss is left
 // hanging before the connection is closed, which it notices.
 const missClose = 5 * time.Second
 

@@ -4,24 +4,20 @@ import (
 	"context"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/args"
 )
 
 // cmdCascadePin keeps blocks in memory. As with MGET, parts of the keys are one
 // request of the store.
-func cmdCascadePin(c *conn, args [][]byte) {
+func cmdCascadePin(c *conn, words [][]byte) {
 	ctx, cancel := c.context()
 	defer cancel()
-	ns, keys := string(args[1]), keyStrings(args[2:])
-	pinned := int64(0)
-	for n := mgetFirst; len(keys) > 0; {
-		part := keys[:min(n, len(keys))]
-		keys = keys[len(part):]
-		got, largest := c.pin(ctx, ns, part)
-		pinned += got
-		if largest > 0 {
-			n = partOf(largest)
-		}
-	}
+	ns, pinned := string(words[1]), int64(0)
+	c.inParts(args.Keys(words[2:]), func(keys []string) int64 {
+		n, largest := c.pin(ctx, ns, keys)
+		pinned += n
+		return largest
+	})
 	c.wr.Int(pinned)
 }
 
@@ -36,7 +32,7 @@ func (c *conn) pin(ctx context.Context, ns string, keys []string) (pinned, large
 		if v != nil {
 			largest = max(largest, v.Size())
 		}
-		if c.held.pin(ns, keys[i], v) {
+		if c.held.Pin(ns, keys[i], v) {
 			pinned++
 		}
 	}
@@ -46,7 +42,7 @@ func (c *conn) pin(ctx context.Context, ns string, keys []string) (pinned, large
 func cmdCascadeUnpin(c *conn, args [][]byte) {
 	ns, n := string(args[1]), int64(0)
 	for _, key := range args[2:] {
-		if c.held.unpin(ns, string(key)) {
+		if c.held.Unpin(ns, string(key)) {
 			n++
 		}
 	}

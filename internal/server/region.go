@@ -9,27 +9,28 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/args"
 	"cascadekv/internal/region"
 	"cascadekv/internal/transfer"
 )
 
 // cmdCascadeRegion attaches and detaches regions.
-func cmdCascadeRegion(c *conn, args [][]byte) {
-	words := len(args)
-	notify := words > 2 && strings.EqualFold(string(args[words-1]), "NOTIFY")
+func cmdCascadeRegion(c *conn, words [][]byte) {
+	n := len(words)
+	notify := n > 2 && strings.EqualFold(string(words[n-1]), "NOTIFY")
 	if notify {
-		words--
+		n--
 	}
-	switch what := strings.ToUpper(string(args[1])); {
-	case what == "FD" && words == 2:
+	switch what := strings.ToUpper(string(words[1])); {
+	case what == "FD" && n == 2:
 		c.attach(notify, nil)
-	case what == "PATH" && words == 3:
-		path := string(args[2])
+	case what == "PATH" && n == 3:
+		path := string(words[2])
 		c.attach(notify, &path)
-	case what == "DETACH" && len(args) == 3:
-		c.detach(args[2])
+	case what == "DETACH" && len(words) == 3:
+		c.detach(words[2])
 	default:
-		c.wr.Error("ERR syntax error")
+		c.wr.Error(args.Syntax)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"cascadekv/internal/cores"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
+	"cascadekv/internal/holdings"
 	"cascadekv/internal/netio"
 	"cascadekv/internal/transfer"
 )
@@ -37,7 +38,7 @@ type Options struct {
 	Limits    Limits
 
 	// Lend lets large values go out by reference to the store's memory. Not where
-	// anything else than this kernel knows that memory by its address; see
+	// anything else than this kernel has that memory by its address; see
 	// cascade.View.Lend.
 	Lend bool
 
@@ -89,7 +90,7 @@ type Server struct {
 
 	listeners []*netio.Listener
 	poller    *netio.Poller
-	budget    *budget
+	budget    *holdings.Budget
 	strangers admission.Unauthenticated[*conn]
 	arriving  *admission.Allowance // memory of commands that arrive
 	transit   *admission.Allowance // of the arena, for values that arrive
@@ -116,7 +117,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.counters.reloadOK.Store(true)
 	s.http = admin.New(admin.Options{Snapshot: s.Snapshot, Counters: s.adminCounters, Draining: s.isEnding, Admit: s.admitHTTP})
-	s.budget = newBudget(o.Store)
+	s.budget = holdingsBudget(o.Store)
 	s.jobs = transfer.NewPool(o.Store, s.log)
 	s.SetLimits(o.Limits)
 	s.arriving = admission.NewAllowance(heldCommands, heldCommands/2)
@@ -137,6 +138,12 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// holdingsBudget is that of a store's arena: nothing where there is none.
+func holdingsBudget(st *cascade.Store) *holdings.Budget {
+	a, _ := st.Arena()
+	return holdings.NewBudget(a.Capacity)
 }
 
 // SetLimits replaces the limits for everything that follows. With another password
@@ -296,7 +303,7 @@ func (s *Server) allowed(uid int, err error) error {
 	return admission.Allowed(uid, err, s.opt.AllowUIDs, s.limits.Load().Password != "")
 }
 
-// admit takes a connection over, or says why it is refused.
+// admit takes a connection over, or returns why it is refused.
 func (s *Server) admit(nc net.Conn) (*conn, string) {
 	uid, err := admission.PeerUID(nc)
 	if err := s.allowed(uid, err); err != nil {

@@ -36,10 +36,10 @@ const (
 )
 
 func (s *Server) held() admin.Held {
-	b := s.budget
-	views, bytes := s.opt.Store.Held()
+	bytes, views, pins, stages := s.budget.Used()
+	more, moreBytes := s.opt.Store.Held()
 	return admin.Held{
-		Bytes: b.used.Load() + bytes, Views: b.views.Load() + views, Pins: b.pins.Load(), Stages: b.stages.Load(),
+		Bytes: bytes + moreBytes, Views: views + more, Pins: pins, Stages: stages,
 		Regions: s.jobs.Regions(), Jobs: s.jobs.Unfinished(),
 	}
 }

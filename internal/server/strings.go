@@ -9,87 +9,28 @@ import (
 	"time"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/args"
 	"cascadekv/internal/block"
 )
 
-// setOptions are SET's words after the value.
-type setOptions struct {
-	expires time.Time
-	keep    bool
-	when    cascade.Condition
-}
-
-// parseSet reads SET's options. The error is the text of the reply.
-func parseSet(args [][]byte, now time.Time) (o setOptions, bad string) {
-	for i := 0; i < len(args); i++ {
-		switch word := strings.ToUpper(string(args[i])); word {
-		case "NX", "XX":
-			if o.when != cascade.Always {
-				return o, "ERR syntax error"
-			}
-			o.when = cascade.IfAbsent
-			if word == "XX" {
-				o.when = cascade.IfPresent
-			}
-		case "KEEPTTL":
-			o.keep = true
-		case "EX", "PX", "EXAT", "PXAT":
-			i++
-			if i == len(args) || !o.expires.IsZero() {
-				return o, "ERR syntax error"
-			}
-			if o.expires, bad = expiry(word, string(args[i]), now); bad != "" {
-				return o, bad
-			}
-		default:
-			return o, "ERR syntax error"
-		}
-	}
-	if o.keep && !o.expires.IsZero() {
-		return o, "ERR syntax error"
-	}
-	return o, ""
-}
-
-const maxSeconds = 1 << 33 // beyond the year 2200: what time.Time.Add can still take
-
-// expiry reads the value of EX, PX, EXAT or PXAT.
-func expiry(word, text string, now time.Time) (time.Time, string) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return time.Time{}, "ERR value is not an integer or out of range"
-	}
-	unit := time.Second
-	if word[0] == 'P' {
-		unit = time.Millisecond
-	}
-	if n <= 0 || n > maxSeconds*int64(time.Second/unit) {
-		return time.Time{}, "ERR invalid expire time in 'set' command"
-	}
-	if strings.HasSuffix(word, "AT") {
-		return time.UnixMilli(n * int64(unit/time.Millisecond)), ""
-	}
-	return now.Add(time.Duration(n) * unit), ""
-}
-
-func cmdSet(c *conn, args [][]byte) {
+func cmdSet(c *conn, words [][]byte) {
 	st, dropped := c.sink.take(), c.sink.err
 	switch {
 	case dropped != nil:
 		c.notStored(dropped)
 		return
 	case st == nil:
-		c.wr.Error("ERR syntax error")
+		c.wr.Error(args.Syntax)
 		return
 	}
 	defer st.Abort()
-	o, bad := parseSet(args[3:], time.Now())
+	o, bad := args.ParseSet(words[3:], time.Now())
 	if bad != "" {
 		c.wr.Error(bad)
 		return
 	}
-	key := string(args[1])
-	e := cascade.Entry{Namespace: c.ns, Key: key, Expires: o.expires, KeepTTL: o.keep, When: o.when}
+	key := string(words[1])
+	e := cascade.Entry{Namespace: c.ns, Key: key, Expires: o.Expires, KeepTTL: o.Keep, When: o.When}
 	if bytes, ok := pairOf(key); ok {
 		e.Parent, e.Bound = bytes, true
 	}
@@ -98,7 +39,7 @@ func cmdSet(c *conn, args [][]byte) {
 	defer cancel()
 	switch err := st.Commit(ctx, e); {
 	case err == nil:
-		c.fixed.knows(size)
+		c.fixed.setSize(size)
 		c.wr.Simple("OK")
 	case errors.Is(err, cascade.ErrCondition):
 		c.wr.Null()
@@ -121,11 +62,11 @@ func cmdGet(c *conn, args [][]byte) { c.get(c.ns, string(args[1])) }
 
 func (c *conn) get(ns, key string) {
 	v := c.view(ns, key, c.srv.opt.Store.GetUnverified)
-	// A client that parses replies can be told of a bad block by the end of
+	// A client that parses replies learns of a bad block by the end of
 	// the connection, so the checksum of a large one is computed on its way
 	// out. Everybody else gets bytes that were checked before.
 	if v != nil && v.Size() >= sendVerified && !c.fixed.is() {
-		c.fixed.knows(v.Size())
+		c.fixed.setSize(v.Size())
 		c.send(v, v.Verify)
 		return
 	}
@@ -137,7 +78,7 @@ func (c *conn) get(ns, key string) {
 		c.miss()
 		return
 	}
-	c.fixed.knows(v.Size())
+	c.fixed.setSize(v.Size())
 	if v.Size() >= sendVerified {
 		c.send(v, nil)
 		return
@@ -173,7 +114,7 @@ func (c *conn) renew(ns, key string) {
 	c.srv.opt.Store.Renew(ns, key, c.owner, d)
 }
 
-// lease promises a key that a client was told of; the bytes of a pair with it.
+// lease promises a key that a client asked for; the bytes of a pair with it.
 func (c *conn) lease(ctx context.Context, ns, key string) bool {
 	d := c.srv.limits.Load().Lease
 	if d <= 0 {
@@ -200,10 +141,16 @@ func cmdMGet(c *conn, args [][]byte) {
 	for i, key := range args[1:] {
 		keys[i] = string(key)
 	}
+	c.inParts(keys, c.mget)
+}
+
+// inParts calls get for parts of some keys, each one request of the store, until the
+// connection ends. get returns the size of the largest value, 0 for none.
+func (c *conn) inParts(keys []string, get func(keys []string) (largest int64)) {
 	for n := mgetFirst; len(keys) > 0 && !c.quit; {
 		part := keys[:min(n, len(keys))]
 		keys = keys[len(part):]
-		if largest := c.mget(part); largest > 0 {
+		if largest := get(part); largest > 0 {
 			n = partOf(largest)
 		}
 	}
@@ -305,29 +252,21 @@ func (c *conn) ttl(args [][]byte, unit time.Duration) {
 	}
 }
 
-func cmdExpire(c *conn, args [][]byte)  { c.expire(args, time.Second) }
-func cmdPExpire(c *conn, args [][]byte) { c.expire(args, time.Millisecond) }
+func cmdExpire(c *conn, words [][]byte)  { c.expire(words, time.Second) }
+func cmdPExpire(c *conn, words [][]byte) { c.expire(words, time.Millisecond) }
 
-func (c *conn) expire(args [][]byte, unit time.Duration) {
+func (c *conn) expire(words [][]byte, unit time.Duration) {
 	ctx, cancel := c.context()
 	defer cancel()
-	n, err := strconv.ParseInt(string(args[2]), 10, 64)
-	switch key := string(args[1]); {
+	n, err := strconv.ParseInt(string(words[2]), 10, 64)
+	switch key := string(words[1]); {
 	case err != nil:
-		c.wr.Error("ERR value is not an integer or out of range")
-	case n > maxSeconds*int64(time.Second/unit):
-		c.wr.Error(fmt.Sprintf("ERR invalid expire time in '%s' command", strings.ToLower(string(args[0]))))
+		c.wr.Error(args.Number)
+	case n > args.MaxSeconds*int64(time.Second/unit):
+		c.wr.Error(fmt.Sprintf("ERR invalid expire time in '%s' command", strings.ToLower(string(words[0]))))
 	case n <= 0:
-		c.intOf(c.srv.opt.Store.Delete(ctx, c.ns, key))
+		c.wr.intOf(c.srv.opt.Store.Delete(ctx, c.ns, key))
 	default:
-		c.intOf(c.srv.opt.Store.Expire(ctx, c.ns, key, time.Now().Add(time.Duration(n)*unit)))
+		c.wr.intOf(c.srv.opt.Store.Expire(ctx, c.ns, key, time.Now().Add(time.Duration(n)*unit)))
 	}
-}
-
-func (c *conn) intOf(b bool) {
-	if b {
-		c.wr.Int(1)
-		return
-	}
-	c.wr.Int(0)
 }

@@ -88,7 +88,7 @@ func (s *Server) resume() {
 // takeOver makes the connection that a state describes. On error its descriptors
 // are closed.
 func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
-	local, uid, err := socketOf(int(x.FD))
+	local, uid, err := admission.SocketPeer(int(x.FD))
 	var w *netio.Conn
 	if err == nil {
 		w, err = s.poller.AdoptConn(int(x.FD), local)
@@ -96,7 +96,7 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		_ = unix.Close(int(x.FD))
 	}
 	if err != nil {
-		closeInherited(x)
+		x.CloseDescriptors()
 		return nil, err
 	}
 	c := connOf(s, w, x.ID, !local)
@@ -119,13 +119,13 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		w.KeepDescriptor(int(fd))
 	}
 	failed := errors.Join(c.keepRegions(x), c.keepHolds(x))
-	if !c.keepHeld(x) {
+	if !c.held.Restore(s.opt.Store, x) {
 		failed = errors.Join(failed, errNotKept)
 	}
 	if failed != nil {
 		c.endIndex()
 		c.endTransfers()
-		c.held.dropAll()
+		c.held.DropAll()
 		w.Close()
 		return nil, failed
 	}
@@ -147,39 +147,6 @@ func (c *conn) keepHolds(x *handover.Conn) (err error) {
 }
 
 var errNotKept = errors.New("something else lies in the arena where it reads or writes")
-
-// socketOf reports whether a descriptor is a unix socket, and of which user's client:
-// the kernel says so, and not who handed it over.
-func socketOf(fd int) (local bool, uid int, err error) {
-	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
-	if err != nil {
-		return false, admission.UnknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
-	}
-	if family != unix.AF_UNIX {
-		return false, admission.UnknownUID, nil
-	}
-	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	if err != nil {
-		return true, admission.UnknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
-	}
-	return true, int(cred.Uid), nil
-}
-
-// closeInherited closes what came with a connection that is no more.
-func closeInherited(x *handover.Conn) {
-	for _, fd := range x.Descriptors {
-		_ = unix.Close(int(fd))
-	}
-	if x.Holds >= 0 {
-		_ = unix.Close(int(x.Holds))
-	}
-	for _, r := range x.Regions {
-		_ = unix.Close(int(r.FD))
-		if r.Notify >= 0 {
-			_ = unix.Close(int(r.Notify))
-		}
-	}
-}
 
 // keepRegions goes on with regions and jobs.
 func (c *conn) keepRegions(x *handover.Conn) error {

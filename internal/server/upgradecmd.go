@@ -3,16 +3,10 @@ package server
 import (
 	"context"
 	"os"
-	"strconv"
 	"strings"
 	"time"
-)
 
-const (
-	// upgradeWait is how long an upgrade waits for connections to rest, and
-	// maxUpgradeWait the longest that a client may ask for.
-	upgradeWait    = 10 * time.Second
-	maxUpgradeWait = 10 * time.Minute
+	"cascadekv/internal/args"
 )
 
 // Upgrade asks for another program in this one's place.
@@ -23,30 +17,14 @@ type Upgrade struct {
 
 // cmdCascadeUpgrade replaces this program by another one, which answers: nothing
 // comes back from here but a refusal.
-func cmdCascadeUpgrade(c *conn, args [][]byte) {
+func cmdCascadeUpgrade(c *conn, words [][]byte) {
 	u := Upgrade{Conn: c.id}
-	wait := upgradeWait
-	rest := args[1:]
-	if len(rest)%2 != 0 {
-		c.wr.Error(errSyntax)
+	binary, wait, bad := args.ParseUpgrade(words[1:])
+	if bad != "" {
+		c.wr.Error(bad)
 		return
 	}
-	for i := 0; i < len(rest); i += 2 {
-		switch value := string(rest[i+1]); strings.ToUpper(string(rest[i])) {
-		case "BINARY":
-			u.Binary = value
-		case "WAIT":
-			ms, err := strconv.ParseInt(value, 10, 64)
-			if err != nil || ms < 0 {
-				c.wr.Error(errNumber)
-				return
-			}
-			wait = min(maxUpgradeWait, time.Duration(min(ms, maxUpgradeWait.Milliseconds()))*time.Millisecond)
-		default:
-			c.wr.Error(errSyntax)
-			return
-		}
-	}
+	u.Binary = binary
 	if c.srv.opt.Upgrade == nil {
 		c.wr.Error("ERR this rank can not be upgraded in place; restart it")
 		return
@@ -65,9 +43,9 @@ func cmdCascadeUpgrade(c *conn, args [][]byte) {
 // upgraded answers the client that asked for this program.
 func (c *conn) upgraded(connections int, paused time.Duration) {
 	c.wr.Map(4)
-	c.text("version", c.srv.opt.Version)
-	c.number("pid", int64(os.Getpid()))
-	c.number("paused_us", paused.Microseconds())
-	c.number("connections", int64(connections))
+	c.wr.text("version", c.srv.opt.Version)
+	c.wr.number("pid", int64(os.Getpid()))
+	c.wr.number("paused_us", paused.Microseconds())
+	c.wr.number("connections", int64(connections))
 	_ = c.flush() // a client that is gone is noticed when it is read
 }

@@ -4,20 +4,16 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/args"
 )
 
 const (
 	// errNoArena is for clients of a rank whose memory is in no file.
 	errNoArena = "ERR this rank's memory is not in a file that clients can map; configure shm.bytes"
-
-	errNumber = "ERR value is not an integer or out of range"
-	errSyntax = "ERR syntax error"
 )
 
 // cmdCascadeArena hands the arena file over, for reading only.
@@ -54,37 +50,27 @@ func arenaPath(st *cascade.Store) string {
 
 // cmdCascadeGetShm answers where blocks lie in the arena, and holds them there.
 // As with MGET, parts of the keys are one request of the store.
-func cmdCascadeGetShm(c *conn, args [][]byte) {
+func cmdCascadeGetShm(c *conn, words [][]byte) {
 	if _, ok := c.srv.opt.Store.Arena(); !ok {
 		c.wr.Error(errNoArena)
 		return
 	}
 	ctx, cancel := c.context()
 	defer cancel()
-	ns, keys := string(args[1]), keyStrings(args[2:])
+	ns, keys := string(words[1]), args.Keys(words[2:])
 	c.wr.Array(len(keys))
 	room := true
-	for n := mgetFirst; len(keys) > 0 && !c.quit; {
-		part := keys[:min(n, len(keys))]
-		keys = keys[len(part):]
+	c.inParts(keys, func(part []string) (largest int64) {
 		if !room {
-			c.nulls(len(part))
-			continue
+			c.wr.nulls(len(part))
+			return 0
 		}
-		var largest int64
-		if largest, room = c.getShm(ctx, ns, part); largest > 0 {
-			n = partOf(largest)
-		}
+		largest, room = c.getShm(ctx, ns, part)
 		if c.wr.Pending() >= flushAt && c.flush() != nil {
 			c.quit = true
 		}
-	}
-}
-
-func (c *conn) nulls(n int) {
-	for range n {
-		c.wr.Null()
-	}
+		return largest
+	})
 }
 
 // getShm replies with views of some keys, as one request of the store, and
@@ -92,7 +78,7 @@ func (c *conn) nulls(n int) {
 func (c *conn) getShm(ctx context.Context, ns string, keys []string) (largest int64, room bool) {
 	views, err := c.srv.opt.Store.GetBatch(ctx, ns, keys)
 	if err != nil {
-		c.nulls(len(keys))
+		c.wr.nulls(len(keys))
 		return 0, false
 	}
 	room = true
@@ -102,7 +88,7 @@ func (c *conn) getShm(ctx context.Context, ns string, keys []string) (largest in
 			continue
 		}
 		largest = max(largest, v.Size())
-		if !c.held.budget.take(v.Size()) {
+		if !c.held.Budget.Take(v.Size()) {
 			room = false
 			v.Release()
 			c.wr.Null()
@@ -110,12 +96,12 @@ func (c *conn) getShm(ctx context.Context, ns string, keys []string) (largest in
 		}
 		size := v.Size()
 		if v, err = c.srv.opt.Store.Share(ctx, v); err != nil {
-			c.held.budget.giveBack(size)
+			c.held.Budget.GiveBack(size)
 			c.wr.Null()
 			continue
 		}
 		c.renew(ns, keys[i])
-		c.replyView(c.held.addView(v), v)
+		c.replyView(c.held.AddView(v), v)
 	}
 	return largest, room
 }
@@ -131,15 +117,15 @@ func (c *conn) replyView(number int64, v *cascade.View) {
 }
 
 func cmdCascadeRelease(c *conn, args [][]byte) {
-	c.eachNumber(args[1:], c.held.dropView)
+	c.eachNumber(args[1:], c.held.DropView)
 }
 
 // eachNumber replies for how many of some numbers do is true; it is called for
 // none of them when one is not a number.
-func (c *conn) eachNumber(args [][]byte, do func(int64) bool) {
-	numbers, ok := parseNumbers(args)
+func (c *conn) eachNumber(words [][]byte, do func(int64) bool) {
+	numbers, ok := args.Numbers(words)
 	if !ok {
-		c.wr.Error(errNumber)
+		c.wr.Error(args.Number)
 		return
 	}
 	n := int64(0)
@@ -149,19 +135,6 @@ func (c *conn) eachNumber(args [][]byte, do func(int64) bool) {
 		}
 	}
 	c.wr.Int(n)
-}
-
-// parseNumbers reads integers of at least 0.
-func parseNumbers(args [][]byte) ([]int64, bool) {
-	numbers := make([]int64, len(args))
-	for i, a := range args {
-		n, err := strconv.ParseInt(string(a), 10, 64)
-		if err != nil || n < 0 {
-			return nil, false
-		}
-		numbers[i] = n
-	}
-	return numbers, true
 }
 
 // cmdCascadeContains answers one byte for each key.
@@ -176,23 +149,4 @@ func cmdCascadeContains(c *conn, args [][]byte) {
 		}
 	}
 	c.wr.Bulk(bits)
-}
-
-// keyStrings are keys as strings that share one allocation: for calls that ask
-// for many and keep none.
-func keyStrings(args [][]byte) []string {
-	total := 0
-	for _, a := range args {
-		total += len(a)
-	}
-	var all strings.Builder
-	all.Grow(total)
-	for _, a := range args {
-		all.Write(a)
-	}
-	text, keys := all.String(), make([]string, len(args))
-	for i, a := range args {
-		keys[i], text = text[:len(a)], text[len(a):]
-	}
-	return keys
 }

@@ -142,7 +142,10 @@ func (e *viewer) expect(v *seen, want []byte) {
 	}
 }
 
-func (r *rig) heldBytes() int64 { return r.srv.budget.used.Load() }
+func (r *rig) heldBytes() int64 {
+	bytes, _, _, _ := r.srv.budget.Used()
+	return bytes
+}
 
 // expectNothingHeld waits for what clients held to be given back.
 func (r *rig) expectNothingHeld() {
@@ -293,7 +296,7 @@ func TestBudgetOfViews(t *testing.T) {
 		return n
 	}
 	first := count(e.views("redis/0", keys...))
-	if most := int(r.srv.budget.limit >> 20); first != most || most < 3 {
+	if most := int(r.srv.budget.Limit() >> 20); first != most || most < 3 {
 		t.Errorf("%d views of 1 MiB, want %d", first, most)
 	}
 	other := r.viewer()

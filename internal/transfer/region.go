@@ -101,7 +101,7 @@ func (p *Pool) refuseOwn(fd int) error {
 		return ErrOwnFile
 	}
 	if is.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil // what else it can not be is for others to say, and reading may wait
+		return nil // what else it can not be is checked later, and reading may wait
 	}
 	var magic [8]byte
 	if n, _ := unix.Pread(fd, magic[:], 0); n == len(magic) {

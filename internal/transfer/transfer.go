@@ -56,7 +56,7 @@ type Transfer struct {
 	repeats map[int]int
 }
 
-// Options say how blocks are stored; a load has Job only.
+// Options are how blocks are stored; a load has Job only.
 type Options struct {
 	Parent  string    // key of the first block's parent
 	Chain   bool      // each block is the parent of the next

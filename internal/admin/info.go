@@ -1,4 +1,4 @@
-package server
+package admin
 
 import (
 	"fmt"
@@ -8,16 +8,15 @@ import (
 	"strings"
 
 	"cascadekv/cascade"
-	"cascadekv/internal/admin"
 )
 
-// redisVersion is the Redis whose behaviour clients may expect.
-const redisVersion = "7.0.0"
+// RedisVersion is the Redis whose behaviour clients may expect.
+const RedisVersion = "7.0.0"
 
 // infoSections in the order in which INFO prints them.
 var infoSections = []struct {
 	name  string
-	lines func(*conn, admin.Snapshot) []string
+	lines func(Snapshot, Redis) []string
 }{
 	{"Server", infoServer},
 	{"Clients", infoClients},
@@ -28,46 +27,51 @@ var infoSections = []struct {
 	{"Cascade", infoCascade},
 }
 
-func cmdInfo(c *conn, args [][]byte) {
-	want := map[string]bool{}
-	for _, a := range args[1:] {
-		want[strings.ToLower(string(a))] = true
-	}
-	all := len(want) == 0 || want["all"] || want["default"] || want["everything"]
-	snap := c.srv.Snapshot()
+// Redis is what INFO reports of a server beside its snapshot.
+type Redis struct {
+	Socket     string   // path
+	MaxClients int      // 0: no bound
+	Arena      string   // path, "" for none
+	Databases  []string // namespace of each
+}
+
+// Info renders a snapshot as Redis's INFO does: the sections that are asked for, in
+// lower case, or all of them.
+func Info(s Snapshot, r Redis, sections map[string]bool) string {
+	all := len(sections) == 0 || sections["all"] || sections["default"] || sections["everything"]
 	var b strings.Builder
-	for _, s := range infoSections {
-		if !all && !want[strings.ToLower(s.name)] {
+	for _, section := range infoSections {
+		if !all && !sections[strings.ToLower(section.name)] {
 			continue
 		}
 		if b.Len() > 0 {
 			b.WriteString("\r\n")
 		}
-		fmt.Fprintf(&b, "# %s\r\n%s\r\n", s.name, strings.Join(s.lines(c, snap), "\r\n"))
+		fmt.Fprintf(&b, "# %s\r\n%s\r\n", section.name, strings.Join(section.lines(s, r), "\r\n"))
 	}
-	c.wr.Verbatim("txt", b.String())
+	return b.String()
 }
 
-func infoServer(c *conn, s admin.Snapshot) []string {
+func infoServer(s Snapshot, r Redis) []string {
 	return []string{
-		"redis_version:" + redisVersion,
+		"redis_version:" + RedisVersion,
 		"redis_mode:standalone",
 		"cascade_version:" + s.Version,
 		"os:" + runtime.GOOS + " " + runtime.GOARCH,
 		fmt.Sprintf("process_id:%d", os.Getpid()),
 		fmt.Sprintf("uptime_in_seconds:%d", int64(s.UptimeSeconds)),
-		"unix_socket:" + c.srv.opt.Socket,
+		"unix_socket:" + r.Socket,
 	}
 }
 
-func infoClients(c *conn, s admin.Snapshot) []string {
+func infoClients(s Snapshot, r Redis) []string {
 	return []string{
 		fmt.Sprintf("connected_clients:%d", s.Connections),
-		fmt.Sprintf("maxclients:%d", c.srv.limits.Load().MaxConnections),
+		fmt.Sprintf("maxclients:%d", r.MaxClients),
 	}
 }
 
-func infoMemory(_ *conn, s admin.Snapshot) []string {
+func infoMemory(s Snapshot, _ Redis) []string {
 	var used, capacity int64
 	policy := ""
 	for _, t := range s.Tiers {
@@ -84,7 +88,7 @@ func infoMemory(_ *conn, s admin.Snapshot) []string {
 	}
 }
 
-func infoStats(_ *conn, s admin.Snapshot) []string {
+func infoStats(s Snapshot, _ Redis) []string {
 	lines := []string{
 		fmt.Sprintf("total_commands_processed:%d", s.Commands),
 		fmt.Sprintf("keyspace_hits:%d", s.Hits),
@@ -99,13 +103,13 @@ func infoStats(_ *conn, s admin.Snapshot) []string {
 	return append(lines, fmt.Sprintf("evicted_keys:%d", evicted))
 }
 
-func infoReplication(*conn, admin.Snapshot) []string {
+func infoReplication(Snapshot, Redis) []string {
 	return []string{"role:master", "connected_slaves:0"}
 }
 
-func infoCascade(c *conn, s admin.Snapshot) []string {
+func infoCascade(s Snapshot, r Redis) []string {
 	return []string{
-		"cascade_arena:" + arenaPath(c.srv.opt.Store),
+		"cascade_arena:" + r.Arena,
 		fmt.Sprintf("cascade_held_bytes:%d", s.Held.Bytes),
 		fmt.Sprintf("cascade_held_views:%d", s.Held.Views),
 		fmt.Sprintf("cascade_held_pins:%d", s.Held.Pins),
@@ -116,10 +120,10 @@ func infoCascade(c *conn, s admin.Snapshot) []string {
 	}
 }
 
-func infoKeyspace(_ *conn, s admin.Snapshot) []string {
+func infoKeyspace(s Snapshot, r Redis) []string {
 	var lines []string
-	for n := range databases {
-		i := slices.IndexFunc(s.Namespaces, func(ns cascade.NamespaceStats) bool { return ns.Name == databaseNamespace(n) })
+	for n, name := range r.Databases {
+		i := slices.IndexFunc(s.Namespaces, func(ns cascade.NamespaceStats) bool { return ns.Name == name })
 		if i >= 0 && s.Namespaces[i].Names > 0 {
 			lines = append(lines, fmt.Sprintf("db%d:keys=%d,expires=0,avg_ttl=0", n, s.Namespaces[i].Names))
 		}
