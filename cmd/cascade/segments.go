@@ -14,7 +14,7 @@ import (
 
 	"cascadekv/lustre/campaign"
 	"cascadekv/lustre/campaign/segfile"
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/lease"
 )
 
 // segmentsFlags are those of cascade segments.
@@ -129,7 +129,7 @@ func (a *app) segmentTotals(l *campaign.Listing) error {
 		return err
 	}
 	for _, r := range l.Runs {
-		if r.Life == segment.LifeAlive {
+		if r.Life == lease.LifeAlive {
 			fmt.Fprintf(a.out, "%s is owned by a rank that lives: process %d on %s, which said so at %s\n", r.Path, r.Process, r.Host, r.Renewed.Format(time.DateTime))
 		}
 	}

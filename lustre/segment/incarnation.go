@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -41,7 +42,7 @@ func (s *Store) Adopt(ctx context.Context, one tiers.Part, fn func(tiers.Entry) 
 // tells whether that is so; of one whose owner lives nothing is read. Errors:
 // those of Adopt.
 func (s *Store) Inherit(ctx context.Context, one tiers.Part, fn func(tiers.Entry) error) (bool, error) {
-	r := &recovery{inherits: true, ownOnly: true}
+	r := &recovery{Round: lease.Round{Inherits: true}, ownOnly: true}
 	if err := s.takeIn(ctx, one, r, fn); err != nil {
 		return false, err // what runs on may still set r
 	}

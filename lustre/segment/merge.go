@@ -113,7 +113,7 @@ func (m *merge) run(budget int64) error {
 	if len(m.from) == 0 {
 		return nil
 	}
-	if err := m.s.rely(m.ctx); err != nil {
+	if err := m.s.lease.Verify(m.ctx); err != nil {
 		return err
 	}
 	for _, f := range m.from {
@@ -287,7 +287,7 @@ func (m *merge) move(blocks []moving, records []format.Record) error {
 		err = f.syncTo(number)
 	}
 	if err == nil {
-		err = m.s.relyOn(m.ctx, f.id.Incarnation)
+		err = m.s.lease.VerifyFor(m.ctx, f.id.Incarnation)
 	}
 	if f.path != "" {
 		m.s.note(f, items, records, err == nil)

@@ -45,7 +45,7 @@ func (s *Store) missing() ([]block.ID, error) {
 			return nil, unavailable("look for segments that are gone", err)
 		}
 		if err != nil {
-			s.dirGone(dir)
+			s.lease.DirGone(dir)
 		}
 		for path, f := range files {
 			if _, listed := slices.BinarySearch(names, filepath.Base(path)); !listed && s.isGone(path) {
@@ -57,7 +57,7 @@ func (s *Store) missing() ([]block.ID, error) {
 		return nil, nil
 	}
 	lost := s.giveUpGone(gone)
-	_, _, err := s.ownDir(context.Background())
+	_, _, err := s.lease.OwnDir(context.Background())
 	if err != nil {
 		err = unavailable("make the directory of segments anew", err)
 	}
@@ -118,20 +118,6 @@ func (s *Store) isGone(path string) bool {
 		_ = h.Close() // nothing was read: its error tells nothing
 	}
 	return errors.Is(err, os.ErrNotExist)
-}
-
-// dirGone notes that a directory of this run's is gone.
-func (s *Store) dirGone(dir string) {
-	s.tenure.mu.Lock()
-	defer s.tenure.mu.Unlock()
-	if s.tenure.dir == dir {
-		s.tenure.dir = ""
-	}
-	for one := range s.tenure.taken {
-		if filepath.Join(s.opt.Dir, format.Dir(one)) == dir {
-			delete(s.tenure.taken, one)
-		}
-	}
 }
 
 // giveUpGone forgets files that are gone, and returns the blocks that were in them.

@@ -128,7 +128,7 @@ func (s *Store) write(ctx context.Context, j *writing, items []tiers.Item) error
 		err = s.checkRoom(need, len(items))
 	}
 	if err == nil {
-		err = s.rely(ctx)
+		err = s.lease.Verify(ctx)
 	}
 	if err == nil {
 		var free func()
@@ -193,7 +193,7 @@ func (s *Store) writeOnce(ctx context.Context, j *writing, items []format.Block,
 		err = f.syncWithin(ctx, number)
 	}
 	if err == nil {
-		err = s.relyOn(ctx, f.id.Incarnation)
+		err = s.lease.VerifyFor(ctx, f.id.Incarnation)
 	}
 	if err != nil {
 		s.detach(f)
@@ -238,7 +238,7 @@ func (s *Store) append(f *file, items []format.Block, names []format.Record) (nu
 	first := f.w.Frames == 0
 	var dir string
 	if first {
-		if dir, f.id.Incarnation, err = s.ownDir(context.Background()); err != nil {
+		if dir, f.id.Incarnation, err = s.lease.OwnDir(context.Background()); err != nil {
 			return 0, nil, f.fail(err)
 		}
 	}
@@ -251,7 +251,7 @@ func (s *Store) append(f *file, items []format.Block, names []format.Record) (nu
 			s.isOpen(f)
 		}
 		if errors.Is(err, os.ErrNotExist) {
-			s.lostDir()
+			s.lease.DirLost()
 		}
 	} else {
 		_, err = f.handle.Pwritev(fr.Bufs, f.w.Off)

@@ -10,6 +10,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -24,7 +25,7 @@ const dropBatch = 1024
 // called at most once, before any Put. An error from fn ends it and is returned;
 // other errors match ErrUnavailable.
 func (s *Store) Recover(fn func(tiers.Entry) error) error {
-	r := recovery{newest: map[nameKey]format.Record{}, inherits: s.opt.Inherits && !s.opt.OwnOnly}
+	r := recovery{newest: map[nameKey]format.Record{}, Round: lease.Round{Inherits: s.opt.Inherits && !s.opt.OwnOnly}}
 	names, err := s.list(s.opt.Dir, &r)
 	if err != nil && !errors.Is(err, errLate) {
 		return unavailable("list incarnations", err)
@@ -52,27 +53,20 @@ func (s *Store) reclaimSoon() {
 // recovery is what was read, and not handed over yet.
 type recovery struct {
 	known  map[string]*file // segments that were read before, by path
-	ended  map[owner]bool   // whether these runs have ended
 	ids    []block.ID       // indexed
 	newest map[nameKey]format.Record
 
-	inherits bool // runs of other rank numbers that have ended are taken over too
-	ownOnly  bool // of what is another's nothing is read
-	owned    bool // the last incarnation is this run's
+	lease.Round
+	ownOnly bool // of what is another's nothing is read
+	owned   bool // the last incarnation is this run's
 
 	still patience
-}
-
-// owner is a run as its tokens name it.
-type owner struct {
-	number  uint64
-	process Process
 }
 
 // loadIncarnation reads the segments of one incarnation that were not read yet.
 func (s *Store) loadIncarnation(one tiers.Part, r *recovery) {
 	dir := filepath.Join(s.opt.Dir, format.Dir(one))
-	if s.tenure.wrote(dir) {
+	if s.lease.Wrote(dir) {
 		return // what this store writes is in the index
 	}
 	files, err := s.list(dir, r)
@@ -83,12 +77,15 @@ func (s *Store) loadIncarnation(one tiers.Part, r *recovery) {
 		s.skip(dir, err)
 		return
 	}
-	closed := slices.ContainsFunc(tokens(files), func(t Token) bool { return t.Closed })
-	own, files := s.owns(one, files, r)
+	closed := slices.ContainsFunc(lease.Tokens(files), func(t lease.Token) bool { return t.Closed })
+	own, files, err := s.lease.Owns(one, files, &r.Round)
+	if err != nil {
+		s.skip(dir, err)
+	}
 	if r.owned = own; r.ownOnly && !own {
 		return
 	}
-	settle := own || !s.mayWriteHere(files)
+	settle := own || !s.lease.MayWriteHere(files)
 	for _, name := range files {
 		path := filepath.Join(dir, name)
 		if f := r.known[path]; f != nil {
@@ -107,15 +104,6 @@ func (s *Store) loadIncarnation(one tiers.Part, r *recovery) {
 			s.skip(path, format.Errorf("it has no footer, though its rank ended in good order: it was cut or damaged, and of its %d bytes those from %d on are lost: cascade fsck tells more", sc.Size, sc.Whole))
 		}
 	}
-}
-
-// mayWriteHere tells whether a process of this node may be writing to the
-// directory in which these names lie. Nobody else must sync its files: only the
-// first fsync of a node is told that writes were lost (docs/format.md §1.7).
-func (s *Store) mayWriteHere(names []string) bool {
-	return slices.ContainsFunc(tokens(names), func(t Token) bool {
-		return !t.Closed && !t.Process.Gone() && t.Process.maybeNear(s.opt.Process)
-	})
 }
 
 // paths are those of the segments that were read before.

@@ -36,9 +36,9 @@ func (s *Store) reclaim() {
 			s.reclaiming = false
 			return
 		}
-		if f.path != "" && !s.tenure.trusted(s.opt.Now()) {
+		if f.path != "" && !s.lease.Trusted(s.opt.Now()) {
 			var err error
-			pool.Without(&s.mu, func() { err = s.rely(context.Background()) })
+			pool.Without(&s.mu, func() { err = s.lease.Verify(context.Background()) })
 			if err != nil {
 				s.reclaiming = false
 				return
@@ -61,7 +61,7 @@ func (s *Store) reclaim() {
 			}
 		}
 		if one := f.id.Part(); f.loaded && !s.hasLoadedLocked(one) {
-			pool.Without(&s.mu, func() { s.dropTaken(one) })
+			pool.Without(&s.mu, func() { s.lease.Drop(one) })
 		}
 	}
 }
@@ -179,5 +179,5 @@ func (s *Store) endTenure() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseWait)
 	defer cancel()
-	return s.writes.Run(ctx, "close of the token", &pool.Job{}, func() { s.retire(used) })
+	return s.writes.Run(ctx, "close of the token", &pool.Job{}, func() { s.lease.Retire(used) })
 }

@@ -3,8 +3,6 @@ package segment
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"cascadekv/lustre/codec"
 	"cascadekv/lustre/segment/breaker"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/lustre/segment/pool"
 	"cascadekv/lustre/segment/trust"
 	"cascadekv/tiers"
@@ -36,7 +35,7 @@ type Store struct {
 	faults        faults
 	uses          atomic.Uint64 // of handles
 
-	tenure  *tenure
+	lease   *lease.Lease
 	arrived chan struct{} // capacity 1: something late has ended
 
 	mu         sync.Mutex
@@ -95,7 +94,7 @@ func Open(o Options) (*Store, error) {
 	watch := breaker.New(o.FS, o.Now, o.Readers, o.Writers)
 	o.FS = watch
 	s := &Store{
-		opt: o, fs: watch, watch: watch, access: access, guard: access.guard, coder: o.coder, tenure: newTenure(o.Incarnation),
+		opt: o, fs: watch, watch: watch, access: access, guard: access.guard, coder: o.coder,
 		reads: make(pool.Pool, o.Readers), writes: make(pool.Pool, o.Writers), merging: pool.NewLock(),
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
 		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
@@ -103,22 +102,43 @@ func Open(o Options) (*Store, error) {
 		room: room{segment: o.SegmentBytes},
 	}
 	s.idle = sync.NewCond(&s.mu)
+	s.lease = lease.New(s.leaseOptions())
 	s.handles = newHandles(o, s.closeSoon)
 	watch.Spare = s.spareFile
 	return s, nil
 }
 
-func mkdirAll(fs vfs.FS, dir string) error {
-	err := fs.Mkdir(dir, 0o700)
-	if errors.Is(err, os.ErrNotExist) {
-		if err = mkdirAll(fs, filepath.Dir(dir)); err == nil {
-			err = fs.Mkdir(dir, 0o700)
-		}
+func (s *Store) leaseOptions() lease.Options {
+	o := lease.Options{
+		FS: s.fs, Dir: s.opt.Dir, Rank: s.opt.Rank, Incarnation: s.opt.Incarnation, Process: s.opt.Process, Now: s.opt.Now,
+		Begin: func() (func(), bool) {
+			if s.admit(nil) != nil {
+				return nil, false
+			}
+			s.writes <- struct{}{}
+			slot := s.writes.Taken()
+			return func() { slot.End(); s.endJob() }, true
+		},
+		Lost: s.disown,
 	}
-	if errors.Is(err, os.ErrExist) {
-		return nil
+	if s.opt.Layout != nil {
+		o.Prepare = s.opt.Layout.Prepare
 	}
-	return err
+	return o
+}
+
+// disown ends this run's ownership of all files. What it writes from now on goes to
+// a new directory.
+func (s *Store) disown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for f := range s.files {
+		f.own = false
+	}
+	if s.current != nil {
+		s.current.done = true
+		s.current = nil
+	}
 }
 
 // Name implements tiers.Tier.
@@ -253,7 +273,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	s.tenure.stop()
+	s.lease.Stop()
 	s.waitIdleLocked()
 	s.jobs++ // the final write, which ends it
 	s.mu.Unlock()
