@@ -125,7 +125,7 @@ func (s *Store) write(ctx context.Context, j *writing, items []tiers.Item) error
 	_, need := format.FrameSize(all, names)
 	err := s.mayWrite()
 	if err == nil {
-		err = s.checkRoom(need, len(items))
+		err = s.room.Check(need, len(items))
 	}
 	if err == nil {
 		err = s.lease.Verify(ctx)
@@ -149,7 +149,7 @@ func (s *Store) write(ctx context.Context, j *writing, items []tiers.Item) error
 	case err == nil:
 		return nil
 	case isFull(err):
-		s.setFull()
+		s.room.Fill()
 		return full(what, err)
 	case errors.Is(err, tiers.ErrUnavailable):
 		return err
@@ -179,7 +179,7 @@ func (s *Store) writeOnce(ctx context.Context, j *writing, items []format.Block,
 	}
 	defer s.unuse(f)
 	if f.w.Frames == 0 && !again {
-		if err := s.checkNewFile(need, len(items)); err != nil {
+		if err := s.room.CheckNewFile(need, len(items)); err != nil {
 			f.appending.Release()
 			return err
 		}
@@ -219,7 +219,7 @@ func (s *Store) writeOnce(ctx context.Context, j *writing, items []format.Block,
 func (s *Store) note(f *file, items []format.Block, names []format.Record, count bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.room.spend(f.w.Off - f.size)
+	s.room.Spend(f.w.Off - f.size)
 	f.size = f.w.Off
 	for _, it := range items {
 		for _, n := range it.Names {

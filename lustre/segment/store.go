@@ -14,6 +14,7 @@ import (
 	"cascadekv/lustre/segment/format"
 	"cascadekv/lustre/segment/lease"
 	"cascadekv/lustre/segment/pool"
+	"cascadekv/lustre/segment/space"
 	"cascadekv/lustre/segment/trust"
 	"cascadekv/tiers"
 )
@@ -35,6 +36,7 @@ type Store struct {
 	faults        faults
 	uses          atomic.Uint64 // of handles
 
+	room    *space.Room
 	lease   *lease.Lease
 	arrived chan struct{} // capacity 1: something late has ended
 
@@ -55,7 +57,6 @@ type Store struct {
 	flushing   bool
 	reclaiming bool
 	closed     bool
-	room       room
 	skipped    []error
 	mounted    int64               // type of the file system, once it is known
 	opened     map[*file]struct{}  // those with a handle
@@ -99,7 +100,7 @@ func Open(o Options) (*Store, error) {
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
 		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
 		opened: map[*file]struct{}{}, late: map[string]struct{}{}, arrived: make(chan struct{}, 1),
-		room: room{segment: o.SegmentBytes},
+		room: space.New(space.Options{FS: watch, Dir: o.Dir, Segment: o.SegmentBytes, RetryFull: o.RetryFull, Now: o.Now}),
 	}
 	s.idle = sync.NewCond(&s.mu)
 	s.lease = lease.New(s.leaseOptions())
@@ -177,6 +178,13 @@ func (s *Store) Health() tiers.Health {
 	h := s.watch.Health()
 	h.ReadOnly, h.Poisoned, h.Reads = s.ReadOnly(), s.faults.poisoned.Load(), s.faults.reads()
 	return h
+}
+
+// ReadOnly reports whether writes are refused because the file system is full, or
+// nearly so.
+func (s *Store) ReadOnly() bool {
+	short, _ := s.room.Short()
+	return short
 }
 
 // Refused returns what was not read because of whose it is.
