@@ -189,20 +189,3 @@ func (s *Store) Hides(fn func([]block.Name) []bool) {
 		s.reclaimSoonLocked()
 	}
 }
-
-// Older returns which of the records, of segments that this store has not read,
-// are void for what it knows itself of their names, and keeps that.
-func (s *Store) Older(records []format.Record) []bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	older := make([]bool, len(records))
-	for i, r := range records {
-		st := s.names[nameKey{r.Name.Namespace, r.Name.Key}]
-		if st == nil || st.seq < r.Name.Seq {
-			continue
-		}
-		older[i] = true
-		st.hides = true
-	}
-	return older
-}

@@ -144,19 +144,6 @@ func (s *Store) victims(budget int64) []*file {
 	return files
 }
 
-// shapesLocked tells of the segments that can be rewritten.
-func (s *Store) shapesLocked() (shapes []space.Shape[*file]) {
-	for f := range s.files {
-		// A file that is done but in use may have a write under way. One that
-		// nothing in it keeps is about to be unlinked.
-		idle := f.done && f.users == 0 && !f.removing && !f.stays && f.path != ""
-		if f.own && idle && (f.live > 0 || s.neededLocked(f)) {
-			shapes = append(shapes, space.Shape[*file]{File: f, Size: f.size, Live: min(f.liveBytes+f.overhead, f.size)})
-		}
-	}
-	return shapes
-}
-
 // Sparsest returns the blocks of the segment of this rank with the fewest bytes of
 // blocks, most at most, if it is worth rewriting in a shortage; nil if there is
 // none. When they are evicted the segment can be unlinked, which takes no room as

@@ -316,13 +316,6 @@ func (s *Store) unuse(f *file) {
 	s.unuseLocked(f)
 }
 
-func (s *Store) unuseLocked(f *file) {
-	f.users--
-	if f.users == 0 && f.done && f.live == 0 {
-		s.reclaimSoonLocked()
-	}
-}
-
 func (s *Store) isCurrent(f *file) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,7 +32,6 @@ type Store struct {
 	merging       pool.Lock    // one merge at a time
 	putting       atomic.Int64 // callers who wait for a write: merges give way to them
 	advice        advice
-	guard         *trust.Guard
 	faults        faults
 	uses          atomic.Uint64 // of handles
 
@@ -40,39 +39,17 @@ type Store struct {
 	lease   *lease.Lease
 	arrived chan struct{} // capacity 1: something late has ended
 
-	mu         sync.Mutex
-	idle       *sync.Cond // pins or jobs went down
-	blocks     map[block.ID]*location
-	arriving   map[block.ID]struct{}
-	names      map[nameKey]*nameState
-	files      map[*file]struct{}
-	current    *file // takes frames; nil: the next one makes a file
+	*index
+	idle       *sync.Cond // with index.mu: pins or jobs went down
+	current    *file      // takes frames; nil: the next one makes a file
 	nextFile   uint64
 	waiting    []format.Record
 	loads      map[*load]struct{} // names on their way to the file system
-	pins       int
-	jobs       int
-	payload    int64
-	stored     int64
 	flushing   bool
+	pins, jobs int
 	reclaiming bool
-	closed     bool
-	skipped    []error
-	mounted    int64               // type of the file system, once it is known
-	opened     map[*file]struct{}  // those with a handle
-	late       map[string]struct{} // paths of what did not answer in time
-	judged     bool                // Hides has said what withdrawn names hide
+	mounted    int64 // type of the file system, once it is known
 	merged     tiers.Merged
-}
-
-// location is where an indexed block lies. Guarded by Store.mu but for what
-// never changes.
-type location struct {
-	file *file
-	info block.Info
-	as   format.Payload
-	off  int64 // of the payload in the file
-	pins int
 }
 
 // Open makes a store over Options.Dir. It reads nothing yet: call Recover
@@ -95,13 +72,12 @@ func Open(o Options) (*Store, error) {
 	watch := breaker.New(o.FS, o.Now, o.Readers, o.Writers)
 	o.FS = watch
 	s := &Store{
-		opt: o, fs: watch, watch: watch, access: access, guard: access.guard, coder: o.coder,
+		opt: o, fs: watch, watch: watch, access: access, coder: o.coder,
 		reads: make(pool.Pool, o.Readers), writes: make(pool.Pool, o.Writers), merging: pool.NewLock(),
-		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
-		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
-		opened: map[*file]struct{}{}, late: map[string]struct{}{}, arrived: make(chan struct{}, 1),
+		loads: map[*load]struct{}{}, arrived: make(chan struct{}, 1),
 		room: space.New(space.Options{FS: watch, Dir: o.Dir, Segment: o.SegmentBytes, RetryFull: o.RetryFull, Now: o.Now}),
 	}
+	s.index = newIndex(access.guard, o.Apart, s.reclaimSoonLocked)
 	s.idle = sync.NewCond(&s.mu)
 	s.lease = lease.New(s.leaseOptions())
 	s.handles = newHandles(o, s.closeSoon)
@@ -190,14 +166,6 @@ func (s *Store) ReadOnly() bool {
 // Refused returns what was not read because of whose it is.
 func (s *Store) Refused() trust.Refused { return s.guard.Refused() }
 
-// Skipped returns one error for each file or directory that Recover left out,
-// whole or in part.
-func (s *Store) Skipped() []error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]error(nil), s.skipped...)
-}
-
 // endJob ends an operation that Close waits for.
 func (s *Store) endJob() {
 	s.mu.Lock()
@@ -222,30 +190,6 @@ func (s *Store) Evict(id block.ID) error {
 	return nil
 }
 
-func (s *Store) findLocked(id block.ID) (*location, error) {
-	if s.closed {
-		return nil, tiers.ErrClosed
-	}
-	loc := s.blocks[id]
-	if loc == nil {
-		return nil, fmt.Errorf("%w: %v", tiers.ErrNotFound, id)
-	}
-	return loc, nil
-}
-
-// indexLocked adds a block, and tells whether it did: the first copy stays.
-func (s *Store) indexLocked(f *file, info block.Info, as format.Payload, off int64) bool {
-	if s.blocks[info.ID] != nil {
-		return false
-	}
-	s.blocks[info.ID] = &location{file: f, info: info, as: as, off: off}
-	s.payload += info.Size
-	s.stored += as.Size
-	f.live++
-	f.liveBytes += as.Footprint()
-	return true
-}
-
 // newFileLocked makes a segment that has no file yet.
 func (s *Store) newFileLocked() *file {
 	f := newFile(true)
@@ -254,20 +198,6 @@ func (s *Store) newFileLocked() *file {
 	s.nextFile++
 	s.files[f] = struct{}{}
 	return f
-}
-
-// forgetLocked takes a block out of the index, if it is still the one there.
-func (s *Store) forgetLocked(loc *location) {
-	if s.blocks[loc.info.ID] != loc {
-		return
-	}
-	delete(s.blocks, loc.info.ID)
-	s.payload -= loc.info.Size
-	s.stored -= loc.as.Size
-	loc.file.liveBytes -= loc.as.Footprint()
-	if loc.file.live--; loc.file.live == 0 {
-		s.reclaimSoonLocked()
-	}
 }
 
 // Close waits for references and running operations, writes what is buffered,
@@ -300,19 +230,6 @@ func (s *Store) Close() error {
 		err = unavailable("close", err)
 	}
 	return err
-}
-
-// unused returns the files that nobody can be reading or writing any more.
-func (s *Store) unused() []*file {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []*file
-	for f := range s.files {
-		if f.users == 0 && !f.removing {
-			out = append(out, f)
-		}
-	}
-	return out
 }
 
 // waitIdleLocked waits for references and operations, up to CloseWait.
