@@ -8,7 +8,7 @@ import (
 
 	"cascadekv/cascade/policy"
 	"cascadekv/lustre"
-	"cascadekv/lustre/segment"
+	dirlease "cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -16,7 +16,7 @@ import (
 // it recovers its own part.
 func campaignRig(t *testing.T, dir string, rank uint32) *rig {
 	t.Helper()
-	cold, err := lustre.Open(lustre.Options{Dir: dir, Rank: rank, OwnOnly: true, Process: segment.Killed()})
+	cold, err := lustre.Open(lustre.Options{Dir: dir, Rank: rank, OwnOnly: true, Process: dirlease.Killed()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre"
-	"cascadekv/lustre/segment"
+	dirlease "cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 	"cascadekv/tiers/shm"
 )
@@ -81,7 +81,7 @@ func openOver(t *testing.T, arena, dir string, step func()) *rig {
 		o.Memory[0] = watched{m, step}
 	}
 	if dir != "" {
-		if o.Cold, err = lustre.Open(lustre.Options{Dir: dir, Process: segment.Killed()}); err != nil {
+		if o.Cold, err = lustre.Open(lustre.Options{Dir: dir, Process: dirlease.Killed()}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -113,7 +113,7 @@ func TestReadSegmentBusy(t *testing.T) {
 // died, and what another rank recovered has places too.
 func TestSegmentsOfADeadRank(t *testing.T) {
 	dir := t.TempDir()
-	a, b := pair(t, Options{Dir: dir, Process: segment.Killed()}, Options{})
+	a, b := pair(t, Options{Dir: dir, Process: lease.Killed()}, Options{})
 	var items []tiers.Item
 	var places []tiers.Segment
 	for i := range 5 {

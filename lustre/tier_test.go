@@ -11,6 +11,7 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 	"cascadekv/tiers/tiertest"
 )
@@ -29,7 +30,7 @@ func TestConformance(t *testing.T) {
 				Corrupt:    corrupt,
 				Torn:       torn,
 				New: func(t *testing.T, dir string, _ int64) tiers.Tier {
-					o.Dir, o.Rank, o.Process = dir, 3, segment.Killed()
+					o.Dir, o.Rank, o.Process = dir, 3, lease.Killed()
 					tr, err := Open(o)
 					if err != nil {
 						t.Fatal(err)

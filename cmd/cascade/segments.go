@@ -15,7 +15,7 @@ import (
 	"cascadekv/internal/cli"
 	"cascadekv/lustre/campaign"
 	"cascadekv/lustre/campaign/segfile"
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/lease"
 )
 
 // segmentsFlags are those of cascade segments.
@@ -130,7 +130,7 @@ func (a *app) segmentTotals(l *campaign.Listing) error {
 		return err
 	}
 	for _, r := range l.Runs {
-		if r.Life == segment.LifeAlive {
+		if r.Life == lease.LifeAlive {
 			fmt.Fprintf(a.out, "%s is owned by a rank that lives: process %d on %s, which said so at %s\n", r.Path, r.Process, r.Host, r.Renewed.Format(time.DateTime))
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"cascadekv/internal/guest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -294,7 +295,7 @@ func TestRealClients(t *testing.T) {
 	t.Cleanup(func() { shell(t, "umount %s", second) })
 	dirs := []string{dir, second + strings.TrimPrefix(dir, "/mnt/lustre")}
 	var stores []*segment.Store
-	nodes := []segment.Process{segment.Self(), segment.Self()}
+	nodes := []lease.Process{lease.Self(), lease.Self()}
 	nodes[1].Boot[0]++ // another one
 	for rank, dir := range dirs {
 		stores = append(stores, openSegments(t, segment.Options{Dir: dir, Rank: uint32(rank), Incarnation: 1, KeepOpen: time.Minute, Process: nodes[rank]}))

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/vfs"
-	"cascadekv/lustre/segment"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/lustre/segment/trust"
 )
 
@@ -122,7 +122,7 @@ type item struct {
 	info fs.FileInfo
 	err  error
 
-	token segment.Token // of a token
+	token lease.Token // of a token
 }
 
 // listing is everything that lies in a campaign, in the order in which readers
@@ -179,7 +179,7 @@ func (o *Options) listDir(dir item) []item {
 		if errors.Is(it.err, os.ErrNotExist) {
 			continue
 		}
-		if token, ok := segment.ParseToken(name); ok {
+		if token, ok := lease.ParseToken(name); ok {
 			it.kind, it.token = isToken, token
 		}
 		if it.err == nil && !it.info.Mode().IsRegular() {

@@ -16,6 +16,7 @@ import (
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -93,7 +94,7 @@ func TestRuns(t *testing.T) {
 	first := startRank(t, dir, 1, 0x20, d)
 	first.put(1, 5000, "a", 1)
 	first.close()
-	live := startRankAs(t, segment.Self(), dir, 1, 0x30, d)
+	live := startRankAs(t, lease.Self(), dir, 1, 0x30, d)
 	if err := live.s.Recover(func(tiers.Entry) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func TestRuns(t *testing.T) {
 		t.Fatalf("%+v, %v", l, err)
 	}
 	for _, r := range l.Runs {
-		if r.Owner != "0000000000000030" || r.Life != segment.LifeAlive || r.Process != uint64(os.Getpid()) || r.Host == "" || r.Renewed.IsZero() {
+		if r.Owner != "0000000000000030" || r.Life != lease.LifeAlive || r.Process != uint64(os.Getpid()) || r.Host == "" || r.Renewed.IsZero() {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -113,7 +114,7 @@ func TestRuns(t *testing.T) {
 		t.Errorf("writers: of the sealed one %v, of the other %v", l.Segments[0].Writer, l.Segments[1].Writer)
 	}
 	live.close()
-	if l, err = List(t.Context(), o, 1); err != nil || len(l.Runs) != 2 || l.Runs[0].Life != segment.LifeClosed || l.Runs[1].Life != segment.LifeClosed {
+	if l, err = List(t.Context(), o, 1); err != nil || len(l.Runs) != 2 || l.Runs[0].Life != lease.LifeClosed || l.Runs[1].Life != lease.LifeClosed {
 		t.Errorf("after the end: %+v, %v", l.Runs, err)
 	}
 	if l, err = List(t.Context(), o, 0); err != nil || len(l.Runs) != 0 {
@@ -131,7 +132,7 @@ func TestInheritedRuns(t *testing.T) {
 	left.close()
 	var late atomic.Int64
 	now := func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
-	elsewhere := segment.Self() // so that its token alone tells
+	elsewhere := lease.Self() // so that its token alone tells
 	elsewhere.Boot[0] ^= 0xff
 	s, err := segment.Open(segment.Options{Dir: dir, Rank: 2, Incarnation: 0x30, Process: elsewhere, Now: now})
 	if err != nil {
@@ -151,7 +152,7 @@ func TestInheritedRuns(t *testing.T) {
 		t.Fatalf("%+v, %v", l, err)
 	}
 	for _, r := range l.Runs {
-		if r.Owner != "0000000000000030" || r.Life != segment.LifeAlive || !r.Renewed.After(time.Now().Add(40*time.Minute)) {
+		if r.Owner != "0000000000000030" || r.Life != lease.LifeAlive || !r.Renewed.After(time.Now().Add(40*time.Minute)) {
 			t.Errorf("%+v", r)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -61,10 +62,10 @@ type rank struct {
 // left by a crash.
 func startRank(t *testing.T, dir string, number uint32, incarnation uint64, d *data) *rank {
 	t.Helper()
-	return startRankAs(t, segment.Killed(), dir, number, incarnation, d)
+	return startRankAs(t, lease.Killed(), dir, number, incarnation, d)
 }
 
-func startRankAs(t *testing.T, p segment.Process, dir string, number uint32, incarnation uint64, d *data) *rank {
+func startRankAs(t *testing.T, p lease.Process, dir string, number uint32, incarnation uint64, d *data) *rank {
 	t.Helper()
 	s, err := segment.Open(segment.Options{Dir: dir, Rank: number, Incarnation: incarnation, CloseWait: 5 * time.Second, SegmentBytes: 400 << 10, Compress: true, Process: p})
 	if err != nil {

@@ -5,23 +5,23 @@ import (
 	"path/filepath"
 	"time"
 
-	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/lease"
 )
 
 // Run tells who owns the directory of an incarnation (docs/format.md §1.10).
 type Run struct {
-	Path    string       `json:"path"` // of the directory, relative to the campaign
-	Rank    uint32       `json:"rank"`
-	Owner   string       `json:"owner,omitempty"` // its incarnation, hex; empty when nothing tells
-	Life    segment.Life `json:"life,omitempty"`
-	Host    string       `json:"host,omitempty"`
-	Process uint64       `json:"process,omitempty"` // its id
-	Renewed time.Time    `json:"renewed,omitzero"`
+	Path    string     `json:"path"` // of the directory, relative to the campaign
+	Rank    uint32     `json:"rank"`
+	Owner   string     `json:"owner,omitempty"` // its incarnation, hex; empty when nothing tells
+	Life    lease.Life `json:"life,omitempty"`
+	Host    string     `json:"host,omitempty"`
+	Process uint64     `json:"process,omitempty"` // its id
+	Renewed time.Time  `json:"renewed,omitzero"`
 }
 
 // runs lists who owns what, in the order of the directories.
 func (o *Options) runs(l *listing) []Run {
-	tokens := map[string][]segment.Token{} // by directory
+	tokens := map[string][]lease.Token{} // by directory
 	for _, it := range l.files {
 		if it.kind == isToken {
 			dir := filepath.Dir(it.path)
@@ -31,9 +31,9 @@ func (o *Options) runs(l *listing) []Run {
 	// The token that an owner renews lies in the directory of its own.
 	type owner struct {
 		number  uint64
-		process segment.Process
+		process lease.Process
 	}
-	renewed := map[owner]segment.Token{}
+	renewed := map[owner]lease.Token{}
 	for _, d := range l.dirs {
 		for _, t := range tokens[d.path] {
 			if t.Owner == d.id.Incarnation {
@@ -49,7 +49,7 @@ func (o *Options) runs(l *listing) []Run {
 				t = its
 			}
 			life := t.Life(o.Now())
-			if runs[i].Owner != "" && life != segment.LifeAlive {
+			if runs[i].Owner != "" && life != lease.LifeAlive {
 				continue
 			}
 			runs[i].Owner, runs[i].Life = fmt.Sprintf("%016x", t.Owner), life
@@ -63,7 +63,7 @@ func (o *Options) runs(l *listing) []Run {
 func owned(runs []Run) map[string]bool {
 	dirs := map[string]bool{}
 	for _, r := range runs {
-		if r.Life == segment.LifeAlive {
+		if r.Life == lease.LifeAlive {
 			dirs[r.Path] = true
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"cascadekv/internal/uring"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/lustre/segment/trust"
 )
 
@@ -61,7 +62,7 @@ func openAccess(o *Options) (*access, error) {
 	if machines {
 		o.FS = vfs.OS{Group: o.Group}
 	}
-	err := mkdirAll(o.FS, o.Dir)
+	err := lease.MkdirAll(o.FS, o.Dir)
 	if err != nil {
 		return nil, unavailable("make the directory of segments: check path and permissions", err)
 	}

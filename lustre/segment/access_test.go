@@ -181,9 +181,9 @@ func TestDirectTrace(t *testing.T) {
 	put(t, s, testItem(1, 5001), testItem(2, 100))
 	put(t, s, testItem(3, 20000))
 	seg := "rank003-0000000000000001/agg_rank003_000000.bin"
-	token := s.tenure.token.String()
+	_, token := s.lease.Current()
 	want := strings.Join([]string{
-		"mkdir rank003-0000000000000001", "create rank003-0000000000000001/" + token, "close rank003-0000000000000001/" + token, "statfs .", "create " + seg + ".tmp", "write " + seg + ".tmp 0+16384", "rename " + seg + ".tmp -> " + seg,
+		"mkdir rank003-0000000000000001", "create rank003-0000000000000001/" + token.String(), "close rank003-0000000000000001/" + token.String(), "statfs .", "create " + seg + ".tmp", "write " + seg + ".tmp 0+16384", "rename " + seg + ".tmp -> " + seg,
 		"sync " + seg + ".tmp", "write " + seg + ".tmp 16384+24576", "sync " + seg + ".tmp",
 	}, "\n")
 	if got := trace.Take(); got != want {

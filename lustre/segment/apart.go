@@ -10,6 +10,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -63,28 +64,13 @@ func (s *Store) Files(ctx context.Context, one tiers.Part) (Listing, error) {
 				l.Numbers = append(l.Numbers, id.Number)
 			}
 		}
-		l.Ended = s.hasEnded(one, tokens(names))
+		l.Ended = s.lease.HasEnded(one, lease.Tokens(names))
 		return nil
 	})
 	if err != nil {
 		return Listing{}, err // what runs on may still append
 	}
 	return l, nil
-}
-
-// hasEnded tells whether an incarnation with these tokens could be taken over. A
-// token may be missing for being renamed meanwhile, which is a reason to wait.
-func (s *Store) hasEnded(one tiers.Part, all []Token) bool {
-	if len(all) == 0 {
-		return s.tenure.later(one.Incarnation)
-	}
-	var r recovery
-	for _, t := range all {
-		if s.isMine(t) || !s.ended(one, t, &r) {
-			return false
-		}
-	}
-	return true
 }
 
 // Contents reads what counts of a segment of another rank, which need not be
@@ -202,21 +188,4 @@ func (s *Store) Hides(fn func([]block.Name) []bool) {
 	if s.emptyLocked() != nil {
 		s.reclaimSoonLocked()
 	}
-}
-
-// Older returns which of the records, of segments that this store has not read,
-// are void for what it knows itself of their names, and keeps that.
-func (s *Store) Older(records []format.Record) []bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	older := make([]bool, len(records))
-	for i, r := range records {
-		st := s.names[nameKey{r.Name.Namespace, r.Name.Key}]
-		if st == nil || st.seq < r.Name.Seq {
-			continue
-		}
-		older[i] = true
-		st.hides = true
-	}
-	return older
 }

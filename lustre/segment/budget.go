@@ -95,13 +95,6 @@ func (f *file) verifySame(h vfs.File) error {
 	return nil
 }
 
-// isOpen notes that a file has a handle.
-func (s *Store) isOpen(f *file) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.opened[f] = struct{}{}
-}
-
 // makeRoom closes idle files until one more may be open.
 func (s *Store) makeRoom() {
 	if s.opt.MaxOpenFiles == 0 {
@@ -109,13 +102,6 @@ func (s *Store) makeRoom() {
 	}
 	for s.openFiles() >= s.opt.MaxOpenFiles/2 && s.closeIdle() {
 	}
-}
-
-// openFiles is how many files of the index are open.
-func (s *Store) openFiles() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.opened)
 }
 
 // spareFile closes a file that nobody uses, and reports whether there was one.
@@ -130,29 +116,6 @@ func (s *Store) closeIdle() bool {
 		_ = h.Close()
 	}
 	return len(handles) > 0
-}
-
-// takeIdle takes the handles of such a file from it.
-func (s *Store) takeIdle() []vfs.File {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	busy := map[*file]bool{}
-	for {
-		var oldest *file
-		for f := range s.opened {
-			if f.done && !f.removing && !busy[f] && f.reads.Load() == 0 && (oldest == nil || f.used.Load() < oldest.used.Load()) {
-				oldest = f
-			}
-		}
-		if oldest == nil {
-			return nil
-		}
-		if handles, ok := oldest.giveUp(); ok {
-			delete(s.opened, oldest)
-			return handles
-		}
-		busy[oldest] = true
-	}
 }
 
 // giveUp takes the handles from a file, if nobody uses them: a writer has them

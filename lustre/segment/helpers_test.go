@@ -13,6 +13,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -39,7 +40,7 @@ func testName(key string, seq uint64) block.Name {
 func testOptions(dir string, incarnation uint64) Options {
 	return Options{
 		Direct: Off, Uring: Off, Dir: dir, Rank: 3, Incarnation: incarnation, CloseWait: time.Second,
-		Now: func() time.Time { return time.Unix(1800000000, 5) }, Process: Killed(),
+		Now: func() time.Time { return time.Unix(1800000000, 5) }, Process: lease.Killed(),
 	}
 }
 
@@ -166,7 +167,7 @@ func segments(t *testing.T, dir string) []string {
 	}
 	var out []string
 	for _, path := range all {
-		if _, isToken := ParseToken(filepath.Base(path)); !isToken {
+		if _, isToken := lease.ParseToken(filepath.Base(path)); !isToken {
 			path, _ = filepath.Rel(dir, path)
 			out = append(out, path)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -33,7 +34,7 @@ func (s *Store) incarnations() ([]tiers.Part, error) {
 // ended: then fn is told of its blocks again. Of what ctx ends, fn is told
 // nothing. Errors: ErrUnavailable, ErrClosed, those of fn.
 func (s *Store) Adopt(ctx context.Context, one tiers.Part, fn func(tiers.Entry) error) error {
-	return s.takeIn(ctx, one, &recovery{}, fn)
+	return (&recovery{s: s}).takeIn(ctx, one, fn)
 }
 
 // Inherit is Adopt for an incarnation of another rank number whose owner has
@@ -41,24 +42,25 @@ func (s *Store) Adopt(ctx context.Context, one tiers.Part, fn func(tiers.Entry) 
 // tells whether that is so; of one whose owner lives nothing is read. Errors:
 // those of Adopt.
 func (s *Store) Inherit(ctx context.Context, one tiers.Part, fn func(tiers.Entry) error) (bool, error) {
-	r := &recovery{inherits: true, ownOnly: true}
-	if err := s.takeIn(ctx, one, r, fn); err != nil {
+	r := &recovery{s: s, Round: lease.Round{Inherits: true}, ownOnly: true}
+	if err := r.takeIn(ctx, one, fn); err != nil {
 		return false, err // what runs on may still set r
 	}
 	return r.owned, nil
 }
 
 // takeIn reads an incarnation as r says, and calls fn.
-func (s *Store) takeIn(ctx context.Context, one tiers.Part, r *recovery, fn func(tiers.Entry) error) error {
+func (r *recovery) takeIn(ctx context.Context, one tiers.Part, fn func(tiers.Entry) error) error {
+	s := r.s
 	r.known, r.newest = s.paths(), map[nameKey]format.Record{}
 	err := s.readJob(ctx, "adoption of "+format.Dir(one), func() error {
-		s.loadIncarnation(one, r)
+		r.loadIncarnation(one)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	err = s.handOver(r, fn)
+	err = r.handOver(fn)
 	s.reclaimSoon()
 	return err
 }

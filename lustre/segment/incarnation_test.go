@@ -8,6 +8,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -82,7 +83,7 @@ func TestAdopt(t *testing.T) {
 func TestAdoptOfTheLiving(t *testing.T) {
 	dir := t.TempDir()
 	o := rankOptions(dir, 1, 1)
-	o.Process = Self()
+	o.Process = lease.Self()
 	writer := openStore(t, o)
 	var items []tiers.Item
 	add := func(n int) {

@@ -8,6 +8,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -50,7 +51,7 @@ func ended(t *testing.T, s *opened, one tiers.Part) bool {
 func TestInherit(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, s *opened, c *nodeClock){
 		"closed": func(t *testing.T, s *opened, c *nodeClock) { closeStore(t, s) },
-		"silent": func(t *testing.T, s *opened, c *nodeClock) { c.pass(silentFor) },
+		"silent": func(t *testing.T, s *opened, c *nodeClock) { c.pass(lease.SilentFor) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, c := t.TempDir(), &nodeClock{}
@@ -69,7 +70,7 @@ func TestInherit(t *testing.T) {
 				t.Fatalf("inherited %v, %d blocks, of a run that lives", ok, n)
 			}
 			end(t, left, c)
-			heir.beat()
+			heir.lease.Beat()
 			if !ended(t, heir, one) {
 				t.Error("it has not ended")
 			}
@@ -125,17 +126,17 @@ func TestHeirOfAnHeir(t *testing.T) {
 				t.Fatal("inherited from an heir that lives")
 			}
 			for range 3 { // it renews its own token alone
-				c.pass(silentFor / 2)
-				first.beat()
+				c.pass(lease.SilentFor / 2)
+				first.lease.Beat()
 				if ok, _ := inherit(t, second, one); ok {
 					t.Fatal("inherited from an heir that renews its token")
 				}
 			}
-			c.pass(silentFor)
+			c.pass(lease.SilentFor)
 			if ok, n := inherit(t, second, one); !ok || n == 0 && second.opt.Rank != 7 {
 				t.Fatalf("inherited %v, %d blocks of an heir that is silent", ok, n)
 			}
-			if err := first.renew(context.Background()); err != nil {
+			if err := first.lease.Renew(context.Background()); err != nil {
 				t.Fatal(err) // its own directory is its own
 			}
 			evict(t, second, it)

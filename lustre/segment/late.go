@@ -46,7 +46,8 @@ func (p *patience) wait(done <-chan struct{}, steps *atomic.Int64) bool {
 // inTime calls fn, which reads path and counts its steps. An error matches errLate:
 // fn takes too long. It goes on in the background then, and its end is said by
 // Arrived; what it sets must not be touched.
-func (s *Store) inTime(path string, r *recovery, fn func(steps *atomic.Int64)) error {
+func (r *recovery) inTime(path string, fn func(steps *atomic.Int64)) error {
+	s := r.s
 	if r.still.now == 0 {
 		r.still.now = s.opt.Patience
 	}
@@ -63,18 +64,19 @@ func (s *Store) inTime(path string, r *recovery, fn func(steps *atomic.Int64)) e
 	s.noteLate(path, true)
 	go func() {
 		<-done
-		s.arrive()
+		r.arrive()
 	}()
 	return fmt.Errorf("%s: %w", path, errLate)
 }
 
 // scan reads the entries of the segment id at path. An error matches errLate when
 // the file does not answer.
-func (s *Store) scan(path string, id format.FileID, settle bool, r *recovery) (*format.Scanner, []format.Entry, error) {
+func (r *recovery) scan(path string, id format.FileID, settle bool) (*format.Scanner, []format.Entry, error) {
+	s := r.s
 	sc := &format.Scanner{Settle: settle, Durable: true}
 	var entries []format.Entry
 	var err error
-	late := s.inTime(path, r, func(steps *atomic.Int64) {
+	late := r.inTime(path, func(steps *atomic.Int64) {
 		sc.Steps = steps
 		if sc.File, err = s.fs.Open(path); err == nil {
 			entries, err = sc.Entries(id)
@@ -99,10 +101,11 @@ func (s *Store) scan(path string, id format.FileID, settle bool, r *recovery) (*
 
 // list is ReadDir of a directory, with an error that matches errLate when it does
 // not answer.
-func (s *Store) list(dir string, r *recovery) ([]string, error) {
+func (r *recovery) list(dir string) ([]string, error) {
+	s := r.s
 	var names []string
 	var err error
-	if late := s.inTime(dir, r, func(*atomic.Int64) { names, err = s.fs.ReadDir(dir) }); late != nil {
+	if late := r.inTime(dir, func(*atomic.Int64) { names, err = s.fs.ReadDir(dir) }); late != nil {
 		return nil, late
 	}
 	return names, err
@@ -110,10 +113,11 @@ func (s *Store) list(dir string, r *recovery) ([]string, error) {
 
 // grown reports whether a file has another size than it had. One that cannot be
 // looked at now is looked at the next time.
-func (s *Store) grown(path string, was int64, r *recovery) bool {
+func (r *recovery) grown(path string, was int64) bool {
+	s := r.s
 	var size int64
 	var err error
-	late := s.inTime(path, r, func(*atomic.Int64) {
+	late := r.inTime(path, func(*atomic.Int64) {
 		var h vfs.File
 		if h, err = s.fs.Open(path); err == nil {
 			size, err = h.Size()
@@ -123,36 +127,13 @@ func (s *Store) grown(path string, was int64, r *recovery) bool {
 	return late == nil && err == nil && size != was
 }
 
-// noteLate notes whether a path has not answered.
-func (s *Store) noteLate(path string, late bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if late {
-		s.late[path] = struct{}{}
-	} else {
-		delete(s.late, path)
-	}
-}
-
 // arrive says that something late has ended, well or not.
-func (s *Store) arrive() {
+func (r *recovery) arrive() {
+	s := r.s
 	select {
 	case s.arrived <- struct{}{}:
 	default:
 	}
-}
-
-// Late returns how many files and directories were not read because they did not
-// answer, and one of them. Their blocks are misses until they are adopted.
-func (s *Store) Late() (n int, one string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for path := range s.late {
-		if one == "" || path < one {
-			one = path
-		}
-	}
-	return len(s.late), one
 }
 
 // Arrived sends when something that was late has answered, well or not: to adopt

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 )
 
 // layouter writes down its calls and what it saw.
@@ -30,7 +31,7 @@ func (l *layouter) Prepare(dir string) {
 	if err != nil || len(entries) != 1 {
 		l.t.Fatalf("%s is not new: %v, %v", dir, entries, err)
 	}
-	if _, isToken := ParseToken(entries[0].Name()); !isToken {
+	if _, isToken := lease.ParseToken(entries[0].Name()); !isToken {
 		l.t.Errorf("%s is in a new directory", entries[0].Name())
 	}
 	l.note("prepare " + filepath.Base(dir))

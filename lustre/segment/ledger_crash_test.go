@@ -14,6 +14,7 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/codec"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -221,13 +222,13 @@ func noLeak(t *testing.T, where string, fs *vfs.Crash, s *opened) {
 		known[string(path)] = true
 	}
 	s.mu.Unlock()
-	home, _ := s.tenure.current()
+	home, _ := s.lease.Current()
 	used := map[string]bool{home: true} // directories that need a token
 	for path := range known {
 		used[filepath.Dir(path)] = true
 	}
 	for _, path := range fs.Files() {
-		_, isToken := ParseToken(filepath.Base(path))
+		_, isToken := lease.ParseToken(filepath.Base(path))
 		if !known[path] && !(isToken && used[filepath.Dir(path)]) {
 			t.Errorf("%s: %s belongs to nobody", where, path)
 		}

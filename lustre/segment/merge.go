@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/lustre/segment/pool"
+	"cascadekv/lustre/segment/space"
 	"cascadekv/tiers"
 )
 
@@ -90,30 +90,18 @@ type merge struct {
 }
 
 // moving is a live block with the names that go with it.
-type moving struct {
-	loc   *location
-	names []block.Name
-}
-
-// order is when it was put.
-func (m moving) order() uint64 {
-	seq := uint64(math.MaxUint64)
-	for _, n := range m.names {
-		seq = min(seq, n.Seq)
-	}
-	return seq
-}
+type moving = space.Chained[*location]
 
 func (m *merge) run(budget int64) error {
 	defer m.leave()
 	if m.s.ReadOnly() {
-		m.s.ask()
+		m.s.room.Ask()
 	}
 	m.from = m.s.victims(budget)
 	if len(m.from) == 0 {
 		return nil
 	}
-	if err := m.s.rely(m.ctx); err != nil {
+	if err := m.s.lease.Verify(m.ctx); err != nil {
 		return err
 	}
 	for _, f := range m.from {
@@ -121,7 +109,7 @@ func (m *merge) run(budget int64) error {
 			return err
 		}
 	}
-	m.blocks = inChains(m.blocks)
+	m.blocks = space.InChains(m.blocks)
 	for len(m.blocks)+len(m.records) > 0 {
 		if err := m.yield(); err != nil {
 			return unavailable("merge of segments", err)
@@ -140,32 +128,20 @@ func (s *Store) victims(budget int64) []*file {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	shapes := s.shapesLocked()
-	slices.SortFunc(shapes, func(a, b shape) int {
-		return cmp.Or(cmp.Compare(a.file.id.Incarnation, b.file.id.Incarnation), cmp.Compare(a.file.id.Number, b.file.id.Number))
+	slices.SortFunc(shapes, func(a, b space.Shape[*file]) int {
+		return cmp.Or(cmp.Compare(a.File.id.Incarnation, b.File.id.Incarnation), cmp.Compare(a.File.id.Number, b.File.id.Number))
 	})
-	most, short := s.opt.SegmentBytes, s.room.short()
+	most := s.opt.SegmentBytes
+	short, free := s.room.Short()
 	if short {
-		most = min(most, s.room.space.Free)
+		most = min(most, free)
 	}
 	var files []*file
-	for _, one := range plan(shapes, budget, most, short) {
-		one.file.users++
-		files = append(files, one.file)
+	for _, one := range space.Plan(shapes, budget, most, short) {
+		one.File.users++
+		files = append(files, one.File)
 	}
 	return files
-}
-
-// shapesLocked tells of the segments that can be rewritten.
-func (s *Store) shapesLocked() (shapes []shape) {
-	for f := range s.files {
-		// A file that is done but in use may have a write under way. One that
-		// nothing in it keeps is about to be unlinked.
-		idle := f.done && f.users == 0 && !f.removing && !f.stays && f.path != ""
-		if f.own && idle && (f.live > 0 || s.neededLocked(f)) {
-			shapes = append(shapes, shape{f, f.size, min(f.liveBytes+f.overhead, f.size)})
-		}
-	}
-	return shapes
 }
 
 // Sparsest returns the blocks of the segment of this rank with the fewest bytes of
@@ -177,8 +153,8 @@ func (s *Store) Sparsest(most int64) (ids []block.ID) {
 	defer s.mu.Unlock()
 	var least *file
 	for _, one := range s.shapesLocked() {
-		f := one.file
-		if f.live > 0 && f.liveBytes <= most && one.share() <= worthInShortage && (least == nil || f.liveBytes < least.liveBytes) {
+		f := one.File
+		if f.live > 0 && f.liveBytes <= most && one.Share() <= space.WorthInShortage && (least == nil || f.liveBytes < least.liveBytes) {
 			least = f
 		}
 	}
@@ -209,7 +185,7 @@ func (m *merge) collect(f *file) error {
 	for _, e := range entries {
 		if loc := m.s.blocks[e.Info.ID]; e.Kind == format.KindBlock && loc != nil && loc.file == f {
 			here[e.Info.ID] = len(m.blocks)
-			m.blocks = append(m.blocks, moving{loc: loc})
+			m.blocks = append(m.blocks, moving{Block: loc})
 		}
 	}
 	for _, e := range entries {
@@ -222,7 +198,7 @@ func (m *merge) collect(f *file) error {
 			continue
 		}
 		if i, ok := here[e.Info.ID]; ok && e.Kind == format.KindName {
-			m.blocks[i].names = append(m.blocks[i].names, e.Name)
+			m.blocks[i].Names = append(m.blocks[i].Names, e.Name)
 		} else {
 			m.records = append(m.records, format.Record{ID: e.Info.ID, Name: e.Name, Dropped: e.Kind == format.KindDrop})
 		}
@@ -249,8 +225,8 @@ func (m *merge) yield() error {
 func (m *merge) batch() (blocks []moving, records []format.Record) {
 	var bytes int64
 	n := 0
-	for n < len(m.blocks) && (n == 0 || bytes+format.Align(m.blocks[n].loc.as.Size) <= mergeBatch) {
-		bytes += format.Align(m.blocks[n].loc.as.Size)
+	for n < len(m.blocks) && (n == 0 || bytes+format.Align(m.blocks[n].Block.as.Size) <= mergeBatch) {
+		bytes += format.Align(m.blocks[n].Block.as.Size)
 		n++
 	}
 	blocks, m.blocks = m.blocks[:n], m.blocks[n:]
@@ -264,7 +240,7 @@ func (m *merge) batch() (blocks []moving, records []format.Record) {
 func extents(blocks []moving) []wanted {
 	all := make([]wanted, len(blocks))
 	for i, b := range blocks {
-		all[i] = b.loc.wanted(i)
+		all[i] = b.Block.wanted(i)
 	}
 	return all
 }
@@ -287,7 +263,7 @@ func (m *merge) move(blocks []moving, records []format.Record) error {
 		err = f.syncTo(number)
 	}
 	if err == nil {
-		err = m.s.relyOn(m.ctx, f.id.Incarnation)
+		err = m.s.lease.VerifyFor(m.ctx, f.id.Incarnation)
 	}
 	if f.path != "" {
 		m.s.note(f, items, records, err == nil)
@@ -309,15 +285,15 @@ func (m *merge) move(blocks []moving, records []format.Record) error {
 func (m *merge) read(blocks []moving) (items []format.Block, moved []*location, err error) {
 	var need int64
 	for _, b := range blocks {
-		need += format.Align(b.loc.as.Size)
+		need += format.Align(b.Block.as.Size)
 	}
 	if err := m.room(need); err != nil {
 		return nil, nil, err
 	}
 	at := int64(0)
 	for _, b := range blocks {
-		payload := m.memory.Bytes()[at : at+b.loc.as.Size]
-		err := m.fetch(b.loc, payload)
+		payload := m.memory.Bytes()[at : at+b.Block.as.Size]
+		err := m.fetch(b.Block, payload)
 		m.s.faults.count(err)
 		switch {
 		case errors.Is(err, tiers.ErrCorrupt):
@@ -325,9 +301,9 @@ func (m *merge) read(blocks []moving) (items []format.Block, moved []*location, 
 		case err != nil:
 			return nil, nil, err
 		}
-		at += format.Align(b.loc.as.Size)
-		items = append(items, format.Block{Info: b.loc.info, Names: b.names, As: b.loc.as, Bytes: payload})
-		moved = append(moved, b.loc)
+		at += format.Align(b.Block.as.Size)
+		items = append(items, format.Block{Info: b.Block.info, Names: b.Names, As: b.Block.as, Bytes: payload})
+		moved = append(moved, b.Block)
 	}
 	return items, moved, nil
 }

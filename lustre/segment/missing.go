@@ -10,7 +10,6 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
-	"cascadekv/lustre/segment/format"
 )
 
 // errGone says that somebody removed a file in which something was to be kept.
@@ -45,7 +44,7 @@ func (s *Store) missing() ([]block.ID, error) {
 			return nil, unavailable("look for segments that are gone", err)
 		}
 		if err != nil {
-			s.dirGone(dir)
+			s.lease.DirGone(dir)
 		}
 		for path, f := range files {
 			if _, listed := slices.BinarySearch(names, filepath.Base(path)); !listed && s.isGone(path) {
@@ -57,7 +56,7 @@ func (s *Store) missing() ([]block.ID, error) {
 		return nil, nil
 	}
 	lost := s.giveUpGone(gone)
-	_, _, err := s.ownDir(context.Background())
+	_, _, err := s.lease.OwnDir(context.Background())
 	if err != nil {
 		err = unavailable("make the directory of segments anew", err)
 	}
@@ -86,31 +85,6 @@ func (s *Store) sameFileSystem() error {
 	return nil
 }
 
-// written returns the files that this run wrote or owns, by directory and path.
-func (s *Store) written() map[string]map[string]*file {
-	s.mu.Lock()
-	var files []*file
-	for f := range s.files {
-		if (f.own || !f.loaded) && !f.removing && !f.gone {
-			files = append(files, f)
-		}
-	}
-	s.mu.Unlock()
-	all := map[string]map[string]*file{}
-	for _, f := range files {
-		path := f.where()
-		if path == "" { // it is being made
-			continue
-		}
-		dir := filepath.Dir(path)
-		if all[dir] == nil {
-			all[dir] = map[string]*file{}
-		}
-		all[dir][path] = f
-	}
-	return all
-}
-
 // isGone makes sure that a file that a listing did not show is not there.
 func (s *Store) isGone(path string) bool {
 	h, err := s.fs.Open(path)
@@ -118,20 +92,6 @@ func (s *Store) isGone(path string) bool {
 		_ = h.Close() // nothing was read: its error tells nothing
 	}
 	return errors.Is(err, os.ErrNotExist)
-}
-
-// dirGone notes that a directory of this run's is gone.
-func (s *Store) dirGone(dir string) {
-	s.tenure.mu.Lock()
-	defer s.tenure.mu.Unlock()
-	if s.tenure.dir == dir {
-		s.tenure.dir = ""
-	}
-	for one := range s.tenure.taken {
-		if filepath.Join(s.opt.Dir, format.Dir(one)) == dir {
-			delete(s.tenure.taken, one)
-		}
-	}
 }
 
 // giveUpGone forgets files that are gone, and returns the blocks that were in them.
@@ -160,30 +120,8 @@ func (s *Store) giveUpGone(gone map[*file]bool) (lost []block.ID) {
 		}
 	}
 	for f := range gone {
-		s.withdrawRecordsLocked(f)
+		s.waiting = append(s.waiting, s.withdrawRecordsLocked(f)...)
 	}
 	s.reclaimSoonLocked()
 	return lost
-}
-
-// withdrawRecordsLocked takes the records of a file that is gone off the books.
-func (s *Store) withdrawRecordsLocked(f *file) {
-	for st, n := range f.names() {
-		if st.records -= n; st.file == f {
-			// Names are two ticks apart at least: what is put again of this record
-			// is newer than its withdrawal.
-			drop := format.Record{Dropped: true, Name: block.Name{Namespace: st.key.namespace, Key: st.key.key, Seq: st.seq}}
-			if !st.dropped {
-				drop.Name.Seq--
-			}
-			if st.records > 0 || st.dropped {
-				s.waiting = append(s.waiting, drop)
-			}
-			st.file, st.seq, st.dropped = nil, drop.Name.Seq, true
-		}
-		if st.records == 0 {
-			delete(s.names, st.key)
-		}
-	}
-	f.recs = nil
 }

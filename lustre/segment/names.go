@@ -14,38 +14,6 @@ import (
 
 type nameKey struct{ namespace, key string }
 
-// nameState is the newest record of a name and how many records of it lie in
-// all files, so that a tombstone is known to be one.
-type nameState struct {
-	key     nameKey
-	file    *file // of the newest record
-	id      block.ID
-	seq     uint64
-	dropped bool
-	hides   bool // older records of it lie in segments that were not read
-	records int
-}
-
-// noteLocked accounts for a record that lies, or may lie, in f, and tells
-// whether it is the newest of its name so far. One that does not count leaves
-// an older copy of itself what it was: the file of that must stay.
-func (s *Store) noteLocked(f *file, r format.Record, counts bool) bool {
-	k := nameKey{r.Name.Namespace, r.Name.Key}
-	st := s.names[k]
-	if st == nil {
-		st = &nameState{key: k}
-		s.names[k] = st
-	}
-	st.records++
-	st.hides = st.hides || r.Hides
-	f.recs = append(f.recs, st)
-	if r.Name.Seq < st.seq || !counts && r.Name.Seq == st.seq && st.file != nil {
-		return false
-	}
-	st.file, st.id, st.seq, st.dropped = f, r.ID, r.Name.Seq, r.Dropped
-	return true
-}
-
 const (
 	flushAt    = 1024    // waiting records that start a write of their own
 	maxWaiting = 1 << 17 // waiting records above which Link and Unlink fail

@@ -5,6 +5,7 @@ import (
 
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/codec"
+	"cascadekv/lustre/segment/lease"
 )
 
 // Options configure a Store. The zero value of every field but Dir is useful.
@@ -91,7 +92,7 @@ type Options struct {
 
 	// Process is this one, to those who ask whether it still exists. Default
 	// Self().
-	Process Process
+	Process lease.Process
 
 	FS  vfs.FS           // default vfs.OS
 	Now func() time.Time // default time.Now
@@ -106,8 +107,8 @@ func (o *Options) setDefaults() {
 	if o.Incarnation == 0 {
 		o.Incarnation = uint64(o.Now().UnixNano())
 	}
-	if o.Process == (Process{}) {
-		o.Process = Self()
+	if o.Process == (lease.Process{}) {
+		o.Process = lease.Self()
 	}
 	if o.SegmentBytes <= 0 {
 		o.SegmentBytes = 1 << 30

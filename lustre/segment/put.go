@@ -125,10 +125,10 @@ func (s *Store) write(ctx context.Context, j *writing, items []tiers.Item) error
 	_, need := format.FrameSize(all, names)
 	err := s.mayWrite()
 	if err == nil {
-		err = s.checkRoom(need, len(items))
+		err = s.room.Check(need, len(items))
 	}
 	if err == nil {
-		err = s.rely(ctx)
+		err = s.lease.Verify(ctx)
 	}
 	if err == nil {
 		var free func()
@@ -149,7 +149,7 @@ func (s *Store) write(ctx context.Context, j *writing, items []tiers.Item) error
 	case err == nil:
 		return nil
 	case isFull(err):
-		s.setFull()
+		s.room.Fill()
 		return full(what, err)
 	case errors.Is(err, tiers.ErrUnavailable):
 		return err
@@ -179,7 +179,7 @@ func (s *Store) writeOnce(ctx context.Context, j *writing, items []format.Block,
 	}
 	defer s.unuse(f)
 	if f.w.Frames == 0 && !again {
-		if err := s.checkNewFile(need, len(items)); err != nil {
+		if err := s.room.CheckNewFile(need, len(items)); err != nil {
 			f.appending.Release()
 			return err
 		}
@@ -193,7 +193,7 @@ func (s *Store) writeOnce(ctx context.Context, j *writing, items []format.Block,
 		err = f.syncWithin(ctx, number)
 	}
 	if err == nil {
-		err = s.relyOn(ctx, f.id.Incarnation)
+		err = s.lease.VerifyFor(ctx, f.id.Incarnation)
 	}
 	if err != nil {
 		s.detach(f)
@@ -219,7 +219,7 @@ func (s *Store) writeOnce(ctx context.Context, j *writing, items []format.Block,
 func (s *Store) note(f *file, items []format.Block, names []format.Record, count bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.room.spend(f.w.Off - f.size)
+	s.room.Spend(f.w.Off - f.size)
 	f.size = f.w.Off
 	for _, it := range items {
 		for _, n := range it.Names {
@@ -238,7 +238,7 @@ func (s *Store) append(f *file, items []format.Block, names []format.Record) (nu
 	first := f.w.Frames == 0
 	var dir string
 	if first {
-		if dir, f.id.Incarnation, err = s.ownDir(context.Background()); err != nil {
+		if dir, f.id.Incarnation, err = s.lease.OwnDir(context.Background()); err != nil {
 			return 0, nil, f.fail(err)
 		}
 	}
@@ -251,7 +251,7 @@ func (s *Store) append(f *file, items []format.Block, names []format.Record) (nu
 			s.isOpen(f)
 		}
 		if errors.Is(err, os.ErrNotExist) {
-			s.lostDir()
+			s.lease.DirLost()
 		}
 	} else {
 		_, err = f.handle.Pwritev(fr.Bufs, f.w.Off)
@@ -314,13 +314,6 @@ func (s *Store) unuse(f *file) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unuseLocked(f)
-}
-
-func (s *Store) unuseLocked(f *file) {
-	f.users--
-	if f.users == 0 && f.done && f.live == 0 {
-		s.reclaimSoonLocked()
-	}
 }
 
 func (s *Store) isCurrent(f *file) bool {

@@ -183,24 +183,3 @@ func (s *Store) forget(h vfs.File, off, n int64) {
 		_ = vfs.Forget(h, start, off+n-start) // a hint
 	}
 }
-
-func (s *Store) withdraw(loc *location, why string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.forgetLocked(loc)
-	return fmt.Errorf("%w, block withdrawn: %v at %d of %s: %s", tiers.ErrCorrupt, loc.info.ID, loc.off, loc.file.path, why)
-}
-
-// dropFile takes every block of f out of the index and returns their number.
-func (s *Store) dropFile(f *file) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := 0
-	for _, loc := range s.blocks {
-		if loc.file == f {
-			s.forgetLocked(loc)
-			n++
-		}
-	}
-	return n
-}

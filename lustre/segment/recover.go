@@ -2,7 +2,6 @@ package segment
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -24,18 +24,18 @@ const dropBatch = 1024
 // called at most once, before any Put. An error from fn ends it and is returned;
 // other errors match ErrUnavailable.
 func (s *Store) Recover(fn func(tiers.Entry) error) error {
-	r := recovery{newest: map[nameKey]format.Record{}, inherits: s.opt.Inherits && !s.opt.OwnOnly}
-	names, err := s.list(s.opt.Dir, &r)
+	r := recovery{s: s, newest: map[nameKey]format.Record{}, Round: lease.Round{Inherits: s.opt.Inherits && !s.opt.OwnOnly}}
+	names, err := r.list(s.opt.Dir)
 	if err != nil && !errors.Is(err, errLate) {
 		return unavailable("list incarnations", err)
 	}
 	all := format.Parts(names)
 	for _, one := range all {
 		if one.Rank == s.opt.Rank || !s.opt.OwnOnly {
-			s.loadIncarnation(one, &r)
+			r.loadIncarnation(one)
 		}
 	}
-	err = s.handOver(&r, fn)
+	err = r.handOver(fn)
 	s.reclaimSoon()
 	return err
 }
@@ -51,31 +51,26 @@ func (s *Store) reclaimSoon() {
 
 // recovery is what was read, and not handed over yet.
 type recovery struct {
+	s      *Store
 	known  map[string]*file // segments that were read before, by path
-	ended  map[owner]bool   // whether these runs have ended
 	ids    []block.ID       // indexed
 	newest map[nameKey]format.Record
 
-	inherits bool // runs of other rank numbers that have ended are taken over too
-	ownOnly  bool // of what is another's nothing is read
-	owned    bool // the last incarnation is this run's
+	lease.Round
+	ownOnly bool // of what is another's nothing is read
+	owned   bool // the last incarnation is this run's
 
 	still patience
 }
 
-// owner is a run as its tokens name it.
-type owner struct {
-	number  uint64
-	process Process
-}
-
 // loadIncarnation reads the segments of one incarnation that were not read yet.
-func (s *Store) loadIncarnation(one tiers.Part, r *recovery) {
+func (r *recovery) loadIncarnation(one tiers.Part) {
+	s := r.s
 	dir := filepath.Join(s.opt.Dir, format.Dir(one))
-	if s.tenure.wrote(dir) {
+	if s.lease.Wrote(dir) {
 		return // what this store writes is in the index
 	}
-	files, err := s.list(dir, r)
+	files, err := r.list(dir)
 	if r.owned = r.ownOnly && errors.Is(err, os.ErrNotExist); r.owned {
 		return // there is nothing that anybody could own
 	}
@@ -83,58 +78,40 @@ func (s *Store) loadIncarnation(one tiers.Part, r *recovery) {
 		s.skip(dir, err)
 		return
 	}
-	closed := slices.ContainsFunc(tokens(files), func(t Token) bool { return t.Closed })
-	own, files := s.owns(one, files, r)
+	closed := slices.ContainsFunc(lease.Tokens(files), func(t lease.Token) bool { return t.Closed })
+	own, files, err := s.lease.Owns(one, files, &r.Round)
+	if err != nil {
+		s.skip(dir, err)
+	}
 	if r.owned = own; r.ownOnly && !own {
 		return
 	}
-	settle := own || !s.mayWriteHere(files)
+	settle := own || !s.lease.MayWriteHere(files)
 	for _, name := range files {
 		path := filepath.Join(dir, name)
 		if f := r.known[path]; f != nil {
-			s.reload(f, own, settle, r)
+			r.reload(f, own, settle)
 			continue
 		}
 		id, ok := format.ParseName(name)
 		if !ok || id.Rank != one.Rank {
 			if own {
-				s.adoptLeftover(path, one)
+				r.adoptLeftover(path, one)
 			}
 			continue
 		}
 		id.Incarnation = one.Incarnation
-		if sc := s.load(path, id, own, settle, r); sc != nil && closed && !sc.Footer {
+		if sc := r.load(path, id, own, settle); sc != nil && closed && !sc.Footer {
 			s.skip(path, format.Errorf("it has no footer, though its rank ended in good order: it was cut or damaged, and of its %d bytes those from %d on are lost: cascade fsck tells more", sc.Size, sc.Whole))
 		}
 	}
 }
 
-// mayWriteHere tells whether a process of this node may be writing to the
-// directory in which these names lie. Nobody else must sync its files: only the
-// first fsync of a node is told that writes were lost (docs/format.md §1.7).
-func (s *Store) mayWriteHere(names []string) bool {
-	return slices.ContainsFunc(tokens(names), func(t Token) bool {
-		return !t.Closed && !t.Process.Gone() && t.Process.maybeNear(s.opt.Process)
-	})
-}
-
-// paths are those of the segments that were read before.
-func (s *Store) paths() map[string]*file {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make(map[string]*file, len(s.files))
-	for f := range s.files {
-		if f.loaded {
-			all[f.path] = f
-		}
-	}
-	return all
-}
-
 // adoptLeftover takes a file that an earlier run of this rank never came to
 // give its name for an empty segment, so that it is unlinked: nothing in it was
 // acknowledged (docs/format.md §1.1).
-func (s *Store) adoptLeftover(path string, one tiers.Part) {
+func (r *recovery) adoptLeftover(path string, one tiers.Part) {
+	s := r.s
 	name, temporary := strings.CutSuffix(filepath.Base(path), ".tmp")
 	id, ok := format.ParseName(name)
 	if !temporary || !ok || id.Rank != one.Rank {
@@ -148,23 +125,10 @@ func (s *Store) adoptLeftover(path string, one tiers.Part) {
 	s.files[f] = struct{}{}
 }
 
-// skip lists what is left out, once: adoption comes to it again and again. What
-// strangers left is counted.
-func (s *Store) skip(path string, err error) {
-	if s.guard.Note(path, err) || errors.Is(err, errLate) {
-		return
-	}
-	err = fmt.Errorf("%s: %w", path, err)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !slices.ContainsFunc(s.skipped, func(old error) bool { return old.Error() == err.Error() }) {
-		s.skipped = append(s.skipped, err)
-	}
-}
-
 // load reads one segment into the index. It returns nil when that was left out.
-func (s *Store) load(path string, id format.FileID, own, settle bool, r *recovery) *format.Scanner {
-	sc, entries, err := s.scan(path, id, settle, r)
+func (r *recovery) load(path string, id format.FileID, own, settle bool) *format.Scanner {
+	s := r.s
+	sc, entries, err := r.scan(path, id, settle)
 	if err != nil {
 		s.skip(path, err)
 		return nil
@@ -174,13 +138,14 @@ func (s *Store) load(path string, id format.FileID, own, settle bool, r *recover
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.files[f] = struct{}{}
-	s.takeLocked(f, sc, entries, r)
+	r.takeLocked(f, sc, entries)
 	return sc
 }
 
 // reload reads a file again that has become this run's, of which more counts
 // now, or to which its writer has added something.
-func (s *Store) reload(f *file, own, settle bool, r *recovery) {
+func (r *recovery) reload(f *file, own, settle bool) {
+	s := r.s
 	s.mu.Lock()
 	again := own && !f.own || settle && f.unsettled
 	unsealed, was := f.unsealed && !own, f.size
@@ -188,10 +153,10 @@ func (s *Store) reload(f *file, own, settle bool, r *recovery) {
 		f.own = false
 	}
 	s.mu.Unlock()
-	if !again && !(unsealed && s.grown(f.path, was, r)) {
+	if !again && !(unsealed && r.grown(f.path, was)) {
 		return
 	}
-	sc, entries, err := s.scan(f.path, f.id, settle, r)
+	sc, entries, err := r.scan(f.path, f.id, settle)
 	if err != nil {
 		s.skip(f.path, err)
 		return
@@ -206,11 +171,12 @@ func (s *Store) reload(f *file, own, settle bool, r *recovery) {
 		}
 	}
 	f.own = own
-	s.takeLocked(f, sc, entries, r)
+	r.takeLocked(f, sc, entries)
 }
 
 // takeLocked takes in those entries of f that were not taken in before.
-func (s *Store) takeLocked(f *file, sc *format.Scanner, entries []format.Entry, r *recovery) {
+func (r *recovery) takeLocked(f *file, sc *format.Scanner, entries []format.Entry) {
+	s := r.s
 	f.size = sc.Size
 	f.stays = sc.Unsafe != nil || sc.Hidden != nil // for a run in which the rest of it can be had
 	f.unsettled, f.unsealed = sc.Unsettled, !sc.Footer
@@ -233,7 +199,8 @@ func (s *Store) takeLocked(f *file, sc *format.Scanner, entries []format.Entry, 
 }
 
 // handOver calls fn for every block that was read, and for the withdrawn names.
-func (s *Store) handOver(r *recovery, fn func(tiers.Entry) error) error {
+func (r *recovery) handOver(fn func(tiers.Entry) error) error {
+	s := r.s
 	names := map[block.ID][]block.Name{}
 	var dropped []block.Name
 	for _, rec := range r.newest {

@@ -7,20 +7,9 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/space"
 	"cascadekv/tiers"
 )
-
-func TestMarks(t *testing.T) {
-	for _, c := range []struct{ segment, total, low, high int64 }{
-		{1 << 30, 100 << 40, 512 << 20, 1 << 30},
-		{1 << 30, 10000, 50, 100}, // one part in a hundred
-		{1 << 30, 0, 0, 0},        // a file system that does not tell
-	} {
-		if low, high := marks(c.segment, c.total); low != c.low || high != c.high {
-			t.Errorf("segments of %d on %d: %d and %d, want %d and %d", c.segment, c.total, low, high, c.low, c.high)
-		}
-	}
-}
 
 // nearlyFull is a store on a file system whose free space the test sets. Its
 // marks are 512 KiB and 1 MiB.
@@ -46,7 +35,7 @@ func TestLowWater(t *testing.T) {
 	settleDown(s)
 	*free = 400 << 10
 	put(t, s, testItem(900, 2000)) // statfs is not asked for each write
-	*now = now.Add(lookEvery)
+	*now = now.Add(space.LookEvery)
 	late := testItem(901, 2000)
 	err := s.Put(t.Context(), late)
 	wantErr(t, "Put below the low mark", err, tiers.ErrFull)
@@ -75,7 +64,7 @@ func TestLowWater(t *testing.T) {
 		t.Error("read-only above the high mark")
 	}
 	*free = 900 << 10
-	*now = now.Add(lookEvery)
+	*now = now.Add(space.LookEvery)
 	put(t, s, testItem(902, 2000))
 	wantBytes(t, s, append(kept, late)...)
 }

@@ -7,7 +7,6 @@ import (
 
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/pool"
-	"cascadekv/tiers"
 )
 
 // reclaimSoonLocked starts unlinking empty segments in the background.
@@ -36,9 +35,9 @@ func (s *Store) reclaim() {
 			s.reclaiming = false
 			return
 		}
-		if f.path != "" && !s.tenure.trusted(s.opt.Now()) {
+		if f.path != "" && !s.lease.Trusted(s.opt.Now()) {
 			var err error
-			pool.Without(&s.mu, func() { err = s.rely(context.Background()) })
+			pool.Without(&s.mu, func() { err = s.lease.Verify(context.Background()) })
 			if err != nil {
 				s.reclaiming = false
 				return
@@ -61,7 +60,7 @@ func (s *Store) reclaim() {
 			}
 		}
 		if one := f.id.Part(); f.loaded && !s.hasLoadedLocked(one) {
-			pool.Without(&s.mu, func() { s.dropTaken(one) })
+			pool.Without(&s.mu, func() { s.lease.Drop(one) })
 		}
 	}
 }
@@ -78,37 +77,6 @@ func (f *file) unlink(fs vfs.FS, path string) bool {
 	return true
 }
 
-// hasLoadedLocked tells whether files of an earlier run are known.
-func (s *Store) hasLoadedLocked(one tiers.Part) bool {
-	for f := range s.files {
-		if f.loaded && f.id.Part() == one {
-			return true
-		}
-	}
-	return false
-}
-
-// emptyLocked finds a segment that can be unlinked.
-func (s *Store) emptyLocked() *file {
-	for f := range s.files {
-		if f.own && f.done && f.live == 0 && f.users == 0 && !f.removing && !f.stays && !s.neededLocked(f) {
-			return f
-		}
-	}
-	return nil
-}
-
-// neededLocked reports whether f holds a live name or a tombstone
-// (docs/format.md §1.8).
-func (s *Store) neededLocked(f *file) bool {
-	for st, n := range f.names() {
-		if s.keepsLocked(f, st, n) {
-			return true
-		}
-	}
-	return false
-}
-
 // names counts the records in f by name. The caller holds Store.mu.
 func (f *file) names() map[*nameState]int {
 	here := map[*nameState]int{}
@@ -116,18 +84,6 @@ func (f *file) names() map[*nameState]int {
 		here[st]++
 	}
 	return here
-}
-
-// keepsLocked tells whether f, with n records of a name, has its newest one and
-// that says something: where a block's name is, or that older records of it in
-// other files are void. Those may lie in files that could not be read, or are
-// not read by this store, too.
-func (s *Store) keepsLocked(f *file, st *nameState, n int) bool {
-	if st.file != f {
-		return false
-	}
-	unread := len(s.skipped) > 0 || len(s.late) > 0 || s.guard.HasRefused() || st.hides || s.opt.Apart && !s.judged
-	return !st.dropped && s.blocks[st.id] != nil || st.records > n || st.dropped && unread
 }
 
 // finish writes what is buffered and seals the current segment, within
@@ -179,5 +135,5 @@ func (s *Store) endTenure() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.opt.CloseWait)
 	defer cancel()
-	return s.writes.Run(ctx, "close of the token", &pool.Job{}, func() { s.retire(used) })
+	return s.writes.Run(ctx, "close of the token", &pool.Job{}, func() { s.lease.Retire(used) })
 }

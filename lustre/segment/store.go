@@ -3,8 +3,6 @@ package segment
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,7 +12,9 @@ import (
 	"cascadekv/lustre/codec"
 	"cascadekv/lustre/segment/breaker"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/lustre/segment/pool"
+	"cascadekv/lustre/segment/space"
 	"cascadekv/lustre/segment/trust"
 	"cascadekv/tiers"
 )
@@ -32,47 +32,24 @@ type Store struct {
 	merging       pool.Lock    // one merge at a time
 	putting       atomic.Int64 // callers who wait for a write: merges give way to them
 	advice        advice
-	guard         *trust.Guard
 	faults        faults
 	uses          atomic.Uint64 // of handles
 
-	tenure  *tenure
+	room    *space.Room
+	lease   *lease.Lease
 	arrived chan struct{} // capacity 1: something late has ended
 
-	mu         sync.Mutex
-	idle       *sync.Cond // pins or jobs went down
-	blocks     map[block.ID]*location
-	arriving   map[block.ID]struct{}
-	names      map[nameKey]*nameState
-	files      map[*file]struct{}
-	current    *file // takes frames; nil: the next one makes a file
+	*index
+	idle       *sync.Cond // with index.mu: pins or jobs went down
+	current    *file      // takes frames; nil: the next one makes a file
 	nextFile   uint64
 	waiting    []format.Record
 	loads      map[*load]struct{} // names on their way to the file system
-	pins       int
-	jobs       int
-	payload    int64
-	stored     int64
 	flushing   bool
+	pins, jobs int
 	reclaiming bool
-	closed     bool
-	room       room
-	skipped    []error
-	mounted    int64               // type of the file system, once it is known
-	opened     map[*file]struct{}  // those with a handle
-	late       map[string]struct{} // paths of what did not answer in time
-	judged     bool                // Hides has said what withdrawn names hide
+	mounted    int64 // type of the file system, once it is known
 	merged     tiers.Merged
-}
-
-// location is where an indexed block lies. Guarded by Store.mu but for what
-// never changes.
-type location struct {
-	file *file
-	info block.Info
-	as   format.Payload
-	off  int64 // of the payload in the file
-	pins int
 }
 
 // Open makes a store over Options.Dir. It reads nothing yet: call Recover
@@ -95,30 +72,50 @@ func Open(o Options) (*Store, error) {
 	watch := breaker.New(o.FS, o.Now, o.Readers, o.Writers)
 	o.FS = watch
 	s := &Store{
-		opt: o, fs: watch, watch: watch, access: access, guard: access.guard, coder: o.coder, tenure: newTenure(o.Incarnation),
+		opt: o, fs: watch, watch: watch, access: access, coder: o.coder,
 		reads: make(pool.Pool, o.Readers), writes: make(pool.Pool, o.Writers), merging: pool.NewLock(),
-		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{},
-		names: map[nameKey]*nameState{}, files: map[*file]struct{}{}, loads: map[*load]struct{}{},
-		opened: map[*file]struct{}{}, late: map[string]struct{}{}, arrived: make(chan struct{}, 1),
-		room: room{segment: o.SegmentBytes},
+		loads: map[*load]struct{}{}, arrived: make(chan struct{}, 1),
+		room: space.New(space.Options{FS: watch, Dir: o.Dir, Segment: o.SegmentBytes, RetryFull: o.RetryFull, Now: o.Now}),
 	}
+	s.index = newIndex(access.guard, o.Apart, s.reclaimSoonLocked)
 	s.idle = sync.NewCond(&s.mu)
+	s.lease = lease.New(s.leaseOptions())
 	s.handles = newHandles(o, s.closeSoon)
 	watch.Spare = s.spareFile
 	return s, nil
 }
 
-func mkdirAll(fs vfs.FS, dir string) error {
-	err := fs.Mkdir(dir, 0o700)
-	if errors.Is(err, os.ErrNotExist) {
-		if err = mkdirAll(fs, filepath.Dir(dir)); err == nil {
-			err = fs.Mkdir(dir, 0o700)
-		}
+func (s *Store) leaseOptions() lease.Options {
+	o := lease.Options{
+		FS: s.fs, Dir: s.opt.Dir, Rank: s.opt.Rank, Incarnation: s.opt.Incarnation, Process: s.opt.Process, Now: s.opt.Now,
+		Begin: func() (func(), bool) {
+			if s.admit(nil) != nil {
+				return nil, false
+			}
+			s.writes <- struct{}{}
+			slot := s.writes.Taken()
+			return func() { slot.End(); s.endJob() }, true
+		},
+		Lost: s.disown,
 	}
-	if errors.Is(err, os.ErrExist) {
-		return nil
+	if s.opt.Layout != nil {
+		o.Prepare = s.opt.Layout.Prepare
 	}
-	return err
+	return o
+}
+
+// disown ends this run's ownership of all files. What it writes from now on goes to
+// a new directory.
+func (s *Store) disown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for f := range s.files {
+		f.own = false
+	}
+	if s.current != nil {
+		s.current.done = true
+		s.current = nil
+	}
 }
 
 // Name implements tiers.Tier.
@@ -159,16 +156,15 @@ func (s *Store) Health() tiers.Health {
 	return h
 }
 
+// ReadOnly reports whether writes are refused because the file system is full, or
+// nearly so.
+func (s *Store) ReadOnly() bool {
+	short, _ := s.room.Short()
+	return short
+}
+
 // Refused returns what was not read because of whose it is.
 func (s *Store) Refused() trust.Refused { return s.guard.Refused() }
-
-// Skipped returns one error for each file or directory that Recover left out,
-// whole or in part.
-func (s *Store) Skipped() []error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]error(nil), s.skipped...)
-}
 
 // endJob ends an operation that Close waits for.
 func (s *Store) endJob() {
@@ -194,30 +190,6 @@ func (s *Store) Evict(id block.ID) error {
 	return nil
 }
 
-func (s *Store) findLocked(id block.ID) (*location, error) {
-	if s.closed {
-		return nil, tiers.ErrClosed
-	}
-	loc := s.blocks[id]
-	if loc == nil {
-		return nil, fmt.Errorf("%w: %v", tiers.ErrNotFound, id)
-	}
-	return loc, nil
-}
-
-// indexLocked adds a block, and tells whether it did: the first copy stays.
-func (s *Store) indexLocked(f *file, info block.Info, as format.Payload, off int64) bool {
-	if s.blocks[info.ID] != nil {
-		return false
-	}
-	s.blocks[info.ID] = &location{file: f, info: info, as: as, off: off}
-	s.payload += info.Size
-	s.stored += as.Size
-	f.live++
-	f.liveBytes += as.Footprint()
-	return true
-}
-
 // newFileLocked makes a segment that has no file yet.
 func (s *Store) newFileLocked() *file {
 	f := newFile(true)
@@ -226,20 +198,6 @@ func (s *Store) newFileLocked() *file {
 	s.nextFile++
 	s.files[f] = struct{}{}
 	return f
-}
-
-// forgetLocked takes a block out of the index, if it is still the one there.
-func (s *Store) forgetLocked(loc *location) {
-	if s.blocks[loc.info.ID] != loc {
-		return
-	}
-	delete(s.blocks, loc.info.ID)
-	s.payload -= loc.info.Size
-	s.stored -= loc.as.Size
-	loc.file.liveBytes -= loc.as.Footprint()
-	if loc.file.live--; loc.file.live == 0 {
-		s.reclaimSoonLocked()
-	}
 }
 
 // Close waits for references and running operations, writes what is buffered,
@@ -253,7 +211,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	s.tenure.stop()
+	s.lease.Stop()
 	s.waitIdleLocked()
 	s.jobs++ // the final write, which ends it
 	s.mu.Unlock()
@@ -272,19 +230,6 @@ func (s *Store) Close() error {
 		err = unavailable("close", err)
 	}
 	return err
-}
-
-// unused returns the files that nobody can be reading or writing any more.
-func (s *Store) unused() []*file {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []*file
-	for f := range s.files {
-		if f.users == 0 && !f.removing {
-			out = append(out, f)
-		}
-	}
-	return out
 }
 
 // waitIdleLocked waits for references and operations, up to CloseWait.

@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"cascadekv/lustre/segment/lease"
 )
 
 const rankDirVar = "SEGMENT_TEST_RANK_DIR"
@@ -16,7 +18,7 @@ func TestRankProcess(t *testing.T) {
 		t.Skip("only as a process of TestKilledRank")
 	}
 	o := testOptions(dir, 1)
-	o.Process, o.Now = Process{}, nil
+	o.Process, o.Now = lease.Process{}, nil
 	s := openStore(t, o)
 	put(t, s, testItem(1, 9000, testName("a", 1)))
 	put(t, s, testItem(2, 9000)) // which tells that the first one is durable
@@ -47,7 +49,7 @@ func TestKilledRank(t *testing.T) {
 		t.Fatalf("the rank says %q, %v", line, err)
 	}
 	o := testOptions(dir, 2)
-	o.Process, o.Now = Process{}, nil
+	o.Process, o.Now = lease.Process{}, nil
 	s := openStore(t, o)
 	it := testItem(1, 9000)
 	wantBytes(t, s, it)

@@ -10,6 +10,7 @@ import (
 
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -20,8 +21,8 @@ func (c *nodeClock) now() time.Time       { return time.Unix(1800000000+c.second
 func (c *nodeClock) pass(d time.Duration) { c.seconds.Add(int64(d / time.Second)) }
 
 // on is a process of another node, so that nobody here can tell whether it runs.
-func on(node byte) Process {
-	p := Self()
+func on(node byte) lease.Process {
+	p := lease.Self()
 	p.Boot[0] ^= 0xff
 	p.Boot[1] ^= node
 	return p
@@ -64,15 +65,18 @@ func evict(t *testing.T, s *opened, items ...tiers.Item) {
 // changed; what it wrote after that is found when it has ended.
 func TestTwoRunsOfOneRank(t *testing.T) {
 	for name, ends := range map[string]struct {
-		process func(Process) Process
+		process func(lease.Process) lease.Process
 		end     func(t *testing.T, first *opened, c *nodeClock)
 		visits  int // that see it alive
 	}{
-		"closed":                  {end: func(t *testing.T, first *opened, c *nodeClock) { closeStore(t, first) }},
-		"silent":                  {end: func(t *testing.T, first *opened, c *nodeClock) { c.pass(silentFor) }},
-		"renewed, then silent":    {end: func(t *testing.T, first *opened, c *nodeClock) { c.pass(silentFor); first.beat() }, visits: 1},
-		"silent for an hour":      {end: func(t *testing.T, first *opened, c *nodeClock) { first.beat(); c.pass(clockSlack + time.Minute) }},
-		"alive, on the same node": {process: func(Process) Process { return Self() }, end: func(*testing.T, *opened, *nodeClock) {}, visits: 3},
+		"closed":               {end: func(t *testing.T, first *opened, c *nodeClock) { closeStore(t, first) }},
+		"silent":               {end: func(t *testing.T, first *opened, c *nodeClock) { c.pass(lease.SilentFor) }},
+		"renewed, then silent": {end: func(t *testing.T, first *opened, c *nodeClock) { c.pass(lease.SilentFor); first.lease.Beat() }, visits: 1},
+		"silent for an hour": {end: func(t *testing.T, first *opened, c *nodeClock) {
+			first.lease.Beat()
+			c.pass(lease.ClockSlack + time.Minute)
+		}},
+		"alive, on the same node": {process: func(lease.Process) lease.Process { return lease.Self() }, end: func(*testing.T, *opened, *nodeClock) {}, visits: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, c := t.TempDir(), &nodeClock{}
@@ -98,16 +102,16 @@ func TestTwoRunsOfOneRank(t *testing.T) {
 				if own, foreign := adopt(t, second, 1); own != 0 {
 					t.Fatalf("%d blocks are its own, %d another's, while the other run lives", own, foreign)
 				}
-				c.pass(silentFor / 2)
+				c.pass(lease.SilentFor / 2)
 				if ends.process != nil {
-					first.beat()
+					first.lease.Beat()
 				}
 			}
 			if ends.process != nil {
 				return
 			}
 			if ends.visits > 0 {
-				c.pass(silentFor)
+				c.pass(lease.SilentFor)
 			}
 			if own, foreign := adopt(t, second, 1); own != 1 || foreign != 0 {
 				t.Errorf("%d blocks became its own, %d another's; want the late one", own, foreign)
@@ -131,7 +135,7 @@ func TestOver(t *testing.T) {
 	put(t, first, kept)
 	put(t, first, gone)
 	second := openStore(t, liveOptions(dir, 2, c))
-	c.pass(silentFor)
+	c.pass(lease.SilentFor)
 	if own, _ := adopt(t, second, 1); own != 2 {
 		t.Fatalf("%d blocks taken over", own)
 	}
@@ -158,7 +162,7 @@ func TestOver(t *testing.T) {
 }
 
 func (s *Store) dirName() string {
-	dir, _ := s.tenure.current()
+	dir, _ := s.lease.Current()
 	return filepath.Base(dir)
 }
 
@@ -180,7 +184,7 @@ func TestOverDuringPut(t *testing.T) {
 	for first.writtenFrames() < 2 {
 		time.Sleep(time.Millisecond)
 	}
-	c.pass(silentFor)
+	c.pass(lease.SilentFor)
 	adopt(t, second, 1)
 	close(server)
 	wantErr(t, "Put", <-result, tiers.ErrUnavailable)
@@ -199,22 +203,23 @@ func TestRenewal(t *testing.T) {
 	o.FS = fs
 	s := openStore(t, o)
 	put(t, s, testItem(1, 100))
-	_, before := s.tenure.current()
-	c.pass(renewEvery)
-	s.beat()
-	if _, after := s.tenure.current(); after.Renewed != before.Renewed+60 {
+	_, before := s.lease.Current()
+	c.pass(lease.RenewEvery)
+	s.lease.Beat()
+	home, after := s.lease.Current()
+	if after.Renewed != before.Renewed+60 {
 		t.Errorf("renewed %d, then %d", before.Renewed, after.Renewed)
 	}
-	s.tenure.mu.Lock()
-	s.tenure.token = before // as if the answer to the rename had been lost
-	s.tenure.mu.Unlock()
-	s.beat()
-	if _, after := s.tenure.current(); after.Renewed != before.Renewed+61 {
+	lost := after // the answer to another renewal
+	lost.Renewed++
+	must(t, os.Rename(filepath.Join(home, after.String()), filepath.Join(home, lost.String())))
+	s.lease.Beat()
+	if _, after := s.lease.Current(); after.Renewed != lost.Renewed+1 {
 		t.Errorf("renewed %d, then %d", before.Renewed, after.Renewed)
 	}
 
 	fs.Add(vfs.Rule{Op: vfs.OpRename, Path: "alive.", Err: vfs.ErrIO})
-	c.pass(trustFor - time.Second)
+	c.pass(lease.TrustFor - time.Second)
 	put(t, s, testItem(2, 100))
 	c.pass(time.Second)
 	wantErr(t, "Put", s.Put(t.Context(), testItem(3, 100)), tiers.ErrUnavailable)
@@ -240,22 +245,20 @@ func TestBeatsDoNotPileUp(t *testing.T) {
 	server := make(chan struct{})
 	fs.Add(vfs.Rule{Op: vfs.OpRename, Count: 1, Block: server})
 	ended := make(chan struct{})
-	go func() { defer close(ended); s.beat() }()
-	for len(s.tenure.renewing) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	go func() { defer close(ended); s.lease.Beat() }()
+	<-fs.UntilHung(t.Context(), 1).Done()
 	put(t, s, testItem(2, 100)) // it is trusted still
 	if err := s.Close(); err != nil && !errors.Is(err, tiers.ErrUnavailable) {
 		t.Error(err)
 	}
 	close(server)
 	<-ended
-	s.beat() // of a closed store
+	s.lease.Beat() // of a closed store
 	names, err := os.ReadDir(filepath.Join(dir, format.FileID{Rank: 3, Incarnation: 1}.Dir()))
 	if err != nil || len(names) != 2 {
 		t.Errorf("files %v, %v", names, err)
 	}
-	if token, _ := ParseToken(names[1].Name()); token.Closed {
+	if token, _ := lease.ParseToken(names[1].Name()); token.Closed {
 		t.Error("the run says that it has ended while an operation of it was under way")
 	}
 }
@@ -286,14 +289,12 @@ func TestClaims(t *testing.T) {
 			o.FS = fs
 			slow := make(chan *opened)
 			go func() { slow <- openStore(t, o) }()
-			for len(tokens(list(t, dir, first.dirName()))) == 0 || !contains(tokens(list(t, dir, first.dirName())), 2) {
+			for len(lease.Tokens(list(t, dir, first.dirName()))) == 0 || !contains(lease.Tokens(list(t, dir, first.dirName())), 2) {
 				time.Sleep(time.Millisecond)
 			}
 			other := openStore(t, liveOptions(dir, 3, c))
 			if !token { // another that saw none either
-				if err := other.makeToken(filepath.Join(dir, first.dirName()), Token{Owner: 3, Renewed: c.now().Unix(), Process: on(3)}); err != nil {
-					t.Fatal(err)
-				}
+				writeFile(t, nil, dir, first.dirName(), lease.Token{Owner: 3, Renewed: c.now().Unix(), Process: on(3)}.String())
 			}
 			close(server)
 			s := <-slow
@@ -315,8 +316,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-func closedToken(s *opened) Token {
-	_, token := s.tenure.current()
+func closedToken(s *opened) lease.Token {
+	_, token := s.lease.Current()
 	token.Closed = true
 	return token
 }
@@ -333,7 +334,7 @@ func list(t *testing.T, path ...string) []string {
 	return names
 }
 
-func contains(all []Token, owner uint64) bool {
+func contains(all []lease.Token, owner uint64) bool {
 	for _, token := range all {
 		if token.Owner == owner {
 			return true
@@ -355,7 +356,7 @@ func TestOwnerOfMany(t *testing.T) {
 		if run < 3 {
 			closeStore(t, s)
 		} else {
-			c.pass(clockSlack + time.Second) // the last one was killed on its node
+			c.pass(lease.ClockSlack + time.Second) // the last one was killed on its node
 		}
 	}
 	for run := uint64(4); run <= 6; run++ {

@@ -8,6 +8,7 @@ import (
 
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -35,7 +36,7 @@ func recoverFrom(t *testing.T, file []byte) *opened {
 	t.Helper()
 	o := crashOptions(vfs.NewCrash(), 2) // in memory, because there are many
 	path := filepath.Join(o.Dir, segmentPath(1, 0))
-	if err := mkdirAll(o.FS, filepath.Dir(path)); err != nil {
+	if err := lease.MkdirAll(o.FS, filepath.Dir(path)); err != nil {
 		t.Fatal(err)
 	}
 	h, err := o.FS.Create(path, 0o600)

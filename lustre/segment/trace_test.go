@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -20,7 +21,7 @@ func TestTrace(t *testing.T) {
 	o.SegmentBytes = 40 << 10
 	s := openStore(t, o)
 	seg := "rank003-000000000000000a/agg_rank003_"
-	token := "rank003-000000000000000a/" + Token{Owner: 0xa, Renewed: 1800000000, Process: Killed()}.String()
+	token := "rank003-000000000000000a/" + lease.Token{Owner: 0xa, Renewed: 1800000000, Process: lease.Killed()}.String()
 	closed := strings.Replace(token, "alive", "closed", 1)
 	taken := strings.Replace(token, "alive.000000000000000a", "alive.000000000000000b", 1)
 	step := func(name string, do func(), want ...string) {

@@ -16,6 +16,7 @@ import (
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -52,7 +53,7 @@ func testName(key string, seq uint64) block.Name {
 func testOptions(dir string, incarnation uint64) segment.Options {
 	return segment.Options{
 		Direct: segment.Off, Uring: segment.Off, Dir: dir, Rank: 3, Incarnation: incarnation, CloseWait: time.Second,
-		Now: func() time.Time { return time.Unix(1800000000, 5) }, Process: segment.Killed(),
+		Now: func() time.Time { return time.Unix(1800000000, 5) }, Process: lease.Killed(),
 	}
 }
 

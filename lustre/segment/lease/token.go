@@ -1,4 +1,4 @@
-package segment
+package lease
 
 import (
 	"encoding/hex"
@@ -10,10 +10,10 @@ import (
 
 // Times of ownership; docs/format.md §1.10 says why.
 const (
-	renewEvery = time.Minute
-	trustFor   = 5 * time.Minute // after the begin of a renewal
-	silentFor  = 8 * time.Minute // then a run has ended: more than trustFor, for a write that is under way
-	clockSlack = time.Hour       // more than the clocks of two nodes are apart
+	RenewEvery = time.Minute
+	TrustFor   = 5 * time.Minute // after the begin of a renewal
+	SilentFor  = 8 * time.Minute // then a run has ended: more than trustFor, for a write that is under way
+	ClockSlack = time.Hour       // more than the clocks of two nodes are apart
 )
 
 // Token tells the owner of an incarnation's directory. It is the name of a file
@@ -89,14 +89,14 @@ func (t Token) Life(now time.Time) Life {
 		return LifeClosed
 	case t.Process.Gone():
 		return LifeGone
-	case now.Sub(time.Unix(t.Renewed, 0)) > clockSlack:
+	case now.Sub(time.Unix(t.Renewed, 0)) > ClockSlack:
 		return LifeSilent
 	}
 	return LifeAlive
 }
 
-// tokens returns those among names.
-func tokens(names []string) (all []Token) {
+// Tokens returns those among names.
+func Tokens(names []string) (all []Token) {
 	for _, name := range names {
 		if t, ok := ParseToken(name); ok {
 			all = append(all, t)

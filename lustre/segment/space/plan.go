@@ -1,4 +1,4 @@
-package segment
+package space
 
 import (
 	"cmp"
@@ -15,41 +15,42 @@ const (
 	tight, relaxed = 0.9, 0.8
 	hopeless       = 0.95
 
-	// worthInShortage takes the place of worthMerging while the file system has no
+	// WorthInShortage takes the place of worthMerging while the file system has no
 	// room.
-	worthInShortage = 0.8
+	WorthInShortage = 0.8
 )
 
-// shape is a segment as the plan of merging sees it, in bytes.
-type shape struct {
-	file *file
-	size int64 // of the file
-	live int64 // of that, what must be kept, as far as known
+// Shape is a segment F as the plan of merging sees it, in bytes.
+type Shape[F any] struct {
+	File F
+	Size int64 // of the file
+	Live int64 // of that, what must be kept, as far as known
 }
 
-func (s shape) share() float64 { return float64(s.live) / float64(max(1, s.size)) }
+// Share returns the part of the segment that is live.
+func (s Shape[F]) Share() float64 { return float64(s.Live) / float64(max(1, s.Size)) }
 
-// plan chooses the segments to rewrite next, emptiest first, of which at most
+// Plan chooses the segments to rewrite next, emptiest first, of which at most
 // most bytes must be moved (one segment may exceed it alone). It has no state:
 // the same shapes give the same plan. A budget of 0 is none.
 //
 // short says that the file system has no room. Then those come first of which
 // the least must be moved, and nothing exceeds most: what is moved takes room
 // before the rest of its segment gives any.
-func plan(shapes []shape, budget, most int64, short bool) []shape {
+func Plan[F any](shapes []Shape[F], budget, most int64, short bool) []Shape[F] {
 	order := slices.Clone(shapes)
-	slices.SortStableFunc(order, func(a, b shape) int {
+	slices.SortStableFunc(order, func(a, b Shape[F]) int {
 		if short {
-			return cmp.Compare(a.live, b.live)
+			return cmp.Compare(a.Live, b.Live)
 		}
-		return cmp.Compare(a.share(), b.share())
+		return cmp.Compare(a.Share(), b.Share())
 	})
 	var used int64
 	for _, s := range order {
-		used += s.size
+		used += s.Size
 	}
 	urgent := budget > 0 && float64(used) > tight*float64(budget)
-	var chosen []shape
+	var chosen []Shape[F]
 	var moved int64
 	for _, s := range order {
 		worth := worthMerging
@@ -57,17 +58,17 @@ func plan(shapes []shape, budget, most int64, short bool) []shape {
 		case urgent && float64(used) > relaxed*float64(budget):
 			worth = hopeless
 		case short:
-			worth = worthInShortage
+			worth = WorthInShortage
 		}
-		if s.share() > worth {
+		if s.Share() > worth {
 			continue
 		}
-		if (short || len(chosen) > 0) && moved+s.live > most {
+		if (short || len(chosen) > 0) && moved+s.Live > most {
 			break
 		}
 		chosen = append(chosen, s)
-		moved += s.live
-		used -= s.size - s.live
+		moved += s.Live
+		used -= s.Size - s.Live
 	}
 	return chosen
 }

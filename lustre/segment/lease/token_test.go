@@ -1,4 +1,4 @@
-package segment
+package lease
 
 import (
 	"os"
@@ -129,5 +129,16 @@ func TestGone(t *testing.T) {
 	hidden.Start++
 	if other(same).gone(proc, hidden) {
 		t.Error("the processes of another pid namespace count")
+	}
+}
+
+func writeFile(t *testing.T, p []byte, path ...string) {
+	t.Helper()
+	name := filepath.Join(path...)
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, p, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

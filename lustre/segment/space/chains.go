@@ -1,19 +1,39 @@
-package segment
+package space
 
 import (
 	"cmp"
+	"math"
 	"slices"
+
+	"cascadekv/internal/block"
 )
 
-// inChains returns blocks in the order in which they are likely to be read: each
+// Chained is a block B with its names.
+type Chained[B any] struct {
+	Block B
+	Names []block.Name
+}
+
+// order is when it was put.
+func (c Chained[B]) order() uint64 {
+	seq := uint64(math.MaxUint64)
+	for _, n := range c.Names {
+		seq = min(seq, n.Seq)
+	}
+	return seq
+}
+
+type nameKey struct{ namespace, key string }
+
+// InChains returns blocks in the order in which they are likely to be read: each
 // chain in one piece, heads first, and the chains, and the branches of one, in the
 // order in which they were put. What follows on a block that is not among them
 // begins a piece of its own.
-func inChains(blocks []moving) []moving {
-	slices.SortStableFunc(blocks, func(a, b moving) int { return cmp.Compare(a.order(), b.order()) })
+func InChains[B any](blocks []Chained[B]) []Chained[B] {
+	slices.SortStableFunc(blocks, func(a, b Chained[B]) int { return cmp.Compare(a.order(), b.order()) })
 	named := make(map[nameKey]int, len(blocks))
 	for i, b := range blocks {
-		for _, n := range b.names {
+		for _, n := range b.Names {
 			named[nameKey{n.Namespace, n.Key}] = i
 		}
 	}
@@ -27,7 +47,7 @@ func inChains(blocks []moving) []moving {
 			heads = append(heads, i)
 		}
 	}
-	out := make([]moving, 0, len(blocks))
+	out := make([]Chained[B], 0, len(blocks))
 	done := make([]bool, len(blocks))
 	// Blocks that stand at several places of their chains may follow on each
 	// other in a ring, which has no head: these come last.
@@ -49,9 +69,9 @@ func inChains(blocks []moving) []moving {
 	return out
 }
 
-// before finds the block that m follows on, by its first name that tells.
-func (m moving) before(named map[nameKey]int) (int, bool) {
-	for _, n := range m.names {
+// before finds the block that c follows on, by its first name that tells.
+func (c Chained[B]) before(named map[nameKey]int) (int, bool) {
+	for _, n := range c.Names {
 		if i, ok := named[nameKey{n.Namespace, n.Parent}]; ok && n.Parent != "" {
 			return i, true
 		}

@@ -1,4 +1,4 @@
-package segment
+package space
 
 import (
 	"fmt"
@@ -23,19 +23,19 @@ func TestInChains(t *testing.T) {
 		{"a<a b<a", "a<a b<a"},                             // on itself
 		{"a b|q<a r x c<b|r s<q", "a b|q<a c<b|r s<q r x"}, // blocks with two names
 	} {
-		var blocks []moving
+		var blocks []Chained[int]
 		for i, word := range strings.Fields(c.put) {
-			m := moving{loc: &location{off: int64(i)}}
+			m := Chained[int]{Block: i}
 			text, parent, _ := strings.Cut(word, "<")
 			for _, key := range strings.Split(text, "|") {
-				m.names = append(m.names, block.Name{Namespace: "ns", Key: key, Parent: strings.Split(parent, "|")[0], Seq: uint64(i + 1)})
+				m.Names = append(m.Names, block.Name{Namespace: "ns", Key: key, Parent: strings.Split(parent, "|")[0], Seq: uint64(i + 1)})
 			}
 			blocks = append(blocks, m)
 		}
 		words := strings.Fields(c.put)
 		var got []string
-		for _, m := range inChains(blocks) {
-			got = append(got, words[m.loc.off])
+		for _, m := range InChains(blocks) {
+			got = append(got, words[m.Block])
 		}
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("put %q: %q, want %q", c.put, strings.Join(got, " "), c.want)
@@ -48,21 +48,21 @@ func TestInChainsKeepsAll(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		n := rng.IntN(40)
-		var blocks []moving
+		var blocks []Chained[int]
 		for i := range n {
 			name := block.Name{Namespace: fmt.Sprint(rng.IntN(2)), Key: fmt.Sprint(i), Seq: uint64(rng.IntN(2*n + 1))}
 			if rng.IntN(4) > 0 {
 				name.Parent = fmt.Sprint(rng.IntN(n))
 			}
-			blocks = append(blocks, moving{loc: &location{off: int64(i)}, names: []block.Name{name}})
+			blocks = append(blocks, Chained[int]{Block: i, Names: []block.Name{name}})
 		}
-		var offs []int64
-		for _, m := range inChains(blocks) {
-			offs = append(offs, m.loc.off)
+		var offs []int
+		for _, m := range InChains(blocks) {
+			offs = append(offs, m.Block)
 		}
 		slices.Sort(offs)
 		for i, off := range offs {
-			if off != int64(i) {
+			if off != i {
 				t.Fatalf("%d blocks came out as %v", n, offs)
 			}
 		}

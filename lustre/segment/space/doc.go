@@ -1,0 +1,12 @@
+// Package space decides what to do when room is scarce: whether a write may begin
+// (Room), which segments are worth rewriting (Plan), and in which order their blocks
+// are written (InChains).
+//
+// Glossary
+//
+//	mark   how much room, in bytes, ends the puts of a store, or lets them go on
+//	shape  a segment's size and how much of it is live
+//	short  said of a file system that is full or nearly so
+//
+// Plan and InChains are pure. The package moves no block and removes no file.
+package space
