@@ -22,7 +22,6 @@ var exceptions = map[string][]string{
 	},
 	"type size": {
 		"cascade",
-		"dht/fabric/mpi",
 		"internal/server",
 		"lustre/campaign",
 		"lustre/segment",
