@@ -38,7 +38,6 @@ var exceptions = map[string][]string{
 	},
 	references: {
 		"cascade",
-		"internal/lustretest",
 		"lustre/segment",
 	},
 	"package length": {
