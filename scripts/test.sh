@@ -88,19 +88,25 @@ engines() {
 # skipped prints how many tests of a log were skipped, for each reason.
 skipped() {
     awk '
-        /^ +[a-zA-Z0-9_]+_test\.go:[0-9]+: / { reason = $0; sub(/^ +[^ ]+ /, "", reason); next }
-        / *--- SKIP: / { count[reason == "" ? "no reason given" : reason]++; reason = ""; next }
-        /skipped [\x27"]/ { reason = $0; sub(/.*skipped [\x27"]/, "", reason); sub(/[\x27"]$/, "", reason); count[reason]++; next }
-        /SKIP: / { reason = $0; sub(/.*SKIP: /, "", reason); count[reason]++; reason = "" }
+        /^=== (RUN|CONT|NAME) / { test = $3; next }
+        /^ +[a-zA-Z0-9_]+\.go:[0-9]+: / { line = $0; sub(/^ +[^ ]+ /, "", line); last[test] = line; next }
+        / *--- SKIP: / { count[$3 in last ? last[$3] : "no reason given"]++; next }
+        /skipped [\x27"]/ { line = $0; sub(/.*skipped [\x27"]/, "", line); sub(/[\x27"]$/, "", line); count[line]++; next }
+        /SKIP: / { line = $0; sub(/.*SKIP: /, "", line); count[line]++ }
         END { for (r in count) printf "    skipped %d: %s\n", count[r], r }
     ' "$1" | sort
 }
 
 # failures prints what a reader of a failed stage wants first.
 failures() {
-    grep -E '^[[:space:]]*--- FAIL|^FAIL|^panic:|^fatal error:|^ERROR:|^FAIL:' "$1" | head -40
-    echo "    the last lines of $1:"
-    tail -30 "$1"
+    grep -E '^[[:space:]]*--- FAIL|^FAIL|^panic:|^fatal error:|^(ERROR|FAIL):' "$1" | head -40
+    if grep -qE '^[[:space:]]*--- FAIL' "$1"; then
+        echo "    what was logged before these, from $1:"
+        grep -E -B 15 '^[[:space:]]*--- FAIL' "$1" | grep -v -- '--- PASS' | head -120
+    else
+        echo "    the last lines of $1:"
+        tail -30 "$1"
+    fi
 }
 
 # cpu sets $cpu to the processor time of all ended children, in seconds.
