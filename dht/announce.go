@@ -231,7 +231,7 @@ func (n *Node) announce(home fabric.Rank, batch statements) error {
 		}
 	}
 	if settled(err) || errors.Is(err, errBadMessage) {
-		n.o.Log.Error("a home does not take in what it is told", "home", home, "err", err)
+		n.o.Log.Error("a home refuses statements", "home", home, "err", err)
 		return nil
 	}
 	return err

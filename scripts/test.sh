@@ -12,15 +12,16 @@ export CGO_ENABLED=0
 logs=build/test
 mkdir -p "$logs"
 
-quick=(tools build vet unit client)
+quick=(tools build vet unit e2e client)
 rest=(staticcheck bare race points fuzz clients lustre engines)
 
 what() {
     case $1 in
     tools) echo "the programs that tests drive are installed" ;;
-    build) echo "all packages and both programs" ;;
+    build) echo "both programs" ;;
     vet) echo "go vet, and gofmt" ;;
-    unit) echo "the tests of all packages, end to end ones included, without those that testing.Short leaves out" ;;
+    unit) echo "the tests of all packages, without those that testing.Short leaves out" ;;
+    e2e) echo "real ranks, sockets, signals and files, without what testing.Short leaves out" ;;
     client) echo "the Python client, without what kills ranks" ;;
     staticcheck) echo "go tool staticcheck" ;;
     bare) echo "builds without a C compiler, for amd64 and arm64" ;;
@@ -37,9 +38,11 @@ what() {
 run() {
     case $1 in
     tools) scripts/tools.sh ;;
-    build) go build ./... && go build -trimpath -o bin/ ./cmd/cascaded ./cmd/cascade ;;
+    build) go build -trimpath -o bin/ ./cmd/cascaded ./cmd/cascade ;;
     vet) go vet ./... && formatted ;;
-    unit) go test -short -v -timeout 20m ./... ;;
+    unit) go test -short -v -timeout 20m $(packages) ;;
+    # What go test has cached of it does not depend on the programs: -count=1.
+    e2e) CASCADE_E2E_BIN=$PWD/bin go test -short -count=1 -v -timeout 20m ./internal/e2e ;;
     client) scripts/test-clients quick ;;
     staticcheck) go tool staticcheck ./... ;;
     bare) GOARCH=amd64 go build ./... && GOARCH=arm64 go build ./... && GOARCH=arm64 go vet ./... ;;
@@ -52,6 +55,9 @@ run() {
     esac
 }
 
+# packages lists those whose tests are of Go alone.
+packages() { go list ./... | grep -v /internal/e2e; }
+
 formatted() {
     local list
     list=$(gofmt -l .) && [ -z "$list" ] && return
@@ -60,12 +66,17 @@ formatted() {
 }
 
 race() {
-    if CGO_ENABLED=1 command -v "$(go env CC)" >/dev/null; then
-        CGO_ENABLED=1 go test -race -v -timeout 20m ./...
+    local race=
+    if command -v "$(CGO_ENABLED=1 go env CC)" >/dev/null; then
+        export CGO_ENABLED=1 race=-race
     else
         echo "SKIP: race: no C compiler: the tests run without the race detector"
-        go test -v -timeout 20m ./...
     fi
+    local status=0
+    go test $race -v -timeout 20m $(packages) || status=1
+    go test $race -count=1 -v -timeout 30m ./internal/e2e || status=1
+    export CGO_ENABLED=0
+    return $status
 }
 
 engines() {
@@ -77,19 +88,25 @@ engines() {
 # skipped prints how many tests of a log were skipped, for each reason.
 skipped() {
     awk '
-        /^ +[a-zA-Z0-9_]+_test\.go:[0-9]+: / { reason = $0; sub(/^ +[^ ]+ /, "", reason); next }
-        / *--- SKIP: / { count[reason == "" ? "no reason given" : reason]++; reason = ""; next }
-        /skipped [\x27"]/ { reason = $0; sub(/.*skipped [\x27"]/, "", reason); sub(/[\x27"]$/, "", reason); count[reason]++; next }
-        /SKIP: / { reason = $0; sub(/.*SKIP: /, "", reason); count[reason]++; reason = "" }
+        /^=== (RUN|CONT|NAME) / { test = $3; next }
+        /^ +[a-zA-Z0-9_]+\.go:[0-9]+: / { line = $0; sub(/^ +[^ ]+ /, "", line); last[test] = line; next }
+        / *--- SKIP: / { count[$3 in last ? last[$3] : "no reason given"]++; next }
+        /skipped [\x27"]/ { line = $0; sub(/.*skipped [\x27"]/, "", line); sub(/[\x27"]$/, "", line); count[line]++; next }
+        /SKIP: / { line = $0; sub(/.*SKIP: /, "", line); count[line]++ }
         END { for (r in count) printf "    skipped %d: %s\n", count[r], r }
     ' "$1" | sort
 }
 
 # failures prints what a reader of a failed stage wants first.
 failures() {
-    grep -E '^[[:space:]]*--- FAIL|^FAIL|^panic:|^fatal error:|^ERROR:|^FAIL:' "$1" | head -40
-    echo "    the last lines of $1:"
-    tail -30 "$1"
+    grep -E '^[[:space:]]*--- FAIL|^FAIL|^panic:|^fatal error:|^(ERROR|FAIL):' "$1" | head -40
+    if grep -qE '^[[:space:]]*--- FAIL' "$1"; then
+        echo "    what was logged before these, from $1:"
+        grep -E -B 15 '^[[:space:]]*--- FAIL' "$1" | grep -v -- '--- PASS' | head -120
+    else
+        echo "    the last lines of $1:"
+        tail -30 "$1"
+    fi
 }
 
 # cpu sets $cpu to the processor time of all ended children, in seconds.

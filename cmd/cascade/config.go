@@ -22,7 +22,7 @@ func (a *app) configCommand() *cobra.Command {
 		Args:  cli.Arity(0, 0),
 		RunE:  func(*cobra.Command, []string) error { return a.configShow(origin) },
 	}
-	show.Flags().BoolVar(&origin, "origin", false, "tell where each value came from")
+	show.Flags().BoolVar(&origin, "origin", false, "print where each value came from")
 	check := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Validate one file by itself, or everything that is in effect",

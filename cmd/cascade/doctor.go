@@ -132,7 +132,7 @@ func checkIndex(c *tiers.CatalogueState) check {
 		return warning("index", "see that the disk under lustre.index has room and works; the rank begins the index anew by itself, and after some failures when it is restarted",
 			"what other ranks and jobs left is not found: %s", c.Broken)
 	}
-	return okay("index", "%d segments of %d parts that others left, %s on disk", c.Segments, c.Parts, human(int64(c.DiskBytes)))
+	return okay("index", "%d segments of %d parts of other ranks and jobs, %s on disk", c.Segments, c.Parts, human(int64(c.DiskBytes)))
 }
 
 // checkPeers looks at the rank's connection to the others.

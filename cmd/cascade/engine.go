@@ -106,7 +106,7 @@ func (e *engineConfig) trust(c *config.Config) {
 func (a *app) shmNote(need units.Bytes) string {
 	var s unix.Statfs_t
 	if err := unix.Statfs(a.shmDir, &s); err != nil {
-		return fmt.Sprintf("%s of %s are taken when the engine starts; how much is free there cannot be told: %v", need.Human(), a.shmDir, err)
+		return fmt.Sprintf("%s of %s are taken when the engine starts; how much is free there is not known: %v", need.Human(), a.shmDir, err)
 	}
 	free := s.Bavail * uint64(s.Bsize)
 	note := fmt.Sprintf("%s of %s are taken when the engine starts, beside the rank's arena; %s are free now", need.Human(), a.shmDir, human(int64(free)))
@@ -202,7 +202,7 @@ func vllmConfig(o engineOptions) engineConfig {
 		Config:  config,
 		Notes: []string{
 			installNote,
-			"every engine that is to share blocks needs the same PYTHONHASHSEED and --prefix-caching-hash-algo; revision and quantization of the weights are not told apart unless the tier has a \"tenant\"",
+			"every engine that is to share blocks needs the same PYTHONHASHSEED and --prefix-caching-hash-algo; revision and quantization of the weights are not distinguished unless the tier has a \"tenant\"",
 			"without a GPU: \"spec_name\": \"CpuPlatformTieringSpec\", \"spec_module_path\": \"cascade_kv.vllm\"",
 		},
 	}

@@ -24,12 +24,12 @@ func (a *app) lustreCommand() *cobra.Command {
 		Use:   "plan",
 		Short: "Print the lfs commands that the configuration comes to",
 		Long: "Print the lfs commands that the striping keys of the configuration come to, and what is unwise about them.\n" +
-			"With --try, make an empty file in lustre.dir with this layout, tell what it was granted, and remove it;\n" +
+			"With --try, make an empty file in lustre.dir with this layout, print what it was granted, and remove it;\n" +
 			"exit status 1 when that is not what was asked for.",
 		Args: cli.Arity(0, 0),
 		RunE: func(*cobra.Command, []string) error { return a.lustrePlan(try) },
 	}
-	plan.Flags().BoolVar(&try, "try", false, "ask the file system for the layout and tell what it grants")
+	plan.Flags().BoolVar(&try, "try", false, "ask the file system for the layout and print what it grants")
 	show := &cobra.Command{
 		Use:   "show DIR",
 		Short: "Print the layouts that the segments below DIR really have",

@@ -118,7 +118,7 @@ func indexRow(c *tiers.CatalogueState) []string {
 	if c.Broken != "" {
 		return []string{"INDEX BROKEN", c.Broken}
 	}
-	return []string{"index", fmt.Sprintf("%d segments of %d parts that others left, %s on disk, T=%d K=%d", c.Segments, c.Parts, human(int64(c.DiskBytes)), c.SizeRatio, c.Runs)}
+	return []string{"index", fmt.Sprintf("%d segments of %d parts of other ranks and jobs, %s on disk, T=%d K=%d", c.Segments, c.Parts, human(int64(c.DiskBytes)), c.SizeRatio, c.Runs)}
 }
 
 func (a *app) printStats(s rankStats) error {

@@ -34,7 +34,7 @@ func checkTier(t cascade.TierStats) []check {
 	if h := t.Health; h != nil {
 		r := h.Reads
 		if r.Corrupt > 0 {
-			checks = append(checks, warning("tier "+t.Name, "run cascade fsck when the job is over, and tell the administrators of the file system",
+			checks = append(checks, warning("tier "+t.Name, "run cascade fsck when the job is over, and inform the administrators of the file system",
 				"%d reads found other bytes than were written; the blocks count as missing", r.Corrupt))
 		}
 		if r.Gone+r.Unanswered+r.Failed > 0 || h.Poisoned > 0 {
@@ -55,7 +55,7 @@ func checkStriping(s *tiers.Striping) check {
 		why = s.Error
 	}
 	if !s.AsAsked() {
-		return warning("striping", "docs/lustre.md, section 3, tells what each means; cascade lustre plan --try asks the file system",
+		return warning("striping", "docs/lustre.md, section 3, describes what each means; cascade lustre plan --try asks the file system",
 			"asked for %s, granted %q: %s", s.Asked, s.Granted, why)
 	}
 	return okay("striping", "segments have %s (asked for %s)", s.Granted, s.Asked)

@@ -8,7 +8,7 @@
 //	           on what they learn; it agrees on a death after about 12 s
 //	seed       a gossip address to ask first; one that answers is enough
 //	verdict    what gossip reports of a member: alive, or gone
-//	suspicion  what our own failed calls say, sooner than gossip. It ends with
+//	suspicion  the outcome of our own failed calls, sooner than gossip. It ends with
 //	           an answer, with gossip's verdict, or with time
 //	seat       a rank's number and the member that holds it: of several, the
 //	           one with the highest incarnation

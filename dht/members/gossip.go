@@ -131,7 +131,7 @@ func (h hooks) read(n *memberlist.Node) (claim, error) {
 	case err != nil:
 		return claim{}, err
 	case m.name() != n.Name:
-		return claim{}, fmt.Errorf("%w (it is %q and tells of %s)", errName, n.Name, m.name())
+		return claim{}, fmt.Errorf("%w (it is %q and describes %s)", errName, n.Name, m.name())
 	case m.placement != h.m.opt.Placement:
 		return claim{}, fmt.Errorf("%w (it has placement version %d, this rank %d)", errPlacement, m.placement, h.m.opt.Placement)
 	}

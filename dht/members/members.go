@@ -300,7 +300,7 @@ func (m *Members) Leave(ctx context.Context) error {
 		}
 	}
 	if err := m.list.Leave(within(ctx, 5*time.Second)); err != nil {
-		return errors.Join(fmt.Errorf("members: %v leaves without having told all: %w", m.self.rank, err), ctx.Err())
+		return errors.Join(fmt.Errorf("members: %v leaves before all were informed: %w", m.self.rank, err), ctx.Err())
 	}
 	return ctx.Err()
 }

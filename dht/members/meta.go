@@ -27,7 +27,7 @@ const (
 )
 
 // errMeta is why a member is not understood.
-var errMeta = errors.New("members: what it tells of itself is not understood; run one version on all ranks")
+var errMeta = errors.New("members: its description of itself is not understood; run one version on all ranks")
 
 // meta is what a rank publishes of itself in gossip.
 type meta struct {

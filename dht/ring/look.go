@@ -49,43 +49,6 @@ func (r *Ring) Shares() []Share {
 	return shares
 }
 
-// Change is a partition whose homes differ between two rings, in who they are
-// or in their order. Its slices belong to the rings: do not change them.
-type Change struct {
-	Partition int
-	Old, New  []fabric.Rank // homes, the owner first
-}
-
-// Gained returns the homes that need the partition's entries: those it did not
-// have before.
-func (c Change) Gained() []fabric.Rank { return differing(c.New, c.Old) }
-
-// Lost returns the homes that may forget the partition's entries.
-func (c Change) Lost() []fabric.Rank { return differing(c.Old, c.New) }
-
-func differing(a, b []fabric.Rank) []fabric.Rank {
-	var only []fabric.Rank
-	for _, rank := range a {
-		if !slices.Contains(b, rank) {
-			only = append(only, rank)
-		}
-	}
-	return only
-}
-
-// Moved returns what changed from one ring to another, by partition. A rank
-// that restarted under its old number changes nothing here, although it has
-// forgotten its entries: membership reports it.
-func Moved(from, to *Ring) []Change {
-	var moved []Change
-	for p := range Partitions {
-		if a, b := from.Homes(p), to.Homes(p); !slices.Equal(a, b) {
-			moved = append(moved, Change{p, a, b})
-		}
-	}
-	return moved
-}
-
 // Explanation is where a key lives and why.
 type Explanation struct {
 	Namespace  string  `json:"namespace"`

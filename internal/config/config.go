@@ -64,8 +64,8 @@ type Lustre struct {
 	Group        string      `toml:"group" help:"group, by name or number, whose members share dir and read each other's segments; empty: none"`
 	Direct       string      `toml:"direct" help:"past the page cache: auto, on or off"`
 	IOUring      string      `toml:"io_uring" help:"batches of reads by io_uring: auto, on or off"`
-	Advise       bool        `toml:"advise" help:"tell Lustre's servers of many small reads before they are made (lfs ladvise willread)"`
-	Index        string      `toml:"index" path:"yes" help:"node-local directory for the index of what other ranks and jobs left: auto, a path, or off"`
+	Advise       bool        `toml:"advise" help:"announce many small reads to Lustre's servers before they are made (lfs ladvise willread)"`
+	Index        string      `toml:"index" path:"yes" help:"node-local directory for the catalogue of other ranks' and earlier jobs' segments: auto, a path, or off"`
 	IndexTuning  string      `toml:"index_tuning" help:"whether that index is shaped for the work it does: auto or off"`
 }
 

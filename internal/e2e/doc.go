@@ -8,8 +8,8 @@
 //	journal   what the clients of a storm know to be acknowledged, kept on
 //	          their side of the socket
 //	need      a component that a test drives; where it is missing the test is
-//	          skipped and says what it lacks, and with CI=true it fails
+//	          skipped and names what it lacks, and with CI=true it fails
 //
 // What a package can show by itself belongs into that package's own tests. The
-// package does not reach into a program: it knows of one what its users see.
+// package does not reach into a program: it sees of one what its users see.
 package e2e

@@ -12,5 +12,5 @@
 //
 // The descriptors in a state are numbers: the package checks that they can be
 // descriptors and that none is named twice, its user what they stand for.
-// The package decides nothing, and knows no socket and no store.
+// The package decides nothing, and uses no socket and no store.
 package handover

@@ -2,7 +2,7 @@
 // which layer may import which (docs/architecture.md), what libraries never do, and
 // what every file and package owes its reader. It is a Go test, so that
 // `go test ./internal/lint` checks them anywhere, without network and with no
-// tool but git, which knows what files there are, and Python, which computes
+// tool but git, which lists the files, and Python, which computes
 // the golden data.
 //
 // Glossary
@@ -11,7 +11,7 @@
 //	         of every failure
 //	finding  one place that breaks a rule
 //	layer    packages at one height; imports point down only
-//	current  said of a generated file that its program would write again
+//	current  of a generated file: its program would write the same again
 //
 // To change a rule, change its table and the cases that prove it can fail.
 // The package has no code outside its tests, and does not judge style that

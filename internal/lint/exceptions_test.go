@@ -20,7 +20,6 @@ var exceptions = map[string][]string{
 	},
 	"type size": {
 		"cascade",
-		"dht/fabric/mpi",
 		"internal/server",
 		"lustre/campaign",
 		"lustre/segment",
@@ -36,7 +35,6 @@ var exceptions = map[string][]string{
 	},
 	references: {
 		"cascade",
-		"internal/lustretest",
 		"lustre/segment",
 	},
 	"package length": {

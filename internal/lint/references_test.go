@@ -21,7 +21,7 @@ var (
 
 // othersFiles are files of other projects and of users, as comments and
 // documents name them.
-var othersFiles = []string{"lustre-vm.sh", "lustre-pair.py", "boot.sh"} // of the guests
+var othersFiles = []string{"lustre-vm.sh", "lustre-pair.py", "boot.sh", "lustre-real.md"} // of the guests
 
 // tree is what a reference may name: the tracked files.
 type tree []string

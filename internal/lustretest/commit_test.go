@@ -26,7 +26,7 @@ type sequence struct {
 	then  func(dir string, f *os.File) error
 }
 
-// sequences are those of reference/lustre-real.md, and the two that a store
+// sequences are those of lustre-real.md, and the two that a store
 // uses (lustre/segment's golden trace of operations): the first ones. If one
 // that keeps nothing kept a file some day, that would be no harm.
 var sequences = []sequence{
@@ -191,7 +191,7 @@ func commitCuts() (all [][]sequence) {
 }
 
 // TestCommitRule cuts all power right after each sequence of
-// reference/lustre-real.md: those that keep a file, among them what the store
+// lustre-real.md: those that keep a file, among them what the store
 // relies on, keep it with its bytes. The others show that they do not, so that
 // the cut is one.
 func TestCommitRule(t *testing.T) {

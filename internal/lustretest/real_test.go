@@ -361,7 +361,7 @@ func TestRealClients(t *testing.T) {
 }
 
 // TestRealCalls: what lustre/segment does without, and why. An answer that is
-// another one some day changes nothing but reference/lustre-real.md.
+// another one some day changes nothing but lustre-real.md.
 func TestRealCalls(t *testing.T) {
 	dir := onLustre(t)
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// surprises tells, for each sentence of reference/lustre-real.md by words of
+// surprises has, for each sentence of lustre-real.md (what a real Lustre was
+// seen to do; the page lies with the equipment of the guests) by words of
 // it, the row of docs/lustre.md's tables, by how it begins, whose tests show
 // what it says.
 var surprises = []struct {
@@ -110,7 +111,7 @@ func reference(t *testing.T, page string) string {
 	return string(p)
 }
 
-// TestTableHasSurprises: what reference/lustre-real.md says has, sentence by
+// TestTableHasSurprises: what lustre-real.md says has, sentence by
 // sentence, a row in docs/lustre.md that names a test.
 func TestTableHasSurprises(t *testing.T) {
 	all := rows(section7(t))
@@ -128,13 +129,13 @@ func TestTableHasSurprises(t *testing.T) {
 		for _, words := range s.words {
 			rest := without(left, words)
 			if len(left)-len(rest) != 1 {
-				t.Errorf("%d sentences of reference/lustre-real.md have the words %q: let words of each sentence stand here once", len(left)-len(rest), words)
+				t.Errorf("%d sentences of lustre-real.md have the words %q: let words of each sentence stand here once", len(left)-len(rest), words)
 			}
 			left = rest
 		}
 	}
 	for _, s := range left {
-		t.Errorf("reference/lustre-real.md says %q: give docs/lustre.md a row with a test that shows it, and surprises words of it", s)
+		t.Errorf("lustre-real.md says %q: give docs/lustre.md a row with a test that shows it, and surprises words of it", s)
 	}
 }
 

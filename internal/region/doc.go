@@ -1,12 +1,12 @@
 // Package region reaches the memory that a client shares with the rank: it
 // verifies and maps the descriptors that clients send, checks where in them a
-// command says that blocks lie, and copies in and out.
+// command places blocks, and copies in and out.
 //
 // Glossary
 //
 //	extent  a run of bytes of a region
 //	cursor  how far the extents of one block were copied
-//	lost    said of bytes that the client cut off its file, or that the system
+//	lost    of bytes that the client cut off its file, or that the system
 //	        has no memory for: touching them raises SIGBUS
 //
 // A client may truncate its file at any moment. A copy that touches what is

@@ -26,15 +26,6 @@ func (h *histogram) add(d time.Duration) {
 	h.most = max(h.most, d)
 }
 
-func (h *histogram) merge(o *histogram) {
-	for i, c := range o.counts {
-		h.counts[i] += c
-	}
-	h.n += o.n
-	h.sum += o.sum
-	h.most = max(h.most, o.most)
-}
-
 // quantile returns the duration below which a share q of them lies, 0 if none.
 func (h *histogram) quantile(q float64) time.Duration {
 	rank := uint64(q * float64(h.n))

@@ -5,14 +5,14 @@
 // Glossary
 //
 //	table        a memfd that this process alone writes to. It never changes its
-//	             size: a larger one supersedes it
+//	             size: a larger one replaces it
 //	place        of a table: room for one name, in a bucket of eight
-//	fingerprint  what a name is known by
+//	fingerprint  a hash that stands for a name
 //	owner word   the id of a thread of this process, the keeper. The kernel marks
 //	             the word when that thread ends, however the process does: so no
 //	             client takes the table of a process that is gone for one that is
 //	             kept
-//	final        said of a table: a name that is not in it is nowhere
+//	final        of a table: a name that is not in it is nowhere
 //	touch ring   a memfd that one client writes to: the places of the names it
 //	             read. What is in it is never trusted to be more than a hint
 //	holds        a memfd that one client writes to as well: which blocks of the
@@ -22,6 +22,6 @@
 // Reader and Viewer are what clients do, for tests: a Reader looks names up, a
 // Viewer holds blocks.
 //
-// The package knows nothing of names, blocks and tiers beyond what is in an
-// entry: when an entry is true, and when it has to go, is the caller's to say.
+// The package does not interpret names, blocks and tiers beyond what is in an
+// entry: its caller decides when an entry is true and when it goes.
 package shmindex

@@ -15,7 +15,7 @@ import (
 
 // errUnkept means that the kernel does not mark the owner word of a process that
 // ends, as some sandboxes do not.
-var errUnkept = errors.New("shmindex: the kernel does not tell when a process ends (robust futexes)")
+var errUnkept = errors.New("shmindex: the kernel does not report when a process ends (robust futexes)")
 
 // keeper is the thread whose id is in an owner word. The word is in its robust
 // list: when the thread ends, by whatever means, and before any descriptor of

@@ -87,7 +87,7 @@ func TestOddTraces(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all, err := ReadAll(r, 0)
+			all, err := readAll(r, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -151,7 +151,7 @@ func TestSeconds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := ReadAll(r, 0)
+	all, err := readAll(r, 0)
 	if err != nil || all[0].Timestamp != 12346 || all[1].Timestamp != 1700000000000 || all[2].Timestamp != 1700000000500 {
 		t.Errorf("%+v, %v", all, err)
 	}
@@ -160,7 +160,7 @@ func TestSeconds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadAll(r, 0); err == nil || !strings.Contains(err.Error(), "line 2: timestamp is above 9223372036854775") {
+	if _, err := readAll(r, 0); err == nil || !strings.Contains(err.Error(), "line 2: timestamp is above 9223372036854775") {
 		t.Errorf("a timestamp beyond all bounds: %v", err)
 	}
 }
@@ -179,7 +179,7 @@ func TestCutShort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := ReadAll(r, 0)
+		all, err := readAll(r, 0)
 		line, ok := errors.AsType[*LineError](err)
 		if !ok || line.Line != 4 || !strings.Contains(line.Remedy, "the 3 requests before it with a limit of 3") {
 			t.Errorf("%s: %d requests, %v", name, len(all), err)
@@ -206,7 +206,7 @@ func TestFitting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadAll(r, 0); err == nil || !strings.Contains(err.Error(), "(16 fits this line)") {
+	if _, err := readAll(r, 0); err == nil || !strings.Contains(err.Error(), "(16 fits this line)") {
 		t.Errorf("%v", err)
 	}
 }

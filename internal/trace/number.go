@@ -99,7 +99,7 @@ func (s *scanner) hashID() (uint64, *problem) {
 	if s.at < len(s.in) && s.in[s.at]-'0' <= 9 {
 		n, p := s.number(numeral{name: "hash_ids", most: math.MaxUint64, unit: 1})
 		if p == nil && n >= exact && !digitsOnly(s.in[start:s.at]) {
-			return 0, &problem{what: fmt.Sprintf("hash id %s is beyond what a float tells apart", s.in[start:s.at]),
+			return 0, &problem{what: fmt.Sprintf("hash id %s is beyond what a float distinguishes", s.in[start:s.at]),
 				remedy: "write hash ids as whole numbers or as text"}
 		}
 		return n, p

@@ -113,7 +113,7 @@ func (r *Reader) check(req *Request) *problem {
 		return &problem{
 			what: fmt.Sprintf("%d tokens in blocks of %d need %d hash ids, there are %d",
 				req.InputTokens, r.o.BlockTokens, blocks(req.InputTokens, r.o.BlockTokens), n),
-			remedy: "tell the reader how many tokens a block of this trace has" + fitting(req.InputTokens, n) + ", or correct the line"}
+			remedy: "pass how many tokens a block of this trace has" + fitting(req.InputTokens, n) + ", or correct the line"}
 	}
 	clear(r.seen)
 	for i, h := range req.Hashes {

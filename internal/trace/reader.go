@@ -188,18 +188,3 @@ func damaged(name string, line int, err error) *LineError {
 		Problem: "compressed data is damaged or cut short (" + err.Error() + ")",
 		Remedy:  "copy or download the file again and test it with gzip -t"}
 }
-
-// ReadAll reads a whole trace, at most limit requests of it unless limit is 0.
-func ReadAll(r *Reader, limit int) ([]Request, error) {
-	var all []Request
-	for limit <= 0 || len(all) < limit {
-		var req Request
-		if err := r.Next(&req); err == io.EOF {
-			break
-		} else if err != nil {
-			return nil, err
-		}
-		all = append(all, req)
-	}
-	return all, nil
-}

@@ -56,7 +56,7 @@ func TestSynthIsAValidTrace(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all, err := ReadAll(r, 0)
+			all, err := readAll(r, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

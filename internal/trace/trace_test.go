@@ -127,7 +127,7 @@ func TestReaderAccepts(t *testing.T) {
 				if err != nil {
 					t.Fatal(packing, err)
 				}
-				all, err := ReadAll(r, 0)
+				all, err := readAll(r, 0)
 				if err != nil {
 					t.Fatal(packing, err)
 				}
@@ -175,8 +175,8 @@ func TestReaderRefuses(t *testing.T) {
 		"negative":           {set("5,", "-5,"), "a whole number, not negative, for timestamp"},
 		"half a token":       {set("513", "513.5"), "a whole number, not negative, for input_length"},
 		"half an id":         {set("1, 2", "1, 2.5"), "a whole number, not negative, for hash_ids"},
-		"inexact id":         {set("1, 2", "1, 9007199254740993.0"), "beyond what a float tells apart"},
-		"inexact exponent":   {set("1, 2", "1, 1e16"), "beyond what a float tells apart"},
+		"inexact id":         {set("1, 2", "1, 9007199254740993.0"), "beyond what a float distinguishes"},
+		"inexact exponent":   {set("1, 2", "1, 1e16"), "beyond what a float distinguishes"},
 		"huge exponent":      {set("5,", "1e400,"), "a whole number, not negative, for timestamp"},
 		"large exponent":     {set("5,", "1e19,"), "timestamp is above"},
 		"half an exponent":   {set("5,", "5e,"), "a whole number, not negative, for timestamp"},
@@ -202,7 +202,7 @@ func TestReaderRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all, err := ReadAll(r, 0)
+			all, err := readAll(r, 0)
 			var line *LineError
 			if !errors.As(err, &line) || !errors.Is(err, ErrBadTrace) {
 				t.Fatalf("got %d requests and error %v, want a LineError", len(all), err)
@@ -245,7 +245,7 @@ func TestDamagedGzip(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, err := NewReader(bytes.NewReader(data), "f.gz", ReaderOptions{})
 			if err == nil {
-				_, err = ReadAll(r, 0)
+				_, err = readAll(r, 0)
 			}
 			if !errors.Is(err, ErrBadTrace) || !strings.Contains(err.Error(), "gzip -t") {
 				t.Errorf("got %v, want ErrBadTrace with a remedy", err)
@@ -298,7 +298,7 @@ func TestCreate(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			if all, err := ReadAll(r, 0); err != nil || len(all) != 1 || !same(all[0], want) {
+			if all, err := readAll(r, 0); err != nil || len(all) != 1 || !same(all[0], want) {
 				t.Errorf("got %+v, %v, want %+v", all, err, want)
 			}
 		})
@@ -361,7 +361,7 @@ func FuzzReader(f *testing.F) {
 			}
 			return
 		}
-		all, err := ReadAll(r, 1000)
+		all, err := readAll(r, 1000)
 		if err != nil && !errors.Is(err, ErrBadTrace) {
 			t.Fatalf("untyped error %v", err)
 		}
@@ -447,4 +447,19 @@ func BenchmarkReader(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// readAll reads a whole trace, at most limit requests of it unless limit is 0.
+func readAll(r *Reader, limit int) ([]Request, error) {
+	var all []Request
+	for limit <= 0 || len(all) < limit {
+		var req Request
+		if err := r.Next(&req); err == io.EOF {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		all = append(all, req)
+	}
+	return all, nil
 }

@@ -3,8 +3,8 @@
 //
 // Glossary
 //
-//	submission  an entry of the first queue: do this
-//	completion  an entry of the second queue: this came of it
+//	submission  an entry of the first queue: an operation
+//	completion  an entry of the second queue: its result
 //	bell        wakes the driver
 //
 // Duties
@@ -21,6 +21,6 @@
 // not begun or waits; a read that hangs in a file system stays, and so does the
 // caller of Readv: who must not wait calls it from a goroutine.
 //
-// The package knows reads alone: no writes, no polling threads, no registered
+// The package does reads alone: no writes, no polling threads, no registered
 // buffers. It never touches the bytes.
 package uring

@@ -52,13 +52,6 @@ func (d *Direct) wrap(f File) File {
 	return &directFile{File: f, align: a, scratch: d.scratch}
 }
 
-// IsDirect reports whether f is a file of a Direct that goes past the page
-// cache.
-func IsDirect(f File) bool {
-	_, ok := f.(*directFile)
-	return ok
-}
-
 // ProbeDirect finds out whether files can go past the page cache, and how they
 // must be aligned then: it makes the file path, which must not exist yet,
 // writes it, reads it back and removes it. A file system without room for that

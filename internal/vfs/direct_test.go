@@ -122,7 +122,7 @@ func TestDirect(t *testing.T) {
 			defer d.Close()
 			path := filepath.Join(t.TempDir(), "f")
 			f := create(t, d, path)
-			if !IsDirect(f) {
+			if !isDirect(f) {
 				t.Fatal("the file goes through the page cache")
 			}
 			unit := f.(*directFile).align.Offset
@@ -289,8 +289,8 @@ func TestDirectUnsupported(t *testing.T) {
 	d := NewDirect(plain)
 	defer d.Close()
 	f := create(t, d, filepath.Join(dir, "f"))
-	if n, err := f.Pwrite([]byte("abc"), 5); IsDirect(f) || n != 3 || err != nil {
-		t.Errorf("direct: %v, wrote %d bytes, error %v", IsDirect(f), n, err)
+	if n, err := f.Pwrite([]byte("abc"), 5); isDirect(f) || n != 3 || err != nil {
+		t.Errorf("direct: %v, wrote %d bytes, error %v", isDirect(f), n, err)
 	}
 }
 
@@ -347,4 +347,11 @@ func cachedPages(t *testing.T, path string) uint64 {
 		t.Skipf("the kernel does not tell what it caches: %v", err)
 	}
 	return st.Cache
+}
+
+// isDirect reports whether f is a file of a Direct that goes past the page
+// cache.
+func isDirect(f File) bool {
+	_, ok := f.(*directFile)
+	return ok
 }

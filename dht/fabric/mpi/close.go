@@ -29,9 +29,9 @@ func (f *Fabric) close() error {
 	quiet := f.settle(settleTime, func() bool {
 		return f.handling.Load() == 0 && f.driven.sending() == 0 && f.driven.receiving() == 0
 	})
-	f.over.Store(true)
+	f.duty.over.Store(true)
 	f.watch.wake()
-	f.watchers.Wait()
+	f.duty.watchers.Wait()
 	err := f.unsettled(quiet)
 	cancelled := f.settle(cancelTime, f.cancelAll())
 	f.settle(cancelTime, func() bool {

@@ -92,10 +92,10 @@ func (d *driven) keep(slot int, by finisher, err error) {
 
 // push leaves p to the driver.
 func (f *Fabric) push(p poster) {
-	f.queueMu.Lock()
-	f.queue = append(f.queue, p)
-	f.queueMu.Unlock()
-	f.queued.Add(1)
+	f.posts.mu.Lock()
+	f.posts.mu.queue = append(f.posts.mu.queue, p)
+	f.posts.mu.Unlock()
+	f.posts.waiting.Add(1)
 }
 
 // submit has p posted now, or by the driver at once.
@@ -139,15 +139,15 @@ func (f *Fabric) pass(spins int, yield bool) bool {
 
 // drain posts what is queued.
 func (f *Fabric) drain() bool {
-	if f.queued.Load() == 0 {
+	if f.posts.waiting.Load() == 0 {
 		return false
 	}
 	d := &f.driven
-	f.queueMu.Lock()
-	todo := f.queue
-	f.queue = d.spare[:0]
-	f.queueMu.Unlock()
-	f.queued.Add(-int32(len(todo)))
+	f.posts.mu.Lock()
+	todo := f.posts.mu.queue
+	f.posts.mu.queue = d.spare[:0]
+	f.posts.mu.Unlock()
+	f.posts.waiting.Add(-int32(len(todo)))
 	for i, p := range todo {
 		p.post()
 		todo[i] = nil
@@ -205,7 +205,7 @@ func (f *Fabric) release() {
 		case busy:
 			f.watch.wake()
 		}
-		if f.queued.Load() == 0 || !f.drive.TryLock() {
+		if f.posts.waiting.Load() == 0 || !f.drive.TryLock() {
 			return
 		}
 		f.drain()

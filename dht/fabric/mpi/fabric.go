@@ -29,9 +29,7 @@ type Fabric struct {
 	life context.Context // ends with Close
 	end  context.CancelFunc
 
-	queueMu sync.Mutex
-	queue   []poster // for the driver to post
-	queued  atomic.Int32
+	posts postQueue // for the driver to post
 
 	drive  sync.Mutex // held by the driver; taken with TryLock only
 	driven driven     // guarded by drive
@@ -41,17 +39,32 @@ type Fabric struct {
 	waiting atomic.Int32
 
 	watch    napper
-	watching atomic.Bool   // the watch is the driver
-	wanting  atomic.Int32  // callers that would like to be it
-	handling atomic.Int64  // handler calls and self reads under way
-	shift    atomic.Uint64 // which watch goroutine is on duty
-	holding  atomic.Uint64 // odd while the watch is in Handler.Hold
-	watchers sync.WaitGroup
+	duty     duty         // of the watch
+	handling atomic.Int64 // handler calls and self reads under way
 	copies   atomic.Int64 // one-sided ones started
 	closing  atomic.Bool  // Serve and new operations fail
-	over     atomic.Bool  // the watch ends
 	closed   sync.Once
 	closeErr error
+}
+
+// postQueue has what the driver is to post. waiting is its length, for those
+// who only look.
+type postQueue struct {
+	mu struct {
+		sync.Mutex
+		queue []poster
+	}
+	waiting atomic.Int32
+}
+
+// duty is which goroutine drives the fabric while no caller does.
+type duty struct {
+	watching atomic.Bool   // the watch is the driver
+	wanting  atomic.Int32  // callers that would like to be it
+	shift    atomic.Uint64 // which watch goroutine is on duty
+	holding  atomic.Uint64 // odd while the watch is in Handler.Hold
+	over     atomic.Bool   // the watch ends
+	watchers sync.WaitGroup
 }
 
 // peer is a rank as SetPeer set it.
@@ -79,7 +92,7 @@ func New(w *mpi.World, o Options) (*Fabric, error) {
 			return nil, err
 		}
 	}
-	f.watchers.Go(f.superviseWatch)
+	f.duty.watchers.Go(f.superviseWatch)
 	f.startWatch()
 	return f, nil
 }
@@ -260,11 +273,11 @@ func (f *Fabric) takeDrive(o *op) bool {
 	if f.drive.TryLock() {
 		return true
 	}
-	if !f.watching.Load() {
+	if !f.duty.watching.Load() {
 		return false
 	}
-	f.wanting.Add(1)
-	defer f.wanting.Add(-1)
+	f.duty.wanting.Add(1)
+	defer f.duty.wanting.Add(-1)
 	for range 1000 {
 		if f.drive.TryLock() {
 			return true

@@ -39,8 +39,8 @@ const (
 
 // startWatch puts a goroutine on duty in place of the one before.
 func (f *Fabric) startWatch() {
-	mine := f.shift.Add(1)
-	f.watchers.Go(func() { f.keepWatch(mine) })
+	mine := f.duty.shift.Add(1)
+	f.duty.watchers.Go(func() { f.keepWatch(mine) })
 }
 
 // superviseWatch relieves the watch when it is stuck in a Handler.Hold.
@@ -49,10 +49,10 @@ func (f *Fabric) superviseWatch() {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	seen := uint64(0)
-	for !f.over.Load() {
+	for !f.duty.over.Load() {
 		<-tick.C
-		now := f.holding.Load()
-		if now%2 == 1 && now == seen && f.holding.CompareAndSwap(now, now+1) {
+		now := f.duty.holding.Load()
+		if now%2 == 1 && now == seen && f.duty.holding.CompareAndSwap(now, now+1) {
 			f.startWatch()
 		}
 		seen = now
@@ -63,11 +63,11 @@ func (f *Fabric) superviseWatch() {
 func (f *Fabric) keepWatch(mine uint64) {
 	runtime.LockOSThread() // never unlocked: the thread ends with its exact timer
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0)
-	enough := func() bool { return f.queued.Load() > 0 || f.over.Load() }
+	enough := func() bool { return f.posts.waiting.Load() > 0 || f.duty.over.Load() }
 	news := time.Now()
 	var led time.Time // when a caller was seen to drive
-	for !f.over.Load() && f.shift.Load() == mine {
-		if f.wanting.Load() > 0 || !f.drive.TryLock() {
+	for !f.duty.over.Load() && f.duty.shift.Load() == mine {
+		if f.duty.wanting.Load() > 0 || !f.drive.TryLock() {
 			f.watch.rest(leaderNap)
 			led = time.Now()
 			continue
@@ -98,7 +98,7 @@ func (f *Fabric) keepWatch(mine uint64) {
 // false when the watch was relieved meanwhile.
 func (f *Fabric) watchPass(spins int, yield bool, now time.Time) (worked, ok bool) {
 	d := &f.driven
-	f.watching.Store(true)
+	f.duty.watching.Store(true)
 	d.watch = true
 	worked = f.pass(spins, yield)
 	if now.After(d.sweepAt) {
@@ -106,7 +106,7 @@ func (f *Fabric) watchPass(spins int, yield bool, now time.Time) (worked, ok boo
 		d.sweepAt = now.Add(sweepEvery)
 	}
 	d.watch = false
-	f.watching.Store(false)
+	f.duty.watching.Store(false)
 	f.drive.Unlock()
 	return worked, f.serveOnWatch()
 }
@@ -138,9 +138,9 @@ func (f *Fabric) serveOnWatch() bool {
 		f.asked = f.asked[1:]
 		f.askedMu.Unlock()
 		f.waiting.Add(-1)
-		mark := f.holding.Add(1)
+		mark := f.duty.holding.Add(1)
 		s := f.hold(a)
-		if !f.holding.CompareAndSwap(mark, mark+1) {
+		if !f.duty.holding.CompareAndSwap(mark, mark+1) {
 			f.submit(s)
 			return false
 		}
