@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
-	"cascadekv/internal/said"
+	"cascadekv/internal/testing/testlog"
 	"cascadekv/tiers"
 )
 
@@ -56,9 +56,9 @@ func (*telling) Merge(context.Context, int64, func([]block.ID)) (tiers.Merged, e
 	return tiers.Merged{}, nil
 }
 
-func newTelling(t *testing.T) (*rig, *telling, *said.Log) {
+func newTelling(t *testing.T) (*rig, *telling, *testlog.Log) {
 	t.Helper()
-	j := &said.Log{}
+	j := &testlog.Log{}
 	r := newRig(t, 16<<20, true, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(j, nil)) })
 	r.Store.Close(context.Background())
 	c := &telling{Files: r.cold}

@@ -42,7 +42,7 @@ run() {
     vet) go vet ./... && formatted ;;
     unit) go test -short -v -timeout 20m $(packages) ;;
     # What go test has cached of it does not depend on the programs: -count=1.
-    e2e) CASCADE_E2E_BIN=$PWD/bin go test -short -count=1 -v -timeout 20m ./internal/e2e ;;
+    e2e) CASCADE_E2E_BIN=$PWD/bin go test -short -count=1 -v -timeout 20m ./internal/testing/e2e ;;
     client) scripts/test-clients quick ;;
     staticcheck) go tool staticcheck ./... ;;
     bare) GOARCH=amd64 go build ./... && GOARCH=arm64 go build ./... && GOARCH=arm64 go vet ./... ;;
@@ -56,7 +56,7 @@ run() {
 }
 
 # packages lists those whose tests are of Go alone.
-packages() { go list ./... | grep -v /internal/e2e; }
+packages() { go list ./... | grep -v /internal/testing/e2e; }
 
 formatted() {
     local list
@@ -74,7 +74,7 @@ race() {
     fi
     local status=0
     go test $race -v -timeout 20m $(packages) || status=1
-    go test $race -count=1 -v -timeout 30m ./internal/e2e || status=1
+    go test $race -count=1 -v -timeout 30m ./internal/testing/e2e || status=1
     export CGO_ENABLED=0
     return $status
 }

@@ -11,8 +11,8 @@ var exceptions = map[string][]string{
 	"names": {
 		"cascade",
 		"internal/cores",
-		"internal/need",
-		"internal/said",
+		"internal/testing/testneed",
+		"internal/testing/testlog",
 		"internal/server",
 		"lustre/catalogue",
 		"lustre/segment",

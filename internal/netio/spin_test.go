@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/admission"
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 )
 
 // connPair is a connection and the descriptor of its client.
@@ -113,7 +113,7 @@ func TestMoveAway(t *testing.T) {
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
 		t.Fatal(err)
 	}
-	need.That(t, before.Count() >= 2, "a second core", "let this process use another one (taskset)")
+	testneed.That(t, before.Count() >= 2, "a second core", "let this process use another one (taskset)")
 	moved := 0
 	for range 20 {
 		from := currentCore()

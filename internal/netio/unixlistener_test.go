@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"cascadekv/internal/said"
+	"cascadekv/internal/testing/testlog"
 )
 
 // TestSocketOfOthersStays: what has taken the socket's path is neither replaced nor
 // removed, at the end neither; once it goes the listener is back.
 func TestSocketOfOthersStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	log := &said.Log{}
+	log := &testlog.Log{}
 	w, err := ListenUnix(UnixOptions{Path: path, Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)

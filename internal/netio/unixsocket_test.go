@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 )
 
 // stranger is a user whom no socket of these tests belongs to.
@@ -156,7 +156,7 @@ func TestInheritedSocketOfAnother(t *testing.T) {
 // The owner of a link can make it lead to another directory while the rank
 // serves in the first one.
 func TestSocketDirectoryBehindTheLinkOfAnotherUser(t *testing.T) {
-	need.That(t, os.Geteuid() == 0, "root", "run this test as root: it makes links of another user")
+	testneed.That(t, os.Geteuid() == 0, "root", "run this test as root: it makes links of another user")
 	base := t.TempDir()
 	link := filepath.Join(base, "link")
 	if err := errors.Join(os.Mkdir(filepath.Join(base, "dir"), 0o700), os.Symlink("dir", link)); err != nil {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"cascadekv/internal/config"
-	"cascadekv/internal/said"
+	"cascadekv/internal/testing/testlog"
 )
 
 // fake is a rank whose calls show up on a channel.
@@ -59,7 +59,7 @@ func (f *fake) open(context.Context, config.Config, string) (Running, error) {
 type running struct {
 	signals chan os.Signal
 	result  chan error
-	log     *said.Log
+	log     *testlog.Log
 	clock   *clock
 }
 
@@ -80,7 +80,7 @@ func start(t *testing.T, s config.Sources, open func(context.Context, config.Con
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := running{signals: make(chan os.Signal), result: make(chan error, 1), log: &said.Log{}, clock: &clock{read: make(chan bool, 8)}}
+	r := running{signals: make(chan os.Signal), result: make(chan error, 1), log: &testlog.Log{}, clock: &clock{read: make(chan bool, 8)}}
 	level := new(slog.LevelVar)
 	o := RunOptions{
 		Sources: s, Loaded: loaded, Password: password, Open: open, Signals: r.signals, Now: r.clock.now,

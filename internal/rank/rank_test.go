@@ -15,7 +15,7 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/internal/arena"
 	"cascadekv/internal/config"
-	"cascadekv/internal/said"
+	"cascadekv/internal/testing/testlog"
 	"cascadekv/internal/units"
 )
 
@@ -164,7 +164,7 @@ func TestFailedOpenLeavesNothing(t *testing.T) {
 // TestLostArenaEndsServe: without a function that restarts the program, Serve
 // returns that the arena is lost.
 func TestLostArenaEndsServe(t *testing.T) {
-	c, log := configOf(t, t.TempDir()), &said.Log{}
+	c, log := configOf(t, t.TempDir()), &testlog.Log{}
 	r, served, _ := live(t, c, log) // the end of a rank may touch the arena
 	if err := r.levels.arena.tier.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)

@@ -14,13 +14,13 @@ import (
 	"cascadekv/internal/admission"
 	"cascadekv/internal/netio"
 	"cascadekv/internal/resp"
-	"cascadekv/internal/said"
+	"cascadekv/internal/testing/testlog"
 )
 
 // TestPasswordGuessing: another user of the node gets few guesses, the rank's own
 // user comes in meanwhile, and the log has it once.
 func TestPasswordGuessing(t *testing.T) {
-	var log said.Log
+	var log testlog.Log
 	r := newRig(t, 8<<20, func(o *Options) {
 		o.AllowUIDs, o.Limits.Password, o.Log = []int{stranger}, "s3cret", slog.New(slog.NewTextHandler(&log, nil))
 	})

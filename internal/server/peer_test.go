@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cascadekv/internal/need"
 	"cascadekv/internal/resp"
+	"cascadekv/internal/testing/testneed"
 )
 
 // stranger is a user whom no rank of these tests belongs to.
@@ -20,7 +20,7 @@ const stranger = 65534
 // asUser calls f on a thread that acts as another user, and ends with it.
 func asUser(t testing.TB, uid int, f func() error) {
 	t.Helper()
-	need.That(t, os.Geteuid() == 0, "the right to act as another user", "run this test as root")
+	testneed.That(t, os.Geteuid() == 0, "the right to act as another user", "run this test as root")
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: nobody else gets the thread's user
