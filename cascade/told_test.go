@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
-	"cascadekv/internal/said"
+	"cascadekv/internal/testing/testlog"
 	"cascadekv/tiers"
 )
 
@@ -62,9 +62,9 @@ func (c *telling) Merged() tiers.Merged {
 
 func (c *telling) Striping() *tiers.Striping { return &tiers.Striping{Granted: "-c 2"} }
 
-func newTelling(t *testing.T) (*rig, *telling, *said.Log) {
+func newTelling(t *testing.T) (*rig, *telling, *testlog.Log) {
 	t.Helper()
-	j := &said.Log{}
+	j := &testlog.Log{}
 	r := newRig(t, 16<<20, true, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(j, nil)) })
 	r.Store.Close(context.Background())
 	c := &telling{Tier: r.cold}

@@ -3,7 +3,7 @@
 # CI=true: fail).
 set -euo pipefail
 mypy=2.4.1     # scripts/test-clients reads this line
-redis_py=8.1.0 # the current one; the distribution's python3-redis is the old one. internal/e2e reads this line
+redis_py=8.1.0 # the current one; the distribution's python3-redis is the old one. internal/testing/e2e reads this line
 
 missing=()
 command -v redis-server >/dev/null || missing+=(redis-server)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 )
 
 // request is one line of a trace: a chain of block ids, head first.
@@ -24,7 +24,7 @@ func readTrace(t *testing.T, name string) []request {
 	t.Helper()
 	path := filepath.Join("..", "..", "..", "shared", "traces", name)
 	file, err := os.Open(path)
-	need.That(t, err == nil, "trace "+name, "put it at "+path)
+	testneed.That(t, err == nil, "trace "+name, "put it at "+path)
 	defer file.Close()
 	unzip, err := gzip.NewReader(file)
 	if err != nil {

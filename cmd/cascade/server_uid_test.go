@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/cli"
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 )
 
 // TestServerOfAnotherUser: no verb sends a rank of another user anything, the
 // password least of all, unless that user is listed.
 func TestServerOfAnotherUser(t *testing.T) {
-	need.That(t, os.Geteuid() == 0, "root", "only root can act as another user")
+	testneed.That(t, os.Geteuid() == 0, "root", "only root can act as another user")
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{filepath.Dir(dir): 0o755, dir: 0o777} {
 		if err := os.Chmod(name, mode); err != nil {

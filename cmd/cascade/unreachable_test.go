@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 )
 
 // TestUnreachable: the remedy for a rank that does not answer fits why.
@@ -56,7 +56,7 @@ func TestUnreachable(t *testing.T) {
 
 // TestAnothersSocket: no remedy asks to start a rank where another user has one.
 func TestAnothersSocket(t *testing.T) {
-	need.That(t, os.Geteuid() == 0, "the right to act as another user", "run this test as root")
+	testneed.That(t, os.Geteuid() == 0, "the right to act as another user", "run this test as root")
 	const nobody = 65534
 	dir, err := os.MkdirTemp("", "cascade-test-") // others may pass
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"cascadekv/dht/fabric/tcp"
-	"cascadekv/internal/said"
+	"cascadekv/internal/testing/testlog"
 )
 
 // TestListenAt: a listener for other ranks has one address, or those that were
@@ -102,7 +102,7 @@ func TestThisNode(t *testing.T) {
 // TestStrangersAreCounted: a flood makes a few lines, and a rank of the job is
 // still named.
 func TestStrangersAreCounted(t *testing.T) {
-	out := &said.Log{}
+	out := &testlog.Log{}
 	s := strangers{log: slog.New(slog.NewTextHandler(out, nil))}
 	for i := range 1000 {
 		s.observe(&tcp.StreamError{Remote: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1000 + i}, Err: errors.New("noise")})

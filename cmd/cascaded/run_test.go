@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"cascadekv/internal/config"
-	"cascadekv/internal/said"
+	"cascadekv/internal/testing/testlog"
 )
 
 // fake is a rank whose calls show up on a channel.
@@ -59,7 +59,7 @@ func (f *fake) open(context.Context, config.Config, string, *slog.Logger) (rank,
 type life struct {
 	signals chan os.Signal
 	status  chan int
-	log     *said.Log
+	log     *testlog.Log
 	clock   *clock
 }
 
@@ -75,7 +75,7 @@ func (c *clock) now() time.Time {
 }
 
 func start(s config.Sources, open opener) life {
-	l := life{signals: make(chan os.Signal), status: make(chan int, 1), log: &said.Log{}, clock: &clock{read: make(chan bool, 8)}}
+	l := life{signals: make(chan os.Signal), status: make(chan int, 1), log: &testlog.Log{}, clock: &clock{read: make(chan bool, 8)}}
 	go func() { l.status <- run(context.Background(), s, open, l.signals, l.clock.now, l.log) }()
 	return l
 }

@@ -9,14 +9,14 @@ import (
 	"testing"
 
 	"cascadekv/internal/config"
-	"cascadekv/internal/said"
+	"cascadekv/internal/testing/testlog"
 	"cascadekv/lustre/layout"
 	"cascadekv/lustre/segment"
 )
 
 func logged(t *testing.T, do func(*slog.Logger)) string {
 	t.Helper()
-	var b said.Log
+	var b testlog.Log
 	do(slog.New(slog.NewTextHandler(&b, nil)))
 	if n := strings.Count(b.String(), "\n"); n != 1 {
 		t.Errorf("%d lines, want one:\n%s", n, b.String())
@@ -86,7 +86,7 @@ func TestStripingKeysDoNoHarmElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	c := config.Default()
 	c.Lustre.Dir, c.Lustre.Setstripe = dir, "-E 64M -c 1 -E -1 -c 16 -S 4m"
-	var b said.Log
+	var b testlog.Log
 	striper, err := newStriper(c.Lustre, slog.New(slog.NewTextHandler(&b, nil)))
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"cascadekv/dht/fabric"
-	"cascadekv/internal/said"
+	"cascadekv/internal/testing/testlog"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -29,7 +29,7 @@ var fast = Timers{
 // rank is one Members and what it was told.
 type rank struct {
 	*Members
-	log *said.Log
+	log *testlog.Log
 
 	mu     sync.Mutex
 	events []Event
@@ -66,7 +66,7 @@ func options(number fabric.Rank, incarnation uint64, seeds ...string) Options {
 
 func start(t *testing.T, opt Options) *rank {
 	t.Helper()
-	r := &rank{log: &said.Log{}}
+	r := &rank{log: &testlog.Log{}}
 	opt.Log = slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	opt.OnChange = func(e Event) {
 		r.mu.Lock()
@@ -361,7 +361,7 @@ func TestSlowReader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &rank{Members: m, log: &said.Log{}}
+	a := &rank{Members: m, log: &testlog.Log{}}
 	b := start(t, options(1, 1, a.Addr()))
 	allSee(t, a, b)
 	var calls sync.WaitGroup
@@ -410,7 +410,7 @@ func TestOptions(t *testing.T) {
 }
 
 func TestLog(t *testing.T) {
-	out := &said.Log{}
+	out := &testlog.Log{}
 	w := newLogWriter(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelInfo})))
 	for _, line := range []string{
 		"[DEBUG] memberlist: quiet\n", "[WARN] memberlist: ignoring alive message for x\n",

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 	"cascadekv/internal/units"
 )
 
@@ -272,7 +272,7 @@ func TestPassword(t *testing.T) {
 // TestGroupReadableSecret: what Kubernetes mounts with fsGroup is accepted, and
 // nothing that anybody else could read or change.
 func TestGroupReadableSecret(t *testing.T) {
-	need.That(t, os.Geteuid() == 0, "the right to give files away", "run this test as root")
+	testneed.That(t, os.Geteuid() == 0, "the right to give files away", "run this test as root")
 	const theirs, nobody = 54321, 65534
 	for name, c := range map[string]struct {
 		mode     os.FileMode

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 )
 
 const generateMark = "//go:generate "
@@ -60,7 +60,7 @@ func TestGenerated(t *testing.T) {
 					lines++
 					t.Run(p.at(f, c.Pos()), func(t *testing.T) {
 						if strings.Contains(line, ".py ") {
-							need.Program(t, "python3", "apt-get install python3")
+							testneed.Program(t, "python3", "apt-get install python3")
 						}
 						if what := checkGenerated(t, filepath.Join(root(t), p.dir), line); what != "" {
 							t.Error(what)

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"cascadekv/internal/munge"
-	"cascadekv/internal/munge/mungetest"
+	"cascadekv/internal/testing/mungetest"
 )
 
 func find(t *testing.T, socket string) *munge.Client {

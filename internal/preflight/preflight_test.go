@@ -12,7 +12,7 @@ import (
 
 	"cascadekv/internal/arena"
 	"cascadekv/internal/config"
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 	"cascadekv/internal/units"
 	"cascadekv/internal/vfs"
 )
@@ -164,7 +164,7 @@ func TestSocketDirectoryOpenToOthers(t *testing.T) {
 }
 
 func TestSocketDirectoryIsTheLinkOfAnotherUser(t *testing.T) {
-	need.That(t, os.Geteuid() == 0, "root", "run this test as root: it makes a link of another user")
+	testneed.That(t, os.Geteuid() == 0, "root", "run this test as root: it makes a link of another user")
 	link := filepath.Join(t.TempDir(), "link")
 	if err := errors.Join(os.Symlink(t.TempDir(), link), os.Lchown(link, 65534, 65534)); err != nil {
 		t.Fatal(err)

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/testing/tracetest"
 	"cascadekv/internal/trace"
-	"cascadekv/internal/trace/tracetest"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
 )

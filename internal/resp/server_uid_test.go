@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 )
 
 const anotherUser = 65534
@@ -21,7 +21,7 @@ const anotherUser = 65534
 // listenAs listens as another user. The kernel notes who it was with the socket.
 func listenAs(t *testing.T, uid int, network, addr string) net.Listener {
 	t.Helper()
-	need.That(t, os.Geteuid() == 0, "root", "only root can act as another user")
+	testneed.That(t, os.Geteuid() == 0, "root", "only root can act as another user")
 	runtime.LockOSThread()
 	set := func(uid int) {
 		const keep = ^uintptr(0)
@@ -79,7 +79,7 @@ func TestServerOfAnotherUser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if c.network == "tcp6" {
 				l, err := net.Listen(c.network, c.addr)
-				need.That(t, err == nil, "IPv6 on loopback", "enable it")
+				testneed.That(t, err == nil, "IPv6 on loopback", "enable it")
 				l.Close()
 			}
 			l := listenAs(t, anotherUser, c.network, c.addr)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"cascadekv/internal/resp"
-	"cascadekv/internal/said"
+	"cascadekv/internal/testing/testlog"
 )
 
 // TestGuessesBackOff: after some wrong passwords a source waits, longer and longer,
@@ -67,7 +67,7 @@ func TestGuessesOfManySources(t *testing.T) {
 // TestPasswordGuessing: another user of the node gets few guesses, the rank's own
 // user comes in meanwhile, and the log has it once.
 func TestPasswordGuessing(t *testing.T) {
-	var log said.Log
+	var log testlog.Log
 	r := newRig(t, 8<<20, func(o *Options) {
 		o.AllowUIDs, o.Limits.Password, o.Log = []int{stranger}, "s3cret", slog.New(slog.NewTextHandler(&log, nil))
 	})

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cascadekv/internal/need"
 	"cascadekv/internal/region"
+	"cascadekv/internal/testing/testneed"
 )
 
 // sparse is a memfd of size bytes, none of which take memory.
@@ -309,7 +309,7 @@ func TestSlowReadersGetWhatTheyAskedFor(t *testing.T) {
 
 // Who is not the rank's own user can not have it keep descriptors.
 func TestDescriptorsOfOtherUsers(t *testing.T) {
-	need.That(t, os.Geteuid() == 0, "root", "run this test as root: it connects as another user")
+	testneed.That(t, os.Geteuid() == 0, "root", "run this test as root: it connects as another user")
 	r := newRig(t, 16<<20, func(o *Options) { o.AllowUIDs = []int{65534} })
 	e := r.engine(4096)
 	d, m := r.open()

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"cascadekv/internal/resp"
-	"cascadekv/internal/said"
+	"cascadekv/internal/testing/testlog"
 )
 
 // TestRefusalsAreLoggedOnce: many refused connections are one line, and a count.
 func TestRefusalsAreLoggedOnce(t *testing.T) {
-	var log said.Log
+	var log testlog.Log
 	r := newRig(t, 8<<20, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	for range 50 {
 		c := dialAs(t, stranger, net.Dialer{}, "tcp", r.srv.Addr().String())
@@ -46,7 +46,7 @@ func TestOtherProtocols(t *testing.T) {
 		"a command of a key":   {"GET HTTP/1.1\r\nSET k HTTP/1.1\r\nQUIT\r\n", "$-1\r\n+OK\r\n+OK\r\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log said.Log
+			var log testlog.Log
 			r := newRig(t, 8<<20, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 			const times = 30
 			for range times {
@@ -75,7 +75,7 @@ func TestOtherProtocols(t *testing.T) {
 
 // TestTheRestIsLogged: what was suppressed after the last line is reported later.
 func TestTheRestIsLogged(t *testing.T) {
-	var log said.Log
+	var log testlog.Log
 	s := &Server{log: slog.New(slog.NewTextHandler(&log, nil))}
 	s.limited.auth.Every = time.Millisecond
 	for range 3 {

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cascadekv/internal/need"
 	"cascadekv/internal/resp"
+	"cascadekv/internal/testing/testneed"
 	"cascadekv/tiers/memory"
 	"cascadekv/tiers/shm"
 )
@@ -67,13 +67,13 @@ func TestOwnFilesAreNoRegions(t *testing.T) {
 		r.refusesFD(t, fmt.Sprint("/proc/self/fd/", f.Fd()))
 	})
 	t.Run("bind mount", func(t *testing.T) {
-		need.That(t, os.Geteuid() == 0, "the right to mount", "run this test as root")
+		testneed.That(t, os.Geteuid() == 0, "the right to mount", "run this test as root")
 		bound := filepath.Join(t.TempDir(), "bound")
 		if err := os.WriteFile(bound, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		err := unix.Mount(arena, bound, "", unix.MS_BIND, "")
-		need.That(t, err == nil, "the right to mount", "run this test where mounts are allowed")
+		testneed.That(t, err == nil, "the right to mount", "run this test where mounts are allowed")
 		defer unix.Unmount(bound, unix.MNT_DETACH)
 		r.refusesFD(t, bound)
 	})

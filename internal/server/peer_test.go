@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cascadekv/internal/need"
 	"cascadekv/internal/resp"
+	"cascadekv/internal/testing/testneed"
 )
 
 // stranger is a user whom no rank of these tests belongs to.
@@ -22,7 +22,7 @@ const stranger = 65534
 // asUser calls f on a thread that acts as another user, and ends with it.
 func asUser(t testing.TB, uid int, f func() error) {
 	t.Helper()
-	need.That(t, os.Geteuid() == 0, "the right to act as another user", "run this test as root")
+	testneed.That(t, os.Geteuid() == 0, "the right to act as another user", "run this test as root")
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: nobody else gets the thread's user
@@ -57,7 +57,7 @@ type accepted struct {
 func listenOn(t testing.TB, network, addr string) accepted {
 	t.Helper()
 	l, err := net.Listen(network, addr)
-	need.That(t, err == nil, "an address to listen on, "+addr, "enable IPv6 on the loopback interface")
+	testneed.That(t, err == nil, "an address to listen on, "+addr, "enable IPv6 on the loopback interface")
 	t.Cleanup(func() { l.Close() })
 	return accepted{l, t}
 }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/resp"
-	"cascadekv/internal/said"
+	"cascadekv/internal/testing/testlog"
 )
 
 // passable is a directory that other users reach.
@@ -76,7 +76,7 @@ func TestListedUserComesIn(t *testing.T) {
 // TestOwnDirectoryStaysClosed: a directory that is not the ranks' own is not opened
 // to others, and a line says what is to be done.
 func TestOwnDirectoryStaysClosed(t *testing.T) {
-	var log said.Log
+	var log testlog.Log
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)

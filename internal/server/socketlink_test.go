@@ -6,13 +6,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 )
 
 // The owner of a link can make it lead to another directory while the rank
 // serves in the first one.
 func TestSocketDirectoryBehindTheLinkOfAnotherUser(t *testing.T) {
-	need.That(t, os.Geteuid() == 0, "root", "run this test as root: it makes links of another user")
+	testneed.That(t, os.Geteuid() == 0, "root", "run this test as root: it makes links of another user")
 	r := newRig(t, 16<<20)
 	base := t.TempDir()
 	link := filepath.Join(base, "link")

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 )
 
 // wirePair is a wire and the descriptor of its client.
@@ -111,7 +111,7 @@ func TestMoveAway(t *testing.T) {
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
 		t.Fatal(err)
 	}
-	need.That(t, before.Count() >= 2, "a second core", "let this process use another one (taskset)")
+	testneed.That(t, before.Count() >= 2, "a second core", "let this process use another one (taskset)")
 	moved := 0
 	for range 20 {
 		from := currentCore()

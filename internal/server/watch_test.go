@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"cascadekv/internal/resp"
-	"cascadekv/internal/said"
+	"cascadekv/internal/testing/testlog"
 )
 
 // TestSocketComesBack removes the socket file: the server listens there again, those who were connected stay, and its end removes the
@@ -48,7 +48,7 @@ func TestSocketComesBack(t *testing.T) {
 // removed, at the end neither; once it goes the listener is back.
 func TestSocketOfOthersStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	said := &said.Log{}
+	said := &testlog.Log{}
 	s := &Server{opt: Options{Socket: path}, log: slog.New(slog.NewTextHandler(said, nil))}
 	l, err := s.listenUnix(path)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"cascadekv/internal/trace/tracetest"
+	"cascadekv/internal/testing/tracetest"
 )
 
 // open opens a public trace.

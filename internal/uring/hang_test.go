@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cascadekv/internal/hangfs"
+	"cascadekv/internal/testing/hangfs"
 )
 
 // hung opens a file on a file system that stops answering.

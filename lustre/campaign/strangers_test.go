@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 	"cascadekv/lustre/segment"
 )
 
@@ -16,7 +16,7 @@ const stranger, group = 65534, 54321
 
 func needRoot(t *testing.T) {
 	t.Helper()
-	need.That(t, os.Geteuid() == 0, "the privilege to give files to another user", "run the tests as root, in a container for instance")
+	testneed.That(t, os.Geteuid() == 0, "the privilege to give files to another user", "run the tests as root, in a container for instance")
 }
 
 // give makes a campaign's directory tree, but not the directory, somebody else's.

@@ -6,7 +6,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 )
 
 // TestFrameGolden fixes the frames that this package writes by itself: the
@@ -65,7 +65,7 @@ func TestFrameGolden(t *testing.T) {
 
 // TestFramesAreZstd lets the reference implementation read them.
 func TestFramesAreZstd(t *testing.T) {
-	zstd := need.Program(t, "zstd", "make tools")
+	zstd := testneed.Program(t, "zstd", "make tools")
 	w, err := newWorker()
 	if err != nil {
 		t.Fatal(err)

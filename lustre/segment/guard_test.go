@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 	"cascadekv/internal/vfs"
 )
 
@@ -22,7 +22,7 @@ const (
 
 func needRoot(t *testing.T) {
 	t.Helper()
-	need.That(t, os.Geteuid() == 0, "the privilege to give files to another user", "run the tests as root, in a container for instance")
+	testneed.That(t, os.Geteuid() == 0, "the privilege to give files to another user", "run the tests as root, in a container for instance")
 }
 
 func must(t *testing.T, err error) {

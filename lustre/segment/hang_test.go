@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"cascadekv/internal/hangfs"
+	"cascadekv/internal/testing/hangfs"
 	"cascadekv/internal/uring"
 	"cascadekv/internal/vfs"
 )

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/arena"
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 	"cascadekv/tiers"
 )
 
@@ -23,8 +23,8 @@ import (
 func smallShm(t *testing.T, size int64) string {
 	t.Helper()
 	config, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
-	need.That(t, !errors.Is(err, unix.EPERM), "the right to make a tmpfs", "run this test as root")
-	need.That(t, !errors.Is(err, unix.ENOSYS), "fsopen", "run this test on Linux 5.2 or later, and let it make mounts")
+	testneed.That(t, !errors.Is(err, unix.EPERM), "the right to make a tmpfs", "run this test as root")
+	testneed.That(t, !errors.Is(err, unix.ENOSYS), "fsopen", "run this test on Linux 5.2 or later, and let it make mounts")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 	"cascadekv/tiers"
 )
 
@@ -199,7 +199,7 @@ func TestOpenOverWhatIsThere(t *testing.T) {
 // TestArenaOfAnotherUser: a file that somebody else put there first costs nothing
 // but the name.
 func TestArenaOfAnotherUser(t *testing.T) {
-	need.That(t, os.Geteuid() == 0, "the right to give files away", "run this test as root")
+	testneed.That(t, os.Geteuid() == 0, "the right to give files away", "run this test as root")
 	path := filepath.Join(t.TempDir(), "a.arena")
 	if err := errors.Join(os.WriteFile(path, []byte("mine"), 0o600), os.Chown(path, 65534, 65534)); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"cascadekv/cmd/cascade-bench/kit"
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 )
 
 // small is a run that takes moments.
@@ -22,7 +22,7 @@ func small(dir string) Options {
 // TestLustreMeasures everything, in the form that others read, and leaves
 // nothing behind.
 func TestLustreMeasures(t *testing.T) {
-	need.Program(t, "fio", "apt-get install fio")
+	testneed.Program(t, "fio", "apt-get install fio")
 	dir := t.TempDir()
 	rounds := 0
 	o := small(dir)
@@ -231,7 +231,7 @@ func TestLustreRefuses(t *testing.T) {
 
 // TestFioFails: what fio says when it cannot do its part is told.
 func TestFioFails(t *testing.T) {
-	path := need.Program(t, "fio", "make tools")
+	path := testneed.Program(t, "fio", "make tools")
 	f := &limitFile{b: &bench{o: Options{Depth: 1}}, fio: path, plain: filepath.Join(t.TempDir(), "none")}
 	if err := f.check(t.Context()); err == nil || !strings.Contains(err.Error(), "fio") {
 		t.Errorf("a file that is not there: %v", err)

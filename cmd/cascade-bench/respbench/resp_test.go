@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"cascadekv/cmd/cascade-bench/kit"
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 )
 
 // twoRedis starts redis-server twice: a rank's side that is known to work.
 func twoRedis(t *testing.T, network string) (a, b *subject) {
 	t.Helper()
-	path := need.Program(t, "redis-server", "apt-get install redis-server")
+	path := testneed.Program(t, "redis-server", "apt-get install redis-server")
 	start := func() *subject {
 		s, err := startRedis(t.Context(), path, network, t.TempDir(), 1<<30)
 		if err != nil {

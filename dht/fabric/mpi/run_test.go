@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"cascadekv/internal/need"
+	"cascadekv/internal/testing/testneed"
 )
 
 // library is one MPI that the tests run on.
@@ -55,7 +55,7 @@ func TestUnderMPI(t *testing.T) {
 // need skips without the packages of an MPI; with CI=true it fails.
 func (l library) need(t *testing.T) {
 	for _, program := range append(l.needs, "cc") {
-		need.Program(t, program, "apt-get install "+l.packages)
+		testneed.Program(t, program, "apt-get install "+l.packages)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/munge"
-	"cascadekv/internal/munge/mungetest"
+	"cascadekv/internal/testing/mungetest"
 )
 
 // tampered is an authority whose credentials are not what they should be.
