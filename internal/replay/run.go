@@ -37,7 +37,7 @@ type Options struct {
 	Progress func(Progress)
 }
 
-// Progress is how far a run has come.
+// Progress tells how far a run is.
 type Progress struct {
 	Policy            string
 	Requests          int // replayed so far in this run
@@ -124,7 +124,7 @@ func runOne(ctx context.Context, o Options, policy string) (r Result, err error)
 	return r, nil
 }
 
-// describe adds the target's own statistics.
+// describe adds what the target tells of itself.
 func (r *Result) describe(st TargetStats) {
 	if st.Policy != "" {
 		r.Policy = st.Policy
@@ -154,7 +154,7 @@ type job struct {
 	reachable int64 // its hits in a cache without limits
 }
 
-// reach counts what a cache without limits would reach, in the trace's order.
+// reach tells what a cache without limits would reach, in the trace's order.
 type reach struct {
 	seen map[uint64]struct{}
 	hits int64

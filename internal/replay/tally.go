@@ -61,7 +61,7 @@ func newTally(policy string, progress func(Progress)) *tally {
 	return &tally{policy: policy, progress: progress, stretch: 1, tiers: map[string]TierResult{}, open: Point{Hits: map[string]int64{}}}
 }
 
-// add counts one request and reports progress to the caller.
+// add counts one request and tells the caller of the progress.
 func (t *tally) add(o *outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,7 +125,7 @@ func (t *tally) endPoint() {
 	t.stretch *= 2
 }
 
-// result returns what was measured; workers shared the time of the histograms.
+// result tells what was measured; workers shared the time of the histograms.
 func (t *tally) result(workers, blockBytes int) Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()

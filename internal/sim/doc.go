@@ -13,7 +13,7 @@
 //	hop      a message or a read that a get waits for
 //	entry    a name at one of its homes: a name has as many as there are replicas
 //	load     gets of random names, and blocks that move, while the ranks change
-//	update   an owner publishes to the homes that a block moved
+//	update   an owner tells the homes that a block lies elsewhere now
 //	settled  every rank's directory holds exactly the names it is a home of
 //	unknown  a name that a living rank has and a settled get does not find
 //

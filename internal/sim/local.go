@@ -19,11 +19,11 @@ type local struct {
 	mine map[string]held
 }
 
-// held is the state of a name that a rank has or had.
+// held is what a rank knows of a name that it has or had.
 type held struct {
-	i         int // the name's number
-	published int // statements before the present one
-	gone      bool
+	i    int // the name's number
+	said int // statements before the present one
+	gone bool
 }
 
 func newLocal(rank fabric.Rank, s *names, mine []int) *local {
@@ -46,7 +46,7 @@ func (l *local) Hold(src fabric.Source) (fabric.Hold, error) {
 	l.mu.RLock()
 	h, known := l.mine[l.names.keys[i]]
 	l.mu.RUnlock()
-	if !known || h.gone || src.Region != 0 || src.Generation != generation(i, h.published) {
+	if !known || h.gone || src.Region != 0 || src.Generation != generation(i, h.said) {
 		return nil, stale()
 	}
 	return hold(l.names.slab[src.Offset:][:src.Length]), nil
@@ -73,9 +73,7 @@ func (l *local) State(ns, key string) directory.Statement {
 	return s
 }
 
-func (l *local) state(h held) directory.Statement {
-	return l.names.statement(h.i, h.published, !h.gone)
-}
+func (l *local) state(h held) directory.Statement { return l.names.statement(h.i, h.said, !h.gone) }
 
 // Names implements dht.Local.
 func (l *local) Names(want func(ns, key string) bool, fn func(directory.Statement)) {
@@ -95,16 +93,16 @@ func (l *local) all() (list []directory.Statement) {
 }
 
 // change gives a block another generation, or withdraws it, and returns the
-// statement of that.
+// statement that says so.
 func (l *local) change(key string, gone bool) directory.Statement {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.changedLocked(key, gone)
+	return l.changed(key, gone)
 }
 
-func (l *local) changedLocked(key string, gone bool) directory.Statement {
+func (l *local) changed(key string, gone bool) directory.Statement {
 	h := l.mine[key]
-	h.published++
+	h.said++
 	h.gone = h.gone || gone
 	l.mine[key] = h
 	return l.state(h)
@@ -115,7 +113,7 @@ func (l *local) Outdated(ns, key string, before uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h, known := l.mine[key]; known && ns == namespace && uint64(h.i)+1 < before {
-		l.changedLocked(key, true)
+		l.changed(key, true)
 	}
 }
 
@@ -133,7 +131,7 @@ func (l *local) Cleared(ns string, all bool) {
 		return
 	}
 	for key := range l.mine {
-		l.changedLocked(key, true)
+		l.changed(key, true)
 	}
 }
 

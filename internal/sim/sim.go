@@ -14,7 +14,7 @@ import (
 )
 
 // Run simulates. When answers are wrong, or names of living ranks are not
-// found, the result has how many, and the error is ErrWrong or ErrUnknown.
+// found, the result says how many, and the error is ErrWrong or ErrUnknown.
 // Other errors: ErrOptions, ErrUnsettled, ctx's; they come without a result.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := o.setDefaults(); err != nil {
@@ -80,7 +80,7 @@ func (c *cluster) patiently(ctx context.Context, step func(context.Context) erro
 	return step(ctx)
 }
 
-// publish has every rank publish its names to their homes, and waits for them.
+// publish lets every rank tell the homes of its names, and waits for them.
 func (c *cluster) publish(ctx context.Context) error {
 	err := c.each(ctx, "publish", len(c.ranks), func(i int) error {
 		n := c.nodes[c.ranks[i]]

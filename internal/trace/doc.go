@@ -16,6 +16,6 @@
 //	payload  the bytes that stand for a block's KV data, a function of its
 //	         hash id alone, so that any replayer can verify any other's
 //
-// The package does not depend on stores, tiers, keys or sockets: internal/replay
+// The package knows nothing of stores, tiers, keys or sockets: internal/replay
 // drives those with what is read here.
 package trace

@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// numeral restricts the numbers of a field.
+// numeral says which numbers a field may have.
 type numeral struct {
 	name      string
 	most      uint64
@@ -18,7 +18,7 @@ type numeral struct {
 }
 
 // exact is the least whole number that float64, and so many who write JSON,
-// cannot distinguish from its neighbour.
+// cannot tell from its neighbour.
 const exact = 1 << 53
 
 // number reads a number from 0 to most. Whole numbers, nearly all, take the short

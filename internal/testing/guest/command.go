@@ -32,7 +32,7 @@ const (
 const lastWords = 4000
 
 // run runs a program of this machine to its end, with the variables of env
-// besides its own. An error means that it could not run or that ctx ended first,
+// besides its own. An error says that it could not run or that ctx ended first,
 // and then it is killed with all that it started in its process group.
 func run(ctx context.Context, what string, env []string, program string, args ...string) (Result, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
@@ -85,7 +85,7 @@ func keep(env []string, end string) (*keeper, error) {
 
 // release lets the keeper do its work and waits for it.
 func (k *keeper) release() error {
-	k.in.Close() // a pipe: the keeper may have gone, which Wait reports
+	k.in.Close() // a pipe: the keeper may have gone, which Wait tells
 	late := time.AfterFunc(killLimit, func() { syscall.Kill(-k.cmd.Process.Pid, syscall.SIGKILL) })
 	defer late.Stop()
 	if err := k.cmd.Wait(); err != nil {

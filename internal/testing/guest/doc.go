@@ -15,10 +15,10 @@
 // /host; Host translates paths. Programs that run in a guest must be static.
 // Each command runs as root, and its output comes when it has ended.
 //
-// Everything has a deadline. When one passes, the caller gets an error, and what runs
+// Everything has a deadline. When one passes, the caller is told, and what runs
 // in the guest goes on until the guest ends. Guests outlive nothing: neither
 // their folder nor a process of theirs is left behind, even if the test is
 // killed.
 //
-// The package does not depend on CASCADE, and checks nothing.
+// The package knows nothing of CASCADE, and checks nothing.
 package guest

@@ -1,4 +1,4 @@
-// Package hangfs is a file system for tests, whose server can be made to stop
+// Package hangfs is a file system for tests, whose server can be told to stop
 // answering: reads of it then hang in the kernel as those of a parallel file
 // system do whose servers are gone.
 //
@@ -12,6 +12,6 @@
 // bypass the page cache, so that every read is a request. Mounting needs the
 // privilege to do so; without it, or without FUSE, Mount is ErrUnsupported.
 //
-// The package is no general FUSE library: it has the requests that reading takes,
+// The package is no general FUSE library: it knows the requests that reading takes,
 // and answers all others with "not implemented".
 package hangfs
