@@ -92,14 +92,14 @@ func runRank(ctx context.Context, f fabric.Fabric, o RankOptions) error {
 
 // commands carries out the lines of in.
 func (r *rank) commands(ctx context.Context, in io.Reader, out io.Writer, oneSided bool) error {
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	if err := kit.Until(ctx, time.Millisecond, patience, func() (bool, error) {
 		_, err := r.ask(ctx, askCPU)
-		if err == nil {
-			break
+		if errors.Is(err, fabric.ErrUnreachable) { // it may not serve yet
+			return false, nil
 		}
-		if !errors.Is(err, fabric.ErrUnreachable) || time.Now().After(end) { // it may not serve yet
-			return err
-		}
+		return true, err
+	}); err != nil {
+		return err
 	}
 	fmt.Fprintln(out, "ready")
 	for lines := bufio.NewScanner(in); lines.Scan(); {

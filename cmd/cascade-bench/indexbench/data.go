@@ -1,14 +1,13 @@
 package indexbench
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"iter"
-	"os"
 	"runtime"
-	"strconv"
+
+	"github.com/prometheus/procfs"
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/index"
@@ -117,13 +116,9 @@ func readFootprint() footprint {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	f := footprint{heap: int64(m.HeapAlloc)}
-	p, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return f
-	}
-	if fields := bytes.Fields(p); len(fields) > 1 {
-		if pages, err := strconv.ParseInt(string(fields[1]), 10, 64); err == nil {
-			f.rss = pages * int64(os.Getpagesize())
+	if self, err := procfs.Self(); err == nil {
+		if stat, err := self.Stat(); err == nil {
+			f.rss = int64(stat.ResidentMemory())
 		}
 	}
 	return f

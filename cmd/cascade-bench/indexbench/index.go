@@ -166,22 +166,18 @@ func (b *bench) load(ctx context.Context) (err error) {
 // Rest waits until an index has made no compaction for a while, but no longer
 // than most: whatever is due then stays due.
 func Rest(ctx context.Context, x *index.Index, quiet, most time.Duration) error {
-	began := time.Now()
-	for since, compactions := began, int64(-1); time.Since(began) < most; {
+	since, compactions := time.Now(), int64(-1)
+	err := kit.Until(ctx, quiet/5, most, func() (bool, error) {
 		s := x.Stats()
 		if s.Compactions != compactions || s.Compacting > 0 {
 			since, compactions = time.Now(), s.Compactions
 		}
-		if time.Since(since) >= quiet {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(quiet / 5):
-		}
+		return time.Since(since) >= quiet, nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = ctx.Err()
 	}
-	return nil
+	return err
 }
 
 // timed runs one look-up for each sample; prepare is not timed.

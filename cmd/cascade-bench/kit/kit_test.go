@@ -2,9 +2,11 @@ package kit
 
 import (
 	"errors"
+	"io"
 	"math"
-	"os"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -33,30 +35,29 @@ func TestRoundIsFiniteForJSON(t *testing.T) {
 	}
 }
 
-func TestParseStat(t *testing.T) {
-	for name, c := range map[string]struct {
-		text string
-		want time.Duration
-		bad  bool
-	}{
-		"plain":       {"7 (redis) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14", 230 * time.Millisecond, false},
-		"parentheses": {"7 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 1 0 0 0", 10 * time.Millisecond, false},
-		"cut":         {"7 (redis) S 1 2 3", 0, true},
-		"no number":   {"7 (redis) S 1 2 3 4 5 6 7 8 9 10 x 12 13", 0, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := parseStat([]byte(c.text))
-			if got != c.want || (err != nil) != c.bad {
-				t.Errorf("got %v, %v", got, err)
-			}
-		})
-	}
-	own, err := os.ReadFile("/proc/self/stat")
+// TestProcess: one that works uses CPU time and has output, and is terminated.
+func TestProcess(t *testing.T) {
+	p, err := Start("loop", io.Discard, exec.Command("sh", "-c", "echo hello; while :; do :; done"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := parseStat(own); err != nil {
+	if err := Until(t.Context(), time.Millisecond, time.Minute, func() (bool, error) {
+		used, err := p.CPU()
+		return used >= Tick && p.Output() == "hello", errors.Join(err, p.Alive())
+	}); err != nil {
 		t.Error(err)
+	}
+	if err := p.Stop(); err == nil || !strings.Contains(err.Error(), "terminated") || !strings.Contains(err.Error(), "hello") {
+		t.Errorf("stopped with %v", err)
+	}
+	if err := p.Alive(); !errors.Is(err, ErrStart) {
+		t.Errorf("ended, and %v", err)
+	}
+	if _, err := p.CPU(); err == nil {
+		t.Error("a process that has ended has CPU time")
+	}
+	if _, err := Start("nothing", io.Discard, exec.Command("/nonexistent")); !errors.Is(err, ErrStart) {
+		t.Errorf("got %v, want %v", err, ErrStart)
 	}
 }
 

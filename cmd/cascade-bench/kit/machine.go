@@ -1,13 +1,12 @@
 package kit
 
 import (
-	"bufio"
-	"bytes"
-	"os"
+	"cmp"
+	"fmt"
 	"runtime"
-	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,9 +20,10 @@ type Machine struct {
 	LoadAvg string `json:"load_average"` // when the measurement began
 }
 
-// ReadMachine describes this machine.
+// ReadMachine describes this machine. The CPU is its architecture where the
+// kernel has no name for it.
 func ReadMachine() Machine {
-	m := Machine{CPU: cpuModel(), CPUs: runtime.GOMAXPROCS(0), Go: runtime.Version()}
+	m := Machine{CPU: runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0), Go: runtime.Version()}
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
 		m.Memory = uint64(info.Totalram) * uint64(info.Unit)
@@ -32,25 +32,17 @@ func ReadMachine() Machine {
 	if unix.Uname(&name) == nil {
 		m.Kernel = unix.ByteSliceToString(name.Release[:])
 	}
-	if p, err := os.ReadFile("/proc/loadavg"); err == nil {
-		m.LoadAvg = strings.Join(strings.Fields(string(p))[:3], " ")
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return m
+	}
+	if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 {
+		m.CPU = cmp.Or(cpus[0].ModelName, m.CPU)
+	}
+	if load, err := proc.LoadAvg(); err == nil {
+		m.LoadAvg = fmt.Sprintf("%.2f %.2f %.2f", load.Load1, load.Load5, load.Load15)
 	}
 	return m
-}
-
-// cpuModel is the processor's name, or its architecture where the kernel has
-// no name for it.
-func cpuModel() string {
-	p, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return runtime.GOARCH
-	}
-	for s := bufio.NewScanner(bytes.NewReader(p)); s.Scan(); {
-		if key, value, _ := strings.Cut(s.Text(), ":"); strings.TrimSpace(key) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return runtime.GOARCH
 }
 
 // CPUTime is what all threads of this process have used.

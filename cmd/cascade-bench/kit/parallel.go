@@ -1,6 +1,7 @@
 package kit
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -23,4 +24,21 @@ func Parallel(callers, n int, fn func(caller, i int) error) (time.Duration, erro
 	}
 	all.Wait()
 	return time.Since(began), errors.Join(failed...)
+}
+
+// Until calls ready, at intervals, until it returns true or an error. Errors:
+// those of ready, and the context's, also when it took longer than most.
+func Until(ctx context.Context, every, most time.Duration, ready func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for {
+		if ok, err := ready(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(every):
+		}
+	}
 }

@@ -2,17 +2,17 @@ package kit
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // Process is a program that was started for a measurement. One goroutine uses
@@ -114,24 +114,13 @@ const Tick = 10 * time.Millisecond
 
 // CPU is the time that all threads of the process have used, in whole ticks.
 func (p *Process) CPU() (time.Duration, error) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/stat")
+	proc, err := procfs.NewProc(p.cmd.Process.Pid)
 	if err != nil {
 		return 0, fmt.Errorf("bench: CPU time of %s: %w", p.Name, err)
 	}
-	return parseStat(text)
-}
-
-// parseStat reads user and system time from the text of /proc/<pid>/stat. The
-// program's name, in parentheses, may contain anything.
-func parseStat(text []byte) (time.Duration, error) {
-	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("bench: /proc/<pid>/stat has %d fields after the name, want 13", len(fields))
+	stat, err := proc.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("bench: CPU time of %s: %w", p.Name, err)
 	}
-	user, err := strconv.ParseInt(string(fields[11]), 10, 64)
-	system, err2 := strconv.ParseInt(string(fields[12]), 10, 64)
-	if err := errors.Join(err, err2); err != nil {
-		return 0, fmt.Errorf("bench: /proc/<pid>/stat: %w", err)
-	}
-	return time.Duration(user+system) * Tick, nil
+	return time.Duration(stat.UTime+stat.STime) * Tick, nil
 }

@@ -90,9 +90,9 @@ func (l *load) run(ctx context.Context, what op, n int) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// threads lets n goroutines wait in system calls that Go's scheduler is not told
-// of, each on a thread of its own and in a place that nobody else needs; the
-// function it returns ends that. It is of the whole process.
+// threads lets n goroutines wait in system calls unknown to Go's scheduler, each on
+// a thread of its own that occupies nobody else's processor; the function it
+// returns ends that. It affects the whole process.
 func threads(n int) func() {
 	was := runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
 	return func() { runtime.GOMAXPROCS(was) }

@@ -19,7 +19,7 @@ import (
 
 // plainConn is a connection of which every read and write is one system call
 // that waits, as it is with clients that have a thread for each connection:
-// LMCache's is one, in C++. Go's scheduler is not told of these waits, see
+// LMCache's is one, in C++. These waits are unknown to Go's scheduler, see
 // threads: what it would do meanwhile costs a tenth of two cores with large
 // values, and more to the subject that uses both.
 //

@@ -46,19 +46,16 @@ func startRedis(ctx context.Context, path, network, dir string, room int64) (*su
 		}
 		path = found
 	}
+	s, err := newSubject(network, filepath.Join(dir, "redis.sock"))
+	if err != nil {
+		return nil, err
+	}
 	args := []string{"--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", dir,
 		"--maxmemory", strconv.FormatInt(room, 10), "--maxmemory-policy", "noeviction"}
-	s := &subject{network: network}
-	if network == "unix" {
-		s.addr = filepath.Join(dir, "redis.sock")
-		args = append(args, "--port", "0", "--unixsocket", s.addr)
+	if host, port, err := net.SplitHostPort(s.addr); err == nil {
+		args = append(args, "--bind", host, "--port", port)
 	} else {
-		port, err := freePort()
-		if err != nil {
-			return nil, err
-		}
-		s.addr = net.JoinHostPort("127.0.0.1", port)
-		args = append(args, "--bind", "127.0.0.1", "--port", port)
+		args = append(args, "--port", "0", "--unixsocket", s.addr)
 	}
 	return s, s.start(ctx, "redis-server", path, args)
 }
@@ -70,33 +67,35 @@ func startRank(ctx context.Context, network, dir, arena string, room int64) (*su
 	if err != nil {
 		return nil, fmt.Errorf("%w (%w)", ErrNoRank, err)
 	}
-	s := &subject{network: network, addr: filepath.Join(dir, "rank.sock"), ids: true}
-	args := []string{"--socket", s.addr, "--shm-path", arena, "--shm-bytes", strconv.FormatInt(room, 10),
-		"--lustre-dir=", "--password-file=", "--admin-listen=", "--log-level", "warn"}
-	if network != "unix" {
-		port, err := freePort()
-		if err != nil {
-			return nil, err
-		}
-		s.addr = net.JoinHostPort("127.0.0.1", port)
-		args = append(args, "--listen", s.addr)
-	} else {
-		args = append(args, "--listen=")
+	socket := filepath.Join(dir, "rank.sock")
+	s, err := newSubject(network, socket)
+	if err != nil {
+		return nil, err
 	}
+	s.ids = true
+	listen := "--listen="
+	if network != "unix" {
+		listen += s.addr
+	}
+	args := []string{"--socket", socket, listen, "--shm-path", arena, "--shm-bytes", strconv.FormatInt(room, 10),
+		"--lustre-dir=", "--password-file=", "--admin-listen=", "--log-level", "warn"}
 	if err := s.start(ctx, "cascaded", path, args); err != nil {
 		return nil, err
 	}
 	return s, s.untilReserved(ctx, arena, room)
 }
 
-// freePort is a port that was free a moment ago.
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("bench: find a free port: %w", err)
+// newSubject is a server at the given socket, or at a TCP port that was free a
+// moment ago.
+func newSubject(network, socket string) (*subject, error) {
+	if network == "unix" {
+		return &subject{network: network, addr: socket}, nil
 	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port, l.Close()
+	l, err := net.Listen(network, "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("bench: find a free port: %w", err)
+	}
+	return &subject{network: network, addr: l.Addr().String()}, l.Close()
 }
 
 // start runs the server and waits until it answers.
@@ -104,19 +103,15 @@ func (s *subject) start(ctx context.Context, name, path string, args []string) (
 	if s.Process, err = kit.Start(name, io.Discard, exec.Command(path, args...)); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
-	defer cancel()
-	for {
-		if err = s.Alive(); err != nil {
-			return errors.Join(err, s.close())
-		}
-		if err = s.greet(); err == nil {
-			return nil
-		}
-		if e := sleep(ctx, 20*time.Millisecond); e != nil {
-			return errors.Join(fmt.Errorf("%w: %s does not answer at %s: %w", kit.ErrStart, name, s.addr, err), s.close())
-		}
+	var refused error
+	err = kit.Until(ctx, 20*time.Millisecond, startPatience, func() (bool, error) {
+		refused = s.greet()
+		return refused == nil, s.Alive()
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("%w: %s does not answer at %s: %w: %w", kit.ErrStart, name, s.addr, err, refused), s.close())
 	}
+	return nil
 }
 
 // greet connects and asks who is there.
@@ -141,16 +136,13 @@ func (s *subject) greet() error {
 
 // untilReserved waits until the file system has committed the whole arena.
 func (s *subject) untilReserved(ctx context.Context, arena string, room int64) error {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
-	defer cancel()
-	for {
-		if reserved(arena) >= room/4096*4096 {
-			return nil
-		}
-		if err := errors.Join(s.Alive(), sleep(ctx, 20*time.Millisecond)); err != nil {
-			return errors.Join(fmt.Errorf("%w: the arena %s is not reserved: %w", kit.ErrStart, arena, err), s.close())
-		}
+	err := kit.Until(ctx, 20*time.Millisecond, startPatience, func() (bool, error) {
+		return reserved(arena) >= room/4096*4096, s.Alive()
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("%w: the arena %s is not reserved: %w", kit.ErrStart, arena, err), s.close())
 	}
+	return nil
 }
 
 // reserved is how many bytes of a file the file system has committed.
@@ -163,31 +155,22 @@ func reserved(path string) int64 {
 }
 
 // rest waits until the server is quiet and returns the CPU time it has used.
-func (s *subject) rest(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, quietPatience)
-	defer cancel()
-	before, err := s.CPU()
-	if err != nil {
-		return 0, err
-	}
-	for {
-		if err := sleep(ctx, quietWindow); err != nil {
-			return 0, fmt.Errorf("%w: %s: %w", ErrNotQuiet, s.Name, err)
-		}
-		now, err := s.CPU()
-		if err != nil {
-			return 0, errors.Join(err, s.Alive())
+func (s *subject) rest(ctx context.Context) (now time.Duration, err error) {
+	before := time.Duration(-1)
+	err = kit.Until(ctx, quietWindow, quietPatience, func() (quiet bool, err error) {
+		if now, err = s.CPU(); err != nil {
+			return false, errors.Join(err, s.Alive())
 		}
 		pending, err := s.pending()
-		if err != nil {
-			return 0, err
-		}
 		// Housekeeping of either server may show as one tick.
-		if now-before <= kit.Tick && pending == 0 {
-			return now, nil
-		}
+		quiet = before >= 0 && now-before <= kit.Tick && pending == 0
 		before = now
+		return quiet, err
+	})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %s", ErrNotQuiet, s.Name)
 	}
+	return now, err
 }
 
 // pending is how many ids the server has still to compute.
@@ -213,14 +196,4 @@ func (s *subject) close() error {
 		_ = s.control.Close() // nothing was left to say on it
 	}
 	return s.Stop()
-}
-
-// sleep waits, or returns why it could not.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

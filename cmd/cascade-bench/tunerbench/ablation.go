@@ -6,9 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
-	"strings"
+
+	"github.com/prometheus/procfs"
 
 	"cascadekv/cmd/cascade-bench/kit"
 	"cascadekv/lustre/tuner"
@@ -302,17 +301,16 @@ func (r *realReplay) step(ctx context.Context) error {
 }
 
 // writtenBytes is what this process has written to files so far.
-func writtenBytes() (int64, error) {
-	p, err := os.ReadFile("/proc/self/io")
+func writtenBytes() (uint64, error) {
+	self, err := procfs.Self()
 	if err != nil {
 		return 0, fmt.Errorf("bench: %w", err)
 	}
-	for line := range strings.Lines(string(p)) {
-		if n, ok := strings.CutPrefix(line, "wchar: "); ok {
-			return strconv.ParseInt(strings.TrimSpace(n), 10, 64)
-		}
+	io, err := self.IO()
+	if err != nil {
+		return 0, fmt.Errorf("bench: %w", err)
 	}
-	return 0, fmt.Errorf("%w: /proc/self/io has no wchar", kit.ErrWrong)
+	return io.WChar, nil
 }
 
 // compared are the parts of a work of which there are ratios, in the order of

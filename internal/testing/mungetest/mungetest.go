@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"cascadekv/internal/testing/testneed"
 )
 
 // Start starts a munged that ends with the test, and returns its socket.
@@ -19,12 +21,8 @@ func Start(t testing.TB) string {
 	if err != nil {
 		program = "/usr/sbin/munged"
 	}
-	if _, err := os.Stat(program); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("munged is not installed: make tools")
-		}
-		t.Skip("munged is not installed: make tools")
-	}
+	_, err = os.Stat(program)
+	testneed.That(t, err == nil, "munged", "make tools")
 	dir, err := os.MkdirTemp("", "cascade-munge-") // t.TempDir is too long a name for a socket
 	if err != nil {
 		t.Fatal(err)
