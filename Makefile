@@ -1,19 +1,31 @@
 # The Go toolchain does the work; targets only name it. docs/install.md lists what each needs.
-CC_FOUND := $(shell command -v "$$(CGO_ENABLED=1 go env CC)")
-RACE     := $(if $(CC_FOUND),-race)
 FUZZTIME ?= 10s
 export CGO_ENABLED = 0
+export FUZZTIME
 
-.PHONY: build run test points test-clients bench-clients test-engines test-lustre test-lustre-long tools lint bare fuzz race fmt bench generate clean
+.PHONY: build run test test-rest test-all test-clients bench-clients test-engines test-lustre test-lustre-long tools lint fuzz race points fmt bench generate clean
 .NOTPARALLEL:
 
-build: ## bin/cascaded and bin/cascade
-	go build -trimpath -o bin/ ./cmd/cascaded ./cmd/cascade
+build: ## bin/cascaded, bin/cascade, and its instruments bin/cascade-bench
+	go build -trimpath -o bin/ ./cmd/cascaded ./cmd/cascade ./cmd/cascade-bench
 
 run: build ## four ranks, one trace, one table; TRACE=file chooses the trace
 	scripts/run.sh "$(TRACE)"
 
-test: tools lint bare fuzz race test-clients points test-lustre ## everything that needs no Python package of an engine
+test: ## build, vet and the tests that prove the product in minutes; a line for each stage
+	scripts/test.sh quick
+
+test-rest: ## what test leaves out: race detector, fuzzing, crash points, clients, Lustre, engines, other architectures
+	scripts/test.sh rest
+
+test-all: ## everything
+	scripts/test.sh quick rest
+
+tools race fuzz points: ## single stages of these
+	scripts/test.sh $@
+
+lint: ## vet, formatting, staticcheck; the rules of the tree are internal/lint's tests
+	scripts/test.sh vet staticcheck
 
 test-clients: build tools ## the Python client on ranks that are killed, stopped and started again
 	scripts/test-clients
@@ -22,35 +34,13 @@ bench-clients: build tools ## the Python client beside redis-py and other stores
 	scripts/test-clients bench "$(or $(JSON),build/clients.json)"
 
 test-engines: build tools ## the real SGLang, vLLM and LMCache on a rank; installs them outside the clone, minutes each the first time
-	scripts/test-engines || [ $$? -eq 77 ] # 77: it said what is missing
+	scripts/test-engines || [ $$? -eq 77 ] # 77: it named what is missing
 
-test-lustre: tools ## the Lustre tier on a real Lustre, in guests; where ../shared/lustre is
+test-lustre: tools ## the Lustre tier on a real Lustre, in guests; CASCADE_SHARED names the folder that has them
 	scripts/test-lustre
 
 test-lustre-long: tools ## the same with hundreds of power cuts, an hour
 	scripts/test-lustre --long
-
-tools: ## what tests drive besides Go
-	scripts/tools.sh
-
-lint: ## vet, staticcheck, formatting; the rules of the tree are internal/lint's tests
-	go vet ./...
-	go tool staticcheck ./...
-	@test -z "$$(gofmt -l .)" || { echo "make fmt would change:"; gofmt -l .; exit 1; }
-
-bare: ## builds without a C compiler, for both architectures
-	GOARCH=amd64 go build ./...
-	GOARCH=arm64 go build ./...
-	GOARCH=arm64 go vet ./...
-
-fuzz: ## each fuzz target for FUZZTIME
-	scripts/fuzz.sh $(FUZZTIME)
-
-race: ## all tests, with the race detector where there is a C compiler
-	CGO_ENABLED=$(if $(RACE),1,0) go test $(RACE) -timeout 20m ./...
-
-points: ## each crash, fault and flip that the race run takes a part of
-	CGO_ENABLED=0 go test -count=1 -timeout 20m -run 'Crash|Fault|PowerCut|Silent' ./lustre/segment
 
 fmt:
 	gofmt -w .
@@ -60,7 +50,7 @@ bench: build
 	bin/cascade bench put --json
 	bin/cascade bench fabric --mpi none --json
 
-generate: ## data that programs compute; internal/lint tells what is not current
+generate: ## data that programs compute; internal/lint reports what is not current
 	go generate ./...
 
 clean:

@@ -3,7 +3,6 @@ package cascade
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -35,13 +34,13 @@ func (s *Store) statHere(ns, key string) (NameInfo, bool) {
 	if n == nil {
 		return NameInfo{}, false
 	}
-	b := n.block
+	b := stateOf(n)
 	info := NameInfo{
-		ID: b.info.ID, Size: b.info.Size, Parent: n.entry.Parent, Depth: n.entry.Depth,
-		Refs: len(b.names), Prefix: n.entry.Prefix, Expires: n.entry.Expires, Dirty: b.dirty(),
+		ID: b.Info.ID, Size: b.Info.Size, Parent: n.ParentKey(), Depth: n.Depth(),
+		Refs: len(b.Names()), Prefix: n.Prefix(), Expires: n.Expires(), Dirty: b.dirty(),
 	}
 	for _, m := range s.mem {
-		if b.at[m.index].present {
+		if b.In(m.index) {
 			info.Tiers = append(info.Tiers, m.stats.Name)
 		}
 	}
@@ -114,19 +113,8 @@ func (s *Store) expireHere(ns, key string, at time.Time) bool {
 	if n == nil {
 		return false
 	}
-	n.entry.Expires, n.entry.Seq = at, s.tickLocked()
-	n.put = n.entry.Seq // copies of other ranks end when they did: they give way
-	if !at.IsZero() {
-		s.mu.expiries.push(n, s.mu.names)
-	}
-	s.recordLocked(n.block, n.entry)
-	s.showLocked(n)
-	if b := n.block; b.from != nil {
-		b.from = nil // the catalogue has the name as it was
-		s.placementChangedLocked(b)
-	} else {
-		s.enqueuePublishLocked(n) // alone: its block may have very many names
-	}
+	s.mu.names.Expire(n, at, s.now())
+	s.applyLocked()
 	return true
 }
 
@@ -154,7 +142,7 @@ func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
 func (s *Store) namespaces() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.mu.spaces))
+	return s.mu.names.Spaces()
 }
 
 // clear is Clear on this rank; what the catalogue has is withdrawn later.
@@ -176,9 +164,9 @@ func (s *Store) clear(ns string, all bool) (total int, left *clearing) {
 func (s *Store) clearSome(ns string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sp := s.mu.spaces[ns]
-	for sp != nil && n < sweepStep && len(sp.list) > 0 {
-		s.unbindLocked(sp.list[len(sp.list)-1])
+	sp := s.mu.names.Space(ns)
+	for sp != nil && n < sweepStep && len(sp.List()) > 0 {
+		s.unbindLocked(sp.List()[len(sp.List())-1])
 		n++
 	}
 	s.wakeWaitersLocked()
@@ -209,20 +197,20 @@ func (s *Store) Scan(ns string, cursor uint64, count int, fn func(key string) bo
 func (s *Store) scanSome(ns string, cursor uint64, count int, keys []string) ([]string, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sp := s.mu.spaces[ns]
+	sp := s.mu.names.Space(ns)
 	if sp == nil {
 		return keys, 0
 	}
 	// The list is walked from its end down: a removal moves the last name to a
 	// place below it, which is still to come, so no name is passed over.
-	next := uint64(len(sp.list))
+	next := uint64(len(sp.List()))
 	if cursor > 0 {
 		next = min(next, cursor)
 	}
 	for ; next > 0 && count > 0; count-- {
 		next--
-		if n := sp.list[next]; n.visible(s.now) {
-			keys = append(keys, n.entry.Key)
+		if n := sp.List()[next]; n.Visible(s.now) {
+			keys = append(keys, n.Key())
 		}
 	}
 	return keys, next
@@ -233,8 +221,8 @@ func (s *Store) scanSome(ns string, cursor uint64, count int, keys []string) ([]
 func (s *Store) Len(ns string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sp := s.mu.spaces[ns]; sp != nil {
-		return len(sp.list)
+	if sp := s.mu.names.Space(ns); sp != nil {
+		return len(sp.List())
 	}
 	return 0
 }
@@ -250,8 +238,9 @@ func (s *Store) Stats() Stats {
 	defer s.mu.Unlock()
 	st := s.mu.stats
 	st.Catalogue = catalogue
-	st.NameBytes, st.NameLimit = s.mu.nameBytes, s.limits.Load().NameBytes
-	st.Names, st.Blocks, st.Leases = s.mu.names, len(s.mu.blocks), len(s.mu.leases)
+	st.NameBytes, st.NameLimit = s.mu.names.Bytes(), s.limits.Load().NameBytes
+	st.Names, st.Blocks, st.Leases = s.mu.names.Len(), len(s.mu.blocks), s.mu.names.Leases()
+	st.BytesReferenced = s.mu.names.Referenced()
 	for _, m := range s.mem {
 		m.stats.Usage = m.tier.Usage()
 		st.Tiers = append(st.Tiers, m.stats)
@@ -263,10 +252,11 @@ func (s *Store) Stats() Stats {
 		st.Estate = s.estateStatsLocked()
 		st.Tiers = append(st.Tiers, s.coldStatsNowLocked())
 	}
-	for _, sp := range s.mu.spaces {
+	for _, ns := range s.mu.names.Spaces() {
+		sp := s.mu.names.Space(ns)
 		st.Namespaces = append(st.Namespaces, NamespaceStats{
-			Name: sp.name, Names: len(sp.list), BytesReferenced: sp.referenced, Recovered: sp.recovered,
-			Puts: sp.puts, Aliases: sp.aliases, Lookups: sp.lookups, Found: sp.found, Hits: sp.hits, Misses: sp.misses,
+			Name: sp.Name(), Names: len(sp.List()), BytesReferenced: sp.Referenced(), Recovered: sp.Recovered,
+			Puts: sp.Puts, Aliases: sp.Aliases, Lookups: sp.Lookups, Found: sp.Found, Hits: sp.Hits, Misses: sp.Misses,
 		})
 	}
 	slices.SortFunc(st.Namespaces, func(x, y NamespaceStats) int { return cmp.Compare(x.Name, y.Name) })

@@ -109,9 +109,9 @@ func (a *adoption) take(e tiers.Entry) {
 	s := a.store
 	var names []block.Name
 	for _, n := range e.Names {
-		s.mu.seq = max(s.mu.seq, n.Seq)
-		here := s.knownLocked(n.Namespace, n.Key)
-		if held := here != nil && here.block != nil; held && here.put < n.Seq || !held && s.hasNameRoomLocked() {
+		s.mu.names.Observe(n.Seq)
+		here := s.mu.names.Get(n.Namespace, n.Key)
+		if held := here != nil && here.Block() != nil; held && here.Put() < n.Seq || !held && s.hasNameRoomLocked() {
 			names = append(names, n)
 		}
 	}
@@ -129,7 +129,7 @@ func (a *adoption) take(e tiers.Entry) {
 	}
 	a.place(b, e.Foreign)
 	for _, n := range names {
-		s.attachRecordedLocked(n, b)
+		s.bindRecordedLocked(n, b)
 	}
 	a.count(0, len(names), 0)
 }

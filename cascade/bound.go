@@ -3,14 +3,9 @@ package cascade
 import (
 	"errors"
 	"fmt"
-)
+	"log/slog"
 
-// nameCost is about how much heap a name with a block of its own takes, in all
-// tiers together, besides its key and its parent's: see TestHeapOfNames. What is
-// copied of a key is counted by keyCopies.
-const (
-	nameCost  = 1280
-	keyCopies = 3
+	"cascadekv/cascade/names"
 )
 
 // maxSpaces bounds the namespaces that have names.
@@ -25,20 +20,15 @@ const tightShare = 7
 
 var errNames = errors.New("cascade: the heap for names is full and every name is in use: raise names_bytes")
 
-// cost is how much of the bound n takes. It does not change while n has a block.
-func (n *name) cost() int64 {
-	return nameCost + keyCopies*int64(len(n.entry.Key)) + int64(len(n.entry.Parent))
-}
-
 // roomForNameLocked makes room for a name within the bound on all names: what
 // the cold tier's policy, or else memory's, would give up next is forgotten,
 // with its names. Errors: ErrNoRoom.
 func (s *Store) roomForNameLocked(ns, key string) error {
-	if sp := s.mu.spaces[ns]; sp != nil {
-		if n := sp.byKey[key]; n != nil && n.block != nil {
+	if sp := s.mu.names.Space(ns); sp != nil {
+		if n := sp.Get(key); n != nil && n.Block() != nil {
 			return nil // it takes the place that it has
 		}
-	} else if len(s.mu.spaces) >= maxSpaces {
+	} else if s.mu.names.SpaceCount() >= maxSpaces {
 		return fmt.Errorf("%w: there are %d namespaces", ErrNoRoom, maxSpaces)
 	}
 	limit := s.limits.Load().NameBytes
@@ -48,15 +38,15 @@ func (s *Store) roomForNameLocked(ns, key string) error {
 	if s.namesTightLocked() && s.mu.room.policy == nil {
 		s.wakeCleanerLocked(false)
 	}
-	for n := 0; n < forgetStep && s.mu.nameBytes >= limit; {
+	for n := 0; n < forgetStep && s.mu.names.Bytes() >= limit; {
 		forgotten := s.forgetSomeLocked(forgetStep)
 		if forgotten == 0 {
 			break
 		}
 		n += forgotten
 	}
-	if s.mu.nameBytes >= limit+limit/8 {
-		return fmt.Errorf("%w: %w: %d bytes of %d", ErrNoRoom, errNames, s.mu.nameBytes, limit)
+	if s.mu.names.Bytes() >= limit+limit/8 {
+		return fmt.Errorf("%w: %w: %d bytes of %d", ErrNoRoom, errNames, s.mu.names.Bytes(), limit)
 	}
 	return nil
 }
@@ -65,13 +55,13 @@ func (s *Store) roomForNameLocked(ns, key string) error {
 // none is forgotten for it.
 func (s *Store) hasNameRoomLocked() bool {
 	limit := s.limits.Load().NameBytes
-	return limit <= 0 || s.mu.nameBytes < limit
+	return limit <= 0 || s.mu.names.Bytes() < limit
 }
 
 // namesTightLocked reports whether the names are near their bound.
 func (s *Store) namesTightLocked() bool {
 	limit := s.limits.Load().NameBytes
-	return s.cold != nil && limit > 0 && s.mu.nameBytes >= limit/8*tightShare
+	return s.cold != nil && limit > 0 && s.mu.names.Bytes() >= limit/8*tightShare
 }
 
 // forgetSomeLocked forgets up to most names of the block that is least worth
@@ -81,19 +71,19 @@ func (s *Store) forgetSomeLocked(most int) int {
 	if b == nil {
 		return 0
 	}
-	if len(b.names) > most {
+	if len(b.Names()) > most {
 		return s.forgetNamesLocked(b, most)
 	}
-	n := len(b.names)
+	n := len(b.Names())
 	s.mu.stats.Forgotten += uint64(n)
 	for t, m := range s.mem {
-		if b.at[t].present {
+		if b.In(t) {
 			m.stats.Evicted++
 			s.dropLocked(b, m)
 		}
 	}
 	if b.cold {
-		s.noteColdLocked(s.cold.Evict(b.info.ID))
+		s.noteColdLocked(s.cold.Evict(b.Info.ID))
 		s.leaveColdLocked(b)
 		s.coldStats.Evicted++
 	}
@@ -104,9 +94,9 @@ func (s *Store) forgetSomeLocked(most int) int {
 // forgetNamesLocked unbinds up to most names of a block with many, those that
 // nothing depends on, and returns how many.
 func (s *Store) forgetNamesLocked(b *blockState, most int) (forgotten int) {
-	for at, looked := 0, 0; at < len(b.names) && forgotten < most && looked < worthLooks; looked++ {
-		n := b.names[at]
-		if n.stored > 0 || len(n.leases) > 0 {
+	for at, looked := 0, 0; at < len(b.Names()) && forgotten < most && looked < worthLooks; looked++ {
+		n := b.Names()[at]
+		if n.Leads() || len(n.Leases()) > 0 {
 			at++
 			continue
 		}
@@ -125,7 +115,7 @@ const worthLooks = 64
 // next, or memory. A leased one is the last resort. Nil for none.
 func (s *Store) leastWorthLocked() *blockState {
 	if s.mu.room.policy != nil {
-		if b := s.mu.room.next(); b != nil && b.busy == 0 && len(b.names) > 0 {
+		if b := s.mu.room.next(); b != nil && b.busy == 0 && len(b.Names()) > 0 {
 			return b
 		}
 	}
@@ -142,10 +132,10 @@ func (s *Store) leastWorthLocked() *blockState {
 		switch {
 		case b == nil:
 			return leased
-		case len(b.names) > forgetStep:
+		case len(b.Names()) > forgetStep:
 			return b
-		case b.leading > 0 || b.busy > 0 || len(b.names) == 0:
-		case b.leases == 0:
+		case b.Leads() || b.busy > 0 || len(b.Names()) == 0:
+		case !b.Leased():
 			return b
 		case leased == nil:
 			leased = b
@@ -156,22 +146,12 @@ func (s *Store) leastWorthLocked() *blockState {
 	return leased
 }
 
-// leaveSpaceLocked forgets an empty namespace, and what was counted of it,
-// where there are many.
-func (s *Store) leaveSpaceLocked(sp *space) {
-	if len(sp.byKey) == 0 && len(s.mu.spaces) > maxAsked && s.mu.spaces[sp.name] == sp {
-		delete(s.mu.spaces, sp.name)
-	}
-}
-
 // trimLocked leaves out of what was found, the oldest first, what the bound on
 // names has no room for: it keeps the youngest names, with all that come before
 // them in their chains.
 func (s *Store) trimLocked(live []claim) []claim {
 	limit := s.limits.Load().NameBytes
-	cost := func(c *claim) int64 {
-		return nameCost + keyCopies*int64(len(c.name.Key)) + int64(len(c.name.Parent))
-	}
+	cost := func(c *claim) int64 { return names.Cost(c.name.Key, c.name.Parent) }
 	total := int64(0)
 	for i := range live {
 		total += cost(&live[i])
@@ -198,7 +178,7 @@ func (s *Store) trimLocked(live []claim) []claim {
 		}
 	}
 	s.mu.stats.Forgotten += uint64(len(live) - len(kept))
-	s.log.Warn("not all names that were found are taken in: the heap for names is full; raise names_bytes to keep more",
+	s.logLocked(slog.LevelWarn, "not all names that were found are taken in: the heap for names is full; raise names_bytes to keep more",
 		"found", len(live), "kept", len(kept), "names_bytes", limit)
 	return kept
 }

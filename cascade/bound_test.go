@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"testing"
 
+	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 )
 
 // bounded is a change of options: room for about so many names of the tests.
-func bounded(names int64) func(*Options) {
-	return func(o *Options) { o.Limits.NameBytes = names * (nameCost + keyCopies*8 + 8) }
+func bounded(n int64) func(*Options) {
+	return func(o *Options) { o.Limits.NameBytes = n * names.Cost("12345678", "12345678") }
 }
 
 // noHoles checks that each name that is there has its parents.
@@ -19,10 +20,11 @@ func noHoles(t *testing.T, s *Store) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, sp := range s.mu.spaces {
-		for _, n := range sp.list {
-			if n.entry.Parent != "" && (n.parent == nil || n.parent.block == nil) {
-				t.Errorf("%q is there without its parent %q", n.entry.Key, n.entry.Parent)
+	for _, ns := range s.mu.names.Spaces() {
+		sp := s.mu.names.Space(ns)
+		for _, n := range sp.List() {
+			if n.ParentKey() != "" && (n.Parent() == nil || stateOf(n.Parent()) == nil) {
+				t.Errorf("%q is there without its parent %q", n.Key(), n.ParentKey())
 			}
 		}
 	}
@@ -86,7 +88,7 @@ func TestNamesHaveABound(t *testing.T) {
 					}
 					noHoles(t, r.Store)
 					checkInvariants(t, r.Store)
-					if n := len(r.mu.spaces); name == "namespaces" && n > bound*5/4 {
+					if n := r.mu.names.SpaceCount(); name == "namespaces" && n > bound*5/4 {
 						t.Errorf("%d namespaces", n)
 					}
 				})

@@ -175,8 +175,8 @@ func (r *coldRig) hang(group int) (answer func()) {
 func (r *coldRig) waiting(i int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := r.lookupLocked("ns", r.keys[i]); n != nil && n.block.fetch != nil {
-		return n.block.fetch.waiters
+	if n := r.lookupLocked("ns", r.keys[i]); n != nil && stateOf(n).fetch != nil {
+		return stateOf(n).fetch.waiters
 	}
 	return 0
 }
@@ -286,7 +286,7 @@ func (r *coldRig) resident(i int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := r.lookupLocked("ns", r.keys[i])
-	return n != nil && n.block.inMemory()
+	return n != nil && stateOf(n).InAny()
 }
 
 // TestDamageIsOneBlocks: a block that is damaged, or not there any more, is a

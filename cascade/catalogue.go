@@ -83,7 +83,7 @@ func (s *Store) publishFresh(ctx context.Context) error {
 		if said++; said%freshStep == 0 {
 			ctx, cancel := context.WithTimeout(ctx, freshWait)
 			defer cancel()
-			s.peers.Settled(ctx.Done())
+			s.peers.Settled(ctx)
 		}
 	})
 }
@@ -102,14 +102,14 @@ func (s *Store) giveWaySome(found []tiers.Found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range found {
-		s.mu.seq = max(s.mu.seq, f.Name.Seq)
-		n := s.knownLocked(f.Name.Namespace, f.Name.Key)
+		s.mu.names.Observe(f.Name.Seq)
+		n := s.mu.names.Get(f.Name.Namespace, f.Name.Key)
 		switch {
-		case n == nil || n.block == nil || n.put >= f.Name.Seq:
+		case n == nil || n.Block() == nil || n.Put() >= f.Name.Seq:
 		case f.Dropped:
 			s.unbindLocked(n)
 		default:
-			s.withdrawLocked(n, n.entry.Seq+1) // what was found is at least two ticks younger: see names.Graph.Put
+			s.withdrawLocked(n, n.Seq()+1) // what was found is at least two ticks younger: see names.Graph.Put
 		}
 	}
 	s.wakeWaitersLocked()
@@ -138,7 +138,7 @@ func (s *Store) stated(ns string, keys []string, found []tiers.Found) [][]direct
 		if f.Info.ID.IsZero() || s.isTombstonedLocked(&f.Name) {
 			continue
 		}
-		if n := s.knownLocked(ns, keys[i]); n != nil && n.block != nil && n.put > f.Name.Seq {
+		if n := s.mu.names.Get(ns, keys[i]); n != nil && n.Block() != nil && n.Put() > f.Name.Seq {
 			continue // what is here has expired, or is half a pair: what it replaced is no answer
 		}
 		copies[i] = []directory.Statement{statementOf(f)}
@@ -162,8 +162,8 @@ func (s *Store) eachCatalogued(fresh bool, want func(ns, key string) bool, fn fu
 			return true
 		}
 		s.mu.Lock()
-		n := s.knownLocked(f.Name.Namespace, f.Name.Key)
-		here := n != nil && n.block != nil
+		n := s.mu.names.Get(f.Name.Namespace, f.Name.Key)
+		here := n != nil && n.Block() != nil
 		st := statementOf(&f)
 		st.Version = s.tickLocked()
 		void, closed := s.isTombstonedLocked(&f.Name), s.mu.closed

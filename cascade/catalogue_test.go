@@ -339,7 +339,7 @@ func TestCatalogueAfterEviction(t *testing.T) {
 	gone := func() bool {
 		r.Store.mu.Lock()
 		defer r.Store.mu.Unlock()
-		return r.knownLocked("ns", "k") == nil
+		return r.mu.names.Get("ns", "k") == nil
 	}
 	for i := 0; !gone(); i++ {
 		if i == 2000 {

@@ -220,7 +220,7 @@ func (p *picker) full() bool {
 }
 
 func (p *picker) wants(b *blockState) bool {
-	if b.hasLowerCopy() || b.writing || !b.at[p.mem.index].present {
+	if b.hasLowerCopy() || b.writing || !b.In(p.mem.index) {
 		return false
 	}
 	return p.mem == p.store.last() || policy.Demote(p.store.metaLocked(b)) == policy.FallCold
@@ -231,9 +231,9 @@ func (p *picker) addChain(b *blockState) bool {
 	if !p.add(b) {
 		return false
 	}
-	for _, n := range b.names {
-		for n = n.parent; n != nil && n.block != nil && p.wants(n.block) && !p.full(); n = n.parent {
-			p.add(n.block)
+	for _, n := range b.Names() {
+		for n = n.Parent(); n != nil && n.Block() != nil && p.wants(stateOf(n)) && !p.full(); n = n.Parent() {
+			p.add(stateOf(n))
 		}
 	}
 	return true
@@ -311,11 +311,11 @@ func (s *Store) coldItems(views []*View) (items []tiers.Item, owners []*blockSta
 		if !ok[i] {
 			v.withdrawLocked()
 		}
-		if !ok[i] || b.cold || len(b.names) == 0 || b.info.ID.IsProvisional() {
+		if !ok[i] || b.cold || len(b.Names()) == 0 || b.Info.ID.IsProvisional() {
 			b.writing = false
 			continue
 		}
-		items = append(items, tiers.Item{Info: b.info, Names: entryNames(b), Data: v.bytes})
+		items = append(items, tiers.Item{Info: b.Info, Names: b.Records(), Data: v.bytes})
 		owners = append(owners, b)
 	}
 	return items, owners
@@ -327,10 +327,10 @@ func (s *Store) sortByPut(views []*View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first := func(v *View) uint64 {
-		if len(v.block.names) == 0 {
+		if len(v.block.Names()) == 0 {
 			return 0
 		}
-		return v.block.names[0].entry.Seq
+		return v.block.Names()[0].Seq()
 	}
 	slices.SortFunc(views, func(x, y *View) int { return cmp.Compare(first(x), first(y)) })
 }
@@ -358,8 +358,8 @@ func (s *Store) nowColdLocked(b *blockState, wrote []block.Name) {
 	s.enterColdLocked(b)
 	s.last().stats.Demoted++
 	live := map[string]uint64{}
-	for _, n := range b.names {
-		live[n.entry.Namespace+"\x00"+n.entry.Key] = n.entry.Seq
+	for _, n := range b.Names() {
+		live[n.Namespace()+"\x00"+n.Key()] = n.Seq()
 	}
 	for _, w := range wrote {
 		k := w.Namespace + "\x00" + w.Key
@@ -368,14 +368,14 @@ func (s *Store) nowColdLocked(b *blockState, wrote []block.Name) {
 			// Whatever the name stands for now was written at least two ticks
 			// after w, so this withdraws w's record alone.
 			w.Seq++
-			s.noteLinkLocked(s.cold.Unlink(b.info.ID, w))
+			s.noteLinkLocked(s.cold.Unlink(b.Info.ID, w))
 		case seq == w.Seq:
 			delete(live, k)
 		}
 	}
-	for _, n := range b.names {
-		if _, missing := live[n.entry.Namespace+"\x00"+n.entry.Key]; missing {
-			s.linkColdLocked(b, n.entry)
+	for _, n := range b.Names() {
+		if _, missing := live[n.Namespace()+"\x00"+n.Key()]; missing {
+			s.linkColdLocked(b, n.Record())
 		}
 	}
 	s.wakeWaitersLocked()

@@ -42,7 +42,7 @@ type ranking struct {
 // rankingsLocked returns those of all tiers that have a policy, fastest first.
 func (s *Store) rankingsLocked() (all []ranking) {
 	for _, m := range s.mem {
-		all = append(all, ranking{&m.order, func(b *blockState) (policy.Node, bool) { return b.at[m.index].node, b.at[m.index].present }})
+		all = append(all, ranking{&m.order, func(b *blockState) (policy.Node, bool) { return b.at[m.index].node, b.In(m.index) }})
 	}
 	if s.mu.room.policy != nil {
 		all = append(all, ranking{&s.mu.room.order, func(b *blockState) (policy.Node, bool) { return b.below.node, b.below.ranked }})
@@ -106,7 +106,7 @@ func (s *Store) leaveColdLocked(b *blockState) {
 // takesLocked returns the bytes that a block takes in the cold tier: fewer than
 // it has where the tier encodes it.
 func (s *Store) takesLocked(b *blockState) int64 {
-	return s.cold.StoredSize(b.info)
+	return s.cold.StoredSize(b.Info)
 }
 
 // syncColdHoldLocked keeps the hold on b in the cold tier in step with the
@@ -115,7 +115,7 @@ func (s *Store) syncColdHoldLocked(b *blockState) {
 	if b == nil || !b.below.ranked {
 		return
 	}
-	held := b.inMemory() || b.fetch != nil || b.wanted()
+	held := b.InAny() || b.fetch != nil || b.Needed()
 	if held == b.below.held {
 		return
 	}
@@ -127,11 +127,6 @@ func (s *Store) syncColdHoldLocked(b *blockState) {
 	}
 }
 
-// wanted tells whether a name of b is leased or leads on to a stored block.
-func (b *blockState) wanted() bool {
-	return b.leading > 0 || b.leases > 0
-}
-
 // coldVictimLocked returns the block that the cold tier gives up next, nil for
 // none. Where blocks with equal bytes at several places of their chains hold
 // each other in a ring, one of them is taken: see breakRing.
@@ -140,7 +135,7 @@ func (s *Store) coldVictimLocked() *blockState {
 		return b
 	}
 	for _, b := range s.mu.room.nodes {
-		if b != nil && len(b.names) > 1 && !b.inMemory() && b.fetch == nil && b.leases == 0 {
+		if b != nil && len(b.Names()) > 1 && !b.InAny() && b.fetch == nil && !b.Leased() {
 			return b
 		}
 	}
@@ -186,7 +181,7 @@ func (s *Store) shrinkSomeLocked() (done bool, err error) {
 		if b == nil {
 			return true, s.overBudgetLocked()
 		}
-		if err := s.cold.Evict(b.info.ID); err != nil {
+		if err := s.cold.Evict(b.Info.ID); err != nil {
 			s.noteColdLocked(err)
 		}
 		s.leaveColdLocked(b)

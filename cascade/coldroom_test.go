@@ -39,9 +39,9 @@ func TestColdTierKeepsItsBudget(t *testing.T) {
 			s := r.Store
 			s.mu.Lock()
 			s.mu.room.policy = &watcher{s.mu.room.policy, func(node policy.Node) {
-				for _, n := range s.mu.room.nodes[node].names {
-					if n.stored > 0 {
-						t.Errorf("%q leaves %d stored children behind", n.entry.Key, n.stored)
+				for _, n := range s.mu.room.nodes[node].Names() {
+					if n.Leads() {
+						t.Errorf("%q leaves stored children behind", n.Key())
 					}
 				}
 			}}

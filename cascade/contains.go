@@ -1,6 +1,8 @@
 package cascade
 
-import "context"
+import (
+	"context"
+)
 
 // lookStep bounds the names that are looked up in one go with the mutex held.
 const lookStep = 4096
@@ -46,13 +48,13 @@ func (s *Store) containsMany(ctx context.Context, ns string, keys [][]byte) []bo
 func (s *Store) lookMany(ns string, keys [][]byte, found []bool) (missing int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sp := s.mu.spaces[ns]
+	sp := s.mu.names.Space(ns)
 	if sp == nil {
 		return len(keys)
 	}
 	for i, key := range keys {
-		n := sp.byKey[string(key)]
-		if found[i] = n != nil && n.visible(s.now); !found[i] {
+		n := sp.GetBytes(key)
+		if found[i] = n != nil && n.Visible(s.now); !found[i] {
 			missing++
 		}
 	}

@@ -105,7 +105,7 @@ func TestChainsThatGrowInTurnsLeaveInOrder(t *testing.T) {
 			var got []string
 			r.Store.mu.Lock()
 			for b := r.victimLocked(r.mem[0]); b != nil; b = r.victimLocked(r.mem[0]) {
-				got = append(got, b.names[0].entry.Key)
+				got = append(got, b.Names()[0].Key())
 				r.evictLocked(b, r.mem[0])
 			}
 			r.Store.mu.Unlock()
@@ -113,34 +113,5 @@ func TestChainsThatGrowInTurnsLeaveInOrder(t *testing.T) {
 				t.Errorf("left in the order %v", got)
 			}
 		})
-	}
-}
-
-// Whether a name would be its own ancestor is looked for in a bounded part of the
-// chain. What is not found out is not chained.
-func TestTheWalkUpAChainIsBounded(t *testing.T) {
-	sp := &space{byKey: map[string]*name{}}
-	var tail *name
-	for i := range maxWalk + 10 {
-		n := sp.node(fmt.Sprint(i))
-		if n.parent = tail; tail != nil {
-			tail.children++
-		}
-		tail = n
-	}
-	other := sp.node("other")
-	other.children = 1
-	if other.setParent(tail.entry.Key); other.parent != nil {
-		t.Error("chained without a look at all ancestors")
-	}
-	if other.setParent("100"); other.parent == nil || other.parent.entry.Key != "100" {
-		t.Error("not chained")
-	}
-	if sp.byKey["0"].setParent("100"); sp.byKey["0"].parent != nil {
-		t.Error("a ring")
-	}
-	fresh := sp.node("fresh")
-	if fresh.setParent(tail.entry.Key); fresh.parent != tail {
-		t.Error("a name without children cannot be anybody's ancestor")
 	}
 }

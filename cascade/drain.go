@@ -133,7 +133,7 @@ func (s *Store) dirtyBlocks() []*blockState {
 			dirty = append(dirty, b)
 		}
 	}
-	slices.SortFunc(dirty, func(x, y *blockState) int { return cmp.Compare(x.names[0].entry.Seq, y.names[0].entry.Seq) })
+	slices.SortFunc(dirty, func(x, y *blockState) int { return cmp.Compare(x.Names()[0].Seq(), y.Names()[0].Seq()) })
 	return dirty
 }
 

@@ -35,7 +35,7 @@ func (s *Store) evacuate(ctx context.Context) bool {
 	defer s.wakeWaitersLocked()
 	for _, id := range ids {
 		b := s.mu.blocks[id]
-		if b == nil || !b.cold || b.below.foreign || !b.inMemory() && b.wanted() {
+		if b == nil || !b.cold || b.below.foreign || !b.InAny() && b.Needed() {
 			continue
 		}
 		if err := s.cold.Evict(id); err != nil {
@@ -44,7 +44,7 @@ func (s *Store) evacuate(ctx context.Context) bool {
 		}
 		s.leaveColdLocked(b)
 		s.coldStats.Evicted++
-		if !b.inMemory() {
+		if !b.InAny() {
 			s.vanishLocked(b)
 		}
 	}
@@ -91,7 +91,7 @@ func (s *Store) takeUp(ctx context.Context, ids []block.ID) (views []*View, comp
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
-		if b := s.mu.blocks[id]; b != nil && b.cold && !b.inMemory() && b.wanted() {
+		if b := s.mu.blocks[id]; b != nil && b.cold && !b.InAny() && b.Needed() {
 			return views, false
 		}
 	}

@@ -1,114 +1,34 @@
 package cascade
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
+
+	"cascadekv/cascade/events"
 )
-
-func numbered(n int) Event { return Event{Kind: Stored, Key: fmt.Sprint(n)} }
-
-func TestEventLogIsOffUntilAsked(t *testing.T) {
-	l := newEventLog(4)
-	l.add(numbered(1))
-	if next, lost, events := l.since(0, 10); next != 1 || lost != 0 || events != nil {
-		t.Errorf("first asked: %d, %d, %v", next, lost, events)
-	}
-	l.add(numbered(1))
-	if next, lost, events := l.since(1, 10); next != 2 || lost != 0 || !slices.Equal(events, []Event{numbered(1)}) {
-		t.Errorf("%d, %d, %v", next, lost, events)
-	}
-}
-
-// TestEventLogAgainstAList asks random questions of a log and of a list that
-// forgets nothing.
-func TestEventLogAgainstAList(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for kept := 1; kept < 9; kept++ {
-		l := newEventLog(kept)
-		l.since(0, 0)
-		total := 0
-		for range 2000 {
-			if rng.IntN(3) > 0 {
-				total++
-				l.add(numbered(total))
-				continue
-			}
-			first, most := rng.IntN(total+3), rng.IntN(kept+2)
-			next, lost, events := l.since(uint64(first), most)
-			oldest := max(1, total-kept+1)
-			switch {
-			case first == 0:
-				if next != uint64(total+1) || lost != 0 || len(events) != 0 {
-					t.Fatalf("from now on: %d, %d, %v", next, lost, events)
-				}
-				continue
-			case first > total+1:
-				if next != uint64(total+1) || lost != 1 || len(events) != 0 {
-					t.Fatalf("event %d of %d: %d, %d, %v", first, total, next, lost, events)
-				}
-				continue
-			}
-			if want := max(0, oldest-first); lost != uint64(want) {
-				t.Fatalf("kept %d: event %d of %d: %d are lost, want %d", kept, first, total, lost, want)
-			}
-			begin := max(first, oldest)
-			if want := min(most, total+1-begin); len(events) != want || next != uint64(begin+want) {
-				t.Fatalf("kept %d: event %d of %d, %d at most: %d, next %d", kept, first, total, most, len(events), next)
-			}
-			for i, e := range events {
-				if e != numbered(begin+i) {
-					t.Fatalf("event %d is %q", begin+i, e.Key)
-				}
-			}
-		}
-	}
-}
-
-func TestEventLogWakesWhoWaits(t *testing.T) {
-	l := newEventLog(4)
-	next, _, _ := l.since(0, 0)
-	const waiters = 8
-	came := make(chan bool, waiters)
-	for range waiters {
-		go func() { came <- l.wait(t.Context(), next) }()
-	}
-	l.add(numbered(1))
-	for range waiters {
-		if !<-came {
-			t.Error("a wait ended without an event")
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if l.wait(ctx, next+1) {
-		t.Error("an event that nobody added")
-	}
-}
 
 // replay applies events to a set of keys.
 func replay(t *testing.T, s *Store, from uint64, names map[string]int64) (next uint64) {
 	t.Helper()
 	for {
-		next, lost, events := s.Events(from, 100)
+		next, lost, some := s.Events(from, 100)
 		if lost > 0 {
 			t.Fatalf("%d events are lost", lost)
 		}
-		for _, e := range events {
+		for _, e := range some {
 			switch key := e.Namespace + "/" + e.Key; e.Kind {
-			case Stored:
+			case events.Stored:
 				names[key] = e.Size
-			case Removed:
+			case events.Removed:
 				if _, ok := names[key]; !ok {
 					t.Errorf("%q is removed and was not there", key)
 				}
 				delete(names, key)
 			}
 		}
-		if len(events) == 0 {
+		if len(some) == 0 {
 			return next
 		}
 		from = next
@@ -120,10 +40,11 @@ func readableNames(s *Store) map[string]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names := map[string]int64{}
-	for _, sp := range s.mu.spaces {
-		for key, n := range sp.byKey {
-			if n.block != nil && !n.entry.Bound && n.visible(s.now) {
-				names[sp.name+"/"+key] = n.block.info.Size
+	for _, ns := range s.mu.names.Spaces() {
+		sp := s.mu.names.Space(ns)
+		for n := range sp.Nodes() {
+			if stateOf(n) != nil && !n.Bound() && n.Visible(s.now) {
+				names[sp.Name()+"/"+n.Key()] = stateOf(n).Info.Size
 			}
 		}
 	}

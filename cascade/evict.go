@@ -100,11 +100,11 @@ func (s *Store) victimLocked(m *memTier) *blockState {
 // one of them are those of children: blocks with equal bytes at several places
 // of their chains can hold each other in a ring.
 func (s *Store) breakRingLocked(m *memTier) *blockState {
-	if int64(s.mu.stats.Views) > s.kept.Load() || s.mu.batch.inFlight || s.mu.leased > 0 {
+	if int64(s.mu.stats.Views) > s.kept.Load() || s.mu.batch.inFlight || s.mu.names.HeldBytes() > 0 {
 		return nil // those end by themselves
 	}
 	for _, b := range m.nodes {
-		if b != nil && b.busy == 0 && len(b.names) > 1 {
+		if b != nil && b.busy == 0 && len(b.Names()) > 1 {
 			return b
 		}
 	}
@@ -131,7 +131,7 @@ func (s *Store) fallOfLocked(b *blockState, m *memTier) fall {
 		return stays
 	}
 	if m != s.last() {
-		below := b.at[m.index+1].present || b.hasLowerCopy() && policy.Demote(s.metaLocked(b)) == policy.FallCold
+		below := b.In(m.index+1) || b.hasLowerCopy() && policy.Demote(s.metaLocked(b)) == policy.FallCold
 		switch {
 		case below:
 			return leaves
@@ -150,7 +150,7 @@ func (s *Store) fallOfLocked(b *blockState, m *memTier) fall {
 		return leaves
 	case s.coldUpLocked():
 		return awaitsCleaning
-	case s.cold != nil && b.leases > 0:
+	case s.cold != nil && b.Leased():
 		return staysLeased
 	}
 	return leaves
@@ -158,19 +158,12 @@ func (s *Store) fallOfLocked(b *blockState, m *memTier) fall {
 
 // onlyCopyLocked reports whether b would be lost with its place in m.
 func (s *Store) onlyCopyLocked(b *blockState, m *memTier) bool {
-	for t, p := range b.at {
-		if p.present && t != m.index {
+	for t := range s.mem {
+		if t != m.index && b.In(t) {
 			return false
 		}
 	}
 	return !b.hasLowerCopy()
-}
-
-// holdLeasesLocked keeps a leased block in memory once the cold tier is out.
-func (s *Store) holdLeasesLocked(b *blockState) {
-	for _, n := range b.names {
-		s.holdLeasesOfLocked(n)
-	}
 }
 
 // evictLocked takes a victim out of m. With its last copy go its names.
@@ -180,7 +173,7 @@ func (s *Store) evictLocked(b *blockState, m *memTier) {
 		s.mu.batch.ahead--
 	}
 	s.dropLocked(b, m)
-	if !b.cold && !b.inMemory() {
+	if !b.cold && !b.InAny() {
 		if s.cold != nil && b.from == nil {
 			s.mu.stats.Lost++
 		}
@@ -192,7 +185,7 @@ func (s *Store) evictLocked(b *blockState, m *memTier) {
 // finds it there and evicts it.
 func (s *Store) demote(ctx context.Context, b *blockState, m, next *memTier, most price) error {
 	s.mu.Lock()
-	if !b.at[m.index].present || b.at[next.index].present {
+	if !b.In(m.index) || b.In(next.index) {
 		s.mu.Unlock()
 		return nil
 	}

@@ -46,7 +46,7 @@ func (s *Store) joinFetchLocked(b *blockState, fresh *[]*fetch) *fetch {
 		return nil
 	}
 	if b.fetch == nil {
-		b.fetch = &fetch{block: b, info: b.info, done: make(chan struct{})}
+		b.fetch = &fetch{block: b, info: b.Info, done: make(chan struct{})}
 		b.busy++
 		s.syncColdHoldLocked(b)
 		*fresh = append(*fresh, b.fetch)
@@ -134,9 +134,9 @@ func (s *Store) publishFetchedLocked(f *fetch, a *arrival) error {
 		return nil
 	}
 	defer a.slot.Abort()
-	fresh := !b.at[m.index].present
+	fresh := !b.In(m.index)
 	if fresh {
-		if err := a.slot.Commit(f.info, entryNames(b)); err != nil {
+		if err := a.slot.Commit(f.info, b.Records()); err != nil {
 			return s.roomError(m, f.info.Size, err)
 		}
 		s.enterLocked(b, m)
@@ -189,7 +189,7 @@ func (s *Store) coldFailedLocked(b *blockState, err error) {
 		s.mu.stats.Corrupt++
 	}
 	s.leaveColdLocked(b)
-	if !b.inMemory() {
+	if !b.InAny() {
 		s.vanishLocked(b)
 	}
 }

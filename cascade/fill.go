@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"cascadekv/cascade/names"
 )
 
 // FillItem is one block of a PutFrom: its bytes come from a callback.
@@ -38,7 +40,7 @@ const fillAtOnce = 32 << 20
 // result has an error or nil for each: those of Stage and Commit, and of Fill.
 func (s *Store) PutFrom(ctx context.Context, items []FillItem, spread Spread) []error {
 	errs := make([]error, len(items))
-	stored := make([]*name, 0, len(items))
+	stored := make([]*names.Name, 0, len(items))
 	for next := 0; next < len(items); {
 		for _, f := range s.fillTogether(ctx, items[next:], spread) {
 			if f.err != nil {
@@ -53,7 +55,7 @@ func (s *Store) PutFrom(ctx context.Context, items []FillItem, spread Spread) []
 	defer s.mu.Unlock()
 	for from := 0; from < len(stored); {
 		to := from + 1
-		for to < len(stored) && stored[to].parent == stored[to-1] {
+		for to < len(stored) && stored[to].Parent() == stored[to-1] {
 			to++
 		}
 		s.refreshLocked(stored[from:to]) // a piece of one chain
@@ -65,7 +67,7 @@ func (s *Store) PutFrom(ctx context.Context, items []FillItem, spread Spread) []
 // filling is what becomes of a FillItem: a stage, then a name, or an error.
 type filling struct {
 	stage *Stage
-	name  *name
+	name  *names.Name
 	err   error
 }
 
@@ -129,10 +131,10 @@ func (s *Store) stageTogether(ctx context.Context, items []FillItem) []filling {
 
 // storedAs returns a name that is visible on this rank and has size bytes, or
 // nil.
-func (s *Store) storedAs(ns, key string, size int64) *name {
+func (s *Store) storedAs(ns, key string, size int64) *names.Name {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.lookupLocked(ns, key); n != nil && n.block.info.Size == size {
+	if n := s.lookupLocked(ns, key); n != nil && stateOf(n).Info.Size == size {
 		return n
 	}
 	return nil

@@ -94,7 +94,7 @@ func (s *Store) nextPending() *blockState {
 // leads to it.
 func (s *Store) finalizeWhenQuiet(ctx context.Context, b *blockState) bool {
 	h := block.NewHasher(s.bits)
-	for done := int64(0); done < b.info.Size; {
+	for done := int64(0); done < b.Info.Size; {
 		for pause := quietFor; !s.quiet(); pause = min(2*pause, quietMost) {
 			select {
 			case <-time.After(pause):
@@ -161,7 +161,7 @@ func (s *Store) quiet() bool {
 // leave the rank.
 func (s *Store) finalizeID(v *View) {
 	s.mu.Lock()
-	pending := v.block.info.ID.IsProvisional()
+	pending := v.block.Info.ID.IsProvisional()
 	s.mu.Unlock()
 	if pending {
 		s.finalized(v.block, block.Sum(s.bits, v.bytes))
@@ -173,7 +173,7 @@ func (s *Store) finalizeID(v *View) {
 func (s *Store) finalized(b *blockState, id BlockID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !b.info.ID.IsProvisional() || s.mu.blocks[b.info.ID] != b {
+	if !b.Info.ID.IsProvisional() || s.mu.blocks[b.Info.ID] != b {
 		return
 	}
 	if first := s.mu.blocks[id]; first != nil {
@@ -181,12 +181,12 @@ func (s *Store) finalized(b *blockState, id BlockID) {
 		return
 	}
 	for t, m := range s.mem {
-		if b.at[t].present {
-			s.noteLocked(m, m.tier.Rename(b.info.ID, id))
+		if b.In(t) {
+			s.noteLocked(m, m.tier.Rename(b.Info.ID, id))
 		}
 	}
-	delete(s.mu.blocks, b.info.ID)
-	b.info.ID = id
+	delete(s.mu.blocks, b.Info.ID)
+	b.Info.ID = id
 	s.mu.blocks[id] = b
 	s.placementChangedLocked(b)
 	s.updatePoliciesLocked(b)
@@ -198,32 +198,21 @@ func (s *Store) finalized(b *blockState, id BlockID) {
 func (s *Store) mergeLocked(b, first *blockState) {
 	first.busy++
 	for t, m := range s.mem {
-		if !b.at[t].present || first.at[t].present {
+		if !b.In(t) || first.In(t) {
 			continue
 		}
-		if err := m.tier.Rename(b.info.ID, first.info.ID); err != nil {
+		if err := m.tier.Rename(b.Info.ID, first.Info.ID); err != nil {
 			s.noteLocked(m, err)
 			continue
 		}
 		s.leaveLocked(b, m)
 		s.enterLocked(first, m)
 	}
-	for len(b.names) > 0 {
-		n := b.names[0]
-		n.countDuplicate(s, first.isAlias(n, n.space.name))
+	for len(b.Names()) > 0 {
+		n := b.Names()[0]
+		s.countDuplicateLocked(n, first.isAlias(n, n.Space().Name()))
 		s.moveNameLocked(n, first)
 	}
 	first.busy--
 	s.forgetLocked(b)
-}
-
-// moveNameLocked makes n a name of another block, in the tiers' records too.
-func (s *Store) moveNameLocked(n *name, to *blockState) {
-	for _, l := range n.leases {
-		s.unholdLeaseLocked(l)
-	}
-	was, old := n.block, n.entry
-	s.detachLocked(n)
-	s.rerecordLocked(n, to, was, old)
-	s.holdLeasesOfLocked(n)
 }

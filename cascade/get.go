@@ -121,16 +121,16 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 			}
 			continue
 		}
-		below = s.usedColdLocked(below, n.block)
-		if views[i] = s.pinFastestLocked(n.block); views[i] == nil {
-			if f := s.joinFetchLocked(n.block, &fresh); f != nil {
+		below = s.usedColdLocked(below, stateOf(n))
+		if views[i] = s.pinFastestLocked(stateOf(n)); views[i] == nil {
+			if f := s.joinFetchLocked(stateOf(n), &fresh); f != nil {
 				waits = append(waits, wait{i, f})
 			}
 			continue
 		}
 		for t := range s.mem {
-			if n.block.at[t].present {
-				chains[t] = append(chains[t], n.block.at[t].node)
+			if stateOf(n).In(t) {
+				chains[t] = append(chains[t], stateOf(n).at[t].node)
 			}
 		}
 	}
@@ -159,7 +159,7 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 		return view[0]
 	}
 	var fresh []*fetch
-	f := s.joinFetchLocked(n.block, &fresh)
+	f := s.joinFetchLocked(stateOf(n), &fresh)
 	s.bringUpLocked(fresh)
 	s.mu.Unlock()
 	if f == nil {
@@ -174,7 +174,7 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 // nil.
 func (s *Store) pinFastestLocked(b *blockState) *View {
 	for _, m := range s.mem {
-		if !b.at[m.index].present {
+		if !b.In(m.index) {
 			continue
 		}
 		v, err := s.pinInLocked(b, m, m.stats.Name)
@@ -210,23 +210,15 @@ func (s *Store) copyTo(ctx context.Context, v *View, m *memTier, most price) err
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := v.block
-	if b.at[m.index].present || len(b.names) == 0 {
+	if b.In(m.index) || len(b.Names()) == 0 {
 		return nil
 	}
-	if err := slot.Commit(b.info, entryNames(b)); err != nil {
+	if err := slot.Commit(b.Info, b.Records()); err != nil {
 		return s.roomError(m, v.Size(), err)
 	}
 	s.enterLocked(b, m)
 	m.stats.Promoted++
 	return nil
-}
-
-func entryNames(b *blockState) []block.Name {
-	names := make([]block.Name, len(b.names))
-	for i, n := range b.names {
-		names[i] = n.entry
-	}
-	return names
 }
 
 // count adds a request's hits and misses to the statistics.
@@ -244,7 +236,7 @@ func (s *Store) count(ns string, views []*View) {
 		}
 		s.mu.stats.Hits++
 		if sp != nil {
-			sp.hits++
+			sp.Hits++
 		}
 		s.countHitLocked(v.tier, v.Size())
 	}
@@ -280,7 +272,7 @@ func (s *Store) tierStatsLocked(name string) *TierStats {
 // fastestLocked names the fastest tier that has b.
 func (s *Store) fastestLocked(b *blockState) string {
 	for _, m := range s.mem {
-		if b.at[m.index].present {
+		if b.In(m.index) {
 			return m.stats.Name
 		}
 	}

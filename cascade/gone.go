@@ -3,6 +3,7 @@ package cascade
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 )
 
@@ -68,7 +69,7 @@ func (s *Store) findGone(ctx context.Context) (kept []*blockState, err error) {
 			continue
 		}
 		s.leaveColdLocked(b)
-		if b.inMemory() {
+		if b.InAny() {
 			kept = append(kept, b)
 			continue
 		}
@@ -76,7 +77,7 @@ func (s *Store) findGone(ctx context.Context) (kept []*blockState, err error) {
 		s.vanishLocked(b)
 	}
 	s.coldStats.Errors++
-	s.log.Error("somebody has removed files of the cold tier: blocks that are still in memory are written again, the others are lost; "+
+	s.logLocked(slog.LevelError, "somebody has removed files of the cold tier: blocks that are still in memory are written again, the others are lost; "+
 		"keep purges and clean-ups away from lustre.dir while ranks run",
 		"tier", s.coldStats.Name, "in_memory", len(kept), "lost", lost)
 	return kept, err

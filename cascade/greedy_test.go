@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"cascadekv/cascade/names"
 )
 
 // What one client leaves behind is cleared away in steps, between which others
@@ -102,7 +104,7 @@ func TestLeasesOfOneNameAreBounded(t *testing.T) {
 	for i := range 1000 {
 		r.Lease(context.Background(), "ns", "a", fmt.Sprint(i), time.Minute)
 	}
-	if n := r.Stats().Leases; n != maxOwners+1 {
+	if n := r.Stats().Leases; n != names.MaxOwners+1 {
 		t.Errorf("%d leases", n)
 	}
 	for i := range 1000 {
@@ -112,8 +114,8 @@ func TestLeasesOfOneNameAreBounded(t *testing.T) {
 		t.Errorf("%d leases after all owners have left, want the shared one", n)
 	}
 	r.advance(2 * time.Minute)
-	if n := r.Stats().Leases; n != 0 || len(r.mu.owned) != 0 || len(r.mu.heldLeases) != 0 {
-		t.Errorf("%d leases, %d owners, %d held", n, len(r.mu.owned), len(r.mu.heldLeases))
+	if n := r.Stats().Leases; n != 0 || r.mu.names.HeldBytes() != 0 {
+		t.Errorf("%d leases, %d bytes held", n, r.mu.names.HeldBytes())
 	}
 	checkInvariants(t, r.Store)
 }
@@ -130,20 +132,4 @@ func TestLeasesOfOneBlockEndOneAnother(t *testing.T) {
 		r.put(ns(fmt.Sprint("b", i)), data(uint64(10+i), 500_000))
 	}
 	checkInvariants(t, r.Store)
-}
-
-// A name that gets another end again and again leaves nothing behind.
-func TestStaleExpiriesAreDropped(t *testing.T) {
-	r := newRig(t, 16<<20, false)
-	r.put(ns("a"), data(1, 10))
-	for i := range 20_000 {
-		r.Expire(context.Background(), "ns", "a", r.now.Add(time.Duration(i+1)*time.Hour))
-	}
-	if n := len(r.mu.expiries); n > 2*staleExpiries {
-		t.Errorf("%d expiries of one name", n)
-	}
-	r.advance(20_000 * time.Hour)
-	if r.Contains(context.Background(), "ns", "a") || r.Len("ns") != 0 {
-		t.Error("the name did not expire")
-	}
 }

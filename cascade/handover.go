@@ -2,7 +2,6 @@ package cascade
 
 import (
 	"context"
-	"time"
 
 	"cascadekv/tiers"
 )
@@ -43,11 +42,11 @@ func (s *Store) takeClaimsLocked() {
 func (s *Store) claimedViewLocked(p tiers.Pin, m *memTier) *View {
 	info := p.Info()
 	v := &View{store: s, pin: p, bytes: p.Bytes(), id: info.ID, tier: m.stats.Name, kept: true}
-	if b := s.mu.blocks[info.ID]; !info.ID.IsZero() && b != nil && b.at[m.index].present {
+	if b := s.mu.blocks[info.ID]; !info.ID.IsZero() && b != nil && b.In(m.index) {
 		s.holdLocked(b, m.index)
 		v.block, v.mem, v.stay = b, m, b.at[m.index].stay
 	} else {
-		v.block = &blockState{info: info}
+		v.block = newBlock(info)
 	}
 	v.block.busy++
 	s.mu.stats.Views++
@@ -98,29 +97,6 @@ func (s *Store) DropClaims() {
 			c.stage.Abort()
 		}
 	}
-}
-
-// EachLease calls fn for every lease. fn must not call the store.
-func (s *Store) EachLease(fn func(ns, key, owner string, until time.Time)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.mu.leases {
-		fn(l.name.entry.Namespace, l.name.entry.Key, l.owner, l.until)
-	}
-}
-
-// NextEvent is the number that the next event gets.
-func (s *Store) NextEvent() uint64 {
-	s.events.mu.Lock()
-	defer s.events.mu.Unlock()
-	return s.events.next
-}
-
-// startAt makes an empty log give no number below first. Its ring begins with a
-// number that has the first place in it.
-func (l *eventLog) startAt(first uint64) {
-	rounds := (max(first, 1) - 1 + uint64(l.kept) - 1) / uint64(l.kept)
-	l.next = rounds*uint64(l.kept) + 1
 }
 
 // Settle makes what the cold tier was told of names durable, so that a store that

@@ -2,25 +2,72 @@ package cascade
 
 import (
 	"fmt"
+	"log/slog"
 
+	"cascadekv/cascade/names"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/shmindex"
 )
 
-// sharedIndex is what other processes are shown of the names of this rank:
-// internal/shmindex, docs/format.md §6. Guarded by the store's mutex.
+// sharedIndex is the table in which other processes look names of this rank up
+// (internal/shmindex, docs/format.md §6), with the name that has each place.
 //
-// The table is kept in step by three calls: show after every change of what an
-// entry tells, hide when a name is gone, and both before the mutex is given up,
-// so that whoever is told of the change finds it in the table. What it says of a
-// place in the arena is a hint on top of that: a block's own record there ends
-// before its room is handed out again.
+// The table is kept in step by showLocked, after every change of what an entry
+// has, and hideLocked, when a name is gone, both before the mutex is given up, so
+// that whoever hears of the change finds it in the table. Where a block lies in
+// the arena is a hint on top of that: a block's own record there ends before its
+// room is handed out again. Guarded by the store's mutex.
 type sharedIndex struct {
 	table  *shmindex.Table
-	owners []*name  // by place
-	arena  *memTier // nil when blocks lie in no file
-	moves  uint64   // of arena, as of when all entries were written
-	filled bool     // all names are in
+	owners []*names.Name // by place
+	arena  *memTier      // nil when blocks lie in no file
+	moves  uint64        // of arena, as of when all entries were written
+	filled bool          // all names are in
+}
+
+func newSharedIndex(o shmindex.Options) (*sharedIndex, error) {
+	table, err := shmindex.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return &sharedIndex{table: table, owners: make([]*names.Name, table.Places())}, nil
+}
+
+// has reports whether n's place is its own.
+func (x *sharedIndex) has(n *names.Name) bool {
+	return int(n.Slot) < len(x.owners) && x.owners[n.Slot] == n
+}
+
+// set writes the entry of n, and reports whether the table has room for more.
+func (x *sharedIndex) set(n *names.Name, e shmindex.Entry) bool {
+	if x.has(n) {
+		x.table.Update(n.Slot, e)
+		return true
+	}
+	place, err := x.table.Insert(shmindex.FingerprintOf(n.Namespace(), n.Key()), e)
+	if err != nil {
+		return false
+	}
+	n.Slot, x.owners[place] = place, n
+	return !x.table.Crowded()
+}
+
+// remove takes n out, if it is there.
+func (x *sharedIndex) remove(n *names.Name) {
+	if x.has(n) {
+		x.table.Remove(n.Slot)
+		x.owners[n.Slot] = nil
+	}
+}
+
+// touched returns the name that a client read, as it put that into its ring: nil
+// when the place is free, or one of another table.
+func (x *sharedIndex) touched(touch uint64) *names.Name {
+	place := uint32(touch)
+	if touch>>32 != x.table.Number()&(1<<32-1) || int(place) >= len(x.owners) {
+		return nil
+	}
+	return x.owners[place]
 }
 
 const (
@@ -42,7 +89,7 @@ func (s *Store) Index() (fd int, size int64, err error) {
 			return -1, 0, err
 		}
 		if s.mu.index == nil {
-			if s.mu.index, err = s.newIndexLocked(max(2*s.mu.names, indexNames)); err != nil {
+			if s.mu.index, err = s.newIndexLocked(max(2*s.mu.names.Len(), indexNames)); err != nil {
 				s.mu.Unlock()
 				return -1, 0, fmt.Errorf("cascade: shared index: %w", err)
 			}
@@ -58,26 +105,24 @@ func (s *Store) Index() (fd int, size int64, err error) {
 }
 
 // newIndexLocked makes an empty index.
-func (s *Store) newIndexLocked(names int) (*sharedIndex, error) {
-	x := &sharedIndex{}
+func (s *Store) newIndexLocked(room int) (*sharedIndex, error) {
 	s.mu.indexes++
-	o := shmindex.Options{Names: names, Number: s.mu.indexes}
+	o := shmindex.Options{Names: room, Number: s.mu.indexes}
 	for _, m := range s.mem {
 		o.Tiers = append(o.Tiers, m.stats.Name)
 	}
 	if s.cold != nil {
 		o.Tiers = append(o.Tiers, s.coldStats.Name)
 	}
-	if m := s.shared(); m != nil {
-		x.arena, x.moves = m, m.tier.Moves()
+	m := s.shared()
+	if m != nil {
 		o.Arena = int64(len(m.tier.Region()))
 	}
-	var err error
-	if x.table, err = shmindex.New(o); err != nil {
-		return nil, err
+	x, err := newSharedIndex(o)
+	if err == nil && m != nil {
+		x.arena, x.moves = m, m.tier.Moves()
 	}
-	x.owners = make([]*name, x.table.Places())
-	return x, nil
+	return x, err
 }
 
 // fillIndex shows all names in x, a few at a time.
@@ -114,48 +159,29 @@ func (s *Store) showNames(x *sharedIndex) bool {
 // showSomeLocked shows names of a namespace below a place in its list, from
 // there down as Scan does, and returns where to go on.
 func (s *Store) showSomeLocked(ns string, below int) (next int) {
-	sp := s.mu.spaces[ns]
+	sp := s.mu.names.Space(ns)
 	if sp == nil {
 		return 0
 	}
-	next = min(below, len(sp.list))
+	next = min(below, len(sp.List()))
 	for i := 0; i < indexStep && next > 0; i++ {
 		next--
-		s.showLocked(sp.list[next])
+		s.showLocked(sp.List()[next])
 	}
 	return next
 }
 
 // showLocked writes what is true of a name that has a block into the index.
-func (s *Store) showLocked(n *name) {
-	x := s.mu.index
-	if x == nil {
-		return
+func (s *Store) showLocked(n *names.Name) {
+	if x := s.mu.index; x != nil && !x.set(n, s.shownOfLocked(n)) {
+		s.growIndexLocked()
 	}
-	if x.has(n) {
-		x.table.Update(n.shown, s.shownOfLocked(n))
-		return
-	}
-	place, err := x.table.Insert(shmindex.FingerprintOf(n.entry.Namespace, n.entry.Key), s.shownOfLocked(n))
-	if err == nil {
-		n.shown, x.owners[place] = place, n
-		if !x.table.Crowded() {
-			return
-		}
-	}
-	s.growIndexLocked()
-}
-
-// has tells whether a name's place is its own.
-func (x *sharedIndex) has(n *name) bool {
-	return int(n.shown) < len(x.owners) && x.owners[n.shown] == n
 }
 
 // hideLocked takes a name out of the index.
-func (s *Store) hideLocked(n *name) {
-	if x := s.mu.index; x != nil && x.has(n) {
-		x.table.Remove(n.shown)
-		x.owners[n.shown] = nil
+func (s *Store) hideLocked(n *names.Name) {
+	if x := s.mu.index; x != nil {
+		x.remove(n)
 	}
 }
 
@@ -163,29 +189,29 @@ func (s *Store) showAllLocked(b *blockState) {
 	if s.mu.index == nil {
 		return
 	}
-	for _, n := range b.names {
+	for _, n := range b.Names() {
 		s.showLocked(n)
 	}
 }
 
 // shownOfLocked is what the index tells of a name.
-func (s *Store) shownOfLocked(n *name) shmindex.Entry {
-	b := n.block
-	e := shmindex.Entry{Kind: shmindex.Here, Tier: uint16(len(s.mem)), Size: uint32(b.info.Size), CRC: b.info.CRC}
-	if n.entry.Bound {
+func (s *Store) shownOfLocked(n *names.Name) shmindex.Entry {
+	b := stateOf(n)
+	e := shmindex.Entry{Kind: shmindex.Here, Tier: uint16(len(s.mem)), Size: uint32(b.Info.Size), CRC: b.Info.CRC}
+	if n.Bound() {
 		e.Kind = shmindex.Bound
 		return e
 	}
-	if !n.entry.Expires.IsZero() {
-		e.Expires = n.entry.Expires.UnixNano()
+	if !n.Expires().IsZero() {
+		e.Expires = n.Expires().UnixNano()
 	}
 	for i := len(s.mem) - 1; i >= 0; i-- {
-		if b.at[i].present {
+		if b.In(i) {
 			e.Tier = uint16(i)
 		}
 	}
-	if x := s.mu.index; x.arena != nil && b.at[x.arena.index].present {
-		if r, err := x.arena.tier.Record(b.info.ID); err == nil {
+	if x := s.mu.index; x.arena != nil && b.In(x.arena.index) {
+		if r, err := x.arena.tier.Record(b.Info.ID); err == nil {
 			e.Kind, e.Offset, e.Record, e.UID = shmindex.InArena, uint64(r.Offset), uint64(r.Record), r.UID
 		}
 	}
@@ -195,13 +221,13 @@ func (s *Store) shownOfLocked(n *name) shmindex.Entry {
 // growIndexLocked puts a larger table in the place of the one there is.
 func (s *Store) growIndexLocked() {
 	old := s.mu.index
-	next, err := s.newIndexLocked(max(2*s.mu.names, old.table.Places()))
+	next, err := s.newIndexLocked(max(2*s.mu.names.Len(), old.table.Places()))
 	if err != nil {
-		s.log.Warn("the shared index ends: clients ask instead", "err", err)
+		s.logLocked(slog.LevelWarn, "the shared index ends: clients ask instead", "err", err)
 		s.closeIndexLocked()
 		return
 	}
-	old.table.Supersede()
+	old.table.Invalidate()
 	s.mu.index = next
 	s.workers.Go(func() { s.fillIndex(next) })
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/cascade/names"
 	"cascadekv/internal/block"
 	"cascadekv/internal/shmindex"
 )
@@ -53,25 +54,26 @@ func checkIndex(t *testing.T, s *Store) {
 	}
 	defer r.Close()
 	shown := 0
-	for _, sp := range s.mu.spaces {
-		for _, n := range sp.byKey {
-			e, place, ok := r.Lookup(shmindex.FingerprintOf(sp.name, n.entry.Key))
-			if ok != (n.block != nil) && (ok || x.filled) {
-				t.Errorf("name %q: shown %v, it has a block: %v", n.entry.Key, ok, n.block != nil)
+	for _, ns := range s.mu.names.Spaces() {
+		sp := s.mu.names.Space(ns)
+		for n := range sp.Nodes() {
+			e, place, ok := r.Lookup(shmindex.FingerprintOf(sp.Name(), n.Key()))
+			if ok != (stateOf(n) != nil) && (ok || x.filled) {
+				t.Errorf("name %q: shown %v, it has a block: %v", n.Key(), ok, stateOf(n) != nil)
 			}
-			if !ok || n.block == nil {
+			if !ok || stateOf(n) == nil {
 				continue
 			}
 			shown++
 			if x.owners[place] != n {
-				t.Errorf("name %q: its place is another's", n.entry.Key)
+				t.Errorf("name %q: its place is another's", n.Key())
 			}
 			want := s.shownOfLocked(n)
 			if e.UID == want.UID && !stillThere(s, e) { // moved: clients ask until the next sweep
 				e.Offset, e.Record = want.Offset, want.Record
 			}
 			if e != want {
-				t.Errorf("name %q: shown as %+v, want %+v", n.entry.Key, e, want)
+				t.Errorf("name %q: shown as %+v, want %+v", n.Key(), e, want)
 			}
 			checkShown(t, s, n, e)
 		}
@@ -85,7 +87,7 @@ func checkIndex(t *testing.T, s *Store) {
 }
 
 // entry is what the index says of a name.
-func (x *sharedIndex) entry(n *name) (shmindex.Entry, bool) {
+func (x *sharedIndex) entry(n *names.Name) (shmindex.Entry, bool) {
 	fd, _, err := x.table.File()
 	if err != nil {
 		return shmindex.Entry{}, false
@@ -96,11 +98,11 @@ func (x *sharedIndex) entry(n *name) (shmindex.Entry, bool) {
 		return shmindex.Entry{}, false
 	}
 	defer r.Close()
-	e, _, ok := r.Lookup(shmindex.FingerprintOf(n.entry.Namespace, n.entry.Key))
+	e, _, ok := r.Lookup(shmindex.FingerprintOf(n.Namespace(), n.Key()))
 	return e, ok
 }
 
-func count(owners []*name, what *name) (n int) {
+func count(owners []*names.Name, what *names.Name) (n int) {
 	for _, o := range owners {
 		if o == what {
 			n++
@@ -119,14 +121,14 @@ func stillThere(s *Store, e shmindex.Entry) bool {
 }
 
 // checkShown reads a block where the index says it is.
-func checkShown(t *testing.T, s *Store, n *name, e shmindex.Entry) {
+func checkShown(t *testing.T, s *Store, n *names.Name, e shmindex.Entry) {
 	t.Helper()
 	if e.Kind != shmindex.InArena {
 		return
 	}
 	bytes := s.shared().tier.Region()[e.Offset : e.Offset+uint64(e.Size)]
-	if !stillThere(s, e) || block.CRC(bytes) != n.block.info.CRC || e.CRC != n.block.info.CRC || int64(e.Size) != n.block.info.Size {
-		t.Errorf("name %q: other bytes at %d", n.entry.Key, e.Offset)
+	if !stillThere(s, e) || block.CRC(bytes) != stateOf(n).Info.CRC || e.CRC != stateOf(n).Info.CRC || int64(e.Size) != stateOf(n).Info.Size {
+		t.Errorf("name %q: other bytes at %d", n.Key(), e.Offset)
 	}
 }
 

@@ -153,8 +153,8 @@ func (s *Store) keepHeads(fresh bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		var chain []policy.Node
-		for n := s.knownLocked(st.Name.Namespace, st.Name.Parent); n != nil && n.block != nil && n.block.below.old; n = n.parent {
-			chain = s.usedColdLocked(chain, n.block)
+		for n := s.mu.names.Get(st.Name.Namespace, st.Name.Parent); n != nil && n.Block() != nil && stateOf(n).below.old; n = n.Parent() {
+			chain = s.usedColdLocked(chain, stateOf(n))
 		}
 		if len(chain) > 0 {
 			slices.Reverse(chain) // head first

@@ -23,22 +23,22 @@ func checkInvariants(t *testing.T, s *Store) {
 		s.mu.Lock()
 	}
 	checkIndex(t, s)
+	if err := s.mu.names.Verify(); err != nil {
+		t.Error(err)
+	}
 	var stored, referenced, cold int64
-	names, nameBytes := 0, int64(0)
+	named := 0
 	for id, b := range s.mu.blocks {
-		if b.info.ID != id {
-			t.Errorf("block %v is filed under %v", b.info.ID, id)
+		if b.Info.ID != id {
+			t.Errorf("block %v is filed under %v", b.Info.ID, id)
 		}
-		if want := tallyOf(b); b.nameStats != want {
-			t.Errorf("block %v: its names are counted as %+v, want %+v", id, b.nameStats, want)
+		if err := b.Verify(); err != nil {
+			t.Error(err)
 		}
-		stored += b.info.Size
-		referenced += b.info.Size * int64(len(b.names))
-		names += len(b.names)
-		for _, n := range b.names {
-			nameBytes += n.cost()
-		}
-		if len(b.names) > 0 && !b.cold && !b.inMemory() {
+		stored += b.Info.Size
+		referenced += b.Info.Size * int64(len(b.Names()))
+		named += len(b.Names())
+		if len(b.Names()) > 0 && !b.cold && !b.InAny() {
 			t.Errorf("block %v has names and no bytes", id)
 		}
 		if r := b.below; s.mu.room.policy != nil && r.ranked != (b.cold && !r.foreign) || r.ranked && s.mu.room.nodes[r.node] != b {
@@ -48,73 +48,25 @@ func checkInvariants(t *testing.T, s *Store) {
 			if want := s.takesLocked(b); r.bytes != want {
 				t.Errorf("block %v takes %d bytes in the cold tier, counted %d", id, want, r.bytes)
 			}
-			if r.held != (b.inMemory() || b.fetch != nil || b.wanted()) {
+			if r.held != (b.InAny() || b.fetch != nil || b.Needed()) {
 				t.Errorf("block %v: in the cold tier it is held: %v", id, r.held)
 			}
 		}
 		for i, m := range s.mem {
-			if b.at[i].present && m.nodes[b.at[i].node] != b {
+			if b.In(i) && m.nodes[b.at[i].node] != b {
 				t.Errorf("block %v: node of tier %s is somebody else's", id, m.stats.Name)
 			}
 		}
 	}
-	if s.mu.stats.BytesStored != stored || s.mu.stats.BytesReferenced != referenced || s.mu.names != names {
-		t.Errorf("stored %d/%d, referenced %d/%d, names %d/%d", s.mu.stats.BytesStored, stored, s.mu.stats.BytesReferenced, referenced, s.mu.names, names)
+	if s.mu.stats.BytesStored != stored {
+		t.Errorf("%d bytes stored, counted %d", stored, s.mu.stats.BytesStored)
 	}
-	if nameBytes != s.mu.nameBytes {
-		t.Errorf("names take %d bytes, counted %d", nameBytes, s.mu.nameBytes)
+	if named != s.mu.names.Len() || referenced != s.mu.names.Referenced() {
+		t.Errorf("blocks have %d names and %d bytes referenced, counted %d and %d", named, referenced, s.mu.names.Len(), s.mu.names.Referenced())
 	}
 	if cold != s.mu.room.bytes {
 		t.Errorf("%d bytes in the cold tier, counted %d", cold, s.mu.room.bytes)
 	}
-	for _, sp := range s.mu.spaces {
-		children, withBlock := map[*name]int32{}, map[*name]int32{}
-		resident := map[*name][maxMemory]int32{}
-		for _, n := range sp.byKey {
-			if n.parent == nil {
-				continue
-			}
-			children[n.parent]++
-			if n.block != nil {
-				withBlock[n.parent]++
-			}
-			r := resident[n.parent]
-			for i := range s.mem {
-				if n.block != nil && n.block.at[i].present {
-					r[i]++
-				}
-			}
-			resident[n.parent] = r
-		}
-		for _, n := range sp.byKey {
-			if n.children != children[n] || n.stored != withBlock[n] || n.resident != resident[n] {
-				t.Errorf("name %q: children %d, stored %d, resident %v; want %d, %d, %v", n.entry.Key, n.children, n.stored, n.resident, children[n], withBlock[n], resident[n])
-			}
-		}
-	}
-}
-
-// tallyOf counts a block's names anew.
-func tallyOf(b *blockState) (t nameStats) {
-	for i, n := range b.names {
-		if n.nth != i || n.block != b {
-			return nameStats{prefixes: -1} // the list itself is wrong
-		}
-		if n.entry.Prefix {
-			t.prefixes++
-		}
-		if n.stored > 0 {
-			t.leading++
-		}
-		t.leases += len(n.leases)
-		if i == 0 || n.entry.Depth < t.depth {
-			t.depth, t.shallow = n.entry.Depth, 0
-		}
-		if n.entry.Depth == t.depth {
-			t.shallow++
-		}
-	}
-	return t
 }
 
 // holes counts blocks evicted from memory tier m under a cached child. It
@@ -144,9 +96,9 @@ func TestEvictionLeavesNoHole(t *testing.T) {
 					if deleting.Load() {
 						return
 					}
-					for _, n := range m.nodes[node].names {
-						if n.resident[0] > 0 {
-							t.Errorf("%q leaves %d cached children behind", n.entry.Key, n.resident[0])
+					for _, n := range m.nodes[node].Names() {
+						if n.Resident(0) > 0 {
+							t.Errorf("%q leaves %d cached children behind", n.Key(), n.Resident(0))
 						}
 					}
 				}}

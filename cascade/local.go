@@ -94,7 +94,7 @@ func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement
 func (l Local) Outdated(ns, key string, before uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.seq = max(l.mu.seq, before)
+	l.mu.names.Observe(before)
 	l.invalidateFetchLocked(nameID{ns, key}, before)
 	if l.unbindBeforeLocked(ns, key, before) {
 		l.wakeWaitersLocked()
@@ -124,7 +124,7 @@ func (l Local) Touched(ns string, keys []string) {
 			if n == nil {
 				continue
 			}
-			if node, there := r.node(n.block); there {
+			if node, there := r.node(stateOf(n)); there {
 				chain = append(chain, node)
 			}
 		}

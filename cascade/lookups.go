@@ -1,10 +1,8 @@
 package cascade
 
-import "strings"
-
-// maxAsked bounds the namespaces of a store for those that are in it only
-// because somebody asked for a name there: what asks may name any.
-const maxAsked = 256
+import (
+	"cascadekv/cascade/names"
+)
 
 // countLookup counts a look-up of one name.
 func (s *Store) countLookup(ns string, found bool) {
@@ -26,8 +24,8 @@ func (s *Store) countLookupsLocked(ns string, names, found uint64) {
 	s.mu.stats.Lookups += names
 	s.mu.stats.Found += found
 	if sp := s.askedLocked(ns); sp != nil && names > 0 {
-		sp.lookups += names
-		sp.found += found
+		sp.Lookups += names
+		sp.Found += found
 	}
 }
 
@@ -42,30 +40,30 @@ func (s *Store) countMissesLocked(ns string, n uint64) {
 	s.remoteHits.Misses += n // shown where there are peers, and a cold tier where there is one
 	s.coldStats.Misses += n
 	if sp := s.askedLocked(ns); sp != nil {
-		sp.misses += n
+		sp.Misses += n
 	}
 }
 
 // askedLocked is the namespace ns, for counting; nil where that would be one
-// too many.
-func (s *Store) askedLocked(ns string) *space {
-	if sp := s.mu.spaces[ns]; sp != nil || len(s.mu.spaces) >= maxAsked {
+// too many: what asks may name any.
+func (s *Store) askedLocked(ns string) *names.Space {
+	if sp := s.mu.names.Space(ns); sp != nil || s.mu.names.SpaceCount() >= names.KeepSpaces {
 		return sp
 	}
-	return s.spaceLocked(strings.Clone(ns)) // it may be a part of a request
+	return s.mu.names.AddSpace(ns)
 }
 
-// countPut counts a put of n.
-func (n *name) countPut(s *Store) {
+// countPutLocked counts a put of n.
+func (s *Store) countPutLocked(n *names.Name) {
 	s.mu.stats.Puts++
-	n.space.puts++
+	n.Space().Puts++
 }
 
-// countDuplicate counts a put of bytes that were stored already.
-func (n *name) countDuplicate(s *Store, alias bool) {
+// countDuplicateLocked counts a put of bytes that were stored already.
+func (s *Store) countDuplicateLocked(n *names.Name, alias bool) {
 	s.mu.stats.Duplicates++
 	if alias {
-		n.space.aliases++
+		n.Space().Aliases++
 	}
 }
 
@@ -77,18 +75,9 @@ const leastAlias = 4 << 10
 // isAlias reports whether a name of the namespace, to become one of b, finds
 // another there: the same content came under another key. n is the name as it
 // is, nil when there is none.
-func (b *blockState) isAlias(n *name, ns string) bool {
-	if b.info.Size < leastAlias || n != nil && n.block == b {
+func (b *blockState) isAlias(n *names.Name, ns string) bool {
+	if b.Info.Size < leastAlias || n != nil && stateOf(n) == b {
 		return false
 	}
-	for _, other := range b.names[:min(len(b.names), maxCompared)] {
-		if other.space.name == ns {
-			return true
-		}
-	}
-	return false
+	return b.HasNameIn(ns)
 }
-
-// maxCompared bounds the names of a block that are looked at: it may have very
-// many, and almost always the first tells.
-const maxCompared = 8

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"cascadekv/cascade/names"
 )
 
 // in is one namespace's part of the statistics.
@@ -71,10 +73,10 @@ func TestLooksAreCounted(t *testing.T) {
 // store does not keep them all.
 func TestAskedNamespacesAreBounded(t *testing.T) {
 	r := newRig(t, 8<<20, false)
-	for i := range 2 * maxAsked {
+	for i := range 2 * names.KeepSpaces {
 		r.Contains(t.Context(), fmt.Sprint("asked", i), "k")
 	}
-	if st := r.Stats(); len(st.Namespaces) != maxAsked || st.Lookups != 2*maxAsked {
+	if st := r.Stats(); len(st.Namespaces) != names.KeepSpaces || st.Lookups != 2*names.KeepSpaces {
 		t.Errorf("%d namespaces, %d look-ups", len(st.Namespaces), st.Lookups)
 	}
 	r.put(Entry{Namespace: "stored", Key: "k"}, data(1, 100))

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"cascadekv/cascade/names"
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/fault"
@@ -17,8 +18,8 @@ type Peers interface {
 	Publish(...directory.Statement)
 
 	// Settled waits until the homes that answer were told all that was published,
-	// and is false when done is closed before.
-	Settled(done <-chan struct{}) bool
+	// and is false when ctx ends first.
+	Settled(ctx context.Context) bool
 
 	// Locate tells where the blocks of keys lie on other ranks, in parallel to
 	// keys: nil for those nobody is known to have.
@@ -28,8 +29,8 @@ type Peers interface {
 	// error with a method Done, dst is not the caller's until that is closed.
 	Read(ctx context.Context, copies []directory.Statement, dst []byte) error
 
-	// Refute takes back what a statement says of copies: s has what is left.
-	Refute(s directory.Statement)
+	// Invalidate takes back what a statement says of copies: s has what is left.
+	Invalidate(s directory.Statement)
 
 	// Touch tells an owner which of its blocks were used here.
 	Touch(owner fabric.Rank, ns string, keys []string)
@@ -61,25 +62,52 @@ func (s *Store) Join(p Peers) {
 	Local{s}.Names(func(string, string) bool { return true }, func(st directory.Statement) { p.Publish(st) })
 }
 
-// enqueuePublishLocked has the name's homes told of what changed.
-func (s *Store) enqueuePublishLocked(n *name) {
-	s.invalidateFetchLocked(nameID{n.entry.Namespace, n.entry.Key}, math.MaxUint64)
-	if s.peers == nil || n.publishPending {
+// publishQueue lists names whose homes have not heard of their last change, each
+// once. Guarded by the store's mutex, but for wake.
+type publishQueue struct {
+	names []*names.Name
+	wake  chan struct{} // has the publisher look
+}
+
+func newPublishQueue() publishQueue { return publishQueue{wake: make(chan struct{}, 1)} }
+
+func (q *publishQueue) add(n *names.Name) {
+	if n.Queued {
 		return
 	}
-	n.publishPending = true
-	s.mu.unpublished = append(s.mu.unpublished, n)
-	if len(s.mu.unpublished) == 1 {
+	n.Queued = true
+	q.names = append(q.names, n)
+	if len(q.names) == 1 {
 		select {
-		case s.publishWake <- struct{}{}:
+		case q.wake <- struct{}{}:
 		default:
 		}
 	}
 }
 
+// take removes the first names of the queue, and calls fn with each.
+func (q *publishQueue) take(most int, fn func(*names.Name)) {
+	n := min(len(q.names), most)
+	for i, one := range q.names[:n] {
+		one.Queued, q.names[i] = false, nil
+		fn(one)
+	}
+	if q.names = q.names[n:]; len(q.names) == 0 {
+		q.names = nil
+	}
+}
+
+// enqueuePublishLocked has what changed of a name published to its homes.
+func (s *Store) enqueuePublishLocked(n *names.Name) {
+	s.invalidateFetchLocked(nameID{n.Namespace(), n.Key()}, math.MaxUint64)
+	if s.peers != nil {
+		s.unpublished.add(n)
+	}
+}
+
 // enqueuePublishAllLocked is say for all names of a block.
 func (s *Store) enqueuePublishAllLocked(b *blockState) {
-	for _, n := range b.names {
+	for _, n := range b.Names() {
 		s.enqueuePublishLocked(n)
 	}
 }
@@ -88,7 +116,7 @@ func (s *Store) publishInBackground(ctx context.Context) {
 	defer fault.Guard()()
 	for {
 		select {
-		case <-s.publishWake:
+		case <-s.unpublished.wake:
 		case <-ctx.Done():
 			return
 		}
@@ -121,7 +149,7 @@ func (s *Store) awaitHomes(ctx context.Context) {
 	s.publish()
 	ctx, cancel := context.WithTimeout(ctx, homesPatience)
 	defer cancel()
-	s.peers.Settled(ctx.Done())
+	s.peers.Settled(ctx)
 }
 
 // nextUnpublished describes names whose homes have not been told of their last
@@ -129,15 +157,10 @@ func (s *Store) awaitHomes(ctx context.Context) {
 func (s *Store) nextUnpublished() []directory.Statement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := min(len(s.mu.unpublished), publishStep)
-	batch := make([]directory.Statement, 0, n)
-	for i, one := range s.mu.unpublished[:n] {
-		one.publishPending, s.mu.unpublished[i] = false, nil
-		batch = append(batch, s.stateLocked(one.entry.Namespace, one.entry.Key))
-	}
-	if s.mu.unpublished = s.mu.unpublished[n:]; len(s.mu.unpublished) == 0 {
-		s.mu.unpublished = nil
-	}
+	batch := make([]directory.Statement, 0, min(len(s.unpublished.names), publishStep))
+	s.unpublished.take(publishStep, func(n *names.Name) {
+		batch = append(batch, s.stateLocked(n.Namespace(), n.Key()))
+	})
 	return batch
 }
 
@@ -145,18 +168,18 @@ func (s *Store) nextUnpublished() []directory.Statement {
 func (s *Store) stateLocked(ns, key string) directory.Statement {
 	st := directory.Statement{Version: s.tickLocked()}
 	st.Name.Namespace, st.Name.Key = ns, key
-	n := s.knownLocked(ns, key)
-	if n == nil || n.block == nil {
+	n := s.mu.names.Get(ns, key)
+	if n == nil || n.Block() == nil {
 		return st
 	}
-	b := n.block
-	st.Name, st.Info = n.entry, b.info
-	st.Name.Seq = n.put
+	b := stateOf(n)
+	st.Name, st.Info = n.Record(), b.Info
+	st.Name.Seq = n.Put()
 	for _, m := range s.mem {
-		if !b.at[m.index].present {
+		if !b.In(m.index) {
 			continue
 		}
-		if at, err := m.tier.Place(b.info.ID); err == nil {
+		if at, err := m.tier.Place(b.Info.ID); err == nil {
 			st.Memory = &directory.Memory{Region: uint32(m.index), Offset: at.Offset, Generation: at.Generation}
 			break
 		}

@@ -58,7 +58,7 @@ func (s *Store) advanceLocked(a *prefetch, fresh *[]*fetch) {
 // its time.
 func (s *Store) takeLandedLocked(f *fetch) *View {
 	s.continuePrefetchLocked(f)
-	return s.landedViewLocked(f.landed, &blockState{info: f.landed.info})
+	return s.landedViewLocked(f.landed, newBlock(f.landed.info))
 }
 
 // continuePrefetchLocked fetches the next block of the chain that f is part of,

@@ -105,14 +105,14 @@ func (s *Store) probeHere(ns string, keys []string) []presence {
 func (s *Store) probeMany(ns string, keys []string, here []presence) (all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sp := s.mu.spaces[ns]
+	sp := s.mu.names.Space(ns)
 	if sp == nil {
 		return false
 	}
 	all = true
 	for i, key := range keys {
-		if n := sp.byKey[key]; n != nil && n.visible(s.now) {
-			here[i] = presence{s.fastestLocked(n.block), n.block.info.Size}
+		if n := sp.Get(key); n != nil && n.Visible(s.now) {
+			here[i] = presence{s.fastestLocked(stateOf(n)), stateOf(n).Info.Size}
 		} else if all = false; !s.asksElsewhere() {
 			break
 		}

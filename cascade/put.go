@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"cascadekv/cascade/names"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
@@ -20,7 +21,7 @@ func (s *Store) Put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 }
 
 // put is Put without telling the policy of a request.
-func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (PutResult, *name, error) {
+func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (PutResult, *names.Name, error) {
 	if err := e.Check(); err != nil {
 		return PutResult{}, nil, err
 	}
@@ -39,7 +40,7 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 }
 
 // addName points e at the block id if that is stored here; nil if it is not.
-func (s *Store) addName(ctx context.Context, e Entry, id BlockID) (*name, error) {
+func (s *Store) addName(ctx context.Context, e Entry, id BlockID) (*names.Name, error) {
 	elsewhere := s.elsewhere(ctx, &e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +55,7 @@ func (s *Store) addName(ctx context.Context, e Entry, id BlockID) (*name, error)
 }
 
 // renameLocked points e at b, which is stored here: a duplicate put.
-func (s *Store) renameLocked(e Entry, b *blockState, elsewhere bool) (*name, error) {
+func (s *Store) renameLocked(e Entry, b *blockState, elsewhere bool) (*names.Name, error) {
 	if err := s.allowedLocked(e, elsewhere); err != nil {
 		return nil, err
 	}
@@ -65,11 +66,11 @@ func (s *Store) renameLocked(e Entry, b *blockState, elsewhere bool) (*name, err
 		s.mu.stats.Rejected++
 		return nil, err
 	}
-	alias := b.isAlias(s.knownLocked(e.Namespace, e.Key), e.Namespace)
+	alias := b.isAlias(s.mu.names.Get(e.Namespace, e.Key), e.Namespace)
 	n := s.bindLocked(e, b)
 	b.busy--
-	n.countPut(s)
-	n.countDuplicate(s, alias)
+	s.countPutLocked(n)
+	s.countDuplicateLocked(n, alias)
 	return n, nil
 }
 
@@ -191,7 +192,7 @@ func (s *Store) elsewhere(ctx context.Context, e *Entry) bool {
 
 // commit publishes the block under id, or under a provisional id when id is
 // zero. dup says that the bytes were stored already.
-func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *name, dup bool, err error) {
+func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *names.Name, dup bool, err error) {
 	s := st.store
 	if st.done {
 		return nil, false, fmt.Errorf("%w: the stage is ended", ErrBadEntry)
@@ -221,14 +222,14 @@ func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *name, dup 
 }
 
 // publishLocked makes a new block of the stage's bytes.
-func (st *Stage) publishLocked(e Entry, id BlockID) (*name, bool, error) {
+func (st *Stage) publishLocked(e Entry, id BlockID) (*names.Name, bool, error) {
 	s := st.store
 	hashed := !id.IsZero()
 	if !hashed {
 		id = s.provisionalLocked()
 	}
-	b := &blockState{info: block.Info{ID: id, Size: st.size, CRC: st.crc}}
-	if err := st.slot.Commit(b.info, nil); err != nil {
+	b := newBlock(block.Info{ID: id, Size: st.size, CRC: st.crc})
+	if err := st.slot.Commit(b.Info, nil); err != nil {
 		s.mu.stats.Rejected++
 		return nil, false, s.roomError(st.mem, st.size, err)
 	}
@@ -236,7 +237,7 @@ func (st *Stage) publishLocked(e Entry, id BlockID) (*name, bool, error) {
 	s.mu.stats.BytesStored += st.size
 	s.enterLocked(b, st.mem)
 	n := s.bindLocked(e, b)
-	n.countPut(s)
+	s.countPutLocked(n)
 	if !hashed {
 		s.pending.push(b)
 	}
@@ -267,7 +268,7 @@ type PutItem struct {
 // the length of the result.
 func (s *Store) PutBatch(ctx context.Context, items []PutItem) ([]PutResult, error) {
 	results := make([]PutResult, 0, len(items))
-	stored := make([]*name, 0, len(items))
+	stored := make([]*names.Name, 0, len(items))
 	var failed error
 	for _, it := range items {
 		res, n, err := s.put(ctx, it.Entry, it.Data, nil)
@@ -286,7 +287,7 @@ func (s *Store) PutBatch(ctx context.Context, items []PutItem) ([]PutResult, err
 // head first. What comes before the piece is not touched, or each put would cost
 // as much as its chain is long: those blocks can not leave before the new ones, and
 // are the next to leave after them.
-func (s *Store) accessed(stored ...*name) {
+func (s *Store) accessed(stored ...*names.Name) {
 	if len(stored) == 0 || stored[0] == nil {
 		return
 	}
@@ -296,14 +297,14 @@ func (s *Store) accessed(stored ...*name) {
 }
 
 // refreshLocked is accessed with the mutex held.
-func (s *Store) refreshLocked(stored []*name) {
+func (s *Store) refreshLocked(stored []*names.Name) {
 	for _, r := range s.mu.ranked {
 		chain := s.mu.chain[:0]
 		for _, n := range stored {
-			if n.block == nil {
+			if stateOf(n) == nil {
 				continue
 			}
-			if node, there := r.node(n.block); there {
+			if node, there := r.node(stateOf(n)); there {
 				chain = append(chain, node)
 			}
 		}

@@ -111,6 +111,30 @@ func TestProbedBlocksComeAheadOfTheirGets(t *testing.T) {
 	}
 }
 
+// TestStoreSweeps: blocks that were prefetched and not asked for in time make room
+// for others, and names end, though nobody calls Sweep.
+func TestStoreSweeps(t *testing.T) {
+	j := (&job{t: t, sweepEvery: time.Millisecond}).open(2, 16<<20)
+	a, b := j.ranks[0], j.ranks[1]
+	a.putKey(t, "k", data(1, 5000))
+	mortal := ns("mortal")
+	mortal.Expires = time.Now().Add(time.Hour)
+	if _, err := b.Put(t.Context(), mortal, data(2, 5000), nil); err != nil {
+		t.Fatal(err)
+	}
+	j.settle()
+	b.Probe(t.Context(), "ns", []string{"k"})
+	prefetched := func() int64 {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.mu.prefetchBytes
+	}
+	eventually(t, "the probed block is here", func() bool { return b.node.Stats().Reads == 1 })
+	j.late.Add(int64(2 * time.Hour))
+	eventually(t, "its room is given back", func() bool { return prefetched() == 0 })
+	eventually(t, "the name has ended", func() bool { return b.Stats().Names == 0 })
+}
+
 func TestHotBlocksReplicate(t *testing.T) {
 	j := newJob(t, 3, 16<<20)
 	hot, cold := data(1, 4000), data(2, 4000)

@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -28,6 +29,8 @@ type job struct {
 	local string // where ranks have catalogues; "": they have none
 	ranks []*jobRank
 	late  atomic.Int64 // how much later the stores take it to be, nanoseconds
+
+	sweepEvery time.Duration // 0: only Sweep sweeps
 }
 
 type jobRank struct {
@@ -57,7 +60,7 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 		j.t.Fatal(err)
 	}
 	o := Options{
-		Memory: []tiers.Memory{m}, Limits: Limits{FetchDeadline: 2 * time.Second}, Log: slog.New(slog.DiscardHandler),
+		Memory: []tiers.Memory{m}, Limits: Limits{FetchDeadline: 2 * time.Second}, Log: slog.New(slog.DiscardHandler), sweepEvery: cmp.Or(j.sweepEvery, -1),
 		Now: func() time.Time { return time.Now().Add(time.Duration(j.late.Load())) },
 	}
 	if j.dir != "" {
@@ -134,9 +137,9 @@ func (j *job) settle() {
 		quiet++
 		for _, r := range j.ranks {
 			r.mu.Lock()
-			said := len(r.mu.unpublished) == 0
+			said := len(r.unpublished.names) == 0
 			r.mu.Unlock()
-			if !said || !r.node.Settled(j.t.Context().Done()) {
+			if !said || !r.node.Settled(j.t.Context()) {
 				quiet = 0
 			}
 		}

@@ -306,7 +306,7 @@ func (r *rig) wantEvicted(id BlockID) {
 	resident := func() bool {
 		r.Store.mu.Lock()
 		defer r.Store.mu.Unlock()
-		return r.mu.blocks[id].at[r.last().index].present
+		return r.mu.blocks[id].In(r.last().index)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -3,6 +3,7 @@ package cascade
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"cascadekv/internal/block"
@@ -50,10 +51,11 @@ func (s *Store) recover() error {
 	s.recoverNamesLocked(&r)
 	s.takeClaimsLocked()
 	s.recoverBlocksLocked()
-	for _, sp := range s.mu.spaces {
-		sp.recovered = len(sp.list)
+	for _, ns := range s.mu.names.Spaces() {
+		sp := s.mu.names.Space(ns)
+		sp.Recovered = len(sp.List())
 	}
-	s.mu.stats.Recovered = RecoverStats{Blocks: len(s.mu.blocks), Names: s.mu.names, Bytes: s.mu.stats.BytesStored}
+	s.mu.stats.Recovered = RecoverStats{Blocks: len(s.mu.blocks), Names: s.mu.names.Len(), Bytes: s.mu.stats.BytesStored}
 	return nil
 }
 
@@ -71,7 +73,7 @@ func (s *Store) recoverEntryLocked(r *recovery, e tiers.Entry, m *memTier) {
 		return
 	case m == nil:
 		b.cold, b.below.foreign = true, e.Foreign
-	case !b.at[m.index].present:
+	case !b.In(m.index):
 		s.enterLocked(b, m)
 	}
 	for _, n := range e.Names {
@@ -87,18 +89,18 @@ func (s *Store) foundLocked(info block.Info) *blockState {
 	b := s.mu.blocks[info.ID]
 	switch {
 	case b == nil:
-		b = &blockState{info: info}
+		b = newBlock(info)
 		s.mu.blocks[info.ID] = b
 		s.mu.stats.BytesStored += info.Size
-	case b.info != info:
-		s.log.Error("tiers disagree on a block; the second copy is not used", "block", info.ID)
+	case b.Info != info:
+		s.logLocked(slog.LevelError, "tiers disagree on a block; the second copy is not used", "block", info.ID)
 		return nil
 	}
 	return b
 }
 
 func (s *Store) claimNameLocked(r *recovery, c claim) {
-	s.mu.seq = max(s.mu.seq, c.name.Seq)
+	s.mu.names.Observe(c.name.Seq)
 	k := nameID{c.name.Namespace, c.name.Key}
 	old, known := r.names[k]
 	if known && old.name.Seq >= c.name.Seq {
@@ -115,7 +117,7 @@ func (s *Store) claimNameLocked(r *recovery, c claim) {
 func (s *Store) recoverNamesLocked(r *recovery) {
 	for _, c := range r.stale {
 		c.name.Seq++ // the record that won is at least two ticks younger: see names.Graph.Put
-		s.unrecordLocked(c.block, c.name)
+		s.unlinkLocked(c.block, c.name)
 	}
 	live := make([]claim, 0, len(r.names))
 	for _, c := range r.names {
@@ -125,37 +127,10 @@ func (s *Store) recoverNamesLocked(r *recovery) {
 	}
 	slices.SortFunc(live, func(x, y claim) int { return cmp.Compare(x.name.Seq, y.name.Seq) })
 	for _, c := range s.trimLocked(live) {
-		if b := c.block; b.cold && !b.below.foreign && len(b.names) == 0 {
+		if b := c.block; b.cold && !b.below.foreign && len(b.Names()) == 0 {
 			s.inheritColdLocked(b) // with its first name
 		}
-		s.attachRecordedLocked(c.name, c.block)
-	}
-}
-
-// attachRecordedLocked points a name at a block that a tier has on record with
-// it.
-func (s *Store) attachRecordedLocked(e block.Name, b *blockState) {
-	n := s.spaceLocked(e.Namespace).node(e.Key)
-	was, old := n.block, n.entry
-	if was != nil {
-		s.endLeasesLocked(n)
-		s.detachLocked(n)
-		if e.Bound {
-			s.logRemovedLocked(n, was)
-		}
-	}
-	n.setParent(e.Parent)
-	e.Namespace, e.Key = n.space.name, n.entry.Key // one copy of them
-	if n.parent != nil {
-		e.Parent = n.parent.entry.Key
-	}
-	n.entry, n.put = e, e.Seq
-	s.attachLocked(n, b)
-	if was != b || old.Bound {
-		s.logStoredLocked(n)
-	}
-	if was != nil && len(was.names) == 0 {
-		s.forgetLocked(was)
+		s.bindRecordedLocked(c.name, c.block)
 	}
 }
 
@@ -163,9 +138,9 @@ func (s *Store) attachRecordedLocked(e block.Name, b *blockState) {
 // an id.
 func (s *Store) recoverBlocksLocked() {
 	for _, b := range s.mu.blocks {
-		if len(b.names) == 0 {
+		if len(b.Names()) == 0 {
 			s.forgetLocked(b)
-		} else if b.info.ID.IsProvisional() {
+		} else if b.Info.ID.IsProvisional() {
 			s.pending.push(b)
 		}
 	}

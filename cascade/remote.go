@@ -356,8 +356,8 @@ func (s *Store) adoptLocked(f *fetch, a *arrival) (b *blockState, fresh bool) {
 	defer a.slot.Abort()
 	m, st := s.last(), f.copies[0]
 	if n := s.lookupLocked(f.name.ns, f.name.key); n != nil {
-		if n.block.at[m.index].present {
-			b = n.block
+		if stateOf(n).In(m.index) {
+			b = stateOf(n)
 		}
 		return b, false
 	}
@@ -370,10 +370,10 @@ func (s *Store) adoptLocked(f *fetch, a *arrival) (b *blockState, fresh bool) {
 		return nil, false
 	}
 	catalogued := fromCatalogue(f.copies)
-	if catalogued && len(b.names) == 0 && !b.cold {
+	if catalogued && len(b.Names()) == 0 && !b.cold {
 		b.from = st.Segment
 	}
-	if fresh = !b.at[m.index].present; fresh {
+	if fresh = !b.In(m.index); fresh {
 		if err := a.slot.Commit(info, nil); err != nil {
 			s.noteLocked(m, err)
 			s.forgetLocked(b)
@@ -397,7 +397,7 @@ func (s *Store) adoptLocked(f *fetch, a *arrival) (b *blockState, fresh bool) {
 func (s *Store) landLocked(f *fetch, a *arrival) {
 	l := &landed{arrival: a, info: f.copies[0].Info, users: 1}
 	for range f.waiters {
-		f.views = append(f.views, s.landedViewLocked(l, &blockState{info: l.info})) // no block of this rank's
+		f.views = append(f.views, s.landedViewLocked(l, newBlock(l.info))) // no block of this rank's
 	}
 	if f.reserved > 0 && f.waiters == 0 && !s.mu.closed && s.mu.remote[f.name] == f {
 		l.until = s.now().Add(prefetchFor)

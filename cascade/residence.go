@@ -3,15 +3,17 @@ package cascade
 import (
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"time"
 
+	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
 
 // maxMemory bounds the memory tiers of a store: HBM or its stand-in, and shm.
-const maxMemory = 2
+const maxMemory = names.Levels
 
 // memTier is one memory tier with its policy.
 type memTier struct {
@@ -52,119 +54,39 @@ func (o *order) next() *blockState {
 	return nil
 }
 
-// The invariant of residence: in each memory tier t, the holds on a block are
-// its busy holds (views, copies, leases) plus the sum, over its names, of
-// their resident[t]. So a block with a child in the same tier is no victim,
-// and eviction leaves no hole in a chain (design.md §5).
+// The invariant of residence: in each memory tier, the holds on a block are its
+// busy holds (views and copies) plus those of the chain graph: see names.Graph.
 
-// enterLocked tells policy and chain graph that b's bytes are in memory tier m.
+// enterLocked records that b's bytes are in memory tier m.
 func (s *Store) enterLocked(b *blockState, m *memTier) {
 	s.mu.stays++
-	b.at[m.index] = place{present: true, node: m.insert(s.age(), s.metaLocked(b), b), stay: s.mu.stays}
-	for _, n := range b.names {
-		s.holdTimesLocked(b, m.index, n.resident[m.index])
-	}
-	for _, n := range b.names {
-		s.countChildLocked(n, m.index)
-		s.holdLeasesOfLocked(n)
-	}
-	s.placementChangedLocked(b)
-	s.showAllLocked(b)
+	b.at[m.index] = place{node: m.insert(s.age(), s.metaLocked(b), b), stay: s.mu.stays}
+	s.mu.names.Enter(&b.Block, m.index)
+	s.applyLocked()
+	s.holdLeasesLocked(b)
 }
 
-// leaveLocked undoes enter. Holds of whatever kind on b in m end with it.
+// leaveLocked undoes enterLocked. Holds of whatever kind on b in m end with it.
 func (s *Store) leaveLocked(b *blockState, m *memTier) {
 	node := b.at[m.index].node
-	for _, n := range b.names {
-		s.uncountChildLocked(n, m.index)
-		for _, l := range n.leases {
-			s.unholdLeaseLocked(l)
-		}
-	}
+	s.mu.names.Leave(&b.Block, m.index)
+	s.applyLocked()
 	b.at[m.index] = place{}
 	m.remove(node)
-	s.placementChangedLocked(b)
-	s.showAllLocked(b)
-}
-
-// placementChangedLocked keeps the counters, and what other ranks know of all
-// names of b, in step with b. It is called after every change of where b is and
-// of its id.
-func (s *Store) placementChangedLocked(b *blockState) {
-	s.enqueuePublishAllLocked(b)
-	s.accountLocked(b)
-}
-
-// accountLocked keeps the counters of dirty and pending blocks in step with b.
-func (s *Store) accountLocked(b *blockState) {
-	named := len(b.names) > 0 && b.inMemory()
-	dirty, pending := named && !b.hasLowerCopy(), named && b.info.ID.IsProvisional()
-	count := func(was *bool, is bool, blocks *int, bytes *int64) {
-		if *was == is {
-			return
-		}
-		*was = is
-		if is {
-			*blocks++
-			*bytes += b.info.Size
-		} else {
-			*blocks--
-			*bytes -= b.info.Size
-		}
-	}
-	count(&b.countedDirty, dirty, &s.mu.stats.DirtyBlocks, &s.mu.stats.DirtyBytes)
-	count(&b.countedPending, pending, &s.mu.stats.PendingIDs, &s.mu.stats.PendingBytes)
-	s.syncColdHoldLocked(b)
 }
 
 // holdLocked and release keep b from being chosen as a victim of tier t.
 func (s *Store) holdLocked(b *blockState, t int)    { s.mem[t].policy.Hold(b.at[t].node) }
 func (s *Store) releaseLocked(b *blockState, t int) { s.mem[t].policy.Release(b.at[t].node) }
 
-func (s *Store) holdTimesLocked(b *blockState, t int, times int32) {
-	for range times {
-		s.holdLocked(b, t)
-	}
-}
-
-// countChildLocked counts n among its parent's children that are in tier t.
-func (s *Store) countChildLocked(n *name, t int) {
-	if p := n.parent; p != nil {
-		p.resident[t]++
-		if p.block != nil && p.block.at[t].present {
-			s.holdLocked(p.block, t)
-		}
-	}
-}
-
-func (s *Store) uncountChildLocked(n *name, t int) {
-	if p := n.parent; p != nil {
-		p.resident[t]--
-		if p.block != nil && p.block.at[t].present {
-			s.releaseLocked(p.block, t)
-		}
-	}
-}
-
 // metaLocked is what policies are told of b.
 func (s *Store) metaLocked(b *blockState) policy.Meta {
 	return policy.Meta{
-		Fingerprint: binary.LittleEndian.Uint64(b.info.ID[:]) ^ binary.LittleEndian.Uint64(b.info.ID[24:]),
-		Size:        b.info.Size,
-		Refs:        len(b.names),
-		Prefix:      b.prefixes > 0,
-		Depth:       b.depth,
-	}
-}
-
-func (s *Store) updatePoliciesLocked(b *blockState) {
-	for t, m := range s.mem {
-		if b.at[t].present {
-			m.policy.Update(b.at[t].node, s.metaLocked(b))
-		}
-	}
-	if b.below.ranked {
-		s.mu.room.policy.Update(b.below.node, s.metaLocked(b))
+		Fingerprint: binary.LittleEndian.Uint64(b.Info.ID[:]) ^ binary.LittleEndian.Uint64(b.Info.ID[24:]),
+		Size:        b.Info.Size,
+		Refs:        len(b.Names()),
+		Prefix:      b.Prefix(),
+		Depth:       b.Depth(),
 	}
 }
 
@@ -175,70 +97,52 @@ func (s *Store) age() time.Duration { return s.now().Sub(s.born) }
 // nothing pins them there.
 func (s *Store) dropLocked(b *blockState, m *memTier) {
 	s.leaveLocked(b, m)
-	s.noteLocked(m, m.tier.Evict(b.info.ID))
+	s.noteLocked(m, m.tier.Evict(b.Info.ID))
 }
 
 // forgetLocked removes a block that has no names from everywhere, or leaves it
 // to the last of those who are busy with it.
 func (s *Store) forgetLocked(b *blockState) {
-	if b.busy > 0 || len(b.names) > 0 {
+	if b.busy > 0 || len(b.Names()) > 0 {
 		return
 	}
 	for t, m := range s.mem {
-		if b.at[t].present {
+		if b.In(t) {
 			s.dropLocked(b, m)
 		}
 	}
 	if b.cold {
 		s.leaveColdLocked(b)
-		s.noteColdLocked(s.cold.Evict(b.info.ID))
+		s.noteColdLocked(s.cold.Evict(b.Info.ID))
 	}
 	s.removeLocked(b)
 }
 
 // removeLocked takes b out of the index of blocks.
 func (s *Store) removeLocked(b *blockState) {
-	if s.mu.blocks[b.info.ID] == b {
-		delete(s.mu.blocks, b.info.ID)
-		s.mu.stats.BytesStored -= b.info.Size
+	if s.mu.blocks[b.Info.ID] == b {
+		delete(s.mu.blocks, b.Info.ID)
+		s.mu.stats.BytesStored -= b.Info.Size
 	}
-}
-
-// vanishLocked withdraws all names of a block whose bytes are nowhere any more.
-func (s *Store) vanishLocked(b *blockState) {
-	for len(b.names) > 0 {
-		n := b.names[len(b.names)-1]
-		s.endLeasesLocked(n)
-		if b.from == nil {
-			s.invalidateLocked(nameID{n.entry.Namespace, n.entry.Key}, n.put)
-		}
-		s.detachLocked(n)
-		s.logRemovedLocked(n, b)
-		s.hideLocked(n)
-		n.delist()
-		n.prune()
-		s.leaveSpaceLocked(n.space)
-	}
-	s.forgetLocked(b)
 }
 
 // corruptLocked withdraws b from memory tier m because its bytes fail their
 // checksum. Bytes that somebody still has pinned are renamed out of the way.
 func (s *Store) corruptLocked(b *blockState, m *memTier) {
-	if !b.at[m.index].present {
+	if !b.In(m.index) {
 		return
 	}
 	s.mu.stats.Corrupt++
 	s.leaveLocked(b, m)
-	err := m.tier.Evict(b.info.ID)
+	err := m.tier.Evict(b.Info.ID)
 	if errors.Is(err, tiers.ErrPinned) {
 		junk := s.provisionalLocked()
-		if err = m.tier.Rename(b.info.ID, junk); err == nil {
+		if err = m.tier.Rename(b.Info.ID, junk); err == nil {
 			m.junk = append(m.junk, junk)
 		}
 	}
 	s.noteLocked(m, err)
-	if !b.cold && !b.inMemory() {
+	if !b.cold && !b.InAny() {
 		s.vanishLocked(b)
 	}
 }
@@ -260,14 +164,14 @@ func (s *Store) sweepJunkLocked() {
 func (s *Store) noteLocked(m *memTier, err error) {
 	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrFull) && !errors.Is(err, tiers.ErrShort) {
 		m.stats.Errors++
-		s.log.Warn("memory tier", "tier", m.stats.Name, "err", err)
+		s.logLocked(slog.LevelWarn, "memory tier", "tier", m.stats.Name, "err", err)
 	}
 }
 
 func (s *Store) noteColdLocked(err error) {
 	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrExists) {
 		s.coldStats.Errors++
-		s.log.Warn("cold tier", "tier", s.coldStats.Name, "err", err)
+		s.logLocked(slog.LevelWarn, "cold tier", "tier", s.coldStats.Name, "err", err)
 	}
 	if errors.Is(err, tiers.ErrFull) {
 		s.runShortLocked()

@@ -16,7 +16,7 @@ func (s *Store) segmentOfLocked(b *blockState) *directory.Segment {
 	if s.cold == nil {
 		return nil
 	}
-	at, err := s.cold.Segment(b.info.ID)
+	at, err := s.cold.Segment(b.Info.ID)
 	if err != nil {
 		return nil // also when it left meanwhile, which is published too
 	}
@@ -79,7 +79,7 @@ func (s *Store) readSegments(ctx context.Context, copies []directory.Statement, 
 				continue
 			}
 			st.Segment = nil
-			s.peers.Refute(st)
+			s.peers.Invalidate(st)
 		}
 	}
 	return err

@@ -74,7 +74,7 @@ func (s *Store) Share(ctx context.Context, v *View) (*View, error) {
 func (s *Store) pinShared(b *blockState, m *memTier) *View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !b.at[m.index].present {
+	if !b.In(m.index) {
 		return nil
 	}
 	v, err := s.pinInLocked(b, m, m.stats.Name)

@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"cmp"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -92,7 +93,7 @@ func (h *shortage) evacuate(now time.Time, used int64) bool {
 // says that it is full.
 func (s *Store) runShortLocked() {
 	if used := s.usedBelow(); s.mu.short.refuse(s.now(), used) {
-		s.log.Warn("the cold tier is full: what is least worth keeping in it is given up, and the rest merged",
+		s.logLocked(slog.LevelWarn, "the cold tier is full: what is least worth keeping in it is given up, and the rest merged",
 			"tier", s.coldStats.Name, "used", used, "limit", s.mu.short.limit)
 	}
 	if s.mu.short.owed {
@@ -160,8 +161,8 @@ func (s *Store) rankCold() {
 				s.mu.Unlock()
 				s.mu.Lock()
 			}
-			if b.cold && !b.below.foreign && len(b.names) > 0 {
-				all = append(all, aged{b, b.names[0].entry.Seq})
+			if b.cold && !b.below.foreign && len(b.Names()) > 0 {
+				all = append(all, aged{b, b.Names()[0].Seq()})
 			}
 		}
 	}
@@ -171,7 +172,7 @@ func (s *Store) rankCold() {
 		n := min(len(all), shrinkStep)
 		s.mu.Lock()
 		for _, one := range all[:n] {
-			if b := one.block; b.cold && !b.below.foreign && s.mu.blocks[b.info.ID] == b {
+			if b := one.block; b.cold && !b.below.foreign && s.mu.blocks[b.Info.ID] == b {
 				s.rankLocked(b, false)
 				s.syncColdHoldLocked(b)
 			}

@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cascadekv/cascade/events"
+	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 	"cascadekv/internal/block"
 	"cascadekv/internal/loglimit"
@@ -44,6 +47,8 @@ type Options struct {
 
 	Now func() time.Time // default time.Now
 	Log *slog.Logger     // default slog.Default
+
+	sweepEvery time.Duration // default 1 s; negative: only Sweep sweeps
 }
 
 // Limits are the options that may change while the store runs.
@@ -93,7 +98,7 @@ func (l Limits) withDefaults() Limits {
 //
 // mu guards the index: names, blocks, and what follows from them. It is held for
 // map and list operations only, never while bytes are copied, hashed, read or
-// written. Methods that need it end in Locked.
+// written, or lines are logged. Methods that need it end in Locked.
 //
 // Lock order: publishing, cleaning and tombstones.turn before mu; mu before the
 // locks of tiers, of the event log and of holders.
@@ -110,22 +115,13 @@ type Store struct {
 	limited  loglimit.Limiter // of lines that clients cause
 
 	mu struct {
-		sync.Mutex
+		lateMutex
 		closed bool
 
-		blocks    map[BlockID]*blockState
-		spaces    map[string]*space
-		names     int
-		nameBytes int64  // what they count for Limits.NameBytes
-		seq       uint64 // last block.Name.Seq
-		stays     uint64
-		nextProv  uint64
-
-		leases     leaseHeap
-		owned      map[string]*lease // the newest of each owner
-		expiries   expiryHeap
-		leased     int64 // bytes held by leases
-		heldLeases heldHeap
+		names    *names.Graph
+		blocks   map[BlockID]*blockState
+		stays    uint64
+		nextProv uint64
 
 		changed chan struct{} // closed when a waiter for room should look again
 		waiting int
@@ -148,7 +144,6 @@ type Store struct {
 		replicate     replication
 		remote        map[nameID]*fetch // from other ranks: under way, or landed
 		prefetchBytes int64             // fetched ahead, or about to be
-		unpublished   []*name           // names whose homes are to hear of a change
 
 		index   *sharedIndex // nil: nobody has asked for it
 		indexes uint64       // made so far
@@ -158,7 +153,7 @@ type Store struct {
 	coldStats  TierStats // counters guarded by mu
 	remoteHits TierStats // likewise
 	coldFull   bool      // the cold tier refused the last write for want of room; guarded by cleaning
-	events     *eventLog
+	events     *events.Log
 
 	active   atomic.Int64 // requests' stages and views under way: the finalizer waits for quiet
 	lastEnd  atomic.Int64 // when the last of them ended, Unix nanoseconds
@@ -177,8 +172,8 @@ type Store struct {
 	others      atomic.Bool     // it was given parts: until then it is empty. Set with mu held
 	tombstones  tombstones      // entries of it that this rank has invalidated
 	landing     func(int64) ([]byte, func(), bool)
-	publishWake chan struct{} // has the publisher look
-	publishing  sync.Mutex    // from when names are taken from unpublished until they are published
+	unpublished publishQueue
+	publishing  sync.Mutex // from when names are taken from unpublished until they are published
 	leavePeers  context.CancelFunc
 	holders     holders
 }
@@ -202,6 +197,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	s.workers.Go(func() { s.finalizeInBackground(work) })
+	if every := cmp.Or(o.sweepEvery, time.Second); every > 0 {
+		s.workers.Go(func() { s.sweepInBackground(work, every) })
+	}
 	if s.cold != nil {
 		s.workers.Go(func() { s.cleanInBackground(work) })
 		s.workers.Go(func() { s.goneInBackground(work) })
@@ -220,14 +218,14 @@ func newStore(o Options) (*Store, error) {
 	s := &Store{
 		cold: o.Cold, bits: o.IDBits, verify: !o.SkipVerify, capacity: o.Capacity, now: o.Now, log: o.Log,
 		fetching: newSemaphore(fetchPlaces), reading: make(chan struct{}, maxReads),
-		landing: o.Landing, publishWake: make(chan struct{}, 1),
+		landing: o.Landing, unpublished: newPublishQueue(),
 		remoteHits: TierStats{Name: RemoteTier}, leavePeers: func() {},
 		catalogue: catalogueOf(o.Cold), tombstones: newTombstones(),
 		pending:  pendingQueue{wake: make(chan struct{}, 1)},
-		events:   newEventLog(eventsKept),
+		events:   events.New(eventsKept, o.FirstEvent),
 		cleaning: make(chan struct{}, 1), wake: make(chan struct{}, 1), mergeNow: make(chan struct{}, 1),
 	}
-	s.mu.blocks, s.mu.spaces, s.mu.owned = map[BlockID]*blockState{}, map[string]*space{}, map[string]*lease{}
+	s.mu.names, s.mu.blocks = names.New(len(o.Memory)-1), map[BlockID]*blockState{}
 	s.mu.remote, s.mu.replicate, s.mu.changed = map[nameID]*fetch{}, newReplication(), make(chan struct{})
 	if s.bits != block.Bits256 {
 		s.bits = block.Bits128
@@ -239,7 +237,6 @@ func newStore(o Options) (*Store, error) {
 		s.log = slog.Default()
 	}
 	s.born = s.now()
-	s.events.startAt(o.FirstEvent)
 	s.SetLimits(o.Limits)
 	name := o.Policy
 	if name == "" {
@@ -330,6 +327,11 @@ func (s *Store) checkOpenLocked() error {
 		return ErrClosed
 	}
 	return nil
+}
+
+// logLocked writes a log line once the mutex is unlocked.
+func (s *Store) logLocked(level slog.Level, line string, args ...any) {
+	s.mu.later(func() { s.log.Log(context.Background(), level, line, args...) })
 }
 
 // wakeWaitersLocked lets everyone who waits for room look again.

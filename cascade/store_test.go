@@ -43,7 +43,7 @@ func newRig(t testing.TB, shmBytes int64, cold bool, change ...func(*Options)) *
 		t.Cleanup(func() { _ = c.Close() }) // after the stores that use it
 		r.cold = keepOpen{tiers.Plain{Tier: c}}
 	}
-	r.opt = Options{Now: r.clock, Log: slog.New(slog.DiscardHandler), Limits: Limits{RoomDeadline: patient}}
+	r.opt = Options{sweepEvery: -1, Now: r.clock, Log: slog.New(slog.DiscardHandler), Limits: Limits{RoomDeadline: patient}}
 	for _, f := range change {
 		f(&r.opt)
 	}

@@ -3,6 +3,7 @@ package cascade
 import (
 	"fmt"
 
+	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 	"cascadekv/internal/shmindex"
 )
@@ -55,20 +56,21 @@ func (s *Store) drainTouchesLocked() {
 func (s *Store) drainOneLocked(t *Touches) {
 	touches, lost := t.ring.Drain(nil)
 	s.mu.stats.Hits += lost
-	t.ring.Looks(func(ns string, l shmindex.Looks) {
+	t.ring.Lookups(func(ns string, l shmindex.Lookups) {
 		s.countLookupsLocked(ns, l.Asked, l.Found)
 		s.countMissesLocked(ns, l.Missed)
 	})
 	var run touched
 	for _, touch := range touches {
-		x := s.mu.index
-		place := uint32(touch)
-		if x == nil || touch>>32 != x.table.Number()&(1<<32-1) || int(place) >= len(x.owners) || x.owners[place] == nil {
+		var n *names.Name
+		if x := s.mu.index; x != nil {
+			n = x.touched(touch)
+		}
+		if n == nil {
 			continue
 		}
-		n := x.owners[place]
 		s.countTouchLocked(n)
-		if run.last != nil && n.parent != run.last {
+		if run.last != nil && n.Parent() != run.last {
 			s.tellPoliciesLocked(&run)
 		}
 		run.add(s, n)
@@ -79,19 +81,19 @@ func (s *Store) drainOneLocked(t *Touches) {
 // touched is a run of names, each the parent of the next: one request, as far as
 // anybody can tell.
 type touched struct {
-	last   *name
+	last   *names.Name
 	chains [maxMemory][]policy.Node
 	below  []policy.Node
 }
 
-func (r *touched) add(s *Store, n *name) {
+func (r *touched) add(s *Store, n *names.Name) {
 	r.last = n
 	for t := range s.mem {
-		if n.block.at[t].present {
-			r.chains[t] = append(r.chains[t], n.block.at[t].node)
+		if stateOf(n).In(t) {
+			r.chains[t] = append(r.chains[t], stateOf(n).at[t].node)
 		}
 	}
-	r.below = s.usedColdLocked(r.below, n.block)
+	r.below = s.usedColdLocked(r.below, stateOf(n))
 }
 
 // tellPoliciesLocked tells the policies of a run, and begins another.
@@ -109,8 +111,8 @@ func (s *Store) tellPoliciesLocked(r *touched) {
 }
 
 // countTouchLocked is count for a name that was read by the index.
-func (s *Store) countTouchLocked(n *name) {
+func (s *Store) countTouchLocked(n *names.Name) {
 	s.mu.stats.Hits++
-	n.space.hits++
-	s.countHitLocked(s.fastestLocked(n.block), n.block.info.Size)
+	n.Space().Hits++
+	s.countHitLocked(s.fastestLocked(stateOf(n)), stateOf(n).Info.Size)
 }

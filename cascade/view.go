@@ -1,6 +1,10 @@
 package cascade
 
-import "cascadekv/tiers"
+import (
+	"log/slog"
+
+	"cascadekv/tiers"
+)
 
 // View is a block pinned for reading. Release it exactly once; until then the
 // bytes neither move nor change. It belongs to one goroutine at a time.
@@ -33,7 +37,7 @@ func (v *View) Size() int64 { return int64(len(v.bytes)) }
 func (v *View) ID() BlockID { return v.id }
 
 // CRC is the CRC32C that was stored with the block.
-func (v *View) CRC() uint32 { return v.block.info.CRC }
+func (v *View) CRC() uint32 { return v.block.Info.CRC }
 
 // Tier names the tier that served the hit.
 func (v *View) Tier() string { return v.tier }
@@ -105,7 +109,7 @@ func (s *Store) unviewLocked(v *View) {
 
 // pinInLocked returns a view of b in memory tier m, where it is.
 func (s *Store) pinInLocked(b *blockState, m *memTier, servedBy string) (*View, error) {
-	p, err := m.tier.Pin(b.info.ID)
+	p, err := m.tier.Pin(b.Info.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +117,7 @@ func (s *Store) pinInLocked(b *blockState, m *memTier, servedBy string) (*View, 
 	b.busy++
 	s.mu.stats.Views++
 	s.begin()
-	return &View{store: s, pin: p, bytes: p.Bytes(), block: b, mem: m, stay: b.at[m.index].stay, id: b.info.ID, tier: servedBy}, nil
+	return &View{store: s, pin: p, bytes: p.Bytes(), block: b, mem: m, stay: b.at[m.index].stay, id: b.Info.ID, tier: servedBy}, nil
 }
 
 // Verify compares the CRC32C of the bytes, as the caller computed it, with
@@ -134,7 +138,7 @@ func (v *View) Verify(crc uint32) bool {
 // was done already.
 func (v *View) withdrawLocked() {
 	if v.block.at[v.mem.index].stay == v.stay {
-		v.store.log.Error("block fails its checksum and is withdrawn", "tier", v.mem.stats.Name, "block", v.block.info.ID)
+		v.store.logLocked(slog.LevelError, "block fails its checksum and is withdrawn", "tier", v.mem.stats.Name, "block", v.block.Info.ID)
 		v.store.corruptLocked(v.block, v.mem)
 	}
 }

@@ -1,6 +1,7 @@
 package dht
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -22,7 +23,7 @@ const (
 	retryMost  = time.Second
 )
 
-// outbox holds what one rank has not been told yet: as a home, the newest
+// outbox holds what one rank has not received yet: as a home, the newest
 // statement about each name; as an owner, which of its copies are out of date.
 // While one batch is on its way the next gathers.
 type outbox struct {
@@ -52,23 +53,23 @@ type parcel struct {
 
 func (p *parcel) empty() bool { return len(p.statements)+len(p.drops) == 0 }
 
-// Publish tells the homes of names what this rank has of them. It does not
+// Publish states to the homes of names what this rank has of them. It does not
 // wait for them.
 func (n *Node) Publish(statements ...directory.Statement) {
 	v := n.view.Load()
 	for _, s := range statements {
-		n.tellOwn(v.homes(s.Name.Namespace, s.Name.Key), s)
+		n.enqueueOwn(v.homes(s.Name.Namespace, s.Name.Key), s)
 	}
 }
 
-// tell hands a statement to its homes.
-func (n *Node) tell(homes []fabric.Rank, s directory.Statement) {
+// enqueue hands a statement to its homes.
+func (n *Node) enqueue(homes []fabric.Rank, s directory.Statement) {
 	for _, h := range homes {
 		if h == n.self {
 			n.deliver(n.dir.Apply(s))
 			continue
 		}
-		n.box(h).tell(n, h, s)
+		n.box(h).enqueue(n, h, s)
 	}
 }
 
@@ -83,14 +84,14 @@ func (n *Node) box(to fabric.Rank) *outbox {
 	return b
 }
 
-func (b *outbox) tell(n *Node, to fabric.Rank, s directory.Statement) {
+func (b *outbox) enqueue(n *Node, to fabric.Rank, s directory.Statement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.add(s)
 	b.send(n, to)
 }
 
-// outdate has an owner told that a copy is out of date.
+// outdate queues for an owner that copies of it are out of date.
 func (b *outbox) outdate(n *Node, to fabric.Rank, list stales) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -119,7 +120,7 @@ func (b *outbox) send(n *Node, to fabric.Rank) {
 	}
 }
 
-// take returns the next parcel, empty when there is nothing to tell any more.
+// take returns the next parcel, empty when nothing waits any more.
 func (b *outbox) take() (p parcel) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -152,8 +153,8 @@ func (b *outbox) take() (p parcel) {
 	return p
 }
 
-// again puts back what was not delivered, unless there is newer to tell.
-func (b *outbox) again(p parcel) {
+// putBack puts back what was not delivered, unless something newer waits.
+func (b *outbox) putBack(p parcel) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range p.statements {
@@ -178,10 +179,10 @@ func (n *Node) flush(to fabric.Rank, b *outbox) {
 			continue
 		}
 		if !n.view.Load().alive(to) {
-			b.clear() // its names have another home now, and are told there
+			b.clear() // its names have another home now, and are stated there
 			continue
 		}
-		b.again(p)
+		b.putBack(p)
 		if delay = n.pause(delay); n.work.Err() != nil {
 			b.clear()
 		}
@@ -213,7 +214,7 @@ func (n *Node) post(to fabric.Rank, p *parcel) bool {
 	return true
 }
 
-// settled tells whether saying it again would not help.
+// settled reports whether sending it again would not help.
 func settled(err error) bool {
 	var refused *fabric.RemoteError
 	return err == nil || errors.As(err, &refused)
@@ -242,7 +243,7 @@ func (n *Node) outdated(list stales) {
 	}
 }
 
-// deliver tells owners of copies that are out of date, until they have heard it
+// deliver sends to owners which copies are out of date, until they have received it
 // or are gone.
 func (n *Node) deliver(stale []directory.Stale) {
 	if len(stale) == 0 {
@@ -266,9 +267,9 @@ func byOwner(stale []directory.Stale) map[fabric.Rank]stales {
 	return owners
 }
 
-// Settled waits until every rank has been told all that this node was given
+// Settled waits until every rank has received all that this node was given
 // before; false when ctx ended first. For tests and for orderly ends.
-func (n *Node) Settled(done <-chan struct{}) bool {
+func (n *Node) Settled(ctx context.Context) bool {
 	n.mu.Lock()
 	boxes := slices.Collect(maps.Values(n.boxes))
 	n.mu.Unlock()
@@ -281,7 +282,7 @@ func (n *Node) Settled(done <-chan struct{}) bool {
 		}
 		select {
 		case <-idle:
-		case <-done:
+		case <-ctx.Done():
 			return false
 		}
 	}

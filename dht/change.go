@@ -45,7 +45,7 @@ func (v *view) everyHome(namespace, key string, now time.Time) []fabric.Rank {
 	return all
 }
 
-// SetMembers tells the node of ranks, or of changes of their states or
+// SetMembers adds ranks, or changes of their states or
 // incarnations: for those that change at once the ring moves once. Calls must
 // not overlap.
 func (n *Node) SetMembers(changed ...Member) {
@@ -63,12 +63,12 @@ func (n *Node) SetMembers(changed ...Member) {
 		case m.State == fabric.Gone && !(known && was == m):
 			lost[m.Rank] = m.Incarnation
 		case m.State != fabric.Gone && known && was.Incarnation < m.Incarnation:
-			// It is at its old place in the ring, and knows nothing.
+			// It is at its old place in the ring, with an empty directory.
 			lost[m.Rank] = m.Incarnation - 1
 			returned = append(returned, m.Rank)
 		case m.State != fabric.Gone && known && was.State == fabric.Gone:
 			// It may never have known that it was gone for this rank, which has
-			// forgotten what it said.
+			// forgotten what it stated.
 			silent = append(silent, m.Rank)
 		case m.State == fabric.Suspect && known && was.State == fabric.Alive:
 			doubted = true
@@ -85,7 +85,7 @@ func (n *Node) SetMembers(changed ...Member) {
 	case moved || len(returned) > 0:
 		n.start(func() { n.rehome(old, next, returned) })
 	case doubted && next.former != nil:
-		// It may have died before it told the homes that it got lately.
+		// It may have died before its statements reached the homes that it got lately.
 		before := &view{members: next.members, ring: next.former}
 		n.start(func() { n.rehome(before, next, nil) })
 	}
@@ -98,26 +98,26 @@ func (n *Node) SetMembers(changed ...Member) {
 func (n *Node) askAgain(r fabric.Rank) {
 	delay := retryFirst
 	for n.view.Load().alive(r) && n.work.Err() == nil {
-		if _, err := n.call(n.work, r, kindAgain, nil); settled(err) {
+		if _, err := n.call(n.work, r, kindResync, nil); settled(err) {
 			return
 		}
 		delay = n.pause(delay)
 	}
 }
 
-// again states to a home all that it should know of this rank.
-func (n *Node) again(home fabric.Rank) {
+// resync states to a home all that it should know of this rank.
+func (n *Node) resync(home fabric.Rank) {
 	n.start(func() {
 		v := n.view.Load()
 		isHome := func(ns, key string) bool { return slices.Contains(v.homes(ns, key), home) }
-		n.local.Names(isHome, func(s directory.Statement) { n.tellOwn([]fabric.Rank{home}, s) })
+		n.local.Names(isHome, func(s directory.Statement) { n.enqueueOwn([]fabric.Rank{home}, s) })
 	})
 }
 
-// tellOwn hands a statement of this rank to homes.
-func (n *Node) tellOwn(homes []fabric.Rank, s directory.Statement) {
+// enqueueOwn hands a statement of this rank to homes.
+func (n *Node) enqueueOwn(homes []fabric.Rank, s directory.Statement) {
 	s.Owner, s.Incarnation = n.self, n.o.Incarnation
-	n.tell(homes, s)
+	n.enqueue(homes, s)
 }
 
 // move gives next its ring; false when the ranks in it are the same.
@@ -156,7 +156,7 @@ func (n *Node) rehome(old, next *view, returned []fabric.Rank) {
 		return to
 	}
 	n.local.Names(func(ns, key string) bool { return len(news(ns, key)) > 0 }, func(s directory.Statement) {
-		n.tellOwn(news(s.Name.Namespace, s.Name.Key), s)
+		n.enqueueOwn(news(s.Name.Namespace, s.Name.Key), s)
 	})
 	var handed []directory.Statement
 	n.dir.Each(func(s directory.Statement) bool {
@@ -174,20 +174,20 @@ func (n *Node) rehome(old, next *view, returned []fabric.Rank) {
 		}
 		if len(to) > 0 {
 			n.stats.handed.Add(1)
-			n.tell(to, s)
+			n.enqueue(to, s)
 		}
 	}
 }
 
 // speaks reports whether the process that made a statement states it itself
-// where it is due. Of suspects that is not known: said twice does no harm.
+// where it is due. Of suspects that is not known: stating it twice does no harm.
 func (v *view) speaks(r fabric.Rank, incarnation uint64) bool {
 	m, known := v.members[r]
 	return known && m.State == fabric.Alive && m.Incarnation <= incarnation
 }
 
-// firstLeft tells whether this rank is the first of a statement's former homes
-// that still knows it.
+// firstLeft reports whether this rank is the first of a statement's former homes
+// that still has it.
 func (n *Node) firstLeft(old, next *view, returned []fabric.Rank, s directory.Statement) bool {
 	for _, h := range old.homes(s.Name.Namespace, s.Name.Key) {
 		if next.state(h) == fabric.Alive && !slices.Contains(returned, h) {

@@ -1,13 +1,9 @@
 // Package dht makes many ranks one store: which rank a key belongs to, where
-// the block it names lies, and how its bytes come here (design.md §6).
+// the block it names lies, and how its bytes come here.
 //
 // Glossary
 //
 //	node       this package's part of one rank
-//	home       the ranks that keep a key's directory entry: a primary and its
-//	           replicas, as the ring says
-//	statement  what a rank says of one of its names: see dht/directory
-//	view       the members and the ring a node goes by at one moment
 //	settle     the time after a change of the ring in which entries move to
 //	           their new homes, and the old ones are still asked
 //

@@ -249,7 +249,7 @@ func (n *Node) readFrom(ctx, caller context.Context, s *directory.Statement, dst
 	if is.Memory == nil || !is.Agrees(s) {
 		gone := *s
 		gone.Memory = nil
-		n.Refute(gone)
+		n.Invalidate(gone)
 		return ErrGone
 	}
 	err = n.fab.Read(ctx, s.Owner, is.Source(), dst)
@@ -268,19 +268,19 @@ func (n *Node) where(ctx context.Context, s *directory.Statement) (*directory.St
 	return (*directory.Statement)(&is), err
 }
 
-// Refute tells the homes of a statement, without waiting, that what it says of
+// Invalidate reports to the homes of a statement, without waiting, that what it says of
 // copies is wrong: s carries what is left of them.
-func (n *Node) Refute(s directory.Statement) {
+func (n *Node) Invalidate(s directory.Statement) {
 	for _, h := range n.view.Load().everyHome(s.Name.Namespace, s.Name.Key, n.o.Now()) {
 		if h == n.self {
-			n.dir.Refute(s)
+			n.dir.Invalidate(s)
 			continue
 		}
-		n.start(func() { _, _ = n.call(n.work, h, kindRefute, (*oneStatement)(&s)) }) // the next reader finds out too
+		n.start(func() { _, _ = n.call(n.work, h, kindInvalidate, (*oneStatement)(&s)) }) // the next reader finds out too
 	}
 }
 
-// Touch tells the owner of blocks, without waiting, that they were used here:
+// Touch reports to the owner of blocks, without waiting, that they were used here:
 // keys of one chain, head first. Under load it is dropped.
 func (n *Node) Touch(owner fabric.Rank, namespace string, keys []string) {
 	select {

@@ -18,18 +18,18 @@ const messageVersion = 2
 type kind byte
 
 const (
-	kindAnnounce kind = 1 + iota // statements for a home
-	kindLocate                   // where keys lie
-	kindBury                     // a name is deleted
-	kindDrop                     // copies that are out of date, to their owner
-	kindTouch                    // blocks that were used elsewhere
-	kindWhere                    // an owner's newest statement about a name
-	kindRefute                   // a copy that is not where its statement says
-	kindClear                    // a namespace is emptied
-	kindStatus                   // what a rank says of itself
-	kindAgain                    // a home that may have forgotten asks for statements
-	kindExpire                   // when a name ends, to an owner
-	kindPing                     // whether a suspect answers
+	kindAnnounce   kind = 1 + iota // statements for a home
+	kindLocate                     // where keys lie
+	kindDelete                     // a name is deleted
+	kindDrop                       // copies that are out of date, to their owner
+	kindTouch                      // blocks that were used elsewhere
+	kindWhere                      // an owner's newest statement about a name
+	kindInvalidate                 // a copy that is not where its statement says
+	kindClear                      // a namespace is emptied
+	kindStatus                     // a rank's description of itself
+	kindResync                     // a home that may have forgotten asks for statements
+	kindExpire                     // when a name ends, to an owner
+	kindPing                       // whether a suspect answers
 )
 
 // errBadMessage marks what no rank of this version sends.
@@ -47,7 +47,7 @@ type keysMessage struct {
 	Keys      []string
 }
 
-// stampMessage tells of a name and a time: the put stamp up to which it is
+// stampMessage is a name and a time: the put stamp up to which it is
 // buried, or when it is to expire, in Unix nanoseconds, 0 for never.
 type stampMessage struct {
 	Namespace, Key string
@@ -69,7 +69,7 @@ type (
 	stales     []staleMessage
 
 	// copiesMessage answers kindLocate: for each key its copies. Names come
-	// without namespace and key, which the asker knows.
+	// without namespace and key, which the asker has.
 	copiesMessage [][]directory.Statement
 
 	oneStatement directory.Statement
@@ -238,7 +238,7 @@ func encode(k kind, v value) ([]byte, error) {
 	return put([]byte{messageVersion, byte(k)}, v)
 }
 
-// reply encodes an answer, which needs no head: the asker knows what it asked.
+// reply encodes an answer, which needs no head: the asker has its request.
 func reply(v value) ([]byte, error) { return put(nil, v) }
 
 func put(head []byte, v value) ([]byte, error) {

@@ -31,15 +31,15 @@ func TestGoldenMessages(t *testing.T) {
 	}{
 		"announce": {kindAnnounce, &statements{withdrawal}, "0201" + "91" + withdrawn},
 		"locate":   {kindLocate, &keysMessage{"ns", []string{"a", "bc"}}, "0202" + "92a26e7392a161a26263"},
-		"bury":     {kindBury, &stampMessage{"ns", "a", 300}, "0203" + "93a26e73a161cd012c"},
+		"bury":     {kindDelete, &stampMessage{"ns", "a", 300}, "0203" + "93a26e73a161cd012c"},
 		"drop":     {kindDrop, &stales{{"ns", "a", 7}}, "0204" + "9193a26e73a16107"},
 		"touch":    {kindTouch, &keysMessage{"", []string{"a"}}, "0205" + "92a091a161"},
 		"where":    {kindWhere, &keysMessage{"ns", []string{"a"}}, "0206" + "92a26e7391a161"},
-		"refute":   {kindRefute, (*oneStatement)(&withdrawal), "0207" + withdrawn},
+		"refute":   {kindInvalidate, (*oneStatement)(&withdrawal), "0207" + withdrawn},
 		"clear":    {kindClear, &clearMessage{"ns", false}, "0208" + "92a26e73c2"},
 		"all":      {kindClear, &clearMessage{"", true}, "0208" + "92a0c3"},
 		"status":   {kindStatus, nil, "0209"},
-		"again":    {kindAgain, nil, "020a"},
+		"again":    {kindResync, nil, "020a"},
 		"ping":     {kindPing, nil, "020c"},
 		"expire":   {kindExpire, &stampMessage{"ns", "a", 300}, "020b" + "93a26e73a161cd012c"},
 		"copies":   {0, &copiesMessage{nil, {withdrawal}}, "0200" + "929091" + withdrawn},
@@ -167,9 +167,9 @@ func FuzzAnswer(f *testing.F) {
 		v value
 	}{
 		{kindAnnounce, &statements{st, st}}, {kindLocate, &keysMessage{"ns", []string{"k", "l"}}},
-		{kindBury, &stampMessage{"ns", "k", 5}}, {kindDrop, &stales{{"ns", "k", 5}}},
+		{kindDelete, &stampMessage{"ns", "k", 5}}, {kindDrop, &stales{{"ns", "k", 5}}},
 		{kindTouch, &keysMessage{"ns", []string{"k"}}}, {kindWhere, &keysMessage{"ns", []string{"k"}}},
-		{kindRefute, (*oneStatement)(&st)}, {kindClear, &clearMessage{"ns", true}}, {kindStatus, nil}, {kindAgain, nil}, {kindPing, nil}, {kindExpire, &stampMessage{"ns", "k", 5}},
+		{kindInvalidate, (*oneStatement)(&st)}, {kindClear, &clearMessage{"ns", true}}, {kindStatus, nil}, {kindResync, nil}, {kindPing, nil}, {kindExpire, &stampMessage{"ns", "k", 5}},
 	} {
 		raw, err := encode(seed.k, seed.v)
 		if err != nil {

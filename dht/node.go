@@ -16,7 +16,7 @@ import (
 
 // Errors of a node. Test with errors.Is.
 var (
-	// ErrGone says that no rank has the block in memory where it was said to
+	// ErrGone means that no rank has the block in memory where it was stated to
 	// be. It is a miss, unless a segment has it.
 	ErrGone = errors.New("dht: no rank has the block in memory")
 )
@@ -41,18 +41,18 @@ type Local interface {
 	// Outdated withdraws a name whose put stamp is below before.
 	Outdated(namespace, key string, before uint64)
 
-	// Touched tells that another rank used blocks of this one: keys of one
+	// Touched reports that another rank used blocks of this one: keys of one
 	// chain, head first.
 	Touched(namespace string, keys []string)
 
 	// Cleared withdraws all names of a namespace, or of all.
 	Cleared(namespace string, all bool)
 
-	// Status is what this rank says of itself, as JSON.
+	// Status describes this rank, as JSON.
 	Status() []byte
 }
 
-// Member is a rank as the node is told of it.
+// Member is a rank as SetMembers describes it.
 type Member struct {
 	Rank        fabric.Rank
 	Incarnation uint64
@@ -86,7 +86,7 @@ type Options struct {
 	// in one process may share them here, for rings never change.
 	Ring func(prev *ring.Ring, ranks []fabric.Rank) (*ring.Ring, error)
 
-	// Answered and Unanswered tell of calls that a peer answered, or did not in
+	// Answered and Unanswered report calls that a peer answered, or did not in
 	// time: the membership suspects sooner than gossip does. May be nil.
 	Answered   func(fabric.Rank)
 	Unanswered func(fabric.Rank, error)
@@ -166,7 +166,7 @@ type view struct {
 // maxTouches bounds the touch messages under way; more are dropped.
 const maxTouches = 16
 
-// New returns a node that knows only itself, and serves local to others.
+// New returns a node without other members, which serves local to others.
 func New(o Options, local Local) (*Node, error) {
 	o.setDefaults()
 	n := &Node{
@@ -238,7 +238,7 @@ func (n *Node) sweep() {
 	}
 }
 
-// call sends one message and tells the membership how it went.
+// call sends one message and reports to the membership how it went.
 func (n *Node) call(caller context.Context, to fabric.Rank, k kind, v value) ([]byte, error) {
 	if !n.mayAsk(to) { // before the work of encoding
 		return nil, fmt.Errorf("dht: %v: %w", to, errSuspect)
@@ -294,8 +294,8 @@ func (n *Node) bad(peer fabric.Rank, err error) {
 	}
 }
 
-// heard passes on what an operation tells about a peer's health. An end that
-// the operation's caller set says nothing.
+// heard passes on what an operation shows of a peer's health. An end that
+// the operation's caller set shows nothing.
 func (n *Node) heard(caller context.Context, peer fabric.Rank, err error) {
 	var remote *fabric.RemoteError
 	switch {

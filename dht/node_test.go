@@ -277,7 +277,7 @@ func TestRefuteASegment(t *testing.T) {
 		copies := r.locate(0, key)
 		wrong := copies[0]
 		wrong.Segment = nil
-		r.nodes[0].Refute(wrong)
+		r.nodes[0].Invalidate(wrong)
 		r.settled()
 		if left := r.locate(0, key); len(left) != 1 || left[0].Segment != nil || left[0].Memory == nil {
 			t.Errorf("%+v", left)
@@ -445,10 +445,10 @@ func TestClosedNode(t *testing.T) {
 				t.Error("Delete on a closed node succeeds")
 			}
 			n.Publish(copies[0])
-			n.Refute(copies[0])
+			n.Invalidate(copies[0])
 			n.Touch(2, "ns", []string{key})
 			n.SetMembers(r.members(fabric.Gone, 2)...)
-			if !n.Settled(t.Context().Done()) {
+			if !n.Settled(t.Context()) {
 				t.Error("a closed node has something to tell")
 			}
 		})

@@ -228,7 +228,7 @@ func (r *rig) settled() {
 	r.t.Helper()
 	time.Sleep(10 * time.Millisecond)
 	for _, n := range r.nodes {
-		if !n.Settled(r.t.Context().Done()) {
+		if !n.Settled(r.t.Context()) {
 			r.t.Fatal("not settled")
 		}
 	}

@@ -34,17 +34,17 @@ func (s server) Answer(ctx context.Context, from fabric.Rank, req []byte) ([]byt
 		return s.locate(body)
 	case kindWhere:
 		return s.where(body)
-	case kindBury:
-		return s.bury(ctx, body)
+	case kindDelete:
+		return s.delete(ctx, body)
 	case kindStatus:
 		return s.n.report(), nil
 	case kindPing:
 		return nil, nil
-	case kindAgain:
-		s.n.again(from)
+	case kindResync:
+		s.n.resync(from)
 		return nil, nil
-	case kindDrop, kindTouch, kindRefute, kindClear, kindExpire:
-		return nil, s.tell(k, body)
+	case kindDrop, kindTouch, kindInvalidate, kindClear, kindExpire:
+		return nil, s.notify(k, body)
 	}
 	return nil, fmt.Errorf("%w: kind %d", errBadMessage, k)
 }
@@ -116,7 +116,7 @@ func (s server) where(body []byte) ([]byte, error) {
 	return reply((*oneStatement)(&st))
 }
 
-func (s server) bury(ctx context.Context, body []byte) ([]byte, error) {
+func (s server) delete(ctx context.Context, body []byte) ([]byte, error) {
 	var m stampMessage
 	if err := decode(body, &m); err != nil {
 		return nil, err
@@ -124,12 +124,12 @@ func (s server) bury(ctx context.Context, body []byte) ([]byte, error) {
 	if m.Key == "" {
 		return nil, fmt.Errorf("%w: no name to delete", errBadMessage)
 	}
-	s.n.buryHere(ctx, &m)
+	s.n.deleteHere(ctx, &m)
 	return nil, nil
 }
 
-// tell takes in what needs no answer but that it arrived.
-func (s server) tell(k kind, body []byte) error {
+// notify handles what needs no answer but that it arrived.
+func (s server) notify(k kind, body []byte) error {
 	switch k {
 	case kindDrop:
 		var m stales
@@ -143,12 +143,12 @@ func (s server) tell(k kind, body []byte) error {
 			return err
 		}
 		s.n.local.Touched(m.Namespace, m.Keys)
-	case kindRefute:
+	case kindInvalidate:
 		var m oneStatement
 		if err := decode(body, &m); err != nil {
 			return err
 		}
-		s.n.dir.Refute(directory.Statement(m))
+		s.n.dir.Invalidate(directory.Statement(m))
 	case kindClear:
 		var m clearMessage
 		if err := decode(body, &m); err != nil {

@@ -36,7 +36,7 @@ type Stats struct {
 	Rank        fabric.Rank `json:"rank"`
 	Incarnation uint64      `json:"incarnation"`
 	Fabric      string      `json:"fabric"`
-	Link        string      `json:"link,omitempty"` // what the fabric says of what is below it
+	Link        string      `json:"link,omitempty"` // how the fabric describes what is below it
 	Ranks       int         `json:"ranks"`          // in the ring
 	RingDigest  uint64      `json:"ring_digest"`    // equal on ranks that place alike
 	Settling    bool        `json:"settling"`       // the ring changed lately
@@ -81,11 +81,11 @@ type RankStatus struct {
 	Addr        string          `json:"addr,omitempty"`
 	State       string          `json:"state"`            // "alive", "suspect", "gone"
 	Share       float64         `json:"share"`            // of the ring
-	Report      json.RawMessage `json:"report,omitempty"` // what the rank says of itself
+	Report      json.RawMessage `json:"report,omitempty"` // the rank's own description
 	Error       string          `json:"error,omitempty"`  // why there is no report
 }
 
-// Ranks describes every rank this node knows, by number, each with its own
+// Ranks describes all members, by number, each with its own
 // report, for which it is asked now.
 func (n *Node) Ranks(ctx context.Context) []RankStatus {
 	v := n.view.Load()
@@ -109,7 +109,7 @@ func (n *Node) Ranks(ctx context.Context) []RankStatus {
 	return out
 }
 
-// report is what this rank says of itself: what its store says, and "peers".
+// report describes this rank: its store's report, and "peers".
 func (n *Node) report() []byte {
 	head, ok := bytes.CutSuffix(bytes.TrimSpace(n.local.Status()), []byte("}"))
 	peers, err := json.Marshal(n.Stats())
@@ -141,17 +141,17 @@ func (n *Node) ask(ctx context.Context, s *RankStatus, state fabric.State) {
 	}
 }
 
-// Has tells whether a rank is one of the ring.
+// Has reports whether a rank is one of the ring.
 func (n *Node) Has(r fabric.Rank) bool { return n.view.Load().ring.Has(r) }
 
-// IsFirstHome tells whether this rank is the first home of a key. As long as
+// IsFirstHome reports whether this rank is the first home of a key. As long as
 // ranks agree on who is in the ring, one of them is.
 func (n *Node) IsFirstHome(namespace, key string) bool {
 	r := n.view.Load().ring
 	return r.Homes(r.Partition(namespace, key))[0] == n.self
 }
 
-// Explain tells where a key lives and why.
+// Explain returns where a key lives and why.
 func (n *Node) Explain(namespace, key string) ring.Explanation {
 	return n.view.Load().ring.Explain(namespace, key)
 }

@@ -11,27 +11,27 @@ import (
 	"cascadekv/dht/fabric"
 )
 
-// Delete withdraws a name everywhere: its homes bury it and tell the owners.
+// Delete withdraws a name everywhere: its homes delete it and notify the owners.
 // stamp is the newest put stamp the caller knows of. It returns when the homes
-// have done so, or the deadline has passed; homes that could not be told are in
+// have done so, or the deadline has passed; homes that could not be reached are in
 // the error.
 func (n *Node) Delete(ctx context.Context, namespace, key string, stamp uint64) error {
 	m := stampMessage{Namespace: namespace, Key: key, Stamp: stamp}
 	n.local.Outdated(namespace, key, stamp+1)
 	return n.each(n.view.Load().everyHome(namespace, key, n.o.Now()), func(h fabric.Rank) error {
 		if h == n.self {
-			n.buryHere(ctx, &m)
+			n.deleteHere(ctx, &m)
 			return nil
 		}
-		_, err := n.call(ctx, h, kindBury, &m)
+		_, err := n.call(ctx, h, kindDelete, &m)
 		return err
 	})
 }
 
-// buryHere buries a name this rank is a home of, and waits a while for its
-// owners to hear of it. Those that do not are told until they do.
-func (n *Node) buryHere(ctx context.Context, m *stampMessage) {
-	owners := byOwner(n.dir.Bury(m.Namespace, m.Key, m.Stamp, n.o.Now()))
+// deleteHere deletes a name this rank is a home of, and waits a while for its
+// owners to confirm. Those that do not are sent it until they do.
+func (n *Node) deleteHere(ctx context.Context, m *stampMessage) {
+	owners := byOwner(n.dir.Delete(m.Namespace, m.Key, m.Stamp, n.o.Now()))
 	if len(owners) == 0 {
 		return
 	}

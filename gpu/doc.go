@@ -7,7 +7,7 @@
 //	critical path  what an engine waits for before it can go on
 //
 // Nothing is here yet: no code of this module touches a GPU, and a rank runs
-// the same with or without one. design.md §3 reserves
+// the same with or without one. The folder is reserved for
 //
 //	cuda/   the driver, found at run time; absent on most machines
 //	gio/    gio_uring: I/O that the GPU submits itself

@@ -15,14 +15,6 @@
 // not reuse or unmap it before. After any other return the memory is the
 // caller's. A context without deadline waits as long as the file system does.
 //
-// Glossary
-//
-//	segment    one file of many blocks, with one writer: package segment
-//	rank       one cascaded; it writes segments of its own and reads everybody's
-//	campaign   the directory that a series of jobs shares
-//	catalogue  what lies in the segments of others, on node-local storage
-//	layout     over which servers' disks a file is striped
-//
 // The folders
 //
 //	segment/    aggregated segment files: writing, reading, recovery, space

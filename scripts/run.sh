@@ -13,18 +13,20 @@ cleanup() {
 }
 trap cleanup EXIT
 
-trace=${1:-../shared/traces/mooncake_conversation_trace.jsonl.gz}
-if [ ! -r "$trace" ]; then
-    [ -z "${1:-}" ] || { echo "cannot read TRACE=$1" >&2; exit 2; }
+trace=${1:-}
+if [ -z "$trace" ]; then
     trace=build/synth.jsonl.gz
-    bin/cascade trace synth -o "$trace"
+    bin/cascade trace synth --requests 1000 -o "$trace"
+elif [ ! -r "$trace" ]; then
+    echo "cannot read TRACE=$trace" >&2
+    exit 2
 fi
 
 (umask 077 && head -c 32 /dev/urandom | base64 >"$work/secret")
 
 # start RANK SEEDS: returns when the rank serves.
 start() {
-    bin/cascaded --rank "$1" --socket "$work/rank$1.sock" --shm-bytes 64MiB --shm-path "$arenas.$1" --lustre-dir "$work/lustre" \
+    bin/cascaded --rank "$1" --socket "$work/rank$1.sock" --shm-bytes 128MiB --shm-path "$arenas.$1" --lustre-dir "$work/lustre" \
         --peers-fabric tcp --peers-listen 127.0.0.1:0 --peers-gossip 127.0.0.1:0 --peers-seeds "$2" \
         --peers-secret-file "$work/secret" 2>"$work/log$1" &
     pids+=($!)
@@ -51,7 +53,7 @@ for _ in $(seq 100); do
     sleep 0.1
 done
 
-bin/cascade trace replay --sockets "$sockets" --workers "$ranks" --trace "$trace" --block-bytes 4KiB --html build/report.html
+bin/cascade trace replay --sockets "$sockets" --workers "$ranks" --trace "$trace" --block-bytes 256KiB --html build/report.html
 bin/cascade status --socket "$work/rank0.sock"
 kill -TERM "${pids[@]}"
 for pid in "${pids[@]}"; do wait "$pid"; done

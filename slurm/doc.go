@@ -1,13 +1,8 @@
-// Package slurm is what a rank knows of the job it runs in: so far, which of
+// Package slurm finds out about the job that a rank runs in: so far, which of
 // the processes that were started together it is.
 //
-// Glossary
-//
-//	job   one allocation of nodes by Slurm, or what one mpirun started
-//	rank  one cascaded of the job, by its number among those started together
-//
 // Ranks are started by hand or by srun, and a job that ends sends SIGTERM to
-// them like any other process manager. design.md §3 reserves this package for
+// them like any other process manager. This package is reserved for
 //
 //	environment  which job, node and rank this is
 //	hostlists    "node[1-4]" and back

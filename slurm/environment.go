@@ -2,7 +2,7 @@ package slurm
 
 import "strconv"
 
-// rankVariables tell a process its number among those that were started
+// rankVariables give a process its number among those that were started
 // together, in the order of preference: mpirun inside a Slurm job speaks for
 // itself.
 var rankVariables = []string{"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}

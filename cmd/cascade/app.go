@@ -1,18 +1,15 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/cli"
 	"cascadekv/internal/config"
 	"cascadekv/internal/resp"
 )
@@ -25,7 +22,8 @@ type app struct {
 	out, err  io.Writer
 	env       []string
 	systemDir string
-	shmDir    string // of in-process arenas
+	shmDir    string                                      // of in-process arenas
+	exec      func(path string, args, env []string) error // replaces this program
 
 	json    bool
 	file    string
@@ -39,7 +37,7 @@ func (a *app) config() (*config.Loaded, error) {
 	return config.Load(config.Sources{SystemDir: a.systemDir, File: a.file, Env: a.env})
 }
 
-// address tells where the rank listens: network and address as for net.Dial.
+// address returns where the rank listens: network and address as for net.Dial.
 func (a *app) address(c *config.Config) (network, address string) {
 	switch {
 	case strings.Contains(a.socket, "/"):
@@ -100,41 +98,13 @@ func refused(verb string, err error) error {
 }
 
 // printJSON writes v on standard output.
-func (a *app) printJSON(v any) error {
-	e := json.NewEncoder(a.out)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
-}
+func (a *app) printJSON(v any) error { return cli.PrintJSON(a.out, v) }
 
 // table writes rows in columns; the first row is the head.
-func (a *app) table(rows [][]string) error {
-	w := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
-	}
-	return w.Flush()
-}
+func (a *app) table(rows [][]string) error { return cli.PrintTable(a.out, rows) }
 
 // progress returns a bar on standard error; it draws nothing unless that is a
 // terminal. A negative total means unknown.
 func (a *app) progress(total int64, what string, bytes bool) *progressbar.ProgressBar {
-	return progressbar.NewOptions64(total,
-		progressbar.OptionSetWriter(a.err),
-		progressbar.OptionSetVisibility(isTerminal(a.err)),
-		progressbar.OptionSetDescription(what),
-		progressbar.OptionShowBytes(bytes),
-		progressbar.OptionShowCount(),
-		progressbar.OptionThrottle(100*time.Millisecond),
-		progressbar.OptionClearOnFinish())
-}
-
-// isTerminal reports whether w is a terminal.
-func isTerminal(w any) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return cli.Progress(a.err, total, what, bytes)
 }

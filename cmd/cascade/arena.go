@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cascadekv/internal/cli"
 	"cascadekv/tiers/shm"
 )
 
@@ -17,7 +18,7 @@ func (a *app) arenaCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "arena",
 		Short: "List and remove arena files, the shared memory of ranks",
-		Args:  arity(0, 0),
+		Args:  cli.Arity(0, 0),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	c.AddCommand(a.arenaListCommand(), a.arenaRemoveCommand())
@@ -66,7 +67,7 @@ func (a *app) arenaListCommand() *cobra.Command {
 		Long: "List arena files: whose they are, the memory they take, what they hold, whether a rank uses them.\n" +
 			"Without DIR: those in /dev/shm and where shm.path is. Files of other users that can not be read are\n" +
 			"listed when they are called *.arena.",
-		Args: arity(0, -1),
+		Args: cli.Arity(0, -1),
 		RunE: func(_ *cobra.Command, dirs []string) error {
 			found, err := a.arenas(dirs)
 			if err != nil {
@@ -100,10 +101,10 @@ func (a *app) arenaRemoveCommand() *cobra.Command {
 		Long: "Remove arena files that no rank uses, with the blocks in them. Nothing is asked: what a file holds that is\n" +
 			"in no lustre directory is lost. A file that a rank uses is never removed.\n\n" +
 			"--stale removes all of this user's that no rank uses, in /dev/shm and where shm.path is, or in each DIR.",
-		Args: arity(0, -1),
+		Args: cli.Arity(0, -1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if !stale && len(args) == 0 {
-				return usagef("arena rm: name a file, or say --stale")
+				return cli.Usagef("arena rm: name a file, or say --stale")
 			}
 			if stale {
 				found, err := a.arenas(args)

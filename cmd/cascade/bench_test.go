@@ -1,81 +1,103 @@
 package main
 
 import (
-	"encoding/json"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
-	"cascadekv/internal/bench"
+	"cascadekv/internal/cli"
 )
 
-func TestBenchCodec(t *testing.T) {
-	args := []string{"bench", "codec", "--size", "1m", "--total", "2m", "--rounds", "1", "--time", "1ns"}
-	got := cascadeCommand("", nil, append(args, "--json")...)
-	var res bench.CodecResult
-	if err := json.Unmarshal([]byte(got.out), &res); err != nil || got.status != exitOK || len(res.Settings) != 4 || res.Ratio < 1.2 {
-		t.Errorf("%v in %+v", err, got)
-	}
-	for _, s := range res.Settings {
-		if s.Bytes != 1<<20 || s.Auto == "" || len(s.Codecs) == 0 {
-			t.Errorf("%+v", s)
-		}
-	}
-	if got := cascadeCommand("", nil, args...); got.status != exitOK || !strings.Contains(got.out, "auto: shuffle2+zstd") || !strings.Contains(got.out, "PLANES") {
-		t.Errorf("%+v", got)
-	}
-	if got := cascadeCommand("", nil, "bench", "codec", "--rounds", "0"); got.status != exitUsage {
-		t.Errorf("no rounds: %+v", got)
-	}
-}
-
-func TestBenchTuner(t *testing.T) {
-	args := []string{"bench", "tuner", "--requests", "200"}
-	got := cascadeCommand("", nil, append(args, "--json")...)
-	var res struct {
-		Unit   string `json:"unit"`
-		Shapes []struct {
-			Shape  string           `json:"shape"`
-			Stages []map[string]any `json:"stages"`
-			Total  map[string]any   `json:"total"`
-		} `json:"shapes"`
-	}
-	if err := json.Unmarshal([]byte(got.out), &res); err != nil || got.status != exitOK || res.Unit != "pages" || len(res.Shapes) != 2 {
-		t.Fatalf("%v in %+v", err, got)
-	}
-	for _, s := range res.Shapes {
-		if len(s.Stages) != 10 {
-			t.Errorf("%s: %d stages", s.Shape, len(s.Stages))
-		}
-		for _, field := range []string{"expected_hit", "setting", "mix", "controller", "fixed", "best_static", "best_stages"} {
-			if s.Stages[0][field] == nil {
-				t.Errorf("%s: a stage has no %q", s.Shape, field)
-			}
-		}
-	}
-	if got := cascadeCommand("", nil, args...); got.status != exitOK || !strings.Contains(got.out, "pebble tree") || !strings.Contains(got.out, "controller against fixed") {
-		t.Errorf("%+v", got)
-	}
-	if got := cascadeCommand("", nil, "bench", "tuner", "--requests", "-5"); got.status != exitFailure || !strings.Contains(got.err, "-5 requests") {
-		t.Errorf("negative: %+v", got)
-	}
-}
-
-// TestBenchLustreKeeps: what one call writes the next one reads, and says so.
-func TestBenchLustreKeeps(t *testing.T) {
-	bench := func(more ...string) outcome {
-		return cascadeCommand("", nil, append([]string{"bench", "lustre", "--size", "1m"}, more...)...)
-	}
+// fakeBench puts a program into PATH, and nothing else but the shell.
+func fakeBench(t *testing.T, name, script string) (path string) {
+	t.Helper()
 	dir := t.TempDir()
-	if got := bench("--dir", dir, "--keep", "--kept"); got.status != exitUsage || !strings.Contains(got.err, "one of them at a time") {
-		t.Errorf("both: %+v", got)
+	path = filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+		t.Fatal(err)
 	}
-	if got := bench("--dir", dir, "--kept"); got.status != exitFailure || !strings.Contains(got.err, "write some with --keep") {
-		t.Errorf("nothing there: %+v", got)
+	t.Setenv("PATH", dir)
+	return path
+}
+
+// TestBenchPassesOn: cascade-bench gets all arguments, flags included, and the
+// environment.
+func TestBenchPassesOn(t *testing.T) {
+	path := fakeBench(t, benchProgram, "")
+	for name, c := range map[string]struct{ args, want []string }{
+		"a verb":             {[]string{"bench", "put", "--size", "1m", "--json"}, []string{"put", "--size", "1m", "--json"}},
+		"flags before":       {[]string{"--json", "bench", "put"}, []string{"--json", "put"}},
+		"help of bench":      {[]string{"bench", "--help"}, []string{"--help"}},
+		"help, another way":  {[]string{"help", "bench"}, []string{"--help"}},
+		"help of a verb":     {[]string{"bench", "put", "-h"}, []string{"put", "-h"}},
+		"nothing":            {[]string{"bench"}, nil},
+		"what it must judge": {[]string{"bench", "fly", "--high"}, []string{"fly", "--high"}},
+	} {
+		var ran string
+		var got, env []string
+		var out bytes.Buffer
+		a := &app{out: &out, err: &out, env: []string{"A=b"}, exec: func(path string, args, environment []string) error {
+			ran, got, env = path, args, environment
+			return nil
+		}}
+		status := a.run(context.Background(), c.args)
+		if status != cli.OK || ran != path || !slices.Equal(got, append([]string{path}, c.want...)) || !slices.Equal(env, []string{"A=b"}) || out.Len() > 0 {
+			t.Errorf("%s: status %d, ran %s with %q and %q, wrote %q", name, status, ran, got, env, out.String())
+		}
 	}
-	if got := bench("--dir", dir, "--rounds", "1", "--keep"); got.status != exitOK || !strings.Contains(got.out, "cascade bench lustre --kept --dir "+dir) {
-		t.Fatalf("keep: %+v", got)
+}
+
+// TestBenchIsMissing: who has no cascade-bench learns what to do.
+func TestBenchIsMissing(t *testing.T) {
+	fakeBench(t, "another", "")
+	got := cascadeCommand("", nil, "bench", "put")
+	if got.status != cli.Failure || !strings.Contains(got.err, benchProgram) || !strings.Contains(got.err, "make build") {
+		t.Errorf("%+v", got)
 	}
-	if got := bench("--dir", dir, "--kept"); got.status != exitOK || !strings.Contains(got.out, "SPEED-UP") || !strings.Contains(got.out, "42KiB   24") {
-		t.Errorf("kept: %+v", got)
+	var out bytes.Buffer
+	fakeBench(t, benchProgram, "")
+	a := &app{out: &out, err: &out, exec: func(string, []string, []string) error { return syscall.ENOEXEC }}
+	if status := a.run(context.Background(), []string{"bench", "put"}); status != cli.Failure || !strings.Contains(out.String(), "start") {
+		t.Errorf("status %d, %s", status, out.String())
+	}
+}
+
+// TestBenchCompletes: the shell's completions are those of cascade-bench.
+func TestBenchCompletes(t *testing.T) {
+	fakeBench(t, benchProgram, `[ "$*" = "__complete put --s" ] && echo "--size" && echo ":4"`)
+	if got := cascadeCommand("", nil, "__complete", "bench", "put", "--s"); !strings.Contains(got.out, "--size\n:4\n") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestBenchIsReplaced: a program that becomes cascade-bench has its exit status
+// and is ended by the signals that it ends by.
+func TestBenchIsReplaced(t *testing.T) {
+	const variable = "CASCADE_TEST_BENCH"
+	if os.Getenv(variable) != "" {
+		a := &app{out: os.Stdout, err: os.Stderr, env: os.Environ(), exec: syscall.Exec}
+		os.Exit(a.run(cli.Interruptible(), []string{"bench", "put"}))
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for script, want := range map[string]string{"exit 7": "exit status 7", "kill -TERM $$": "signal: terminated", "echo $1; exit 1": "exit status 1"} {
+		fakeBench(t, benchProgram, script)
+		c := exec.Command(self, "-test.run", "^TestBenchIsReplaced$")
+		c.Env = append(os.Environ(), variable+"=1")
+		out, err := c.Output()
+		if err == nil || err.Error() != want {
+			t.Errorf("%q ends with %v, want %s", script, err, want)
+		}
+		if strings.HasPrefix(script, "echo") && string(out) != "put\n" {
+			t.Errorf("%q wrote %q", script, out)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"cascadekv/internal/cli"
 	"cascadekv/lustre/campaign"
 	"cascadekv/lustre/segment/trust"
 )
@@ -57,7 +58,7 @@ func (a *app) campaignOptions(dir, what string, jobs int) (o campaign.Options, f
 	}
 }
 
-// printStrangers says in one line how much belongs to others, and names some.
+// printStrangers prints in one line how much belongs to others, and names some.
 func (a *app) printStrangers(s campaign.Strangers) error {
 	if s.Count == 0 {
 		return nil
@@ -69,7 +70,7 @@ func (a *app) printStrangers(s campaign.Strangers) error {
 // cannotRun makes a directory that is no campaign a usage error.
 func cannotRun(err error) error {
 	if errors.Is(err, campaign.ErrNoCampaign) {
-		return usageError{err}
+		return cli.AsUsage(err)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/cli"
 	"cascadekv/lustre/campaign"
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment"
@@ -60,15 +61,15 @@ func damage(t *testing.T, dir string) (off int) {
 
 func TestFsck(t *testing.T) {
 	dir := makeCampaign(t)
-	if got := cascadeCommand("", nil, "fsck", dir); got.status != exitOK || !strings.Contains(got.out, "20 blocks") || !strings.Contains(got.out, "clean") || got.err != "" {
+	if got := cascadeCommand("", nil, "fsck", dir); got.status != cli.OK || !strings.Contains(got.out, "20 blocks") || !strings.Contains(got.out, "clean") || got.err != "" {
 		t.Errorf("clean: %+v", got)
 	}
 	off := damage(t, dir)
-	if got := cascadeCommand("", nil, "fsck", dir, "--verify", "headers"); got.status != exitOK {
+	if got := cascadeCommand("", nil, "fsck", dir, "--verify", "headers"); got.status != cli.OK {
 		t.Errorf("headers only: %+v", got)
 	}
 	got := cascadeCommand("", nil, "fsck", dir)
-	if place := fmt.Sprintf("%s at %d: payload", campaignFile, off); got.status != exitFailure || !strings.Contains(got.out, place) || !strings.Contains(got.err, "1 problem; --repair") {
+	if place := fmt.Sprintf("%s at %d: payload", campaignFile, off); got.status != cli.Failure || !strings.Contains(got.out, place) || !strings.Contains(got.err, "1 problem; --repair") {
 		t.Errorf("damaged: %+v", got)
 	}
 	got = cascadeCommand("", nil, "fsck", dir, "--repair", "--ids", "--json")
@@ -90,7 +91,7 @@ func TestFsck(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &r); err != nil {
 		t.Fatalf("%v in %+v", err, got)
 	}
-	if got.status != exitFailure || r.Clean || r.Left != 0 || len(r.Findings) != 2 || len(r.Repairs) != 1 || !strings.Contains(got.err, "1 repaired, 0 left") {
+	if got.status != cli.Failure || r.Clean || r.Left != 0 || len(r.Findings) != 2 || len(r.Repairs) != 1 || !strings.Contains(got.err, "1 repaired, 0 left") {
 		t.Fatalf("repair: %+v", got)
 	}
 	if f := r.Findings[1]; f.File != campaignFile || f.Offset != off || f.Kind != segfile.BadPayload || !f.Repaired || f.Block == "" {
@@ -99,10 +100,10 @@ func TestFsck(t *testing.T) {
 	if s := r.Repairs[0]; s.Blocks != 19 || s.BlocksLost != 1 || s.Names != 20 || s.Aside != campaignFile+".damaged" || len(s.Into) != 1 {
 		t.Errorf("%+v", s)
 	}
-	if got := cascadeCommand("", nil, "fsck", dir); got.status != exitOK || !strings.Contains(got.out, "moved aside") {
+	if got := cascadeCommand("", nil, "fsck", dir); got.status != cli.OK || !strings.Contains(got.out, "moved aside") {
 		t.Errorf("after repair: %+v", got)
 	}
-	if got := cascadeCommand("", nil, "fsck", dir, "--repair", "--delete"); got.status != exitOK {
+	if got := cascadeCommand("", nil, "fsck", dir, "--repair", "--delete"); got.status != cli.OK {
 		t.Errorf("delete: %+v", got)
 	}
 	if _, err := os.Stat(filepath.Join(dir, campaignFile+".damaged")); !os.IsNotExist(err) {
@@ -123,7 +124,7 @@ func TestSegments(t *testing.T) {
 	if got := cascadeCommand("", nil, "segments", dir, "--json"); json.Unmarshal([]byte(got.out), &l) != nil || l.Totals.Segments != 1 || l.Segments[0].LiveBytes != 100000 || l.Segments[0].State != segfile.StateSealed {
 		t.Errorf("%+v", got)
 	}
-	if got := cascadeCommand("", nil, "segments", dir, "--rank", "1"); got.status != exitOK || !strings.HasPrefix(got.out, "0 segments") {
+	if got := cascadeCommand("", nil, "segments", dir, "--rank", "1"); got.status != cli.OK || !strings.HasPrefix(got.out, "0 segments") {
 		t.Errorf("another rank: %+v", got)
 	}
 }
@@ -131,35 +132,35 @@ func TestSegments(t *testing.T) {
 func TestExportAndImport(t *testing.T) {
 	dir, place := makeCampaign(t), t.TempDir()
 	file, to := filepath.Join(place, "c.tar"), filepath.Join(place, "kv")
-	if got := cascadeCommand("", nil, "export", dir, file, "--namespace", "b", "--newer-than", "1h"); got.status != exitOK || !strings.Contains(got.out, "exported 10 blocks and 10 name records in 1 segments") {
+	if got := cascadeCommand("", nil, "export", dir, file, "--namespace", "b", "--newer-than", "1h"); got.status != cli.OK || !strings.Contains(got.out, "exported 10 blocks and 10 name records in 1 segments") {
 		t.Fatalf("export: %+v", got)
 	}
-	if got := cascadeCommand("", nil, "export", dir, file); got.status != exitUsage || !strings.Contains(got.err, "exists already") {
+	if got := cascadeCommand("", nil, "export", dir, file); got.status != cli.Usage || !strings.Contains(got.err, "exists already") {
 		t.Errorf("export over a file: %+v", got)
 	}
-	if got := cascadeCommand("", nil, "import", file, to, "--ids"); got.status != exitOK || !strings.Contains(got.out, "imported 10 blocks") {
+	if got := cascadeCommand("", nil, "import", file, to, "--ids"); got.status != cli.OK || !strings.Contains(got.out, "imported 10 blocks") {
 		t.Fatalf("import: %+v", got)
 	}
 	if got := cascadeCommand("", nil, "segments", to, "--json"); !strings.Contains(got.out, `"live_names": 10`) {
 		t.Errorf("imported: %+v", got)
 	}
 	pipe := cascadeCommand("", nil, "export", dir, "-", "--json", "--live")
-	if pipe.status != exitOK || !strings.Contains(pipe.err, `"blocks": 20`) {
+	if pipe.status != cli.OK || !strings.Contains(pipe.err, `"blocks": 20`) {
 		t.Fatalf("export to a pipe: %d, %s", pipe.status, pipe.err)
 	}
 	var got campaign.Imported
 	in := cascadeCommand(pipe.out, nil, "import", "-", filepath.Join(place, "other"), "--json")
-	if json.Unmarshal([]byte(in.out), &got) != nil || !got.Complete || got.Blocks != 20 || in.status != exitOK {
+	if json.Unmarshal([]byte(in.out), &got) != nil || !got.Complete || got.Blocks != 20 || in.status != cli.OK {
 		t.Errorf("import from a pipe: %+v", in)
 	}
 	in = cascadeCommand(pipe.out[:len(pipe.out)/2], nil, "import", "-", filepath.Join(place, "cut"), "--json")
-	if json.Unmarshal([]byte(in.out), &got) != nil || got.Complete || in.status != exitFailure || !strings.Contains(in.err, "0 whole segments were kept") {
+	if json.Unmarshal([]byte(in.out), &got) != nil || got.Complete || in.status != cli.Failure || !strings.Contains(in.err, "0 whole segments were kept") {
 		t.Errorf("a stream that is cut off: %+v", in)
 	}
 	bad := []byte(pipe.out)
 	bad[bytes.Index(bad, bytes.Repeat([]byte{3}, 5000))] ^= 1
 	in = cascadeCommand(string(bad), nil, "import", "-", filepath.Join(place, "bad"))
-	if in.status != exitFailure || !strings.Contains(in.out, "not taken: segments/000000.bin") || !strings.Contains(in.err, "1 damaged segments") {
+	if in.status != cli.Failure || !strings.Contains(in.out, "not taken: segments/000000.bin") || !strings.Contains(in.err, "1 damaged segments") {
 		t.Errorf("a stream that is damaged: %+v", in)
 	}
 }
@@ -189,7 +190,7 @@ func TestMistakesWithCampaigns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := cascadeCommand("", nil, tc.args...)
-			if got.status != exitUsage || !strings.Contains(got.err, tc.want) || got.out != "" {
+			if got.status != cli.Usage || !strings.Contains(got.err, tc.want) || got.out != "" {
 				t.Errorf("%+v; want %q and status 2", got, tc.want)
 			}
 		})

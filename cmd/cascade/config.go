@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cascadekv/internal/cli"
 	"cascadekv/internal/config"
 )
 
@@ -18,14 +19,14 @@ func (a *app) configCommand() *cobra.Command {
 		Use:   "show",
 		Short: "Print every key with the value in effect, as TOML",
 		Long:  "Print every key with the value in effect, as TOML.\nPrecedence: " + config.Precedence + ".",
-		Args:  arity(0, 0),
+		Args:  cli.Arity(0, 0),
 		RunE:  func(*cobra.Command, []string) error { return a.configShow(origin) },
 	}
 	show.Flags().BoolVar(&origin, "origin", false, "tell where each value came from")
 	check := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Validate one file by itself, or everything that is in effect",
-		Args:  arity(0, 1),
+		Args:  cli.Arity(0, 1),
 		RunE:  func(_ *cobra.Command, args []string) error { return a.configCheck(args) },
 	}
 	c.AddCommand(show, check)

@@ -3,7 +3,6 @@
 //
 // Glossary
 //
-//	verb     one subcommand, in a file of its own
 //	app      what all verbs share: streams, configuration, output form
 //	check    one question that doctor asks, with its answer and remedy
 //	machine  the node as doctor sees it; a made-up one in tests
@@ -16,5 +15,5 @@
 //
 // This is flags, output and exit codes: what a verb does is in the package that
 // it names. The tool needs no rank to be running except where a verb asks one,
-// and changes nothing but what the verb says.
+// and changes nothing but what the verb is for.
 package main

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cascadekv/internal/cli"
 	"cascadekv/internal/config"
 	"cascadekv/internal/preflight"
 	"cascadekv/internal/resp"
@@ -42,7 +43,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Short: "Check whether this node can run a rank as configured, and how the running one does",
 		Long: "Check whether this node can run a rank as configured, and how the running one does.\n" +
 			"Exit status 1 when a check fails; warnings do not count.",
-		Args: arity(0, 0),
+		Args: cli.Arity(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			loaded, err := a.config()
 			if err != nil {

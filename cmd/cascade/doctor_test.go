@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"testing"
+
+	"cascadekv/internal/cli"
 )
 
 func TestDoctorVerb(t *testing.T) {
@@ -25,7 +27,7 @@ func TestDoctorVerb(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, verdicts[name], want)
 		}
 	}
-	if report.OK != (got.status == exitOK) {
+	if report.OK != (got.status == cli.OK) {
 		t.Errorf("ok is %v, exit status %d", report.OK, got.status)
 	}
 }

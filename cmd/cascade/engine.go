@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/cli"
 	"cascadekv/internal/config"
 	"cascadekv/internal/units"
 )
@@ -38,7 +39,7 @@ type engineOptions struct {
 	hostPool units.Bytes
 }
 
-// engines are the ones that engine-config knows.
+// engines are those of engine-config.
 var engines = map[string]func(engineOptions) engineConfig{
 	"sglang":  sglangConfig,
 	"vllm":    vllmConfig,
@@ -52,12 +53,12 @@ func (a *app) engineConfigCommand() *cobra.Command {
 		Short: "Print what to paste so that an engine uses the rank of this node",
 		Long: "Print what to paste so that an engine uses the rank of this node: environment, command line and files, with\n" +
 			"the rank's address from the configuration or --socket. The engine needs the Python package of clients/python.",
-		Args:      arity(1, 1),
+		Args:      cli.Arity(1, 1),
 		ValidArgs: []string{"sglang", "vllm", "lmcache"},
 		RunE: func(_ *cobra.Command, args []string) error {
 			of, known := engines[args[0]]
 			if !known {
-				return usagef("engine-config: %q is not an engine that is known here; choose sglang, vllm or lmcache", args[0])
+				return cli.Usagef("engine-config: %q is not an engine that is known here; choose sglang, vllm or lmcache", args[0])
 			}
 			return a.engineConfig(of, o)
 		},
@@ -74,7 +75,7 @@ func (a *app) engineConfig(of func(engineOptions) engineConfig, o engineOptions)
 	}
 	network, address := a.address(&loaded.Config)
 	if network != "unix" {
-		return usagef("engine-config: engines hand their memory to the rank through its unix socket, and none is configured; set socket, or give --socket PATH")
+		return cli.Usagef("engine-config: engines hand their memory to the rank through its unix socket, and none is configured; set socket, or give --socket PATH")
 	}
 	if o.socket, err = filepath.Abs(address); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"cascadekv/internal/cli"
 	"cascadekv/internal/units"
 )
 
@@ -21,7 +22,7 @@ func TestEngineConfig(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			var e engineConfig
 			got := cascadeCommand("", nil, "engine-config", engine, "--socket", socket, "--json")
-			if got.status != exitOK || json.Unmarshal([]byte(got.out), &e) != nil || e.Engine != engine {
+			if got.status != cli.OK || json.Unmarshal([]byte(got.out), &e) != nil || e.Engine != engine {
 				t.Fatalf("%+v", got)
 			}
 			config := e.Args[len(e.Args)-1]
@@ -92,7 +93,7 @@ func TestEngineConfigIsThatOfTheDocuments(t *testing.T) {
 func TestEngineConfigNamesTrustedUsers(t *testing.T) {
 	for engine := range engines {
 		got := cascadeCommand("", []string{"CASCADE_SERVER_UIDS=1001,1002"}, "engine-config", engine)
-		if got.status != exitOK || !strings.Contains(got.out, "export CASCADE_SERVER_UIDS=1001,1002\n") {
+		if got.status != cli.OK || !strings.Contains(got.out, "export CASCADE_SERVER_UIDS=1001,1002\n") {
 			t.Errorf("%s: %+v", engine, got)
 		}
 		if got := cascadeCommand("", nil, "engine-config", engine); strings.Contains(got.out, "export CASCADE_SERVER_UIDS") || !strings.Contains(got.out, "server_uids") {
@@ -107,7 +108,7 @@ func TestEngineConfigRefuses(t *testing.T) {
 		"choose sglang, vllm or lmcache": {"engine-config", "tgi"},
 		"give --socket PATH":             {"engine-config", "vllm", "--socket", "127.0.0.1:6379"},
 	} {
-		if got := cascadeCommand("", nil, args...); got.status != exitUsage || !strings.Contains(got.err, want) {
+		if got := cascadeCommand("", nil, args...); got.status != cli.Usage || !strings.Contains(got.err, want) {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/internal/buildinfo"
+	"cascadekv/internal/cli"
 	"cascadekv/internal/units"
 	"cascadekv/lustre/campaign"
 )
@@ -31,7 +32,7 @@ func (a *app) exportCommand() *cobra.Command {
 		Long: "Write a campaign, or a part of it, to one tar file or, with -, to standard output. Each block goes once; damaged\n" +
 			"blocks stay behind. FILE must not exist. With - the summary goes to standard error.",
 		Example: "  cascade export /scratch/me/kv - --live | ssh other cascade import - /scratch/me/kv",
-		Args:    arity(2, 2),
+		Args:    cli.Arity(2, 2),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.export(cmd.Context(), args[0], args[1], f) },
 	}
 	flags := c.Flags()
@@ -56,7 +57,7 @@ func (f exportFlags) since(now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, usagef("export: --newer-than %q is neither a duration (36h, 7d) nor a time (2026-01-31T12:00:00Z)", f.newer)
+	return time.Time{}, cli.Usagef("export: --newer-than %q is neither a duration (36h, 7d) nor a time (2026-01-31T12:00:00Z)", f.newer)
 }
 
 func (a *app) export(ctx context.Context, dir, file string, f exportFlags) error {
@@ -65,14 +66,14 @@ func (a *app) export(ctx context.Context, dir, file string, f exportFlags) error
 		return err
 	}
 	if f.jobs <= 0 {
-		return usagef("export: --jobs must be above 0")
+		return cli.Usagef("export: --jobs must be above 0")
 	}
 	what := campaign.ExportOptions{Namespaces: f.namespaces, NewerThan: since, Live: f.live, Program: "cascade " + buildinfo.Version()}
 	o, finish := a.campaignOptions(dir, "export", f.jobs)
 	defer finish()
 	if file == "-" {
-		if isTerminal(a.out) {
-			return usagef("export: standard output is a terminal; name a file, or pipe into cascade import - DIR")
+		if cli.IsTerminal(a.out) {
+			return cli.Usagef("export: standard output is a terminal; name a file, or pipe into cascade import - DIR")
 		}
 		x, err := campaign.Export(ctx, o, a.out, what)
 		if err != nil {
@@ -96,7 +97,7 @@ func (a *app) export(ctx context.Context, dir, file string, f exportFlags) error
 // newFile makes a file that must not exist, whole and durable or not at all.
 func newFile(name string, write func(io.Writer) error) error {
 	if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
-		return usagef("export: %s exists already; choose another name", name)
+		return cli.Usagef("export: %s exists already; choose another name", name)
 	}
 	part := name + ".part"
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

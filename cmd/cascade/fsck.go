@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cascadekv/internal/cli"
 	"cascadekv/lustre/campaign"
 )
 
@@ -25,7 +26,7 @@ func (a *app) fsckCommand() *cobra.Command {
 			"every byte. Repair copies what is intact of a damaged segment to a new one, then renames the damaged file to\n" +
 			"*.damaged, which readers pass over. What may have a writer is only read: run repairs between jobs.\n" +
 			"Exit status: 0 clean, 1 something was found (repaired or not, as printed), 2 wrong usage or not a directory.",
-		Args: arity(1, 1),
+		Args: cli.Arity(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.fsck(cmd.Context(), args[0], f) },
 	}
 	flags := c.Flags()
@@ -42,13 +43,13 @@ func (a *app) fsckCommand() *cobra.Command {
 func (f fsckFlags) check() error {
 	switch {
 	case f.verify != "headers" && f.verify != "payloads":
-		return usagef("fsck: --verify %s: use headers or payloads", f.verify)
+		return cli.Usagef("fsck: --verify %s: use headers or payloads", f.verify)
 	case f.ids && f.verify == "headers":
-		return usagef("fsck: --ids needs --verify payloads")
+		return cli.Usagef("fsck: --ids needs --verify payloads")
 	case !f.repair && (f.force || f.remove):
-		return usagef("fsck: --force and --delete go with --repair")
+		return cli.Usagef("fsck: --force and --delete go with --repair")
 	case f.jobs <= 0:
-		return usagef("fsck: --jobs must be above 0")
+		return cli.Usagef("fsck: --jobs must be above 0")
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/cli"
 )
 
 func (a *app) getCommand() *cobra.Command {
@@ -17,7 +18,7 @@ func (a *app) getCommand() *cobra.Command {
 		Short: "Write a block's bytes to standard output or a file",
 		Long: "Write a block's bytes to standard output or a file. With --json the bytes go to the file only,\n" +
 			"if one is named, and standard output gets the block's id and size.",
-		Args: arity(1, 1),
+		Args: cli.Arity(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error { return a.get(namespace, args[0], output) },
 	}
 	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default: standard output)")
@@ -50,8 +51,8 @@ func (a *app) get(namespace, key, output string) error {
 	if output != "" {
 		return nil
 	}
-	if isTerminal(a.out) && bytes.IndexByte(value[:min(len(value), 4096)], 0) >= 0 {
-		return usagef("get: the block is binary and standard output is a terminal; use -o FILE or a pipe")
+	if cli.IsTerminal(a.out) && bytes.IndexByte(value[:min(len(value), 4096)], 0) >= 0 {
+		return cli.Usagef("get: the block is binary and standard output is a terminal; use -o FILE or a pipe")
 	}
 	_, err = a.out.Write(value)
 	return err

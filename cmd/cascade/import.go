@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cascadekv/internal/cli"
 	"cascadekv/lustre/campaign"
 )
 
@@ -21,7 +22,7 @@ func (a *app) importCommand() *cobra.Command {
 			"there. Every byte is verified before a segment is published; nothing is overwritten; ranks may run meanwhile and\n" +
 			"see the new segments when they start next. Of a stream that is cut off the whole segments are kept.\n" +
 			"Exit status 1 when anything of the stream was not taken.",
-		Args: arity(2, 2),
+		Args: cli.Arity(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.importStream(cmd.Context(), args[0], args[1], ids)
 		},
@@ -36,9 +37,9 @@ func (a *app) importStream(ctx context.Context, file, dir string, ids bool) erro
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return usageError{fmt.Errorf("import: %w", err)}
+			return cli.AsUsage(fmt.Errorf("import: %w", err))
 		}
-		defer f.Close() // only read: its error tells nothing
+		defer f.Close() // only read: its error does not matter
 		if info, err := f.Stat(); err == nil {
 			size = info.Size()
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// manyPuts and manyAsked are how much of each says something of how the
+	// manyPuts and manyAsked are how much of each is enough to judge how the
 	// keys of those who store and those who look match.
 	manyPuts  = 1000
 	manyAsked = 100
@@ -24,7 +24,7 @@ const (
 // stored.
 type keyVerdict struct {
 	finding string
-	remedy  string // "": nothing is wrong as far as one can tell
+	remedy  string // "": nothing wrong was found
 }
 
 // judgeKeys looks for the commonest misconfiguration: engines that store much
@@ -166,8 +166,8 @@ func everywhere(s rankStats) []cascade.NamespaceStats {
 // first and finds what belongs to it in the others.
 var ofOne = []string{"pool", "rank"}
 
-// difference says how the namespaces of those who look and of those who store
-// differ, as far as their names tell; kin is false when these are of other
+// difference reports how the namespaces of those who look and of those who store
+// differ, by their names; kin is false when these are of other
 // models or engines, or of one engine, and so are not to be equal.
 func difference(look, store string) (differ string, kin bool) {
 	a, b := fields(look), fields(store)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cascadekv/internal/cli"
 	"cascadekv/internal/config"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/layout"
@@ -25,7 +26,7 @@ func (a *app) lustreCommand() *cobra.Command {
 		Long: "Print the lfs commands that the striping keys of the configuration come to, and what is unwise about them.\n" +
 			"With --try, make an empty file in lustre.dir with this layout, tell what it was granted, and remove it;\n" +
 			"exit status 1 when that is not what was asked for.",
-		Args: arity(0, 0),
+		Args: cli.Arity(0, 0),
 		RunE: func(*cobra.Command, []string) error { return a.lustrePlan(try) },
 	}
 	plan.Flags().BoolVar(&try, "try", false, "ask the file system for the layout and tell what it grants")
@@ -34,7 +35,7 @@ func (a *app) lustreCommand() *cobra.Command {
 		Short: "Print the layouts that the segments below DIR really have",
 		Long: "Print the layouts that the segments below DIR, a lustre.dir or the directory of one rank, really have:\n" +
 			"read from the file system, grouped, with the number of stripes on each OST.",
-		Args: arity(1, 1),
+		Args: cli.Arity(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error { return a.lustreShow(args[0]) },
 	}
 	a.groupFlag(show.Flags())
@@ -113,7 +114,7 @@ func (p *stripePlan) look(dir string, try bool, asked layout.Layout) error {
 	p.FileSystem = "unknown"
 	if dir == "" {
 		if try {
-			return usagef("lustre plan --try: set lustre.dir, where to try")
+			return cli.Usagef("lustre plan --try: set lustre.dir, where to try")
 		}
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/cli"
 	"cascadekv/lustre/layout"
 	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
@@ -52,7 +53,7 @@ lfs setstripe -E 64M -c 1 -E eof -c 80 -S 4M DIR
 `},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := cascadeCommand("", tc.env, "lustre", "plan"); got.status != exitOK || got.out != tc.want {
+			if got := cascadeCommand("", tc.env, "lustre", "plan"); got.status != cli.OK || got.out != tc.want {
 				t.Errorf("%d\n%s%s", got.status, got.out, got.err)
 			}
 		})
@@ -70,13 +71,13 @@ func TestLustreElsewhere(t *testing.T) {
 		t.Skipf("the directory for temporary files is on Lustre: %v", err)
 	}
 	env := []string{"CASCADE_LUSTRE_DIR=" + dir, "CASCADE_LUSTRE_STRIPE_COUNT=4"}
-	if got := cascadeCommand("", env, "lustre", "plan", "--try"); got.status != exitOK || !strings.Contains(got.out, "the striping keys have no effect there") {
+	if got := cascadeCommand("", env, "lustre", "plan", "--try"); got.status != cli.OK || !strings.Contains(got.out, "the striping keys have no effect there") {
 		t.Errorf("plan --try: %+v", got)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("it leaves %v: %v", left, err)
 	}
-	if got := cascadeCommand("", nil, "lustre", "show", dir); got.status != exitOK || !strings.Contains(got.out, "not on a Lustre file system") {
+	if got := cascadeCommand("", nil, "lustre", "show", dir); got.status != cli.OK || !strings.Contains(got.out, "not on a Lustre file system") {
 		t.Errorf("show: %+v", got)
 	}
 	var s shownLayouts
@@ -98,12 +99,12 @@ func TestLustreUsage(t *testing.T) {
 		status int
 		want   []string
 	}{
-		"bad line":         {bad, []string{"lustre", "plan"}, exitUsage, []string{"environment CASCADE_LUSTRE_SETSTRIPE", "-S 100000: not a multiple of 64 KiB", "4m"}},
-		"bad line, check":  {nil, []string{"config", "check", file}, exitFailure, []string{file + ":2: lustre.setstripe", "-i 3: every segment would begin on one OST", "man lfs-setstripe"}},
-		"try without dir":  {nil, []string{"lustre", "plan", "--try"}, exitUsage, []string{"set lustre.dir"}},
-		"try, dir missing": {[]string{"CASCADE_LUSTRE_DIR=/no/such"}, []string{"lustre", "plan", "--try"}, exitFailure, []string{"/no/such"}},
-		"show nothing":     {nil, []string{"lustre", "show"}, exitUsage, []string{"DIR"}},
-		"show no dir":      {nil, []string{"lustre", "show", "/no/such"}, exitFailure, []string{"/no/such"}},
+		"bad line":         {bad, []string{"lustre", "plan"}, cli.Usage, []string{"environment CASCADE_LUSTRE_SETSTRIPE", "-S 100000: not a multiple of 64 KiB", "4m"}},
+		"bad line, check":  {nil, []string{"config", "check", file}, cli.Failure, []string{file + ":2: lustre.setstripe", "-i 3: every segment would begin on one OST", "man lfs-setstripe"}},
+		"try without dir":  {nil, []string{"lustre", "plan", "--try"}, cli.Usage, []string{"set lustre.dir"}},
+		"try, dir missing": {[]string{"CASCADE_LUSTRE_DIR=/no/such"}, []string{"lustre", "plan", "--try"}, cli.Failure, []string{"/no/such"}},
+		"show nothing":     {nil, []string{"lustre", "show"}, cli.Usage, []string{"DIR"}},
+		"show no dir":      {nil, []string{"lustre", "show", "/no/such"}, cli.Failure, []string{"/no/such"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := cascadeCommand("", tc.env, tc.args...)
@@ -151,17 +152,17 @@ func TestLustreVerbsOnLustre(t *testing.T) {
 	dir := onLustre(t)
 	env := []string{"CASCADE_LUSTRE_DIR=" + dir, "CASCADE_LUSTRE_STRIPE_COUNT=2", "CASCADE_LUSTRE_STRIPE_SIZE=1m"}
 	got := cascadeCommand("", env, "lustre", "plan", "--try")
-	if got.status != exitOK || !strings.Contains(got.out, "# a file was granted: -c 2 -S 1M on OST ") || !strings.Contains(got.out, dir+" is on Lustre ") {
+	if got.status != cli.OK || !strings.Contains(got.out, "# a file was granted: -c 2 -S 1M on OST ") || !strings.Contains(got.out, dir+" is on Lustre ") {
 		t.Errorf("plan --try: %+v", got)
 	}
 	env[1] = "CASCADE_LUSTRE_STRIPE_COUNT=40"
-	if got := cascadeCommand("", env, "lustre", "plan", "--try"); got.status != exitFailure || !strings.Contains(got.out, "2 stripes instead of 40 stripes") {
+	if got := cascadeCommand("", env, "lustre", "plan", "--try"); got.status != cli.Failure || !strings.Contains(got.out, "2 stripes instead of 40 stripes") {
 		t.Errorf("too many: %+v", got)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("it leaves %v: %v", left, err)
 	}
-	if got := cascadeCommand("", nil, "lustre", "show", dir); got.status != exitOK || !strings.Contains(got.out, "no segments") {
+	if got := cascadeCommand("", nil, "lustre", "show", dir); got.status != cli.OK || !strings.Contains(got.out, "no segments") {
 		t.Errorf("show of an empty directory: %+v", got)
 	}
 	for i, asked := range []layout.Layout{layout.Plain(2, 1<<20, ""), layout.Plain(1, 0, "")} {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/cli"
 	"cascadekv/internal/resp"
 )
 
@@ -22,7 +23,7 @@ func (a *app) probeCommand() *cobra.Command {
 		Short: "Tell how much of a chain of keys is cached",
 		Long: "Tell how many leading keys of a chain, head first, are cached, how many bytes they have and in which\n" +
 			"tiers they are. It leases nothing and counts as no access. Exit status 3: not even the first one.",
-		Args: arity(1, -1),
+		Args: cli.Arity(1, -1),
 		RunE: func(_ *cobra.Command, args []string) error { return a.probe(namespace, args) },
 	}
 	c.Flags().StringVar(&namespace, "namespace", redisNamespace, "namespace")

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/cli"
 )
 
 // terminal is a pseudo-terminal: what is written to inside shows up outside.
@@ -48,7 +50,7 @@ func TestProgressIsDrawn(t *testing.T) {
 		{"reading the trace", []string{"trace", "info", "--trace", file}},
 		{"replay", []string{"trace", "replay", "--trace", file, "--block-bytes", "1KiB", "--limit", "20", "--no-lustre"}},
 	} {
-		if got := cascadeCommand("", nil, c.args...); got.status != exitOK || got.err != "" {
+		if got := cascadeCommand("", nil, c.args...); got.status != cli.OK || got.err != "" {
 			t.Errorf("%v: %+v", c.args, got)
 		}
 		inside, outside := terminal(t)
@@ -59,7 +61,7 @@ func TestProgressIsDrawn(t *testing.T) {
 			p, _ := io.ReadAll(outside) // it ends with an error once nobody is inside
 			drawn <- p
 		}()
-		if status := a.run(context.Background(), c.args); status != exitOK {
+		if status := a.run(context.Background(), c.args); status != cli.OK {
 			t.Errorf("%v ends with %d", c.args, status)
 		}
 		inside.Close()

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/cli"
 	"cascadekv/internal/resp"
 )
 
@@ -26,7 +27,7 @@ func (a *app) putCommand() *cobra.Command {
 		Short: "Store a block and print its id",
 		Long: "Store a block and print its id: the bytes of one file, of two (key data, then value data),\n" +
 			"or of standard input when no file or - is named. Without --key the id is the key.",
-		Args: arity(0, 2),
+		Args: cli.Arity(0, 2),
 		RunE: func(_ *cobra.Command, args []string) error { return a.put(f, args) },
 	}
 	flags := c.Flags()
@@ -41,10 +42,10 @@ func (a *app) putCommand() *cobra.Command {
 
 func (a *app) put(f putFlags, files []string) error {
 	if f.bound && f.parent == "" {
-		return usagef("put: --bound needs --parent")
+		return cli.Usagef("put: --bound needs --parent")
 	}
 	if f.ttl < 0 {
-		return usagef("put: --ttl %v is negative", f.ttl)
+		return cli.Usagef("put: --ttl %v is negative", f.ttl)
 	}
 	loaded, err := a.config()
 	if err != nil {
@@ -104,7 +105,7 @@ func (a *app) readBlock(files []string) ([]byte, error) {
 		files = []string{"-"}
 	}
 	if len(files) == 2 && files[0] == "-" && files[1] == "-" {
-		return nil, usagef("put: standard input can be read only once")
+		return nil, cli.Usagef("put: standard input can be read only once")
 	}
 	var data []byte
 	for _, name := range files {

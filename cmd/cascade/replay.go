@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/cli"
 	"cascadekv/internal/replay"
 	"cascadekv/internal/trace"
 	"cascadekv/internal/units"
@@ -46,10 +47,10 @@ func (a *app) replayCommand() *cobra.Command {
 			"  store_dedup_ratio  bytes referenced / bytes stored in the cache at the end\n" +
 			"  tiers              hits, share of all blocks, and bytes served, by tier\n" +
 			"  wrong_bytes        of hits; anything but 0 is an error, exit status 1",
-		Args: arity(0, 0),
+		Args: cli.Arity(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.socket != "" && len(f.sockets) > 0 {
-				return usagef("--socket and --sockets exclude each other")
+				return cli.Usagef("--socket and --sockets exclude each other")
 			}
 			if err := f.check(cmd, a.socket != "" || len(f.sockets) > 0); err != nil {
 				return err
@@ -76,23 +77,23 @@ func (f *replayFlags) check(cmd *cobra.Command, live bool) error {
 		return err
 	}
 	if f.blockBytes <= 0 || f.blockBytes > block.MaxSize {
-		return usagef("--block-bytes %s is not between 1B and %s", f.blockBytes, units.Bytes(block.MaxSize))
+		return cli.Usagef("--block-bytes %s is not between 1B and %s", f.blockBytes, units.Bytes(block.MaxSize))
 	}
 	if f.workers <= 0 {
-		return usagef("--workers %d is not above 0", f.workers)
+		return cli.Usagef("--workers %d is not above 0", f.workers)
 	}
 	if f.ranks <= 0 || f.ranks > maxReplayRanks {
-		return usagef("--ranks %d is not between 1 and %d", f.ranks, maxReplayRanks)
+		return cli.Usagef("--ranks %d is not between 1 and %d", f.ranks, maxReplayRanks)
 	}
 	if _, err := parseShare(f.capacity); err != nil {
 		return err
 	}
 	if f.noLustre && f.lustreDir != "" {
-		return usagef("--no-lustre and --lustre-dir exclude each other")
+		return cli.Usagef("--no-lustre and --lustre-dir exclude each other")
 	}
 	for _, name := range []string{"capacity", "no-lustre", "lustre-dir", "policy", "ranks"} {
 		if live && cmd.Flags().Changed(name) {
-			return usagef("--%s cannot change a live rank: start the rank so, or leave out --socket", name)
+			return cli.Usagef("--%s cannot change a live rank: start the rank so, or leave out --socket", name)
 		}
 	}
 	return nil
@@ -106,7 +107,7 @@ func parseShare(s string) (float64, error) {
 		share /= 100
 	}
 	if err != nil || math.IsNaN(share) || share <= 0 || share > 100 {
-		return 0, usagef("--capacity %q is not a share of the trace's blocks: write 0.1 or 10%%; 1 has room for all", s)
+		return 0, cli.Usagef("--capacity %q is not a share of the trace's blocks: write 0.1 or 10%%; 1 has room for all", s)
 	}
 	return share, nil
 }

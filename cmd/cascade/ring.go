@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/dht"
+	"cascadekv/internal/cli"
 	"cascadekv/internal/resp"
 	"cascadekv/internal/server"
 )
@@ -20,10 +21,10 @@ func (a *app) ringCommand() *cobra.Command {
 		Short: "Tell where a key lives among the ranks, and why",
 		Long: "Tell which ranks are the homes of a key, by what rule, and which ranks have its block, as the rank that\n" +
 			"is asked sees it. Exit status 3: no rank has the block.",
-		Args: arity(0, 0),
+		Args: cli.Arity(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			if key == "" {
-				return usagef("ring: --key is missing: name the key")
+				return cli.Usagef("ring: --key is missing: name the key")
 			}
 			return a.ring(namespace, key)
 		},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cascadekv/internal/cli"
 	"cascadekv/lustre/campaign"
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment/lease"
@@ -25,7 +26,7 @@ type segmentsFlags struct {
 	jobs int
 }
 
-// segmentOrders are the orders that --sort knows; the default is that of
+// segmentOrders are the orders of --sort; the default is that of
 // readers.
 var segmentOrders = map[string]func(a, b *campaign.Segment) int{
 	"path":    nil,
@@ -41,7 +42,7 @@ func (a *app) segmentsCommand() *cobra.Command {
 		Short: "List the segments of a campaign: size, state, what is live in them",
 		Long: "List the segments of a campaign: size, state, what is live in them. A block is live when the newest record of\n" +
 			"some name points to it. Only metadata is read; fsck reads the blocks too.",
-		Args: arity(1, 1),
+		Args: cli.Arity(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.segments(cmd.Context(), args[0], f) },
 	}
 	flags := c.Flags()
@@ -56,10 +57,10 @@ func (a *app) segmentsCommand() *cobra.Command {
 func (a *app) segments(ctx context.Context, dir string, f segmentsFlags) error {
 	order, ok := segmentOrders[f.sort]
 	if !ok {
-		return usagef("segments: --sort %s: use path, size, dead or created", f.sort)
+		return cli.Usagef("segments: --sort %s: use path, size, dead or created", f.sort)
 	}
 	if f.jobs <= 0 {
-		return usagef("segments: --jobs must be above 0")
+		return cli.Usagef("segments: --jobs must be above 0")
 	}
 	o, finish := a.campaignOptions(dir, "segments", f.jobs)
 	l, err := campaign.List(ctx, o, f.rank)

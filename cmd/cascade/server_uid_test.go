@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/cli"
 	"cascadekv/internal/need"
 )
 
@@ -47,7 +48,7 @@ func TestServerOfAnotherUser(t *testing.T) {
 			words = append(words, "--socket", socket)
 		}
 		got := cascadeCommand("", env, words...)
-		if said := got.out + got.err; got.status != exitFailure || !strings.Contains(said, "uid 65534") || strings.Contains(said, "start one") {
+		if said := got.out + got.err; got.status != cli.Failure || !strings.Contains(said, "uid 65534") || strings.Contains(said, "start one") {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"cascadekv/internal/cli"
 	"cascadekv/internal/sim"
 )
 
@@ -33,12 +34,12 @@ func (a *app) simCommand() *cobra.Command {
 			"                                  leave_found_again: names whose entry it kept, found at another home\n" +
 			"  wrong_answers, unknown_names    anything but 0 is an error\n" +
 			"docs/protocol.md, \"Scale\", has figures.",
-		Args: arity(0, 0),
+		Args: cli.Arity(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Progress = a.phases()
 			res, err := sim.Run(cmd.Context(), o)
 			if errors.Is(err, sim.ErrOptions) {
-				return usageError{err}
+				return cli.AsUsage(err)
 			}
 			if res == nil {
 				return err
@@ -74,16 +75,16 @@ func (a *app) printSim(r *sim.Result) error {
 		return a.printJSON(r)
 	}
 	moved := func(entries int, share, timesN float64) string {
-		return fmt.Sprintf("%d entries, %s %% of all (%s/N)", entries, figure(100*share), figure(timesN))
+		return fmt.Sprintf("%d entries, %.4g %% of all (%.4g/N)", entries, 100*share, timesN)
 	}
 	during := func(gets, misses, hops, updates int) string {
 		return fmt.Sprintf("%d, %d of them misses, at most %d hops; %d blocks moved", gets, misses, hops, updates)
 	}
 	return a.table([][]string{
 		{"ranks", fmt.Sprintf("%d; %d names, %d directory entries at %d homes each", r.Ranks, r.Names, r.Entries, r.Replicas)},
-		{"get", fmt.Sprintf("%s lookups, %s reads; hops: median %d, at most %d", figure(r.LookupsPerGet), figure(r.ReadsPerGet), r.HopsP50, r.HopsMax)},
-		{"chain", fmt.Sprintf("of %d keys: %d messages, at most %d; %s a key", r.ChainKeys, r.ChainMessagesP50, r.ChainMessagesMax, figure(r.ChainPerGet))},
-		{"balance", fmt.Sprintf("max/mean: %s as owner, %s as any home; %s of entries", figure(r.BalanceMaxOverMean), figure(r.BalanceHomes), figure(r.BalanceEntries))},
+		{"get", fmt.Sprintf("%.4g lookups, %.4g reads; hops: median %d, at most %d", r.LookupsPerGet, r.ReadsPerGet, r.HopsP50, r.HopsMax)},
+		{"chain", fmt.Sprintf("of %d keys: %d messages, at most %d; %.4g a key", r.ChainKeys, r.ChainMessagesP50, r.ChainMessagesMax, r.ChainPerGet)},
+		{"balance", fmt.Sprintf("max/mean: %.4g as owner, %.4g as any home; %.4g of entries", r.BalanceMaxOverMean, r.BalanceHomes, r.BalanceEntries)},
 		{"join", moved(r.JoinMovedEntries, r.JoinMovedShare, r.JoinMovedShareTimesN) + fmt.Sprintf(", %d block bytes", r.JoinBlockBytes)},
 		{"gets meanwhile", during(r.JoinGets, r.JoinMisses, r.JoinHopsMax, r.JoinUpdates)},
 		{"death", moved(r.LeaveMovedEntries, r.LeaveMovedShare, r.LeaveMovedShareTimesN) + fmt.Sprintf(", %d block bytes", r.LeaveBlockBytes)},

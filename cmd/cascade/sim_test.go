@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"cascadekv/internal/cli"
 )
 
 func TestSim(t *testing.T) {
 	got := cascadeCommand("", nil, "sim", "--ranks", "4", "--names", "16", "--seed", "5", "--json")
 	var fields map[string]float64
-	if err := json.Unmarshal([]byte(got.out), &fields); err != nil || got.status != exitOK {
+	if err := json.Unmarshal([]byte(got.out), &fields); err != nil || got.status != cli.OK {
 		t.Fatalf("%v, %+v", err, got)
 	}
 	for _, f := range []string{
@@ -27,10 +29,10 @@ func TestSim(t *testing.T) {
 		t.Errorf("%s", got.out)
 	}
 	got = cascadeCommand("", nil, "sim", "--ranks", "3", "--names", "8")
-	if got.status != exitOK || !strings.Contains(got.out, "0 wrong, 0 names not found") {
+	if got.status != cli.OK || !strings.Contains(got.out, "0 wrong, 0 names not found") {
 		t.Errorf("for people: %+v", got)
 	}
-	if got = cascadeCommand("", nil, "sim", "--ranks", "2"); got.status != exitUsage || !strings.Contains(got.err, "3 to 2048") {
+	if got = cascadeCommand("", nil, "sim", "--ranks", "2"); got.status != cli.Usage || !strings.Contains(got.err, "3 to 2048") {
 		t.Errorf("too few ranks: %+v", got)
 	}
 }

@@ -12,8 +12,9 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/dht"
+	"cascadekv/internal/admin"
+	"cascadekv/internal/cli"
 	"cascadekv/internal/resp"
-	"cascadekv/internal/server"
 	"cascadekv/internal/units"
 	"cascadekv/tiers"
 )
@@ -23,12 +24,12 @@ const watchPeriod = 2 * time.Second
 // rankStats is the answer to CASCADE.STATS.
 type rankStats struct {
 	cascade.Stats
-	UptimeSeconds float64         `json:"uptime_seconds"`
-	Version       string          `json:"version"`
-	Held          server.Held     `json:"held"`
-	Connections   int             `json:"connections"`
-	InFlight      server.InFlight `json:"in_flight"`
-	Peers         *dht.Stats      `json:"peers"` // nil: the rank is alone
+	UptimeSeconds float64        `json:"uptime_seconds"`
+	Version       string         `json:"version"`
+	Held          admin.Held     `json:"held"`
+	Connections   int            `json:"connections"`
+	InFlight      admin.InFlight `json:"in_flight"`
+	Peers         *dht.Stats     `json:"peers"` // nil: the rank is alone
 
 	ranks []dht.RankStatus // of the job, if it is not alone
 }
@@ -38,7 +39,7 @@ func (a *app) statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show what a rank holds and how often it hits",
-		Args:  arity(0, 0),
+		Args:  cli.Arity(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := a.dial()
 			if err != nil {
@@ -82,7 +83,7 @@ func (a *app) status(client *resp.Client, again bool) error {
 		_, err = fmt.Fprintf(a.out, "%s\n", compact.Bytes())
 		return err
 	}
-	if again && isTerminal(a.out) {
+	if again && cli.IsTerminal(a.out) {
 		fmt.Fprint(a.out, "\x1b[H\x1b[2J")
 	}
 	return a.printStats(stats)
@@ -103,7 +104,7 @@ func fetchStats(client *resp.Client) (text []byte, s rankStats, err error) {
 	if s.ranks, err = fetchRanks(client); err != nil {
 		return nil, s, err
 	}
-	// One object for readers of --json: what the rank said, and "ranks".
+	// One object for readers of --json: the rank's answer, and "ranks".
 	ranks, err := json.Marshal(s.ranks)
 	if err != nil {
 		return nil, s, fmt.Errorf("status: %w", err)
@@ -112,7 +113,7 @@ func fetchStats(client *resp.Client) (text []byte, s rankStats, err error) {
 	return append(append(append(head, `,"ranks":`...), ranks...), '}'), s, nil
 }
 
-// indexRow tells of the index of what other ranks and jobs left.
+// indexRow describes the catalogue of other ranks' and earlier jobs' segments.
 func indexRow(c *tiers.CatalogueState) []string {
 	if c.Broken != "" {
 		return []string{"INDEX BROKEN", c.Broken}

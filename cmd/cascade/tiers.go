@@ -25,7 +25,7 @@ func troubles(t cascade.TierStats) (all []check) {
 	return all
 }
 
-// checkTier is what the doctor says of a tier of a rank that runs.
+// checkTier is the doctor's check of a tier of a running rank.
 func checkTier(t cascade.TierStats) []check {
 	checks := troubles(t)
 	if t.Errors > 0 {
@@ -61,7 +61,7 @@ func checkStriping(s *tiers.Striping) check {
 	return okay("striping", "segments have %s (asked for %s)", s.Granted, s.Asked)
 }
 
-// mergedLine tells what merges of a tier came to.
+// mergedLine describes what merges of a tier came to.
 func mergedLine(name string, m *tiers.Merged) string {
 	freed := "freed " + human(m.Freed())
 	if m.Freed() < 0 {

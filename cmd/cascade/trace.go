@@ -11,6 +11,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"cascadekv/internal/cli"
 	"cascadekv/internal/trace"
 )
 
@@ -39,11 +40,11 @@ func (f *traceFlags) register(c *cobra.Command) {
 func (f *traceFlags) check() error {
 	switch {
 	case f.file == "":
-		return usagef("name a trace with --trace FILE; cascade trace synth makes one")
+		return cli.Usagef("name a trace with --trace FILE; cascade trace synth makes one")
 	case f.limit < 0:
-		return usagef("--limit %d is negative", f.limit)
+		return cli.Usagef("--limit %d is negative", f.limit)
 	case f.blockTokens <= 0:
-		return usagef("--block-tokens %d is not above 0", f.blockTokens)
+		return cli.Usagef("--block-tokens %d is not above 0", f.blockTokens)
 	}
 	return nil
 }
@@ -52,7 +53,7 @@ func (f *traceFlags) open() (*trace.Reader, error) {
 	return trace.Open(f.file, trace.ReaderOptions{BlockTokens: f.blockTokens, Seconds: f.seconds})
 }
 
-// summarize reads the whole trace once, and says on one line what was assumed
+// summarize reads the whole trace once, and prints on one line what was assumed
 // of it.
 func (a *app) summarize(f *traceFlags) (info trace.Info, err error) {
 	r, err := f.open()
@@ -60,7 +61,7 @@ func (a *app) summarize(f *traceFlags) (info trace.Info, err error) {
 		return info, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	bar := a.progress(-1, "reading the trace", false) // nobody knows yet how long it is
+	bar := a.progress(-1, "reading the trace", false) // its length is not known yet
 	info, err = trace.Summarize(watched{r, bar}, f.blockTokens, f.limit)
 	_ = bar.Finish() // drawing is best effort
 	if info.Assumed = r.Assumed(); err == nil && info.Assumed != (trace.Assumed{}) {
@@ -85,7 +86,7 @@ func (a *app) traceInfoCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "info --trace FILE",
 		Short: "Summarise a trace and what an unbounded cache would hit",
-		Args:  arity(0, 0),
+		Args:  cli.Arity(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			if err := f.check(); err != nil {
 				return err
@@ -121,11 +122,11 @@ func (a *app) synthCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "synth [-o FILE]",
 		Short: "Make a trace of a chat service: the same one for the same flags",
-		Args:  arity(0, 0),
+		Args:  cli.Arity(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range aboveZero { // where 0 means the default in the library
 				if v := cmd.Flags().Lookup(name).Value.String(); v == "0" || v == "0s" {
-					return usagef("trace synth: --%s must be above 0", name)
+					return cli.Usagef("trace synth: --%s must be above 0", name)
 				}
 			}
 			o.Uniform = o.Zipf == 0
@@ -152,7 +153,7 @@ func (a *app) synthCommand() *cobra.Command {
 func (a *app) synth(o trace.SynthOptions, output string) (err error) {
 	source, err := trace.NewSynth(o)
 	if errors.Is(err, trace.ErrBadSynth) {
-		return usageError{err}
+		return cli.AsUsage(err)
 	} else if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cascadekv/internal/cli"
 	"cascadekv/internal/resp"
 )
 
@@ -38,7 +39,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 		Long: "Replace a running rank by another version: the program that lies now where it was started from,\n" +
 			"or --binary, if the rank's upgrade_binaries lists it. Its process, arena, listeners and connections stay; clients wait for a moment.\n" +
 			"If the new program can not take over, or a client does not end its command, the old one goes on.",
-		Args: arity(0, 0),
+		Args: cli.Arity(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.upgrade(binary, wait) },
 	}
 	c.Flags().StringVar(&binary, "binary", "", "the program, one of the rank's upgrade_binaries (default: where the rank was started from)")
@@ -52,7 +53,7 @@ func (a *app) upgrade(binary string, wait time.Duration) error {
 		return err
 	}
 	if network, address := a.address(&loaded.Config); network != "unix" {
-		return usagef("upgrade: a rank is upgraded on its unix socket, by its own user; %s is none; name it with --socket", address)
+		return cli.Usagef("upgrade: a rank is upgraded on its unix socket, by its own user; %s is none; name it with --socket", address)
 	}
 	words := []string{"CASCADE.UPGRADE", "WAIT", strconv.FormatInt(max(0, wait.Milliseconds()), 10)}
 	if binary != "" {

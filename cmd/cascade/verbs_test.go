@@ -12,6 +12,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/buildinfo"
+	"cascadekv/internal/cli"
 	"cascadekv/internal/trace"
 )
 
@@ -35,13 +36,13 @@ func TestPutGetProbe(t *testing.T) {
 	}
 	id := block.Sum(block.Bits128, []byte("key\x00data"), []byte("value data")).String()
 
-	if got := run("", "put", keyFile, valueFile); got.status != exitOK || got.out != id+"\n" {
+	if got := run("", "put", keyFile, valueFile); got.status != cli.OK || got.out != id+"\n" {
 		t.Errorf("put of two files: %+v, want %s", got, id)
 	}
-	if got := run("", "get", id); got.status != exitOK || got.out != "key\x00datavalue data" {
+	if got := run("", "get", id); got.status != cli.OK || got.out != "key\x00datavalue data" {
 		t.Errorf("get: %+v", got)
 	}
-	if got := run("from stdin", "put", "--key", "k2", "--namespace", "m", "--parent", "k1", "--prefix", "--bound", "--ttl", "2s"); got.status != exitOK {
+	if got := run("from stdin", "put", "--key", "k2", "--namespace", "m", "--parent", "k1", "--prefix", "--bound", "--ttl", "2s"); got.status != cli.OK {
 		t.Errorf("put of stdin: %+v", got)
 	}
 	want := []string{"CASCADE.PUT", "k2", "from stdin", "NS", "m", "PARENT", "k1", "PREFIX", "BOUND", "PX", "2000"}
@@ -51,7 +52,7 @@ func TestPutGetProbe(t *testing.T) {
 	output := filepath.Join(dir, "out")
 	got := run("", "get", "k2", "--namespace", "m", "-o", output, "--json")
 	text, err := os.ReadFile(output)
-	if err != nil || string(text) != "from stdin" || got.status != exitOK {
+	if err != nil || string(text) != "from stdin" || got.status != cli.OK {
 		t.Errorf("get -o: %+v, %q, %v", got, text, err)
 	}
 	var meta struct {
@@ -61,7 +62,7 @@ func TestPutGetProbe(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &meta); err != nil || meta.Bytes != 10 || meta.ID != block.Sum(128, []byte("from stdin")).String() {
 		t.Errorf("get --json: %v in %q", err, got.out)
 	}
-	if got := run("", "probe", "--namespace", "m", "k2", "k3"); got.status != exitOK || got.out != "1 of 2 keys, 10 B: 1 in shm\n" {
+	if got := run("", "probe", "--namespace", "m", "k2", "k3"); got.status != cli.OK || got.out != "1 of 2 keys, 10 B: 1 in shm\n" {
 		t.Errorf("probe: %+v", got)
 	}
 	if got := run("", "probe", "--json", "k2"); got.status != exitMiss || !strings.Contains(got.out, `"hits": 0`) {
@@ -81,7 +82,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("no %q in:\n%s", want, got.out)
 		}
 	}
-	if got.status != exitOK || got.err != "" || strings.Contains(got.out, "LOST") {
+	if got.status != cli.OK || got.err != "" || strings.Contains(got.out, "LOST") {
 		t.Errorf("%+v", got)
 	}
 	var stats rankStats
@@ -106,11 +107,11 @@ func TestPassword(t *testing.T) {
 	if err := os.WriteFile(file, []byte("hunter-2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := cascadeCommand("", []string{"CASCADE_SOCKET=" + socket, "CASCADE_PASSWORD_FILE=" + file}, "status"); got.status != exitOK {
+	if got := cascadeCommand("", []string{"CASCADE_SOCKET=" + socket, "CASCADE_PASSWORD_FILE=" + file}, "status"); got.status != cli.OK {
 		t.Errorf("with the password: %+v", got)
 	}
 	got := cascadeCommand("", []string{"CASCADE_SOCKET=" + socket}, "status")
-	if got.status != exitFailure || !strings.Contains(got.err, "password_file") {
+	if got.status != cli.Failure || !strings.Contains(got.err, "password_file") {
 		t.Errorf("without: %+v", got)
 	}
 }
@@ -127,24 +128,23 @@ func TestMistakes(t *testing.T) {
 		status int
 		want   string
 	}{
-		"unknown verb":        {args: []string{"stats"}, status: exitUsage, want: `"stats"`},
-		"unknown flag":        {args: []string{"status", "--jsno"}, status: exitUsage, want: "--jsno"},
-		"missing key":         {args: []string{"get"}, status: exitUsage, want: "cascade get KEY"},
-		"three files":         {args: []string{"put", "a", "b", "c"}, status: exitUsage, want: "3 arguments"},
-		"bound alone":         {args: []string{"put", "--bound", "a"}, status: exitUsage, want: "--parent"},
-		"stdin twice":         {args: []string{"put", "-", "-"}, status: exitUsage, want: "only once"},
-		"no rank":             {args: []string{"status", "--socket", dir + "/none"}, status: exitFailure, want: "start one with cascaded"},
-		"no file":             {args: []string{"put", dir + "/none"}, status: exitFailure, want: dir + "/none"},
-		"unknown variable":    {args: []string{"status", "--socket", dir + "/none"}, env: []string{"CASCADE_SOKET=x"}, status: exitFailure, want: "did you mean CASCADE_SOCKET?"},
-		"bad configuration":   {args: []string{"status", "--config", bad}, status: exitUsage, want: "bad.toml:1"},
-		"bad file to check":   {args: []string{"config", "check", bad}, status: exitFailure, want: `did you mean "socket"`},
-		"no trace":            {args: []string{"trace", "replay"}, status: exitUsage, want: "--trace"},
-		"capacity":            {args: []string{"trace", "replay", "--trace", "x", "--capacity", "much"}, status: exitUsage, want: "10%"},
-		"live with a policy":  {args: []string{"trace", "replay", "--trace", "x", "--policy", "lru", "--socket", "s"}, status: exitUsage, want: "--policy"},
-		"block of no bytes":   {args: []string{"trace", "replay", "--trace", "x", "--block-bytes", "0"}, status: exitUsage, want: "--block-bytes"},
-		"unreadable trace":    {args: []string{"trace", "info", "--trace", dir + "/none"}, status: exitFailure, want: dir + "/none"},
-		"contradictory flags": {args: []string{"trace", "replay", "--trace", "x", "--no-lustre", "--lustre-dir", "y"}, status: exitUsage, want: "exclude"},
-		"bench of nothing":    {args: []string{"bench", "resp", "--size", "0"}, status: exitUsage, want: "--size"},
+		"unknown verb":        {args: []string{"stats"}, status: cli.Usage, want: `"stats"`},
+		"unknown flag":        {args: []string{"status", "--jsno"}, status: cli.Usage, want: "--jsno"},
+		"missing key":         {args: []string{"get"}, status: cli.Usage, want: "cascade get KEY"},
+		"three files":         {args: []string{"put", "a", "b", "c"}, status: cli.Usage, want: "3 arguments"},
+		"bound alone":         {args: []string{"put", "--bound", "a"}, status: cli.Usage, want: "--parent"},
+		"stdin twice":         {args: []string{"put", "-", "-"}, status: cli.Usage, want: "only once"},
+		"no rank":             {args: []string{"status", "--socket", dir + "/none"}, status: cli.Failure, want: "start one with cascaded"},
+		"no file":             {args: []string{"put", dir + "/none"}, status: cli.Failure, want: dir + "/none"},
+		"unknown variable":    {args: []string{"status", "--socket", dir + "/none"}, env: []string{"CASCADE_SOKET=x"}, status: cli.Failure, want: "did you mean CASCADE_SOCKET?"},
+		"bad configuration":   {args: []string{"status", "--config", bad}, status: cli.Usage, want: "bad.toml:1"},
+		"bad file to check":   {args: []string{"config", "check", bad}, status: cli.Failure, want: `did you mean "socket"`},
+		"no trace":            {args: []string{"trace", "replay"}, status: cli.Usage, want: "--trace"},
+		"capacity":            {args: []string{"trace", "replay", "--trace", "x", "--capacity", "much"}, status: cli.Usage, want: "10%"},
+		"live with a policy":  {args: []string{"trace", "replay", "--trace", "x", "--policy", "lru", "--socket", "s"}, status: cli.Usage, want: "--policy"},
+		"block of no bytes":   {args: []string{"trace", "replay", "--trace", "x", "--block-bytes", "0"}, status: cli.Usage, want: "--block-bytes"},
+		"unreadable trace":    {args: []string{"trace", "info", "--trace", dir + "/none"}, status: cli.Failure, want: dir + "/none"},
+		"contradictory flags": {args: []string{"trace", "replay", "--trace", "x", "--no-lustre", "--lustre-dir", "y"}, status: cli.Usage, want: "exclude"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := cascadeCommand("", tc.env, tc.args...)
@@ -165,7 +165,7 @@ func TestConfigVerbs(t *testing.T) {
 	if err := os.WriteFile(file, []byte(show.out), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := cascadeCommand("", nil, "config", "check", file); got.status != exitOK || got.out != "ok: "+file+"\n" {
+	if got := cascadeCommand("", nil, "config", "check", file); got.status != cli.OK || got.out != "ok: "+file+"\n" {
 		t.Errorf("what config show prints is not a valid file: %+v", got)
 	}
 	var all map[string]shownKey
@@ -178,7 +178,7 @@ func TestConfigVerbs(t *testing.T) {
 		Error string `json:"error"`
 	}
 	got := cascadeCommand("", []string{"CASCADE_RANK=-1"}, "config", "check", "--json")
-	if json.Unmarshal([]byte(got.out), &checked) != nil || checked.OK || !strings.Contains(checked.Error, "rank") || got.status != exitFailure {
+	if json.Unmarshal([]byte(got.out), &checked) != nil || checked.OK || !strings.Contains(checked.Error, "rank") || got.status != cli.Failure {
 		t.Errorf("config check --json: %+v", got)
 	}
 }
@@ -189,7 +189,7 @@ func TestVariablesOfOthers(t *testing.T) {
 	env := []string{"CASCADE_SERVICE_HOST=10.0.0.1", "CASCADE_PORT=tcp://10.0.0.1:6380", "SCRATCH=/scratch/me", "CASCADE_LUSTRE_DIR=$SCRATCH/kv"}
 	const want = "CASCADE_PORT, CASCADE_SERVICE_HOST"
 	for _, verb := range []string{"show", "check"} {
-		if got := cascadeCommand("", env, "config", verb); got.status != exitOK || !strings.Contains(got.err, "warning: ") || !strings.Contains(got.err, want) {
+		if got := cascadeCommand("", env, "config", verb); got.status != cli.OK || !strings.Contains(got.err, "warning: ") || !strings.Contains(got.err, want) {
 			t.Errorf("config %s: %+v", verb, got)
 		}
 	}
@@ -209,14 +209,14 @@ func TestVariablesOfOthers(t *testing.T) {
 	if err := os.WriteFile(file, []byte("lustre.dir = \"$SCRATCH/kv\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := cascadeCommand("", append(env, "CASCADE_RANK=first"), "config", "check", file); got.status != exitOK {
+	if got := cascadeCommand("", append(env, "CASCADE_RANK=first"), "config", "check", file); got.status != cli.OK {
 		t.Errorf("config check of a file by itself: %+v", got)
 	}
 }
 
 func TestTraceVerbs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "t.jsonl.gz")
-	if got := cascadeCommand("", nil, "trace", "synth", "-o", file, "--requests", "200", "--json"); got.status != exitOK || !strings.Contains(got.out, `"requests": 200`) {
+	if got := cascadeCommand("", nil, "trace", "synth", "-o", file, "--requests", "200", "--json"); got.status != cli.OK || !strings.Contains(got.out, `"requests": 200`) {
 		t.Fatalf("synth: %+v", got)
 	}
 	var info struct {
@@ -228,7 +228,7 @@ func TestTraceVerbs(t *testing.T) {
 	}
 	for flag, ok := range map[string]bool{"--zipf=0": true, "--zipf=-1": false, "--turns=0": false, "--requests=0": false, "--system-prompts=0": false, "--think-time=0s": false, "--think-time=1s": true, "--max-input-tokens=100": false} {
 		got := cascadeCommand("", nil, "trace", "synth", "-o", filepath.Join(t.TempDir(), "s.jsonl"), "--requests", "10", flag)
-		if (got.status == exitOK) != ok || !ok && got.status != exitUsage {
+		if (got.status == cli.OK) != ok || !ok && got.status != cli.Usage {
 			t.Errorf("synth %s: %+v", flag, got)
 		}
 	}
@@ -243,7 +243,7 @@ func TestTraceVerbs(t *testing.T) {
 		Wrong    *int64                     `json:"wrong_bytes"`
 		Tiers    map[string]json.RawMessage `json:"tiers"`
 	}
-	if err := json.Unmarshal([]byte(got.out), &result); err != nil || got.status != exitOK {
+	if err := json.Unmarshal([]byte(got.out), &result); err != nil || got.status != cli.OK {
 		t.Fatalf("replay: %v, %+v", err, got)
 	}
 	if result.Requests != 200 || result.Hit != info.Hit || result.Tokens == nil || result.Dedup == nil || result.Wrong == nil || *result.Wrong != 0 || result.Tiers["shm"] == nil {
@@ -260,7 +260,7 @@ func TestTraceVerbs(t *testing.T) {
 
 func TestOutputErrorsAreReported(t *testing.T) {
 	a := &app{in: strings.NewReader(""), out: broken{}, err: io.Discard}
-	if got := a.run(context.Background(), []string{"config", "show"}); got != exitFailure {
+	if got := a.run(context.Background(), []string{"config", "show"}); got != cli.Failure {
 		t.Errorf("config show into a broken pipe: exit status %d", got)
 	}
 }
@@ -271,7 +271,7 @@ func TestVersionAndCompletion(t *testing.T) {
 		t.Errorf("version: %+v", got)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
-		if got := cascadeCommand("", nil, "completion", shell); got.status != exitOK || !strings.Contains(got.out, "cascade") {
+		if got := cascadeCommand("", nil, "completion", shell); got.status != cli.OK || !strings.Contains(got.out, "cascade") {
 			t.Errorf("completion %s: %+v", shell, got)
 		}
 	}
@@ -297,7 +297,7 @@ func TestOddTrace(t *testing.T) {
 	}
 	for _, args := range [][]string{{"info"}, {"replay", "--block-bytes", "1KiB", "--no-lustre"}} {
 		got := cascadeCommand("", nil, append([]string{"trace", args[0], "--trace", file}, args[1:]...)...)
-		if got.status != exitOK || strings.Count(got.err, "assumed: ") != 1 || strings.Count(got.err, "\n") != 1 {
+		if got.status != cli.OK || strings.Count(got.err, "assumed: ") != 1 || strings.Count(got.err, "\n") != 1 {
 			t.Errorf("%s: status %d, on standard error: %q", args[0], got.status, got.err)
 		}
 	}

@@ -6,13 +6,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/internal/buildinfo"
+	"cascadekv/internal/cli"
 )
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print what this program was built from",
-		Args:  arity(0, 0),
+		Args:  cli.Arity(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			v := buildinfo.Read()
 			if a.json {

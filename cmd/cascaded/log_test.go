@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"cascadekv/internal/config"
+	"cascadekv/internal/rank"
 )
 
 // stoppedPipe returns both ends of a pipe that has no room until it is read.
@@ -34,11 +35,31 @@ func stoppedPipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
+// idle is a rank without work.
+type idle struct{ end chan struct{} }
+
+func (r idle) Serve(context.Context) error    { <-r.end; return nil }
+func (r idle) Reload(config.Config, string)   {}
+func (r idle) ReloadFailed()                  {}
+func (r idle) Shutdown(context.Context) error { close(r.end); return nil }
+
 func TestRankEndsThoughNobodyReadsItsLog(t *testing.T) {
 	_, w := stoppedPipe(t)
-	f := newFake()
-	signals, status := make(chan os.Signal), make(chan int, 1)
-	go func() { status <- run(context.Background(), config.Sources{}, f.open, signals, time.Now, w) }()
+	loaded, _, err := rank.Load(config.Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := newLogger(loaded.Config, new(slog.LevelVar), w)
+	signals, result := make(chan os.Signal), make(chan error, 1)
+	go func() {
+		logStart(log, loaded)
+		result <- rank.Run(context.Background(), rank.RunOptions{
+			Loaded: loaded, Signals: signals, Log: log,
+			Open: func(context.Context, config.Config, string) (rank.Running, error) {
+				return idle{make(chan struct{})}, nil
+			},
+		})
+	}()
 	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGTERM} {
 		select {
 		case signals <- sig:
@@ -47,9 +68,9 @@ func TestRankEndsThoughNobodyReadsItsLog(t *testing.T) {
 		}
 	}
 	select {
-	case got := <-status:
-		if got != exitOK {
-			t.Errorf("status %d", got)
+	case err := <-result:
+		if err != nil {
+			t.Error(err)
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("it does not end")

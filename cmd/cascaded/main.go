@@ -9,14 +9,15 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"cascadekv/cmd/cascaded/heed"
 	"cascadekv/internal/config"
 	"cascadekv/internal/cores"
+	"cascadekv/internal/earlysignal"
 	_ "cascadekv/internal/malloc" // one C arena
+	"cascadekv/internal/rank"
+	"cascadekv/internal/rank/program"
 	"cascadekv/slurm"
 )
 
@@ -32,8 +33,8 @@ func main() {
 	os.Exit(realMain(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
-// launched makes the number that mpirun or srun gave this process count as
-// CASCADE_RANK, unless that is set.
+// launched returns the environment with CASCADE_RANK set to the number that mpirun
+// or srun gave this process, unless it is set.
 func launched(env []string) []string {
 	variables := map[string]string{}
 	for _, v := range env {
@@ -41,29 +42,30 @@ func launched(env []string) []string {
 		variables[name] = value
 	}
 	const name = config.EnvPrefix + "RANK"
-	rank, ok := slurm.Rank(func(k string) string { return variables[k] })
+	number, ok := slurm.Rank(func(k string) string { return variables[k] })
 	if _, set := variables[name]; set || !ok {
 		return env
 	}
-	return append(slices.Clone(env), name+"="+strconv.Itoa(rank))
+	return append(slices.Clone(env), name+"="+strconv.Itoa(number))
 }
 
 func realMain(args, env []string, stdout, stderr io.Writer) int {
 	status := exitOK
-	p, check := started(args)
+	p, check := program.Started(args)
+	p.Signals = program.Signals{Stop: earlysignal.Stop, Resume: earlysignal.Resume, Ending: earlysignal.Ending}
 	command := newCommand(func(s config.Sources) {
 		s.Env = launched(env)
 		if check {
-			heed.Stop()
+			earlysignal.Stop()
 			status = checkHandover(s, stdout, stderr)
 			return
 		}
-		if p.ends {
-			heed.Enqueue(syscall.SIGTERM)
+		if p.Ends {
+			earlysignal.Enqueue(syscall.SIGTERM)
 		}
-		status = run(context.Background(), s, p.open, heed.Signals, time.Now, stderr)
+		status = run(context.Background(), s, p, earlysignal.Signals, stderr)
 	})
-	command.SetArgs(p.args)
+	command.SetArgs(p.Args)
 	command.SetOut(stdout)
 	command.SetErr(stderr)
 	if err := command.Execute(); err != nil {
@@ -71,6 +73,20 @@ func realMain(args, env []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	return status
+}
+
+// checkHandover prints what this program could take over, and returns the exit
+// status.
+func checkHandover(s config.Sources, stdout, stderr io.Writer) int {
+	loaded, password, err := rank.Load(s)
+	if err != nil {
+		fmt.Fprintf(stderr, "cascaded: %v\n", err)
+		return exitUsage
+	}
+	if program.WriteAbility(stdout, &loaded.Config, password) != nil {
+		return exitFailure
+	}
+	return exitOK
 }
 
 // newCommand describes the command line and calls start with the sources it
@@ -82,7 +98,7 @@ func newCommand(start func(config.Sources)) *cobra.Command {
 		Short: "Run one rank of the CASCADE cache in the foreground",
 		Long: "Run one rank of the CASCADE cache in the foreground.\n\n" +
 			"Configuration: " + config.Precedence + ".\n" +
-			"SIGHUP reloads it, SIGTERM and SIGINT drain to lustre and exit 0; one that comes later than " + sameOrder.String() + "\nafter the first exits at once.",
+			"SIGHUP reloads it, SIGTERM and SIGINT drain to lustre and exit 0; one that comes later than " + rank.SameOrder.String() + "\nafter the first exits at once.",
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -101,8 +117,8 @@ func newCommand(start func(config.Sources)) *cobra.Command {
 	return command
 }
 
-// keyFlag is one configuration key as a flag. It keeps the text; Load reads
-// it, so that a bad value gets the same words from every source.
+// keyFlag is one configuration key as a flag. It keeps the text, which Load parses:
+// a bad value is the same error from every source.
 type keyFlag struct {
 	key  config.Key
 	text string

@@ -17,7 +17,7 @@ const (
 	// others for long.
 	shards = 64
 
-	// MaxCopies is how many copies of a block Lookup tells of: with those in
+	// MaxCopies is how many copies of a block Lookup returns: with those in
 	// memory first, more would hardly be tried.
 	MaxCopies = 3
 )
@@ -43,7 +43,7 @@ type tombstone struct {
 	until time.Time
 }
 
-// Stale tells an owner that its copy of a name is out of date.
+// Stale is for an owner whose copy of a name is out of date.
 type Stale struct {
 	Owner     fabric.Rank
 	Namespace string
@@ -51,7 +51,7 @@ type Stale struct {
 	Before    uint64 // puts stamped below this are gone
 }
 
-// Found is what Lookup tells of a name.
+// Found is the result of Lookup for a name.
 type Found struct {
 	Copies []Statement // 1 to MaxCopies, all of the same bytes; those in memory first
 }
@@ -119,9 +119,9 @@ func (d *Directory) Lookup(namespace, name string, now time.Time) (Found, bool) 
 	return Found{e.copies(best)}, true
 }
 
-// Bury deletes a name: puts stamped up to stamp, and up to the newest known
-// here, are gone and may not come back. It returns the owners to tell.
-func (d *Directory) Bury(namespace, name string, stamp uint64, now time.Time) []Stale {
+// Delete deletes a name: puts stamped up to stamp, and up to the newest known
+// here, are gone and may not come back. It returns the owners to notify.
+func (d *Directory) Delete(namespace, name string, stamp uint64, now time.Time) []Stale {
 	k := key{namespace, name}
 	sh := d.lock(k)
 	defer sh.mu.Unlock()
@@ -130,12 +130,12 @@ func (d *Directory) Bury(namespace, name string, stamp uint64, now time.Time) []
 		e = &entry{}
 		sh.entries[k] = e
 	}
-	for i := range e.said {
-		stamp = max(stamp, e.said[i].Name.Seq)
+	for i := range e.records {
+		stamp = max(stamp, e.records[i].Name.Seq)
 	}
 	e.buried, e.until = max(e.buried, stamp+1), now.Add(keepTombstone)
-	for i := range e.said {
-		e.said[i].before = max(e.said[i].before, e.buried)
+	for i := range e.records {
+		e.records[i].before = max(e.records[i].before, e.buried)
 	}
 	sh.tombs = append(sh.tombs, tombstone{k, e.until})
 	return e.judge(k)
@@ -171,8 +171,8 @@ func (sh *shard) sweep(now time.Time) {
 func (d *Directory) Lost(incarnations map[fabric.Rank]uint64) {
 	d.walk(func(_ key, e *entry) bool {
 		changed := false
-		for i := range e.said {
-			r := &e.said[i]
+		for i := range e.records {
+			r := &e.records[i]
 			if last, dead := incarnations[r.Owner]; dead && r.Memory != nil && r.Incarnation <= last {
 				r.Memory, changed = nil, true
 			}
@@ -197,9 +197,9 @@ func (d *Directory) walk(keep func(key, *entry) bool) (dropped int) {
 	return dropped
 }
 
-// Refute takes back those copies of a statement that s has no more of: a reader
-// found them wrong. What the owner said since then stays.
-func (d *Directory) Refute(s Statement) {
+// Invalidate takes back those copies of a statement that s has no more of: a reader
+// found them wrong. What the owner stated since then stays.
+func (d *Directory) Invalidate(s Statement) {
 	k := key{s.Name.Namespace, s.Name.Key}
 	sh := d.lock(k)
 	defer sh.mu.Unlock()
@@ -207,8 +207,8 @@ func (d *Directory) Refute(s Statement) {
 	if e == nil {
 		return
 	}
-	for i := range e.said {
-		r := &e.said[i]
+	for i := range e.records {
+		r := &e.records[i]
 		if r.Owner != s.Owner || r.Incarnation != s.Incarnation || r.Version != s.Version {
 			continue
 		}
@@ -233,15 +233,15 @@ func (d *Directory) Clear(namespace string, all bool) {
 	d.Keep(func(ns, _ string) bool { return !all && ns != namespace })
 }
 
-// Each calls fn for a copy of every statement that tells of a copy which may be
+// Each calls fn for a copy of every statement about a copy which may be
 // served, until fn returns false. It holds locks of the directory: fn must not
 // call it.
 func (d *Directory) Each(fn func(Statement) bool) {
 	more := true
 	d.walk(func(_ key, e *entry) bool {
-		for i := range e.said {
-			if more && e.said[i].live() {
-				more = fn(e.said[i].Statement)
+		for i := range e.records {
+			if more && e.records[i].live() {
+				more = fn(e.records[i].Statement)
 			}
 		}
 		return true

@@ -109,7 +109,7 @@ func (s *script) step(line string) string {
 	case "len":
 		return fmt.Sprint(s.d.Len())
 	case "bury":
-		return tell(s.d.Bury("ns", "k", n(1), s.now))
+		return tell(s.d.Delete("ns", "k", n(1), s.now))
 	case "wait":
 		s.now = s.now.Add(time.Duration(n(1)) * time.Second)
 		s.d.Sweep(s.now)
@@ -118,7 +118,7 @@ func (s *script) step(line string) string {
 		s.d.Lost(map[fabric.Rank]uint64{rank(w[1]): n(2)})
 		return ""
 	case "refute":
-		s.d.Refute(statement(s.t, w[1:]))
+		s.d.Invalidate(statement(s.t, w[1:]))
 		return ""
 	case "clear":
 		s.d.Clear(w[1], w[1] == "*")

@@ -205,7 +205,7 @@ func DecodeText(dec *msgpack.Decoder) (string, error) {
 	return "", nil
 }
 
-// check refuses what no rank says.
+// check refuses what no rank states.
 func (s *Statement) check() error {
 	switch {
 	case s.Info.Size < 0 || s.Info.Size > block.MaxSize:

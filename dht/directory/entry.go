@@ -2,11 +2,11 @@ package directory
 
 import "time"
 
-// entry is what is known of one name. said is small: a name has few owners.
+// entry is what is known of one name. records is short: a name has few owners.
 type entry struct {
-	said   []record  // at most one for each owner
-	buried uint64    // tombstone: puts stamped below this are gone; 0: none
-	until  time.Time // how long the tombstone stays
+	records []record  // at most one for each owner
+	buried  uint64    // tombstone: puts stamped below this are gone; 0: none
+	until   time.Time // how long the tombstone stays
 }
 
 // record is the newest statement of one owner. Once a put is out of date it
@@ -17,15 +17,15 @@ type record struct {
 	before uint64
 }
 
-// live reports whether the record tells of a copy that may be served.
+// live reports whether the record has a copy that may be served.
 func (r *record) live() bool { return r.Has() && r.Name.Seq >= r.before }
 
-// set replaces what the owner said before, unless that is newer. A statement
+// set replaces what the owner stated before, unless that is newer. A statement
 // without a copy is kept as long as others have one: it stops older ones that
 // are still on their way.
 func (e *entry) set(s Statement) {
-	for i := range e.said {
-		old := &e.said[i]
+	for i := range e.records {
+		old := &e.records[i]
 		if old.Owner != s.Owner {
 			continue
 		}
@@ -34,14 +34,14 @@ func (e *entry) set(s Statement) {
 		}
 		return
 	}
-	e.said = append(e.said, record{s, e.buried})
+	e.records = append(e.records, record{s, e.buried})
 }
 
 // newest returns the record of the newest put that has a copy, nil for none.
 func (e *entry) newest() *record {
 	var best *record
-	for i := range e.said {
-		r := &e.said[i]
+	for i := range e.records {
+		r := &e.records[i]
 		if r.live() && (best == nil || r.Name.Seq > best.Name.Seq || r.Name.Seq == best.Name.Seq && r.Owner < best.Owner) {
 			best = r
 		}
@@ -53,8 +53,8 @@ func (e *entry) newest() *record {
 // the owners of all that are and have not been withdrawn yet.
 func (e *entry) judge(k key) (out []Stale) {
 	best := e.newest()
-	for i := range e.said {
-		r := &e.said[i]
+	for i := range e.records {
+		r := &e.records[i]
 		if best != nil && r != best && r.live() && best.contradicts(&r.Statement) {
 			r.before = best.Name.Seq
 			if r.Name.Seq == best.Name.Seq {
@@ -71,10 +71,10 @@ func (e *entry) judge(k key) (out []Stale) {
 // copies returns up to MaxCopies copies of the same bytes as best, those in
 // memory first.
 func (e *entry) copies(best *record) []Statement {
-	out := make([]Statement, 0, min(len(e.said), MaxCopies))
+	out := make([]Statement, 0, min(len(e.records), MaxCopies))
 	for _, memory := range []bool{true, false} {
-		for i := range e.said {
-			r := &e.said[i]
+		for i := range e.records {
+			r := &e.records[i]
 			if len(out) < MaxCopies && (r.Memory != nil) == memory && r.live() && best.Agrees(&r.Statement) {
 				out = append(out, r.Statement)
 			}
@@ -89,8 +89,8 @@ func (e *entry) empty() bool {
 	if e.buried > 0 {
 		return false
 	}
-	for i := range e.said {
-		if e.said[i].live() {
+	for i := range e.records {
+		if e.records[i].live() {
 			return false
 		}
 	}

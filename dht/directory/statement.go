@@ -7,7 +7,7 @@ import (
 	"cascadekv/internal/block"
 )
 
-// Statement is what Owner says of one name.
+// Statement is what Owner states of one name.
 type Statement struct {
 	Name block.Name // Seq is the put stamp
 	Info block.Info // zero when the owner has no copy
@@ -39,7 +39,7 @@ type Segment struct {
 // Has reports whether the owner has a copy.
 func (s *Statement) Has() bool { return s.Memory != nil || s.Segment != nil }
 
-// Newer reports whether the same owner said s after it said o.
+// Newer reports whether the same owner made s after o.
 func (s *Statement) Newer(o *Statement) bool {
 	if s.Incarnation != o.Incarnation {
 		return s.Incarnation > o.Incarnation
@@ -58,7 +58,7 @@ func (s *Statement) expired(now time.Time) bool {
 }
 
 // Agrees reports whether two statements about a name are about the same bytes.
-// Ids tell where both are complete. A rank that has not hashed its copy yet is
+// Ids decide where both are final. A rank that has not hashed its copy yet is
 // believed by put stamp, size and checksum: copies made by reading keep the
 // stamp of what they were read from.
 func (s *Statement) Agrees(o *Statement) bool {

@@ -70,7 +70,7 @@ func (s State) String() string {
 	return "gone"
 }
 
-// Peer is what a fabric is told of another rank.
+// Peer is another rank, as the fabric's owner describes it.
 type Peer struct {
 	Rank        Rank
 	Incarnation uint64 // a larger one replaces what was known of smaller ones
@@ -87,11 +87,11 @@ type Fabric interface {
 	// Self is this rank.
 	Self() Rank
 
-	// Addr is where this rank's fabric is reached: other ranks are told it in
+	// Addr is where this rank's fabric is reached: other ranks learn it from
 	// Peer.Addr. It is "" where ranks need none.
 	Addr() string
 
-	// SetPeer tells the fabric of a peer, or of a change of its state. It does
+	// SetPeer adds a peer, or changes its state. It does
 	// not block. Operations under way to a peer that is Gone, or whose
 	// incarnation was replaced, end with ErrUnreachable.
 	SetPeer(Peer)

@@ -1,4 +1,4 @@
-// Package members says who is alive: which ranks the job has now, where they
+// Package members keeps who is alive: which ranks the job has now, where they
 // are reached, and which of them do not answer.
 //
 // Glossary
@@ -7,7 +7,7 @@
 //	gossip     github.com/hashicorp/memberlist: ranks probe each other and pass
 //	           on what they learn; it agrees on a death after about 12 s
 //	seed       a gossip address to ask first; one that answers is enough
-//	verdict    what gossip says of a member: alive, or gone
+//	verdict    what gossip reports of a member: alive, or gone
 //	suspicion  what our own failed calls say, sooner than gossip. It ends with
 //	           an answer, with gossip's verdict, or with time
 //	seat       a rank's number and the member that holds it: of several, the

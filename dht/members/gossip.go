@@ -100,7 +100,7 @@ func endpoint(ctx context.Context, text string) (netip.AddrPort, error) {
 // memberlist.
 type hooks struct{ m *Members }
 
-// NodeMeta is what this rank tells of itself.
+// NodeMeta is what this rank publishes of itself.
 func (h hooks) NodeMeta(int) []byte {
 	self := h.m.self
 	self.leaving = h.m.leaving.Load()
@@ -124,7 +124,7 @@ func (hooks) LocalState(bool) []byte { return nil }
 // MergeRemoteState expects nothing.
 func (hooks) MergeRemoteState([]byte, bool) {}
 
-// read understands a member, or says why it is refused.
+// read decodes a member, or returns why it is refused.
 func (h hooks) read(n *memberlist.Node) (claim, error) {
 	m, err := decodeMeta(n.Meta)
 	switch {
@@ -168,7 +168,7 @@ func (h hooks) NotifyJoin(n *memberlist.Node) {
 	}
 }
 
-// NotifyUpdate takes a member that tells something new of itself.
+// NotifyUpdate handles a member that published something new of itself.
 func (h hooks) NotifyUpdate(n *memberlist.Node) { h.NotifyJoin(n) }
 
 // NotifyLeave takes the verdict that a member is gone.
@@ -180,22 +180,22 @@ func (h hooks) NotifyLeave(n *memberlist.Node) {
 
 // refusals remembers what was logged: gossip repeats itself.
 type refusals struct {
-	mu   sync.Mutex
-	said map[string]time.Time
+	mu     sync.Mutex
+	logged map[string]time.Time
 }
 
-// first tells whether text was not said within the last minutes. It remembers a
+// first reports whether text was not logged within the last minutes. It remembers a
 // bounded number.
 func (r *refusals) first(text string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at, ok := r.said[text]; ok && now.Sub(at) < 5*time.Minute {
+	if at, ok := r.logged[text]; ok && now.Sub(at) < 5*time.Minute {
 		return false
 	}
-	if r.said == nil || len(r.said) >= 1024 {
-		r.said = map[string]time.Time{}
+	if r.logged == nil || len(r.logged) >= 1024 {
+		r.logged = map[string]time.Time{}
 	}
-	r.said[text] = now
+	r.logged[text] = now
 	return true
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // attempts is how many addresses are tried at once. One that answers is
-// enough: it knows the others.
+// enough: it has the others.
 const attempts = 3
 
 // seeds are the gossip addresses given to this rank. Each is tried until it is
@@ -134,7 +134,7 @@ func (m *Members) targets(ctx context.Context) ([]target, reach) {
 	return chosen, now
 }
 
-// resolve looks up a seed, and says once what is wrong with it.
+// resolve looks up a seed, and logs once what is wrong with it.
 func (m *Members) resolve(ctx context.Context, seed string) (netip.AddrPort, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -81,7 +81,7 @@ func (w logWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// event is what a line of memberlist says before it names addresses, members
+// event is the part of a line of memberlist before its addresses, members
 // and numbers.
 func event(text string) string {
 	if at := strings.IndexAny(text, `:"'(0123456789`); at > 0 {

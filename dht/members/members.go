@@ -33,7 +33,7 @@ type Options struct {
 	Seeds     []string
 	Log       *slog.Logger // nil logs nothing
 
-	// OnChange is told of every change of another member, and of Replaced for
+	// OnChange is called for every change of another member, and of Replaced for
 	// this rank too, in order, from one goroutine. It may take its time, and
 	// must not call Close.
 	OnChange func(Event)
@@ -57,7 +57,7 @@ type Timers struct {
 	SuspectAfter int           // failed calls without an answer that make one; 2
 }
 
-// Members is who is alive, as far as this rank knows. All methods are safe for
+// Members is who is alive, as this rank sees it. All methods are safe for
 // concurrent use.
 type Members struct {
 	opt    Options
@@ -281,7 +281,7 @@ func (m *Members) keepExpiring() {
 	}
 }
 
-// Leave tells the others that this rank goes, which they see as Left, and
+// Leave announces to the others that this rank goes, which they see as Left, and
 // stops gossip's answers for it; Close must follow. ctx bounds the wait: an
 // error means that some may see it as Died. Errors: ErrClosed, ctx's.
 func (m *Members) Leave(ctx context.Context) error {
@@ -292,7 +292,7 @@ func (m *Members) Leave(ctx context.Context) error {
 	}
 	m.leaving.Store(true)
 	// The word that we leave needs some rounds to be everywhere before the
-	// verdict: gossip's own messages do not tell leaving from dying.
+	// verdict: gossip's own messages do not distinguish leaving from dying.
 	if err := m.list.UpdateNode(within(ctx, time.Second)); err == nil && m.list.NumMembers() > 1 {
 		select {
 		case <-time.After(min(5*m.opt.Timers.Gossip, within(ctx, 2*time.Second)/2)):

@@ -46,7 +46,7 @@ func (r *rank) told(kind Kind, of fabric.Rank) bool {
 	return false
 }
 
-// sees tells whether another life of a rank is in this state here.
+// sees reports whether another life of a rank is in this state here.
 func (r *rank) sees(of fabric.Rank, incarnation uint64, state fabric.State) bool {
 	for _, m := range r.List() {
 		if m.Rank == of {

@@ -14,10 +14,10 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// metaVersion is the first field of what a rank tells of itself.
+// metaVersion is the first field of what a rank publishes of itself.
 const metaVersion = 1
 
-// Bounds of what a rank tells of itself. All of it stays below the 512 bytes
+// Bounds of what a rank publishes of itself. All of it stays below the 512 bytes
 // that gossip carries.
 const (
 	maxMeta = 512
@@ -29,11 +29,11 @@ const (
 // errMeta is why a member is not understood.
 var errMeta = errors.New("members: what it tells of itself is not understood; run one version on all ranks")
 
-// meta is what a rank tells of itself in gossip.
+// meta is what a rank publishes of itself in gossip.
 type meta struct {
 	rank        fabric.Rank
 	incarnation uint64
-	nonce       uint32 // tells two processes apart that claim the same life
+	nonce       uint32 // distinguishes two processes that claim the same life
 	placement   uint32
 	leaving     bool
 	addr, host  string
@@ -128,7 +128,7 @@ func (r *metaReader) text() (v string) {
 	return v
 }
 
-// clean tells whether s can be logged and printed as it is.
+// clean reports whether s can be logged and printed as it is.
 func clean(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsGraphic(r) })
 }

@@ -103,7 +103,7 @@ func checkProof(r io.Reader, want [proofSize]byte) error {
 }
 
 // open is the side that opened a stream. It sends nothing of the members before
-// the other side has proved that it knows the secret.
+// the other side has proved that it has the secret.
 func (k *streamKey) open(rw io.ReadWriter) error {
 	mine := newHello()
 	if _, err := rw.Write(mine[:]); err != nil {

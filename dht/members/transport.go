@@ -20,7 +20,7 @@ import (
 
 const (
 	// halfOpen is how many gossip streams may be open whose opener has not
-	// proved that it knows the secret. More push out the oldest of the network
+	// proved that it has the secret. More push out the oldest of the network
 	// that has most.
 	halfOpen = 128
 
@@ -87,7 +87,7 @@ func (t *transport) pump() {
 	}
 }
 
-// receive passes a stream on once its opener has proved that it knows the secret.
+// receive passes a stream on once its opener has proved that it has the secret.
 func (t *transport) receive(conn net.Conn, place *halfopen.Place, crowded bool) {
 	defer context.AfterFunc(t.ctx, func() { _ = conn.Close() })()
 	limit := proofLimit

@@ -17,10 +17,10 @@ type Member struct {
 	Host        string       // the name of its node
 	Gossip      string       // host:port of its gossip
 	State       fabric.State // Suspect only by our own calls
-	Left        bool         // Gone because it said so
+	Left        bool         // Gone because it left
 }
 
-// Peer is the member as a fabric is told of it.
+// Peer is the member as fabrics want it.
 func (m Member) Peer() fabric.Peer {
 	return fabric.Peer{Rank: m.Rank, Incarnation: m.Incarnation, Addr: m.Addr, State: m.State}
 }
@@ -55,13 +55,13 @@ type Event struct {
 	Why    string // for people; may be ""
 }
 
-// claim is a live process that says it is a rank, as gossip reports it.
+// claim is a live process that claims to be a rank, as gossip reports it.
 type claim struct {
 	meta
 	gossip string
 }
 
-// beats tells whether c holds the rank against the other.
+// beats reports whether c holds the rank against the other.
 func (c claim) beats(other claim) bool {
 	if c.incarnation != other.incarnation {
 		return c.incarnation > other.incarnation
@@ -88,7 +88,7 @@ func (s *seat) trust() { s.state, s.left, s.failures = fabric.Alive, false, 0 }
 
 func (s *seat) event(k Kind, why string) []Event { return []Event{{k, s.member(), why}} }
 
-// view is what this rank knows of all ranks. It has no clock, locks or I/O:
+// view is how this rank sees all ranks. It has no clock, locks or I/O:
 // each method takes what happened and returns what changed.
 type view struct {
 	self  meta

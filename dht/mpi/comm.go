@@ -32,7 +32,7 @@ func (c *Comm) Rank() int { return c.rank }
 // Size is the number of processes.
 func (c *Comm) Size() int { return c.size }
 
-// Done tells of one finished request.
+// Done is one finished request.
 type Done struct {
 	Slot      int // of the Set
 	Source    int // of a receive

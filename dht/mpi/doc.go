@@ -5,8 +5,6 @@
 // Glossary
 //
 //	world      all processes that one launcher started
-//	rank       a process's number in the world, from 0
-//	request    a send or a receive under way, in a slot of a Set
 //	Set        requests that are tested together, in one call into C
 //	window     memory that other processes read without our help (RMA)
 //	launcher   mpirun, mpiexec or srun

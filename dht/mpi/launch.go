@@ -10,11 +10,11 @@ import (
 // launcher started: each of them would believe to be alone.
 var ErrWorldSize = errors.New("mpi: the world has another size than the launcher started")
 
-// Launch is what a launcher says of a world in the environment of each of its
+// Launch is a world as its launcher describes it in the environment of each of its
 // processes.
 type Launch struct {
-	Size int    // processes; 0 when nothing was said
-	From string // the variable that said so
+	Size int    // processes; 0 when unknown
+	From string // the variable that has it
 }
 
 // Launched reads from the environment how many processes were started.

@@ -38,7 +38,7 @@ type World struct {
 
 var started sync.Once
 
-// Start starts MPI, compares the world's size with what the launcher said and
+// Start starts MPI, compares the world's size with the launcher's and
 // duplicates the world communicator, so that no message of ours meets one of
 // somebody else. It blocks until all processes of the world are there.
 // Errors: ErrStarted, ErrWorldSize, *Error.

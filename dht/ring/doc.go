@@ -1,10 +1,7 @@
-// Package ring says where a key lives: which ranks keep its directory entry.
+// Package ring computes where a key lives: which ranks keep its directory entry.
 //
 // Glossary
 //
-//	partition  one of a fixed number of parts of all keys, by hash
-//	home       a rank that keeps the entries of a partition; the first is the
-//	           owner, the others are its replicas
 //	score      what a rank has drawn for a partition: a hash of both
 //	choices    the ranks with the highest scores of a partition, best first
 //	bound      the most partitions that one rank may own; for replicas, be home of
@@ -22,6 +19,6 @@
 // are not homes yet, under a bound of their own.
 //
 // docs/protocol.md, "Placement", has the rule to the bit and what was measured.
-// The package knows ranks as numbers, and does not know who is alive, which is
+// The package has ranks as numbers, and does not know who is alive, which is
 // dht/members', or what an entry is, dht/directory's.
 package ring

@@ -114,8 +114,8 @@ func bounded(r *Ring) (owners []fabric.Rank, bound int, err error) {
 	return owners, int(table.AverageLoad()), nil
 }
 
-// member is a rank as consistent knows it. The name has more bytes than a
-// partition's number, so that placer can tell the two apart.
+// member is a rank in the form that consistent wants. The name has more bytes than a
+// partition's number, so that placer can distinguish the two.
 type member struct {
 	rank fabric.Rank
 	name string
@@ -143,17 +143,17 @@ func (h placer) Sum64(b []byte) uint64 {
 	return rankSeed(fabric.Rank(rank))
 }
 
-// tally counts the partitions that ranks are home of, as owner or replica,
+// homeCounts counts the partitions that ranks are home of, as owner or replica,
 // while replicas are placed.
-type tally struct {
+type homeCounts struct {
 	circle []fabric.Rank
 	place  []int // on the circle, by rank
 	held   []int // by place
 	bound  int   // Load times the mean of held
 }
 
-func newTally(r *Ring) tally {
-	t := tally{
+func newHomeCounts(r *Ring) homeCounts {
+	t := homeCounts{
 		circle: circle(r.ranks), place: make([]int, r.ranks[len(r.ranks)-1]+1), held: make([]int, len(r.ranks)),
 		bound: int(math.Ceil(float64(Partitions*r.width) / float64(len(r.ranks)) * Load)),
 	}
@@ -166,7 +166,7 @@ func newTally(r *Ring) tally {
 // next returns the next home of a partition: the best choice that is none yet
 // or, if that is full, the next rank on the circle with room. If nobody has
 // room it is the best choice all the same. choices has more ranks than homes.
-func (t tally) next(homes, choices []fabric.Rank) fabric.Rank {
+func (t homeCounts) next(homes, choices []fabric.Rank) fabric.Rank {
 	best := choices[slices.IndexFunc(choices, func(c fabric.Rank) bool { return !slices.Contains(homes, c) })]
 	from := t.place[best]
 	for i := range t.circle {

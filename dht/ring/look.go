@@ -75,7 +75,7 @@ func differing(a, b []fabric.Rank) []fabric.Rank {
 
 // Moved returns what changed from one ring to another, by partition. A rank
 // that restarted under its old number changes nothing here, although it has
-// forgotten its entries: membership tells of it.
+// forgotten its entries: membership reports it.
 func Moved(from, to *Ring) []Change {
 	var moved []Change
 	for p := range Partitions {
@@ -107,7 +107,7 @@ type Place struct {
 	Why  string      `json:"why"`  // for people
 }
 
-// Explain tells where a key lives and why, for people.
+// Explain returns where a key lives and why, for people.
 func (r *Ring) Explain(namespace, key string) Explanation {
 	hash := Hash(namespace, key)
 	p := int(hash % Partitions)

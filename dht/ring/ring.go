@@ -144,7 +144,7 @@ func (r *Ring) settle() error {
 		return err
 	}
 	r.bound = bound
-	t := newTally(r)
+	t := newHomeCounts(r)
 	for p, owner := range owners {
 		r.Homes(p)[0] = owner
 		t.held[t.place[owner]]++
@@ -193,7 +193,7 @@ func (r *Ring) Homes(partition int) []fabric.Rank {
 	return r.homes[partition*r.width : (partition+1)*r.width : (partition+1)*r.width]
 }
 
-// IsHome tells whether rank is one of a partition's homes.
+// IsHome reports whether rank is one of a partition's homes.
 func (r *Ring) IsHome(rank fabric.Rank, partition int) bool {
 	return slices.Contains(r.Homes(partition), rank)
 }
@@ -201,7 +201,7 @@ func (r *Ring) IsHome(rank fabric.Rank, partition int) bool {
 // Ranks returns all ranks, ascending. The slice is the caller's.
 func (r *Ring) Ranks() []fabric.Rank { return slices.Clone(r.ranks) }
 
-// Has tells whether rank is part of the ring.
+// Has reports whether rank is part of the ring.
 func (r *Ring) Has(rank fabric.Rank) bool {
 	_, found := slices.BinarySearch(r.ranks, rank)
 	return found
@@ -246,7 +246,7 @@ func missing(a, b []fabric.Rank) []fabric.Rank {
 	return only
 }
 
-// intersects tells whether a rank is in both; b is ascending.
+// intersects reports whether a rank is in both; b is ascending.
 func intersects(a, b []fabric.Rank) bool {
 	for _, rank := range a {
 		if _, found := slices.BinarySearch(b, rank); found {

@@ -24,7 +24,7 @@ func WalkRecords(tags []byte, size int64, fn func(off, cell int64)) {
 	})
 }
 
-// HasRecords tells whether tags describe any Records slab. An allocator keeps
+// HasRecords reports whether tags describe any Records slab. An allocator keeps
 // none that is empty.
 func HasRecords(tags []byte) bool {
 	return slices.ContainsFunc(tags, func(t byte) bool { return t&recordTag != 0 })

@@ -39,7 +39,7 @@ type Allocator struct {
 	// where the mapping has them, as long as there is such room.
 	Origin int64
 
-	// Fresh, when set, is told of every slab before its tag is written: the
+	// Fresh, when set, is called with every slab before its tag is written: the
 	// offset of its first cell, the cell size and their number. An owner that
 	// walks records clears the cells there, or it would read what a payload
 	// left behind as records.

@@ -4,10 +4,7 @@
 // Glossary
 //
 //	page       4 KiB, the unit of runs
-//	run        consecutive pages
 //	slab       a run cut into equal cells for objects up to MaxCell bytes
-//	class      the rounded size an object occupies; eight classes to each
-//	           doubling, so rounding wastes less than one part in eight
 //	tag        a byte kept for each page outside the Go heap: at the first page
 //	           of a slab it tells the slab's class, so that a later process
 //	           finds the cells again

@@ -70,7 +70,7 @@ func (m *Mapping) enlarge(off, n int64) {
 }
 
 // hugeBytes is how much of the mapping this process reaches through huge pages.
-// The kernel walks all of its pages to tell.
+// The kernel walks all of its pages to find out.
 func (m *Mapping) hugeBytes() (n int64, err error) {
 	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
@@ -103,7 +103,7 @@ func (m *Mapping) hugeBytes() (n int64, err error) {
 // ErrNoHugePages is that of TryHugePages where there are none.
 var ErrNoHugePages = errors.New("no huge pages")
 
-// TryHugePages tells whether an arena in dir would lie in huge pages. It takes
+// TryHugePages reports whether an arena in dir would lie in huge pages. It takes
 // the space of one for a moment. Errors: ErrNoHugePages, ErrNoShare, those of
 // the file system.
 func TryHugePages(dir string) error {

@@ -6,7 +6,7 @@ import (
 	"cascadekv/internal/crc32c"
 )
 
-// MaxKey bounds a key, a parent key and a namespace, in bytes (design.md §2).
+// MaxKey bounds a key, a parent key and a namespace, in bytes.
 const MaxKey = 1024
 
 // MaxSize bounds a block, in bytes: Redis's proto-max-bulk-len, which is what

@@ -38,7 +38,7 @@ func Read() Info {
 	return v
 }
 
-// Version is the shortest text that tells one build from another.
+// Version is the shortest text that distinguishes one build from another.
 func Version() string {
 	v := Read()
 	if v.Revision == "" {

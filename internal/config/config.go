@@ -2,7 +2,7 @@ package config
 
 import "cascadekv/internal/units"
 
-// Config is everything a rank can be told. It is a plain value; copies share
+// Config is the whole configuration of a rank. It is a plain value; copies share
 // only AllowUIDs, ServerUIDs and UpgradeTo, which nobody changes after Load.
 //
 // Tags: toml names the key, help is its line in --help, reload:"yes" marks what
@@ -81,7 +81,7 @@ type Peers struct {
 	MungeSock  string      `toml:"munge_socket" path:"yes" help:"socket of the node's munged; empty: the usual one"`
 	Homes      int         `toml:"homes" help:"ranks that keep the directory entry of a key"`
 	OneSided   units.Bytes `toml:"one_sided_from" help:"over mpi, reads of at least so many bytes are one-sided where a probe allows it; 0: none"`
-	Landing    units.Bytes `toml:"landing" help:"memory for blocks that are read from other ranks and not kept"`
+	ReadBuffer units.Bytes `toml:"landing" help:"memory for blocks that are read from other ranks and not kept"`
 }
 
 // Resp is the Redis protocol.
@@ -121,7 +121,7 @@ func Default() Config {
 			Path:  "/dev/shm/cascade-{uid}-{rank}-{socket}.arena",
 		},
 		Lustre:   Lustre{Codec: "none", Direct: "auto", IOUring: "auto", Index: "auto", IndexTuning: "auto", SegmentBytes: units.GiB},
-		Peers:    Peers{Fabric: "off", Listen: ":0", Gossip: ":0", Munge: "auto", Homes: 2, Landing: 64 * units.MiB},
+		Peers:    Peers{Fabric: "off", Listen: ":0", Gossip: ":0", Munge: "auto", Homes: 2, ReadBuffer: 64 * units.MiB},
 		Resp:     Resp{NativeMiss: "auto", ByReference: "auto", Spin: 50 * second / 1e6},
 		Deadline: Deadline{Room: 5 * second, Fetch: 3 * second, Drain: 90 * second},
 		Log:      Log{Level: "info", Format: "text"},

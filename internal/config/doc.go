@@ -3,12 +3,10 @@
 //
 // Glossary
 //
-//	key       the dotted name of one value: "shm.bytes"
 //	source    built-in, /etc/cascade/cascade.toml, /etc/cascade/conf.d/*.toml,
 //	          the file of --config or CASCADE_CONFIG, CASCADE_* variables,
 //	          flags; a later source overrides an earlier one, key by key
 //	origin    the place that set a key: "file:line", a variable or a flag
-//	reload    a change at SIGHUP, without a restart; only some keys allow it
 //
 // Keys, variable names and flags are derived from the struct, so they cannot
 // disagree: shm.bytes is CASCADE_SHM_BYTES is --shm-bytes. Files and flags are

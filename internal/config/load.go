@@ -48,7 +48,7 @@ type Loaded struct {
 	origins map[string]string
 }
 
-// Origin tells where the value of a key came from.
+// Origin distinguishes where the value of a key came from.
 func (l *Loaded) Origin(path string) string {
 	if o, ok := l.origins[path]; ok {
 		return o
@@ -194,7 +194,7 @@ func (l *Loaded) setText(key Key, text, origin string) error {
 	return nil
 }
 
-// expand replaces placeholders in paths. {socket} tells ranks apart that were
+// expand replaces placeholders in paths. {socket} distinguishes ranks that were
 // given nothing but a socket of their own.
 func (l *Loaded) expand() {
 	r := []string{"{uid}", strconv.Itoa(os.Getuid()), "{rank}", strconv.Itoa(l.Rank), "{job}", l.Job}

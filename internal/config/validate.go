@@ -173,7 +173,7 @@ func (v *validator) peers() {
 	v.oneOf("peers.munge", p.Munge, "auto", "require", "off")
 	v.check(p.Homes >= 1 && p.Homes <= 8, "peers.homes", "out of range", "use 1 to 8; with 1, a dead rank's entries are gone with it")
 	v.check(p.OneSided >= 0, "peers.one_sided_from", "negative", "use 0 for none")
-	v.check(p.Landing >= 0, "peers.landing", "negative", "use 0 for none")
+	v.check(p.ReadBuffer >= 0, "peers.landing", "negative", "use 0 for none")
 }
 
 func (v *validator) behaviour() {
@@ -193,7 +193,7 @@ func (v *validator) behaviour() {
 	v.oneOf("log.format", c.Log.Format, "text", "json")
 }
 
-// badAddress tells what is wrong with a host:port; "" when nothing is.
+// badAddress returns what is wrong with a host:port; "" when nothing is.
 func badAddress(address string) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {

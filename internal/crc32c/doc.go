@@ -16,7 +16,6 @@
 //	fold      replace the front of an input by what it leaves modulo the
 //	          polynomial some distance further on, so that the input gets shorter
 //	          and its checksum stays
-//	block     here: what the folding loop takes in one turn, 256 bytes
 //	distance  how far a fold reaches, in bits; its two multipliers are powers of x
 //	          modulo the polynomial
 //

@@ -2,7 +2,7 @@ package crc32c
 
 import "golang.org/x/sys/cpu"
 
-// canFold tells whether the CPU multiplies 256 bits at a time, wide whether 512.
+// canFold reports whether the CPU multiplies 256 bits at a time, wide whether 512.
 // x/sys/cpu knows the multiplication only together with AVX-512, which Zen 3
 // lacks.
 var (

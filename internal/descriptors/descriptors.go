@@ -23,7 +23,7 @@ type Wishes struct {
 	Shared      int // memory that clients share: regions and their eventfds, touch rings, holds
 }
 
-// Split says how many descriptors each kind may have. A kind that wishes any has
+// Split is how many descriptors each kind may have. A kind that wishes any has
 // one at least.
 type Split struct {
 	Own, Connections, Files, Peers, Shared int

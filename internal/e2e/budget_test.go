@@ -60,7 +60,7 @@ func (b budgeted) put(t *testing.T, c *resp.Client) {
 	}
 }
 
-// count gets all, and tells how many are there and how many of those lie behind
+// count gets all, and returns how many are there and how many of those lie behind
 // a block that is not. What is there must be right.
 func (b budgeted) count(t *testing.T, c *resp.Client) (present, holes int) {
 	t.Helper()
@@ -87,6 +87,7 @@ func (b budgeted) count(t *testing.T, c *resp.Client) (present, holes int) {
 // TestBudget puts four times what the segments may take: they keep to it, heads
 // of chains outlive their ends, and all that is there is right.
 func TestBudget(t *testing.T) {
+	long(t)
 	p := newPlace(t, "16MiB").withLustre()
 	r := start(t, p, "--lustre-budget", "64MiB", "--lustre-segment-bytes", "4MiB")
 	c := r.dial(t)
@@ -130,6 +131,7 @@ func wantMerges(t *testing.T, r *rank) {
 // number, each within the budget: together they keep to it too, and what goes is
 // the oldest.
 func TestBudgetOfACampaign(t *testing.T) {
+	long(t)
 	const jobs = 5
 	p := newPlace(t, "16MiB").withLustre()
 	of := func(n int) budgeted { return budgeted{fmt.Sprintf("job%d-", n), 3, 40} } // 23 MiB

@@ -13,6 +13,7 @@ import (
 // serves all of it from its index, twice, reading footers the first time only,
 // and once more when the index is gone; then two ranks share it.
 func TestCatalogue(t *testing.T) {
+	long(t)
 	j := startJob(t, 3, "32MiB", true)
 	all := []marks{{"of-0", 20}, {"of-1", 20}, {"of-2", 20}}
 	for i, c := range j.clients() {
@@ -104,7 +105,7 @@ func TestWithoutIndex(t *testing.T) {
 			t.Errorf("%s: %+v", name, s.Catalogue)
 		}
 		end(t, r)
-		if warned := r.stderr.Has("no index of what other ranks"); warned != (flag == file) {
+		if warned := r.stderr.Has("no catalogue index"); warned != (flag == file) {
 			t.Errorf("%s: it said: %s", name, tailOf(r.stderr.String()))
 		}
 	}

@@ -52,6 +52,7 @@ func pythons(t *testing.T) map[string]string {
 // TestPythonClients runs each test program with each Python, against a rank of
 // its own.
 func TestPythonClients(t *testing.T) {
+	long(t)
 	suites, err := filepath.Glob(filepath.Join(pythonTests, "test_*.py"))
 	if err != nil || len(suites) == 0 {
 		t.Fatalf("no tests in %s: %v", pythonTests, err)

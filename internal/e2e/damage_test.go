@@ -28,6 +28,7 @@ const defaultFaults = 9
 // while clients of every rank read and write. A read returns bytes that were
 // stored under its key, or nothing.
 func TestDamageUnderLoad(t *testing.T) {
+	long(t)
 	faults := defaultFaults
 	if v := os.Getenv(damageVariable); v != "" {
 		n, err := strconv.Atoi(v)

@@ -3,16 +3,10 @@
 //
 // Glossary
 //
-//	rank      one running cascaded, started for a test
-//	job       several ranks that are one cache
-//	victim    the rank of a job that a test ends
-//	mark      a value of known bytes that a test puts on one rank
 //	scribe    a client that puts marks until it is stopped
 //	storm     several clients that write as fast as they can
 //	journal   what the clients of a storm know to be acknowledged, kept on
 //	          their side of the socket
-//	version   one content of a key; bytes follow from key and version, so that
-//	          whatever comes back can be told right from wrong
 //	need      a component that a test drives; where it is missing the test is
 //	          skipped and says what it lacks, and with CI=true it fails
 //

@@ -71,6 +71,7 @@ func again(t *testing.T, j *job) {
 // the other stored; then one ends, or is killed, and the other serves what that
 // one left.
 func TestTwoJobsOneCampaign(t *testing.T) {
+	long(t)
 	for name, gone := range map[string]func(t *testing.T, r *rank){
 		"one ends":      end,
 		"one is killed": func(_ *testing.T, r *rank) { r.kill() },

@@ -102,6 +102,7 @@ func TestStrangersInLustreDir(t *testing.T) {
 // rank listens all the same and serves what lies elsewhere; it ends when it is
 // told to; and it takes the segment in when it answers.
 func TestHungSegment(t *testing.T) {
+	long(t)
 	p := newPlace(t, "64MiB").withLustre()
 	keys := map[string]string{"late": strings.Repeat("l", 300<<10)}
 	leave(t, p, keys)

@@ -32,7 +32,7 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	build := exec.Command("go", "build", "-o", dir+"/", "cascadekv/cmd/cascaded", "cascadekv/cmd/cascade")
+	build := exec.Command("go", "build", "-o", dir+"/", "cascadekv/cmd/cascaded", "cascadekv/cmd/cascade", "cascadekv/cmd/cascade-bench")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the programs under test: %v\n%s", err, out)
@@ -44,3 +44,12 @@ func buildAndRun(m *testing.M) int {
 
 // program is the path of a program under test.
 func program(name string) string { return filepath.Join(bin, name) }
+
+// long skips a test that takes long, or needs much that is not Go, where only a
+// short run is asked for (make test).
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes long: make test-all runs it")
+	}
+}

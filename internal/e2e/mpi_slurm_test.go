@@ -58,6 +58,7 @@ func (c cluster) srun(mpi, plugin string) launcher {
 
 // TestMPIUnderSlurm runs ranks over MPI as srun starts them.
 func TestMPIUnderSlurm(t *testing.T) {
+	long(t)
 	c := startCluster(t)
 	t.Run("openmpi", func(t *testing.T) { ranksOverMPI(t, c.srun("openmpi", "pmix"), (*mpiJob).term) })
 	t.Run("mpich", func(t *testing.T) { ranksOverMPI(t, c.srun("mpich", "pmi2"), c.cancelled) })

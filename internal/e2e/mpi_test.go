@@ -14,6 +14,7 @@ import (
 
 // TestMPI runs ranks over MPI as its own launchers start them.
 func TestMPI(t *testing.T) {
+	long(t)
 	t.Run("openmpi", func(t *testing.T) { ranksOverMPI(t, mpirun(t), (*mpiJob).termSlowly) })
 	t.Run("mpich", func(t *testing.T) { ranksOverMPI(t, mpiexec(t), (*mpiJob).termSlowly) })
 	// MPICH's launcher ends all ranks when one dies, whatever it is told.
@@ -23,6 +24,7 @@ func TestMPI(t *testing.T) {
 // TestOneSided asks for one-sided reads: where the probe finds that they are
 // served they are used, and the ranks are one cache either way.
 func TestOneSided(t *testing.T) {
+	long(t)
 	for name, c := range map[string]struct {
 		launch  func(*testing.T) launcher
 		verdict string

@@ -86,7 +86,7 @@ func TestMunge(t *testing.T) {
 	}
 }
 
-// complains tells whether a rank's log has a warning about another rank.
+// complains reports whether a rank's log has a warning about another rank.
 func complains(log string) bool { return warnings(log) != "" }
 
 func warnings(log string) string {

@@ -60,7 +60,7 @@ func TestTermMeetsUpgrade(t *testing.T) {
 	}
 }
 
-// signalled tells whether SIGTERM ended a program that did not listen to it.
+// signalled reports whether SIGTERM ended a program that did not listen to it.
 func signalled(r *rank) bool {
 	status, ok := r.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGTERM

@@ -8,7 +8,7 @@ import (
 var handler atomic.Pointer[func(panicked any)]
 
 // Handle has f called when a guarded goroutine panics, with the value, in that
-// goroutine, after what it had deferred; Addr tells faults from the rest. f does not
+// goroutine, after what it had deferred; Addr distinguishes faults from the rest. f does not
 // return: what is none of its business it passes on by a panic of its own. It may be
 // called for several goroutines at once. Nil: panics go on as without a guard.
 func Handle(f func(panicked any)) {

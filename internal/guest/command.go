@@ -85,7 +85,7 @@ func keep(env []string, end string) (*keeper, error) {
 
 // release lets the keeper do its work and waits for it.
 func (k *keeper) release() error {
-	k.in.Close() // a pipe: the keeper may have gone, which Wait tells
+	k.in.Close() // a pipe: the keeper may have gone, which Wait returns
 	late := time.AfterFunc(killLimit, func() { syscall.Kill(-k.cmd.Process.Pid, syscall.SIGKILL) })
 	defer late.Stop()
 	if err := k.cmd.Wait(); err != nil {

@@ -6,8 +6,6 @@
 // Glossary
 //
 //	equipment  the folder with the scripts and the images; no part of the product
-//	machine    servers and client in one guest; to kill it is a power cut of all
-//	pair       two guests, so that servers can lose power under a live client
 //	keeper     a process that ends a guest and wipes its folder once the process
 //	           that started it has let go of it, or is dead
 //
@@ -15,7 +13,7 @@
 // /host; Host translates paths. Programs that run in a guest must be static.
 // Each command runs as root, and its output comes when it has ended.
 //
-// Everything has a deadline. When one passes, the caller is told, and what runs
+// Everything has a deadline. When one passes, the caller gets an error, and what runs
 // in the guest goes on until the guest ends. Guests outlive nothing: neither
 // their folder nor a process of theirs is left behind, even if the test is
 // killed.

@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// ErrMissing says that this machine cannot run guests, and what it lacks.
+// ErrMissing means that this machine cannot run guests, and what it lacks.
 var ErrMissing = errors.New("guest: no Lustre equipment")
 
 // SharedVariable names the environment variable for the folder that holds

@@ -64,7 +64,7 @@ func (m *Machine) Up(ctx context.Context) error {
 
 // settle does once more what a boot ends with, until it succeeds. The boot tries
 // only once to make a file with an object on every server; in one of 100 or so the
-// servers have not told the client yet that they have room. Where they do not within
+// servers have not reported to the client yet that they have room. Where they do not within
 // limit, whole seconds, the error has what they say of themselves.
 func (m *Machine) settle(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, upLimit)

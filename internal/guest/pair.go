@@ -31,11 +31,11 @@ const (
 // Pair is two guests: the servers and the client of one file system. Its
 // methods are safe for concurrent use, but for End, which is the last.
 type Pair struct {
-	dir  string
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	said bounded
-	gone chan struct{} // the driver has ended
+	dir    string
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	output bounded
+	gone   chan struct{} // the driver has ended
 
 	mu      sync.Mutex
 	next    int
@@ -81,7 +81,7 @@ func (e *Equipment) NewPair(ctx context.Context) (*Pair, error) {
 // drive starts the driver, which is the pair's keeper too.
 func (p *Pair) drive(script, images string) error {
 	p.cmd = exec.Command("python3", "-c", pairDriver, script, p.dir, images)
-	p.cmd.Stderr = &p.said
+	p.cmd.Stderr = &p.output
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // an interrupt of the terminal is not for it
 	p.cmd.WaitDelay = time.Second
 	in, err := p.cmd.StdinPipe()
@@ -136,7 +136,7 @@ func (p *Pair) ask(ctx context.Context, limit time.Duration, r request) (Result,
 	what := fmt.Sprintf("guest: %s %s %s", r.Verb, r.Role, r.Command)
 	id, to, err := p.send(r)
 	if err != nil {
-		return Result{}, fmt.Errorf("%s: %w: %s", what, err, &p.said)
+		return Result{}, fmt.Errorf("%s: %w: %s", what, err, &p.output)
 	}
 	select {
 	case a := <-to:
@@ -145,7 +145,7 @@ func (p *Pair) ask(ctx context.Context, limit time.Duration, r request) (Result,
 		}
 		return Result{Status: a.Status, Output: a.Output}, nil
 	case <-p.gone:
-		return Result{}, fmt.Errorf("%s: the driver has ended: %s", what, &p.said)
+		return Result{}, fmt.Errorf("%s: the driver has ended: %s", what, &p.output)
 	case <-ctx.Done():
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -174,13 +174,13 @@ func (p *Pair) Kill(ctx context.Context, which Role) error {
 
 // End kills both machines and removes all they left.
 func (p *Pair) End() error {
-	p.in.Close() // a pipe: the driver may have gone, which Wait tells
+	p.in.Close() // a pipe: the driver may have gone, which Wait returns
 	late := time.AfterFunc(killLimit, func() { syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) })
 	defer late.Stop()
 	<-p.gone
 	err := p.cmd.Wait()
 	if err != nil {
-		err = fmt.Errorf("guest: end the pair: %w: %s", err, &p.said)
+		err = fmt.Errorf("guest: end the pair: %w: %s", err, &p.output)
 	}
 	return errors.Join(err, os.RemoveAll(p.dir))
 }

@@ -29,7 +29,7 @@ const (
 // setXstate is how the guests' kernel begins to set registers: it stores the size
 // (movq $2696, 8(%rsp)) and the request (mov $PTRACE_SETREGSET, %edi). What lies
 // behind its own copy of them is memory of its own, and says nothing: a header
-// among the first 2696 bytes tells which registers are meant.
+// among the first 2696 bytes shows which registers are meant.
 var setXstate = []byte{
 	0x48, 0xc7, 0x44, 0x24, 0x08, builtXstate & 0xff, builtXstate >> 8, 0, 0,
 	0xbf, 0x05, 0x42, 0, 0,

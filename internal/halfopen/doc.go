@@ -4,7 +4,6 @@
 // Glossary
 //
 //	half-open  accepted, and not proved
-//	table      the half-open connections of one listener
 //	network    where a connection comes from, as coarsely as one machine can
 //	           choose its own address: an IPv4 address, an IPv6 /64, or all of
 //	           loopback

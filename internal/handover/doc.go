@@ -1,4 +1,4 @@
-// Package handover is what a daemon tells the program that takes its place in
+// Package handover is what a daemon passes to the program that takes its place in
 // the same process (exec): which descriptors are whose, and what each
 // connection was promised. The byte layout is docs/format.md §7.
 //

@@ -140,7 +140,7 @@ func take(fd int) (*State, error) {
 }
 
 // closePassed closes all descriptors that came through exec but the standard
-// ones. This program's own are all closed on exec, so that they can be told.
+// ones. This program's own are all closed on exec, so that they can be distinguished.
 func closePassed() {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

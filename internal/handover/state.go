@@ -113,7 +113,7 @@ type Region struct {
 	Size   int64 // as of its attachment
 }
 
-// Job is a transfer that CASCADE.DONE has not told of.
+// Job is a transfer that CASCADE.DONE has not reported.
 type Job struct {
 	Number int64
 	Status []byte // one for each key

@@ -1,4 +1,4 @@
-// Package hangfs is a file system for tests, whose server can be told to stop
+// Package hangfs is a file system for tests, whose server stops, on request,
 // answering: reads of it then hang in the kernel as those of a parallel file
 // system do whose servers are gone.
 //

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnsupported says that nothing can be mounted here. Test with errors.Is.
+// ErrUnsupported means that nothing can be mounted here. Test with errors.Is.
 var ErrUnsupported = errors.New("hangfs: needs /dev/fuse and the privilege to mount")
 
 // FS is a mounted file system. All methods are safe for concurrent use.

@@ -86,7 +86,7 @@ func attr(node uint64, size int) []byte {
 	return p
 }
 
-// valid is how long the kernel may remember what it is told, in seconds.
+// valid is how long the kernel may remember the answers, in seconds.
 const valid = 3600
 
 func entryReply(node uint64, size int) []byte {

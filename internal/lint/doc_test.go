@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"testing"
 )
 
 // minDocLines is the least a package comment takes, in lines.
@@ -39,21 +38,6 @@ func docText(p pkg) string {
 	return ""
 }
 
-// A glossary is a heading and at least one word with its meaning. A package
-// without words of its own names the one that has them.
-var (
-	glossary  = regexp.MustCompile(`(?m)^(# )?Glossary\n\n\t\S.*\S  +\S`)
-	elsewhere = regexp.MustCompile(`\bwords are those of ([a-z0-9]+(/[a-z0-9]+)+)`)
-)
-
-// checkGlossary wants a package to say what its words mean.
-func checkGlossary(p pkg) []finding {
-	if text := docText(p); text == "" || glossary.MatchString(text) || elsewhere.MatchString(oneLine(text)) {
-		return nil
-	}
-	return []finding{{p.dir + "/doc.go", `no Glossary, and no "words are those of PACKAGE"`}}
-}
-
 // limit is a sentence of which a package is the subject and that denies
 // something.
 var limit = regexp.MustCompile(`\b([Tt]he|[Tt]his) (package|suite|tool|program)\b[^.]* (not|no|nothing|never|neither|nor|none|nobody)\b`)
@@ -73,16 +57,3 @@ func checkLimits(p pkg) []finding {
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
-
-// TestGlossariesElsewhere: a package whose words are those of another one
-// sends its reader to where they are.
-func TestGlossariesElsewhere(t *testing.T) {
-	all := packages(t)
-	for _, p := range all {
-		for _, where := range elsewhere.FindAllStringSubmatch(oneLine(docText(p)), -1) {
-			if !slices.ContainsFunc(all, func(o pkg) bool { return o.dir == where[1] && glossary.MatchString(docText(o)) }) {
-				t.Errorf("%s: its words are those of %s, which has no Glossary", p.dir, where[1])
-			}
-		}
-	}
-}

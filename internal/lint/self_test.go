@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -14,6 +15,13 @@ var cases = map[string]map[string]struct {
 }{
 	"layers": {
 		"command imports anything":       {"cmd/cascaded/a.go", imports("internal/server", "cascade", "tiers/shm", "lustre/segment"), ""},
+		"command imports a rank":         {"cmd/cascaded/a.go", imports("internal/rank", "internal/rank/peers"), ""},
+		"rank imports the server":        {"internal/rank/a.go", imports("internal/server", "internal/rank/peers", "internal/preflight"), ""},
+		"server imports a rank":          {"internal/server/a.go", imports("internal/rank"), "lies above"},
+		"tool imports a benchmark":       {"cmd/cascade/a.go", imports("cmd/cascade-bench/kit"), "neighbour"},
+		"benchmark imports another":      {"cmd/cascade-bench/tunerbench/a.go", imports("cmd/cascade-bench/kit"), ""},
+		"daemon imports a test rig":      {"cmd/cascaded/a.go", imports("internal/testing/testlog"), "neighbour"},
+		"part imports a test rig":        {"internal/arena/a.go", imports("internal/testing/testlog"), "a part knows no other"},
 		"server imports the store":       {"internal/server/a.go", imports("cascade", "internal/resp"), ""},
 		"server imports slurm":           {"internal/server/a.go", imports("slurm"), ""},
 		"server imports a command":       {"internal/server/a.go", imports("cmd/cascade"), "lies above"},
@@ -88,17 +96,6 @@ var cases = map[string]map[string]struct {
 		"package of a test":  {"tiers/a_test.go", "package a\n", "no doc.go"},
 		"command without it": {"cmd/cascade/main.go", "package main\n", "no doc.go"},
 	},
-	"glossary": {
-		"words":             {"tiers/doc.go", doc("", "Glossary", "", "\tpin  a hold"), ""},
-		"as a heading":      {"tiers/doc.go", doc("", "# Glossary", "", "\tpin  a hold"), ""},
-		"none":              {"tiers/doc.go", doc("", "\tpin  a hold"), "no Glossary"},
-		"in prose":          {"tiers/doc.go", doc("", "The Glossary is yet to come."), "no Glossary"},
-		"without words":     {"tiers/doc.go", doc("", "Glossary", "", "The package is."), "no Glossary"},
-		"without meanings":  {"tiers/doc.go", doc("", "Glossary", "", "\tpin", "\thold"), "no Glossary"},
-		"another's words":   {"tiers/doc.go", doc("", "Its words are those", "of tiers/memory."), ""},
-		"nobody's words":    {"tiers/doc.go", doc("", "Its words are those of the field."), "no Glossary"},
-		"no comment at all": {"tiers/doc.go", "package a\n", ""},
-	},
 	"limits": {
 		"does not":        {"tiers/doc.go", doc("", "The package keeps, and does", "not evict."), ""},
 		"knows no":        {"tiers/doc.go", doc("", "This suite knows no tier."), ""},
@@ -110,6 +107,37 @@ var cases = map[string]map[string]struct {
 		"flag":        {"lustre/a.go", "package a\nimport \"os\"\nvar f = os.O_RDWR | os.O_APPEND\n", "O_APPEND"},
 		"other flags": {"lustre/a.go", "package a\nimport \"os\"\nvar f = os.O_RDWR // not O_APPEND\n", ""},
 		"in a test":   {"lustre/a_test.go", "package a\nimport \"golang.org/x/sys/unix\"\nvar f = unix.O_APPEND\n", "O_APPEND"},
+	},
+	"names": {
+		"standard":             {"tiers/a.go", "package a\ntype T struct{ fallback, lander int }\nfunc (T) settleRest() {}\n", ""},
+		"type":                 {"tiers/a.go", "package a\ntype entity int\n", "the name entity"},
+		"function":             {"dht/a.go", "package a\nfunc lookLand() {}\nfunc land() {}\n", "the name land"},
+		"method":               {"dht/a.go", "package a\ntype T int\nfunc (T) Bury() {}\n", "the name Bury"},
+		"method of interface":  {"dht/a.go", "package a\ntype T interface{ RefuteAll() }\n", "the name RefuteAll"},
+		"field":                {"dht/a.go", "package a\ntype T struct{ told uint64 }\n", "the name told"},
+		"file":                 {"dht/shortage_test.go", "package a\n", "the name shortage"},
+		"package":              {"cmd/cascaded/heed/a.go", "package heed\n", "the name heed"},
+		"flag":                 {"cmd/cascade/a.go", "package a\nfunc f() { flags.Int64Var(&n, \"lend-bytes\", 0, \"a tenure\") }\n", "the name lend-bytes"},
+		"metric":               {"dht/a.go", "package a\nvar m = \"cascade_told_total\"\n", "the name cascade_told_total"},
+		"two words":            {"dht/a.go", "package a\nfunc TakeIn() {}\n", "the name TakeIn"},
+		"variable, sentence":   {"dht/a.go", "package a\n\n// void: an entity\nvar said = \"lend\"\n", ""},
+		"where it is ordinary": {"internal/resp/a.go", "package a\nfunc fill() {}\n", ""},
+	},
+	"type size": {
+		"60 methods":       {"tiers/a.go", "package a\ntype T int\n" + repeat("func (T) m%d() {}\n", 60), ""},
+		"61 methods":       {"tiers/a.go", "package a\ntype T[K any] struct{}\n" + repeat("func (*T[K]) m%d() {}\n", 61), "61 methods"},
+		"25 fields":        {"tiers/a.go", "package a\ntype T struct {\n" + repeat("f%d int\n", 25) + "}\n", ""},
+		"26 fields":        {"tiers/a.go", "package a\ntype T struct {\n" + repeat("f%d int\n", 26) + "}\nfunc (T) m() {}\n", "26 fields"},
+		"without methods":  {"tiers/a.go", "package a\ntype T struct {\n" + repeat("f%d int\n", 26) + "}\n", ""},
+		"plain record":     {"tiers/a.go", "package a\ntype T struct {\n" + repeat("F%d int\n", 26) + "}\nfunc (T) m() {}\n", ""},
+		"fields of fields": {"tiers/a.go", "package a\ntype T struct {\n" + repeat("f%d int\n", 24) + "mu struct{ a, b int }\n}\nfunc (T) m() {}\n", "27 fields"},
+		"command":          {"cmd/a.go", "package a\ntype T struct {\n" + repeat("f%d int\n", 26) + "}\n", ""},
+	},
+	"package length": {
+		"3500 lines":     {"tiers/a.go", "package a\n" + strings.Repeat("\n", 3499), ""},
+		"3501 lines":     {"tiers/a.go", "package a\n" + strings.Repeat("\n", 3500), "3501 lines"},
+		"a larger bound": {"lustre/segment/a.go", "package a\n" + strings.Repeat("\n", 4999), ""},
+		"above that":     {"lustre/segment/a.go", "package a\n" + strings.Repeat("\n", 5000), "5001 lines"},
 	},
 	"file length": {
 		"600 lines":         {"tiers/a.go", "package a\n" + strings.Repeat("\n", 599), ""},
@@ -139,6 +167,15 @@ var cases = map[string]map[string]struct {
 		"variable":              {"tiers/a.go", "package a\nvar a, V = 1, 2\n", "V has no doc"},
 		"in a test":             {"tiers/a_test.go", "package a\nfunc TestF() {}\n", ""},
 	},
+}
+
+// repeat returns n lines that differ by their number.
+func repeat(line string, n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, line, i)
+	}
+	return text.String()
 }
 
 // doc returns a doc.go whose comment has these lines.

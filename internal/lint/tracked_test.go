@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -34,25 +33,8 @@ func checkTracked(name string, data []byte) string {
 // stay in its history for ever.
 func TestTracked(t *testing.T) {
 	top := root(t)
-	if _, err := os.Stat(filepath.Join(top, ".git")); err != nil {
-		t.Skip("this is no clone: git tells which files belong to it")
-	}
-	if _, err := exec.LookPath("git"); err != nil && os.Getenv("CI") == "" {
-		t.Skip("there is no git, which tells which files belong to the repository")
-	}
-	out, err := exec.Command("git", "-C", top, "ls-files", "-z").Output()
-	if err != nil {
-		t.Fatalf("git ls-files: %v", err)
-	}
-	names := strings.Split(strings.Trim(string(out), "\x00"), "\x00")
-	if len(names) < 100 {
-		t.Fatalf("git tracks %d files: the listing is wrong", len(names))
-	}
-	for _, name := range names {
+	for _, name := range tracked(t) {
 		data, err := os.ReadFile(filepath.Join(top, name))
-		if os.IsNotExist(err) {
-			continue // about to be removed
-		}
 		if err != nil {
 			t.Fatal(err)
 		}

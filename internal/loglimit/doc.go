@@ -3,8 +3,6 @@
 //
 // Glossary
 //
-//	event       something that is worth a line, such as a refused connection
-//	key         what makes events alike, such as the address that they come from
 //	suppressed  counted, and not logged
 //
 // The package writes no lines itself: callers do, with the count that they get.

@@ -227,7 +227,7 @@ func TestCommitRule(t *testing.T) {
 	summary(t, "commit_rule", kept)
 }
 
-// outlives tells whether a file is there after a cut, with its bytes, as a file
+// outlives reports whether a file is there after a cut, with its bytes, as a file
 // in want has them, and fails the test when it must be and is not.
 func (s sequence) outlives(t *testing.T, m *guest.Machine, dir, want string) bool {
 	t.Helper()

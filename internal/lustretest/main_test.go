@@ -79,7 +79,7 @@ func build() error {
 			return err
 		}
 	}
-	return static("build", "-o", bin+"/", "cascadekv/cmd/cascaded", "cascadekv/cmd/cascade")
+	return static("build", "-o", bin+"/", "cascadekv/cmd/cascaded", "cascadekv/cmd/cascade", "cascadekv/cmd/cascade-bench")
 }
 
 func static(args ...string) error {

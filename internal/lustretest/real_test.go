@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cascadekv/internal/bench"
+	"cascadekv/cmd/cascade-bench/lustrebench"
 	"cascadekv/internal/block"
 	"cascadekv/internal/guest"
 	"cascadekv/internal/vfs"
@@ -58,7 +58,7 @@ func tableOne(t *testing.T, m *guest.Machine) {
 	}
 	out := must(t, m.Run, "mkdir /mnt/lustre/bench && "+guest.Host(filepath.Join(bin, "cascade"))+
 		" bench lustre --dir /mnt/lustre/bench --size "+size+" --rounds 3 --limit-size 8m --json 2>/dev/null")
-	var result bench.LustreResult
+	var result lustrebench.Result
 	if err := json.Unmarshal([]byte(out), &result); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -9,13 +9,8 @@
 // times: Pebble asks for memory in large pieces and not often.
 //
 // It is set before Go's runtime starts, whose threads get arenas from the start
-// and keep them. The environment decides where it says how many there are:
+// and keep them. The environment decides where it has their number:
 // MALLOC_ARENA_MAX, or glibc.malloc.arena_max in GLIBC_TUNABLES.
-//
-// Glossary
-//
-//	arena  a heap of glibc's with a lock of its own; not internal/arena's,
-//	       which is memory for blocks
 //
 // The package has no functions. Where there is no cgo, or another C library
 // than glibc, it does nothing: memory is Go's there, or has no arenas.

@@ -1,6 +1,7 @@
 // Package memlimit reports how much memory this process may still take before
 // the kernel ends something for it: what its control groups leave, of version 1
-// or 2, and what the node has available.
+// or 2, and what the node has available. Of the same groups it reads the limit of
+// processes and threads.
 //
 // Glossary
 //
@@ -8,8 +9,6 @@
 //	       memory.limit_in_bytes (version 1) of the control groups that this
 //	       process is in and of those above them; Slurm, systemd and containers
 //	       set it
-//	held   what a control group has that the kernel can not take back: shared
-//	       memory included, pages of the page cache not
 //	left   the limit without what is held, or what the node has available if
 //	       that is less
 //

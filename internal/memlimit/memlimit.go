@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Node is where the files of the kernel hang. It is safe for concurrent use.
@@ -44,6 +46,20 @@ func (n Node) Limit() Limit {
 		}
 	}
 	return least
+}
+
+// Total returns the memory of this machine, or the limit of the control groups that
+// this process is in if that is less, in bytes.
+func Total() int64 { return min(Machine(), Node{Root: "/"}.Limit().Bytes) }
+
+// Machine returns the memory of this machine in bytes; 16 GiB where the kernel does
+// not report it.
+func Machine() int64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 16 << 30
+	}
+	return int64(uint64(info.Totalram) * uint64(info.Unit))
 }
 
 // Left returns how many bytes this process may still take, at least 0, and what
@@ -86,39 +102,56 @@ func (n Node) Available() (int64, error) {
 
 func (n Node) path(p string) string { return filepath.Join(n.Root, p) }
 
-// groups lists the control groups with a limit that this process is in, and
-// those above them. A container may see its own as the root.
+// groups lists the control groups with a limit of memory that this process is in,
+// and those above them.
 func (n Node) groups() (all []group) {
+	n.eachGroup("memory", func(dir, name string, v1 bool) {
+		g := group{dir: dir, current: "memory.current", cache: []string{"active_file", "inactive_file", "slab_reclaimable"}}
+		limits := []string{"memory.max", "memory.high"}
+		if v1 {
+			g = group{dir: dir, current: "memory.usage_in_bytes", cache: []string{"total_active_file", "total_inactive_file"}}
+			limits = []string{"memory.limit_in_bytes"}
+		}
+		if g.Limit = limitIn(dir, name, limits); g.Group != "" {
+			all = append(all, g)
+		}
+	})
+	return all
+}
+
+// eachGroup calls f for the control groups of a controller that this process is
+// in and for those above them, with the directory of their files, their path, and
+// whether they are of version 1. A container may see its own as the root.
+func (n Node) eachGroup(controller string, f func(dir, name string, v1 bool)) {
 	membership, err := os.ReadFile(n.path("/proc/self/cgroup"))
 	if err != nil {
-		return nil
+		return
 	}
 	for line := range strings.Lines(string(membership)) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(fields) != 3 {
-			continue
-		}
-		g := group{dir: "/sys/fs/cgroup", current: "memory.current", cache: []string{"active_file", "inactive_file", "slab_reclaimable"}}
-		limits := []string{"memory.max", "memory.high"}
-		switch {
-		case fields[1] == "memory":
-			g = group{dir: "/sys/fs/cgroup/memory", current: "memory.usage_in_bytes", cache: []string{"total_active_file", "total_inactive_file"}}
-			limits = []string{"memory.limit_in_bytes"}
-		case fields[1] != "":
+		if len(fields) != 3 || fields[1] != "" && fields[1] != controller {
 			continue
 		}
 		for at := filepath.Clean("/" + fields[2]); ; at = filepath.Dir(at) {
-			here := g
-			here.dir = n.path(filepath.Join(g.dir, at))
-			if here.Limit = limitIn(here.dir, at, limits); here.Group != "" {
-				all = append(all, here)
-			}
+			f(n.path(filepath.Join("/sys/fs/cgroup", fields[1], at)), at, fields[1] != "")
 			if at == "/" {
 				break
 			}
 		}
 	}
-	return all
+}
+
+// Tasks returns the lowest limit of processes and threads (pids.max) of this
+// process's control group and those above it; without one it is the largest
+// number.
+func (n Node) Tasks() int64 {
+	least := int64(math.MaxInt64)
+	n.eachGroup("pids", func(dir, _ string, _ bool) {
+		if v, err := number(filepath.Join(dir, "pids.max")); err == nil { // "max" is none
+			least = min(least, v)
+		}
+	})
+	return least
 }
 
 // limitIn returns the least limit that a control group sets itself.

@@ -89,3 +89,22 @@ func TestHere(t *testing.T) {
 		t.Errorf("%d bytes left of %q", left, of)
 	}
 }
+
+func TestTasks(t *testing.T) {
+	for name, tc := range map[string]struct {
+		files map[string]string
+		want  int64
+	}{
+		"no /proc": {nil, math.MaxInt64},
+		"none":     {map[string]string{"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/pids.max": "max\n"}, math.MaxInt64},
+		"version 2, the group above": {map[string]string{
+			"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/pids.max": "300\n", "sys/fs/cgroup/a/b/pids.max": "max\n"}, 300},
+		"version 1": {map[string]string{
+			"proc/self/cgroup": "8:pids:/a\n4:memory:/m\n0::/\n", "sys/fs/cgroup/pids/a/pids.max": "200\n", "sys/fs/cgroup/memory/m/pids.max": "1\n"}, 200},
+		"path of another namespace": {map[string]string{"proc/self/cgroup": "0::/../../x\n", "sys/fs/cgroup/pids.max": "100\n"}, 100},
+	} {
+		if got := plant(t, tc.files).Tasks(); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		}
+	}
+}

@@ -5,13 +5,11 @@
 //
 //	munged      MUNGE's daemon, one on every node of a cluster, all with one key
 //	credential  a text that a munged signed and encrypted for a payload and a
-//	            user. Any munged of the cluster tells whether it is genuine and
+//	            user. Any munged of the cluster reports whether it is genuine and
 //	            whose it is, and refuses to see it twice
-//	payload     what a credential is made for: a few bytes that tie it to one
-//	            connection
 //
 // The package runs MUNGE's own programs, munge and unmunge, which are installed
 // wherever munged is: libmunge would need a C compiler, and its Go binding has
 // a licence that a program under ours cannot use. The package starts no munged,
-// and does not hide what is sent: it tells who sends.
+// and does not hide what is sent: it proves who sends.
 package munge

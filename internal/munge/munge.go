@@ -105,7 +105,7 @@ func (c *Client) Verify(ctx context.Context, credential, payload []byte) error {
 // the credential and not of munged: EMUNGE_BAD_CRED.
 const badCredential = 8
 
-// run feeds a program of MUNGE, and returns what it says.
+// run feeds a program of MUNGE, and returns its output.
 func (c *Client) run(ctx context.Context, program string, in []byte, args ...string) ([]byte, error) {
 	if c.socket != "" {
 		args = append(args, "--socket="+c.socket)

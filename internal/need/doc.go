@@ -3,7 +3,6 @@
 //
 // Glossary
 //
-//	component  what lies outside of the module and its toolchain
 //	remedy     what whoever reads the line can do so that the test runs
 //
 // A test whose component is missing is skipped, and the line says what it lacks

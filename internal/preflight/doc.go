@@ -3,14 +3,6 @@
 // those that are marked so, which use neither the network nor a shared file
 // system and take milliseconds.
 //
-// Glossary
-//
-//	check    a question about the node, with its answer: a verdict, what was
-//	         found, and what to do about it
-//	verdict  ok, warn or fail; a rank with a failed check starts all the same,
-//	         with less than is configured, unless the check refuses the start
-//	reserve  the memory that a rank needs besides its tiers
-//
 // The package changes nothing but for files that it makes to see whether it can
 // and removes at once. It does not look at ranks that run.
 package preflight

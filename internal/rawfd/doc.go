@@ -2,14 +2,7 @@
 // for every piece that arrives, though nobody waits there: whoever waits for
 // many pieces at a time waits in the kernel.
 //
-// Glossary
-//
-//	poller  the part of Go's runtime that waits for all connections at once, and
-//	        wakes the goroutine of one at which something arrived
-//	take    get a descriptor of a connection that blocks, and that the poller does
-//	        not know; the connection is closed
-//
 // The package hands over a descriptor and does nothing with it: reading, writing,
 // deadlines and closing are its users' (internal/server, dht/fabric/tcp,
-// internal/bench), each in its own way.
+// cmd/cascade-bench/respbench), each in its own way.
 package rawfd

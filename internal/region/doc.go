@@ -4,10 +4,7 @@
 //
 // Glossary
 //
-//	region  a client's memory as this process has it mapped: a memfd or a
-//	        regular file of tmpfs or hugetlbfs
 //	extent  a run of bytes of a region
-//	layout  the extents of the blocks of one command, checked
 //	cursor  how far the extents of one block were copied
 //	lost    said of bytes that the client cut off its file, or that the system
 //	        has no memory for: touching them raises SIGBUS

@@ -18,7 +18,7 @@ const extentBytes = 16
 // and is not empty.
 type Extent struct{ Offset, Length int64 }
 
-// Layout says where the bytes of some blocks lie in a region of a known size:
+// Layout describes where the bytes of some blocks lie in a region of a known size:
 // each block has as many extents as any other. It does not change.
 type Layout struct {
 	extents []Extent

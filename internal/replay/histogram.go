@@ -6,7 +6,7 @@ import (
 )
 
 // subBuckets divide each power of two, so a bucket is at most 1/16 wide and a
-// quantile, told as its middle, at most 3.2 % off.
+// quantile, given as its middle, at most 3.2 % off.
 const subBuckets = 16
 
 // histogram counts durations in buckets of fixed bounds, from 1 ns to

@@ -19,7 +19,7 @@ type StoreOptions struct {
 	BlockBytes int    // size of every block; required
 	Namespace  string // default: that of Namespace
 
-	// CapacityBytes is what the results tell as the room for blocks; default:
+	// CapacityBytes is what the results report as the room for blocks; default:
 	// the capacities of the store's tiers, which may exceed what its policy uses.
 	CapacityBytes int64
 
@@ -37,7 +37,7 @@ func NewStoreTarget(s *cascade.Store, o StoreOptions) *StoreTarget {
 }
 
 // Namespace is where replays with blocks of that size keep their names unless
-// told otherwise. Replays that share it find each other's blocks.
+// set otherwise. Replays that share it find each other's blocks.
 func Namespace(blockBytes int) string { return fmt.Sprintf("trace/%d", blockBytes) }
 
 // Session implements Target.

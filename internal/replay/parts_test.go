@@ -78,7 +78,7 @@ func TestHistogramDoesNotAllocate(t *testing.T) {
 // However long the trace, the series is short and adds up.
 func TestSeriesIsBounded(t *testing.T) {
 	for _, n := range []int{1, 119, 120, 121, 5000} {
-		sum := newTally("p", nil)
+		sum := newTotals("p", nil)
 		for i := range n {
 			sum.add(&outcome{blocks: 3, tiers: []tierHits{{[]string{"a", "b"}[i%2], 2, 20}}})
 		}
@@ -103,7 +103,7 @@ func TestSeriesIsBounded(t *testing.T) {
 func sample() []Result {
 	var results []Result
 	for i, policy := range []string{"prefix", "lru", "paper"} {
-		sum := newTally(policy, nil)
+		sum := newTotals(policy, nil)
 		for n := range 12031 {
 			wave := math.Sin(float64(n)/900) + 1
 			o := outcome{blocks: 24, tokens: 12000, put: 15, probed: time.Duration(3000+n%7000*(i+1)) * time.Nanosecond,

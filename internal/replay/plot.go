@@ -170,7 +170,7 @@ func area(r Result, name string, tiers []string, most, width float64) plot {
 	return p
 }
 
-// hovers covers each stretch of an area with an invisible box that tells its values.
+// hovers covers each stretch of an area with an invisible box that shows its values.
 func hovers(p *plot, r Result, tiers []string) []rect {
 	var boxes []rect
 	from, last := 0, float64(r.Series[len(r.Series)-1].Requests)

@@ -93,7 +93,7 @@ func newPage(results []Result) page {
 // class names the i-th colour of a family; there are six of each.
 func class(family string, i int) string { return fmt.Sprintf("%s%d", family, i%6) }
 
-// runName tells runs apart: by policy, and by number where that is not enough.
+// runName distinguishes runs: by policy, and by number where that is not enough.
 func runName(results []Result, i int) string {
 	name := or(results[i].Policy, "run")
 	for j := range results {

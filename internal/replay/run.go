@@ -37,7 +37,7 @@ type Options struct {
 	Progress func(Progress)
 }
 
-// Progress tells how far a run is.
+// Progress is how far a run is.
 type Progress struct {
 	Policy            string
 	Requests          int // replayed so far in this run
@@ -102,7 +102,7 @@ func runOne(ctx context.Context, o Options, policy string) (r Result, err error)
 	}
 	defer func() { err = errors.Join(err, target.Close(context.WithoutCancel(ctx))) }()
 
-	sum := newTally(policy, o.Progress)
+	sum := newTotals(policy, o.Progress)
 	reach := reach{seen: map[uint64]struct{}{}}
 	start := time.Now()
 	if err := drive(ctx, o, src, target, sum, &reach); err != nil {
@@ -124,7 +124,7 @@ func runOne(ctx context.Context, o Options, policy string) (r Result, err error)
 	return r, nil
 }
 
-// describe adds what the target tells of itself.
+// describe adds the target's statistics.
 func (r *Result) describe(st TargetStats) {
 	if st.Policy != "" {
 		r.Policy = st.Policy
@@ -154,7 +154,7 @@ type job struct {
 	reachable int64 // its hits in a cache without limits
 }
 
-// reach tells what a cache without limits would reach, in the trace's order.
+// reach computes what a cache without limits would reach, in the trace's order.
 type reach struct {
 	seen map[uint64]struct{}
 	hits int64
@@ -175,7 +175,7 @@ func (a *reach) add(req *trace.Request) int64 {
 }
 
 // drive hands the trace's requests to the workers.
-func drive(ctx context.Context, o Options, src trace.Source, target Target, sum *tally, reach *reach) error {
+func drive(ctx context.Context, o Options, src trace.Source, target Target, sum *totals, reach *reach) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	todo := make(chan *job, o.Workers)

@@ -114,7 +114,7 @@ func count(n int64) string {
 	return s
 }
 
-// size tells bytes in the largest unit that leaves at least one; "" for 0.
+// size formats bytes in the largest unit that leaves at least one; "" for 0.
 func size(n int64) string {
 	if n == 0 {
 		return ""

@@ -16,7 +16,7 @@ type Target interface {
 	// Session returns a session for one worker.
 	Session(ctx context.Context) (Session, error)
 
-	// Stats tells what the target is and holds.
+	// Stats returns what the target is and holds.
 	Stats(ctx context.Context) (TargetStats, error)
 
 	// Close gives the target back, after all of its sessions.

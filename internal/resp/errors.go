@@ -46,7 +46,7 @@ var (
 	ErrClosed = errors.New("resp: client is closed")
 )
 
-// ProtocolError tells what was wrong with the peer's bytes and where.
+// ProtocolError describes what was wrong with the peer's bytes and where.
 type ProtocolError struct {
 	Reason string // one line, in Redis's words where Redis has words for it
 	Offset int64  // bytes of the stream before the item that is wrong

@@ -61,7 +61,7 @@ func (in *input) fill() error {
 }
 
 // line consumes up to and including LF and returns the bytes before it,
-// without a CR; crlf tells whether there was one. The bytes die with the next
+// without a CR; crlf reports whether there was one. The bytes die with the next
 // call. A line without an end within the buffer is tooLong.
 func (in *input) line(tooLong string) (p []byte, crlf bool, err error) {
 	seen := 0

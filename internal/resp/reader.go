@@ -105,7 +105,7 @@ func (r *Reader) Buffered() int { return r.in.buffered() }
 // the next call.
 func (r *Reader) Unread() []byte { return r.in.buf[r.in.r:r.in.w] }
 
-// Idle tells a source, while it is read, whether nothing of a command has come
+// Idle reports, to a source that is being read, whether nothing of a command has come
 // yet: an error that it returns then loses nothing, and Reset goes on.
 func (r *Reader) Idle() bool { return r.idle }
 

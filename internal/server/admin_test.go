@@ -9,7 +9,7 @@ import (
 // drains.
 func TestHealthTellsOfTheEnd(t *testing.T) {
 	r := newRig(t, 8<<20)
-	handler := r.srv.adminHandler()
+	handler := r.srv.http.Handler()
 	for _, c := range []struct {
 		ending bool
 		status int

@@ -11,58 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/admission"
+	"cascadekv/internal/netio"
 	"cascadekv/internal/resp"
 	"cascadekv/internal/said"
 )
-
-// TestGuessesBackOff: after some wrong passwords a source waits, longer and longer,
-// whatever it sends meanwhile; other sources do not.
-func TestGuessesBackOff(t *testing.T) {
-	now := time.Unix(1000, 0)
-	g := &guesses{now: func() time.Time { return now }}
-	wrong, right := func() bool { return false }, func() bool { return true }
-	for i := range freeGuesses {
-		if ok, wait, failed := g.try("a", wrong); ok || wait != 0 || failed != i+1 {
-			t.Fatalf("guess %d: %v, %v, %d", i, ok, wait, failed)
-		}
-	}
-	for i := range 12 {
-		want := min(maxBackoff, firstBackoff<<i)
-		for range 3 {
-			if ok, wait, _ := g.try("a", right); ok || wait != want {
-				t.Fatalf("after %d more: %v, wait %v, want %v", i, ok, wait, want)
-			}
-		}
-		now = now.Add(want)
-		if ok, wait, _ := g.try("a", wrong); ok || wait != 0 {
-			t.Fatalf("after the wait: %v, %v", ok, wait)
-		}
-	}
-	if ok, _, _ := g.try("b", right); !ok {
-		t.Error("another source waits")
-	}
-	now = now.Add(forgetGuesses + time.Second)
-	if _, _, failed := g.try("a", wrong); failed != 1 {
-		t.Errorf("%d failures long after", failed)
-	}
-}
-
-// TestGuessesOfManySources: memory is bounded, and sources beyond it wait together.
-func TestGuessesOfManySources(t *testing.T) {
-	now := time.Unix(1000, 0)
-	g := &guesses{now: func() time.Time { return now }}
-	looked := 0
-	for i := range 10 * maxSources {
-		g.try(fmt.Sprint(i), func() bool { looked++; return false })
-	}
-	if len(g.of) != maxSources || looked != maxSources+freeGuesses {
-		t.Errorf("%d sources are remembered, %d guesses looked at", len(g.of), looked)
-	}
-	now = now.Add(forgetGuesses + time.Second)
-	if ok, wait, failed := g.try("new", func() bool { return false }); ok || wait != 0 || failed != 1 || len(g.of) != 1 {
-		t.Errorf("later: %v, %v, %d failures, %d sources", ok, wait, failed, len(g.of))
-	}
-}
 
 // TestPasswordGuessing: another user of the node gets few guesses, the rank's own
 // user comes in meanwhile, and the log has it once.
@@ -95,18 +48,18 @@ func TestPasswordGuessing(t *testing.T) {
 		}
 		nc.Close()
 	}
-	if most := freeGuesses + 1 + int(time.Since(began)/firstBackoff); looked > most || looked < freeGuesses || refused == 0 {
+	if most := admission.FreeGuesses + 1 + int(time.Since(began)/admission.FirstBackoff); looked > most || looked < admission.FreeGuesses || refused == 0 {
 		t.Errorf("%d guesses were looked at, at most %d may be; %d were refused", looked, most, refused)
 	}
 	if lines := log.Lines("authentication failed"); len(lines) == 0 || len(lines) > 1+int(time.Since(began)/(10*time.Second)) || !strings.Contains(lines[0], "uid 65534") {
 		t.Errorf("%d lines: %q", len(lines), lines)
 	}
-	if n := r.srv.metrics.authFailures.Load(); int(n) != looked+refused {
+	if n := r.srv.counters.authFailures.Load(); int(n) != looked+refused {
 		t.Errorf("%d failures are counted of %d", n, looked+refused)
 	}
 	for _, network := range []string{"unix", "tcp"} {
 		c := r.client(network)
-		for range 3 * freeGuesses {
+		for range 3 * admission.FreeGuesses {
 			if _, err := c.Do("AUTH", "wrong"); code(err) != "WRONGPASS" {
 				t.Errorf("%s: %v", network, err)
 			}
@@ -162,7 +115,7 @@ func TestPasswordRotation(t *testing.T) {
 			r.srv.SetLimits(l)
 			began := time.Now()
 			eventually(t, "the connections of the old password are gone", func() bool { return r.srv.connections() == 0 })
-			if d := time.Since(began); d > stallDeadline/4 { // without the cut, one waits for its client so long
+			if d := time.Since(began); d > netio.StallDeadline/4 { // without the cut, one waits for its client so long
 				t.Errorf("it took %v", d)
 			}
 			for what, nc := range parked {

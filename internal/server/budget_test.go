@@ -12,8 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/admin"
 	"cascadekv/internal/need"
 	"cascadekv/internal/region"
+	"cascadekv/internal/transfer"
 )
 
 // sparse is a memfd of size bytes, none of which take memory.
@@ -60,13 +62,13 @@ func TestSparseRegionsHaveABudget(t *testing.T) {
 		}
 		total, last = total+n, err
 	}
-	if want := regionAddress / region.MaxSize; total != want {
+	if want := transfer.RegionAddress / region.MaxSize; total != want {
 		t.Errorf("%d regions of %d bytes, want %d", total, int64(region.MaxSize), want)
 	}
 	if last == nil || !strings.Contains(last.Error(), "address space") || !strings.Contains(last.Error(), "detach") {
 		t.Errorf("the last one: %v", last)
 	}
-	if s := r.srv.regions.shared(); s.Address != regionAddress || s.AddressMost != regionAddress {
+	if s := r.srv.shared(); s.Address != transfer.RegionAddress || s.AddressMost != transfer.RegionAddress {
 		t.Errorf("it is counted as %+v", s)
 	}
 	if err := r.client("unix").Set("k", []byte("v")); err != nil {
@@ -89,11 +91,11 @@ func TestRegionsGiveTheirBudgetBack(t *testing.T) {
 			t.Errorf("round %d: half of the budget was for one", i)
 		}
 		c.Close()
-		for until := time.Now().Add(5 * time.Second); r.srv.regions.shared().Address != 0 && time.Now().Before(until); {
+		for until := time.Now().Add(5 * time.Second); r.srv.shared().Address != 0 && time.Now().Before(until); {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	if s := r.srv.regions.shared(); s.Address != 0 || s.Descriptors != 0 {
+	if s := r.srv.shared(); s.Address != 0 || s.Descriptors != 0 {
 		t.Errorf("%+v is left", s)
 	}
 }
@@ -106,7 +108,7 @@ func TestDescriptorsOfRegionsAreBounded(t *testing.T) {
 	total := 0
 	var last error
 	for range 5 {
-		n, err := r.attachSparse(fd, maxRegions)
+		n, err := r.attachSparse(fd, transfer.MaxRegions)
 		total, last = total+n, err
 	}
 	if total != most {
@@ -117,67 +119,6 @@ func TestDescriptorsOfRegionsAreBounded(t *testing.T) {
 	}
 	if _, err := r.client("unix").Do("CASCADE.INDEX", "TOUCHES"); err == nil || !strings.Contains(err.Error(), "descriptors") {
 		t.Errorf("a touch ring more: %v", err)
-	}
-}
-
-// A budget's limits are those of the system.
-func TestRegionBudget(t *testing.T) {
-	b := newRegionBudget()
-	if b.limit.Mappings < 1 || b.limit.Mappings > maxMappings()/2 || b.limit.Tables > b.memory/2 {
-		t.Errorf("%+v on a machine with %d mappings and %d bytes", b.limit, maxMappings(), b.memory)
-	}
-	// Page tables: 16 mappings of all memory are one connection's, 32 all that there are.
-	whole := region.CostOf(b.memory, b.memory, 1)
-	var has region.Cost
-	n := 0
-	for b.limit.Address >= b.memory && b.take(has, whole) == nil {
-		has = has.Plus(whole)
-		n++
-	}
-	if n < 8 || n > 16 {
-		t.Errorf("one connection maps all memory %d times", n)
-	}
-}
-
-// The jobs of all connections have limits beside those of each.
-func TestJobsOfAllConnectionsAreBounded(t *testing.T) {
-	p := &pool{budget: newRegionBudget(), turnBytes: turnBytes, halted: true}
-	layout := layoutOf(t)
-	add := func(x *transfers, number int64, key string) string {
-		tr := &transfer{keys: []string{key}, status: make([]byte, 1), layout: layout}
-		j := newJob(tr, number, x, &attached{})
-		t.Cleanup(j.cancel)
-		return p.submit(j)
-	}
-	var all []*transfers
-	n := 0
-	for bad := ""; bad == ""; {
-		x := newTransfers(p)
-		all = append(all, x)
-		for i := range int64(maxJobs) {
-			if bad = add(x, i, "k"); bad != "" {
-				break
-			}
-			n++
-		}
-	}
-	if n != mostJobs {
-		t.Errorf("%d jobs, want %d", n, mostJobs)
-	}
-	for _, x := range all {
-		p.stopAll(x)
-		p.collect(x)
-	}
-	if p.jobs != 0 || p.bytes != 0 {
-		t.Errorf("%d jobs of %d bytes are left", p.jobs, p.bytes)
-	}
-	large := strings.Repeat("k", maxJobBytes-1000)
-	n = 0
-	for add(newTransfers(p), 1, large) == "" {
-		n++
-	}
-	if n != mostJobBytes/maxJobBytes {
-		t.Errorf("%d of the largest jobs, want %d", n, mostJobBytes/maxJobBytes)
 	}
 }
 
@@ -198,7 +139,7 @@ func (r *rig) greedy(network string, n int, key func(i int) string) (end func())
 }
 
 // settle waits until what is in flight grows no more.
-func (r *rig) settle() InFlight {
+func (r *rig) settle() admin.InFlight {
 	last, same := r.srv.inFlight(), 0
 	for until := time.Now().Add(20 * time.Second); same < 10 && time.Now().Before(until); {
 		time.Sleep(20 * time.Millisecond)
@@ -238,7 +179,7 @@ func TestRepliesInFlightAreBounded(t *testing.T) {
 					t.Errorf("SET of another client: %v", err)
 				}
 				end()
-				for until := time.Now().Add(10 * time.Second); r.srv.flight.used.Load() != 0 && time.Now().Before(until); {
+				for until := time.Now().Add(10 * time.Second); r.srv.poller.SendBuffers().Bytes != 0 && time.Now().Before(until); {
 					time.Sleep(5 * time.Millisecond)
 				}
 				if f := r.srv.inFlight(); f.Buffers != 0 || f.Wide != 0 || f.Stalled != 0 {
@@ -276,6 +217,7 @@ func TestRepliesThatAreNotReadReleaseTheirBlocks(t *testing.T) {
 // A client that pauses before it reads gets what it asked for, unharmed, whichever
 // way it is sent.
 func TestSlowReadersGetWhatTheyAskedFor(t *testing.T) {
+	const patience = 100 * time.Millisecond // for which a server waits with a thread
 	for _, lend := range []bool{true, false} {
 		r := newRig(t, 64<<20, func(o *Options) { o.Lend = lend })
 		value := randomBytes(1, 12<<20)
@@ -285,14 +227,14 @@ func TestSlowReadersGetWhatTheyAskedFor(t *testing.T) {
 		for _, network := range []string{"unix", "tcp"} {
 			c, rd := r.raw(network)
 			fmt.Fprint(c, "GET k\r\n")
-			time.Sleep(3 * threadPatience)
+			time.Sleep(3 * patience)
 			if line, err := rd.ReadString('\n'); line != fmt.Sprintf("$%d\r\n", len(value)) {
 				t.Fatal(line, err)
 			}
 			got := make([]byte, 0, len(value))
 			for len(got) < len(value) {
 				if len(got)%16 == 0 {
-					time.Sleep(threadPatience + threadPatience/4)
+					time.Sleep(patience + patience/4)
 				}
 				n, err := rd.Read(got[len(got):min(len(got)+1<<20, len(value))])
 				if err != nil {
@@ -319,7 +261,7 @@ func TestDescriptorsOfOtherUsers(t *testing.T) {
 	}
 	r.srv.mu.Lock()
 	for c := range r.srv.conns {
-		if !c.own && c.wire.shared != nil {
+		if !c.own && c.sock.ReceivesDescriptors() {
 			t.Error("a connection of another user takes descriptors")
 		}
 	}

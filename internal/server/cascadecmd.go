@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"cascadekv/cascade"
-	"cascadekv/dht"
 	"cascadekv/dht/fabric"
 	"cascadekv/dht/ring"
 	"cascadekv/internal/resp"
@@ -57,7 +56,7 @@ func cmdCascadePut(c *conn, args [][]byte) {
 	st, dropped := c.sink.take(), c.sink.err
 	switch {
 	case dropped != nil:
-		c.srv.metrics.dropped.Add(1)
+		c.srv.counters.dropped.Add(1)
 		c.wr.Error(roomText(dropped))
 		return
 	case st == nil:
@@ -151,74 +150,6 @@ func (c *conn) text(key, value string) {
 func (c *conn) number(key string, value int64) {
 	c.wr.BulkString(key)
 	c.wr.Int(value)
-}
-
-// Snapshot is what CASCADE.STATS and the admin side report.
-type Snapshot struct {
-	cascade.Stats
-	Version       string  `json:"version"`
-	UptimeSeconds float64 `json:"uptime_seconds"`
-	Connections   int     `json:"connections"`
-	Commands      uint64  `json:"commands"`
-	Dropped       uint64  `json:"dropped"`        // SETs answered without storing
-	Referred      uint64  `json:"referred_bytes"` // of values that were sent by reference
-	TCP           string  `json:"tcp,omitempty"`
-	Admin         string  `json:"admin,omitempty"`
-
-	Held     Held       `json:"held"`
-	InFlight InFlight   `json:"in_flight"`
-	Shared   Shared     `json:"shared"`
-	Peers    *dht.Stats `json:"peers,omitempty"` // of a rank that is not alone
-}
-
-// Held is what the connections of all clients hold now. A connection that has
-// ended holds nothing: its part is given back before it counts as closed.
-// Leases, which end with their connection too, are the store's to count.
-type Held struct {
-	Bytes   int64 `json:"bytes"` // of the arena, by views, pins and stages, as their limits count them
-	Views   int64 `json:"views"` // asked for, or taken by clients themselves
-	Pins    int64 `json:"pins"`
-	Stages  int64 `json:"stages"`
-	Regions int64 `json:"regions"`
-	Jobs    int   `json:"jobs"` // that wait or run
-}
-
-// Shared is the cost of memory that clients share, and its limits, 0 for none.
-type Shared struct {
-	Descriptors     int   `json:"descriptors"`
-	DescriptorsMost int   `json:"descriptors_most"`
-	Address         int64 `json:"address_bytes"`
-	AddressMost     int64 `json:"address_bytes_most"`
-}
-
-func (s *Server) held() Held {
-	b := s.budget
-	views, bytes := s.opt.Store.Held()
-	return Held{
-		Bytes: b.used.Load() + bytes, Views: b.views.Load() + views, Pins: b.pins.Load(), Stages: b.stages.Load(),
-		Regions: s.jobs.regions.Load(), Jobs: s.jobs.unfinished(),
-	}
-}
-
-// Snapshot returns the statistics of server and store.
-func (s *Server) Snapshot() Snapshot {
-	snap := Snapshot{
-		Stats: s.opt.Store.Stats(), Version: s.opt.Version, UptimeSeconds: time.Since(s.born).Seconds(),
-		Connections: s.connections(), Commands: s.metrics.commands.Load(), Dropped: s.metrics.dropped.Load(),
-		Referred: s.metrics.referred.Load(),
-		Held:     s.held(), InFlight: s.inFlight(), Shared: s.regions.shared(),
-	}
-	if a := s.Addr(); a != nil {
-		snap.TCP = a.String()
-	}
-	if a := s.AdminAddr(); a != nil {
-		snap.Admin = a.String()
-	}
-	if s.opt.Node != nil {
-		st := s.opt.Node.Stats()
-		snap.Peers = &st
-	}
-	return snap
 }
 
 func cmdCascadeStats(c *conn, _ [][]byte) { c.json(c.srv.Snapshot()) }

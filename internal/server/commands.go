@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"cascadekv/internal/glob"
 )
 
 // moduleVersion tells clients that docs/protocol.md §7 is served.
@@ -258,9 +260,12 @@ func cmdFlushDB(c *conn, args [][]byte) {
 	c.wr.Simple("OK")
 }
 
+// errPattern answers a pattern that is too long.
+var errPattern = fmt.Sprintf("ERR pattern is too long: use at most %d bytes", glob.MaxPattern)
+
 // scanOptions are SCAN's words after the cursor.
 type scanOptions struct {
-	match *glob // nil: every key
+	match *glob.Glob // nil: every key
 	kind  string
 	count int
 }
@@ -274,7 +279,7 @@ func parseScan(args [][]byte) (o scanOptions, bad string) {
 		value := string(args[i+1])
 		switch strings.ToUpper(string(args[i])) {
 		case "MATCH":
-			g, ok := compileGlob(value)
+			g, ok := glob.Compile(value)
 			if !ok {
 				return o, errPattern
 			}
@@ -320,7 +325,7 @@ func cmdScan(c *conn, args [][]byte) {
 	var keys []string
 	began := time.Now()
 	next := c.srv.opt.Store.Scan(c.ns, cursor, o.count, func(key string) bool {
-		if (o.kind == "" || o.kind == "string") && (o.match == nil || o.match.match(key)) {
+		if (o.kind == "" || o.kind == "string") && (o.match == nil || o.match.Match(key)) {
 			keys = append(keys, key)
 		}
 		return time.Since(began) < scanFor
@@ -405,13 +410,13 @@ func cmdConfig(c *conn, args [][]byte) {
 	values := c.configValues()
 	asked := map[string]bool{}
 	for _, pattern := range args[2:] {
-		if len(pattern) > maxPattern {
+		if len(pattern) > glob.MaxPattern {
 			c.wr.Error(errPattern)
 			return
 		}
-		g, _ := compileGlob(strings.ToLower(string(pattern)))
+		g, _ := glob.Compile(strings.ToLower(string(pattern)))
 		for name := range values {
-			if g.match(name) {
+			if g.Match(name) {
 				asked[name] = true
 			}
 		}

@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/admission"
+	"cascadekv/internal/netio"
 	"cascadekv/internal/resp"
+	"cascadekv/internal/transfer"
 )
 
 const (
@@ -27,31 +30,31 @@ type conn struct {
 	srv   *Server
 	id    uint64
 	owner string // of leases
-	wire  *wire
+	sock  *netio.Conn
 	rd    *resp.Reader
 	wr    resp.Writer
 	views []*cascade.View // borrowed by wr until the next flush
 
-	sending *cascade.View // by send; nil: none
-	sink    valueSink
-	fixed   fixedClient
-	name    string
-	db      int
-	ns      string
-	held    held
-	own     bool   // on the unix socket, of the rank's own user
-	uid     int    // at the other end; unknownUID: on another machine
-	authed  bool   // may use commands that ask for a password, see checkProof
-	bound   bool   // by the limits of those who have not authenticated
-	early   int    // commands it sent while bound
-	source  string // for limits: a user or an address
-	quit    bool
-	until   time.Time        // when the command's calls of the store end; zero before the first
-	oldest  time.Time        // when the first command of those whose answers are collected asked the store; zero: none did
-	moves   *transfers       // nil until the first region
-	touch   *cascade.Touches // nil until asked for, as the next
-	holds   *cascade.Holds
-	ending  atomic.Bool // set by interrupt, from any goroutine
+	sending   *cascade.View // by send; nil: none
+	sink      valueSink
+	fixed     fixedClient
+	name      string
+	db        int
+	ns        string
+	held      held
+	own       bool   // on the unix socket, of the rank's own user
+	uid       int    // at the other end; admission.UnknownUID: on another machine
+	authed    bool   // may use commands that ask for a password, see checkProof
+	bound     bool   // by the limits of those who have not authenticated
+	early     int    // commands it sent while bound
+	source    string // for limits: a user or an address
+	quit      bool
+	until     time.Time        // when the command's calls of the store end; zero before the first
+	oldest    time.Time        // when the first command of those whose answers are collected asked the store; zero: none did
+	transfers *transfer.Client // nil until the first region
+	touch     *cascade.Touches // nil until asked for, as the next
+	holds     *cascade.Holds
+	ending    atomic.Bool // set by interrupt, from any goroutine
 
 	// proof is the password by which authed came, as Server.secret points to it;
 	// nil: by none. It is written by the connection's goroutine.
@@ -60,7 +63,7 @@ type conn struct {
 
 // newConn takes nc over.
 func newConn(s *Server, nc net.Conn, id uint64) (*conn, error) {
-	w, err := newWire(nc, s.lot, &s.spin)
+	w, err := s.poller.NewConn(nc)
 	if err != nil {
 		return nil, err
 	}
@@ -68,10 +71,10 @@ func newConn(s *Server, nc net.Conn, id uint64) (*conn, error) {
 	return connOf(s, w, id, tcp), nil
 }
 
-// connOf is a new connection on a wire.
-func connOf(s *Server, w *wire, id uint64, tcp bool) *conn {
-	c := &conn{srv: s, id: id, held: held{budget: s.budget}, owner: ownerOf(id), uid: unknownUID, wire: w, rd: resp.NewReader(w)}
-	w.idle, w.borrows = c.rd.Idle, c.borrowed
+// connOf is a new connection on a socket.
+func connOf(s *Server, w *netio.Conn, id uint64, tcp bool) *conn {
+	c := &conn{srv: s, id: id, held: held{budget: s.budget}, owner: ownerOf(id), uid: admission.UnknownUID, sock: w, rd: resp.NewReader(w)}
+	w.Idle, w.Borrowed = c.rd.Idle, c.borrowed
 	c.fixed = newFixedClient(tcp)
 	c.sink.conn = c
 	c.reset()
@@ -102,12 +105,12 @@ func databaseNamespace(n int) string { return fmt.Sprintf("redis/%d", n) }
 // from any goroutine.
 func (c *conn) interrupt() {
 	c.ending.Store(true)
-	c.wire.interrupt(false)
+	c.sock.Shutdown(false)
 }
 
 // serve answers commands until the connection ends.
 func (c *conn) serve() {
-	defer c.wire.close()
+	defer c.sock.Close()
 	defer c.sink.abort()
 	defer c.releaseViews()
 	defer c.held.dropAll()
@@ -115,32 +118,33 @@ func (c *conn) serve() {
 	defer c.endIndex()
 	defer c.rd.Close()
 	for !c.quit && !c.ending.Load() {
-		if h := c.srv.lot.halt.Load(); h != nil {
-			if !c.rest(h) {
+		if q := c.srv.poller.Quiescing(); q != nil {
+			if c.flush() != nil {
 				return
 			}
+			q.Rest(c.sock)
 			continue
 		}
 		c.until = time.Time{}
 		c.bind()
 		cmd, err := c.rd.Next(&c.sink)
-		if errors.Is(err, errHalted) {
-			c.rd.Reset(c.wire)
+		if errors.Is(err, netio.ErrQuiesce) {
+			c.rd.Reset(c.sock)
 			continue
 		}
 		if err != nil {
 			c.ended(err)
 			return
 		}
-		c.wire.patience = 0
+		c.sock.Patience = 0
 		c.spent(c.sink.ready)
-		c.srv.metrics.commands.Add(1)
+		c.srv.counters.commands.Add(1)
 		if !c.tooEarly() {
 			c.dispatch(cmd)
 		}
 		c.sink.abort()
-		if c.rd.Buffered()+len(c.wire.first) == 0 {
-			c.wire.dropDescriptors() // whose command did not take them
+		if c.rd.Buffered()+len(c.sock.Pushback()) == 0 {
+			c.sock.DropDescriptors() // whose command did not take them
 		}
 		if c.rd.Buffered() == 0 || c.wr.Pending() >= flushAt || c.quit || c.owes() {
 			if c.flushSoon() != nil {
@@ -157,7 +161,7 @@ func (c *conn) ended(err error) {
 	switch {
 	case errors.As(err, &broken) && broken.Limit:
 		c.wr.Error(fmt.Sprintf("NOAUTH Authentication required: before it a command has %d arguments and %d bytes at most", earlyArgs, earlyBytes))
-		c.srv.metrics.protocolErrors.Add(1)
+		c.srv.counters.protocolErrors.Add(1)
 	case errors.As(err, &broken):
 		c.protocolError(broken)
 	case errors.Is(err, io.EOF), c.ending.Load(), c.fixed.waiting:
@@ -172,16 +176,33 @@ func (c *conn) ended(err error) {
 // flush sends the collected replies and gives back what they borrowed.
 func (c *conn) flush() error {
 	c.oldest = time.Time{}
-	if c.wr.Pending() == 0 && len(c.wire.unsent) == 0 {
+	if c.wr.Pending() == 0 && c.sock.BacklogLen() == 0 {
 		return nil
 	}
 	defer c.spent(time.Now())
-	err := c.wire.settle()
+	err := c.sock.FlushBacklog()
 	if err == nil {
-		err = c.wr.Flush(c.wire)
+		err = c.wr.Flush(c.sock)
 	}
 	c.releaseViews()
 	return err
+}
+
+// mostBacklog is how many bytes of answers are kept for a client that sends and
+// does not read; with as many nothing more is read from it until it reads.
+const mostBacklog = 64 << 10
+
+// flushSoon is flush for a client that goes on sending: short answers that it does
+// not read are kept for a while.
+func (c *conn) flushSoon() error {
+	if !c.authed || len(c.views) > 0 || c.wr.Pending()+int64(c.sock.BacklogLen()) > mostBacklog {
+		return c.flush()
+	}
+	c.oldest = time.Time{}
+	if c.wr.Pending() == 0 {
+		return nil
+	}
+	return c.wr.Flush(netio.Backlog{Conn: c.sock})
 }
 
 // borrowed is the size of the values that a reply which is being sent borrows.

@@ -264,8 +264,8 @@ func (s silent) Expire(ctx context.Context, _, _ string, _ time.Time) (bool, err
 func (s silent) Delete(ctx context.Context, _, _ string, _ uint64) error { return s.wait(ctx) }
 func (s silent) Clear(ctx context.Context, _ string, _ bool) error       { return s.wait(ctx) }
 func (silent) Publish(...directory.Statement)                            {}
-func (silent) Settled(<-chan struct{}) bool                              { return true }
-func (silent) Refute(directory.Statement)                                {}
+func (silent) Settled(context.Context) bool                              { return true }
+func (silent) Invalidate(directory.Statement)                            {}
 func (silent) Touch(fabric.Rank, string, []string)                       {}
 
 // TestSilentRanksAreAnsweredInTime: a command asks other ranks for as long as a

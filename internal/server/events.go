@@ -61,7 +61,7 @@ func cmdCascadeEvents(c *conn, args [][]byte) {
 	}
 	next, lost, events := c.srv.opt.Store.Events(q.since, q.most)
 	if len(events) == 0 && lost == 0 && q.wait > 0 {
-		end, halted := time.Now().Add(q.wait), c.srv.lot.halting()
+		end, halted := time.Now().Add(q.wait), c.srv.poller.QuiesceBegins()
 		if c.awaitEvent(next, q.wait, halted) {
 			next, lost, events = c.srv.opt.Store.Events(next, q.most)
 		} else if left := time.Until(end); isClosed(halted) && left > 0 && !c.quit {
@@ -93,7 +93,7 @@ func (c *conn) awaitEvent(next uint64, patience time.Duration, halted <-chan str
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	defer c.srv.lot.onHangUp(c.wire, cancel)()
+	defer c.sock.OnHangUp(cancel)()
 	go func() {
 		select {
 		case <-halted:

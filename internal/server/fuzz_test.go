@@ -15,6 +15,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/internal/resp"
+	"cascadekv/internal/transfer"
 	"cascadekv/tiers"
 	"cascadekv/tiers/shm"
 )
@@ -46,9 +47,9 @@ func FuzzHeldCommands(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { _ = store.Close(context.Background()) })
-	s := &Server{opt: Options{Store: store}, log: quiet, regions: newRegionBudget()}
+	s := &Server{opt: Options{Store: store}, log: quiet, jobs: transfer.NewPool(store, quiet)}
 	s.SetLimits(Limits{Lease: time.Second})
-	s.metrics, s.budget, s.jobs = newMetrics(s), newBudget(store), newPool(store)
+	s.budget = newBudget(store)
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, key := range []string{"k", "k2"} {
 			if _, err := store.Put(t.Context(), cascade.Entry{Namespace: "ns", Key: key}, bytes.Repeat([]byte(key), 1000), nil); err != nil {

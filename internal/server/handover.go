@@ -2,12 +2,9 @@ package server
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"cascadekv/cascade"
@@ -46,14 +43,14 @@ func (s *Server) state(asked *conn) (*handover.State, error) {
 	if asked != nil {
 		st.Asked = asked.id
 	}
-	for _, g := range s.gates() {
-		fd, err := descriptorOf(g.Listener)
+	for _, g := range s.allListeners() {
+		fd, err := g.Descriptor()
 		if err != nil {
 			return nil, err
 		}
 		kind := handover.TCP
 		switch {
-		case s.admin != nil && g == *s.admin:
+		case g == s.admin:
 			kind = handover.Admin
 		case g.Addr().Network() == "unix":
 			kind = handover.Unix
@@ -74,22 +71,6 @@ func (s *Server) state(asked *conn) (*handover.State, error) {
 	return st, nil
 }
 
-// descriptorOf is the listener's own descriptor, not a copy.
-func descriptorOf(l net.Listener) (fd int, err error) {
-	sc, ok := l.(syscall.Conn)
-	if !ok {
-		return -1, fmt.Errorf("server: %T has no descriptor", l)
-	}
-	raw, err := sc.SyscallConn()
-	if err == nil {
-		err = raw.Control(func(n uintptr) { fd = int(n) })
-	}
-	if err != nil {
-		return -1, fmt.Errorf("server: descriptor of a listener: %w", err)
-	}
-	return fd, nil
-}
-
 // ownerOf is a connection as an owner of leases, and connOwner the inverse.
 func ownerOf(id uint64) string { return "conn-" + strconv.FormatUint(id, 10) }
 
@@ -107,7 +88,7 @@ func connOwner(owner string) (id uint64, ok bool) {
 func (c *conn) state(st *handover.State) handover.Conn {
 	c.checkProof()
 	x := handover.Conn{
-		ID: c.id, FD: int32(c.wire.fd), Proto: uint8(c.wr.Proto()), DB: uint8(c.db), Name: c.name, Size: c.fixed.size,
+		ID: c.id, FD: int32(c.sock.FD()), Proto: uint8(c.wr.Proto()), DB: uint8(c.db), Name: c.name, Size: c.fixed.size,
 		Input: c.unread(), LastHeld: c.held.last, Holds: -1,
 	}
 	if c.holds != nil {
@@ -121,14 +102,12 @@ func (c *conn) state(st *handover.State) handover.Conn {
 			x.Flags |= flag
 		}
 	}
-	if c.wire.shared != nil {
-		for _, fd := range c.wire.shared.fds {
-			x.Descriptors = append(x.Descriptors, int32(fd))
-		}
+	for _, fd := range c.sock.Descriptors() {
+		x.Descriptors = append(x.Descriptors, int32(fd))
 	}
 	c.heldState(st, &x)
-	if c.moves != nil {
-		c.moves.state(&x)
+	if c.transfers != nil {
+		c.transfers.Save(&x)
 	}
 	return x
 }
@@ -154,48 +133,6 @@ func (c *conn) heldState(st *handover.State, x *handover.Conn) {
 		}
 		x.Pins = append(x.Pins, p)
 	}
-}
-
-// state adds regions and jobs. No job is in a turn.
-func (x *transfers) state(to *handover.Conn) {
-	x.pool.mu.Lock()
-	defer x.pool.mu.Unlock()
-	to.LastRegion = x.last
-	number := map[*attached]int64{}
-	for n, r := range x.regions {
-		number[r] = n
-		to.Regions = append(to.Regions, handover.Region{Number: n, FD: int32(r.fd), Notify: int32(r.notify), Size: r.Size()})
-	}
-	for _, j := range x.done {
-		to.Jobs = append(to.Jobs, handover.Job{Number: j.number, Status: j.status, Over: true})
-	}
-	for _, j := range x.queue {
-		to.Jobs = append(to.Jobs, j.state(number[j.at]))
-	}
-}
-
-// state is a job that has more turns to make.
-func (j *job) state(region int64) handover.Job {
-	o := handover.Job{
-		Number: j.number, Status: j.status, Region: region, Next: uint32(j.next), Namespace: j.ns, Parent: j.opt.parent,
-		Keys: j.keys, ExtentsOfBlock: uint32(len(j.layout.Block(0))),
-	}
-	for flag, is := range map[handover.JobFlags]bool{
-		handover.Store: j.store, handover.Chain: j.opt.chain, handover.Prefix: j.opt.prefix, handover.Replace: j.opt.replace,
-	} {
-		if is {
-			o.Flags |= flag
-		}
-	}
-	if !j.opt.expires.IsZero() {
-		o.Expires = j.opt.expires.UnixNano()
-	}
-	for i := range j.keys {
-		for _, e := range j.layout.Block(i) {
-			o.Extents = append(o.Extents, e.Offset, e.Length)
-		}
-	}
-	return o
 }
 
 // keepPins are pins that lay in no file: those that are still in memory.

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/admin"
 	"cascadekv/internal/handover"
 )
 
@@ -55,10 +56,10 @@ func TestHandOverOfJobs(t *testing.T) {
 	n := e.attach()
 	copy(e.mem, bytes.Repeat([]byte("0123456789abcdef"), 4*256))
 	e.queue(7, "CASCADE.STORE", n, "ns", at(0, 4096), "KEYS", "a")
-	for r.srv.jobs.unfinished() > 0 {
+	for r.srv.jobs.Unfinished() > 0 {
 		time.Sleep(time.Millisecond)
 	}
-	for !r.srv.jobs.rest() { // what is queued from here on waits
+	for !r.srv.jobs.Rest() { // what is queued from here on waits
 		time.Sleep(time.Millisecond)
 	}
 	e.queue(8, "CASCADE.STORE", n, "ns", at(4096, 100, 8192, 50, 4196, 100, 8242, 50), "PARENT", "a", "CHAIN", "PX", "60000", "KEYS", "b", "c")
@@ -98,7 +99,7 @@ func TestHandOverOfJobs(t *testing.T) {
 		if _, err := e.Do("CASCADE.REGION", "DETACH", n); err != nil {
 			t.Error(err)
 		}
-		if got := second.Snapshot().Held; got != (Held{}) {
+		if got := second.Snapshot().Held; got != (admin.Held{}) {
 			t.Errorf("held without a region: %+v", got)
 		}
 		e.Close()
@@ -133,7 +134,7 @@ func TestWaitsArePutBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for !r.srv.jobs.rest() {
+	for !r.srv.jobs.Rest() {
 		time.Sleep(time.Millisecond)
 	}
 	done.queue(1, "CASCADE.STORE", n, "ns", at(0, 4096), "KEYS", "k")

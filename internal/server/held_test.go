@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/admin"
 	"cascadekv/internal/block"
 	"cascadekv/internal/resp"
 )
@@ -422,8 +423,8 @@ func TestWaitingClientIsMissed(t *testing.T) {
 func TestWhatIsHeldIsTold(t *testing.T) {
 	r := newRig(t, 16<<20)
 	e := r.engine(1 << 20)
-	held := func() Held { return r.srv.Snapshot().Held }
-	if got := held(); got != (Held{}) {
+	held := func() admin.Held { return r.srv.Snapshot().Held }
+	if got := held(); got != (admin.Held{}) {
 		t.Fatalf("before anything: %+v", got)
 	}
 	e.attach()
@@ -442,7 +443,7 @@ func TestWhatIsHeldIsTold(t *testing.T) {
 		do("CASCADE.GETSHM", "redis/0", "k", "k")
 		do("CASCADE.PIN", "redis/0", "k")
 		do("CASCADE.STAGE", "100000", "100000", "100000")
-		want := Held{Bytes: 3*heldSize(5000) + 3*heldSize(100_000), Views: 2, Pins: 1, Stages: 3, Regions: 1}
+		want := admin.Held{Bytes: 3*heldSize(5000) + 3*heldSize(100_000), Views: 2, Pins: 1, Stages: 3, Regions: 1}
 		if got := held(); got != want {
 			t.Errorf("held %+v, want %+v", got, want)
 		}
@@ -453,28 +454,28 @@ func TestWhatIsHeldIsTold(t *testing.T) {
 			}
 		}
 		page := httptest.NewRecorder()
-		r.srv.adminHandler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		r.srv.http.Handler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		for _, line := range []string{"held_views 2", "held_pins 1", "held_stages 3", "regions 1", "jobs 0", "leases 1"} {
 			if !strings.Contains(page.Body.String(), "\ncascade_"+line+"\n") {
 				t.Errorf("/metrics has no cascade_%s", line)
 			}
 		}
 		do("RESET")
-		if got := held(); got != (Held{Regions: 1}) {
+		if got := held(); got != (admin.Held{Regions: 1}) {
 			t.Errorf("after RESET: %+v", got)
 		}
 	}
 	do("CASCADE.REGION", "DETACH", "1")
-	if got := held(); got != (Held{}) {
+	if got := held(); got != (admin.Held{}) {
 		t.Errorf("after DETACH: %+v", got)
 	}
 	e.attach()
 	do("CASCADE.STAGE", "1")
 	e.Close()
-	for end := time.Now().Add(20 * time.Second); (held() != Held{} || r.store.Stats().Leases != 0) && time.Now().Before(end); {
+	for end := time.Now().Add(20 * time.Second); (held() != admin.Held{} || r.store.Stats().Leases != 0) && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
-	if got, leases := held(), r.store.Stats().Leases; got != (Held{}) || leases != 0 {
+	if got, leases := held(), r.store.Stats().Leases; got != (admin.Held{}) || leases != 0 {
 		t.Errorf("after the end: %+v, %d leases", got, leases)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/region"
+	"cascadekv/internal/transfer"
 )
 
 // cmdCascadeIndex hands over the shared index, or this connection's touch ring or
@@ -36,14 +37,14 @@ func replyOwn[F interface {
 }](c *conn, own *F, open func() (F, error)) {
 	var none F
 	if *own == none {
-		err := c.srv.regions.take(region.Cost{}, oneFile)
+		err := c.srv.jobs.Budget.Take(region.Cost{}, transfer.OneFile)
 		if err != nil {
 			c.wr.Error("ERR " + err.Error())
 			return
 		}
 		f, err := open()
 		if err != nil {
-			c.srv.regions.give(oneFile)
+			c.srv.jobs.Budget.Give(transfer.OneFile)
 			c.wr.Error("ERR " + err.Error())
 			return
 		}
@@ -57,10 +58,10 @@ func replyOwn[F interface {
 func (c *conn) endIndex() {
 	if c.touch != nil {
 		c.touch.Close()
-		c.srv.regions.give(oneFile)
+		c.srv.jobs.Budget.Give(transfer.OneFile)
 	}
 	if c.holds != nil {
 		c.holds.Close()
-		c.srv.regions.give(oneFile)
+		c.srv.jobs.Budget.Give(transfer.OneFile)
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"cascadekv/cascade"
+	"cascadekv/internal/admin"
 )
 
 // redisVersion is the Redis whose behaviour clients may expect.
@@ -14,7 +17,7 @@ const redisVersion = "7.0.0"
 // infoSections in the order in which INFO prints them.
 var infoSections = []struct {
 	name  string
-	lines func(*conn, Snapshot) []string
+	lines func(*conn, admin.Snapshot) []string
 }{
 	{"Server", infoServer},
 	{"Clients", infoClients},
@@ -45,7 +48,7 @@ func cmdInfo(c *conn, args [][]byte) {
 	c.wr.Verbatim("txt", b.String())
 }
 
-func infoServer(c *conn, s Snapshot) []string {
+func infoServer(c *conn, s admin.Snapshot) []string {
 	return []string{
 		"redis_version:" + redisVersion,
 		"redis_mode:standalone",
@@ -57,14 +60,14 @@ func infoServer(c *conn, s Snapshot) []string {
 	}
 }
 
-func infoClients(c *conn, s Snapshot) []string {
+func infoClients(c *conn, s admin.Snapshot) []string {
 	return []string{
 		fmt.Sprintf("connected_clients:%d", s.Connections),
 		fmt.Sprintf("maxclients:%d", c.srv.limits.Load().MaxConnections),
 	}
 }
 
-func infoMemory(_ *conn, s Snapshot) []string {
+func infoMemory(_ *conn, s admin.Snapshot) []string {
 	var used, capacity int64
 	policy := ""
 	for _, t := range s.Tiers {
@@ -81,7 +84,7 @@ func infoMemory(_ *conn, s Snapshot) []string {
 	}
 }
 
-func infoStats(_ *conn, s Snapshot) []string {
+func infoStats(_ *conn, s admin.Snapshot) []string {
 	lines := []string{
 		fmt.Sprintf("total_commands_processed:%d", s.Commands),
 		fmt.Sprintf("keyspace_hits:%d", s.Hits),
@@ -96,11 +99,11 @@ func infoStats(_ *conn, s Snapshot) []string {
 	return append(lines, fmt.Sprintf("evicted_keys:%d", evicted))
 }
 
-func infoReplication(*conn, Snapshot) []string {
+func infoReplication(*conn, admin.Snapshot) []string {
 	return []string{"role:master", "connected_slaves:0"}
 }
 
-func infoCascade(c *conn, s Snapshot) []string {
+func infoCascade(c *conn, s admin.Snapshot) []string {
 	return []string{
 		"cascade_arena:" + arenaPath(c.srv.opt.Store),
 		fmt.Sprintf("cascade_held_bytes:%d", s.Held.Bytes),
@@ -113,10 +116,10 @@ func infoCascade(c *conn, s Snapshot) []string {
 	}
 }
 
-func infoKeyspace(_ *conn, s Snapshot) []string {
+func infoKeyspace(_ *conn, s admin.Snapshot) []string {
 	var lines []string
 	for n := range databases {
-		i := slices.IndexFunc(s.Namespaces, func(ns nsStats) bool { return ns.Name == databaseNamespace(n) })
+		i := slices.IndexFunc(s.Namespaces, func(ns cascade.NamespaceStats) bool { return ns.Name == databaseNamespace(n) })
 		if i >= 0 && s.Namespaces[i].Names > 0 {
 			lines = append(lines, fmt.Sprintf("db%d:keys=%d,expires=0,avg_ttl=0", n, s.Namespaces[i].Names))
 		}

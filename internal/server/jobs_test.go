@@ -7,15 +7,13 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"cascadekv/cascade"
-	"cascadekv/internal/region"
+	"cascadekv/internal/transfer"
 )
 
 // queue submits a job.
@@ -186,18 +184,18 @@ func TestTooManyJobsAreBusy(t *testing.T) {
 	load := func(j int) []string {
 		return []string{"CASCADE.LOAD", n, "redis/0", at(0, 5000), "JOB", strconv.Itoa(j), "KEYS", "k0"}
 	}
-	for j := range maxJobs {
+	for j := range transfer.MaxJobs {
 		if _, err := e.Do(load(j)...); err != nil {
 			t.Fatal(j, err)
 		}
 	}
-	if _, err := e.Do(load(maxJobs)...); code(err) != "BUSY" {
+	if _, err := e.Do(load(transfer.MaxJobs)...); code(err) != "BUSY" {
 		t.Errorf("one job more: %v", err)
 	}
 	if _, err := e.Do(load(3)...); code(err) != "ERR" {
 		t.Errorf("the same number: %v", err)
 	}
-	if got := r.srv.jobs.unfinished(); got != maxJobs {
+	if got := r.srv.jobs.Unfinished(); got != transfer.MaxJobs {
 		t.Errorf("%d jobs wait", got)
 	}
 	// That is one connection's own trouble, and of jobs only.
@@ -210,13 +208,13 @@ func TestTooManyJobsAreBusy(t *testing.T) {
 	if got := other.told(1)[3]; got != "1" {
 		t.Errorf("the other's job: %s", got)
 	}
-	for r.srv.jobs.unfinished() > 0 {
+	for r.srv.jobs.Unfinished() > 0 {
 		time.Sleep(time.Millisecond)
 	}
-	if _, err := e.Do(load(maxJobs)...); code(err) != "BUSY" {
+	if _, err := e.Do(load(transfer.MaxJobs)...); code(err) != "BUSY" {
 		t.Errorf("one job more before DONE: %v", err)
 	}
-	for j, s := range e.told(maxJobs) {
+	for j, s := range e.told(transfer.MaxJobs) {
 		if s != "1" {
 			t.Errorf("job %d: %s", j, s)
 		}
@@ -243,7 +241,7 @@ func TestManyExtentsAreBusy(t *testing.T) {
 		if code(err) == "BUSY" {
 			break
 		}
-		if err != nil || (j-100)*len(extents) > maxJobBytes {
+		if err != nil || (j-100)*len(extents) > transfer.MaxJobBytes {
 			t.Fatalf("job %d: %v", j, err)
 		}
 	}
@@ -368,7 +366,7 @@ func TestConnectionEndsWithJobs(t *testing.T) {
 					if _, now := r.open(); now != m {
 						t.Errorf("%d mappings at end-of-file, want the client's alone", now)
 					}
-					if n := r.srv.jobs.unfinished(); n != 0 {
+					if n := r.srv.jobs.Unfinished(); n != 0 {
 						t.Errorf("%d jobs are not over at end-of-file", n)
 					}
 				}
@@ -376,7 +374,7 @@ func TestConnectionEndsWithJobs(t *testing.T) {
 				if n := copies(t, event); n != 1 {
 					t.Errorf("%d descriptors of the eventfd are open", n)
 				}
-				if n := r.srv.jobs.unfinished(); n != 0 {
+				if n := r.srv.jobs.Unfinished(); n != 0 {
 					t.Errorf("%d jobs are left", n)
 				}
 				if r.srv.connections() > 1 {
@@ -385,131 +383,4 @@ func TestConnectionEndsWithJobs(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Connections take turns, whatever one of them has queued.
-func TestConnectionsTakeTurns(t *testing.T) {
-	p := &pool{budget: newRegionBudget(), most: 0, turnBytes: turnBytes} // no workers: turns are taken by hand
-	var all []*transfers
-	for k, jobs := range []int{3, 1, 2} {
-		x := newTransfers(p)
-		all = append(all, x)
-		for j := range jobs {
-			tr := &transfer{keys: []string{"k"}, status: make([]byte, 1), layout: layoutOf(t)}
-			if bad := p.submit(newJob(tr, int64(10*k+j), x, &attached{notify: -1})); bad != "" {
-				t.Fatal(bad)
-			}
-		}
-	}
-	p.workers = 1
-	var order []int64
-	for j := p.take(); j != nil; j = p.take() {
-		more := j.number == 0 && len(order) == 0 // its first turn is not its last
-		order = append(order, j.number)
-		p.made(j, more)
-	}
-	if want := []int64{0, 10, 20, 0, 21, 1, 2}; !slices.Equal(order, want) {
-		t.Errorf("turns: %v, want %v", order, want)
-	}
-	if p.workers != 0 || p.waiting != 0 || len(p.ring) != 0 {
-		t.Errorf("%d workers, %d jobs and %d connections are left", p.workers, p.waiting, len(p.ring))
-	}
-	for _, x := range all {
-		if !x.idle() {
-			t.Error("a connection is not idle")
-		}
-		p.collect(x)
-		if len(x.jobs) != 0 || x.bytes != 0 {
-			t.Errorf("%d jobs of %d bytes are left", len(x.jobs), x.bytes)
-		}
-	}
-}
-
-func layoutOf(t *testing.T) region.Layout {
-	l, err := region.ParseLayout([]byte(at(0, 1)), 1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-// The end of a connection waits for a job that does not react yet.
-func TestRegionsOutliveTheJobsThatRun(t *testing.T) {
-	p := &pool{budget: newRegionBudget(), most: 0, turnBytes: turnBytes}
-	x := newTransfers(p)
-	r, err := region.Attach(memfdToGive(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := &attached{Region: r, notify: -1}
-	x.add(at)
-	for j := range 2 {
-		if bad := p.submit(newJob(&transfer{keys: []string{"k"}, status: make([]byte, 1)}, int64(j), x, at)); bad != "" {
-			t.Fatal(bad)
-		}
-	}
-	running := p.take()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		(&conn{srv: &Server{jobs: p}, moves: x}).endTransfers()
-	}()
-	<-running.ctx.Done()
-	select {
-	case <-ended:
-		t.Error("the connection ended under its job")
-	case <-time.After(20 * time.Millisecond):
-	}
-	if r.Size() == 0 {
-		t.Error("the region went under its job")
-	}
-	p.made(running, false)
-	<-ended
-	if r.Size() != 0 {
-		t.Error("the region is left")
-	}
-}
-
-// memfdToGive returns a memfd that somebody else closes.
-func memfdToGive(t *testing.T) int {
-	fd, err := unix.Dup(memfd(t, 4096))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fd
-}
-
-// Each call is made once, by as many as there are helpers and the one who
-// waits; helpers that others keep busy are not waited for.
-func TestSpread(t *testing.T) {
-	const helpers, callers, calls = 2, 3, 50
-	p := &pool{helpers: make(chan struct{}, helpers)}
-	var now, most atomic.Int64
-	var made [callers][calls]atomic.Int64
-	var all sync.WaitGroup
-	for c := range callers {
-		all.Go(func() {
-			p.spread(calls, func(i int) {
-				n := now.Add(1)
-				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
-				}
-				made[c][i].Add(1)
-				time.Sleep(time.Millisecond)
-				now.Add(-1)
-			})
-			for i := range calls {
-				if n := made[c][i].Load(); n != 1 {
-					t.Errorf("call %d of %d was made %d times when all had ended", i, c, n)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if n := most.Load(); n <= callers || n > callers+helpers {
-		t.Errorf("%d calls at once, want more than %d and at most %d", n, callers, callers+helpers)
-	}
-	if len(p.helpers) != 0 {
-		t.Errorf("%d helpers are still busy", len(p.helpers))
-	}
-	p.spread(0, func(int) { t.Error("a call of none") })
 }

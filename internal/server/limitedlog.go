@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strconv"
 
+	"cascadekv/internal/admin"
+	"cascadekv/internal/admission"
 	"cascadekv/internal/loglimit"
 	"cascadekv/internal/resp"
 )
@@ -16,32 +17,10 @@ type limitedLogs struct {
 	refused, protocol, auth loglimit.Limiter
 }
 
-// source names where a client comes from: its user where that is known, else its
-// address, of IPv6 the network of 64 bits that one machine has to itself.
-func source(uid int, ip net.IP) string {
-	switch {
-	case uid != unknownUID:
-		return "uid " + strconv.Itoa(uid)
-	case ip == nil:
-		return "unknown"
-	case ip.To4() == nil:
-		return ip.Mask(net.CIDRMask(64, 128)).String() + "/64"
-	}
-	return ip.String()
-}
-
-// remoteIP is nil for a unix socket.
-func remoteIP(nc net.Conn) net.IP {
-	if a, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
-		return a.IP
-	}
-	return nil
-}
-
 // logRefused reports a connection that was refused to a listener.
 func (s *Server) logRefused(listener string, nc net.Conn, uid int, err error) {
-	s.metrics.refused.Add(1)
-	if n, ok := s.limited.refused.Allow(source(uid, remoteIP(nc))); ok {
+	s.counters.refused.Add(1)
+	if n, ok := s.limited.refused.Allow(admission.Source(uid, admission.RemoteIP(nc))); ok {
 		s.log.Warn("connection refused", "listener", listener, "from", nc.RemoteAddr().String(), "uid", uid, "err", err, "suppressed", n)
 	}
 }
@@ -53,22 +32,22 @@ const tlsRefusal = "\x15\x03\x01\x00\x02\x02\x46"
 // protocolError answers bytes that are no command in the client's own protocol
 // where that is known and nothing was answered before, and reports them.
 func (c *conn) protocolError(e *resp.ProtocolError) {
-	c.srv.metrics.protocolErrors.Add(1)
+	c.srv.counters.protocolErrors.Add(1)
 	what, answer := "protocol error", ""
 	switch {
 	case errors.Is(e, resp.ErrHTTP):
 		what = "a client of HTTP came to the listener of RESP; metrics and health are at admin.listen"
-		answer = httpRefusal(http.StatusBadRequest, "this port speaks RESP, the protocol of Redis; metrics and health are at admin.listen")
+		answer = admin.Refusal(http.StatusBadRequest, "this port speaks RESP, the protocol of Redis; metrics and health are at admin.listen")
 	case errors.Is(e, resp.ErrTLS):
 		what, answer = "a client of TLS came to the listener of RESP, which is not encrypted; use redis:// instead of rediss://", tlsRefusal
 	}
 	if answer != "" && e.Offset == 0 {
-		_, _ = c.wire.Write([]byte(answer)) // it may be gone
+		_, _ = c.sock.Write([]byte(answer)) // it may be gone
 	} else {
 		c.wr.Error("ERR Protocol error: " + e.Reason + fmt.Sprintf(" at byte %d", e.Offset))
 	}
 	if n, ok := c.srv.limited.protocol.Allow(c.source + what); ok {
-		c.srv.log.Info(what, "conn", c.id, "peer", c.wire.peer(), "err", e, "suppressed", n)
+		c.srv.log.Info(what, "conn", c.id, "peer", c.sock.Peer(), "err", e, "suppressed", n)
 	}
 }
 

@@ -26,7 +26,7 @@ func TestRefusalsAreLoggedOnce(t *testing.T) {
 	if len(lines) != 1 || !strings.Contains(lines[0], "uid=65534") || !strings.Contains(lines[0], "from=127.0.0.1:") {
 		t.Errorf("%d lines: %q", len(lines), lines)
 	}
-	if n := r.srv.metrics.refused.Load(); n != 50 {
+	if n := r.srv.counters.refused.Load(); n != 50 {
 		t.Errorf("%d connections counted as refused", n)
 	}
 }
@@ -65,7 +65,7 @@ func TestOtherProtocols(t *testing.T) {
 			if c.logged == "" {
 				return
 			}
-			eventually(t, "all are counted", func() bool { return r.srv.metrics.protocolErrors.Load() == times })
+			eventually(t, "all are counted", func() bool { return r.srv.counters.protocolErrors.Load() == times })
 			if lines := log.Lines(c.logged); len(lines) != 1 || !strings.Contains(lines[0], "peer=127.0.0.1:") {
 				t.Errorf("%d lines: %q", len(lines), lines)
 			}
@@ -88,22 +88,5 @@ func TestTheRestIsLogged(t *testing.T) {
 	})
 	if n := strings.Count(log.String(), "\n"); n != 1 {
 		t.Errorf("%d lines: %s", n, log.String())
-	}
-}
-
-// TestSource: users of one address are told apart, and addresses of one IPv6
-// network are not.
-func TestSource(t *testing.T) {
-	for _, c := range []struct {
-		uid  int
-		ip   string
-		want string
-	}{
-		{1000, "127.0.0.1", "uid 1000"}, {unknownUID, "10.1.2.3", "10.1.2.3"}, {unknownUID, "::ffff:10.1.2.3", "10.1.2.3"},
-		{unknownUID, "2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"}, {unknownUID, "", "unknown"},
-	} {
-		if got := source(c.uid, net.ParseIP(c.ip)); got != c.want {
-			t.Errorf("%d %s: %q, want %q", c.uid, c.ip, got, c.want)
-		}
 	}
 }

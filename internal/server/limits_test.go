@@ -142,7 +142,7 @@ func TestIdleStrangers(t *testing.T) {
 	if _, err := c.Do("AUTH", secret); err != nil {
 		t.Errorf("a client that authenticates: %v", err)
 	}
-	if got := r.srv.strangers.count(); got > 16 {
+	if got := r.srv.strangers.Len(); got > 16 {
 		t.Errorf("%d strangers of 64 connections are kept", got)
 	}
 }
@@ -262,10 +262,10 @@ func TestSlowValuesLeaveRoomForTheOwner(t *testing.T) {
 		write(c, []byte("AUTH "+secret+"\r\n*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$15000000\r\n"+strings.Repeat("x", 2*proofBytes)))
 	}
 	deadline := time.Now().Add(5 * time.Second)
-	for r.srv.transit.used.Load() < 30_000_000 && time.Now().Before(deadline) {
+	for r.srv.transit.Used() < 30_000_000 && time.Now().Before(deadline) {
 		time.Sleep(5 * time.Millisecond)
 	}
-	if n := r.srv.transit.used.Load(); n != 30_000_000 {
+	if n := r.srv.transit.Used(); n != 30_000_000 {
 		t.Errorf("%d bytes are taken for values that arrive, want two values of 15,000,000", n)
 	}
 	c := r.owner()
@@ -298,7 +298,7 @@ func TestValuesWithPauses(t *testing.T) {
 			}
 		}
 	}
-	if n := r.srv.transit.used.Load() + r.srv.arriving.used.Load(); n != 0 {
+	if n := r.srv.transit.Used() + r.srv.arriving.Used(); n != 0 {
 		t.Errorf("%d bytes of arriving values are not given back", n)
 	}
 }

@@ -77,7 +77,7 @@ func (c *conn) miss() {
 	}
 	c.wr.Null()
 	c.fixed.waiting = true
-	c.wire.patience = missClose
+	c.sock.Patience = missClose
 }
 
 // headerLen is len("$<size>\r\n").

@@ -13,6 +13,7 @@ import (
 
 	"cascadekv/internal/need"
 	"cascadekv/internal/resp"
+	"cascadekv/internal/transfer"
 	"cascadekv/tiers/memory"
 	"cascadekv/tiers/shm"
 )
@@ -52,7 +53,7 @@ func TestOwnFilesAreNoRegions(t *testing.T) {
 
 	for name, path := range map[string]string{"arena": arena, "hard link": hard, "another rank's": other, "segment": segment} {
 		t.Run(name+" by path", func(t *testing.T) {
-			if _, err := r.client("unix").Do("CASCADE.REGION", "PATH", path); err == nil || !strings.Contains(err.Error(), errOwnFile.Error()) {
+			if _, err := r.client("unix").Do("CASCADE.REGION", "PATH", path); err == nil || !strings.Contains(err.Error(), transfer.ErrOwnFile.Error()) {
 				t.Errorf("error %v", err)
 			}
 		})
@@ -92,7 +93,7 @@ func TestOwnFilesAreNoRegions(t *testing.T) {
 		}
 	})
 	t.Run("what begins as a rank's file", func(t *testing.T) {
-		for _, magic := range ownMagics {
+		for _, magic := range transfer.OwnMagics {
 			fd := memfd(t, 4096)
 			copy(mapped(t, fd, 4096), magic)
 			r.refusesThis(t, fd)
@@ -122,7 +123,7 @@ func (r *rig) refusesThis(t *testing.T, fd int) {
 	s.fds = []int{fd}
 	_, err := client.Do("CASCADE.REGION", "FD")
 	var said *resp.ServerError
-	if !errors.As(err, &said) || !strings.Contains(err.Error(), errOwnFile.Error()) {
+	if !errors.As(err, &said) || !strings.Contains(err.Error(), transfer.ErrOwnFile.Error()) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,12 +1,10 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"runtime"
-	"strconv"
 	"testing"
 	"time"
 
@@ -48,155 +46,6 @@ func dialAs(t testing.TB, uid int, d net.Dialer, network, addr string) (c net.Co
 	return c
 }
 
-// accepted is a listener whose connections a test takes one by one.
-type accepted struct {
-	net.Listener
-	t testing.TB
-}
-
-func listenOn(t testing.TB, network, addr string) accepted {
-	t.Helper()
-	l, err := net.Listen(network, addr)
-	need.That(t, err == nil, "an address to listen on, "+addr, "enable IPv6 on the loopback interface")
-	t.Cleanup(func() { l.Close() })
-	return accepted{l, t}
-}
-
-func (a accepted) port() int { return a.Addr().(*net.TCPAddr).Port }
-
-// next is the server's end of the connection that comes next.
-func (a accepted) next() *net.TCPConn {
-	a.t.Helper()
-	nc, err := a.Accept()
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.t.Cleanup(func() { nc.Close() })
-	return nc.(*net.TCPConn)
-}
-
-// ownAddress is an address of this machine that is not on loopback, "" if it has
-// none.
-func ownAddress() string {
-	all, _ := net.InterfaceAddrs()
-	for _, a := range all {
-		if ip, _, err := net.ParseCIDR(a.String()); err == nil && ip.IsGlobalUnicast() && ip.To4() != nil {
-			return ip.String()
-		}
-	}
-	return ""
-}
-
-// doors are ways by which a client of this machine comes in over TCP.
-func doors(t testing.TB) map[string]struct{ network, listen, host string } {
-	all := map[string]struct{ network, listen, host string }{
-		"IPv4":                {"tcp4", "127.0.0.1:0", "127.0.0.1"},
-		"IPv4, other address": {"tcp4", "0.0.0.0:0", "127.8.7.6"},
-		"IPv6":                {"tcp6", "[::1]:0", "::1"},
-		"IPv4 by IPv6":        {"tcp", "[::]:0", "127.0.0.1"},
-	}
-	if a := ownAddress(); a != "" {
-		all["own address"] = struct{ network, listen, host string }{"tcp4", "0.0.0.0:0", a}
-	}
-	return all
-}
-
-// TestTCPPeerIsProven: a client of this machine is the user who made its socket,
-// by whichever address it comes, and nobody once it has closed its end.
-func TestTCPPeerIsProven(t *testing.T) {
-	for door, d := range doors(t) {
-		t.Run(door, func(t *testing.T) {
-			l := listenOn(t, d.network, d.listen)
-			addr := net.JoinHostPort(d.host, strconv.Itoa(l.port()))
-			for _, uid := range []int{os.Geteuid(), stranger} {
-				if uid == stranger && os.Geteuid() != 0 {
-					continue
-				}
-				for end, close := range map[string]func(*net.TCPConn){
-					"open":             nil,
-					"closed":           func(c *net.TCPConn) { c.Close() },
-					"closed by reset":  func(c *net.TCPConn) { _ = c.SetLinger(0); c.Close() },
-					"closed on a side": func(c *net.TCPConn) { _ = c.CloseWrite() },
-				} {
-					c := dialMaybeAs(t, uid, addr)
-					fmt.Fprint(c, "PING\r\n")
-					srv := l.next()
-					if close == nil {
-						if got, err := peerUID(srv); got != uid || err != nil {
-							t.Errorf("%s, user %d: %d, %v", end, uid, got, err)
-						}
-						continue
-					}
-					close(c)
-					eventually(t, "our end sees it", func() bool {
-						st, err := tcpState(srv)
-						return err == nil && st != unix.BPF_TCP_ESTABLISHED
-					})
-					if got, err := peerUID(srv); got != unknownUID || !errors.Is(err, errUnproven) {
-						t.Errorf("%s, user %d: %d, %v; want errUnproven", end, uid, got, err)
-					}
-				}
-			}
-		})
-	}
-}
-
-func dialMaybeAs(t testing.TB, uid int, addr string) *net.TCPConn {
-	t.Helper()
-	if uid != os.Geteuid() {
-		return dialAs(t, uid, net.Dialer{}, "tcp", addr).(*net.TCPConn)
-	}
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c.(*net.TCPConn)
-}
-
-// TestMultipathPeer: a client of Multipath TCP is its user, or nobody once it has
-// closed its end, and never another one. The kernel keeps its socket for a while.
-func TestMultipathPeer(t *testing.T) {
-	l := listenOn(t, "tcp4", "127.0.0.1:0")
-	var d net.Dialer
-	d.SetMultipathTCP(true)
-	c := dialAs(t, stranger, d, "tcp", l.Addr().String())
-	fmt.Fprint(c, "PING\r\n")
-	srv := l.next()
-	if uid, err := peerUID(srv); uid != stranger || err != nil {
-		t.Errorf("open: %d, %v", uid, err)
-	}
-	c.Close()
-	for range 50 {
-		if uid, err := peerUID(srv); !errors.Is(err, errUnproven) && (uid != stranger || err != nil) {
-			t.Errorf("closed: %d, %v", uid, err)
-		}
-		time.Sleep(4 * time.Millisecond)
-	}
-}
-
-// TestTCPPeerOfTheSamePorts: sockets that differ in their addresses only are not
-// taken for each other.
-func TestTCPPeerOfTheSamePorts(t *testing.T) {
-	l := listenOn(t, "tcp4", "0.0.0.0:0")
-	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(l.port()))
-	own, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer own.Close()
-	ownEnd := l.next()
-	port := own.LocalAddr().(*net.TCPAddr).Port
-	dialAs(t, stranger, net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2), Port: port}}, "tcp", addr)
-	theirs := l.next()
-	if uid, err := peerUID(ownEnd); uid != os.Geteuid() || err != nil {
-		t.Errorf("own: %d, %v", uid, err)
-	}
-	if uid, err := peerUID(theirs); uid != stranger || err != nil {
-		t.Errorf("another user's: %d, %v", uid, err)
-	}
-}
-
 // TestNoCommandOfAnUnprovenPeer: what another user sends and closes at once is
 // not executed, and neither is what nobody can be attributed to.
 func TestNoCommandOfAnUnprovenPeer(t *testing.T) {
@@ -217,32 +66,5 @@ func TestNoCommandOfAnUnprovenPeer(t *testing.T) {
 	eventually(t, "all are gone", func() bool { return r.srv.connections() == 0 })
 	if n := r.store.Len("redis/0"); n != 0 {
 		t.Errorf("%d of 200 commands of another user were executed", n)
-	}
-}
-
-// TestUnknownIsNotAllowed: whom nobody can name has no right, and a peer on another
-// machine only what the password gives.
-func TestUnknownIsNotAllowed(t *testing.T) {
-	for name, c := range map[string]struct {
-		uid      int
-		err      error
-		password string
-		ok       bool
-	}{
-		"own user":                    {os.Geteuid(), nil, "", true},
-		"root":                        {0, nil, "", true},
-		"listed":                      {4711, nil, "", true},
-		"another":                     {4712, nil, "", false},
-		"another, with a password":    {4712, nil, "x", false},
-		"another machine":             {unknownUID, nil, "", false},
-		"another machine, a password": {unknownUID, nil, "x", true},
-		"unproven":                    {unknownUID, errUnproven, "", false},
-		"unproven, with a password":   {unknownUID, errUnproven, "x", false},
-		"user 0, and an error":        {0, errUnproven, "", false},
-	} {
-		r := newRig(t, 8<<20, func(o *Options) { o.AllowUIDs = []int{4711}; o.Limits.Password = c.password })
-		if err := r.srv.allowed(nil, c.uid, c.err); (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

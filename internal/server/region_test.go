@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/resp"
+	"cascadekv/internal/transfer"
 )
 
 // sender sends descriptors with the first byte of the next write.
@@ -445,17 +446,17 @@ func TestManyRegionsAreRefused(t *testing.T) {
 	r := newRig(t, 16<<20)
 	e := r.engine(4096)
 	d, m := r.open()
-	for range maxRegions {
+	for range transfer.MaxRegions {
 		e.attach()
 	}
 	if _, err := e.doWith([]int{e.fd}, "CASCADE.REGION", "FD"); code(err) != "ERR" {
 		t.Errorf("one region more: %v", err)
 	}
-	r.settles(d+maxRegions, m+maxRegions)
+	r.settles(d+transfer.MaxRegions, m+transfer.MaxRegions)
 	if _, err := e.Do("CASCADE.REGION", "DETACH", "3"); err != nil {
 		t.Error(err)
 	}
-	if n := e.attach(); n != strconv.Itoa(maxRegions+1) {
+	if n := e.attach(); n != strconv.Itoa(transfer.MaxRegions+1) {
 		t.Errorf("region %s", n)
 	}
 	e.Close()

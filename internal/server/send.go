@@ -5,6 +5,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/internal/block"
+	"cascadekv/internal/netio"
 )
 
 const (
@@ -30,7 +31,7 @@ func (c *conn) send(v *cascade.View, verify func(crc uint32) bool) {
 	defer v.Release()
 	c.sending = v
 	defer func() { c.sending = nil }()
-	refer := c.srv.opt.Lend && v.Lend()
+	zeroCopy := c.srv.opt.Lend && v.Lend()
 	c.wr.BulkHeader(v.Size())
 	crc := uint32(0)
 	for p := v.Bytes(); len(p) > 0; {
@@ -42,7 +43,7 @@ func (c *conn) send(v *cascade.View, verify func(crc uint32) bool) {
 			c.quit = true
 			return
 		}
-		if c.sendPart(piece, len(p) == 0, &refer) != nil {
+		if c.sendPart(piece, len(p) == 0, &zeroCopy) != nil {
 			c.quit = true
 			return
 		}
@@ -53,22 +54,22 @@ func (c *conn) send(v *cascade.View, verify func(crc uint32) bool) {
 }
 
 // sendPart sends a piece of a value behind what was collected, by reference as
-// long as refer is true and the kernel does so. What ends the value is appended to
+// long as zeroCopy is true and the kernel does so. What ends the value is appended to
 // the last piece.
-func (c *conn) sendPart(p []byte, last bool, refer *bool) error {
-	if *refer {
+func (c *conn) sendPart(p []byte, last bool, zeroCopy *bool) error {
+	if *zeroCopy {
 		if err := c.flush(); err != nil {
 			return err
 		}
-		n, err := c.wire.refer(p)
-		c.srv.metrics.referred.Add(uint64(n))
+		n, err := c.sock.SendZeroCopy(p)
+		c.srv.counters.zeroCopy.Add(uint64(n))
 		if last && err == nil {
 			c.wr.CRLF()
 		}
-		if !errors.Is(err, errNotReferred) {
+		if !errors.Is(err, netio.ErrNotZeroCopy) {
 			return err
 		}
-		*refer = false
+		*zeroCopy = false
 		p = p[n:]
 	}
 	c.wr.Ref(p)

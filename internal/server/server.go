@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"net/http"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,9 +16,13 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/dht"
+	"cascadekv/internal/admin"
+	"cascadekv/internal/admission"
 	"cascadekv/internal/cores"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
+	"cascadekv/internal/netio"
+	"cascadekv/internal/transfer"
 )
 
 // Options describe a server. The store is borrowed: Shutdown does not close it.
@@ -80,26 +84,21 @@ type Server struct {
 	limits atomic.Pointer[Limits]
 
 	secret  atomic.Pointer[string] // the password; another pointer whenever it is another one
-	guesses guesses
+	guesses admission.Guesses
 	born    time.Time
 
-	listeners []gate
-	lot       *parking
-	spin      spinner
+	listeners []*netio.Listener
+	poller    *netio.Poller
 	budget    *budget
-	strangers strangers
-	arriving  allowance // memory of commands that arrive
-	transit   allowance // of the arena, for values that arrive
-	stalled   allowance // of the arena, borrowed by replies that are not read
-	flight    flight
-	admin     *gate // nil: none
-	visitors  visitors
-	metrics   *metrics
-	jobs      *pool
+	strangers admission.Unauthenticated[*conn]
+	arriving  *admission.Allowance // memory of commands that arrive
+	transit   *admission.Allowance // of the arena, for values that arrive
+	stalled   *admission.Allowance // of the arena, borrowed by replies that are not read
+	admin     *netio.Listener      // nil: none
+	http      *admin.Server
+	counters  counters
+	jobs      *transfer.Pool
 	limited   limitedLogs
-	regions   *regionBudget // of jobs
-
-	adminRefusals chan struct{} // clients of HTTP that are being refused; capacity maxRefusals
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
@@ -109,36 +108,32 @@ type Server struct {
 }
 
 // New opens the listeners; clients are answered once Serve runs.
-// Errors: ErrUnsafeSocket, ErrSocketTaken, and what listening returns.
+// Errors: netio.ErrUnsafeSocket, netio.ErrSocketTaken, and what listening returns.
 func New(o Options) (*Server, error) {
-	s := &Server{opt: o, log: o.Log, born: time.Now(), conns: map[*conn]struct{}{}, adminRefusals: make(chan struct{}, maxRefusals)}
+	s := &Server{opt: o, log: o.Log, born: time.Now(), conns: map[*conn]struct{}{}}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	if cores.Count() > 1 { // on the only one nobody else could send what is watched for
-		s.spin.window = o.Spin
-	}
-	s.metrics = newMetrics(s)
+	s.counters.reloadOK.Store(true)
+	s.http = admin.New(admin.Options{Snapshot: s.Snapshot, Counters: s.adminCounters, Draining: s.isEnding, Admit: s.admitHTTP})
 	s.budget = newBudget(o.Store)
-	s.jobs = newPool(o.Store)
-	s.regions = s.jobs.budget
+	s.jobs = transfer.NewPool(o.Store, s.log)
 	s.SetLimits(o.Limits)
-	s.arriving.all, s.arriving.others = heldCommands, heldCommands/2
+	s.arriving = admission.NewAllowance(heldCommands, heldCommands/2)
 	memory := o.Store.MemoryCapacity()
-	s.transit.all, s.transit.others = math.MaxInt64, memory/transitShare
-	s.stalled.all, s.stalled.others = memory/stalledShare, memory/stalledShare/2
-	s.flight.limit = o.InFlight
-	if s.flight.limit <= 0 {
-		s.flight.limit = defaultFlight()
+	s.transit = admission.NewAllowance(math.MaxInt64, memory/transitShare)
+	s.stalled = admission.NewAllowance(memory/stalledShare, memory/stalledShare/2)
+	sockets := netio.Config{SendBuffers: o.InFlight, Stalled: s.stalled}
+	if cores.Count() > 1 { // on the only one nobody else could send what is watched for
+		sockets.Spin = o.Spin
 	}
 	var err error
-	if s.lot, err = newParking(); err != nil {
+	if s.poller, err = netio.NewPoller(sockets); err != nil {
 		return nil, err
 	}
-	s.lot.flight, s.lot.stalled = &s.flight, &s.stalled
 	if err := s.listen(); err != nil {
 		s.closeListeners()
-		s.lot.close()
+		s.poller.Close()
 		return nil, err
 	}
 	return s, nil
@@ -151,14 +146,14 @@ func (s *Server) SetLimits(l Limits) {
 	defer s.mu.Unlock()
 	s.limits.Store(&l)
 	s.setSecretLocked(l.Password)
-	s.regions.setDescriptors(l.Shared)
+	s.jobs.Budget.SetDescriptors(l.Shared)
 }
 
 // ReloadFailed notes in the metrics that the configuration on disk was refused.
-func (s *Server) ReloadFailed() { s.metrics.reloadOK.Store(false) }
+func (s *Server) ReloadFailed() { s.counters.reloadOK.Store(false) }
 
 // Reloaded notes in the metrics that the configuration was read again.
-func (s *Server) Reloaded() { s.metrics.reloadOK.Store(true) }
+func (s *Server) Reloaded() { s.counters.reloadOK.Store(true) }
 
 func (s *Server) listen() error {
 	if s.opt.Inherited != nil {
@@ -171,27 +166,38 @@ func (s *Server) listen() error {
 		there[g.Addr().Network()] = true
 	}
 	if s.opt.Socket != "" && !there["unix"] {
-		l, err := s.listenUnix(s.opt.Socket)
+		l, err := netio.ListenUnix(s.unixOptions(s.opt.Socket))
 		if err != nil {
 			return err
 		}
-		s.listeners = append(s.listeners, gate{s.watch(l), s.lot})
+		s.listeners = append(s.listeners, s.poller.Listen(l))
 	}
 	if s.opt.Listen != "" && !there["tcp"] {
 		l, err := net.Listen("tcp", s.opt.Listen)
 		if err != nil {
 			return fmt.Errorf("server: listen on %s: %w; choose another address (--listen)", s.opt.Listen, err)
 		}
-		s.listeners = append(s.listeners, gate{l, s.lot})
+		s.listeners = append(s.listeners, s.poller.Listen(l))
 	}
 	if s.opt.Admin != "" && s.admin == nil {
-		l, err := s.listenAdmin(s.opt.Admin)
+		var l net.Listener
+		var err error
+		if filepath.IsAbs(s.opt.Admin) {
+			l, err = netio.ListenUnix(s.unixOptions(s.opt.Admin))
+		} else if l, err = net.Listen("tcp", s.opt.Admin); err != nil {
+			err = fmt.Errorf("server: listen on %s: %w; choose another address (--admin-listen)", s.opt.Admin, err)
+		}
 		if err != nil {
 			return err
 		}
-		s.admin = &gate{l, s.lot}
+		s.admin = s.poller.Listen(l)
 	}
 	return nil
+}
+
+// unixOptions are those of a unix socket at a path.
+func (s *Server) unixOptions(path string) netio.UnixOptions {
+	return netio.UnixOptions{Path: path, Others: len(s.opt.AllowUIDs) > 0, Log: s.log}
 }
 
 // Addr returns the address of TCP clients, nil when there is none.
@@ -212,8 +218,8 @@ func (s *Server) AdminAddr() net.Addr {
 	return s.admin.Addr()
 }
 
-// sweepEvery is how often expired names and leases are looked for.
-const sweepEvery = time.Second
+// lookEvery is how often the sockets are looked at, and log lines left out are counted.
+const lookEvery = time.Second
 
 // Serve answers clients until Shutdown, then returns nil; before that it
 // returns the error that ended it.
@@ -226,10 +232,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	if s.admin != nil {
 		s.log.Info("listening", "network", "http", "address", s.admin.Addr().String())
-		h := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 10 * time.Second, ConnState: s.visitors.see}
-		go func() { failed <- h.Serve(adminDoor{s.admin, s}) }()
+		go func() { failed <- s.http.Serve(s.admin) }()
 	}
-	tick := time.NewTicker(sweepEvery)
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -239,9 +244,10 @@ func (s *Server) Serve(ctx context.Context) error {
 			}
 			return fmt.Errorf("server: %w", err)
 		case <-tick.C:
-			s.opt.Store.Sweep()
 			s.logRest()
-			s.lookAtSockets()
+			for _, l := range s.allListeners() {
+				l.CheckFile()
+			}
 		case <-ctx.Done():
 			return nil
 		}
@@ -285,18 +291,23 @@ func (s *Server) accept(l net.Listener) error {
 	}
 }
 
+// allowed returns nil if a peer may speak at all.
+func (s *Server) allowed(uid int, err error) error {
+	return admission.Allowed(uid, err, s.opt.AllowUIDs, s.limits.Load().Password != "")
+}
+
 // admit takes a connection over, or says why it is refused.
 func (s *Server) admit(nc net.Conn) (*conn, string) {
-	uid, err := peerUID(nc)
-	if err := s.allowed(nc, uid, err); err != nil {
+	uid, err := admission.PeerUID(nc)
+	if err := s.allowed(uid, err); err != nil {
 		s.logRefused(nc.LocalAddr().Network(), nc, uid, err)
 		return nil, "ERR this rank serves its own user only"
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, local := nc.(*net.UnixConn)
-	if n := s.placesLocked(local && (uid == os.Geteuid() || uid == 0)); n >= 0 && len(s.conns) >= n+s.strangers.cutOff(n/strangerShare) || s.ending {
-		s.metrics.refused.Add(1)
+	if n := s.limitLocked(local && (uid == os.Geteuid() || uid == 0)); n >= 0 && len(s.conns) >= n+s.strangers.Ending(n) || s.ending {
+		s.counters.refused.Add(1)
 		return nil, "ERR max number of clients reached"
 	}
 	s.nextID++
@@ -305,18 +316,31 @@ func (s *Server) admit(nc net.Conn) (*conn, string) {
 		s.log.Error("connection lost", "err", err)
 		return nil, ""
 	}
-	c.uid, c.source = uid, source(uid, remoteIP(nc))
+	c.uid, c.source = uid, admission.Source(uid, admission.RemoteIP(nc))
 	c.setOwn(local && uid == os.Geteuid())
 	c.bind()
 	s.conns[c] = struct{}{}
 	s.wg.Add(1)
-	s.metrics.accepted.Add(1)
+	s.counters.accepted.Add(1)
 	return c, ""
 }
 
-// placesLocked is how many connections there may be for another one to be taken,
+// admitHTTP returns nil if a client may use the HTTP side, which asks for no
+// password.
+func (s *Server) admitHTTP(nc net.Conn) error {
+	uid, err := admission.PeerUID(nc)
+	if err == nil && uid == admission.UnknownUID {
+		err = fmt.Errorf("%w: it comes from another machine", admission.ErrPeer)
+	}
+	if err = s.allowed(uid, err); err != nil {
+		s.logRefused("admin", nc, uid, err)
+	}
+	return err
+}
+
+// limitLocked is how many connections there may be for another one to be taken,
 // -1 for no bound. The last ones are for the owner.
-func (s *Server) placesLocked(owner bool) int {
+func (s *Server) limitLocked(owner bool) int {
 	n := s.limits.Load().MaxConnections
 	switch {
 	case n <= 0:
@@ -334,7 +358,7 @@ func (s *Server) refuse(nc net.Conn, why string) {
 }
 
 func (s *Server) leave(c *conn) {
-	s.strangers.remove(c)
+	s.strangers.Remove(c)
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
@@ -373,13 +397,13 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
-		s.lot.close()
+		s.poller.Close()
 		return nil
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
 	for c := range s.conns {
-		c.wire.interrupt(true)
+		c.sock.Shutdown(true)
 	}
 	s.mu.Unlock()
 	select {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/netio"
 	"cascadekv/internal/resp"
 	"cascadekv/tiers"
 	"cascadekv/tiers/memory"
@@ -270,7 +271,7 @@ func TestConnectionsParkAndWake(t *testing.T) {
 		clients = append(clients, r.client("unix"))
 	}
 	for round := range 3 {
-		time.Sleep(4 * linger) // long enough that all are parked
+		time.Sleep(20 * time.Millisecond) // long enough that all are parked
 		var wg sync.WaitGroup
 		for i, c := range clients {
 			wg.Go(func() {
@@ -369,10 +370,10 @@ func TestSocketIsPrivate(t *testing.T) {
 	if err := os.Chmod(open, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.srv.listenUnix(filepath.Join(open, "s")); !errors.Is(err, ErrUnsafeSocket) {
+	if _, err := netio.ListenUnix(netio.UnixOptions{Path: filepath.Join(open, "s"), Log: slog.Default()}); !errors.Is(err, netio.ErrUnsafeSocket) {
 		t.Errorf("a directory that others may change: %v", err)
 	}
-	if _, err := r.srv.listenUnix(r.sock); err == nil || !strings.Contains(err.Error(), "another rank") {
+	if _, err := netio.ListenUnix(netio.UnixOptions{Path: r.sock, Log: slog.Default()}); err == nil || !strings.Contains(err.Error(), "another rank") {
 		t.Errorf("a socket in use: %v", err)
 	}
 }

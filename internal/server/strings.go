@@ -109,7 +109,7 @@ func cmdSet(c *conn, args [][]byte) {
 
 // notStored answers a SET whose value was dropped.
 func (c *conn) notStored(err error) {
-	c.srv.metrics.dropped.Add(1)
+	c.srv.counters.dropped.Add(1)
 	if c.fixed.is() {
 		c.wr.ErrorExact("NO", len("+OK\r\n"))
 		return

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -10,9 +9,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/admission"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
-	"cascadekv/internal/region"
+	"cascadekv/internal/netio"
+	"cascadekv/internal/transfer"
 )
 
 // inherit opens the listeners that an earlier program of this process left, and
@@ -27,15 +28,15 @@ func (s *Server) inherit() error {
 			return fmt.Errorf("server: listener that was handed over: %w", err)
 		}
 		if u, ok := nl.(*net.UnixListener); ok {
-			nl = s.watch(inheritUnix(u))
+			nl = netio.AdoptUnix(u, s.unixOptions(""))
 		}
 		if l.Kind == handover.Unix && s.opt.Socket == "" || l.Kind == handover.TCP && s.opt.Listen == "" || l.Kind == handover.Admin && s.opt.Admin == "" {
 			_ = nl.Close()
 			continue
 		}
-		g := gate{nl, s.lot}
+		g := s.poller.Listen(nl)
 		if l.Kind == handover.Admin {
-			s.admin = &g
+			s.admin = g
 			continue
 		}
 		s.listeners = append(s.listeners, g)
@@ -88,9 +89,9 @@ func (s *Server) resume() {
 // are closed.
 func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 	local, uid, err := socketOf(int(x.FD))
-	var w *wire
+	var w *netio.Conn
 	if err == nil {
-		w, err = wireOf(int(x.FD), local, s.lot, &s.spin)
+		w, err = s.poller.AdoptConn(int(x.FD), local)
 	} else {
 		_ = unix.Close(int(x.FD))
 	}
@@ -99,7 +100,7 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		return nil, err
 	}
 	c := connOf(s, w, x.ID, !local)
-	c.uid, c.source, c.name = uid, source(uid, w.ip()), x.Name
+	c.uid, c.source, c.name = uid, admission.Source(uid, w.IP()), x.Name
 	c.setOwn(local && uid == os.Geteuid())
 	if x.Flags&handover.Authed != 0 {
 		c.letIn(s.secret.Load()) // the program before this one has found it to be the same
@@ -111,15 +112,11 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		waiting: x.Flags&handover.WaitsToHang != 0, size: x.Size,
 	}
 	if c.fixed.waiting {
-		w.patience = missClose
+		w.Patience = missClose
 	}
-	w.first = x.Input
+	w.SetPushback(x.Input)
 	for _, fd := range x.Descriptors {
-		if w.shared == nil {
-			_ = unix.Close(int(fd))
-			continue
-		}
-		w.shared.fds = append(w.shared.fds, int(fd))
+		w.KeepDescriptor(int(fd))
 	}
 	failed := errors.Join(c.keepRegions(x), c.keepHolds(x))
 	if !c.keepHeld(x) {
@@ -129,7 +126,7 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		c.endIndex()
 		c.endTransfers()
 		c.held.dropAll()
-		w.close()
+		w.Close()
 		return nil, failed
 	}
 	s.mu.Lock()
@@ -143,7 +140,7 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 func (c *conn) keepHolds(x *handover.Conn) (err error) {
 	if x.Holds >= 0 {
 		if c.holds, err = c.srv.opt.Store.TakeHolds(int(x.Holds)); err == nil {
-			c.srv.regions.force(oneFile)
+			c.srv.jobs.Budget.Force(transfer.OneFile)
 		}
 	}
 	return err
@@ -156,14 +153,14 @@ var errNotKept = errors.New("something else lies in the arena where it reads or 
 func socketOf(fd int) (local bool, uid int, err error) {
 	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
-		return false, unknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
+		return false, admission.UnknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
 	}
 	if family != unix.AF_UNIX {
-		return false, unknownUID, nil
+		return false, admission.UnknownUID, nil
 	}
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
-		return true, unknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
+		return true, admission.UnknownUID, fmt.Errorf("descriptor %d: %w", fd, err)
 	}
 	return true, int(cred.Uid), nil
 }
@@ -184,67 +181,11 @@ func closeInherited(x *handover.Conn) {
 	}
 }
 
-// keepRegions maps the regions again and goes on with the jobs.
+// keepRegions goes on with regions and jobs.
 func (c *conn) keepRegions(x *handover.Conn) error {
 	if x.LastRegion == 0 {
 		return nil
 	}
-	c.moves = newTransfers(c.srv.jobs)
-	c.moves.last = x.LastRegion
-	var failed error
-	for _, r := range x.Regions {
-		at, err := c.srv.attachRegion(int(r.FD), int(r.Notify), r.Size)
-		if err != nil {
-			failed = errors.Join(failed, err)
-			continue
-		}
-		at.cost = region.CostOf(at.Size(), c.srv.regions.memory, 1+min(1, at.notify+1))
-		c.srv.regions.force(at.cost)
-		c.moves.put(r.Number, at)
-	}
-	for i := range x.Jobs {
-		if failed == nil {
-			failed = c.keepJob(&x.Jobs[i])
-		}
-	}
-	return failed
-}
-
-var errJob = errors.New("a job that was handed over can not go on")
-
-// keepJob goes on with a job, or keeps what is to be told of it.
-func (c *conn) keepJob(h *handover.Job) error {
-	t := &transfer{srv: c.srv, status: h.Status}
-	if h.Over {
-		j := newJob(t, h.Number, c.moves, nil)
-		j.over = true
-		j.cancel()
-		c.srv.jobs.know(j)
-		c.moves.done = append(c.moves.done, j)
-		return nil
-	}
-	at := c.moves.regions[h.Region]
-	if at == nil {
-		return fmt.Errorf("%w: there is no region %d", errJob, h.Region)
-	}
-	var extents []byte
-	for _, n := range h.Extents {
-		extents = binary.LittleEndian.AppendUint64(extents, uint64(n))
-	}
-	layout, err := region.ParseLayout(extents, len(h.Keys), at.Size())
-	if err != nil {
-		return fmt.Errorf("%w: %w", errJob, err)
-	}
-	t.region, t.ns, t.keys, t.layout, t.next, t.store = at.Region, h.Namespace, h.Keys, layout, int(h.Next), h.Flags&handover.Store != 0
-	t.opt = transferOptions{
-		parent: h.Parent, job: h.Number,
-		chain: h.Flags&handover.Chain != 0, prefix: h.Flags&handover.Prefix != 0, replace: h.Flags&handover.Replace != 0,
-	}
-	if h.Expires != 0 {
-		t.opt.expires = time.Unix(0, h.Expires)
-	}
-	if bad := c.srv.jobs.submit(newJob(t, h.Number, c.moves, at)); bad != "" {
-		return fmt.Errorf("%w: %s", errJob, bad)
-	}
-	return nil
+	c.transfers = c.srv.jobs.NewClient()
+	return c.transfers.Restore(x)
 }

@@ -50,7 +50,7 @@ func TestColdTierIsExported(t *testing.T) {
 	r := newRigOver(t, 8<<20, u)
 	page := func() string {
 		w := httptest.NewRecorder()
-		r.srv.adminHandler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		r.srv.http.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		return w.Body.String()
 	}
 	text := page()

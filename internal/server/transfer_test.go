@@ -19,6 +19,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/internal/block"
+	"cascadekv/internal/transfer"
 	"cascadekv/lustre"
 	"cascadekv/tiers"
 )
@@ -129,7 +130,7 @@ func (m *mover) step() {
 			scatter(m.mem, pairs[i*per:(i+1)*per], content(m.ns, k, sizes[i]))
 		}
 		for i, s := range m.do("CASCADE.STORE", pairs, options, keys) {
-			if s != statusDone {
+			if s != transfer.Moved {
 				m.t.Errorf("%s is not stored: status %d", keys[i], s)
 			}
 		}
@@ -137,11 +138,11 @@ func (m *mover) step() {
 	}
 	clear(m.mem)
 	for i, s := range m.do("CASCADE.LOAD", pairs, nil, keys) {
-		if s == statusNot {
+		if s == transfer.NotMoved {
 			continue
 		}
 		m.loaded++
-		if s != statusDone || !bytes.Equal(gather(m.mem, pairs[i*per:(i+1)*per]), content(m.ns, keys[i], sizes[i])) {
+		if s != transfer.Moved || !bytes.Equal(gather(m.mem, pairs[i*per:(i+1)*per]), content(m.ns, keys[i], sizes[i])) {
 			m.t.Errorf("%s: status %d, but these are not its bytes", keys[i], s)
 		}
 	}
@@ -229,8 +230,8 @@ func TestNamesOfTransfers(t *testing.T) {
 	ask("0", "CASCADE.LOAD", n, "other", at(0, 200), "KEYS", "b")
 
 	// Every figure of /metrics counts what moved.
-	m := r.srv.metrics
-	if got := [4]uint64{m.stored.blocks.Load(), m.stored.bytes.Load(), m.loaded.blocks.Load(), m.loaded.bytes.Load()}; got != [4]uint64{7, 600 + 14 + 201, 4, 100 + 100 + 101 + 200} {
+	m := r.srv.adminCounters()
+	if got := [4]uint64{m.Stored.Blocks, m.Stored.Bytes, m.Loaded.Blocks, m.Loaded.Bytes}; got != [4]uint64{7, 600 + 14 + 201, 4, 100 + 100 + 101 + 200} {
 		t.Errorf("counted: %v", got)
 	}
 }
@@ -339,7 +340,7 @@ func TestRegionIsTruncatedUnderLoad(t *testing.T) {
 		wg.Wait()
 	})
 	t.Cleanup(end) // before victim.fd may be another file
-	for i := 0; i < 20 || (seen[statusNot] < 50 || seen[statusDone] < 50) && i < 20_000; i++ {
+	for i := 0; i < 20 || (seen[transfer.NotMoved] < 50 || seen[transfer.Moved] < 50) && i < 20_000; i++ {
 		for _, args := range [][]string{all("LOAD", nv, "ns"), all("STORE", nv, "torn", "REPLACE")} {
 			rep, err := victim.Do(args...)
 			if err != nil {
@@ -351,7 +352,7 @@ func TestRegionIsTruncatedUnderLoad(t *testing.T) {
 		}
 	}
 	end()
-	if seen[statusNot] < 50 || seen[statusDone] < 50 || len(seen) != 2 {
+	if seen[transfer.NotMoved] < 50 || seen[transfer.Moved] < 50 || len(seen) != 2 {
 		t.Errorf("statuses: %v", seen)
 	}
 	if err := unix.Ftruncate(victim.fd, blocks*size); err != nil {
@@ -412,7 +413,7 @@ func TestDamagedBlockIsNotLoaded(t *testing.T) {
 	if rep, err := e.Do("EXISTS", "bad", "good"); err != nil || rep.Int != 1 {
 		t.Errorf("EXISTS: %+v, %v", rep, err)
 	}
-	if got := r.srv.metrics.loaded.blocks.Load(); got != 1 {
+	if got, _ := r.srv.jobs.Loaded(); got != 1 {
 		t.Errorf("%d blocks count as loaded", got)
 	}
 }
@@ -532,10 +533,10 @@ func FuzzParseTransfer(f *testing.F) {
 		if bad != "" {
 			return
 		}
-		if !store && (o.parent != "" || o.chain || o.prefix || o.replace || !o.expires.IsZero()) {
+		if !store && (o.Parent != "" || o.Chain || o.Prefix || o.Replace || !o.Expires.IsZero()) {
 			t.Fatalf("a LOAD with %+v", o)
 		}
-		if o.job < -1 || !o.expires.IsZero() && !o.expires.After(now) {
+		if o.Job < -1 || !o.Expires.IsZero() && !o.Expires.After(now) {
 			t.Fatalf("%+v", o)
 		}
 		if n := len(args) - len(keys); !strings.EqualFold(string(args[n-1]), "KEYS") {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -47,32 +46,31 @@ func takesValue(name []byte) bool {
 
 // Receive implements resp.Receiver.
 func (v *valueSink) Receive(head []byte, rest int64) error {
-	w, size := v.conn.wire, int64(len(head))+rest
-	w.moved = false
-	w.patience = stallDeadline // for the rest of the command too: it holds room
+	w, size := v.conn.sock, int64(len(head))+rest
+	w.BeginValue()
 	if first := min(size, proofBytes); int64(len(head)) < first {
 		if v.err = v.conn.takeProof(first); v.err != nil {
-			return w.discard(rest)
+			return w.Discard(rest)
 		}
-		defer v.conn.srv.arriving.give(first, v.conn.own)
+		defer v.conn.srv.arriving.Give(first, v.conn.own)
 		proof := proofs.Get().(*[proofBytes]byte)
 		defer proofs.Put(proof)
 		n := copy(proof[:first], head)
 		head, rest = proof[:first], size-first
-		if err := w.gather(head, n); err != nil {
+		if err := w.Gather(head, n); err != nil {
 			return err
 		}
 	}
 	if v.err = v.reserve(size); v.err != nil {
-		return w.discard(rest)
+		return w.Discard(rest)
 	}
 	v.stage.Append(head)
-	return w.pour(rest, v.stage)
+	return w.Pour(rest, v.stage)
 }
 
 // takeProof counts the memory for the beginning of a value.
 func (c *conn) takeProof(n int64) error {
-	if !c.srv.arriving.take(n, c.own) {
+	if !c.srv.arriving.Take(n, c.own) {
 		return fmt.Errorf("%w: too many values arrive at once", cascade.ErrNoRoom)
 	}
 	return nil
@@ -86,8 +84,8 @@ func (v *valueSink) reserve(size int64) (err error) {
 	ctx, cancel := c.context()
 	defer cancel()
 	defer func() { v.ready = time.Now() }()
-	if err := c.srv.transit.takeSoon(ctx, size, c.own); err != nil {
-		return err
+	if !c.srv.transit.TakeSoon(ctx, size, c.own) {
+		return fmt.Errorf("%w: values that other clients have begun to send take it", cascade.ErrNoRoom)
 	}
 	v.transit = size
 	v.stage, err = c.srv.opt.Store.Stage(ctx, size)
@@ -97,37 +95,10 @@ func (v *valueSink) reserve(size int64) (err error) {
 	return err
 }
 
-// transitPause is how often a value that waits for others looks again.
-const transitPause = 2 * time.Millisecond
-
-// takeSoon is take until ctx ends. What is larger than all that others may take
-// together has it alone.
-func (a *allowance) takeSoon(ctx context.Context, n int64, own bool) error {
-	for {
-		if a.take(n, own) || !own && n > a.others && a.takeAlone(n) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: values that other clients have begun to send take it", cascade.ErrNoRoom)
-		case <-time.After(transitPause):
-		}
-	}
-}
-
-// takeAlone takes n for a client that is not the owner if no other has any.
-func (a *allowance) takeAlone(n int64) bool {
-	if !a.foreign.CompareAndSwap(0, n) {
-		return false
-	}
-	a.used.Add(n)
-	return true
-}
-
 // arrived ends that the value counts as one that arrives.
 func (v *valueSink) arrived() {
 	if v.transit > 0 {
-		v.conn.srv.transit.give(v.transit, v.conn.own)
+		v.conn.srv.transit.Give(v.transit, v.conn.own)
 		v.transit = 0
 	}
 }

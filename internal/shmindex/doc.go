@@ -1,4 +1,4 @@
-// Package shmindex is the shared index: a table in shared memory that tells the
+// Package shmindex is the shared index: a table in shared memory that shows the
 // clients of a rank which names it has and where their blocks lie in the arena,
 // so that they can look, and read, without asking. docs/format.md §6 has every byte of it.
 //
@@ -8,7 +8,6 @@
 //	             size: a larger one supersedes it
 //	place        of a table: room for one name, in a bucket of eight
 //	fingerprint  what a name is known by
-//	entry        what a place says of its name: where the block lies, if in the arena
 //	owner word   the id of a thread of this process, the keeper. The kernel marks
 //	             the word when that thread ends, however the process does: so no
 //	             client takes the table of a process that is gone for one that is

@@ -74,7 +74,7 @@ func (h *Holds) File() (fd int, size int64) { return h.fd, holdsBytes }
 // Allowance is how many bytes of blocks the client may hold.
 func (h *Holds) Allowance() int64 { return h.allowance }
 
-// Has tells whether the block at an offset of the arena file is held. A client
+// Has reports whether the block at an offset of the arena file is held. A client
 // that comes later sees what the caller stored before it asked, and lets go: all
 // of this is atomic, and so in one order for both.
 func (h *Holds) Has(offset int64) bool {
@@ -89,14 +89,14 @@ func (h *Holds) Has(offset int64) bool {
 	return false
 }
 
-// Held tells how many blocks are held and their bytes, for statistics.
+// Held returns how many blocks are held and their bytes, for statistics.
 func (h *Holds) Held() (blocks, bytes int64) {
 	blocks = int64(min(atomic.LoadUint64(h.word(holdsTaken)), holdsSlots))
 	bytes = int64(min(atomic.LoadUint64(h.word(holdsHeld)), uint64(h.allowance)))
 	return blocks, bytes
 }
 
-// End tells the client that nobody looks at what it holds any more.
+// End marks the table of holds as read by nobody any more.
 func (h *Holds) End() { atomic.StoreUint32((*uint32)(unsafe.Pointer(&h.mem[holdsEnded])), 1) }
 
 func (h *Holds) ended() bool {

@@ -68,7 +68,7 @@ const (
 // ownerDied is what the kernel sets in the owner word: FUTEX_OWNER_DIED.
 const ownerDied = 1 << 30
 
-// Kind says what an entry tells of its name.
+// Kind is what an entry has of its name.
 type Kind uint16
 
 const (
@@ -81,7 +81,7 @@ const (
 	Bound
 )
 
-// Entry is what a table says of a name.
+// Entry is what a table has of a name.
 type Entry struct {
 	Kind    Kind
 	Tier    uint16 // the fastest that has the block, by its number among the table's tiers
@@ -109,7 +109,7 @@ func FingerprintOf(namespace, key string) Fingerprint {
 	return Fingerprint(sum[:16])
 }
 
-// tag is what a bucket knows the fingerprint by, never 0.
+// tag stands for the fingerprint in a bucket, never 0.
 func (f Fingerprint) tag() uint64 { return max(binary.LittleEndian.Uint64(f[:8]), 1) }
 
 // buckets are the two that f may be in.

@@ -54,13 +54,13 @@ func newReader(mem []byte) (*Reader, error) {
 	return &Reader{mem, buckets - 1}, nil
 }
 
-// Alive tells whether the table is kept and in use.
+// Alive reports whether the table is kept and in use.
 func (r *Reader) Alive() bool {
 	owner := r.load32(offOwner)
 	return r.load32(offState) == stateUsed && owner != 0 && owner&ownerDied == 0
 }
 
-// Final tells whether a name that is not in the table is nowhere.
+// Final reports whether a name that is not in the table is nowhere.
 func (r *Reader) Final() bool { return r.load32(offFinal) == 1 }
 
 // Lookup returns the entry of f and its place; false when there is none, or when
@@ -113,7 +113,7 @@ func (r *Reader) read(place uint32, f Fingerprint) (e Entry, ok bool) {
 	return e, false
 }
 
-// says tells whether e is what a place tells of f.
+// says reports whether e is what a place has of f.
 func (r *Reader) says(place uint32, f Fingerprint, e Entry) bool {
 	now, ok := r.read(place, f)
 	return ok && now == e

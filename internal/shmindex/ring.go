@@ -11,21 +11,21 @@ import (
 // Ring is the touch ring of one client. Its methods belong to one goroutine at
 // a time. The client may write anything into it at any time.
 type Ring struct {
-	fd   int
-	mem  []byte
-	told uint64 // touches that Drain has returned, or passed over
+	fd      int
+	mem     []byte
+	drained uint64 // touches that Drain has returned, or passed over
 
 	counted [maxCounts]counted
 }
 
-// Looks says what somebody looked for by the shared index: how many names, how
+// Lookups counts what was looked for by the shared index: how many names, how
 // many of them were there, and how many reads found nothing.
-type Looks struct{ Asked, Found, Missed uint64 }
+type Lookups struct{ Asked, Found, Missed uint64 }
 
-// counted is what Looks has returned of one namespace.
+// counted is what Lookups has returned of one namespace.
 type counted struct {
 	namespace string
-	told      Looks
+	returned  Lookups
 }
 
 // NewRing makes a ring.
@@ -59,26 +59,26 @@ func (r *Ring) File() (fd int, size int64) { return r.fd, ringBytes }
 // table number and, in the upper half, that number's lower half.
 func (r *Ring) Drain(out []uint64) (touches []uint64, lost uint64) {
 	head := word(r.mem[ringHead:])
-	n := head - r.told
+	n := head - r.drained
 	if n > ringSlots {
 		n, lost = ringSlots, believable(n-ringSlots)
 	}
 	for i := head - n; i != head; i++ {
 		out = append(out, word(r.mem[ringPlace+8*int(i%ringSlots):]))
 	}
-	r.told = head
+	r.drained = head
 	return out, lost
 }
 
-// Looks calls fn with what the client has looked for since the last call, in
+// Lookups calls fn with what the client has looked for since the last call, in
 // each namespace of which it counts that.
-func (r *Ring) Looks(fn func(namespace string, l Looks)) {
+func (r *Ring) Lookups(fn func(namespace string, l Lookups)) {
 	for i := range r.counted {
 		r.counted[i].read(r.mem[ringCounts+i*countBytes:][:countBytes], fn)
 	}
 }
 
-func (c *counted) read(slot []byte, fn func(namespace string, l Looks)) {
+func (c *counted) read(slot []byte, fn func(namespace string, l Lookups)) {
 	n := atomic.LoadUint32((*uint32)(unsafe.Pointer(&slot[countName])))
 	if n == 0 || n > maxCounted {
 		return
@@ -87,9 +87,9 @@ func (c *counted) read(slot []byte, fn func(namespace string, l Looks)) {
 	if string(name) != c.namespace {
 		*c = counted{namespace: string(name)}
 	}
-	now := Looks{word(slot), word(slot[8:]), word(slot[16:])}
-	since := Looks{believable(now.Asked - c.told.Asked), believable(now.Found - c.told.Found), believable(now.Missed - c.told.Missed)}
-	if c.told = now; since != (Looks{}) {
+	now := Lookups{word(slot), word(slot[8:]), word(slot[16:])}
+	since := Lookups{believable(now.Asked - c.returned.Asked), believable(now.Found - c.returned.Found), believable(now.Missed - c.returned.Missed)}
+	if c.returned = now; since != (Lookups{}) {
 		fn(c.namespace, since)
 	}
 }

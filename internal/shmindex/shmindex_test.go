@@ -247,7 +247,7 @@ func TestEndOfATable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nr.Close()
-	next.Supersede()
+	next.Invalidate()
 	if nr.Alive() || !r.Alive() {
 		t.Errorf("the superseded table is alive: %v, the other: %v", nr.Alive(), r.Alive())
 	}
@@ -343,10 +343,10 @@ func TestRingCounts(t *testing.T) {
 		le.PutUint64(p[16:], missed)
 		le.PutUint32(p[24:], length)
 	}
-	want := func(what string, want map[string]Looks) {
+	want := func(what string, want map[string]Lookups) {
 		t.Helper()
-		got := map[string]Looks{}
-		r.Looks(func(ns string, l Looks) { got[ns] = l })
+		got := map[string]Lookups{}
+		r.Lookups(func(ns string, l Lookups) { got[ns] = l })
 		if !maps.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
@@ -355,17 +355,17 @@ func TestRingCounts(t *testing.T) {
 	want("at first", nil)
 	write(0, "a", 1, 10, 3, 2)
 	write(15, long, 228, 1, 1, 0)
-	want("counted", map[string]Looks{"a": {10, 3, 2}, long: {1, 1, 0}})
+	want("counted", map[string]Lookups{"a": {10, 3, 2}, long: {1, 1, 0}})
 	want("again", nil)
 	write(0, "a", 1, 15, 3, 3)
-	want("more", map[string]Looks{"a": {5, 0, 1}})
+	want("more", map[string]Lookups{"a": {5, 0, 1}})
 	write(0, "b", 1, 7, 0, 0)
-	want("of another namespace", map[string]Looks{"b": {7, 0, 0}})
+	want("of another namespace", map[string]Lookups{"b": {7, 0, 0}})
 	write(0, "b", 1, 1<<63, 5, 0)
 	write(1, "c", 229, 1, 1, 1)
 	write(2, "c", 1<<32-1, 1, 1, 1)
 	write(3, "c", 0, 1, 1, 1)
-	want("nonsense", map[string]Looks{"b": {0, 5, 0}})
+	want("nonsense", map[string]Lookups{"b": {0, 5, 0}})
 }
 
 // FuzzReader: whatever is in the file, a reader stays in it.

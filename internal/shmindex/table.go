@@ -35,7 +35,7 @@ type Table struct {
 }
 
 // New makes an empty table that is kept and whose misses are not final.
-// The error tells what the kernel lacks.
+// The error names what the kernel lacks.
 func New(o Options) (*Table, error) {
 	buckets := bucketsFor(o.Names)
 	size := int64(headerBytes) + int64(buckets)*lane*(1+bucketSlots)
@@ -109,16 +109,16 @@ func (t *Table) File() (fd int, size int64, err error) {
 	return fd, int64(len(t.mem)), nil
 }
 
-// Number tells one table of this process from another.
+// Number distinguishes one table of this process from another.
 func (t *Table) Number() uint64 { return t.number }
 
 // Places is how many names fit at most; a place is below it.
 func (t *Table) Places() int { return (int(t.mask) + 1) * bucketSlots }
 
-// Crowded tells that the table should be superseded soon.
+// Crowded reports whether the table should be replaced soon.
 func (t *Table) Crowded() bool { return t.used*10 > t.Places()*7 }
 
-// SetFinal tells clients whether a name that is not in the table is nowhere.
+// SetFinal publishes to clients whether a name that is not in the table is nowhere.
 func (t *Table) SetFinal(final bool) {
 	n := uint32(0)
 	if final {
@@ -155,7 +155,7 @@ func (t *Table) Insert(f Fingerprint, e Entry) (place uint32, err error) {
 	return place, nil
 }
 
-// Update replaces what a place says of its name.
+// Update replaces what a place has of its name.
 func (t *Table) Update(place uint32, e Entry) { t.write(place, nil, e) }
 
 // Remove empties a place.
@@ -203,10 +203,10 @@ func (t *Table) entry(place uint32) []byte {
 	return t.mem[at : at+lane : at+lane]
 }
 
-// Supersede tells clients to ask for another table, and gives this one up.
-func (t *Table) Supersede() { t.giveUp(stateSuperseded) }
+// Invalidate makes clients ask for another table, and gives this one up.
+func (t *Table) Invalidate() { t.giveUp(stateSuperseded) }
 
-// Close tells clients that there is no table any more.
+// Close marks the table, for clients, as gone for good.
 func (t *Table) Close() { t.giveUp(stateClosed) }
 
 // giveUp ends the table. Its memory stays until the keeper's thread has: the

@@ -64,7 +64,7 @@ func (v *Viewer) View(f Fingerprint) (view View, ok bool) {
 // LetGo ends a view.
 func (v *Viewer) LetGo(view View) { v.Holds.LetGo(view.slot, int64(view.Size)) }
 
-// recorded tells whether the block is where the entry says, as its record there
+// recorded reports whether the block is where the entry says, as its record there
 // does, and the version of that record.
 func (v *Viewer) recorded(e Entry) (version uint32, ok bool) {
 	p, le := v.Arena[e.Record:], binary.LittleEndian
@@ -77,7 +77,7 @@ func (v *Viewer) recorded(e Entry) (version uint32, ok bool) {
 	return le.Uint32(p[recordVersion:]), ok && magic()
 }
 
-// unmoved tells whether the block was there ever since its record had a version.
+// unmoved reports whether the block was there ever since its record had a version.
 func (v *Viewer) unmoved(e Entry, was uint32) bool {
 	version, ok := v.recorded(e)
 	return ok && version == was

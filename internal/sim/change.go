@@ -19,7 +19,7 @@ type change struct {
 	load       verdict
 }
 
-// change makes ranks those that there are, tells them all of changed, and waits
+// change makes ranks those that there are, announces changed to them all, and waits
 // until their directories have settled. Gets go on meanwhile.
 func (c *cluster) change(ctx context.Context, phase string, ranks, changed []fabric.Rank, state fabric.State) (*change, error) {
 	old := c.ring.Load()
@@ -34,14 +34,14 @@ func (c *cluster) change(ctx context.Context, phase string, ranks, changed []fab
 	c.ranks = ranks
 	began := time.Now()
 	stop := c.load(ctx, phase+" load", stayed, &ch.load)
-	err = c.tell(ctx, phase, members(changed, state))
+	err = c.announce(ctx, phase, members(changed, state))
 	if err == nil {
 		err = c.until(ctx, c.due(old, next)) // both, until the former homes forget
 	}
 	ch.seconds = time.Since(began).Seconds()
 	stop()
 	for _, r := range ranks {
-		c.nodes[r].Settled(ctx.Done()) // of what the load changed last
+		c.nodes[r].Settled(ctx) // of what the load changed last
 	}
 	if err != nil {
 		return nil, err

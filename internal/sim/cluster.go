@@ -89,7 +89,7 @@ func (c *cluster) close() error {
 	return c.names.unmap()
 }
 
-// add starts a rank, which knows nobody yet.
+// add starts a rank, without peers yet.
 func (c *cluster) add(r fabric.Rank, mine []int) error {
 	l := newLocal(r, c.names, mine)
 	n, err := dht.New(dht.Options{
@@ -134,7 +134,7 @@ func (c *cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.tell(ctx, "start", members(c.ranks, fabric.Alive))
+	return c.announce(ctx, "start", members(c.ranks, fabric.Alive))
 }
 
 func members(ranks []fabric.Rank, state fabric.State) []dht.Member {
@@ -145,8 +145,8 @@ func members(ranks []fabric.Rank, state fabric.State) []dht.Member {
 	return list
 }
 
-// tell tells all ranks, in random order and some at a time, of members.
-func (c *cluster) tell(ctx context.Context, phase string, changed []dht.Member) error {
+// announce gives members to all ranks, in random order and some at a time.
+func (c *cluster) announce(ctx context.Context, phase string, changed []dht.Member) error {
 	order := slices.Clone(c.ranks)
 	c.draw(phase, 0).Shuffle(len(order), func(i, k int) { order[i], order[k] = order[k], order[i] })
 	return c.each(ctx, phase, len(order), func(i int) error {

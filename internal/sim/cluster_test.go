@@ -77,7 +77,7 @@ func TestMovedBlocksAreFound(t *testing.T) {
 		t.Errorf("before the homes know: outcome %d, %d reads of %d hops", got, spent.reads.Load(), spent.hops())
 	}
 	c.nodes[owner].Publish(moved)
-	c.nodes[owner].Settled(t.Context().Done())
+	c.nodes[owner].Settled(t.Context())
 	if got, spent := c.get(t.Context(), asker, 0); got != right || spent.hops() > 2 {
 		t.Errorf("when the homes know: outcome %d after %d hops", got, spent.hops())
 	}

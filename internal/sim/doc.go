@@ -5,21 +5,18 @@
 //
 // Glossary
 //
-//	name     a key with one small block, owned by the rank that published it
-//	chain    the names of one request, in order, all of one owner
 //	get      locate a name from a rank that does not have it, read the block
 //	         and compare every byte
 //	message  one call of a node, with its answer
 //	hop      a message or a read that a get waits for
-//	entry    a name at one of its homes: a name has as many as there are replicas
 //	load     gets of random names, and blocks that move, while the ranks change
-//	update   an owner tells the homes that a block lies elsewhere now
+//	update   an owner states to the homes that a block lies elsewhere now
 //	settled  every rank's directory holds exactly the names it is a home of
 //	unknown  a name that a living rank has and a settled get does not find
 //
 // Only a rank's store is a model: a table of names over memory that all ranks
 // of the simulation share. What is measured is counted, not timed; the seconds
-// in a result are those of all ranks on one machine and tell nothing about a
+// in a result are those of all ranks on one machine and say nothing about a
 // cluster. Deadlines of calls are long here for the same reason. Nodes share
 // the rings they would each compute for themselves.
 //

@@ -129,7 +129,7 @@ func (c *cluster) alive() func(fabric.Rank) bool {
 const updateEvery = 8
 
 // load gets random names from ranks in askers until it is stopped. Now and then
-// it moves a block in its owner's memory, which tells the homes that it knows
+// it moves a block in its owner's memory, which is stated to the homes that it knows
 // of; who comes before them has to ask the owner.
 func (c *cluster) load(ctx context.Context, phase string, askers []fabric.Rank, v *verdict) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)

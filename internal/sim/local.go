@@ -19,11 +19,11 @@ type local struct {
 	mine map[string]held
 }
 
-// held is what a rank knows of a name that it has or had.
+// held is a name that a rank has or had.
 type held struct {
-	i    int // the name's number
-	said int // statements before the present one
-	gone bool
+	i       int // the name's number
+	version int // statements before the present one
+	gone    bool
 }
 
 func newLocal(rank fabric.Rank, s *names, mine []int) *local {
@@ -46,7 +46,7 @@ func (l *local) Hold(src fabric.Source) (fabric.Hold, error) {
 	l.mu.RLock()
 	h, known := l.mine[l.names.keys[i]]
 	l.mu.RUnlock()
-	if !known || h.gone || src.Region != 0 || src.Generation != generation(i, h.said) {
+	if !known || h.gone || src.Region != 0 || src.Generation != generation(i, h.version) {
 		return nil, stale()
 	}
 	return hold(l.names.slab[src.Offset:][:src.Length]), nil
@@ -73,7 +73,7 @@ func (l *local) State(ns, key string) directory.Statement {
 	return s
 }
 
-func (l *local) state(h held) directory.Statement { return l.names.statement(h.i, h.said, !h.gone) }
+func (l *local) state(h held) directory.Statement { return l.names.statement(h.i, h.version, !h.gone) }
 
 // Names implements dht.Local.
 func (l *local) Names(want func(ns, key string) bool, fn func(directory.Statement)) {
@@ -93,7 +93,7 @@ func (l *local) all() (list []directory.Statement) {
 }
 
 // change gives a block another generation, or withdraws it, and returns the
-// statement that says so.
+// statement of that.
 func (l *local) change(key string, gone bool) directory.Statement {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +102,7 @@ func (l *local) change(key string, gone bool) directory.Statement {
 
 func (l *local) changed(key string, gone bool) directory.Statement {
 	h := l.mine[key]
-	h.said++
+	h.version++
 	h.gone = h.gone || gone
 	l.mine[key] = h
 	return l.state(h)

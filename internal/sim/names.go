@@ -76,23 +76,23 @@ func (s *names) right(b []byte, i int) bool {
 	return bytes.Equal(b, want[:])
 }
 
-// statement is what the owner of a name says of it. said is how often it said
+// statement is what the owner of a name states of it. version is how often it stated
 // something before; held false: that it has the block no more.
-func (s *names) statement(i, said int, held bool) directory.Statement {
+func (s *names) statement(i, version int, held bool) directory.Statement {
 	st := directory.Statement{
 		Name:    block.Name{Namespace: namespace, Key: s.keys[i], Depth: uint32(i % s.chain), Seq: uint64(i) + 1},
-		Version: uint64(said) + 1,
+		Version: uint64(version) + 1,
 	}
 	if i%s.chain > 0 {
 		st.Name.Parent = s.keys[i-1]
 	}
 	if held {
 		st.Info = s.infos[i]
-		st.Memory = &directory.Memory{Offset: int64(i) * blockBytes, Generation: generation(i, said)}
+		st.Memory = &directory.Memory{Offset: int64(i) * blockBytes, Generation: generation(i, version)}
 	}
 	return st
 }
 
 // generation is one stay of a name's block at its place. A block that moves
 // comes to lie where it was: only its generation is another.
-func generation(i, said int) uint64 { return uint64(said)<<32 + uint64(i) + 7 }
+func generation(i, version int) uint64 { return uint64(version)<<32 + uint64(i) + 7 }

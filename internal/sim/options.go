@@ -33,7 +33,7 @@ type Options struct {
 	// Default 5 minutes.
 	Patience time.Duration
 
-	// Progress is told how far a phase is. It is called concurrently. May be nil.
+	// Progress receives how far a phase is. It is called concurrently. May be nil.
 	Progress func(phase string, done, total int)
 }
 

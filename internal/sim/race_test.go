@@ -2,5 +2,5 @@
 
 package sim
 
-// raceDetector tells whether the tests run under it.
+// raceDetector reports whether the tests run under it.
 const raceDetector = true

@@ -80,12 +80,12 @@ func (c *cluster) patiently(ctx context.Context, step func(context.Context) erro
 	return step(ctx)
 }
 
-// publish lets every rank tell the homes of its names, and waits for them.
+// publish lets every rank publish its names to their homes, and waits for them.
 func (c *cluster) publish(ctx context.Context) error {
 	err := c.each(ctx, "publish", len(c.ranks), func(i int) error {
 		n := c.nodes[c.ranks[i]]
 		n.Publish(c.locals[c.ranks[i]].all()...)
-		n.Settled(ctx.Done())
+		n.Settled(ctx)
 		return nil
 	})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// numeral says which numbers a field may have.
+// numeral reports which numbers a field may have.
 type numeral struct {
 	name      string
 	most      uint64
@@ -18,7 +18,7 @@ type numeral struct {
 }
 
 // exact is the least whole number that float64, and so many who write JSON,
-// cannot tell from its neighbour.
+// cannot distinguish from its neighbour.
 const exact = 1 << 53
 
 // number reads a number from 0 to most. Whole numbers, nearly all, take the short

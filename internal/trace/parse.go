@@ -353,7 +353,7 @@ func (s *scanner) skip() *problem {
 	return nil
 }
 
-// isGzip tells damage of the compression from failures to read the file.
+// isGzip distinguishes damage of the compression from failures to read the file.
 func isGzip(err error) bool {
 	var corrupt flate.CorruptInputError
 	return errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) ||

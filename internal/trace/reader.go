@@ -47,7 +47,7 @@ type Reader struct {
 	sessions map[string]*int64 // of the request before in the session
 }
 
-// Open opens a trace file, compressed by gzip or not; its first bytes tell.
+// Open opens a trace file, compressed by gzip or not, as its first bytes show.
 // The caller must Close the Reader.
 func Open(path string, o ReaderOptions) (*Reader, error) {
 	f, err := os.Open(path)
@@ -175,7 +175,7 @@ func (r *Reader) readLine() ([]byte, error) {
 	}
 }
 
-// sofar says how to read what comes before a cut.
+// sofar reports how to read what comes before a cut.
 func (r *Reader) sofar() string {
 	if r.requests == 0 {
 		return ""

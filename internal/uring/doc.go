@@ -3,14 +3,8 @@
 //
 // Glossary
 //
-//	ring        one instance of io_uring: two queues in memory that the kernel
-//	            shares, and a file descriptor
 //	submission  an entry of the first queue: do this
 //	completion  an entry of the second queue: this came of it
-//	slot        the place of one operation that is under way; there are as many
-//	            as may be under way at once
-//	driver      the one goroutine, with a thread of its own, that hands
-//	            submissions to the kernel and takes completions
 //	bell        wakes the driver
 //
 // Duties

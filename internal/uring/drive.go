@@ -67,8 +67,8 @@ func (r *Ring) hand(n uint32, wait waiting) (err error) {
 // refused is how long the driver rests when the kernel takes nothing.
 const refused = time.Millisecond
 
-// sleep tells the driver to hand n entries over and what to wait for, or that all
-// is over. From then on it has to be told of what is new. Without room in the queue
+// sleep returns how many entries the driver hands over and what it waits for, or that all
+// is over. From then on it has to be woken for what is new. Without room in the queue
 // to have the kernel wake it for that it must not wait.
 func (r *Ring) sleep() (n uint32, wait waiting, over bool) {
 	r.mu.Lock()
@@ -95,7 +95,7 @@ func (r *Ring) wake() {
 	r.mu.Unlock()
 }
 
-// ringLocked tells the driver that there is something to hand over, or that all
+// ringLocked wakes the driver: there is something to hand over, or that all
 // is over, unless it looks by itself before it waits again. While it sleeps it
 // lives, and the bell is ours. The caller holds mu.
 func (r *Ring) ringLocked() {

@@ -44,7 +44,7 @@ func (o *owned) take(mark byte) {
 	}
 }
 
-// intact tells whether nobody has written to it since.
+// intact reports whether nobody has written to it since.
 func (o *owned) intact() bool {
 	for _, b := range o.mem {
 		if b != o.mark {
@@ -142,7 +142,7 @@ func feed(stop <-chan struct{}, w int) {
 	}
 }
 
-// waitFor tells whether a group has ended within d.
+// waitFor reports whether a group has ended within d.
 func waitFor(g *sync.WaitGroup, d time.Duration) bool {
 	done := make(chan struct{})
 	go func() { g.Wait(); close(done) }()

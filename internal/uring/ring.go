@@ -35,7 +35,7 @@ type Ring struct {
 	sq      submissions
 	ops     []*operation // by slot
 	running int
-	asleep  bool // the driver waits in the kernel and has to be told of what is new
+	asleep  bool // the driver waits in the kernel and has to be woken for what is new
 	hears   bool // the kernel wakes it when the bell rings
 	closing bool
 
@@ -53,7 +53,7 @@ type operation struct {
 // Completions that belong to no slot.
 const (
 	userBell   = 1<<64 - 1 - iota // it rang
-	userCancel                    // what became of a cancellation: the read's own completion tells
+	userCancel                    // what became of a cancellation: the read's own completion shows it
 )
 
 // maxEntries is the largest ring that kernels make.
@@ -170,14 +170,14 @@ func (r *Ring) complete(c completion) {
 // maxAgain bounds how often the kernel is asked again for what it did not do.
 const maxAgain = 100
 
-// passes tells errors that say "again" from others.
+// passes reports whether an error means "try again".
 func passes(err error) bool {
 	return errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBUSY)
 }
 
 // Close refuses further reads, cancels those under way and waits for their end
 // or for ctx. An error matches ErrBusy: then the ring gives back what it holds
-// when the last read ends, and Done tells when. Calls after the first only
+// when the last read ends; Done is closed then. Calls after the first only
 // wait.
 func (r *Ring) Close(ctx context.Context) error {
 	r.mu.Lock()

@@ -14,8 +14,8 @@ import (
 // crashPage is the unit in which a Crash loses data.
 const crashPage = 4096
 
-// Crash is a file system in memory that loses at a power cut what a Lustre
-// loses (reference/lustre-real.md, "Power cut of everything"):
+// Crash is a file system in memory that loses at a power cut what a real Lustre
+// was seen to lose:
 //
 //   - Sync makes the bytes and the length of a file durable. Without it each page
 //     may be there, be as it was before, be torn, or be zero, and the file may be
@@ -27,7 +27,7 @@ const crashPage = 4096
 //   - So a file that was written and synced, and then renamed, can be back
 //     under its old name, and a removed file can be back.
 //
-// After tells what is found after the end of a process, a node or everything;
+// After is what is found after the end of a process, a node or everything;
 // Evict is what a server does to a client that it has lost. Room is without
 // limit, and no operation fails: put a Fault around it for that. Permissions
 // are not kept. A Crash is safe for concurrent use.
@@ -55,7 +55,7 @@ type inode struct {
 	pages  map[int64][]byte
 	stable content            // as of the last Sync
 	dirty  map[int64][][]byte // what a page has been since, in order
-	lost   error              // what the next Sync says, once
+	lost   error              // the error of the next Sync, once
 }
 
 // content is what a file holds; absent pages are zero.

@@ -11,7 +11,7 @@ import (
 // Cut is what ends while a Crash is in use.
 type Cut int
 
-// The ends that After knows.
+// The ends for After.
 const (
 	// CutProcess is the end of a process. Nothing is lost yet: what it did not
 	// sync is in the kernel's memory, for a later end to take.
@@ -161,7 +161,7 @@ func tear(rng *rand.Rand, old, new []byte) []byte {
 
 // Evict is what happens when a server has lost sight of this client: pages of
 // open and closed files that were not synced are dropped, and the next Sync of
-// each such file says so, once. Names stay.
+// each such file reports it, once. Names stay.
 func (c *Crash) Evict(seed uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -52,8 +52,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestCrashRules tries every row of the table in reference/lustre-real.md,
-// "Power cut of everything". kept: the file is there under its last name with
+// TestCrashRules tries each sequence of operations that was measured on a real
+// Lustre whose machine lost its power. kept: the file is there under its last name with
 // all its bytes, whatever the seed. Otherwise some seeds must lose it.
 func TestCrashRules(t *testing.T) {
 	data := pattern(3*crashPage+100, 1)

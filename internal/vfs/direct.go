@@ -62,7 +62,7 @@ func IsDirect(f File) bool {
 // ProbeDirect finds out whether files can go past the page cache, and how they
 // must be aligned then: it makes the file path, which must not exist yet,
 // writes it, reads it back and removes it. A file system without room for that
-// passes with what it says of itself. Errors: the errno, or
+// passes with its parameters. Errors: the errno, or
 // errors.ErrUnsupported.
 func ProbeDirect(fs FS, path string) (a Alignment, err error) {
 	d := NewDirect(fs)

@@ -20,7 +20,7 @@
 // function that does without.
 //
 // Left out on purpose, because they do not work, or not alike, on a parallel
-// file system (reference/lustre.md A3): append mode, mmap, locks, truncation,
+// file system: append mode, mmap, locks, truncation,
 // hole punching and fsync of directories.
 //
 // The package does not retry, buffer, or interpret errors: callers get the

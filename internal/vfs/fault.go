@@ -31,10 +31,10 @@ type Fault struct {
 	waiters map[*waiter]struct{}
 }
 
-// waiter is told when so many operations hang.
+// waiter is woken when so many operations hang.
 type waiter struct {
 	hanging int
-	tell    func()
+	wake    func()
 }
 
 // NewFault wraps fs with no rules.
@@ -90,15 +90,15 @@ func (f *Fault) UntilHung(ctx context.Context, n int) context.Context {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.waiters[w] = struct{}{}
-	f.tell()
+	f.wakeLocked()
 	return ctx
 }
 
-// tell ends the wait of whoever waits for no more than hang now.
-func (f *Fault) tell() {
+// wakeLocked ends the wait of whoever waits for no more than hang now.
+func (f *Fault) wakeLocked() {
 	for w := range f.waiters {
 		if f.hanging >= w.hanging {
-			w.tell()
+			w.wake()
 		}
 	}
 }
@@ -114,7 +114,7 @@ func (f *Fault) count(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hanging += n
-	f.tell()
+	f.wakeLocked()
 }
 
 func (f *Fault) check(c Call) (int64, error) {

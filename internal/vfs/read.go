@@ -111,7 +111,7 @@ const sector = 512
 // Director is implemented by files that can go past the page cache.
 type Director interface {
 	// SetDirect makes all later reads and writes of the file go past the page
-	// cache, and tells how they must be aligned. Errors: the errno, or
+	// cache, and reports how they must be aligned. Errors: the errno, or
 	// errors.ErrUnsupported.
 	SetDirect() (Alignment, error)
 }
@@ -132,7 +132,7 @@ func Length(bufs [][]byte) (n int64) {
 	return n
 }
 
-// SetDirect implements Director. Where the kernel does not tell the alignment
+// SetDirect implements Director. Where the kernel does not report the alignment
 // it is that of a page, which every file system takes.
 func (f *osFile) SetDirect() (Alignment, error) {
 	page := unix.Getpagesize()
@@ -159,13 +159,13 @@ func (f *osFile) SetDirect() (Alignment, error) {
 	return a, nil
 }
 
-// Forgetter is implemented by files that can tell the kernel what it need not
+// Forgetter is implemented by files that can advise the kernel what it need not
 // cache.
 type Forgetter interface {
 	Forget(off, n int64) error
 }
 
-// Forget tells the kernel that bytes of f which were just read will not be
+// Forget advises the kernel that bytes of f which were just read will not be
 // read again soon, so that they do not take memory twice. It is a hint, and
 // does nothing where f has no way to give it.
 func Forget(f File, off, n int64) error {

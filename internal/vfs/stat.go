@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotRegular says that a name stands for something else than a regular file:
+// ErrNotRegular means that a name stands for something else than a regular file:
 // a directory, a pipe, a device. Nothing was read from it.
 var ErrNotRegular = errors.New("not a regular file")
 
@@ -112,7 +112,7 @@ func (o OS) readDirChecked(path string) ([]string, error) {
 		return nil, pathErr("open", path, err)
 	}
 	dir := os.NewFile(uintptr(fd), path)
-	defer dir.Close() // only read: its error says nothing
+	defer dir.Close() // only read: its error does not matter
 	if path != o.Root {
 		st, err := statFD(fd)
 		if err == nil {

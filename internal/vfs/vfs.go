@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space is what statfs says about the file system of a path, in bytes.
+// Space is the result of statfs for the file system of a path, in bytes.
 type Space struct {
 	Total, Free int64 // Free is what an ordinary user may still take
 	Type        int64 // f_type, e.g. 0x0BD00BD0 for Lustre
@@ -36,7 +36,7 @@ type FS interface {
 	Rmdir(path string) error
 	// ReadDir returns the names in a directory in lexical order.
 	ReadDir(path string) ([]string, error)
-	// Statfs tells the space around path.
+	// Statfs returns the space around path.
 	Statfs(path string) (Space, error)
 }
 
@@ -50,7 +50,7 @@ type File interface {
 	// Pwritev writes bufs one behind the other from off on. It does not change
 	// bufs. When it fails, n bytes were taken.
 	Pwritev(bufs [][]byte, off int64) (n int64, err error)
-	// Sync makes the file durable. The kernel tells an error of earlier
+	// Sync makes the file durable. The kernel reports an error of earlier
 	// writes once and then forgets it: after an error nothing written
 	// since the last good Sync can be trusted.
 	Sync() error
@@ -278,7 +278,7 @@ func (f *osFile) Close() error {
 	return pathErr("close", f.path, err)
 }
 
-// Errno values that callers tell apart, so that they need not import the
+// Errno values that callers distinguish, so that they need not import the
 // system's package. Test with errors.Is.
 const (
 	ErrNoSpace = unix.ENOSPC

@@ -134,7 +134,7 @@ func (m *memory) recall(key uint64) (c choice, sample bool) {
 	return s.choice, false
 }
 
-// decide records what a sample said, and whether its block kept to it (None
+// decide records the outcome of a sample, and whether its block kept to it (None
 // always does). Goroutines that sample blocks of one stream at the same time
 // each record theirs.
 func (m *memory) decide(key uint64, c choice, kept bool) {

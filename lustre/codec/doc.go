@@ -3,13 +3,11 @@
 //
 // Glossary
 //
-//	codec    the number in a BLOCK entry that says how its payload is stored
+//	codec    the number in a BLOCK entry for how its payload is stored
 //	piece    a run of a block that is encoded by itself, of at most 256 KiB
 //	plane    every second (or fourth) byte of a piece. The high bytes of
 //	         neighbouring floats are alike, the low ones are noise; side by
 //	         side in planes the former compress and the latter do not disturb
-//	stream   blocks of one kind, by a name of the caller's (a namespace);
-//	         what paid for the last of them is likely to pay for the next
 //	sample   a few KiB of a block that stand for all of it
 //	effort   how hard zstd searches: Huffman coding alone, or matches too.
 //	         Both give frames that any zstd decoder reads

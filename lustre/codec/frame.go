@@ -8,7 +8,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Effort says how hard an encoder searches. Decoders do not care.
+// Effort is how hard an encoder searches. Decoders do not care.
 type Effort uint8
 
 // The two efforts. Exponents of floats have no repetitions worth finding:

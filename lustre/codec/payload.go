@@ -140,7 +140,7 @@ func (w *worker) decodeFrom(n Number, size, stored int, read func([]byte) error,
 	return nil
 }
 
-// checkStored tells whether so many bytes can be the encoding of a block.
+// checkStored reports whether so many bytes can be the encoding of a block.
 func (l layout) checkStored(n Number, stored int) error {
 	if stored >= l.size || stored < l.table() {
 		return corrupt("%d bytes for a block of %d as %v", stored, l.size, n)

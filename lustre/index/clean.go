@@ -92,7 +92,7 @@ func (e *engine) dropRows(numbers []uint32) error {
 	for _, n := range numbers {
 		row, key := e.segments.dead[n], appendSegmentKey(nil, n)
 		var err error
-		if e.segments.bury(n); n == e.segments.next-1 {
+		if e.segments.forget(n); n == e.segments.next-1 {
 			row.entries = 0
 			e.segments.set(n, row)
 			err = b.Set(key, appendSegmentRow(nil, row), nil)

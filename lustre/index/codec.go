@@ -258,7 +258,7 @@ func decodeBlockRecord(p []byte) (r blockRecord, err error) {
 	return r, err
 }
 
-// appendNameRecord derives the flags that tell the form from the fields.
+// appendNameRecord derives the flags for the form from the fields.
 func appendNameRecord(p []byte, r nameRecord) []byte {
 	if isWide(r.id) {
 		r.flags |= flagWide

@@ -65,7 +65,7 @@ const (
 	lockName   = "LOCK"
 )
 
-// dirHeader is the file that says what the directory holds.
+// dirHeader is the file that describes the directory.
 type dirHeader struct {
 	campaign [32]byte // SHA-256 of its name
 	base     uint64   // number of the database in use

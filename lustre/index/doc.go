@@ -1,4 +1,4 @@
-// Package index tells where blocks lie in segments: by block id, by name, and
+// Package index finds where blocks lie in segments: by block id, by name, and
 // along a chain of names. It is an ordered index on node-local storage, kept by
 // Pebble, and it is a cache: segments hold the truth, so there is no write-ahead
 // log, and an index that cannot be used is thrown away and filled again.
@@ -6,17 +6,11 @@
 //
 // Glossary
 //
-//	key        128-bit hash of (namespace, key), Namespace.Key; names' text
-//	           stays in segments, and in notes
 //	run        names of one chain that lie next to each other: (run, position).
 //	           It is called after its first name
 //	link       says in which run a name lies that did not begin one
-//	copy       the place of a block, repeated in the record of a name
-//	note       bytes of the caller's in the record of a name, such as its text
-//	owner      the one name whose record may have a copy of a block's place
 //	mark       how far a segment is indexed, a number of the caller's
 //	dead       of a segment that was deleted; nobody sees it any more
-//	engine     one open Pebble database
 //	broken     a state after which all is a miss until Rebuild
 //
 // # Order of keys
@@ -39,7 +33,7 @@
 // being adjacent, fast enough.
 //
 // Each entry names its segment by a small number, and a table of numbers in
-// memory tells which are alive. Deleting a segment withdraws its number, in one
+// memory has which are alive. Deleting a segment withdraws its number, in one
 // step; its entries are passed over from then on and removed in the background
 // once they are many. A Bloom filter over names, runs and ids, also of the lowest
 // level, answers most searches for what is not there.

@@ -49,7 +49,7 @@ func (d *draft) add(key []byte, value int32) {
 	d.text = append(d.text, key...)
 }
 
-// headOf is a number in the order of keys, as far as eight bytes can tell.
+// headOf is a number in the order of keys, as far as eight bytes decide.
 func headOf(key []byte) uint64 {
 	if len(key) >= 8 {
 		return binary.BigEndian.Uint64(key)

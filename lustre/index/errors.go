@@ -17,7 +17,7 @@ var (
 	ErrBadFormat   = errors.New("index: not a record of this version of the format") // of codecs
 )
 
-// brokenError says why an index is broken. It is a miss for those who only ask
+// brokenError reports why an index is broken. It is a miss for those who only ask
 // whether a block is there.
 type brokenError struct{ cause error }
 

@@ -16,7 +16,7 @@ import (
 // four write buffers each, before it stays broken.
 const maxAbandoned = 3
 
-// Index tells where blocks lie. All methods are safe for concurrent use.
+// Index finds where blocks lie. All methods are safe for concurrent use.
 type Index struct {
 	opt     Options
 	cache   *pebble.Cache
@@ -36,7 +36,7 @@ type Index struct {
 
 // Open opens the index in Options.Dir, or makes an empty one there: when there
 // is none, and when the one there is of another format or campaign or does not
-// open. Emptied tells which. Errors: ErrSharedFS, ErrUnavailable.
+// open. Emptied reports which. Errors: ErrSharedFS, ErrUnavailable.
 func Open(o Options) (*Index, error) {
 	o.setDefaults()
 	if o.Dir == "" {
@@ -112,7 +112,7 @@ func (e *engine) loadSegments() error {
 	return errors.Join(err, it.Close())
 }
 
-// Emptied says why Open began with an empty index; nil when it kept what was
+// Emptied returns why Open began with an empty index; nil when it kept what was
 // there.
 func (x *Index) Emptied() error { return x.emptied }
 

@@ -6,7 +6,7 @@ import (
 	"iter"
 )
 
-// loadBatch is how many entries Load puts in one step, if not told otherwise.
+// loadBatch is how many entries Load puts in one step, by default.
 // Such a batch is larger than a write buffer, so that Pebble sorts it once and
 // writes it as it is.
 const loadBatch = 1 << 18

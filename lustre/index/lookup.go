@@ -45,10 +45,10 @@ func (x *Index) point(ok bool, t trail, err error) error {
 	case err != nil:
 		return err
 	case !ok:
-		x.count.looked(1, 0, t)
+		x.count.lookups(1, 0, t)
 		return ErrNotFound
 	}
-	x.count.looked(1, 1, t)
+	x.count.lookups(1, 1, t)
 	return nil
 }
 
@@ -76,7 +76,7 @@ func (x *Index) Probe(chain []Key) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	x.count.looked(min(n+1, len(chain)), n, t)
+	x.count.lookups(min(n+1, len(chain)), n, t)
 	return n, nil
 }
 
@@ -100,11 +100,11 @@ func (x *Index) GetBatch(chain []Key, dst []Block) (n int, err error) {
 		clear(dst)
 		return 0, err
 	}
-	x.count.looked(len(chain), n, t)
+	x.count.lookups(len(chain), n, t)
 	return n, nil
 }
 
-// each looks for names one after the other with one reader, and tells how many
+// each looks for names one after the other with one reader, and returns how many
 // are found, and how. After an error that is none.
 func (x *Index) each(names []Key, look func(r *reader, i int) (found bool, err error)) (n int, t trail, err error) {
 	err = x.read(func(r *reader) error {
@@ -168,7 +168,7 @@ func (x *Index) present(r *reader, value []byte) (bool, error) {
 }
 
 // resolve returns where a name's block lies. A copy whose segment is gone may
-// be older than what the block's own record says.
+// be older than the block's own record.
 func (r *reader) resolve(rec nameRecord) (b Block, ok bool, err error) {
 	if rec.flags&flagCopy != 0 {
 		if b, ok = r.engine.blockAt(rec.id, rec.copy); ok {
@@ -196,7 +196,7 @@ func (e *engine) blockAt(id block.ID, at place) (Block, bool) {
 	}, true
 }
 
-// name returns a record as the caller knows it.
+// name returns a record in the caller's form.
 func (rec nameRecord) name(at spot) Name {
 	depth := at.pos - 1
 	if at.pos == alone {

@@ -1,13 +1,13 @@
 package index
 
 // FindBatch is GetBatch with the records of the names, and costs a little more.
-// It also tells of names that lead nowhere, while the segment of their record is
+// It also returns names that lead nowhere, while the segment of their record is
 // alive. dst is as long as names; Parent is not known. It returns how many lead
 // to a block. Errors: ErrBroken, ErrClosed; then nothing is found.
 func (x *Index) FindBatch(names []Key, dst []Entry) (n int, err error) {
 	n, t, err := x.entries(names, dst)
 	if err == nil {
-		x.count.looked(len(names), n, t)
+		x.count.lookups(len(names), n, t)
 	}
 	return n, err
 }

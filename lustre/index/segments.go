@@ -2,7 +2,7 @@ package index
 
 import "sync/atomic"
 
-// segmentTable tells which numbers are of segments that are alive. Readers look
+// segmentTable has which numbers are of live segments. Readers look
 // numbers up without a lock; all else is guarded by the index's writing.
 type segmentTable struct {
 	pages  atomic.Pointer[[]*segmentPage]
@@ -45,7 +45,7 @@ func (t *segmentTable) set(number uint32, row segmentRow) {
 		t.count.Add(-1)
 		t.entries.Add(-int64(old.entries))
 	}
-	t.bury(number)
+	t.forget(number)
 	if row.dead {
 		t.dead[number] = row
 		t.deadEntries.Add(int64(row.entries))
@@ -59,8 +59,8 @@ func (t *segmentTable) set(number uint32, row segmentRow) {
 	slot.Store(&row)
 }
 
-// bury forgets a dead segment.
-func (t *segmentTable) bury(number uint32) {
+// forget drops a dead segment.
+func (t *segmentTable) forget(number uint32) {
 	t.deadEntries.Add(-int64(t.dead[number].entries))
 	delete(t.dead, number)
 }

@@ -16,8 +16,8 @@ type counters struct {
 	retunes, removed                atomic.Uint64
 }
 
-// looked counts a call that asked for so many things and found some.
-func (c *counters) looked(asked, found int, t trail) {
+// lookups counts a call that asked for so many things and found some.
+func (c *counters) lookups(asked, found int, t trail) {
 	c.hits.Add(uint64(found))
 	c.misses.Add(uint64(asked - found))
 	t.end()

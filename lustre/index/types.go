@@ -11,7 +11,7 @@ import (
 // Namespace is the hash of a namespace's text.
 type Namespace [16]byte
 
-// Key is the hash of a name: what the index knows of (namespace, key). The zero
+// Key is the hash of a name: what the index has of (namespace, key). The zero
 // Key is nobody's.
 type Key [16]byte
 
@@ -81,7 +81,7 @@ type Entry struct {
 	Block   Block
 }
 
-// NameOf returns the record that says n names the block id.
+// NameOf returns the record that n names the block id.
 func NameOf(id block.ID, n block.Name) Name { return NamespaceOf(n.Namespace).Name(id, n) }
 
 // Name is NameOf for a name of the namespace, which is not hashed again.
@@ -105,7 +105,7 @@ type Batch struct {
 	Texts []string
 }
 
-// SegmentState is what the index knows of one segment.
+// SegmentState is what the index has of one segment.
 type SegmentState struct {
 	Segment Segment
 	Mark    uint64

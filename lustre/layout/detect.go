@@ -38,7 +38,7 @@ func detect(path, root string) (Info, error) {
 	return i, nil
 }
 
-// clientVersion reads what the kernel module says of itself: "2.15.5", in
+// clientVersion reads the version of the kernel module: "2.15.5", in
 // releases before 2.13 among other lines.
 func clientVersion(root string) string {
 	for _, name := range []string{"sys/fs/lustre/version", "proc/fs/lustre/version"} {

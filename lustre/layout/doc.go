@@ -1,12 +1,9 @@
-// Package layout tells Lustre how to lay files out over its OSTs, and finds out
+// Package layout asks Lustre how to lay files out over its OSTs, and finds out
 // how it really did. It needs neither cgo nor the lfs program. On any other
 // file system every call says "no striping here" and changes nothing.
 //
 // Glossary
 //
-//	OST        a server's storage target; objects of files lie on OSTs
-//	stripe     one of the objects that the bytes of a file alternate between,
-//	           so many bytes (the stripe size) at a time
 //	pool       OSTs that an administrator has put together under a name
 //	component  a part of a file with stripes of its own; a file whose layout
 //	           has several is a PFL file, or composite

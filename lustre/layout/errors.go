@@ -62,7 +62,7 @@ type RefusedError struct {
 	Err   error
 }
 
-// Error names the path, the layout, what the kernel said, and what to check.
+// Error names the path, the layout, the kernel's error, and what to check.
 func (e *RefusedError) Error() string {
 	s := fmt.Sprintf("layout: %s: setstripe %s: %v", e.Path, e.Asked, e.Err)
 	if remedy := remedyOf(e.Err); remedy != "" {
@@ -95,7 +95,7 @@ func remedyOf(err error) string {
 	return ""
 }
 
-// isUnstriped reports whether err is the answer of a file system that knows no
+// isUnstriped reports whether err is the answer of a file system without
 // stripes.
 func isUnstriped(err error) bool {
 	return errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS)

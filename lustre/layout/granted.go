@@ -24,7 +24,7 @@ type Part struct {
 	Component
 	Start      int64
 	ID         uint32 // 0 in a plain layout and in a default
-	Flags      uint32 // FlagNames tells their meaning
+	Flags      uint32 // FlagNames has their meaning
 	Pattern    uint32 // as Lustre has it
 	Generation uint16
 	Objects    []Object // in the order of the stripes

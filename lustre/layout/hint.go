@@ -15,7 +15,7 @@ const (
 	adviceWillRead = 1
 )
 
-// Adviser tells the servers what will be read soon of segments
+// Adviser announces to the servers what will be read soon of segments
 // (segment.Adviser).
 type Adviser struct{}
 

@@ -21,8 +21,8 @@ const (
 	MaxPool     = 15                // bytes of a pool's name
 	MaxOnMDT    = 1 << 30           // bytes that lfs puts on a metadata server
 	leastCount  = -32               // that many stripes on each OST
-	poolIgnore  = "ignore"          // no pool, whatever the directory says
-	noInherit   = "inherit"         // as the directory says
+	poolIgnore  = "ignore"          // no pool, whatever the directory's default
+	noInherit   = "inherit"         // as the directory's default
 	noInherit15 = "none"            // what inherit was called before 2.15
 	maxParts    = 512               // components that anybody can want
 	maxEnd      = 1<<63 - 1 - 1<<16 // of a component
@@ -67,7 +67,7 @@ func (l Layout) Options() string {
 	inherited := Component{}
 	for _, c := range l.Components {
 		words = append(words, c.options(inherited)...)
-		inherited = c.inherit()
+		inherited = c.passedOn()
 	}
 	if len(words) == 0 {
 		return "-c 0" // says explicitly that everything is the default
@@ -106,8 +106,8 @@ func (c Component) options(inherited Component) []string {
 	return words
 }
 
-// inherit is what lfs takes over into the component behind c.
-func (c Component) inherit() Component {
+// passedOn is what lfs takes over into the component behind c.
+func (c Component) passedOn() Component {
 	return Component{Count: c.Count, Size: c.Size, Pool: c.Pool}
 }
 
@@ -212,7 +212,7 @@ func (c Component) checkSize() error {
 	return &OptionError{"-S", formatSize(c.Size), "not a multiple of 64 KiB below 4 GiB", "use 1m, 4m or 16m; 0 is the file system's default"}
 }
 
-// badPool tells why no pool can have this name; "" when one can.
+// badPool returns why no pool can have this name; "" when one can.
 func badPool(name string) string {
 	switch {
 	case len(name) > MaxPool:
@@ -233,7 +233,7 @@ func isWord(r rune) bool {
 // slow OST there is.
 const manyOSTs = 72
 
-// Warnings tells what works and is unwise, for files of fileBytes bytes.
+// Warnings returns what works and is unwise, for files of fileBytes bytes.
 func (l Layout) Warnings(fileBytes int64) []string {
 	var all []string
 	start := int64(0)

@@ -64,7 +64,7 @@ type parser struct {
 	done    []Component // those with their options complete
 	part    Component   // what options apply to
 	ended   bool        // part has its end
-	zero    string      // -c or -S was said to be 0 for part
+	zero    string      // -c or -S was given as 0 for part
 }
 
 // longOptions maps the long options of lfs setstripe to their letters. Those
@@ -80,7 +80,7 @@ var longOptions = map[string]string{
 	"component-id": "-I", "comp-id": "-I",
 }
 
-// refusals tells why an option that lfs has is not for segments.
+// refusals has why an option that lfs has is not for segments.
 var refusals = map[string][2]string{
 	"-i":              {"every segment would begin on one OST, which fills first and takes all of them with it when it is lost", "leave it out: the metadata server balances load and space, as man lfs-setstripe strongly recommends"},
 	"-o":              {"every segment would lie on the same OSTs, full or down as they may be", "use -p with a pool of these OSTs"},
@@ -234,7 +234,7 @@ func (p *parser) end(value string) error {
 			return err
 		}
 		p.done = append(p.done, p.part)
-		p.part = p.part.inherit()
+		p.part = p.part.passedOn()
 	}
 	p.part.End, p.ended = end, true
 	return nil

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Kind says in what respect a layout is not what was asked for.
+// Kind is in what respect a layout is not what was asked for.
 type Kind string
 
 // The kinds of differences.
@@ -23,7 +23,7 @@ const (
 	Components Kind = "components" // other components
 )
 
-// why tells what usually lies behind a difference.
+// why returns what usually causes a difference.
 var why = map[Kind]string{
 	Ignored:    "the site restricts setstripe (llite.*.enable_setstripe_gid), or the file was made with a layout before",
 	Fewer:      "only so many OSTs are active in the file system or in the pool (lfs osts, lfs pool_list), or setstripe is restricted",
@@ -58,7 +58,7 @@ func (d Difference) String() string {
 type Report struct {
 	Path        string
 	Asked       Layout
-	Striped     bool    // false: the file system knows no stripes
+	Striped     bool    // false: the file system has no stripes
 	Granted     Granted // read back; empty when a directory has no default
 	Differences []Difference
 	Err         error // why nothing could be set, or nothing read back
@@ -205,7 +205,7 @@ func describe(g Granted) string {
 	return g.String()
 }
 
-// String says in one line what was asked for and what is there.
+// String returns in one line what was asked for and what is there.
 func (r Report) String() string {
 	switch {
 	case !r.Striped && r.Err == nil:

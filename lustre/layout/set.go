@@ -10,7 +10,7 @@ import (
 )
 
 // Create makes a file that must not exist, opens it for reading and writing,
-// and asks for the layout. The report tells what was granted; on a file system
+// and asks for the layout. The report has what was granted; on a file system
 // without stripes its Striped is false and the file is like any other. When
 // the layout is refused there is no file, and the error matches ErrRefused.
 // The caller closes the file.
@@ -67,7 +67,7 @@ func create(path string, perm uint32, r *Report) (int, error) {
 
 // SetDefault gives the directory a layout for the files that will be made in
 // it. Files and directories that it has keep theirs. The zero layout changes
-// nothing; the report then tells the default that is there, if any. The error
+// nothing; the report then has the default that is there, if any. The error
 // matches ErrRefused when Lustre does not take the layout.
 func SetDefault(dir string, asked Layout) (Report, error) {
 	r := Report{Path: dir, Asked: asked}
@@ -131,7 +131,7 @@ func set(fd int, b []byte, composite bool) error {
 	})
 }
 
-// Read tells the layout of a file, or the default of a directory. A symbolic
+// Read returns the layout of a file, or the default of a directory. A symbolic
 // link is not followed. Errors match ErrNotLustre, ErrNoLayout (a directory
 // that gives files what its file system gives), ErrBadLayout, or the kernel's.
 func Read(path string) (Granted, error) {

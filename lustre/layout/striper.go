@@ -11,21 +11,21 @@ import (
 // here keeps a file from being written. Safe for concurrent use.
 type Striper struct {
 	asked Layout
-	tell  func(Report)
+	log   func(Report)
 
-	mu      sync.Mutex
-	refused error  // why the last directory has no default of ours
-	told    string // the layout that tell knows of
-	last    Report // on the newest file
+	mu       sync.Mutex
+	refused  error  // why the last directory has no default of ours
+	reported string // the layout of the last report
+	last     Report // on the newest file
 }
 
 // NewStriper makes a Striper that asks for a layout, the zero one to leave
-// everything to the file system. tell is called from the writer's goroutine with
+// everything to the file system. report is called from the writer's goroutine with
 // the report on the first file and on each that was granted another layout than
 // the one before; it must not block. It is never called for a file system
 // without stripes.
-func NewStriper(asked Layout, tell func(Report)) *Striper {
-	return &Striper{asked: asked, tell: tell}
+func NewStriper(asked Layout, report func(Report)) *Striper {
+	return &Striper{asked: asked, log: report}
 }
 
 // Prepare gives a new directory the default layout.
@@ -58,7 +58,7 @@ func (s *Striper) Describe(path string) string {
 	return granted.String()
 }
 
-// report tells what is new.
+// report passes on what is new.
 func (s *Striper) report(r Report, err error) {
 	s.mu.Lock()
 	r.Err = errors.Join(s.refused, err)
@@ -66,11 +66,11 @@ func (s *Striper) report(r Report, err error) {
 	if r.Err != nil {
 		known += r.Err.Error()
 	}
-	fresh := known != s.told
-	s.told, s.last = known, r
+	fresh := known != s.reported
+	s.reported, s.last = known, r
 	s.mu.Unlock()
-	if fresh && s.tell != nil {
-		s.tell(r)
+	if fresh && s.log != nil {
+		s.log(r)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// ErrBadOption says which option can not be.
+// ErrBadOption is an option that can not be.
 var ErrBadOption = errors.New("tuner: bad option")
 
 // Setting is what is tuned.

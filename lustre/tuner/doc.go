@@ -2,7 +2,7 @@
 // work it does: the adaptive controller of SGLang-LSM §3.3 and appendix C. It
 // is pure: counts in, decisions out, no clock, no I/O, and the same input gives
 // the same output. One goroutine at a time uses a Tuner. The package does not
-// touch an index: it says how one should be shaped, and is told what it holds.
+// touch an index: it computes how one should be shaped, from what it holds.
 //
 // Glossary
 //
@@ -12,12 +12,10 @@
 //	operation one entry put, one point lookup that hits or misses, or one
 //	          range scan
 //	mix       shares of these four in the operations of the window
-//	window    the last operations, some thousands; older ones are forgotten
 //	shift     how far the mix has moved since it was last judged, 0 to 1: half
 //	          the sum of the changes of each kind's share, of the cost or of
 //	          the count, whichever moved more. Shares of the count alone would
 //	          not do: puts come by the hundred for one scan
-//	page      the unit of cost: reading one page of the index at random
 //
 // # Costs
 //

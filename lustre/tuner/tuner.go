@@ -168,7 +168,7 @@ func (t *Tuner) judge(tree Tree, d Decision) Decision {
 // Pending returns the change that waits to be made.
 func (t *Tuner) Pending() (Decision, bool) { return t.pending, t.pending.Pending() }
 
-// Done says that a change was made, or, with an error, that it could not be:
+// Done reports that a change was made, or, with an error, that it could not be:
 // then it is proposed again after MinOps operations at the earliest. A
 // decision that is no longer pending, made nevertheless, is what the index has
 // now. Other decisions are ignored.

@@ -26,7 +26,7 @@ func (p *pin) Lend() bool {
 	t := p.tier
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.lends && !p.done && t.alloc.Lend(p.slot.offset, p.slot.info.Size)
+	return t.lends && !p.done && t.alloc.MarkLent(p.slot.offset, p.slot.info.Size)
 }
 
 // free gives the room of a payload back; one that is lent, once it has new

@@ -2,13 +2,7 @@
 //
 // Glossary
 //
-//	peer     a small service that a rank serves for the suite: NewPeer
 //	remote   the suite's end of that service: it sends the peer commands
-//	client   the rank on which Run runs; it serves a peer too
-//	block    bytes that a peer put into its region on command; what they are
-//	         follows from a seed, so both sides know them
-//	fault    something that a fabric did to a peer and never may, such as
-//	         releasing a hold twice
 //
 // Peers may live in other processes: their owner serves NewPeer and waits for
 // Peer.Quit. A fabric's own test calls Run with the client's fabric and the

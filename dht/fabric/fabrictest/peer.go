@@ -64,7 +64,7 @@ func NewPeer() (*Peer, error) {
 	return p, nil
 }
 
-// Memory is the region's memory, for fabrics that must be told of it. It dies
+// Memory is the region's memory, for fabrics that must register it. It dies
 // with Close.
 func (p *Peer) Memory() []byte { return p.memory.Bytes() }
 

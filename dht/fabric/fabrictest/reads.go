@@ -193,7 +193,7 @@ func (s *suite) evictUnderReads(t *testing.T) {
 	}
 }
 
-// rightOrStale reads once and tells whether the block was still there.
+// rightOrStale reads once and reports whether the block was still there.
 func (s *suite) rightOrStale(t *testing.T, r Remote, src fabric.Source, g *target, seed uint64) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -137,7 +137,7 @@ func (r Remote) Stats(ctx context.Context) (Stats, error) {
 	return Stats{Calls: int64(n[0]), Running: int64(n[1]), Holds: int64(n[2]), Faults: int64(n[3]), Blocks: int64(n[4])}, nil
 }
 
-// Quit tells the peer that it is not needed any more: see Peer.Quit.
+// Quit ends the peer, which is not needed any more: see Peer.Quit.
 func (r Remote) Quit(ctx context.Context) error {
 	_, err := r.command(ctx, opQuit, 0, 0)
 	return err
@@ -147,7 +147,7 @@ func (r Remote) Quit(ctx context.Context) error {
 // bytes of a longer one.
 func Fill(p []byte, seed uint64) { rand.NewChaCha8(key(seed)).Read(p) }
 
-// Check tells whether p holds the bytes that Fill gives for seed, from the
+// Check reports whether p holds the bytes that Fill gives for seed, from the
 // offset from on.
 func Check(p []byte, seed uint64, from int64) error {
 	r := rand.NewChaCha8(key(seed))

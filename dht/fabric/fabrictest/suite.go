@@ -199,7 +199,7 @@ func (g *target) reset() {
 	}
 }
 
-// intact tells whether the guards are what they were.
+// intact reports whether the guards are what they were.
 func (g *target) intact() bool {
 	for _, side := range [][]byte{g.whole[:guard+1], g.whole[len(g.whole)-guard:]} {
 		for _, b := range side {

@@ -102,7 +102,7 @@ func (d *driven) receiving() int {
 }
 
 // cancelAll asks MPI once to give up all receives, and returns a function that
-// tells whether nothing is under way any more.
+// reports whether nothing is under way any more.
 func (f *Fabric) cancelAll() func() bool {
 	asked := false
 	return func() bool {

@@ -6,11 +6,8 @@
 //	driver     who may call MPI now: one goroutine at a time
 //	leader     a caller that is the driver until its own answer is here, so that
 //	           no goroutine has to be woken for it
-//	watch      the goroutine that is the driver when no caller is: it serves the
-//	           other ranks, on a thread of its own
 //	control    a small message with a fixed tag: a request, an answer, a status
 //	data       a payload or a long body, with a tag of its own for each request
-//	tombstone  a request that nobody waits for any more, but that MPI still knows
 //	nap        how long the watch sleeps when nothing happens
 //
 // A read is two-sided: the reader posts the receive straight into the caller's

@@ -27,7 +27,7 @@ const (
 // poster is what the driver can be given to do.
 type poster interface{ post() }
 
-// finisher is told of the end of a request that it started.
+// finisher is called at the end of a request that it started.
 type finisher interface{ finished(mpi.Done) }
 
 // driven is what only the driver may touch.
@@ -60,7 +60,7 @@ func (d *driven) init(f *Fabric) error {
 	return nil
 }
 
-// send starts a send that by is told of.
+// send starts a send; by is called at its end.
 func (d *driven) send(by finisher, b []byte, to, tag int) error {
 	if d.set == nil {
 		return fabric.ErrClosed
@@ -70,7 +70,7 @@ func (d *driven) send(by finisher, b []byte, to, tag int) error {
 	return err
 }
 
-// receive starts a receive that by is told of, and returns its slot.
+// receive starts a receive and returns its slot; by is called at its end.
 func (d *driven) receive(by finisher, b []byte, from, tag int) (int, error) {
 	if d.set == nil {
 		return -1, fabric.ErrClosed
@@ -114,7 +114,7 @@ func (f *Fabric) submit(p poster) {
 }
 
 // pass posts what is queued, lets MPI work, and deals with what it has done.
-// It tells whether anything happened. The driver calls it.
+// It reports whether anything happened. The driver calls it.
 func (f *Fabric) pass(spins int, yield bool) bool {
 	d := &f.driven
 	worked := f.drain()
@@ -127,7 +127,7 @@ func (f *Fabric) pass(spins int, yield bool) bool {
 		time.Sleep(time.Millisecond) // MPI is broken: do not burn a core on it
 	}
 	d.ended = d.ended[:0]
-	for _, r := range done { // all slots are free now, and what is told may fill them again
+	for _, r := range done { // all slots are free now, and the callbacks may fill them again
 		d.ended = append(d.ended, d.slots[r.Slot])
 		d.slots[r.Slot] = nil
 	}

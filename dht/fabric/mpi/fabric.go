@@ -54,7 +54,7 @@ type Fabric struct {
 	closeErr error
 }
 
-// peer is what SetPeer said of a rank.
+// peer is a rank as SetPeer set it.
 type peer struct {
 	mu          sync.Mutex
 	incarnation uint64
@@ -62,7 +62,7 @@ type peer struct {
 }
 
 // New makes the fabric of a world. All ranks call it; one world has one fabric.
-// Until SetPeer says otherwise, all ranks are alive. The world must be stopped
+// All ranks are alive until SetPeer changes that. The world must be stopped
 // after Close.
 func New(w *mpi.World, o Options) (*Fabric, error) {
 	f := &Fabric{
@@ -286,7 +286,7 @@ func (l *lingering) Done() <-chan struct{} { return l.done }
 // Unwrap gives the cause.
 func (l *lingering) Unwrap() error { return l.error }
 
-// wrapRead says what was read, and keeps a lingering error lingering.
+// wrapRead reports what was read, and keeps a lingering error lingering.
 func wrapRead(from fabric.Rank, src fabric.Source, err error) error {
 	l, lingers := errors.AsType[*lingering](err)
 	if lingers {

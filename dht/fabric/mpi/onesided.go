@@ -86,7 +86,7 @@ func (d *driven) copies(o *op) bool {
 }
 
 // lives reads a byte of the memory, as MPI will: a process that is being killed
-// loses its memory before anything else tells that.
+// loses its memory before anything else shows that.
 func (p *exposed) lives() bool {
 	var b [1]byte
 	local := []unix.Iovec{{Base: &b[0], Len: 1}}
@@ -182,7 +182,7 @@ func notOffered(here error) string {
 	return "not offered: " + here.Error()
 }
 
-// meet tells the ranks of each other. here is whether all are processes that
+// meet exchanges what ranks need of each other. here is whether all are processes that
 // can see each other's end.
 func (d *driven) meet(o Options) (peers []exposed, here bool, err error) {
 	all, err := d.f.comm.Gather([]int64{whereabouts(), int64(os.Getpid()), int64(o.Region), int64(len(o.Memory)), int64(uintptr(unsafe.Pointer(unsafe.SliceData(o.Memory))))})
@@ -252,7 +252,7 @@ func (p *prober) run(w *mpi.Window) (served bool, err error) {
 	return served, nil
 }
 
-// agree tells whether all ranks say yes.
+// agree reports whether all ranks say yes.
 func (p *prober) agree(yes bool) (bool, error) {
 	b := p.memory[2*probeSize:]
 	binary.NativeEndian.PutUint32(b, 0)

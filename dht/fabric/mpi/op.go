@@ -14,7 +14,7 @@ import (
 )
 
 // States of an op. A waiting one is ended once: by the driver, who writes the
-// result and then says finished, or by its caller, who gives up.
+// result and then sets finished, or by its caller, who gives up.
 const (
 	opWaiting uint32 = iota
 	opEnding
@@ -97,7 +97,7 @@ func (o *op) post() {
 	o.control, o.body = nil, nil
 }
 
-// refuse ends an op of which MPI knows nothing.
+// refuse ends an op that MPI was not given.
 func (o *op) refuse(err error) {
 	o.control.drop()
 	if o.body != nil {
@@ -155,7 +155,7 @@ func (o *op) abandon(err error) (error, bool) {
 	return err, ok
 }
 
-// free tells the caller, who has given up, that dst is its own again.
+// free reports to a caller that gave up that dst is its own again.
 func (o *op) free() {
 	if o.freed.CompareAndSwap(false, true) {
 		close(o.left)
@@ -193,8 +193,8 @@ func (o *op) finished(r mpi.Done) {
 	}
 }
 
-// told is the arrival of a read's status.
-func (o *op) told(err error) {
+// statusArrived handles the arrival of a read's status.
+func (o *op) statusArrived(err error) {
 	o.answered, o.failure = true, err
 	if o.receiving {
 		return // an empty message ends the receive

@@ -42,7 +42,7 @@ func (f *Fabric) handle(from fabric.Rank, b []byte) {
 			return // it was answered before
 		}
 		if h.kind == kindStatus && o.read {
-			o.told(h.status.err(from, string(body)))
+			o.statusArrived(h.status.err(from, string(body)))
 			return
 		}
 		f.answered(o, h, body)
@@ -119,7 +119,7 @@ func (f *Fabric) enter() fabric.Handler {
 
 func (f *Fabric) leave() { f.handling.Add(-1) }
 
-// answer has the handler answer a call and sends what it said.
+// answer runs the handler of a call and sends its answer.
 func (f *Fabric) answer(from fabric.Rank, h header, req []byte, arrived time.Time) {
 	defer f.leave()
 	reply := header{kind: kindAnswer, status: statusClosed, id: h.id, tag: h.tag}
@@ -237,7 +237,7 @@ func (s *served) release() {
 	}
 }
 
-// nothing is told of the end of sends that nobody waits for.
+// nothing is called at the end of sends that nobody waits for.
 type nothing struct{}
 
 func (nothing) finished(mpi.Done) {}

@@ -1,13 +1,8 @@
 // Package sim is a fabric inside one process, for tests and for the scale
-// simulator: ranks without sockets, and a network that can be told to fail.
+// simulator: ranks without sockets, and a network that fails on request.
 //
 // Glossary
 //
-//	world      the network and the ranks on it
-//	link       one direction between two ranks; its delays and losses come from
-//	           a source seeded by the world's seed and the two ranks
-//	lost       sent and never delivered: the caller waits for its deadline
-//	partition  groups of ranks between which everything is lost
 //	killed     a rank from and to which everything is lost, until its number
 //	           joins again
 //
@@ -20,7 +15,7 @@
 // A read copies in two pieces and asks the handler for its hold twice, so that
 // evictions under a read do happen here too.
 //
-// A rank that has not been told of another by SetPeer takes it for alive. The
+// A rank takes another one for alive until SetPeer. The
 // package does not model bandwidth: what a message takes does not grow with its
 // size.
 package sim

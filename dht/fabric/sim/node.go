@@ -95,7 +95,7 @@ func (n *node) Close() error {
 	}
 }
 
-// settle tells Close of the end of the last operation. n.mu is held.
+// settle wakes Close at the end of the last operation. n.mu is held.
 func (n *node) settle() {
 	if n.idle == nil || len(n.own)+len(n.guests) > 0 {
 		return
@@ -281,7 +281,7 @@ func (n *node) Call(ctx context.Context, to fabric.Rank, req []byte) ([]byte, er
 	return answer, nil
 }
 
-// ask is one exchange: an answer, or what the handler said instead, or the
+// ask is one exchange: an answer, or the handler's error, or the
 // fate of the messages.
 func (o *operation) ask(req []byte) (answer []byte, remote *fabric.RemoteError, err error) {
 	peer, g, h, err := o.reach(len(req))

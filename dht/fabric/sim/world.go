@@ -118,7 +118,7 @@ func (t *traffic) count(bytes int) {
 	t.bytes.Add(int64(bytes))
 }
 
-// route says what becomes of a message from a node to a rank: the node that
+// route reports what becomes of a message from a node to a rank: the node that
 // gets it, or errLost, or errReset when nobody is there.
 func (w *World) route(from *node, to fabric.Rank) (*node, error) {
 	w.mu.RLock()

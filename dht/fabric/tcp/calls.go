@@ -349,7 +349,7 @@ func (a *answerer) answer(ctx context.Context, id uint64, req []byte) {
 		frame.kind, answer = kindFailure, []byte(clip(err.Error()))
 	}
 	if ctx.Err() != nil {
-		return // its own deadline tells the caller the same
+		return // the caller's own deadline ends it
 	}
 	if whole := frame.frame(answer); !a.queue.try(whole) {
 		select {

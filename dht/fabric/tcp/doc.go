@@ -3,15 +3,13 @@
 //
 // Glossary
 //
-//	stream     one TCP connection from a rank to another. The rank that opened
-//	           it asks, the other answers; both have streams to each other
 //	calls      the stream of a peer that carries all calls, many at a time
 //	payloads   the streams of a peer that carry reads, one at a time each, so
 //	           that no call waits behind a payload
-//	greeting   what both sides say first; with a code (HMAC) over both greetings
-//	           it proves that they know the job's secret
-//	life       what is known and open of one incarnation of a peer, from when it
-//	           is told alive until it is told gone
+//	greeting   what both sides send first; with a code (HMAC) over both greetings
+//	           it proves that they have the job's secret
+//	life       what is open of one incarnation of a peer, from when it
+//	           is reported alive until it is reported gone
 //	wire       the descriptor of a payload stream, outside of Go's poller, which
 //	           would wake a thread for each piece of a payload that arrives
 //
@@ -25,6 +23,6 @@
 // Where both ranks have an authority, MUNGE, they also prove to run as one user:
 // who only got hold of the secret is not let in.
 //
-// This package does not find ranks or decide who is alive: it is told addresses
-// and incarnations (dht/members).
+// This package does not find ranks or decide who is alive: dht/members has addresses
+// and incarnations.
 package tcp

@@ -27,7 +27,7 @@ type Fabric struct {
 	kernel    chan struct{} // taken while a thread waits in the kernel for a payload
 	lingering chan struct{} // taken while one waits there for the next read
 
-	half     *halfopen.Table // streams whose opener has not proved that it knows the secret
+	half     *halfopen.Table // streams whose opener has not proved that it has the secret
 	vouching chan struct{}   // taken while the authority is asked about an opener that has
 
 	serving chan struct{} // closed by Serve
@@ -237,7 +237,7 @@ func (f *Fabric) read(ctx context.Context, from fabric.Rank, src fabric.Source, 
 	return l.read(ctx, src, dst)
 }
 
-// cause says why something that waited for ctx or for the end of a life ended:
+// cause reports why something that waited for ctx or for the end of a life ended:
 // ctx's error comes last, for the fabric's own end ends what hangs on it too.
 func (f *Fabric) cause(ctx context.Context, l *life) error {
 	switch {
@@ -318,7 +318,7 @@ func (f *Fabric) receive(conn net.Conn, place *halfopen.Place, crowded bool) {
 }
 
 // admit lets a rank of the job in. It calls proved when the opener has proved
-// that it knows the secret, and goes on if that succeeds. While many are
+// that it has the secret, and goes on if that succeeds. While many are
 // half-open, an opener has greetingLimit to say who it is.
 func (f *Fabric) admit(conn net.Conn, crowded bool, proved func() error) (greeting, error) {
 	end := time.Now().Add(f.options.OpenTimeout)

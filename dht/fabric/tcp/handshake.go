@@ -31,7 +31,7 @@ const (
 	forPayloads
 )
 
-// greeting is what each side says of itself.
+// greeting is what each side sends first.
 type greeting struct {
 	version     uint16
 	purpose     purpose
@@ -203,7 +203,7 @@ func (id *identity) open(ctx context.Context, rw io.ReadWriter, p purpose, to fa
 // may be nil.
 type steps struct {
 	greeted func() error // the opener has sent a greeting
-	proved  func() error // it has proved that it knows the secret
+	proved  func() error // it has proved that it has the secret
 }
 
 // take calls a step, if it is not nil.

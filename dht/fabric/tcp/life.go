@@ -89,7 +89,7 @@ func (l *life) connect(ctx context.Context, p purpose) (net.Conn, error) {
 		if err == nil {
 			_ = conn.Close()
 		}
-		return nil, cause // says nothing of the peer
+		return nil, cause // not the peer's fault
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,7 +154,7 @@ func tune(conn net.Conn) error {
 	return nil
 }
 
-// drain says goodbye so that what was written is not lost: closing with
+// drain ends a stream so that what was written is not lost: closing with
 // something left to receive would make the kernel drop it.
 func drain(conn net.Conn) {
 	if t, ok := conn.(*net.TCPConn); ok && t.CloseWrite() == nil {
@@ -162,7 +162,7 @@ func drain(conn net.Conn) {
 	}
 }
 
-// lost tells whether an error is the ordinary end of a stream.
+// lost reports whether an error is the ordinary end of a stream.
 func lost(err error) bool {
 	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)

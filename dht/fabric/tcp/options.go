@@ -25,7 +25,7 @@ type Options struct {
 	// Listen is the host and port to listen on; port 0 takes a free one.
 	Listen string
 
-	// Advertise is the host, or host and port, that others are told. It is
+	// Advertise is the host, or host and port, that others are given. It is
 	// needed when Listen names no host.
 	Advertise string
 
@@ -150,7 +150,7 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// advertised is the address that others are told.
+// advertised is the address that others are given.
 func (o *Options) advertised(listening net.Addr) (string, error) {
 	host, port, err := net.SplitHostPort(listening.String())
 	if err != nil {

@@ -46,7 +46,7 @@ func isRemote(err error) bool {
 	return ok
 }
 
-// named says in a RemoteError who the peer is.
+// named adds the peer to a RemoteError.
 func (l *life) named(err error) error {
 	if re, ok := errors.AsType[*fabric.RemoteError](err); ok {
 		re.Peer = l.peer.Rank

@@ -35,7 +35,7 @@ func newQueue(conn net.Conn) *queue {
 }
 
 // try sends a frame if nothing else is being sent and the stream has room; it
-// does not wait. It tells whether the frame is on its way. Errors are left to
+// does not wait. It reports whether the frame is on its way. Errors are left to
 // the goroutine: the stream does not get better.
 func (q *queue) try(frame []byte) bool {
 	if q.raw == nil || len(frame) > atOnce || len(q.frames) > 0 || !q.mu.TryLock() {

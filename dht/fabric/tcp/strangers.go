@@ -13,7 +13,7 @@ import (
 type StreamError struct {
 	Remote net.Addr
 	From   fabric.Rank // as the opener's greeting has it
-	Proved bool        // the opener knows the secret, so that From may be believed
+	Proved bool        // the opener has the secret, so that From may be believed
 	Err    error
 }
 

@@ -33,7 +33,7 @@ func newWire(nc net.Conn) (*wire, error) {
 	return &wire{fd: fd}, nil
 }
 
-// idle tells whether a wire between two reads is as it should be: open, with
+// idle reports whether a wire between two reads is as it should be: open, with
 // nothing to receive.
 func (w *wire) idle() bool {
 	var b [1]byte

@@ -2,8 +2,9 @@
 //
 // Glossary
 //
-//	public trace   one that others published; it lies beside the checkout, in
-//	               ../shared/traces, and is never part of it
+//	public trace   one that others published; it lies in the folder
+//	               traces of a folder named shared beside the checkout, and is
+//	               never part of it
 //
 // The package neither reads nor downloads traces.
 package tracetest

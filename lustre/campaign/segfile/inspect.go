@@ -129,7 +129,7 @@ type inspector struct {
 	remains bool    // or something is left of one
 	entries []Entry // of the footer
 	count   uint64  // of frames, as the footer says
-	told    int     // entries of the footer that frames told of too
+	matched int     // entries of the footer that frames have too
 	differ  bool    // one that they did not
 	frames  []inspected
 	gaps    []gap

@@ -272,12 +272,12 @@ func (in *inspector) compare(fr *inspected) {
 		if len(in.gaps) > 0 || in.differ {
 			break
 		}
-		if in.told >= len(in.entries) || !same(in.entries[in.told], e) {
+		if in.matched >= len(in.entries) || !same(in.entries[in.matched], e) {
 			in.differ = true
-			in.damage(BadMatch, e.At, 0, "an entry of frame %d is not entry %d of the footer", fr.number, in.told)
+			in.damage(BadMatch, e.At, 0, "an entry of frame %d is not entry %d of the footer", fr.number, in.matched)
 			break
 		}
-		in.told++
+		in.matched++
 	}
 	fr.entries = nil
 }
@@ -289,9 +289,9 @@ func (in *inspector) compareCounts() {
 		unknown += fr.unknown
 	}
 	whole := len(in.gaps) == 0 && in.tail == in.end
-	if whole && !in.differ && (in.told != len(in.entries) || unknown != in.v.Unknown || in.count != uint64(len(in.frames))) {
+	if whole && !in.differ && (in.matched != len(in.entries) || unknown != in.v.Unknown || in.count != uint64(len(in.frames))) {
 		in.damage(BadMatch, in.end, in.v.Size-in.end, "the footer tells of %d entries in %d frames, there are %d in %d",
-			len(in.entries)+in.v.Unknown, in.count, in.told+unknown, len(in.frames))
+			len(in.entries)+in.v.Unknown, in.count, in.matched+unknown, len(in.frames))
 	}
 }
 

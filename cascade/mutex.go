@@ -1,0 +1,25 @@
+package cascade
+
+import "sync"
+
+// lateMutex is a mutex whose holder can leave for later what may wait, such as
+// writing a log line.
+type lateMutex struct {
+	sync.Mutex
+	after []func()
+}
+
+// later has fn called once the mutex is unlocked. The caller holds it.
+func (m *lateMutex) later(fn func()) { m.after = append(m.after, fn) }
+
+// Unlock unlocks the mutex, and does what was left for later.
+func (m *lateMutex) Unlock() {
+	after := m.after
+	if after != nil {
+		m.after = nil
+	}
+	m.Mutex.Unlock()
+	for _, fn := range after {
+		fn()
+	}
+}

@@ -1,0 +1,337 @@
+package names
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"cascadekv/internal/block"
+)
+
+// Graph is all names of one rank. It is not safe for concurrent use.
+//
+// The invariant of holds: in each level, the holds on a block that the changes
+// have added up to are, over its names, their children in the level, plus its
+// held leases in the last one. So a block with a child in the same level is no
+// victim, and eviction leaves no hole in a chain (design.md §5).
+type Graph struct {
+	changes
+	spaces map[string]*Space
+	last   int // level that leases hold blocks in
+
+	names      int   // with a block
+	bytes      int64 // their cost
+	referenced int64 // bytes of their blocks
+	seq        uint64
+
+	leases     leaseHeap
+	heldLeases leaseHeap
+	owned      map[string]*Lease // the newest of each owner
+	held       int64             // bytes held by leases
+	expiries   expiryHeap
+}
+
+// KeepSpaces is how many namespaces a graph keeps though they have no names.
+const KeepSpaces = 256
+
+// New returns an empty graph of a rank whose leases hold blocks in the level
+// last.
+func New(last int) *Graph {
+	return &Graph{
+		spaces: map[string]*Space{}, last: last, owned: map[string]*Lease{},
+		leases: leaseHeap{which: allLeases}, heldLeases: leaseHeap{which: heldLeases},
+	}
+}
+
+// Len returns the number of names with a block.
+func (g *Graph) Len() int { return g.names }
+
+// Bytes returns about how many bytes of heap the names with a block take.
+func (g *Graph) Bytes() int64 { return g.bytes }
+
+// Referenced returns the bytes of the blocks of all names.
+func (g *Graph) Referenced() int64 { return g.referenced }
+
+// Space returns a namespace, nil when there is none.
+func (g *Graph) Space(ns string) *Space { return g.spaces[ns] }
+
+// AddSpace returns a namespace, making one when needed.
+func (g *Graph) AddSpace(ns string) *Space {
+	sp := g.spaces[ns]
+	if sp == nil {
+		ns = strings.Clone(ns) // it may be a part of a request
+		sp = &Space{name: ns, byKey: map[string]*Name{}}
+		g.spaces[ns] = sp
+	}
+	return sp
+}
+
+// Spaces returns the names of all namespaces, in no order.
+func (g *Graph) Spaces() []string { return slices.Collect(maps.Keys(g.spaces)) }
+
+// SpaceCount returns how many namespaces there are.
+func (g *Graph) SpaceCount() int { return len(g.spaces) }
+
+// Get returns a name or placeholder, visible or not; nil when there is neither.
+func (g *Graph) Get(ns, key string) *Name {
+	sp := g.spaces[ns]
+	if sp == nil {
+		return nil
+	}
+	return sp.byKey[key]
+}
+
+// Lookup returns a visible name, or nil.
+func (g *Graph) Lookup(ns, key string, now func() time.Time) *Name {
+	n := g.Get(ns, key)
+	if n == nil || !n.Visible(now) {
+		return nil
+	}
+	return n
+}
+
+// Tick returns the next sequence number: a hybrid clock (block.Name.Seq).
+func (g *Graph) Tick(now time.Time) uint64 {
+	g.seq = max(g.seq+1, uint64(now.UnixNano()))
+	return g.seq
+}
+
+// Observe makes all later ticks greater than a sequence number.
+func (g *Graph) Observe(seq uint64) { g.seq = max(g.seq, seq) }
+
+// Put points the name that r describes at b, replacing what it pointed to, as a
+// put of now. Parent decides about the depth where it is stored. With keepTTL
+// the name expires when what it replaces does.
+//
+// Whatever instant the process dies at, one of the two versions is on record:
+// the new one is written before the old one is withdrawn.
+func (g *Graph) Put(r block.Name, keepTTL bool, b *Block, now time.Time) *Name {
+	n := g.rebind(r, keepTTL, b, now)
+	n.put = n.record.Seq
+	return n
+}
+
+// Copy is Put of a copy of another rank's block, with the put stamp r.Seq.
+func (g *Graph) Copy(r block.Name, b *Block, now time.Time) *Name {
+	g.Observe(r.Seq)
+	n := g.rebind(r, false, b, now)
+	n.put = r.Seq
+	return n
+}
+
+// Restore points a name at a block that a tier has on record with it.
+func (g *Graph) Restore(r block.Name, b *Block) *Name {
+	n, was, old := g.displace(r)
+	r.Namespace, r.Key = n.space.name, n.record.Key // one copy of them
+	if n.parent != nil {
+		r.Parent = n.parent.record.Key
+	}
+	n.record, n.put = r, r.Seq
+	g.attach(n, b)
+	g.displaced(n, was, old)
+	return n
+}
+
+func (g *Graph) rebind(r block.Name, keepTTL bool, b *Block, now time.Time) *Name {
+	n, was, old := g.displace(r)
+	r.Namespace, r.Key = n.space.name, n.record.Key
+	if was != nil && keepTTL {
+		r.Expires = old.Expires
+	}
+	if n.parent != nil {
+		r.Parent = n.parent.record.Key // one copy of it
+		if n.parent.block != nil {
+			r.Depth = n.parent.record.Depth + 1
+		}
+	}
+	n.record = r
+	g.relink(n, b, was, old, now)
+	g.displaced(n, was, old)
+	return n
+}
+
+// displace takes the name that r describes from the block that it stands for, and
+// gives it its new parent.
+func (g *Graph) displace(r block.Name) (n *Name, was *Block, old block.Name) {
+	n = g.AddSpace(r.Namespace).node(r.Key)
+	was, old = n.block, n.record
+	if was != nil {
+		g.endLeases(n)
+		g.detach(n)
+		if r.Bound && !old.Bound {
+			g.add(Removed, n, was)
+		}
+	}
+	n.setParent(r.Parent)
+	return n, was, old
+}
+
+// displaced ends what displace began.
+func (g *Graph) displaced(n *Name, was *Block, old block.Name) {
+	if !n.record.Bound && (was != n.block || old.Bound) {
+		g.add(Stored, n, n.block)
+	}
+	if was != nil && len(was.names) == 0 {
+		g.add(Empty, nil, was)
+	}
+}
+
+// relink attaches n to the block to and moves its record there from the block was
+// (nil: none), where it is old. The withdrawal of the old record lies between the
+// two in time, for a tier may take it for one of every record before it.
+func (g *Graph) relink(n *Name, to, was *Block, old block.Name, now time.Time) {
+	old.Seq = g.Tick(now)
+	n.record.Seq = g.Tick(now)
+	g.attach(n, to)
+	g.add(Link, n, to)
+	if was != nil && was != to {
+		g.unlink(was, old)
+	}
+}
+
+// Move makes n a name of another block with the same bytes. Its leases go with
+// it, but none is held.
+func (g *Graph) Move(n *Name, to *Block, now time.Time) {
+	g.unholdLeases(n)
+	was, old := n.block, n.record
+	g.detach(n)
+	g.relink(n, to, was, old, now)
+}
+
+// Withdraw ends a name with a block as of a sequence number: its records are
+// withdrawn, and so is the node if nothing needs it.
+func (g *Graph) Withdraw(n *Name, seq uint64) {
+	g.endLeases(n)
+	gone := n.record
+	gone.Seq = seq
+	g.unlink(n.block, gone)
+	g.end(n)
+}
+
+// Drop ends a name whose block is in no tier any more, and with it all records.
+func (g *Graph) Drop(n *Name) {
+	g.endLeases(n)
+	g.end(n)
+}
+
+func (g *Graph) end(n *Name) {
+	b := n.block
+	g.detach(n)
+	if !n.record.Bound {
+		g.add(Removed, n, b)
+	}
+	g.add(Gone, n, b)
+	n.space.delist(n)
+	if len(b.names) == 0 {
+		g.add(Empty, nil, b)
+	}
+	n.prune()
+	if sp := n.space; len(sp.byKey) == 0 && len(g.spaces) > KeepSpaces && g.spaces[sp.name] == sp {
+		delete(g.spaces, sp.name) // and what was counted of it
+	}
+}
+
+// Expire sets when a name with a block ends, as a put of now; the zero time means
+// never.
+func (g *Graph) Expire(n *Name, at, now time.Time) {
+	n.record.Expires, n.record.Seq = at, g.Tick(now)
+	n.put = n.record.Seq // copies of other ranks end when they did: they give way
+	if !at.IsZero() {
+		g.expiries.push(n, g.names)
+	}
+	g.add(Link, n, n.block)
+	g.add(Renewed, n, n.block)
+}
+
+// NextExpired returns a name that has expired by now, each once; nil for none.
+func (g *Graph) NextExpired(now time.Time) *Name { return g.expiries.next(now) }
+
+// attach makes n a name of b.
+func (g *Graph) attach(n *Name, b *Block) {
+	n.block = b
+	b.add(n)
+	n.space.enlist(n)
+	g.countStored(n, 1)
+	g.account(n, b, 1)
+	for level := range Levels {
+		if b.In(level) {
+			g.hold(b, level, n.resident[level])
+			g.countChild(n, level, 1)
+		}
+	}
+	if !n.record.Expires.IsZero() {
+		g.expiries.push(n, g.names)
+	}
+	g.add(Bound, n, b)
+}
+
+// detach undoes attach. The block stays, even without names; n keeps its place in
+// the list, so that no scan passes over a name that only changes its block.
+func (g *Graph) detach(n *Name) {
+	b := n.block
+	for level := range Levels {
+		if b.In(level) {
+			g.countChild(n, level, -1)
+			g.hold(b, level, -n.resident[level])
+		}
+	}
+	n.block = nil
+	g.countStored(n, -1)
+	b.remove(n)
+	g.account(n, b, -1)
+	g.add(Unbound, n, b)
+}
+
+func (g *Graph) account(n *Name, b *Block, by int64) {
+	n.space.referenced += by * b.Info.Size
+	g.referenced += by * b.Info.Size
+	g.names += int(by)
+	g.bytes += by * n.cost()
+}
+
+// countStored counts n among its parent's children with a block, or no more.
+func (g *Graph) countStored(n *Name, by int32) {
+	if p := n.parent; p != nil {
+		p.addStored(by)
+		if p.block != nil {
+			g.add(Needed, nil, p.block)
+		}
+	}
+}
+
+// countChild counts n among its parent's children that are in a level, or no
+// more.
+func (g *Graph) countChild(n *Name, level int, by int32) {
+	if p := n.parent; p != nil {
+		p.resident[level] += by
+		if p.block != nil && p.block.In(level) {
+			g.hold(p.block, level, by)
+		}
+	}
+}
+
+// Enter records that b came to a level.
+func (g *Graph) Enter(b *Block, level int) {
+	b.levels |= 1 << level
+	for _, n := range b.names {
+		g.hold(b, level, n.resident[level])
+	}
+	for _, n := range b.names {
+		g.countChild(n, level, 1)
+	}
+	g.add(Moved, nil, b)
+}
+
+// Leave records that b leaves a level. What its names held there, and what held
+// b there, is released: the owner must not forget b's place before that.
+func (g *Graph) Leave(b *Block, level int) {
+	for _, n := range b.names {
+		g.countChild(n, level, -1)
+		if level == g.last {
+			g.unholdLeases(n)
+		}
+	}
+	b.levels &^= 1 << level
+	g.add(Moved, nil, b)
+}

@@ -1,0 +1,11 @@
+package kit
+
+import "errors"
+
+// Errors of all benchmarks. Test with errors.Is.
+var (
+	ErrWrong     = errors.New("bench: wrong bytes came back")
+	ErrTooSmall  = errors.New("bench: values are too small to tell apart")
+	ErrBadOption = errors.New("bench: bad option")
+	ErrStart     = errors.New("bench: a server did not start")
+)

@@ -1,0 +1,226 @@
+package respbench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/cmd/cascade-bench/kit"
+	"cascadekv/internal/cli"
+	"cascadekv/internal/resp"
+)
+
+// subject is one server under test and its connections. It is used by one
+// goroutine, which starts others for the length of a phase.
+type subject struct {
+	*kit.Process
+	network, addr string
+	version       string
+	ids           bool // it completes ids after the acknowledgement: a rank
+	control       *resp.Client
+}
+
+const (
+	startPatience = 60 * time.Second // the kernel may have to find gigabytes for an arena
+	quietPatience = 60 * time.Second
+	quietWindow   = 60 * time.Millisecond
+	controlWait   = 20 * time.Second
+)
+
+// startRedis runs redis-server without persistence, as a cache.
+func startRedis(ctx context.Context, path, network, dir string, room int64) (*subject, error) {
+	if path == "" {
+		found, err := exec.LookPath("redis-server")
+		if err != nil {
+			return nil, fmt.Errorf("%w (%w)", ErrNoRedis, err)
+		}
+		path = found
+	}
+	args := []string{"--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", dir,
+		"--maxmemory", strconv.FormatInt(room, 10), "--maxmemory-policy", "noeviction"}
+	s := &subject{network: network}
+	if network == "unix" {
+		s.addr = filepath.Join(dir, "redis.sock")
+		args = append(args, "--port", "0", "--unixsocket", s.addr)
+	} else {
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		s.addr = net.JoinHostPort("127.0.0.1", port)
+		args = append(args, "--bind", "127.0.0.1", "--port", port)
+	}
+	return s, s.start(ctx, "redis-server", path, args)
+}
+
+// startRank runs cascaded without a lustre directory and with an arena of its
+// own at the given path.
+func startRank(ctx context.Context, network, dir, arena string, room int64) (*subject, error) {
+	path, err := cli.Find("cascaded")
+	if err != nil {
+		return nil, fmt.Errorf("%w (%w)", ErrNoRank, err)
+	}
+	s := &subject{network: network, addr: filepath.Join(dir, "rank.sock"), ids: true}
+	args := []string{"--socket", s.addr, "--shm-path", arena, "--shm-bytes", strconv.FormatInt(room, 10),
+		"--lustre-dir=", "--password-file=", "--admin-listen=", "--log-level", "warn"}
+	if network != "unix" {
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		s.addr = net.JoinHostPort("127.0.0.1", port)
+		args = append(args, "--listen", s.addr)
+	} else {
+		args = append(args, "--listen=")
+	}
+	if err := s.start(ctx, "cascaded", path, args); err != nil {
+		return nil, err
+	}
+	return s, s.untilReserved(ctx, arena, room)
+}
+
+// freePort is a port that was free a moment ago.
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("bench: find a free port: %w", err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port, l.Close()
+}
+
+// start runs the server and waits until it answers.
+func (s *subject) start(ctx context.Context, name, path string, args []string) (err error) {
+	if s.Process, err = kit.Start(name, io.Discard, exec.Command(path, args...)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	for {
+		if err = s.Alive(); err != nil {
+			return errors.Join(err, s.close())
+		}
+		if err = s.greet(); err == nil {
+			return nil
+		}
+		if e := sleep(ctx, 20*time.Millisecond); e != nil {
+			return errors.Join(fmt.Errorf("%w: %s does not answer at %s: %w", kit.ErrStart, name, s.addr, err), s.close())
+		}
+	}
+}
+
+// greet connects and asks who is there.
+func (s *subject) greet() error {
+	c, err := resp.Dial(s.network, s.addr, controlWait)
+	if err != nil {
+		return err
+	}
+	info, err := c.Do("INFO", "server")
+	if err != nil {
+		return errors.Join(err, c.Close())
+	}
+	s.control = c
+	for line := range strings.Lines(info.Text()) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if key == "redis_version" && !s.ids || key == "cascade_version" {
+			s.version = value
+		}
+	}
+	return nil
+}
+
+// untilReserved waits until the file system has committed the whole arena.
+func (s *subject) untilReserved(ctx context.Context, arena string, room int64) error {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	for {
+		if reserved(arena) >= room/4096*4096 {
+			return nil
+		}
+		if err := errors.Join(s.Alive(), sleep(ctx, 20*time.Millisecond)); err != nil {
+			return errors.Join(fmt.Errorf("%w: the arena %s is not reserved: %w", kit.ErrStart, arena, err), s.close())
+		}
+	}
+}
+
+// reserved is how many bytes of a file the file system has committed.
+func reserved(path string) int64 {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
+		return 0
+	}
+	return st.Blocks * 512
+}
+
+// rest waits until the server is quiet and returns the CPU time it has used.
+func (s *subject) rest(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, quietPatience)
+	defer cancel()
+	before, err := s.CPU()
+	if err != nil {
+		return 0, err
+	}
+	for {
+		if err := sleep(ctx, quietWindow); err != nil {
+			return 0, fmt.Errorf("%w: %s: %w", ErrNotQuiet, s.Name, err)
+		}
+		now, err := s.CPU()
+		if err != nil {
+			return 0, errors.Join(err, s.Alive())
+		}
+		pending, err := s.pending()
+		if err != nil {
+			return 0, err
+		}
+		// Housekeeping of either server may show as one tick.
+		if now-before <= kit.Tick && pending == 0 {
+			return now, nil
+		}
+		before = now
+	}
+}
+
+// pending is how many ids the server has still to compute.
+func (s *subject) pending() (int, error) {
+	if !s.ids {
+		return 0, nil
+	}
+	r, err := s.control.Do("CASCADE.STATS")
+	if err != nil {
+		return 0, fmt.Errorf("bench: %s: %w", s.Name, err)
+	}
+	var stats struct {
+		PendingIDs int `json:"pending_ids"`
+	}
+	if err := json.Unmarshal(r.Str, &stats); err != nil {
+		return 0, fmt.Errorf("bench: CASCADE.STATS: %w", err)
+	}
+	return stats.PendingIDs, nil
+}
+
+func (s *subject) close() error {
+	if s.control != nil {
+		_ = s.control.Close() // nothing was left to say on it
+	}
+	return s.Stop()
+}
+
+// sleep waits, or returns why it could not.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

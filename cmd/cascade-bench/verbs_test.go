@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"cascadekv/cmd/cascade-bench/codecbench"
+	"cascadekv/internal/cli"
+)
+
+// outcome is what one command line did.
+type outcome struct {
+	status   int
+	out, err string
+}
+
+func benchCommand(args ...string) outcome {
+	var stdout, stderr bytes.Buffer
+	a := &app{out: &stdout, err: &stderr}
+	status := a.run(context.Background(), args)
+	return outcome{status, stdout.String(), stderr.String()}
+}
+
+// TestUsage: mistakes on the command line are status 2 and name the command that
+// was typed; flags of cascade that mean nothing here are accepted.
+func TestUsage(t *testing.T) {
+	for name, c := range map[string]struct {
+		args   []string
+		status int
+		want   string
+	}{
+		"bench of nothing": {[]string{"resp", "--size", "0"}, cli.Usage, "cascade: bench resp: --size"},
+		"no such verb":     {[]string{"fly"}, cli.Usage, "unknown command"},
+		"no such flag":     {[]string{"put", "--high"}, cli.Usage, "see cascade bench put --help"},
+		"an argument":      {[]string{"put", "x"}, cli.Usage, "cascade bench put does not take 1 arguments"},
+		"flags of cascade": {[]string{"--socket", "/s", "--timeout", "1s", "--config", "f", "codec", "--rounds", "0"}, cli.Usage, "--rounds must be above 0"},
+	} {
+		if got := benchCommand(c.args...); got.status != c.status || !strings.Contains(got.err, c.want) || got.out != "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	for _, args := range [][]string{{}, {"--help"}} {
+		if got := benchCommand(args...); got.status != cli.OK || !strings.Contains(got.out, "cascade bench [command]") {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+}
+
+func TestBenchCodec(t *testing.T) {
+	args := []string{"codec", "--size", "1m", "--total", "2m", "--rounds", "1", "--time", "1ns"}
+	got := benchCommand(append(args, "--json")...)
+	var res codecbench.Result
+	if err := json.Unmarshal([]byte(got.out), &res); err != nil || got.status != cli.OK || len(res.Settings) != 4 || res.Ratio < 1.2 {
+		t.Errorf("%v in %+v", err, got)
+	}
+	for _, s := range res.Settings {
+		if s.Bytes != 1<<20 || s.Auto == "" || len(s.Codecs) == 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+	if got := benchCommand(args...); got.status != cli.OK || !strings.Contains(got.out, "auto: shuffle2+zstd") || !strings.Contains(got.out, "PLANES") {
+		t.Errorf("%+v", got)
+	}
+	if got := benchCommand("codec", "--rounds", "0"); got.status != cli.Usage {
+		t.Errorf("no rounds: %+v", got)
+	}
+}
+
+func TestBenchTuner(t *testing.T) {
+	args := []string{"tuner", "--requests", "200"}
+	got := benchCommand(append(args, "--json")...)
+	var res struct {
+		Unit   string `json:"unit"`
+		Shapes []struct {
+			Shape  string           `json:"shape"`
+			Stages []map[string]any `json:"stages"`
+			Total  map[string]any   `json:"total"`
+		} `json:"shapes"`
+	}
+	if err := json.Unmarshal([]byte(got.out), &res); err != nil || got.status != cli.OK || res.Unit != "pages" || len(res.Shapes) != 2 {
+		t.Fatalf("%v in %+v", err, got)
+	}
+	for _, s := range res.Shapes {
+		if len(s.Stages) != 10 {
+			t.Errorf("%s: %d stages", s.Shape, len(s.Stages))
+		}
+		for _, field := range []string{"expected_hit", "setting", "mix", "controller", "fixed", "best_static", "best_stages"} {
+			if s.Stages[0][field] == nil {
+				t.Errorf("%s: a stage has no %q", s.Shape, field)
+			}
+		}
+	}
+	if got := benchCommand(args...); got.status != cli.OK || !strings.Contains(got.out, "pebble tree") || !strings.Contains(got.out, "controller against fixed") {
+		t.Errorf("%+v", got)
+	}
+	if got := benchCommand("tuner", "--requests", "-5"); got.status != cli.Failure || !strings.Contains(got.err, "-5 requests") {
+		t.Errorf("negative: %+v", got)
+	}
+}
+
+// TestBenchLustreKeeps: what one call writes the next one reads, and says so.
+func TestBenchLustreKeeps(t *testing.T) {
+	bench := func(more ...string) outcome {
+		return benchCommand(append([]string{"lustre", "--size", "1m"}, more...)...)
+	}
+	dir := t.TempDir()
+	if got := bench("--dir", dir, "--keep", "--kept"); got.status != cli.Usage || !strings.Contains(got.err, "one of them at a time") {
+		t.Errorf("both: %+v", got)
+	}
+	if got := bench("--dir", dir, "--kept"); got.status != cli.Failure || !strings.Contains(got.err, "write some with --keep") {
+		t.Errorf("nothing there: %+v", got)
+	}
+	if got := bench("--dir", dir, "--rounds", "1", "--keep"); got.status != cli.OK || !strings.Contains(got.out, "cascade bench lustre --kept --dir "+dir) {
+		t.Fatalf("keep: %+v", got)
+	}
+	if got := bench("--dir", dir, "--kept"); got.status != cli.OK || !strings.Contains(got.out, "SPEED-UP") || !strings.Contains(got.out, "42KiB   24") {
+		t.Errorf("kept: %+v", got)
+	}
+}

@@ -1,0 +1,63 @@
+package netio
+
+import (
+	"errors"
+	"time"
+)
+
+// Backlog is a Conn to which short answers are written as far as it takes them.
+// The rest is kept, in order, and goes out while the client's next command is
+// waited for: a client may send all of a long pipeline before it reads, and a unix
+// socket has room for some hundred answers only, however short they are.
+type Backlog struct{ *Conn }
+
+// Write implements io.Writer. It keeps a copy of what it keeps of p.
+func (b Backlog) Write(p []byte) (int, error) {
+	b.countSent(len(p))
+	if len(b.backlog) == 0 {
+		n, err := b.sendNow(p)
+		if err != nil && !errors.Is(err, ErrStalled) {
+			return n, err
+		}
+		if n == len(p) {
+			return n, nil
+		}
+		b.stalledAt = time.Now().Add(StallDeadline)
+		b.backlog = append(b.backlog, p[n:]...)
+		return len(p), nil
+	}
+	b.backlog = append(b.backlog, p...)
+	return len(p), b.sendBacklog()
+}
+
+// BacklogLen returns how many bytes of answers are kept.
+func (c *Conn) BacklogLen() int { return len(c.backlog) }
+
+// sendBacklog sends what there is room for.
+func (c *Conn) sendBacklog() error {
+	n, err := c.sendNow(c.backlog)
+	if n > 0 {
+		c.stalledAt = time.Now().Add(StallDeadline)
+	}
+	if c.backlog = c.backlog[n:]; len(c.backlog) == 0 {
+		c.backlog = nil
+	}
+	if errors.Is(err, ErrStalled) && time.Now().Before(c.stalledAt) {
+		return nil
+	}
+	return err
+}
+
+// FlushBacklog sends all that was kept, and waits for room as long as the client goes on
+// reading.
+func (c *Conn) FlushBacklog() error {
+	for len(c.backlog) > 0 {
+		if err := c.poller.awaitRoom(c, time.Until(c.stalledAt)); err != nil {
+			return err
+		}
+		if err := c.sendBacklog(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package netio
+
+import (
+	"runtime"
+	"testing"
+	"time"
+)
+
+func TestSemaphore(t *testing.T) {
+	p := semaphore{limit: func() int32 { return 2 }}
+	for i := range 2 {
+		if !p.tryAcquire() {
+			t.Fatalf("%d of two places are kept, and one more can not be", i)
+		}
+	}
+	if p.tryAcquire() {
+		t.Error("three of two places are kept")
+	}
+	p.release()
+	if !p.tryAcquire() {
+		t.Error("a place that was left can not be kept again")
+	}
+	if n := sleepers.limit(); int(n) > runtime.GOMAXPROCS(0)/2 {
+		t.Errorf("%d of %d places can be kept", n, runtime.GOMAXPROCS(0))
+	}
+}
+
+// TestStopEndsSleepInAKeptPlace: whoever stops the program, as the collector
+// does, does not wait for a client.
+func TestStopEndsSleepInAKeptPlace(t *testing.T) {
+	w, _ := connPair(t, &spinner{})
+	woken := make(chan bool)
+	go func() { woken <- w.pollRaw(20 * time.Second) }()
+	for {
+		runtime.GC()
+		select {
+		case signal := <-woken:
+			if !signal {
+				t.Error("it slept to the end")
+			}
+			return
+		default:
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package netio
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// spinner decides who watches a socket actively for a moment instead of going
+// to sleep. To wake a thread whose core sleeps takes microseconds, in a virtual
+// machine some 30: as long as it takes to copy a piece of a value. A client in a
+// loop is served without those waits by a thread that stays awake; where others
+// have use for the core, a thread that stays awake is in their way. So one
+// connection of a server watches at a time, while no other's value arrives, and
+// only as long as that pays (see spinCredit). It may be used by any goroutine.
+type spinner struct {
+	window   time.Duration // longest watch; 0: none
+	arriving atomic.Int32  // values that are on their way
+	taken    atomic.Bool   // somebody watches
+}
+
+// spinCredit counts down by the watches of a connection that were in vain; at 0 it
+// watches no more, until a wait has ended so soon that a watch would have seen
+// the end.
+type spinCredit int8
+
+const fullCredit spinCredit = 4
+
+// watchResult is what came of a watch.
+type watchResult int
+
+const (
+	notWatched watchResult = iota // nobody watched, or not to the end: there is other work
+	watchedInVain
+	watchedData
+)
+
+// watch looks for something to read on c. own is 1 for who is counted in
+// arriving, else 0.
+func (s *spinner) watch(c *Conn, own int32) watchResult {
+	if s.window == 0 || c.spinCredit == 0 || s.arriving.Load() != own || !s.taken.CompareAndSwap(false, true) {
+		return notWatched
+	}
+	defer s.taken.Store(false)
+	for end := time.Now().Add(s.window); s.arriving.Load() == own; {
+		if c.pollRaw(0) {
+			c.spinCredit = fullCredit
+			return watchedData
+		}
+		if time.Now().After(end) {
+			c.spinCredit--
+			return watchedInVain
+		}
+	}
+	return notWatched
+}
+
+// slept learns from a wait whether to watch again: it took long enough to wake
+// up that a watch may have ended in time.
+func (s *spinner) slept(c *Conn, d time.Duration) {
+	if c.spinCredit == 0 && d < 4*s.window {
+		c.spinCredit = 1
+	}
+}
+
+// moveAway moves the calling thread to another core than the one it is on, if
+// it may run on any. The kernel likes to wake who waits for a socket on the core
+// of who wrote to it, so that a client in the middle of a value can come to wait
+// for the very core that watches for its bytes, while others sleep.
+func moveAway() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var allowed unix.CPUSet
+	if unix.SchedGetaffinity(0, &allowed) != nil { // a machine of more cores than fit
+		return
+	}
+	others := allowed
+	if others.Clear(int(currentCore())); others.Count() == 0 || unix.SchedSetaffinity(0, &others) != nil {
+		return
+	}
+	_ = unix.SchedSetaffinity(0, &allowed) // it was allowed before
+}
+
+// currentCore is the number of the core that the calling thread is on, or was a
+// moment ago.
+func currentCore() (n uint32) {
+	_, _, _ = unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&n)), 0, 0) // every kernel has it
+	return n
+}

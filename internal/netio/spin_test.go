@@ -1,0 +1,131 @@
+package netio
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/admission"
+	"cascadekv/internal/need"
+)
+
+// connPair is a connection and the descriptor of its client.
+func connPair(t *testing.T, spin *spinner) (*Conn, int) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPoller(Config{Stalled: &admission.Allowance{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := p.AdoptConn(fds[0], true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.spin = spin
+	t.Cleanup(func() {
+		_ = unix.Close(fds[1])
+		c.Close()
+		p.Close()
+	})
+	return c, fds[1]
+}
+
+func send(t *testing.T, fd int, p []byte) {
+	t.Helper()
+	if n, err := unix.Write(fd, p); err != nil || n != len(p) {
+		t.Fatalf("%d of %d bytes, %v", n, len(p), err)
+	}
+}
+
+func TestWatchSeesWhatComes(t *testing.T) {
+	spin := &spinner{window: time.Minute}
+	w, client := connPair(t, spin)
+	w.spinCredit = 1
+	time.AfterFunc(10*time.Millisecond, func() { _, _ = unix.Write(client, []byte("x")) })
+	if got := spin.watch(w, 0); got != watchedData || w.spinCredit != fullCredit {
+		t.Fatalf("saw %v, patience %d; want %v and %d", got, w.spinCredit, watchedData, fullCredit)
+	}
+}
+
+// What does not pay is not done again, until a wait shows that it would pay.
+func TestWatchingInVainEnds(t *testing.T) {
+	spin := &spinner{window: time.Microsecond}
+	w, client := connPair(t, spin)
+	for i := range fullCredit {
+		if got := spin.watch(w, 0); got != watchedInVain {
+			t.Fatalf("watch %d saw %v", i, got)
+		}
+	}
+	if got := spin.watch(w, 0); got != notWatched {
+		t.Fatalf("a watch after %d in vain: %v", fullCredit, got)
+	}
+	spin.slept(w, time.Second)
+	if got := spin.watch(w, 0); got != notWatched {
+		t.Fatalf("a watch after a long wait: %v", got)
+	}
+	spin.slept(w, 2*time.Microsecond)
+	send(t, client, []byte("x"))
+	if got := spin.watch(w, 0); got != watchedData {
+		t.Fatalf("a watch after a short wait: %v", got)
+	}
+}
+
+func TestNobodyWatchesBesideOtherWork(t *testing.T) {
+	spin := &spinner{window: time.Minute}
+	w, _ := connPair(t, spin)
+	other, _ := connPair(t, spin)
+
+	spin.arriving.Add(1)
+	if got := spin.watch(w, 0); got != notWatched {
+		t.Errorf("between commands, while a value arrives: %v", got)
+	}
+	spin.arriving.Add(1)
+	if got := spin.watch(w, 1); got != notWatched {
+		t.Errorf("in a value, while another arrives: %v", got)
+	}
+	spin.arriving.Store(0)
+
+	seen := make(chan watchResult)
+	go func() { seen <- spin.watch(w, 0) }()
+	for !spin.taken.Load() {
+		runtime.Gosched()
+	}
+	if got := spin.watch(other, 0); got != notWatched {
+		t.Errorf("while another watches: %v", got)
+	}
+	spin.arriving.Add(1)
+	if got := <-seen; got != notWatched || w.spinCredit != fullCredit {
+		t.Errorf("ended by a value of others: %v, patience %d", got, w.spinCredit)
+	}
+	if spin.window = 0; spin.watch(other, 0) != notWatched {
+		t.Error("switched off, it watched")
+	}
+}
+
+func TestMoveAway(t *testing.T) {
+	runtime.LockOSThread() // not unlocked: the thread ends with the test
+	var before, after unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		t.Fatal(err)
+	}
+	need.That(t, before.Count() >= 2, "a second core", "let this process use another one (taskset)")
+	moved := 0
+	for range 20 {
+		from := currentCore()
+		moveAway()
+		if currentCore() != from {
+			moved++
+		}
+	}
+	if moved < 10 { // the kernel may move it back at once
+		t.Errorf("%d of 20 times on another core", moved)
+	}
+	if err := unix.SchedGetaffinity(0, &after); err != nil || after != before {
+		t.Errorf("it may run on %v afterwards, before on %v (%v)", after, before, err)
+	}
+}

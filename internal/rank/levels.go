@@ -1,0 +1,95 @@
+package rank
+
+import (
+	"errors"
+	"log/slog"
+
+	"cascadekv/cascade"
+	"cascadekv/internal/config"
+	"cascadekv/internal/handover"
+	"cascadekv/internal/preflight"
+	"cascadekv/lustre"
+	"cascadekv/tiers/host"
+	"cascadekv/tiers/landing"
+	"cascadekv/tiers/memory"
+)
+
+// levels are the tiers that a configuration asks for, and the read buffers. The
+// store owns the tiers once it is open, but not the file of the arena.
+type levels struct {
+	arena   *arenaFile
+	host    *memory.Tier  // nil: none
+	cold    *lustre.Tier  // nil: none
+	buffers *landing.Pool // for blocks of other ranks that are not kept; nil without peers
+}
+
+// openLevels opens the tiers, the arena as it was handed over if it was.
+func openLevels(c config.Config, st *handover.State, log *slog.Logger) (l *levels, err error) {
+	l = &levels{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.close())
+		}
+	}()
+	if l.arena, err = openArena(c.Shm, st, log); err != nil {
+		return l, err
+	}
+	if c.Host.Bytes > 0 {
+		l.host, err = memory.Open(memory.Options{Name: host.Name, Bytes: int64(c.Host.Bytes), Left: preflight.Here(nil).Left})
+		if err != nil {
+			return l, err
+		}
+	}
+	if c.Lustre.Dir != "" {
+		if l.cold, err = openLustre(c, log); err != nil {
+			return l, err
+		}
+	}
+	if c.Peers.Fabric != "off" {
+		l.buffers, err = landing.New(int64(c.Peers.ReadBuffer))
+	}
+	return l, err
+}
+
+// close ends a start that failed before the store owned the tiers.
+func (l *levels) close() error {
+	var err error
+	if l.host != nil {
+		err = l.host.Close()
+	}
+	if l.cold != nil {
+		err = errors.Join(err, l.cold.Close())
+	}
+	if l.arena != nil {
+		err = errors.Join(err, l.arena.tier.Close())
+		l.arena.abandon()
+	}
+	return errors.Join(err, l.closeBuffers())
+}
+
+func (l *levels) closeBuffers() error {
+	if l.buffers == nil {
+		return nil
+	}
+	return l.buffers.Close()
+}
+
+// into sets the tiers of a store's options.
+func (l *levels) into(o *cascade.Options) {
+	if l.host != nil {
+		o.Memory = append(o.Memory, l.host)
+	}
+	o.Memory = append(o.Memory, l.arena.tier)
+	if l.cold != nil {
+		o.Cold = l.cold
+	}
+	if l.buffers != nil {
+		o.Landing = func(size int64) ([]byte, func(), bool) {
+			room, ok := l.buffers.Take(size)
+			if !ok {
+				return nil, nil, false
+			}
+			return room.Bytes(), room.Release, true
+		}
+	}
+}

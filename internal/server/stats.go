@@ -1,0 +1,89 @@
+package server
+
+import (
+	"sync/atomic"
+	"time"
+
+	"cascadekv/internal/admin"
+)
+
+// counters are the server's own, as admin.Snapshot and admin.Counters report them.
+type counters struct {
+	commands, accepted, refused, dropped, protocolErrors, authFailures atomic.Uint64
+
+	reloadOK atomic.Bool
+	zeroCopy atomic.Uint64 // bytes of values sent by reference
+}
+
+// adminCounters are what the HTTP side reports beside the snapshot.
+func (s *Server) adminCounters() admin.Counters {
+	c := &s.counters
+	n := admin.Counters{
+		Accepted: c.accepted.Load(), Refused: c.refused.Load(), AuthFailures: c.authFailures.Load(), ProtocolErrors: c.protocolErrors.Load(),
+		ReloadOK: c.reloadOK.Load(),
+	}
+	n.Stored.Blocks, n.Stored.Bytes = s.jobs.Stored()
+	n.Loaded.Blocks, n.Loaded.Bytes = s.jobs.Loaded()
+	return n
+}
+
+const (
+	// transitShare is the part of memory that values which arrive from others
+	// than the rank's own user may take, and stalledShare the part that replies
+	// which are not read may borrow without being hurried.
+	transitShare = 2
+	stalledShare = 4
+)
+
+func (s *Server) held() admin.Held {
+	b := s.budget
+	views, bytes := s.opt.Store.Held()
+	return admin.Held{
+		Bytes: b.used.Load() + bytes, Views: b.views.Load() + views, Pins: b.pins.Load(), Stages: b.stages.Load(),
+		Regions: s.jobs.Regions(), Jobs: s.jobs.Unfinished(),
+	}
+}
+
+// Snapshot returns the statistics of server and store.
+func (s *Server) Snapshot() admin.Snapshot {
+	snap := admin.Snapshot{
+		Stats: s.opt.Store.Stats(), Version: s.opt.Version, UptimeSeconds: time.Since(s.born).Seconds(),
+		Connections: s.connections(), Commands: s.counters.commands.Load(), Dropped: s.counters.dropped.Load(),
+		ZeroCopy: s.counters.zeroCopy.Load(),
+		Held:     s.held(), InFlight: s.inFlight(), Shared: s.shared(),
+	}
+	if a := s.Addr(); a != nil {
+		snap.TCP = a.String()
+	}
+	if a := s.AdminAddr(); a != nil {
+		snap.Admin = a.String()
+	}
+	if s.opt.Node != nil {
+		st := s.opt.Node.Stats()
+		snap.Peers = &st
+	}
+	return snap
+}
+
+func (s *Server) inFlight() admin.InFlight {
+	b := s.poller.SendBuffers()
+	f := admin.InFlight{
+		Buffers: b.Bytes, Limit: b.Limit, Wide: b.Wide, Stalled: s.stalled.Used(),
+		Arriving: s.arriving.Used(), Transit: s.transit.Used(), Strange: s.strangers.Len(),
+	}
+	s.mu.Lock()
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		f.Bytes += c.sock.QueuedBytes()
+	}
+	return f
+}
+
+func (s *Server) shared() admin.Shared {
+	used, limit := s.jobs.Budget.Usage()
+	return admin.Shared{Descriptors: used.Descriptors, DescriptorsMost: limit.Descriptors, Address: used.Address, AddressMost: limit.Address}
+}

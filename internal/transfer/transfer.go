@@ -1,0 +1,307 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"cascadekv/cascade"
+	"cascadekv/internal/region"
+	"cascadekv/internal/resp"
+)
+
+// What a transfer reports of each key.
+const (
+	NotMoved  = 0 // not stored, or a miss
+	Moved     = 1
+	Cancelled = 2
+)
+
+const (
+	// moveStep is copied between two looks at whether that is still wanted.
+	moveStep = 1 << 20
+
+	// A turn of a transfer moves up to turnBytes, or one block, of at most
+	// turnKeys: so much is pinned at once, and so long others wait.
+	turnBytes = 64 << 20
+	turnKeys  = 1024
+
+	// spreadBytes is what calling a helper pays from, tens of microseconds' work.
+	spreadBytes = 512 << 10
+
+	// turnPatience bounds the wait of a turn for room, and for what is slower
+	// than memory; noPatience that of each turn after one that found no room.
+	turnPatience = 5 * time.Second
+	noPatience   = 100 * time.Millisecond
+)
+
+// Transfer is one STORE or LOAD: what is to be moved and how far that is. It
+// belongs to whoever runs a turn of it.
+type Transfer struct {
+	pool   *Pool
+	region *region.Region
+	ns     string
+	keys   []string
+	layout region.Layout
+	opt    Options
+	store  bool // else load
+	status []byte
+	next   int  // keys before this are settled
+	full   bool // there was no room for one
+
+	// repeats has, of a chain, for each key that stands in the command before
+	// where it does first. Nil when there is no such key.
+	repeats map[int]int
+}
+
+// Options say how blocks are stored; a load has Job only.
+type Options struct {
+	Parent  string    // key of the first block's parent
+	Chain   bool      // each block is the parent of the next
+	Prefix  bool      // of the names, see cascade.Entry
+	Replace bool      // what the keys name now
+	Expires time.Time // zero: never
+	Job     int64     // number, of a transfer that is submitted
+}
+
+// New returns a transfer between a region and keys of a namespace: of stored blocks
+// into the region, or, if store is true, out of it into the store. layout has the
+// place of each key's block. It fails for what no transfer may do.
+func (p *Pool) New(r *Region, ns string, keys []string, layout region.Layout, o Options, store bool) (*Transfer, error) {
+	t := &Transfer{pool: p, region: r.Region, ns: ns, keys: keys, layout: layout, opt: o, store: store, status: make([]byte, len(keys))}
+	t.findAgain()
+	return t, t.check()
+}
+
+// Run makes all turns, or as many as there are before ctx ends, and returns the
+// status of each key.
+func (t *Transfer) Run(ctx context.Context) []byte {
+	for t.turn(ctx) {
+	}
+	return t.status
+}
+
+var errBlockSize = errors.New("block is too large")
+
+// check refuses what a command must not ask for.
+func (t *Transfer) check() error {
+	for i := range t.keys {
+		if n := t.layout.Size(i); n > resp.MaxBulk {
+			return fmt.Errorf("%w: %d bytes, want at most %d", errBlockSize, n, resp.MaxBulk)
+		}
+		if t.store {
+			if err := t.entry(i).Check(); err != nil {
+				return err
+			}
+		}
+	}
+	if t.store {
+		return nil
+	}
+	return t.layout.CheckDisjoint()
+}
+
+// findAgain notes the keys of a chain that stand in it more than once.
+func (t *Transfer) findAgain() {
+	if !t.opt.Chain || len(t.keys) < 2 {
+		return
+	}
+	first := make(map[string]int, len(t.keys))
+	for i, k := range t.keys {
+		at, known := first[k]
+		switch {
+		case !known:
+			first[k] = i
+		case t.repeats == nil:
+			t.repeats = map[int]int{i: at}
+		default:
+			t.repeats[i] = at
+		}
+	}
+}
+
+// entry is the name under which block i is stored. A key that stands in a chain
+// repeats keeps the parent that it has where it stands first: under the key before
+// it, it would be its own ancestor.
+func (t *Transfer) entry(i int) cascade.Entry {
+	e := cascade.Entry{Namespace: t.ns, Key: t.keys[i], Prefix: t.opt.Prefix, Expires: t.opt.Expires}
+	if first, ok := t.repeats[i]; ok {
+		i = first
+	}
+	switch {
+	case i == 0:
+		e.Parent = t.opt.Parent
+	case t.opt.Chain:
+		e.Parent = t.keys[i-1]
+	}
+	return e
+}
+
+// giveUp settles what was not begun as cancelled.
+func (t *Transfer) giveUp() {
+	for ; t.next < len(t.keys); t.next++ {
+		t.status[t.next] = Cancelled
+	}
+}
+
+// turn settles the next keys; false when none is left. Once ctx is cancelled
+// that are all of them, soon.
+func (t *Transfer) turn(ctx context.Context) (more bool) {
+	if ctx.Err() != nil {
+		t.giveUp()
+		return false
+	}
+	from := t.next
+	for bytes := int64(0); t.next < len(t.keys) && t.next-from < turnKeys; t.next++ {
+		if bytes += t.layout.Size(t.next); bytes > t.pool.turnBytes && t.next > from {
+			break
+		}
+	}
+	wait := turnPatience
+	if t.full {
+		wait = noPatience
+	}
+	within, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if t.store {
+		t.storeKeys(ctx, within, from, t.next)
+	} else {
+		t.loadKeys(ctx, within, from, t.next)
+	}
+	if ctx.Err() != nil {
+		t.giveUp()
+	}
+	return t.next < len(t.keys)
+}
+
+// spread is how the blocks of keys from ≤ i < to are copied.
+func (t *Transfer) spread(from, to int) cascade.Spread {
+	bytes := int64(0)
+	for i := from; i < to && bytes < spreadBytes; i++ {
+		bytes += t.layout.Size(i)
+	}
+	if bytes < spreadBytes {
+		return alone
+	}
+	return t.pool.spread
+}
+
+func alone(n int, do func(i int)) {
+	for i := range n {
+		do(i)
+	}
+}
+
+// storeKeys stores keys from ≤ i < to. It waits for room until within ends;
+// ctx ends when the transfer is cancelled.
+func (t *Transfer) storeKeys(ctx, within context.Context, from, to int) {
+	items := make([]cascade.FillItem, to-from)
+	copied := make([]bool, to-from)
+	for k := range items {
+		i := from + k
+		items[k] = cascade.FillItem{
+			Entry: t.entry(i), Size: t.layout.Size(i), Replace: t.opt.Replace,
+			Fill: func(st *cascade.Stage) error {
+				copied[k] = true
+				return t.copyIn(ctx, i, st)
+			},
+		}
+	}
+	for k, err := range t.pool.store.PutFrom(within, items, t.spread(from, to)) {
+		switch {
+		case err == nil:
+			t.status[from+k] = Moved
+			if copied[k] {
+				t.pool.stored.add(items[k].Size)
+			}
+		case ctx.Err() != nil:
+			t.status[from+k] = Cancelled
+		default:
+			t.full = t.full || errors.Is(err, cascade.ErrNoRoom)
+			t.pool.log.Debug("block is not stored", "namespace", t.ns, "key", t.keys[from+k], "err", err)
+		}
+	}
+}
+
+// copyIn fills a stage with block i of the region.
+func (t *Transfer) copyIn(ctx context.Context, i int, st *cascade.Stage) error {
+	from := t.region.Cursor(t.layout.Block(i))
+	crc := uint32(0)
+	for step := range slices.Chunk(st.Bytes(), moveStep) {
+		err := ctx.Err()
+		if err == nil {
+			crc, err = from.Read(crc, step)
+		}
+		if err != nil {
+			return err
+		}
+		st.FilledAs(len(step), crc)
+	}
+	return nil
+}
+
+// loadKeys loads keys from ≤ i < to, as storeKeys stores them.
+func (t *Transfer) loadKeys(ctx, within context.Context, from, to int) {
+	views, err := t.pool.store.GetBatchUnverified(within, t.ns, t.keys[from:to])
+	if err != nil {
+		return // the store is closed: misses
+	}
+	t.spread(from, to)(len(views), func(k int) {
+		if ctx.Err() != nil {
+			t.status[from+k] = Cancelled
+		}
+		if views[k] == nil {
+			return
+		}
+		if ctx.Err() == nil {
+			t.status[from+k] = t.load(ctx, within, from+k, views[k])
+		}
+		views[k].Release()
+	})
+}
+
+// load copies the block of a view to where block i is wanted. If it turns out
+// to be damaged, the copy below has a try.
+func (t *Transfer) load(ctx, within context.Context, i int, v *cascade.View) byte {
+	status, good := t.copyOut(ctx, i, v)
+	if !good {
+		below, err := t.pool.store.GetUnverified(within, t.ns, t.keys[i])
+		if err != nil {
+			return NotMoved
+		}
+		defer below.Release()
+		if status, good = t.copyOut(ctx, i, below); !good {
+			return NotMoved
+		}
+	}
+	if status == Moved {
+		t.pool.loaded.add(t.layout.Size(i))
+	}
+	return status
+}
+
+// copyOut copies a view's bytes to block i of the region; good is false when
+// they fail their checksum.
+func (t *Transfer) copyOut(ctx context.Context, i int, v *cascade.View) (status byte, good bool) {
+	if v.Size() != t.layout.Size(i) {
+		return NotMoved, true
+	}
+	to := t.region.Cursor(t.layout.Block(i))
+	crc := uint32(0)
+	for step := range slices.Chunk(v.Bytes(), moveStep) {
+		if ctx.Err() != nil {
+			return Cancelled, true
+		}
+		var err error
+		if crc, err = to.Write(crc, step); err != nil {
+			t.pool.log.Debug("block is not loaded", "namespace", t.ns, "key", t.keys[i], "err", err)
+			return NotMoved, true
+		}
+	}
+	if !v.Verify(crc) {
+		return NotMoved, false
+	}
+	return Moved, true
+}

@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# The stages of the tests, each with a line that says what it was, how long it took and what it skipped and why:
+#
+#     scripts/test.sh quick    what proves the product in minutes: make test
+#     scripts/test.sh rest     everything else
+#     scripts/test.sh STAGE…   single stages, by the names below
+#
+# The whole output of a stage is in build/test/STAGE.log. All stages run, also after one that fails.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+export CGO_ENABLED=0
+logs=build/test
+mkdir -p "$logs"
+
+quick=(tools build vet unit client)
+rest=(staticcheck bare race points fuzz clients lustre engines)
+
+what() {
+    case $1 in
+    tools) echo "the programs that tests drive are installed" ;;
+    build) echo "all packages and both programs" ;;
+    vet) echo "go vet, and gofmt" ;;
+    unit) echo "the tests of all packages, end to end ones included, without those that testing.Short leaves out" ;;
+    client) echo "the Python client, without what kills ranks" ;;
+    staticcheck) echo "go tool staticcheck" ;;
+    bare) echo "builds without a C compiler, for amd64 and arm64" ;;
+    race) echo "all tests, with the race detector where there is a C compiler" ;;
+    points) echo "each crash, fault and flip of lustre/segment; the race detector takes a part of them" ;;
+    fuzz) echo "each fuzz target for ${FUZZTIME:=10s}" ;;
+    clients) echo "the Python client on ranks that are killed, stopped and started again; mypy" ;;
+    lustre) echo "the lustre tier on a real Lustre, in guests" ;;
+    engines) echo "the real SGLang, vLLM and LMCache on a rank" ;;
+    *) return 1 ;;
+    esac
+}
+
+run() {
+    case $1 in
+    tools) scripts/tools.sh ;;
+    build) go build ./... && go build -trimpath -o bin/ ./cmd/cascaded ./cmd/cascade ;;
+    vet) go vet ./... && formatted ;;
+    unit) go test -short -v -timeout 20m ./... ;;
+    client) scripts/test-clients quick ;;
+    staticcheck) go tool staticcheck ./... ;;
+    bare) GOARCH=amd64 go build ./... && GOARCH=arm64 go build ./... && GOARCH=arm64 go vet ./... ;;
+    race) race ;;
+    points) go test -count=1 -v -timeout 20m -run 'Crash|Fault|PowerCut|Silent' ./lustre/segment ;;
+    fuzz) scripts/fuzz.sh "${FUZZTIME:=10s}" ;;
+    clients) scripts/test-clients ;;
+    lustre) scripts/test-lustre ;;
+    engines) engines ;;
+    esac
+}
+
+formatted() {
+    local list
+    list=$(gofmt -l .) && [ -z "$list" ] && return
+    echo "make fmt would change:" $list
+    return 1
+}
+
+race() {
+    if CGO_ENABLED=1 command -v "$(go env CC)" >/dev/null; then
+        CGO_ENABLED=1 go test -race -v -timeout 20m ./...
+    else
+        echo "SKIP: race: no C compiler: the tests run without the race detector"
+        go test -v -timeout 20m ./...
+    fi
+}
+
+engines() {
+    scripts/test-engines --pairs 1 # the ratios of more pairs want a quiet machine
+    local status=$?
+    [ $status -eq 77 ] || return $status # 77: what is missing was named
+}
+
+# skipped prints how many tests of a log were skipped, for each reason.
+skipped() {
+    awk '
+        /^ +[a-zA-Z0-9_]+_test\.go:[0-9]+: / { reason = $0; sub(/^ +[^ ]+ /, "", reason); next }
+        / *--- SKIP: / { count[reason == "" ? "no reason given" : reason]++; reason = ""; next }
+        /skipped [\x27"]/ { reason = $0; sub(/.*skipped [\x27"]/, "", reason); sub(/[\x27"]$/, "", reason); count[reason]++; next }
+        /SKIP: / { reason = $0; sub(/.*SKIP: /, "", reason); count[reason]++; reason = "" }
+        END { for (r in count) printf "    skipped %d: %s\n", count[r], r }
+    ' "$1" | sort
+}
+
+# failures prints what a reader of a failed stage wants first.
+failures() {
+    grep -E '^[[:space:]]*--- FAIL|^FAIL|^panic:|^fatal error:|^ERROR:|^FAIL:' "$1" | head -40
+    echo "    the last lines of $1:"
+    tail -30 "$1"
+}
+
+# cpu sets $cpu to the processor time of all ended children, in seconds.
+cpu() {
+    times >"$logs/times" # not in a subshell, which has no children yet
+    cpu=$(awk -F'[ ms]+' 'NR == 2 { printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$logs/times")
+}
+
+stage() {
+    local name=$1 log=$logs/$1.log began=$SECONDS before status=0
+    cpu
+    before=$cpu
+    run "$name" >"$log" 2>&1 || status=$?
+    cpu
+    local verdict=ok
+    [ $status -eq 0 ] || verdict=FAIL
+    printf '%-4s %-11s %4d s, %4d s of CPU: %s\n' "$verdict" "$name" $((SECONDS - began)) $((cpu - before)) "$(what "$name")"
+    skipped "$log"
+    [ $status -eq 0 ] || { failures "$log"; failed+=("$name"); }
+}
+
+stages=()
+for name in "$@"; do
+    case $name in
+    quick) stages+=("${quick[@]}") ;;
+    rest) stages+=("${rest[@]}") ;;
+    *) what "$name" >/dev/null || { echo "test.sh: no stage $name" >&2; exit 2; }; stages+=("$name") ;;
+    esac
+done
+failed=()
+for name in "${stages[@]}"; do stage "$name"; done
+echo "${#stages[@]} stages in $SECONDS s"
+[ ${#failed[@]} -eq 0 ] || { echo "failed: ${failed[*]}"; exit 1; }
