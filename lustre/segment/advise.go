@@ -32,6 +32,7 @@ const (
 
 // advice is what a store has told its Adviser.
 type advice struct {
+	to   Adviser // nil: nobody
 	mu   sync.Mutex
 	busy bool // with a call, which may hang: nothing else is told meanwhile
 	deaf bool
@@ -83,17 +84,17 @@ func stretches(extents []wanted) []stretch {
 
 // advise has the servers told of extents that will be read, unless they are
 // being told of others. It does not wait for them, and sorts extents.
-func (s *Store) advise(extents []wanted) {
-	if s.opt.Advice == nil || len(extents) < advisePieces || !s.advice.begin() {
+func (a *advice) advise(extents []wanted) {
+	if a.to == nil || len(extents) < advisePieces || !a.begin() {
 		return
 	}
 	slices.SortFunc(extents, byPlace)
 	told := stretches(extents)
 	go func() {
 		heard := true
-		defer func() { s.advice.end(heard) }()
+		defer func() { a.end(heard) }()
 		for _, one := range told {
-			if heard = s.opt.Advice.WillRead(one.file.where(), one.off, one.end-one.off); !heard {
+			if heard = a.to.WillRead(one.file.where(), one.off, one.end-one.off); !heard {
 				return
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
@@ -82,10 +83,10 @@ func (s *Store) Contents(ctx context.Context, one tiers.Part, number uint64, was
 	path := Path(one, number)
 	var c Contents
 	err := s.readJob(ctx, "read of what is in "+path, func() (err error) {
-		c, err = s.contents(path, segmentOf(one, number), was)
+		c, err = readContents(s.fs, filepath.Join(s.opt.Dir, path), segmentOf(one, number), was)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			return fmt.Errorf("%w: %s: %w", tiers.ErrNotFound, path, err)
+			return fmt.Errorf("lustre: %w: %s: %w", tiers.ErrNotFound, path, err)
 		case errors.Is(err, format.ErrBadFormat), s.guard.Note(filepath.Join(s.opt.Dir, path), err):
 			return fmt.Errorf("%s: %w", path, err)
 		case err != nil:
@@ -103,8 +104,8 @@ func (s *Store) Contents(ctx context.Context, one tiers.Part, number uint64, was
 // thousands of footers of some hundred KiB.
 var scanners = sync.Pool{New: func() any { return new(format.Scanner) }}
 
-func (s *Store) contents(path string, id format.FileID, was int64) (c Contents, err error) {
-	h, err := s.fs.Open(filepath.Join(s.opt.Dir, path))
+func readContents(fs vfs.FS, path string, id format.FileID, was int64) (c Contents, err error) {
+	h, err := fs.Open(path)
 	if err != nil {
 		return c, err
 	}
@@ -127,7 +128,7 @@ func (s *Store) contents(path string, id format.FileID, was int64) (c Contents, 
 	if sealed {
 		sc.Reuse = entries
 	}
-	c.take(path, entries)
+	c.take(id.Path(), entries)
 	return c, nil
 }
 

@@ -27,7 +27,7 @@ const batchDepth = 16
 // still be written to is a *Busy, and the others were never begun.
 func (s *Store) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
 	b := newBatch(ctx, s, len(reads))
-	subjects, errs, end := s.subjects(reads)
+	subjects, errs, end := b.subjects(reads)
 	defer end()
 	for i, r := range reads {
 		b.add(i, r, subjects[i], errs[i])
@@ -144,7 +144,7 @@ func (b *batch) run() []error {
 func (b *batch) start() {
 	b.calls = coalesce(b.extents)
 	if waiting := len(b.calls) - batchDepth; waiting >= adviseFrom {
-		b.s.advise(b.extents)
+		b.s.advice.advise(b.extents)
 	}
 	for _, c := range b.calls {
 		for _, p := range c.parts {
@@ -248,7 +248,7 @@ func (b *batch) read(c *call) (n int64, err error) {
 	if gaps != nil {
 		b.s.access.gaps.Put(gaps)
 	}
-	b.s.forget(h.File, c.off, n)
+	forget(h.File, c.off, n)
 	return n, err
 }
 

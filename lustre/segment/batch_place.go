@@ -1,18 +1,24 @@
 package segment
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/trust"
 	"cascadekv/tiers"
 )
 
 // subjects finds out what is to be read, or why a read is none; end is called
 // when the batch holds what it needs.
-func (s *Store) subjects(reads []tiers.Read) (subs []subject, errs []error, end func()) {
+func (b *batch) subjects(reads []tiers.Read) (subs []subject, errs []error, end func()) {
+	s := b.s
 	subs, errs, end = make([]subject, len(reads)), make([]error, len(reads)), func() {}
 	var closed error
 	if slices.ContainsFunc(reads, func(r tiers.Read) bool { return r.Pin == nil }) { // no reference keeps the store open
@@ -57,7 +63,7 @@ func (a *farFiles) block(p tiers.Segment, info block.Info) (subject, error) {
 		}
 		a.open[p.Path] = f
 	}
-	return &farBlock{s: a.s, file: f, place: p, info: info}, nil
+	return &farBlock{s: a.s, id: id, file: f, place: p, info: info}, nil
 }
 
 // farFile is a source outside the index.
@@ -89,7 +95,8 @@ func (f *farFile) release(*Store) {}
 // farBlock is a block in a file that is not in the index.
 type farBlock struct {
 	s     *Store
-	file  *farFile
+	id    format.FileID
+	file  *farFile // in a batch
 	place tiers.Segment
 	info  block.Info
 }
@@ -100,11 +107,50 @@ func (b *farBlock) size() int64 { return b.info.Size }
 
 func (b *farBlock) extent(dst []byte) (f source, off, size int64, at int) {
 	as := payloadAt(b.place)
-	return b.file, b.place.Offset, as.Size, b.s.landing(as, dst)
+	return b.file, b.place.Offset, as.Size, b.s.access.landing(as, dst)
 }
 
-func (b *farBlock) verify(dst []byte, at int) error { return b.s.verifyPlace(b.place, b.info, dst, at) }
+func (b *farBlock) verify(dst []byte, at int) error {
+	why, err := unpack(b.s.coder, b.info, payloadAt(b.place), dst, at)
+	if why != "" {
+		err = format.Errorf("payload at %d: %s", b.place.Offset, why)
+	}
+	return b.failed(err)
+}
 
-func (b *farBlock) failed(err error) error { return placeFailed(b.place, b.info, err) }
+// failed gives an error its kind; nil stays nil.
+func (b *farBlock) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, trust.ErrRefused):
+		return fmt.Errorf("lustre: %w: %v: %w", tiers.ErrNotFound, b, err)
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, format.ErrBadFormat):
+		return fmt.Errorf("lustre: %w: %v: %w", tiers.ErrCorrupt, b, err)
+	}
+	return unavailable("read of "+b.String(), err)
+}
 
-func (b *farBlock) alone(dst []byte) error { return b.s.readPlace(b.place, b.file.id, b.info, dst) }
+// alone reads the payload and makes dst the block, and once more when the file
+// system calls the handle stale.
+func (b *farBlock) alone(dst []byte) error {
+	as := payloadAt(b.place)
+	at := b.s.access.landing(as, dst)
+	fetch := func(f vfs.File) error {
+		if as.Size == 0 {
+			return nil
+		}
+		_, err := f.Pread(dst[at:][:as.Size], b.place.Offset)
+		forget(f, b.place.Offset, as.Size)
+		return err
+	}
+	err := b.s.handles.with(b.place.Path, b.id, fetch)
+	if errors.Is(err, vfs.ErrStale) {
+		err = b.s.handles.with(b.place.Path, b.id, fetch)
+	}
+	if err != nil {
+		return b.failed(err)
+	}
+	return b.verify(dst, at)
+}

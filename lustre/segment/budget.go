@@ -109,8 +109,8 @@ func (s *Store) spareFile() bool { return s.closeIdle() || s.handles.closeOldest
 
 // closeIdle closes the file of the index that was used longest ago, of those that
 // nobody uses, and reports whether there was one.
-func (s *Store) closeIdle() bool {
-	handles := s.takeIdle()
+func (x *index) closeIdle() bool {
+	handles := x.takeIdle()
 	for _, h := range handles {
 		// It was only read since all in it was made durable, or given up.
 		_ = h.Close()

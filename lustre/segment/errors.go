@@ -14,12 +14,12 @@ import (
 var ErrBadItem = errors.New("segment: bad item")
 
 func unavailable(what string, err error) error {
-	return fmt.Errorf("%w: %s: %w", tiers.ErrUnavailable, what, err)
+	return fmt.Errorf("lustre: %w: %s: %w", tiers.ErrUnavailable, what, err)
 }
 
 // full is unavailable for want of room.
 func full(what string, err error) error {
-	return fmt.Errorf("%w: %w: %s: %w", tiers.ErrFull, tiers.ErrUnavailable, what, err)
+	return fmt.Errorf("lustre: %w: %w: %s: %w", tiers.ErrFull, tiers.ErrUnavailable, what, err)
 }
 
 // isFull reports whether err says that there is no space or quota left.

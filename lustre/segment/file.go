@@ -15,10 +15,9 @@ import (
 
 // file is one segment. Fields below a mark are guarded by what it names.
 type file struct {
-	loaded     bool           // found by Recover, not written by this store
-	poisonings *atomic.Uint64 // counts files like this one; nil: it is not written
+	loaded bool // found by Recover, not written by this store
 
-	// Store.mu
+	// guarded by index.mu
 	own       bool         // in a directory of this run's, so it may be unlinked
 	read      int          // entries that were read, of a file that was loaded
 	unsettled bool         // there may be more that a later run can count on
@@ -38,8 +37,13 @@ type file struct {
 	appending pool.Lock
 	w         format.Builder
 
-	// handleMu
-	handleMu sync.Mutex
+	openFile
+	groupSync
+}
+
+// openFile is where a segment lies, and its handle while it has one.
+type openFile struct {
+	handleMu sync.Mutex // guards what follows
 	id       format.FileID
 	path     string
 	handle   vfs.File
@@ -49,98 +53,20 @@ type file struct {
 	stale    vfs.File // replaced after ESTALE; readers may still be in it
 
 	reads atomic.Int64  // of the handle, under way; it goes up with handleMu held
-	used  atomic.Uint64 // when the last of them began, as Store.uses counts
-
-	// syncMu
-	syncMu  sync.Mutex
-	synced  uint64 // frames below are durable
-	written uint64 // frames below are written
-	syncing bool
-	wake    *sync.Cond
-	poison  error
+	used  atomic.Uint64 // when the last of them began, as index.uses counts
 }
 
 func newFile(own bool) *file {
 	f := &file{own: own, appending: pool.NewLock()}
-	f.wake = sync.NewCond(&f.syncMu)
+	f.groupSync.init()
 	return f
 }
 
-// durable returns how many frames are.
-func (f *file) durable() uint64 {
-	f.syncMu.Lock()
-	defer f.syncMu.Unlock()
-	return f.synced
-}
+// syncTo returns when frame number n is durable, or cannot be trusted: see
+// groupSync.syncWithin.
+func (f *file) syncTo(n uint64) error { return f.syncWithin(context.Background(), n, f.fsync) }
 
-// fail poisons f: the first error stays.
-func (f *file) fail(err error) error {
-	f.syncMu.Lock()
-	defer f.syncMu.Unlock()
-	f.poisonLocked(err)
-	f.wake.Broadcast()
-	return err
-}
-
-func (f *file) poisonLocked(err error) {
-	if f.poison != nil {
-		return
-	}
-	f.poison = err
-	if f.poisonings != nil {
-		f.poisonings.Add(1)
-	}
-}
-
-func (f *file) poisoned() error {
-	f.syncMu.Lock()
-	defer f.syncMu.Unlock()
-	return f.poison
-}
-
-// syncTo returns when frame number n is durable, or cannot be trusted. Callers
-// that wait at the same time share one fsync. An fsync reports an error only
-// once, so the first one speaks for all frames that were not durable before.
-func (f *file) syncTo(n uint64) error { return f.syncWithin(context.Background(), n) }
-
-// syncWithin is syncTo for one who waits for the fsync of another no longer
-// than ctx: an fsync that hangs takes one thread, not those of all who share it.
-func (f *file) syncWithin(ctx context.Context, n uint64) error {
-	f.syncMu.Lock()
-	defer f.syncMu.Unlock()
-	for f.synced <= n {
-		if f.poison != nil {
-			return f.poison
-		}
-		if f.syncing {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			stop := context.AfterFunc(ctx, f.wakeAll)
-			f.wake.Wait()
-			stop()
-			continue
-		}
-		f.syncing = true
-		upTo := f.written
-		var err error
-		pool.Without(&f.syncMu, func() { err = f.handle.Sync() })
-		f.syncing = false
-		if err == nil {
-			f.synced = upTo
-		} else {
-			f.poisonLocked(err)
-		}
-		f.wake.Broadcast()
-	}
-	return nil
-}
-
-func (f *file) wakeAll() {
-	f.syncMu.Lock()
-	defer f.syncMu.Unlock()
-	f.wake.Broadcast()
-}
+func (f *file) fsync() error { return f.handle.Sync() }
 
 // seal writes the footer. The caller holds f.appending and nothing is added
 // afterwards. Recovery takes a footer's word for payloads, so it is written
@@ -158,11 +84,8 @@ func (f *file) seal() error {
 		return f.fail(err)
 	}
 	f.w.Off += int64(len(footer))
-	f.syncMu.Lock()
-	f.written++ // counted like a frame, so that syncTo covers it
-	n := f.written - 1
-	f.syncMu.Unlock()
-	return f.syncTo(n)
+	f.wrote(f.w.Frames + 1) // counted like a frame, so that syncTo covers it
+	return f.syncTo(f.w.Frames)
 }
 
 // ident implements source.
@@ -250,4 +173,13 @@ func (f *file) create(fs vfs.FS, dir string, bufs [][]byte, l Layouter, created 
 	f.path, f.handle = path, h
 	f.know(h)
 	return nil
+}
+
+// isFull reports whether a frame of need bytes with so many blocks belongs into
+// another segment. The caller holds f.appending.
+func (f *file) isFull(o *Options, need int64, blocks int) bool {
+	if f.w.Frames == 0 {
+		return false
+	}
+	return f.w.Off+need > o.SegmentBytes || o.SegmentBlocks > 0 && f.w.Blocks+blocks > o.SegmentBlocks
 }

@@ -12,19 +12,18 @@ import (
 // among them once it has one. Errors: ErrUnavailable.
 func (s *Store) Parts(ctx context.Context) ([]tiers.Part, error) {
 	var all []tiers.Part
-	err := s.readJob(ctx, "list of incarnations", func() (err error) { all, err = s.incarnations(); return err })
+	err := s.readJob(ctx, "list of incarnations", func() error {
+		names, err := s.fs.ReadDir(s.opt.Dir)
+		if err != nil {
+			return unavailable("list incarnations", err)
+		}
+		all = format.Parts(names)
+		return nil
+	})
 	if err != nil {
 		return nil, err // what runs on may still set all
 	}
 	return all, nil
-}
-
-func (s *Store) incarnations() ([]tiers.Part, error) {
-	names, err := s.fs.ReadDir(s.opt.Dir)
-	if err != nil {
-		return nil, unavailable("list incarnations", err)
-	}
-	return format.Parts(names), nil
 }
 
 // Adopt reads the segments of an incarnation that Recover left out, at any time,

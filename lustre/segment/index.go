@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
@@ -16,11 +17,13 @@ import (
 )
 
 // index is what a store has in its segments: blocks, the newest record of each name,
-// and the files that these lie in. Its methods whose names end in Locked need mu.
+// and the files that these lie in.
 type index struct {
 	guard   *trust.Guard
 	apart   bool   // see Options.Apart
 	emptied func() // called with mu held when a file may hold nothing any more
+
+	uses atomic.Uint64 // of handles
 
 	mu       sync.Mutex
 	closed   bool
@@ -33,6 +36,7 @@ type index struct {
 	stored   int64               // of their payloads
 	skipped  []error             // one for each file or directory that recovery left out
 	late     map[string]struct{} // paths of what did not answer in time
+	mounted  int64               // type of the file system, once it is known
 	judged   bool                // Hides has said what withdrawn names hide
 }
 
@@ -72,7 +76,7 @@ func (x *index) findLocked(id block.ID) (*location, error) {
 	}
 	loc := x.blocks[id]
 	if loc == nil {
-		return nil, fmt.Errorf("%w: %v", tiers.ErrNotFound, id)
+		return nil, fmt.Errorf("lustre: %w: %v", tiers.ErrNotFound, id)
 	}
 	return loc, nil
 }
@@ -222,7 +226,7 @@ func (x *index) withdraw(loc *location, why string) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.forgetLocked(loc)
-	return fmt.Errorf("%w, block withdrawn: %v at %d of %s: %s", tiers.ErrCorrupt, loc.info.ID, loc.off, loc.file.path, why)
+	return fmt.Errorf("lustre: %w, block withdrawn: %v at %d of %s: %s", tiers.ErrCorrupt, loc.info.ID, loc.off, loc.file.path, why)
 }
 
 // paths are those of the segments that were read before.

@@ -97,7 +97,7 @@ func (m *merge) run(budget int64) error {
 	if m.s.ReadOnly() {
 		m.s.room.Ask()
 	}
-	m.from = m.s.victims(budget)
+	m.from = m.victims(budget)
 	if len(m.from) == 0 {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (m *merge) run(budget int64) error {
 			return unavailable("merge of segments", err)
 		}
 		blocks, records := m.batch()
-		m.s.advise(extents(blocks))
+		m.s.advice.advise(extents(blocks))
 		if err := m.move(blocks, records); err != nil {
 			return err
 		}
@@ -124,7 +124,8 @@ func (m *merge) run(budget int64) error {
 }
 
 // victims plans a merge and keeps the files of the plan.
-func (s *Store) victims(budget int64) []*file {
+func (m *merge) victims(budget int64) []*file {
+	s := m.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	shapes := s.shapesLocked()
@@ -310,7 +311,7 @@ func (m *merge) read(blocks []moving) (items []format.Block, moved []*location, 
 
 // fetch reads a payload as it is stored, and checks it.
 func (m *merge) fetch(loc *location, payload []byte) error {
-	if err := m.s.fetch(loc, payload); err != nil {
+	if err := (&Ref{s: m.s, loc: loc}).fetch(payload); err != nil {
 		return err
 	}
 	if why := loc.as.Check(payload); why != "" {
@@ -340,7 +341,7 @@ func (m *merge) room(n int64) error {
 // into returns the segment that takes the next frame.
 func (m *merge) into(items []format.Block, records []format.Record) (*file, error) {
 	_, need := format.FrameSize(items, records)
-	if m.target != nil && m.s.isFullFile(m.target, need, len(items)) {
+	if m.target != nil && m.target.isFull(&m.s.opt, need, len(items)) {
 		if err := m.seal(); err != nil {
 			return nil, err
 		}

@@ -34,7 +34,7 @@ func (s *Store) Missing(ctx context.Context) ([]block.ID, error) {
 }
 
 func (s *Store) missing() ([]block.ID, error) {
-	if err := s.sameFileSystem(); err != nil {
+	if err := s.sameFileSystem(s.fs, s.opt.Dir); err != nil {
 		return nil, err
 	}
 	gone := map[*file]bool{}
@@ -47,7 +47,7 @@ func (s *Store) missing() ([]block.ID, error) {
 			s.lease.DirGone(dir)
 		}
 		for path, f := range files {
-			if _, listed := slices.BinarySearch(names, filepath.Base(path)); !listed && s.isGone(path) {
+			if _, listed := slices.BinarySearch(names, filepath.Base(path)); !listed && isGone(s.fs, path) {
 				gone[f] = true
 			}
 		}
@@ -65,29 +65,29 @@ func (s *Store) missing() ([]block.ID, error) {
 
 // sameFileSystem makes sure that the directory was not taken away as a whole, with
 // what it lay on: then all comes back.
-func (s *Store) sameFileSystem() error {
-	space, err := s.fs.Statfs(s.opt.Dir)
+func (x *index) sameFileSystem(fs vfs.FS, dir string) error {
+	space, err := fs.Statfs(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return unavailable("look for segments that are gone", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mounted == 0 {
-		s.mounted = space.Type
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.mounted == 0 {
+		x.mounted = space.Type
 	}
-	if s.mounted != space.Type {
-		return unavailable("look for segments that are gone", fmt.Errorf("%s is on %s now, and was on %s: mount it again", s.opt.Dir,
-			vfs.TypeName(uint32(space.Type)), vfs.TypeName(uint32(s.mounted))))
+	if x.mounted != space.Type {
+		return unavailable("look for segments that are gone", fmt.Errorf("%s is on %s now, and was on %s: mount it again", dir,
+			vfs.TypeName(uint32(space.Type)), vfs.TypeName(uint32(x.mounted))))
 	}
 	return nil
 }
 
 // isGone makes sure that a file that a listing did not show is not there.
-func (s *Store) isGone(path string) bool {
-	h, err := s.fs.Open(path)
+func isGone(fs vfs.FS, path string) bool {
+	h, err := fs.Open(path)
 	if err == nil {
 		_ = h.Close() // nothing was read: its error tells nothing
 	}

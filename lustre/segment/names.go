@@ -70,6 +70,13 @@ func (s *Store) flush() {
 	s.flushing = false
 }
 
+// pendingNames are the records that are not durable yet. Guarded by index.mu.
+type pendingNames struct {
+	waiting  []format.Record
+	loads    map[*load]struct{} // on their way to the file system
+	flushing bool
+}
+
 // load is the names that one write has with it.
 type load struct {
 	names []format.Record
@@ -77,7 +84,7 @@ type load struct {
 	lost  bool          // they wait again; read it after done
 }
 
-func (s *Store) takeWaiting() *load {
+func newLoad(s *Store) *load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &load{names: s.waiting, done: make(chan struct{})}
@@ -88,8 +95,8 @@ func (s *Store) takeWaiting() *load {
 	return l
 }
 
-// land ends a load. Names that did not become durable wait again.
-func (s *Store) land(l *load, durable bool) {
+// land ends a load of s. Names that did not become durable wait again.
+func (l *load) land(s *Store, durable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !durable {

@@ -2,18 +2,14 @@ package segment
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math"
-	"os"
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/codec"
 	"cascadekv/lustre/segment/format"
-	"cascadekv/lustre/segment/trust"
 	"cascadekv/tiers"
 )
 
@@ -48,13 +44,13 @@ func holds(p tiers.Segment, info block.Info) (format.FileID, error) {
 	id, ok := format.ParsePath(p.Path)
 	switch {
 	case info.ID.IsZero() || info.ID.IsProvisional():
-		return id, fmt.Errorf("%w: segments hold no block %v", tiers.ErrNotFound, info.ID)
+		return id, fmt.Errorf("lustre: %w: segments hold no block %v", tiers.ErrNotFound, info.ID)
 	case p.Offset < format.PageSize || p.Offset > maxOffset:
-		return id, fmt.Errorf("%w: %s has no payload at %d", tiers.ErrNotFound, p.Path, p.Offset)
+		return id, fmt.Errorf("lustre: %w: %s has no payload at %d", tiers.ErrNotFound, p.Path, p.Offset)
 	case !payloadAt(p).Fits(info):
-		return id, fmt.Errorf("%w: %v, %d bytes, is not stored in %d with %v", tiers.ErrNotFound, info.ID, info.Size, p.Stored, codec.Number(p.Codec))
+		return id, fmt.Errorf("lustre: %w: %v, %d bytes, is not stored in %d with %v", tiers.ErrNotFound, info.ID, info.Size, p.Stored, codec.Number(p.Codec))
 	case !ok:
-		return id, fmt.Errorf("%w: %.80q is no segment's name", tiers.ErrNotFound, p.Path)
+		return id, fmt.Errorf("lustre: %w: %.80q is no segment's name", tiers.ErrNotFound, p.Path)
 	}
 	return id, nil
 }
@@ -73,57 +69,13 @@ func (s *Store) ReadSegment(ctx context.Context, p tiers.Segment, info block.Inf
 	}
 	id, err := holds(p, info)
 	if err == nil {
-		err = s.readJob(ctx, "read of "+info.ID.String()+" in "+p.Path, func() error { return s.readPlace(p, id, info, dst) })
+		err = s.readJob(ctx, "read of "+info.ID.String()+" in "+p.Path, func() error {
+			b := farBlock{s: s, id: id, place: p, info: info}
+			return b.alone(dst)
+		})
 	}
 	s.faults.count(err)
 	return err
-}
-
-// readPlace reads the payload at p and makes dst the block, and once more when the
-// file system calls the handle stale.
-func (s *Store) readPlace(p tiers.Segment, id format.FileID, info block.Info, dst []byte) error {
-	as := payloadAt(p)
-	at := s.landing(as, dst)
-	fetch := func(f vfs.File) error {
-		if as.Size == 0 {
-			return nil
-		}
-		_, err := f.Pread(dst[at:][:as.Size], p.Offset)
-		s.forget(f, p.Offset, as.Size)
-		return err
-	}
-	err := s.handles.with(p.Path, id, fetch)
-	if errors.Is(err, vfs.ErrStale) {
-		err = s.handles.with(p.Path, id, fetch)
-	}
-	if err != nil {
-		return placeFailed(p, info, err)
-	}
-	return s.verifyPlace(p, info, dst, at)
-}
-
-// verifyPlace makes dst, where the payload has been read to, the block.
-func (s *Store) verifyPlace(p tiers.Segment, info block.Info, dst []byte, at int) error {
-	why, err := s.unpack(info, payloadAt(p), dst, at)
-	if why != "" {
-		err = format.Errorf("payload at %d: %s", p.Offset, why)
-	}
-	return placeFailed(p, info, err)
-}
-
-// placeFailed gives an error of reading the block at p its kind; nil stays nil.
-func placeFailed(p tiers.Segment, info block.Info, err error) error {
-	if err == nil {
-		return nil
-	}
-	what := fmt.Sprintf("%v in %s", info.ID, p.Path)
-	switch {
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, trust.ErrRefused):
-		return fmt.Errorf("%w: %s: %w", tiers.ErrNotFound, what, err)
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, format.ErrBadFormat):
-		return fmt.Errorf("%w: %s: %w", tiers.ErrCorrupt, what, err)
-	}
-	return unavailable("read of "+what, err)
 }
 
 // closeSoon closes a file that was only read, in the background: that may hang.

@@ -36,7 +36,7 @@ func (s *Store) Put(ctx context.Context, items ...tiers.Item) error {
 
 func checkItem(it tiers.Item) error {
 	if it.Info.Size > block.MaxSize {
-		return fmt.Errorf("%w: %v has %d bytes, at most %d", tiers.ErrTooLarge, it.Info.ID, it.Info.Size, int64(block.MaxSize))
+		return fmt.Errorf("lustre: %w: %v has %d bytes, at most %d", tiers.ErrTooLarge, it.Info.ID, it.Info.Size, int64(block.MaxSize))
 	}
 	if int64(len(it.Data)) != it.Info.Size || it.Info.ID.IsZero() || it.Info.ID.IsProvisional() {
 		return fmt.Errorf("%w: id %v, size %d, %d bytes of data", ErrBadItem, it.Info.ID, it.Info.Size, len(it.Data))
@@ -62,7 +62,7 @@ func (s *Store) admit(items []tiers.Item) error {
 			for _, before := range items[:i] {
 				delete(s.arriving, before.Info.ID)
 			}
-			return fmt.Errorf("%w: %v", tiers.ErrExists, it.Info.ID)
+			return fmt.Errorf("lustre: %w: %v", tiers.ErrExists, it.Info.ID)
 		}
 		s.arriving[it.Info.ID] = struct{}{}
 	}
@@ -82,6 +82,7 @@ func (s *Store) leave(items []tiers.Item) {
 // writing is a job that writes a frame.
 type writing struct {
 	pool.Job
+	s    *Store
 	file atomic.Pointer[file] // where it writes, once known
 }
 
@@ -90,11 +91,11 @@ func (s *Store) runWrite(ctx context.Context, items []tiers.Item) error {
 	s.putting.Add(1)
 	defer s.putting.Add(-1)
 	what := fmt.Sprintf("write of %d blocks", len(items))
-	j := &writing{}
+	j := &writing{s: s}
 	var err error
 	left := s.writes.Run(ctx, what, &j.Job, func() {
 		defer s.endJob()
-		err = s.write(ctx, j, items)
+		err = j.write(ctx, items)
 		if err != nil && j.Settle() {
 			s.leave(items)
 		}
@@ -115,8 +116,9 @@ func (s *Store) runWrite(ctx context.Context, items []tiers.Item) error {
 // write puts one frame into a segment and publishes it. Lack of space is tried
 // once more in a new file, which a file system of many targets may place
 // where there is room.
-func (s *Store) write(ctx context.Context, j *writing, items []tiers.Item) error {
-	load := s.takeWaiting()
+func (j *writing) write(ctx context.Context, items []tiers.Item) error {
+	s := j.s
+	load := newLoad(s)
 	names := load.names
 	if len(items)+len(names) == 0 {
 		return nil
@@ -130,20 +132,20 @@ func (s *Store) write(ctx context.Context, j *writing, items []tiers.Item) error
 	if err == nil {
 		err = s.lease.Verify(ctx)
 	}
-	if err == nil {
+	if err == nil && s.opt.Compress {
 		var free func()
-		free, err = s.encode(ctx, all)
+		free, err = encode(ctx, s.coder, all)
 		defer free()
 	}
 	for attempt := 0; err == nil && attempt < 2; attempt++ {
-		if err = s.writeOnce(ctx, j, all, names, attempt > 0); err == nil || !isFull(err) {
+		if err = j.writeOnce(ctx, all, names, attempt > 0); err == nil || !isFull(err) {
 			break
 		}
 		if attempt == 0 {
 			err = nil
 		}
 	}
-	s.land(load, err == nil)
+	load.land(s, err == nil)
 	what := fmt.Sprintf("write of %d blocks", len(items))
 	switch {
 	case err == nil:
@@ -171,9 +173,10 @@ func (s *Store) mayWrite() error {
 
 // writeOnce writes to the current segment. again says that another one had no
 // room, so that a new one is tried whatever statfs says.
-func (s *Store) writeOnce(ctx context.Context, j *writing, items []format.Block, names []format.Record, again bool) error {
+func (j *writing) writeOnce(ctx context.Context, items []format.Block, names []format.Record, again bool) error {
+	s := j.s
 	_, need := format.FrameSize(items, names)
-	f, err := s.appendable(ctx, j, need, len(items))
+	f, err := j.appendable(ctx, need, len(items))
 	if err != nil {
 		return err
 	}
@@ -190,7 +193,7 @@ func (s *Store) writeOnce(ctx context.Context, j *writing, items []format.Block,
 	}
 	f.appending.Release()
 	if err == nil {
-		err = f.syncWithin(ctx, number)
+		err = f.syncWithin(ctx, number, f.fsync)
 	}
 	if err == nil {
 		err = s.lease.VerifyFor(ctx, f.id.Incarnation)
@@ -261,15 +264,14 @@ func (s *Store) append(f *file, items []format.Block, names []format.Record) (nu
 	}
 	number = f.w.Frames
 	f.w.Add(fr)
-	f.syncMu.Lock()
-	f.written = f.w.Frames
-	f.syncMu.Unlock()
+	f.wrote(f.w.Frames)
 	return number, fr.Offs, nil
 }
 
 // appendable returns the current segment, ready to take need bytes, with
 // f.appending held and a user counted. A segment that is full is sealed.
-func (s *Store) appendable(ctx context.Context, j *writing, need int64, blocks int) (*file, error) {
+func (j *writing) appendable(ctx context.Context, need int64, blocks int) (*file, error) {
+	s := j.s
 	for {
 		f := s.use()
 		j.file.Store(f)
@@ -278,7 +280,7 @@ func (s *Store) appendable(ctx context.Context, j *writing, need int64, blocks i
 			return nil, unavailable("wait for another write", err)
 		}
 		if s.isCurrent(f) {
-			if f.poisoned() == nil && !s.isFullFile(f, need, blocks) {
+			if f.poisoned() == nil && !f.isFull(&s.opt, need, blocks) {
 				return f, nil
 			}
 			s.detach(f)
@@ -290,13 +292,6 @@ func (s *Store) appendable(ctx context.Context, j *writing, need int64, blocks i
 		f.appending.Release()
 		s.unuse(f)
 	}
-}
-
-func (s *Store) isFullFile(f *file, need int64, blocks int) bool {
-	if f.w.Frames == 0 {
-		return false
-	}
-	return f.w.Off+need > s.opt.SegmentBytes || s.opt.SegmentBlocks > 0 && f.w.Blocks+blocks > s.opt.SegmentBlocks
 }
 
 // use returns the current segment, a new one if there is none.

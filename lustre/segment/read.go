@@ -81,7 +81,7 @@ func (r *Ref) ReadInto(ctx context.Context, dst []byte) error {
 		s.jobs--
 		s.idle.Broadcast()
 	}
-	err := s.reads.Within(ctx, "read of "+r.loc.info.ID.String(), end, func() error { return s.read(r.loc, dst) })
+	err := s.reads.Within(ctx, "read of "+r.loc.info.ID.String(), end, func() error { return r.alone(dst) })
 	s.faults.count(err)
 	return err
 }
@@ -95,70 +95,64 @@ func (r *Ref) String() string { return r.loc.info.ID.String() }
 func (r *Ref) size() int64 { return r.loc.info.Size }
 
 func (r *Ref) extent(dst []byte) (f source, off, size int64, at int) {
-	return r.loc.file, r.loc.off, r.loc.as.Size, r.s.landing(r.loc.as, dst)
-}
-
-func (r *Ref) verify(dst []byte, at int) error { return r.s.verify(r.loc, dst, at) }
-
-func (r *Ref) failed(err error) error { return r.s.readFailed(r.loc, err) }
-
-func (r *Ref) alone(dst []byte) error { return r.s.read(r.loc, dst) }
-
-// read fills dst and turns every failure into a miss of the right kind.
-func (s *Store) read(loc *location, dst []byte) error {
-	at := s.landing(loc.as, dst)
-	if err := s.fetch(loc, dst[at:][:loc.as.Size]); err != nil {
-		return err
-	}
-	return s.verify(loc, dst, at)
-}
-
-// fetch reads the payload as stored, without a look at it.
-func (s *Store) fetch(loc *location, payload []byte) error {
-	err := s.pread(loc.file, payload, loc.off)
-	if errors.Is(err, vfs.ErrStale) {
-		if err = loc.file.reopen(s.fs); err == nil {
-			err = s.pread(loc.file, payload, loc.off)
-		}
-	}
-	if err == nil {
-		return nil
-	}
-	return s.readFailed(loc, err)
-}
-
-// readFailed turns an error of the file system into a miss of the right kind.
-func (s *Store) readFailed(loc *location, err error) error {
-	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return s.withdraw(loc, "the file ends early")
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, trust.ErrRefused):
-		n := s.dropFile(loc.file)
-		return unavailable(fmt.Sprintf("segment is gone with %d blocks, perhaps purged", n), err)
-	}
-	return unavailable("read", err)
+	return r.loc.file, r.loc.off, r.loc.as.Size, r.s.access.landing(r.loc.as, dst)
 }
 
 // verify makes dst, where the payload has been read to, the block.
-func (s *Store) verify(loc *location, dst []byte, at int) error {
-	why, err := s.unpack(loc.info, loc.as, dst, at)
+func (r *Ref) verify(dst []byte, at int) error {
+	why, err := unpack(r.s.coder, r.loc.info, r.loc.as, dst, at)
 	switch {
 	case why != "":
-		return s.withdraw(loc, why)
+		return r.s.withdraw(r.loc, why)
 	case err != nil:
 		return unavailable("read", err)
 	}
 	return nil
 }
 
-func (s *Store) pread(f *file, dst []byte, off int64) error {
+// failed turns an error of the file system into a miss of the right kind.
+func (r *Ref) failed(err error) error {
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return r.s.withdraw(r.loc, "the file ends early")
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, trust.ErrRefused):
+		n := r.s.dropFile(r.loc.file)
+		return unavailable(fmt.Sprintf("segment is gone with %d blocks, perhaps purged", n), err)
+	}
+	return unavailable("read", err)
+}
+
+// alone fills dst and turns every failure into a miss of the right kind.
+func (r *Ref) alone(dst []byte) error {
+	at := r.s.access.landing(r.loc.as, dst)
+	if err := r.fetch(dst[at:][:r.loc.as.Size]); err != nil {
+		return err
+	}
+	return r.verify(dst, at)
+}
+
+// fetch reads the payload as stored, without a look at it.
+func (r *Ref) fetch(payload []byte) error {
+	err := r.pread(payload)
+	if errors.Is(err, vfs.ErrStale) {
+		if err = r.loc.file.reopen(r.s.fs); err == nil {
+			err = r.pread(payload)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return r.failed(err)
+}
+
+func (r *Ref) pread(dst []byte) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	h, err := f.open(s)
+	h, err := r.loc.file.open(r.s)
 	if err == nil {
-		_, err = h.Pread(dst, off)
-		s.forget(h.File, off, int64(len(dst)))
+		_, err = h.Pread(dst, r.loc.off)
+		forget(h.File, r.loc.off, int64(len(dst)))
 		h.back(err != nil)
 	}
 	return err
@@ -177,7 +171,7 @@ const (
 // forget drops what was read from the page cache: from there it takes the
 // job's memory a second time. What lies before it in its first piece goes with
 // it; what lies behind may have been read ahead and stays.
-func (s *Store) forget(h vfs.File, off, n int64) {
+func forget(h vfs.File, off, n int64) {
 	if n >= forgetFrom {
 		start := off &^ (folio - 1)
 		_ = vfs.Forget(h, start, off+n-start) // a hint

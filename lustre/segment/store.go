@@ -19,8 +19,12 @@ import (
 	"cascadekv/tiers"
 )
 
-// Store is one rank's segments and the index over everyone's. All methods are
-// safe for concurrent use.
+// Store is one rank's segments and the index over everyone's: a tiers.Files without a
+// catalogue. All methods are safe for concurrent use. Locks are taken in this order:
+// file.appending, file.handleMu, index.mu (which guards what stands below index here
+// too; handleMu is only tried under it), and then that of one part alone: file.syncMu,
+// or those inside room, lease, handles, watch and advice. No file operation runs under
+// index.mu.
 type Store struct {
 	opt           Options
 	fs            vfs.FS
@@ -33,22 +37,18 @@ type Store struct {
 	putting       atomic.Int64 // callers who wait for a write: merges give way to them
 	advice        advice
 	faults        faults
-	uses          atomic.Uint64 // of handles
 
 	room    *space.Room
 	lease   *lease.Lease
 	arrived chan struct{} // capacity 1: something late has ended
 
 	*index
-	idle       *sync.Cond // with index.mu: pins or jobs went down
-	current    *file      // takes frames; nil: the next one makes a file
-	nextFile   uint64
-	waiting    []format.Record
-	loads      map[*load]struct{} // names on their way to the file system
-	flushing   bool
+	idle     *sync.Cond // with index.mu: pins or jobs went down
+	current  *file      // takes frames; nil: the next one makes a file
+	nextFile uint64
+	pendingNames
 	pins, jobs int
 	reclaiming bool
-	mounted    int64 // type of the file system, once it is known
 	merged     tiers.Merged
 }
 
@@ -74,18 +74,18 @@ func Open(o Options) (*Store, error) {
 	s := &Store{
 		opt: o, fs: watch, watch: watch, access: access, coder: o.coder,
 		reads: make(pool.Pool, o.Readers), writes: make(pool.Pool, o.Writers), merging: pool.NewLock(),
-		loads: map[*load]struct{}{}, arrived: make(chan struct{}, 1),
+		pendingNames: pendingNames{loads: map[*load]struct{}{}}, advice: advice{to: o.Advice}, arrived: make(chan struct{}, 1),
 		room: space.New(space.Options{FS: watch, Dir: o.Dir, Segment: o.SegmentBytes, RetryFull: o.RetryFull, Now: o.Now}),
 	}
 	s.index = newIndex(access.guard, o.Apart, s.reclaimSoonLocked)
 	s.idle = sync.NewCond(&s.mu)
-	s.lease = lease.New(s.leaseOptions())
+	s.lease = lease.New(leaseOptions(s))
 	s.handles = newHandles(o, s.closeSoon)
 	watch.Spare = s.spareFile
 	return s, nil
 }
 
-func (s *Store) leaseOptions() lease.Options {
+func leaseOptions(s *Store) lease.Options {
 	o := lease.Options{
 		FS: s.fs, Dir: s.opt.Dir, Rank: s.opt.Rank, Incarnation: s.opt.Incarnation, Process: s.opt.Process, Now: s.opt.Now,
 		Begin: func() (func(), bool) {
@@ -184,7 +184,7 @@ func (s *Store) Evict(id block.ID) error {
 		return err
 	}
 	if loc.pins > 0 {
-		return fmt.Errorf("%w: %v", tiers.ErrPinned, id)
+		return fmt.Errorf("lustre: %w: %v", tiers.ErrPinned, id)
 	}
 	s.forgetLocked(loc)
 	return nil

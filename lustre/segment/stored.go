@@ -28,15 +28,12 @@ func blocksOf(items []tiers.Item) []format.Block {
 
 // encode makes payloads smaller where that pays. It reads Data until it
 // returns. The payloads are valid until free is called, which must be.
-func (s *Store) encode(ctx context.Context, all []format.Block) (free func(), err error) {
+func encode(ctx context.Context, coder *codec.Coder, all []format.Block) (free func(), err error) {
 	free = func() {}
-	if !s.opt.Compress {
-		return free, nil
-	}
 	rooms, need := make([]int64, len(all)), int64(0) // where each may lie
 	for i, p := range all {
 		rooms[i] = need
-		need += format.Align(int64(s.coder.Room(len(p.Bytes))))
+		need += format.Align(int64(coder.Room(len(p.Bytes))))
 	}
 	if need == 0 {
 		return free, nil
@@ -51,7 +48,7 @@ func (s *Store) encode(ctx context.Context, all []format.Block) (free func(), er
 		workers.Go(func() {
 			defer fault.Guard()()
 			for i := next.Add(1) - 1; i < int64(len(all)) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				s.encodeOne(&all[i], memory.Bytes()[rooms[i]:])
+				encodeOne(coder, &all[i], memory.Bytes()[rooms[i]:])
 			}
 		})
 	}
@@ -60,13 +57,13 @@ func (s *Store) encode(ctx context.Context, all []format.Block) (free func(), er
 }
 
 // encodeOne encodes one block into room, or leaves it.
-func (s *Store) encodeOne(p *format.Block, room []byte) {
-	room = room[:min(len(room), s.coder.Room(len(p.Bytes)))]
+func encodeOne(coder *codec.Coder, p *format.Block, room []byte) {
+	room = room[:min(len(room), coder.Room(len(p.Bytes)))]
 	stream := ""
 	if len(p.Names) > 0 {
 		stream = p.Names[0].Namespace
 	}
-	e, err := s.coder.Encode(stream, room, p.Bytes)
+	e, err := coder.Encode(stream, room, p.Bytes)
 	if err != nil || e.Codec == codec.None {
 		return
 	}
@@ -77,9 +74,9 @@ func (s *Store) encodeOne(p *format.Block, room []byte) {
 // landing returns where in dst, the memory of a block, its payload is read to,
 // so that it can be decoded there: at the end, or, past the page cache, where
 // the kernel takes it before that.
-func (s *Store) landing(as format.Payload, dst []byte) (at int) {
+func (a *access) landing(as format.Payload, dst []byte) (at int) {
 	at = len(dst) - int(as.Size)
-	if s.access.Direct && at > 0 {
+	if a.Direct && at > 0 {
 		over := int(uintptr(unsafe.Pointer(&dst[at])) % format.PageSize)
 		if over <= at {
 			at -= over
@@ -91,12 +88,12 @@ func (s *Store) landing(as format.Payload, dst []byte) (at int) {
 // unpack makes dst the block whose payload lies in it from at on. why says what
 // is wrong with the bytes, err that they could not be decoded for another
 // reason; both are empty when dst is right.
-func (s *Store) unpack(info block.Info, as format.Payload, dst []byte, at int) (why string, err error) {
+func unpack(coder *codec.Coder, info block.Info, as format.Payload, dst []byte, at int) (why string, err error) {
 	payload := dst[at:][:as.Size]
 	if why = as.Check(payload); why != "" || as.Codec == codec.None {
 		return why, nil
 	}
-	err = s.coder.DecodeInPlace(as.Codec, dst, at, len(payload))
+	err = coder.DecodeInPlace(as.Codec, dst, at, len(payload))
 	switch {
 	case errors.Is(err, codec.ErrCorrupt), errors.Is(err, codec.ErrUnknown):
 		return err.Error(), nil

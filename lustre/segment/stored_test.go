@@ -324,7 +324,7 @@ func FuzzUnpack(f *testing.F) {
 		dst := room[256:][:len(it.Data)]
 		at := len(dst) - len(p) - min(int(gap), len(dst)-len(p))
 		copy(dst[at:], p)
-		why, err := s.unpack(it.Info, as, dst, at)
+		why, err := unpack(s.coder, it.Info, as, dst, at)
 		if why == "" && (err != nil || !bytes.Equal(dst, it.Data)) {
 			t.Errorf("unpacked to other bytes, error %v", err)
 		}
@@ -345,14 +345,14 @@ func TestLanding(t *testing.T) {
 			from := rng.IntN(9000)
 			dst := memory[from:][:1+rng.IntN(50_000)]
 			as := format.Payload{Size: 1 + rng.Int64N(int64(len(dst)))}
-			at := s.landing(as, dst)
+			at := s.access.landing(as, dst)
 			end := len(dst) - int(as.Size)
 			over := int(uintptr(unsafe.Pointer(&dst[at])) % format.PageSize)
 			if at < 0 || at > end || !direct && at != end || at != end && over != 0 || direct && over != 0 && over <= at {
 				t.Fatalf("direct %v: %d of %d bytes land at %d, %d behind a page's start", direct, as.Size, len(dst), at, over)
 			}
 		}
-		if at := s.landing(format.Payload{}, nil); at != 0 {
+		if at := s.access.landing(format.Payload{}, nil); at != 0 {
 			t.Errorf("an empty block lands at %d", at)
 		}
 	}

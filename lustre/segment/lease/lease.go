@@ -303,5 +303,5 @@ func (l *Lease) VerifyFor(ctx context.Context, incarnation uint64) error {
 }
 
 func unavailable(what string, err error) error {
-	return fmt.Errorf("%w: %s: %w", tiers.ErrUnavailable, what, err)
+	return fmt.Errorf("lustre: %w: %s: %w", tiers.ErrUnavailable, what, err)
 }

@@ -67,12 +67,12 @@ func (j *Job) Settle() bool {
 // deadline or cancel function fn runs on the caller's own goroutine.
 func (p Pool) Run(ctx context.Context, what string, j *Job, fn func()) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %s: %w", tiers.ErrUnavailable, what, ctx.Err())
+		return fmt.Errorf("lustre: %w: %s: %w", tiers.ErrUnavailable, what, ctx.Err())
 	}
 	select {
 	case p <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %s: all I/O threads are waiting for the file system: %w", tiers.ErrUnavailable, what, ctx.Err())
+		return fmt.Errorf("lustre: %w: %s: all I/O threads are waiting for the file system: %w", tiers.ErrUnavailable, what, ctx.Err())
 	}
 	held := p.Taken()
 	if ctx.Done() == nil {

@@ -145,7 +145,7 @@ func (r *Room) refuse(need int64, blocks int) error {
 }
 
 func full(format string, args ...any) error {
-	return fmt.Errorf("%w: %w: read-only: %s", tiers.ErrFull, tiers.ErrUnavailable, fmt.Sprintf(format, args...))
+	return fmt.Errorf("lustre: %w: %w: read-only: %s", tiers.ErrFull, tiers.ErrUnavailable, fmt.Sprintf(format, args...))
 }
 
 // Ask learns the file system's space, unless another is at it: a statfs that

@@ -89,12 +89,12 @@ func NewGuard(dir, name string, group int) (*Guard, error) {
 	g := &Guard{dir: dir, name: name, trust: Users{UID: uint32(os.Geteuid()), Group: uint32(group)}, seen: map[string]struct{}{}}
 	st, err := vfs.StatPath(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%w: look at the directory of segments: %w", tiers.ErrUnavailable, err)
+		return nil, fmt.Errorf("lustre: %w: look at the directory of segments: %w", tiers.ErrUnavailable, err)
 	}
 	g.trust.Open = st.Mode&0o002 != 0
 	g.exposed = g.trust.Open && st.Mode&syscall.S_ISVTX == 0
 	if group != 0 && !memberOf(group) {
-		return nil, fmt.Errorf("%w: share segments with a group: %w: user %d is not in group %d: add the user to it, or name another group",
+		return nil, fmt.Errorf("lustre: %w: share segments with a group: %w: user %d is not in group %d: add the user to it, or name another group",
 			tiers.ErrUnavailable, os.ErrPermission, os.Geteuid(), group)
 	}
 	return g, nil
