@@ -11,8 +11,6 @@ var exceptions = map[string][]string{
 	"names": {
 		"cascade",
 		"internal/cores",
-		"internal/testing/testneed",
-		"internal/testing/testlog",
 		"internal/server",
 		"lustre/catalogue",
 		"lustre/segment",
@@ -20,7 +18,6 @@ var exceptions = map[string][]string{
 	},
 	"type size": {
 		"cascade",
-		"internal/server",
 		"lustre/campaign",
 		"lustre/segment",
 		"tiers/memory",
@@ -39,8 +36,6 @@ var exceptions = map[string][]string{
 	},
 	"package length": {
 		"cascade",
-		"internal/server",
-		"lustre/segment",
 	},
 }
 
