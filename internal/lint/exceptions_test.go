@@ -23,7 +23,6 @@ var exceptions = map[string][]string{
 		"dht/fabric/mpi",
 		"internal/server",
 		"lustre/campaign",
-		"lustre/segment",
 		"tiers/memory",
 	},
 	glossaries: {
@@ -31,18 +30,15 @@ var exceptions = map[string][]string{
 		"internal/server",
 		"lustre/campaign",
 		"lustre/catalogue",
-		"lustre/segment",
 		"tiers",
 	},
 	references: {
 		"cascade",
 		"internal/lustretest",
-		"lustre/segment",
 	},
 	"package length": {
 		"cascade",
 		"internal/server",
-		"lustre/segment",
 	},
 }
 
