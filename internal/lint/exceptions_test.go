@@ -19,7 +19,6 @@ var exceptions = map[string][]string{
 	"type size": {
 		"cascade",
 		"lustre/campaign",
-		"lustre/segment",
 		"tiers/memory",
 	},
 	glossaries: {
@@ -27,12 +26,10 @@ var exceptions = map[string][]string{
 		"internal/server",
 		"lustre/campaign",
 		"lustre/catalogue",
-		"lustre/segment",
 		"tiers",
 	},
 	references: {
 		"cascade",
-		"lustre/segment",
 	},
 	"package length": {
 		"cascade",

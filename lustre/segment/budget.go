@@ -21,7 +21,7 @@ const (
 
 // shareFiles divides MaxOpenFiles: a half for files of the index that are kept
 // open, a quarter each for those of others and for what is under way.
-func (o *Options) shareFiles() {
+func shareFiles(o *Options) {
 	if o.MaxOpenFiles <= 0 {
 		return
 	}

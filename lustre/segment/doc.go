@@ -15,16 +15,10 @@
 //
 // Glossary
 //
-//	incarnation  one run of one rank; it writes to a directory of its own
-//	owner        the run that may unlink and merge what lies in a directory: the
-//	             one that writes there, and after its end a later one
 //	foreign      said of what this run does not own
 //	far          said of what is read by its place, without an index
-//	poisoned     a segment that saw a write, fsync or close fail: nothing in it
-//	             that was not durable before is trusted, nothing is added
 //	retired      a segment that gets no more frames because a caller gave up
 //	             waiting for it
-//	tombstone    a record that is kept because it hides an older one
 //	withdrawn    a block dropped from the index because its bytes were bad
 //
 // Other words are those of the parts.

@@ -89,7 +89,7 @@ func (o *ops) refused(seed uint64, size int) {
 }
 
 // scenarios are the golden ones; the order of operations in them is what
-// docs/format.md §1.1 and reference/lustre-real.md ask for.
+// docs/format.md §1.1 and docs/lustre.md ask for.
 var scenarios = []struct {
 	name string
 	run  func(o *ops)

@@ -100,7 +100,7 @@ type Options struct {
 	coder *codec.Coder // default one of the store's own; tests open many stores
 }
 
-func (o *Options) setDefaults() {
+func setDefaults(o *Options) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -122,7 +122,7 @@ func (o *Options) setDefaults() {
 	if o.OpenFiles <= 0 {
 		o.OpenFiles = 64
 	}
-	o.shareFiles()
+	shareFiles(o)
 	if o.KeepOpen <= 0 {
 		o.KeepOpen = 30 * time.Second
 	}

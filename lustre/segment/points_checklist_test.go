@@ -28,8 +28,8 @@ func traced(t *testing.T, dir string, incarnation uint64) (*opened, *vfs.Trace) 
 	return s, trace
 }
 
-// TestChecklist has one test for each of the 13 points of reference/lustre.md
-// §A5. Other tests of this package try most of them harder.
+// TestChecklist has one test for each of the 13 points at which Lustre differs from
+// a local file system. Other tests of this package try most of them harder.
 func TestChecklist(t *testing.T) {
 	for _, point := range []struct {
 		name string

@@ -55,7 +55,7 @@ type Store struct {
 // Open makes a store over Options.Dir. It reads nothing yet: call Recover
 // first, or start empty. Errors match ErrUnavailable.
 func Open(o Options) (*Store, error) {
-	o.setDefaults()
+	setDefaults(&o)
 	if o.Dir == "" {
 		return nil, fmt.Errorf("%w: no directory given", ErrBadItem)
 	}

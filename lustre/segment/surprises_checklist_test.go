@@ -18,7 +18,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// TestSurprise has one test for each surprise of reference/lustre-real.md that
+// TestSurprise has one test for each surprise of a real Lustre that
 // can be shown without a Lustre. Those of stripes and layouts belong to
 // lustre/layout; those that only servers can show run in the guest.
 func TestSurprise(t *testing.T) {

@@ -5,7 +5,6 @@
 //
 // Glossary
 //
-//	view    what Inspect found in one file
 //	hidden  said of an intact entry that readers do not see, for damage before it
 //	draft   the layout of a sealed segment whose payloads lie elsewhere
 //

@@ -4,10 +4,6 @@
 //
 // Glossary
 //
-//	entry    BLOCK, NAME or DROP
-//	frame    one batch of entries and payloads, written by one vectored write
-//	payload  a block's bytes as they are stored: themselves, or an encoding of
-//	         package codec
 //	footer   the entries of all frames, at the end of a sealed segment
 //
 // The package keeps nothing between calls, takes no lock, and reads files only

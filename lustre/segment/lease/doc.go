@@ -4,8 +4,6 @@
 //
 // Glossary
 //
-//	run          one process of one rank; it has a directory of its own
-//	token        an empty file whose name says who owns the directory it is in
 //	observation  when somebody else's token was seen first, by this run's clock
 //
 // The package reads no segment and keeps no list of them: a store asks Verify before it

@@ -2,11 +2,5 @@
 // hangs cannot be stopped: its caller leaves when its context ends, with an error
 // that reports when the caller's memory is no longer touched (Busy).
 //
-// Glossary
-//
-//	job        one operation; its outcome is settled once: its caller waits for it, or
-//	           has abandoned it
-//	slot       what one operation has taken of a pool
-//
 // The package does no I/O, and does not decide what is tried: package breaker does.
 package pool

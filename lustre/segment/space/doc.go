@@ -4,7 +4,6 @@
 //
 // Glossary
 //
-//	mark   how much room, in bytes, ends the puts of a store, or lets them go on
 //	shape  a segment's size and how much of it is live
 //	short  said of a file system that is full or nearly so
 //

@@ -3,7 +3,6 @@
 //
 // Glossary
 //
-//	guard    keeps a store from what strangers put into its directory, and counts it
 //	refused  not read because of whose it is, or because others may change it
 //
 // The package reads no segment, and does not protect the directory itself: permissions
