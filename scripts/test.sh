@@ -18,7 +18,7 @@ rest=(staticcheck bare race points fuzz clients lustre engines)
 what() {
     case $1 in
     tools) echo "the programs that tests drive are installed" ;;
-    build) echo "both programs" ;;
+    build) echo "the programs" ;;
     vet) echo "go vet, and gofmt" ;;
     unit) echo "the tests of all packages, without those that testing.Short leaves out" ;;
     e2e) echo "real ranks, sockets, signals and files, without what testing.Short leaves out" ;;
@@ -38,7 +38,7 @@ what() {
 run() {
     case $1 in
     tools) scripts/tools.sh ;;
-    build) go build -trimpath -o bin/ ./cmd/cascaded ./cmd/cascade ;;
+    build) make build ;;
     vet) go vet ./... && formatted ;;
     unit) go test -short -v -timeout 20m $(packages) ;;
     # What go test has cached of it does not depend on the programs: -count=1.
