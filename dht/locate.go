@@ -179,8 +179,8 @@ func (n *Node) others(copies []directory.Statement) []directory.Statement {
 }
 
 // Read copies a located block out of some owner's memory into dst, which must
-// be arena memory of exactly its size. It tries the owners in turn, each once
-// more if the block has moved there meanwhile. Its checksum is the caller's to
+// be arena memory of exactly its size. It tries the owners in turn, each some times
+// more if the block moves there meanwhile. Its checksum is the caller's to
 // check. Errors: ErrGone, ctx's; one with a Done method as fabric.Fabric.Read
 // says: dst is not the caller's until then.
 func (n *Node) Read(caller context.Context, copies []directory.Statement, dst []byte) error {
@@ -229,31 +229,35 @@ func lingers(err error) bool {
 	return errors.As(err, &l)
 }
 
-// readFrom reads from one owner until ctx ends. A stale place is asked for
-// once: the block may have moved within the arena, and its home not know it yet.
+// maxMoves is how many times a read follows a block that moves while it is read.
+const maxMoves = 4
+
+// readFrom reads from one owner until ctx ends. It asks for the place of a block
+// that has moved within the owner's memory since its home heard of it.
 func (n *Node) readFrom(ctx, caller context.Context, s *directory.Statement, dst []byte) error {
 	if !n.mayAsk(s.Owner) {
 		return fmt.Errorf("dht: %v: %w", s.Owner, errSuspect)
 	}
-	err := n.fab.Read(ctx, s.Owner, s.Source(), dst)
-	n.heard(caller, s.Owner, err)
-	if !errors.Is(err, fabric.ErrStale) {
-		n.stats.read(len(dst), err)
-		return err
+	source, err := s.Source(), error(nil)
+	for moves := 0; ; moves++ {
+		err = n.fab.Read(ctx, s.Owner, source, dst)
+		n.heard(caller, s.Owner, err)
+		if !errors.Is(err, fabric.ErrStale) || moves == maxMoves {
+			break
+		}
+		n.stats.stale.Add(1)
+		is, err := n.where(ctx, s)
+		if err != nil {
+			return err
+		}
+		if is.Memory == nil || !is.Agrees(s) {
+			gone := *s
+			gone.Memory = nil
+			n.Invalidate(gone)
+			return ErrGone
+		}
+		source = is.Source()
 	}
-	n.stats.stale.Add(1)
-	is, err := n.where(ctx, s)
-	if err != nil {
-		return err
-	}
-	if is.Memory == nil || !is.Agrees(s) {
-		gone := *s
-		gone.Memory = nil
-		n.Invalidate(gone)
-		return ErrGone
-	}
-	err = n.fab.Read(ctx, s.Owner, is.Source(), dst)
-	n.heard(caller, s.Owner, err)
 	n.stats.read(len(dst), err)
 	return err
 }

@@ -216,7 +216,19 @@ func TestReadFollowsABlockThatMoved(t *testing.T) {
 			t.Errorf("moved: %q, %v", dst, err)
 		}
 
+		for moves, ok := range map[int]bool{maxMoves - 1: true, maxMoves + 1: false} {
+			r.shelf[2].mu.Lock()
+			r.shelf[2].restless = moves
+			r.shelf[2].mu.Unlock()
+			clear(dst)
+			err := r.nodes[0].Read(t.Context(), copies, dst)
+			if ok && (err != nil || !bytes.Equal(dst, bytesOf(key, 1))) || !ok && !errors.Is(err, ErrGone) {
+				t.Errorf("moved %d times on the way: %q, %v", moves, dst, err)
+			}
+		}
+
 		r.shelf[2].mu.Lock()
+		r.shelf[2].restless = 0
 		clear(r.shelf[2].bytes)
 		clear(r.shelf[2].names)
 		r.shelf[2].mu.Unlock()
