@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cascadekv/cascade"
 	"cascadekv/internal/netio"
 	"cascadekv/internal/resp"
 )
@@ -67,17 +66,6 @@ func setInPieces(conn net.Conn, key string, value []byte, piece int) error {
 		err = errors.New("what was stored is not what was sent")
 	}
 	return err
-}
-
-// stage is room for a value, given back when the test ends.
-func (r *rig) stage(size int) *cascade.Stage {
-	r.t.Helper()
-	st, err := r.store.Stage(r.t.Context(), int64(size))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(st.Abort)
-	return st
 }
 
 // TestValueWithoutItsEnd: a client that stops behind the bytes of a value does

@@ -106,6 +106,3 @@ func fixFrame(p []byte, off int64) {
 		format.LE.PutUint32(h[60:], format.FrameCRC(h[:n]))
 	}
 }
-
-// isZero reports whether p holds zeros only.
-func isZero(p []byte) bool { return len(bytes.Trim(p, "\x00")) == 0 }
