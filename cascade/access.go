@@ -3,52 +3,90 @@ package cascade
 import (
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 )
 
-// access is one request as the policies see it: where its blocks stand in the
-// order of each tier, head of the chain first. Guarded by the store's mutex.
+// access is one request as the policies see it: its blocks in the order of each
+// tier, head of the chain first. Guarded by the store's mutex.
 type access struct {
-	chains [maxMemory][]policy.Node
-	cold   []policy.Node
+	chains [maxMemory][]policy.Ref
+	cold   []policy.Ref
 }
 
 // addAccessLocked adds b to the request that accessLocked ends.
 func (s *Store) addAccessLocked(b *blockState) {
-	a := &s.mu.access
+	a, fingerprint := &s.mu.access, s.fingerprintLocked(b)
 	for t := range s.mem {
+		node := policy.NoNode
 		if b.In(t) {
-			a.chains[t] = append(a.chains[t], b.at[t].node)
+			node = b.at[t].node
 		}
+		a.chains[t] = append(a.chains[t], policy.Ref{Fingerprint: fingerprint, Size: b.Info.Size, Node: node})
 	}
-	if b.below.ranked {
-		a.cold = append(a.cold, b.below.node)
+	if s.mu.room.policy != nil {
+		node := policy.NoNode
+		if b.below.ranked {
+			node = b.below.node
+		}
+		a.cold = append(a.cold, policy.Ref{Fingerprint: fingerprint, Size: b.Info.Size, Node: node})
 	}
 }
 
-// accessLocked passes the request to the policies: found reports whether it found
-// its blocks, and did not bring them.
-func (s *Store) accessLocked(found bool) {
+// addMissLocked adds a block that this rank does not have to the request.
+func (s *Store) addMissLocked(ns, key string) {
+	a, ref := &s.mu.access, policy.Ref{Fingerprint: fingerprint(ns, key), Node: policy.NoNode}
+	for t := range s.mem {
+		a.chains[t] = append(a.chains[t], ref)
+	}
+	if s.mu.room.policy != nil {
+		a.cold = append(a.cold, ref)
+	}
+}
+
+// accessLocked passes the request to the policies: asked reports whether its blocks
+// were asked for, and not stored.
+func (s *Store) accessLocked(asked bool) {
 	a, now := &s.mu.access, s.age()
 	for t, chain := range a.chains {
 		if len(chain) > 0 {
-			pass(s.mem[t].policy, now, chain, found)
+			pass(s.mem[t].policy, now, chain, asked)
 			a.chains[t] = chain[:0]
 		}
 	}
 	if len(a.cold) > 0 {
-		pass(s.mu.room.policy, now, a.cold, found)
+		pass(s.mu.room.policy, now, a.cold, asked)
 		a.cold = a.cold[:0]
 	}
 }
 
-func pass(p policy.Policy, now time.Duration, chain []policy.Node, found bool) {
-	hits := 0
-	if found {
-		hits = len(chain)
+func pass(p policy.Policy, now time.Duration, chain []policy.Ref, asked bool) {
+	r := policy.Request{Now: now, Chain: chain}
+	if asked {
+		r.Hits = len(chain)
 	}
-	p.Access(now, chain, hits)
+	p.Access(&r)
+}
+
+// fingerprint identifies a block for the policies by a name of it: its id is not
+// known before it is hashed, nor that of a block that is missing.
+func fingerprint(ns, key string) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	_, _ = d.WriteString(ns)
+	_, _ = d.Write([]byte{0})
+	_, _ = d.WriteString(key)
+	return d.Sum64()
+}
+
+// fingerprintLocked is that of the first name that b has had here.
+func (s *Store) fingerprintLocked(b *blockState) uint64 {
+	if all := b.Names(); b.fingerprint == 0 && len(all) > 0 {
+		b.fingerprint = fingerprint(all[0].Namespace(), all[0].Key())
+	}
+	return b.fingerprint
 }
 
 // accessed is refreshLocked for a put.

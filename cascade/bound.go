@@ -79,12 +79,12 @@ func (s *Store) forgetSomeLocked(most int) int {
 	for t, m := range s.mem {
 		if b.In(t) {
 			m.stats.Evicted++
-			s.dropLocked(b, m)
+			s.dropLocked(b, m, true)
 		}
 	}
 	if b.cold {
 		s.noteColdLocked(s.cold.Evict(b.Info.ID))
-		s.leaveColdLocked(b)
+		s.leaveColdLocked(b, true)
 		s.coldStats.Evicted++
 	}
 	s.vanishLocked(b)

@@ -220,7 +220,7 @@ func (p *picker) wants(b *blockState) bool {
 	if b.hasLowerCopy() || b.writing || !b.In(p.mem.index) {
 		return false
 	}
-	return p.mem == p.store.last() || policy.Demote(p.store.metaLocked(b)) == policy.FallCold
+	return p.mem == p.store.last() || p.mem.policy.Fall(p.store.metaLocked(b)) == policy.FallCold
 }
 
 // addChain picks b and its dirty ancestors; false when b can not be pinned.
@@ -285,8 +285,8 @@ func (s *Store) writeCold(ctx context.Context, views []*View) (written int, err 
 		s.noteColdLocked(err)
 		return 0, err
 	}
-	if len(items) > 0 && s.mu.short.limit > 0 { // what the tier takes is known by looking at all its files
-		s.mu.short.accept(s.now(), s.usedBelow())
+	if len(items) > 0 && s.mu.short.Limit() > 0 { // what the tier takes is known by looking at all its files
+		s.mu.short.Accept(s.now(), s.usedBelow())
 	}
 	for i, b := range owners {
 		s.nowColdLocked(b, items[i].Names)

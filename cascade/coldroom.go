@@ -68,10 +68,10 @@ func (s *Store) usedColdLocked(b *blockState) {
 }
 
 // leaveColdLocked undoes enterColdLocked.
-func (s *Store) leaveColdLocked(b *blockState) {
+func (s *Store) leaveColdLocked(b *blockState, evicted bool) {
 	b.cold = false
 	if b.below.ranked {
-		s.mu.room.remove(b.below.node)
+		s.mu.room.remove(b.below.node, evicted)
 		s.mu.room.bytes -= b.below.bytes
 		if b.below.old {
 			s.mu.room.old -= b.below.bytes
@@ -162,7 +162,7 @@ func (s *Store) shrinkSomeLocked() (done bool, err error) {
 		if err := s.cold.Evict(b.Info.ID); err != nil {
 			s.noteColdLocked(err)
 		}
-		s.leaveColdLocked(b)
+		s.leaveColdLocked(b, true)
 		s.coldStats.Evicted++
 		s.vanishLocked(b) // what is in memory is held, so this was its last copy
 	}

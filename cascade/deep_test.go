@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"cascadekv/cascade/policy"
 )
@@ -15,9 +14,9 @@ type counting struct {
 	touched int
 }
 
-func (c *counting) Access(now time.Duration, chain []policy.Node, hits int) {
-	c.touched += len(chain)
-	c.Policy.Access(now, chain, hits)
+func (c *counting) Access(r *policy.Request) {
+	c.touched += len(r.Chain)
+	c.Policy.Access(r)
 }
 
 // A put costs the same at the head of a chain and 3000 blocks below it: the

@@ -42,7 +42,7 @@ func (s *Store) evacuate(ctx context.Context) bool {
 			s.noteColdLocked(err)
 			continue
 		}
-		s.leaveColdLocked(b)
+		s.leaveColdLocked(b, false)
 		s.coldStats.Evicted++
 		if !b.InAny() {
 			s.vanishLocked(b)
@@ -57,7 +57,7 @@ func (s *Store) evacuate(ctx context.Context) bool {
 func (s *Store) mustEvacuate() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.short.evacuate(s.now(), s.usedBelow())
+	return s.mu.short.Evacuate(s.now(), s.usedBelow())
 }
 
 // takeUp brings blocks of the cold tier into memory and holds them there. complete

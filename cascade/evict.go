@@ -126,11 +126,11 @@ func (s *Store) fallOfLocked(b *blockState, m *memTier) fall {
 		return stays
 	}
 	if m != s.last() {
-		below := b.In(m.index+1) || b.hasLowerCopy() && policy.Demote(s.metaLocked(b)) == policy.FallCold
+		below := b.In(m.index+1) || b.hasLowerCopy() && m.policy.Fall(s.metaLocked(b)) == policy.FallCold
 		switch {
 		case below:
 			return leaves
-		case policy.Demote(s.metaLocked(b)) == policy.FallNext || !s.coldUpLocked():
+		case m.policy.Fall(s.metaLocked(b)) == policy.FallNext || !s.coldUpLocked():
 			return fallsToMemory
 		}
 		return awaitsCleaning
@@ -167,7 +167,7 @@ func (s *Store) evictLocked(b *blockState, m *memTier) {
 	if m == s.last() {
 		s.mu.batch.ahead--
 	}
-	s.dropLocked(b, m)
+	s.dropLocked(b, m, true)
 	if !b.cold && !b.InAny() {
 		if s.cold != nil && b.from == nil {
 			s.mu.stats.Lost++

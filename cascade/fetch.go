@@ -188,7 +188,7 @@ func (s *Store) coldFailedLocked(b *blockState, err error) {
 	if errors.Is(err, tiers.ErrCorrupt) {
 		s.mu.stats.Corrupt++
 	}
-	s.leaveColdLocked(b)
+	s.leaveColdLocked(b, false)
 	if !b.InAny() {
 		s.vanishLocked(b)
 	}

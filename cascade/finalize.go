@@ -202,7 +202,7 @@ func (s *Store) mergeLocked(b, first *blockState) {
 			s.noteLocked(m, err)
 			continue
 		}
-		s.leaveLocked(b, m)
+		s.leaveLocked(b, m, false)
 		s.enterLocked(first, m)
 	}
 	for len(b.Names()) > 0 {

@@ -113,6 +113,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 	for i, key := range keys {
 		n := s.lookupLocked(ns, key)
 		if n == nil {
+			s.addMissLocked(ns, key)
 			if s.asksElsewhere() {
 				missing = append(missing, i)
 			}

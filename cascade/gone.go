@@ -68,7 +68,7 @@ func (s *Store) findGone(ctx context.Context) (kept []*blockState, err error) {
 		if b == nil || !b.cold {
 			continue
 		}
-		s.leaveColdLocked(b)
+		s.leaveColdLocked(b, false)
 		if b.InAny() {
 			kept = append(kept, b)
 			continue

@@ -81,12 +81,12 @@ func (s *Store) shareLocked() policy.Estate {
 	e := policy.Estate{
 		Budget: s.limits.Load().ColdBytes, Beside: s.mu.estate.beside, Runs: s.mu.estate.runs, Young: s.mu.room.bytes - s.mu.room.old, Fill: coldFill,
 	}
-	short := s.mu.short.limit
+	short := s.mu.short.Limit()
 	for _, b := range s.mu.estate.left {
 		e.Left = append(e.Left, b.bytes)
 		short += b.bytes
 	}
-	if s.mu.short.limit > 0 && (e.Budget == 0 || short < e.Room()) {
+	if s.mu.short.Limit() > 0 && (e.Budget == 0 || short < e.Room()) {
 		e.Budget, e.Beside, e.Runs = short, 0, 0
 	}
 	return e
@@ -127,7 +127,7 @@ func (s *Store) inheritDue(ctx context.Context) {
 		}
 		s.mu.estate.left = slices.DeleteFunc(s.mu.estate.left, func(l bequest) bool { return l.part == b.part })
 		if inherited {
-			s.mu.short.grow(b.bytes)
+			s.mu.short.Grow(b.bytes)
 		}
 		s.mu.Unlock()
 	}
@@ -152,14 +152,14 @@ func (s *Store) keepHeads(fresh bool) {
 	_ = s.eachCatalogued(fresh, nil, func(st directory.Statement) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		var chain []policy.Node
+		var chain []policy.Ref
 		for n := s.mu.names.Get(st.Name.Namespace, st.Name.Parent); n != nil && n.Block() != nil && stateOf(n).below.old; n = n.Parent() {
 			s.usedColdLocked(stateOf(n))
-			chain = append(chain, stateOf(n).below.node)
+			chain = append(chain, policy.Ref{Fingerprint: s.fingerprintLocked(stateOf(n)), Size: stateOf(n).Info.Size, Node: stateOf(n).below.node})
 		}
 		if len(chain) > 0 {
 			slices.Reverse(chain) // head first
-			s.mu.room.policy.Access(s.age(), chain, 0)
+			pass(s.mu.room.policy, s.age(), chain, false)
 		}
 	})
 }

@@ -76,9 +76,9 @@ type watcher struct {
 	removed func(policy.Node)
 }
 
-func (w *watcher) Remove(n policy.Node) {
+func (w *watcher) Remove(n policy.Node, evicted bool) {
 	w.removed(n)
-	w.Policy.Remove(n)
+	w.Policy.Remove(n, evicted)
 }
 
 // TestEvictionLeavesNoHole is the invariant of design.md §5, for each policy,

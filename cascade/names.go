@@ -25,6 +25,8 @@ type blockState struct {
 	fetch   *fetch // on its way from the cold tier
 
 	countedDirty, countedPending bool // in Stats: see accountLocked
+
+	fingerprint uint64 // see fingerprintLocked; 0 before the first name
 }
 
 // place is a block's residence in one memory tier, where it is. stay is another

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"cascadekv/cascade/names"
+	"cascadekv/cascade/policy"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
@@ -218,7 +219,23 @@ func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *names.Name
 		s.mu.stats.Rejected++
 		return nil, false, err
 	}
+	if !st.mem.policy.Admit(s.age(), s.metaOfEntryLocked(e, st.size)) {
+		s.mu.stats.Rejected++
+		return nil, false, fmt.Errorf("%w: %w of tier %s", ErrNoRoom, errNotAdmitted, st.mem.stats.Name)
+	}
 	return st.publishLocked(e, id)
+}
+
+// errNotAdmitted: what the tier has is worth more than the block.
+var errNotAdmitted = errors.New("not admitted by the policy")
+
+// metaOfEntryLocked is what a policy gets of a block that is put under e.
+func (s *Store) metaOfEntryLocked(e Entry, size int64) policy.Meta {
+	m := policy.Meta{Fingerprint: fingerprint(e.Namespace, e.Key), Size: size, Refs: 1, Prefix: e.Prefix}
+	if p := s.mu.names.Get(e.Namespace, e.Parent); p != nil && p.Block() != nil {
+		m.Depth = p.Depth() + 1
+	}
+	return m
 }
 
 // publishLocked makes a new block of the stage's bytes.
@@ -229,6 +246,7 @@ func (st *Stage) publishLocked(e Entry, id BlockID) (*names.Name, bool, error) {
 		id = s.provisionalLocked()
 	}
 	b := newBlock(block.Info{ID: id, Size: st.size, CRC: st.crc})
+	b.fingerprint = fingerprint(e.Namespace, e.Key)
 	if err := st.slot.Commit(b.Info, nil); err != nil {
 		s.mu.stats.Rejected++
 		return nil, false, s.roomError(st.mem, st.size, err)

@@ -74,6 +74,9 @@ func (s *Store) recoverEntryLocked(r *recovery, e tiers.Entry, m *memTier) {
 	case m == nil:
 		b.cold, b.below.foreign = true, e.Foreign
 	case !b.In(m.index):
+		if len(e.Names) > 0 {
+			b.fingerprint = fingerprint(e.Names[0].Namespace, e.Names[0].Key)
+		}
 		s.enterLocked(b, m)
 	}
 	for _, n := range e.Names {

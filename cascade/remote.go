@@ -373,6 +373,9 @@ func (s *Store) adoptLocked(f *fetch, a *arrival) (b *blockState, fresh bool) {
 	if catalogued && len(b.Names()) == 0 && !b.cold {
 		b.from = st.Segment
 	}
+	if b.fingerprint == 0 {
+		b.fingerprint = fingerprint(f.name.ns, f.name.key)
+	}
 	if fresh = !b.In(m.index); fresh {
 		if err := a.slot.Commit(info, nil); err != nil {
 			s.noteLocked(m, err)

@@ -1,7 +1,6 @@
 package cascade
 
 import (
-	"encoding/binary"
 	"errors"
 	"log/slog"
 	"time"
@@ -41,9 +40,9 @@ func (o *order) insert(now time.Duration, m policy.Meta, b *blockState) policy.N
 	return node
 }
 
-// remove takes out a block that left the tier.
-func (o *order) remove(node policy.Node) {
-	o.policy.Remove(node)
+// remove takes out a block that left the tier, evicted or for another reason.
+func (o *order) remove(node policy.Node, evicted bool) {
+	o.policy.Remove(node, evicted)
 	o.nodes[node] = nil
 }
 
@@ -89,12 +88,12 @@ func (s *Store) enterLocked(b *blockState, m *memTier) {
 }
 
 // leaveLocked undoes enterLocked. Holds of whatever kind on b in m end with it.
-func (s *Store) leaveLocked(b *blockState, m *memTier) {
+func (s *Store) leaveLocked(b *blockState, m *memTier, evicted bool) {
 	node := b.at[m.index].node
 	s.mu.names.Leave(&b.Block, m.index)
 	s.applyLocked()
 	b.at[m.index] = place{}
-	m.remove(node)
+	m.remove(node, evicted)
 }
 
 // holdLocked and release keep b from being chosen as a victim of tier t.
@@ -104,7 +103,7 @@ func (s *Store) releaseLocked(b *blockState, t int) { s.mem[t].policy.Release(b.
 // metaLocked is what policies get of b.
 func (s *Store) metaLocked(b *blockState) policy.Meta {
 	return policy.Meta{
-		Fingerprint: binary.LittleEndian.Uint64(b.Info.ID[:]) ^ binary.LittleEndian.Uint64(b.Info.ID[24:]),
+		Fingerprint: s.fingerprintLocked(b),
 		Size:        b.Info.Size,
 		Refs:        len(b.Names()),
 		Prefix:      b.Prefix(),
@@ -115,10 +114,10 @@ func (s *Store) metaLocked(b *blockState) policy.Meta {
 // age is the time policies live in.
 func (s *Store) age() time.Duration { return s.now().Sub(s.born) }
 
-// dropLocked takes b's bytes out of memory tier m. Nothing
-// pins them there.
-func (s *Store) dropLocked(b *blockState, m *memTier) {
-	s.leaveLocked(b, m)
+// dropLocked takes b's bytes out of memory tier m, evicted or for another reason.
+// Nothing pins them there.
+func (s *Store) dropLocked(b *blockState, m *memTier, evicted bool) {
+	s.leaveLocked(b, m, evicted)
 	s.noteLocked(m, m.tier.Evict(b.Info.ID))
 }
 
@@ -130,11 +129,11 @@ func (s *Store) forgetLocked(b *blockState) {
 	}
 	for t, m := range s.mem {
 		if b.In(t) {
-			s.dropLocked(b, m)
+			s.dropLocked(b, m, false)
 		}
 	}
 	if b.cold {
-		s.leaveColdLocked(b)
+		s.leaveColdLocked(b, false)
 		s.noteColdLocked(s.cold.Evict(b.Info.ID))
 	}
 	s.removeLocked(b)
@@ -155,7 +154,7 @@ func (s *Store) corruptLocked(b *blockState, m *memTier) {
 		return
 	}
 	s.mu.stats.Corrupt++
-	s.leaveLocked(b, m)
+	s.leaveLocked(b, m, false)
 	err := m.tier.Evict(b.Info.ID)
 	if errors.Is(err, tiers.ErrPinned) {
 		junk := s.provisionalLocked()

@@ -26,6 +26,10 @@ type Options struct {
 	Policy string         // of each memory tier: "prefix" (default), "lru", "paper"
 	IDBits int            // block.Bits128 (default) or block.Bits256
 
+	// NewPolicy makes the policy of that name for a tier of so many bytes, 0 when
+	// it has no bound. Default: policy.New.
+	NewPolicy func(name string, capacityBytes int64) (policy.Policy, error)
+
 	// Capacity, when positive, is the payload bytes that the first memory
 	// tier may hold, below what its memory allows. Replays use it to size a
 	// tier in blocks, whatever their rounding.
@@ -105,16 +109,17 @@ func (l Limits) withDefaults() Limits {
 // Lock order: publishing, cleaning and flushing before mu; mu before the
 // locks of tiers, of the event log and of holders.
 type Store struct {
-	mem      []*memTier  // fastest first
-	cold     tiers.Files // nil: none
-	bits     int
-	verify   bool
-	capacity int64 // of the first memory tier, 0: the tier's own
-	limits   atomic.Pointer[Limits]
-	now      func() time.Time
-	born     time.Time
-	log      *slog.Logger
-	limited  loglimit.Limiter // of lines that clients cause
+	mem       []*memTier  // fastest first
+	cold      tiers.Files // nil: none
+	bits      int
+	verify    bool
+	capacity  int64 // of the first memory tier, 0: the tier's own
+	limits    atomic.Pointer[Limits]
+	newPolicy func(name string, capacityBytes int64) (policy.Policy, error)
+	now       func() time.Time
+	born      time.Time
+	log       *slog.Logger
+	limited   loglimit.Limiter // of lines that clients cause
 
 	mu struct {
 		lateMutex
@@ -138,7 +143,7 @@ type Store struct {
 		stats  Stats // counters; the rest is filled in by Stats
 		room   coldRoom
 		estate estate
-		short  shortage
+		short  policy.LowSpace
 		access access // empty while the mutex is free
 
 		tombstones    tombstones.Set // entries of the catalogue that this rank has invalidated
@@ -240,6 +245,9 @@ func newStore(o Options) (*Store, error) {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	if s.newPolicy = o.NewPolicy; s.newPolicy == nil {
+		s.newPolicy = policy.New
+	}
 	s.born = s.now()
 	s.SetLimits(o.Limits)
 	name := o.Policy
@@ -251,7 +259,7 @@ func newStore(o Options) (*Store, error) {
 		if i == 0 && o.Capacity > 0 {
 			capacity = min(capacity, o.Capacity)
 		}
-		p, err := policy.New(name, capacity)
+		p, err := s.newPolicy(name, capacity)
 		if err != nil {
 			return nil, err
 		}
@@ -261,7 +269,7 @@ func newStore(o Options) (*Store, error) {
 		s.coldStats.Name = o.Cold.Name()
 	}
 	if budget := s.limits.Load().ColdBytes; o.Cold != nil && budget > 0 {
-		p, err := policy.New(name, budget)
+		p, err := s.newPolicy(name, budget)
 		if err != nil {
 			return nil, err
 		}

@@ -18,7 +18,7 @@
 //	fall      where a victim goes: one memory tier down, or to the cold tier
 //
 // New gives the policies by name: "prefix" (the default), "lru" and "paper".
-// They share one ranking and differ in what makes a class and in the order in
+// They share one Ranking and differ in what makes a class and in the order in
 // which a request touches its blocks.
 //
 // The package never touches bytes and never learns keys: the caller hands a

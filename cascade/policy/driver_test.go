@@ -105,7 +105,7 @@ func (f *flatTier) serve(r request) int {
 		chain = append(chain, n)
 	}
 	hits := len(chain)
-	f.policy.Access(now, chain, hits)
+	f.policy.Access(requestFor(now, hits, chain...))
 	for _, b := range r.Blocks[hits:] {
 		if _, ok := f.resident[b]; ok {
 			f.t.Fatalf("block %d is resident without its parent", b)
@@ -116,7 +116,7 @@ func (f *flatTier) serve(r request) int {
 		}
 		chain = append(chain, n)
 	}
-	f.policy.Access(now, chain, 0)
+	f.policy.Access(requestFor(now, 0, chain...))
 	return hits
 }
 
@@ -155,7 +155,7 @@ func (f *flatTier) makeRoom() bool {
 		if f.children[n] > 0 {
 			f.t.Fatalf("victim %d has %d resident children", n, f.children[n])
 		}
-		f.policy.Remove(n)
+		f.policy.Remove(n, true)
 		delete(f.resident, f.block[n])
 		delete(f.block, n)
 		if parent, ok := f.parent[n]; ok {

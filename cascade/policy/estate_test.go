@@ -61,12 +61,12 @@ func TestOldLeavesFirst(t *testing.T) {
 		first := p.Insert(0, Meta{Size: 1, Refs: 1, Old: true})
 		used := p.Insert(0, Meta{Size: 1, Refs: 1, Old: true})
 		last := p.Insert(0, Meta{Size: 1, Refs: 1, Old: true})
-		p.Access(0, []Node{used}, 0)
+		p.Access(requestFor(0, 0, used))
 		for _, want := range []Node{first, last, young, used} {
 			if n, ok := p.Victim(); !ok || n != want {
 				t.Errorf("%s: victim %d, want %d", name, n, want)
 			}
-			p.Remove(want)
+			p.Remove(want, true)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 package policy
 
 // enter puts a block into the heap under its key.
-func (r *ranking) enter(n Node) {
+func (r *Ranking) enter(n Node) {
 	b := &r.blocks[n]
 	b.at = uint32(len(r.heap))
 	r.heap = append(r.heap, slot{key: b.key, node: n})
@@ -10,7 +10,7 @@ func (r *ranking) enter(n Node) {
 
 // leave takes a block out of the heap; it does nothing for one that is not
 // there.
-func (r *ranking) leave(n Node) {
+func (r *Ranking) leave(n Node) {
 	at := r.blocks[n].at
 	if at == none {
 		return
@@ -26,14 +26,14 @@ func (r *ranking) leave(n Node) {
 }
 
 // fix restores the order after the key at i changed.
-func (r *ranking) fix(i uint32) {
+func (r *Ranking) fix(i uint32) {
 	if r.up(i) == i {
 		r.down(i)
 	}
 }
 
 // up moves the slot at i towards the root and returns where it ends.
-func (r *ranking) up(i uint32) uint32 {
+func (r *Ranking) up(i uint32) uint32 {
 	s := r.heap[i]
 	for i > 0 {
 		parent := (i - 1) / 2
@@ -48,7 +48,7 @@ func (r *ranking) up(i uint32) uint32 {
 }
 
 // down moves the slot at i away from the root.
-func (r *ranking) down(i uint32) {
+func (r *Ranking) down(i uint32) {
 	s, n := r.heap[i], uint32(len(r.heap))
 	for {
 		child := 2*i + 1
@@ -68,7 +68,7 @@ func (r *ranking) down(i uint32) {
 }
 
 // place writes a slot and tells its block where it is.
-func (r *ranking) place(i uint32, s slot) {
+func (r *Ranking) place(i uint32, s slot) {
 	r.heap[i] = s
 	r.blocks[s.node].at = i
 }

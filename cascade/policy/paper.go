@@ -13,34 +13,34 @@ const (
 // used. The equation says nothing of the order among equals, so each class is
 // LRU, which Algorithm 1 names. Without a bound on the shared class this keeps
 // dead history (design.md §5); it is here for comparison.
-type paper struct{ ranking }
+type paper struct{ Ranking }
 
 // Name implements Policy.
 func (*paper) Name() string { return Paper }
 
 // Insert implements Policy.
-func (p *paper) Insert(_ time.Duration, m Meta) Node { return p.add(evictionPriority(m), m.Old) }
+func (p *paper) Insert(_ time.Duration, m Meta) Node { return p.Add(evictionPriority(m), m.Old) }
 
 // Remove implements Policy.
-func (p *paper) Remove(n Node) {
-	if p.known(n) {
-		p.drop(n)
+func (p *paper) Remove(n Node, _ bool) {
+	if p.Known(n) {
+		p.Drop(n)
 	}
 }
 
 // Update implements Policy: a block changes class as its references come and
 // go, and keeps its age.
 func (p *paper) Update(n Node, m Meta) {
-	if p.known(n) {
-		p.reclass(n, evictionPriority(m))
+	if p.Known(n) {
+		p.Reclass(n, evictionPriority(m))
 	}
 }
 
 // Access implements Policy.
-func (p *paper) Access(_ time.Duration, chain []Node, _ int) {
-	for _, n := range chain {
-		if p.known(n) {
-			p.touch(n, p.class(n))
+func (p *paper) Access(r *Request) {
+	for _, ref := range r.Chain {
+		if p.Known(ref.Node) {
+			p.Touch(ref.Node, p.Class(ref.Node))
 		}
 	}
 }

@@ -64,8 +64,8 @@ func TestPaperIsLRUAmongEquals(t *testing.T) {
 	if got, _ := p.Victim(); got != old {
 		t.Errorf("victim %d, want the older %d", got, old)
 	}
-	p.Access(0, []Node{old}, 1)
-	p.Access(0, []Node{young}, 0)
+	p.Access(requestFor(0, 1, old))
+	p.Access(requestFor(0, 0, young))
 	if got, _ := p.Victim(); got != old {
 		t.Errorf("victim %d, want %d: a hit is no reference", got, old)
 	}
@@ -81,11 +81,11 @@ func TestPaperKeepsDeadHistory(t *testing.T) {
 			t.Fatal(err)
 		}
 		dead := p.Insert(0, Meta{Size: 5, Refs: 2})
-		p.Access(0, []Node{dead}, 1)
+		p.Access(requestFor(0, 1, dead))
 		for range 20 {
 			live := p.Insert(0, Meta{Size: 1, Refs: 1})
-			p.Access(0, []Node{live}, 0)
-			p.Access(0, []Node{live}, 1)
+			p.Access(requestFor(0, 0, live))
+			p.Access(requestFor(0, 1, live))
 		}
 		for p.Len() > 5 {
 			victim, ok := p.Victim()
@@ -93,7 +93,7 @@ func TestPaperKeepsDeadHistory(t *testing.T) {
 				t.Fatalf("%s: no victim among %d blocks", name, p.Len())
 			}
 			left[name] = left[name] || victim == dead
-			p.Remove(victim)
+			p.Remove(victim, true)
 		}
 	}
 	if left[Paper] || !left[Prefix] {

@@ -8,7 +8,7 @@ type Node uint32
 
 // Meta is what a policy may know of a block.
 type Meta struct {
-	Fingerprint uint64 // stable identity across eviction and return
+	Fingerprint uint64 // of the block's first name: the same when it returns after an eviction
 	Size        int64  // bytes
 	Depth       uint32 // blocks before it in its chain
 	Prefix      bool   // marked as shared prefix by the engine
@@ -16,27 +16,61 @@ type Meta struct {
 	Old         bool   // when inserted: it leaves before all that were inserted without this
 }
 
-// Policy ranks the blocks of one tier. Implementations are pure and not safe
-// for concurrent use; the store serialises calls. Time is a duration since an
-// arbitrary origin and never goes back.
+// Ref is one block of a request's chain, as one tier has it.
+type Ref struct {
+	Fingerprint uint64 // as in Meta; of the name that was asked for when the block is missing
+	Size        int64  // bytes; 0 when not known
+	Node        Node   // NoNode when the block is not in the tier
+}
+
+// NoNode is the Node of a block that is not in the tier.
+const NoNode = Node(none)
+
+// Hint is what an engine has said of how a request's blocks will be used. There
+// is none yet.
+type Hint uint8
+
+// Request is one request as one tier sees it: the blocks of a chain, or of a piece
+// of one, that an engine asked for or stored together.
+type Request struct {
+	Now time.Duration // since an arbitrary origin; it never goes back
+
+	// Chain has the blocks head first, those that are missing included. It is
+	// the caller's again when Access returns.
+	Chain []Ref
+
+	// Hits is how many blocks of the chain, from its head, were asked for: those
+	// of them that are in the tier were found by the request. The rest entered
+	// with it, or are ancestors that it refreshes. Only hits count as reuse.
+	Hits int
+
+	Tokens  int    // tokens of the request, 0 when not known
+	Session uint64 // equal for the requests of one conversation, 0 when not known
+	Hint    Hint
+}
+
+// Policy decides what stays in one tier. Implementations are pure and not safe for
+// concurrent use; the store serialises calls.
 type Policy interface {
 	// Name is the word that selects the policy in configuration.
 	Name() string
 
+	// Admit reports whether a block that could enter the tier should.
+	Admit(now time.Duration, m Meta) bool
+
 	// Insert adds a block that entered the tier, with no holds.
 	Insert(now time.Duration, m Meta) Node
 
-	// Remove forgets a block that left the tier. Its holds go with it.
-	Remove(n Node)
+	// Remove forgets a block that left the tier, evicted or for another reason:
+	// deleted, damaged, replaced. Its holds go with it. Of those that were evicted
+	// a policy may remember the fingerprint, as far as it bounds what it remembers.
+	Remove(n Node, evicted bool)
 
-	// Update tells that Meta.Prefix or Meta.Refs changed.
+	// Update has a new Meta.Prefix or Meta.Refs of a block.
 	Update(n Node, m Meta)
 
-	// Access tells of one request. chain lists the resident blocks of its
-	// chain, head first. The first hits of them were found by the request;
-	// the rest entered with it, or are ancestors that it refreshed. Only hits
-	// count as reuse.
-	Access(now time.Duration, chain []Node, hits int)
+	// Access is called once for each request.
+	Access(r *Request)
 
 	// Hold adds a reason for n to stay, Release takes one away. A block with
 	// holds is never a victim.
@@ -47,6 +81,9 @@ type Policy interface {
 	// every block is held. The same block is returned until something
 	// changes.
 	Victim() (Node, bool)
+
+	// Fall returns where a victim of a memory tier goes.
+	Fall(m Meta) Fall
 
 	// Len is the number of blocks known to be in the tier.
 	Len() int

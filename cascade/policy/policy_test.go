@@ -48,15 +48,15 @@ func TestUnknownNodesDoNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			gone, kept := p.Insert(0, Meta{Size: 1}), p.Insert(0, Meta{Size: 1})
-			p.Remove(gone)
+			p.Remove(gone, true)
 			for _, n := range []Node{gone, 7, Node(none)} {
-				p.Remove(n)
+				p.Remove(n, true)
 				p.Update(n, Meta{Refs: 9})
 				p.Hold(n)
 				p.Release(n)
-				p.Access(0, []Node{n, kept, n}, 3)
+				p.Access(requestFor(0, 3, n, kept, n))
 			}
-			p.Access(0, nil, 5)
+			p.Access(requestFor(0, 5))
 			p.Release(kept)
 			if got, ok := p.Victim(); !ok || got != kept || p.Len() != 1 {
 				t.Errorf("victim %d %v of %d blocks, want %d of 1", got, ok, p.Len(), kept)
@@ -85,7 +85,7 @@ func full(tb testing.TB, name string, blocks, length int) (Policy, [][]Node) {
 			}
 			chains[i] = append(chains[i], p.Insert(0, Meta{Size: 1, Refs: 1}))
 		}
-		p.Access(0, chains[i], 0)
+		p.Access(requestFor(0, 0, chains[i]...))
 	}
 	return p, chains
 }
@@ -98,12 +98,12 @@ func turnOver(tb testing.TB, p Policy, chain []Node) {
 	if !ok || victim != chain[last] {
 		tb.Fatalf("victim %d %v, want the tail %d of the oldest chain", victim, ok, chain[last])
 	}
-	p.Remove(victim)
+	p.Remove(victim, true)
 	p.Release(chain[last-1])
-	p.Access(0, chain[:last], last)
+	p.Access(requestFor(0, last, chain[:last]...))
 	p.Hold(chain[last-1])
 	chain[last] = p.Insert(0, Meta{Size: 1, Refs: 1})
-	p.Access(0, chain, 0)
+	p.Access(requestFor(0, 0, chain...))
 }
 
 func TestSteadyStateAllocatesNothing(t *testing.T) {
@@ -130,7 +130,7 @@ func BenchmarkAccess(b *testing.B) {
 				b.ReportAllocs()
 				b.ResetTimer()
 				for i := range b.N {
-					p.Access(0, chains[i*7919%len(chains)], hits)
+					p.Access(requestFor(0, hits, chains[i*7919%len(chains)]...))
 				}
 			})
 		}

@@ -21,7 +21,7 @@ const protectedPart = 5
 // protected segment. When that outgrows its share, its oldest blocks return to
 // probation as the youngest there: protection ends for what is not used again.
 type prefix struct {
-	ranking
+	Ranking
 	capacity int64 // bytes of the tier, 0 when unbounded
 	resident int64 // bytes of all blocks
 	sheltered
@@ -37,22 +37,22 @@ func (*prefix) Name() string { return Prefix }
 
 // Insert implements Policy.
 func (p *prefix) Insert(_ time.Duration, m Meta) Node {
-	n, size := p.add(probation, m.Old), max(m.Size, 0)
+	n, size := p.Add(probation, m.Old), max(m.Size, 0)
 	p.grow(n, size)
 	p.resident += size
 	return n
 }
 
 // Remove implements Policy.
-func (p *prefix) Remove(n Node) {
-	if !p.known(n) {
+func (p *prefix) Remove(n Node, _ bool) {
+	if !p.Known(n) {
 		return
 	}
-	if p.class(n) == protected {
+	if p.Class(n) == protected {
 		p.unlink(n)
 	}
 	p.resident -= p.links[n].size
-	p.drop(n)
+	p.Drop(n)
 }
 
 // Update implements Policy. The engine's prefix mark and the reference count
@@ -60,24 +60,28 @@ func (p *prefix) Remove(n Node) {
 func (p *prefix) Update(Node, Meta) {}
 
 // Access implements Policy.
-func (p *prefix) Access(_ time.Duration, chain []Node, hits int) {
-	for i := len(chain) - 1; i >= 0; i-- {
-		n := chain[i]
-		if !p.known(n) {
+func (p *prefix) Access(r *Request) {
+	touched := false
+	for i := len(r.Chain) - 1; i >= 0; i-- {
+		n := r.Chain[i].Node
+		if !p.Known(n) {
 			continue
 		}
-		was := p.class(n)
+		touched = true
+		was := p.Class(n)
 		if was == protected {
 			p.unlink(n)
 		}
-		if was == protected || i < hits {
+		if was == protected || i < r.Hits {
 			p.append(n)
-			p.touch(n, protected)
+			p.Touch(n, protected)
 		} else {
-			p.touch(n, probation)
+			p.Touch(n, probation)
 		}
 	}
-	p.shrink()
+	if touched {
+		p.shrink()
+	}
 }
 
 // shrink returns the oldest protected blocks to probation until the rest is
@@ -86,7 +90,7 @@ func (p *prefix) shrink() {
 	for limit := p.limit(); p.bytes > limit; {
 		n := p.oldest
 		p.unlink(n)
-		p.touch(n, probation)
+		p.Touch(n, probation)
 	}
 }
 

@@ -121,7 +121,7 @@ func matchReference(t *testing.T, name string, capacity int64, rng *rand.Rand) {
 	ref := &reference{name: name, capacity: capacity, blocks: map[Node]*refBlock{}}
 	var nodes []Node
 	remove := func(n Node) {
-		p.Remove(n)
+		p.Remove(n, true)
 		delete(ref.blocks, n)
 		for i := range nodes {
 			if nodes[i] == n {
@@ -146,7 +146,7 @@ func matchReference(t *testing.T, name string, capacity int64, rng *rand.Rand) {
 		case op < 50:
 			chain := randomChain(rng, nodes)
 			hits := rng.Intn(len(chain) + 1)
-			p.Access(time.Duration(step), chain, hits)
+			p.Access(requestFor(time.Duration(step), hits, chain...))
 			ref.access(chain, hits)
 		case op < 65:
 			p.Hold(n)

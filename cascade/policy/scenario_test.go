@@ -133,7 +133,7 @@ func (s *stage) run(words []string) (string, error) {
 		if options["hits"] != "" && err != nil {
 			return "", err
 		}
-		s.policy.Access(0, chain, hits)
+		s.policy.Access(requestFor(0, hits, chain...))
 		return "", nil
 	case len(blocks) != 1:
 		return "", fmt.Errorf("%q cannot be done to %d blocks", verb, len(blocks))
@@ -188,7 +188,7 @@ func (s *stage) change(verb, block string, options map[string]string) error {
 }
 
 func (s *stage) remove(block string) {
-	s.policy.Remove(s.nodes[block])
+	s.policy.Remove(s.nodes[block], true)
 	delete(s.nodes, block)
 	if parent, ok := s.parent[block]; ok {
 		delete(s.parent, block)

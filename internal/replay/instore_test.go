@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"cascadekv/cascade"
+	"cascadekv/cascade/policy"
 	"cascadekv/internal/testing/tracetest"
 	"cascadekv/internal/trace"
 	"cascadekv/tiers"
@@ -14,16 +15,44 @@ import (
 )
 
 // openStore returns a target on a store with one memory tier of that many bytes.
-func openStore(ctx context.Context, bytes int64, blockBytes int, policy string) (Target, error) {
+func openStore(ctx context.Context, bytes int64, blockBytes int, name string) (Target, error) {
 	tier, err := host.Open(bytes)
 	if err != nil {
 		return nil, err
 	}
-	s, err := cascade.Open(ctx, cascade.Options{Memory: []tiers.Memory{tier}, Policy: policy})
+	s, err := cascade.Open(ctx, cascade.Options{Memory: []tiers.Memory{tier}, Policy: name, NewPolicy: newPolicy})
 	if err != nil {
 		return nil, errors.Join(err, tier.Close())
 	}
 	return NewStoreTarget(s, StoreOptions{BlockBytes: blockBytes, Close: s.Close}), nil
+}
+
+// newPolicy is policy.New with a policy of these tests.
+func newPolicy(name string, capacity int64) (policy.Policy, error) {
+	if name == "fifo" {
+		return newFIFO(capacity), nil
+	}
+	return policy.New(name, capacity)
+}
+
+// TestAPolicyOfOnesOwn: a replay runs with a policy that the store does not have,
+// which refuses blocks and learns of misses and evictions.
+func TestAPolicyOfOnesOwn(t *testing.T) {
+	const blockBytes = 4096
+	results, err := Run(t.Context(), Options{
+		Trace: func() (trace.Source, error) { return trace.NewSynth(trace.SynthOptions{Requests: 600}) },
+		NewTarget: func(ctx context.Context, name string) (Target, error) {
+			return openStore(ctx, 4<<20, blockBytes, name)
+		},
+		BlockBytes: blockBytes, Workers: 1, Policies: []string{"fifo", "lru"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := results[0]
+	if r.Policy != "fifo" || r.WrongBytes != 0 || r.HitBlocks == 0 || r.RejectedBlocks == 0 || results[1].RejectedBlocks != 0 {
+		t.Errorf("policy %q: %d wrong bytes, %d hits, %d blocks not admitted; lru: %d", r.Policy, r.WrongBytes, r.HitBlocks, r.RejectedBlocks, results[1].RejectedBlocks)
+	}
 }
 
 // public returns a source of a public trace.
