@@ -38,12 +38,12 @@ type Left struct {
 // safe for concurrent use.
 type Catalogue interface {
 	// TakeIn brings the catalogue up to date with some parts and shows these, and
-	// no others, from then on. Before that it tells fn of the names that are new
+	// no others, from then on. Before that it calls fn with the names that are new
 	// to it; fn must not keep the slice. A catalogue that broke is begun anew. It
 	// may take long. Errors: ErrUnavailable.
 	TakeIn(ctx context.Context, parts []Part, fn func([]Found)) (Taken, error)
 
-	// Find tells where the blocks of names lie, in parallel to keys, best those
+	// Find returns where the blocks of names lie, in parallel to keys, best those
 	// of a chain in their order: the id is zero for a miss. It may read from a
 	// local disk.
 	Find(ns string, keys []string) []Found
@@ -58,7 +58,7 @@ type Catalogue interface {
 	Names(fresh bool, fn func(Found) bool) error
 
 	// Withdraw voids what is recorded of names below their Seq, of which
-	// Namespace, Key and Seq count, and tells of which there is such a record. It
+	// Namespace, Key and Seq count, and reports for which there is such a record. It
 	// is as durable as an Unlink. Errors: ErrUnavailable; it may then be called
 	// again.
 	Withdraw(ctx context.Context, names ...block.Name) ([]bool, error)
@@ -73,7 +73,7 @@ type Catalogue interface {
 	State() CatalogueState
 }
 
-// CatalogueState is what people are told of a Catalogue. Counters start with the
+// CatalogueState is what people see of a Catalogue. Counters start with the
 // process.
 type CatalogueState struct {
 	Broken      string  `json:"broken,omitempty"` // why nothing is found

@@ -85,7 +85,7 @@ type Files interface {
 }
 
 // Segment is where a block lies in the files of a Segmented tier. It is made to
-// be told to other ranks, and stays true for as long as the file exists.
+// be passed to other ranks, and stays true for as long as the file exists.
 type Segment struct {
 	Path      string // of the file, relative to the directory that all ranks share
 	Offset    int64  // where the payload starts in the file, in bytes

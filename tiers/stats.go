@@ -40,7 +40,7 @@ type Striping struct {
 	Error       string   `json:"error,omitempty"`       // why nothing could be set, or read
 }
 
-// AsAsked tells whether all that was asked for is in effect.
+// AsAsked reports whether all that was asked for is in effect.
 func (s Striping) AsAsked() bool { return len(s.Differences) == 0 && s.Error == "" }
 
 // Encoded is what encoding has come to in a tier.

@@ -67,7 +67,7 @@ func (r *Ranking) down(i uint32) {
 	r.place(i, s)
 }
 
-// place writes a slot and tells its block where it is.
+// place writes a slot and records in its block where it is.
 func (r *Ranking) place(i uint32, s slot) {
 	r.heap[i] = s
 	r.blocks[s.node].at = i

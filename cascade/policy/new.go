@@ -31,7 +31,7 @@ type CapacityError struct {
 	Bytes int64
 }
 
-// Error tells which capacities there are.
+// Error names which capacities there are.
 func (e *CapacityError) Error() string {
 	return fmt.Sprintf("policy: a tier cannot have a capacity of %d bytes: give its size, or 0 when it is unbounded", e.Bytes)
 }

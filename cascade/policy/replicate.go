@@ -27,7 +27,7 @@ const (
 // NewReplicator returns a Replicator that has seen nothing.
 func NewReplicator() *Replicator { return &Replicator{counts: make([]uint8, replicaCounters)} }
 
-// Read tells of a block read from another rank, by a hash of what identifies
+// Read counts a block read from another rank, by a hash of what identifies
 // it, and returns whether to keep a copy.
 func (r *Replicator) Read(fingerprint uint64) bool {
 	c := &r.counts[fingerprint%replicaCounters]

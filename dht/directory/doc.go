@@ -7,5 +7,5 @@
 //
 // The package keeps the table and encodes statements for the wire, and sends
 // nothing, reads no clock, and knows neither who is alive nor which keys belong
-// here: package dht tells it.
+// here: package dht passes it on.
 package directory

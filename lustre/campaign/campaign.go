@@ -43,7 +43,7 @@ type Options struct {
 	// nobody uses at night adds nothing to its segment.
 	Quiet time.Duration
 
-	// Progress, when not nil, is told how many bytes of how many were read. It
+	// Progress, when not nil, is called with how many bytes of how many were read. It
 	// is called from several goroutines, one at a time.
 	Progress func(done, total int64)
 
@@ -109,7 +109,7 @@ const (
 	isSegment         // what readers read
 	isTemp            // a segment that was never published
 	isDamaged         // what a repair moved aside
-	isToken           // what tells the owner of a directory
+	isToken           // what names the owner of a directory
 	isUnlisted        // a directory that cannot be listed
 	isStrange         // a file or directory of somebody else
 )
@@ -194,7 +194,7 @@ func (o *Options) listDir(dir item) []item {
 
 var asideName = regexp.MustCompile(`^(.*)\.damaged(\.[0-9]+)?$`)
 
-// classify tells what a file's name in an incarnation's directory means.
+// classify returns what a file's name in an incarnation's directory means.
 func classify(name string, dir format.FileID) (kind int, id format.FileID) {
 	kind, base := isSegment, name
 	if b := temporaryOf(name); b != "" {

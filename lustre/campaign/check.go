@@ -220,7 +220,7 @@ func (r *Report) segment(s *Segment) {
 	}
 }
 
-// conflicts reports blocks with two sizes or checksums. Their ids tell which
+// conflicts reports blocks with two sizes or checksums. Their ids show which
 // copy is right, so repair computes them.
 func (r *Report) conflicts() {
 	for _, x := range r.c.survey.conflicts {

@@ -128,7 +128,7 @@ func (x *exporter) segment(i int, s *Segment) error {
 	if err != nil {
 		return &leftOut{err}
 	}
-	defer f.Close() // only read: its error tells nothing
+	defer f.Close() // only read: its error means nothing
 	v, err := segfile.Inspect(f, s.id, segfile.InspectOptions{Buf: x.buf})
 	if err != nil {
 		return &leftOut{err}

@@ -176,7 +176,7 @@ func (m *importer) segment(h *tar.Header, n int) error {
 	return nil
 }
 
-// errMismatch is a record that does not tell of the segment before it.
+// errMismatch is a record that does not match the segment before it.
 var errMismatch = errors.New("its record does not match it")
 
 // record compares the record behind a segment with what was read.

@@ -192,7 +192,7 @@ func (c *contents) view(s *Segment, how segfile.InspectOptions) (*segfile.View, 
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() // only read: its error tells nothing
+	defer f.Close() // only read: its error means nothing
 	return segfile.Inspect(f, s.id, how)
 }
 
@@ -223,7 +223,7 @@ func (s *Segment) take(v *segfile.View) {
 	}
 }
 
-// judge tells what is live, once every segment has been read.
+// judge finds what is live, once every segment has been read.
 func (c *contents) judge() {
 	c.survey.settle(c.o.Now(), func(file int, lost bool) {
 		if lost {

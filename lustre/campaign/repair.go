@@ -35,7 +35,7 @@ type Salvage struct {
 	Aside      string   `json:"aside,omitempty"` // where the damaged file is now
 	Deleted    bool     `json:"deleted,omitempty"`
 	Blocks     int      `json:"blocks"`      // kept
-	BlocksLost int      `json:"blocks_lost"` // of those that were still told of
+	BlocksLost int      `json:"blocks_lost"` // of those that a record still named
 	Names      int      `json:"names"`       // kept, withdrawn ones too
 	Skipped    string   `json:"skipped,omitempty"`
 }
@@ -91,7 +91,7 @@ type repairer struct {
 
 // inUse finds out whether a rank seems to run on the campaign. It would miss
 // the blocks of files that are moved aside, and would count a name as gone for
-// good that the new segments still tell of.
+// good that the new segments still have.
 func (w *repairer) inUse() {
 	for _, s := range w.r.c.present() {
 		if s.Writer && !w.how.Force {
@@ -135,7 +135,7 @@ func (w *repairer) segment(s *Segment, in, out []byte) (done Salvage, err error)
 	if err != nil {
 		return done, err
 	}
-	defer f.Close() // only read: its error tells nothing
+	defer f.Close() // only read: its error means nothing
 	v, err := segfile.Inspect(f, s.id, segfile.InspectOptions{Payloads: true, IDs: w.r.how.IDs || s.ids, Buf: in})
 	if err != nil {
 		return done, err

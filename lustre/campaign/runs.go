@@ -8,11 +8,11 @@ import (
 	"cascadekv/lustre/segment/lease"
 )
 
-// Run tells who owns the directory of an incarnation (docs/format.md §1.10).
+// Run is who owns the directory of an incarnation (docs/format.md §1.10).
 type Run struct {
 	Path    string     `json:"path"` // of the directory, relative to the campaign
 	Rank    uint32     `json:"rank"`
-	Owner   string     `json:"owner,omitempty"` // its incarnation, hex; empty when nothing tells
+	Owner   string     `json:"owner,omitempty"` // its incarnation, hex; empty when not known
 	Life    lease.Life `json:"life,omitempty"`
 	Host    string     `json:"host,omitempty"`
 	Process uint64     `json:"process,omitempty"` // its id
@@ -59,7 +59,7 @@ func (o *Options) runs(l *listing) []Run {
 	return runs
 }
 
-// owned returns the directories whose owner lives, as far as can be told.
+// owned returns the directories whose owner lives, as far as is known.
 func owned(runs []Run) map[string]bool {
 	dirs := map[string]bool{}
 	for _, r := range runs {

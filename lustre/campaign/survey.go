@@ -45,7 +45,7 @@ type newest struct {
 	wanted  bool
 }
 
-// copies tells where a block lies.
+// copies lists where a block lies.
 type copies struct {
 	file   int // the first in the order of readers, which is the one they use
 	size   int64

@@ -37,7 +37,7 @@ func writers(proc string) map[string]bool {
 }
 
 // writable reports whether the descriptor …/fd/N is open for writing; true when
-// that cannot be told.
+// that is not known.
 func writable(descriptor string) bool {
 	process, number := filepath.Dir(filepath.Dir(descriptor)), filepath.Base(descriptor)
 	text, err := os.ReadFile(filepath.Join(process, "fdinfo", number))

@@ -115,7 +115,7 @@ func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []inde
 		hashes[i] = space.Key(k)
 	}
 	if _, err := look(hashes, entries); err != nil {
-		return found // a miss; Err tells
+		return found // a miss; Err has the reason
 	}
 	for i, e := range entries {
 		if e.Block.Info.ID.IsZero() || !parts[partOf(e.Segment)] {
@@ -222,7 +222,7 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 	return older, nil
 }
 
-// void withdraws names in the index alone, and tells of which there are records
+// void withdraws names in the index alone, and reports for which there are records
 // below their Seq in it, withdrawn ones included.
 func (c *Catalogue) void(ctx context.Context, names []block.Name) ([]bool, error) {
 	hashes, entries := make([]index.Key, len(names)), make([]index.Entry, len(names))

@@ -315,7 +315,7 @@ func (c *Catalogue) newText(texts []string, ns index.Namespace, text string) []s
 	return append(texts, text)
 }
 
-// judge tells the store which of its withdrawals hide something, and withdraws
+// judge reports to the store which of its withdrawals hide something, and withdraws
 // here what it knows to be void: the index may have lost that.
 func (t *taking) judge(ctx context.Context) error {
 	var failed error

@@ -15,7 +15,7 @@ type TuneOptions struct {
 	Every time.Duration // between two looks at what was done; default 10 s
 	Quiet time.Duration // without a look-up before a change is made; default 5 s
 
-	// Told is told of each decision that the log should have: a change that is
+	// Told is called with each decision that the log should have: a change that is
 	// proposed, kept out or withdrawn, and with made one that was made or, with an
 	// error, could not be. It must return soon. May be nil.
 	Told func(d tuner.Decision, made bool, err error)
@@ -129,7 +129,7 @@ func treeOf(s *index.Stats) tuner.Tree {
 	return t
 }
 
-// touch notes that somebody looks names up, and quiet tells whether nobody did
+// touch notes that somebody looks names up, and quiet reports whether nobody did
 // for some time.
 func (c *Catalogue) touch() { c.asked.Store(time.Now().UnixNano()) }
 

@@ -77,7 +77,7 @@
 //	merging does not keep up: writes wait, or end with their
 //	    context; compactions held back by Load begin             TestStallOpensTheGate
 //	the process or the node ends: the last batches are missing,
-//	    and the marks tell                                       TestCrashKeepsAPrefix
+//	    and the marks show                                       TestCrashKeepsAPrefix
 //	it breaks again and again: broken until a restart            TestBrokenTooOften
 //
 // What cannot be caught is a panic on a goroutine of Pebble's own, which it has

@@ -22,7 +22,7 @@
 //	            both read back what was granted
 //	Read        what a file or directory has
 //	Striper     does all this for the segments of one incarnation
-//	Adviser     tells servers what will be read soon
+//	Adviser     informs servers of what will be read soon
 //
 // A request that succeeds is no proof: Lustre gives fewer stripes when it has
 // fewer OSTs, an administrator may have it ignore requests, and a second

@@ -39,7 +39,7 @@ type Access struct {
 	Exposed bool
 }
 
-// Access tells how the store reads and writes its files, for logs and reports.
+// Access is how the store reads and writes its files, for logs and reports.
 func (s *Store) Access() Access { return s.access.Access }
 
 // access is what an open store holds for its reads and writes.

@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// Adviser tells the servers of a file what will be read of it soon, so that
+// Adviser informs the servers of a file of what will be read of it soon, so that
 // they read from their disks in long runs what is asked for in pieces;
 // lustre/layout has one.
 type Adviser interface {
-	// WillRead tells of n bytes from off on. There is one call at a time, from
+	// WillRead announces n bytes from off on. There is one call at a time, from
 	// a goroutine of its own, and it may take as long as the file system.
 	// False: nobody listens, and no more calls are made.
 	WillRead(path string, off, n int64) bool
@@ -17,10 +17,10 @@ type Adviser interface {
 
 const (
 	// adviseFrom is how many calls of a batch must wait for others before the
-	// servers are told of them: the rest are there as soon as advice would be.
+	// servers are informed of them: the rest are there as soon as advice would be.
 	adviseFrom = batchDepth
 
-	// adviseGap is the largest run that nobody wants in what is told of, and
+	// adviseGap is the largest run that nobody wants in what is announced, and
 	// adviseShare how much is wanted at least: one byte in so many. Disks read
 	// on in such gaps faster than they look for what lies behind.
 	adviseGap   = 1 << 20
@@ -30,15 +30,15 @@ const (
 	advisePieces = 8
 )
 
-// advice is what a store has told its Adviser.
+// advice is what a store has given its Adviser.
 type advice struct {
 	to   Adviser // nil: nobody
 	mu   sync.Mutex
-	busy bool // with a call, which may hang: nothing else is told meanwhile
+	busy bool // with a call, which may hang: nothing else is announced meanwhile
 	deaf bool
 }
 
-// begin tells whether there is somebody to be told now.
+// begin reports whether there is an Adviser that can be called now.
 func (a *advice) begin() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -82,8 +82,8 @@ func stretches(extents []wanted) []stretch {
 	return slices.DeleteFunc(all, func(s stretch) bool { return s.pieces < advisePieces })
 }
 
-// advise has the servers told of extents that will be read, unless they are
-// being told of others. It does not wait for them, and sorts extents.
+// advise informs the servers of extents that will be read, unless they are
+// being informed of others. It does not wait for them, and sorts extents.
 func (a *advice) advise(extents []wanted) {
 	if a.to == nil || len(extents) < advisePieces || !a.begin() {
 		return

@@ -40,7 +40,7 @@ func Path(one tiers.Part, number uint64) string {
 	return segmentOf(one, number).Path()
 }
 
-// Listing is what a look at an incarnation's directory tells.
+// Listing is what a look at an incarnation's directory finds.
 type Listing struct {
 	Numbers []uint64 // of its segments, in no particular order
 	Ended   bool     // its owner can do nothing any more: see Inherit
@@ -109,7 +109,7 @@ func readContents(fs vfs.FS, path string, id format.FileID, was int64) (c Conten
 	if err != nil {
 		return c, err
 	}
-	defer h.Close() // only read: its error tells nothing
+	defer h.Close() // only read: its error means nothing
 	sc := scanners.Get().(*format.Scanner)
 	*sc = format.Scanner{File: h, Buf: sc.Buf, Reuse: sc.Reuse}
 	defer scanners.Put(sc)

@@ -334,7 +334,7 @@ func (b *batch) alone(one pending) error {
 	return unavailable("read of "+one.String(), b.ctx.Err())
 }
 
-// settle makes a block's outcome final and tells it, or that the block's memory
+// settle makes a block's outcome final and reports it, or that the block's memory
 // is free when its caller has left.
 func (b *batch) settle(i int, err error) {
 	b.mu.Lock()

@@ -173,7 +173,7 @@ func (c *handles) closeOldest() bool {
 func closeNow(drop []*handle) {
 	for _, h := range drop {
 		if h.file != nil {
-			_ = h.file.Close() // only read: its error tells nothing
+			_ = h.file.Close() // only read: its error means nothing
 		}
 	}
 }

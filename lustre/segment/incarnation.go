@@ -27,10 +27,10 @@ func (s *Store) Parts(ctx context.Context) ([]tiers.Part, error) {
 }
 
 // Adopt reads the segments of an incarnation that Recover left out, at any time,
-// and calls fn as Recover does; of segments that were read before it tells only
+// and calls fn as Recover does; of segments that were read before it passes only
 // what was added since. A segment that its rank still writes is taken as it is
 // now. One of this rank number becomes this run's own as soon as its owner has
-// ended: then fn is told of its blocks again. Of what ctx ends, fn is told
+// ended: then fn is called for its blocks again. For what ctx ends, fn is called
 // nothing. Errors: ErrUnavailable, ErrClosed, those of fn.
 func (s *Store) Adopt(ctx context.Context, one tiers.Part, fn func(tiers.Entry) error) error {
 	return (&recovery{s: s}).takeIn(ctx, one, fn)
@@ -38,7 +38,7 @@ func (s *Store) Adopt(ctx context.Context, one tiers.Part, fn func(tiers.Entry) 
 
 // Inherit is Adopt for an incarnation of another rank number whose owner has
 // ended: it becomes this run's own, which may then unlink and merge its files. It
-// tells whether that is so; of one whose owner lives nothing is read. Errors:
+// reports whether that is so; of one whose owner lives nothing is read. Errors:
 // those of Adopt.
 func (s *Store) Inherit(ctx context.Context, one tiers.Part, fn func(tiers.Entry) error) (bool, error) {
 	r := &recovery{s: s, Round: lease.Round{Inherits: true}, ownOnly: true}

@@ -81,7 +81,7 @@ func (x *index) findLocked(id block.ID) (*location, error) {
 	return loc, nil
 }
 
-// indexLocked adds a block, and tells whether it did: the first copy stays.
+// indexLocked adds a block, and reports whether it did: the first copy stays.
 func (x *index) indexLocked(f *file, info block.Info, as format.Payload, off int64) bool {
 	if x.blocks[info.ID] != nil {
 		return false
@@ -108,7 +108,7 @@ func (x *index) forgetLocked(loc *location) {
 	}
 }
 
-// noteLocked accounts for a record that lies, or may lie, in f, and tells
+// noteLocked accounts for a record that lies, or may lie, in f, and reports
 // whether it is the newest of its name so far. One that does not count leaves
 // an older copy of itself what it was: the file of that must stay.
 func (x *index) noteLocked(f *file, r format.Record, counts bool) bool {
@@ -152,7 +152,7 @@ func (x *index) withdrawRecordsLocked(f *file) (drops []format.Record) {
 	return drops
 }
 
-// hasLoadedLocked tells whether files of an earlier run are known.
+// hasLoadedLocked reports whether files of an earlier run are known.
 func (x *index) hasLoadedLocked(one tiers.Part) bool {
 	for f := range x.files {
 		if f.loaded && f.id.Part() == one {
@@ -183,7 +183,7 @@ func (x *index) neededLocked(f *file) bool {
 	return false
 }
 
-// keepsLocked tells whether f, with n records of a name, has its newest one and
+// keepsLocked reports whether f, with n records of a name, has its newest one and
 // that says something: where a block's name is, or that older records of it in
 // other files are void. Those may lie in files that could not be read, or are
 // not read by this store, too.
@@ -195,7 +195,7 @@ func (x *index) keepsLocked(f *file, st *nameState, n int) bool {
 	return !st.dropped && x.blocks[st.id] != nil || st.records > n || st.dropped && unread
 }
 
-// shapesLocked tells of the segments that can be rewritten.
+// shapesLocked describes the segments that can be rewritten.
 func (x *index) shapesLocked() (shapes []space.Shape[*file]) {
 	for f := range x.files {
 		// A file that is done but in use may have a write under way. One that

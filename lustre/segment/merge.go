@@ -52,10 +52,10 @@ func (s *Store) Merged() tiers.Merged {
 // take more than most of it; 0 is none. While the store is read-only for want of
 // room it goes further too, with no more than what room there is. What was moved is
 // durable before an old segment goes, and a reader of the old one is not disturbed.
-// moved, which must return soon, is told of blocks with a new place. Between batches
+// moved, which must return soon, is called with blocks that have a new place. Between batches
 // it waits for requests that wait. An error leaves what was not moved where it is,
 // and comes with what was done; when ctx ends first it may be a *Busy, whose work
-// goes on, and of which only the sum tells then (Merged). Calls at the same time
+// goes on, and which only the sum shows then (Merged). Calls at the same time
 // wait for each other. Errors: ErrUnavailable, with ErrFull for want of room,
 // ErrClosed.
 func (s *Store) Merge(ctx context.Context, budget int64, moved func([]block.ID)) (tiers.Merged, error) {
@@ -167,7 +167,7 @@ func (s *Store) Sparsest(most int64) (ids []block.ID) {
 	return ids
 }
 
-// collect finds what must be kept of f: its footer tells what is in it, and the
+// collect finds what must be kept of f: its footer lists what is in it, and the
 // index what of that counts.
 func (m *merge) collect(f *file) error {
 	h, err := f.open(m.s)
@@ -408,7 +408,7 @@ func (m *merge) seal() error {
 // are unlinked in the background.
 func (m *merge) leave() {
 	if m.target != nil { // after an error: it gets no more frames
-		_ = m.seal() // the error before it is the one to tell
+		_ = m.seal() // the error before it is the one to return
 	}
 	if m.memory != nil {
 		_ = m.memory.Close() // nothing can be done about memory that stays mapped

@@ -89,7 +89,7 @@ func (x *index) sameFileSystem(fs vfs.FS, dir string) error {
 func isGone(fs vfs.FS, path string) bool {
 	h, err := fs.Open(path)
 	if err == nil {
-		_ = h.Close() // nothing was read: its error tells nothing
+		_ = h.Close() // nothing was read: its error means nothing
 	}
 	return errors.Is(err, os.ErrNotExist)
 }

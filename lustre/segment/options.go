@@ -60,7 +60,7 @@ type Options struct {
 	// nothing is known of it.
 	Layout Layouter
 
-	// Advice is told what is about to be read in many pieces; nil: nobody is.
+	// Advice is called with what is about to be read in many pieces; nil: nobody is.
 	// It pays where servers read from disks that turn and cache what they
 	// read, and costs them a second read where they do not cache.
 	Advice Adviser

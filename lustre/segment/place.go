@@ -88,6 +88,6 @@ func (s *Store) closeSoon(f vfs.File) {
 		defer s.endJob()
 		s.reads <- struct{}{}
 		defer func() { <-s.reads }()
-		f.Close() // only read: its error tells nothing
+		f.Close() // only read: its error means nothing
 	}()
 }

@@ -203,7 +203,7 @@ func (j *writing) writeOnce(ctx context.Context, items []format.Block, names []f
 		return err
 	}
 	if !j.Settle() {
-		return ctx.Err() // the caller was told that nothing is stored
+		return ctx.Err() // the caller has an error: nothing is stored
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

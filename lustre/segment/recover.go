@@ -189,7 +189,7 @@ func (r *recovery) takeLocked(f *file, sc *format.Scanner, entries []format.Entr
 		}
 		rec := format.Record{ID: e.Info.ID, Name: e.Name, Dropped: e.Kind == format.KindDrop}
 		// What another number's run withdrew may lie where nobody has looked
-		// for it yet on this rank's behalf: the next round tells (Hides).
+		// for it yet on this rank's behalf: the next round decides (Hides).
 		rec.Hides = rec.Dropped && f.id.Rank != s.opt.Rank && s.opt.Apart
 		if s.noteLocked(f, rec, true) {
 			r.newest[nameKey{e.Name.Namespace, e.Name.Key}] = rec

@@ -65,7 +65,7 @@ func (s *Store) reclaim() {
 	}
 }
 
-// unlink removes f, which has a name unless path is empty, and tells whether it
+// unlink removes f, which has a name unless path is empty, and reports whether it
 // is gone.
 func (f *file) unlink(fs vfs.FS, path string) bool {
 	if path != "" {
@@ -73,7 +73,7 @@ func (f *file) unlink(fs vfs.FS, path string) bool {
 			return false
 		}
 	}
-	f.close() // nothing in it is wanted, so its error tells nothing
+	f.close() // nothing in it is wanted, so its error means nothing
 	return true
 }
 

@@ -149,7 +149,7 @@ func (s *Store) OthersUsage() (bytes int64, runs int) {
 	return bytes, len(others)
 }
 
-// Health tells how the store does. It counts from Open on.
+// Health is the state of the store. It counts from Open on.
 func (s *Store) Health() tiers.Health {
 	h := s.watch.Health()
 	h.ReadOnly, h.Poisoned, h.Reads = s.ReadOnly(), s.faults.poisoned.Load(), s.faults.reads()
@@ -220,7 +220,7 @@ func (s *Store) Close() error {
 		err = errors.Join(err, f.close())
 	}
 	for _, h := range s.handles.stop() {
-		h.Close() // only read: its error tells nothing
+		h.Close() // only read: its error means nothing
 	}
 	if err == nil {
 		err = s.endTenure()

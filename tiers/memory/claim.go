@@ -69,7 +69,7 @@ func slotsAt(wanted []tiers.Claim, slots map[uint64]*slot) map[arena.Extent]*slo
 	return at
 }
 
-// keep makes what keeps the ranges. kept tells which of extra the allocator
+// keep makes what keeps the ranges. kept reports which of extra the allocator
 // has.
 func (t *Tier) keep(c claims, kept func(extra int) bool) {
 	alone := map[int]*slot{}

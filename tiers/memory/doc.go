@@ -21,7 +21,7 @@
 //
 // Payload bytes are written before the record that points to them, and a
 // record disappears before the memory it points to is reused, so whatever
-// instant the process dies at, every record that can be read tells the truth;
+// instant the process dies at, every record that can be read is true;
 // the checksums are verified again at recovery all the same.
 //
 // The package does not choose victims and holds no names but their records.

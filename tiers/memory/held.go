@@ -13,7 +13,7 @@ func (t *Tier) Watch(held func(offset int64) bool) {
 	t.held = held
 }
 
-// isHeld tells whether somebody outside reads a slot's bytes. The caller holds
+// isHeld reports whether somebody outside reads a slot's bytes. The caller holds
 // the mutex.
 func (t *Tier) isHeld(s *slot) bool {
 	return t.held != nil && s.info.Size > 0 && t.held(t.fileOffset(s.offset))
@@ -30,7 +30,7 @@ func (t *Tier) Settle() (held int64) {
 	return held
 }
 
-// settle frees what is held no longer, and tells whether anything was. The caller
+// settle frees what is held no longer, and reports whether anything was. The caller
 // holds the mutex.
 func (t *Tier) settle() (freed bool) {
 	n := len(t.lingering)

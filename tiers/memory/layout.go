@@ -73,7 +73,7 @@ func (g geometry) writeSuper(p []byte) {
 	(*atomic.Uint64)(unsafe.Pointer(&p[0])).Store(le.Uint64(page[:]))
 }
 
-// checkSuper tells whether p heads a file that this code laid out.
+// checkSuper reports whether p heads a file that this code laid out.
 func (g geometry) checkSuper(p []byte) error {
 	if [offReady]byte(p[:offReady]) != g.super() {
 		return ErrOtherLayout
@@ -81,7 +81,7 @@ func (g geometry) checkSuper(p []byte) error {
 	return nil
 }
 
-// isNew tells whether p, the start of a file, belongs to an arena whose
+// isNew reports whether p, the start of a file, belongs to an arena whose
 // superblock was never finished.
 func isNew(p []byte) bool {
 	head := p[:min(len(superMagic), len(p))]
@@ -154,7 +154,7 @@ type blockRecord struct {
 	info   block.Info
 	offset int64 // of the payload in the data area
 
-	// version tells a record from those that the block had before, one of which
+	// version distinguishes a record from those that the block had before, one of which
 	// may have been in the same cell.
 	version uint32
 }
@@ -264,7 +264,7 @@ func storeReady(super []byte, n int64) {
 	(*atomic.Uint64)(unsafe.Pointer(&super[offReady])).Store(uint64(n))
 }
 
-// storeMoving tells those who hold blocks whether blocks may be moved now.
+// storeMoving shows those who hold blocks whether blocks may be moved now.
 func storeMoving(super []byte, moving bool) {
 	n := uint32(0)
 	if moving {

@@ -49,7 +49,7 @@ func (t *Tier) renewLater(room arena.Extent) {
 	}
 }
 
-// renews tells whether any room is on its way back. The caller holds the mutex.
+// renews reports whether any room is on its way back. The caller holds the mutex.
 func (t *Tier) renews() bool { return len(t.lent)+t.renewing > 0 }
 
 // renewOne gives a lent room new memory and then back; false when there is none,
@@ -98,7 +98,7 @@ func (t *Tier) renew() {
 	}
 }
 
-// renewSome renews lent rooms as long as that is in nobody's way, and tells when
+// renewSome renews lent rooms as long as that is in nobody's way, and returns when
 // to look again; 0 when there are none. asked is how often somebody had asked
 // for room at the last look.
 func (t *Tier) renewSome(asked *uint64) (pause time.Duration) {

@@ -157,7 +157,7 @@ func (t *Tier) compact(size int64) (int64, error) {
 	return off, err
 }
 
-// mayMove tells whether a block can be copied elsewhere and others written over
+// mayMove reports whether a block can be copied elsewhere and others written over
 // it at once. The caller holds the mutex.
 func (t *Tier) mayMove(s *slot) bool {
 	return s.pins == 0 && !t.isHeld(s) && !t.alloc.IsLent(s.offset, s.info.Size)

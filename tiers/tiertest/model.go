@@ -285,7 +285,7 @@ func (m *model) verify() {
 }
 
 // verifyNames compares the names that recovery found. After a crash the last
-// links may be missing, so the model takes over what it is told.
+// links may be missing, so the model takes over what the tier returns.
 func (m *model) verifyNames(clean bool) {
 	for key, w := range m.names {
 		got, ok := m.tr.names[nameKey{w.name.Namespace, key}]

@@ -12,7 +12,7 @@ import (
 )
 
 // together tries that blocks which are read together come, or fail, each by
-// itself, and are told of once.
+// itself, and are reported once.
 func (c Config) together(t *testing.T) {
 	tr := c.fresh(t, roomy)
 	items := make([]tiers.Item, 40)
@@ -40,7 +40,7 @@ func (c Config) together(t *testing.T) {
 	b.want(t, t.Context(), nil, nil)
 }
 
-// batch reads blocks together and notes what is told of each.
+// batch reads blocks together and notes what is reported of each.
 type batch struct {
 	tr   tiers.Tier
 	mu   sync.Mutex

@@ -16,8 +16,8 @@ type Config struct {
 	// Fabric is the client's end. Run calls its Serve and, at last, its Close.
 	Fabric fabric.Fabric
 
-	// Peers are the ranks, at least one, whose fabrics serve NewPeer. Run tells
-	// Fabric of them, and tells them to quit.
+	// Peers are the ranks, at least one, whose fabrics serve NewPeer. Run passes
+	// them to Fabric, and has them quit.
 	Peers []fabric.Peer
 
 	// Restart replaces a peer's process by a new one with a larger

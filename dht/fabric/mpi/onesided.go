@@ -199,7 +199,7 @@ func (d *driven) meet(o Options) (peers []exposed, here bool, err error) {
 }
 
 // whereabouts is a number of this boot and this space of process ids; 0 when it
-// can not be told.
+// is not known.
 func whereabouts() int64 {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	space, err2 := os.Readlink("/proc/self/ns/pid")

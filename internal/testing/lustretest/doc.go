@@ -11,7 +11,7 @@
 //	         once every worker has had several requests answered in it
 //	overdue  of an answer: how long after its deadline it came, without the time
 //	         in which the guest itself stood still or was busy, which the program
-//	         pulse tells
+//	         pulse shows
 //	wrong    bytes other than those put
 //
 // Tests called TestReal… that look at CASCADE_LUSTRE run in a guest themselves,

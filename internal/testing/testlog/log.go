@@ -27,7 +27,7 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Has tells whether a piece of text was written.
+// Has reports whether a piece of text was written.
 func (l *Log) Has(piece string) bool { return strings.Contains(l.String(), piece) }
 
 // Lines returns the lines with a piece of text in them, in their order.

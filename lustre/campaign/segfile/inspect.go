@@ -76,11 +76,11 @@ type InspectOptions struct {
 	IDs      bool // compute the ids of blocks too
 	// Buf is memory to read through, at least 64 KiB; larger reads are faster.
 	Buf []byte
-	// Progress, when not nil, is told of bytes read.
+	// Progress, when not nil, is called with bytes read.
 	Progress func(n int64)
 }
 
-// Inspect reads the segment id from f and tells what readers see in it, what
+// Inspect reads the segment id from f and returns what readers see in it, what
 // is damaged, and what could be saved. Without Payloads it reads what Recover
 // reads, and the headers of all frames. An error is one of the file system; it
 // must not be taken for damage, because what it hides may be all right.

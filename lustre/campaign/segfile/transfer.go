@@ -61,7 +61,7 @@ func NewTransfer(r io.Reader, size int64, o InspectOptions) (a *Transfer, err er
 }
 
 // Copy writes the segment to w as id, without its footer, and returns the
-// footer, which belongs behind it. The layout that the header told of stays
+// footer, which belongs behind it. The layout that the header had stays
 // behind: it is that of another file. Errors: ErrBadFormat and ErrCorrupt for
 // what the stream holds, those of reading it, those of w.
 func (a *Transfer) Copy(w io.Writer, id format.FileID) (footer []byte, err error) {

@@ -9,7 +9,7 @@ import (
 
 // The breaker keeps requests away from what does not answer: a file whose
 // objects lie on a server that is gone, or all writes. It is a policy: the times
-// are told, nothing is done. watch.go asks it and tells it what happened.
+// are reported, nothing is done. watch.go asks it and reports to it what happened.
 //
 // A read that hangs stays in the kernel until the server is back. So what is
 // bounded is how many of them may hang: one or a few of each file, and of all
@@ -82,7 +82,7 @@ func (c *circuit) begin(f *flight) {
 	c.flights[f] = struct{}{}
 }
 
-// end notes the outcome. It tells whether the circuit was broken by that.
+// end notes the outcome. It reports whether the circuit was broken by that.
 func (c *circuit) end(f *flight, now time.Time, o outcome) (broke bool) {
 	delete(c.flights, f)
 	if o == answered {

@@ -19,7 +19,7 @@ func IsRefused(err error) bool {
 	return refused
 }
 
-// FS is a file system that asks a breaker before each read and tells it what
+// FS is a file system that asks a breaker before each read and reports to it what
 // became of reads and writes. Writes are not refused here, where a refusal would
 // poison a segment: a put asks before it begins.
 type FS struct {
@@ -61,7 +61,7 @@ func (w *FS) Health() tiers.Health {
 	return w.b.health(w.now())
 }
 
-// judge tells an answer of the file system from silence. Names are another
+// judge distinguishes an answer of the file system from silence. Names are another
 // server's business than bytes, and a write can end in the page cache: their
 // success says nothing.
 func judge(op vfs.Op, err error) outcome {
@@ -77,7 +77,7 @@ func judge(op vfs.Op, err error) outcome {
 	return answered
 }
 
-// IsAway tells whether err says that a server cannot be reached.
+// IsAway reports whether err says that a server cannot be reached.
 func IsAway(err error) bool {
 	return slices.ContainsFunc([]error{
 		syscall.ESHUTDOWN, syscall.ETIMEDOUT, syscall.ENOTCONN, syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.ECONNRESET, syscall.ENODEV,

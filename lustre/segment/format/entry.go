@@ -41,7 +41,7 @@ type Entry struct {
 	Name      block.Name // NAME; of a DROP namespace, key and seq
 }
 
-// As tells how the payload of a BLOCK is stored.
+// As is how the payload of a BLOCK is stored.
 func (e *Entry) As() Payload { return Payload{e.Stored, e.StoredCRC, e.Codec} }
 
 // Align8 rounds n up to a multiple of 8, the size of an entry.

@@ -36,7 +36,7 @@ func (as Payload) Footprint() int64 {
 	return 2*BlockEntrySize + Align(as.Size)
 }
 
-// Check tells what is wrong with a payload, "" when it is right.
+// Check returns what is wrong with a payload, "" when it is right.
 func (as Payload) Check(payload []byte) string {
 	if crc := block.CRC(payload); crc != as.CRC {
 		return fmt.Sprintf("CRC32C %08x, want %08x", crc, as.CRC)

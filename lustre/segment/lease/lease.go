@@ -77,7 +77,7 @@ func (l *Lease) begin(dir string, t Token, began time.Time) {
 	l.dir, l.incarnation, l.token, l.since = dir, t.Owner, t, began
 }
 
-// Current tells the directory, "" for none, and the token in it.
+// Current returns the directory, "" for none, and the token in it.
 func (l *Lease) Current() (dir string, t Token) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,14 +91,14 @@ func (l *Lease) Trusted(now time.Time) bool {
 	return l.dir != "" && now.Sub(l.since) < TrustFor
 }
 
-// Wrote tells whether dir is, or was, one that this run writes to.
+// Wrote reports whether dir is, or was, one that this run writes to.
 func (l *Lease) Wrote(dir string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return dir == l.dir || l.former[dir]
 }
 
-// later tells whether this run began after the one of the number.
+// later reports whether this run began after the one of the number.
 func (l *Lease) later(number uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,7 +212,7 @@ func (l *Lease) Beat() {
 	_ = l.Renew(context.Background()) // trust runs out if this goes on
 }
 
-// Renew tells other runs that this one is alive, and finds out whether one of
+// Renew shows other runs that this one is alive, and finds out whether one of
 // them has taken over. An error means that neither is certain now.
 func (l *Lease) Renew(ctx context.Context) error {
 	if err := l.renewing.Acquire(ctx); err != nil {

@@ -25,7 +25,7 @@ type Process struct {
 // maxHost bounds a host name in a token.
 const maxHost = 64
 
-// Self is the process that asks. What the system does not tell is zero.
+// Self is the process that asks. What the system does not report is zero.
 var Self = sync.OnceValue(func() Process { return process("/proc", os.Getpid()) })
 
 // Killed is a process of this node that does not exist, for tests: what a store
@@ -101,7 +101,7 @@ func readStat(proc string, id uint64) (stat, error) {
 }
 
 // Gone reports whether it is certain that p does not exist any more, which only
-// a process of the same node and pid namespace can tell.
+// a process of the same node and pid namespace can find out.
 func (p Process) Gone() bool { return p.gone("/proc", Self()) }
 
 func (p Process) gone(proc string, self Process) bool {

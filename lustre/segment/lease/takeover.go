@@ -13,7 +13,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// Owns tells whether this run owns the directory of an incarnation, of which
+// Owns reports whether this run owns the directory of an incarnation, of which
 // names were listed, after taking it over if its owner has ended and it may. It
 // returns the names that lie there then. r remembers which runs have ended.
 func (l *Lease) Owns(one tiers.Part, names []string, r *Round) (own bool, there []string, err error) {
@@ -62,9 +62,9 @@ func (l *Lease) Owns(one tiers.Part, names []string, r *Round) (own bool, there 
 	return true, names, nil
 }
 
-// mayInherit tells whether one, of another rank number, is taken over when it
+// mayInherit reports whether one, of another rank number, is taken over when it
 // has ended. One that happens to have this run's number is left to others: a
-// token there would not tell the two apart.
+// token there would be the same for both.
 func (l *Lease) mayInherit(one tiers.Part, r *Round) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,7 +80,7 @@ func (l *Lease) look(dir string) (names []string, all []Token, err error) {
 	return names, Tokens(names), nil
 }
 
-// isMine tells whether t is a token of this run.
+// isMine reports whether t is a token of this run.
 func (l *Lease) isMine(t Token) bool {
 	dir, own := l.Current()
 	return dir != "" && !t.Closed && t.Owner == own.Owner && t.Process == own.Process
@@ -92,7 +92,7 @@ func (l *Lease) noteTaken(one tiers.Part, t Token) {
 	l.taken[one] = t
 }
 
-// hasTaken tells whether one was taken over by this run.
+// hasTaken reports whether one was taken over by this run.
 func (l *Lease) hasTaken(one tiers.Part) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +100,7 @@ func (l *Lease) hasTaken(one tiers.Part) bool {
 	return taken
 }
 
-// ended tells whether the run that t names, a token in the directory of one, can
+// ended reports whether the run that t names, a token in the directory of one, can
 // do nothing any more that needs ownership.
 func (l *Lease) ended(one tiers.Part, t Token, r *Round) bool {
 	if t.Closed || t.Process.Gone() {
@@ -150,17 +150,17 @@ func (l *Lease) endedElsewhere(one tiers.Part, t Token) bool {
 		}
 	}
 	// Somebody else's token is there because the run had ended. Without any
-	// nothing is known; t itself is not renewed, so its time tells nothing.
+	// nothing is known; t itself is not renewed, so its time means nothing.
 	return others || l.unchanged(one, t)
 }
 
-// isSilent tells whether t, which its owner renews in the directory of one, should
+// isSilent reports whether t, which its owner renews in the directory of one, should
 // have been renewed by now.
 func (l *Lease) isSilent(one tiers.Part, t Token) bool {
 	return l.o.Now().Sub(time.Unix(t.Renewed, 0)) > ClockSlack || l.unchanged(one, t)
 }
 
-// unchanged tells whether t was seen in the directory of one for long.
+// unchanged reports whether t was seen in the directory of one for long.
 func (l *Lease) unchanged(one tiers.Part, t Token) bool {
 	now, dir := l.o.Now(), format.Dir(one)
 	l.mu.Lock()
@@ -271,7 +271,7 @@ type owner struct {
 	process Process
 }
 
-// HasEnded tells whether an incarnation with these tokens could be taken over. A
+// HasEnded reports whether an incarnation with these tokens could be taken over. A
 // token may be missing for being renamed meanwhile, which is a reason to wait.
 func (l *Lease) HasEnded(one tiers.Part, all []Token) bool {
 	if len(all) == 0 {
@@ -286,9 +286,9 @@ func (l *Lease) HasEnded(one tiers.Part, all []Token) bool {
 	return true
 }
 
-// MayWriteHere tells whether a process of this node may be writing to the
+// MayWriteHere reports whether a process of this node may be writing to the
 // directory in which these names lie. Nobody else must sync its files: only the
-// first fsync of a node is told that writes were lost (docs/format.md §1.7).
+// first fsync of a node learns that writes were lost (docs/format.md §1.7).
 func (l *Lease) MayWriteHere(names []string) bool {
 	return slices.ContainsFunc(Tokens(names), func(t Token) bool {
 		return !t.Closed && !t.Process.Gone() && t.Process.maybeNear(l.o.Process)

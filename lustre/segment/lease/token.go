@@ -16,7 +16,7 @@ const (
 	ClockSlack = time.Hour       // more than the clocks of two nodes are apart
 )
 
-// Token tells the owner of an incarnation's directory. It is the name of a file
+// Token names the owner of an incarnation's directory. It is the name of a file
 // there.
 type Token struct {
 	Owner   uint64 // incarnation of the run
@@ -77,7 +77,7 @@ type Life string
 // What a run may be.
 const (
 	LifeClosed Life = "closed" // it has ended in good order
-	LifeGone   Life = "gone"   // its process does not exist, which this node can tell
+	LifeGone   Life = "gone"   // its process does not exist, as this node can find out
 	LifeSilent Life = "silent" // it has not renewed its token for long, by the clocks of both nodes
 	LifeAlive  Life = "alive"  // none of these
 )

@@ -69,7 +69,7 @@ func InChains[B any](blocks []Chained[B]) []Chained[B] {
 	return out
 }
 
-// before finds the block that c follows on, by its first name that tells.
+// before finds the block that c follows on, by its first name that has a parent.
 func (c Chained[B]) before(named map[nameKey]int) (int, bool) {
 	for _, n := range c.Names {
 		if i, ok := named[nameKey{n.Namespace, n.Parent}]; ok && n.Parent != "" {

@@ -30,7 +30,7 @@ type Options struct {
 
 // marks returns how much room, in bytes, ends the puts of a store, and how much
 // lets them go on: half a segment, so that a merge can still make room, and a
-// whole one. A file system that does not tell its size has none.
+// whole one. A file system that does not report its size has none.
 func marks(segment, total int64) (low, high int64) {
 	high = min(segment, total/marksShare)
 	return high / 2, high

@@ -57,7 +57,7 @@ func (t Users) inGroup(st vfs.Stat) bool { return t.Group != 0 && st.GID == t.Gr
 
 // Refused is what a store did not read because of whose it is.
 type Refused struct {
-	Files int      // files and directories since Open, each counted once as far as they can be told apart
+	Files int      // files and directories since Open, each counted once as far as they can be distinguished
 	First []string // some of them, each with the reason
 }
 
