@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/internal/config"
-	"cascadekv/internal/cores"
+	"cascadekv/internal/cpus"
 	"cascadekv/internal/earlysignal"
 	_ "cascadekv/internal/malloc" // one C arena
 	"cascadekv/internal/rank"
@@ -29,7 +29,7 @@ const (
 )
 
 func main() {
-	cores.AllowWaiters()
+	cpus.AllowWaiters()
 	os.Exit(realMain(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 

@@ -10,7 +10,6 @@ import (
 var exceptions = map[string][]string{
 	"names": {
 		"cascade",
-		"internal/cores",
 		"internal/server",
 		"lustre/catalogue",
 		"lustre/segment",

@@ -26,7 +26,7 @@ var layers = [][]string{
 }
 
 // vocabulary are the parts that other parts may import.
-var vocabulary = []string{"internal/block", "internal/cores", "internal/crc32c", "internal/units"}
+var vocabulary = []string{"internal/block", "internal/cpus", "internal/crc32c", "internal/units"}
 
 // place returns the layer of a package, 0 at the top, and its folder; false
 // for a package that is in no layer.

@@ -18,7 +18,7 @@ import (
 	"cascadekv/dht"
 	"cascadekv/internal/admin"
 	"cascadekv/internal/admission"
-	"cascadekv/internal/cores"
+	"cascadekv/internal/cpus"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
 	"cascadekv/internal/holdings"
@@ -125,7 +125,7 @@ func New(o Options) (*Server, error) {
 	s.transit = admission.NewAllowance(math.MaxInt64, memory/transitShare)
 	s.stalled = admission.NewAllowance(memory/stalledShare, memory/stalledShare/2)
 	sockets := netio.Config{SendBuffers: o.InFlight, Stalled: s.stalled}
-	if cores.Count() > 1 { // on the only one nobody else could send what is watched for
+	if cpus.Count() > 1 { // on the only one nobody else could send what is watched for
 		sockets.Spin = o.Spin
 	}
 	var err error

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/cascade"
-	"cascadekv/internal/cores"
+	"cascadekv/internal/cpus"
 	"cascadekv/internal/fault"
 )
 
@@ -79,7 +79,7 @@ func (m *moved) add(size int64) {
 
 // NewPool returns a pool over a store.
 func NewPool(store Store, log *slog.Logger) *Pool {
-	most := min(cores.Count(), maxWorkers)
+	most := min(cpus.Count(), maxWorkers)
 	return &Pool{
 		Budget:    newBudget(),
 		store:     store,

@@ -6,13 +6,13 @@ import (
 	"math"
 	"sync/atomic"
 
-	"cascadekv/internal/cores"
+	"cascadekv/internal/cpus"
 )
 
 // Options of a Coder. The zero value is useful.
 type Options struct {
 	// Workers bounds the blocks that are encoded at once, and those that are
-	// decoded, and so the memory of the Coder: 1 to 1024, default cores.Count.
+	// decoded, and so the memory of the Coder: 1 to 1024, default cpus.Count.
 	Workers int
 	// MinSaving is the least part of a block's bytes, in stored pages, that an
 	// encoding must save: above 0, below 1. The default is 1/8. Tensors in bf16
@@ -26,7 +26,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.Workers == 0 {
-		o.Workers = cores.Count()
+		o.Workers = cpus.Count()
 	}
 	if o.MinSaving == 0 {
 		o.MinSaving = 1.0 / 8

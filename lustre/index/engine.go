@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/sstable"
 
-	"cascadekv/internal/cores"
+	"cascadekv/internal/cpus"
 )
 
 // engine is one open Pebble database with its pool of readers. When Pebble
@@ -40,7 +40,7 @@ type engine struct {
 }
 
 // maxIdle bounds the readers kept open between calls.
-var maxIdle = 2*cores.Count() + 2
+var maxIdle = 2*cpus.Count() + 2
 
 // openEngine opens, or makes, the database in dir. It may leave a goroutine
 // behind when Pebble fails in a way that would end the process.

@@ -10,7 +10,7 @@ import (
 
 	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
-	"cascadekv/internal/cores"
+	"cascadekv/internal/cpus"
 	"cascadekv/internal/fault"
 	"cascadekv/lustre/codec"
 	"cascadekv/lustre/segment/format"
@@ -44,7 +44,7 @@ func encode(ctx context.Context, coder *codec.Coder, all []format.Block) (free f
 	}
 	var workers sync.WaitGroup
 	var next atomic.Int64
-	for range min(len(all), cores.Count()) {
+	for range min(len(all), cpus.Count()) {
 		workers.Go(func() {
 			defer fault.Guard()()
 			for i := next.Add(1) - 1; i < int64(len(all)) && ctx.Err() == nil; i = next.Add(1) - 1 {

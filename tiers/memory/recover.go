@@ -7,7 +7,7 @@ import (
 
 	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
-	"cascadekv/internal/cores"
+	"cascadekv/internal/cpus"
 	"cascadekv/tiers"
 )
 
@@ -104,7 +104,7 @@ func newest(names []found) []found {
 func (t *Tier) verify(blocks []found, ready int64) []found {
 	ok := make([]bool, len(blocks))
 	var wg sync.WaitGroup
-	workers := cores.Count()
+	workers := cpus.Count()
 	for w := range workers {
 		wg.Go(func() {
 			for i := w; i < len(blocks); i += workers {

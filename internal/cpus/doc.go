@@ -1,4 +1,4 @@
-// Package cores knows how many cores the process may use, and lets more of its
+// Package cpus knows how many cores the process may use, and lets more of its
 // goroutines wait in the kernel than there are cores.
 //
 // Glossary
@@ -10,4 +10,4 @@
 //	        for some microseconds
 //
 // The package binds nothing to a core and measures nothing.
-package cores
+package cpus

@@ -1,4 +1,4 @@
-package cores
+package cpus
 
 import (
 	"os"
@@ -11,7 +11,7 @@ import (
 
 // A process of its own shows what AllowWaiters does: it can be done once.
 func TestMain(m *testing.M) {
-	if os.Getenv("CORES_TEST_CHILD") == "" {
+	if os.Getenv("CPUS_TEST_CHILD") == "" {
 		os.Exit(m.Run())
 	}
 	AllowWaiters()
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 func child(t *testing.T, env ...string) (count, places int) {
 	t.Helper()
 	command := exec.Command(os.Args[0])
-	command.Env = append(command.Env, append(env, "CORES_TEST_CHILD=1")...)
+	command.Env = append(command.Env, append(env, "CPUS_TEST_CHILD=1")...)
 	out, err := command.Output()
 	if err != nil {
 		t.Fatal(err)
