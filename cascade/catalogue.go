@@ -24,11 +24,11 @@ func catalogueOf(cold tiers.Files) tiers.Catalogue {
 	return cold.Catalogue()
 }
 
-// HasCatalogue reports whether parts are taken in by TakeIn or, one by one, by
+// HasCatalogue reports whether parts are taken in by AdoptParts or, one by one, by
 // Adopt.
 func (s *Store) HasCatalogue() bool { return s.catalogue != nil }
 
-// CatalogueErr returns why what others left is not found until the next TakeIn;
+// CatalogueErr returns why what others left is not found until the next AdoptParts;
 // nil when it is.
 func (s *Store) CatalogueErr() error {
 	if s.catalogue == nil {
@@ -37,10 +37,10 @@ func (s *Store) CatalogueErr() error {
 	return s.catalogue.Err()
 }
 
-// TakeIn brings the catalogue up to date with parts of other ranks: what they
+// AdoptParts brings the catalogue up to date with parts of other ranks: what they
 // hold is a hit from then on, here and, once published, on other ranks.
 // Parts of earlier calls that are not among them are not used any more.
-func (s *Store) TakeIn(ctx context.Context, parts []tiers.Part) (tiers.Taken, error) {
+func (s *Store) AdoptParts(ctx context.Context, parts []tiers.Part) (tiers.Taken, error) {
 	if s.catalogue == nil {
 		return tiers.Taken{}, errNotShared
 	}
@@ -51,7 +51,7 @@ func (s *Store) TakeIn(ctx context.Context, parts []tiers.Part) (tiers.Taken, er
 		s.setFinalLocked()
 		s.mu.Unlock()
 	}
-	got, err := s.catalogue.TakeIn(ctx, parts, s.giveWay)
+	got, err := s.catalogue.AdoptParts(ctx, parts, s.giveWay)
 	s.settleEstate(parts, got.Left)
 	s.mu.Lock()
 	a := &s.mu.stats.Adopted

@@ -46,7 +46,7 @@ func (j *job) takeIn() {
 				parts = append(parts, p)
 			}
 		}
-		if _, err := r.TakeIn(j.t.Context(), parts); err != nil {
+		if _, err := r.AdoptParts(j.t.Context(), parts); err != nil {
 			j.t.Fatal(err)
 		}
 	}

@@ -83,7 +83,7 @@ func (c *campaign) takeIn(r *rig) tiers.Taken {
 			parts = append(parts, p)
 		}
 	}
-	got, err := r.TakeIn(context.Background(), parts)
+	got, err := r.AdoptParts(context.Background(), parts)
 	if err != nil || len(got.Skipped) > 0 {
 		c.t.Fatal(err, got.Skipped)
 	}
@@ -441,7 +441,7 @@ func TestCatalogueLoses(t *testing.T) {
 	fourth.put(ns("4"), data(4, 30_000))
 	c.end(fourth)
 	all, _ := r.Parts(t.Context())
-	if _, err := r.TakeIn(t.Context(), all); err == nil || r.CatalogueErr() == nil {
+	if _, err := r.AdoptParts(t.Context(), all); err == nil || r.CatalogueErr() == nil {
 		t.Fatalf("a round without a disk: %v", err)
 	}
 	r.want("4", nil)

@@ -56,12 +56,12 @@ func (v *View) File() (fd int, offset int64, ok bool) {
 	return -1, 0, false
 }
 
-// Lend reports whether sockets and pipes may refer to Bytes, even after Release:
+// ZeroCopy reports whether sockets and pipes may refer to Bytes, even after Release:
 // what they refer to is never written again. Who gives the arena's memory to a
 // device or a network adapter, which know it by its address, must not lend:
 // rooms of what was lent get other memory.
-func (v *View) Lend() bool {
-	return v.pin != nil && v.pin.Lend()
+func (v *View) ZeroCopy() bool {
+	return v.pin != nil && v.pin.ZeroCopy()
 }
 
 // Release gives the block back. Calls after the first do nothing.

@@ -37,11 +37,11 @@ type Left struct {
 // knows are places: blocks are read by Files.ReadSegment. All methods are
 // safe for concurrent use.
 type Catalogue interface {
-	// TakeIn brings the catalogue up to date with some parts and shows these, and
+	// AdoptParts brings the catalogue up to date with some parts and shows these, and
 	// no others, from then on. Before that it calls fn with the names that are new
 	// to it; fn must not keep the slice. A catalogue that broke is begun anew. It
 	// may take long. Errors: ErrUnavailable.
-	TakeIn(ctx context.Context, parts []Part, fn func([]Found)) (Taken, error)
+	AdoptParts(ctx context.Context, parts []Part, fn func([]Found)) (Taken, error)
 
 	// Find returns where the blocks of names lie, in parallel to keys, best those
 	// of a chain in their order: the id is zero for a miss. It may read from a
@@ -53,7 +53,7 @@ type Catalogue interface {
 	Peek(ns string, keys []string) []Found
 
 	// Names calls fn for all names, or with fresh for those alone that could not
-	// be found before the last TakeIn, until fn returns false. Errors:
+	// be found before the last AdoptParts, until fn returns false. Errors:
 	// ErrUnavailable.
 	Names(fresh bool, fn func(Found) bool) error
 

@@ -115,11 +115,11 @@ type Pin interface {
 	// File if it has one; -1 for files.
 	Offset() int64
 
-	// Lend reports whether sockets and pipes may refer to Bytes even after Release.
+	// ZeroCopy reports whether sockets and pipes may refer to Bytes even after Release.
 	// If so, the tier never writes to that memory again: once the block is gone,
 	// its place gets other memory before it is reused. That holds for later
 	// processes too.
-	Lend() bool
+	ZeroCopy() bool
 
 	// Release gives the hold back. Calls after the first do nothing.
 	Release()

@@ -10,8 +10,6 @@ import (
 var exceptions = map[string][]string{
 	"names": {
 		"cascade",
-		"internal/server",
-		"lustre/catalogue",
 		"lustre/segment",
 		"tiers",
 	},

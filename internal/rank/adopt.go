@@ -150,7 +150,7 @@ func (a *adopter) falls(rank fabric.Rank) bool {
 // catalogue brings the catalogue up to date.
 func (a *adopter) catalogue(ctx context.Context, parts []tiers.Part) {
 	began := time.Now()
-	got, err := a.store.TakeIn(ctx, parts)
+	got, err := a.store.AdoptParts(ctx, parts)
 	for _, skipped := range got.Skipped {
 		a.log.Warn(skippedFile, "err", skipped)
 	}

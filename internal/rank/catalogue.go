@@ -98,7 +98,7 @@ func tuneIndex(ctx context.Context, cold *lustre.Tier, log *slog.Logger) {
 	if !ok {
 		return
 	}
-	if err := c.Tune(ctx, lustre.TuneOptions{Told: tuningLog(log)}); err != nil {
+	if err := c.Tune(ctx, lustre.TuneOptions{Report: tuningLog(log)}); err != nil {
 		log.Error("catalogue index: not tuned", "err", err)
 	}
 }

@@ -161,7 +161,7 @@ func TestRepliesInFlightAreBounded(t *testing.T) {
 		for _, lend := range []bool{true, false} {
 			t.Run(fmt.Sprint(network, lend), func(t *testing.T) {
 				r := newRig(t, 64<<20, func(o *Options) {
-					o.InFlight, o.Lend, o.Limits.MaxConnections = limit, lend, 4096
+					o.InFlight, o.ZeroCopy, o.Limits.MaxConnections = limit, lend, 4096
 				})
 				if err := r.client("unix").Set("large", randomBytes(1, 4<<20)); err != nil {
 					t.Fatal(err)
@@ -220,7 +220,7 @@ func TestRepliesThatAreNotReadReleaseTheirBlocks(t *testing.T) {
 func TestSlowReadersGetWhatTheyAskedFor(t *testing.T) {
 	const patience = 100 * time.Millisecond // for which a server waits with a thread
 	for _, lend := range []bool{true, false} {
-		r := newRig(t, 64<<20, func(o *Options) { o.Lend = lend })
+		r := newRig(t, 64<<20, func(o *Options) { o.ZeroCopy = lend })
 		value := randomBytes(1, 12<<20)
 		if err := r.client("unix").Set("k", value); err != nil {
 			t.Fatal(err)

@@ -31,7 +31,7 @@ func (c *conn) send(v *cascade.View, verify func(crc uint32) bool) {
 	defer v.Release()
 	c.sending = v
 	defer func() { c.sending = nil }()
-	zeroCopy := c.srv.opt.Lend && v.Lend()
+	zeroCopy := c.srv.opt.ZeroCopy && v.ZeroCopy()
 	c.wr.BulkHeader(v.Size())
 	crc := uint32(0)
 	for p := v.Bytes(); len(p) > 0; {

@@ -57,7 +57,7 @@ func TestSlowReader(t *testing.T) {
 	for _, lend := range []bool{true, false} {
 		t.Run(fmt.Sprint("by reference ", lend), func(t *testing.T) {
 			const size, count = 2 << 20, 16
-			r := newRig(t, 48<<20, func(o *Options) { o.Lend = lend })
+			r := newRig(t, 48<<20, func(o *Options) { o.ZeroCopy = lend })
 			c := r.client("unix")
 			var late []stalled
 			for i := range count {

@@ -37,10 +37,10 @@ type Options struct {
 	Version   string
 	Limits    Limits
 
-	// Lend lets large values go out by reference to the store's memory. Not where
+	// ZeroCopy lets large values go out by reference to the store's memory. Not where
 	// anything else than this kernel has that memory by its address; see
-	// cascade.View.Lend.
-	Lend bool
+	// cascade.View.ZeroCopy.
+	ZeroCopy bool
 
 	// Spin bounds how long a connection's thread watches for the client's next
 	// bytes before it goes to sleep; 0: not at all.

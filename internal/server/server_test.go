@@ -66,7 +66,7 @@ func newRigOver(t testing.TB, shmBytes int64, cold tiers.Files, change ...func(*
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Store: r.store, Socket: r.sock, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Version: "test", Log: quiet, Lend: true, Spin: 50 * time.Microsecond,
+	o := Options{Store: r.store, Socket: r.sock, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Version: "test", Log: quiet, ZeroCopy: true, Spin: 50 * time.Microsecond,
 		Limits: Limits{MaxConnections: 100, Lease: time.Minute, FixedMiss: true}}
 	for _, f := range change {
 		f(&o)

@@ -53,7 +53,7 @@ type Catalogue struct {
 	tuning atomic.Pointer[Tuning]
 }
 
-// round is what the last TakeIn made findable.
+// round is what the last AdoptParts made findable.
 type round struct {
 	parts map[tiers.Part]bool
 	fresh map[index.Segment]bool
@@ -199,14 +199,14 @@ func (c *Catalogue) Forget(ctx context.Context, ids ...block.ID) error {
 	return unavailable(c.index.Forget(ctx, ids...))
 }
 
-// Withdraw implements tiers.Catalogue. It waits for a TakeIn that runs. After an error
+// Withdraw implements tiers.Catalogue. It waits for an AdoptParts that runs. After an error
 // some names may be withdrawn and others not.
 func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, error) {
 	if err := c.lock(ctx); err != nil {
 		return nil, unavailable(err)
 	}
 	defer c.unlock()
-	older, err := c.void(ctx, names)
+	older, err := c.tombstone(ctx, names)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -222,9 +222,9 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 	return older, nil
 }
 
-// void withdraws names in the index alone, and reports for which there are records
+// tombstone withdraws names in the index alone, and reports for which there are records
 // below their Seq in it, withdrawn ones included.
-func (c *Catalogue) void(ctx context.Context, names []block.Name) ([]bool, error) {
+func (c *Catalogue) tombstone(ctx context.Context, names []block.Name) ([]bool, error) {
 	hashes, entries := make([]index.Key, len(names)), make([]index.Entry, len(names))
 	for i, n := range names {
 		hashes[i] = index.NamespaceOf(n.Namespace).Key(n.Key)

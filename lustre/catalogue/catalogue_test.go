@@ -92,7 +92,7 @@ func (r *rig) round() tiers.Taken {
 			parts = append(parts, p)
 		}
 	}
-	got, err := r.TakeIn(ctx, parts, nil)
+	got, err := r.AdoptParts(ctx, parts, nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestBrokenAtRunTime(t *testing.T) {
 	}
 	r.leave(2, 40, 60, 100)
 	all, _ := r.store.Parts(ctx)
-	if _, err := r.TakeIn(ctx, all, nil); !errors.Is(err, tiers.ErrUnavailable) || r.Err() == nil {
+	if _, err := r.AdoptParts(ctx, all, nil); !errors.Is(err, tiers.ErrUnavailable) || r.Err() == nil {
 		t.Fatalf("a round without a disk: %v, index %v", err, r.Err())
 	}
 	r.wants(0, 60, none)
@@ -288,7 +288,7 @@ func TestFilesThatGo(t *testing.T) {
 	r.wants(0, 10, none)
 	r.wants(10, 20, data)
 	for turn, gone := range []int{0, 1} {
-		got, err := r.TakeIn(ctx, nil, nil)
+		got, err := r.AdoptParts(ctx, nil, nil)
 		if err != nil || got.Gone != gone {
 			t.Errorf("left out, turn %d: %+v, %v", turn, got, err)
 		}

@@ -18,7 +18,7 @@
 //
 // # Rounds
 //
-// TakeIn lists the files of each part, reads the footers of those that are not
+// AdoptParts lists the files of each part, reads the footers of those that are not
 // in the index yet, of unsealed ones what counts now, and deletes from the index
 // the segments whose files are gone. A sealed segment is read once in the life of
 // the index. A part that was left out of two rounds is forgotten. Nothing is

@@ -15,10 +15,10 @@ type TuneOptions struct {
 	Every time.Duration // between two looks at what was done; default 10 s
 	Quiet time.Duration // without a look-up before a change is made; default 5 s
 
-	// Told is called with each decision that the log should have: a change that is
+	// Report is called with each decision that the log should have: a change that is
 	// proposed, kept out or withdrawn, and with made one that was made or, with an
 	// error, could not be. It must return soon. May be nil.
-	Told func(d tuner.Decision, made bool, err error)
+	Report func(d tuner.Decision, made bool, err error)
 }
 
 // Tuning is what the tuner thinks of the index, for people.
@@ -65,8 +65,8 @@ func (c *Catalogue) Tune(ctx context.Context, o TuneOptions) error {
 	if o.Quiet <= 0 {
 		o.Quiet = 5 * time.Second
 	}
-	if o.Told == nil {
-		o.Told = func(tuner.Decision, bool, error) {}
+	if o.Report == nil {
+		o.Report = func(tuner.Decision, bool, error) {}
 	}
 	stats := c.index.Stats()
 	start := tuner.Setting{T: stats.SizeRatio, K: stats.Runs}
@@ -98,12 +98,12 @@ func (c *Catalogue) Tune(ctx context.Context, o TuneOptions) error {
 		tuning = tuning.judged(d, tree, o.Tuner.Bounds)
 		c.tuning.Store(tuning)
 		if d.Verdict == tuner.Change || d.Verdict == tuner.Keep || d.Verdict == tuner.Withdrawn {
-			o.Told(d, false, nil)
+			o.Report(d, false, nil)
 		}
 		if p, ok := t.Pending(); ok && c.quiet(o.Quiet) {
 			err := c.index.Retune(ctx, p.To.T, p.To.K)
 			t.Done(p, err)
-			o.Told(p, true, err)
+			o.Report(p, true, err)
 		}
 	}
 }

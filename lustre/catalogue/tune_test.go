@@ -27,7 +27,7 @@ func TestTune(t *testing.T) {
 	done.Go(func() {
 		err := r.Tune(work, TuneOptions{
 			Tuner: tuner.Options{Window: 64, MinOps: 1}, Every: 2 * time.Millisecond, Quiet: 100 * time.Millisecond,
-			Told: func(d tuner.Decision, made bool, err error) {
+			Report: func(d tuner.Decision, made bool, err error) {
 				select {
 				case events <- told{d, made, err}:
 				default:

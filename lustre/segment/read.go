@@ -41,8 +41,8 @@ func (r *Ref) Bytes() []byte { return nil }
 // Offset implements tiers.Pin.
 func (r *Ref) Offset() int64 { return -1 }
 
-// Lend implements tiers.Pin.
-func (r *Ref) Lend() bool { return false }
+// ZeroCopy implements tiers.Pin.
+func (r *Ref) ZeroCopy() bool { return false }
 
 // Info returns the block's facts.
 func (r *Ref) Info() block.Info { return r.loc.info }

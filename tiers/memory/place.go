@@ -16,8 +16,8 @@ import (
 // of 2⁻³⁰, and the clock has no part in it.
 func firstGeneration() uint64 { return rand.Uint64() >> 1 }
 
-// enroll makes a slot known by its id and by its generation.
-func (t *Tier) enroll(s *slot) {
+// add makes a slot known by its id and by its generation.
+func (t *Tier) add(s *slot) {
 	t.slots[s.info.ID] = s
 	t.stays[t.generation(s)] = s
 	t.payload += s.info.Size

@@ -142,7 +142,7 @@ func (t *Tier) attach(blocks, names []found, slots map[uint64]*slot, used []aren
 			delete(slots, s.uid)
 			continue
 		}
-		t.enroll(s)
+		t.add(s)
 	}
 	for k, f := range names {
 		i := 2*len(blocks) + k

@@ -252,7 +252,7 @@ func (t *Tier) publishSlot(s *slot, names []block.Name) error {
 		t.dropRecords(s)
 		return t.errorf(s.info.ID, tiers.ErrExists)
 	}
-	t.enroll(s)
+	t.add(s)
 	return nil
 }
 

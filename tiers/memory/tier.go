@@ -64,7 +64,7 @@ type Tier struct {
 	claimed   []tiers.Claimed
 	held      func(offset int64) bool // of Watch, nil: nothing is
 	lingering []*slot                 // no blocks any more, but held when they ceased to be
-	lends     bool                    // memory may be lent
+	zeroCopy  bool                    // memory may be lent
 	asked     uint64                  // how often somebody reserved room
 	lent      []arena.Extent          // rooms with nothing in them whose memory is lent
 	renewing  int                     // such rooms that get new memory just now
@@ -154,12 +154,12 @@ func (t *Tier) layOut() (geometry, []byte, error) {
 	if err := m.Commit(0, g.data); err != nil {
 		return g, nil, err
 	}
-	t.records, t.lends = true, m.Lends()
+	t.records, t.zeroCopy = true, m.Lends()
 	t.super = m.Bytes()[:arena.Page]
 	tags := m.Bytes()[g.tags : g.tags+g.capacity/arena.Page]
 	if !m.Existed() || g.checkSuper(t.super) != nil {
-		word(t.super).Store(0)      // no magic: should the process die here, the file is new
-		if t.lends && m.Existed() { // what of it is lent, nobody knows any more
+		word(t.super).Store(0)         // no magic: should the process die here, the file is new
+		if t.zeroCopy && m.Existed() { // what of it is lent, nobody knows any more
 			if err := errors.Join(m.Drop(0, size), m.Commit(0, g.data)); err != nil {
 				return g, nil, err
 			}

@@ -329,7 +329,7 @@ func (p *refPin) Bytes() []byte { return p.k.data }
 
 func (p *refPin) Offset() int64 { return p.k.off }
 
-func (p *refPin) Lend() bool { return false }
+func (p *refPin) ZeroCopy() bool { return false }
 
 func (p *refPin) ReadInto(_ context.Context, dst []byte) error {
 	copy(dst, p.k.data)

@@ -42,16 +42,16 @@ func (c Config) together(t *testing.T) {
 
 // batch reads blocks together and notes what is reported of each.
 type batch struct {
-	tr   tiers.Tier
-	mu   sync.Mutex
-	told []error
-	of   map[block.ID]int
+	tr       tiers.Tier
+	mu       sync.Mutex
+	outcomes []error
+	of       map[block.ID]int
 }
 
 func (b *batch) want(t *testing.T, ctx context.Context, items []tiers.Item, want []error) {
 	t.Helper()
 	reads := make([]tiers.Read, len(items))
-	b.told, b.of = make([]error, len(items)), map[block.ID]int{}
+	b.outcomes, b.of = make([]error, len(items)), map[block.ID]int{}
 	for i, it := range items {
 		p, err := b.tr.Pin(it.Info.ID)
 		if err != nil {
@@ -61,7 +61,7 @@ func (b *batch) want(t *testing.T, ctx context.Context, items []tiers.Item, want
 		reads[i] = tiers.Read{Pin: p, Dst: make([]byte, it.Info.Size), Done: func(err error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.told[i] = err
+			b.outcomes[i] = err
 			b.of[it.Info.ID]++
 			if err == nil && !bytes.Equal(reads[i].Dst, it.Data) {
 				t.Errorf("block %d is told of before it has its bytes", i)
@@ -80,8 +80,8 @@ func (b *batch) want(t *testing.T, ctx context.Context, items []tiers.Item, want
 		if !errors.Is(err, want[i]) || want[i] == nil && err != nil {
 			t.Errorf("block %d: %v, want %v", i, err, want[i])
 		}
-		if n := b.of[items[i].Info.ID]; n != 1 || !errors.Is(b.told[i], want[i]) {
-			t.Errorf("block %d was told of %d times, last with %v", i, n, b.told[i])
+		if n := b.of[items[i].Info.ID]; n != 1 || !errors.Is(b.outcomes[i], want[i]) {
+			t.Errorf("block %d was told of %d times, last with %v", i, n, b.outcomes[i])
 		}
 	}
 }

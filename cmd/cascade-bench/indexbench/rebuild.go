@@ -52,7 +52,7 @@ func (b *bench) rebuild(ctx context.Context) (err error) {
 		return fmt.Errorf("bench: %w", err)
 	}
 	names := 0
-	got, err := t.Catalogue().TakeIn(ctx, parts, func(found []tiers.Found) { names += len(found) })
+	got, err := t.Catalogue().AdoptParts(ctx, parts, func(found []tiers.Found) { names += len(found) })
 	if err != nil {
 		return err
 	}

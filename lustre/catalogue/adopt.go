@@ -19,9 +19,9 @@ import (
 // end. The rest is the size of the file that was read.
 const sealedMark = 1 << 63
 
-// TakeIn implements tiers.Catalogue. fn may be nil. What was shown before an error
+// AdoptParts implements tiers.Catalogue. fn may be nil. What was shown before an error
 // stays shown, unless the index broke.
-func (c *Catalogue) TakeIn(ctx context.Context, parts []tiers.Part, fn func([]tiers.Found)) (tiers.Taken, error) {
+func (c *Catalogue) AdoptParts(ctx context.Context, parts []tiers.Part, fn func([]tiers.Found)) (tiers.Taken, error) {
 	if err := c.lock(ctx); err != nil {
 		return tiers.Taken{}, unavailable(err)
 	}
@@ -47,7 +47,7 @@ type taking struct {
 	done  tiers.Taken
 
 	infos map[block.ID]block.Info // memory of batch
-	told  []tiers.Found
+	found []tiers.Found
 }
 
 func (t *taking) run(ctx context.Context) error {
@@ -277,7 +277,7 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 		}})
 	}
 	older := c.store.Older(has.Names)
-	told := t.told[:0]
+	found := t.found[:0]
 	b.Names = make([]index.Name, 0, len(has.Names))
 	var space string // names of one namespace mostly come together
 	ns, known := index.NamespaceOf(space), false
@@ -298,11 +298,11 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 		}
 		b.Names = append(b.Names, n)
 		if !older[i] {
-			told = append(told, tiers.Found{Info: t.infos[r.ID], Name: r.Name, Dropped: r.Dropped})
+			found = append(found, tiers.Found{Info: t.infos[r.ID], Name: r.Name, Dropped: r.Dropped})
 		}
 	}
-	t.fn(told)
-	t.told = told
+	t.fn(found)
+	t.found = found
 	return b
 }
 
@@ -326,7 +326,7 @@ func (t *taking) judge(ctx context.Context) error {
 			for i := range some {
 				some[i].Seq++ // up to it, not below
 			}
-			older, err := t.c.void(ctx, some)
+			older, err := t.c.tombstone(ctx, some)
 			for i := range some {
 				some[i].Seq--
 				hides[from+i] = err != nil || older[i]

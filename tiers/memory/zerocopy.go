@@ -21,12 +21,12 @@ const (
 	renewShort = 8
 )
 
-// Lend implements tiers.Pin.
-func (p *pin) Lend() bool {
+// ZeroCopy implements tiers.Pin.
+func (p *pin) ZeroCopy() bool {
 	t := p.tier
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.lends && !p.done && t.alloc.MarkLent(p.slot.offset, p.slot.info.Size)
+	return t.zeroCopy && !p.done && t.alloc.MarkLent(p.slot.offset, p.slot.info.Size)
 }
 
 // free gives the room of a payload back; one that is lent, once it has new

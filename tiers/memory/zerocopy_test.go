@@ -39,7 +39,7 @@ func refer(t *testing.T, tr *Tier, id block.ID) reader {
 		t.Fatal(err)
 	}
 	defer p.Release()
-	if !p.Lend() {
+	if !p.ZeroCopy() {
 		t.Fatal("a block of whole huge pages is not lent")
 	}
 	var fds [2]int
@@ -258,7 +258,7 @@ func TestNothingElseIsLent(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Release()
-			if p.Lend() {
+			if p.ZeroCopy() {
 				t.Error("is lent")
 			}
 		})
