@@ -12,33 +12,37 @@ import (
 // What one client leaves behind is cleared away in steps, between which others
 // are served: they see a part of it gone.
 func TestOthersAreServedMeanwhile(t *testing.T) {
-	const names = 10_000
 	left := map[string]func(r *rig) int{
 		"names":  func(r *rig) int { return r.Len("ns") },
 		"leases": func(r *rig) int { return r.Stats().Leases },
 	}
 	for name, c := range map[string]struct {
 		left  string
+		names int // clearing them takes longer than a core is given to one thread
 		leave func(r *rig, key string)
 		clear func(r *rig)
 	}{
 		"names expire": {
 			left:  "names",
+			names: 10_000,
 			leave: func(r *rig, key string) { r.Expire(context.Background(), "ns", key, r.now.Add(time.Second)) },
 			clear: func(r *rig) { r.advance(2 * time.Second) },
 		},
 		"leases end": {
 			left:  "leases",
+			names: 60_000,
 			leave: func(r *rig, key string) { r.Lease(context.Background(), "ns", key, "me", time.Second) },
 			clear: func(r *rig) { r.advance(2 * time.Second) },
 		},
 		"leases are given back": {
 			left:  "leases",
+			names: 60_000,
 			leave: func(r *rig, key string) { r.Lease(context.Background(), "ns", key, "me", time.Hour) },
 			clear: func(r *rig) { r.Unlease("me") },
 		},
 		"a namespace is cleared": {
 			left:  "names",
+			names: 10_000,
 			leave: func(*rig, string) {},
 			clear: func(r *rig) { r.Clear(context.Background(), "ns", false) },
 		},
@@ -47,7 +51,7 @@ func TestOthersAreServedMeanwhile(t *testing.T) {
 			// On a busy machine nobody else may be awake just then.
 			for range 20 {
 				r := newRig(t, 16<<20, false)
-				for i := range names {
+				for i := range c.names {
 					key := fmt.Sprint(i)
 					r.put(ns(key), data(1, 10))
 					c.leave(r, key)
@@ -57,8 +61,8 @@ func TestOthersAreServedMeanwhile(t *testing.T) {
 					defer close(cleared)
 					c.clear(r)
 				}()
-				for n := names; n > 0; n = left[c.left](r) {
-					part = part || n < names
+				for n := c.names; n > 0; n = left[c.left](r) {
+					part = part || n < c.names
 				}
 				<-cleared
 				if part {
