@@ -12,8 +12,9 @@ import (
 // access is one request as the policies see it: its blocks in the order of each
 // tier, head of the chain first. Guarded by the store's mutex.
 type access struct {
-	chains [maxMemory][]policy.Ref
-	cold   []policy.Ref
+	chains  [maxMemory][]policy.Ref
+	cold    []policy.Ref
+	request policy.Request // of pass, so that none is made for each call
 }
 
 // addAccessLocked adds b to the request that accessLocked ends.
@@ -52,22 +53,22 @@ func (s *Store) accessLocked(asked bool) {
 	a, now := &s.mu.access, s.age()
 	for t, chain := range a.chains {
 		if len(chain) > 0 {
-			pass(s.mem[t].policy, now, chain, asked)
+			a.pass(s.mem[t].policy, now, chain, asked)
 			a.chains[t] = chain[:0]
 		}
 	}
 	if len(a.cold) > 0 {
-		pass(s.mu.room.policy, now, a.cold, asked)
+		a.pass(s.mu.room.policy, now, a.cold, asked)
 		a.cold = a.cold[:0]
 	}
 }
 
-func pass(p policy.Policy, now time.Duration, chain []policy.Ref, asked bool) {
-	r := policy.Request{Now: now, Chain: chain}
+func (a *access) pass(p policy.Policy, now time.Duration, chain []policy.Ref, asked bool) {
+	a.request = policy.Request{Now: now, Chain: chain}
 	if asked {
-		r.Hits = len(chain)
+		a.request.Hits = len(chain)
 	}
-	p.Access(&r)
+	p.Access(&a.request)
 }
 
 // fingerprint identifies a block for the policies by a name of it: its id is not

@@ -159,7 +159,7 @@ func (s *Store) keepHeads(fresh bool) {
 		}
 		if len(chain) > 0 {
 			slices.Reverse(chain) // head first
-			pass(s.mu.room.policy, s.age(), chain, false)
+			s.mu.access.pass(s.mu.room.policy, s.age(), chain, false)
 		}
 	})
 }

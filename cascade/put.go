@@ -219,11 +219,12 @@ func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *names.Name
 		s.mu.stats.Rejected++
 		return nil, false, err
 	}
-	if !st.mem.policy.Admit(s.age(), s.metaOfEntryLocked(e, st.size)) {
+	meta := s.metaOfEntryLocked(e, st.size)
+	if !st.mem.policy.Admit(s.age(), meta) {
 		s.mu.stats.Rejected++
 		return nil, false, fmt.Errorf("%w: %w of tier %s", ErrNoRoom, errNotAdmitted, st.mem.stats.Name)
 	}
-	return st.publishLocked(e, id)
+	return st.publishLocked(e, id, meta.Fingerprint)
 }
 
 // errNotAdmitted: what the tier has is worth more than the block.
@@ -239,14 +240,14 @@ func (s *Store) metaOfEntryLocked(e Entry, size int64) policy.Meta {
 }
 
 // publishLocked makes a new block of the stage's bytes.
-func (st *Stage) publishLocked(e Entry, id BlockID) (*names.Name, bool, error) {
+func (st *Stage) publishLocked(e Entry, id BlockID, fingerprint uint64) (*names.Name, bool, error) {
 	s := st.store
 	hashed := !id.IsZero()
 	if !hashed {
 		id = s.provisionalLocked()
 	}
 	b := newBlock(block.Info{ID: id, Size: st.size, CRC: st.crc})
-	b.fingerprint = fingerprint(e.Namespace, e.Key)
+	b.fingerprint = fingerprint
 	if err := st.slot.Commit(b.Info, nil); err != nil {
 		s.mu.stats.Rejected++
 		return nil, false, s.roomError(st.mem, st.size, err)
