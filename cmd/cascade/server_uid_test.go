@@ -4,16 +4,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"cascadekv/internal/cli"
 	"cascadekv/internal/testing/testneed"
+	"cascadekv/internal/testing/testuser"
 )
 
 // TestServerOfAnotherUser: no verb sends a rank of another user anything, the
@@ -65,20 +63,7 @@ func TestServerOfAnotherUser(t *testing.T) {
 // last call.
 func foreignRank(t *testing.T, socket string) (heard func() string) {
 	t.Helper()
-	runtime.LockOSThread()
-	as := func(uid uintptr) {
-		const keep = ^uintptr(0)
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uid, keep); errno != 0 { // of this thread alone
-			panic(errno) // it must not be used as somebody else
-		}
-	}
-	as(65534)
-	l, err := net.Listen("unix", socket)
-	as(0)
-	runtime.UnlockOSThread()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testuser.Listen(t, testuser.Stranger, "unix", socket)
 	sent := make(chan string, 1000)
 	var all sync.WaitGroup
 	all.Go(func() {

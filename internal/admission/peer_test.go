@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -13,39 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/testing/testneed"
+	"cascadekv/internal/testing/testuser"
 )
-
-// stranger is a user whom no rank of these tests belongs to.
-const stranger = 65534
-
-// asUser calls f on a thread that acts as another user, and ends with it.
-func asUser(t testing.TB, uid int, f func() error) {
-	t.Helper()
-	testneed.That(t, os.Geteuid() == 0, "the right to act as another user", "run this test as root")
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: nobody else gets the thread's user
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
-			done <- errno
-			return
-		}
-		done <- f()
-	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-}
-
-// dialAs connects as another user.
-func dialAs(t testing.TB, uid int, d net.Dialer, network, addr string) (c net.Conn) {
-	t.Helper()
-	asUser(t, uid, func() (err error) {
-		c, err = d.Dial(network, addr)
-		return err
-	})
-	t.Cleanup(func() { c.Close() })
-	return c
-}
 
 // accepted is a listener whose connections a test takes one by one.
 type accepted struct {
@@ -107,8 +75,8 @@ func TestTCPPeerIsProven(t *testing.T) {
 		t.Run(door, func(t *testing.T) {
 			l := listenOn(t, d.network, d.listen)
 			addr := net.JoinHostPort(d.host, strconv.Itoa(l.port()))
-			for _, uid := range []int{os.Geteuid(), stranger} {
-				if uid == stranger && os.Geteuid() != 0 {
+			for _, uid := range []int{os.Geteuid(), testuser.Stranger} {
+				if uid == testuser.Stranger && os.Geteuid() != 0 {
 					continue
 				}
 				for end, close := range map[string]func(*net.TCPConn){
@@ -143,7 +111,7 @@ func TestTCPPeerIsProven(t *testing.T) {
 func dialMaybeAs(t testing.TB, uid int, addr string) *net.TCPConn {
 	t.Helper()
 	if uid != os.Geteuid() {
-		return dialAs(t, uid, net.Dialer{}, "tcp", addr).(*net.TCPConn)
+		return testuser.Dial(t, uid, net.Dialer{}, "tcp", addr).(*net.TCPConn)
 	}
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -159,15 +127,15 @@ func TestMultipathPeer(t *testing.T) {
 	l := listenOn(t, "tcp4", "127.0.0.1:0")
 	var d net.Dialer
 	d.SetMultipathTCP(true)
-	c := dialAs(t, stranger, d, "tcp", l.Addr().String())
+	c := testuser.Dial(t, testuser.Stranger, d, "tcp", l.Addr().String())
 	fmt.Fprint(c, "PING\r\n")
 	srv := l.next()
-	if uid, err := PeerUID(srv); uid != stranger || err != nil {
+	if uid, err := PeerUID(srv); uid != testuser.Stranger || err != nil {
 		t.Errorf("open: %d, %v", uid, err)
 	}
 	c.Close()
 	for range 50 {
-		if uid, err := PeerUID(srv); !errors.Is(err, ErrUnproven) && (uid != stranger || err != nil) {
+		if uid, err := PeerUID(srv); !errors.Is(err, ErrUnproven) && (uid != testuser.Stranger || err != nil) {
 			t.Errorf("closed: %d, %v", uid, err)
 		}
 		time.Sleep(4 * time.Millisecond)
@@ -186,12 +154,12 @@ func TestTCPPeerOfTheSamePorts(t *testing.T) {
 	defer own.Close()
 	ownEnd := l.next()
 	port := own.LocalAddr().(*net.TCPAddr).Port
-	dialAs(t, stranger, net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2), Port: port}}, "tcp", addr)
+	testuser.Dial(t, testuser.Stranger, net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2), Port: port}}, "tcp", addr)
 	theirs := l.next()
 	if uid, err := PeerUID(ownEnd); uid != os.Geteuid() || err != nil {
 		t.Errorf("own: %d, %v", uid, err)
 	}
-	if uid, err := PeerUID(theirs); uid != stranger || err != nil {
+	if uid, err := PeerUID(theirs); uid != testuser.Stranger || err != nil {
 		t.Errorf("another user's: %d, %v", uid, err)
 	}
 }
@@ -222,7 +190,7 @@ func TestUnknownIsNotAllowed(t *testing.T) {
 	}
 }
 
-// TestSource: users of one address are told apart, and addresses of one IPv6
+// TestSource: users of one address count apart, and addresses of one IPv6
 // network are not.
 func TestSource(t *testing.T) {
 	for _, c := range []struct {

@@ -6,40 +6,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"cascadekv/internal/testing/testneed"
+	"cascadekv/internal/testing/testuser"
 )
-
-const anotherUser = 65534
-
-// listenAs listens as another user. The kernel notes who it was with the socket.
-func listenAs(t *testing.T, uid int, network, addr string) net.Listener {
-	t.Helper()
-	testneed.That(t, os.Geteuid() == 0, "root", "only root can act as another user")
-	runtime.LockOSThread()
-	set := func(uid int) {
-		const keep = ^uintptr(0)
-		// Not syscall.Setreuid, which is for all threads.
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {
-			panic(errno) // the thread must not be used as somebody else
-		}
-	}
-	set(uid)
-	l, err := net.Listen(network, addr)
-	set(0)
-	runtime.UnlockOSThread()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return l
-}
 
 // heard accepts one connection and returns all bytes that come before its end.
 func heard(l net.Listener) <-chan string {
@@ -82,7 +55,7 @@ func TestServerOfAnotherUser(t *testing.T) {
 				testneed.That(t, err == nil, "IPv6 on loopback", "enable it")
 				l.Close()
 			}
-			l := listenAs(t, anotherUser, c.network, c.addr)
+			l := testuser.Listen(t, testuser.Stranger, c.network, c.addr)
 			addr := l.Addr().String()
 			if name == "any host" {
 				addr = strings.Replace(addr, "[::]", "127.0.0.1", 1)
@@ -90,8 +63,8 @@ func TestServerOfAnotherUser(t *testing.T) {
 			bytes := heard(l)
 			_, err := Dial(c.network, addr, 10*time.Second)
 			var foreign *ForeignServerError
-			if !errors.As(err, &foreign) || !errors.Is(err, ErrForeignServer) || foreign.UID != anotherUser || foreign.Addr != addr {
-				t.Fatalf("%v, want a ForeignServerError of uid %d", err, anotherUser)
+			if !errors.As(err, &foreign) || !errors.Is(err, ErrForeignServer) || foreign.UID != testuser.Stranger || foreign.Addr != addr {
+				t.Fatalf("%v, want a ForeignServerError of uid %d", err, testuser.Stranger)
 			}
 			for _, word := range []string{addr, "uid 65534", "server_uids"} {
 				if !strings.Contains(err.Error(), word) {
@@ -101,7 +74,7 @@ func TestServerOfAnotherUser(t *testing.T) {
 			if got := <-bytes; got != "" {
 				t.Errorf("the other user was sent %q", got)
 			}
-			client, err := Dial(c.network, addr, 10*time.Second, 7, anotherUser)
+			client, err := Dial(c.network, addr, 10*time.Second, 7, testuser.Stranger)
 			if err != nil {
 				t.Fatalf("a listed user: %v", err)
 			}
@@ -135,7 +108,7 @@ func TestListenerOfTheAddressDecides(t *testing.T) {
 	defer own.Close()
 	addr := own.Addr().String()
 	_, port, _ := net.SplitHostPort(addr)
-	listenAs(t, anotherUser, "tcp6", "[::]:"+port)
+	testuser.Listen(t, testuser.Stranger, "tcp6", "[::]:"+port)
 	client, err := Dial("tcp", addr, 10*time.Second)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"cascadekv/internal/testing/testuser"
 )
 
 // httpGet sends one request on a connection and returns the status and the body.
@@ -39,19 +41,19 @@ func httpTry(nc net.Conn, path string) (int, string, error) {
 // TestAdminPortIsForItsUsers: what the HTTP side shows is for those who may use the
 // rank, however they ask, and others do not keep them from it.
 func TestAdminPortIsForItsUsers(t *testing.T) {
-	r := newRig(t, 8<<20, func(o *Options) { o.AllowUIDs = []int{stranger - 1}; o.Limits.Password = "x" })
+	r := newRig(t, 8<<20, func(o *Options) { o.AllowUIDs = []int{testuser.Stranger - 1}; o.Limits.Password = "x" })
 	addr := r.srv.AdminAddr().String()
 	for range 48 { // that neither ask nor read
-		dialAs(t, stranger, net.Dialer{}, "tcp", addr)
+		testuser.Dial(t, testuser.Stranger, net.Dialer{}, "tcp", addr)
 	}
-	for uid, want := range map[int]int{stranger: 403, stranger - 1: 200, os.Geteuid(): 200} {
+	for uid, want := range map[int]int{testuser.Stranger: 403, testuser.Stranger - 1: 200, os.Geteuid(): 200} {
 		for _, path := range []string{"/metrics", "/healthz", "/stats", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=1"} {
 			var status int
 			var body string
 			eventually(t, "an answer: room among those that are told why comes again", func() bool {
 				var err error
-				status, body, err = httpTry(dialAs(t, uid, net.Dialer{}, "tcp", addr), path)
-				return err == nil || uid != stranger
+				status, body, err = httpTry(testuser.Dial(t, uid, net.Dialer{}, "tcp", addr), path)
+				return err == nil || uid != testuser.Stranger
 			})
 			if status != want || want == 403 && !strings.Contains(body, "allow_uids") {
 				t.Errorf("user %d: %s: %d %.100s", uid, path, status, body)

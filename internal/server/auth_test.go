@@ -15,6 +15,7 @@ import (
 	"cascadekv/internal/netio"
 	"cascadekv/internal/resp"
 	"cascadekv/internal/testing/testlog"
+	"cascadekv/internal/testing/testuser"
 )
 
 // TestPasswordGuessing: another user of the node gets few guesses, the rank's own
@@ -22,12 +23,12 @@ import (
 func TestPasswordGuessing(t *testing.T) {
 	var log testlog.Log
 	r := newRig(t, 8<<20, func(o *Options) {
-		o.AllowUIDs, o.Limits.Password, o.Log = []int{stranger}, "s3cret", slog.New(slog.NewTextHandler(&log, nil))
+		o.AllowUIDs, o.Limits.Password, o.Log = []int{testuser.Stranger}, "s3cret", slog.New(slog.NewTextHandler(&log, nil))
 	})
 	looked, refused := 0, 0
 	began := time.Now()
 	for range 50 {
-		nc := dialAs(t, stranger, net.Dialer{}, "tcp", r.srv.Addr().String())
+		nc := testuser.Dial(t, testuser.Stranger, net.Dialer{}, "tcp", r.srv.Addr().String())
 		_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
 		_, _ = io.WriteString(nc, strings.Repeat("AUTH wrong\r\nHELLO 3 AUTH default wrong\r\n", 20)+"QUIT\r\n") // may be closed meanwhile
 		rd := bufio.NewReader(nc)

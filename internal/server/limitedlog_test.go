@@ -10,6 +10,7 @@ import (
 
 	"cascadekv/internal/resp"
 	"cascadekv/internal/testing/testlog"
+	"cascadekv/internal/testing/testuser"
 )
 
 // TestRefusalsAreLoggedOnce: many refused connections are one line, and a count.
@@ -17,7 +18,7 @@ func TestRefusalsAreLoggedOnce(t *testing.T) {
 	var log testlog.Log
 	r := newRig(t, 8<<20, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	for range 50 {
-		c := dialAs(t, stranger, net.Dialer{}, "tcp", r.srv.Addr().String())
+		c := testuser.Dial(t, testuser.Stranger, net.Dialer{}, "tcp", r.srv.Addr().String())
 		if _, err := resp.NewClient(c, 20*time.Second).Do("PING"); err == nil {
 			t.Fatal("another user is served")
 		}

@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/resp"
+	"cascadekv/internal/testing/testuser"
 	"cascadekv/internal/transfer"
 )
 
@@ -419,25 +419,7 @@ func (r *rig) clientOf(uid int) *resp.Client {
 	if err := os.Chmod(r.sock, 0o666); err != nil {
 		r.t.Fatal(err)
 	}
-	type result struct {
-		c   net.Conn
-		err error
-	}
-	got := make(chan result)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine, and nobody else gets its user
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
-			got <- result{nil, errno}
-			return
-		}
-		c, err := net.Dial("unix", r.sock)
-		got <- result{c, err}
-	}()
-	res := <-got
-	if res.err != nil {
-		r.t.Fatal(res.err)
-	}
-	c := resp.NewClient(res.c, 20*time.Second)
+	c := resp.NewClient(testuser.Dial(r.t, uid, net.Dialer{}, "unix", r.sock), 20*time.Second)
 	r.t.Cleanup(func() { c.Close() })
 	return c
 }

@@ -15,6 +15,7 @@ import (
 
 	"cascadekv/internal/resp"
 	"cascadekv/internal/testing/testlog"
+	"cascadekv/internal/testing/testuser"
 )
 
 // passable is a directory that other users reach.
@@ -53,18 +54,18 @@ func TestListedUserComesIn(t *testing.T) {
 				}
 			}
 			sock := filepath.Join(dir, "rank0.sock")
-			newRig(t, 8<<20, func(o *Options) { o.Socket, o.AllowUIDs = sock, []int{stranger} })
+			newRig(t, 8<<20, func(o *Options) { o.Socket, o.AllowUIDs = sock, []int{testuser.Stranger} })
 			if d, s := modeOf(t, dir), modeOf(t, sock); d != 0o711 || s != 0o666 {
 				t.Errorf("directory %#o, socket %#o", d, s)
 			}
-			c := resp.NewClient(dialAs(t, stranger, net.Dialer{}, "unix", sock), 20*time.Second)
+			c := resp.NewClient(testuser.Dial(t, testuser.Stranger, net.Dialer{}, "unix", sock), 20*time.Second)
 			if err := c.Set("k", []byte("v")); err != nil {
 				t.Errorf("SET of a user of allow_uids: %v", err)
 			}
 			if _, err := c.Do("CASCADE.ARENA"); code(err) != "NOPERM" {
 				t.Errorf("ARENA of a user of allow_uids: %v", err)
 			}
-			other := resp.NewClient(dialAs(t, stranger-1, net.Dialer{}, "unix", sock), 20*time.Second)
+			other := resp.NewClient(testuser.Dial(t, testuser.Stranger-1, net.Dialer{}, "unix", sock), 20*time.Second)
 			if rep, err := other.Do("GET", "k"); err == nil {
 				t.Errorf("GET of a user that is not listed: %+v", rep)
 			}
@@ -81,7 +82,7 @@ func TestOwnDirectoryStaysClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	newRig(t, 8<<20, func(o *Options) {
-		o.Socket, o.AllowUIDs, o.Log = filepath.Join(dir, "s"), []int{stranger}, slog.New(slog.NewTextHandler(&log, nil))
+		o.Socket, o.AllowUIDs, o.Log = filepath.Join(dir, "s"), []int{testuser.Stranger}, slog.New(slog.NewTextHandler(&log, nil))
 	})
 	if m := modeOf(t, dir); m != 0o700 || !log.Has("chmod 711") {
 		t.Errorf("mode %#o; %s", m, log.String())
