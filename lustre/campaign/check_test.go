@@ -132,7 +132,7 @@ func TestInheritedRuns(t *testing.T) {
 	left.close()
 	var late atomic.Int64
 	now := func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
-	elsewhere := lease.Self() // so that its token alone tells
+	elsewhere := lease.Self() // so that only its token differs
 	elsewhere.Boot[0] ^= 0xff
 	s, err := segment.Open(segment.Options{Dir: dir, Rank: 2, Incarnation: 0x30, Process: elsewhere, Now: now})
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"cascadekv/tiers"
 )
 
-// nodes is a directory that runs share whose processes cannot be told apart from
-// living ones, with one clock for all.
+// nodes is a directory shared by runs whose processes look like living ones, with
+// one clock for all.
 type nodes struct {
 	dir string
 	now time.Time
 }
 
-// run is a run of rank 3 and what it was told of its loss.
+// run is a run of rank 3 and what it heard of its loss.
 type run struct {
 	*Lease
 	lost int

@@ -13,7 +13,7 @@ func TestMarks(t *testing.T) {
 	for _, c := range []struct{ segment, total, low, high int64 }{
 		{1 << 30, 100 << 40, 512 << 20, 1 << 30},
 		{1 << 30, 10000, 50, 100}, // one part in a hundred
-		{1 << 30, 0, 0, 0},        // a file system that does not tell
+		{1 << 30, 0, 0, 0},        // a file system without figures
 	} {
 		if low, high := marks(c.segment, c.total); low != c.low || high != c.high {
 			t.Errorf("segments of %d on %d: %d and %d, want %d and %d", c.segment, c.total, low, high, c.low, c.high)
