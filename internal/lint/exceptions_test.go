@@ -16,14 +16,12 @@ var exceptions = map[string][]string{
 	"type size": {
 		"cascade",
 		"lustre/campaign",
-		"tiers/memory",
 	},
 	glossaries: {
 		"cascade",
 		"internal/server",
 		"lustre/campaign",
 		"lustre/catalogue",
-		"tiers",
 	},
 	references: {
 		"cascade",
