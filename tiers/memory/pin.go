@@ -10,6 +10,7 @@ import (
 
 // pin is a hold on one slot. One goroutine at a time may use it.
 type pin struct {
+	tiers.Host
 	tier *Tier
 	slot *slot
 	done bool
@@ -29,7 +30,7 @@ func (t *Tier) Pin(id block.ID) (tiers.Pin, error) {
 func (t *Tier) pinLocked(s *slot) *pin {
 	s.pins++
 	t.mu.users++
-	return &pin{tier: t, slot: s}
+	return &pin{Host: t.bytesOf(s.offset, s.info.Size), tier: t, slot: s}
 }
 
 // Info implements tiers.Pin. The slot's size, checksum and place do not change while it is pinned; its id
@@ -39,9 +40,6 @@ func (p *pin) Info() block.Info {
 	defer p.tier.mu.Unlock()
 	return p.slot.info
 }
-
-// Bytes implements tiers.Pin.
-func (p *pin) Bytes() []byte { return p.tier.bytesOf(p.slot.offset, p.slot.info.Size) }
 
 // Offset implements tiers.Pin.
 func (p *pin) Offset() int64 { return p.tier.fileOffset(p.slot.offset) }
@@ -59,7 +57,7 @@ const copyStep = 1 << 20
 
 // ReadInto implements tiers.Pin.
 func (p *pin) ReadInto(ctx context.Context, dst []byte) error {
-	src := p.Bytes()
+	src := p.Host
 	if len(dst) != len(src) {
 		return fmt.Errorf("%s: read of %d bytes into %d: %w", p.tier.name, len(src), len(dst), tiers.ErrTooLarge)
 	}

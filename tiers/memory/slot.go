@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"cascadekv/internal/arena"
@@ -95,21 +94,19 @@ func (t *Tier) allocPayloadLocked(size int64) (int64, error) {
 
 // filling is a reserved slot on its way in.
 type filling struct {
-	tier         *Tier
-	offset, size int64
-	done         bool
+	tiers.Host
+	tier   *Tier
+	offset int64
+	done   bool
 }
 
 // fillLocked makes a slot of memory that nobody else has.
 func (t *Tier) fillLocked(offset, size int64) *filling {
 	t.mu.users++
-	return &filling{tier: t, offset: offset, size: size}
+	return &filling{Host: t.bytesOf(offset, arena.RoundSize(size))[:size], tier: t, offset: offset}
 }
 
-// Bytes implements tiers.Slot.
-func (f *filling) Bytes() []byte {
-	return f.tier.bytesOf(f.offset, arena.RoundSize(f.size))[:f.size]
-}
+func (f *filling) size() int64 { return int64(len(f.Host)) }
 
 // Offset implements tiers.Slot.
 func (f *filling) Offset() int64 { return f.tier.fileOffset(f.offset) }
@@ -128,7 +125,7 @@ func (f *filling) endLocked(stored bool) {
 	}
 	f.done = true
 	if !stored {
-		f.tier.mu.alloc.Release(f.offset, f.size)
+		f.tier.mu.alloc.Release(f.offset, f.size())
 	}
 	f.tier.leaveLocked()
 }
@@ -149,8 +146,8 @@ func (f *filling) commitLocked(info block.Info, names []block.Name) error {
 	switch {
 	case f.done:
 		return t.errorf(info.ID, tiers.ErrClosed)
-	case info.Size != f.size:
-		return t.errorf(info.ID, fmt.Errorf("commit of %d bytes into a slot of %d: %w", info.Size, f.size, tiers.ErrTooLarge))
+	case info.Size != f.size():
+		return t.errorf(info.ID, fmt.Errorf("commit of %d bytes into a slot of %d: %w", info.Size, f.size(), tiers.ErrTooLarge))
 	case t.slots[info.ID] != nil:
 		return t.errorf(info.ID, tiers.ErrExists)
 	}
@@ -193,36 +190,7 @@ func (t *Tier) reclaimLocked(s *slot) {
 
 // Put implements tiers.Tier.
 func (t *Tier) Put(ctx context.Context, items ...tiers.Item) error {
-	var done []block.ID
-	for _, it := range items {
-		err := ctx.Err()
-		if err == nil {
-			err = t.putOne(it)
-		}
-		if err != nil {
-			for _, id := range done {
-				err = errors.Join(err, t.Evict(id))
-			}
-			return err
-		}
-		done = append(done, it.Info.ID)
-	}
-	return nil
-}
-
-func (t *Tier) putOne(it tiers.Item) error {
-	t.mu.Lock()
-	_, exists := t.slots[it.Info.ID]
-	t.mu.Unlock()
-	if exists {
-		return t.errorf(it.Info.ID, tiers.ErrExists)
-	}
-	s, err := t.Reserve(it.Info.Size)
-	if err != nil {
-		return err
-	}
-	copy(s.Bytes(), it.Data)
-	return s.Commit(it.Info, it.Names)
+	return tiers.PutSlots(ctx, t, items)
 }
 
 // Evict implements tiers.Tier.
