@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/events"
+	"cascadekv/cascade/residency"
 )
 
 // replay applies events to a set of keys.
@@ -37,14 +38,14 @@ func replay(t *testing.T, s *Store, from uint64, names map[string]int64) (next u
 
 // readableNames lists the names of a store that are not bound, with their sizes.
 func readableNames(s *Store) map[string]int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
 	names := map[string]int64{}
-	for _, ns := range s.mu.names.Spaces() {
-		sp := s.mu.names.Space(ns)
+	for _, ns := range s.state.Mu.Names.Spaces() {
+		sp := s.state.Mu.Names.Space(ns)
 		for n := range sp.Nodes() {
-			if stateOf(n) != nil && !n.Bound() && n.Visible(s.now) {
-				names[sp.Name()+"/"+n.Key()] = stateOf(n).Info.Size
+			if residency.StateOf(n) != nil && !n.Bound() && n.Visible(s.state.Now) {
+				names[sp.Name()+"/"+n.Key()] = residency.StateOf(n).Info.Size
 			}
 		}
 	}

@@ -118,8 +118,8 @@ func TestLeasesOfOneNameAreBounded(t *testing.T) {
 		t.Errorf("%d leases after all owners have left, want the shared one", n)
 	}
 	r.advance(2 * time.Minute)
-	if n := r.Stats().Leases; n != 0 || r.mu.names.HeldBytes() != 0 {
-		t.Errorf("%d leases, %d bytes held", n, r.mu.names.HeldBytes())
+	if n := r.Stats().Leases; n != 0 || r.state.Mu.Names.HeldBytes() != 0 {
+		t.Errorf("%d leases, %d bytes held", n, r.state.Mu.Names.HeldBytes())
 	}
 	checkInvariants(t, r.Store)
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
+	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
@@ -17,7 +19,7 @@ import (
 // Errors: ErrNoRoom, ErrTooLarge, ErrCondition, ErrBadEntry.
 func (s *Store) Put(ctx context.Context, e Entry, keyData, valueData []byte) (PutResult, error) {
 	res, n, err := s.put(ctx, e, keyData, valueData)
-	s.accessed(n)
+	s.state.Requests.Stored(n)
 	return res, err
 }
 
@@ -26,7 +28,7 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 	if err := e.Check(); err != nil {
 		return PutResult{}, nil, err
 	}
-	id := block.Sum(s.bits, keyData, valueData)
+	id := block.Sum(s.state.Bits, keyData, valueData)
 	if n, err := s.addName(ctx, e, id); n != nil || err != nil {
 		return PutResult{ID: id, Duplicate: true}, n, err
 	}
@@ -41,14 +43,14 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 }
 
 // addName points e at the block id if that is stored here; nil if it is not.
-func (s *Store) addName(ctx context.Context, e Entry, id BlockID) (*names.Name, error) {
+func (s *Store) addName(ctx context.Context, e Entry, id residency.BlockID) (*names.Name, error) {
 	elsewhere := s.elsewhere(ctx, &e)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.checkOpenLocked(); err != nil {
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
+	if err := s.state.CheckOpenLocked(); err != nil {
 		return nil, err
 	}
-	b := s.mu.blocks[id]
+	b := s.state.Mu.Blocks[id]
 	if b == nil {
 		return nil, nil
 	}
@@ -56,22 +58,22 @@ func (s *Store) addName(ctx context.Context, e Entry, id BlockID) (*names.Name, 
 }
 
 // renameLocked points e at b, which is stored here: a duplicate put.
-func (s *Store) renameLocked(e Entry, b *blockState, elsewhere bool) (*names.Name, error) {
+func (s *Store) renameLocked(e Entry, b *residency.Block, elsewhere bool) (*names.Name, error) {
 	if err := s.allowedLocked(e, elsewhere); err != nil {
 		return nil, err
 	}
-	b.busy++ // replacing the last other name, or making room for this one, must not forget b
-	if err := s.roomForNameLocked(e.Namespace, e.Key); err != nil {
-		b.busy--
-		s.forgetLocked(b)
-		s.mu.stats.Rejected++
+	b.Busy++ // replacing the last other name, or making room for this one, must not forget b
+	if err := s.nameRoom.MakeRoomLocked(e.Namespace, e.Key); err != nil {
+		b.Busy--
+		s.state.ForgetLocked(b)
+		s.state.Count.Stats.Rejected++
 		return nil, err
 	}
-	alias := b.isAlias(s.mu.names.Get(e.Namespace, e.Key), e.Namespace)
-	n := s.bindLocked(e, b)
-	b.busy--
-	s.countPutLocked(n)
-	s.countDuplicateLocked(n, alias)
+	alias := b.IsAlias(s.state.Mu.Names.Get(e.Namespace, e.Key), e.Namespace)
+	n := s.state.BindLocked(e.record(), e.KeepTTL, b)
+	b.Busy--
+	s.state.Count.PutLocked(n)
+	s.state.Count.DuplicateLocked(n, alias)
 	return n, nil
 }
 
@@ -81,8 +83,8 @@ func (s *Store) allowedLocked(e Entry, elsewhere bool) error {
 	if e.When == Always {
 		return nil
 	}
-	if exists := elsewhere || s.lookupLocked(e.Namespace, e.Key) != nil; exists != (e.When == IfPresent) {
-		return ErrCondition
+	if exists := elsewhere || s.state.LookupLocked(e.Namespace, e.Key) != nil; exists != (e.When == IfPresent) {
+		return residency.ErrCondition
 	}
 	return nil
 }
@@ -91,7 +93,7 @@ func (s *Store) allowedLocked(e Entry, elsewhere bool) error {
 // end it with Commit or Abort.
 type Stage struct {
 	store  *Store
-	mem    *memTier
+	mem    *residency.Level
 	slot   tiers.Slot
 	size   int64
 	filled int64
@@ -104,35 +106,29 @@ type Stage struct {
 // The bytes may arrive piecemeal and are put by name: the id is computed
 // later. Errors: ErrNoRoom, ErrTooLarge.
 func (s *Store) Stage(ctx context.Context, size int64) (*Stage, error) {
-	return s.stageIn(ctx, size, s.mem...)
+	return s.stageIn(ctx, size, s.state.Mem...)
 }
 
 // stageIn is Stage in the first of some tiers that admits so many bytes.
-func (s *Store) stageIn(ctx context.Context, size int64, in ...*memTier) (*Stage, error) {
+func (s *Store) stageIn(ctx context.Context, size int64, in ...*residency.Level) (*Stage, error) {
 	st, err := s.tryStage(ctx, size, in...)
 	if err != nil {
-		s.countRejected()
+		s.state.Count.Rejected()
 	}
 	return st, err
 }
 
-func (s *Store) countRejected() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.stats.Rejected++
-}
-
 // tryStage is stageIn for those who may try again.
-func (s *Store) tryStage(ctx context.Context, size int64, in ...*memTier) (*Stage, error) {
+func (s *Store) tryStage(ctx context.Context, size int64, in ...*residency.Level) (*Stage, error) {
 	var failed error
 	for _, m := range in {
-		slot, err := s.reserve(ctx, m, size, anyBlock)
+		slot, err := s.evict.Reserve(ctx, m, size, eviction.AnyBlock)
 		if err == nil {
-			s.begin()
+			s.state.Begin()
 			return &Stage{store: s, mem: m, slot: slot, size: size}, nil
 		}
 		failed = err
-		if !errors.Is(err, ErrTooLarge) {
+		if !errors.Is(err, residency.ErrTooLarge) {
 			break
 		}
 	}
@@ -170,8 +166,8 @@ func (st *Stage) Commit(ctx context.Context, e Entry) error {
 		st.Abort()
 		return err
 	}
-	n, _, err := st.commit(ctx, e, BlockID{})
-	st.store.accessed(n)
+	n, _, err := st.commit(ctx, e, residency.BlockID{})
+	st.store.state.Requests.Stored(n)
 	return err
 }
 
@@ -181,11 +177,11 @@ func (s *Store) elsewhere(ctx context.Context, e *Entry) bool {
 	if e.When == Always && !e.KeepTTL {
 		return false
 	}
-	copies := s.locatedOne(ctx, e.Namespace, e.Key)
+	copies := s.others.LocatedOne(ctx, e.Namespace, e.Key)
 	if copies == nil {
 		return false
 	}
-	if e.KeepTTL && !s.containsHere(e.Namespace, e.Key) {
+	if e.KeepTTL && !s.state.ContainsHere(e.Namespace, e.Key) {
 		e.Expires = copies[0].Name.Expires
 	}
 	return true
@@ -193,36 +189,36 @@ func (s *Store) elsewhere(ctx context.Context, e *Entry) bool {
 
 // commit publishes the block under id, or under a provisional id when id is
 // zero. dup: the bytes were stored already.
-func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *names.Name, dup bool, err error) {
+func (st *Stage) commit(ctx context.Context, e Entry, id residency.BlockID) (n *names.Name, dup bool, err error) {
 	s := st.store
 	if st.done {
-		return nil, false, fmt.Errorf("%w: the stage is ended", ErrBadEntry)
+		return nil, false, fmt.Errorf("%w: the stage is ended", residency.ErrBadEntry)
 	}
 	defer st.Abort()
 	if st.filled != st.size {
-		return nil, false, fmt.Errorf("%w: %d of %d bytes are filled", ErrBadEntry, st.filled, st.size)
+		return nil, false, fmt.Errorf("%w: %d of %d bytes are filled", residency.ErrBadEntry, st.filled, st.size)
 	}
 	elsewhere := s.elsewhere(ctx, &e)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.checkOpenLocked(); err != nil {
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
+	if err := s.state.CheckOpenLocked(); err != nil {
 		return nil, false, err
 	}
-	if b := s.mu.blocks[id]; b != nil { // another put of the same bytes was first
+	if b := s.state.Mu.Blocks[id]; b != nil { // another put of the same bytes was first
 		n, err = s.renameLocked(e, b, elsewhere)
 		return n, true, err
 	}
 	if err := s.allowedLocked(e, elsewhere); err != nil {
 		return nil, false, err
 	}
-	if err := s.roomForNameLocked(e.Namespace, e.Key); err != nil {
-		s.mu.stats.Rejected++
+	if err := s.nameRoom.MakeRoomLocked(e.Namespace, e.Key); err != nil {
+		s.state.Count.Stats.Rejected++
 		return nil, false, err
 	}
 	meta := s.metaOfEntryLocked(e, st.size)
-	if !st.mem.policy.Admit(s.age(), meta) {
-		s.mu.stats.Rejected++
-		return nil, false, fmt.Errorf("%w: %w of tier %s", ErrNoRoom, errNotAdmitted, st.mem.stats.Name)
+	if !st.mem.Policy.Admit(s.state.Age(), meta) {
+		s.state.Count.Stats.Rejected++
+		return nil, false, fmt.Errorf("%w: %w of tier %s", residency.ErrNoRoom, errNotAdmitted, st.mem.Stats.Name)
 	}
 	return st.publishLocked(e, id, meta.Fingerprint)
 }
@@ -232,35 +228,35 @@ var errNotAdmitted = errors.New("not admitted by the policy")
 
 // metaOfEntryLocked is what a policy gets of a block that is put under e.
 func (s *Store) metaOfEntryLocked(e Entry, size int64) policy.Meta {
-	m := policy.Meta{Fingerprint: fingerprint(e.Namespace, e.Key), Size: size, Refs: 1, Prefix: e.Prefix}
-	if p := s.mu.names.Get(e.Namespace, e.Parent); p != nil && p.Block() != nil {
+	m := policy.Meta{Fingerprint: residency.Fingerprint(e.Namespace, e.Key), Size: size, Refs: 1, Prefix: e.Prefix}
+	if p := s.state.Mu.Names.Get(e.Namespace, e.Parent); p != nil && p.Block() != nil {
 		m.Depth = p.Depth() + 1
 	}
 	return m
 }
 
 // publishLocked makes a new block of the stage's bytes.
-func (st *Stage) publishLocked(e Entry, id BlockID, fingerprint uint64) (*names.Name, bool, error) {
+func (st *Stage) publishLocked(e Entry, id residency.BlockID, fingerprint uint64) (*names.Name, bool, error) {
 	s := st.store
 	hashed := !id.IsZero()
 	if !hashed {
-		id = s.provisionalLocked()
+		id = s.state.ProvisionalLocked()
 	}
-	b := newBlock(block.Info{ID: id, Size: st.size, CRC: st.crc})
-	b.fingerprint = fingerprint
+	b := residency.NewBlock(block.Info{ID: id, Size: st.size, CRC: st.crc})
+	b.Fingerprint = fingerprint
 	if err := st.slot.Commit(b.Info, nil); err != nil {
-		s.mu.stats.Rejected++
-		return nil, false, s.roomError(st.mem, st.size, err)
+		s.state.Count.Stats.Rejected++
+		return nil, false, s.state.RoomError(st.mem, st.size, err)
 	}
-	s.mu.blocks[id] = b
-	s.mu.stats.BytesStored += st.size
-	s.enterLocked(b, st.mem)
-	n := s.bindLocked(e, b)
-	s.countPutLocked(n)
+	s.state.Mu.Blocks[id] = b
+	s.state.Count.Stats.BytesStored += st.size
+	s.state.EnterLocked(b, st.mem)
+	n := s.state.BindLocked(e.record(), e.KeepTTL, b)
+	s.state.Count.PutLocked(n)
 	if !hashed {
-		s.pending.push(b)
+		s.state.Pending.Push(b)
 	}
-	s.nudgeCleanerLocked()
+	s.state.NudgeCleanerLocked()
 	return n, false, nil
 }
 
@@ -272,7 +268,7 @@ func (st *Stage) Abort() {
 	st.done = true
 	st.slot.Abort()
 	if !st.kept {
-		st.store.end()
+		st.store.state.End()
 	}
 }
 
@@ -298,7 +294,7 @@ func (s *Store) PutBatch(ctx context.Context, items []PutItem) ([]PutResult, err
 		results = append(results, res)
 		stored = append(stored, n)
 	}
-	s.accessed(stored...)
+	s.state.Requests.Stored(stored...)
 	return results, failed
 }
 
@@ -310,8 +306,8 @@ func (st *Stage) CommitContent(ctx context.Context, e Entry) (PutResult, error) 
 		st.Abort()
 		return PutResult{}, err
 	}
-	id := block.Sum(st.store.bits, st.Bytes())
+	id := block.Sum(st.store.state.Bits, st.Bytes())
 	n, dup, err := st.commit(ctx, e, id)
-	st.store.accessed(n)
+	st.store.state.Requests.Stored(n)
 	return PutResult{ID: id, Duplicate: dup}, err
 }

@@ -190,7 +190,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 			}
 		}
 	}
-	if e := s.Estate; e != nil {
+	if e := s.Orphans; e != nil {
 		send(mLeft, float64(e.Bytes))
 		send(mInherited, float64(e.Inherited))
 		send(mOwnBudget, float64(e.Budget))

@@ -26,9 +26,6 @@ var exceptions = map[string][]string{
 	references: {
 		"cascade",
 	},
-	"package length": {
-		"cascade",
-	},
 }
 
 // excepted returns the entry by which a package need not keep a rule, "" for

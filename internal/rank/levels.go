@@ -83,7 +83,7 @@ func (l *levels) into(o *cascade.Options) {
 		o.Cold = l.cold
 	}
 	if l.buffers != nil {
-		o.Landing = func(size int64) ([]byte, func(), bool) {
+		o.ReadBuffers = func(size int64) ([]byte, func(), bool) {
 			room, ok := l.buffers.Take(size)
 			if !ok {
 				return nil, nil, false

@@ -71,7 +71,7 @@ func (s *Server) state(asked uint64) (*handover.State, error) {
 	for c := range s.conns {
 		st.Conns = append(st.Conns, c.state(st))
 	}
-	for _, h := range s.opt.Store.EndHolds() { // what keeps them is dropped when the holds themselves are taken over
+	for _, h := range s.opt.Store.SharedIndex().EndHolds() { // what keeps them is dropped when the holds themselves are taken over
 		st.Claims = append(st.Claims, handover.Claim{Offset: h.Offset, Size: h.Size, CRC: h.CRC})
 	}
 	s.opt.Store.EachLease(func(ns, key, owner string, until time.Time) {

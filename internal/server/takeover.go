@@ -139,7 +139,7 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 // keepHolds goes on with what the client holds by itself.
 func (c *conn) keepHolds(x *handover.Conn) (err error) {
 	if x.Holds >= 0 {
-		if c.holds, err = c.srv.opt.Store.TakeHolds(int(x.Holds)); err == nil {
+		if c.holds, err = c.srv.opt.Store.SharedIndex().TakeHolds(int(x.Holds)); err == nil {
 			c.srv.jobs.Budget.Force(transfer.OneFile)
 		}
 	}

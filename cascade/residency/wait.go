@@ -1,0 +1,47 @@
+package residency
+
+import (
+	"context"
+	"errors"
+)
+
+// UntilFetched is ctx for as long as one fetch may take.
+func (s *State) UntilFetched(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.Limits.Load().FetchDeadline)
+}
+
+// TakeSlot takes one of the slots that a channel bounds. The error is that of ctx.
+func TakeSlot(ctx context.Context, slots chan struct{}) error {
+	select {
+	case slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// lingering is an error of an operation that still uses its memory: in a hung
+// file system, or on a fabric, it can outlast its deadline.
+type lingering interface {
+	error
+	Done() <-chan struct{}
+}
+
+// Lingers reports whether an operation that failed still uses its memory.
+func Lingers(err error) bool {
+	var l lingering
+	return errors.As(err, &l)
+}
+
+// AfterIO runs free once an operation that failed no longer uses its memory.
+func AfterIO(err error, free func()) {
+	var l lingering
+	if !errors.As(err, &l) {
+		free()
+		return
+	}
+	go func() {
+		<-l.Done()
+		free()
+	}()
+}
