@@ -31,7 +31,8 @@ func (s *Store) takeClaimsLocked() {
 		case r.Pin != nil:
 			c.view = s.state.ClaimedViewLocked(r.Pin, m)
 		case r.Slot != nil:
-			c.stage = &Stage{store: s, mem: m, slot: r.Slot, size: int64(len(r.Slot.Bytes())), kept: true}
+			c.stage = newStage(s, m, r.Slot, int64(len(r.Slot.Bytes())))
+			c.stage.kept = true
 		}
 		s.mu.claimed = append(s.mu.claimed, c)
 	}

@@ -74,6 +74,8 @@ type State struct {
 	Workers   sync.WaitGroup // of all parts
 	born      time.Time
 
+	readBuffers func(size int64) ([]byte, func(), bool) // of Options
+
 	Mu struct {
 		LateMutex
 		Closed bool
@@ -136,7 +138,7 @@ func New(o Options, w Watcher) (*State, error) {
 	}
 	s := &State{
 		Cold: o.Cold, Bits: o.IDBits, Verify: !o.SkipVerify, Capacity: o.Capacity, NewPolicy: o.NewPolicy, Now: o.Now, Log: o.Log,
-		Watch: w, Events: events.New(eventsKept, o.FirstEvent),
+		readBuffers: o.ReadBuffers, Watch: w, Events: events.New(eventsKept, o.FirstEvent),
 		Pending: PendingQueue{Wake: make(chan struct{}, 1)}, CleanerWake: make(chan struct{}, 1),
 	}
 	s.Count.state, s.Requests.state, s.ColdLevel.state = s, s, s
