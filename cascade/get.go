@@ -3,6 +3,7 @@ package cascade
 import (
 	"context"
 
+	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/residency"
 )
@@ -116,7 +117,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*residency.View) (
 		if views[i] = s.state.PinFastestLocked(b); views[i] != nil {
 			continue
 		}
-		if f := s.load.JoinColdLocked(b, &fresh); f != nil {
+		if f := s.load.JoinColdLocked(b, eviction.CopyOnly, &fresh); f != nil {
 			waits = append(waits, wait{i, f})
 		}
 	}
@@ -147,7 +148,7 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *residency.View {
 		s.state.Mu.Lock()
 	}
 	var fresh []*load.Fetch
-	f := s.load.JoinColdLocked(b, &fresh)
+	f := s.load.JoinColdLocked(b, eviction.CopyOnly, &fresh)
 	s.load.StartLocked(fresh)
 	s.state.Mu.Unlock()
 	if f == nil {
