@@ -6,7 +6,6 @@ import (
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/residency"
-	"cascadekv/internal/block"
 )
 
 // GetOption changes how blocks are got.
@@ -53,7 +52,7 @@ func (s *Store) GetBatch(ctx context.Context, ns string, keys []string, how ...G
 	if options&Resident != 0 {
 		return s.getResident(ctx, ns, keys)
 	}
-	return s.get(ctx, ns, keys, getting{verify: options&Unverified == 0 && !s.state.SkipVerify})
+	return s.get(ctx, ns, keys, getting{verify: options&Unverified == 0})
 }
 
 // getting is how blocks are got.
@@ -71,29 +70,21 @@ func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) 
 	if len(missing) > 0 {
 		s.load.GetElsewhere(ctx, ns, keys, missing, views, how.keep)
 	}
-	if how.verify { // while others are on their way
-		s.check(ctx, ns, keys, views)
-	}
+	s.check(ctx, ns, keys, views, how.verify) // while others are on their way
 	if len(waits) > 0 {
 		s.awaitAll(ctx, waits, views)
-		if how.verify {
-			s.check(ctx, ns, keys, views)
-		}
+		s.check(ctx, ns, keys, views, how.verify)
 	}
 	s.evict.Promote(ctx, views)
 	s.count(ns, views)
 	return views, nil
 }
 
-// check compares hits in memory with their checksums, each once, and gets from
-// elsewhere what fails.
-func (s *Store) check(ctx context.Context, ns string, keys []string, views []*residency.View) {
+// check compares hits in memory with their checksums if verify, each once, reads
+// what the process can not address, and gets from elsewhere what fails.
+func (s *Store) check(ctx context.Context, ns string, keys []string, views []*residency.View, verify bool) {
 	for i, v := range views {
-		if v == nil || v.Checked() || !v.Resident() {
-			continue
-		}
-		v.SetChecked(v.Verify(block.CRC(v.Bytes())))
-		if !v.Checked() {
+		if v != nil && !v.Check(ctx, verify) {
 			v.Release()
 			views[i] = s.getBelow(ctx, ns, keys[i])
 		}
@@ -162,8 +153,17 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *residency.View {
 		}
 		return view[0]
 	}
+	b := residency.StateOf(n)
+	if v := s.state.PinFastestLocked(b); v != nil { // another copy
+		s.state.Mu.Unlock()
+		if v.Check(ctx, true) {
+			return v
+		}
+		v.Release()
+		s.state.Mu.Lock()
+	}
 	var fresh []*load.Fetch
-	f := s.load.JoinColdLocked(residency.StateOf(n), eviction.CopyOnly, &fresh)
+	f := s.load.JoinColdLocked(b, eviction.CopyOnly, &fresh)
 	s.load.StartLocked(fresh)
 	s.state.Mu.Unlock()
 	if f == nil {

@@ -41,7 +41,8 @@ func (c *Claims) takeLocked() {
 		case r.Pin != nil:
 			k.view = s.state.ClaimedViewLocked(r.Pin, m)
 		case r.Slot != nil:
-			k.stage = &Stage{store: s, mem: m, slot: r.Slot, size: int64(len(r.Slot.Bytes())), kept: true}
+			k.stage = newStage(s, m, r.Slot, int64(len(r.Slot.Bytes())))
+			k.stage.kept = true
 		}
 		c.left = append(c.left, k)
 	}

@@ -90,7 +90,7 @@ func newStore(o Options) (*Store, error) {
 	s.write = writeback.New(state, s.evict, watcher{s})
 	s.others = others.New(state, s.nameRoom, s.write, watcher{s})
 	s.here = here{state, s.others}
-	s.load = load.New(state, s.evict, s.nameRoom, s.others, o.ReadBuffers)
+	s.load = load.New(state, s.evict, s.nameRoom, s.others)
 	s.space = coldspace.New(state, s.nameRoom, s.others, s.load)
 	s.index = sharedindex.New(state, s.others)
 	s.SetLimits(o.Limits)

@@ -191,7 +191,9 @@ func (e *Evictor) Demote(ctx context.Context, b *residency.Block, m, next *resid
 		return err
 	}
 	defer v.Release()
-	if err := e.copyTo(ctx, v, next, most); err != nil {
+	if err := e.copyTo(ctx, v, next, most); errors.Is(err, tiers.ErrCorrupt) {
+		return nil // it is withdrawn, and has made room
+	} else if err != nil {
 		return err
 	}
 	e.state.Mu.Lock()

@@ -14,7 +14,6 @@ import (
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
-	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
 	"cascadekv/internal/fault"
 	"cascadekv/tiers"
@@ -222,30 +221,20 @@ func (ld *Loader) untilRoom(ctx context.Context) (context.Context, context.Cance
 func (ld *Loader) allocate(ctx context.Context, size int64, keep bool, most eviction.Price) (*readBuffer, error) {
 	if keep {
 		slot, err := ld.evict.Reserve(ctx, ld.state.Last(), size, most)
-		if err == nil {
-			return &readBuffer{bytes: slot.Bytes(), slot: slot}, nil
-		}
-		if errors.Is(err, residency.ErrClosed) {
+		switch {
+		case errors.Is(err, residency.ErrClosed):
 			return nil, err
+		case err == nil && slot.Bytes() != nil:
+			return &readBuffer{bytes: slot.Bytes(), slot: slot}, nil
+		case err == nil: // files and other ranks are read into the process's memory
+			slot.Abort()
 		}
 	}
-	if size == 0 {
-		return &readBuffer{free: func() {}}, nil
-	}
-	if ld.readBuffers != nil {
-		if bytes, release, ok := ld.readBuffers(size); ok {
-			return &readBuffer{bytes: bytes, free: release}, nil
-		}
-	}
-	m, err := arena.MapAnonymous(size)
+	bytes, free, err := ld.state.Buffer(size)
 	if err != nil {
 		return nil, err
 	}
-	return &readBuffer{bytes: m.Bytes(), free: func() {
-		if err := m.Close(); err != nil {
-			ld.state.Log.Error("private memory", "err", err)
-		}
-	}}, nil
+	return &readBuffer{bytes: bytes, free: free}, nil
 }
 
 // staysLocked reports whether a block from elsewhere may stay here: its name has

@@ -12,8 +12,8 @@ import (
 // bytes neither move nor change. It belongs to one goroutine at a time.
 type View struct {
 	state *State
-	pin   tiers.Pin // nil when the bytes are private, but for those of a claim
-	bytes []byte
+	pin   tiers.Pin  // nil when the bytes are private, but for those of a claim
+	bytes []byte     // nil: the process can not address them
 	free  func()     // of private bytes
 	slot  tiers.Slot // the private bytes are in the arena; nil otherwise
 	block *Block
@@ -28,11 +28,12 @@ type View struct {
 	kept    bool // held for long: no request under way any more
 }
 
-// Bytes is the block in place: read-only, dead after Release.
+// Bytes is the block in place, or a copy where the process can not address it:
+// read-only, dead after Release. A view that was not checked may have none.
 func (v *View) Bytes() []byte { return v.bytes }
 
 // Size is the block's length in bytes.
-func (v *View) Size() int64 { return int64(len(v.bytes)) }
+func (v *View) Size() int64 { return v.block.Info.Size }
 
 // ID is the block's id at the time of the get; provisional if it was not
 // completed then.
@@ -143,14 +144,8 @@ func (v *View) In() *Level { return v.level }
 // ServedBy sets what Tier returns.
 func (v *View) ServedBy(tier string) { v.tier = tier }
 
-// Checked reports whether the bytes were compared with the checksum.
-func (v *View) Checked() bool { return v.checked }
-
-// SetChecked records whether they were.
+// SetChecked records whether the bytes were compared with the checksum.
 func (v *View) SetChecked(yes bool) { v.checked = yes }
-
-// StoredCRC is the CRC32C that the tier has on record.
-func (v *View) StoredCRC() uint32 { return v.pin.Info().CRC }
 
 // Verify compares the CRC32C of the bytes, as the caller computed it, with
 // what was stored. A block that fails is withdrawn: it must not be used. The

@@ -219,7 +219,7 @@ func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (writte
 	for _, v := range views {
 		w.FinalizeID(v)
 	}
-	items, owners := w.coldItems(views)
+	items, owners := w.coldItems(ctx, views)
 	if len(items) > 0 {
 		err = w.state.Cold.Put(ctx, items...)
 		w.noteReadOnly()
@@ -250,20 +250,20 @@ func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (writte
 }
 
 // coldItems describes the blocks that are still worth writing.
-func (w *Writer) coldItems(views []*residency.View) (items []tiers.Item, owners []*residency.Block) {
+func (w *Writer) coldItems(ctx context.Context, views []*residency.View) (items []tiers.Item, owners []*residency.Block) {
 	w.sortByPut(views)
-	ok := make([]bool, len(views))
+	bad := make([]error, len(views))
 	for i, v := range views {
-		ok[i] = block.CRC(v.Bytes()) == v.StoredCRC()
+		bad[i] = v.Sound(ctx)
 	}
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
 	for i, v := range views {
 		b := v.Block()
-		if !ok[i] {
+		if errors.Is(bad[i], tiers.ErrCorrupt) {
 			v.WithdrawLocked()
 		}
-		if !ok[i] || b.Cold || len(b.Names()) == 0 || b.Info.ID.IsProvisional() {
+		if bad[i] != nil || b.Cold || len(b.Names()) == 0 || b.Info.ID.IsProvisional() {
 			b.Writing = false
 			continue
 		}

@@ -91,11 +91,13 @@ func (w *Writer) hashWhileQuiet(h *block.Hasher, b *residency.Block, from int64)
 		return 0, false
 	}
 	defer v.Release()
-	for p := v.Bytes()[from:]; len(p) > 0 && w.state.Activity.Quiet(); {
-		step := min(len(p), hashStep)
-		h.Write(p[:step])
-		p = p[step:]
-		n += int64(step)
+	for left := v.Size() - from; left > 0 && w.state.Activity.Quiet(); {
+		step := min(left, hashStep)
+		if v.Hash(h, from+n, from+n+step) != nil {
+			return 0, false // the id is computed when the block leaves
+		}
+		left -= step
+		n += step
 	}
 	return n, true
 }
@@ -118,8 +120,8 @@ func (w *Writer) FinalizeID(v *residency.View) {
 	w.state.Mu.Lock()
 	pending := v.Block().Info.ID.IsProvisional()
 	w.state.Mu.Unlock()
-	if pending {
-		w.finalized(v.Block(), block.Sum(w.state.IDBits, v.Bytes()))
+	if h := block.NewHasher(w.state.IDBits); pending && v.Hash(h, 0, v.Size()) == nil {
+		w.finalized(v.Block(), h.ID())
 	}
 }
 

@@ -15,14 +15,12 @@ var exceptions = map[string][]string{
 	},
 	"type size": {
 		"lustre/campaign",
-		"tiers/memory",
 	},
 	glossaries: {
 		"cascade",
 		"internal/server",
 		"lustre/campaign",
 		"lustre/catalogue",
-		"tiers",
 	},
 	references: {
 		"cascade",
