@@ -15,14 +15,11 @@ var exceptions = map[string][]string{
 	},
 	"type size": {
 		"cascade",
-		"lustre/campaign",
 		"tiers/memory",
 	},
 	glossaries: {
 		"cascade",
 		"internal/server",
-		"lustre/campaign",
-		"lustre/catalogue",
 		"tiers",
 	},
 	references: {

@@ -4,7 +4,6 @@
 //
 // Glossary
 //
-//	campaign   the directory that a series of jobs shares
 //	problem    a finding that costs blocks, or will, or breaks the format
 //	note       a finding that is worth knowing and harms nobody
 //	live       named, not expired, by the newest record of that name

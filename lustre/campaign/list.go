@@ -38,6 +38,11 @@ type Segment struct {
 	Damage      []string      `json:"damage,omitempty"`
 	Error       string        `json:"error,omitempty"` // of the file system
 
+	state
+}
+
+// state is what the functions of the package keep of a segment.
+type state struct {
 	id      format.FileID
 	unknown int
 	alien   int // blocks with a codec that this program does not know
@@ -47,14 +52,6 @@ type Segment struct {
 	gone    bool
 	footer  bool
 	ids     bool // a conflict asks for the ids of its blocks
-}
-
-// Dead returns the share of the payload bytes that is not live, 0 to 1.
-func (s *Segment) Dead() float64 {
-	if s.Payload == 0 {
-		return 0
-	}
-	return 1 - float64(s.LiveBytes)/float64(s.Payload)
 }
 
 // Totals adds up segments. Blocks that lie in several of them count each time
@@ -140,7 +137,7 @@ func (o Options) survey(ctx context.Context, how segfile.InspectOptions, s *surv
 		}
 		s := &Segment{
 			Path: it.path, Rank: it.id.Rank, Incarnation: fmt.Sprintf("%016x", it.id.Incarnation), Number: it.id.Number,
-			id: it.id, info: it.info, err: it.err,
+			state: state{id: it.id, info: it.info, err: it.err},
 		}
 		if it.err == nil {
 			s.Bytes, s.Writer = it.info.Size(), o.mayHaveWriter(it, open, owned)

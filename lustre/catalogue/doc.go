@@ -5,7 +5,6 @@
 //
 // Glossary
 //
-//	part      the segments of one incarnation of one rank, as lustre/segment has it
 //	take in   bring the index up to date with the segments of some parts
 //	shown     of a part that was in the last round of parts taken in: only names
 //	          in its segments are found. What the index still knows of others may

@@ -23,7 +23,6 @@ const (
 	linkSize       = 21
 	nameHeadSize   = 45
 	placeFixed     = 9 // segment number, CRC, codec
-	placeMost      = placeFixed + 3*binary.MaxVarintLen64 + 4
 )
 
 // Flags of name records.
@@ -119,14 +118,6 @@ func appendBlockKey(p []byte, id block.ID) []byte {
 		return append(append(p, kindBlock), id[:]...)
 	}
 	return append(append(p, kindBlock), id[:16]...)
-}
-
-func decodeBlockKey(p []byte) (id block.ID, err error) {
-	if len(p) != 17 && len(p) != 33 || p[0] != kindBlock {
-		return id, badFormat("block key of %d bytes", len(p))
-	}
-	copy(id[:], p[1:])
-	return id, nil
 }
 
 func appendTextKey(p []byte, ns Namespace) []byte { return append(append(p, kindText), ns[:]...) }

@@ -2,7 +2,6 @@ package layout
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -54,9 +53,6 @@ func (l Layout) IsZero() bool { return len(l.Components) == 0 }
 
 // Composite reports whether the layout has components, if only one.
 func (l Layout) Composite() bool { return len(l.Components) > 0 && l.Components[0].End != 0 }
-
-// Equal reports whether two layouts ask for the same.
-func (l Layout) Equal(o Layout) bool { return slices.Equal(l.Components, o.Components) }
 
 // Options writes l as options of "lfs setstripe"; Parse reads them back.
 func (l Layout) Options() string {
