@@ -50,7 +50,6 @@ type subject interface {
 
 	verify(dst []byte, at int) error // once they are there
 	failed(err error) error          // gives an error of the file system its kind
-	alone(dst []byte) error          // reads and verifies it by itself
 }
 
 // batch is one ReadBatch.
@@ -327,7 +326,11 @@ func (b *batch) alone(one pending) error {
 		select {
 		case b.s.reads <- struct{}{}:
 			defer b.s.reads.Taken().End()
-			return one.subject.alone(one.dst)
+			f, off, size, at := one.extent(one.dst)
+			if err := pread(b.s, f, one.dst[at:][:size], off); err != nil {
+				return one.failed(err)
+			}
+			return one.verify(one.dst, at)
 		case <-b.ctx.Done():
 		}
 	}

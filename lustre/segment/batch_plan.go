@@ -32,6 +32,9 @@ type source interface {
 	// open lends the file, open; it may take as long as the file system.
 	open(*Store) (lent, error)
 
+	// renew has the next open replace a handle that is stale.
+	renew(*Store) error
+
 	// retain keeps the file from going until release.
 	retain(*Store)
 	release(*Store)

@@ -33,8 +33,8 @@ func shareFiles(o *Options) {
 // lent is an open file until it is given back.
 type lent struct {
 	vfs.File
-	file    *file // of the index
-	far     *handle
+	file    *file   // of the index, or
+	handle  *handle // of handles
 	handles *handles
 }
 
@@ -43,7 +43,7 @@ func (l lent) back(failed bool) {
 	if l.file != nil {
 		l.file.reads.Add(-1)
 	} else {
-		l.handles.give(l.far, failed)
+		l.handles.give(l.handle, failed)
 	}
 }
 

@@ -16,7 +16,7 @@
 // Glossary
 //
 //	foreign      said of what this run does not own
-//	far          said of what is read by its place, without an index
+//	located      said of what is read by its place, without an index
 //	retired      a segment that gets no more frames because a caller gave up
 //	             waiting for it
 //	withdrawn    a block dropped from the index because its bytes were bad

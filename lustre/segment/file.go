@@ -113,9 +113,9 @@ func (f *file) release(s *Store) {
 	s.idle.Broadcast()
 }
 
-// reopen replaces a handle that the file system calls stale, once, and never
-// one that a writer uses.
-func (f *file) reopen(fs vfs.FS) error {
+// renew implements source: it replaces a handle that the file system calls stale,
+// once, and never one that a writer uses.
+func (f *file) renew(s *Store) error {
 	f.handleMu.Lock()
 	defer f.handleMu.Unlock()
 	if f.handle == nil { // it was closed meanwhile, and the next read opens it
@@ -124,7 +124,7 @@ func (f *file) reopen(fs vfs.FS) error {
 	if f.stale != nil || !f.onlyRead {
 		return vfs.ErrStale
 	}
-	h, err := fs.Open(f.path)
+	h, err := s.fs.Open(f.path)
 	if err == nil {
 		f.stale, f.handle = f.handle, h
 	}

@@ -39,18 +39,6 @@ func newHandles(o Options, close func(vfs.File)) *handles {
 	return &handles{opt: o, close: close, open: map[string]*handle{}}
 }
 
-// with calls fn with the segment at path below the common directory, whose
-// header must say id. After an error the next call opens the file anew.
-func (c *handles) with(path string, id format.FileID, fn func(vfs.File) error) error {
-	h := c.take(path)
-	f, err := c.opened(h, id)
-	if err == nil {
-		err = fn(f)
-	}
-	c.give(h, err != nil)
-	return err
-}
-
 // opened returns the file of a handle that the caller has taken, whose header
 // must say id.
 func (c *handles) opened(h *handle, id format.FileID) (vfs.File, error) {

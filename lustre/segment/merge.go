@@ -311,8 +311,8 @@ func (m *merge) read(blocks []moving) (items []format.Block, moved []*location, 
 
 // fetch reads a payload as it is stored, and checks it.
 func (m *merge) fetch(loc *location, payload []byte) error {
-	if err := (&Ref{s: m.s, loc: loc}).fetch(payload); err != nil {
-		return err
+	if err := pread(m.s, loc.file, payload, loc.off); err != nil {
+		return (&Ref{s: m.s, loc: loc}).failed(err)
 	}
 	if why := loc.as.Check(payload); why != "" {
 		return m.s.withdraw(loc, why)
