@@ -150,7 +150,7 @@ func (x *exporter) segment(i int, s *Segment) error {
 	if v.Header != nil {
 		header = format.Header{Created: v.Header.Created, Fingerprint: v.Header.Fingerprint}
 	}
-	for _, d := range segfile.Drafts(id, header, kept) {
+	for _, d := range format.Drafts(id, header, kept) {
 		if err := x.draft(d, s.Path, from); err != nil {
 			return fmt.Errorf("export of %s: %w", s.Path, err)
 		}
@@ -161,8 +161,8 @@ func (x *exporter) segment(i int, s *Segment) error {
 
 // choose returns the entries that belong into the stream. It reads the payloads
 // of their blocks, so that what is damaged stays behind.
-func (x *exporter) choose(i int, entries []segfile.Entry, from *segfile.Copier) ([]segfile.Entry, error) {
-	var kept []segfile.Entry
+func (x *exporter) choose(i int, entries []segfile.Entry, from *segfile.Copier) ([]format.Entry, error) {
+	var kept []format.Entry
 	for k := range entries {
 		e := &entries[k]
 		if e.Hidden || e.Bad {
@@ -170,7 +170,7 @@ func (x *exporter) choose(i int, entries []segfile.Entry, from *segfile.Copier) 
 		}
 		if e.Kind != format.KindBlock {
 			if x.head.matches(e.Name) && (!x.head.Live || e.Kind == format.KindName && x.c.survey.lives(i, e)) {
-				kept = append(kept, *e)
+				kept = append(kept, e.Entry)
 			}
 			continue
 		}
@@ -178,7 +178,7 @@ func (x *exporter) choose(i int, entries []segfile.Entry, from *segfile.Copier) 
 		if c == nil || c.given || !c.wanted && !x.head.all() {
 			continue
 		}
-		if err := from.Copy(e, io.Discard); errors.Is(err, tiers.ErrCorrupt) {
+		if err := from.Copy(&e.Entry, io.Discard); errors.Is(err, tiers.ErrCorrupt) {
 			x.done.Damaged++
 			continue
 		} else if err != nil {
@@ -186,13 +186,13 @@ func (x *exporter) choose(i int, entries []segfile.Entry, from *segfile.Copier) 
 			return nil, err
 		}
 		c.given = true
-		kept = append(kept, *e)
+		kept = append(kept, e.Entry)
 	}
 	return kept, nil
 }
 
 // giveBack lets other segments give what this one could not.
-func (x *exporter) giveBack(entries []segfile.Entry) {
+func (x *exporter) giveBack(entries []format.Entry) {
 	for _, e := range entries {
 		if e.Kind == format.KindBlock {
 			x.c.survey.where[e.Info.ID].given = false
@@ -201,14 +201,14 @@ func (x *exporter) giveBack(entries []segfile.Entry) {
 }
 
 // draft writes one segment and the record behind it.
-func (x *exporter) draft(d *segfile.Draft, source string, from *segfile.Copier) error {
+func (x *exporter) draft(d *format.Draft, source string, from *segfile.Copier) error {
 	n := x.done.Segments
 	if err := x.tar.WriteHeader(fileHeader(segmentEntry(n), d.Size(), x.head.Created)); err != nil {
 		return err
 	}
 	sum := sha256.New()
 	w := io.MultiWriter(x.tar, sum)
-	footer, err := d.WriteFrames(w, func(e *segfile.Entry, w io.Writer) error { return from.Copy(e, w) })
+	footer, err := d.WriteFrames(w, from.Copy)
 	if err == nil {
 		_, err = w.Write(footer)
 	}
@@ -216,11 +216,11 @@ func (x *exporter) draft(d *segfile.Draft, source string, from *segfile.Copier) 
 		return err
 	}
 	x.done.Segments++
-	x.done.Blocks += d.Blocks()
-	x.done.Names += d.Names()
+	x.done.Blocks += d.Blocks
+	x.done.Names += d.Names
 	x.done.Bytes += d.Size()
 	return writeRecord(x.tar, recordEntry(n), x.head.Created, record{
-		File: segmentEntry(n), Source: source, Bytes: d.Size(), SHA256: hex.EncodeToString(sum.Sum(nil)), Blocks: d.Blocks(), Names: d.Names(),
+		File: segmentEntry(n), Source: source, Bytes: d.Size(), SHA256: hex.EncodeToString(sum.Sum(nil)), Blocks: d.Blocks, Names: d.Names,
 	})
 }
 

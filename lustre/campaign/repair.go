@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"time"
@@ -177,15 +176,18 @@ func (w *repairer) untouchable(s *Segment) string {
 // salvage writes what is intact to new segments.
 func (w *repairer) salvage(f vfs.File, v *segfile.View, in, out []byte, done *Salvage) error {
 	seen := map[block.ID]bool{}
-	kept := slices.DeleteFunc(v.Entries, func(e segfile.Entry) bool {
-		lost := e.Kind == format.KindBlock && (e.Bad || seen[e.Info.ID])
-		if e.Bad {
+	var kept []format.Entry
+	for _, e := range v.Entries {
+		switch isBlock := e.Kind == format.KindBlock; {
+		case e.Bad:
 			done.BlocksLost++
-		} else if e.Kind == format.KindBlock {
-			seen[e.Info.ID] = true
+		case !isBlock || !seen[e.Info.ID]:
+			kept = append(kept, e.Entry)
+			if isBlock {
+				seen[e.Info.ID] = true
+			}
 		}
-		return lost
-	})
+	}
 	if len(kept) == 0 {
 		return nil
 	}
@@ -201,16 +203,16 @@ func (w *repairer) salvage(f vfs.File, v *segfile.View, in, out []byte, done *Sa
 	if err != nil {
 		return err
 	}
-	for _, d := range segfile.Drafts(id, h, kept) {
+	for _, d := range format.Drafts(id, h, kept) {
 		err := w.o.publish(d.ID, out, func(s *sink) ([]byte, error) {
-			return d.WriteFrames(s, func(e *segfile.Entry, to io.Writer) error { return from.Copy(e, to) })
+			return d.WriteFrames(s, from.Copy)
 		})
 		if err != nil {
 			return err
 		}
 		done.Into = append(done.Into, filepath.Join(d.ID.Dir(), d.ID.Name()))
-		done.Blocks += d.Blocks()
-		done.Names += d.Names()
+		done.Blocks += d.Blocks
+		done.Names += d.Names
 		d.ID.Number++
 		w.dirs[d.ID.Rank] = d.ID
 	}

@@ -80,6 +80,7 @@ func (f *file) seal() error {
 		return err
 	}
 	footer := f.w.Footer(f.id)
+	f.w.Free()
 	if _, err := f.handle.Pwrite(footer, f.w.Off); err != nil {
 		return f.fail(err)
 	}

@@ -3,7 +3,6 @@ package segment
 import (
 	"bytes"
 	"io"
-	"slices"
 	"testing"
 
 	"cascadekv/internal/block"
@@ -60,11 +59,16 @@ func usable(v *segfile.View) map[block.ID]bool {
 	return ids
 }
 
-// redraft writes the usable entries of a file as segfile.Drafts lays them out.
+// redraft writes the usable entries of a file as format.Drafts lays them out.
 func redraft(t testing.TB, file []byte, v *segfile.View, id format.FileID) []byte {
 	t.Helper()
-	kept := slices.DeleteFunc(slices.Clone(v.Entries), func(e segfile.Entry) bool { return e.Bad })
-	drafts := segfile.Drafts(id, format.Header{Layout: "plain"}, kept)
+	var kept []format.Entry
+	for _, e := range v.Entries {
+		if !e.Bad {
+			kept = append(kept, e.Entry)
+		}
+	}
+	drafts := format.Drafts(id, format.Header{Layout: "plain"}, kept)
 	if len(drafts) != 1 {
 		t.Fatalf("%d drafts", len(drafts))
 	}
@@ -73,7 +77,7 @@ func redraft(t testing.TB, file []byte, v *segfile.View, id format.FileID) []byt
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	footer, err := drafts[0].WriteFrames(&out, func(e *segfile.Entry, w io.Writer) error { return from.Copy(e, w) })
+	footer, err := drafts[0].WriteFrames(&out, from.Copy)
 	if err != nil {
 		t.Fatal(err)
 	}

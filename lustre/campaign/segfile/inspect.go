@@ -206,10 +206,10 @@ func (in *inspector) footer() error {
 		return err
 	}
 	in.end, in.remains = off, true
-	if _, err = format.DecodeFooter(nil, p, in.id, off); err == nil {
-		table := p[format.FooterHeadSize : format.FooterHeadSize+format.LE.Uint64(p[16:])]
-		in.entries, in.v.Unknown, err = exportTable(table, 0, off, off+format.FooterHeadSize, int(format.LE.Uint32(p[12:])))
-		in.count = uint64(format.LE.Uint32(p[8:]))
+	table, frames, n, err := format.DecodeFooter(p, in.id)
+	if err == nil {
+		in.count = frames
+		in.entries, in.v.Unknown, err = exportTable(table, 0, off, off+format.FooterHeadSize, n)
 	}
 	if err != nil {
 		in.damage(BadFooter, off, size, "%v", err)

@@ -325,11 +325,16 @@ func TestInspectFindsWrongIDs(t *testing.T) {
 	}
 }
 
-// redraft writes the usable entries of a file as Drafts lays them out.
+// redraft writes the usable entries of a file as format.Drafts lays them out.
 func redraft(t testing.TB, file []byte, v *View, id format.FileID) []byte {
 	t.Helper()
-	kept := slices.DeleteFunc(slices.Clone(v.Entries), func(e Entry) bool { return e.Bad })
-	drafts := Drafts(id, format.Header{Layout: "plain"}, kept)
+	var kept []format.Entry
+	for _, e := range v.Entries {
+		if !e.Bad {
+			kept = append(kept, e.Entry)
+		}
+	}
+	drafts := format.Drafts(id, format.Header{Layout: "plain"}, kept)
 	if len(drafts) != 1 {
 		t.Fatalf("%d drafts", len(drafts))
 	}
@@ -338,7 +343,7 @@ func redraft(t testing.TB, file []byte, v *View, id format.FileID) []byte {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	footer, err := drafts[0].WriteFrames(&out, func(e *Entry, w io.Writer) error { return from.Copy(e, w) })
+	footer, err := drafts[0].WriteFrames(&out, from.Copy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,20 +379,20 @@ func TestDraftsAreSegments(t *testing.T) {
 }
 
 func TestDraftsSplit(t *testing.T) {
-	var entries []Entry
+	var entries []format.Entry
 	const size = 200 << 20
 	for i := range 12 {
 		id := block.Sum(block.Bits128, []byte{byte(i)})
-		entries = append(entries, Entry{Entry: format.Entry{Kind: format.KindBlock, Info: block.Info{ID: id, Size: size}, Stored: size}},
-			Entry{Entry: format.Entry{Kind: format.KindName, Info: block.Info{ID: id}, Name: testName(fmt.Sprint(i), 1)}})
+		entries = append(entries, format.Entry{Kind: format.KindBlock, Info: block.Info{ID: id, Size: size}, Stored: size},
+			format.Entry{Kind: format.KindName, Info: block.Info{ID: id}, Name: testName(fmt.Sprint(i), 1)})
 	}
-	drafts := Drafts(smallID, format.Header{}, entries)
+	drafts := format.Drafts(smallID, format.Header{}, entries)
 	blocks := 0
 	for i, d := range drafts {
-		if d.Size() > draftBytes || d.ID.Number != uint64(i) {
+		if d.Size() > format.DraftBytes || d.ID.Number != uint64(i) {
 			t.Errorf("draft %d: %d bytes, number %d", i, d.Size(), d.ID.Number)
 		}
-		blocks += d.Blocks()
+		blocks += d.Blocks
 	}
 	if len(drafts) != 3 || blocks != 12 {
 		t.Errorf("%d drafts with %d blocks", len(drafts), blocks)
@@ -519,11 +524,11 @@ func goldenBytes() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var entries []Entry
+	var entries []format.Entry
 	payloads := map[block.ID][]byte{}
 	for i, p := range [][]byte{bytes.Repeat([]byte("payload "), 700), []byte("inline"), nil, tensorItem(1, 9000).Data} {
 		info := block.Info{ID: block.Sum(block.Bits128, p), Size: int64(len(p)), CRC: block.CRC(p)}
-		e := Entry{Entry: format.Entry{Kind: format.KindBlock, Info: info, Stored: info.Size, StoredCRC: info.CRC}}
+		e := format.Entry{Kind: format.KindBlock, Info: info, Stored: info.Size, StoredCRC: info.CRC}
 		if i == 3 {
 			room := make([]byte, len(p))
 			n, err := coder.EncodeAs(codec.Shuffle2, codec.Huffman, room, p)
@@ -534,11 +539,11 @@ func goldenBytes() ([]byte, error) {
 			e.Stored, e.StoredCRC, e.Codec = int64(n), block.CRC(p), codec.Shuffle2
 		}
 		payloads[info.ID] = p
-		entries = append(entries, e, Entry{Entry: format.Entry{Kind: format.KindName, Info: block.Info{ID: info.ID}, Name: testName(fmt.Sprint(len(p)), 4)}})
+		entries = append(entries, e, format.Entry{Kind: format.KindName, Info: block.Info{ID: info.ID}, Name: testName(fmt.Sprint(len(p)), 4)})
 	}
-	entries = append(entries, Entry{Entry: format.Entry{Kind: format.KindDrop, Name: block.Name{Namespace: "ns", Key: "gone", Seq: 5}}})
+	entries = append(entries, format.Entry{Kind: format.KindDrop, Name: block.Name{Namespace: "ns", Key: "gone", Seq: 5}})
 	var out bytes.Buffer
-	footer, err := Drafts(smallID, format.Header{}, entries)[0].WriteFrames(&out, func(e *Entry, w io.Writer) error {
+	footer, err := format.Drafts(smallID, format.Header{}, entries)[0].WriteFrames(&out, func(e *format.Entry, w io.Writer) error {
 		_, err := w.Write(payloads[e.Info.ID])
 		return err
 	})

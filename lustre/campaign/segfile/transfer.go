@@ -13,9 +13,9 @@ import (
 	"cascadekv/tiers"
 )
 
-// MaxSealed bounds a segment that Transfer takes: twice what Drafts makes, unless
-// one block alone is larger than Drafts' bound.
-const MaxSealed = 2*draftBytes + 4*format.PageSize
+// MaxSealed bounds a segment that Transfer takes: twice what format.Drafts makes,
+// unless one block alone is larger than its bound.
+const MaxSealed = 2*format.DraftBytes + 4*format.PageSize
 
 // Transfer copies a sealed segment from a stream under another identity and
 // verifies every byte of it. Nothing of the stream is trusted: what it can make
@@ -32,7 +32,7 @@ type Transfer struct {
 	r     io.Reader
 	left  int64 // bytes of the segment that were not read yet
 	off   int64
-	table []byte
+	built format.Builder
 
 	decoder decoder
 }
@@ -70,7 +70,6 @@ func (a *Transfer) Copy(w io.Writer, id format.FileID) (footer []byte, err error
 	if _, err := w.Write(page); err != nil {
 		return nil, err
 	}
-	frames, entries := 0, 0
 	for {
 		if err := a.read(page); err != nil {
 			return nil, err
@@ -78,14 +77,12 @@ func (a *Transfer) Copy(w io.Writer, id format.FileID) (footer []byte, err error
 		if string(page[:4]) == format.FooterMagic {
 			break
 		}
-		n, err := a.frame(w, page, id, uint64(frames))
-		if err != nil {
+		if err := a.frame(w, page, id); err != nil {
 			return nil, err
 		}
-		frames, entries = frames+1, entries+n
 	}
-	end := a.off - format.PageSize
-	want := format.EncodeFooter(a.From, end, frames, entries, a.table)
+	a.built.Off = a.off - format.PageSize
+	want := a.built.Footer(a.From)
 	if int64(len(want)) != format.PageSize+a.left {
 		return nil, format.Errorf("footer of %d bytes, the frames give one of %d", format.PageSize+a.left, len(want))
 	}
@@ -94,7 +91,7 @@ func (a *Transfer) Copy(w io.Writer, id format.FileID) (footer []byte, err error
 			return nil, format.Errorf("the footer does not say what the frames do")
 		}
 		if len(rest) == format.PageSize {
-			return format.EncodeFooter(id, end, frames, entries, a.table), nil
+			return a.built.Footer(id), nil
 		}
 		if err := a.read(page); err != nil {
 			return nil, err
@@ -118,55 +115,48 @@ func (a *Transfer) read(p []byte) error {
 	return err
 }
 
-// frame copies the frame that begins with page and returns its entries' number.
-func (a *Transfer) frame(w io.Writer, page []byte, id format.FileID, number uint64) (int, error) {
+// frame copies the frame that begins with page.
+func (a *Transfer) frame(w io.Writer, page []byte, id format.FileID) error {
 	base := a.off - format.PageSize
-	h, err := format.DecodeFrameHeader(page)
+	head := bytes.Clone(page)
+	h, table, err := format.ReadFrame(a.From, base, a.built.Frames, a.off+a.left, func(_, n int64) ([]byte, error) {
+		if n <= format.PageSize {
+			return head, nil
+		}
+		head = slices.Grow(head, int(format.Align(n)-format.PageSize))[:format.Align(n)]
+		return head, a.read(head[format.PageSize:])
+	})
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if h.Incarnation != a.From.Incarnation || h.FileID.Number != a.From.Number || h.Number != number || h.Total-format.PageSize > a.left {
-		return 0, format.Errorf("frame %d of file %d, %d bytes, where frame %d belongs", h.Number, h.FileID.Number, h.Total, number)
-	}
-	head := slices.Grow(bytes.Clone(page), int(format.Align(h.HeadLen)-format.PageSize))[:format.Align(h.HeadLen)]
-	if err := a.read(head[format.PageSize:]); err != nil {
-		return 0, err
-	}
-	if format.LE.Uint32(head[60:]) != format.FrameCRC(head[:h.HeadLen]) {
-		return 0, format.Errorf("frame header at %d fails its checksum", base)
-	}
-	entries, unknown, err := exportTable(head[format.FrameHeaderSize:h.HeadLen], base, base+h.Total, base+format.FrameHeaderSize, h.Entries)
+	entries, unknown, err := exportTable(table[format.FrameHeaderSize:], base, base+h.Total, base+format.FrameHeaderSize, h.Entries)
 	switch {
 	case err != nil:
-		return 0, err
+		return err
 	case unknown > 0:
-		return 0, format.Errorf("%d entries of kinds that this program does not know", unknown)
+		return format.Errorf("%d entries of kinds that this program does not know", unknown)
 	case !IsZero(head[h.HeadLen:]):
-		return 0, format.Errorf("padding at %d is not zero", base+h.HeadLen)
+		return format.Errorf("padding at %d is not zero", base+h.HeadLen)
 	}
 	h.FileID, h.Synced = id, 0
 	format.EncodeFrameHeader(head, h)
 	if _, err := w.Write(head); err != nil {
-		return 0, err
+		return err
 	}
 	for i := range entries {
 		if err := a.entry(w, &entries[i], head, base); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	return len(entries), a.pad(w, base+h.Total)
+	a.built.Frames++
+	return a.pad(w, base+h.Total)
 }
 
 // entry checks one entry and copies its payload; the frame's table is in head.
 func (a *Transfer) entry(w io.Writer, e *Entry, head []byte, base int64) error {
-	switch e.Kind {
-	case format.KindName:
+	a.built.List(&e.Entry)
+	if e.Kind != format.KindBlock {
 		a.Names++
-		a.table = format.AppendName(a.table, e.Info.ID, e.Name)
-		return nil
-	case format.KindDrop:
-		a.Names++
-		a.table = format.AppendDrop(a.table, e.Name)
 		return nil
 	}
 	if e.Info.ID.IsZero() || e.Info.ID.IsProvisional() {
@@ -174,7 +164,6 @@ func (a *Transfer) entry(w io.Writer, e *Entry, head []byte, base int64) error {
 	}
 	a.Blocks++
 	a.Bytes += e.Stored
-	a.table = e.appendFixed(a.table, e.Off, 0, 0)
 	if e.Off < base+int64(len(head)) {
 		if e.Off+e.Stored > base+int64(len(head)) {
 			return format.Errorf("payload at %d overlaps the table", e.Off)

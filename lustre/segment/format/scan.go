@@ -81,7 +81,11 @@ func (sc *Scanner) ReadFooter(id FileID) ([]Entry, bool) {
 	if err != nil {
 		return nil, false
 	}
-	entries, err := DecodeFooter(sc.Reuse[:0], p, id, off)
+	table, _, n, err := DecodeFooter(p, id)
+	if err != nil {
+		return nil, false
+	}
+	entries, err := decodeTable(sc.Reuse[:0], table, 0, n, off)
 	return entries, err == nil
 }
 
@@ -173,30 +177,15 @@ func (sc *Scanner) lookBehind(id FileID, off int64, number uint64) error {
 // frame reads the frame at off; an error matches ErrBadFormat when there is
 // none.
 func (sc *Scanner) frame(id FileID, off int64, number uint64) (scanned, int64, error) {
-	p, err := sc.read(off, PageSize)
+	h, p, err := ReadFrame(id, off, number, sc.Size, sc.read)
 	if err != nil {
 		return scanned{}, 0, err
 	}
-	h, err := DecodeFrameHeader(p)
-	if err != nil {
-		return scanned{}, 0, err
-	}
-	if h.Incarnation != id.Incarnation || h.FileID.Number != id.Number || h.Number != number || h.Total > sc.Size-off {
-		return scanned{}, 0, Errorf("frame %d of file %d, %d bytes", h.Number, h.FileID.Number, h.Total)
-	}
-	if h.HeadLen > PageSize {
-		if p, err = sc.read(off, h.HeadLen); err != nil {
-			return scanned{}, 0, err
-		}
-	}
-	_, entries, err := decodeFrame(p)
-	if err != nil {
-		return scanned{}, 0, err
-	}
+	entries, err := decodeTable(nil, p[FrameHeaderSize:], FrameHeaderSize, h.Entries, h.Total)
 	for i := range entries {
 		entries[i].Off += off
 	}
-	return scanned{entries, h.Synced}, h.Total, nil
+	return scanned{entries, h.Synced}, h.Total, err
 }
 
 // intact verifies the payloads of entries.
