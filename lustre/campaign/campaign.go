@@ -63,6 +63,23 @@ type Options struct {
 	trust trust.Users
 }
 
+// withBuffers calls fn with memory to read and to write through.
+func withBuffers(fn func(in, out []byte) error) error {
+	scratch := vfs.NewScratch(bufferSize, 2)
+	defer scratch.Close()
+	in, err := scratch.Get()
+	if err != nil {
+		return err
+	}
+	defer scratch.Put(in)
+	out, err := scratch.Get()
+	if err != nil {
+		return err
+	}
+	defer scratch.Put(out)
+	return fn(in, out)
+}
+
 // bufferSize is what one job reads and writes through: large enough for the
 // bandwidth of one stream, small enough for a core's cache.
 const bufferSize = 1 << 20
@@ -279,20 +296,20 @@ func (o *Options) each(ctx context.Context, n int, fn func(i int, buf []byte) er
 
 // meter adds up progress of several jobs.
 type meter struct {
-	mu    sync.Mutex
-	done  int64
-	total int64
-	tell  func(done, total int64)
+	mu     sync.Mutex
+	done   int64
+	total  int64
+	report func(done, total int64)
 }
 
 func (m *meter) add(n int64) {
-	if m == nil || m.tell == nil {
+	if m == nil || m.report == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.done += n
-	m.tell(min(m.done, m.total), m.total)
+	m.report(min(m.done, m.total), m.total)
 }
 
 // reach sets what is done, for work that turned out shorter.

@@ -77,7 +77,7 @@ type Report struct {
 // read is a finding. Errors match ErrNoCampaign, or are ctx's.
 func Check(ctx context.Context, o Options, how CheckOptions) (*Report, error) {
 	how.Payloads = how.Payloads || how.IDs
-	c, err := o.scan(ctx, segfile.InspectOptions{Payloads: how.Payloads, IDs: how.IDs})
+	c, err := o.scan(ctx, segfile.InspectOptions{Payloads: how.Payloads, IDs: how.IDs}, head{})
 	if err != nil {
 		return nil, err
 	}

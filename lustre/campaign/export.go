@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
-	"cascadekv/internal/vfs"
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/tiers"
@@ -47,27 +45,24 @@ func Export(ctx context.Context, o Options, w io.Writer, what ExportOptions) (*E
 		Format: streamFormat, Version: streamVersion, Program: what.Program,
 		Namespaces: what.Namespaces, NewerThan: what.NewerThan, Live: what.Live,
 	}
-	tell := o.Progress
+	report := o.Progress
 	o.Progress = nil
 	o.setDefaults()
-	c, err := o.scanFor(ctx, h)
+	c, err := o.scan(ctx, segfile.InspectOptions{}, h)
 	if err != nil {
 		return nil, err
 	}
 	h.Created = c.o.Now().UTC()
-	scratch := vfs.NewScratch(bufferSize, 1)
-	defer scratch.Close()
-	buf, err := scratch.Get()
-	if err != nil {
-		return nil, err
-	}
-	defer scratch.Put(buf)
-	x := &exporter{c: c, head: h, buf: buf, meter: &meter{tell: tell}, next: map[string]uint64{}}
-	x.tar = tar.NewWriter(&cancelled{ctx, w})
+	x := &exporter{c: c, head: h, meter: &meter{report: report}, next: map[string]uint64{}}
+	x.tar = tar.NewWriter(&stream{ctx: ctx, w: w})
 	for _, s := range c.segments {
 		x.meter.total += passes * s.Bytes
 	}
-	return &x.done, x.run(ctx)
+	err = withBuffers(func(buf, _ []byte) error {
+		x.buf = buf
+		return x.run(ctx)
+	})
+	return &x.done, err
 }
 
 // passes is how often a payload is read: to see that it is right, and to copy
@@ -124,15 +119,11 @@ func (l *leftOut) Unwrap() error { return l.error }
 
 // segment writes what is wanted of segment i.
 func (x *exporter) segment(i int, s *Segment) error {
-	f, err := x.c.o.FS.Open(filepath.Join(x.c.o.Dir, s.Path))
+	f, v, err := x.c.o.open(s, segfile.InspectOptions{Buf: x.buf})
 	if err != nil {
 		return &leftOut{err}
 	}
 	defer f.Close() // only read: its error means nothing
-	v, err := segfile.Inspect(f, s.id, segfile.InspectOptions{Buf: x.buf})
-	if err != nil {
-		return &leftOut{err}
-	}
 	if v.Unknown > 0 {
 		x.done.LeftOut = append(x.done.LeftOut, fmt.Sprintf("%s: %d entries of kinds that this program does not know", s.Path, v.Unknown))
 	}
@@ -146,11 +137,7 @@ func (x *exporter) segment(i int, s *Segment) error {
 	}
 	id := s.id
 	id.Number = x.next[id.Dir()]
-	header := format.Header{}
-	if v.Header != nil {
-		header = format.Header{Created: v.Header.Created, Fingerprint: v.Header.Fingerprint}
-	}
-	for _, d := range format.Drafts(id, header, kept) {
+	for _, d := range format.Drafts(id, v.NewHeader(), kept) {
 		if err := x.draft(d, s.Path, from); err != nil {
 			return fmt.Errorf("export of %s: %w", s.Path, err)
 		}
@@ -222,18 +209,4 @@ func (x *exporter) draft(d *format.Draft, source string, from *segfile.Copier) e
 	return writeRecord(x.tar, recordEntry(n), x.head.Created, record{
 		File: segmentEntry(n), Source: source, Bytes: d.Size(), SHA256: hex.EncodeToString(sum.Sum(nil)), Blocks: d.Blocks, Names: d.Names,
 	})
-}
-
-// cancelled is a writer that fails once ctx has ended.
-type cancelled struct {
-	ctx context.Context
-	w   io.Writer
-}
-
-// Write implements io.Writer.
-func (c *cancelled) Write(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.w.Write(p)
 }

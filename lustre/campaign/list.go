@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"cascadekv/internal/vfs"
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment/format"
 )
@@ -85,7 +86,7 @@ type Listing struct {
 // negative; what is live is judged by all of them. Errors match ErrNoCampaign,
 // or are ctx's.
 func List(ctx context.Context, o Options, rank int64) (*Listing, error) {
-	c, err := o.scan(ctx, segfile.InspectOptions{})
+	c, err := o.scan(ctx, segfile.InspectOptions{}, head{})
 	if err != nil {
 		return nil, err
 	}
@@ -107,21 +108,13 @@ type contents struct {
 	survey   *survey
 }
 
-// scan lists the campaign and inspects every segment.
-func (o Options) scan(ctx context.Context, how segfile.InspectOptions) (*contents, error) {
-	return o.survey(ctx, how, newSurvey())
-}
-
-// scanFor is scan for an export: it marks what is wanted.
-func (o Options) scanFor(ctx context.Context, h head) (*contents, error) {
+// scan lists the campaign and inspects every segment. It marks what an export with
+// the head asks for.
+func (o Options) scan(ctx context.Context, how segfile.InspectOptions, h head) (*contents, error) {
 	s := newSurvey()
 	if !h.all() {
 		s.want, s.live = h.matches, h.Live
 	}
-	return o.survey(ctx, segfile.InspectOptions{}, s)
-}
-
-func (o Options) survey(ctx context.Context, how segfile.InspectOptions, s *survey) (*contents, error) {
 	o.setDefaults()
 	l, err := o.list()
 	if err != nil {
@@ -130,7 +123,7 @@ func (o Options) survey(ctx context.Context, how segfile.InspectOptions, s *surv
 	c := &contents{o: o, listing: l, survey: s, runs: o.runs(l)}
 	owned := owned(c.runs)
 	open := o.Writers()
-	m := &meter{tell: o.Progress}
+	m := &meter{report: o.Progress}
 	for _, it := range l.files {
 		if it.kind != isSegment {
 			continue
@@ -173,8 +166,10 @@ func (c *contents) present() []*Segment {
 func (c *contents) inspect(i int, how segfile.InspectOptions) {
 	s := c.segments[i]
 	if s.err == nil {
+		var f vfs.File
 		var v *segfile.View
-		if v, s.err = c.view(s, how); s.err == nil {
+		if f, v, s.err = c.o.open(s, how); s.err == nil {
+			f.Close() // only read: its error means nothing
 			s.take(v)
 			c.survey.add(i, v.Entries)
 		}
@@ -184,13 +179,18 @@ func (c *contents) inspect(i int, how segfile.InspectOptions) {
 	}
 }
 
-func (c *contents) view(s *Segment, how segfile.InspectOptions) (*segfile.View, error) {
-	f, err := c.o.FS.Open(filepath.Join(c.o.Dir, s.Path))
+// open opens a segment and inspects it.
+func (o *Options) open(s *Segment, how segfile.InspectOptions) (vfs.File, *segfile.View, error) {
+	f, err := o.FS.Open(filepath.Join(o.Dir, s.Path))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer f.Close() // only read: its error means nothing
-	return segfile.Inspect(f, s.id, how)
+	v, err := segfile.Inspect(f, s.id, how)
+	if err != nil {
+		f.Close() // only read: its error means nothing
+		return nil, nil, err
+	}
+	return f, v, nil
 }
 
 func (s *Segment) take(v *segfile.View) {

@@ -2,7 +2,6 @@ package campaign
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -49,43 +48,45 @@ type Salvage struct {
 func Repair(ctx context.Context, r *Report, how RepairOptions) error {
 	w := &repairer{r: r, o: &r.c.o, how: how, dirs: map[uint32]format.FileID{}, open: r.c.o.Writers()}
 	defer r.count()
-	err := w.modes()
-	scratch := vfs.NewScratch(bufferSize, 2)
-	defer scratch.Close()
-	in, inErr := scratch.Get()
-	out, outErr := scratch.Get()
-	if err = errors.Join(err, inErr, outErr); err != nil {
+	if err := w.modes(); err != nil {
 		return err
 	}
-	defer scratch.Put(in)
-	defer scratch.Put(out)
 	w.inUse()
-	for _, s := range r.c.present() {
+	err := withBuffers(func(in, out []byte) error {
+		w.in, w.out = in, out
+		return w.segments(ctx)
+	})
+	if err == nil && how.Delete {
+		err = w.litter()
+	}
+	return err
+}
+
+type repairer struct {
+	r       *Report
+	o       *Options
+	how     RepairOptions
+	in, out []byte
+	dirs    map[uint32]format.FileID // new incarnations, with the next free number
+	open    map[string]bool
+	busy    string // why nothing is salvaged
+}
+
+func (w *repairer) segments(ctx context.Context) error {
+	for _, s := range w.r.c.present() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if !r.broken[s] {
+		if !w.r.broken[s] {
 			continue
 		}
-		done, err := w.segment(s, in, out)
-		r.Repairs = append(r.Repairs, done)
+		done, err := w.segment(s)
+		w.r.Repairs = append(w.r.Repairs, done)
 		if err != nil {
 			return fmt.Errorf("repair of %s: %w", s.Path, err)
 		}
 	}
-	if how.Delete {
-		return w.litter()
-	}
 	return nil
-}
-
-type repairer struct {
-	r    *Report
-	o    *Options
-	how  RepairOptions
-	dirs map[uint32]format.FileID // new incarnations, with the next free number
-	open map[string]bool
-	busy string // why nothing is salvaged
 }
 
 // inUse finds out whether a rank seems to run on the campaign. It would miss
@@ -125,20 +126,16 @@ func (w *repairer) modes() error {
 }
 
 // segment repairs one file.
-func (w *repairer) segment(s *Segment, in, out []byte) (done Salvage, err error) {
+func (w *repairer) segment(s *Segment) (done Salvage, err error) {
 	done.File = s.Path
 	if done.Skipped = w.untouchable(s); done.Skipped != "" {
 		return done, nil
 	}
-	f, err := w.o.FS.Open(filepath.Join(w.o.Dir, s.Path))
+	f, v, err := w.o.open(s, segfile.InspectOptions{Payloads: true, IDs: w.r.how.IDs || s.ids, Buf: w.in})
 	if err != nil {
 		return done, err
 	}
 	defer f.Close() // only read: its error means nothing
-	v, err := segfile.Inspect(f, s.id, segfile.InspectOptions{Payloads: true, IDs: w.r.how.IDs || s.ids, Buf: in})
-	if err != nil {
-		return done, err
-	}
 	switch {
 	case v.Unknown > 0:
 		done.Skipped = fmt.Sprintf("it has %d entries of kinds that this program does not know", v.Unknown)
@@ -153,7 +150,7 @@ func (w *repairer) segment(s *Segment, in, out []byte) (done Salvage, err error)
 	if done.Skipped != "" {
 		return done, nil
 	}
-	if err := w.salvage(f, v, in, out, &done); err != nil {
+	if err := w.salvage(f, v, &done); err != nil {
 		return done, err
 	}
 	return done, w.putAway(s, &done)
@@ -174,7 +171,7 @@ func (w *repairer) untouchable(s *Segment) string {
 }
 
 // salvage writes what is intact to new segments.
-func (w *repairer) salvage(f vfs.File, v *segfile.View, in, out []byte, done *Salvage) error {
+func (w *repairer) salvage(f vfs.File, v *segfile.View, done *Salvage) error {
 	seen := map[block.ID]bool{}
 	var kept []format.Entry
 	for _, e := range v.Entries {
@@ -191,22 +188,16 @@ func (w *repairer) salvage(f vfs.File, v *segfile.View, in, out []byte, done *Sa
 	if len(kept) == 0 {
 		return nil
 	}
-	var h format.Header
-	if v.Header != nil {
-		h = format.Header{Created: v.Header.Created, Fingerprint: v.Header.Fingerprint}
-	}
 	id, err := w.next(v.ID.Rank)
 	if err != nil {
 		return err
 	}
-	from, err := segfile.NewCopier(f, in, nil)
+	from, err := segfile.NewCopier(f, w.in, nil)
 	if err != nil {
 		return err
 	}
-	for _, d := range format.Drafts(id, h, kept) {
-		err := w.o.publish(d.ID, out, func(s *sink) ([]byte, error) {
-			return d.WriteFrames(s, from.Copy)
-		})
+	for _, d := range format.Drafts(id, v.NewHeader(), kept) {
+		err := w.o.publish(d.ID, w.out, func(s *sink) ([]byte, error) { return d.WriteFrames(s, from.Copy) })
 		if err != nil {
 			return err
 		}

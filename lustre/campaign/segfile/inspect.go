@@ -70,6 +70,14 @@ type View struct {
 	Damage  []Damage
 }
 
+// NewHeader is for a segment that takes what could be saved.
+func (v *View) NewHeader() (h format.Header) {
+	if v.Header != nil {
+		h.Created, h.Fingerprint = v.Header.Created, v.Header.Fingerprint
+	}
+	return h
+}
+
 // InspectOptions say how closely Inspect looks.
 type InspectOptions struct {
 	Payloads bool // read every byte: payloads and padding too
@@ -96,8 +104,9 @@ func Inspect(f vfs.File, id format.FileID, o InspectOptions) (*View, error) {
 	}
 	in := &inspector{
 		o: o, id: id, end: size,
-		win: window{f: f, size: size, buf: o.Buf, progress: o.Progress},
-		v:   &View{ID: id, Size: size, State: StateClosed},
+		win:      window{f: f, size: size, buf: o.Buf, progress: o.Progress},
+		verifier: verifier{ids: o.IDs},
+		v:        &View{ID: id, Size: size, State: StateClosed},
 	}
 	if refused, err := in.header(); refused || err != nil {
 		return in.v, err
@@ -120,10 +129,9 @@ type inspector struct {
 	o   InspectOptions
 	id  format.FileID
 	win window
+	verifier
 	v   *View
 	end int64 // of what frames may fill: the footer's start, or the file's end
-
-	decoder decoder
 
 	sealed  bool    // the footer is valid
 	remains bool    // or something is left of one

@@ -7,8 +7,6 @@ import (
 	"io"
 	"slices"
 
-	"cascadekv/internal/block"
-	"cascadekv/lustre/codec"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/tiers"
 )
@@ -28,13 +26,14 @@ type Transfer struct {
 	Names  int   // NAME and DROP
 	Bytes  int64 // of payloads as stored
 
-	o     InspectOptions
+	verifier
+	buf      []byte
+	progress func(int64)
+
 	r     io.Reader
 	left  int64 // bytes of the segment that were not read yet
 	off   int64
 	built format.Builder
-
-	decoder decoder
 }
 
 // NewTransfer reads the header page of a segment of size bytes from r. Errors
@@ -44,7 +43,7 @@ func NewTransfer(r io.Reader, size int64, o InspectOptions) (a *Transfer, err er
 	if size < 2*format.PageSize || size%format.PageSize != 0 || size > MaxSealed {
 		return nil, format.Errorf("a sealed segment of %d bytes", size)
 	}
-	a = &Transfer{o: o, r: r, left: size}
+	a = &Transfer{verifier: verifier{ids: o.IDs}, buf: o.Buf, progress: o.Progress, r: r, left: size}
 	page := make([]byte, format.PageSize)
 	if err := a.read(page); err != nil {
 		return nil, err
@@ -109,8 +108,8 @@ func (a *Transfer) read(p []byte) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
-	if err == nil && a.o.Progress != nil {
-		a.o.Progress(int64(n))
+	if err == nil && a.progress != nil {
+		a.progress(int64(n))
 	}
 	return err
 }
@@ -164,66 +163,44 @@ func (a *Transfer) entry(w io.Writer, e *Entry, head []byte, base int64) error {
 	}
 	a.Blocks++
 	a.Bytes += e.Stored
+	each := a.each
 	if e.Off < base+int64(len(head)) {
 		if e.Off+e.Stored > base+int64(len(head)) {
 			return format.Errorf("payload at %d overlaps the table", e.Off)
 		}
-		payload := head[e.Off-base:]
-		return a.check(e, func(p []byte) error {
-			payload = payload[copy(p, payload):]
+		inline := head[e.Off-base:]
+		each = func(_ io.Writer, n int64, fn func([]byte) error) error {
+			p := inline[:n]
+			inline = inline[n:]
+			return fn(p)
+		}
+	} else if err := a.pad(w, e.Off); err != nil {
+		return err
+	}
+	found, err := a.verifier.payload(e, func(n int64, fn func([]byte)) error {
+		return each(w, n, func(p []byte) error {
+			fn(p)
 			return nil
 		})
-	}
-	if err := a.pad(w, e.Off); err != nil {
-		return err
-	}
-	return a.check(e, func(p []byte) error {
-		err := a.read(p)
-		if err == nil {
-			_, err = w.Write(p)
-		}
-		return err
 	})
+	if err == nil && found.kind != "" {
+		err = fmt.Errorf("%w: block %v: %s", tiers.ErrCorrupt, e.Info.ID, found.why)
+	}
+	return err
 }
 
-// check verifies the payload that next delivers.
-func (a *Transfer) check(e *Entry, next func(p []byte) error) error {
-	var crc uint32
-	read := func(p []byte) error {
-		err := next(p)
-		crc = block.ExtendCRC(crc, p)
-		return err
-	}
-	hash := a.o.hasher(e)
-	var why string
-	var err error
-	if hash != nil && e.Codec != codec.None {
-		why, err = a.decoder.hash(e, hash, read)
-	} else {
-		err = a.plain(e.Stored, hash, read)
-	}
-	switch {
-	case err != nil:
-		return err
-	case why != "":
-		return fmt.Errorf("%w: block %v: %s", tiers.ErrCorrupt, e.Info.ID, why)
-	case crc != e.StoredCRC:
-		return fmt.Errorf("%w: block %v: CRC32C %08x, want %08x", tiers.ErrCorrupt, e.Info.ID, crc, e.StoredCRC)
-	case hash != nil && hash.ID() != e.Info.ID:
-		return fmt.Errorf("%w: block %v: its bytes are those of %v", tiers.ErrCorrupt, e.Info.ID, hash.ID())
-	}
-	return nil
-}
-
-// plain reads a payload and hands it to hash, if there is one.
-func (a *Transfer) plain(n int64, hash *block.Hasher, read func([]byte) error) error {
+// each copies n bytes to w, through fn.
+func (a *Transfer) each(w io.Writer, n int64, fn func([]byte) error) error {
 	for n > 0 {
-		p := a.o.Buf[:min(n, int64(len(a.o.Buf)))]
-		if err := read(p); err != nil {
+		p := a.buf[:min(n, int64(len(a.buf)))]
+		if err := a.read(p); err != nil {
 			return err
 		}
-		if hash != nil {
-			hash.Write(p)
+		if err := fn(p); err != nil {
+			return err
+		}
+		if _, err := w.Write(p); err != nil {
+			return err
 		}
 		n -= int64(len(p))
 	}
@@ -235,19 +212,12 @@ func (a *Transfer) pad(w io.Writer, to int64) error {
 	if to < a.off {
 		return format.Errorf("payload at %d, before its place", to)
 	}
-	for n := to - a.off; n > 0; n = to - a.off {
-		p := a.o.Buf[:min(n, int64(len(a.o.Buf)))]
-		if err := a.read(p); err != nil {
-			return err
-		}
+	return a.each(w, to-a.off, func(p []byte) error {
 		if !IsZero(p) {
 			return format.Errorf("padding before %d is not zero", to)
 		}
-		if _, err := w.Write(p); err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // IsZero reports whether p holds zeros only.
