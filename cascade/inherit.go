@@ -181,7 +181,7 @@ func (s *Store) due() []bequest {
 // while somebody owns it.
 func (s *Store) inherit(ctx context.Context, p tiers.Part) (RecoverStats, bool, error) {
 	a := adoption{store: s}
-	inherited, err := s.cold.Inherit(ctx, p, a.gather)
+	inherited, err := s.cold.AdoptOrphan(ctx, p, a.gather)
 	if err == nil && inherited {
 		s.mu.Lock()
 		if s.mu.estate.taken == nil {

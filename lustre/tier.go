@@ -47,7 +47,7 @@ func Open(o Options) (*Tier, error) {
 
 // OpenCatalogue gives the tier a catalogue over o.Dir, which must lie on
 // node-local storage. It is called before the tier is used, and the tier should
-// have been opened with OwnOnly and Apart. The tier closes it. Errors:
+// have been opened with OwnOnly and Catalogued. The tier closes it. Errors:
 // tiers.ErrUnavailable; the tier works without one.
 func (t *Tier) OpenCatalogue(o IndexOptions) error {
 	c, err := catalogue.Open(catalogue.Options{Store: t.Store, Index: o})

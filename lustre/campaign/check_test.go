@@ -141,7 +141,7 @@ func TestInheritedRuns(t *testing.T) {
 	defer s.Close()
 	heir := &rank{t, s, d}
 	heir.put(2, 5000, "b", 2)
-	if ok, err := s.Inherit(t.Context(), tiers.Part{Rank: 1, Incarnation: 0x20}, func(tiers.Entry) error { return nil }); !ok || err != nil {
+	if ok, err := s.AdoptOrphan(t.Context(), tiers.Part{Rank: 1, Incarnation: 0x20}, func(tiers.Entry) error { return nil }); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	late.Store(int64(50 * time.Minute))

@@ -24,7 +24,7 @@ func unavailable(err error) error {
 // Options configure a Catalogue. Store and Index.Dir are required.
 type Options struct {
 	// Store reads the segments. It should have been opened with OwnOnly and
-	// Apart; the catalogue does not close it.
+	// Catalogued; the catalogue does not close it.
 	Store *segment.Store
 
 	// Index is where the catalogue lives and how it is tuned. Its Campaign

@@ -99,7 +99,7 @@ func (b *locatedBlock) size() int64 { return b.info.Size }
 
 func (b *locatedBlock) extent(dst []byte) (f source, off, size int64, at int) {
 	as := payloadAt(b.place)
-	return b.file, b.place.Offset, as.Size, b.s.access.landing(as, dst)
+	return b.file, b.place.Offset, as.Size, b.s.access.payloadStart(as, dst)
 }
 
 func (b *locatedBlock) verify(dst []byte, at int) error {

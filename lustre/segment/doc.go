@@ -40,7 +40,7 @@
 //	Evict     forgets a block; a segment with nothing left in it is unlinked.
 //	Merge     moves what is live out of segments that hold much that is dead.
 //	Recover   reads the segments of all incarnations of all ranks, and takes over
-//	          those of this rank number whose owners have ended; Adopt and Inherit do
+//	          those of this rank number whose owners have ended; Adopt and AdoptOrphan do
 //	          so with one incarnation, at any time.
 //	Contents  returns what counts of one segment, and leaves the index as it is;
 //	          Hide and Hides keep withdrawals of what lies in such segments.

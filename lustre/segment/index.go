@@ -19,9 +19,9 @@ import (
 // index is what a store has in its segments: blocks, the newest record of each name,
 // and the files that these lie in.
 type index struct {
-	guard   *trust.Guard
-	apart   bool   // see Options.Apart
-	emptied func() // called with mu held when a file may hold nothing any more
+	guard      *trust.Guard
+	catalogued bool   // see Options.Catalogued
+	emptied    func() // called with mu held when a file may hold nothing any more
 
 	uses atomic.Uint64 // of handles
 
@@ -40,9 +40,9 @@ type index struct {
 	judged   bool                // Hides has said what withdrawn names hide
 }
 
-func newIndex(guard *trust.Guard, apart bool, emptied func()) *index {
+func newIndex(guard *trust.Guard, catalogued bool, emptied func()) *index {
 	return &index{
-		guard: guard, apart: apart, emptied: emptied,
+		guard: guard, catalogued: catalogued, emptied: emptied,
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{}, names: map[nameKey]*nameState{},
 		files: map[*file]struct{}{}, opened: map[*file]struct{}{}, late: map[string]struct{}{},
 	}
@@ -191,7 +191,7 @@ func (x *index) keepsLocked(f *file, st *nameState, n int) bool {
 	if st.file != f {
 		return false
 	}
-	unread := len(x.skipped) > 0 || len(x.late) > 0 || x.guard.HasRefused() || st.hides || x.apart && !x.judged
+	unread := len(x.skipped) > 0 || len(x.late) > 0 || x.guard.HasRefused() || st.hides || x.catalogued && !x.judged
 	return !st.dropped && x.blocks[st.id] != nil || st.records > n || st.dropped && unread
 }
 

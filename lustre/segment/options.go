@@ -18,13 +18,13 @@ type Options struct {
 	// are taken in by Adopt.
 	OwnOnly bool
 
-	// Inherits has Recover, without OwnOnly, take over what runs of other rank
+	// AdoptOrphans has Recover, without OwnOnly, take over what runs of other rank
 	// numbers left that have ended, so that its space can be had back.
-	Inherits bool
+	AdoptOrphans bool
 
-	// Apart says that what others left is known to the caller apart from this
+	// Catalogued says that what others left is known to the caller apart from this
 	// store: see Hides.
-	Apart bool
+	Catalogued bool
 
 	// SegmentBytes bounds a segment; a batch that is larger gets one of its
 	// own. Default 1 GiB: few files, and yet space comes back in pieces.

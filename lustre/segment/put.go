@@ -145,7 +145,7 @@ func (j *writing) write(ctx context.Context, items []tiers.Item) error {
 			err = nil
 		}
 	}
-	load.land(s, err == nil)
+	load.end(s, err == nil)
 	what := fmt.Sprintf("write of %d blocks", len(items))
 	switch {
 	case err == nil:

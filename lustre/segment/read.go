@@ -78,7 +78,7 @@ func (r *Ref) String() string { return r.loc.info.ID.String() }
 func (r *Ref) size() int64 { return r.loc.info.Size }
 
 func (r *Ref) extent(dst []byte) (f source, off, size int64, at int) {
-	return r.loc.file, r.loc.off, r.loc.as.Size, r.s.access.landing(r.loc.as, dst)
+	return r.loc.file, r.loc.off, r.loc.as.Size, r.s.access.payloadStart(r.loc.as, dst)
 }
 
 // verify makes dst, where the payload has been read to, the block.

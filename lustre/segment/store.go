@@ -77,7 +77,7 @@ func Open(o Options) (*Store, error) {
 		pendingNames: pendingNames{loads: map[*load]struct{}{}}, advice: advice{to: o.Advice}, arrived: make(chan struct{}, 1),
 		room: space.New(space.Options{FS: watch, Dir: o.Dir, Segment: o.SegmentBytes, RetryFull: o.RetryFull, Now: o.Now}),
 	}
-	s.index = newIndex(access.guard, o.Apart, s.reclaimSoonLocked)
+	s.index = newIndex(access.guard, o.Catalogued, s.reclaimSoonLocked)
 	s.idle = sync.NewCond(&s.mu)
 	s.lease = lease.New(leaseOptions(s))
 	s.handles = newHandles(o, s.closeSoon)
@@ -223,7 +223,7 @@ func (s *Store) Close() error {
 		h.Close() // only read: its error means nothing
 	}
 	if err == nil {
-		err = s.endTenure()
+		err = s.retire()
 	}
 	s.access.close()
 	if err != nil && !errors.Is(err, tiers.ErrUnavailable) {

@@ -334,9 +334,9 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// TestLanding: payloads are read into the memory of their blocks, past the page
+// TestPayloadStart: payloads are read into the memory of their blocks, past the page
 // cache to an address that the kernel takes wherever there is room for that.
-func TestLanding(t *testing.T) {
+func TestPayloadStart(t *testing.T) {
 	memory := make([]byte, 64<<10)
 	rng := rand.New(rand.NewPCG(5, 5))
 	for _, direct := range []bool{false, true} {
@@ -345,14 +345,14 @@ func TestLanding(t *testing.T) {
 			from := rng.IntN(9000)
 			dst := memory[from:][:1+rng.IntN(50_000)]
 			as := format.Payload{Size: 1 + rng.Int64N(int64(len(dst)))}
-			at := s.access.landing(as, dst)
+			at := s.access.payloadStart(as, dst)
 			end := len(dst) - int(as.Size)
 			over := int(uintptr(unsafe.Pointer(&dst[at])) % format.PageSize)
 			if at < 0 || at > end || !direct && at != end || at != end && over != 0 || direct && over != 0 && over <= at {
 				t.Fatalf("direct %v: %d of %d bytes land at %d, %d behind a page's start", direct, as.Size, len(dst), at, over)
 			}
 		}
-		if at := s.access.landing(format.Payload{}, nil); at != 0 {
+		if at := s.access.payloadStart(format.Payload{}, nil); at != 0 {
 			t.Errorf("an empty block lands at %d", at)
 		}
 	}

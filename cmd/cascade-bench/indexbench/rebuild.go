@@ -34,7 +34,7 @@ func (b *bench) rebuild(ctx context.Context) (err error) {
 	if err := kit.DropCache(dir); err != nil {
 		return err
 	}
-	t, err := lustre.Open(lustre.Options{Dir: dir, Rank: 0, OwnOnly: true, Apart: true})
+	t, err := lustre.Open(lustre.Options{Dir: dir, Rank: 0, OwnOnly: true, Catalogued: true})
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}

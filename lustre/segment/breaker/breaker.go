@@ -140,7 +140,7 @@ type Refusal struct {
 	What     string
 	Failures int
 	hanging  int
-	again    time.Duration // until the next try; 0: when a hanging one ends
+	retry    time.Duration // until the next try; 0: when a hanging one ends
 }
 
 // Error names what does not answer, and when it is tried again.
@@ -150,8 +150,8 @@ func (r *Refusal) Error() string {
 		why = fmt.Sprintf("%d operations on %s hang", r.hanging, r.What)
 	}
 	when := "when one of them ends"
-	if r.again > 0 {
-		when = "in " + r.again.String()
+	if r.retry > 0 {
+		when = "in " + r.retry.String()
 	}
 	return fmt.Sprintf("not tried: %s; next try %s: check the file system's servers", why, when)
 }
@@ -204,14 +204,14 @@ func (b *breaker) mayRead(c *circuit, what string, now time.Time) *Refusal {
 	case hangs >= maxHangs || bad && hangs > 0:
 		return b.refuse(&Refusal{What: what, hanging: hangs})
 	case bad && (now.Before(c.next) || len(c.flights) > 0):
-		return b.refuse(&Refusal{What: what, Failures: c.failures, again: max(c.next.Sub(now), 0)})
+		return b.refuse(&Refusal{What: what, Failures: c.failures, retry: max(c.next.Sub(now), 0)})
 	}
 	all, _ := b.reading.hanging(now)
 	if all < max(b.readers/2, 1) || !c.good.IsZero() && now.Sub(c.good) < provenFor {
 		return nil
 	}
 	if now.Before(b.reading.next) || all >= b.readers+b.readers/2 {
-		return b.refuse(&Refusal{What: "many files", hanging: all, again: max(b.reading.next.Sub(now), 0)})
+		return b.refuse(&Refusal{What: "many files", hanging: all, retry: max(b.reading.next.Sub(now), 0)})
 	}
 	b.reading.wait(now)
 	b.trying = c
@@ -228,7 +228,7 @@ func (b *breaker) mayWrite(now time.Time) *Refusal {
 	case !bad && hangs < max(b.writers/2, 1):
 		return nil
 	case now.Before(c.next):
-		return b.refuse(&Refusal{What: "new segments", Failures: c.failures, hanging: hangs, again: c.next.Sub(now)})
+		return b.refuse(&Refusal{What: "new segments", Failures: c.failures, hanging: hangs, retry: c.next.Sub(now)})
 	}
 	c.wait(now)
 	return nil

@@ -17,7 +17,7 @@ import (
 // names were listed, after taking it over if its owner has ended and it may. It
 // returns the names that lie there then. r remembers which runs have ended.
 func (l *Lease) Owns(one tiers.Part, names []string, r *Round) (own bool, there []string, err error) {
-	if one.Rank != l.o.Rank && !l.mayInherit(one, r) {
+	if one.Rank != l.o.Rank && !l.mayAdopt(one, r) {
 		return l.hasTaken(one), names, nil
 	}
 	dir := filepath.Join(l.o.Dir, format.Dir(one))
@@ -62,13 +62,13 @@ func (l *Lease) Owns(one tiers.Part, names []string, r *Round) (own bool, there 
 	return true, names, nil
 }
 
-// mayInherit reports whether one, of another rank number, is taken over when it
+// mayAdopt reports whether one, of another rank number, is taken over when it
 // has ended. One that happens to have this run's number is left to others: a
 // token there would be the same for both.
-func (l *Lease) mayInherit(one tiers.Part, r *Round) bool {
+func (l *Lease) mayAdopt(one tiers.Part, r *Round) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return r.Inherits && one.Incarnation != l.incarnation
+	return r.AdoptOrphans && one.Incarnation != l.incarnation
 }
 
 // look lists a directory and the tokens in it. A listing may miss a file that is
@@ -260,7 +260,7 @@ func (l *Lease) Retire(used bool) {
 
 // Round is what one look at several directories finds out about their owners.
 type Round struct {
-	Inherits bool // runs of other rank numbers that have ended are taken over too
+	AdoptOrphans bool // runs of other rank numbers that have ended are taken over too
 
 	ended map[owner]bool // whether these runs have ended
 }
