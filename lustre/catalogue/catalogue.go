@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,10 +67,7 @@ func Open(o Options) (*Catalogue, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	if o.Readers <= 0 {
-		o.Readers = 8
-	}
-	c := &Catalogue{store: o.Store, index: x, readers: o.Readers, turn: make(chan struct{}, 1), left: map[tiers.Part]bool{}}
+	c := &Catalogue{store: o.Store, index: x, readers: cmp.Or(max(o.Readers, 0), 8), turn: make(chan struct{}, 1), left: map[tiers.Part]bool{}}
 	c.shown.Store(&round{})
 	return c, nil
 }

@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -59,12 +60,8 @@ func (t Tuning) judged(d tuner.Decision, tree tuner.Tree, b tuner.Bounds) *Tunin
 // the tuner judge, and makes its changes at quiet moments. At most one call runs
 // at a time. Errors: tuner.ErrBadOption.
 func (c *Catalogue) Tune(ctx context.Context, o TuneOptions) error {
-	if o.Every <= 0 {
-		o.Every = 10 * time.Second
-	}
-	if o.Quiet <= 0 {
-		o.Quiet = 5 * time.Second
-	}
+	o.Every = cmp.Or(max(o.Every, 0), 10*time.Second)
+	o.Quiet = cmp.Or(max(o.Quiet, 0), 5*time.Second)
 	if o.Report == nil {
 		o.Report = func(tuner.Decision, bool, error) {}
 	}

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -25,16 +26,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Workers == 0 {
-		o.Workers = cpus.Count()
-	}
-	if o.MinSaving == 0 {
-		o.MinSaving = 1.0 / 8
-	}
-	if o.AlignBytes == 0 {
-		o.AlignBytes = 4096
-	}
-	return o
+	return Options{cmp.Or(o.Workers, cpus.Count()), cmp.Or(o.MinSaving, 1.0/8), cmp.Or(o.AlignBytes, 4096)}
 }
 
 func (o Options) check() error {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"cascadekv/internal/uring"
@@ -111,10 +111,7 @@ func (a *access) openRing(o *Options) (vfs.Readv, error) {
 	return ring.Readv, nil
 }
 
-var probes struct {
-	sync.Mutex
-	number int
-}
+var probes atomic.Int64
 
 // probePatience is how long a start waits for the probe: the servers that would
 // hold the file may not answer.
@@ -143,10 +140,7 @@ func probeInTime(o *Options) (vfs.Alignment, error) {
 
 // probeDirect writes and reads a file in the directory.
 func probeDirect(o *Options) (vfs.Alignment, error) {
-	probes.Lock()
-	probes.number++
-	name := fmt.Sprintf("probe-rank%03d-%016x-%d-%d.tmp", o.Rank, o.Incarnation, os.Getpid(), probes.number)
-	probes.Unlock()
+	name := fmt.Sprintf("probe-rank%03d-%016x-%d-%d.tmp", o.Rank, o.Incarnation, os.Getpid(), probes.Add(1))
 	a, err := vfs.ProbeDirect(o.FS, filepath.Join(o.Dir, name))
 	if err == nil && a.Offset > format.PageSize {
 		err = fmt.Errorf("%w: the file system asks for multiples of %d bytes, frames are multiples of %d", errors.ErrUnsupported, a.Offset, format.PageSize)

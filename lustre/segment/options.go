@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"cmp"
 	"time"
 
 	"cascadekv/internal/vfs"
@@ -104,35 +105,14 @@ func setDefaults(o *Options) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Incarnation == 0 {
-		o.Incarnation = uint64(o.Now().UnixNano())
-	}
-	if o.Process == (lease.Process{}) {
-		o.Process = lease.Self()
-	}
-	if o.SegmentBytes <= 0 {
-		o.SegmentBytes = 1 << 30
-	}
-	if o.Readers <= 0 {
-		o.Readers = 64
-	}
-	if o.Writers <= 0 {
-		o.Writers = 8
-	}
-	if o.OpenFiles <= 0 {
-		o.OpenFiles = 64
-	}
+	o.Incarnation = cmp.Or(o.Incarnation, uint64(o.Now().UnixNano()))
+	o.Process = cmp.Or(o.Process, lease.Self())
+	o.SegmentBytes = cmp.Or(max(o.SegmentBytes, 0), 1<<30)
+	o.Readers, o.Writers = cmp.Or(max(o.Readers, 0), 64), cmp.Or(max(o.Writers, 0), 8)
+	o.OpenFiles = cmp.Or(max(o.OpenFiles, 0), 64)
 	shareFiles(o)
-	if o.KeepOpen <= 0 {
-		o.KeepOpen = 30 * time.Second
-	}
-	if o.CloseWait <= 0 {
-		o.CloseWait = 5 * time.Second
-	}
-	if o.Patience <= 0 {
-		o.Patience = 2 * time.Second
-	}
-	if o.RetryFull <= 0 {
-		o.RetryFull = time.Minute
-	}
+	o.KeepOpen = cmp.Or(max(o.KeepOpen, 0), 30*time.Second)
+	o.CloseWait = cmp.Or(max(o.CloseWait, 0), 5*time.Second)
+	o.Patience = cmp.Or(max(o.Patience, 0), 2*time.Second)
+	o.RetryFull = cmp.Or(max(o.RetryFull, 0), time.Minute)
 }

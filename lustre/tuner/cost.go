@@ -1,6 +1,7 @@
 package tuner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -165,16 +166,7 @@ type Bounds struct {
 }
 
 func (b Bounds) withDefaults() Bounds {
-	if b.MinT == 0 {
-		b.MinT = 4
-	}
-	if b.MaxT == 0 {
-		b.MaxT = 16
-	}
-	if b.MaxK == 0 {
-		b.MaxK = 15
-	}
-	return b
+	return Bounds{cmp.Or(b.MinT, 4), cmp.Or(b.MaxT, 16), cmp.Or(b.MaxK, 15)}
 }
 
 func (b Bounds) check() error {
