@@ -189,11 +189,31 @@ func (c *Coder) DecodeInPlace(n Number, dst []byte, at, size int) error {
 // each valid until it returns. An error of read ends it and is returned; others
 // are those of Decode, and then what take got so far is rubbish.
 func (c *Coder) DecodeFrom(n Number, size, stored int, read func([]byte) error, take func([]byte)) error {
-	return c.decodeWith(n, func(w *worker) error { return w.decodeFrom(n, size, stored, read, take) })
+	return c.decodeWith(n, func(w *worker) error {
+		if w.piece == nil {
+			w.piece = make([]byte, maxPiece)
+		}
+		next := func(n int) ([]byte, error) { return w.hold[:n], read(w.hold[:n]) }
+		return w.decode(n, size, stored, next, func(n int) []byte { return w.piece[:n] }, take)
+	})
 }
 
+// decode fills dst from p, which is the end of dst when it is inPlace.
 func (c *Coder) decode(n Number, dst, p []byte, inPlace bool) error {
-	return c.decodeWith(n, func(w *worker) error { return w.decode(n, dst, p, inPlace) })
+	return c.decodeWith(n, func(w *worker) error {
+		stored, rest := p, dst
+		next := func(n int) (part []byte, err error) {
+			if part, stored = stored[:n], stored[n:]; inPlace {
+				part = w.hold[:copy(w.hold, part)]
+			}
+			return part, nil
+		}
+		room := func(n int) (piece []byte) {
+			piece, rest = rest[:n], rest[n:]
+			return piece
+		}
+		return w.decode(n, len(dst), len(p), next, room, func([]byte) {})
+	})
 }
 
 func (c *Coder) decodeWith(n Number, with func(*worker) error) error {
