@@ -297,6 +297,3 @@ func (m *meter) add(n int64) {
 	m.done += n
 	m.report(min(m.done, m.total), m.total)
 }
-
-// reach sets what is done, for work that turned out shorter.
-func (m *meter) reach(done int64) { m.add(done - m.done) }

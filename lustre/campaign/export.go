@@ -103,7 +103,7 @@ func (x *exporter) run(ctx context.Context) error {
 			return s.err
 		}
 		read += passes * s.Bytes
-		x.meter.reach(read)
+		x.meter.add(read - x.meter.done) // it may have turned out shorter
 	}
 	e := end{Segments: x.done.Segments, Blocks: x.done.Blocks, Names: x.done.Names, Bytes: x.done.Bytes}
 	if err := writeRecord(x.tar, endName, x.head.Created, e); err != nil {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment/format"
@@ -111,7 +113,10 @@ type contents struct {
 // scan lists the campaign and inspects every segment. It marks what an export with
 // the head asks for.
 func (o Options) scan(ctx context.Context, how segfile.InspectOptions, h head) (*contents, error) {
-	s := newSurvey()
+	s := &survey{
+		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		names: map[nameHash]newest{}, where: map[block.ID]*copies{}, wanted: map[block.ID]struct{}{},
+	}
 	if !h.all() {
 		s.want, s.live = h.matches, h.Live
 	}

@@ -126,10 +126,7 @@ func treeOf(s *index.Stats) tuner.Tree {
 	return t
 }
 
-// touch notes that somebody looks names up, and quiet reports whether nobody did
-// for some time.
-func (c *Catalogue) touch() { c.asked.Store(time.Now().UnixNano()) }
-
+// quiet reports whether nobody has looked names up for some time.
 func (c *Catalogue) quiet(least time.Duration) bool {
 	return time.Now().UnixNano()-c.asked.Load() >= int64(least)
 }

@@ -153,19 +153,16 @@ func decodeLink(p []byte) (to spot, err error) {
 }
 
 func appendSegmentRow(p []byte, r segmentRow) []byte {
-	p = append(p, 1, boolByte(r.dead), 0, 0)
+	dead := byte(0)
+	if r.dead {
+		dead = 1
+	}
+	p = append(p, 1, dead, 0, 0)
 	p = le.AppendUint32(p, r.segment.Rank)
 	for _, v := range []uint64{r.segment.Incarnation, r.segment.File, r.mark, r.entries, 0} {
 		p = le.AppendUint64(p, v)
 	}
 	return p
-}
-
-func boolByte(b bool) byte {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func decodeSegmentRow(p []byte) (r segmentRow, err error) {

@@ -106,15 +106,6 @@ func (h *home) base() string {
 }
 func (h *home) view() string { return h.fs.PathJoin(h.dir, viewName) }
 
-// holdHome makes the directory and keeps other processes out of it until the
-// result is closed.
-func holdHome(fs vfs.FS, dir string) (io.Closer, error) {
-	if err := fs.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	return fs.Lock(fs.PathJoin(dir, lockName))
-}
-
 // openHome reads the header. When there is none, or one of another format or
 // campaign, kept is an error that says so and the home is new.
 func openHome(fs vfs.FS, dir, campaign string) (h *home, kept error, err error) {

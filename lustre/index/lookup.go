@@ -56,7 +56,11 @@ func (x *Index) Probe(chain []Key) (n int, err error) {
 			if r.plain(f.value) {
 				continue
 			}
-			if ok, err := x.present(r, f.value); err != nil || !ok {
+			rec, err := decodeNameRecord(f.value)
+			if err != nil || !x.counts(r, rec) {
+				return err
+			}
+			if _, ok, err := r.resolve(rec); err != nil || !ok {
 				return err
 			}
 		}
@@ -144,16 +148,6 @@ func (r *reader) plain(value []byte) bool {
 	}
 	s := r.engine.segments
 	return s.alive(le.Uint32(value[17:])) && s.alive(le.Uint32(value[nameHeadSize:]))
-}
-
-// present reports whether a name counts and its block is there.
-func (x *Index) present(r *reader, value []byte) (bool, error) {
-	rec, err := decodeNameRecord(value)
-	if err != nil || !x.counts(r, rec) {
-		return false, err
-	}
-	_, ok, err := r.resolve(rec)
-	return ok, err
 }
 
 // resolve returns where a name's block lies. A copy whose segment is gone may

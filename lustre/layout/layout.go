@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -149,7 +150,7 @@ func (l Layout) Validate() error {
 		}
 		start = c.End
 	}
-	return v.err()
+	return errors.Join(v...)
 }
 
 // check judges one component that starts at byte start.

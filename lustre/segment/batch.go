@@ -26,7 +26,7 @@ const batchDepth = 16
 // blocks that were read by then are good, the error of one whose memory may
 // still be written to is a *Busy, and the others were never begun.
 func (s *Store) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
-	b := newBatch(ctx, s, len(reads))
+	b := &batch{s: s, ctx: ctx, extents: make([]wanted, 0, len(reads)), blocks: make([]pending, len(reads)), done: make(chan struct{})}
 	subjects, errs, end := b.subjects(reads)
 	defer end()
 	for i, r := range reads {
@@ -83,10 +83,6 @@ type pending struct {
 	ended   chan struct{} // made when the caller leaves before ready
 }
 
-func newBatch(ctx context.Context, s *Store, n int) *batch {
-	return &batch{s: s, ctx: ctx, extents: make([]wanted, 0, n), blocks: make([]pending, n), done: make(chan struct{})}
-}
-
 // add makes a read the i-th of the batch, unless err says why it is none.
 func (b *batch) add(i int, r tiers.Read, sub subject, err error) {
 	one := &b.blocks[i]
@@ -127,7 +123,9 @@ func (b *batch) run() []error {
 		case <-b.done:
 		case <-b.ctx.Done():
 		}
-		b.leave() // also when all workers have ended: ctx may have ended them
+		for _, i := range b.abandon(b.ctx.Err()) { // also when all workers have ended: ctx may have ended them
+			b.blocks[i].tell(b.blocks[i].err)
+		}
 		b.telling.Wait()
 	}
 	b.mu.Lock()
@@ -161,7 +159,8 @@ func (b *batch) start() {
 	}
 	go func() {
 		b.workers.Wait()
-		b.unhold()
+		b.eachSource(func(f source) { f.release(b.s) })
+		b.s.endJob()
 		close(b.done)
 	}()
 }
@@ -173,11 +172,6 @@ func (b *batch) hold() {
 	b.s.jobs++
 	b.s.mu.Unlock()
 	b.eachSource(func(f source) { f.retain(b.s) })
-}
-
-func (b *batch) unhold() {
-	b.eachSource(func(f source) { f.release(b.s) })
-	b.s.endJob()
 }
 
 // eachSource calls fn with each file that there are calls of.
@@ -352,13 +346,6 @@ func (b *batch) settle(i int, err error) {
 	b.mu.Unlock()
 	defer b.telling.Done()
 	one.tell(err)
-}
-
-// leave gives up what is not finished.
-func (b *batch) leave() {
-	for _, i := range b.abandon(b.ctx.Err()) {
-		b.blocks[i].tell(b.blocks[i].err)
-	}
 }
 
 // abandon makes the outcomes of all blocks final, and returns those that were

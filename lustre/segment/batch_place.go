@@ -69,12 +69,12 @@ func (f *locatedFile) where() string { return filepath.Join(f.handles.opt.Dir, f
 
 func (f *locatedFile) open(*Store) (lent, error) {
 	h := f.handles.take(f.path)
-	file, err := f.handles.opened(h, f.id)
-	if err != nil {
+	h.once.Do(func() { h.file, h.err = f.handles.openSegment(h.path, f.id) })
+	if h.err != nil {
 		f.handles.give(h, true)
-		return lent{}, err
+		return lent{}, h.err
 	}
-	return lent{File: file, handle: h, handles: f.handles}, nil
+	return lent{File: h.file, handle: h, handles: f.handles}, nil
 }
 
 // renew implements source: a handle that failed is not used again.

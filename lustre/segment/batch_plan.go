@@ -58,9 +58,6 @@ func byPlace(a, b wanted) int {
 	return cmp.Or(cmp.Compare(a.off, b.off), cmp.Compare(a.block, b.block))
 }
 
-// wanted is where the payload of a block lies, the i-th of a batch.
-func (loc *location) wanted(i int) wanted { return wanted{loc.file, loc.off, loc.as.Size, i} }
-
 // part is what one call reads of a block, behind gap bytes that nobody wants.
 type part struct {
 	block      int

@@ -104,9 +104,6 @@ func (s *Store) makeRoom() {
 	}
 }
 
-// spareFile closes a file that nobody uses, and reports whether there was one.
-func (s *Store) spareFile() bool { return s.closeIdle() || s.handles.closeOldest() }
-
 // closeIdle closes the file of the index that was used longest ago, of those that
 // nobody uses, and reports whether there was one.
 func (x *index) closeIdle() bool {

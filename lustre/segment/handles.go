@@ -35,17 +35,6 @@ type handle struct {
 	err  error
 }
 
-func newHandles(o Options, close func(vfs.File)) *handles {
-	return &handles{opt: o, close: close, open: map[string]*handle{}}
-}
-
-// opened returns the file of a handle that the caller has taken, whose header
-// must say id.
-func (c *handles) opened(h *handle, id format.FileID) (vfs.File, error) {
-	h.once.Do(func() { h.file, h.err = c.openSegment(h.path, id) })
-	return h.file, h.err
-}
-
 func (c *handles) openSegment(path string, id format.FileID) (vfs.File, error) {
 	f, err := c.opt.FS.Open(filepath.Join(c.opt.Dir, path))
 	if err != nil {

@@ -80,8 +80,8 @@ func Open(o Options) (*Store, error) {
 	s.index = newIndex(access.guard, o.Catalogued, s.reclaimSoonLocked)
 	s.idle = sync.NewCond(&s.mu)
 	s.lease = lease.New(leaseOptions(s))
-	s.handles = newHandles(o, s.closeSoon)
-	watch.Spare = s.spareFile
+	s.handles = &handles{opt: o, close: s.closeSoon, open: map[string]*handle{}}
+	watch.Spare = func() bool { return s.closeIdle() || s.handles.closeOldest() }
 	return s, nil
 }
 
@@ -152,7 +152,9 @@ func (s *Store) OthersUsage() (bytes int64, runs int) {
 // Health is the state of the store. It counts from Open on.
 func (s *Store) Health() tiers.Health {
 	h := s.watch.Health()
-	h.ReadOnly, h.Poisoned, h.Reads = s.ReadOnly(), s.faults.poisoned.Load(), s.faults.reads()
+	f := &s.faults
+	h.ReadOnly, h.Poisoned = s.ReadOnly(), f.poisoned.Load()
+	h.Reads = tiers.ReadErrors{Corrupt: f.corrupt.Load(), Gone: f.gone.Load(), Unanswered: f.unanswered.Load(), Failed: f.failed.Load()}
 	return h
 }
 

@@ -66,11 +66,6 @@ type circuit struct {
 	pause    time.Duration
 }
 
-// newFlight is an operation of n bytes.
-func newFlight(now time.Time, n int64) *flight {
-	return &flight{since: now, due: now.Add(SlowAfter + time.Duration(n)*time.Second/slowBytes)}
-}
-
 // begin notes that f is under way.
 func (c *circuit) begin(f *flight) {
 	if c.flights == nil {
@@ -237,7 +232,7 @@ func (b *breaker) mayWrite(now time.Time) *Refusal {
 // begin notes an operation of n bytes, of c when it is a read and of nothing
 // when it is a write.
 func (b *breaker) begin(c *circuit, now time.Time, n int64) *flight {
-	f := newFlight(now, n)
+	f := &flight{since: now, due: now.Add(SlowAfter + time.Duration(n)*time.Second/slowBytes)}
 	if c == nil {
 		b.writing.begin(f)
 		return f

@@ -120,16 +120,11 @@ const (
 	filesPause = 20 * time.Millisecond
 )
 
-// noFiles reports whether err says that no more files can be open.
-func noFiles(err error) bool {
-	return errors.Is(err, vfs.ErrNoFiles) || errors.Is(err, vfs.ErrNoMore)
-}
-
 // sparing calls open, and again while the process may open no more files and some
 // can be closed or may be soon.
 func (w *FS) sparing(open func() error) error {
 	err := open()
-	for try := 0; noFiles(err) && try < filesTries; try++ {
+	for try := 0; (errors.Is(err, vfs.ErrNoFiles) || errors.Is(err, vfs.ErrNoMore)) && try < filesTries; try++ {
 		if w.Spare == nil || !w.Spare() {
 			time.Sleep(filesPause)
 		}

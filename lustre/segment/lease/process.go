@@ -117,8 +117,3 @@ func (p Process) gone(proc string, self Process) bool {
 	}
 	return err == nil && (st.zombie || st.start != p.Start)
 }
-
-// maybeNear reports whether p may be a process of the node that self runs on.
-func (p Process) maybeNear(self Process) bool {
-	return p.Boot == self.Boot || p.Boot == [16]byte{} || self.Boot == [16]byte{}
-}

@@ -290,8 +290,9 @@ func (l *Lease) HasEnded(one tiers.Part, all []Token) bool {
 // directory in which these names lie. Nobody else must sync its files: only the
 // first fsync of a node learns that writes were lost (docs/format.md §1.7).
 func (l *Lease) MayWriteHere(names []string) bool {
+	here, unknown := l.o.Process.Boot, [16]byte{}
 	return slices.ContainsFunc(Tokens(names), func(t Token) bool {
-		return !t.Closed && !t.Process.Gone() && t.Process.maybeNear(l.o.Process)
+		return !t.Closed && !t.Process.Gone() && (t.Process.Boot == here || t.Process.Boot == unknown || here == unknown)
 	})
 }
 
