@@ -11,7 +11,7 @@ import (
 	"cascadekv/lustre/campaign/segfile"
 )
 
-// Severity says what a finding means.
+// Severity is what a finding means.
 type Severity string
 
 // Severities.
@@ -238,7 +238,7 @@ func (r *Report) conflicts() {
 	}
 }
 
-// Summary says in a sentence what was looked at and what came of it.
+// Summary is a sentence on what was looked at and what came of it.
 func (r *Report) Summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d problems", r.Problems)

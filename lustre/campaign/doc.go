@@ -30,5 +30,5 @@
 // that is stuck stays behind; the others look at the context between operations.
 //
 // The package does not interpret names, does not merge segments, does not
-// decide what to keep, and knows no rank, tier or socket.
+// decide what to keep, and depends on no rank, tier or socket.
 package campaign

@@ -66,7 +66,7 @@ func Export(ctx context.Context, o Options, w io.Writer, what ExportOptions) (*E
 }
 
 // passes is how often a payload is read: to see that it is right, and to copy
-// it. A stream says the size of a segment before its bytes, so a block cannot
+// it. A stream has the size of a segment before its bytes, so a block cannot
 // be left out any more once it has begun.
 const passes = 2
 

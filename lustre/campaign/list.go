@@ -27,7 +27,7 @@ type Segment struct {
 	State       segfile.State `json:"state"` // empty when the file cannot be read
 	Writer      bool          `json:"may_have_writer"`
 	Created     time.Time     `json:"created,omitzero"`
-	Layout      string        `json:"layout,omitempty"` // as the header says
+	Layout      string        `json:"layout,omitempty"` // as in the header
 	Frames      int           `json:"frames"`
 	Blocks      int           `json:"blocks"`
 	Payload     int64         `json:"payload_bytes"` // of those blocks, as stored

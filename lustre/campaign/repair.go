@@ -15,7 +15,7 @@ import (
 
 // RepairOptions say how far Repair goes.
 type RepairOptions struct {
-	// Force repairs although a segment was changed lately. The caller knows
+	// Force repairs although a segment was changed lately. The caller is sure
 	// that no rank runs on the campaign: what a running rank adds to a file
 	// after it was moved aside is lost. What a process of this machine has open
 	// for writing is left alone all the same.
@@ -43,7 +43,7 @@ type Salvage struct {
 // same rank, in an incarnation of its own; only when that is durable the
 // damaged file is moved aside. No segment is touched while one in the campaign
 // may have a writer, and none that has changed since it was checked or cannot
-// be read; Skipped says why. The error is the first one of the file system or ctx's; what was
+// be read; Skipped has the reason. The error is the first one of the file system or ctx's; what was
 // done before stays done and is in the report.
 func Repair(ctx context.Context, r *Report, how RepairOptions) error {
 	w := &repairer{r: r, o: &r.c.o, how: how, dirs: map[uint32]format.FileID{}, open: r.c.o.Writers()}
@@ -156,7 +156,7 @@ func (w *repairer) segment(s *Segment) (done Salvage, err error) {
 	return done, w.putAway(s, &done)
 }
 
-// untouchable says why a segment must be left alone, "" when it need not be.
+// untouchable returns why a segment must be left alone, "" when it need not be.
 func (w *repairer) untouchable(s *Segment) string {
 	info, err := w.o.Lstat(filepath.Join(w.o.Dir, s.Path))
 	switch {

@@ -107,7 +107,7 @@ func plain(h *tar.Header, names ...string) error {
 	return fmt.Errorf("%w: %.80q where %s belongs", ErrBadStream, h.Name, strings.Join(names, " or "))
 }
 
-// matches says whether a name was asked for.
+// matches reports whether a name was asked for.
 func (h head) matches(n block.Name) bool {
 	if !h.NewerThan.IsZero() && n.Seq < uint64(max(0, h.NewerThan.UnixNano())) {
 		return false

@@ -15,7 +15,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// sealedMark is the bit of a segment's mark that says that it was read to its
+// sealedMark is the bit of a segment's mark for one that was read to its
 // end. The rest is the size of the file that was read.
 const sealedMark = 1 << 63
 
@@ -316,7 +316,7 @@ func (c *Catalogue) newText(texts []string, ns index.Namespace, text string) []s
 }
 
 // judge reports to the store which of its withdrawals hide something, and withdraws
-// here what it knows to be void: the index may have lost that.
+// here what it has as void: the index may have lost that.
 func (t *taking) judge(ctx context.Context) error {
 	var failed error
 	t.c.store.Hides(func(names []block.Name) []bool {

@@ -87,7 +87,7 @@ func (c *Catalogue) unlock() { <-c.turn }
 // Err implements tiers.Catalogue.
 func (c *Catalogue) Err() error { return unavailable(c.index.Err()) }
 
-// Emptied says why the catalogue began empty; nil when it kept what was there.
+// Emptied returns why the catalogue began empty; nil when it kept what was there.
 func (c *Catalogue) Emptied() error { return c.index.Emptied() }
 
 // Find implements tiers.Catalogue.

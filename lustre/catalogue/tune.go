@@ -107,7 +107,7 @@ func (c *Catalogue) Tune(ctx context.Context, o TuneOptions) error {
 
 // countsOf is what requests had the index do, as the tuner counts it. What fills
 // an empty index is left out: it comes once, is not merged while it comes, and
-// says nothing of the work that follows.
+// is not typical of the work that follows.
 func countsOf(s *index.Stats) tuner.Counts {
 	return tuner.Counts{Puts: s.Puts - s.Filled, Hits: s.Points, Ranges: s.Ranges, Misses: s.Absent, Scanned: s.Scanned}
 }

@@ -107,7 +107,7 @@ func (h *home) base() string {
 func (h *home) view() string { return h.fs.PathJoin(h.dir, viewName) }
 
 // openHome reads the header. When there is none, or one of another format or
-// campaign, kept is an error that says so and the home is new.
+// campaign, kept is the reason and the home is new.
 func openHome(fs vfs.FS, dir, campaign string) (h *home, kept error, err error) {
 	if err := syncDir(fs, fs.PathDir(dir)); err != nil {
 		return nil, nil, err

@@ -1,6 +1,6 @@
 // Package layout asks Lustre how to lay files out over its OSTs, and finds out
 // how it really did. It needs neither cgo nor the lfs program. On any other
-// file system every call says "no striping here" and changes nothing.
+// file system every call returns "no striping here" and changes nothing.
 //
 // Glossary
 //

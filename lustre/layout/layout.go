@@ -67,7 +67,7 @@ func (l Layout) Options() string {
 		inherited = c.passedOn()
 	}
 	if len(words) == 0 {
-		return "-c 0" // says explicitly that everything is the default
+		return "-c 0" // everything is explicitly the default
 	}
 	return strings.Join(words, " ")
 }

@@ -117,7 +117,7 @@ func Compare(asked Layout, granted Granted) []Difference {
 		if c.End != got.Components[i].End {
 			return whole(Components)
 		}
-		differ, said := c.compare(got.Components[i])
+		differ, n := c.compare(got.Components[i])
 		for _, d := range differ {
 			d.Component = i
 			if !asked.Composite() {
@@ -125,7 +125,7 @@ func Compare(asked Layout, granted Granted) []Difference {
 			}
 			all = append(all, d)
 		}
-		explicit += said
+		explicit += n
 	}
 	if !asked.Composite() && explicit > 1 && len(all) == explicit {
 		return whole(Ignored)

@@ -16,10 +16,10 @@ import (
 	"cascadekv/lustre/segment/trust"
 )
 
-// Switch says whether something that not every machine can do is used.
+// Switch decides whether something that not every machine can do is used.
 type Switch uint8
 
-// What a Switch says.
+// The values of a Switch.
 const (
 	Auto Switch = iota // where it works
 	On                 // or Open fails
@@ -34,7 +34,7 @@ type Access struct {
 	NoUring   error // why not Uring: likewise
 	Alignment vfs.Alignment
 
-	// Exposed says that anybody can rename and remove what lies in the directory,
+	// Exposed: anybody can rename and remove what lies in the directory,
 	// for it is everybody's and has no sticky bit.
 	Exposed bool
 }
@@ -77,7 +77,7 @@ func openAccess(o *Options) (*access, error) {
 		}
 		o.FS = a.guard.FS(readv)
 	} else if o.Direct == Auto {
-		o.Direct = Off // whoever brings a file system knows what it is for
+		o.Direct = Off // whoever brings a file system chooses what it is for
 	}
 	if o.Direct == Off {
 		return a, nil
@@ -158,6 +158,6 @@ func (a *access) close() {
 	if a.ring != nil {
 		given, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = a.ring.Close(given) // its error says no more than that it goes on
+		_ = a.ring.Close(given) // its error means that it goes on
 	}
 }

@@ -61,7 +61,7 @@ type batch struct {
 	calls   []call
 	workers sync.WaitGroup
 	done    chan struct{}  // all workers have ended
-	telling sync.WaitGroup // calls of Read.Done
+	reports sync.WaitGroup // calls of Read.Done
 
 	mu     sync.Mutex
 	blocks []pending
@@ -72,7 +72,7 @@ type batch struct {
 // pending is one block of a batch. Its last call to end completes it.
 type pending struct {
 	subject // nil: it was not even tried
-	tell    func(error)
+	report  func(error)
 	dst     []byte
 	at      int           // in dst: where the payload as stored goes
 	calls   int           // that have not ended
@@ -83,15 +83,15 @@ type pending struct {
 	ended   chan struct{} // made when the caller leaves before ready
 }
 
-// add makes a read the i-th of the batch, unless err says why it is none.
+// add makes a read the i-th of the batch, unless err is the reason that it is none.
 func (b *batch) add(i int, r tiers.Read, sub subject, err error) {
 	one := &b.blocks[i]
-	one.tell, one.dst = r.Done, r.Dst
+	one.report, one.dst = r.Done, r.Dst
 	if !r.Over {
 		one.dst = r.Dst[:len(r.Dst):len(r.Dst)]
 	}
-	if one.tell == nil {
-		one.tell = func(error) {}
+	if one.report == nil {
+		one.report = func(error) {}
 	}
 	switch {
 	case err != nil:
@@ -102,7 +102,7 @@ func (b *batch) add(i int, r tiers.Read, sub subject, err error) {
 		one.err = unavailable("read of "+sub.String(), b.ctx.Err())
 	}
 	if one.err != nil {
-		one.tell(one.err)
+		one.report(one.err)
 		return
 	}
 	one.subject = sub
@@ -124,9 +124,9 @@ func (b *batch) run() []error {
 		case <-b.ctx.Done():
 		}
 		for _, i := range b.abandon(b.ctx.Err()) { // also when all workers have ended: ctx may have ended them
-			b.blocks[i].tell(b.blocks[i].err)
+			b.blocks[i].report(b.blocks[i].err)
 		}
-		b.telling.Wait()
+		b.reports.Wait()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -342,10 +342,10 @@ func (b *batch) settle(i int, err error) {
 		return
 	}
 	one.ready, one.err = true, err
-	b.telling.Add(1)
+	b.reports.Add(1)
 	b.mu.Unlock()
-	defer b.telling.Done()
-	one.tell(err)
+	defer b.reports.Done()
+	one.report(err)
 }
 
 // abandon makes the outcomes of all blocks final, and returns those that were

@@ -38,7 +38,7 @@ type lent struct {
 	handles *handles
 }
 
-// back ends the use of a file; failed says that a read of it did.
+// back ends the use of a file; failed: a read of it did.
 func (l lent) back(failed bool) {
 	if l.file != nil {
 		l.file.reads.Add(-1)
@@ -76,8 +76,8 @@ func (f *file) know(h vfs.File) {
 }
 
 // verifySame makes sure that what was opened is the file that was open before: the
-// same one by number, or, where a file system gives new numbers, one that says that
-// it is.
+// same one by number, or, where a file system gives new numbers, one whose header is
+// the same.
 func (f *file) verifySame(h vfs.File) error {
 	if !f.known {
 		f.know(h)

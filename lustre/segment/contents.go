@@ -76,7 +76,7 @@ func (s *Store) Files(ctx context.Context, one tiers.Part) (Listing, error) {
 
 // Contents reads what counts of a segment of another rank, which need not be
 // sealed, and leaves this store's index as it is. One that is not sealed and as
-// large as the caller says it was is not read again. Errors: ErrNotFound (there
+// large as the caller has it is not read again. Errors: ErrNotFound (there
 // is no such file any more), ErrBadFormat, those of IsRefused, ErrUnavailable,
 // ErrClosed.
 func (s *Store) Contents(ctx context.Context, one tiers.Part, number uint64, was int64) (Contents, error) {

@@ -15,8 +15,8 @@
 //
 // Glossary
 //
-//	foreign      said of what this run does not own
-//	located      said of what is read by its place, without an index
+//	foreign      not owned by this run
+//	located      read by its place, without an index
 //	retired      a segment that gets no more frames because a caller gave up
 //	             waiting for it
 //	withdrawn    a block dropped from the index because its bytes were bad

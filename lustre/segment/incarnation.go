@@ -48,7 +48,7 @@ func (s *Store) AdoptOrphan(ctx context.Context, one tiers.Part, fn func(tiers.E
 	return r.owned, nil
 }
 
-// adopt reads an incarnation as r says, and calls fn.
+// adopt reads an incarnation as r has it, and calls fn.
 func (r *recovery) adopt(ctx context.Context, one tiers.Part, fn func(tiers.Entry) error) error {
 	s := r.s
 	r.known, r.newest = s.paths(), map[nameKey]format.Record{}

@@ -37,7 +37,7 @@ type index struct {
 	skipped  []error             // one for each file or directory that recovery left out
 	late     map[string]struct{} // paths of what did not answer in time
 	mounted  int64               // type of the file system, once it is known
-	judged   bool                // Hides has said what withdrawn names hide
+	judged   bool                // Hides was called
 }
 
 func newIndex(guard *trust.Guard, catalogued bool, emptied func()) *index {
@@ -314,7 +314,7 @@ func (x *index) Skipped() []error {
 }
 
 // Older returns which of the records, of segments that this store has not read,
-// are void for what it knows itself of their names, and keeps that.
+// are void for what it has itself of their names, and keeps that.
 func (x *index) Older(records []format.Record) []bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -23,7 +23,7 @@ type Options struct {
 	// numbers left that have ended, so that its space can be had back.
 	AdoptOrphans bool
 
-	// Catalogued says that what others left is known to the caller apart from this
+	// Catalogued: what others left is known to the caller apart from this
 	// store: see Hides.
 	Catalogued bool
 
@@ -31,11 +31,11 @@ type Options struct {
 	// own. Default 1 GiB: few files, and yet space comes back in pieces.
 	SegmentBytes int64
 	// SegmentBlocks bounds the blocks of a segment; 0, the default, means no
-	// bound. CASCADE §III-D uses 256; docs/format.md §1.1 says why we do not.
+	// bound. CASCADE §III-D uses 256; docs/format.md §1.1 has why we do not.
 	SegmentBlocks int
 
 	// Compress has Put encode blocks where that saves pages (lustre/codec), on as
-	// many cores as the process has. What is encoded is read whatever this says.
+	// many cores as the process has. What is encoded is read in any case.
 	Compress bool
 
 	// Readers and Writers bound the file operations that are in the kernel at
@@ -66,12 +66,12 @@ type Options struct {
 	// read, and costs them a second read where they do not cache.
 	Advice Adviser
 
-	// Direct says whether reads and writes go past the page cache, where what
+	// Direct decides whether reads and writes go past the page cache, where what
 	// is read would take the job's memory a second time. Auto finds it out by
 	// a write and a read in Dir, and is Off with an FS of the caller's.
 	// Without it, what was read is dropped from the cache afterwards.
 	Direct Switch
-	// Uring says whether batches are read through io_uring instead of a
+	// Uring decides whether batches are read through io_uring instead of a
 	// thread for each call. It has no effect with an FS of the caller's.
 	Uring Switch
 

@@ -55,7 +55,7 @@ func holds(p tiers.Segment, info block.Info) (format.FileID, error) {
 	return id, nil
 }
 
-// ReadSegment reads a block of any rank from where its owner said it is, straight
+// ReadSegment reads a block of any rank from where its owner put it, straight
 // into dst (len(dst) == info.Size), with one call once the file is open. The
 // file's header must name that file, and the bytes must match the checksums of p
 // and info. When ctx ends first the error is a *Busy, and dst may be written to

@@ -121,7 +121,7 @@ func (s *Store) finish() error {
 	return errors.Join(err, left, sealed)
 }
 
-// retire says that this run has ended, within CloseWait and if nothing of it
+// retire records that this run has ended, within CloseWait and if nothing of it
 // is under way any more.
 func (s *Store) retire() error {
 	s.mu.Lock()

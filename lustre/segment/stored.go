@@ -85,7 +85,7 @@ func (a *access) payloadStart(as format.Payload, dst []byte) (at int) {
 	return at
 }
 
-// unpack makes dst the block whose payload lies in it from at on. why says what
+// unpack makes dst the block whose payload lies in it from at on. why is what
 // is wrong with the bytes, err that they could not be decoded for another
 // reason; both are empty when dst is right.
 func unpack(coder *codec.Coder, info block.Info, as format.Payload, dst []byte, at int) (why string, err error) {

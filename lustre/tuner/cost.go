@@ -16,7 +16,7 @@ type Setting struct {
 	K int `json:"k"` // runs of a level, from 1
 }
 
-// Default is where an index starts that knows nothing of its work.
+// Default is where an index starts that has seen no work.
 var Default = Setting{T: 10, K: 4}
 
 // String names the setting as logs do.

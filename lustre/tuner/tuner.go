@@ -221,7 +221,7 @@ type Decision struct {
 	After   float64 `json:"after"`  // and under To
 }
 
-// Pending reports whether d proposes a change. Tuner.Pending says whether it is
+// Pending reports whether d proposes a change. Tuner.Pending reports whether it is
 // still wanted.
 func (d Decision) Pending() bool { return d.Verdict == Change }
 

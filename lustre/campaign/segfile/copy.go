@@ -25,8 +25,8 @@ func NewCopier(f vfs.File, buf []byte, progress func(int64)) (*Copier, error) {
 	return &Copier{window{f: f, size: size, buf: buf, progress: progress, straight: true}}, nil
 }
 
-// Copy writes the payload of e to w. Errors: ErrCorrupt when it is not what the
-// entry says, or one of the file or of w.
+// Copy writes the payload of e to w. Errors: ErrCorrupt when it does not match
+// the entry, or one of the file or of w.
 func (c *Copier) Copy(e *format.Entry, w io.Writer) error {
 	var crc uint32
 	var werr error

@@ -5,7 +5,7 @@
 //
 // Glossary
 //
-//	hidden  said of an intact entry that readers do not see, for damage before it
+//	hidden  an intact entry that readers do not see, for damage before it
 //
 // The package opens no file, has no opinion on what to do about damage, and does
 // not keep blocks: package campaign repairs, exports and imports with it.

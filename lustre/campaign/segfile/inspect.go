@@ -9,7 +9,7 @@ import (
 	"cascadekv/lustre/segment/format"
 )
 
-// State says how a segment ends.
+// State is how a segment ends.
 type State string
 
 // States of a segment.
@@ -25,7 +25,7 @@ type Entry struct {
 	format.Entry
 	At     int64 // of the entry, from the start of the file
 	Hidden bool  // intact, but behind damage that stops readers
-	Bad    bool  // the payload was read and is not what the entry says
+	Bad    bool  // the payload was read and does not match the entry
 	torn   bool  // readers see that its checksum is wrong
 }
 
@@ -44,7 +44,7 @@ const (
 	BadPayload  = "payload"  // a block's bytes
 	BadID       = "id"       // a block's bytes are not those its id is made from
 	BadFooter   = "footer"   // footer or trailer
-	BadMatch    = "mismatch" // the footer says something else than the frames
+	BadMatch    = "mismatch" // footer and frames differ
 	BadTail     = "tail"     // what a crash leaves behind the last frame, or looks like it
 )
 
@@ -136,7 +136,7 @@ type inspector struct {
 	sealed  bool    // the footer is valid
 	remains bool    // or something is left of one
 	entries []Entry // of the footer
-	count   uint64  // of frames, as the footer says
+	count   uint64  // of frames, by the footer
 	matched int     // entries of the footer that frames have too
 	differ  bool    // one that they did not
 	frames  []inspected

@@ -137,7 +137,7 @@ func (v *verifier) payload(e *Entry, each func(n int64, fn func([]byte)) error) 
 	return flaw{}, nil
 }
 
-// decode hands the block whose payload read delivers to write. why says what is
+// decode hands the block whose payload read delivers to write. why is what is
 // wrong with the payload, err that it could not be looked at.
 func (v *verifier) decode(e *Entry, write func([]byte), read func([]byte) error) (why string, err error) {
 	if v.coder == nil {

@@ -80,7 +80,7 @@ func (in *inspector) padding(fr *inspected, headLen int64) {
 }
 
 // resync finds the next intact frame behind the bad one at off, nil if there is
-// none. A fixed header that still makes sense says where it ends; otherwise
+// none. A fixed header that still makes sense has its length; otherwise
 // every page is looked at.
 func (in *inspector) resync(off int64, number uint64) (*inspected, error) {
 	p, err := in.page(off)
@@ -264,7 +264,7 @@ func (in *inspector) compare(fr *inspected) {
 	fr.entries = nil
 }
 
-// compareCounts checks what the footer says in all against the frames.
+// compareCounts checks the footer's numbers against the frames.
 func (in *inspector) compareCounts() {
 	unknown := 0
 	for _, fr := range in.frames {

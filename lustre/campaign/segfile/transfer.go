@@ -20,7 +20,7 @@ const MaxSealed = 2*format.DraftBytes + 4*format.PageSize
 // the reader allocate is bounded by what it has delivered and by a frame's
 // table, 64 MiB.
 type Transfer struct {
-	From   format.FileID // what the stream says it is
+	From   format.FileID // the identity in the stream
 	Header format.Header
 	Blocks int
 	Names  int   // NAME and DROP

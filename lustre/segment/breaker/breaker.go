@@ -42,8 +42,8 @@ const (
 type outcome int
 
 const (
-	answered  outcome = iota // also with an error that says no
-	silent                   // an error that says that there is no answer
+	answered  outcome = iota // also with an error
+	silent                   // an error that means no answer
 	cancelled                // the caller ended it
 	unknown                  // a success that does not come from where the bytes are
 )
@@ -55,7 +55,7 @@ type flight struct {
 }
 
 // circuit is what is known of one file, or of all reads or writes. The zero
-// value knows nothing bad.
+// value has seen nothing bad.
 type circuit struct {
 	flights  map[*flight]struct{}
 	due      time.Time // none of them hangs before
@@ -130,7 +130,7 @@ func (c *circuit) bad(now time.Time) (bad bool, hangs int) {
 	return c.failures >= BreakAfter || hangs > 0 && !c.good.After(since), hangs
 }
 
-// Refusal says why an operation is not tried.
+// Refusal is the reason that an operation is not tried.
 type Refusal struct {
 	What     string
 	Failures int
@@ -151,7 +151,7 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("not tried: %s; next try %s: check the file system's servers", why, when)
 }
 
-// breaker knows all files and the writes. Not safe for concurrent use.
+// breaker has the circuits of all files and of the writes. Not safe for concurrent use.
 type breaker struct {
 	readers, writers int // operations that may be under way
 	files            map[string]*circuit

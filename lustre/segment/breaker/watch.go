@@ -58,7 +58,7 @@ func (w *FS) Health() tiers.Health {
 
 // judge distinguishes an answer of the file system from silence. Names are another
 // server's business than bytes, and a write can end in the page cache: their
-// success says nothing.
+// success means nothing.
 func judge(op vfs.Op, err error) outcome {
 	if err == nil && (op == vfs.OpStatfs || op == vfs.OpCreate || op == vfs.OpOpen || op == vfs.OpRename || op == vfs.OpWrite) {
 		return unknown
@@ -72,7 +72,7 @@ func judge(op vfs.Op, err error) outcome {
 	return answered
 }
 
-// IsAway reports whether err says that a server cannot be reached.
+// IsAway reports whether err means that a server cannot be reached.
 func IsAway(err error) bool {
 	return slices.ContainsFunc([]error{
 		syscall.ESHUTDOWN, syscall.ETIMEDOUT, syscall.ENOTCONN, syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.ECONNRESET, syscall.ENODEV,

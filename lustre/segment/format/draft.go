@@ -96,7 +96,7 @@ func (d *Draft) Size() int64 { return d.end + footerSize(d.table) }
 
 // WriteFrames writes everything but the footer to w, in order, and returns the
 // footer, which belongs behind it. payload writes the e.Stored bytes of a
-// block; it must fail if they are not what the entry says. An error is one of
+// block; it must fail if they do not match the entry. An error is one of
 // w or of payload.
 func (d *Draft) WriteFrames(w io.Writer, payload func(e *Entry, w io.Writer) error) (footer []byte, err error) {
 	if d.Header.Created.IsZero() {

@@ -30,7 +30,7 @@ const (
 	dropEntrySize  = 24
 )
 
-// Entry is one decoded entry; kind says which fields count.
+// Entry is one decoded entry; the kind decides which fields count.
 type Entry struct {
 	Kind      Kind
 	Info      block.Info // BLOCK; of a NAME the id
@@ -133,7 +133,7 @@ func decodeTable(out []Entry, p []byte, base int64, want int, limit int64) ([]En
 }
 
 // EachEntry calls fn with each of want entries of the table p, with where it starts
-// in the frame and whether this version knows its kind and codec. fn may change
+// in the frame and whether its kind and codec are known. fn may change
 // the entry and must not keep it. base and limit are those of decodeTable. Errors
 // match ErrBadFormat.
 func EachEntry(p []byte, base, limit int64, want int, fn func(e *Entry, off int64, known bool)) error {

@@ -29,7 +29,7 @@ const (
 	TrailerMagic = "CASCEND\n"
 )
 
-// ErrBadFormat says that a file is no segment that this version can read, or that
+// ErrBadFormat is the error for a file that is no segment that this version can read, or that
 // something in it is not as docs/format.md has it. Test with errors.Is.
 var ErrBadFormat = errors.New("segment: not a segment of ours")
 
@@ -44,7 +44,7 @@ func Errorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrBadFormat, fmt.Sprintf(format, args...))
 }
 
-// Header is what the first page of a segment says besides its FileID.
+// Header is the content of a segment's first page besides its FileID.
 type Header struct {
 	Created     time.Time // with nanoseconds
 	Layout      string

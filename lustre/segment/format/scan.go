@@ -38,7 +38,7 @@ func (sc *Scanner) Entries(id FileID) ([]Entry, error) {
 	return sc.ReadFrames(id)
 }
 
-// Begin finds out how large the file is, and that it is what its name says.
+// Begin finds out how large the file is, and that its header matches its name.
 func (sc *Scanner) Begin(id FileID) error {
 	var err error
 	if sc.Size, err = sc.File.Size(); err != nil {
@@ -150,7 +150,7 @@ func (sc *Scanner) ReadFrames(id FileID) ([]Entry, error) {
 	return out, nil
 }
 
-// lookBehind looks for a frame behind the bad one at off that says that the bad
+// lookBehind looks for a frame behind the bad one at off that proves that the bad
 // one was durable. Then it is damaged, and not what a crash left of a write.
 func (sc *Scanner) lookBehind(id FileID, off int64, number uint64) error {
 	for at := off + PageSize; at+PageSize <= sc.Size; at += PageSize {

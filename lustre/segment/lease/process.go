@@ -79,7 +79,7 @@ func isHostByte(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_'
 }
 
-// stat is what /proc/PID/stat says.
+// stat is the content of /proc/PID/stat.
 type stat struct {
 	zombie bool // ended, and nobody has asked how
 	start  uint64

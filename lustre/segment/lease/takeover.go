@@ -46,7 +46,7 @@ func (l *Lease) Owns(one tiers.Part, names []string, r *Round) (own bool, there 
 		}
 		return false, nil, nil
 	case len(all) == 0 && !l.later(one.Incarnation):
-		return false, names, nil // of a program that knows no tokens, and may run
+		return false, names, nil // of a program without tokens, which may run
 	}
 	t, err := l.claim(dir, all)
 	if err == nil {
@@ -237,7 +237,7 @@ func (l *Lease) Drop(one tiers.Part) {
 	delete(l.taken, one)
 }
 
-// Retire says that this run has ended in good order: others need not wait for
+// Retire records that this run has ended in good order: others need not wait for
 // that. A directory that was never used goes.
 func (l *Lease) Retire(used bool) {
 	dir, t := l.Current()

@@ -54,10 +54,10 @@ type Room struct {
 	}
 }
 
-// New makes a Room that knows nothing yet.
+// New makes a Room that has seen nothing yet.
 func New(o Options) *Room { return &Room{o: o} }
 
-// learnLocked notes what statfs says.
+// learnLocked records an answer of statfs.
 func (r *Room) learnLocked(space vfs.Space) {
 	r.mu.space = space
 	switch low, high := marks(r.o.Segment, space.Total); {
