@@ -169,22 +169,17 @@ func (x *exporter) choose(i int, entries []segfile.Entry, from *segfile.Copier) 
 			x.done.Damaged++
 			continue
 		} else if err != nil {
-			x.giveBack(kept)
+			for _, e := range kept { // other segments may give what this one could not
+				if e.Kind == format.KindBlock {
+					x.c.survey.where[e.Info.ID].given = false
+				}
+			}
 			return nil, err
 		}
 		c.given = true
 		kept = append(kept, e.Entry)
 	}
 	return kept, nil
-}
-
-// giveBack lets other segments give what this one could not.
-func (x *exporter) giveBack(entries []format.Entry) {
-	for _, e := range entries {
-		if e.Kind == format.KindBlock {
-			x.c.survey.where[e.Info.ID].given = false
-		}
-	}
 }
 
 // draft writes one segment and the record behind it.

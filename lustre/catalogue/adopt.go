@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cascadekv/internal/block"
@@ -205,29 +206,19 @@ func (t *taking) contents(ctx context.Context, read []index.Segment) iter.Seq2[i
 		var readers sync.WaitGroup
 		defer readers.Wait()
 		defer stop()
-		next, results := make(chan index.Segment), make(chan result)
+		results := make(chan result)
+		var next atomic.Int64
 		for range min(t.c.readers, len(read)) {
 			readers.Go(func() {
-				for s := range next {
-					has, err := t.read(ctx, s)
+				for i := next.Add(1) - 1; i < int64(len(read)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+					has, err := t.read(ctx, read[i])
 					select {
-					case results <- result{s, has, err}:
+					case results <- result{read[i], has, err}:
 					case <-ctx.Done():
-						return
 					}
 				}
 			})
 		}
-		readers.Go(func() {
-			defer close(next)
-			for _, s := range read {
-				select {
-				case next <- s:
-				case <-ctx.Done():
-					return
-				}
-			}
-		})
 		for range read {
 			var r result
 			select {

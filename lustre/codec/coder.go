@@ -29,14 +29,6 @@ func (o Options) withDefaults() Options {
 	return Options{cmp.Or(o.Workers, cpus.Count()), cmp.Or(o.MinSaving, 1.0/8), cmp.Or(o.AlignBytes, 4096)}
 }
 
-func (o Options) check() error {
-	if o.Workers < 1 || o.Workers > 1024 || o.AlignBytes < 1 || !(o.MinSaving > 0 && o.MinSaving < 1) {
-		return fmt.Errorf("%w: %d workers (1 to 1024), saving of %v (above 0, below 1), pages of %d bytes (1 or more)",
-			ErrBadOption, o.Workers, o.MinSaving, o.AlignBytes)
-	}
-	return nil
-}
-
 // Coder encodes and decodes. All methods may be called by any number of
 // goroutines; those beyond Workers wait, but reads never for writes.
 type Coder struct {
@@ -50,8 +42,9 @@ type Coder struct {
 // New returns a Coder. Errors: ErrBadOption.
 func New(o Options) (*Coder, error) {
 	o = o.withDefaults()
-	if err := o.check(); err != nil {
-		return nil, err
+	if o.Workers < 1 || o.Workers > 1024 || o.AlignBytes < 1 || !(o.MinSaving > 0 && o.MinSaving < 1) {
+		return nil, fmt.Errorf("%w: %d workers (1 to 1024), saving of %v (above 0, below 1), pages of %d bytes (1 or more)",
+			ErrBadOption, o.Workers, o.MinSaving, o.AlignBytes)
 	}
 	return &Coder{opt: o, encoders: newPool(o.Workers), decoders: newPool(o.Workers)}, nil
 }

@@ -113,9 +113,13 @@ func openHome(fs vfs.FS, dir, campaign string) (h *home, kept error, err error) 
 		return nil, nil, err
 	}
 	h = &home{fs: fs, dir: dir}
-	p, kept := readFile(fs, fs.PathJoin(dir, headerName))
+	f, kept := fs.Open(fs.PathJoin(dir, headerName))
 	if kept == nil {
-		h.head, kept = decodeHeader(p)
+		var p []byte
+		p, kept = io.ReadAll(io.LimitReader(f, headerSize+1))
+		if kept = errors.Join(kept, f.Close()); kept == nil {
+			h.head, kept = decodeHeader(p)
+		}
 	}
 	want := sha256.Sum256([]byte(campaign))
 	if kept == nil && h.head.campaign != want {
@@ -129,15 +133,6 @@ func openHome(fs vfs.FS, dir, campaign string) (h *home, kept error, err error) 
 	}
 	h.tidy()
 	return h, kept, nil
-}
-
-func readFile(fs vfs.FS, path string) ([]byte, error) {
-	f, err := fs.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	p, err := io.ReadAll(io.LimitReader(f, headerSize+1))
-	return p, errors.Join(err, f.Close())
 }
 
 // renew turns to a new, empty database, whose number no other had.

@@ -18,8 +18,7 @@
 //	Parse       reads the options of an "lfs setstripe" line; Layout.Options
 //	            writes them
 //	Encode      makes the bytes of a request, Decode reads those of an answer
-//	SetDefault  gives a directory the layout of its new files, and reads back
-//	            what was granted
+//	SetDefault  gives a directory the layout of its new files
 //	Read        what a file or directory has
 //	Striper     does all this for the segments of one incarnation
 //	Adviser     informs servers of what will be read soon

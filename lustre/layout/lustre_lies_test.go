@@ -55,7 +55,7 @@ func TestLustreSaysYesAndDoesNot(t *testing.T) {
 		}
 		defer f.Close()
 		r := Report{Path: f.Name(), Asked: Layout{[]Component{{End: EOF, Count: 2}}}}
-		if err := ask(int(f.Fd()), &r); err != nil {
+		if err := askFor(int(f.Fd()), &r); err != nil {
 			t.Fatalf("it says no by now: %v", err)
 		}
 		if err := readBack(&r); err != nil {
@@ -68,7 +68,7 @@ func TestLustreSaysYesAndDoesNot(t *testing.T) {
 		if err := os.Mkdir(sub, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := SetDefault(sub, asked); err != nil {
+		if _, err := setDefault(sub, asked); err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join(sub, "f")
@@ -140,7 +140,7 @@ func TestLustreDefaultOfOnesOwnDirectory(t *testing.T) {
 			withoutResource(t, func() {
 				if fileErr = unix.Setfsuid(user); fileErr == nil {
 					ofFile, fileErr = closed(createFile(filepath.Join(sub, "asked"), 0o600, c.asked))
-					_, defaultErr = SetDefault(sub, c.asked)
+					_, defaultErr = setDefault(sub, c.asked)
 					inherited, inheritedErr = closed(createFile(filepath.Join(sub, "inherits"), 0o600, Layout{}))
 				}
 			})

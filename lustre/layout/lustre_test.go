@@ -153,7 +153,7 @@ func sameDefault(t *testing.T, dir, name, line string, asked Layout) {
 			t.Fatal(err)
 		}
 	}
-	r, err := SetDefault(ours, asked)
+	r, err := setDefault(ours, asked)
 	if err != nil || !r.OK() || !r.Striped {
 		t.Fatalf("default: %v, %v", r, err)
 	}
@@ -259,7 +259,7 @@ func TestLustrePools(t *testing.T) {
 		if len(r.Differences) != 1 || r.Differences[0].Kind != NoPool {
 			t.Errorf("%v", r)
 		}
-		if r, err = SetDefault(dir, Plain(1, 0, "nosuchpool")); err != nil || len(r.Differences) != 1 || r.Differences[0].Kind != NoPool {
+		if r, err = setDefault(dir, Plain(1, 0, "nosuchpool")); err != nil || len(r.Differences) != 1 || r.Differences[0].Kind != NoPool {
 			t.Errorf("default: %v, %v", r, err)
 		}
 	})
@@ -308,7 +308,7 @@ func TestLustreRefusedFileIsRemoved(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := SetDefault(dir, Plain(1, 0, "")); err != nil {
+	if _, err := setDefault(dir, Plain(1, 0, "")); err != nil {
 		t.Fatal(err)
 	}
 	tooMany := Layout{}
@@ -333,7 +333,7 @@ func TestLustreSecondRequestIsRefused(t *testing.T) {
 	}
 	defer f.Close()
 	r := Report{Path: path, Asked: Plain(2, 8<<20, "")}
-	if err := ask(int(f.Fd()), &r); !errors.Is(err, ErrRefused) || !errors.Is(err, unix.EEXIST) {
+	if err := askFor(int(f.Fd()), &r); !errors.Is(err, ErrRefused) || !errors.Is(err, unix.EEXIST) {
 		t.Errorf("%v", err)
 	}
 	if g, err := Read(path); err != nil || g.Parts[0].Count != 1 || g.Parts[0].Size != 1<<20 {
@@ -346,7 +346,7 @@ func TestLustreDirectoryWithoutDefault(t *testing.T) {
 	if _, err := Read(dir); !errors.Is(err, ErrNoLayout) {
 		t.Errorf("no default: %v", err)
 	}
-	r, err := SetDefault(dir, Layout{})
+	r, err := setDefault(dir, Layout{})
 	if err != nil || !r.Striped || !r.OK() || len(r.Granted.Parts) != 0 {
 		t.Errorf("nothing asked for: %v, %v", r, err)
 	}

@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -49,7 +50,7 @@ func create(path string, perm uint32, r *Report) (int, error) {
 		return -1, err
 	}
 	if !r.Asked.IsZero() {
-		err = ask(fd, r)
+		err = askFor(fd, r)
 		unix.Close(fd) // nothing was written
 		fd = -1
 		if err == nil {
@@ -127,4 +128,41 @@ func (r Report) String() string {
 		s += "; " + d.String()
 	}
 	return strings.TrimSpace(s)
+}
+
+// setDefault is SetDefault with a report on what the directory has then.
+func setDefault(dir string, asked Layout) (Report, error) {
+	r := Report{Path: dir, Asked: asked}
+	err := SetDefault(dir, asked)
+	if errors.Is(err, ErrRefused) {
+		r.Striped, r.Err = true, err
+	}
+	if err == nil {
+		err = readBack(&r)
+	}
+	return r, err
+}
+
+// askFor is ask for what a report has been asked for.
+func askFor(fd int, r *Report) error {
+	err := ask(fd, r.Path, r.Asked)
+	if errors.Is(err, ErrRefused) {
+		r.Striped, r.Err = true, err
+	}
+	return err
+}
+
+// readBack fills r with what the file or directory has.
+func readBack(r *Report) error {
+	granted, err := Read(r.Path)
+	switch {
+	case errors.Is(err, ErrNotLustre):
+		return nil
+	case err != nil && !errors.Is(err, ErrNoLayout):
+		r.Striped, r.Err = true, err
+		return err
+	}
+	r.Striped, r.Granted = true, granted
+	r.compare()
+	return nil
 }

@@ -11,52 +11,32 @@ import (
 
 // SetDefault gives the directory a layout for the files that will be made in
 // it. Files and directories that it has keep theirs. The zero layout changes
-// nothing; the report then has the default that is there, if any. The error
-// matches ErrRefused when Lustre does not take the layout.
-func SetDefault(dir string, asked Layout) (Report, error) {
-	r := Report{Path: dir, Asked: asked}
+// nothing, nor does any on a file system without stripes. The error matches
+// ErrRefused when Lustre does not take the layout.
+func SetDefault(dir string, asked Layout) error {
 	if err := asked.Validate(); err != nil {
-		return r, err
+		return err
 	}
 	fd, err := open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return r, err
+		return err
 	}
 	defer unix.Close(fd) // only read
-	if err := ask(fd, &r); err != nil {
-		return r, err
-	}
-	return r, readBack(&r)
+	return ask(fd, dir, asked)
 }
 
-// ask passes r.Asked to the kernel. A file system without stripes is no error.
-func ask(fd int, r *Report) error {
-	if r.Asked.IsZero() {
+// ask passes a layout to the kernel. A file system without stripes is no error.
+func ask(fd int, path string, asked Layout) error {
+	if asked.IsZero() {
 		return nil
 	}
-	b, err := r.Asked.Encode()
+	b, err := asked.Encode()
 	if err != nil {
 		return err
 	}
-	if err = set(fd, b, r.Asked.Composite()); err != nil && !isUnstriped(err) {
-		r.Striped, r.Err = true, &RefusedError{r.Path, r.Asked, err}
-		return r.Err
+	if err = set(fd, b, asked.Composite()); err != nil && !isUnstriped(err) {
+		return &RefusedError{path, asked, err}
 	}
-	return nil
-}
-
-// readBack fills r with what the file or directory has.
-func readBack(r *Report) error {
-	granted, err := Read(r.Path)
-	switch {
-	case errors.Is(err, ErrNotLustre):
-		return nil
-	case err != nil && !errors.Is(err, ErrNoLayout):
-		r.Striped, r.Err = true, err
-		return err
-	}
-	r.Striped, r.Granted = true, granted
-	r.compare()
 	return nil
 }
 

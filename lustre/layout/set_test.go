@@ -33,7 +33,7 @@ func TestElsewhereNothingIsStriped(t *testing.T) {
 	for name, dir := range unstriped(t) {
 		for what, asked := range map[string]Layout{"plain": plain, "composite": pfl, "nothing": {}} {
 			t.Run(name+"/"+what, func(t *testing.T) {
-				r, err := SetDefault(dir, asked)
+				r, err := setDefault(dir, asked)
 				if err != nil || r.Striped || !r.OK() {
 					t.Errorf("directory: %+v, %v", r, err)
 				}
@@ -118,10 +118,10 @@ func TestCreateErrors(t *testing.T) {
 	if _, _, err := createFile(filepath.Join(dir, "no", "f"), 0o600, Layout{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
 	}
-	if _, err := SetDefault(path, Plain(1, 0, "")); !errors.Is(err, unix.ENOTDIR) {
+	if _, err := setDefault(path, Plain(1, 0, "")); !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("no directory: %v", err)
 	}
-	if _, err := SetDefault(dir, Plain(-5, 0, "")); !errors.Is(err, ErrOption) {
+	if _, err := setDefault(dir, Plain(-5, 0, "")); !errors.Is(err, ErrOption) {
 		t.Errorf("a default that cannot be: %v", err)
 	}
 	if _, err := Detect(filepath.Join(dir, "no")); !errors.Is(err, os.ErrNotExist) {

@@ -330,19 +330,6 @@ func (x *index) Older(records []format.Record) []bool {
 	return older
 }
 
-// unused returns the files that nobody can be reading or writing any more.
-func (x *index) unused() []*file {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	var out []*file
-	for f := range x.files {
-		if f.users == 0 && !f.removing {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
 func (x *index) unuseLocked(f *file) {
 	f.users--
 	if f.users == 0 && f.done && f.live == 0 {

@@ -218,7 +218,15 @@ func (s *Store) Close() error {
 	s.jobs++ // the final write, which ends it
 	s.mu.Unlock()
 	err := s.finish()
-	for _, f := range s.unused() {
+	var unused []*file // nobody can be reading or writing these
+	s.mu.Lock()
+	for f := range s.files {
+		if f.users == 0 && !f.removing {
+			unused = append(unused, f)
+		}
+	}
+	s.mu.Unlock()
+	for _, f := range unused {
 		err = errors.Join(err, f.close())
 	}
 	for _, h := range s.handles.stop() {

@@ -17,8 +17,14 @@ import (
 // names were listed, after taking it over if its owner has ended and it may. It
 // returns the names that lie there then. r remembers which runs have ended.
 func (l *Lease) Owns(one tiers.Part, names []string, r *Round) (own bool, there []string, err error) {
-	if one.Rank != l.o.Rank && !l.mayAdopt(one, r) {
-		return l.hasTaken(one), names, nil
+	l.mu.Lock()
+	_, taken := l.taken[one]
+	// One of another rank number that happens to have this run's is left to others:
+	// a token there would be the same for both.
+	mayAdopt := one.Rank == l.o.Rank || r.AdoptOrphans && one.Incarnation != l.incarnation
+	l.mu.Unlock()
+	if !mayAdopt {
+		return taken, names, nil
 	}
 	dir := filepath.Join(l.o.Dir, format.Dir(one))
 	all := Tokens(names)
@@ -62,15 +68,6 @@ func (l *Lease) Owns(one tiers.Part, names []string, r *Round) (own bool, there 
 	return true, names, nil
 }
 
-// mayAdopt reports whether one, of another rank number, is taken over when it
-// has ended. One that happens to have this run's number is left to others: a
-// token there would be the same for both.
-func (l *Lease) mayAdopt(one tiers.Part, r *Round) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return r.AdoptOrphans && one.Incarnation != l.incarnation
-}
-
 // look lists a directory and the tokens in it. A listing may miss a file that is
 // being renamed, but not two in a row: there is a minute between two renewals.
 func (l *Lease) look(dir string) (names []string, all []Token, err error) {
@@ -90,14 +87,6 @@ func (l *Lease) noteTaken(one tiers.Part, t Token) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.taken[one] = t
-}
-
-// hasTaken reports whether one was taken over by this run.
-func (l *Lease) hasTaken(one tiers.Part) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, taken := l.taken[one]
-	return taken
 }
 
 // ended reports whether the run that t names, a token in the directory of one, can

@@ -159,25 +159,20 @@ func (g *Guard) check(path string, st vfs.Stat) error {
 // ask finds out which user the file system takes this one for: a server may make
 // another of it, as Lustre does of root. It is asked once.
 func (g *Guard) ask() Users {
-	uid, err := g.uid()
+	path := filepath.Join(g.dir, g.name)
+	var st vfs.Stat
+	f, err := vfs.OS{}.Create(path, 0o600)
+	if err == nil {
+		st, err = vfs.StatOf(f)
+		err = errors.Join(err, f.Close(), vfs.OS{}.Remove(path))
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.asked = true
-	if err == nil && uid != g.trust.UID && !slices.Contains(g.trust.Also, uid) {
-		g.trust.Also = append(slices.Clone(g.trust.Also), uid)
+	if err == nil && st.UID != g.trust.UID && !slices.Contains(g.trust.Also, st.UID) {
+		g.trust.Also = append(slices.Clone(g.trust.Also), st.UID)
 	}
 	return g.trust
-}
-
-// uid makes a file and looks whose it is.
-func (g *Guard) uid() (uint32, error) {
-	path := filepath.Join(g.dir, g.name)
-	f, err := vfs.OS{}.Create(path, 0o600)
-	if err != nil {
-		return 0, err
-	}
-	st, err := vfs.StatOf(f)
-	return st.UID, errors.Join(err, f.Close(), vfs.OS{}.Remove(path))
 }
 
 // IsRefused reports whether err means that a file was not read because of whose it
