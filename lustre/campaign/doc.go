@@ -12,14 +12,6 @@
 //	aside      under a name that readers pass over: *.damaged
 //	stream     a campaign in one tar file, for a pipe or an archive
 //
-// Duties
-//
-//	List    what lies in the campaign, and how much of it is live
-//	Check   every finding, with its place and its remedy; reads only
-//	Repair  salvages what Check found damaged and moves the damaged file aside
-//	Export  writes a stream of sealed segments with what was asked for
-//	Import  verifies a stream and publishes its segments one by one
-//
 // Repair never changes a byte of a file, never makes up an entry and does
 // nothing to segments while one of them may have a writer. Import never overwrites, and publishes a
 // segment only when every byte of it has been verified. Both publish as ranks

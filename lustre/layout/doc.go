@@ -13,16 +13,6 @@
 //	Granted    what a file or directory has
 //	Report     the one held against the other
 //
-// Duties
-//
-//	Parse       reads the options of an "lfs setstripe" line; Layout.Options
-//	            writes them
-//	Encode      makes the bytes of a request, Decode reads those of an answer
-//	SetDefault  gives a directory the layout of its new files
-//	Read        what a file or directory has
-//	Striper     does all this for the segments of one incarnation
-//	Adviser     informs servers of what will be read soon
-//
 // A request that succeeds is no proof: Lustre gives fewer stripes when it has
 // fewer OSTs, an administrator may have it ignore requests, and a second
 // request for one file is dropped. So the answer is always read, from the
