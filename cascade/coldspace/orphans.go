@@ -171,7 +171,7 @@ func (cs *Space) due() []orphan {
 // while somebody owns it.
 func (cs *Space) AdoptOrphan(ctx context.Context, p tiers.Part) (residency.RecoverStats, bool, error) {
 	a := cs.others.NewAdoption()
-	inherited, err := cs.state.Cold.Files.Inherit(ctx, p, a.Gather)
+	inherited, err := cs.state.Cold.Files.AdoptOrphan(ctx, p, a.Gather)
 	if err == nil && inherited {
 		cs.state.Mu.Lock()
 		if cs.guarded.Orphans.taken == nil {

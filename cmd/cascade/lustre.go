@@ -145,21 +145,20 @@ func tryLayout(dir string, asked layout.Layout) (_ *grantedTrial, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(own)) }()
 	t := &grantedTrial{Differences: []string{}}
-	if _, err := layout.SetDefault(own, asked); err != nil {
-		t.Differences = append(t.Differences, err.Error())
-	}
-	f, r, err := layout.Create(filepath.Join(own, "file"), 0o600, asked)
-	if errors.Is(err, layout.ErrRefused) {
-		t.Differences = append(t.Differences, err.Error())
-		return t, nil
-	} else if err != nil {
+	striper, path := layout.NewStriper(asked, nil), filepath.Join(own, "file")
+	striper.Prepare(own)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		return nil, fmt.Errorf("lustre plan --try: %w", err)
 	}
-	t.Granted = r.Granted.String()
+	t.Granted = striper.Describe(path)
+	r, _ := striper.Last()
+	if r.Err != nil {
+		t.Differences = append(t.Differences, r.Err.Error())
+	}
 	for _, d := range r.Differences {
 		t.Differences = append(t.Differences, d.String())
 	}
-	return t, f.Close()
+	return t, nil
 }
 
 // kindOf is the file system in words.
