@@ -20,7 +20,6 @@ var exceptions = map[string][]string{
 	},
 	glossaries: {
 		"cascade",
-		"internal/server",
 		"lustre/campaign",
 		"lustre/catalogue",
 		"tiers",
