@@ -48,69 +48,58 @@ type hookedFile struct {
 	ask  hook
 }
 
-func (h hooked) file(f File, path string, err error) (File, error) {
+// asked does what the hook lets go ahead.
+func asked[T any](ask hook, c Call, do func() (T, error)) (result T, err error) {
+	if _, err := ask(c); err != nil {
+		return result, err
+	}
+	return do()
+}
+
+// do is asked for what has no result but its error.
+func (h hook) do(c Call, do func() error) error {
+	_, err := asked(h, c, func() (struct{}, error) { return struct{}{}, do() })
+	return err
+}
+
+func (h hooked) file(c Call, open func() (File, error)) (File, error) {
+	f, err := asked(h.ask, c, open)
 	if err != nil {
 		return nil, err
 	}
-	return &hookedFile{f, path, h.ask}, nil
+	return &hookedFile{f, c.Path, h.ask}, nil
 }
 
 func (h hooked) Create(path string, perm uint32) (File, error) {
-	if _, err := h.ask(Call{Op: OpCreate, Path: path}); err != nil {
-		return nil, err
-	}
-	f, err := h.FS.Create(path, perm)
-	return h.file(f, path, err)
+	return h.file(Call{Op: OpCreate, Path: path}, func() (File, error) { return h.FS.Create(path, perm) })
 }
 
 func (h hooked) Open(path string) (File, error) {
-	if _, err := h.ask(Call{Op: OpOpen, Path: path}); err != nil {
-		return nil, err
-	}
-	f, err := h.FS.Open(path)
-	return h.file(f, path, err)
+	return h.file(Call{Op: OpOpen, Path: path}, func() (File, error) { return h.FS.Open(path) })
 }
 
 func (h hooked) Rename(from, to string) error {
-	if _, err := h.ask(Call{Op: OpRename, Path: from, To: to}); err != nil {
-		return err
-	}
-	return h.FS.Rename(from, to)
+	return h.ask.do(Call{Op: OpRename, Path: from, To: to}, func() error { return h.FS.Rename(from, to) })
 }
 
 func (h hooked) Remove(path string) error {
-	if _, err := h.ask(Call{Op: OpRemove, Path: path}); err != nil {
-		return err
-	}
-	return h.FS.Remove(path)
+	return h.ask.do(Call{Op: OpRemove, Path: path}, func() error { return h.FS.Remove(path) })
 }
 
 func (h hooked) Mkdir(path string, perm uint32) error {
-	if _, err := h.ask(Call{Op: OpMkdir, Path: path}); err != nil {
-		return err
-	}
-	return h.FS.Mkdir(path, perm)
+	return h.ask.do(Call{Op: OpMkdir, Path: path}, func() error { return h.FS.Mkdir(path, perm) })
 }
 
 func (h hooked) Rmdir(path string) error {
-	if _, err := h.ask(Call{Op: OpRmdir, Path: path}); err != nil {
-		return err
-	}
-	return h.FS.Rmdir(path)
+	return h.ask.do(Call{Op: OpRmdir, Path: path}, func() error { return h.FS.Rmdir(path) })
 }
 
 func (h hooked) ReadDir(path string) ([]string, error) {
-	if _, err := h.ask(Call{Op: OpReadDir, Path: path}); err != nil {
-		return nil, err
-	}
-	return h.FS.ReadDir(path)
+	return asked(h.ask, Call{Op: OpReadDir, Path: path}, func() ([]string, error) { return h.FS.ReadDir(path) })
 }
 
 func (h hooked) Statfs(path string) (Space, error) {
-	if _, err := h.ask(Call{Op: OpStatfs, Path: path}); err != nil {
-		return Space{}, err
-	}
-	return h.FS.Statfs(path)
+	return asked(h.ask, Call{Op: OpStatfs, Path: path}, func() (Space, error) { return h.FS.Statfs(path) })
 }
 
 func (f *hookedFile) Pread(p []byte, off int64) (int, error) {
@@ -166,18 +155,10 @@ func head(bufs [][]byte, n int64) [][]byte {
 	return out
 }
 
-func (f *hookedFile) Sync() error {
-	if _, err := f.ask(Call{Op: OpSync, Path: f.path}); err != nil {
-		return err
-	}
-	return f.File.Sync()
-}
+func (f *hookedFile) Sync() error { return f.ask.do(Call{Op: OpSync, Path: f.path}, f.File.Sync) }
 
 func (f *hookedFile) Size() (int64, error) {
-	if _, err := f.ask(Call{Op: OpSize, Path: f.path}); err != nil {
-		return 0, err
-	}
-	return f.File.Size()
+	return asked(f.ask, Call{Op: OpSize, Path: f.path}, f.File.Size)
 }
 
 func (f *hookedFile) Close() error {
