@@ -264,12 +264,12 @@ func (n *Node) readFrom(ctx, caller context.Context, s *directory.Statement, dst
 
 // where asks an owner for its newest statement.
 func (n *Node) where(ctx context.Context, s *directory.Statement) (*directory.Statement, error) {
-	var is oneStatement
+	var is directory.Statement
 	answer, err := n.call(ctx, s.Owner, kindWhere, &keysMessage{Namespace: s.Name.Namespace, Keys: []string{s.Name.Key}})
 	if err == nil {
 		err = decode(answer, &is)
 	}
-	return (*directory.Statement)(&is), err
+	return &is, err
 }
 
 // Invalidate reports to the homes of a statement, without waiting, that what it says of
@@ -280,7 +280,7 @@ func (n *Node) Invalidate(s directory.Statement) {
 			n.dir.Invalidate(s)
 			continue
 		}
-		n.start(func() { _, _ = n.call(n.work, h, kindInvalidate, (*oneStatement)(&s)) }) // the next reader finds out too
+		n.start(func() { _, _ = n.call(n.work, h, kindInvalidate, &s) }) // the next reader finds out too
 	}
 }
 

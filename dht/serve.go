@@ -113,7 +113,7 @@ func (s server) where(body []byte) ([]byte, error) {
 	}
 	st := s.n.local.State(m.Namespace, m.Keys[0])
 	st.Owner, st.Incarnation = s.n.self, s.n.o.Incarnation
-	return reply((*oneStatement)(&st))
+	return reply(&st)
 }
 
 func (s server) delete(ctx context.Context, body []byte) ([]byte, error) {
@@ -144,11 +144,11 @@ func (s server) notify(k kind, body []byte) error {
 		}
 		s.n.local.Touched(m.Namespace, m.Keys)
 	case kindInvalidate:
-		var m oneStatement
+		var m directory.Statement
 		if err := decode(body, &m); err != nil {
 			return err
 		}
-		s.n.dir.Invalidate(directory.Statement(m))
+		s.n.dir.Invalidate(m)
 	case kindClear:
 		var m clearMessage
 		if err := decode(body, &m); err != nil {
