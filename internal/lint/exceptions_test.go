@@ -14,7 +14,6 @@ var exceptions = map[string][]string{
 	},
 	glossaries: {
 		"cascade",
-		"internal/server",
 	},
 	references: {
 		"cascade",
