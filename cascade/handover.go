@@ -25,7 +25,7 @@ func (s *Store) takeClaimsLocked() {
 	if m == nil {
 		return
 	}
-	for _, r := range m.Tier.Claimed() {
+	for _, r := range m.Tier.KeptRanges() {
 		var c keptRange
 		switch {
 		case r.Pin != nil:
