@@ -132,13 +132,13 @@ func TestDamageOnADevice(t *testing.T) {
 	if tier := r.want("drained", data(1, size)); tier != "host" {
 		t.Errorf("a drained block came from %s", tier)
 	}
-	v, err := r.GetUnverified(t.Context(), "ns", "demoted")
+	v, err := r.Get(t.Context(), "ns", "demoted", Unverified)
 	if err != nil {
 		t.Fatal(err)
 	}
 	v.Release()
 	damage("demoted", data(2, size))
-	if v, err := r.GetUnverified(t.Context(), "ns", "demoted"); err != nil || !bytes.Equal(v.Bytes(), data(2, size)) {
+	if v, err := r.Get(t.Context(), "ns", "demoted", Unverified); err != nil || !bytes.Equal(v.Bytes(), data(2, size)) {
 		t.Errorf("a copy that is read for a socket: %v", err)
 	} else {
 		v.Release()

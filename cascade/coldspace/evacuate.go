@@ -51,7 +51,7 @@ func (cs *Space) Evacuate(ctx context.Context) bool {
 			cs.state.VanishLocked(b)
 		}
 	}
-	cs.state.Mu.ColdDown = cs.state.Now() // what is dirty now should not wait
+	cs.state.Mu.Writes.ColdDown = cs.state.Now() // what is dirty now should not wait
 	cs.state.WakeCleanerLocked(false)
 	return true
 }

@@ -18,8 +18,8 @@ func (s *State) Buffer(size int64) (bytes []byte, free func(), err error) {
 	if size == 0 {
 		return nil, func() {}, nil
 	}
-	if s.readBuffers != nil {
-		if bytes, free, ok := s.readBuffers(size); ok {
+	if s.ReadBuffers != nil {
+		if bytes, free, ok := s.ReadBuffers(size); ok {
 			return bytes, free, nil
 		}
 	}
@@ -68,7 +68,7 @@ func (v *View) Sound(ctx context.Context) (err error) {
 // Check is Sound, once, for a view that is handed out: false when it must not be
 // used, and withdrawn when its bytes are bad. Without verify it sees to Bytes only.
 func (v *View) Check(ctx context.Context, verify bool) bool {
-	if v.checked || v.level == nil || v.bytes != nil && !(verify && v.state.Verify) {
+	if v.checked || v.level == nil || v.bytes != nil && !(verify && !v.state.SkipVerify) {
 		return true
 	}
 	err := v.Sound(ctx)

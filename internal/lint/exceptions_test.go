@@ -14,7 +14,6 @@ var exceptions = map[string][]string{
 		"tiers",
 	},
 	"type size": {
-		"cascade",
 		"lustre/campaign",
 	},
 	glossaries: {
