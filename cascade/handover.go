@@ -35,7 +35,7 @@ func (c *Claims) takeLocked() {
 	if m == nil {
 		return
 	}
-	for _, r := range m.Memory.Claimed() {
+	for _, r := range m.Memory.KeptRanges() {
 		var k keptRange
 		switch {
 		case r.Pin != nil:

@@ -23,7 +23,7 @@ func (cs *Space) NoteFullLocked() {
 // UsedBelow is what the cold tier takes for this rank, in bytes.
 func (cs *Space) UsedBelow() int64 {
 	u := cs.state.Cold.Files.Usage()
-	return u.Used - u.Foreign
+	return u.Used - u.OtherOwners
 }
 
 // mergeBudget is coldBudget for who does not hold the mutex.

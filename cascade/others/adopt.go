@@ -108,7 +108,7 @@ func (a *Adoption) take(e tiers.Entry) {
 	if !known {
 		a.count(1, 0, e.Info.Size)
 	}
-	a.place(b, e.Foreign)
+	a.place(b, e.OtherOwner)
 	for _, n := range names {
 		x.state.BindRecordedLocked(n, b)
 	}

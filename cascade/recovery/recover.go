@@ -79,7 +79,7 @@ func (rc *Recoverer) recoverEntryLocked(r *recovery, e tiers.Entry, m *residency
 	case b == nil:
 		return
 	case m == nil:
-		b.Cold, b.Below.OtherOwner = true, e.Foreign
+		b.Cold, b.Below.OtherOwner = true, e.OtherOwner
 	case !b.In(m.Index):
 		if len(e.Names) > 0 {
 			b.Fingerprint = residency.Fingerprint(e.Names[0].Namespace, e.Names[0].Key)

@@ -145,7 +145,7 @@ func (ix *Index) Held() (blocks, bytes int64) {
 
 // EndHolds ends the shared index, so that clients hold nothing more, and returns
 // what they do hold. The index is made anew when it is asked for.
-func (ix *Index) EndHolds() []tiers.Claim {
+func (ix *Index) EndHolds() []tiers.HeldRange {
 	ix.state.Mu.Lock()
 	ix.CloseIndexLocked()
 	ix.state.Mu.Unlock()
@@ -153,5 +153,5 @@ func (ix *Index) EndHolds() []tiers.Claim {
 	if m == nil {
 		return nil
 	}
-	return m.Memory.Claims()
+	return m.Memory.HeldRanges()
 }

@@ -10,7 +10,6 @@ import (
 var exceptions = map[string][]string{
 	"names": {
 		"cascade",
-		"tiers",
 	},
 	glossaries: {
 		"cascade",
