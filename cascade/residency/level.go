@@ -83,6 +83,12 @@ func (o *Order) Find(ok func(*Block) bool) *Block {
 	return nil
 }
 
+// AdmitsLocked reports whether the policy lets a block that has come up from below
+// enter a level.
+func (s *State) AdmitsLocked(b *Block, m *Level) bool {
+	return m.Policy.Admit(s.Age(), s.MetaLocked(b))
+}
+
 // The invariant of residence: in each memory tier, the holds on a block are its
 // busy holds (views and copies) plus those of the chain graph: see names.Graph.
 
