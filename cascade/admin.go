@@ -6,63 +6,40 @@ import (
 	"slices"
 	"time"
 
-	"cascadekv/cascade/tombstones"
+	"cascadekv/cascade/residency"
 	"cascadekv/tiers"
 )
 
 // Stat describes a visible name; false when there is none. Of a name that only
 // other ranks have it describes what they published.
 func (s *Store) Stat(ctx context.Context, ns, key string) (NameInfo, bool) {
-	info, ok := s.statHere(ns, key)
+	info, ok := s.here.stat(ns, key)
 	if ok {
 		return info, ok
 	}
-	copies := s.locatedOne(ctx, ns, key)
+	copies := s.others.LocatedOne(ctx, ns, key)
 	if copies == nil {
 		return NameInfo{}, false
 	}
 	st := copies[0]
 	return NameInfo{
 		ID: st.Info.ID, Size: st.Info.Size, Parent: st.Name.Parent, Depth: st.Name.Depth, Refs: 1,
-		Tiers: []string{s.servedFrom(copies)}, Prefix: st.Name.Prefix, Expires: st.Name.Expires,
+		Tiers: []string{s.others.ServedFrom(copies)}, Prefix: st.Name.Prefix, Expires: st.Name.Expires,
 	}, true
-}
-
-func (s *Store) statHere(ns, key string) (NameInfo, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.lookupLocked(ns, key)
-	if n == nil {
-		return NameInfo{}, false
-	}
-	b := stateOf(n)
-	info := NameInfo{
-		ID: b.Info.ID, Size: b.Info.Size, Parent: n.ParentKey(), Depth: n.Depth(),
-		Refs: len(b.Names()), Prefix: n.Prefix(), Expires: n.Expires(), Dirty: b.dirty(),
-	}
-	for _, m := range s.mem {
-		if b.In(m.index) {
-			info.Tiers = append(info.Tiers, m.stats.Name)
-		}
-	}
-	if b.cold {
-		info.Tiers = append(info.Tiers, s.coldStats.Name)
-	}
-	return info, true
 }
 
 // Delete withdraws a name from all ranks; its block goes with its last name. It
 // reports whether the name was visible. Ranks that do not answer before ctx
 // ends keep their copies until they do: docs/protocol.md.
 func (s *Store) Delete(ctx context.Context, ns, key string) bool {
-	left := s.catalogued(ns, []string{key})[0] != nil
-	visible, stamp := s.deleteHere(ns, key)
+	left := s.others.Catalogued(ns, []string{key})[0] != nil
+	visible, stamp := s.here.delete(ns, key)
 	visible = visible || left
-	if s.peers == nil {
+	if s.others.Peers == nil {
 		return visible
 	}
-	visible = visible || s.peers.Locate(ctx, ns, []string{key})[0] != nil
-	if err := s.peers.Delete(ctx, ns, key, stamp); err != nil {
+	visible = visible || s.others.Peers.Locate(ctx, ns, []string{key})[0] != nil
+	if err := s.others.Peers.Delete(ctx, ns, key, stamp); err != nil {
 		s.warn("not all ranks have deleted", "key", key, "err", err)
 	}
 	return visible
@@ -72,106 +49,42 @@ func (s *Store) Delete(ctx context.Context, ns, key string) bool {
 // chooses how many commands there are, and how many keys each has.
 func (s *Store) warn(what string, args ...any) {
 	if n, ok := s.limited.Allow(what); ok {
-		s.log.Warn(what, append(args, "suppressed", n)...)
+		s.state.Log.Warn(what, append(args, "suppressed", n)...)
 	}
-}
-
-// deleteHere withdraws a name from this rank and returns a stamp that no
-// earlier put has passed.
-func (s *Store) deleteHere(ns, key string) (visible bool, stamp uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := s.lookupLocked(ns, key); n != nil {
-		s.unbindLocked(n)
-		s.wakeWaitersLocked()
-		visible = true
-	}
-	stamp = s.tickLocked()
-	s.invalidateLocked(nameID{ns, key}, stamp)
-	return visible, stamp
 }
 
 // Expire sets when a visible name ends; the zero time means never. It reports
 // whether there was such a name, on whatever rank.
 func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
-	if s.expireHere(ns, key, at) || s.raise(ctx, ns, key) && s.expireHere(ns, key, at) {
+	if s.here.expire(ns, key, at) || s.raise(ctx, ns, key) && s.here.expire(ns, key, at) {
 		return true
 	}
-	if s.peers == nil {
+	if s.others.Peers == nil {
 		return false
 	}
-	found, err := s.peers.Expire(ctx, ns, key, at)
+	found, err := s.others.Peers.Expire(ctx, ns, key, at)
 	if err != nil {
 		s.warn("no rank that has it knows when a name ends", "key", key, "err", err)
 	}
 	return found && err == nil
 }
 
-func (s *Store) expireHere(ns, key string, at time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.lookupLocked(ns, key)
-	if n == nil {
-		return false
-	}
-	s.mu.names.Expire(n, at, s.now())
-	s.applyLocked()
-	return true
-}
-
-// clearStep is how many names of the catalogue are withdrawn at once.
-const clearStep = 1024
-
 // Clear withdraws all names of a namespace, or of every namespace when all is
 // true, on all ranks, and returns how many there were here.
 func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
-	total, left := s.clear(ns, all)
-	if err := s.flushTombstones(ctx); err != nil {
+	total, left := s.here.clear(ns, all)
+	if err := s.others.FlushTombstones(ctx); err != nil {
 		s.warn("what other ranks left is cleared later", "namespace", ns, "all", all, "err", err)
 	}
-	s.mu.Lock()
+	s.state.Mu.Lock()
 	total += left.Withdrawn
-	s.mu.Unlock()
-	if s.peers != nil {
-		if err := s.peers.Clear(ctx, ns, all); err != nil {
+	s.state.Mu.Unlock()
+	if s.others.Peers != nil {
+		if err := s.others.Peers.Clear(ctx, ns, all); err != nil {
 			s.warn("not all ranks have cleared", "namespace", ns, "all", all, "err", err)
 		}
 	}
 	return total
-}
-
-func (s *Store) namespaces() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.names.Spaces()
-}
-
-// clear is Clear on this rank; what the catalogue has is withdrawn later.
-func (s *Store) clear(ns string, all bool) (total int, left *tombstones.Clearing) {
-	spaces := []string{ns}
-	if all {
-		spaces = s.namespaces()
-	}
-	for _, space := range spaces {
-		for n := sweepStep; n == sweepStep; total += n {
-			n = s.clearSome(space)
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return total, s.invalidateAllLocked(ns, all)
-}
-
-func (s *Store) clearSome(ns string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sp := s.mu.names.Space(ns)
-	for sp != nil && n < sweepStep && len(sp.List()) > 0 {
-		s.unbindLocked(sp.List()[len(sp.List())-1])
-		n++
-	}
-	s.wakeWaitersLocked()
-	return n
 }
 
 // scanStep bounds the names that a scan looks at with the mutex held.
@@ -185,7 +98,7 @@ const scanStep = 256
 func (s *Store) Scan(ns string, cursor uint64, count int, fn func(key string) bool) uint64 {
 	keys := make([]string, 0, min(count, scanStep))
 	for more := true; more && count > 0; count -= scanStep {
-		keys, cursor = s.scanSome(ns, cursor, min(count, scanStep), keys[:0])
+		keys, cursor = s.here.scan(ns, cursor, min(count, scanStep), keys[:0])
 		for _, key := range keys {
 			more = fn(key) && more
 		}
@@ -194,72 +107,49 @@ func (s *Store) Scan(ns string, cursor uint64, count int, fn func(key string) bo
 	return cursor
 }
 
-// scanSome adds to keys those of at most count names that are visible.
-func (s *Store) scanSome(ns string, cursor uint64, count int, keys []string) ([]string, uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sp := s.mu.names.Space(ns)
-	if sp == nil {
-		return keys, 0
-	}
-	// The list is walked from its end down: a removal moves the last name to a
-	// place below it, which is still to come, so no name is passed over.
-	next := uint64(len(sp.List()))
-	if cursor > 0 {
-		next = min(next, cursor)
-	}
-	for ; next > 0 && count > 0; count-- {
-		next--
-		if n := sp.List()[next]; n.Visible(s.now) {
-			keys = append(keys, n.Key())
-		}
-	}
-	return keys, next
-}
-
 // Len returns the number of names in a namespace, expired ones included until
 // Sweep has seen them.
 func (s *Store) Len(ns string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if sp := s.mu.names.Space(ns); sp != nil {
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
+	if sp := s.state.Mu.Names.Space(ns); sp != nil {
 		return len(sp.List())
 	}
 	return 0
 }
 
 // Stats returns a snapshot.
-func (s *Store) Stats() Stats {
+func (s *Store) Stats() residency.Stats {
 	var catalogue *tiers.CatalogueState
-	if s.catalogue != nil {
-		state := s.catalogue.State()
+	if s.others.Catalogue != nil {
+		state := s.others.Catalogue.State()
 		catalogue = &state
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := s.mu.stats
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
+	st := s.state.Count.Stats
 	st.Catalogue = catalogue
-	st.NameBytes, st.NameLimit = s.mu.names.Bytes(), s.limits.Load().NameBytes
-	st.Names, st.Blocks, st.Leases = s.mu.names.Len(), len(s.mu.blocks), s.mu.names.Leases()
-	st.BytesReferenced = s.mu.names.Referenced()
-	for _, m := range s.mem {
-		m.stats.Usage = m.tier.Usage()
-		st.Tiers = append(st.Tiers, m.stats)
+	st.NameBytes, st.NameLimit = s.state.Mu.Names.Bytes(), s.state.Limits.Load().NameBytes
+	st.Names, st.Blocks, st.Leases = s.state.Mu.Names.Len(), len(s.state.Mu.Blocks), s.state.Mu.Names.Leases()
+	st.BytesReferenced = s.state.Mu.Names.Referenced()
+	for _, m := range s.state.Mem {
+		m.Stats.Usage = m.Memory.Usage()
+		st.Tiers = append(st.Tiers, m.Stats)
 	}
-	if s.peers != nil {
-		st.Tiers = append(st.Tiers, s.remoteHits)
+	if s.others.Peers != nil {
+		st.Tiers = append(st.Tiers, s.state.Remote.Stats)
 	}
-	if s.cold != nil {
-		st.Estate = s.estateStatsLocked()
+	if s.state.Cold != nil {
+		st.Orphans = s.space.OrphanStatsLocked()
 		st.Tiers = append(st.Tiers, s.coldStatsNowLocked())
 	}
-	for _, ns := range s.mu.names.Spaces() {
-		sp := s.mu.names.Space(ns)
-		st.Namespaces = append(st.Namespaces, NamespaceStats{
+	for _, ns := range s.state.Mu.Names.Spaces() {
+		sp := s.state.Mu.Names.Space(ns)
+		st.Namespaces = append(st.Namespaces, residency.NamespaceStats{
 			Name: sp.Name(), Names: len(sp.List()), BytesReferenced: sp.Referenced(), Recovered: sp.Recovered,
 			Puts: sp.Puts, Aliases: sp.Aliases, Lookups: sp.Lookups, Found: sp.Found, Hits: sp.Hits, Misses: sp.Misses,
 		})
 	}
-	slices.SortFunc(st.Namespaces, func(x, y NamespaceStats) int { return cmp.Compare(x.Name, y.Name) })
+	slices.SortFunc(st.Namespaces, func(x, y residency.NamespaceStats) int { return cmp.Compare(x.Name, y.Name) })
 	return st
 }

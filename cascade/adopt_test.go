@@ -60,7 +60,7 @@ func TestAdoptParts(t *testing.T) {
 	if n := r.Probe(context.Background(), "ns", []string{"theirs0"}).Hits; n != 0 {
 		t.Fatalf("%d hits before the adoption", n)
 	}
-	parts, err := r.Parts(context.Background())
+	parts, err := r.others.Parts(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,17 +126,17 @@ func TestPartBecomesOwn(t *testing.T) {
 		o.Cold, o.Policy, o.Limits.ColdBytes = mine, policy.Names()[0], 100<<20
 	})
 	foreign := func() (n int) {
-		r.Store.mu.Lock()
-		defer r.Store.mu.Unlock()
-		for _, b := range r.mu.blocks {
-			if b.below.foreign {
+		r.Store.state.Mu.Lock()
+		defer r.Store.state.Mu.Unlock()
+		for _, b := range r.state.Mu.Blocks {
+			if b.Below.OtherOwner {
 				n++
 			}
 		}
 		return n
 	}
 	adopt := func() {
-		parts, err := r.Parts(context.Background())
+		parts, err := r.others.Parts(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestPartBecomesOwn(t *testing.T) {
 // TestAdoptOnlyWhatIsShared: a tier of this rank alone has no parts.
 func TestAdoptOnlyWhatIsShared(t *testing.T) {
 	r := newRig(t, 8<<20, true)
-	if parts, err := r.Parts(context.Background()); len(parts) != 0 || err != nil {
+	if parts, err := r.others.Parts(context.Background()); len(parts) != 0 || err != nil {
 		t.Errorf("parts %v, error %v", parts, err)
 	}
 	if _, err := r.Adopt(context.Background(), tiers.Part{}); err == nil {

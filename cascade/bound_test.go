@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"testing"
 
+	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
+	"cascadekv/cascade/residency"
 )
 
 // bounded is a change of options: room for about so many names of the tests.
@@ -18,12 +20,12 @@ func bounded(n int64) func(*Options) {
 // noHoles checks that each name that is there has its parents.
 func noHoles(t *testing.T, s *Store) {
 	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, ns := range s.mu.names.Spaces() {
-		sp := s.mu.names.Space(ns)
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
+	for _, ns := range s.state.Mu.Names.Spaces() {
+		sp := s.state.Mu.Names.Space(ns)
 		for _, n := range sp.List() {
-			if n.ParentKey() != "" && (n.Parent() == nil || stateOf(n.Parent()) == nil) {
+			if n.ParentKey() != "" && (n.Parent() == nil || residency.StateOf(n.Parent()) == nil) {
 				t.Errorf("%q is there without its parent %q", n.Key(), n.ParentKey())
 			}
 		}
@@ -88,7 +90,7 @@ func TestNamesHaveABound(t *testing.T) {
 					}
 					noHoles(t, r.Store)
 					checkInvariants(t, r.Store)
-					if n := r.mu.names.SpaceCount(); name == "namespaces" && n > bound*5/4 {
+					if n := r.state.Mu.Names.SpaceCount(); name == "namespaces" && n > bound*5/4 {
 						t.Errorf("%d namespaces", n)
 					}
 				})
@@ -142,7 +144,7 @@ func TestRecoveryKeepsTheBound(t *testing.T) {
 // still be replaced.
 func TestNamesInUseAreNotForgotten(t *testing.T) {
 	r := newRig(t, 16<<20, false, bounded(50))
-	var views []*View
+	var views []*residency.View
 	var failed error
 	for i := 0; failed == nil && i < 100; i++ {
 		key := fmt.Sprint(i)
@@ -154,7 +156,7 @@ func TestNamesInUseAreNotForgotten(t *testing.T) {
 			views = append(views, v)
 		}
 	}
-	if !errors.Is(failed, ErrNoRoom) || !errors.Is(failed, errNames) || len(views) < 50 {
+	if !errors.Is(failed, residency.ErrNoRoom) || !errors.Is(failed, eviction.ErrNames) || len(views) < 50 {
 		t.Errorf("after %d names: %v", len(views), failed)
 	}
 	r.put(ns("0"), data(1000, 64))

@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"cascadekv/cascade/load"
+	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre"
@@ -63,7 +64,7 @@ type coldRig struct {
 
 // newColdRig makes a store of one chain of blocks of the given size, so many in
 // each file.
-func newColdRig(t *testing.T, size int, groups []int, shmBytes int64, l Limits) *coldRig {
+func newColdRig(t *testing.T, size int, groups []int, shmBytes int64, l residency.Limits) *coldRig {
 	t.Helper()
 	r := &coldRig{t: t, dir: t.TempDir(), fs: vfs.NewFault(vfs.OS{}), ctx: context.Background()}
 	fill, err := lustre.Open(lustre.Options{Dir: r.dir, Incarnation: 1, SegmentBytes: 1})
@@ -131,7 +132,7 @@ func (r *coldRig) chain(from, to int, missing ...int) {
 	}
 }
 
-func (r *coldRig) check(i int, v *View, missing ...int) {
+func (r *coldRig) check(i int, v *residency.View, missing ...int) {
 	r.t.Helper()
 	want := true
 	for _, m := range missing {
@@ -173,10 +174,10 @@ func (r *coldRig) hang(group int) (answer func()) {
 }
 
 func (r *coldRig) waiting(i int) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if n := r.lookupLocked("ns", r.keys[i]); n != nil && stateOf(n).fetch != nil {
-		return stateOf(n).fetch.waiters
+	r.state.Mu.Lock()
+	defer r.state.Mu.Unlock()
+	if n := r.state.LookupLocked("ns", r.keys[i]); n != nil && residency.StateOf(n).Loading {
+		return r.load.WaitingColdLocked(residency.StateOf(n))
 	}
 	return 0
 }
@@ -185,13 +186,13 @@ func (r *coldRig) waiting(i int) int {
 func (r *coldRig) quiet() {
 	r.t.Helper()
 	eventually(r.t, "nothing is under way", func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+		r.state.Mu.Lock()
+		defer r.state.Mu.Unlock()
 		busy := 0
-		for _, b := range r.mu.blocks {
-			busy += b.busy
+		for _, b := range r.state.Mu.Blocks {
+			busy += b.Busy
 		}
-		return busy == 0 && r.mu.stats.Views == 0 && len(r.fetching.taken) == 0
+		return busy == 0 && r.state.Count.Stats.Views == 0 && r.load.Idle()
 	})
 	checkInvariants(r.t, r.Store)
 }
@@ -200,13 +201,13 @@ func (r *coldRig) quiet() {
 // calls of the tier, a single one with one, and then they are in memory.
 func TestChainIsReadTogether(t *testing.T) {
 	for name, c := range map[string]struct{ size, blocks, batches int }{
-		"many small ones": {5000, 2*partBlocks + 10, 1 + 3},
+		"many small ones": {5000, 2*load.PartBlocks + 10, 1 + 3},
 		"large ones":      {1 << 20, 40, 1 + 3},
 		"an empty one":    {0, 1, 1},
-		"larger than all": {partBytes + 1, 3, 1 + 2},
+		"larger than all": {load.PartBytes + 1, 3, 1 + 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newColdRig(t, c.size, []int{c.blocks}, 128<<20, Limits{})
+			r := newColdRig(t, c.size, []int{c.blocks}, 128<<20, residency.Limits{})
 			r.one(c.blocks / 2)
 			r.chain(0, c.blocks)
 			if batches, blocks := r.tier.seen(); batches != c.batches || blocks != c.blocks {
@@ -228,7 +229,7 @@ func TestChainIsReadTogether(t *testing.T) {
 // way wait for it, and nothing is read twice.
 func TestRequestsShareAChain(t *testing.T) {
 	const n = 100
-	r := newColdRig(t, 9000, []int{n}, 64<<20, Limits{FetchDeadline: time.Minute})
+	r := newColdRig(t, 9000, []int{n}, 64<<20, residency.Limits{FetchDeadline: time.Minute})
 	answer := r.hang(0)
 	var all sync.WaitGroup
 	all.Go(func() { r.chain(0, n/2) })
@@ -250,7 +251,7 @@ func TestRequestsShareAChain(t *testing.T) {
 // are put under another name, and the two become one. What lies in memory then is
 // not what was read, and is compared with its checksum before it is served.
 func TestBlockThatComesByAnotherWayIsChecked(t *testing.T) {
-	r := newColdRig(t, 9000, []int{1}, 64<<20, Limits{FetchDeadline: time.Minute})
+	r := newColdRig(t, 9000, []int{1}, 64<<20, residency.Limits{FetchDeadline: time.Minute})
 	answer := r.hang(0)
 	var all sync.WaitGroup
 	all.Go(func() { r.one(0) })
@@ -267,7 +268,7 @@ func TestBlockThatComesByAnotherWayIsChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.finalizeID(v)
+	r.write.FinalizeID(v)
 	if waiting, in := r.waiting(0), r.resident(0); waiting != 1 || !in {
 		t.Fatalf("%d wait; in memory meanwhile: %v", waiting, in)
 	}
@@ -283,16 +284,16 @@ func TestBlockThatComesByAnotherWayIsChecked(t *testing.T) {
 
 // resident tells whether a block is in memory.
 func (r *coldRig) resident(i int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := r.lookupLocked("ns", r.keys[i])
-	return n != nil && stateOf(n).InAny()
+	r.state.Mu.Lock()
+	defer r.state.Mu.Unlock()
+	n := r.state.LookupLocked("ns", r.keys[i])
+	return n != nil && residency.StateOf(n).InAny()
 }
 
 // TestDamageIsOneBlocks: a block that is damaged, or not there any more, is a
 // miss, and the others of its request are not.
 func TestDamageIsOneBlocks(t *testing.T) {
-	r := newColdRig(t, 9000, []int{30}, 64<<20, Limits{})
+	r := newColdRig(t, 9000, []int{30}, 64<<20, residency.Limits{})
 	files, err := filepath.Glob(filepath.Join(r.dir, "*", "*.bin"))
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
@@ -327,7 +328,7 @@ func TestDamageIsOneBlocks(t *testing.T) {
 // answers.
 func TestHungFileKeepsItsOwn(t *testing.T) {
 	t.Run("others have theirs at once", func(t *testing.T) {
-		r := newColdRig(t, 9000, []int{10, 20}, 64<<20, Limits{FetchDeadline: time.Minute})
+		r := newColdRig(t, 9000, []int{10, 20}, 64<<20, residency.Limits{FetchDeadline: time.Minute})
 		answer := r.hang(0)
 		var all sync.WaitGroup
 		all.Go(func() { r.chain(0, 30) })
@@ -346,15 +347,15 @@ func TestHungFileKeepsItsOwn(t *testing.T) {
 		r.quiet()
 	})
 	t.Run("the request has them in time", func(t *testing.T) {
-		r := newColdRig(t, 9000, []int{10, 20}, 64<<20, Limits{FetchDeadline: 2 * time.Second})
+		r := newColdRig(t, 9000, []int{10, 20}, 64<<20, residency.Limits{FetchDeadline: 2 * time.Second})
 		answer := r.hang(0)
 		r.chain(0, 30, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
-		held := r.last().tier.Usage()
+		held := r.state.Last().Memory.Usage()
 		if held.Blocks != 20 {
 			t.Errorf("%d blocks are in memory", held.Blocks)
 		}
 		answer()
-		eventually(t, "the memory of what hung is free", func() bool { return r.last().tier.Usage().Used < held.Used })
+		eventually(t, "the memory of what hung is free", func() bool { return r.state.Last().Memory.Usage().Used < held.Used })
 		eventually(t, "the file is tried again", func() bool {
 			v, err := r.Get(r.ctx, "ns", r.keys[0])
 			if err != nil {
@@ -371,14 +372,14 @@ func TestHungFileKeepsItsOwn(t *testing.T) {
 // TestNoRoomForAChain: a chain that memory cannot hold while it is read is
 // served all the same, what is left of it from memory of its own.
 func TestNoRoomForAChain(t *testing.T) {
-	r := newColdRig(t, 1<<20, []int{40}, 16<<20, Limits{RoomDeadline: 50 * time.Millisecond})
+	r := newColdRig(t, 1<<20, []int{40}, 16<<20, residency.Limits{RoomDeadline: 50 * time.Millisecond})
 	views, err := r.GetBatch(r.ctx, "ns", r.keys)
 	if err != nil {
 		t.Fatal(err)
 	}
 	own := 0
 	for i, v := range views {
-		if v != nil && v.mem == nil {
+		if v != nil && v.In() == nil {
 			own++
 		}
 		r.check(i, v)
@@ -393,7 +394,7 @@ func TestNoRoomForAChain(t *testing.T) {
 // TestLateRoomIsNotTheEnd: a fetch that waited for room in vain still has time
 // to read.
 func TestLateRoomIsNotTheEnd(t *testing.T) {
-	r := newColdRig(t, 1<<20, []int{30}, 16<<20, Limits{FetchDeadline: 4 * time.Second}) // the time for room is longer
+	r := newColdRig(t, 1<<20, []int{30}, 16<<20, residency.Limits{FetchDeadline: 4 * time.Second}) // the time for room is longer
 	views, err := r.GetBatch(r.ctx, "ns", r.keys)
 	if err != nil {
 		t.Fatal(err)
@@ -407,7 +408,7 @@ func TestLateRoomIsNotTheEnd(t *testing.T) {
 // TestCloseDuringFetches: requests under way end, with what came, when the store
 // is closed while the file system hangs.
 func TestCloseDuringFetches(t *testing.T) {
-	r := newColdRig(t, 9000, []int{10, 20}, 64<<20, Limits{FetchDeadline: 2 * time.Second})
+	r := newColdRig(t, 9000, []int{10, 20}, 64<<20, residency.Limits{FetchDeadline: 2 * time.Second})
 	answer := r.hang(0)
 	var all sync.WaitGroup
 	for range 4 {
@@ -421,82 +422,7 @@ func TestCloseDuringFetches(t *testing.T) {
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
-	if _, err := r.GetBatch(r.ctx, "ns", r.keys); !errors.Is(err, ErrClosed) {
+	if _, err := r.GetBatch(r.ctx, "ns", r.keys); !errors.Is(err, residency.ErrClosed) {
 		t.Errorf("after Close: %v", err)
-	}
-}
-
-// TestPlaces: no more are taken than there are, whoever cannot wait leaves none
-// taken, and nobody waits for ever.
-func TestPlaces(t *testing.T) {
-	p := newSemaphore(16)
-	var mu sync.Mutex
-	taken := 0
-	var all sync.WaitGroup
-	for g := range 16 {
-		all.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(g), 1))
-			for range 200 {
-				n := 1 + rng.IntN(20)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(2000))*time.Microsecond)
-				leave, err := p.take(ctx, n)
-				cancel()
-				if err != nil {
-					continue
-				}
-				mu.Lock()
-				if taken += min(n, 16); taken > 16 {
-					t.Errorf("%d places of 16 are taken", taken)
-				}
-				mu.Unlock()
-				time.Sleep(time.Duration(rng.IntN(50)) * time.Microsecond)
-				mu.Lock()
-				taken -= min(n, 16)
-				mu.Unlock()
-				leave()
-			}
-		})
-	}
-	all.Wait()
-	if n := len(p.taken) + len(p.gate); n != 0 {
-		t.Errorf("%d are still taken", n)
-	}
-}
-
-// TestLongChainLeavesRoom: a request with many parts, none of which comes to
-// an end, takes its own share of the places and no more.
-func TestLongChainLeavesRoom(t *testing.T) {
-	s := &Store{fetching: newSemaphore(fetchPlaces)}
-	long := newSemaphore(requestPlaces)
-	var leaves []func()
-	for range requestPlaces / 4 {
-		leave, err := s.turn(t.Context(), long, 4)
-		if err != nil {
-			t.Fatal(err)
-		}
-		leaves = append(leaves, leave)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := s.turn(ended, long, 4); err == nil {
-		t.Error("one request has more than its share")
-	}
-	leave, err := s.turn(t.Context(), newSemaphore(requestPlaces), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leave()
-	leave()
-	// Those that take long leave their places to others.
-	next, err := s.turn(t.Context(), long, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	next()
-	for _, leave := range leaves {
-		leave()
-	}
-	if n := len(s.fetching.taken) + len(long.taken); n != 0 {
-		t.Errorf("%d places are still taken", n)
 	}
 }

@@ -36,7 +36,7 @@ func leftSeed(rank uint32, chain int) uint64 { return uint64(rank)*1000 + uint64
 func (j *job) takeIn() {
 	j.t.Helper()
 	for self, r := range j.ranks {
-		all, err := r.Parts(j.t.Context())
+		all, err := r.others.Parts(j.t.Context())
 		if err != nil {
 			j.t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestRanksWithdrawFromCatalogues(t *testing.T) {
 	}
 	ends := leftKey(7, 2, 9-1)
 	gone[ends] = true
-	if !a.Expire(t.Context(), "ns", ends, b.now().Add(time.Minute)) {
+	if !a.Expire(t.Context(), "ns", ends, b.state.Now().Add(time.Minute)) {
 		t.Error("a name that a catalogue has did not get an end")
 	}
 	eventually(t, "the name ends", func() bool {

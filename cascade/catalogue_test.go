@@ -73,7 +73,7 @@ func (c *campaign) end(r *rig) {
 // takeIn is a round of rank 0.
 func (c *campaign) takeIn(r *rig) tiers.Taken {
 	c.t.Helper()
-	all, err := r.Parts(context.Background())
+	all, err := r.others.Parts(context.Background())
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -337,9 +337,9 @@ func TestCatalogueAfterEviction(t *testing.T) {
 	c.takeIn(r)
 	r.put(ns("k"), data(2, 30_000))
 	gone := func() bool {
-		r.Store.mu.Lock()
-		defer r.Store.mu.Unlock()
-		return r.mu.names.Get("ns", "k") == nil
+		r.Store.state.Mu.Lock()
+		defer r.Store.state.Mu.Unlock()
+		return r.state.Mu.Names.Get("ns", "k") == nil
 	}
 	for i := 0; !gone(); i++ {
 		if i == 2000 {
@@ -440,7 +440,7 @@ func TestCatalogueLoses(t *testing.T) {
 	fourth := c.session(4, 8<<20)
 	fourth.put(ns("4"), data(4, 30_000))
 	c.end(fourth)
-	all, _ := r.Parts(t.Context())
+	all, _ := r.others.Parts(t.Context())
 	if _, err := r.AdoptParts(t.Context(), all); err == nil || r.CatalogueErr() == nil {
 		t.Fatalf("a round without a disk: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/policy"
+	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
@@ -24,9 +25,9 @@ func budgeted(t *testing.T, p string, blocks int64) *rig {
 }
 
 func (s *Store) coldBytes() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.room.bytes
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
+	return s.state.Cold.Bytes
 }
 
 // TestColdTierKeepsItsBudget puts far more chains than the budget holds: what
@@ -37,15 +38,15 @@ func TestColdTierKeepsItsBudget(t *testing.T) {
 		t.Run(p, func(t *testing.T) {
 			r := budgeted(t, p, 150)
 			s := r.Store
-			s.mu.Lock()
-			s.mu.room.policy = &watcher{s.mu.room.policy, func(node policy.Node) {
-				for _, n := range s.mu.room.nodes[node].Names() {
+			s.state.Mu.Lock()
+			s.state.Cold.Policy = &removals{s.state.Cold.Policy, func(node policy.Node) {
+				for _, n := range s.state.Cold.Nodes[node].Names() {
 					if n.Leads() {
 						t.Errorf("%q leaves stored children behind", n.Key())
 					}
 				}
 			}}
-			s.mu.Unlock()
+			s.state.Mu.Unlock()
 			rng := rand.New(rand.NewPCG(21, 22))
 			for i := range 800 {
 				putMissing(t, r, rng, i)
@@ -115,7 +116,7 @@ func putMissing(t *testing.T, r *rig, rng *rand.Rand, turn int) {
 		}
 		items = append(items, PutItem{e, data(hashOf(keys[i]), coldBlock)})
 	}
-	if _, err := r.PutBatch(context.Background(), items); err != nil && !errors.Is(err, ErrNoRoom) {
+	if _, err := r.PutBatch(context.Background(), items); err != nil && !errors.Is(err, residency.ErrNoRoom) {
 		t.Fatal(err)
 	}
 }
@@ -137,7 +138,7 @@ func TestLeasedBlocksStayInTheColdTier(t *testing.T) {
 		r.want(fmt.Sprint("leased", i), data(uint64(i), coldBlock))
 	}
 	checkInvariants(t, r.Store)
-	r.Unlease("engine")
+	r.Leases().End("engine")
 	for i := range 400 {
 		r.put(ns(fmt.Sprint("later", i)), data(uint64(2000+i), coldBlock))
 	}
@@ -191,7 +192,7 @@ func TestBudgetChanges(t *testing.T) {
 	for i := range 300 {
 		r.put(ns(fmt.Sprint(i)), data(uint64(i), coldBlock))
 	}
-	l := *r.limits.Load()
+	l := *r.state.Limits.Load()
 	l.ColdBytes = 90 * coldBlock * 5 / 4
 	r.SetLimits(l)
 	eventually(t, "the smaller budget is kept", func() bool { return r.coldBytes() <= 90*coldBlock })

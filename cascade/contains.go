@@ -2,10 +2,9 @@ package cascade
 
 import (
 	"context"
-)
 
-// lookStep bounds the names that are looked up in one go with the mutex held.
-const lookStep = 4096
+	"cascadekv/cascade/residency"
+)
 
 // ContainsBatch is Contains for many keys, in parallel to them; what is not here
 // is asked for elsewhere in one batch. The keys are only read.
@@ -17,18 +16,18 @@ func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []b
 			n++
 		}
 	}
-	s.countLookups(ns, len(keys), n)
+	s.state.Count.Lookups(ns, len(keys), n)
 	return found
 }
 
 func (s *Store) containsMany(ctx context.Context, ns string, keys [][]byte) []bool {
 	found := make([]bool, len(keys))
 	missing := 0
-	for at := 0; at < len(keys); at += lookStep {
-		end := min(at+lookStep, len(keys))
-		missing += s.lookMany(ns, keys[at:end], found[at:end])
+	for at := 0; at < len(keys); at += residency.LookStep {
+		end := min(at+residency.LookStep, len(keys))
+		missing += s.here.lookMany(ns, keys[at:end], found[at:end])
 	}
-	if missing == 0 || !s.asksElsewhere() {
+	if missing == 0 || !s.others.AsksElsewhere() {
 		return found
 	}
 	ask, places := make([]string, 0, missing), make([]int, 0, missing)
@@ -37,26 +36,8 @@ func (s *Store) containsMany(ctx context.Context, ns string, keys [][]byte) []bo
 			ask, places = append(ask, string(keys[i])), append(places, i)
 		}
 	}
-	for j, copies := range s.located(ctx, ns, ask) {
+	for j, copies := range s.others.Located(ctx, ns, ask) {
 		found[places[j]] = copies != nil
 	}
 	return found
-}
-
-// lookMany marks which keys are visible on this rank and returns how many are
-// not.
-func (s *Store) lookMany(ns string, keys [][]byte, found []bool) (missing int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sp := s.mu.names.Space(ns)
-	if sp == nil {
-		return len(keys)
-	}
-	for i, key := range keys {
-		n := sp.GetBytes(key)
-		if found[i] = n != nil && n.Visible(s.now); !found[i] {
-			missing++
-		}
-	}
-	return missing
 }

@@ -46,12 +46,12 @@ func TestPutsCostTheSameAtAnyDepth(t *testing.T) {
 			}
 		},
 		"PutFrom": func(r *rig, entries []Entry) {
-			items := make([]FillItem, len(entries))
+			items := make([]FuncItem, len(entries))
 			for i, e := range entries {
 				p := data(hashOf(e.Key), 100)
-				items[i] = FillItem{Entry: e, Size: 100, Fill: func(st *Stage) error { st.Append(p); return nil }}
+				items[i] = FuncItem{Entry: e, Size: 100, Write: func(st *Stage) error { st.Append(p); return nil }}
 			}
-			for _, err := range r.PutFrom(t.Context(), items, together) {
+			for _, err := range r.PutBatchFunc(t.Context(), items, together) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -60,8 +60,8 @@ func TestPutsCostTheSameAtAnyDepth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 16<<20, false)
-			c := &counting{Policy: r.mem[0].policy}
-			r.mem[0].policy = c
+			c := &counting{Policy: r.state.Mem[0].Policy}
+			r.state.Mem[0].Policy = c
 			parent := ""
 			for i := 0; i < depth; i += batch {
 				var entries []Entry
@@ -102,12 +102,12 @@ func TestChainsThatGrowInTurnsLeaveInOrder(t *testing.T) {
 				}
 			}
 			var got []string
-			r.Store.mu.Lock()
-			for b := r.victimLocked(r.mem[0]); b != nil; b = r.victimLocked(r.mem[0]) {
+			r.Store.state.Mu.Lock()
+			for b := r.evict.VictimLocked(r.state.Mem[0]); b != nil; b = r.evict.VictimLocked(r.state.Mem[0]) {
 				got = append(got, b.Names()[0].Key())
-				r.evictLocked(b, r.mem[0])
+				r.evict.EvictLocked(b, r.state.Mem[0])
 			}
-			r.Store.mu.Unlock()
+			r.Store.state.Mu.Unlock()
 			if !slices.Equal(got, want) {
 				t.Errorf("left in the order %v", got)
 			}

@@ -1,24 +1,11 @@
 package cascade
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
+	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
-)
-
-// BlockID addresses a block by the SHA-256 of its bytes (CASCADE §III-A).
-type BlockID = block.ID
-
-// Errors of the store. Test with errors.Is.
-var (
-	ErrMiss      = errors.New("cascade: miss")                                                    // not stored here: compute it
-	ErrNoRoom    = errors.New("cascade: no room: every block is pinned, leased or being written") // retry later or drop
-	ErrTooLarge  = errors.New("cascade: block can never fit")                                     // permanent
-	ErrCondition = errors.New("cascade: condition not met")                                       // of IfAbsent or IfPresent
-	ErrBadEntry  = errors.New("cascade: bad entry")                                               // caller's mistake
-	ErrClosed    = errors.New("cascade: store is closed")                                         // permanent
 )
 
 // Condition is when a put may take effect.
@@ -46,22 +33,29 @@ type Entry struct {
 func (e Entry) Check() error {
 	switch {
 	case len(e.Key) == 0 || len(e.Key) > block.MaxKey:
-		return fmt.Errorf("%w: key has %d bytes, want 1 to %d", ErrBadEntry, len(e.Key), block.MaxKey)
+		return fmt.Errorf("%w: key has %d bytes, want 1 to %d", residency.ErrBadEntry, len(e.Key), block.MaxKey)
 	case len(e.Parent) > block.MaxKey:
-		return fmt.Errorf("%w: parent key has %d bytes, want at most %d", ErrBadEntry, len(e.Parent), block.MaxKey)
+		return fmt.Errorf("%w: parent key has %d bytes, want at most %d", residency.ErrBadEntry, len(e.Parent), block.MaxKey)
 	case len(e.Namespace) > block.MaxKey:
-		return fmt.Errorf("%w: namespace has %d bytes, want at most %d", ErrBadEntry, len(e.Namespace), block.MaxKey)
+		return fmt.Errorf("%w: namespace has %d bytes, want at most %d", residency.ErrBadEntry, len(e.Namespace), block.MaxKey)
 	case e.Parent == e.Key:
-		return fmt.Errorf("%w: key %q is its own parent", ErrBadEntry, e.Key)
+		return fmt.Errorf("%w: key %q is its own parent", residency.ErrBadEntry, e.Key)
 	case e.Bound && e.Parent == "":
-		return fmt.Errorf("%w: key %q is bound to no parent", ErrBadEntry, e.Key)
+		return fmt.Errorf("%w: key %q is bound to no parent", residency.ErrBadEntry, e.Key)
 	}
 	return nil
 }
 
+// record is the name as tiers have it; its Depth and Seq are not known yet.
+func (e Entry) record() block.Name {
+	return block.Name{
+		Namespace: e.Namespace, Key: e.Key, Parent: e.Parent, Prefix: e.Prefix, Bound: e.Bound, Expires: e.Expires,
+	}
+}
+
 // NameInfo is what Stat returns of a name.
 type NameInfo struct {
-	ID      BlockID
+	ID      residency.BlockID
 	Size    int64
 	Parent  string
 	Depth   uint32
@@ -81,6 +75,6 @@ type ProbeResult struct {
 
 // PutResult is the outcome of one put.
 type PutResult struct {
-	ID        BlockID
+	ID        residency.BlockID
 	Duplicate bool // the bytes were stored already: one more name, no copy
 }

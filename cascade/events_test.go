@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"cascadekv/cascade/events"
+	"cascadekv/cascade/residency"
 )
 
 // replay applies events to a set of keys.
 func replay(t *testing.T, s *Store, from uint64, names map[string]int64) (next uint64) {
 	t.Helper()
 	for {
-		next, lost, some := s.Events(from, 100)
+		next, lost, some := s.Events().Since(from, 100)
 		if lost > 0 {
 			t.Fatalf("%d events are lost", lost)
 		}
@@ -37,14 +38,14 @@ func replay(t *testing.T, s *Store, from uint64, names map[string]int64) (next u
 
 // readableNames lists the names of a store that are not bound, with their sizes.
 func readableNames(s *Store) map[string]int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
 	names := map[string]int64{}
-	for _, ns := range s.mu.names.Spaces() {
-		sp := s.mu.names.Space(ns)
+	for _, ns := range s.state.Mu.Names.Spaces() {
+		sp := s.state.Mu.Names.Space(ns)
 		for n := range sp.Nodes() {
-			if stateOf(n) != nil && !n.Bound() && n.Visible(s.now) {
-				names[sp.Name()+"/"+n.Key()] = stateOf(n).Info.Size
+			if residency.StateOf(n) != nil && !n.Bound() && n.Visible(s.state.Now) {
+				names[sp.Name()+"/"+n.Key()] = residency.StateOf(n).Info.Size
 			}
 		}
 	}
@@ -61,7 +62,7 @@ func TestEventsReplayToWhatIsReadable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, x.bytes, x.cold)
 			rng := rand.New(rand.NewPCG(5, 6))
-			from, _, _ := r.Events(0, 0)
+			from, _, _ := r.Events().Since(0, 0)
 			names, kinds := map[string]int64{}, map[int]int{}
 			for step := range 3000 {
 				e := Entry{Namespace: []string{"a", "b"}[rng.IntN(2)], Key: fmt.Sprint(rng.IntN(200))}
@@ -90,7 +91,7 @@ func TestEventsReplayToWhatIsReadable(t *testing.T) {
 				case kind < 18 && rng.IntN(10) == 0:
 					r.Clear(t.Context(), e.Namespace, false)
 				case kind < 19:
-					if v, err := r.GetUnverified(t.Context(), e.Namespace, e.Key); err == nil {
+					if v, err := r.Get(t.Context(), e.Namespace, e.Key, Unverified); err == nil {
 						if rng.IntN(20) == 0 {
 							v.Verify(v.CRC() + 1) // as if it were damaged
 						}

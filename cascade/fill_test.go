@@ -10,13 +10,15 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"cascadekv/cascade/residency"
 )
 
 // filled is an item with the bytes p, and counts how often it is asked for them.
-func filled(key, parent string, p []byte, asked *atomic.Int64) FillItem {
-	return FillItem{
+func filled(key, parent string, p []byte, asked *atomic.Int64) FuncItem {
+	return FuncItem{
 		Entry: Entry{Namespace: "ns", Key: key, Parent: parent}, Size: int64(len(p)),
-		Fill: func(st *Stage) error {
+		Write: func(st *Stage) error {
 			asked.Add(1)
 			for at := 0; at < len(p); { // piecemeal, as regions do
 				n := copy(st.Bytes()[at:], p[at:min(len(p), at+1000)])
@@ -42,12 +44,12 @@ func together(n int, do func(i int)) {
 func TestPutFromFillsTogether(t *testing.T) {
 	const size, blocks = 450_000, 7
 	r := newRig(t, 16<<20, false)
-	abreast := int(min(fillAtOnce, r.MemoryCapacity()/16) / size)
+	abreast := int(min(putAtOnce, r.MemoryCapacity()/16) / size)
 	if abreast != 2 {
 		t.Fatalf("%d blocks at once: the test is made for 2", abreast)
 	}
 	var asked atomic.Int64
-	items := make([]FillItem, blocks)
+	items := make([]FuncItem, blocks)
 	for i := range items {
 		parent := ""
 		if i > 0 {
@@ -56,7 +58,7 @@ func TestPutFromFillsTogether(t *testing.T) {
 		items[i] = filled(fmt.Sprint(i), parent, data(uint64(i), size), &asked)
 	}
 	var groups []int
-	errs := r.PutFrom(t.Context(), items, func(n int, do func(i int)) {
+	errs := r.PutBatchFunc(t.Context(), items, func(n int, do func(i int)) {
 		groups = append(groups, n)
 		together(n, do)
 	})
@@ -78,8 +80,8 @@ func TestPutFromStoresWhatIsNotThere(t *testing.T) {
 	r := newRig(t, 16<<20, false)
 	var asked atomic.Int64
 	a, b := data(1, 50_000), data(2, 70_000)
-	items := []FillItem{filled("a", "", a, &asked), filled("b", "a", b, &asked)}
-	for _, err := range r.PutFrom(t.Context(), items, together) {
+	items := []FuncItem{filled("a", "", a, &asked), filled("b", "a", b, &asked)}
+	for _, err := range r.PutBatchFunc(t.Context(), items, together) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,14 +98,14 @@ func TestPutFromStoresWhatIsNotThere(t *testing.T) {
 	// Again: nothing is copied, unless it has another size or is told to.
 	c := data(3, 40_000)
 	items = append(items, filled("a", "", c, &asked))
-	if errs := r.PutFrom(t.Context(), items, together); errors.Join(errs...) != nil || asked.Load() != 3 {
+	if errs := r.PutBatchFunc(t.Context(), items, together); errors.Join(errs...) != nil || asked.Load() != 3 {
 		t.Errorf("%v, %d blocks were asked for", errs, asked.Load())
 	}
 	r.want("a", c)
 	d := data(4, 40_000)
-	items = []FillItem{filled("a", "", d, &asked)}
+	items = []FuncItem{filled("a", "", d, &asked)}
 	items[0].Replace = true
-	if errs := r.PutFrom(t.Context(), items, together); errors.Join(errs...) != nil || asked.Load() != 4 {
+	if errs := r.PutBatchFunc(t.Context(), items, together); errors.Join(errs...) != nil || asked.Load() != 4 {
 		t.Errorf("%v, %d blocks were asked for", errs, asked.Load())
 	}
 	r.want("a", d)
@@ -113,17 +115,17 @@ func TestPutFromGoesOnBehindAFailure(t *testing.T) {
 	r := newRig(t, 16<<20, false)
 	var asked atomic.Int64
 	lost := errors.New("lost")
-	items := []FillItem{
+	items := []FuncItem{
 		filled("a", "", data(1, 5000), &asked),
-		{Entry: Entry{Namespace: "ns", Key: "b", Parent: "a"}, Size: 5000, Fill: func(*Stage) error { return lost }},
-		{Entry: Entry{Namespace: "ns", Key: "c", Parent: "b"}, Size: 5000, Fill: func(*Stage) error { return nil }}, // not filled
+		{Entry: Entry{Namespace: "ns", Key: "b", Parent: "a"}, Size: 5000, Write: func(*Stage) error { return lost }},
+		{Entry: Entry{Namespace: "ns", Key: "c", Parent: "b"}, Size: 5000, Write: func(*Stage) error { return nil }}, // not filled
 		filled("d", "c", data(2, 5000), &asked),
 		filled("e", "e", nil, &asked),
-		{Entry: Entry{Namespace: "ns", Key: "f", Parent: "d"}, Size: 64 << 20, Fill: func(*Stage) error { panic("no room") }},
+		{Entry: Entry{Namespace: "ns", Key: "f", Parent: "d"}, Size: 64 << 20, Write: func(*Stage) error { panic("no room") }},
 		filled("g", "d", data(3, 5000), &asked),
 	}
-	errs := r.PutFrom(t.Context(), items, together)
-	for i, want := range []error{nil, lost, ErrBadEntry, nil, ErrBadEntry, ErrTooLarge, nil} {
+	errs := r.PutBatchFunc(t.Context(), items, together)
+	for i, want := range []error{nil, lost, residency.ErrBadEntry, nil, residency.ErrBadEntry, residency.ErrTooLarge, nil} {
 		if !errors.Is(errs[i], want) || want == nil && errs[i] != nil {
 			t.Errorf("item %d: %v, want %v", i, errs[i], want)
 		}
@@ -134,7 +136,7 @@ func TestPutFromGoesOnBehindAFailure(t *testing.T) {
 	r.settled() // no view is left
 	// The rooms of what failed came back: as many blocks as fit still fit.
 	for i := range 200 {
-		if errs := r.PutFrom(t.Context(), []FillItem{filled(fmt.Sprint(i), "", data(uint64(i), 60_000), &asked)}, together); errs[0] != nil {
+		if errs := r.PutBatchFunc(t.Context(), []FuncItem{filled(fmt.Sprint(i), "", data(uint64(i), 60_000), &asked)}, together); errs[0] != nil {
 			t.Fatal(errs[0])
 		}
 	}
@@ -146,7 +148,7 @@ func TestPutFromRefreshes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 16<<20, false, func(o *Options) { o.Policy = "lru" })
 			var asked atomic.Int64
-			var items []FillItem
+			var items []FuncItem
 			for i := range 4 {
 				parent := ""
 				if chained && i > 0 {
@@ -154,12 +156,12 @@ func TestPutFromRefreshes(t *testing.T) {
 				}
 				items = append(items, filled(fmt.Sprint("old", i), parent, data(uint64(i), 1<<20), &asked))
 			}
-			r.PutFrom(t.Context(), items, together)
+			r.PutBatchFunc(t.Context(), items, together)
 			next := 0
 			press := func() { // half of the memory
 				for range 8 {
 					next++
-					if errs := r.PutFrom(t.Context(), []FillItem{filled(fmt.Sprint("new", next), "", data(uint64(100+next), 1<<20), &asked)}, together); errs[0] != nil {
+					if errs := r.PutBatchFunc(t.Context(), []FuncItem{filled(fmt.Sprint("new", next), "", data(uint64(100+next), 1<<20), &asked)}, together); errs[0] != nil {
 						t.Errorf("new%d: %v", next, errs[0])
 					}
 				}
@@ -167,7 +169,7 @@ func TestPutFromRefreshes(t *testing.T) {
 			for range 4 {
 				press()
 				asked.Store(0)
-				r.PutFrom(t.Context(), items, together)
+				r.PutBatchFunc(t.Context(), items, together)
 				if asked.Load() != 0 {
 					t.Fatalf("%d of 4 blocks were gone", asked.Load())
 				}
@@ -176,7 +178,7 @@ func TestPutFromRefreshes(t *testing.T) {
 				press()
 			}
 			asked.Store(0)
-			if r.PutFrom(t.Context(), items, together); asked.Load() == 0 {
+			if r.PutBatchFunc(t.Context(), items, together); asked.Load() == 0 {
 				t.Error("nothing was ever evicted: the test shows nothing")
 			}
 		})
@@ -187,47 +189,47 @@ func TestPutFromRefreshes(t *testing.T) {
 // everything else does.
 func TestWhatWaitsForAnIDCanLeave(t *testing.T) {
 	r := newRig(t, 16<<20, false, func(o *Options) { o.Policy = "lru" })
-	r.Store.begin()
-	defer r.Store.end()
+	r.Store.state.Activity.Begin()
+	defer r.Store.state.Activity.End()
 	var asked atomic.Int64
 	put := func(key, parent string, p []byte) {
 		t.Helper()
-		if errs := r.PutFrom(t.Context(), []FillItem{filled(key, parent, p, &asked)}, together); errs[0] != nil {
+		if errs := r.PutBatchFunc(t.Context(), []FuncItem{filled(key, parent, p, &asked)}, together); errs[0] != nil {
 			t.Fatal(errs[0])
 		}
 	}
 	put("old0", "", data(0, 1<<20))
-	time.Sleep(2 * quietFor) // the completer takes it up
+	time.Sleep(2 * residency.QuietFor) // the completer takes it up
 	put("old1", "old0", data(1, 1<<20))
 	for i := range 32 {
 		put(fmt.Sprint("new", i), "", data(uint64(100+i), 1<<20))
 	}
 	for _, key := range []string{"old0", "old1"} {
-		if _, err := r.Get(t.Context(), "ns", key); !errors.Is(err, ErrMiss) {
+		if _, err := r.Get(t.Context(), "ns", key); !errors.Is(err, residency.ErrMiss) {
 			t.Errorf("%s is held: %v", key, err)
 		}
 	}
 }
 
-func TestGetBatchUnverifiedLeavesChecksums(t *testing.T) {
+func TestUnverifiedLeavesChecksums(t *testing.T) {
 	r := newRig(t, 16<<20, false)
 	var asked atomic.Int64
 	p := data(1, 9000)
-	r.PutFrom(t.Context(), []FillItem{filled("a", "", p, &asked)}, together)
-	views, err := r.GetBatchUnverified(t.Context(), "ns", []string{"a", "absent"})
+	r.PutBatchFunc(t.Context(), []FuncItem{filled("a", "", p, &asked)}, together)
+	views, err := r.GetBatch(t.Context(), "ns", []string{"a", "absent"}, Unverified)
 	if err != nil || views[0] == nil || views[1] != nil || !bytes.Equal(views[0].Bytes(), p) {
 		t.Fatal(views, err)
 	}
 	views[0].Bytes()[17] ^= 1
 	views[0].Release()
-	if views, err = r.GetBatchUnverified(context.Background(), "ns", []string{"a"}); err != nil || views[0] == nil {
+	if views, err = r.GetBatch(context.Background(), "ns", []string{"a"}, Unverified); err != nil || views[0] == nil {
 		t.Fatal("the checksum was looked at: ", err)
 	}
 	if views[0].Verify(0) {
 		t.Error("a wrong checksum is right")
 	}
 	views[0].Release()
-	if _, err := r.Get(t.Context(), "ns", "a"); !errors.Is(err, ErrMiss) {
+	if _, err := r.Get(t.Context(), "ns", "a"); !errors.Is(err, residency.ErrMiss) {
 		t.Errorf("a damaged block is left: %v", err)
 	}
 }
@@ -240,7 +242,7 @@ func TestPutFromWaitsForRoomWithNothingInHand(t *testing.T) {
 	var others []*Stage
 	for {
 		st, err := r.Stage(impatient(t), size)
-		if errors.Is(err, ErrNoRoom) {
+		if errors.Is(err, residency.ErrNoRoom) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
@@ -250,11 +252,11 @@ func TestPutFromWaitsForRoomWithNothingInHand(t *testing.T) {
 	others[0].Abort()
 	rejected := r.Stats().Rejected
 	var asked atomic.Int64
-	items := make([]FillItem, 5)
+	items := make([]FuncItem, 5)
 	for i := range items {
 		items[i] = filled(fmt.Sprint(i), "", data(uint64(i), size), &asked)
 	}
-	if err := errors.Join(r.PutFrom(t.Context(), items, together)...); err != nil {
+	if err := errors.Join(r.PutBatchFunc(t.Context(), items, together)...); err != nil {
 		t.Error(err)
 	}
 	if n := asked.Load(); n != 5 {

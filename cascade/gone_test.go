@@ -15,7 +15,7 @@ import (
 func TestRemovedFilesAreNoticed(t *testing.T) {
 	for name, look := range map[string]func(*rig) int{
 		"look": func(r *rig) int {
-			r.restoreGone(t.Context())
+			r.write.RestoreGone(t.Context())
 			return r.cold.Usage().Blocks
 		},
 		"drain": func(r *rig) int {
@@ -35,7 +35,7 @@ func TestRemovedFilesAreNoticed(t *testing.T) {
 				}
 				o.Cold = tier
 			})
-			r.cold = r.Store.cold
+			r.cold = r.Store.state.Cold.Files
 			const n, size = 40, 500_000 // more than memory holds
 			for i := range n {
 				r.put(ns(fmt.Sprint(i)), data(uint64(i), size))

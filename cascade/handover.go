@@ -3,7 +3,7 @@ package cascade
 import (
 	"context"
 
-	"cascadekv/tiers"
+	"cascadekv/cascade/residency"
 )
 
 // A store may be followed by another one in the same process, with another
@@ -14,87 +14,79 @@ import (
 
 // keptRange is what keeps one range of the arena for a client.
 type keptRange struct {
-	view  *View
+	view  *residency.View
 	stage *Stage
 }
 
-// takeClaimsLocked makes views and stages of what the memory tiers keep. The
+// Claims are the views and stages of clients of the store that this one follows.
+type Claims struct {
+	store *Store
+	left  []keptRange // that nobody has taken. Guarded by State.Mu
+}
+
+// Claims returns what clients of an earlier store still use.
+func (s *Store) Claims() *Claims { return &s.claims }
+
+// takeLocked makes views and stages of what the memory tiers keep. The
 // caller holds the mutex, and has not dropped what has no name yet.
-func (s *Store) takeClaimsLocked() {
-	m := s.shared()
+func (c *Claims) takeLocked() {
+	s := c.store
+	m := s.state.Shared()
 	if m == nil {
 		return
 	}
-	for _, r := range m.tier.Claimed() {
-		var c keptRange
+	for _, r := range m.Memory.KeptRanges() {
+		var k keptRange
 		switch {
 		case r.Pin != nil:
-			c.view = s.claimedViewLocked(r.Pin, m)
+			k.view = s.state.ClaimedViewLocked(r.Pin, m)
 		case r.Slot != nil:
-			c.stage = &Stage{store: s, mem: m, slot: r.Slot, size: int64(len(r.Slot.Bytes())), kept: true}
+			k.stage = newStage(s, m, r.Slot, int64(len(r.Slot.Bytes())))
+			k.stage.kept = true
 		}
-		s.mu.claimed = append(s.mu.claimed, c)
+		c.left = append(c.left, k)
 	}
 }
 
-// claimedViewLocked is a view of a block that the tier still has, or of bytes
-// that are nothing else any more.
-func (s *Store) claimedViewLocked(p tiers.Pin, m *memTier) *View {
-	info := p.Info()
-	v := &View{store: s, pin: p, bytes: p.Bytes(), id: info.ID, tier: m.stats.Name, kept: true}
-	if b := s.mu.blocks[info.ID]; !info.ID.IsZero() && b != nil && b.In(m.index) {
-		s.holdLocked(b, m.index)
-		v.block, v.mem, v.stay = b, m, b.at[m.index].stay
-	} else {
-		v.block = newBlock(info)
-	}
-	v.block.busy++
-	s.mu.stats.Views++
-	s.kept.Add(1)
-	return v
-}
-
-// ClaimedView hands over the view of a claim, in the order in which the tier was
+// View hands over the view of a claim, in the order in which the tier was
 // given them, held as by Keep; tier is what Tier will return. It is nil when the
 // range could not be kept, or was handed over before.
-func (s *Store) ClaimedView(i int, tier string) *View {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i < 0 || i >= len(s.mu.claimed) || s.mu.claimed[i].view == nil {
+func (c *Claims) View(i int, tier string) *residency.View {
+	c.store.state.Mu.Lock()
+	defer c.store.state.Mu.Unlock()
+	if i < 0 || i >= len(c.left) || c.left[i].view == nil {
 		return nil
 	}
-	v := s.mu.claimed[i].view
-	s.mu.claimed[i].view = nil
-	if tier != "" {
-		v.tier = tier
-	}
+	v := c.left[i].view
+	c.left[i].view = nil
+	v.ServedBy(tier)
 	return v
 }
 
-// ClaimedStage likewise hands over a stage.
-func (s *Store) ClaimedStage(i int) *Stage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i < 0 || i >= len(s.mu.claimed) {
+// Stage likewise hands over a stage.
+func (c *Claims) Stage(i int) *Stage {
+	c.store.state.Mu.Lock()
+	defer c.store.state.Mu.Unlock()
+	if i < 0 || i >= len(c.left) {
 		return nil
 	}
-	st := s.mu.claimed[i].stage
-	s.mu.claimed[i].stage = nil
+	st := c.left[i].stage
+	c.left[i].stage = nil
 	return st
 }
 
-// DropClaims ends the claims that nobody took.
-func (s *Store) DropClaims() {
-	s.mu.Lock()
-	left := s.mu.claimed
-	s.mu.claimed = nil
-	s.mu.Unlock()
-	for _, c := range left {
-		if c.view != nil {
-			c.view.Release()
+// Drop ends the claims that nobody took.
+func (c *Claims) Drop() {
+	c.store.state.Mu.Lock()
+	left := c.left
+	c.left = nil
+	c.store.state.Mu.Unlock()
+	for _, k := range left {
+		if k.view != nil {
+			k.view.Release()
 		}
-		if c.stage != nil {
-			c.stage.Abort()
+		if k.stage != nil {
+			k.stage.Abort()
 		}
 	}
 }
@@ -102,13 +94,13 @@ func (s *Store) DropClaims() {
 // Settle makes changes of names in the cold tier durable, so that a store that
 // follows undoes no deletion. It writes no block. Nothing ends with it.
 func (s *Store) Settle(ctx context.Context) error {
-	if s.cold == nil {
+	if s.state.Cold == nil {
 		return nil
 	}
-	if err := s.flushTombstones(ctx); err != nil {
+	if err := s.others.FlushTombstones(ctx); err != nil {
 		return err
 	}
-	return s.syncInTurn(ctx)
+	return s.write.SyncInTurn(ctx)
 }
 
 // Leave closes the cold tier for the store that follows at once in this process,
@@ -116,14 +108,14 @@ func (s *Store) Settle(ctx context.Context) error {
 // and stages keep their bytes. It reports whether it ended the store. Without a
 // cold tier it does not: there is nothing to close.
 func (s *Store) Leave(ctx context.Context) (ended bool, err error) {
-	if s.cold == nil {
+	if s.state.Cold == nil {
 		return false, nil
 	}
 	if err := s.shut(ctx); err != nil {
 		return true, err
 	}
-	if err := s.syncCold(ctx); err != nil {
-		s.log.Warn("not all that lustre was told of names is durable", "err", err)
+	if err := s.write.SyncCold(ctx); err != nil {
+		s.state.Log.Warn("not all that lustre was told of names is durable", "err", err)
 	}
-	return true, s.cold.Close()
+	return true, s.state.Cold.Files.Close()
 }

@@ -14,14 +14,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/cascade/residency"
+	"cascadekv/cascade/sharedindex"
 	"cascadekv/internal/block"
 	"cascadekv/internal/shmindex"
 )
 
 // viewer is a client that reads blocks in place by holds of its own.
-func (r *rig) viewer() (*shmindex.Viewer, *Holds) {
+func (r *rig) viewer() (*shmindex.Viewer, *sharedindex.Holds) {
 	r.t.Helper()
-	holds, err := r.Holds()
+	holds, err := r.index.Holds()
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -29,7 +31,7 @@ func (r *rig) viewer() (*shmindex.Viewer, *Holds) {
 }
 
 // mappedHolds maps a client's holds as the client does.
-func mappedHolds(t testing.TB, h *Holds) *shmindex.Holds {
+func mappedHolds(t testing.TB, h *sharedindex.Holds) *shmindex.Holds {
 	t.Helper()
 	fd, _ := h.File()
 	again, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -60,7 +62,7 @@ func (r *rig) mapArena() []byte {
 }
 
 // usedNow is how much of the arena is handed out.
-func (r *rig) usedNow() int64 { return r.shared().tier.Usage().Used }
+func (r *rig) usedNow() int64 { return r.state.Shared().Memory.Usage().Used }
 
 // TestHoldsKeepBlocks: a block that a client holds keeps its bytes when its name
 // is deleted or has another value and everything else is overwritten, and is room
@@ -95,7 +97,7 @@ func TestHoldsKeepBlocks(t *testing.T) {
 			}
 		}
 	}
-	if n, size := r.Held(); n != int64(len(views)) || size == 0 {
+	if n, size := r.index.Held(); n != int64(len(views)) || size == 0 {
 		t.Errorf("%d blocks, %d bytes are held, want %d", n, size, len(views))
 	}
 	overwrite := func() {
@@ -117,7 +119,7 @@ func TestHoldsKeepBlocks(t *testing.T) {
 		v.LetGo(view)
 	}
 	gone.Close()
-	if n, size := r.Held(); n != 0 || size != 0 {
+	if n, size := r.index.Held(); n != 0 || size != 0 {
 		t.Errorf("%d blocks, %d bytes are held at the end", n, size)
 	}
 	r.put(ns("late"), data(1, 3000))
@@ -159,7 +161,7 @@ func TestHoldsWhileStorming(t *testing.T) {
 			}
 		})
 	}
-	moved := func() bool { return r.shared().tier.Moves() > 3 }
+	moved := func() bool { return r.state.Shared().Memory.Moves() > 3 }
 	deadline := time.Now().Add(time.Minute)
 	var seen [clients]int
 	for c := range clients {
@@ -199,7 +201,7 @@ func TestHoldsWhileStorming(t *testing.T) {
 	readers.Wait()
 	stop.Store(true)
 	storm.Wait()
-	if n, _ := r.Held(); n != 0 {
+	if n, _ := r.index.Held(); n != 0 {
 		t.Errorf("%d blocks are held at the end", n)
 	}
 	checkInvariants(t, r.Store)
@@ -208,26 +210,26 @@ func TestHoldsWhileStorming(t *testing.T) {
 // TestAllowanceOfHolds: all clients together may hold an eighth of the arena.
 func TestAllowanceOfHolds(t *testing.T) {
 	r := newRig(t, 64<<20, false)
-	capacity := r.shared().tier.Usage().Capacity
+	capacity := r.state.Shared().Memory.Usage().Capacity
 	var sum int64
-	var all []*Holds
-	for range 2 * holdsShare / allHoldsShare {
-		h, err := r.Holds()
+	var all []*sharedindex.Holds
+	for range 2 * sharedindex.HoldsShare / sharedindex.AllHoldsShare {
+		h, err := r.index.Holds()
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, h)
-		sum += h.table.Allowance()
+		sum += h.Table.Allowance()
 	}
-	if sum > capacity/allHoldsShare || sum < capacity/allHoldsShare-capacity/holdsShare {
+	if sum > capacity/sharedindex.AllHoldsShare || sum < capacity/sharedindex.AllHoldsShare-capacity/sharedindex.HoldsShare {
 		t.Errorf("clients may hold %d bytes of %d", sum, capacity)
 	}
 	for _, h := range all {
 		h.Close()
 	}
-	again, err := r.Holds()
-	if err != nil || again.table.Allowance() != capacity/holdsShare {
-		t.Errorf("an allowance of %d when nobody else is there (%v)", again.table.Allowance(), err)
+	again, err := r.index.Holds()
+	if err != nil || again.Table.Allowance() != capacity/sharedindex.HoldsShare {
+		t.Errorf("an allowance of %d when nobody else is there (%v)", again.Table.Allowance(), err)
 	}
 	again.Close()
 }
@@ -235,11 +237,11 @@ func TestAllowanceOfHolds(t *testing.T) {
 // TestNoHoldsWithoutAFile: memory that is in no file can not be read in place.
 func TestNoHoldsWithoutAFile(t *testing.T) {
 	r := newTwoTiers(t, 8<<20, 8<<20)
-	s := &Store{mem: r.mem[:1]} // the one without a file
-	if _, err := s.Holds(); !errors.Is(err, ErrNoArena) {
+	index := sharedindex.New(&residency.State{Mem: r.state.Mem[:1]}, nil) // the one without a file
+	if _, err := index.Holds(); !errors.Is(err, sharedindex.ErrNoArena) {
 		t.Errorf("holds: %v", err)
 	}
-	if claims := s.EndHolds(); claims != nil {
+	if claims := index.EndHolds(); claims != nil {
 		t.Errorf("claims %v", claims)
 	}
 }

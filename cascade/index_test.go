@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/cascade/names"
+	"cascadekv/cascade/residency"
+	"cascadekv/cascade/sharedindex"
 	"cascadekv/internal/block"
 	"cascadekv/internal/shmindex"
 )
@@ -22,7 +24,7 @@ import (
 // reader opens the shared index as a client does.
 func (r *rig) reader() *shmindex.Reader {
 	r.t.Helper()
-	fd, _, err := r.Index()
+	fd, _, err := r.index.Open()
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -39,11 +41,11 @@ func (r *rig) reader() *shmindex.Reader {
 // it promises included. The caller holds the mutex.
 func checkIndex(t *testing.T, s *Store) {
 	t.Helper()
-	x := s.mu.index
+	x := s.index.TableLocked()
 	if x == nil {
 		return
 	}
-	fd, _, err := x.table.File()
+	fd, _, err := x.Table.File()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,21 +56,21 @@ func checkIndex(t *testing.T, s *Store) {
 	}
 	defer r.Close()
 	shown := 0
-	for _, ns := range s.mu.names.Spaces() {
-		sp := s.mu.names.Space(ns)
+	for _, ns := range s.state.Mu.Names.Spaces() {
+		sp := s.state.Mu.Names.Space(ns)
 		for n := range sp.Nodes() {
 			e, place, ok := r.Lookup(shmindex.FingerprintOf(sp.Name(), n.Key()))
-			if ok != (stateOf(n) != nil) && (ok || x.filled) {
-				t.Errorf("name %q: shown %v, it has a block: %v", n.Key(), ok, stateOf(n) != nil)
+			if ok != (residency.StateOf(n) != nil) && (ok || x.Filled) {
+				t.Errorf("name %q: shown %v, it has a block: %v", n.Key(), ok, residency.StateOf(n) != nil)
 			}
-			if !ok || stateOf(n) == nil {
+			if !ok || residency.StateOf(n) == nil {
 				continue
 			}
 			shown++
-			if x.owners[place] != n {
+			if x.Owners[place] != n {
 				t.Errorf("name %q: its place is another's", n.Key())
 			}
-			want := s.shownOfLocked(n)
+			want := s.index.ShownOfLocked(n)
 			if e.UID == want.UID && !stillThere(s, e) { // moved: clients ask until the next sweep
 				e.Offset, e.Record = want.Offset, want.Record
 			}
@@ -78,17 +80,17 @@ func checkIndex(t *testing.T, s *Store) {
 			checkShown(t, s, n, e)
 		}
 	}
-	if owners := len(x.owners) - count(x.owners, nil); owners != shown {
+	if owners := len(x.Owners) - count(x.Owners, nil); owners != shown {
 		t.Errorf("%d names in the index, %d in the store", owners, shown)
 	}
-	if !r.Alive() || r.Final() != (x.filled && !s.asksElsewhere()) {
+	if !r.Alive() || r.Final() != (x.Filled && !s.others.AsksElsewhere()) {
 		t.Errorf("alive %v, final %v", r.Alive(), r.Final())
 	}
 }
 
-// entry is what the index says of a name.
-func (x *sharedIndex) entry(n *names.Name) (shmindex.Entry, bool) {
-	fd, _, err := x.table.File()
+// entryOf is what the index says of a name.
+func entryOf(x *sharedindex.Table, n *names.Name) (shmindex.Entry, bool) {
+	fd, _, err := x.Table.File()
 	if err != nil {
 		return shmindex.Entry{}, false
 	}
@@ -115,7 +117,7 @@ func count(owners []*names.Name, what *names.Name) (n int) {
 // ask (docs/format.md §6.2, step 4). A block that was moved twice may have its
 // first record's cell again, for another place.
 func stillThere(s *Store, e shmindex.Entry) bool {
-	region, le := s.shared().tier.Region(), binary.LittleEndian
+	region, le := s.state.Shared().Memory.Region(), binary.LittleEndian
 	record, data := region[e.Record:], le.Uint64(region[32:])
 	return string(record[:4]) == "CBK1" && le.Uint64(record[8:]) == e.UID && data+le.Uint64(record[48:]) == e.Offset
 }
@@ -126,8 +128,8 @@ func checkShown(t *testing.T, s *Store, n *names.Name, e shmindex.Entry) {
 	if e.Kind != shmindex.InArena {
 		return
 	}
-	bytes := s.shared().tier.Region()[e.Offset : e.Offset+uint64(e.Size)]
-	if !stillThere(s, e) || block.CRC(bytes) != stateOf(n).Info.CRC || e.CRC != stateOf(n).Info.CRC || int64(e.Size) != stateOf(n).Info.Size {
+	bytes := s.state.Shared().Memory.Region()[e.Offset : e.Offset+uint64(e.Size)]
+	if !stillThere(s, e) || block.CRC(bytes) != residency.StateOf(n).Info.CRC || e.CRC != residency.StateOf(n).Info.CRC || int64(e.Size) != residency.StateOf(n).Info.Size {
 		t.Errorf("name %q: other bytes at %d", n.Key(), e.Offset)
 	}
 }
@@ -150,9 +152,9 @@ func TestIndexIsTheNames(t *testing.T) {
 				}
 				randomChange(r, rng, values)
 				if i%7 == 0 || i > 880 {
-					r.Store.mu.Lock()
+					r.Store.state.Mu.Lock()
 					checkIndex(t, r.Store)
-					r.Store.mu.Unlock()
+					r.Store.state.Mu.Unlock()
 				}
 				if t.Failed() {
 					t.Fatalf("after change %d", i)
@@ -165,8 +167,8 @@ func TestIndexIsTheNames(t *testing.T) {
 			checkInvariants(t, r.Store)
 			eventually(t, "blocks that were moved are shown where they lie", func() bool {
 				r.Sweep()
-				r.Store.mu.Lock()
-				defer r.Store.mu.Unlock()
+				r.Store.state.Mu.Lock()
+				defer r.Store.state.Mu.Unlock()
 				return allShown(r.Store)
 			})
 		})
@@ -175,9 +177,9 @@ func TestIndexIsTheNames(t *testing.T) {
 
 // allShown tells whether every entry is what it would be if it were written now.
 func allShown(s *Store) bool {
-	for _, n := range s.mu.index.owners {
-		if n != nil && s.shownOfLocked(n).Kind == shmindex.InArena {
-			if e, ok := s.mu.index.entry(n); !ok || e != s.shownOfLocked(n) {
+	for _, n := range s.index.TableLocked().Owners {
+		if n != nil && s.index.ShownOfLocked(n).Kind == shmindex.InArena {
+			if e, ok := entryOf(s.index.TableLocked(), n); !ok || e != s.index.ShownOfLocked(n) {
 				return false
 			}
 		}
@@ -227,7 +229,7 @@ func randomChange(r *rig, rng *rand.Rand, values map[[2]int][]byte) {
 		}
 	case 14:
 		if v, err := r.Get(ctx, space, key); err == nil {
-			r.finalizeID(v)
+			r.write.FinalizeID(v)
 			v.Release()
 		}
 	}
@@ -238,7 +240,7 @@ func randomChange(r *rig, rng *rand.Rand, values map[[2]int][]byte) {
 func TestIndexGrows(t *testing.T) {
 	r := newRig(t, 64<<20, false)
 	first := r.reader()
-	const names = indexNames*2 + 1000
+	const names = sharedindex.IndexNames*2 + 1000
 	for i := range names {
 		r.put(ns(fmt.Sprint(i)), fmt.Append(nil, i))
 	}
@@ -258,7 +260,7 @@ func TestIndexGrows(t *testing.T) {
 	if second.Alive() {
 		t.Error("alive after the store was closed")
 	}
-	if _, _, err := r.Index(); !errors.Is(err, ErrClosed) {
+	if _, _, err := r.index.Open(); !errors.Is(err, residency.ErrClosed) {
 		t.Errorf("an index of a closed store: %v", err)
 	}
 }
@@ -271,10 +273,10 @@ func TestIndexIsNotAllOfManyRanks(t *testing.T) {
 	if !x.Final() {
 		t.Fatal("a rank that is alone has all there is")
 	}
-	r.Store.mu.Lock()
-	r.others.Store(true)
-	r.setFinalLocked()
-	r.Store.mu.Unlock()
+	r.Store.state.Mu.Lock()
+	r.others.HasParts.Store(true)
+	r.index.SetFinalLocked()
+	r.Store.state.Mu.Unlock()
 	if x.Final() {
 		t.Error("misses are final although others have names")
 	}
@@ -321,7 +323,7 @@ func TestTouchesAreAccesses(t *testing.T) {
 		r.put(ns(fmt.Sprint(i)), data(uint64(i), 10_000))
 	}
 	x := r.reader()
-	touches, err := r.Touches()
+	touches, err := r.index.Touches()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +359,7 @@ func TestTouchesAreAccesses(t *testing.T) {
 	}
 	var left []string
 	for i := range 10 {
-		if r.containsHere("ns", fmt.Sprint(i)) {
+		if r.state.ContainsHere("ns", fmt.Sprint(i)) {
 			left = append(left, fmt.Sprint(i))
 		}
 	}
@@ -375,7 +377,7 @@ func TestTouchesAreAccesses(t *testing.T) {
 	if st := r.Stats(); st.Lookups != 12 || st.Found != 4 || st.Misses != 3 || st.Hits != hits {
 		t.Errorf("%d look-ups, %d found, %d misses, %d more hits; want 12, 4, 3, 0", st.Lookups, st.Found, st.Misses, st.Hits-hits)
 	}
-	if len(r.mu.rings) != 0 {
+	if r.index.Clients() != 0 {
 		t.Error("a ring outlives its client")
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"cascadekv/cascade/residency"
 	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 )
@@ -33,9 +35,9 @@ func (c *campaign) segmentBytes() (total int64) {
 
 // upkeep is a turn of the background.
 func upkeep(r *rig) {
-	r.inheritDue(context.Background())
-	r.shrinkCold()
-	for r.mergeOnce(context.Background()) {
+	r.space.AdoptDue(context.Background())
+	r.space.Shrink()
+	for r.space.MergeOnce(context.Background()) {
 	}
 }
 
@@ -66,12 +68,12 @@ func TestBudgetOfACampaign(t *testing.T) {
 	}
 	upkeep(r)
 	eventually(t, "the campaign is within its budget", func() bool { upkeep(r); return c.segmentBytes() <= budget })
-	st := r.Stats().Estate
+	st := r.Stats().Orphans
 	if st.Inherited == 0 || st.Inherited == 8 || st.Parts != 8-int(st.Inherited) {
 		t.Errorf("%+v", st)
 	}
 	c.takeIn(r)
-	if st := r.Stats().Estate; st.Runs != 0 {
+	if st := r.Stats().Orphans; st.Runs != 0 {
 		t.Errorf("what it inherited counts as another's: %+v", st)
 	}
 	hits := func(prefix string) int {
@@ -112,7 +114,7 @@ func TestHeadsOfOthersChains(t *testing.T) {
 	r := c.session(0, 8<<20, limit)
 	c.takeIn(r)
 	eventually(t, "the campaign is within its budget", func() bool { upkeep(r); return c.segmentBytes() <= budget })
-	if st := r.Stats().Estate; st.Inherited == 0 {
+	if st := r.Stats().Orphans; st.Inherited == 0 {
 		t.Errorf("%+v", st)
 	}
 	c.takeIn(r)
@@ -145,7 +147,7 @@ func TestLiveJobsShareABudget(t *testing.T) {
 	r := c.session(0, 8<<20, limit)
 	c.takeIn(r)
 	upkeep(r)
-	st := r.Stats().Estate
+	st := r.Stats().Orphans
 	if st.Runs != 1 || st.RunBytes < 3_000_000 || st.Inherited != 0 || st.Budget != budget-st.RunBytes {
 		t.Errorf("%+v", st)
 	}
@@ -154,7 +156,7 @@ func TestLiveJobsShareABudget(t *testing.T) {
 	}
 	c.end(other)
 	c.takeIn(r)
-	if st := r.Stats().Estate; st.Runs != 0 || st.Parts != 1 || st.Budget != budget-st.Bytes {
+	if st := r.Stats().Orphans; st.Runs != 0 || st.Parts != 1 || st.Budget != budget-st.Bytes {
 		t.Errorf("once it ended: %+v", st)
 	}
 	c.end(r)
@@ -178,19 +180,19 @@ func TestShortageTakesWhatIsLeftFirst(t *testing.T) {
 		n := i / each
 		r.chain(fmt.Sprint("mine", n, "."), i%each, i%each+5, uint64(20_000+n*1000))
 		eventually(t, "the cold tier has room", func() bool {
-			c.later(coldRetry)
+			c.later(residency.ColdRetry)
 			_, err := r.Drain(t.Context())
 			if err != nil && !errors.Is(err, tiers.ErrFull) {
 				t.Fatal(err)
 			}
-			r.shrinkCold()
-			r.mergeAll(t.Context())
+			r.space.Shrink()
+			r.space.MergeAll(t.Context())
 			return err == nil
 		})
 	}
 	st := r.Stats()
-	if st.Estate == nil || st.Estate.Inherited == 0 || st.Corrupt > 0 {
-		t.Errorf("estate %+v, %d corrupt", st.Estate, st.Corrupt)
+	if st.Orphans == nil || st.Orphans.Inherited == 0 || st.Corrupt > 0 {
+		t.Errorf("estate %+v, %d corrupt", st.Orphans, st.Corrupt)
 	}
 	mine := 0
 	for n := range 3 {
@@ -201,9 +203,9 @@ func TestShortageTakesWhatIsLeftFirst(t *testing.T) {
 			}
 		}
 	}
-	r.Store.mu.Lock()
-	old := r.mu.room.old
-	r.Store.mu.Unlock()
+	r.Store.state.Mu.Lock()
+	old := r.state.Cold.Old
+	r.Store.state.Mu.Unlock()
 	if mine < 3*each/2 || mine+int(st.Lost) < 3*each && old > 0 {
 		t.Errorf("%d of %d of its own blocks are left, %d were lost in memory; %d bytes of others'", mine, 3*each, st.Lost, old)
 	}
@@ -220,7 +222,7 @@ func TestNothingIsInheritedWithoutNeed(t *testing.T) {
 		r := c.session(0, 8<<20, func(o *Options) { o.Limits.ColdBytes = budget })
 		c.takeIn(r)
 		upkeep(r)
-		if st := r.Stats().Estate; st != nil && st.Inherited > 0 || (st != nil) != (budget > 0) {
+		if st := r.Stats().Orphans; st != nil && st.Inherited > 0 || (st != nil) != (budget > 0) {
 			t.Errorf("budget %d: %+v", budget, st)
 		}
 		c.end(r)
@@ -236,8 +238,12 @@ func TestInheritedNamesAreNotFoundTwice(t *testing.T) {
 	c.end(left)
 	r := c.session(0, 8<<20, func(o *Options) { o.Limits.ColdBytes = 1 << 30 })
 	c.takeIn(r)
-	part := r.mu.estate.left[0].part
-	if _, ok, err := r.inherit(t.Context(), part); !ok || err != nil {
+	parts, err := r.Parts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := parts[slices.IndexFunc(parts, func(p tiers.Part) bool { return p.Rank == 1 })]
+	if _, ok, err := r.space.AdoptOrphan(t.Context(), part); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	if !r.Delete(t.Context(), "ns", "left.19") {

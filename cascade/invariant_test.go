@@ -10,25 +10,26 @@ import (
 	"time"
 
 	"cascadekv/cascade/policy"
+	"cascadekv/cascade/residency"
 )
 
 // checkInvariants recounts everything the index keeps incrementally.
 func checkInvariants(t *testing.T, s *Store) {
 	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for end := time.Now().Add(patient); s.mu.room.ranking && time.Now().Before(end); { // the cleaner is at it
-		s.mu.Unlock()
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
+	for end := time.Now().Add(patient); s.state.RanksColdLocked() && s.state.Cold.Ranking && time.Now().Before(end); { // the cleaner is at it
+		s.state.Mu.Unlock()
 		time.Sleep(time.Millisecond)
-		s.mu.Lock()
+		s.state.Mu.Lock()
 	}
 	checkIndex(t, s)
-	if err := s.mu.names.Verify(); err != nil {
+	if err := s.state.Mu.Names.Verify(); err != nil {
 		t.Error(err)
 	}
 	var stored, referenced, cold int64
 	named := 0
-	for id, b := range s.mu.blocks {
+	for id, b := range s.state.Mu.Blocks {
 		if b.Info.ID != id {
 			t.Errorf("block %v is filed under %v", b.Info.ID, id)
 		}
@@ -38,45 +39,45 @@ func checkInvariants(t *testing.T, s *Store) {
 		stored += b.Info.Size
 		referenced += b.Info.Size * int64(len(b.Names()))
 		named += len(b.Names())
-		if len(b.Names()) > 0 && !b.cold && !b.InAny() {
+		if len(b.Names()) > 0 && !b.Cold && !b.InAny() {
 			t.Errorf("block %v has names and no bytes", id)
 		}
-		if r := b.below; s.mu.room.policy != nil && r.ranked != (b.cold && !r.foreign) || r.ranked && s.mu.room.nodes[r.node] != b {
-			t.Errorf("block %v: cold %v, %+v", id, b.cold, r)
-		} else if r.ranked {
-			cold += r.bytes
-			if want := s.takesLocked(b); r.bytes != want {
-				t.Errorf("block %v takes %d bytes in the cold tier, counted %d", id, want, r.bytes)
+		if r := b.Below; s.state.RanksColdLocked() && r.Ranked != (b.Cold && !r.OtherOwner) || r.Ranked && s.state.Cold.Nodes[r.Node] != b {
+			t.Errorf("block %v: cold %v, %+v", id, b.Cold, r)
+		} else if r.Ranked {
+			cold += r.Bytes
+			if want := s.state.Cold.StoredSize(b); r.Bytes != want {
+				t.Errorf("block %v takes %d bytes in the cold tier, counted %d", id, want, r.Bytes)
 			}
-			if r.held != (b.InAny() || b.fetch != nil || b.Needed()) {
-				t.Errorf("block %v: in the cold tier it is held: %v", id, r.held)
-			}
-		}
-		for i, m := range s.mem {
-			if b.In(i) && m.nodes[b.at[i].node] != b {
-				t.Errorf("block %v: node of tier %s is somebody else's", id, m.stats.Name)
+			if r.Held != (b.InAny() || b.Loading || b.Needed()) {
+				t.Errorf("block %v: in the cold tier it is held: %v", id, r.Held)
 			}
 		}
+		for i, m := range s.state.Mem {
+			if b.In(i) && m.Nodes[b.At[i].Node] != b {
+				t.Errorf("block %v: node of tier %s is somebody else's", id, m.Stats.Name)
+			}
+		}
 	}
-	if s.mu.stats.BytesStored != stored {
-		t.Errorf("%d bytes stored, counted %d", stored, s.mu.stats.BytesStored)
+	if s.state.Count.Stats.BytesStored != stored {
+		t.Errorf("%d bytes stored, counted %d", stored, s.state.Count.Stats.BytesStored)
 	}
-	if named != s.mu.names.Len() || referenced != s.mu.names.Referenced() {
-		t.Errorf("blocks have %d names and %d bytes referenced, counted %d and %d", named, referenced, s.mu.names.Len(), s.mu.names.Referenced())
+	if named != s.state.Mu.Names.Len() || referenced != s.state.Mu.Names.Referenced() {
+		t.Errorf("blocks have %d names and %d bytes referenced, counted %d and %d", named, referenced, s.state.Mu.Names.Len(), s.state.Mu.Names.Referenced())
 	}
-	if cold != s.mu.room.bytes {
-		t.Errorf("%d bytes in the cold tier, counted %d", cold, s.mu.room.bytes)
+	if s.state.Cold != nil && cold != s.state.Cold.Bytes {
+		t.Errorf("%d bytes in the cold tier, counted %d", cold, s.state.Cold.Bytes)
 	}
 }
 
 // holes counts blocks evicted from memory tier m under a cached child. It
 // watches the tier's policy for removals.
-type watcher struct {
+type removals struct {
 	policy.Policy
 	removed func(policy.Node)
 }
 
-func (w *watcher) Remove(n policy.Node, evicted bool) {
+func (w *removals) Remove(n policy.Node, evicted bool) {
 	w.removed(n)
 	w.Policy.Remove(n, evicted)
 }
@@ -90,19 +91,19 @@ func TestEvictionLeavesNoHole(t *testing.T) {
 				r := newRig(t, 8<<20, cold, func(o *Options) { o.Policy = p; o.Capacity = 60 * 20_000 })
 				s := r.Store
 				var deleting atomic.Bool
-				m := s.mem[0]
-				s.mu.Lock()
-				m.policy = &watcher{m.policy, func(node policy.Node) {
+				m := s.state.Mem[0]
+				s.state.Mu.Lock()
+				m.Policy = &removals{m.Policy, func(node policy.Node) {
 					if deleting.Load() {
 						return
 					}
-					for _, n := range m.nodes[node].Names() {
+					for _, n := range m.Nodes[node].Names() {
 						if n.Resident(0) > 0 {
 							t.Errorf("%q leaves %d cached children behind", n.Key(), n.Resident(0))
 						}
 					}
 				}}
-				s.mu.Unlock()
+				s.state.Mu.Unlock()
 				rng := rand.New(rand.NewPCG(11, 12))
 				evicted := uint64(0)
 				for range 600 {
@@ -126,7 +127,7 @@ func TestEvictionLeavesNoHole(t *testing.T) {
 					if rng.IntN(3) == 0 { // children before their parents
 						rng.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
 					}
-					if _, err := r.PutBatch(context.Background(), items); err != nil && !errors.Is(err, ErrNoRoom) {
+					if _, err := r.PutBatch(context.Background(), items); err != nil && !errors.Is(err, residency.ErrNoRoom) {
 						t.Fatal(err)
 					}
 					if rng.IntN(20) == 0 {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"cascadekv/cascade/others"
+	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/fault"
@@ -19,55 +21,68 @@ type Local struct{ Store *Store }
 // Hold pins bytes of a memory tier while another rank reads them. The region
 // is the tier's place among the memory tiers.
 func (l Local) Hold(src fabric.Source) (fabric.Hold, error) {
-	if int(src.Region) >= len(l.Store.mem) {
+	if int(src.Region) >= len(l.Store.state.Mem) {
 		return nil, fmt.Errorf("%w: there is no region %d", fabric.ErrStale, src.Region)
 	}
 	at := tiers.Place{Offset: src.Offset, Generation: src.Generation}
-	p, err := l.Store.mem[src.Region].tier.PinPlace(at, src.Length)
+	p, err := l.Store.state.Mem[src.Region].Memory.PinPlace(at, src.Length)
 	switch {
 	case errors.Is(err, tiers.ErrNotFound):
 		return nil, fmt.Errorf("%w: %w", fabric.ErrStale, err)
 	case err != nil:
 		return nil, err
 	}
-	return hold{p, src.Offset, src.Length}, nil
+	ctx, cancel := l.Store.state.UntilFetched(context.Background())
+	defer cancel()
+	bytes, free, err := l.Store.state.BytesOf(ctx, p)
+	if err != nil {
+		p.Release()
+		return nil, fmt.Errorf("%w: %w", fabric.ErrStale, err)
+	}
+	skip := src.Offset - p.Offset()
+	return hold{p, bytes[skip : skip+src.Length], free}, nil
 }
 
 // SharedFile returns which region lies in a file, so that others can reach it by
 // themselves: its number, the file's descriptor and its size in bytes. It is
 // the slowest memory tier's, of which there is always one.
 func (l Local) SharedFile() (region uint32, fd int, size int64) {
-	m := l.Store.last()
-	return uint32(m.index), m.tier.File(), int64(len(m.tier.Region()))
+	m := l.Store.state.Last()
+	return uint32(m.Index), m.Memory.File(), int64(len(m.Memory.Region()))
 }
 
 // hold is a pin of a block of which a reader wants a part.
 type hold struct {
 	tiers.Pin
-	offset, length int64 // as in fabric.Source
+	bytes []byte // what is wanted
+	free  func() // of bytes that are a copy; nil otherwise
 }
 
-func (h hold) Bytes() []byte {
-	skip := h.offset - h.Pin.Offset()
-	return h.Pin.Bytes()[skip : skip+h.length]
+func (h hold) Bytes() []byte { return h.bytes }
+
+func (h hold) Release() {
+	h.Pin.Release()
+	if h.free != nil {
+		h.free()
+	}
 }
 
 // State describes a name as it is now.
 func (l Local) State(ns, key string) directory.Statement {
-	l.Store.mu.Lock()
-	st := []directory.Statement{l.Store.stateLocked(ns, key)}
-	l.Store.mu.Unlock()
-	l.Store.fillIn(st)
+	l.Store.state.Mu.Lock()
+	st := []directory.Statement{l.Store.others.StateLocked(ns, key)}
+	l.Store.state.Mu.Unlock()
+	l.Store.others.AddCatalogued(st)
 	return st[0]
 }
 
 // Names calls fn with the state of every name for which want is true. A name
 // that comes or goes meanwhile may be left out: its change is published.
 func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement)) {
-	for _, ns := range l.Store.namespaces() {
+	for _, ns := range l.Store.state.Namespaces() {
 		for cursor := uint64(0); ; {
 			var keys []string
-			cursor = l.Store.Scan(ns, cursor, publishStep, func(k string) bool {
+			cursor = l.Store.Scan(ns, cursor, others.PublishStep, func(k string) bool {
 				if want(ns, k) {
 					keys = append(keys, k)
 				}
@@ -83,30 +98,30 @@ func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement
 			}
 		}
 	}
-	if err := l.Store.eachCatalogued(false, want, fn); err != nil {
-		l.Store.log.Warn("other ranks are not told of all that earlier ones left", "err", err)
+	if err := l.Store.others.EachCatalogued(false, want, fn); err != nil {
+		l.Store.state.Log.Warn("other ranks are not told of all that earlier ones left", "err", err)
 	}
 }
 
 // Outdated withdraws a name put before the given stamp. Later puts here are
 // stamped above it.
 func (l Local) Outdated(ns, key string, before uint64) {
-	l.Store.mu.Lock()
-	defer l.Store.mu.Unlock()
-	l.Store.mu.names.Observe(before)
-	l.Store.invalidateFetchLocked(nameID{ns, key}, before)
-	if l.Store.unbindBeforeLocked(ns, key, before) {
-		l.Store.wakeWaitersLocked()
+	l.Store.state.Mu.Lock()
+	defer l.Store.state.Mu.Unlock()
+	l.Store.state.Mu.Names.Observe(before)
+	l.Store.load.InvalidateFetchLocked(residency.NameID{NS: ns, Key: key}, before)
+	if l.Store.state.UnbindBeforeLocked(ns, key, before) {
+		l.Store.state.WakeWaitersLocked()
 	}
 }
 
 // Expires sets when a name ends.
 func (l Local) Expires(ns, key string, at time.Time) {
-	if !l.Store.expireHere(ns, key, at) && l.Store.others.Load() {
-		l.Store.workers.Go(func() {
+	if !l.Store.here.expire(ns, key, at) && l.Store.others.HasParts.Load() {
+		l.Store.state.Workers.Go(func() {
 			defer fault.Guard()()
 			if l.Store.raise(context.Background(), ns, key) {
-				l.Store.expireHere(ns, key, at)
+				l.Store.here.expire(ns, key, at)
 			}
 		})
 	}
@@ -114,8 +129,8 @@ func (l Local) Expires(ns, key string, at time.Time) {
 
 // Cleared withdraws all names of a namespace, or of all.
 func (l Local) Cleared(ns string, all bool) {
-	l.Store.clear(ns, all)
-	l.Store.invalidateFetches(ns, all)
+	l.Store.here.clear(ns, all)
+	l.Store.load.InvalidateFetches(ns, all)
 }
 
 // Status is the store's statistics as JSON.

@@ -18,7 +18,7 @@ func TestOneCommandLogsFewLines(t *testing.T) {
 	j := newJob(t, 2, 8<<20)
 	var lines bytes.Buffer
 	s := j.ranks[0]
-	s.log = slog.New(slog.NewTextHandler(&lines, nil))
+	s.state.Log = slog.New(slog.NewTextHandler(&lines, nil))
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for i := range keys {

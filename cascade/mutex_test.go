@@ -5,15 +5,17 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+
+	"cascadekv/cascade/residency"
 )
 
 // What is left for later is done once the mutex is free, in order, and once.
 func TestLaterIsAfterUnlock(t *testing.T) {
-	var m lateMutex
+	var m residency.LateMutex
 	var did []int
 	m.Lock()
 	for i := range 3 {
-		m.later(func() {
+		m.Later(func() {
 			m.Lock() // a deadlock if it is still held
 			did = append(did, i)
 			m.Unlock()
@@ -50,9 +52,9 @@ func (l askingLog) Handle(context.Context, slog.Record) error {
 func TestLinesAreLoggedWithoutTheMutex(t *testing.T) {
 	r := newRig(t, 8<<20, true)
 	lines := 0
-	r.log = slog.New(askingLog{slog.DiscardHandler, r, &lines})
+	r.state.Log = slog.New(askingLog{slog.DiscardHandler, r, &lines})
 	r.put(ns("a"), data(1, 100))
-	v, err := r.GetUnverified(t.Context(), "ns", "a")
+	v, err := r.Get(t.Context(), "ns", "a", Unverified)
 	if err != nil {
 		t.Fatal(err)
 	}

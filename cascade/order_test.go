@@ -3,41 +3,42 @@ package cascade
 import (
 	"testing"
 
+	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 )
 
 // However large a tier is, one call of find looks at some of its blocks; calls one
 // after the other look at all of them.
 func TestFindIsBounded(t *testing.T) {
-	o := order{nodes: make([]*blockState, 3*findStep+5)}
-	for i := range o.nodes {
+	o := residency.Order{Nodes: make([]*residency.Block, 3*residency.FindStep+5)}
+	for i := range o.Nodes {
 		if i%7 > 0 {
-			o.nodes[i] = newBlock(block.Info{Size: int64(i)})
+			o.Nodes[i] = residency.NewBlock(block.Info{Size: int64(i)})
 		}
 	}
 	seen := 0
 	for range 4 {
 		looked := 0
-		o.find(func(*blockState) bool { looked++; return false })
-		if looked > findStep {
+		o.Find(func(*residency.Block) bool { looked++; return false })
+		if looked > residency.FindStep {
 			t.Fatalf("looked at %d blocks", looked)
 		}
 		seen += looked
 	}
-	if all := len(o.nodes) * 6 / 7; seen < all {
+	if all := len(o.Nodes) * 6 / 7; seen < all {
 		t.Errorf("four looks saw %d blocks of %d", seen, all)
 	}
-	last := o.nodes[len(o.nodes)-1]
-	var found *blockState
+	last := o.Nodes[len(o.Nodes)-1]
+	var found *residency.Block
 	for range 4 {
 		if found == nil {
-			found = o.find(func(b *blockState) bool { return b == last })
+			found = o.Find(func(b *residency.Block) bool { return b == last })
 		}
 	}
 	if found != last {
 		t.Error("the last block is not found")
 	}
-	if b := (&order{}).find(func(*blockState) bool { return true }); b != nil {
+	if b := (&residency.Order{}).Find(func(*residency.Block) bool { return true }); b != nil {
 		t.Error("found in an empty tier")
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 
+	"cascadekv/cascade/load"
+	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
 )
 
@@ -12,22 +14,22 @@ import (
 // have of the prefix is on its way here when it returns.
 func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult {
 	res := s.probe(ctx, ns, keys)
-	s.countLookups(ns, min(res.Hits+1, len(keys)), res.Hits)
+	s.state.Count.Lookups(ns, min(res.Hits+1, len(keys)), res.Hits)
 	return res
 }
 
 func (s *Store) probe(ctx context.Context, ns string, keys []string) ProbeResult {
 	res := ProbeResult{Tiers: map[string]int{}}
-	here := s.probeHere(ns, keys)
+	here := s.here.probe(ns, keys)
 	var found [][]directory.Statement // of the keys that are not here, in order
 	var missing []string
-	if s.asksElsewhere() {
+	if s.others.AsksElsewhere() {
 		missing = absent(keys, here)
 	}
 	if len(missing) > 0 {
-		found = s.located(ctx, ns, missing)
+		found = s.others.Located(ctx, ns, missing)
 	}
-	var coming prefetch
+	var coming load.Prefetch
 	run := tierRun{to: &res}
 	for i := range keys {
 		if here[i].tier != "" {
@@ -37,14 +39,14 @@ func (s *Store) probe(ctx context.Context, ns string, keys []string) ProbeResult
 		if len(found) == 0 || found[0] == nil {
 			break
 		}
-		run.add(s.servedFrom(found[0]), found[0][0].Info.Size)
-		coming.ids = append(coming.ids, nameID{ns, missing[0]})
-		coming.copies = append(coming.copies, found[0])
+		run.add(s.others.ServedFrom(found[0]), found[0][0].Info.Size)
+		coming.IDs = append(coming.IDs, residency.NameID{NS: ns, Key: missing[0]})
+		coming.Copies = append(coming.Copies, found[0])
 		found, missing = found[1:], missing[1:]
 	}
 	run.end()
-	if len(coming.ids) > 0 {
-		s.startPrefetch(&coming)
+	if len(coming.IDs) > 0 {
+		s.load.StartPrefetch(&coming)
 	}
 	return res
 }
@@ -73,51 +75,10 @@ func (r *tierRun) end() {
 	}
 }
 
-// servedFrom names the tier that would serve a located block.
-func (s *Store) servedFrom(copies []directory.Statement) string {
-	if copies[0].Memory != nil || s.cold == nil {
-		return RemoteTier
-	}
-	return s.coldStats.Name
-}
-
 // presence is what this rank has of a key; no tier: nothing.
 type presence struct {
 	tier string
 	size int64
-}
-
-// probeHere looks up the keys on this rank, to the first that is missing if it
-// can be nowhere else.
-func (s *Store) probeHere(ns string, keys []string) []presence {
-	here := make([]presence, len(keys))
-	for at := 0; at < len(keys); at += lookStep {
-		end := min(at+lookStep, len(keys))
-		if !s.probeMany(ns, keys[at:end], here[at:end]) && !s.asksElsewhere() {
-			break
-		}
-	}
-	return here
-}
-
-// probeMany looks up some keys on this rank, likewise, and is false when one is
-// missing.
-func (s *Store) probeMany(ns string, keys []string, here []presence) (all bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sp := s.mu.names.Space(ns)
-	if sp == nil {
-		return false
-	}
-	all = true
-	for i, key := range keys {
-		if n := sp.Get(key); n != nil && n.Visible(s.now) {
-			here[i] = presence{s.fastestLocked(stateOf(n)), stateOf(n).Info.Size}
-		} else if all = false; !s.asksElsewhere() {
-			break
-		}
-	}
-	return all
 }
 
 // absent lists the keys of which this rank has nothing.

@@ -1,12 +1,15 @@
 package cascade
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
+	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
+	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
@@ -17,7 +20,7 @@ import (
 // Errors: ErrNoRoom, ErrTooLarge, ErrCondition, ErrBadEntry.
 func (s *Store) Put(ctx context.Context, e Entry, keyData, valueData []byte) (PutResult, error) {
 	res, n, err := s.put(ctx, e, keyData, valueData)
-	s.accessed(n)
+	s.state.Requests.Stored(n)
 	return res, err
 }
 
@@ -26,7 +29,7 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 	if err := e.Check(); err != nil {
 		return PutResult{}, nil, err
 	}
-	id := block.Sum(s.bits, keyData, valueData)
+	id := block.Sum(s.state.IDBits, keyData, valueData)
 	if n, err := s.addName(ctx, e, id); n != nil || err != nil {
 		return PutResult{ID: id, Duplicate: true}, n, err
 	}
@@ -41,14 +44,14 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 }
 
 // addName points e at the block id if that is stored here; nil if it is not.
-func (s *Store) addName(ctx context.Context, e Entry, id BlockID) (*names.Name, error) {
+func (s *Store) addName(ctx context.Context, e Entry, id residency.BlockID) (*names.Name, error) {
 	elsewhere := s.elsewhere(ctx, &e)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.checkOpenLocked(); err != nil {
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
+	if err := s.state.CheckOpenLocked(); err != nil {
 		return nil, err
 	}
-	b := s.mu.blocks[id]
+	b := s.state.Mu.Blocks[id]
 	if b == nil {
 		return nil, nil
 	}
@@ -56,22 +59,22 @@ func (s *Store) addName(ctx context.Context, e Entry, id BlockID) (*names.Name, 
 }
 
 // renameLocked points e at b, which is stored here: a duplicate put.
-func (s *Store) renameLocked(e Entry, b *blockState, elsewhere bool) (*names.Name, error) {
+func (s *Store) renameLocked(e Entry, b *residency.Block, elsewhere bool) (*names.Name, error) {
 	if err := s.allowedLocked(e, elsewhere); err != nil {
 		return nil, err
 	}
-	b.busy++ // replacing the last other name, or making room for this one, must not forget b
-	if err := s.roomForNameLocked(e.Namespace, e.Key); err != nil {
-		b.busy--
-		s.forgetLocked(b)
-		s.mu.stats.Rejected++
+	b.Busy++ // replacing the last other name, or making room for this one, must not forget b
+	if err := s.nameRoom.MakeRoomLocked(e.Namespace, e.Key); err != nil {
+		b.Busy--
+		s.state.ForgetLocked(b)
+		s.state.Count.Stats.Rejected++
 		return nil, err
 	}
-	alias := b.isAlias(s.mu.names.Get(e.Namespace, e.Key), e.Namespace)
-	n := s.bindLocked(e, b)
-	b.busy--
-	s.countPutLocked(n)
-	s.countDuplicateLocked(n, alias)
+	alias := b.IsAlias(s.state.Mu.Names.Get(e.Namespace, e.Key), e.Namespace)
+	n := s.state.BindLocked(e.record(), e.KeepTTL, b)
+	b.Busy--
+	s.state.Count.PutLocked(n)
+	s.state.Count.DuplicateLocked(n, alias)
 	return n, nil
 }
 
@@ -81,8 +84,8 @@ func (s *Store) allowedLocked(e Entry, elsewhere bool) error {
 	if e.When == Always {
 		return nil
 	}
-	if exists := elsewhere || s.lookupLocked(e.Namespace, e.Key) != nil; exists != (e.When == IfPresent) {
-		return ErrCondition
+	if exists := elsewhere || s.state.LookupLocked(e.Namespace, e.Key) != nil; exists != (e.When == IfPresent) {
+		return residency.ErrCondition
 	}
 	return nil
 }
@@ -91,62 +94,86 @@ func (s *Store) allowedLocked(e Entry, elsewhere bool) error {
 // end it with Commit or Abort.
 type Stage struct {
 	store  *Store
-	mem    *memTier
+	mem    *residency.Level
 	slot   tiers.Slot
+	room   room // what is filled: the slot, or a buffer that is written to it at the end
 	size   int64
 	filled int64
 	crc    uint32 // of what is filled
+	failed error  // of the slot
 	done   bool
 	kept   bool // held for long: no request under way any more
 }
 
+// StageOption changes where a stage lies.
+type StageOption uint8
+
+// InArena has a stage lie in the arena, for other processes to map.
+const InArena StageOption = 1
+
 // Stage reserves room for size bytes in the fastest tier that admits them.
 // The bytes may arrive piecemeal and are put by name: the id is computed
-// later. Errors: ErrNoRoom, ErrTooLarge.
-func (s *Store) Stage(ctx context.Context, size int64) (*Stage, error) {
-	return s.stageIn(ctx, size, s.mem...)
-}
-
-// stageIn is Stage in the first of some tiers that admits so many bytes.
-func (s *Store) stageIn(ctx context.Context, size int64, in ...*memTier) (*Stage, error) {
+// later. Errors: ErrNoRoom, ErrTooLarge; ErrNoArena of InArena.
+func (s *Store) Stage(ctx context.Context, size int64, where ...StageOption) (*Stage, error) {
+	in := s.state.Mem
+	if len(where) > 0 {
+		m := s.state.Shared()
+		if m == nil {
+			return nil, ErrNoArena
+		}
+		in = []*residency.Level{m}
+	}
 	st, err := s.tryStage(ctx, size, in...)
 	if err != nil {
-		s.countRejected()
+		s.state.Count.Rejected()
 	}
 	return st, err
 }
 
-func (s *Store) countRejected() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.stats.Rejected++
-}
-
-// tryStage is stageIn for those who may try again.
-func (s *Store) tryStage(ctx context.Context, size int64, in ...*memTier) (*Stage, error) {
+// tryStage is Stage in the first of some tiers that admits so many bytes, for those
+// who may try again.
+func (s *Store) tryStage(ctx context.Context, size int64, in ...*residency.Level) (*Stage, error) {
 	var failed error
 	for _, m := range in {
-		slot, err := s.reserve(ctx, m, size, anyBlock)
+		slot, err := s.evict.Reserve(ctx, m, size, eviction.AnyBlock)
 		if err == nil {
-			s.begin()
-			return &Stage{store: s, mem: m, slot: slot, size: size}, nil
+			s.state.Activity.Begin()
+			return newStage(s, m, slot, size), nil
 		}
 		failed = err
-		if !errors.Is(err, ErrTooLarge) {
+		if !errors.Is(err, residency.ErrTooLarge) {
 			break
 		}
 	}
 	return nil, failed
 }
 
-// Bytes is the room, exactly the size asked for, in tier memory.
-func (st *Stage) Bytes() []byte { return st.slot.Bytes() }
+// room is memory that the process fills.
+type room interface {
+	Bytes() []byte
+	Write(crc uint32, at int64, p []byte) (uint32, error)
+	CRC(crc uint32, from, to int64) (uint32, error)
+	Hash(h *block.Hasher, from, to int64) error
+}
+
+func newStage(s *Store, m *residency.Level, slot tiers.Slot, size int64) *Stage {
+	st := &Stage{store: s, mem: m, slot: slot, room: slot, size: size}
+	if slot.Bytes() == nil {
+		st.room = tiers.Host(make([]byte, size))
+	}
+	return st
+}
+
+// Bytes is the room, exactly the size asked for, in tier memory if the process
+// can address that.
+func (st *Stage) Bytes() []byte { return st.room.Bytes() }
 
 // Filled reports that n more bytes, after those before, are in place, and
 // checksums them.
 func (st *Stage) Filled(n int) {
-	end := st.filled + int64(n)
-	st.FilledAs(n, block.ExtendCRC(st.crc, st.slot.Bytes()[st.filled:end]))
+	crc, err := st.room.CRC(st.crc, st.filled, st.filled+int64(n))
+	st.failed = cmp.Or(st.failed, err)
+	st.FilledAs(n, crc)
 }
 
 // FilledAs is Filled for bytes that are checksummed already: crc is the CRC32C
@@ -159,7 +186,9 @@ func (st *Stage) FilledAs(n int, crc uint32) {
 // Append copies p behind what is filled, checksummed on the way and, where it
 // is long, past the CPU's caches.
 func (st *Stage) Append(p []byte) {
-	st.FilledAs(len(p), block.CopyCRC(st.crc, st.slot.Bytes()[st.filled:], p))
+	crc, err := st.room.Write(st.crc, st.filled, p)
+	st.failed = cmp.Or(st.failed, err)
+	st.FilledAs(len(p), crc)
 }
 
 // Commit publishes the staged block under e, whole and at once. All bytes must
@@ -170,8 +199,8 @@ func (st *Stage) Commit(ctx context.Context, e Entry) error {
 		st.Abort()
 		return err
 	}
-	n, _, err := st.commit(ctx, e, BlockID{})
-	st.store.accessed(n)
+	n, _, err := st.commit(ctx, e, residency.BlockID{})
+	st.store.state.Requests.Stored(n)
 	return err
 }
 
@@ -181,11 +210,11 @@ func (s *Store) elsewhere(ctx context.Context, e *Entry) bool {
 	if e.When == Always && !e.KeepTTL {
 		return false
 	}
-	copies := s.locatedOne(ctx, e.Namespace, e.Key)
+	copies := s.others.LocatedOne(ctx, e.Namespace, e.Key)
 	if copies == nil {
 		return false
 	}
-	if e.KeepTTL && !s.containsHere(e.Namespace, e.Key) {
+	if e.KeepTTL && !s.state.ContainsHere(e.Namespace, e.Key) {
 		e.Expires = copies[0].Name.Expires
 	}
 	return true
@@ -193,36 +222,42 @@ func (s *Store) elsewhere(ctx context.Context, e *Entry) bool {
 
 // commit publishes the block under id, or under a provisional id when id is
 // zero. dup: the bytes were stored already.
-func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *names.Name, dup bool, err error) {
+func (st *Stage) commit(ctx context.Context, e Entry, id residency.BlockID) (n *names.Name, dup bool, err error) {
 	s := st.store
 	if st.done {
-		return nil, false, fmt.Errorf("%w: the stage is ended", ErrBadEntry)
+		return nil, false, fmt.Errorf("%w: the stage is ended", residency.ErrBadEntry)
 	}
 	defer st.Abort()
 	if st.filled != st.size {
-		return nil, false, fmt.Errorf("%w: %d of %d bytes are filled", ErrBadEntry, st.filled, st.size)
+		return nil, false, fmt.Errorf("%w: %d of %d bytes are filled", residency.ErrBadEntry, st.filled, st.size)
+	}
+	if st.slot.Bytes() == nil && st.failed == nil {
+		_, st.failed = st.slot.Write(0, 0, st.room.Bytes())
+	}
+	if st.failed != nil {
+		return nil, false, s.state.RoomError(st.mem, st.size, st.failed)
 	}
 	elsewhere := s.elsewhere(ctx, &e)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.checkOpenLocked(); err != nil {
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
+	if err := s.state.CheckOpenLocked(); err != nil {
 		return nil, false, err
 	}
-	if b := s.mu.blocks[id]; b != nil { // another put of the same bytes was first
+	if b := s.state.Mu.Blocks[id]; b != nil { // another put of the same bytes was first
 		n, err = s.renameLocked(e, b, elsewhere)
 		return n, true, err
 	}
 	if err := s.allowedLocked(e, elsewhere); err != nil {
 		return nil, false, err
 	}
-	if err := s.roomForNameLocked(e.Namespace, e.Key); err != nil {
-		s.mu.stats.Rejected++
+	if err := s.nameRoom.MakeRoomLocked(e.Namespace, e.Key); err != nil {
+		s.state.Count.Stats.Rejected++
 		return nil, false, err
 	}
 	meta := s.metaOfEntryLocked(e, st.size)
-	if !st.mem.policy.Admit(s.age(), meta) {
-		s.mu.stats.Rejected++
-		return nil, false, fmt.Errorf("%w: %w of tier %s", ErrNoRoom, errNotAdmitted, st.mem.stats.Name)
+	if !st.mem.Policy.Admit(s.state.Age(), meta) {
+		s.state.Count.Stats.Rejected++
+		return nil, false, fmt.Errorf("%w: %w of tier %s", residency.ErrNoRoom, errNotAdmitted, st.mem.Stats.Name)
 	}
 	return st.publishLocked(e, id, meta.Fingerprint)
 }
@@ -232,35 +267,35 @@ var errNotAdmitted = errors.New("not admitted by the policy")
 
 // metaOfEntryLocked is what a policy gets of a block that is put under e.
 func (s *Store) metaOfEntryLocked(e Entry, size int64) policy.Meta {
-	m := policy.Meta{Fingerprint: fingerprint(e.Namespace, e.Key), Size: size, Refs: 1, Prefix: e.Prefix}
-	if p := s.mu.names.Get(e.Namespace, e.Parent); p != nil && p.Block() != nil {
+	m := policy.Meta{Fingerprint: residency.Fingerprint(e.Namespace, e.Key), Size: size, Refs: 1, Prefix: e.Prefix}
+	if p := s.state.Mu.Names.Get(e.Namespace, e.Parent); p != nil && p.Block() != nil {
 		m.Depth = p.Depth() + 1
 	}
 	return m
 }
 
 // publishLocked makes a new block of the stage's bytes.
-func (st *Stage) publishLocked(e Entry, id BlockID, fingerprint uint64) (*names.Name, bool, error) {
+func (st *Stage) publishLocked(e Entry, id residency.BlockID, fingerprint uint64) (*names.Name, bool, error) {
 	s := st.store
 	hashed := !id.IsZero()
 	if !hashed {
-		id = s.provisionalLocked()
+		id = s.state.ProvisionalLocked()
 	}
-	b := newBlock(block.Info{ID: id, Size: st.size, CRC: st.crc})
-	b.fingerprint = fingerprint
+	b := residency.NewBlock(block.Info{ID: id, Size: st.size, CRC: st.crc})
+	b.Fingerprint = fingerprint
 	if err := st.slot.Commit(b.Info, nil); err != nil {
-		s.mu.stats.Rejected++
-		return nil, false, s.roomError(st.mem, st.size, err)
+		s.state.Count.Stats.Rejected++
+		return nil, false, s.state.RoomError(st.mem, st.size, err)
 	}
-	s.mu.blocks[id] = b
-	s.mu.stats.BytesStored += st.size
-	s.enterLocked(b, st.mem)
-	n := s.bindLocked(e, b)
-	s.countPutLocked(n)
+	s.state.Mu.Blocks[id] = b
+	s.state.Count.Stats.BytesStored += st.size
+	s.state.EnterLocked(b, st.mem)
+	n := s.state.BindLocked(e.record(), e.KeepTTL, b)
+	s.state.Count.PutLocked(n)
 	if !hashed {
-		s.pending.push(b)
+		s.state.Pending.Push(b)
 	}
-	s.nudgeCleanerLocked()
+	s.state.NudgeCleanerLocked()
 	return n, false, nil
 }
 
@@ -272,7 +307,7 @@ func (st *Stage) Abort() {
 	st.done = true
 	st.slot.Abort()
 	if !st.kept {
-		st.store.end()
+		st.store.state.Activity.End()
 	}
 }
 
@@ -298,7 +333,7 @@ func (s *Store) PutBatch(ctx context.Context, items []PutItem) ([]PutResult, err
 		results = append(results, res)
 		stored = append(stored, n)
 	}
-	s.accessed(stored...)
+	s.state.Requests.Stored(stored...)
 	return results, failed
 }
 
@@ -310,8 +345,10 @@ func (st *Stage) CommitContent(ctx context.Context, e Entry) (PutResult, error) 
 		st.Abort()
 		return PutResult{}, err
 	}
-	id := block.Sum(st.store.bits, st.Bytes())
+	h := block.NewHasher(st.store.state.IDBits)
+	st.failed = cmp.Or(st.failed, st.room.Hash(h, 0, st.size))
+	id := h.ID()
 	n, dup, err := st.commit(ctx, e, id)
-	st.store.accessed(n)
+	st.store.state.Requests.Stored(n)
 	return PutResult{ID: id, Duplicate: dup}, err
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"cascadekv/cascade/residency"
 	"cascadekv/dht/fabric"
 )
 
@@ -47,14 +48,14 @@ type model struct {
 func (m *model) put(rank, key int) {
 	version := m.next[key].Add(1)
 	_, err := m.ranks[rank].Put(m.t.Context(), ns(fmt.Sprint(key)), versioned(key, version), nil)
-	if err != nil && !errors.Is(err, ErrNoRoom) {
+	if err != nil && !errors.Is(err, residency.ErrNoRoom) {
 		m.t.Errorf("put: %v", err)
 	}
 }
 
 func (m *model) get(rank, key int) (version uint64) {
 	v, err := m.ranks[rank].Get(m.t.Context(), "ns", fmt.Sprint(key))
-	if errors.Is(err, ErrMiss) {
+	if errors.Is(err, residency.ErrMiss) {
 		m.misses.Add(1)
 		return 0
 	} else if err != nil {
@@ -113,9 +114,9 @@ func TestRandomOperationsOnManyRanks(t *testing.T) {
 	}
 	m.settle()
 	for _, r := range m.ranks {
-		r.mu.Lock()
-		r.sweepLandedLocked(r.now(), true)
-		r.mu.Unlock()
+		r.state.Mu.Lock()
+		r.load.SweepLandedLocked(r.state.Now(), true)
+		r.state.Mu.Unlock()
 	}
 	m.settle()
 	for key := range m.keys {

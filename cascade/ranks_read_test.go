@@ -6,6 +6,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"cascadekv/cascade/load"
+	"cascadekv/cascade/residency"
 )
 
 // wantMiss checks that a rank has no such key, in time.
@@ -16,7 +19,7 @@ func (r *jobRank) wantMiss(t *testing.T, key string) {
 	if err == nil {
 		v.Release()
 	}
-	if !errors.Is(err, ErrMiss) {
+	if !errors.Is(err, residency.ErrMiss) {
 		t.Errorf("rank %d: get %q: %v, want a miss", r.node.Self(), key, err)
 	}
 	// Twice the deadline: the machine may be busy.
@@ -31,23 +34,19 @@ func TestConcurrentGetsAreOneRead(t *testing.T) {
 	j.ranks[0].putKey(t, "k", p)
 	j.settle()
 	b := j.ranks[1]
-	for range maxReads { // nothing is read until all have asked
-		b.reading <- struct{}{}
-	}
+	release := b.load.HoldReads() // until all have asked
 	const n = 32
 	var wait sync.WaitGroup
 	for range n {
 		wait.Go(func() { b.wantAt(t, "k", p) })
 	}
 	eventually(t, "all wait for one fetch", func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		f := b.mu.remote[nameID{"ns", "k"}]
-		return f != nil && f.waiters == n
+		b.state.Mu.Lock()
+		defer b.state.Mu.Unlock()
+		waiters, _ := b.load.WaitingLocked(residency.NameID{NS: "ns", Key: "k"})
+		return waiters == n
 	})
-	for range maxReads {
-		<-b.reading
-	}
+	release()
 	wait.Wait()
 	if reads := b.node.Stats().Reads; reads != 1 {
 		t.Errorf("%d gets were %d reads", n, reads)
@@ -70,29 +69,24 @@ func TestProbedBlocksComeAheadOfTheirGets(t *testing.T) {
 	}
 	j.settle()
 	b := j.ranks[1]
-	if p := b.Probe(t.Context(), "ns", keys); p.Hits != n || p.Tiers[RemoteTier] != n || p.Bytes != n*5000 {
+	if p := b.Probe(t.Context(), "ns", keys); p.Hits != n || p.Tiers[residency.RemoteTier] != n || p.Bytes != n*5000 {
 		t.Fatalf("%+v", p)
 	}
 	landed := func() (n int, bytes int64) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		for _, f := range b.mu.remote {
-			if f.landed != nil {
-				n++
-			}
-		}
-		return n, b.mu.prefetchBytes
+		b.state.Mu.Lock()
+		defer b.state.Mu.Unlock()
+		return b.load.PrefetchedLocked()
 	}
-	eventually(t, "the first blocks are here", func() bool { n, _ := landed(); return n == prefetchBlocks })
-	if reads := b.node.Stats().Reads; reads != prefetchBlocks {
-		t.Errorf("%d blocks were read ahead, want %d", reads, prefetchBlocks)
+	eventually(t, "the first blocks are here", func() bool { n, _ := landed(); return n == load.PrefetchBlocks })
+	if reads := b.node.Stats().Reads; reads != load.PrefetchBlocks {
+		t.Errorf("%d blocks were read ahead, want %d", reads, load.PrefetchBlocks)
 	}
 	// A get is served from here, and brings the next block.
 	lookups := b.node.Stats().Lookups
-	if tier := b.wantAt(t, "0", data(0, 5000)); tier != RemoteTier {
+	if tier := b.wantAt(t, "0", data(0, 5000)); tier != residency.RemoteTier {
 		t.Errorf("served from %q", tier)
 	}
-	eventually(t, "the next block is here", func() bool { return b.node.Stats().Reads == prefetchBlocks+1 })
+	eventually(t, "the next block is here", func() bool { return b.node.Stats().Reads == load.PrefetchBlocks+1 })
 	if b.node.Stats().Lookups != lookups {
 		t.Error("a get of what is here looked it up elsewhere")
 	}
@@ -104,7 +98,7 @@ func TestProbedBlocksComeAheadOfTheirGets(t *testing.T) {
 	}
 	// What is not asked for in time is given back.
 	eventually(t, "all fetches have ended", func() bool { n, _ := landed(); return n > 0 })
-	j.late.Add(int64(prefetchFor + time.Second))
+	j.late.Add(int64(load.PrefetchFor + time.Second))
 	b.Sweep()
 	if n, bytes := landed(); n != 0 || bytes != 0 {
 		t.Errorf("%d blocks, %d bytes are still here", n, bytes)
@@ -125,9 +119,10 @@ func TestStoreSweeps(t *testing.T) {
 	j.settle()
 	b.Probe(t.Context(), "ns", []string{"k"})
 	prefetched := func() int64 {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return b.mu.prefetchBytes
+		b.state.Mu.Lock()
+		defer b.state.Mu.Unlock()
+		_, bytes := b.load.PrefetchedLocked()
+		return bytes
 	}
 	eventually(t, "the probed block is here", func() bool { return b.node.Stats().Reads == 1 })
 	j.late.Add(int64(2 * time.Hour))
@@ -143,7 +138,7 @@ func TestHotBlocksReplicate(t *testing.T) {
 	j.settle()
 	b := j.ranks[1]
 	for i := range 5 {
-		want := RemoteTier
+		want := residency.RemoteTier
 		if i > 2 {
 			want = "shm"
 		}
@@ -152,7 +147,7 @@ func TestHotBlocksReplicate(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if tier := b.wantAt(t, "cold", cold); tier != RemoteTier {
+		if tier := b.wantAt(t, "cold", cold); tier != residency.RemoteTier {
 			t.Errorf("the cold block is served from %q", tier)
 		}
 	}
@@ -178,8 +173,8 @@ func TestOverwriteReachesAllRanks(t *testing.T) {
 	j.ranks[2].putKey(t, "k", second)
 	j.settle()
 	for i, r := range j.ranks[:2] {
-		eventually(t, "the old copy is dropped", func() bool { return !r.containsHere("ns", "k") })
-		if tier := r.wantAt(t, "k", second); tier != RemoteTier {
+		eventually(t, "the old copy is dropped", func() bool { return !r.state.ContainsHere("ns", "k") })
+		if tier := r.wantAt(t, "k", second); tier != residency.RemoteTier {
 			t.Errorf("rank %d serves the new bytes from %q", i, tier)
 		}
 	}
@@ -297,7 +292,7 @@ func TestSegmentsOfOtherRanks(t *testing.T) {
 	}
 	j.die(0)
 	for i := range n {
-		if !j.ranks[1].containsHere("ns", fmt.Sprint(i)) {
+		if !j.ranks[1].state.ContainsHere("ns", fmt.Sprint(i)) {
 			read(i)
 		}
 	}

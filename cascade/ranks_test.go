@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/cascade/residency"
 	"cascadekv/dht"
 	"cascadekv/dht/fabric"
 	"cascadekv/dht/fabric/sim"
@@ -60,7 +61,7 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 		j.t.Fatal(err)
 	}
 	o := Options{
-		Memory: []tiers.Memory{m}, Limits: Limits{FetchDeadline: 2 * time.Second}, Log: slog.New(slog.DiscardHandler), sweepEvery: cmp.Or(j.sweepEvery, -1),
+		Memory: []tiers.Memory{m}, Limits: residency.Limits{FetchDeadline: 2 * time.Second}, Log: slog.New(slog.DiscardHandler), SweepEvery: cmp.Or(j.sweepEvery, -1),
 		Now: func() time.Time { return time.Now().Add(time.Duration(j.late.Load())) },
 	}
 	if j.dir != "" {
@@ -136,9 +137,9 @@ func (j *job) settle() {
 	eventually(j.t, "homes know everything", func() bool {
 		quiet++
 		for _, r := range j.ranks {
-			r.mu.Lock()
-			said := len(r.unpublished.names) == 0
-			r.mu.Unlock()
+			r.state.Mu.Lock()
+			said := r.others.PublishedLocked()
+			r.state.Mu.Unlock()
 			if !said || !r.node.Settled(j.t.Context()) {
 				quiet = 0
 			}

@@ -4,22 +4,24 @@ import (
 	"context"
 	"fmt"
 	"testing"
+
+	"cascadekv/cascade/residency"
 )
 
 // A read never costs the only copy of a block: while the cold tier takes nothing,
 // what lies there is read and not kept, unless there is a place for it.
 func TestReadsCostNoOnlyCopy(t *testing.T) {
 	const blocks, size = 100, 200_000
-	reads := map[string]func(r *rig, key string) *View{
-		"Get": func(r *rig, key string) *View {
+	reads := map[string]func(r *rig, key string) *residency.View{
+		"Get": func(r *rig, key string) *residency.View {
 			v, _ := r.Get(t.Context(), "ns", key)
 			return v
 		},
-		"GetBatch": func(r *rig, key string) *View {
+		"GetBatch": func(r *rig, key string) *residency.View {
 			views, _ := r.GetBatch(t.Context(), "ns", []string{key})
 			return views[0]
 		},
-		"Share": func(r *rig, key string) *View {
+		"Share": func(r *rig, key string) *residency.View {
 			if v, err := r.Get(t.Context(), "ns", key); err == nil {
 				if v, err = r.Share(t.Context(), v); err == nil {
 					return v
@@ -27,8 +29,8 @@ func TestReadsCostNoOnlyCopy(t *testing.T) {
 			}
 			return nil
 		},
-		"GetResident": func(r *rig, key string) *View {
-			views, _ := r.GetResident(t.Context(), "ns", []string{key})
+		"GetResident": func(r *rig, key string) *residency.View {
+			views, _ := r.GetBatch(t.Context(), "ns", []string{key}, Resident)
 			return views[0]
 		},
 	}
@@ -73,7 +75,7 @@ func TestReadsCostNoOnlyCopy(t *testing.T) {
 						}
 						v.Release()
 					}
-					r.advance(2 * coldRetry) // the cold tier is tried again
+					r.advance(2 * residency.ColdRetry) // the cold tier is tried again
 				}
 				if (name == "Get" || name == "GetBatch") && below == 0 {
 					t.Error("nothing was read from the cold tier")
@@ -87,7 +89,7 @@ func TestReadsCostNoOnlyCopy(t *testing.T) {
 				checkInvariants(t, r.Store)
 				// Once the tier takes blocks again, reads are kept.
 				cold.full.Store(false)
-				r.advance(2 * coldRetry)
+				r.advance(2 * residency.ColdRetry)
 				eventually(t, "a block that is read is kept", func() bool {
 					r.want("0", data(0, size))
 					info, ok := r.Stat(context.Background(), "ns", "0")

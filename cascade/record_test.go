@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/cascade/eviction"
+	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/lustre"
 	dirlease "cascadekv/lustre/segment/lease"
@@ -21,7 +23,7 @@ const patience = 30 * time.Second
 
 // settled waits until the background holds no view and returns what there is
 // then.
-func (r *rig) settled() Stats {
+func (r *rig) settled() residency.Stats {
 	r.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		st := r.Stats()
@@ -143,16 +145,16 @@ func TestReplacedNameIsAlwaysOnRecord(t *testing.T) {
 				}
 				images = append(images, image)
 			})
-			r.Store.begin() // the completer waits
+			r.Store.state.Activity.Begin() // the completer waits
 			c.before(r)
-			r.Store.mu.Lock()
+			r.Store.state.Mu.Lock()
 			watching = true
-			r.Store.mu.Unlock()
-			r.Store.end()
+			r.Store.state.Mu.Unlock()
+			r.Store.state.Activity.End()
 			c.move(r)
-			r.Store.mu.Lock()
+			r.Store.state.Mu.Lock()
 			watching = false
-			r.Store.mu.Unlock()
+			r.Store.state.Mu.Unlock()
 			if len(images) < 2 {
 				t.Fatalf("%d changes were seen", len(images))
 			}
@@ -301,17 +303,17 @@ func TestEvictionWaitsForTheNames(t *testing.T) {
 }
 
 // wantEvicted makes the last memory tier give up a block.
-func (r *rig) wantEvicted(id BlockID) {
+func (r *rig) wantEvicted(id residency.BlockID) {
 	r.t.Helper()
 	resident := func() bool {
-		r.Store.mu.Lock()
-		defer r.Store.mu.Unlock()
-		return r.mu.blocks[id].In(r.last().index)
+		r.Store.state.Mu.Lock()
+		defer r.Store.state.Mu.Unlock()
+		return r.state.Mu.Blocks[id].In(r.state.Last().Index)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for resident() {
-		if err := r.evictOne(ctx, r.last(), anyBlock); err != nil {
+		if err := r.evict.EvictOne(ctx, r.state.Last(), eviction.AnyBlock); err != nil {
 			r.t.Fatal(err)
 		}
 	}

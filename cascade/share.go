@@ -2,14 +2,12 @@ package cascade
 
 import (
 	"context"
-	"errors"
+	"fmt"
 
-	"cascadekv/internal/block"
+	"cascadekv/cascade/eviction"
+	"cascadekv/cascade/residency"
+	"cascadekv/cascade/sharedindex"
 )
-
-// ErrNoArena means that no memory tier of the store lies in a file that other
-// processes can map. Permanent.
-var ErrNoArena = errors.New("cascade: no memory tier lies in a file; configure shm.bytes")
 
 // Arena is the file in which the blocks of a memory tier lie.
 type Arena struct {
@@ -21,74 +19,47 @@ type Arena struct {
 // Arena returns the file that views and stages of other processes lie in; false
 // when there is none.
 func (s *Store) Arena() (Arena, bool) {
-	m := s.shared()
+	m := s.state.Shared()
 	if m == nil {
 		return Arena{}, false
 	}
-	return Arena{FD: m.tier.File(), Size: int64(len(m.tier.Region())), Capacity: m.tier.Usage().Capacity}, true
-}
-
-// shared is the fastest memory tier that lies in a file, nil for none.
-func (s *Store) shared() *memTier {
-	for _, m := range s.mem {
-		if m.tier.File() >= 0 {
-			return m
-		}
-	}
-	return nil
+	return Arena{FD: m.Memory.File(), Size: int64(len(m.Memory.Region())), Capacity: m.Memory.Usage().Capacity}, true
 }
 
 // Share returns a view of the same block whose bytes are in the arena: v itself,
 // one of the block's copy there, or one of a copy that is made for it and lasts
 // as long as the view. v is used up, whatever the outcome.
-// Errors: ErrNoArena, ErrNoRoom, ErrTooLarge, ErrClosed.
-func (s *Store) Share(ctx context.Context, v *View) (*View, error) {
-	m := s.shared()
-	if m != nil && v.mem == m {
+// Errors: ErrNoArena, ErrNoRoom, ErrTooLarge, ErrClosed, ErrMiss (its bytes are bad).
+func (s *Store) Share(ctx context.Context, v *residency.View) (*residency.View, error) {
+	m := s.state.Shared()
+	if m != nil && v.In() == m {
 		return v, nil
 	}
 	defer v.Release()
 	if m == nil {
-		return nil, ErrNoArena
+		return nil, sharedindex.ErrNoArena
 	}
-	if w := s.pinShared(v.block, m); w != nil {
-		if w.Verify(block.CRC(w.bytes)) {
+	if w := s.state.PinShared(v.Block(), m); w != nil {
+		if w.Check(ctx, true) {
 			return w, nil
 		}
 		w.Release()
 	}
-	slot, err := s.reserve(ctx, m, v.Size(), copyOnly)
+	slot, err := s.evict.Reserve(ctx, m, v.Size(), eviction.CopyOnly)
 	if err != nil {
 		return nil, err
 	}
-	copy(slot.Bytes(), v.bytes)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v.block.busy++
-	s.mu.stats.Views++
-	s.begin()
-	return &View{store: s, bytes: slot.Bytes(), free: slot.Abort, slot: slot, block: v.block, id: v.id, tier: v.tier}, nil
+	if err := v.CopyTo(ctx, slot); err != nil {
+		slot.Abort()
+		return nil, fmt.Errorf("%w: %w", residency.ErrMiss, err)
+	}
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
+	return s.state.PrivateViewLocked(v.Block(), v.ID(), v.From(), slot.Bytes(), slot, slot.Abort), nil
 }
 
-// pinShared pins b in m, or returns nil when it is not there.
-func (s *Store) pinShared(b *blockState, m *memTier) *View {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !b.In(m.index) {
-		return nil
-	}
-	v, err := s.pinInLocked(b, m, m.stats.Name)
-	if err != nil {
-		s.noteLocked(m, err)
-		return nil
-	}
-	return v
-}
-
-// GetResident gets blocks that are to stay in memory on this rank: those that
-// only others have are copied here. Misses are nil, and what finds no place in
-// memory is a miss. Bytes are not checked. The error is ErrClosed or nil.
-func (s *Store) GetResident(ctx context.Context, ns string, keys []string) ([]*View, error) {
+// getResident is GetBatch with Resident.
+func (s *Store) getResident(ctx context.Context, ns string, keys []string) ([]*residency.View, error) {
 	how := getting{keep: true}
 	views, err := s.get(ctx, ns, keys, how)
 	if err != nil {
@@ -111,34 +82,14 @@ func (s *Store) GetResident(ctx context.Context, ns string, keys []string) ([]*V
 
 // dropPrivate gives back views that are in no memory tier, and lists their keys
 // and places.
-func dropPrivate(keys []string, views []*View) (dropped []string, at []int) {
+func dropPrivate(keys []string, views []*residency.View) (dropped []string, at []int) {
 	for i, v := range views {
-		if v != nil && v.mem == nil {
+		if v != nil && !v.Resident() {
 			v.Release()
 			views[i], dropped, at = nil, append(dropped, keys[i]), append(at, i)
 		}
 	}
 	return dropped, at
-}
-
-// StageShared is Stage in the arena. Errors: ErrNoArena, those of Stage.
-func (s *Store) StageShared(ctx context.Context, size int64) (*Stage, error) {
-	m := s.shared()
-	if m == nil {
-		return nil, ErrNoArena
-	}
-	return s.stageIn(ctx, size, m)
-}
-
-// Keep marks a view as held for as long as a client likes: the store does
-// not put off for it what it puts off for requests under way.
-func (v *View) Keep() {
-	if v.kept || v.done {
-		return
-	}
-	v.kept = true
-	v.store.kept.Add(1)
-	v.store.end()
 }
 
 // Keep marks a stage as held for as long as a client likes; as View.Keep.
@@ -147,22 +98,9 @@ func (st *Stage) Keep() {
 		return
 	}
 	st.kept = true
-	st.store.end()
-}
-
-// SameBlock reports whether v and w are views of one block in one place.
-func (v *View) SameBlock(w *View) bool {
-	return v.block == w.block && v.mem == w.mem && v.stay == w.stay
+	st.store.state.Activity.End()
 }
 
 // File returns the descriptor and offset of Bytes; false when the room is not in
 // a file.
-func (st *Stage) File() (fd int, offset int64, ok bool) { return fileOf(st.mem, st.slot) }
-
-// fileOf returns the descriptor and offset of what is located in m.
-func fileOf(m *memTier, at interface{ Offset() int64 }) (fd int, offset int64, ok bool) {
-	if fd = m.tier.File(); fd < 0 {
-		return -1, 0, false
-	}
-	return fd, at.Offset(), true
-}
+func (st *Stage) File() (fd int, offset int64, ok bool) { return residency.FileOf(st.mem, st.slot) }

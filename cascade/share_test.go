@@ -8,6 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/cascade/eviction"
+	"cascadekv/cascade/residency"
+	"cascadekv/cascade/sharedindex"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
@@ -24,7 +27,7 @@ func newTwoTiers(t *testing.T, fast, shm int64) *rig {
 }
 
 // wantInArena reads a view's bytes where it says they are.
-func (r *rig) wantInArena(v *View, p []byte) {
+func (r *rig) wantInArena(v *residency.View, p []byte) {
 	r.t.Helper()
 	a, ok := r.Arena()
 	fd, at, inFile := v.File()
@@ -53,10 +56,10 @@ func TestShareCopiesWhatIsInNoFile(t *testing.T) {
 	if _, _, ok := v.File(); ok {
 		t.Fatal("the fast tier has a file: this tests nothing")
 	}
-	if st, err := r.StageShared(t.Context(), 1); err == nil { // room for records is set aside
+	if st, err := r.Stage(t.Context(), 1, InArena); err == nil { // room for records is set aside
 		st.Abort()
 	}
-	before := r.mem[1].tier.Usage().Used
+	before := r.state.Mem[1].Memory.Usage().Used
 	if v, err = r.Share(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
@@ -64,21 +67,21 @@ func TestShareCopiesWhatIsInNoFile(t *testing.T) {
 	r.Delete(t.Context(), "ns", "k")
 	r.wantInArena(v, p)
 	v.Release()
-	if used := r.mem[1].tier.Usage().Used; used != before {
+	if used := r.state.Mem[1].Memory.Usage().Used; used != before {
 		t.Errorf("the arena has %d bytes taken, %d before the view", used, before)
 	}
 
 	r.put(ns("both"), p)
-	b := r.mu.blocks[block.Sum(block.Bits128, p)]
-	if err := r.demote(t.Context(), b, r.mem[0], r.mem[1], anyBlock); err != nil {
+	b := r.state.Mu.Blocks[block.Sum(block.Bits128, p)]
+	if err := r.evict.Demote(t.Context(), b, r.state.Mem[0], r.state.Mem[1], eviction.AnyBlock); err != nil {
 		t.Fatal(err)
 	}
 	v, err = r.Get(t.Context(), "ns", "both")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v, err = r.Share(t.Context(), v); err != nil || v.mem != r.mem[1] {
-		t.Fatalf("%v, in %v", err, v.mem)
+	if v, err = r.Share(t.Context(), v); err != nil || v.In() != r.state.Mem[1] {
+		t.Fatalf("%v, in %v", err, v.In())
 	}
 	r.wantInArena(v, p)
 	v.Release()
@@ -105,11 +108,11 @@ func TestNoArenaNothingShared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Share(t.Context(), v); !errors.Is(err, ErrNoArena) {
+	if _, err := s.Share(t.Context(), v); !errors.Is(err, sharedindex.ErrNoArena) {
 		t.Errorf("Share: %v", err)
 	}
-	if _, err := s.StageShared(t.Context(), 1); !errors.Is(err, ErrNoArena) {
-		t.Errorf("StageShared: %v", err)
+	if _, err := s.Stage(t.Context(), 1, InArena); !errors.Is(err, sharedindex.ErrNoArena) {
+		t.Errorf("Stage InArena: %v", err)
 	}
 	if _, ok := s.Arena(); ok || s.Stats().Views != 0 {
 		t.Error("an arena, or a view, that is none")
@@ -120,7 +123,7 @@ func TestNoArenaNothingShared(t *testing.T) {
 func TestStagesOfOthersLieInTheArena(t *testing.T) {
 	r := newTwoTiers(t, 8<<20, 8<<20)
 	p := data(1, 5000)
-	st, err := r.StageShared(t.Context(), 5000)
+	st, err := r.Stage(t.Context(), 5000, InArena)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +155,7 @@ func TestWhatIsKeptHoldsNothingUp(t *testing.T) {
 	}
 	v.Keep()
 	v.Keep()
-	st, err := r.StageShared(t.Context(), 10_000)
+	st, err := r.Stage(t.Context(), 10_000, InArena)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,8 +177,8 @@ func TestWhatIsKeptHoldsNothingUp(t *testing.T) {
 	r.wantInArena(v, kept)
 	v.Release()
 	st.Abort()
-	if r.active.Load() != 0 || r.kept.Load() != 0 {
-		t.Errorf("%d requests and %d kept views are left", r.active.Load(), r.kept.Load())
+	if r.state.Activity.Active() != 0 || r.state.Activity.Kept() != 0 {
+		t.Errorf("%d requests and %d kept views are left", r.state.Activity.Active(), r.state.Activity.Kept())
 	}
 	checkInvariants(t, r.Store)
 }
@@ -194,14 +197,12 @@ func TestResidentBlocksOfOthers(t *testing.T) {
 		t.Fatalf("%+v", p)
 	}
 	eventually(t, "it was fetched ahead", func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		f := b.mu.remote[nameID{"ns", "ahead"}]
-		return f != nil && f.landed != nil
+		b.state.Mu.Lock()
+		defer b.state.Mu.Unlock()
+		_, here := b.load.WaitingLocked(residency.NameID{NS: "ns", Key: "ahead"})
+		return here
 	})
-	for range maxReads {
-		b.reading <- struct{}{}
-	}
+	release := b.load.HoldReads()
 	other := make(chan error, 1)
 	go func() {
 		v, err := b.Get(t.Context(), "ns", "joined")
@@ -212,33 +213,31 @@ func TestResidentBlocksOfOthers(t *testing.T) {
 	}()
 	underWay := func(n int) func() bool {
 		return func() bool {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			f := b.mu.remote[nameID{"ns", "joined"}]
-			return f != nil && f.waiters == n
+			b.state.Mu.Lock()
+			defer b.state.Mu.Unlock()
+			waiters, _ := b.load.WaitingLocked(residency.NameID{NS: "ns", Key: "joined"})
+			return waiters == n
 		}
 	}
 	eventually(t, "the other get is under way", underWay(1))
 	type result struct {
-		views []*View
+		views []*residency.View
 		err   error
 	}
 	got := make(chan result, 1)
 	go func() {
-		views, err := b.GetResident(t.Context(), "ns", append(keys, "nowhere"))
+		views, err := b.GetBatch(t.Context(), "ns", append(keys, "nowhere"), Resident)
 		got <- result{views, err}
 	}()
 	eventually(t, "both wait for one fetch", underWay(2))
-	for range maxReads {
-		<-b.reading
-	}
+	release()
 	res := <-got
 	if err := errors.Join(res.err, <-other); err != nil {
 		t.Fatal(err)
 	}
 	for i, key := range keys {
 		v := res.views[i]
-		if v == nil || v.mem == nil || !bytes.Equal(v.Bytes(), data(uint64(i), 5000)) {
+		if v == nil || v.In() == nil || !bytes.Equal(v.Bytes(), data(uint64(i), 5000)) {
 			t.Fatalf("%s: %+v", key, v)
 		}
 		v.Release()
@@ -254,7 +253,7 @@ func TestResidentBlocksOfOthers(t *testing.T) {
 func TestContainsBatchIsContainsOfEach(t *testing.T) {
 	j := newJob(t, 3, 16<<20)
 	var keys [][]byte
-	for i := range 2*lookStep + 100 {
+	for i := range 2*residency.LookStep + 100 {
 		keys = append(keys, fmt.Append(nil, i))
 		if i%100 == 0 {
 			j.ranks[i/100%3].putKey(t, string(keys[i]), data(uint64(i), 100))

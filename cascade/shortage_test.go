@@ -107,16 +107,16 @@ func TestNothingToGiveUp(t *testing.T) {
 	}
 	for range 20 {
 		r.advance(policy.LowSpaceStep)
-		r.Store.mu.Lock()
-		r.runShortLocked()
-		r.Store.mu.Unlock()
-		r.shrinkCold()
-		for turns := 0; r.mergeOnce(t.Context()) || r.evacuate(t.Context()); turns++ {
+		r.Store.state.Mu.Lock()
+		r.space.NoteFullLocked()
+		r.Store.state.Mu.Unlock()
+		r.space.Shrink()
+		for turns := 0; r.space.MergeOnce(t.Context()) || r.space.Evacuate(t.Context()); turns++ {
 			if turns > 20 {
 				t.Fatal("merging and evacuating go on for ever")
 			}
 		}
-		r.mergedAll()
+		r.space.MergedAll()
 	}
 	if n := r.Stats().Tiers[1].Evicted; n > 0 {
 		t.Errorf("%d blocks given up below that memory has", n)

@@ -1,86 +1,16 @@
 package cascade
 
-import "cascadekv/tiers"
-
-// Stats is a snapshot of the store. Counters start at zero with the process.
-type Stats struct {
-	Names           int          `json:"names"`
-	Blocks          int          `json:"blocks"`
-	BytesReferenced int64        `json:"bytes_referenced"` // Σ over names of their block's size
-	BytesStored     int64        `json:"bytes_stored"`     // Σ over distinct blocks
-	PendingIDs      int          `json:"pending_ids"`      // acknowledged, not hashed yet
-	PendingBytes    int64        `json:"pending_bytes"`
-	DirtyBlocks     int          `json:"dirty_blocks"`
-	DirtyBytes      int64        `json:"dirty_bytes"`
-	Leases          int          `json:"leases"`
-	Views           int          `json:"views"` // views not released yet
-	Puts            uint64       `json:"puts"`
-	Duplicates      uint64       `json:"duplicates"` // puts, or completed ids, whose bytes were stored already
-	Hits            uint64       `json:"hits"`       // gets that found their block
-	Misses          uint64       `json:"misses"`     // gets that did not
-	Lookups         uint64       `json:"lookups"`    // names that were looked for without a get; of a probe those up to the first that is missing
-	Found           uint64       `json:"found"`      // of Lookups
-	Rejected        uint64       `json:"rejected"`   // puts dropped for want of room
-	Lost            uint64       `json:"lost"`       // dirty blocks dropped because the cold tier refused them
-	Forgotten       uint64       `json:"forgotten"`  // names given up for the bound on the heap they take
-	NameBytes       int64        `json:"name_bytes"` // of that heap
-	NameLimit       int64        `json:"name_limit"` // its bound, 0: none
-	Corrupt         uint64       `json:"corrupt"`    // blocks withdrawn for a bad checksum
-	Replicas        uint64       `json:"replicas"`   // blocks of other ranks that were kept here
-	Recovered       RecoverStats `json:"recovered"`
-	Adopted         RecoverStats `json:"adopted"` // of other ranks' parts of the cold tier, while running
-	Tiers           []TierStats  `json:"tiers"`   // fastest first
-
-	Catalogue  *tiers.CatalogueState `json:"catalogue,omitempty"` // of what others left in the cold tier
-	Estate     *EstateStats          `json:"estate,omitempty"`    // of others in the cold tier, where it has a budget
-	Namespaces []NamespaceStats      `json:"namespaces"`          // by name
-}
-
-// TierStats is one tier's part of Stats.
-type TierStats struct {
-	Name     string      `json:"name"`
-	Policy   string      `json:"policy,omitempty"`
-	Usage    tiers.Usage `json:"usage"`
-	Hits     uint64      `json:"hits"`
-	Misses   uint64      `json:"misses"` // gets that were served by a slower tier, or by none
-	HitBytes uint64      `json:"hit_bytes"`
-	Promoted uint64      `json:"promoted"` // blocks copied up into this tier
-	Demoted  uint64      `json:"demoted"`  // victims of this tier that went one tier down
-	Evicted  uint64      `json:"evicted"`  // blocks this tier gave up
-	Errors   uint64      `json:"errors"`   // operations that failed for another reason than a miss or lack of room
-
-	tiers.Stats // of files
-}
+import (
+	"cascadekv/cascade/residency"
+)
 
 // coldStatsNowLocked is the cold tier's part of Stats.
-func (s *Store) coldStatsNowLocked() TierStats {
-	st := s.coldStats
-	st.Usage = s.cold.Usage()
-	if budget := s.limits.Load().ColdBytes; budget > 0 {
+func (s *Store) coldStatsNowLocked() residency.TierStats {
+	st := s.state.Cold.Stats
+	st.Usage = s.state.Cold.Files.Usage()
+	if budget := s.state.Limits.Load().ColdBytes; budget > 0 {
 		st.Usage.Capacity = budget
 	}
-	st.Stats = s.cold.Stats()
+	st.Stats = s.state.Cold.Files.Stats()
 	return st
-}
-
-// NamespaceStats is one namespace's part of Stats. Namespaces that nobody put a
-// name into are among them when they were asked for one, as long as there are few.
-type NamespaceStats struct {
-	Name            string `json:"name"`
-	Names           int    `json:"names"`
-	BytesReferenced int64  `json:"bytes_referenced"`
-	Recovered       int    `json:"recovered"` // names that Open found
-	Puts            uint64 `json:"puts"`
-	Aliases         uint64 `json:"aliases"` // names that were put for bytes which another name of the namespace had; blocks of 4 KiB and more
-	Lookups         uint64 `json:"lookups"`
-	Found           uint64 `json:"found"`
-	Hits            uint64 `json:"hits"`
-	Misses          uint64 `json:"misses"`
-}
-
-// RecoverStats is what Open found.
-type RecoverStats struct {
-	Blocks int   `json:"blocks"`
-	Names  int   `json:"names"`
-	Bytes  int64 `json:"bytes"`
 }

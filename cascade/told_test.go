@@ -101,7 +101,7 @@ func TestMergesAreLogged(t *testing.T) {
 	r.cold = m
 	r.open()
 	for i, again := range []bool{true, false, false} {
-		if got := r.mergeOnce(t.Context()); got != again {
+		if got := r.space.MergeOnce(t.Context()); got != again {
 			t.Errorf("merge %d asks for another: %v", i, got)
 		}
 	}

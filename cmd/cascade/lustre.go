@@ -17,8 +17,6 @@ import (
 )
 
 func (a *app) lustreCommand() *cobra.Command {
-	c := &cobra.Command{Use: "lustre", Short: "How segments lie on a Lustre file system", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	var try bool
 	plan := &cobra.Command{
 		Use:   "plan",
@@ -39,8 +37,7 @@ func (a *app) lustreCommand() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error { return a.lustreShow(args[0]) },
 	}
 	a.groupFlag(show.Flags())
-	c.AddCommand(plan, show)
-	return c
+	return verbs("lustre", "How segments lie on a Lustre file system", plan, show)
 }
 
 // layoutOf is the layout of segments that the configuration asks for.
@@ -98,11 +95,7 @@ func (a *app) lustrePlan(try bool) error {
 	if err := p.look(c.Dir, try, asked); err != nil {
 		return err
 	}
-	if a.json {
-		err = a.printJSON(p)
-	} else {
-		err = a.printPlan(p)
-	}
+	err = a.show(p, func() error { return a.printPlan(p) })
 	if err == nil && p.Trial != nil && len(p.Trial.Differences) > 0 {
 		return errNotGranted
 	}

@@ -10,21 +10,11 @@ import (
 var exceptions = map[string][]string{
 	"names": {
 		"cascade",
-		"tiers",
-	},
-	"type size": {
-		"cascade",
-		"tiers/memory",
 	},
 	glossaries: {
 		"cascade",
-		"internal/server",
-		"tiers",
 	},
 	references: {
-		"cascade",
-	},
-	"package length": {
 		"cascade",
 	},
 }

@@ -18,6 +18,12 @@ var layers = [][]string{
 	{"internal/admin", "internal/holdings", "internal/transfer", "internal/upgrade"},
 	{"slurm"},
 	{"cascade"},
+	{"cascade/sharedindex", "cascade/coldspace", "cascade/recovery"},
+	{"cascade/load"},
+	{"cascade/others"},
+	{"cascade/writeback"},
+	{"cascade/eviction"},
+	{"cascade/residency"},
 	{"cascade/policy", "cascade/names", "cascade/events", "cascade/tombstones"},
 	{"dht", "lustre", "gpu"},
 	{"tiers"},
@@ -84,7 +90,7 @@ func refuse(from, to string) string {
 		return ""
 	case fromFolder == "cascade/policy":
 		return fmt.Sprintf("%s imports %s: policy imports the standard library only", from, to)
-	case fromFolder == "cascade" && within(to, "tiers") && to != "tiers":
+	case within(fromFolder, "cascade") && within(to, "tiers") && to != "tiers":
 		return fmt.Sprintf("%s imports %s: the store knows the interface in tiers and none of its kinds", from, to)
 	case fromLayer == parts && !slices.Contains(vocabulary, toFolder):
 		return fmt.Sprintf("%s imports %s: a part knows no other package but %s", from, to, strings.Join(vocabulary, " and "))

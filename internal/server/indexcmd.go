@@ -15,7 +15,7 @@ import (
 func cmdCascadeIndex(c *conn, words [][]byte) {
 	switch {
 	case len(words) == 1:
-		fd, size, err := c.srv.opt.Store.Index()
+		fd, size, err := c.srv.opt.Store.SharedIndex().Open()
 		if err != nil {
 			c.wr.Error("ERR " + err.Error())
 			return
@@ -23,9 +23,9 @@ func cmdCascadeIndex(c *conn, words [][]byte) {
 		defer func() { _ = unix.Close(fd) }() // only the client's copy matters
 		c.replyFile(fd, size)
 	case strings.EqualFold(string(words[1]), "TOUCHES"):
-		replyOwn(c, &c.touch, c.srv.opt.Store.Touches)
+		replyOwn(c, &c.touch, c.srv.opt.Store.SharedIndex().Touches)
 	case strings.EqualFold(string(words[1]), "HOLDS"):
-		replyOwn(c, &c.holds, c.srv.opt.Store.Holds)
+		replyOwn(c, &c.holds, c.srv.opt.Store.SharedIndex().Holds)
 	default:
 		c.wr.Error(args.Syntax)
 	}

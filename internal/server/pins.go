@@ -9,9 +9,7 @@ import (
 
 // cmdCascadePin keeps blocks in memory. As with MGET, parts of the keys are one
 // request of the store.
-func cmdCascadePin(c *conn, words [][]byte) {
-	ctx, cancel := c.context()
-	defer cancel()
+func cmdCascadePin(ctx context.Context, c *conn, words [][]byte) {
 	ns, pinned := string(words[1]), int64(0)
 	c.inParts(args.Keys(words[2:]), func(keys []string) int64 {
 		n, largest := c.pin(ctx, ns, keys)
@@ -24,7 +22,7 @@ func cmdCascadePin(c *conn, words [][]byte) {
 // pin pins some keys, as one request of the store, and returns how many are,
 // and the size of the largest.
 func (c *conn) pin(ctx context.Context, ns string, keys []string) (pinned, largest int64) {
-	views, err := c.srv.opt.Store.GetResident(ctx, ns, keys)
+	views, err := c.srv.opt.Store.GetBatch(ctx, ns, keys, cascade.Resident)
 	if err != nil {
 		views = make([]*cascade.View, len(keys)) // misses
 	}
@@ -40,11 +38,6 @@ func (c *conn) pin(ctx context.Context, ns string, keys []string) (pinned, large
 }
 
 func cmdCascadeUnpin(c *conn, args [][]byte) {
-	ns, n := string(args[1]), int64(0)
-	for _, key := range args[2:] {
-		if c.held.Unpin(ns, string(key)) {
-			n++
-		}
-	}
-	c.wr.Int(n)
+	ns := string(args[1])
+	count(c, args[2:], func(key []byte) bool { return c.held.Unpin(ns, string(key)) })
 }

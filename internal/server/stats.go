@@ -37,7 +37,7 @@ const (
 
 func (s *Server) held() admin.Held {
 	bytes, views, pins, stages := s.budget.Used()
-	more, moreBytes := s.opt.Store.Held()
+	more, moreBytes := s.opt.Store.SharedIndex().Held()
 	return admin.Held{
 		Bytes: bytes + moreBytes, Views: views + more, Pins: pins, Stages: stages,
 		Regions: s.jobs.Regions(), Jobs: s.jobs.Unfinished(),

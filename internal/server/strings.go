@@ -61,7 +61,7 @@ func (c *conn) notStored(err error) {
 func cmdGet(c *conn, args [][]byte) { c.get(c.ns, string(args[1])) }
 
 func (c *conn) get(ns, key string) {
-	v := c.view(ns, key, c.srv.opt.Store.GetUnverified)
+	v := c.view(ns, key, cascade.Unverified)
 	// A client that parses replies learns of a bad block by the end of
 	// the connection, so the checksum of a large one is computed on its way
 	// out. Everybody else gets bytes that were checked before.
@@ -72,7 +72,7 @@ func (c *conn) get(ns, key string) {
 	}
 	if v != nil && !v.Verify(block.CRC(v.Bytes())) {
 		v.Release()
-		v = c.view(ns, key, c.srv.opt.Store.Get) // from below, if it is there
+		v = c.view(ns, key) // from below, if it is there
 	}
 	if v == nil {
 		c.miss()
@@ -87,10 +87,10 @@ func (c *conn) get(ns, key string) {
 }
 
 // view gets a block and leases its name, or returns nil.
-func (c *conn) view(ns, key string, get func(context.Context, string, string) (*cascade.View, error)) *cascade.View {
+func (c *conn) view(ns, key string, how ...cascade.GetOption) *cascade.View {
 	ctx, cancel := c.context()
 	defer cancel()
-	v, err := get(ctx, ns, key)
+	v, err := c.srv.opt.Store.Get(ctx, ns, key, how...)
 	if err != nil {
 		return nil
 	}
@@ -109,9 +109,9 @@ func (c *conn) reply(v *cascade.View) {
 func (c *conn) renew(ns, key string) {
 	d := c.srv.limits.Load().Lease
 	if bytes, ok := pairOf(key); ok {
-		c.srv.opt.Store.Renew(ns, bytes, c.owner, d)
+		c.srv.opt.Store.Leases().Renew(ns, bytes, c.owner, d)
 	}
-	c.srv.opt.Store.Renew(ns, key, c.owner, d)
+	c.srv.opt.Store.Leases().Renew(ns, key, c.owner, d)
 }
 
 // lease promises a key that a client asked for; the bytes of a pair with it.
@@ -190,40 +190,20 @@ func (c *conn) mget(keys []string) (largest int64) {
 	return largest
 }
 
-func cmdExists(c *conn, args [][]byte) {
-	ctx, cancel := c.context()
-	defer cancel()
-	n := int64(0)
-	for _, key := range args[1:] {
-		if c.lease(ctx, c.ns, string(key)) {
-			n++
-		}
-	}
-	c.wr.Int(n)
+func cmdExists(ctx context.Context, c *conn, args [][]byte) {
+	count(c, args[1:], func(key []byte) bool { return c.lease(ctx, c.ns, string(key)) })
 }
 
-func cmdDel(c *conn, args [][]byte) {
-	ctx, cancel := c.context()
-	defer cancel()
-	n := int64(0)
-	for _, key := range args[1:] {
-		if c.srv.opt.Store.Delete(ctx, c.ns, string(key)) {
-			n++
-		}
-	}
-	c.wr.Int(n)
+func cmdDel(ctx context.Context, c *conn, args [][]byte) {
+	count(c, args[1:], func(key []byte) bool { return c.srv.opt.Store.Delete(ctx, c.ns, string(key)) })
 }
 
-func cmdStrlen(c *conn, args [][]byte) {
-	ctx, cancel := c.context()
-	defer cancel()
+func cmdStrlen(ctx context.Context, c *conn, args [][]byte) {
 	info, _ := c.srv.opt.Store.Stat(ctx, c.ns, string(args[1]))
 	c.wr.Int(info.Size)
 }
 
-func cmdType(c *conn, args [][]byte) {
-	ctx, cancel := c.context()
-	defer cancel()
+func cmdType(ctx context.Context, c *conn, args [][]byte) {
 	if c.srv.opt.Store.Contains(ctx, c.ns, string(args[1])) {
 		c.wr.Simple("string")
 		return
@@ -231,15 +211,12 @@ func cmdType(c *conn, args [][]byte) {
 	c.wr.Simple("none")
 }
 
-func cmdTTL(c *conn, args [][]byte) {
-	c.ttl(args, time.Second)
+// ttl makes the command that answers with what a key has left to live, in units.
+func ttl(unit time.Duration) func(c *conn, args [][]byte) {
+	return bounded(func(ctx context.Context, c *conn, args [][]byte) { c.ttl(ctx, args, unit) })
 }
 
-func cmdPTTL(c *conn, args [][]byte) { c.ttl(args, time.Millisecond) }
-
-func (c *conn) ttl(args [][]byte, unit time.Duration) {
-	ctx, cancel := c.context()
-	defer cancel()
+func (c *conn) ttl(ctx context.Context, args [][]byte, unit time.Duration) {
 	info, ok := c.srv.opt.Store.Stat(ctx, c.ns, string(args[1]))
 	switch {
 	case !ok:
@@ -252,12 +229,12 @@ func (c *conn) ttl(args [][]byte, unit time.Duration) {
 	}
 }
 
-func cmdExpire(c *conn, words [][]byte)  { c.expire(words, time.Second) }
-func cmdPExpire(c *conn, words [][]byte) { c.expire(words, time.Millisecond) }
+// expire makes the command that has a key end after so many units.
+func expire(unit time.Duration) func(c *conn, words [][]byte) {
+	return bounded(func(ctx context.Context, c *conn, words [][]byte) { c.expire(ctx, words, unit) })
+}
 
-func (c *conn) expire(words [][]byte, unit time.Duration) {
-	ctx, cancel := c.context()
-	defer cancel()
+func (c *conn) expire(ctx context.Context, words [][]byte, unit time.Duration) {
 	n, err := strconv.ParseInt(string(words[2]), 10, 64)
 	switch key := string(words[1]); {
 	case err != nil:

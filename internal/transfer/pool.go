@@ -34,9 +34,9 @@ const (
 
 // Store is what transfers need of a store: *cascade.Store.
 type Store interface {
-	PutFrom(ctx context.Context, items []cascade.FillItem, spread cascade.Spread) []error
-	GetBatchUnverified(ctx context.Context, ns string, keys []string) ([]*cascade.View, error)
-	GetUnverified(ctx context.Context, ns, key string) (*cascade.View, error)
+	PutBatchFunc(ctx context.Context, items []cascade.FuncItem, spread cascade.ParallelFor) []error
+	GetBatch(ctx context.Context, ns string, keys []string, how ...cascade.GetOption) ([]*cascade.View, error)
+	Get(ctx context.Context, ns, key string, how ...cascade.GetOption) (*cascade.View, error)
 	Arena() (cascade.Arena, bool)
 	MemoryCapacity() int64
 }
@@ -99,7 +99,7 @@ func (p *Pool) Stored() (blocks, bytes uint64) { return p.stored.blocks.Load(), 
 // Loaded returns how many blocks were copied into regions, and their bytes.
 func (p *Pool) Loaded() (blocks, bytes uint64) { return p.loaded.blocks.Load(), p.loaded.bytes.Load() }
 
-// spread is a cascade.Spread: what one core copies is far from what the memory
+// spread is a cascade.ParallelFor: what one core copies is far from what the memory
 // gives. All spreads share a few helpers, so that a transfer that finds them
 // busy goes on alone.
 func (p *Pool) spread(n int, do func(i int)) {

@@ -177,7 +177,7 @@ func (t *Transfer) turn(ctx context.Context) (more bool) {
 }
 
 // spread is how the blocks of keys from ≤ i < to are copied.
-func (t *Transfer) spread(from, to int) cascade.Spread {
+func (t *Transfer) spread(from, to int) cascade.ParallelFor {
 	bytes := int64(0)
 	for i := from; i < to && bytes < spreadBytes; i++ {
 		bytes += t.layout.Size(i)
@@ -197,19 +197,19 @@ func alone(n int, do func(i int)) {
 // storeKeys stores keys from ≤ i < to. It waits for room until within ends;
 // ctx ends when the transfer is cancelled.
 func (t *Transfer) storeKeys(ctx, within context.Context, from, to int) {
-	items := make([]cascade.FillItem, to-from)
+	items := make([]cascade.FuncItem, to-from)
 	copied := make([]bool, to-from)
 	for k := range items {
 		i := from + k
-		items[k] = cascade.FillItem{
+		items[k] = cascade.FuncItem{
 			Entry: t.entry(i), Size: t.layout.Size(i), Replace: t.opt.Replace,
-			Fill: func(st *cascade.Stage) error {
+			Write: func(st *cascade.Stage) error {
 				copied[k] = true
 				return t.copyIn(ctx, i, st)
 			},
 		}
 	}
-	for k, err := range t.pool.store.PutFrom(within, items, t.spread(from, to)) {
+	for k, err := range t.pool.store.PutBatchFunc(within, items, t.spread(from, to)) {
 		switch {
 		case err == nil:
 			t.status[from+k] = Moved
@@ -244,7 +244,7 @@ func (t *Transfer) copyIn(ctx context.Context, i int, st *cascade.Stage) error {
 
 // loadKeys loads keys from ≤ i < to, as storeKeys stores them.
 func (t *Transfer) loadKeys(ctx, within context.Context, from, to int) {
-	views, err := t.pool.store.GetBatchUnverified(within, t.ns, t.keys[from:to])
+	views, err := t.pool.store.GetBatch(within, t.ns, t.keys[from:to], cascade.Unverified)
 	if err != nil {
 		return // the store is closed: misses
 	}
@@ -267,7 +267,7 @@ func (t *Transfer) loadKeys(ctx, within context.Context, from, to int) {
 func (t *Transfer) load(ctx, within context.Context, i int, v *cascade.View) byte {
 	status, good := t.copyOut(ctx, i, v)
 	if !good {
-		below, err := t.pool.store.GetUnverified(within, t.ns, t.keys[i])
+		below, err := t.pool.store.Get(within, t.ns, t.keys[i], cascade.Unverified)
 		if err != nil {
 			return NotMoved
 		}

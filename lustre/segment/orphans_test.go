@@ -23,7 +23,7 @@ func numbered(dir string, rank uint32, incarnation uint64, c *nodeClock) Options
 func adoptOrphan(t *testing.T, s *opened, one tiers.Part) (adopted bool, blocks int) {
 	t.Helper()
 	adopted, err := s.AdoptOrphan(t.Context(), one, func(f tiers.Entry) error {
-		if f.Foreign {
+		if f.OtherOwner {
 			t.Errorf("block %v is still another's", f.Info.ID)
 		}
 		if !f.Info.ID.IsZero() {
@@ -83,7 +83,7 @@ func TestAdoptOrphan(t *testing.T) {
 			next, third := openStore(t, numbered(dir, 7, 4, c)), openStore(t, numbered(dir, 5, 5, c))
 			wantBytes(t, next, stays)
 			u := next.Usage()
-			if bytes, runs := next.OthersUsage(); u.Foreign != u.Used || bytes != u.Foreign || runs != 1 || u.Used == 0 {
+			if bytes, runs := next.OthersUsage(); u.OtherOwners != u.Used || bytes != u.OtherOwners || runs != 1 || u.Used == 0 {
 				t.Errorf("usage of the next run: %+v", u)
 			}
 			if ended(t, third, one) {

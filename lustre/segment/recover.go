@@ -214,13 +214,13 @@ func (r *recovery) handOver(fn func(tiers.Entry) error) error {
 	blocks := make([]tiers.Entry, 0, len(r.ids))
 	for _, id := range r.ids {
 		if loc := s.blocks[id]; loc != nil {
-			blocks = append(blocks, tiers.Entry{Info: loc.info, Names: names[id], Foreign: !loc.file.own})
+			blocks = append(blocks, tiers.Entry{Info: loc.info, Names: names[id], OtherOwner: !loc.file.own})
 			delete(names, id)
 		}
 	}
 	for id, more := range names { // of blocks that were there before
 		if loc := s.blocks[id]; loc != nil {
-			blocks = append(blocks, tiers.Entry{Info: loc.info, Names: more, Foreign: !loc.file.own})
+			blocks = append(blocks, tiers.Entry{Info: loc.info, Names: more, OtherOwner: !loc.file.own})
 		}
 	}
 	s.mu.Unlock()

@@ -129,7 +129,7 @@ func (s *Store) Usage() tiers.Usage {
 	for f := range s.files {
 		u.Used += f.size
 		if !f.own {
-			u.Foreign += f.size
+			u.OtherOwners += f.size
 		}
 	}
 	return u

@@ -151,7 +151,7 @@ func TestBudgetOfACampaign(t *testing.T) {
 		// without what came before it, perhaps: only its own chains must be whole.
 		oldest, _ := of(0).count(t, c)
 		s := r.stats(t)
-		t.Logf("job %d: %d MiB, %d blocks of its own, %d of the first job's, estate %+v", n, bytesBelow(t, p.lustre)>>20, present, oldest, s.Estate)
+		t.Logf("job %d: %d MiB, %d blocks of its own, %d of the first job's, estate %+v", n, bytesBelow(t, p.lustre)>>20, present, oldest, s.Orphans)
 		if present != 120 || holes > 0 || s.Corrupt > 0 || n == jobs-1 && oldest > 60 {
 			t.Errorf("job %d: %d blocks of its own, %d of the first job's, %d behind a hole, %d corrupt", n, present, oldest, holes, s.Corrupt)
 		}

@@ -1,0 +1,49 @@
+package cascade
+
+import (
+	"cascadekv/cascade/others"
+	"cascadekv/cascade/residency"
+	"cascadekv/cascade/sharedindex"
+)
+
+// What the parts of the store define, and its users name.
+type (
+	// Options is of Open.
+	Options = residency.Options
+	// Limits is options that may change while the store runs.
+	Limits = residency.Limits
+	// BlockID is address of a block.
+	BlockID = residency.BlockID
+	// View is a block pinned for reading.
+	View = residency.View
+	// Stats is a snapshot of the store.
+	Stats = residency.Stats
+	// TierStats is one tier's part of it.
+	TierStats = residency.TierStats
+	// NamespaceStats is one namespace's part.
+	NamespaceStats = residency.NamespaceStats
+	// RecoverStats is what Open, or an adoption, took in.
+	RecoverStats = residency.RecoverStats
+	// OrphanStats is what others take of the cold tier's budget.
+	OrphanStats = residency.OrphanStats
+	// Peers is the other ranks of a job.
+	Peers = others.Peers
+	// Touches is what one client reports of its reads.
+	Touches = sharedindex.Touches
+	// Holds is what one client keeps in place.
+	Holds = sharedindex.Holds
+)
+
+// RemoteTier is the word for other ranks' memory in statistics.
+const RemoteTier = residency.RemoteTier
+
+// Errors of the store. Test with errors.Is.
+var (
+	ErrMiss      = residency.ErrMiss      // not stored here: compute it
+	ErrNoRoom    = residency.ErrNoRoom    // retry later or drop
+	ErrTooLarge  = residency.ErrTooLarge  // permanent
+	ErrCondition = residency.ErrCondition // of IfAbsent or IfPresent
+	ErrBadEntry  = residency.ErrBadEntry  // caller's mistake
+	ErrClosed    = residency.ErrClosed    // permanent
+	ErrNoArena   = sharedindex.ErrNoArena // permanent
+)

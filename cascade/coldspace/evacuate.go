@@ -1,0 +1,99 @@
+package coldspace
+
+import (
+	"context"
+
+	"cascadekv/cascade/eviction"
+	"cascadekv/cascade/load"
+	"cascadekv/cascade/residency"
+	"cascadekv/internal/block"
+)
+
+// evacuateShare bounds what is taken up into memory at once, as one part in so many
+// of the last memory tier.
+const evacuateShare = 8
+
+// Evacuate is for a full cold tier that cannot merge, for want of room for what it
+// would move: heads of chains keep a little of everything. It takes what is left
+// in the emptiest piece of the tier up into memory, and out of the tier, which can
+// then give the piece back. In memory those blocks are dirty. It reports whether
+// there was such a piece.
+func (cs *Space) Evacuate(ctx context.Context) bool {
+	if !cs.mustEvacuate() {
+		return false
+	}
+	capacity, _ := cs.state.LastRoom()
+	ids := cs.state.Cold.Files.Sparsest(capacity / evacuateShare)
+	views, complete := cs.takeUp(ctx, ids)
+	defer func() {
+		for _, v := range views {
+			v.Release()
+		}
+	}()
+	if len(ids) == 0 || !complete {
+		return false
+	}
+	cs.state.Mu.Lock()
+	defer cs.state.Mu.Unlock()
+	defer cs.state.WakeWaitersLocked()
+	for _, id := range ids {
+		b := cs.state.Mu.Blocks[id]
+		if b == nil || !b.Cold || b.Below.OtherOwner || !b.InAny() && b.Needed() {
+			continue
+		}
+		if err := cs.state.Cold.Files.Evict(id); err != nil {
+			cs.state.NoteColdLocked(err)
+			continue
+		}
+		cs.state.Cold.LeaveLocked(b, false)
+		cs.state.Cold.Stats.Evicted++
+		if !b.InAny() {
+			cs.state.VanishLocked(b)
+		}
+	}
+	cs.state.Mu.Writes.ColdDown = cs.state.Now() // what is dirty now should not wait
+	cs.state.WakeCleanerLocked(false)
+	return true
+}
+
+// mustEvacuate reports whether the cold tier is to be emptied a little.
+func (cs *Space) mustEvacuate() bool {
+	cs.state.Mu.Lock()
+	defer cs.state.Mu.Unlock()
+	return cs.guarded.LowSpace.Evacuate(cs.state.Now(), cs.UsedBelow())
+}
+
+// takeUp brings blocks of the cold tier into memory and holds them there. complete
+// is false when one that must not be lost does not come.
+func (cs *Space) takeUp(ctx context.Context, ids []block.ID) (views []*residency.View, complete bool) {
+	var coming, fresh []*load.Fetch
+	cs.state.Mu.Lock()
+	for _, id := range ids {
+		b := cs.state.Mu.Blocks[id]
+		if b == nil {
+			continue
+		}
+		if v := cs.state.PinFastestLocked(b); v != nil {
+			views = append(views, v.Background())
+		} else if f := cs.load.JoinColdLocked(b, eviction.AnyBlock, &fresh); f != nil {
+			coming = append(coming, f)
+		}
+	}
+	cs.load.StartLocked(fresh)
+	cs.state.Mu.Unlock()
+	within, cancel := cs.state.UntilFetched(ctx)
+	defer cancel()
+	for _, f := range coming {
+		if v := cs.load.Await(within, f); v != nil {
+			views = append(views, v.Background())
+		}
+	}
+	cs.state.Mu.Lock()
+	defer cs.state.Mu.Unlock()
+	for _, id := range ids {
+		if b := cs.state.Mu.Blocks[id]; b != nil && b.Cold && !b.InAny() && b.Needed() {
+			return views, false
+		}
+	}
+	return views, true
+}

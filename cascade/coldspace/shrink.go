@@ -1,0 +1,68 @@
+package coldspace
+
+import (
+	"errors"
+	"fmt"
+
+	"cascadekv/cascade/residency"
+)
+
+// coldFill is how much of the budget live blocks may take: what is dead takes
+// the rest until it is merged away.
+const coldFill = 0.8
+
+// shrinkStep bounds the blocks that one turn of shrinking gives up, for it
+// holds the mutex.
+const shrinkStep = 1000
+
+var errColdFull = errors.New("cascade: the budget of the cold tier is smaller than what memory keeps of it: raise lustre.budget")
+
+// Shrink gives up blocks of the cold tier until it keeps its budget. Where
+// everything is held the tier takes no writes for a while.
+func (cs *Space) Shrink() {
+	cs.rankCold()
+	for done := false; !done; {
+		cs.state.Mu.Lock()
+		var err error
+		if done, err = cs.shrinkSomeLocked(); err != nil {
+			cs.state.Mu.Writes.ColdDown = cs.state.Now().Add(residency.ColdRetry)
+			cs.state.NoteColdLocked(err)
+		}
+		if done {
+			cs.mergeSoonLocked()
+		}
+		cs.state.WakeWaitersLocked()
+		cs.state.Mu.Unlock()
+	}
+}
+
+func (cs *Space) shrinkSomeLocked() (done bool, err error) {
+	budget := int64(coldFill * float64(cs.coldBudgetLocked()))
+	for range shrinkStep {
+		if !cs.state.RanksColdLocked() || budget == 0 || cs.guarded.Orphans.settling || cs.state.Cold.Bytes <= budget {
+			return true, nil
+		}
+		b := cs.state.Cold.VictimLocked()
+		if b == nil {
+			return true, cs.overBudgetLocked()
+		}
+		if err := cs.state.Cold.Files.Evict(b.Info.ID); err != nil {
+			cs.state.NoteColdLocked(err)
+		}
+		cs.state.Cold.LeaveLocked(b, true)
+		cs.state.Cold.Stats.Evicted++
+		cs.state.VanishLocked(b) // what is in memory is held, so this was its last copy
+	}
+	return false, nil
+}
+
+// overBudgetLocked returns an error where what is held in the cold tier exceeds the budget.
+// A shortage is none: the tier decides what it takes, and what is held now
+// is given up when memory lets go of it.
+func (cs *Space) overBudgetLocked() error {
+	budget := int64(coldFill * float64(cs.state.Limits.Load().ColdBytes))
+	if budget == 0 || cs.state.Cold.Bytes <= budget {
+		return nil
+	}
+	return fmt.Errorf("%w; %d bytes of %d are in use", errColdFull, cs.state.Cold.Bytes, budget)
+}

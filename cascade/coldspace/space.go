@@ -1,0 +1,36 @@
+package coldspace
+
+import (
+	"cascadekv/cascade/eviction"
+	"cascadekv/cascade/load"
+	"cascadekv/cascade/others"
+	"cascadekv/cascade/policy"
+	"cascadekv/cascade/residency"
+)
+
+// Space decides what the cold tier keeps of this rank. It is safe for concurrent
+// use. Without a cold tier it does nothing.
+type Space struct {
+	state    *residency.State
+	nameRoom *eviction.NameBudget
+	others   *others.Exchange
+	load     *load.Loader
+	mergeNow chan struct{} // has the cold tier merge before the next tick
+
+	guarded struct { // by State.Mu
+		Orphans  Orphans
+		LowSpace policy.LowSpace
+	}
+}
+
+// New returns the space of a rank.
+func New(s *residency.State, n *eviction.NameBudget, x *others.Exchange, l *load.Loader) *Space {
+	return &Space{state: s, nameRoom: n, others: x, load: l, mergeNow: make(chan struct{}, 1)}
+}
+
+// AcceptedLocked notes that the cold tier took blocks.
+func (cs *Space) AcceptedLocked() {
+	if cs.guarded.LowSpace.Limit() > 0 { // what the tier takes is known by looking at all its files
+		cs.guarded.LowSpace.Accept(cs.state.Now(), cs.UsedBelow())
+	}
+}

@@ -1,0 +1,44 @@
+package eviction
+
+import (
+	"context"
+
+	"cascadekv/cascade/residency"
+)
+
+// Promote copies hits of a slower memory tier into the fastest one.
+func (e *Evictor) Promote(ctx context.Context, views []*residency.View) {
+	if len(e.state.Mem) == 1 {
+		return
+	}
+	for _, v := range views {
+		if v != nil && v.Resident() && v.In().Index > 0 {
+			// A promotion that finds no room is not made.
+			_ = e.copyTo(ctx, v, e.state.Mem[0], CopyOnly)
+		}
+	}
+}
+
+// copyTo puts a copy of a viewed block into memory tier m.
+func (e *Evictor) copyTo(ctx context.Context, v *residency.View, m *residency.Level, most Price) error {
+	slot, err := e.Reserve(ctx, m, v.Size(), most)
+	if err != nil {
+		return err
+	}
+	defer slot.Abort()
+	if err := v.CopyTo(ctx, slot); err != nil {
+		return err
+	}
+	e.state.Mu.Lock()
+	defer e.state.Mu.Unlock()
+	b := v.Block()
+	if b.In(m.Index) || len(b.Names()) == 0 {
+		return nil
+	}
+	if err := slot.Commit(b.Info, b.Records()); err != nil {
+		return e.state.RoomError(m, v.Size(), err)
+	}
+	e.state.EnterLocked(b, m)
+	m.Stats.Promoted++
+	return nil
+}

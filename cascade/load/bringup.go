@@ -1,0 +1,174 @@
+package load
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"cascadekv/cascade/residency"
+	"cascadekv/internal/fault"
+	"cascadekv/tiers"
+)
+
+// What a request finds in the cold tier only, or in segments that others left, is
+// brought up in parts, each read with one call of the tier, which decides how
+// to read what it is given. The memory of a part is reserved before it is read, so
+// parts are what is bounded: those of all requests by fetchPlaces, those of one by
+// requestPlaces, so that a long chain leaves room for others. They are taken in
+// turn, by all requests that want some.
+const (
+	placeBytes    = 4 << 20 // what one place is good for
+	fetchPlaces   = 64
+	requestPlaces = 16
+
+	// partBytes and partBlocks bound a part of several blocks: enough for the
+	// tier to keep many reads under way, little enough that the first blocks of
+	// a chain are being read while room is made for the next.
+	PartBytes  = 16 << 20
+	PartBlocks = 256
+
+	// partSlow is how long a part keeps its places: one that takes longer
+	// waits for a server that hangs, or for room, and others need not.
+	partSlow = time.Second
+)
+
+// places bounds what is under way at once. They are given first come, first
+// served.
+type semaphore struct {
+	gate  chan struct{} // who holds it takes places
+	taken chan struct{}
+}
+
+func newSemaphore(n int) *semaphore {
+	return &semaphore{make(chan struct{}, 1), make(chan struct{}, n)}
+}
+
+// take takes n places, or all if there are fewer. What it returns gives them
+// back. The error is that of ctx.
+func (p *semaphore) take(ctx context.Context, n int) (leave func(), err error) {
+	if err := residency.TakeSlot(ctx, p.gate); err != nil {
+		return nil, err
+	}
+	defer func() { <-p.gate }()
+	n = min(n, cap(p.taken))
+	for i := range n {
+		if err := residency.TakeSlot(ctx, p.taken); err != nil {
+			p.give(i)
+			return nil, err
+		}
+	}
+	return func() { p.give(n) }, nil
+}
+
+func (p *semaphore) give(n int) {
+	for range n {
+		<-p.taken
+	}
+}
+
+// StartLocked starts new fetches, all of one request. The caller holds the
+// mutex and has not released it since it made them.
+func (ld *Loader) StartLocked(fetches []*Fetch) {
+	if len(fetches) > 0 {
+		ld.state.Workers.Go(func() { ld.runFetches(fetches) })
+	}
+}
+
+// runFetches brings blocks up. It outlives the request that wanted them, up to
+// a deadline of its own.
+func (ld *Loader) runFetches(fetches []*Fetch) {
+	defer fault.Guard()()
+	ctx, cancel := ld.state.UntilFetched(context.Background())
+	defer cancel()
+	room, stop := ld.untilRoom(ctx)
+	defer stop()
+	own := newSemaphore(requestPlaces)
+	var parts sync.WaitGroup
+	for len(fetches) > 0 {
+		part, n := firstPart(fetches)
+		leave, err := ld.turn(ctx, own, n)
+		if err != nil {
+			break
+		}
+		fetches = fetches[len(part):]
+		parts.Go(func() {
+			defer fault.Guard()()
+			defer leave()
+			ld.readUp(ctx, room, part)
+		})
+	}
+	for _, f := range fetches {
+		ld.end(f, nil, ctx.Err())
+	}
+	parts.Wait()
+}
+
+// firstPart cuts off what is read together, and returns how many places it needs.
+func firstPart(fetches []*Fetch) (part []*Fetch, n int) {
+	bytes := fetches[0].info.Size
+	k := 1
+	for ; k < min(len(fetches), PartBlocks) && bytes+fetches[k].info.Size <= PartBytes; k++ {
+		bytes += fetches[k].info.Size
+	}
+	return fetches[:k], int(max(1, (bytes+placeBytes-1)/placeBytes))
+}
+
+// turn takes n places among the request's own and among all. They are given
+// back by leave, which may be called any number of times, or after partSlow.
+func (ld *Loader) turn(ctx context.Context, own *semaphore, n int) (leave func(), err error) {
+	leaveOwn, err := own.take(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	leaveAll, err := ld.fetching.take(ctx, n)
+	if err != nil {
+		leaveOwn()
+		return nil, err
+	}
+	give := sync.OnceFunc(func() {
+		leaveAll()
+		leaveOwn()
+	})
+	slow := time.AfterFunc(partSlow, give)
+	return func() {
+		slow.Stop()
+		give()
+	}, nil
+}
+
+// readUp reads the blocks of a part together; each is published when it is
+// there. room ends when none of them waits for room any more.
+func (ld *Loader) readUp(ctx, room context.Context, part []*Fetch) {
+	reads := make([]tiers.Read, 0, len(part))
+	for _, f := range part {
+		r, err := ld.readOf(ctx, room, f)
+		if err != nil {
+			ld.end(f, nil, err)
+			continue
+		}
+		reads = append(reads, r)
+	}
+	ld.state.Cold.Files.ReadBatch(ctx, reads)
+}
+
+// readOf finds room for a block, in the last memory tier or else of its own,
+// with how it is read and what is done then. ctx bounds that too.
+func (ld *Loader) readOf(ctx, room context.Context, f *Fetch) (tiers.Read, error) {
+	if f.block == nil {
+		return ld.readOfSegment(ctx, room, f)
+	}
+	pin, err := ld.state.Cold.Files.Pin(f.info.ID)
+	if err != nil {
+		return tiers.Read{}, err
+	}
+	a, err := ld.allocate(room, f.info.Size, true, f.price)
+	if err != nil {
+		pin.Release()
+		return tiers.Read{}, err
+	}
+	a.from = ld.state.Cold
+	return tiers.Read{Pin: pin, Dst: a.bytes, Over: a.slot != nil, Done: func(err error) {
+		pin.Release()
+		ld.end(f, a, err)
+	}}, nil
+}

@@ -1,0 +1,193 @@
+package load
+
+import (
+	"context"
+	"errors"
+
+	"cascadekv/cascade/eviction"
+	"cascadekv/cascade/residency"
+	"cascadekv/dht/directory"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// Fetch brings one block here for everyone who asked for it meanwhile. Fields but
+// done are guarded by State.Mu.
+type Fetch struct {
+	waiters  int
+	views    []*residency.View // one for each waiter, once done
+	done     chan struct{}     // closed when views are there or it failed
+	finished bool
+
+	source
+	info  block.Info     // what is there; does not change
+	price eviction.Price // what may be given up for its place in memory
+
+	// From elsewhere:
+	keep     bool // as a copy of this rank's own
+	copies   []directory.Statement
+	landed   *landed   // finished ahead of its get
+	prefetch *Prefetch // the chain it was fetched ahead for, until it is asked for
+	reserved int64     // its part of the bytes that are prefetched
+}
+
+// source is what a fetch brings: a block of this rank's own cold tier or, when
+// that is nil, a name that others have.
+type source struct {
+	block *residency.Block
+	name  residency.NameID
+}
+
+// newFetchLocked returns the fetch of a source that has none.
+func (ld *Loader) newFetchLocked(from source, info block.Info) *Fetch {
+	f := &Fetch{source: from, info: info, done: make(chan struct{})}
+	ld.guarded.fetches[from] = f
+	return f
+}
+
+// maxReads bounds the blocks on their way from other ranks' memory at once. Those
+// from the cold tier and from segments have a bound of their own: what hangs there
+// does not hold up the other.
+const maxReads = 64
+
+// JoinColdLocked counts the caller among those who wait for b. If it is the
+// first, the new fetch is added to fresh, and the caller must let StartLocked have
+// it. most is what a new fetch may give up for its place in memory. nil when there
+// is nothing to fetch. The caller holds the mutex and must then await the result.
+func (ld *Loader) JoinColdLocked(b *residency.Block, most eviction.Price, fresh *[]*Fetch) *Fetch {
+	if !b.Cold || ld.state.Mu.Closed {
+		return nil
+	}
+	from := source{block: b}
+	f := ld.guarded.fetches[from]
+	if f == nil {
+		f = ld.newFetchLocked(from, b.Info)
+		f.price, b.Loading = most, true
+		b.Busy++
+		ld.state.Cold.SyncHoldLocked(b)
+		*fresh = append(*fresh, f)
+	}
+	f.waiters++
+	return f
+}
+
+// Await returns the caller's view of a joined fetch, or nil: a miss. ctx has an
+// end.
+func (ld *Loader) Await(ctx context.Context, f *Fetch) *residency.View {
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+	}
+	ld.state.Mu.Lock()
+	defer ld.state.Mu.Unlock()
+	if !f.finished {
+		f.waiters-- // the fetch goes on for others, and for the next request
+		return nil
+	}
+	if len(f.views) == 0 {
+		return nil
+	}
+	v := f.views[len(f.views)-1]
+	f.views = f.views[:len(f.views)-1]
+	return v
+}
+
+// end ends a fetch: its block is in a, or err is why not.
+func (ld *Loader) end(f *Fetch, a *readBuffer, err error) {
+	if err != nil && a != nil {
+		residency.AfterIO(err, a.abort)
+	}
+	ld.state.Mu.Lock()
+	defer ld.state.Mu.Unlock()
+	f.finished = true
+	if err == nil {
+		if err = ld.publishLocked(f, a); err != nil && f.block == nil {
+			ld.state.NoteLocked(ld.state.Last(), err)
+		}
+	}
+	switch {
+	case f.block != nil:
+		ld.endColdLocked(f, err)
+	case f.landed == nil:
+		ld.guarded.prefetchBytes -= f.reserved
+		if ld.guarded.fetches[f.source] == f {
+			delete(ld.guarded.fetches, f.source)
+		}
+	}
+	close(f.done)
+	ld.state.WakeWaitersLocked()
+}
+
+func (ld *Loader) endColdLocked(f *Fetch, err error) {
+	if err != nil {
+		ld.coldFailedLocked(f.block, err)
+	}
+	delete(ld.guarded.fetches, f.source)
+	f.block.Loading = false
+	ld.state.Cold.SyncHoldLocked(f.block)
+	f.block.Busy--
+	ld.state.ForgetLocked(f.block)
+}
+
+// publishLocked hands a block to those who wait for it: from a place of its own in
+// memory, or from private memory, as which a slot serves too if the name has
+// changed meanwhile.
+func (ld *Loader) publishLocked(f *Fetch, a *readBuffer) error {
+	if a.slot == nil || f.block == nil && !ld.staysLocked(f) {
+		ld.landLocked(f, a)
+		return nil
+	}
+	defer a.slot.Abort()
+	var b *residency.Block
+	var fresh bool
+	var err error
+	if f.block != nil {
+		b = f.block
+		fresh, err = ld.enterLocked(b, a.slot, b.Records())
+	} else {
+		b, fresh, err = ld.copyLocked(f, a.slot)
+	}
+	if err != nil || b == nil {
+		return err
+	}
+	for range f.waiters {
+		v, err := ld.state.PinInLocked(b, ld.state.Last(), a.from)
+		if err != nil {
+			return err
+		}
+		v.SetChecked(fresh)
+		f.views = append(f.views, v)
+	}
+	return nil
+}
+
+// enterLocked makes b resident in the last memory tier, with the bytes of a slot,
+// and reports whether it was not.
+func (ld *Loader) enterLocked(b *residency.Block, slot tiers.Slot, records []block.Name) (fresh bool, err error) {
+	m := ld.state.Last()
+	if b.In(m.Index) {
+		return false, nil
+	}
+	if err := slot.Commit(b.Info, records); err != nil {
+		return false, ld.state.RoomError(m, b.Info.Size, err)
+	}
+	ld.state.EnterLocked(b, m)
+	m.Stats.Promoted++
+	return true, nil
+}
+
+// coldFailedLocked accounts for a read of the cold tier that failed. A block
+// that the tier does not have any more is not kept on the books.
+func (ld *Loader) coldFailedLocked(b *residency.Block, err error) {
+	ld.state.NoteColdLocked(err)
+	if !errors.Is(err, tiers.ErrCorrupt) && !errors.Is(err, tiers.ErrNotFound) {
+		return
+	}
+	if errors.Is(err, tiers.ErrCorrupt) {
+		ld.state.Count.Stats.Corrupt++
+	}
+	ld.state.Cold.LeaveLocked(b, false)
+	if !b.InAny() {
+		ld.state.VanishLocked(b)
+	}
+}

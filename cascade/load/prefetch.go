@@ -1,0 +1,133 @@
+package load
+
+import (
+	"math"
+	"time"
+
+	"cascadekv/cascade/others"
+	"cascadekv/cascade/residency"
+	"cascadekv/dht/directory"
+)
+
+const (
+	// aheadFor is how long a block fetched ahead waits for its get. The
+	// clients that probe get what they found at once or never.
+	PrefetchFor = 2 * time.Second
+
+	// aheadBlocks and maxAheadBytes bound what is fetched ahead: of one chain,
+	// and of all together.
+	PrefetchBlocks   = 8
+	maxPrefetchBytes = 64 << 20
+)
+
+// Prefetch is a chain somebody probed: the blocks of it that other ranks have are
+// fetched some way ahead of the gets. Guarded by the store's mutex.
+type Prefetch struct {
+	IDs    []residency.NameID
+	Copies [][]directory.Statement
+	next   int
+}
+
+// StartPrefetch starts to fetch the first blocks of a probed chain that other
+// ranks have.
+func (ld *Loader) StartPrefetch(a *Prefetch) {
+	ld.state.Mu.Lock()
+	defer ld.state.Mu.Unlock()
+	var fresh []*Fetch
+	for range PrefetchBlocks {
+		ld.advanceLocked(a, &fresh)
+	}
+	ld.StartLocked(fresh)
+}
+
+// advanceLocked starts the chain's next fetch, as startRemoteLocked does.
+func (ld *Loader) advanceLocked(a *Prefetch, fresh *[]*Fetch) {
+	for a.next < len(a.IDs) && ld.guarded.prefetchBytes < maxPrefetchBytes && !ld.state.Mu.Closed {
+		i := a.next
+		a.next++
+		if others.FromCatalogue(a.Copies[i]) && ld.others.InvalidLocked(&a.Copies[i][0].Name) || ld.guarded.fetches[source{name: a.IDs[i]}] != nil || ld.state.LookupLocked(a.IDs[i].NS, a.IDs[i].Key) != nil {
+			continue
+		}
+		f := ld.startRemoteLocked(a.IDs[i], a.Copies[i], false, fresh)
+		f.prefetch, f.reserved = a, max(a.Copies[i][0].Info.Size, 1)
+		ld.guarded.prefetchBytes += f.reserved
+		return
+	}
+}
+
+// takeLandedLocked serves a get from what was fetched ahead, and fetches the
+// chain's next block instead. Somebody else may want it too, so it stays for
+// its time.
+func (ld *Loader) takeLandedLocked(f *Fetch) *residency.View {
+	ld.continuePrefetchLocked(f)
+	return ld.landedViewLocked(f.landed, residency.NewBlock(f.landed.info))
+}
+
+// continuePrefetchLocked fetches the next block of the chain that f is part of,
+// once f is asked for.
+func (ld *Loader) continuePrefetchLocked(f *Fetch) {
+	if a := f.prefetch; a != nil {
+		f.prefetch = nil
+		var fresh []*Fetch
+		ld.advanceLocked(a, &fresh)
+		ld.StartLocked(fresh)
+	}
+}
+
+// InvalidateFetchLocked forgets what was fetched, or is being fetched, of puts
+// of a name stamped below before: the name has changed here since they were
+// located. Those who wait get it all the same.
+func (ld *Loader) InvalidateFetchLocked(id residency.NameID, before uint64) {
+	if len(ld.guarded.fetches) == 0 {
+		return
+	}
+	if f := ld.guarded.fetches[source{name: id}]; f != nil && f.copies[0].Name.Seq < before {
+		ld.dropLandedLocked(f)
+		delete(ld.guarded.fetches, source{name: id})
+	}
+}
+
+// InvalidateFetches is invalidateFetchLocked for all names of a namespace, or for all names.
+func (ld *Loader) InvalidateFetches(ns string, all bool) {
+	ld.state.Mu.Lock()
+	defer ld.state.Mu.Unlock()
+	for from := range ld.guarded.fetches {
+		if from.block == nil && (all || from.name.NS == ns) {
+			ld.InvalidateFetchLocked(from.name, math.MaxUint64)
+		}
+	}
+}
+
+// invalidateLanded forgets what was fetched ahead of some keys, for who wants
+// copies that stay.
+func (ld *Loader) invalidateLanded(ns string, keys []string, which []int) {
+	ld.state.Mu.Lock()
+	defer ld.state.Mu.Unlock()
+	for _, i := range which {
+		id := residency.NameID{NS: ns, Key: keys[i]}
+		if f := ld.guarded.fetches[source{name: id}]; f != nil && f.landed != nil {
+			ld.InvalidateFetchLocked(id, math.MaxUint64)
+		}
+	}
+}
+
+// dropLandedLocked gives back what f brought ahead of its get, if it did.
+func (ld *Loader) dropLandedLocked(f *Fetch) {
+	if f.landed != nil {
+		ld.guarded.prefetchBytes -= f.reserved
+		f.landed.leaveLocked()
+		f.landed = nil
+	}
+}
+
+// SweepLandedLocked gives back what was fetched ahead and not asked for in
+// time.
+func (ld *Loader) SweepLandedLocked(now time.Time, all bool) {
+	for from, f := range ld.guarded.fetches {
+		if f.landed == nil || !all && now.Before(f.landed.until) {
+			continue
+		}
+		ld.dropLandedLocked(f)
+		delete(ld.guarded.fetches, from)
+	}
+}

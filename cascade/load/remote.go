@@ -1,0 +1,334 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"math"
+	"strings"
+	"time"
+
+	"cascadekv/cascade/eviction"
+	"cascadekv/cascade/others"
+	"cascadekv/cascade/policy"
+	"cascadekv/cascade/residency"
+	"cascadekv/dht/directory"
+	"cascadekv/dht/fabric"
+	"cascadekv/internal/block"
+	"cascadekv/internal/fault"
+	"cascadekv/tiers"
+)
+
+// replication is what decides which blocks of other ranks are kept here.
+// Guarded by the store's mutex.
+type replication struct {
+	policy *policy.Replicator
+	seed   maphash.Seed
+}
+
+func newReplication() replication {
+	return replication{policy: policy.NewReplicator(), seed: maphash.MakeSeed()}
+}
+
+// keeps decides about a block that is read from elsewhere. What no rank has in
+// memory any more comes up here, as from this rank's own cold tier.
+func (r *replication) keeps(id residency.NameID, copies []directory.Statement) bool {
+	hot := r.policy.Read(maphash.Comparable(r.seed, id))
+	return hot || copies[0].Memory == nil
+}
+
+// GetElsewhere gets the keys whose views are missing from other ranks; keep makes
+// copies of them here.
+func (ld *Loader) GetElsewhere(ctx context.Context, ns string, keys []string, missing []int, views []*residency.View, keep bool) {
+	ctx, cancel := ld.state.UntilFetched(ctx)
+	defer cancel()
+	if keep {
+		ld.invalidateLanded(ns, keys, missing)
+	}
+	fetches := ld.joinKnown(ns, keys, missing, views)
+	var ask []int
+	for j, i := range missing {
+		if views[i] == nil && fetches[j] == nil {
+			ask = append(ask, j)
+		}
+	}
+	if len(ask) > 0 {
+		wanted := make([]string, len(ask))
+		for a, j := range ask {
+			wanted[a] = strings.Clone(keys[missing[j]]) // it may outlive the request
+		}
+		found := ld.others.Located(ctx, ns, wanted)
+		var fresh []*Fetch
+		ld.state.Mu.Lock()
+		for a, j := range ask {
+			if found[a] == nil || ld.state.Mu.Closed || others.FromCatalogue(found[a]) && ld.others.InvalidLocked(&found[a][0].Name) {
+				continue
+			}
+			id := residency.NameID{NS: ns, Key: wanted[a]}
+			if views[missing[j]], fetches[j] = ld.joinOneLocked(id); views[missing[j]] == nil && fetches[j] == nil {
+				fetches[j] = ld.startRemoteLocked(id, found[a], keep, &fresh)
+				fetches[j].waiters++
+			}
+		}
+		ld.StartLocked(fresh)
+		ld.state.Mu.Unlock()
+	}
+	for j, f := range fetches {
+		if f != nil && views[missing[j]] == nil {
+			views[missing[j]] = ld.Await(ctx, f)
+		}
+	}
+	ld.touchOwners(ns, keys, missing, fetches, views)
+}
+
+// joinKnown serves what was fetched ahead of the request, and joins the
+// fetches under way, in parallel to missing.
+func (ld *Loader) joinKnown(ns string, keys []string, missing []int, views []*residency.View) []*Fetch {
+	fetches := make([]*Fetch, len(missing))
+	ld.state.Mu.Lock()
+	defer ld.state.Mu.Unlock()
+	for j, i := range missing {
+		views[i], fetches[j] = ld.joinOneLocked(residency.NameID{NS: ns, Key: keys[i]})
+	}
+	return fetches
+}
+
+// joinOneLocked serves a name from what was fetched ahead, or counts the caller
+// among those who wait for it; neither when it is not there.
+func (ld *Loader) joinOneLocked(id residency.NameID) (*residency.View, *Fetch) {
+	f := ld.guarded.fetches[source{name: id}]
+	switch {
+	case f == nil:
+	case !f.finished:
+		f.waiters++
+		ld.continuePrefetchLocked(f)
+		return nil, f
+	case ld.state.Now().Before(f.landed.until):
+		return ld.takeLandedLocked(f), f
+	default:
+		ld.InvalidateFetchLocked(id, math.MaxUint64)
+	}
+	return nil, nil
+}
+
+// touchOwners reports to the owners which blocks of a chain were served here, so
+// that they age there as if they had been used there.
+func (ld *Loader) touchOwners(ns string, keys []string, missing []int, fetches []*Fetch, views []*residency.View) {
+	chains := map[fabric.Rank][]string{}
+	for j, f := range fetches {
+		if f != nil && views[missing[j]] != nil && f.copies[0].Memory != nil {
+			owner := f.copies[0].Owner
+			chains[owner] = append(chains[owner], keys[missing[j]])
+		}
+	}
+	for owner, chain := range chains {
+		ld.others.Peers.Touch(owner, ns, chain)
+	}
+}
+
+// startRemoteLocked starts the fetch of a located name of which there is none,
+// to keep it here if keep or the policy wants that. One that only a segment has is
+// added to fresh instead, and the caller must let bringUp have it. The caller
+// holds the mutex, has checked that the store is not closed, and counts itself among
+// the waiters if it awaits the result.
+func (ld *Loader) startRemoteLocked(id residency.NameID, copies []directory.Statement, keep bool, fresh *[]*Fetch) *Fetch {
+	f := ld.newFetchLocked(source{name: id}, copies[0].Info)
+	f.copies = copies
+	f.keep = ld.guarded.replicate.keeps(id, copies) || keep
+	if ld.onlyInSegment(copies) {
+		*fresh = append(*fresh, f)
+	} else {
+		ld.state.Workers.Go(func() { ld.runElsewhere(f) })
+	}
+	return f
+}
+
+// arrival is a block that was read from elsewhere and is not published yet.
+type readBuffer struct {
+	bytes []byte
+	slot  tiers.Slot       // nil: private memory
+	free  func()           // of private memory
+	from  *residency.Level // where it came from
+}
+
+func (a *readBuffer) abort() {
+	if a.slot != nil {
+		a.slot.Abort()
+		return
+	}
+	a.free()
+}
+
+func (ld *Loader) runElsewhere(f *Fetch) {
+	defer fault.Guard()()
+	ctx, cancel := ld.state.UntilFetched(context.Background())
+	defer cancel()
+	var a *readBuffer
+	err := residency.TakeSlot(ctx, ld.reading)
+	if err == nil {
+		a, err = ld.readRemote(ctx, f)
+		<-ld.reading
+	}
+	ld.end(f, a, err)
+}
+
+// readRemote reads a block from the memory of another rank, or from a segment
+// in the shared file system, into a slot of the last memory tier if it is to be
+// kept, or into private memory. What it returns is given back after an error too.
+func (ld *Loader) readRemote(ctx context.Context, f *Fetch) (*readBuffer, error) {
+	copies, info := f.copies, f.info
+	room, stop := ld.untilRoom(ctx)
+	defer stop()
+	a, err := ld.allocate(room, info.Size, f.keep, f.price)
+	if err != nil {
+		return nil, err
+	}
+	a.from = ld.state.Remote
+	if err = errOnlyBelow; !others.FromCatalogue(copies) {
+		err = ld.others.Peers.Read(ctx, copies, a.bytes)
+	}
+	if err == nil && block.CRC(a.bytes) != info.CRC {
+		err = ld.misread(copies)
+	}
+	if err != nil && !residency.Lingers(err) {
+		a.from = ld.state.Cold
+		err = ld.readSegments(ctx, copies, a.bytes)
+	}
+	return a, err
+}
+
+// errOnlyBelow: no rank is asked for what lies in a segment alone.
+var errOnlyBelow = errors.New("cascade: only a segment has it")
+
+// misread reports bytes that failed their checksum: no hit.
+func (ld *Loader) misread(copies []directory.Statement) error {
+	ld.state.Mu.Lock()
+	ld.state.Count.Stats.Corrupt++
+	ld.state.Mu.Unlock()
+	ld.state.Log.Error("block read from another rank fails its checksum", "owner", copies[0].Owner, "key", copies[0].Name.Key)
+	return tiers.ErrCorrupt
+}
+
+// untilRoom is ctx for the part of a fetch that waits for room in memory: after
+// half of the time there is for all, the block is read into memory of its own.
+func (ld *Loader) untilRoom(ctx context.Context) (context.Context, context.CancelFunc) {
+	l := ld.state.Limits.Load()
+	return context.WithTimeout(ctx, min(l.RoomDeadline, l.FetchDeadline/2))
+}
+
+// allocate returns memory for a block that is fetched: if keep, in the last
+// memory tier, unless ctx ends before there is room.
+func (ld *Loader) allocate(ctx context.Context, size int64, keep bool, most eviction.Price) (*readBuffer, error) {
+	if keep {
+		slot, err := ld.evict.Reserve(ctx, ld.state.Last(), size, most)
+		switch {
+		case errors.Is(err, residency.ErrClosed):
+			return nil, err
+		case err == nil && slot.Bytes() != nil:
+			return &readBuffer{bytes: slot.Bytes(), slot: slot}, nil
+		case err == nil: // files and other ranks are read into the process's memory
+			slot.Abort()
+		}
+	}
+	bytes, free, err := ld.state.Buffer(size)
+	if err != nil {
+		return nil, err
+	}
+	return &readBuffer{bytes: bytes, free: free}, nil
+}
+
+// staysLocked reports whether a block from elsewhere may stay here: its name has
+// not changed since it was located, and there is room for the name.
+func (ld *Loader) staysLocked(f *Fetch) bool {
+	return ld.guarded.fetches[f.source] == f && ld.nameRoom.MakeRoomLocked(f.name.NS, f.name.Key) == nil
+}
+
+// copyLocked makes what was read from elsewhere a copy of this rank's own, with the
+// put stamp of what it is a copy of. A name that was put here meanwhile stays what
+// it is. It returns the block that is in memory then, nil for none, and whether it
+// lies there since now.
+func (ld *Loader) copyLocked(f *Fetch, slot tiers.Slot) (b *residency.Block, fresh bool, err error) {
+	st := f.copies[0]
+	if n := ld.state.LookupLocked(f.name.NS, f.name.Key); n != nil {
+		if residency.StateOf(n).In(ld.state.Last().Index) {
+			b = residency.StateOf(n)
+		}
+		return b, false, nil
+	}
+	info := st.Info
+	pending := info.ID.IsProvisional()
+	if pending {
+		info.ID = ld.state.ProvisionalLocked()
+	}
+	if b = ld.state.FoundLocked(info); b == nil {
+		return nil, false, nil
+	}
+	catalogued := others.FromCatalogue(f.copies)
+	if catalogued && len(b.Names()) == 0 && !b.Cold {
+		b.From = st.Segment
+	}
+	if b.Fingerprint == 0 {
+		b.Fingerprint = residency.Fingerprint(f.name.NS, f.name.Key)
+	}
+	if fresh, err = ld.enterLocked(b, slot, nil); err != nil {
+		ld.state.ForgetLocked(b)
+		return nil, false, err
+	}
+	ld.state.Mu.Names.Copy(st.Name, &b.Block, ld.state.Now())
+	ld.state.ApplyLocked()
+	if pending {
+		ld.state.Pending.Push(b)
+	}
+	if !catalogued {
+		ld.state.Count.Stats.Replicas++
+	}
+	return b, fresh, nil
+}
+
+// landLocked serves a block that is not kept in memory. Fetched ahead, it stays for
+// a while for the get to come.
+func (ld *Loader) landLocked(f *Fetch, a *readBuffer) {
+	l := &landed{readBuffer: a, info: f.info, users: 1}
+	for range f.waiters {
+		b := f.block
+		if b == nil {
+			b = residency.NewBlock(l.info) // none of this rank's
+		}
+		f.views = append(f.views, ld.landedViewLocked(l, b))
+	}
+	if f.reserved > 0 && f.waiters == 0 && !ld.state.Mu.Closed && ld.guarded.fetches[f.source] == f {
+		l.until = ld.state.Now().Add(PrefetchFor)
+		f.landed = l
+		return
+	}
+	l.leaveLocked()
+}
+
+// landed is private memory with a block, shared by its views.
+type landed struct {
+	*readBuffer
+	info  block.Info
+	users int       // its views, and the store while it waits for a get
+	until time.Time // how long it waits
+}
+
+// leaveLocked ends one use.
+func (l *landed) leaveLocked() {
+	if l.users--; l.users == 0 {
+		l.abort()
+	}
+}
+
+// landedViewLocked is a view of b in private memory.
+func (ld *Loader) landedViewLocked(l *landed, b *residency.Block) *residency.View {
+	l.users++
+	return ld.state.PrivateViewLocked(b, l.info.ID, l.from, l.bytes, nil, func() {
+		ld.state.Mu.Lock()
+		l.users--
+		last := l.users == 0
+		ld.state.Mu.Unlock()
+		if last {
+			l.abort()
+		}
+	})
+}

@@ -1,0 +1,74 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"cascadekv/cascade/others"
+	"cascadekv/cascade/residency"
+	"cascadekv/dht/directory"
+	"cascadekv/internal/fault"
+	"cascadekv/tiers"
+)
+
+// onlyInSegment reports whether a block is in the shared file system and in no
+// rank's memory.
+func (ld *Loader) onlyInSegment(copies []directory.Statement) bool {
+	st := copies[0] // one in memory would come before all others
+	return ld.state.Cold != nil && st.Memory == nil && st.Segment != nil && !st.Info.ID.IsProvisional()
+}
+
+// readOfSegment finds room for a block that onlyInSegment is true of, and returns
+// how it is read together with others and what is done then. What does not come
+// from the first place is looked for at all of them, by itself.
+func (ld *Loader) readOfSegment(ctx, room context.Context, f *Fetch) (tiers.Read, error) {
+	a, err := ld.allocate(room, f.info.Size, f.keep, f.price)
+	if err != nil {
+		return tiers.Read{}, err
+	}
+	a.from = ld.state.Cold
+	at := tiers.Segment(*f.copies[0].Segment)
+	return tiers.Read{At: at, Info: f.info, Dst: a.bytes, Over: a.slot != nil, Done: func(err error) {
+		if err == nil || residency.Lingers(err) || ctx.Err() != nil {
+			ld.end(f, a, err)
+			return
+		}
+		ld.state.Workers.Go(func() { ld.runSegments(f, a) })
+	}}, nil
+}
+
+// runSegments is runElsewhere once there is room, for what is in segments only.
+func (ld *Loader) runSegments(f *Fetch, a *readBuffer) {
+	defer fault.Guard()()
+	ctx, cancel := ld.state.UntilFetched(context.Background())
+	defer cancel()
+	ld.end(f, a, ld.readSegments(ctx, f.copies, a.bytes))
+}
+
+// readSegments reads a block from the first of its copies in the shared file
+// system that is there. Copies that are not are taken back.
+func (ld *Loader) readSegments(ctx context.Context, copies []directory.Statement, dst []byte) error {
+	if ld.state.Cold == nil {
+		return fmt.Errorf("%w: no other rank has it in memory, and this one sees no segments", residency.ErrMiss)
+	}
+	err := fmt.Errorf("%w: no segment has it", residency.ErrMiss)
+	for _, st := range copies {
+		if st.Segment == nil || st.Info.ID.IsProvisional() {
+			continue
+		}
+		at := tiers.Segment(*st.Segment)
+		if err = ld.state.Cold.Files.ReadSegment(ctx, at, st.Info, dst); err == nil || residency.Lingers(err) || ctx.Err() != nil {
+			return err
+		}
+		if errors.Is(err, tiers.ErrNotFound) || errors.Is(err, tiers.ErrCorrupt) {
+			if others.FromCatalogue(copies) {
+				ld.others.LostSegment(ctx, st.Info.ID, err)
+				continue
+			}
+			st.Segment = nil
+			ld.others.Peers.Invalidate(st)
+		}
+	}
+	return err
+}

@@ -1,0 +1,137 @@
+package others
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	"cascadekv/cascade/residency"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// errNotShared: the store has no cold tier that ranks share.
+var ErrNotShared = errors.New("cascade: the cold tier has no parts of other ranks")
+
+// Parts lists what runs of this and other ranks left in the cold tier, or are
+// writing to it. Nil where ranks do not share it.
+func (x *Exchange) Parts(ctx context.Context) ([]tiers.Part, error) {
+	if x.state.Cold == nil {
+		return nil, nil
+	}
+	return x.state.Cold.Files.Parts(ctx)
+}
+
+// Adoption takes in what a part of the cold tier holds: Gather is called with each
+// entry, then Run once.
+type Adoption struct {
+	exchange *Exchange
+	entries  []tiers.Entry
+	Done     residency.RecoverStats // what Run did
+}
+
+// NewAdoption returns an adoption of nothing yet.
+func (x *Exchange) NewAdoption() *Adoption { return &Adoption{exchange: x} }
+
+// Gather notes one entry.
+func (a *Adoption) Gather(e tiers.Entry) error {
+	a.entries = append(a.entries, e)
+	return nil
+}
+
+// adoptStep bounds what is taken in with the mutex held.
+const adoptStep = 256
+
+// Run takes in blocks in the order of their chains, so that a name finds its
+// parent.
+func (a *Adoption) Run() error {
+	slices.SortStableFunc(a.entries, func(x, y tiers.Entry) int { return cmp.Compare(firstSeq(x), firstSeq(y)) })
+	for len(a.entries) > 0 {
+		n := min(len(a.entries), adoptStep)
+		if err := a.step(a.entries[:n]); err != nil {
+			return err
+		}
+		a.entries = a.entries[n:]
+	}
+	return nil
+}
+
+// firstSeq is when the first of an entry's names was recorded; 0 without names.
+func firstSeq(e tiers.Entry) (least uint64) {
+	for i, n := range e.Names {
+		if i == 0 || n.Seq < least {
+			least = n.Seq
+		}
+	}
+	return least
+}
+
+func (a *Adoption) step(entries []tiers.Entry) error {
+	x := a.exchange
+	x.state.Mu.Lock()
+	defer x.state.Mu.Unlock()
+	if err := x.state.CheckOpenLocked(); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		for _, n := range e.Dropped {
+			x.state.UnbindBeforeLocked(n.Namespace, n.Key, n.Seq)
+		}
+		if !e.Info.ID.IsZero() {
+			a.take(e)
+		}
+	}
+	return nil
+}
+
+// take takes in one block with those of its names that are not known newer.
+func (a *Adoption) take(e tiers.Entry) {
+	x := a.exchange
+	var names []block.Name
+	for _, n := range e.Names {
+		x.state.Mu.Names.Observe(n.Seq)
+		here := x.state.Mu.Names.Get(n.Namespace, n.Key)
+		if held := here != nil && here.Block() != nil; held && here.Put() < n.Seq || !held && x.nameRoom.HasRoomLocked() {
+			names = append(names, n)
+		}
+	}
+	known := x.state.Mu.Blocks[e.Info.ID] != nil
+	if len(names) == 0 && !known {
+		x.state.NoteColdLocked(x.state.Cold.Files.Evict(e.Info.ID)) // nobody would ever ask for it
+		return
+	}
+	b := x.state.FoundLocked(e.Info)
+	if b == nil {
+		return
+	}
+	if !known {
+		a.count(1, 0, e.Info.Size)
+	}
+	a.place(b, e.OtherOwner)
+	for _, n := range names {
+		x.state.BindRecordedLocked(n, b)
+	}
+	a.count(0, len(names), 0)
+}
+
+// place notes where a block lies in the cold tier. One in another process's file
+// may come to be this rank's own; never the other way round, as this rank would
+// then keep no account of what it stored.
+func (a *Adoption) place(b *residency.Block, foreign bool) {
+	x := a.exchange
+	switch {
+	case foreign && !b.Cold:
+		b.Cold, b.Below.OtherOwner = true, true
+		x.state.PlacementChangedLocked(b)
+	case !foreign && (!b.Cold || b.Below.OtherOwner):
+		b.Below.OtherOwner = false
+		x.state.Cold.AdoptLocked(b)
+	}
+}
+
+func (a *Adoption) count(blocks, names int, bytes int64) {
+	for _, st := range []*residency.RecoverStats{&a.Done, &a.exchange.state.Count.Stats.Adopted} {
+		st.Blocks, st.Names, st.Bytes = st.Blocks+blocks, st.Names+names, st.Bytes+bytes
+	}
+}

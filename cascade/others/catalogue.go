@@ -1,0 +1,156 @@
+package others
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"cascadekv/dht/directory"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// A cold tier with a catalogue finds what other ranks and earlier jobs left
+// there without a block or a name in this store. What it finds is a statement
+// of another rank that has only a segment, and is served as such: located, read,
+// verified, kept in memory. A name that this store has itself always comes first;
+// when it goes, older records of it in the catalogue are void.
+
+const (
+	// freshStep is how many names are stated before their homes are waited for:
+	// what is not published yet is on the heap. freshWait bounds that wait, for
+	// a home may not answer.
+	freshStep = 8192
+	freshWait = time.Second
+)
+
+// PublishFresh states the names that the catalogue has had since its last round.
+func (x *Exchange) PublishFresh(ctx context.Context) error {
+	said := 0
+	return x.EachCatalogued(true, nil, func(st directory.Statement) {
+		x.Peers.Publish(st)
+		if said++; said%freshStep == 0 {
+			ctx, cancel := context.WithTimeout(ctx, freshWait)
+			defer cancel()
+			x.Peers.Settled(ctx)
+		}
+	})
+}
+
+// GiveWay withdraws names of this store that were put before what was found of
+// them elsewhere.
+func (x *Exchange) GiveWay(found []tiers.Found) {
+	for len(found) > 0 {
+		n := min(len(found), adoptStep)
+		x.giveWaySome(found[:n])
+		found = found[n:]
+	}
+}
+
+func (x *Exchange) giveWaySome(found []tiers.Found) {
+	x.state.Mu.Lock()
+	defer x.state.Mu.Unlock()
+	for _, f := range found {
+		x.state.Mu.Names.Observe(f.Name.Seq)
+		n := x.state.Mu.Names.Get(f.Name.Namespace, f.Name.Key)
+		switch {
+		case n == nil || n.Block() == nil || n.Put() >= f.Name.Seq:
+		case f.Dropped:
+			x.state.UnbindLocked(n)
+		default:
+			x.state.WithdrawLocked(n, n.Seq()+1) // what was found is at least two ticks younger: see names.Graph.Put
+		}
+	}
+	x.state.WakeWaitersLocked()
+}
+
+// FromCatalogue reports whether copies are a statement of the catalogue: ranks
+// count their versions from 1.
+func FromCatalogue(copies []directory.Statement) bool { return copies[0].Version == 0 }
+
+// Catalogued finds keys in the catalogue, in parallel to them: nil for a miss,
+// and for all when there is no catalogue.
+func (x *Exchange) Catalogued(ns string, keys []string) [][]directory.Statement {
+	if !x.HasParts.Load() {
+		return make([][]directory.Statement, len(keys))
+	}
+	return x.stated(ns, keys, x.Catalogue.Find(ns, keys))
+}
+
+// stated makes statements of what the catalogue found, but for what is void.
+func (x *Exchange) stated(ns string, keys []string, found []tiers.Found) [][]directory.Statement {
+	copies := make([][]directory.Statement, len(keys))
+	x.state.Mu.Lock()
+	defer x.state.Mu.Unlock()
+	for i := range found {
+		f := &found[i]
+		if f.Info.ID.IsZero() || x.guarded.tombstones.Has(&f.Name) {
+			continue
+		}
+		if n := x.state.Mu.Names.Get(ns, keys[i]); n != nil && n.Block() != nil && n.Put() > f.Name.Seq {
+			continue // what is here has expired, or is half a pair: what it replaced is no answer
+		}
+		copies[i] = []directory.Statement{statementOf(f)}
+	}
+	return copies
+}
+
+func statementOf(f *tiers.Found) directory.Statement {
+	at := directory.Segment(f.Segment)
+	return directory.Statement{Name: f.Name, Info: f.Info, Segment: &at}
+}
+
+// EachCatalogued calls fn with this rank's statement of every name that only the
+// catalogue has and for which want is true; nil wants all.
+func (x *Exchange) EachCatalogued(fresh bool, want func(ns, key string) bool, fn func(directory.Statement)) error {
+	if x.Catalogue == nil {
+		return nil
+	}
+	return x.Catalogue.Names(fresh, func(f tiers.Found) bool {
+		if want != nil && !want(f.Name.Namespace, f.Name.Key) {
+			return true
+		}
+		x.state.Mu.Lock()
+		n := x.state.Mu.Names.Get(f.Name.Namespace, f.Name.Key)
+		here := n != nil && n.Block() != nil
+		st := statementOf(&f)
+		st.Version = x.state.TickLocked()
+		void, closed := x.guarded.tombstones.Has(&f.Name), x.state.Mu.Closed
+		x.state.Mu.Unlock()
+		if !here && !void {
+			fn(st)
+		}
+		return !closed
+	})
+}
+
+// AddCatalogued adds to statements of names that are not here what the catalogue
+// has of them. The caller does not hold the mutex.
+func (x *Exchange) AddCatalogued(batch []directory.Statement) {
+	if !x.HasParts.Load() {
+		return
+	}
+	for i := range batch {
+		st := &batch[i]
+		if st.Has() {
+			continue
+		}
+		keys := []string{st.Name.Key}
+		if copies := x.stated(st.Name.Namespace, keys, x.Catalogue.Peek(st.Name.Namespace, keys))[0]; copies != nil {
+			version := st.Version
+			*st = copies[0]
+			st.Version = version
+		}
+	}
+}
+
+// LostSegment takes a block that is not where the catalogue has it out of it.
+func (x *Exchange) LostSegment(ctx context.Context, id block.ID, err error) {
+	if errors.Is(err, tiers.ErrCorrupt) {
+		x.state.Mu.Lock()
+		x.state.Count.Stats.Corrupt++
+		x.state.Mu.Unlock()
+	}
+	// A catalogue that does not take it is broken, and begun anew.
+	_ = x.Catalogue.Forget(ctx, id)
+}

@@ -1,0 +1,63 @@
+package others
+
+import (
+	"context"
+
+	"cascadekv/dht/directory"
+)
+
+// AsksElsewhere reports whether what is not here may be elsewhere.
+func (x *Exchange) AsksElsewhere() bool { return x.Peers != nil || x.HasParts.Load() }
+
+// locate looks for keys in the catalogue, and asks the peers for the rest.
+func (x *Exchange) locate(ctx context.Context, ns string, keys []string) [][]directory.Statement {
+	found := x.Catalogued(ns, keys)
+	if x.Peers == nil {
+		return found
+	}
+	var rest []string
+	var at []int
+	for i, copies := range found {
+		if copies == nil {
+			rest, at = append(rest, keys[i]), append(at, i)
+		}
+	}
+	if len(rest) > 0 {
+		for j, copies := range x.Peers.Locate(ctx, ns, rest) {
+			found[at[j]] = copies
+		}
+	}
+	return found
+}
+
+// Located is locate without bound names whose parent is nowhere: half a pair is
+// no hit.
+func (x *Exchange) Located(ctx context.Context, ns string, keys []string) [][]directory.Statement {
+	found := x.locate(ctx, ns, keys)
+	var parents []string
+	var halves []int
+	for i, copies := range found {
+		if copies == nil || !copies[0].Name.Bound || x.state.ContainsHere(ns, copies[0].Name.Parent) {
+			continue
+		}
+		parents = append(parents, copies[0].Name.Parent)
+		halves = append(halves, i)
+	}
+	if len(parents) == 0 {
+		return found
+	}
+	for j, copies := range x.locate(ctx, ns, parents) {
+		if copies == nil {
+			found[halves[j]] = nil
+		}
+	}
+	return found
+}
+
+// LocatedOne is located for one key; nil where there is nothing to ask.
+func (x *Exchange) LocatedOne(ctx context.Context, ns, key string) []directory.Statement {
+	if !x.AsksElsewhere() {
+		return nil
+	}
+	return x.Located(ctx, ns, []string{key})[0]
+}

@@ -1,0 +1,179 @@
+package others
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"cascadekv/cascade/names"
+	"cascadekv/cascade/residency"
+	"cascadekv/dht/directory"
+	"cascadekv/dht/fabric"
+	"cascadekv/internal/fault"
+)
+
+// Peers are the other ranks of the job, as the store uses them. dht.Node
+// implements it. Methods without a context do not wait for other ranks.
+type Peers interface {
+	// Publish sends what this rank has of some names now to their homes.
+	Publish(...directory.Statement)
+
+	// Settled waits until the homes that answer have all that was published,
+	// and is false when ctx ends first.
+	Settled(ctx context.Context) bool
+
+	// Locate returns where the blocks of keys lie on other ranks, in parallel to
+	// keys: nil for those that nobody has published.
+	Locate(ctx context.Context, ns string, keys []string) [][]directory.Statement
+
+	// Read copies a located block out of some rank's memory into dst. After an
+	// error with a method Done, dst is not the caller's until that is closed.
+	Read(ctx context.Context, copies []directory.Statement, dst []byte) error
+
+	// Invalidate takes back what a statement says of copies: s has what is left.
+	Invalidate(s directory.Statement)
+
+	// Touch reports to an owner which of its blocks were used here.
+	Touch(owner fabric.Rank, ns string, keys []string)
+
+	// Expire sets when a name ends, with the ranks that have it, and reports
+	// whether there are any.
+	Expire(ctx context.Context, ns, key string, at time.Time) (bool, error)
+
+	// Delete withdraws a name put no later than stamp from all ranks, and Clear
+	// a namespace, or all of them. They wait for the ranks that answer.
+	Delete(ctx context.Context, ns, key string, stamp uint64) error
+	Clear(ctx context.Context, ns string, all bool) error
+}
+
+// PublishStep bounds the names described in one go with the mutex held.
+const PublishStep = 256
+
+// publishQueue lists names whose homes have not heard of their last change, each
+// once. Guarded by the store's mutex, but for wake.
+type publishQueue struct {
+	names []*names.Name
+	wake  chan struct{} // has the publisher look
+}
+
+func newPublishQueue() publishQueue { return publishQueue{wake: make(chan struct{}, 1)} }
+
+func (q *publishQueue) add(n *names.Name) {
+	if n.Queued {
+		return
+	}
+	n.Queued = true
+	q.names = append(q.names, n)
+	if len(q.names) == 1 {
+		residency.Wake(q.wake)
+	}
+}
+
+// take removes the first names of the queue, and calls fn with each.
+func (q *publishQueue) take(most int, fn func(*names.Name)) {
+	n := min(len(q.names), most)
+	for i, one := range q.names[:n] {
+		one.Queued, q.names[i] = false, nil
+		fn(one)
+	}
+	if q.names = q.names[n:]; len(q.names) == 0 {
+		q.names = nil
+	}
+}
+
+// PublishedLocked reports whether all that changed was handed to the peers. State.Mu
+// is held.
+func (x *Exchange) PublishedLocked() bool { return len(x.unpublished.names) == 0 }
+
+// EnqueuePublishLocked has what changed of a name published to its homes.
+func (x *Exchange) EnqueuePublishLocked(n *names.Name) {
+	x.load.InvalidateFetchLocked(residency.NameID{NS: n.Namespace(), Key: n.Key()}, math.MaxUint64)
+	if x.Peers != nil {
+		x.unpublished.add(n)
+	}
+}
+
+// EnqueuePublishAllLocked is enqueuePublishLocked for all names of a block.
+func (x *Exchange) EnqueuePublishAllLocked(b *residency.Block) {
+	for _, n := range b.Names() {
+		x.EnqueuePublishLocked(n)
+	}
+}
+
+func (x *Exchange) publishInBackground(ctx context.Context) {
+	defer fault.Guard()()
+	for {
+		select {
+		case <-x.unpublished.wake:
+		case <-ctx.Done():
+			return
+		}
+		x.publish()
+	}
+}
+
+// publish publishes what is unpublished.
+func (x *Exchange) publish() {
+	x.publishing.Lock()
+	defer x.publishing.Unlock()
+	for batch := x.nextUnpublished(); len(batch) > 0; batch = x.nextUnpublished() {
+		x.AddCatalogued(batch)
+		x.Peers.Publish(batch...)
+	}
+}
+
+// homesPatience bounds how long a drain waits for homes.
+const homesPatience = 2 * time.Second
+
+// AwaitHomes publishes where everything lies now and waits for the homes, so that
+// this rank can be lost and its segments are still found.
+func (x *Exchange) AwaitHomes(ctx context.Context) {
+	x.state.Mu.Lock()
+	alone := x.Peers == nil
+	x.state.Mu.Unlock()
+	if alone {
+		return
+	}
+	x.publish()
+	ctx, cancel := context.WithTimeout(ctx, homesPatience)
+	defer cancel()
+	x.Peers.Settled(ctx)
+}
+
+// nextUnpublished describes names whose homes have not heard of their last
+// change, as they are now.
+func (x *Exchange) nextUnpublished() []directory.Statement {
+	x.state.Mu.Lock()
+	defer x.state.Mu.Unlock()
+	batch := make([]directory.Statement, 0, min(len(x.unpublished.names), PublishStep))
+	x.unpublished.take(PublishStep, func(n *names.Name) {
+		batch = append(batch, x.StateLocked(n.Namespace(), n.Key()))
+	})
+	return batch
+}
+
+// StateLocked describes a name as it is now.
+func (x *Exchange) StateLocked(ns, key string) directory.Statement {
+	st := directory.Statement{Version: x.state.TickLocked()}
+	st.Name.Namespace, st.Name.Key = ns, key
+	n := x.state.Mu.Names.Get(ns, key)
+	if n == nil || n.Block() == nil {
+		return st
+	}
+	b := residency.StateOf(n)
+	st.Name, st.Info = n.Record(), b.Info
+	st.Name.Seq = n.Put()
+	for _, m := range x.state.Mem {
+		if !b.In(m.Index) {
+			continue
+		}
+		if at, err := m.Memory.Place(b.Info.ID); err == nil {
+			st.Memory = &directory.Memory{Region: uint32(m.Index), Offset: at.Offset, Generation: at.Generation}
+			break
+		}
+	}
+	if st.Segment = b.From; b.Cold {
+		st.Segment = x.segmentOfLocked(b)
+	}
+	return st
+}

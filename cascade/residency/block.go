@@ -1,0 +1,144 @@
+package residency
+
+import (
+	"log/slog"
+
+	"cascadekv/cascade/names"
+	"cascadekv/cascade/policy"
+	"cascadekv/dht/directory"
+	"cascadekv/internal/block"
+)
+
+// Block is one stored block: its facts and names, and where it is.
+type Block struct {
+	names.Block
+	At    [MaxMemory]place
+	Cold  bool      // in the cold tier
+	Below coldState // of this rank's blocks there
+
+	// from is the foreign segment that this clean copy came from, or nil. Such a
+	// copy is not dirty, and leaves as it came.
+	From *directory.Segment
+
+	LinkSeq uint64 // Store.mu.linkSeq when the cold tier was last given a name of it
+
+	Busy    int  // views and copies in flight: reasons not to forget it
+	Writing bool // on its way to the cold tier
+	Loading bool // on its way from the cold tier
+
+	CountedDirty, CountedPending bool // in Stats: see accountLocked
+
+	Fingerprint uint64 // see fingerprintLocked; 0 before the first name
+}
+
+// place is a block's residence in one memory tier, where it is. stay is another
+// for each residence.
+type place struct {
+	Node policy.Node
+	stay uint64
+}
+
+// NewBlock returns a block without names that is nowhere yet.
+func NewBlock(info block.Info) *Block {
+	b := &Block{Block: names.Block{Info: info}}
+	b.Owner = b
+	return b
+}
+
+// StateOf returns the block that n stands for, nil of a placeholder.
+func StateOf(n *names.Name) *Block { return blockOf(n.Block()) }
+
+func blockOf(b *names.Block) *Block {
+	if b == nil {
+		return nil
+	}
+	return b.Owner.(*Block)
+}
+
+// Dirty reports whether b is in memory only.
+func (b *Block) Dirty() bool { return !b.HasLowerCopy() && b.InAny() }
+
+// HasLowerCopy reports whether memory may lose b without loss.
+func (b *Block) HasLowerCopy() bool { return b.Cold || b.From != nil }
+
+// LookupLocked returns a visible name, or nil.
+func (s *State) LookupLocked(ns, key string) *names.Name {
+	return s.Mu.Names.Lookup(ns, key, s.Now)
+}
+
+// TickLocked returns the next sequence number.
+func (s *State) TickLocked() uint64 { return s.Mu.Names.Tick(s.Now()) }
+
+// BindLocked points the name that r describes at b, in memory and in the tiers' records,
+// replacing what it pointed to.
+func (s *State) BindLocked(r block.Name, keepTTL bool, b *Block) *names.Name {
+	b.From = nil // the catalogue does not have this name of it
+	n := s.Mu.Names.Put(r, keepTTL, &b.Block, s.Now())
+	s.ApplyLocked()
+	return n
+}
+
+// BindRecordedLocked points a name at a block that a tier has on record with it.
+func (s *State) BindRecordedLocked(r block.Name, b *Block) {
+	s.Mu.Names.Restore(r, &b.Block)
+	s.ApplyLocked()
+}
+
+// UnbindLocked withdraws n from its block, in memory and in the tiers' records,
+// and what the catalogue has of it.
+func (s *State) UnbindLocked(n *names.Name) {
+	id, seq := NameID{n.Namespace(), n.Key()}, s.TickLocked()
+	s.WithdrawLocked(n, seq)
+	s.Watch.InvalidateLocked(id, seq)
+}
+
+// WithdrawLocked is unbindLocked on this rank alone, as of a tick.
+func (s *State) WithdrawLocked(n *names.Name, seq uint64) {
+	s.Mu.Names.Withdraw(n, seq)
+	s.ApplyLocked()
+}
+
+// UnbindBeforeLocked unbinds a name that was put before the given stamp, and
+// reports whether there was one.
+func (s *State) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
+	s.Watch.InvalidateLocked(NameID{ns, key}, stamp)
+	n := s.Mu.Names.Get(ns, key)
+	if n == nil || n.Block() == nil || n.Put() >= stamp {
+		return false
+	}
+	s.UnbindLocked(n)
+	return true
+}
+
+// VanishLocked ends all names of a block whose bytes are nowhere any more.
+func (s *State) VanishLocked(b *Block) {
+	for all := b.Names(); len(all) > 0; all = b.Names() {
+		n := all[len(all)-1]
+		if b.From == nil {
+			s.Watch.InvalidateLocked(NameID{n.Namespace(), n.Key()}, n.Put())
+		}
+		s.Mu.Names.Drop(n)
+		s.ApplyLocked()
+	}
+	s.ForgetLocked(b)
+}
+
+// NameID identifies a name: its namespace and key.
+type NameID struct{ NS, Key string }
+
+// FoundLocked returns the block that a tier or another rank has, a new one if
+// it is not there. It is nil when they disagree on what the id holds: neither
+// copy but the first is believed.
+func (s *State) FoundLocked(info block.Info) *Block {
+	b := s.Mu.Blocks[info.ID]
+	switch {
+	case b == nil:
+		b = NewBlock(info)
+		s.Mu.Blocks[info.ID] = b
+		s.Count.Stats.BytesStored += info.Size
+	case b.Info != info:
+		s.LogLocked(slog.LevelError, "tiers disagree on a block; the second copy is not used", "block", info.ID)
+		return nil
+	}
+	return b
+}

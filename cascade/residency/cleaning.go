@@ -1,0 +1,86 @@
+package residency
+
+import (
+	"time"
+)
+
+// ColdRetry is how long a cold tier that refused a write is left alone.
+const ColdRetry = 5 * time.Second
+
+// Batch is the write to the cold tier that is under way. ahead counts the
+// clean victims that are colder than its blocks.
+type Batch struct {
+	InFlight bool
+	Clean    int
+}
+
+// Writes are what the writer to the cold tier is asked for, and how far it is.
+// Guarded by State.Mu.
+type Writes struct {
+	Batch          Batch     // on its way to the cold tier
+	CleanRequested bool      // somebody waits for the cleaner
+	SyncRequested  bool      // somebody waits for the cold tier to be synced
+	LinkSeq        uint64    // changes of names that the cold tier has been given
+	SyncedSeq      uint64    // of them, those that are durable
+	ColdDown       time.Time // no writes to the cold tier before this
+}
+
+// EnoughClean clean victims before the first dirty one are enough; below fewClean
+// the cleaner looks again.
+const (
+	EnoughClean = 64
+	fewClean    = EnoughClean / 2
+)
+
+// ColdUpLocked reports whether the cold tier takes writes at the moment.
+func (s *State) ColdUpLocked() bool { return s.Cold != nil && !s.Now().Before(s.Mu.Writes.ColdDown) }
+
+// WakeCleanerLocked makes the cleaner look; demanded: somebody waits.
+func (s *State) WakeCleanerLocked(demanded bool) {
+	s.Mu.Writes.CleanRequested = s.Mu.Writes.CleanRequested || demanded
+	Wake(s.CleanerWake)
+}
+
+// NudgeCleanerLocked wakes the cleaner when the last memory tier is fuller than
+// it should be and few of its next victims are known to be clean.
+func (s *State) NudgeCleanerLocked() {
+	if s.ColdUpLocked() && !s.Mu.Writes.Batch.InFlight && s.Mu.Writes.Batch.Clean < fewClean && s.Crowded() {
+		s.WakeCleanerLocked(false)
+	}
+}
+
+// Crowded reports whether the last memory tier is fuller than Limits.CleanAbove.
+func (s *State) Crowded() bool {
+	capacity, used := s.LastRoom()
+	return float64(used) > float64(capacity)*s.Limits.Load().CleanAbove
+}
+
+// LastRoom is how much the last memory tier may hold, as Options.Capacity has it,
+// and how much it holds, in bytes.
+func (s *State) LastRoom() (capacity, used int64) {
+	u := s.Last().Memory.Usage()
+	if s.Capacity > 0 && len(s.Mem) == 1 {
+		return s.Capacity, u.Payload
+	}
+	return u.Capacity, u.Used
+}
+
+// NoteLinkLocked notes the outcome of a Link or Unlink of the cold tier. What it
+// only keeps in mind the cleaner makes durable; a block of memory with such a
+// name stays until then: see fallOfLocked.
+func (s *State) NoteLinkLocked(err error) {
+	s.NoteColdLocked(err)
+	if err != nil {
+		return
+	}
+	if s.Mu.Writes.LinkSeq == s.Mu.Writes.SyncedSeq {
+		s.WakeCleanerLocked(false)
+	}
+	s.Mu.Writes.LinkSeq++
+}
+
+// RequestSyncLocked makes the cleaner sync now.
+func (s *State) RequestSyncLocked() {
+	s.Mu.Writes.SyncRequested = true
+	s.WakeCleanerLocked(false)
+}

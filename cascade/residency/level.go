@@ -1,0 +1,211 @@
+package residency
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"cascadekv/cascade/names"
+	"cascadekv/cascade/policy"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// MaxMemory bounds the memory tiers of a store: HBM or its stand-in, and shm.
+const MaxMemory = names.Levels
+
+// Level is one tier of the ladder, in memory or in files, with its policy. Guarded by
+// State.Mu, but for the tier.
+type Level struct {
+	state  *State
+	Order               // without a policy everything stays: of files without a budget, before they are full
+	Index  int          // in the ladder
+	Memory tiers.Memory // nil: files
+	Files  tiers.Files  // nil: memory
+	Stats  TierStats
+	junk   []block.ID // corrupt blocks that were pinned when they were found out
+
+	// Of files:
+	Bytes   int64 // of the blocks that the policy ranks
+	Old     int64 // of these, bytes of blocks that earlier runs left and this one did not use
+	Ranking bool  // the policy is new, and has not been given all blocks yet
+}
+
+// Order is in which order a tier gives its blocks up.
+type Order struct {
+	Policy policy.Policy
+	Nodes  []*Block // by policy node
+	cursor int      // node that find looks at next
+}
+
+// insert adds b, which entered the tier.
+func (o *Order) insert(now time.Duration, m policy.Meta, b *Block) policy.Node {
+	node := o.Policy.Insert(now, m)
+	for int(node) >= len(o.Nodes) {
+		o.Nodes = append(o.Nodes, nil)
+	}
+	o.Nodes[node] = b
+	return node
+}
+
+// remove takes out a block that left the tier, evicted or for another reason.
+func (o *Order) remove(node policy.Node, evicted bool) {
+	o.Policy.Remove(node, evicted)
+	o.Nodes[node] = nil
+}
+
+// Next is the block that the policy gives up next, nil when all are held.
+func (o *Order) Next() *Block {
+	if node, ok := o.Policy.Victim(); ok {
+		return o.Nodes[node]
+	}
+	return nil
+}
+
+// FindStep bounds the blocks that find looks at.
+const FindStep = 32 << 10
+
+// Find returns a block that ok accepts, of the next findStep in turn; nil when
+// there is none. The search goes on where it ended: however many blocks there are
+// and however many callers ask again and again, each holds the mutex for a bounded
+// time.
+func (o *Order) Find(ok func(*Block) bool) *Block {
+	for range min(FindStep, len(o.Nodes)) {
+		if o.cursor >= len(o.Nodes) {
+			o.cursor = 0
+		}
+		b := o.Nodes[o.cursor]
+		o.cursor++
+		if b != nil && ok(b) {
+			return b
+		}
+	}
+	return nil
+}
+
+// The invariant of residence: in each memory tier, the holds on a block are its
+// busy holds (views and copies) plus those of the chain graph: see names.Graph.
+
+// EnterLocked records that b's bytes are in memory tier m.
+func (s *State) EnterLocked(b *Block, m *Level) {
+	s.Mu.stays++
+	b.At[m.Index] = place{Node: m.insert(s.Age(), s.MetaLocked(b), b), stay: s.Mu.stays}
+	s.Mu.Names.Enter(&b.Block, m.Index)
+	s.ApplyLocked()
+	s.Leases.HoldLocked(b)
+}
+
+// LeaveLocked undoes enterLocked. Holds of whatever kind on b in m end with it.
+func (s *State) LeaveLocked(b *Block, m *Level, evicted bool) {
+	node := b.At[m.Index].Node
+	s.Mu.Names.Leave(&b.Block, m.Index)
+	s.ApplyLocked()
+	b.At[m.Index] = place{}
+	m.remove(node, evicted)
+}
+
+// HoldLocked and release keep b from being chosen as a victim of tier t.
+func (s *State) HoldLocked(b *Block, t int) { s.Mem[t].Policy.Hold(b.At[t].Node) }
+
+// ReleaseLocked undoes one HoldLocked.
+func (s *State) ReleaseLocked(b *Block, t int) { s.Mem[t].Policy.Release(b.At[t].Node) }
+
+// MetaLocked is what policies get of b.
+func (s *State) MetaLocked(b *Block) policy.Meta {
+	return policy.Meta{
+		Fingerprint: s.Requests.FingerprintLocked(b),
+		Size:        b.Info.Size,
+		Refs:        len(b.Names()),
+		Prefix:      b.Prefix(),
+		Depth:       b.Depth(),
+	}
+}
+
+// Age is the time policies live in.
+func (s *State) Age() time.Duration { return s.Now().Sub(s.born) }
+
+// DropLocked takes b's bytes out of memory tier m, evicted or for another reason.
+// Nothing pins them there.
+func (s *State) DropLocked(b *Block, m *Level, evicted bool) {
+	s.LeaveLocked(b, m, evicted)
+	s.NoteLocked(m, m.Memory.Evict(b.Info.ID))
+}
+
+// ForgetLocked removes a block that has no names from everywhere, or leaves it
+// to the last of those who are busy with it.
+func (s *State) ForgetLocked(b *Block) {
+	if b.Busy > 0 || len(b.Names()) > 0 {
+		return
+	}
+	for t, m := range s.Mem {
+		if b.In(t) {
+			s.DropLocked(b, m, false)
+		}
+	}
+	if b.Cold {
+		s.Cold.LeaveLocked(b, false)
+		s.NoteColdLocked(s.Cold.Files.Evict(b.Info.ID))
+	}
+	s.removeLocked(b)
+}
+
+// removeLocked takes b out of the index of blocks.
+func (s *State) removeLocked(b *Block) {
+	if s.Mu.Blocks[b.Info.ID] == b {
+		delete(s.Mu.Blocks, b.Info.ID)
+		s.Count.Stats.BytesStored -= b.Info.Size
+	}
+}
+
+// corruptLocked withdraws b from memory tier m because its bytes fail their
+// checksum. Bytes that somebody still has pinned are renamed out of the way.
+func (s *State) corruptLocked(b *Block, m *Level) {
+	if !b.In(m.Index) {
+		return
+	}
+	s.Count.Stats.Corrupt++
+	s.LeaveLocked(b, m, false)
+	err := m.Memory.Evict(b.Info.ID)
+	if errors.Is(err, tiers.ErrPinned) {
+		junk := s.ProvisionalLocked()
+		if err = m.Memory.Rename(b.Info.ID, junk); err == nil {
+			m.junk = append(m.junk, junk)
+		}
+	}
+	s.NoteLocked(m, err)
+	if !b.Cold && !b.InAny() {
+		s.VanishLocked(b)
+	}
+}
+
+// SweepJunkLocked drops corrupt blocks whose pins are gone.
+func (s *State) SweepJunkLocked() {
+	for _, m := range s.Mem {
+		kept := m.junk[:0]
+		for _, id := range m.junk {
+			if errors.Is(m.Memory.Evict(id), tiers.ErrPinned) {
+				kept = append(kept, id)
+			}
+		}
+		m.junk = kept
+	}
+}
+
+// NoteLocked counts a tier's failure other than a miss or a lack of room.
+func (s *State) NoteLocked(m *Level, err error) {
+	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrFull) && !errors.Is(err, tiers.ErrShort) {
+		m.Stats.Errors++
+		s.LogLocked(slog.LevelWarn, "memory tier", "tier", m.Stats.Name, "err", err)
+	}
+}
+
+// NoteColdLocked is NoteLocked for the cold tier.
+func (s *State) NoteColdLocked(err error) {
+	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrExists) {
+		s.Cold.Stats.Errors++
+		s.LogLocked(slog.LevelWarn, "cold tier", "tier", s.ColdName(), "err", err)
+	}
+	if errors.Is(err, tiers.ErrFull) {
+		s.Watch.NoteFullLocked()
+	}
+}

@@ -1,0 +1,27 @@
+package residency
+
+import (
+	"sync"
+)
+
+// LateMutex is a mutex whose holder can leave for later what may wait, such as
+// writing a log line.
+type LateMutex struct {
+	sync.Mutex
+	after []func()
+}
+
+// Later has fn called once the mutex is unlocked. The caller holds it.
+func (m *LateMutex) Later(fn func()) { m.after = append(m.after, fn) }
+
+// Unlock unlocks the mutex, and does what was left for later.
+func (m *LateMutex) Unlock() {
+	after := m.after
+	if after != nil {
+		m.after = nil
+	}
+	m.Mutex.Unlock()
+	for _, fn := range after {
+		fn()
+	}
+}

@@ -1,0 +1,117 @@
+package residency
+
+import (
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"cascadekv/cascade/names"
+	"cascadekv/cascade/policy"
+)
+
+// Requests is one request as the policies see it: its blocks in the order of each
+// tier, head of the chain first. Guarded by the store's mutex.
+type Requests struct {
+	state   *State
+	chains  [MaxMemory][]policy.Ref
+	cold    []policy.Ref
+	request policy.Request // of pass, so that none is made for each call
+}
+
+// AddLocked adds b to the request that accessLocked ends.
+func (q *Requests) AddLocked(b *Block) {
+	fingerprint := q.FingerprintLocked(b)
+	for t := range q.state.Mem {
+		node := policy.NoNode
+		if b.In(t) {
+			node = b.At[t].Node
+		}
+		q.chains[t] = append(q.chains[t], policy.Ref{Fingerprint: fingerprint, Size: b.Info.Size, Node: node})
+	}
+	if q.state.RanksColdLocked() {
+		node := policy.NoNode
+		if b.Below.Ranked {
+			node = b.Below.Node
+		}
+		q.cold = append(q.cold, policy.Ref{Fingerprint: fingerprint, Size: b.Info.Size, Node: node})
+	}
+}
+
+// AddMissLocked adds a block that this rank does not have to the request.
+func (q *Requests) AddMissLocked(ns, key string) {
+	ref := policy.Ref{Fingerprint: Fingerprint(ns, key), Node: policy.NoNode}
+	for t := range q.state.Mem {
+		q.chains[t] = append(q.chains[t], ref)
+	}
+	if q.state.RanksColdLocked() {
+		q.cold = append(q.cold, ref)
+	}
+}
+
+// PassLocked passes the request to the policies: asked reports whether its blocks
+// were asked for, and not stored.
+// Pass passes a chain to one policy.
+func (q *Requests) PassLocked(asked bool) {
+	now := q.state.Age()
+	for t, chain := range q.chains {
+		if len(chain) > 0 {
+			q.Pass(q.state.Mem[t].Policy, now, chain, asked)
+			q.chains[t] = chain[:0]
+		}
+	}
+	if len(q.cold) > 0 {
+		q.Pass(q.state.Cold.Policy, now, q.cold, asked)
+		q.cold = q.cold[:0]
+	}
+}
+
+// Pass passes a chain to one policy.
+func (q *Requests) Pass(p policy.Policy, now time.Duration, chain []policy.Ref, asked bool) {
+	q.request = policy.Request{Now: now, Chain: chain}
+	if asked {
+		q.request.Hits = len(chain)
+	}
+	p.Access(&q.request)
+}
+
+// Fingerprint identifies a block for the policies by a name of it: its id is not
+// known before it is hashed, nor that of a block that is missing.
+func Fingerprint(ns, key string) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	_, _ = d.WriteString(ns)
+	_, _ = d.Write([]byte{0})
+	_, _ = d.WriteString(key)
+	return d.Sum64()
+}
+
+// FingerprintLocked is that of the first name that b has had here.
+func (q *Requests) FingerprintLocked(b *Block) uint64 {
+	if all := b.Names(); b.Fingerprint == 0 && len(all) > 0 {
+		b.Fingerprint = Fingerprint(all[0].Namespace(), all[0].Key())
+	}
+	return b.Fingerprint
+}
+
+// Stored is refreshLocked for a put.
+func (q *Requests) Stored(stored ...*names.Name) {
+	if len(stored) == 0 || stored[0] == nil {
+		return
+	}
+	q.state.Mu.Lock()
+	defer q.state.Mu.Unlock()
+	q.StoredLocked(stored)
+}
+
+// StoredLocked passes the policies a request that stored a chain, or a piece of
+// one, head first. What comes before the piece is not touched, or each put would
+// cost as much as its chain is long: those blocks can not leave before the new
+// ones, and are the next to leave after them.
+func (q *Requests) StoredLocked(stored []*names.Name) {
+	for _, n := range stored {
+		if n.Block() != nil {
+			q.AddLocked(StateOf(n))
+		}
+	}
+	q.PassLocked(false)
+}

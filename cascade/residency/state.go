@@ -1,0 +1,308 @@
+package residency
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"cascadekv/cascade/events"
+	"cascadekv/cascade/names"
+	"cascadekv/cascade/policy"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// Options configure a store. The zero value of every field but Memory is useful.
+type Options struct {
+	Memory []tiers.Memory // fastest first, one or two
+	Cold   tiers.Files    // nil: victims of the last memory tier are dropped
+	Policy string         // of each memory tier: "prefix" (default), "lru", "paper"
+	IDBits int            // block.Bits128 (default) or block.Bits256
+
+	// NewPolicy makes the policy of that name for a tier of so many bytes, 0 when
+	// it has no bound. Default: policy.New.
+	NewPolicy func(name string, capacityBytes int64) (policy.Policy, error)
+
+	// Capacity, when positive, is the payload bytes that the first memory
+	// tier may hold, below what its memory allows. Replays use it to size a
+	// tier in blocks, whatever their rounding.
+	Capacity int64
+
+	// SkipVerify serves memory hits without checking their CRC32C.
+	SkipVerify bool
+
+	// ReadBuffers gives room for a block that is read from another rank, or from
+	// the cold tier, and not kept here, with what gives it back; false when it
+	// has none. Default: none, and memory is mapped for each such block.
+	ReadBuffers func(size int64) (room []byte, release func(), ok bool)
+
+	// FirstEvent is the least that the number of the first event may be. A store
+	// that takes another one's place begins above what that one gave, so that
+	// those who follow events learn that some are forgotten.
+	FirstEvent uint64
+
+	Limits Limits
+
+	Now func() time.Time // default time.Now
+	Log *slog.Logger     // default slog.Default
+
+	SweepEvery time.Duration // default 1 s; negative: only Sweep sweeps
+}
+
+// State is what one rank holds: names, blocks, where each block's bytes are, and
+// what is counted of it. The parts of the store share it. Fields outside Mu do not
+// change once the store is open, or are safe for concurrent use.
+//
+// Mu is held for map and list operations only. Counters, the request that is being
+// gathered and the order of the cold tier are guarded by it too.
+type State struct {
+	Options                        // with their defaults; of Limits see below
+	Levels  []*Level               // the ladder, fastest first: memory, then files
+	Mem     []*Level               // those in memory
+	Cold    *Level                 // the one in files, nil: none
+	Remote  *Level                 // other ranks' memory, asked between these two; it has no tier here
+	Limits  atomic.Pointer[Limits] // as they are now
+	Events  *events.Log
+	Watch   Watcher
+	Workers sync.WaitGroup // of all parts
+	born    time.Time
+
+	Mu struct {
+		LateMutex
+		Closed bool
+
+		Names    *names.Graph
+		Blocks   map[BlockID]*Block
+		stays    uint64
+		NextProv uint64
+
+		Waiters Waiters // for room
+		Writes  Writes
+	}
+	Count    Counters
+	Requests Requests
+	Leases   Leases
+	Activity Activity
+
+	Pending     PendingQueue
+	CleanerWake chan struct{} // has the cleaner look
+}
+
+// Watcher learns what a change of the state means for the parts above. Its methods
+// are called with State.Mu held and must not wait.
+type Watcher interface {
+	// EnqueuePublishLocked has what changed of a name published to its homes, and
+	// EnqueuePublishAllLocked of all names of a block.
+	EnqueuePublishLocked(*names.Name)
+	EnqueuePublishAllLocked(*Block)
+
+	// InvalidateLocked invalidates what other ranks and earlier jobs left of puts of
+	// a name stamped below.
+	InvalidateLocked(id NameID, below uint64)
+
+	// ShowLocked brings the entry of a name in the shared index up to date,
+	// ShowAllLocked those of a block; HideLocked takes one out.
+	ShowLocked(*names.Name)
+	ShowAllLocked(*Block)
+	HideLocked(*names.Name)
+
+	// NoteFullLocked learns that the cold tier refused blocks for want of room.
+	NoteFullLocked()
+}
+
+// eventsKept is how many events are kept: 3 MiB of them.
+const eventsKept = 1 << 16
+
+// New returns the state of a rank that holds nothing yet.
+func New(o Options, w Watcher) (*State, error) {
+	if len(o.Memory) == 0 || len(o.Memory) > MaxMemory {
+		return nil, fmt.Errorf("cascade: %d memory tiers, want 1 to %d", len(o.Memory), MaxMemory)
+	}
+	s := &State{
+		Options: o, Watch: w, Events: events.New(eventsKept, o.FirstEvent),
+		Pending: PendingQueue{Wake: make(chan struct{}, 1)}, CleanerWake: make(chan struct{}, 1),
+	}
+	s.Count.state, s.Requests.state, s.Leases.state = s, s, s
+	s.Mu.Names, s.Mu.Blocks = names.New(len(o.Memory)-1), map[BlockID]*Block{}
+	s.Mu.Waiters.changed = make(chan struct{})
+	if s.IDBits != block.Bits256 {
+		s.IDBits = block.Bits128
+	}
+	if s.Now == nil {
+		s.Now = time.Now
+	}
+	if s.Log == nil {
+		s.Log = slog.Default()
+	}
+	if s.NewPolicy == nil {
+		s.NewPolicy = policy.New
+	}
+	s.born = s.Now()
+	limits := o.Limits.WithDefaults()
+	s.Limits.Store(&limits)
+	return s, s.addLevels(o)
+}
+
+// addLevels makes the ladder.
+func (s *State) addLevels(o Options) error {
+	name := cmp.Or(o.Policy, "prefix")
+	for i, t := range o.Memory {
+		capacity := t.Usage().Capacity
+		if i == 0 && o.Capacity > 0 {
+			capacity = min(capacity, o.Capacity)
+		}
+		if err := s.addLevel(&Level{Memory: t}, t.Name(), name, capacity); err != nil {
+			return err
+		}
+	}
+	s.Mem = s.Levels
+	s.Remote = &Level{state: s, Stats: TierStats{Name: RemoteTier}}
+	if o.Cold == nil {
+		return nil
+	}
+	budget := s.Limits.Load().ColdBytes
+	if budget == 0 {
+		name = ""
+	}
+	s.Cold = &Level{Files: o.Cold}
+	return s.addLevel(s.Cold, o.Cold.Name(), name, budget)
+}
+
+// addLevel adds a level below the others, without a policy if that has no name.
+func (s *State) addLevel(m *Level, name, policy string, capacity int64) error {
+	m.state, m.Index, m.Stats.Name = s, len(s.Levels), name
+	s.Levels = append(s.Levels, m)
+	if policy == "" {
+		return nil
+	}
+	return m.Rank(policy, capacity)
+}
+
+// Rank gives a level without a policy that of a name, for so many bytes, 0 for no
+// bound.
+func (m *Level) Rank(name string, capacityBytes int64) error {
+	p, err := m.state.NewPolicy(name, capacityBytes)
+	if err == nil {
+		m.Policy, m.Stats.Policy = p, p.Name()
+	}
+	return err
+}
+
+// RanksColdLocked reports whether the files level has a policy.
+func (s *State) RanksColdLocked() bool { return s.Cold != nil && s.Cold.Policy != nil }
+
+// ColdName is the name of the files level, "" without one.
+func (s *State) ColdName() string {
+	if s.Cold == nil {
+		return ""
+	}
+	return s.Cold.Stats.Name
+}
+
+// Namespaces lists all namespaces, in no order.
+func (s *State) Namespaces() []string {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.Mu.Names.Spaces()
+}
+
+// LookStep bounds the names that are looked up in one go with the mutex held.
+const LookStep = 4096
+
+// StoredAs returns a name that is visible on this rank and has size bytes, or
+// nil.
+func (s *State) StoredAs(ns, key string, size int64) *names.Name {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if n := s.LookupLocked(ns, key); n != nil && StateOf(n).Info.Size == size {
+		return n
+	}
+	return nil
+}
+
+// Limits are the options that may change while the store runs.
+type Limits struct {
+	// RoomDeadline bounds how long a put waits for room, and FetchDeadline
+	// how long a get waits for the cold tier, before it is a miss.
+	RoomDeadline  time.Duration // default 5 s
+	FetchDeadline time.Duration // default 3 s: redis-py gives up after 5 s
+
+	// CleanAbove is the share of the last memory tier above which cold dirty
+	// blocks are written to the cold tier ahead of need. Default 0.75.
+	CleanAbove float64
+
+	// LeaseShare bounds the share of the last memory tier that leases may
+	// keep from eviction; above it the lease that ends first gives way.
+	// Default 0.5.
+	LeaseShare float64
+
+	// NameBytes bounds the heap that names take, in bytes, by about what each takes
+	// in all tiers together; 0: no bound. At the bound a new name has the store
+	// forget those that are least worth keeping.
+	NameBytes int64
+
+	// ColdBytes is how many bytes the cold tier may take for this rank, dead
+	// ones included, and what other runs left that falls to it. 0, when the
+	// store is opened, disables the limit permanently: then only the tier decides when it
+	// is full.
+	ColdBytes int64
+}
+
+// WithDefaults replaces fields that are not positive.
+func (l Limits) WithDefaults() Limits {
+	if l.RoomDeadline <= 0 {
+		l.RoomDeadline = 5 * time.Second
+	}
+	if l.FetchDeadline <= 0 {
+		l.FetchDeadline = 3 * time.Second
+	}
+	if l.CleanAbove <= 0 {
+		l.CleanAbove = 0.75
+	}
+	if l.LeaseShare <= 0 {
+		l.LeaseShare = 0.5
+	}
+	return l
+}
+
+// Last is the slowest memory tier, the one the cold tier lies under.
+func (s *State) Last() *Level { return s.Mem[len(s.Mem)-1] }
+
+// ProvisionalLocked returns an id for a block that is not hashed yet.
+func (s *State) ProvisionalLocked() BlockID {
+	s.Mu.NextProv++
+	return block.Provisional(s.Mu.NextProv)
+}
+
+// CheckOpenLocked is the first check of operations that store or pin something.
+func (s *State) CheckOpenLocked() error {
+	if s.Mu.Closed {
+		return ErrClosed
+	}
+	return nil
+}
+
+// LogLocked writes a log line once the mutex is unlocked.
+func (s *State) LogLocked(level slog.Level, line string, args ...any) {
+	s.Mu.Later(func() { s.Log.Log(context.Background(), level, line, args...) })
+}
+
+// WakeWaitersLocked lets everyone who waits for room look again.
+func (s *State) WakeWaitersLocked() {
+	if w := &s.Mu.Waiters; w.waiting > 0 || s.Mu.Closed {
+		close(w.changed)
+		*w = Waiters{changed: make(chan struct{})}
+	}
+}
+
+// Wake has a worker look, once.
+func Wake(worker chan struct{}) {
+	select {
+	case worker <- struct{}{}:
+	default:
+	}
+}

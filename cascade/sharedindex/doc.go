@@ -1,0 +1,7 @@
+// Package sharedindex serves clients that look names up, and read blocks, without
+// asking: it keeps the table of internal/shmindex in step with the names, takes in
+// what clients report of their reads, and keeps what they hold where it is
+// (docs/format.md §6).
+//
+// The package does not know what other ranks have: that is not in the table.
+package sharedindex

@@ -1,0 +1,95 @@
+package sharedindex
+
+import (
+	"fmt"
+
+	"cascadekv/cascade/names"
+	"cascadekv/cascade/residency"
+	"cascadekv/internal/shmindex"
+)
+
+// Touches is how one client reports what it has read by the shared index, so that
+// the policies see its hits: a ring that it writes to, and that Sweep reads.
+type Touches struct {
+	index *Index
+	ring  *shmindex.Ring
+}
+
+// Touches makes a ring. The caller must Close it.
+func (ix *Index) Touches() (*Touches, error) {
+	ring, err := shmindex.NewRing()
+	if err != nil {
+		return nil, fmt.Errorf("cascade: touches: %w", err)
+	}
+	t := &Touches{ix, ring}
+	ix.state.Mu.Lock()
+	defer ix.state.Mu.Unlock()
+	if ix.guarded.rings == nil {
+		ix.guarded.rings = map[*Touches]struct{}{}
+	}
+	ix.guarded.rings[t] = struct{}{}
+	return t, nil
+}
+
+// Clients returns how many clients report what they read.
+func (ix *Index) Clients() int {
+	ix.state.Mu.Lock()
+	defer ix.state.Mu.Unlock()
+	return len(ix.guarded.rings)
+}
+
+// File is the ring's descriptor, which stays its own, and its size in bytes.
+func (t *Touches) File() (fd int, size int64) { return t.ring.File() }
+
+// Close takes in the last touches and gives the ring up. It is called once.
+func (t *Touches) Close() {
+	s := t.index
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
+	s.drainOneLocked(t)
+	delete(s.guarded.rings, t)
+	t.ring.Close()
+}
+
+func (ix *Index) drainTouchesLocked() {
+	for t := range ix.guarded.rings {
+		ix.drainOneLocked(t)
+	}
+}
+
+// drainOneLocked counts what a client read and passes it to the policies, as far as
+// its places are of the table that is in use. Whatever it wrote, that is all it
+// can do.
+func (ix *Index) drainOneLocked(t *Touches) {
+	touches, lost := t.ring.Drain(nil)
+	ix.state.Count.Stats.Hits += lost
+	t.ring.Lookups(func(ns string, l shmindex.Lookups) {
+		ix.state.Count.LookupsLocked(ns, l.Asked, l.Found)
+		ix.state.Count.MissesLocked(ns, l.Missed)
+	})
+	var last *names.Name
+	for _, touch := range touches {
+		var n *names.Name
+		if x := ix.guarded.table; x != nil {
+			n = x.Touched(touch)
+		}
+		if n == nil {
+			continue
+		}
+		ix.countTouchLocked(n)
+		if last != nil && n.Parent() != last { // a run of parents and children is one request
+			ix.state.Requests.PassLocked(true)
+		}
+		last = n
+		ix.state.Cold.UsedLocked(residency.StateOf(n))
+		ix.state.Requests.AddLocked(residency.StateOf(n))
+	}
+	ix.state.Requests.PassLocked(true)
+}
+
+// countTouchLocked is count for a name that was read by the index.
+func (ix *Index) countTouchLocked(n *names.Name) {
+	ix.state.Count.Stats.Hits++
+	n.Space().Hits++
+	ix.state.Count.HitLocked(ix.state.FastestLocked(residency.StateOf(n)), residency.StateOf(n).Info.Size)
+}

@@ -1,0 +1,334 @@
+package writeback
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"cascadekv/cascade/policy"
+	"cascadekv/cascade/residency"
+	"cascadekv/internal/block"
+	"cascadekv/internal/fault"
+	"cascadekv/tiers"
+)
+
+const (
+	// cleanBytes and cleanBlocks bound one write to the cold tier: enough to
+	// make one fsync and one seek cheap, little enough that a put that waits
+	// for room does not wait long.
+	cleanBytes  = 32 << 20
+	cleanBlocks = 2048
+
+	// cleanShare bounds a batch to one part in so many of what the tier
+	// holds: the blocks of a batch are no victims while it is written.
+	cleanShare = 8
+
+	// coldDeadline is how long one write may take before it counts as refused.
+	coldDeadline = 20 * time.Second
+)
+
+// CleanInBackground is the only writer to the cold tier besides Drain. It
+// keeps some of the coldest blocks clean, so that a put that needs room seldom
+// waits for the cold tier.
+func (w *Writer) CleanInBackground(ctx context.Context) {
+	defer fault.Guard()()
+	var due <-chan time.Time // set while names wait
+	for {
+		w.space.Shrink()
+		sync := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.state.CleanerWake:
+			sync = w.syncWanted()
+		case <-due:
+			sync = true
+		}
+		if sync {
+			due = w.syncOrLater(ctx)
+		}
+		for !w.syncWanted() && w.cleanSome(ctx) {
+			w.space.Shrink()
+		}
+		if due == nil && w.namesWait() {
+			due = time.After(syncEvery)
+		}
+	}
+}
+
+// leaveAlone notes that the cold tier refused a write and gives it time.
+func (w *Writer) leaveAlone(err error) {
+	w.state.Mu.Lock()
+	defer w.state.Mu.Unlock()
+	w.state.Mu.Writes.ColdDown = w.state.Now().Add(residency.ColdRetry)
+	w.state.NoteColdLocked(err)
+}
+
+// noteReadOnly logs when the cold tier begins to refuse blocks for want of room, and
+// when it takes them again. It is called after each write, with the cleaning token
+// held.
+func (w *Writer) noteReadOnly() {
+	health := w.state.Cold.Files.Stats().Health
+	full := health != nil && health.ReadOnly
+	if full == w.coldFull {
+		return
+	}
+	w.coldFull = full
+	if full {
+		w.state.Log.Warn("the cold tier is read-only: no space or quota is left; free some, raise the quota, or remove what earlier jobs left; it is tried again by itself",
+			"tier", w.state.ColdName())
+	} else {
+		w.state.Log.Info("the cold tier has room and takes blocks again", "tier", w.state.ColdName())
+	}
+}
+
+// cleanSome writes one batch if one is wanted, and reports whether to look
+// again.
+func (w *Writer) cleanSome(ctx context.Context) bool {
+	select {
+	case w.cleaning <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	defer func() { <-w.cleaning }()
+	views := w.dirtyVictims()
+	if len(views) == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, coldDeadline)
+	defer cancel()
+	_, err := w.writeCold(ctx, views)
+	return err == nil
+}
+
+// dirtyVictims pins the dirty blocks that the memory tiers' policies would
+// give up next, if the last tier is crowded or somebody waits. While pinned
+// they are no victims, so asking again yields the next.
+func (w *Writer) dirtyVictims() []*residency.View {
+	w.state.Mu.Lock()
+	defer w.state.Mu.Unlock()
+	if !w.state.ColdUpLocked() || !w.state.Mu.Writes.CleanRequested && !w.state.Crowded() {
+		return nil
+	}
+	w.state.Mu.Writes.CleanRequested = false
+	var views []*residency.View
+	for _, m := range w.state.Mem {
+		picked, clean := w.pickDirtyLocked(m)
+		views = append(views, picked...)
+		if m == w.state.Last() {
+			w.state.Mu.Writes.Batch.Clean = clean
+		}
+	}
+	w.state.Mu.Writes.Batch.InFlight = len(views) > 0
+	return views
+}
+
+// pickDirtyLocked pins m's next dirty victims, each with the dirty part of the
+// chain above it: that leaves next, and lies beside it on disk. It counts the
+// clean victims that come before the first dirty one. In a tier above the last
+// only blocks that fall to the cold tier are picked.
+func (w *Writer) pickDirtyLocked(m *residency.Level) (views []*residency.View, clean int) {
+	p := picker{store: w, mem: m, most: min(cleanBytes, m.Memory.Usage().Used/cleanShare)}
+	var skipped []*residency.Block
+	for !p.full() && len(skipped) < residency.EnoughClean {
+		b := w.evict.VictimLocked(m)
+		if b == nil {
+			break
+		}
+		if !p.wants(b) {
+			w.state.HoldLocked(b, m.Index)
+			skipped = append(skipped, b)
+			continue
+		}
+		if len(p.views) == 0 {
+			clean = len(skipped)
+		}
+		if !p.addChain(b) {
+			break
+		}
+	}
+	for _, b := range skipped {
+		w.state.ReleaseLocked(b, m.Index)
+	}
+	if len(p.views) == 0 {
+		clean = len(skipped)
+	}
+	return p.views, clean
+}
+
+// picker collects one tier's share of a batch.
+type picker struct {
+	store *Writer
+	mem   *residency.Level
+	most  int64
+	bytes int64
+	views []*residency.View
+}
+
+func (p *picker) full() bool {
+	return len(p.views) >= cleanBlocks || len(p.views) > 0 && p.bytes >= p.most
+}
+
+func (p *picker) wants(b *residency.Block) bool {
+	if b.HasLowerCopy() || b.Writing || !b.In(p.mem.Index) {
+		return false
+	}
+	return p.mem == p.store.state.Last() || p.mem.Policy.Fall(p.store.state.MetaLocked(b)) == policy.FallCold
+}
+
+// addChain picks b and its dirty ancestors; false when b can not be pinned.
+func (p *picker) addChain(b *residency.Block) bool {
+	if !p.add(b) {
+		return false
+	}
+	for _, n := range b.Names() {
+		for n = n.Parent(); n != nil && n.Block() != nil && p.wants(residency.StateOf(n)) && !p.full(); n = n.Parent() {
+			p.add(residency.StateOf(n))
+		}
+	}
+	return true
+}
+
+func (p *picker) add(b *residency.Block) bool {
+	v, err := p.store.state.PinInLocked(b, p.mem, p.mem)
+	if err != nil {
+		p.store.state.NoteLocked(p.mem, err)
+		return false
+	}
+	b.Writing = true
+	p.views = append(p.views, v.Background())
+	p.bytes += v.Size()
+	return true
+}
+
+// writeCold completes, verifies and writes the viewed blocks as one batch,
+// marks them clean and releases the views. It returns how many it wrote. The
+// caller holds the cleaning token.
+func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (written int, err error) {
+	defer func() {
+		// A write to a hung file system can outlast its deadline; the bytes
+		// stay where they are until it is over.
+		residency.AfterIO(err, func() {
+			for _, v := range views {
+				v.Release()
+			}
+		})
+	}()
+	for _, v := range views {
+		w.FinalizeID(v)
+	}
+	items, owners := w.coldItems(ctx, views)
+	if len(items) > 0 {
+		err = w.state.Cold.Files.Put(ctx, items...)
+		w.noteReadOnly()
+	}
+	w.state.Mu.Lock()
+	defer w.state.Mu.Unlock()
+	defer w.state.WakeWaitersLocked()
+	w.state.Mu.Writes.Batch.InFlight = false
+	for _, v := range views {
+		v.Block().Writing = false
+	}
+	switch {
+	case errors.Is(err, tiers.ErrExists):
+		// Somebody's record of these bytes is there already: take them one by one.
+		return w.writeEachLocked(ctx, items, owners), nil
+	case err != nil:
+		w.state.Mu.Writes.ColdDown = w.state.Now().Add(residency.ColdRetry)
+		w.state.NoteColdLocked(err)
+		return 0, err
+	}
+	if len(items) > 0 {
+		w.space.AcceptedLocked()
+	}
+	for i, b := range owners {
+		w.nowColdLocked(b, items[i].Names)
+	}
+	return len(items), nil
+}
+
+// coldItems describes the blocks that are still worth writing.
+func (w *Writer) coldItems(ctx context.Context, views []*residency.View) (items []tiers.Item, owners []*residency.Block) {
+	w.sortByPut(views)
+	bad := make([]error, len(views))
+	for i, v := range views {
+		bad[i] = v.Sound(ctx)
+	}
+	w.state.Mu.Lock()
+	defer w.state.Mu.Unlock()
+	for i, v := range views {
+		b := v.Block()
+		if errors.Is(bad[i], tiers.ErrCorrupt) {
+			v.WithdrawLocked()
+		}
+		if bad[i] != nil || b.Cold || len(b.Names()) == 0 || b.Info.ID.IsProvisional() {
+			b.Writing = false
+			continue
+		}
+		items = append(items, tiers.Item{Info: b.Info, Names: b.Records(), Data: v.Bytes()})
+		owners = append(owners, b)
+	}
+	return items, owners
+}
+
+// sortByPut orders views as their blocks were put, so that a chain lies in one
+// piece on disk.
+func (w *Writer) sortByPut(views []*residency.View) {
+	w.state.Mu.Lock()
+	defer w.state.Mu.Unlock()
+	first := func(v *residency.View) uint64 {
+		if len(v.Block().Names()) == 0 {
+			return 0
+		}
+		return v.Block().Names()[0].Seq()
+	}
+	slices.SortFunc(views, func(x, y *residency.View) int { return cmp.Compare(first(x), first(y)) })
+}
+
+// writeEachLocked writes items one at a time, with the mutex released
+// meanwhile.
+func (w *Writer) writeEachLocked(ctx context.Context, items []tiers.Item, owners []*residency.Block) (written int) {
+	for i, it := range items {
+		w.state.Mu.Unlock()
+		err := w.state.Cold.Files.Put(ctx, it)
+		w.state.Mu.Lock()
+		if err != nil && !errors.Is(err, tiers.ErrExists) {
+			w.state.NoteColdLocked(err)
+			continue
+		}
+		w.nowColdLocked(owners[i], it.Names)
+		written++
+	}
+	return written
+}
+
+// nowColdLocked notes that b is in the cold tier with the given names, and
+// brings the names there up to date with what happened during the write.
+func (w *Writer) nowColdLocked(b *residency.Block, wrote []block.Name) {
+	w.state.Cold.EnterLocked(b)
+	w.state.Last().Stats.Demoted++
+	live := map[string]uint64{}
+	for _, n := range b.Names() {
+		live[n.Namespace()+"\x00"+n.Key()] = n.Seq()
+	}
+	for _, r := range wrote {
+		k := r.Namespace + "\x00" + r.Key
+		switch seq, ok := live[k]; {
+		case !ok:
+			// Whatever the name stands for now was written at least two ticks
+			// after r, so this withdraws r alone.
+			r.Seq++
+			w.state.NoteLinkLocked(w.state.Cold.Files.Unlink(b.Info.ID, r))
+		case seq == r.Seq:
+			delete(live, k)
+		}
+	}
+	for _, n := range b.Names() {
+		if _, missing := live[n.Namespace()+"\x00"+n.Key()]; missing {
+			w.state.LinkColdLocked(b, n.Record())
+		}
+	}
+	w.state.WakeWaitersLocked()
+}

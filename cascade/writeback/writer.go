@@ -1,0 +1,31 @@
+package writeback
+
+import (
+	"cascadekv/cascade/eviction"
+	"cascadekv/cascade/residency"
+)
+
+// Writer writes dirty blocks, and changes of names, to the cold tier. It is safe
+// for concurrent use.
+type Writer struct {
+	state *residency.State
+	evict *eviction.Evictor
+	space Space
+
+	cleaning chan struct{} // capacity 1: who holds the token writes to the cold tier
+	coldFull bool          // the cold tier refused the last write for want of room; guarded by cleaning
+}
+
+// Space decides what the cold tier keeps.
+type Space interface {
+	// Shrink gives up blocks of the cold tier until it keeps its budget.
+	Shrink()
+
+	// AcceptedLocked learns that the cold tier took blocks. State.Mu is held.
+	AcceptedLocked()
+}
+
+// New returns the writer of a rank.
+func New(s *residency.State, e *eviction.Evictor, space Space) *Writer {
+	return &Writer{state: s, evict: e, space: space, cleaning: make(chan struct{}, 1)}
+}
