@@ -84,8 +84,8 @@ func TestDeviceIsReadByOthers(t *testing.T) {
 	p := data(1, 300_000)
 	r.put(ns("k"), p)
 	at := Local{r.Store}.State("ns", "k").Memory
-	if at == nil {
-		t.Fatal("the block is not stated to be in memory")
+	if at == nil || at.Region != 0 {
+		t.Fatalf("the block is stated to be in %+v", at)
 	}
 	src := fabric.Source{Region: at.Region, Offset: at.Offset, Generation: at.Generation, Length: int64(len(p))}
 	hold, err := Local{r.Store}.Hold(src)
