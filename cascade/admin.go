@@ -133,11 +133,11 @@ func (s *Store) Stats() residency.Stats {
 	st.Names, st.Blocks, st.Leases = s.state.Mu.Names.Len(), len(s.state.Mu.Blocks), s.state.Mu.Names.Leases()
 	st.BytesReferenced = s.state.Mu.Names.Referenced()
 	for _, m := range s.state.Mem {
-		m.Stats.Usage = m.Tier.Usage()
+		m.Stats.Usage = m.Memory.Usage()
 		st.Tiers = append(st.Tiers, m.Stats)
 	}
 	if s.others.Peers != nil {
-		st.Tiers = append(st.Tiers, s.state.Count.Remote)
+		st.Tiers = append(st.Tiers, s.state.Remote.Stats)
 	}
 	if s.state.Cold != nil {
 		st.Orphans = s.space.OrphanStatsLocked()

@@ -24,7 +24,7 @@ func (s *Store) Adopt(ctx context.Context, p tiers.Part) (residency.RecoverStats
 		}
 	}
 	a := s.others.NewAdoption()
-	if err := s.state.Cold.Adopt(ctx, p, a.Gather); err != nil {
+	if err := s.state.Cold.Files.Adopt(ctx, p, a.Gather); err != nil {
 		return residency.RecoverStats{}, fmt.Errorf("cascade: adopt the part %d of rank %d: %w", p.Incarnation, p.Rank, err)
 	}
 	err := a.Run()

@@ -350,12 +350,12 @@ func TestHungFileKeepsItsOwn(t *testing.T) {
 		r := newColdRig(t, 9000, []int{10, 20}, 64<<20, residency.Limits{FetchDeadline: 2 * time.Second})
 		answer := r.hang(0)
 		r.chain(0, 30, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
-		held := r.state.Last().Tier.Usage()
+		held := r.state.Last().Memory.Usage()
 		if held.Blocks != 20 {
 			t.Errorf("%d blocks are in memory", held.Blocks)
 		}
 		answer()
-		eventually(t, "the memory of what hung is free", func() bool { return r.state.Last().Tier.Usage().Used < held.Used })
+		eventually(t, "the memory of what hung is free", func() bool { return r.state.Last().Memory.Usage().Used < held.Used })
 		eventually(t, "the file is tried again", func() bool {
 			v, err := r.Get(r.ctx, "ns", r.keys[0])
 			if err != nil {

@@ -127,7 +127,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*residency.View) (
 			continue
 		}
 		b := residency.StateOf(n)
-		s.state.ColdLevel.UsedLocked(b)
+		s.state.Cold.UsedLocked(b)
 		s.state.Requests.AddLocked(b)
 		if views[i] = s.state.PinFastestLocked(b); views[i] != nil {
 			continue
@@ -191,7 +191,7 @@ func (s *Store) count(ns string, views []*residency.View) {
 		if sp != nil {
 			sp.Hits++
 		}
-		s.state.Count.HitLocked(v.Tier(), v.Size())
+		s.state.Count.HitLocked(v.From(), v.Size())
 	}
 	s.state.Count.MissesLocked(ns, missed)
 }

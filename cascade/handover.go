@@ -35,7 +35,7 @@ func (c *Claims) takeLocked() {
 	if m == nil {
 		return
 	}
-	for _, r := range m.Tier.KeptRanges() {
+	for _, r := range m.Memory.KeptRanges() {
 		var k keptRange
 		switch {
 		case r.Pin != nil:
@@ -59,9 +59,7 @@ func (c *Claims) View(i int, tier string) *residency.View {
 	}
 	v := c.left[i].view
 	c.left[i].view = nil
-	if tier != "" {
-		v.ServedBy(tier)
-	}
+	v.ServedBy(tier)
 	return v
 }
 
@@ -119,5 +117,5 @@ func (s *Store) Leave(ctx context.Context) (ended bool, err error) {
 	if err := s.write.SyncCold(ctx); err != nil {
 		s.state.Log.Warn("not all that lustre was told of names is durable", "err", err)
 	}
-	return true, s.state.Cold.Close()
+	return true, s.state.Cold.Files.Close()
 }

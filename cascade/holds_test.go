@@ -62,7 +62,7 @@ func (r *rig) mapArena() []byte {
 }
 
 // usedNow is how much of the arena is handed out.
-func (r *rig) usedNow() int64 { return r.state.Shared().Tier.Usage().Used }
+func (r *rig) usedNow() int64 { return r.state.Shared().Memory.Usage().Used }
 
 // TestHoldsKeepBlocks: a block that a client holds keeps its bytes when its name
 // is deleted or has another value and everything else is overwritten, and is room
@@ -161,7 +161,7 @@ func TestHoldsWhileStorming(t *testing.T) {
 			}
 		})
 	}
-	moved := func() bool { return r.state.Shared().Tier.Moves() > 3 }
+	moved := func() bool { return r.state.Shared().Memory.Moves() > 3 }
 	deadline := time.Now().Add(time.Minute)
 	var seen [clients]int
 	for c := range clients {
@@ -210,7 +210,7 @@ func TestHoldsWhileStorming(t *testing.T) {
 // TestAllowanceOfHolds: all clients together may hold an eighth of the arena.
 func TestAllowanceOfHolds(t *testing.T) {
 	r := newRig(t, 64<<20, false)
-	capacity := r.state.Shared().Tier.Usage().Capacity
+	capacity := r.state.Shared().Memory.Usage().Capacity
 	var sum int64
 	var all []*sharedindex.Holds
 	for range 2 * sharedindex.HoldsShare / sharedindex.AllHoldsShare {

@@ -131,4 +131,4 @@ func (s *Store) stageTogether(ctx context.Context, items []FuncItem) []pendingPu
 }
 
 // MemoryCapacity is the bytes of the fastest memory tier.
-func (s *Store) MemoryCapacity() int64 { return s.state.Mem[0].Tier.Usage().Capacity }
+func (s *Store) MemoryCapacity() int64 { return s.state.Mem[0].Memory.Usage().Capacity }

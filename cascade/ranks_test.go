@@ -66,7 +66,7 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 	}
 	if j.dir != "" {
 		catalogued := j.local != ""
-		cold, err := lustre.Open(lustre.Options{Dir: j.dir, Rank: uint32(rank), OwnOnly: catalogued, Apart: catalogued})
+		cold, err := lustre.Open(lustre.Options{Dir: j.dir, Rank: uint32(rank), OwnOnly: catalogued, Catalogued: catalogued})
 		if err == nil && catalogued {
 			err = cold.OpenCatalogue(lustre.IndexOptions{Dir: filepath.Join(j.local, fmt.Sprint(rank)), Campaign: j.dir, CacheBytes: 4 << 20, MemTableBytes: 1 << 20})
 		}

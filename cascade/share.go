@@ -23,7 +23,7 @@ func (s *Store) Arena() (Arena, bool) {
 	if m == nil {
 		return Arena{}, false
 	}
-	return Arena{FD: m.Tier.File(), Size: int64(len(m.Tier.Region())), Capacity: m.Tier.Usage().Capacity}, true
+	return Arena{FD: m.Memory.File(), Size: int64(len(m.Memory.Region())), Capacity: m.Memory.Usage().Capacity}, true
 }
 
 // Share returns a view of the same block whose bytes are in the arena: v itself,
@@ -55,7 +55,7 @@ func (s *Store) Share(ctx context.Context, v *residency.View) (*residency.View, 
 	}
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
-	return s.state.PrivateViewLocked(v.Block(), v.ID(), v.Tier(), slot.Bytes(), slot, slot.Abort), nil
+	return s.state.PrivateViewLocked(v.Block(), v.ID(), v.From(), slot.Bytes(), slot, slot.Abort), nil
 }
 
 // getResident is GetBatch with Resident.

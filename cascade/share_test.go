@@ -59,7 +59,7 @@ func TestShareCopiesWhatIsInNoFile(t *testing.T) {
 	if st, err := r.Stage(t.Context(), 1, InArena); err == nil { // room for records is set aside
 		st.Abort()
 	}
-	before := r.state.Mem[1].Tier.Usage().Used
+	before := r.state.Mem[1].Memory.Usage().Used
 	if v, err = r.Share(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestShareCopiesWhatIsInNoFile(t *testing.T) {
 	r.Delete(t.Context(), "ns", "k")
 	r.wantInArena(v, p)
 	v.Release()
-	if used := r.state.Mem[1].Tier.Usage().Used; used != before {
+	if used := r.state.Mem[1].Memory.Usage().Used; used != before {
 		t.Errorf("the arena has %d bytes taken, %d before the view", used, before)
 	}
 

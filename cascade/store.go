@@ -114,10 +114,10 @@ func (s *Store) Close(ctx context.Context) error {
 	}
 	_, err := s.write.Drain(ctx)
 	for _, m := range s.state.Mem {
-		err = errors.Join(err, m.Tier.Close())
+		err = errors.Join(err, m.Memory.Close())
 	}
 	if s.state.Cold != nil {
-		err = errors.Join(err, s.state.Cold.Close())
+		err = errors.Join(err, s.state.Cold.Files.Close())
 	}
 	return err
 }

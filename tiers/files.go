@@ -71,10 +71,10 @@ type Files interface {
 	// those of fn.
 	Adopt(ctx context.Context, p Part, fn func(Entry) error) error
 
-	// Inherit is Adopt for a part of another rank number, whose blocks are then
+	// AdoptOrphan is Adopt for a part of another rank number, whose blocks are then
 	// not OtherOwner: this process decides what stays of them. It is false, and fn is
 	// not called, while somebody owns the part. Errors: those of Adopt.
-	Inherit(ctx context.Context, p Part, fn func(Entry) error) (bool, error)
+	AdoptOrphan(ctx context.Context, p Part, fn func(Entry) error) (bool, error)
 
 	// OthersUsage returns how many bytes live runs of other jobs take of what was
 	// adopted by Recover and Adopt, and how many runs they are.

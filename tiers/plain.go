@@ -50,8 +50,8 @@ func (p Plain) Adopt(context.Context, Part, func(Entry) error) error {
 	return fmt.Errorf("%s: %w: it has no parts of other ranks", p.Name(), ErrUnavailable)
 }
 
-// Inherit returns false.
-func (Plain) Inherit(context.Context, Part, func(Entry) error) (bool, error) { return false, nil }
+// AdoptOrphan returns false.
+func (Plain) AdoptOrphan(context.Context, Part, func(Entry) error) (bool, error) { return false, nil }
 
 // OthersUsage returns zeros.
 func (Plain) OthersUsage() (bytes int64, runs int) { return 0, 0 }

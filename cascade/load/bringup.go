@@ -148,7 +148,7 @@ func (ld *Loader) readUp(ctx, room context.Context, part []*Fetch) {
 		}
 		reads = append(reads, r)
 	}
-	ld.state.Cold.ReadBatch(ctx, reads)
+	ld.state.Cold.Files.ReadBatch(ctx, reads)
 }
 
 // readOf finds room for a block, in the last memory tier or else of its own,
@@ -157,7 +157,7 @@ func (ld *Loader) readOf(ctx, room context.Context, f *Fetch) (tiers.Read, error
 	if f.block == nil {
 		return ld.readOfSegment(ctx, room, f)
 	}
-	pin, err := ld.state.Cold.Pin(f.info.ID)
+	pin, err := ld.state.Cold.Files.Pin(f.info.ID)
 	if err != nil {
 		return tiers.Read{}, err
 	}
@@ -166,7 +166,7 @@ func (ld *Loader) readOf(ctx, room context.Context, f *Fetch) (tiers.Read, error
 		pin.Release()
 		return tiers.Read{}, err
 	}
-	a.tier = ld.state.Count.Cold.Name
+	a.from = ld.state.Cold
 	return tiers.Read{Pin: pin, Dst: a.bytes, Over: a.slot != nil, Done: func(err error) {
 		pin.Release()
 		ld.end(f, a, err)

@@ -167,9 +167,9 @@ func (x *Exchange) StateLocked(ns, key string) directory.Statement {
 		if !b.In(m.Index) {
 			continue
 		}
-		if at, err := m.Tier.Place(b.Info.ID); err == nil {
+		if at, err := m.Memory.Place(b.Info.ID); err == nil {
 			st.Memory = &directory.Memory{Region: uint32(m.Index), Offset: at.Offset, Generation: at.Generation}
-			if m.Tier.Region() != nil { // otherwise a copy that is read without a buffer is better
+			if m.Memory.Region() != nil { // otherwise a copy that is read without a buffer is better
 				break
 			}
 		}

@@ -80,8 +80,8 @@ func (ix *Index) watchHolds() (capacity int64, err error) {
 	if m == nil {
 		return 0, ErrNoArena
 	}
-	m.Tier.Watch(ix.holders.has)
-	return m.Tier.Usage().Capacity, nil
+	m.Memory.Watch(ix.holders.has)
+	return m.Memory.Usage().Capacity, nil
 }
 
 // addHolds is called with the holders' lock held.
@@ -128,7 +128,7 @@ func (ix *Index) settleHoldsLocked() {
 		return
 	}
 	if m := ix.state.Shared(); m != nil {
-		m.Tier.Settle()
+		m.Memory.Settle()
 	}
 }
 
@@ -153,5 +153,5 @@ func (ix *Index) EndHolds() []tiers.HeldRange {
 	if m == nil {
 		return nil
 	}
-	return m.Tier.HeldRanges()
+	return m.Memory.HeldRanges()
 }
