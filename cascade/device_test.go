@@ -198,3 +198,29 @@ func TestDeviceUnderLoad(t *testing.T) {
 	wg.Wait()
 	checkInvariants(t, r.Store)
 }
+
+// TestBytesMoveWithoutGarbage: by way of slots and pins costs a put and a get no
+// allocation for each piece.
+func TestBytesMoveWithoutGarbage(t *testing.T) {
+	r := newRig(t, 16<<20, false)
+	const runs, piece = 100, 4096
+	st, err := r.Stage(t.Context(), (runs+1)*piece)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := data(1, piece)
+	if n := testing.AllocsPerRun(runs, func() { st.Append(p) }); n > 0 {
+		t.Errorf("Append allocates %v times", n)
+	}
+	if err := st.Commit(t.Context(), ns("k")); err != nil {
+		t.Fatal(err)
+	}
+	v, err := r.Get(t.Context(), "ns", "k", Unverified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Release()
+	if n := testing.AllocsPerRun(10, func() { err = v.Sound(context.Background()) }); n > 0 || err != nil {
+		t.Errorf("Sound allocates %v times: %v", n, err)
+	}
+}
