@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"cascadekv/cascade/residency"
 	"cascadekv/tiers"
 )
 
@@ -119,7 +118,7 @@ func (s *Store) Len(ns string) int {
 }
 
 // Stats returns a snapshot.
-func (s *Store) Stats() residency.Stats {
+func (s *Store) Stats() Stats {
 	var catalogue *tiers.CatalogueState
 	if s.others.Catalogue != nil {
 		state := s.others.Catalogue.State()
@@ -145,11 +144,11 @@ func (s *Store) Stats() residency.Stats {
 	}
 	for _, ns := range s.state.Mu.Names.Spaces() {
 		sp := s.state.Mu.Names.Space(ns)
-		st.Namespaces = append(st.Namespaces, residency.NamespaceStats{
+		st.Namespaces = append(st.Namespaces, NamespaceStats{
 			Name: sp.Name(), Names: len(sp.List()), BytesReferenced: sp.Referenced(), Recovered: sp.Recovered,
 			Puts: sp.Puts, Aliases: sp.Aliases, Lookups: sp.Lookups, Found: sp.Found, Hits: sp.Hits, Misses: sp.Misses,
 		})
 	}
-	slices.SortFunc(st.Namespaces, func(x, y residency.NamespaceStats) int { return cmp.Compare(x.Name, y.Name) })
+	slices.SortFunc(st.Namespaces, func(x, y NamespaceStats) int { return cmp.Compare(x.Name, y.Name) })
 	return st
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"cascadekv/cascade/policy"
-	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
@@ -116,7 +115,7 @@ func putMissing(t *testing.T, r *rig, rng *rand.Rand, turn int) {
 		}
 		items = append(items, PutItem{e, data(hashOf(keys[i]), coldBlock)})
 	}
-	if _, err := r.PutBatch(context.Background(), items); err != nil && !errors.Is(err, residency.ErrNoRoom) {
+	if _, err := r.PutBatch(context.Background(), items); err != nil && !errors.Is(err, ErrNoRoom) {
 		t.Fatal(err)
 	}
 }

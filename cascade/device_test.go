@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"cascadekv/cascade/residency"
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/block"
 	"cascadekv/internal/testing/testdevice"
@@ -189,7 +188,7 @@ func TestDeviceUnderLoad(t *testing.T) {
 						v.Release()
 					}
 				}
-				if err != nil && !errors.Is(err, residency.ErrNoRoom) {
+				if err != nil && !errors.Is(err, ErrNoRoom) {
 					t.Errorf("%s: %v", key, err)
 				}
 			}

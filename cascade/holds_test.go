@@ -21,7 +21,7 @@ import (
 )
 
 // viewer is a client that reads blocks in place by holds of its own.
-func (r *rig) viewer() (*shmindex.Viewer, *sharedindex.Holds) {
+func (r *rig) viewer() (*shmindex.Viewer, *Holds) {
 	r.t.Helper()
 	holds, err := r.index.Holds()
 	if err != nil {
@@ -31,7 +31,7 @@ func (r *rig) viewer() (*shmindex.Viewer, *sharedindex.Holds) {
 }
 
 // mappedHolds maps a client's holds as the client does.
-func mappedHolds(t testing.TB, h *sharedindex.Holds) *shmindex.Holds {
+func mappedHolds(t testing.TB, h *Holds) *shmindex.Holds {
 	t.Helper()
 	fd, _ := h.File()
 	again, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -212,7 +212,7 @@ func TestAllowanceOfHolds(t *testing.T) {
 	r := newRig(t, 64<<20, false)
 	capacity := r.state.Shared().Memory.Usage().Capacity
 	var sum int64
-	var all []*sharedindex.Holds
+	var all []*Holds
 	for range 2 * sharedindex.HoldsShare / sharedindex.AllHoldsShare {
 		h, err := r.index.Holds()
 		if err != nil {
@@ -238,7 +238,7 @@ func TestAllowanceOfHolds(t *testing.T) {
 func TestNoHoldsWithoutAFile(t *testing.T) {
 	r := newTwoTiers(t, 8<<20, 8<<20)
 	index := sharedindex.New(&residency.State{Mem: r.state.Mem[:1]}, nil) // the one without a file
-	if _, err := index.Holds(); !errors.Is(err, sharedindex.ErrNoArena) {
+	if _, err := index.Holds(); !errors.Is(err, ErrNoArena) {
 		t.Errorf("holds: %v", err)
 	}
 	if claims := index.EndHolds(); claims != nil {

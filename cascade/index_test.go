@@ -260,7 +260,7 @@ func TestIndexGrows(t *testing.T) {
 	if second.Alive() {
 		t.Error("alive after the store was closed")
 	}
-	if _, _, err := r.index.Open(); !errors.Is(err, residency.ErrClosed) {
+	if _, _, err := r.index.Open(); !errors.Is(err, ErrClosed) {
 		t.Errorf("an index of a closed store: %v", err)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"cascadekv/cascade/policy"
-	"cascadekv/cascade/residency"
 )
 
 // checkInvariants recounts everything the index keeps incrementally.
@@ -127,7 +126,7 @@ func TestEvictionLeavesNoHole(t *testing.T) {
 					if rng.IntN(3) == 0 { // children before their parents
 						rng.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
 					}
-					if _, err := r.PutBatch(context.Background(), items); err != nil && !errors.Is(err, residency.ErrNoRoom) {
+					if _, err := r.PutBatch(context.Background(), items); err != nil && !errors.Is(err, ErrNoRoom) {
 						t.Fatal(err)
 					}
 					if rng.IntN(20) == 0 {

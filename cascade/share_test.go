@@ -10,7 +10,6 @@ import (
 
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/residency"
-	"cascadekv/cascade/sharedindex"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
@@ -27,7 +26,7 @@ func newTwoTiers(t *testing.T, fast, shm int64) *rig {
 }
 
 // wantInArena reads a view's bytes where it says they are.
-func (r *rig) wantInArena(v *residency.View, p []byte) {
+func (r *rig) wantInArena(v *View, p []byte) {
 	r.t.Helper()
 	a, ok := r.Arena()
 	fd, at, inFile := v.File()
@@ -108,10 +107,10 @@ func TestNoArenaNothingShared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Share(t.Context(), v); !errors.Is(err, sharedindex.ErrNoArena) {
+	if _, err := s.Share(t.Context(), v); !errors.Is(err, ErrNoArena) {
 		t.Errorf("Share: %v", err)
 	}
-	if _, err := s.Stage(t.Context(), 1, InArena); !errors.Is(err, sharedindex.ErrNoArena) {
+	if _, err := s.Stage(t.Context(), 1, InArena); !errors.Is(err, ErrNoArena) {
 		t.Errorf("Stage InArena: %v", err)
 	}
 	if _, ok := s.Arena(); ok || s.Stats().Views != 0 {
@@ -221,7 +220,7 @@ func TestResidentBlocksOfOthers(t *testing.T) {
 	}
 	eventually(t, "the other get is under way", underWay(1))
 	type result struct {
-		views []*residency.View
+		views []*View
 		err   error
 	}
 	got := make(chan result, 1)

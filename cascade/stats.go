@@ -1,11 +1,7 @@
 package cascade
 
-import (
-	"cascadekv/cascade/residency"
-)
-
 // coldStatsNowLocked is the cold tier's part of Stats.
-func (s *Store) coldStatsNowLocked() residency.TierStats {
+func (s *Store) coldStatsNowLocked() TierStats {
 	st := s.state.Cold.Stats
 	st.Usage = s.state.Cold.Files.Usage()
 	if budget := s.state.Limits.Load().ColdBytes; budget > 0 {

@@ -98,7 +98,7 @@ func newStore(o Options) (*Store, error) {
 }
 
 // SetLimits replaces the limits; zero fields take their defaults.
-func (s *Store) SetLimits(l residency.Limits) {
+func (s *Store) SetLimits(l Limits) {
 	l = l.WithDefaults()
 	s.state.Limits.Store(&l)
 	s.state.Mu.Lock()
