@@ -3,5 +3,5 @@
 // full. It gives up blocks, has the tier merge its files, empties files that
 // cannot be merged, and takes over what nobody owns any more.
 //
-// The package does not write blocks: see writeback. The arithmetic is in cascade/policy (Estate, LowSpace).
+// The package does not write blocks: see writeback. The arithmetic is in cascade/policy (Share, LowSpace).
 package coldspace

@@ -36,7 +36,7 @@ func (cs *Space) mergeBudget() int64 {
 // mergeSoonLocked has the cold tier merge at once if a shortage asks for it,
 // once blocks were given up, and inherit if that is due.
 func (cs *Space) mergeSoonLocked() {
-	if !cs.guarded.LowSpace.MergeDue() && (cs.guarded.Orphans.settling || cs.state.ColdLevel.Policy == nil || cs.shareLocked().Take() == 0) {
+	if !cs.guarded.LowSpace.MergeDue() && (cs.guarded.Orphans.adopting || cs.state.ColdLevel.Policy == nil || cs.shareLocked().Adopt() == 0) {
 		return
 	}
 	cs.guarded.LowSpace.MergeRequested()

@@ -7,9 +7,9 @@ import (
 	"cascadekv/cascade/residency"
 )
 
-// coldFill is how much of the budget live blocks may take: what is dead takes
+// liveShare is how much of the budget live blocks may take: what is dead takes
 // the rest until it is merged away.
-const coldFill = 0.8
+const liveShare = 0.8
 
 // shrinkStep bounds the blocks that one turn of shrinking gives up, for it
 // holds the mutex.
@@ -37,9 +37,9 @@ func (cs *Space) Shrink() {
 }
 
 func (cs *Space) shrinkSomeLocked() (done bool, err error) {
-	budget := int64(coldFill * float64(cs.coldBudgetLocked()))
+	budget := int64(liveShare * float64(cs.coldBudgetLocked()))
 	for range shrinkStep {
-		if cs.state.ColdLevel.Policy == nil || budget == 0 || cs.guarded.Orphans.settling || cs.state.ColdLevel.Bytes <= budget {
+		if cs.state.ColdLevel.Policy == nil || budget == 0 || cs.guarded.Orphans.adopting || cs.state.ColdLevel.Bytes <= budget {
 			return true, nil
 		}
 		b := cs.state.ColdLevel.VictimLocked()
@@ -60,7 +60,7 @@ func (cs *Space) shrinkSomeLocked() (done bool, err error) {
 // A shortage is none: the tier decides what it takes, and what is held now
 // is given up when memory lets go of it.
 func (cs *Space) overBudgetLocked() error {
-	budget := int64(coldFill * float64(cs.state.Limits.Load().ColdBytes))
+	budget := int64(liveShare * float64(cs.state.Limits.Load().ColdBytes))
 	if budget == 0 || cs.state.ColdLevel.Bytes <= budget {
 		return nil
 	}

@@ -127,11 +127,11 @@ func (e *Evictor) demotionOfLocked(b *residency.Block, m *residency.Level) demot
 		return stays
 	}
 	if m != e.state.Last() {
-		below := b.In(m.Index+1) || b.HasLowerCopy() && m.Policy.Fall(e.state.MetaLocked(b)) == policy.FallCold
+		below := b.In(m.Index+1) || b.HasLowerCopy() && m.Policy.Demotion(e.state.MetaLocked(b)) == policy.ToCold
 		switch {
 		case below:
 			return leaves
-		case m.Policy.Fall(e.state.MetaLocked(b)) == policy.FallNext || !e.state.ColdUpLocked():
+		case m.Policy.Demotion(e.state.MetaLocked(b)) == policy.ToNext || !e.state.ColdUpLocked():
 			return fallsToMemory
 		}
 		return awaitsCleaning

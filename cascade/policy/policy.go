@@ -82,8 +82,8 @@ type Policy interface {
 	// changes.
 	Victim() (Node, bool)
 
-	// Fall returns where a victim of a memory tier goes.
-	Fall(m Meta) Fall
+	// Demotion returns where a victim of a memory tier goes.
+	Demotion(m Meta) Demotion
 
 	// Len is the number of blocks known to be in the tier.
 	Len() int

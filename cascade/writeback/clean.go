@@ -175,7 +175,7 @@ func (p *picker) wants(b *residency.Block) bool {
 	if b.HasLowerCopy() || b.Writing || !b.In(p.mem.Index) {
 		return false
 	}
-	return p.mem == p.store.state.Last() || p.mem.Policy.Fall(p.store.state.MetaLocked(b)) == policy.FallCold
+	return p.mem == p.store.state.Last() || p.mem.Policy.Demotion(p.store.state.MetaLocked(b)) == policy.ToCold
 }
 
 // addChain picks b and its dirty ancestors; false when b can not be pinned.
