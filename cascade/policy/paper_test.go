@@ -71,8 +71,8 @@ func TestPaperIsLRUAmongEquals(t *testing.T) {
 	}
 }
 
-// design.md §5 tells why equation 4 is not the default: shared blocks that
-// nobody asks for any more push out every live one.
+// Why equation 4 is not the default: shared blocks that nobody asks for any more
+// push out every live one.
 func TestPaperKeepsDeadHistory(t *testing.T) {
 	left := map[string]bool{}
 	for _, name := range []string{Paper, Prefix} {

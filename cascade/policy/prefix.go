@@ -9,12 +9,12 @@ const (
 )
 
 // protectedPart bounds the protected segment to one part in so many of the
-// tier's bytes: 20 %. Traces of chats gain up to about this share; above it,
-// histories of ended sessions push out what is live (reference/peers.md §A2).
+// tier's bytes: 20 %. Public traces of chats gain up to about this share; above
+// it, histories of ended sessions push out what is live.
 const protectedPart = 5
 
 // prefix is the default policy: LRU in prefix order with a bounded protected
-// segment (design.md §5).
+// segment.
 //
 // A request touches its blocks tail first, so that the head of a chain is
 // younger than what follows it. A block that a request finds moves to the

@@ -28,7 +28,7 @@ const (
 )
 
 // FinalizeInBackground computes the ids of acknowledged blocks while nothing
-// else is going on (design.md §4).
+// else is going on.
 func (w *Writer) FinalizeInBackground(ctx context.Context) {
 	defer fault.Guard()()
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, niceness and all

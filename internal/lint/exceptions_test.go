@@ -18,14 +18,10 @@ var exceptions = map[string][]string{
 		"tiers/memory",
 	},
 	glossaries: {
-		"cascade",
 		"internal/server",
 		"lustre/campaign",
 		"lustre/catalogue",
 		"tiers",
-	},
-	references: {
-		"cascade",
 	},
 }
 
