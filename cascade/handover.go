@@ -106,7 +106,7 @@ func (s *Store) Leave(ctx context.Context) (ended bool, err error) {
 		return true, err
 	}
 	if err := s.write.SyncCold(ctx); err != nil {
-		s.state.Log.Warn("not all that lustre was told of names is durable", "err", err)
+		s.state.Log.Warn("not all changes of names in the cold tier are durable", "err", err)
 	}
 	return true, s.state.Cold.Close()
 }

@@ -130,9 +130,9 @@ func (cs *Space) AdoptDue(ctx context.Context) {
 	cs.state.WakeCleanerLocked(false)
 }
 
-// KeepHeads counts as used the chains that an earlier run left and names that the
-// catalogue has, of other parts, go on with: their ends here would leave, and leave
-// holes. With fresh only names that are new to the catalogue are looked at.
+// KeepHeads counts as used the chains of an earlier run that continue in other
+// ranks' segments, as the catalogue has them: otherwise evicting our part would break
+// those chains. With fresh it looks only at names that are new to the catalogue.
 // A catalogue that breaks meanwhile has no chains.
 func (cs *Space) KeepHeads(fresh bool) {
 	cs.state.Mu.Lock()

@@ -56,9 +56,9 @@ func (cs *Space) shrinkSomeLocked() (done bool, err error) {
 	return false, nil
 }
 
-// overBudgetLocked returns an error where what is held in the cold tier exceeds the budget.
-// A shortage is none: the tier decides what it takes, and what is held now
-// is given up when memory lets go of it.
+// overBudgetLocked returns an error where what is held in the cold tier exceeds the
+// budget. Low-space mode is none: the tier decides what it takes, and what is held
+// now is given up when memory lets go of it.
 func (cs *Space) overBudgetLocked() error {
 	budget := int64(liveShare * float64(cs.state.Limits.Load().ColdBytes))
 	if budget == 0 || cs.state.ColdLevel.Bytes <= budget {

@@ -20,9 +20,9 @@ const tightShare = 7
 // ErrNames comes with ErrNoRoom where the bound on names is the reason.
 var ErrNames = errors.New("cascade: the heap for names is full and every name is in use: raise names_bytes")
 
-// MakeRoomLocked makes room for a name within the bound on all names: what
-// the cold tier's policy, or else memory's, would give up next is forgotten,
-// with its names. Errors: ErrNoRoom.
+// MakeRoomLocked makes room for a name within the bound on all names: it forgets
+// what the cold tier's policy, or else memory's, would evict next, with its names.
+// Errors: ErrNoRoom.
 func (nb *NameBudget) MakeRoomLocked(ns, key string) error {
 	if sp := nb.state.Mu.Names.Space(ns); sp != nil {
 		if n := sp.Get(key); n != nil && n.Block() != nil {

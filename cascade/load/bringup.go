@@ -21,7 +21,7 @@ const (
 	fetchPlaces   = 64
 	requestPlaces = 16
 
-	// partBytes and partBlocks bound a part of several blocks: enough for the
+	// PartBytes and PartBlocks bound a part of several blocks: enough for the
 	// tier to keep many reads under way, little enough that the first blocks of
 	// a chain are being read while room is made for the next.
 	PartBytes  = 16 << 20
@@ -32,7 +32,7 @@ const (
 	partSlow = time.Second
 )
 
-// places bounds what is under way at once. They are given first come, first
+// semaphore bounds what is under way at once. Places are given first come, first
 // served.
 type semaphore struct {
 	gate  chan struct{} // who holds it takes places

@@ -3,9 +3,9 @@
 // who ask for it meanwhile, into a slot of the last memory tier where it is to
 // stay, and else into a buffer. What was probed is prefetched.
 //
-// The package does not know where a block lies: package others finds that out.
+// The package does not locate blocks: package others does.
 //
 // Glossary
 //
-//	landed  here, in a buffer, ahead of its get
+//	landed  prefetched: here, in a buffer, before its get
 package load

@@ -12,8 +12,7 @@ import (
 )
 
 // Fetch brings one block up, from the cold tier or from another rank, for
-// everyone who asked for it meanwhile. Fields but done are guarded by the
-// store's mutex.
+// everyone who asked for it meanwhile. Fields but done are guarded by State.Mu.
 type Fetch struct {
 	waiters  int
 	views    []*residency.View // one for each waiter, once done
@@ -29,9 +28,9 @@ type Fetch struct {
 	name     residency.NameID
 	keep     bool // as a copy of this rank's own
 	copies   []directory.Statement
-	landed   *landed   // finished ahead of its get
-	prefetch *Prefetch // the chain it was fetched ahead for, until it is asked for
-	reserved int64     // its part of Store.aheadBytes
+	landed   *landed   // prefetched, and not asked for yet
+	prefetch *Prefetch // the chain it was prefetched for, until it is asked for
+	reserved int64     // its part of Loader.guarded.prefetchBytes
 }
 
 // maxReads bounds the blocks on their way from other ranks' memory at once. Those
@@ -40,7 +39,7 @@ type Fetch struct {
 const maxReads = 64
 
 // JoinColdLocked counts the caller among those who wait for b. If it is the
-// first, the new fetch is added to fresh, and the caller must let bringUp have
+// first, the new fetch is added to fresh, and the caller must let StartLocked have
 // it. nil when there is nothing to fetch. The caller holds the mutex and must
 // then await the result.
 func (ld *Loader) JoinColdLocked(b *residency.Block, fresh *[]*Fetch) *Fetch {

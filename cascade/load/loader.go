@@ -23,7 +23,7 @@ type Loader struct {
 		replicate     replication
 		raised        map[*residency.Block]*Fetch // from the cold tier: under way
 		remote        map[residency.NameID]*Fetch // from other ranks: under way, or landed
-		prefetchBytes int64                       // fetched ahead, or about to be
+		prefetchBytes int64                       // of what is prefetched, or about to be
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 	"cascadekv/tiers"
 )
 
-// replication is what decides which blocks of other ranks are kept here.
-// Guarded by the store's mutex.
+// replication decides which blocks of other ranks are kept here. Guarded by
+// State.Mu.
 type replication struct {
 	policy *policy.Replicator
 	seed   maphash.Seed
@@ -82,7 +82,7 @@ func (ld *Loader) GetElsewhere(ctx context.Context, ns string, keys []string, mi
 	ld.touchOwners(ns, keys, missing, fetches, views)
 }
 
-// joinKnown serves what was fetched ahead of the request, and joins the
+// joinKnown serves what was prefetched, and joins the
 // fetches under way, in parallel to missing.
 func (ld *Loader) joinKnown(ns string, keys []string, missing []int, views []*residency.View) []*Fetch {
 	fetches := make([]*Fetch, len(missing))
@@ -94,7 +94,7 @@ func (ld *Loader) joinKnown(ns string, keys []string, missing []int, views []*re
 	return fetches
 }
 
-// joinOneLocked serves a name from what was fetched ahead, or counts the caller
+// joinOneLocked serves a name from what was prefetched, or counts the caller
 // among those who wait for it; neither when it is not there.
 func (ld *Loader) joinOneLocked(id residency.NameID) (*residency.View, *Fetch) {
 	f := ld.guarded.remote[id]
@@ -129,7 +129,7 @@ func (ld *Loader) touchOwners(ns string, keys []string, missing []int, fetches [
 
 // startRemoteLocked starts the fetch of a located name of which there is none,
 // to keep it here if keep or the policy wants that. One that only a segment has is
-// added to fresh instead, and the caller must let bringUp have it. The caller
+// added to fresh instead, and the caller must let StartLocked have it. The caller
 // holds the mutex, has checked that the store is not closed, and counts itself among
 // the waiters if it awaits the result.
 func (ld *Loader) startRemoteLocked(id residency.NameID, copies []directory.Statement, keep bool, fresh *[]*Fetch) *Fetch {
@@ -144,7 +144,7 @@ func (ld *Loader) startRemoteLocked(id residency.NameID, copies []directory.Stat
 	return f
 }
 
-// arrival is a block that was read from elsewhere and is not published yet.
+// readBuffer is the memory that a block is read into, before it is published.
 type readBuffer struct {
 	bytes []byte
 	slot  tiers.Slot // nil: private memory
@@ -292,7 +292,7 @@ func (ld *Loader) publishRemoteLocked(f *Fetch, a *readBuffer) {
 	}
 }
 
-// adoptLocked makes an arrival a copy of this rank's own, with the put stamp of
+// adoptLocked makes a block that was read a copy of this rank's own, with the put stamp of
 // what it is a copy of. A name that was put here meanwhile stays what it is. It
 // returns the block that is in memory then, nil for none, and whether it lies
 // there since now.
@@ -340,7 +340,7 @@ func (ld *Loader) adoptLocked(f *Fetch, a *readBuffer) (b *residency.Block, fres
 	return b, fresh
 }
 
-// landLocked serves a block that is not kept. Fetched ahead, it stays for a
+// landLocked serves a block that is not kept. If it is prefetched, it stays for a
 // while for the get to come.
 func (ld *Loader) landLocked(f *Fetch, a *readBuffer) {
 	l := &landed{readBuffer: a, info: f.copies[0].Info, users: 1}

@@ -26,7 +26,7 @@ type Exchange struct {
 	HasParts   atomic.Bool // the catalogue was given parts: until then it is empty. Set with State.Mu held
 	leavePeers context.CancelFunc
 
-	flush       chan struct{} // has the catalogue withdraw what is invalid
+	flush       chan struct{} // has the catalogue withdraw what was invalidated
 	flushing    chan struct{} // capacity 1: who does
 	unpublished publishQueue
 	publishing  sync.Mutex // from when names are taken from unpublished until they are published
@@ -71,5 +71,5 @@ func (x *Exchange) Leave() { x.leavePeers() }
 // SweepLocked forgets tombstones that are no longer needed.
 func (x *Exchange) SweepLocked() { x.guarded.tombstones.Sweep(x.state.Now()) }
 
-// InvalidLocked reports whether what the catalogue has of a name is void.
+// InvalidLocked reports whether a name of the catalogue was invalidated.
 func (x *Exchange) InvalidLocked(n *block.Name) bool { return x.guarded.tombstones.Has(n) }

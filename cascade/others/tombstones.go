@@ -48,7 +48,7 @@ func (x *Exchange) InvalidateAllLocked(ns string, all bool) *tombstones.Clearing
 	return c
 }
 
-// FlushTombstonesInBackground has the catalogue withdraw what is void.
+// FlushTombstonesInBackground has the catalogue withdraw what was invalidated.
 func (x *Exchange) FlushTombstonesInBackground(ctx context.Context) {
 	var again <-chan time.Time
 	for {
@@ -68,7 +68,7 @@ func (x *Exchange) FlushTombstonesInBackground(ctx context.Context) {
 	}
 }
 
-// FlushTombstones has the catalogue withdraw what is void now.
+// FlushTombstones has the catalogue withdraw what was invalidated so far.
 func (x *Exchange) FlushTombstones(ctx context.Context) (err error) {
 	if x.Catalogue == nil {
 		return nil
@@ -92,15 +92,15 @@ func (x *Exchange) FlushTombstones(ctx context.Context) (err error) {
 	return err
 }
 
-// FlushLastTombstones is flushTombstones before the tiers are closed. What the
-// catalogue does not take is recorded all the same, so that it is void when the
+// FlushLastTombstones is FlushTombstones before the tiers are closed. What the
+// catalogue does not take is recorded all the same, so that it is invalid when the
 // catalogue is begun anew.
 func (x *Exchange) FlushLastTombstones(ctx context.Context) {
 	err := x.FlushTombstones(ctx)
 	if err == nil {
 		return
 	}
-	x.state.Log.Warn("what is void of what other ranks left is not withdrawn in the catalogue", "err", err)
+	x.state.Log.Warn("not all tombstones are flushed to the catalogue: they are recorded for the next one", "err", err)
 	x.state.Mu.Lock()
 	defer x.state.Mu.Unlock()
 	for _, n := range x.guarded.tombstones.Queued(math.MaxInt) {

@@ -56,7 +56,7 @@ func (p *prefix) Remove(n Node, _ bool) {
 }
 
 // Update implements Policy. The engine's prefix mark and the reference count
-// say that a block may be reused; this policy waits until it is.
+// mean that a block may be reused; this policy waits until it is.
 func (p *prefix) Update(Node, Meta) {}
 
 // Access implements Policy.
@@ -105,7 +105,7 @@ func (p *prefix) limit() int64 {
 }
 
 // sheltered is the list of the protected blocks by age, held ones included.
-// The heap cannot serve here: it knows only blocks without holds.
+// The heap cannot serve here: it has only blocks without holds.
 type sheltered struct {
 	links            []link
 	oldest, youngest Node

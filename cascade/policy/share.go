@@ -1,7 +1,7 @@
 package policy
 
-// Share is what a rank knows of the campaign when it decides how to keep its
-// share of a budget. All is in bytes but Runs and LiveShare.
+// Share is the state of a campaign from which a rank computes its share of the
+// budget. All is in bytes but Runs and LiveShare.
 type Share struct {
 	Budget      int64   // this rank's part of the job's
 	OthersUsage int64   // what live runs of other jobs take of it

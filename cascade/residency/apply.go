@@ -59,8 +59,8 @@ func (s *State) ApplyLocked() {
 	}
 }
 
-// PlacementChangedLocked keeps the counters, and what other ranks know of all
-// names of b, in step with b. It is called after every change of where b is and
+// PlacementChangedLocked keeps the counters, and what is published of all names of
+// b, in step with b. It is called after every change of where b is and
 // of its id.
 func (s *State) PlacementChangedLocked(b *Block) {
 	s.Watch.EnqueuePublishAllLocked(b)
@@ -89,7 +89,7 @@ func (s *State) accountLocked(b *Block) {
 	s.ColdLevel.SyncHoldLocked(b)
 }
 
-// UpdatePoliciesLocked passes what policies may know of b to those that rank it.
+// UpdatePoliciesLocked passes the Meta of b to the policies that rank it.
 func (s *State) UpdatePoliciesLocked(b *Block) {
 	for t, m := range s.Mem {
 		if b.In(t) {
@@ -101,9 +101,8 @@ func (s *State) UpdatePoliciesLocked(b *Block) {
 	}
 }
 
-// linkLocked writes a name into every tier that holds its block, unlinkLocked
-// withdraws it as of its Seq. A tier that can not is left without: it then loses
-// the name at a crash, which is a miss.
+// linkLocked writes a name into every tier that holds its block. A tier that fails
+// is left without: it then loses the name at a crash, which is a miss.
 func (s *State) linkLocked(b *Block, n block.Name) {
 	for t, m := range s.Mem {
 		if b.In(t) {

@@ -16,11 +16,11 @@ type Block struct {
 	Cold  bool      // in the cold tier
 	Below coldState // of this rank's blocks there
 
-	// from is the foreign segment that this clean copy came from, or nil. Such a
-	// copy is not dirty, and leaves as it came.
+	// From is the other owner's segment that this clean copy came from, or nil.
+	// Such a copy is not dirty, and is dropped when it is evicted.
 	From *directory.Segment
 
-	LinkSeq uint64 // Store.mu.linkSeq when the cold tier was last given a name of it
+	LinkSeq uint64 // State.Mu.LinkSeq when the cold tier was last given a name of it
 
 	Busy    int  // views and copies in flight: reasons not to forget it
 	Writing bool // on its way to the cold tier
@@ -28,10 +28,10 @@ type Block struct {
 
 	CountedDirty, CountedPending bool // in Stats: see accountLocked
 
-	Fingerprint uint64 // see fingerprintLocked; 0 before the first name
+	Fingerprint uint64 // see FingerprintLocked; 0 before the first name
 }
 
-// place is a block's residence in one memory tier, where it is. stay is another
+// place is a block's residence in one memory tier, if it is there. stay differs
 // for each residence.
 type place struct {
 	Node policy.Node
@@ -92,7 +92,7 @@ func (s *State) UnbindLocked(n *names.Name) {
 	s.Watch.InvalidateLocked(id, seq)
 }
 
-// WithdrawLocked is unbindLocked on this rank alone, as of a tick.
+// WithdrawLocked is UnbindLocked on this rank alone, as of a tick.
 func (s *State) WithdrawLocked(n *names.Name, seq uint64) {
 	s.Mu.Names.Withdraw(n, seq)
 	s.ApplyLocked()

@@ -7,11 +7,10 @@ import (
 // ColdRetry is how long a cold tier that refused a write is left alone.
 const ColdRetry = 5 * time.Second
 
-// Batch is the write to the cold tier that is under way. ahead counts the
-// clean victims that are colder than its blocks.
+// Batch is the write to the cold tier that is under way.
 type Batch struct {
 	InFlight bool
-	Clean    int
+	Clean    int // victims that are clean, and colder than its blocks
 }
 
 // EnoughClean clean victims before the first dirty one are enough; below fewClean
@@ -24,9 +23,9 @@ const (
 // ColdUpLocked reports whether the cold tier takes writes at the moment.
 func (s *State) ColdUpLocked() bool { return s.Cold != nil && !s.Now().Before(s.Mu.ColdDown) }
 
-// WakeCleanerLocked makes the cleaner look; demanded: somebody waits.
-func (s *State) WakeCleanerLocked(demanded bool) {
-	s.Mu.CleanRequested = s.Mu.CleanRequested || demanded
+// WakeCleanerLocked wakes the cleaner; requested: somebody waits for it.
+func (s *State) WakeCleanerLocked(requested bool) {
+	s.Mu.CleanRequested = s.Mu.CleanRequested || requested
 	Wake(s.CleanerWake)
 }
 
@@ -54,9 +53,9 @@ func (s *State) LastRoom() (capacity, used int64) {
 	return u.Capacity, u.Used
 }
 
-// NoteLinkLocked notes the outcome of a Link or Unlink of the cold tier. What it
-// only keeps in mind the cleaner makes durable; a block of memory with such a
-// name stays until then: see fallOfLocked.
+// NoteLinkLocked records the outcome of a Link or Unlink of the cold tier. What the
+// tier merely buffers is synced by the cleaner; a block of memory with such a name
+// stays until then: see eviction.Evictor.demotionOfLocked.
 func (s *State) NoteLinkLocked(err error) {
 	s.NoteColdLocked(err)
 	if err != nil {

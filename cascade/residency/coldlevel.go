@@ -14,14 +14,14 @@ import (
 // read.
 type ColdLevel struct {
 	state *State
-	Order // its policy is nil without a budget, before the first shortage: everything stays
+	Order // its policy is nil without a budget, before low-space mode: everything stays
 	Bytes int64
 	Old   int64 // of these, bytes of blocks that earlier runs left and this one did not use
 
 	Ranking bool // the policy is new, and has not been given all blocks yet
 }
 
-// standing is an entity's place in the cold tier.
+// coldState is a block's place in the cold tier.
 type coldState struct {
 	OtherOwner bool // in another rank's file
 	Ranked     bool
@@ -31,10 +31,10 @@ type coldState struct {
 	Bytes      int64 // that it takes there
 }
 
-// EnterLocked notes that b is in the cold tier, in a file of this rank.
+// EnterLocked records that b is in the cold tier, in a file of this rank.
 func (cl *ColdLevel) EnterLocked(b *Block) { cl.enterLocked(b, false) }
 
-// AdoptLocked is enterColdLocked for what an earlier run left: it leaves first.
+// AdoptLocked is EnterLocked for what an earlier run left: it leaves first.
 func (cl *ColdLevel) AdoptLocked(b *Block) { cl.enterLocked(b, true) }
 
 func (cl *ColdLevel) enterLocked(b *Block, old bool) {
@@ -65,7 +65,7 @@ func (cl *ColdLevel) UsedLocked(b *Block) {
 	}
 }
 
-// LeaveLocked undoes enterColdLocked.
+// LeaveLocked undoes EnterLocked.
 func (cl *ColdLevel) LeaveLocked(b *Block, evicted bool) {
 	b.Cold = false
 	if b.Below.Ranked {
@@ -105,7 +105,7 @@ func (cl *ColdLevel) SyncHoldLocked(b *Block) {
 
 // VictimLocked returns the block that the cold tier gives up next, nil for
 // none. Where blocks with equal bytes at several places of their chains hold
-// each other in a ring, one of them is taken: see breakRing.
+// each other in a ring, one of them is taken: see eviction.Evictor.breakRingLocked.
 func (cl *ColdLevel) VictimLocked() *Block {
 	if b := cl.Next(); b != nil {
 		return b

@@ -18,7 +18,7 @@ func (s *State) HoldLeasesOfLocked(n *names.Name) {
 	}
 }
 
-// HoldLeasesLocked is holdLeasesOfLocked for all names of a block.
+// HoldLeasesLocked is HoldLeasesOfLocked for all names of a block.
 func (s *State) HoldLeasesLocked(b *Block) {
 	if !b.Leased() {
 		return

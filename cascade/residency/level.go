@@ -27,7 +27,7 @@ type Level struct {
 type Order struct {
 	Policy policy.Policy
 	Nodes  []*Block // by policy node
-	cursor int      // node that find looks at next
+	cursor int      // node that Find looks at next
 }
 
 // insert adds b, which entered the tier.
@@ -54,10 +54,10 @@ func (o *Order) Next() *Block {
 	return nil
 }
 
-// FindStep bounds the blocks that find looks at.
+// FindStep bounds the blocks that Find looks at.
 const FindStep = 32 << 10
 
-// Find returns a block that ok accepts, of the next findStep in turn; nil when
+// Find returns a block that ok accepts, of the next FindStep in turn; nil when
 // there is none. The search goes on where it ended: however many blocks there are
 // and however many callers ask again and again, each holds the mutex for a bounded
 // time.
@@ -87,7 +87,7 @@ func (s *State) EnterLocked(b *Block, m *Level) {
 	s.HoldLeasesLocked(b)
 }
 
-// LeaveLocked undoes enterLocked. Holds of whatever kind on b in m end with it.
+// LeaveLocked undoes EnterLocked. Holds of whatever kind on b in m end with it.
 func (s *State) LeaveLocked(b *Block, m *Level, evicted bool) {
 	node := b.At[m.Index].Node
 	s.Mu.Names.Leave(&b.Block, m.Index)
@@ -96,13 +96,13 @@ func (s *State) LeaveLocked(b *Block, m *Level, evicted bool) {
 	m.remove(node, evicted)
 }
 
-// HoldLocked and release keep b from being chosen as a victim of tier t.
+// HoldLocked keeps b from being chosen as a victim of tier t.
 func (s *State) HoldLocked(b *Block, t int) { s.Mem[t].Policy.Hold(b.At[t].Node) }
 
 // ReleaseLocked undoes one HoldLocked.
 func (s *State) ReleaseLocked(b *Block, t int) { s.Mem[t].Policy.Release(b.At[t].Node) }
 
-// MetaLocked is what policies get of b.
+// MetaLocked describes b to policies.
 func (s *State) MetaLocked(b *Block) policy.Meta {
 	return policy.Meta{
 		Fingerprint: s.Requests.FingerprintLocked(b),
@@ -113,7 +113,7 @@ func (s *State) MetaLocked(b *Block) policy.Meta {
 	}
 }
 
-// Age is the time policies live in.
+// Age is the time of policies: since the state was made.
 func (s *State) Age() time.Duration { return s.Now().Sub(s.born) }
 
 // DropLocked takes b's bytes out of memory tier m, evicted or for another reason.

@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// PendingQueue lists blocks without an id, oldest first. Guarded by the
-// store's mutex; blocks that got their id otherwise are skipped when popped.
+// PendingQueue lists blocks without an id, oldest first. Guarded by State.Mu;
+// blocks that got their id otherwise are skipped when popped.
 type PendingQueue struct {
 	queue []*Block
 	Wake  chan struct{}
@@ -38,7 +38,7 @@ const QuietFor = 10 * time.Millisecond
 // Begin and End bracket a request's stage or view.
 func (s *State) Begin() { s.Active.Add(1) }
 
-// End notes that one ended.
+// End records that one ended.
 func (s *State) End() {
 	s.Active.Add(-1)
 	s.lastEnd.Store(time.Now().UnixNano())

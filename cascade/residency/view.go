@@ -35,7 +35,7 @@ func (v *View) Bytes() []byte { return v.bytes }
 func (v *View) Size() int64 { return int64(len(v.bytes)) }
 
 // ID is the block's id at the time of the get; provisional if it was not
-// completed then.
+// finalized then.
 func (v *View) ID() BlockID { return v.id }
 
 // CRC is the CRC32C that was stored with the block.
@@ -59,9 +59,9 @@ func (v *View) File() (fd int, offset int64, ok bool) {
 }
 
 // ZeroCopy reports whether sockets and pipes may refer to Bytes, even after Release:
-// what they refer to is never written again. Who gives the arena's memory to a
-// device or a network adapter, which know it by its address, must not lend:
-// rooms of what was lent get other memory.
+// what they refer to is never written again: slots in its place get other memory. It
+// must not be used where a device or a network adapter has the arena's memory by its
+// address.
 func (v *View) ZeroCopy() bool {
 	return v.pin != nil && v.pin.ZeroCopy()
 }

@@ -32,11 +32,11 @@ func New(s *residency.State, x *others.Exchange) *Index { return &Index{state: s
 // Table is the table in which other processes look names of this rank up
 // (internal/shmindex, docs/format.md §6), with the name that has each place.
 //
-// The table is kept in step by showLocked, after every change of what an entry
-// has, and hideLocked, when a name is gone, both before the mutex is given up, so
+// The table is kept in step by ShowLocked, after every change of what an entry
+// has, and HideLocked, when a name is gone, both before the mutex is given up, so
 // that whoever hears of the change finds it in the table. Where a block lies in
 // the arena is a hint on top of that: a block's own record there ends before its
-// room is handed out again. Guarded by the store's mutex.
+// slot is handed out again. Guarded by State.Mu.
 type Table struct {
 	Table  *shmindex.Table
 	Owners []*names.Name    // by place
@@ -95,7 +95,7 @@ func (x *Table) Touched(touch uint64) *names.Name {
 }
 
 const (
-	// indexNames is the least number of names that a first table has room for.
+	// IndexNames is the least number of names that a first table has room for.
 	IndexNames = 16 << 10
 
 	// indexStep is how many names are shown in one go with the mutex held.
@@ -163,7 +163,7 @@ func (ix *Index) populate(x *Table) {
 	}
 }
 
-// showNames is false when x was superseded meanwhile. Names that come while it
+// showNames shows all names in x; false when another table took x's place. Names that come while it
 // runs are shown as they come.
 func (ix *Index) showNames(x *Table) bool {
 	for _, ns := range ix.state.Namespaces() {
@@ -195,7 +195,7 @@ func (ix *Index) showSomeLocked(ns string, below int) (next int) {
 	return next
 }
 
-// ShowLocked writes what is true of a name that has a block into the index.
+// ShowLocked writes the entry of a name that has a block.
 func (ix *Index) ShowLocked(n *names.Name) {
 	if x := ix.guarded.table; x != nil && !x.Set(n, ix.ShownOfLocked(n)) {
 		ix.growIndexLocked()

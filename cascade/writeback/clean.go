@@ -58,7 +58,7 @@ func (w *Writer) CleanInBackground(ctx context.Context) {
 	}
 }
 
-// leaveAlone notes that the cold tier refused a write and gives it time.
+// leaveAlone records that the cold tier refused a write and gives it time.
 func (w *Writer) leaveAlone(err error) {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
@@ -128,7 +128,7 @@ func (w *Writer) dirtyVictims() []*residency.View {
 // pickDirtyLocked pins m's next dirty victims, each with the dirty part of the
 // chain above it: that leaves next, and lies beside it on disk. It counts the
 // clean victims that come before the first dirty one. In a tier above the last
-// only blocks that fall to the cold tier are picked.
+// only blocks that are demoted to the cold tier are picked.
 func (w *Writer) pickDirtyLocked(m *residency.Level) (views []*residency.View, clean int) {
 	p := picker{store: w, mem: m, most: min(cleanBytes, m.Tier.Usage().Used/cleanShare)}
 	var skipped []*residency.Block
@@ -203,7 +203,7 @@ func (p *picker) add(b *residency.Block) bool {
 	return true
 }
 
-// writeCold completes, verifies and writes the viewed blocks as one batch,
+// writeCold finalizes, verifies and writes the viewed blocks as one batch,
 // marks them clean and releases the views. It returns how many it wrote. The
 // caller holds the cleaning token.
 func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (written int, err error) {
@@ -304,7 +304,7 @@ func (w *Writer) writeEachLocked(ctx context.Context, items []tiers.Item, owners
 	return written
 }
 
-// nowColdLocked notes that b is in the cold tier with the given names, and
+// nowColdLocked records that b is in the cold tier with the given names, and
 // brings the names there up to date with what happened during the write.
 func (w *Writer) nowColdLocked(b *residency.Block, wrote []block.Name) {
 	w.state.ColdLevel.EnterLocked(b)

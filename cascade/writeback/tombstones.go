@@ -6,7 +6,7 @@ import (
 	"cascadekv/cascade/residency"
 )
 
-// SyncInTurn is syncCold for those without the cleaning token.
+// SyncInTurn is SyncCold for those without the cleaning token.
 func (w *Writer) SyncInTurn(ctx context.Context) error {
 	if err := residency.TakeSlot(ctx, w.cleaning); err != nil {
 		return err
