@@ -104,11 +104,11 @@ func (l Local) Outdated(ns, key string, before uint64) {
 
 // Expires sets when a name ends.
 func (l Local) Expires(ns, key string, at time.Time) {
-	if !l.Store.expireHere(ns, key, at) && l.Store.others.HasParts.Load() {
+	if !l.Store.here.expire(ns, key, at) && l.Store.others.HasParts.Load() {
 		l.Store.state.Workers.Go(func() {
 			defer fault.Guard()()
 			if l.Store.raise(context.Background(), ns, key) {
-				l.Store.expireHere(ns, key, at)
+				l.Store.here.expire(ns, key, at)
 			}
 		})
 	}
@@ -116,7 +116,7 @@ func (l Local) Expires(ns, key string, at time.Time) {
 
 // Cleared withdraws all names of a namespace, or of all.
 func (l Local) Cleared(ns string, all bool) {
-	l.Store.clear(ns, all)
+	l.Store.here.clear(ns, all)
 	l.Store.load.InvalidateFetches(ns, all)
 }
 

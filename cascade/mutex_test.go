@@ -54,7 +54,7 @@ func TestLinesAreLoggedWithoutTheMutex(t *testing.T) {
 	lines := 0
 	r.state.Log = slog.New(askingLog{slog.DiscardHandler, r, &lines})
 	r.put(ns("a"), data(1, 100))
-	v, err := r.GetUnverified(t.Context(), "ns", "a")
+	v, err := r.Get(t.Context(), "ns", "a", Unverified)
 	if err != nil {
 		t.Fatal(err)
 	}

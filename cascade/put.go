@@ -28,7 +28,7 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 	if err := e.Check(); err != nil {
 		return PutResult{}, nil, err
 	}
-	id := block.Sum(s.state.Bits, keyData, valueData)
+	id := block.Sum(s.state.IDBits, keyData, valueData)
 	if n, err := s.addName(ctx, e, id); n != nil || err != nil {
 		return PutResult{ID: id, Duplicate: true}, n, err
 	}
@@ -102,15 +102,24 @@ type Stage struct {
 	kept   bool // held for long: no request under way any more
 }
 
+// StageOption changes where a stage lies.
+type StageOption uint8
+
+// InArena has a stage lie in the arena, for other processes to map.
+const InArena StageOption = 1
+
 // Stage reserves room for size bytes in the fastest tier that admits them.
 // The bytes may arrive piecemeal and are put by name: the id is computed
-// later. Errors: ErrNoRoom, ErrTooLarge.
-func (s *Store) Stage(ctx context.Context, size int64) (*Stage, error) {
-	return s.stageIn(ctx, size, s.state.Mem...)
-}
-
-// stageIn is Stage in the first of some tiers that admits so many bytes.
-func (s *Store) stageIn(ctx context.Context, size int64, in ...*residency.Level) (*Stage, error) {
+// later. Errors: ErrNoRoom, ErrTooLarge; ErrNoArena of InArena.
+func (s *Store) Stage(ctx context.Context, size int64, where ...StageOption) (*Stage, error) {
+	in := s.state.Mem
+	if len(where) > 0 {
+		m := s.state.Shared()
+		if m == nil {
+			return nil, ErrNoArena
+		}
+		in = []*residency.Level{m}
+	}
 	st, err := s.tryStage(ctx, size, in...)
 	if err != nil {
 		s.state.Count.Rejected()
@@ -118,13 +127,14 @@ func (s *Store) stageIn(ctx context.Context, size int64, in ...*residency.Level)
 	return st, err
 }
 
-// tryStage is stageIn for those who may try again.
+// tryStage is Stage in the first of some tiers that admits so many bytes, for those
+// who may try again.
 func (s *Store) tryStage(ctx context.Context, size int64, in ...*residency.Level) (*Stage, error) {
 	var failed error
 	for _, m := range in {
 		slot, err := s.evict.Reserve(ctx, m, size, eviction.AnyBlock)
 		if err == nil {
-			s.state.Begin()
+			s.state.Activity.Begin()
 			return &Stage{store: s, mem: m, slot: slot, size: size}, nil
 		}
 		failed = err
@@ -268,7 +278,7 @@ func (st *Stage) Abort() {
 	st.done = true
 	st.slot.Abort()
 	if !st.kept {
-		st.store.state.End()
+		st.store.state.Activity.End()
 	}
 }
 
@@ -306,7 +316,7 @@ func (st *Stage) CommitContent(ctx context.Context, e Entry) (PutResult, error) 
 		st.Abort()
 		return PutResult{}, err
 	}
-	id := block.Sum(st.store.state.Bits, st.Bytes())
+	id := block.Sum(st.store.state.IDBits, st.Bytes())
 	n, dup, err := st.commit(ctx, e, id)
 	st.store.state.Requests.Stored(n)
 	return PutResult{ID: id, Duplicate: dup}, err

@@ -55,10 +55,8 @@ func (s *Store) Share(ctx context.Context, v *residency.View) (*residency.View, 
 	return s.state.PrivateViewLocked(v.Block(), v.ID(), v.Tier(), slot.Bytes(), slot, slot.Abort), nil
 }
 
-// GetResident gets blocks that are to stay in memory on this rank: those that
-// only others have are copied here. Misses are nil, and what finds no place in
-// memory is a miss. Bytes are not checked. The error is ErrClosed or nil.
-func (s *Store) GetResident(ctx context.Context, ns string, keys []string) ([]*residency.View, error) {
+// getResident is GetBatch with Resident.
+func (s *Store) getResident(ctx context.Context, ns string, keys []string) ([]*residency.View, error) {
 	how := getting{keep: true}
 	views, err := s.get(ctx, ns, keys, how)
 	if err != nil {
@@ -91,22 +89,13 @@ func dropPrivate(keys []string, views []*residency.View) (dropped []string, at [
 	return dropped, at
 }
 
-// StageShared is Stage in the arena. Errors: ErrNoArena, those of Stage.
-func (s *Store) StageShared(ctx context.Context, size int64) (*Stage, error) {
-	m := s.state.Shared()
-	if m == nil {
-		return nil, sharedindex.ErrNoArena
-	}
-	return s.stageIn(ctx, size, m)
-}
-
 // Keep marks a stage as held for as long as a client likes; as View.Keep.
 func (st *Stage) Keep() {
 	if st.kept || st.done {
 		return
 	}
 	st.kept = true
-	st.store.state.End()
+	st.store.state.Activity.End()
 }
 
 // File returns the descriptor and offset of Bytes; false when the room is not in

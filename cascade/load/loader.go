@@ -21,9 +21,8 @@ type Loader struct {
 
 	guarded struct { // by State.Mu
 		replicate     replication
-		raised        map[*residency.Block]*Fetch // from the cold tier: under way
-		remote        map[residency.NameID]*Fetch // from other ranks: under way, or landed
-		prefetchBytes int64                       // of what is prefetched, or about to be
+		fetches       map[source]*Fetch // under way, or landed
+		prefetchBytes int64             // of what is prefetched, or about to be
 	}
 }
 
@@ -36,6 +35,6 @@ func New(s *residency.State, e *eviction.Evictor, n *eviction.NameBudget, x *oth
 		fetching: newSemaphore(fetchPlaces), reading: make(chan struct{}, maxReads),
 	}
 	ld.guarded.replicate = newReplication()
-	ld.guarded.raised, ld.guarded.remote = map[*residency.Block]*Fetch{}, map[residency.NameID]*Fetch{}
+	ld.guarded.fetches = map[source]*Fetch{}
 	return ld
 }

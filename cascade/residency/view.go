@@ -83,9 +83,9 @@ func (v *View) Release() {
 	s.unviewLocked(v)
 	s.Mu.Unlock()
 	if v.kept {
-		s.Kept.Add(-1)
+		s.Activity.kept.Add(-1)
 	} else if !v.unasked {
-		s.End()
+		s.Activity.End()
 	}
 }
 
@@ -93,7 +93,7 @@ func (v *View) Release() {
 // finalizer waiting for quiet.
 func (v *View) Background() *View {
 	v.unasked = true
-	v.state.Active.Add(-1)
+	v.state.Activity.active.Add(-1)
 	return v
 }
 
@@ -118,7 +118,7 @@ func (s *State) PinInLocked(b *Block, m *Level, servedBy string) (*View, error) 
 	s.HoldLocked(b, m.Index)
 	b.Busy++
 	s.Count.Stats.Views++
-	s.Begin()
+	s.Activity.Begin()
 	return &View{state: s, pin: p, bytes: p.Bytes(), block: b, level: m, stay: b.At[m.Index].stay, id: b.Info.ID, tier: servedBy}, nil
 }
 
@@ -127,7 +127,7 @@ func (s *State) PinInLocked(b *Block, m *Level, servedBy string) (*View, error) 
 func (s *State) PrivateViewLocked(b *Block, id BlockID, servedBy string, bytes []byte, slot tiers.Slot, free func()) *View {
 	b.Busy++
 	s.Count.Stats.Views++
-	s.Begin()
+	s.Activity.Begin()
 	return &View{state: s, bytes: bytes, free: free, slot: slot, block: b, id: id, tier: servedBy}
 }
 
@@ -157,7 +157,7 @@ func (v *View) StoredCRC() uint32 { return v.pin.Info().CRC }
 // view must still be released. Options.SkipVerify accepts everything.
 func (v *View) Verify(crc uint32) bool {
 	s := v.state
-	if v.level == nil || !s.Verify || crc == v.pin.Info().CRC {
+	if v.level == nil || s.SkipVerify || crc == v.pin.Info().CRC {
 		return true
 	}
 	s.Mu.Lock()
@@ -233,7 +233,7 @@ func (s *State) ClaimedViewLocked(p tiers.Pin, m *Level) *View {
 	}
 	v.block.Busy++
 	s.Count.Stats.Views++
-	s.Kept.Add(1)
+	s.Activity.kept.Add(1)
 	return v
 }
 
@@ -269,8 +269,8 @@ func (v *View) Keep() {
 		return
 	}
 	v.kept = true
-	v.state.Kept.Add(1)
-	v.state.End()
+	v.state.Activity.kept.Add(1)
+	v.state.Activity.End()
 }
 
 // SameBlock reports whether v and w are views of one block in one place.

@@ -57,7 +57,7 @@ func (ix *Index) Holds() (*Holds, error) {
 }
 
 // TakeHolds goes on with holds of an earlier program of this process, whose
-// descriptor is theirs from now on. They must be there before DropClaims.
+// descriptor is theirs from now on. They must be there before Claims.Drop.
 // Errors: ErrNoArena, shmindex.ErrNoHolds.
 func (ix *Index) TakeHolds(fd int) (*Holds, error) {
 	capacity, err := ix.watchHolds()

@@ -61,9 +61,9 @@ func (w *Writer) nextPending() *residency.Block {
 // store that is never quiet must still be able to evict b, and the chain that
 // leads to it.
 func (w *Writer) finalizeWhenQuiet(ctx context.Context, b *residency.Block) bool {
-	h := block.NewHasher(w.state.Bits)
+	h := block.NewHasher(w.state.IDBits)
 	for done := int64(0); done < b.Info.Size; {
-		for pause := residency.QuietFor; !w.state.Quiet(); pause = min(2*pause, quietMost) {
+		for pause := residency.QuietFor; !w.state.Activity.Quiet(); pause = min(2*pause, quietMost) {
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -91,7 +91,7 @@ func (w *Writer) hashWhileQuiet(h *block.Hasher, b *residency.Block, from int64)
 		return 0, false
 	}
 	defer v.Release()
-	for p := v.Bytes()[from:]; len(p) > 0 && w.state.Quiet(); {
+	for p := v.Bytes()[from:]; len(p) > 0 && w.state.Activity.Quiet(); {
 		step := min(len(p), hashStep)
 		h.Write(p[:step])
 		p = p[step:]
@@ -119,7 +119,7 @@ func (w *Writer) FinalizeID(v *residency.View) {
 	pending := v.Block().Info.ID.IsProvisional()
 	w.state.Mu.Unlock()
 	if pending {
-		w.finalized(v.Block(), block.Sum(w.state.Bits, v.Bytes()))
+		w.finalized(v.Block(), block.Sum(w.state.IDBits, v.Bytes()))
 	}
 }
 
@@ -168,7 +168,7 @@ func (w *Writer) mergeLocked(b, first *residency.Block) {
 		w.state.Count.DuplicateLocked(n, first.IsAlias(n, n.Space().Name()))
 		w.state.Mu.Names.Move(n, &first.Block, w.state.Now())
 		w.state.ApplyLocked()
-		w.state.HoldLeasesOfLocked(n)
+		w.state.Leases.HoldOfLocked(n)
 	}
 	first.Busy--
 	w.state.ForgetLocked(b)

@@ -13,7 +13,6 @@ var exceptions = map[string][]string{
 		"tiers",
 	},
 	"type size": {
-		"cascade",
 		"lustre/campaign",
 		"tiers/memory",
 	},
