@@ -11,6 +11,7 @@ import (
 // NoteFullLocked gives up some of what this rank keeps in the cold tier, which
 // refuses blocks for want of room.
 func (cs *Space) NoteFullLocked() {
+	cs.state.Mu.AssertHeld()
 	if used := cs.UsedBelow(); cs.guarded.LowSpace.Refuse(cs.state.Now(), used) {
 		cs.state.LogLocked(slog.LevelWarn, "the cold tier is full: what is least worth keeping in it is given up, and the rest merged",
 			"tier", cs.state.Count.Cold.Name, "used", used, "limit", cs.guarded.LowSpace.Limit())

@@ -68,6 +68,7 @@ func (cs *Space) SetOrphans(parts []tiers.Part, left []tiers.Left) {
 // shareLocked is what the policy gets of the budget and the orphans. In low-space
 // mode what this rank may take, and the orphans, are all there is.
 func (cs *Space) shareLocked() policy.Share {
+	cs.state.Mu.AssertHeld()
 	share := policy.Share{
 		Budget: cs.state.Limits.Load().ColdBytes, OthersUsage: cs.guarded.Orphans.othersUsage, Runs: cs.guarded.Orphans.runs,
 		Young: cs.state.ColdLevel.Bytes - cs.state.ColdLevel.Old, LiveShare: liveShare,
@@ -194,6 +195,7 @@ func (cs *Space) AdoptOrphan(ctx context.Context, p tiers.Part) (residency.Recov
 
 // OrphanStatsLocked is the orphans' part of Stats; nil without a budget and adoptions.
 func (cs *Space) OrphanStatsLocked() *residency.OrphanStats {
+	cs.state.Mu.AssertHeld()
 	budget := cs.coldBudgetLocked()
 	if budget == 0 && cs.guarded.Orphans.adoptions == 0 {
 		return nil

@@ -91,6 +91,7 @@ func (e *Evictor) EvictOne(ctx context.Context, m *residency.Level, most Price) 
 
 // VictimLocked returns the block that m's policy gives up next, nil for none.
 func (e *Evictor) VictimLocked(m *residency.Level) *residency.Block {
+	e.state.Mu.AssertHeld()
 	if b := m.Next(); b != nil {
 		return b
 	}
@@ -164,6 +165,7 @@ func (e *Evictor) onlyCopyLocked(b *residency.Block, m *residency.Level) bool {
 
 // EvictLocked takes a victim out of m. With its last copy go its names.
 func (e *Evictor) EvictLocked(b *residency.Block, m *residency.Level) {
+	e.state.Mu.AssertHeld()
 	m.Stats.Evicted++
 	if m == e.state.Last() {
 		e.state.Mu.Writes.Batch.Clean--

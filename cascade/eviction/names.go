@@ -24,6 +24,7 @@ var ErrNames = errors.New("cascade: the heap for names is full and every name is
 // what the cold tier's policy, or else memory's, would evict next, with its names.
 // Errors: ErrNoRoom.
 func (nb *NameBudget) MakeRoomLocked(ns, key string) error {
+	nb.state.Mu.AssertHeld()
 	if sp := nb.state.Mu.Names.Space(ns); sp != nil {
 		if n := sp.Get(key); n != nil && n.Block() != nil {
 			return nil // it takes the place that it has
@@ -54,6 +55,7 @@ func (nb *NameBudget) MakeRoomLocked(ns, key string) error {
 // HasRoomLocked reports whether there is room for a name that others left:
 // none is forgotten for it.
 func (nb *NameBudget) HasRoomLocked() bool {
+	nb.state.Mu.AssertHeld()
 	limit := nb.state.Limits.Load().NameBytes
 	return limit <= 0 || nb.state.Mu.Names.Bytes() < limit
 }

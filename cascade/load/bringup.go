@@ -69,6 +69,7 @@ func (p *semaphore) give(n int) {
 // StartLocked starts new fetches, all of one request. The caller holds the
 // mutex and has not released it since it made them.
 func (ld *Loader) StartLocked(fetches []*Fetch) {
+	ld.state.Mu.AssertHeld()
 	if len(fetches) > 0 {
 		ld.state.Workers.Go(func() { ld.runFetches(fetches) })
 	}

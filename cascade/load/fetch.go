@@ -55,6 +55,7 @@ const maxReads = 64
 // it. most is what a new fetch may give up for its place in memory. nil when there
 // is nothing to fetch. The caller holds the mutex and must then await the result.
 func (ld *Loader) JoinColdLocked(b *residency.Block, most eviction.Price, fresh *[]*Fetch) *Fetch {
+	ld.state.Mu.AssertHeld()
 	if !b.Cold || ld.state.Mu.Closed {
 		return nil
 	}

@@ -78,6 +78,7 @@ func (ld *Loader) continuePrefetchLocked(f *Fetch) {
 // of a name stamped below before: the name has changed here since they were
 // located. Those who wait get it all the same.
 func (ld *Loader) InvalidateFetchLocked(id residency.NameID, before uint64) {
+	ld.state.Mu.AssertHeld()
 	if len(ld.guarded.fetches) == 0 {
 		return
 	}
@@ -123,6 +124,7 @@ func (ld *Loader) dropLandedLocked(f *Fetch) {
 // SweepLandedLocked gives back what was prefetched and not asked for in
 // time.
 func (ld *Loader) SweepLandedLocked(now time.Time, all bool) {
+	ld.state.Mu.AssertHeld()
 	for from, f := range ld.guarded.fetches {
 		if f.landed == nil || !all && now.Before(f.landed.until) {
 			continue

@@ -82,10 +82,14 @@ func (q *publishQueue) take(most int, fn func(*names.Name)) {
 }
 
 // PublishedLocked reports whether all changes were handed to the peers.
-func (x *Exchange) PublishedLocked() bool { return len(x.unpublished.names) == 0 }
+func (x *Exchange) PublishedLocked() bool {
+	x.state.Mu.AssertHeld()
+	return len(x.unpublished.names) == 0
+}
 
 // EnqueuePublishLocked queues a name for publication to its homes.
 func (x *Exchange) EnqueuePublishLocked(n *names.Name) {
+	x.state.Mu.AssertHeld()
 	x.load.InvalidateFetchLocked(residency.NameID{NS: n.Namespace(), Key: n.Key()}, math.MaxUint64)
 	if x.Peers != nil {
 		x.unpublished.add(n)
@@ -153,6 +157,7 @@ func (x *Exchange) nextUnpublished() []directory.Statement {
 
 // StateLocked describes a name as it is now.
 func (x *Exchange) StateLocked(ns, key string) directory.Statement {
+	x.state.Mu.AssertHeld()
 	st := directory.Statement{Version: x.state.TickLocked()}
 	st.Name.Namespace, st.Name.Key = ns, key
 	n := x.state.Mu.Names.Get(ns, key)

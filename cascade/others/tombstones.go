@@ -28,6 +28,7 @@ const (
 // InvalidateLocked invalidates what the catalogue has of puts of a name stamped
 // below.
 func (x *Exchange) InvalidateLocked(id residency.NameID, below uint64) {
+	x.state.Mu.AssertHeld()
 	if !x.HasParts.Load() {
 		return
 	}
@@ -40,6 +41,7 @@ func (x *Exchange) InvalidateLocked(id residency.NameID, below uint64) {
 // InvalidateAllLocked invalidates all that the catalogue has of a namespace, or of
 // all.
 func (x *Exchange) InvalidateAllLocked(ns string, all bool) *tombstones.Clearing {
+	x.state.Mu.AssertHeld()
 	c := tombstones.NewClearing(ns, all, x.state.TickLocked())
 	if x.HasParts.Load() {
 		x.guarded.tombstones.AddClearing(c)
@@ -73,10 +75,10 @@ func (x *Exchange) FlushTombstones(ctx context.Context) (err error) {
 	if x.Catalogue == nil {
 		return nil
 	}
-	if err := residency.TakeSlot(ctx, x.flushing); err != nil {
+	if err := x.flushing.Take(ctx); err != nil {
 		return err
 	}
-	defer func() { <-x.flushing }()
+	defer x.flushing.Give()
 	for more := true; more && err == nil; {
 		more, err = x.flushNames(ctx)
 	}

@@ -10,6 +10,7 @@ import (
 // order: in the tiers' records, the policies, the shared index, the event log,
 // the publishing queue and the counters. It is the only place that does.
 func (s *State) ApplyLocked() {
+	s.Mu.AssertHeld()
 	for c, ok := s.Mu.Names.Next(); ok; c, ok = s.Mu.Names.Next() {
 		b := blockOf(c.Block)
 		switch c.Kind {
@@ -63,6 +64,7 @@ func (s *State) ApplyLocked() {
 // b, in step with b. It is called after every change of where b is and
 // of its id.
 func (s *State) PlacementChangedLocked(b *Block) {
+	s.Mu.AssertHeld()
 	s.Watch.EnqueuePublishAllLocked(b)
 	s.accountLocked(b)
 }
@@ -91,6 +93,7 @@ func (s *State) accountLocked(b *Block) {
 
 // UpdatePoliciesLocked passes the Meta of b to the policies that rank it.
 func (s *State) UpdatePoliciesLocked(b *Block) {
+	s.Mu.AssertHeld()
 	for t, m := range s.Mem {
 		if b.In(t) {
 			m.Policy.Update(b.At[t].Node, s.MetaLocked(b))

@@ -32,10 +32,14 @@ const (
 )
 
 // ColdUpLocked reports whether the cold tier takes writes at the moment.
-func (s *State) ColdUpLocked() bool { return s.Cold != nil && !s.Now().Before(s.Mu.Writes.ColdDown) }
+func (s *State) ColdUpLocked() bool {
+	s.Mu.AssertHeld()
+	return s.Cold != nil && !s.Now().Before(s.Mu.Writes.ColdDown)
+}
 
 // WakeCleanerLocked wakes the cleaner; requested: somebody waits for it.
 func (s *State) WakeCleanerLocked(requested bool) {
+	s.Mu.AssertHeld()
 	s.Mu.Writes.CleanRequested = s.Mu.Writes.CleanRequested || requested
 	Wake(s.CleanerWake)
 }
@@ -68,6 +72,7 @@ func (s *State) LastRoom() (capacity, used int64) {
 // tier merely buffers is synced by the cleaner; a block of memory with such a name
 // stays until then: see eviction.Evictor.demotionOfLocked.
 func (s *State) NoteLinkLocked(err error) {
+	s.Mu.AssertHeld()
 	s.NoteColdLocked(err)
 	if err != nil {
 		return

@@ -46,6 +46,7 @@ func (cl *ColdLevel) enterLocked(b *Block, old bool) {
 // RankLocked adds b, which is in the cold tier, to that tier's policy, if it has
 // one; old: an earlier run left it.
 func (cl *ColdLevel) RankLocked(b *Block, old bool) {
+	cl.state.Mu.AssertHeld()
 	if r := cl; r.Policy != nil && !b.Below.Ranked {
 		meta := cl.state.MetaLocked(b)
 		meta.Old = old
@@ -59,6 +60,7 @@ func (cl *ColdLevel) RankLocked(b *Block, old bool) {
 
 // UsedLocked records that b is used, if an earlier run left it.
 func (cl *ColdLevel) UsedLocked(b *Block) {
+	cl.state.Mu.AssertHeld()
 	if b.Below.Old {
 		b.Below.Old = false
 		cl.Old -= b.Below.Bytes
@@ -67,6 +69,7 @@ func (cl *ColdLevel) UsedLocked(b *Block) {
 
 // LeaveLocked undoes EnterLocked.
 func (cl *ColdLevel) LeaveLocked(b *Block, evicted bool) {
+	cl.state.Mu.AssertHeld()
 	b.Cold = false
 	if b.Below.Ranked {
 		cl.remove(b.Below.Node, evicted)
@@ -88,6 +91,7 @@ func (cl *ColdLevel) StoredSize(b *Block) int64 {
 // SyncHoldLocked keeps the hold on b in the cold tier in step with the
 // reasons for one. It is called after every change of one of them.
 func (cl *ColdLevel) SyncHoldLocked(b *Block) {
+	cl.state.Mu.AssertHeld()
 	if b == nil || !b.Below.Ranked {
 		return
 	}
@@ -107,6 +111,7 @@ func (cl *ColdLevel) SyncHoldLocked(b *Block) {
 // none. Where blocks with equal bytes at several places of their chains hold
 // each other in a ring, one of them is taken: see eviction.Evictor.breakRingLocked.
 func (cl *ColdLevel) VictimLocked() *Block {
+	cl.state.Mu.AssertHeld()
 	if b := cl.Next(); b != nil {
 		return b
 	}

@@ -80,6 +80,7 @@ func (o *Order) Find(ok func(*Block) bool) *Block {
 
 // EnterLocked records that b's bytes are in memory tier m.
 func (s *State) EnterLocked(b *Block, m *Level) {
+	s.Mu.AssertHeld()
 	s.Mu.stays++
 	b.At[m.Index] = place{Node: m.insert(s.Age(), s.MetaLocked(b), b), stay: s.Mu.stays}
 	s.Mu.Names.Enter(&b.Block, m.Index)
@@ -89,6 +90,7 @@ func (s *State) EnterLocked(b *Block, m *Level) {
 
 // LeaveLocked undoes EnterLocked. Holds of whatever kind on b in m end with it.
 func (s *State) LeaveLocked(b *Block, m *Level, evicted bool) {
+	s.Mu.AssertHeld()
 	node := b.At[m.Index].Node
 	s.Mu.Names.Leave(&b.Block, m.Index)
 	s.ApplyLocked()
@@ -104,6 +106,7 @@ func (s *State) ReleaseLocked(b *Block, t int) { s.Mem[t].Policy.Release(b.At[t]
 
 // MetaLocked describes b to policies.
 func (s *State) MetaLocked(b *Block) policy.Meta {
+	s.Mu.AssertHeld()
 	return policy.Meta{
 		Fingerprint: s.Requests.FingerprintLocked(b),
 		Size:        b.Info.Size,
@@ -126,6 +129,7 @@ func (s *State) DropLocked(b *Block, m *Level, evicted bool) {
 // ForgetLocked removes a block that has no names from everywhere, or leaves it
 // to the last of those who are busy with it.
 func (s *State) ForgetLocked(b *Block) {
+	s.Mu.AssertHeld()
 	if b.Busy > 0 || len(b.Names()) > 0 {
 		return
 	}
@@ -185,6 +189,7 @@ func (s *State) SweepJunkLocked() {
 
 // NoteLocked counts a tier's failure other than a miss or a lack of room.
 func (s *State) NoteLocked(m *Level, err error) {
+	s.Mu.AssertHeld()
 	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrFull) && !errors.Is(err, tiers.ErrShort) {
 		m.Stats.Errors++
 		s.LogLocked(slog.LevelWarn, "memory tier", "tier", m.Stats.Name, "err", err)
@@ -193,6 +198,7 @@ func (s *State) NoteLocked(m *Level, err error) {
 
 // NoteColdLocked is NoteLocked for the cold tier.
 func (s *State) NoteColdLocked(err error) {
+	s.Mu.AssertHeld()
 	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrExists) {
 		s.Count.Cold.Errors++
 		s.LogLocked(slog.LevelWarn, "cold tier", "tier", s.Count.Cold.Name, "err", err)

@@ -20,6 +20,7 @@ type Requests struct {
 
 // AddLocked adds b to the request that PassLocked ends.
 func (q *Requests) AddLocked(b *Block) {
+	q.state.Mu.AssertHeld()
 	fingerprint := q.FingerprintLocked(b)
 	for t := range q.state.Mem {
 		node := policy.NoNode
@@ -39,6 +40,7 @@ func (q *Requests) AddLocked(b *Block) {
 
 // AddMissLocked adds a block that this rank does not have to the request.
 func (q *Requests) AddMissLocked(ns, key string) {
+	q.state.Mu.AssertHeld()
 	ref := policy.Ref{Fingerprint: Fingerprint(ns, key), Node: policy.NoNode}
 	for t := range q.state.Mem {
 		q.chains[t] = append(q.chains[t], ref)
@@ -51,6 +53,7 @@ func (q *Requests) AddMissLocked(ns, key string) {
 // PassLocked passes the request to the policies: asked reports whether its blocks
 // were asked for, and not stored.
 func (q *Requests) PassLocked(asked bool) {
+	q.state.Mu.AssertHeld()
 	now := q.state.Age()
 	for t, chain := range q.chains {
 		if len(chain) > 0 {

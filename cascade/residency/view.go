@@ -111,6 +111,7 @@ func (s *State) unviewLocked(v *View) {
 
 // PinInLocked returns a view of b in memory tier m, where it is.
 func (s *State) PinInLocked(b *Block, m *Level, servedBy string) (*View, error) {
+	s.Mu.AssertHeld()
 	p, err := m.Tier.Pin(b.Info.ID)
 	if err != nil {
 		return nil, err
@@ -125,6 +126,7 @@ func (s *State) PinInLocked(b *Block, m *Level, servedBy string) (*View, error) 
 // PrivateViewLocked returns a view of b in memory that is in no tier of blocks,
 // and that free gives back: in slot, or nowhere in the arena when that is nil.
 func (s *State) PrivateViewLocked(b *Block, id BlockID, servedBy string, bytes []byte, slot tiers.Slot, free func()) *View {
+	s.Mu.AssertHeld()
 	b.Busy++
 	s.Count.Stats.Views++
 	s.Activity.Begin()
@@ -178,6 +180,7 @@ func (v *View) WithdrawLocked() {
 // PinFastestLocked pins b in the fastest memory tier that has it, or returns
 // nil.
 func (s *State) PinFastestLocked(b *Block) *View {
+	s.Mu.AssertHeld()
 	for _, m := range s.Mem {
 		if !b.In(m.Index) {
 			continue
@@ -193,6 +196,7 @@ func (s *State) PinFastestLocked(b *Block) *View {
 
 // FastestLocked names the fastest tier that has b.
 func (s *State) FastestLocked(b *Block) string {
+	s.Mu.AssertHeld()
 	for _, m := range s.Mem {
 		if b.In(m.Index) {
 			return m.Stats.Name
@@ -223,6 +227,7 @@ func (s *State) RoomError(m *Level, size int64, err error) error {
 // ClaimedViewLocked is a view of a block that the tier still has, or of bytes
 // that are nothing else any more.
 func (s *State) ClaimedViewLocked(p tiers.Pin, m *Level) *View {
+	s.Mu.AssertHeld()
 	info := p.Info()
 	v := &View{state: s, pin: p, bytes: p.Bytes(), id: info.ID, tier: m.Stats.Name, kept: true}
 	if b := s.Mu.Blocks[info.ID]; !info.ID.IsZero() && b != nil && b.In(m.Index) {

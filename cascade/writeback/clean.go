@@ -67,7 +67,7 @@ func (w *Writer) leaveAlone(err error) {
 }
 
 // noteReadOnly logs when the cold tier begins to refuse blocks for want of room, and
-// when it takes them again. It is called after each write, with the cleaning token
+// when it takes them again. It is called after each write, with the token to write
 // held.
 func (w *Writer) noteReadOnly() {
 	health := w.state.Cold.Stats().Health
@@ -87,12 +87,10 @@ func (w *Writer) noteReadOnly() {
 // cleanSome writes one batch if one is wanted, and reports whether to look
 // again.
 func (w *Writer) cleanSome(ctx context.Context) bool {
-	select {
-	case w.cleaning <- struct{}{}:
-	case <-ctx.Done():
+	if w.writing.Take(ctx) != nil {
 		return false
 	}
-	defer func() { <-w.cleaning }()
+	defer w.writing.Give()
 	views := w.dirtyVictims()
 	if len(views) == 0 {
 		return false
@@ -205,7 +203,7 @@ func (p *picker) add(b *residency.Block) bool {
 
 // writeCold finalizes, verifies and writes the viewed blocks as one batch,
 // marks them clean and releases the views. It returns how many it wrote. The
-// caller holds the cleaning token.
+// caller holds the token to write.
 func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (written int, err error) {
 	defer func() {
 		// A write to a hung file system can outlast its deadline; the bytes
