@@ -10,26 +10,12 @@ import (
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 	"cascadekv/cascade/residency"
+	"cascadekv/internal/testing/parttest"
 )
 
 // bounded is a change of options: room for about so many names of the tests.
 func bounded(n int64) func(*Options) {
 	return func(o *Options) { o.Limits.NameBytes = n * names.Cost("12345678", "12345678") }
-}
-
-// noHoles checks that each name that is there has its parents.
-func noHoles(t *testing.T, s *Store) {
-	t.Helper()
-	s.state.Mu.Lock()
-	defer s.state.Mu.Unlock()
-	for _, ns := range s.state.Mu.Names.Spaces() {
-		sp := s.state.Mu.Names.Space(ns)
-		for _, n := range sp.List() {
-			if n.ParentKey() != "" && (n.Parent() == nil || residency.StateOf(n.Parent()) == nil) {
-				t.Errorf("%q is there without its parent %q", n.Key(), n.ParentKey())
-			}
-		}
-	}
 }
 
 // However many names clients put, in whatever shape, the heap that names take has a
@@ -88,7 +74,7 @@ func TestNamesHaveABound(t *testing.T) {
 					} else {
 						v.Release()
 					}
-					noHoles(t, r.Store)
+					parttest.NoHoles(t, r.state)
 					checkInvariants(t, r.Store)
 					if n := r.state.Mu.Names.SpaceCount(); name == "namespaces" && n > bound*5/4 {
 						t.Errorf("%d namespaces", n)
@@ -128,7 +114,7 @@ func TestRecoveryKeepsTheBound(t *testing.T) {
 	r.want("00.00", data(0, 64))
 	r.want("49.19", data(49*length+19, 64))
 	r.want("03.00", nil)
-	noHoles(t, r.Store)
+	parttest.NoHoles(t, r.state)
 	checkInvariants(t, r.Store)
 	for i := range 1000 {
 		r.put(ns(fmt.Sprint("new", i)), data(uint64(6000+i), 64))
@@ -136,7 +122,7 @@ func TestRecoveryKeepsTheBound(t *testing.T) {
 	if st := r.Stats(); st.NameBytes > st.NameLimit+st.NameLimit/8 {
 		t.Errorf("%d of %d bytes", st.NameBytes, st.NameLimit)
 	}
-	noHoles(t, r.Store)
+	parttest.NoHoles(t, r.state)
 	checkInvariants(t, r.Store)
 }
 
