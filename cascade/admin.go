@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"cascadekv/cascade/residency"
-	"cascadekv/cascade/tombstones"
 	"cascadekv/tiers"
 )
 
 // Stat describes a visible name; false when there is none. Of a name that only
 // other ranks have it describes what they published.
 func (s *Store) Stat(ctx context.Context, ns, key string) (NameInfo, bool) {
-	info, ok := s.statHere(ns, key)
+	info, ok := s.here.stat(ns, key)
 	if ok {
 		return info, ok
 	}
@@ -29,35 +28,12 @@ func (s *Store) Stat(ctx context.Context, ns, key string) (NameInfo, bool) {
 	}, true
 }
 
-func (s *Store) statHere(ns, key string) (NameInfo, bool) {
-	s.state.Mu.Lock()
-	defer s.state.Mu.Unlock()
-	n := s.state.LookupLocked(ns, key)
-	if n == nil {
-		return NameInfo{}, false
-	}
-	b := residency.StateOf(n)
-	info := NameInfo{
-		ID: b.Info.ID, Size: b.Info.Size, Parent: n.ParentKey(), Depth: n.Depth(),
-		Refs: len(b.Names()), Prefix: n.Prefix(), Expires: n.Expires(), Dirty: b.Dirty(),
-	}
-	for _, m := range s.state.Mem {
-		if b.In(m.Index) {
-			info.Tiers = append(info.Tiers, m.Stats.Name)
-		}
-	}
-	if b.Cold {
-		info.Tiers = append(info.Tiers, s.state.Count.Cold.Name)
-	}
-	return info, true
-}
-
 // Delete withdraws a name from all ranks; its block goes with its last name. It
 // reports whether the name was visible. Ranks that do not answer before ctx
 // ends keep their copies until they do: docs/protocol.md.
 func (s *Store) Delete(ctx context.Context, ns, key string) bool {
 	left := s.others.Catalogued(ns, []string{key})[0] != nil
-	visible, stamp := s.deleteHere(ns, key)
+	visible, stamp := s.here.delete(ns, key)
 	visible = visible || left
 	if s.others.Peers == nil {
 		return visible
@@ -77,25 +53,10 @@ func (s *Store) warn(what string, args ...any) {
 	}
 }
 
-// deleteHere withdraws a name from this rank and returns a stamp that no
-// earlier put has passed.
-func (s *Store) deleteHere(ns, key string) (visible bool, stamp uint64) {
-	s.state.Mu.Lock()
-	defer s.state.Mu.Unlock()
-	if n := s.state.LookupLocked(ns, key); n != nil {
-		s.state.UnbindLocked(n)
-		s.state.WakeWaitersLocked()
-		visible = true
-	}
-	stamp = s.state.TickLocked()
-	s.others.InvalidateLocked(residency.NameID{NS: ns, Key: key}, stamp)
-	return visible, stamp
-}
-
 // Expire sets when a visible name ends; the zero time means never. It reports
 // whether there was such a name, on whatever rank.
 func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
-	if s.expireHere(ns, key, at) || s.raise(ctx, ns, key) && s.expireHere(ns, key, at) {
+	if s.here.expire(ns, key, at) || s.raise(ctx, ns, key) && s.here.expire(ns, key, at) {
 		return true
 	}
 	if s.others.Peers == nil {
@@ -108,22 +69,10 @@ func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
 	return found && err == nil
 }
 
-func (s *Store) expireHere(ns, key string, at time.Time) bool {
-	s.state.Mu.Lock()
-	defer s.state.Mu.Unlock()
-	n := s.state.LookupLocked(ns, key)
-	if n == nil {
-		return false
-	}
-	s.state.Mu.Names.Expire(n, at, s.state.Now())
-	s.state.ApplyLocked()
-	return true
-}
-
 // Clear withdraws all names of a namespace, or of every namespace when all is
 // true, on all ranks, and returns how many there were here.
 func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
-	total, left := s.clear(ns, all)
+	total, left := s.here.clear(ns, all)
 	if err := s.others.FlushTombstones(ctx); err != nil {
 		s.warn("what other ranks left is cleared later", "namespace", ns, "all", all, "err", err)
 	}
@@ -138,34 +87,6 @@ func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
 	return total
 }
 
-// clear is Clear on this rank; what the catalogue has is withdrawn later.
-func (s *Store) clear(ns string, all bool) (total int, left *tombstones.Clearing) {
-	spaces := []string{ns}
-	if all {
-		spaces = s.state.Namespaces()
-	}
-	for _, space := range spaces {
-		for n := sweepStep; n == sweepStep; total += n {
-			n = s.clearSome(space)
-		}
-	}
-	s.state.Mu.Lock()
-	defer s.state.Mu.Unlock()
-	return total, s.others.InvalidateAllLocked(ns, all)
-}
-
-func (s *Store) clearSome(ns string) (n int) {
-	s.state.Mu.Lock()
-	defer s.state.Mu.Unlock()
-	sp := s.state.Mu.Names.Space(ns)
-	for sp != nil && n < sweepStep && len(sp.List()) > 0 {
-		s.state.UnbindLocked(sp.List()[len(sp.List())-1])
-		n++
-	}
-	s.state.WakeWaitersLocked()
-	return n
-}
-
 // scanStep bounds the names that a scan looks at with the mutex held.
 const scanStep = 256
 
@@ -177,36 +98,13 @@ const scanStep = 256
 func (s *Store) Scan(ns string, cursor uint64, count int, fn func(key string) bool) uint64 {
 	keys := make([]string, 0, min(count, scanStep))
 	for more := true; more && count > 0; count -= scanStep {
-		keys, cursor = s.scanSome(ns, cursor, min(count, scanStep), keys[:0])
+		keys, cursor = s.here.scan(ns, cursor, min(count, scanStep), keys[:0])
 		for _, key := range keys {
 			more = fn(key) && more
 		}
 		more = more && cursor > 0
 	}
 	return cursor
-}
-
-// scanSome adds to keys those of at most count names that are visible.
-func (s *Store) scanSome(ns string, cursor uint64, count int, keys []string) ([]string, uint64) {
-	s.state.Mu.Lock()
-	defer s.state.Mu.Unlock()
-	sp := s.state.Mu.Names.Space(ns)
-	if sp == nil {
-		return keys, 0
-	}
-	// The list is walked from its end down: a removal moves the last name to a
-	// place below it, which is still to come, so no name is passed over.
-	next := uint64(len(sp.List()))
-	if cursor > 0 {
-		next = min(next, cursor)
-	}
-	for ; next > 0 && count > 0; count-- {
-		next--
-		if n := sp.List()[next]; n.Visible(s.state.Now) {
-			keys = append(keys, n.Key())
-		}
-	}
-	return keys, next
 }
 
 // Len returns the number of names in a namespace, expired ones included until

@@ -138,7 +138,7 @@ func TestLeasedBlocksStayInTheColdTier(t *testing.T) {
 		r.want(fmt.Sprint("leased", i), data(uint64(i), coldBlock))
 	}
 	checkInvariants(t, r.Store)
-	r.Unlease("engine")
+	r.Leases().End("engine")
 	for i := range 400 {
 		r.put(ns(fmt.Sprint("later", i)), data(uint64(2000+i), coldBlock))
 	}

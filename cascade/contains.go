@@ -25,7 +25,7 @@ func (s *Store) containsMany(ctx context.Context, ns string, keys [][]byte) []bo
 	missing := 0
 	for at := 0; at < len(keys); at += residency.LookStep {
 		end := min(at+residency.LookStep, len(keys))
-		missing += s.lookMany(ns, keys[at:end], found[at:end])
+		missing += s.here.lookMany(ns, keys[at:end], found[at:end])
 	}
 	if missing == 0 || !s.others.AsksElsewhere() {
 		return found
@@ -40,22 +40,4 @@ func (s *Store) containsMany(ctx context.Context, ns string, keys [][]byte) []bo
 		found[places[j]] = copies != nil
 	}
 	return found
-}
-
-// lookMany marks which keys are visible on this rank and returns how many are
-// not.
-func (s *Store) lookMany(ns string, keys [][]byte, found []bool) (missing int) {
-	s.state.Mu.Lock()
-	defer s.state.Mu.Unlock()
-	sp := s.state.Mu.Names.Space(ns)
-	if sp == nil {
-		return len(keys)
-	}
-	for i, key := range keys {
-		n := sp.GetBytes(key)
-		if found[i] = n != nil && n.Visible(s.state.Now); !found[i] {
-			missing++
-		}
-	}
-	return missing
 }

@@ -14,7 +14,7 @@ import (
 func replay(t *testing.T, s *Store, from uint64, names map[string]int64) (next uint64) {
 	t.Helper()
 	for {
-		next, lost, some := s.Events(from, 100)
+		next, lost, some := s.Events().Since(from, 100)
 		if lost > 0 {
 			t.Fatalf("%d events are lost", lost)
 		}
@@ -62,7 +62,7 @@ func TestEventsReplayToWhatIsReadable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, x.bytes, x.cold)
 			rng := rand.New(rand.NewPCG(5, 6))
-			from, _, _ := r.Events(0, 0)
+			from, _, _ := r.Events().Since(0, 0)
 			names, kinds := map[string]int64{}, map[int]int{}
 			for step := range 3000 {
 				e := Entry{Namespace: []string{"a", "b"}[rng.IntN(2)], Key: fmt.Sprint(rng.IntN(200))}
@@ -91,7 +91,7 @@ func TestEventsReplayToWhatIsReadable(t *testing.T) {
 				case kind < 18 && rng.IntN(10) == 0:
 					r.Clear(t.Context(), e.Namespace, false)
 				case kind < 19:
-					if v, err := r.GetUnverified(t.Context(), e.Namespace, e.Key); err == nil {
+					if v, err := r.Get(t.Context(), e.Namespace, e.Key, Unverified); err == nil {
 						if rng.IntN(20) == 0 {
 							v.Verify(v.CRC() + 1) // as if it were damaged
 						}

@@ -189,8 +189,8 @@ func TestPutFromRefreshes(t *testing.T) {
 // everything else does.
 func TestWhatWaitsForAnIDCanLeave(t *testing.T) {
 	r := newRig(t, 16<<20, false, func(o *Options) { o.Policy = "lru" })
-	r.Store.state.Begin()
-	defer r.Store.state.End()
+	r.Store.state.Activity.Begin()
+	defer r.Store.state.Activity.End()
 	var asked atomic.Int64
 	put := func(key, parent string, p []byte) {
 		t.Helper()
@@ -211,18 +211,18 @@ func TestWhatWaitsForAnIDCanLeave(t *testing.T) {
 	}
 }
 
-func TestGetBatchUnverifiedLeavesChecksums(t *testing.T) {
+func TestUnverifiedLeavesChecksums(t *testing.T) {
 	r := newRig(t, 16<<20, false)
 	var asked atomic.Int64
 	p := data(1, 9000)
 	r.PutBatchFunc(t.Context(), []FuncItem{filled("a", "", p, &asked)}, together)
-	views, err := r.GetBatchUnverified(t.Context(), "ns", []string{"a", "absent"})
+	views, err := r.GetBatch(t.Context(), "ns", []string{"a", "absent"}, Unverified)
 	if err != nil || views[0] == nil || views[1] != nil || !bytes.Equal(views[0].Bytes(), p) {
 		t.Fatal(views, err)
 	}
 	views[0].Bytes()[17] ^= 1
 	views[0].Release()
-	if views, err = r.GetBatchUnverified(context.Background(), "ns", []string{"a"}); err != nil || views[0] == nil {
+	if views, err = r.GetBatch(context.Background(), "ns", []string{"a"}, Unverified); err != nil || views[0] == nil {
 		t.Fatal("the checksum was looked at: ", err)
 	}
 	if views[0].Verify(0) {

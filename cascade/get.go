@@ -3,28 +3,39 @@ package cascade
 import (
 	"context"
 
+	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/residency"
-	"cascadekv/internal/block"
 )
+
+// GetOption changes how blocks are got.
+type GetOption uint8
+
+const (
+	// Unverified leaves the checksum of a memory hit to the caller, who reads the
+	// bytes once, to send them, and passes the CRC32C of what was read to View.Verify
+	// before the last byte goes.
+	Unverified GetOption = 1 << iota
+
+	// Resident is for blocks that are to stay in memory on this rank: those that only
+	// others have are copied here, and what finds no place in memory is a miss. It
+	// implies Unverified.
+	Resident
+)
+
+func optionsOf(how []GetOption) (all GetOption) {
+	for _, o := range how {
+		all |= o
+	}
+	return all
+}
 
 // Get returns a pinned view of the block that (ns, key) names (CASCADE
 // Algorithm 2). The caller must Release it. The error matches ErrMiss for
 // anything the caller can answer by computing the block, a failing tier
 // included.
-func (s *Store) Get(ctx context.Context, ns, key string) (*residency.View, error) {
-	return s.getOne(ctx, ns, key, s.state.Verify)
-}
-
-// GetUnverified is Get for callers that read the bytes once themselves, to
-// send them: the checksum of a memory hit is left to them. They pass the
-// CRC32C of what they read to View.Verify before they let the last byte go.
-func (s *Store) GetUnverified(ctx context.Context, ns, key string) (*residency.View, error) {
-	return s.getOne(ctx, ns, key, false)
-}
-
-func (s *Store) getOne(ctx context.Context, ns, key string, verify bool) (*residency.View, error) {
-	views, err := s.get(ctx, ns, []string{key}, getting{verify: verify})
+func (s *Store) Get(ctx context.Context, ns, key string, how ...GetOption) (*residency.View, error) {
+	views, err := s.GetBatch(ctx, ns, []string{key}, how...)
 	if err != nil {
 		return nil, err
 	}
@@ -36,8 +47,12 @@ func (s *Store) getOne(ctx context.Context, ns, key string, verify bool) (*resid
 
 // GetBatch gets the keys of one chain, head first, as one request of the
 // eviction policy. Misses are nil. The error is ErrClosed or nil.
-func (s *Store) GetBatch(ctx context.Context, ns string, keys []string) ([]*residency.View, error) {
-	return s.get(ctx, ns, keys, getting{verify: s.state.Verify})
+func (s *Store) GetBatch(ctx context.Context, ns string, keys []string, how ...GetOption) ([]*residency.View, error) {
+	options := optionsOf(how)
+	if options&Resident != 0 {
+		return s.getResident(ctx, ns, keys)
+	}
+	return s.get(ctx, ns, keys, getting{verify: options&Unverified == 0})
 }
 
 // getting is how blocks are got.
@@ -55,29 +70,21 @@ func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) 
 	if len(missing) > 0 {
 		s.load.GetElsewhere(ctx, ns, keys, missing, views, how.keep)
 	}
-	if how.verify { // while others are on their way
-		s.check(ctx, ns, keys, views)
-	}
+	s.check(ctx, ns, keys, views, how.verify) // while others are on their way
 	if len(waits) > 0 {
 		s.awaitAll(ctx, waits, views)
-		if how.verify {
-			s.check(ctx, ns, keys, views)
-		}
+		s.check(ctx, ns, keys, views, how.verify)
 	}
 	s.evict.Promote(ctx, views)
 	s.count(ns, views)
 	return views, nil
 }
 
-// check compares hits in memory with their checksums, each once, and gets from
-// elsewhere what fails.
-func (s *Store) check(ctx context.Context, ns string, keys []string, views []*residency.View) {
+// check compares hits in memory with their checksums if verify, each once, reads
+// what the process can not address, and gets from elsewhere what fails.
+func (s *Store) check(ctx context.Context, ns string, keys []string, views []*residency.View, verify bool) {
 	for i, v := range views {
-		if v == nil || v.Checked() || !v.Resident() {
-			continue
-		}
-		v.SetChecked(v.Verify(block.CRC(v.Bytes())))
-		if !v.Checked() {
+		if v != nil && !v.Check(ctx, verify) {
 			v.Release()
 			views[i] = s.getBelow(ctx, ns, keys[i])
 		}
@@ -125,7 +132,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*residency.View) (
 		if views[i] = s.state.PinFastestLocked(b); views[i] != nil {
 			continue
 		}
-		if f := s.load.JoinColdLocked(b, &fresh); f != nil {
+		if f := s.load.JoinColdLocked(b, eviction.CopyOnly, &fresh); f != nil {
 			waits = append(waits, wait{i, f})
 		}
 	}
@@ -146,8 +153,17 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *residency.View {
 		}
 		return view[0]
 	}
+	b := residency.StateOf(n)
+	if v := s.state.PinFastestLocked(b); v != nil { // another copy
+		s.state.Mu.Unlock()
+		if v.Check(ctx, true) {
+			return v
+		}
+		v.Release()
+		s.state.Mu.Lock()
+	}
 	var fresh []*load.Fetch
-	f := s.load.JoinColdLocked(residency.StateOf(n), &fresh)
+	f := s.load.JoinColdLocked(b, eviction.CopyOnly, &fresh)
 	s.load.StartLocked(fresh)
 	s.state.Mu.Unlock()
 	if f == nil {

@@ -38,7 +38,7 @@ func TestOthersAreServedMeanwhile(t *testing.T) {
 			left:  "leases",
 			names: 60_000,
 			leave: func(r *rig, key string) { r.Lease(context.Background(), "ns", key, "me", time.Hour) },
-			clear: func(r *rig) { r.Unlease("me") },
+			clear: func(r *rig) { r.Leases().End("me") },
 		},
 		"a namespace is cleared": {
 			left:  "names",
@@ -112,7 +112,7 @@ func TestLeasesOfOneNameAreBounded(t *testing.T) {
 		t.Errorf("%d leases", n)
 	}
 	for i := range 1000 {
-		r.Unlease(fmt.Sprint(i))
+		r.Leases().End(fmt.Sprint(i))
 	}
 	if n := r.Stats().Leases; n != 1 {
 		t.Errorf("%d leases after all owners have left, want the shared one", n)

@@ -18,66 +18,77 @@ type keptRange struct {
 	stage *Stage
 }
 
-// takeClaimsLocked makes views and stages of what the memory tiers keep. The
+// Claims are the views and stages of clients of the store that this one follows.
+type Claims struct {
+	store *Store
+	left  []keptRange // that nobody has taken. Guarded by State.Mu
+}
+
+// Claims returns what clients of an earlier store still use.
+func (s *Store) Claims() *Claims { return &s.claims }
+
+// takeLocked makes views and stages of what the memory tiers keep. The
 // caller holds the mutex, and has not dropped what has no name yet.
-func (s *Store) takeClaimsLocked() {
+func (c *Claims) takeLocked() {
+	s := c.store
 	m := s.state.Shared()
 	if m == nil {
 		return
 	}
 	for _, r := range m.Tier.Claimed() {
-		var c keptRange
+		var k keptRange
 		switch {
 		case r.Pin != nil:
-			c.view = s.state.ClaimedViewLocked(r.Pin, m)
+			k.view = s.state.ClaimedViewLocked(r.Pin, m)
 		case r.Slot != nil:
-			c.stage = &Stage{store: s, mem: m, slot: r.Slot, size: int64(len(r.Slot.Bytes())), kept: true}
+			k.stage = newStage(s, m, r.Slot, int64(len(r.Slot.Bytes())))
+			k.stage.kept = true
 		}
-		s.mu.claimed = append(s.mu.claimed, c)
+		c.left = append(c.left, k)
 	}
 }
 
-// ClaimedView hands over the view of a claim, in the order in which the tier was
+// View hands over the view of a claim, in the order in which the tier was
 // given them, held as by Keep; tier is what Tier will return. It is nil when the
 // range could not be kept, or was handed over before.
-func (s *Store) ClaimedView(i int, tier string) *residency.View {
-	s.state.Mu.Lock()
-	defer s.state.Mu.Unlock()
-	if i < 0 || i >= len(s.mu.claimed) || s.mu.claimed[i].view == nil {
+func (c *Claims) View(i int, tier string) *residency.View {
+	c.store.state.Mu.Lock()
+	defer c.store.state.Mu.Unlock()
+	if i < 0 || i >= len(c.left) || c.left[i].view == nil {
 		return nil
 	}
-	v := s.mu.claimed[i].view
-	s.mu.claimed[i].view = nil
+	v := c.left[i].view
+	c.left[i].view = nil
 	if tier != "" {
 		v.ServedBy(tier)
 	}
 	return v
 }
 
-// ClaimedStage likewise hands over a stage.
-func (s *Store) ClaimedStage(i int) *Stage {
-	s.state.Mu.Lock()
-	defer s.state.Mu.Unlock()
-	if i < 0 || i >= len(s.mu.claimed) {
+// Stage likewise hands over a stage.
+func (c *Claims) Stage(i int) *Stage {
+	c.store.state.Mu.Lock()
+	defer c.store.state.Mu.Unlock()
+	if i < 0 || i >= len(c.left) {
 		return nil
 	}
-	st := s.mu.claimed[i].stage
-	s.mu.claimed[i].stage = nil
+	st := c.left[i].stage
+	c.left[i].stage = nil
 	return st
 }
 
-// DropClaims ends the claims that nobody took.
-func (s *Store) DropClaims() {
-	s.state.Mu.Lock()
-	left := s.mu.claimed
-	s.mu.claimed = nil
-	s.state.Mu.Unlock()
-	for _, c := range left {
-		if c.view != nil {
-			c.view.Release()
+// Drop ends the claims that nobody took.
+func (c *Claims) Drop() {
+	c.store.state.Mu.Lock()
+	left := c.left
+	c.left = nil
+	c.store.state.Mu.Unlock()
+	for _, k := range left {
+		if k.view != nil {
+			k.view.Release()
 		}
-		if c.stage != nil {
-			c.stage.Abort()
+		if k.stage != nil {
+			k.stage.Abort()
 		}
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"cascadekv/cascade/names"
+	"cascadekv/cascade/residency"
 	"cascadekv/internal/fault"
 )
 
@@ -21,47 +21,9 @@ const sweepStep = 256
 // below; a lease then only keeps it from being dropped when the cold tier refuses
 // it.
 func (s *Store) Lease(ctx context.Context, ns, key, owner string, d time.Duration) bool {
-	found := s.Renew(ns, key, owner, d) || s.others.Peers != nil && s.probe(ctx, ns, []string{key}).Hits == 1
+	found := s.Leases().Renew(ns, key, owner, d) || s.others.Peers != nil && s.probe(ctx, ns, []string{key}).Hits == 1
 	s.state.Count.Lookup(ns, found)
 	return found
-}
-
-// Renew is Lease for a name that was just served: a block that came from
-// another rank is not fetched for it once more.
-func (s *Store) Renew(ns, key, owner string, d time.Duration) bool {
-	s.state.Mu.Lock()
-	defer s.state.Mu.Unlock()
-	n := s.state.LookupLocked(ns, key)
-	if n == nil {
-		return false
-	}
-	if d > 0 {
-		l := s.state.Mu.Names.Lease(n, owner, s.state.Now().Add(d))
-		s.state.ApplyLocked()
-		if l != nil && !s.state.ColdUpLocked() {
-			s.state.Mu.Names.HoldLease(l, s.state.LeaseBudget())
-			s.state.ApplyLocked()
-		}
-	}
-	return true
-}
-
-// Unlease gives back every lease of owner.
-func (s *Store) Unlease(owner string) {
-	for more := true; more; {
-		s.state.Mu.Lock()
-		more = s.state.Mu.Names.EndOwner(owner, sweepStep)
-		s.state.ApplyLocked()
-		s.state.WakeWaitersLocked()
-		s.state.Mu.Unlock()
-	}
-}
-
-// EachLease calls fn for every lease. fn must not call the store.
-func (s *Store) EachLease(fn func(ns, key, owner string, until time.Time)) {
-	s.state.Mu.Lock()
-	defer s.state.Mu.Unlock()
-	s.state.Mu.Names.EachLease(func(n *names.Name, owner string, until time.Time) { fn(n.Namespace(), n.Key(), owner, until) })
 }
 
 // sweepInBackground sweeps until ctx ends.
@@ -83,7 +45,7 @@ func (s *Store) sweepInBackground(ctx context.Context, every time.Duration) {
 // asked for in time, and retries what was pinned. The store does so once a second.
 func (s *Store) Sweep() {
 	now := s.state.Now()
-	for s.sweepEnded(now) {
+	for s.here.sweepEnded(now) {
 	}
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
@@ -94,22 +56,5 @@ func (s *Store) Sweep() {
 	s.state.WakeWaitersLocked()
 }
 
-// sweepEnded ends some leases and names that are due, and reports whether there are
-// more.
-func (s *Store) sweepEnded(now time.Time) (more bool) {
-	s.state.Mu.Lock()
-	defer s.state.Mu.Unlock()
-	defer s.state.WakeWaitersLocked()
-	for range sweepStep {
-		if s.state.Mu.Names.EndLease(now) {
-			s.state.ApplyLocked()
-			continue
-		}
-		n := s.state.Mu.Names.NextExpired(now)
-		if n == nil {
-			return false
-		}
-		s.state.UnbindLocked(n)
-	}
-	return true
-}
+// Leases returns the leases of all owners.
+func (s *Store) Leases() *residency.Leases { return &s.state.Leases }

@@ -32,7 +32,15 @@ func (l Local) Hold(src fabric.Source) (fabric.Hold, error) {
 	case err != nil:
 		return nil, err
 	}
-	return hold{p, src.Offset, src.Length}, nil
+	ctx, cancel := l.Store.state.UntilFetched(context.Background())
+	defer cancel()
+	bytes, free, err := l.Store.state.BytesOf(ctx, p)
+	if err != nil {
+		p.Release()
+		return nil, fmt.Errorf("%w: %w", fabric.ErrStale, err)
+	}
+	skip := src.Offset - p.Offset()
+	return hold{p, bytes[skip : skip+src.Length], free}, nil
 }
 
 // SharedFile returns which region lies in a file, so that others can reach it by
@@ -46,12 +54,17 @@ func (l Local) SharedFile() (region uint32, fd int, size int64) {
 // hold is a pin of a block of which a reader wants a part.
 type hold struct {
 	tiers.Pin
-	offset, length int64 // as in fabric.Source
+	bytes []byte // what is wanted
+	free  func() // of bytes that are a copy; nil otherwise
 }
 
-func (h hold) Bytes() []byte {
-	skip := h.offset - h.Pin.Offset()
-	return h.Pin.Bytes()[skip : skip+h.length]
+func (h hold) Bytes() []byte { return h.bytes }
+
+func (h hold) Release() {
+	h.Pin.Release()
+	if h.free != nil {
+		h.free()
+	}
 }
 
 // State describes a name as it is now.
@@ -104,11 +117,11 @@ func (l Local) Outdated(ns, key string, before uint64) {
 
 // Expires sets when a name ends.
 func (l Local) Expires(ns, key string, at time.Time) {
-	if !l.Store.expireHere(ns, key, at) && l.Store.others.HasParts.Load() {
+	if !l.Store.here.expire(ns, key, at) && l.Store.others.HasParts.Load() {
 		l.Store.state.Workers.Go(func() {
 			defer fault.Guard()()
 			if l.Store.raise(context.Background(), ns, key) {
-				l.Store.expireHere(ns, key, at)
+				l.Store.here.expire(ns, key, at)
 			}
 		})
 	}
@@ -116,7 +129,7 @@ func (l Local) Expires(ns, key string, at time.Time) {
 
 // Cleared withdraws all names of a namespace, or of all.
 func (l Local) Cleared(ns string, all bool) {
-	l.Store.clear(ns, all)
+	l.Store.here.clear(ns, all)
 	l.Store.load.InvalidateFetches(ns, all)
 }
 

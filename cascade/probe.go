@@ -20,7 +20,7 @@ func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult
 
 func (s *Store) probe(ctx context.Context, ns string, keys []string) ProbeResult {
 	res := ProbeResult{Tiers: map[string]int{}}
-	here := s.probeHere(ns, keys)
+	here := s.here.probe(ns, keys)
 	var found [][]directory.Statement // of the keys that are not here, in order
 	var missing []string
 	if s.others.AsksElsewhere() {
@@ -79,39 +79,6 @@ func (r *tierRun) end() {
 type presence struct {
 	tier string
 	size int64
-}
-
-// probeHere looks up the keys on this rank, to the first that is missing if it
-// can be nowhere else.
-func (s *Store) probeHere(ns string, keys []string) []presence {
-	here := make([]presence, len(keys))
-	for at := 0; at < len(keys); at += residency.LookStep {
-		end := min(at+residency.LookStep, len(keys))
-		if !s.probeMany(ns, keys[at:end], here[at:end]) && !s.others.AsksElsewhere() {
-			break
-		}
-	}
-	return here
-}
-
-// probeMany looks up some keys on this rank, likewise, and is false when one is
-// missing.
-func (s *Store) probeMany(ns string, keys []string, here []presence) (all bool) {
-	s.state.Mu.Lock()
-	defer s.state.Mu.Unlock()
-	sp := s.state.Mu.Names.Space(ns)
-	if sp == nil {
-		return false
-	}
-	all = true
-	for i, key := range keys {
-		if n := sp.Get(key); n != nil && n.Visible(s.state.Now) {
-			here[i] = presence{s.state.FastestLocked(residency.StateOf(n)), residency.StateOf(n).Info.Size}
-		} else if all = false; !s.others.AsksElsewhere() {
-			break
-		}
-	}
-	return all
 }
 
 // absent lists the keys of which this rank has nothing.

@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 	if err := e.Check(); err != nil {
 		return PutResult{}, nil, err
 	}
-	id := block.Sum(s.state.Bits, keyData, valueData)
+	id := block.Sum(s.state.IDBits, keyData, valueData)
 	if n, err := s.addName(ctx, e, id); n != nil || err != nil {
 		return PutResult{ID: id, Duplicate: true}, n, err
 	}
@@ -95,22 +96,33 @@ type Stage struct {
 	store  *Store
 	mem    *residency.Level
 	slot   tiers.Slot
+	room   room // what is filled: the slot, or a buffer that is written to it at the end
 	size   int64
 	filled int64
 	crc    uint32 // of what is filled
+	failed error  // of the slot
 	done   bool
 	kept   bool // held for long: no request under way any more
 }
 
+// StageOption changes where a stage lies.
+type StageOption uint8
+
+// InArena has a stage lie in the arena, for other processes to map.
+const InArena StageOption = 1
+
 // Stage reserves room for size bytes in the fastest tier that admits them.
 // The bytes may arrive piecemeal and are put by name: the id is computed
-// later. Errors: ErrNoRoom, ErrTooLarge.
-func (s *Store) Stage(ctx context.Context, size int64) (*Stage, error) {
-	return s.stageIn(ctx, size, s.state.Mem...)
-}
-
-// stageIn is Stage in the first of some tiers that admits so many bytes.
-func (s *Store) stageIn(ctx context.Context, size int64, in ...*residency.Level) (*Stage, error) {
+// later. Errors: ErrNoRoom, ErrTooLarge; ErrNoArena of InArena.
+func (s *Store) Stage(ctx context.Context, size int64, where ...StageOption) (*Stage, error) {
+	in := s.state.Mem
+	if len(where) > 0 {
+		m := s.state.Shared()
+		if m == nil {
+			return nil, ErrNoArena
+		}
+		in = []*residency.Level{m}
+	}
 	st, err := s.tryStage(ctx, size, in...)
 	if err != nil {
 		s.state.Count.Rejected()
@@ -118,14 +130,15 @@ func (s *Store) stageIn(ctx context.Context, size int64, in ...*residency.Level)
 	return st, err
 }
 
-// tryStage is stageIn for those who may try again.
+// tryStage is Stage in the first of some tiers that admits so many bytes, for those
+// who may try again.
 func (s *Store) tryStage(ctx context.Context, size int64, in ...*residency.Level) (*Stage, error) {
 	var failed error
 	for _, m := range in {
 		slot, err := s.evict.Reserve(ctx, m, size, eviction.AnyBlock)
 		if err == nil {
-			s.state.Begin()
-			return &Stage{store: s, mem: m, slot: slot, size: size}, nil
+			s.state.Activity.Begin()
+			return newStage(s, m, slot, size), nil
 		}
 		failed = err
 		if !errors.Is(err, residency.ErrTooLarge) {
@@ -135,14 +148,32 @@ func (s *Store) tryStage(ctx context.Context, size int64, in ...*residency.Level
 	return nil, failed
 }
 
-// Bytes is the room, exactly the size asked for, in tier memory.
-func (st *Stage) Bytes() []byte { return st.slot.Bytes() }
+// room is memory that the process fills.
+type room interface {
+	Bytes() []byte
+	Write(crc uint32, at int64, p []byte) (uint32, error)
+	CRC(crc uint32, from, to int64) (uint32, error)
+	Hash(h *block.Hasher, from, to int64) error
+}
+
+func newStage(s *Store, m *residency.Level, slot tiers.Slot, size int64) *Stage {
+	st := &Stage{store: s, mem: m, slot: slot, room: slot, size: size}
+	if slot.Bytes() == nil {
+		st.room = tiers.Host(make([]byte, size))
+	}
+	return st
+}
+
+// Bytes is the room, exactly the size asked for, in tier memory if the process
+// can address that.
+func (st *Stage) Bytes() []byte { return st.room.Bytes() }
 
 // Filled reports that n more bytes, after those before, are in place, and
 // checksums them.
 func (st *Stage) Filled(n int) {
-	end := st.filled + int64(n)
-	st.FilledAs(n, block.ExtendCRC(st.crc, st.slot.Bytes()[st.filled:end]))
+	crc, err := st.room.CRC(st.crc, st.filled, st.filled+int64(n))
+	st.failed = cmp.Or(st.failed, err)
+	st.FilledAs(n, crc)
 }
 
 // FilledAs is Filled for bytes that are checksummed already: crc is the CRC32C
@@ -155,7 +186,9 @@ func (st *Stage) FilledAs(n int, crc uint32) {
 // Append copies p behind what is filled, checksummed on the way and, where it
 // is long, past the CPU's caches.
 func (st *Stage) Append(p []byte) {
-	st.FilledAs(len(p), block.CopyCRC(st.crc, st.slot.Bytes()[st.filled:], p))
+	crc, err := st.room.Write(st.crc, st.filled, p)
+	st.failed = cmp.Or(st.failed, err)
+	st.FilledAs(len(p), crc)
 }
 
 // Commit publishes the staged block under e, whole and at once. All bytes must
@@ -197,6 +230,12 @@ func (st *Stage) commit(ctx context.Context, e Entry, id residency.BlockID) (n *
 	defer st.Abort()
 	if st.filled != st.size {
 		return nil, false, fmt.Errorf("%w: %d of %d bytes are filled", residency.ErrBadEntry, st.filled, st.size)
+	}
+	if st.slot.Bytes() == nil && st.failed == nil {
+		_, st.failed = st.slot.Write(0, 0, st.room.Bytes())
+	}
+	if st.failed != nil {
+		return nil, false, s.state.RoomError(st.mem, st.size, st.failed)
 	}
 	elsewhere := s.elsewhere(ctx, &e)
 	s.state.Mu.Lock()
@@ -268,7 +307,7 @@ func (st *Stage) Abort() {
 	st.done = true
 	st.slot.Abort()
 	if !st.kept {
-		st.store.state.End()
+		st.store.state.Activity.End()
 	}
 }
 
@@ -306,7 +345,9 @@ func (st *Stage) CommitContent(ctx context.Context, e Entry) (PutResult, error) 
 		st.Abort()
 		return PutResult{}, err
 	}
-	id := block.Sum(st.store.state.Bits, st.Bytes())
+	h := block.NewHasher(st.store.state.IDBits)
+	st.failed = cmp.Or(st.failed, st.room.Hash(h, 0, st.size))
+	id := h.ID()
 	n, dup, err := st.commit(ctx, e, id)
 	st.store.state.Requests.Stored(n)
 	return PutResult{ID: id, Duplicate: dup}, err

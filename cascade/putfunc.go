@@ -130,11 +130,5 @@ func (s *Store) stageTogether(ctx context.Context, items []FuncItem) []pendingPu
 	return all
 }
 
-// GetBatchUnverified is GetBatch for callers that read the bytes once
-// themselves: see GetUnverified.
-func (s *Store) GetBatchUnverified(ctx context.Context, ns string, keys []string) ([]*residency.View, error) {
-	return s.get(ctx, ns, keys, getting{})
-}
-
 // MemoryCapacity is the bytes of the fastest memory tier.
 func (s *Store) MemoryCapacity() int64 { return s.state.Mem[0].Tier.Usage().Capacity }

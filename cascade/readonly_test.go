@@ -30,7 +30,7 @@ func TestReadsCostNoOnlyCopy(t *testing.T) {
 			return nil
 		},
 		"GetResident": func(r *rig, key string) *residency.View {
-			views, _ := r.GetResident(t.Context(), "ns", []string{key})
+			views, _ := r.GetBatch(t.Context(), "ns", []string{key}, Resident)
 			return views[0]
 		},
 	}

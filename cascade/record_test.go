@@ -145,12 +145,12 @@ func TestReplacedNameIsAlwaysOnRecord(t *testing.T) {
 				}
 				images = append(images, image)
 			})
-			r.Store.state.Begin() // the completer waits
+			r.Store.state.Activity.Begin() // the completer waits
 			c.before(r)
 			r.Store.state.Mu.Lock()
 			watching = true
 			r.Store.state.Mu.Unlock()
-			r.Store.state.End()
+			r.Store.state.Activity.End()
 			c.move(r)
 			r.Store.state.Mu.Lock()
 			watching = false

@@ -2,11 +2,11 @@ package cascade
 
 import (
 	"context"
+	"fmt"
 
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/sharedindex"
-	"cascadekv/internal/block"
 )
 
 // Arena is the file in which the blocks of a memory tier lie.
@@ -29,7 +29,7 @@ func (s *Store) Arena() (Arena, bool) {
 // Share returns a view of the same block whose bytes are in the arena: v itself,
 // one of the block's copy there, or one of a copy that is made for it and lasts
 // as long as the view. v is used up, whatever the outcome.
-// Errors: ErrNoArena, ErrNoRoom, ErrTooLarge, ErrClosed.
+// Errors: ErrNoArena, ErrNoRoom, ErrTooLarge, ErrClosed, ErrMiss (its bytes are bad).
 func (s *Store) Share(ctx context.Context, v *residency.View) (*residency.View, error) {
 	m := s.state.Shared()
 	if m != nil && v.In() == m {
@@ -40,7 +40,7 @@ func (s *Store) Share(ctx context.Context, v *residency.View) (*residency.View, 
 		return nil, sharedindex.ErrNoArena
 	}
 	if w := s.state.PinShared(v.Block(), m); w != nil {
-		if w.Verify(block.CRC(w.Bytes())) {
+		if w.Check(ctx, true) {
 			return w, nil
 		}
 		w.Release()
@@ -49,16 +49,17 @@ func (s *Store) Share(ctx context.Context, v *residency.View) (*residency.View, 
 	if err != nil {
 		return nil, err
 	}
-	copy(slot.Bytes(), v.Bytes())
+	if err := v.CopyTo(ctx, slot); err != nil {
+		slot.Abort()
+		return nil, fmt.Errorf("%w: %w", residency.ErrMiss, err)
+	}
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
 	return s.state.PrivateViewLocked(v.Block(), v.ID(), v.Tier(), slot.Bytes(), slot, slot.Abort), nil
 }
 
-// GetResident gets blocks that are to stay in memory on this rank: those that
-// only others have are copied here. Misses are nil, and what finds no place in
-// memory is a miss. Bytes are not checked. The error is ErrClosed or nil.
-func (s *Store) GetResident(ctx context.Context, ns string, keys []string) ([]*residency.View, error) {
+// getResident is GetBatch with Resident.
+func (s *Store) getResident(ctx context.Context, ns string, keys []string) ([]*residency.View, error) {
 	how := getting{keep: true}
 	views, err := s.get(ctx, ns, keys, how)
 	if err != nil {
@@ -91,22 +92,13 @@ func dropPrivate(keys []string, views []*residency.View) (dropped []string, at [
 	return dropped, at
 }
 
-// StageShared is Stage in the arena. Errors: ErrNoArena, those of Stage.
-func (s *Store) StageShared(ctx context.Context, size int64) (*Stage, error) {
-	m := s.state.Shared()
-	if m == nil {
-		return nil, sharedindex.ErrNoArena
-	}
-	return s.stageIn(ctx, size, m)
-}
-
 // Keep marks a stage as held for as long as a client likes; as View.Keep.
 func (st *Stage) Keep() {
 	if st.kept || st.done {
 		return
 	}
 	st.kept = true
-	st.store.state.End()
+	st.store.state.Activity.End()
 }
 
 // File returns the descriptor and offset of Bytes; false when the room is not in

@@ -56,7 +56,7 @@ func TestShareCopiesWhatIsInNoFile(t *testing.T) {
 	if _, _, ok := v.File(); ok {
 		t.Fatal("the fast tier has a file: this tests nothing")
 	}
-	if st, err := r.StageShared(t.Context(), 1); err == nil { // room for records is set aside
+	if st, err := r.Stage(t.Context(), 1, InArena); err == nil { // room for records is set aside
 		st.Abort()
 	}
 	before := r.state.Mem[1].Tier.Usage().Used
@@ -111,8 +111,8 @@ func TestNoArenaNothingShared(t *testing.T) {
 	if _, err := s.Share(t.Context(), v); !errors.Is(err, sharedindex.ErrNoArena) {
 		t.Errorf("Share: %v", err)
 	}
-	if _, err := s.StageShared(t.Context(), 1); !errors.Is(err, sharedindex.ErrNoArena) {
-		t.Errorf("StageShared: %v", err)
+	if _, err := s.Stage(t.Context(), 1, InArena); !errors.Is(err, sharedindex.ErrNoArena) {
+		t.Errorf("Stage InArena: %v", err)
 	}
 	if _, ok := s.Arena(); ok || s.Stats().Views != 0 {
 		t.Error("an arena, or a view, that is none")
@@ -123,7 +123,7 @@ func TestNoArenaNothingShared(t *testing.T) {
 func TestStagesOfOthersLieInTheArena(t *testing.T) {
 	r := newTwoTiers(t, 8<<20, 8<<20)
 	p := data(1, 5000)
-	st, err := r.StageShared(t.Context(), 5000)
+	st, err := r.Stage(t.Context(), 5000, InArena)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestWhatIsKeptHoldsNothingUp(t *testing.T) {
 	}
 	v.Keep()
 	v.Keep()
-	st, err := r.StageShared(t.Context(), 10_000)
+	st, err := r.Stage(t.Context(), 10_000, InArena)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,8 +177,8 @@ func TestWhatIsKeptHoldsNothingUp(t *testing.T) {
 	r.wantInArena(v, kept)
 	v.Release()
 	st.Abort()
-	if r.state.Active.Load() != 0 || r.state.Kept.Load() != 0 {
-		t.Errorf("%d requests and %d kept views are left", r.state.Active.Load(), r.state.Kept.Load())
+	if r.state.Activity.Active() != 0 || r.state.Activity.Kept() != 0 {
+		t.Errorf("%d requests and %d kept views are left", r.state.Activity.Active(), r.state.Activity.Kept())
 	}
 	checkInvariants(t, r.Store)
 }
@@ -226,7 +226,7 @@ func TestResidentBlocksOfOthers(t *testing.T) {
 	}
 	got := make(chan result, 1)
 	go func() {
-		views, err := b.GetResident(t.Context(), "ns", append(keys, "nowhere"))
+		views, err := b.GetBatch(t.Context(), "ns", append(keys, "nowhere"), Resident)
 		got <- result{views, err}
 	}()
 	eventually(t, "both wait for one fetch", underWay(2))

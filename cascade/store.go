@@ -38,12 +38,10 @@ type Store struct {
 	load     *load.Loader
 	space    *coldspace.Space
 	index    *sharedindex.Index
+	here     here
+	claims   Claims
 	limited  loglimit.Limiter // of lines that clients cause
 	stop     context.CancelFunc
-
-	mu struct { // guarded by State.Mu
-		claimed []keptRange // that nobody has taken
-	}
 }
 
 // Open takes over the tiers, recovers what earlier incarnations left in them
@@ -51,7 +49,7 @@ type Store struct {
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s, err := newStore(o)
 	if err == nil {
-		err = recovery.New(s.state).Recover(s.takeClaimsLocked)
+		err = recovery.New(s.state).Recover(s.claims.takeLocked)
 	}
 	if err != nil {
 		for _, m := range o.Memory {
@@ -81,6 +79,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 
 func newStore(o Options) (*Store, error) {
 	s := &Store{}
+	s.claims.store = s
 	state, err := residency.New(o, watcher{s})
 	if err != nil {
 		return nil, err
@@ -90,7 +89,8 @@ func newStore(o Options) (*Store, error) {
 	s.nameRoom = eviction.NewNameBudget(state)
 	s.write = writeback.New(state, s.evict, watcher{s})
 	s.others = others.New(state, s.nameRoom, s.write, watcher{s})
-	s.load = load.New(state, s.evict, s.nameRoom, s.others, o.ReadBuffers)
+	s.here = here{state, s.others}
+	s.load = load.New(state, s.evict, s.nameRoom, s.others)
 	s.space = coldspace.New(state, s.nameRoom, s.others, s.load)
 	s.index = sharedindex.New(state, s.others)
 	s.SetLimits(o.Limits)

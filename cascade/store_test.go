@@ -418,7 +418,7 @@ func TestLeaseKeepsABlockUntilItEnds(t *testing.T) {
 		r.Lease(context.Background(), "ns", key, "greedy", time.Hour)
 	}
 	r.put(ns("last"), data(5, 500_000))
-	r.Unlease("greedy")
+	r.Leases().End("greedy")
 	if st := r.Stats(); st.Leases != 0 {
 		t.Errorf("%d leases after Unlease", st.Leases)
 	}

@@ -1,9 +1,13 @@
 package tiers
 
-import "cascadekv/internal/block"
+import (
+	"context"
 
-// Memory is a tier whose bytes are addressable: blocks are filled and read in
-// place.
+	"cascadekv/internal/block"
+)
+
+// Memory is a tier in memory, of the host or a device: blocks are filled and read
+// in place, by its slots and pins.
 type Memory interface {
 	Tier
 
@@ -26,7 +30,7 @@ type Memory interface {
 
 	// Region is the memory that Place.Offset counts from: all of the tier's,
 	// for exposing it to other processes and network adapters, not for
-	// writing. It dies with Close.
+	// writing. It dies with Close. Nil when the process can not address it.
 	Region() []byte
 
 	// Record returns where a block and its record lie at this moment: the record
@@ -80,14 +84,21 @@ type Record struct {
 	UID    uint64
 }
 
-// Slot is memory for a block that is still arriving.
+// Slot is memory for a block that is still arriving. What the capacity of its
+// Bytes says more than their length is the slot's as well, and nobody reads it.
 type Slot interface {
-	// Bytes is the room, exactly the size reserved; the caller fills it. What its
-	// capacity says more is the slot's as well, and nobody reads it.
-	Bytes() []byte
+	Payload
 
-	// Offset is where Bytes starts in the tier's Region, as Pin.Offset.
-	Offset() int64
+	// Write copies p, which the process addresses, to the bytes from at on, and
+	// returns the CRC32C of the bytes behind crc followed by p. Errors:
+	// ErrUnavailable.
+	Write(crc uint32, at int64, p []byte) (uint32, error)
+
+	// CopyFrom fills the slot with the block of a pin, of just its size,
+	// verified: the one way of a block from one level to another. The slot's tier
+	// decides how: it may know both sides. Errors: those of ReadInto; after
+	// ErrCorrupt the caller withdraws the block of the pin, if its tier did not.
+	CopyFrom(ctx context.Context, src Pin) error
 
 	// Commit publishes the block with its names. info.Size must be the size
 	// reserved. On error the slot is gone. Errors: ErrExists, ErrFull (no

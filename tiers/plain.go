@@ -59,12 +59,28 @@ func (Plain) OthersUsage() (bytes int64, runs int) { return 0, 0 }
 // Catalogue returns nil.
 func (Plain) Catalogue() Catalogue { return nil }
 
-// Private has the answers of a Memory tier that no other process maps: it has no
-// File, and so nothing in it is held or claimed from outside. Embed it.
+// Private has the answers of a Memory tier that no other process maps and that
+// does not outlive its own: it has no File and no records, and so nothing in it
+// is held or claimed from outside. Embed it.
 type Private struct{}
 
 // File returns -1.
 func (Private) File() int { return -1 }
+
+// Region returns nil.
+func (Private) Region() []byte { return nil }
+
+// Stats returns nothing.
+func (Private) Stats() Stats { return Stats{} }
+
+// Recover does nothing.
+func (Private) Recover(func(Entry) error) error { return nil }
+
+// Link does nothing.
+func (Private) Link(block.ID, block.Name) error { return nil }
+
+// Unlink does nothing.
+func (Private) Unlink(block.ID, block.Name) error { return nil }
 
 // Record returns ErrNotFound.
 func (Private) Record(id block.ID) (Record, error) {

@@ -99,21 +99,15 @@ type Tier interface {
 
 // Pin is a hold on one block's bytes.
 type Pin interface {
+	Payload
+
 	// Info returns the block's facts.
 	Info() block.Info
 
-	// Bytes returns the block in place, or nil when the tier has no memory of
-	// its own. The slice is read-only and dies with Release.
-	Bytes() []byte
-
-	// ReadInto copies the block into dst (len(dst) == Info().Size) and
-	// verifies its CRC32C. Errors: ErrCorrupt (the tier has withdrawn the
-	// block), ErrUnavailable.
+	// ReadInto copies the block into dst, memory that the process addresses
+	// (len(dst) == Info().Size), and verifies its CRC32C. Errors: ErrCorrupt
+	// (the tier has withdrawn the block), ErrUnavailable.
 	ReadInto(ctx context.Context, dst []byte) error
-
-	// Offset is where Bytes starts in a memory tier's Region, in bytes, and in its
-	// File if it has one; -1 for files.
-	Offset() int64
 
 	// ZeroCopy reports whether sockets and pipes may refer to Bytes even after Release.
 	// If so, the tier never writes to that memory again: once the block is gone,

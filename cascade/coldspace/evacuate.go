@@ -51,7 +51,7 @@ func (cs *Space) Evacuate(ctx context.Context) bool {
 			cs.state.VanishLocked(b)
 		}
 	}
-	cs.state.Mu.ColdDown = cs.state.Now() // what is dirty now should not wait
+	cs.state.Mu.Writes.ColdDown = cs.state.Now() // what is dirty now should not wait
 	cs.state.WakeCleanerLocked(false)
 	return true
 }
@@ -75,12 +75,9 @@ func (cs *Space) takeUp(ctx context.Context, ids []block.ID) (views []*residency
 		}
 		if v := cs.state.PinFastestLocked(b); v != nil {
 			views = append(views, v.Background())
-		} else if f := cs.load.JoinColdLocked(b, &fresh); f != nil {
+		} else if f := cs.load.JoinColdLocked(b, eviction.AnyBlock, &fresh); f != nil {
 			coming = append(coming, f)
 		}
-	}
-	for _, f := range fresh {
-		f.Price = eviction.AnyBlock // what does not come up is given up itself
 	}
 	cs.load.StartLocked(fresh)
 	cs.state.Mu.Unlock()

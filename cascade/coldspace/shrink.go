@@ -25,7 +25,7 @@ func (cs *Space) Shrink() {
 		cs.state.Mu.Lock()
 		var err error
 		if done, err = cs.shrinkSomeLocked(); err != nil {
-			cs.state.Mu.ColdDown = cs.state.Now().Add(residency.ColdRetry)
+			cs.state.Mu.Writes.ColdDown = cs.state.Now().Add(residency.ColdRetry)
 			cs.state.NoteColdLocked(err)
 		}
 		if done {

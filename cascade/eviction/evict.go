@@ -80,7 +80,7 @@ func (e *Evictor) EvictOne(ctx context.Context, m *residency.Level, most Price) 
 		e.state.Mu.Unlock()
 		return e.Demote(ctx, b, m, e.state.Mem[m.Index+1], most)
 	case staysLeased:
-		e.state.HoldLeasesLocked(b)
+		e.state.Leases.HoldLocked(b)
 	case awaitsCleaning:
 		e.state.WakeCleanerLocked(true)
 	case awaitsSync:
@@ -101,7 +101,7 @@ func (e *Evictor) VictimLocked(m *residency.Level) *residency.Block {
 // one of them are those of children: blocks with equal bytes at several places
 // of their chains can hold each other in a ring.
 func (e *Evictor) breakRingLocked(m *residency.Level) *residency.Block {
-	if int64(e.state.Count.Stats.Views) > e.state.Kept.Load() || e.state.Mu.Batch.InFlight || e.state.Mu.Names.HeldBytes() > 0 {
+	if int64(e.state.Count.Stats.Views) > e.state.Activity.Kept() || e.state.Mu.Writes.Batch.InFlight || e.state.Mu.Names.HeldBytes() > 0 {
 		return nil // those end by themselves
 	}
 	return m.Find(func(b *residency.Block) bool { return b.Busy == 0 && len(b.Names()) > 1 })
@@ -137,10 +137,10 @@ func (e *Evictor) demotionOfLocked(b *residency.Block, m *residency.Level) demot
 		return awaitsCleaning
 	}
 	switch {
-	case e.state.ColdUpLocked() && e.state.Mu.Batch.InFlight && e.state.Mu.Batch.Clean <= 0:
+	case e.state.ColdUpLocked() && e.state.Mu.Writes.Batch.InFlight && e.state.Mu.Writes.Batch.Clean <= 0:
 		// What is being written is colder than b: wait for that instead.
 		return awaitsCleaning
-	case b.Cold && b.LinkSeq > e.state.Mu.SyncedSeq && e.state.ColdUpLocked():
+	case b.Cold && b.LinkSeq > e.state.Mu.Writes.SyncedSeq && e.state.ColdUpLocked():
 		return awaitsSync // memory has the only durable record of a name
 	case b.HasLowerCopy():
 		return leaves
@@ -166,7 +166,7 @@ func (e *Evictor) onlyCopyLocked(b *residency.Block, m *residency.Level) bool {
 func (e *Evictor) EvictLocked(b *residency.Block, m *residency.Level) {
 	m.Stats.Evicted++
 	if m == e.state.Last() {
-		e.state.Mu.Batch.Clean--
+		e.state.Mu.Writes.Batch.Clean--
 	}
 	e.state.DropLocked(b, m, true)
 	if !b.Cold && !b.InAny() {
@@ -191,7 +191,9 @@ func (e *Evictor) Demote(ctx context.Context, b *residency.Block, m, next *resid
 		return err
 	}
 	defer v.Release()
-	if err := e.copyTo(ctx, v, next, most); err != nil {
+	if err := e.copyTo(ctx, v, next, most); errors.Is(err, tiers.ErrCorrupt) {
+		return nil // it is withdrawn, and has made room
+	} else if err != nil {
 		return err
 	}
 	e.state.Mu.Lock()

@@ -26,7 +26,9 @@ func (e *Evictor) copyTo(ctx context.Context, v *residency.View, m *residency.Le
 		return err
 	}
 	defer slot.Abort()
-	copy(slot.Bytes(), v.Bytes())
+	if err := v.CopyTo(ctx, slot); err != nil {
+		return err
+	}
 	e.state.Mu.Lock()
 	defer e.state.Mu.Unlock()
 	b := v.Block()

@@ -98,7 +98,7 @@ func (ld *Loader) runFetches(fetches []*Fetch) {
 		})
 	}
 	for _, f := range fetches {
-		ld.ended(f, nil, ctx.Err())
+		ld.end(f, nil, ctx.Err())
 	}
 	parts.Wait()
 }
@@ -143,7 +143,7 @@ func (ld *Loader) readUp(ctx, room context.Context, part []*Fetch) {
 	for _, f := range part {
 		r, err := ld.readOf(ctx, room, f)
 		if err != nil {
-			ld.ended(f, nil, err)
+			ld.end(f, nil, err)
 			continue
 		}
 		reads = append(reads, r)
@@ -161,7 +161,7 @@ func (ld *Loader) readOf(ctx, room context.Context, f *Fetch) (tiers.Read, error
 	if err != nil {
 		return tiers.Read{}, err
 	}
-	a, err := ld.allocate(room, f.info.Size, true, f.Price)
+	a, err := ld.allocate(room, f.info.Size, true, f.price)
 	if err != nil {
 		pin.Release()
 		return tiers.Read{}, err
@@ -169,6 +169,6 @@ func (ld *Loader) readOf(ctx, room context.Context, f *Fetch) (tiers.Read, error
 	a.tier = ld.state.Count.Cold.Name
 	return tiers.Read{Pin: pin, Dst: a.bytes, Over: a.slot != nil, Done: func(err error) {
 		pin.Release()
-		ld.endCold(f, a, err)
+		ld.end(f, a, err)
 	}}, nil
 }

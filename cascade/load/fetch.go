@@ -11,27 +11,38 @@ import (
 	"cascadekv/tiers"
 )
 
-// Fetch brings one block up, from the cold tier or from another rank, for
-// everyone who asked for it meanwhile. Fields but done are guarded by the
-// store's mutex.
+// Fetch brings one block here for everyone who asked for it meanwhile. Fields but
+// done are guarded by State.Mu.
 type Fetch struct {
 	waiters  int
 	views    []*residency.View // one for each waiter, once done
 	done     chan struct{}     // closed when views are there or it failed
 	finished bool
 
-	info block.Info // what is there; does not change
-
-	block *residency.Block // of this rank's own cold tier; nil: from elsewhere
-	Price eviction.Price   // what may be given up for its place in memory
+	source
+	info  block.Info     // what is there; does not change
+	price eviction.Price // what may be given up for its place in memory
 
 	// From elsewhere:
-	name     residency.NameID
 	keep     bool // as a copy of this rank's own
 	copies   []directory.Statement
 	landed   *landed   // finished ahead of its get
 	prefetch *Prefetch // the chain it was fetched ahead for, until it is asked for
-	reserved int64     // its part of Store.aheadBytes
+	reserved int64     // its part of the bytes that are prefetched
+}
+
+// source is what a fetch brings: a block of this rank's own cold tier or, when
+// that is nil, a name that others have.
+type source struct {
+	block *residency.Block
+	name  residency.NameID
+}
+
+// newFetchLocked returns the fetch of a source that has none.
+func (ld *Loader) newFetchLocked(from source, info block.Info) *Fetch {
+	f := &Fetch{source: from, info: info, done: make(chan struct{})}
+	ld.guarded.fetches[from] = f
+	return f
 }
 
 // maxReads bounds the blocks on their way from other ranks' memory at once. Those
@@ -40,17 +51,18 @@ type Fetch struct {
 const maxReads = 64
 
 // JoinColdLocked counts the caller among those who wait for b. If it is the
-// first, the new fetch is added to fresh, and the caller must let bringUp have
-// it. nil when there is nothing to fetch. The caller holds the mutex and must
-// then await the result.
-func (ld *Loader) JoinColdLocked(b *residency.Block, fresh *[]*Fetch) *Fetch {
+// first, the new fetch is added to fresh, and the caller must let StartLocked have
+// it. most is what a new fetch may give up for its place in memory. nil when there
+// is nothing to fetch. The caller holds the mutex and must then await the result.
+func (ld *Loader) JoinColdLocked(b *residency.Block, most eviction.Price, fresh *[]*Fetch) *Fetch {
 	if !b.Cold || ld.state.Mu.Closed {
 		return nil
 	}
-	f := ld.guarded.raised[b]
+	from := source{block: b}
+	f := ld.guarded.fetches[from]
 	if f == nil {
-		f = &Fetch{block: b, info: b.Info, done: make(chan struct{})}
-		ld.guarded.raised[b], b.Loading = f, true
+		f = ld.newFetchLocked(from, b.Info)
+		f.price, b.Loading = most, true
 		b.Busy++
 		ld.state.ColdLevel.SyncHoldLocked(b)
 		*fresh = append(*fresh, f)
@@ -80,61 +92,66 @@ func (ld *Loader) Await(ctx context.Context, f *Fetch) *residency.View {
 	return v
 }
 
-// ended ends a fetch: its block is in a, or err is why not.
-func (ld *Loader) ended(f *Fetch, a *readBuffer, err error) {
-	if f.block == nil {
-		ld.endRemote(f, a, err)
-	} else {
-		ld.endCold(f, a, err)
-	}
-}
-
-// endCold ends a fetch from the cold tier.
-func (ld *Loader) endCold(f *Fetch, a *readBuffer, err error) {
+// end ends a fetch: its block is in a, or err is why not.
+func (ld *Loader) end(f *Fetch, a *readBuffer, err error) {
 	if err != nil && a != nil {
 		residency.AfterIO(err, a.abort)
 	}
 	ld.state.Mu.Lock()
 	defer ld.state.Mu.Unlock()
-	if err == nil {
-		err = ld.publishColdLocked(f, a)
-	}
-	if err != nil {
-		ld.coldFailedLocked(f.block, err)
-	}
 	f.finished = true
-	delete(ld.guarded.raised, f.block)
-	f.block.Loading = false
-	ld.state.ColdLevel.SyncHoldLocked(f.block)
-	f.block.Busy--
-	ld.state.ForgetLocked(f.block)
+	if err == nil {
+		if err = ld.publishLocked(f, a); err != nil && f.block == nil {
+			ld.state.NoteLocked(ld.state.Last(), err)
+		}
+	}
+	switch {
+	case f.block != nil:
+		ld.endColdLocked(f, err)
+	case f.landed == nil:
+		ld.guarded.prefetchBytes -= f.reserved
+		if ld.guarded.fetches[f.source] == f {
+			delete(ld.guarded.fetches, f.source)
+		}
+	}
 	close(f.done)
 	ld.state.WakeWaitersLocked()
 }
 
-// publishColdLocked makes a block that was read up resident, if it has a
-// place in memory, and the views of those who wait.
-func (ld *Loader) publishColdLocked(f *Fetch, a *readBuffer) error {
-	b, m := f.block, ld.state.Last()
-	if a.slot == nil {
-		l := &landed{readBuffer: a, info: f.info, users: 1}
-		for range f.waiters {
-			f.views = append(f.views, ld.landedViewLocked(l, b))
-		}
-		l.leaveLocked()
+func (ld *Loader) endColdLocked(f *Fetch, err error) {
+	if err != nil {
+		ld.coldFailedLocked(f.block, err)
+	}
+	delete(ld.guarded.fetches, f.source)
+	f.block.Loading = false
+	ld.state.ColdLevel.SyncHoldLocked(f.block)
+	f.block.Busy--
+	ld.state.ForgetLocked(f.block)
+}
+
+// publishLocked hands a block to those who wait for it: from a place of its own in
+// memory, or from private memory, as which a slot serves too if the name has
+// changed meanwhile.
+func (ld *Loader) publishLocked(f *Fetch, a *readBuffer) error {
+	if a.slot == nil || f.block == nil && !ld.staysLocked(f) {
+		ld.landLocked(f, a)
 		return nil
 	}
 	defer a.slot.Abort()
-	fresh := !b.In(m.Index)
-	if fresh {
-		if err := a.slot.Commit(f.info, b.Records()); err != nil {
-			return ld.state.RoomError(m, f.info.Size, err)
-		}
-		ld.state.EnterLocked(b, m)
-		m.Stats.Promoted++
+	var b *residency.Block
+	var fresh bool
+	var err error
+	if f.block != nil {
+		b = f.block
+		fresh, err = ld.enterLocked(b, a.slot, b.Records())
+	} else {
+		b, fresh, err = ld.copyLocked(f, a.slot)
+	}
+	if err != nil || b == nil {
+		return err
 	}
 	for range f.waiters {
-		v, err := ld.state.PinInLocked(b, m, a.tier)
+		v, err := ld.state.PinInLocked(b, ld.state.Last(), a.tier)
 		if err != nil {
 			return err
 		}
@@ -142,6 +159,21 @@ func (ld *Loader) publishColdLocked(f *Fetch, a *readBuffer) error {
 		f.views = append(f.views, v)
 	}
 	return nil
+}
+
+// enterLocked makes b resident in the last memory tier, with the bytes of a slot,
+// and reports whether it was not.
+func (ld *Loader) enterLocked(b *residency.Block, slot tiers.Slot, records []block.Name) (fresh bool, err error) {
+	m := ld.state.Last()
+	if b.In(m.Index) {
+		return false, nil
+	}
+	if err := slot.Commit(b.Info, records); err != nil {
+		return false, ld.state.RoomError(m, b.Info.Size, err)
+	}
+	ld.state.EnterLocked(b, m)
+	m.Stats.Promoted++
+	return true, nil
 }
 
 // coldFailedLocked accounts for a read of the cold tier that failed. A block

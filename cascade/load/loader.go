@@ -10,32 +10,28 @@ import (
 // from the cold tier, from other ranks, and from segments that others left. It is
 // safe for concurrent use.
 type Loader struct {
-	state       *residency.State
-	evict       *eviction.Evictor
-	nameRoom    *eviction.NameBudget
-	others      *others.Exchange
-	readBuffers func(int64) ([]byte, func(), bool)
+	state    *residency.State
+	evict    *eviction.Evictor
+	nameRoom *eviction.NameBudget
+	others   *others.Exchange
 
 	fetching *semaphore    // of what is read from the cold tier
 	reading  chan struct{} // capacity maxReads: who reads from other ranks
 
 	guarded struct { // by State.Mu
 		replicate     replication
-		raised        map[*residency.Block]*Fetch // from the cold tier: under way
-		remote        map[residency.NameID]*Fetch // from other ranks: under way, or landed
-		prefetchBytes int64                       // fetched ahead, or about to be
+		fetches       map[source]*Fetch // under way, or landed
+		prefetchBytes int64             // fetched ahead, or about to be
 	}
 }
 
-// New returns the loader of a rank. readBuffers is Options.ReadBuffers.
-func New(s *residency.State, e *eviction.Evictor, n *eviction.NameBudget, x *others.Exchange,
-	readBuffers func(int64) ([]byte, func(), bool),
-) *Loader {
+// New returns the loader of a rank.
+func New(s *residency.State, e *eviction.Evictor, n *eviction.NameBudget, x *others.Exchange) *Loader {
 	ld := &Loader{
-		state: s, evict: e, nameRoom: n, others: x, readBuffers: readBuffers,
+		state: s, evict: e, nameRoom: n, others: x,
 		fetching: newSemaphore(fetchPlaces), reading: make(chan struct{}, maxReads),
 	}
 	ld.guarded.replicate = newReplication()
-	ld.guarded.raised, ld.guarded.remote = map[*residency.Block]*Fetch{}, map[residency.NameID]*Fetch{}
+	ld.guarded.fetches = map[source]*Fetch{}
 	return ld
 }

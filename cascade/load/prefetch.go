@@ -45,7 +45,7 @@ func (ld *Loader) advanceLocked(a *Prefetch, fresh *[]*Fetch) {
 	for a.next < len(a.IDs) && ld.guarded.prefetchBytes < maxPrefetchBytes && !ld.state.Mu.Closed {
 		i := a.next
 		a.next++
-		if others.FromCatalogue(a.Copies[i]) && ld.others.InvalidLocked(&a.Copies[i][0].Name) || ld.guarded.remote[a.IDs[i]] != nil || ld.state.LookupLocked(a.IDs[i].NS, a.IDs[i].Key) != nil {
+		if others.FromCatalogue(a.Copies[i]) && ld.others.InvalidLocked(&a.Copies[i][0].Name) || ld.guarded.fetches[source{name: a.IDs[i]}] != nil || ld.state.LookupLocked(a.IDs[i].NS, a.IDs[i].Key) != nil {
 			continue
 		}
 		f := ld.startRemoteLocked(a.IDs[i], a.Copies[i], false, fresh)
@@ -78,12 +78,12 @@ func (ld *Loader) continuePrefetchLocked(f *Fetch) {
 // of a name stamped below before: the name has changed here since they were
 // located. Those who wait get it all the same.
 func (ld *Loader) InvalidateFetchLocked(id residency.NameID, before uint64) {
-	if len(ld.guarded.remote) == 0 {
+	if len(ld.guarded.fetches) == 0 {
 		return
 	}
-	if f := ld.guarded.remote[id]; f != nil && f.copies[0].Name.Seq < before {
+	if f := ld.guarded.fetches[source{name: id}]; f != nil && f.copies[0].Name.Seq < before {
 		ld.dropLandedLocked(f)
-		delete(ld.guarded.remote, id)
+		delete(ld.guarded.fetches, source{name: id})
 	}
 }
 
@@ -91,9 +91,9 @@ func (ld *Loader) InvalidateFetchLocked(id residency.NameID, before uint64) {
 func (ld *Loader) InvalidateFetches(ns string, all bool) {
 	ld.state.Mu.Lock()
 	defer ld.state.Mu.Unlock()
-	for id := range ld.guarded.remote {
-		if all || id.NS == ns {
-			ld.InvalidateFetchLocked(id, math.MaxUint64)
+	for from := range ld.guarded.fetches {
+		if from.block == nil && (all || from.name.NS == ns) {
+			ld.InvalidateFetchLocked(from.name, math.MaxUint64)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func (ld *Loader) invalidateLanded(ns string, keys []string, which []int) {
 	defer ld.state.Mu.Unlock()
 	for _, i := range which {
 		id := residency.NameID{NS: ns, Key: keys[i]}
-		if f := ld.guarded.remote[id]; f != nil && f.landed != nil {
+		if f := ld.guarded.fetches[source{name: id}]; f != nil && f.landed != nil {
 			ld.InvalidateFetchLocked(id, math.MaxUint64)
 		}
 	}
@@ -123,11 +123,11 @@ func (ld *Loader) dropLandedLocked(f *Fetch) {
 // SweepLandedLocked gives back what was fetched ahead and not asked for in
 // time.
 func (ld *Loader) SweepLandedLocked(now time.Time, all bool) {
-	for id, f := range ld.guarded.remote {
+	for from, f := range ld.guarded.fetches {
 		if f.landed == nil || !all && now.Before(f.landed.until) {
 			continue
 		}
 		ld.dropLandedLocked(f)
-		delete(ld.guarded.remote, id)
+		delete(ld.guarded.fetches, from)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
-	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
 	"cascadekv/internal/fault"
 	"cascadekv/tiers"
@@ -97,7 +96,7 @@ func (ld *Loader) joinKnown(ns string, keys []string, missing []int, views []*re
 // joinOneLocked serves a name from what was fetched ahead, or counts the caller
 // among those who wait for it; neither when it is not there.
 func (ld *Loader) joinOneLocked(id residency.NameID) (*residency.View, *Fetch) {
-	f := ld.guarded.remote[id]
+	f := ld.guarded.fetches[source{name: id}]
 	switch {
 	case f == nil:
 	case !f.finished:
@@ -133,13 +132,13 @@ func (ld *Loader) touchOwners(ns string, keys []string, missing []int, fetches [
 // holds the mutex, has checked that the store is not closed, and counts itself among
 // the waiters if it awaits the result.
 func (ld *Loader) startRemoteLocked(id residency.NameID, copies []directory.Statement, keep bool, fresh *[]*Fetch) *Fetch {
-	f := &Fetch{name: id, copies: copies, info: copies[0].Info, done: make(chan struct{})}
-	ld.guarded.remote[id] = f
+	f := ld.newFetchLocked(source{name: id}, copies[0].Info)
+	f.copies = copies
 	f.keep = ld.guarded.replicate.keeps(id, copies) || keep
 	if ld.onlyInSegment(copies) {
 		*fresh = append(*fresh, f)
 	} else {
-		ld.state.Workers.Go(func() { ld.runRemote(f) })
+		ld.state.Workers.Go(func() { ld.runElsewhere(f) })
 	}
 	return f
 }
@@ -160,7 +159,7 @@ func (a *readBuffer) abort() {
 	a.free()
 }
 
-func (ld *Loader) runRemote(f *Fetch) {
+func (ld *Loader) runElsewhere(f *Fetch) {
 	defer fault.Guard()()
 	ctx, cancel := ld.state.UntilFetched(context.Background())
 	defer cancel()
@@ -170,28 +169,7 @@ func (ld *Loader) runRemote(f *Fetch) {
 		a, err = ld.readRemote(ctx, f)
 		<-ld.reading
 	}
-	ld.endRemote(f, a, err)
-}
-
-// endRemote ends a fetch from elsewhere.
-func (ld *Loader) endRemote(f *Fetch, a *readBuffer, err error) {
-	if err != nil && a != nil {
-		residency.AfterIO(err, a.abort)
-	}
-	ld.state.Mu.Lock()
-	defer ld.state.Mu.Unlock()
-	f.finished = true
-	if err == nil {
-		ld.publishRemoteLocked(f, a)
-	}
-	if f.landed == nil {
-		ld.guarded.prefetchBytes -= f.reserved
-		if ld.guarded.remote[f.name] == f {
-			delete(ld.guarded.remote, f.name)
-		}
-	}
-	close(f.done)
-	ld.state.WakeWaitersLocked()
+	ld.end(f, a, err)
 }
 
 // readRemote reads a block from the memory of another rank, or from a segment
@@ -201,7 +179,7 @@ func (ld *Loader) readRemote(ctx context.Context, f *Fetch) (*readBuffer, error)
 	copies, info := f.copies, f.info
 	room, stop := ld.untilRoom(ctx)
 	defer stop()
-	a, err := ld.allocate(room, info.Size, f.keep, f.Price)
+	a, err := ld.allocate(room, info.Size, f.keep, f.price)
 	if err != nil {
 		return nil, err
 	}
@@ -243,67 +221,39 @@ func (ld *Loader) untilRoom(ctx context.Context) (context.Context, context.Cance
 func (ld *Loader) allocate(ctx context.Context, size int64, keep bool, most eviction.Price) (*readBuffer, error) {
 	if keep {
 		slot, err := ld.evict.Reserve(ctx, ld.state.Last(), size, most)
-		if err == nil {
-			return &readBuffer{bytes: slot.Bytes(), slot: slot}, nil
-		}
-		if errors.Is(err, residency.ErrClosed) {
+		switch {
+		case errors.Is(err, residency.ErrClosed):
 			return nil, err
+		case err == nil && slot.Bytes() != nil:
+			return &readBuffer{bytes: slot.Bytes(), slot: slot}, nil
+		case err == nil: // files and other ranks are read into the process's memory
+			slot.Abort()
 		}
 	}
-	if size == 0 {
-		return &readBuffer{free: func() {}}, nil
-	}
-	if ld.readBuffers != nil {
-		if bytes, release, ok := ld.readBuffers(size); ok {
-			return &readBuffer{bytes: bytes, free: release}, nil
-		}
-	}
-	m, err := arena.MapAnonymous(size)
+	bytes, free, err := ld.state.Buffer(size)
 	if err != nil {
 		return nil, err
 	}
-	return &readBuffer{bytes: m.Bytes(), free: func() {
-		if err := m.Close(); err != nil {
-			ld.state.Log.Error("private memory", "err", err)
-		}
-	}}, nil
+	return &readBuffer{bytes: bytes, free: free}, nil
 }
 
-// publishRemoteLocked hands a block to those who wait for it: from a place of
-// its own in memory, or from private memory, as which a slot serves too if the
-// name has changed meanwhile.
-func (ld *Loader) publishRemoteLocked(f *Fetch, a *readBuffer) {
-	if a.slot == nil || ld.guarded.remote[f.name] != f || ld.nameRoom.MakeRoomLocked(f.name.NS, f.name.Key) != nil {
-		ld.landLocked(f, a)
-		return
-	}
-	b, fresh := ld.adoptLocked(f, a)
-	if b == nil {
-		return
-	}
-	for range f.waiters {
-		v, err := ld.state.PinInLocked(b, ld.state.Last(), a.tier)
-		if err != nil {
-			ld.state.NoteLocked(ld.state.Last(), err)
-			return
-		}
-		v.SetChecked(fresh)
-		f.views = append(f.views, v)
-	}
+// staysLocked reports whether a block from elsewhere may stay here: its name has
+// not changed since it was located, and there is room for the name.
+func (ld *Loader) staysLocked(f *Fetch) bool {
+	return ld.guarded.fetches[f.source] == f && ld.nameRoom.MakeRoomLocked(f.name.NS, f.name.Key) == nil
 }
 
-// adoptLocked makes an arrival a copy of this rank's own, with the put stamp of
-// what it is a copy of. A name that was put here meanwhile stays what it is. It
-// returns the block that is in memory then, nil for none, and whether it lies
-// there since now.
-func (ld *Loader) adoptLocked(f *Fetch, a *readBuffer) (b *residency.Block, fresh bool) {
-	defer a.slot.Abort()
-	m, st := ld.state.Last(), f.copies[0]
+// copyLocked makes what was read from elsewhere a copy of this rank's own, with the
+// put stamp of what it is a copy of. A name that was put here meanwhile stays what
+// it is. It returns the block that is in memory then, nil for none, and whether it
+// lies there since now.
+func (ld *Loader) copyLocked(f *Fetch, slot tiers.Slot) (b *residency.Block, fresh bool, err error) {
+	st := f.copies[0]
 	if n := ld.state.LookupLocked(f.name.NS, f.name.Key); n != nil {
-		if residency.StateOf(n).In(m.Index) {
+		if residency.StateOf(n).In(ld.state.Last().Index) {
 			b = residency.StateOf(n)
 		}
-		return b, false
+		return b, false, nil
 	}
 	info := st.Info
 	pending := info.ID.IsProvisional()
@@ -311,7 +261,7 @@ func (ld *Loader) adoptLocked(f *Fetch, a *readBuffer) (b *residency.Block, fres
 		info.ID = ld.state.ProvisionalLocked()
 	}
 	if b = ld.state.FoundLocked(info); b == nil {
-		return nil, false
+		return nil, false, nil
 	}
 	catalogued := others.FromCatalogue(f.copies)
 	if catalogued && len(b.Names()) == 0 && !b.Cold {
@@ -320,14 +270,9 @@ func (ld *Loader) adoptLocked(f *Fetch, a *readBuffer) (b *residency.Block, fres
 	if b.Fingerprint == 0 {
 		b.Fingerprint = residency.Fingerprint(f.name.NS, f.name.Key)
 	}
-	if fresh = !b.In(m.Index); fresh {
-		if err := a.slot.Commit(info, nil); err != nil {
-			ld.state.NoteLocked(m, err)
-			ld.state.ForgetLocked(b)
-			return nil, false
-		}
-		ld.state.EnterLocked(b, m)
-		m.Stats.Promoted++
+	if fresh, err = ld.enterLocked(b, slot, nil); err != nil {
+		ld.state.ForgetLocked(b)
+		return nil, false, err
 	}
 	ld.state.Mu.Names.Copy(st.Name, &b.Block, ld.state.Now())
 	ld.state.ApplyLocked()
@@ -337,17 +282,21 @@ func (ld *Loader) adoptLocked(f *Fetch, a *readBuffer) (b *residency.Block, fres
 	if !catalogued {
 		ld.state.Count.Stats.Replicas++
 	}
-	return b, fresh
+	return b, fresh, nil
 }
 
-// landLocked serves a block that is not kept. Fetched ahead, it stays for a
-// while for the get to come.
+// landLocked serves a block that is not kept in memory. Fetched ahead, it stays for
+// a while for the get to come.
 func (ld *Loader) landLocked(f *Fetch, a *readBuffer) {
-	l := &landed{readBuffer: a, info: f.copies[0].Info, users: 1}
+	l := &landed{readBuffer: a, info: f.info, users: 1}
 	for range f.waiters {
-		f.views = append(f.views, ld.landedViewLocked(l, residency.NewBlock(l.info))) // no block of this rank's
+		b := f.block
+		if b == nil {
+			b = residency.NewBlock(l.info) // none of this rank's
+		}
+		f.views = append(f.views, ld.landedViewLocked(l, b))
 	}
-	if f.reserved > 0 && f.waiters == 0 && !ld.state.Mu.Closed && ld.guarded.remote[f.name] == f {
+	if f.reserved > 0 && f.waiters == 0 && !ld.state.Mu.Closed && ld.guarded.fetches[f.source] == f {
 		l.until = ld.state.Now().Add(PrefetchFor)
 		f.landed = l
 		return

@@ -23,7 +23,7 @@ func (ld *Loader) onlyInSegment(copies []directory.Statement) bool {
 // how it is read together with others and what is done then. What does not come
 // from the first place is looked for at all of them, by itself.
 func (ld *Loader) readOfSegment(ctx, room context.Context, f *Fetch) (tiers.Read, error) {
-	a, err := ld.allocate(room, f.info.Size, f.keep, f.Price)
+	a, err := ld.allocate(room, f.info.Size, f.keep, f.price)
 	if err != nil {
 		return tiers.Read{}, err
 	}
@@ -31,19 +31,19 @@ func (ld *Loader) readOfSegment(ctx, room context.Context, f *Fetch) (tiers.Read
 	at := tiers.Segment(*f.copies[0].Segment)
 	return tiers.Read{At: at, Info: f.info, Dst: a.bytes, Over: a.slot != nil, Done: func(err error) {
 		if err == nil || residency.Lingers(err) || ctx.Err() != nil {
-			ld.endRemote(f, a, err)
+			ld.end(f, a, err)
 			return
 		}
 		ld.state.Workers.Go(func() { ld.runSegments(f, a) })
 	}}, nil
 }
 
-// runSegments is runRemote once there is room, for what is in segments only.
+// runSegments is runElsewhere once there is room, for what is in segments only.
 func (ld *Loader) runSegments(f *Fetch, a *readBuffer) {
 	defer fault.Guard()()
 	ctx, cancel := ld.state.UntilFetched(context.Background())
 	defer cancel()
-	ld.endRemote(f, a, ld.readSegments(ctx, f.copies, a.bytes))
+	ld.end(f, a, ld.readSegments(ctx, f.copies, a.bytes))
 }
 
 // readSegments reads a block from the first of its copies in the shared file

@@ -7,7 +7,7 @@ import (
 // WaitingColdLocked returns how many requests wait for a block that is on its way
 // from the cold tier. State.Mu is held.
 func (ld *Loader) WaitingColdLocked(b *residency.Block) int {
-	if f := ld.guarded.raised[b]; f != nil {
+	if f := ld.guarded.fetches[source{block: b}]; f != nil {
 		return f.waiters
 	}
 	return 0
@@ -16,7 +16,7 @@ func (ld *Loader) WaitingColdLocked(b *residency.Block) int {
 // WaitingLocked returns how many requests wait for a name that is on its way from
 // elsewhere, and whether it is here already, ahead of its get. State.Mu is held.
 func (ld *Loader) WaitingLocked(id residency.NameID) (waiters int, here bool) {
-	if f := ld.guarded.remote[id]; f != nil {
+	if f := ld.guarded.fetches[source{name: id}]; f != nil {
 		return f.waiters, f.landed != nil
 	}
 	return 0, false
@@ -25,7 +25,7 @@ func (ld *Loader) WaitingLocked(id residency.NameID) (waiters int, here bool) {
 // PrefetchedLocked returns how many blocks are here ahead of their gets, and the
 // bytes of these and of those on their way. State.Mu is held.
 func (ld *Loader) PrefetchedLocked() (blocks int, bytes int64) {
-	for _, f := range ld.guarded.remote {
+	for _, f := range ld.guarded.fetches {
 		if f.landed != nil {
 			blocks++
 		}

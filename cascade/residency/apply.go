@@ -118,7 +118,7 @@ func (s *State) linkLocked(b *Block, n block.Name) {
 // LinkColdLocked writes a name of b, which is there, into the cold tier.
 func (s *State) LinkColdLocked(b *Block, n block.Name) {
 	s.NoteLinkLocked(s.Cold.Link(b.Info.ID, n))
-	b.LinkSeq = s.Mu.LinkSeq
+	b.LinkSeq = s.Mu.Writes.LinkSeq
 }
 
 // UnlinkLocked withdraws a name, as of its Seq, from every tier that holds b.

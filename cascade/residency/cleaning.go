@@ -14,6 +14,17 @@ type Batch struct {
 	Clean    int
 }
 
+// Writes are what the writer to the cold tier is asked for, and how far it is.
+// Guarded by State.Mu.
+type Writes struct {
+	Batch          Batch     // on its way to the cold tier
+	CleanRequested bool      // somebody waits for the cleaner
+	SyncRequested  bool      // somebody waits for the cold tier to be synced
+	LinkSeq        uint64    // changes of names that the cold tier has been given
+	SyncedSeq      uint64    // of them, those that are durable
+	ColdDown       time.Time // no writes to the cold tier before this
+}
+
 // EnoughClean clean victims before the first dirty one are enough; below fewClean
 // the cleaner looks again.
 const (
@@ -22,18 +33,18 @@ const (
 )
 
 // ColdUpLocked reports whether the cold tier takes writes at the moment.
-func (s *State) ColdUpLocked() bool { return s.Cold != nil && !s.Now().Before(s.Mu.ColdDown) }
+func (s *State) ColdUpLocked() bool { return s.Cold != nil && !s.Now().Before(s.Mu.Writes.ColdDown) }
 
 // WakeCleanerLocked makes the cleaner look; demanded: somebody waits.
 func (s *State) WakeCleanerLocked(demanded bool) {
-	s.Mu.CleanRequested = s.Mu.CleanRequested || demanded
+	s.Mu.Writes.CleanRequested = s.Mu.Writes.CleanRequested || demanded
 	Wake(s.CleanerWake)
 }
 
 // NudgeCleanerLocked wakes the cleaner when the last memory tier is fuller than
 // it should be and few of its next victims are known to be clean.
 func (s *State) NudgeCleanerLocked() {
-	if s.ColdUpLocked() && !s.Mu.Batch.InFlight && s.Mu.Batch.Clean < fewClean && s.Crowded() {
+	if s.ColdUpLocked() && !s.Mu.Writes.Batch.InFlight && s.Mu.Writes.Batch.Clean < fewClean && s.Crowded() {
 		s.WakeCleanerLocked(false)
 	}
 }
@@ -62,14 +73,14 @@ func (s *State) NoteLinkLocked(err error) {
 	if err != nil {
 		return
 	}
-	if s.Mu.LinkSeq == s.Mu.SyncedSeq {
+	if s.Mu.Writes.LinkSeq == s.Mu.Writes.SyncedSeq {
 		s.WakeCleanerLocked(false)
 	}
-	s.Mu.LinkSeq++
+	s.Mu.Writes.LinkSeq++
 }
 
 // RequestSyncLocked makes the cleaner sync now.
 func (s *State) RequestSyncLocked() {
-	s.Mu.SyncRequested = true
+	s.Mu.Writes.SyncRequested = true
 	s.WakeCleanerLocked(false)
 }

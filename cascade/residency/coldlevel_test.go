@@ -120,12 +120,12 @@ func TestLeasesHoldWhatWouldBeLost(t *testing.T) {
 		n := r.Mu.Names.Get("ns", k)
 		r.Mu.Names.Lease(n, k, r.Now().Add(time.Duration(i+1)*time.Minute))
 		r.ApplyLocked()
-		r.HoldLeasesOfLocked(n)
+		r.Leases.HoldOfLocked(n)
 	}
 	held := r.Mu.Names.HeldBytes()
-	r.Mu.ColdDown = r.Now().Add(residency.ColdRetry)
+	r.Mu.Writes.ColdDown = r.Now().Add(residency.ColdRetry)
 	for _, k := range keys {
-		r.HoldLeasesLocked(residency.StateOf(r.Mu.Names.Get("ns", k)))
+		r.Leases.HoldLocked(residency.StateOf(r.Mu.Names.Get("ns", k)))
 	}
 	down := r.Mu.Names.HeldBytes()
 	r.Mu.Unlock()

@@ -1,29 +1,77 @@
 package residency
 
 import (
+	"time"
+
 	"cascadekv/cascade/names"
 )
 
-// LeaseBudget is how many bytes leases may hold in the last memory tier.
-func (s *State) LeaseBudget() int64 {
-	return int64(float64(s.Last().Tier.Usage().Capacity) * s.Limits.Load().LeaseShare)
+// Leases are promises that names stay readable on this rank (names.Lease), and what
+// memory does for them.
+type Leases struct{ state *State }
+
+// leaseStep bounds the leases that end in one go with the mutex held.
+const leaseStep = 256
+
+// budget is how many bytes leases may hold in the last memory tier.
+func (l *Leases) budget() int64 {
+	return int64(float64(l.state.Last().Tier.Usage().Capacity) * l.state.Limits.Load().LeaseShare)
 }
 
-// HoldLeasesOfLocked keeps a leased block in the last memory tier, if that is the
+// HoldOfLocked keeps a leased block in the last memory tier, if that is the
 // only way to keep it. Leases beyond the budget end early, first to end first.
-func (s *State) HoldLeasesOfLocked(n *names.Name) {
-	if n.Leased() && !s.ColdUpLocked() {
-		s.Mu.Names.HoldLeases(n, s.LeaseBudget())
-		s.ApplyLocked()
+func (l *Leases) HoldOfLocked(n *names.Name) {
+	if n.Leased() && !l.state.ColdUpLocked() {
+		l.state.Mu.Names.HoldLeases(n, l.budget())
+		l.state.ApplyLocked()
 	}
 }
 
-// HoldLeasesLocked is holdLeasesOfLocked for all names of a block.
-func (s *State) HoldLeasesLocked(b *Block) {
+// HoldLocked is HoldOfLocked for all names of a block.
+func (l *Leases) HoldLocked(b *Block) {
 	if !b.Leased() {
 		return
 	}
 	for _, n := range b.Names() {
-		s.HoldLeasesOfLocked(n)
+		l.HoldOfLocked(n)
 	}
+}
+
+// Renew promises owner that a visible name stays readable for d, within the budget
+// of leases; false when there is no such name. A longer lease of the same owner
+// replaces a shorter one.
+func (l *Leases) Renew(ns, key, owner string, d time.Duration) bool {
+	l.state.Mu.Lock()
+	defer l.state.Mu.Unlock()
+	n := l.state.LookupLocked(ns, key)
+	if n == nil {
+		return false
+	}
+	if d > 0 {
+		made := l.state.Mu.Names.Lease(n, owner, l.state.Now().Add(d))
+		l.state.ApplyLocked()
+		if made != nil && !l.state.ColdUpLocked() {
+			l.state.Mu.Names.HoldLease(made, l.budget())
+			l.state.ApplyLocked()
+		}
+	}
+	return true
+}
+
+// End gives back every lease of owner.
+func (l *Leases) End(owner string) {
+	for more := true; more; {
+		l.state.Mu.Lock()
+		more = l.state.Mu.Names.EndOwner(owner, leaseStep)
+		l.state.ApplyLocked()
+		l.state.WakeWaitersLocked()
+		l.state.Mu.Unlock()
+	}
+}
+
+// Each calls fn for every lease. fn must not call the store.
+func (l *Leases) Each(fn func(ns, key, owner string, until time.Time)) {
+	l.state.Mu.Lock()
+	defer l.state.Mu.Unlock()
+	l.state.Mu.Names.EachLease(func(n *names.Name, owner string, until time.Time) { fn(n.Namespace(), n.Key(), owner, until) })
 }

@@ -84,7 +84,7 @@ func (s *State) EnterLocked(b *Block, m *Level) {
 	b.At[m.Index] = place{Node: m.insert(s.Age(), s.MetaLocked(b), b), stay: s.Mu.stays}
 	s.Mu.Names.Enter(&b.Block, m.Index)
 	s.ApplyLocked()
-	s.HoldLeasesLocked(b)
+	s.Leases.HoldLocked(b)
 }
 
 // LeaveLocked undoes enterLocked. Holds of whatever kind on b in m end with it.

@@ -1,6 +1,7 @@
 package residency
 
 import (
+	"sync/atomic"
 	"time"
 )
 
@@ -35,16 +36,29 @@ func (q *PendingQueue) Pop() *Block {
 // that waits for one answer before it asks again is busy in between too.
 const QuietFor = 10 * time.Millisecond
 
-// Begin and End bracket a request's stage or view.
-func (s *State) Begin() { s.Active.Add(1) }
-
-// End notes that one ended.
-func (s *State) End() {
-	s.Active.Add(-1)
-	s.lastEnd.Store(time.Now().UnixNano())
+// Activity counts what requests have under way.
+type Activity struct {
+	active atomic.Int64 // stages and views of requests
+	ended  atomic.Int64 // when the last of them ended, Unix nanoseconds
+	kept   atomic.Int64 // views that clients hold for long
 }
 
+// Begin notes that a request's stage or view begins.
+func (a *Activity) Begin() { a.active.Add(1) }
+
+// End notes that one ended.
+func (a *Activity) End() {
+	a.active.Add(-1)
+	a.ended.Store(time.Now().UnixNano())
+}
+
+// Kept returns how many views clients hold for long.
+func (a *Activity) Kept() int64 { return a.kept.Load() }
+
+// Active returns how many stages and views requests have under way.
+func (a *Activity) Active() int64 { return a.active.Load() }
+
 // Quiet reports whether there has been no request for a while.
-func (s *State) Quiet() bool {
-	return s.Active.Load() == 0 && time.Now().UnixNano()-s.lastEnd.Load() > int64(QuietFor)
+func (a *Activity) Quiet() bool {
+	return a.active.Load() == 0 && time.Now().UnixNano()-a.ended.Load() > int64(QuietFor)
 }

@@ -60,19 +60,13 @@ type Options struct {
 // Mu is held for map and list operations only. Counters, the request that is being
 // gathered and the order of the cold tier are guarded by it too.
 type State struct {
-	Mem       []*Level    // fastest first
-	Cold      tiers.Files // nil: none
-	Bits      int         // of block ids
-	Verify    bool        // memory hits are checked
-	Capacity  int64       // of the first memory tier, 0: the tier's own
-	Limits    atomic.Pointer[Limits]
-	NewPolicy func(name string, capacityBytes int64) (policy.Policy, error)
-	Now       func() time.Time
-	Log       *slog.Logger
-	Events    *events.Log
-	Watch     Watcher
-	Workers   sync.WaitGroup // of all parts
-	born      time.Time
+	Options                        // with their defaults; of Limits see below
+	Mem     []*Level               // fastest first
+	Limits  atomic.Pointer[Limits] // as they are now
+	Events  *events.Log
+	Watch   Watcher
+	Workers sync.WaitGroup // of all parts
+	born    time.Time
 
 	Mu struct {
 		LateMutex
@@ -85,21 +79,14 @@ type State struct {
 
 		Changed chan struct{} // closed when a waiter for room should look again
 		Waiting int
-
-		Batch          Batch     // on its way to the cold tier
-		CleanRequested bool      // somebody waits for the cleaner
-		SyncRequested  bool      // somebody waits for the cold tier to be synced
-		LinkSeq        uint64    // changes of names that the cold tier has been given
-		SyncedSeq      uint64    // of them, those that are durable
-		ColdDown       time.Time // no writes to the cold tier before this
+		Writes  Writes
 	}
 	Count     Counters
 	Requests  Requests
 	ColdLevel ColdLevel
+	Leases    Leases
+	Activity  Activity
 
-	Active      atomic.Int64 // requests' stages and views under way: the finalizer waits for quiet
-	lastEnd     atomic.Int64 // when the last of them ended, Unix nanoseconds
-	Kept        atomic.Int64 // views that clients hold for long
 	Pending     PendingQueue
 	CleanerWake chan struct{} // has the cleaner look
 }
@@ -135,14 +122,13 @@ func New(o Options, w Watcher) (*State, error) {
 		return nil, fmt.Errorf("cascade: %d memory tiers, want 1 to %d", len(o.Memory), MaxMemory)
 	}
 	s := &State{
-		Cold: o.Cold, Bits: o.IDBits, Verify: !o.SkipVerify, Capacity: o.Capacity, NewPolicy: o.NewPolicy, Now: o.Now, Log: o.Log,
-		Watch: w, Events: events.New(eventsKept, o.FirstEvent),
+		Options: o, Watch: w, Events: events.New(eventsKept, o.FirstEvent),
 		Pending: PendingQueue{Wake: make(chan struct{}, 1)}, CleanerWake: make(chan struct{}, 1),
 	}
-	s.Count.state, s.Requests.state, s.ColdLevel.state = s, s, s
+	s.Count.state, s.Requests.state, s.ColdLevel.state, s.Leases.state = s, s, s, s
 	s.Mu.Names, s.Mu.Blocks, s.Mu.Changed = names.New(len(o.Memory)-1), map[BlockID]*Block{}, make(chan struct{})
-	if s.Bits != block.Bits256 {
-		s.Bits = block.Bits128
+	if s.IDBits != block.Bits256 {
+		s.IDBits = block.Bits128
 	}
 	if s.Now == nil {
 		s.Now = time.Now

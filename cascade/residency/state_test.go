@@ -242,7 +242,7 @@ func TestNamesAreOnRecord(t *testing.T) {
 	if len(links) != 1 || links[0].Key != "b" || len(unlinks) != 0 {
 		t.Fatalf("links %v, unlinks %v", links, unlinks)
 	}
-	if r.Mu.LinkSeq == r.Mu.SyncedSeq || len(r.CleanerWake) != 1 {
+	if r.Mu.Writes.LinkSeq == r.Mu.Writes.SyncedSeq || len(r.CleanerWake) != 1 {
 		t.Error("nobody is asked to make the name durable")
 	}
 	r.Put(parttest.Name("b"), q)
@@ -250,7 +250,7 @@ func TestNamesAreOnRecord(t *testing.T) {
 	if _, unlinks = files.Linked(); len(unlinks) != 1 || unlinks[0].Seq <= links[0].Seq || unlinks[0].Seq >= n.Seq() {
 		t.Errorf("%v is withdrawn, the name is now as of %d", unlinks, n.Seq())
 	}
-	if n.Key() != "b" || r.Block("b").Info.ID != block.Sum(r.Bits, q) {
+	if n.Key() != "b" || r.Block("b").Info.ID != block.Sum(r.IDBits, q) {
 		t.Errorf("%q stands for %v", n.Key(), r.Block("b").Info)
 	}
 }
@@ -338,20 +338,20 @@ func TestQuiet(t *testing.T) {
 	r := parttest.New(t)
 	r.Put(parttest.Name("a"), parttest.Data(1, 1000))
 	background, kept := r.Pin("a").Background(), r.Pin("a")
-	if r.Quiet() || r.Active.Load() != 1 {
-		t.Errorf("%d requests are under way", r.Active.Load())
+	if r.Activity.Quiet() || r.Activity.Active() != 1 {
+		t.Errorf("%d requests are under way", r.Activity.Active())
 	}
 	kept.Keep()
 	kept.Keep()
-	if r.Active.Load() != 0 || r.Kept.Load() != 1 {
-		t.Errorf("%d requests are under way, %d views are kept", r.Active.Load(), r.Kept.Load())
+	if r.Activity.Active() != 0 || r.Activity.Kept() != 1 {
+		t.Errorf("%d requests are under way, %d views are kept", r.Activity.Active(), r.Activity.Kept())
 	}
 	kept.Release()
 	background.Release()
-	if r.Active.Load() != 0 || r.Kept.Load() != 0 {
-		t.Errorf("%d requests are under way, %d views are kept", r.Active.Load(), r.Kept.Load())
+	if r.Activity.Active() != 0 || r.Activity.Kept() != 0 {
+		t.Errorf("%d requests are under way, %d views are kept", r.Activity.Active(), r.Activity.Kept())
 	}
-	for end := time.Now().Add(30 * time.Second); !r.Quiet(); time.Sleep(residency.QuietFor) {
+	for end := time.Now().Add(30 * time.Second); !r.Activity.Quiet(); time.Sleep(residency.QuietFor) {
 		if time.Now().After(end) {
 			t.Fatal("never quiet")
 		}

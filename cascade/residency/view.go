@@ -12,8 +12,8 @@ import (
 // bytes neither move nor change. It belongs to one goroutine at a time.
 type View struct {
 	state *State
-	pin   tiers.Pin // nil when the bytes are private, but for those of a claim
-	bytes []byte
+	pin   tiers.Pin  // nil when the bytes are private, but for those of a claim
+	bytes []byte     // nil: the process can not address them
 	free  func()     // of private bytes
 	slot  tiers.Slot // the private bytes are in the arena; nil otherwise
 	block *Block
@@ -28,11 +28,12 @@ type View struct {
 	kept    bool // held for long: no request under way any more
 }
 
-// Bytes is the block in place: read-only, dead after Release.
+// Bytes is the block in place, or a copy where the process can not address it:
+// read-only, dead after Release. A view that was not checked may have none.
 func (v *View) Bytes() []byte { return v.bytes }
 
 // Size is the block's length in bytes.
-func (v *View) Size() int64 { return int64(len(v.bytes)) }
+func (v *View) Size() int64 { return v.block.Info.Size }
 
 // ID is the block's id at the time of the get; provisional if it was not
 // completed then.
@@ -83,9 +84,9 @@ func (v *View) Release() {
 	s.unviewLocked(v)
 	s.Mu.Unlock()
 	if v.kept {
-		s.Kept.Add(-1)
+		s.Activity.kept.Add(-1)
 	} else if !v.unasked {
-		s.End()
+		s.Activity.End()
 	}
 }
 
@@ -93,7 +94,7 @@ func (v *View) Release() {
 // finalizer waiting for quiet.
 func (v *View) Background() *View {
 	v.unasked = true
-	v.state.Active.Add(-1)
+	v.state.Activity.active.Add(-1)
 	return v
 }
 
@@ -118,7 +119,7 @@ func (s *State) PinInLocked(b *Block, m *Level, servedBy string) (*View, error) 
 	s.HoldLocked(b, m.Index)
 	b.Busy++
 	s.Count.Stats.Views++
-	s.Begin()
+	s.Activity.Begin()
 	return &View{state: s, pin: p, bytes: p.Bytes(), block: b, level: m, stay: b.At[m.Index].stay, id: b.Info.ID, tier: servedBy}, nil
 }
 
@@ -127,7 +128,7 @@ func (s *State) PinInLocked(b *Block, m *Level, servedBy string) (*View, error) 
 func (s *State) PrivateViewLocked(b *Block, id BlockID, servedBy string, bytes []byte, slot tiers.Slot, free func()) *View {
 	b.Busy++
 	s.Count.Stats.Views++
-	s.Begin()
+	s.Activity.Begin()
 	return &View{state: s, bytes: bytes, free: free, slot: slot, block: b, id: id, tier: servedBy}
 }
 
@@ -143,21 +144,15 @@ func (v *View) In() *Level { return v.level }
 // ServedBy sets what Tier returns.
 func (v *View) ServedBy(tier string) { v.tier = tier }
 
-// Checked reports whether the bytes were compared with the checksum.
-func (v *View) Checked() bool { return v.checked }
-
-// SetChecked records whether they were.
+// SetChecked records whether the bytes were compared with the checksum.
 func (v *View) SetChecked(yes bool) { v.checked = yes }
-
-// StoredCRC is the CRC32C that the tier has on record.
-func (v *View) StoredCRC() uint32 { return v.pin.Info().CRC }
 
 // Verify compares the CRC32C of the bytes, as the caller computed it, with
 // what was stored. A block that fails is withdrawn: it must not be used. The
 // view must still be released. Options.SkipVerify accepts everything.
 func (v *View) Verify(crc uint32) bool {
 	s := v.state
-	if v.level == nil || !s.Verify || crc == v.pin.Info().CRC {
+	if v.level == nil || s.SkipVerify || crc == v.pin.Info().CRC {
 		return true
 	}
 	s.Mu.Lock()
@@ -233,7 +228,7 @@ func (s *State) ClaimedViewLocked(p tiers.Pin, m *Level) *View {
 	}
 	v.block.Busy++
 	s.Count.Stats.Views++
-	s.Kept.Add(1)
+	s.Activity.kept.Add(1)
 	return v
 }
 
@@ -269,8 +264,8 @@ func (v *View) Keep() {
 		return
 	}
 	v.kept = true
-	v.state.Kept.Add(1)
-	v.state.End()
+	v.state.Activity.kept.Add(1)
+	v.state.Activity.End()
 }
 
 // SameBlock reports whether v and w are views of one block in one place.

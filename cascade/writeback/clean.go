@@ -62,7 +62,7 @@ func (w *Writer) CleanInBackground(ctx context.Context) {
 func (w *Writer) leaveAlone(err error) {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
-	w.state.Mu.ColdDown = w.state.Now().Add(residency.ColdRetry)
+	w.state.Mu.Writes.ColdDown = w.state.Now().Add(residency.ColdRetry)
 	w.state.NoteColdLocked(err)
 }
 
@@ -109,19 +109,19 @@ func (w *Writer) cleanSome(ctx context.Context) bool {
 func (w *Writer) dirtyVictims() []*residency.View {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
-	if !w.state.ColdUpLocked() || !w.state.Mu.CleanRequested && !w.state.Crowded() {
+	if !w.state.ColdUpLocked() || !w.state.Mu.Writes.CleanRequested && !w.state.Crowded() {
 		return nil
 	}
-	w.state.Mu.CleanRequested = false
+	w.state.Mu.Writes.CleanRequested = false
 	var views []*residency.View
 	for _, m := range w.state.Mem {
 		picked, clean := w.pickDirtyLocked(m)
 		views = append(views, picked...)
 		if m == w.state.Last() {
-			w.state.Mu.Batch.Clean = clean
+			w.state.Mu.Writes.Batch.Clean = clean
 		}
 	}
-	w.state.Mu.Batch.InFlight = len(views) > 0
+	w.state.Mu.Writes.Batch.InFlight = len(views) > 0
 	return views
 }
 
@@ -219,7 +219,7 @@ func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (writte
 	for _, v := range views {
 		w.FinalizeID(v)
 	}
-	items, owners := w.coldItems(views)
+	items, owners := w.coldItems(ctx, views)
 	if len(items) > 0 {
 		err = w.state.Cold.Put(ctx, items...)
 		w.noteReadOnly()
@@ -227,7 +227,7 @@ func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (writte
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
 	defer w.state.WakeWaitersLocked()
-	w.state.Mu.Batch.InFlight = false
+	w.state.Mu.Writes.Batch.InFlight = false
 	for _, v := range views {
 		v.Block().Writing = false
 	}
@@ -236,7 +236,7 @@ func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (writte
 		// Somebody's record of these bytes is there already: take them one by one.
 		return w.writeEachLocked(ctx, items, owners), nil
 	case err != nil:
-		w.state.Mu.ColdDown = w.state.Now().Add(residency.ColdRetry)
+		w.state.Mu.Writes.ColdDown = w.state.Now().Add(residency.ColdRetry)
 		w.state.NoteColdLocked(err)
 		return 0, err
 	}
@@ -250,20 +250,20 @@ func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (writte
 }
 
 // coldItems describes the blocks that are still worth writing.
-func (w *Writer) coldItems(views []*residency.View) (items []tiers.Item, owners []*residency.Block) {
+func (w *Writer) coldItems(ctx context.Context, views []*residency.View) (items []tiers.Item, owners []*residency.Block) {
 	w.sortByPut(views)
-	ok := make([]bool, len(views))
+	bad := make([]error, len(views))
 	for i, v := range views {
-		ok[i] = block.CRC(v.Bytes()) == v.StoredCRC()
+		bad[i] = v.Sound(ctx)
 	}
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
 	for i, v := range views {
 		b := v.Block()
-		if !ok[i] {
+		if errors.Is(bad[i], tiers.ErrCorrupt) {
 			v.WithdrawLocked()
 		}
-		if !ok[i] || b.Cold || len(b.Names()) == 0 || b.Info.ID.IsProvisional() {
+		if bad[i] != nil || b.Cold || len(b.Names()) == 0 || b.Info.ID.IsProvisional() {
 			b.Writing = false
 			continue
 		}

@@ -14,13 +14,13 @@ const syncEvery = time.Second
 func (w *Writer) syncWanted() bool {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
-	return w.state.Mu.SyncRequested && w.state.Mu.LinkSeq > w.state.Mu.SyncedSeq
+	return w.state.Mu.Writes.SyncRequested && w.state.Mu.Writes.LinkSeq > w.state.Mu.Writes.SyncedSeq
 }
 
 func (w *Writer) namesWait() bool {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
-	return w.state.Mu.LinkSeq > w.state.Mu.SyncedSeq
+	return w.state.Mu.Writes.LinkSeq > w.state.Mu.Writes.SyncedSeq
 }
 
 // syncOrLater syncs the cold tier and returns when to try again, nil for no
@@ -43,8 +43,8 @@ func (w *Writer) syncOrLater(ctx context.Context) <-chan time.Time {
 // the cleaning token.
 func (w *Writer) SyncCold(ctx context.Context) error {
 	w.state.Mu.Lock()
-	upTo, waited := w.state.Mu.LinkSeq, w.state.Mu.LinkSeq > w.state.Mu.SyncedSeq
-	w.state.Mu.SyncRequested = false
+	upTo, waited := w.state.Mu.Writes.LinkSeq, w.state.Mu.Writes.LinkSeq > w.state.Mu.Writes.SyncedSeq
+	w.state.Mu.Writes.SyncRequested = false
 	w.state.Mu.Unlock()
 	if !waited {
 		return nil
@@ -58,7 +58,7 @@ func (w *Writer) SyncCold(ctx context.Context) error {
 	}
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
-	w.state.Mu.SyncedSeq = upTo
+	w.state.Mu.Writes.SyncedSeq = upTo
 	w.state.WakeWaitersLocked()
 	return nil
 }

@@ -61,9 +61,9 @@ func (w *Writer) nextPending() *residency.Block {
 // store that is never quiet must still be able to evict b, and the chain that
 // leads to it.
 func (w *Writer) finalizeWhenQuiet(ctx context.Context, b *residency.Block) bool {
-	h := block.NewHasher(w.state.Bits)
+	h := block.NewHasher(w.state.IDBits)
 	for done := int64(0); done < b.Info.Size; {
-		for pause := residency.QuietFor; !w.state.Quiet(); pause = min(2*pause, quietMost) {
+		for pause := residency.QuietFor; !w.state.Activity.Quiet(); pause = min(2*pause, quietMost) {
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -91,11 +91,13 @@ func (w *Writer) hashWhileQuiet(h *block.Hasher, b *residency.Block, from int64)
 		return 0, false
 	}
 	defer v.Release()
-	for p := v.Bytes()[from:]; len(p) > 0 && w.state.Quiet(); {
-		step := min(len(p), hashStep)
-		h.Write(p[:step])
-		p = p[step:]
-		n += int64(step)
+	for left := v.Size() - from; left > 0 && w.state.Activity.Quiet(); {
+		step := min(left, hashStep)
+		if v.Hash(h, from+n, from+n+step) != nil {
+			return 0, false // the id is computed when the block leaves
+		}
+		left -= step
+		n += step
 	}
 	return n, true
 }
@@ -118,8 +120,8 @@ func (w *Writer) FinalizeID(v *residency.View) {
 	w.state.Mu.Lock()
 	pending := v.Block().Info.ID.IsProvisional()
 	w.state.Mu.Unlock()
-	if pending {
-		w.finalized(v.Block(), block.Sum(w.state.Bits, v.Bytes()))
+	if h := block.NewHasher(w.state.IDBits); pending && v.Hash(h, 0, v.Size()) == nil {
+		w.finalized(v.Block(), h.ID())
 	}
 }
 
@@ -168,7 +170,7 @@ func (w *Writer) mergeLocked(b, first *residency.Block) {
 		w.state.Count.DuplicateLocked(n, first.IsAlias(n, n.Space().Name()))
 		w.state.Mu.Names.Move(n, &first.Block, w.state.Now())
 		w.state.ApplyLocked()
-		w.state.HoldLeasesOfLocked(n)
+		w.state.Leases.HoldOfLocked(n)
 	}
 	first.Busy--
 	w.state.ForgetLocked(b)

@@ -30,17 +30,17 @@ func (h *Client) Save(st *handover.State, x *handover.Conn) {
 	}
 }
 
-// Claims is what Restore needs of a store: *cascade.Store.
+// Claims is what Restore needs of a store: *cascade.Claims.
 type Claims interface {
-	ClaimedView(claim int, tier string) *cascade.View
-	ClaimedStage(claim int) *cascade.Stage
+	View(claim int, tier string) *cascade.View
+	Stage(claim int) *cascade.Stage
 }
 
 // Restore takes over the views, stages and pins that another program saved, but for
 // pins without a claim; false when one of them could not be kept.
-func (h *Client) Restore(store Claims, x *handover.Conn) bool {
+func (h *Client) Restore(claims Claims, x *handover.Conn) bool {
 	view := func(n uint32, tier string) *cascade.View {
-		v := store.ClaimedView(int(n), tier)
+		v := claims.View(int(n), tier)
 		if v != nil {
 			h.Budget.used.Add(Size(v.Size()))
 		}
@@ -66,7 +66,7 @@ func (h *Client) Restore(store Claims, x *handover.Conn) bool {
 		}
 	}
 	for _, sg := range x.Stages {
-		if held := store.ClaimedStage(int(sg.Claim)); held != nil {
+		if held := claims.Stage(int(sg.Claim)); held != nil {
 			h.Budget.used.Add(Size(int64(len(held.Bytes()))))
 			h.putStage(sg.Number, held)
 		} else {

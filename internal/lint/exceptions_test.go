@@ -14,16 +14,13 @@ var exceptions = map[string][]string{
 		"tiers",
 	},
 	"type size": {
-		"cascade",
 		"lustre/campaign",
-		"tiers/memory",
 	},
 	glossaries: {
 		"cascade",
 		"internal/server",
 		"lustre/campaign",
 		"lustre/catalogue",
-		"tiers",
 	},
 	references: {
 		"cascade",

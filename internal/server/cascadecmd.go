@@ -53,7 +53,7 @@ func cmdCascadeGet(c *conn, words [][]byte) {
 		c.wr.Error(args.Syntax)
 		return
 	}
-	if v := c.view(ns, key, c.srv.opt.Store.Get); v != nil {
+	if v := c.view(ns, key); v != nil {
 		c.reply(v)
 		return
 	}

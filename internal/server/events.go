@@ -15,11 +15,11 @@ func cmdCascadeEvents(c *conn, words [][]byte) {
 		c.wr.Error(bad)
 		return
 	}
-	next, lost, events := c.srv.opt.Store.Events(q.Since, q.Most)
+	next, lost, events := c.srv.opt.Store.Events().Since(q.Since, q.Most)
 	if len(events) == 0 && lost == 0 && q.Wait > 0 {
 		end, halted := time.Now().Add(q.Wait), c.srv.poller.QuiesceBegins()
 		if c.awaitEvent(next, q.Wait, halted) {
-			next, lost, events = c.srv.opt.Store.Events(next, q.Most)
+			next, lost, events = c.srv.opt.Store.Events().Since(next, q.Most)
 		} else if left := time.Until(end); isClosed(halted) && left > 0 && !c.quit {
 			c.putBack("CASCADE.EVENTS", strconv.FormatUint(next, 10), "MAX", strconv.Itoa(q.Most), "WAIT", millis(left))
 			return
@@ -57,5 +57,5 @@ func (c *conn) awaitEvent(next uint64, patience time.Duration, halted <-chan str
 		case <-ctx.Done():
 		}
 	}()
-	return c.srv.opt.Store.AwaitEvent(ctx, next)
+	return c.srv.opt.Store.Events().Wait(ctx, next)
 }

@@ -60,7 +60,7 @@ func FuzzHeldCommands(f *testing.F) {
 		c := &conn{srv: s, client: client{own: true}, login: login{authed: true}, held: holdings.Client{Budget: s.budget}, owner: "fuzz"}
 		defer func() {
 			c.held.DropAll()
-			store.Unlease(c.owner)
+			store.Leases().End(c.owner)
 			if n, _, _, _ := s.budget.Used(); n != 0 {
 				t.Errorf("%d bytes stay held", n)
 			}

@@ -53,7 +53,7 @@ func (s *Server) allListeners() []*netio.Listener {
 func (s *Server) state(asked uint64) (*handover.State, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := &handover.State{PID: uint32(os.Getpid()), From: s.opt.Version, Asked: asked, LastConn: s.nextID, NextEvent: s.opt.Store.NextEvent()}
+	st := &handover.State{PID: uint32(os.Getpid()), From: s.opt.Version, Asked: asked, LastConn: s.nextID, NextEvent: s.opt.Store.Events().Next()}
 	for _, g := range s.allListeners() {
 		fd, err := g.Descriptor()
 		if err != nil {
@@ -74,7 +74,7 @@ func (s *Server) state(asked uint64) (*handover.State, error) {
 	for _, h := range s.opt.Store.SharedIndex().EndHolds() { // what keeps them is dropped when the holds themselves are taken over
 		st.Claims = append(st.Claims, handover.Claim{Offset: h.Offset, Size: h.Size, CRC: h.CRC})
 	}
-	s.opt.Store.EachLease(func(ns, key, owner string, until time.Time) {
+	s.opt.Store.Leases().Each(func(ns, key, owner string, until time.Time) {
 		if id, ok := connOwner(owner); ok {
 			st.Leases = append(st.Leases, handover.Lease{Conn: id, Namespace: ns, Key: key, Until: until.UnixNano()})
 		}

@@ -24,7 +24,7 @@ func cmdCascadePin(c *conn, words [][]byte) {
 // pin pins some keys, as one request of the store, and returns how many are,
 // and the size of the largest.
 func (c *conn) pin(ctx context.Context, ns string, keys []string) (pinned, largest int64) {
-	views, err := c.srv.opt.Store.GetResident(ctx, ns, keys)
+	views, err := c.srv.opt.Store.GetBatch(ctx, ns, keys, cascade.Resident)
 	if err != nil {
 		views = make([]*cascade.View, len(keys)) // misses
 	}

@@ -369,7 +369,7 @@ func (s *Server) leave(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
-	s.opt.Store.Unlease(c.owner)
+	s.opt.Store.Leases().End(c.owner)
 }
 
 func (s *Server) connections() int {

@@ -193,7 +193,7 @@ func TestPipelineMixesLargeAndSmall(t *testing.T) {
 // flip changes one byte of a stored value behind the store's back.
 func (r *rig) flip(key string) {
 	r.t.Helper()
-	v, err := r.store.GetUnverified(context.Background(), "redis/0", key)
+	v, err := r.store.Get(context.Background(), "redis/0", key, cascade.Unverified)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func cmdCascadeStage(c *conn, words [][]byte) {
 			c.wr.Null()
 			continue
 		}
-		st, err := c.srv.opt.Store.StageShared(ctx, size)
+		st, err := c.srv.opt.Store.Stage(ctx, size, cascade.InArena)
 		if err != nil {
 			c.held.Budget.GiveBack(size)
 			c.wr.Null()

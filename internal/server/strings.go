@@ -61,7 +61,7 @@ func (c *conn) notStored(err error) {
 func cmdGet(c *conn, args [][]byte) { c.get(c.ns, string(args[1])) }
 
 func (c *conn) get(ns, key string) {
-	v := c.view(ns, key, c.srv.opt.Store.GetUnverified)
+	v := c.view(ns, key, cascade.Unverified)
 	// A client that parses replies learns of a bad block by the end of
 	// the connection, so the checksum of a large one is computed on its way
 	// out. Everybody else gets bytes that were checked before.
@@ -72,7 +72,7 @@ func (c *conn) get(ns, key string) {
 	}
 	if v != nil && !v.Verify(block.CRC(v.Bytes())) {
 		v.Release()
-		v = c.view(ns, key, c.srv.opt.Store.Get) // from below, if it is there
+		v = c.view(ns, key) // from below, if it is there
 	}
 	if v == nil {
 		c.miss()
@@ -87,10 +87,10 @@ func (c *conn) get(ns, key string) {
 }
 
 // view gets a block and leases its name, or returns nil.
-func (c *conn) view(ns, key string, get func(context.Context, string, string) (*cascade.View, error)) *cascade.View {
+func (c *conn) view(ns, key string, how ...cascade.GetOption) *cascade.View {
 	ctx, cancel := c.context()
 	defer cancel()
-	v, err := get(ctx, ns, key)
+	v, err := c.srv.opt.Store.Get(ctx, ns, key, how...)
 	if err != nil {
 		return nil
 	}
@@ -109,9 +109,9 @@ func (c *conn) reply(v *cascade.View) {
 func (c *conn) renew(ns, key string) {
 	d := c.srv.limits.Load().Lease
 	if bytes, ok := pairOf(key); ok {
-		c.srv.opt.Store.Renew(ns, bytes, c.owner, d)
+		c.srv.opt.Store.Leases().Renew(ns, bytes, c.owner, d)
 	}
-	c.srv.opt.Store.Renew(ns, key, c.owner, d)
+	c.srv.opt.Store.Leases().Renew(ns, key, c.owner, d)
 }
 
 // lease promises a key that a client asked for; the bytes of a pair with it.

@@ -64,10 +64,10 @@ func (s *Server) resume() {
 		c.keepPins(x)
 		there = append(there, c)
 	}
-	s.opt.Store.DropClaims()
+	s.opt.Store.Claims().Drop()
 	now := time.Now()
 	for _, l := range st.Leases {
-		s.opt.Store.Renew(l.Namespace, l.Key, ownerOf(l.Conn), time.Unix(0, l.Until).Sub(now))
+		s.opt.Store.Leases().Renew(l.Namespace, l.Key, ownerOf(l.Conn), time.Unix(0, l.Until).Sub(now))
 	}
 	paused := now.Sub(time.Unix(0, st.Began))
 	s.log.Info("taken over", "from", st.From, "connections", len(there), "clients_waited", paused.Round(time.Millisecond).String())
@@ -119,7 +119,7 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 		w.KeepDescriptor(int(fd))
 	}
 	failed := errors.Join(c.keepRegions(x), c.keepHolds(x))
-	if !c.held.Restore(s.opt.Store, x) {
+	if !c.held.Restore(s.opt.Store.Claims(), x) {
 		failed = errors.Join(failed, errNotKept)
 	}
 	if failed != nil {

@@ -35,8 +35,8 @@ const (
 // Store is what transfers need of a store: *cascade.Store.
 type Store interface {
 	PutBatchFunc(ctx context.Context, items []cascade.FuncItem, spread cascade.ParallelFor) []error
-	GetBatchUnverified(ctx context.Context, ns string, keys []string) ([]*cascade.View, error)
-	GetUnverified(ctx context.Context, ns, key string) (*cascade.View, error)
+	GetBatch(ctx context.Context, ns string, keys []string, how ...cascade.GetOption) ([]*cascade.View, error)
+	Get(ctx context.Context, ns, key string, how ...cascade.GetOption) (*cascade.View, error)
 	Arena() (cascade.Arena, bool)
 	MemoryCapacity() int64
 }

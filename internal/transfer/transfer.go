@@ -244,7 +244,7 @@ func (t *Transfer) copyIn(ctx context.Context, i int, st *cascade.Stage) error {
 
 // loadKeys loads keys from ≤ i < to, as storeKeys stores them.
 func (t *Transfer) loadKeys(ctx, within context.Context, from, to int) {
-	views, err := t.pool.store.GetBatchUnverified(within, t.ns, t.keys[from:to])
+	views, err := t.pool.store.GetBatch(within, t.ns, t.keys[from:to], cascade.Unverified)
 	if err != nil {
 		return // the store is closed: misses
 	}
@@ -267,7 +267,7 @@ func (t *Transfer) loadKeys(ctx, within context.Context, from, to int) {
 func (t *Transfer) load(ctx, within context.Context, i int, v *cascade.View) byte {
 	status, good := t.copyOut(ctx, i, v)
 	if !good {
-		below, err := t.pool.store.GetUnverified(within, t.ns, t.keys[i])
+		below, err := t.pool.store.Get(within, t.ns, t.keys[i], cascade.Unverified)
 		if err != nil {
 			return NotMoved
 		}

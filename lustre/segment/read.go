@@ -16,6 +16,7 @@ import (
 
 // Ref is the tiers.Pin of a Store.
 type Ref struct {
+	tiers.InFile
 	s        *Store
 	loc      *location
 	released atomic.Bool
@@ -34,15 +35,6 @@ func (s *Store) Pin(id block.ID) (tiers.Pin, error) {
 	s.pins++
 	return &Ref{s: s, loc: loc}, nil
 }
-
-// Bytes implements tiers.Pin: a file has no memory of its own.
-func (r *Ref) Bytes() []byte { return nil }
-
-// Offset implements tiers.Pin.
-func (r *Ref) Offset() int64 { return -1 }
-
-// ZeroCopy implements tiers.Pin.
-func (r *Ref) ZeroCopy() bool { return false }
 
 // Info returns the block's facts.
 func (r *Ref) Info() block.Info { return r.loc.info }

@@ -125,7 +125,7 @@ func (r *Rank) Put(n block.Name, data []byte) *residency.Block {
 // PutIn is Put into a memory tier.
 func (r *Rank) PutIn(m *residency.Level, n block.Name, data []byte) *residency.Block {
 	r.t.Helper()
-	return r.put(m, n, data, block.Sum(r.Bits, data))
+	return r.put(m, n, data, block.Sum(r.IDBits, data))
 }
 
 // PutPending is Put of a block whose id is not computed yet.
@@ -173,7 +173,7 @@ func (r *Rank) PutCold(n block.Name, data []byte) *residency.Block {
 	r.Mu.Lock()
 	n.Seq = r.TickLocked()
 	r.Mu.Unlock()
-	info := block.Info{ID: block.Sum(r.Bits, data), Size: int64(len(data)), CRC: block.CRC(data)}
+	info := block.Info{ID: block.Sum(r.IDBits, data), Size: int64(len(data)), CRC: block.CRC(data)}
 	must(r.t, n.Key, r.Cold.Put(context.Background(), tiers.Item{Info: info, Names: []block.Name{n}, Data: data}))
 	r.Mu.Lock()
 	defer r.Mu.Unlock()

@@ -117,7 +117,7 @@ func TestClaims(t *testing.T) {
 func (t *Tier) stopForTest(tb testing.TB) {
 	tb.Helper()
 	t.mu.Lock()
-	t.closed = true
+	t.mu.closed = true
 	t.mu.Unlock()
 	if err := t.arena.Close(); err != nil {
 		tb.Fatal(err)

@@ -1,0 +1,187 @@
+package cascade
+
+import (
+	"time"
+
+	"cascadekv/cascade/others"
+	"cascadekv/cascade/residency"
+	"cascadekv/cascade/tombstones"
+)
+
+// here is what requests do with the names of this rank alone.
+type here struct {
+	state  *residency.State
+	others *others.Exchange
+}
+
+func (h here) stat(ns, key string) (NameInfo, bool) {
+	h.state.Mu.Lock()
+	defer h.state.Mu.Unlock()
+	n := h.state.LookupLocked(ns, key)
+	if n == nil {
+		return NameInfo{}, false
+	}
+	b := residency.StateOf(n)
+	info := NameInfo{
+		ID: b.Info.ID, Size: b.Info.Size, Parent: n.ParentKey(), Depth: n.Depth(),
+		Refs: len(b.Names()), Prefix: n.Prefix(), Expires: n.Expires(), Dirty: b.Dirty(),
+	}
+	for _, m := range h.state.Mem {
+		if b.In(m.Index) {
+			info.Tiers = append(info.Tiers, m.Stats.Name)
+		}
+	}
+	if b.Cold {
+		info.Tiers = append(info.Tiers, h.state.Count.Cold.Name)
+	}
+	return info, true
+}
+
+// delete withdraws a name from this rank and returns a stamp that no
+// earlier put has passed.
+func (h here) delete(ns, key string) (visible bool, stamp uint64) {
+	h.state.Mu.Lock()
+	defer h.state.Mu.Unlock()
+	if n := h.state.LookupLocked(ns, key); n != nil {
+		h.state.UnbindLocked(n)
+		h.state.WakeWaitersLocked()
+		visible = true
+	}
+	stamp = h.state.TickLocked()
+	h.others.InvalidateLocked(residency.NameID{NS: ns, Key: key}, stamp)
+	return visible, stamp
+}
+
+func (h here) expire(ns, key string, at time.Time) bool {
+	h.state.Mu.Lock()
+	defer h.state.Mu.Unlock()
+	n := h.state.LookupLocked(ns, key)
+	if n == nil {
+		return false
+	}
+	h.state.Mu.Names.Expire(n, at, h.state.Now())
+	h.state.ApplyLocked()
+	return true
+}
+
+// clear is Clear on this rank; what the catalogue has is withdrawn later.
+func (h here) clear(ns string, all bool) (total int, left *tombstones.Clearing) {
+	spaces := []string{ns}
+	if all {
+		spaces = h.state.Namespaces()
+	}
+	for _, space := range spaces {
+		for n := sweepStep; n == sweepStep; total += n {
+			n = h.clearSome(space)
+		}
+	}
+	h.state.Mu.Lock()
+	defer h.state.Mu.Unlock()
+	return total, h.others.InvalidateAllLocked(ns, all)
+}
+
+func (h here) clearSome(ns string) (n int) {
+	h.state.Mu.Lock()
+	defer h.state.Mu.Unlock()
+	sp := h.state.Mu.Names.Space(ns)
+	for sp != nil && n < sweepStep && len(sp.List()) > 0 {
+		h.state.UnbindLocked(sp.List()[len(sp.List())-1])
+		n++
+	}
+	h.state.WakeWaitersLocked()
+	return n
+}
+
+// scan adds to keys those of at most count names that are visible.
+func (h here) scan(ns string, cursor uint64, count int, keys []string) ([]string, uint64) {
+	h.state.Mu.Lock()
+	defer h.state.Mu.Unlock()
+	sp := h.state.Mu.Names.Space(ns)
+	if sp == nil {
+		return keys, 0
+	}
+	// The list is walked from its end down: a removal moves the last name to a
+	// place below it, which is still to come, so no name is passed over.
+	next := uint64(len(sp.List()))
+	if cursor > 0 {
+		next = min(next, cursor)
+	}
+	for ; next > 0 && count > 0; count-- {
+		next--
+		if n := sp.List()[next]; n.Visible(h.state.Now) {
+			keys = append(keys, n.Key())
+		}
+	}
+	return keys, next
+}
+
+// lookMany marks which keys are visible on this rank and returns how many are
+// not.
+func (h here) lookMany(ns string, keys [][]byte, found []bool) (missing int) {
+	h.state.Mu.Lock()
+	defer h.state.Mu.Unlock()
+	sp := h.state.Mu.Names.Space(ns)
+	if sp == nil {
+		return len(keys)
+	}
+	for i, key := range keys {
+		n := sp.GetBytes(key)
+		if found[i] = n != nil && n.Visible(h.state.Now); !found[i] {
+			missing++
+		}
+	}
+	return missing
+}
+
+// probe looks up the keys on this rank, to the first that is missing if it
+// can be nowhere else.
+func (h here) probe(ns string, keys []string) []presence {
+	here := make([]presence, len(keys))
+	for at := 0; at < len(keys); at += residency.LookStep {
+		end := min(at+residency.LookStep, len(keys))
+		if !h.probeMany(ns, keys[at:end], here[at:end]) && !h.others.AsksElsewhere() {
+			break
+		}
+	}
+	return here
+}
+
+// probeMany looks up some keys on this rank, likewise, and is false when one is
+// missing.
+func (h here) probeMany(ns string, keys []string, here []presence) (all bool) {
+	h.state.Mu.Lock()
+	defer h.state.Mu.Unlock()
+	sp := h.state.Mu.Names.Space(ns)
+	if sp == nil {
+		return false
+	}
+	all = true
+	for i, key := range keys {
+		if n := sp.Get(key); n != nil && n.Visible(h.state.Now) {
+			here[i] = presence{h.state.FastestLocked(residency.StateOf(n)), residency.StateOf(n).Info.Size}
+		} else if all = false; !h.others.AsksElsewhere() {
+			break
+		}
+	}
+	return all
+}
+
+// sweepEnded ends some leases and names that are due, and reports whether there are
+// more.
+func (h here) sweepEnded(now time.Time) (more bool) {
+	h.state.Mu.Lock()
+	defer h.state.Mu.Unlock()
+	defer h.state.WakeWaitersLocked()
+	for range sweepStep {
+		if h.state.Mu.Names.EndLease(now) {
+			h.state.ApplyLocked()
+			continue
+		}
+		n := h.state.Mu.Names.NextExpired(now)
+		if n == nil {
+			return false
+		}
+		h.state.UnbindLocked(n)
+	}
+	return true
+}
