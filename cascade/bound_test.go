@@ -2,14 +2,11 @@ package cascade
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
-	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
-	"cascadekv/cascade/residency"
 	"cascadekv/internal/testing/parttest"
 )
 
@@ -123,32 +120,5 @@ func TestRecoveryKeepsTheBound(t *testing.T) {
 		t.Errorf("%d of %d bytes", st.NameBytes, st.NameLimit)
 	}
 	parttest.NoHoles(t, r.state)
-	checkInvariants(t, r.Store)
-}
-
-// Where every block is in use a new name is refused, and a name that is there can
-// still be replaced.
-func TestNamesInUseAreNotForgotten(t *testing.T) {
-	r := newRig(t, 16<<20, false, bounded(50))
-	var views []*residency.View
-	var failed error
-	for i := 0; failed == nil && i < 100; i++ {
-		key := fmt.Sprint(i)
-		if _, failed = r.Put(t.Context(), ns(key), data(uint64(i), 64), nil); failed == nil {
-			v, err := r.Get(t.Context(), "ns", key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			views = append(views, v)
-		}
-	}
-	if !errors.Is(failed, residency.ErrNoRoom) || !errors.Is(failed, eviction.ErrNames) || len(views) < 50 {
-		t.Errorf("after %d names: %v", len(views), failed)
-	}
-	r.put(ns("0"), data(1000, 64))
-	for _, v := range views {
-		v.Release()
-	}
-	r.put(ns("again"), data(2000, 64))
 	checkInvariants(t, r.Store)
 }

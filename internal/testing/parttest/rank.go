@@ -315,11 +315,15 @@ func NoHoles(t testing.TB, s *residency.State) {
 	t.Helper()
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
+	var orphans []string
 	for _, ns := range s.Mu.Names.Spaces() {
 		for _, n := range s.Mu.Names.Space(ns).List() {
 			if n.ParentKey() != "" && (n.Parent() == nil || residency.StateOf(n.Parent()) == nil) {
-				t.Errorf("%q is there without its parent %q", n.Key(), n.ParentKey())
+				orphans = append(orphans, n.Key())
 			}
 		}
+	}
+	if len(orphans) > 0 {
+		t.Errorf("%d names are there without their parents: %q", len(orphans), orphans[:min(len(orphans), 10)])
 	}
 }
