@@ -24,6 +24,7 @@ type Files struct {
 	unlinks []block.Name     // of Unlink
 	syncs   int              // that succeeded
 	missing []block.ID       // what Missing returns next
+	known   *Catalogue       // nil: none
 	before  func([]block.ID) // called by Put with the mutex unlocked
 }
 
@@ -36,6 +37,20 @@ func NewFiles(t testing.TB) *Files {
 	}
 	t.Cleanup(func() { _ = m.Close() })
 	return &Files{Plain: tiers.Plain{Tier: m}}
+}
+
+// Shared has the tier have a catalogue, which it returns.
+func (f *Files) Shared() *Catalogue {
+	f.known = &Catalogue{}
+	return f.known
+}
+
+// Catalogue returns that of Shared, nil for none.
+func (f *Files) Catalogue() tiers.Catalogue {
+	if f.known == nil {
+		return nil
+	}
+	return f.known
 }
 
 // Use is a change of options: the tier is the cold one.

@@ -327,3 +327,16 @@ func NoHoles(t testing.TB, s *residency.State) {
 		t.Errorf("%d names are there without their parents: %q", len(orphans), orphans[:min(len(orphans), 10)])
 	}
 }
+
+// Eventually waits for a background worker; its patience is a safety net, not a
+// measurement.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for range 10_000 {
+		if ok() {
+			return
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	t.Fatalf("not seen: %s", what)
+}
