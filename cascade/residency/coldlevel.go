@@ -38,21 +38,22 @@ func (m *Level) enterLocked(b *Block, old bool) {
 // one; old: an earlier run left it.
 func (m *Level) RankLocked(b *Block, old bool) {
 	m.state.Mu.AssertHeld()
-	if r := m; r.Policy != nil && !b.Below.Ranked {
-		meta := m.state.MetaLocked(b)
-		meta.Old = old
-		b.Below = coldState{Ranked: true, Old: old, Node: r.insert(m.state.Age(), meta, b), Bytes: m.StoredSize(b)}
-		r.Bytes += b.Below.Bytes
-		if old {
-			r.Old += b.Below.Bytes
-		}
+	if m.Policy == nil || b.Below.Ranked {
+		return
+	}
+	meta := m.state.MetaLocked(b)
+	meta.Old = old
+	b.Below = coldState{Ranked: true, Old: old, Node: m.insert(m.state.Age(), meta, b), Bytes: m.StoredSize(b)}
+	m.Bytes += b.Below.Bytes
+	if old {
+		m.Old += b.Below.Bytes
 	}
 }
 
 // UsedLocked records that b is used, if an earlier run left it.
 func (m *Level) UsedLocked(b *Block) {
-	m.state.Mu.AssertHeld()
-	if b.Below.Old {
+	if b.Below.Old { // else there may be no such level
+		m.state.Mu.AssertHeld()
 		b.Below.Old = false
 		m.Old -= b.Below.Bytes
 	}
@@ -82,10 +83,10 @@ func (m *Level) StoredSize(b *Block) int64 {
 // SyncHoldLocked keeps the hold on b in the cold tier in step with the
 // reasons for one. It is called after every change of one of them.
 func (m *Level) SyncHoldLocked(b *Block) {
-	m.state.Mu.AssertHeld()
-	if b == nil || !b.Below.Ranked {
+	if b == nil || !b.Below.Ranked { // there may be no such level
 		return
 	}
+	m.state.Mu.AssertHeld()
 	held := b.InAny() || b.Loading || b.Needed()
 	if held == b.Below.Held {
 		return
