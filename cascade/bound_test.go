@@ -144,7 +144,7 @@ func TestRecoveryKeepsTheBound(t *testing.T) {
 // still be replaced.
 func TestNamesInUseAreNotForgotten(t *testing.T) {
 	r := newRig(t, 16<<20, false, bounded(50))
-	var views []*residency.View
+	var views []*View
 	var failed error
 	for i := 0; failed == nil && i < 100; i++ {
 		key := fmt.Sprint(i)
@@ -156,7 +156,7 @@ func TestNamesInUseAreNotForgotten(t *testing.T) {
 			views = append(views, v)
 		}
 	}
-	if !errors.Is(failed, residency.ErrNoRoom) || !errors.Is(failed, eviction.ErrNames) || len(views) < 50 {
+	if !errors.Is(failed, ErrNoRoom) || !errors.Is(failed, eviction.ErrNames) || len(views) < 50 {
 		t.Errorf("after %d names: %v", len(views), failed)
 	}
 	r.put(ns("0"), data(1000, 64))

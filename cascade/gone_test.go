@@ -35,7 +35,7 @@ func TestRemovedFilesAreNoticed(t *testing.T) {
 				}
 				o.Cold = tier
 			})
-			r.cold = r.Store.state.Cold
+			r.cold = r.Store.state.Cold.Files
 			const n, size = 40, 500_000 // more than memory holds
 			for i := range n {
 				r.put(ns(fmt.Sprint(i)), data(uint64(i), size))

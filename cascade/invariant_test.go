@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"cascadekv/cascade/policy"
-	"cascadekv/cascade/residency"
 )
 
 // checkInvariants recounts everything the index keeps incrementally.
@@ -18,7 +17,7 @@ func checkInvariants(t *testing.T, s *Store) {
 	t.Helper()
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
-	for end := time.Now().Add(patient); s.state.ColdLevel.Ranking && time.Now().Before(end); { // the cleaner is at it
+	for end := time.Now().Add(patient); s.state.RanksColdLocked() && s.state.Cold.Ranking && time.Now().Before(end); { // the cleaner is at it
 		s.state.Mu.Unlock()
 		time.Sleep(time.Millisecond)
 		s.state.Mu.Lock()
@@ -42,11 +41,11 @@ func checkInvariants(t *testing.T, s *Store) {
 		if len(b.Names()) > 0 && !b.Cold && !b.InAny() {
 			t.Errorf("block %v has names and no bytes", id)
 		}
-		if r := b.Below; s.state.ColdLevel.Policy != nil && r.Ranked != (b.Cold && !r.OtherOwner) || r.Ranked && s.state.ColdLevel.Nodes[r.Node] != b {
+		if r := b.Below; s.state.RanksColdLocked() && r.Ranked != (b.Cold && !r.OtherOwner) || r.Ranked && s.state.Cold.Nodes[r.Node] != b {
 			t.Errorf("block %v: cold %v, %+v", id, b.Cold, r)
 		} else if r.Ranked {
 			cold += r.Bytes
-			if want := s.state.ColdLevel.StoredSize(b); r.Bytes != want {
+			if want := s.state.Cold.StoredSize(b); r.Bytes != want {
 				t.Errorf("block %v takes %d bytes in the cold tier, counted %d", id, want, r.Bytes)
 			}
 			if r.Held != (b.InAny() || b.Loading || b.Needed()) {
@@ -65,8 +64,8 @@ func checkInvariants(t *testing.T, s *Store) {
 	if named != s.state.Mu.Names.Len() || referenced != s.state.Mu.Names.Referenced() {
 		t.Errorf("blocks have %d names and %d bytes referenced, counted %d and %d", named, referenced, s.state.Mu.Names.Len(), s.state.Mu.Names.Referenced())
 	}
-	if cold != s.state.ColdLevel.Bytes {
-		t.Errorf("%d bytes in the cold tier, counted %d", cold, s.state.ColdLevel.Bytes)
+	if s.state.Cold != nil && cold != s.state.Cold.Bytes {
+		t.Errorf("%d bytes in the cold tier, counted %d", cold, s.state.Cold.Bytes)
 	}
 }
 
@@ -127,7 +126,7 @@ func TestEvictionLeavesNoHole(t *testing.T) {
 					if rng.IntN(3) == 0 { // children before their parents
 						rng.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
 					}
-					if _, err := r.PutBatch(context.Background(), items); err != nil && !errors.Is(err, residency.ErrNoRoom) {
+					if _, err := r.PutBatch(context.Background(), items); err != nil && !errors.Is(err, ErrNoRoom) {
 						t.Fatal(err)
 					}
 					if rng.IntN(20) == 0 {

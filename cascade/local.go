@@ -25,14 +25,22 @@ func (l Local) Hold(src fabric.Source) (fabric.Hold, error) {
 		return nil, fmt.Errorf("%w: there is no region %d", fabric.ErrStale, src.Region)
 	}
 	at := tiers.Place{Offset: src.Offset, Generation: src.Generation}
-	p, err := l.Store.state.Mem[src.Region].Tier.PinPlace(at, src.Length)
+	p, err := l.Store.state.Mem[src.Region].Memory.PinPlace(at, src.Length)
 	switch {
 	case errors.Is(err, tiers.ErrNotFound):
 		return nil, fmt.Errorf("%w: %w", fabric.ErrStale, err)
 	case err != nil:
 		return nil, err
 	}
-	return hold{p, src.Offset, src.Length}, nil
+	ctx, cancel := l.Store.state.UntilFetched(context.Background())
+	defer cancel()
+	bytes, free, err := l.Store.state.BytesOf(ctx, p)
+	if err != nil {
+		p.Release()
+		return nil, fmt.Errorf("%w: %w", fabric.ErrStale, err)
+	}
+	skip := src.Offset - p.Offset()
+	return hold{p, bytes[skip : skip+src.Length], free}, nil
 }
 
 // SharedFile returns which region lies in a file, so that others can reach it by
@@ -40,18 +48,23 @@ func (l Local) Hold(src fabric.Source) (fabric.Hold, error) {
 // the slowest memory tier's, of which there is always one.
 func (l Local) SharedFile() (region uint32, fd int, size int64) {
 	m := l.Store.state.Last()
-	return uint32(m.Index), m.Tier.File(), int64(len(m.Tier.Region()))
+	return uint32(m.Index), m.Memory.File(), int64(len(m.Memory.Region()))
 }
 
 // hold is a pin of a block of which a reader wants a part.
 type hold struct {
 	tiers.Pin
-	offset, length int64 // as in fabric.Source
+	bytes []byte // what is wanted
+	free  func() // of bytes that are a copy; nil otherwise
 }
 
-func (h hold) Bytes() []byte {
-	skip := h.offset - h.Pin.Offset()
-	return h.Pin.Bytes()[skip : skip+h.length]
+func (h hold) Bytes() []byte { return h.bytes }
+
+func (h hold) Release() {
+	h.Pin.Release()
+	if h.free != nil {
+		h.free()
+	}
 }
 
 // State describes a name as it is now.

@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 }
 
 // addName points e at the block id if that is stored here; nil if it is not.
-func (s *Store) addName(ctx context.Context, e Entry, id residency.BlockID) (*names.Name, error) {
+func (s *Store) addName(ctx context.Context, e Entry, id BlockID) (*names.Name, error) {
 	elsewhere := s.elsewhere(ctx, &e)
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
@@ -84,7 +85,7 @@ func (s *Store) allowedLocked(e Entry, elsewhere bool) error {
 		return nil
 	}
 	if exists := elsewhere || s.state.LookupLocked(e.Namespace, e.Key) != nil; exists != (e.When == IfPresent) {
-		return residency.ErrCondition
+		return ErrCondition
 	}
 	return nil
 }
@@ -95,9 +96,12 @@ type Stage struct {
 	store  *Store
 	mem    *residency.Level
 	slot   tiers.Slot
+	target target // what is filled: the slot, or a buffer that is written to it at the end
+	free   func() // gives the buffer back, nil for none
 	size   int64
 	filled int64
 	crc    uint32 // of what is filled
+	failed error  // of the slot
 	done   bool
 	kept   bool // held for long: no request under way any more
 }
@@ -134,25 +138,49 @@ func (s *Store) tryStage(ctx context.Context, size int64, in ...*residency.Level
 	for _, m := range in {
 		slot, err := s.evict.Reserve(ctx, m, size, eviction.AnyBlock)
 		if err == nil {
-			s.state.Activity.Begin()
-			return &Stage{store: s, mem: m, slot: slot, size: size}, nil
+			return s.newStage(m, slot, size)
 		}
 		failed = err
-		if !errors.Is(err, residency.ErrTooLarge) {
+		if !errors.Is(err, ErrTooLarge) {
 			break
 		}
 	}
 	return nil, failed
 }
 
-// Bytes is the room, exactly the size asked for, in tier memory.
-func (st *Stage) Bytes() []byte { return st.slot.Bytes() }
+// target is memory that the process fills.
+type target interface {
+	Bytes() []byte
+	Write(crc uint32, at int64, p []byte) (uint32, error)
+	CRC(crc uint32, from, to int64) (uint32, error)
+	Hash(h *block.Hasher, from, to int64) error
+}
+
+// newStage begins a stage in a slot, of a request that is under way until it ends.
+func (s *Store) newStage(m *residency.Level, slot tiers.Slot, size int64) (*Stage, error) {
+	st := &Stage{store: s, mem: m, slot: slot, target: slot, size: size}
+	if slot.Bytes() == nil {
+		bytes, free, err := s.state.Buffer(size)
+		if err != nil {
+			slot.Abort()
+			return nil, s.state.RoomError(m, size, err)
+		}
+		st.target, st.free = tiers.Host(bytes), free
+	}
+	s.state.Activity.Begin()
+	return st, nil
+}
+
+// Bytes is the room, exactly the size asked for, in tier memory if the process
+// can address that.
+func (st *Stage) Bytes() []byte { return st.target.Bytes() }
 
 // Filled reports that n more bytes, after those before, are in place, and
 // checksums them.
 func (st *Stage) Filled(n int) {
-	end := st.filled + int64(n)
-	st.FilledAs(n, block.ExtendCRC(st.crc, st.slot.Bytes()[st.filled:end]))
+	crc, err := st.target.CRC(st.crc, st.filled, st.filled+int64(n))
+	st.failed = cmp.Or(st.failed, err)
+	st.FilledAs(n, crc)
 }
 
 // FilledAs is Filled for bytes that are checksummed already: crc is the CRC32C
@@ -165,7 +193,9 @@ func (st *Stage) FilledAs(n int, crc uint32) {
 // Append copies p behind what is filled, checksummed on the way and, where it
 // is long, past the CPU's caches.
 func (st *Stage) Append(p []byte) {
-	st.FilledAs(len(p), block.CopyCRC(st.crc, st.slot.Bytes()[st.filled:], p))
+	crc, err := st.target.Write(st.crc, st.filled, p)
+	st.failed = cmp.Or(st.failed, err)
+	st.FilledAs(len(p), crc)
 }
 
 // Commit publishes the staged block under e, whole and at once. All bytes must
@@ -176,7 +206,7 @@ func (st *Stage) Commit(ctx context.Context, e Entry) error {
 		st.Abort()
 		return err
 	}
-	n, _, err := st.commit(ctx, e, residency.BlockID{})
+	n, _, err := st.commit(ctx, e, BlockID{})
 	st.store.state.Requests.Stored(n)
 	return err
 }
@@ -199,14 +229,20 @@ func (s *Store) elsewhere(ctx context.Context, e *Entry) bool {
 
 // commit publishes the block under id, or under a provisional id when id is
 // zero. dup: the bytes were stored already.
-func (st *Stage) commit(ctx context.Context, e Entry, id residency.BlockID) (n *names.Name, dup bool, err error) {
+func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *names.Name, dup bool, err error) {
 	s := st.store
 	if st.done {
-		return nil, false, fmt.Errorf("%w: the stage is ended", residency.ErrBadEntry)
+		return nil, false, fmt.Errorf("%w: the stage is ended", ErrBadEntry)
 	}
 	defer st.Abort()
 	if st.filled != st.size {
-		return nil, false, fmt.Errorf("%w: %d of %d bytes are filled", residency.ErrBadEntry, st.filled, st.size)
+		return nil, false, fmt.Errorf("%w: %d of %d bytes are filled", ErrBadEntry, st.filled, st.size)
+	}
+	if st.slot.Bytes() == nil && st.failed == nil {
+		_, st.failed = st.slot.Write(0, 0, st.target.Bytes())
+	}
+	if st.failed != nil {
+		return nil, false, s.state.RoomError(st.mem, st.size, st.failed)
 	}
 	elsewhere := s.elsewhere(ctx, &e)
 	s.state.Mu.Lock()
@@ -228,7 +264,7 @@ func (st *Stage) commit(ctx context.Context, e Entry, id residency.BlockID) (n *
 	meta := s.metaOfEntryLocked(e, st.size)
 	if !st.mem.Policy.Admit(s.state.Age(), meta) {
 		s.state.Count.Stats.Rejected++
-		return nil, false, fmt.Errorf("%w: %w of tier %s", residency.ErrNoRoom, errNotAdmitted, st.mem.Stats.Name)
+		return nil, false, fmt.Errorf("%w: %w of tier %s", ErrNoRoom, errNotAdmitted, st.mem.Stats.Name)
 	}
 	return st.publishLocked(e, id, meta.Fingerprint)
 }
@@ -246,7 +282,7 @@ func (s *Store) metaOfEntryLocked(e Entry, size int64) policy.Meta {
 }
 
 // publishLocked makes a new block of the stage's bytes.
-func (st *Stage) publishLocked(e Entry, id residency.BlockID, fingerprint uint64) (*names.Name, bool, error) {
+func (st *Stage) publishLocked(e Entry, id BlockID, fingerprint uint64) (*names.Name, bool, error) {
 	s := st.store
 	hashed := !id.IsZero()
 	if !hashed {
@@ -277,6 +313,9 @@ func (st *Stage) Abort() {
 	}
 	st.done = true
 	st.slot.Abort()
+	if st.free != nil {
+		st.free()
+	}
 	if !st.kept {
 		st.store.state.Activity.End()
 	}
@@ -316,7 +355,9 @@ func (st *Stage) CommitContent(ctx context.Context, e Entry) (PutResult, error) 
 		st.Abort()
 		return PutResult{}, err
 	}
-	id := block.Sum(st.store.state.IDBits, st.Bytes())
+	h := block.NewHasher(st.store.state.IDBits)
+	st.failed = cmp.Or(st.failed, st.target.Hash(h, 0, st.size))
+	id := h.ID()
 	n, dup, err := st.commit(ctx, e, id)
 	st.store.state.Requests.Stored(n)
 	return PutResult{ID: id, Duplicate: dup}, err

@@ -91,7 +91,7 @@ func newStore(o Options) (*Store, error) {
 	s.write = writeback.New(state, s.evict, watcher{s})
 	s.others = others.New(state, s.nameRoom, s.write, watcher{s})
 	s.here = here{state, s.others}
-	s.load = load.New(state, s.evict, s.nameRoom, s.others, o.ReadBuffers)
+	s.load = load.New(state, s.evict, s.nameRoom, s.others)
 	s.space = coldspace.New(state, s.nameRoom, s.others, s.load)
 	s.index = sharedindex.New(state, s.others)
 	s.SetLimits(o.Limits)
@@ -99,7 +99,7 @@ func newStore(o Options) (*Store, error) {
 }
 
 // SetLimits replaces the limits; zero fields take their defaults.
-func (s *Store) SetLimits(l residency.Limits) {
+func (s *Store) SetLimits(l Limits) {
 	l = l.WithDefaults()
 	s.state.Limits.Store(&l)
 	s.state.Mu.Lock()
@@ -115,10 +115,10 @@ func (s *Store) Close(ctx context.Context) error {
 	}
 	_, err := s.write.Drain(ctx)
 	for _, m := range s.state.Mem {
-		err = errors.Join(err, m.Tier.Close())
+		err = errors.Join(err, m.Memory.Close())
 	}
 	if s.state.Cold != nil {
-		err = errors.Join(err, s.state.Cold.Close())
+		err = errors.Join(err, s.state.Cold.Files.Close())
 	}
 	return err
 }

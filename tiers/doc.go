@@ -6,9 +6,6 @@
 //
 // Glossary
 //
-//	pin      a hold on one block's bytes: while it lasts they neither move nor change
-//	slot     memory reserved for a block that is still arriving; invisible until
-//	         it is committed
 //	recover  hand over what an earlier incarnation left behind
 //
 // The store (cascade/) decides which block lives where; a tier only keeps, returns

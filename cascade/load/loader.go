@@ -10,11 +10,10 @@ import (
 // from the cold tier, from other ranks, and from segments that others left. It is
 // safe for concurrent use.
 type Loader struct {
-	state       *residency.State
-	evict       *eviction.Evictor
-	nameRoom    *eviction.NameBudget
-	others      *others.Exchange
-	readBuffers func(int64) ([]byte, func(), bool)
+	state    *residency.State
+	evict    *eviction.Evictor
+	nameRoom *eviction.NameBudget
+	others   *others.Exchange
 
 	fetching *semaphore    // of what is read from the cold tier
 	reading  chan struct{} // capacity maxReads: who reads from other ranks
@@ -26,12 +25,10 @@ type Loader struct {
 	}
 }
 
-// New returns the loader of a rank. readBuffers is Options.ReadBuffers.
-func New(s *residency.State, e *eviction.Evictor, n *eviction.NameBudget, x *others.Exchange,
-	readBuffers func(int64) ([]byte, func(), bool),
-) *Loader {
+// New returns the loader of a rank.
+func New(s *residency.State, e *eviction.Evictor, n *eviction.NameBudget, x *others.Exchange) *Loader {
 	ld := &Loader{
-		state: s, evict: e, nameRoom: n, others: x, readBuffers: readBuffers,
+		state: s, evict: e, nameRoom: n, others: x,
 		fetching: newSemaphore(fetchPlaces), reading: make(chan struct{}, maxReads),
 	}
 	ld.guarded.replicate = newReplication()

@@ -14,7 +14,6 @@ import (
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
-	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
 	"cascadekv/internal/fault"
 	"cascadekv/tiers"
@@ -147,9 +146,9 @@ func (ld *Loader) startRemoteLocked(id residency.NameID, copies []directory.Stat
 // readBuffer is the memory that a block is read into, before it is published.
 type readBuffer struct {
 	bytes []byte
-	slot  tiers.Slot // nil: private memory
-	free  func()     // of private memory
-	tier  string     // where it came from
+	slot  tiers.Slot       // nil: private memory
+	free  func()           // of private memory
+	from  *residency.Level // where it came from
 }
 
 func (a *readBuffer) abort() {
@@ -184,7 +183,7 @@ func (ld *Loader) readRemote(ctx context.Context, f *Fetch) (*readBuffer, error)
 	if err != nil {
 		return nil, err
 	}
-	a.tier = residency.RemoteTier
+	a.from = ld.state.Remote
 	if err = errOnlyBelow; !others.FromCatalogue(copies) {
 		err = ld.others.Peers.Read(ctx, copies, a.bytes)
 	}
@@ -192,7 +191,7 @@ func (ld *Loader) readRemote(ctx context.Context, f *Fetch) (*readBuffer, error)
 		err = ld.misread(copies)
 	}
 	if err != nil && !residency.Lingers(err) {
-		a.tier = ld.state.Count.Cold.Name
+		a.from = ld.state.Cold
 		err = ld.readSegments(ctx, copies, a.bytes)
 	}
 	return a, err
@@ -222,30 +221,20 @@ func (ld *Loader) untilRoom(ctx context.Context) (context.Context, context.Cance
 func (ld *Loader) allocate(ctx context.Context, size int64, keep bool, most eviction.Price) (*readBuffer, error) {
 	if keep {
 		slot, err := ld.evict.Reserve(ctx, ld.state.Last(), size, most)
-		if err == nil {
-			return &readBuffer{bytes: slot.Bytes(), slot: slot}, nil
-		}
-		if errors.Is(err, residency.ErrClosed) {
+		switch {
+		case errors.Is(err, residency.ErrClosed):
 			return nil, err
+		case err == nil && slot.Bytes() != nil:
+			return &readBuffer{bytes: slot.Bytes(), slot: slot}, nil
+		case err == nil: // files and other ranks are read into the process's memory
+			slot.Abort()
 		}
 	}
-	if size == 0 {
-		return &readBuffer{free: func() {}}, nil
-	}
-	if ld.readBuffers != nil {
-		if bytes, release, ok := ld.readBuffers(size); ok {
-			return &readBuffer{bytes: bytes, free: release}, nil
-		}
-	}
-	m, err := arena.MapAnonymous(size)
+	bytes, free, err := ld.state.Buffer(size)
 	if err != nil {
 		return nil, err
 	}
-	return &readBuffer{bytes: m.Bytes(), free: func() {
-		if err := m.Close(); err != nil {
-			ld.state.Log.Error("private memory", "err", err)
-		}
-	}}, nil
+	return &readBuffer{bytes: bytes, free: free}, nil
 }
 
 // staysLocked reports whether a block from elsewhere may stay here: its name has
@@ -333,7 +322,7 @@ func (l *landed) leaveLocked() {
 // landedViewLocked is a view of b in private memory.
 func (ld *Loader) landedViewLocked(l *landed, b *residency.Block) *residency.View {
 	l.users++
-	return ld.state.PrivateViewLocked(b, l.info.ID, l.tier, l.bytes, nil, func() {
+	return ld.state.PrivateViewLocked(b, l.info.ID, l.from, l.bytes, nil, func() {
 		ld.state.Mu.Lock()
 		l.users--
 		last := l.users == 0

@@ -51,7 +51,7 @@ func New(s *residency.State, n *eviction.NameBudget, w *writeback.Writer, f Fetc
 	}
 	x.publishing.SetRank(locks.Publishing)
 	if s.Cold != nil {
-		x.Catalogue = s.Cold.Catalogue()
+		x.Catalogue = s.Cold.Files.Catalogue()
 	}
 	x.guarded.tombstones = tombstones.New()
 	return x

@@ -91,11 +91,13 @@ func (w *Writer) hashWhileQuiet(h *block.Hasher, b *residency.Block, from int64)
 		return 0, false
 	}
 	defer v.Release()
-	for p := v.Bytes()[from:]; len(p) > 0 && w.state.Activity.Quiet(); {
-		step := min(len(p), hashStep)
-		h.Write(p[:step])
-		p = p[step:]
-		n += int64(step)
+	for left := v.Size() - from; left > 0 && w.state.Activity.Quiet(); {
+		step := min(left, hashStep)
+		if v.Hash(h, from+n, from+n+step) != nil {
+			return 0, false // the id is computed when the block leaves
+		}
+		left -= step
+		n += step
 	}
 	return n, true
 }
@@ -118,8 +120,8 @@ func (w *Writer) FinalizeID(v *residency.View) {
 	w.state.Mu.Lock()
 	pending := v.Block().Info.ID.IsProvisional()
 	w.state.Mu.Unlock()
-	if pending {
-		w.finalized(v.Block(), block.Sum(w.state.IDBits, v.Bytes()))
+	if h := block.NewHasher(w.state.IDBits); pending && v.Hash(h, 0, v.Size()) == nil {
+		w.finalized(v.Block(), h.ID())
 	}
 }
 
@@ -137,7 +139,7 @@ func (w *Writer) finalized(b *residency.Block, id residency.BlockID) {
 	}
 	for t, m := range w.state.Mem {
 		if b.In(t) {
-			w.state.NoteLocked(m, m.Tier.Rename(b.Info.ID, id))
+			w.state.NoteLocked(m, m.Memory.Rename(b.Info.ID, id))
 		}
 	}
 	delete(w.state.Mu.Blocks, b.Info.ID)
@@ -156,7 +158,7 @@ func (w *Writer) mergeLocked(b, first *residency.Block) {
 		if !b.In(t) || first.In(t) {
 			continue
 		}
-		if err := m.Tier.Rename(b.Info.ID, first.Info.ID); err != nil {
+		if err := m.Memory.Rename(b.Info.ID, first.Info.ID); err != nil {
 			w.state.NoteLocked(m, err)
 			continue
 		}

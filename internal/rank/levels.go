@@ -10,7 +10,6 @@ import (
 	"cascadekv/internal/preflight"
 	"cascadekv/lustre"
 	"cascadekv/tiers/host"
-	"cascadekv/tiers/landing"
 	"cascadekv/tiers/memory"
 )
 
@@ -18,9 +17,9 @@ import (
 // store owns the tiers once it is open, but not the file of the arena.
 type levels struct {
 	arena   *arenaFile
-	host    *memory.Tier  // nil: none
-	cold    *lustre.Tier  // nil: none
-	buffers *landing.Pool // for blocks of other ranks that are not kept; nil without peers
+	host    *memory.Tier    // nil: none
+	cold    *lustre.Tier    // nil: none
+	buffers *memory.Buffers // for blocks of other ranks that are not kept; nil without peers
 }
 
 // openLevels opens the tiers, the arena as it was handed over if it was.
@@ -46,7 +45,7 @@ func openLevels(c config.Config, st *handover.State, log *slog.Logger) (l *level
 		}
 	}
 	if c.Peers.Fabric != "off" {
-		l.buffers, err = landing.New(int64(c.Peers.ReadBuffer))
+		l.buffers, err = memory.NewBuffers(int64(c.Peers.ReadBuffer))
 	}
 	return l, err
 }

@@ -2,15 +2,19 @@
 // the shm tier, over anonymous memory the host tier; tiers/shm and tiers/host
 // choose.
 //
+//	space       the mapping: what of it is ready, in use, or lent, and who waits
+//	index       finds blocks by id and by generation
+//	records     notes of blocks and names in the arena itself, so that a process
+//	            that comes after a kill -9 finds them again; docs/format.md §2
+//	outside     what other processes hold in place (Watch)
+//	compaction  blocks are moved when free memory lies in too small pieces
+//	Buffers     a pool of such memory in which nothing can be found
+//
 // Glossary
 //
-//	slot     the memory of one block, published (in the map) or still filling
-//	record   a small self-describing note in the arena itself, so that a
-//	         process that comes after a kill -9 finds the blocks again; the
-//	         byte layout is docs/format.md §2
-//	ready    how much of the arena is reserved and touched; it grows in the
-//	         background from the start, and only ready memory is handed out
-//	         (untouched pages cost a put 17 times as much)
+//	ready    reserved and touched; it grows in the background from the start, and
+//	         only ready memory is handed out (untouched pages cost a put 17 times
+//	         as much)
 //	withdraw take a block whose bytes fail their checksum out of sight; its
 //	         memory is freed when the last pin is gone
 //	linger   be no block any more, and nobody's room yet: somebody outside the

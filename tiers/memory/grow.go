@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"cascadekv/internal/arena"
-	"cascadekv/internal/fault"
 	"cascadekv/tiers"
 )
 
@@ -31,27 +30,26 @@ var ErrMemory = fmt.Errorf("memory is short: %w", arena.ErrNoShare)
 
 // grow makes memory ready step by step until all of it is. While there is no
 // room, what is ready serves alone.
-func (t *Tier) grow(g geometry, ready int64) {
-	defer fault.Guard()()
-	defer close(t.growDone)
-	for ready < g.capacity {
-		n, err := t.nextStep(g.capacity - ready)
+func (sp *space) grow(ready int64) {
+	defer close(sp.grown)
+	for capacity := int64(len(sp.data)); ready < capacity; {
+		n, err := sp.nextStep(capacity - ready)
 		if err == nil {
-			err = t.growBy(g, ready, n)
+			err = sp.growBy(ready, n)
 		}
 		if err == nil {
 			ready += n
-			if !t.pause(0) {
+			if !sp.pause(0) {
 				break
 			}
 			continue
 		}
-		t.endGrowth(err)
-		if !errors.Is(err, arena.ErrNoShare) || !t.pause(growPause) {
+		sp.endGrowth(err)
+		if !errors.Is(err, arena.ErrNoShare) || !sp.pause(growPause) {
 			return
 		}
 	}
-	t.endGrowth(nil)
+	sp.endGrowth(nil)
 }
 
 // nextStep returns how much of the missing bytes is made ready next: a whole
@@ -59,15 +57,15 @@ func (t *Tier) grow(g geometry, ready int64) {
 // It looks for room first: the kernel finds out that there is too little by
 // taking all there is, which others would miss at that moment, or by ending a
 // process.
-func (t *Tier) nextStep(missing int64) (int64, error) {
+func (sp *space) nextStep(missing int64) (int64, error) {
 	want := min(growStep, missing)
-	room, err := t.arena.Room()
+	room, err := sp.arena.Room()
 	if err != nil {
 		return 0, err
 	}
 	of, short, remedy := "its file system", arena.ErrNoShare, "free space there"
-	if t.left != nil {
-		if left, bound := t.left(); left < room {
+	if sp.left != nil {
+		if left, bound := sp.left(); left < room {
 			room, of, short, remedy = left, bound, ErrMemory, "raise the limit (sbatch --mem, or that of the container), or end what else uses memory there"
 		}
 	}
@@ -77,13 +75,13 @@ func (t *Tier) nextStep(missing int64) (int64, error) {
 	if part := (room - growSpare) / growUnit * growUnit; part > 0 {
 		return part, nil
 	}
-	return 0, fmt.Errorf("%s: the next %d bytes of the arena, with %d free in %s: %w; %s, or lower %s.bytes", t.name, want, room, of, short, remedy, t.name)
+	return 0, fmt.Errorf("%s: the next %d bytes of the arena, with %d free in %s: %w; %s, or lower %s.bytes", sp.name, want, room, of, short, remedy, sp.name)
 }
 
 // pause waits; false when the tier is closed.
-func (t *Tier) pause(d time.Duration) bool {
+func (sp *space) pause(d time.Duration) bool {
 	select {
-	case <-t.stop:
+	case <-sp.stop:
 		return false
 	default:
 	}
@@ -91,7 +89,7 @@ func (t *Tier) pause(d time.Duration) bool {
 		return true
 	}
 	select {
-	case <-t.stop:
+	case <-sp.stop:
 		return false
 	case <-time.After(d):
 		return true
@@ -99,83 +97,65 @@ func (t *Tier) pause(d time.Duration) bool {
 }
 
 // growBy makes n bytes ready, or leaves the file system what it has.
-func (t *Tier) growBy(g geometry, ready, n int64) error {
-	if err := t.arena.Commit(g.data+ready, n); errors.Is(err, arena.ErrNoShare) {
-		return errors.Join(err, t.arena.Drop(g.data+ready, n))
+func (sp *space) growBy(ready, n int64) error {
+	at := sp.fileOffset(ready)
+	if err := sp.arena.Commit(at, n); errors.Is(err, arena.ErrNoShare) {
+		return errors.Join(err, sp.arena.Drop(at, n))
 	} else if err != nil {
 		return err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.alloc.Grow(n)
-	if t.super != nil {
-		storeReady(t.super, ready+n)
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	sp.mu.alloc.Grow(n)
+	if sp.super != nil {
+		storeReady(sp.super, ready+n)
 	}
-	t.grew.Broadcast()
+	sp.grew.Broadcast()
 	return nil
 }
 
 // endGrowth has nobody wait for memory any more; err says why there is less of
 // it than there is to be.
-func (t *Tier) endGrowth(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.ended.Do(func() { close(t.settled) })
-	t.growing, t.growErr = false, err
-	t.grew.Broadcast()
+func (sp *space) endGrowth(err error) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	select {
+	case <-sp.settled:
+	default:
+		close(sp.settled)
+	}
+	sp.mu.growing, sp.mu.growErr = false, err
+	sp.grew.Broadcast()
 }
 
 // Ready reports how much memory is ready for blocks, how much there will be,
 // and why there is less of it, if a step was refused: the error matches
 // arena.ErrNoShare while there is no room, ErrMemory too if it is memory that
 // is short, and growth goes on when that is over.
-func (t *Tier) Ready() (ready, capacity int64, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.alloc.Size(), int64(len(t.data)), t.growErr
+func (sp *space) Ready() (ready, capacity int64, err error) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return sp.mu.alloc.Size(), int64(len(sp.data)), sp.mu.growErr
 }
 
 // WaitReady returns when all memory is ready, a step was refused, which its
 // error says, or ctx ends.
-func (t *Tier) WaitReady(ctx context.Context) error {
-	select {
-	case <-t.settled:
-		_, _, err := t.Ready()
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("%s: memory is not ready: %w", t.name, ctx.Err())
-	}
-}
+func (sp *space) WaitReady(ctx context.Context) error { return sp.waitGrowth(ctx, sp.settled) }
 
 // WaitGrown returns when all memory is ready, however long the file system has
 // no room for it; or with an error when growth has ended without, as Close ends
 // it.
-func (t *Tier) WaitGrown(ctx context.Context) error {
+func (sp *space) WaitGrown(ctx context.Context) error { return sp.waitGrowth(ctx, sp.grown) }
+
+func (sp *space) waitGrowth(ctx context.Context, ended <-chan struct{}) error {
 	select {
-	case <-t.growDone:
-		ready, capacity, err := t.Ready()
+	case <-ended:
+		ready, capacity, err := sp.Ready()
 		if err == nil && ready < capacity {
-			err = fmt.Errorf("%s: memory is not ready: %w", t.name, tiers.ErrClosed)
+			err = fmt.Errorf("%s: memory is not ready: %w", sp.name, tiers.ErrClosed)
 		}
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("%s: memory is not ready: %w", t.name, ctx.Err())
+		return fmt.Errorf("%s: memory is not ready: %w", sp.name, ctx.Err())
 	}
-}
-
-// Stats implements tiers.Tier: there is nothing but the tier's Usage.
-func (t *Tier) Stats() tiers.Stats { return tiers.Stats{} }
-
-// Usage implements tiers.Tier. Capacity is what there will be once all memory
-// is ready; while a step is refused, what is ready.
-func (t *Tier) Usage() tiers.Usage {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	u := tiers.Usage{Capacity: int64(len(t.data)), Used: t.alloc.Used(), Payload: t.payload, Blocks: len(t.slots)}
-	if t.growErr != nil {
-		u.Missing = u.Capacity - t.alloc.Size()
-		u.Capacity -= u.Missing
-		u.Lacks = t.growErr.Error()
-	}
-	return u
 }

@@ -146,7 +146,7 @@ func TestShortTierLeavesOthersSome(t *testing.T) {
 		}
 	}
 	left("of a tier that found no room")
-	beyond := tr.alloc.Origin + tr.alloc.Size()
+	beyond := tr.mu.alloc.Origin + tr.mu.alloc.Size()
 	tr.arena.Commit(beyond, growStep) // as when others take the room between the look and the step
 	if err := tr.arena.Drop(beyond, growStep); err != nil {
 		t.Error(err)

@@ -148,7 +148,7 @@ func (t *Tier) takeAll(from *Tier) error {
 func (t *Tier) Check() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed || t.super == nil {
+	if t.mu.closed || t.super == nil {
 		return nil
 	}
 	if err := t.arena.CheckSize(); err != nil {

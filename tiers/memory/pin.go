@@ -10,6 +10,7 @@ import (
 
 // pin is a hold on one slot. One goroutine at a time may use it.
 type pin struct {
+	tiers.Host
 	tier *Tier
 	slot *slot
 	done bool
@@ -19,21 +20,20 @@ type pin struct {
 func (t *Tier) Pin(id block.ID) (tiers.Pin, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s, err := t.find(id)
+	s, err := t.findLocked(id)
 	if err != nil {
 		return nil, err
 	}
-	return t.hold(s), nil
+	return t.pinLocked(s), nil
 }
 
-// hold makes a pin. The caller holds the mutex.
-func (t *Tier) hold(s *slot) *pin {
+func (t *Tier) pinLocked(s *slot) *pin {
 	s.pins++
-	t.pins++
-	return &pin{tier: t, slot: s}
+	t.mu.users++
+	return &pin{Host: t.bytesOf(s.offset, s.info.Size), tier: t, slot: s}
 }
 
-// The slot's size, checksum and place do not change while it is pinned; its id
+// Info implements tiers.Pin. The slot's size, checksum and place do not change while it is pinned; its id
 // may, by Rename.
 func (p *pin) Info() block.Info {
 	p.tier.mu.Lock()
@@ -41,20 +41,23 @@ func (p *pin) Info() block.Info {
 	return p.slot.info
 }
 
-func (p *pin) Bytes() []byte { return p.tier.bytesOf(p.slot.offset, p.slot.info.Size) }
-
 // Offset implements tiers.Pin.
 func (p *pin) Offset() int64 { return p.tier.fileOffset(p.slot.offset) }
 
-func (t *Tier) fileOffset(offset int64) int64 {
-	return int64(len(t.arena.Bytes())-len(t.data)) + offset
+// ZeroCopy implements tiers.Pin.
+func (p *pin) ZeroCopy() bool {
+	t := p.tier
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.zeroCopy && !p.done && t.mu.alloc.MarkLent(p.slot.offset, p.slot.info.Size)
 }
 
 // copyStep is how much is copied between two looks at the context.
 const copyStep = 1 << 20
 
+// ReadInto implements tiers.Pin.
 func (p *pin) ReadInto(ctx context.Context, dst []byte) error {
-	src := p.Bytes()
+	src := p.Host
 	if len(dst) != len(src) {
 		return fmt.Errorf("%s: read of %d bytes into %d: %w", p.tier.name, len(src), len(dst), tiers.ErrTooLarge)
 	}
@@ -70,12 +73,13 @@ func (p *pin) ReadInto(ctx context.Context, dst []byte) error {
 	p.tier.mu.Lock()
 	defer p.tier.mu.Unlock()
 	if crc != p.slot.info.CRC {
-		p.tier.withdraw(p.slot)
+		p.tier.withdrawLocked(p.slot)
 		return p.tier.errorf(p.slot.info.ID, tiers.ErrCorrupt)
 	}
 	return nil
 }
 
+// Release implements tiers.Pin.
 func (p *pin) Release() {
 	t := p.tier
 	t.mu.Lock()
@@ -85,6 +89,6 @@ func (p *pin) Release() {
 	}
 	p.done = true
 	p.slot.pins--
-	t.reclaim(p.slot)
-	t.unpinTier()
+	t.reclaimLocked(p.slot)
+	t.leaveLocked()
 }

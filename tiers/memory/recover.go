@@ -20,14 +20,14 @@ type found struct {
 }
 
 // takeOver rebuilds slots and allocator from the records of an earlier process
-// and returns how much memory was ready then. What does not verify is dropped.
+// and returns how much memory was ready then; nobody else uses the tier yet. What does not verify is dropped.
 // The ranges of wanted are kept, whatever lies there.
-func (t *Tier) takeOver(tags []byte, wanted []tiers.Claim) (ready int64) {
+func (t *Tier) takeOver(wanted []tiers.HeldRange) (ready int64) {
 	ready = loadReady(t.super)
 	if ready < 0 || ready > int64(len(t.data)) || ready%arena.Page != 0 {
 		ready = 0
 	}
-	blocks, names := t.walk(tags, ready)
+	blocks, names := t.walk(ready)
 	blocks = t.verify(unique(blocks), ready)
 
 	slots := make(map[uint64]*slot, len(blocks))
@@ -35,31 +35,31 @@ func (t *Tier) takeOver(tags []byte, wanted []tiers.Claim) (ready int64) {
 	for _, b := range blocks {
 		s := &slot{info: b.block.info, offset: b.block.offset, uid: b.block.uid, record: b.cell, next: b.block.version + 1}
 		slots[s.uid] = s
-		used = append(used, arena.Extent{Offset: b.cell, Size: blockRecordSize}, arena.Extent{Offset: s.offset, Size: s.info.Size})
+		used = append(used, arena.Extent{Offset: b.cell, Size: blockRecordSize}, s.extent())
 		t.nextUID = max(t.nextUID, s.uid+1)
 	}
 	names = newest(slices.DeleteFunc(names, func(f found) bool { return slots[f.uid] == nil }))
 	for _, f := range names {
 		used = append(used, arena.Extent{Offset: f.cell, Size: nameRecordLen(f.name)})
 	}
-	claimed, first := t.newClaims(wanted, slots, ready), len(used)
-	used = append(used, claimed.extra...)
+	adopted, first := t.newAdoption(wanted, slots, ready), len(used)
+	used = append(used, adopted.extra...)
 	bad := map[int]bool{}
-	for _, i := range t.alloc.Adopt(ready, used) {
+	for _, i := range t.mu.alloc.Adopt(ready, used) {
 		bad[i] = true
 	}
 	t.attach(blocks, names, slots, used, bad)
-	t.keep(claimed, func(extra int) bool { return !bad[first+extra] })
-	for _, room := range t.alloc.TakeLent() {
-		t.renewLater(room)
+	t.adopt(adopted, func(extra int) bool { return !bad[first+extra] })
+	for _, room := range t.mu.alloc.TakeLent() {
+		t.renewLaterLocked(room)
 	}
-	t.sweepRecords(tags, ready)
+	t.sweepRecords(ready)
 	return ready
 }
 
 // walk reads every record cell. The allocator's tags say where they are.
-func (t *Tier) walk(tags []byte, ready int64) (blocks, names []found) {
-	arena.WalkRecords(tags, ready, func(off, cell int64) {
+func (t *Tier) walk(ready int64) (blocks, names []found) {
+	arena.WalkRecords(t.tags, ready, func(off, cell int64) {
 		p := t.bytesOf(off, cell)
 		if b, ok := readBlockRecord(p); ok {
 			blocks = append(blocks, found{cell: off, block: b})
@@ -129,7 +129,7 @@ func (t *Tier) verify(blocks []found, ready int64) []found {
 func (t *Tier) attach(blocks, names []found, slots map[uint64]*slot, used []arena.Extent, bad map[int]bool) {
 	release := func(i int) {
 		if !bad[i] {
-			t.alloc.Release(used[i].Offset, used[i].Size)
+			t.mu.alloc.Release(used[i].Offset, used[i].Size)
 		}
 	}
 	for k, b := range blocks {
@@ -137,7 +137,7 @@ func (t *Tier) attach(blocks, names []found, slots map[uint64]*slot, used []aren
 		if bad[2*k] || bad[2*k+1] {
 			release(2 * k)
 			if !bad[2*k+1] {
-				t.free(s.offset, s.info.Size)
+				t.freeLocked(s.offset, s.info.Size)
 			}
 			delete(slots, s.uid)
 			continue
@@ -156,7 +156,7 @@ func (t *Tier) attach(blocks, names []found, slots map[uint64]*slot, used []aren
 
 // sweepRecords retracts every record that no slot owns, so that none of them
 // comes back to life in a reused cell.
-func (t *Tier) sweepRecords(tags []byte, ready int64) {
+func (t *Tier) sweepRecords(ready int64) {
 	owned := make(map[int64]bool, 2*len(t.slots))
 	for _, s := range t.slots {
 		owned[s.record] = true
@@ -164,7 +164,7 @@ func (t *Tier) sweepRecords(tags []byte, ready int64) {
 			owned[r.offset] = true
 		}
 	}
-	arena.WalkRecords(tags, ready, func(off, cell int64) {
+	arena.WalkRecords(t.tags, ready, func(off, cell int64) {
 		if !owned[off] {
 			retract(t.bytesOf(off, cell))
 		}
@@ -174,19 +174,13 @@ func (t *Tier) sweepRecords(tags []byte, ready int64) {
 // Recover implements tiers.Tier.
 func (t *Tier) Recover(fn func(tiers.Entry) error) error {
 	t.mu.Lock()
-	if err := t.usable(); err != nil {
+	if err := t.usableLocked(); err != nil {
 		t.mu.Unlock()
 		return err
 	}
 	entries := make([]tiers.Entry, 0, len(t.slots))
 	for _, s := range t.slots {
-		e := tiers.Entry{Info: s.info}
-		for _, r := range s.names.refs {
-			if _, n, ok := readName(t.bytesOf(r.offset, r.size)); ok {
-				e.Names = append(e.Names, n)
-			}
-		}
-		entries = append(entries, e)
+		entries = append(entries, tiers.Entry{Info: s.info, Names: t.namesLocked(s)})
 	}
 	t.mu.Unlock()
 	for _, e := range entries {

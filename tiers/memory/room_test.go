@@ -57,7 +57,7 @@ func TestReserveReportsAFullTierWhenGrowthEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			tr.mu.Lock()
-			tr.growing = true
+			tr.mu.growing = true
 			tr.mu.Unlock()
 			outcome := make(chan error)
 			go func() {
@@ -382,6 +382,6 @@ func TestNoTwoRecordsOfABlockAreEqual(t *testing.T) {
 	want(next, 2)
 	rename(next)
 	want(next, 3)
-	next.writeRecord(next.slots[it.Info.ID]) // in place, as without room for a second one
+	next.writeRecordLocked(next.slots[it.Info.ID]) // in place, as without room for a second one
 	want(next, 4)
 }

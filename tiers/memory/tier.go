@@ -2,21 +2,14 @@ package memory
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"sync"
-	"time"
 
 	"cascadekv/internal/arena"
-	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
 
 // MinBytes is the smallest arena, in bytes: room for a few slabs and blocks.
 const MinBytes = 4 << 20
-
-// closePatience is how long Close waits for pins.
-const closePatience = 5 * time.Second
 
 // Options choose the memory of a tier.
 type Options struct {
@@ -33,50 +26,18 @@ type Options struct {
 	// lock; nil: the file is opened by Path. Open takes it over. It keeps its size.
 	File *os.File
 
-	// Claims are ranges of the file that are to be kept for somebody outside, see
-	// Claimed. Without a file none of them can be.
-	Claims []tiers.Claim
+	// Held are ranges of the file that are to be kept for somebody outside, see
+	// KeptRanges. Without a file none of them can be.
+	Held []tiers.HeldRange
 }
 
 // Tier keeps blocks in one mapping. It implements tiers.Memory.
 type Tier struct {
-	name    string
-	opened  Opened
-	arena   *arena.Mapping
-	super   []byte // first page, nil without a file
-	data    []byte
-	records bool // blocks leave records for a later process
-	left    func() (left int64, of string)
-
-	generations uint64 // a slot's generation is this and its uid
-
-	mu        sync.Mutex
-	grew      *sync.Cond // on mu: more memory is ready, or growth ended, or a pin or a renewal
-	alloc     *arena.Allocator
-	slots     map[block.ID]*slot
-	stays     map[uint64]*slot // the same, by generation
-	nextUID   uint64
-	payload   int64
-	spares    []int64 // runs set aside for record slabs
-	compactAt int64   // free bytes below which compaction is not tried
-	moves     uint64  // compactions
-	pins      int
-	claimed   []tiers.Claimed
-	held      func(offset int64) bool // of Watch, nil: nothing is
-	lingering []*slot                 // no blocks any more, but held when they ceased to be
-	zeroCopy  bool                    // memory may be lent
-	asked     uint64                  // how often somebody reserved room
-	lent      []arena.Extent          // rooms with nothing in them whose memory is lent
-	renewing  int                     // such rooms that get new memory just now
-	growing   bool                    // worth waiting for: no step was refused
-	growErr   error                   // why the last step was refused
-	closed    bool
-	stop      chan struct{} // closed: grow and renew are to end
-	wake      chan struct{} // there is something in lent
-	settled   chan struct{} // closed: growing has ended
-	ended     sync.Once     // closes it
-	growDone  chan struct{} // closed: nothing more grows
-	renewDone chan struct{}
+	*space // its mutex guards all below but opened
+	opened Opened
+	index
+	outside    outside
+	compaction compaction
 }
 
 var _ tiers.Memory = (*Tier)(nil)
@@ -107,7 +68,7 @@ func Open(o Options) (*Tier, error) {
 		return nil, err
 	}
 	t, err := start(o, m, seen)
-	if err != nil || o.File != nil || len(o.Claims) > 0 || int64(len(m.Bytes())) == size {
+	if err != nil || o.File != nil || len(o.Held) > 0 || int64(len(m.Bytes())) == size {
 		return t, err
 	}
 	return t.resized(o, size)
@@ -116,59 +77,51 @@ func Open(o Options) (*Tier, error) {
 // start makes a tier of a mapping, which it closes on error.
 func start(o Options, m *arena.Mapping, seen Opened) (*Tier, error) {
 	seen.Path, seen.Size, seen.Made = m.Path(), int64(len(m.Bytes())), m.Made()
-	t := &Tier{name: o.Name, left: o.Left, opened: seen, arena: m, slots: map[block.ID]*slot{}, stays: map[uint64]*slot{}, nextUID: 1, growing: true,
-		generations: firstGeneration(), stop: make(chan struct{}),
-		wake: make(chan struct{}, 1), settled: make(chan struct{}), growDone: make(chan struct{}), renewDone: make(chan struct{})}
-	t.grew = sync.NewCond(&t.mu)
-	g, tags, err := t.layOut()
+	sp, err := layOut(o.Name, m)
 	if err != nil {
 		if m.Made() {
 			err = errors.Join(err, m.Unlink())
 		}
 		return nil, errors.Join(err, m.Close())
 	}
-	t.data = m.Bytes()[g.data : g.data+g.capacity]
-	t.alloc = arena.NewAllocator(tags)
-	t.alloc.Origin = g.data
+	sp.left = o.Left
+	t := &Tier{space: sp, opened: seen, index: newIndex(), outside: outside{kept: make([]tiers.KeptRange, len(o.Held))}}
 	ready := int64(0)
-	if t.records {
-		t.alloc.Fresh = t.clearCells
-		ready = t.takeOver(tags, o.Claims)
-	} else {
-		t.claimed = make([]tiers.Claimed, len(o.Claims))
+	if sp.super != nil {
+		sp.mu.alloc.Fresh = sp.clearCells
+		ready = t.takeOver(o.Held)
 	}
-	go t.grow(g, ready)
-	go t.renew()
+	sp.work(func() { sp.grow(ready) })
+	sp.work(sp.renew)
 	return t, nil
 }
 
-// layOut returns where things are in the mapping, and the allocator's tags. An
-// arena that is new, or no arena any more, gets a superblock.
-func (t *Tier) layOut() (geometry, []byte, error) {
-	m := t.arena
-	size := int64(len(m.Bytes()))
+// layOut makes a space of a mapping. An arena file that is new, or no arena any
+// more, gets a superblock.
+func layOut(name string, m *arena.Mapping) (*space, error) {
+	mem := m.Bytes()
+	size := int64(len(mem))
 	if m.Path() == "" {
-		return geometry{fileSize: size, capacity: size}, make([]byte, size/arena.Page), nil
+		return newSpace(name, m, 0, mem, make([]byte, size/arena.Page)), nil
 	}
 	g := geometryOf(size)
 	if err := m.Commit(0, g.data); err != nil {
-		return g, nil, err
+		return nil, err
 	}
-	t.records, t.zeroCopy = true, m.Lends()
-	t.super = m.Bytes()[:arena.Page]
-	tags := m.Bytes()[g.tags : g.tags+g.capacity/arena.Page]
-	if !m.Existed() || g.checkSuper(t.super) != nil {
-		word(t.super).Store(0)         // no magic: should the process die here, the file is new
-		if t.zeroCopy && m.Existed() { // what of it is lent, nobody knows any more
+	sp := newSpace(name, m, g.data, mem[g.data:][:g.capacity], mem[g.tags:][:g.capacity/arena.Page])
+	sp.super, sp.zeroCopy = mem[:arena.Page], m.Lends()
+	if !m.Existed() || g.checkSuper(sp.super) != nil {
+		word(sp.super).Store(0)         // no magic: should the process die here, the file is new
+		if sp.zeroCopy && m.Existed() { // what of it is lent, nobody knows any more
 			if err := errors.Join(m.Drop(0, size), m.Commit(0, g.data)); err != nil {
-				return g, nil, err
+				return nil, err
 			}
 		}
-		clear(m.Bytes()[:g.data])
-		g.writeSuper(t.super)
+		clear(mem[:g.data])
+		g.writeSuper(sp.super)
 	}
-	storeMoving(t.super, false) // the process before may have died of it
-	return g, tags, nil
+	storeMoving(sp.super, false) // the process before may have died of it
+	return sp, nil
 }
 
 // Name implements tiers.Tier.
@@ -177,34 +130,26 @@ func (t *Tier) Name() string { return t.name }
 // File implements tiers.Memory.
 func (t *Tier) File() int { return t.arena.Fd() }
 
-// Close implements tiers.Tier. If pins outlast its patience the memory stays
-// mapped for them and the error matches tiers.ErrPinned.
-func (t *Tier) Close() error {
-	t.mu.Lock()
-	if t.closed {
-		t.mu.Unlock()
-		return nil
-	}
-	t.closed = true
-	close(t.stop)
-	t.mu.Unlock()
-	<-t.growDone
-	<-t.renewDone
+// Region implements tiers.Memory: the whole mapping, as File has it.
+func (t *Tier) Region() []byte { return t.arena.Bytes() }
 
-	timer := time.AfterFunc(closePatience, func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.grew.Broadcast()
-	})
-	defer timer.Stop()
-	deadline := time.Now().Add(closePatience)
+// Stats implements tiers.Tier: there is nothing but the tier's Usage.
+func (t *Tier) Stats() tiers.Stats { return tiers.Stats{} }
+
+// Usage implements tiers.Tier. Capacity is what there will be once all memory
+// is ready; while a step is refused, what is ready.
+func (t *Tier) Usage() tiers.Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for t.pins+t.renewing > 0 && time.Now().Before(deadline) {
-		t.grew.Wait()
+	u := tiers.Usage{Capacity: int64(len(t.data)), Used: t.mu.alloc.Used(), Payload: t.payload, Blocks: len(t.slots)}
+	if t.mu.growErr != nil {
+		u.Missing = u.Capacity - t.mu.alloc.Size()
+		u.Capacity -= u.Missing
+		u.Lacks = t.mu.growErr.Error()
 	}
-	if n := t.pins + t.renewing; n > 0 {
-		return fmt.Errorf("%s: close: %d pins outlasted %v: %w", t.name, n, closePatience, tiers.ErrPinned)
-	}
-	return t.arena.Close()
+	return u
 }
+
+// Close implements tiers.Tier. If pins outlast its patience the memory stays
+// mapped for them and the error matches tiers.ErrPinned.
+func (t *Tier) Close() error { return t.close(closePatience) }

@@ -232,7 +232,7 @@ func (m *model) slot() {
 		m.t.Errorf("Reserve: %v", err)
 		return
 	}
-	copy(s.Bytes(), it.Data)
+	write(m.t, s, it)
 	if m.rng.IntN(3) == 0 {
 		s.Abort()
 		return

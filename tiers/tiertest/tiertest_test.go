@@ -193,7 +193,7 @@ func (r *reference) Pin(id block.ID) (tiers.Pin, error) {
 		return nil, err
 	}
 	r.pins[k]++
-	return &refPin{r: r, k: k}, nil
+	return &refPin{Host: k.data, r: r, k: k}, nil
 }
 
 func (r *reference) forgetLocked(id block.ID) {
@@ -307,13 +307,14 @@ func (r *reference) PinPlace(at tiers.Place, length int64) (tiers.Pin, error) {
 	for _, k := range r.disk.blocks {
 		if at == (tiers.Place{Offset: k.off, Generation: r.life + k.stay}) && length >= 0 && length <= k.info.Size {
 			r.pins[k]++
-			return &refPin{r: r, k: k}, nil
+			return &refPin{Host: k.data, r: r, k: k}, nil
 		}
 	}
 	return nil, tiers.ErrNotFound
 }
 
 type refPin struct {
+	tiers.Host
 	r    *reference
 	k    *kept
 	once sync.Once
@@ -324,8 +325,6 @@ func (p *refPin) Info() block.Info {
 	defer p.r.mu.Unlock()
 	return p.k.info
 }
-
-func (p *refPin) Bytes() []byte { return p.k.data }
 
 func (p *refPin) Offset() int64 { return p.k.off }
 
@@ -364,16 +363,14 @@ func (r *reference) Reserve(size int64) (tiers.Slot, error) {
 	}
 	r.reserved += size
 	r.slots++
-	return &refSlot{r: r, data: make([]byte, size)}, nil
+	return &refSlot{Host: make([]byte, size), r: r}, nil
 }
 
 type refSlot struct {
+	tiers.Host
 	r    *reference
-	data []byte
 	done bool
 }
-
-func (s *refSlot) Bytes() []byte { return s.data }
 
 func (s *refSlot) Offset() int64 { return 0 }
 
@@ -385,7 +382,7 @@ func (s *refSlot) end(publish func() error) error {
 	}
 	s.done = true
 	s.r.slots--
-	s.r.reserved -= int64(len(s.data))
+	s.r.reserved -= int64(len(s.Host))
 	s.r.idle.Broadcast()
 	return publish()
 }
@@ -395,7 +392,7 @@ func (s *refSlot) Commit(info block.Info, names []block.Name) error {
 		if s.r.disk.blocks[info.ID] != nil {
 			return tiers.ErrExists
 		}
-		s.r.storeLocked(info, s.data, names)
+		s.r.storeLocked(info, s.Host, names)
 		return nil
 	})
 }

@@ -98,15 +98,15 @@ func TestLentMemoryIsNotWritten(t *testing.T) {
 		},
 		"evicted just before the end": func(t *testing.T, tr *Tier, path string, items []tiers.Item) *Tier {
 			tr.mu.Lock()
-			tr.closed = true // nothing gets new memory any more
+			tr.mu.closed = true // nothing gets new memory any more
 			for _, it := range items {
-				tr.withdraw(tr.slots[it.Info.ID])
+				tr.withdrawLocked(tr.slots[it.Info.ID])
 			}
-			if len(tr.lent) != len(items) {
-				t.Errorf("%d rooms are lent, want %d", len(tr.lent), len(items))
+			if len(tr.mu.lent) != len(items) {
+				t.Errorf("%d rooms are lent, want %d", len(tr.mu.lent), len(items))
 			}
-			tr.closed = false
-			tr.lent = nil
+			tr.mu.closed = false
+			tr.mu.lent = nil
 			tr.mu.Unlock()
 			return next(t, tr, path)
 		},
@@ -125,7 +125,7 @@ func TestLentMemoryIsNotWritten(t *testing.T) {
 					t.Fatal(err)
 				}
 				tr.mu.Lock()
-				tr.withdraw(tr.slots[it.Info.ID])
+				tr.withdrawLocked(tr.slots[it.Info.ID])
 				tr.mu.Unlock()
 				p.Release()
 			}
@@ -155,7 +155,7 @@ func TestLentMemoryIsNotWritten(t *testing.T) {
 			if again := fill(t, tr, one); len(again) < len(items) {
 				t.Errorf("%d blocks fit at last, %d at first", len(again), len(items))
 			}
-			if tr.alloc.IsLent(0, size) {
+			if tr.mu.alloc.IsLent(0, size) {
 				t.Error("memory is lent still that is new")
 			}
 		})
@@ -168,14 +168,14 @@ func TestRenewalIsInNobodysWay(t *testing.T) {
 	const one = 2 << 20
 	tr := openAll(t, arenaPath(t), 32<<20)
 	close(tr.stop) // nobody renews but this test
-	<-tr.renewDone
+	tr.workers.Wait()
 	tr.stop = make(chan struct{})
 	items := fill(t, tr, one)
 	asked := uint64(0)
 	renew := func(what string, want time.Duration, left int) {
 		t.Helper()
-		if pause := tr.renewSome(&asked); pause != want || len(tr.lent) != left {
-			t.Errorf("%s: %d rooms are lent still, the next look is in %v; want %d, %v", what, len(tr.lent), pause, left, want)
+		if pause := tr.renewSome(&asked); pause != want || len(tr.mu.lent) != left {
+			t.Errorf("%s: %d rooms are lent still, the next look is in %v; want %d, %v", what, len(tr.mu.lent), pause, left, want)
 		}
 	}
 	drop := func(items []tiers.Item) {
@@ -206,8 +206,8 @@ func TestRenewalIsInNobodysWay(t *testing.T) {
 		}
 		all = append(all, s)
 	}
-	if len(tr.lent) != 0 {
-		t.Errorf("%d rooms are lent still, and the tier is full", len(tr.lent))
+	if len(tr.mu.lent) != 0 {
+		t.Errorf("%d rooms are lent still, and the tier is full", len(tr.mu.lent))
 	}
 	for _, s := range all {
 		s.Abort()

@@ -1,4 +1,4 @@
-package landing
+package memory
 
 import (
 	"bytes"
@@ -13,11 +13,11 @@ import (
 	"cascadekv/tiers"
 )
 
-const total = 4 << 20
+const poolBytes = 4 << 20
 
-func ready(t *testing.T, bytes int64) *Pool {
+func readyBuffers(t *testing.T, bytes int64) *Buffers {
 	t.Helper()
-	p, err := New(bytes)
+	p, err := NewBuffers(bytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,18 +32,18 @@ func ready(t *testing.T, bytes int64) *Pool {
 	return p
 }
 
-func TestSizes(t *testing.T) {
-	p := ready(t, total)
-	for _, size := range []int64{0, 1, 511, 4096, 28<<10 + 1, 1 << 20, total} {
+func TestBufferSizes(t *testing.T) {
+	p := readyBuffers(t, poolBytes)
+	for _, size := range []int64{0, 1, 511, 4096, 28<<10 + 1, 1 << 20, poolBytes} {
 		r, ok := p.Take(size)
 		if !ok {
-			t.Fatalf("no room for %d of %d bytes", size, total)
+			t.Fatalf("no room for %d of %d bytes", size, poolBytes)
 		}
 		if int64(len(r.Bytes())) != size || cap(r.Bytes()) != len(r.Bytes()) {
 			t.Errorf("room of %d bytes, capacity %d; want %d", len(r.Bytes()), cap(r.Bytes()), size)
 		}
 		clear(r.Bytes())
-		if u := p.Usage(); u.Used < size || u.Payload != size || u.Blocks != 1 || u.Capacity != total {
+		if u := p.Usage(); u.Used < size || u.Payload != size || u.Blocks != 1 || u.Capacity != poolBytes {
 			t.Errorf("usage with a room of %d bytes: %+v", size, u)
 		}
 		r.Release()
@@ -52,15 +52,15 @@ func TestSizes(t *testing.T) {
 			t.Errorf("usage with no room out: %+v", u)
 		}
 	}
-	for _, size := range []int64{-1, total + 1, 1 << 62} {
+	for _, size := range []int64{-1, poolBytes + 1, 1 << 62} {
 		if _, ok := p.Take(size); ok {
-			t.Errorf("room for %d of %d bytes", size, total)
+			t.Errorf("room for %d of %d bytes", size, poolBytes)
 		}
 	}
 }
 
-func TestNoPool(t *testing.T) {
-	p := ready(t, 0)
+func TestNoBuffers(t *testing.T) {
+	p := readyBuffers(t, 0)
 	if _, ok := p.Take(1); ok {
 		t.Error("a pool of nothing has room")
 	}
@@ -69,10 +69,10 @@ func TestNoPool(t *testing.T) {
 	} else {
 		r.Release()
 	}
-	if _, err := New(-1); err == nil {
+	if _, err := NewBuffers(-1); err == nil {
 		t.Error("a pool of less than nothing")
 	}
-	if p, err := New(1); err != nil {
+	if p, err := NewBuffers(1); err != nil {
 		t.Error(err)
 	} else if err := p.WaitReady(t.Context()); err != nil || p.Usage().Capacity != 4096 {
 		t.Errorf("a byte: %v, %+v", err, p.Usage())
@@ -81,10 +81,10 @@ func TestNoPool(t *testing.T) {
 	}
 }
 
-// TestFull: a full pool says so at once, and has all its room again later.
-func TestFull(t *testing.T) {
-	p := ready(t, total)
-	var rooms []*Room
+// TestBuffersFull: a full pool says so at once, and has all its room again later.
+func TestBuffersFull(t *testing.T) {
+	p := readyBuffers(t, poolBytes)
+	var rooms []*Buffer
 	for {
 		r, ok := p.Take(64 << 10)
 		if !ok {
@@ -95,8 +95,8 @@ func TestFull(t *testing.T) {
 		}
 		rooms = append(rooms, r)
 	}
-	if len(rooms) != total/(64<<10) {
-		t.Errorf("%d rooms of 64 KiB in %d bytes", len(rooms), total)
+	if len(rooms) != poolBytes/(64<<10) {
+		t.Errorf("%d rooms of 64 KiB in %d bytes", len(rooms), poolBytes)
 	}
 	for i, r := range rooms {
 		if !bytes.Equal(r.Bytes(), bytes.Repeat([]byte{byte(i)}, 64<<10)) {
@@ -104,16 +104,16 @@ func TestFull(t *testing.T) {
 		}
 		r.Release()
 	}
-	r, ok := p.Take(total)
+	r, ok := p.Take(poolBytes)
 	if !ok {
 		t.Fatal("the room is not one again")
 	}
 	r.Release()
 }
 
-// TestBeforeReady: there is no room before it is touched, and nobody waits.
-func TestBeforeReady(t *testing.T) {
-	p, err := New(64 * growStep)
+// TestBuffersBeforeReady: there is no room before it is touched, and nobody waits.
+func TestBuffersBeforeReady(t *testing.T) {
+	p, err := NewBuffers(64 * growStep)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,15 +130,15 @@ func TestBeforeReady(t *testing.T) {
 	}
 }
 
-func TestConcurrent(t *testing.T) {
-	p := ready(t, total)
+func TestBuffersConcurrent(t *testing.T) {
+	p := readyBuffers(t, poolBytes)
 	var wg sync.WaitGroup
 	var taken atomic.Int64
 	for w := range 8 {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(w), 1))
 			for range 300 {
-				r, ok := p.Take(rng.Int64N(total / 4))
+				r, ok := p.Take(rng.Int64N(poolBytes / 4))
 				if !ok {
 					continue
 				}
@@ -158,9 +158,9 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestCloseWaits: the memory stays mapped for rooms that are out.
-func TestCloseWaits(t *testing.T) {
-	p := ready(t, total)
+// TestBuffersCloseWaits: the memory stays mapped for rooms that are out.
+func TestBuffersCloseWaits(t *testing.T) {
+	p := readyBuffers(t, poolBytes)
 	r, ok := p.Take(9000)
 	if !ok {
 		t.Fatal("no room")
@@ -196,8 +196,8 @@ func TestCloseWaits(t *testing.T) {
 	}
 }
 
-func TestCloseGivesUp(t *testing.T) {
-	p, err := New(total)
+func TestBuffersCloseGivesUp(t *testing.T) {
+	p, err := NewBuffers(poolBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,17 @@
+package testdevice
+
+import (
+	"testing"
+
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+	"cascadekv/tiers/tiertest"
+)
+
+func TestConformance(t *testing.T) {
+	tiertest.Run(t, tiertest.Config{
+		Bounded: true,
+		New:     func(_ *testing.T, _ string, capacity int64) tiers.Tier { return New(capacity) },
+		Corrupt: func(_ *testing.T, _ string, tr tiers.Tier, id block.ID) { _ = tr.(*Tier).Corrupt(id) },
+	})
+}
