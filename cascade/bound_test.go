@@ -2,34 +2,17 @@ package cascade
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
-	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
-	"cascadekv/cascade/residency"
+	"cascadekv/internal/testing/parttest"
 )
 
 // bounded is a change of options: room for about so many names of the tests.
 func bounded(n int64) func(*Options) {
 	return func(o *Options) { o.Limits.NameBytes = n * names.Cost("12345678", "12345678") }
-}
-
-// noHoles checks that each name that is there has its parents.
-func noHoles(t *testing.T, s *Store) {
-	t.Helper()
-	s.state.Mu.Lock()
-	defer s.state.Mu.Unlock()
-	for _, ns := range s.state.Mu.Names.Spaces() {
-		sp := s.state.Mu.Names.Space(ns)
-		for _, n := range sp.List() {
-			if n.ParentKey() != "" && (n.Parent() == nil || residency.StateOf(n.Parent()) == nil) {
-				t.Errorf("%q is there without its parent %q", n.Key(), n.ParentKey())
-			}
-		}
-	}
 }
 
 // However many names clients put, in whatever shape, the heap that names take has a
@@ -88,7 +71,7 @@ func TestNamesHaveABound(t *testing.T) {
 					} else {
 						v.Release()
 					}
-					noHoles(t, r.Store)
+					parttest.NoHoles(t, r.state)
 					checkInvariants(t, r.Store)
 					if n := r.state.Mu.Names.SpaceCount(); name == "namespaces" && n > bound*5/4 {
 						t.Errorf("%d namespaces", n)
@@ -128,7 +111,7 @@ func TestRecoveryKeepsTheBound(t *testing.T) {
 	r.want("00.00", data(0, 64))
 	r.want("49.19", data(49*length+19, 64))
 	r.want("03.00", nil)
-	noHoles(t, r.Store)
+	parttest.NoHoles(t, r.state)
 	checkInvariants(t, r.Store)
 	for i := range 1000 {
 		r.put(ns(fmt.Sprint("new", i)), data(uint64(6000+i), 64))
@@ -136,33 +119,6 @@ func TestRecoveryKeepsTheBound(t *testing.T) {
 	if st := r.Stats(); st.NameBytes > st.NameLimit+st.NameLimit/8 {
 		t.Errorf("%d of %d bytes", st.NameBytes, st.NameLimit)
 	}
-	noHoles(t, r.Store)
-	checkInvariants(t, r.Store)
-}
-
-// Where every block is in use a new name is refused, and a name that is there can
-// still be replaced.
-func TestNamesInUseAreNotForgotten(t *testing.T) {
-	r := newRig(t, 16<<20, false, bounded(50))
-	var views []*View
-	var failed error
-	for i := 0; failed == nil && i < 100; i++ {
-		key := fmt.Sprint(i)
-		if _, failed = r.Put(t.Context(), ns(key), data(uint64(i), 64), nil); failed == nil {
-			v, err := r.Get(t.Context(), "ns", key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			views = append(views, v)
-		}
-	}
-	if !errors.Is(failed, ErrNoRoom) || !errors.Is(failed, eviction.ErrNames) || len(views) < 50 {
-		t.Errorf("after %d names: %v", len(views), failed)
-	}
-	r.put(ns("0"), data(1000, 64))
-	for _, v := range views {
-		v.Release()
-	}
-	r.put(ns("again"), data(2000, 64))
+	parttest.NoHoles(t, r.state)
 	checkInvariants(t, r.Store)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/policy"
+	"cascadekv/internal/testing/parttest"
 )
 
 // checkInvariants recounts everything the index keeps incrementally.
@@ -23,50 +24,7 @@ func checkInvariants(t *testing.T, s *Store) {
 		s.state.Mu.Lock()
 	}
 	checkIndex(t, s)
-	if err := s.state.Mu.Names.Verify(); err != nil {
-		t.Error(err)
-	}
-	var stored, referenced, cold int64
-	named := 0
-	for id, b := range s.state.Mu.Blocks {
-		if b.Info.ID != id {
-			t.Errorf("block %v is filed under %v", b.Info.ID, id)
-		}
-		if err := b.Verify(); err != nil {
-			t.Error(err)
-		}
-		stored += b.Info.Size
-		referenced += b.Info.Size * int64(len(b.Names()))
-		named += len(b.Names())
-		if len(b.Names()) > 0 && !b.Cold && !b.InAny() {
-			t.Errorf("block %v has names and no bytes", id)
-		}
-		if r := b.Below; s.state.RanksColdLocked() && r.Ranked != (b.Cold && !r.OtherOwner) || r.Ranked && s.state.Cold.Nodes[r.Node] != b {
-			t.Errorf("block %v: cold %v, %+v", id, b.Cold, r)
-		} else if r.Ranked {
-			cold += r.Bytes
-			if want := s.state.Cold.StoredSize(b); r.Bytes != want {
-				t.Errorf("block %v takes %d bytes in the cold tier, counted %d", id, want, r.Bytes)
-			}
-			if r.Held != (b.InAny() || b.Loading || b.Needed()) {
-				t.Errorf("block %v: in the cold tier it is held: %v", id, r.Held)
-			}
-		}
-		for i, m := range s.state.Mem {
-			if b.In(i) && m.Nodes[b.At[i].Node] != b {
-				t.Errorf("block %v: node of tier %s is somebody else's", id, m.Stats.Name)
-			}
-		}
-	}
-	if s.state.Count.Stats.BytesStored != stored {
-		t.Errorf("%d bytes stored, counted %d", stored, s.state.Count.Stats.BytesStored)
-	}
-	if named != s.state.Mu.Names.Len() || referenced != s.state.Mu.Names.Referenced() {
-		t.Errorf("blocks have %d names and %d bytes referenced, counted %d and %d", named, referenced, s.state.Mu.Names.Len(), s.state.Mu.Names.Referenced())
-	}
-	if s.state.Cold != nil && cold != s.state.Cold.Bytes {
-		t.Errorf("%d bytes in the cold tier, counted %d", cold, s.state.Cold.Bytes)
-	}
+	parttest.CheckLocked(t, s.state)
 }
 
 // holes counts blocks evicted from memory tier m under a cached child. It

@@ -1,11 +1,8 @@
 package cascade
 
 import (
-	"fmt"
 	"testing"
 	"time"
-
-	"cascadekv/cascade/names"
 )
 
 // in is one namespace's part of the statistics.
@@ -65,23 +62,6 @@ func TestLooksAreCounted(t *testing.T) {
 		}
 	}
 	if n := r.in("ns"); n.Puts != 2 || n.Aliases != 0 || n.Recovered != 0 {
-		t.Errorf("%+v", n)
-	}
-}
-
-// TestAskedNamespacesAreBounded: whoever asks may name any namespace, and the
-// store does not keep them all.
-func TestAskedNamespacesAreBounded(t *testing.T) {
-	r := newRig(t, 8<<20, false)
-	for i := range 2 * names.KeepSpaces {
-		r.Contains(t.Context(), fmt.Sprint("asked", i), "k")
-	}
-	if st := r.Stats(); len(st.Namespaces) != names.KeepSpaces || st.Lookups != 2*names.KeepSpaces {
-		t.Errorf("%d namespaces, %d look-ups", len(st.Namespaces), st.Lookups)
-	}
-	r.put(Entry{Namespace: "stored", Key: "k"}, data(1, 100))
-	r.Contains(t.Context(), "stored", "k")
-	if n := r.in("stored"); n.Names != 1 || n.Found != 1 {
 		t.Errorf("%+v", n)
 	}
 }

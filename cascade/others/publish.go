@@ -173,7 +173,9 @@ func (x *Exchange) StateLocked(ns, key string) directory.Statement {
 		}
 		if at, err := m.Memory.Place(b.Info.ID); err == nil {
 			st.Memory = &directory.Memory{Region: uint32(m.Index), Offset: at.Offset, Generation: at.Generation}
-			break
+			if m.Memory.Region() != nil { // otherwise a copy that is read without a buffer is better
+				break
+			}
 		}
 	}
 	if st.Segment = b.From; b.Cold {

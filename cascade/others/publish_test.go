@@ -8,7 +8,9 @@ import (
 
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
+	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/parttest"
 )
 
 // graphOf returns a graph with so many names, and the names.
@@ -45,5 +47,132 @@ func TestPublishQueueHasEachNameOnce(t *testing.T) {
 	}
 	if take(9); got != nil || q.names != nil {
 		t.Errorf("took %v of nothing", got)
+	}
+}
+
+// What changed of a name is published once, as it is when it is published: in which
+// memory the block lies, or that it is gone.
+func TestAChangeIsPublishedOnce(t *testing.T) {
+	r := newRank(t)
+	p := parttest.Data(2, size)
+	r.Put(parttest.Name("a"), parttest.Data(1, size))
+	r.Put(parttest.Name("a"), p)
+	r.Put(parttest.Name("b"), parttest.Data(3, size))
+	r.Delete("b")
+	if r.PublishedLocked() {
+		t.Error("nothing waits to be published")
+	}
+	r.publish()
+	got := r.peers.Published()
+	if len(got) != 1 || len(got[0]) != 2 || !r.PublishedLocked() {
+		t.Fatalf("published %v", got)
+	}
+	a, b := got[0][0], got[0][1]
+	at, err := r.Last().Memory.Place(r.Block("a").Info.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Name.Key != "a" || a.Info != r.Block("a").Info || a.Memory.Offset != at.Offset || a.Memory.Generation != at.Generation || a.Segment != nil {
+		t.Errorf("%+v, %+v", a, a.Memory)
+	}
+	if b.Name.Key != "b" || b.Has() || b.Version <= a.Version {
+		t.Errorf("%+v", b)
+	}
+	r.publish()
+	if got := r.peers.Published(); got != nil {
+		t.Errorf("published again: %v", got)
+	}
+}
+
+// What moves or gets its id is published for all names of the block, in bounded pieces.
+func TestEveryNameIsPublished(t *testing.T) {
+	r := newRank(t)
+	p := parttest.Data(1, size)
+	const n = 2*PublishStep + 1
+	for i := range n {
+		r.Put(parttest.Name(fmt.Sprint(i)), p)
+	}
+	r.publish()
+	r.peers.Published()
+	r.Mu.Lock()
+	r.PlacementChangedLocked(residency.StateOf(r.Mu.Names.Get("ns", "0")))
+	r.Mu.Unlock()
+	r.publish()
+	if got := r.peers.Published(); len(got) != 3 || len(got[0]) != PublishStep || len(got[2]) != 1 {
+		t.Errorf("published in %d pieces", len(got))
+	}
+}
+
+// Where a name is gone here and the catalogue has an older put of it, that is what is
+// published.
+func TestWhatTheCatalogueHasIsPublishedInstead(t *testing.T) {
+	r := newRank(t)
+	r.Put(parttest.Name("a"), parttest.Data(1, size))
+	r.publish()
+	r.peers.Published()
+	f := r.known.Hold(named("a", r.stamp()), parttest.Data(2, size))
+	r.Mu.Lock()
+	n := r.Mu.Names.Get("ns", "a")
+	r.WithdrawLocked(n, n.Seq()+1)
+	r.Mu.Unlock()
+	r.publish()
+	got := r.peers.Published()
+	if len(got) != 1 || got[0][0].Info != f.Info || got[0][0].Segment == nil || got[0][0].Version == 0 {
+		t.Errorf("published %+v", got)
+	}
+}
+
+// In the background all is published that changes from then on, until Leave; a rank
+// that is alone publishes nothing.
+func TestPublishInBackground(t *testing.T) {
+	r := newRank(t)
+	r.Peers = nil
+	r.Put(parttest.Name("alone"), parttest.Data(1, size))
+	r.AwaitHomes(t.Context())
+	r.Mu.Lock()
+	r.JoinLocked(r.peers)
+	r.Mu.Unlock()
+	r.Put(parttest.Name("a"), parttest.Data(2, size))
+	var got [][]directory.Statement
+	parttest.Eventually(t, "it is published", func() bool {
+		got = append(got, r.peers.Published()...)
+		return len(got) > 0
+	})
+	if len(got[0]) != 1 || got[0][0].Name.Key != "a" {
+		t.Errorf("published %+v", got)
+	}
+	r.AwaitHomes(t.Context())
+	if r.peers.SettledCalls() != 1 {
+		t.Error("the homes are not waited for")
+	}
+	r.Leave()
+	r.Workers.Wait()
+}
+
+// What the catalogue has had since its last round is stated, but for names that are
+// here, and for what is invalid.
+func TestPublishFresh(t *testing.T) {
+	r := newRank(t)
+	for i, k := range []string{"here", "invalid", "a", "b"} {
+		r.known.Hold(named(k, uint64(i+1)), parttest.Data(uint64(i), size))
+	}
+	r.Put(parttest.Name("here"), parttest.Data(9, size))
+	r.Mu.Lock()
+	r.InvalidateLocked(residency.NameID{NS: "ns", Key: "invalid"}, 10)
+	r.Mu.Unlock()
+	if err := r.PublishFresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, batch := range r.peers.Published() {
+		for _, st := range batch {
+			keys = append(keys, st.Name.Key)
+			if st.Version == 0 || st.Segment == nil {
+				t.Errorf("%+v", st)
+			}
+		}
+	}
+	if !slices.Equal(keys, []string{"a", "b"}) {
+		t.Errorf("stated %v", keys)
 	}
 }

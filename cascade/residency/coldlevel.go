@@ -12,7 +12,6 @@ import (
 // the copy below it; while a name below one of its own has a block, wherever
 // that is, so that no chain gets a hole; while it is leased; and while it is
 // read.
-
 // coldState is a block's place in the cold tier.
 type coldState struct {
 	OtherOwner bool // in another rank's file
@@ -39,20 +38,21 @@ func (m *Level) enterLocked(b *Block, old bool) {
 // one; old: an earlier run left it.
 func (m *Level) RankLocked(b *Block, old bool) {
 	m.state.Mu.AssertHeld()
-	if r := m; r.Policy != nil && !b.Below.Ranked {
-		meta := m.state.MetaLocked(b)
-		meta.Old = old
-		b.Below = coldState{Ranked: true, Old: old, Node: r.insert(m.state.Age(), meta, b), Bytes: m.StoredSize(b)}
-		r.Bytes += b.Below.Bytes
-		if old {
-			r.Old += b.Below.Bytes
-		}
+	if m.Policy == nil || b.Below.Ranked {
+		return
+	}
+	meta := m.state.MetaLocked(b)
+	meta.Old = old
+	b.Below = coldState{Ranked: true, Old: old, Node: m.insert(m.state.Age(), meta, b), Bytes: m.StoredSize(b)}
+	m.Bytes += b.Below.Bytes
+	if old {
+		m.Old += b.Below.Bytes
 	}
 }
 
 // UsedLocked records that b is used, if an earlier run left it.
 func (m *Level) UsedLocked(b *Block) {
-	if b.Below.Old {
+	if b.Below.Old { // else there may be no such level
 		m.state.Mu.AssertHeld()
 		b.Below.Old = false
 		m.Old -= b.Below.Bytes
@@ -83,7 +83,7 @@ func (m *Level) StoredSize(b *Block) int64 {
 // SyncHoldLocked keeps the hold on b in the cold tier in step with the
 // reasons for one. It is called after every change of one of them.
 func (m *Level) SyncHoldLocked(b *Block) {
-	if b == nil || !b.Below.Ranked {
+	if b == nil || !b.Below.Ranked { // there may be no such level
 		return
 	}
 	m.state.Mu.AssertHeld()

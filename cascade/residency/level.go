@@ -62,15 +62,15 @@ func (o *Order) Next() *Block {
 	return nil
 }
 
-// FindStep bounds the blocks that Find looks at.
-const FindStep = 32 << 10
+// findStep bounds the blocks that find looks at.
+const findStep = 32 << 10
 
-// Find returns a block that ok accepts, of the next FindStep in turn; nil when
+// Find returns a block that ok accepts, of the next findStep in turn; nil when
 // there is none. The search goes on where it ended: however many blocks there are
 // and however many callers ask again and again, each holds the mutex for a bounded
 // time.
 func (o *Order) Find(ok func(*Block) bool) *Block {
-	for range min(FindStep, len(o.Nodes)) {
+	for range min(findStep, len(o.Nodes)) {
 		if o.cursor >= len(o.Nodes) {
 			o.cursor = 0
 		}

@@ -1,6 +1,8 @@
 package residency
 
-import "cascadekv/internal/locks"
+import (
+	"cascadekv/internal/locks"
+)
 
 // LateMutex is a mutex whose holder can leave for later what may wait, such as
 // writing a log line.

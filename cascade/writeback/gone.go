@@ -26,12 +26,12 @@ func (w *Writer) GoneInBackground(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		w.RestoreGone(ctx)
+		w.restoreGone(ctx)
 	}
 }
 
-// RestoreGone does so once.
-func (w *Writer) RestoreGone(ctx context.Context) {
+// restoreGone does so once.
+func (w *Writer) restoreGone(ctx context.Context) {
 	lost, err := w.findGone(ctx)
 	if err != nil && ctx.Err() == nil {
 		w.state.Mu.Lock()

@@ -1,4 +1,4 @@
-package cascade
+package residency_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"cascadekv/cascade/residency"
+	"cascadekv/internal/testing/parttest"
 )
 
 // What is left for later is done once the mutex is free, in order, and once.
@@ -30,34 +31,29 @@ func TestLaterIsAfterUnlock(t *testing.T) {
 	}
 }
 
-// askingLog is a log whose writer asks the store for its statistics, as one might
+// askingLog is a log whose writer asks for what the state has, as one might
 // that is slow for another reason: a deadlock if lines are written with the mutex
 // held.
 type askingLog struct {
 	slog.Handler
-	rig   *rig
+	state *residency.State
 	lines *int
 }
 
 func (l askingLog) Enabled(context.Context, slog.Level) bool { return true }
 
 func (l askingLog) Handle(context.Context, slog.Record) error {
-	if l.rig.Store != nil {
-		l.rig.Stats()
-		*l.lines++
-	}
+	l.state.Namespaces()
+	*l.lines++
 	return nil
 }
 
 func TestLinesAreLoggedWithoutTheMutex(t *testing.T) {
-	r := newRig(t, 8<<20, true)
+	r := parttest.New(t)
 	lines := 0
-	r.state.Log = slog.New(askingLog{slog.DiscardHandler, r, &lines})
-	r.put(ns("a"), data(1, 100))
-	v, err := r.Get(t.Context(), "ns", "a", Unverified)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.State.Log = slog.New(askingLog{slog.DiscardHandler, r.State, &lines})
+	r.Put(parttest.Name("a"), parttest.Data(1, 100))
+	v := r.Pin("a")
 	if v.Verify(v.CRC() + 1) {
 		t.Error("a wrong checksum is right")
 	}

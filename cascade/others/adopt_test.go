@@ -1,0 +1,154 @@
+package others
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"cascadekv/cascade/names"
+	"cascadekv/cascade/residency"
+	"cascadekv/internal/block"
+	"cascadekv/internal/testing/parttest"
+	"cascadekv/tiers"
+)
+
+// entry is a block of the cold tier with names of it.
+func (r *rank) entry(t *testing.T, data []byte, names ...block.Name) tiers.Entry {
+	t.Helper()
+	info := block.Info{ID: block.Sum(r.IDBits, data), Size: int64(len(data)), CRC: block.CRC(data)}
+	if !r.files.Holds(info.ID) {
+		if err := r.files.Put(context.Background(), tiers.Item{Info: info, Data: data}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tiers.Entry{Info: info, Names: names}
+}
+
+func (r *rank) adopt(t *testing.T, entries ...tiers.Entry) residency.RecoverStats {
+	t.Helper()
+	a := r.NewAdoption()
+	for _, e := range entries {
+		if err := a.Gather(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Run(); err != nil {
+		t.Fatal(err)
+	}
+	return a.Done
+}
+
+// Of what a part holds, the names that are not known younger are taken in, and what
+// the part withdrew is withdrawn here.
+func TestAdoptionKeepsTheYoungerNames(t *testing.T) {
+	r := newRank(t)
+	before := r.stamp()
+	r.Put(parttest.Name("young"), parttest.Data(1, size))
+	r.Put(parttest.Name("old"), parttest.Data(2, size))
+	r.Put(parttest.Name("dropped"), parttest.Data(3, size))
+	r.Put(parttest.Name("kept"), parttest.Data(4, size))
+	after := r.stamp()
+	withdrawn := tiers.Entry{Dropped: []block.Name{named("dropped", after), named("kept", before)}}
+	child := named("child", after+2)
+	child.Parent = "new"
+	done := r.adopt(t, withdrawn,
+		r.entry(t, parttest.Data(13, size), child),
+		r.entry(t, parttest.Data(10, size), named("young", before)),
+		r.entry(t, parttest.Data(11, size), named("old", after)),
+		r.entry(t, parttest.Data(12, size), named("new", after+1)))
+	want := map[string]uint64{"young": 1, "old": 11, "kept": 4, "new": 12, "child": 13}
+	for key, seed := range want {
+		if b := r.Block(key); b == nil || b.Info.ID != block.Sum(r.IDBits, parttest.Data(seed, size)) {
+			t.Errorf("%q is not block %d", key, seed)
+		}
+	}
+	if r.Block("dropped") != nil {
+		t.Error("what the part withdrew is here")
+	}
+	if r.files.Holds(block.Sum(r.IDBits, parttest.Data(10, size))) {
+		t.Error("a block that nobody would ask for stays in the cold tier")
+	}
+	if done.Blocks != 3 || done.Names != 3 || done.Bytes != 3*size || r.Count.Stats.Adopted != done {
+		t.Errorf("%+v, in all %+v", done, r.Count.Stats.Adopted)
+	}
+	if n := r.Mu.Names.Get("ns", "child"); n.Depth() != 1 && n.Parent() == nil {
+		t.Error("a name does not find its parent")
+	}
+	parttest.Check(t, r.State)
+}
+
+// What lies in another process's file is that one's to give up, until it becomes this
+// rank's own; never the other way round.
+func TestForeignBlocksBecomeOwn(t *testing.T) {
+	r := newRank(t, func(o *residency.Options) { o.Limits.ColdBytes = 1 << 20 })
+	e := r.entry(t, parttest.Data(1, size), named("a", 5))
+	e.OtherOwner = true
+	r.adopt(t, e)
+	b := r.Block("a")
+	if !b.Cold || !b.Below.OtherOwner || b.Below.Ranked || r.Cold.Bytes != 0 {
+		t.Errorf("foreign: %+v", b.Below)
+	}
+	e.OtherOwner = false
+	if done := r.adopt(t, e); done.Blocks != 0 || done.Names != 0 {
+		t.Errorf("%+v is new", done)
+	}
+	if b.Below.OtherOwner || !b.Below.Old || r.Cold.Bytes != size {
+		t.Errorf("own: %+v, %d bytes", b.Below, r.Cold.Bytes)
+	}
+	e.OtherOwner = true
+	if r.adopt(t, e); b.Below.OtherOwner {
+		t.Error("an own block becomes another one's")
+	}
+	parttest.Check(t, r.State)
+}
+
+// A name for which there is no room is not taken in, and nothing is forgotten for it.
+func TestAdoptionKeepsTheBoundOnNames(t *testing.T) {
+	r := newRank(t, func(o *residency.Options) { o.Limits.NameBytes = 2 * names.Cost("a", "") })
+	r.Put(parttest.Name("a"), parttest.Data(1, size))
+	r.Put(parttest.Name("b"), parttest.Data(2, size))
+	done := r.adopt(t, r.entry(t, parttest.Data(3, size), named("c", r.stamp())), r.entry(t, parttest.Data(4, size), named("b", r.stamp())))
+	if got := r.Has("a", "b", "c"); !slices.Equal(got, []string{"a", "b"}) || done.Names != 1 {
+		t.Errorf("%v are here, %+v", got, done)
+	}
+	if b := r.Block("b"); b.Info.ID != block.Sum(r.IDBits, parttest.Data(4, size)) {
+		t.Error("a name that is here does not become the younger one")
+	}
+}
+
+// A store that is closed takes in nothing more.
+func TestAdoptionEndsWithTheStore(t *testing.T) {
+	r := newRank(t)
+	a := r.NewAdoption()
+	_ = a.Gather(r.entry(t, parttest.Data(1, size), named("a", 5)))
+	r.Mu.Lock()
+	r.Mu.Closed = true
+	r.Mu.Unlock()
+	if err := a.Run(); !errors.Is(err, residency.ErrClosed) || r.Block("a") != nil {
+		t.Errorf("%v", err)
+	}
+}
+
+// Names give way to younger ones that were found elsewhere: they are withdrawn here,
+// and what was deleted elsewhere is deleted.
+func TestNamesGiveWay(t *testing.T) {
+	r := newRank(t)
+	before := r.stamp()
+	for i, k := range []string{"young", "old", "deleted"} {
+		r.Put(parttest.Name(k), parttest.Data(uint64(i), size))
+	}
+	after := r.stamp() + 1000
+	r.GiveWay([]tiers.Found{{Name: named("young", before)}, {Name: named("old", after)}, {Name: named("deleted", after), Dropped: true}, {Name: named("unknown", after)}})
+	if got := r.Has("young", "old", "deleted"); !slices.Equal(got, []string{"young"}) {
+		t.Errorf("%v stay", got)
+	}
+	if r.stamp() <= after {
+		t.Error("the next put would be older than what was found")
+	}
+	old, deleted := named("old", after), named("deleted", after)
+	if r.InvalidLocked(&old) || !r.InvalidLocked(&deleted) {
+		t.Error("what was found is invalid, or what was deleted is not")
+	}
+	parttest.Check(t, r.State)
+}

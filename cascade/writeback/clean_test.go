@@ -1,0 +1,181 @@
+package writeback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"cascadekv/cascade/residency"
+	"cascadekv/internal/block"
+	"cascadekv/internal/testing/parttest"
+	"cascadekv/tiers"
+)
+
+// crowded is a change of options: room for so many blocks, the cleaner wants half of
+// it clean.
+func crowded(blocks int64) func(*residency.Options) {
+	return func(o *residency.Options) {
+		o.Capacity, o.Policy, o.Limits.CleanAbove = blocks*size, "lru", 0.5
+	}
+}
+
+func demand(r *parttest.Rank) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	r.WakeCleanerLocked(true)
+}
+
+// The cleaner writes when memory is crowded or somebody waits, and never otherwise.
+func TestTheCleanerWritesAheadOfNeed(t *testing.T) {
+	r, files, w := newWriter(t, crowded(100))
+	put(r, 50)
+	if w.cleanSome(t.Context()) || files.Batches() != nil {
+		t.Error("it writes while there is room")
+	}
+	demand(r)
+	if !w.cleanSome(t.Context()) || len(files.Batches()) != 1 || r.Mu.Writes.CleanRequested {
+		t.Error("it does not write what is demanded, or twice")
+	}
+	if w.cleanSome(t.Context()) {
+		t.Error("one demand is served twice")
+	}
+	r.Put(parttest.Name("one more"), parttest.Data(1000, size))
+	if !w.cleanSome(t.Context()) {
+		t.Error("it does not write though memory is crowded")
+	}
+}
+
+// The coldest blocks are written first, each with what is dirty before it in its
+// chain, a bounded part of memory at once; they are held meanwhile.
+func TestTheColdestAreWrittenFirst(t *testing.T) {
+	const n = 64
+	r, files, w := newWriter(t, crowded(n))
+	r.Put(parttest.Name("head"), parttest.Data(1000, size))
+	r.Put(parttest.Name("tail", "head"), parttest.Data(1001, size))
+	for i := range n - 2 {
+		r.Put(parttest.Name(fmt.Sprint(i)), parttest.Data(uint64(i), size))
+	}
+	r.Ask("head")
+	var held []block.ID
+	next := func() string {
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		return w.evict.VictimLocked(r.Last()).Names()[0].Key()
+	}
+	first := ""
+	files.BeforePut(func(ids []block.ID) {
+		first, held = next(), ids
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		if b := r.Mu.Writes.Batch; !b.InFlight || b.Clean != 0 {
+			t.Errorf("%+v", b)
+		}
+	})
+	if !w.cleanSome(t.Context()) {
+		t.Fatal("nothing is written")
+	}
+	files.BeforePut(nil)
+	want := []block.ID{r.Block("head").Info.ID, r.Block("tail").Info.ID}
+	most := int(r.Last().Memory.Usage().Used / cleanShare / size)
+	for i := 0; len(want) < len(held); i++ {
+		want = append(want, r.Block(fmt.Sprint(i)).Info.ID)
+	}
+	if !slices.Equal(held, want) || len(held) > most+2 || len(held) < 4 {
+		t.Errorf("%d blocks are written, at most %d: %v", len(held), most, held)
+	}
+	if first != fmt.Sprint(len(held)-2) {
+		t.Errorf("while they are written %q leaves next", first)
+	}
+	if r.Mu.Writes.Batch.InFlight || r.Block("head").Writing {
+		t.Error("the batch does not end")
+	}
+	// Clean victims come before dirty ones, and are not written again.
+	clean := len(held)
+	if !w.cleanSome(t.Context()) || r.Mu.Writes.Batch.Clean != clean-1 { // the head is held by the tail
+		t.Errorf("%d clean victims are known, want %d", r.Mu.Writes.Batch.Clean, clean-1)
+	}
+	parttest.Check(t, r.State)
+}
+
+// In a tier above the last only what falls to the cold tier is written.
+func TestWhatFallsToMemoryIsNotWritten(t *testing.T) {
+	r, files, w := newWriter(t, func(o *residency.Options) {
+		o.Policy = "paper"
+		o.Memory = []tiers.Memory{parttest.Host(t), parttest.Arena(t, t.TempDir()+"/a")}
+	})
+	prefix := parttest.Name("prefix")
+	prefix.Prefix = true
+	r.PutIn(r.Mem[0], prefix, parttest.Data(1, size))
+	b := r.PutIn(r.Mem[0], parttest.Name("session"), parttest.Data(2, size))
+	demand(r)
+	if !w.cleanSome(t.Context()) {
+		t.Fatal("nothing is written")
+	}
+	if got := files.Batches(); len(got) != 1 || !slices.Equal(got[0], []block.ID{b.Info.ID}) {
+		t.Errorf("written %v", got)
+	}
+}
+
+// The worker writes what is demanded, asks the space to shrink, syncs names when
+// somebody waits for them, and ends.
+func TestCleanInBackground(t *testing.T) {
+	r, files, w := newWriter(t)
+	put(r, 4)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.CleanInBackground(ctx)
+	}()
+	demand(r)
+	dirty := func() bool {
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		r.WakeCleanerLocked(true)
+		return r.Count.Stats.DirtyBlocks > 0
+	}
+	parttest.Eventually(t, "all is clean", func() bool { return !dirty() })
+	r.Put(parttest.Name("again"), parttest.Data(0, size)) // a name in the tier
+	r.Mu.Lock()
+	r.RequestSyncLocked()
+	r.Mu.Unlock()
+	parttest.Eventually(t, "the name is durable", func() bool { return files.Syncs() == 1 })
+	stop()
+	<-ended
+	if calls := parttest.Only(r.Seen.Take(), "shrink"); len(calls) < 2 {
+		t.Errorf("the space is asked to shrink %d times", len(calls))
+	}
+}
+
+// Names are durable once the tier was synced, which one writer at a time does.
+func TestSync(t *testing.T) {
+	r, files, w := newWriter(t)
+	p := parttest.Data(1, size)
+	r.PutCold(parttest.Name("a"), p)
+	if err := w.SyncInTurn(t.Context()); err != nil || files.Syncs() != 0 {
+		t.Errorf("%v, %d syncs without a change", err, files.Syncs())
+	}
+	r.Put(parttest.Name("b"), p)
+	files.Refuse(tiers.ErrUnavailable)
+	if err := w.SyncInTurn(t.Context()); !errors.Is(err, tiers.ErrUnavailable) || !w.namesWait() {
+		t.Errorf("%v; the name waits: %v", err, w.namesWait())
+	}
+	if again := w.syncOrLater(t.Context()); again == nil || r.ColdUpLocked() {
+		t.Error("a sync that failed is not tried later")
+	}
+	files.Refuse(nil)
+	if err := w.writing.Take(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.SyncInTurn(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("while somebody else writes: %v", err)
+	}
+	w.writing.Give()
+	if err := w.SyncInTurn(t.Context()); err != nil || files.Syncs() != 1 || w.namesWait() {
+		t.Errorf("%v, %d syncs; the name waits: %v", err, files.Syncs(), w.namesWait())
+	}
+}

@@ -1,0 +1,127 @@
+package parttest
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"cascadekv/cascade/residency"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// Catalogue is what other ranks and earlier jobs left in the cold tier, in memory. It
+// implements tiers.Catalogue, and records what it is called for.
+type Catalogue struct {
+	mu        sync.Mutex
+	order     []residency.NameID
+	has       map[residency.NameID]tiers.Found
+	refuse    error
+	withdrawn [][]block.Name
+	forgotten []block.ID
+}
+
+// Hold makes a block known, at a place of its own.
+func (c *Catalogue) Hold(n block.Name, data []byte) tiers.Found {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.has == nil {
+		c.has = map[residency.NameID]tiers.Found{}
+	}
+	f := tiers.Found{
+		Name: n, Info: block.Info{ID: block.Sum(block.Bits128, data), Size: int64(len(data)), CRC: block.CRC(data)},
+		Segment: tiers.Segment{Path: n.Key},
+	}
+	id := residency.NameID{NS: n.Namespace, Key: n.Key}
+	c.has[id] = f
+	c.order = append(c.order, id)
+	return f
+}
+
+// Refuse has Withdraw fail with err; nil ends that.
+func (c *Catalogue) Refuse(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refuse = err
+}
+
+// AdoptParts does nothing.
+func (c *Catalogue) AdoptParts(context.Context, []tiers.Part, func([]tiers.Found)) (tiers.Taken, error) {
+	return tiers.Taken{}, nil
+}
+
+// Find returns what Hold made known.
+func (c *Catalogue) Find(ns string, keys []string) []tiers.Found {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := make([]tiers.Found, len(keys))
+	for i, k := range keys {
+		found[i] = c.has[residency.NameID{NS: ns, Key: k}]
+	}
+	return found
+}
+
+// Peek is Find.
+func (c *Catalogue) Peek(ns string, keys []string) []tiers.Found { return c.Find(ns, keys) }
+
+// Names calls fn for all names, in the order in which Hold was called.
+func (c *Catalogue) Names(_ bool, fn func(tiers.Found) bool) error {
+	c.mu.Lock()
+	all := slices.Clone(c.order)
+	c.mu.Unlock()
+	for _, id := range all {
+		if f := c.Find(id.NS, []string{id.Key})[0]; !f.Info.ID.IsZero() && !fn(f) {
+			break
+		}
+	}
+	return nil
+}
+
+// Withdraw takes out names, and records them.
+func (c *Catalogue) Withdraw(_ context.Context, names ...block.Name) ([]bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refuse != nil {
+		return nil, c.refuse
+	}
+	there := make([]bool, len(names))
+	for i, n := range names {
+		id := residency.NameID{NS: n.Namespace, Key: n.Key}
+		if f, ok := c.has[id]; ok && f.Name.Seq < n.Seq {
+			there[i] = true
+			delete(c.has, id)
+		}
+	}
+	c.withdrawn = append(c.withdrawn, slices.Clone(names))
+	return there, nil
+}
+
+// Withdrawn returns what was withdrawn together, since the last call.
+func (c *Catalogue) Withdrawn() [][]block.Name {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.withdrawn
+	c.withdrawn = nil
+	return all
+}
+
+// Forget records blocks.
+func (c *Catalogue) Forget(_ context.Context, ids ...block.ID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forgotten = append(c.forgotten, ids...)
+	return nil
+}
+
+// Forgotten returns what Forget was called for.
+func (c *Catalogue) Forgotten() []block.ID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.forgotten
+}
+
+// Err returns nil.
+func (c *Catalogue) Err() error { return nil }
+
+// State returns nothing.
+func (c *Catalogue) State() tiers.CatalogueState { return tiers.CatalogueState{} }
