@@ -182,6 +182,14 @@ func (r *coldRig) waiting(i int) int {
 	return 0
 }
 
+// loading reports whether a block is on its way from the cold tier.
+func (r *coldRig) loading(i int) bool {
+	r.state.Mu.Lock()
+	defer r.state.Mu.Unlock()
+	n := r.state.LookupLocked("ns", r.keys[i])
+	return n != nil && residency.StateOf(n).Loading
+}
+
 // quiet checks that nothing is left of what was under way.
 func (r *coldRig) quiet() {
 	r.t.Helper()
@@ -350,6 +358,7 @@ func TestHungFileKeepsItsOwn(t *testing.T) {
 		r := newColdRig(t, 9000, []int{10, 20}, 64<<20, Limits{FetchDeadline: 2 * time.Second})
 		answer := r.hang(0)
 		r.chain(0, 30, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+		eventually(t, "the fetch has ended", func() bool { return !r.loading(0) }) // it may have begun after the request
 		held := r.state.Last().Memory.Usage()
 		if held.Blocks != 20 {
 			t.Errorf("%d blocks are in memory", held.Blocks)

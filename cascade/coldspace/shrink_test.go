@@ -39,7 +39,7 @@ func TestNothingShrinksWithoutABudget(t *testing.T) {
 	r := newRank(t)
 	keys := r.fill(50, 1)
 	r.Shrink()
-	if got := r.Has(keys...); len(got) != 50 || r.RanksColdLocked() {
+	if got := r.Has(keys...); len(got) != 50 || parttest.Locked(r.State, r.RanksColdLocked) {
 		t.Errorf("%d names stay", len(got))
 	}
 }
@@ -53,11 +53,11 @@ func TestABudgetBelowMemory(t *testing.T) {
 		r.Put(parttest.Name(k), parttest.Data(uint64(i), size))
 	}
 	r.Shrink()
-	if got := r.Has(keys...); len(got) != 10 || r.ColdUpLocked() || !r.Log.Has(errColdFull.Error()) {
-		t.Errorf("%d names stay, the tier takes writes: %v", len(got), r.ColdUpLocked())
+	if got := r.Has(keys...); len(got) != 10 || parttest.Locked(r.State, r.ColdUpLocked) || !r.Log.Has(errColdFull.Error()) {
+		t.Errorf("%d names stay, the tier takes writes: %v", len(got), parttest.Locked(r.State, r.ColdUpLocked))
 	}
 	r.Advance(residency.ColdRetry)
-	if !r.ColdUpLocked() {
+	if !parttest.Locked(r.State, r.ColdUpLocked) {
 		t.Error("the tier is left alone for ever")
 	}
 }
@@ -79,14 +79,14 @@ func TestLowSpaceInSteps(t *testing.T) {
 	}
 	r.Shrink()
 	stay := r.Has(keys...)
-	if len(stay) == 64 || !slices.Equal(stay, keys[64-len(stay):]) || r.Block("foreign") == nil || !r.RanksColdLocked() {
+	if len(stay) == 64 || !slices.Equal(stay, keys[64-len(stay):]) || r.Block("foreign") == nil || !parttest.Locked(r.State, r.RanksColdLocked) {
 		t.Errorf("%v stay", stay)
 	}
 	if len(r.mergeNow) != 1 {
 		t.Error("nobody merges")
 	}
 	<-r.mergeNow
-	if err := r.overBudgetLocked(); err != nil || !r.ColdUpLocked() {
+	if err := parttest.Locked(r.State, r.overBudgetLocked); err != nil || !parttest.Locked(r.State, r.ColdUpLocked) {
 		t.Errorf("a shortage keeps the tier from taking blocks: %v", err)
 	}
 	r.MergedAll()
@@ -114,7 +114,7 @@ func TestTightNamesRankTheColdTier(t *testing.T) {
 	r := newRank(t, func(o *residency.Options) { o.Limits.NameBytes = 1 })
 	r.fill(5, 1)
 	r.Shrink()
-	if !r.RanksColdLocked() || r.Cold.Bytes != 5*size || r.Cold.Next() != r.Block("0") {
+	if !parttest.Locked(r.State, r.RanksColdLocked) || r.Cold.Bytes != 5*size || r.Cold.Next() != r.Block("0") {
 		t.Errorf("%d bytes are ranked", r.Cold.Bytes)
 	}
 	parttest.Check(t, r.State)
@@ -183,7 +183,7 @@ func TestEvacuate(t *testing.T) {
 			t.Errorf("block %s: %+v", k, b)
 		}
 	}
-	if !r.ColdUpLocked() || r.Count.Stats.Views != 0 {
+	if !parttest.Locked(r.State, r.ColdUpLocked) || r.Count.Stats.Views != 0 {
 		t.Errorf("what is dirty waits; %d views", r.Count.Stats.Views)
 	}
 	parttest.NoHoles(t, r.State)

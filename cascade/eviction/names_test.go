@@ -165,13 +165,13 @@ func TestLeasedNamesAreTheLastToGo(t *testing.T) {
 func TestRoomForWhatOthersLeft(t *testing.T) {
 	r := parttest.New(t, bounded(40), parttest.NewFiles(t).Use)
 	nb := NewNameBudget(r.State)
-	for i := 0; nb.HasRoomLocked() && i < 100; i++ {
-		if tight := nb.TightLocked(); tight != (r.Mu.Names.Bytes() >= r.Limits.Load().NameBytes/8*7) {
+	for i := 0; parttest.Locked(r.State, nb.HasRoomLocked) && i < 100; i++ {
+		if tight := parttest.Locked(r.State, nb.TightLocked); tight != (r.Mu.Names.Bytes() >= r.Limits.Load().NameBytes/8*7) {
 			t.Errorf("%d names are tight: %v", i, tight)
 		}
 		r.Put(parttest.Name(fmt.Sprint("12345", i)), parttest.Data(uint64(i), 64))
 	}
-	if n := r.Mu.Names.Len(); n < 30 || n > 60 || !nb.TightLocked() {
+	if n := r.Mu.Names.Len(); n < 30 || n > 60 || !parttest.Locked(r.State, nb.TightLocked) {
 		t.Errorf("there is room for %d names", n)
 	}
 	select {
@@ -183,11 +183,11 @@ func TestRoomForWhatOthersLeft(t *testing.T) {
 	}
 	alone := parttest.New(t, bounded(1))
 	alone.Put(parttest.Name("a"), parttest.Data(1, 64))
-	if NewNameBudget(alone.State).TightLocked() {
+	if parttest.Locked(alone.State, NewNameBudget(alone.State).TightLocked) {
 		t.Error("a cold tier is to be ranked where there is none")
 	}
 	free := parttest.New(t)
-	if nb := NewNameBudget(free.State); !nb.HasRoomLocked() || nb.TightLocked() || put(free, parttest.Name("a"), nil) != nil {
+	if nb := NewNameBudget(free.State); !parttest.Locked(free.State, nb.HasRoomLocked) || parttest.Locked(free.State, nb.TightLocked) || put(free, parttest.Name("a"), nil) != nil {
 		t.Error("without a bound there is no room")
 	}
 }

@@ -59,12 +59,12 @@ func TestAChangeIsPublishedOnce(t *testing.T) {
 	r.Put(parttest.Name("a"), p)
 	r.Put(parttest.Name("b"), parttest.Data(3, size))
 	r.Delete("b")
-	if r.PublishedLocked() {
+	if parttest.Locked(r.State, r.PublishedLocked) {
 		t.Error("nothing waits to be published")
 	}
 	r.publish()
 	got := r.peers.Published()
-	if len(got) != 1 || len(got[0]) != 2 || !r.PublishedLocked() {
+	if len(got) != 1 || len(got[0]) != 2 || !parttest.Locked(r.State, r.PublishedLocked) {
 		t.Fatalf("published %v", got)
 	}
 	a, b := got[0][0], got[0][1]

@@ -7,6 +7,7 @@ import (
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/writeback"
+	"cascadekv/internal/block"
 	"cascadekv/internal/testing/parttest"
 )
 
@@ -44,6 +45,11 @@ func newRank(t *testing.T, change ...func(*residency.Options)) *rank {
 	r.Peers = r.peers
 	r.HasParts.Store(true)
 	return r
+}
+
+// invalid reports whether a name of the catalogue was invalidated.
+func (r *rank) invalid(n *block.Name) bool {
+	return parttest.Locked(r.State, func() bool { return r.InvalidLocked(n) })
 }
 
 // stamp is a tick of the rank's clock.

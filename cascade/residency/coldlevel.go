@@ -4,14 +4,6 @@ import (
 	"cascadekv/cascade/policy"
 )
 
-// The files level ranks the blocks that this rank keeps there if it has a budget, or
-// was full once. Blocks that lie in other ranks' files are not among them: those
-// ranks decide.
-//
-// A block is held there while it is also in memory, so that memory never loses
-// the copy below it; while a name below one of its own has a block, wherever
-// that is, so that no chain gets a hole; while it is leased; and while it is
-// read.
 // coldState is a block's place in the cold tier.
 type coldState struct {
 	OtherOwner bool // in another rank's file

@@ -16,6 +16,15 @@ const MaxMemory = names.Levels
 
 // Level is one tier of the ladder, in memory or in files, with its policy. Guarded by
 // State.Mu, but for the tier.
+//
+// The files level ranks the blocks that this rank keeps there if it has a budget, or
+// was full once. Blocks that lie in other ranks' files are not among them: those
+// ranks decide.
+//
+// A block is held there while it is also in memory, so that memory never loses
+// the copy below it; while a name below one of its own has a block, wherever
+// that is, so that no chain gets a hole; while it is leased; and while it is
+// read.
 type Level struct {
 	state  *State
 	Order               // without a policy everything stays: of files without a budget, before they are full

@@ -211,6 +211,13 @@ func (r *Rank) Has(keys ...string) (visible []string) {
 	return visible
 }
 
+// Locked returns what fn does, which is called with State.Mu held.
+func Locked[T any](s *residency.State, fn func() T) T {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return fn()
+}
+
 // Delete withdraws a name that is there.
 func (r *Rank) Delete(key string) {
 	r.Mu.Lock()
