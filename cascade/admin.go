@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"cascadekv/cascade/residency"
 	"cascadekv/tiers"
 )
 
@@ -119,7 +118,7 @@ func (s *Store) Len(ns string) int {
 }
 
 // Stats returns a snapshot.
-func (s *Store) Stats() residency.Stats {
+func (s *Store) Stats() Stats {
 	var catalogue *tiers.CatalogueState
 	if s.others.Catalogue != nil {
 		state := s.others.Catalogue.State()
@@ -133,11 +132,11 @@ func (s *Store) Stats() residency.Stats {
 	st.Names, st.Blocks, st.Leases = s.state.Mu.Names.Len(), len(s.state.Mu.Blocks), s.state.Mu.Names.Leases()
 	st.BytesReferenced = s.state.Mu.Names.Referenced()
 	for _, m := range s.state.Mem {
-		m.Stats.Usage = m.Tier.Usage()
+		m.Stats.Usage = m.Memory.Usage()
 		st.Tiers = append(st.Tiers, m.Stats)
 	}
 	if s.others.Peers != nil {
-		st.Tiers = append(st.Tiers, s.state.Count.Remote)
+		st.Tiers = append(st.Tiers, s.state.Remote.Stats)
 	}
 	if s.state.Cold != nil {
 		st.Orphans = s.space.OrphanStatsLocked()
@@ -145,11 +144,11 @@ func (s *Store) Stats() residency.Stats {
 	}
 	for _, ns := range s.state.Mu.Names.Spaces() {
 		sp := s.state.Mu.Names.Space(ns)
-		st.Namespaces = append(st.Namespaces, residency.NamespaceStats{
+		st.Namespaces = append(st.Namespaces, NamespaceStats{
 			Name: sp.Name(), Names: len(sp.List()), BytesReferenced: sp.Referenced(), Recovered: sp.Recovered,
 			Puts: sp.Puts, Aliases: sp.Aliases, Lookups: sp.Lookups, Found: sp.Found, Hits: sp.Hits, Misses: sp.Misses,
 		})
 	}
-	slices.SortFunc(st.Namespaces, func(x, y residency.NamespaceStats) int { return cmp.Compare(x.Name, y.Name) })
+	slices.SortFunc(st.Namespaces, func(x, y NamespaceStats) int { return cmp.Compare(x.Name, y.Name) })
 	return st
 }

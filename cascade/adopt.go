@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"cascadekv/cascade/others"
-	"cascadekv/cascade/residency"
 	"cascadekv/cascade/sharedindex"
 	"cascadekv/tiers"
 )
@@ -14,9 +13,9 @@ import (
 // are hits from then on, here and, once published, on other ranks. A
 // name that is newer here stays as it is. With a budget for the cold tier it is
 // inherited if that is possible. Adopting twice does nothing.
-func (s *Store) Adopt(ctx context.Context, p tiers.Part) (residency.RecoverStats, error) {
+func (s *Store) Adopt(ctx context.Context, p tiers.Part) (RecoverStats, error) {
 	if s.state.Cold == nil {
-		return residency.RecoverStats{}, others.ErrNotShared
+		return RecoverStats{}, others.ErrNotShared
 	}
 	if s.state.Limits.Load().ColdBytes > 0 {
 		if done, inherited, err := s.space.AdoptOrphan(ctx, p); inherited || err != nil {
@@ -24,8 +23,8 @@ func (s *Store) Adopt(ctx context.Context, p tiers.Part) (residency.RecoverStats
 		}
 	}
 	a := s.others.NewAdoption()
-	if err := s.state.Cold.Adopt(ctx, p, a.Gather); err != nil {
-		return residency.RecoverStats{}, fmt.Errorf("cascade: adopt the part %d of rank %d: %w", p.Incarnation, p.Rank, err)
+	if err := s.state.Cold.Files.Adopt(ctx, p, a.Gather); err != nil {
+		return RecoverStats{}, fmt.Errorf("cascade: adopt the part %d of rank %d: %w", p.Incarnation, p.Rank, err)
 	}
 	err := a.Run()
 	if s.others.Catalogue == nil { // else its rounds do

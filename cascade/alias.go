@@ -8,29 +8,29 @@ import (
 
 // What the parts of the store define, and its users name.
 type (
-	// Options is of Open.
+	// Options are what Open is given.
 	Options = residency.Options
-	// Limits is options that may change while the store runs.
+	// Limits are the options that may change while the store runs.
 	Limits = residency.Limits
-	// BlockID is address of a block.
+	// BlockID is the address of a block.
 	BlockID = residency.BlockID
 	// View is a block pinned for reading.
 	View = residency.View
 	// Stats is a snapshot of the store.
 	Stats = residency.Stats
-	// TierStats is one tier's part of it.
+	// TierStats is one tier's part of Stats.
 	TierStats = residency.TierStats
-	// NamespaceStats is one namespace's part.
+	// NamespaceStats is one namespace's part of Stats.
 	NamespaceStats = residency.NamespaceStats
 	// RecoverStats is what Open, or an adoption, took in.
 	RecoverStats = residency.RecoverStats
 	// OrphanStats is what others take of the cold tier's budget.
 	OrphanStats = residency.OrphanStats
-	// Peers is the other ranks of a job.
+	// Peers are the other ranks of a job.
 	Peers = others.Peers
-	// Touches is what one client reports of its reads.
+	// Touches are what one client reports of its reads.
 	Touches = sharedindex.Touches
-	// Holds is what one client keeps in place.
+	// Holds are what one client keeps in place.
 	Holds = sharedindex.Holds
 )
 

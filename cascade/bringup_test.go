@@ -64,7 +64,7 @@ type coldRig struct {
 
 // newColdRig makes a store of one chain of blocks of the given size, so many in
 // each file.
-func newColdRig(t *testing.T, size int, groups []int, shmBytes int64, l residency.Limits) *coldRig {
+func newColdRig(t *testing.T, size int, groups []int, shmBytes int64, l Limits) *coldRig {
 	t.Helper()
 	r := &coldRig{t: t, dir: t.TempDir(), fs: vfs.NewFault(vfs.OS{}), ctx: context.Background()}
 	fill, err := lustre.Open(lustre.Options{Dir: r.dir, Incarnation: 1, SegmentBytes: 1})
@@ -132,7 +132,7 @@ func (r *coldRig) chain(from, to int, missing ...int) {
 	}
 }
 
-func (r *coldRig) check(i int, v *residency.View, missing ...int) {
+func (r *coldRig) check(i int, v *View, missing ...int) {
 	r.t.Helper()
 	want := true
 	for _, m := range missing {
@@ -207,7 +207,7 @@ func TestChainIsReadTogether(t *testing.T) {
 		"larger than all": {load.PartBytes + 1, 3, 1 + 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newColdRig(t, c.size, []int{c.blocks}, 128<<20, residency.Limits{})
+			r := newColdRig(t, c.size, []int{c.blocks}, 128<<20, Limits{})
 			r.one(c.blocks / 2)
 			r.chain(0, c.blocks)
 			if batches, blocks := r.tier.seen(); batches != c.batches || blocks != c.blocks {
@@ -229,7 +229,7 @@ func TestChainIsReadTogether(t *testing.T) {
 // way wait for it, and nothing is read twice.
 func TestRequestsShareAChain(t *testing.T) {
 	const n = 100
-	r := newColdRig(t, 9000, []int{n}, 64<<20, residency.Limits{FetchDeadline: time.Minute})
+	r := newColdRig(t, 9000, []int{n}, 64<<20, Limits{FetchDeadline: time.Minute})
 	answer := r.hang(0)
 	var all sync.WaitGroup
 	all.Go(func() { r.chain(0, n/2) })
@@ -251,7 +251,7 @@ func TestRequestsShareAChain(t *testing.T) {
 // are put under another name, and the two become one. What lies in memory then is
 // not what was read, and is compared with its checksum before it is served.
 func TestBlockThatComesByAnotherWayIsChecked(t *testing.T) {
-	r := newColdRig(t, 9000, []int{1}, 64<<20, residency.Limits{FetchDeadline: time.Minute})
+	r := newColdRig(t, 9000, []int{1}, 64<<20, Limits{FetchDeadline: time.Minute})
 	answer := r.hang(0)
 	var all sync.WaitGroup
 	all.Go(func() { r.one(0) })
@@ -293,7 +293,7 @@ func (r *coldRig) resident(i int) bool {
 // TestDamageIsOneBlocks: a block that is damaged, or not there any more, is a
 // miss, and the others of its request are not.
 func TestDamageIsOneBlocks(t *testing.T) {
-	r := newColdRig(t, 9000, []int{30}, 64<<20, residency.Limits{})
+	r := newColdRig(t, 9000, []int{30}, 64<<20, Limits{})
 	files, err := filepath.Glob(filepath.Join(r.dir, "*", "*.bin"))
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
@@ -328,7 +328,7 @@ func TestDamageIsOneBlocks(t *testing.T) {
 // answers.
 func TestHungFileKeepsItsOwn(t *testing.T) {
 	t.Run("others have theirs at once", func(t *testing.T) {
-		r := newColdRig(t, 9000, []int{10, 20}, 64<<20, residency.Limits{FetchDeadline: time.Minute})
+		r := newColdRig(t, 9000, []int{10, 20}, 64<<20, Limits{FetchDeadline: time.Minute})
 		answer := r.hang(0)
 		var all sync.WaitGroup
 		all.Go(func() { r.chain(0, 30) })
@@ -347,15 +347,15 @@ func TestHungFileKeepsItsOwn(t *testing.T) {
 		r.quiet()
 	})
 	t.Run("the request has them in time", func(t *testing.T) {
-		r := newColdRig(t, 9000, []int{10, 20}, 64<<20, residency.Limits{FetchDeadline: 2 * time.Second})
+		r := newColdRig(t, 9000, []int{10, 20}, 64<<20, Limits{FetchDeadline: 2 * time.Second})
 		answer := r.hang(0)
 		r.chain(0, 30, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
-		held := r.state.Last().Tier.Usage()
+		held := r.state.Last().Memory.Usage()
 		if held.Blocks != 20 {
 			t.Errorf("%d blocks are in memory", held.Blocks)
 		}
 		answer()
-		eventually(t, "the memory of what hung is free", func() bool { return r.state.Last().Tier.Usage().Used < held.Used })
+		eventually(t, "the memory of what hung is free", func() bool { return r.state.Last().Memory.Usage().Used < held.Used })
 		eventually(t, "the file is tried again", func() bool {
 			v, err := r.Get(r.ctx, "ns", r.keys[0])
 			if err != nil {
@@ -372,7 +372,7 @@ func TestHungFileKeepsItsOwn(t *testing.T) {
 // TestNoRoomForAChain: a chain that memory cannot hold while it is read is
 // served all the same, what is left of it from memory of its own.
 func TestNoRoomForAChain(t *testing.T) {
-	r := newColdRig(t, 1<<20, []int{40}, 16<<20, residency.Limits{RoomDeadline: 50 * time.Millisecond})
+	r := newColdRig(t, 1<<20, []int{40}, 16<<20, Limits{RoomDeadline: 50 * time.Millisecond})
 	views, err := r.GetBatch(r.ctx, "ns", r.keys)
 	if err != nil {
 		t.Fatal(err)
@@ -394,7 +394,7 @@ func TestNoRoomForAChain(t *testing.T) {
 // TestLateRoomIsNotTheEnd: a fetch that waited for room in vain still has time
 // to read.
 func TestLateRoomIsNotTheEnd(t *testing.T) {
-	r := newColdRig(t, 1<<20, []int{30}, 16<<20, residency.Limits{FetchDeadline: 4 * time.Second}) // the time for room is longer
+	r := newColdRig(t, 1<<20, []int{30}, 16<<20, Limits{FetchDeadline: 4 * time.Second}) // the time for room is longer
 	views, err := r.GetBatch(r.ctx, "ns", r.keys)
 	if err != nil {
 		t.Fatal(err)
@@ -408,7 +408,7 @@ func TestLateRoomIsNotTheEnd(t *testing.T) {
 // TestCloseDuringFetches: requests under way end, with what came, when the store
 // is closed while the file system hangs.
 func TestCloseDuringFetches(t *testing.T) {
-	r := newColdRig(t, 9000, []int{10, 20}, 64<<20, residency.Limits{FetchDeadline: 2 * time.Second})
+	r := newColdRig(t, 9000, []int{10, 20}, 64<<20, Limits{FetchDeadline: 2 * time.Second})
 	answer := r.hang(0)
 	var all sync.WaitGroup
 	for range 4 {
@@ -422,7 +422,7 @@ func TestCloseDuringFetches(t *testing.T) {
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
-	if _, err := r.GetBatch(r.ctx, "ns", r.keys); !errors.Is(err, residency.ErrClosed) {
+	if _, err := r.GetBatch(r.ctx, "ns", r.keys); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 }

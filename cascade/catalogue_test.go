@@ -40,7 +40,7 @@ func (c *campaign) later(d time.Duration) { c.late.Add(int64(d)) }
 func (c *campaign) session(rank uint32, shmBytes int64, change ...func(*Options)) *rig {
 	c.t.Helper()
 	c.later(time.Hour)
-	o := lustre.Options{Dir: c.dir, Rank: rank, OwnOnly: true, Apart: rank == 0, SegmentBytes: 1 << 20, FS: c.fs}
+	o := lustre.Options{Dir: c.dir, Rank: rank, OwnOnly: true, Catalogued: rank == 0, SegmentBytes: 1 << 20, FS: c.fs}
 	cold, err := lustre.Open(o)
 	if err != nil {
 		c.t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"cascadekv/cascade/policy"
-	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
@@ -27,7 +26,7 @@ func budgeted(t *testing.T, p string, blocks int64) *rig {
 func (s *Store) coldBytes() int64 {
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
-	return s.state.ColdLevel.Bytes
+	return s.state.Cold.Bytes
 }
 
 // TestColdTierKeepsItsBudget puts far more chains than the budget holds: what
@@ -39,8 +38,8 @@ func TestColdTierKeepsItsBudget(t *testing.T) {
 			r := budgeted(t, p, 150)
 			s := r.Store
 			s.state.Mu.Lock()
-			s.state.ColdLevel.Policy = &removals{s.state.ColdLevel.Policy, func(node policy.Node) {
-				for _, n := range s.state.ColdLevel.Nodes[node].Names() {
+			s.state.Cold.Policy = &removals{s.state.Cold.Policy, func(node policy.Node) {
+				for _, n := range s.state.Cold.Nodes[node].Names() {
 					if n.Leads() {
 						t.Errorf("%q leaves stored children behind", n.Key())
 					}
@@ -116,7 +115,7 @@ func putMissing(t *testing.T, r *rig, rng *rand.Rand, turn int) {
 		}
 		items = append(items, PutItem{e, data(hashOf(keys[i]), coldBlock)})
 	}
-	if _, err := r.PutBatch(context.Background(), items); err != nil && !errors.Is(err, residency.ErrNoRoom) {
+	if _, err := r.PutBatch(context.Background(), items); err != nil && !errors.Is(err, ErrNoRoom) {
 		t.Fatal(err)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"cascadekv/cascade/residency"
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/block"
 	"cascadekv/internal/testing/testdevice"
@@ -18,10 +17,11 @@ import (
 
 // deviceRig has a device above shm, and a cold tier if asked for. Whoever touches
 // a block on the device, but for the tier itself, panics.
-func deviceRig(t *testing.T, cold bool) (*rig, *testdevice.Tier) {
+func deviceRig(t *testing.T, cold bool, change ...func(*Options)) (*rig, *testdevice.Tier) {
 	t.Helper()
 	d := testdevice.New(8 << 20)
-	return newRig(t, 16<<20, cold, func(o *Options) { o.Memory = []tiers.Memory{d} }), d
+	change = append(change, func(o *Options) { o.Memory = []tiers.Memory{d} })
+	return newRig(t, 16<<20, cold, change...), d
 }
 
 // from returns the tiers that have a key, fastest first.
@@ -189,7 +189,7 @@ func TestDeviceUnderLoad(t *testing.T) {
 						v.Release()
 					}
 				}
-				if err != nil && !errors.Is(err, residency.ErrNoRoom) {
+				if err != nil && !errors.Is(err, ErrNoRoom) {
 					t.Errorf("%s: %v", key, err)
 				}
 			}

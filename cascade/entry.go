@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 )
 
@@ -33,15 +32,15 @@ type Entry struct {
 func (e Entry) Check() error {
 	switch {
 	case len(e.Key) == 0 || len(e.Key) > block.MaxKey:
-		return fmt.Errorf("%w: key has %d bytes, want 1 to %d", residency.ErrBadEntry, len(e.Key), block.MaxKey)
+		return fmt.Errorf("%w: key has %d bytes, want 1 to %d", ErrBadEntry, len(e.Key), block.MaxKey)
 	case len(e.Parent) > block.MaxKey:
-		return fmt.Errorf("%w: parent key has %d bytes, want at most %d", residency.ErrBadEntry, len(e.Parent), block.MaxKey)
+		return fmt.Errorf("%w: parent key has %d bytes, want at most %d", ErrBadEntry, len(e.Parent), block.MaxKey)
 	case len(e.Namespace) > block.MaxKey:
-		return fmt.Errorf("%w: namespace has %d bytes, want at most %d", residency.ErrBadEntry, len(e.Namespace), block.MaxKey)
+		return fmt.Errorf("%w: namespace has %d bytes, want at most %d", ErrBadEntry, len(e.Namespace), block.MaxKey)
 	case e.Parent == e.Key:
-		return fmt.Errorf("%w: key %q is its own parent", residency.ErrBadEntry, e.Key)
+		return fmt.Errorf("%w: key %q is its own parent", ErrBadEntry, e.Key)
 	case e.Bound && e.Parent == "":
-		return fmt.Errorf("%w: key %q is bound to no parent", residency.ErrBadEntry, e.Key)
+		return fmt.Errorf("%w: key %q is bound to no parent", ErrBadEntry, e.Key)
 	}
 	return nil
 }
@@ -55,7 +54,7 @@ func (e Entry) record() block.Name {
 
 // NameInfo is what Stat returns of a name.
 type NameInfo struct {
-	ID      residency.BlockID
+	ID      BlockID
 	Size    int64
 	Parent  string
 	Depth   uint32
@@ -75,6 +74,6 @@ type ProbeResult struct {
 
 // PutResult is the outcome of one put.
 type PutResult struct {
-	ID        residency.BlockID
+	ID        BlockID
 	Duplicate bool // the bytes were stored already: one more name, no copy
 }

@@ -125,7 +125,7 @@ func TestPutFromGoesOnBehindAFailure(t *testing.T) {
 		filled("g", "d", data(3, 5000), &asked),
 	}
 	errs := r.PutBatchFunc(t.Context(), items, together)
-	for i, want := range []error{nil, lost, residency.ErrBadEntry, nil, residency.ErrBadEntry, residency.ErrTooLarge, nil} {
+	for i, want := range []error{nil, lost, ErrBadEntry, nil, ErrBadEntry, ErrTooLarge, nil} {
 		if !errors.Is(errs[i], want) || want == nil && errs[i] != nil {
 			t.Errorf("item %d: %v, want %v", i, errs[i], want)
 		}
@@ -205,7 +205,7 @@ func TestWhatWaitsForAnIDCanLeave(t *testing.T) {
 		put(fmt.Sprint("new", i), "", data(uint64(100+i), 1<<20))
 	}
 	for _, key := range []string{"old0", "old1"} {
-		if _, err := r.Get(t.Context(), "ns", key); !errors.Is(err, residency.ErrMiss) {
+		if _, err := r.Get(t.Context(), "ns", key); !errors.Is(err, ErrMiss) {
 			t.Errorf("%s is held: %v", key, err)
 		}
 	}
@@ -229,7 +229,7 @@ func TestUnverifiedLeavesChecksums(t *testing.T) {
 		t.Error("a wrong checksum is right")
 	}
 	views[0].Release()
-	if _, err := r.Get(t.Context(), "ns", "a"); !errors.Is(err, residency.ErrMiss) {
+	if _, err := r.Get(t.Context(), "ns", "a"); !errors.Is(err, ErrMiss) {
 		t.Errorf("a damaged block is left: %v", err)
 	}
 }
@@ -242,7 +242,7 @@ func TestPutFromWaitsForRoomWithNothingInHand(t *testing.T) {
 	var others []*Stage
 	for {
 		st, err := r.Stage(impatient(t), size)
-		if errors.Is(err, residency.ErrNoRoom) {
+		if errors.Is(err, ErrNoRoom) {
 			break
 		} else if err != nil {
 			t.Fatal(err)

@@ -34,20 +34,20 @@ func optionsOf(how []GetOption) (all GetOption) {
 // Algorithm 2). The caller must Release it. The error matches ErrMiss for
 // anything the caller can answer by computing the block, a failing tier
 // included.
-func (s *Store) Get(ctx context.Context, ns, key string, how ...GetOption) (*residency.View, error) {
+func (s *Store) Get(ctx context.Context, ns, key string, how ...GetOption) (*View, error) {
 	views, err := s.GetBatch(ctx, ns, []string{key}, how...)
 	if err != nil {
 		return nil, err
 	}
 	if views[0] == nil {
-		return nil, residency.ErrMiss
+		return nil, ErrMiss
 	}
 	return views[0], nil
 }
 
 // GetBatch gets the keys of one chain, head first, as one request of the
 // eviction policy. Misses are nil. The error is ErrClosed or nil.
-func (s *Store) GetBatch(ctx context.Context, ns string, keys []string, how ...GetOption) ([]*residency.View, error) {
+func (s *Store) GetBatch(ctx context.Context, ns string, keys []string, how ...GetOption) ([]*View, error) {
 	options := optionsOf(how)
 	if options&Resident != 0 {
 		return s.getResident(ctx, ns, keys)
@@ -61,8 +61,8 @@ type getting struct {
 	keep   bool // what only others have is kept here
 }
 
-func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) ([]*residency.View, error) {
-	views := make([]*residency.View, len(keys))
+func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) ([]*View, error) {
+	views := make([]*View, len(keys))
 	waits, missing, err := s.pinResident(ns, keys, views)
 	if err != nil {
 		return views, err
@@ -82,7 +82,7 @@ func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) 
 
 // check compares hits in memory with their checksums if verify, each once, reads
 // what the process can not address, and gets from elsewhere what fails.
-func (s *Store) check(ctx context.Context, ns string, keys []string, views []*residency.View, verify bool) {
+func (s *Store) check(ctx context.Context, ns string, keys []string, views []*View, verify bool) {
 	for i, v := range views {
 		if v != nil && !v.Check(ctx, verify) {
 			v.Release()
@@ -99,7 +99,7 @@ type wait struct {
 
 // awaitAll waits for what is on its way, all together for as long as one fetch
 // may take.
-func (s *Store) awaitAll(ctx context.Context, waits []wait, views []*residency.View) {
+func (s *Store) awaitAll(ctx context.Context, waits []wait, views []*View) {
 	ctx, cancel := s.state.UntilFetched(ctx)
 	defer cancel()
 	for _, w := range waits {
@@ -110,7 +110,7 @@ func (s *Store) awaitAll(ctx context.Context, waits []wait, views []*residency.V
 // pinResident pins all that is in memory, starts to fetch what is in the cold
 // tier, and passes the request to the policies. missing are the keys to be
 // looked for elsewhere.
-func (s *Store) pinResident(ns string, keys []string, views []*residency.View) (waits []wait, missing []int, err error) {
+func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wait, missing []int, err error) {
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
 	if err := s.state.CheckOpenLocked(); err != nil {
@@ -127,7 +127,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*residency.View) (
 			continue
 		}
 		b := residency.StateOf(n)
-		s.state.ColdLevel.UsedLocked(b)
+		s.state.Cold.UsedLocked(b)
 		s.state.Requests.AddLocked(b)
 		if views[i] = s.state.PinFastestLocked(b); views[i] != nil {
 			continue
@@ -142,12 +142,12 @@ func (s *Store) pinResident(ns string, keys []string, views []*residency.View) (
 }
 
 // getBelow gets a block whose copy in memory turned out to be bad.
-func (s *Store) getBelow(ctx context.Context, ns, key string) *residency.View {
+func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 	s.state.Mu.Lock()
 	n := s.state.LookupLocked(ns, key)
 	if n == nil {
 		s.state.Mu.Unlock()
-		view := make([]*residency.View, 1)
+		view := make([]*View, 1)
 		if s.others.AsksElsewhere() { // it was a copy of what lies there
 			s.load.GetElsewhere(ctx, ns, []string{key}, []int{0}, view, false)
 		}
@@ -175,7 +175,7 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *residency.View {
 }
 
 // count adds a request's hits and misses to the statistics.
-func (s *Store) count(ns string, views []*residency.View) {
+func (s *Store) count(ns string, views []*View) {
 	if len(views) == 0 {
 		return
 	}
@@ -191,7 +191,7 @@ func (s *Store) count(ns string, views []*residency.View) {
 		if sp != nil {
 			sp.Hits++
 		}
-		s.state.Count.HitLocked(v.Tier(), v.Size())
+		s.state.Count.HitLocked(v.From(), v.Size())
 	}
 	s.state.Count.MissesLocked(ns, missed)
 }

@@ -2,8 +2,6 @@ package cascade
 
 import (
 	"context"
-
-	"cascadekv/cascade/residency"
 )
 
 // A store may be followed by another one in the same process, with another
@@ -14,7 +12,7 @@ import (
 
 // keptRange is what keeps one range of the arena for a client.
 type keptRange struct {
-	view  *residency.View
+	view  *View
 	stage *Stage
 }
 
@@ -35,14 +33,13 @@ func (c *Claims) takeLocked() {
 	if m == nil {
 		return
 	}
-	for _, r := range m.Tier.Claimed() {
+	for _, r := range m.Memory.KeptRanges() {
 		var k keptRange
 		switch {
 		case r.Pin != nil:
 			k.view = s.state.ClaimedViewLocked(r.Pin, m)
 		case r.Slot != nil:
-			k.stage = newStage(s, m, r.Slot, int64(len(r.Slot.Bytes())))
-			k.stage.kept = true
+			k.stage = &Stage{store: s, mem: m, slot: r.Slot, room: r.Slot, size: int64(len(r.Slot.Bytes())), kept: true}
 		}
 		c.left = append(c.left, k)
 	}
@@ -51,7 +48,7 @@ func (c *Claims) takeLocked() {
 // View hands over the view of a claim, in the order in which the tier was
 // given them, held as by Keep; tier is what Tier will return. It is nil when the
 // range could not be kept, or was handed over before.
-func (c *Claims) View(i int, tier string) *residency.View {
+func (c *Claims) View(i int, tier string) *View {
 	c.store.state.Mu.Lock()
 	defer c.store.state.Mu.Unlock()
 	if i < 0 || i >= len(c.left) || c.left[i].view == nil {
@@ -59,9 +56,7 @@ func (c *Claims) View(i int, tier string) *residency.View {
 	}
 	v := c.left[i].view
 	c.left[i].view = nil
-	if tier != "" {
-		v.ServedBy(tier)
-	}
+	v.ServedBy(tier)
 	return v
 }
 
@@ -119,5 +114,5 @@ func (s *Store) Leave(ctx context.Context) (ended bool, err error) {
 	if err := s.write.SyncCold(ctx); err != nil {
 		s.state.Log.Warn("not all that lustre was told of names is durable", "err", err)
 	}
-	return true, s.state.Cold.Close()
+	return true, s.state.Cold.Files.Close()
 }

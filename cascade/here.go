@@ -32,7 +32,7 @@ func (h here) stat(ns, key string) (NameInfo, bool) {
 		}
 	}
 	if b.Cold {
-		info.Tiers = append(info.Tiers, h.state.Count.Cold.Name)
+		info.Tiers = append(info.Tiers, h.state.ColdName())
 	}
 	return info, true
 }
@@ -158,7 +158,7 @@ func (h here) probeMany(ns string, keys []string, here []presence) (all bool) {
 	all = true
 	for i, key := range keys {
 		if n := sp.Get(key); n != nil && n.Visible(h.state.Now) {
-			here[i] = presence{h.state.FastestLocked(residency.StateOf(n)), residency.StateOf(n).Info.Size}
+			here[i] = presence{h.state.FastestLocked(residency.StateOf(n)).Stats.Name, residency.StateOf(n).Info.Size}
 		} else if all = false; !h.others.AsksElsewhere() {
 			break
 		}

@@ -21,7 +21,7 @@ import (
 )
 
 // viewer is a client that reads blocks in place by holds of its own.
-func (r *rig) viewer() (*shmindex.Viewer, *sharedindex.Holds) {
+func (r *rig) viewer() (*shmindex.Viewer, *Holds) {
 	r.t.Helper()
 	holds, err := r.index.Holds()
 	if err != nil {
@@ -31,7 +31,7 @@ func (r *rig) viewer() (*shmindex.Viewer, *sharedindex.Holds) {
 }
 
 // mappedHolds maps a client's holds as the client does.
-func mappedHolds(t testing.TB, h *sharedindex.Holds) *shmindex.Holds {
+func mappedHolds(t testing.TB, h *Holds) *shmindex.Holds {
 	t.Helper()
 	fd, _ := h.File()
 	again, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -62,7 +62,7 @@ func (r *rig) mapArena() []byte {
 }
 
 // usedNow is how much of the arena is handed out.
-func (r *rig) usedNow() int64 { return r.state.Shared().Tier.Usage().Used }
+func (r *rig) usedNow() int64 { return r.state.Shared().Memory.Usage().Used }
 
 // TestHoldsKeepBlocks: a block that a client holds keeps its bytes when its name
 // is deleted or has another value and everything else is overwritten, and is room
@@ -161,7 +161,7 @@ func TestHoldsWhileStorming(t *testing.T) {
 			}
 		})
 	}
-	moved := func() bool { return r.state.Shared().Tier.Moves() > 3 }
+	moved := func() bool { return r.state.Shared().Memory.Moves() > 3 }
 	deadline := time.Now().Add(time.Minute)
 	var seen [clients]int
 	for c := range clients {
@@ -210,9 +210,9 @@ func TestHoldsWhileStorming(t *testing.T) {
 // TestAllowanceOfHolds: all clients together may hold an eighth of the arena.
 func TestAllowanceOfHolds(t *testing.T) {
 	r := newRig(t, 64<<20, false)
-	capacity := r.state.Shared().Tier.Usage().Capacity
+	capacity := r.state.Shared().Memory.Usage().Capacity
 	var sum int64
-	var all []*sharedindex.Holds
+	var all []*Holds
 	for range 2 * sharedindex.HoldsShare / sharedindex.AllHoldsShare {
 		h, err := r.index.Holds()
 		if err != nil {
@@ -238,7 +238,7 @@ func TestAllowanceOfHolds(t *testing.T) {
 func TestNoHoldsWithoutAFile(t *testing.T) {
 	r := newTwoTiers(t, 8<<20, 8<<20)
 	index := sharedindex.New(&residency.State{Mem: r.state.Mem[:1]}, nil) // the one without a file
-	if _, err := index.Holds(); !errors.Is(err, sharedindex.ErrNoArena) {
+	if _, err := index.Holds(); !errors.Is(err, ErrNoArena) {
 		t.Errorf("holds: %v", err)
 	}
 	if claims := index.EndHolds(); claims != nil {

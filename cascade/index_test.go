@@ -117,7 +117,7 @@ func count(owners []*names.Name, what *names.Name) (n int) {
 // ask (docs/format.md §6.2, step 4). A block that was moved twice may have its
 // first record's cell again, for another place.
 func stillThere(s *Store, e shmindex.Entry) bool {
-	region, le := s.state.Shared().Tier.Region(), binary.LittleEndian
+	region, le := s.state.Shared().Memory.Region(), binary.LittleEndian
 	record, data := region[e.Record:], le.Uint64(region[32:])
 	return string(record[:4]) == "CBK1" && le.Uint64(record[8:]) == e.UID && data+le.Uint64(record[48:]) == e.Offset
 }
@@ -128,7 +128,7 @@ func checkShown(t *testing.T, s *Store, n *names.Name, e shmindex.Entry) {
 	if e.Kind != shmindex.InArena {
 		return
 	}
-	bytes := s.state.Shared().Tier.Region()[e.Offset : e.Offset+uint64(e.Size)]
+	bytes := s.state.Shared().Memory.Region()[e.Offset : e.Offset+uint64(e.Size)]
 	if !stillThere(s, e) || block.CRC(bytes) != residency.StateOf(n).Info.CRC || e.CRC != residency.StateOf(n).Info.CRC || int64(e.Size) != residency.StateOf(n).Info.Size {
 		t.Errorf("name %q: other bytes at %d", n.Key(), e.Offset)
 	}
@@ -260,7 +260,7 @@ func TestIndexGrows(t *testing.T) {
 	if second.Alive() {
 		t.Error("alive after the store was closed")
 	}
-	if _, _, err := r.index.Open(); !errors.Is(err, residency.ErrClosed) {
+	if _, _, err := r.index.Open(); !errors.Is(err, ErrClosed) {
 		t.Errorf("an index of a closed store: %v", err)
 	}
 }

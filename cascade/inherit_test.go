@@ -204,7 +204,7 @@ func TestShortageTakesWhatIsLeftFirst(t *testing.T) {
 		}
 	}
 	r.Store.state.Mu.Lock()
-	old := r.state.ColdLevel.Old
+	old := r.state.Cold.Old
 	r.Store.state.Mu.Unlock()
 	if mine < 3*each/2 || mine+int(st.Lost) < 3*each && old > 0 {
 		t.Errorf("%d of %d of its own blocks are left, %d were lost in memory; %d bytes of others'", mine, 3*each, st.Lost, old)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"cascadekv/cascade/policy"
-	"cascadekv/cascade/residency"
 	"cascadekv/internal/testing/parttest"
 )
 
@@ -19,7 +18,7 @@ func checkInvariants(t *testing.T, s *Store) {
 	t.Helper()
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
-	for end := time.Now().Add(patient); s.state.ColdLevel.Ranking && time.Now().Before(end); { // the cleaner is at it
+	for end := time.Now().Add(patient); s.state.RanksColdLocked() && s.state.Cold.Ranking && time.Now().Before(end); { // the cleaner is at it
 		s.state.Mu.Unlock()
 		time.Sleep(time.Millisecond)
 		s.state.Mu.Lock()
@@ -85,7 +84,7 @@ func TestEvictionLeavesNoHole(t *testing.T) {
 					if rng.IntN(3) == 0 { // children before their parents
 						rng.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
 					}
-					if _, err := r.PutBatch(context.Background(), items); err != nil && !errors.Is(err, residency.ErrNoRoom) {
+					if _, err := r.PutBatch(context.Background(), items); err != nil && !errors.Is(err, ErrNoRoom) {
 						t.Fatal(err)
 					}
 					if rng.IntN(20) == 0 {

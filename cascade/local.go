@@ -25,7 +25,7 @@ func (l Local) Hold(src fabric.Source) (fabric.Hold, error) {
 		return nil, fmt.Errorf("%w: there is no region %d", fabric.ErrStale, src.Region)
 	}
 	at := tiers.Place{Offset: src.Offset, Generation: src.Generation}
-	p, err := l.Store.state.Mem[src.Region].Tier.PinPlace(at, src.Length)
+	p, err := l.Store.state.Mem[src.Region].Memory.PinPlace(at, src.Length)
 	switch {
 	case errors.Is(err, tiers.ErrNotFound):
 		return nil, fmt.Errorf("%w: %w", fabric.ErrStale, err)
@@ -48,7 +48,7 @@ func (l Local) Hold(src fabric.Source) (fabric.Hold, error) {
 // the slowest memory tier's, of which there is always one.
 func (l Local) SharedFile() (region uint32, fd int, size int64) {
 	m := l.Store.state.Last()
-	return uint32(m.Index), m.Tier.File(), int64(len(m.Tier.Region()))
+	return uint32(m.Index), m.Memory.File(), int64(len(m.Memory.Region()))
 }
 
 // hold is a pin of a block of which a reader wants a part.

@@ -3,18 +3,16 @@ package cascade
 import (
 	"testing"
 	"time"
-
-	"cascadekv/cascade/residency"
 )
 
 // in is one namespace's part of the statistics.
-func (r *rig) in(ns string) residency.NamespaceStats {
+func (r *rig) in(ns string) NamespaceStats {
 	for _, n := range r.Stats().Namespaces {
 		if n.Name == ns {
 			return n
 		}
 	}
-	return residency.NamespaceStats{}
+	return NamespaceStats{}
 }
 
 // TestLooksAreCounted holds every way of looking for names to what it adds.

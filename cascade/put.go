@@ -44,7 +44,7 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 }
 
 // addName points e at the block id if that is stored here; nil if it is not.
-func (s *Store) addName(ctx context.Context, e Entry, id residency.BlockID) (*names.Name, error) {
+func (s *Store) addName(ctx context.Context, e Entry, id BlockID) (*names.Name, error) {
 	elsewhere := s.elsewhere(ctx, &e)
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
@@ -85,7 +85,7 @@ func (s *Store) allowedLocked(e Entry, elsewhere bool) error {
 		return nil
 	}
 	if exists := elsewhere || s.state.LookupLocked(e.Namespace, e.Key) != nil; exists != (e.When == IfPresent) {
-		return residency.ErrCondition
+		return ErrCondition
 	}
 	return nil
 }
@@ -96,7 +96,8 @@ type Stage struct {
 	store  *Store
 	mem    *residency.Level
 	slot   tiers.Slot
-	room   room // what is filled: the slot, or a buffer that is written to it at the end
+	room   room   // what is filled: the slot, or a buffer that is written to it at the end
+	free   func() // gives the buffer back, nil for none
 	size   int64
 	filled int64
 	crc    uint32 // of what is filled
@@ -137,11 +138,10 @@ func (s *Store) tryStage(ctx context.Context, size int64, in ...*residency.Level
 	for _, m := range in {
 		slot, err := s.evict.Reserve(ctx, m, size, eviction.AnyBlock)
 		if err == nil {
-			s.state.Activity.Begin()
-			return newStage(s, m, slot, size), nil
+			return s.newStage(m, slot, size)
 		}
 		failed = err
-		if !errors.Is(err, residency.ErrTooLarge) {
+		if !errors.Is(err, ErrTooLarge) {
 			break
 		}
 	}
@@ -156,12 +156,19 @@ type room interface {
 	Hash(h *block.Hasher, from, to int64) error
 }
 
-func newStage(s *Store, m *residency.Level, slot tiers.Slot, size int64) *Stage {
+// newStage begins a stage in a slot, of a request that is under way until it ends.
+func (s *Store) newStage(m *residency.Level, slot tiers.Slot, size int64) (*Stage, error) {
 	st := &Stage{store: s, mem: m, slot: slot, room: slot, size: size}
 	if slot.Bytes() == nil {
-		st.room = tiers.Host(make([]byte, size))
+		bytes, free, err := s.state.Buffer(size)
+		if err != nil {
+			slot.Abort()
+			return nil, s.state.RoomError(m, size, err)
+		}
+		st.room, st.free = tiers.Host(bytes), free
 	}
-	return st
+	s.state.Activity.Begin()
+	return st, nil
 }
 
 // Bytes is the room, exactly the size asked for, in tier memory if the process
@@ -199,7 +206,7 @@ func (st *Stage) Commit(ctx context.Context, e Entry) error {
 		st.Abort()
 		return err
 	}
-	n, _, err := st.commit(ctx, e, residency.BlockID{})
+	n, _, err := st.commit(ctx, e, BlockID{})
 	st.store.state.Requests.Stored(n)
 	return err
 }
@@ -222,14 +229,14 @@ func (s *Store) elsewhere(ctx context.Context, e *Entry) bool {
 
 // commit publishes the block under id, or under a provisional id when id is
 // zero. dup: the bytes were stored already.
-func (st *Stage) commit(ctx context.Context, e Entry, id residency.BlockID) (n *names.Name, dup bool, err error) {
+func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *names.Name, dup bool, err error) {
 	s := st.store
 	if st.done {
-		return nil, false, fmt.Errorf("%w: the stage is ended", residency.ErrBadEntry)
+		return nil, false, fmt.Errorf("%w: the stage is ended", ErrBadEntry)
 	}
 	defer st.Abort()
 	if st.filled != st.size {
-		return nil, false, fmt.Errorf("%w: %d of %d bytes are filled", residency.ErrBadEntry, st.filled, st.size)
+		return nil, false, fmt.Errorf("%w: %d of %d bytes are filled", ErrBadEntry, st.filled, st.size)
 	}
 	if st.slot.Bytes() == nil && st.failed == nil {
 		_, st.failed = st.slot.Write(0, 0, st.room.Bytes())
@@ -257,7 +264,7 @@ func (st *Stage) commit(ctx context.Context, e Entry, id residency.BlockID) (n *
 	meta := s.metaOfEntryLocked(e, st.size)
 	if !st.mem.Policy.Admit(s.state.Age(), meta) {
 		s.state.Count.Stats.Rejected++
-		return nil, false, fmt.Errorf("%w: %w of tier %s", residency.ErrNoRoom, errNotAdmitted, st.mem.Stats.Name)
+		return nil, false, fmt.Errorf("%w: %w of tier %s", ErrNoRoom, errNotAdmitted, st.mem.Stats.Name)
 	}
 	return st.publishLocked(e, id, meta.Fingerprint)
 }
@@ -275,7 +282,7 @@ func (s *Store) metaOfEntryLocked(e Entry, size int64) policy.Meta {
 }
 
 // publishLocked makes a new block of the stage's bytes.
-func (st *Stage) publishLocked(e Entry, id residency.BlockID, fingerprint uint64) (*names.Name, bool, error) {
+func (st *Stage) publishLocked(e Entry, id BlockID, fingerprint uint64) (*names.Name, bool, error) {
 	s := st.store
 	hashed := !id.IsZero()
 	if !hashed {
@@ -306,6 +313,9 @@ func (st *Stage) Abort() {
 	}
 	st.done = true
 	st.slot.Abort()
+	if st.free != nil {
+		st.free()
+	}
 	if !st.kept {
 		st.store.state.Activity.End()
 	}

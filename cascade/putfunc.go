@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"cascadekv/cascade/names"
-	"cascadekv/cascade/residency"
 )
 
 // FillItem is one block of a PutFrom: its bytes come from a callback.
@@ -86,7 +85,7 @@ func (s *Store) putTogether(ctx context.Context, items []FuncItem, spread Parall
 		case f.err != nil:
 			f.stage.Abort()
 		default:
-			f.name, _, f.err = f.stage.commit(ctx, items[i].Entry, residency.BlockID{})
+			f.name, _, f.err = f.stage.commit(ctx, items[i].Entry, BlockID{})
 		}
 	}
 	return all
@@ -119,7 +118,7 @@ func (s *Store) stageTogether(ctx context.Context, items []FuncItem) []pendingPu
 				ctx, cancel = context.WithTimeout(ctx, inHandPatience)
 				defer cancel()
 				inHand = true
-			case inHand && errors.Is(f.err, residency.ErrNoRoom):
+			case inHand && errors.Is(f.err, ErrNoRoom):
 				return all // it waits once these are stored
 			case f.err != nil:
 				s.state.Count.Rejected()
@@ -131,4 +130,4 @@ func (s *Store) stageTogether(ctx context.Context, items []FuncItem) []pendingPu
 }
 
 // MemoryCapacity is the bytes of the fastest memory tier.
-func (s *Store) MemoryCapacity() int64 { return s.state.Mem[0].Tier.Usage().Capacity }
+func (s *Store) MemoryCapacity() int64 { return s.state.Mem[0].Memory.Usage().Capacity }

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"cascadekv/cascade/residency"
 	"cascadekv/dht/fabric"
 )
 
@@ -48,14 +47,14 @@ type model struct {
 func (m *model) put(rank, key int) {
 	version := m.next[key].Add(1)
 	_, err := m.ranks[rank].Put(m.t.Context(), ns(fmt.Sprint(key)), versioned(key, version), nil)
-	if err != nil && !errors.Is(err, residency.ErrNoRoom) {
+	if err != nil && !errors.Is(err, ErrNoRoom) {
 		m.t.Errorf("put: %v", err)
 	}
 }
 
 func (m *model) get(rank, key int) (version uint64) {
 	v, err := m.ranks[rank].Get(m.t.Context(), "ns", fmt.Sprint(key))
-	if errors.Is(err, residency.ErrMiss) {
+	if errors.Is(err, ErrMiss) {
 		m.misses.Add(1)
 		return 0
 	} else if err != nil {

@@ -19,7 +19,7 @@ func (r *jobRank) wantMiss(t *testing.T, key string) {
 	if err == nil {
 		v.Release()
 	}
-	if !errors.Is(err, residency.ErrMiss) {
+	if !errors.Is(err, ErrMiss) {
 		t.Errorf("rank %d: get %q: %v, want a miss", r.node.Self(), key, err)
 	}
 	// Twice the deadline: the machine may be busy.
@@ -69,7 +69,7 @@ func TestProbedBlocksComeAheadOfTheirGets(t *testing.T) {
 	}
 	j.settle()
 	b := j.ranks[1]
-	if p := b.Probe(t.Context(), "ns", keys); p.Hits != n || p.Tiers[residency.RemoteTier] != n || p.Bytes != n*5000 {
+	if p := b.Probe(t.Context(), "ns", keys); p.Hits != n || p.Tiers[RemoteTier] != n || p.Bytes != n*5000 {
 		t.Fatalf("%+v", p)
 	}
 	landed := func() (n int, bytes int64) {
@@ -83,7 +83,7 @@ func TestProbedBlocksComeAheadOfTheirGets(t *testing.T) {
 	}
 	// A get is served from here, and brings the next block.
 	lookups := b.node.Stats().Lookups
-	if tier := b.wantAt(t, "0", data(0, 5000)); tier != residency.RemoteTier {
+	if tier := b.wantAt(t, "0", data(0, 5000)); tier != RemoteTier {
 		t.Errorf("served from %q", tier)
 	}
 	eventually(t, "the next block is here", func() bool { return b.node.Stats().Reads == load.PrefetchBlocks+1 })
@@ -138,7 +138,7 @@ func TestHotBlocksReplicate(t *testing.T) {
 	j.settle()
 	b := j.ranks[1]
 	for i := range 5 {
-		want := residency.RemoteTier
+		want := RemoteTier
 		if i > 2 {
 			want = "shm"
 		}
@@ -147,7 +147,7 @@ func TestHotBlocksReplicate(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if tier := b.wantAt(t, "cold", cold); tier != residency.RemoteTier {
+		if tier := b.wantAt(t, "cold", cold); tier != RemoteTier {
 			t.Errorf("the cold block is served from %q", tier)
 		}
 	}
@@ -174,7 +174,7 @@ func TestOverwriteReachesAllRanks(t *testing.T) {
 	j.settle()
 	for i, r := range j.ranks[:2] {
 		eventually(t, "the old copy is dropped", func() bool { return !r.state.ContainsHere("ns", "k") })
-		if tier := r.wantAt(t, "k", second); tier != residency.RemoteTier {
+		if tier := r.wantAt(t, "k", second); tier != RemoteTier {
 			t.Errorf("rank %d serves the new bytes from %q", i, tier)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"cascadekv/cascade/residency"
 	"cascadekv/dht"
 	"cascadekv/dht/fabric"
 	"cascadekv/dht/fabric/sim"
@@ -61,12 +60,12 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 		j.t.Fatal(err)
 	}
 	o := Options{
-		Memory: []tiers.Memory{m}, Limits: residency.Limits{FetchDeadline: 2 * time.Second}, Log: slog.New(slog.DiscardHandler), SweepEvery: cmp.Or(j.sweepEvery, -1),
+		Memory: []tiers.Memory{m}, Limits: Limits{FetchDeadline: 2 * time.Second}, Log: slog.New(slog.DiscardHandler), SweepEvery: cmp.Or(j.sweepEvery, -1),
 		Now: func() time.Time { return time.Now().Add(time.Duration(j.late.Load())) },
 	}
 	if j.dir != "" {
 		catalogued := j.local != ""
-		cold, err := lustre.Open(lustre.Options{Dir: j.dir, Rank: uint32(rank), OwnOnly: catalogued, Apart: catalogued})
+		cold, err := lustre.Open(lustre.Options{Dir: j.dir, Rank: uint32(rank), OwnOnly: catalogued, Catalogued: catalogued})
 		if err == nil && catalogued {
 			err = cold.OpenCatalogue(lustre.IndexOptions{Dir: filepath.Join(j.local, fmt.Sprint(rank)), Campaign: j.dir, CacheBytes: 4 << 20, MemTableBytes: 1 << 20})
 		}

@@ -12,16 +12,16 @@ import (
 // what lies there is read and not kept, unless there is a place for it.
 func TestReadsCostNoOnlyCopy(t *testing.T) {
 	const blocks, size = 100, 200_000
-	reads := map[string]func(r *rig, key string) *residency.View{
-		"Get": func(r *rig, key string) *residency.View {
+	reads := map[string]func(r *rig, key string) *View{
+		"Get": func(r *rig, key string) *View {
 			v, _ := r.Get(t.Context(), "ns", key)
 			return v
 		},
-		"GetBatch": func(r *rig, key string) *residency.View {
+		"GetBatch": func(r *rig, key string) *View {
 			views, _ := r.GetBatch(t.Context(), "ns", []string{key})
 			return views[0]
 		},
-		"Share": func(r *rig, key string) *residency.View {
+		"Share": func(r *rig, key string) *View {
 			if v, err := r.Get(t.Context(), "ns", key); err == nil {
 				if v, err = r.Share(t.Context(), v); err == nil {
 					return v
@@ -29,7 +29,7 @@ func TestReadsCostNoOnlyCopy(t *testing.T) {
 			}
 			return nil
 		},
-		"GetResident": func(r *rig, key string) *residency.View {
+		"GetResident": func(r *rig, key string) *View {
 			views, _ := r.GetBatch(t.Context(), "ns", []string{key}, Resident)
 			return views[0]
 		},

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"cascadekv/cascade/eviction"
-	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/lustre"
 	dirlease "cascadekv/lustre/segment/lease"
@@ -23,7 +22,7 @@ const patience = 30 * time.Second
 
 // settled waits until the background holds no view and returns what there is
 // then.
-func (r *rig) settled() residency.Stats {
+func (r *rig) settled() Stats {
 	r.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		st := r.Stats()
@@ -303,7 +302,7 @@ func TestEvictionWaitsForTheNames(t *testing.T) {
 }
 
 // wantEvicted makes the last memory tier give up a block.
-func (r *rig) wantEvicted(id residency.BlockID) {
+func (r *rig) wantEvicted(id BlockID) {
 	r.t.Helper()
 	resident := func() bool {
 		r.Store.state.Mu.Lock()

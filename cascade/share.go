@@ -6,7 +6,6 @@ import (
 
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/residency"
-	"cascadekv/cascade/sharedindex"
 )
 
 // Arena is the file in which the blocks of a memory tier lie.
@@ -23,21 +22,21 @@ func (s *Store) Arena() (Arena, bool) {
 	if m == nil {
 		return Arena{}, false
 	}
-	return Arena{FD: m.Tier.File(), Size: int64(len(m.Tier.Region())), Capacity: m.Tier.Usage().Capacity}, true
+	return Arena{FD: m.Memory.File(), Size: int64(len(m.Memory.Region())), Capacity: m.Memory.Usage().Capacity}, true
 }
 
 // Share returns a view of the same block whose bytes are in the arena: v itself,
 // one of the block's copy there, or one of a copy that is made for it and lasts
 // as long as the view. v is used up, whatever the outcome.
 // Errors: ErrNoArena, ErrNoRoom, ErrTooLarge, ErrClosed, ErrMiss (its bytes are bad).
-func (s *Store) Share(ctx context.Context, v *residency.View) (*residency.View, error) {
+func (s *Store) Share(ctx context.Context, v *View) (*View, error) {
 	m := s.state.Shared()
 	if m != nil && v.In() == m {
 		return v, nil
 	}
 	defer v.Release()
 	if m == nil {
-		return nil, sharedindex.ErrNoArena
+		return nil, ErrNoArena
 	}
 	if w := s.state.PinShared(v.Block(), m); w != nil {
 		if w.Check(ctx, true) {
@@ -51,15 +50,15 @@ func (s *Store) Share(ctx context.Context, v *residency.View) (*residency.View, 
 	}
 	if err := v.CopyTo(ctx, slot); err != nil {
 		slot.Abort()
-		return nil, fmt.Errorf("%w: %w", residency.ErrMiss, err)
+		return nil, fmt.Errorf("%w: %w", ErrMiss, err)
 	}
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
-	return s.state.PrivateViewLocked(v.Block(), v.ID(), v.Tier(), slot.Bytes(), slot, slot.Abort), nil
+	return s.state.PrivateViewLocked(v.Block(), v.ID(), v.From(), slot.Bytes(), slot, slot.Abort), nil
 }
 
 // getResident is GetBatch with Resident.
-func (s *Store) getResident(ctx context.Context, ns string, keys []string) ([]*residency.View, error) {
+func (s *Store) getResident(ctx context.Context, ns string, keys []string) ([]*View, error) {
 	how := getting{keep: true}
 	views, err := s.get(ctx, ns, keys, how)
 	if err != nil {
@@ -82,7 +81,7 @@ func (s *Store) getResident(ctx context.Context, ns string, keys []string) ([]*r
 
 // dropPrivate gives back views that are in no memory tier, and lists their keys
 // and places.
-func dropPrivate(keys []string, views []*residency.View) (dropped []string, at []int) {
+func dropPrivate(keys []string, views []*View) (dropped []string, at []int) {
 	for i, v := range views {
 		if v != nil && !v.Resident() {
 			v.Release()

@@ -10,7 +10,6 @@ import (
 
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/residency"
-	"cascadekv/cascade/sharedindex"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
@@ -27,7 +26,7 @@ func newTwoTiers(t *testing.T, fast, shm int64) *rig {
 }
 
 // wantInArena reads a view's bytes where it says they are.
-func (r *rig) wantInArena(v *residency.View, p []byte) {
+func (r *rig) wantInArena(v *View, p []byte) {
 	r.t.Helper()
 	a, ok := r.Arena()
 	fd, at, inFile := v.File()
@@ -59,7 +58,7 @@ func TestShareCopiesWhatIsInNoFile(t *testing.T) {
 	if st, err := r.Stage(t.Context(), 1, InArena); err == nil { // room for records is set aside
 		st.Abort()
 	}
-	before := r.state.Mem[1].Tier.Usage().Used
+	before := r.state.Mem[1].Memory.Usage().Used
 	if v, err = r.Share(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +66,7 @@ func TestShareCopiesWhatIsInNoFile(t *testing.T) {
 	r.Delete(t.Context(), "ns", "k")
 	r.wantInArena(v, p)
 	v.Release()
-	if used := r.state.Mem[1].Tier.Usage().Used; used != before {
+	if used := r.state.Mem[1].Memory.Usage().Used; used != before {
 		t.Errorf("the arena has %d bytes taken, %d before the view", used, before)
 	}
 
@@ -108,10 +107,10 @@ func TestNoArenaNothingShared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Share(t.Context(), v); !errors.Is(err, sharedindex.ErrNoArena) {
+	if _, err := s.Share(t.Context(), v); !errors.Is(err, ErrNoArena) {
 		t.Errorf("Share: %v", err)
 	}
-	if _, err := s.Stage(t.Context(), 1, InArena); !errors.Is(err, sharedindex.ErrNoArena) {
+	if _, err := s.Stage(t.Context(), 1, InArena); !errors.Is(err, ErrNoArena) {
 		t.Errorf("Stage InArena: %v", err)
 	}
 	if _, ok := s.Arena(); ok || s.Stats().Views != 0 {
@@ -221,7 +220,7 @@ func TestResidentBlocksOfOthers(t *testing.T) {
 	}
 	eventually(t, "the other get is under way", underWay(1))
 	type result struct {
-		views []*residency.View
+		views []*View
 		err   error
 	}
 	got := make(chan result, 1)

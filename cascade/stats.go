@@ -1,16 +1,12 @@
 package cascade
 
-import (
-	"cascadekv/cascade/residency"
-)
-
 // coldStatsNowLocked is the cold tier's part of Stats.
-func (s *Store) coldStatsNowLocked() residency.TierStats {
-	st := s.state.Count.Cold
-	st.Usage = s.state.Cold.Usage()
+func (s *Store) coldStatsNowLocked() TierStats {
+	st := s.state.Cold.Stats
+	st.Usage = s.state.Cold.Files.Usage()
 	if budget := s.state.Limits.Load().ColdBytes; budget > 0 {
 		st.Usage.Capacity = budget
 	}
-	st.Stats = s.state.Cold.Stats()
+	st.Stats = s.state.Cold.Files.Stats()
 	return st
 }

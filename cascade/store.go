@@ -98,7 +98,7 @@ func newStore(o Options) (*Store, error) {
 }
 
 // SetLimits replaces the limits; zero fields take their defaults.
-func (s *Store) SetLimits(l residency.Limits) {
+func (s *Store) SetLimits(l Limits) {
 	l = l.WithDefaults()
 	s.state.Limits.Store(&l)
 	s.state.Mu.Lock()
@@ -114,10 +114,10 @@ func (s *Store) Close(ctx context.Context) error {
 	}
 	_, err := s.write.Drain(ctx)
 	for _, m := range s.state.Mem {
-		err = errors.Join(err, m.Tier.Close())
+		err = errors.Join(err, m.Memory.Close())
 	}
 	if s.state.Cold != nil {
-		err = errors.Join(err, s.state.Cold.Close())
+		err = errors.Join(err, s.state.Cold.Files.Close())
 	}
 	return err
 }

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
@@ -44,7 +43,7 @@ func newRig(t testing.TB, shmBytes int64, cold bool, change ...func(*Options)) *
 		t.Cleanup(func() { _ = c.Close() }) // after the stores that use it
 		r.cold = keepOpen{tiers.Plain{Tier: c}}
 	}
-	r.opt = Options{SweepEvery: -1, Now: r.clock, Log: slog.New(slog.DiscardHandler), Limits: residency.Limits{RoomDeadline: patient}}
+	r.opt = Options{SweepEvery: -1, Now: r.clock, Log: slog.New(slog.DiscardHandler), Limits: Limits{RoomDeadline: patient}}
 	for _, f := range change {
 		f(&r.opt)
 	}
@@ -141,7 +140,7 @@ func (r *rig) want(key string, p []byte) (tier string) {
 	r.t.Helper()
 	v, err := r.Get(context.Background(), "ns", key)
 	if p == nil {
-		if !errors.Is(err, residency.ErrMiss) {
+		if !errors.Is(err, ErrMiss) {
 			r.t.Fatalf("Get %q: error %v, want a miss", key, err)
 		}
 		return ""
@@ -244,13 +243,13 @@ func TestOverwriteReplacesAndConditionsHold(t *testing.T) {
 	r := newRig(t, 16<<20, false)
 	a, b := data(5, 3000), data(6, 4000)
 	cond := func(key string, c Condition) Entry { e := ns(key); e.When = c; return e }
-	if _, err := r.Put(context.Background(), cond("k", IfPresent), a, nil); !errors.Is(err, residency.ErrCondition) {
+	if _, err := r.Put(context.Background(), cond("k", IfPresent), a, nil); !errors.Is(err, ErrCondition) {
 		t.Errorf("IfPresent on an absent name: %v", err)
 	}
 	if err := r.stage(cond("k", IfAbsent), a); err != nil {
 		t.Error(err)
 	}
-	if err := r.stage(cond("k", IfAbsent), b); !errors.Is(err, residency.ErrCondition) {
+	if err := r.stage(cond("k", IfAbsent), b); !errors.Is(err, ErrCondition) {
 		t.Errorf("IfAbsent on a present name: %v", err)
 	}
 	r.want("k", a)
@@ -339,10 +338,10 @@ func TestWithoutColdTierVictimsAreMisses(t *testing.T) {
 
 func TestViewsPinAndRoomRunsOut(t *testing.T) {
 	r := newRig(t, 8<<20, false)
-	var views []*residency.View
+	var views []*View
 	for i := 0; ; i++ {
 		_, err := r.Put(impatient(t), ns(fmt.Sprint(i)), data(uint64(i), 500_000), nil)
-		if errors.Is(err, residency.ErrNoRoom) {
+		if errors.Is(err, ErrNoRoom) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
@@ -364,7 +363,7 @@ func TestViewsPinAndRoomRunsOut(t *testing.T) {
 	if st := r.settled(); st.Rejected == 0 {
 		t.Errorf("%+v", st)
 	}
-	if _, err := r.Stage(context.Background(), 100<<20); !errors.Is(err, residency.ErrTooLarge) {
+	if _, err := r.Stage(context.Background(), 100<<20); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("more than the tier: %v", err)
 	}
 }
@@ -540,7 +539,7 @@ func TestEntriesThatCanNotBe(t *testing.T) {
 		"no key": ns(""), "long key": ns(long), "long namespace": {Namespace: long, Key: "k"},
 		"long parent": {Key: "k", Parent: long}, "own parent": {Key: "k", Parent: "k"}, "bound to nothing": {Key: "k", Bound: true},
 	} {
-		if _, err := r.Put(context.Background(), e, nil, nil); !errors.Is(err, residency.ErrBadEntry) {
+		if _, err := r.Put(context.Background(), e, nil, nil); !errors.Is(err, ErrBadEntry) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -562,11 +561,11 @@ func TestConcurrentUse(t *testing.T) {
 				key, p := fmt.Sprint(k), data(uint64(k), 20_000+k*10_000)
 				switch rng.IntN(6) {
 				case 0:
-					if _, err := r.Put(context.Background(), ns(key), p, nil); err != nil && !errors.Is(err, residency.ErrNoRoom) {
+					if _, err := r.Put(context.Background(), ns(key), p, nil); err != nil && !errors.Is(err, ErrNoRoom) {
 						t.Error(err)
 					}
 				case 1, 2:
-					if err := r.stage(ns(key), p); err != nil && !errors.Is(err, residency.ErrNoRoom) {
+					if err := r.stage(ns(key), p); err != nil && !errors.Is(err, ErrNoRoom) {
 						t.Error(err)
 					}
 				case 3:
@@ -577,7 +576,7 @@ func TestConcurrentUse(t *testing.T) {
 							t.Errorf("wrong bytes of %s from %s", key, v.Tier())
 						}
 						v.Release()
-					} else if !errors.Is(err, residency.ErrMiss) {
+					} else if !errors.Is(err, ErrMiss) {
 						t.Error(err)
 					}
 				}

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"cascadekv/cascade/residency"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
 )
@@ -138,11 +137,11 @@ func TestThreeTiersUnderLoad(t *testing.T) {
 						}
 						switch rng.IntN(4) {
 						case 0:
-							if _, err := r.Put(context.Background(), e, p, nil); err != nil && !errors.Is(err, residency.ErrNoRoom) {
+							if _, err := r.Put(context.Background(), e, p, nil); err != nil && !errors.Is(err, ErrNoRoom) {
 								t.Error(err)
 							}
 						case 1:
-							if err := r.stage(e, p); err != nil && !errors.Is(err, residency.ErrNoRoom) {
+							if err := r.stage(e, p); err != nil && !errors.Is(err, ErrNoRoom) {
 								t.Error(err)
 							}
 						default:
@@ -151,7 +150,7 @@ func TestThreeTiersUnderLoad(t *testing.T) {
 									t.Errorf("wrong bytes of %s from %s", key, v.Tier())
 								}
 								v.Release()
-							} else if !errors.Is(err, residency.ErrMiss) {
+							} else if !errors.Is(err, ErrMiss) {
 								t.Error(err)
 							}
 						}

@@ -33,12 +33,21 @@ func (n *Node) Locate(ctx context.Context, namespace string, keys []string) [][]
 	}
 	n.stats.lookups.Add(uint64(len(ask)))
 	v := n.view.Load()
-	failed := n.locateAt(ctx, namespace, keys, found, byHome(v, namespace, keys, ask, 0))
+	// Healthy homes are asked before suspects.
+	first := func(i int) (fabric.Rank, bool) { return v.home(namespace, keys[i], 0) }
+	failed := n.locateAt(ctx, namespace, keys, found, byHome(ask, first))
 	if len(failed) > 0 {
-		n.locateAt(ctx, namespace, keys, found, byHome(v, namespace, keys, failed, 1))
+		second := func(i int) (fabric.Rank, bool) { return v.home(namespace, keys[i], 1) }
+		n.locateAt(ctx, namespace, keys, found, byHome(failed, second))
 	}
 	if v.former != nil && now.Before(v.until) {
-		n.locateAt(ctx, namespace, keys, found, byFormerHome(v, namespace, keys, ask, found))
+		before := &view{members: v.members, ring: v.former}
+		former := func(i int) (fabric.Rank, bool) { // of a key that was not found, where that is another one
+			h, ok := before.home(namespace, keys[i], 0)
+			asked, _ := first(i)
+			return h, ok && found[i] == nil && h != asked
+		}
+		n.locateAt(ctx, namespace, keys, found, byHome(ask, former))
 	}
 	for _, i := range ask {
 		if found[i] == nil && ctx.Err() == nil {
@@ -48,29 +57,12 @@ func (n *Node) Locate(ctx context.Context, namespace string, keys []string) [][]
 	return found
 }
 
-// byHome groups keys, by their places in the request, by the home to ask:
-// healthy ones before suspects, and of those the choice'th.
-func byHome(v *view, namespace string, keys []string, ask []int, choice int) map[fabric.Rank][]int {
+// byHome groups keys, by their places in the request, by the home to ask; false:
+// none.
+func byHome(ask []int, home func(i int) (fabric.Rank, bool)) map[fabric.Rank][]int {
 	groups := map[fabric.Rank][]int{}
 	for _, i := range ask {
-		if h, ok := v.home(namespace, keys[i], choice); ok {
-			groups[h] = append(groups[h], i)
-		}
-	}
-	return groups
-}
-
-// byFormerHome groups the keys that were not found by the former home to ask,
-// where that is another one.
-func byFormerHome(v *view, namespace string, keys []string, ask []int, found [][]directory.Statement) map[fabric.Rank][]int {
-	former := &view{members: v.members, ring: v.former}
-	groups := map[fabric.Rank][]int{}
-	for _, i := range ask {
-		if found[i] != nil {
-			continue
-		}
-		h, ok := former.home(namespace, keys[i], 0)
-		if asked, _ := v.home(namespace, keys[i], 0); ok && h != asked {
+		if h, ok := home(i); ok {
 			groups[h] = append(groups[h], i)
 		}
 	}
@@ -264,12 +256,12 @@ func (n *Node) readFrom(ctx, caller context.Context, s *directory.Statement, dst
 
 // where asks an owner for its newest statement.
 func (n *Node) where(ctx context.Context, s *directory.Statement) (*directory.Statement, error) {
-	var is oneStatement
+	var is directory.Statement
 	answer, err := n.call(ctx, s.Owner, kindWhere, &keysMessage{Namespace: s.Name.Namespace, Keys: []string{s.Name.Key}})
 	if err == nil {
 		err = decode(answer, &is)
 	}
-	return (*directory.Statement)(&is), err
+	return &is, err
 }
 
 // Invalidate reports to the homes of a statement, without waiting, that what it says of
@@ -280,7 +272,7 @@ func (n *Node) Invalidate(s directory.Statement) {
 			n.dir.Invalidate(s)
 			continue
 		}
-		n.start(func() { _, _ = n.call(n.work, h, kindInvalidate, (*oneStatement)(&s)) }) // the next reader finds out too
+		n.start(func() { _, _ = n.call(n.work, h, kindInvalidate, &s) }) // the next reader finds out too
 	}
 }
 

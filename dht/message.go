@@ -35,11 +35,9 @@ const (
 // errBadMessage marks what no rank of this version sends.
 var errBadMessage = errors.New("dht: bad message: all ranks of a job must run one version of cascaded")
 
-// value is what a message carries.
-type value interface {
-	write(*writer)
-	read(*reader)
-}
+// record is what a message carries that is more than one value: pointers to its
+// fields, in order.
+type record interface{ fields() []any }
 
 // What asks about one name, or about the names of a request.
 type keysMessage struct {
@@ -70,103 +68,13 @@ type (
 
 	// copiesMessage answers kindLocate: for each key its copies. Names come
 	// without namespace and key, which the asker has.
-	copiesMessage [][]directory.Statement
-
-	oneStatement directory.Statement
+	copiesMessage []statements
 )
 
-func (m *keysMessage) write(w *writer) {
-	w.array(2)
-	w.text(m.Namespace)
-	w.array(len(m.Keys))
-	for _, k := range m.Keys {
-		w.text(k)
-	}
-}
-
-func (m *keysMessage) read(r *reader) {
-	r.fields(2)
-	m.Namespace = r.text()
-	m.Keys = make([]string, r.array(1))
-	for i := range m.Keys {
-		m.Keys[i] = r.text()
-	}
-}
-
-func (m *stampMessage) write(w *writer) {
-	w.array(3)
-	w.text(m.Namespace)
-	w.text(m.Key)
-	w.uint(m.Stamp)
-}
-
-func (m *stampMessage) read(r *reader) {
-	r.fields(3)
-	m.Namespace, m.Key, m.Stamp = r.text(), r.text(), r.uint()
-}
-
-func (m *clearMessage) write(w *writer) {
-	w.array(2)
-	w.text(m.Namespace)
-	w.do(w.enc.EncodeBool(m.All))
-}
-
-func (m *clearMessage) read(r *reader) {
-	r.fields(2)
-	m.Namespace = r.text()
-	if r.err == nil {
-		m.All, r.err = r.dec.DecodeBool()
-	}
-}
-
-func (m *stales) write(w *writer) {
-	w.array(len(*m))
-	for _, s := range *m {
-		w.array(3)
-		w.text(s.Namespace)
-		w.text(s.Key)
-		w.uint(s.Before)
-	}
-}
-
-func (m *stales) read(r *reader) {
-	*m = make(stales, r.array(4))
-	for i := range *m {
-		r.fields(3)
-		(*m)[i] = staleMessage{r.text(), r.text(), r.uint()}
-	}
-}
-
-func (m *statements) write(w *writer) {
-	w.array(len(*m))
-	for i := range *m {
-		w.statement(&(*m)[i])
-	}
-}
-
-func (m *statements) read(r *reader) {
-	*m = make(statements, r.array(directory.MinStatement))
-	for i := range *m {
-		r.statement(&(*m)[i])
-	}
-}
-
-func (m *copiesMessage) write(w *writer) {
-	w.array(len(*m))
-	for _, copies := range *m {
-		(*statements)(&copies).write(w)
-	}
-}
-
-func (m *copiesMessage) read(r *reader) {
-	*m = make(copiesMessage, r.array(1))
-	for i := range *m {
-		(*statements)(&(*m)[i]).read(r)
-	}
-}
-
-func (m *oneStatement) write(w *writer) { w.statement((*directory.Statement)(m)) }
-func (m *oneStatement) read(r *reader)  { r.statement((*directory.Statement)(m)) }
+func (m *keysMessage) fields() []any  { return []any{&m.Namespace, &m.Keys} }
+func (m *stampMessage) fields() []any { return []any{&m.Namespace, &m.Key, &m.Stamp} }
+func (m *clearMessage) fields() []any { return []any{&m.Namespace, &m.All} }
+func (m *staleMessage) fields() []any { return []any{&m.Namespace, &m.Key, &m.Before} }
 
 // writer writes until the first error.
 type writer struct {
@@ -180,10 +88,42 @@ func (w *writer) do(err error) {
 	}
 }
 
-func (w *writer) array(n int)                      { w.do(w.enc.EncodeArrayLen(n)) }
-func (w *writer) text(s string)                    { w.do(w.enc.EncodeString(s)) }
-func (w *writer) uint(n uint64)                    { w.do(w.enc.EncodeUint(n)) }
-func (w *writer) statement(s *directory.Statement) { w.do(s.EncodeMsgpack(w.enc)) }
+// value writes what v points to: a record, a list, a statement or a plain value.
+func (w *writer) value(v any) {
+	switch v := v.(type) {
+	case *string:
+		w.do(w.enc.EncodeString(*v))
+	case *uint64:
+		w.do(w.enc.EncodeUint(*v))
+	case *bool:
+		w.do(w.enc.EncodeBool(*v))
+	case *directory.Statement:
+		w.do(v.EncodeMsgpack(w.enc))
+	case *[]string:
+		writeList(w, *v)
+	case *statements:
+		writeList(w, *v)
+	case *stales:
+		writeList(w, *v)
+	case *copiesMessage:
+		writeList(w, *v)
+	case record:
+		fields := v.fields()
+		w.do(w.enc.EncodeArrayLen(len(fields)))
+		for _, f := range fields {
+			w.value(f)
+		}
+	default:
+		w.do(fmt.Errorf("no form for a %T", v))
+	}
+}
+
+func writeList[T any](w *writer, list []T) {
+	w.do(w.enc.EncodeArrayLen(len(list)))
+	for i := range list {
+		w.value(&list[i])
+	}
+}
 
 // reader reads until the first error; from then on all is zero.
 type reader struct {
@@ -208,40 +148,58 @@ func (r *reader) array(least int) int {
 	return max(n, 0)
 }
 
-func (r *reader) fields(n int) {
-	if got := r.array(1); got != n && r.err == nil {
-		r.err = fmt.Errorf("%d fields, want %d", got, n)
+// value reads what v points to, as writer.value writes it.
+func (r *reader) value(v any) {
+	if r.err != nil {
+		return
+	}
+	switch v := v.(type) {
+	case *string:
+		*v, r.err = directory.DecodeText(r.dec)
+	case *uint64:
+		*v, r.err = r.dec.DecodeUint64()
+	case *bool:
+		*v, r.err = r.dec.DecodeBool()
+	case *directory.Statement:
+		r.err = v.DecodeMsgpack(r.dec)
+	case *[]string:
+		*v = readList[string](r, 1)
+	case *statements:
+		*v = readList[directory.Statement](r, directory.MinStatement)
+	case *stales:
+		*v = readList[staleMessage](r, 4)
+	case *copiesMessage:
+		*v = readList[statements](r, 1)
+	case record:
+		fields := v.fields()
+		if got := r.array(1); got != len(fields) && r.err == nil {
+			r.err = fmt.Errorf("%d fields, want %d", got, len(fields))
+		}
+		for _, f := range fields {
+			r.value(f)
+		}
+	default:
+		r.err = fmt.Errorf("no form for a %T", v)
 	}
 }
 
-func (r *reader) text() (s string) {
-	if r.err == nil {
-		s, r.err = directory.DecodeText(r.dec)
+// readList reads a list whose items take at least so many bytes each.
+func readList[T any](r *reader, least int) []T {
+	list := make([]T, r.array(least))
+	for i := range list {
+		r.value(&list[i])
 	}
-	return s
+	return list
 }
 
-func (r *reader) uint() (n uint64) {
-	if r.err == nil {
-		n, r.err = r.dec.DecodeUint64()
-	}
-	return n
-}
-
-func (r *reader) statement(s *directory.Statement) {
-	if r.err == nil {
-		r.err = s.DecodeMsgpack(r.dec)
-	}
-}
-
-func encode(k kind, v value) ([]byte, error) {
+func encode(k kind, v any) ([]byte, error) {
 	return put([]byte{messageVersion, byte(k)}, v)
 }
 
 // reply encodes an answer, which needs no head: the asker has its request.
-func reply(v value) ([]byte, error) { return put(nil, v) }
+func reply(v any) ([]byte, error) { return put(nil, v) }
 
-func put(head []byte, v value) ([]byte, error) {
+func put(head []byte, v any) ([]byte, error) {
 	if v == nil {
 		return head, nil
 	}
@@ -250,7 +208,7 @@ func put(head []byte, v value) ([]byte, error) {
 	defer msgpack.PutEncoder(enc)
 	enc.Reset(b)
 	w := writer{enc: enc}
-	if v.write(&w); w.err != nil {
+	if w.value(v); w.err != nil {
 		return nil, fmt.Errorf("dht: encode %T: %w", v, w.err)
 	}
 	return b.Bytes(), nil
@@ -264,11 +222,11 @@ func split(msg []byte) (kind, []byte, error) {
 }
 
 // decode reads all of body, which may be used again afterwards.
-func decode(body []byte, v value) error {
+func decode(body []byte, v any) error {
 	r := reader{rest: bytes.NewReader(body), dec: msgpack.GetDecoder()}
 	defer msgpack.PutDecoder(r.dec)
 	r.dec.Reset(r.rest)
-	v.read(&r)
+	r.value(v)
 	if r.err == nil && r.rest.Len() > 0 {
 		r.err = fmt.Errorf("%d bytes are left over", r.rest.Len())
 	}

@@ -26,7 +26,7 @@ func TestGoldenMessages(t *testing.T) {
 	const withdrawn = "9fa0a16ba000000000c00000050109c0c0" // see directory's golden bytes
 	for name, g := range map[string]struct {
 		kind  kind
-		value value
+		value any
 		hex   string
 	}{
 		"announce": {kindAnnounce, &statements{withdrawal}, "0201" + "91" + withdrawn},
@@ -35,7 +35,7 @@ func TestGoldenMessages(t *testing.T) {
 		"drop":     {kindDrop, &stales{{"ns", "a", 7}}, "0204" + "9193a26e73a16107"},
 		"touch":    {kindTouch, &keysMessage{"", []string{"a"}}, "0205" + "92a091a161"},
 		"where":    {kindWhere, &keysMessage{"ns", []string{"a"}}, "0206" + "92a26e7391a161"},
-		"refute":   {kindInvalidate, (*oneStatement)(&withdrawal), "0207" + withdrawn},
+		"refute":   {kindInvalidate, &withdrawal, "0207" + withdrawn},
 		"clear":    {kindClear, &clearMessage{"ns", false}, "0208" + "92a26e73c2"},
 		"all":      {kindClear, &clearMessage{"", true}, "0208" + "92a0c3"},
 		"status":   {kindStatus, nil, "0209"},
@@ -51,7 +51,7 @@ func TestGoldenMessages(t *testing.T) {
 		if g.value == nil {
 			continue
 		}
-		again := reflect.New(reflect.TypeOf(g.value).Elem()).Interface().(value)
+		again := reflect.New(reflect.TypeOf(g.value).Elem()).Interface()
 		if err := decode(raw[2:], again); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -89,7 +89,7 @@ func TestTheLongestAnswersFit(t *testing.T) {
 		}
 		copies = append(copies, one)
 	}
-	for _, v := range []value{&q, &copies} {
+	for _, v := range []any{&q, &copies} {
 		if b, err := reply(v); err != nil || len(b) > fabric.MaxMessage {
 			t.Errorf("%T: %d bytes, %v", v, len(b), err)
 		}
@@ -104,7 +104,7 @@ func TestTheLongestAnswersFit(t *testing.T) {
 	told, dropped := 0, 0
 	for p := b.take(); !p.empty(); p = b.take() {
 		told, dropped = told+len(p.statements), dropped+len(p.drops)
-		for _, v := range []value{&p.statements, &p.drops} {
+		for _, v := range []any{&p.statements, &p.drops} {
 			if raw, err := encode(kindAnnounce, v); err != nil || len(raw) > fabric.MaxMessage {
 				t.Fatalf("%T: %d bytes, %v", v, len(raw), err)
 			}
@@ -164,12 +164,12 @@ func FuzzAnswer(f *testing.F) {
 	}
 	for _, seed := range []struct {
 		k kind
-		v value
+		v any
 	}{
 		{kindAnnounce, &statements{st, st}}, {kindLocate, &keysMessage{"ns", []string{"k", "l"}}},
 		{kindDelete, &stampMessage{"ns", "k", 5}}, {kindDrop, &stales{{"ns", "k", 5}}},
 		{kindTouch, &keysMessage{"ns", []string{"k"}}}, {kindWhere, &keysMessage{"ns", []string{"k"}}},
-		{kindInvalidate, (*oneStatement)(&st)}, {kindClear, &clearMessage{"ns", true}}, {kindStatus, nil}, {kindResync, nil}, {kindPing, nil}, {kindExpire, &stampMessage{"ns", "k", 5}},
+		{kindInvalidate, &st}, {kindClear, &clearMessage{"ns", true}}, {kindStatus, nil}, {kindResync, nil}, {kindPing, nil}, {kindExpire, &stampMessage{"ns", "k", 5}},
 	} {
 		raw, err := encode(seed.k, seed.v)
 		if err != nil {
@@ -194,7 +194,7 @@ func FuzzAnswer(f *testing.F) {
 		case kindLocate:
 			err = decode(answer, new(copiesMessage))
 		case kindWhere:
-			err = decode(answer, new(oneStatement))
+			err = decode(answer, new(directory.Statement))
 		}
 		if err != nil || len(answer) > fabric.MaxMessage {
 			t.Fatalf("answer of %d bytes: %v", len(answer), err)

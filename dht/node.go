@@ -239,7 +239,7 @@ func (n *Node) sweep() {
 }
 
 // call sends one message and reports to the membership how it went.
-func (n *Node) call(caller context.Context, to fabric.Rank, k kind, v value) ([]byte, error) {
+func (n *Node) call(caller context.Context, to fabric.Rank, k kind, v any) ([]byte, error) {
 	if !n.mayAsk(to) { // before the work of encoding
 		return nil, fmt.Errorf("dht: %v: %w", to, errSuspect)
 	}

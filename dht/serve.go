@@ -113,7 +113,7 @@ func (s server) where(body []byte) ([]byte, error) {
 	}
 	st := s.n.local.State(m.Namespace, m.Keys[0])
 	st.Owner, st.Incarnation = s.n.self, s.n.o.Incarnation
-	return reply((*oneStatement)(&st))
+	return reply(&st)
 }
 
 func (s server) delete(ctx context.Context, body []byte) ([]byte, error) {
@@ -132,35 +132,25 @@ func (s server) delete(ctx context.Context, body []byte) ([]byte, error) {
 func (s server) notify(k kind, body []byte) error {
 	switch k {
 	case kindDrop:
-		var m stales
-		if err := decode(body, &m); err != nil {
-			return err
-		}
-		s.n.outdated(m)
+		return with(body, func(m *stales) { s.n.outdated(*m) })
 	case kindTouch:
-		var m keysMessage
-		if err := decode(body, &m); err != nil {
-			return err
-		}
-		s.n.local.Touched(m.Namespace, m.Keys)
+		return with(body, func(m *keysMessage) { s.n.local.Touched(m.Namespace, m.Keys) })
 	case kindInvalidate:
-		var m oneStatement
-		if err := decode(body, &m); err != nil {
-			return err
-		}
-		s.n.dir.Invalidate(directory.Statement(m))
+		return with(body, func(m *directory.Statement) { s.n.dir.Invalidate(*m) })
 	case kindClear:
-		var m clearMessage
-		if err := decode(body, &m); err != nil {
-			return err
-		}
-		s.n.clearHere(m)
+		return with(body, func(m *clearMessage) { s.n.clearHere(*m) })
 	case kindExpire:
-		var m stampMessage
-		if err := decode(body, &m); err != nil {
-			return err
-		}
-		s.n.local.Expires(m.Namespace, m.Key, m.end())
+		return with(body, func(m *stampMessage) { s.n.local.Expires(m.Namespace, m.Key, m.end()) })
 	}
 	return nil
+}
+
+// with calls do with what body has.
+func with[T any](body []byte, do func(*T)) error {
+	m := new(T)
+	err := decode(body, m)
+	if err == nil {
+		do(m)
+	}
+	return err
 }

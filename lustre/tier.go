@@ -12,7 +12,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// Busy says that the kernel still uses the caller's memory; see the package's
+// Busy is the error while the kernel still uses the caller's memory; see the package's
 // documentation.
 type Busy = pool.Busy
 
@@ -47,12 +47,12 @@ func Open(o Options) (*Tier, error) {
 
 // OpenCatalogue gives the tier a catalogue over o.Dir, which must lie on
 // node-local storage. It is called before the tier is used, and the tier should
-// have been opened with OwnOnly and Apart. The tier closes it. Errors:
+// have been opened with OwnOnly and Catalogued. The tier closes it. Errors:
 // tiers.ErrUnavailable; the tier works without one.
 func (t *Tier) OpenCatalogue(o IndexOptions) error {
 	c, err := catalogue.Open(catalogue.Options{Store: t.Store, Index: o})
 	if err != nil {
-		// Without one, what others left is adopted, and the store knows it itself.
+		// Without one, what others left is adopted, and the store has it in memory.
 		t.Hides(func(names []block.Name) []bool { return make([]bool, len(names)) })
 		return fmt.Errorf("lustre: %w", err)
 	}

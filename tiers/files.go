@@ -67,14 +67,14 @@ type Files interface {
 	// fn as Recover does, at any time. What its rank still writes there is adopted
 	// as it is now. A part of this rank's own number may belong to a process that
 	// lives; once that has ended Adopt makes it this process's own, and fn is
-	// called for its blocks again, not Foreign any more. Errors: ErrUnavailable,
+	// called for its blocks again, not OtherOwner any more. Errors: ErrUnavailable,
 	// those of fn.
 	Adopt(ctx context.Context, p Part, fn func(Entry) error) error
 
-	// Inherit is Adopt for a part of another rank number, whose blocks are then
-	// not Foreign: this process decides what stays of them. It is false, and fn is
+	// AdoptOrphan is Adopt for a part of another rank number, whose blocks are then
+	// not OtherOwner: this process decides what stays of them. It is false, and fn is
 	// not called, while somebody owns the part. Errors: those of Adopt.
-	Inherit(ctx context.Context, p Part, fn func(Entry) error) (bool, error)
+	AdoptOrphan(ctx context.Context, p Part, fn func(Entry) error) (bool, error)
 
 	// OthersUsage returns how many bytes live runs of other jobs take of what was
 	// adopted by Recover and Adopt, and how many runs they are.

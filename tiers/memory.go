@@ -23,8 +23,8 @@ type Memory interface {
 	Place(id block.ID) (Place, error)
 
 	// PinPlace holds the block of which length bytes lie where at says, if they
-	// still do; at may point into the block, the pin is of the whole block, and
-	// Located. Only misses cost more than a look-up. Errors: ErrNotFound (the
+	// still do; at may point into the block, the pin is of the whole block.
+	// Only misses cost more than a look-up. Errors: ErrNotFound (the
 	// block is gone, was moved, or ends before).
 	PinPlace(at Place, length int64) (Pin, error)
 
@@ -53,13 +53,13 @@ type Memory interface {
 	// bytes still are held.
 	Settle() (held int64)
 
-	// Claims returns what is held now, blocks or not, for the process that takes
+	// HeldRanges returns what is held now, blocks or not, for the process that takes
 	// the tier over.
-	Claims() []Claim
+	HeldRanges() []HeldRange
 
-	// Claimed returns what keeps the ranges that the tier was opened with, in the
-	// order of the claims. It gives them out once; the caller ends each of them.
-	Claimed() []Claimed
+	// KeptRanges returns what keeps the ranges that the tier was opened with, in
+	// their order. It gives them out once; the caller ends each of them.
+	KeptRanges() []KeptRange
 
 	// File returns the descriptor behind the tier's memory for sendfile and
 	// for handing to other processes, or -1 when there is none.
@@ -68,7 +68,7 @@ type Memory interface {
 
 // Place is where a block lies in a tier's Region, as of one stay of it there.
 type Place struct {
-	Offset int64 // bytes from the start of the region, and of the tier's File
+	Offset int64 // bytes from the start of the region, and of the tier's File; -1 without a region
 
 	// Generation is one stay of a block in the tier, never 0: no other block,
 	// and no other stay of the same, gets it, not after a restart either.
@@ -109,19 +109,19 @@ type Slot interface {
 	Abort()
 }
 
-// Claim is a range of a memory tier's File that somebody outside still uses
+// HeldRange is a range of a memory tier's File that somebody outside still uses
 // when a process takes the tier over from an earlier one: its bytes must neither
 // move nor be given to anybody else until that is over.
-type Claim struct {
-	Offset, Size int64  // as Located has it
+type HeldRange struct {
+	Offset, Size int64  // as Place has it
 	CRC          uint32 // of a block that is read; 0 for a slot
 	Slot         bool   // it is filled, otherwise it is read
 }
 
-// Claimed keeps the range of one Claim: Pin one that is read, Slot one that is
-// filled. Both are nil when the range can not be kept, because something else
-// lies there.
-type Claimed struct {
+// KeptRange keeps one HeldRange: with its Pin one that is read, with its Slot one
+// that is filled. Both are nil when the range can not be kept, because something
+// else lies there.
+type KeptRange struct {
 	Pin  Pin
 	Slot Slot
 }

@@ -50,8 +50,8 @@ func (p Plain) Adopt(context.Context, Part, func(Entry) error) error {
 	return fmt.Errorf("%s: %w: it has no parts of other ranks", p.Name(), ErrUnavailable)
 }
 
-// Inherit returns false.
-func (Plain) Inherit(context.Context, Part, func(Entry) error) (bool, error) { return false, nil }
+// AdoptOrphan returns false.
+func (Plain) AdoptOrphan(context.Context, Part, func(Entry) error) (bool, error) { return false, nil }
 
 // OthersUsage returns zeros.
 func (Plain) OthersUsage() (bytes int64, runs int) { return 0, 0 }
@@ -61,7 +61,7 @@ func (Plain) Catalogue() Catalogue { return nil }
 
 // Private has the answers of a Memory tier that no other process maps and that
 // does not outlive its own: it has no File and no records, and so nothing in it
-// is held or claimed from outside. Embed it.
+// is held from outside. Embed it.
 type Private struct{}
 
 // File returns -1.
@@ -96,11 +96,11 @@ func (Private) Watch(func(offset int64) bool) {}
 // Settle returns 0.
 func (Private) Settle() int64 { return 0 }
 
-// Claims returns nil.
-func (Private) Claims() []Claim { return nil }
+// HeldRanges returns nil.
+func (Private) HeldRanges() []HeldRange { return nil }
 
-// Claimed returns nil.
-func (Private) Claimed() []Claimed { return nil }
+// KeptRanges returns nil.
+func (Private) KeptRanges() []KeptRange { return nil }
 
 // concurrentReads bounds the blocks that ReadBatch of Plain reads at once.
 const concurrentReads = 16

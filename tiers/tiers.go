@@ -23,13 +23,13 @@ var (
 
 // Usage is a tier's space at one moment.
 type Usage struct {
-	Capacity int64  // bytes that can hold blocks; 0 means unbounded
-	Missing  int64  // bytes that Capacity is below what was asked for, while the machine has no room for them
-	Lacks    string // why Missing is not 0, and what to do; "" when it is
-	Used     int64  // bytes taken, padding included
-	Foreign  int64  // of Used: what other processes decide about
-	Payload  int64  // bytes of blocks, padding excluded
-	Blocks   int    // number of blocks
+	Capacity    int64  // bytes that can hold blocks; 0 means unbounded
+	Missing     int64  // bytes that Capacity is below what was asked for, while the machine has no room for them
+	Lacks       string // why Missing is not 0, and what to do; "" when it is
+	Used        int64  // bytes taken, padding included
+	OtherOwners int64  `json:"Foreign"` // of Used: what other processes decide about
+	Payload     int64  // bytes of blocks, padding excluded
+	Blocks      int    // number of blocks
 }
 
 // Item is one block to store together with the names that point to it.
@@ -42,10 +42,10 @@ type Item struct {
 // Entry is what Recover hands over: a block with the names found beside it, or
 // names alone (Info.ID zero) when Dropped lists withdrawn names.
 type Entry struct {
-	Info    block.Info
-	Names   []block.Name
-	Dropped []block.Name // names withdrawn at their Seq; only Namespace, Key and Seq are set
-	Foreign bool         // it lies where another process decides what stays
+	Info       block.Info
+	Names      []block.Name
+	Dropped    []block.Name // names withdrawn at their Seq; only Namespace, Key and Seq are set
+	OtherOwner bool         // it lies where another process decides what stays
 }
 
 // Tier keeps blocks by id. All methods are safe for concurrent use, and after

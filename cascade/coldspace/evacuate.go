@@ -23,7 +23,7 @@ func (cs *Space) Evacuate(ctx context.Context) bool {
 		return false
 	}
 	capacity, _ := cs.state.LastRoom()
-	ids := cs.state.Cold.Sparsest(capacity / evacuateShare)
+	ids := cs.state.Cold.Files.Sparsest(capacity / evacuateShare)
 	views, complete := cs.takeUp(ctx, ids)
 	defer func() {
 		for _, v := range views {
@@ -41,12 +41,12 @@ func (cs *Space) Evacuate(ctx context.Context) bool {
 		if b == nil || !b.Cold || b.Below.OtherOwner || !b.InAny() && b.Needed() {
 			continue
 		}
-		if err := cs.state.Cold.Evict(id); err != nil {
+		if err := cs.state.Cold.Files.Evict(id); err != nil {
 			cs.state.NoteColdLocked(err)
 			continue
 		}
-		cs.state.ColdLevel.LeaveLocked(b, false)
-		cs.state.Count.Cold.Evicted++
+		cs.state.Cold.LeaveLocked(b, false)
+		cs.state.Cold.Stats.Evicted++
 		if !b.InAny() {
 			cs.state.VanishLocked(b)
 		}

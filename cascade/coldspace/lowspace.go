@@ -13,7 +13,7 @@ import (
 func (cs *Space) NoteFullLocked() {
 	if used := cs.UsedBelow(); cs.guarded.LowSpace.Refuse(cs.state.Now(), used) {
 		cs.state.LogLocked(slog.LevelWarn, "the cold tier is full: what is least worth keeping in it is given up, and the rest merged",
-			"tier", cs.state.Count.Cold.Name, "used", used, "limit", cs.guarded.LowSpace.Limit())
+			"tier", cs.state.ColdName(), "used", used, "limit", cs.guarded.LowSpace.Limit())
 	}
 	if cs.guarded.LowSpace.MergeDue() {
 		cs.state.WakeCleanerLocked(false)
@@ -22,8 +22,8 @@ func (cs *Space) NoteFullLocked() {
 
 // UsedBelow is what the cold tier takes for this rank, in bytes.
 func (cs *Space) UsedBelow() int64 {
-	u := cs.state.Cold.Usage()
-	return u.Used - u.Foreign
+	u := cs.state.Cold.Files.Usage()
+	return u.Used - u.OtherOwners
 }
 
 // mergeBudget is coldBudget for who does not hold the mutex.
@@ -36,7 +36,7 @@ func (cs *Space) mergeBudget() int64 {
 // mergeSoonLocked has the cold tier merge at once if a shortage asks for it,
 // once blocks were given up, and inherit if that is due.
 func (cs *Space) mergeSoonLocked() {
-	if !cs.guarded.LowSpace.MergeDue() && (cs.guarded.Orphans.settling || cs.state.ColdLevel.Policy == nil || cs.shareLocked().Take() == 0) {
+	if !cs.guarded.LowSpace.MergeDue() && (cs.guarded.Orphans.settling || !cs.state.RanksColdLocked() || cs.shareLocked().Take() == 0) {
 		return
 	}
 	cs.guarded.LowSpace.MergeRequested()
@@ -60,16 +60,14 @@ func (cs *Space) rankCold() {
 	}
 	var all []aged
 	cs.state.Mu.Lock()
-	needed := (cs.guarded.LowSpace.Limit() > 0 || cs.nameRoom.TightLocked()) && cs.state.ColdLevel.Policy == nil
+	needed := (cs.guarded.LowSpace.Limit() > 0 || cs.nameRoom.TightLocked()) && !cs.state.RanksColdLocked()
 	if needed {
-		p, err := cs.state.NewPolicy(cs.state.Last().Stats.Policy, cs.guarded.LowSpace.Limit())
-		if err != nil {
+		if err := cs.state.Cold.Rank(cs.state.Last().Stats.Policy, cs.guarded.LowSpace.Limit()); err != nil {
 			cs.state.Mu.Unlock()
 			cs.state.Log.Error("the cold tier gets no policy", "err", err)
 			return
 		}
-		cs.state.ColdLevel.Policy, cs.state.Count.Cold.Policy = p, p.Name()
-		cs.state.ColdLevel.Ranking = true
+		cs.state.Cold.Ranking = true
 		looked := 0
 		for _, b := range cs.state.Mu.Blocks {
 			if looked++; looked%residency.LookStep == 0 { // those that come meanwhile are ranked as they come
@@ -88,8 +86,8 @@ func (cs *Space) rankCold() {
 		cs.state.Mu.Lock()
 		for _, one := range all[:n] {
 			if b := one.block; b.Cold && !b.Below.OtherOwner && cs.state.Mu.Blocks[b.Info.ID] == b {
-				cs.state.ColdLevel.RankLocked(b, false)
-				cs.state.ColdLevel.SyncHoldLocked(b)
+				cs.state.Cold.RankLocked(b, false)
+				cs.state.Cold.SyncHoldLocked(b)
 			}
 		}
 		cs.state.Mu.Unlock()
@@ -97,7 +95,7 @@ func (cs *Space) rankCold() {
 	}
 	if needed {
 		cs.state.Mu.Lock()
-		cs.state.ColdLevel.Ranking = false
+		cs.state.Cold.Ranking = false
 		cs.state.Mu.Unlock()
 	}
 }

@@ -47,9 +47,9 @@ func (cs *Space) MergeOnce(ctx context.Context) bool {
 	limited, cancel := context.WithTimeout(ctx, mergeDeadline)
 	defer cancel()
 	began := cs.state.Now()
-	m, err := cs.state.Cold.Merge(limited, cs.mergeBudget(), cs.moved)
+	m, err := cs.state.Cold.Files.Merge(limited, cs.mergeBudget(), cs.moved)
 	if m.Merges > 0 {
-		cs.state.Log.Info("merged segments", "tier", cs.state.Count.Cold.Name, "segments", m.Segments, "blocks", m.Blocks, "bytes", m.Bytes,
+		cs.state.Log.Info("merged segments", "tier", cs.state.ColdName(), "segments", m.Segments, "blocks", m.Blocks, "bytes", m.Bytes,
 			"freed", m.Freed(), "duration", cs.state.Now().Sub(began))
 	}
 	if err != nil && ctx.Err() == nil {

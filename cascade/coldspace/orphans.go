@@ -47,7 +47,7 @@ func (cs *Space) SetOrphans(parts []tiers.Part, left []tiers.Left) {
 	var beside int64
 	runs := 0
 	if cs.state.Cold != nil {
-		beside, runs = cs.state.Cold.OthersUsage()
+		beside, runs = cs.state.Cold.Files.OthersUsage()
 	}
 	var all []orphan
 	for i, l := range left {
@@ -69,7 +69,7 @@ func (cs *Space) SetOrphans(parts []tiers.Part, left []tiers.Left) {
 // rank may take, and what is left, is all there is.
 func (cs *Space) shareLocked() policy.Estate {
 	e := policy.Estate{
-		Budget: cs.state.Limits.Load().ColdBytes, Beside: cs.guarded.Orphans.othersUsage, Runs: cs.guarded.Orphans.runs, Young: cs.state.ColdLevel.Bytes - cs.state.ColdLevel.Old, Fill: coldFill,
+		Budget: cs.state.Limits.Load().ColdBytes, Beside: cs.guarded.Orphans.othersUsage, Runs: cs.guarded.Orphans.runs, Young: cs.state.Cold.Bytes - cs.state.Cold.Old, Fill: coldFill,
 	}
 	short := cs.guarded.LowSpace.Limit()
 	for _, b := range cs.guarded.Orphans.Left {
@@ -134,7 +134,7 @@ func (cs *Space) AdoptDue(ctx context.Context) {
 // A catalogue that breaks meanwhile has no chains.
 func (cs *Space) KeepHeads(fresh bool) {
 	cs.state.Mu.Lock()
-	none := cs.state.ColdLevel.Old == 0
+	none := cs.state.Cold.Old == 0
 	cs.state.Mu.Unlock()
 	if none {
 		return
@@ -144,12 +144,12 @@ func (cs *Space) KeepHeads(fresh bool) {
 		defer cs.state.Mu.Unlock()
 		var chain []policy.Ref
 		for n := cs.state.Mu.Names.Get(st.Name.Namespace, st.Name.Parent); n != nil && n.Block() != nil && residency.StateOf(n).Below.Old; n = n.Parent() {
-			cs.state.ColdLevel.UsedLocked(residency.StateOf(n))
+			cs.state.Cold.UsedLocked(residency.StateOf(n))
 			chain = append(chain, policy.Ref{Fingerprint: cs.state.Requests.FingerprintLocked(residency.StateOf(n)), Size: residency.StateOf(n).Info.Size, Node: residency.StateOf(n).Below.Node})
 		}
 		if len(chain) > 0 {
 			slices.Reverse(chain) // head first
-			cs.state.Requests.Pass(cs.state.ColdLevel.Policy, cs.state.Age(), chain, false)
+			cs.state.Requests.Pass(cs.state.Cold.Policy, cs.state.Age(), chain, false)
 		}
 	})
 }
@@ -159,7 +159,7 @@ func (cs *Space) KeepHeads(fresh bool) {
 func (cs *Space) due() []orphan {
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()
-	if cs.state.ColdLevel.Policy == nil || cs.state.Mu.Closed || cs.guarded.Orphans.settling {
+	if !cs.state.RanksColdLocked() || cs.state.Mu.Closed || cs.guarded.Orphans.settling {
 		return nil
 	}
 	due := slices.Clone(cs.guarded.Orphans.Left[:cs.shareLocked().Take()])
@@ -171,7 +171,7 @@ func (cs *Space) due() []orphan {
 // while somebody owns it.
 func (cs *Space) AdoptOrphan(ctx context.Context, p tiers.Part) (residency.RecoverStats, bool, error) {
 	a := cs.others.NewAdoption()
-	inherited, err := cs.state.Cold.Inherit(ctx, p, a.Gather)
+	inherited, err := cs.state.Cold.Files.AdoptOrphan(ctx, p, a.Gather)
 	if err == nil && inherited {
 		cs.state.Mu.Lock()
 		if cs.guarded.Orphans.taken == nil {

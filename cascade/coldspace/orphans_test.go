@@ -54,8 +54,8 @@ func TestOrphansAreAdoptedOldestFirst(t *testing.T) {
 		t.Fatalf("adopted %v", r.files.asked)
 	}
 	n := len(r.files.asked)
-	if r.Block("0.0") == nil || !r.Block("0.0").Below.Old || r.ColdLevel.Old != int64(15*n*size) || r.Block("3.0") != nil {
-		t.Errorf("%d bytes are old", r.ColdLevel.Old)
+	if r.Block("0.0") == nil || !r.Block("0.0").Below.Old || r.Cold.Old != int64(15*n*size) || r.Block("3.0") != nil {
+		t.Errorf("%d bytes are old", r.Cold.Old)
 	}
 	if got := r.Untaken(parts); !slices.Equal(got, parts[n:]) {
 		t.Errorf("not taken: %v", got)
@@ -109,8 +109,8 @@ func TestAPartThatDoesNotCome(t *testing.T) {
 			if got := r.Untaken(parts); len(got) != 1 {
 				t.Error("it counts as taken")
 			}
-			if failed := r.Count.Cold.Errors == 1; failed == owned {
-				t.Errorf("%d errors", r.Count.Cold.Errors)
+			if failed := r.Cold.Stats.Errors == 1; failed == owned {
+				t.Errorf("%d errors", r.Cold.Stats.Errors)
 			}
 			if _, _, err := r.AdoptOrphan(t.Context(), parts[0]); errors.Is(err, tiers.ErrUnavailable) == owned {
 				t.Error(err)
@@ -153,16 +153,16 @@ func TestHeadsOfOthersChainsStay(t *testing.T) {
 		}
 		b := r.PutCold(n, parttest.Data(uint64(100+i), size))
 		r.Mu.Lock()
-		r.ColdLevel.LeaveLocked(b, false)
-		r.ColdLevel.AdoptLocked(b)
+		r.Cold.LeaveLocked(b, false)
+		r.Cold.AdoptLocked(b)
 		r.Mu.Unlock()
 	}
 	next := parttest.Name("next", "old1")
 	next.Seq = 5
 	r.known.Hold(next, parttest.Data(200, size))
 	r.KeepHeads(false)
-	if r.ColdLevel.Old != 2*size || r.Block("old0").Below.Old || r.Block("old1").Below.Old {
-		t.Errorf("%d bytes are old", r.ColdLevel.Old)
+	if r.Cold.Old != 2*size || r.Block("old0").Below.Old || r.Block("old1").Below.Old {
+		t.Errorf("%d bytes are old", r.Cold.Old)
 	}
 	r.fill(16, 1)
 	r.PutCold(parttest.Name("one more"), parttest.Data(300, size))

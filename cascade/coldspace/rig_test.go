@@ -24,7 +24,7 @@ type files struct {
 	sparsest []block.ID
 	parts    map[tiers.Part][]tiers.Entry // that may be inherited
 	asked    []tiers.Part
-	failing  error // of Inherit
+	failing  error // of AdoptOrphan
 	beside   int64 // what live runs of other jobs take
 }
 
@@ -39,7 +39,7 @@ func (f *files) Merge(_ context.Context, _ int64, moved func([]block.ID)) (tiers
 
 func (f *files) Sparsest(int64) []block.ID { return f.sparsest }
 
-func (f *files) Inherit(_ context.Context, p tiers.Part, fn func(tiers.Entry) error) (bool, error) {
+func (f *files) AdoptOrphan(_ context.Context, p tiers.Part, fn func(tiers.Entry) error) (bool, error) {
 	f.asked = append(f.asked, p)
 	entries, ok := f.parts[p]
 	for _, e := range entries {

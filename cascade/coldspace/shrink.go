@@ -39,18 +39,18 @@ func (cs *Space) Shrink() {
 func (cs *Space) shrinkSomeLocked() (done bool, err error) {
 	budget := int64(coldFill * float64(cs.coldBudgetLocked()))
 	for range shrinkStep {
-		if cs.state.ColdLevel.Policy == nil || budget == 0 || cs.guarded.Orphans.settling || cs.state.ColdLevel.Bytes <= budget {
+		if !cs.state.RanksColdLocked() || budget == 0 || cs.guarded.Orphans.settling || cs.state.Cold.Bytes <= budget {
 			return true, nil
 		}
-		b := cs.state.ColdLevel.VictimLocked()
+		b := cs.state.Cold.VictimLocked()
 		if b == nil {
 			return true, cs.overBudgetLocked()
 		}
-		if err := cs.state.Cold.Evict(b.Info.ID); err != nil {
+		if err := cs.state.Cold.Files.Evict(b.Info.ID); err != nil {
 			cs.state.NoteColdLocked(err)
 		}
-		cs.state.ColdLevel.LeaveLocked(b, true)
-		cs.state.Count.Cold.Evicted++
+		cs.state.Cold.LeaveLocked(b, true)
+		cs.state.Cold.Stats.Evicted++
 		cs.state.VanishLocked(b) // what is in memory is held, so this was its last copy
 	}
 	return false, nil
@@ -61,8 +61,8 @@ func (cs *Space) shrinkSomeLocked() (done bool, err error) {
 // is given up when memory lets go of it.
 func (cs *Space) overBudgetLocked() error {
 	budget := int64(coldFill * float64(cs.state.Limits.Load().ColdBytes))
-	if budget == 0 || cs.state.ColdLevel.Bytes <= budget {
+	if budget == 0 || cs.state.Cold.Bytes <= budget {
 		return nil
 	}
-	return fmt.Errorf("%w; %d bytes of %d are in use", errColdFull, cs.state.ColdLevel.Bytes, budget)
+	return fmt.Errorf("%w; %d bytes of %d are in use", errColdFull, cs.state.Cold.Bytes, budget)
 }

@@ -20,8 +20,8 @@ func TestShrinkKeepsTheBudget(t *testing.T) {
 	keys := r.fill(60, 6)
 	r.Shrink()
 	stay := r.Has(keys...)
-	if r.ColdLevel.Bytes != 20*size || len(stay) != 20 || r.files.Usage().Blocks != 20 || r.Count.Cold.Evicted != 40 {
-		t.Errorf("%d bytes, %d names, %d blocks, %d evicted", r.ColdLevel.Bytes, len(stay), r.files.Usage().Blocks, r.Count.Cold.Evicted)
+	if r.Cold.Bytes != 20*size || len(stay) != 20 || r.files.Usage().Blocks != 20 || r.Cold.Stats.Evicted != 40 {
+		t.Errorf("%d bytes, %d names, %d blocks, %d evicted", r.Cold.Bytes, len(stay), r.files.Usage().Blocks, r.Cold.Stats.Evicted)
 	}
 	if !slices.Contains(stay, "54") || slices.Contains(stay, "5") {
 		t.Errorf("%v stay", stay)
@@ -39,7 +39,7 @@ func TestNothingShrinksWithoutABudget(t *testing.T) {
 	r := newRank(t)
 	keys := r.fill(50, 1)
 	r.Shrink()
-	if got := r.Has(keys...); len(got) != 50 || r.ColdLevel.Policy != nil {
+	if got := r.Has(keys...); len(got) != 50 || r.Cold.Policy != nil {
 		t.Errorf("%d names stay", len(got))
 	}
 }
@@ -79,7 +79,7 @@ func TestLowSpaceInSteps(t *testing.T) {
 	}
 	r.Shrink()
 	stay := r.Has(keys...)
-	if len(stay) == 64 || !slices.Equal(stay, keys[64-len(stay):]) || r.Block("foreign") == nil || r.ColdLevel.Policy == nil {
+	if len(stay) == 64 || !slices.Equal(stay, keys[64-len(stay):]) || r.Block("foreign") == nil || r.Cold.Policy == nil {
 		t.Errorf("%v stay", stay)
 	}
 	if len(r.mergeNow) != 1 {
@@ -114,8 +114,8 @@ func TestTightNamesRankTheColdTier(t *testing.T) {
 	r := newRank(t, func(o *residency.Options) { o.Limits.NameBytes = 1 })
 	r.fill(5, 1)
 	r.Shrink()
-	if r.ColdLevel.Policy == nil || r.ColdLevel.Bytes != 5*size || r.ColdLevel.Next() != r.Block("0") {
-		t.Errorf("%d bytes are ranked", r.ColdLevel.Bytes)
+	if r.Cold.Policy == nil || r.Cold.Bytes != 5*size || r.Cold.Next() != r.Block("0") {
+		t.Errorf("%d bytes are ranked", r.Cold.Bytes)
 	}
 	parttest.Check(t, r.State)
 }

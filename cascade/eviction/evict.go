@@ -31,7 +31,7 @@ func (e *Evictor) Reserve(ctx context.Context, m *residency.Level, size int64, m
 	var deadline context.Context
 	for {
 		if e.fits(m, size) {
-			slot, err := m.Tier.Reserve(size)
+			slot, err := m.Memory.Reserve(size)
 			if err == nil {
 				return slot, nil
 			}
@@ -52,7 +52,7 @@ func (e *Evictor) Reserve(ctx context.Context, m *residency.Level, size int64, m
 
 // fits applies Options.Capacity.
 func (e *Evictor) fits(m *residency.Level, size int64) bool {
-	return e.state.Capacity == 0 || m.Index > 0 || m.Tier.Usage().Payload+size <= e.state.Capacity
+	return e.state.Capacity == 0 || m.Index > 0 || m.Memory.Usage().Payload+size <= e.state.Capacity
 }
 
 // EvictOne makes memory tier m smaller by one block, or waits until that may
@@ -185,7 +185,7 @@ func (e *Evictor) Demote(ctx context.Context, b *residency.Block, m, next *resid
 		e.state.Mu.Unlock()
 		return nil
 	}
-	v, err := e.state.PinInLocked(b, m, m.Stats.Name)
+	v, err := e.state.PinInLocked(b, m, m)
 	e.state.Mu.Unlock()
 	if err != nil {
 		return err
@@ -209,8 +209,7 @@ const waitPoll = 20 * time.Millisecond
 // waitForChangeLocked waits until something was released. It is called with the
 // mutex held and releases it.
 func (e *Evictor) waitForChangeLocked(ctx context.Context) error {
-	e.state.Mu.Waiting++
-	changed := e.state.Mu.Changed
+	changed := e.state.Mu.Waiters.Join()
 	e.state.Mu.Unlock()
 	timer := time.NewTimer(waitPoll)
 	defer timer.Stop()

@@ -112,13 +112,13 @@ func TestReserveWaits(t *testing.T) {
 	l := *r.Limits.Load()
 	l.RoomDeadline = time.Minute
 	r.Limits.Store(&l)
-	got := make(chan error)
+	got, none := make(chan error), r.Mu.Waiters
 	go func() { got <- reserve(t, r, r.Last(), AnyBlock) }()
-	for waiting := 0; waiting == 0; time.Sleep(time.Millisecond) {
+	parttest.Eventually(t, "somebody waits", func() bool {
 		r.Mu.Lock()
-		waiting = r.Mu.Waiting
-		r.Mu.Unlock()
-	}
+		defer r.Mu.Unlock()
+		return r.Mu.Waiters != none
+	})
 	views[1].Release()
 	if err := <-got; err != nil {
 		t.Error(err)
@@ -194,7 +194,7 @@ func TestADirtyVictimWaitsForTheCleaner(t *testing.T) {
 	whenAsked(r, func() {
 		demanded = r.Mu.Writes.CleanRequested
 		_ = files.Put(context.Background(), tiers.Item{Info: b.Info, Names: b.Records(), Data: parttest.Data(0, size)})
-		r.ColdLevel.EnterLocked(b)
+		r.Cold.EnterLocked(b)
 	})
 	if err := reserve(t, r, r.Last(), CopyOnly); err != nil {
 		t.Fatal(err)
@@ -342,7 +342,7 @@ func TestVictimsFallOneLevel(t *testing.T) {
 func TestABadVictimIsWithdrawn(t *testing.T) {
 	r := twoTiers(t, 1)
 	m := r.Mem[0]
-	slot, err := m.Tier.Reserve(size)
+	slot, err := m.Memory.Reserve(size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func TestHitsArePromoted(t *testing.T) {
 		if down {
 			r.PutIn(r.Mem[0], parttest.Name("fast"), parttest.Data(2, size))
 			r.PutIn(r.Mem[1], parttest.Name("last"), parttest.Data(3, size))
-			r.Mem[1].Tier = full{r.Mem[1].Tier, 2}
+			r.Mem[1].Memory = full{r.Mem[1].Memory, 2}
 			coldDown(r)
 		}
 		v := r.Pin("slow")

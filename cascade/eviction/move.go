@@ -6,17 +6,24 @@ import (
 	"cascadekv/cascade/residency"
 )
 
-// Promote copies hits of a slower memory tier into the fastest one.
+// Promote copies hits of a slower memory tier into the fastest one, where that
+// one's policy admits them.
 func (e *Evictor) Promote(ctx context.Context, views []*residency.View) {
 	if len(e.state.Mem) == 1 {
 		return
 	}
 	for _, v := range views {
-		if v != nil && v.Resident() && v.In().Index > 0 {
+		if v != nil && v.Resident() && v.In().Index > 0 && e.admits(v.Block(), e.state.Mem[0]) {
 			// A promotion that finds no room is not made.
 			_ = e.copyTo(ctx, v, e.state.Mem[0], CopyOnly)
 		}
 	}
+}
+
+func (e *Evictor) admits(b *residency.Block, m *residency.Level) bool {
+	e.state.Mu.Lock()
+	defer e.state.Mu.Unlock()
+	return e.state.AdmitsLocked(b, m)
 }
 
 // copyTo puts a copy of a viewed block into memory tier m.

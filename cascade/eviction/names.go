@@ -35,7 +35,7 @@ func (nb *NameBudget) MakeRoomLocked(ns, key string) error {
 	if limit <= 0 {
 		return nil
 	}
-	if nb.TightLocked() && nb.state.ColdLevel.Policy == nil {
+	if nb.TightLocked() && !nb.state.RanksColdLocked() {
 		nb.state.WakeCleanerLocked(false)
 	}
 	for n := 0; n < forgetStep && nb.state.Mu.Names.Bytes() >= limit; {
@@ -83,9 +83,9 @@ func (nb *NameBudget) forgetSomeLocked(most int) int {
 		}
 	}
 	if b.Cold {
-		nb.state.NoteColdLocked(nb.state.Cold.Evict(b.Info.ID))
-		nb.state.ColdLevel.LeaveLocked(b, true)
-		nb.state.Count.Cold.Evicted++
+		nb.state.NoteColdLocked(nb.state.Cold.Files.Evict(b.Info.ID))
+		nb.state.Cold.LeaveLocked(b, true)
+		nb.state.Cold.Stats.Evicted++
 	}
 	nb.state.VanishLocked(b)
 	return n
@@ -114,8 +114,8 @@ const worthLooks = 64
 // a chain, or has many names of which some can: what the cold tier gives up
 // next, or memory. A leased one is the last resort. Nil for none.
 func (nb *NameBudget) leastWorthLocked() *residency.Block {
-	if nb.state.ColdLevel.Policy != nil {
-		if b := nb.state.ColdLevel.Next(); b != nil && b.Busy == 0 && len(b.Names()) > 0 {
+	if nb.state.RanksColdLocked() {
+		if b := nb.state.Cold.Next(); b != nil && b.Busy == 0 && len(b.Names()) > 0 {
 			return b
 		}
 	}

@@ -69,8 +69,8 @@ func TestNamesAreForgottenFromTheEndsOfChains(t *testing.T) {
 					if got := r.Mu.Names.Bytes(); got > limit+limit/8 || r.Mu.Names.Len() < bound/2 || r.Count.Stats.Forgotten == 0 {
 						t.Errorf("%d of %d bytes, %d names, %d forgotten", got, limit, r.Mu.Names.Len(), r.Count.Stats.Forgotten)
 					}
-					if cold && r.Cold.Usage().Blocks != below(r) {
-						t.Errorf("%d blocks are in the cold tier, want %d", r.Cold.Usage().Blocks, below(r))
+					if cold && r.Cold.Files.Usage().Blocks != below(r) {
+						t.Errorf("%d blocks are in the cold tier, want %d", r.Cold.Files.Usage().Blocks, below(r))
 					}
 					parttest.NoHoles(t, r.State)
 					parttest.Check(t, r.State)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/fault"
 	"cascadekv/tiers"
@@ -148,27 +149,35 @@ func (ld *Loader) readUp(ctx, room context.Context, part []*Fetch) {
 		}
 		reads = append(reads, r)
 	}
-	ld.state.Cold.ReadBatch(ctx, reads)
+	ld.state.Cold.Files.ReadBatch(ctx, reads)
 }
 
-// readOf finds room for a block, in the last memory tier or else of its own,
+// readOf finds room for a block, in the last memory tier if that admits it or else of its own,
 // with how it is read and what is done then. ctx bounds that too.
 func (ld *Loader) readOf(ctx, room context.Context, f *Fetch) (tiers.Read, error) {
 	if f.block == nil {
 		return ld.readOfSegment(ctx, room, f)
 	}
-	pin, err := ld.state.Cold.Pin(f.info.ID)
+	pin, err := ld.state.Cold.Files.Pin(f.info.ID)
 	if err != nil {
 		return tiers.Read{}, err
 	}
-	a, err := ld.allocate(room, f.info.Size, true, f.price)
+	a, err := ld.allocate(room, f.info.Size, ld.admitted(f), f.price)
 	if err != nil {
 		pin.Release()
 		return tiers.Read{}, err
 	}
-	a.tier = ld.state.Count.Cold.Name
+	a.from = ld.state.Cold
 	return tiers.Read{Pin: pin, Dst: a.bytes, Over: a.slot != nil, Done: func(err error) {
 		pin.Release()
 		ld.end(f, a, err)
 	}}, nil
+}
+
+// admitted reports whether a block of the cold tier may enter memory: what must
+// leave the tier always may.
+func (ld *Loader) admitted(f *Fetch) bool {
+	ld.state.Mu.Lock()
+	defer ld.state.Mu.Unlock()
+	return f.price == eviction.AnyBlock || ld.state.AdmitsLocked(f.block, ld.state.Last())
 }

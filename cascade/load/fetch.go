@@ -64,7 +64,7 @@ func (ld *Loader) JoinColdLocked(b *residency.Block, most eviction.Price, fresh 
 		f = ld.newFetchLocked(from, b.Info)
 		f.price, b.Loading = most, true
 		b.Busy++
-		ld.state.ColdLevel.SyncHoldLocked(b)
+		ld.state.Cold.SyncHoldLocked(b)
 		*fresh = append(*fresh, f)
 	}
 	f.waiters++
@@ -124,7 +124,7 @@ func (ld *Loader) endColdLocked(f *Fetch, err error) {
 	}
 	delete(ld.guarded.fetches, f.source)
 	f.block.Loading = false
-	ld.state.ColdLevel.SyncHoldLocked(f.block)
+	ld.state.Cold.SyncHoldLocked(f.block)
 	f.block.Busy--
 	ld.state.ForgetLocked(f.block)
 }
@@ -151,7 +151,7 @@ func (ld *Loader) publishLocked(f *Fetch, a *readBuffer) error {
 		return err
 	}
 	for range f.waiters {
-		v, err := ld.state.PinInLocked(b, ld.state.Last(), a.tier)
+		v, err := ld.state.PinInLocked(b, ld.state.Last(), a.from)
 		if err != nil {
 			return err
 		}
@@ -186,7 +186,7 @@ func (ld *Loader) coldFailedLocked(b *residency.Block, err error) {
 	if errors.Is(err, tiers.ErrCorrupt) {
 		ld.state.Count.Stats.Corrupt++
 	}
-	ld.state.ColdLevel.LeaveLocked(b, false)
+	ld.state.Cold.LeaveLocked(b, false)
 	if !b.InAny() {
 		ld.state.VanishLocked(b)
 	}

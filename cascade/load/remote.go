@@ -146,9 +146,9 @@ func (ld *Loader) startRemoteLocked(id residency.NameID, copies []directory.Stat
 // arrival is a block that was read from elsewhere and is not published yet.
 type readBuffer struct {
 	bytes []byte
-	slot  tiers.Slot // nil: private memory
-	free  func()     // of private memory
-	tier  string     // where it came from
+	slot  tiers.Slot       // nil: private memory
+	free  func()           // of private memory
+	from  *residency.Level // where it came from
 }
 
 func (a *readBuffer) abort() {
@@ -183,7 +183,7 @@ func (ld *Loader) readRemote(ctx context.Context, f *Fetch) (*readBuffer, error)
 	if err != nil {
 		return nil, err
 	}
-	a.tier = residency.RemoteTier
+	a.from = ld.state.Remote
 	if err = errOnlyBelow; !others.FromCatalogue(copies) {
 		err = ld.others.Peers.Read(ctx, copies, a.bytes)
 	}
@@ -191,7 +191,7 @@ func (ld *Loader) readRemote(ctx context.Context, f *Fetch) (*readBuffer, error)
 		err = ld.misread(copies)
 	}
 	if err != nil && !residency.Lingers(err) {
-		a.tier = ld.state.Count.Cold.Name
+		a.from = ld.state.Cold
 		err = ld.readSegments(ctx, copies, a.bytes)
 	}
 	return a, err
@@ -322,7 +322,7 @@ func (l *landed) leaveLocked() {
 // landedViewLocked is a view of b in private memory.
 func (ld *Loader) landedViewLocked(l *landed, b *residency.Block) *residency.View {
 	l.users++
-	return ld.state.PrivateViewLocked(b, l.info.ID, l.tier, l.bytes, nil, func() {
+	return ld.state.PrivateViewLocked(b, l.info.ID, l.from, l.bytes, nil, func() {
 		ld.state.Mu.Lock()
 		l.users--
 		last := l.users == 0

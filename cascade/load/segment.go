@@ -27,7 +27,7 @@ func (ld *Loader) readOfSegment(ctx, room context.Context, f *Fetch) (tiers.Read
 	if err != nil {
 		return tiers.Read{}, err
 	}
-	a.tier = ld.state.Count.Cold.Name
+	a.from = ld.state.Cold
 	at := tiers.Segment(*f.copies[0].Segment)
 	return tiers.Read{At: at, Info: f.info, Dst: a.bytes, Over: a.slot != nil, Done: func(err error) {
 		if err == nil || residency.Lingers(err) || ctx.Err() != nil {
@@ -58,7 +58,7 @@ func (ld *Loader) readSegments(ctx context.Context, copies []directory.Statement
 			continue
 		}
 		at := tiers.Segment(*st.Segment)
-		if err = ld.state.Cold.ReadSegment(ctx, at, st.Info, dst); err == nil || residency.Lingers(err) || ctx.Err() != nil {
+		if err = ld.state.Cold.Files.ReadSegment(ctx, at, st.Info, dst); err == nil || residency.Lingers(err) || ctx.Err() != nil {
 			return err
 		}
 		if errors.Is(err, tiers.ErrNotFound) || errors.Is(err, tiers.ErrCorrupt) {

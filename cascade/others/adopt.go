@@ -20,7 +20,7 @@ func (x *Exchange) Parts(ctx context.Context) ([]tiers.Part, error) {
 	if x.state.Cold == nil {
 		return nil, nil
 	}
-	return x.state.Cold.Parts(ctx)
+	return x.state.Cold.Files.Parts(ctx)
 }
 
 // Adoption takes in what a part of the cold tier holds: Gather is called with each
@@ -98,7 +98,7 @@ func (a *Adoption) take(e tiers.Entry) {
 	}
 	known := x.state.Mu.Blocks[e.Info.ID] != nil
 	if len(names) == 0 && !known {
-		x.state.NoteColdLocked(x.state.Cold.Evict(e.Info.ID)) // nobody would ever ask for it
+		x.state.NoteColdLocked(x.state.Cold.Files.Evict(e.Info.ID)) // nobody would ever ask for it
 		return
 	}
 	b := x.state.FoundLocked(e.Info)
@@ -108,7 +108,7 @@ func (a *Adoption) take(e tiers.Entry) {
 	if !known {
 		a.count(1, 0, e.Info.Size)
 	}
-	a.place(b, e.Foreign)
+	a.place(b, e.OtherOwner)
 	for _, n := range names {
 		x.state.BindRecordedLocked(n, b)
 	}
@@ -126,7 +126,7 @@ func (a *Adoption) place(b *residency.Block, foreign bool) {
 		x.state.PlacementChangedLocked(b)
 	case !foreign && (!b.Cold || b.Below.OtherOwner):
 		b.Below.OtherOwner = false
-		x.state.ColdLevel.AdoptLocked(b)
+		x.state.Cold.AdoptLocked(b)
 	}
 }
 

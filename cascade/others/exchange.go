@@ -50,7 +50,7 @@ func New(s *residency.State, n *eviction.NameBudget, w *writeback.Writer, f Fetc
 		flush: make(chan struct{}, 1), flushing: make(chan struct{}, 1),
 	}
 	if s.Cold != nil {
-		x.Catalogue = s.Cold.Catalogue()
+		x.Catalogue = s.Cold.Files.Catalogue()
 	}
 	x.guarded.tombstones = tombstones.New()
 	return x

@@ -10,5 +10,5 @@ func (x *Exchange) ServedFrom(copies []directory.Statement) string {
 	if copies[0].Memory != nil || x.state.Cold == nil {
 		return residency.RemoteTier
 	}
-	return x.state.Count.Cold.Name
+	return x.state.ColdName()
 }

@@ -167,7 +167,7 @@ func (x *Exchange) StateLocked(ns, key string) directory.Statement {
 		if !b.In(m.Index) {
 			continue
 		}
-		if at, err := m.Tier.Place(b.Info.ID); err == nil {
+		if at, err := m.Memory.Place(b.Info.ID); err == nil {
 			st.Memory = &directory.Memory{Region: uint32(m.Index), Offset: at.Offset, Generation: at.Generation}
 			break
 		}

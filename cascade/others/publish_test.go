@@ -59,8 +59,8 @@ func TestAChangeIsPublishedOnce(t *testing.T) {
 	r.Put(parttest.Name("a"), p)
 	r.Put(parttest.Name("b"), parttest.Data(3, size))
 	r.Delete("b")
-	if r.PublishedLocked() {
-		t.Error("nothing waits to be published")
+	if calls := parttest.Only(r.Seen.Take(), "invalidate fetch"); len(calls) < 4 || r.PublishedLocked() {
+		t.Errorf("what is on its way: %q; nothing waits to be published: %v", calls, r.PublishedLocked())
 	}
 	r.publish()
 	got := r.peers.Published()
@@ -68,7 +68,7 @@ func TestAChangeIsPublishedOnce(t *testing.T) {
 		t.Fatalf("published %v", got)
 	}
 	a, b := got[0][0], got[0][1]
-	at, err := r.Last().Tier.Place(r.Block("a").Info.ID)
+	at, err := r.Last().Memory.Place(r.Block("a").Info.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +81,20 @@ func TestAChangeIsPublishedOnce(t *testing.T) {
 	r.publish()
 	if got := r.peers.Published(); got != nil {
 		t.Errorf("published again: %v", got)
+	}
+}
+
+// What is stated of a copy has the put stamp of what it is a copy of.
+func TestACopyIsAsOldAsWhatItIsACopyOf(t *testing.T) {
+	r := newRank(t)
+	b := r.Put(parttest.Name("a"), parttest.Data(1, size))
+	r.Mu.Lock()
+	r.Mu.Names.Copy(named("copy", 5), &b.Block, r.Now())
+	r.ApplyLocked()
+	st := r.StateLocked("ns", "copy")
+	r.Mu.Unlock()
+	if st.Name.Seq != 5 || st.Info != b.Info || st.Version <= 5 {
+		t.Errorf("%+v", st)
 	}
 }
 

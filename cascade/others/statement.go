@@ -11,7 +11,7 @@ func (x *Exchange) segmentOfLocked(b *residency.Block) *directory.Segment {
 	if x.state.Cold == nil {
 		return nil
 	}
-	at, err := x.state.Cold.Segment(b.Info.ID)
+	at, err := x.state.Cold.Files.Segment(b.Info.ID)
 	if err != nil {
 		return nil // also when it left meanwhile, which is published too
 	}

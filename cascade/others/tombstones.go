@@ -105,7 +105,7 @@ func (x *Exchange) FlushLastTombstones(ctx context.Context) {
 	defer x.state.Mu.Unlock()
 	for _, n := range x.guarded.tombstones.Queued(math.MaxInt) {
 		n.Seq--
-		x.state.NoteLinkLocked(x.state.Cold.Unlink(block.ID{}, n))
+		x.state.NoteLinkLocked(x.state.Cold.Files.Unlink(block.ID{}, n))
 	}
 }
 

@@ -44,12 +44,12 @@ func (rc *Recoverer) Recover(takeClaimsLocked func()) error {
 		}
 	}
 	if rc.state.Cold != nil {
-		if err := rc.state.Cold.Recover(found(nil)); err != nil {
-			return fmt.Errorf("cascade: recover %s: %w", rc.state.Count.Cold.Name, err)
+		if err := rc.state.Cold.Files.Recover(found(nil)); err != nil {
+			return fmt.Errorf("cascade: recover %s: %w", rc.state.ColdName(), err)
 		}
 	}
 	for _, m := range rc.state.Mem {
-		if err := m.Tier.Recover(found(m)); err != nil {
+		if err := m.Memory.Recover(found(m)); err != nil {
 			return fmt.Errorf("cascade: recover %s: %w", m.Stats.Name, err)
 		}
 	}
@@ -79,7 +79,7 @@ func (rc *Recoverer) recoverEntryLocked(r *recovery, e tiers.Entry, m *residency
 	case b == nil:
 		return
 	case m == nil:
-		b.Cold, b.Below.OtherOwner = true, e.Foreign
+		b.Cold, b.Below.OtherOwner = true, e.OtherOwner
 	case !b.In(m.Index):
 		if len(e.Names) > 0 {
 			b.Fingerprint = residency.Fingerprint(e.Names[0].Namespace, e.Names[0].Key)
@@ -121,7 +121,7 @@ func (rc *Recoverer) recoverNamesLocked(r *recovery) {
 	slices.SortFunc(live, func(x, y claim) int { return cmp.Compare(x.name.Seq, y.name.Seq) })
 	for _, c := range rc.trimLocked(live) {
 		if b := c.block; b.Cold && !b.Below.OtherOwner && len(b.Names()) == 0 {
-			rc.state.ColdLevel.AdoptLocked(b) // with its first name
+			rc.state.Cold.AdoptLocked(b) // with its first name
 		}
 		rc.state.BindRecordedLocked(c.name, c.block)
 	}

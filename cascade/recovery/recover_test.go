@@ -211,12 +211,12 @@ func TestProvisionalIDs(t *testing.T) {
 // another process's file does not.
 func TestWhatIsBelowIsOld(t *testing.T) {
 	foreign := found(3, named("foreign", 3))
-	foreign.Foreign = true
+	foreign.OtherOwner = true
 	r := newRank(t, nil, left{found(2, named("second", 9)), found(1, named("first", 5)), foreign},
 		func(o *residency.Options) { o.Limits.ColdBytes = 1 << 20 })
 	r.look(t)
-	if r.ColdLevel.Old != 2*size || r.ColdLevel.Next() != r.Block("first") {
-		t.Errorf("%d bytes are old", r.ColdLevel.Old)
+	if r.Cold.Old != 2*size || r.Cold.Next() != r.Block("first") {
+		t.Errorf("%d bytes are old", r.Cold.Old)
 	}
 	if b := r.Block("foreign"); !b.Below.OtherOwner || b.Below.Ranked {
 		t.Errorf("foreign: %+v", b.Below)
@@ -310,7 +310,7 @@ func TestAnArenaIsTakenOver(t *testing.T) {
 	r.Put(parttest.Name("b"), parttest.Data(3, 100))
 	r.PutPending(parttest.Name("pending"), parttest.Data(4, 100))
 	r.Delete("b")
-	if err := r.Last().Tier.Close(); err != nil {
+	if err := r.Last().Memory.Close(); err != nil {
 		t.Fatal(err)
 	}
 	r = parttest.New(t, arena())

@@ -49,7 +49,7 @@ func (s *State) ApplyLocked() {
 				s.ReleaseLocked(b, int(c.Level))
 			}
 		case names.Needed:
-			s.ColdLevel.SyncHoldLocked(b)
+			s.Cold.SyncHoldLocked(b)
 		case names.Moved:
 			s.PlacementChangedLocked(b)
 			s.Watch.ShowAllLocked(b)
@@ -86,7 +86,7 @@ func (s *State) accountLocked(b *Block) {
 	}
 	count(&b.CountedDirty, dirty, &s.Count.Stats.DirtyBlocks, &s.Count.Stats.DirtyBytes)
 	count(&b.CountedPending, pending, &s.Count.Stats.PendingIDs, &s.Count.Stats.PendingBytes)
-	s.ColdLevel.SyncHoldLocked(b)
+	s.Cold.SyncHoldLocked(b)
 }
 
 // UpdatePoliciesLocked passes what policies may know of b to those that rank it.
@@ -97,7 +97,7 @@ func (s *State) UpdatePoliciesLocked(b *Block) {
 		}
 	}
 	if b.Below.Ranked {
-		s.ColdLevel.Policy.Update(b.Below.Node, s.MetaLocked(b))
+		s.Cold.Policy.Update(b.Below.Node, s.MetaLocked(b))
 	}
 }
 
@@ -107,7 +107,7 @@ func (s *State) UpdatePoliciesLocked(b *Block) {
 func (s *State) linkLocked(b *Block, n block.Name) {
 	for t, m := range s.Mem {
 		if b.In(t) {
-			s.NoteLocked(m, m.Tier.Link(b.Info.ID, n))
+			s.NoteLocked(m, m.Memory.Link(b.Info.ID, n))
 		}
 	}
 	if b.Cold {
@@ -117,7 +117,7 @@ func (s *State) linkLocked(b *Block, n block.Name) {
 
 // LinkColdLocked writes a name of b, which is there, into the cold tier.
 func (s *State) LinkColdLocked(b *Block, n block.Name) {
-	s.NoteLinkLocked(s.Cold.Link(b.Info.ID, n))
+	s.NoteLinkLocked(s.Cold.Files.Link(b.Info.ID, n))
 	b.LinkSeq = s.Mu.Writes.LinkSeq
 }
 
@@ -125,10 +125,10 @@ func (s *State) LinkColdLocked(b *Block, n block.Name) {
 func (s *State) UnlinkLocked(b *Block, n block.Name) {
 	for t, m := range s.Mem {
 		if b.In(t) {
-			s.NoteLocked(m, m.Tier.Unlink(b.Info.ID, n))
+			s.NoteLocked(m, m.Memory.Unlink(b.Info.ID, n))
 		}
 	}
 	if b.Cold {
-		s.NoteLinkLocked(s.Cold.Unlink(b.Info.ID, n))
+		s.NoteLinkLocked(s.Cold.Files.Unlink(b.Info.ID, n))
 	}
 }

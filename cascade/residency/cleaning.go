@@ -58,7 +58,7 @@ func (s *State) Crowded() bool {
 // LastRoom is how much the last memory tier may hold, as Options.Capacity has it,
 // and how much it holds, in bytes.
 func (s *State) LastRoom() (capacity, used int64) {
-	u := s.Last().Tier.Usage()
+	u := s.Last().Memory.Usage()
 	if s.Capacity > 0 && len(s.Mem) == 1 {
 		return s.Capacity, u.Payload
 	}

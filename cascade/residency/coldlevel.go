@@ -4,24 +4,15 @@ import (
 	"cascadekv/cascade/policy"
 )
 
-// ColdLevel ranks the blocks that this rank keeps in a cold tier with a budget, or
-// in one that was full once. Blocks that lie in other ranks' files are not among
-// them: those ranks decide.
+// The files level ranks the blocks that this rank keeps there if it has a budget, or
+// was full once. Blocks that lie in other ranks' files are not among them: those
+// ranks decide.
 //
 // A block is held there while it is also in memory, so that memory never loses
 // the copy below it; while a name below one of its own has a block, wherever
 // that is, so that no chain gets a hole; while it is leased; and while it is
 // read.
-type ColdLevel struct {
-	state *State
-	Order // its policy is nil without a budget, before the first shortage: everything stays
-	Bytes int64
-	Old   int64 // of these, bytes of blocks that earlier runs left and this one did not use
 
-	Ranking bool // the policy is new, and has not been given all blocks yet
-}
-
-// standing is an entity's place in the cold tier.
 type coldState struct {
 	OtherOwner bool // in another rank's file
 	Ranked     bool
@@ -32,24 +23,24 @@ type coldState struct {
 }
 
 // EnterLocked notes that b is in the cold tier, in a file of this rank.
-func (cl *ColdLevel) EnterLocked(b *Block) { cl.enterLocked(b, false) }
+func (m *Level) EnterLocked(b *Block) { m.enterLocked(b, false) }
 
 // AdoptLocked is enterColdLocked for what an earlier run left: it leaves first.
-func (cl *ColdLevel) AdoptLocked(b *Block) { cl.enterLocked(b, true) }
+func (m *Level) AdoptLocked(b *Block) { m.enterLocked(b, true) }
 
-func (cl *ColdLevel) enterLocked(b *Block, old bool) {
+func (m *Level) enterLocked(b *Block, old bool) {
 	b.Cold = true
-	cl.RankLocked(b, old)
-	cl.state.PlacementChangedLocked(b)
+	m.RankLocked(b, old)
+	m.state.PlacementChangedLocked(b)
 }
 
 // RankLocked adds b, which is in the cold tier, to that tier's policy, if it has
 // one; old: an earlier run left it.
-func (cl *ColdLevel) RankLocked(b *Block, old bool) {
-	if r := cl; r.Policy != nil && !b.Below.Ranked {
-		meta := cl.state.MetaLocked(b)
+func (m *Level) RankLocked(b *Block, old bool) {
+	if r := m; r.Policy != nil && !b.Below.Ranked {
+		meta := m.state.MetaLocked(b)
 		meta.Old = old
-		b.Below = coldState{Ranked: true, Old: old, Node: r.insert(cl.state.Age(), meta, b), Bytes: cl.StoredSize(b)}
+		b.Below = coldState{Ranked: true, Old: old, Node: r.insert(m.state.Age(), meta, b), Bytes: m.StoredSize(b)}
 		r.Bytes += b.Below.Bytes
 		if old {
 			r.Old += b.Below.Bytes
@@ -58,36 +49,36 @@ func (cl *ColdLevel) RankLocked(b *Block, old bool) {
 }
 
 // UsedLocked records that b is used, if an earlier run left it.
-func (cl *ColdLevel) UsedLocked(b *Block) {
+func (m *Level) UsedLocked(b *Block) {
 	if b.Below.Old {
 		b.Below.Old = false
-		cl.Old -= b.Below.Bytes
+		m.Old -= b.Below.Bytes
 	}
 }
 
 // LeaveLocked undoes enterColdLocked.
-func (cl *ColdLevel) LeaveLocked(b *Block, evicted bool) {
+func (m *Level) LeaveLocked(b *Block, evicted bool) {
 	b.Cold = false
 	if b.Below.Ranked {
-		cl.remove(b.Below.Node, evicted)
-		cl.Bytes -= b.Below.Bytes
+		m.remove(b.Below.Node, evicted)
+		m.Bytes -= b.Below.Bytes
 		if b.Below.Old {
-			cl.Old -= b.Below.Bytes
+			m.Old -= b.Below.Bytes
 		}
 	}
 	b.Below = coldState{}
-	cl.state.PlacementChangedLocked(b)
+	m.state.PlacementChangedLocked(b)
 }
 
 // StoredSize returns the bytes that a block takes in the cold tier: fewer than
 // it has where the tier encodes it.
-func (cl *ColdLevel) StoredSize(b *Block) int64 {
-	return cl.state.Cold.StoredSize(b.Info)
+func (m *Level) StoredSize(b *Block) int64 {
+	return m.Files.StoredSize(b.Info)
 }
 
 // SyncHoldLocked keeps the hold on b in the cold tier in step with the
 // reasons for one. It is called after every change of one of them.
-func (cl *ColdLevel) SyncHoldLocked(b *Block) {
+func (m *Level) SyncHoldLocked(b *Block) {
 	if b == nil || !b.Below.Ranked {
 		return
 	}
@@ -97,20 +88,20 @@ func (cl *ColdLevel) SyncHoldLocked(b *Block) {
 	}
 	b.Below.Held = held
 	if held {
-		cl.Policy.Hold(b.Below.Node)
+		m.Policy.Hold(b.Below.Node)
 	} else {
-		cl.Policy.Release(b.Below.Node)
+		m.Policy.Release(b.Below.Node)
 	}
 }
 
 // VictimLocked returns the block that the cold tier gives up next, nil for
 // none. Where blocks with equal bytes at several places of their chains hold
 // each other in a ring, one of them is taken: see breakRing.
-func (cl *ColdLevel) VictimLocked() *Block {
-	if b := cl.Next(); b != nil {
+func (m *Level) VictimLocked() *Block {
+	if b := m.Next(); b != nil {
 		return b
 	}
-	for _, b := range cl.Nodes {
+	for _, b := range m.Nodes {
 		if b != nil && len(b.Names()) > 1 && !b.InAny() && !b.Loading && !b.Leased() {
 			return b
 		}

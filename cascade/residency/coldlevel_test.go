@@ -16,7 +16,7 @@ func budget(o *residency.Options) { o.Limits.ColdBytes = 100_000 }
 func below(r *parttest.Rank) string {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	if b := r.ColdLevel.VictimLocked(); b != nil {
+	if b := r.Cold.VictimLocked(); b != nil {
 		return b.Names()[0].Key()
 	}
 	return ""
@@ -45,12 +45,12 @@ func TestColdHolds(t *testing.T) {
 	want("it is not any more", "b")
 	r.Mu.Lock()
 	b.Loading = true
-	r.ColdLevel.SyncHoldLocked(b)
+	r.Cold.SyncHoldLocked(b)
 	r.Mu.Unlock()
 	want("it is being read", "")
 	r.Mu.Lock()
 	b.Loading = false
-	r.ColdLevel.SyncHoldLocked(b)
+	r.Cold.SyncHoldLocked(b)
 	r.Mu.Names.Lease(r.Mu.Names.Get("ns", "b"), "me", r.Now().Add(time.Minute))
 	r.ApplyLocked()
 	r.Mu.Unlock()
@@ -85,23 +85,23 @@ func TestWhatIsOldLeavesFirst(t *testing.T) {
 	r := parttest.New(t, parttest.NewFiles(t).Use, budget)
 	young := r.PutCold(parttest.Name("young"), parttest.Data(1, 1000))
 	r.Mu.Lock()
-	r.ColdLevel.LeaveLocked(young, false)
-	r.ColdLevel.EnterLocked(young)
+	r.Cold.LeaveLocked(young, false)
+	r.Cold.EnterLocked(young)
 	r.Mu.Unlock()
 	old := r.PutCold(parttest.Name("old"), parttest.Data(2, 2000))
 	r.Mu.Lock()
-	r.ColdLevel.LeaveLocked(old, false)
-	r.ColdLevel.AdoptLocked(old)
+	r.Cold.LeaveLocked(old, false)
+	r.Cold.AdoptLocked(old)
 	r.Mu.Unlock()
-	if got := below(r); got != "old" || r.ColdLevel.Old != 2000 || r.ColdLevel.Bytes != 3000 {
-		t.Errorf("%q leaves first, %d of %d bytes are old", got, r.ColdLevel.Old, r.ColdLevel.Bytes)
+	if got := below(r); got != "old" || r.Cold.Old != 2000 || r.Cold.Bytes != 3000 {
+		t.Errorf("%q leaves first, %d of %d bytes are old", got, r.Cold.Old, r.Cold.Bytes)
 	}
 	r.Mu.Lock()
-	r.ColdLevel.UsedLocked(old)
-	r.ColdLevel.UsedLocked(old)
+	r.Cold.UsedLocked(old)
+	r.Cold.UsedLocked(old)
 	r.Mu.Unlock()
-	if r.ColdLevel.Old != 0 {
-		t.Errorf("%d bytes are old", r.ColdLevel.Old)
+	if r.Cold.Old != 0 {
+		t.Errorf("%d bytes are old", r.Cold.Old)
 	}
 	parttest.Check(t, r.State)
 }

@@ -7,36 +7,21 @@ import (
 // Counters are what is counted of requests and tiers, but for what a memory tier
 // counts itself. Guarded by State.Mu.
 type Counters struct {
-	state  *State
-	Stats  Stats // the rest is filled in by the store's Stats
-	Cold   TierStats
-	Remote TierStats // of other ranks' memory
+	state *State
+	Stats Stats // the rest is filled in by the store's Stats
 }
 
-// HitLocked counts a get with the tier that served it, and with those of
+// HitLocked counts a get with the level that served it, and with those of
 // memory that would have been faster.
-func (c *Counters) HitLocked(tier string, size int64) {
+func (c *Counters) HitLocked(from *Level, size int64) {
 	for _, m := range c.state.Mem {
-		if m.Stats.Name == tier {
+		if m == from {
 			break
 		}
 		m.Stats.Misses++
 	}
-	t := c.tierLocked(tier)
-	t.Hits++
-	t.HitBytes += uint64(size)
-}
-
-func (c *Counters) tierLocked(name string) *TierStats {
-	for _, m := range c.state.Mem {
-		if m.Stats.Name == name {
-			return &m.Stats
-		}
-	}
-	if name == RemoteTier {
-		return &c.Remote
-	}
-	return &c.Cold
+	from.Stats.Hits++
+	from.Stats.HitBytes += uint64(size)
 }
 
 // Lookup counts a look-up of one name.
@@ -71,11 +56,10 @@ func (c *Counters) MissesLocked(ns string, n uint64) {
 		return
 	}
 	c.Stats.Misses += n
-	for _, m := range c.state.Mem {
+	for _, m := range c.state.Levels {
 		m.Stats.Misses += n
 	}
-	c.Remote.Misses += n // shown where there are peers, and a cold tier where there is one
-	c.Cold.Misses += n
+	c.state.Remote.Stats.Misses += n // shown where there are peers
 	if sp := c.SpaceLocked(ns); sp != nil {
 		sp.Misses += n
 	}

@@ -15,7 +15,7 @@ const leaseStep = 256
 
 // budget is how many bytes leases may hold in the last memory tier.
 func (l *Leases) budget() int64 {
-	return int64(float64(l.state.Last().Tier.Usage().Capacity) * l.state.Limits.Load().LeaseShare)
+	return int64(float64(l.state.Last().Memory.Usage().Capacity) * l.state.Limits.Load().LeaseShare)
 }
 
 // HoldOfLocked keeps a leased block in the last memory tier, if that is the

@@ -14,13 +14,21 @@ import (
 // MaxMemory bounds the memory tiers of a store: HBM or its stand-in, and shm.
 const MaxMemory = names.Levels
 
-// Level is one memory tier with its policy.
+// Level is one tier of the ladder, in memory or in files, with its policy. Guarded by
+// State.Mu, but for the tier.
 type Level struct {
-	Order
-	Index int
-	Tier  tiers.Memory
-	Stats TierStats
-	junk  []block.ID // corrupt blocks that were pinned when they were found out
+	state  *State
+	Order               // without a policy everything stays: of files without a budget, before they are full
+	Index  int          // in the ladder
+	Memory tiers.Memory // nil: files
+	Files  tiers.Files  // nil: memory
+	Stats  TierStats
+	junk   []block.ID // corrupt blocks that were pinned when they were found out
+
+	// Of files:
+	Bytes   int64 // of the blocks that the policy ranks
+	Old     int64 // of these, bytes of blocks that earlier runs left and this one did not use
+	Ranking bool  // the policy is new, and has not been given all blocks yet
 }
 
 // Order is in which order a tier gives its blocks up.
@@ -75,6 +83,12 @@ func (o *Order) Find(ok func(*Block) bool) *Block {
 	return nil
 }
 
+// AdmitsLocked reports whether the policy lets a block that has come up from below
+// enter a level.
+func (s *State) AdmitsLocked(b *Block, m *Level) bool {
+	return m.Policy.Admit(s.Age(), s.MetaLocked(b))
+}
+
 // The invariant of residence: in each memory tier, the holds on a block are its
 // busy holds (views and copies) plus those of the chain graph: see names.Graph.
 
@@ -120,7 +134,7 @@ func (s *State) Age() time.Duration { return s.Now().Sub(s.born) }
 // Nothing pins them there.
 func (s *State) DropLocked(b *Block, m *Level, evicted bool) {
 	s.LeaveLocked(b, m, evicted)
-	s.NoteLocked(m, m.Tier.Evict(b.Info.ID))
+	s.NoteLocked(m, m.Memory.Evict(b.Info.ID))
 }
 
 // ForgetLocked removes a block that has no names from everywhere, or leaves it
@@ -135,8 +149,8 @@ func (s *State) ForgetLocked(b *Block) {
 		}
 	}
 	if b.Cold {
-		s.ColdLevel.LeaveLocked(b, false)
-		s.NoteColdLocked(s.Cold.Evict(b.Info.ID))
+		s.Cold.LeaveLocked(b, false)
+		s.NoteColdLocked(s.Cold.Files.Evict(b.Info.ID))
 	}
 	s.removeLocked(b)
 }
@@ -157,10 +171,10 @@ func (s *State) corruptLocked(b *Block, m *Level) {
 	}
 	s.Count.Stats.Corrupt++
 	s.LeaveLocked(b, m, false)
-	err := m.Tier.Evict(b.Info.ID)
+	err := m.Memory.Evict(b.Info.ID)
 	if errors.Is(err, tiers.ErrPinned) {
 		junk := s.ProvisionalLocked()
-		if err = m.Tier.Rename(b.Info.ID, junk); err == nil {
+		if err = m.Memory.Rename(b.Info.ID, junk); err == nil {
 			m.junk = append(m.junk, junk)
 		}
 	}
@@ -175,7 +189,7 @@ func (s *State) SweepJunkLocked() {
 	for _, m := range s.Mem {
 		kept := m.junk[:0]
 		for _, id := range m.junk {
-			if errors.Is(m.Tier.Evict(id), tiers.ErrPinned) {
+			if errors.Is(m.Memory.Evict(id), tiers.ErrPinned) {
 				kept = append(kept, id)
 			}
 		}
@@ -194,8 +208,8 @@ func (s *State) NoteLocked(m *Level, err error) {
 // NoteColdLocked is NoteLocked for the cold tier.
 func (s *State) NoteColdLocked(err error) {
 	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrExists) {
-		s.Count.Cold.Errors++
-		s.LogLocked(slog.LevelWarn, "cold tier", "tier", s.Count.Cold.Name, "err", err)
+		s.Cold.Stats.Errors++
+		s.LogLocked(slog.LevelWarn, "cold tier", "tier", s.ColdName(), "err", err)
 	}
 	if errors.Is(err, tiers.ErrFull) {
 		s.Watch.NoteFullLocked()

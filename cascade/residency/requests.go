@@ -28,7 +28,7 @@ func (q *Requests) AddLocked(b *Block) {
 		}
 		q.chains[t] = append(q.chains[t], policy.Ref{Fingerprint: fingerprint, Size: b.Info.Size, Node: node})
 	}
-	if q.state.ColdLevel.Policy != nil {
+	if q.state.RanksColdLocked() {
 		node := policy.NoNode
 		if b.Below.Ranked {
 			node = b.Below.Node
@@ -43,7 +43,7 @@ func (q *Requests) AddMissLocked(ns, key string) {
 	for t := range q.state.Mem {
 		q.chains[t] = append(q.chains[t], ref)
 	}
-	if q.state.ColdLevel.Policy != nil {
+	if q.state.RanksColdLocked() {
 		q.cold = append(q.cold, ref)
 	}
 }
@@ -60,7 +60,7 @@ func (q *Requests) PassLocked(asked bool) {
 		}
 	}
 	if len(q.cold) > 0 {
-		q.Pass(q.state.ColdLevel.Policy, now, q.cold, asked)
+		q.Pass(q.state.Cold.Policy, now, q.cold, asked)
 		q.cold = q.cold[:0]
 	}
 }

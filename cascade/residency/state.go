@@ -61,7 +61,10 @@ type Options struct {
 // gathered and the order of the cold tier are guarded by it too.
 type State struct {
 	Options                        // with their defaults; of Limits see below
-	Mem     []*Level               // fastest first
+	Levels  []*Level               // the ladder, fastest first: memory, then files
+	Mem     []*Level               // those in memory
+	Cold    *Level                 // the one in files, nil: none
+	Remote  *Level                 // other ranks' memory, asked between these two; it has no tier here
 	Limits  atomic.Pointer[Limits] // as they are now
 	Events  *events.Log
 	Watch   Watcher
@@ -77,15 +80,13 @@ type State struct {
 		stays    uint64
 		NextProv uint64
 
-		Changed chan struct{} // closed when a waiter for room should look again
-		Waiting int
+		Waiters Waiters // for room
 		Writes  Writes
 	}
-	Count     Counters
-	Requests  Requests
-	ColdLevel ColdLevel
-	Leases    Leases
-	Activity  Activity
+	Count    Counters
+	Requests Requests
+	Leases   Leases
+	Activity Activity
 
 	Pending     PendingQueue
 	CleanerWake chan struct{} // has the cleaner look
@@ -125,8 +126,9 @@ func New(o Options, w Watcher) (*State, error) {
 		Options: o, Watch: w, Events: events.New(eventsKept, o.FirstEvent),
 		Pending: PendingQueue{Wake: make(chan struct{}, 1)}, CleanerWake: make(chan struct{}, 1),
 	}
-	s.Count.state, s.Requests.state, s.ColdLevel.state, s.Leases.state = s, s, s, s
-	s.Mu.Names, s.Mu.Blocks, s.Mu.Changed = names.New(len(o.Memory)-1), map[BlockID]*Block{}, make(chan struct{})
+	s.Count.state, s.Requests.state, s.Leases.state = s, s, s
+	s.Mu.Names, s.Mu.Blocks = names.New(len(o.Memory)-1), map[BlockID]*Block{}
+	s.Mu.Waiters.changed = make(chan struct{})
 	if s.IDBits != block.Bits256 {
 		s.IDBits = block.Bits128
 	}
@@ -145,6 +147,7 @@ func New(o Options, w Watcher) (*State, error) {
 	return s, s.addLevels(o)
 }
 
+// addLevels makes the ladder.
 func (s *State) addLevels(o Options) error {
 	name := cmp.Or(o.Policy, "prefix")
 	for i, t := range o.Memory {
@@ -152,25 +155,52 @@ func (s *State) addLevels(o Options) error {
 		if i == 0 && o.Capacity > 0 {
 			capacity = min(capacity, o.Capacity)
 		}
-		p, err := s.NewPolicy(name, capacity)
-		if err != nil {
+		if err := s.addLevel(&Level{Memory: t}, t.Name(), name, capacity); err != nil {
 			return err
 		}
-		s.Mem = append(s.Mem, &Level{Order: Order{Policy: p}, Index: i, Tier: t, Stats: TierStats{Name: t.Name(), Policy: p.Name()}})
 	}
-	s.Count.Remote.Name = RemoteTier
+	s.Mem = s.Levels
+	s.Remote = &Level{state: s, Stats: TierStats{Name: RemoteTier}}
 	if o.Cold == nil {
 		return nil
 	}
-	s.Count.Cold.Name = o.Cold.Name()
-	if budget := s.Limits.Load().ColdBytes; budget > 0 {
-		p, err := s.NewPolicy(name, budget)
-		if err != nil {
-			return err
-		}
-		s.ColdLevel.Policy, s.Count.Cold.Policy = p, p.Name()
+	budget := s.Limits.Load().ColdBytes
+	if budget == 0 {
+		name = ""
 	}
-	return nil
+	s.Cold = &Level{Files: o.Cold}
+	return s.addLevel(s.Cold, o.Cold.Name(), name, budget)
+}
+
+// addLevel adds a level below the others, without a policy if that has no name.
+func (s *State) addLevel(m *Level, name, policy string, capacity int64) error {
+	m.state, m.Index, m.Stats.Name = s, len(s.Levels), name
+	s.Levels = append(s.Levels, m)
+	if policy == "" {
+		return nil
+	}
+	return m.Rank(policy, capacity)
+}
+
+// Rank gives a level without a policy that of a name, for so many bytes, 0 for no
+// bound.
+func (m *Level) Rank(name string, capacityBytes int64) error {
+	p, err := m.state.NewPolicy(name, capacityBytes)
+	if err == nil {
+		m.Policy, m.Stats.Policy = p, p.Name()
+	}
+	return err
+}
+
+// RanksColdLocked reports whether the files level has a policy.
+func (s *State) RanksColdLocked() bool { return s.Cold != nil && s.Cold.Policy != nil }
+
+// ColdName is the name of the files level, "" without one.
+func (s *State) ColdName() string {
+	if s.Cold == nil {
+		return ""
+	}
+	return s.Cold.Stats.Name
 }
 
 // Namespaces lists all namespaces, in no order.
@@ -263,10 +293,9 @@ func (s *State) LogLocked(level slog.Level, line string, args ...any) {
 
 // WakeWaitersLocked lets everyone who waits for room look again.
 func (s *State) WakeWaitersLocked() {
-	if s.Mu.Waiting > 0 || s.Mu.Closed {
-		close(s.Mu.Changed)
-		s.Mu.Changed = make(chan struct{})
-		s.Mu.Waiting = 0
+	if w := &s.Mu.Waiters; w.waiting > 0 || s.Mu.Closed {
+		close(w.changed)
+		*w = Waiters{changed: make(chan struct{})}
 	}
 }
 

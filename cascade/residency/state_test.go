@@ -111,11 +111,11 @@ func TestABlockOutlivesItsName(t *testing.T) {
 	if n := r.Count.Stats.Views; n != 1 {
 		t.Errorf("%d views, want 1", n)
 	}
-	if !slices.Equal(w.Bytes(), p) || r.Last().Tier.Usage().Blocks != 1 {
+	if !slices.Equal(w.Bytes(), p) || r.Last().Memory.Usage().Blocks != 1 {
 		t.Error("the bytes are gone before the view")
 	}
 	w.Release()
-	if u := r.Last().Tier.Usage(); u.Blocks != 0 || len(r.Mu.Blocks) != 0 || r.Count.Stats.BytesStored != 0 {
+	if u := r.Last().Memory.Usage(); u.Blocks != 0 || len(r.Mu.Blocks) != 0 || r.Count.Stats.BytesStored != 0 {
 		t.Errorf("%+v after the last view", u)
 	}
 	parttest.Check(t, r.State)
@@ -153,7 +153,7 @@ func TestACorruptBlockIsWithdrawn(t *testing.T) {
 				r.Mu.Lock()
 				defer r.Mu.Unlock()
 				r.SweepJunkLocked()
-				return r.Last().Tier.Usage().Blocks
+				return r.Last().Memory.Usage().Blocks
 			}
 			v.Release()
 			if sweep() != 1 {
@@ -205,8 +205,8 @@ func TestTheWatcherLearnsWhatChanged(t *testing.T) {
 		{"a view", func() { r.Pin("a").Release() }, nil},
 		{"a request", func() { r.Ask("a", "b") }, nil},
 		{"another expiry", locked(func() { r.Mu.Names.Expire(get("a"), r.Now().Add(time.Hour), r.Now()); r.ApplyLocked() }), []string{"show a", "publish a"}},
-		{"a copy below", locked(func() { r.ColdLevel.EnterLocked(residency.StateOf(get("a"))) }), []string{"publish all a"}},
-		{"no copy below", locked(func() { r.ColdLevel.LeaveLocked(residency.StateOf(get("a")), false) }), []string{"publish all a"}},
+		{"a copy below", locked(func() { r.Cold.EnterLocked(residency.StateOf(get("a"))) }), []string{"publish all a"}},
+		{"no copy below", locked(func() { r.Cold.LeaveLocked(residency.StateOf(get("a")), false) }), []string{"publish all a"}},
 		{"a deleted name", func() { r.Delete("b") }, []string{"hide b", "publish b", "invalidate b"}},
 		{"a tier that is full", locked(func() { r.NoteColdLocked(fmt.Errorf("%w: for the test", tiers.ErrFull)) }), []string{"full"}},
 		{"a miss of a tier", locked(func() { r.NoteColdLocked(tiers.ErrNotFound) }), nil},
@@ -269,7 +269,7 @@ func TestDirtyAndPendingAreCounted(t *testing.T) {
 	r.PutPending(parttest.Name("b"), parttest.Data(2, 1000))
 	want("two blocks", 2, 1)
 	r.Mu.Lock()
-	r.ColdLevel.EnterLocked(a)
+	r.Cold.EnterLocked(a)
 	r.Mu.Unlock()
 	want("one of them is below", 1, 1)
 	v := r.Pin("b")
@@ -321,8 +321,7 @@ func TestReleaseWakesWaiters(t *testing.T) {
 	r.Put(parttest.Name("a"), parttest.Data(1, 1000))
 	v := r.Pin("a")
 	r.Mu.Lock()
-	r.Mu.Waiting++
-	changed := r.Mu.Changed
+	changed := r.Mu.Waiters.Join()
 	r.Mu.Unlock()
 	v.Release()
 	select {

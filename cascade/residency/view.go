@@ -1,9 +1,11 @@
 package residency
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"cascadekv/tiers"
 )
@@ -20,7 +22,7 @@ type View struct {
 	level *Level // nil when the bytes are private
 	stay  uint64 // the residence that is held
 	id    BlockID
-	tier  string
+	from  *Level // that served the hit
 	done  bool
 
 	checked bool // the bytes were compared with the checksum
@@ -43,7 +45,10 @@ func (v *View) ID() BlockID { return v.id }
 func (v *View) CRC() uint32 { return v.block.Info.CRC }
 
 // Tier names the tier that served the hit.
-func (v *View) Tier() string { return v.tier }
+func (v *View) Tier() string { return v.from.Stats.Name }
+
+// From is the level that served the hit.
+func (v *View) From() *Level { return v.from }
 
 // File returns the descriptor and offset of Bytes for sendfile; false when the
 // bytes are not in a file.
@@ -111,8 +116,8 @@ func (s *State) unviewLocked(v *View) {
 }
 
 // PinInLocked returns a view of b in memory tier m, where it is.
-func (s *State) PinInLocked(b *Block, m *Level, servedBy string) (*View, error) {
-	p, err := m.Tier.Pin(b.Info.ID)
+func (s *State) PinInLocked(b *Block, m, servedBy *Level) (*View, error) {
+	p, err := m.Memory.Pin(b.Info.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -120,16 +125,16 @@ func (s *State) PinInLocked(b *Block, m *Level, servedBy string) (*View, error) 
 	b.Busy++
 	s.Count.Stats.Views++
 	s.Activity.Begin()
-	return &View{state: s, pin: p, bytes: p.Bytes(), block: b, level: m, stay: b.At[m.Index].stay, id: b.Info.ID, tier: servedBy}, nil
+	return &View{state: s, pin: p, bytes: p.Bytes(), block: b, level: m, stay: b.At[m.Index].stay, id: b.Info.ID, from: servedBy}, nil
 }
 
 // PrivateViewLocked returns a view of b in memory that is in no tier of blocks,
 // and that free gives back: in slot, or nowhere in the arena when that is nil.
-func (s *State) PrivateViewLocked(b *Block, id BlockID, servedBy string, bytes []byte, slot tiers.Slot, free func()) *View {
+func (s *State) PrivateViewLocked(b *Block, id BlockID, servedBy *Level, bytes []byte, slot tiers.Slot, free func()) *View {
 	b.Busy++
 	s.Count.Stats.Views++
 	s.Activity.Begin()
-	return &View{state: s, bytes: bytes, free: free, slot: slot, block: b, id: id, tier: servedBy}
+	return &View{state: s, bytes: bytes, free: free, slot: slot, block: b, id: id, from: servedBy}
 }
 
 // Block is the block's record.
@@ -141,8 +146,14 @@ func (v *View) Resident() bool { return v.level != nil }
 // In returns the memory tier that the view holds the block in; nil when its bytes are private.
 func (v *View) In() *Level { return v.level }
 
-// ServedBy sets what Tier returns.
-func (v *View) ServedBy(tier string) { v.tier = tier }
+// ServedBy sets what Tier returns, to the name of a level.
+func (v *View) ServedBy(tier string) {
+	for _, m := range slices.Concat(v.state.Levels, []*Level{v.state.Remote}) {
+		if m.Stats.Name == tier {
+			v.from = m
+		}
+	}
+}
 
 // SetChecked records whether the bytes were compared with the checksum.
 func (v *View) SetChecked(yes bool) { v.checked = yes }
@@ -177,7 +188,7 @@ func (s *State) PinFastestLocked(b *Block) *View {
 		if !b.In(m.Index) {
 			continue
 		}
-		v, err := s.PinInLocked(b, m, m.Stats.Name)
+		v, err := s.PinInLocked(b, m, m)
 		if err == nil {
 			return v
 		}
@@ -186,14 +197,14 @@ func (s *State) PinFastestLocked(b *Block) *View {
 	return nil
 }
 
-// FastestLocked names the fastest tier that has b.
-func (s *State) FastestLocked(b *Block) string {
+// FastestLocked is the fastest level that has b, which is in some.
+func (s *State) FastestLocked(b *Block) *Level {
 	for _, m := range s.Mem {
 		if b.In(m.Index) {
-			return m.Stats.Name
+			return m
 		}
 	}
-	return s.Count.Cold.Name
+	return cmp.Or(s.Cold, s.Remote)
 }
 
 // ContainsHere reports whether a name is visible on this rank.
@@ -219,7 +230,7 @@ func (s *State) RoomError(m *Level, size int64, err error) error {
 // that are nothing else any more.
 func (s *State) ClaimedViewLocked(p tiers.Pin, m *Level) *View {
 	info := p.Info()
-	v := &View{state: s, pin: p, bytes: p.Bytes(), id: info.ID, tier: m.Stats.Name, kept: true}
+	v := &View{state: s, pin: p, bytes: p.Bytes(), id: info.ID, from: m, kept: true}
 	if b := s.Mu.Blocks[info.ID]; !info.ID.IsZero() && b != nil && b.In(m.Index) {
 		s.HoldLocked(b, m.Index)
 		v.block, v.level, v.stay = b, m, b.At[m.Index].stay
@@ -235,7 +246,7 @@ func (s *State) ClaimedViewLocked(p tiers.Pin, m *Level) *View {
 // Shared is the fastest memory tier that lies in a file, nil for none.
 func (s *State) Shared() *Level {
 	for _, m := range s.Mem {
-		if m.Tier.File() >= 0 {
+		if m.Memory.File() >= 0 {
 			return m
 		}
 	}
@@ -249,7 +260,7 @@ func (s *State) PinShared(b *Block, m *Level) *View {
 	if !b.In(m.Index) {
 		return nil
 	}
-	v, err := s.PinInLocked(b, m, m.Stats.Name)
+	v, err := s.PinInLocked(b, m, m)
 	if err != nil {
 		s.NoteLocked(m, err)
 		return nil
@@ -275,7 +286,7 @@ func (v *View) SameBlock(w *View) bool {
 
 // FileOf returns the descriptor and offset of what is located in m.
 func FileOf(m *Level, at interface{ Offset() int64 }) (fd int, offset int64, ok bool) {
-	if fd = m.Tier.File(); fd < 0 {
+	if fd = m.Memory.File(); fd < 0 {
 		return -1, 0, false
 	}
 	return fd, at.Offset(), true

@@ -5,6 +5,18 @@ import (
 	"errors"
 )
 
+// Waiters wait for a change of the state. Guarded by State.Mu.
+type Waiters struct {
+	changed chan struct{}
+	waiting int
+}
+
+// Join adds a waiter. The channel is closed when it should look again.
+func (w *Waiters) Join() <-chan struct{} {
+	w.waiting++
+	return w.changed
+}
+
 // UntilFetched is ctx for as long as one fetch may take.
 func (s *State) UntilFetched(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.Limits.Load().FetchDeadline)

@@ -80,8 +80,8 @@ func (ix *Index) watchHolds() (capacity int64, err error) {
 	if m == nil {
 		return 0, ErrNoArena
 	}
-	m.Tier.Watch(ix.holders.has)
-	return m.Tier.Usage().Capacity, nil
+	m.Memory.Watch(ix.holders.has)
+	return m.Memory.Usage().Capacity, nil
 }
 
 // addHolds is called with the holders' lock held.
@@ -128,7 +128,7 @@ func (ix *Index) settleHoldsLocked() {
 		return
 	}
 	if m := ix.state.Shared(); m != nil {
-		m.Tier.Settle()
+		m.Memory.Settle()
 	}
 }
 
@@ -145,7 +145,7 @@ func (ix *Index) Held() (blocks, bytes int64) {
 
 // EndHolds ends the shared index, so that clients hold nothing more, and returns
 // what they do hold. The index is made anew when it is asked for.
-func (ix *Index) EndHolds() []tiers.Claim {
+func (ix *Index) EndHolds() []tiers.HeldRange {
 	ix.state.Mu.Lock()
 	ix.CloseIndexLocked()
 	ix.state.Mu.Unlock()
@@ -153,5 +153,5 @@ func (ix *Index) EndHolds() []tiers.Claim {
 	if m == nil {
 		return nil
 	}
-	return m.Tier.Claims()
+	return m.Memory.HeldRanges()
 }

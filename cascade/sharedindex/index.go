@@ -136,15 +136,15 @@ func (ix *Index) newIndexLocked(room int) (*Table, error) {
 		o.Tiers = append(o.Tiers, m.Stats.Name)
 	}
 	if ix.state.Cold != nil {
-		o.Tiers = append(o.Tiers, ix.state.Count.Cold.Name)
+		o.Tiers = append(o.Tiers, ix.state.ColdName())
 	}
 	m := ix.state.Shared()
 	if m != nil {
-		o.Arena = int64(len(m.Tier.Region()))
+		o.Arena = int64(len(m.Memory.Region()))
 	}
 	x, err := NewTable(o)
 	if err == nil && m != nil {
-		x.arena, x.moves = m, m.Tier.Moves()
+		x.arena, x.moves = m, m.Memory.Moves()
 	}
 	return x, err
 }
@@ -236,7 +236,7 @@ func (ix *Index) ShownOfLocked(n *names.Name) shmindex.Entry {
 		}
 	}
 	if x := ix.guarded.table; x.arena != nil && b.In(x.arena.Index) {
-		if r, err := x.arena.Tier.Record(b.Info.ID); err == nil {
+		if r, err := x.arena.Memory.Record(b.Info.ID); err == nil {
 			e.Kind, e.Offset, e.Record, e.UID = shmindex.InArena, uint64(r.Offset), uint64(r.Record), r.UID
 		}
 	}
@@ -282,7 +282,7 @@ func (ix *Index) SweepIndexLocked() {
 	if x == nil || x.arena == nil || !x.Filled {
 		return
 	}
-	if moves := x.arena.Tier.Moves(); moves != x.moves {
+	if moves := x.arena.Memory.Moves(); moves != x.moves {
 		x.moves = moves
 		ix.state.Workers.Go(func() {
 			defer fault.Guard()()

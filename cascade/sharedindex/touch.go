@@ -81,7 +81,7 @@ func (ix *Index) drainOneLocked(t *Touches) {
 			ix.state.Requests.PassLocked(true)
 		}
 		last = n
-		ix.state.ColdLevel.UsedLocked(residency.StateOf(n))
+		ix.state.Cold.UsedLocked(residency.StateOf(n))
 		ix.state.Requests.AddLocked(residency.StateOf(n))
 	}
 	ix.state.Requests.PassLocked(true)

@@ -70,7 +70,7 @@ func (w *Writer) leaveAlone(err error) {
 // when it takes them again. It is called after each write, with the cleaning token
 // held.
 func (w *Writer) noteReadOnly() {
-	health := w.state.Cold.Stats().Health
+	health := w.state.Cold.Files.Stats().Health
 	full := health != nil && health.ReadOnly
 	if full == w.coldFull {
 		return
@@ -78,9 +78,9 @@ func (w *Writer) noteReadOnly() {
 	w.coldFull = full
 	if full {
 		w.state.Log.Warn("the cold tier is read-only: no space or quota is left; free some, raise the quota, or remove what earlier jobs left; it is tried again by itself",
-			"tier", w.state.Count.Cold.Name)
+			"tier", w.state.ColdName())
 	} else {
-		w.state.Log.Info("the cold tier has room and takes blocks again", "tier", w.state.Count.Cold.Name)
+		w.state.Log.Info("the cold tier has room and takes blocks again", "tier", w.state.ColdName())
 	}
 }
 
@@ -130,7 +130,7 @@ func (w *Writer) dirtyVictims() []*residency.View {
 // clean victims that come before the first dirty one. In a tier above the last
 // only blocks that fall to the cold tier are picked.
 func (w *Writer) pickDirtyLocked(m *residency.Level) (views []*residency.View, clean int) {
-	p := picker{store: w, mem: m, most: min(cleanBytes, m.Tier.Usage().Used/cleanShare)}
+	p := picker{store: w, mem: m, most: min(cleanBytes, m.Memory.Usage().Used/cleanShare)}
 	var skipped []*residency.Block
 	for !p.full() && len(skipped) < residency.EnoughClean {
 		b := w.evict.VictimLocked(m)
@@ -192,7 +192,7 @@ func (p *picker) addChain(b *residency.Block) bool {
 }
 
 func (p *picker) add(b *residency.Block) bool {
-	v, err := p.store.state.PinInLocked(b, p.mem, p.mem.Stats.Name)
+	v, err := p.store.state.PinInLocked(b, p.mem, p.mem)
 	if err != nil {
 		p.store.state.NoteLocked(p.mem, err)
 		return false
@@ -221,7 +221,7 @@ func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (writte
 	}
 	items, owners := w.coldItems(ctx, views)
 	if len(items) > 0 {
-		err = w.state.Cold.Put(ctx, items...)
+		err = w.state.Cold.Files.Put(ctx, items...)
 		w.noteReadOnly()
 	}
 	w.state.Mu.Lock()
@@ -292,7 +292,7 @@ func (w *Writer) sortByPut(views []*residency.View) {
 func (w *Writer) writeEachLocked(ctx context.Context, items []tiers.Item, owners []*residency.Block) (written int) {
 	for i, it := range items {
 		w.state.Mu.Unlock()
-		err := w.state.Cold.Put(ctx, it)
+		err := w.state.Cold.Files.Put(ctx, it)
 		w.state.Mu.Lock()
 		if err != nil && !errors.Is(err, tiers.ErrExists) {
 			w.state.NoteColdLocked(err)
@@ -307,7 +307,7 @@ func (w *Writer) writeEachLocked(ctx context.Context, items []tiers.Item, owners
 // nowColdLocked notes that b is in the cold tier with the given names, and
 // brings the names there up to date with what happened during the write.
 func (w *Writer) nowColdLocked(b *residency.Block, wrote []block.Name) {
-	w.state.ColdLevel.EnterLocked(b)
+	w.state.Cold.EnterLocked(b)
 	w.state.Last().Stats.Demoted++
 	live := map[string]uint64{}
 	for _, n := range b.Names() {
@@ -320,7 +320,7 @@ func (w *Writer) nowColdLocked(b *residency.Block, wrote []block.Name) {
 			// Whatever the name stands for now was written at least two ticks
 			// after r, so this withdraws r alone.
 			r.Seq++
-			w.state.NoteLinkLocked(w.state.Cold.Unlink(b.Info.ID, r))
+			w.state.NoteLinkLocked(w.state.Cold.Files.Unlink(b.Info.ID, r))
 		case seq == r.Seq:
 			delete(live, k)
 		}

@@ -78,7 +78,7 @@ func TestTheColdestAreWrittenFirst(t *testing.T) {
 	}
 	files.BeforePut(nil)
 	want := []block.ID{r.Block("head").Info.ID, r.Block("tail").Info.ID}
-	most := int(r.Last().Tier.Usage().Used / cleanShare / size)
+	most := int(r.Last().Memory.Usage().Used / cleanShare / size)
 	for i := 0; len(want) < len(held); i++ {
 		want = append(want, r.Block(fmt.Sprint(i)).Info.ID)
 	}
@@ -96,6 +96,9 @@ func TestTheColdestAreWrittenFirst(t *testing.T) {
 	if !w.cleanSome(t.Context()) || r.Mu.Writes.Batch.Clean != clean-1 { // the head is held by the tail
 		t.Errorf("%d clean victims are known, want %d", r.Mu.Writes.Batch.Clean, clean-1)
 	}
+	if got := next(); got != "tail" {
+		t.Errorf("%q leaves next, want the clean tail", got)
+	}
 	parttest.Check(t, r.State)
 }
 
@@ -105,9 +108,11 @@ func TestWhatFallsToMemoryIsNotWritten(t *testing.T) {
 		o.Policy = "paper"
 		o.Memory = []tiers.Memory{parttest.Host(t), parttest.Arena(t, t.TempDir()+"/a")}
 	})
-	prefix := parttest.Name("prefix")
-	prefix.Prefix = true
-	r.PutIn(r.Mem[0], prefix, parttest.Data(1, size))
+	for i := range 20 {
+		prefix := parttest.Name(fmt.Sprint("prefix", i))
+		prefix.Prefix = true
+		r.PutIn(r.Mem[0], prefix, parttest.Data(uint64(100+i), size))
+	}
 	b := r.PutIn(r.Mem[0], parttest.Name("session"), parttest.Data(2, size))
 	demand(r)
 	if !w.cleanSome(t.Context()) {

@@ -88,8 +88,8 @@ func TestARefusedWriteIsTriedAgain(t *testing.T) {
 			if n, err := w.Drain(t.Context()); n != 0 || !errors.Is(err, refused) || !errors.Is(err, errDrain) {
 				t.Errorf("%d blocks, %v", n, err)
 			}
-			if st := r.Count.Stats; st.DirtyBlocks != 10 || st.Views != 0 || r.Count.Cold.Errors != 1 {
-				t.Errorf("%+v, %d errors", st, r.Count.Cold.Errors)
+			if st := r.Count.Stats; st.DirtyBlocks != 10 || st.Views != 0 || r.Cold.Stats.Errors != 1 {
+				t.Errorf("%+v, %d errors", st, r.Cold.Stats.Errors)
 			}
 			if told := len(parttest.Only(r.Seen.Take(), "full")) > 0; told != (refused == tiers.ErrFull) {
 				t.Errorf("the space learns that the tier is full: %v", told)
@@ -145,7 +145,7 @@ func TestWhatIsThereIsTaken(t *testing.T) {
 func TestBadBytesAreNotWritten(t *testing.T) {
 	r, files, w := newWriter(t)
 	p := parttest.Data(1, size)
-	slot, err := r.Last().Tier.Reserve(size)
+	slot, err := r.Last().Memory.Reserve(size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestABlockThatGoesDuringItsWrite(t *testing.T) {
 	if _, err := w.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if files.Holds(b.Info.ID) || len(r.Mu.Blocks) != 0 || r.Last().Tier.Usage().Blocks != 0 {
+	if files.Holds(b.Info.ID) || len(r.Mu.Blocks) != 0 || r.Last().Memory.Usage().Blocks != 0 {
 		t.Error("it is still there")
 	}
 }

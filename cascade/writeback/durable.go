@@ -51,7 +51,7 @@ func (w *Writer) SyncCold(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, coldDeadline)
 	defer cancel()
-	err := w.state.Cold.Sync(ctx)
+	err := w.state.Cold.Files.Sync(ctx)
 	w.noteReadOnly()
 	if err != nil {
 		return err

@@ -139,7 +139,7 @@ func (w *Writer) finalized(b *residency.Block, id residency.BlockID) {
 	}
 	for t, m := range w.state.Mem {
 		if b.In(t) {
-			w.state.NoteLocked(m, m.Tier.Rename(b.Info.ID, id))
+			w.state.NoteLocked(m, m.Memory.Rename(b.Info.ID, id))
 		}
 	}
 	delete(w.state.Mu.Blocks, b.Info.ID)
@@ -158,7 +158,7 @@ func (w *Writer) mergeLocked(b, first *residency.Block) {
 		if !b.In(t) || first.In(t) {
 			continue
 		}
-		if err := m.Tier.Rename(b.Info.ID, first.Info.ID); err != nil {
+		if err := m.Memory.Rename(b.Info.ID, first.Info.ID); err != nil {
 			w.state.NoteLocked(m, err)
 			continue
 		}

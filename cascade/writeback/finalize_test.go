@@ -61,7 +61,7 @@ func TestEqualBlocksAreMerged(t *testing.T) {
 					t.Errorf("%s is another block", k)
 				}
 			}
-			if u := r.Last().Tier.Usage(); u.Blocks != 1 || !first.In(0) || !first.Leased() || len(r.Mu.Blocks) != 1 {
+			if u := r.Last().Memory.Usage(); u.Blocks != 1 || !first.In(0) || !first.Leased() || len(r.Mu.Blocks) != 1 {
 				t.Errorf("%+v in memory, the first is there: %v, leased: %v; %d blocks", u, first.In(0), first.Leased(), len(r.Mu.Blocks))
 			}
 			if sp := r.Mu.Names.Space("ns"); r.Count.Stats.Duplicates != 2 || sp.Aliases != 2 {

@@ -46,9 +46,9 @@ func (w *Writer) restoreGone(ctx context.Context) {
 	}
 	defer w.giveToken()
 	if n, err := w.writeAll(ctx, lost); err != nil {
-		w.state.Log.Warn("blocks whose files are gone are not all written again yet; they stay in memory", "tier", w.state.Count.Cold.Name, "written", n, "err", err)
+		w.state.Log.Warn("blocks whose files are gone are not all written again yet; they stay in memory", "tier", w.state.ColdName(), "written", n, "err", err)
 	} else {
-		w.state.Log.Info("blocks whose files are gone are written again", "tier", w.state.Count.Cold.Name, "blocks", n)
+		w.state.Log.Info("blocks whose files are gone are written again", "tier", w.state.ColdName(), "blocks", n)
 	}
 }
 
@@ -58,7 +58,7 @@ func (w *Writer) restoreGone(ctx context.Context) {
 func (w *Writer) findGone(ctx context.Context) (kept []*residency.Block, err error) {
 	within, cancel := context.WithTimeout(ctx, coldDeadline)
 	defer cancel()
-	ids, err := w.state.Cold.Missing(within)
+	ids, err := w.state.Cold.Files.Missing(within)
 	if len(ids) == 0 {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (w *Writer) findGone(ctx context.Context) (kept []*residency.Block, err err
 		if b == nil || !b.Cold {
 			continue
 		}
-		w.state.ColdLevel.LeaveLocked(b, false)
+		w.state.Cold.LeaveLocked(b, false)
 		if b.InAny() {
 			kept = append(kept, b)
 			continue
@@ -78,9 +78,9 @@ func (w *Writer) findGone(ctx context.Context) (kept []*residency.Block, err err
 		lost++
 		w.state.VanishLocked(b)
 	}
-	w.state.Count.Cold.Errors++
+	w.state.Cold.Stats.Errors++
 	w.state.LogLocked(slog.LevelError, "somebody has removed files of the cold tier: blocks that are still in memory are written again, the others are lost; "+
 		"keep purges and clean-ups away from lustre.dir while ranks run",
-		"tier", w.state.Count.Cold.Name, "in_memory", len(kept), "lost", lost)
+		"tier", w.state.ColdName(), "in_memory", len(kept), "lost", lost)
 	return kept, err
 }

@@ -22,7 +22,7 @@ func TestRemovedFilesAreNoticed(t *testing.T) {
 	for name, look := range map[string]func(*parttest.Rank, *Writer) int{
 		"look": func(r *parttest.Rank, w *Writer) int {
 			w.restoreGone(t.Context())
-			return r.Cold.Usage().Blocks
+			return r.Cold.Files.Usage().Blocks
 		},
 		"drain": func(_ *parttest.Rank, w *Writer) int {
 			n, err := w.Drain(t.Context())
@@ -98,7 +98,7 @@ func TestFilesThatAreRemovedAgainAndAgain(t *testing.T) {
 	r, files, w := newWriter(t)
 	b := r.Put(parttest.Name("a"), parttest.Data(1, size))
 	lossy := &losing{Files: files, t: t}
-	r.Cold = lossy
+	r.Cold.Files = lossy
 	if n, err := w.Drain(t.Context()); n != 0 || err == nil || lossy.times != drainRounds {
 		t.Errorf("%d blocks, %v, lost %d times", n, err, lossy.times)
 	}

@@ -42,7 +42,7 @@ func TestReadOnlyIsLoggedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, files, w := newWriter(t)
 			c := &telling{Files: files}
-			r.Cold = c
+			r.Cold.Files = c
 			turn := 0
 			drain := func(fails bool) {
 				t.Helper()

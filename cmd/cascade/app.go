@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -97,8 +98,28 @@ func refused(verb string, err error) error {
 	return fmt.Errorf("%s: %w", verb, err)
 }
 
+// ask has a rank answer a verb's question, in JSON, which is read into v.
+func ask(client *resp.Client, verb string, v any, question ...string) (text []byte, err error) {
+	reply, err := client.Do(question...)
+	if err != nil {
+		return nil, refused(verb, err)
+	}
+	if err := json.Unmarshal(reply.Str, v); err != nil {
+		return nil, fmt.Errorf("%s: the answer to %s is not a rank's: %w; is this a cascaded of the same version?", verb, question[0], err)
+	}
+	return reply.Str, nil
+}
+
 // printJSON writes v on standard output.
 func (a *app) printJSON(v any) error { return cli.PrintJSON(a.out, v) }
+
+// show writes v as JSON, or lets print write it for people.
+func (a *app) show(v any, print func() error) error {
+	if a.json {
+		return a.printJSON(v)
+	}
+	return print()
+}
 
 // table writes rows in columns; the first row is the head.
 func (a *app) table(rows [][]string) error { return cli.PrintTable(a.out, rows) }

@@ -11,18 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/internal/cli"
+	"cascadekv/internal/preflight"
 	"cascadekv/tiers/shm"
 )
 
 func (a *app) arenaCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "arena",
-		Short: "List and remove arena files, the shared memory of ranks",
-		Args:  cli.Arity(0, 0),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	c.AddCommand(a.arenaListCommand(), a.arenaRemoveCommand())
-	return c
+	return verbs("arena", "List and remove arena files, the shared memory of ranks", a.arenaListCommand(), a.arenaRemoveCommand())
 }
 
 // arenaDirs are where arenas are looked for: what is named, or the usual place and
@@ -152,7 +146,7 @@ func checkSilent(address, arena string) []check {
 	if err != nil || f.State != shm.Live {
 		return nil
 	}
-	return []check{failure("rank", "wait some seconds: a rank whose socket file was removed listens there again, and one that starts or ends takes a while; "+
+	return []check{preflight.Failure("rank", "wait some seconds: a rank whose socket file was removed listens there again, and one that starts or ends takes a while; "+
 		"then look at its log, and whether it was started with another --socket or stopped (kill -CONT)",
 		"none answers at %s, but one runs: it has the arena %s", address, arena)}
 }

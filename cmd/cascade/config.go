@@ -12,8 +12,6 @@ import (
 )
 
 func (a *app) configCommand() *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "Check and show the configuration", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	var origin bool
 	show := &cobra.Command{
 		Use:   "show",
@@ -29,8 +27,7 @@ func (a *app) configCommand() *cobra.Command {
 		Args:  cli.Arity(0, 1),
 		RunE:  func(_ *cobra.Command, args []string) error { return a.configCheck(args) },
 	}
-	c.AddCommand(show, check)
-	return c
+	return verbs("config", "Check and show the configuration", show, check)
 }
 
 // shownKey is one key of config show --json.

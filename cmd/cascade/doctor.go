@@ -18,25 +18,6 @@ import (
 // check is one question about the node or the rank with its answer.
 type check = preflight.Check
 
-// verdict is the outcome of a check.
-type verdict = preflight.Verdict
-
-const (
-	ok   = preflight.OK
-	warn = preflight.Warn
-	fail = preflight.Fail
-)
-
-func okay(name, detail string, args ...any) check { return preflight.Okay(name, detail, args...) }
-
-func warning(name, remedy, detail string, args ...any) check {
-	return preflight.Warning(name, remedy, detail, args...)
-}
-
-func failure(name, remedy, detail string, args ...any) check {
-	return preflight.Failure(name, remedy, detail, args...)
-}
-
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
@@ -51,7 +32,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			}
 			var checks []check
 			for _, w := range loaded.Warnings {
-				checks = append(checks, warning("configuration", "unset them, or correct their names", "%s", w))
+				checks = append(checks, preflight.Warning("configuration", "unset them, or correct their names", "%s", w))
 			}
 			checks = append(checks, preflight.Here(a.env).All(&loaded.Config)...)
 			return a.report(append(checks, a.checkRank(loaded)...))
@@ -63,7 +44,7 @@ func (a *app) doctorCommand() *cobra.Command {
 func (a *app) report(checks []check) error {
 	failed := 0
 	for _, c := range checks {
-		if c.Verdict == fail {
+		if c.Verdict == preflight.Fail {
 			failed++
 		}
 	}
@@ -89,32 +70,32 @@ func (a *app) report(checks []check) error {
 func (a *app) checkRank(loaded *config.Loaded) []check {
 	client, err := a.dialWith(loaded)
 	if errors.Is(err, resp.ErrForeignServer) {
-		return []check{failure("rank", "give the rank a socket in a directory that only its user can write to, as the default is: --socket", "%v", err)}
+		return []check{preflight.Failure("rank", "give the rank a socket in a directory that only its user can write to, as the default is: --socket", "%v", err)}
 	}
 	if none, is := errors.AsType[unreachable](err); is {
 		_, address := a.address(&loaded.Config)
 		if silent := checkSilent(address, loaded.Shm.Path); silent != nil {
 			return silent
 		}
-		return []check{warning("rank", none.remedy, "%s", none.finding)}
+		return []check{preflight.Warning("rank", none.remedy, "%s", none.finding)}
 	}
 	if err != nil {
-		return []check{failure("rank", "give the password that the rank was started with: password_file", "%v", err)}
+		return []check{preflight.Failure("rank", "give the password that the rank was started with: password_file", "%v", err)}
 	}
 	defer client.Close()
 	_, s, err := fetchStats(client)
 	if err != nil {
-		return []check{failure("rank", "is something else listening there?", "%v", err)}
+		return []check{preflight.Failure("rank", "is something else listening there?", "%v", err)}
 	}
-	checks := []check{okay("rank", "answers: %d blocks, %d names, %s stored", s.Blocks, s.Names, human(s.BytesStored))}
+	checks := []check{preflight.Okay("rank", "answers: %d blocks, %d names, %s stored", s.Blocks, s.Names, human(s.BytesStored))}
 	if v := judgeKeys(s); v.remedy != "" {
-		checks = append(checks, warning("hits", v.remedy, "%s", v.finding))
+		checks = append(checks, preflight.Warning("hits", v.remedy, "%s", v.finding))
 	} else {
-		checks = append(checks, okay("hits", "%s", v.finding))
+		checks = append(checks, preflight.Okay("hits", "%s", v.finding))
 	}
 	checks = append(checks, checkPeers(s)...)
 	if s.Lost+s.Corrupt > 0 {
-		checks = append(checks, warning("losses", "look for errors of the lustre tier in the rank's log",
+		checks = append(checks, preflight.Warning("losses", "look for errors of the lustre tier in the rank's log",
 			"%d dirty blocks lost, %d corrupt blocks withdrawn", s.Lost, s.Corrupt))
 	}
 	if c := s.Catalogue; c != nil {
@@ -129,22 +110,22 @@ func (a *app) checkRank(loaded *config.Loaded) []check {
 // checkIndex looks at the index of what other ranks and jobs left.
 func checkIndex(c *tiers.CatalogueState) check {
 	if c.Broken != "" {
-		return warning("index", "see that the disk under lustre.index has room and works; the rank begins the index anew by itself, and after some failures when it is restarted",
+		return preflight.Warning("index", "see that the disk under lustre.index has room and works; the rank begins the index anew by itself, and after some failures when it is restarted",
 			"what other ranks and jobs left is not found: %s", c.Broken)
 	}
-	return okay("index", "%d segments of %d parts of other ranks and jobs, %s on disk", c.Segments, c.Parts, human(int64(c.DiskBytes)))
+	return preflight.Okay("index", "%d segments of %d parts of other ranks and jobs, %s on disk", c.Segments, c.Parts, human(int64(c.DiskBytes)))
 }
 
 // checkPeers looks at the rank's connection to the others.
 func checkPeers(s rankStats) []check {
 	if s.Peers == nil {
-		return []check{okay("peers", "the rank is alone: peers.fabric is off")}
+		return []check{preflight.Okay("peers", "the rank is alone: peers.fabric is off")}
 	}
 	fabric := s.Peers.Fabric
 	if s.Peers.Link != "" {
 		fabric += ", " + s.Peers.Link
 	}
-	checks := []check{okay("fabric", "%s", fabric)}
+	checks := []check{preflight.Okay("fabric", "%s", fabric)}
 	digests := map[uint64]bool{}
 	var away []string
 	for _, r := range s.ranks {
@@ -158,13 +139,13 @@ func checkPeers(s rankStats) []check {
 	}
 	switch {
 	case len(s.ranks) == 1:
-		checks = append(checks, warning("peers", "check peers.seeds, the secret and the job's name on all ranks, and their logs", "no other rank is known"))
+		checks = append(checks, preflight.Warning("peers", "check peers.seeds, the secret and the job's name on all ranks, and their logs", "no other rank is known"))
 	case len(away) > 0:
-		checks = append(checks, warning("peers", "look at those ranks' logs and at the network between the nodes", "of %d ranks these do not answer: %s", len(s.ranks), strings.Join(away, ", ")))
+		checks = append(checks, preflight.Warning("peers", "look at those ranks' logs and at the network between the nodes", "of %d ranks these do not answer: %s", len(s.ranks), strings.Join(away, ", ")))
 	case len(digests) > 1:
-		checks = append(checks, warning("peers", "wait some seconds: ranks learn of changes by gossip", "the ranks do not agree on who is in the ring yet"))
+		checks = append(checks, preflight.Warning("peers", "wait some seconds: ranks learn of changes by gossip", "the ranks do not agree on who is in the ring yet"))
 	default:
-		checks = append(checks, okay("peers", "%d ranks, all answer", len(s.ranks)))
+		checks = append(checks, preflight.Okay("peers", "%d ranks, all answer", len(s.ranks)))
 	}
 	return checks
 }

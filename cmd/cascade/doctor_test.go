@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"cascadekv/internal/cli"
+	"cascadekv/internal/preflight"
 )
 
 func TestDoctorVerb(t *testing.T) {
@@ -18,11 +19,11 @@ func TestDoctorVerb(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &report); err != nil {
 		t.Fatalf("%v in %+v", err, got)
 	}
-	verdicts := map[string]verdict{}
+	verdicts := map[string]preflight.Verdict{}
 	for _, c := range report.Checks {
 		verdicts[c.Name] = c.Verdict
 	}
-	for name, want := range map[string]verdict{"rank": ok, "hits": warn, "losses": warn, "tier lustre": warn} {
+	for name, want := range map[string]preflight.Verdict{"rank": preflight.OK, "hits": preflight.Warn, "losses": preflight.Warn, "tier lustre": preflight.Warn} {
 		if verdicts[name] != want {
 			t.Errorf("%s is %q, want %q", name, verdicts[name], want)
 		}

@@ -86,10 +86,7 @@ func (a *app) engineConfig(of func(engineOptions) engineConfig, o engineOptions)
 	if e.Engine != "sglang" { // its host pool is no file
 		e.Notes = append(e.Notes, a.shmNote(o.hostPool))
 	}
-	if a.json {
-		return a.printJSON(e)
-	}
-	return a.printEngineConfig(e)
+	return a.show(e, func() error { return a.printEngineConfig(e) })
 }
 
 // trust has the engine trust whom the configuration does.

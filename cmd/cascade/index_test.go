@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"cascadekv/internal/preflight"
 	"cascadekv/tiers"
 )
 
@@ -21,10 +22,10 @@ func TestIndexOfWhatOthersLeft(t *testing.T) {
 	if row := strings.Join(indexRow(broken), " "); !strings.Contains(row, "BROKEN no space") {
 		t.Errorf("%q", row)
 	}
-	if c := checkIndex(works); c.Verdict != ok {
+	if c := checkIndex(works); c.Verdict != preflight.OK {
 		t.Errorf("%+v", c)
 	}
-	if c := checkIndex(broken); c.Verdict != warn || !strings.Contains(c.Detail, "no space") || !strings.Contains(c.Remedy, "lustre.index") {
+	if c := checkIndex(broken); c.Verdict != preflight.Warn || !strings.Contains(c.Detail, "no space") || !strings.Contains(c.Remedy, "lustre.index") {
 		t.Errorf("%+v", c)
 	}
 }

@@ -17,8 +17,6 @@ import (
 )
 
 func (a *app) lustreCommand() *cobra.Command {
-	c := &cobra.Command{Use: "lustre", Short: "How segments lie on a Lustre file system", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	var try bool
 	plan := &cobra.Command{
 		Use:   "plan",
@@ -39,8 +37,7 @@ func (a *app) lustreCommand() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error { return a.lustreShow(args[0]) },
 	}
 	a.groupFlag(show.Flags())
-	c.AddCommand(plan, show)
-	return c
+	return verbs("lustre", "How segments lie on a Lustre file system", plan, show)
 }
 
 // layoutOf is the layout of segments that the configuration asks for.
@@ -98,11 +95,7 @@ func (a *app) lustrePlan(try bool) error {
 	if err := p.look(c.Dir, try, asked); err != nil {
 		return err
 	}
-	if a.json {
-		err = a.printJSON(p)
-	} else {
-		err = a.printPlan(p)
-	}
+	err = a.show(p, func() error { return a.printPlan(p) })
 	if err == nil && p.Trial != nil && len(p.Trial.Differences) > 0 {
 		return errNotGranted
 	}
@@ -145,21 +138,20 @@ func tryLayout(dir string, asked layout.Layout) (_ *grantedTrial, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(own)) }()
 	t := &grantedTrial{Differences: []string{}}
-	if _, err := layout.SetDefault(own, asked); err != nil {
-		t.Differences = append(t.Differences, err.Error())
-	}
-	f, r, err := layout.Create(filepath.Join(own, "file"), 0o600, asked)
-	if errors.Is(err, layout.ErrRefused) {
-		t.Differences = append(t.Differences, err.Error())
-		return t, nil
-	} else if err != nil {
+	striper, path := layout.NewStriper(asked, nil), filepath.Join(own, "file")
+	striper.Prepare(own)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		return nil, fmt.Errorf("lustre plan --try: %w", err)
 	}
-	t.Granted = r.Granted.String()
+	t.Granted = striper.Describe(path)
+	r, _ := striper.Last()
+	if r.Err != nil {
+		t.Differences = append(t.Differences, r.Err.Error())
+	}
 	for _, d := range r.Differences {
 		t.Differences = append(t.Differences, d.String())
 	}
-	return t, f.Close()
+	return t, nil
 }
 
 // kindOf is the file system in words.

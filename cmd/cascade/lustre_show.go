@@ -50,10 +50,7 @@ func (a *app) lustreShow(dir string) error {
 	if s.Refused, err = campaign.FindStrangers(campaign.Options{Dir: dir, Group: uint32(a.group.id)}); err != nil && !errors.Is(err, campaign.ErrNoCampaign) {
 		return fmt.Errorf("lustre show: %w", err)
 	}
-	if a.json {
-		return a.printJSON(s)
-	}
-	return errors.Join(a.printLayouts(s), a.printStrangers(s.Refused))
+	return a.show(s, func() error { return errors.Join(a.printLayouts(s), a.printStrangers(s.Refused)) })
 }
 
 // read gathers the layouts of all segments below dir.
@@ -120,11 +117,7 @@ func (a *app) printLayouts(s shownLayouts) error {
 		_, err := fmt.Fprintf(a.out, "%s is on %s, not on a Lustre file system: its files have no stripes\n", s.Dir, s.FileSystem)
 		return err
 	}
-	given := s.Default
-	if given == "" {
-		given = "the file system's"
-	}
-	if _, err := fmt.Fprintf(a.out, "%s is on %s, client %s; default for new files: %s\n", s.Dir, s.FileSystem, s.Client, given); err != nil {
+	if _, err := fmt.Fprintf(a.out, "%s is on %s, client %s; default for new files: %s\n", s.Dir, s.FileSystem, s.Client, cmp.Or(s.Default, "the file system's")); err != nil {
 		return err
 	}
 	if len(s.Groups) == 0 {

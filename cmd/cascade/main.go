@@ -47,6 +47,13 @@ func isConfig(err error) bool {
 	return errors.Is(err, config.ErrUnknownKey) || errors.Is(err, config.ErrValue) || errors.Is(err, config.ErrSyntax)
 }
 
+// verbs is a verb that has others below it.
+func verbs(name, short string, below ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	c.AddCommand(below...)
+	return c
+}
+
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cascade",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -10,7 +11,6 @@ import (
 
 	"cascadekv/dht"
 	"cascadekv/internal/cli"
-	"cascadekv/internal/resp"
 	"cascadekv/internal/server"
 )
 
@@ -40,19 +40,11 @@ func (a *app) ring(namespace, key string) error {
 		return err
 	}
 	defer client.Close()
-	reply, err := client.Do("CASCADE.RING", namespace, key)
-	if err != nil {
-		return refused("ring", err)
-	}
 	var k server.KeyPlace
-	if err := json.Unmarshal(reply.Str, &k); err != nil {
-		return fmt.Errorf("ring: the answer to CASCADE.RING is not a rank's: %w; is this a cascaded of the same version?", err)
+	if _, err := ask(client, "ring", &k, "CASCADE.RING", namespace, key); err != nil {
+		return err
 	}
-	if a.json {
-		err = a.printJSON(k)
-	} else {
-		err = a.printRing(k)
-	}
+	err = a.show(k, func() error { return a.printRing(k) })
 	if err == nil && !k.Stored {
 		return errMiss
 	}
@@ -87,19 +79,6 @@ func (a *app) printRing(k server.KeyPlace) error {
 	return a.table(rows)
 }
 
-// fetchRanks asks a rank for all ranks of its job.
-func fetchRanks(client *resp.Client) ([]dht.RankStatus, error) {
-	reply, err := client.Do("CASCADE.RANKS")
-	if err != nil {
-		return nil, refused("status", err)
-	}
-	var ranks []dht.RankStatus
-	if err := json.Unmarshal(reply.Str, &ranks); err != nil {
-		return nil, fmt.Errorf("status: the answer to CASCADE.RANKS is not a rank's: %w; is this a cascaded of the same version?", err)
-	}
-	return ranks, nil
-}
-
 // rankRows describes each rank on a line: its share of the ring, and what it
 // says of itself.
 func rankRows(ranks []dht.RankStatus) [][]string {
@@ -120,9 +99,4 @@ func rankRows(ranks []dht.RankStatus) [][]string {
 	return rows
 }
 
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func dash(s string) string { return cmp.Or(s, "-") }

@@ -112,14 +112,11 @@ func segmentRow(s *campaign.Segment, long bool) []string {
 		share(uint64(s.Payload-s.LiveBytes), uint64(s.Payload)), damage,
 	}
 	if long {
-		created, layout := "-", s.Layout
+		created := "-"
 		if !s.Created.IsZero() {
 			created = s.Created.Format(time.DateTime)
 		}
-		if layout == "" {
-			layout = "-"
-		}
-		row = append(row, created, strconv.Itoa(s.Frames), strconv.Itoa(s.Names), times(s.BlockBytes, s.Payload), layout)
+		row = append(row, created, strconv.Itoa(s.Frames), strconv.Itoa(s.Names), times(s.BlockBytes, s.Payload), dash(s.Layout))
 	}
 	return row
 }

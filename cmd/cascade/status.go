@@ -91,17 +91,10 @@ func (a *app) status(client *resp.Client, again bool) error {
 
 // fetchStats asks a rank for its statistics; text is its own JSON.
 func fetchStats(client *resp.Client) (text []byte, s rankStats, err error) {
-	reply, err := client.Do("CASCADE.STATS")
-	if err != nil {
-		return nil, s, refused("status", err)
+	if text, err = ask(client, "status", &s, "CASCADE.STATS"); err != nil || s.Peers == nil {
+		return text, s, err
 	}
-	if err := json.Unmarshal(reply.Str, &s); err != nil {
-		return nil, s, fmt.Errorf("status: the answer to CASCADE.STATS is not a rank's: %w; is this a cascaded of the same version?", err)
-	}
-	if s.Peers == nil {
-		return reply.Str, s, nil
-	}
-	if s.ranks, err = fetchRanks(client); err != nil {
+	if _, err := ask(client, "status", &s.ranks, "CASCADE.RANKS"); err != nil {
 		return nil, s, err
 	}
 	// One object for readers of --json: the rank's answer, and "ranks".
@@ -109,7 +102,7 @@ func fetchStats(client *resp.Client) (text []byte, s rankStats, err error) {
 	if err != nil {
 		return nil, s, fmt.Errorf("status: %w", err)
 	}
-	head := bytes.TrimSuffix(bytes.TrimSpace(reply.Str), []byte("}"))
+	head := bytes.TrimSuffix(bytes.TrimSpace(text), []byte("}"))
 	return append(append(append(head, `,"ranks":`...), ranks...), '}'), s, nil
 }
 
@@ -192,14 +185,11 @@ func (a *app) printStats(s rankStats) error {
 func tierRows(s rankStats) [][]string {
 	rows := [][]string{{"TIER", "POLICY", "USED", "CAPACITY", "FULL", "BLOCKS", "HITS", "MISSES", "HIT BYTES", "PROMOTED", "DEMOTED", "EVICTED", "ERRORS"}}
 	for _, t := range s.Tiers {
-		policy, capacity := t.Policy, human(t.Usage.Capacity)
-		if policy == "" {
-			policy = "-"
-		}
+		capacity := human(t.Usage.Capacity)
 		if t.Usage.Capacity == 0 {
 			capacity = "unbounded"
 		}
-		rows = append(rows, []string{t.Name, policy, human(t.Usage.Used), capacity, share(uint64(t.Usage.Used), uint64(t.Usage.Capacity)),
+		rows = append(rows, []string{t.Name, dash(t.Policy), human(t.Usage.Used), capacity, share(uint64(t.Usage.Used), uint64(t.Usage.Capacity)),
 			strconv.Itoa(t.Usage.Blocks), count(t.Hits), count(t.Misses), human(int64(t.HitBytes)), count(t.Promoted), count(t.Demoted), count(t.Evicted), count(t.Errors)})
 	}
 	return rows

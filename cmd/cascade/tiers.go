@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/preflight"
 	"cascadekv/tiers"
 )
 
@@ -15,11 +16,11 @@ func troubles(t cascade.TierStats) (all []check) {
 		return nil
 	}
 	if h.Hanging > 0 || h.Files > 0 || h.Writes {
-		all = append(all, warning("tier "+t.Name, "ask the administrators of the file system for its servers; the rank tries again by itself",
+		all = append(all, preflight.Warning("tier "+t.Name, "ask the administrators of the file system for its servers; the rank tries again by itself",
 			"%d operations hang, %d files are left alone, writes are refused: %v", h.Hanging, h.Files, h.Writes))
 	}
 	if h.ReadOnly {
-		all = append(all, warning("tier "+t.Name, "free some, raise the quota, or remove what earlier jobs left (cascade segments); the rank tries again by itself",
+		all = append(all, preflight.Warning("tier "+t.Name, "free some, raise the quota, or remove what earlier jobs left (cascade segments); the rank tries again by itself",
 			"it is read-only: no space or quota is left in its file system; what is there is served"))
 	}
 	return all
@@ -29,16 +30,16 @@ func troubles(t cascade.TierStats) (all []check) {
 func checkTier(t cascade.TierStats) []check {
 	checks := troubles(t)
 	if t.Errors > 0 {
-		checks = append(checks, warning("tier "+t.Name, "look for its errors in the rank's log", "%d operations failed", t.Errors))
+		checks = append(checks, preflight.Warning("tier "+t.Name, "look for its errors in the rank's log", "%d operations failed", t.Errors))
 	}
 	if h := t.Health; h != nil {
 		r := h.Reads
 		if r.Corrupt > 0 {
-			checks = append(checks, warning("tier "+t.Name, "run cascade fsck when the job is over, and inform the administrators of the file system",
+			checks = append(checks, preflight.Warning("tier "+t.Name, "run cascade fsck when the job is over, and inform the administrators of the file system",
 				"%d reads found other bytes than were written; the blocks count as missing", r.Corrupt))
 		}
 		if r.Gone+r.Unanswered+r.Failed > 0 || h.Poisoned > 0 {
-			checks = append(checks, warning("tier "+t.Name, "nothing is lost but time; should the figures grow, ask the administrators of the file system",
+			checks = append(checks, preflight.Warning("tier "+t.Name, "nothing is lost but time; should the figures grow, ask the administrators of the file system",
 				"reads that failed: %d of what is gone, %d not answered, %d with an error; files given up after a failed write: %d",
 				r.Gone, r.Unanswered, r.Failed, h.Poisoned))
 		}
@@ -55,10 +56,10 @@ func checkStriping(s *tiers.Striping) check {
 		why = s.Error
 	}
 	if !s.AsAsked() {
-		return warning("striping", "docs/lustre.md, section 3, describes what each means; cascade lustre plan --try asks the file system",
+		return preflight.Warning("striping", "docs/lustre.md, section 3, describes what each means; cascade lustre plan --try asks the file system",
 			"asked for %s, granted %q: %s", s.Asked, s.Granted, why)
 	}
-	return okay("striping", "segments have %s (asked for %s)", s.Granted, s.Asked)
+	return preflight.Okay("striping", "segments have %s (asked for %s)", s.Granted, s.Asked)
 }
 
 // mergedLine describes what merges of a tier came to.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"cascadekv/internal/preflight"
 )
 
 // unwell are the statistics of a rank whose cold tier is as it should be but for
@@ -50,17 +52,17 @@ func TestDoctorTellsOfTheColdTier(t *testing.T) {
 	for name, c := range map[string]struct {
 		stats   string
 		check   string
-		verdict verdict
+		verdict preflight.Verdict
 		want    []string
 	}{
-		"read-only":  {readOnly, "tier lustre", warn, []string{"read-only", "raise the quota"}},
-		"writes":     {`,"health":{"writes_broken":true}`, "tier lustre", warn, []string{"writes are refused: true"}},
-		"corrupt":    {`,"health":{"read_errors":{"corrupt_total":3}}`, "tier lustre", warn, []string{"3 reads found other bytes", "fsck"}},
-		"gone":       {`,"health":{"read_errors":{"gone_total":3,"unanswered_total":4,"failed_total":5}}`, "tier lustre", warn, []string{"3 of what is gone, 4 not answered, 5 with an error"}},
-		"poisoned":   {`,"health":{"poisoned_total":2}`, "tier lustre", warn, []string{"after a failed write: 2"}},
-		"striped":    {`,"striping":{"asked":"-c 2","granted":"-c 2 -S 4M"}`, "striping", ok, []string{"-c 2 -S 4M", "asked for -c 2"}},
-		"few OSTs":   {`,"striping":{"asked":"-c 16","granted":"-c 2","differences":["2 stripes instead of 16"]}`, "striping", warn, []string{"2 stripes instead of 16", "plan --try"}},
-		"no striper": {`,"striping":{"asked":"-c 16","granted":"","error":"no such luck"}`, "striping", warn, []string{"no such luck"}},
+		"read-only":  {readOnly, "tier lustre", preflight.Warn, []string{"read-only", "raise the quota"}},
+		"writes":     {`,"health":{"writes_broken":true}`, "tier lustre", preflight.Warn, []string{"writes are refused: true"}},
+		"corrupt":    {`,"health":{"read_errors":{"corrupt_total":3}}`, "tier lustre", preflight.Warn, []string{"3 reads found other bytes", "fsck"}},
+		"gone":       {`,"health":{"read_errors":{"gone_total":3,"unanswered_total":4,"failed_total":5}}`, "tier lustre", preflight.Warn, []string{"3 of what is gone, 4 not answered, 5 with an error"}},
+		"poisoned":   {`,"health":{"poisoned_total":2}`, "tier lustre", preflight.Warn, []string{"after a failed write: 2"}},
+		"striped":    {`,"striping":{"asked":"-c 2","granted":"-c 2 -S 4M"}`, "striping", preflight.OK, []string{"-c 2 -S 4M", "asked for -c 2"}},
+		"few OSTs":   {`,"striping":{"asked":"-c 16","granted":"-c 2","differences":["2 stripes instead of 16"]}`, "striping", preflight.Warn, []string{"2 stripes instead of 16", "plan --try"}},
+		"no striper": {`,"striping":{"asked":"-c 16","granted":"","error":"no such luck"}`, "striping", preflight.Warn, []string{"no such luck"}},
 		"well":       {`,"health":{},"merged":{}`, "tier lustre", "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

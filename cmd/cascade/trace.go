@@ -16,10 +16,7 @@ import (
 )
 
 func (a *app) traceCommand() *cobra.Command {
-	c := &cobra.Command{Use: "trace", Short: "Replay, summarise and make prefix-hash traces", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	c.AddCommand(a.replayCommand(), a.traceInfoCommand(), a.synthCommand())
-	return c
+	return verbs("trace", "Replay, summarise and make prefix-hash traces", a.replayCommand(), a.traceInfoCommand(), a.synthCommand())
 }
 
 // traceFlags say which trace to read and how.

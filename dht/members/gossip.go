@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -178,29 +177,21 @@ func (h hooks) NotifyLeave(n *memberlist.Node) {
 	}
 }
 
-// refusals remembers what was logged: gossip repeats itself.
-type refusals struct {
-	mu     sync.Mutex
-	logged map[string]time.Time
-}
+// repeatAfter is when what this rank has logged of others may be logged again:
+// gossip repeats itself.
+const (
+	repeatAfter = 5 * time.Minute
+	repeatKeys  = 1024
+)
 
-// first reports whether text was not logged within the last minutes. It remembers a
-// bounded number.
-func (r *refusals) first(text string, now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if at, ok := r.logged[text]; ok && now.Sub(at) < 5*time.Minute {
-		return false
-	}
-	if r.logged == nil || len(r.logged) >= 1024 {
-		r.logged = map[string]time.Time{}
-	}
-	r.logged[text] = now
-	return true
+// first reports whether text was not logged lately.
+func (m *Members) first(text string) bool {
+	_, ok := m.refused.Allow(text)
+	return ok
 }
 
 func (m *Members) refuse(addr string, why error) {
-	if m.refused.first(addr+": "+why.Error(), time.Now()) {
+	if m.first(addr + ": " + why.Error()) {
 		m.log.Warn("member refused", "gossip", addr, "why", why)
 	}
 }

@@ -139,7 +139,7 @@ func (m *Members) resolve(ctx context.Context, seed string) (netip.AddrPort, err
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	at, err := endpoint(ctx, seed)
-	if err != nil && ctx.Err() == nil && m.refused.first("seed "+seed, time.Now()) {
+	if err != nil && ctx.Err() == nil && m.first("seed "+seed) {
 		m.log.Warn("seed has no address", "seed", seed, "err", err)
 	}
 	return at, err
@@ -153,7 +153,7 @@ func (m *Members) join(targets []target) {
 			_, err := m.list.Join([]string{t.addr})
 			if err == nil {
 				m.seeds.answered(t.seed)
-			} else if m.stopped.Err() == nil && m.refused.first("join "+t.addr, time.Now()) {
+			} else if m.stopped.Err() == nil && m.first("join "+t.addr) {
 				m.log.Warn("can not join; trying on", "gossip", t.addr, "err", err)
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/loglimit"
 
 	"github.com/hashicorp/memberlist"
 )
@@ -74,8 +75,8 @@ type Members struct {
 	mu   sync.Mutex
 	view *view
 
-	refused refusals
-	lines   logWriter // of memberlist
+	refused loglimit.Limiter // what was logged of others
+	lines   logWriter        // of memberlist
 
 	transport *transport
 
@@ -106,6 +107,7 @@ func Start(ctx context.Context, opt Options) (*Members, error) {
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
+	m.refused.Every, m.refused.Keys = repeatAfter, repeatKeys
 	m.lines = newLogWriter(m.log)
 	m.view = newView(self, "", opt.Timers.SuspectAfter, opt.Timers.SuspectFor)
 	config, err := m.config(ctx)

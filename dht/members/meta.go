@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -52,18 +51,24 @@ func (m meta) encode() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	e := msgpack.NewEncoder(&b)
-	err := errors.Join(
-		e.EncodeArrayLen(8),
-		e.EncodeUint(metaVersion),
-		e.EncodeUint(uint64(m.rank)),
-		e.EncodeUint(m.incarnation),
-		e.EncodeUint(uint64(m.nonce)),
-		e.EncodeUint(uint64(m.placement)),
-		e.EncodeBool(m.leaving),
-		e.EncodeString(m.addr),
-		e.EncodeString(m.host),
-	)
+	e.UseArrayEncodedStructs(true)
+	e.UseCompactInts(true)
+	err := e.Encode(&metaArray{
+		Version: metaVersion, Rank: uint32(m.rank), Incarnation: m.incarnation, Nonce: m.nonce, Placement: m.placement,
+		Leaving: m.leaving, Addr: m.addr, Host: m.host,
+	})
 	return b.Bytes(), err
+}
+
+// metaArray is a meta as it travels: an array of its fields.
+type metaArray struct {
+	Version     uint8
+	Rank        uint32
+	Incarnation uint64
+	Nonce       uint32
+	Placement   uint32
+	Leaving     bool
+	Addr, Host  string
 }
 
 // decodeMeta understands exactly what encode writes. Errors: errMeta.
@@ -71,61 +76,22 @@ func decodeMeta(b []byte) (meta, error) {
 	if len(b) > maxMeta {
 		return meta{}, fmt.Errorf("%w (%d bytes)", errMeta, len(b))
 	}
-	r := metaReader{d: msgpack.NewDecoder(bytes.NewReader(b))}
-	if n, err := r.d.DecodeArrayLen(); err != nil || n != 8 {
-		return meta{}, fmt.Errorf("%w (%d fields)", errMeta, n)
+	var f metaArray
+	if err := msgpack.Unmarshal(b, &f); err != nil {
+		return meta{}, fmt.Errorf("%w (%v)", errMeta, err)
 	}
-	if v := r.number(math.MaxUint8); v != metaVersion {
-		return meta{}, fmt.Errorf("%w (version %d, this rank has %d)", errMeta, v, metaVersion)
+	if f.Version != metaVersion {
+		return meta{}, fmt.Errorf("%w (version %d, this rank has %d)", errMeta, f.Version, metaVersion)
 	}
 	m := meta{
-		rank:        fabric.Rank(r.number(maxRank - 1)),
-		incarnation: r.number(math.MaxUint64),
-		nonce:       uint32(r.number(math.MaxUint32)),
-		placement:   uint32(r.number(math.MaxUint32)),
-		leaving:     r.truth(),
-		addr:        r.text(),
-		host:        r.text(),
-	}
-	if r.err != nil {
-		return meta{}, fmt.Errorf("%w (%v)", errMeta, r.err)
+		rank: fabric.Rank(f.Rank), incarnation: f.Incarnation, nonce: f.Nonce, placement: f.Placement,
+		leaving: f.Leaving, addr: f.Addr, host: f.Host,
 	}
 	// One value has one form, and nothing follows it.
 	if again, err := m.encode(); err != nil || !bytes.Equal(again, b) {
 		return meta{}, fmt.Errorf("%w (not in its only form)", errMeta)
 	}
 	return m, nil
-}
-
-// metaReader reads fields until the first error.
-type metaReader struct {
-	d   *msgpack.Decoder
-	err error
-}
-
-func (r *metaReader) number(most uint64) uint64 {
-	if r.err != nil {
-		return 0
-	}
-	var v uint64
-	if v, r.err = r.d.DecodeUint64(); r.err == nil && v > most {
-		r.err = fmt.Errorf("number %d above %d", v, most)
-	}
-	return v
-}
-
-func (r *metaReader) truth() (v bool) {
-	if r.err == nil {
-		v, r.err = r.d.DecodeBool()
-	}
-	return v
-}
-
-func (r *metaReader) text() (v string) {
-	if r.err == nil {
-		v, r.err = r.d.DecodeString()
-	}
-	return v
 }
 
 // clean reports whether s can be logged and printed as it is.

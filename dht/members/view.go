@@ -20,11 +20,6 @@ type Member struct {
 	Left        bool         // Gone because it left
 }
 
-// Peer is the member as fabrics want it.
-func (m Member) Peer() fabric.Peer {
-	return fabric.Peer{Rank: m.Rank, Incarnation: m.Incarnation, Addr: m.Addr, State: m.State}
-}
-
 // Kind is what happened to a member.
 type Kind uint8
 

@@ -210,9 +210,6 @@ func (r *Ring) Has(rank fabric.Rank) bool {
 // Len returns how many ranks there are.
 func (r *Ring) Len() int { return len(r.ranks) }
 
-// Replicas returns how many homes were asked for.
-func (r *Ring) Replicas() int { return r.replicas }
-
 // Digest stands for everything that decides placement: the rule's version and
 // constants, the replicas and the ranks. Two ranks whose digests are equal
 // place every key equally; two that differ see different members for now. It

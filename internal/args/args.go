@@ -3,6 +3,7 @@ package args
 import (
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Replies to words that are not understood.
@@ -41,4 +42,76 @@ func Keys(args [][]byte) []string {
 		keys[i], text = text[:len(a)], text[len(a):]
 	}
 	return keys
+}
+
+// options reads the options of a command, a word and often a value behind it, until
+// the first that is not understood.
+type options struct {
+	rest [][]byte
+	now  time.Time
+	word string // in upper case
+	bad  string
+}
+
+// next moves on to the next word, or is false.
+func (o *options) next() bool {
+	if o.bad != "" || len(o.rest) == 0 {
+		return false
+	}
+	o.word = strings.ToUpper(o.value())
+	return true
+}
+
+func (o *options) fail(bad string) {
+	if o.bad == "" {
+		o.bad = bad
+	}
+}
+
+// value returns what follows.
+func (o *options) value() (text string) {
+	if len(o.rest) == 0 {
+		o.fail(Syntax)
+		return ""
+	}
+	text, o.rest = string(o.rest[0]), o.rest[1:]
+	return text
+}
+
+// number returns the number from 0 on that follows.
+func (o *options) number() int64 {
+	n, err := strconv.ParseInt(o.value(), 10, 64)
+	if err != nil || n < 0 {
+		o.fail(Number)
+	}
+	return n
+}
+
+// milliseconds returns the time that follows, at most as much as most.
+func (o *options) milliseconds(most time.Duration) time.Duration {
+	return time.Duration(min(max(o.number(), 0), most.Milliseconds())) * time.Millisecond
+}
+
+// MaxSeconds bounds times to live, in seconds: beyond the year 2200, what
+// time.Time.Add can still take.
+const MaxSeconds = 1 << 33
+
+// expiry reads the value of EX, PX, EXAT or PXAT.
+func (o *options) expiry() time.Time {
+	unit := time.Second
+	if o.word[0] == 'P' {
+		unit = time.Millisecond
+	}
+	n, err := strconv.ParseInt(o.value(), 10, 64)
+	switch {
+	case err != nil:
+		o.fail(Number)
+	case n <= 0 || n > MaxSeconds*int64(time.Second/unit):
+		o.fail("ERR invalid expire time in 'set' command")
+	case strings.HasSuffix(o.word, "AT"):
+		return time.UnixMilli(n * int64(unit/time.Millisecond))
+	default:
+		return o.now.Add(time.Duration(n) * unit)
+	}
+	return time.Time{}
 }

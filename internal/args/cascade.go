@@ -2,7 +2,6 @@ package args
 
 import (
 	"strconv"
-	"strings"
 	"time"
 
 	"cascadekv/cascade"
@@ -12,35 +11,24 @@ import (
 // ParsePut reads the whole of CASCADE.PUT; ns is the namespace unless it names one.
 func ParsePut(args [][]byte, ns string, now time.Time) (e cascade.Entry, bad string) {
 	e = cascade.Entry{Namespace: ns, Key: string(args[1])}
-	rest := args[3:]
-	for i := 0; i < len(rest); i++ {
-		word := strings.ToUpper(string(rest[i]))
-		switch word {
+	o := options{rest: args[3:], now: now}
+	for o.next() {
+		switch o.word {
 		case "PREFIX":
 			e.Prefix = true
-			continue
 		case "BOUND":
 			e.Bound = true
-			continue
-		}
-		i++
-		if i == len(rest) {
-			return e, Syntax
-		}
-		switch value := string(rest[i]); word {
 		case "NS":
-			e.Namespace = value
+			e.Namespace = o.value()
 		case "PARENT":
-			e.Parent = value
+			e.Parent = o.value()
 		case "PX":
-			if e.Expires, bad = Expiry("PX", value, now); bad != "" {
-				return e, bad
-			}
+			e.Expires = o.expiry()
 		default:
-			return e, Syntax
+			o.fail(Syntax)
 		}
 	}
-	return e, ""
+	return e, o.bad
 }
 
 // Commit are COMMIT's words behind the key.
@@ -51,78 +39,62 @@ type Commit struct {
 }
 
 // Parse reads COMMIT's words behind the key.
-func (o *Commit) Parse(args [][]byte, now time.Time) (bad string) {
-	for i := 0; i < len(args); i++ {
-		word := strings.ToUpper(string(args[i]))
-		if word == "PREFIX" {
-			o.Entry.Prefix = true
-			continue
-		}
-		i++
-		if i == len(args) {
-			return Syntax
-		}
-		switch value := string(args[i]); word {
+func (c *Commit) Parse(args [][]byte, now time.Time) (bad string) {
+	o := options{rest: args, now: now}
+	for o.next() {
+		switch o.word {
+		case "PREFIX":
+			c.Entry.Prefix = true
 		case "PARENT":
-			o.Entry.Parent = value
+			c.Entry.Parent = o.value()
 		case "PX":
-			if o.Entry.Expires, bad = Expiry(word, value, now); bad != "" {
-				return bad
-			}
+			c.Entry.Expires = o.expiry()
 		case "CRC32C":
-			crc, err := strconv.ParseUint(value, 10, 32)
+			crc, err := strconv.ParseUint(o.value(), 10, 32)
 			if err != nil {
-				return Number
+				o.fail(Number)
 			}
-			o.CRC, o.Summed = uint32(crc), true
+			c.CRC, c.Summed = uint32(crc), true
 		default:
-			return Syntax
+			o.fail(Syntax)
 		}
 	}
-	return ""
+	return o.bad
 }
 
 // ParseTransfer reads what follows the extents of a STORE or LOAD. o.Job is -1 for
 // none.
-func ParseTransfer(args [][]byte, store bool, now time.Time) (o transfer.Options, keys [][]byte, bad string) {
-	o.Job = -1
-	for i := 0; i < len(args); i++ {
-		word := strings.ToUpper(string(args[i]))
+func ParseTransfer(args [][]byte, store bool, now time.Time) (t transfer.Options, keys [][]byte, bad string) {
+	t.Job = -1
+	o := options{rest: args, now: now}
+	for o.next() {
 		switch {
-		case word == "KEYS" && i+1 < len(args):
-			return o, args[i+1:], ""
-		case word == "CHAIN" && store:
-			o.Chain = true
-			continue
-		case word == "PREFIX" && store:
-			o.Prefix = true
-			continue
-		case word == "REPLACE" && store:
-			o.Replace = true
-			continue
-		}
-		i++
-		if i == len(args) {
-			break
-		}
-		switch value := string(args[i]); {
-		case word == "JOB":
-			n, err := strconv.ParseInt(value, 10, 64)
+		case o.word == "KEYS" && len(o.rest) > 0:
+			return t, o.rest, ""
+		case o.word == "JOB":
+			n, err := strconv.ParseInt(o.value(), 10, 64)
 			if err != nil || n < 0 {
-				return o, nil, "ERR a job is a number from 0 on"
+				o.fail("ERR a job is a number from 0 on")
 			}
-			o.Job = n
-		case word == "PARENT" && store:
-			o.Parent = value
-		case word == "PX" && store:
-			if o.Expires, bad = Expiry("PX", value, now); bad != "" {
-				return o, nil, bad
-			}
+			t.Job = n
+		case !store:
+			o.fail(Syntax)
+		case o.word == "CHAIN":
+			t.Chain = true
+		case o.word == "PREFIX":
+			t.Prefix = true
+		case o.word == "REPLACE":
+			t.Replace = true
+		case o.word == "PARENT":
+			t.Parent = o.value()
+		case o.word == "PX":
+			t.Expires = o.expiry()
 		default:
-			return o, nil, Syntax
+			o.fail(Syntax)
 		}
 	}
-	return o, nil, Syntax
+	o.fail(Syntax) // without keys
+	return t, nil, o.bad
 }
 
 const (
@@ -145,29 +117,22 @@ type Events struct {
 // ParseEvents reads EVENTS's arguments.
 func ParseEvents(args [][]byte) (q Events, bad string) {
 	q.Most = eventsAtOnce
+	o := options{rest: args}
 	var err error
-	if q.Since, err = strconv.ParseUint(string(args[0]), 10, 64); err != nil {
-		return q, Number
+	if q.Since, err = strconv.ParseUint(o.value(), 10, 64); err != nil {
+		o.fail(Number)
 	}
-	rest := args[1:]
-	if len(rest)%2 != 0 {
-		return q, Syntax
-	}
-	for i := 0; i < len(rest); i += 2 {
-		n, err := strconv.ParseInt(string(rest[i+1]), 10, 64)
-		if err != nil || n < 0 {
-			return q, Number
-		}
-		switch strings.ToUpper(string(rest[i])) {
+	for o.next() {
+		switch o.word {
 		case "MAX":
-			q.Most = int(min(max(n, 1), eventsMost))
+			q.Most = int(min(max(o.number(), 1), eventsMost))
 		case "WAIT":
-			q.Wait = min(maxEventsWait, time.Duration(min(n, maxEventsWait.Milliseconds()))*time.Millisecond)
+			q.Wait = o.milliseconds(maxEventsWait)
 		default:
-			return q, Syntax
+			o.fail(Syntax)
 		}
 	}
-	return q, ""
+	return q, o.bad
 }
 
 const (
@@ -180,22 +145,16 @@ const (
 // ParseUpgrade reads CASCADE.UPGRADE's arguments.
 func ParseUpgrade(args [][]byte) (binary string, wait time.Duration, bad string) {
 	wait = upgradeWait
-	if len(args)%2 != 0 {
-		return "", 0, Syntax
-	}
-	for i := 0; i < len(args); i += 2 {
-		switch value := string(args[i+1]); strings.ToUpper(string(args[i])) {
+	o := options{rest: args}
+	for o.next() {
+		switch o.word {
 		case "BINARY":
-			binary = value
+			binary = o.value()
 		case "WAIT":
-			ms, err := strconv.ParseInt(value, 10, 64)
-			if err != nil || ms < 0 {
-				return "", 0, Number
-			}
-			wait = min(maxUpgradeWait, time.Duration(min(ms, maxUpgradeWait.Milliseconds()))*time.Millisecond)
+			wait = o.milliseconds(maxUpgradeWait)
 		default:
-			return "", 0, Syntax
+			o.fail(Syntax)
 		}
 	}
-	return binary, wait, ""
+	return binary, wait, o.bad
 }

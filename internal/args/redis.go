@@ -18,58 +18,33 @@ type Set struct {
 }
 
 // ParseSet reads SET's words after the value.
-func ParseSet(args [][]byte, now time.Time) (o Set, bad string) {
-	for i := 0; i < len(args); i++ {
-		switch word := strings.ToUpper(string(args[i])); word {
+func ParseSet(args [][]byte, now time.Time) (s Set, bad string) {
+	o := options{rest: args, now: now}
+	for o.next() {
+		switch o.word {
 		case "NX", "XX":
-			if o.When != cascade.Always {
-				return o, Syntax
+			if s.When != cascade.Always {
+				o.fail(Syntax)
 			}
-			o.When = cascade.IfAbsent
-			if word == "XX" {
-				o.When = cascade.IfPresent
+			s.When = cascade.IfAbsent
+			if o.word == "XX" {
+				s.When = cascade.IfPresent
 			}
 		case "KEEPTTL":
-			o.Keep = true
+			s.Keep = true
 		case "EX", "PX", "EXAT", "PXAT":
-			i++
-			if i == len(args) || !o.Expires.IsZero() {
-				return o, Syntax
+			if !s.Expires.IsZero() {
+				o.fail(Syntax)
 			}
-			if o.Expires, bad = Expiry(word, string(args[i]), now); bad != "" {
-				return o, bad
-			}
+			s.Expires = o.expiry()
 		default:
-			return o, Syntax
+			o.fail(Syntax)
 		}
 	}
-	if o.Keep && !o.Expires.IsZero() {
-		return o, Syntax
+	if s.Keep && !s.Expires.IsZero() {
+		o.fail(Syntax)
 	}
-	return o, ""
-}
-
-// MaxSeconds bounds times to live, in seconds: beyond the year 2200, what
-// time.Time.Add can still take.
-const MaxSeconds = 1 << 33
-
-// expiry reads the value of EX, PX, EXAT or PXAT.
-func Expiry(word, text string, now time.Time) (at time.Time, bad string) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return time.Time{}, Number
-	}
-	unit := time.Second
-	if word[0] == 'P' {
-		unit = time.Millisecond
-	}
-	if n <= 0 || n > MaxSeconds*int64(time.Second/unit) {
-		return time.Time{}, "ERR invalid expire time in 'set' command"
-	}
-	if strings.HasSuffix(word, "AT") {
-		return time.UnixMilli(n * int64(unit/time.Millisecond)), ""
-	}
-	return now.Add(time.Duration(n) * unit), ""
+	return s, o.bad
 }
 
 // Pattern answers a pattern that is too long.
@@ -86,36 +61,32 @@ type Scan struct {
 const maxScan = 10_000
 
 // ParseScan reads SCAN's words after the cursor.
-func ParseScan(args [][]byte) (o Scan, bad string) {
-	o.Count = 10
-	if len(args)%2 != 0 {
-		return o, Syntax
-	}
-	for i := 0; i < len(args); i += 2 {
-		value := string(args[i+1])
-		switch strings.ToUpper(string(args[i])) {
+func ParseScan(args [][]byte) (s Scan, bad string) {
+	s.Count = 10
+	o := options{rest: args}
+	for o.next() {
+		switch o.word {
 		case "MATCH":
-			g, ok := glob.Compile(value)
+			g, ok := glob.Compile(o.value())
 			if !ok {
-				return o, Pattern
+				o.fail(Pattern)
 			}
-			o.Match = &g
+			s.Match = &g
 		case "TYPE":
-			o.Kind = strings.ToLower(value)
+			s.Kind = strings.ToLower(o.value())
 		case "COUNT":
-			n, err := strconv.Atoi(value)
+			n, err := strconv.Atoi(o.value())
 			if err != nil {
-				return o, Number
+				o.fail(Number)
+			} else if n < 1 {
+				o.fail(Syntax)
 			}
-			if n < 1 {
-				return o, Syntax
-			}
-			o.Count = min(n, maxScan)
+			s.Count = min(n, maxScan)
 		default:
-			return o, Syntax
+			o.fail(Syntax)
 		}
 	}
-	return o, ""
+	return s, o.bad
 }
 
 // Hello are HELLO's words after the version.
@@ -125,18 +96,17 @@ type Hello struct {
 }
 
 // ParseHello reads HELLO's words after the version.
-func ParseHello(args [][]byte) (o Hello, ok bool) {
-	for i := 0; i < len(args); i++ {
-		switch word := strings.ToUpper(string(args[i])); {
-		case word == "AUTH" && i+2 < len(args):
-			o.Auth, o.User, o.Password = true, string(args[i+1]), string(args[i+2])
-			i += 2
-		case word == "SETNAME" && i+1 < len(args):
-			o.Named, o.Name = true, string(args[i+1])
-			i++
+func ParseHello(args [][]byte) (h Hello, ok bool) {
+	o := options{rest: args}
+	for o.next() {
+		switch o.word {
+		case "AUTH":
+			h.Auth, h.User, h.Password = true, o.value(), o.value()
+		case "SETNAME":
+			h.Named, h.Name = true, o.value()
 		default:
-			return o, false
+			o.fail(Syntax)
 		}
 	}
-	return o, true
+	return h, o.bad == ""
 }

@@ -166,19 +166,10 @@ func (k Key) set(c *Config, text string) error {
 		}
 		*p = b
 	case *[]string:
-		var list []string
-		for word := range strings.SplitSeq(text, ",") {
-			if word = strings.TrimSpace(word); word != "" {
-				list = append(list, word)
-			}
-		}
-		*p = list
+		*p = words(text)
 	case *[]int:
 		var list []int
-		for word := range strings.SplitSeq(text, ",") {
-			if word = strings.TrimSpace(word); word == "" {
-				continue
-			}
+		for _, word := range words(text) {
 			n, err := strconv.Atoi(word)
 			if err != nil {
 				return fmt.Errorf("%q is not a whole number", word)
@@ -190,6 +181,16 @@ func (k Key) set(c *Config, text string) error {
 		return fmt.Errorf("values of type %s cannot be read", field.Type())
 	}
 	return nil
+}
+
+// words are the values of a list, which has commas between them.
+func words(text string) (list []string) {
+	for word := range strings.SplitSeq(text, ",") {
+		if word = strings.TrimSpace(word); word != "" {
+			list = append(list, word)
+		}
+	}
+	return list
 }
 
 // quote writes s as a basic TOML string.

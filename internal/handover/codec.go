@@ -1,10 +1,12 @@
 package handover
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 
 	"cascadekv/internal/block"
 )
@@ -28,7 +30,7 @@ var ErrVersion = errors.New("handover: written by a version that this one does n
 // Encode returns the state as bytes.
 func Encode(s *State) []byte {
 	c := &codec{p: make([]byte, headerSize, 64<<10)}
-	c.state(s)
+	c.value(reflect.ValueOf(s).Elem())
 	copy(c.p, magic)
 	le.PutUint32(c.p[8:], Version)
 	le.PutUint32(c.p[12:], block.CRC(c.p[headerSize:]))
@@ -51,7 +53,7 @@ func Decode(p []byte) (*State, error) {
 	}
 	c := &codec{p: body, reads: true}
 	s := &State{}
-	c.state(s)
+	c.value(reflect.ValueOf(s).Elem())
 	if c.bad == "" && len(c.p) > 0 {
 		c.fail("bytes are left over")
 	}
@@ -92,165 +94,92 @@ func (c *codec) take(n uint64) []byte {
 	return p
 }
 
-func (c *codec) u8(v *uint8) {
-	if !c.reads {
-		c.p = append(c.p, *v)
-	} else if p := c.take(1); p != nil {
-		*v = p[0]
-	}
-}
-
-func (c *codec) u32(v *uint32) {
-	if !c.reads {
-		c.p = le.AppendUint32(c.p, *v)
-	} else if p := c.take(4); p != nil {
-		*v = le.Uint32(p)
-	}
-}
-
-func (c *codec) u64(v *uint64) {
-	if !c.reads {
-		c.p = le.AppendUint64(c.p, *v)
-	} else if p := c.take(8); p != nil {
-		*v = le.Uint64(p)
-	}
-}
-
-func (c *codec) i32(v *int32) {
-	u := uint32(*v)
-	c.u32(&u)
-	*v = int32(u)
-}
-
-func (c *codec) i64(v *int64) {
-	u := uint64(*v)
-	c.u64(&u)
-	*v = int64(u)
-}
-
-func (c *codec) flag(v *bool) {
-	var u uint8
-	if *v {
-		u = 1
-	}
-	c.u8(&u)
-	if *v = u == 1; u > 1 {
-		c.fail("a bool is neither 0 nor 1")
-	}
-}
-
-func (c *codec) bytes(v *[]byte) {
-	n := uint32(len(*v))
-	c.u32(&n)
-	if !c.reads {
-		c.p = append(c.p, *v...)
-	} else if p := c.take(uint64(n)); len(p) > 0 {
-		*v = append([]byte(nil), p...)
-	}
-}
-
-func (c *codec) text(v *string) {
-	p := []byte(*v)
-	c.bytes(&p)
-	*v = string(p)
-}
-
-// list walks a list whose items have at least so many bytes each.
-func list[T any](c *codec, v *[]T, least int, each func(*T)) {
-	n := uint32(len(*v))
-	c.u32(&n)
+// number walks an integer of so many bytes.
+func (c *codec) number(n uint64, size int) uint64 {
+	var b [8]byte
 	if c.reads {
-		if uint64(n)*uint64(least) > uint64(len(c.p)) {
+		copy(b[:], c.take(uint64(size)))
+		return le.Uint64(b[:])
+	}
+	le.PutUint64(b[:], n)
+	c.p = append(c.p, b[:size]...)
+	return n
+}
+
+// bytes walks a length and so many bytes, which are not copied.
+func (c *codec) bytes(p []byte) []byte {
+	n := c.number(uint64(len(p)), 4)
+	if c.reads {
+		return c.take(n)
+	}
+	c.p = append(c.p, p...)
+	return p
+}
+
+// value walks v, a struct by its fields in their order.
+func (c *codec) value(v reflect.Value) {
+	switch size := int(v.Type().Size()); v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			c.value(v.Field(i))
+		}
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
+		v.SetUint(c.number(v.Uint(), size))
+	case reflect.Int32:
+		v.SetInt(int64(int32(c.number(uint64(v.Int()), size))))
+	case reflect.Int64:
+		v.SetInt(int64(c.number(uint64(v.Int()), size)))
+	case reflect.Bool:
+		is := uint64(0)
+		if v.Bool() {
+			is = 1
+		}
+		is = c.number(is, size)
+		if v.SetBool(is == 1); is > 1 {
+			c.fail("a bool is neither 0 nor 1")
+		}
+	case reflect.String:
+		v.SetString(string(c.bytes([]byte(v.String()))))
+	case reflect.Slice:
+		if v.Type().Elem().Kind() != reflect.Uint8 {
+			c.list(v)
+		} else if p := c.bytes(v.Bytes()); len(p) > 0 && c.reads {
+			v.SetBytes(bytes.Clone(p))
+		}
+	default:
+		c.fail("no layout for " + v.Type().String())
+	}
+}
+
+// list walks a length and so many items.
+func (c *codec) list(v reflect.Value) {
+	n := c.number(uint64(v.Len()), 4)
+	if c.reads {
+		if n*least(v.Type().Elem()) > uint64(len(c.p)) {
 			c.fail("a list ends too early")
 		}
 		if c.bad != "" || n == 0 {
 			return
 		}
-		*v = make([]T, n)
+		v.Set(reflect.MakeSlice(v.Type(), int(n), int(n)))
 	}
-	for i := range *v {
-		each(&(*v)[i])
+	for i := range v.Len() {
+		c.value(v.Index(i))
 	}
 }
 
-func (c *codec) state(s *State) {
-	c.u32(&s.PID)
-	c.i64(&s.Began)
-	c.text(&s.From)
-	c.u64(&s.Asked)
-	c.u64(&s.LastConn)
-	c.u64(&s.NextEvent)
-	list(c, &s.Listeners, 5, func(l *Listener) {
-		c.u8((*uint8)(&l.Kind))
-		c.i32(&l.FD)
-	})
-	list(c, &s.Claims, 21, func(x *Claim) {
-		c.i64(&x.Offset)
-		c.i64(&x.Size)
-		c.u32(&x.CRC)
-		c.flag(&x.Stage)
-	})
-	list(c, &s.Conns, 75, c.conn)
-	list(c, &s.Leases, 24, func(l *Lease) {
-		c.u64(&l.Conn)
-		c.text(&l.Namespace)
-		c.text(&l.Key)
-		c.i64(&l.Until)
-	})
-	list(c, &s.Seeds, 4, c.text)
-	c.i32(&s.Arena.FD)
-	c.text(&s.Arena.Path)
-}
-
-func (c *codec) conn(x *Conn) {
-	c.u64(&x.ID)
-	c.i32(&x.FD)
-	c.u8((*uint8)(&x.Flags))
-	c.u8(&x.Proto)
-	c.u8(&x.DB)
-	c.text(&x.Name)
-	c.i64(&x.Size)
-	c.bytes(&x.Input)
-	list(c, &x.Descriptors, 4, c.i32)
-	c.i32(&x.Holds)
-	c.i64(&x.LastHeld)
-	list(c, &x.Views, 16, func(v *View) {
-		c.i64(&v.Number)
-		c.u32(&v.Claim)
-		c.text(&v.Tier)
-	})
-	list(c, &x.Stages, 12, func(st *Stage) {
-		c.i64(&st.Number)
-		c.u32(&st.Claim)
-	})
-	list(c, &x.Pins, 12, func(p *Pin) {
-		c.text(&p.Namespace)
-		c.text(&p.Key)
-		c.u32(&p.Claim)
-	})
-	c.i64(&x.LastRegion)
-	list(c, &x.Regions, 24, func(r *Region) {
-		c.i64(&r.Number)
-		c.i32(&r.FD)
-		c.i32(&r.Notify)
-		c.i64(&r.Size)
-	})
-	list(c, &x.Jobs, 50, c.job)
-}
-
-func (c *codec) job(j *Job) {
-	c.i64(&j.Number)
-	c.bytes(&j.Status)
-	c.flag(&j.Over)
-	c.i64(&j.Region)
-	c.u32(&j.Next)
-	c.u8((*uint8)(&j.Flags))
-	c.text(&j.Namespace)
-	c.text(&j.Parent)
-	c.i64(&j.Expires)
-	list(c, &j.Keys, 4, c.text)
-	c.u32(&j.ExtentsOfBlock)
-	list(c, &j.Extents, 8, c.i64)
+// least is how many bytes a value of a type has at least.
+func least(t reflect.Type) (n uint64) {
+	switch t.Kind() {
+	case reflect.Struct:
+		for i := range t.NumField() {
+			n += least(t.Field(i).Type)
+		}
+		return n
+	case reflect.String, reflect.Slice:
+		return 4
+	}
+	return uint64(t.Size())
 }
 
 // check refuses what no program would have written.

@@ -111,7 +111,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		c := &codec{p: body, reads: true}
 		s := &State{}
-		c.state(s)
+		c.value(reflect.ValueOf(s).Elem())
 		if c.bad != "" || len(c.p) > 0 {
 			return
 		}

@@ -1,6 +1,7 @@
 package handover
 
-// State is what goes from one program to the next.
+// State is what goes from one program to the next. The order and the types of its
+// fields, and of theirs, are the byte layout.
 type State struct {
 	PID       uint32 // of the process, the same before and after
 	Began     int64  // when clients began to wait, Unix nanoseconds

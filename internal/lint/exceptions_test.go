@@ -10,17 +10,9 @@ import (
 var exceptions = map[string][]string{
 	"names": {
 		"cascade",
-		"lustre/segment",
-		"tiers",
-	},
-	"type size": {
-		"lustre/campaign",
 	},
 	glossaries: {
 		"cascade",
-		"internal/server",
-		"lustre/campaign",
-		"lustre/catalogue",
 	},
 	references: {
 		"cascade",

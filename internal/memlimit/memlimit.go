@@ -1,7 +1,6 @@
 package memlimit
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -85,19 +85,18 @@ func (n Node) Left() (left int64, of string) {
 // Available returns what the node could give to programs without swapping, in
 // bytes.
 func (n Node) Available() (int64, error) {
-	f, err := os.Open(n.path("/proc/meminfo"))
+	proc, err := procfs.NewFS(n.path("/proc"))
 	if err != nil {
 		return 0, fmt.Errorf("memlimit: %w", err)
 	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		var kib int64
-		if k, _ := fmt.Sscanf(lines.Text(), "MemAvailable: %d kB", &kib); k == 1 {
-			return kib << 10, nil
-		}
+	info, err := proc.Meminfo()
+	if err == nil && info.MemAvailableBytes == nil {
+		err = errors.New("/proc/meminfo has no MemAvailable line")
 	}
-	return 0, errors.New("memlimit: /proc/meminfo has no MemAvailable line")
+	if err != nil {
+		return 0, fmt.Errorf("memlimit: %w", err)
+	}
+	return int64(*info.MemAvailableBytes), nil
 }
 
 func (n Node) path(p string) string { return filepath.Join(n.Root, p) }

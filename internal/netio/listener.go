@@ -7,6 +7,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"cascadekv/internal/rawfd"
 )
 
 // Listener is a listener that can rest: what comes meanwhile waits in its backlog.
@@ -57,10 +59,7 @@ func (l *Listener) Descriptor() (fd int, err error) {
 	if !ok {
 		return -1, fmt.Errorf("server: %T has no descriptor", l.Listener)
 	}
-	raw, err := sc.SyscallConn()
-	if err == nil {
-		err = raw.Control(func(n uintptr) { fd = int(n) })
-	}
+	fd, err = rawfd.Get(sc, func(fd int) (int, error) { return fd, nil })
 	if err != nil {
 		return -1, fmt.Errorf("server: descriptor of a listener: %w", err)
 	}

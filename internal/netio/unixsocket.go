@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/rawfd"
 )
 
 // Errors of ListenUnix about the place of a unix socket.
@@ -128,16 +130,10 @@ func own(l *net.UnixListener) *ownedListener {
 		return u
 	}
 	defer nc.Close()
-	raw, err := nc.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return u
+	cred, err := rawfd.Get(nc.(*net.UnixConn), func(fd int) (*unix.Ucred, error) { return unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err == nil && int(cred.Pid) == os.Getpid() {
+		u.file = file
 	}
-	_ = raw.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err == nil && int(cred.Pid) == os.Getpid() {
-			u.file = file
-		}
-	})
 	return u
 }
 

@@ -40,7 +40,7 @@ func openArena(c config.Shm, st *handover.State, log *slog.Logger) (*arenaFile, 
 		o.Path = o.File.Name()
 	}
 	for _, c := range st.Claims {
-		o.Claims = append(o.Claims, tiers.Claim{Offset: c.Offset, Size: c.Size, CRC: c.CRC, Slot: c.Stage})
+		o.Held = append(o.Held, tiers.HeldRange{Offset: c.Offset, Size: c.Size, CRC: c.CRC, Slot: c.Stage})
 	}
 	t, err := memory.Open(o)
 	if errors.Is(err, arena.ErrNoShare) {

@@ -29,11 +29,11 @@ func openLustre(c config.Config, log *slog.Logger) (*lustre.Tier, error) {
 	cold, err := lustre.Open(lustre.Options{
 		Dir: c.Lustre.Dir, Group: group, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
 		SegmentBlocks: segmentBlocks, MaxOpenFiles: openFiles(c, nil).Files,
-		OwnOnly:  c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
-		Apart:    c.Lustre.Index != "off",
-		Inherits: c.Lustre.Budget > 0,
-		Compress: c.Lustre.Codec == "auto",
-		Direct:   switchOf(c.Lustre.Direct), Uring: switchOf(c.Lustre.IOUring), Advice: adviserOf(c.Lustre),
+		OwnOnly:      c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
+		Catalogued:   c.Lustre.Index != "off",
+		AdoptOrphans: c.Lustre.Budget > 0,
+		Compress:     c.Lustre.Codec == "auto",
+		Direct:       switchOf(c.Lustre.Direct), Uring: switchOf(c.Lustre.IOUring), Advice: adviserOf(c.Lustre),
 	})
 	if err != nil {
 		return nil, err

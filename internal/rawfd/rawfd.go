@@ -10,6 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Get returns what f returns of a socket's own descriptor, which is open meanwhile.
+func Get[T any](sc syscall.Conn, f func(fd int) (T, error)) (got T, err error) {
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return got, err
+	}
+	e := raw.Control(func(fd uintptr) { got, err = f(int(fd)) })
+	return got, errors.Join(e, err)
+}
+
 // Take returns a descriptor of nc's socket that blocks and that the runtime
 // does not know; the caller closes it. nc is closed in any case.
 func Take(nc net.Conn) (fd int, err error) {
@@ -18,16 +28,8 @@ func Take(nc net.Conn) (fd int, err error) {
 	if !ok {
 		return -1, fmt.Errorf("%T has no descriptor", nc)
 	}
-	raw, err := sc.SyscallConn()
+	fd, err = Get(sc, func(old int) (int, error) { return unix.FcntlInt(uintptr(old), unix.F_DUPFD_CLOEXEC, 0) })
 	if err != nil {
-		return -1, err
-	}
-	fd = -1
-	var failed error
-	err = raw.Control(func(old uintptr) {
-		fd, failed = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0)
-	})
-	if err = errors.Join(err, failed); err != nil {
 		return -1, fmt.Errorf("take over a connection: %w", err)
 	}
 	if err := unix.SetNonblock(fd, false); err != nil {

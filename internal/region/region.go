@@ -27,13 +27,10 @@ var (
 // use, except Close, after which nothing of it may be used.
 type Region struct{ mem []byte }
 
-// Attach maps the whole file that fd stands for. It takes fd over: whatever it
-// returns, fd is closed, for the mapping outlives it. The error matches
-// ErrUnsuitable for a file that must not be a region.
-func Attach(fd int) (*Region, error) { return AttachSize(fd, 0) }
-
-// AttachSize is Attach of the first size bytes, of all for 0. What the file has
-// lost of them, by having been truncated, is lost in the region.
+// AttachSize maps the first size bytes, all for 0, of the file that fd stands for.
+// It takes fd over: whatever it returns, fd is closed, for the mapping outlives it.
+// The error matches ErrUnsuitable for a file that must not be a region. What the file
+// has lost of them, by having been truncated, is lost in the region.
 func AttachSize(fd int, size int64) (*Region, error) {
 	defer unix.Close(fd)
 	whole, err := suitable(fd, size != 0)

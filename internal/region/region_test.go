@@ -36,7 +36,7 @@ func shared(t testing.TB, size int64) (*Region, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Attach(fd)
+	r, err := AttachSize(fd, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,14 +116,14 @@ func TestAttachRefuses(t *testing.T) {
 		},
 	} {
 		n := fd()
-		if r, err := Attach(n); !errors.Is(err, ErrUnsuitable) {
+		if r, err := AttachSize(n, 0); !errors.Is(err, ErrUnsuitable) {
 			t.Errorf("%s: %v, %v", name, r, err)
 		}
 		if _, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); !errors.Is(err, unix.EBADF) {
 			t.Errorf("%s: the descriptor is left open", name)
 		}
 	}
-	if _, err := Attach(-1); err == nil {
+	if _, err := AttachSize(-1, 0); err == nil {
 		t.Error("no descriptor: attached")
 	}
 }
@@ -166,7 +166,7 @@ func TestOpenFollowsNothing(t *testing.T) {
 		fd, err := Open(path)
 		if err == nil {
 			var r *Region
-			if r, err = Attach(fd); err == nil {
+			if r, err = AttachSize(fd, 0); err == nil {
 				err = r.Close()
 			}
 		}
@@ -318,7 +318,7 @@ func TestHugePagesThatAreNotThere(t *testing.T) {
 	if err := unix.Ftruncate(fd, 4<<30); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Attach(fd)
+	r, err := AttachSize(fd, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,11 +155,16 @@ func (s *groupSession) drop() {
 // GetBatch implements Session.
 func (s *groupSession) GetBatch(ctx context.Context, keys []string, visit func(int, []byte, string)) (int, error) {
 	n, err := s.at.session.GetBatch(ctx, keys, visit)
-	if err != nil && s.g.o.Survive && ctx.Err() == nil {
-		s.drop()
-		return n, nil
+	return n, s.survived(ctx, err)
+}
+
+// survived drops the rank of the request if it failed, where others go on.
+func (s *groupSession) survived(ctx context.Context, err error) error {
+	if err == nil || !s.g.o.Survive || ctx.Err() != nil {
+		return err
 	}
-	return n, err
+	s.drop()
+	return nil
 }
 
 // PutBatch implements Session.
@@ -168,11 +173,7 @@ func (s *groupSession) PutBatch(ctx context.Context, keys []string, first int, f
 		return 0, nil
 	}
 	n, err := s.at.session.PutBatch(ctx, keys, first, fill)
-	if err != nil && s.g.o.Survive && ctx.Err() == nil {
-		s.drop()
-		return n, nil
-	}
-	return n, err
+	return n, s.survived(ctx, err)
 }
 
 // Close implements Session.

@@ -26,7 +26,6 @@ type LiveTarget struct {
 type LiveOptions struct {
 	Network    string // "unix" or "tcp"
 	Addr       string // path, or host:port
-	User       string // for AUTH; "" means the default user
 	Password   string // for AUTH; "" means none is needed
 	Namespace  string // "" means that of Namespace
 	BlockBytes int    // size of every block
@@ -50,11 +49,7 @@ func (t *LiveTarget) dial() (*resp.Client, error) {
 		return nil, fmt.Errorf("replay: no rank at %s: %w; start cascaded or correct the address", t.o.Addr, err)
 	}
 	if t.o.Password != "" {
-		args := []string{"AUTH", t.o.Password}
-		if t.o.User != "" {
-			args = []string{"AUTH", t.o.User, t.o.Password}
-		}
-		if _, err := c.Do(args...); err != nil {
+		if _, err := c.Do("AUTH", t.o.Password); err != nil {
 			_ = c.Close() // the refusal is what matters
 			return nil, fmt.Errorf("replay: rank at %s: %w", t.o.Addr, err)
 		}

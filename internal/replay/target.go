@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Errors of a replay. Test with errors.Is.
@@ -56,13 +57,8 @@ type TargetStats struct {
 
 // appendKeys appends the keys of the blocks with these hash ids.
 func appendKeys(keys []string, hashes []uint64) []string {
-	const digits = "0123456789abcdef"
 	for _, h := range hashes {
-		var hex [16]byte
-		for i := range hex {
-			hex[i] = digits[h>>(60-4*i)&0xf]
-		}
-		keys = append(keys, string(hex[:]))
+		keys = append(keys, fmt.Sprintf("%016x", h))
 	}
 	return keys
 }

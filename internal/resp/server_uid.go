@@ -1,16 +1,13 @@
 package resp
 
 import (
-	"bufio"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -82,71 +79,33 @@ func unixServer(c *net.UnixConn) (int, error) {
 	return int(cred.Uid), nil
 }
 
-// tcpServer returns the user of the socket that listens on an address, or -1.
-// One bound to the address itself gets its connections before one bound to all.
-func tcpServer(addr *net.TCPAddr) (int, error) {
-	port := fmt.Sprintf(":%04X", addr.Port)
-	const any4, any6 = "00000000", "00000000000000000000000000000000"
-	var wanted []string
-	if ip := addr.IP.To4(); ip != nil {
-		mapped := "0000000000000000FFFF0000" // IPv4 in an IPv6 socket; each word is in the machine's order
-		if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
-			mapped = "00000000000000000000FFFF"
-		}
-		wanted = []string{socketWords(ip) + port, mapped + socketWords(ip) + port, any4 + port, any6 + port}
-	} else {
-		wanted = []string{socketWords(addr.IP.To16()) + port, any6 + port}
-	}
-	listeners, err := listeningSockets()
+// listening is the state of a socket that listens, in /proc/net/tcp.
+const listening = 0x0a
+
+// tcpServer returns the user of the socket that listens on an address, or -1. One
+// bound to the address itself gets its connections before one bound to all.
+// Sockets share an address only if they are of one user.
+func tcpServer(addr *net.TCPAddr) (uid int, err error) {
+	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return -1, err
 	}
-	for _, w := range wanted {
-		if uid, found := listeners[w]; found {
-			return uid, nil
+	uid = -1
+	//lint:ignore SA1019 sandboxes and kernels without inet_diag have this table, and no netlink to ask instead
+	for _, table := range []func() (procfs.NetTCP, error){proc.NetTCP, proc.NetTCP6} {
+		sockets, err := table()
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
+			return -1, err
 		}
-	}
-	return -1, nil
-}
-
-// socketWords writes an address as the kernel does: words of 32 bits in the
-// machine's order, in hexadecimal digits.
-func socketWords(ip net.IP) string {
-	var b strings.Builder
-	for i := 0; i+4 <= len(ip); i += 4 {
-		fmt.Fprintf(&b, "%08X", binary.NativeEndian.Uint32(ip[i:]))
-	}
-	return b.String()
-}
-
-// listeningSockets maps each local address of a listening TCP socket, as the
-// kernel writes it, to the socket's user. Sockets share an address only if they
-// are of one user.
-func listeningSockets() (map[string]int, error) {
-	listeners := map[string]int{}
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		f, err := os.Open(table)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // a kernel without IPv6
-		}
-		if err != nil {
-			return nil, err
-		}
-		lines := bufio.NewScanner(f)
-		for lines.Scan() {
-			// sl local_address rem_address st queues timer retransmits uid …
-			const listening = "0A"
-			w := strings.Fields(lines.Text())
-			if len(w) < 8 || w[3] != listening {
-				continue
-			}
-			if uid, err := strconv.Atoi(w[7]); err == nil {
-				listeners[w[1]] = uid
+		for _, s := range sockets {
+			switch {
+			case s.St != listening || s.LocalPort != uint64(addr.Port):
+			case s.LocalAddr.Equal(addr.IP):
+				return int(s.UID), nil
+			case uid < 0 && s.LocalAddr.IsUnspecified() && (len(s.LocalAddr) == net.IPv6len || addr.IP.To4() != nil):
+				uid = int(s.UID)
 			}
 		}
-		if err := errors.Join(lines.Err(), f.Close()); err != nil {
-			return nil, err
-		}
 	}
-	return listeners, nil
+	return uid, nil
 }

@@ -60,9 +60,7 @@ func cmdCascadeGet(c *conn, words [][]byte) {
 	c.wr.Null()
 }
 
-func cmdCascadeProbe(c *conn, words [][]byte) {
-	ctx, cancel := c.context()
-	defer cancel()
+func cmdCascadeProbe(ctx context.Context, c *conn, words [][]byte) {
 	p := c.srv.opt.Store.Probe(ctx, string(words[1]), args.Keys(words[2:]))
 	c.wr.Map(3)
 	c.wr.BulkString("hits")
@@ -77,9 +75,7 @@ func cmdCascadeProbe(c *conn, words [][]byte) {
 	}
 }
 
-func cmdCascadeStat(c *conn, args [][]byte) {
-	ctx, cancel := c.context()
-	defer cancel()
+func cmdCascadeStat(ctx context.Context, c *conn, args [][]byte) {
 	info, ok := c.srv.opt.Store.Stat(ctx, string(args[1]), string(args[2]))
 	if !ok {
 		c.wr.Null()
@@ -112,24 +108,20 @@ func cmdCascadeStats(c *conn, _ [][]byte) { c.wr.json(c.srv.Snapshot()) }
 const errAlone = "ERR this rank is alone: peers.fabric is off in its configuration"
 
 // cmdCascadeRanks describes every rank of the job.
-func cmdCascadeRanks(c *conn, _ [][]byte) {
+func cmdCascadeRanks(ctx context.Context, c *conn, _ [][]byte) {
 	if c.srv.opt.Node == nil {
 		c.wr.Error(errAlone)
 		return
 	}
-	ctx, cancel := c.context()
-	defer cancel()
 	c.wr.json(c.srv.opt.Node.Ranks(ctx))
 }
 
 // cmdCascadeRing reports where a key lives and why, and which ranks have it.
-func cmdCascadeRing(c *conn, args [][]byte) {
+func cmdCascadeRing(ctx context.Context, c *conn, args [][]byte) {
 	if c.srv.opt.Node == nil {
 		c.wr.Error(errAlone)
 		return
 	}
-	ctx, cancel := c.context()
-	defer cancel()
 	ns, key := string(args[1]), string(args[2])
 	info, here := c.srv.opt.Store.Stat(ctx, ns, key)
 	k := KeyPlace{Explanation: c.srv.opt.Node.Explain(ns, key), Rank: c.srv.opt.Node.Self(), Stored: here}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,24 +22,24 @@ var handlers map[string]handler
 
 func init() { // refers to commands that list it
 	handlers = map[string]handler{
-		"CASCADE.DEL":   {run: cmdCascadeDel, min: 3},
-		"CASCADE.CLEAR": {run: cmdCascadeClear, min: 2, max: 2},
+		"CASCADE.DEL":   {run: bounded(cmdCascadeDel), min: 3},
+		"CASCADE.CLEAR": {run: bounded(cmdCascadeClear), min: 2, max: 2},
 
 		"GET":      {run: cmdGet, min: 2, max: 2},
 		"SET":      {run: cmdSet, min: 3},
 		"MGET":     {run: cmdMGet, min: 2},
-		"EXISTS":   {run: cmdExists, min: 2},
-		"DEL":      {run: cmdDel, min: 2},
-		"UNLINK":   {run: cmdDel, min: 2},
-		"STRLEN":   {run: cmdStrlen, min: 2, max: 2},
-		"TYPE":     {run: cmdType, min: 2, max: 2},
-		"TTL":      {run: cmdTTL, min: 2, max: 2},
-		"PTTL":     {run: cmdPTTL, min: 2, max: 2},
-		"EXPIRE":   {run: cmdExpire, min: 3, max: 3},
-		"PEXPIRE":  {run: cmdPExpire, min: 3, max: 3},
+		"EXISTS":   {run: bounded(cmdExists), min: 2},
+		"DEL":      {run: bounded(cmdDel), min: 2},
+		"UNLINK":   {run: bounded(cmdDel), min: 2},
+		"STRLEN":   {run: bounded(cmdStrlen), min: 2, max: 2},
+		"TYPE":     {run: bounded(cmdType), min: 2, max: 2},
+		"TTL":      {run: ttl(time.Second), min: 2, max: 2},
+		"PTTL":     {run: ttl(time.Millisecond), min: 2, max: 2},
+		"EXPIRE":   {run: expire(time.Second), min: 3, max: 3},
+		"PEXPIRE":  {run: expire(time.Millisecond), min: 3, max: 3},
 		"SCAN":     {run: cmdScan, min: 2},
 		"DBSIZE":   {run: cmdDBSize, min: 1, max: 1},
-		"FLUSHDB":  {run: cmdFlushDB, min: 1, max: 2},
+		"FLUSHDB":  {run: bounded(cmdFlushDB), min: 1, max: 2},
 		"PING":     {run: cmdPing, min: 1, max: 2},
 		"ECHO":     {run: cmdEcho, min: 2, max: 2},
 		"SELECT":   {run: cmdSelect, min: 2, max: 2},
@@ -55,12 +56,12 @@ func init() { // refers to commands that list it
 
 		"CASCADE.PUT":   {run: cmdCascadePut, min: 3},
 		"CASCADE.GET":   {run: cmdCascadeGet, min: 2, max: 4},
-		"CASCADE.PROBE": {run: cmdCascadeProbe, min: 3},
-		"CASCADE.STAT":  {run: cmdCascadeStat, min: 3, max: 3},
+		"CASCADE.PROBE": {run: bounded(cmdCascadeProbe), min: 3},
+		"CASCADE.STAT":  {run: bounded(cmdCascadeStat), min: 3, max: 3},
 		"CASCADE.STATS": {run: cmdCascadeStats, min: 1, max: 1},
 		"CASCADE.DRAIN": {run: cmdCascadeDrain, min: 1, max: 1},
-		"CASCADE.RANKS": {run: cmdCascadeRanks, min: 1, max: 1},
-		"CASCADE.RING":  {run: cmdCascadeRing, min: 3, max: 3},
+		"CASCADE.RANKS": {run: bounded(cmdCascadeRanks), min: 1, max: 1},
+		"CASCADE.RING":  {run: bounded(cmdCascadeRing), min: 3, max: 3},
 
 		"CASCADE.ARENA":    {run: cmdCascadeArena, min: 1, max: 1, own: true},
 		"CASCADE.INDEX":    {run: cmdCascadeIndex, min: 1, max: 2, own: true},
@@ -69,10 +70,10 @@ func init() { // refers to commands that list it
 		"CASCADE.STAGE":    {run: cmdCascadeStage, min: 2, own: true},
 		"CASCADE.COMMIT":   {run: cmdCascadeCommit, min: 4, own: true},
 		"CASCADE.ABORT":    {run: cmdCascadeAbort, min: 2, own: true},
-		"CASCADE.PIN":      {run: cmdCascadePin, min: 3, own: true},
+		"CASCADE.PIN":      {run: bounded(cmdCascadePin), min: 3, own: true},
 		"CASCADE.UNPIN":    {run: cmdCascadeUnpin, min: 3, own: true},
 		"CASCADE.EVENTS":   {run: cmdCascadeEvents, min: 2, max: 6, own: true},
-		"CASCADE.CONTAINS": {run: cmdCascadeContains, min: 3, own: true},
+		"CASCADE.CONTAINS": {run: bounded(cmdCascadeContains), min: 3, own: true},
 
 		"CASCADE.REGION":  {run: cmdCascadeRegion, min: 2, max: 4, own: true},
 		"CASCADE.STORE":   {run: cmdCascadeStore, min: 6, own: true},
@@ -81,6 +82,16 @@ func init() { // refers to commands that list it
 		"CASCADE.UPGRADE": {run: cmdCascadeUpgrade, min: 1, max: 5, own: true},
 
 		"CASCADE.CANCEL": {run: cmdCascadeCancel, min: 2, max: 2, own: true},
+	}
+}
+
+// bounded makes a handler of one whose context ends when the client must have its
+// answer.
+func bounded(run func(ctx context.Context, c *conn, args [][]byte)) func(c *conn, args [][]byte) {
+	return func(c *conn, args [][]byte) {
+		ctx, cancel := c.context()
+		defer cancel()
+		run(ctx, c, args)
 	}
 }
 
@@ -239,15 +250,13 @@ func cmdInfo(c *conn, args [][]byte) {
 
 func cmdDBSize(c *conn, _ [][]byte) { c.wr.Int(int64(c.srv.opt.Store.Len(c.ns))) }
 
-func cmdFlushDB(c *conn, words [][]byte) {
+func cmdFlushDB(ctx context.Context, c *conn, words [][]byte) {
 	if len(words) == 2 {
 		if w := strings.ToUpper(string(words[1])); w != "ASYNC" && w != "SYNC" {
 			c.wr.Error(args.Syntax)
 			return
 		}
 	}
-	ctx, cancel := c.context()
-	defer cancel()
 	c.srv.opt.Store.Clear(ctx, c.ns, false)
 	c.wr.Simple("OK")
 }

@@ -9,7 +9,7 @@
 //	             chunk: the second is bound to the first
 //	fixed-length LMCache's C++ client, which counts reply bytes instead of
 //	             reading them
-//	owner        the rank's own user, on the unix socket
+//	own client   one of the rank's own user, on the unix socket
 //
 // Values pass from the socket to tier memory, and from there to the socket, without a
 // copy on the Go heap but of the first 64 KiB of one that arrives, until there is room

@@ -1,22 +1,14 @@
 package server
 
+import "context"
+
 // cmdCascadeDel is DEL in a namespace of the store.
-func cmdCascadeDel(c *conn, args [][]byte) {
-	ctx, cancel := c.context()
-	defer cancel()
-	n := int64(0)
-	for _, key := range args[2:] {
-		if c.srv.opt.Store.Delete(ctx, string(args[1]), string(key)) {
-			n++
-		}
-	}
-	c.wr.Int(n)
+func cmdCascadeDel(ctx context.Context, c *conn, args [][]byte) {
+	count(c, args[2:], func(key []byte) bool { return c.srv.opt.Store.Delete(ctx, string(args[1]), string(key)) })
 }
 
 // cmdCascadeClear is FLUSHDB of a namespace of the store.
-func cmdCascadeClear(c *conn, args [][]byte) {
-	ctx, cancel := c.context()
-	defer cancel()
+func cmdCascadeClear(ctx context.Context, c *conn, args [][]byte) {
 	c.srv.opt.Store.Clear(ctx, string(args[1]), false)
 	c.wr.Simple("OK")
 }

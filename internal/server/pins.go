@@ -9,9 +9,7 @@ import (
 
 // cmdCascadePin keeps blocks in memory. As with MGET, parts of the keys are one
 // request of the store.
-func cmdCascadePin(c *conn, words [][]byte) {
-	ctx, cancel := c.context()
-	defer cancel()
+func cmdCascadePin(ctx context.Context, c *conn, words [][]byte) {
 	ns, pinned := string(words[1]), int64(0)
 	c.inParts(args.Keys(words[2:]), func(keys []string) int64 {
 		n, largest := c.pin(ctx, ns, keys)
@@ -40,11 +38,6 @@ func (c *conn) pin(ctx context.Context, ns string, keys []string) (pinned, large
 }
 
 func cmdCascadeUnpin(c *conn, args [][]byte) {
-	ns, n := string(args[1]), int64(0)
-	for _, key := range args[2:] {
-		if c.held.Unpin(ns, string(key)) {
-			n++
-		}
-	}
-	c.wr.Int(n)
+	ns := string(args[1])
+	count(c, args[2:], func(key []byte) bool { return c.held.Unpin(ns, string(key)) })
 }

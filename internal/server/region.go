@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"cascadekv/internal/args"
 	"cascadekv/internal/region"
 	"cascadekv/internal/transfer"
@@ -79,7 +77,7 @@ func (c *conn) regionFiles(notify bool, path *string) (fd, event int, err error)
 		err = checkEventfd(event)
 	}
 	if err != nil {
-		closeAll(fd, event)
+		transfer.CloseAll(fd, event)
 		return -1, -1, err
 	}
 	return fd, event, nil
@@ -132,13 +130,5 @@ func (c *conn) endTransfers() {
 	}
 	if err := c.transfers.Close(); err != nil {
 		c.srv.log.Error("region is not given back", "conn", c.id, "err", err)
-	}
-}
-
-func closeAll(fds ...int) {
-	for _, fd := range fds {
-		if fd >= 0 {
-			_ = unix.Close(fd)
-		}
 	}
 }

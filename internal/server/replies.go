@@ -41,3 +41,14 @@ func (r *replies) nulls(n int) {
 		r.Null()
 	}
 }
+
+// count answers with how many of some things is is true of.
+func count[T any](c *conn, things []T, is func(T) bool) {
+	n := int64(0)
+	for _, x := range things {
+		if is(x) {
+			n++
+		}
+	}
+	c.wr.Int(n)
+}

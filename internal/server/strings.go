@@ -190,40 +190,20 @@ func (c *conn) mget(keys []string) (largest int64) {
 	return largest
 }
 
-func cmdExists(c *conn, args [][]byte) {
-	ctx, cancel := c.context()
-	defer cancel()
-	n := int64(0)
-	for _, key := range args[1:] {
-		if c.lease(ctx, c.ns, string(key)) {
-			n++
-		}
-	}
-	c.wr.Int(n)
+func cmdExists(ctx context.Context, c *conn, args [][]byte) {
+	count(c, args[1:], func(key []byte) bool { return c.lease(ctx, c.ns, string(key)) })
 }
 
-func cmdDel(c *conn, args [][]byte) {
-	ctx, cancel := c.context()
-	defer cancel()
-	n := int64(0)
-	for _, key := range args[1:] {
-		if c.srv.opt.Store.Delete(ctx, c.ns, string(key)) {
-			n++
-		}
-	}
-	c.wr.Int(n)
+func cmdDel(ctx context.Context, c *conn, args [][]byte) {
+	count(c, args[1:], func(key []byte) bool { return c.srv.opt.Store.Delete(ctx, c.ns, string(key)) })
 }
 
-func cmdStrlen(c *conn, args [][]byte) {
-	ctx, cancel := c.context()
-	defer cancel()
+func cmdStrlen(ctx context.Context, c *conn, args [][]byte) {
 	info, _ := c.srv.opt.Store.Stat(ctx, c.ns, string(args[1]))
 	c.wr.Int(info.Size)
 }
 
-func cmdType(c *conn, args [][]byte) {
-	ctx, cancel := c.context()
-	defer cancel()
+func cmdType(ctx context.Context, c *conn, args [][]byte) {
 	if c.srv.opt.Store.Contains(ctx, c.ns, string(args[1])) {
 		c.wr.Simple("string")
 		return
@@ -231,15 +211,12 @@ func cmdType(c *conn, args [][]byte) {
 	c.wr.Simple("none")
 }
 
-func cmdTTL(c *conn, args [][]byte) {
-	c.ttl(args, time.Second)
+// ttl makes the command that answers with what a key has left to live, in units.
+func ttl(unit time.Duration) func(c *conn, args [][]byte) {
+	return bounded(func(ctx context.Context, c *conn, args [][]byte) { c.ttl(ctx, args, unit) })
 }
 
-func cmdPTTL(c *conn, args [][]byte) { c.ttl(args, time.Millisecond) }
-
-func (c *conn) ttl(args [][]byte, unit time.Duration) {
-	ctx, cancel := c.context()
-	defer cancel()
+func (c *conn) ttl(ctx context.Context, args [][]byte, unit time.Duration) {
 	info, ok := c.srv.opt.Store.Stat(ctx, c.ns, string(args[1]))
 	switch {
 	case !ok:
@@ -252,12 +229,12 @@ func (c *conn) ttl(args [][]byte, unit time.Duration) {
 	}
 }
 
-func cmdExpire(c *conn, words [][]byte)  { c.expire(words, time.Second) }
-func cmdPExpire(c *conn, words [][]byte) { c.expire(words, time.Millisecond) }
+// expire makes the command that has a key end after so many units.
+func expire(unit time.Duration) func(c *conn, words [][]byte) {
+	return bounded(func(ctx context.Context, c *conn, words [][]byte) { c.expire(ctx, words, unit) })
+}
 
-func (c *conn) expire(words [][]byte, unit time.Duration) {
-	ctx, cancel := c.context()
-	defer cancel()
+func (c *conn) expire(ctx context.Context, words [][]byte, unit time.Duration) {
 	n, err := strconv.ParseInt(string(words[2]), 10, 64)
 	switch key := string(words[1]); {
 	case err != nil:

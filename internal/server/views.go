@@ -128,19 +128,11 @@ func (c *conn) eachNumber(words [][]byte, do func(int64) bool) {
 		c.wr.Error(args.Number)
 		return
 	}
-	n := int64(0)
-	for _, x := range numbers {
-		if do(x) {
-			n++
-		}
-	}
-	c.wr.Int(n)
+	count(c, numbers, do)
 }
 
 // cmdCascadeContains answers one byte for each key.
-func cmdCascadeContains(c *conn, args [][]byte) {
-	ctx, cancel := c.context()
-	defer cancel()
+func cmdCascadeContains(ctx context.Context, c *conn, args [][]byte) {
 	found := c.srv.opt.Store.ContainsBatch(ctx, string(args[1]), args[2:])
 	bits := make([]byte, len(found))
 	for i, yes := range found {

@@ -1,13 +1,19 @@
 package trace
 
 import (
-	"compress/flate"
-	"compress/gzip"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/tidwall/gjson"
 )
 
 // problem is what is wrong with a line, before file and line are known.
@@ -37,25 +43,32 @@ type parsed struct {
 	found   [fieldCount]bool
 	has     [fieldCount]bool // found, with another value than null
 	delay   int64
-	session []byte // in JSON
+	session string // in JSON; part of the line
 }
 
 // parse reads one line into req, completes it and checks that it makes sense.
 func (r *Reader) parse(line []byte, req *Request) *problem {
 	*req = Request{Hashes: req.Hashes[:0]}
-	s := scanner{in: line, made: &r.made, unit: r.o.unit()}
+	switch {
+	case bytes.HasPrefix(bytes.TrimSpace(line), []byte("[")):
+		return &problem{what: "a list begins here, want an object", remedy: "write one request a line, as jq -c '.[]' FILE does"}
+	case !json.Valid(line):
+		return invalid(line)
+	}
+	whole := gjson.Parse(unsafe.String(unsafe.SliceData(line), len(line))) // the line stays as it is until the next one
+	if !whole.IsObject() {
+		return unexpected(whole, "an object")
+	}
 	var has parsed
-	for first := true; ; first = false {
-		key, p := s.next(first)
-		if key == nil && p == nil {
-			break
+	var p *problem
+	whole.ForEach(func(key, value gjson.Result) bool {
+		if at := slices.Index(fields[:], key.Str); at >= 0 {
+			p = r.field(at, value, &has, req)
 		}
-		if p == nil {
-			p = s.value(key, &has, req)
-		}
-		if p != nil {
-			return p
-		}
+		return p == nil
+	})
+	if p != nil {
+		return p
 	}
 	if !has.has[fieldHashes] {
 		return &problem{what: fmt.Sprintf("field %q is missing", fields[fieldHashes]), remedy: example}
@@ -71,17 +84,34 @@ func (r *Reader) parse(line []byte, req *Request) *problem {
 	return r.check(req)
 }
 
+// invalid is what is wrong with a line that is not JSON.
+func invalid(line []byte) *problem {
+	err := json.Unmarshal(line, new(any))
+	at, ok := errors.AsType[*json.SyntaxError](err)
+	if ok && at.Offset == int64(len(line)) && strings.HasPrefix(at.Error(), "unexpected end") {
+		return &problem{what: "ends too soon", remedy: "the line is cut short; " + example, cut: true}
+	}
+	if !ok {
+		return &problem{what: err.Error(), remedy: example}
+	}
+	return &problem{what: fmt.Sprintf("column %d: %v", at.Offset, at), remedy: example}
+}
+
+func unexpected(v gjson.Result, want string) *problem {
+	return &problem{what: fmt.Sprintf("column %d has %.40s, want %s", v.Index+1, v.Raw, want), remedy: example}
+}
+
 // date gives a request a timestamp, if it has none: that of the request before
 // it in its session, and its delay.
 func (r *Reader) date(req *Request, has *parsed) {
 	var last *int64
 	before := r.last
 	if has.has[fieldSession] {
-		last = r.sessions[string(has.session)]
+		last = r.sessions[has.session]
 		if last == nil {
 			last = new(int64)
 			*last = r.last
-			r.sessions[string(has.session)] = last
+			r.sessions[strings.Clone(has.session)] = last
 		}
 		before = *last
 	}
@@ -140,41 +170,28 @@ func fitting(tokens, ids int) string {
 	return ""
 }
 
-// value reads the value of the field called key.
-func (s *scanner) value(key []byte, has *parsed, req *Request) *problem {
-	for at, name := range fields {
-		if name != string(key) {
-			continue
-		}
-		if has.found[at] {
-			return &problem{what: fmt.Sprintf("field %q appears twice", name), remedy: "keep one of them"}
-		}
-		has.found[at] = true
-		if s.peek() == 'n' {
-			return s.skip() // null, or no JSON
-		}
-		has.has[at] = true
-		return s.field(at, has, req)
-	}
-	return s.skip()
-}
-
 // field reads the value of a known field.
-func (s *scanner) field(at int, has *parsed, req *Request) *problem {
-	f := numeral{name: fields[at], most: math.MaxInt32, unit: 1}
+func (r *Reader) field(at int, v gjson.Result, has *parsed, req *Request) (p *problem) {
+	if has.found[at] {
+		return &problem{what: fmt.Sprintf("field %q appears twice", fields[at]), remedy: "keep one of them"}
+	}
+	has.found[at] = true
+	if v.Type == gjson.Null {
+		return nil
+	}
+	has.has[at] = true
 	switch at {
 	case fieldHashes:
-		return s.hashes(req)
+		return r.hashes(v, req)
 	case fieldSession:
-		s.peek()
-		start := s.at
-		p := s.skip()
-		has.session = s.in[start:s.at]
-		return p
-	case fieldTimestamp, fieldDelay:
-		f.most, f.unit, f.fractions = math.MaxInt64, s.unit, true
+		has.session = v.Raw
+		return nil
 	}
-	n, p := s.number(f)
+	f := numeral{name: fields[at], most: math.MaxInt32, unit: 1}
+	if at == fieldTimestamp || at == fieldDelay {
+		f.most, f.unit, f.fractions = math.MaxInt64, r.o.unit(), true
+	}
+	n, p := r.number(v, f)
 	switch at {
 	case fieldTimestamp:
 		req.Timestamp = int64(n)
@@ -188,174 +205,88 @@ func (s *scanner) field(at int, has *parsed, req *Request) *problem {
 	return p
 }
 
-// scanner walks one line of JSON without building values. It accepts no more
-// than encoding/json does.
-type scanner struct {
-	in   []byte
-	at   int
-	made *Assumed
-	unit uint64 // milliseconds of a timestamp's 1
-}
-
-// peek skips white space and returns the next byte, 0 at the end.
-func (s *scanner) peek() byte {
-	for ; s.at < len(s.in); s.at++ {
-		switch c := s.in[s.at]; c {
-		case ' ', '\t', '\r', '\n':
-		default:
-			return c
-		}
-	}
-	return 0
-}
-
-// take skips white space and consumes c if it is next.
-func (s *scanner) take(c byte) bool {
-	if s.peek() != c || s.at == len(s.in) {
-		return false
-	}
-	s.at++
-	return true
-}
-
-func (s *scanner) unexpected(want string) *problem {
-	if s.peek(); s.at >= len(s.in) {
-		return &problem{what: "ends where " + want + " should follow", remedy: "the line is cut short; " + example, cut: true}
-	}
-	if s.in[s.at] == '[' && s.at == 0 {
-		return &problem{what: "a list begins here, want " + want, remedy: "write one request a line, as jq -c '.[]' FILE does"}
-	}
-	cut := s.in[s.at] == '"' && s.stringEnd() < 0
-	return &problem{what: fmt.Sprintf("column %d has %q, want %s", s.at+1, s.in[s.at], want), remedy: example, cut: cut}
-}
-
-// next returns the key of the next field of the object that is the whole line,
-// nil after the last one.
-func (s *scanner) next(first bool) ([]byte, *problem) {
-	if first && !s.take('{') {
-		return nil, s.unexpected("an object")
-	}
-	end := s.take('}')
-	switch {
-	case end:
-		if s.peek(); s.at < len(s.in) {
-			return nil, s.unexpected("nothing more on this line")
-		}
-		return nil, nil
-	case !first && !s.take(','):
-		return nil, s.unexpected("a comma or the object's end")
-	}
-	return s.key()
-}
-
-// key reads a field's name and the colon.
-func (s *scanner) key() ([]byte, *problem) {
-	end := s.stringEnd()
-	start := s.at
-	if end < 0 {
-		return nil, s.unexpected("a field's name in quotes")
-	}
-	key := s.in[start+1 : end-1]
-	if !plain(key) {
-		var decoded string
-		if err := json.Unmarshal(s.in[start:end], &decoded); err != nil {
-			return nil, &problem{what: fmt.Sprintf("column %d: %v", start+1, err), remedy: example}
-		}
-		key = []byte(decoded)
-	}
-	s.at = end
-	if !s.take(':') {
-		return nil, s.unexpected("a colon")
-	}
-	return key, nil
-}
-
-// plain reports whether a string stands for itself: printable ASCII, nothing escaped.
-func plain(b []byte) bool {
-	for _, c := range b {
-		if c < 0x20 || c >= 0x80 || c == '\\' {
-			return false
-		}
-	}
-	return true
-}
-
-// stringEnd returns the index after the string that starts here, -1 if none does.
-func (s *scanner) stringEnd() int {
-	if s.peek() != '"' {
-		return -1
-	}
-	for i := s.at + 1; i < len(s.in); i++ {
-		switch s.in[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return -1
-}
-
 // hashes reads the list of hash ids.
-func (s *scanner) hashes(req *Request) *problem {
-	if !s.take('[') {
-		return s.unexpected("a list of hash ids")
+func (r *Reader) hashes(list gjson.Result, req *Request) (p *problem) {
+	if !list.IsArray() {
+		return unexpected(list, "a list of hash ids")
 	}
-	if s.take(']') {
-		return nil
-	}
-	for {
-		n, p := s.hashID()
-		if p != nil {
-			return p
-		}
+	list.ForEach(func(_, v gjson.Result) bool {
+		var n uint64
+		n, p = r.hashID(v)
 		req.Hashes = append(req.Hashes, n)
-		if s.take(']') {
-			return nil
-		}
-		if !s.take(',') {
-			return s.unexpected("a comma or the list's end")
-		}
-	}
+		return p == nil
+	})
+	return p
 }
 
-// skip passes over the value of a field that means nothing here.
-func (s *scanner) skip() *problem {
-	s.peek()
-	start, depth := s.at, 0
-	for ; s.at < len(s.in); s.at++ {
-		switch c := s.in[s.at]; c {
-		case '"':
-			end := s.stringEnd()
-			if end < 0 {
-				return &problem{what: fmt.Sprintf("column %d starts a string that does not end", s.at+1), remedy: example, cut: true}
-			}
-			s.at = end - 1
-			continue
-		case '{', '[':
-			depth++
-			continue
-		case '}', ']':
-			depth--
-		}
-		if depth < 0 || depth == 0 && s.in[s.at] == ',' {
-			break
-		}
-		if depth == 0 && (s.in[s.at] == '}' || s.in[s.at] == ']') {
-			s.at++
-			break
-		}
-	}
-	if !json.Valid(s.in[start:s.at]) {
-		s.at = start
-		return s.unexpected("a value in JSON")
-	}
-	return nil
+// numeral reports which numbers a field may have.
+type numeral struct {
+	name      string
+	most      uint64
+	unit      uint64 // what 1 stands for
+	fractions bool   // are rounded, not refused
 }
 
-// isGzip distinguishes damage of the compression from failures to read the file.
-func isGzip(err error) bool {
-	var corrupt flate.CorruptInputError
-	return errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) ||
-		errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &corrupt)
+// exact is the least whole number that float64, and so many who write JSON,
+// cannot distinguish from its neighbour.
+const exact = 1 << 53
+
+// number reads a number from 0 to most, in quotes or not. Whole numbers, nearly
+// all, take the short way.
+func (r *Reader) number(v gjson.Result, f numeral) (uint64, *problem) {
+	text := v.Raw
+	if v.Type == gjson.String {
+		r.made.QuotedNumbers++
+		if text = v.Str; !gjson.Valid(text) {
+			return 0, unexpected(v, "a whole number, not negative, for "+f.name)
+		}
+	}
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil && n <= f.most/f.unit {
+		return n * f.unit, nil
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	x *= float64(f.unit)
+	switch {
+	case err != nil, x < 0, !f.fractions && x != math.Trunc(x):
+		return 0, unexpected(v, "a whole number, not negative, for "+f.name)
+	case x > float64(f.most) || x >= math.MaxInt64:
+		return 0, &problem{what: fmt.Sprintf("%s is above %d", f.name, f.most/f.unit), remedy: "correct the value"}
+	case x != math.Trunc(x):
+		r.made.Fractions++
+	}
+	return uint64(math.Round(x)), nil
+}
+
+// hashID reads one hash id: a whole number or, of systems that hash with others,
+// a negative one or text, for which 64 bits stand.
+func (r *Reader) hashID(v gjson.Result) (uint64, *problem) {
+	if v.Type == gjson.String {
+		text := v.Raw[1 : len(v.Raw)-1]
+		if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+			r.made.QuotedNumbers++
+			return n, nil
+		}
+		r.made.TextIDs++
+		h := fnv.New64a()
+		_, _ = io.WriteString(h, text) // never fails
+		return scramble(h.Sum64()), nil
+	}
+	if strings.HasPrefix(v.Raw, "-") {
+		if n, err := strconv.ParseInt(v.Raw, 10, 64); err == nil {
+			r.made.TextIDs++
+			return uint64(n), nil
+		}
+	}
+	n, p := r.number(v, numeral{name: "hash_ids", most: math.MaxUint64, unit: 1})
+	if p == nil && n >= exact && strings.ContainsAny(v.Raw, ".eE") {
+		return 0, &problem{what: fmt.Sprintf("hash id %s is beyond what a float distinguishes", v.Raw), remedy: "write hash ids as whole numbers or as text"}
+	}
+	return n, p
+}
+
+// scramble spreads what differs over all bits.
+func scramble(x uint64) uint64 {
+	x = (x ^ x>>32) * salt
+	x = (x ^ x>>32) * salt
+	return x ^ x>>32
 }

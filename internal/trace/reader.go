@@ -3,6 +3,7 @@ package trace
 import (
 	"bufio"
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -187,4 +188,11 @@ func damaged(name string, line int, err error) *LineError {
 	return &LineError{File: name, Line: line, Err: err,
 		Problem: "compressed data is damaged or cut short (" + err.Error() + ")",
 		Remedy:  "copy or download the file again and test it with gzip -t"}
+}
+
+// isGzip distinguishes damage of the compression from failures to read the file.
+func isGzip(err error) bool {
+	var corrupt flate.CorruptInputError
+	return errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &corrupt)
 }

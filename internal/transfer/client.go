@@ -59,7 +59,7 @@ func (x *Client) GiveBack(r *Region) error {
 	x.pool.mu.Lock()
 	x.open = slices.DeleteFunc(x.open, func(o *Region) bool { return o == r })
 	x.pool.mu.Unlock()
-	closeAll(r.notify, r.fd)
+	CloseAll(r.notify, r.fd)
 	x.cost = x.cost.Minus(r.cost)
 	defer x.pool.Budget.Give(r.cost)
 	defer x.pool.regions.Add(-1)

@@ -126,7 +126,7 @@ func layoutOf(t *testing.T) region.Layout {
 func TestRegionsOutliveTheJobsThatRun(t *testing.T) {
 	p := &Pool{Budget: newBudget(), turnBytes: turnBytes}
 	x := p.NewClient()
-	r, err := region.Attach(memfdToGive(t))
+	r, err := region.AttachSize(memfdToGive(t), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

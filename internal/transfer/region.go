@@ -26,7 +26,7 @@ type Region struct {
 // region.ErrBudget when regions would cost too much.
 func (x *Client) Attach(fd, notify int) (number int64, err error) {
 	if len(x.regions) >= MaxRegions {
-		closeAll(fd, notify)
+		CloseAll(fd, notify)
 		return 0, fmt.Errorf("this connection has %d regions; detach one", MaxRegions)
 	}
 	size, err := region.SizeOf(fd)
@@ -35,7 +35,7 @@ func (x *Client) Attach(fd, notify int) (number int64, err error) {
 		err = x.pool.Budget.Take(x.cost, cost)
 	}
 	if err != nil {
-		closeAll(fd, notify)
+		CloseAll(fd, notify)
 		return 0, err
 	}
 	r, err := x.pool.attach(fd, notify, size)
@@ -49,7 +49,8 @@ func (x *Client) Attach(fd, notify int) (number int64, err error) {
 	return x.last, nil
 }
 
-func closeAll(fds ...int) {
+// CloseAll closes descriptors; -1 is none.
+func CloseAll(fds ...int) {
 	for _, fd := range fds {
 		if fd >= 0 {
 			_ = unix.Close(fd)
@@ -60,7 +61,7 @@ func closeAll(fds ...int) {
 // attach is Attach of size bytes of a file (0: all), uncounted.
 func (p *Pool) attach(fd, event int, size int64) (*Region, error) {
 	if err := p.refuseOwn(fd); err != nil {
-		closeAll(fd, event)
+		CloseAll(fd, event)
 		return nil, err
 	}
 	kept, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -75,7 +76,7 @@ func (p *Pool) attach(fd, event int, size int64) (*Region, error) {
 		}
 	}
 	if err != nil {
-		closeAll(event)
+		CloseAll(event)
 		return nil, err
 	}
 	return &Region{Region: r, fd: kept, notify: event}, nil

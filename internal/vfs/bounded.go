@@ -21,7 +21,7 @@ type Bounded struct {
 // NewBounded wraps fs with room for total bytes.
 func NewBounded(fs FS, total int64) *Bounded {
 	b := &Bounded{total: total, files: map[string]*int64{}}
-	b.hooked = hooked{fs, b.note}
+	b.hooked = hooked{fs, before(b.note)}
 	return b
 }
 

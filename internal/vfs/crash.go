@@ -81,7 +81,10 @@ func NewCrash() *Crash {
 // Watch returns c as an FS that calls fn before each operation, on the
 // goroutine of its caller. fn may call After.
 func (c *Crash) Watch(fn func(Call)) FS {
-	return hooked{c, func(call Call) (int64, error) { fn(call); return 0, nil }}
+	return Hooked(c, func(call Call, do func(int64) error) error {
+		fn(call)
+		return do(call.Len)
+	})
 }
 
 // Handles returns how many files are open.

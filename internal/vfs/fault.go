@@ -40,7 +40,7 @@ type waiter struct {
 // NewFault wraps fs with no rules.
 func NewFault(fs FS) *Fault {
 	f := &Fault{waiters: map[*waiter]struct{}{}}
-	f.hooked = hooked{fs, f.check}
+	f.hooked = hooked{fs, before(f.check)}
 	return f
 }
 

@@ -33,112 +33,123 @@ type Call struct {
 	Len  int64  // of a read or write
 }
 
-// hook answers a Call. With a nil error the operation goes ahead. Otherwise it
-// fails with err, a read or write after its first partial bytes.
-type hook func(Call) (partial int64, err error)
+// Hook makes an operation by calling do, with how many bytes a read or write
+// moves, c.Len for all, or leaves it, and returns what becomes of it.
+type Hook func(c Call, do func(bytes int64) error) error
+
+// Hooked returns fs with fn around each of its operations. Hints and questions
+// about a file are none.
+func Hooked(fs FS, fn Hook) FS { return hooked{fs, fn} }
+
+// before is a Hook that is asked first. With a nil error the operation goes
+// ahead. Otherwise it fails with err, a read or write after its first partial
+// bytes; a file is closed all the same.
+func before(ask func(Call) (partial int64, err error)) Hook {
+	return func(c Call, do func(int64) error) error {
+		partial, err := ask(c)
+		switch {
+		case err == nil:
+			return do(c.Len)
+		case c.Op == OpRead, c.Op == OpWrite, c.Op == OpClose:
+			_ = do(min(partial, c.Len)) // err is what the caller gets
+		}
+		return err
+	}
+}
 
 type hooked struct {
 	FS
-	ask hook
+	hook Hook
 }
 
 type hookedFile struct {
 	File
 	path string
-	ask  hook
+	hook Hook
 }
 
 func (h hooked) file(f File, path string, err error) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &hookedFile{f, path, h.ask}, nil
+	return &hookedFile{f, path, h.hook}, nil
 }
 
-func (h hooked) Create(path string, perm uint32) (File, error) {
-	if _, err := h.ask(Call{Op: OpCreate, Path: path}); err != nil {
-		return nil, err
-	}
-	f, err := h.FS.Create(path, perm)
+func (h hooked) Create(path string, perm uint32) (f File, err error) {
+	err = h.hook(Call{Op: OpCreate, Path: path}, func(int64) error {
+		f, err = h.FS.Create(path, perm)
+		return err
+	})
 	return h.file(f, path, err)
 }
 
-func (h hooked) Open(path string) (File, error) {
-	if _, err := h.ask(Call{Op: OpOpen, Path: path}); err != nil {
-		return nil, err
-	}
-	f, err := h.FS.Open(path)
+func (h hooked) Open(path string) (f File, err error) {
+	err = h.hook(Call{Op: OpOpen, Path: path}, func(int64) error {
+		f, err = h.FS.Open(path)
+		return err
+	})
 	return h.file(f, path, err)
 }
 
 func (h hooked) Rename(from, to string) error {
-	if _, err := h.ask(Call{Op: OpRename, Path: from, To: to}); err != nil {
-		return err
-	}
-	return h.FS.Rename(from, to)
+	return h.hook(Call{Op: OpRename, Path: from, To: to}, func(int64) error { return h.FS.Rename(from, to) })
 }
 
 func (h hooked) Remove(path string) error {
-	if _, err := h.ask(Call{Op: OpRemove, Path: path}); err != nil {
-		return err
-	}
-	return h.FS.Remove(path)
+	return h.hook(Call{Op: OpRemove, Path: path}, func(int64) error { return h.FS.Remove(path) })
 }
 
 func (h hooked) Mkdir(path string, perm uint32) error {
-	if _, err := h.ask(Call{Op: OpMkdir, Path: path}); err != nil {
-		return err
-	}
-	return h.FS.Mkdir(path, perm)
+	return h.hook(Call{Op: OpMkdir, Path: path}, func(int64) error { return h.FS.Mkdir(path, perm) })
 }
 
 func (h hooked) Rmdir(path string) error {
-	if _, err := h.ask(Call{Op: OpRmdir, Path: path}); err != nil {
+	return h.hook(Call{Op: OpRmdir, Path: path}, func(int64) error { return h.FS.Rmdir(path) })
+}
+
+func (h hooked) ReadDir(path string) (names []string, err error) {
+	err = h.hook(Call{Op: OpReadDir, Path: path}, func(int64) error {
+		names, err = h.FS.ReadDir(path)
 		return err
-	}
-	return h.FS.Rmdir(path)
+	})
+	return names, err
 }
 
-func (h hooked) ReadDir(path string) ([]string, error) {
-	if _, err := h.ask(Call{Op: OpReadDir, Path: path}); err != nil {
-		return nil, err
-	}
-	return h.FS.ReadDir(path)
+func (h hooked) Statfs(path string) (s Space, err error) {
+	err = h.hook(Call{Op: OpStatfs, Path: path}, func(int64) error {
+		s, err = h.FS.Statfs(path)
+		return err
+	})
+	return s, err
 }
 
-func (h hooked) Statfs(path string) (Space, error) {
-	if _, err := h.ask(Call{Op: OpStatfs, Path: path}); err != nil {
-		return Space{}, err
-	}
-	return h.FS.Statfs(path)
-}
-
-func (f *hookedFile) Pread(p []byte, off int64) (int, error) {
-	partial, err := f.ask(Call{Op: OpRead, Path: f.path, Off: off, Len: int64(len(p))})
-	if err == nil {
-		return f.File.Pread(p, off)
-	}
-	n, _ := f.File.Pread(p[:min(partial, int64(len(p)))], off)
+func (f *hookedFile) Pread(p []byte, off int64) (n int, err error) {
+	err = f.hook(Call{Op: OpRead, Path: f.path, Off: off, Len: int64(len(p))}, func(bytes int64) error {
+		n, err = f.File.Pread(p[:bytes], off)
+		return err
+	})
 	return n, err
 }
 
-// Preadv implements Vectored: the hook is asked once for all of bufs.
-func (f *hookedFile) Preadv(ctx context.Context, bufs [][]byte, off int64) (int64, error) {
-	partial, err := f.ask(Call{Op: OpRead, Path: f.path, Off: off, Len: Length(bufs)})
-	if err == nil {
-		return Preadv(ctx, f.File, bufs, off)
-	}
-	n, _ := Preadv(ctx, f.File, head(bufs, partial), off)
+// Preadv implements Vectored: the hook is called once for all of bufs.
+func (f *hookedFile) Preadv(ctx context.Context, bufs [][]byte, off int64) (n int64, err error) {
+	all := Length(bufs)
+	err = f.hook(Call{Op: OpRead, Path: f.path, Off: off, Len: all}, func(bytes int64) error {
+		if bytes < all {
+			bufs = head(bufs, bytes)
+		}
+		n, err = Preadv(ctx, f.File, bufs, off)
+		return err
+	})
 	return n, err
 }
 
-// SetDirect implements Director where the wrapped file does. It is no
-// operation of its own: no hook is asked.
+// SetDirect implements Director where the wrapped file does.
 func (f *hookedFile) SetDirect() (Alignment, error) {
 	return SetDirect(f.File)
 }
 
-// Forget implements Forgetter. A hint is no operation: no hook is asked.
+// Forget implements Forgetter.
 func (f *hookedFile) Forget(off, n int64) error { return Forget(f.File, off, n) }
 
 func (f *hookedFile) Pwrite(p []byte, off int64) (int, error) {
@@ -146,12 +157,15 @@ func (f *hookedFile) Pwrite(p []byte, off int64) (int, error) {
 	return int(n), err
 }
 
-func (f *hookedFile) Pwritev(bufs [][]byte, off int64) (int64, error) {
-	partial, err := f.ask(Call{Op: OpWrite, Path: f.path, Off: off, Len: Length(bufs)})
-	if err == nil {
-		return f.File.Pwritev(bufs, off)
-	}
-	n, _ := f.File.Pwritev(head(bufs, partial), off)
+func (f *hookedFile) Pwritev(bufs [][]byte, off int64) (n int64, err error) {
+	all := Length(bufs)
+	err = f.hook(Call{Op: OpWrite, Path: f.path, Off: off, Len: all}, func(bytes int64) error {
+		if bytes < all {
+			bufs = head(bufs, bytes)
+		}
+		n, err = f.File.Pwritev(bufs, off)
+		return err
+	})
 	return n, err
 }
 
@@ -167,23 +181,17 @@ func head(bufs [][]byte, n int64) [][]byte {
 }
 
 func (f *hookedFile) Sync() error {
-	if _, err := f.ask(Call{Op: OpSync, Path: f.path}); err != nil {
-		return err
-	}
-	return f.File.Sync()
+	return f.hook(Call{Op: OpSync, Path: f.path}, func(int64) error { return f.File.Sync() })
 }
 
-func (f *hookedFile) Size() (int64, error) {
-	if _, err := f.ask(Call{Op: OpSize, Path: f.path}); err != nil {
-		return 0, err
-	}
-	return f.File.Size()
+func (f *hookedFile) Size() (n int64, err error) {
+	err = f.hook(Call{Op: OpSize, Path: f.path}, func(int64) error {
+		n, err = f.File.Size()
+		return err
+	})
+	return n, err
 }
 
 func (f *hookedFile) Close() error {
-	_, err := f.ask(Call{Op: OpClose, Path: f.path})
-	if cerr := f.File.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return f.hook(Call{Op: OpClose, Path: f.path}, func(int64) error { return f.File.Close() })
 }

@@ -20,7 +20,7 @@ type Trace struct {
 // NewTrace wraps fs. Paths are written relative to root.
 func NewTrace(fs FS, root string) *Trace {
 	t := &Trace{root: root}
-	t.hooked = hooked{fs, t.note}
+	t.hooked = hooked{fs, before(t.note)}
 	return t
 }
 

@@ -199,20 +199,8 @@ func (f *osFile) Pread(p []byte, off int64) (int, error) {
 }
 
 func (f *osFile) Pwrite(p []byte, off int64) (int, error) {
-	n := 0
-	for n < len(p) {
-		k, err := unix.Pwrite(f.fd, p[n:], off+int64(n))
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil:
-			return n, pathErr("pwrite", f.path, err)
-		case k == 0:
-			return n, pathErr("pwrite", f.path, io.ErrShortWrite)
-		}
-		n += k
-	}
-	return n, nil
+	n, err := f.Pwritev([][]byte{p}, off)
+	return int(n), err
 }
 
 func (f *osFile) Pwritev(bufs [][]byte, off int64) (int64, error) {

@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -63,17 +65,30 @@ type Options struct {
 	trust trust.Users
 }
 
+// withBuffers calls fn with memory to read and to write through.
+func withBuffers(fn func(in, out []byte) error) error {
+	scratch := vfs.NewScratch(bufferSize, 2)
+	defer scratch.Close()
+	in, err := scratch.Get()
+	if err != nil {
+		return err
+	}
+	defer scratch.Put(in)
+	out, err := scratch.Get()
+	if err != nil {
+		return err
+	}
+	defer scratch.Put(out)
+	return fn(in, out)
+}
+
 // bufferSize is what one job reads and writes through: large enough for the
 // bandwidth of one stream, small enough for a core's cache.
 const bufferSize = 1 << 20
 
 func (o *Options) setDefaults() {
-	if o.Jobs <= 0 {
-		o.Jobs = 4
-	}
-	if o.Quiet <= 0 {
-		o.Quiet = 24 * time.Hour
-	}
+	o.Jobs = cmp.Or(max(o.Jobs, 0), 4)
+	o.Quiet = cmp.Or(max(o.Quiet, 0), 24*time.Hour)
 	o.trust = o.trusted()
 	if o.FS == nil {
 		trust := o.trust
@@ -229,12 +244,15 @@ func (o *Options) mayHaveWriter(it item, open, owned map[string]bool) bool {
 	return owned[filepath.Dir(it.path)] || open[filepath.ToSlash(it.path)] || o.Now().Sub(it.info.ModTime()) < o.Quiet
 }
 
+// errAllDone ends the context of each.
+var errAllDone = errors.New("all done")
+
 // each calls fn for 0 to n-1, up to Jobs at a time, each with memory to read
-// through, and returns the first error or ctx's.
+// through, and returns the first error or ctx's without waiting for the others.
 func (o *Options) each(ctx context.Context, n int, fn func(i int, buf []byte) error) error {
 	scratch := vfs.NewScratch(bufferSize, o.Jobs)
-	next, failed := make(chan int), make(chan error, o.Jobs)
-	stop, cancel := context.WithCancel(ctx)
+	running, stop := context.WithCancelCause(ctx)
+	var next atomic.Int64
 	var workers sync.WaitGroup
 	for range min(o.Jobs, n) {
 		workers.Go(func() {
@@ -242,58 +260,40 @@ func (o *Options) each(ctx context.Context, n int, fn func(i int, buf []byte) er
 			if err == nil {
 				defer scratch.Put(buf)
 			}
-			for i := range next {
-				if err == nil {
-					err = fn(i, buf)
-				}
-				if err != nil {
-					failed <- err
-					cancel()
-					return
-				}
+			for i := int(next.Add(1)) - 1; err == nil && i < n && running.Err() == nil; i = int(next.Add(1)) - 1 {
+				err = fn(i, buf)
+			}
+			if err != nil {
+				stop(err)
 			}
 		})
 	}
-	done := make(chan error, 1)
 	go func() {
-		defer cancel()
-		for i := 0; i < n && stop.Err() == nil; i++ {
-			select {
-			case next <- i:
-			case <-stop.Done():
-			}
-		}
-		close(next)
 		workers.Wait()
 		scratch.Close()
-		close(failed)
-		done <- <-failed
+		stop(errAllDone)
 	}()
-	select {
-	case err := <-done:
-		return errors.Join(err, ctx.Err())
-	case <-ctx.Done():
-		return ctx.Err()
+	<-running.Done()
+	if err := context.Cause(running); err != errAllDone {
+		return err
 	}
+	return ctx.Err()
 }
 
 // meter adds up progress of several jobs.
 type meter struct {
-	mu    sync.Mutex
-	done  int64
-	total int64
-	tell  func(done, total int64)
+	mu     sync.Mutex
+	done   int64
+	total  int64
+	report func(done, total int64)
 }
 
 func (m *meter) add(n int64) {
-	if m == nil || m.tell == nil {
+	if m == nil || m.report == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.done += n
-	m.tell(min(m.done, m.total), m.total)
+	m.report(min(m.done, m.total), m.total)
 }
-
-// reach sets what is done, for work that turned out shorter.
-func (m *meter) reach(done int64) { m.add(done - m.done) }

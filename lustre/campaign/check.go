@@ -11,7 +11,7 @@ import (
 	"cascadekv/lustre/campaign/segfile"
 )
 
-// Severity says what a finding means.
+// Severity is what a finding means.
 type Severity string
 
 // Severities.
@@ -77,7 +77,7 @@ type Report struct {
 // read is a finding. Errors match ErrNoCampaign, or are ctx's.
 func Check(ctx context.Context, o Options, how CheckOptions) (*Report, error) {
 	how.Payloads = how.Payloads || how.IDs
-	c, err := o.scan(ctx, segfile.InspectOptions{Payloads: how.Payloads, IDs: how.IDs})
+	c, err := o.scan(ctx, segfile.InspectOptions{Payloads: how.Payloads, IDs: how.IDs}, head{})
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +238,7 @@ func (r *Report) conflicts() {
 	}
 }
 
-// Summary says in a sentence what was looked at and what came of it.
+// Summary is a sentence on what was looked at and what came of it.
 func (r *Report) Summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d problems", r.Problems)

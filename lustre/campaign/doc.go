@@ -4,7 +4,6 @@
 //
 // Glossary
 //
-//	campaign   the directory that a series of jobs shares
 //	problem    a finding that costs blocks, or will, or breaks the format
 //	note       a finding that is worth knowing and harms nobody
 //	live       named, not expired, by the newest record of that name
@@ -12,14 +11,6 @@
 //	salvage    copy what is intact of a damaged segment into a new one
 //	aside      under a name that readers pass over: *.damaged
 //	stream     a campaign in one tar file, for a pipe or an archive
-//
-// Duties
-//
-//	List    what lies in the campaign, and how much of it is live
-//	Check   every finding, with its place and its remedy; reads only
-//	Repair  salvages what Check found damaged and moves the damaged file aside
-//	Export  writes a stream of sealed segments with what was asked for
-//	Import  verifies a stream and publishes its segments one by one
 //
 // Repair never changes a byte of a file, never makes up an entry and does
 // nothing to segments while one of them may have a writer. Import never overwrites, and publishes a
@@ -31,5 +22,5 @@
 // that is stuck stays behind; the others look at the context between operations.
 //
 // The package does not interpret names, does not merge segments, does not
-// decide what to keep, and knows no rank, tier or socket.
+// decide what to keep, and depends on no rank, tier or socket.
 package campaign

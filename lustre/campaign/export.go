@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
-	"cascadekv/internal/vfs"
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/tiers"
@@ -47,31 +45,28 @@ func Export(ctx context.Context, o Options, w io.Writer, what ExportOptions) (*E
 		Format: streamFormat, Version: streamVersion, Program: what.Program,
 		Namespaces: what.Namespaces, NewerThan: what.NewerThan, Live: what.Live,
 	}
-	tell := o.Progress
+	report := o.Progress
 	o.Progress = nil
 	o.setDefaults()
-	c, err := o.scanFor(ctx, h)
+	c, err := o.scan(ctx, segfile.InspectOptions{}, h)
 	if err != nil {
 		return nil, err
 	}
 	h.Created = c.o.Now().UTC()
-	scratch := vfs.NewScratch(bufferSize, 1)
-	defer scratch.Close()
-	buf, err := scratch.Get()
-	if err != nil {
-		return nil, err
-	}
-	defer scratch.Put(buf)
-	x := &exporter{c: c, head: h, buf: buf, meter: &meter{tell: tell}, next: map[string]uint64{}}
-	x.tar = tar.NewWriter(&cancelled{ctx, w})
+	x := &exporter{c: c, head: h, meter: &meter{report: report}, next: map[string]uint64{}}
+	x.tar = tar.NewWriter(&stream{ctx: ctx, w: w})
 	for _, s := range c.segments {
 		x.meter.total += passes * s.Bytes
 	}
-	return &x.done, x.run(ctx)
+	err = withBuffers(func(buf, _ []byte) error {
+		x.buf = buf
+		return x.run(ctx)
+	})
+	return &x.done, err
 }
 
 // passes is how often a payload is read: to see that it is right, and to copy
-// it. A stream says the size of a segment before its bytes, so a block cannot
+// it. A stream has the size of a segment before its bytes, so a block cannot
 // be left out any more once it has begun.
 const passes = 2
 
@@ -108,7 +103,7 @@ func (x *exporter) run(ctx context.Context) error {
 			return s.err
 		}
 		read += passes * s.Bytes
-		x.meter.reach(read)
+		x.meter.add(read - x.meter.done) // it may have turned out shorter
 	}
 	e := end{Segments: x.done.Segments, Blocks: x.done.Blocks, Names: x.done.Names, Bytes: x.done.Bytes}
 	if err := writeRecord(x.tar, endName, x.head.Created, e); err != nil {
@@ -124,15 +119,11 @@ func (l *leftOut) Unwrap() error { return l.error }
 
 // segment writes what is wanted of segment i.
 func (x *exporter) segment(i int, s *Segment) error {
-	f, err := x.c.o.FS.Open(filepath.Join(x.c.o.Dir, s.Path))
+	f, v, err := x.c.o.open(s, segfile.InspectOptions{Buf: x.buf})
 	if err != nil {
 		return &leftOut{err}
 	}
 	defer f.Close() // only read: its error means nothing
-	v, err := segfile.Inspect(f, s.id, segfile.InspectOptions{Buf: x.buf})
-	if err != nil {
-		return &leftOut{err}
-	}
 	if v.Unknown > 0 {
 		x.done.LeftOut = append(x.done.LeftOut, fmt.Sprintf("%s: %d entries of kinds that this program does not know", s.Path, v.Unknown))
 	}
@@ -146,11 +137,7 @@ func (x *exporter) segment(i int, s *Segment) error {
 	}
 	id := s.id
 	id.Number = x.next[id.Dir()]
-	header := format.Header{}
-	if v.Header != nil {
-		header = format.Header{Created: v.Header.Created, Fingerprint: v.Header.Fingerprint}
-	}
-	for _, d := range segfile.Drafts(id, header, kept) {
+	for _, d := range format.Drafts(id, v.NewHeader(), kept) {
 		if err := x.draft(d, s.Path, from); err != nil {
 			return fmt.Errorf("export of %s: %w", s.Path, err)
 		}
@@ -161,8 +148,8 @@ func (x *exporter) segment(i int, s *Segment) error {
 
 // choose returns the entries that belong into the stream. It reads the payloads
 // of their blocks, so that what is damaged stays behind.
-func (x *exporter) choose(i int, entries []segfile.Entry, from *segfile.Copier) ([]segfile.Entry, error) {
-	var kept []segfile.Entry
+func (x *exporter) choose(i int, entries []segfile.Entry, from *segfile.Copier) ([]format.Entry, error) {
+	var kept []format.Entry
 	for k := range entries {
 		e := &entries[k]
 		if e.Hidden || e.Bad {
@@ -170,7 +157,7 @@ func (x *exporter) choose(i int, entries []segfile.Entry, from *segfile.Copier) 
 		}
 		if e.Kind != format.KindBlock {
 			if x.head.matches(e.Name) && (!x.head.Live || e.Kind == format.KindName && x.c.survey.lives(i, e)) {
-				kept = append(kept, *e)
+				kept = append(kept, e.Entry)
 			}
 			continue
 		}
@@ -178,37 +165,32 @@ func (x *exporter) choose(i int, entries []segfile.Entry, from *segfile.Copier) 
 		if c == nil || c.given || !c.wanted && !x.head.all() {
 			continue
 		}
-		if err := from.Copy(e, io.Discard); errors.Is(err, tiers.ErrCorrupt) {
+		if err := from.Copy(&e.Entry, io.Discard); errors.Is(err, tiers.ErrCorrupt) {
 			x.done.Damaged++
 			continue
 		} else if err != nil {
-			x.giveBack(kept)
+			for _, e := range kept { // other segments may give what this one could not
+				if e.Kind == format.KindBlock {
+					x.c.survey.where[e.Info.ID].given = false
+				}
+			}
 			return nil, err
 		}
 		c.given = true
-		kept = append(kept, *e)
+		kept = append(kept, e.Entry)
 	}
 	return kept, nil
 }
 
-// giveBack lets other segments give what this one could not.
-func (x *exporter) giveBack(entries []segfile.Entry) {
-	for _, e := range entries {
-		if e.Kind == format.KindBlock {
-			x.c.survey.where[e.Info.ID].given = false
-		}
-	}
-}
-
 // draft writes one segment and the record behind it.
-func (x *exporter) draft(d *segfile.Draft, source string, from *segfile.Copier) error {
+func (x *exporter) draft(d *format.Draft, source string, from *segfile.Copier) error {
 	n := x.done.Segments
 	if err := x.tar.WriteHeader(fileHeader(segmentEntry(n), d.Size(), x.head.Created)); err != nil {
 		return err
 	}
 	sum := sha256.New()
 	w := io.MultiWriter(x.tar, sum)
-	footer, err := d.WriteFrames(w, func(e *segfile.Entry, w io.Writer) error { return from.Copy(e, w) })
+	footer, err := d.WriteFrames(w, from.Copy)
 	if err == nil {
 		_, err = w.Write(footer)
 	}
@@ -216,24 +198,10 @@ func (x *exporter) draft(d *segfile.Draft, source string, from *segfile.Copier) 
 		return err
 	}
 	x.done.Segments++
-	x.done.Blocks += d.Blocks()
-	x.done.Names += d.Names()
+	x.done.Blocks += d.Blocks
+	x.done.Names += d.Names
 	x.done.Bytes += d.Size()
 	return writeRecord(x.tar, recordEntry(n), x.head.Created, record{
-		File: segmentEntry(n), Source: source, Bytes: d.Size(), SHA256: hex.EncodeToString(sum.Sum(nil)), Blocks: d.Blocks(), Names: d.Names(),
+		File: segmentEntry(n), Source: source, Bytes: d.Size(), SHA256: hex.EncodeToString(sum.Sum(nil)), Blocks: d.Blocks, Names: d.Names,
 	})
-}
-
-// cancelled is a writer that fails once ctx has ended.
-type cancelled struct {
-	ctx context.Context
-	w   io.Writer
-}
-
-// Write implements io.Writer.
-func (c *cancelled) Write(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.w.Write(p)
 }

@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cascadekv/internal/vfs"
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
@@ -45,38 +45,18 @@ type Imported struct {
 // the file system's; ctx's.
 func Import(ctx context.Context, o Options, r io.Reader, how ImportOptions) (*Imported, error) {
 	o.setDefaults()
-	if err := mkdirAll(o.FS, o.Dir); err != nil {
+	if err := lease.MkdirAll(o.FS, o.Dir); err != nil {
 		return &Imported{}, fmt.Errorf("%w: %w", ErrNoCampaign, err)
 	}
-	scratch := vfs.NewScratch(bufferSize, 2)
-	defer scratch.Close()
-	in, inErr := scratch.Get()
-	out, outErr := scratch.Get()
-	if err := errors.Join(inErr, outErr); err != nil {
-		return &Imported{}, err
-	}
-	defer scratch.Put(in)
-	defer scratch.Put(out)
-	m := &importer{o: &o, how: how, in: in, out: out, dirs: map[string]*format.FileID{}}
-	source := &tap{ctx: ctx, r: r, meter: &meter{tell: o.Progress, total: how.Size}}
-	m.tar, m.sum = tar.NewReader(source), sha256.New()
-	err := m.run()
+	m := &importer{o: &o, how: how, dirs: map[string]*format.FileID{}, sum: sha256.New()}
+	m.tar = tar.NewReader(&stream{ctx: ctx, r: r, meter: &meter{report: o.Progress, total: how.Size}})
+	err := withBuffers(func(in, out []byte) error {
+		m.in, m.out = in, out
+		return m.run()
+	})
 	m.tidy()
 	m.done.Complete = err == nil && len(m.done.Refused) == 0
 	return &m.done, err
-}
-
-func mkdirAll(fs vfs.FS, dir string) error {
-	err := fs.Mkdir(dir, 0o700)
-	if errors.Is(err, unix.ENOENT) {
-		if err = mkdirAll(fs, filepath.Dir(dir)); err == nil {
-			err = fs.Mkdir(dir, 0o700)
-		}
-	}
-	if errors.Is(err, unix.EEXIST) {
-		return nil
-	}
-	return err
 }
 
 // importer is the work of one Import.
@@ -249,21 +229,4 @@ func (m *importer) tidy() {
 			_ = unix.Rmdir(filepath.Join(m.o.Dir, id.Dir()))
 		}
 	}
-}
-
-// tap reads a stream, counts it and ends with ctx.
-type tap struct {
-	ctx   context.Context
-	r     io.Reader
-	meter *meter
-}
-
-// Read implements io.Reader.
-func (t *tap) Read(p []byte) (int, error) {
-	if err := t.ctx.Err(); err != nil {
-		return 0, err
-	}
-	n, err := t.r.Read(p)
-	t.meter.add(int64(n))
-	return n, err
 }

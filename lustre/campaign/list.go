@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"cascadekv/internal/block"
+	"cascadekv/internal/vfs"
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment/format"
 )
@@ -24,7 +27,7 @@ type Segment struct {
 	State       segfile.State `json:"state"` // empty when the file cannot be read
 	Writer      bool          `json:"may_have_writer"`
 	Created     time.Time     `json:"created,omitzero"`
-	Layout      string        `json:"layout,omitempty"` // as the header says
+	Layout      string        `json:"layout,omitempty"` // as in the header
 	Frames      int           `json:"frames"`
 	Blocks      int           `json:"blocks"`
 	Payload     int64         `json:"payload_bytes"` // of those blocks, as stored
@@ -38,6 +41,11 @@ type Segment struct {
 	Damage      []string      `json:"damage,omitempty"`
 	Error       string        `json:"error,omitempty"` // of the file system
 
+	state
+}
+
+// state is what the functions of the package keep of a segment.
+type state struct {
 	id      format.FileID
 	unknown int
 	alien   int // blocks with a codec that this program does not know
@@ -47,14 +55,6 @@ type Segment struct {
 	gone    bool
 	footer  bool
 	ids     bool // a conflict asks for the ids of its blocks
-}
-
-// Dead returns the share of the payload bytes that is not live, 0 to 1.
-func (s *Segment) Dead() float64 {
-	if s.Payload == 0 {
-		return 0
-	}
-	return 1 - float64(s.LiveBytes)/float64(s.Payload)
 }
 
 // Totals adds up segments. Blocks that lie in several of them count each time
@@ -88,7 +88,7 @@ type Listing struct {
 // negative; what is live is judged by all of them. Errors match ErrNoCampaign,
 // or are ctx's.
 func List(ctx context.Context, o Options, rank int64) (*Listing, error) {
-	c, err := o.scan(ctx, segfile.InspectOptions{})
+	c, err := o.scan(ctx, segfile.InspectOptions{}, head{})
 	if err != nil {
 		return nil, err
 	}
@@ -110,21 +110,16 @@ type contents struct {
 	survey   *survey
 }
 
-// scan lists the campaign and inspects every segment.
-func (o Options) scan(ctx context.Context, how segfile.InspectOptions) (*contents, error) {
-	return o.survey(ctx, how, newSurvey())
-}
-
-// scanFor is scan for an export: it marks what is wanted.
-func (o Options) scanFor(ctx context.Context, h head) (*contents, error) {
-	s := newSurvey()
+// scan lists the campaign and inspects every segment. It marks what an export with
+// the head asks for.
+func (o Options) scan(ctx context.Context, how segfile.InspectOptions, h head) (*contents, error) {
+	s := &survey{
+		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		names: map[nameHash]newest{}, where: map[block.ID]*copies{}, wanted: map[block.ID]struct{}{},
+	}
 	if !h.all() {
 		s.want, s.live = h.matches, h.Live
 	}
-	return o.survey(ctx, segfile.InspectOptions{}, s)
-}
-
-func (o Options) survey(ctx context.Context, how segfile.InspectOptions, s *survey) (*contents, error) {
 	o.setDefaults()
 	l, err := o.list()
 	if err != nil {
@@ -133,14 +128,14 @@ func (o Options) survey(ctx context.Context, how segfile.InspectOptions, s *surv
 	c := &contents{o: o, listing: l, survey: s, runs: o.runs(l)}
 	owned := owned(c.runs)
 	open := o.Writers()
-	m := &meter{tell: o.Progress}
+	m := &meter{report: o.Progress}
 	for _, it := range l.files {
 		if it.kind != isSegment {
 			continue
 		}
 		s := &Segment{
 			Path: it.path, Rank: it.id.Rank, Incarnation: fmt.Sprintf("%016x", it.id.Incarnation), Number: it.id.Number,
-			id: it.id, info: it.info, err: it.err,
+			state: state{id: it.id, info: it.info, err: it.err},
 		}
 		if it.err == nil {
 			s.Bytes, s.Writer = it.info.Size(), o.mayHaveWriter(it, open, owned)
@@ -176,8 +171,10 @@ func (c *contents) present() []*Segment {
 func (c *contents) inspect(i int, how segfile.InspectOptions) {
 	s := c.segments[i]
 	if s.err == nil {
+		var f vfs.File
 		var v *segfile.View
-		if v, s.err = c.view(s, how); s.err == nil {
+		if f, v, s.err = c.o.open(s, how); s.err == nil {
+			f.Close() // only read: its error means nothing
 			s.take(v)
 			c.survey.add(i, v.Entries)
 		}
@@ -187,13 +184,18 @@ func (c *contents) inspect(i int, how segfile.InspectOptions) {
 	}
 }
 
-func (c *contents) view(s *Segment, how segfile.InspectOptions) (*segfile.View, error) {
-	f, err := c.o.FS.Open(filepath.Join(c.o.Dir, s.Path))
+// open opens a segment and inspects it.
+func (o *Options) open(s *Segment, how segfile.InspectOptions) (vfs.File, *segfile.View, error) {
+	f, err := o.FS.Open(filepath.Join(o.Dir, s.Path))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer f.Close() // only read: its error means nothing
-	return segfile.Inspect(f, s.id, how)
+	v, err := segfile.Inspect(f, s.id, how)
+	if err != nil {
+		f.Close() // only read: its error means nothing
+		return nil, nil, err
+	}
+	return f, v, nil
 }
 
 func (s *Segment) take(v *segfile.View) {

@@ -2,9 +2,7 @@ package campaign
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"time"
@@ -17,7 +15,7 @@ import (
 
 // RepairOptions say how far Repair goes.
 type RepairOptions struct {
-	// Force repairs although a segment was changed lately. The caller knows
+	// Force repairs although a segment was changed lately. The caller is sure
 	// that no rank runs on the campaign: what a running rank adds to a file
 	// after it was moved aside is lost. What a process of this machine has open
 	// for writing is left alone all the same.
@@ -45,48 +43,50 @@ type Salvage struct {
 // same rank, in an incarnation of its own; only when that is durable the
 // damaged file is moved aside. No segment is touched while one in the campaign
 // may have a writer, and none that has changed since it was checked or cannot
-// be read; Skipped says why. The error is the first one of the file system or ctx's; what was
+// be read; Skipped has the reason. The error is the first one of the file system or ctx's; what was
 // done before stays done and is in the report.
 func Repair(ctx context.Context, r *Report, how RepairOptions) error {
 	w := &repairer{r: r, o: &r.c.o, how: how, dirs: map[uint32]format.FileID{}, open: r.c.o.Writers()}
 	defer r.count()
-	err := w.modes()
-	scratch := vfs.NewScratch(bufferSize, 2)
-	defer scratch.Close()
-	in, inErr := scratch.Get()
-	out, outErr := scratch.Get()
-	if err = errors.Join(err, inErr, outErr); err != nil {
+	if err := w.modes(); err != nil {
 		return err
 	}
-	defer scratch.Put(in)
-	defer scratch.Put(out)
 	w.inUse()
-	for _, s := range r.c.present() {
+	err := withBuffers(func(in, out []byte) error {
+		w.in, w.out = in, out
+		return w.segments(ctx)
+	})
+	if err == nil && how.Delete {
+		err = w.litter()
+	}
+	return err
+}
+
+type repairer struct {
+	r       *Report
+	o       *Options
+	how     RepairOptions
+	in, out []byte
+	dirs    map[uint32]format.FileID // new incarnations, with the next free number
+	open    map[string]bool
+	busy    string // why nothing is salvaged
+}
+
+func (w *repairer) segments(ctx context.Context) error {
+	for _, s := range w.r.c.present() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if !r.broken[s] {
+		if !w.r.broken[s] {
 			continue
 		}
-		done, err := w.segment(s, in, out)
-		r.Repairs = append(r.Repairs, done)
+		done, err := w.segment(s)
+		w.r.Repairs = append(w.r.Repairs, done)
 		if err != nil {
 			return fmt.Errorf("repair of %s: %w", s.Path, err)
 		}
 	}
-	if how.Delete {
-		return w.litter()
-	}
 	return nil
-}
-
-type repairer struct {
-	r    *Report
-	o    *Options
-	how  RepairOptions
-	dirs map[uint32]format.FileID // new incarnations, with the next free number
-	open map[string]bool
-	busy string // why nothing is salvaged
 }
 
 // inUse finds out whether a rank seems to run on the campaign. It would miss
@@ -126,20 +126,16 @@ func (w *repairer) modes() error {
 }
 
 // segment repairs one file.
-func (w *repairer) segment(s *Segment, in, out []byte) (done Salvage, err error) {
+func (w *repairer) segment(s *Segment) (done Salvage, err error) {
 	done.File = s.Path
 	if done.Skipped = w.untouchable(s); done.Skipped != "" {
 		return done, nil
 	}
-	f, err := w.o.FS.Open(filepath.Join(w.o.Dir, s.Path))
+	f, v, err := w.o.open(s, segfile.InspectOptions{Payloads: true, IDs: w.r.how.IDs || s.ids, Buf: w.in})
 	if err != nil {
 		return done, err
 	}
 	defer f.Close() // only read: its error means nothing
-	v, err := segfile.Inspect(f, s.id, segfile.InspectOptions{Payloads: true, IDs: w.r.how.IDs || s.ids, Buf: in})
-	if err != nil {
-		return done, err
-	}
 	switch {
 	case v.Unknown > 0:
 		done.Skipped = fmt.Sprintf("it has %d entries of kinds that this program does not know", v.Unknown)
@@ -154,13 +150,13 @@ func (w *repairer) segment(s *Segment, in, out []byte) (done Salvage, err error)
 	if done.Skipped != "" {
 		return done, nil
 	}
-	if err := w.salvage(f, v, in, out, &done); err != nil {
+	if err := w.salvage(f, v, &done); err != nil {
 		return done, err
 	}
 	return done, w.putAway(s, &done)
 }
 
-// untouchable says why a segment must be left alone, "" when it need not be.
+// untouchable returns why a segment must be left alone, "" when it need not be.
 func (w *repairer) untouchable(s *Segment) string {
 	info, err := w.o.Lstat(filepath.Join(w.o.Dir, s.Path))
 	switch {
@@ -175,42 +171,39 @@ func (w *repairer) untouchable(s *Segment) string {
 }
 
 // salvage writes what is intact to new segments.
-func (w *repairer) salvage(f vfs.File, v *segfile.View, in, out []byte, done *Salvage) error {
+func (w *repairer) salvage(f vfs.File, v *segfile.View, done *Salvage) error {
 	seen := map[block.ID]bool{}
-	kept := slices.DeleteFunc(v.Entries, func(e segfile.Entry) bool {
-		lost := e.Kind == format.KindBlock && (e.Bad || seen[e.Info.ID])
-		if e.Bad {
+	var kept []format.Entry
+	for _, e := range v.Entries {
+		switch isBlock := e.Kind == format.KindBlock; {
+		case e.Bad:
 			done.BlocksLost++
-		} else if e.Kind == format.KindBlock {
-			seen[e.Info.ID] = true
+		case !isBlock || !seen[e.Info.ID]:
+			kept = append(kept, e.Entry)
+			if isBlock {
+				seen[e.Info.ID] = true
+			}
 		}
-		return lost
-	})
+	}
 	if len(kept) == 0 {
 		return nil
-	}
-	var h format.Header
-	if v.Header != nil {
-		h = format.Header{Created: v.Header.Created, Fingerprint: v.Header.Fingerprint}
 	}
 	id, err := w.next(v.ID.Rank)
 	if err != nil {
 		return err
 	}
-	from, err := segfile.NewCopier(f, in, nil)
+	from, err := segfile.NewCopier(f, w.in, nil)
 	if err != nil {
 		return err
 	}
-	for _, d := range segfile.Drafts(id, h, kept) {
-		err := w.o.publish(d.ID, out, func(s *sink) ([]byte, error) {
-			return d.WriteFrames(s, func(e *segfile.Entry, to io.Writer) error { return from.Copy(e, to) })
-		})
+	for _, d := range format.Drafts(id, v.NewHeader(), kept) {
+		err := w.o.publish(d.ID, w.out, func(s *sink) ([]byte, error) { return d.WriteFrames(s, from.Copy) })
 		if err != nil {
 			return err
 		}
 		done.Into = append(done.Into, filepath.Join(d.ID.Dir(), d.ID.Name()))
-		done.Blocks += d.Blocks()
-		done.Names += d.Names()
+		done.Blocks += d.Blocks
+		done.Names += d.Names
 		d.ID.Number++
 		w.dirs[d.ID.Rank] = d.ID
 	}

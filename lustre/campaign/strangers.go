@@ -49,7 +49,7 @@ func (l *listing) strangers() (s Strangers) {
 	return s
 }
 
-// trusted says whose files are read.
+// trusted returns whose files are read.
 func (o *Options) trusted() trust.Users {
 	t := trust.Users{UID: uint32(os.Geteuid()), Group: o.Group}
 	if st, err := vfs.StatPath(o.Dir); err == nil {

@@ -3,6 +3,7 @@ package campaign
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -106,7 +107,7 @@ func plain(h *tar.Header, names ...string) error {
 	return fmt.Errorf("%w: %.80q where %s belongs", ErrBadStream, h.Name, strings.Join(names, " or "))
 }
 
-// matches says whether a name was asked for.
+// matches reports whether a name was asked for.
 func (h head) matches(n block.Name) bool {
 	if !h.NewerThan.IsZero() && n.Seq < uint64(max(0, h.NewerThan.UnixNano())) {
 		return false
@@ -121,3 +122,29 @@ func (h head) matches(n block.Name) bool {
 
 // all reports whether nothing is left out.
 func (h head) all() bool { return len(h.Namespaces) == 0 && h.NewerThan.IsZero() && !h.Live }
+
+// stream reads or writes until ctx ends, and counts what is read.
+type stream struct {
+	ctx   context.Context
+	r     io.Reader
+	w     io.Writer
+	meter *meter
+}
+
+// Read implements io.Reader.
+func (s *stream) Read(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := s.r.Read(p)
+	s.meter.add(int64(n))
+	return n, err
+}
+
+// Write implements io.Writer.
+func (s *stream) Write(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return s.w.Write(p)
+}

@@ -63,13 +63,6 @@ type conflict struct {
 	files [2]int
 }
 
-func newSurvey() *survey {
-	return &survey{
-		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		names: map[nameHash]newest{}, where: map[block.ID]*copies{}, wanted: map[block.ID]struct{}{},
-	}
-}
-
 func (s *survey) hash(n block.Name) nameHash {
 	var h nameHash
 	for i, seed := range s.seeds {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cascadekv/internal/block"
@@ -15,7 +16,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// sealedMark is the bit of a segment's mark that says that it was read to its
+// sealedMark is the bit of a segment's mark for one that was read to its
 // end. The rest is the size of the file that was read.
 const sealedMark = 1 << 63
 
@@ -205,29 +206,19 @@ func (t *taking) contents(ctx context.Context, read []index.Segment) iter.Seq2[i
 		var readers sync.WaitGroup
 		defer readers.Wait()
 		defer stop()
-		next, results := make(chan index.Segment), make(chan result)
+		results := make(chan result)
+		var next atomic.Int64
 		for range min(t.c.readers, len(read)) {
 			readers.Go(func() {
-				for s := range next {
-					has, err := t.read(ctx, s)
+				for i := next.Add(1) - 1; i < int64(len(read)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+					has, err := t.read(ctx, read[i])
 					select {
-					case results <- result{s, has, err}:
+					case results <- result{read[i], has, err}:
 					case <-ctx.Done():
-						return
 					}
 				}
 			})
 		}
-		readers.Go(func() {
-			defer close(next)
-			for _, s := range read {
-				select {
-				case next <- s:
-				case <-ctx.Done():
-					return
-				}
-			}
-		})
 		for range read {
 			var r result
 			select {
@@ -316,7 +307,7 @@ func (c *Catalogue) newText(texts []string, ns index.Namespace, text string) []s
 }
 
 // judge reports to the store which of its withdrawals hide something, and withdraws
-// here what it knows to be void: the index may have lost that.
+// here what it has as void: the index may have lost that.
 func (t *taking) judge(ctx context.Context) error {
 	var failed error
 	t.c.store.Hides(func(names []block.Name) []bool {

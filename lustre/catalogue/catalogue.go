@@ -1,11 +1,13 @@
 package catalogue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/index"
@@ -24,7 +26,7 @@ func unavailable(err error) error {
 // Options configure a Catalogue. Store and Index.Dir are required.
 type Options struct {
 	// Store reads the segments. It should have been opened with OwnOnly and
-	// Apart; the catalogue does not close it.
+	// Catalogued; the catalogue does not close it.
 	Store *segment.Store
 
 	// Index is where the catalogue lives and how it is tuned. Its Campaign
@@ -66,10 +68,7 @@ func Open(o Options) (*Catalogue, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	if o.Readers <= 0 {
-		o.Readers = 8
-	}
-	c := &Catalogue{store: o.Store, index: x, readers: o.Readers, turn: make(chan struct{}, 1), left: map[tiers.Part]bool{}}
+	c := &Catalogue{store: o.Store, index: x, readers: cmp.Or(max(o.Readers, 0), 8), turn: make(chan struct{}, 1), left: map[tiers.Part]bool{}}
 	c.shown.Store(&round{})
 	return c, nil
 }
@@ -88,12 +87,12 @@ func (c *Catalogue) unlock() { <-c.turn }
 // Err implements tiers.Catalogue.
 func (c *Catalogue) Err() error { return unavailable(c.index.Err()) }
 
-// Emptied says why the catalogue began empty; nil when it kept what was there.
+// Emptied returns why the catalogue began empty; nil when it kept what was there.
 func (c *Catalogue) Emptied() error { return c.index.Emptied() }
 
 // Find implements tiers.Catalogue.
 func (c *Catalogue) Find(ns string, keys []string) []tiers.Found {
-	c.touch()
+	c.asked.Store(time.Now().UnixNano())
 	return c.find(ns, keys, c.index.FindBatch)
 }
 

@@ -40,7 +40,7 @@ func newRig(t *testing.T) *rig {
 // rank opens the store of a rank.
 func (r *rig) rank(number uint32) *segment.Store {
 	r.t.Helper()
-	s, err := segment.Open(segment.Options{Dir: r.dir, Rank: number, OwnOnly: true, Apart: number == 0, Direct: segment.Off, Uring: segment.Off})
+	s, err := segment.Open(segment.Options{Dir: r.dir, Rank: number, OwnOnly: true, Catalogued: number == 0, Direct: segment.Off, Uring: segment.Off})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -1,14 +1,13 @@
-// Package catalogue knows what other ranks and earlier jobs left in a campaign,
+// Package catalogue indexes what other ranks and earlier jobs left in a campaign,
 // without a word of it on the heap: an ordered index on node-local storage
 // (lustre/index) is filled with what the footers of their segments say, and
 // survives restarts.
 //
 // Glossary
 //
-//	part      the segments of one incarnation of one rank, as lustre/segment has it
 //	take in   bring the index up to date with the segments of some parts
 //	shown     of a part that was in the last round of parts taken in: only names
-//	          in its segments are found. What the index still knows of others may
+//	          in its segments are found. What the index still has of others may
 //	          have been withdrawn since
 //	fresh     of names that became findable by the last round
 //	withdrawn a name that was put, or deleted, elsewhere later than it was
@@ -28,9 +27,9 @@
 // # Failures
 //
 // While the index is broken nothing is found, which is a miss. The next round
-// throws away what is left of it and takes everything in anew; Err says why if
+// throws away what is left of it and takes everything in anew; Err has the reason if
 // that fails. An index that was lost costs reading the footers again.
 //
-// The package does not read payloads, knows no tiers, and does not decide which
+// The package does not read payloads, and does not decide which
 // parts are a rank's to take in.
 package catalogue

@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -59,12 +60,8 @@ func (t Tuning) judged(d tuner.Decision, tree tuner.Tree, b tuner.Bounds) *Tunin
 // the tuner judge, and makes its changes at quiet moments. At most one call runs
 // at a time. Errors: tuner.ErrBadOption.
 func (c *Catalogue) Tune(ctx context.Context, o TuneOptions) error {
-	if o.Every <= 0 {
-		o.Every = 10 * time.Second
-	}
-	if o.Quiet <= 0 {
-		o.Quiet = 5 * time.Second
-	}
+	o.Every = cmp.Or(max(o.Every, 0), 10*time.Second)
+	o.Quiet = cmp.Or(max(o.Quiet, 0), 5*time.Second)
 	if o.Report == nil {
 		o.Report = func(tuner.Decision, bool, error) {}
 	}
@@ -110,7 +107,7 @@ func (c *Catalogue) Tune(ctx context.Context, o TuneOptions) error {
 
 // countsOf is what requests had the index do, as the tuner counts it. What fills
 // an empty index is left out: it comes once, is not merged while it comes, and
-// says nothing of the work that follows.
+// is not typical of the work that follows.
 func countsOf(s *index.Stats) tuner.Counts {
 	return tuner.Counts{Puts: s.Puts - s.Filled, Hits: s.Points, Ranges: s.Ranges, Misses: s.Absent, Scanned: s.Scanned}
 }
@@ -129,10 +126,7 @@ func treeOf(s *index.Stats) tuner.Tree {
 	return t
 }
 
-// touch notes that somebody looks names up, and quiet reports whether nobody did
-// for some time.
-func (c *Catalogue) touch() { c.asked.Store(time.Now().UnixNano()) }
-
+// quiet reports whether nobody has looked names up for some time.
 func (c *Catalogue) quiet(least time.Duration) bool {
 	return time.Now().UnixNano()-c.asked.Load() >= int64(least)
 }

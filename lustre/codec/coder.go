@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -25,24 +26,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Workers == 0 {
-		o.Workers = cpus.Count()
-	}
-	if o.MinSaving == 0 {
-		o.MinSaving = 1.0 / 8
-	}
-	if o.AlignBytes == 0 {
-		o.AlignBytes = 4096
-	}
-	return o
-}
-
-func (o Options) check() error {
-	if o.Workers < 1 || o.Workers > 1024 || o.AlignBytes < 1 || !(o.MinSaving > 0 && o.MinSaving < 1) {
-		return fmt.Errorf("%w: %d workers (1 to 1024), saving of %v (above 0, below 1), pages of %d bytes (1 or more)",
-			ErrBadOption, o.Workers, o.MinSaving, o.AlignBytes)
-	}
-	return nil
+	return Options{cmp.Or(o.Workers, cpus.Count()), cmp.Or(o.MinSaving, 1.0/8), cmp.Or(o.AlignBytes, 4096)}
 }
 
 // Coder encodes and decodes. All methods may be called by any number of
@@ -58,8 +42,9 @@ type Coder struct {
 // New returns a Coder. Errors: ErrBadOption.
 func New(o Options) (*Coder, error) {
 	o = o.withDefaults()
-	if err := o.check(); err != nil {
-		return nil, err
+	if o.Workers < 1 || o.Workers > 1024 || o.AlignBytes < 1 || !(o.MinSaving > 0 && o.MinSaving < 1) {
+		return nil, fmt.Errorf("%w: %d workers (1 to 1024), saving of %v (above 0, below 1), pages of %d bytes (1 or more)",
+			ErrBadOption, o.Workers, o.MinSaving, o.AlignBytes)
 	}
 	return &Coder{opt: o, encoders: newPool(o.Workers), decoders: newPool(o.Workers)}, nil
 }
@@ -197,11 +182,31 @@ func (c *Coder) DecodeInPlace(n Number, dst []byte, at, size int) error {
 // each valid until it returns. An error of read ends it and is returned; others
 // are those of Decode, and then what take got so far is rubbish.
 func (c *Coder) DecodeFrom(n Number, size, stored int, read func([]byte) error, take func([]byte)) error {
-	return c.decodeWith(n, func(w *worker) error { return w.decodeFrom(n, size, stored, read, take) })
+	return c.decodeWith(n, func(w *worker) error {
+		if w.piece == nil {
+			w.piece = make([]byte, maxPiece)
+		}
+		next := func(n int) ([]byte, error) { return w.hold[:n], read(w.hold[:n]) }
+		return w.decode(n, size, stored, next, func(n int) []byte { return w.piece[:n] }, take)
+	})
 }
 
+// decode fills dst from p, which is the end of dst when it is inPlace.
 func (c *Coder) decode(n Number, dst, p []byte, inPlace bool) error {
-	return c.decodeWith(n, func(w *worker) error { return w.decode(n, dst, p, inPlace) })
+	return c.decodeWith(n, func(w *worker) error {
+		stored, rest := p, dst
+		next := func(n int) (part []byte, err error) {
+			if part, stored = stored[:n], stored[n:]; inPlace {
+				part = w.hold[:copy(w.hold, part)]
+			}
+			return part, nil
+		}
+		room := func(n int) (piece []byte) {
+			piece, rest = rest[:n], rest[n:]
+			return piece
+		}
+		return w.decode(n, len(dst), len(p), next, room, func([]byte) {})
+	})
 }
 
 func (c *Coder) decodeWith(n Number, with func(*worker) error) error {

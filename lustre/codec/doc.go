@@ -32,5 +32,5 @@
 // stored are the caller's, who should check the latter before decoding. The
 // decoder is safe on hostile input all the same: it writes nothing outside of
 // its destination, needs no memory that the input asks for, and reports
-// ErrCorrupt. It does no I/O and knows no files, names or tensors.
+// ErrCorrupt. It does no I/O and has no notion of files, names or tensors.
 package codec

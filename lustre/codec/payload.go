@@ -13,7 +13,7 @@ type worker struct {
 	decoder *zstd.Decoder
 	planes  []byte // one piece, as planes
 	hold    []byte // one piece, as stored
-	piece   []byte // one piece, for decodeFrom
+	piece   []byte // one piece, for DecodeFrom
 	lengths []int
 }
 
@@ -69,81 +69,38 @@ func (w *worker) encode(n Number, effort Effort, dst, src []byte) (int, error) {
 	return at, nil
 }
 
-// decode fills dst from p. With inPlace, p is the end of dst. Errors:
-// ErrUnknown, ErrCorrupt.
-func (w *worker) decode(n Number, dst, p []byte, inPlace bool) error {
-	l, err := layoutOf(n, len(dst))
-	if err != nil {
-		return err
-	}
-	if err := l.checkStored(n, len(p)); err != nil {
-		return err
-	}
-	if err := w.readLengths(l, p[:l.table()], len(p)-l.table()); err != nil {
-		return err
-	}
-	p = p[l.table():]
-	lengths := w.lengths
-	for i := range l.pieces {
-		stored := 0
-		for _, n := range lengths[:l.planes] {
-			stored += n
-		}
-		from := p[:stored]
-		if inPlace {
-			from = w.hold[:copy(w.hold, from)]
-		}
-		if err := w.decodePiece(l, dst[i*l.piece:][:l.pieceLen(i)], from, lengths[:l.planes]); err != nil {
-			return err
-		}
-		p, lengths = p[stored:], lengths[l.planes:]
-	}
-	return nil
-}
-
-// decodeFrom is decode of size bytes with the stored ones in pieces from read,
-// and the block in pieces to take.
-func (w *worker) decodeFrom(n Number, size, stored int, read func([]byte) error, take func([]byte)) error {
+// decode makes a block of size bytes of its encoding, piece by piece: next returns
+// the following bytes of the stored ones, valid until it is called again, room
+// memory for the following bytes of the block, and done gets these. Errors:
+// ErrUnknown, ErrCorrupt, those of next.
+func (w *worker) decode(n Number, size, stored int, next func(n int) ([]byte, error), room func(n int) []byte, done func([]byte)) error {
 	l, err := layoutOf(n, size)
-	if err == nil {
-		err = l.checkStored(n, stored)
+	if err == nil && (stored >= size || stored < l.table()) {
+		err = corrupt("%d bytes for a block of %d as %v", stored, size, n)
 	}
 	if err != nil {
 		return err
 	}
-	table := make([]byte, l.table())
-	if err := read(table); err != nil {
+	p, err := next(l.table())
+	if err == nil {
+		err = w.readLengths(l, p, stored-l.table())
+	}
+	if err != nil {
 		return err
 	}
-	if err := w.readLengths(l, table, stored-len(table)); err != nil {
-		return err
-	}
-	if w.piece == nil {
-		w.piece = make([]byte, maxPiece)
-	}
-	lengths := w.lengths
-	for i := range l.pieces {
+	for i, lengths := 0, w.lengths; i < l.pieces; i, lengths = i+1, lengths[l.planes:] {
 		stored := 0
 		for _, n := range lengths[:l.planes] {
 			stored += n
 		}
-		if err := read(w.hold[:stored]); err != nil {
+		if p, err = next(stored); err != nil {
 			return err
 		}
-		piece := w.piece[:l.pieceLen(i)]
-		if err := w.decodePiece(l, piece, w.hold[:stored], lengths[:l.planes]); err != nil {
+		piece := room(l.pieceLen(i))
+		if err := w.decodePiece(l, piece, p, lengths[:l.planes]); err != nil {
 			return err
 		}
-		take(piece)
-		lengths = lengths[l.planes:]
-	}
-	return nil
-}
-
-// checkStored reports whether so many bytes can be the encoding of a block.
-func (l layout) checkStored(n Number, stored int) error {
-	if stored >= l.size || stored < l.table() {
-		return corrupt("%d bytes for a block of %d as %v", stored, l.size, n)
+		done(piece)
 	}
 	return nil
 }

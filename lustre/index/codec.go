@@ -23,7 +23,6 @@ const (
 	linkSize       = 21
 	nameHeadSize   = 45
 	placeFixed     = 9 // segment number, CRC, codec
-	placeMost      = placeFixed + 3*binary.MaxVarintLen64 + 4
 )
 
 // Flags of name records.
@@ -121,14 +120,6 @@ func appendBlockKey(p []byte, id block.ID) []byte {
 	return append(append(p, kindBlock), id[:16]...)
 }
 
-func decodeBlockKey(p []byte) (id block.ID, err error) {
-	if len(p) != 17 && len(p) != 33 || p[0] != kindBlock {
-		return id, badFormat("block key of %d bytes", len(p))
-	}
-	copy(id[:], p[1:])
-	return id, nil
-}
-
 func appendTextKey(p []byte, ns Namespace) []byte { return append(append(p, kindText), ns[:]...) }
 
 func isWide(id block.ID) bool { return [16]byte(id[16:]) != [16]byte{} }
@@ -162,19 +153,16 @@ func decodeLink(p []byte) (to spot, err error) {
 }
 
 func appendSegmentRow(p []byte, r segmentRow) []byte {
-	p = append(p, 1, boolByte(r.dead), 0, 0)
+	dead := byte(0)
+	if r.dead {
+		dead = 1
+	}
+	p = append(p, 1, dead, 0, 0)
 	p = le.AppendUint32(p, r.segment.Rank)
 	for _, v := range []uint64{r.segment.Incarnation, r.segment.File, r.mark, r.entries, 0} {
 		p = le.AppendUint64(p, v)
 	}
 	return p
-}
-
-func boolByte(b bool) byte {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func decodeSegmentRow(p []byte) (r segmentRow, err error) {

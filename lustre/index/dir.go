@@ -106,25 +106,20 @@ func (h *home) base() string {
 }
 func (h *home) view() string { return h.fs.PathJoin(h.dir, viewName) }
 
-// holdHome makes the directory and keeps other processes out of it until the
-// result is closed.
-func holdHome(fs vfs.FS, dir string) (io.Closer, error) {
-	if err := fs.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	return fs.Lock(fs.PathJoin(dir, lockName))
-}
-
 // openHome reads the header. When there is none, or one of another format or
-// campaign, kept is an error that says so and the home is new.
+// campaign, kept is the reason and the home is new.
 func openHome(fs vfs.FS, dir, campaign string) (h *home, kept error, err error) {
 	if err := syncDir(fs, fs.PathDir(dir)); err != nil {
 		return nil, nil, err
 	}
 	h = &home{fs: fs, dir: dir}
-	p, kept := readFile(fs, fs.PathJoin(dir, headerName))
+	f, kept := fs.Open(fs.PathJoin(dir, headerName))
 	if kept == nil {
-		h.head, kept = decodeHeader(p)
+		var p []byte
+		p, kept = io.ReadAll(io.LimitReader(f, headerSize+1))
+		if kept = errors.Join(kept, f.Close()); kept == nil {
+			h.head, kept = decodeHeader(p)
+		}
 	}
 	want := sha256.Sum256([]byte(campaign))
 	if kept == nil && h.head.campaign != want {
@@ -138,15 +133,6 @@ func openHome(fs vfs.FS, dir, campaign string) (h *home, kept error, err error) 
 	}
 	h.tidy()
 	return h, kept, nil
-}
-
-func readFile(fs vfs.FS, path string) ([]byte, error) {
-	f, err := fs.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	p, err := io.ReadAll(io.LimitReader(f, headerSize+1))
-	return p, errors.Join(err, f.Close())
 }
 
 // renew turns to a new, empty database, whose number no other had.

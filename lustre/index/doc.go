@@ -8,7 +8,7 @@
 //
 //	run        names of one chain that lie next to each other: (run, position).
 //	           It is called after its first name
-//	link       says in which run a name lies that did not begin one
+//	link       the run in which a name lies that did not begin one
 //	mark       how far a segment is indexed, a number of the caller's
 //	dead       of a segment that was deleted; nobody sees it any more
 //	broken     a state after which all is a miss until Rebuild
@@ -84,5 +84,5 @@
 // for mistakes in its code: it ends the process.
 //
 // The package does not read or write segments, decide what to keep, or choose
-// its own tuning, and knows nothing of tiers.
+// its own tuning, and does not depend on tiers.
 package index

@@ -48,7 +48,7 @@ func (g *gate) UpdateGetAllowedWithoutPermission() {
 }
 
 // open lets compactions begin, with what is waiting. The first time it must come
-// before any other goroutine knows of the gate.
+// before any other goroutine has the gate.
 func (g *gate) open() {
 	if !g.registered {
 		g.registered = true

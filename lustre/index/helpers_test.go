@@ -95,3 +95,43 @@ func probe(t *testing.T, x *Index, want int, numbers ...uint64) {
 		t.Errorf("probe of %d: %d, %v; want %d", len(numbers), n, err, want)
 	}
 }
+
+// iterate calls fn for every block, in the order of ids.
+func (x *Index) iterate(fn func(Block) error) error {
+	const most = 1024
+	for from := []byte{kindBlock}; from != nil; {
+		var some []Block
+		err := x.read(func(r *reader) (err error) {
+			from, err = r.scan(from, most, kindBlock, func(key, value []byte) error {
+				id, err := decodeBlockKey(key)
+				if err != nil {
+					return err
+				}
+				rec, err := decodeBlockRecord(value)
+				if b, ok := r.engine.blockAt(id, rec.place); ok && err == nil {
+					some = append(some, b)
+				}
+				return err
+			})
+			return err
+		})
+		for i := 0; i < len(some) && err == nil; i++ {
+			err = fn(some[i])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func decodeBlockKey(p []byte) (id block.ID, err error) {
+	if len(p) != 17 && len(p) != 33 || p[0] != kindBlock {
+		return id, badFormat("block key of %d bytes", len(p))
+	}
+	copy(id[:], p[1:])
+	return id, nil
+}
+
+// placeMost is the length of the longest place.
+const placeMost = placeFixed + 3*binary.MaxVarintLen64 + 4

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 
@@ -45,7 +46,11 @@ func Open(o Options) (*Index, error) {
 	if err := checkLocal(o.Dir, o.fsType); err != nil {
 		return nil, err
 	}
-	held, err := holdHome(o.fs, o.Dir)
+	err := o.fs.MkdirAll(o.Dir, 0o700)
+	var held io.Closer // keeps other processes out
+	if err == nil {
+		held, err = o.fs.Lock(o.fs.PathJoin(o.Dir, lockName))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: another process has it, or its file system has no locks: %w", ErrUnavailable, o.Dir, err)
 	}
@@ -187,8 +192,13 @@ func (x *Index) PutBatch(ctx context.Context, b Batch) error {
 func (x *Index) Forget(ctx context.Context, ids ...block.ID) error {
 	return x.change(ctx, newPlanner(len(ids), 0, 0), func(p *planner) error {
 		for _, id := range ids {
-			if err := p.forget(id); err != nil {
+			b, err := p.block(id)
+			if err != nil {
 				return err
+			}
+			if b.exists {
+				b.exists = false
+				p.touch(b)
 			}
 		}
 		return nil

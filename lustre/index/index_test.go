@@ -237,7 +237,7 @@ func TestConcurrency(t *testing.T) {
 			if err := x.Retune(ctx, 4+i%3, 2+i%5); err != nil {
 				t.Error("retune: ", err)
 			}
-			if err := x.Iterate(func(Block) error { return nil }); err != nil {
+			if err := x.iterate(func(Block) error { return nil }); err != nil {
 				t.Error("iterate: ", err)
 			}
 			x.Stats()
@@ -338,7 +338,7 @@ func TestClosed(t *testing.T) {
 	_, probed := x.Probe(keys(1))
 	_, segments := x.Segments()
 	for i, err := range []error{get, probed, segments, x.PutBatch(ctx, Batch{}), x.Forget(ctx, id(1)), x.DeleteSegment(ctx, seg(1)),
-		x.Sync(ctx), x.Retune(ctx, 3, 3), x.Rebuild(ctx, each()), x.Iterate(func(Block) error { return nil })} {
+		x.Sync(ctx), x.Retune(ctx, 3, 3), x.Rebuild(ctx, each()), x.iterate(func(Block) error { return nil })} {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("call %d: %v", i, err)
 		}

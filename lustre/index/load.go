@@ -111,7 +111,9 @@ func (x *Index) Load(ctx context.Context, source iter.Seq2[Batch, error]) error 
 
 // endLoad gives the filter's memory back and lets compactions begin.
 func (x *Index) endLoad() {
-	if e, err := x.lockSoon(); err == nil {
+	ctx, cancel := context.WithTimeout(context.Background(), x.opt.CloseWait)
+	defer cancel()
+	if e, err := x.lock(ctx); err == nil {
 		e.sieve = nil
 		e.unlock()
 	}
@@ -124,13 +126,6 @@ func (x *Index) openGate() {
 	e := x.engine.Load()
 	// One that breaks meanwhile needs no compactions.
 	_ = e.call(context.Background(), e.openGate)
-}
-
-// lockSoon is lock for what must not wait long.
-func (x *Index) lockSoon() (*engine, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), x.opt.CloseWait)
-	defer cancel()
-	return x.lock(ctx)
 }
 
 // Rebuild throws away what the index holds, and what broke it, and loads the

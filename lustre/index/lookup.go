@@ -22,21 +22,10 @@ func (x *Index) Get(id block.ID) (b Block, err error) {
 // Find returns where the block lies that a name calls, and the name's record.
 // Parent is not known. Errors: ErrNotFound (no such name, or an expired one, or
 // its block is gone), ErrBroken (a miss too), ErrClosed.
-func (x *Index) Find(k Key) (b Block, n Name, err error) {
-	ok, t := false, trail{}
-	err = x.read(func(r *reader) error {
-		r.trail = trail{}
-		rec, found, err := x.find(r, k)
-		t = r.trail
-		if err != nil || !found {
-			return err
-		}
-		if b, ok, err = r.resolve(rec); ok {
-			n = rec.name(r.at)
-		}
-		return err
-	})
-	return b, n, x.point(ok, t, err)
+func (x *Index) Find(k Key) (Block, Name, error) {
+	var e [1]Entry
+	found, t, err := x.entries([]Key{k}, e[:])
+	return e[0].Block, e[0].Name, x.point(found == 1, t, err)
 }
 
 // point counts a search for one thing and gives a miss its error.
@@ -67,7 +56,11 @@ func (x *Index) Probe(chain []Key) (n int, err error) {
 			if r.plain(f.value) {
 				continue
 			}
-			if ok, err := x.present(r, f.value); err != nil || !ok {
+			rec, err := decodeNameRecord(f.value)
+			if err != nil || !x.counts(r, rec) {
+				return err
+			}
+			if _, ok, err := r.resolve(rec); err != nil || !ok {
 				return err
 			}
 		}
@@ -157,16 +150,6 @@ func (r *reader) plain(value []byte) bool {
 	return s.alive(le.Uint32(value[17:])) && s.alive(le.Uint32(value[nameHeadSize:]))
 }
 
-// present reports whether a name counts and its block is there.
-func (x *Index) present(r *reader, value []byte) (bool, error) {
-	rec, err := decodeNameRecord(value)
-	if err != nil || !x.counts(r, rec) {
-		return false, err
-	}
-	_, ok, err := r.resolve(rec)
-	return ok, err
-}
-
 // resolve returns where a name's block lies. A copy whose segment is gone may
 // be older than the block's own record.
 func (r *reader) resolve(rec nameRecord) (b Block, ok bool, err error) {
@@ -207,49 +190,6 @@ func (rec nameRecord) name(at spot) Name {
 		Prefix: rec.flags&flagPrefix != 0, Bound: rec.flags&flagBound != 0,
 		Dropped: rec.flags&flagDropped != 0, Note: rec.note,
 	}
-}
-
-// Iterate calls fn for every block, in the order of ids, until fn returns an
-// error, which it returns. What is put or deleted meanwhile may be seen or not.
-// fn may use the index. Errors: ErrBroken, ErrClosed.
-func (x *Index) Iterate(fn func(Block) error) error {
-	const most = 1024
-	return walk(x, kindBlock, fn, func(r *reader, from []byte, some []Block) ([]Block, []byte, error) {
-		next, err := r.scan(from, most, kindBlock, func(key, value []byte) error {
-			id, err := decodeBlockKey(key)
-			if err != nil {
-				return err
-			}
-			rec, err := decodeBlockRecord(value)
-			if b, ok := r.engine.blockAt(id, rec.place); ok && err == nil {
-				some = append(some, b)
-			}
-			return err
-		})
-		return some, next, err
-	})
-}
-
-// walk calls fn for what the keys of a kind stand for, which read appends to
-// some: those of some keys from one on, and where to go on, nil at the end. No
-// reader is kept while fn runs.
-func walk[T any](x *Index, kind byte, fn func(T) error, read func(r *reader, from []byte, some []T) ([]T, []byte, error)) error {
-	var some []T
-	for from := []byte{kind}; from != nil; {
-		err := x.read(func(r *reader) (err error) {
-			some, from, err = read(r, from, some[:0])
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		for _, one := range some {
-			if err := fn(one); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // scan calls fn for up to most keys of a kind from one on, and returns where to

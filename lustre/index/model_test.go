@@ -345,7 +345,7 @@ func (w *world) compareChain(chain []Key) {
 func (w *world) compareAll() {
 	w.t.Helper()
 	seen := map[block.ID]bool{}
-	w.must(w.x.Iterate(func(b Block) error {
+	w.must(w.x.iterate(func(b Block) error {
 		want, ok := w.m.get(b.Info.ID)
 		if !ok || b != want || seen[b.Info.ID] {
 			return fmt.Errorf("iterate: %+v; want %+v, %v", b, want, ok)

@@ -64,39 +64,57 @@ func (x *Index) entry(r *reader, rec nameRecord, at spot) (e Entry, err error) {
 // until fn returns an error, which it returns. What is put or deleted meanwhile
 // may be seen or not. fn may use the index. Errors: ErrBroken, ErrClosed.
 func (x *Index) Names(fn func(Entry) error) error {
+	var some []Entry
+	for from := []byte{kindName}; from != nil; {
+		err := x.read(func(r *reader) (err error) { // no reader is kept while fn runs
+			some, from, err = x.someNames(r, from, some[:0])
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, e := range some {
+			if err := fn(e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// someNames appends what some names from a key on lead to, and returns where to
+// go on.
+func (x *Index) someNames(r *reader, from []byte, some []Entry) ([]Entry, []byte, error) {
 	const most = 512
 	type lying struct {
 		rec nameRecord
 		at  spot
 	}
 	var found []lying
-	return walk(x, kindName, fn, func(r *reader, from []byte, some []Entry) ([]Entry, []byte, error) {
-		found = found[:0]
-		next, err := r.scan(from, most, kindName, func(key, value []byte) error {
-			if isLink(value) {
-				return nil
-			}
-			at, err := decodeNameKey(key)
-			if err != nil {
-				return err
-			}
-			rec, err := decodeNameRecord(value)
-			if err == nil && x.counts(r, rec) {
-				found = append(found, lying{rec, at})
-			}
-			return err
-		})
-		for _, l := range found { // scan has let go of the iterator that this needs
-			if err != nil {
-				break
-			}
-			var e Entry
-			if e, err = x.entry(r, l.rec, l.at); !e.Block.Info.ID.IsZero() {
-				some = append(some, e)
-			}
+	next, err := r.scan(from, most, kindName, func(key, value []byte) error {
+		if isLink(value) {
+			return nil
 		}
-		return some, next, err
+		at, err := decodeNameKey(key)
+		if err != nil {
+			return err
+		}
+		rec, err := decodeNameRecord(value)
+		if err == nil && x.counts(r, rec) {
+			found = append(found, lying{rec, at})
+		}
+		return err
 	})
+	for _, l := range found { // scan has let go of the iterator that this needs
+		if err != nil {
+			break
+		}
+		var e Entry
+		if e, err = x.entry(r, l.rec, l.at); !e.Block.Info.ID.IsZero() {
+			some = append(some, e)
+		}
+	}
+	return some, next, err
 }
 
 // Text returns the text of a namespace that a batch had with it. Errors:

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -39,16 +40,12 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	if o.CacheBytes <= 0 {
-		o.CacheBytes = 128 << 20
-	}
-	if o.MemTableBytes <= 0 {
-		o.MemTableBytes = 16 << 20
-	}
+	o.CacheBytes = cmp.Or(max(o.CacheBytes, 0), 128<<20)
+	o.MemTableBytes = cmp.Or(max(o.MemTableBytes, 0), 16<<20)
 	o.SizeRatio, o.Runs = tuning(o.SizeRatio, o.Runs)
-	if o.CloseWait <= 0 {
-		o.CloseWait = 30 * time.Second
-	}
+	o.CloseWait = cmp.Or(max(o.CloseWait, 0), 30*time.Second)
+	o.loadBatch = cmp.Or(o.loadBatch, loadBatch)
+	o.cleanAfter = cmp.Or(o.cleanAfter, 64<<10)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -57,12 +54,6 @@ func (o *Options) setDefaults() {
 	}
 	if o.fsType == nil {
 		o.fsType = statfsType
-	}
-	if o.loadBatch == 0 {
-		o.loadBatch = loadBatch
-	}
-	if o.cleanAfter == 0 {
-		o.cleanAfter = 64 << 10
 	}
 }
 
@@ -74,11 +65,5 @@ const (
 
 // tuning puts T and K within bounds; 0 means the default.
 func tuning(sizeRatio, runs int) (int, int) {
-	if sizeRatio == 0 {
-		sizeRatio = 10
-	}
-	if runs == 0 {
-		runs = 4
-	}
-	return min(max(sizeRatio, minRatio), maxRatio), min(max(runs, minRuns), maxRuns)
+	return min(max(cmp.Or(sizeRatio, 10), minRatio), maxRatio), min(max(cmp.Or(runs, 4), minRuns), maxRuns)
 }

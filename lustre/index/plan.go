@@ -392,7 +392,11 @@ func (p *planner) isEnd(at spot) (bool, error) {
 	if end, ok := p.ends[at.run]; ok {
 		return end == at.pos, nil
 	}
-	return p.reader.lastOf(at)
+	r := p.reader
+	if err := r.open(&r.side); err != nil {
+		return false, err
+	}
+	return !r.side.SeekPrefixGE(appendNameKey(r.key[:0], at)), r.side.Error()
 }
 
 // move writes a name's record at its place, and a link there if that is in the
@@ -421,16 +425,6 @@ func (p *planner) write(n *named) {
 func (p *planner) delete(at spot) {
 	p.buf = appendNameKey(p.buf[:0], at)
 	p.draft.delete(p.buf)
-}
-
-// forget plans that a block is gone.
-func (p *planner) forget(id block.ID) error {
-	b, err := p.block(id)
-	if err == nil && b.exists {
-		b.exists = false
-		p.touch(b)
-	}
-	return err
 }
 
 // finish plans the names and writes what many entries share.

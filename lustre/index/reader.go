@@ -137,14 +137,6 @@ func (r *reader) search(k Key) (f found, err error) {
 	return f, nil
 }
 
-// lastOf reports whether nothing lies in a run from a position on.
-func (r *reader) lastOf(from spot) (bool, error) {
-	if err := r.open(&r.side); err != nil {
-		return false, err
-	}
-	return !r.side.SeekPrefixGE(appendNameKey(r.key[:0], from)), r.side.Error()
-}
-
 // block finds the record of a block.
 func (r *reader) block(id block.ID) (rec blockRecord, found bool, err error) {
 	value, found, err := r.get(appendBlockKey(r.key[:0], id))

@@ -98,7 +98,7 @@ func (ns Namespace) Name(id block.ID, n block.Name) Name {
 type Batch struct {
 	Segment Segment
 	Mark    uint64  // how far the segment is indexed once the batch is; never goes back
-	Blocks  []Block // Place.Segment is the batch's, whatever it says
+	Blocks  []Block // Place.Segment is ignored: it is the batch's
 	Names   []Name  // their blocks may lie in other segments
 
 	// Texts are of namespaces that Text is to know, each at most 64 KiB.

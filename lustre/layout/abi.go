@@ -1,11 +1,5 @@
 package layout
 
-import "golang.org/x/sys/unix"
-
-// delayCreate makes a file without objects, so that its layout can still be
-// chosen. The flags mean nothing for files elsewhere.
-const delayCreate = unix.O_NOCTTY | unix.O_ASYNC
-
 // Calls and names of Lustre's interface.
 const (
 	iocSetStripe = 0x4008669a
@@ -45,15 +39,6 @@ const (
 	flagInit      = 0x10
 	flagExtension = 0x40
 )
-
-// componentFlags are the names that lfs prints, in its order.
-var componentFlags = []struct {
-	bits uint32
-	name string
-}{
-	{flagInit, "init"}, {0x001, "stale"}, {0x006, "prefer"}, {0x002, "prefrd"}, {0x004, "prefwr"}, {0x008, "offline"}, {0x020, "nosync"},
-	{flagExtension, "extension"}, {0x080, "parity"}, {0x100, "compress"}, {0x200, "partial"}, {0x400, "nocompr"},
-}
 
 const (
 	anyOffset    = 0xffff // the metadata server chooses the first OST

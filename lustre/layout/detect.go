@@ -23,10 +23,8 @@ type Info struct {
 
 // Detect looks at the file system of a path that exists. On Lustre it may wait
 // for the servers.
-func Detect(path string) (Info, error) { return detect(path, "/") }
-
-// detect is Detect with another place where /sys and /proc hang.
-func detect(path, root string) (Info, error) {
+func Detect(path string) (Info, error) {
+	const root = "/" // where /sys and /proc hang
 	var s unix.Statfs_t
 	if err := retry(func() error { return unix.Statfs(path, &s) }); err != nil {
 		return Info{}, pathErr("statfs", path, err)

@@ -1,6 +1,6 @@
 // Package layout asks Lustre how to lay files out over its OSTs, and finds out
 // how it really did. It needs neither cgo nor the lfs program. On any other
-// file system every call says "no striping here" and changes nothing.
+// file system every call returns "no striping here" and changes nothing.
 //
 // Glossary
 //
@@ -12,17 +12,6 @@
 //	Layout     what is asked for
 //	Granted    what a file or directory has
 //	Report     the one held against the other
-//
-// Duties
-//
-//	Parse       reads the options of an "lfs setstripe" line; Layout.Options
-//	            writes them
-//	Encode      makes the bytes of a request, Decode reads those of an answer
-//	Create      makes a file with a layout, SetDefault gives one to a directory;
-//	            both read back what was granted
-//	Read        what a file or directory has
-//	Striper     does all this for the segments of one incarnation
-//	Adviser     informs servers of what will be read soon
 //
 // A request that succeeds is no proof: Lustre gives fewer stripes when it has
 // fewer OSTs, an administrator may have it ignore requests, and a second

@@ -115,7 +115,7 @@ var answers = map[string]struct {
 			if g.Generation != 2 || g.Mirrors != 1 || !g.Parts[0].Initialized() || g.Parts[1].Initialized() || g.Parts[1].Start != 1<<20 {
 				t.Errorf("got %+v", g)
 			}
-			if a, b := g.Parts[0].FlagNames(), g.Parts[1].FlagNames(); a != "init" || b != "0" {
+			if a, b := g.Parts[0].flagNames(), g.Parts[1].flagNames(); a != "init" || b != "0" {
 				t.Errorf("flags %q and %q", a, b)
 			}
 		}},

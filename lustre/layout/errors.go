@@ -52,8 +52,6 @@ func (p *problems) add(option, value, problem, remedy string) {
 	*p = append(*p, &OptionError{option, value, problem, remedy})
 }
 
-func (p problems) err() error { return errors.Join(p...) }
-
 // RefusedError is a layout that a Lustre file system did not take. It matches
 // ErrRefused and the errno.
 type RefusedError struct {

@@ -2,7 +2,6 @@ package layout
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -24,7 +23,7 @@ type Part struct {
 	Component
 	Start      int64
 	ID         uint32 // 0 in a plain layout and in a default
-	Flags      uint32 // FlagNames has their meaning
+	Flags      uint32 // as Lustre has them
 	Pattern    uint32 // as Lustre has it
 	Generation uint16
 	Objects    []Object // in the order of the stripes
@@ -41,25 +40,6 @@ func (p Part) Initialized() bool { return p.ID == 0 || p.Flags&flagInit != 0 }
 
 // Released reports whether the bytes are in an archive rather than on OSTs.
 func (p Part) Released() bool { return p.Pattern&patternReleased != 0 }
-
-// FlagNames lists the component's flags as lfs does, "0" when there are none.
-func (p Part) FlagNames() string {
-	if p.Flags == 0 {
-		return "0"
-	}
-	var names []string
-	rest := p.Flags
-	for _, f := range componentFlags {
-		if rest&f.bits == f.bits {
-			names = append(names, f.name)
-			rest &^= f.bits
-		}
-	}
-	if rest != 0 {
-		names = append(names, fmt.Sprintf("%#x", rest))
-	}
-	return strings.Join(names, ",")
-}
 
 // OSTs lists the indices of the component's OSTs in the order of its stripes.
 func (p Part) OSTs() []int {
@@ -82,16 +62,6 @@ func (g Granted) Layout() Layout {
 		l.Components = append(l.Components, c)
 	}
 	return l
-}
-
-// OSTs lists the indices of all OSTs that hold a part of the file, ascending.
-func (g Granted) OSTs() []int {
-	var all []int
-	for _, p := range g.Parts {
-		all = append(all, p.OSTs()...)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 // String writes the layout as setstripe options, each component followed by the

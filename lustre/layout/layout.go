@@ -1,8 +1,8 @@
 package layout
 
 import (
+	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -55,9 +55,6 @@ func (l Layout) IsZero() bool { return len(l.Components) == 0 }
 // Composite reports whether the layout has components, if only one.
 func (l Layout) Composite() bool { return len(l.Components) > 0 && l.Components[0].End != 0 }
 
-// Equal reports whether two layouts ask for the same.
-func (l Layout) Equal(o Layout) bool { return slices.Equal(l.Components, o.Components) }
-
 // Options writes l as options of "lfs setstripe"; Parse reads them back.
 func (l Layout) Options() string {
 	if l.IsZero() {
@@ -70,7 +67,7 @@ func (l Layout) Options() string {
 		inherited = c.passedOn()
 	}
 	if len(words) == 0 {
-		return "-c 0" // says explicitly that everything is the default
+		return "-c 0" // everything is explicitly the default
 	}
 	return strings.Join(words, " ")
 }
@@ -153,7 +150,7 @@ func (l Layout) Validate() error {
 		}
 		start = c.End
 	}
-	return v.err()
+	return errors.Join(v...)
 }
 
 // check judges one component that starts at byte start.

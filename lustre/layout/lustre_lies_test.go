@@ -30,7 +30,7 @@ func TestLustreSaysYesAndDoesNot(t *testing.T) {
 		var r Report
 		var f *os.File
 		var err error
-		withoutResource(t, func() { f, r, err = Create(filepath.Join(dir, "restricted"), 0o600, asked) })
+		withoutResource(t, func() { f, r, err = createFile(filepath.Join(dir, "restricted"), 0o600, asked) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,16 +49,16 @@ func TestLustreSaysYesAndDoesNot(t *testing.T) {
 		}
 	})
 	t.Run("attribute of a file that has a layout", func(t *testing.T) {
-		f, _, err := Create(filepath.Join(dir, "twice"), 0o600, Plain(1, 1<<20, ""))
+		f, _, err := createFile(filepath.Join(dir, "twice"), 0o600, Plain(1, 1<<20, ""))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer f.Close()
 		r := Report{Path: f.Name(), Asked: Layout{[]Component{{End: EOF, Count: 2}}}}
-		if err := ask(int(f.Fd()), &r); err != nil {
+		if err := askFor(int(f.Fd()), &r); err != nil {
 			t.Fatalf("it says no by now: %v", err)
 		}
-		if err := readBack(int(f.Fd()), &r); err != nil {
+		if err := readBack(&r); err != nil {
 			t.Fatal(err)
 		}
 		ignored(t, r, Ignored)
@@ -68,7 +68,7 @@ func TestLustreSaysYesAndDoesNot(t *testing.T) {
 		if err := os.Mkdir(sub, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := SetDefault(sub, asked); err != nil {
+		if _, err := setDefault(sub, asked); err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join(sub, "f")
@@ -82,7 +82,7 @@ func TestLustreSaysYesAndDoesNot(t *testing.T) {
 		ignored(t, r, Fewer)
 	})
 	t.Run("the call that reads layouts", func(t *testing.T) {
-		f, r, err := Create(filepath.Join(dir, "read"), 0o600, asked)
+		f, r, err := createFile(filepath.Join(dir, "read"), 0o600, asked)
 		if err != nil || !r.OK() {
 			t.Fatalf("%v, %v", r, err)
 		}
@@ -139,9 +139,9 @@ func TestLustreDefaultOfOnesOwnDirectory(t *testing.T) {
 			var fileErr, defaultErr, inheritedErr error
 			withoutResource(t, func() {
 				if fileErr = unix.Setfsuid(user); fileErr == nil {
-					ofFile, fileErr = closed(Create(filepath.Join(sub, "asked"), 0o600, c.asked))
-					_, defaultErr = SetDefault(sub, c.asked)
-					inherited, inheritedErr = closed(Create(filepath.Join(sub, "inherits"), 0o600, Layout{}))
+					ofFile, fileErr = closed(createFile(filepath.Join(sub, "asked"), 0o600, c.asked))
+					_, defaultErr = setDefault(sub, c.asked)
+					inherited, inheritedErr = closed(createFile(filepath.Join(sub, "inherits"), 0o600, Layout{}))
 				}
 			})
 			if err := errors.Join(fileErr, inheritedErr); err != nil {

@@ -88,7 +88,7 @@ func TestLustreParsesAsLfs(t *testing.T) {
 			continue
 		}
 		taken++
-		f, _, err := Create(ours, 0o600, asked)
+		f, _, err := createFile(ours, 0o600, asked)
 		if err != nil {
 			t.Errorf("%s: %v", line, err)
 			continue

@@ -116,7 +116,7 @@ func sameAsLfs(t *testing.T, dir, name, line string) {
 		t.Fatal(err)
 	}
 	ours, theirs := filepath.Join(dir, "ours"+name), filepath.Join(dir, "lfs"+name)
-	f, r, err := Create(ours, 0o600, asked)
+	f, r, err := createFile(ours, 0o600, asked)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func sameDefault(t *testing.T, dir, name, line string, asked Layout) {
 			t.Fatal(err)
 		}
 	}
-	r, err := SetDefault(ours, asked)
+	r, err := setDefault(ours, asked)
 	if err != nil || !r.OK() || !r.Striped {
 		t.Fatalf("default: %v, %v", r, err)
 	}
@@ -197,7 +197,7 @@ func getstripe(path string, g Granted) string {
 		if p.End == EOF {
 			end = "EOF"
 		}
-		fmt.Fprintf(&s, "    lcme_id:             %d\n    lcme_mirror_id:      %d\n    lcme_flags:          %s\n", p.ID&0xffff, p.ID>>16, p.FlagNames())
+		fmt.Fprintf(&s, "    lcme_id:             %d\n    lcme_mirror_id:      %d\n    lcme_flags:          %s\n", p.ID&0xffff, p.ID>>16, p.flagNames())
 		fmt.Fprintf(&s, "    lcme_extent.e_start: %d\n    lcme_extent.e_end:   %s\n", p.Start, end)
 		stripesText(&s, "      ", p)
 		if p.Initialized() && len(p.Objects) > 0 {
@@ -240,7 +240,7 @@ func TestLustrePools(t *testing.T) {
 		t.Run(line, func(t *testing.T) { sameAsLfs(t, dir, fmt.Sprint(i), line) })
 	}
 	t.Run("more stripes than OSTs in it", func(t *testing.T) {
-		f, r, err := Create(filepath.Join(dir, "many"), 0o600, Plain(2, 0, "layouttest"))
+		f, r, err := createFile(filepath.Join(dir, "many"), 0o600, Plain(2, 0, "layouttest"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +251,7 @@ func TestLustrePools(t *testing.T) {
 	})
 	t.Run("none of that name", func(t *testing.T) {
 		path := filepath.Join(dir, "none")
-		f, r, err := Create(path, 0o600, Plain(1, 0, "nosuchpool"))
+		f, r, err := createFile(path, 0o600, Plain(1, 0, "nosuchpool"))
 		if err != nil {
 			t.Fatalf("Lustre checks names by now: %v", err)
 		}
@@ -259,7 +259,7 @@ func TestLustrePools(t *testing.T) {
 		if len(r.Differences) != 1 || r.Differences[0].Kind != NoPool {
 			t.Errorf("%v", r)
 		}
-		if r, err = SetDefault(dir, Plain(1, 0, "nosuchpool")); err != nil || len(r.Differences) != 1 || r.Differences[0].Kind != NoPool {
+		if r, err = setDefault(dir, Plain(1, 0, "nosuchpool")); err != nil || len(r.Differences) != 1 || r.Differences[0].Kind != NoPool {
 			t.Errorf("default: %v, %v", r, err)
 		}
 	})
@@ -308,7 +308,7 @@ func TestLustreRefusedFileIsRemoved(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := SetDefault(dir, Plain(1, 0, "")); err != nil {
+	if _, err := setDefault(dir, Plain(1, 0, "")); err != nil {
 		t.Fatal(err)
 	}
 	tooMany := Layout{}
@@ -316,7 +316,7 @@ func TestLustreRefusedFileIsRemoved(t *testing.T) {
 		tooMany.Components = append(tooMany.Components, Component{End: int64(i+1) << 20, Count: 2000})
 	}
 	tooMany.Components[maxParts-1].End = EOF
-	if _, _, err := Create(path, 0o600, tooMany); !errors.Is(err, ErrRefused) {
+	if _, _, err := createFile(path, 0o600, tooMany); !errors.Is(err, ErrRefused) {
 		t.Errorf("%d components: %v", maxParts, err)
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
@@ -327,13 +327,13 @@ func TestLustreRefusedFileIsRemoved(t *testing.T) {
 func TestLustreSecondRequestIsRefused(t *testing.T) {
 	dir := onLustre(t)
 	path := filepath.Join(dir, "f")
-	f, _, err := Create(path, 0o600, Plain(1, 1<<20, ""))
+	f, _, err := createFile(path, 0o600, Plain(1, 1<<20, ""))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	r := Report{Path: path, Asked: Plain(2, 8<<20, "")}
-	if err := ask(int(f.Fd()), &r); !errors.Is(err, ErrRefused) || !errors.Is(err, unix.EEXIST) {
+	if err := askFor(int(f.Fd()), &r); !errors.Is(err, ErrRefused) || !errors.Is(err, unix.EEXIST) {
 		t.Errorf("%v", err)
 	}
 	if g, err := Read(path); err != nil || g.Parts[0].Count != 1 || g.Parts[0].Size != 1<<20 {
@@ -346,11 +346,11 @@ func TestLustreDirectoryWithoutDefault(t *testing.T) {
 	if _, err := Read(dir); !errors.Is(err, ErrNoLayout) {
 		t.Errorf("no default: %v", err)
 	}
-	r, err := SetDefault(dir, Layout{})
+	r, err := setDefault(dir, Layout{})
 	if err != nil || !r.Striped || !r.OK() || len(r.Granted.Parts) != 0 {
 		t.Errorf("nothing asked for: %v, %v", r, err)
 	}
-	f, r, err := Create(filepath.Join(dir, "f"), 0o600, Layout{})
+	f, r, err := createFile(filepath.Join(dir, "f"), 0o600, Layout{})
 	if err != nil || !r.Striped || !r.OK() || len(r.Granted.OSTs()) != 1 {
 		t.Fatalf("a file with the default: %v, %v", r, err)
 	}
@@ -364,7 +364,7 @@ func deactivate(t *testing.T, dir string) {
 	t.Cleanup(func() {
 		tool(t, "lctl", "set_param", secondOST+"=1")
 		for range 100 { // it takes objects again when its connection is back
-			f, r, err := Create(filepath.Join(dir, "back"), 0o600, Plain(2, 0, ""))
+			f, r, err := createFile(filepath.Join(dir, "back"), 0o600, Plain(2, 0, ""))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -384,7 +384,7 @@ func TestLustreInactiveOST(t *testing.T) {
 	needServers(t)
 	deactivate(t, dir)
 	for name, asked := range map[string]Layout{"plain": Plain(2, 8<<20, ""), "composite": {[]Component{{End: 64 << 20, Count: 2}, {End: EOF, Count: 2}}}} {
-		f, r, err := Create(filepath.Join(dir, name), 0o600, asked)
+		f, r, err := createFile(filepath.Join(dir, name), 0o600, asked)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -397,7 +397,7 @@ func TestLustreInactiveOST(t *testing.T) {
 
 func TestLustreHints(t *testing.T) {
 	dir := onLustre(t)
-	f, _, err := Create(filepath.Join(dir, "f"), 0o600, Plain(2, 1<<20, ""))
+	f, _, err := createFile(filepath.Join(dir, "f"), 0o600, Plain(2, 1<<20, ""))
 	if err != nil {
 		t.Fatal(err)
 	}

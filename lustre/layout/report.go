@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // Kind is in what respect a layout is not what was asked for.
@@ -64,10 +63,6 @@ type Report struct {
 	Err         error // why nothing could be set, or nothing read back
 }
 
-// OK reports whether all that was asked for is in effect, or there is nothing
-// that stripes.
-func (r Report) OK() bool { return r.Err == nil && len(r.Differences) == 0 }
-
 // compare fills Differences.
 func (r *Report) compare() {
 	r.Differences = append(Compare(r.Asked, r.Granted), r.comparePools("/")...)
@@ -122,7 +117,7 @@ func Compare(asked Layout, granted Granted) []Difference {
 		if c.End != got.Components[i].End {
 			return whole(Components)
 		}
-		differ, said := c.compare(got.Components[i])
+		differ, n := c.compare(got.Components[i])
 		for _, d := range differ {
 			d.Component = i
 			if !asked.Composite() {
@@ -130,7 +125,7 @@ func Compare(asked Layout, granted Granted) []Difference {
 			}
 			all = append(all, d)
 		}
-		explicit += said
+		explicit += n
 	}
 	if !asked.Composite() && explicit > 1 && len(all) == explicit {
 		return whole(Ignored)
@@ -203,19 +198,4 @@ func describe(g Granted) string {
 		return "no layout"
 	}
 	return g.String()
-}
-
-// String returns in one line what was asked for and what is there.
-func (r Report) String() string {
-	switch {
-	case !r.Striped && r.Err == nil:
-		return r.Path + ": no striping on this file system"
-	case r.Err != nil:
-		return fmt.Sprintf("%s: asked for %s: %v", r.Path, r.Asked, r.Err)
-	}
-	s := fmt.Sprintf("%s: asked for %s, has %s", r.Path, r.Asked, describe(r.Granted))
-	for _, d := range r.Differences {
-		s += "; " + d.String()
-	}
-	return strings.TrimSpace(s)
 }

@@ -9,110 +9,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Create makes a file that must not exist, opens it for reading and writing,
-// and asks for the layout. The report has what was granted; on a file system
-// without stripes its Striped is false and the file is like any other. When
-// the layout is refused there is no file, and the error matches ErrRefused.
-// The caller closes the file.
-func Create(path string, perm uint32, asked Layout) (*os.File, Report, error) {
-	r := Report{Path: path, Asked: asked}
-	if err := asked.Validate(); err != nil {
-		return nil, r, err
-	}
-	fd, err := create(path, perm, &r)
-	if err != nil {
-		return nil, r, err
-	}
-	return os.NewFile(uintptr(fd), path), r, nil
-}
-
-const openFlags = unix.O_RDWR | unix.O_CLOEXEC | unix.O_NOFOLLOW
-
-// create makes the file and fills r. What it makes is removed when it fails.
-//
-// The descriptor that delayed the layout is closed before the file is opened
-// again. Where a request is dropped (see Ignored) the file has no objects yet:
-// they are made by the first ordinary open while no other is there, and until
-// then a write fails with EBADF. It also rids the file of O_ASYNC, which fcntl
-// does not take from a regular file.
-func create(path string, perm uint32, r *Report) (int, error) {
-	flags := openFlags | unix.O_CREAT | unix.O_EXCL
-	if !r.Asked.IsZero() {
-		flags |= delayCreate
-	}
-	fd, err := open(path, flags, perm)
-	if err != nil {
-		return -1, err
-	}
-	if !r.Asked.IsZero() {
-		err = ask(fd, r)
-		unix.Close(fd) // nothing was written
-		fd = -1
-		if err == nil {
-			fd, err = open(path, openFlags, 0)
-		}
-	}
-	if err == nil {
-		err = readBack(fd, r)
-	}
-	if err != nil {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
-		unix.Unlink(path) // Lustre leaves a file that it refused, empty and without objects
-		return -1, err
-	}
-	return fd, nil
-}
-
 // SetDefault gives the directory a layout for the files that will be made in
 // it. Files and directories that it has keep theirs. The zero layout changes
-// nothing; the report then has the default that is there, if any. The error
-// matches ErrRefused when Lustre does not take the layout.
-func SetDefault(dir string, asked Layout) (Report, error) {
-	r := Report{Path: dir, Asked: asked}
+// nothing, nor does any on a file system without stripes. The error matches
+// ErrRefused when Lustre does not take the layout.
+func SetDefault(dir string, asked Layout) error {
 	if err := asked.Validate(); err != nil {
-		return r, err
+		return err
 	}
 	fd, err := open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return r, err
+		return err
 	}
 	defer unix.Close(fd) // only read
-	if err := ask(fd, &r); err != nil {
-		return r, err
-	}
-	return r, readBack(fd, &r)
+	return ask(fd, dir, asked)
 }
 
-// ask passes r.Asked to the kernel. A file system without stripes is no error.
-func ask(fd int, r *Report) error {
-	if r.Asked.IsZero() {
+// ask passes a layout to the kernel. A file system without stripes is no error.
+func ask(fd int, path string, asked Layout) error {
+	if asked.IsZero() {
 		return nil
 	}
-	b, err := r.Asked.Encode()
+	b, err := asked.Encode()
 	if err != nil {
 		return err
 	}
-	if err = set(fd, b, r.Asked.Composite()); err != nil && !isUnstriped(err) {
-		r.Striped, r.Err = true, &RefusedError{r.Path, r.Asked, err}
-		return r.Err
+	if err = set(fd, b, asked.Composite()); err != nil && !isUnstriped(err) {
+		return &RefusedError{path, asked, err}
 	}
-	return nil
-}
-
-// readBack fills r with what the open file or directory has.
-func readBack(fd int, r *Report) error {
-	granted, err := get(fd, r.Path)
-	switch {
-	case errors.Is(err, ErrNotLustre):
-		return nil
-	case err != nil && !errors.Is(err, ErrNoLayout):
-		r.Striped, r.Err = true, err
-		return err
-	}
-	r.Striped, r.Granted = true, granted
-	r.compare()
 	return nil
 }
 
@@ -138,14 +62,6 @@ func Read(path string) (Granted, error) {
 	b := make([]byte, maxXattr)
 	var n int
 	err := retry(func() (err error) { n, err = unix.Lgetxattr(path, xattrLayout, b); return err })
-	return parse(b, n, path, err)
-}
-
-// get is Read of an open file.
-func get(fd int, path string) (Granted, error) {
-	b := make([]byte, maxXattr)
-	var n int
-	err := retry(func() (err error) { n, err = unix.Fgetxattr(fd, xattrLayout, b); return err })
 	return parse(b, n, path, err)
 }
 

@@ -33,12 +33,12 @@ func TestElsewhereNothingIsStriped(t *testing.T) {
 	for name, dir := range unstriped(t) {
 		for what, asked := range map[string]Layout{"plain": plain, "composite": pfl, "nothing": {}} {
 			t.Run(name+"/"+what, func(t *testing.T) {
-				r, err := SetDefault(dir, asked)
+				r, err := setDefault(dir, asked)
 				if err != nil || r.Striped || !r.OK() {
 					t.Errorf("directory: %+v, %v", r, err)
 				}
 				path := filepath.Join(dir, what)
-				f, r, err := Create(path, 0o600, asked)
+				f, r, err := createFile(path, 0o600, asked)
 				if err != nil || r.Striped || !r.OK() {
 					t.Fatalf("file: %+v, %v", r, err)
 				}
@@ -102,26 +102,26 @@ func TestCreateErrors(t *testing.T) {
 	if err := os.WriteFile(path, []byte("kept"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Create(path, 0o600, Plain(1, 0, "")); !errors.Is(err, os.ErrExist) {
+	if _, _, err := createFile(path, 0o600, Plain(1, 0, "")); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a file that exists: %v", err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "kept" {
 		t.Errorf("it holds %q: %v", got, err)
 	}
 	bad := filepath.Join(dir, "bad")
-	if _, _, err := Create(bad, 0o600, Plain(1, 1000, "")); !errors.Is(err, ErrOption) {
+	if _, _, err := createFile(bad, 0o600, Plain(1, 1000, "")); !errors.Is(err, ErrOption) {
 		t.Errorf("a layout that cannot be: %v", err)
 	}
 	if _, err := os.Lstat(bad); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file is left: %v", err)
 	}
-	if _, _, err := Create(filepath.Join(dir, "no", "f"), 0o600, Layout{}); !errors.Is(err, os.ErrNotExist) {
+	if _, _, err := createFile(filepath.Join(dir, "no", "f"), 0o600, Layout{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no directory: %v", err)
 	}
-	if _, err := SetDefault(path, Plain(1, 0, "")); !errors.Is(err, unix.ENOTDIR) {
+	if _, err := setDefault(path, Plain(1, 0, "")); !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("no directory: %v", err)
 	}
-	if _, err := SetDefault(dir, Plain(-5, 0, "")); !errors.Is(err, ErrOption) {
+	if _, err := setDefault(dir, Plain(-5, 0, "")); !errors.Is(err, ErrOption) {
 		t.Errorf("a default that cannot be: %v", err)
 	}
 	if _, err := Detect(filepath.Join(dir, "no")); !errors.Is(err, os.ErrNotExist) {

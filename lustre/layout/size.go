@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// sizeUnits are the letters lfs knows, in either case. A b is a sector, as in dd.
+// sizeUnits are the letters of lfs, in either case. A b is a sector, as in dd.
 var sizeUnits = map[byte]uint{'b': 9, 'c': 0, 'k': 10, 'm': 20, 'g': 30, 't': 40, 'p': 50, 'e': 60}
 
 // smallSize is below what lfs takes a number for KiB.

@@ -33,7 +33,7 @@ func (s *Striper) Prepare(dir string) {
 	if s.asked.IsZero() {
 		return
 	}
-	_, err := SetDefault(dir, s.asked)
+	err := SetDefault(dir, s.asked)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refused = err

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"cascadekv/internal/uring"
@@ -16,10 +16,10 @@ import (
 	"cascadekv/lustre/segment/trust"
 )
 
-// Switch says whether something that not every machine can do is used.
+// Switch decides whether something that not every machine can do is used.
 type Switch uint8
 
-// What a Switch says.
+// The values of a Switch.
 const (
 	Auto Switch = iota // where it works
 	On                 // or Open fails
@@ -34,7 +34,7 @@ type Access struct {
 	NoUring   error // why not Uring: likewise
 	Alignment vfs.Alignment
 
-	// Exposed says that anybody can rename and remove what lies in the directory,
+	// Exposed: anybody can rename and remove what lies in the directory,
 	// for it is everybody's and has no sticky bit.
 	Exposed bool
 }
@@ -77,7 +77,7 @@ func openAccess(o *Options) (*access, error) {
 		}
 		o.FS = a.guard.FS(readv)
 	} else if o.Direct == Auto {
-		o.Direct = Off // whoever brings a file system knows what it is for
+		o.Direct = Off // whoever brings a file system chooses what it is for
 	}
 	if o.Direct == Off {
 		return a, nil
@@ -111,10 +111,7 @@ func (a *access) openRing(o *Options) (vfs.Readv, error) {
 	return ring.Readv, nil
 }
 
-var probes struct {
-	sync.Mutex
-	number int
-}
+var probes atomic.Int64
 
 // probePatience is how long a start waits for the probe: the servers that would
 // hold the file may not answer.
@@ -143,10 +140,7 @@ func probeInTime(o *Options) (vfs.Alignment, error) {
 
 // probeDirect writes and reads a file in the directory.
 func probeDirect(o *Options) (vfs.Alignment, error) {
-	probes.Lock()
-	probes.number++
-	name := fmt.Sprintf("probe-rank%03d-%016x-%d-%d.tmp", o.Rank, o.Incarnation, os.Getpid(), probes.number)
-	probes.Unlock()
+	name := fmt.Sprintf("probe-rank%03d-%016x-%d-%d.tmp", o.Rank, o.Incarnation, os.Getpid(), probes.Add(1))
 	a, err := vfs.ProbeDirect(o.FS, filepath.Join(o.Dir, name))
 	if err == nil && a.Offset > format.PageSize {
 		err = fmt.Errorf("%w: the file system asks for multiples of %d bytes, frames are multiples of %d", errors.ErrUnsupported, a.Offset, format.PageSize)
@@ -164,6 +158,6 @@ func (a *access) close() {
 	if a.ring != nil {
 		given, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = a.ring.Close(given) // its error says no more than that it goes on
+		_ = a.ring.Close(given) // its error means that it goes on
 	}
 }

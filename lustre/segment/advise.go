@@ -62,7 +62,7 @@ type stretch struct {
 	pieces           int
 }
 
-// stretches joins extents, which must be sorted, to the runs that are worth telling.
+// stretches joins extents, which must be sorted, to the runs that are worth announcing.
 func stretches(extents []wanted) []stretch {
 	var all []stretch
 	for _, e := range extents {
@@ -89,11 +89,11 @@ func (a *advice) advise(extents []wanted) {
 		return
 	}
 	slices.SortFunc(extents, byPlace)
-	told := stretches(extents)
+	runs := stretches(extents)
 	go func() {
 		heard := true
 		defer func() { a.end(heard) }()
-		for _, one := range told {
+		for _, one := range runs {
 			if heard = a.to.WillRead(one.file.where(), one.off, one.end-one.off); !heard {
 				return
 			}

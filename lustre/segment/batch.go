@@ -26,7 +26,7 @@ const batchDepth = 16
 // blocks that were read by then are good, the error of one whose memory may
 // still be written to is a *Busy, and the others were never begun.
 func (s *Store) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
-	b := newBatch(ctx, s, len(reads))
+	b := &batch{s: s, ctx: ctx, extents: make([]wanted, 0, len(reads)), blocks: make([]pending, len(reads)), done: make(chan struct{})}
 	subjects, errs, end := b.subjects(reads)
 	defer end()
 	for i, r := range reads {
@@ -50,7 +50,6 @@ type subject interface {
 
 	verify(dst []byte, at int) error // once they are there
 	failed(err error) error          // gives an error of the file system its kind
-	alone(dst []byte) error          // reads and verifies it by itself
 }
 
 // batch is one ReadBatch.
@@ -62,7 +61,7 @@ type batch struct {
 	calls   []call
 	workers sync.WaitGroup
 	done    chan struct{}  // all workers have ended
-	telling sync.WaitGroup // calls of Read.Done
+	reports sync.WaitGroup // calls of Read.Done
 
 	mu     sync.Mutex
 	blocks []pending
@@ -73,7 +72,7 @@ type batch struct {
 // pending is one block of a batch. Its last call to end completes it.
 type pending struct {
 	subject // nil: it was not even tried
-	tell    func(error)
+	report  func(error)
 	dst     []byte
 	at      int           // in dst: where the payload as stored goes
 	calls   int           // that have not ended
@@ -84,19 +83,15 @@ type pending struct {
 	ended   chan struct{} // made when the caller leaves before ready
 }
 
-func newBatch(ctx context.Context, s *Store, n int) *batch {
-	return &batch{s: s, ctx: ctx, extents: make([]wanted, 0, n), blocks: make([]pending, n), done: make(chan struct{})}
-}
-
-// add makes a read the i-th of the batch, unless err says why it is none.
+// add makes a read the i-th of the batch, unless err is the reason that it is none.
 func (b *batch) add(i int, r tiers.Read, sub subject, err error) {
 	one := &b.blocks[i]
-	one.tell, one.dst = r.Done, r.Dst
+	one.report, one.dst = r.Done, r.Dst
 	if !r.Over {
 		one.dst = r.Dst[:len(r.Dst):len(r.Dst)]
 	}
-	if one.tell == nil {
-		one.tell = func(error) {}
+	if one.report == nil {
+		one.report = func(error) {}
 	}
 	switch {
 	case err != nil:
@@ -107,7 +102,7 @@ func (b *batch) add(i int, r tiers.Read, sub subject, err error) {
 		one.err = unavailable("read of "+sub.String(), b.ctx.Err())
 	}
 	if one.err != nil {
-		one.tell(one.err)
+		one.report(one.err)
 		return
 	}
 	one.subject = sub
@@ -128,8 +123,10 @@ func (b *batch) run() []error {
 		case <-b.done:
 		case <-b.ctx.Done():
 		}
-		b.leave() // also when all workers have ended: ctx may have ended them
-		b.telling.Wait()
+		for _, i := range b.abandon(b.ctx.Err()) { // also when all workers have ended: ctx may have ended them
+			b.blocks[i].report(b.blocks[i].err)
+		}
+		b.reports.Wait()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,7 +159,8 @@ func (b *batch) start() {
 	}
 	go func() {
 		b.workers.Wait()
-		b.unhold()
+		b.eachSource(func(f source) { f.release(b.s) })
+		b.s.endJob()
 		close(b.done)
 	}()
 }
@@ -174,11 +172,6 @@ func (b *batch) hold() {
 	b.s.jobs++
 	b.s.mu.Unlock()
 	b.eachSource(func(f source) { f.retain(b.s) })
-}
-
-func (b *batch) unhold() {
-	b.eachSource(func(f source) { f.release(b.s) })
-	b.s.endJob()
 }
 
 // eachSource calls fn with each file that there are calls of.
@@ -327,7 +320,11 @@ func (b *batch) alone(one pending) error {
 		select {
 		case b.s.reads <- struct{}{}:
 			defer b.s.reads.Taken().End()
-			return one.subject.alone(one.dst)
+			f, off, size, at := one.extent(one.dst)
+			if err := pread(b.s, f, one.dst[at:][:size], off); err != nil {
+				return one.failed(err)
+			}
+			return one.verify(one.dst, at)
 		case <-b.ctx.Done():
 		}
 	}
@@ -345,17 +342,10 @@ func (b *batch) settle(i int, err error) {
 		return
 	}
 	one.ready, one.err = true, err
-	b.telling.Add(1)
+	b.reports.Add(1)
 	b.mu.Unlock()
-	defer b.telling.Done()
-	one.tell(err)
-}
-
-// leave gives up what is not finished.
-func (b *batch) leave() {
-	for _, i := range b.abandon(b.ctx.Err()) {
-		b.blocks[i].tell(b.blocks[i].err)
-	}
+	defer b.reports.Done()
+	one.report(err)
 }
 
 // abandon makes the outcomes of all blocks final, and returns those that were

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"cascadekv/internal/block"
-	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/lustre/segment/trust"
 	"cascadekv/tiers"
@@ -26,14 +25,14 @@ func (b *batch) subjects(reads []tiers.Read) (subs []subject, errs []error, end 
 			end = s.endJob
 		}
 	}
-	files := farFiles{s: s}
+	files := map[string]*locatedFile{}
 	for i, r := range reads {
 		ref, own := r.Pin.(*Ref)
 		switch {
 		case r.Pin == nil && closed != nil:
 			errs[i] = closed
 		case r.Pin == nil:
-			subs[i], errs[i] = files.block(r.At, r.Info)
+			subs[i], errs[i] = b.located(files, r)
 		case !own || ref.s != s:
 			errs[i] = fmt.Errorf("%w: a pin of another tier", ErrBadItem)
 		default:
@@ -43,74 +42,67 @@ func (b *batch) subjects(reads []tiers.Read) (subs []subject, errs []error, end 
 	return subs, errs, end
 }
 
-// farFiles are the files of one batch that are known by their names alone.
-type farFiles struct {
-	s    *Store
-	open map[string]*farFile
-}
-
-// block returns what is to be read of a place.
-func (a *farFiles) block(p tiers.Segment, info block.Info) (subject, error) {
-	id, err := holds(p, info)
+// located returns what a read by place reads. files are those of the batch.
+func (b *batch) located(files map[string]*locatedFile, r tiers.Read) (subject, error) {
+	id, err := holds(r.At, r.Info)
 	if err != nil {
 		return nil, err
 	}
-	f := a.open[p.Path]
+	f := files[r.At.Path]
 	if f == nil {
-		f = &farFile{handles: a.s.handles, path: p.Path, id: id}
-		if a.open == nil {
-			a.open = map[string]*farFile{}
-		}
-		a.open[p.Path] = f
+		f = &locatedFile{handles: b.s.handles, path: r.At.Path, id: id}
+		files[r.At.Path] = f
 	}
-	return &farBlock{s: a.s, id: id, file: f, place: p, info: info}, nil
+	return &locatedBlock{s: b.s, file: f, place: r.At, info: r.Info}, nil
 }
 
-// farFile is a source outside the index.
-type farFile struct {
+// locatedFile is a source outside the index.
+type locatedFile struct {
 	handles *handles
 	path    string // relative to the common directory
 	id      format.FileID
 }
 
-func (f *farFile) ident() format.FileID { return f.id }
+func (f *locatedFile) ident() format.FileID { return f.id }
 
-func (f *farFile) where() string { return filepath.Join(f.handles.opt.Dir, f.path) }
+func (f *locatedFile) where() string { return filepath.Join(f.handles.opt.Dir, f.path) }
 
-func (f *farFile) open(*Store) (lent, error) {
+func (f *locatedFile) open(*Store) (lent, error) {
 	h := f.handles.take(f.path)
-	file, err := f.handles.opened(h, f.id)
-	if err != nil {
+	h.once.Do(func() { h.file, h.err = f.handles.openSegment(h.path, f.id) })
+	if h.err != nil {
 		f.handles.give(h, true)
-		return lent{}, err
+		return lent{}, h.err
 	}
-	return lent{File: file, far: h, handles: f.handles}, nil
+	return lent{File: h.file, handle: h, handles: f.handles}, nil
 }
 
+// renew implements source: a handle that failed is not used again.
+func (f *locatedFile) renew(*Store) error { return nil }
+
 // retain implements source: another process decides how long the file is there.
-func (f *farFile) retain(*Store) {}
+func (f *locatedFile) retain(*Store) {}
 
-func (f *farFile) release(*Store) {}
+func (f *locatedFile) release(*Store) {}
 
-// farBlock is a block in a file that is not in the index.
-type farBlock struct {
+// locatedBlock is a block in a file that is not in the index.
+type locatedBlock struct {
 	s     *Store
-	id    format.FileID
-	file  *farFile // in a batch
+	file  *locatedFile
 	place tiers.Segment
 	info  block.Info
 }
 
-func (b *farBlock) String() string { return b.info.ID.String() + " in " + b.place.Path }
+func (b *locatedBlock) String() string { return b.info.ID.String() + " in " + b.place.Path }
 
-func (b *farBlock) size() int64 { return b.info.Size }
+func (b *locatedBlock) size() int64 { return b.info.Size }
 
-func (b *farBlock) extent(dst []byte) (f source, off, size int64, at int) {
+func (b *locatedBlock) extent(dst []byte) (f source, off, size int64, at int) {
 	as := payloadAt(b.place)
-	return b.file, b.place.Offset, as.Size, b.s.access.landing(as, dst)
+	return b.file, b.place.Offset, as.Size, b.s.access.payloadStart(as, dst)
 }
 
-func (b *farBlock) verify(dst []byte, at int) error {
+func (b *locatedBlock) verify(dst []byte, at int) error {
 	why, err := unpack(b.s.coder, b.info, payloadAt(b.place), dst, at)
 	if why != "" {
 		err = format.Errorf("payload at %d: %s", b.place.Offset, why)
@@ -119,7 +111,7 @@ func (b *farBlock) verify(dst []byte, at int) error {
 }
 
 // failed gives an error its kind; nil stays nil.
-func (b *farBlock) failed(err error) error {
+func (b *locatedBlock) failed(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -130,27 +122,4 @@ func (b *farBlock) failed(err error) error {
 		return fmt.Errorf("lustre: %w: %v: %w", tiers.ErrCorrupt, b, err)
 	}
 	return unavailable("read of "+b.String(), err)
-}
-
-// alone reads the payload and makes dst the block, and once more when the file
-// system calls the handle stale.
-func (b *farBlock) alone(dst []byte) error {
-	as := payloadAt(b.place)
-	at := b.s.access.landing(as, dst)
-	fetch := func(f vfs.File) error {
-		if as.Size == 0 {
-			return nil
-		}
-		_, err := f.Pread(dst[at:][:as.Size], b.place.Offset)
-		forget(f, b.place.Offset, as.Size)
-		return err
-	}
-	err := b.s.handles.with(b.place.Path, b.id, fetch)
-	if errors.Is(err, vfs.ErrStale) {
-		err = b.s.handles.with(b.place.Path, b.id, fetch)
-	}
-	if err != nil {
-		return b.failed(err)
-	}
-	return b.verify(dst, at)
 }

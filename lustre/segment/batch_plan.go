@@ -32,6 +32,9 @@ type source interface {
 	// open lends the file, open; it may take as long as the file system.
 	open(*Store) (lent, error)
 
+	// renew has the next open replace a handle that is stale.
+	renew(*Store) error
+
 	// retain keeps the file from going until release.
 	retain(*Store)
 	release(*Store)
@@ -54,9 +57,6 @@ func byPlace(a, b wanted) int {
 	}
 	return cmp.Or(cmp.Compare(a.off, b.off), cmp.Compare(a.block, b.block))
 }
-
-// wanted is where the payload of a block lies, the i-th of a batch.
-func (loc *location) wanted(i int) wanted { return wanted{loc.file, loc.off, loc.as.Size, i} }
 
 // part is what one call reads of a block, behind gap bytes that nobody wants.
 type part struct {

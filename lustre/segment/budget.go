@@ -33,17 +33,17 @@ func shareFiles(o *Options) {
 // lent is an open file until it is given back.
 type lent struct {
 	vfs.File
-	file    *file // of the index
-	far     *handle
+	file    *file   // of the index, or
+	handle  *handle // of handles
 	handles *handles
 }
 
-// back ends the use of a file; failed says that a read of it did.
+// back ends the use of a file; failed: a read of it did.
 func (l lent) back(failed bool) {
 	if l.file != nil {
 		l.file.reads.Add(-1)
 	} else {
-		l.handles.give(l.far, failed)
+		l.handles.give(l.handle, failed)
 	}
 }
 
@@ -76,8 +76,8 @@ func (f *file) know(h vfs.File) {
 }
 
 // verifySame makes sure that what was opened is the file that was open before: the
-// same one by number, or, where a file system gives new numbers, one that says that
-// it is.
+// same one by number, or, where a file system gives new numbers, one whose header is
+// the same.
 func (f *file) verifySame(h vfs.File) error {
 	if !f.known {
 		f.know(h)
@@ -103,9 +103,6 @@ func (s *Store) makeRoom() {
 	for s.openFiles() >= s.opt.MaxOpenFiles/2 && s.closeIdle() {
 	}
 }
-
-// spareFile closes a file that nobody uses, and reports whether there was one.
-func (s *Store) spareFile() bool { return s.closeIdle() || s.handles.closeOldest() }
 
 // closeIdle closes the file of the index that was used longest ago, of those that
 // nobody uses, and reports whether there was one.

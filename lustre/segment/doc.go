@@ -15,36 +15,18 @@
 //
 // Glossary
 //
-//	foreign      said of what this run does not own
-//	far          said of what is read by its place, without an index
+//	foreign      not owned by this run
+//	located      read by its place, without an index
 //	retired      a segment that gets no more frames because a caller gave up
 //	             waiting for it
 //	withdrawn    a block dropped from the index because its bytes were bad
 //
 // Other words are those of the parts.
 //
-// Duties
-//
-//	Put       encode, if asked to → frame → one write → group fsync → index →
-//	          return. Concurrent Puts share an fsync.
-//	Link      buffers name records; they go out with the next frame, at Sync, at
-//	          Close, or when many have gathered.
-//	Segment   returns where a block lies and how it is stored, for other processes;
-//	          ReadSegment reads a block of any process there, without an index.
-//	Pin       reads a block into the caller's memory, decodes it there and verifies
-//	          its CRC32C.
-//	ReadBatch reads many blocks, by pin or by place, in the order in which they
-//	          lie, neighbours with one call, many calls at once; io_uring where the
-//	          kernel has it.
-//	Adviser   is called before many pieces are read, for the servers' sake.
-//	Evict     forgets a block; a segment with nothing left in it is unlinked.
-//	Merge     moves what is live out of segments that hold much that is dead.
-//	Recover   reads the segments of all incarnations of all ranks, and takes over
-//	          those of this rank number whose owners have ended; Adopt and Inherit do
-//	          so with one incarnation, at any time.
-//	Contents  returns what counts of one segment, and leaves the index as it is;
-//	          Hide and Hides keep withdrawals of what lies in such segments.
-//	Missing   looks for files that somebody removed, and forgets what was in them.
+// A put is encoded, if asked to, goes into one frame by one write, waits for an fsync
+// that it shares with others, and is then in the index. Names of Link go out with the
+// next frame, at Sync, at Close, or when many have gathered. A batch of reads goes in
+// the order in which blocks lie, neighbours with one call, many calls at once.
 //
 // Errors of the file system become states: a failed write poisons one segment
 // and the next Put starts another; a full file system, or one that is nearly so,

@@ -8,7 +8,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// ErrBadItem says that the caller made a mistake. All other errors are those of
+// ErrBadItem is a mistake of the caller. All other errors are those of
 // package tiers, wrapped with what happened to which block or file; one that
 // matches tiers.ErrFull matches tiers.ErrUnavailable too.
 var ErrBadItem = errors.New("segment: bad item")
@@ -22,7 +22,7 @@ func full(what string, err error) error {
 	return fmt.Errorf("lustre: %w: %w: %s: %w", tiers.ErrFull, tiers.ErrUnavailable, what, err)
 }
 
-// isFull reports whether err says that there is no space or quota left.
+// isFull reports whether err means that there is no space or quota left.
 func isFull(err error) bool {
 	return errors.Is(err, vfs.ErrNoSpace) || errors.Is(err, vfs.ErrQuota)
 }

@@ -258,9 +258,9 @@ func TestStaleHandleIsReplacedOnce(t *testing.T) {
 	o := testOptions(dir, 2)
 	o.FS = fs
 	again := openStore(t, o)
-	fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Err: vfs.ErrStale})
+	fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 2, Err: vfs.ErrStale}) // in the batch, and alone
 	wantBytes(t, again, it)
-	fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Err: vfs.ErrStale})
+	fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 2, Err: vfs.ErrStale})
 	_, err := read(t.Context(), again, it)
 	wantErr(t, "second ESTALE", err, tiers.ErrUnavailable)
 	wantBytes(t, again, it)

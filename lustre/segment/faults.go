@@ -42,7 +42,3 @@ func (f *faults) kind(err error) *atomic.Uint64 {
 	}
 	return &f.failed
 }
-
-func (f *faults) reads() tiers.ReadErrors {
-	return tiers.ReadErrors{Corrupt: f.corrupt.Load(), Gone: f.gone.Load(), Unanswered: f.unanswered.Load(), Failed: f.failed.Load()}
-}

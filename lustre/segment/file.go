@@ -80,6 +80,7 @@ func (f *file) seal() error {
 		return err
 	}
 	footer := f.w.Footer(f.id)
+	f.w.Free()
 	if _, err := f.handle.Pwrite(footer, f.w.Off); err != nil {
 		return f.fail(err)
 	}
@@ -113,9 +114,9 @@ func (f *file) release(s *Store) {
 	s.idle.Broadcast()
 }
 
-// reopen replaces a handle that the file system calls stale, once, and never
-// one that a writer uses.
-func (f *file) reopen(fs vfs.FS) error {
+// renew implements source: it replaces a handle that the file system calls stale,
+// once, and never one that a writer uses.
+func (f *file) renew(s *Store) error {
 	f.handleMu.Lock()
 	defer f.handleMu.Unlock()
 	if f.handle == nil { // it was closed meanwhile, and the next read opens it
@@ -124,7 +125,7 @@ func (f *file) reopen(fs vfs.FS) error {
 	if f.stale != nil || !f.onlyRead {
 		return vfs.ErrStale
 	}
-	h, err := fs.Open(f.path)
+	h, err := s.fs.Open(f.path)
 	if err == nil {
 		f.stale, f.handle = f.handle, h
 	}

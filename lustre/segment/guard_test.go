@@ -85,15 +85,15 @@ func TestStrangersSegments(t *testing.T) {
 			must(t, errors.Join(os.Rename(path, to), os.Chown(to, stranger, stranger), os.Link(to, path)))
 		}, 1},
 	} {
-		for _, apart := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/apart=%t", name, apart), func(t *testing.T) {
-				inTime(t, func() { strangersSegments(t, c.what == dir, c.change, c.count, apart) })
+		for _, catalogued := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/catalogued=%t", name, catalogued), func(t *testing.T) {
+				inTime(t, func() { strangersSegments(t, c.what == dir, c.change, c.count, catalogued) })
 			})
 		}
 	}
 }
 
-func strangersSegments(t *testing.T, dirs bool, change func(*testing.T, string), count int, apart bool) {
+func strangersSegments(t *testing.T, dirs bool, change func(*testing.T, string), count int, catalogued bool) {
 	dir := t.TempDir()
 	mine, theirs, far := testItem(1, 9000, testName("mine", 1)), testItem(2, 9000, testName("theirs", 2)), testItem(3, 9000, testName("far", 3))
 	s := openStore(t, testOptions(dir, 1))
@@ -117,7 +117,7 @@ func strangersSegments(t *testing.T, dirs bool, change func(*testing.T, string),
 	}
 
 	o = testOptions(dir, 11)
-	o.OwnOnly, o.Apart = apart, apart
+	o.OwnOnly, o.Catalogued = catalogued, catalogued
 	s = openStore(t, o)
 	wantBytes(t, s, mine)
 	for key := range map[string]bool{"theirs": true, "far": true} {

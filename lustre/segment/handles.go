@@ -35,29 +35,6 @@ type handle struct {
 	err  error
 }
 
-func newHandles(o Options, close func(vfs.File)) *handles {
-	return &handles{opt: o, close: close, open: map[string]*handle{}}
-}
-
-// with calls fn with the segment at path below the common directory, whose
-// header must say id. After an error the next call opens the file anew.
-func (c *handles) with(path string, id format.FileID, fn func(vfs.File) error) error {
-	h := c.take(path)
-	f, err := c.opened(h, id)
-	if err == nil {
-		err = fn(f)
-	}
-	c.give(h, err != nil)
-	return err
-}
-
-// opened returns the file of a handle that the caller has taken, whose header
-// must say id.
-func (c *handles) opened(h *handle, id format.FileID) (vfs.File, error) {
-	h.once.Do(func() { h.file, h.err = c.openSegment(h.path, id) })
-	return h.file, h.err
-}
-
 func (c *handles) openSegment(path string, id format.FileID) (vfs.File, error) {
 	f, err := c.opt.FS.Open(filepath.Join(c.opt.Dir, path))
 	if err != nil {
@@ -88,7 +65,7 @@ func (c *handles) take(path string) *handle {
 	}
 	if h == nil {
 		if len(c.open) >= c.opt.OpenFiles {
-			drop = c.removeLocked(drop, c.oldestLocked())
+			drop = c.removeLocked(drop, c.oldestLocked(false))
 		}
 		h = &handle{path: path, since: now}
 		if h.gone = c.stopped; !h.gone {
@@ -98,11 +75,7 @@ func (c *handles) take(path string) *handle {
 	}
 	h.users++
 	c.mu.Unlock()
-	if c.opt.MaxOpenFiles > 0 { // what waits to be closed counts
-		closeNow(drop)
-	} else {
-		c.closeAll(drop)
-	}
+	c.closeAll(drop, c.opt.MaxOpenFiles > 0) // what waits to be closed counts
 	return h
 }
 
@@ -117,11 +90,7 @@ func (c *handles) give(h *handle, failed bool) {
 		drop = c.removeLocked(drop, h)
 	}
 	c.mu.Unlock()
-	if c.opt.MaxOpenFiles > 0 {
-		closeNow(drop)
-	} else {
-		c.closeAll(drop)
-	}
+	c.closeAll(drop, c.opt.MaxOpenFiles > 0)
 }
 
 // removeLocked takes h out of the map and adds it to drop if nobody uses it.
@@ -137,11 +106,11 @@ func (c *handles) removeLocked(drop []*handle, h *handle) []*handle {
 	return drop
 }
 
-// oldestLocked returns the handle that was opened first: no other has less time
-// left.
-func (c *handles) oldestLocked() (oldest *handle) {
+// oldestLocked returns the handle that was opened first, of all or of those that
+// nobody uses: no other has less time left.
+func (c *handles) oldestLocked(idle bool) (oldest *handle) {
 	for _, h := range c.open {
-		if oldest == nil || h.since.Before(oldest.since) {
+		if (oldest == nil || h.since.Before(oldest.since)) && !(idle && h.users > 0) {
 			oldest = h
 		}
 	}
@@ -152,36 +121,24 @@ func (c *handles) oldestLocked() (oldest *handle) {
 // and reports whether there was one.
 func (c *handles) closeOldest() bool {
 	c.mu.Lock()
-	var oldest *handle
-	for _, h := range c.open {
-		if h.users == 0 && (oldest == nil || h.since.Before(oldest.since)) {
-			oldest = h
-		}
-	}
-	if oldest != nil {
-		c.removeLocked(nil, oldest)
+	var drop []*handle
+	if h := c.oldestLocked(true); h != nil {
+		drop = c.removeLocked(drop, h)
 	}
 	c.mu.Unlock()
-	if oldest == nil {
-		return false
-	}
-	closeNow([]*handle{oldest})
-	return true
+	c.closeAll(drop, true)
+	return len(drop) > 0
 }
 
-// closeNow closes handles that nobody uses, and waits for that.
-func closeNow(drop []*handle) {
+// closeAll closes handles that nobody uses, and waits for that or does so in the
+// background.
+func (c *handles) closeAll(drop []*handle, wait bool) {
 	for _, h := range drop {
-		if h.file != nil {
+		switch {
+		case h.file == nil:
+		case wait:
 			_ = h.file.Close() // only read: its error means nothing
-		}
-	}
-}
-
-// closeAll closes handles that nobody uses, in the background.
-func (c *handles) closeAll(drop []*handle) {
-	for _, h := range drop {
-		if h.file != nil {
+		default:
 			c.close(h.file)
 		}
 	}
@@ -208,7 +165,7 @@ func (c *handles) sweep() {
 		c.watchLocked()
 	}
 	c.mu.Unlock()
-	c.closeAll(drop)
+	c.closeAll(drop, false)
 }
 
 // stop returns the files that nobody uses. Those in use are closed by their

@@ -5,34 +5,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/segmenttest"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
 
-// testItem makes a block that a codec can halve, or, for every fourth seed, one
-// of noise.
-func testItem(seed uint64, size int, names ...block.Name) tiers.Item {
-	p := make([]byte, size)
-	var key [32]byte
-	key[0], key[1] = byte(seed), byte(seed>>8)
-	rand.NewChaCha8(key).Read(p)
-	for i := 1; i < len(p) && seed%4 != 3; i += 2 {
-		p[i] = 0x3f
-	}
-	return tiers.Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: int64(size), CRC: block.CRC(p)}, Names: names, Data: p}
-}
-
-func testName(key string, seq uint64) block.Name {
-	return block.Name{Namespace: "ns", Key: key, Parent: "before " + key, Depth: 7, Seq: seq}
-}
+// What the tests of segments share.
+var (
+	testItem   = segmenttest.Item
+	tensorItem = segmenttest.Tensor
+	testName   = segmenttest.Name
+)
 
 // testOptions are those of a rank whose clock stands still. It reads and writes
 // through the page cache, because tests open many stores; access_test.go has

@@ -33,23 +33,23 @@ func (s *Store) Parts(ctx context.Context) ([]tiers.Part, error) {
 // ended: then fn is called for its blocks again. For what ctx ends, fn is called
 // nothing. Errors: ErrUnavailable, ErrClosed, those of fn.
 func (s *Store) Adopt(ctx context.Context, one tiers.Part, fn func(tiers.Entry) error) error {
-	return (&recovery{s: s}).takeIn(ctx, one, fn)
+	return (&recovery{s: s}).adopt(ctx, one, fn)
 }
 
-// Inherit is Adopt for an incarnation of another rank number whose owner has
+// AdoptOrphan is Adopt for an incarnation of another rank number whose owner has
 // ended: it becomes this run's own, which may then unlink and merge its files. It
 // reports whether that is so; of one whose owner lives nothing is read. Errors:
 // those of Adopt.
-func (s *Store) Inherit(ctx context.Context, one tiers.Part, fn func(tiers.Entry) error) (bool, error) {
-	r := &recovery{s: s, Round: lease.Round{Inherits: true}, ownOnly: true}
-	if err := r.takeIn(ctx, one, fn); err != nil {
+func (s *Store) AdoptOrphan(ctx context.Context, one tiers.Part, fn func(tiers.Entry) error) (bool, error) {
+	r := &recovery{s: s, Round: lease.Round{AdoptOrphans: true}, ownOnly: true}
+	if err := r.adopt(ctx, one, fn); err != nil {
 		return false, err // what runs on may still set r
 	}
 	return r.owned, nil
 }
 
-// takeIn reads an incarnation as r says, and calls fn.
-func (r *recovery) takeIn(ctx context.Context, one tiers.Part, fn func(tiers.Entry) error) error {
+// adopt reads an incarnation as r has it, and calls fn.
+func (r *recovery) adopt(ctx context.Context, one tiers.Part, fn func(tiers.Entry) error) error {
 	s := r.s
 	r.known, r.newest = s.paths(), map[nameKey]format.Record{}
 	err := s.readJob(ctx, "adoption of "+format.Dir(one), func() error {

@@ -53,7 +53,7 @@ func TestAdopt(t *testing.T) {
 		found, names := map[block.ID]bool{}, map[string]block.ID{}
 		for _, one := range all {
 			err := s.Adopt(t.Context(), one, func(f tiers.Entry) error {
-				if found[f.Info.ID] = true; !f.Foreign {
+				if found[f.Info.ID] = true; !f.OtherOwner {
 					t.Errorf("%v is this rank's own", f.Info.ID)
 				}
 				for _, n := range f.Names {

@@ -19,9 +19,9 @@ import (
 // index is what a store has in its segments: blocks, the newest record of each name,
 // and the files that these lie in.
 type index struct {
-	guard   *trust.Guard
-	apart   bool   // see Options.Apart
-	emptied func() // called with mu held when a file may hold nothing any more
+	guard      *trust.Guard
+	catalogued bool   // see Options.Catalogued
+	emptied    func() // called with mu held when a file may hold nothing any more
 
 	uses atomic.Uint64 // of handles
 
@@ -37,12 +37,12 @@ type index struct {
 	skipped  []error             // one for each file or directory that recovery left out
 	late     map[string]struct{} // paths of what did not answer in time
 	mounted  int64               // type of the file system, once it is known
-	judged   bool                // Hides has said what withdrawn names hide
+	judged   bool                // Hides was called
 }
 
-func newIndex(guard *trust.Guard, apart bool, emptied func()) *index {
+func newIndex(guard *trust.Guard, catalogued bool, emptied func()) *index {
 	return &index{
-		guard: guard, apart: apart, emptied: emptied,
+		guard: guard, catalogued: catalogued, emptied: emptied,
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{}, names: map[nameKey]*nameState{},
 		files: map[*file]struct{}{}, opened: map[*file]struct{}{}, late: map[string]struct{}{},
 	}
@@ -191,7 +191,7 @@ func (x *index) keepsLocked(f *file, st *nameState, n int) bool {
 	if st.file != f {
 		return false
 	}
-	unread := len(x.skipped) > 0 || len(x.late) > 0 || x.guard.HasRefused() || st.hides || x.apart && !x.judged
+	unread := len(x.skipped) > 0 || len(x.late) > 0 || x.guard.HasRefused() || st.hides || x.catalogued && !x.judged
 	return !st.dropped && x.blocks[st.id] != nil || st.records > n || st.dropped && unread
 }
 
@@ -314,7 +314,7 @@ func (x *index) Skipped() []error {
 }
 
 // Older returns which of the records, of segments that this store has not read,
-// are void for what it knows itself of their names, and keeps that.
+// are void for what it has itself of their names, and keeps that.
 func (x *index) Older(records []format.Record) []bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -328,19 +328,6 @@ func (x *index) Older(records []format.Record) []bool {
 		st.hides = true
 	}
 	return older
-}
-
-// unused returns the files that nobody can be reading or writing any more.
-func (x *index) unused() []*file {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	var out []*file
-	for f := range x.files {
-		if f.users == 0 && !f.removing {
-			out = append(out, f)
-		}
-	}
-	return out
 }
 
 func (x *index) unuseLocked(f *file) {

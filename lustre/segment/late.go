@@ -15,7 +15,7 @@ import (
 // answered: the next ones are not likely to either.
 const leastPatience = 100 * time.Millisecond
 
-// errLate says that a file or directory did not answer in time. It is read when it
+// errLate is the error for a file or directory that did not answer in time. It is read when it
 // answers, or when another round comes to it.
 var errLate = errors.New("segment: no answer yet")
 
@@ -44,8 +44,8 @@ func (p *patience) wait(done <-chan struct{}, steps *atomic.Int64) bool {
 }
 
 // inTime calls fn, which reads path and counts its steps. An error matches errLate:
-// fn takes too long. It goes on in the background then, and its end is said by
-// Arrived; what it sets must not be touched.
+// fn takes too long. It goes on in the background then, and Arrived reports its end;
+// what it sets must not be touched.
 func (r *recovery) inTime(path string, fn func(steps *atomic.Int64)) error {
 	s := r.s
 	if r.still.now == 0 {
@@ -127,7 +127,7 @@ func (r *recovery) grown(path string, was int64) bool {
 	return late == nil && err == nil && size != was
 }
 
-// arrive says that something late has ended, well or not.
+// arrive signals that something late has ended, well or not.
 func (r *recovery) arrive() {
 	s := r.s
 	select {

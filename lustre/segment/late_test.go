@@ -82,7 +82,7 @@ func adoptLate(t *testing.T, s *opened, n int) {
 			t.Fatalf("%d blocks did not come", n)
 		}
 		must(t, s.Adopt(t.Context(), tiers.Part{Rank: 3, Incarnation: 1}, func(f tiers.Entry) error {
-			if f.Foreign || len(f.Names) != 1 {
+			if f.OtherOwner || len(f.Names) != 1 {
 				t.Errorf("adopted as %+v", f)
 			}
 			n--

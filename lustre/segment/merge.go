@@ -115,7 +115,11 @@ func (m *merge) run(budget int64) error {
 			return unavailable("merge of segments", err)
 		}
 		blocks, records := m.batch()
-		m.s.advice.advise(extents(blocks))
+		extents := make([]wanted, len(blocks))
+		for i, b := range blocks {
+			extents[i] = wanted{b.Block.file, b.Block.off, b.Block.as.Size, i}
+		}
+		m.s.advice.advise(extents)
 		if err := m.move(blocks, records); err != nil {
 			return err
 		}
@@ -237,15 +241,6 @@ func (m *merge) batch() (blocks []moving, records []format.Record) {
 	return blocks, records
 }
 
-// extents is where blocks lie that will be read one after the other.
-func extents(blocks []moving) []wanted {
-	all := make([]wanted, len(blocks))
-	for i, b := range blocks {
-		all[i] = b.Block.wanted(i)
-	}
-	return all
-}
-
 // move writes one frame and points the index to it.
 func (m *merge) move(blocks []moving, records []format.Record) error {
 	items, moved, err := m.read(blocks)
@@ -294,7 +289,12 @@ func (m *merge) read(blocks []moving) (items []format.Block, moved []*location, 
 	at := int64(0)
 	for _, b := range blocks {
 		payload := m.memory.Bytes()[at : at+b.Block.as.Size]
-		err := m.fetch(b.Block, payload)
+		err := pread(m.s, b.Block.file, payload, b.Block.off)
+		if err != nil {
+			err = (&Ref{s: m.s, loc: b.Block}).failed(err)
+		} else if why := b.Block.as.Check(payload); why != "" {
+			err = m.s.withdraw(b.Block, why)
+		}
 		m.s.faults.count(err)
 		switch {
 		case errors.Is(err, tiers.ErrCorrupt):
@@ -307,17 +307,6 @@ func (m *merge) read(blocks []moving) (items []format.Block, moved []*location, 
 		moved = append(moved, b.Block)
 	}
 	return items, moved, nil
-}
-
-// fetch reads a payload as it is stored, and checks it.
-func (m *merge) fetch(loc *location, payload []byte) error {
-	if err := (&Ref{s: m.s, loc: loc}).fetch(payload); err != nil {
-		return err
-	}
-	if why := loc.as.Check(payload); why != "" {
-		return m.s.withdraw(loc, why)
-	}
-	return nil
 }
 
 // room makes sure that the merge's memory has n bytes.

@@ -12,7 +12,7 @@ import (
 	"cascadekv/internal/vfs"
 )
 
-// errGone says that somebody removed a file in which something was to be kept.
+// errGone is the error when somebody removed a file in which something was to be kept.
 var errGone = errors.New("segment: somebody has removed or renamed the file: leave a campaign's directory alone while ranks run")
 
 // Missing looks whether the segments that this run wrote, or owns, are where they

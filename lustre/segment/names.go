@@ -95,8 +95,8 @@ func newLoad(s *Store) *load {
 	return l
 }
 
-// land ends a load of s. Names that did not become durable wait again.
-func (l *load) land(s *Store, durable bool) {
+// end ends a load of s. Names that did not become durable wait again.
+func (l *load) end(s *Store, durable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !durable {

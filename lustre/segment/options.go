@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"cmp"
 	"time"
 
 	"cascadekv/internal/vfs"
@@ -18,23 +19,23 @@ type Options struct {
 	// are taken in by Adopt.
 	OwnOnly bool
 
-	// Inherits has Recover, without OwnOnly, take over what runs of other rank
+	// AdoptOrphans has Recover, without OwnOnly, take over what runs of other rank
 	// numbers left that have ended, so that its space can be had back.
-	Inherits bool
+	AdoptOrphans bool
 
-	// Apart says that what others left is known to the caller apart from this
+	// Catalogued: what others left is known to the caller apart from this
 	// store: see Hides.
-	Apart bool
+	Catalogued bool
 
 	// SegmentBytes bounds a segment; a batch that is larger gets one of its
 	// own. Default 1 GiB: few files, and yet space comes back in pieces.
 	SegmentBytes int64
 	// SegmentBlocks bounds the blocks of a segment; 0, the default, means no
-	// bound. CASCADE §III-D uses 256; docs/format.md §1.1 says why we do not.
+	// bound. CASCADE §III-D uses 256; docs/format.md §1.1 has why we do not.
 	SegmentBlocks int
 
 	// Compress has Put encode blocks where that saves pages (lustre/codec), on as
-	// many cores as the process has. What is encoded is read whatever this says.
+	// many cores as the process has. What is encoded is read in any case.
 	Compress bool
 
 	// Readers and Writers bound the file operations that are in the kernel at
@@ -65,12 +66,12 @@ type Options struct {
 	// read, and costs them a second read where they do not cache.
 	Advice Adviser
 
-	// Direct says whether reads and writes go past the page cache, where what
+	// Direct decides whether reads and writes go past the page cache, where what
 	// is read would take the job's memory a second time. Auto finds it out by
 	// a write and a read in Dir, and is Off with an FS of the caller's.
 	// Without it, what was read is dropped from the cache afterwards.
 	Direct Switch
-	// Uring says whether batches are read through io_uring instead of a
+	// Uring decides whether batches are read through io_uring instead of a
 	// thread for each call. It has no effect with an FS of the caller's.
 	Uring Switch
 
@@ -104,35 +105,14 @@ func setDefaults(o *Options) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Incarnation == 0 {
-		o.Incarnation = uint64(o.Now().UnixNano())
-	}
-	if o.Process == (lease.Process{}) {
-		o.Process = lease.Self()
-	}
-	if o.SegmentBytes <= 0 {
-		o.SegmentBytes = 1 << 30
-	}
-	if o.Readers <= 0 {
-		o.Readers = 64
-	}
-	if o.Writers <= 0 {
-		o.Writers = 8
-	}
-	if o.OpenFiles <= 0 {
-		o.OpenFiles = 64
-	}
+	o.Incarnation = cmp.Or(o.Incarnation, uint64(o.Now().UnixNano()))
+	o.Process = cmp.Or(o.Process, lease.Self())
+	o.SegmentBytes = cmp.Or(max(o.SegmentBytes, 0), 1<<30)
+	o.Readers, o.Writers = cmp.Or(max(o.Readers, 0), 64), cmp.Or(max(o.Writers, 0), 8)
+	o.OpenFiles = cmp.Or(max(o.OpenFiles, 0), 64)
 	shareFiles(o)
-	if o.KeepOpen <= 0 {
-		o.KeepOpen = 30 * time.Second
-	}
-	if o.CloseWait <= 0 {
-		o.CloseWait = 5 * time.Second
-	}
-	if o.Patience <= 0 {
-		o.Patience = 2 * time.Second
-	}
-	if o.RetryFull <= 0 {
-		o.RetryFull = time.Minute
-	}
+	o.KeepOpen = cmp.Or(max(o.KeepOpen, 0), 30*time.Second)
+	o.CloseWait = cmp.Or(max(o.CloseWait, 0), 5*time.Second)
+	o.Patience = cmp.Or(max(o.Patience, 0), 2*time.Second)
+	o.RetryFull = cmp.Or(max(o.RetryFull, 0), time.Minute)
 }

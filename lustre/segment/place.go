@@ -55,7 +55,7 @@ func holds(p tiers.Segment, info block.Info) (format.FileID, error) {
 	return id, nil
 }
 
-// ReadPlace reads a block of any rank from where its owner said it is, straight
+// ReadSegment reads a block of any rank from where its owner put it, straight
 // into dst (len(dst) == info.Size), with one call once the file is open. The
 // file's header must name that file, and the bytes must match the checksums of p
 // and info. When ctx ends first the error is a *Busy, and dst may be written to
@@ -64,18 +64,7 @@ func holds(p tiers.Segment, info block.Info) (format.FileID, error) {
 // info's can be at p), ErrCorrupt (what is there does not match, or the file ends
 // early), ErrUnavailable, ErrBadItem.
 func (s *Store) ReadSegment(ctx context.Context, p tiers.Segment, info block.Info, dst []byte) error {
-	if int64(len(dst)) != info.Size {
-		return fmt.Errorf("%w: %d bytes of room for %d", ErrBadItem, len(dst), info.Size)
-	}
-	id, err := holds(p, info)
-	if err == nil {
-		err = s.readJob(ctx, "read of "+info.ID.String()+" in "+p.Path, func() error {
-			b := farBlock{s: s, id: id, place: p, info: info}
-			return b.alone(dst)
-		})
-	}
-	s.faults.count(err)
-	return err
+	return s.ReadBatch(ctx, []tiers.Read{{At: p, Info: info, Dst: dst}})[0]
 }
 
 // closeSoon closes a file that was only read, in the background: that may hang.

@@ -279,7 +279,7 @@ func (c *handles) expire() {
 		drop = c.removeLocked(drop, h)
 	}
 	c.mu.Unlock()
-	c.closeAll(drop)
+	c.closeAll(drop, false)
 }
 
 // TestReadPlaceWhileWritten: a rank reads what another writes, seals and gives

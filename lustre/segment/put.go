@@ -145,7 +145,7 @@ func (j *writing) write(ctx context.Context, items []tiers.Item) error {
 			err = nil
 		}
 	}
-	load.land(s, err == nil)
+	load.end(s, err == nil)
 	what := fmt.Sprintf("write of %d blocks", len(items))
 	switch {
 	case err == nil:
@@ -171,8 +171,8 @@ func (s *Store) mayWrite() error {
 	return s.watch.MayWrite()
 }
 
-// writeOnce writes to the current segment. again says that another one had no
-// room, so that a new one is tried whatever statfs says.
+// writeOnce writes to the current segment. again: another one had no
+// room, so that a new one is tried whatever statfs reports.
 func (j *writing) writeOnce(ctx context.Context, items []format.Block, names []format.Record, again bool) error {
 	s := j.s
 	_, need := format.FrameSize(items, names)

@@ -58,24 +58,7 @@ func (r *Ref) Release() {
 // caller's again. Errors: ErrCorrupt (the block is withdrawn), ErrUnavailable
 // (withdrawn too, when its file is gone), ErrBadItem.
 func (r *Ref) ReadInto(ctx context.Context, dst []byte) error {
-	if int64(len(dst)) != r.loc.info.Size {
-		return fmt.Errorf("%w: %d bytes of room for %d", ErrBadItem, len(dst), r.loc.info.Size)
-	}
-	s := r.s
-	s.mu.Lock()
-	r.loc.file.users++ // the job's own: it may outlive the reference
-	s.jobs++
-	s.mu.Unlock()
-	end := func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.unuseLocked(r.loc.file)
-		s.jobs--
-		s.idle.Broadcast()
-	}
-	err := s.reads.Within(ctx, "read of "+r.loc.info.ID.String(), end, func() error { return r.alone(dst) })
-	s.faults.count(err)
-	return err
+	return r.s.ReadBatch(ctx, []tiers.Read{{Pin: r, Dst: dst}})[0]
 }
 
 // A reference is a subject of a batch.
@@ -87,7 +70,7 @@ func (r *Ref) String() string { return r.loc.info.ID.String() }
 func (r *Ref) size() int64 { return r.loc.info.Size }
 
 func (r *Ref) extent(dst []byte) (f source, off, size int64, at int) {
-	return r.loc.file, r.loc.off, r.loc.as.Size, r.s.access.landing(r.loc.as, dst)
+	return r.loc.file, r.loc.off, r.loc.as.Size, r.s.access.payloadStart(r.loc.as, dst)
 }
 
 // verify makes dst, where the payload has been read to, the block.
@@ -114,38 +97,26 @@ func (r *Ref) failed(err error) error {
 	return unavailable("read", err)
 }
 
-// alone fills dst and turns every failure into a miss of the right kind.
-func (r *Ref) alone(dst []byte) error {
-	at := r.s.access.landing(r.loc.as, dst)
-	if err := r.fetch(dst[at:][:r.loc.as.Size]); err != nil {
+// pread fills dst from a file, once more when the file system calls its handle
+// stale.
+func pread(s *Store, f source, dst []byte, off int64) error {
+	once := func() error {
+		h, err := f.open(s)
+		if err == nil {
+			_, err = h.Pread(dst, off)
+			forget(h.File, off, int64(len(dst)))
+			h.back(err != nil)
+		}
 		return err
 	}
-	return r.verify(dst, at)
-}
-
-// fetch reads the payload as stored, without a look at it.
-func (r *Ref) fetch(payload []byte) error {
-	err := r.pread(payload)
-	if errors.Is(err, vfs.ErrStale) {
-		if err = r.loc.file.reopen(r.s.fs); err == nil {
-			err = r.pread(payload)
-		}
-	}
-	if err == nil {
-		return nil
-	}
-	return r.failed(err)
-}
-
-func (r *Ref) pread(dst []byte) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	h, err := r.loc.file.open(r.s)
-	if err == nil {
-		_, err = h.Pread(dst, r.loc.off)
-		forget(h.File, r.loc.off, int64(len(dst)))
-		h.back(err != nil)
+	err := once()
+	if errors.Is(err, vfs.ErrStale) {
+		if err = f.renew(s); err == nil {
+			err = once()
+		}
 	}
 	return err
 }

@@ -24,7 +24,7 @@ const dropBatch = 1024
 // called at most once, before any Put. An error from fn ends it and is returned;
 // other errors match ErrUnavailable.
 func (s *Store) Recover(fn func(tiers.Entry) error) error {
-	r := recovery{s: s, newest: map[nameKey]format.Record{}, Round: lease.Round{Inherits: s.opt.Inherits && !s.opt.OwnOnly}}
+	r := recovery{s: s, newest: map[nameKey]format.Record{}, Round: lease.Round{AdoptOrphans: s.opt.AdoptOrphans && !s.opt.OwnOnly}}
 	names, err := r.list(s.opt.Dir)
 	if err != nil && !errors.Is(err, errLate) {
 		return unavailable("list incarnations", err)
@@ -190,7 +190,7 @@ func (r *recovery) takeLocked(f *file, sc *format.Scanner, entries []format.Entr
 		rec := format.Record{ID: e.Info.ID, Name: e.Name, Dropped: e.Kind == format.KindDrop}
 		// What another number's run withdrew may lie where nobody has looked
 		// for it yet on this rank's behalf: the next round decides (Hides).
-		rec.Hides = rec.Dropped && f.id.Rank != s.opt.Rank && s.opt.Apart
+		rec.Hides = rec.Dropped && f.id.Rank != s.opt.Rank && s.opt.Catalogued
 		if s.noteLocked(f, rec, true) {
 			r.newest[nameKey{e.Name.Namespace, e.Name.Key}] = rec
 		}
@@ -214,13 +214,13 @@ func (r *recovery) handOver(fn func(tiers.Entry) error) error {
 	blocks := make([]tiers.Entry, 0, len(r.ids))
 	for _, id := range r.ids {
 		if loc := s.blocks[id]; loc != nil {
-			blocks = append(blocks, tiers.Entry{Info: loc.info, Names: names[id], Foreign: !loc.file.own})
+			blocks = append(blocks, tiers.Entry{Info: loc.info, Names: names[id], OtherOwner: !loc.file.own})
 			delete(names, id)
 		}
 	}
 	for id, more := range names { // of blocks that were there before
 		if loc := s.blocks[id]; loc != nil {
-			blocks = append(blocks, tiers.Entry{Info: loc.info, Names: more, Foreign: !loc.file.own})
+			blocks = append(blocks, tiers.Entry{Info: loc.info, Names: more, OtherOwner: !loc.file.own})
 		}
 	}
 	s.mu.Unlock()

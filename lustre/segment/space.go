@@ -121,9 +121,9 @@ func (s *Store) finish() error {
 	return errors.Join(err, left, sealed)
 }
 
-// endTenure says that this run has ended, within CloseWait and if nothing of it
+// retire records that this run has ended, within CloseWait and if nothing of it
 // is under way any more.
-func (s *Store) endTenure() error {
+func (s *Store) retire() error {
 	s.mu.Lock()
 	idle, used := s.jobs == 0, false
 	for f := range s.files {

@@ -77,11 +77,11 @@ func Open(o Options) (*Store, error) {
 		pendingNames: pendingNames{loads: map[*load]struct{}{}}, advice: advice{to: o.Advice}, arrived: make(chan struct{}, 1),
 		room: space.New(space.Options{FS: watch, Dir: o.Dir, Segment: o.SegmentBytes, RetryFull: o.RetryFull, Now: o.Now}),
 	}
-	s.index = newIndex(access.guard, o.Apart, s.reclaimSoonLocked)
+	s.index = newIndex(access.guard, o.Catalogued, s.reclaimSoonLocked)
 	s.idle = sync.NewCond(&s.mu)
 	s.lease = lease.New(leaseOptions(s))
-	s.handles = newHandles(o, s.closeSoon)
-	watch.Spare = s.spareFile
+	s.handles = &handles{opt: o, close: s.closeSoon, open: map[string]*handle{}}
+	watch.Spare = func() bool { return s.closeIdle() || s.handles.closeOldest() }
 	return s, nil
 }
 
@@ -129,7 +129,7 @@ func (s *Store) Usage() tiers.Usage {
 	for f := range s.files {
 		u.Used += f.size
 		if !f.own {
-			u.Foreign += f.size
+			u.OtherOwners += f.size
 		}
 	}
 	return u
@@ -152,7 +152,9 @@ func (s *Store) OthersUsage() (bytes int64, runs int) {
 // Health is the state of the store. It counts from Open on.
 func (s *Store) Health() tiers.Health {
 	h := s.watch.Health()
-	h.ReadOnly, h.Poisoned, h.Reads = s.ReadOnly(), s.faults.poisoned.Load(), s.faults.reads()
+	f := &s.faults
+	h.ReadOnly, h.Poisoned = s.ReadOnly(), f.poisoned.Load()
+	h.Reads = tiers.ReadErrors{Corrupt: f.corrupt.Load(), Gone: f.gone.Load(), Unanswered: f.unanswered.Load(), Failed: f.failed.Load()}
 	return h
 }
 
@@ -216,14 +218,22 @@ func (s *Store) Close() error {
 	s.jobs++ // the final write, which ends it
 	s.mu.Unlock()
 	err := s.finish()
-	for _, f := range s.unused() {
+	var unused []*file // nobody can be reading or writing these
+	s.mu.Lock()
+	for f := range s.files {
+		if f.users == 0 && !f.removing {
+			unused = append(unused, f)
+		}
+	}
+	s.mu.Unlock()
+	for _, f := range unused {
 		err = errors.Join(err, f.close())
 	}
 	for _, h := range s.handles.stop() {
 		h.Close() // only read: its error means nothing
 	}
 	if err == nil {
-		err = s.endTenure()
+		err = s.retire()
 	}
 	s.access.close()
 	if err != nil && !errors.Is(err, tiers.ErrUnavailable) {

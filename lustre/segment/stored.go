@@ -71,10 +71,10 @@ func encodeOne(coder *codec.Coder, p *format.Block, room []byte) {
 	p.As = format.Payload{Size: int64(e.Size), CRC: block.CRC(p.Bytes), Codec: e.Codec}
 }
 
-// landing returns where in dst, the memory of a block, its payload is read to,
+// payloadStart returns where in dst, the memory of a block, its payload is read to,
 // so that it can be decoded there: at the end, or, past the page cache, where
 // the kernel takes it before that.
-func (a *access) landing(as format.Payload, dst []byte) (at int) {
+func (a *access) payloadStart(as format.Payload, dst []byte) (at int) {
 	at = len(dst) - int(as.Size)
 	if a.Direct && at > 0 {
 		over := int(uintptr(unsafe.Pointer(&dst[at])) % format.PageSize)
@@ -85,7 +85,7 @@ func (a *access) landing(as format.Payload, dst []byte) (at int) {
 	return at
 }
 
-// unpack makes dst the block whose payload lies in it from at on. why says what
+// unpack makes dst the block whose payload lies in it from at on. why is what
 // is wrong with the bytes, err that they could not be decoded for another
 // reason; both are empty when dst is right.
 func unpack(coder *codec.Coder, info block.Info, as format.Payload, dst []byte, at int) (why string, err error) {

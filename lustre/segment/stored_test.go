@@ -3,15 +3,14 @@ package segment
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 	"unsafe"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/segmenttest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/codec"
@@ -19,15 +18,6 @@ import (
 	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
-
-// tensorItem makes a block of normal numbers as bf16.
-func tensorItem(seed uint64, size int, names ...block.Name) tiers.Item {
-	rng, p := rand.New(rand.NewPCG(seed, 1)), make([]byte, size)
-	for i := 0; i+2 <= size; i += 2 {
-		binary.LittleEndian.PutUint16(p[i:], uint16(math.Float32bits(float32(rng.NormFloat64()))>>16))
-	}
-	return tiers.Item{Info: block.Info{ID: block.Sum(block.Bits128, p), Size: int64(size), CRC: block.CRC(p)}, Names: names, Data: p}
-}
 
 // noiseItem makes a block that nothing can compress.
 func noiseItem(seed uint64, size int, names ...block.Name) tiers.Item {
@@ -71,8 +61,8 @@ func TestEncode(t *testing.T) {
 	place := placeOf(t, s, tensor)
 	closeStore(t, s)
 
-	v := inspect(t, readFile(t, dir, segmentPath(1, 0)), true)
-	if len(v.Damage) != 0 || len(usable(v)) != 3 {
+	v := segmenttest.Inspect(t, readFile(t, dir, segmentPath(1, 0)), true)
+	if len(v.Damage) != 0 || len(segmenttest.Usable(v)) != 3 {
 		t.Errorf("inspected: %+v", v)
 	}
 	for i, o := range []Options{encoding(dir, 2), testOptions(dir, 3)} {
@@ -264,7 +254,7 @@ func wantRefused(t *testing.T, it tiers.Item, payload []byte, number codec.Numbe
 			t.Fatalf("%v: a byte at %d is written, of memory from 256 to %d", number, i, 256+len(it.Data))
 		}
 	}
-	if v := inspect(t, fileOf(t, o.FS, segmentPath(1, 0)), true); len(v.Damage) == 0 && !bytes.Equal(dst, it.Data) {
+	if v := segmenttest.Inspect(t, fileOf(t, o.FS, segmentPath(1, 0)), true); len(v.Damage) == 0 && !bytes.Equal(dst, it.Data) {
 		t.Errorf("%v: Inspect finds nothing", number)
 	}
 }
@@ -334,9 +324,9 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// TestLanding: payloads are read into the memory of their blocks, past the page
+// TestPayloadStart: payloads are read into the memory of their blocks, past the page
 // cache to an address that the kernel takes wherever there is room for that.
-func TestLanding(t *testing.T) {
+func TestPayloadStart(t *testing.T) {
 	memory := make([]byte, 64<<10)
 	rng := rand.New(rand.NewPCG(5, 5))
 	for _, direct := range []bool{false, true} {
@@ -345,14 +335,14 @@ func TestLanding(t *testing.T) {
 			from := rng.IntN(9000)
 			dst := memory[from:][:1+rng.IntN(50_000)]
 			as := format.Payload{Size: 1 + rng.Int64N(int64(len(dst)))}
-			at := s.access.landing(as, dst)
+			at := s.access.payloadStart(as, dst)
 			end := len(dst) - int(as.Size)
 			over := int(uintptr(unsafe.Pointer(&dst[at])) % format.PageSize)
 			if at < 0 || at > end || !direct && at != end || at != end && over != 0 || direct && over != 0 && over <= at {
 				t.Fatalf("direct %v: %d of %d bytes land at %d, %d behind a page's start", direct, as.Size, len(dst), at, over)
 			}
 		}
-		if at := s.access.landing(format.Payload{}, nil); at != 0 {
+		if at := s.access.payloadStart(format.Payload{}, nil); at != 0 {
 			t.Errorf("an empty block lands at %d", at)
 		}
 	}
@@ -369,7 +359,7 @@ func TestUnknownCodec(t *testing.T) {
 	p := readFile(t, dir, segmentPath(1, 0)) // before there is a footer
 	entry := bytes.Index(p, it.Info.ID[:]) - 8
 	p[entry+72], place.Codec = 99, 99
-	fixFrame(p, format.PageSize)
+	segmenttest.FixFrame(p, format.PageSize)
 	closeStore(t, s)
 	writeFile(t, p, dir, segmentPath(1, 0))
 	again := openStore(t, testOptions(dir, 2))
@@ -378,11 +368,11 @@ func TestUnknownCodec(t *testing.T) {
 	}
 	wantNoPlace(t, "by its place", again, place, it, tiers.ErrCorrupt)
 	wantBytes(t, again, other)
-	v := inspect(t, p, true)
+	v := segmenttest.Inspect(t, p, true)
 	if len(v.Damage) != 0 || len(v.Entries) != 3 || v.Entries[0].Known() || !v.Entries[2].Known() {
 		t.Errorf("%+v", v)
 	}
-	copied := inspect(t, redraft(t, p, v, smallID), true)
+	copied := segmenttest.Inspect(t, segmenttest.Redraft(t, p, v, segmenttest.ID), true)
 	if len(copied.Damage) != 0 || copied.Entries[0].Codec != 99 || copied.Entries[0].Stored != v.Entries[0].Stored {
 		t.Errorf("a repair's copy: %+v", copied)
 	}
@@ -518,7 +508,7 @@ func TestTransferEncodings(t *testing.T) {
 	}
 	closeStore(t, s)
 	file := readFile(t, dir, segmentPath(1, 0))
-	got, a, err := transfer(file, int64(len(file)), smallID)
+	got, a, err := segmenttest.Transfer(file, int64(len(file)), segmenttest.ID)
 	if err != nil || a.Blocks != len(items)+1 || !bytes.Equal(inspectable(got), inspectable(file)) {
 		t.Fatalf("%d blocks, error %v, the same: %v", a.Blocks, err, bytes.Equal(got, file))
 	}
@@ -532,7 +522,7 @@ func TestTransferEncodings(t *testing.T) {
 		put(t, s, liar)
 		closeStore(t, s)
 		lie := readFile(t, dir, segmentPath(1, 0))
-		if _, _, err := transfer(lie, int64(len(lie)), smallID); !errors.Is(err, tiers.ErrCorrupt) {
+		if _, _, err := segmenttest.Transfer(lie, int64(len(lie)), segmenttest.ID); !errors.Is(err, tiers.ErrCorrupt) {
 			t.Errorf("block %d under a wrong id: %v", i, err)
 		}
 	}

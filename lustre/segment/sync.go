@@ -8,7 +8,7 @@ import (
 	"cascadekv/lustre/segment/pool"
 )
 
-// groupSync knows which frames of a segment are durable. The zero value needs init.
+// groupSync tracks which frames of a segment are durable. The zero value needs init.
 type groupSync struct {
 	syncMu     sync.Mutex // guards what follows
 	synced     uint64     // frames below are durable

@@ -1,6 +1,7 @@
 package tuner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -15,27 +16,11 @@ type Setting struct {
 	K int `json:"k"` // runs of a level, from 1
 }
 
-// Default is where an index starts that knows nothing of its work.
+// Default is where an index starts that has seen no work.
 var Default = Setting{T: 10, K: 4}
 
 // String names the setting as logs do.
 func (s Setting) String() string { return fmt.Sprintf("T=%d K=%d", s.T, s.K) }
-
-// PebbleOptions are the options of Pebble that a Setting of the shape Pebble
-// means. They are read when a database is opened.
-type PebbleOptions struct {
-	LevelMultiplier       int // in Options.Experimental
-	L0CompactionThreshold int
-	L0StopWritesThreshold int // at least L0CompactionThreshold, or Open fails
-}
-
-// Pebble translates a setting. Pebble 2.1 begins to merge its top level when
-// twice the number of its runs reaches L0CompactionThreshold, so K runs are
-// tolerated by a threshold of 2·K. Writes stop when merging is hopelessly
-// behind: at 12, Pebble's default, or at three times the threshold.
-func (s Setting) Pebble() PebbleOptions {
-	return PebbleOptions{LevelMultiplier: s.T, L0CompactionThreshold: 2 * s.K, L0StopWritesThreshold: max(12, 6*s.K)}
-}
 
 // Shape is how a tree uses T and K.
 type Shape uint8
@@ -181,16 +166,7 @@ type Bounds struct {
 }
 
 func (b Bounds) withDefaults() Bounds {
-	if b.MinT == 0 {
-		b.MinT = 4
-	}
-	if b.MaxT == 0 {
-		b.MaxT = 16
-	}
-	if b.MaxK == 0 {
-		b.MaxK = 15
-	}
-	return b
+	return Bounds{cmp.Or(b.MinT, 4), cmp.Or(b.MaxT, 16), cmp.Or(b.MaxK, 15)}
 }
 
 func (b Bounds) check() error {

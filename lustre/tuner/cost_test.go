@@ -152,18 +152,6 @@ func TestShift(t *testing.T) {
 	}
 }
 
-func TestPebbleOptions(t *testing.T) {
-	for s, want := range map[Setting]PebbleOptions{
-		{10, 2}:  {10, 4, 12}, // Pebble's defaults
-		{4, 1}:   {4, 2, 12},
-		{16, 15}: {16, 30, 90},
-	} {
-		if got := s.Pebble(); got != want || got.L0StopWritesThreshold < got.L0CompactionThreshold {
-			t.Errorf("%v: %+v, want %+v", s, got, want)
-		}
-	}
-}
-
 func TestOptionsAreChecked(t *testing.T) {
 	for _, o := range []Options{
 		{Window: 7}, {Window: -1}, {Threshold: 1}, {Threshold: -0.1}, {MinGain: 1}, {MinOps: -1},

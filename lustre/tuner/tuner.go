@@ -1,6 +1,7 @@
 package tuner
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 )
@@ -26,18 +27,10 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Bounds = o.Bounds.withDefaults()
-	if o.Window == 0 {
-		o.Window = 1 << 15
-	}
-	if o.Threshold == 0 {
-		o.Threshold = 0.1
-	}
-	if o.MinGain == 0 {
-		o.MinGain = 0.05
-	}
-	if o.MinOps == 0 {
-		o.MinOps = 4 * o.Window
-	}
+	o.Window = cmp.Or(o.Window, 1<<15)
+	o.Threshold = cmp.Or(o.Threshold, 0.1)
+	o.MinGain = cmp.Or(o.MinGain, 0.05)
+	o.MinOps = cmp.Or(o.MinOps, 4*o.Window)
 	return o
 }
 
@@ -228,7 +221,7 @@ type Decision struct {
 	After   float64 `json:"after"`  // and under To
 }
 
-// Pending reports whether d proposes a change. Tuner.Pending says whether it is
+// Pending reports whether d proposes a change. Tuner.Pending reports whether it is
 // still wanted.
 func (d Decision) Pending() bool { return d.Verdict == Change }
 

@@ -8,28 +8,28 @@ import (
 	"cascadekv/tiers"
 )
 
-// claims are ranges that are kept for somebody outside at a take-over.
-type claims struct {
-	wanted []tiers.Claim  // offsets in the data area
-	kept   []*keptRange   // for each; nil: it can not be kept
-	extra  []arena.Extent // ranges that are no block's
+// adoption is of ranges that are kept for somebody outside at a take-over.
+type adoption struct {
+	wanted []tiers.HeldRange // offsets in the data area
+	kept   []*keptRange      // for each; nil: it can not be kept
+	extra  []arena.Extent    // ranges that are no block's
 }
 
-// keptRange is a range with claims. Several claims of what is read may share it.
+// keptRange is a range that is kept. Several of what is read may be one.
 type keptRange struct {
 	slot  *slot // the block that lies there, or stands for what does; nil: a client fills it
-	extra int   // its place in claims.extra; -1: a block's
+	extra int   // its place in adoption.extra; -1: a block's
 }
 
-// newClaims sorts claims by whether a block that was found lies just there.
-func (t *Tier) newClaims(wanted []tiers.Claim, slots map[uint64]*slot, ready int64) claims {
-	c := claims{wanted: slices.Clone(wanted), kept: make([]*keptRange, len(wanted))}
+// newAdoption sorts ranges by whether a block that was found lies just there.
+func (t *Tier) newAdoption(wanted []tiers.HeldRange, slots map[uint64]*slot, ready int64) adoption {
+	c := adoption{wanted: slices.Clone(wanted), kept: make([]*keptRange, len(wanted))}
 	ranges := make(map[arena.Extent]*keptRange, len(wanted))
 	for i := range c.wanted {
 		c.wanted[i].Offset -= t.fileOffset(0)
 		ranges[extentOf(c.wanted[i])] = nil
 	}
-	if len(wanted) > 0 { // there may be millions of slots, and claims only at an upgrade
+	if len(wanted) > 0 { // there may be millions of slots, and ranges only at an upgrade
 		for _, s := range slots {
 			if _, is := ranges[s.extent()]; is && s.info.Size > 0 {
 				ranges[s.extent()] = &keptRange{slot: s, extra: -1}
@@ -56,18 +56,18 @@ func (t *Tier) newClaims(wanted []tiers.Claim, slots map[uint64]*slot, ready int
 	return c
 }
 
-func extentOf(w tiers.Claim) arena.Extent { return arena.Extent{Offset: w.Offset, Size: w.Size} }
+func extentOf(w tiers.HeldRange) arena.Extent { return arena.Extent{Offset: w.Offset, Size: w.Size} }
 
 // adopt makes what keeps the ranges. has reports which of extra the allocator has.
-func (t *Tier) adopt(c claims, has func(extra int) bool) {
-	t.outside.claimed = make([]tiers.Claimed, len(c.wanted))
+func (t *Tier) adopt(c adoption, has func(extra int) bool) {
+	t.outside.kept = make([]tiers.KeptRange, len(c.wanted))
 	for i, r := range c.kept {
 		switch {
 		case r == nil || r.extra >= 0 && !has(r.extra) || r.extra < 0 && t.slots[r.slot.info.ID] != r.slot:
 		case r.slot == nil:
-			t.outside.claimed[i].Slot = t.fillLocked(c.wanted[i].Offset, c.wanted[i].Size)
+			t.outside.kept[i].Slot = t.fillLocked(c.wanted[i].Offset, c.wanted[i].Size)
 		default:
-			t.outside.claimed[i].Pin = t.pinLocked(r.slot)
+			t.outside.kept[i].Pin = t.pinLocked(r.slot)
 		}
 	}
 }

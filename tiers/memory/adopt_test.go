@@ -41,7 +41,7 @@ func TestClaims(t *testing.T) {
 		copy(view.Bytes(), pattern(3, n))
 		copy(stage.Bytes(), pattern(4, n))
 		offset := func(s tiers.Slot) int64 { return s.Offset() }
-		claims := []tiers.Claim{
+		claims := []tiers.HeldRange{
 			{Offset: place(named.Info.ID), Size: int64(n), CRC: named.Info.CRC},
 			{Offset: place(nameless.Info.ID), Size: nameless.Info.Size, CRC: nameless.Info.CRC},
 			{Offset: offset(view), Size: int64(n), CRC: block.CRC(pattern(3, n))},
@@ -53,15 +53,15 @@ func TestClaims(t *testing.T) {
 		want := [][]byte{named.Data, nameless.Data, pattern(3, n), pattern(3, n), pattern(4, n)}
 		old.stopForTest(t)
 
-		tr, err := Open(Options{Name: "test", Path: path, Bytes: size, Claims: claims})
+		tr, err := Open(Options{Name: "test", Path: path, Bytes: size, Held: claims})
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept := tr.Claimed()
-		if len(kept) != len(claims) || kept[5] != (tiers.Claimed{}) || kept[6] != (tiers.Claimed{}) {
+		kept := tr.KeptRanges()
+		if len(kept) != len(claims) || kept[5] != (tiers.KeptRange{}) || kept[6] != (tiers.KeptRange{}) {
 			t.Fatalf("%d bytes: kept %v", n, kept)
 		}
-		if again := tr.Claimed(); again != nil {
+		if again := tr.KeptRanges(); again != nil {
 			t.Fatal("claims are handed over twice")
 		}
 		if err := tr.WaitReady(t.Context()); err != nil {

@@ -10,7 +10,7 @@ import (
 type outside struct {
 	held      func(offset int64) bool // of Watch, nil: nothing is
 	lingering []*slot                 // no blocks any more, but held when they ceased to be
-	claimed   []tiers.Claimed         // of Open
+	kept      []tiers.KeptRange       // of Open
 }
 
 // Watch implements tiers.Memory.
@@ -49,13 +49,13 @@ func (t *Tier) settleLocked() (freed bool) {
 	return len(t.outside.lingering) < n
 }
 
-// Claims implements tiers.Memory.
-func (t *Tier) Claims() (claims []tiers.Claim) {
+// HeldRanges implements tiers.Memory.
+func (t *Tier) HeldRanges() (held []tiers.HeldRange) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	add := func(s *slot) {
 		if t.isHeldLocked(s) {
-			claims = append(claims, tiers.Claim{Offset: t.fileOffset(s.offset), Size: s.info.Size, CRC: s.info.CRC})
+			held = append(held, tiers.HeldRange{Offset: t.fileOffset(s.offset), Size: s.info.Size, CRC: s.info.CRC})
 		}
 	}
 	for _, s := range t.slots {
@@ -64,14 +64,14 @@ func (t *Tier) Claims() (claims []tiers.Claim) {
 	for _, s := range t.outside.lingering {
 		add(s)
 	}
-	return claims
+	return held
 }
 
-// Claimed implements tiers.Memory.
-func (t *Tier) Claimed() []tiers.Claimed {
+// KeptRanges implements tiers.Memory.
+func (t *Tier) KeptRanges() []tiers.KeptRange {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.outside.claimed
-	t.outside.claimed = nil
+	c := t.outside.kept
+	t.outside.kept = nil
 	return c
 }

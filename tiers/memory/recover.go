@@ -22,7 +22,7 @@ type found struct {
 // takeOver rebuilds slots and allocator from the records of an earlier process
 // and returns how much memory was ready then; nobody else uses the tier yet. What does not verify is dropped.
 // The ranges of wanted are kept, whatever lies there.
-func (t *Tier) takeOver(wanted []tiers.Claim) (ready int64) {
+func (t *Tier) takeOver(wanted []tiers.HeldRange) (ready int64) {
 	ready = loadReady(t.super)
 	if ready < 0 || ready > int64(len(t.data)) || ready%arena.Page != 0 {
 		ready = 0
@@ -42,14 +42,14 @@ func (t *Tier) takeOver(wanted []tiers.Claim) (ready int64) {
 	for _, f := range names {
 		used = append(used, arena.Extent{Offset: f.cell, Size: nameRecordLen(f.name)})
 	}
-	claimed, first := t.newClaims(wanted, slots, ready), len(used)
-	used = append(used, claimed.extra...)
+	adopted, first := t.newAdoption(wanted, slots, ready), len(used)
+	used = append(used, adopted.extra...)
 	bad := map[int]bool{}
 	for _, i := range t.mu.alloc.Adopt(ready, used) {
 		bad[i] = true
 	}
 	t.attach(blocks, names, slots, used, bad)
-	t.adopt(claimed, func(extra int) bool { return !bad[first+extra] })
+	t.adopt(adopted, func(extra int) bool { return !bad[first+extra] })
 	for _, room := range t.mu.alloc.TakeLent() {
 		t.renewLaterLocked(room)
 	}

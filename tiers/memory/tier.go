@@ -26,9 +26,9 @@ type Options struct {
 	// lock; nil: the file is opened by Path. Open takes it over. It keeps its size.
 	File *os.File
 
-	// Claims are ranges of the file that are to be kept for somebody outside, see
-	// Claimed. Without a file none of them can be.
-	Claims []tiers.Claim
+	// Held are ranges of the file that are to be kept for somebody outside, see
+	// KeptRanges. Without a file none of them can be.
+	Held []tiers.HeldRange
 }
 
 // Tier keeps blocks in one mapping. It implements tiers.Memory.
@@ -68,7 +68,7 @@ func Open(o Options) (*Tier, error) {
 		return nil, err
 	}
 	t, err := start(o, m, seen)
-	if err != nil || o.File != nil || len(o.Claims) > 0 || int64(len(m.Bytes())) == size {
+	if err != nil || o.File != nil || len(o.Held) > 0 || int64(len(m.Bytes())) == size {
 		return t, err
 	}
 	return t.resized(o, size)
@@ -85,11 +85,11 @@ func start(o Options, m *arena.Mapping, seen Opened) (*Tier, error) {
 		return nil, errors.Join(err, m.Close())
 	}
 	sp.left = o.Left
-	t := &Tier{space: sp, opened: seen, index: newIndex(), outside: outside{claimed: make([]tiers.Claimed, len(o.Claims))}}
+	t := &Tier{space: sp, opened: seen, index: newIndex(), outside: outside{kept: make([]tiers.KeptRange, len(o.Held))}}
 	ready := int64(0)
 	if sp.super != nil {
 		sp.mu.alloc.Fresh = sp.clearCells
-		ready = t.takeOver(o.Claims)
+		ready = t.takeOver(o.Held)
 	}
 	sp.work(func() { sp.grow(ready) })
 	sp.work(sp.renew)

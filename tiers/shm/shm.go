@@ -22,7 +22,7 @@ func Path(dir, job string, rank int) string {
 }
 
 // Open opens or takes over the arena file at path, of the given size in bytes.
-// claims are ranges of it that clients still use, see tiers.Memory.
-func Open(path string, bytes int64, claims ...tiers.Claim) (*memory.Tier, error) {
-	return memory.Open(memory.Options{Name: Name, Path: path, Bytes: bytes, Claims: claims})
+// held are ranges of it that clients still use, see tiers.Memory.
+func Open(path string, bytes int64, held ...tiers.HeldRange) (*memory.Tier, error) {
+	return memory.Open(memory.Options{Name: Name, Path: path, Bytes: bytes, Held: held})
 }

@@ -30,8 +30,8 @@ func (c Config) watched(t *testing.T) {
 		if n := m.Settle(); n != size {
 			t.Errorf("%d bytes are held and no block, want %d", n, size)
 		}
-		for _, claim := range m.Claims() {
-			if want := (tiers.Claim{Offset: claim.Offset, Size: size, CRC: claim.CRC}); claim != want || !held[claim.Offset] {
+		for _, claim := range m.HeldRanges() {
+			if want := (tiers.HeldRange{Offset: claim.Offset, Size: size, CRC: claim.CRC}); claim != want || !held[claim.Offset] {
 				t.Errorf("claim %+v", claim)
 			}
 			delete(held, claim.Offset)

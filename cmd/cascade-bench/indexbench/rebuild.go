@@ -13,7 +13,6 @@ import (
 	"cascadekv/cmd/cascade-bench/kit"
 	"cascadekv/internal/block"
 	"cascadekv/lustre"
-	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/index"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/tiers"
@@ -35,7 +34,7 @@ func (b *bench) rebuild(ctx context.Context) (err error) {
 	if err := kit.DropCache(dir); err != nil {
 		return err
 	}
-	t, err := lustre.Open(lustre.Options{Dir: dir, Rank: 0, OwnOnly: true, Apart: true})
+	t, err := lustre.Open(lustre.Options{Dir: dir, Rank: 0, OwnOnly: true, Catalogued: true})
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
@@ -98,19 +97,19 @@ func writeCampaign(ctx context.Context, dir string, count int) (segments int, fo
 		if err := ctx.Err(); err != nil {
 			return 0, 0, err
 		}
-		var entries []segfile.Entry
+		var entries []format.Entry
 		bytesOf := map[block.ID][]byte{}
 		for n := uint64(from); n < uint64(min(count, from+segmentBlocks)); n++ {
 			p := seedOf(n)
 			info := block.Info{ID: idOf(n), Size: int64(len(p)), CRC: block.CRC(p)}
 			bytesOf[info.ID] = p
 			entries = append(entries,
-				segfile.Entry{Entry: format.Entry{Kind: format.KindBlock, Info: info, Stored: info.Size, StoredCRC: info.CRC}},
-				segfile.Entry{Entry: format.Entry{Kind: format.KindName, Info: block.Info{ID: info.ID}, Name: nameOf(n)}})
+				format.Entry{Kind: format.KindBlock, Info: info, Stored: info.Size, StoredCRC: info.CRC},
+				format.Entry{Kind: format.KindName, Info: block.Info{ID: info.ID}, Name: nameOf(n)})
 		}
-		for _, d := range segfile.Drafts(id, format.Header{Created: time.Now()}, entries) {
+		for _, d := range format.Drafts(id, format.Header{Created: time.Now()}, entries) {
 			file.Reset()
-			footer, err := d.WriteFrames(&file, func(e *segfile.Entry, w io.Writer) error {
+			footer, err := d.WriteFrames(&file, func(e *format.Entry, w io.Writer) error {
 				_, err := w.Write(bytesOf[e.Info.ID])
 				return err
 			})

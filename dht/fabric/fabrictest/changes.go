@@ -145,7 +145,7 @@ func (s *suite) closing(t *testing.T) {
 	users.Wait()
 	s.closed(t)
 	for _, b := range s.self.generations() {
-		if err := s.self.evict(b); err != nil {
+		if err := s.self.evict(b, false); err != nil {
 			t.Error(err)
 		}
 	}

@@ -2,6 +2,7 @@ package fabrictest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -131,7 +132,7 @@ func (p *Peer) obey(ctx context.Context, c command) ([]byte, error) {
 		if !ok {
 			return nil, errors.New("the handler was given no deadline")
 		}
-		return encodeNumbers(uint64(time.Until(end))), nil
+		return json.Marshal(time.Until(end))
 	case opFail:
 		return nil, errors.New(failure)
 	case opLong:
@@ -141,14 +142,16 @@ func (p *Peer) obey(ctx context.Context, c command) ([]byte, error) {
 		return make([]byte, c.a), nil
 	case opPut:
 		src, err := p.put(int64(c.a), c.b)
-		return encodeNumbers(uint64(src.Region), uint64(src.Offset), uint64(src.Length), src.Generation), err
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(src)
 	case opEvict:
-		return nil, p.evict(c.a)
+		return nil, p.evict(c.a, false)
 	case opEvictHeld:
-		return nil, p.evictHeld(c.a)
+		return nil, p.evict(c.a, true)
 	case opStats:
-		s := p.Stats()
-		return encodeNumbers(uint64(s.Calls), uint64(s.Running), uint64(s.Holds), uint64(s.Faults), uint64(s.Blocks)), nil
+		return json.Marshal(p.Stats())
 	case opQuit:
 		p.mu.Lock()
 		p.quit = true
@@ -193,26 +196,18 @@ func (p *Peer) put(length int64, seed uint64) (fabric.Source, error) {
 	return src, nil
 }
 
-func (p *Peer) evict(generation uint64) error {
+// evict ends the stay of a block, now or as soon as somebody holds it.
+func (p *Peer) evict(generation uint64, held bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b := p.blocks[generation]
 	if b == nil {
 		return fmt.Errorf("no generation %d", generation)
 	}
-	b.evicted = true
-	p.reclaim(generation, b)
-	return nil
-}
-
-func (p *Peer) evictHeld(generation uint64) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	b := p.blocks[generation]
-	if b == nil {
-		return fmt.Errorf("no generation %d", generation)
+	if b.evictHeld = held; !held {
+		b.evicted = true
+		p.reclaim(generation, b)
 	}
-	b.evictHeld = true
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,8 +13,9 @@ import (
 	"cascadekv/dht/fabric"
 )
 
-// The commands of a peer. A request is the command and its numbers, 8 bytes
-// little-endian each; opEcho takes any bytes, and no bytes are no command.
+// The commands of a peer. A request is the command's letter and, in JSON, its two
+// numbers, and answers are in JSON; opEcho takes any bytes, and no bytes are no
+// command.
 const (
 	opEcho      = 'e' // answers the whole request
 	opSleep     = 's' // nanoseconds
@@ -36,36 +38,10 @@ type command struct {
 	a, b uint64
 }
 
-func (c command) encode() []byte {
-	return append([]byte{c.op}, encodeNumbers(c.a, c.b)...)
-}
-
 func (c *command) decode(req []byte) error {
-	if len(req) != 17 {
-		return fmt.Errorf("fabrictest: a command of %d bytes", len(req))
-	}
-	c.op, c.a, c.b = req[0], binary.LittleEndian.Uint64(req[1:]), binary.LittleEndian.Uint64(req[9:])
-	return nil
-}
-
-func encodeNumbers(numbers ...uint64) []byte {
-	b := make([]byte, 0, 8*len(numbers))
-	for _, n := range numbers {
-		b = binary.LittleEndian.AppendUint64(b, n)
-	}
-	return b
-}
-
-// decodeNumbers returns exactly n numbers.
-func decodeNumbers(b []byte, n int) ([]uint64, error) {
-	if len(b) != 8*n {
-		return nil, fmt.Errorf("fabrictest: an answer of %d bytes, want %d", len(b), 8*n)
-	}
-	numbers := make([]uint64, n)
-	for i := range numbers {
-		numbers[i] = binary.LittleEndian.Uint64(b[8*i:])
-	}
-	return numbers, nil
+	c.op = req[0]
+	numbers := []*uint64{&c.a, &c.b}
+	return json.Unmarshal(req[1:], &numbers)
 }
 
 // Remote commands the peer that Rank serves. Its methods return the errors of
@@ -76,7 +52,16 @@ type Remote struct {
 }
 
 func (r Remote) command(ctx context.Context, op byte, a, b uint64) ([]byte, error) {
-	return r.Fabric.Call(ctx, r.Rank, command{op, a, b}.encode())
+	return r.Fabric.Call(ctx, r.Rank, fmt.Appendf(nil, "%c[%d,%d]", op, a, b))
+}
+
+// ask is a command whose answer is read into v.
+func (r Remote) ask(ctx context.Context, v any, op byte, a, b uint64) error {
+	text, err := r.command(ctx, op, a, b)
+	if err == nil {
+		err = json.Unmarshal(text, v)
+	}
+	return err
 }
 
 // Sleep lets the peer take d to answer.
@@ -86,30 +71,16 @@ func (r Remote) Sleep(ctx context.Context, d time.Duration) error {
 }
 
 // Remaining is how long the peer's handler thinks it has.
-func (r Remote) Remaining(ctx context.Context) (time.Duration, error) {
-	b, err := r.command(ctx, opRemaining, 0, 0)
-	if err != nil {
-		return 0, err
-	}
-	n, err := decodeNumbers(b, 1)
-	if err != nil {
-		return 0, err
-	}
-	return time.Duration(n[0]), nil
+func (r Remote) Remaining(ctx context.Context) (left time.Duration, err error) {
+	err = r.ask(ctx, &left, opRemaining, 0, 0)
+	return left, err
 }
 
 // Put makes the peer store a block of length bytes with the content that Fill
 // gives for seed, and returns where it is.
-func (r Remote) Put(ctx context.Context, length int64, seed uint64) (fabric.Source, error) {
-	b, err := r.command(ctx, opPut, uint64(length), seed)
-	if err != nil {
-		return fabric.Source{}, err
-	}
-	n, err := decodeNumbers(b, 4)
-	if err != nil {
-		return fabric.Source{}, err
-	}
-	return fabric.Source{Region: uint32(n[0]), Offset: int64(n[1]), Length: int64(n[2]), Generation: n[3]}, nil
+func (r Remote) Put(ctx context.Context, length int64, seed uint64) (src fabric.Source, err error) {
+	err = r.ask(ctx, &src, opPut, uint64(length), seed)
+	return src, err
 }
 
 // Evict ends the stay of a block.
@@ -125,16 +96,9 @@ func (r Remote) EvictHeld(ctx context.Context, src fabric.Source) error {
 }
 
 // Stats returns the peer's counters.
-func (r Remote) Stats(ctx context.Context) (Stats, error) {
-	b, err := r.command(ctx, opStats, 0, 0)
-	if err != nil {
-		return Stats{}, err
-	}
-	n, err := decodeNumbers(b, 5)
-	if err != nil {
-		return Stats{}, err
-	}
-	return Stats{Calls: int64(n[0]), Running: int64(n[1]), Holds: int64(n[2]), Faults: int64(n[3]), Blocks: int64(n[4])}, nil
+func (r Remote) Stats(ctx context.Context) (s Stats, err error) {
+	err = r.ask(ctx, &s, opStats, 0, 0)
+	return s, err
 }
 
 // Quit ends the peer, which is not needed any more: see Peer.Quit.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/rawfd"
 )
 
 const (
@@ -140,15 +141,10 @@ func tune(conn net.Conn) error {
 		return nil
 	}
 	err := t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: silence / 3, Interval: silence / 3, Count: 2})
-	raw, rerr := t.SyscallConn()
-	if rerr != nil {
-		return errors.Join(err, rerr)
-	}
-	var serr error
-	cerr := raw.Control(func(fd uintptr) {
-		serr = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
+	_, terr := rawfd.Get(t, func(fd int) (struct{}, error) {
+		return struct{}{}, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
 	})
-	if err = errors.Join(err, cerr, serr); err != nil {
+	if err = errors.Join(err, terr); err != nil {
 		return fmt.Errorf("set a stream's options: %w", err)
 	}
 	return nil

@@ -143,7 +143,7 @@ func (r *Rank) PutPending(n block.Name, data []byte) *residency.Block {
 
 func (r *Rank) put(m *residency.Level, n block.Name, data []byte, id block.ID) *residency.Block {
 	r.t.Helper()
-	slot, err := m.Tier.Reserve(int64(len(data)))
+	slot, err := m.Memory.Reserve(int64(len(data)))
 	must(r.t, n.Key, err)
 	copy(slot.Bytes(), data)
 	return r.Commit(m, slot, n, block.Info{ID: id, Size: int64(len(data)), CRC: block.CRC(data)})
@@ -174,13 +174,13 @@ func (r *Rank) PutCold(n block.Name, data []byte) *residency.Block {
 	n.Seq = r.TickLocked()
 	r.Mu.Unlock()
 	info := block.Info{ID: block.Sum(r.IDBits, data), Size: int64(len(data)), CRC: block.CRC(data)}
-	must(r.t, n.Key, r.Cold.Put(context.Background(), tiers.Item{Info: info, Names: []block.Name{n}, Data: data}))
+	must(r.t, n.Key, r.Cold.Files.Put(context.Background(), tiers.Item{Info: info, Names: []block.Name{n}, Data: data}))
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	b := r.FoundLocked(info)
 	b.Fingerprint = residency.Fingerprint(n.Namespace, n.Key)
 	r.BindRecordedLocked(n, b)
-	r.ColdLevel.EnterLocked(b)
+	r.Cold.EnterLocked(b)
 	return b
 }
 
@@ -284,8 +284,8 @@ func CheckLocked(t testing.TB, s *residency.State) {
 	if named != s.Mu.Names.Len() || referenced != s.Mu.Names.Referenced() {
 		t.Errorf("blocks have %d names and %d bytes referenced, counted %d and %d", named, referenced, s.Mu.Names.Len(), s.Mu.Names.Referenced())
 	}
-	if cold != s.ColdLevel.Bytes {
-		t.Errorf("%d bytes in the cold tier, counted %d", cold, s.ColdLevel.Bytes)
+	if s.Cold != nil && cold != s.Cold.Bytes {
+		t.Errorf("%d bytes in the cold tier, counted %d", cold, s.Cold.Bytes)
 	}
 }
 
@@ -294,14 +294,14 @@ func CheckLocked(t testing.TB, s *residency.State) {
 func checkBelow(t testing.TB, s *residency.State, b *residency.Block) int64 {
 	t.Helper()
 	at := b.Below
-	if s.ColdLevel.Policy != nil && at.Ranked != (b.Cold && !at.OtherOwner) || at.Ranked && s.ColdLevel.Nodes[at.Node] != b {
+	if s.RanksColdLocked() && at.Ranked != (b.Cold && !at.OtherOwner) || at.Ranked && s.Cold.Nodes[at.Node] != b {
 		t.Errorf("block %v: cold %v, %+v", b.Info.ID, b.Cold, at)
 		return 0
 	}
 	if !at.Ranked {
 		return 0
 	}
-	if want := s.ColdLevel.StoredSize(b); at.Bytes != want {
+	if want := s.Cold.StoredSize(b); at.Bytes != want {
 		t.Errorf("block %v takes %d bytes in the cold tier, counted %d", b.Info.ID, want, at.Bytes)
 	}
 	if at.Held != (b.InAny() || b.Loading || b.Needed()) {

@@ -1,54 +1,22 @@
-package segfile
+package segfile_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/segmenttest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
 )
-
-func itemOf(p []byte, names []block.Name) tiers.Item {
-	info := block.Info{ID: block.Sum(block.Bits128, p), Size: int64(len(p)), CRC: block.CRC(p)}
-	return tiers.Item{Info: info, Names: names, Data: p}
-}
-
-// testItem makes a block, of which an encoding is smaller unless seed%4 is 3.
-func testItem(seed uint64, size int, names ...block.Name) tiers.Item {
-	p := make([]byte, size)
-	var key [32]byte
-	key[0], key[1] = byte(seed), byte(seed>>8)
-	rand.NewChaCha8(key).Read(p)
-	for i := 1; i < len(p) && seed%4 != 3; i += 2 {
-		p[i] = 0x3f
-	}
-	return itemOf(p, names)
-}
-
-// tensorItem makes a block of bfloat16 numbers.
-func tensorItem(seed uint64, size int, names ...block.Name) tiers.Item {
-	rng, p := rand.New(rand.NewPCG(seed, 1)), make([]byte, size)
-	for i := 0; i+2 <= size; i += 2 {
-		binary.LittleEndian.PutUint16(p[i:], uint16(math.Float32bits(float32(rng.NormFloat64()))>>16))
-	}
-	return itemOf(p, names)
-}
-
-func testName(key string, seq uint64) block.Name {
-	return block.Name{Namespace: "ns", Key: key, Parent: "before " + key, Depth: 7, Seq: seq}
-}
 
 func testOptions(dir string, incarnation uint64) segment.Options {
 	return segment.Options{
@@ -140,7 +108,7 @@ func smallSegment(t *testing.T, sealed bool) (file []byte, items []tiers.Item, e
 	o.Compress = true
 	s := openStore(t, o)
 	for i, size := range []int{5000, 28, 0, 513, 9000, 4096} {
-		it := testItem(uint64(i), size, testName(fmt.Sprint(i), uint64(i+1)))
+		it := segmenttest.Item(uint64(i), size, segmenttest.Name(fmt.Sprint(i), uint64(i+1)))
 		put(t, s, it)
 		items = append(items, it)
 		ends = append(ends, int64(len(readFile(t, dir, segmentPath(1, 0)))))

@@ -9,7 +9,7 @@ import (
 	"cascadekv/lustre/segment/format"
 )
 
-// State says how a segment ends.
+// State is how a segment ends.
 type State string
 
 // States of a segment.
@@ -25,7 +25,7 @@ type Entry struct {
 	format.Entry
 	At     int64 // of the entry, from the start of the file
 	Hidden bool  // intact, but behind damage that stops readers
-	Bad    bool  // the payload was read and is not what the entry says
+	Bad    bool  // the payload was read and does not match the entry
 	torn   bool  // readers see that its checksum is wrong
 }
 
@@ -44,7 +44,7 @@ const (
 	BadPayload  = "payload"  // a block's bytes
 	BadID       = "id"       // a block's bytes are not those its id is made from
 	BadFooter   = "footer"   // footer or trailer
-	BadMatch    = "mismatch" // the footer says something else than the frames
+	BadMatch    = "mismatch" // footer and frames differ
 	BadTail     = "tail"     // what a crash leaves behind the last frame, or looks like it
 )
 
@@ -68,6 +68,14 @@ type View struct {
 	Unknown int            // entries of kinds that this program does not know
 	Entries []Entry        // all that count and all that can be saved, in file order
 	Damage  []Damage
+}
+
+// NewHeader is for a segment that takes what could be saved.
+func (v *View) NewHeader() (h format.Header) {
+	if v.Header != nil {
+		h.Created, h.Fingerprint = v.Header.Created, v.Header.Fingerprint
+	}
+	return h
 }
 
 // InspectOptions say how closely Inspect looks.
@@ -96,8 +104,9 @@ func Inspect(f vfs.File, id format.FileID, o InspectOptions) (*View, error) {
 	}
 	in := &inspector{
 		o: o, id: id, end: size,
-		win: window{f: f, size: size, buf: o.Buf, progress: o.Progress},
-		v:   &View{ID: id, Size: size, State: StateClosed},
+		win:      window{f: f, size: size, buf: o.Buf, progress: o.Progress},
+		verifier: verifier{ids: o.IDs},
+		v:        &View{ID: id, Size: size, State: StateClosed},
 	}
 	if refused, err := in.header(); refused || err != nil {
 		return in.v, err
@@ -120,15 +129,14 @@ type inspector struct {
 	o   InspectOptions
 	id  format.FileID
 	win window
+	verifier
 	v   *View
 	end int64 // of what frames may fill: the footer's start, or the file's end
-
-	decoder decoder
 
 	sealed  bool    // the footer is valid
 	remains bool    // or something is left of one
 	entries []Entry // of the footer
-	count   uint64  // of frames, as the footer says
+	count   uint64  // of frames, by the footer
 	matched int     // entries of the footer that frames have too
 	differ  bool    // one that they did not
 	frames  []inspected
@@ -206,10 +214,10 @@ func (in *inspector) footer() error {
 		return err
 	}
 	in.end, in.remains = off, true
-	if _, err = format.DecodeFooter(nil, p, in.id, off); err == nil {
-		table := p[format.FooterHeadSize : format.FooterHeadSize+format.LE.Uint64(p[16:])]
-		in.entries, in.v.Unknown, err = exportTable(table, 0, off, off+format.FooterHeadSize, int(format.LE.Uint32(p[12:])))
-		in.count = uint64(format.LE.Uint32(p[8:]))
+	table, frames, n, err := format.DecodeFooter(p, in.id)
+	if err == nil {
+		in.count = frames
+		in.entries, in.v.Unknown, err = exportTable(table, 0, off, off+format.FooterHeadSize, n)
 	}
 	if err != nil {
 		in.damage(BadFooter, off, size, "%v", err)

@@ -1,4 +1,4 @@
-package segfile
+package segfile_test
 
 import (
 	"bytes"
@@ -12,55 +12,18 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/segmenttest"
+	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/codec"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/tiers"
 )
 
-// memFile is a file in memory.
-type memFile struct{ p []byte }
-
-func (m *memFile) Pread(p []byte, off int64) (int, error) {
-	if off >= int64(len(m.p)) {
-		return 0, io.ErrUnexpectedEOF
-	}
-	n := copy(p, m.p[off:])
-	if n < len(p) {
-		return n, io.ErrUnexpectedEOF
-	}
-	return n, nil
-}
-
-func (m *memFile) Pwrite(p []byte, off int64) (int, error) {
-	m.p = append(m.p[:off], p...)
-	return len(p), nil
-}
-
-func (m *memFile) Pwritev(bufs [][]byte, off int64) (int64, error) {
-	n, err := m.Pwrite(bytes.Join(bufs, nil), off)
-	return int64(n), err
-}
-
-func (m *memFile) Sync() error          { return nil }
-func (m *memFile) Size() (int64, error) { return int64(len(m.p)), nil }
-func (m *memFile) Close() error         { return nil }
-
-var smallID = format.FileID{Rank: 3, Incarnation: 1}
-
-func inspect(t testing.TB, file []byte, payloads bool) *View {
-	t.Helper()
-	v, err := Inspect(&memFile{file}, smallID, InspectOptions{Payloads: payloads, IDs: payloads, Buf: make([]byte, 64<<10)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
 // readers returns what Recover takes of a file.
 func readers(t testing.TB, file []byte) []format.Entry {
 	t.Helper()
-	sc := format.Scanner{File: &memFile{file}}
-	entries, err := sc.Entries(smallID)
+	sc := format.Scanner{File: &segmenttest.File{Bytes: file}}
+	entries, err := sc.Entries(segmenttest.ID)
 	if err != nil && !errors.Is(err, format.ErrBadFormat) {
 		t.Fatal(err)
 	}
@@ -69,7 +32,7 @@ func readers(t testing.TB, file []byte) []format.Entry {
 
 // wantReaders compares the entries that v calls visible with those that
 // Recover takes.
-func wantReaders(t testing.TB, what string, v *View, file []byte) {
+func wantReaders(t testing.TB, what string, v *segfile.View, file []byte) {
 	t.Helper()
 	var got []string
 	for _, e := range v.Entries {
@@ -89,26 +52,15 @@ func wantReaders(t testing.TB, what string, v *View, file []byte) {
 	}
 }
 
-// usable returns the ids of blocks that could be saved.
-func usable(v *View) map[block.ID]bool {
-	ids := map[block.ID]bool{}
-	for _, e := range v.Entries {
-		if e.Kind == format.KindBlock && !e.Bad {
-			ids[e.Info.ID] = true
-		}
-	}
-	return ids
-}
-
 func TestInspectWholeSegments(t *testing.T) {
 	for name, sealed := range map[string]bool{"crashed": false, "sealed": true} {
 		t.Run(name, func(t *testing.T) {
 			file, items, _ := smallSegment(t, sealed)
 			for _, payloads := range []bool{false, true} {
-				v := inspect(t, file, payloads)
-				want := StateOpen
+				v := segmenttest.Inspect(t, file, payloads)
+				want := segfile.StateOpen
 				if sealed {
-					want = StateSealed
+					want = segfile.StateSealed
 				}
 				if v.State != want || len(v.Damage) != 0 || v.Frames != len(items) || len(v.Entries) != 2*len(items) || v.Header == nil || v.Footer != sealed {
 					t.Errorf("payloads %v: %v, %d frames, %d entries, %+v", payloads, v.State, v.Frames, len(v.Entries), v.Damage)
@@ -134,18 +86,18 @@ func TestInspectFindsEveryFlip(t *testing.T) {
 				bad := bytes.Clone(file)
 				bad[off] ^= 1 << (off % 8)
 				what := fmt.Sprintf("flip at %d", off)
-				v := inspect(t, bad, true)
-				if !slices.ContainsFunc(v.Damage, func(d Damage) bool { return d.Off <= int64(off) && int64(off) < d.Off+d.Len }) {
+				v := segmenttest.Inspect(t, bad, true)
+				if !slices.ContainsFunc(v.Damage, func(d segfile.Damage) bool { return d.Off <= int64(off) && int64(off) < d.Off+d.Len }) {
 					t.Fatalf("%s: not found where it is: %+v", what, v.Damage)
 				}
 				wantReaders(t, what, v, bad)
-				wantReaders(t, what, inspect(t, bad, false), bad)
-				if bad[off] != file[off] && v.State == StateClosed && off >= format.PageSize {
+				wantReaders(t, what, segmenttest.Inspect(t, bad, false), bad)
+				if bad[off] != file[off] && v.State == segfile.StateClosed && off >= format.PageSize {
 					t.Fatalf("%s: closed", what)
 				}
 				lost := 0
 				for _, it := range items {
-					if !usable(v)[it.Info.ID] {
+					if !segmenttest.Usable(v)[it.Info.ID] {
 						lost++
 					}
 				}
@@ -178,7 +130,7 @@ func TestInspectAgreesWithReaders(t *testing.T) {
 			}
 			what := fmt.Sprintf("sealed %v, round %d", sealed, round)
 			for _, payloads := range []bool{false, true} {
-				v := inspect(t, bad, payloads)
+				v := segmenttest.Inspect(t, bad, payloads)
 				wantReaders(t, what, v, bad)
 				if !payloads || bytes.Equal(bad, file) {
 					continue
@@ -214,16 +166,16 @@ func TestInspectBridgesOnlyProvenGaps(t *testing.T) {
 	for frame := range items {
 		bad := bytes.Clone(file)
 		bad[start(frame)+40] ^= 1
-		v := inspect(t, bad, false)
+		v := segmenttest.Inspect(t, bad, false)
 		want := len(items) - 1
 		if frame == len(items)-1 {
-			if v.State != StateTorn || v.Damage[0].Kind != BadTail {
+			if v.State != segfile.StateTorn || v.Damage[0].Kind != segfile.BadTail {
 				t.Errorf("the last frame: %+v", v)
 			}
-		} else if v.Damage[0].Kind != BadFrame || v.Damage[0].Off != start(frame) || v.Damage[0].Len != start(frame+1)-start(frame) {
+		} else if v.Damage[0].Kind != segfile.BadFrame || v.Damage[0].Off != start(frame) || v.Damage[0].Len != start(frame+1)-start(frame) {
 			t.Errorf("frame %d: %+v", frame, v.Damage)
 		}
-		if n := len(usable(v)); n != want {
+		if n := len(segmenttest.Usable(v)); n != want {
 			t.Errorf("frame %d: %d blocks can be saved, want %d", frame, n, want)
 		}
 	}
@@ -235,42 +187,42 @@ func TestInspectBridgesOnlyProvenGaps(t *testing.T) {
 		format.LE.PutUint64(p[48:], 0)
 		format.LE.PutUint32(p[60:], format.FrameCRC(p[:head]))
 	}
-	if v := inspect(t, unproven, true); len(v.Damage) != 0 {
+	if v := segmenttest.Inspect(t, unproven, true); len(v.Damage) != 0 {
 		t.Fatalf("%+v", v.Damage)
 	}
 	unproven[start(2)+40] ^= 1
-	v := inspect(t, unproven, true)
-	if len(usable(v)) != 2 || len(v.Damage) != 1 || v.Damage[0].Kind != BadTail || v.Damage[0].Off != start(2) {
-		t.Errorf("unproven gap: %d blocks, %+v", len(usable(v)), v.Damage)
+	v := segmenttest.Inspect(t, unproven, true)
+	if len(segmenttest.Usable(v)) != 2 || len(v.Damage) != 1 || v.Damage[0].Kind != segfile.BadTail || v.Damage[0].Off != start(2) {
+		t.Errorf("unproven gap: %d blocks, %+v", len(segmenttest.Usable(v)), v.Damage)
 	}
 }
 
 func TestInspectJudgesIdentityAndVersion(t *testing.T) {
 	file, _, _ := smallSegment(t, true)
-	v, err := Inspect(&memFile{file}, format.FileID{Rank: 3, Incarnation: 1, Number: 4}, InspectOptions{Buf: make([]byte, 64<<10)})
-	if err != nil || v.State != StateClosed || len(v.Entries) != 0 || v.Damage[0].Kind != BadIdentity {
+	v, err := segfile.Inspect(&segmenttest.File{Bytes: file}, format.FileID{Rank: 3, Incarnation: 1, Number: 4}, segfile.InspectOptions{Buf: make([]byte, 64<<10)})
+	if err != nil || v.State != segfile.StateClosed || len(v.Entries) != 0 || v.Damage[0].Kind != segfile.BadIdentity {
 		t.Errorf("under a wrong name: %+v, %v", v, err)
 	}
 	newer := bytes.Clone(file)
 	newer[8] = 2
 	format.LE.PutUint32(newer[4092:], block.CRC(newer[:4092]))
-	if v := inspect(t, newer, true); v.State != StateClosed || len(v.Entries) != 0 || v.Damage[0].Kind != BadVersion {
+	if v := segmenttest.Inspect(t, newer, true); v.State != segfile.StateClosed || len(v.Entries) != 0 || v.Damage[0].Kind != segfile.BadVersion {
 		t.Errorf("of a newer version: %+v", v)
 	}
-	_, err = Inspect(&failing{memFile{file}}, smallID, InspectOptions{Buf: make([]byte, 64<<10)})
+	_, err = segfile.Inspect(&failing{segmenttest.File{Bytes: file}}, segmenttest.ID, segfile.InspectOptions{Buf: make([]byte, 64<<10)})
 	wantErr(t, "a file system that fails", err, errBroken)
 }
 
 var errBroken = errors.New("broken")
 
 // failing fails to read behind the first page.
-type failing struct{ memFile }
+type failing struct{ segmenttest.File }
 
 func (f *failing) Pread(p []byte, off int64) (int, error) {
 	if off > 0 {
 		return 0, errBroken
 	}
-	return f.memFile.Pread(p, off)
+	return f.File.Pread(p, off)
 }
 
 // TestInspectComparesFooterAndFrames: both have valid checksums and disagree.
@@ -282,8 +234,8 @@ func TestInspectComparesFooterAndFrames(t *testing.T) {
 	bad[name+40] ^= 1                                            // seq
 	format.LE.PutUint32(bad[len(bad)-16:], block.CRC(bad[foot:len(bad)-format.TrailerSize]))
 	format.LE.PutUint32(bad[len(bad)-12:], block.CRC(bad[len(bad)-format.TrailerSize:len(bad)-12]))
-	v := inspect(t, bad, false)
-	if len(v.Damage) != 1 || v.Damage[0].Kind != BadMatch || v.State != StateSealed || len(usable(v)) != len(items) {
+	v := segmenttest.Inspect(t, bad, false)
+	if len(v.Damage) != 1 || v.Damage[0].Kind != segfile.BadMatch || v.State != segfile.StateSealed || len(segmenttest.Usable(v)) != len(items) {
 		t.Errorf("%+v", v.Damage)
 	}
 	wantReaders(t, "mismatch", v, bad)
@@ -293,15 +245,15 @@ func TestInspectComparesFooterAndFrames(t *testing.T) {
 func TestInspectFindsOverlaps(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, testOptions(dir, 1))
-	a, b := testItem(1, 5000), testItem(1, 5000)
+	a, b := segmenttest.Item(1, 5000), segmenttest.Item(1, 5000)
 	b.Info.ID[0] ^= 1
 	put(t, s, a, b)
 	file := readFile(t, dir, segmentPath(1, 0))
 	second := file[format.PageSize+format.FrameHeaderSize+format.BlockEntrySize:]
 	format.LE.PutUint64(second[56:], format.LE.Uint64(file[format.PageSize+format.FrameHeaderSize+56:]))
-	fixFrame(file, format.PageSize)
-	v, err := Inspect(&memFile{file}, smallID, InspectOptions{Payloads: true, Buf: make([]byte, 64<<10)})
-	if err != nil || !slices.ContainsFunc(v.Damage, func(d Damage) bool { return d.Kind == BadEntry && d.ID == b.Info.ID }) || usable(v)[b.Info.ID] || !usable(v)[a.Info.ID] {
+	segmenttest.FixFrame(file, format.PageSize)
+	v, err := segfile.Inspect(&segmenttest.File{Bytes: file}, segmenttest.ID, segfile.InspectOptions{Payloads: true, Buf: make([]byte, 64<<10)})
+	if err != nil || !slices.ContainsFunc(v.Damage, func(d segfile.Damage) bool { return d.Kind == segfile.BadEntry && d.ID == b.Info.ID }) || segmenttest.Usable(v)[b.Info.ID] || !segmenttest.Usable(v)[a.Info.ID] {
 		t.Errorf("%v, %+v", err, v.Damage)
 	}
 }
@@ -311,7 +263,7 @@ func TestInspectFindsWrongIDs(t *testing.T) {
 	o := testOptions(dir, 1)
 	o.Compress = true
 	s := openStore(t, o)
-	good, liar, noise := testItem(1, 5000), testItem(2, 5000), testItem(3, 5000) // the last one is stored as it is
+	good, liar, noise := segmenttest.Item(1, 5000), segmenttest.Item(2, 5000), segmenttest.Item(3, 5000) // the last one is stored as it is
 	for i, it := range []*tiers.Item{&liar, &noise} {
 		it.Info.ID = block.Sum(block.Bits256, fmt.Append(nil, "something else ", i))
 	}
@@ -319,51 +271,27 @@ func TestInspectFindsWrongIDs(t *testing.T) {
 	put(t, s, noise)
 	closeStore(t, s)
 	file := readFile(t, dir, segmentPath(1, 0))
-	v := inspect(t, file, true)
-	if len(v.Damage) != 2 || v.Damage[0].Kind != BadID || v.Damage[0].ID != liar.Info.ID || v.Damage[1].ID != noise.Info.ID || !usable(v)[good.Info.ID] {
+	v := segmenttest.Inspect(t, file, true)
+	if len(v.Damage) != 2 || v.Damage[0].Kind != segfile.BadID || v.Damage[0].ID != liar.Info.ID || v.Damage[1].ID != noise.Info.ID || !segmenttest.Usable(v)[good.Info.ID] {
 		t.Errorf("%+v", v.Damage)
 	}
 }
 
-// redraft writes the usable entries of a file as Drafts lays them out.
-func redraft(t testing.TB, file []byte, v *View, id format.FileID) []byte {
-	t.Helper()
-	kept := slices.DeleteFunc(slices.Clone(v.Entries), func(e Entry) bool { return e.Bad })
-	drafts := Drafts(id, format.Header{Layout: "plain"}, kept)
-	if len(drafts) != 1 {
-		t.Fatalf("%d drafts", len(drafts))
-	}
-	from, err := NewCopier(&memFile{file}, make([]byte, 64<<10), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	footer, err := drafts[0].WriteFrames(&out, func(e *Entry, w io.Writer) error { return from.Copy(e, w) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	out.Write(footer)
-	if int64(out.Len()) != drafts[0].Size() {
-		t.Fatalf("%d bytes, announced were %d", out.Len(), drafts[0].Size())
-	}
-	return out.Bytes()
-}
-
 func TestDraftsAreSegments(t *testing.T) {
 	file, items, _ := smallSegment(t, false)
-	copied := redraft(t, file, inspect(t, file, true), smallID)
-	v := inspect(t, copied, true)
-	if v.State != StateSealed || len(v.Damage) != 0 || len(usable(v)) != len(items) {
+	copied := segmenttest.Redraft(t, file, segmenttest.Inspect(t, file, true), segmenttest.ID)
+	v := segmenttest.Inspect(t, copied, true)
+	if v.State != segfile.StateSealed || len(v.Damage) != 0 || len(segmenttest.Usable(v)) != len(items) {
 		t.Fatalf("%+v", v.Damage)
 	}
-	strip := func(entries []Entry) []Entry {
+	strip := func(entries []segfile.Entry) []segfile.Entry {
 		out := slices.Clone(entries)
 		for i := range out {
 			out[i].At, out[i].Off = 0, 0
 		}
 		return out
 	}
-	if got, want := strip(v.Entries), strip(inspect(t, file, true).Entries); !reflect.DeepEqual(got, want) {
+	if got, want := strip(v.Entries), strip(segmenttest.Inspect(t, file, true).Entries); !reflect.DeepEqual(got, want) {
 		t.Errorf("entries\n%+v\nwant\n%+v", got, want)
 	}
 	s := recoverFrom(t, copied)
@@ -374,48 +302,38 @@ func TestDraftsAreSegments(t *testing.T) {
 }
 
 func TestDraftsSplit(t *testing.T) {
-	var entries []Entry
+	var entries []format.Entry
 	const size = 200 << 20
 	for i := range 12 {
 		id := block.Sum(block.Bits128, []byte{byte(i)})
-		entries = append(entries, Entry{Entry: format.Entry{Kind: format.KindBlock, Info: block.Info{ID: id, Size: size}, Stored: size}},
-			Entry{Entry: format.Entry{Kind: format.KindName, Info: block.Info{ID: id}, Name: testName(fmt.Sprint(i), 1)}})
+		entries = append(entries, format.Entry{Kind: format.KindBlock, Info: block.Info{ID: id, Size: size}, Stored: size},
+			format.Entry{Kind: format.KindName, Info: block.Info{ID: id}, Name: segmenttest.Name(fmt.Sprint(i), 1)})
 	}
-	drafts := Drafts(smallID, format.Header{}, entries)
+	drafts := format.Drafts(segmenttest.ID, format.Header{}, entries)
 	blocks := 0
 	for i, d := range drafts {
-		if d.Size() > draftBytes || d.ID.Number != uint64(i) {
+		if d.Size() > format.DraftBytes || d.ID.Number != uint64(i) {
 			t.Errorf("draft %d: %d bytes, number %d", i, d.Size(), d.ID.Number)
 		}
-		blocks += d.Blocks()
+		blocks += d.Blocks
 	}
 	if len(drafts) != 3 || blocks != 12 {
 		t.Errorf("%d drafts with %d blocks", len(drafts), blocks)
 	}
 }
 
-func transfer(p []byte, size int64, as format.FileID) ([]byte, *Transfer, error) {
-	a, err := NewTransfer(bytes.NewReader(p), size, InspectOptions{IDs: true, Buf: make([]byte, 64<<10)})
-	if err != nil {
-		return nil, nil, err
-	}
-	var out bytes.Buffer
-	footer, err := a.Copy(&out, as)
-	return append(out.Bytes(), footer...), a, err
-}
-
 func TestTransferKeepsEverythingButTheIdentity(t *testing.T) {
 	file, items, _ := smallSegment(t, false)
-	stream := redraft(t, file, inspect(t, file, true), format.FileID{Rank: 77, Incarnation: 5, Number: 9})
-	got, a, err := transfer(stream, int64(len(stream)), smallID)
+	stream := segmenttest.Redraft(t, file, segmenttest.Inspect(t, file, true), format.FileID{Rank: 77, Incarnation: 5, Number: 9})
+	got, a, err := segmenttest.Transfer(stream, int64(len(stream)), segmenttest.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a.From != (format.FileID{Rank: 77, Incarnation: 5, Number: 9}) || a.Blocks != len(items) || a.Names != len(items) {
 		t.Errorf("%+v", a)
 	}
-	v := inspect(t, got, true)
-	if v.State != StateSealed || len(v.Damage) != 0 {
+	v := segmenttest.Inspect(t, got, true)
+	if v.State != segfile.StateSealed || len(v.Damage) != 0 {
 		t.Fatalf("%v, %+v", v.State, v.Damage)
 	}
 	s := recoverFrom(t, got)
@@ -425,22 +343,22 @@ func TestTransferKeepsEverythingButTheIdentity(t *testing.T) {
 // TestTransferRefusesEveryFlip and every cut.
 func TestTransferRefusesEveryFlip(t *testing.T) {
 	file, _, _ := smallSegment(t, false)
-	stream := redraft(t, file, inspect(t, file, true), smallID)
+	stream := segmenttest.Redraft(t, file, segmenttest.Inspect(t, file, true), segmenttest.ID)
 	for off := 0; off < len(stream); off++ {
 		if off%53 != 0 && off%format.PageSize > 140 {
 			continue
 		}
 		bad := bytes.Clone(stream)
 		bad[off] ^= 1 << (off % 8)
-		if _, _, err := transfer(bad, int64(len(bad)), smallID); !errors.Is(err, format.ErrBadFormat) && !errors.Is(err, tiers.ErrCorrupt) {
+		if _, _, err := segmenttest.Transfer(bad, int64(len(bad)), segmenttest.ID); !errors.Is(err, format.ErrBadFormat) && !errors.Is(err, tiers.ErrCorrupt) {
 			t.Fatalf("flip at %d: %v", off, err)
 		}
 	}
 	for cut := 0; cut < len(stream); cut += 512 {
-		if _, _, err := transfer(stream[:cut], int64(len(stream)), smallID); !errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, _, err := segmenttest.Transfer(stream[:cut], int64(len(stream)), segmenttest.ID); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Fatalf("cut at %d: %v", cut, err)
 		}
-		if _, _, err := transfer(stream[:cut], int64(cut), smallID); !errors.Is(err, format.ErrBadFormat) {
+		if _, _, err := segmenttest.Transfer(stream[:cut], int64(cut), segmenttest.ID); !errors.Is(err, format.ErrBadFormat) {
 			t.Fatalf("cut at %d with its size: %v", cut, err)
 		}
 	}
@@ -456,36 +374,23 @@ func FuzzInspect(f *testing.F) {
 	f.Fuzz(func(t *testing.T, p []byte, seal bool) {
 		if len(p) >= format.PageSize { // let mutations reach what lies behind the checksums
 			p = bytes.Clone(p)
-			format.EncodeHeader(p, smallID, format.Header{Created: time.Unix(0, 0)})
-			fixFrame(p, format.PageSize)
+			format.EncodeHeader(p, segmenttest.ID, format.Header{Created: time.Unix(0, 0)})
+			segmenttest.FixFrame(p, format.PageSize)
 			if t := p[len(p)-format.TrailerSize:]; seal && string(t[24:]) == format.TrailerMagic {
 				format.LE.PutUint32(t[20:], block.CRC(t[:20]))
 			}
 		}
 		for _, payloads := range []bool{false, true} {
-			v := inspect(t, p, payloads)
+			v := segmenttest.Inspect(t, p, payloads)
 			wantReaders(t, "fuzz", v, p)
-			if payloads && len(usable(v)) > 0 {
-				copied := redraft(t, p, v, smallID)
-				if again := inspect(t, copied, true); len(again.Damage) != 0 || len(usable(again)) != len(usable(v)) {
+			if payloads && len(segmenttest.Usable(v)) > 0 {
+				copied := segmenttest.Redraft(t, p, v, segmenttest.ID)
+				if again := segmenttest.Inspect(t, copied, true); len(again.Damage) != 0 || len(segmenttest.Usable(again)) != len(segmenttest.Usable(v)) {
 					t.Fatalf("repaired: %+v", again.Damage)
 				}
 			}
 		}
 	})
-}
-
-// fixFrame gives the frame at off the checksum and identity it should have.
-func fixFrame(p []byte, off int64) {
-	if int64(len(p)) < off+format.FrameHeaderSize {
-		return
-	}
-	h := p[off:]
-	format.LE.PutUint64(h[24:], smallID.Incarnation)
-	format.LE.PutUint64(h[40:], smallID.Number)
-	if n := format.LE.Uint32(h[8:]); n >= format.FrameHeaderSize && int64(n) <= int64(len(h)) {
-		format.LE.PutUint32(h[60:], format.FrameCRC(h[:n]))
-	}
 }
 
 func FuzzTransfer(f *testing.F) {
@@ -497,17 +402,17 @@ func FuzzTransfer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if len(p) >= format.PageSize {
 			p = bytes.Clone(p)
-			format.EncodeHeader(p, smallID, format.Header{Created: time.Unix(0, 0)})
-			fixFrame(p, format.PageSize)
+			format.EncodeHeader(p, segmenttest.ID, format.Header{Created: time.Unix(0, 0)})
+			segmenttest.FixFrame(p, format.PageSize)
 		}
-		got, a, err := transfer(p, int64(len(p)), smallID)
+		got, a, err := segmenttest.Transfer(p, int64(len(p)), segmenttest.ID)
 		if err != nil {
 			if !errors.Is(err, format.ErrBadFormat) && !errors.Is(err, tiers.ErrCorrupt) {
 				t.Fatal(err)
 			}
 			return
 		}
-		if v := inspect(t, got, true); len(v.Damage) != 0 || v.State != StateSealed || a.Blocks < len(usable(v)) {
+		if v := segmenttest.Inspect(t, got, true); len(v.Damage) != 0 || v.State != segfile.StateSealed || a.Blocks < len(segmenttest.Usable(v)) {
 			t.Fatalf("%v, %+v", v.State, v.Damage)
 		}
 	})
@@ -519,11 +424,11 @@ func goldenBytes() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var entries []Entry
+	var entries []format.Entry
 	payloads := map[block.ID][]byte{}
-	for i, p := range [][]byte{bytes.Repeat([]byte("payload "), 700), []byte("inline"), nil, tensorItem(1, 9000).Data} {
+	for i, p := range [][]byte{bytes.Repeat([]byte("payload "), 700), []byte("inline"), nil, segmenttest.Tensor(1, 9000).Data} {
 		info := block.Info{ID: block.Sum(block.Bits128, p), Size: int64(len(p)), CRC: block.CRC(p)}
-		e := Entry{Entry: format.Entry{Kind: format.KindBlock, Info: info, Stored: info.Size, StoredCRC: info.CRC}}
+		e := format.Entry{Kind: format.KindBlock, Info: info, Stored: info.Size, StoredCRC: info.CRC}
 		if i == 3 {
 			room := make([]byte, len(p))
 			n, err := coder.EncodeAs(codec.Shuffle2, codec.Huffman, room, p)
@@ -534,11 +439,11 @@ func goldenBytes() ([]byte, error) {
 			e.Stored, e.StoredCRC, e.Codec = int64(n), block.CRC(p), codec.Shuffle2
 		}
 		payloads[info.ID] = p
-		entries = append(entries, e, Entry{Entry: format.Entry{Kind: format.KindName, Info: block.Info{ID: info.ID}, Name: testName(fmt.Sprint(len(p)), 4)}})
+		entries = append(entries, e, format.Entry{Kind: format.KindName, Info: block.Info{ID: info.ID}, Name: segmenttest.Name(fmt.Sprint(len(p)), 4)})
 	}
-	entries = append(entries, Entry{Entry: format.Entry{Kind: format.KindDrop, Name: block.Name{Namespace: "ns", Key: "gone", Seq: 5}}})
+	entries = append(entries, format.Entry{Kind: format.KindDrop, Name: block.Name{Namespace: "ns", Key: "gone", Seq: 5}})
 	var out bytes.Buffer
-	footer, err := Drafts(smallID, format.Header{}, entries)[0].WriteFrames(&out, func(e *Entry, w io.Writer) error {
+	footer, err := format.Drafts(segmenttest.ID, format.Header{}, entries)[0].WriteFrames(&out, func(e *format.Entry, w io.Writer) error {
 		_, err := w.Write(payloads[e.Info.ID])
 		return err
 	})

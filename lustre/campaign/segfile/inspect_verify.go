@@ -58,7 +58,8 @@ func (in *inspector) payloads(tables ...[]Entry) error {
 }
 
 func (in *inspector) pad(x extent) error {
-	zero, err := in.win.zero(x.off, x.len)
+	zero := true
+	err := in.win.each(x.off, x.len, func(p []byte) { zero = zero && IsZero(p) })
 	if err == nil && !zero {
 		in.damage(BadPadding, x.off, x.len, "padding is not zero; no block is lost")
 	}
@@ -66,66 +67,88 @@ func (in *inspector) pad(x extent) error {
 }
 
 func (in *inspector) payload(e *Entry) error {
-	var crc uint32
-	hash := in.o.hasher(e)
-	err := in.win.each(e.Off, e.Stored, func(p []byte) {
-		crc = block.ExtendCRC(crc, p)
-		if hash != nil && e.Codec == codec.None {
-			hash.Write(p)
-		}
+	off := e.Off
+	found, err := in.verifier.payload(e, func(n int64, fn func([]byte)) error {
+		at := off
+		off += n
+		return in.win.each(at, n, fn)
 	})
-	why := ""
-	if err == nil && crc == e.StoredCRC && hash != nil && e.Codec != codec.None {
-		off := e.Off
-		why, err = in.decoder.hash(e, hash, func(p []byte) error {
-			at := off
-			off += int64(len(p))
-			return in.win.each(at, int64(len(p)), func(q []byte) { p = p[copy(p, q):] })
-		})
-	}
 	if err != nil {
 		return err
 	}
-	e.Bad, e.torn = true, crc != e.StoredCRC && e.Known()
-	switch {
-	case e.Info.ID.IsZero() || e.Info.ID.IsProvisional():
-		in.lost(BadEntry, e, "no block has this id")
-	case crc != e.StoredCRC:
-		in.lost(BadPayload, e, fmt.Sprintf("CRC32C %08x, want %08x", crc, e.StoredCRC))
-	case why != "":
-		in.lost(BadPayload, e, why)
-	case hash != nil && hash.ID() != e.Info.ID:
-		in.lost(BadID, e, fmt.Sprintf("its bytes are those of block %v", hash.ID()))
-	default:
-		e.Bad = false
+	if e.Info.ID.IsZero() || e.Info.ID.IsProvisional() {
+		found.kind, found.why = BadEntry, "no block has this id"
+	}
+	if e.Bad, e.torn = found.kind != "", found.torn && e.Known(); e.Bad {
+		in.lost(found.kind, e, found.why)
 	}
 	return nil
 }
 
-// hasher returns what computes the id of e, nil when it is not wanted or its
-// codec is not known.
-func (o *InspectOptions) hasher(e *Entry) *block.Hasher {
-	if !o.IDs || !e.Known() {
-		return nil
-	}
-	return block.NewHasher(bitsOf(e.Info.ID))
+// verifier checks payloads. It makes its Coder when it is first used.
+type verifier struct {
+	ids   bool
+	coder *codec.Coder
 }
 
-// decoder looks at encoded blocks. It makes its Coder when it is first used.
-type decoder struct{ coder *codec.Coder }
+// flaw is what is wrong with a payload.
+type flaw struct {
+	kind, why string // empty: nothing
+	torn      bool   // its checksum is wrong
+}
 
-// hash hands the block whose payload read delivers to h. why says what is wrong
-// with the payload, err that it could not be looked at.
-func (d *decoder) hash(e *Entry, h *block.Hasher, read func([]byte) error) (why string, err error) {
-	if d.coder == nil {
-		if d.coder, err = codec.New(codec.Options{Workers: 1}); err != nil {
+// payload checks that of e, which each delivers, so many bytes at a time: its
+// checksum and, where ids are wanted, what it decodes to.
+func (v *verifier) payload(e *Entry, each func(n int64, fn func([]byte)) error) (found flaw, err error) {
+	var crc uint32
+	left := e.Stored
+	next := func(n int64, fn func([]byte)) error {
+		left -= n
+		return each(n, func(p []byte) {
+			crc = block.ExtendCRC(crc, p)
+			fn(p)
+		})
+	}
+	write := func([]byte) {}
+	var hash *block.Hasher
+	if v.ids && e.Known() {
+		hash = block.NewHasher(bitsOf(e.Info.ID))
+		write = func(p []byte) { hash.Write(p) }
+	}
+	why := ""
+	if hash != nil && e.Codec != codec.None {
+		why, err = v.decode(e, write, func(p []byte) error {
+			return next(int64(len(p)), func(q []byte) { p = p[copy(p, q):] })
+		})
+	}
+	if err == nil {
+		err = next(left, write)
+	}
+	switch {
+	case err != nil:
+		return flaw{}, err
+	case crc != e.StoredCRC:
+		return flaw{BadPayload, fmt.Sprintf("CRC32C %08x, want %08x", crc, e.StoredCRC), true}, nil
+	case why != "":
+		return flaw{BadPayload, why, false}, nil
+	case hash != nil && hash.ID() != e.Info.ID:
+		return flaw{BadID, fmt.Sprintf("its bytes are those of block %v", hash.ID()), false}, nil
+	}
+	return flaw{}, nil
+}
+
+// decode hands the block whose payload read delivers to write. why is what is
+// wrong with the payload, err that it could not be looked at.
+func (v *verifier) decode(e *Entry, write func([]byte), read func([]byte) error) (why string, err error) {
+	if v.coder == nil {
+		if v.coder, err = codec.New(codec.Options{Workers: 1}); err != nil {
 			return "", err
 		}
 	}
 	var crc uint32
-	err = d.coder.DecodeFrom(e.Codec, int(e.Info.Size), int(e.Stored), read, func(p []byte) {
+	err = v.coder.DecodeFrom(e.Codec, int(e.Info.Size), int(e.Stored), read, func(p []byte) {
 		crc = block.ExtendCRC(crc, p)
-		h.Write(p)
+		write(p)
 	})
 	switch {
 	case errors.Is(err, codec.ErrCorrupt):

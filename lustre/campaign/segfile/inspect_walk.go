@@ -52,27 +52,9 @@ func (in *inspector) footerHead(off int64) bool {
 // that unless a gap lies before it. Errors match ErrBadFormat or are the file
 // system's.
 func (in *inspector) frame(off int64, number uint64) (*inspected, error) {
-	p, err := in.win.at(off, format.PageSize)
+	h, p, err := format.ReadFrame(in.id, off, number, in.end, in.win.large)
 	if err != nil {
 		return nil, err
-	}
-	h, err := format.DecodeFrameHeader(p)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case h.Incarnation != in.id.Incarnation || h.FileID.Number != in.id.Number:
-		return nil, format.Errorf("frame of file %d of incarnation %016x", h.FileID.Number, h.Incarnation)
-	case h.Number != number:
-		return nil, format.Errorf("frame %d where frame %d belongs", h.Number, number)
-	case h.Total > in.end-off:
-		return nil, format.Errorf("frame of %d bytes, of which the file has %d", h.Total, in.end-off)
-	}
-	if p, err = in.win.large(off, h.HeadLen); err != nil {
-		return nil, err
-	}
-	if format.LE.Uint32(p[60:]) != format.FrameCRC(p) {
-		return nil, format.Errorf("frame header fails its checksum")
 	}
 	fr := &inspected{off: off, total: h.Total, number: h.Number, synced: h.Synced}
 	fr.entries, fr.unknown, err = exportTable(p[format.FrameHeaderSize:], off, off+h.Total, off+format.FrameHeaderSize, h.Entries)
@@ -98,7 +80,7 @@ func (in *inspector) padding(fr *inspected, headLen int64) {
 }
 
 // resync finds the next intact frame behind the bad one at off, nil if there is
-// none. A fixed header that still makes sense says where it ends; otherwise
+// none. A fixed header that still makes sense has its length; otherwise
 // every page is looked at.
 func (in *inspector) resync(off int64, number uint64) (*inspected, error) {
 	p, err := in.page(off)
@@ -282,7 +264,7 @@ func (in *inspector) compare(fr *inspected) {
 	fr.entries = nil
 }
 
-// compareCounts checks what the footer says in all against the frames.
+// compareCounts checks the footer's numbers against the frames.
 func (in *inspector) compareCounts() {
 	unknown := 0
 	for _, fr := range in.frames {

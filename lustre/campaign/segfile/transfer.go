@@ -7,34 +7,33 @@ import (
 	"io"
 	"slices"
 
-	"cascadekv/internal/block"
-	"cascadekv/lustre/codec"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/tiers"
 )
 
-// MaxSealed bounds a segment that Transfer takes: twice what Drafts makes, unless
-// one block alone is larger than Drafts' bound.
-const MaxSealed = 2*draftBytes + 4*format.PageSize
+// MaxSealed bounds a segment that Transfer takes: twice what format.Drafts makes,
+// unless one block alone is larger than its bound.
+const MaxSealed = 2*format.DraftBytes + 4*format.PageSize
 
 // Transfer copies a sealed segment from a stream under another identity and
 // verifies every byte of it. Nothing of the stream is trusted: what it can make
 // the reader allocate is bounded by what it has delivered and by a frame's
 // table, 64 MiB.
 type Transfer struct {
-	From   format.FileID // what the stream says it is
+	From   format.FileID // the identity in the stream
 	Header format.Header
 	Blocks int
 	Names  int   // NAME and DROP
 	Bytes  int64 // of payloads as stored
 
-	o     InspectOptions
+	verifier
+	buf      []byte
+	progress func(int64)
+
 	r     io.Reader
 	left  int64 // bytes of the segment that were not read yet
 	off   int64
-	table []byte
-
-	decoder decoder
+	built format.Builder
 }
 
 // NewTransfer reads the header page of a segment of size bytes from r. Errors
@@ -44,7 +43,7 @@ func NewTransfer(r io.Reader, size int64, o InspectOptions) (a *Transfer, err er
 	if size < 2*format.PageSize || size%format.PageSize != 0 || size > MaxSealed {
 		return nil, format.Errorf("a sealed segment of %d bytes", size)
 	}
-	a = &Transfer{o: o, r: r, left: size}
+	a = &Transfer{verifier: verifier{ids: o.IDs}, buf: o.Buf, progress: o.Progress, r: r, left: size}
 	page := make([]byte, format.PageSize)
 	if err := a.read(page); err != nil {
 		return nil, err
@@ -70,7 +69,6 @@ func (a *Transfer) Copy(w io.Writer, id format.FileID) (footer []byte, err error
 	if _, err := w.Write(page); err != nil {
 		return nil, err
 	}
-	frames, entries := 0, 0
 	for {
 		if err := a.read(page); err != nil {
 			return nil, err
@@ -78,14 +76,12 @@ func (a *Transfer) Copy(w io.Writer, id format.FileID) (footer []byte, err error
 		if string(page[:4]) == format.FooterMagic {
 			break
 		}
-		n, err := a.frame(w, page, id, uint64(frames))
-		if err != nil {
+		if err := a.frame(w, page, id); err != nil {
 			return nil, err
 		}
-		frames, entries = frames+1, entries+n
 	}
-	end := a.off - format.PageSize
-	want := format.EncodeFooter(a.From, end, frames, entries, a.table)
+	a.built.Off = a.off - format.PageSize
+	want := a.built.Footer(a.From)
 	if int64(len(want)) != format.PageSize+a.left {
 		return nil, format.Errorf("footer of %d bytes, the frames give one of %d", format.PageSize+a.left, len(want))
 	}
@@ -94,7 +90,7 @@ func (a *Transfer) Copy(w io.Writer, id format.FileID) (footer []byte, err error
 			return nil, format.Errorf("the footer does not say what the frames do")
 		}
 		if len(rest) == format.PageSize {
-			return format.EncodeFooter(id, end, frames, entries, a.table), nil
+			return a.built.Footer(id), nil
 		}
 		if err := a.read(page); err != nil {
 			return nil, err
@@ -112,61 +108,54 @@ func (a *Transfer) read(p []byte) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
-	if err == nil && a.o.Progress != nil {
-		a.o.Progress(int64(n))
+	if err == nil && a.progress != nil {
+		a.progress(int64(n))
 	}
 	return err
 }
 
-// frame copies the frame that begins with page and returns its entries' number.
-func (a *Transfer) frame(w io.Writer, page []byte, id format.FileID, number uint64) (int, error) {
+// frame copies the frame that begins with page.
+func (a *Transfer) frame(w io.Writer, page []byte, id format.FileID) error {
 	base := a.off - format.PageSize
-	h, err := format.DecodeFrameHeader(page)
+	head := bytes.Clone(page)
+	h, table, err := format.ReadFrame(a.From, base, a.built.Frames, a.off+a.left, func(_, n int64) ([]byte, error) {
+		if n <= format.PageSize {
+			return head, nil
+		}
+		head = slices.Grow(head, int(format.Align(n)-format.PageSize))[:format.Align(n)]
+		return head, a.read(head[format.PageSize:])
+	})
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if h.Incarnation != a.From.Incarnation || h.FileID.Number != a.From.Number || h.Number != number || h.Total-format.PageSize > a.left {
-		return 0, format.Errorf("frame %d of file %d, %d bytes, where frame %d belongs", h.Number, h.FileID.Number, h.Total, number)
-	}
-	head := slices.Grow(bytes.Clone(page), int(format.Align(h.HeadLen)-format.PageSize))[:format.Align(h.HeadLen)]
-	if err := a.read(head[format.PageSize:]); err != nil {
-		return 0, err
-	}
-	if format.LE.Uint32(head[60:]) != format.FrameCRC(head[:h.HeadLen]) {
-		return 0, format.Errorf("frame header at %d fails its checksum", base)
-	}
-	entries, unknown, err := exportTable(head[format.FrameHeaderSize:h.HeadLen], base, base+h.Total, base+format.FrameHeaderSize, h.Entries)
+	entries, unknown, err := exportTable(table[format.FrameHeaderSize:], base, base+h.Total, base+format.FrameHeaderSize, h.Entries)
 	switch {
 	case err != nil:
-		return 0, err
+		return err
 	case unknown > 0:
-		return 0, format.Errorf("%d entries of kinds that this program does not know", unknown)
+		return format.Errorf("%d entries of kinds that this program does not know", unknown)
 	case !IsZero(head[h.HeadLen:]):
-		return 0, format.Errorf("padding at %d is not zero", base+h.HeadLen)
+		return format.Errorf("padding at %d is not zero", base+h.HeadLen)
 	}
 	h.FileID, h.Synced = id, 0
 	format.EncodeFrameHeader(head, h)
 	if _, err := w.Write(head); err != nil {
-		return 0, err
+		return err
 	}
 	for i := range entries {
 		if err := a.entry(w, &entries[i], head, base); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	return len(entries), a.pad(w, base+h.Total)
+	a.built.Frames++
+	return a.pad(w, base+h.Total)
 }
 
 // entry checks one entry and copies its payload; the frame's table is in head.
 func (a *Transfer) entry(w io.Writer, e *Entry, head []byte, base int64) error {
-	switch e.Kind {
-	case format.KindName:
+	a.built.List(&e.Entry)
+	if e.Kind != format.KindBlock {
 		a.Names++
-		a.table = format.AppendName(a.table, e.Info.ID, e.Name)
-		return nil
-	case format.KindDrop:
-		a.Names++
-		a.table = format.AppendDrop(a.table, e.Name)
 		return nil
 	}
 	if e.Info.ID.IsZero() || e.Info.ID.IsProvisional() {
@@ -174,67 +163,44 @@ func (a *Transfer) entry(w io.Writer, e *Entry, head []byte, base int64) error {
 	}
 	a.Blocks++
 	a.Bytes += e.Stored
-	a.table = e.appendFixed(a.table, e.Off, 0, 0)
+	each := a.each
 	if e.Off < base+int64(len(head)) {
 		if e.Off+e.Stored > base+int64(len(head)) {
 			return format.Errorf("payload at %d overlaps the table", e.Off)
 		}
-		payload := head[e.Off-base:]
-		return a.check(e, func(p []byte) error {
-			payload = payload[copy(p, payload):]
+		inline := head[e.Off-base:]
+		each = func(_ io.Writer, n int64, fn func([]byte) error) error {
+			p := inline[:n]
+			inline = inline[n:]
+			return fn(p)
+		}
+	} else if err := a.pad(w, e.Off); err != nil {
+		return err
+	}
+	found, err := a.verifier.payload(e, func(n int64, fn func([]byte)) error {
+		return each(w, n, func(p []byte) error {
+			fn(p)
 			return nil
 		})
-	}
-	if err := a.pad(w, e.Off); err != nil {
-		return err
-	}
-	return a.check(e, func(p []byte) error {
-		err := a.read(p)
-		if err == nil {
-			_, err = w.Write(p)
-		}
-		return err
 	})
+	if err == nil && found.kind != "" {
+		err = fmt.Errorf("%w: block %v: %s", tiers.ErrCorrupt, e.Info.ID, found.why)
+	}
+	return err
 }
 
-// check verifies the payload that next delivers.
-func (a *Transfer) check(e *Entry, next func(p []byte) error) error {
-	var crc uint32
-	read := func(p []byte) error {
-		err := next(p)
-		crc = block.ExtendCRC(crc, p)
-		return err
-	}
-	hash := a.o.hasher(e)
-	var why string
-	var err error
-	if hash != nil && e.Codec != codec.None {
-		why, err = a.decoder.hash(e, hash, read)
-	} else {
-		err = a.plain(e.Stored, hash, read)
-	}
-	switch {
-	case err != nil:
-		return err
-	case why != "":
-		return fmt.Errorf("%w: block %v: %s", tiers.ErrCorrupt, e.Info.ID, why)
-	case crc != e.StoredCRC:
-		return fmt.Errorf("%w: block %v: CRC32C %08x, want %08x", tiers.ErrCorrupt, e.Info.ID, crc, e.StoredCRC)
-	case hash != nil && hash.ID() != e.Info.ID:
-		return fmt.Errorf("%w: block %v: its bytes are those of %v", tiers.ErrCorrupt, e.Info.ID, hash.ID())
-	}
-	return nil
-}
-
-// plain reads a payload and hands it to hash, if there is one.
-func (a *Transfer) plain(n int64, hash *block.Hasher, read func([]byte) error) error {
+// each copies n bytes to w, through fn.
+func (a *Transfer) each(w io.Writer, n int64, fn func([]byte) error) error {
 	for n > 0 {
-		p := a.o.Buf[:min(n, int64(len(a.o.Buf)))]
-		if err := read(p); err != nil {
+		p := a.buf[:min(n, int64(len(a.buf)))]
+		if err := a.read(p); err != nil {
 			return err
 		}
-		if hash != nil {
-			hash.Write(p)
+		if err := fn(p); err != nil {
+			return err
+		}
+		if _, err := w.Write(p); err != nil {
+			return err
 		}
 		n -= int64(len(p))
 	}
@@ -246,19 +212,12 @@ func (a *Transfer) pad(w io.Writer, to int64) error {
 	if to < a.off {
 		return format.Errorf("payload at %d, before its place", to)
 	}
-	for n := to - a.off; n > 0; n = to - a.off {
-		p := a.o.Buf[:min(n, int64(len(a.o.Buf)))]
-		if err := a.read(p); err != nil {
-			return err
-		}
+	return a.each(w, to-a.off, func(p []byte) error {
 		if !IsZero(p) {
 			return format.Errorf("padding before %d is not zero", to)
 		}
-		if _, err := w.Write(p); err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // IsZero reports whether p holds zeros only.

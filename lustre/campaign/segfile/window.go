@@ -77,9 +77,3 @@ func (w *window) each(off, n int64, fn func(p []byte)) error {
 	}
 	return nil
 }
-
-func (w *window) zero(off, n int64) (zero bool, err error) {
-	zero = true
-	err = w.each(off, n, func(p []byte) { zero = zero && IsZero(p) })
-	return zero, err
-}

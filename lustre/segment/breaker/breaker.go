@@ -42,8 +42,8 @@ const (
 type outcome int
 
 const (
-	answered  outcome = iota // also with an error that says no
-	silent                   // an error that says that there is no answer
+	answered  outcome = iota // also with an error
+	silent                   // an error that means no answer
 	cancelled                // the caller ended it
 	unknown                  // a success that does not come from where the bytes are
 )
@@ -55,7 +55,7 @@ type flight struct {
 }
 
 // circuit is what is known of one file, or of all reads or writes. The zero
-// value knows nothing bad.
+// value has seen nothing bad.
 type circuit struct {
 	flights  map[*flight]struct{}
 	due      time.Time // none of them hangs before
@@ -64,11 +64,6 @@ type circuit struct {
 	good     time.Time // the last answer
 	next     time.Time // no try before
 	pause    time.Duration
-}
-
-// newFlight is an operation of n bytes.
-func newFlight(now time.Time, n int64) *flight {
-	return &flight{since: now, due: now.Add(SlowAfter + time.Duration(n)*time.Second/slowBytes)}
 }
 
 // begin notes that f is under way.
@@ -135,12 +130,12 @@ func (c *circuit) bad(now time.Time) (bad bool, hangs int) {
 	return c.failures >= BreakAfter || hangs > 0 && !c.good.After(since), hangs
 }
 
-// Refusal says why an operation is not tried.
+// Refusal is the reason that an operation is not tried.
 type Refusal struct {
 	What     string
 	Failures int
 	hanging  int
-	again    time.Duration // until the next try; 0: when a hanging one ends
+	retry    time.Duration // until the next try; 0: when a hanging one ends
 }
 
 // Error names what does not answer, and when it is tried again.
@@ -150,13 +145,13 @@ func (r *Refusal) Error() string {
 		why = fmt.Sprintf("%d operations on %s hang", r.hanging, r.What)
 	}
 	when := "when one of them ends"
-	if r.again > 0 {
-		when = "in " + r.again.String()
+	if r.retry > 0 {
+		when = "in " + r.retry.String()
 	}
 	return fmt.Sprintf("not tried: %s; next try %s: check the file system's servers", why, when)
 }
 
-// breaker knows all files and the writes. Not safe for concurrent use.
+// breaker has the circuits of all files and of the writes. Not safe for concurrent use.
 type breaker struct {
 	readers, writers int // operations that may be under way
 	files            map[string]*circuit
@@ -204,14 +199,14 @@ func (b *breaker) mayRead(c *circuit, what string, now time.Time) *Refusal {
 	case hangs >= maxHangs || bad && hangs > 0:
 		return b.refuse(&Refusal{What: what, hanging: hangs})
 	case bad && (now.Before(c.next) || len(c.flights) > 0):
-		return b.refuse(&Refusal{What: what, Failures: c.failures, again: max(c.next.Sub(now), 0)})
+		return b.refuse(&Refusal{What: what, Failures: c.failures, retry: max(c.next.Sub(now), 0)})
 	}
 	all, _ := b.reading.hanging(now)
 	if all < max(b.readers/2, 1) || !c.good.IsZero() && now.Sub(c.good) < provenFor {
 		return nil
 	}
 	if now.Before(b.reading.next) || all >= b.readers+b.readers/2 {
-		return b.refuse(&Refusal{What: "many files", hanging: all, again: max(b.reading.next.Sub(now), 0)})
+		return b.refuse(&Refusal{What: "many files", hanging: all, retry: max(b.reading.next.Sub(now), 0)})
 	}
 	b.reading.wait(now)
 	b.trying = c
@@ -228,7 +223,7 @@ func (b *breaker) mayWrite(now time.Time) *Refusal {
 	case !bad && hangs < max(b.writers/2, 1):
 		return nil
 	case now.Before(c.next):
-		return b.refuse(&Refusal{What: "new segments", Failures: c.failures, hanging: hangs, again: c.next.Sub(now)})
+		return b.refuse(&Refusal{What: "new segments", Failures: c.failures, hanging: hangs, retry: c.next.Sub(now)})
 	}
 	c.wait(now)
 	return nil
@@ -237,7 +232,7 @@ func (b *breaker) mayWrite(now time.Time) *Refusal {
 // begin notes an operation of n bytes, of c when it is a read and of nothing
 // when it is a write.
 func (b *breaker) begin(c *circuit, now time.Time, n int64) *flight {
-	f := newFlight(now, n)
+	f := &flight{since: now, due: now.Add(SlowAfter + time.Duration(n)*time.Second/slowBytes)}
 	if c == nil {
 		b.writing.begin(f)
 		return f

@@ -5,6 +5,7 @@
 // Glossary
 //
 //	footer   the entries of all frames, at the end of a sealed segment
+//	draft    the layout of a sealed segment whose payloads lie elsewhere
 //
 // The package keeps nothing between calls, takes no lock, and reads files only
 // through a Scanner. It does not create files and does not decode payloads.

@@ -20,7 +20,7 @@ const (
 
 // Flags and sizes of entries.
 const (
-	FlagInline  = 1
+	flagInline  = 1
 	flagPrefix  = 1
 	flagBound   = 2
 	flagExpires = 4
@@ -30,7 +30,7 @@ const (
 	dropEntrySize  = 24
 )
 
-// Entry is one decoded entry; kind says which fields count.
+// Entry is one decoded entry; the kind decides which fields count.
 type Entry struct {
 	Kind      Kind
 	Info      block.Info // BLOCK; of a NAME the id
@@ -44,8 +44,13 @@ type Entry struct {
 // As is how the payload of a BLOCK is stored.
 func (e *Entry) As() Payload { return Payload{e.Stored, e.StoredCRC, e.Codec} }
 
-// Align8 rounds n up to a multiple of 8, the size of an entry.
-func Align8(n int) int { return (n + 7) &^ 7 }
+// Record is a NAME or DROP as one.
+func (e *Entry) Record() Record {
+	return Record{ID: e.Info.ID, Name: e.Name, Dropped: e.Kind == KindDrop}
+}
+
+// align8 rounds n up to a multiple of 8, the size of an entry.
+func align8(n int) int { return (n + 7) &^ 7 }
 
 // begin appends a zeroed entry of size bytes and returns it for filling.
 func begin(p []byte, kind Kind, flags uint16, size int) (all, e []byte) {
@@ -58,20 +63,8 @@ func begin(p []byte, kind Kind, flags uint16, size int) (all, e []byte) {
 	return p, e
 }
 
-// appendBlock appends a BLOCK. inline, when not nil, is its payload, which then
-// lies in the entry.
-func appendBlock(p []byte, info block.Info, as Payload, off int64, inline []byte) []byte {
-	var flags uint16
-	if inline != nil {
-		flags = FlagInline
-	}
-	p = AppendStored(p, info, as, off, flags, Align8(len(inline)))
-	copy(p[len(p)-Align8(len(inline)):], inline)
-	return p
-}
-
-// AppendStored appends the fixed part of a BLOCK, and room bytes of zeros.
-func AppendStored(p []byte, info block.Info, as Payload, off int64, flags uint16, room int) []byte {
+// appendBlock appends the fixed part of a BLOCK, and room bytes of zeros.
+func appendBlock(p []byte, info block.Info, as Payload, off int64, flags uint16, room int) []byte {
 	p, e := begin(p, KindBlock, flags, BlockEntrySize+room)
 	copy(e[8:40], info.ID[:])
 	LE.PutUint64(e[40:], uint64(info.Size))
@@ -83,16 +76,8 @@ func AppendStored(p []byte, info block.Info, as Payload, off int64, flags uint16
 	return p
 }
 
-// NameSize returns the bytes of a NAME of n.
-func NameSize(n block.Name) int {
-	return Align8(nameEntrySize + len(n.Namespace) + len(n.Key) + len(n.Parent))
-}
-
-// DropSize returns the bytes of a DROP of n.
-func DropSize(n block.Name) int { return Align8(dropEntrySize + len(n.Namespace) + len(n.Key)) }
-
-// AppendName appends a NAME of the block id to p.
-func AppendName(p []byte, id block.ID, n block.Name) []byte {
+// appendName appends a NAME of the block id to p.
+func appendName(p []byte, id block.ID, n block.Name) []byte {
 	var flags uint16
 	if n.Prefix {
 		flags |= flagPrefix
@@ -103,7 +88,7 @@ func AppendName(p []byte, id block.ID, n block.Name) []byte {
 	if !n.Expires.IsZero() {
 		flags |= flagExpires
 	}
-	p, e := begin(p, KindName, flags, NameSize(n))
+	p, e := begin(p, KindName, flags, Record{Name: n}.size())
 	copy(e[8:40], id[:])
 	LE.PutUint64(e[40:], n.Seq)
 	if flags&flagExpires != 0 {
@@ -119,9 +104,9 @@ func AppendName(p []byte, id block.ID, n block.Name) []byte {
 	return p
 }
 
-// AppendDrop appends a DROP, of which only Namespace, Key and Seq of n count.
-func AppendDrop(p []byte, n block.Name) []byte {
-	p, e := begin(p, KindDrop, 0, DropSize(n))
+// appendDrop appends a DROP, of which only Namespace, Key and Seq of n count.
+func appendDrop(p []byte, n block.Name) []byte {
+	p, e := begin(p, KindDrop, 0, Record{Name: n, Dropped: true}.size())
 	LE.PutUint64(e[8:], n.Seq)
 	LE.PutUint16(e[16:], uint16(len(n.Namespace)))
 	LE.PutUint16(e[18:], uint16(len(n.Key)))
@@ -148,7 +133,7 @@ func decodeTable(out []Entry, p []byte, base int64, want int, limit int64) ([]En
 }
 
 // EachEntry calls fn with each of want entries of the table p, with where it starts
-// in the frame and whether this version knows its kind and codec. fn may change
+// in the frame and whether its kind and codec are known. fn may change
 // the entry and must not keep it. base and limit are those of decodeTable. Errors
 // match ErrBadFormat.
 func EachEntry(p []byte, base, limit int64, want int, fn func(e *Entry, off int64, known bool)) error {
@@ -248,7 +233,7 @@ func decodeBlock(p []byte, flags uint16, off, limit int64) (e Entry, known bool,
 	if e.Info.Size < 0 || e.Info.Size > block.MaxSize || e.Stored < 0 || e.Stored > 2*block.MaxSize {
 		return e, false, Errorf("BLOCK of size %d, stored %d", e.Info.Size, e.Stored)
 	}
-	if flags&FlagInline != 0 {
+	if flags&flagInline != 0 {
 		if e.Off != off+BlockEntrySize || e.Stored > int64(len(p)-BlockEntrySize) {
 			return e, false, Errorf("inline payload of %d bytes at %d", e.Stored, e.Off)
 		}

@@ -9,7 +9,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// FileID says which segment a file is.
+// FileID identifies a segment.
 type FileID struct {
 	Rank        uint32
 	Incarnation uint64

@@ -29,7 +29,7 @@ const (
 	TrailerMagic = "CASCEND\n"
 )
 
-// ErrBadFormat says that a file is no segment that this version can read, or that
+// ErrBadFormat is the error for a file that is no segment that this version can read, or that
 // something in it is not as docs/format.md has it. Test with errors.Is.
 var ErrBadFormat = errors.New("segment: not a segment of ours")
 
@@ -44,7 +44,7 @@ func Errorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrBadFormat, fmt.Sprintf(format, args...))
 }
 
-// Header is what the first page of a segment says besides its FileID.
+// Header is the content of a segment's first page besides its FileID.
 type Header struct {
 	Created     time.Time // with nanoseconds
 	Layout      string
@@ -158,28 +158,41 @@ func DecodeFrameHeader(p []byte) (FrameHeader, error) {
 	return h, nil
 }
 
-// decodeFrame reads header and entry table. p must hold both. Errors match
-// ErrBadFormat.
-func decodeFrame(p []byte) (FrameHeader, []Entry, error) {
-	h, err := DecodeFrameHeader(p)
+// ReadFrame reads header and entry table of a frame of the segment id, which must
+// have the number and end before limit. read returns n bytes at off of the file, as
+// many as a page first. Errors are those of read, or match ErrBadFormat.
+func ReadFrame(id FileID, off int64, number uint64, limit int64, read func(off, n int64) ([]byte, error)) (h FrameHeader, p []byte, err error) {
+	if p, err = read(off, PageSize); err != nil {
+		return h, nil, err
+	}
+	h, err = DecodeFrameHeader(p)
+	switch {
+	case err != nil:
+	case h.Incarnation != id.Incarnation || h.FileID.Number != id.Number:
+		err = Errorf("frame of file %d of incarnation %016x", h.FileID.Number, h.Incarnation)
+	case h.Number != number:
+		err = Errorf("frame %d where frame %d belongs", h.Number, number)
+	case h.Total > limit-off:
+		err = Errorf("frame of %d bytes, of which the file has %d", h.Total, limit-off)
+	case h.HeadLen > PageSize:
+		p, err = read(off, h.HeadLen)
+	}
 	if err != nil {
 		return h, nil, err
 	}
-	if int64(len(p)) < h.HeadLen {
-		return h, nil, Errorf("frame header cut after %d of %d bytes", len(p), h.HeadLen)
-	}
-	p = p[:h.HeadLen]
-	if LE.Uint32(p[60:]) != FrameCRC(p) {
+	if p = p[:h.HeadLen]; LE.Uint32(p[60:]) != FrameCRC(p) {
 		return h, nil, Errorf("frame header fails its checksum")
 	}
-	entries, err := decodeTable(nil, p[FrameHeaderSize:], FrameHeaderSize, h.Entries, h.Total)
-	return h, entries, err
+	return h, p, nil
 }
 
-// EncodeFooter returns a whole footer for a file whose frames end at off.
+// footerSize is that of a footer whose table has so many bytes.
+func footerSize(table int64) int64 { return Align(FooterHeadSize + table + TrailerSize) }
+
+// encodeFooter returns a whole footer for a file whose frames end at off.
 // table holds the entries as a footer has them.
-func EncodeFooter(id FileID, off int64, frames, entries int, table []byte) []byte {
-	size := Align(FooterHeadSize + int64(len(table)) + TrailerSize)
+func encodeFooter(id FileID, off int64, frames, entries int, table []byte) []byte {
+	size := footerSize(int64(len(table)))
 	p := make([]byte, size)
 	copy(p, FooterMagic)
 	LE.PutUint16(p[4:], formatVersion)
@@ -209,24 +222,26 @@ func DecodeTrailer(t []byte, fileSize int64) (off, size int64, ok bool) {
 	return off, size, ok
 }
 
-// DecodeFooter appends to out what a whole footer has whose frames end at off.
-// Errors match ErrBadFormat.
-func DecodeFooter(out []Entry, p []byte, id FileID, off int64) ([]Entry, error) {
+// DecodeFooter returns what a whole footer of the segment id has: its table, and the
+// numbers of frames and entries. Errors match ErrBadFormat.
+func DecodeFooter(p []byte, id FileID) (table []byte, frames uint64, entries int, err error) {
 	if len(p) < PageSize || string(p[:4]) != FooterMagic {
-		return nil, Errorf("no footer")
+		return nil, 0, 0, Errorf("no footer")
 	}
 	if v := LE.Uint16(p[4:]); v != formatVersion {
-		return nil, Errorf("footer version %d", v)
+		return nil, 0, 0, Errorf("footer version %d", v)
 	}
 	t := p[len(p)-TrailerSize:]
-	table := LE.Uint64(p[16:])
+	n := LE.Uint64(p[16:])
 	switch {
 	case LE.Uint32(t[16:]) != block.CRC(p[:len(p)-TrailerSize]):
-		return nil, Errorf("footer fails its checksum")
+		err = Errorf("footer fails its checksum")
 	case LE.Uint64(p[24:]) != id.Incarnation || LE.Uint64(p[32:]) != id.Number:
-		return nil, Errorf("footer of file %d of incarnation %016x", LE.Uint64(p[32:]), LE.Uint64(p[24:]))
-	case table > uint64(len(p)-FooterHeadSize-TrailerSize):
-		return nil, Errorf("footer table of %d bytes", table)
+		err = Errorf("footer of file %d of incarnation %016x", LE.Uint64(p[32:]), LE.Uint64(p[24:]))
+	case n > uint64(len(p)-FooterHeadSize-TrailerSize):
+		err = Errorf("footer table of %d bytes", n)
+	default:
+		table = p[FooterHeadSize : FooterHeadSize+n]
 	}
-	return decodeTable(out, p[FooterHeadSize:FooterHeadSize+int(table)], 0, int(LE.Uint32(p[12:])), off)
+	return table, uint64(LE.Uint32(p[8:])), int(LE.Uint32(p[12:])), err
 }

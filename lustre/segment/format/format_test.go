@@ -35,19 +35,19 @@ func TestEntriesRoundTrip(t *testing.T) {
 	var table []byte
 	var want []Entry
 	for i, it := range items {
-		table = appendBlock(table, it.Info, Plain(it.Info), int64(i)*4096, nil)
+		table = appendBlock(table, it.Info, Plain(it.Info), int64(i)*4096, 0, 0)
 		want = append(want, Entry{
 			Kind: KindBlock, Info: it.Info, Stored: it.Info.Size, Off: int64(i) * 4096, StoredCRC: it.Info.CRC,
 		})
 		for _, n := range it.Names {
-			table = AppendName(table, it.Info.ID, n)
+			table = appendName(table, it.Info.ID, n)
 			want = append(want, Entry{Kind: KindName, Info: block.Info{ID: it.Info.ID}, Name: n})
 		}
 	}
 	unknown, e := begin(nil, 99, 0, 24)
 	copy(e[8:], "whatever comes")
 	table = append(table, unknown...)
-	table = AppendDrop(table, block.Name{Namespace: "n", Key: "k", Seq: 5})
+	table = appendDrop(table, block.Name{Namespace: "n", Key: "k", Seq: 5})
 	want = append(want, Entry{Kind: KindDrop, Name: block.Name{Namespace: "n", Key: "k", Seq: 5}})
 	got, err := decodeTable(nil, table, 0, len(want)+1, 1<<20)
 	if err != nil {
@@ -65,8 +65,8 @@ func TestTextsAreShared(t *testing.T) {
 	const n = 5
 	for i := range n {
 		info := block.Info{ID: block.Sum(block.Bits128, []byte{byte(i)}), Size: 4096}
-		table = appendBlock(table, info, Plain(info), 4096, nil)
-		table = AppendName(table, info.ID, block.Name{Namespace: "space", Key: fmt.Sprint("key", i), Parent: fmt.Sprint("key", i-1)})
+		table = appendBlock(table, info, Plain(info), 4096, 0, 0)
+		table = appendName(table, info.ID, block.Name{Namespace: "space", Key: fmt.Sprint("key", i), Parent: fmt.Sprint("key", i-1)})
 	}
 	got, err := decodeTable(nil, table, 0, 2*n, 1<<20)
 	if err != nil {
@@ -83,7 +83,7 @@ func TestTextsAreShared(t *testing.T) {
 
 func TestUnknownCodecIsSkipped(t *testing.T) {
 	it := goldenBlocks()[0]
-	table := appendBlock(nil, it.Info, Plain(it.Info), 4096, nil)
+	table := appendBlock(nil, it.Info, Plain(it.Info), 4096, 0, 0)
 	table[72] = 9
 	LE.PutUint64(table[48:], 100)
 	got, err := decodeTable(nil, table, 0, 1, 1<<20)
@@ -174,15 +174,26 @@ func FuzzFrame(f *testing.F) {
 		if h, err := DecodeFrameHeader(p); err == nil && int64(len(p)) >= h.HeadLen {
 			LE.PutUint32(p[60:], FrameCRC(p[:h.HeadLen])) // let the fuzzer past the checksum
 		}
-		h, entries, err := decodeFrame(p)
+		p = append(p, make([]byte, max(0, PageSize-len(p)))...) // a file has whole pages
+		want, _ := DecodeFrameHeader(p)
+		h, head, err := ReadFrame(want.FileID, 0, want.Number, want.Total, func(_, n int64) ([]byte, error) {
+			if n > int64(len(p)) {
+				return nil, Errorf("frame header cut after %d of %d bytes", len(p), n)
+			}
+			return p[:n], nil
+		})
+		var entries []Entry
+		if err == nil {
+			entries, err = decodeTable(nil, head[FrameHeaderSize:], FrameHeaderSize, h.Entries, h.Total)
+		}
 		fuzzCheck(t, entries, err, h.Total)
 	})
 }
 
 func FuzzFooter(f *testing.F) {
-	table := appendBlock(nil, goldenBlocks()[0].Info, Plain(goldenBlocks()[0].Info), 8192, nil)
-	table = AppendName(table, block.ID{1}, block.Name{Namespace: "ns", Key: "a", Parent: "before a", Depth: 7, Seq: 2})
-	f.Add(EncodeFooter(FileID{1, 2, 3}, 16384, 1, 2, table))
+	table := appendBlock(nil, goldenBlocks()[0].Info, Plain(goldenBlocks()[0].Info), 8192, 0, 0)
+	table = appendName(table, block.ID{1}, block.Name{Namespace: "ns", Key: "a", Parent: "before a", Depth: 7, Seq: 2})
+	f.Add(encodeFooter(FileID{1, 2, 3}, 16384, 1, 2, table))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		var off int64 = 16384
 		if len(p) >= PageSize {
@@ -193,7 +204,11 @@ func FuzzFooter(f *testing.F) {
 				t.Errorf("trailer leads to %d+%d", o, size)
 			}
 		}
-		entries, err := DecodeFooter(nil, p, FileID{1, 2, 3}, off)
+		table, _, n, err := DecodeFooter(p, FileID{1, 2, 3})
+		var entries []Entry
+		if err == nil {
+			entries, err = decodeTable(nil, table, 0, n, off)
+		}
 		fuzzCheck(t, entries, err, off)
 	})
 }

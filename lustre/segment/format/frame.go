@@ -24,9 +24,17 @@ type Record struct {
 
 func (r Record) append(p []byte) []byte {
 	if r.Dropped {
-		return AppendDrop(p, r.Name)
+		return appendDrop(p, r.Name)
 	}
-	return AppendName(p, r.ID, r.Name)
+	return appendName(p, r.ID, r.Name)
+}
+
+// size returns the bytes of the entry.
+func (r Record) size() int {
+	if r.Dropped {
+		return align8(dropEntrySize + len(r.Name.Namespace) + len(r.Name.Key))
+	}
+	return align8(nameEntrySize + len(r.Name.Namespace) + len(r.Name.Key) + len(r.Name.Parent))
 }
 
 // Zeros is a page of zeros, only read.
@@ -35,38 +43,21 @@ var Zeros [PageSize]byte
 // headers lends buffers for frame headers.
 var headers = sync.Pool{New: func() any { p := make([]byte, 0, 4*PageSize); return &p }}
 
-// tableSize returns the bytes of a frame's entry table.
-func tableSize(blocks []Block, recs []Record) int64 {
-	n := 0
+// FrameSize returns header length and total length of a frame.
+func FrameSize(blocks []Block, recs []Record) (headLen, total int64) {
+	headLen = FrameHeaderSize
+	var payloads int64
 	for _, b := range blocks {
-		n += BlockEntrySize
-		if b.As.Inline() {
-			n += Align8(len(b.Bytes))
-		}
-		for _, nm := range b.Names {
-			n += NameSize(nm)
+		headLen += b.As.entrySize()
+		payloads += b.As.outside()
+		for _, n := range b.Names {
+			headLen += int64(Record{Name: n}.size())
 		}
 	}
 	for _, r := range recs {
-		if r.Dropped {
-			n += DropSize(r.Name)
-		} else {
-			n += NameSize(r.Name)
-		}
+		headLen += int64(r.size())
 	}
-	return int64(n)
-}
-
-// FrameSize returns header length and total length of a frame.
-func FrameSize(blocks []Block, recs []Record) (headLen, total int64) {
-	headLen = FrameHeaderSize + tableSize(blocks, recs)
-	total = Align(headLen)
-	for _, b := range blocks {
-		if !b.As.Inline() {
-			total += Align(b.As.Size)
-		}
-	}
-	return headLen, total
+	return headLen, Align(headLen) + payloads
 }
 
 // Builder lays out a segment that is being written, frame by frame. The zero value
@@ -97,48 +88,84 @@ func (fr *Frame) Free() { headers.Put(fr.pooled) }
 func (b *Builder) Build(id FileID, blocks []Block, recs []Record, synced uint64) *Frame {
 	headLen, total := FrameSize(blocks, recs)
 	fr := &Frame{total: total, Offs: make([]int64, len(blocks)), pooled: headers.Get().(*[]byte)}
-	p := (*fr.pooled)[:0]
-	if b.Frames == 0 {
-		p = append(p, Zeros[:]...)
-		b.Off = PageSize
-	}
-	start := len(p)
-	p = append(p, Zeros[:FrameHeaderSize]...)
+	t := b.begin((*fr.pooled)[:0], headLen)
 	fr.Bufs = append(make([][]byte, 0, 2*len(blocks)+1), nil)
-	next, entries := Align(headLen), len(blocks)+len(recs)
 	for i, one := range blocks {
-		off, inline := next, []byte(nil)
-		if one.As.Inline() {
-			off, inline = int64(len(p)-start+BlockEntrySize), one.Bytes
-			if inline == nil {
-				inline = Zeros[:0]
-			}
-		} else {
+		fr.Offs[i] = b.Off + t.block(one.Info, one.As, one.Bytes)
+		if !one.As.Inline() {
 			fr.Bufs = append(fr.Bufs, one.Bytes)
 			if pad := Align(one.As.Size) - one.As.Size; pad > 0 {
 				fr.Bufs = append(fr.Bufs, Zeros[:pad])
 			}
-			next += Align(one.As.Size)
 		}
-		fr.Offs[i] = b.Off + off
-		p = appendBlock(p, one.Info, one.As, off, inline)
-		b.table = appendBlock(b.table, one.Info, one.As, b.Off+off, nil)
 		for _, n := range one.Names {
-			p = AppendName(p, one.Info.ID, n)
-			b.table = AppendName(b.table, one.Info.ID, n)
-			entries++
+			t.record(Record{ID: one.Info.ID, Name: n})
 		}
 	}
 	for _, r := range recs {
-		p, b.table = r.append(p), r.append(b.table)
+		t.record(r)
 	}
-	b.entries += entries
-	EncodeFrameHeader(p[start:], FrameHeader{
-		FileID: id, HeadLen: headLen, Total: total, Entries: entries, Number: b.Frames, Synced: synced,
-	})
-	p = append(p, Zeros[:Align(headLen)-headLen]...)
-	fr.Bufs[0], *fr.pooled = p, p
+	fr.Bufs[0] = t.end(FrameHeader{FileID: id, HeadLen: headLen, Total: total, Synced: synced})
+	*fr.pooled = fr.Bufs[0]
 	return fr
+}
+
+// table is the header and the entries of a frame in the making.
+type table struct {
+	b       *Builder
+	p       []byte
+	start   int   // of the frame in p
+	next    int64 // where the next payload goes, in the frame
+	entries int   // of the frames before
+}
+
+// begin appends a frame to p, behind a page for the header of the file if it is
+// the first.
+func (b *Builder) begin(p []byte, headLen int64) table {
+	if b.Frames == 0 {
+		p = append(p, Zeros[:]...)
+		b.Off = PageSize
+	}
+	return table{b, append(p, Zeros[:FrameHeaderSize]...), len(p), Align(headLen), b.entries}
+}
+
+// block adds a BLOCK, with its payload if that lies in the entry, and returns where
+// in the frame the payload goes.
+func (t *table) block(info block.Info, as Payload, payload []byte) (off int64) {
+	if as.Inline() {
+		off = int64(len(t.p)-t.start) + BlockEntrySize
+		t.p = appendBlock(t.p, info, as, off, flagInline, align8(len(payload)))
+		copy(t.p[len(t.p)-align8(len(payload)):], payload)
+	} else {
+		off = t.next
+		t.p = appendBlock(t.p, info, as, off, 0, 0)
+		t.next += as.outside()
+	}
+	t.b.List(&Entry{Kind: KindBlock, Info: info, Stored: as.Size, StoredCRC: as.CRC, Codec: as.Codec, Off: t.b.Off + off})
+	return off
+}
+
+// record adds a NAME or DROP.
+func (t *table) record(r Record) {
+	t.p, t.b.table = r.append(t.p), r.append(t.b.table)
+	t.b.entries++
+}
+
+// end returns what was begun, padded to whole pages.
+func (t *table) end(h FrameHeader) []byte {
+	h.Entries, h.Number = t.b.entries-t.entries, t.b.Frames
+	EncodeFrameHeader(t.p[t.start:], h)
+	return append(t.p, Zeros[:Align(h.HeadLen)-h.HeadLen]...)
+}
+
+// List adds to the entries of the footer. A payload's offset is in the file.
+func (b *Builder) List(e *Entry) {
+	b.entries++
+	if e.Kind == KindBlock {
+		b.table = appendBlock(b.table, e.Info, e.As(), e.Off, 0, 0)
+	} else {
+		b.table = e.Record().append(b.table)
+	}
 }
 
 // Add notes that a frame was written.
@@ -148,9 +175,10 @@ func (b *Builder) Add(fr *Frame) {
 	b.Blocks += len(fr.Offs)
 }
 
-// Footer returns the footer of the segment id, to which nothing is added any more.
+// Footer returns the footer of the segment id.
 func (b *Builder) Footer(id FileID) []byte {
-	footer := EncodeFooter(id, b.Off, int(b.Frames), b.entries, b.table)
-	b.table = nil
-	return footer
+	return encodeFooter(id, b.Off, int(b.Frames), b.entries, b.table)
 }
+
+// Free gives back the memory of a Builder of which no footer is wanted any more.
+func (b *Builder) Free() { b.table = nil }

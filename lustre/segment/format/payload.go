@@ -28,6 +28,22 @@ func (as Payload) Fits(info block.Info) bool {
 // Inline reports whether the payload lies in the entry.
 func (as Payload) Inline() bool { return as.Size <= InlineMax }
 
+// entrySize is the size of the BLOCK in a frame, with the payload if it lies there.
+func (as Payload) entrySize() int64 {
+	if as.Inline() {
+		return BlockEntrySize + int64(align8(int(as.Size)))
+	}
+	return BlockEntrySize
+}
+
+// outside is the size of the payload, padded, where it does not lie in the entry.
+func (as Payload) outside() int64 {
+	if as.Inline() {
+		return 0
+	}
+	return Align(as.Size)
+}
+
 // Footprint is what a block takes in a segment, its entries included.
 func (as Payload) Footprint() int64 {
 	if as.Inline() {

@@ -38,7 +38,7 @@ func (sc *Scanner) Entries(id FileID) ([]Entry, error) {
 	return sc.ReadFrames(id)
 }
 
-// Begin finds out how large the file is, and that it is what its name says.
+// Begin finds out how large the file is, and that its header matches its name.
 func (sc *Scanner) Begin(id FileID) error {
 	var err error
 	if sc.Size, err = sc.File.Size(); err != nil {
@@ -81,7 +81,11 @@ func (sc *Scanner) ReadFooter(id FileID) ([]Entry, bool) {
 	if err != nil {
 		return nil, false
 	}
-	entries, err := DecodeFooter(sc.Reuse[:0], p, id, off)
+	table, _, n, err := DecodeFooter(p, id)
+	if err != nil {
+		return nil, false
+	}
+	entries, err := decodeTable(sc.Reuse[:0], table, 0, n, off)
 	return entries, err == nil
 }
 
@@ -146,7 +150,7 @@ func (sc *Scanner) ReadFrames(id FileID) ([]Entry, error) {
 	return out, nil
 }
 
-// lookBehind looks for a frame behind the bad one at off that says that the bad
+// lookBehind looks for a frame behind the bad one at off that proves that the bad
 // one was durable. Then it is damaged, and not what a crash left of a write.
 func (sc *Scanner) lookBehind(id FileID, off int64, number uint64) error {
 	for at := off + PageSize; at+PageSize <= sc.Size; at += PageSize {
@@ -173,30 +177,15 @@ func (sc *Scanner) lookBehind(id FileID, off int64, number uint64) error {
 // frame reads the frame at off; an error matches ErrBadFormat when there is
 // none.
 func (sc *Scanner) frame(id FileID, off int64, number uint64) (scanned, int64, error) {
-	p, err := sc.read(off, PageSize)
+	h, p, err := ReadFrame(id, off, number, sc.Size, sc.read)
 	if err != nil {
 		return scanned{}, 0, err
 	}
-	h, err := DecodeFrameHeader(p)
-	if err != nil {
-		return scanned{}, 0, err
-	}
-	if h.Incarnation != id.Incarnation || h.FileID.Number != id.Number || h.Number != number || h.Total > sc.Size-off {
-		return scanned{}, 0, Errorf("frame %d of file %d, %d bytes", h.Number, h.FileID.Number, h.Total)
-	}
-	if h.HeadLen > PageSize {
-		if p, err = sc.read(off, h.HeadLen); err != nil {
-			return scanned{}, 0, err
-		}
-	}
-	_, entries, err := decodeFrame(p)
-	if err != nil {
-		return scanned{}, 0, err
-	}
+	entries, err := decodeTable(nil, p[FrameHeaderSize:], FrameHeaderSize, h.Entries, h.Total)
 	for i := range entries {
 		entries[i].Off += off
 	}
-	return scanned{entries, h.Synced}, h.Total, nil
+	return scanned{entries, h.Synced}, h.Total, err
 }
 
 // intact verifies the payloads of entries.

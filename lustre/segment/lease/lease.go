@@ -15,7 +15,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// errLost says that another run took over what this one owned.
+// errLost is returned once another run took over what this one owned.
 var errLost = errors.New("another run has taken over the directory: this one did not renew its token in time")
 
 // Options say whose lease it is. All are required but Prepare.
@@ -128,7 +128,7 @@ func (l *Lease) Stop() {
 }
 
 // OwnDir makes this incarnation's directory, with its token, before its first
-// file. A number that is taken, by an operation that succeeded and said it did
+// file. A number that is taken, by an operation that succeeded and reported that it did
 // not, is left.
 func (l *Lease) OwnDir(ctx context.Context) (string, uint64, error) {
 	if dir, t := l.Current(); dir != "" {

@@ -79,7 +79,7 @@ func isHostByte(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_'
 }
 
-// stat is what /proc/PID/stat says.
+// stat is the content of /proc/PID/stat.
 type stat struct {
 	zombie bool // ended, and nobody has asked how
 	start  uint64
@@ -116,9 +116,4 @@ func (p Process) gone(proc string, self Process) bool {
 		return true
 	}
 	return err == nil && (st.zombie || st.start != p.Start)
-}
-
-// maybeNear reports whether p may be a process of the node that self runs on.
-func (p Process) maybeNear(self Process) bool {
-	return p.Boot == self.Boot || p.Boot == [16]byte{} || self.Boot == [16]byte{}
 }

@@ -17,8 +17,14 @@ import (
 // names were listed, after taking it over if its owner has ended and it may. It
 // returns the names that lie there then. r remembers which runs have ended.
 func (l *Lease) Owns(one tiers.Part, names []string, r *Round) (own bool, there []string, err error) {
-	if one.Rank != l.o.Rank && !l.mayInherit(one, r) {
-		return l.hasTaken(one), names, nil
+	l.mu.Lock()
+	_, taken := l.taken[one]
+	// One of another rank number that happens to have this run's is left to others:
+	// a token there would be the same for both.
+	mayAdopt := one.Rank == l.o.Rank || r.AdoptOrphans && one.Incarnation != l.incarnation
+	l.mu.Unlock()
+	if !mayAdopt {
+		return taken, names, nil
 	}
 	dir := filepath.Join(l.o.Dir, format.Dir(one))
 	all := Tokens(names)
@@ -46,7 +52,7 @@ func (l *Lease) Owns(one tiers.Part, names []string, r *Round) (own bool, there 
 		}
 		return false, nil, nil
 	case len(all) == 0 && !l.later(one.Incarnation):
-		return false, names, nil // of a program that knows no tokens, and may run
+		return false, names, nil // of a program without tokens, which may run
 	}
 	t, err := l.claim(dir, all)
 	if err == nil {
@@ -60,15 +66,6 @@ func (l *Lease) Owns(one tiers.Part, names []string, r *Round) (own bool, there 
 	}
 	l.noteTaken(one, t)
 	return true, names, nil
-}
-
-// mayInherit reports whether one, of another rank number, is taken over when it
-// has ended. One that happens to have this run's number is left to others: a
-// token there would be the same for both.
-func (l *Lease) mayInherit(one tiers.Part, r *Round) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return r.Inherits && one.Incarnation != l.incarnation
 }
 
 // look lists a directory and the tokens in it. A listing may miss a file that is
@@ -90,14 +87,6 @@ func (l *Lease) noteTaken(one tiers.Part, t Token) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.taken[one] = t
-}
-
-// hasTaken reports whether one was taken over by this run.
-func (l *Lease) hasTaken(one tiers.Part) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, taken := l.taken[one]
-	return taken
 }
 
 // ended reports whether the run that t names, a token in the directory of one, can
@@ -237,7 +226,7 @@ func (l *Lease) Drop(one tiers.Part) {
 	delete(l.taken, one)
 }
 
-// Retire says that this run has ended in good order: others need not wait for
+// Retire records that this run has ended in good order: others need not wait for
 // that. A directory that was never used goes.
 func (l *Lease) Retire(used bool) {
 	dir, t := l.Current()
@@ -260,7 +249,7 @@ func (l *Lease) Retire(used bool) {
 
 // Round is what one look at several directories finds out about their owners.
 type Round struct {
-	Inherits bool // runs of other rank numbers that have ended are taken over too
+	AdoptOrphans bool // runs of other rank numbers that have ended are taken over too
 
 	ended map[owner]bool // whether these runs have ended
 }
@@ -290,8 +279,9 @@ func (l *Lease) HasEnded(one tiers.Part, all []Token) bool {
 // directory in which these names lie. Nobody else must sync its files: only the
 // first fsync of a node learns that writes were lost (docs/format.md §1.7).
 func (l *Lease) MayWriteHere(names []string) bool {
+	here, unknown := l.o.Process.Boot, [16]byte{}
 	return slices.ContainsFunc(Tokens(names), func(t Token) bool {
-		return !t.Closed && !t.Process.Gone() && t.Process.maybeNear(l.o.Process)
+		return !t.Closed && !t.Process.Gone() && (t.Process.Boot == here || t.Process.Boot == unknown || here == unknown)
 	})
 }
 

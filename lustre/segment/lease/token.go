@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Times of ownership; docs/format.md §1.10 says why.
+// Times of ownership; docs/format.md §1.10 has the reasons.
 const (
 	RenewEvery = time.Minute
 	TrustFor   = 5 * time.Minute // after the begin of a renewal
@@ -71,7 +71,7 @@ func (t Token) next(now time.Time) Token {
 	return t
 }
 
-// Life is what a token says of its owner to somebody who looks once.
+// Life is the state of an owner as one look at its token shows it.
 type Life string
 
 // What a run may be.

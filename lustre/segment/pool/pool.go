@@ -144,7 +144,7 @@ func Without(mu *sync.Mutex, fn func()) {
 	fn()
 }
 
-// Busy says that an operation was given up at its context's end while the
+// Busy is the error of an operation that was given up at its context's end while the
 // kernel still works on the caller's memory: dst of a read, Data of a put. It
 // matches ErrUnavailable and the context's error.
 type Busy struct {
@@ -164,7 +164,7 @@ func NewBusy(what string, cause error, done chan struct{}) *Busy {
 // stay mapped.
 func (b *Busy) Done() <-chan struct{} { return b.done }
 
-// Error says what hangs and why its caller left.
+// Error names what hangs and why its caller left.
 func (b *Busy) Error() string {
 	return fmt.Sprintf("segment: %s is still in the kernel after %v: check the file system's servers", b.what, b.cause)
 }

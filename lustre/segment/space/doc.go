@@ -5,7 +5,7 @@
 // Glossary
 //
 //	shape  a segment's size and how much of it is live
-//	short  said of a file system that is full or nearly so
+//	short  of a file system: full or nearly so
 //
 // Plan and InChains are pure. The package moves no block and removes no file.
 package space

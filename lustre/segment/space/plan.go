@@ -34,7 +34,7 @@ func (s Shape[F]) Share() float64 { return float64(s.Live) / float64(max(1, s.Si
 // most bytes must be moved (one segment may exceed it alone). It has no state:
 // the same shapes give the same plan. A budget of 0 is none.
 //
-// short says that the file system has no room. Then those come first of which
+// short: the file system has no room. Then those come first of which
 // the least must be moved, and nothing exceeds most: what is moved takes room
 // before the rest of its segment gives any.
 func Plan[F any](shapes []Shape[F], budget, most int64, short bool) []Shape[F] {

@@ -42,71 +42,30 @@ type Room struct {
 	o  Options
 	mu struct {
 		sync.Mutex
-		state
+		space  vfs.Space
+		asked  time.Time // when statfs was
 		asking bool
+
+		low bool // statfs showed less than the low mark, and not the high one since
+
+		full bool // a write found no space or quota, of which statfs may know nothing
+		then int64
+		when time.Time
 	}
 }
 
-// New makes a Room that knows nothing yet.
-func New(o Options) *Room {
-	r := &Room{o: o}
-	r.mu.segment = o.Segment
-	return r
-}
+// New makes a Room that has seen nothing yet.
+func New(o Options) *Room { return &Room{o: o} }
 
-// state is what is known. It has no clock and does no I/O.
-type state struct {
-	segment int64
-	space   vfs.Space
-	asked   time.Time // when statfs was
-
-	low bool // statfs showed less than the low mark, and not the high one since
-
-	full bool // a write found no space or quota, of which statfs may know nothing
-	then int64
-	when time.Time
-}
-
-// learn notes what statfs says.
-func (r *state) learn(space vfs.Space) {
-	r.space = space
-	switch low, high := marks(r.segment, space.Total); {
+// learnLocked records an answer of statfs.
+func (r *Room) learnLocked(space vfs.Space) {
+	r.mu.space = space
+	switch low, high := marks(r.o.Segment, space.Total); {
 	case space.Free < low:
-		r.low = true
+		r.mu.low = true
 	case space.Free >= high:
-		r.low = false
+		r.mu.low = false
 	}
-}
-
-// fill notes that a write found no room.
-func (r *state) fill(now time.Time) {
-	r.full, r.then, r.when = true, r.space.Free, now
-}
-
-// relax ends what fill began once there is room for need bytes and a margin more
-// than there was then, or some time has passed: a raised quota does not show.
-func (r *state) relax(need int64, now time.Time, retry time.Duration) {
-	low, high := marks(r.segment, r.space.Total)
-	if r.space.Free >= max(r.then+need+low, high) || now.Sub(r.when) >= retry {
-		r.full = false
-	}
-}
-
-// spend notes that a write took so many bytes, so that a store alone on its file
-// system stops at the mark, not at the next look.
-func (r *state) spend(n int64) {
-	if r.space.Total > 0 {
-		r.space.Free -= n
-		r.learn(r.space)
-	}
-}
-
-// short reports whether there is no room, or nearly none, as far as known.
-func (r *state) short() bool { return r.full || r.low }
-
-// stale reports whether statfs is to be asked before a write.
-func (r *state) stale(now time.Time) bool {
-	return r.short() || !r.asked.IsZero() && now.Sub(r.asked) >= LookEvery
 }
 
 // Check refuses writes while the file system is full, and those of blocks while it is
@@ -114,9 +73,9 @@ func (r *state) stale(now time.Time) bool {
 // and tiers.ErrUnavailable.
 func (r *Room) Check(need int64, blocks int) error {
 	r.mu.Lock()
-	stale := r.mu.stale(r.o.Now())
+	ask := r.mu.full || r.mu.low || !r.mu.asked.IsZero() && r.o.Now().Sub(r.mu.asked) >= LookEvery
 	r.mu.Unlock()
-	if stale {
+	if ask {
 		r.Ask()
 	}
 	return r.refuse(need, blocks)
@@ -131,10 +90,12 @@ func (r *Room) CheckNewFile(need int64, blocks int) error {
 func (r *Room) refuse(need int64, blocks int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mu.full {
-		r.mu.relax(need, r.o.Now(), r.o.RetryFull)
+	low, high := marks(r.o.Segment, r.mu.space.Total)
+	if r.mu.space.Free >= max(r.mu.then+need+low, high) || r.o.Now().Sub(r.mu.when) >= r.o.RetryFull {
+		// There is room for more than there was then, or some time has passed: a
+		// raised quota does not show.
+		r.mu.full = false
 	}
-	low, _ := marks(r.mu.segment, r.mu.space.Total)
 	switch free := r.mu.space.Free >> 20; {
 	case r.mu.full:
 		return full("a write under %s found none (%d MiB free): free some, raise the quota, or remove old incarnations", r.o.Dir, free)
@@ -162,7 +123,7 @@ func (r *Room) Ask() {
 	pool.Without(&r.mu.Mutex, func() { space, err = r.o.FS.Statfs(r.o.Dir) })
 	r.mu.asking, r.mu.asked = false, r.o.Now()
 	if err == nil {
-		r.mu.learn(space)
+		r.learnLocked(space)
 	}
 }
 
@@ -172,14 +133,18 @@ func (r *Room) Fill() {
 	r.Ask()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.fill(r.o.Now())
+	r.mu.full, r.mu.then, r.mu.when = true, r.mu.space.Free, r.o.Now()
 }
 
-// Spend notes that a write took so many bytes.
+// Spend notes that a write took so many bytes, so that a store alone on its file
+// system stops at the mark, not at the next look.
 func (r *Room) Spend(n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.spend(n)
+	if space := r.mu.space; space.Total > 0 {
+		space.Free -= n
+		r.learnLocked(space)
+	}
 }
 
 // Short reports whether writes are refused because the file system is full, or
@@ -187,5 +152,5 @@ func (r *Room) Spend(n int64) {
 func (r *Room) Short() (short bool, free int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.mu.short(), r.mu.space.Free
+	return r.mu.full || r.mu.low, r.mu.space.Free
 }

@@ -15,19 +15,19 @@ import (
 	"cascadekv/tiers"
 )
 
-// ErrRefused says that a file or directory is not read because of whose it is, or
+// ErrRefused is the error for a file or directory that is not read because of whose it is, or
 // because others may change it: somebody else may have put there what they like.
 // Its blocks are misses.
 var ErrRefused = errors.New("segment: not read")
 
-// Users says whose files are read: those of one user and of root, and those of a
+// Users is whose files are read: those of one user and of root, and those of a
 // group.
 type Users struct {
 	UID   uint32
 	Also  []uint32 // more users
 	Group uint32   // 0: none
 
-	// Open says that anybody can make files in the campaign's directory. Whoever
+	// Open: anybody can make files in the campaign's directory. Whoever
 	// makes one there may give it the directory's group, so that a group then says
 	// nothing.
 	Open bool
@@ -159,34 +159,29 @@ func (g *Guard) check(path string, st vfs.Stat) error {
 // ask finds out which user the file system takes this one for: a server may make
 // another of it, as Lustre does of root. It is asked once.
 func (g *Guard) ask() Users {
-	uid, err := g.uid()
+	path := filepath.Join(g.dir, g.name)
+	var st vfs.Stat
+	f, err := vfs.OS{}.Create(path, 0o600)
+	if err == nil {
+		st, err = vfs.StatOf(f)
+		err = errors.Join(err, f.Close(), vfs.OS{}.Remove(path))
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.asked = true
-	if err == nil && uid != g.trust.UID && !slices.Contains(g.trust.Also, uid) {
-		g.trust.Also = append(slices.Clone(g.trust.Also), uid)
+	if err == nil && st.UID != g.trust.UID && !slices.Contains(g.trust.Also, st.UID) {
+		g.trust.Also = append(slices.Clone(g.trust.Also), st.UID)
 	}
 	return g.trust
 }
 
-// uid makes a file and looks whose it is.
-func (g *Guard) uid() (uint32, error) {
-	path := filepath.Join(g.dir, g.name)
-	f, err := vfs.OS{}.Create(path, 0o600)
-	if err != nil {
-		return 0, err
-	}
-	st, err := vfs.StatOf(f)
-	return st.UID, errors.Join(err, f.Close(), vfs.OS{}.Remove(path))
-}
-
-// IsRefused reports whether err says that a file was not read because of whose it
+// IsRefused reports whether err means that a file was not read because of whose it
 // is, or because it is none.
 func IsRefused(err error) bool {
 	return slices.ContainsFunc([]error{ErrRefused, vfs.ErrNotRegular, vfs.ErrLoop, vfs.ErrNotDir, syscall.ENXIO}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// Note counts what was refused, and reports whether err says that something was.
+// Note counts what was refused, and reports whether err means that something was.
 func (g *Guard) Note(path string, err error) bool {
 	if !IsRefused(err) {
 		return false

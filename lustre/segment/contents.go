@@ -43,7 +43,7 @@ func Path(one tiers.Part, number uint64) string {
 // Listing is what a look at an incarnation's directory finds.
 type Listing struct {
 	Numbers []uint64 // of its segments, in no particular order
-	Ended   bool     // its owner can do nothing any more: see Inherit
+	Ended   bool     // its owner can do nothing any more: see AdoptOrphan
 }
 
 // Files lists an incarnation's segments, none when its directory is gone. Errors:
@@ -76,7 +76,7 @@ func (s *Store) Files(ctx context.Context, one tiers.Part) (Listing, error) {
 
 // Contents reads what counts of a segment of another rank, which need not be
 // sealed, and leaves this store's index as it is. One that is not sealed and as
-// large as the caller says it was is not read again. Errors: ErrNotFound (there
+// large as the caller has it is not read again. Errors: ErrNotFound (there
 // is no such file any more), ErrBadFormat, those of IsRefused, ErrUnavailable,
 // ErrClosed.
 func (s *Store) Contents(ctx context.Context, one tiers.Part, number uint64, was int64) (Contents, error) {
@@ -163,7 +163,7 @@ func (s *Store) Hide(n block.Name) error {
 // Hides has fn say which of the names that this store has a record but no block
 // of have records, up to their Seq, in segments that it has not read, and keeps
 // its own records of those alone. Until it was called, a store with
-// Options.Apart keeps all. fn may use the store.
+// Options.Catalogued keeps all. fn may use the store.
 func (s *Store) Hides(fn func([]block.Name) []bool) {
 	s.mu.Lock()
 	var states []*nameState

@@ -114,7 +114,7 @@ func TestContentsOfADamagedSegment(t *testing.T) {
 // keeps the withdrawals that say so, and only these.
 func TestOlderRecordsAreVoid(t *testing.T) {
 	o := rankOptions(t.TempDir(), 0, 8)
-	o.Apart = true
+	o.Catalogued = true
 	s := openStore(t, o)
 	put(t, s, testItem(1, 5000, testName("mine", 50)))
 	for _, k := range []string{"hides", "hides nothing"} {

@@ -38,7 +38,7 @@ func liveOptions(dir string, incarnation uint64, c *nodeClock) Options {
 func adopt(t *testing.T, s *opened, number uint64) (own, foreign int) {
 	t.Helper()
 	err := s.Adopt(t.Context(), tiers.Part{Rank: 3, Incarnation: number}, func(f tiers.Entry) error {
-		if f.Foreign {
+		if f.OtherOwner {
 			foreign++
 		} else if !f.Info.ID.IsZero() {
 			own++
