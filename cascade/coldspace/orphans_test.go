@@ -78,6 +78,22 @@ func TestOrphansAreAdoptedOldestFirst(t *testing.T) {
 	parttest.Check(t, r.State)
 }
 
+// In a shortage what is adopted comes on top of what this rank may take.
+func TestOrphansInAShortage(t *testing.T) {
+	r := newRank(t)
+	r.fill(64, 1)
+	r.leave(t, 2, 5)
+	r.full()
+	r.Shrink()
+	limit := r.limit()
+	r.AdoptDue(t.Context())
+	n := int64(len(r.files.asked))
+	if got := r.limit(); n == 0 || got != limit+n*5*size*5/4 {
+		t.Errorf("the limit is %d, after %d and %d parts", got, limit, n)
+	}
+	parttest.Check(t, r.State)
+}
+
 // While nothing is short, nothing is adopted.
 func TestNothingIsAdoptedWithoutNeed(t *testing.T) {
 	r := newRank(t, budget(100))

@@ -109,6 +109,53 @@ func TestLowSpaceInSteps(t *testing.T) {
 	parttest.Check(t, r.State)
 }
 
+// A next step of a shortage waits until what the last one gave up is merged.
+func TestANextStepWaitsForTheMerge(t *testing.T) {
+	r := newRank(t)
+	r.fill(64, 1)
+	r.full()
+	step := r.limit()
+	r.Advance(policy.LowSpaceStep)
+	r.full()
+	if got := r.limit(); got != step {
+		t.Errorf("the limit is %d before the merge, after %d", got, step)
+	}
+	r.MergedAll()
+	r.full()
+	if got := r.limit(); got >= step {
+		t.Errorf("the limit is %d after the merge, after %d", got, step)
+	}
+}
+
+// A full tier that memory holds all of gives up nothing, and still takes what it can.
+func TestNothingToGiveUpInAShortage(t *testing.T) {
+	r := newRank(t)
+	keys := r.fill(16, 1)
+	for i, k := range keys {
+		r.Put(parttest.Name(k), parttest.Data(uint64(i), size))
+	}
+	r.full()
+	r.Shrink()
+	if got := r.Has(keys...); len(got) != 16 || r.Cold.Stats.Evicted != 0 || !r.ColdUpLocked() || r.Log.Has(errColdFull.Error()) {
+		t.Errorf("%v stay, the tier takes writes: %v", got, r.ColdUpLocked())
+	}
+}
+
+// While something is adopted nothing leaves.
+func TestNothingLeavesDuringAnAdoption(t *testing.T) {
+	r := newRank(t, budget(5))
+	keys := r.fill(10, 1)
+	for _, settling := range []bool{true, false} {
+		r.Mu.Lock()
+		r.guarded.Orphans.settling = settling
+		r.Mu.Unlock()
+		r.Shrink()
+		if got := r.Has(keys...); (len(got) == 10) != settling {
+			t.Errorf("settling %v: %v stay", settling, got)
+		}
+	}
+}
+
 // Names near their bound have the cold tier ranked, though it is not full.
 func TestTightNamesRankTheColdTier(t *testing.T) {
 	r := newRank(t, func(o *residency.Options) { o.Limits.NameBytes = 1 })
