@@ -63,7 +63,7 @@ func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
 	}
 	found, err := s.others.Peers.Expire(ctx, ns, key, at)
 	if err != nil {
-		s.warn("no rank that has it knows when a name ends", "key", key, "err", err)
+		s.warn("no rank that has a name has set when it ends", "key", key, "err", err)
 	}
 	return found && err == nil
 }

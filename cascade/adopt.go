@@ -11,8 +11,8 @@ import (
 
 // Adopt takes in what another run of some rank left in the cold tier: its blocks
 // are hits from then on, here and, once published, on other ranks. A
-// name that is newer here stays as it is. With a budget for the cold tier it is
-// inherited if that is possible. Adopting twice does nothing.
+// name that is newer here stays as it is. With a budget for the cold tier its files
+// become this rank's own if nobody owns them. Adopting twice does nothing.
 func (s *Store) Adopt(ctx context.Context, p tiers.Part) (RecoverStats, error) {
 	if s.state.Cold == nil {
 		return RecoverStats{}, others.ErrNotShared

@@ -14,7 +14,7 @@ func (s *Store) AdoptParts(ctx context.Context, parts []tiers.Part) (tiers.Taken
 	if s.others.Catalogue == nil {
 		return tiers.Taken{}, others.ErrNotShared
 	}
-	parts = s.space.Untaken(parts)
+	parts = s.space.NotAdopted(parts)
 	if len(parts) > 0 {
 		s.state.Mu.Lock()
 		s.others.HasParts.Store(true)

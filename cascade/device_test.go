@@ -84,8 +84,8 @@ func TestDeviceIsReadByOthers(t *testing.T) {
 	p := data(1, 300_000)
 	r.put(ns("k"), p)
 	at := Local{r.Store}.State("ns", "k").Memory
-	if at == nil {
-		t.Fatal("the block is not stated to be in memory")
+	if at == nil || at.Region != 0 {
+		t.Fatalf("the block is stated to be in %+v", at)
 	}
 	src := fabric.Source{Region: at.Region, Offset: at.Offset, Generation: at.Generation, Length: int64(len(p))}
 	hold, err := Local{r.Store}.Hold(src)
@@ -197,4 +197,30 @@ func TestDeviceUnderLoad(t *testing.T) {
 	}
 	wg.Wait()
 	checkInvariants(t, r.Store)
+}
+
+// TestBytesMoveWithoutGarbage: by way of slots and pins costs a put and a get no
+// allocation for each piece.
+func TestBytesMoveWithoutGarbage(t *testing.T) {
+	r := newRig(t, 16<<20, false)
+	const runs, piece = 100, 4096
+	st, err := r.Stage(t.Context(), (runs+1)*piece)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := data(1, piece)
+	if n := testing.AllocsPerRun(runs, func() { st.Append(p) }); n > 0 {
+		t.Errorf("Append allocates %v times", n)
+	}
+	if err := st.Commit(t.Context(), ns("k")); err != nil {
+		t.Fatal(err)
+	}
+	v, err := r.Get(t.Context(), "ns", "k", Unverified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Release()
+	if n := testing.AllocsPerRun(10, func() { err = v.Sound(context.Background()) }); n > 0 || err != nil {
+		t.Errorf("Sound allocates %v times: %v", n, err)
+	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 )
 
-// Drain completes pending ids, writes every dirty block to the cold tier and
+// Drain finalizes pending ids, writes every dirty block to the cold tier and
 // makes changes of names there durable; then it is published where all of it
 // lies. It returns how many blocks it wrote.
 func (s *Store) Drain(ctx context.Context) (int, error) {

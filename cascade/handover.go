@@ -39,7 +39,7 @@ func (c *Claims) takeLocked() {
 		case r.Pin != nil:
 			k.view = s.state.ClaimedViewLocked(r.Pin, m)
 		case r.Slot != nil:
-			k.stage = &Stage{store: s, mem: m, slot: r.Slot, room: r.Slot, size: int64(len(r.Slot.Bytes())), kept: true}
+			k.stage = &Stage{store: s, mem: m, slot: r.Slot, into: r.Slot, size: int64(len(r.Slot.Bytes())), kept: true}
 		}
 		c.left = append(c.left, k)
 	}
@@ -112,7 +112,7 @@ func (s *Store) Leave(ctx context.Context) (ended bool, err error) {
 		return true, err
 	}
 	if err := s.write.SyncCold(ctx); err != nil {
-		s.state.Log.Warn("not all that lustre was told of names is durable", "err", err)
+		s.state.Log.Warn("not all changes of names in the cold tier are durable", "err", err)
 	}
 	return true, s.state.Cold.Files.Close()
 }

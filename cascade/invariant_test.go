@@ -39,7 +39,7 @@ func (w *removals) Remove(n policy.Node, evicted bool) {
 	w.Policy.Remove(n, evicted)
 }
 
-// TestEvictionLeavesNoHole is the invariant of design.md §5, for each policy,
+// TestEvictionLeavesNoHole is the invariant of names.Graph, for each policy,
 // over random chains with shared prefixes that are put and got in any order.
 func TestEvictionLeavesNoHole(t *testing.T) {
 	for _, p := range policy.Names() {

@@ -14,8 +14,7 @@ const sweepStep = 256
 // Lease promises owner that a visible name stays readable on this rank for d,
 // within the lease budget; false when there is no such name. A longer lease of
 // the same owner replaces a shorter one. A block that only other ranks have is
-// fetched instead, and waits here for its get as long as all that is fetched
-// ahead.
+// fetched instead, and waits here for its get as long as all that is prefetched.
 //
 // Where there is a cold tier the block may leave memory, since it stays readable
 // below; a lease then only keeps it from being dropped when the cold tier refuses

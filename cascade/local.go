@@ -99,7 +99,7 @@ func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement
 		}
 	}
 	if err := l.Store.others.EachCatalogued(false, want, fn); err != nil {
-		l.Store.state.Log.Warn("other ranks are not told of all that earlier ones left", "err", err)
+		l.Store.state.Log.Warn("not all names that earlier runs left are published", "err", err)
 	}
 }
 

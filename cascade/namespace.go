@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Namespace lists everything that must match for block bytes to be reusable
-// (design.md §2). Two engines share blocks exactly when all fields are equal.
+// Namespace lists everything that must match for block bytes to be reusable. Two
+// engines share blocks exactly when all fields are equal.
 type Namespace struct {
 	Model       string // as the engine names it, e.g. "meta-llama/Llama-3.1-8B"
 	Revision    string // of the weights

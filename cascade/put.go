@@ -96,8 +96,8 @@ type Stage struct {
 	store  *Store
 	mem    *residency.Level
 	slot   tiers.Slot
-	room   room   // what is filled: the slot, or a buffer that is written to it at the end
-	free   func() // gives the buffer back, nil for none
+	into   fillable // what is filled: the slot, or a buffer that is written to it at the end
+	free   func()   // gives the buffer back, nil for none
 	size   int64
 	filled int64
 	crc    uint32 // of what is filled
@@ -148,8 +148,8 @@ func (s *Store) tryStage(ctx context.Context, size int64, in ...*residency.Level
 	return nil, failed
 }
 
-// room is memory that the process fills.
-type room interface {
+// fillable is memory that the process fills.
+type fillable interface {
 	Bytes() []byte
 	Write(crc uint32, at int64, p []byte) (uint32, error)
 	CRC(crc uint32, from, to int64) (uint32, error)
@@ -158,14 +158,14 @@ type room interface {
 
 // newStage begins a stage in a slot, of a request that is under way until it ends.
 func (s *Store) newStage(m *residency.Level, slot tiers.Slot, size int64) (*Stage, error) {
-	st := &Stage{store: s, mem: m, slot: slot, room: slot, size: size}
+	st := &Stage{store: s, mem: m, slot: slot, into: slot, size: size}
 	if slot.Bytes() == nil {
 		bytes, free, err := s.state.Buffer(size)
 		if err != nil {
 			slot.Abort()
 			return nil, s.state.RoomError(m, size, err)
 		}
-		st.room, st.free = tiers.Host(bytes), free
+		st.into, st.free = tiers.Host(bytes), free
 	}
 	s.state.Activity.Begin()
 	return st, nil
@@ -173,12 +173,12 @@ func (s *Store) newStage(m *residency.Level, slot tiers.Slot, size int64) (*Stag
 
 // Bytes is the room, exactly the size asked for, in tier memory if the process
 // can address that.
-func (st *Stage) Bytes() []byte { return st.room.Bytes() }
+func (st *Stage) Bytes() []byte { return st.into.Bytes() }
 
 // Filled reports that n more bytes, after those before, are in place, and
 // checksums them.
 func (st *Stage) Filled(n int) {
-	crc, err := st.room.CRC(st.crc, st.filled, st.filled+int64(n))
+	crc, err := st.into.CRC(st.crc, st.filled, st.filled+int64(n))
 	st.failed = cmp.Or(st.failed, err)
 	st.FilledAs(n, crc)
 }
@@ -193,7 +193,7 @@ func (st *Stage) FilledAs(n int, crc uint32) {
 // Append copies p behind what is filled, checksummed on the way and, where it
 // is long, past the CPU's caches.
 func (st *Stage) Append(p []byte) {
-	crc, err := st.room.Write(st.crc, st.filled, p)
+	crc, err := st.into.Write(st.crc, st.filled, p)
 	st.failed = cmp.Or(st.failed, err)
 	st.FilledAs(len(p), crc)
 }
@@ -239,7 +239,7 @@ func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *names.Name
 		return nil, false, fmt.Errorf("%w: %d of %d bytes are filled", ErrBadEntry, st.filled, st.size)
 	}
 	if st.slot.Bytes() == nil && st.failed == nil {
-		_, st.failed = st.slot.Write(0, 0, st.room.Bytes())
+		_, st.failed = st.slot.Write(0, 0, st.into.Bytes())
 	}
 	if st.failed != nil {
 		return nil, false, s.state.RoomError(st.mem, st.size, st.failed)
@@ -356,7 +356,7 @@ func (st *Stage) CommitContent(ctx context.Context, e Entry) (PutResult, error) 
 		return PutResult{}, err
 	}
 	h := block.NewHasher(st.store.state.IDBits)
-	st.failed = cmp.Or(st.failed, st.room.Hash(h, 0, st.size))
+	st.failed = cmp.Or(st.failed, st.into.Hash(h, 0, st.size))
 	id := h.ID()
 	n, dup, err := st.commit(ctx, e, id)
 	st.store.state.Requests.Stored(n)

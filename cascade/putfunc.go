@@ -9,12 +9,12 @@ import (
 	"cascadekv/cascade/names"
 )
 
-// FillItem is one block of a PutFrom: its bytes come from a callback.
+// FuncItem is one block of a PutBatchFunc: its bytes come from a callback.
 type FuncItem struct {
 	Entry Entry
 	Size  int64 // bytes
 
-	// Fill writes all of Stage.Bytes, in order, and reports that by Stage.Filled or FilledAs.
+	// Write writes all of Stage.Bytes, in order, and reports that by Stage.Filled or FilledAs.
 	// It must not end the stage. Its error drops the block.
 	Write func(*Stage) error
 
@@ -23,21 +23,21 @@ type FuncItem struct {
 	Replace bool
 }
 
-// Spread calls do for each i, 0 ≤ i < n, in any order and as many at once as it
+// ParallelFor calls do for each i, 0 ≤ i < n, in any order and as many at once as it
 // likes, and returns when all calls have.
 type ParallelFor func(n int, do func(i int))
 
-// fillAtOnce bounds the bytes of a PutFrom that are staged at once: enough to
+// putAtOnce bounds the bytes of a PutBatchFunc that are staged at once: enough to
 // keep several CPUs busy, few enough that the first blocks are not long invisible.
 // Of a small tier it is a 16th.
 const putAtOnce = 32 << 20
 
 // PutBatchFunc stores blocks, those of one chain together and head first, as one
-// request of the eviction policy; their ids are computed later. spread calls Fill,
+// request of the eviction policy; their ids are computed later. spread calls Write,
 // which must allow it; blocks become visible in their order. An item that is
 // stored on this rank already is not filled, but refreshed in the eyes of the
 // policy. An item that fails does not keep the next ones from being stored. The
-// result has an error or nil for each: those of Stage and Commit, and of Fill.
+// result has an error or nil for each: those of Stage and Commit, and of Write.
 func (s *Store) PutBatchFunc(ctx context.Context, items []FuncItem, spread ParallelFor) []error {
 	errs := make([]error, len(items))
 	stored := make([]*names.Name, 0, len(items))
@@ -64,14 +64,14 @@ func (s *Store) PutBatchFunc(ctx context.Context, items []FuncItem, spread Paral
 	return errs
 }
 
-// filling is what becomes of a FillItem: a stage, then a name, or an error.
+// pendingPut is what becomes of a FuncItem: a stage, then a name, or an error.
 type pendingPut struct {
 	stage *Stage
 	name  *names.Name
 	err   error
 }
 
-// putTogether settles the first items, at least one.
+// putTogether stores the first items, at least one.
 func (s *Store) putTogether(ctx context.Context, items []FuncItem, spread ParallelFor) []pendingPut {
 	all := s.stageTogether(ctx, items)
 	spread(len(all), func(i int) {
@@ -95,7 +95,7 @@ func (s *Store) putTogether(ctx context.Context, items []FuncItem, spread Parall
 // in which others may wait for theirs.
 const inHandPatience = 2 * time.Millisecond
 
-// stageTogether begins the first items, at least one: up to fillAtOnce, and as
+// stageTogether begins the first items, at least one: up to putAtOnce, and as
 // many as room is found for without waiting for what these, or others like them,
 // have in hand.
 func (s *Store) stageTogether(ctx context.Context, items []FuncItem) []pendingPut {

@@ -27,8 +27,9 @@ import (
 // is held for map and list operations only: never while bytes are copied, hashed,
 // read or written, or lines are logged. Methods that need it end in Locked.
 //
-// Lock order: the publisher's and the writer's tokens before State.Mu; State.Mu
-// before the locks of tiers, of the event log and of holders.
+// Lock order: the tokens to flush and to write and the publisher's mutex before
+// State.Mu; State.Mu before the locks of tiers, of holders and of the event log. In
+// builds with the tag invariants package locks asserts that.
 type Store struct {
 	state    *residency.State
 	evict    *eviction.Evictor

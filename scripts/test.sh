@@ -25,7 +25,7 @@ what() {
     client) echo "the Python client, without what kills ranks" ;;
     staticcheck) echo "go tool staticcheck" ;;
     bare) echo "builds without a C compiler, for amd64 and arm64" ;;
-    race) echo "all tests, with the race detector where there is a C compiler" ;;
+    race) echo "all tests, with the race detector where there is a C compiler; the store's with the order of its locks asserted" ;;
     points) echo "each crash, fault and flip of lustre/segment; the race detector takes a part of them" ;;
     fuzz) echo "each fuzz target for ${FUZZTIME:=10s}" ;;
     clients) echo "the Python client on ranks that are killed, stopped and started again; mypy" ;;
@@ -76,6 +76,7 @@ race() {
     go test $race -v -timeout 20m $(packages) || status=1
     go test $race -count=1 -v -timeout 30m ./internal/testing/e2e || status=1
     export CGO_ENABLED=0
+    go test -tags invariants -v -timeout 20m ./cascade/... ./internal/locks || status=1
     return $status
 }
 

@@ -9,15 +9,15 @@ import (
 	"cascadekv/internal/block"
 )
 
-// evacuateShare bounds what is taken up into memory at once, as one part in so many
+// evacuateShare bounds what is loaded into memory at once, as one part in so many
 // of the last memory tier.
 const evacuateShare = 8
 
-// Evacuate is for a full cold tier that cannot merge, for want of room for what it
-// would move: heads of chains keep a little of everything. It takes what is left
-// in the emptiest piece of the tier up into memory, and out of the tier, which can
-// then give the piece back. In memory those blocks are dirty. It reports whether
-// there was such a piece.
+// Evacuate is for a full cold tier that cannot merge, because it has no space for
+// what it would move: heads of chains keep a little of every segment. It loads the
+// live blocks of the sparsest segment into memory, where they are dirty, and evicts
+// them from the tier, so that the file can be unlinked. It reports whether there was
+// such a segment.
 func (cs *Space) Evacuate(ctx context.Context) bool {
 	if !cs.mustEvacuate() {
 		return false
@@ -56,15 +56,15 @@ func (cs *Space) Evacuate(ctx context.Context) bool {
 	return true
 }
 
-// mustEvacuate reports whether the cold tier is to be emptied a little.
+// mustEvacuate reports whether a segment is to be evacuated.
 func (cs *Space) mustEvacuate() bool {
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()
 	return cs.guarded.LowSpace.Evacuate(cs.state.Now(), cs.UsedBelow())
 }
 
-// takeUp brings blocks of the cold tier into memory and holds them there. complete
-// is false when one that must not be lost does not come.
+// takeUp loads blocks of the cold tier into memory and holds them there. complete
+// is false when one that must not be lost was not loaded.
 func (cs *Space) takeUp(ctx context.Context, ids []block.ID) (views []*residency.View, complete bool) {
 	var coming, fresh []*load.Fetch
 	cs.state.Mu.Lock()

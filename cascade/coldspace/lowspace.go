@@ -11,6 +11,7 @@ import (
 // NoteFullLocked gives up some of what this rank keeps in the cold tier, which
 // refuses blocks for want of room.
 func (cs *Space) NoteFullLocked() {
+	cs.state.Mu.AssertHeld()
 	if used := cs.UsedBelow(); cs.guarded.LowSpace.Refuse(cs.state.Now(), used) {
 		cs.state.LogLocked(slog.LevelWarn, "the cold tier is full: what is least worth keeping in it is given up, and the rest merged",
 			"tier", cs.state.ColdName(), "used", used, "limit", cs.guarded.LowSpace.Limit())
@@ -26,33 +27,33 @@ func (cs *Space) UsedBelow() int64 {
 	return u.Used - u.OtherOwners
 }
 
-// mergeBudget is coldBudget for who does not hold the mutex.
+// mergeBudget is coldBudgetLocked for those who do not hold the mutex.
 func (cs *Space) mergeBudget() int64 {
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()
 	return cs.coldBudgetLocked()
 }
 
-// mergeSoonLocked has the cold tier merge at once if a shortage asks for it,
-// once blocks were given up, and inherit if that is due.
+// mergeSoonLocked has the cold tier merge at once if low-space mode requires it,
+// once blocks were given up, and adopt orphans if that is due.
 func (cs *Space) mergeSoonLocked() {
-	if !cs.guarded.LowSpace.MergeDue() && (cs.guarded.Orphans.settling || !cs.state.RanksColdLocked() || cs.shareLocked().Take() == 0) {
+	if !cs.guarded.LowSpace.MergeDue() && (cs.guarded.Orphans.adopting || !cs.state.RanksColdLocked() || cs.shareLocked().Adopt() == 0) {
 		return
 	}
 	cs.guarded.LowSpace.MergeRequested()
 	residency.Wake(cs.mergeNow)
 }
 
-// MergedAll notes that there is nothing to merge for the moment.
+// MergedAll records that there is nothing to merge for the moment.
 func (cs *Space) MergedAll() {
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()
 	cs.guarded.LowSpace.Merged()
 }
 
-// rankCold gives a cold tier without a budget its policy at the first shortage, or
-// when names are near their bound, and has it rank the blocks that are there, as old
-// as their first names.
+// rankCold gives a cold tier without a budget its policy when low-space mode is
+// first entered, or when names are near their bound, and has it rank the blocks that
+// are there, as old as their first names.
 func (cs *Space) rankCold() {
 	type aged struct {
 		block *residency.Block

@@ -33,7 +33,7 @@ func (cs *Space) MergeInBackground(ctx context.Context) {
 	}
 }
 
-// MergeAll inherits what is due, and has the cold tier merge, and empties it where
+// MergeAll adopts what is due, has the cold tier merge, and evacuates segments where
 // that does not help, until there is nothing more to gain.
 func (cs *Space) MergeAll(ctx context.Context) {
 	cs.AdoptDue(ctx)
@@ -60,7 +60,7 @@ func (cs *Space) MergeOnce(ctx context.Context) bool {
 	return m.Segments > 0 && err == nil
 }
 
-// moved has it published where blocks lie now.
+// moved publishes where blocks lie after a merge.
 func (cs *Space) moved(ids []block.ID) {
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()

@@ -57,7 +57,7 @@ func TestOrphansAreAdoptedOldestFirst(t *testing.T) {
 	if r.Block("0.0") == nil || !r.Block("0.0").Below.Old || r.Cold.Old != int64(15*n*size) || r.Block("3.0") != nil {
 		t.Errorf("%d bytes are old", r.Cold.Old)
 	}
-	if got := r.Untaken(parts); !slices.Equal(got, parts[n:]) {
+	if got := r.NotAdopted(parts); !slices.Equal(got, parts[n:]) {
 		t.Errorf("not taken: %v", got)
 	}
 	st := r.OrphanStatsLocked()
@@ -122,7 +122,7 @@ func TestAPartThatDoesNotCome(t *testing.T) {
 			if st := r.OrphanStatsLocked(); st.Parts != 0 || st.Inherited != 0 || len(r.files.asked) != 1 {
 				t.Errorf("%+v, asked %d times", st, len(r.files.asked))
 			}
-			if got := r.Untaken(parts); len(got) != 1 {
+			if got := r.NotAdopted(parts); len(got) != 1 {
 				t.Error("it counts as taken")
 			}
 			if failed := r.Cold.Stats.Errors == 1; failed == owned {
@@ -131,7 +131,7 @@ func TestAPartThatDoesNotCome(t *testing.T) {
 			if _, _, err := r.AdoptOrphan(t.Context(), parts[0]); errors.Is(err, tiers.ErrUnavailable) == owned {
 				t.Error(err)
 			}
-			if r.guarded.Orphans.settling {
+			if r.guarded.Orphans.adopting {
 				t.Error("nothing leaves the tier any more")
 			}
 		})

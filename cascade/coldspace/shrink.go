@@ -7,9 +7,9 @@ import (
 	"cascadekv/cascade/residency"
 )
 
-// coldFill is how much of the budget live blocks may take: what is dead takes
+// liveShare is how much of the budget live blocks may take: what is dead takes
 // the rest until it is merged away.
-const coldFill = 0.8
+const liveShare = 0.8
 
 // shrinkStep bounds the blocks that one turn of shrinking gives up, for it
 // holds the mutex.
@@ -37,9 +37,9 @@ func (cs *Space) Shrink() {
 }
 
 func (cs *Space) shrinkSomeLocked() (done bool, err error) {
-	budget := int64(coldFill * float64(cs.coldBudgetLocked()))
+	budget := int64(liveShare * float64(cs.coldBudgetLocked()))
 	for range shrinkStep {
-		if !cs.state.RanksColdLocked() || budget == 0 || cs.guarded.Orphans.settling || cs.state.Cold.Bytes <= budget {
+		if !cs.state.RanksColdLocked() || budget == 0 || cs.guarded.Orphans.adopting || cs.state.Cold.Bytes <= budget {
 			return true, nil
 		}
 		b := cs.state.Cold.VictimLocked()
@@ -56,11 +56,11 @@ func (cs *Space) shrinkSomeLocked() (done bool, err error) {
 	return false, nil
 }
 
-// overBudgetLocked returns an error where what is held in the cold tier exceeds the budget.
-// A shortage is none: the tier decides what it takes, and what is held now
-// is given up when memory lets go of it.
+// overBudgetLocked returns an error where what is held in the cold tier exceeds the
+// budget. Low-space mode is none: the tier decides what it takes, and what is held
+// now is given up when memory lets go of it.
 func (cs *Space) overBudgetLocked() error {
-	budget := int64(coldFill * float64(cs.state.Limits.Load().ColdBytes))
+	budget := int64(liveShare * float64(cs.state.Limits.Load().ColdBytes))
 	if budget == 0 || cs.state.Cold.Bytes <= budget {
 		return nil
 	}

@@ -39,7 +39,7 @@ func TestNothingShrinksWithoutABudget(t *testing.T) {
 	r := newRank(t)
 	keys := r.fill(50, 1)
 	r.Shrink()
-	if got := r.Has(keys...); len(got) != 50 || r.Cold.Policy != nil {
+	if got := r.Has(keys...); len(got) != 50 || r.RanksColdLocked() {
 		t.Errorf("%d names stay", len(got))
 	}
 }
@@ -79,7 +79,7 @@ func TestLowSpaceInSteps(t *testing.T) {
 	}
 	r.Shrink()
 	stay := r.Has(keys...)
-	if len(stay) == 64 || !slices.Equal(stay, keys[64-len(stay):]) || r.Block("foreign") == nil || r.Cold.Policy == nil {
+	if len(stay) == 64 || !slices.Equal(stay, keys[64-len(stay):]) || r.Block("foreign") == nil || !r.RanksColdLocked() {
 		t.Errorf("%v stay", stay)
 	}
 	if len(r.mergeNow) != 1 {
@@ -145,13 +145,13 @@ func TestNothingToGiveUpInAShortage(t *testing.T) {
 func TestNothingLeavesDuringAnAdoption(t *testing.T) {
 	r := newRank(t, budget(5))
 	keys := r.fill(10, 1)
-	for _, settling := range []bool{true, false} {
+	for _, adopting := range []bool{true, false} {
 		r.Mu.Lock()
-		r.guarded.Orphans.settling = settling
+		r.guarded.Orphans.adopting = adopting
 		r.Mu.Unlock()
 		r.Shrink()
-		if got := r.Has(keys...); (len(got) == 10) != settling {
-			t.Errorf("settling %v: %v stay", settling, got)
+		if got := r.Has(keys...); (len(got) == 10) != adopting {
+			t.Errorf("adopting %v: %v stay", adopting, got)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func TestTightNamesRankTheColdTier(t *testing.T) {
 	r := newRank(t, func(o *residency.Options) { o.Limits.NameBytes = 1 })
 	r.fill(5, 1)
 	r.Shrink()
-	if r.Cold.Policy == nil || r.Cold.Bytes != 5*size || r.Cold.Next() != r.Block("0") {
+	if !r.RanksColdLocked() || r.Cold.Bytes != 5*size || r.Cold.Next() != r.Block("0") {
 		t.Errorf("%d bytes are ranked", r.Cold.Bytes)
 	}
 	parttest.Check(t, r.State)

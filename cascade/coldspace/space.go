@@ -28,8 +28,9 @@ func New(s *residency.State, n *eviction.NameBudget, x *others.Exchange, l *load
 	return &Space{state: s, nameRoom: n, others: x, load: l, mergeNow: make(chan struct{}, 1)}
 }
 
-// AcceptedLocked notes that the cold tier took blocks.
+// AcceptedLocked records that the cold tier took blocks.
 func (cs *Space) AcceptedLocked() {
+	cs.state.Mu.AssertHeld()
 	if cs.guarded.LowSpace.Limit() > 0 { // what the tier takes is known by looking at all its files
 		cs.guarded.LowSpace.Accept(cs.state.Now(), cs.UsedBelow())
 	}

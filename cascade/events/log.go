@@ -2,8 +2,9 @@ package events
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
+
+	"cascadekv/internal/locks"
 )
 
 // Kind is what happened to a name.
@@ -41,7 +42,7 @@ type Log struct {
 	kept int         // events at most
 
 	mu struct {
-		sync.Mutex
+		locks.Mutex
 		ring  []Event       // event number n is at (n-1) % kept
 		next  uint64        // number of the next event
 		woken chan struct{} // closed by the next event, nil while nobody waits
@@ -52,6 +53,7 @@ type Log struct {
 // below first.
 func New(kept int, first uint64) *Log {
 	l := &Log{kept: kept}
+	l.mu.SetRank(locks.Events)
 	// The ring begins with a number that has the first place in it.
 	rounds := (max(first, 1) - 1 + uint64(kept) - 1) / uint64(kept)
 	l.mu.next = rounds*uint64(kept) + 1

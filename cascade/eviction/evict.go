@@ -76,7 +76,7 @@ func (e *Evictor) EvictOne(ctx context.Context, m *residency.Level, most Price) 
 		e.EvictLocked(b, m)
 		e.state.Mu.Unlock()
 		return nil
-	case fallsToMemory:
+	case copiedToNext:
 		e.state.Mu.Unlock()
 		return e.Demote(ctx, b, m, e.state.Mem[m.Index+1], most)
 	case staysLeased:
@@ -91,6 +91,7 @@ func (e *Evictor) EvictOne(ctx context.Context, m *residency.Level, most Price) 
 
 // VictimLocked returns the block that m's policy gives up next, nil for none.
 func (e *Evictor) VictimLocked(m *residency.Level) *residency.Block {
+	e.state.Mu.AssertHeld()
 	if b := m.Next(); b != nil {
 		return b
 	}
@@ -107,32 +108,32 @@ func (e *Evictor) breakRingLocked(m *residency.Level) *residency.Block {
 	return m.Find(func(b *residency.Block) bool { return b.Busy == 0 && len(b.Names()) > 1 })
 }
 
-// fall is what must happen before a victim can leave its tier.
+// demotion is what must happen before a victim can leave its tier.
 type demotion uint8
 
 const (
 	stays          demotion = iota // there is no victim now
 	leaves                         // nothing: its bytes are below already, or are given up
-	fallsToMemory                  // it is copied to the next memory tier
+	copiedToNext                   // it is copied to the next memory tier
 	awaitsCleaning                 // the cleaner writes it to the cold tier
 	awaitsSync                     // the cold tier makes its names durable
 	staysLeased                    // it would be lost, and somebody was promised it
 )
 
-// demotionOfLocked decides how b, m's victim, leaves. A victim falls one tier down:
-// protected blocks to the next memory tier, others to the cold one (Algorithm
-// 1, lines 6 to 10).
+// demotionOfLocked decides how b, m's victim, leaves. A victim is demoted: protected
+// blocks to the next memory tier, others to the cold one (Algorithm 1, lines 6 to
+// 10).
 func (e *Evictor) demotionOfLocked(b *residency.Block, m *residency.Level) demotion {
 	if b == nil {
 		return stays
 	}
 	if m != e.state.Last() {
-		below := b.In(m.Index+1) || b.HasLowerCopy() && m.Policy.Fall(e.state.MetaLocked(b)) == policy.FallCold
+		below := b.In(m.Index+1) || b.HasLowerCopy() && m.Policy.Demotion(e.state.MetaLocked(b)) == policy.ToCold
 		switch {
 		case below:
 			return leaves
-		case m.Policy.Fall(e.state.MetaLocked(b)) == policy.FallNext || !e.state.ColdUpLocked():
-			return fallsToMemory
+		case m.Policy.Demotion(e.state.MetaLocked(b)) == policy.ToNext || !e.state.ColdUpLocked():
+			return copiedToNext
 		}
 		return awaitsCleaning
 	}
@@ -164,6 +165,7 @@ func (e *Evictor) onlyCopyLocked(b *residency.Block, m *residency.Level) bool {
 
 // EvictLocked takes a victim out of m. With its last copy go its names.
 func (e *Evictor) EvictLocked(b *residency.Block, m *residency.Level) {
+	e.state.Mu.AssertHeld()
 	m.Stats.Evicted++
 	if m == e.state.Last() {
 		e.state.Mu.Writes.Batch.Clean--
@@ -203,7 +205,7 @@ func (e *Evictor) Demote(ctx context.Context, b *residency.Block, m, next *resid
 }
 
 // waitPoll bounds a wait for room: leases end and the cold tier comes back
-// without anybody saying so.
+// without a notification.
 const waitPoll = 20 * time.Millisecond
 
 // waitForChangeLocked waits until something was released. It is called with the

@@ -300,9 +300,9 @@ func TestVictimsFallOneLevel(t *testing.T) {
 		prefix, down bool
 		falls        demotion
 	}{
-		"prefix":                  {true, false, fallsToMemory},
+		"prefix":                  {true, false, copiedToNext},
 		"session":                 {false, false, awaitsCleaning},
-		"session, no cold writes": {false, true, fallsToMemory},
+		"session, no cold writes": {false, true, copiedToNext},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := twoTiers(t, 1, parttest.NewFiles(t).Use)
@@ -319,7 +319,7 @@ func TestVictimsFallOneLevel(t *testing.T) {
 			if falls != x.falls {
 				t.Fatalf("it is %d, want %d", falls, x.falls)
 			}
-			if falls != fallsToMemory {
+			if falls != copiedToNext {
 				return
 			}
 			if err := reserve(t, r, r.Mem[0], AnyBlock); err != nil {

@@ -23,7 +23,7 @@ func (e *Evictor) Promote(ctx context.Context, views []*residency.View) {
 func (e *Evictor) admits(b *residency.Block, m *residency.Level) bool {
 	e.state.Mu.Lock()
 	defer e.state.Mu.Unlock()
-	return e.state.AdmitsLocked(b, m)
+	return m.AdmitsLocked(b)
 }
 
 // copyTo puts a copy of a viewed block into memory tier m.

@@ -20,10 +20,11 @@ const tightShare = 7
 // ErrNames comes with ErrNoRoom where the bound on names is the reason.
 var ErrNames = errors.New("cascade: the heap for names is full and every name is in use: raise names_bytes")
 
-// MakeRoomLocked makes room for a name within the bound on all names: what
-// the cold tier's policy, or else memory's, would give up next is forgotten,
-// with its names. Errors: ErrNoRoom.
+// MakeRoomLocked makes room for a name within the bound on all names: it forgets
+// what the cold tier's policy, or else memory's, would evict next, with its names.
+// Errors: ErrNoRoom.
 func (nb *NameBudget) MakeRoomLocked(ns, key string) error {
+	nb.state.Mu.AssertHeld()
 	if sp := nb.state.Mu.Names.Space(ns); sp != nil {
 		if n := sp.Get(key); n != nil && n.Block() != nil {
 			return nil // it takes the place that it has
@@ -54,6 +55,7 @@ func (nb *NameBudget) MakeRoomLocked(ns, key string) error {
 // HasRoomLocked reports whether there is room for a name that others left:
 // none is forgotten for it.
 func (nb *NameBudget) HasRoomLocked() bool {
+	nb.state.Mu.AssertHeld()
 	limit := nb.state.Limits.Load().NameBytes
 	return limit <= 0 || nb.state.Mu.Names.Bytes() < limit
 }

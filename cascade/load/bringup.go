@@ -22,7 +22,7 @@ const (
 	fetchPlaces   = 64
 	requestPlaces = 16
 
-	// partBytes and partBlocks bound a part of several blocks: enough for the
+	// PartBytes and PartBlocks bound a part of several blocks: enough for the
 	// tier to keep many reads under way, little enough that the first blocks of
 	// a chain are being read while room is made for the next.
 	PartBytes  = 16 << 20
@@ -33,7 +33,7 @@ const (
 	partSlow = time.Second
 )
 
-// places bounds what is under way at once. They are given first come, first
+// semaphore bounds what is under way at once. Places are given first come, first
 // served.
 type semaphore struct {
 	gate  chan struct{} // who holds it takes places
@@ -70,6 +70,7 @@ func (p *semaphore) give(n int) {
 // StartLocked starts new fetches, all of one request. The caller holds the
 // mutex and has not released it since it made them.
 func (ld *Loader) StartLocked(fetches []*Fetch) {
+	ld.state.Mu.AssertHeld()
 	if len(fetches) > 0 {
 		ld.state.Workers.Go(func() { ld.runFetches(fetches) })
 	}
@@ -179,5 +180,5 @@ func (ld *Loader) readOf(ctx, room context.Context, f *Fetch) (tiers.Read, error
 func (ld *Loader) admitted(f *Fetch) bool {
 	ld.state.Mu.Lock()
 	defer ld.state.Mu.Unlock()
-	return f.price == eviction.AnyBlock || ld.state.AdmitsLocked(f.block, ld.state.Last())
+	return f.price == eviction.AnyBlock || ld.state.Last().AdmitsLocked(f.block)
 }

@@ -1,12 +1,11 @@
 // Package load brings blocks to this rank: from its cold tier, from the memory of
 // other ranks, and from segments that others left. Each is read once, for all
 // who ask for it meanwhile, into a slot of the last memory tier where it is to
-// stay, and else into a buffer. What was probed is fetched ahead of its get.
+// stay, and else into a buffer. What was probed is prefetched.
 //
-// The package does not know where a block lies: package others finds that out.
+// The package does not locate blocks: package others does.
 //
 // Glossary
 //
-//	fetch   a block on its way here, and those who wait for it
-//	landed  here, in a buffer, ahead of its get
+//	landed  prefetched: here, in a buffer, before its get
 package load

@@ -26,8 +26,8 @@ type Fetch struct {
 	// From elsewhere:
 	keep     bool // as a copy of this rank's own
 	copies   []directory.Statement
-	landed   *landed   // finished ahead of its get
-	prefetch *Prefetch // the chain it was fetched ahead for, until it is asked for
+	landed   *landed   // prefetched, and not asked for yet
+	prefetch *Prefetch // the chain it was prefetched for, until it is asked for
 	reserved int64     // its part of the bytes that are prefetched
 }
 
@@ -55,6 +55,7 @@ const maxReads = 64
 // it. most is what a new fetch may give up for its place in memory. nil when there
 // is nothing to fetch. The caller holds the mutex and must then await the result.
 func (ld *Loader) JoinColdLocked(b *residency.Block, most eviction.Price, fresh *[]*Fetch) *Fetch {
+	ld.state.Mu.AssertHeld()
 	if !b.Cold || ld.state.Mu.Closed {
 		return nil
 	}

@@ -21,7 +21,7 @@ type Loader struct {
 	guarded struct { // by State.Mu
 		replicate     replication
 		fetches       map[source]*Fetch // under way, or landed
-		prefetchBytes int64             // fetched ahead, or about to be
+		prefetchBytes int64             // of what is prefetched, or about to be
 	}
 }
 

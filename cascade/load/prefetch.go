@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// aheadFor is how long a block fetched ahead waits for its get. The
+	// PrefetchFor is how long a prefetched block waits for its get. The
 	// clients that probe get what they found at once or never.
 	PrefetchFor = 2 * time.Second
 
-	// aheadBlocks and maxAheadBytes bound what is fetched ahead: of one chain,
-	// and of all together.
+	// PrefetchBlocks and maxPrefetchBytes bound what is prefetched: of one
+	// chain, and of all together.
 	PrefetchBlocks   = 8
 	maxPrefetchBytes = 64 << 20
 )
 
-// Prefetch is a chain somebody probed: the blocks of it that other ranks have are
-// fetched some way ahead of the gets. Guarded by the store's mutex.
+// Prefetch is a chain that was probed: the blocks of it that other ranks have are
+// fetched some way ahead of the gets. Guarded by State.Mu.
 type Prefetch struct {
 	IDs    []residency.NameID
 	Copies [][]directory.Statement
@@ -55,7 +55,7 @@ func (ld *Loader) advanceLocked(a *Prefetch, fresh *[]*Fetch) {
 	}
 }
 
-// takeLandedLocked serves a get from what was fetched ahead, and fetches the
+// takeLandedLocked serves a get from what was prefetched, and fetches the
 // chain's next block instead. Somebody else may want it too, so it stays for
 // its time.
 func (ld *Loader) takeLandedLocked(f *Fetch) *residency.View {
@@ -78,6 +78,7 @@ func (ld *Loader) continuePrefetchLocked(f *Fetch) {
 // of a name stamped below before: the name has changed here since they were
 // located. Those who wait get it all the same.
 func (ld *Loader) InvalidateFetchLocked(id residency.NameID, before uint64) {
+	ld.state.Mu.AssertHeld()
 	if len(ld.guarded.fetches) == 0 {
 		return
 	}
@@ -87,7 +88,7 @@ func (ld *Loader) InvalidateFetchLocked(id residency.NameID, before uint64) {
 	}
 }
 
-// InvalidateFetches is invalidateFetchLocked for all names of a namespace, or for all names.
+// InvalidateFetches is InvalidateFetchLocked for all names of a namespace, or for all names.
 func (ld *Loader) InvalidateFetches(ns string, all bool) {
 	ld.state.Mu.Lock()
 	defer ld.state.Mu.Unlock()
@@ -98,8 +99,8 @@ func (ld *Loader) InvalidateFetches(ns string, all bool) {
 	}
 }
 
-// invalidateLanded forgets what was fetched ahead of some keys, for who wants
-// copies that stay.
+// invalidateLanded forgets what was prefetched of some keys, for a get whose
+// copies are to stay.
 func (ld *Loader) invalidateLanded(ns string, keys []string, which []int) {
 	ld.state.Mu.Lock()
 	defer ld.state.Mu.Unlock()
@@ -111,7 +112,7 @@ func (ld *Loader) invalidateLanded(ns string, keys []string, which []int) {
 	}
 }
 
-// dropLandedLocked gives back what f brought ahead of its get, if it did.
+// dropLandedLocked gives back the buffer of f, if it has landed.
 func (ld *Loader) dropLandedLocked(f *Fetch) {
 	if f.landed != nil {
 		ld.guarded.prefetchBytes -= f.reserved
@@ -120,9 +121,10 @@ func (ld *Loader) dropLandedLocked(f *Fetch) {
 	}
 }
 
-// SweepLandedLocked gives back what was fetched ahead and not asked for in
+// SweepLandedLocked gives back what was prefetched and not asked for in
 // time.
 func (ld *Loader) SweepLandedLocked(now time.Time, all bool) {
+	ld.state.Mu.AssertHeld()
 	for from, f := range ld.guarded.fetches {
 		if f.landed == nil || !all && now.Before(f.landed.until) {
 			continue

@@ -19,8 +19,8 @@ import (
 	"cascadekv/tiers"
 )
 
-// replication is what decides which blocks of other ranks are kept here.
-// Guarded by the store's mutex.
+// replication decides which blocks of other ranks are kept here. Guarded by
+// State.Mu.
 type replication struct {
 	policy *policy.Replicator
 	seed   maphash.Seed
@@ -81,7 +81,7 @@ func (ld *Loader) GetElsewhere(ctx context.Context, ns string, keys []string, mi
 	ld.touchOwners(ns, keys, missing, fetches, views)
 }
 
-// joinKnown serves what was fetched ahead of the request, and joins the
+// joinKnown serves what was prefetched, and joins the
 // fetches under way, in parallel to missing.
 func (ld *Loader) joinKnown(ns string, keys []string, missing []int, views []*residency.View) []*Fetch {
 	fetches := make([]*Fetch, len(missing))
@@ -93,7 +93,7 @@ func (ld *Loader) joinKnown(ns string, keys []string, missing []int, views []*re
 	return fetches
 }
 
-// joinOneLocked serves a name from what was fetched ahead, or counts the caller
+// joinOneLocked serves a name from what was prefetched, or counts the caller
 // among those who wait for it; neither when it is not there.
 func (ld *Loader) joinOneLocked(id residency.NameID) (*residency.View, *Fetch) {
 	f := ld.guarded.fetches[source{name: id}]
@@ -128,7 +128,7 @@ func (ld *Loader) touchOwners(ns string, keys []string, missing []int, fetches [
 
 // startRemoteLocked starts the fetch of a located name of which there is none,
 // to keep it here if keep or the policy wants that. One that only a segment has is
-// added to fresh instead, and the caller must let bringUp have it. The caller
+// added to fresh instead, and the caller must let StartLocked have it. The caller
 // holds the mutex, has checked that the store is not closed, and counts itself among
 // the waiters if it awaits the result.
 func (ld *Loader) startRemoteLocked(id residency.NameID, copies []directory.Statement, keep bool, fresh *[]*Fetch) *Fetch {
@@ -143,7 +143,7 @@ func (ld *Loader) startRemoteLocked(id residency.NameID, copies []directory.Stat
 	return f
 }
 
-// arrival is a block that was read from elsewhere and is not published yet.
+// readBuffer is the memory that a block is read into, before it is published.
 type readBuffer struct {
 	bytes []byte
 	slot  tiers.Slot       // nil: private memory
@@ -285,7 +285,7 @@ func (ld *Loader) copyLocked(f *Fetch, slot tiers.Slot) (b *residency.Block, fre
 	return b, fresh, nil
 }
 
-// landLocked serves a block that is not kept in memory. Fetched ahead, it stays for
+// landLocked serves a block that is not kept in memory. If it is prefetched, it stays
 // a while for the get to come.
 func (ld *Loader) landLocked(f *Fetch, a *readBuffer) {
 	l := &landed{readBuffer: a, info: f.info, users: 1}

@@ -14,7 +14,7 @@ func (ld *Loader) WaitingColdLocked(b *residency.Block) int {
 }
 
 // WaitingLocked returns how many requests wait for a name that is on its way from
-// elsewhere, and whether it is here already, ahead of its get. State.Mu is held.
+// elsewhere, and whether it has landed already. State.Mu is held.
 func (ld *Loader) WaitingLocked(id residency.NameID) (waiters int, here bool) {
 	if f := ld.guarded.fetches[source{name: id}]; f != nil {
 		return f.waiters, f.landed != nil
@@ -22,7 +22,7 @@ func (ld *Loader) WaitingLocked(id residency.NameID) (waiters int, here bool) {
 	return 0, false
 }
 
-// PrefetchedLocked returns how many blocks are here ahead of their gets, and the
+// PrefetchedLocked returns how many blocks have landed, and the
 // bytes of these and of those on their way. State.Mu is held.
 func (ld *Loader) PrefetchedLocked() (blocks int, bytes int64) {
 	for _, f := range ld.guarded.fetches {

@@ -7,14 +7,6 @@
 // graph's list of changes, in the order in which it must be carried out. The
 // owner takes changes from the list with Next, after each operation, and
 // applies them to tiers, policies, the shared index, the event log and the
-// publisher.
-//
-// Glossary
-//
-//	name      (namespace, key) → block, with the key of its parent
-//	node      a name, or the placeholder of a parent that is not stored
-//	level     a memory tier, by its place in the ladder; 0 is the fastest
-//	hold      a reason for a block to stay in a level: a child there, a lease
-//	lease     a promise, with owner and deadline, that a name stays readable
-//	put stamp the Seq of the put that a name, or what it is a copy of, came with
+// publisher. Levels are numbers, 0 the fastest memory tier; the holds that a graph
+// counts are children in a level, and leases.
 package names

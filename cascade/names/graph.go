@@ -14,7 +14,8 @@ import (
 // The invariant of holds: in each level, the holds on a block that the changes
 // have added up to are, over its names, their children in the level, plus its
 // held leases in the last one. So a block with a child in the same level is no
-// victim, and eviction leaves no hole in a chain (design.md §5).
+// victim, and eviction leaves no hole in a chain: what comes after one would be of
+// no use, for a prefix ends at its first miss.
 type Graph struct {
 	changes
 	spaces map[string]*Space

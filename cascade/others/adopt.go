@@ -11,7 +11,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// errNotShared: the store has no cold tier that ranks share.
+// ErrNotShared: the store has no cold tier that ranks share.
 var ErrNotShared = errors.New("cascade: the cold tier has no parts of other ranks")
 
 // Parts lists what runs of this and other ranks left in the cold tier, or are

@@ -14,22 +14,22 @@ import (
 // there without a block or a name in this store. What it finds is a statement
 // of another rank that has only a segment, and is served as such: located, read,
 // verified, kept in memory. A name that this store has itself always comes first;
-// when it goes, older records of it in the catalogue are void.
+// when it goes, older records of it in the catalogue are invalid.
 
 const (
-	// freshStep is how many names are stated before their homes are waited for:
-	// what is not published yet is on the heap. freshWait bounds that wait, for
-	// a home may not answer.
+	// freshStep is how many names are published before their homes are waited for:
+	// what is not sent yet is on the heap. freshWait bounds that wait, for a home
+	// may not answer.
 	freshStep = 8192
 	freshWait = time.Second
 )
 
-// PublishFresh states the names that the catalogue has had since its last round.
+// PublishFresh publishes the names that the catalogue has had since its last round.
 func (x *Exchange) PublishFresh(ctx context.Context) error {
-	said := 0
+	published := 0
 	return x.EachCatalogued(true, nil, func(st directory.Statement) {
 		x.Peers.Publish(st)
-		if said++; said%freshStep == 0 {
+		if published++; published%freshStep == 0 {
 			ctx, cancel := context.WithTimeout(ctx, freshWait)
 			defer cancel()
 			x.Peers.Settled(ctx)
@@ -77,7 +77,7 @@ func (x *Exchange) Catalogued(ns string, keys []string) [][]directory.Statement 
 	return x.stated(ns, keys, x.Catalogue.Find(ns, keys))
 }
 
-// stated makes statements of what the catalogue found, but for what is void.
+// stated makes statements of what the catalogue found, but for what is invalid.
 func (x *Exchange) stated(ns string, keys []string, found []tiers.Found) [][]directory.Statement {
 	copies := make([][]directory.Statement, len(keys))
 	x.state.Mu.Lock()
@@ -88,7 +88,7 @@ func (x *Exchange) stated(ns string, keys []string, found []tiers.Found) [][]dir
 			continue
 		}
 		if n := x.state.Mu.Names.Get(ns, keys[i]); n != nil && n.Block() != nil && n.Put() > f.Name.Seq {
-			continue // what is here has expired, or is half a pair: what it replaced is no answer
+			continue // what is here has expired, or is bound and has no parent: what it replaced is no answer
 		}
 		copies[i] = []directory.Statement{statementOf(f)}
 	}
@@ -115,9 +115,9 @@ func (x *Exchange) EachCatalogued(fresh bool, want func(ns, key string) bool, fn
 		here := n != nil && n.Block() != nil
 		st := statementOf(&f)
 		st.Version = x.state.TickLocked()
-		void, closed := x.guarded.tombstones.Has(&f.Name), x.state.Mu.Closed
+		invalid, closed := x.guarded.tombstones.Has(&f.Name), x.state.Mu.Closed
 		x.state.Mu.Unlock()
-		if !here && !void {
+		if !here && !invalid {
 			fn(st)
 		}
 		return !closed

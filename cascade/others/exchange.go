@@ -2,7 +2,6 @@ package others
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 
 	"cascadekv/cascade/eviction"
@@ -10,6 +9,7 @@ import (
 	"cascadekv/cascade/tombstones"
 	"cascadekv/cascade/writeback"
 	"cascadekv/internal/block"
+	"cascadekv/internal/locks"
 	"cascadekv/tiers"
 )
 
@@ -26,10 +26,10 @@ type Exchange struct {
 	HasParts   atomic.Bool // the catalogue was given parts: until then it is empty. Set with State.Mu held
 	leavePeers context.CancelFunc
 
-	flush       chan struct{} // has the catalogue withdraw what is invalid
-	flushing    chan struct{} // capacity 1: who does
+	flush       chan struct{} // has the catalogue withdraw what was invalidated
+	flushing    *locks.Token
 	unpublished publishQueue
-	publishing  sync.Mutex // from when names are taken from unpublished until they are published
+	publishing  locks.Mutex // from when names are taken from unpublished until they are published
 
 	guarded struct { // by State.Mu
 		tombstones tombstones.Set // entries of the catalogue that this rank has invalidated
@@ -47,8 +47,9 @@ type Fetches interface {
 func New(s *residency.State, n *eviction.NameBudget, w *writeback.Writer, f Fetches) *Exchange {
 	x := &Exchange{
 		state: s, nameRoom: n, write: w, load: f, leavePeers: func() {}, unpublished: newPublishQueue(),
-		flush: make(chan struct{}, 1), flushing: make(chan struct{}, 1),
+		flush: make(chan struct{}, 1), flushing: locks.NewToken(locks.Flushing),
 	}
+	x.publishing.SetRank(locks.Publishing)
 	if s.Cold != nil {
 		x.Catalogue = s.Cold.Files.Catalogue()
 	}
@@ -59,6 +60,7 @@ func New(s *residency.State, n *eviction.NameBudget, w *writeback.Writer, f Fetc
 // JoinLocked sets the peers, from whom Leave parts. What was not published before
 // is published in the background from then on.
 func (x *Exchange) JoinLocked(p Peers) {
+	x.state.Mu.AssertHeld()
 	x.Peers = p
 	work, stop := context.WithCancel(context.Background())
 	x.leavePeers = stop
@@ -69,7 +71,13 @@ func (x *Exchange) JoinLocked(p Peers) {
 func (x *Exchange) Leave() { x.leavePeers() }
 
 // SweepLocked forgets tombstones that are no longer needed.
-func (x *Exchange) SweepLocked() { x.guarded.tombstones.Sweep(x.state.Now()) }
+func (x *Exchange) SweepLocked() {
+	x.state.Mu.AssertHeld()
+	x.guarded.tombstones.Sweep(x.state.Now())
+}
 
-// InvalidLocked reports whether what the catalogue has of a name is void.
-func (x *Exchange) InvalidLocked(n *block.Name) bool { return x.guarded.tombstones.Has(n) }
+// InvalidLocked reports whether a name of the catalogue was invalidated.
+func (x *Exchange) InvalidLocked(n *block.Name) bool {
+	x.state.Mu.AssertHeld()
+	return x.guarded.tombstones.Has(n)
+}

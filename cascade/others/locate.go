@@ -30,8 +30,8 @@ func (x *Exchange) locate(ctx context.Context, ns string, keys []string) [][]dir
 	return found
 }
 
-// Located is locate without bound names whose parent is nowhere: half a pair is
-// no hit.
+// Located is locate without bound names whose parent is nowhere: those are not
+// visible.
 func (x *Exchange) Located(ctx context.Context, ns string, keys []string) [][]directory.Statement {
 	found := x.locate(ctx, ns, keys)
 	var parents []string
@@ -54,7 +54,7 @@ func (x *Exchange) Located(ctx context.Context, ns string, keys []string) [][]di
 	return found
 }
 
-// LocatedOne is located for one key; nil where there is nothing to ask.
+// LocatedOne is Located for one key; nil where there is nothing to ask.
 func (x *Exchange) LocatedOne(ctx context.Context, ns, key string) []directory.Statement {
 	if !x.AsksElsewhere() {
 		return nil

@@ -121,7 +121,7 @@ func TestServedFrom(t *testing.T) {
 	r := newRank(t)
 	inMemory := []directory.Statement{r.peers.Hold(named("a", 5), nil, true, nil)}
 	below := []directory.Statement{r.peers.Hold(named("a", 5), nil, false, &directory.Segment{})}
-	if got := r.ServedFrom(inMemory) + r.ServedFrom(below); got != residency.RemoteTier+r.Cold.Stats.Name {
+	if got := r.ServedFrom(inMemory) + r.ServedFrom(below); got != residency.RemoteTier+r.ColdName() {
 		t.Error(got)
 	}
 	r.Cold = nil

@@ -30,7 +30,7 @@ type Peers interface {
 	// error with a method Done, dst is not the caller's until that is closed.
 	Read(ctx context.Context, copies []directory.Statement, dst []byte) error
 
-	// Invalidate takes back what a statement says of copies: s has what is left.
+	// Invalidate withdraws copies of a statement: s has those that are left.
 	Invalidate(s directory.Statement)
 
 	// Touch reports to an owner which of its blocks were used here.
@@ -49,8 +49,8 @@ type Peers interface {
 // PublishStep bounds the names described in one go with the mutex held.
 const PublishStep = 256
 
-// publishQueue lists names whose homes have not heard of their last change, each
-// once. Guarded by the store's mutex, but for wake.
+// publishQueue lists names whose last change is not published, each once. Guarded
+// by State.Mu, but for wake.
 type publishQueue struct {
 	names []*names.Name
 	wake  chan struct{} // has the publisher look
@@ -81,19 +81,22 @@ func (q *publishQueue) take(most int, fn func(*names.Name)) {
 	}
 }
 
-// PublishedLocked reports whether all that changed was handed to the peers. State.Mu
-// is held.
-func (x *Exchange) PublishedLocked() bool { return len(x.unpublished.names) == 0 }
+// PublishedLocked reports whether all changes were handed to the peers.
+func (x *Exchange) PublishedLocked() bool {
+	x.state.Mu.AssertHeld()
+	return len(x.unpublished.names) == 0
+}
 
-// EnqueuePublishLocked has what changed of a name published to its homes.
+// EnqueuePublishLocked queues a name for publication to its homes.
 func (x *Exchange) EnqueuePublishLocked(n *names.Name) {
+	x.state.Mu.AssertHeld()
 	x.load.InvalidateFetchLocked(residency.NameID{NS: n.Namespace(), Key: n.Key()}, math.MaxUint64)
 	if x.Peers != nil {
 		x.unpublished.add(n)
 	}
 }
 
-// EnqueuePublishAllLocked is enqueuePublishLocked for all names of a block.
+// EnqueuePublishAllLocked is EnqueuePublishLocked for all names of a block.
 func (x *Exchange) EnqueuePublishAllLocked(b *residency.Block) {
 	for _, n := range b.Names() {
 		x.EnqueuePublishLocked(n)
@@ -140,8 +143,8 @@ func (x *Exchange) AwaitHomes(ctx context.Context) {
 	x.Peers.Settled(ctx)
 }
 
-// nextUnpublished describes names whose homes have not heard of their last
-// change, as they are now.
+// nextUnpublished describes names whose last change is not published, as they are
+// now.
 func (x *Exchange) nextUnpublished() []directory.Statement {
 	x.state.Mu.Lock()
 	defer x.state.Mu.Unlock()
@@ -154,6 +157,7 @@ func (x *Exchange) nextUnpublished() []directory.Statement {
 
 // StateLocked describes a name as it is now.
 func (x *Exchange) StateLocked(ns, key string) directory.Statement {
+	x.state.Mu.AssertHeld()
 	st := directory.Statement{Version: x.state.TickLocked()}
 	st.Name.Namespace, st.Name.Key = ns, key
 	n := x.state.Mu.Names.Get(ns, key)
@@ -169,7 +173,9 @@ func (x *Exchange) StateLocked(ns, key string) directory.Statement {
 		}
 		if at, err := m.Memory.Place(b.Info.ID); err == nil {
 			st.Memory = &directory.Memory{Region: uint32(m.Index), Offset: at.Offset, Generation: at.Generation}
-			break
+			if m.Memory.Region() != nil { // otherwise a copy that is read without a buffer is better
+				break
+			}
 		}
 	}
 	if st.Segment = b.From; b.Cold {

@@ -15,6 +15,6 @@ func (x *Exchange) segmentOfLocked(b *residency.Block) *directory.Segment {
 	if err != nil {
 		return nil // also when it left meanwhile, which is published too
 	}
-	said := directory.Segment(at)
-	return &said
+	segment := directory.Segment(at)
+	return &segment
 }

@@ -28,6 +28,7 @@ const (
 // InvalidateLocked invalidates what the catalogue has of puts of a name stamped
 // below.
 func (x *Exchange) InvalidateLocked(id residency.NameID, below uint64) {
+	x.state.Mu.AssertHeld()
 	if !x.HasParts.Load() {
 		return
 	}
@@ -40,6 +41,7 @@ func (x *Exchange) InvalidateLocked(id residency.NameID, below uint64) {
 // InvalidateAllLocked invalidates all that the catalogue has of a namespace, or of
 // all.
 func (x *Exchange) InvalidateAllLocked(ns string, all bool) *tombstones.Clearing {
+	x.state.Mu.AssertHeld()
 	c := tombstones.NewClearing(ns, all, x.state.TickLocked())
 	if x.HasParts.Load() {
 		x.guarded.tombstones.AddClearing(c)
@@ -48,7 +50,7 @@ func (x *Exchange) InvalidateAllLocked(ns string, all bool) *tombstones.Clearing
 	return c
 }
 
-// FlushTombstonesInBackground has the catalogue withdraw what is void.
+// FlushTombstonesInBackground has the catalogue withdraw what was invalidated.
 func (x *Exchange) FlushTombstonesInBackground(ctx context.Context) {
 	var again <-chan time.Time
 	for {
@@ -68,15 +70,15 @@ func (x *Exchange) FlushTombstonesInBackground(ctx context.Context) {
 	}
 }
 
-// FlushTombstones has the catalogue withdraw what is void now.
+// FlushTombstones has the catalogue withdraw what was invalidated so far.
 func (x *Exchange) FlushTombstones(ctx context.Context) (err error) {
 	if x.Catalogue == nil {
 		return nil
 	}
-	if err := residency.TakeSlot(ctx, x.flushing); err != nil {
+	if err := x.flushing.Take(ctx); err != nil {
 		return err
 	}
-	defer func() { <-x.flushing }()
+	defer x.flushing.Give()
 	for more := true; more && err == nil; {
 		more, err = x.flushNames(ctx)
 	}
@@ -92,15 +94,15 @@ func (x *Exchange) FlushTombstones(ctx context.Context) (err error) {
 	return err
 }
 
-// FlushLastTombstones is flushTombstones before the tiers are closed. What the
-// catalogue does not take is recorded all the same, so that it is void when the
+// FlushLastTombstones is FlushTombstones before the tiers are closed. What the
+// catalogue does not take is recorded all the same, so that it is invalid when the
 // catalogue is begun anew.
 func (x *Exchange) FlushLastTombstones(ctx context.Context) {
 	err := x.FlushTombstones(ctx)
 	if err == nil {
 		return
 	}
-	x.state.Log.Warn("what is void of what other ranks left is not withdrawn in the catalogue", "err", err)
+	x.state.Log.Warn("not all tombstones are flushed to the catalogue: they are recorded for the next one", "err", err)
 	x.state.Mu.Lock()
 	defer x.state.Mu.Unlock()
 	for _, n := range x.guarded.tombstones.Queued(math.MaxInt) {

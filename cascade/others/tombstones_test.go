@@ -76,7 +76,7 @@ func TestARefusedFlush(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	r.FlushLastTombstones(t.Context())
-	if _, unlinks := r.files.Linked(); len(unlinks) != 1 || unlinks[0].Key != "a" || unlinks[0].Seq != 8 || !r.Log.Has("not withdrawn") {
+	if _, unlinks := r.files.Linked(); len(unlinks) != 1 || unlinks[0].Key != "a" || unlinks[0].Seq != 8 || !r.Log.Has("not all tombstones are flushed") {
 		t.Errorf("recorded %v", unlinks)
 	}
 	r.known.Refuse(nil)

@@ -4,18 +4,14 @@
 //
 // Glossary
 //
-//	request   one engine request: the blocks of a chain, head first
-//	chain     blocks of which each names the one before it as its parent
-//	leaf      a block with no child in the same tier and no other hold on it;
-//	          only leaves are victims, so eviction never leaves a hole
-//	hold      a reason a block may not leave now: a resident child, a reader,
-//	          a lease, a write in flight
-//	protected blocks that were reused, kept apart from those seen once, in a
-//	          share of the tier that is bounded (design.md §5)
-//	probation the blocks that are not protected
-//	class     blocks that leave before those of the next class, whatever their
-//	          age; stamp: the order of accesses, by which age is measured
-//	fall      where a victim goes: one memory tier down, or to the cold tier
+//	leaf       a block with no child in the same tier and no other hold on it;
+//	           only leaves are victims, so eviction never leaves a hole
+//	protected  of blocks: reused, and so kept longer than those seen once, in a
+//	           bounded part of the tier: without a bound, and without age,
+//	           history that nobody asks for any more fills it
+//	probation  the blocks that are not protected
+//	class      blocks that leave before those of the next class, whatever their
+//	           age, which is measured in accesses
 //
 // New gives the policies by name: "prefix" (the default), "lru" and "paper".
 // They share one Ranking and differ in what makes a class and in the order in

@@ -3,47 +3,47 @@ package policy
 import "time"
 
 const (
-	// shortPart is the part of what the cold tier takes for this rank, as one in so
-	// many, that one step of a shortage gives up, and shortFloor that which no
-	// shortage takes: room that this rank makes may be filled by others at once.
-	shortPart  = 16
-	shortFloor = 2
+	// stepPart is the part of what the cold tier takes for this rank, as one in so
+	// many, that one step gives up, and floorPart the part that is kept however
+	// many steps there are: others may take at once what this rank gives up.
+	stepPart  = 16
+	floorPart = 2
 
 	// LowSpaceStep is the least time between two steps: file systems free space
 	// long after files are gone.
 	LowSpaceStep = 30 * time.Second
 
-	// shortRest is how long the tier must not have refused anything for the
-	// shortage to be over.
-	shortRest = time.Minute
+	// quietFor is how long the tier must not have refused anything for low-space
+	// mode to end.
+	quietFor = time.Minute
 )
 
-// LowSpace is a time in which the cold tier has no room, whatever the budget says.
-// The zero value is a tier with room.
+// LowSpace is the mode of a cold tier that refuses blocks for want of space, whatever
+// its budget is. The zero value is a tier with space.
 //
-// What this rank takes when it begins, less a step, is its budget for as long as
-// it lasts. While the tier goes on to refuse though that was done, there are more
-// steps.
+// What this rank takes when the mode is entered, less a step, is its budget until it
+// ends. Each time that the tier refuses blocks though it keeps that budget, there is
+// another step.
 type LowSpace struct {
-	limit   int64     // bytes, of what the tier takes for this rank; 0: there is room
+	limit   int64     // bytes, of what the tier takes for this rank; 0: there is space
 	least   int64     // limit goes no lower
 	step    int64     // bytes
 	refused time.Time // the last time
 	lowered time.Time // when limit was
 	merged  bool      // since then all was merged that can be
 	owed    bool      // a merge is to be asked for
-	emptied int64     // bytes that the tier took when the last piece of it was emptied; 0: none was
+	emptied int64     // bytes that the tier took when a segment was last evacuated; zero if none was
 	tried   time.Time // when that was
 }
 
-// Refuse notes that the tier, which takes used bytes for this rank, is full. It
-// reports whether the limit is lower now. Where it is not, a piece of the tier may be
-// due to be emptied.
+// Refuse records that the tier, which takes used bytes for this rank, is full. It
+// reports whether the limit is lower now. If it is not, a segment may be due to be
+// evacuated.
 func (h *LowSpace) Refuse(now time.Time, used int64) bool {
 	h.refused = now
 	switch {
 	case h.limit == 0:
-		h.step, h.least, h.limit = used/shortPart, max(used/shortFloor, 1), max(used, 1)
+		h.step, h.least, h.limit = used/stepPart, max(used/floorPart, 1), max(used, 1)
 	case now.Sub(h.lowered) < LowSpaceStep, used > h.limit && !h.merged, h.limit == h.least:
 		h.owed = h.owed || used > h.limit && now.Sub(h.tried) >= LowSpaceStep
 		return false
@@ -53,29 +53,29 @@ func (h *LowSpace) Refuse(now time.Time, used int64) bool {
 	return true
 }
 
-// Accept notes that the tier, which takes used bytes, has taken blocks though there
-// was no room: what could not be merged for want of it may be now.
+// Accept records that the tier, which takes used bytes, has taken blocks in low-space
+// mode: what could not be merged for want of space may be now.
 func (h *LowSpace) Accept(now time.Time, used int64) {
-	if now.Sub(h.refused) >= shortRest {
+	if now.Sub(h.refused) >= quietFor {
 		*h = LowSpace{}
 	}
 	h.owed = h.owed || h.limit > 0 && used > h.limit
 }
 
-// Grow notes that so many bytes more are this rank's.
+// Grow raises the limit by bytes that this rank has adopted.
 func (h *LowSpace) Grow(bytes int64) {
 	if h.limit > 0 {
 		h.limit += bytes
 	}
 }
 
-// Evacuate reports whether a piece of the tier is to be emptied, as merging it does
-// not do: while the tier takes more than it should, and at once again if the last
-// time did help. What that made room for may have been filled since, so when it
-// seems not to have helped there is a next time all the same, later.
+// Evacuate reports whether a segment is to be evacuated, for merging does not help:
+// while the tier takes more than its limit, and at once again if the last evacuation
+// freed space. If it seems not to have, others may have taken that space since, so
+// there is another one all the same, later.
 func (h *LowSpace) Evacuate(now time.Time, used int64) bool {
 	switch {
-	case h.limit == 0, used <= h.limit, now.Sub(h.refused) >= shortRest:
+	case h.limit == 0, used <= h.limit, now.Sub(h.refused) >= quietFor:
 		return false
 	case h.emptied > 0 && used >= h.emptied && now.Sub(h.tried) < LowSpaceStep:
 		return false

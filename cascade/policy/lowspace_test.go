@@ -49,7 +49,7 @@ func TestLowSpace(t *testing.T) {
 	if h.limit != 800 {
 		t.Errorf("limit %d, want no less than half of what there was", h.limit)
 	}
-	now = now.Add(shortRest - 1)
+	now = now.Add(quietFor - 1)
 	if h.Accept(now, 700); h.limit != 800 {
 		t.Errorf("limit %d soon after a refusal", h.limit)
 	}

@@ -16,7 +16,7 @@ const (
 // slice.
 func Names() []string { return []string{Prefix, LRU, Paper} }
 
-// UnknownError says that no policy has the name asked for.
+// UnknownError: no policy has the name asked for.
 type UnknownError struct {
 	Name string // as the caller gave it
 }
@@ -26,7 +26,7 @@ func (e *UnknownError) Error() string {
 	return fmt.Sprintf("policy: no eviction policy is called %q: use one of %s", e.Name, strings.Join(Names(), ", "))
 }
 
-// CapacityError says that a tier cannot have the capacity given.
+// CapacityError: a tier cannot have the capacity given.
 type CapacityError struct {
 	Bytes int64
 }

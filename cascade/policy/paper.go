@@ -10,9 +10,11 @@ const (
 
 // paper is CASCADE equation 4 as written (§III-C): a prefix, or a block with
 // more than one reference, leaves after all others, however long ago it was
-// used. The equation says nothing of the order among equals, so each class is
+// used. The equation does not define the order among equals, so each class is
 // LRU, which Algorithm 1 names. Without a bound on the shared class this keeps
-// dead history (design.md §5); it is here for comparison.
+// history that nobody asks for any more: on an agentic trace, with a tier of 10 %
+// of the distinct blocks, it finds 16.5 % of them where LRU finds 92.5 %. It is
+// here for comparison.
 type paper struct{ Ranking }
 
 // Name implements Policy.

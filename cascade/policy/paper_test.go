@@ -40,14 +40,14 @@ func TestEquation4(t *testing.T) {
 func TestAlgorithm1Demotion(t *testing.T) {
 	for name, c := range map[string]struct {
 		meta Meta
-		want Fall
+		want Demotion
 	}{
-		"line 9: session block":     {Meta{Refs: 1}, FallCold},
-		"line 9: no reference left": {Meta{}, FallCold},
-		"line 7: prefix":            {Meta{Prefix: true, Refs: 1}, FallNext},
-		"line 7: two references":    {Meta{Refs: 2}, FallNext},
+		"line 9: session block":     {Meta{Refs: 1}, ToCold},
+		"line 9: no reference left": {Meta{}, ToCold},
+		"line 7: prefix":            {Meta{Prefix: true, Refs: 1}, ToNext},
+		"line 7: two references":    {Meta{Refs: 2}, ToNext},
 	} {
-		if got := Demote(c.meta); got != c.want {
+		if got := DemotionOf(c.meta); got != c.want {
 			t.Errorf("%s: falls to %v, want %v", name, got, c.want)
 		}
 	}
@@ -71,8 +71,8 @@ func TestPaperIsLRUAmongEquals(t *testing.T) {
 	}
 }
 
-// design.md §5 tells why equation 4 is not the default: shared blocks that
-// nobody asks for any more push out every live one.
+// Why equation 4 is not the default: shared blocks that nobody asks for any more
+// push out every live one.
 func TestPaperKeepsDeadHistory(t *testing.T) {
 	left := map[string]bool{}
 	for _, name := range []string{Paper, Prefix} {

@@ -2,11 +2,11 @@ package policy
 
 import "time"
 
-// Node is a block as one policy knows it: a small integer given by Insert,
+// Node is the number of a block in one policy: a small integer given by Insert,
 // dense, reused after Remove.
 type Node uint32
 
-// Meta is what a policy may know of a block.
+// Meta describes a block to a policy.
 type Meta struct {
 	Fingerprint uint64 // of the block's first name: the same when it returns after an eviction
 	Size        int64  // bytes
@@ -26,7 +26,7 @@ type Ref struct {
 // NoNode is the Node of a block that is not in the tier.
 const NoNode = Node(none)
 
-// Hint is what an engine has said of how a request's blocks will be used. There
+// Hint is what an engine declares of how a request's blocks will be used. There
 // is none yet.
 type Hint uint8
 
@@ -82,8 +82,8 @@ type Policy interface {
 	// changes.
 	Victim() (Node, bool)
 
-	// Fall returns where a victim of a memory tier goes.
-	Fall(m Meta) Fall
+	// Demotion returns where a victim of a memory tier goes.
+	Demotion(m Meta) Demotion
 
 	// Len is the number of blocks known to be in the tier.
 	Len() int

@@ -9,12 +9,12 @@ const (
 )
 
 // protectedPart bounds the protected segment to one part in so many of the
-// tier's bytes: 20 %. Traces of chats gain up to about this share; above it,
-// histories of ended sessions push out what is live (reference/peers.md §A2).
+// tier's bytes: 20 %. Public traces of chats gain up to about this share; above
+// it, histories of ended sessions push out what is live.
 const protectedPart = 5
 
 // prefix is the default policy: LRU in prefix order with a bounded protected
-// segment (design.md §5).
+// segment.
 //
 // A request touches its blocks tail first, so that the head of a chain is
 // younger than what follows it. A block that a request finds moves to the
@@ -56,7 +56,7 @@ func (p *prefix) Remove(n Node, _ bool) {
 }
 
 // Update implements Policy. The engine's prefix mark and the reference count
-// say that a block may be reused; this policy waits until it is.
+// mean that a block may be reused; this policy waits until it is.
 func (p *prefix) Update(Node, Meta) {}
 
 // Access implements Policy.
@@ -105,7 +105,7 @@ func (p *prefix) limit() int64 {
 }
 
 // sheltered is the list of the protected blocks by age, held ones included.
-// The heap cannot serve here: it knows only blocks without holds.
+// The heap cannot serve here: it has only blocks without holds.
 type sheltered struct {
 	links            []link
 	oldest, youngest Node

@@ -144,8 +144,8 @@ func (r *Ranking) Victim() (Node, bool) {
 // Admit admits every block.
 func (*Ranking) Admit(time.Duration, Meta) bool { return true }
 
-// Fall is that of CASCADE Algorithm 1.
-func (*Ranking) Fall(m Meta) Fall { return Demote(m) }
+// Demotion is that of CASCADE Algorithm 1.
+func (*Ranking) Demotion(m Meta) Demotion { return DemotionOf(m) }
 
 // Len is the number of blocks known.
 func (r *Ranking) Len() int { return len(r.blocks) - len(r.free) }

@@ -6,7 +6,7 @@ import (
 )
 
 // The default must find at least as many blocks as LRU does on real chats;
-// both figures of LRU and SLRU-20 are known from reference/peers.md §A2.
+// the figures of LRU and SLRU-20 are those of another simulator.
 func TestPrefixFindsMoreThanLRUOnConversation(t *testing.T) {
 	requests := readTrace(t, "mooncake_conversation_trace.jsonl.gz")
 	unique := uniqueBlocks(requests)
@@ -21,7 +21,7 @@ func TestPrefixFindsMoreThanLRUOnConversation(t *testing.T) {
 		"lru":    {lru, 0.279},
 	} {
 		if c.got < c.want-0.001 || c.got > c.want+0.001 {
-			t.Errorf("%s: hit ratio %.4f, the simulator of reference/peers.md got %.3f", name, c.got, c.want)
+			t.Errorf("%s: hit ratio %.4f, another simulator got %.3f", name, c.got, c.want)
 		}
 	}
 }

@@ -3,5 +3,5 @@
 // the same name: the record with the highest sequence number is the truth.
 //
 // It runs once, before any request. The package does not read tiers while the store
-// runs: what others leave meanwhile is taken in by package others.
+// runs: package others adopts what others leave meanwhile.
 package recovery

@@ -10,6 +10,7 @@ import (
 // order: in the tiers' records, the policies, the shared index, the event log,
 // the publishing queue and the counters. It is the only place that does.
 func (s *State) ApplyLocked() {
+	s.Mu.AssertHeld()
 	for c, ok := s.Mu.Names.Next(); ok; c, ok = s.Mu.Names.Next() {
 		b := blockOf(c.Block)
 		switch c.Kind {
@@ -59,10 +60,11 @@ func (s *State) ApplyLocked() {
 	}
 }
 
-// PlacementChangedLocked keeps the counters, and what other ranks know of all
-// names of b, in step with b. It is called after every change of where b is and
+// PlacementChangedLocked keeps the counters, and what is published of all names of
+// b, in step with b. It is called after every change of where b is and
 // of its id.
 func (s *State) PlacementChangedLocked(b *Block) {
+	s.Mu.AssertHeld()
 	s.Watch.EnqueuePublishAllLocked(b)
 	s.accountLocked(b)
 }
@@ -89,8 +91,9 @@ func (s *State) accountLocked(b *Block) {
 	s.Cold.SyncHoldLocked(b)
 }
 
-// UpdatePoliciesLocked passes what policies may know of b to those that rank it.
+// UpdatePoliciesLocked passes the Meta of b to the policies that rank it.
 func (s *State) UpdatePoliciesLocked(b *Block) {
+	s.Mu.AssertHeld()
 	for t, m := range s.Mem {
 		if b.In(t) {
 			m.Policy.Update(b.At[t].Node, s.MetaLocked(b))
@@ -101,9 +104,8 @@ func (s *State) UpdatePoliciesLocked(b *Block) {
 	}
 }
 
-// linkLocked writes a name into every tier that holds its block, unlinkLocked
-// withdraws it as of its Seq. A tier that can not is left without: it then loses
-// the name at a crash, which is a miss.
+// linkLocked writes a name into every tier that holds its block. A tier that fails
+// is left without: it then loses the name at a crash, which is a miss.
 func (s *State) linkLocked(b *Block, n block.Name) {
 	for t, m := range s.Mem {
 		if b.In(t) {

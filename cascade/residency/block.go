@@ -16,11 +16,11 @@ type Block struct {
 	Cold  bool      // in the cold tier
 	Below coldState // of this rank's blocks there
 
-	// from is the foreign segment that this clean copy came from, or nil. Such a
-	// copy is not dirty, and leaves as it came.
+	// From is the other owner's segment that this clean copy came from, or nil.
+	// Such a copy is not dirty, and is dropped when it is evicted.
 	From *directory.Segment
 
-	LinkSeq uint64 // Store.mu.linkSeq when the cold tier was last given a name of it
+	LinkSeq uint64 // State.Mu.LinkSeq when the cold tier was last given a name of it
 
 	Busy    int  // views and copies in flight: reasons not to forget it
 	Writing bool // on its way to the cold tier
@@ -28,10 +28,10 @@ type Block struct {
 
 	CountedDirty, CountedPending bool // in Stats: see accountLocked
 
-	Fingerprint uint64 // see fingerprintLocked; 0 before the first name
+	Fingerprint uint64 // see FingerprintLocked; 0 before the first name
 }
 
-// place is a block's residence in one memory tier, where it is. stay is another
+// place is a block's residence in one memory tier, if it is there. stay differs
 // for each residence.
 type place struct {
 	Node policy.Node
@@ -63,6 +63,7 @@ func (b *Block) HasLowerCopy() bool { return b.Cold || b.From != nil }
 
 // LookupLocked returns a visible name, or nil.
 func (s *State) LookupLocked(ns, key string) *names.Name {
+	s.Mu.AssertHeld()
 	return s.Mu.Names.Lookup(ns, key, s.Now)
 }
 
@@ -72,6 +73,7 @@ func (s *State) TickLocked() uint64 { return s.Mu.Names.Tick(s.Now()) }
 // BindLocked points the name that r describes at b, in memory and in the tiers' records,
 // replacing what it pointed to.
 func (s *State) BindLocked(r block.Name, keepTTL bool, b *Block) *names.Name {
+	s.Mu.AssertHeld()
 	b.From = nil // the catalogue does not have this name of it
 	n := s.Mu.Names.Put(r, keepTTL, &b.Block, s.Now())
 	s.ApplyLocked()
@@ -80,6 +82,7 @@ func (s *State) BindLocked(r block.Name, keepTTL bool, b *Block) *names.Name {
 
 // BindRecordedLocked points a name at a block that a tier has on record with it.
 func (s *State) BindRecordedLocked(r block.Name, b *Block) {
+	s.Mu.AssertHeld()
 	s.Mu.Names.Restore(r, &b.Block)
 	s.ApplyLocked()
 }
@@ -87,13 +90,15 @@ func (s *State) BindRecordedLocked(r block.Name, b *Block) {
 // UnbindLocked withdraws n from its block, in memory and in the tiers' records,
 // and what the catalogue has of it.
 func (s *State) UnbindLocked(n *names.Name) {
+	s.Mu.AssertHeld()
 	id, seq := NameID{n.Namespace(), n.Key()}, s.TickLocked()
 	s.WithdrawLocked(n, seq)
 	s.Watch.InvalidateLocked(id, seq)
 }
 
-// WithdrawLocked is unbindLocked on this rank alone, as of a tick.
+// WithdrawLocked is UnbindLocked on this rank alone, as of a tick.
 func (s *State) WithdrawLocked(n *names.Name, seq uint64) {
+	s.Mu.AssertHeld()
 	s.Mu.Names.Withdraw(n, seq)
 	s.ApplyLocked()
 }
@@ -112,6 +117,7 @@ func (s *State) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
 
 // VanishLocked ends all names of a block whose bytes are nowhere any more.
 func (s *State) VanishLocked(b *Block) {
+	s.Mu.AssertHeld()
 	for all := b.Names(); len(all) > 0; all = b.Names() {
 		n := all[len(all)-1]
 		if b.From == nil {
@@ -130,6 +136,7 @@ type NameID struct{ NS, Key string }
 // it is not there. It is nil when they disagree on what the id holds: neither
 // copy but the first is believed.
 func (s *State) FoundLocked(info block.Info) *Block {
+	s.Mu.AssertHeld()
 	b := s.Mu.Blocks[info.ID]
 	switch {
 	case b == nil:

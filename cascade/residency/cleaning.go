@@ -7,11 +7,10 @@ import (
 // ColdRetry is how long a cold tier that refused a write is left alone.
 const ColdRetry = 5 * time.Second
 
-// Batch is the write to the cold tier that is under way. ahead counts the
-// clean victims that are colder than its blocks.
+// Batch is the write to the cold tier that is under way.
 type Batch struct {
 	InFlight bool
-	Clean    int
+	Clean    int // victims that are clean, and colder than its blocks
 }
 
 // Writes are what the writer to the cold tier is asked for, and how far it is.
@@ -33,11 +32,15 @@ const (
 )
 
 // ColdUpLocked reports whether the cold tier takes writes at the moment.
-func (s *State) ColdUpLocked() bool { return s.Cold != nil && !s.Now().Before(s.Mu.Writes.ColdDown) }
+func (s *State) ColdUpLocked() bool {
+	s.Mu.AssertHeld()
+	return s.Cold != nil && !s.Now().Before(s.Mu.Writes.ColdDown)
+}
 
-// WakeCleanerLocked makes the cleaner look; demanded: somebody waits.
-func (s *State) WakeCleanerLocked(demanded bool) {
-	s.Mu.Writes.CleanRequested = s.Mu.Writes.CleanRequested || demanded
+// WakeCleanerLocked wakes the cleaner; requested: somebody waits for it.
+func (s *State) WakeCleanerLocked(requested bool) {
+	s.Mu.AssertHeld()
+	s.Mu.Writes.CleanRequested = s.Mu.Writes.CleanRequested || requested
 	Wake(s.CleanerWake)
 }
 
@@ -65,10 +68,11 @@ func (s *State) LastRoom() (capacity, used int64) {
 	return u.Capacity, u.Used
 }
 
-// NoteLinkLocked notes the outcome of a Link or Unlink of the cold tier. What it
-// only keeps in mind the cleaner makes durable; a block of memory with such a
-// name stays until then: see fallOfLocked.
+// NoteLinkLocked records the outcome of a Link or Unlink of the cold tier. What the
+// tier merely buffers is synced by the cleaner; a block of memory with such a name
+// stays until then: see eviction.Evictor.demotionOfLocked.
 func (s *State) NoteLinkLocked(err error) {
+	s.Mu.AssertHeld()
 	s.NoteColdLocked(err)
 	if err != nil {
 		return

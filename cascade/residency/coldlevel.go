@@ -12,7 +12,7 @@ import (
 // the copy below it; while a name below one of its own has a block, wherever
 // that is, so that no chain gets a hole; while it is leased; and while it is
 // read.
-
+// coldState is a block's place in the cold tier.
 type coldState struct {
 	OtherOwner bool // in another rank's file
 	Ranked     bool
@@ -22,10 +22,10 @@ type coldState struct {
 	Bytes      int64 // that it takes there
 }
 
-// EnterLocked notes that b is in the cold tier, in a file of this rank.
+// EnterLocked records that b is in the cold tier, in a file of this rank.
 func (m *Level) EnterLocked(b *Block) { m.enterLocked(b, false) }
 
-// AdoptLocked is enterColdLocked for what an earlier run left: it leaves first.
+// AdoptLocked is EnterLocked for what an earlier run left: it leaves first.
 func (m *Level) AdoptLocked(b *Block) { m.enterLocked(b, true) }
 
 func (m *Level) enterLocked(b *Block, old bool) {
@@ -37,27 +37,31 @@ func (m *Level) enterLocked(b *Block, old bool) {
 // RankLocked adds b, which is in the cold tier, to that tier's policy, if it has
 // one; old: an earlier run left it.
 func (m *Level) RankLocked(b *Block, old bool) {
-	if r := m; r.Policy != nil && !b.Below.Ranked {
-		meta := m.state.MetaLocked(b)
-		meta.Old = old
-		b.Below = coldState{Ranked: true, Old: old, Node: r.insert(m.state.Age(), meta, b), Bytes: m.StoredSize(b)}
-		r.Bytes += b.Below.Bytes
-		if old {
-			r.Old += b.Below.Bytes
-		}
+	m.state.Mu.AssertHeld()
+	if m.Policy == nil || b.Below.Ranked {
+		return
+	}
+	meta := m.state.MetaLocked(b)
+	meta.Old = old
+	b.Below = coldState{Ranked: true, Old: old, Node: m.insert(m.state.Age(), meta, b), Bytes: m.StoredSize(b)}
+	m.Bytes += b.Below.Bytes
+	if old {
+		m.Old += b.Below.Bytes
 	}
 }
 
 // UsedLocked records that b is used, if an earlier run left it.
 func (m *Level) UsedLocked(b *Block) {
-	if b.Below.Old {
+	if b.Below.Old { // else there may be no such level
+		m.state.Mu.AssertHeld()
 		b.Below.Old = false
 		m.Old -= b.Below.Bytes
 	}
 }
 
-// LeaveLocked undoes enterColdLocked.
+// LeaveLocked undoes EnterLocked.
 func (m *Level) LeaveLocked(b *Block, evicted bool) {
+	m.state.Mu.AssertHeld()
 	b.Cold = false
 	if b.Below.Ranked {
 		m.remove(b.Below.Node, evicted)
@@ -79,9 +83,10 @@ func (m *Level) StoredSize(b *Block) int64 {
 // SyncHoldLocked keeps the hold on b in the cold tier in step with the
 // reasons for one. It is called after every change of one of them.
 func (m *Level) SyncHoldLocked(b *Block) {
-	if b == nil || !b.Below.Ranked {
+	if b == nil || !b.Below.Ranked { // there may be no such level
 		return
 	}
+	m.state.Mu.AssertHeld()
 	held := b.InAny() || b.Loading || b.Needed()
 	if held == b.Below.Held {
 		return
@@ -96,8 +101,9 @@ func (m *Level) SyncHoldLocked(b *Block) {
 
 // VictimLocked returns the block that the cold tier gives up next, nil for
 // none. Where blocks with equal bytes at several places of their chains hold
-// each other in a ring, one of them is taken: see breakRing.
+// each other in a ring, one of them is taken: see eviction.Evictor.breakRingLocked.
 func (m *Level) VictimLocked() *Block {
+	m.state.Mu.AssertHeld()
 	if b := m.Next(); b != nil {
 		return b
 	}

@@ -14,6 +14,7 @@ type Counters struct {
 // HitLocked counts a get with the level that served it, and with those of
 // memory that would have been faster.
 func (c *Counters) HitLocked(from *Level, size int64) {
+	c.state.Mu.AssertHeld()
 	for _, m := range c.state.Mem {
 		if m == from {
 			break
@@ -42,6 +43,7 @@ func (c *Counters) Lookups(ns string, names, found int) {
 
 // LookupsLocked is Lookups for those who hold the mutex.
 func (c *Counters) LookupsLocked(ns string, names, found uint64) {
+	c.state.Mu.AssertHeld()
 	c.Stats.Lookups += names
 	c.Stats.Found += found
 	if sp := c.SpaceLocked(ns); sp != nil && names > 0 {
@@ -52,6 +54,7 @@ func (c *Counters) LookupsLocked(ns string, names, found uint64) {
 
 // MissesLocked counts n misses of a namespace.
 func (c *Counters) MissesLocked(ns string, n uint64) {
+	c.state.Mu.AssertHeld()
 	if n == 0 {
 		return
 	}
@@ -68,6 +71,7 @@ func (c *Counters) MissesLocked(ns string, n uint64) {
 // SpaceLocked is the namespace ns, for counting; nil where that would be one
 // too many: what asks may name any.
 func (c *Counters) SpaceLocked(ns string) *names.Space {
+	c.state.Mu.AssertHeld()
 	if sp := c.state.Mu.Names.Space(ns); sp != nil || c.state.Mu.Names.SpaceCount() >= names.KeepSpaces {
 		return sp
 	}
@@ -76,6 +80,7 @@ func (c *Counters) SpaceLocked(ns string) *names.Space {
 
 // PutLocked counts a put of n.
 func (c *Counters) PutLocked(n *names.Name) {
+	c.state.Mu.AssertHeld()
 	c.Stats.Puts++
 	n.Space().Puts++
 }

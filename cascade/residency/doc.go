@@ -10,6 +10,5 @@
 //
 // Glossary
 //
-//	level     a memory tier with its policy, by its place in the ladder
 //	stay      one residence of a block in one level
 package residency

@@ -21,6 +21,7 @@ func (l *Leases) budget() int64 {
 // HoldOfLocked keeps a leased block in the last memory tier, if that is the
 // only way to keep it. Leases beyond the budget end early, first to end first.
 func (l *Leases) HoldOfLocked(n *names.Name) {
+	l.state.Mu.AssertHeld()
 	if n.Leased() && !l.state.ColdUpLocked() {
 		l.state.Mu.Names.HoldLeases(n, l.budget())
 		l.state.ApplyLocked()

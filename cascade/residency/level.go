@@ -35,7 +35,7 @@ type Level struct {
 type Order struct {
 	Policy policy.Policy
 	Nodes  []*Block // by policy node
-	cursor int      // node that find looks at next
+	cursor int      // node that Find looks at next
 }
 
 // insert adds b, which entered the tier.
@@ -85,8 +85,8 @@ func (o *Order) Find(ok func(*Block) bool) *Block {
 
 // AdmitsLocked reports whether the policy lets a block that has come up from below
 // enter a level.
-func (s *State) AdmitsLocked(b *Block, m *Level) bool {
-	return m.Policy.Admit(s.Age(), s.MetaLocked(b))
+func (m *Level) AdmitsLocked(b *Block) bool {
+	return m.Policy.Admit(m.state.Age(), m.state.MetaLocked(b))
 }
 
 // The invariant of residence: in each memory tier, the holds on a block are its
@@ -94,6 +94,7 @@ func (s *State) AdmitsLocked(b *Block, m *Level) bool {
 
 // EnterLocked records that b's bytes are in memory tier m.
 func (s *State) EnterLocked(b *Block, m *Level) {
+	s.Mu.AssertHeld()
 	s.Mu.stays++
 	b.At[m.Index] = place{Node: m.insert(s.Age(), s.MetaLocked(b), b), stay: s.Mu.stays}
 	s.Mu.Names.Enter(&b.Block, m.Index)
@@ -101,8 +102,9 @@ func (s *State) EnterLocked(b *Block, m *Level) {
 	s.Leases.HoldLocked(b)
 }
 
-// LeaveLocked undoes enterLocked. Holds of whatever kind on b in m end with it.
+// LeaveLocked undoes EnterLocked. Holds of whatever kind on b in m end with it.
 func (s *State) LeaveLocked(b *Block, m *Level, evicted bool) {
+	s.Mu.AssertHeld()
 	node := b.At[m.Index].Node
 	s.Mu.Names.Leave(&b.Block, m.Index)
 	s.ApplyLocked()
@@ -110,14 +112,15 @@ func (s *State) LeaveLocked(b *Block, m *Level, evicted bool) {
 	m.remove(node, evicted)
 }
 
-// HoldLocked and release keep b from being chosen as a victim of tier t.
+// HoldLocked keeps b from being chosen as a victim of tier t.
 func (s *State) HoldLocked(b *Block, t int) { s.Mem[t].Policy.Hold(b.At[t].Node) }
 
 // ReleaseLocked undoes one HoldLocked.
 func (s *State) ReleaseLocked(b *Block, t int) { s.Mem[t].Policy.Release(b.At[t].Node) }
 
-// MetaLocked is what policies get of b.
+// MetaLocked describes b to policies.
 func (s *State) MetaLocked(b *Block) policy.Meta {
+	s.Mu.AssertHeld()
 	return policy.Meta{
 		Fingerprint: s.Requests.FingerprintLocked(b),
 		Size:        b.Info.Size,
@@ -127,7 +130,7 @@ func (s *State) MetaLocked(b *Block) policy.Meta {
 	}
 }
 
-// Age is the time policies live in.
+// Age is the time of policies: since the state was made.
 func (s *State) Age() time.Duration { return s.Now().Sub(s.born) }
 
 // DropLocked takes b's bytes out of memory tier m, evicted or for another reason.
@@ -140,6 +143,7 @@ func (s *State) DropLocked(b *Block, m *Level, evicted bool) {
 // ForgetLocked removes a block that has no names from everywhere, or leaves it
 // to the last of those who are busy with it.
 func (s *State) ForgetLocked(b *Block) {
+	s.Mu.AssertHeld()
 	if b.Busy > 0 || len(b.Names()) > 0 {
 		return
 	}
@@ -199,6 +203,7 @@ func (s *State) SweepJunkLocked() {
 
 // NoteLocked counts a tier's failure other than a miss or a lack of room.
 func (s *State) NoteLocked(m *Level, err error) {
+	s.Mu.AssertHeld()
 	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrFull) && !errors.Is(err, tiers.ErrShort) {
 		m.Stats.Errors++
 		s.LogLocked(slog.LevelWarn, "memory tier", "tier", m.Stats.Name, "err", err)
@@ -207,6 +212,7 @@ func (s *State) NoteLocked(m *Level, err error) {
 
 // NoteColdLocked is NoteLocked for the cold tier.
 func (s *State) NoteColdLocked(err error) {
+	s.Mu.AssertHeld()
 	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrExists) {
 		s.Cold.Stats.Errors++
 		s.LogLocked(slog.LevelWarn, "cold tier", "tier", s.ColdName(), "err", err)

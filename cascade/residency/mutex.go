@@ -1,18 +1,21 @@
 package residency
 
 import (
-	"sync"
+	"cascadekv/internal/locks"
 )
 
 // LateMutex is a mutex whose holder can leave for later what may wait, such as
 // writing a log line.
 type LateMutex struct {
-	sync.Mutex
+	locks.Mutex
 	after []func()
 }
 
 // Later has fn called once the mutex is unlocked. The caller holds it.
-func (m *LateMutex) Later(fn func()) { m.after = append(m.after, fn) }
+func (m *LateMutex) Later(fn func()) {
+	m.AssertHeld()
+	m.after = append(m.after, fn)
+}
 
 // Unlock unlocks the mutex, and does what was left for later.
 func (m *LateMutex) Unlock() {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// PendingQueue lists blocks without an id, oldest first. Guarded by the
-// store's mutex; blocks that got their id otherwise are skipped when popped.
+// PendingQueue lists blocks without an id, oldest first. Guarded by State.Mu;
+// blocks that got their id otherwise are skipped when popped.
 type PendingQueue struct {
 	queue []*Block
 	Wake  chan struct{}
@@ -43,10 +43,10 @@ type Activity struct {
 	kept   atomic.Int64 // views that clients hold for long
 }
 
-// Begin notes that a request's stage or view begins.
+// Begin records that a request's stage or view begins.
 func (a *Activity) Begin() { a.active.Add(1) }
 
-// End notes that one ended.
+// End records that one ended.
 func (a *Activity) End() {
 	a.active.Add(-1)
 	a.ended.Store(time.Now().UnixNano())

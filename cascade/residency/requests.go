@@ -10,16 +10,17 @@ import (
 )
 
 // Requests is one request as the policies see it: its blocks in the order of each
-// tier, head of the chain first. Guarded by the store's mutex.
+// tier, head of the chain first. Guarded by State.Mu.
 type Requests struct {
 	state   *State
 	chains  [MaxMemory][]policy.Ref
 	cold    []policy.Ref
-	request policy.Request // of pass, so that none is made for each call
+	request policy.Request // of Pass, so that none is made for each call
 }
 
-// AddLocked adds b to the request that accessLocked ends.
+// AddLocked adds b to the request that PassLocked ends.
 func (q *Requests) AddLocked(b *Block) {
+	q.state.Mu.AssertHeld()
 	fingerprint := q.FingerprintLocked(b)
 	for t := range q.state.Mem {
 		node := policy.NoNode
@@ -39,6 +40,7 @@ func (q *Requests) AddLocked(b *Block) {
 
 // AddMissLocked adds a block that this rank does not have to the request.
 func (q *Requests) AddMissLocked(ns, key string) {
+	q.state.Mu.AssertHeld()
 	ref := policy.Ref{Fingerprint: Fingerprint(ns, key), Node: policy.NoNode}
 	for t := range q.state.Mem {
 		q.chains[t] = append(q.chains[t], ref)
@@ -50,8 +52,8 @@ func (q *Requests) AddMissLocked(ns, key string) {
 
 // PassLocked passes the request to the policies: asked reports whether its blocks
 // were asked for, and not stored.
-// Pass passes a chain to one policy.
 func (q *Requests) PassLocked(asked bool) {
+	q.state.Mu.AssertHeld()
 	now := q.state.Age()
 	for t, chain := range q.chains {
 		if len(chain) > 0 {
@@ -93,7 +95,7 @@ func (q *Requests) FingerprintLocked(b *Block) uint64 {
 	return b.Fingerprint
 }
 
-// Stored is refreshLocked for a put.
+// Stored is StoredLocked for those who do not hold the mutex; a nil name is no put.
 func (q *Requests) Stored(stored ...*names.Name) {
 	if len(stored) == 0 || stored[0] == nil {
 		return

@@ -13,6 +13,7 @@ import (
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 	"cascadekv/internal/block"
+	"cascadekv/internal/locks"
 	"cascadekv/tiers"
 )
 
@@ -127,6 +128,7 @@ func New(o Options, w Watcher) (*State, error) {
 		Pending: PendingQueue{Wake: make(chan struct{}, 1)}, CleanerWake: make(chan struct{}, 1),
 	}
 	s.Count.state, s.Requests.state, s.Leases.state = s, s, s
+	s.Mu.SetRank(locks.State)
 	s.Mu.Names, s.Mu.Blocks = names.New(len(o.Memory)-1), map[BlockID]*Block{}
 	s.Mu.Waiters.changed = make(chan struct{})
 	if s.IDBits != block.Bits256 {
@@ -274,12 +276,14 @@ func (s *State) Last() *Level { return s.Mem[len(s.Mem)-1] }
 
 // ProvisionalLocked returns an id for a block that is not hashed yet.
 func (s *State) ProvisionalLocked() BlockID {
+	s.Mu.AssertHeld()
 	s.Mu.NextProv++
 	return block.Provisional(s.Mu.NextProv)
 }
 
 // CheckOpenLocked is the first check of operations that store or pin something.
 func (s *State) CheckOpenLocked() error {
+	s.Mu.AssertHeld()
 	if s.Mu.Closed {
 		return ErrClosed
 	}
@@ -293,6 +297,7 @@ func (s *State) LogLocked(level slog.Level, line string, args ...any) {
 
 // WakeWaitersLocked lets everyone who waits for room look again.
 func (s *State) WakeWaitersLocked() {
+	s.Mu.AssertHeld()
 	if w := &s.Mu.Waiters; w.waiting > 0 || s.Mu.Closed {
 		close(w.changed)
 		*w = Waiters{changed: make(chan struct{})}

@@ -17,7 +17,7 @@ type Stats struct {
 	Leases          int          `json:"leases"`
 	Views           int          `json:"views"` // views not released yet
 	Puts            uint64       `json:"puts"`
-	Duplicates      uint64       `json:"duplicates"` // puts, or completed ids, whose bytes were stored already
+	Duplicates      uint64       `json:"duplicates"` // puts, or finalized ids, whose bytes were stored already
 	Hits            uint64       `json:"hits"`       // gets that found their block
 	Misses          uint64       `json:"misses"`     // gets that did not
 	Lookups         uint64       `json:"lookups"`    // names that were looked for without a get; of a probe those up to the first that is missing
@@ -79,10 +79,10 @@ type RecoverStats struct {
 // OrphanStats is what runs of other numbers and jobs take of the budget for the
 // cold tier.
 type OrphanStats struct {
-	Parts     int    `json:"parts"` // of ended runs, that may be inherited
+	Parts     int    `json:"parts"` // of ended runs, that may be adopted
 	Bytes     int64  `json:"bytes"` // of those
 	Runs      int    `json:"runs"`  // of other jobs, that live
 	RunBytes  int64  `json:"run_bytes"`
-	Inherited uint64 `json:"inherited_total"` // parts
+	Inherited uint64 `json:"inherited_total"` // parts that were adopted
 	Budget    int64  `json:"budget"`          // that is left for this rank's own files; 0: none
 }

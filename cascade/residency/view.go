@@ -38,7 +38,7 @@ func (v *View) Bytes() []byte { return v.bytes }
 func (v *View) Size() int64 { return v.block.Info.Size }
 
 // ID is the block's id at the time of the get; provisional if it was not
-// completed then.
+// finalized then.
 func (v *View) ID() BlockID { return v.id }
 
 // CRC is the CRC32C that was stored with the block.
@@ -65,9 +65,9 @@ func (v *View) File() (fd int, offset int64, ok bool) {
 }
 
 // ZeroCopy reports whether sockets and pipes may refer to Bytes, even after Release:
-// what they refer to is never written again. Who gives the arena's memory to a
-// device or a network adapter, which know it by its address, must not lend:
-// rooms of what was lent get other memory.
+// what they refer to is never written again: slots in its place get other memory. It
+// must not be used where a device or a network adapter has the arena's memory by its
+// address.
 func (v *View) ZeroCopy() bool {
 	return v.pin != nil && v.pin.ZeroCopy()
 }
@@ -117,6 +117,7 @@ func (s *State) unviewLocked(v *View) {
 
 // PinInLocked returns a view of b in memory tier m, where it is.
 func (s *State) PinInLocked(b *Block, m, servedBy *Level) (*View, error) {
+	s.Mu.AssertHeld()
 	p, err := m.Memory.Pin(b.Info.ID)
 	if err != nil {
 		return nil, err
@@ -131,6 +132,7 @@ func (s *State) PinInLocked(b *Block, m, servedBy *Level) (*View, error) {
 // PrivateViewLocked returns a view of b in memory that is in no tier of blocks,
 // and that free gives back: in slot, or nowhere in the arena when that is nil.
 func (s *State) PrivateViewLocked(b *Block, id BlockID, servedBy *Level, bytes []byte, slot tiers.Slot, free func()) *View {
+	s.Mu.AssertHeld()
 	b.Busy++
 	s.Count.Stats.Views++
 	s.Activity.Begin()
@@ -184,6 +186,7 @@ func (v *View) WithdrawLocked() {
 // PinFastestLocked pins b in the fastest memory tier that has it, or returns
 // nil.
 func (s *State) PinFastestLocked(b *Block) *View {
+	s.Mu.AssertHeld()
 	for _, m := range s.Mem {
 		if !b.In(m.Index) {
 			continue
@@ -199,6 +202,7 @@ func (s *State) PinFastestLocked(b *Block) *View {
 
 // FastestLocked is the fastest level that has b, which is in some.
 func (s *State) FastestLocked(b *Block) *Level {
+	s.Mu.AssertHeld()
 	for _, m := range s.Mem {
 		if b.In(m.Index) {
 			return m
@@ -229,6 +233,7 @@ func (s *State) RoomError(m *Level, size int64, err error) error {
 // ClaimedViewLocked is a view of a block that the tier still has, or of bytes
 // that are nothing else any more.
 func (s *State) ClaimedViewLocked(p tiers.Pin, m *Level) *View {
+	s.Mu.AssertHeld()
 	info := p.Info()
 	v := &View{state: s, pin: p, bytes: p.Bytes(), id: info.ID, from: m, kept: true}
 	if b := s.Mu.Blocks[info.ID]; !info.ID.IsZero() && b != nil && b.In(m.Index) {

@@ -3,6 +3,8 @@ package residency
 import (
 	"context"
 	"errors"
+
+	"cascadekv/internal/locks"
 )
 
 // Waiters wait for a change of the state. Guarded by State.Mu.
@@ -22,8 +24,10 @@ func (s *State) UntilFetched(ctx context.Context) (context.Context, context.Canc
 	return context.WithTimeout(ctx, s.Limits.Load().FetchDeadline)
 }
 
-// TakeSlot takes one of the slots that a channel bounds. The error is that of ctx.
+// TakeSlot takes one of the slots that a channel bounds. The caller does not hold
+// State.Mu. The error is that of ctx.
 func TakeSlot(ctx context.Context, slots chan struct{}) error {
+	locks.AssertBefore(locks.State)
 	select {
 	case slots <- struct{}{}:
 		return nil

@@ -3,5 +3,5 @@
 // what clients report of their reads, and keeps what they hold where it is
 // (docs/format.md §6).
 //
-// The package does not know what other ranks have: that is not in the table.
+// The package does not look at other ranks: what they have is not in the table.
 package sharedindex

@@ -3,10 +3,10 @@ package sharedindex
 import (
 	"fmt"
 	"slices"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/locks"
 	"cascadekv/internal/shmindex"
 	"cascadekv/tiers"
 )
@@ -30,7 +30,7 @@ type Holds struct {
 // Holders are the tables of all clients. The arena's tier calls it with its own
 // lock held.
 type Holders struct {
-	mu      sync.RWMutex
+	mu      locks.RWMutex
 	tables  []*shmindex.Holds
 	allowed int64 // bytes, by all of them
 }
@@ -57,7 +57,7 @@ func (ix *Index) Holds() (*Holds, error) {
 }
 
 // TakeHolds goes on with holds of an earlier program of this process, whose
-// descriptor is theirs from now on. They must be there before DropClaims.
+// descriptor is theirs from now on. They must be there before Claims.Drop.
 // Errors: ErrNoArena, shmindex.ErrNoHolds.
 func (ix *Index) TakeHolds(fd int) (*Holds, error) {
 	capacity, err := ix.watchHolds()

@@ -8,6 +8,7 @@ import (
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/fault"
+	"cascadekv/internal/locks"
 	"cascadekv/internal/shmindex"
 )
 
@@ -27,16 +28,20 @@ type Index struct {
 }
 
 // New returns the index of a rank; there is no table before the first Open.
-func New(s *residency.State, x *others.Exchange) *Index { return &Index{state: s, others: x} }
+func New(s *residency.State, x *others.Exchange) *Index {
+	ix := &Index{state: s, others: x}
+	ix.holders.mu.SetRank(locks.Holders)
+	return ix
+}
 
 // Table is the table in which other processes look names of this rank up
 // (internal/shmindex, docs/format.md §6), with the name that has each place.
 //
-// The table is kept in step by showLocked, after every change of what an entry
-// has, and hideLocked, when a name is gone, both before the mutex is given up, so
+// The table is kept in step by ShowLocked, after every change of what an entry
+// has, and HideLocked, when a name is gone, both before the mutex is given up, so
 // that whoever hears of the change finds it in the table. Where a block lies in
 // the arena is a hint on top of that: a block's own record there ends before its
-// room is handed out again. Guarded by the store's mutex.
+// slot is handed out again. Guarded by State.Mu.
 type Table struct {
 	Table  *shmindex.Table
 	Owners []*names.Name    // by place
@@ -95,7 +100,7 @@ func (x *Table) Touched(touch uint64) *names.Name {
 }
 
 const (
-	// indexNames is the least number of names that a first table has room for.
+	// IndexNames is the least number of names that a first table has room for.
 	IndexNames = 16 << 10
 
 	// indexStep is how many names are shown in one go with the mutex held.
@@ -163,7 +168,7 @@ func (ix *Index) populate(x *Table) {
 	}
 }
 
-// showNames is false when x was superseded meanwhile. Names that come while it
+// showNames shows all names in x; false when another table took x's place. Names that come while it
 // runs are shown as they come.
 func (ix *Index) showNames(x *Table) bool {
 	for _, ns := range ix.state.Namespaces() {
@@ -195,8 +200,9 @@ func (ix *Index) showSomeLocked(ns string, below int) (next int) {
 	return next
 }
 
-// ShowLocked writes what is true of a name that has a block into the index.
+// ShowLocked writes the entry of a name that has a block.
 func (ix *Index) ShowLocked(n *names.Name) {
+	ix.state.Mu.AssertHeld()
 	if x := ix.guarded.table; x != nil && !x.Set(n, ix.ShownOfLocked(n)) {
 		ix.growIndexLocked()
 	}
@@ -204,6 +210,7 @@ func (ix *Index) ShowLocked(n *names.Name) {
 
 // HideLocked takes a name out of the index.
 func (ix *Index) HideLocked(n *names.Name) {
+	ix.state.Mu.AssertHeld()
 	if x := ix.guarded.table; x != nil {
 		x.Remove(n)
 	}
@@ -259,6 +266,7 @@ func (ix *Index) growIndexLocked() {
 
 // CloseIndexLocked ends the index, if there is one.
 func (ix *Index) CloseIndexLocked() {
+	ix.state.Mu.AssertHeld()
 	if ix.guarded.table != nil {
 		ix.guarded.table.Table.Close()
 		ix.guarded.table = nil
@@ -268,6 +276,7 @@ func (ix *Index) CloseIndexLocked() {
 // SetFinalLocked shows readers of the index whether a name that is not in it is
 // nowhere.
 func (ix *Index) SetFinalLocked() {
+	ix.state.Mu.AssertHeld()
 	if x := ix.guarded.table; x != nil {
 		x.Table.SetFinal(x.Filled && !ix.others.AsksElsewhere())
 	}
@@ -276,6 +285,7 @@ func (ix *Index) SetFinalLocked() {
 // SweepIndexLocked takes in what clients report, and has blocks that were moved
 // looked up anew.
 func (ix *Index) SweepIndexLocked() {
+	ix.state.Mu.AssertHeld()
 	ix.drainTouchesLocked()
 	ix.settleHoldsLocked()
 	x := ix.guarded.table

@@ -58,8 +58,8 @@ func (ix *Index) drainTouchesLocked() {
 }
 
 // drainOneLocked counts what a client read and passes it to the policies, as far as
-// its places are of the table that is in use. Whatever it wrote, that is all it
-// can do.
+// its places are of the table that is in use. Whatever the client wrote, it can do no
+// more than that.
 func (ix *Index) drainOneLocked(t *Touches) {
 	touches, lost := t.ring.Drain(nil)
 	ix.state.Count.Stats.Hits += lost
@@ -87,7 +87,7 @@ func (ix *Index) drainOneLocked(t *Touches) {
 	ix.state.Requests.PassLocked(true)
 }
 
-// countTouchLocked is count for a name that was read by the index.
+// countTouchLocked counts a hit of a name that was read by the index.
 func (ix *Index) countTouchLocked(n *names.Name) {
 	ix.state.Count.Stats.Hits++
 	n.Space().Hits++

@@ -5,6 +5,5 @@
 //
 // Glossary
 //
-//	tombstone  of a name: puts of it that are stamped below do not count
-//	clearing   the same of a whole namespace, or of all
+//	clearing   a tombstone of a whole namespace, or of all
 package tombstones

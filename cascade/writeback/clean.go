@@ -58,7 +58,7 @@ func (w *Writer) CleanInBackground(ctx context.Context) {
 	}
 }
 
-// leaveAlone notes that the cold tier refused a write and gives it time.
+// leaveAlone records that the cold tier refused a write and gives it time.
 func (w *Writer) leaveAlone(err error) {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
@@ -67,7 +67,7 @@ func (w *Writer) leaveAlone(err error) {
 }
 
 // noteReadOnly logs when the cold tier begins to refuse blocks for want of room, and
-// when it takes them again. It is called after each write, with the cleaning token
+// when it takes them again. It is called after each write, with the token to write
 // held.
 func (w *Writer) noteReadOnly() {
 	health := w.state.Cold.Files.Stats().Health
@@ -87,12 +87,10 @@ func (w *Writer) noteReadOnly() {
 // cleanSome writes one batch if one is wanted, and reports whether to look
 // again.
 func (w *Writer) cleanSome(ctx context.Context) bool {
-	select {
-	case w.cleaning <- struct{}{}:
-	case <-ctx.Done():
+	if w.writing.Take(ctx) != nil {
 		return false
 	}
-	defer func() { <-w.cleaning }()
+	defer w.writing.Give()
 	views := w.dirtyVictims()
 	if len(views) == 0 {
 		return false
@@ -128,7 +126,7 @@ func (w *Writer) dirtyVictims() []*residency.View {
 // pickDirtyLocked pins m's next dirty victims, each with the dirty part of the
 // chain above it: that leaves next, and lies beside it on disk. It counts the
 // clean victims that come before the first dirty one. In a tier above the last
-// only blocks that fall to the cold tier are picked.
+// only blocks that are demoted to the cold tier are picked.
 func (w *Writer) pickDirtyLocked(m *residency.Level) (views []*residency.View, clean int) {
 	p := picker{store: w, mem: m, most: min(cleanBytes, m.Memory.Usage().Used/cleanShare)}
 	var skipped []*residency.Block
@@ -175,7 +173,7 @@ func (p *picker) wants(b *residency.Block) bool {
 	if b.HasLowerCopy() || b.Writing || !b.In(p.mem.Index) {
 		return false
 	}
-	return p.mem == p.store.state.Last() || p.mem.Policy.Fall(p.store.state.MetaLocked(b)) == policy.FallCold
+	return p.mem == p.store.state.Last() || p.mem.Policy.Demotion(p.store.state.MetaLocked(b)) == policy.ToCold
 }
 
 // addChain picks b and its dirty ancestors; false when b can not be pinned.
@@ -203,9 +201,9 @@ func (p *picker) add(b *residency.Block) bool {
 	return true
 }
 
-// writeCold completes, verifies and writes the viewed blocks as one batch,
+// writeCold finalizes, verifies and writes the viewed blocks as one batch,
 // marks them clean and releases the views. It returns how many it wrote. The
-// caller holds the cleaning token.
+// caller holds the token to write.
 func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (written int, err error) {
 	defer func() {
 		// A write to a hung file system can outlast its deadline; the bytes
@@ -304,7 +302,7 @@ func (w *Writer) writeEachLocked(ctx context.Context, items []tiers.Item, owners
 	return written
 }
 
-// nowColdLocked notes that b is in the cold tier with the given names, and
+// nowColdLocked records that b is in the cold tier with the given names, and
 // brings the names there up to date with what happened during the write.
 func (w *Writer) nowColdLocked(b *residency.Block, wrote []block.Name) {
 	w.state.Cold.EnterLocked(b)

@@ -171,7 +171,7 @@ func TestSync(t *testing.T) {
 		t.Error("a sync that failed is not tried later")
 	}
 	files.Refuse(nil)
-	if err := w.takeToken(t.Context()); err != nil {
+	if err := w.writing.Take(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -179,7 +179,7 @@ func TestSync(t *testing.T) {
 	if err := w.SyncInTurn(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("while somebody else writes: %v", err)
 	}
-	w.giveToken()
+	w.writing.Give()
 	if err := w.SyncInTurn(t.Context()); err != nil || files.Syncs() != 1 || w.namesWait() {
 		t.Errorf("%v, %d syncs; the name waits: %v", err, files.Syncs(), w.namesWait())
 	}

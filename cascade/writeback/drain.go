@@ -46,10 +46,10 @@ func (w *Writer) Drain(ctx context.Context) (written int, err error) {
 	if w.state.Cold == nil {
 		return 0, nil
 	}
-	if err := w.takeToken(ctx); err != nil {
+	if err := w.writing.Take(ctx); err != nil {
 		return 0, err
 	}
-	defer w.giveToken()
+	defer w.writing.Give()
 	if _, err := w.findGone(ctx); err != nil {
 		return 0, fmt.Errorf("%w: %w", errDrain, err)
 	}
@@ -77,20 +77,8 @@ func (w *Writer) Drain(ctx context.Context) (written int, err error) {
 // drainRounds is how often a drain writes what somebody removes meanwhile.
 const drainRounds = 3
 
-// takeToken waits for the token that lets its holder write to the cold tier.
-func (w *Writer) takeToken(ctx context.Context) error {
-	select {
-	case w.cleaning <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (w *Writer) giveToken() { <-w.cleaning }
-
 // writeAll writes blocks that are dirty to the cold tier, and returns how many. The
-// caller holds the cleaning token.
+// caller holds the token to write.
 func (w *Writer) writeAll(ctx context.Context, dirty []*residency.Block) (written int, err error) {
 	for len(dirty) > 0 {
 		var views []*residency.View

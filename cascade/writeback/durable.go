@@ -26,12 +26,10 @@ func (w *Writer) namesWait() bool {
 // syncOrLater syncs the cold tier and returns when to try again, nil for no
 // need to.
 func (w *Writer) syncOrLater(ctx context.Context) <-chan time.Time {
-	select {
-	case w.cleaning <- struct{}{}:
-	case <-ctx.Done():
+	if w.writing.Take(ctx) != nil {
 		return nil
 	}
-	defer func() { <-w.cleaning }()
+	defer w.writing.Give()
 	if err := w.SyncCold(ctx); err != nil && ctx.Err() == nil {
 		w.leaveAlone(err)
 		return time.After(residency.ColdRetry)
@@ -40,7 +38,7 @@ func (w *Writer) syncOrLater(ctx context.Context) <-chan time.Time {
 }
 
 // SyncCold makes durable the changes of names that the cold tier has been given. The caller holds
-// the cleaning token.
+// the token to write.
 func (w *Writer) SyncCold(ctx context.Context) error {
 	w.state.Mu.Lock()
 	upTo, waited := w.state.Mu.Writes.LinkSeq, w.state.Mu.Writes.LinkSeq > w.state.Mu.Writes.SyncedSeq
@@ -61,4 +59,13 @@ func (w *Writer) SyncCold(ctx context.Context) error {
 	w.state.Mu.Writes.SyncedSeq = upTo
 	w.state.WakeWaitersLocked()
 	return nil
+}
+
+// SyncInTurn is SyncCold for those without the token to write.
+func (w *Writer) SyncInTurn(ctx context.Context) error {
+	if err := w.writing.Take(ctx); err != nil {
+		return err
+	}
+	defer w.writing.Give()
+	return w.SyncCold(ctx)
 }

@@ -28,7 +28,7 @@ const (
 )
 
 // FinalizeInBackground computes the ids of acknowledged blocks while nothing
-// else is going on (design.md §4).
+// else is going on.
 func (w *Writer) FinalizeInBackground(ctx context.Context) {
 	defer fault.Guard()()
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, niceness and all
@@ -150,7 +150,7 @@ func (w *Writer) finalized(b *residency.Block, id residency.BlockID) {
 	w.state.Watch.ShowAllLocked(b) // its record may lie elsewhere
 }
 
-// mergeLocked moves the names of b, just completed, to the block first that has
+// mergeLocked moves the names of b, just finalized, to the block first that has
 // the same bytes. Where only b is in memory, first takes over b's place there.
 func (w *Writer) mergeLocked(b, first *residency.Block) {
 	first.Busy++

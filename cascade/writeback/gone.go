@@ -41,10 +41,10 @@ func (w *Writer) restoreGone(ctx context.Context) {
 	if len(lost) == 0 {
 		return
 	}
-	if w.takeToken(ctx) != nil {
+	if w.writing.Take(ctx) != nil {
 		return
 	}
-	defer w.giveToken()
+	defer w.writing.Give()
 	if n, err := w.writeAll(ctx, lost); err != nil {
 		w.state.Log.Warn("blocks whose files are gone are not all written again yet; they stay in memory", "tier", w.state.ColdName(), "written", n, "err", err)
 	} else {

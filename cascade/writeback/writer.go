@@ -3,6 +3,7 @@ package writeback
 import (
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/residency"
+	"cascadekv/internal/locks"
 )
 
 // Writer writes dirty blocks, and changes of names, to the cold tier. It is safe
@@ -12,8 +13,8 @@ type Writer struct {
 	evict *eviction.Evictor
 	space Space
 
-	cleaning chan struct{} // capacity 1: who holds the token writes to the cold tier
-	coldFull bool          // the cold tier refused the last write for want of room; guarded by cleaning
+	writing  *locks.Token // who holds it writes to the cold tier
+	coldFull bool         // the cold tier refused the last write for want of room; guarded by writing
 }
 
 // Space decides what the cold tier keeps.
@@ -27,5 +28,5 @@ type Space interface {
 
 // New returns the writer of a rank.
 func New(s *residency.State, e *eviction.Evictor, space Space) *Writer {
-	return &Writer{state: s, evict: e, space: space, cleaning: make(chan struct{}, 1)}
+	return &Writer{state: s, evict: e, space: space, writing: locks.NewToken(locks.Writing)}
 }

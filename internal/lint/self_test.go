@@ -84,6 +84,8 @@ var cases = map[string]map[string]struct {
 		"own panic":        {"tiers/a.go", "package a\nfunc f(panic func()) { panic() }\n", ""},
 		"log.Print":        {"tiers/a.go", "package a\nimport \"log\"\nfunc f() { log.Print(1) }\n", ""},
 		"variable os":      {"tiers/a.go", "package a\nfunc f(os interface{ Exit() }) { os.Exit() }\n", ""},
+		"an assertion":     {"tiers/a.go", "//go:build invariants\n\npackage a\nfunc f() { panic(1) }\n", ""},
+		"in every build":   {"tiers/a.go", "//go:build !invariants\n\npackage a\nfunc f() { panic(1) }\n", "panic"},
 		"in a command":     {"cmd/cascade/a.go", "package a\nimport \"os\"\nfunc f() { os.Exit(1); panic(1) }\n", ""},
 		"beside a command": {"cmdline/a.go", "package a\nfunc f() { panic(1) }\n", "panic"},
 		"in a test":        {"tiers/a_test.go", "package a\nimport \"log\"\nfunc f() { log.Fatal(1) }\n", ""},

@@ -65,13 +65,24 @@ var ends = map[string]*regexp.Regexp{
 // and in the loggers of others.
 var loud = regexp.MustCompile(`^(Fatal|Panic)(f|ln|w|Context)?$`)
 
-// checkExit judges everything but cmd/ and tests.
+// asserts reports whether a file is built with the tag invariants only: no rank runs
+// such a build.
+func (f file) asserts() bool {
+	return slices.ContainsFunc(f.tree.Comments, func(c *ast.CommentGroup) bool {
+		return c.Pos() < f.tree.Package && c.List[0].Text == "//go:build invariants"
+	})
+}
+
+// checkExit judges everything but cmd/, tests and assertions.
 func checkExit(p pkg) []finding {
 	if within(p.dir, "cmd") {
 		return nil
 	}
 	var found []finding
 	for _, f := range p.code() {
+		if f.asserts() {
+			continue
+		}
 		report := func(n ast.Node, what string) {
 			found = append(found, finding{p.at(f, n.Pos()), what + " outside cmd/"})
 		}

@@ -68,27 +68,30 @@ type hookedFile struct {
 	hook Hook
 }
 
-func (h hooked) file(f File, path string, err error) (File, error) {
+// around makes an operation that has a result. do gets how many bytes a read or
+// write moves.
+func around[T any](h Hook, c Call, do func(bytes int64) (T, error)) (result T, err error) {
+	err = h(c, func(bytes int64) error {
+		result, err = do(bytes)
+		return err
+	})
+	return result, err
+}
+
+func (h hooked) file(c Call, open func(int64) (File, error)) (File, error) {
+	f, err := around(h.hook, c, open)
 	if err != nil {
 		return nil, err
 	}
-	return &hookedFile{f, path, h.hook}, nil
+	return &hookedFile{f, c.Path, h.hook}, nil
 }
 
-func (h hooked) Create(path string, perm uint32) (f File, err error) {
-	err = h.hook(Call{Op: OpCreate, Path: path}, func(int64) error {
-		f, err = h.FS.Create(path, perm)
-		return err
-	})
-	return h.file(f, path, err)
+func (h hooked) Create(path string, perm uint32) (File, error) {
+	return h.file(Call{Op: OpCreate, Path: path}, func(int64) (File, error) { return h.FS.Create(path, perm) })
 }
 
-func (h hooked) Open(path string) (f File, err error) {
-	err = h.hook(Call{Op: OpOpen, Path: path}, func(int64) error {
-		f, err = h.FS.Open(path)
-		return err
-	})
-	return h.file(f, path, err)
+func (h hooked) Open(path string) (File, error) {
+	return h.file(Call{Op: OpOpen, Path: path}, func(int64) (File, error) { return h.FS.Open(path) })
 }
 
 func (h hooked) Rename(from, to string) error {
@@ -107,41 +110,23 @@ func (h hooked) Rmdir(path string) error {
 	return h.hook(Call{Op: OpRmdir, Path: path}, func(int64) error { return h.FS.Rmdir(path) })
 }
 
-func (h hooked) ReadDir(path string) (names []string, err error) {
-	err = h.hook(Call{Op: OpReadDir, Path: path}, func(int64) error {
-		names, err = h.FS.ReadDir(path)
-		return err
-	})
-	return names, err
+func (h hooked) ReadDir(path string) ([]string, error) {
+	return around(h.hook, Call{Op: OpReadDir, Path: path}, func(int64) ([]string, error) { return h.FS.ReadDir(path) })
 }
 
-func (h hooked) Statfs(path string) (s Space, err error) {
-	err = h.hook(Call{Op: OpStatfs, Path: path}, func(int64) error {
-		s, err = h.FS.Statfs(path)
-		return err
-	})
-	return s, err
+func (h hooked) Statfs(path string) (Space, error) {
+	return around(h.hook, Call{Op: OpStatfs, Path: path}, func(int64) (Space, error) { return h.FS.Statfs(path) })
 }
 
-func (f *hookedFile) Pread(p []byte, off int64) (n int, err error) {
-	err = f.hook(Call{Op: OpRead, Path: f.path, Off: off, Len: int64(len(p))}, func(bytes int64) error {
-		n, err = f.File.Pread(p[:bytes], off)
-		return err
-	})
-	return n, err
+func (f *hookedFile) Pread(p []byte, off int64) (int, error) {
+	c := Call{Op: OpRead, Path: f.path, Off: off, Len: int64(len(p))}
+	return around(f.hook, c, func(bytes int64) (int, error) { return f.File.Pread(p[:bytes], off) })
 }
 
 // Preadv implements Vectored: the hook is called once for all of bufs.
-func (f *hookedFile) Preadv(ctx context.Context, bufs [][]byte, off int64) (n int64, err error) {
-	all := Length(bufs)
-	err = f.hook(Call{Op: OpRead, Path: f.path, Off: off, Len: all}, func(bytes int64) error {
-		if bytes < all {
-			bufs = head(bufs, bytes)
-		}
-		n, err = Preadv(ctx, f.File, bufs, off)
-		return err
-	})
-	return n, err
+func (f *hookedFile) Preadv(ctx context.Context, bufs [][]byte, off int64) (int64, error) {
+	c := Call{Op: OpRead, Path: f.path, Off: off, Len: Length(bufs)}
+	return around(f.hook, c, func(bytes int64) (int64, error) { return Preadv(ctx, f.File, head(bufs, bytes), off) })
 }
 
 // SetDirect implements Director where the wrapped file does.
@@ -157,20 +142,16 @@ func (f *hookedFile) Pwrite(p []byte, off int64) (int, error) {
 	return int(n), err
 }
 
-func (f *hookedFile) Pwritev(bufs [][]byte, off int64) (n int64, err error) {
-	all := Length(bufs)
-	err = f.hook(Call{Op: OpWrite, Path: f.path, Off: off, Len: all}, func(bytes int64) error {
-		if bytes < all {
-			bufs = head(bufs, bytes)
-		}
-		n, err = f.File.Pwritev(bufs, off)
-		return err
-	})
-	return n, err
+func (f *hookedFile) Pwritev(bufs [][]byte, off int64) (int64, error) {
+	c := Call{Op: OpWrite, Path: f.path, Off: off, Len: Length(bufs)}
+	return around(f.hook, c, func(bytes int64) (int64, error) { return f.File.Pwritev(head(bufs, bytes), off) })
 }
 
 // head returns the first n bytes of bufs without changing it.
 func head(bufs [][]byte, n int64) [][]byte {
+	if n == Length(bufs) {
+		return bufs
+	}
 	var out [][]byte
 	for _, b := range bufs {
 		k := min(n, int64(len(b)))
@@ -184,12 +165,8 @@ func (f *hookedFile) Sync() error {
 	return f.hook(Call{Op: OpSync, Path: f.path}, func(int64) error { return f.File.Sync() })
 }
 
-func (f *hookedFile) Size() (n int64, err error) {
-	err = f.hook(Call{Op: OpSize, Path: f.path}, func(int64) error {
-		n, err = f.File.Size()
-		return err
-	})
-	return n, err
+func (f *hookedFile) Size() (int64, error) {
+	return around(f.hook, Call{Op: OpSize, Path: f.path}, func(int64) (int64, error) { return f.File.Size() })
 }
 
 func (f *hookedFile) Close() error {

@@ -161,19 +161,15 @@ func (o *Options) list() (*listing, error) {
 	for _, name := range names {
 		part, ok := format.ParseDir(name)
 		it := item{path: name, id: format.FileID{Rank: part.Rank, Incarnation: part.Incarnation}}
-		if it.info, it.err = o.Lstat(filepath.Join(o.Dir, name)); errors.Is(it.err, os.ErrNotExist) {
-			continue
-		}
-		if !ok || it.err == nil && !it.info.IsDir() {
+		it.info, it.err = o.Lstat(filepath.Join(o.Dir, name))
+		switch {
+		case errors.Is(it.err, os.ErrNotExist):
+		case !ok, it.err == nil && (!it.info.IsDir() || o.isStranger(&it)):
 			l.files = append(l.files, it)
-			continue
+		default:
+			l.dirs = append(l.dirs, it)
+			l.files = append(l.files, o.listDir(it)...)
 		}
-		if it.err == nil && o.isStranger(&it) {
-			l.files = append(l.files, it)
-			continue
-		}
-		l.dirs = append(l.dirs, it)
-		l.files = append(l.files, o.listDir(it)...)
 	}
 	return l, nil
 }

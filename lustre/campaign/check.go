@@ -96,7 +96,12 @@ func Check(ctx context.Context, o Options, how CheckOptions) (*Report, error) {
 	return r, nil
 }
 
-func (r *Report) add(f Finding) { r.Findings = append(r.Findings, &f) }
+// add adds a finding about a file as such.
+func (r *Report) add(severity Severity, file, kind, what, remedy string) *Finding {
+	f := &Finding{File: file, Offset: -1, Severity: severity, Kind: kind, What: what, Remedy: remedy}
+	r.Findings = append(r.Findings, f)
+	return f
+}
 
 // count puts findings in order and adds them up.
 func (r *Report) count() {
@@ -123,48 +128,37 @@ func (r *Report) listed() {
 	for _, d := range r.c.listing.dirs {
 		r.mode(d, 0o700)
 		if other, taken := incarnations[d.id.Incarnation]; taken {
-			r.add(Finding{File: d.path, Offset: -1, Severity: Note, Kind: KindTwins,
-				What: "the incarnation has the number of " + other, Remedy: "none, unless one of the two was copied or renamed by hand"})
+			r.add(Note, d.path, KindTwins, "the incarnation has the number of "+other, "none, unless one of the two was copied or renamed by hand")
 		}
 		incarnations[d.id.Incarnation] = d.path
 	}
 	for _, it := range r.c.listing.files {
-		f := Finding{File: it.path, Offset: -1, Severity: Note}
 		switch it.kind {
-		case isUnlisted:
-			f.Severity, f.Kind, f.What = Problem, KindUnreadable, it.err.Error()
-			f.Remedy = "check the file system and the permissions, then check again"
-		case isTemp:
-			f.Kind, f.What = KindTemp, "a segment that was never published; nothing in it was promised"
-			f.Remedy = "repair with delete removes it, unless it may have a writer"
-		case isDamaged:
-			f.Kind, f.What = KindAside, "moved aside by a repair; readers pass it over"
-			f.Remedy = "repair with delete removes it"
-		case isForeign:
-			f.Kind, f.What, f.Remedy = KindForeign, "not a file of a campaign; readers pass it over", "move it away, if nobody needs it here"
-		}
-		if it.kind == isStrange {
-			continue
-		}
-		if it.kind != isForeign && it.err == nil && it.kind != isUnlisted {
+		case isSegment, isToken, isTemp, isDamaged:
 			r.mode(it, 0o600)
 		}
-		if it.kind != isSegment && it.kind != isToken {
-			r.add(f)
+		switch it.kind {
+		case isUnlisted:
+			r.add(Problem, it.path, KindUnreadable, it.err.Error(), "check the file system and the permissions, then check again")
+		case isTemp:
+			r.add(Note, it.path, KindTemp, "a segment that was never published; nothing in it was promised",
+				"repair with delete removes it, unless it may have a writer")
+		case isDamaged:
+			r.add(Note, it.path, KindAside, "moved aside by a repair; readers pass it over", "repair with delete removes it")
+		case isForeign:
+			r.add(Note, it.path, KindForeign, "not a file of a campaign; readers pass it over", "move it away, if nobody needs it here")
 		}
 	}
 }
 
 // mode judges permissions: nobody but the owner may have any.
 func (r *Report) mode(it item, want fs.FileMode) {
-	others := r.c.o.others(it)
-	if it.err != nil || it.info.Mode().Perm()&others == 0 {
+	if it.err != nil || it.info.Mode().Perm()&r.c.o.others(it) == 0 {
 		return
 	}
 	r.modes = append(r.modes, it)
-	r.add(Finding{File: it.path, Offset: -1, Severity: Problem, Kind: KindMode,
-		What:   fmt.Sprintf("mode %04o lets others in; blocks are not encrypted", it.info.Mode().Perm()),
-		Remedy: fmt.Sprintf("repair sets %04o", want)})
+	r.add(Problem, it.path, KindMode, fmt.Sprintf("mode %04o lets others in; blocks are not encrypted", it.info.Mode().Perm()),
+		fmt.Sprintf("repair sets %04o", want))
 }
 
 // remedies by kind, for what repair can do something about.
@@ -185,15 +179,16 @@ var remedies = map[string]string{
 // segment judges one file.
 func (r *Report) segment(s *Segment) {
 	if s.err != nil {
-		r.add(Finding{File: s.Path, Offset: -1, Severity: Problem, Kind: KindUnreadable, What: s.err.Error(),
-			Remedy: "check the file system's servers, then check again; nothing is repaired while it cannot be read"})
+		r.add(Problem, s.Path, KindUnreadable, s.err.Error(),
+			"check the file system's servers, then check again; nothing is repaired while it cannot be read")
 		return
 	}
 	if r.how.IDs {
 		r.NoID += s.alien
 	}
 	for _, d := range s.damage {
-		f := Finding{File: s.Path, Offset: d.Off, Length: d.Len, Severity: Problem, Kind: d.Kind, What: d.What, Remedy: remedies[d.Kind]}
+		f := r.add(Problem, s.Path, d.Kind, d.What, remedies[d.Kind])
+		f.Offset, f.Length = d.Off, d.Len
 		if !d.ID.IsZero() {
 			f.Block = d.ID.String()
 		}
@@ -203,20 +198,18 @@ func (r *Report) segment(s *Segment) {
 				f.Severity, f.What = Note, d.What+"; or it is being written now"
 			}
 		}
-		r.add(f)
 		r.broken[s] = true
 	}
 	if s.unknown > 0 {
-		r.add(Finding{File: s.Path, Offset: -1, Severity: Note, Kind: KindUnknown,
-			What: fmt.Sprintf("%d entries of kinds that this program does not know", s.unknown), Remedy: "use a newer program to repair or export this segment"})
+		r.add(Note, s.Path, KindUnknown, fmt.Sprintf("%d entries of kinds that this program does not know", s.unknown),
+			"use a newer program to repair or export this segment")
 	}
 	if s.alien > 0 {
-		r.add(Finding{File: s.Path, Offset: -1, Severity: Note, Kind: KindUnknown,
-			What: fmt.Sprintf("%d blocks are stored with codecs that this program does not know; it passes them over", s.alien), Remedy: "none is needed: a newer program reads them"})
+		r.add(Note, s.Path, KindUnknown, fmt.Sprintf("%d blocks are stored with codecs that this program does not know; it passes them over", s.alien),
+			"none is needed: a newer program reads them")
 	}
 	if s.LostNames > 0 {
-		r.add(Finding{File: s.Path, Offset: -1, Severity: Note, Kind: KindNames,
-			What: fmt.Sprintf("%d names point to blocks that are nowhere: they were evicted or lost, and are misses", s.LostNames)})
+		r.add(Note, s.Path, KindNames, fmt.Sprintf("%d names point to blocks that are nowhere: they were evicted or lost, and are misses", s.LostNames), "")
 	}
 }
 
@@ -231,9 +224,9 @@ func (r *Report) conflicts() {
 				continue
 			}
 			r.broken[s] = true
-			r.add(Finding{File: s.Path, Offset: -1, Severity: Problem, Kind: KindConflict, Block: x.id.String(),
-				What:   fmt.Sprintf("block %v has another size or checksum in %s", x.id, other.Path),
-				Remedy: "repair computes the id and keeps the right one"})
+			f := r.add(Problem, s.Path, KindConflict, fmt.Sprintf("block %v has another size or checksum in %s", x.id, other.Path),
+				"repair computes the id and keeps the right one")
+			f.Block = x.id.String()
 		}
 	}
 }

@@ -54,7 +54,11 @@ func Import(ctx context.Context, o Options, r io.Reader, how ImportOptions) (*Im
 		m.in, m.out = in, out
 		return m.run()
 	})
-	m.tidy()
+	for _, id := range m.dirs {
+		if !slices.Contains(m.done.Into, id.Dir()) { // nothing was published there
+			_ = unix.Rmdir(filepath.Join(o.Dir, id.Dir())) // one that stays does no harm
+		}
+	}
 	m.done.Complete = err == nil && len(m.done.Refused) == 0
 	return &m.done, err
 }
@@ -219,14 +223,4 @@ func (m *importer) end(h *tar.Header, n int) error {
 		return fmt.Errorf("%w: it goes on behind %s", ErrBadStream, endName)
 	}
 	return nil
-}
-
-// tidy removes directories that nothing was published in. One that stays does
-// no harm.
-func (m *importer) tidy() {
-	for _, id := range m.dirs {
-		if !slices.Contains(m.done.Into, id.Dir()) {
-			_ = unix.Rmdir(filepath.Join(m.o.Dir, id.Dir()))
-		}
-	}
 }

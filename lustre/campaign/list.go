@@ -15,6 +15,7 @@ import (
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/lease"
 )
 
 // Segment is one segment file of a campaign.
@@ -126,7 +127,10 @@ func (o Options) scan(ctx context.Context, how segfile.InspectOptions, h head) (
 		return nil, err
 	}
 	c := &contents{o: o, listing: l, survey: s, runs: o.runs(l)}
-	owned := owned(c.runs)
+	owned := map[string]bool{} // directories whose owner lives, as far as is known
+	for _, r := range c.runs {
+		owned[r.Path] = r.Life == lease.LifeAlive
+	}
 	open := o.Writers()
 	m := &meter{report: o.Progress}
 	for _, it := range l.files {

@@ -188,9 +188,12 @@ func (w *repairer) salvage(f vfs.File, v *segfile.View, done *Salvage) error {
 	if len(kept) == 0 {
 		return nil
 	}
-	id, err := w.next(v.ID.Rank)
-	if err != nil {
-		return err
+	id, has := w.dirs[v.ID.Rank]
+	if !has {
+		var err error
+		if id, err = w.o.makeIncarnation(v.ID.Rank, uint64(w.o.Now().UnixNano())); err != nil {
+			return err
+		}
 	}
 	from, err := segfile.NewCopier(f, w.in, nil)
 	if err != nil {
@@ -208,15 +211,6 @@ func (w *repairer) salvage(f vfs.File, v *segfile.View, done *Salvage) error {
 		w.dirs[d.ID.Rank] = d.ID
 	}
 	return nil
-}
-
-// next returns the id of the next new segment of a rank.
-func (w *repairer) next(rank uint32) (format.FileID, error) {
-	id, ok := w.dirs[rank]
-	if ok {
-		return id, nil
-	}
-	return w.o.makeIncarnation(rank, uint64(w.o.Now().UnixNano()))
 }
 
 // putAway takes the damaged file out of the readers' way.

@@ -58,14 +58,3 @@ func (o *Options) runs(l *listing) []Run {
 	}
 	return runs
 }
-
-// owned returns the directories whose owner lives, as far as is known.
-func owned(runs []Run) map[string]bool {
-	dirs := map[string]bool{}
-	for _, r := range runs {
-		if r.Life == lease.LifeAlive {
-			dirs[r.Path] = true
-		}
-	}
-	return dirs
-}

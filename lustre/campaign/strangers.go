@@ -92,12 +92,10 @@ func (r *Report) strangers() {
 			continue
 		}
 		if named++; named <= namedStrangers {
-			r.add(Finding{File: it.path, Offset: -1, Severity: Problem, Kind: KindOwner, What: it.err.Error(),
-				Remedy: "remove it, or chown it if it is yours; of a group that shares the campaign, name the group"})
+			r.add(Problem, it.path, KindOwner, it.err.Error(), "remove it, or chown it if it is yours; of a group that shares the campaign, name the group")
 		}
 	}
 	if more := named - namedStrangers; more > 0 {
-		r.add(Finding{File: ".", Offset: -1, Severity: Problem, Kind: KindOwner, What: fmt.Sprintf("%d more belong to others and are not read", more),
-			Remedy: "remove them; let nobody else write to the directory"})
+		r.add(Problem, ".", KindOwner, fmt.Sprintf("%d more belong to others and are not read", more), "remove them; let nobody else write to the directory")
 	}
 }

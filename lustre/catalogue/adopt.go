@@ -284,7 +284,10 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 			n.Note = note(ns, r.Name)
 			t.done.Names++
 			if !known {
-				b.Texts, known = c.newText(b.Texts, ns, space), true
+				if _, has := c.texts.LoadOrStore(ns, space); !has { // the index may not have it
+					b.Texts = append(b.Texts, space)
+				}
+				known = true
 			}
 		}
 		b.Names = append(b.Names, n)
@@ -295,15 +298,6 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 	t.fn(found)
 	t.found = found
 	return b
-}
-
-// newText adds a namespace's text to those that a batch brings, if the index is
-// not known to have it.
-func (c *Catalogue) newText(texts []string, ns index.Namespace, text string) []string {
-	if _, known := c.texts.LoadOrStore(ns, text); known {
-		return texts
-	}
-	return append(texts, text)
 }
 
 // judge reports to the store which of its withdrawals hide something, and withdraws

@@ -45,7 +45,8 @@ var maxIdle = 2*cpus.Count() + 2
 // openEngine opens, or makes, the database in dir. It may leave a goroutine
 // behind when Pebble fails in a way that would end the process.
 func openEngine(dir string, o *Options, cache *pebble.Cache, readOnly bool) (*engine, error) {
-	e := &engine{opt: o, segments: newSegmentTable(), writing: make(chan struct{}, 1), broken: make(chan struct{}), compactions: newGate()}
+	e := &engine{opt: o, segments: newSegmentTable(), writing: make(chan struct{}, 1), broken: make(chan struct{})}
+	e.compactions = &gate{ConcurrencyLimitScheduler: pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()}
 	e.quiet = sync.NewCond(&e.mu)
 	var db *pebble.DB
 	var err error

@@ -10,6 +10,9 @@ import (
 // is open: one that has begun when opening fails works on memory that was given
 // back already, and panics. Nor does one while it is shut, so that a rebuild does
 // not share the CPU with the merging of what it has just written.
+//
+// The scheduler within grants when something ends or is asked for, and has no
+// goroutine that nobody could stop when opening fails.
 type gate struct {
 	*pebble.ConcurrencyLimitScheduler
 	goroutines int
@@ -20,12 +23,6 @@ type gate struct {
 
 // shut keeps compactions from beginning until open.
 func (g *gate) shut() { g.opened.Store(false) }
-
-// newGate makes one whose scheduler grants when something ends or is asked for,
-// and has no goroutine that nobody could stop when opening fails.
-func newGate() *gate {
-	return &gate{ConcurrencyLimitScheduler: pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()}
-}
 
 // Register is called by Pebble while it opens.
 func (g *gate) Register(goroutines int, db pebble.DBForCompaction) {

@@ -76,7 +76,15 @@ func (x *Index) Load(ctx context.Context, source iter.Seq2[Batch, error]) error 
 		e.compactions.shut()
 	}
 	e.unlock()
-	defer x.endLoad()
+	defer func() { // the filter's memory goes back, and compactions begin
+		ctx, cancel := context.WithTimeout(context.Background(), x.opt.CloseWait)
+		defer cancel()
+		if e, err := x.lock(ctx); err == nil {
+			e.sieve = nil
+			e.unlock()
+		}
+		x.openGate()
+	}()
 	steps, stop := stepsOf(source, x.opt.loadBatch)
 	defer stop()
 	var last Batch
@@ -107,17 +115,6 @@ func (x *Index) Load(ctx context.Context, source iter.Seq2[Batch, error]) error 
 		return err
 	}
 	return x.Sync(ctx)
-}
-
-// endLoad gives the filter's memory back and lets compactions begin.
-func (x *Index) endLoad() {
-	ctx, cancel := context.WithTimeout(context.Background(), x.opt.CloseWait)
-	defer cancel()
-	if e, err := x.lock(ctx); err == nil {
-		e.sieve = nil
-		e.unlock()
-	}
-	x.openGate()
 }
 
 // openGate lets compactions of the engine in use begin. That may need Pebble's

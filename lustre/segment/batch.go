@@ -150,7 +150,11 @@ func (b *batch) start() {
 			one.shared = one.shared || len(c.parts) > 1
 		}
 	}
-	b.hold()
+	// The calls may outlive the caller's references: they keep files and store open.
+	b.s.mu.Lock()
+	b.s.jobs++
+	b.s.mu.Unlock()
+	b.eachSource(func(f source) { f.retain(b.s) })
 	for _, i := range b.small {
 		b.complete(i)
 	}
@@ -163,15 +167,6 @@ func (b *batch) start() {
 		b.s.endJob()
 		close(b.done)
 	}()
-}
-
-// hold keeps the files of the batch and the store open: its calls may outlive
-// the caller's references.
-func (b *batch) hold() {
-	b.s.mu.Lock()
-	b.s.jobs++
-	b.s.mu.Unlock()
-	b.eachSource(func(f source) { f.retain(b.s) })
 }
 
 // eachSource calls fn with each file that there are calls of.

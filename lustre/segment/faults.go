@@ -19,26 +19,16 @@ type faults struct {
 
 // count adds the outcome of a read.
 func (f *faults) count(err error) {
-	if err == nil {
-		return
-	}
-	if c := f.kind(err); c != nil {
-		c.Add(1)
-	}
-}
-
-// kind returns what counts errors like err; nil for those that say nothing of
-// files.
-func (f *faults) kind(err error) *atomic.Uint64 {
 	switch {
-	case errors.Is(err, ErrBadItem), errors.Is(err, tiers.ErrClosed), errors.Is(err, context.Canceled):
-		return nil
+	case err == nil, errors.Is(err, ErrBadItem), errors.Is(err, tiers.ErrClosed), errors.Is(err, context.Canceled):
+		// It means nothing for files.
 	case errors.Is(err, tiers.ErrCorrupt):
-		return &f.corrupt
+		f.corrupt.Add(1)
 	case errors.Is(err, tiers.ErrNotFound), errors.Is(err, os.ErrNotExist), errors.Is(err, vfs.ErrStale):
-		return &f.gone
+		f.gone.Add(1)
 	case breaker.IsRefused(err), breaker.IsAway(err), errors.Is(err, context.DeadlineExceeded):
-		return &f.unanswered
+		f.unanswered.Add(1)
+	default:
+		f.failed.Add(1)
 	}
-	return &f.failed
 }

@@ -51,7 +51,14 @@ func (s *Store) AdoptOrphan(ctx context.Context, one tiers.Part, fn func(tiers.E
 // adopt reads an incarnation as r has it, and calls fn.
 func (r *recovery) adopt(ctx context.Context, one tiers.Part, fn func(tiers.Entry) error) error {
 	s := r.s
-	r.known, r.newest = s.paths(), map[nameKey]format.Record{}
+	r.known, r.newest = map[string]*file{}, map[nameKey]format.Record{}
+	s.mu.Lock()
+	for f := range s.files {
+		if f.loaded {
+			r.known[f.path] = f
+		}
+	}
+	s.mu.Unlock()
 	err := s.readJob(ctx, "adoption of "+format.Dir(one), func() error {
 		r.loadIncarnation(one)
 		return nil

@@ -152,16 +152,6 @@ func (x *index) withdrawRecordsLocked(f *file) (drops []format.Record) {
 	return drops
 }
 
-// hasLoadedLocked reports whether files of an earlier run are known.
-func (x *index) hasLoadedLocked(one tiers.Part) bool {
-	for f := range x.files {
-		if f.loaded && f.id.Part() == one {
-			return true
-		}
-	}
-	return false
-}
-
 // emptyLocked finds a segment that can be unlinked.
 func (x *index) emptyLocked() *file {
 	for f := range x.files {
@@ -227,19 +217,6 @@ func (x *index) withdraw(loc *location, why string) error {
 	defer x.mu.Unlock()
 	x.forgetLocked(loc)
 	return fmt.Errorf("lustre: %w, block withdrawn: %v at %d of %s: %s", tiers.ErrCorrupt, loc.info.ID, loc.off, loc.file.path, why)
-}
-
-// paths are those of the segments that were read before.
-func (x *index) paths() map[string]*file {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	all := make(map[string]*file, len(x.files))
-	for f := range x.files {
-		if f.loaded {
-			all[f.path] = f
-		}
-	}
-	return all
 }
 
 // written returns the files that this run wrote or owns, by directory and path.

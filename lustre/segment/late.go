@@ -64,7 +64,10 @@ func (r *recovery) inTime(path string, fn func(steps *atomic.Int64)) error {
 	s.noteLate(path, true)
 	go func() {
 		<-done
-		r.arrive()
+		select {
+		case s.arrived <- struct{}{}:
+		default:
+		}
 	}()
 	return fmt.Errorf("%s: %w", path, errLate)
 }
@@ -125,15 +128,6 @@ func (r *recovery) grown(path string, was int64) bool {
 		}
 	})
 	return late == nil && err == nil && size != was
-}
-
-// arrive signals that something late has ended, well or not.
-func (r *recovery) arrive() {
-	s := r.s
-	select {
-	case s.arrived <- struct{}{}:
-	default:
-	}
 }
 
 // Arrived sends when something that was late has answered, well or not: to adopt

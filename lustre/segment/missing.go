@@ -47,7 +47,14 @@ func (s *Store) missing() ([]block.ID, error) {
 			s.lease.DirGone(dir)
 		}
 		for path, f := range files {
-			if _, listed := slices.BinarySearch(names, filepath.Base(path)); !listed && isGone(s.fs, path) {
+			if _, listed := slices.BinarySearch(names, filepath.Base(path)); listed {
+				continue
+			}
+			h, err := s.fs.Open(path) // the listing may be wrong
+			if err == nil {
+				_ = h.Close() // nothing was read: its error means nothing
+			}
+			if errors.Is(err, os.ErrNotExist) {
 				gone[f] = true
 			}
 		}
@@ -83,15 +90,6 @@ func (x *index) sameFileSystem(fs vfs.FS, dir string) error {
 			vfs.TypeName(uint32(space.Type)), vfs.TypeName(uint32(x.mounted))))
 	}
 	return nil
-}
-
-// isGone makes sure that a file that a listing did not show is not there.
-func isGone(fs vfs.FS, path string) bool {
-	h, err := fs.Open(path)
-	if err == nil {
-		_ = h.Close() // nothing was read: its error means nothing
-	}
-	return errors.Is(err, os.ErrNotExist)
 }
 
 // giveUpGone forgets files that are gone, and returns the blocks that were in them.

@@ -125,7 +125,13 @@ func (j *writing) write(ctx context.Context, items []tiers.Item) error {
 	}
 	all := blocksOf(items)
 	_, need := format.FrameSize(all, names)
-	err := s.mayWrite()
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	var err error
+	if !closed { // the last write of a store that is being closed is tried in any case
+		err = s.watch.MayWrite()
+	}
 	if err == nil {
 		err = s.room.Check(need, len(items))
 	}
@@ -157,18 +163,6 @@ func (j *writing) write(ctx context.Context, items []tiers.Item) error {
 		return err
 	}
 	return unavailable(what, err)
-}
-
-// mayWrite returns an error when a write should not begin. The last one, of a
-// store that is being closed, is tried in any case.
-func (s *Store) mayWrite() error {
-	s.mu.Lock()
-	closed := s.closed
-	s.mu.Unlock()
-	if closed {
-		return nil
-	}
-	return s.watch.MayWrite()
 }
 
 // writeOnce writes to the current segment. again: another one had no

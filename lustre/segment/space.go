@@ -59,8 +59,12 @@ func (s *Store) reclaim() {
 				delete(s.names, st.key)
 			}
 		}
-		if one := f.id.Part(); f.loaded && !s.hasLoadedLocked(one) {
-			pool.Without(&s.mu, func() { s.lease.Drop(one) })
+		last := f.loaded // of the files that an earlier run left there
+		for other := range s.files {
+			last = last && !(other.loaded && other.id.Part() == f.id.Part())
+		}
+		if last {
+			pool.Without(&s.mu, func() { s.lease.Drop(f.id.Part()) })
 		}
 	}
 }

@@ -96,26 +96,22 @@ func leaseOptions(s *Store) lease.Options {
 			slot := s.writes.Taken()
 			return func() { slot.End(); s.endJob() }, true
 		},
-		Lost: s.disown,
+		Lost: func() { // what this run writes from now on goes to a new directory
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for f := range s.files {
+				f.own = false
+			}
+			if s.current != nil {
+				s.current.done = true
+				s.current = nil
+			}
+		},
 	}
 	if s.opt.Layout != nil {
 		o.Prepare = s.opt.Layout.Prepare
 	}
 	return o
-}
-
-// disown ends this run's ownership of all files. What it writes from now on goes to
-// a new directory.
-func (s *Store) disown() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for f := range s.files {
-		f.own = false
-	}
-	if s.current != nil {
-		s.current.done = true
-		s.current = nil
-	}
 }
 
 // Name implements tiers.Tier.

@@ -76,7 +76,11 @@ func (g *groupSync) syncWithin(ctx context.Context, n uint64, sync func() error)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			stop := context.AfterFunc(ctx, g.wakeAll)
+			stop := context.AfterFunc(ctx, func() {
+				g.syncMu.Lock()
+				defer g.syncMu.Unlock()
+				g.wake.Broadcast()
+			})
 			g.wake.Wait()
 			stop()
 			continue
@@ -94,10 +98,4 @@ func (g *groupSync) syncWithin(ctx context.Context, n uint64, sync func() error)
 		g.wake.Broadcast()
 	}
 	return nil
-}
-
-func (g *groupSync) wakeAll() {
-	g.syncMu.Lock()
-	defer g.syncMu.Unlock()
-	g.wake.Broadcast()
 }

@@ -112,7 +112,11 @@ func (v *verifier) payload(e *Entry, each func(n int64, fn func([]byte)) error) 
 	write := func([]byte) {}
 	var hash *block.Hasher
 	if v.ids && e.Known() {
-		hash = block.NewHasher(bitsOf(e.Info.ID))
+		bits := block.Bits256
+		if [16]byte(e.Info.ID[16:]) == [16]byte{} {
+			bits = block.Bits128
+		}
+		hash = block.NewHasher(bits)
 		write = func(p []byte) { hash.Write(p) }
 	}
 	why := ""
@@ -157,14 +161,6 @@ func (v *verifier) decode(e *Entry, write func([]byte), read func([]byte) error)
 		return fmt.Sprintf("CRC32C of the block %08x, want %08x", crc, e.Info.CRC), nil
 	}
 	return "", err
-}
-
-// bitsOf returns the width of an id.
-func bitsOf(id block.ID) int {
-	if [16]byte(id[16:]) == [16]byte{} {
-		return block.Bits128
-	}
-	return block.Bits256
 }
 
 func (in *inspector) lost(kind string, e *Entry, why string) {

@@ -93,7 +93,8 @@ func NewGuard(dir, name string, group int) (*Guard, error) {
 	}
 	g.trust.Open = st.Mode&0o002 != 0
 	g.exposed = g.trust.Open && st.Mode&syscall.S_ISVTX == 0
-	if group != 0 && !memberOf(group) {
+	groups, _ := os.Getgroups()
+	if group != 0 && os.Geteuid() != 0 && os.Getegid() != group && !slices.Contains(groups, group) {
 		return nil, fmt.Errorf("lustre: %w: share segments with a group: %w: user %d is not in group %d: add the user to it, or name another group",
 			tiers.ErrUnavailable, os.ErrPermission, os.Geteuid(), group)
 	}
@@ -128,12 +129,6 @@ func GroupID(text string) (int, error) {
 	}
 	n, err := strconv.ParseUint(g.Gid, 10, 31)
 	return int(n), err
-}
-
-// memberOf reports whether this process may give files to a group.
-func memberOf(group int) bool {
-	groups, err := os.Getgroups()
-	return os.Geteuid() == 0 || os.Getegid() == group || err == nil && slices.Contains(groups, group)
 }
 
 // FS is the machine's file system as the store sees it.

@@ -1,29 +1,29 @@
 package policy
 
-// Fall is where a victim of a memory tier goes.
-type Fall uint8
+// Demotion is where a victim of a memory tier goes.
+type Demotion uint8
 
 const (
-	FallCold Fall = iota // to the cold tier
-	FallNext             // to the next memory tier, where there is one
+	ToCold Demotion = iota // to the cold tier
+	ToNext                 // to the next memory tier, where there is one
 )
 
 // String returns "cold" or "next".
-func (f Fall) String() string {
-	if f == FallNext {
+func (d Demotion) String() string {
+	if d == ToNext {
 		return "next"
 	}
 	return "cold"
 }
 
-// Demote says where an evicted block falls (CASCADE Algorithm 1, lines 6-10):
+// DemotionOf returns where CASCADE Algorithm 1, lines 6-10, sends a victim:
 // shared prefixes to the next memory tier, everything else to the cold tier.
 // It is a pure function, safe for concurrent use.
-func Demote(m Meta) Fall {
+func DemotionOf(m Meta) Demotion {
 	if shared(m) {
-		return FallNext
+		return ToNext
 	}
-	return FallCold
+	return ToCold
 }
 
 // shared is the condition that Algorithm 1 and equation 4 have in common.

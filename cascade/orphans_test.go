@@ -192,7 +192,7 @@ func TestShortageTakesWhatIsLeftFirst(t *testing.T) {
 	}
 	st := r.Stats()
 	if st.Orphans == nil || st.Orphans.Inherited == 0 || st.Corrupt > 0 {
-		t.Errorf("estate %+v, %d corrupt", st.Orphans, st.Corrupt)
+		t.Errorf("orphans %+v, %d corrupt", st.Orphans, st.Corrupt)
 	}
 	mine := 0
 	for n := range 3 {
