@@ -60,7 +60,7 @@ func TestOrphansAreAdoptedOldestFirst(t *testing.T) {
 	if got := r.NotAdopted(parts); !slices.Equal(got, parts[n:]) {
 		t.Errorf("not taken: %v", got)
 	}
-	st := r.OrphanStatsLocked()
+	st := r.orphans()
 	if st.Parts != 4-n || st.Inherited != uint64(n) || st.Bytes != int64((4-n)*15*size*5/4) {
 		t.Errorf("%+v", st)
 	}
@@ -119,7 +119,7 @@ func TestAPartThatDoesNotCome(t *testing.T) {
 				r.files.failing = fmt.Errorf("%w: for the test", tiers.ErrUnavailable)
 			}
 			r.AdoptDue(t.Context())
-			if st := r.OrphanStatsLocked(); st.Parts != 0 || st.Inherited != 0 || len(r.files.asked) != 1 {
+			if st := r.orphans(); st.Parts != 0 || st.Inherited != 0 || len(r.files.asked) != 1 {
 				t.Errorf("%+v, asked %d times", st, len(r.files.asked))
 			}
 			if got := r.NotAdopted(parts); len(got) != 1 {
@@ -148,12 +148,12 @@ func TestTheBudgetIsShared(t *testing.T) {
 	if got := r.mergeBudget(); got != whole/3 { // of three runs: this one, that of OthersUsage and the part
 		t.Errorf("%d of %d bytes are this rank's", got, whole)
 	}
-	st := r.OrphanStatsLocked()
+	st := r.orphans()
 	if st.Runs != 2 || st.RunBytes != r.files.beside+100 || st.Parts != 0 {
 		t.Errorf("%+v", st)
 	}
 	r.SetOrphans([]tiers.Part{{Rank: 9}}, nil) // a round that failed
-	if got := r.OrphanStatsLocked(); *got != *st {
+	if got := r.orphans(); *got != *st {
 		t.Errorf("%+v", got)
 	}
 }

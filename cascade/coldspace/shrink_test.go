@@ -53,11 +53,11 @@ func TestABudgetBelowMemory(t *testing.T) {
 		r.Put(parttest.Name(k), parttest.Data(uint64(i), size))
 	}
 	r.Shrink()
-	if got := r.Has(keys...); len(got) != 10 || r.ColdUpLocked() || !r.Log.Has(errColdFull.Error()) {
-		t.Errorf("%d names stay, the tier takes writes: %v", len(got), r.ColdUpLocked())
+	if got := r.Has(keys...); len(got) != 10 || r.ColdUp() || !r.Log.Has(errColdFull.Error()) {
+		t.Errorf("%d names stay, the tier takes writes: %v", len(got), r.ColdUp())
 	}
 	r.Advance(residency.ColdRetry)
-	if !r.ColdUpLocked() {
+	if !r.ColdUp() {
 		t.Error("the tier is left alone for ever")
 	}
 }
@@ -70,7 +70,7 @@ func TestLowSpaceInSteps(t *testing.T) {
 	keys := r.fill(64, 1)
 	foreign := r.PutCold(parttest.Name("foreign"), parttest.Data(1000, size))
 	foreign.Below.OtherOwner = true
-	first := r.UsedBelow()
+	first := r.usedBelow()
 	r.full()
 	r.full()
 	step := r.limit()
@@ -86,7 +86,7 @@ func TestLowSpaceInSteps(t *testing.T) {
 		t.Error("nobody merges")
 	}
 	<-r.mergeNow
-	if err := r.overBudgetLocked(); err != nil || !r.ColdUpLocked() {
+	if err := r.overBudgetLocked(); err != nil || !r.ColdUp() {
 		t.Errorf("a shortage keeps the tier from taking blocks: %v", err)
 	}
 	r.MergedAll()
@@ -136,8 +136,8 @@ func TestNothingToGiveUpInAShortage(t *testing.T) {
 	}
 	r.full()
 	r.Shrink()
-	if got := r.Has(keys...); len(got) != 16 || r.Cold.Stats.Evicted != 0 || !r.ColdUpLocked() || r.Log.Has(errColdFull.Error()) {
-		t.Errorf("%v stay, the tier takes writes: %v", got, r.ColdUpLocked())
+	if got := r.Has(keys...); len(got) != 16 || r.Cold.Stats.Evicted != 0 || !r.ColdUp() || r.Log.Has(errColdFull.Error()) {
+		t.Errorf("%v stay, the tier takes writes: %v", got, r.ColdUp())
 	}
 }
 
@@ -230,7 +230,7 @@ func TestEvacuate(t *testing.T) {
 			t.Errorf("block %s: %+v", k, b)
 		}
 	}
-	if !r.ColdUpLocked() || r.Count.Stats.Views != 0 {
+	if !r.ColdUp() || r.Count.Stats.Views != 0 {
 		t.Errorf("what is dirty waits; %d views", r.Count.Stats.Views)
 	}
 	parttest.NoHoles(t, r.State)

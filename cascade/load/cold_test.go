@@ -179,6 +179,40 @@ func TestABlockThatGoesWhileItIsRead(t *testing.T) {
 	}
 }
 
+// So is one that nobody waits for any more.
+func TestABlockThatNobodyWantsAnyMore(t *testing.T) {
+	r := newRank(t)
+	r.PutCold(parttest.Name("a"), parttest.Data(1, size))
+	goOn := r.files.stop()
+	f := r.join(eviction.CopyOnly, "a")[0]
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.wants(r.Await(ended, f), nil, "")
+	r.Delete("a")
+	goOn()
+	r.idle()
+	if len(r.Mu.Blocks) != 0 || r.Last().Memory.Usage().Blocks != 0 {
+		t.Error("the block stays")
+	}
+}
+
+// A block that came into memory meanwhile is dirty when the cold tier has lost it.
+func TestAReadThatFailsOfWhatIsInMemory(t *testing.T) {
+	r := newRank(t)
+	p := parttest.Data(1, size)
+	b := r.PutCold(parttest.Name("a"), p)
+	r.files.fail[b.Info.ID] = tiers.ErrCorrupt
+	goOn := r.files.stop()
+	f := r.join(eviction.CopyOnly, "a")[0]
+	r.Put(parttest.Name("a"), p)
+	goOn()
+	r.wants(r.Await(t.Context(), f), nil, "")
+	r.idle()
+	if r.Block("a") != b || !b.Dirty() || !b.CountedDirty {
+		t.Errorf("%+v", b)
+	}
+}
+
 // There is nothing to join of what is in memory alone, or once the store is closed.
 func TestNothingToJoin(t *testing.T) {
 	r := newRank(t)

@@ -163,7 +163,7 @@ func TestNamesGiveWay(t *testing.T) {
 		t.Error("the next put would be older than what was found")
 	}
 	old, deleted := named("old", after), named("deleted", after)
-	if r.InvalidLocked(&old) || !r.InvalidLocked(&deleted) {
+	if r.invalid(&old) || !r.invalid(&deleted) {
 		t.Error("what was found is invalid, or what was deleted is not")
 	}
 	parttest.Check(t, r.State)

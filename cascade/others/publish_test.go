@@ -59,12 +59,12 @@ func TestAChangeIsPublishedOnce(t *testing.T) {
 	r.Put(parttest.Name("a"), p)
 	r.Put(parttest.Name("b"), parttest.Data(3, size))
 	r.Delete("b")
-	if calls := parttest.Only(r.Seen.Take(), "invalidate fetch"); len(calls) < 4 || r.PublishedLocked() {
-		t.Errorf("what is on its way: %q; nothing waits to be published: %v", calls, r.PublishedLocked())
+	if calls := parttest.Only(r.Seen.Take(), "invalidate fetch"); len(calls) < 4 || r.published() {
+		t.Errorf("what is on its way: %q; nothing waits to be published: %v", calls, r.published())
 	}
 	r.publish()
 	got := r.peers.Published()
-	if len(got) != 1 || len(got[0]) != 2 || !r.PublishedLocked() {
+	if len(got) != 1 || len(got[0]) != 2 || !r.published() {
 		t.Fatalf("published %v", got)
 	}
 	a, b := got[0][0], got[0][1]

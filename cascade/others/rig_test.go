@@ -7,6 +7,7 @@ import (
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/writeback"
+	"cascadekv/internal/block"
 	"cascadekv/internal/testing/parttest"
 )
 
@@ -44,6 +45,20 @@ func newRank(t *testing.T, change ...func(*residency.Options)) *rank {
 	r.Peers = r.peers
 	r.HasParts.Store(true)
 	return r
+}
+
+// invalid reports whether what the catalogue has of a name is.
+func (r *rank) invalid(n *block.Name) bool {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	return r.InvalidLocked(n)
+}
+
+// published reports whether all that changed was handed to the peers.
+func (r *rank) published() bool {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	return r.PublishedLocked()
 }
 
 // stamp is a tick of the rank's clock.

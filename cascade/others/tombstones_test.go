@@ -72,7 +72,7 @@ func TestARefusedFlush(t *testing.T) {
 	if calls := parttest.Only(r.Seen.Take(), "invalidate fetch"); len(calls) != 1 {
 		t.Errorf("what is on its way: %q", calls)
 	}
-	if err := r.FlushTombstones(t.Context()); !errors.Is(err, tiers.ErrUnavailable) || !r.InvalidLocked(&f.Name) {
+	if err := r.FlushTombstones(t.Context()); !errors.Is(err, tiers.ErrUnavailable) || !r.invalid(&f.Name) {
 		t.Errorf("%v", err)
 	}
 	r.FlushLastTombstones(t.Context())
@@ -98,7 +98,7 @@ func TestAClearing(t *testing.T) {
 		c := r.InvalidateAllLocked("ns", all)
 		r.Mu.Unlock()
 		young := r.known.Hold(named("young", r.stamp()), parttest.Data(2, 10))
-		if r.LocatedOne(t.Context(), "ns", "7") != nil || r.InvalidLocked(&young.Name) || r.InvalidLocked(&other.Name) != all {
+		if r.LocatedOne(t.Context(), "ns", "7") != nil || r.invalid(&young.Name) || r.invalid(&other.Name) != all {
 			t.Error("the clearing hides too little or too much")
 		}
 		if err := r.FlushTombstones(t.Context()); err != nil {
@@ -111,7 +111,7 @@ func TestAClearing(t *testing.T) {
 		if c.Withdrawn != want || len(got) != 2 || len(got[0]) != clearStep {
 			t.Errorf("%d are withdrawn in %d steps, want %d", c.Withdrawn, len(got), want)
 		}
-		if r.InvalidLocked(&other.Name) {
+		if r.invalid(&other.Name) {
 			t.Error("the clearing does not end")
 		}
 	}
@@ -151,7 +151,7 @@ func TestNothingToInvalidate(t *testing.T) {
 	r.InvalidateLocked(residency.NameID{NS: "ns", Key: "a"}, 9)
 	r.InvalidateAllLocked("ns", false)
 	r.Mu.Unlock()
-	if n := named("a", 5); r.InvalidLocked(&n) || len(r.flush) != 0 {
+	if n := named("a", 5); r.invalid(&n) || len(r.flush) != 0 {
 		t.Error("there are tombstones")
 	}
 }
