@@ -93,6 +93,24 @@ func TestAReadThatFails(t *testing.T) {
 	}
 }
 
+// Reads that fail give their room back, in memory and in buffers.
+func TestFailedReadsGiveTheirRoomBack(t *testing.T) {
+	const large = 1 << 20
+	r := newRank(t)
+	b := r.PutCold(parttest.Name("bad"), parttest.Data(1, large))
+	r.files.fail[b.Info.ID] = tiers.ErrUnavailable
+	for range 2 * parttest.MemoryBytes / large {
+		r.wants(r.Await(t.Context(), r.join(eviction.CopyOnly, "bad")[0]), nil, "")
+	}
+	if used := r.Last().Memory.Usage().Used; used >= large {
+		t.Errorf("%d bytes of memory are in use", used)
+	}
+	if n, _ := r.buffers(); n != 0 {
+		t.Errorf("%d buffers are in use", n)
+	}
+	r.idle()
+}
+
 // Who does not wait any longer misses; the read goes on for others, until it has taken
 // too long.
 func TestWaitingEnds(t *testing.T) {

@@ -341,8 +341,9 @@ func TestPrefetchIsBounded(t *testing.T) {
 	r.SweepLandedLocked(r.Now(), true)
 	r.Mu.Closed = true
 	r.Mu.Unlock()
+	r.peers.Reads()
 	r.StartPrefetch(r.chain(4))
-	if n, bytes := r.landed(); n != 0 || bytes != 0 {
+	if n, bytes := r.landed(); n != 0 || bytes != 0 || r.peers.Reads() != 0 {
 		t.Errorf("%d blocks, %d bytes are ahead in a closed store", n, bytes)
 	}
 }
