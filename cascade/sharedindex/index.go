@@ -1,8 +1,8 @@
 package sharedindex
 
 import (
+	"errors"
 	"fmt"
-	"log/slog"
 
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/others"
@@ -19,17 +19,21 @@ type Index struct {
 	state   *residency.State
 	others  *others.Exchange
 	holders Holders
+	making  locks.Mutex // who makes a table
 
 	guarded struct { // by State.Mu
-		table   *Table // nil: nobody has asked for it
-		indexes uint64 // made so far
-		rings   map[*Touches]struct{}
+		table  *Table // nil: nobody has asked for it, or a larger one is being made
+		least  int    // names that the next one has room for
+		tables uint64 // made so far
+		rings  map[*Touches]struct{}
 	}
 }
 
 // New returns the index of a rank; there is no table before the first Open.
 func New(s *residency.State, x *others.Exchange) *Index {
 	ix := &Index{state: s, others: x}
+	ix.guarded.least = IndexNames
+	ix.making.SetRank(locks.Making)
 	ix.holders.mu.SetRank(locks.Holders)
 	return ix
 }
@@ -112,36 +116,52 @@ const (
 // Errors: ErrClosed, and what the kernel refuses.
 func (ix *Index) Open() (fd int, size int64, err error) {
 	for {
-		ix.state.Mu.Lock()
-		if err := ix.state.CheckOpenLocked(); err != nil {
-			ix.state.Mu.Unlock()
+		x, err := ix.table()
+		if err != nil {
 			return -1, 0, err
 		}
-		if ix.guarded.table == nil {
-			if ix.guarded.table, err = ix.newIndexLocked(max(2*ix.state.Mu.Names.Len(), IndexNames)); err != nil {
-				ix.state.Mu.Unlock()
-				return -1, 0, fmt.Errorf("cascade: shared index: %w", err)
-			}
+		ix.state.Mu.Lock()
+		if x.Filled && x == ix.guarded.table {
+			defer ix.state.Mu.Unlock()
+			return x.Table.File()
 		}
-		if x := ix.guarded.table; !x.Filled {
-			ix.state.Mu.Unlock()
-			ix.populate(x)
-			continue // another one may be there meanwhile
-		}
-		defer ix.state.Mu.Unlock()
-		return ix.guarded.table.Table.File()
+		ix.state.Mu.Unlock()
+		ix.populate(x) // another one may be there meanwhile
 	}
 }
 
-// newIndexLocked makes an empty index.
-func (ix *Index) newIndexLocked(room int) (*Table, error) {
-	ix.guarded.indexes++
-	o := shmindex.Options{Names: room, Number: ix.guarded.indexes}
-	for _, m := range ix.state.Mem {
-		o.Tiers = append(o.Tiers, m.Stats.Name)
+// table returns the table, and makes one if there is none. Memory is taken for it
+// without the mutex.
+func (ix *Index) table() (*Table, error) {
+	ix.making.Lock()
+	defer ix.making.Unlock()
+	ix.state.Mu.Lock()
+	x, err := ix.guarded.table, ix.state.CheckOpenLocked()
+	if x != nil || err != nil {
+		ix.state.Mu.Unlock()
+		return x, err
 	}
-	if ix.state.Cold != nil {
-		o.Tiers = append(o.Tiers, ix.state.ColdName())
+	ix.guarded.tables++
+	number, room := ix.guarded.tables, max(2*ix.state.Mu.Names.Len(), ix.guarded.least)
+	ix.state.Mu.Unlock()
+	if x, err = ix.newTable(number, room); err != nil {
+		return nil, fmt.Errorf("cascade: shared index: %w", err)
+	}
+	ix.state.Mu.Lock()
+	defer ix.state.Mu.Unlock()
+	if err := ix.state.CheckOpenLocked(); err != nil {
+		x.Table.Close()
+		return nil, err
+	}
+	ix.guarded.table = x
+	return x, nil
+}
+
+// newTable makes an empty table.
+func (ix *Index) newTable(number uint64, room int) (*Table, error) {
+	o := shmindex.Options{Names: room, Number: number}
+	for _, m := range ix.state.Levels {
+		o.Tiers = append(o.Tiers, m.Stats.Name)
 	}
 	m := ix.state.Shared()
 	if m != nil {
@@ -204,7 +224,7 @@ func (ix *Index) showSomeLocked(ns string, below int) (next int) {
 func (ix *Index) ShowLocked(n *names.Name) {
 	ix.state.Mu.AssertHeld()
 	if x := ix.guarded.table; x != nil && !x.Set(n, ix.ShownOfLocked(n)) {
-		ix.growIndexLocked()
+		ix.growLocked()
 	}
 }
 
@@ -250,18 +270,20 @@ func (ix *Index) ShownOfLocked(n *names.Name) shmindex.Entry {
 	return e
 }
 
-// growIndexLocked puts a larger table in the place of the one there is.
-func (ix *Index) growIndexLocked() {
-	old := ix.guarded.table
-	next, err := ix.newIndexLocked(max(2*ix.state.Mu.Names.Len(), old.Table.Places()))
-	if err != nil {
-		ix.state.LogLocked(slog.LevelWarn, "the shared index ends: clients ask instead", "err", err)
-		ix.CloseIndexLocked()
-		return
-	}
-	old.Table.Invalidate()
-	ix.guarded.table = next
-	ix.state.Workers.Go(func() { ix.populate(next) })
+// growLocked ends the table, which is full, and has a larger one made.
+func (ix *Index) growLocked() {
+	old := ix.guarded.table.Table
+	old.Invalidate()
+	ix.guarded.table, ix.guarded.least = nil, old.Places()
+	ix.state.Workers.Go(func() {
+		x, err := ix.table()
+		switch {
+		case err == nil:
+			ix.populate(x)
+		case !errors.Is(err, residency.ErrClosed):
+			ix.state.Log.Warn("the shared index ends: clients ask instead", "err", err)
+		}
+	})
 }
 
 // CloseIndexLocked ends the index, if there is one.

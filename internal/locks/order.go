@@ -9,7 +9,8 @@ type Rank uint8
 // The locks of a rank's store, in the order in which they are taken. Those of the
 // tiers come between State and Holders.
 const (
-	Flushing   Rank = iota + 1 // the token to flush tombstones to the catalogue
+	Making     Rank = iota + 1 // of who makes a table of the shared index
+	Flushing                   // the token to flush tombstones to the catalogue
 	Writing                    // the token to write to the cold tier
 	Publishing                 // of the publisher
 	State                      // residency.State.Mu
@@ -19,7 +20,7 @@ const (
 
 // String returns the name of the constant.
 func (r Rank) String() string {
-	return [...]string{"Unordered", "Flushing", "Writing", "Publishing", "State", "Holders", "Events"}[r]
+	return [...]string{"Unordered", "Making", "Flushing", "Writing", "Publishing", "State", "Holders", "Events"}[r]
 }
 
 // Token is a lock that a waiter can give up on.
