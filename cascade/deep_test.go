@@ -2,7 +2,6 @@ package cascade
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"cascadekv/cascade/policy"
@@ -76,41 +75,6 @@ func TestPutsCostTheSameAtAnyDepth(t *testing.T) {
 				t.Errorf("%d puts touched %d blocks", depth, c.touched)
 			}
 			checkInvariants(t, r.Store)
-		})
-	}
-}
-
-// Chains that grow in turns leave one after the other, each from its end.
-func TestChainsThatGrowInTurnsLeaveInOrder(t *testing.T) {
-	for _, p := range policy.Names() {
-		t.Run(p, func(t *testing.T) {
-			r := newRig(t, 16<<20, false, func(o *Options) { o.Policy = p })
-			const chains, length = 3, 20
-			var want []string
-			for i := range length {
-				for c := range chains {
-					e := ns(fmt.Sprint(c, ".", i))
-					if i > 0 {
-						e.Parent = fmt.Sprint(c, ".", i-1)
-					}
-					r.put(e, data(uint64(c*length+i), 100))
-				}
-			}
-			for c := range chains {
-				for i := length - 1; i >= 0; i-- {
-					want = append(want, fmt.Sprint(c, ".", i))
-				}
-			}
-			var got []string
-			r.Store.state.Mu.Lock()
-			for b := r.evict.VictimLocked(r.state.Mem[0]); b != nil; b = r.evict.VictimLocked(r.state.Mem[0]) {
-				got = append(got, b.Names()[0].Key())
-				r.evict.EvictLocked(b, r.state.Mem[0])
-			}
-			r.Store.state.Mu.Unlock()
-			if !slices.Equal(got, want) {
-				t.Errorf("left in the order %v", got)
-			}
 		})
 	}
 }

@@ -120,21 +120,3 @@ func hashOf(s string) (h uint64) {
 	}
 	return h
 }
-
-// TestEqualBytesInARingCanBeEvicted: names whose blocks hold each other can
-// not fill a tier for ever.
-func TestEqualBytesInARingCanBeEvicted(t *testing.T) {
-	r := newRig(t, 8<<20, false)
-	for i := range 200 {
-		a, b := data(uint64(2*i), 100_000), data(uint64(2*i+1), 100_000)
-		k := func(j int) string { return fmt.Sprint(i, ".", j) }
-		for j, p := range [][]byte{a, b, a} {
-			e := ns(k(j))
-			if j > 0 {
-				e.Parent = k(j - 1)
-			}
-			r.put(e, p)
-		}
-	}
-	checkInvariants(t, r.Store)
-}

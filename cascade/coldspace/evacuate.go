@@ -60,7 +60,7 @@ func (cs *Space) Evacuate(ctx context.Context) bool {
 func (cs *Space) mustEvacuate() bool {
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()
-	return cs.guarded.LowSpace.Evacuate(cs.state.Now(), cs.UsedBelow())
+	return cs.guarded.LowSpace.Evacuate(cs.state.Now(), cs.usedBelow())
 }
 
 // takeUp loads blocks of the cold tier into memory and holds them there. complete

@@ -12,7 +12,7 @@ import (
 // refuses blocks for want of room.
 func (cs *Space) NoteFullLocked() {
 	cs.state.Mu.AssertHeld()
-	if used := cs.UsedBelow(); cs.guarded.LowSpace.Refuse(cs.state.Now(), used) {
+	if used := cs.usedBelow(); cs.guarded.LowSpace.Refuse(cs.state.Now(), used) {
 		cs.state.LogLocked(slog.LevelWarn, "the cold tier is full: what is least worth keeping in it is given up, and the rest merged",
 			"tier", cs.state.ColdName(), "used", used, "limit", cs.guarded.LowSpace.Limit())
 	}
@@ -21,8 +21,8 @@ func (cs *Space) NoteFullLocked() {
 	}
 }
 
-// UsedBelow is what the cold tier takes for this rank, in bytes.
-func (cs *Space) UsedBelow() int64 {
+// usedBelow is what the cold tier takes for this rank, in bytes.
+func (cs *Space) usedBelow() int64 {
 	u := cs.state.Cold.Files.Usage()
 	return u.Used - u.OtherOwners
 }

@@ -60,7 +60,7 @@ func TestOrphansAreAdoptedOldestFirst(t *testing.T) {
 	if got := r.NotAdopted(parts); !slices.Equal(got, parts[n:]) {
 		t.Errorf("not taken: %v", got)
 	}
-	st := parttest.Locked(r.State, r.OrphanStatsLocked)
+	st := r.orphans()
 	if st.Parts != 4-n || st.Inherited != uint64(n) || st.Bytes != int64((4-n)*15*size*5/4) {
 		t.Errorf("%+v", st)
 	}
@@ -74,6 +74,22 @@ func TestOrphansAreAdoptedOldestFirst(t *testing.T) {
 	r.Shrink()
 	if r.Block("0") == nil || r.Block("0.0") != nil {
 		t.Error("what is young leaves before what is old")
+	}
+	parttest.Check(t, r.State)
+}
+
+// In a shortage what is adopted comes on top of what this rank may take.
+func TestOrphansInAShortage(t *testing.T) {
+	r := newRank(t)
+	r.fill(64, 1)
+	r.leave(t, 2, 5)
+	r.full()
+	r.Shrink()
+	limit := r.limit()
+	r.AdoptDue(t.Context())
+	n := int64(len(r.files.asked))
+	if got := r.limit(); n == 0 || got != limit+n*5*size*5/4 {
+		t.Errorf("the limit is %d, after %d and %d parts", got, limit, n)
 	}
 	parttest.Check(t, r.State)
 }
@@ -103,7 +119,7 @@ func TestAPartThatDoesNotCome(t *testing.T) {
 				r.files.failing = fmt.Errorf("%w: for the test", tiers.ErrUnavailable)
 			}
 			r.AdoptDue(t.Context())
-			if st := parttest.Locked(r.State, r.OrphanStatsLocked); st.Parts != 0 || st.Inherited != 0 || len(r.files.asked) != 1 {
+			if st := r.orphans(); st.Parts != 0 || st.Inherited != 0 || len(r.files.asked) != 1 {
 				t.Errorf("%+v, asked %d times", st, len(r.files.asked))
 			}
 			if got := r.NotAdopted(parts); len(got) != 1 {
@@ -132,12 +148,12 @@ func TestTheBudgetIsShared(t *testing.T) {
 	if got := r.mergeBudget(); got != whole/3 { // of three runs: this one, that of OthersUsage and the part
 		t.Errorf("%d of %d bytes are this rank's", got, whole)
 	}
-	st := parttest.Locked(r.State, r.OrphanStatsLocked)
+	st := r.orphans()
 	if st.Runs != 2 || st.RunBytes != r.files.beside+100 || st.Parts != 0 {
 		t.Errorf("%+v", st)
 	}
 	r.SetOrphans([]tiers.Part{{Rank: 9}}, nil) // a round that failed
-	if got := parttest.Locked(r.State, r.OrphanStatsLocked); *got != *st {
+	if got := r.orphans(); *got != *st {
 		t.Errorf("%+v", got)
 	}
 }

@@ -119,3 +119,9 @@ func (r *rank) limit() int64 {
 	defer r.Mu.Unlock()
 	return r.guarded.LowSpace.Limit()
 }
+
+func (r *rank) orphans() *residency.OrphanStats {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	return r.OrphanStatsLocked()
+}

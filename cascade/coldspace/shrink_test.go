@@ -53,11 +53,11 @@ func TestABudgetBelowMemory(t *testing.T) {
 		r.Put(parttest.Name(k), parttest.Data(uint64(i), size))
 	}
 	r.Shrink()
-	if got := r.Has(keys...); len(got) != 10 || parttest.Locked(r.State, r.ColdUpLocked) || !r.Log.Has(errColdFull.Error()) {
-		t.Errorf("%d names stay, the tier takes writes: %v", len(got), parttest.Locked(r.State, r.ColdUpLocked))
+	if got := r.Has(keys...); len(got) != 10 || r.ColdUp() || !r.Log.Has(errColdFull.Error()) {
+		t.Errorf("%d names stay, the tier takes writes: %v", len(got), r.ColdUp())
 	}
 	r.Advance(residency.ColdRetry)
-	if !parttest.Locked(r.State, r.ColdUpLocked) {
+	if !r.ColdUp() {
 		t.Error("the tier is left alone for ever")
 	}
 }
@@ -70,7 +70,7 @@ func TestLowSpaceInSteps(t *testing.T) {
 	keys := r.fill(64, 1)
 	foreign := r.PutCold(parttest.Name("foreign"), parttest.Data(1000, size))
 	foreign.Below.OtherOwner = true
-	first := r.UsedBelow()
+	first := r.usedBelow()
 	r.full()
 	r.full()
 	step := r.limit()
@@ -86,7 +86,7 @@ func TestLowSpaceInSteps(t *testing.T) {
 		t.Error("nobody merges")
 	}
 	<-r.mergeNow
-	if err := parttest.Locked(r.State, r.overBudgetLocked); err != nil || !parttest.Locked(r.State, r.ColdUpLocked) {
+	if err := r.overBudgetLocked(); err != nil || !r.ColdUp() {
 		t.Errorf("a shortage keeps the tier from taking blocks: %v", err)
 	}
 	r.MergedAll()
@@ -107,6 +107,53 @@ func TestLowSpaceInSteps(t *testing.T) {
 		t.Errorf("the limit is %d though the tier has room", got)
 	}
 	parttest.Check(t, r.State)
+}
+
+// A next step of a shortage waits until what the last one gave up is merged.
+func TestANextStepWaitsForTheMerge(t *testing.T) {
+	r := newRank(t)
+	r.fill(64, 1)
+	r.full()
+	step := r.limit()
+	r.Advance(policy.LowSpaceStep)
+	r.full()
+	if got := r.limit(); got != step {
+		t.Errorf("the limit is %d before the merge, after %d", got, step)
+	}
+	r.MergedAll()
+	r.full()
+	if got := r.limit(); got >= step {
+		t.Errorf("the limit is %d after the merge, after %d", got, step)
+	}
+}
+
+// A full tier that memory holds all of gives up nothing, and still takes what it can.
+func TestNothingToGiveUpInAShortage(t *testing.T) {
+	r := newRank(t)
+	keys := r.fill(16, 1)
+	for i, k := range keys {
+		r.Put(parttest.Name(k), parttest.Data(uint64(i), size))
+	}
+	r.full()
+	r.Shrink()
+	if got := r.Has(keys...); len(got) != 16 || r.Cold.Stats.Evicted != 0 || !r.ColdUp() || r.Log.Has(errColdFull.Error()) {
+		t.Errorf("%v stay, the tier takes writes: %v", got, r.ColdUp())
+	}
+}
+
+// While something is adopted nothing leaves.
+func TestNothingLeavesDuringAnAdoption(t *testing.T) {
+	r := newRank(t, budget(5))
+	keys := r.fill(10, 1)
+	for _, adopting := range []bool{true, false} {
+		r.Mu.Lock()
+		r.guarded.Orphans.adopting = adopting
+		r.Mu.Unlock()
+		r.Shrink()
+		if got := r.Has(keys...); (len(got) == 10) != adopting {
+			t.Errorf("adopting %v: %v stay", adopting, got)
+		}
+	}
 }
 
 // Names near their bound have the cold tier ranked, though it is not full.
@@ -183,7 +230,7 @@ func TestEvacuate(t *testing.T) {
 			t.Errorf("block %s: %+v", k, b)
 		}
 	}
-	if !parttest.Locked(r.State, r.ColdUpLocked) || r.Count.Stats.Views != 0 {
+	if !r.ColdUp() || r.Count.Stats.Views != 0 {
 		t.Errorf("what is dirty waits; %d views", r.Count.Stats.Views)
 	}
 	parttest.NoHoles(t, r.State)

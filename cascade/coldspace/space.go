@@ -32,6 +32,6 @@ func New(s *residency.State, n *eviction.NameBudget, x *others.Exchange, l *load
 func (cs *Space) AcceptedLocked() {
 	cs.state.Mu.AssertHeld()
 	if cs.guarded.LowSpace.Limit() > 0 { // what the tier takes is known by looking at all its files
-		cs.guarded.LowSpace.Accept(cs.state.Now(), cs.UsedBelow())
+		cs.guarded.LowSpace.Accept(cs.state.Now(), cs.usedBelow())
 	}
 }

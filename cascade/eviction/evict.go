@@ -73,7 +73,7 @@ func (e *Evictor) EvictOne(ctx context.Context, m *residency.Level, most Price) 
 			e.state.Mu.Unlock()
 			return errOnlyCopy
 		}
-		e.EvictLocked(b, m)
+		e.evictLocked(b, m)
 		e.state.Mu.Unlock()
 		return nil
 	case copiedToNext:
@@ -163,8 +163,8 @@ func (e *Evictor) onlyCopyLocked(b *residency.Block, m *residency.Level) bool {
 	return !b.HasLowerCopy()
 }
 
-// EvictLocked takes a victim out of m. With its last copy go its names.
-func (e *Evictor) EvictLocked(b *residency.Block, m *residency.Level) {
+// evictLocked takes a victim out of m. With its last copy go its names.
+func (e *Evictor) evictLocked(b *residency.Block, m *residency.Level) {
 	e.state.Mu.AssertHeld()
 	m.Stats.Evicted++
 	if m == e.state.Last() {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/cascade/policy"
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/internal/testing/parttest"
@@ -112,13 +113,13 @@ func TestReserveWaits(t *testing.T) {
 	l := *r.Limits.Load()
 	l.RoomDeadline = time.Minute
 	r.Limits.Store(&l)
-	got := make(chan error)
+	got, none := make(chan error), r.Mu.Waiters
 	go func() { got <- reserve(t, r, r.Last(), AnyBlock) }()
-	for waiting := 0; waiting == 0; time.Sleep(time.Millisecond) {
+	parttest.Eventually(t, "somebody waits", func() bool {
 		r.Mu.Lock()
-		waiting = r.Mu.Waiters.Len()
-		r.Mu.Unlock()
-	}
+		defer r.Mu.Unlock()
+		return r.Mu.Waiters != none
+	})
 	views[1].Release()
 	if err := <-got; err != nil {
 		t.Error(err)
@@ -283,6 +284,66 @@ func TestARingIsBroken(t *testing.T) {
 		t.Errorf("%v stay", got)
 	}
 	parttest.Check(t, r.State)
+}
+
+// TestEqualBytesInARingCanBeEvicted: names whose blocks hold each other can
+// not fill a tier for ever.
+func TestEqualBytesInARingCanBeEvicted(t *testing.T) {
+	r := parttest.New(t)
+	e := New(r.State)
+	for i := range 200 {
+		a, b := parttest.Data(uint64(2*i), 100_000), parttest.Data(uint64(2*i+1), 100_000)
+		k := func(j int) string { return fmt.Sprint(i, ".", j) }
+		for j, p := range [][]byte{a, b, a} {
+			n := parttest.Name(k(j))
+			if j > 0 {
+				n.Parent = k(j - 1)
+			}
+			slot, err := e.Reserve(t.Context(), r.Last(), int64(len(p)), AnyBlock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			copy(slot.Bytes(), p)
+			r.Commit(r.Last(), slot, n, block.Info{ID: block.Sum(r.IDBits, p), Size: int64(len(p)), CRC: block.CRC(p)})
+		}
+	}
+	parttest.Check(t, r.State)
+}
+
+// Chains that grow in turns leave one after the other, each from its end.
+func TestChainsThatGrowInTurnsLeaveInOrder(t *testing.T) {
+	for _, p := range policy.Names() {
+		t.Run(p, func(t *testing.T) {
+			r := parttest.New(t, func(o *residency.Options) { o.Policy = p })
+			const chains, length = 3, 20
+			var want []string
+			for i := range length {
+				for c := range chains {
+					n := parttest.Name(fmt.Sprint(c, ".", i))
+					if i > 0 {
+						n.Parent = fmt.Sprint(c, ".", i-1)
+					}
+					r.Requests.Stored(r.Put(n, parttest.Data(uint64(c*length+i), 100)).Names()...)
+				}
+			}
+			for c := range chains {
+				for i := length - 1; i >= 0; i-- {
+					want = append(want, fmt.Sprint(c, ".", i))
+				}
+			}
+			var got []string
+			e, m := New(r.State), r.Last()
+			r.Mu.Lock()
+			for b := e.VictimLocked(m); b != nil; b = e.VictimLocked(m) {
+				got = append(got, b.Names()[0].Key())
+				e.evictLocked(b, m)
+			}
+			r.Mu.Unlock()
+			if !slices.Equal(got, want) {
+				t.Errorf("left in the order %v", got)
+			}
+		})
+	}
 }
 
 // twoTiers is a state with a tier of so many blocks above the arena.

@@ -17,8 +17,8 @@ const forgetStep = 16
 // ranked, so that there is a least block once the bound is met.
 const tightShare = 7
 
-// ErrNames comes with ErrNoRoom where the bound on names is the reason.
-var ErrNames = errors.New("cascade: the heap for names is full and every name is in use: raise names_bytes")
+// errNames comes with ErrNoRoom where the bound on names is the reason.
+var errNames = errors.New("cascade: the heap for names is full and every name is in use: raise names_bytes")
 
 // MakeRoomLocked makes room for a name within the bound on all names: it forgets
 // what the cold tier's policy, or else memory's, would evict next, with its names.
@@ -47,7 +47,7 @@ func (nb *NameBudget) MakeRoomLocked(ns, key string) error {
 		n += forgotten
 	}
 	if nb.state.Mu.Names.Bytes() >= limit+limit/8 {
-		return fmt.Errorf("%w: %w: %d bytes of %d", residency.ErrNoRoom, ErrNames, nb.state.Mu.Names.Bytes(), limit)
+		return fmt.Errorf("%w: %w: %d bytes of %d", residency.ErrNoRoom, errNames, nb.state.Mu.Names.Bytes(), limit)
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func TestNamesInUseAreNotForgotten(t *testing.T) {
 			views = append(views, r.Pin(key))
 		}
 	}
-	if !errors.Is(failed, residency.ErrNoRoom) || !errors.Is(failed, ErrNames) || len(views) < 50 {
+	if !errors.Is(failed, residency.ErrNoRoom) || !errors.Is(failed, errNames) || len(views) < 50 {
 		t.Errorf("after %d names: %v", len(views), failed)
 	}
 	if err := put(r, parttest.Name("0"), parttest.Data(1000, 64)); err != nil {
@@ -160,18 +160,29 @@ func TestLeasedNamesAreTheLastToGo(t *testing.T) {
 	parttest.Check(t, r.State)
 }
 
+func hasRoom(r *parttest.Rank) bool {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	return NewNameBudget(r.State).HasRoomLocked()
+}
+
+func isTight(r *parttest.Rank) bool {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	return NewNameBudget(r.State).TightLocked()
+}
+
 // What others left is taken in while there is room, for none is forgotten; near the
 // bound the cold tier is ranked.
 func TestRoomForWhatOthersLeft(t *testing.T) {
 	r := parttest.New(t, bounded(40), parttest.NewFiles(t).Use)
-	nb := NewNameBudget(r.State)
-	for i := 0; parttest.Locked(r.State, nb.HasRoomLocked) && i < 100; i++ {
-		if tight := parttest.Locked(r.State, nb.TightLocked); tight != (r.Mu.Names.Bytes() >= r.Limits.Load().NameBytes/8*7) {
+	for i := 0; hasRoom(r) && i < 100; i++ {
+		if tight := isTight(r); tight != (r.Mu.Names.Bytes() >= r.Limits.Load().NameBytes/8*7) {
 			t.Errorf("%d names are tight: %v", i, tight)
 		}
 		r.Put(parttest.Name(fmt.Sprint("12345", i)), parttest.Data(uint64(i), 64))
 	}
-	if n := r.Mu.Names.Len(); n < 30 || n > 60 || !parttest.Locked(r.State, nb.TightLocked) {
+	if n := r.Mu.Names.Len(); n < 30 || n > 60 || !isTight(r) {
 		t.Errorf("there is room for %d names", n)
 	}
 	select {
@@ -183,11 +194,11 @@ func TestRoomForWhatOthersLeft(t *testing.T) {
 	}
 	alone := parttest.New(t, bounded(1))
 	alone.Put(parttest.Name("a"), parttest.Data(1, 64))
-	if parttest.Locked(alone.State, NewNameBudget(alone.State).TightLocked) {
+	if isTight(alone) {
 		t.Error("a cold tier is to be ranked where there is none")
 	}
 	free := parttest.New(t)
-	if nb := NewNameBudget(free.State); !parttest.Locked(free.State, nb.HasRoomLocked) || parttest.Locked(free.State, nb.TightLocked) || put(free, parttest.Name("a"), nil) != nil {
+	if !hasRoom(free) || isTight(free) || put(free, parttest.Name("a"), nil) != nil {
 		t.Error("without a bound there is no room")
 	}
 }

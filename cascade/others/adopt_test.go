@@ -72,7 +72,7 @@ func TestAdoptionKeepsTheYoungerNames(t *testing.T) {
 	if done.Blocks != 3 || done.Names != 3 || done.Bytes != 3*size || r.Count.Stats.Adopted != done {
 		t.Errorf("%+v, in all %+v", done, r.Count.Stats.Adopted)
 	}
-	if n := r.Mu.Names.Get("ns", "child"); n.Depth() != 1 && n.Parent() == nil {
+	if n := r.Mu.Names.Get("ns", "child"); n.Parent() != r.Mu.Names.Get("ns", "new") {
 		t.Error("a name does not find its parent")
 	}
 	parttest.Check(t, r.State)
@@ -101,6 +101,22 @@ func TestForeignBlocksBecomeOwn(t *testing.T) {
 		t.Error("an own block becomes another one's")
 	}
 	parttest.Check(t, r.State)
+}
+
+// What is adopted leaves in the order in which it was put.
+func TestWhatIsAdoptedLeavesInItsOrder(t *testing.T) {
+	r := newRank(t, func(o *residency.Options) { o.Limits.ColdBytes = 1 << 20 })
+	r.adopt(t, r.entry(t, parttest.Data(1, size), named("b", 9), named("c", 6)), r.entry(t, parttest.Data(2, size), named("a", 5)),
+		r.entry(t, parttest.Data(3, size), named("d", 7)))
+	for _, key := range []string{"a", "b", "d"} {
+		b := r.Cold.Next()
+		if b != r.Block(key) {
+			t.Fatalf("%q leaves, want %q", b.Names()[0].Key(), key)
+		}
+		r.Mu.Lock()
+		r.Cold.LeaveLocked(b, true)
+		r.Mu.Unlock()
+	}
 }
 
 // A name for which there is no room is not taken in, and nothing is forgotten for it.

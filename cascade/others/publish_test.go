@@ -59,12 +59,12 @@ func TestAChangeIsPublishedOnce(t *testing.T) {
 	r.Put(parttest.Name("a"), p)
 	r.Put(parttest.Name("b"), parttest.Data(3, size))
 	r.Delete("b")
-	if parttest.Locked(r.State, r.PublishedLocked) {
-		t.Error("nothing waits to be published")
+	if calls := parttest.Only(r.Seen.Take(), "invalidate fetch"); len(calls) < 4 || r.published() {
+		t.Errorf("what is on its way: %q; nothing waits to be published: %v", calls, r.published())
 	}
 	r.publish()
 	got := r.peers.Published()
-	if len(got) != 1 || len(got[0]) != 2 || !parttest.Locked(r.State, r.PublishedLocked) {
+	if len(got) != 1 || len(got[0]) != 2 || !r.published() {
 		t.Fatalf("published %v", got)
 	}
 	a, b := got[0][0], got[0][1]
@@ -81,6 +81,20 @@ func TestAChangeIsPublishedOnce(t *testing.T) {
 	r.publish()
 	if got := r.peers.Published(); got != nil {
 		t.Errorf("published again: %v", got)
+	}
+}
+
+// What is stated of a copy has the put stamp of what it is a copy of.
+func TestACopyIsAsOldAsWhatItIsACopyOf(t *testing.T) {
+	r := newRank(t)
+	b := r.Put(parttest.Name("a"), parttest.Data(1, size))
+	r.Mu.Lock()
+	r.Mu.Names.Copy(named("copy", 5), &b.Block, r.Now())
+	r.ApplyLocked()
+	st := r.StateLocked("ns", "copy")
+	r.Mu.Unlock()
+	if st.Name.Seq != 5 || st.Info != b.Info || st.Version <= 5 {
+		t.Errorf("%+v", st)
 	}
 }
 

@@ -47,9 +47,18 @@ func newRank(t *testing.T, change ...func(*residency.Options)) *rank {
 	return r
 }
 
-// invalid reports whether a name of the catalogue was invalidated.
+// invalid reports whether what the catalogue has of a name is.
 func (r *rank) invalid(n *block.Name) bool {
-	return parttest.Locked(r.State, func() bool { return r.InvalidLocked(n) })
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	return r.InvalidLocked(n)
+}
+
+// published reports whether all that changed was handed to the peers.
+func (r *rank) published() bool {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	return r.PublishedLocked()
 }
 
 // stamp is a tick of the rank's clock.

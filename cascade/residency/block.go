@@ -12,7 +12,7 @@ import (
 // Block is one stored block: its facts and names, and where it is.
 type Block struct {
 	names.Block
-	At    [MaxMemory]place
+	At    [maxMemory]place
 	Cold  bool      // in the cold tier
 	Below coldState // of this rank's blocks there
 

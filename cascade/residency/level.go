@@ -11,8 +11,8 @@ import (
 	"cascadekv/tiers"
 )
 
-// MaxMemory bounds the memory tiers of a store: HBM or its stand-in, and shm.
-const MaxMemory = names.Levels
+// maxMemory bounds the memory tiers of a store: HBM or its stand-in, and shm.
+const maxMemory = names.Levels
 
 // Level is one tier of the ladder, in memory or in files, with its policy. Guarded by
 // State.Mu, but for the tier.

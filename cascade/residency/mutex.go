@@ -4,21 +4,21 @@ import (
 	"cascadekv/internal/locks"
 )
 
-// LateMutex is a mutex whose holder can leave for later what may wait, such as
+// lateMutex is a mutex whose holder can leave for later what may wait, such as
 // writing a log line.
-type LateMutex struct {
+type lateMutex struct {
 	locks.Mutex
 	after []func()
 }
 
 // Later has fn called once the mutex is unlocked. The caller holds it.
-func (m *LateMutex) Later(fn func()) {
+func (m *lateMutex) Later(fn func()) {
 	m.AssertHeld()
 	m.after = append(m.after, fn)
 }
 
 // Unlock unlocks the mutex, and does what was left for later.
-func (m *LateMutex) Unlock() {
+func (m *lateMutex) Unlock() {
 	after := m.after
 	if after != nil {
 		m.after = nil

@@ -13,7 +13,7 @@ import (
 // tier, head of the chain first. Guarded by State.Mu.
 type Requests struct {
 	state   *State
-	chains  [MaxMemory][]policy.Ref
+	chains  [maxMemory][]policy.Ref
 	cold    []policy.Ref
 	request policy.Request // of Pass, so that none is made for each call
 }

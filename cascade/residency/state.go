@@ -73,7 +73,7 @@ type State struct {
 	born    time.Time
 
 	Mu struct {
-		LateMutex
+		lateMutex
 		Closed bool
 
 		Names    *names.Graph
@@ -120,8 +120,8 @@ const eventsKept = 1 << 16
 
 // New returns the state of a rank that holds nothing yet.
 func New(o Options, w Watcher) (*State, error) {
-	if len(o.Memory) == 0 || len(o.Memory) > MaxMemory {
-		return nil, fmt.Errorf("cascade: %d memory tiers, want 1 to %d", len(o.Memory), MaxMemory)
+	if len(o.Memory) == 0 || len(o.Memory) > maxMemory {
+		return nil, fmt.Errorf("cascade: %d memory tiers, want 1 to %d", len(o.Memory), maxMemory)
 	}
 	s := &State{
 		Options: o, Watch: w, Events: events.New(eventsKept, o.FirstEvent),

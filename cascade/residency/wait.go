@@ -19,9 +19,6 @@ func (w *Waiters) Join() <-chan struct{} {
 	return w.changed
 }
 
-// Len returns how many wait.
-func (w *Waiters) Len() int { return w.waiting }
-
 // UntilFetched is ctx for as long as one fetch may take.
 func (s *State) UntilFetched(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.Limits.Load().FetchDeadline)

@@ -96,6 +96,9 @@ func TestTheColdestAreWrittenFirst(t *testing.T) {
 	if !w.cleanSome(t.Context()) || r.Mu.Writes.Batch.Clean != clean-1 { // the head is held by the tail
 		t.Errorf("%d clean victims are known, want %d", r.Mu.Writes.Batch.Clean, clean-1)
 	}
+	if got := next(); got != "tail" {
+		t.Errorf("%q leaves next, want the clean tail", got)
+	}
 	parttest.Check(t, r.State)
 }
 
@@ -105,9 +108,11 @@ func TestWhatFallsToMemoryIsNotWritten(t *testing.T) {
 		o.Policy = "paper"
 		o.Memory = []tiers.Memory{parttest.Host(t), parttest.Arena(t, t.TempDir()+"/a")}
 	})
-	prefix := parttest.Name("prefix")
-	prefix.Prefix = true
-	r.PutIn(r.Mem[0], prefix, parttest.Data(1, size))
+	for i := range 20 {
+		prefix := parttest.Name(fmt.Sprint("prefix", i))
+		prefix.Prefix = true
+		r.PutIn(r.Mem[0], prefix, parttest.Data(uint64(100+i), size))
+	}
 	b := r.PutIn(r.Mem[0], parttest.Name("session"), parttest.Data(2, size))
 	demand(r)
 	if !w.cleanSome(t.Context()) {
@@ -162,7 +167,7 @@ func TestSync(t *testing.T) {
 	if err := w.SyncInTurn(t.Context()); !errors.Is(err, tiers.ErrUnavailable) || !w.namesWait() {
 		t.Errorf("%v; the name waits: %v", err, w.namesWait())
 	}
-	if again := w.syncOrLater(t.Context()); again == nil || parttest.Locked(r.State, r.ColdUpLocked) {
+	if again := w.syncOrLater(t.Context()); again == nil || r.ColdUp() {
 		t.Error("a sync that failed is not tried later")
 	}
 	files.Refuse(nil)
@@ -171,9 +176,9 @@ func TestSync(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	other := make(chan error)
-	go func() { other <- w.SyncInTurn(ctx) }()
-	if err := <-other; !errors.Is(err, context.Canceled) {
+	got := make(chan error)
+	go func() { got <- w.SyncInTurn(ctx) }()
+	if err := <-got; !errors.Is(err, context.Canceled) {
 		t.Errorf("while somebody else writes: %v", err)
 	}
 	w.writing.Give()

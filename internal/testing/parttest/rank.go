@@ -238,6 +238,13 @@ func (r *Rank) Pin(key string) *residency.View {
 	return v
 }
 
+// ColdUp reports whether the cold tier takes writes at the moment.
+func (r *Rank) ColdUp() bool {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	return r.ColdUpLocked()
+}
+
 // Ask passes the policies a get of a chain, head first.
 func (r *Rank) Ask(keys ...string) {
 	r.Mu.Lock()

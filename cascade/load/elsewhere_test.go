@@ -1,0 +1,349 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"cascadekv/cascade/names"
+	"cascadekv/cascade/residency"
+	"cascadekv/dht/directory"
+	"cascadekv/internal/testing/parttest"
+)
+
+// waiting waits until so many requests wait for a name.
+func (r *rank) waiting(key string, n int) {
+	r.t.Helper()
+	parttest.Eventually(r.t, "requests wait", func() bool {
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		got, _ := r.WaitingLocked(residency.NameID{NS: "ns", Key: key})
+		return got == n
+	})
+}
+
+// However many ask for a block of another rank, it is read once. It is not kept, and
+// its owner learns that it was used.
+func TestABlockOfAnotherRankIsReadOnce(t *testing.T) {
+	r := newRank(t)
+	p := parttest.Data(1, size)
+	r.peers.Hold(named("a", 5), p, true, nil)
+	goOn := r.peers.Stop()
+	got := make(chan *residency.View)
+	for range 10 {
+		go func() { got <- r.get(t.Context(), false, "a")[0] }()
+	}
+	r.waiting("a", 10)
+	goOn()
+	for range 10 {
+		r.wants(<-got, p, residency.RemoteTier)
+	}
+	if n := r.peers.Reads(); n != 1 {
+		t.Errorf("read %d times", n)
+	}
+	parttest.Eventually(t, "the owner learns of all", func() bool { return len(r.peers.Touched()) == 10 })
+	r.idle()
+	if n, taken := r.buffers(); r.Block("a") != nil || n != 0 || taken != 1 {
+		t.Errorf("it is kept: %v; %d of %d buffers are in use", r.Block("a") != nil, n, taken)
+	}
+}
+
+// Nobody's block is a miss; in a request with others it is only that.
+func TestWhatNobodyHas(t *testing.T) {
+	r := newRank(t)
+	r.peers.Hold(named("a", 5), parttest.Data(1, size), true, nil)
+	views := r.get(t.Context(), false, "nowhere", "a")
+	r.wants(views[0], nil, "")
+	r.wants(views[1], parttest.Data(1, size), residency.RemoteTier)
+	if got := r.peers.Touched(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("used: %v", got)
+	}
+	r.idle()
+}
+
+// A copy that is to stay is a name of this rank's own, as old as what it is a copy of.
+func TestACopyStays(t *testing.T) {
+	r := newRank(t)
+	p := parttest.Data(1, size)
+	r.peers.Hold(named("a", 5), p, true, nil)
+	r.wants(r.get(t.Context(), true, "a")[0], p, residency.RemoteTier)
+	b := r.Block("a")
+	if b == nil || !b.In(0) || !b.CountedDirty || r.Count.Stats.Replicas != 1 || b.Names()[0].Put() != 5 {
+		t.Errorf("%+v, %d replicas", b, r.Count.Stats.Replicas)
+	}
+	r.idle()
+}
+
+// A block that is asked for again and again is kept, though nobody said so.
+func TestHotBlocksAreKept(t *testing.T) {
+	r := newRank(t)
+	p := parttest.Data(1, size)
+	r.peers.Hold(named("a", 5), p, true, nil)
+	n := 0
+	for ; r.Block("a") == nil && n < 100; n++ {
+		r.wants(r.get(t.Context(), false, "a")[0], p, residency.RemoteTier)
+	}
+	if n < 2 || n == 100 {
+		t.Errorf("it is kept after %d reads", n)
+	}
+	r.idle()
+}
+
+// Where a name came here meanwhile, or changed, what was read is served and not kept.
+func TestANameThatChangesMeanwhile(t *testing.T) {
+	for name, change := range map[string]func(r *rank){
+		"put":     func(r *rank) { r.Put(parttest.Name("a"), parttest.Data(2, size)) },
+		"expired": func(r *rank) { r.InvalidateFetches("ns", false) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRank(t)
+			p := parttest.Data(1, size)
+			r.peers.Hold(named("a", 5), p, true, nil)
+			goOn := r.peers.Stop()
+			got := make(chan *residency.View)
+			go func() { got <- r.get(t.Context(), true, "a")[0] }()
+			r.waiting("a", 1)
+			change(r)
+			goOn()
+			r.wants(<-got, p, residency.RemoteTier)
+			if b := r.Block("a"); (b == nil) == (name == "put") || b != nil && b.Info.ID == r.peers.Hold(named("a", 5), p, true, nil).Info.ID {
+				t.Errorf("%+v is kept", b)
+			}
+			r.idle()
+		})
+	}
+}
+
+// Without room for its name a block is served and not kept.
+func TestNoRoomForTheName(t *testing.T) {
+	r := newRank(t, func(o *residency.Options) { o.Limits.NameBytes = names.Cost("x", "") })
+	for _, k := range []string{"x", "y"} {
+		r.Put(parttest.Name(k), parttest.Data(2, size))
+	}
+	v := r.Pin("x")
+	p := parttest.Data(1, size)
+	r.peers.Hold(named("a", 5), p, true, nil)
+	r.wants(r.get(t.Context(), true, "a")[0], p, residency.RemoteTier)
+	v.Release()
+	if r.Block("a") != nil {
+		t.Error("it is kept")
+	}
+	r.idle()
+}
+
+// Bytes of another rank that fail their checksum are no hit: a segment is, where there
+// is one.
+func TestMisreads(t *testing.T) {
+	for _, below := range []bool{false, true} {
+		r := newRank(t)
+		p := parttest.Data(1, size)
+		var at *directory.Segment
+		if below {
+			at = &directory.Segment{Path: "seg"}
+			r.files.segments["seg"] = p
+		}
+		st := r.peers.Hold(named("a", 5), p, true, at)
+		r.peers.Damage(st.Info.ID)
+		v := r.get(t.Context(), true, "a")[0]
+		if below {
+			r.wants(v, p, "host")
+		} else {
+			r.wants(v, nil, "")
+		}
+		if r.Count.Stats.Corrupt != 1 || !r.Log.Has("fails its checksum") || (r.Block("a") != nil) != below {
+			t.Errorf("%d corrupt; it is kept: %v", r.Count.Stats.Corrupt, r.Block("a") != nil)
+		}
+		r.idle()
+	}
+}
+
+// What only segments have is read together, and kept; what came from the catalogue is
+// clean.
+func TestSegmentsAreReadTogether(t *testing.T) {
+	r := newRank(t)
+	var keys []string
+	for i := range 10 {
+		keys = append(keys, fmt.Sprint(i))
+		p := parttest.Data(uint64(i), size)
+		r.files.segments[keys[i]] = p
+		if i < 5 {
+			r.known.Hold(named(keys[i], 5), p)
+		} else {
+			r.peers.Hold(named(keys[i], 5), p, false, &directory.Segment{Path: keys[i]})
+		}
+	}
+	for i, v := range r.get(t.Context(), false, keys...) {
+		r.wants(v, parttest.Data(uint64(i), size), "host")
+	}
+	if got := r.files.reads(); !slices.Equal(got, []int{10}) {
+		t.Errorf("read %v", got)
+	}
+	for i, k := range keys {
+		if b := r.Block(k); b == nil || !b.In(0) || (b.From != nil) != (i < 5) || b.CountedDirty != (i >= 5) {
+			t.Errorf("block %s: %+v", k, b)
+		}
+	}
+	if r.peers.Touched() != nil || r.Count.Stats.Replicas != 5 {
+		t.Errorf("used %v, %d replicas", r.peers.Touched(), r.Count.Stats.Replicas)
+	}
+	r.idle()
+}
+
+// A segment that is not there, or damaged, is a miss, and taken back where it was stated.
+func TestLostSegments(t *testing.T) {
+	r := newRank(t)
+	p := parttest.Data(1, size)
+	r.files.segments["damaged"] = parttest.Data(9, size)
+	gone := r.known.Hold(named("gone", 5), p)
+	r.known.Hold(named("damaged", 5), parttest.Data(2, size))
+	r.peers.Hold(named("stated", 5), parttest.Data(3, size), false, &directory.Segment{Path: "nowhere"})
+	for _, v := range r.get(t.Context(), false, "gone", "damaged", "stated") {
+		r.wants(v, nil, "")
+	}
+	r.idle()
+	if got := r.known.Forgotten(); len(got) != 2 || !slices.Contains(got, gone.Info.ID) || r.Count.Stats.Corrupt != 1 {
+		t.Errorf("forgotten %v, %d corrupt", got, r.Count.Stats.Corrupt)
+	}
+	if got := r.peers.Invalidated(); len(got) != 1 || got[0].Name.Key != "stated" || got[0].Segment != nil {
+		t.Errorf("taken back: %+v", got)
+	}
+	if n, _ := r.buffers(); n != 0 || r.Last().Memory.Usage().Blocks != 0 {
+		t.Errorf("%d buffers are in use, %d blocks in memory", n, r.Last().Memory.Usage().Blocks)
+	}
+}
+
+// Who does not wait any longer misses.
+func TestADeadlineElsewhere(t *testing.T) {
+	r := newRank(t)
+	r.peers.Hold(named("a", 5), parttest.Data(1, size), true, nil)
+	goOn := r.peers.Stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.wants(r.get(ctx, false, "a")[0], nil, "")
+	goOn()
+	r.idle()
+	if n, _ := r.buffers(); n != 0 {
+		t.Errorf("%d buffers are in use", n)
+	}
+}
+
+// chain makes a chain of n blocks known that another rank has.
+func (r *rank) chain(n int) (a *Prefetch) {
+	a = &Prefetch{}
+	for i := range n {
+		key := fmt.Sprint(i)
+		st := r.peers.Hold(named(key, 5), parttest.Data(uint64(i), size), true, nil)
+		a.IDs = append(a.IDs, residency.NameID{NS: "ns", Key: key})
+		a.Copies = append(a.Copies, []directory.Statement{st})
+	}
+	return a
+}
+
+// landed waits until nothing is on its way, and returns what is here ahead of its get.
+func (r *rank) landed() (blocks int, bytes int64) {
+	r.t.Helper()
+	r.Workers.Wait()
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	return r.PrefetchedLocked()
+}
+
+// Some blocks of a chain are fetched ahead, and one more for each that is asked for;
+// a get of one reads nothing.
+func TestPrefetchIsAheadOfTheGets(t *testing.T) {
+	r := newRank(t)
+	r.Put(parttest.Name("0"), parttest.Data(100, size)) // is here
+	r.StartPrefetch(r.chain(20))
+	if n, bytes := r.landed(); n != PrefetchBlocks || bytes != PrefetchBlocks*size {
+		t.Errorf("%d blocks, %d bytes are ahead", n, bytes)
+	}
+	r.peers.Located()
+	if n := r.peers.Reads(); n != PrefetchBlocks {
+		t.Errorf("%d reads", n)
+	}
+	r.wants(r.get(t.Context(), false, "1")[0], parttest.Data(1, size), residency.RemoteTier)
+	if got := r.peers.Located(); got != nil {
+		t.Errorf("asked for %v", got)
+	}
+	n, _ := r.landed()
+	if reads := r.peers.Reads(); reads != 1 || n != PrefetchBlocks+1 {
+		t.Errorf("%d reads, %d blocks are ahead", reads, n)
+	}
+	r.wants(r.get(t.Context(), false, "1")[0], parttest.Data(1, size), residency.RemoteTier)
+	if n, _ := r.landed(); n != PrefetchBlocks+1 {
+		t.Errorf("%d blocks are ahead: the same get twice goes on with the chain twice", n)
+	}
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	for _, f := range r.guarded.fetches {
+		if f.name.Key == "0" {
+			t.Error("what is here is fetched")
+		}
+	}
+}
+
+// What is not asked for in time is given back, and so is what has changed or is wanted
+// to stay.
+func TestPrefetchIsGivenBack(t *testing.T) {
+	sweep := func(r *rank, all bool) {
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		r.SweepLandedLocked(r.Now(), all)
+	}
+	for name, x := range map[string]struct {
+		do   func(r *rank)
+		left int
+	}{
+		"too early":       {func(r *rank) { r.Advance(PrefetchFor - 1); sweep(r, false) }, 4},
+		"in time":         {func(r *rank) { r.Advance(PrefetchFor); sweep(r, false) }, 0},
+		"at the end":      {func(r *rank) { sweep(r, true) }, 0},
+		"cleared":         {func(r *rank) { r.InvalidateFetches("ns", false) }, 0},
+		"another cleared": {func(r *rank) { r.InvalidateFetches("other", false) }, 4},
+		"put":             {func(r *rank) { r.Put(parttest.Name("2"), parttest.Data(200, size)) }, 3},
+		"to stay": {func(r *rank) {
+			r.wants(r.get(r.t.Context(), true, "2")[0], parttest.Data(2, size), residency.RemoteTier)
+		}, 3},
+		"too late a get": {func(r *rank) {
+			r.Advance(PrefetchFor + time.Second)
+			r.wants(r.get(r.t.Context(), false, "2")[0], parttest.Data(2, size), residency.RemoteTier)
+		}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRank(t)
+			r.StartPrefetch(r.chain(4))
+			r.landed()
+			x.do(r)
+			n, bytes := r.landed()
+			if inUse, _ := r.buffers(); n != x.left || bytes != int64(x.left)*size || inUse != x.left {
+				t.Errorf("%d blocks, %d bytes are ahead, %d buffers are in use; want %d", n, bytes, inUse, x.left)
+			}
+			sweep(r, true)
+			r.idle()
+		})
+	}
+}
+
+// All that is fetched ahead has a bound, and a closed store fetches nothing.
+func TestPrefetchIsBounded(t *testing.T) {
+	r := newRank(t)
+	a := r.chain(4)
+	r.Mu.Lock()
+	r.guarded.prefetchBytes = maxPrefetchBytes - 2*size
+	r.Mu.Unlock()
+	r.StartPrefetch(a)
+	if n, bytes := r.landed(); n != 2 || bytes != maxPrefetchBytes {
+		t.Errorf("%d blocks, %d bytes are ahead", n, bytes)
+	}
+	r.Mu.Lock()
+	r.guarded.prefetchBytes -= maxPrefetchBytes - 2*size
+	r.SweepLandedLocked(r.Now(), true)
+	r.Mu.Closed = true
+	r.Mu.Unlock()
+	r.peers.Reads()
+	r.StartPrefetch(r.chain(4))
+	if n, bytes := r.landed(); n != 0 || bytes != 0 || r.peers.Reads() != 0 {
+		t.Errorf("%d blocks, %d bytes are ahead in a closed store", n, bytes)
+	}
+}
