@@ -9,7 +9,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// Adopt takes in what another run of some rank left in the cold tier: its blocks
+// Adopt adopts what another run of some rank left in the cold tier: its blocks
 // are hits from then on, here and, once published, on other ranks. A
 // name that is newer here stays as it is. With a budget for the cold tier its files
 // become this rank's own if nobody owns them. Adopting twice does nothing.
@@ -37,7 +37,7 @@ func (s *Store) Adopt(ctx context.Context, p tiers.Part) (RecoverStats, error) {
 // writing to it. Nil where ranks do not share it.
 func (s *Store) Parts(ctx context.Context) ([]tiers.Part, error) { return s.others.Parts(ctx) }
 
-// HasCatalogue reports whether parts are taken in by AdoptParts or, one by one, by
+// HasCatalogue reports whether parts are adopted by AdoptParts or, one by one, by
 // Adopt.
 func (s *Store) HasCatalogue() bool { return s.others.Catalogue != nil }
 

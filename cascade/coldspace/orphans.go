@@ -170,7 +170,7 @@ func (cs *Space) due() []orphan {
 	return due
 }
 
-// AdoptOrphan makes a part this rank's own and takes in what it holds. It reports
+// AdoptOrphan makes a part this rank's own and adopts what it holds. It reports
 // whether it did: not while somebody owns the part.
 func (cs *Space) AdoptOrphan(ctx context.Context, p tiers.Part) (residency.RecoverStats, bool, error) {
 	a := cs.others.NewAdoption()

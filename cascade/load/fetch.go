@@ -130,9 +130,9 @@ func (ld *Loader) endColdLocked(f *Fetch, err error) {
 	ld.state.ForgetLocked(f.block)
 }
 
-// publishLocked hands a block to those who wait for it: from a place of its own in
-// memory, or from private memory, as which a slot serves too if the name has
-// changed meanwhile.
+// publishLocked hands a block to those who wait for it: as one of the last memory
+// tier, or in private memory. If its name has changed meanwhile, its slot serves as
+// private memory.
 func (ld *Loader) publishLocked(f *Fetch, a *readBuffer) error {
 	if a.slot == nil || f.block == nil && !ld.staysLocked(f) {
 		ld.landLocked(f, a)
@@ -178,7 +178,7 @@ func (ld *Loader) enterLocked(b *residency.Block, slot tiers.Slot, records []blo
 }
 
 // coldFailedLocked accounts for a read of the cold tier that failed. A block
-// that the tier does not have any more is not kept on the books.
+// that the tier has lost is forgotten.
 func (ld *Loader) coldFailedLocked(b *residency.Block, err error) {
 	ld.state.NoteColdLocked(err)
 	if !errors.Is(err, tiers.ErrCorrupt) && !errors.Is(err, tiers.ErrNotFound) {

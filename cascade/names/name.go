@@ -90,8 +90,8 @@ func (n *Name) Leased() bool { return len(n.leases) > 0 }
 const maxBound = 8
 
 // Visible reports whether clients may see n. A bound name is hidden while its
-// parent is, so that half a pair is never served. The clock is read only where
-// a name expires.
+// parent is, so that one of a pair is not served without the other. The clock is
+// read only where a name expires.
 func (n *Name) Visible(now func() time.Time) bool {
 	for depth := 0; ; depth++ {
 		if n.block == nil || (!n.record.Expires.IsZero() && !now().Before(n.record.Expires)) {

@@ -23,7 +23,7 @@ func (x *Exchange) Parts(ctx context.Context) ([]tiers.Part, error) {
 	return x.state.Cold.Files.Parts(ctx)
 }
 
-// Adoption takes in what a part of the cold tier holds: Gather is called with each
+// Adoption adopts what a part of the cold tier holds: Gather is called with each
 // entry, then Run once.
 type Adoption struct {
 	exchange *Exchange
@@ -40,10 +40,10 @@ func (a *Adoption) Gather(e tiers.Entry) error {
 	return nil
 }
 
-// adoptStep bounds what is taken in with the mutex held.
+// adoptStep bounds the entries that are adopted in one go with the mutex held.
 const adoptStep = 256
 
-// Run takes in blocks in the order of their chains, so that a name finds its
+// Run adopts the blocks in the order of their chains, so that a name finds its
 // parent.
 func (a *Adoption) Run() error {
 	slices.SortStableFunc(a.entries, func(x, y tiers.Entry) int { return cmp.Compare(firstSeq(x), firstSeq(y)) })
@@ -79,14 +79,14 @@ func (a *Adoption) step(entries []tiers.Entry) error {
 			x.state.UnbindBeforeLocked(n.Namespace, n.Key, n.Seq)
 		}
 		if !e.Info.ID.IsZero() {
-			a.take(e)
+			a.blockLocked(e)
 		}
 	}
 	return nil
 }
 
-// take takes in one block with those of its names that are not known newer.
-func (a *Adoption) take(e tiers.Entry) {
+// blockLocked adopts one block with those of its names that are not newer here.
+func (a *Adoption) blockLocked(e tiers.Entry) {
 	x := a.exchange
 	var names []block.Name
 	for _, n := range e.Names {
@@ -106,19 +106,19 @@ func (a *Adoption) take(e tiers.Entry) {
 		return
 	}
 	if !known {
-		a.count(1, 0, e.Info.Size)
+		a.countLocked(1, 0, e.Info.Size)
 	}
-	a.place(b, e.OtherOwner)
+	a.placeLocked(b, e.OtherOwner)
 	for _, n := range names {
 		x.state.BindRecordedLocked(n, b)
 	}
-	a.count(0, len(names), 0)
+	a.countLocked(0, len(names), 0)
 }
 
-// place notes where a block lies in the cold tier. One in another process's file
+// placeLocked records where a block lies in the cold tier. One in another process's file
 // may come to be this rank's own; never the other way round, as this rank would
 // then keep no account of what it stored.
-func (a *Adoption) place(b *residency.Block, foreign bool) {
+func (a *Adoption) placeLocked(b *residency.Block, foreign bool) {
 	x := a.exchange
 	switch {
 	case foreign && !b.Cold:
@@ -130,7 +130,7 @@ func (a *Adoption) place(b *residency.Block, foreign bool) {
 	}
 }
 
-func (a *Adoption) count(blocks, names int, bytes int64) {
+func (a *Adoption) countLocked(blocks, names int, bytes int64) {
 	for _, st := range []*residency.RecoverStats{&a.Done, &a.exchange.state.Count.Stats.Adopted} {
 		st.Blocks, st.Names, st.Bytes = st.Blocks+blocks, st.Names+names, st.Bytes+bytes
 	}

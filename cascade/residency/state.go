@@ -36,14 +36,14 @@ type Options struct {
 	// SkipVerify serves memory hits without checking their CRC32C.
 	SkipVerify bool
 
-	// ReadBuffers gives room for a block that is read from another rank, or from
-	// the cold tier, and not kept here, with what gives it back; false when it
-	// has none. Default: none, and memory is mapped for each such block.
-	ReadBuffers func(size int64) (room []byte, release func(), ok bool)
+	// ReadBuffers allocates a buffer for a block that is read but not cached here,
+	// and returns its release function; false when the pool is exhausted. Default:
+	// memory is mapped for each such block.
+	ReadBuffers func(size int64) (buffer []byte, release func(), ok bool)
 
 	// FirstEvent is the least that the number of the first event may be. A store
-	// that takes another one's place begins above what that one gave, so that
-	// those who follow events learn that some are forgotten.
+	// that takes another one's place begins above the numbers of that one, so that
+	// readers of events notice that some are forgotten.
 	FirstEvent uint64
 
 	Limits Limits
@@ -93,11 +93,11 @@ type State struct {
 	CleanerWake chan struct{} // has the cleaner look
 }
 
-// Watcher learns what a change of the state means for the parts above. Its methods
-// are called with State.Mu held and must not wait.
+// Watcher is called when a change of the state concerns the parts above, with
+// State.Mu held. Its methods must not wait.
 type Watcher interface {
-	// EnqueuePublishLocked has what changed of a name published to its homes, and
-	// EnqueuePublishAllLocked of all names of a block.
+	// EnqueuePublishLocked queues a name for publication to its homes, and
+	// EnqueuePublishAllLocked all names of a block.
 	EnqueuePublishLocked(*names.Name)
 	EnqueuePublishAllLocked(*Block)
 
@@ -111,7 +111,7 @@ type Watcher interface {
 	ShowAllLocked(*Block)
 	HideLocked(*names.Name)
 
-	// NoteFullLocked learns that the cold tier refused blocks for want of room.
+	// NoteFullLocked is called when the cold tier refuses blocks for want of space.
 	NoteFullLocked()
 }
 
@@ -247,10 +247,9 @@ type Limits struct {
 	// forget those that are least worth keeping.
 	NameBytes int64
 
-	// ColdBytes is how many bytes the cold tier may take for this rank, dead
-	// ones included, and what other runs left that falls to it. 0, when the
-	// store is opened, disables the limit permanently: then only the tier decides when it
-	// is full.
+	// ColdBytes is how many bytes the cold tier may take for this rank, dead ones
+	// and this rank's share of the orphans included. Zero at Open disables the limit
+	// permanently: then only the tier decides when it is full.
 	ColdBytes int64
 }
 

@@ -135,7 +135,7 @@ func (w *Writer) pickDirtyLocked(m *residency.Level) (views []*residency.View, c
 		if b == nil {
 			break
 		}
-		if !p.wants(b) {
+		if !p.wantsLocked(b) {
 			w.state.HoldLocked(b, m.Index)
 			skipped = append(skipped, b)
 			continue
@@ -143,7 +143,7 @@ func (w *Writer) pickDirtyLocked(m *residency.Level) (views []*residency.View, c
 		if len(p.views) == 0 {
 			clean = len(skipped)
 		}
-		if !p.addChain(b) {
+		if !p.addChainLocked(b) {
 			break
 		}
 	}
@@ -169,27 +169,27 @@ func (p *picker) full() bool {
 	return len(p.views) >= cleanBlocks || len(p.views) > 0 && p.bytes >= p.most
 }
 
-func (p *picker) wants(b *residency.Block) bool {
+func (p *picker) wantsLocked(b *residency.Block) bool {
 	if b.HasLowerCopy() || b.Writing || !b.In(p.mem.Index) {
 		return false
 	}
 	return p.mem == p.store.state.Last() || p.mem.Policy.Demotion(p.store.state.MetaLocked(b)) == policy.ToCold
 }
 
-// addChain picks b and its dirty ancestors; false when b can not be pinned.
-func (p *picker) addChain(b *residency.Block) bool {
-	if !p.add(b) {
+// addChainLocked picks b and its dirty ancestors; false when b can not be pinned.
+func (p *picker) addChainLocked(b *residency.Block) bool {
+	if !p.addLocked(b) {
 		return false
 	}
 	for _, n := range b.Names() {
-		for n = n.Parent(); n != nil && n.Block() != nil && p.wants(residency.StateOf(n)) && !p.full(); n = n.Parent() {
-			p.add(residency.StateOf(n))
+		for n = n.Parent(); n != nil && n.Block() != nil && p.wantsLocked(residency.StateOf(n)) && !p.full(); n = n.Parent() {
+			p.addLocked(residency.StateOf(n))
 		}
 	}
 	return true
 }
 
-func (p *picker) add(b *residency.Block) bool {
+func (p *picker) addLocked(b *residency.Block) bool {
 	v, err := p.store.state.PinInLocked(b, p.mem, p.mem)
 	if err != nil {
 		p.store.state.NoteLocked(p.mem, err)

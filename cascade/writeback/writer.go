@@ -22,7 +22,7 @@ type Space interface {
 	// Shrink gives up blocks of the cold tier until it keeps its budget.
 	Shrink()
 
-	// AcceptedLocked learns that the cold tier took blocks. State.Mu is held.
+	// AcceptedLocked is called when the cold tier has taken blocks, with State.Mu held.
 	AcceptedLocked()
 }
 
