@@ -2,7 +2,6 @@ package parttest
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"testing"
 
@@ -19,7 +18,6 @@ type Files struct {
 	mu      sync.Mutex
 	full    error            // what Put and Sync fail with
 	batches [][]tiers.Item   // that were taken
-	read    [][]tiers.Read   // that were asked for together
 	links   []block.Name     // of Link
 	unlinks []block.Name     // of Unlink
 	syncs   int              // that succeeded
@@ -99,25 +97,6 @@ func idsOf(items []tiers.Item) (ids []block.ID) {
 		ids = append(ids, it.Info.ID)
 	}
 	return ids
-}
-
-// ReadBatch records what is asked for together.
-func (f *Files) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
-	f.mu.Lock()
-	f.read = append(f.read, slices.Clone(reads))
-	f.mu.Unlock()
-	return f.Plain.ReadBatch(ctx, reads)
-}
-
-// Reads returns how many blocks each ReadBatch was asked for since the last call.
-func (f *Files) Reads() (counts []int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, r := range f.read {
-		counts = append(counts, len(r))
-	}
-	f.read = nil
-	return counts
 }
 
 // Link records a name.
