@@ -11,7 +11,7 @@ func (l Local) Touched(ns string, keys []string) {
 	defer s.state.Mu.Unlock()
 	for _, k := range keys {
 		if n := s.state.LookupLocked(ns, k); n != nil {
-			s.state.Requests.AddLocked(residency.StateOf(n))
+			s.state.Requests.AddLocked(residency.BlockOf(n))
 		}
 	}
 	s.state.Requests.PassLocked(true)

@@ -176,8 +176,8 @@ func (r *coldRig) hang(group int) (answer func()) {
 func (r *coldRig) waiting(i int) int {
 	r.state.Mu.Lock()
 	defer r.state.Mu.Unlock()
-	if n := r.state.LookupLocked("ns", r.keys[i]); n != nil && residency.StateOf(n).Loading {
-		return r.load.WaitingColdLocked(residency.StateOf(n))
+	if n := r.state.LookupLocked("ns", r.keys[i]); n != nil && residency.BlockOf(n).Loading {
+		return r.load.WaitingColdLocked(residency.BlockOf(n))
 	}
 	return 0
 }
@@ -187,7 +187,7 @@ func (r *coldRig) loading(i int) bool {
 	r.state.Mu.Lock()
 	defer r.state.Mu.Unlock()
 	n := r.state.LookupLocked("ns", r.keys[i])
-	return n != nil && residency.StateOf(n).Loading
+	return n != nil && residency.BlockOf(n).Loading
 }
 
 // quiet checks that nothing is left of what was under way.
@@ -295,7 +295,7 @@ func (r *coldRig) resident(i int) bool {
 	r.state.Mu.Lock()
 	defer r.state.Mu.Unlock()
 	n := r.state.LookupLocked("ns", r.keys[i])
-	return n != nil && residency.StateOf(n).InAny()
+	return n != nil && residency.BlockOf(n).InAny()
 }
 
 // TestDamageIsOneBlocks: a block that is damaged, or not there any more, is a

@@ -44,8 +44,8 @@ func readableNames(s *Store) map[string]int64 {
 	for _, ns := range s.state.Mu.Names.Spaces() {
 		sp := s.state.Mu.Names.Space(ns)
 		for n := range sp.Nodes() {
-			if residency.StateOf(n) != nil && !n.Bound() && n.Visible(s.state.Now) {
-				names[sp.Name()+"/"+n.Key()] = residency.StateOf(n).Info.Size
+			if residency.BlockOf(n) != nil && !n.Bound() && n.Visible(s.state.Now) {
+				names[sp.Name()+"/"+n.Key()] = residency.BlockOf(n).Info.Size
 			}
 		}
 	}

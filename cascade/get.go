@@ -126,7 +126,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 			}
 			continue
 		}
-		b := residency.StateOf(n)
+		b := residency.BlockOf(n)
 		s.state.Cold.UsedLocked(b)
 		s.state.Requests.AddLocked(b)
 		if views[i] = s.state.PinFastestLocked(b); views[i] != nil {
@@ -153,7 +153,7 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 		}
 		return view[0]
 	}
-	b := residency.StateOf(n)
+	b := residency.BlockOf(n)
 	if v := s.state.PinFastestLocked(b); v != nil { // another copy
 		s.state.Mu.Unlock()
 		if v.Check(ctx, true) {

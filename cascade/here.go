@@ -21,7 +21,7 @@ func (h here) stat(ns, key string) (NameInfo, bool) {
 	if n == nil {
 		return NameInfo{}, false
 	}
-	b := residency.StateOf(n)
+	b := residency.BlockOf(n)
 	info := NameInfo{
 		ID: b.Info.ID, Size: b.Info.Size, Parent: n.ParentKey(), Depth: n.Depth(),
 		Refs: len(b.Names()), Prefix: n.Prefix(), Expires: n.Expires(), Dirty: b.Dirty(),
@@ -158,7 +158,7 @@ func (h here) probeMany(ns string, keys []string, here []presence) (all bool) {
 	all = true
 	for i, key := range keys {
 		if n := sp.Get(key); n != nil && n.Visible(h.state.Now) {
-			here[i] = presence{h.state.FastestLocked(residency.StateOf(n)).Stats.Name, residency.StateOf(n).Info.Size}
+			here[i] = presence{h.state.FastestLocked(residency.BlockOf(n)).Stats.Name, residency.BlockOf(n).Info.Size}
 		} else if all = false; !h.others.AsksElsewhere() {
 			break
 		}

@@ -60,10 +60,10 @@ func checkIndex(t *testing.T, s *Store) {
 		sp := s.state.Mu.Names.Space(ns)
 		for n := range sp.Nodes() {
 			e, place, ok := r.Lookup(shmindex.FingerprintOf(sp.Name(), n.Key()))
-			if ok != (residency.StateOf(n) != nil) && (ok || x.Filled) {
-				t.Errorf("name %q: shown %v, it has a block: %v", n.Key(), ok, residency.StateOf(n) != nil)
+			if ok != (residency.BlockOf(n) != nil) && (ok || x.Filled) {
+				t.Errorf("name %q: shown %v, it has a block: %v", n.Key(), ok, residency.BlockOf(n) != nil)
 			}
-			if !ok || residency.StateOf(n) == nil {
+			if !ok || residency.BlockOf(n) == nil {
 				continue
 			}
 			shown++
@@ -129,7 +129,7 @@ func checkShown(t *testing.T, s *Store, n *names.Name, e shmindex.Entry) {
 		return
 	}
 	bytes := s.state.Shared().Memory.Region()[e.Offset : e.Offset+uint64(e.Size)]
-	if !stillThere(s, e) || block.CRC(bytes) != residency.StateOf(n).Info.CRC || e.CRC != residency.StateOf(n).Info.CRC || int64(e.Size) != residency.StateOf(n).Info.Size {
+	if !stillThere(s, e) || block.CRC(bytes) != residency.BlockOf(n).Info.CRC || e.CRC != residency.BlockOf(n).Info.CRC || int64(e.Size) != residency.BlockOf(n).Info.Size {
 		t.Errorf("name %q: other bytes at %d", n.Key(), e.Offset)
 	}
 }

@@ -146,9 +146,9 @@ func (cs *Space) KeepHeads(fresh bool) {
 		cs.state.Mu.Lock()
 		defer cs.state.Mu.Unlock()
 		var chain []policy.Ref
-		for n := cs.state.Mu.Names.Get(st.Name.Namespace, st.Name.Parent); n != nil && n.Block() != nil && residency.StateOf(n).Below.Old; n = n.Parent() {
-			cs.state.Cold.UsedLocked(residency.StateOf(n))
-			chain = append(chain, policy.Ref{Fingerprint: cs.state.Requests.FingerprintLocked(residency.StateOf(n)), Size: residency.StateOf(n).Info.Size, Node: residency.StateOf(n).Below.Node})
+		for n := cs.state.Mu.Names.Get(st.Name.Namespace, st.Name.Parent); n != nil && n.Block() != nil && residency.BlockOf(n).Below.Old; n = n.Parent() {
+			cs.state.Cold.UsedLocked(residency.BlockOf(n))
+			chain = append(chain, policy.Ref{Fingerprint: cs.state.Requests.FingerprintLocked(residency.BlockOf(n)), Size: residency.BlockOf(n).Info.Size, Node: residency.BlockOf(n).Below.Node})
 		}
 		if len(chain) > 0 {
 			slices.Reverse(chain) // head first

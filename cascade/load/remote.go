@@ -250,8 +250,8 @@ func (ld *Loader) staysLocked(f *Fetch) bool {
 func (ld *Loader) copyLocked(f *Fetch, slot tiers.Slot) (b *residency.Block, fresh bool, err error) {
 	st := f.copies[0]
 	if n := ld.state.LookupLocked(f.name.NS, f.name.Key); n != nil {
-		if residency.StateOf(n).In(ld.state.Last().Index) {
-			b = residency.StateOf(n)
+		if residency.BlockOf(n).In(ld.state.Last().Index) {
+			b = residency.BlockOf(n)
 		}
 		return b, false, nil
 	}

@@ -160,7 +160,7 @@ func (r *rank) join(most eviction.Price, keys ...string) (all []*Fetch) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	for _, k := range keys {
-		all = append(all, r.JoinColdLocked(residency.StateOf(r.Mu.Names.Get("ns", k)), most, &fresh))
+		all = append(all, r.JoinColdLocked(residency.BlockOf(r.Mu.Names.Get("ns", k)), most, &fresh))
 	}
 	r.StartLocked(fresh)
 	return all

@@ -164,7 +164,7 @@ func (x *Exchange) StateLocked(ns, key string) directory.Statement {
 	if n == nil || n.Block() == nil {
 		return st
 	}
-	b := residency.StateOf(n)
+	b := residency.BlockOf(n)
 	st.Name, st.Info = n.Record(), b.Info
 	st.Name.Seq = n.Put()
 	for _, m := range x.state.Mem {

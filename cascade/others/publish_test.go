@@ -109,7 +109,7 @@ func TestEveryNameIsPublished(t *testing.T) {
 	r.publish()
 	r.peers.Published()
 	r.Mu.Lock()
-	r.PlacementChangedLocked(residency.StateOf(r.Mu.Names.Get("ns", "0")))
+	r.PlacementChangedLocked(residency.BlockOf(r.Mu.Names.Get("ns", "0")))
 	r.Mu.Unlock()
 	r.publish()
 	if got := r.peers.Published(); len(got) != 3 || len(got[0]) != PublishStep || len(got[2]) != 1 {

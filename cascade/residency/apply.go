@@ -12,7 +12,7 @@ import (
 func (s *State) ApplyLocked() {
 	s.Mu.AssertHeld()
 	for c, ok := s.Mu.Names.Next(); ok; c, ok = s.Mu.Names.Next() {
-		b := blockOf(c.Block)
+		b := ownBlock(c.Block)
 		switch c.Kind {
 		case names.Bound:
 			s.Watch.EnqueuePublishLocked(c.Name)

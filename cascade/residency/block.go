@@ -45,10 +45,10 @@ func NewBlock(info block.Info) *Block {
 	return b
 }
 
-// StateOf returns the block that n stands for, nil of a placeholder.
-func StateOf(n *names.Name) *Block { return blockOf(n.Block()) }
+// BlockOf returns the block that n stands for, nil of a placeholder.
+func BlockOf(n *names.Name) *Block { return ownBlock(n.Block()) }
 
-func blockOf(b *names.Block) *Block {
+func ownBlock(b *names.Block) *Block {
 	if b == nil {
 		return nil
 	}

@@ -73,7 +73,7 @@ func TestRingsLeave(t *testing.T) {
 	r.Mu.Lock()
 	n := parttest.Name("c", "b")
 	n.Seq = r.TickLocked()
-	r.BindRecordedLocked(n, residency.StateOf(r.Mu.Names.Get("ns", "a")))
+	r.BindRecordedLocked(n, residency.BlockOf(r.Mu.Names.Get("ns", "a")))
 	r.Mu.Unlock()
 	if got := below(r); got == "" || got == "b" {
 		t.Errorf("%q leaves, want the block with two names", got)
@@ -125,7 +125,7 @@ func TestLeasesHoldWhatWouldBeLost(t *testing.T) {
 	held := r.Mu.Names.HeldBytes()
 	r.Mu.Writes.ColdDown = r.Now().Add(residency.ColdRetry)
 	for _, k := range keys {
-		r.Leases.HoldLocked(residency.StateOf(r.Mu.Names.Get("ns", k)))
+		r.Leases.HoldLocked(residency.BlockOf(r.Mu.Names.Get("ns", k)))
 	}
 	down := r.Mu.Names.HeldBytes()
 	r.Mu.Unlock()
@@ -166,7 +166,7 @@ func TestRequestsReachEveryPolicy(t *testing.T) {
 	b := r.Put(parttest.Name("b", "a"), parttest.Data(2, 1000))
 	r.Mu.Lock()
 	for _, k := range []string{"a", "b"} {
-		r.Requests.AddLocked(residency.StateOf(r.Mu.Names.Get("ns", k)))
+		r.Requests.AddLocked(residency.BlockOf(r.Mu.Names.Get("ns", k)))
 	}
 	r.Requests.AddMissLocked("ns", "c")
 	r.Requests.PassLocked(true)

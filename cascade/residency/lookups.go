@@ -13,7 +13,7 @@ const leastAlias = 4 << 10
 // another there: the same content came under another key. n is the name as it
 // is, nil when there is none.
 func (b *Block) IsAlias(n *names.Name, ns string) bool {
-	if b.Info.Size < leastAlias || n != nil && StateOf(n) == b {
+	if b.Info.Size < leastAlias || n != nil && BlockOf(n) == b {
 		return false
 	}
 	return b.HasNameIn(ns)

@@ -112,7 +112,7 @@ func (q *Requests) Stored(stored ...*names.Name) {
 func (q *Requests) StoredLocked(stored []*names.Name) {
 	for _, n := range stored {
 		if n.Block() != nil {
-			q.AddLocked(StateOf(n))
+			q.AddLocked(BlockOf(n))
 		}
 	}
 	q.PassLocked(false)

@@ -220,7 +220,7 @@ const LookStep = 4096
 func (s *State) StoredAs(ns, key string, size int64) *names.Name {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	if n := s.LookupLocked(ns, key); n != nil && StateOf(n).Info.Size == size {
+	if n := s.LookupLocked(ns, key); n != nil && BlockOf(n).Info.Size == size {
 		return n
 	}
 	return nil

@@ -205,13 +205,13 @@ func TestTheWatcherLearnsWhatChanged(t *testing.T) {
 		{"a view", func() { r.Pin("a").Release() }, nil},
 		{"a request", func() { r.Ask("a", "b") }, nil},
 		{"another expiry", locked(func() { r.Mu.Names.Expire(get("a"), r.Now().Add(time.Hour), r.Now()); r.ApplyLocked() }), []string{"show a", "publish a"}},
-		{"a copy below", locked(func() { r.Cold.EnterLocked(residency.StateOf(get("a"))) }), []string{"publish all a"}},
-		{"no copy below", locked(func() { r.Cold.LeaveLocked(residency.StateOf(get("a")), false) }), []string{"publish all a"}},
+		{"a copy below", locked(func() { r.Cold.EnterLocked(residency.BlockOf(get("a"))) }), []string{"publish all a"}},
+		{"no copy below", locked(func() { r.Cold.LeaveLocked(residency.BlockOf(get("a")), false) }), []string{"publish all a"}},
 		{"a deleted name", func() { r.Delete("b") }, []string{"hide b", "publish b", "invalidate b"}},
 		{"a tier that is full", locked(func() { r.NoteColdLocked(fmt.Errorf("%w: for the test", tiers.ErrFull)) }), []string{"full"}},
 		{"a miss of a tier", locked(func() { r.NoteColdLocked(tiers.ErrNotFound) }), nil},
 		{"bytes that are nowhere", locked(func() {
-			one := residency.StateOf(get("a"))
+			one := residency.BlockOf(get("a"))
 			r.DropLocked(one, r.Last(), true)
 			r.VanishLocked(one)
 		}), []string{"publish all a", "show all a", "invalidate a", "hide a", "publish a"}},

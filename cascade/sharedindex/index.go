@@ -248,7 +248,7 @@ func (ix *Index) ShowAllLocked(b *residency.Block) {
 
 // ShownOfLocked returns the index entry of a name.
 func (ix *Index) ShownOfLocked(n *names.Name) shmindex.Entry {
-	b := residency.StateOf(n)
+	b := residency.BlockOf(n)
 	e := shmindex.Entry{Kind: shmindex.Here, Tier: uint16(len(ix.state.Mem)), Size: uint32(b.Info.Size), CRC: b.Info.CRC}
 	if n.Bound() {
 		e.Kind = shmindex.Bound

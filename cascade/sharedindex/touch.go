@@ -81,8 +81,8 @@ func (ix *Index) drainOneLocked(t *Touches) {
 			ix.state.Requests.PassLocked(true)
 		}
 		last = n
-		ix.state.Cold.UsedLocked(residency.StateOf(n))
-		ix.state.Requests.AddLocked(residency.StateOf(n))
+		ix.state.Cold.UsedLocked(residency.BlockOf(n))
+		ix.state.Requests.AddLocked(residency.BlockOf(n))
 	}
 	ix.state.Requests.PassLocked(true)
 }
@@ -91,5 +91,5 @@ func (ix *Index) drainOneLocked(t *Touches) {
 func (ix *Index) countTouchLocked(n *names.Name) {
 	ix.state.Count.Stats.Hits++
 	n.Space().Hits++
-	ix.state.Count.HitLocked(ix.state.FastestLocked(residency.StateOf(n)), residency.StateOf(n).Info.Size)
+	ix.state.Count.HitLocked(ix.state.FastestLocked(residency.BlockOf(n)), residency.BlockOf(n).Info.Size)
 }

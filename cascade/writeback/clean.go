@@ -182,8 +182,8 @@ func (p *picker) addChainLocked(b *residency.Block) bool {
 		return false
 	}
 	for _, n := range b.Names() {
-		for n = n.Parent(); n != nil && n.Block() != nil && p.wantsLocked(residency.StateOf(n)) && !p.full(); n = n.Parent() {
-			p.addLocked(residency.StateOf(n))
+		for n = n.Parent(); n != nil && n.Block() != nil && p.wantsLocked(residency.BlockOf(n)) && !p.full(); n = n.Parent() {
+			p.addLocked(residency.BlockOf(n))
 		}
 	}
 	return true

@@ -196,7 +196,7 @@ func (r *Rank) Block(key string) *residency.Block {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	if n := r.LookupLocked("ns", key); n != nil {
-		return residency.StateOf(n)
+		return residency.BlockOf(n)
 	}
 	return nil
 }
@@ -250,7 +250,7 @@ func (r *Rank) Ask(keys ...string) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	for _, k := range keys {
-		r.Requests.AddLocked(residency.StateOf(r.Mu.Names.Get("ns", k)))
+		r.Requests.AddLocked(residency.BlockOf(r.Mu.Names.Get("ns", k)))
 	}
 	r.Requests.PassLocked(true)
 }
@@ -332,7 +332,7 @@ func NoHoles(t testing.TB, s *residency.State) {
 	var orphans []string
 	for _, ns := range s.Mu.Names.Spaces() {
 		for _, n := range s.Mu.Names.Space(ns).List() {
-			if n.ParentKey() != "" && (n.Parent() == nil || residency.StateOf(n.Parent()) == nil) {
+			if n.ParentKey() != "" && (n.Parent() == nil || residency.BlockOf(n.Parent()) == nil) {
 				orphans = append(orphans, n.Key())
 			}
 		}
