@@ -15,7 +15,7 @@ run: build ## four ranks, one trace, one table; TRACE=file chooses the trace
 test: ## build, vet and the tests that prove the product in minutes; a line for each stage
 	scripts/test.sh quick
 
-test-rest: ## what test leaves out: race detector, fuzzing, crash points, clients, Lustre, engines, other architectures
+test-rest: build ## what test leaves out: race detector, fuzzing, crash points, clients, Lustre, engines, other architectures
 	scripts/test.sh rest
 
 test-all: ## everything
