@@ -195,7 +195,7 @@ func TestADirtyVictimWaitsForTheCleaner(t *testing.T) {
 	whenAsked(r, func() {
 		demanded = r.Mu.Writes.CleanRequested
 		_ = files.Put(context.Background(), tiers.Item{Info: b.Info, Names: b.Records(), Data: parttest.Data(0, size)})
-		r.Cold.EnterLocked(b)
+		r.Cold.StoredLocked(b)
 	})
 	if err := reserve(t, r, r.Last(), CopyOnly); err != nil {
 		t.Fatal(err)

@@ -14,10 +14,10 @@ type coldState struct {
 	Bytes      int64 // that it takes there
 }
 
-// EnterLocked records that b is in the cold tier, in a file of this rank.
-func (m *Level) EnterLocked(b *Block) { m.enterLocked(b, false) }
+// StoredLocked records that b is in the cold tier, in a file of this rank.
+func (m *Level) StoredLocked(b *Block) { m.enterLocked(b, false) }
 
-// AdoptLocked is EnterLocked for what an earlier run left: it leaves first.
+// AdoptLocked is StoredLocked for what an earlier run left: it leaves first.
 func (m *Level) AdoptLocked(b *Block) { m.enterLocked(b, true) }
 
 func (m *Level) enterLocked(b *Block, old bool) {
@@ -51,7 +51,7 @@ func (m *Level) UsedLocked(b *Block) {
 	}
 }
 
-// LeaveLocked undoes EnterLocked.
+// LeaveLocked undoes StoredLocked and AdoptLocked.
 func (m *Level) LeaveLocked(b *Block, evicted bool) {
 	m.state.Mu.AssertHeld()
 	b.Cold = false

@@ -86,7 +86,7 @@ func TestWhatIsOldLeavesFirst(t *testing.T) {
 	young := r.PutCold(parttest.Name("young"), parttest.Data(1, 1000))
 	r.Mu.Lock()
 	r.Cold.LeaveLocked(young, false)
-	r.Cold.EnterLocked(young)
+	r.Cold.StoredLocked(young)
 	r.Mu.Unlock()
 	old := r.PutCold(parttest.Name("old"), parttest.Data(2, 2000))
 	r.Mu.Lock()

@@ -32,7 +32,7 @@ type Level struct {
 	Memory tiers.Memory // nil: files
 	Files  tiers.Files  // nil: memory
 	Stats  TierStats
-	junk   []block.ID // corrupt blocks that were pinned when they were found out
+	junk   []block.ID // dropped while they were pinned
 
 	// Of files:
 	Bytes   int64 // of the blocks that the policy ranks
@@ -143,10 +143,18 @@ func (s *State) MetaLocked(b *Block) policy.Meta {
 func (s *State) Age() time.Duration { return s.Now().Sub(s.born) }
 
 // DropLocked takes b's bytes out of memory tier m, evicted or for another reason.
-// Nothing pins them there.
+// Bytes that somebody still has pinned, such as a rank that reads them, are renamed
+// out of the way, and go when the pins are gone.
 func (s *State) DropLocked(b *Block, m *Level, evicted bool) {
 	s.LeaveLocked(b, m, evicted)
-	s.NoteLocked(m, m.Memory.Evict(b.Info.ID))
+	err := m.Memory.Evict(b.Info.ID)
+	if errors.Is(err, tiers.ErrPinned) {
+		junk := s.ProvisionalLocked()
+		if err = m.Memory.Rename(b.Info.ID, junk); err == nil {
+			m.junk = append(m.junk, junk)
+		}
+	}
+	s.NoteLocked(m, err)
 }
 
 // ForgetLocked removes a block that has no names from everywhere, or leaves it
@@ -177,27 +185,19 @@ func (s *State) removeLocked(b *Block) {
 }
 
 // corruptLocked withdraws b from memory tier m because its bytes fail their
-// checksum. Bytes that somebody still has pinned are renamed out of the way.
+// checksum.
 func (s *State) corruptLocked(b *Block, m *Level) {
 	if !b.In(m.Index) {
 		return
 	}
 	s.Count.Stats.Corrupt++
-	s.LeaveLocked(b, m, false)
-	err := m.Memory.Evict(b.Info.ID)
-	if errors.Is(err, tiers.ErrPinned) {
-		junk := s.ProvisionalLocked()
-		if err = m.Memory.Rename(b.Info.ID, junk); err == nil {
-			m.junk = append(m.junk, junk)
-		}
-	}
-	s.NoteLocked(m, err)
+	s.DropLocked(b, m, false)
 	if !b.Cold && !b.InAny() {
 		s.VanishLocked(b)
 	}
 }
 
-// SweepJunkLocked drops corrupt blocks whose pins are gone.
+// SweepJunkLocked drops bytes whose pins are gone.
 func (s *State) SweepJunkLocked() {
 	for _, m := range s.Mem {
 		kept := m.junk[:0]

@@ -1,6 +1,7 @@
 package residency_test
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"testing"
@@ -205,7 +206,7 @@ func TestTheWatcherLearnsWhatChanged(t *testing.T) {
 		{"a view", func() { r.Pin("a").Release() }, nil},
 		{"a request", func() { r.Ask("a", "b") }, nil},
 		{"another expiry", locked(func() { r.Mu.Names.Expire(get("a"), r.Now().Add(time.Hour), r.Now()); r.ApplyLocked() }), []string{"show a", "publish a"}},
-		{"a copy below", locked(func() { r.Cold.EnterLocked(residency.BlockOf(get("a"))) }), []string{"publish all a"}},
+		{"a copy below", locked(func() { r.Cold.StoredLocked(residency.BlockOf(get("a"))) }), []string{"publish all a"}},
 		{"no copy below", locked(func() { r.Cold.LeaveLocked(residency.BlockOf(get("a")), false) }), []string{"publish all a"}},
 		{"a deleted name", func() { r.Delete("b") }, []string{"hide b", "publish b", "invalidate b"}},
 		{"a tier that is full", locked(func() { r.NoteColdLocked(fmt.Errorf("%w: for the test", tiers.ErrFull)) }), []string{"full"}},
@@ -269,7 +270,7 @@ func TestDirtyAndPendingAreCounted(t *testing.T) {
 	r.PutPending(parttest.Name("b"), parttest.Data(2, 1000))
 	want("two blocks", 2, 1)
 	r.Mu.Lock()
-	r.Cold.EnterLocked(a)
+	r.Cold.StoredLocked(a)
 	r.Mu.Unlock()
 	want("one of them is below", 1, 1)
 	v := r.Pin("b")
@@ -371,4 +372,38 @@ func TestAskedNamespacesAreBounded(t *testing.T) {
 	if sp := r.Mu.Names.Space("ns"); len(sp.List()) != 1 || sp.Found != 1 {
 		t.Errorf("%+v", sp)
 	}
+}
+
+// TestPinnedBytesAreDroppedLater: bytes that another rank reads are out of the way of
+// the same block, and leave the tier when the reader is done.
+func TestPinnedBytesAreDroppedLater(t *testing.T) {
+	r := parttest.New(t)
+	name, data := parttest.Name("a"), parttest.Data(1, 1000)
+	b, m := r.Put(name, data), r.Last()
+	at, err := m.Memory.Place(b.Info.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := m.Memory.PinPlace(at, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Mu.Lock()
+	r.DropLocked(b, m, true)
+	r.VanishLocked(b)
+	r.Mu.Unlock()
+	r.Put(name, data)
+	sweep := func() int {
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		r.SweepJunkLocked()
+		return m.Memory.Usage().Blocks
+	}
+	if !bytes.Equal(reader.Bytes(), data) || sweep() != 2 || m.Stats.Errors != 0 {
+		t.Errorf("%d blocks, %d errors, or other bytes", m.Memory.Usage().Blocks, m.Stats.Errors)
+	}
+	if reader.Release(); sweep() != 1 {
+		t.Errorf("%d blocks stay", m.Memory.Usage().Blocks)
+	}
+	parttest.Check(t, r.State)
 }

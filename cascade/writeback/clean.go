@@ -305,7 +305,7 @@ func (w *Writer) writeEachLocked(ctx context.Context, items []tiers.Item, owners
 // nowColdLocked records that b is in the cold tier with the given names, and
 // brings the names there up to date with what happened during the write.
 func (w *Writer) nowColdLocked(b *residency.Block, wrote []block.Name) {
-	w.state.Cold.EnterLocked(b)
+	w.state.Cold.StoredLocked(b)
 	w.state.Last().Stats.Demoted++
 	live := map[string]uint64{}
 	for _, n := range b.Names() {

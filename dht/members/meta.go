@@ -77,7 +77,8 @@ func decodeMeta(b []byte) (meta, error) {
 		return meta{}, fmt.Errorf("%w (%d bytes)", errMeta, len(b))
 	}
 	var f metaArray
-	if err := msgpack.Unmarshal(b, &f); err != nil {
+	// A decoder of its own: a pooled one keeps the memory that a length asked for.
+	if err := msgpack.NewDecoder(bytes.NewReader(b)).Decode(&f); err != nil {
 		return meta{}, fmt.Errorf("%w (%v)", errMeta, err)
 	}
 	if f.Version != metaVersion {

@@ -3,6 +3,7 @@ package members
 import (
 	"encoding/hex"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -68,6 +69,26 @@ func TestMetaJunk(t *testing.T) {
 		if m, err := decodeMeta(b); !errors.Is(err, errMeta) {
 			t.Errorf("%s: %+v, %v", what, m, err)
 		}
+	}
+}
+
+// TestMetaJunkKeepsNoMemory: a length that nothing follows costs memory for a moment
+// only, however often it comes.
+func TestMetaJunkKeepsNoMemory(t *testing.T) {
+	live := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := live()
+	for range 20 {
+		if _, err := decodeMeta([]byte{0x98, 1, 3, 9, 1, 2, 0xc2, 0xdb, 0xff, 0xff, 0xff, 0xf0, 'a'}); !errors.Is(err, errMeta) {
+			t.Fatal(err)
+		}
+	}
+	if grown := live() - before; grown > 8<<20 {
+		t.Errorf("%d bytes are kept", grown)
 	}
 }
 

@@ -180,7 +180,7 @@ func (r *Rank) PutCold(n block.Name, data []byte) *residency.Block {
 	b := r.FoundLocked(info)
 	b.Fingerprint = residency.Fingerprint(n.Namespace, n.Key)
 	r.BindRecordedLocked(n, b)
-	r.Cold.EnterLocked(b)
+	r.Cold.StoredLocked(b)
 	return b
 }
 
