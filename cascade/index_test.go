@@ -19,6 +19,7 @@ import (
 	"cascadekv/cascade/sharedindex"
 	"cascadekv/internal/block"
 	"cascadekv/internal/shmindex"
+	"cascadekv/internal/testing/parttest"
 )
 
 // reader opens the shared index as a client does.
@@ -86,22 +87,6 @@ func checkIndex(t *testing.T, s *Store) {
 	if !r.Alive() || r.Final() != (x.Filled && !s.others.AsksElsewhere()) {
 		t.Errorf("alive %v, final %v", r.Alive(), r.Final())
 	}
-}
-
-// entryOf is what the index says of a name.
-func entryOf(x *sharedindex.Table, n *names.Name) (shmindex.Entry, bool) {
-	fd, _, err := x.Table.File()
-	if err != nil {
-		return shmindex.Entry{}, false
-	}
-	defer unix.Close(fd)
-	r, err := shmindex.OpenReader(fd)
-	if err != nil {
-		return shmindex.Entry{}, false
-	}
-	defer r.Close()
-	e, _, ok := r.Lookup(shmindex.FingerprintOf(n.Namespace(), n.Key()))
-	return e, ok
 }
 
 func count(owners []*names.Name, what *names.Name) (n int) {
@@ -179,7 +164,7 @@ func TestIndexIsTheNames(t *testing.T) {
 func allShown(s *Store) bool {
 	for _, n := range s.index.TableLocked().Owners {
 		if n != nil && s.index.ShownOfLocked(n).Kind == shmindex.InArena {
-			if e, ok := entryOf(s.index.TableLocked(), n); !ok || e != s.index.ShownOfLocked(n) {
+			if e, ok := parttest.EntryOf(s.index.TableLocked().Table, n); !ok || e != s.index.ShownOfLocked(n) {
 				return false
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// telling is a cold tier that tells of itself.
+// telling is a cold tier with statistics of its own.
 type telling struct {
 	tiers.Files
 	stats tiers.Stats
@@ -16,9 +16,9 @@ type telling struct {
 
 func (c *telling) Stats() tiers.Stats { return c.stats }
 
-// TestColdTierIsTold: what the cold tier tells of itself is in the statistics, and
-// a memory tier tells nothing of the kind.
-func TestColdTierIsTold(t *testing.T) {
+// TestColdTierReports: the statistics have what the cold tier reports of itself; a
+// memory tier reports nothing of the kind.
+func TestColdTierReports(t *testing.T) {
 	r := newRig(t, 16<<20, true)
 	r.Store.Close(context.Background())
 	c := &telling{Files: r.cold, stats: tiers.Stats{

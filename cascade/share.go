@@ -38,7 +38,10 @@ func (s *Store) Share(ctx context.Context, v *View) (*View, error) {
 	if m == nil {
 		return nil, ErrNoArena
 	}
-	if w := s.state.PinShared(v.Block(), m); w != nil {
+	s.state.Mu.Lock()
+	w := s.state.PinLocked(v.Block(), m)
+	s.state.Mu.Unlock()
+	if w != nil {
 		if w.Check(ctx, true) {
 			return w, nil
 		}

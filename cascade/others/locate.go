@@ -3,6 +3,7 @@ package others
 import (
 	"context"
 
+	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
 )
 
@@ -60,4 +61,12 @@ func (x *Exchange) LocatedOne(ctx context.Context, ns, key string) []directory.S
 		return nil
 	}
 	return x.Located(ctx, ns, []string{key})[0]
+}
+
+// ServedFrom names the tier that would serve a located block.
+func (x *Exchange) ServedFrom(copies []directory.Statement) string {
+	if copies[0].Memory != nil || x.state.Cold == nil {
+		return residency.RemoteTier
+	}
+	return x.state.ColdName()
 }

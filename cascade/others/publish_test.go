@@ -4,27 +4,15 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
-	"cascadekv/internal/block"
 	"cascadekv/internal/testing/parttest"
 )
 
-// graphOf returns a graph with so many names, and the names.
-func graphOf(n int) (*names.Graph, []*names.Name) {
-	g := names.New(0)
-	var all []*names.Name
-	for i := range n {
-		all = append(all, g.Put(block.Name{Namespace: "ns", Key: fmt.Sprint(i)}, false, &residency.NewBlock(block.Info{}).Block, time.Now()))
-	}
-	return g, all
-}
-
 func TestPublishQueueHasEachNameOnce(t *testing.T) {
-	_, all := graphOf(5)
+	all := parttest.Names(5)
 	q := newPublishQueue()
 	for _, i := range []int{3, 1, 3, 0, 1} {
 		q.add(all[i])

@@ -17,6 +17,9 @@ const (
 	// tombstoneStep is how many names the catalogue withdraws at once.
 	tombstoneStep = 512
 
+	// clearStep is how many names of a clearing it withdraws at once.
+	clearStep = 1024
+
 	// clearSync is after how many steps a clearing has the tier sync.
 	clearSync = 32
 

@@ -3,6 +3,7 @@ package residency
 import (
 	"cascadekv/cascade/events"
 	"cascadekv/cascade/names"
+	"cascadekv/cascade/policy"
 	"cascadekv/internal/block"
 )
 
@@ -94,13 +95,10 @@ func (s *State) accountLocked(b *Block) {
 // UpdatePoliciesLocked passes the Meta of b to the policies that rank it.
 func (s *State) UpdatePoliciesLocked(b *Block) {
 	s.Mu.AssertHeld()
-	for t, m := range s.Mem {
-		if b.In(t) {
-			m.Policy.Update(b.At[t].Node, s.MetaLocked(b))
+	for _, m := range s.Levels {
+		if node := m.nodeOf(b); node != policy.NoNode {
+			m.Policy.Update(node, s.MetaLocked(b))
 		}
-	}
-	if b.Below.Ranked {
-		s.Cold.Policy.Update(b.Below.Node, s.MetaLocked(b))
 	}
 }
 

@@ -92,3 +92,10 @@ func (c *Counters) DuplicateLocked(n *names.Name, alias bool) {
 		n.Space().Aliases++
 	}
 }
+
+// Rejected counts a put that was dropped for want of room.
+func (c *Counters) Rejected() {
+	c.state.Mu.Lock()
+	defer c.state.Mu.Unlock()
+	c.Stats.Rejected++
+}

@@ -14,6 +14,9 @@ import (
 // maxMemory bounds the memory tiers of a store: HBM or its stand-in, and shm.
 const maxMemory = names.Levels
 
+// maxLevels bounds the ladder: memory, and one level in files.
+const maxLevels = maxMemory + 1
+
 // Level is one tier of the ladder, in memory or in files, with its policy. Guarded by
 // State.Mu, but for the tier.
 //
@@ -90,6 +93,17 @@ func (o *Order) Find(ok func(*Block) bool) *Block {
 		}
 	}
 	return nil
+}
+
+// nodeOf is the node of b in a level's policy, policy.NoNode if it has none.
+func (m *Level) nodeOf(b *Block) policy.Node {
+	switch {
+	case m.Files != nil && b.Below.Ranked:
+		return b.Below.Node
+	case m.Files == nil && b.In(m.Index):
+		return b.At[m.Index].Node
+	}
+	return policy.NoNode
 }
 
 // AdmitsLocked reports whether the policy lets a block that has come up from below

@@ -10,31 +10,22 @@ import (
 )
 
 // Requests is one request as the policies see it: its blocks in the order of each
-// tier, head of the chain first. Guarded by State.Mu.
+// level, head of the chain first. Guarded by State.Mu.
 type Requests struct {
 	state   *State
-	chains  [maxMemory][]policy.Ref
-	cold    []policy.Ref
+	chains  [maxLevels][]policy.Ref
 	request policy.Request // of Pass, so that none is made for each call
 }
 
 // AddLocked adds b to the request that PassLocked ends.
 func (q *Requests) AddLocked(b *Block) {
 	q.state.Mu.AssertHeld()
-	fingerprint := q.FingerprintLocked(b)
-	for t := range q.state.Mem {
-		node := policy.NoNode
-		if b.In(t) {
-			node = b.At[t].Node
+	ref := policy.Ref{Fingerprint: q.FingerprintLocked(b), Size: b.Info.Size}
+	for i, m := range q.state.Levels {
+		if m.Policy != nil {
+			ref.Node = m.nodeOf(b)
+			q.chains[i] = append(q.chains[i], ref)
 		}
-		q.chains[t] = append(q.chains[t], policy.Ref{Fingerprint: fingerprint, Size: b.Info.Size, Node: node})
-	}
-	if q.state.RanksColdLocked() {
-		node := policy.NoNode
-		if b.Below.Ranked {
-			node = b.Below.Node
-		}
-		q.cold = append(q.cold, policy.Ref{Fingerprint: fingerprint, Size: b.Info.Size, Node: node})
 	}
 }
 
@@ -42,11 +33,10 @@ func (q *Requests) AddLocked(b *Block) {
 func (q *Requests) AddMissLocked(ns, key string) {
 	q.state.Mu.AssertHeld()
 	ref := policy.Ref{Fingerprint: Fingerprint(ns, key), Node: policy.NoNode}
-	for t := range q.state.Mem {
-		q.chains[t] = append(q.chains[t], ref)
-	}
-	if q.state.RanksColdLocked() {
-		q.cold = append(q.cold, ref)
+	for i, m := range q.state.Levels {
+		if m.Policy != nil {
+			q.chains[i] = append(q.chains[i], ref)
+		}
 	}
 }
 
@@ -55,15 +45,11 @@ func (q *Requests) AddMissLocked(ns, key string) {
 func (q *Requests) PassLocked(asked bool) {
 	q.state.Mu.AssertHeld()
 	now := q.state.Age()
-	for t, chain := range q.chains {
+	for i, chain := range q.chains {
 		if len(chain) > 0 {
-			q.Pass(q.state.Mem[t].Policy, now, chain, asked)
-			q.chains[t] = chain[:0]
+			q.Pass(q.state.Levels[i].Policy, now, chain, asked)
+			q.chains[i] = chain[:0]
 		}
-	}
-	if len(q.cold) > 0 {
-		q.Pass(q.state.Cold.Policy, now, q.cold, asked)
-		q.cold = q.cold[:0]
 	}
 }
 

@@ -86,3 +86,6 @@ type OrphanStats struct {
 	Inherited uint64 `json:"inherited_total"` // parts that were adopted
 	Budget    int64  `json:"budget"`          // that is left for this rank's own files; 0: none
 }
+
+// RemoteTier is the word for other ranks' memory in statistics.
+const RemoteTier = "remote"

@@ -188,16 +188,25 @@ func (v *View) WithdrawLocked() {
 func (s *State) PinFastestLocked(b *Block) *View {
 	s.Mu.AssertHeld()
 	for _, m := range s.Mem {
-		if !b.In(m.Index) {
-			continue
-		}
-		v, err := s.PinInLocked(b, m, m)
-		if err == nil {
+		if v := s.PinLocked(b, m); v != nil {
 			return v
 		}
-		s.NoteLocked(m, err)
 	}
 	return nil
+}
+
+// PinLocked pins b in m, or returns nil when it is not there.
+func (s *State) PinLocked(b *Block, m *Level) *View {
+	s.Mu.AssertHeld()
+	if !b.In(m.Index) {
+		return nil
+	}
+	v, err := s.PinInLocked(b, m, m)
+	if err != nil {
+		s.NoteLocked(m, err)
+		return nil
+	}
+	return v
 }
 
 // FastestLocked is the fastest level that has b, which is in some.
@@ -256,21 +265,6 @@ func (s *State) Shared() *Level {
 		}
 	}
 	return nil
-}
-
-// PinShared pins b in m, or returns nil when it is not there.
-func (s *State) PinShared(b *Block, m *Level) *View {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	if !b.In(m.Index) {
-		return nil
-	}
-	v, err := s.PinInLocked(b, m, m)
-	if err != nil {
-		s.NoteLocked(m, err)
-		return nil
-	}
-	return v
 }
 
 // Keep marks a view as held for as long as a client likes: the store does

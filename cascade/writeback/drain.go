@@ -31,13 +31,17 @@ func (w *Writer) FinalizePending(ctx context.Context) error {
 func (w *Writer) withoutID() []*residency.Block {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
-	var pending []*residency.Block
+	return w.blocksLocked(func(b *residency.Block) bool { return b.CountedPending })
+}
+
+// blocksLocked lists the blocks that are wanted, in no order.
+func (w *Writer) blocksLocked(want func(*residency.Block) bool) (all []*residency.Block) {
 	for _, b := range w.state.Mu.Blocks {
-		if b.CountedPending {
-			pending = append(pending, b)
+		if want(b) {
+			all = append(all, b)
 		}
 	}
-	return pending
+	return all
 }
 
 // Drain writes every dirty block that has an id to the cold tier and makes changes of
@@ -99,12 +103,7 @@ var errDrain = errors.New("cascade: drain is incomplete: what the cold tier refu
 func (w *Writer) dirtyBlocks() []*residency.Block {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
-	var dirty []*residency.Block
-	for _, b := range w.state.Mu.Blocks {
-		if b.CountedDirty {
-			dirty = append(dirty, b)
-		}
-	}
+	dirty := w.blocksLocked(func(b *residency.Block) bool { return b.CountedDirty })
 	slices.SortFunc(dirty, func(x, y *residency.Block) int { return cmp.Compare(x.Names()[0].Seq(), y.Names()[0].Seq()) })
 	return dirty
 }

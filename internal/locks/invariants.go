@@ -123,6 +123,6 @@ func given(lock any, r Rank) {
 	}
 }
 
-// goroutine returns what tells this goroutine from all others that run: its address
-// in the runtime. runtime.Stack has its number too, and takes some 10 µs.
+// goroutine identifies the calling goroutine among all that run: by its address in
+// the runtime. runtime.Stack has its number too, and takes some 10 µs.
 func goroutine() uintptr

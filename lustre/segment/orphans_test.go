@@ -19,7 +19,7 @@ func numbered(dir string, rank uint32, incarnation uint64, c *nodeClock) Options
 	return o
 }
 
-// adoptOrphan has s take over an incarnation, and counts the blocks that it is told of.
+// adoptOrphan has s take over an incarnation, and counts the blocks that it is given.
 func adoptOrphan(t *testing.T, s *opened, one tiers.Part) (adopted bool, blocks int) {
 	t.Helper()
 	adopted, err := s.AdoptOrphan(t.Context(), one, func(f tiers.Entry) error {
