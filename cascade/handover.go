@@ -39,7 +39,7 @@ func (c *Claims) takeLocked() {
 		case r.Pin != nil:
 			k.view = s.state.ClaimedViewLocked(r.Pin, m)
 		case r.Slot != nil:
-			k.stage = &Stage{store: s, mem: m, slot: r.Slot, into: r.Slot, size: int64(len(r.Slot.Bytes())), kept: true}
+			k.stage = &Stage{store: s, mem: m, slot: r.Slot, size: int64(len(r.Slot.Bytes())), kept: true}
 		}
 		c.left = append(c.left, k)
 	}

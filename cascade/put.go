@@ -19,18 +19,33 @@ import (
 // and are not copied again. The slices are only read.
 // Errors: ErrNoRoom, ErrTooLarge, ErrCondition, ErrBadEntry.
 func (s *Store) Put(ctx context.Context, e Entry, keyData, valueData []byte) (PutResult, error) {
-	res, n, err := s.put(ctx, e, keyData, valueData)
-	s.state.Requests.Stored(n)
+	res, _, err := s.put(ctx, e, keyData, valueData, aRequest)
 	return res, err
 }
 
-// put is Put without a request of the policy.
-func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (PutResult, *names.Name, error) {
+// partOf is what a put is part of in the eyes of the policies.
+type partOf bool
+
+const (
+	aRequest partOf = true  // the put is a whole one
+	aChain   partOf = false // its caller passes the policies a request of several
+)
+
+// storedLocked passes the policies a put that is a whole request; n is nil where it
+// failed.
+func (of partOf) storedLocked(s *Store, n *names.Name) {
+	if n != nil && of == aRequest {
+		s.state.Requests.StoredLocked(n)
+	}
+}
+
+// put is Put as a part of something.
+func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte, of partOf) (PutResult, *names.Name, error) {
 	if err := e.Check(); err != nil {
 		return PutResult{}, nil, err
 	}
 	id := block.Sum(s.state.IDBits, keyData, valueData)
-	if n, err := s.addName(ctx, e, id); n != nil || err != nil {
+	if n, err := s.addName(ctx, e, id, of); n != nil || err != nil {
 		return PutResult{ID: id, Duplicate: true}, n, err
 	}
 	st, err := s.Stage(ctx, int64(len(keyData)+len(valueData)))
@@ -39,12 +54,12 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte) (Pu
 	}
 	st.Append(keyData)
 	st.Append(valueData)
-	n, dup, err := st.commit(ctx, e, id)
+	n, dup, err := st.commit(ctx, e, id, of)
 	return PutResult{ID: id, Duplicate: dup}, n, err
 }
 
 // addName points e at the block id if that is stored here; nil if it is not.
-func (s *Store) addName(ctx context.Context, e Entry, id BlockID) (*names.Name, error) {
+func (s *Store) addName(ctx context.Context, e Entry, id BlockID, of partOf) (*names.Name, error) {
 	elsewhere := s.elsewhere(ctx, &e)
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
@@ -55,7 +70,9 @@ func (s *Store) addName(ctx context.Context, e Entry, id BlockID) (*names.Name, 
 	if b == nil {
 		return nil, nil
 	}
-	return s.renameLocked(e, b, elsewhere)
+	n, err := s.renameLocked(e, b, elsewhere)
+	of.storedLocked(s, n)
+	return n, err
 }
 
 // renameLocked points e at b, which is stored here: a duplicate put.
@@ -96,13 +113,13 @@ type Stage struct {
 	store  *Store
 	mem    *residency.Level
 	slot   tiers.Slot
-	into   fillable // what is filled: the slot, or a buffer that is written to it at the end
-	free   func()   // gives the buffer back, nil for none
+	buffer *buffer // that is filled, and written to the slot at the end; nil: the slot is
 	size   int64
 	filled int64
 	crc    uint32 // of what is filled
 	failed error  // of the slot
 	done   bool
+	ended  bool // the slot is, by its commit
 	kept   bool // held for long: no request under way any more
 }
 
@@ -156,16 +173,30 @@ type fillable interface {
 	Hash(h *block.Hasher, from, to int64) error
 }
 
+// buffer stands in for a slot whose memory the process can not address.
+type buffer struct {
+	tiers.Host
+	free func() // gives the memory back
+}
+
+// into returns what is filled.
+func (st *Stage) into() fillable {
+	if st.buffer != nil {
+		return st.buffer
+	}
+	return st.slot
+}
+
 // newStage begins a stage in a slot, of a request that is under way until it ends.
 func (s *Store) newStage(m *residency.Level, slot tiers.Slot, size int64) (*Stage, error) {
-	st := &Stage{store: s, mem: m, slot: slot, into: slot, size: size}
+	st := &Stage{store: s, mem: m, slot: slot, size: size}
 	if slot.Bytes() == nil {
 		bytes, free, err := s.state.Buffer(size)
 		if err != nil {
 			slot.Abort()
 			return nil, s.state.RoomError(m, size, err)
 		}
-		st.into, st.free = tiers.Host(bytes), free
+		st.buffer = &buffer{tiers.Host(bytes), free}
 	}
 	s.state.Activity.Begin()
 	return st, nil
@@ -173,12 +204,12 @@ func (s *Store) newStage(m *residency.Level, slot tiers.Slot, size int64) (*Stag
 
 // Bytes is the room, exactly the size asked for, in tier memory if the process
 // can address that.
-func (st *Stage) Bytes() []byte { return st.into.Bytes() }
+func (st *Stage) Bytes() []byte { return st.into().Bytes() }
 
 // Filled reports that n more bytes, after those before, are in place, and
 // checksums them.
 func (st *Stage) Filled(n int) {
-	crc, err := st.into.CRC(st.crc, st.filled, st.filled+int64(n))
+	crc, err := st.into().CRC(st.crc, st.filled, st.filled+int64(n))
 	st.failed = cmp.Or(st.failed, err)
 	st.FilledAs(n, crc)
 }
@@ -193,7 +224,7 @@ func (st *Stage) FilledAs(n int, crc uint32) {
 // Append copies p behind what is filled, checksummed on the way and, where it
 // is long, past the CPU's caches.
 func (st *Stage) Append(p []byte) {
-	crc, err := st.into.Write(st.crc, st.filled, p)
+	crc, err := st.into().Write(st.crc, st.filled, p)
 	st.failed = cmp.Or(st.failed, err)
 	st.FilledAs(len(p), crc)
 }
@@ -206,8 +237,7 @@ func (st *Stage) Commit(ctx context.Context, e Entry) error {
 		st.Abort()
 		return err
 	}
-	n, _, err := st.commit(ctx, e, BlockID{})
-	st.store.state.Requests.Stored(n)
+	_, _, err := st.commit(ctx, e, BlockID{}, aRequest)
 	return err
 }
 
@@ -229,7 +259,7 @@ func (s *Store) elsewhere(ctx context.Context, e *Entry) bool {
 
 // commit publishes the block under id, or under a provisional id when id is
 // zero. dup: the bytes were stored already.
-func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *names.Name, dup bool, err error) {
+func (st *Stage) commit(ctx context.Context, e Entry, id BlockID, of partOf) (n *names.Name, dup bool, err error) {
 	s := st.store
 	if st.done {
 		return nil, false, fmt.Errorf("%w: the stage is ended", ErrBadEntry)
@@ -238,21 +268,35 @@ func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *names.Name
 	if st.filled != st.size {
 		return nil, false, fmt.Errorf("%w: %d of %d bytes are filled", ErrBadEntry, st.filled, st.size)
 	}
-	if st.slot.Bytes() == nil && st.failed == nil {
-		_, st.failed = st.slot.Write(0, 0, st.into.Bytes())
+	if st.buffer != nil && st.failed == nil {
+		_, st.failed = st.slot.Write(0, 0, st.buffer.Bytes())
 	}
 	if st.failed != nil {
 		return nil, false, s.state.RoomError(st.mem, st.size, st.failed)
 	}
 	elsewhere := s.elsewhere(ctx, &e)
+	b := residency.NewBlock(block.Info{ID: id, Size: st.size, CRC: st.crc})
+	b.Fingerprint = residency.Fingerprint(e.Namespace, e.Key)
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
+	n, dup, err = st.commitLocked(e, b, elsewhere)
+	of.storedLocked(s, n)
+	return n, dup, err
+}
+
+// commitLocked makes fresh, which is not stored yet, a block of the stage's bytes,
+// unless another put of the same bytes was first. elsewhere: other ranks have the
+// name.
+func (st *Stage) commitLocked(e Entry, fresh *residency.Block, elsewhere bool) (n *names.Name, dup bool, err error) {
+	s := st.store
 	if err := s.state.CheckOpenLocked(); err != nil {
 		return nil, false, err
 	}
-	if b := s.state.Mu.Blocks[id]; b != nil { // another put of the same bytes was first
-		n, err = s.renameLocked(e, b, elsewhere)
-		return n, true, err
+	if !fresh.Info.ID.IsZero() {
+		if b := s.state.Mu.Blocks[fresh.Info.ID]; b != nil {
+			n, err = s.renameLocked(e, b, elsewhere)
+			return n, true, err
+		}
 	}
 	if err := s.allowedLocked(e, elsewhere); err != nil {
 		return nil, false, err
@@ -261,40 +305,43 @@ func (st *Stage) commit(ctx context.Context, e Entry, id BlockID) (n *names.Name
 		s.state.Count.Stats.Rejected++
 		return nil, false, err
 	}
-	meta := s.metaOfEntryLocked(e, st.size)
-	if !st.mem.Policy.Admit(s.state.Age(), meta) {
+	if !st.mem.Policy.Admit(s.state.Age(), s.metaOfEntryLocked(e, fresh)) {
 		s.state.Count.Stats.Rejected++
 		return nil, false, fmt.Errorf("%w: %w of tier %s", ErrNoRoom, errNotAdmitted, st.mem.Stats.Name)
 	}
-	return st.publishLocked(e, id, meta.Fingerprint)
+	n, err = st.publishLocked(e, fresh)
+	return n, false, err
 }
 
 // errNotAdmitted: what the tier has is worth more than the block.
 var errNotAdmitted = errors.New("not admitted by the policy")
 
 // metaOfEntryLocked is what a policy gets of a block that is put under e.
-func (s *Store) metaOfEntryLocked(e Entry, size int64) policy.Meta {
-	m := policy.Meta{Fingerprint: residency.Fingerprint(e.Namespace, e.Key), Size: size, Refs: 1, Prefix: e.Prefix}
+func (s *Store) metaOfEntryLocked(e Entry, b *residency.Block) policy.Meta {
+	m := policy.Meta{Fingerprint: b.Fingerprint, Size: b.Info.Size, Refs: 1, Prefix: e.Prefix}
+	if e.Parent == "" {
+		return m
+	}
 	if p := s.state.Mu.Names.Get(e.Namespace, e.Parent); p != nil && p.Block() != nil {
 		m.Depth = p.Depth() + 1
 	}
 	return m
 }
 
-// publishLocked makes a new block of the stage's bytes.
-func (st *Stage) publishLocked(e Entry, id BlockID, fingerprint uint64) (*names.Name, bool, error) {
+// publishLocked makes b, which is not stored yet, a block of the stage's bytes, under
+// a provisional id if it has none.
+func (st *Stage) publishLocked(e Entry, b *residency.Block) (*names.Name, error) {
 	s := st.store
-	hashed := !id.IsZero()
+	hashed := !b.Info.ID.IsZero()
 	if !hashed {
-		id = s.state.ProvisionalLocked()
+		b.Info.ID = s.state.ProvisionalLocked()
 	}
-	b := residency.NewBlock(block.Info{ID: id, Size: st.size, CRC: st.crc})
-	b.Fingerprint = fingerprint
+	st.ended = true
 	if err := st.slot.Commit(b.Info, nil); err != nil {
 		s.state.Count.Stats.Rejected++
-		return nil, false, s.state.RoomError(st.mem, st.size, err)
+		return nil, s.state.RoomError(st.mem, st.size, err)
 	}
-	s.state.Mu.Blocks[id] = b
+	s.state.Mu.Blocks[b.Info.ID] = b
 	s.state.Count.Stats.BytesStored += st.size
 	s.state.EnterLocked(b, st.mem)
 	n := s.state.BindLocked(e.record(), e.KeepTTL, b)
@@ -303,7 +350,7 @@ func (st *Stage) publishLocked(e Entry, id BlockID, fingerprint uint64) (*names.
 		s.state.Pending.Push(b)
 	}
 	s.state.NudgeCleanerLocked()
-	return n, false, nil
+	return n, nil
 }
 
 // Abort gives the room back. After Commit or Abort it does nothing.
@@ -312,9 +359,11 @@ func (st *Stage) Abort() {
 		return
 	}
 	st.done = true
-	st.slot.Abort()
-	if st.free != nil {
-		st.free()
+	if !st.ended {
+		st.slot.Abort()
+	}
+	if st.buffer != nil {
+		st.buffer.free()
 	}
 	if !st.kept {
 		st.store.state.Activity.End()
@@ -335,7 +384,7 @@ func (s *Store) PutBatch(ctx context.Context, items []PutItem) ([]PutResult, err
 	stored := make([]*names.Name, 0, len(items))
 	var failed error
 	for _, it := range items {
-		res, n, err := s.put(ctx, it.Entry, it.Data, nil)
+		res, n, err := s.put(ctx, it.Entry, it.Data, nil, aChain)
 		if err != nil {
 			failed = fmt.Errorf("block %d of %d: %w", len(results), len(items), err)
 			break
@@ -356,9 +405,8 @@ func (st *Stage) CommitContent(ctx context.Context, e Entry) (PutResult, error) 
 		return PutResult{}, err
 	}
 	h := block.NewHasher(st.store.state.IDBits)
-	st.failed = cmp.Or(st.failed, st.into.Hash(h, 0, st.size))
+	st.failed = cmp.Or(st.failed, st.into().Hash(h, 0, st.size))
 	id := h.ID()
-	n, dup, err := st.commit(ctx, e, id)
-	st.store.state.Requests.Stored(n)
+	_, dup, err := st.commit(ctx, e, id, aRequest)
 	return PutResult{ID: id, Duplicate: dup}, err
 }

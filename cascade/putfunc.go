@@ -58,7 +58,7 @@ func (s *Store) PutBatchFunc(ctx context.Context, items []FuncItem, spread Paral
 		for to < len(stored) && stored[to].Parent() == stored[to-1] {
 			to++
 		}
-		s.state.Requests.StoredLocked(stored[from:to]) // a piece of one chain
+		s.state.Requests.StoredLocked(stored[from:to]...) // a piece of one chain
 		from = to
 	}
 	return errs
@@ -85,7 +85,7 @@ func (s *Store) putTogether(ctx context.Context, items []FuncItem, spread Parall
 		case f.err != nil:
 			f.stage.Abort()
 		default:
-			f.name, _, f.err = f.stage.commit(ctx, items[i].Entry, BlockID{})
+			f.name, _, f.err = f.stage.commit(ctx, items[i].Entry, BlockID{}, aChain)
 		}
 	}
 	return all

@@ -9,19 +9,19 @@ type Block struct {
 	Info  block.Info // the owner may change the ID
 	Owner any
 
-	names  []*Name
-	levels uint8 // bit n: the block is in level n
+	names []*Name
 	nameStats
+	levels uint8 // bit n: the block is in level n
 }
 
 // nameStats are aggregates over a block's names, kept incrementally: a block may
 // have millions, such as the metadata that is the same for all blocks of a model.
 type nameStats struct {
-	prefixes int    // names that are marked as shared prefixes
-	leading  int    // names with a child that has a block
-	leases   int    // on any of the names
+	prefixes int32  // names that are marked as shared prefixes
+	leading  int32  // names with a child that has a block
+	leases   int32  // on any of the names
 	depth    uint32 // the least of the names
-	shallow  int    // names of that depth
+	shallow  int32  // names of that depth
 }
 
 // Names returns the names of b, for reading until the next operation.
@@ -107,12 +107,12 @@ func (b *Block) updateMinDepth(depth uint32) {
 	}
 }
 
-func (b *Block) count(n *Name, by int) {
+func (b *Block) count(n *Name, by int32) {
 	if n.record.Prefix {
 		b.prefixes += by
 	}
 	if n.stored > 0 {
 		b.leading += by
 	}
-	b.leases += by * len(n.leases)
+	b.leases += by * int32(len(n.leases))
 }

@@ -67,7 +67,7 @@ func (c *changes) hold(b *Block, level int, by int32) {
 	}
 }
 
-func (c *changes) unlink(b *Block, record block.Name) {
-	c.records = append(c.records, record)
+func (c *changes) unlink(b *Block, record *block.Name) {
+	c.records = append(c.records, *record)
 	c.list = append(c.list, Change{Kind: Unlink, Block: b, Record: &c.records[len(c.records)-1]})
 }

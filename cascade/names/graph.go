@@ -108,7 +108,7 @@ func (g *Graph) Observe(seq uint64) { g.seq = max(g.seq, seq) }
 // Whatever instant the process dies at, one of the two versions is on record:
 // the new one is written before the old one is withdrawn.
 func (g *Graph) Put(r block.Name, keepTTL bool, b *Block, now time.Time) *Name {
-	n := g.rebind(r, keepTTL, b, now)
+	n := g.rebind(&r, keepTTL, b, now)
 	n.put = n.record.Seq
 	return n
 }
@@ -116,25 +116,25 @@ func (g *Graph) Put(r block.Name, keepTTL bool, b *Block, now time.Time) *Name {
 // Copy is Put of a copy of another rank's block, with the put stamp r.Seq.
 func (g *Graph) Copy(r block.Name, b *Block, now time.Time) *Name {
 	g.Observe(r.Seq)
-	n := g.rebind(r, false, b, now)
+	n := g.rebind(&r, false, b, now)
 	n.put = r.Seq
 	return n
 }
 
 // Restore points a name at a block that a tier has on record with it.
 func (g *Graph) Restore(r block.Name, b *Block) *Name {
-	n, was, old := g.displace(r)
+	n, was, old := g.displace(&r)
 	r.Namespace, r.Key = n.space.name, n.record.Key // one copy of them
 	if n.parent != nil {
 		r.Parent = n.parent.record.Key
 	}
 	n.record, n.put = r, r.Seq
 	g.attach(n, b)
-	g.displaced(n, was, old)
+	g.displaced(n, was, &old)
 	return n
 }
 
-func (g *Graph) rebind(r block.Name, keepTTL bool, b *Block, now time.Time) *Name {
+func (g *Graph) rebind(r *block.Name, keepTTL bool, b *Block, now time.Time) *Name {
 	n, was, old := g.displace(r)
 	r.Namespace, r.Key = n.space.name, n.record.Key
 	if was != nil && keepTTL {
@@ -146,15 +146,15 @@ func (g *Graph) rebind(r block.Name, keepTTL bool, b *Block, now time.Time) *Nam
 			r.Depth = n.parent.record.Depth + 1
 		}
 	}
-	n.record = r
-	g.relink(n, b, was, old, now)
-	g.displaced(n, was, old)
+	n.record = *r
+	g.relink(n, b, was, &old, now)
+	g.displaced(n, was, &old)
 	return n
 }
 
 // displace takes the name that r describes from the block that it stands for, and
 // gives it its new parent.
-func (g *Graph) displace(r block.Name) (n *Name, was *Block, old block.Name) {
+func (g *Graph) displace(r *block.Name) (n *Name, was *Block, old block.Name) {
 	n = g.AddSpace(r.Namespace).node(r.Key)
 	was, old = n.block, n.record
 	if was != nil {
@@ -169,7 +169,7 @@ func (g *Graph) displace(r block.Name) (n *Name, was *Block, old block.Name) {
 }
 
 // displaced ends what displace began.
-func (g *Graph) displaced(n *Name, was *Block, old block.Name) {
+func (g *Graph) displaced(n *Name, was *Block, old *block.Name) {
 	if !n.record.Bound && (was != n.block || old.Bound) {
 		g.add(Stored, n, n.block)
 	}
@@ -181,7 +181,7 @@ func (g *Graph) displaced(n *Name, was *Block, old block.Name) {
 // relink attaches n to the block to and moves its record there from the block was
 // (nil: none), where it is old. The withdrawal of the old record lies between the
 // two in time, for a tier may take it for one of every record before it.
-func (g *Graph) relink(n *Name, to, was *Block, old block.Name, now time.Time) {
+func (g *Graph) relink(n *Name, to, was *Block, old *block.Name, now time.Time) {
 	old.Seq = g.Tick(now)
 	n.record.Seq = g.Tick(now)
 	g.attach(n, to)
@@ -197,7 +197,7 @@ func (g *Graph) Move(n *Name, to *Block, now time.Time) {
 	g.unholdLeases(n)
 	was, old := n.block, n.record
 	g.detach(n)
-	g.relink(n, to, was, old, now)
+	g.relink(n, to, was, &old, now)
 }
 
 // Withdraw ends a name with a block as of a sequence number: its records are
@@ -206,7 +206,7 @@ func (g *Graph) Withdraw(n *Name, seq uint64) {
 	g.endLeases(n)
 	gone := n.record
 	gone.Seq = seq
-	g.unlink(n.block, gone)
+	g.unlink(n.block, &gone)
 	g.end(n)
 }
 

@@ -13,8 +13,7 @@ import (
 type Block struct {
 	names.Block
 	At    [maxMemory]place
-	Cold  bool      // in the cold tier
-	Below coldState // of this rank's blocks there
+	Below coldState // of this rank's blocks in the cold tier
 
 	// From is the other owner's segment that this clean copy came from, or nil.
 	// Such a copy is not dirty, and is dropped when it is evicted.
@@ -23,6 +22,7 @@ type Block struct {
 	LinkSeq uint64 // State.Mu.LinkSeq when the cold tier was last given a name of it
 
 	Busy    int  // views and copies in flight: reasons not to forget it
+	Cold    bool // in the cold tier
 	Writing bool // on its way to the cold tier
 	Loading bool // on its way from the cold tier
 

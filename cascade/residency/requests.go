@@ -81,21 +81,21 @@ func (q *Requests) FingerprintLocked(b *Block) uint64 {
 	return b.Fingerprint
 }
 
-// Stored is StoredLocked for those who do not hold the mutex; a nil name is no put.
+// Stored is StoredLocked for those who do not hold the mutex.
 func (q *Requests) Stored(stored ...*names.Name) {
-	if len(stored) == 0 || stored[0] == nil {
+	if len(stored) == 0 {
 		return
 	}
 	q.state.Mu.Lock()
 	defer q.state.Mu.Unlock()
-	q.StoredLocked(stored)
+	q.StoredLocked(stored...)
 }
 
 // StoredLocked passes the policies a request that stored a chain, or a piece of
 // one, head first. What comes before the piece is not touched, or each put would
 // cost as much as its chain is long: those blocks can not leave before the new
 // ones, and are the next to leave after them.
-func (q *Requests) StoredLocked(stored []*names.Name) {
+func (q *Requests) StoredLocked(stored ...*names.Name) {
 	for _, n := range stored {
 		if n.Block() != nil {
 			q.AddLocked(BlockOf(n))
