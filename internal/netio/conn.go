@@ -71,6 +71,7 @@ type Conn struct {
 	spinCredit spinCredit
 	moved      bool // its thread moved away while it waited for the value that arrives
 
+	exchanged  int64     // bytes of values since the client's last command began to come
 	sent       int64     // bytes, ever
 	bufferSet  bool      // the size of its send buffer is decided
 	wideBuffer int64     // bytes that the buffer counts in the poller's; 0: it is narrow
@@ -139,7 +140,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return c.takePushback(p), nil
 	}
 	for {
-		if c.poller.quiesce.Load() != nil && c.Idle() {
+		if c.poller.quiesce.Load() != nil && c.idle() {
 			return 0, ErrQuiesce
 		}
 		if len(c.backlog) > 0 {
@@ -149,9 +150,12 @@ func (c *Conn) Read(p []byte) (int, error) {
 		}
 		n, err := c.receive(p)
 		if !errors.Is(err, ErrStalled) {
+			if c.idle() {
+				c.exchanged = 0
+			}
 			return n, err
 		}
-		if len(c.backlog) == 0 && (c.spin.watch(c, 0) == watchedData || c.lingers()) {
+		if len(c.backlog) == 0 && (c.watchesForNext() || c.lingers()) {
 			continue
 		}
 		if err := c.poller.wait(c, c.wants(), c.waitsFor()); err != nil {
@@ -159,6 +163,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 		}
 	}
 }
+
+// idle reports whether the next byte is the first of a command.
+func (c *Conn) idle() bool { return c.Idle != nil && c.Idle() }
 
 func (c *Conn) takePushback(p []byte) int {
 	n := copy(p, c.pushback)
@@ -170,7 +177,7 @@ func (c *Conn) takePushback(p []byte) int {
 // for the rest of one until the client counts as stalled; 0 is without end.
 func (c *Conn) waitsFor() time.Duration {
 	d := c.Patience
-	if d <= 0 && c.Idle != nil && !c.Idle() {
+	if d <= 0 && c.Idle != nil && !c.idle() {
 		d = StallDeadline
 	}
 	d = noLater(d, c.Until)

@@ -65,6 +65,7 @@ func (c *Conn) BeginValue() {
 func (c *Conn) Pour(n int64, dst Appender) error {
 	c.spin.arriving.Add(1)
 	defer c.spin.arriving.Add(-1)
+	c.exchanged += n
 	if k := min(int64(len(c.pushback)), n); k > 0 {
 		dst.Append(c.pushback[:k])
 		c.pushback = c.pushback[k:]

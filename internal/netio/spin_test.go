@@ -1,6 +1,7 @@
 package netio
 
 import (
+	"errors"
 	"runtime"
 	"testing"
 	"time"
@@ -128,4 +129,79 @@ func TestMoveAway(t *testing.T) {
 	if err := unix.SchedGetaffinity(0, &after); err != nil || after != before {
 		t.Errorf("it may run on %v afterwards, before on %v (%v)", after, before, err)
 	}
+}
+
+// Watching for the next command pays after large values only, whichever way they went.
+func TestOnlyLargeValuesAreWatchedFor(t *testing.T) {
+	for name, test := range map[string]struct {
+		arrives, sent int
+		watched       bool
+	}{
+		"small, arrived": {arrives: 100_000},
+		"small, sent":    {sent: 100_000},
+		"large, arrived": {arrives: watchFrom, watched: true},
+		"large, sent":    {sent: watchFrom, watched: true},
+	} {
+		c, client := connPair(t, &spinner{window: time.Microsecond})
+		between := false
+		c.Idle = func() bool { return between }
+		done := make(chan error, 1)
+		go func() {
+			p := make([]byte, max(test.arrives, test.sent))
+			if test.arrives > 0 {
+				_, err := writeAll(client, p)
+				done <- err
+				return
+			}
+			_, err := readAll(client, p)
+			done <- err
+		}()
+		var err error
+		if test.arrives > 0 {
+			err = c.Pour(int64(test.arrives), &memory{})
+		} else {
+			_, err = c.Write(make([]byte, test.sent))
+		}
+		if err := errors.Join(err, <-done); err != nil {
+			t.Fatal(name, err)
+		}
+		c.spinCredit = fullCredit // a value that arrives may have been watched for
+		if c.watchesForNext(); (c.spinCredit < fullCredit) != test.watched {
+			t.Errorf("%s: watched %v, want %v", name, c.spinCredit < fullCredit, test.watched)
+		}
+		send(t, client, []byte("x"))
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			t.Fatal(name, err)
+		}
+		if c.watchesForNext(); (c.spinCredit < fullCredit-1) != test.watched {
+			t.Errorf("%s: the end of a command ended its time", name)
+		}
+		between = true
+		send(t, client, []byte("x"))
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			t.Fatal(name, err)
+		}
+		before := c.spinCredit
+		if c.watchesForNext(); c.spinCredit != before {
+			t.Errorf("%s: watched once more after a command without a value", name)
+		}
+	}
+}
+
+func writeAll(fd int, p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var k int
+		k, err = unix.Write(fd, p[n:])
+		n += max(k, 0)
+	}
+	return n, err
+}
+
+func readAll(fd int, p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var k int
+		k, err = unix.Read(fd, p[n:])
+		n += max(k, 0)
+	}
+	return n, err
 }
