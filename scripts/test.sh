@@ -99,12 +99,44 @@ skipped() {
     ' "$1" | sort
 }
 
+# logged prints what each failed test of a log, of those without a failed subtest, logged itself: of its last 40 lines
+# all, and of those before them the first of each message; 60 at most.
+logged() {
+    awk '
+        function flush(    i, k, n, name, kept) {
+            for (i = 1; i <= fails; i++) {
+                name = failed[i]
+                if (name in above) continue
+                n = 0
+                for (k = 1; k <= lines[name]; k++)
+                    if (k > lines[name] - 40 || line[name, k] ~ /^ +[a-zA-Z0-9_]+\.go:[0-9]+: /) kept[++n] = line[name, k]
+                print "    " name " logged" (lines[name] > 60 ? ", in " lines[name] " lines" : "") ":"
+                for (k = n > 60 ? n - 59 : 1; k <= n; k++) print kept[k]
+            }
+            fails = 0; test = ""
+            split("", failed); split("", above); split("", lines); split("", line)
+        }
+        /^=== (RUN|CONT|NAME|PAUSE) / { test = $3; next }
+        /^ *--- (PASS|SKIP|FAIL): / {
+            test = $3 # whose lines follow, without -v
+            if ($2 != "FAIL:") next
+            failed[++fails] = test
+            for (up = test; sub(/\/[^\/]*$/, "", up);) above[up]
+            next
+        }
+        /^(ok|FAIL|\?) *\t/ { flush(); next } # the end of a package
+        /^(PASS|FAIL)$/ { next }
+        { line[test, ++lines[test]] = $0 }
+        END { flush() }
+    ' "$1"
+}
+
 # failures prints what a reader of a failed stage wants first.
 failures() {
     grep -E '^[[:space:]]*--- FAIL|^FAIL|^panic:|^fatal error:|^(ERROR|FAIL):' "$1" | head -40
-    if grep -qE '^[[:space:]]*--- FAIL' "$1"; then
-        echo "    what was logged before these, from $1:"
-        grep -E -B 15 '^[[:space:]]*--- FAIL' "$1" | grep -v -- '--- PASS' | head -120
+    if grep -qE '^[[:space:]]*--- FAIL: ' "$1"; then
+        logged "$1" | head -200
+        echo "    all of it is in $1"
     else
         echo "    the last lines of $1:"
         tail -30 "$1"

@@ -57,9 +57,35 @@ func Start() (*World, error) {
 	return w, nil
 }
 
+// settings are those of Open MPI with which its connections over TCP outlive the
+// death of a process; others do not know them. docs/mpi.md, Over TCP, has what
+// happens without them.
+var settings = []struct{ name, value string }{
+	{"OMPI_MCA_opal_event_include", "epoll"}, // poll takes a socket that is closed, and then loops for ever
+	{"OMPI_MCA_mpi_event_tick_rate", "100"},  // µs between looks at the sockets once connections failed, else 10,000
+}
+
+// setUp leaves settings in the environment, where MPI reads them, unless it has
+// others there.
+func setUp() error {
+	for _, s := range settings {
+		if os.Getenv(s.name) != "" {
+			continue
+		}
+		if err := os.Setenv(s.name, s.value); err != nil {
+			return fmt.Errorf("mpi: %w", err)
+		}
+	}
+	return nil
+}
+
 // main owns the thread that starts MPI, because the same one must end it.
 func (w *World) main(ready chan<- error) {
 	runtime.LockOSThread()
+	if err := setUp(); err != nil {
+		ready <- err
+		return
+	}
 	gompi.Start(true)
 	ready <- w.init()
 	for call := range w.calls {

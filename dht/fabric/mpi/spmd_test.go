@@ -188,6 +188,96 @@ func TestRankDies(t *testing.T) {
 	lose(t, f, p)
 }
 
+// TestSendsToDead sends to a rank that died with a message unread in its socket,
+// several times before MPI can see that. MPI must go on between the others.
+func TestSendsToDead(t *testing.T) {
+	if world == nil {
+		t.Skip("not started by a launcher: see run_test.go")
+	}
+	pids, err := world.Gather([]int64{int64(os.Getpid())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := messages{t, world.NewSet(), make(map[int]bool)}
+	switch world.Rank() {
+	case 2:
+		m.wait(m.receive(0))
+		m.wait(m.send(0))
+		select {} // without MPI, until it is killed
+	case 1:
+		for range 10 {
+			m.wait(m.receive(0))
+			m.wait(m.send(0))
+		}
+	case 0:
+		m.wait(m.send(2)) // they are connected
+		m.wait(m.receive(2))
+		m.send(2)
+		time.Sleep(100 * time.Millisecond) // until it lies there
+		if err := syscall.Kill(int(pids[2][0]), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond) // until its sockets are closed
+		for range 3 {
+			m.send(2)
+		}
+		began := time.Now()
+		for range 10 {
+			m.wait(m.send(1))
+			m.wait(m.receive(1))
+		}
+		t.Logf("ten messages to a survivor and back took %v", time.Since(began))
+	}
+	fmt.Printf("rank %d survived\n", world.Rank())
+}
+
+// messages are those of one rank, without a fabric.
+type messages struct {
+	t    *testing.T
+	set  *mpi.Set
+	done map[int]bool // slots
+}
+
+func (m messages) send(to int) int {
+	slot, err := m.set.Isend(m.bytes(), to, 1)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	delete(m.done, slot) // an earlier message's, for which nobody waited
+	return slot
+}
+
+func (m messages) receive(from int) int {
+	slot, err := m.set.Irecv(m.bytes(), from, 1)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	delete(m.done, slot)
+	return slot
+}
+
+// bytes are some that MPI may have.
+func (m messages) bytes() []byte {
+	b, err := arena.MapAnonymous(64)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// wait lets MPI work until a message is sent, or here.
+func (m messages) wait(slot int) {
+	for end := time.Now().Add(time.Minute); !m.done[slot]; {
+		done, err := m.set.Test(1, true)
+		if err != nil || time.Now().After(end) {
+			m.t.Fatalf("a message between survivors: %v", err)
+		}
+		for _, d := range done {
+			m.done[d.Slot] = true
+		}
+	}
+}
+
 // lose has the last rank die.
 func lose(t *testing.T, f *fabricmpi.Fabric, p *fabrictest.Peer) {
 	last := fabric.Rank(world.Size() - 1)

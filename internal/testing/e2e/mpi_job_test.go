@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -158,12 +159,34 @@ func (m *mpiJob) launch() {
 	m.t.Cleanup(m.clean)
 }
 
-// clean ends what a failed test left, and tells what it said.
+// clean ends what a failed test left, and tells all that it said and how the
+// ranks that ran to the end saw each other.
 func (m *mpiJob) clean() {
-	m.stop()
-	if m.t.Failed() {
-		m.t.Logf("%s said:\n%s", m.cmd.Args, tailOf(m.said.String()))
+	failed := m.t.Failed()
+	if failed {
+		for i := range m.pids {
+			if m.up(i) {
+				m.t.Logf("rank %d:\n%s", i, m.ranks[i].view())
+			}
+		}
 	}
+	m.stop()
+	if failed {
+		m.t.Logf("%s said:\n%s", m.cmd.Args, m.said)
+	}
+}
+
+// view is what cascade status says of a rank, which may not answer.
+func (r *rank) view() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program("cascade"), "status", "--socket", r.socket)
+	cmd.Env = cleanEnv()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Sprintf("%s\ncascade status: %v", out, err)
+	}
+	return string(out)
 }
 
 // stop ends a job that did not end by itself.
