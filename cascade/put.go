@@ -19,33 +19,33 @@ import (
 // and are not copied again. The slices are only read.
 // Errors: ErrNoRoom, ErrTooLarge, ErrCondition, ErrBadEntry.
 func (s *Store) Put(ctx context.Context, e Entry, keyData, valueData []byte) (PutResult, error) {
-	res, _, err := s.put(ctx, e, keyData, valueData, aRequest)
+	res, _, err := s.put(ctx, e, keyData, valueData, single)
 	return res, err
 }
 
-// partOf is what a put is part of in the eyes of the policies.
-type partOf bool
+// scope is what request of the policies a put belongs to.
+type scope bool
 
 const (
-	aRequest partOf = true  // the put is a whole one
-	aChain   partOf = false // its caller passes the policies a request of several
+	single  scope = true  // one of its own
+	batched scope = false // one for several puts, which the caller passes
 )
 
-// storedLocked passes the policies a put that is a whole request; n is nil where it
-// failed.
-func (of partOf) storedLocked(s *Store, n *names.Name) {
-	if n != nil && of == aRequest {
-		s.state.Requests.StoredLocked(n)
+// passLocked passes the policies the request of a put that has one of its own; n is
+// nil where it failed.
+func (sc scope) passLocked(r *residency.Requests, n *names.Name) {
+	if n != nil && sc == single {
+		r.StoredLocked(n)
 	}
 }
 
-// put is Put as a part of something.
-func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte, of partOf) (PutResult, *names.Name, error) {
+// put is Put in either scope.
+func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte, sc scope) (PutResult, *names.Name, error) {
 	if err := e.Check(); err != nil {
 		return PutResult{}, nil, err
 	}
 	id := block.Sum(s.state.IDBits, keyData, valueData)
-	if n, err := s.addName(ctx, e, id, of); n != nil || err != nil {
+	if n, err := s.addName(ctx, e, id, sc); n != nil || err != nil {
 		return PutResult{ID: id, Duplicate: true}, n, err
 	}
 	st, err := s.Stage(ctx, int64(len(keyData)+len(valueData)))
@@ -54,12 +54,12 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte, of 
 	}
 	st.Append(keyData)
 	st.Append(valueData)
-	n, dup, err := st.commit(ctx, e, id, of)
+	n, dup, err := st.commit(ctx, e, id, sc)
 	return PutResult{ID: id, Duplicate: dup}, n, err
 }
 
 // addName points e at the block id if that is stored here; nil if it is not.
-func (s *Store) addName(ctx context.Context, e Entry, id BlockID, of partOf) (*names.Name, error) {
+func (s *Store) addName(ctx context.Context, e Entry, id BlockID, sc scope) (*names.Name, error) {
 	elsewhere := s.elsewhere(ctx, &e)
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
@@ -71,7 +71,7 @@ func (s *Store) addName(ctx context.Context, e Entry, id BlockID, of partOf) (*n
 		return nil, nil
 	}
 	n, err := s.renameLocked(e, b, elsewhere)
-	of.storedLocked(s, n)
+	sc.passLocked(&s.state.Requests, n)
 	return n, err
 }
 
@@ -113,13 +113,13 @@ type Stage struct {
 	store  *Store
 	mem    *residency.Level
 	slot   tiers.Slot
-	buffer *buffer // that is filled, and written to the slot at the end; nil: the slot is
+	buffer *buffer // holds the bytes until commit writes them to the slot; nil: the slot itself is filled
 	size   int64
 	filled int64
 	crc    uint32 // of what is filled
 	failed error  // of the slot
 	done   bool
-	ended  bool // the slot is, by its commit
+	given  bool // slot.Commit was called: the slot is stored or gone
 	kept   bool // held for long: no request under way any more
 }
 
@@ -237,7 +237,7 @@ func (st *Stage) Commit(ctx context.Context, e Entry) error {
 		st.Abort()
 		return err
 	}
-	_, _, err := st.commit(ctx, e, BlockID{}, aRequest)
+	_, _, err := st.commit(ctx, e, BlockID{}, single)
 	return err
 }
 
@@ -259,7 +259,7 @@ func (s *Store) elsewhere(ctx context.Context, e *Entry) bool {
 
 // commit publishes the block under id, or under a provisional id when id is
 // zero. dup: the bytes were stored already.
-func (st *Stage) commit(ctx context.Context, e Entry, id BlockID, of partOf) (n *names.Name, dup bool, err error) {
+func (st *Stage) commit(ctx context.Context, e Entry, id BlockID, sc scope) (n *names.Name, dup bool, err error) {
 	s := st.store
 	if st.done {
 		return nil, false, fmt.Errorf("%w: the stage is ended", ErrBadEntry)
@@ -280,7 +280,7 @@ func (st *Stage) commit(ctx context.Context, e Entry, id BlockID, of partOf) (n 
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
 	n, dup, err = st.commitLocked(e, b, elsewhere)
-	of.storedLocked(s, n)
+	sc.passLocked(&s.state.Requests, n)
 	return n, dup, err
 }
 
@@ -336,7 +336,7 @@ func (st *Stage) publishLocked(e Entry, b *residency.Block) (*names.Name, error)
 	if !hashed {
 		b.Info.ID = s.state.ProvisionalLocked()
 	}
-	st.ended = true
+	st.given = true
 	if err := st.slot.Commit(b.Info, nil); err != nil {
 		s.state.Count.Stats.Rejected++
 		return nil, s.state.RoomError(st.mem, st.size, err)
@@ -359,7 +359,7 @@ func (st *Stage) Abort() {
 		return
 	}
 	st.done = true
-	if !st.ended {
+	if !st.given {
 		st.slot.Abort()
 	}
 	if st.buffer != nil {
@@ -384,7 +384,7 @@ func (s *Store) PutBatch(ctx context.Context, items []PutItem) ([]PutResult, err
 	stored := make([]*names.Name, 0, len(items))
 	var failed error
 	for _, it := range items {
-		res, n, err := s.put(ctx, it.Entry, it.Data, nil, aChain)
+		res, n, err := s.put(ctx, it.Entry, it.Data, nil, batched)
 		if err != nil {
 			failed = fmt.Errorf("block %d of %d: %w", len(results), len(items), err)
 			break
@@ -407,6 +407,6 @@ func (st *Stage) CommitContent(ctx context.Context, e Entry) (PutResult, error) 
 	h := block.NewHasher(st.store.state.IDBits)
 	st.failed = cmp.Or(st.failed, st.into().Hash(h, 0, st.size))
 	id := h.ID()
-	_, dup, err := st.commit(ctx, e, id, aRequest)
+	_, dup, err := st.commit(ctx, e, id, single)
 	return PutResult{ID: id, Duplicate: dup}, err
 }

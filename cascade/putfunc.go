@@ -85,7 +85,7 @@ func (s *Store) putTogether(ctx context.Context, items []FuncItem, spread Parall
 		case f.err != nil:
 			f.stage.Abort()
 		default:
-			f.name, _, f.err = f.stage.commit(ctx, items[i].Entry, BlockID{}, aChain)
+			f.name, _, f.err = f.stage.commit(ctx, items[i].Entry, BlockID{}, batched)
 		}
 	}
 	return all

@@ -99,8 +99,8 @@ skipped() {
     ' "$1" | sort
 }
 
-# logged prints what each failed test of a log, of those without a failed subtest, logged itself: of its last 40 lines
-# all, and of those before them the first of each message; 60 at most.
+# logged prints what each failed test of a log, of those without a failed subtest, logged itself: its last 40 lines, the
+# first 30 of a panic, and the first of each message before them; 80 at most.
 logged() {
     awk '
         function flush(    i, k, n, name, kept) {
@@ -109,12 +109,13 @@ logged() {
                 if (name in above) continue
                 n = 0
                 for (k = 1; k <= lines[name]; k++)
-                    if (k > lines[name] - 40 || line[name, k] ~ /^ +[a-zA-Z0-9_]+\.go:[0-9]+: /) kept[++n] = line[name, k]
-                print "    " name " logged" (lines[name] > 60 ? ", in " lines[name] " lines" : "") ":"
-                for (k = n > 60 ? n - 59 : 1; k <= n; k++) print kept[k]
+                    if (k > lines[name] - 40 || line[name, k] ~ /^ +[a-zA-Z0-9_]+\.go:[0-9]+: / || panic[name] && k >= panic[name] && k < panic[name] + 30)
+                        kept[++n] = line[name, k]
+                print "    " name " logged" (lines[name] > 80 ? ", in " lines[name] " lines" : "") ":"
+                for (k = n > 80 ? n - 79 : 1; k <= n; k++) print kept[k]
             }
             fails = 0; test = ""
-            split("", failed); split("", above); split("", lines); split("", line)
+            split("", failed); split("", above); split("", lines); split("", line); split("", panic)
         }
         /^=== (RUN|CONT|NAME|PAUSE) / { test = $3; next }
         /^ *--- (PASS|SKIP|FAIL): / {
@@ -126,6 +127,7 @@ logged() {
         }
         /^(ok|FAIL|\?) *\t/ { flush(); next } # the end of a package
         /^(PASS|FAIL)$/ { next }
+        /^panic: / { panic[test] = lines[test] + 1 }
         { line[test, ++lines[test]] = $0 }
         END { flush() }
     ' "$1"
@@ -143,23 +145,21 @@ failures() {
     fi
 }
 
-# cpu sets $cpu to the processor time of all ended children, in seconds.
-cpu() {
-    local file=$logs/times.$BASHPID
-    times >"$file" # not in a subshell, which has no children yet
-    cpu=$(awk -F'[ ms]+' 'NR == 2 { printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$file")
-    rm "$file"
-}
+# timed runs a stage in a shell of its own, whose children are that stage's, and leaves their processor time in $2.
+timed() (
+    status=0
+    run "$1" || status=$?
+    times >"$2"
+    exit $status
+)
 
 stage() {
-    local name=$1 log=$logs/$1.log began=$SECONDS before status=0
-    cpu
-    before=$cpu
-    run "$name" >"$log" 2>&1 || status=$?
-    cpu
-    local verdict=ok
+    local name=$1 log=$logs/$1.log times=$logs/$1.times began=$SECONDS status=0 verdict=ok cpu
+    timed "$name" "$times" >"$log" 2>&1 || status=$?
     [ $status -eq 0 ] || verdict=FAIL
-    printf '%-4s %-11s %4d s, %4d s of CPU: %s\n' "$verdict" "$name" $((SECONDS - began)) $((cpu - before)) "$(what "$name")"
+    cpu=$(awk -F'[ ms]+' 'NR == 2 { printf "%d", $1 * 60 + $2 + $3 * 60 + $4 }' "$times")
+    rm -f "$times"
+    printf '%-4s %-11s %4d s, %4d s of CPU: %s\n' "$verdict" "$name" $((SECONDS - began)) "${cpu:-0}" "$(what "$name")"
     skipped "$log"
     [ $status -eq 0 ] || { failures "$log"; failed+=("$name"); }
 }
@@ -174,16 +174,20 @@ for name in "$@"; do
 done
 failed=()
 beside=
+trap '[ -z "$beside" ] || kill -- "-$beside"' EXIT
 for name in "${stages[@]}"; do
     if [ "$name" = lustre ] && [ ${#stages[@]} -gt 1 ]; then
-        (stage "$name" && [ ${#failed[@]} -eq 0 ]) >"$logs/beside" 2>&1 &
+        set -m # it has a process group, which ends with this script
+        (failed=(); stage "$name"; [ ${#failed[@]} -eq 0 ]) >"$logs/beside" 2>&1 </dev/null &
         beside=$!
+        set +m
     else
         stage "$name"
     fi
 done
 if [ -n "$beside" ]; then
     wait "$beside" || failed+=(lustre)
+    beside=
     cat "$logs/beside"
 fi
 echo "${#stages[@]} stages in $SECONDS s"

@@ -179,8 +179,9 @@ func (g *Graph) displaced(n *Name, was *Block, old *block.Name) {
 }
 
 // relink attaches n to the block to and moves its record there from the block was
-// (nil: none), where it is old. The withdrawal of the old record lies between the
-// two in time, for a tier may take it for one of every record before it.
+// (nil: none), where it is old, whose Seq becomes that of its withdrawal. The
+// withdrawal lies between the two records in time, for a tier may take it for one
+// of every record before it.
 func (g *Graph) relink(n *Name, to, was *Block, old *block.Name, now time.Time) {
 	old.Seq = g.Tick(now)
 	n.record.Seq = g.Tick(now)

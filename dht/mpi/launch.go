@@ -45,3 +45,25 @@ func (l Launch) Check(size int, library string) error {
 	return fmt.Errorf("%w: %s=%d, but this %s sees %d: start it with srun %s or with %s",
 		ErrWorldSize, l.From, l.Size, library, size, flag, launcher)
 }
+
+// settings are those of Open MPI with which its connections over TCP outlive the
+// death of a process; other libraries ignore them. docs/mpi.md, Open MPI over TCP,
+// has what happens without them.
+var settings = []struct{ name, value string }{
+	{"OMPI_MCA_opal_event_include", "epoll"}, // poll takes a socket that is closed, and then loops for ever
+	{"OMPI_MCA_mpi_event_tick_rate", "100"},  // µs between looks at the sockets while no connection is counted, else 10,000
+}
+
+// setUp leaves settings in the environment, where MPI reads them, unless it has some
+// of that name. lookup and set are os.LookupEnv and os.Setenv.
+func setUp(lookup func(string) (string, bool), set func(name, value string) error) error {
+	for _, s := range settings {
+		if _, ok := lookup(s.name); ok {
+			continue
+		}
+		if err := set(s.name, s.value); err != nil {
+			return fmt.Errorf("mpi: %w", err)
+		}
+	}
+	return nil
+}

@@ -55,3 +55,26 @@ func TestParseVersion(t *testing.T) {
 		}
 	}
 }
+
+// What somebody set, even to nothing, stays; all else gets its value.
+func TestSetUp(t *testing.T) {
+	env := map[string]string{"OMPI_MCA_opal_event_include": ""}
+	lookup := func(name string) (string, bool) {
+		v, ok := env[name]
+		return v, ok
+	}
+	if err := setUp(lookup, func(name, value string) error { env[name] = value; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if env["OMPI_MCA_opal_event_include"] != "" || env["OMPI_MCA_mpi_event_tick_rate"] != "100" {
+		t.Errorf("the environment is %v", env)
+	}
+	failed := errors.New("no")
+	if err := setUp(lookup, func(string, string) error { return failed }); err != nil {
+		t.Errorf("nothing is left to set, and %v", err)
+	}
+	clear(env)
+	if err := setUp(lookup, func(string, string) error { return failed }); !errors.Is(err, failed) {
+		t.Errorf("a variable that can not be set: %v", err)
+	}
+}

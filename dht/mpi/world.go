@@ -38,7 +38,7 @@ type World struct {
 
 var started sync.Once
 
-// Start starts MPI, compares the world's size with the launcher's and
+// Start sets variables of the environment that MPI reads (settings), starts MPI, compares the world's size with the launcher's and
 // duplicates the world communicator, so that no message of ours meets one of
 // somebody else. It blocks until all processes of the world are there.
 // Errors: ErrStarted, ErrWorldSize, *Error.
@@ -57,32 +57,10 @@ func Start() (*World, error) {
 	return w, nil
 }
 
-// settings are those of Open MPI with which its connections over TCP outlive the
-// death of a process; others do not know them. docs/mpi.md, Over TCP, has what
-// happens without them.
-var settings = []struct{ name, value string }{
-	{"OMPI_MCA_opal_event_include", "epoll"}, // poll takes a socket that is closed, and then loops for ever
-	{"OMPI_MCA_mpi_event_tick_rate", "100"},  // µs between looks at the sockets once connections failed, else 10,000
-}
-
-// setUp leaves settings in the environment, where MPI reads them, unless it has
-// others there.
-func setUp() error {
-	for _, s := range settings {
-		if os.Getenv(s.name) != "" {
-			continue
-		}
-		if err := os.Setenv(s.name, s.value); err != nil {
-			return fmt.Errorf("mpi: %w", err)
-		}
-	}
-	return nil
-}
-
 // main owns the thread that starts MPI, because the same one must end it.
 func (w *World) main(ready chan<- error) {
 	runtime.LockOSThread()
-	if err := setUp(); err != nil {
+	if err := setUp(os.LookupEnv, os.Setenv); err != nil {
 		ready <- err
 		return
 	}

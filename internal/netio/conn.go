@@ -71,7 +71,7 @@ type Conn struct {
 	spinCredit spinCredit
 	moved      bool // its thread moved away while it waited for the value that arrives
 
-	exchanged  int64     // bytes of values since the client's last command began to come
+	exchanged  int64     // about the bytes of values and answers since it last waited for a command
 	sent       int64     // bytes, ever
 	bufferSet  bool      // the size of its send buffer is decided
 	wideBuffer int64     // bytes that the buffer counts in the poller's; 0: it is narrow
@@ -177,7 +177,7 @@ func (c *Conn) takePushback(p []byte) int {
 // for the rest of one until the client counts as stalled; 0 is without end.
 func (c *Conn) waitsFor() time.Duration {
 	d := c.Patience
-	if d <= 0 && c.Idle != nil && !c.idle() {
+	if d <= 0 && c.Idle != nil && !c.Idle() {
 		d = StallDeadline
 	}
 	d = noLater(d, c.Until)

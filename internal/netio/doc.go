@@ -19,13 +19,14 @@
 // files of unix sockets are made where nobody else can replace them. The package does
 // not parse what clients send, and decides nothing about who may.
 //
-// Five devices work around Go's scheduler, for clients in a loop. Without one of them
-// `cascade bench resp` on two cores gives these parts of its rates (set and get by
-// one connection, set and get by eight; medians of 11 alternating pairs):
+// Six devices work around Go's scheduler, for clients in a loop. The rates of
+// `cascade bench resp` without one of them, as parts of the rates with all, on a
+// virtual machine of two cores (set and get by one connection, set and get by eight;
+// medians of 11 alternating pairs):
 //
 //	                                   values of 42 KiB         of 2 MiB
 //	watch in the middle of a value     0.99 1.02 1.03 0.98      0.96 1.02 1.00 0.97
-//	watch after a large value          the same: not done       0.86 0.92 1.01 0.99
+//	watch after a large value          not done                 0.86 0.92 1.01 0.99
 //	moveAway                           1.00 1.01 0.99 1.04      0.92 0.99 1.04 0.98
 //	sleepers' semaphore                1.00 0.97 0.97 0.93      0.94 0.96 1.00 0.98
 //	waits in the kernel with a thread  0.32 0.23 0.95 0.80      0.51 0.93 0.78 0.90

@@ -54,9 +54,10 @@ func (c *Conn) receiveBytes(p []byte) (int, error) {
 	}
 }
 
-// BeginValue is called before the bytes of a value are received. The rest of its
-// command may not take for ever either: it holds room.
-func (c *Conn) BeginValue() {
+// BeginValue is called before the bytes of a value, so many, are received. The rest
+// of its command may not take for ever either: it holds room.
+func (c *Conn) BeginValue(size int64) {
+	c.exchanged += size
 	c.moved = false
 	c.Patience = StallDeadline
 }
@@ -65,7 +66,6 @@ func (c *Conn) BeginValue() {
 func (c *Conn) Pour(n int64, dst Appender) error {
 	c.spin.arriving.Add(1)
 	defer c.spin.arriving.Add(-1)
-	c.exchanged += n
 	if k := min(int64(len(c.pushback)), n); k > 0 {
 		dst.Append(c.pushback[:k])
 		c.pushback = c.pushback[k:]

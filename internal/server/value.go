@@ -47,7 +47,7 @@ func takesValue(name []byte) bool {
 // Receive implements resp.Receiver.
 func (v *valueSink) Receive(head []byte, rest int64) error {
 	w, size := v.conn.sock, int64(len(head))+rest
-	w.BeginValue()
+	w.BeginValue(size)
 	if first := min(size, proofBytes); int64(len(head)) < first {
 		if v.err = v.conn.takeProof(first); v.err != nil {
 			return w.Discard(rest)

@@ -78,8 +78,10 @@ func (c Config) slot(t *testing.T) {
 		readBack(t, tr, it)
 	}
 	before := tr.Usage()
-	again := item(0, 0)
-	wantErr(t, "Commit of a stored block", reserve(t, m, again).Commit(again.Info, nil), tiers.ErrExists)
+	for i, size := range sizes { // its room is given back
+		again := item(uint64(i), size)
+		wantErr(t, "Commit of a stored block", reserve(t, m, again).Commit(again.Info, nil), tiers.ErrExists)
+	}
 	gone := reserve(t, m, item(70, 5000))
 	gone.Abort()
 	gone.Abort()

@@ -3,10 +3,12 @@
 package mpi_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -217,7 +219,9 @@ func TestSendsToDead(t *testing.T) {
 		if err := syscall.Kill(int(pids[2][0]), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(100 * time.Millisecond) // until its sockets are closed
+		for !ended(pids[2][0]) { // and its sockets are closed
+			time.Sleep(time.Millisecond)
+		}
 		for range 3 {
 			m.send(2)
 		}
@@ -265,17 +269,33 @@ func (m messages) bytes() []byte {
 	return b.Bytes()
 }
 
-// wait lets MPI work until a message is sent, or here.
+// wait lets MPI work until a message is sent, or here. Others may fail meanwhile.
 func (m messages) wait(slot int) {
 	for end := time.Now().Add(time.Minute); !m.done[slot]; {
 		done, err := m.set.Test(1, true)
-		if err != nil || time.Now().After(end) {
-			m.t.Fatalf("a message between survivors: %v", err)
+		if err == nil && time.Now().After(end) {
+			err = errors.New("not within a minute")
 		}
 		for _, d := range done {
 			m.done[d.Slot] = true
+			if d.Slot == slot {
+				err = cmp.Or(err, d.Err)
+			}
+		}
+		if err != nil {
+			m.t.Fatalf("a message of rank %d: %v", world.Rank(), err)
 		}
 	}
+}
+
+// ended reports whether a process is no more, or waits for its parent only.
+func ended(pid int64) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X")
 }
 
 // lose has the last rank die.

@@ -159,8 +159,8 @@ func (m *mpiJob) launch() {
 	m.t.Cleanup(m.clean)
 }
 
-// clean ends what a failed test left, and tells all that it said and how the
-// ranks that ran to the end saw each other.
+// clean ends what a failed test left, and logs all output and how the ranks that ran
+// to the end saw each other.
 func (m *mpiJob) clean() {
 	failed := m.t.Failed()
 	if failed {
@@ -178,7 +178,7 @@ func (m *mpiJob) clean() {
 
 // view is what cascade status says of a rank, which may not answer.
 func (r *rank) view() string {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program("cascade"), "status", "--socket", r.socket)
 	cmd.Env = cleanEnv()
