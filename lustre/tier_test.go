@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/tiertest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment"
 	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
-	"cascadekv/tiers/tiertest"
 )
 
 func TestConformance(t *testing.T) {

@@ -13,5 +13,5 @@
 // evict by itself, follow names or have a policy.
 //
 // Plain and Private have the answers of a simple tier of each kind, to be embedded.
-// tiertest is the conformance suite that each tier passes.
+// internal/testing/tiertest is the conformance suite that each tier passes.
 package tiers

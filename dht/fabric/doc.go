@@ -9,7 +9,7 @@
 //
 // The interface has three implementations, each in a folder of its own: mpi
 // (build tag mpi), tcp, and sim for tests and for the scale simulator.
-// fabrictest holds the one conformance suite that all of them pass.
+// internal/testing/fabrictest holds the one conformance suite that all of them pass.
 //
 // The package, and what implements it, does not decide who is alive
 // (dht/members), where a key lives (dht/ring) or what a message means (package

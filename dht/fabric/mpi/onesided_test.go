@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"cascadekv/dht/fabric"
-	"cascadekv/dht/fabric/fabrictest"
 	fabricmpi "cascadekv/dht/fabric/mpi"
 	"cascadekv/dht/mpi"
 	"cascadekv/internal/arena"
+	"cascadekv/internal/testing/fabrictest"
 )
 
 // oneSided returns a fabric that copies whenever it may, and what it exposes.

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"cascadekv/dht/fabric"
-	"cascadekv/dht/fabric/fabrictest"
 	fabricmpi "cascadekv/dht/fabric/mpi"
 	"cascadekv/dht/mpi"
 	"cascadekv/internal/arena"
+	"cascadekv/internal/testing/fabrictest"
 )
 
 // launched says that a launcher of run_test.go started this process as one rank

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"cascadekv/dht/fabric"
-	"cascadekv/dht/fabric/fabrictest"
+	"cascadekv/internal/testing/fabrictest"
 )
 
 // serve joins a rank that serves the suite.

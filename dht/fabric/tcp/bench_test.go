@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"cascadekv/dht/fabric"
-	"cascadekv/dht/fabric/fabrictest"
 	"cascadekv/internal/arena"
+	"cascadekv/internal/testing/fabrictest"
 )
 
 // serveVariable makes the test binary a rank that serves the suite until its

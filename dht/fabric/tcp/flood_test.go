@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"cascadekv/dht/fabric"
-	"cascadekv/dht/fabric/fabrictest"
+	"cascadekv/internal/testing/fabrictest"
 )
 
 // stranger is what somebody without the secret does with a connection. A stranger

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"cascadekv/dht/fabric"
-	"cascadekv/dht/fabric/fabrictest"
+	"cascadekv/internal/testing/fabrictest"
 )
 
 // What is decoded is within its bounds, and is encoded as it was.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"cascadekv/dht/fabric"
-	"cascadekv/dht/fabric/fabrictest"
 	"cascadekv/internal/arena"
+	"cascadekv/internal/testing/fabrictest"
 )
 
 // enter opens a stream to f as rank 0, whatever is to be done on it.

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"cascadekv/dht/fabric"
-	"cascadekv/dht/fabric/fabrictest"
+	"cascadekv/internal/testing/fabrictest"
 )
 
 const secret = "sixteen bytes or more"

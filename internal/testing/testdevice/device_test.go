@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/tiertest"
 	"cascadekv/tiers"
-	"cascadekv/tiers/tiertest"
 )
 
 func TestConformance(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"unsafe"
 
 	"cascadekv/dht/fabric"
-	"cascadekv/dht/fabric/fabrictest"
 	"cascadekv/dht/fabric/sim"
+	"cascadekv/internal/testing/fabrictest"
 )
 
 // faulty is a right fabric with one promise broken.
