@@ -15,6 +15,7 @@ import (
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre"
 	"cascadekv/tiers"
@@ -55,7 +56,7 @@ type coldRig struct {
 	*Store
 	t     *testing.T
 	dir   string
-	fs    *vfs.Fault
+	fs    *vfstest.Fault
 	tier  *counted
 	keys  []string
 	bytes [][]byte
@@ -66,7 +67,7 @@ type coldRig struct {
 // each file.
 func newColdRig(t *testing.T, size int, groups []int, shmBytes int64, l Limits) *coldRig {
 	t.Helper()
-	r := &coldRig{t: t, dir: t.TempDir(), fs: vfs.NewFault(vfs.OS{}), ctx: context.Background()}
+	r := &coldRig{t: t, dir: t.TempDir(), fs: vfstest.NewFault(vfs.OS{}), ctx: context.Background()}
 	fill, err := lustre.Open(lustre.Options{Dir: r.dir, Incarnation: 1, SegmentBytes: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +165,7 @@ func (r *coldRig) one(i int) {
 // called.
 func (r *coldRig) hang(group int) (answer func()) {
 	server := make(chan struct{})
-	r.fs.Add(vfs.Rule{Op: vfs.OpRead, Path: fmt.Sprintf("%06d.bin", group), Block: server})
+	r.fs.Add(vfstest.Rule{Op: vfs.OpRead, Path: fmt.Sprintf("%06d.bin", group), Block: server})
 	answer = sync.OnceFunc(func() {
 		r.fs.Clear()
 		close(server)

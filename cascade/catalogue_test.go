@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre"
 	"cascadekv/tiers"
@@ -170,7 +171,7 @@ func TestCatalogueReadsTogether(t *testing.T) {
 	}
 	c.end(left)
 
-	trace := vfs.NewTrace(vfs.OS{}, c.dir)
+	trace := vfstest.NewTrace(vfs.OS{}, c.dir)
 	c.fs = trace
 	r := c.session(0, 8<<20)
 	c.takeIn(r)

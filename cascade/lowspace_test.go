@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/policy"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre"
 	"cascadekv/tiers"
@@ -16,10 +17,10 @@ import (
 
 // fullRig has a cold tier of segments of 1 MiB on a file system of so many bytes,
 // and no budget. quota says that statfs shows room all the same.
-func fullRig(t *testing.T, total int64, quota bool, change func(*Options)) (*rig, *vfs.Bounded) {
+func fullRig(t *testing.T, total int64, quota bool, change func(*Options)) (*rig, *vfstest.Bounded) {
 	t.Helper()
-	bounded := vfs.NewBounded(vfs.OS{}, total)
-	fs := vfs.NewFault(bounded)
+	bounded := vfstest.NewBounded(vfs.OS{}, total)
+	fs := vfstest.NewFault(bounded)
 	if quota {
 		fs.SetSpace(func() vfs.Space { return vfs.Space{Total: 1 << 50, Free: 1 << 49} })
 	}

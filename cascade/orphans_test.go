@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"cascadekv/cascade/residency"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 )
@@ -167,8 +168,8 @@ func TestLiveJobsShareABudget(t *testing.T) {
 func TestShortageTakesWhatIsLeftFirst(t *testing.T) {
 	c := newCampaign(t)
 	const block, each, total = 30_000, 100, 14 << 20
-	bounded := vfs.NewBounded(vfs.OS{}, total)
-	c.fs = vfs.NewFault(bounded)
+	bounded := vfstest.NewBounded(vfs.OS{}, total)
+	c.fs = vfstest.NewFault(bounded)
 	for rank := uint32(1); rank <= 3; rank++ { // 3 times 3 MB
 		r := c.session(rank, 8<<20)
 		r.chain(fmt.Sprint("of", rank, "."), 0, each, uint64(rank)*1000)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"testing"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
@@ -63,7 +64,7 @@ func TestReadBatch(t *testing.T) {
 
 // TestReadBatchBusy: the owner of dst learns when the kernel has let go of it.
 func TestReadBatchBusy(t *testing.T) {
-	fs := vfs.NewFault(vfs.OS{})
+	fs := vfstest.NewFault(vfs.OS{})
 	a, _ := pair(t, Options{Dir: t.TempDir(), FS: fs}, Options{})
 	it, _ := putOne(t, a, 1, 9000)
 	p, err := a.Pin(it.Info.ID)
@@ -72,7 +73,7 @@ func TestReadBatchBusy(t *testing.T) {
 	}
 	defer p.Release()
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpRead, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpRead, Block: server})
 	ctx := fs.UntilHung(t.Context(), 1)
 	err = a.ReadBatch(ctx, []tiers.Read{{Pin: p, Dst: make([]byte, 9000)}})[0]
 	var lingering interface{ Done() <-chan struct{} }

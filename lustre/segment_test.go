@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
@@ -94,11 +95,11 @@ func TestReadSegmentErrors(t *testing.T) {
 // TestReadSegmentBusy: the owner of dst learns through the tier's error when
 // the kernel has let go of it.
 func TestReadSegmentBusy(t *testing.T) {
-	fs := vfs.NewFault(vfs.OS{})
+	fs := vfstest.NewFault(vfs.OS{})
 	a, b := pair(t, Options{Dir: t.TempDir()}, Options{FS: fs})
 	it, at := putOne(t, a, 1, 9000)
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpRead, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpRead, Block: server})
 	ctx := fs.UntilHung(t.Context(), 1)
 	err := b.ReadSegment(ctx, at, it.Info, make([]byte, 9000))
 	var lingering interface{ Done() <-chan struct{} }

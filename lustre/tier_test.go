@@ -10,6 +10,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/testing/tiertest"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment"
 	"cascadekv/lustre/segment/lease"
@@ -94,7 +95,7 @@ func TestErrorsSayWhatHappened(t *testing.T) {
 // TestBusyIsVisible: the owner of memory learns through the tier's error when
 // the kernel has let go of it.
 func TestBusyIsVisible(t *testing.T) {
-	fs := vfs.NewFault(vfs.OS{})
+	fs := vfstest.NewFault(vfs.OS{})
 	tr, err := Open(Options{Dir: t.TempDir(), FS: fs})
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +112,7 @@ func TestBusyIsVisible(t *testing.T) {
 	}
 	defer p.Release()
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpRead, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpRead, Block: server})
 	ctx := fs.UntilHung(t.Context(), 1)
 	err = p.ReadInto(ctx, make([]byte, 9000))
 	var busy *Busy

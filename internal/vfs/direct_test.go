@@ -1,4 +1,4 @@
-package vfs
+package vfs_test
 
 import (
 	"bytes"
@@ -13,34 +13,39 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/testing/vfstest"
+	"cascadekv/internal/vfs"
 )
 
 // strict is a file system that goes past the page cache only with buffers,
 // lengths and offsets that are multiples of what it asks for.
 type strict struct {
-	FS
+	vfs.FS
 	t     testing.TB
-	align Alignment
+	align vfs.Alignment
 	wrote *[][]byte // buffers of writes; may be nil
 }
 
+const maxVec = 1024 // buffers of one call, as the kernel allows
+
 type strictFile struct {
-	File
+	vfs.File
 	fs     strict
 	direct bool
 }
 
-func (s strict) Create(path string, perm uint32) (File, error) {
+func (s strict) Create(path string, perm uint32) (vfs.File, error) {
 	f, err := s.FS.Create(path, perm)
 	return &strictFile{File: f, fs: s}, err
 }
 
-func (s strict) Open(path string) (File, error) {
+func (s strict) Open(path string) (vfs.File, error) {
 	f, err := s.FS.Open(path)
 	return &strictFile{File: f, fs: s}, err
 }
 
-func (f *strictFile) SetDirect() (Alignment, error) {
+func (f *strictFile) SetDirect() (vfs.Alignment, error) {
 	f.direct = true
 	return f.fs.align, nil
 }
@@ -61,7 +66,7 @@ func (f *strictFile) check(bufs [][]byte, off int64) {
 
 func (f *strictFile) Preadv(ctx context.Context, bufs [][]byte, off int64) (int64, error) {
 	f.check(bufs, off)
-	return Preadv(ctx, f.File, bufs, off)
+	return vfs.Preadv(ctx, f.File, bufs, off)
 }
 
 func (f *strictFile) Pwritev(bufs [][]byte, off int64) (int64, error) {
@@ -92,7 +97,7 @@ func join(bufs [][]byte) []byte { return bytes.Join(bufs, nil) }
 
 func scratchOf(t *testing.T, size int) []byte {
 	t.Helper()
-	s := NewScratch(size, 0)
+	s := vfs.NewScratch(size, 0)
 	p, err := s.Get()
 	if err != nil {
 		t.Fatal(err)
@@ -105,27 +110,27 @@ func scratchOf(t *testing.T, size int) []byte {
 // what an ordinary file holds.
 func TestDirect(t *testing.T) {
 	dir := t.TempDir()
-	real, err := ProbeDirect(OS{}, filepath.Join(dir, "probe"))
-	cases := map[string]FS{
-		"sectors, any memory": strict{OS{}, t, Alignment{4, 512}, nil},
-		"pages":               strict{OS{}, t, Alignment{4096, 4096}, nil},
-		"64 KiB pages":        strict{OS{}, t, Alignment{4096, 64 << 10}, nil},
+	real, err := vfs.ProbeDirect(vfs.OS{}, filepath.Join(dir, "probe"))
+	cases := map[string]vfs.FS{
+		"sectors, any memory": strict{vfs.OS{}, t, vfs.Alignment{4, 512}, nil},
+		"pages":               strict{vfs.OS{}, t, vfs.Alignment{4096, 4096}, nil},
+		"64 KiB pages":        strict{vfs.OS{}, t, vfs.Alignment{4096, 64 << 10}, nil},
 	}
 	if err == nil {
-		cases[fmt.Sprintf("the disk, %+v", real)] = OS{}
+		cases[fmt.Sprintf("the disk, %+v", real)] = vfs.OS{}
 	} else {
 		t.Logf("no O_DIRECT in %s: %v", dir, err)
 	}
 	for name, fs := range cases {
 		t.Run(name, func(t *testing.T) {
-			d := NewDirect(fs)
+			d := vfs.NewDirect(fs)
 			defer d.Close()
 			path := filepath.Join(t.TempDir(), "f")
 			f := create(t, d, path)
-			if !isDirect(f) {
+			unit, direct := vfs.UnitOf(f)
+			if !direct {
 				t.Fatal("the file goes through the page cache")
 			}
-			unit := f.(*directFile).align.Offset
 			r := rand.New(rand.NewPCG(1, 2))
 			mem := scratchOf(t, 32<<20)
 			rand.NewChaCha8([32]byte{1}).Read(mem)
@@ -133,8 +138,8 @@ func TestDirect(t *testing.T) {
 			for range 6 {
 				bufs := cut(r, mem, (1+r.IntN(3<<20/unit))*unit)
 				n, err := f.Pwritev(bufs, int64(len(want)))
-				if err != nil || n != Length(bufs) {
-					t.Fatalf("Pwritev took %d of %d bytes, error %v", n, Length(bufs), err)
+				if err != nil || n != vfs.Length(bufs) {
+					t.Fatalf("Pwritev took %d of %d bytes, error %v", n, vfs.Length(bufs), err)
 				}
 				want = append(want, join(bufs)...)
 			}
@@ -147,7 +152,7 @@ func TestDirect(t *testing.T) {
 				n := r.IntN(min(len(want)-off, 2<<20)) + 1
 				clear(mem[:n])
 				bufs := cut(r, mem, n)
-				got, err := Preadv(t.Context(), f, bufs, int64(off))
+				got, err := vfs.Preadv(t.Context(), f, bufs, int64(off))
 				if err != nil || got != int64(n) || !bytes.Equal(join(bufs), want[off:off+n]) {
 					t.Fatalf("%d bytes at %d: %d came, right: %v, error %v", n, off, got, bytes.Equal(join(bufs), want[off:off+n]), err)
 				}
@@ -161,7 +166,7 @@ func TestDirect(t *testing.T) {
 func TestDirectWritesWholePages(t *testing.T) {
 	page := os.Getpagesize()
 	var wrote [][]byte
-	d := NewDirect(strict{OS{}, t, Alignment{4, 512}, &wrote})
+	d := vfs.NewDirect(strict{vfs.OS{}, t, vfs.Alignment{4, 512}, &wrote})
 	defer d.Close()
 	path := filepath.Join(t.TempDir(), "f")
 	f := create(t, d, path)
@@ -180,7 +185,7 @@ func TestDirectWritesWholePages(t *testing.T) {
 	write(block(0), pad, block(1), pad, mem[512:][:2*page])
 	var straight int
 	for _, b := range wrote {
-		if !(Alignment{page, page}).takes(b) || len(b)%page != 0 {
+		if !(vfs.Alignment{page, page}).Takes(b) || len(b)%page != 0 {
 			t.Errorf("a buffer of %d bytes at %p", len(b), b)
 		}
 		if len(b) == 10*page {
@@ -211,7 +216,7 @@ func TestDirectReadsToTheEnd(t *testing.T) {
 		if err := os.WriteFile(path, want, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d := NewDirect(OS{})
+		d := vfs.NewDirect(vfs.OS{})
 		f, err := d.Open(path)
 		if err != nil {
 			t.Fatal(err)
@@ -235,8 +240,8 @@ func TestDirectReadsToTheEnd(t *testing.T) {
 
 // TestDirectFails: errors come through with what arrived before them.
 func TestDirectFails(t *testing.T) {
-	fault := NewFault(strict{OS{}, t, Alignment{512, 512}, nil})
-	d := NewDirect(fault)
+	fault := vfstest.NewFault(strict{vfs.OS{}, t, vfs.Alignment{512, 512}, nil})
+	d := vfs.NewDirect(fault)
 	defer d.Close()
 	f := create(t, d, filepath.Join(t.TempDir(), "f"))
 	mem := scratchOf(t, 4<<20)
@@ -251,14 +256,14 @@ func TestDirectFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	// 3 MiB that are aligned nowhere pass in three pieces or more.
-	fault.Add(Rule{Op: OpRead, After: 1, Count: 1, Bytes: 512, Err: ErrIO})
+	fault.Add(vfstest.Rule{Op: vfs.OpRead, After: 1, Count: 1, Bytes: 512, Err: vfs.ErrIO})
 	n, err := f.Pread(mem[3:3+len(want)-1], 1)
-	if !errors.Is(err, ErrIO) || n < 512 || n >= len(want) || !bytes.Equal(mem[3:3+n], want[1:1+n]) {
+	if !errors.Is(err, vfs.ErrIO) || n < 512 || n >= len(want) || !bytes.Equal(mem[3:3+n], want[1:1+n]) {
 		t.Errorf("read %d bytes, right: %v, error %v", n, bytes.Equal(mem[3:3+n], want[1:1+n]), err)
 	}
-	fault.Add(Rule{Op: OpWrite, After: 1, Count: 1, Bytes: 1024, Err: ErrNoSpace})
+	fault.Add(vfstest.Rule{Op: vfs.OpWrite, After: 1, Count: 1, Bytes: 1024, Err: vfs.ErrNoSpace})
 	copy(mem[1:], want)
-	if n, err := f.Pwrite(mem[1:1+len(want)], int64(len(want))); !errors.Is(err, ErrNoSpace) || n < 1024 || n >= len(want) {
+	if n, err := f.Pwrite(mem[1:1+len(want)], int64(len(want))); !errors.Is(err, vfs.ErrNoSpace) || n < 1024 || n >= len(want) {
 		t.Errorf("wrote %d bytes, error %v", n, err)
 	}
 }
@@ -267,26 +272,26 @@ func TestDirectFails(t *testing.T) {
 // before, and the probe says so and leaves nothing behind.
 func TestDirectUnsupported(t *testing.T) {
 	dir := t.TempDir()
-	plain := struct{ FS }{notDirect{OS{}}}
-	if _, err := ProbeDirect(plain, filepath.Join(dir, "probe")); !errors.Is(err, errors.ErrUnsupported) {
+	plain := struct{ vfs.FS }{notDirect{vfs.OS{}}}
+	if _, err := vfs.ProbeDirect(plain, filepath.Join(dir, "probe")); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("probe: %v", err)
 	}
-	liar := NewFault(strict{OS{}, t, Alignment{512, 512}, nil})
-	liar.Add(Rule{Op: OpWrite, Err: unix.EINVAL})
-	if _, err := ProbeDirect(liar, filepath.Join(dir, "probe")); !errors.Is(err, unix.EINVAL) {
+	liar := vfstest.NewFault(strict{vfs.OS{}, t, vfs.Alignment{512, 512}, nil})
+	liar.Add(vfstest.Rule{Op: vfs.OpWrite, Err: unix.EINVAL})
+	if _, err := vfs.ProbeDirect(liar, filepath.Join(dir, "probe")); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("probe of a file system that takes O_DIRECT and then fails: %v", err)
 	}
-	for _, full := range []error{ErrNoSpace, ErrQuota} {
-		fs := NewFault(strict{OS{}, t, Alignment{512, 512}, nil})
-		fs.Add(Rule{Op: OpWrite, Err: full})
-		if a, err := ProbeDirect(fs, filepath.Join(dir, "probe")); err != nil || a != (Alignment{512, 512}) {
+	for _, full := range []error{vfs.ErrNoSpace, vfs.ErrQuota} {
+		fs := vfstest.NewFault(strict{vfs.OS{}, t, vfs.Alignment{512, 512}, nil})
+		fs.Add(vfstest.Rule{Op: vfs.OpWrite, Err: full})
+		if a, err := vfs.ProbeDirect(fs, filepath.Join(dir, "probe")); err != nil || a != (vfs.Alignment{512, 512}) {
 			t.Errorf("probe of a file system that takes O_DIRECT and has no room: %+v, %v", a, err)
 		}
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	d := NewDirect(plain)
+	d := vfs.NewDirect(plain)
 	defer d.Close()
 	f := create(t, d, filepath.Join(dir, "f"))
 	if n, err := f.Pwrite([]byte("abc"), 5); isDirect(f) || n != 3 || err != nil {
@@ -295,22 +300,22 @@ func TestDirectUnsupported(t *testing.T) {
 }
 
 // notDirect hides everything of its files but File.
-type notDirect struct{ FS }
+type notDirect struct{ vfs.FS }
 
-func (n notDirect) Create(path string, perm uint32) (File, error) {
+func (n notDirect) Create(path string, perm uint32) (vfs.File, error) {
 	f, err := n.FS.Create(path, perm)
-	return struct{ File }{f}, err
+	return struct{ vfs.File }{f}, err
 }
 
 // TestDirectLeavesNoCache: what was written and read takes no page cache.
 func TestDirectLeavesNoCache(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := ProbeDirect(OS{}, filepath.Join(dir, "probe")); err != nil {
+	if _, err := vfs.ProbeDirect(vfs.OS{}, filepath.Join(dir, "probe")); err != nil {
 		t.Skipf("no O_DIRECT in %s: %v", dir, err)
 	}
 	var pages [2]uint64
 	mem := scratchOf(t, 4<<20)
-	for i, fs := range []FS{NewDirect(OS{}), OS{}} {
+	for i, fs := range []vfs.FS{vfs.NewDirect(vfs.OS{}), vfs.OS{}} {
 		path := filepath.Join(dir, fmt.Sprint(i))
 		f := create(t, fs, path)
 		if _, err := f.Pwrite(mem, 0); err != nil {
@@ -323,7 +328,7 @@ func TestDirectLeavesNoCache(t *testing.T) {
 			t.Fatal(err)
 		}
 		pages[i] = cachedPages(t, path)
-		if err := Forget(f, 0, 4<<20); err != nil {
+		if err := vfs.Forget(f, 0, 4<<20); err != nil {
 			t.Error(err)
 		}
 		if left := cachedPages(t, path); left != 0 {
@@ -351,7 +356,7 @@ func cachedPages(t *testing.T, path string) uint64 {
 
 // isDirect reports whether f is a file of a Direct that goes past the page
 // cache.
-func isDirect(f File) bool {
-	_, ok := f.(*directFile)
+func isDirect(f vfs.File) bool {
+	_, ok := vfs.UnitOf(f)
 	return ok
 }

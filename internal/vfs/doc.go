@@ -1,16 +1,12 @@
 // Package vfs is the seam between code that keeps files and the file system
-// below it: the few operations that such code needs, one implementation over
-// Linux and wrappers for tests that make operations fail, hang or leave a
-// trace.
+// below it: the few operations that such code needs, and one implementation over
+// Linux. internal/testing/vfstest has others for tests.
 //
 // Glossary
 //
 //	FS      operations on paths
 //	File    operations on one open file, all positioned
 //	hook    a function asked before each operation of a wrapped FS
-//	Fault   an FS whose operations fail or hang by rule
-//	Trace   an FS that writes every operation down in order
-//	Crash   an FS in memory that loses at a power cut what a Lustre loses
 //	Direct  an FS whose files go past the page cache (O_DIRECT)
 //	Scratch memory outside the Go heap for what Direct must move to align it
 //

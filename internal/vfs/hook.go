@@ -41,10 +41,10 @@ type Hook func(c Call, do func(bytes int64) error) error
 // about a file are none.
 func Hooked(fs FS, fn Hook) FS { return hooked{fs, fn} }
 
-// before is a Hook that is asked first. With a nil error the operation goes
+// Before returns a Hook that asks first. With a nil error the operation goes
 // ahead. Otherwise it fails with err, a read or write after its first partial
 // bytes; a file is closed all the same.
-func before(ask func(Call) (partial int64, err error)) Hook {
+func Before(ask func(Call) (partial int64, err error)) Hook {
 	return func(c Call, do func(int64) error) error {
 		partial, err := ask(c)
 		switch {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment"
@@ -221,11 +222,11 @@ func TestUnreadable(t *testing.T) {
 	flip(t, filepath.Join(dir, sealedFile), 5000)
 	before := files(t, dir, "*")
 	o := options(dir)
-	fs := vfs.NewFault(vfs.OS{})
+	fs := vfstest.NewFault(vfs.OS{})
 	o.FS = fs
 	for op, path := range map[vfs.Op]string{vfs.OpOpen: sealedFile, vfs.OpRead: sealedFile, vfs.OpReadDir: "rank000"} {
 		fs.Clear()
-		fs.Add(vfs.Rule{Op: op, Path: path, Err: vfs.ErrIO})
+		fs.Add(vfstest.Rule{Op: op, Path: path, Err: vfs.ErrIO})
 		r := check(t, o, CheckOptions{Payloads: true})
 		if got := problems(r); len(got) != 1 || got[0].Kind != KindUnreadable {
 			t.Errorf("%s: %+v", op, got)
@@ -235,7 +236,7 @@ func TestUnreadable(t *testing.T) {
 		}
 	}
 	fs.Clear()
-	fs.Add(vfs.Rule{Op: vfs.OpReadDir, Err: vfs.ErrIO})
+	fs.Add(vfstest.Rule{Op: vfs.OpReadDir, Err: vfs.ErrIO})
 	if _, err := Check(t.Context(), o, CheckOptions{}); !errors.Is(err, ErrNoCampaign) {
 		t.Errorf("no list of the campaign: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
@@ -20,7 +21,7 @@ import (
 
 // crashOptions are those of a campaign on a file system in memory, which has
 // no permissions and no times.
-func crashOptions(through vfs.FS, tree *vfs.Crash) Options {
+func crashOptions(through vfs.FS, tree *vfstest.Crash) Options {
 	o := options("/kv")
 	o.FS = through
 	o.Lstat = func(path string) (fs.FileInfo, error) { return lstat(tree, path) }
@@ -46,7 +47,7 @@ func (i info) Mode() fs.FileMode {
 	return 0o600
 }
 
-func lstat(tree *vfs.Crash, path string) (fs.FileInfo, error) {
+func lstat(tree *vfstest.Crash, path string) (fs.FileInfo, error) {
 	if _, err := tree.ReadDir(path); err == nil {
 		return info{name: filepath.Base(path), dir: true}, nil
 	}
@@ -71,9 +72,9 @@ func once(fn func(vfs.Call)) func(vfs.Call) {
 }
 
 // load copies a campaign of a real file system into one in memory, all durable.
-func load(t *testing.T, dir string) *vfs.Crash {
+func load(t *testing.T, dir string) *vfstest.Crash {
 	t.Helper()
-	tree := vfs.NewCrash()
+	tree := vfstest.NewCrash()
 	if err := tree.Mkdir("/kv", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +158,7 @@ func TestPowerCutDuringRepair(t *testing.T) {
 		points++
 		for seed := range uint64(6) {
 			what := fmt.Sprintf("point %d, before %s %s, seed %d", points, c.Op, c.Path, seed)
-			left := tree.After(vfs.CutPower, seed)
+			left := tree.After(vfstest.CutPower, seed)
 			got := served(t, left)
 			if wantBounded(t, what, d, got); len(got.blocks) < before { // a withdrawal may be hidden by the damage
 				t.Fatalf("%s: %d blocks, %d were there before the repair", what, len(got.blocks), before)
@@ -191,13 +192,13 @@ func TestPowerCutDuringImport(t *testing.T) {
 	dir := t.TempDir()
 	d := fill(t, dir)
 	stream, x := export(t, options(dir), ExportOptions{})
-	tree := vfs.NewCrash()
+	tree := vfstest.NewCrash()
 	points, durable := 0, 0
 	watched := tree.Watch(once(func(c vfs.Call) {
 		points++
 		for seed := range uint64(6) {
 			what := fmt.Sprintf("point %d, before %s %s, seed %d", points, c.Op, c.Path, seed)
-			left := tree.After(vfs.CutPower, seed)
+			left := tree.After(vfstest.CutPower, seed)
 			if _, err := left.ReadDir("/kv"); err != nil {
 				continue
 			}
@@ -208,14 +209,14 @@ func TestPowerCutDuringImport(t *testing.T) {
 			}
 		}
 		if c.Op == vfs.OpClose { // behind the last fsync of a segment
-			durable = len(served(t, tree.After(vfs.CutPower, 99)).blocks)
+			durable = len(served(t, tree.After(vfstest.CutPower, 99)).blocks)
 		}
 	}))
 	got, err := Import(t.Context(), crashOptions(watched, tree), bytes.NewReader(stream), ImportOptions{})
 	if err != nil || got.Blocks != x.Blocks {
 		t.Fatalf("%v, %+v", err, got)
 	}
-	if all := served(t, tree.After(vfs.CutPower, 7)); len(all.blocks) != len(d.blocks) {
+	if all := served(t, tree.After(vfstest.CutPower, 7)); len(all.blocks) != len(d.blocks) {
 		t.Errorf("%d of %d imported blocks outlive a power cut", len(all.blocks), len(d.blocks))
 	}
 	t.Logf("%d points", points)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment"
@@ -255,10 +256,10 @@ func TestRepairFails(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "c")
 			copyTree(t, template, dir)
 			o := options(dir)
-			fs := vfs.NewFault(vfs.OS{})
+			fs := vfstest.NewFault(vfs.OS{})
 			o.FS = fs
 			r := check(t, o, CheckOptions{})
-			fs.Add(vfs.Rule{Op: op, After: after, Err: vfs.ErrNoSpace, Bytes: 100})
+			fs.Add(vfstest.Rule{Op: op, After: after, Err: vfs.ErrNoSpace, Bytes: 100})
 			err := Repair(t.Context(), r, RepairOptions{})
 			fs.Clear()
 			if err != nil && !errors.Is(err, vfs.ErrNoSpace) {
@@ -290,7 +291,7 @@ func TestRepairOrder(t *testing.T) {
 	flip(t, filepath.Join(dir, crashedFile), 4096+17)
 	o := options(dir)
 	r := check(t, o, CheckOptions{})
-	fs := vfs.NewTrace(vfs.OS{}, dir)
+	fs := vfstest.NewTrace(vfs.OS{}, dir)
 	r.c.o.FS = fs
 	if err := Repair(t.Context(), r, RepairOptions{}); err != nil {
 		t.Fatal(err)

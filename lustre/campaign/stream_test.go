@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
@@ -152,8 +153,8 @@ func TestExportLeavesDamageBehind(t *testing.T) {
 		t.Errorf("%d blocks and %d names are missing", blocks, names)
 	}
 	o := options(from)
-	fs := vfs.NewFault(vfs.OS{})
-	fs.Add(vfs.Rule{Op: vfs.OpRead, Path: "rank001", Err: vfs.ErrIO})
+	fs := vfstest.NewFault(vfs.OS{})
+	fs.Add(vfstest.Rule{Op: vfs.OpRead, Path: "rank001", Err: vfs.ErrIO})
 	o.FS = fs
 	if _, x := export(t, o, ExportOptions{}); len(x.LeftOut) != 1 {
 		t.Errorf("an unreadable segment: %+v", x)
@@ -313,8 +314,8 @@ func TestImportFails(t *testing.T) {
 			what := fmt.Sprintf("%s %d fails", op, after)
 			to := t.TempDir()
 			o := options(to)
-			fs := vfs.NewFault(vfs.OS{})
-			fs.Add(vfs.Rule{Op: op, After: after, Err: vfs.ErrQuota, Bytes: 5000})
+			fs := vfstest.NewFault(vfs.OS{})
+			fs.Add(vfstest.Rule{Op: op, After: after, Err: vfs.ErrQuota, Bytes: 5000})
 			o.FS = fs
 			got, err := Import(t.Context(), o, bytes.NewReader(stream), ImportOptions{})
 			if !errors.Is(err, vfs.ErrQuota) && !got.Complete {
@@ -344,9 +345,9 @@ func TestCancelledWorkStops(t *testing.T) {
 		}
 	}
 	o := options(dir)
-	fs := vfs.NewFault(vfs.OS{})
+	fs := vfstest.NewFault(vfs.OS{})
 	gate := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpRead, Block: gate})
+	fs.Add(vfstest.Rule{Op: vfs.OpRead, Block: gate})
 	o.FS = fs
 	ctx, cancel = context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 )
@@ -131,9 +132,9 @@ func cachedPages(t *testing.T, path string) uint64 {
 }
 
 // refusing is a file system that takes O_DIRECT and then fails, as some do.
-func refusing(t *testing.T) *vfs.Fault {
-	fs := vfs.NewFault(vfs.OS{})
-	fs.Add(vfs.Rule{Op: vfs.OpWrite, Path: "probe", Err: unix.EINVAL})
+func refusing(t *testing.T) *vfstest.Fault {
+	fs := vfstest.NewFault(vfs.OS{})
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Path: "probe", Err: unix.EINVAL})
 	return fs
 }
 
@@ -169,7 +170,7 @@ func TestAccess(t *testing.T) {
 // multiples of what the disk asks for, and the rename comes first.
 func TestDirectTrace(t *testing.T) {
 	o := directOptions(t, t.TempDir(), 1)
-	trace := vfs.NewTrace(vfs.OS{}, o.Dir)
+	trace := vfstest.NewTrace(vfs.OS{}, o.Dir)
 	o.FS = trace
 	s := openStore(t, o)
 	probe := trace.Take()
@@ -202,12 +203,12 @@ func TestDirectTrace(t *testing.T) {
 // TestDirectFaults: a write past the page cache that fails poisons as ever.
 func TestDirectFaults(t *testing.T) {
 	o := directOptions(t, t.TempDir(), 1)
-	fs := vfs.NewFault(vfs.OS{})
+	fs := vfstest.NewFault(vfs.OS{})
 	o.FS = fs
 	s := openStore(t, o)
 	before, lost := testItem(1, 9000), testItem(2, 3<<20)
 	put(t, s, before)
-	fs.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Bytes: 8192, Err: vfs.ErrIO})
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Count: 1, Bytes: 8192, Err: vfs.ErrIO})
 	wantErr(t, "Put", s.Put(t.Context(), lost), tiers.ErrUnavailable)
 	put(t, s, lost)
 	wantBatch(t, s, []tiers.Item{before, lost}, nil)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
@@ -33,14 +34,14 @@ func TestBatchHangs(t *testing.T) {
 		}
 		closeStore(t, s)
 		o.Incarnation, o.Readers = 2, 3
-		fs := vfs.NewFault(machine(t, ring))
-		trace := vfs.NewTrace(fs, dir)
+		fs := vfstest.NewFault(machine(t, ring))
+		trace := vfstest.NewTrace(fs, dir)
 		o.FS = trace
 		s = openStore(t, o)
 		trace.Take()
 		server := make(chan struct{})
 		for _, dead := range []string{"000001.bin", "000002.bin", "000004.bin"} {
-			fs.Add(vfs.Rule{Op: vfs.OpRead, Path: dead, Block: server})
+			fs.Add(vfstest.Rule{Op: vfs.OpRead, Path: dead, Block: server})
 		}
 		reads := readsOf(t, s, items)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -175,12 +176,12 @@ func TestBatchTellsOfEachBlock(t *testing.T) {
 			put(t, s, items[i])
 		}
 		closeStore(t, s)
-		fs := vfs.NewFault(machine(t, ring))
+		fs := vfstest.NewFault(machine(t, ring))
 		o.Incarnation, o.FS, o.Readers = 2, fs, 2*files
 		s = openStore(t, o)
 		server := make(chan struct{})
 		for i := range files - 2 {
-			fs.Add(vfs.Rule{Op: vfs.OpRead, Path: fmt.Sprintf("%06d.bin", i), Block: server})
+			fs.Add(vfstest.Rule{Op: vfs.OpRead, Path: fmt.Sprintf("%06d.bin", i), Block: server})
 		}
 		reads := readsOf(t, s, items)
 		bad := len(reads)

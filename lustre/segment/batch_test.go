@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/uring"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
@@ -172,7 +173,7 @@ func FuzzCoalesce(f *testing.F) {
 // TestBatchCoalesces: neighbours come with one call, and those far apart do
 // not.
 func TestBatchCoalesces(t *testing.T) {
-	trace := vfs.NewTrace(vfs.OS{}, "/")
+	trace := vfstest.NewTrace(vfs.OS{}, "/")
 	o := testOptions(t.TempDir(), 1)
 	o.FS = trace
 	s := openStore(t, o)
@@ -253,7 +254,7 @@ func everyNth(items []tiers.Item, n int) (out []tiers.Item) {
 
 // neighbours is a store whose blocks lie side by side and whose file system
 // obeys rules, with and without io_uring.
-func neighbours(t *testing.T, ring bool, n int) (*opened, *vfs.Fault, []tiers.Item, string) {
+func neighbours(t *testing.T, ring bool, n int) (*opened, *vfstest.Fault, []tiers.Item, string) {
 	t.Helper()
 	dir := t.TempDir()
 	var items []tiers.Item
@@ -263,7 +264,7 @@ func neighbours(t *testing.T, ring bool, n int) (*opened, *vfs.Fault, []tiers.It
 	s := openStore(t, testOptions(dir, 1))
 	put(t, s, items...)
 	closeStore(t, s)
-	fs := vfs.NewFault(machine(t, ring))
+	fs := vfstest.NewFault(machine(t, ring))
 	o := testOptions(dir, 2)
 	o.FS = fs
 	return openStore(t, o), fs, items, dir
@@ -296,14 +297,14 @@ func TestBatchFaults(t *testing.T) {
 		t.Run("one bad sector", func(t *testing.T) {
 			s, fs, items, _ := neighbours(t, ring, 10)
 			// The call for all fails in its fourth block, which fails alone too.
-			fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Bytes: 3*12288 + 100, Err: vfs.ErrIO})
-			fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Err: vfs.ErrIO})
+			fs.Add(vfstest.Rule{Op: vfs.OpRead, Count: 1, Bytes: 3*12288 + 100, Err: vfs.ErrIO})
+			fs.Add(vfstest.Rule{Op: vfs.OpRead, Count: 1, Err: vfs.ErrIO})
 			wantBatch(t, s, items, map[int]error{3: tiers.ErrUnavailable})
 			wantBatch(t, s, items, nil)
 		})
 		t.Run("everything fails", func(t *testing.T) {
 			s, fs, items, _ := neighbours(t, ring, 10)
-			fs.Add(vfs.Rule{Op: vfs.OpRead, Err: vfs.ErrIO})
+			fs.Add(vfstest.Rule{Op: vfs.OpRead, Err: vfs.ErrIO})
 			all := map[int]error{}
 			for i := range items {
 				all[i] = tiers.ErrUnavailable
@@ -339,10 +340,10 @@ func TestBatchFaults(t *testing.T) {
 		})
 		t.Run("stale handle", func(t *testing.T) {
 			s, fs, items, _ := neighbours(t, ring, 10)
-			fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Err: vfs.ErrStale})
+			fs.Add(vfstest.Rule{Op: vfs.OpRead, Count: 1, Err: vfs.ErrStale})
 			wantBatch(t, s, items, nil)
 			s, fs, items, _ = neighbours(t, ring, 1)
-			fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Err: vfs.ErrStale})
+			fs.Add(vfstest.Rule{Op: vfs.OpRead, Count: 1, Err: vfs.ErrStale})
 			wantBatch(t, s, items, nil)
 		})
 		t.Run("purged", func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"cascadekv/internal/block"
-	"cascadekv/internal/vfs"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/lustre/codec"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/tiers"
@@ -53,13 +53,13 @@ type specimen struct {
 	spans   []span
 	synced  int // frames whose payloads recovery takes for durable
 	encoded int // blocks
-	fs      *vfs.Crash
+	fs      *vfstest.Crash
 }
 
 // newSpecimen writes a segment with blocks of every shape.
 func newSpecimen(t *testing.T, seed uint64, sealed bool) *specimen {
 	t.Helper()
-	fs := vfs.NewCrash()
+	fs := vfstest.NewCrash()
 	o := crashOptions(fs, 1)
 	o.SegmentBytes = 1 << 20
 	s := openStore(t, o)
@@ -95,7 +95,7 @@ func newSpecimen(t *testing.T, seed uint64, sealed bool) *specimen {
 		closeStore(t, s)
 	}
 	sp.path = fs.Files()[0]
-	sp.fs = fs.After(vfs.CutProcess, 0)
+	sp.fs = fs.After(vfstest.CutProcess, 0)
 	sp.addTables(frames, heads, s, sizeOf(t, fs))
 	return sp
 }
@@ -185,7 +185,7 @@ func (sp *specimen) frameOf(item int) int {
 
 // judge opens a damaged copy and reads every block by the index and by its
 // place. Blocks that are hurt must be misses, the others right.
-func (sp *specimen) judge(t *testing.T, where string, damaged *vfs.Crash, hurt map[int]bool) {
+func (sp *specimen) judge(t *testing.T, where string, damaged *vfstest.Crash, hurt map[int]bool) {
 	t.Helper()
 	s := openStore(t, crashOptions(damaged, 7))
 	defer closeStore(t, s)
@@ -220,7 +220,7 @@ func (sp *specimen) judge(t *testing.T, where string, damaged *vfs.Crash, hurt m
 }
 
 // flip damages a copy at a random bit of the span.
-func (sp *specimen) flip(t *testing.T, fs *vfs.Crash, at span, rng *rand.Rand) int64 {
+func (sp *specimen) flip(t *testing.T, fs *vfstest.Crash, at span, rng *rand.Rand) int64 {
 	t.Helper()
 	off := at.from + rng.Int64N(at.to-at.from)
 	if err := fs.Flip(sp.path, off, 1<<rng.IntN(8)); err != nil {
@@ -251,7 +251,7 @@ func TestSilentCorruption(t *testing.T) {
 	}
 	for total < want {
 		sp := specimens[rng.IntN(len(specimens))]
-		damaged := sp.fs.After(vfs.CutProcess, 0)
+		damaged := sp.fs.After(vfstest.CutProcess, 0)
 		hurt := map[int]bool{}
 		var where string
 		for _, at := range sp.targets(rng) {

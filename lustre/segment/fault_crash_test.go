@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 )
@@ -48,15 +49,15 @@ func (u unanswered) Mkdir(path string, perm uint32) error {
 // way is how one operation of a script can go wrong.
 type way struct {
 	op vfs.Op // the operations that it can hit; "" means all
-	fs func(crash *vfs.Crash, k int) vfs.FS
+	fs func(crash *vfstest.Crash, k int) vfs.FS
 
 	withdraws bool // the store may take a block for damaged and withdraw it
 }
 
 // rule is a way in which a rule decides about operations from the k-th on.
-func rule(r vfs.Rule) way {
-	return way{op: r.Op, fs: func(crash *vfs.Crash, k int) vfs.FS {
-		fs := vfs.NewFault(crash)
+func rule(r vfstest.Rule) way {
+	return way{op: r.Op, fs: func(crash *vfstest.Crash, k int) vfs.FS {
+		fs := vfstest.NewFault(crash)
 		r.After, r.Count = k, max(r.Count, 1)
 		fs.Add(r)
 		return fs
@@ -64,22 +65,22 @@ func rule(r vfs.Rule) way {
 }
 
 func ways() map[string]way {
-	short := rule(vfs.Rule{Op: vfs.OpRead, Err: io.ErrUnexpectedEOF, Bytes: 100})
+	short := rule(vfstest.Rule{Op: vfs.OpRead, Err: io.ErrUnexpectedEOF, Bytes: 100})
 	short.withdraws = true
 	return map[string]way{
-		"EIO":                 rule(vfs.Rule{Err: vfs.ErrIO}),
-		"EIO three times":     rule(vfs.Rule{Err: vfs.ErrIO, Count: 3}),
-		"ESHUTDOWN twice":     rule(vfs.Rule{Err: syscall.ESHUTDOWN, Count: 2}),
-		"ETIMEDOUT":           rule(vfs.Rule{Err: syscall.ETIMEDOUT}),
-		"ESTALE":              rule(vfs.Rule{Err: vfs.ErrStale}),
-		"ENOSPC":              rule(vfs.Rule{Err: vfs.ErrNoSpace, Bytes: 4096}),
-		"EDQUOT twice":        rule(vfs.Rule{Err: vfs.ErrQuota, Count: 2}),
-		"short write, ENOSPC": rule(vfs.Rule{Op: vfs.OpWrite, Err: vfs.ErrNoSpace, Bytes: 5000}),
-		"short write, EIO":    rule(vfs.Rule{Op: vfs.OpWrite, Err: vfs.ErrIO, Bytes: 9000}),
+		"EIO":                 rule(vfstest.Rule{Err: vfs.ErrIO}),
+		"EIO three times":     rule(vfstest.Rule{Err: vfs.ErrIO, Count: 3}),
+		"ESHUTDOWN twice":     rule(vfstest.Rule{Err: syscall.ESHUTDOWN, Count: 2}),
+		"ETIMEDOUT":           rule(vfstest.Rule{Err: syscall.ETIMEDOUT}),
+		"ESTALE":              rule(vfstest.Rule{Err: vfs.ErrStale}),
+		"ENOSPC":              rule(vfstest.Rule{Err: vfs.ErrNoSpace, Bytes: 4096}),
+		"EDQUOT twice":        rule(vfstest.Rule{Err: vfs.ErrQuota, Count: 2}),
+		"short write, ENOSPC": rule(vfstest.Rule{Op: vfs.OpWrite, Err: vfs.ErrNoSpace, Bytes: 5000}),
+		"short write, EIO":    rule(vfstest.Rule{Op: vfs.OpWrite, Err: vfs.ErrIO, Bytes: 9000}),
 		"short read":          short,
-		"fsync once":          rule(vfs.Rule{Op: vfs.OpSync, Err: vfs.ErrIO}),
-		"close":               rule(vfs.Rule{Op: vfs.OpClose, Err: vfs.ErrIO}),
-		"evicted client": {fs: func(crash *vfs.Crash, k int) vfs.FS {
+		"fsync once":          rule(vfstest.Rule{Op: vfs.OpSync, Err: vfs.ErrIO}),
+		"close":               rule(vfstest.Rule{Op: vfs.OpClose, Err: vfs.ErrIO}),
+		"evicted client": {fs: func(crash *vfstest.Crash, k int) vfs.FS {
 			n := 0
 			return crash.Watch(serial(func(vfs.Call) {
 				if n++; n == k+1 {
@@ -87,7 +88,7 @@ func ways() map[string]way {
 				}
 			}))
 		}},
-		"answer lost": {fs: func(crash *vfs.Crash, k int) vfs.FS {
+		"answer lost": {fs: func(crash *vfstest.Crash, k int) vfs.FS {
 			left := new(atomic.Int64)
 			left.Store(int64(k))
 			return unanswered{crash, left}
@@ -101,7 +102,7 @@ func ways() map[string]way {
 func TestFaultAtEveryOperation(t *testing.T) {
 	t.Parallel()
 	clean := map[vfs.Op]int{}
-	crash := vfs.NewCrash()
+	crash := vfstest.NewCrash()
 	fs := crash.Watch(serial(func(c vfs.Call) {
 		clean[c.Op]++
 		clean[""]++
@@ -131,7 +132,7 @@ func TestFaultAtEveryOperation(t *testing.T) {
 
 // run lets operation k go wrong and returns how many calls were refused.
 func (w way) run(t *testing.T, where string, k int) (refused int) {
-	crash := vfs.NewCrash()
+	crash := vfstest.NewCrash()
 	fs := w.fs(crash, k)
 	l := newLedger()
 	c := &client{t: t, l: l, tolerant: true}
@@ -148,7 +149,7 @@ func (w way) run(t *testing.T, where string, k int) (refused int) {
 			t.Errorf("%s: acknowledged block %v of %d bytes: %v", where, id, it.Info.Size, err)
 		}
 	}
-	l.judgeCrash(t, where, crash.After(vfs.CutPower, uint64(k)), 9)
+	l.judgeCrash(t, where, crash.After(vfstest.CutPower, uint64(k)), 9)
 	c.s.Close()
 	if n := crash.Handles(); n != 0 {
 		t.Errorf("%s: %d files are open after Close", where, n)

@@ -12,16 +12,17 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
 
 // faulty opens a store whose file system obeys rules.
-func faulty(t *testing.T, change func(*Options)) (*opened, *vfs.Fault, string) {
+func faulty(t *testing.T, change func(*Options)) (*opened, *vfstest.Fault, string) {
 	t.Helper()
 	dir := t.TempDir()
-	fs := vfs.NewFault(vfs.OS{})
+	fs := vfstest.NewFault(vfs.OS{})
 	o := testOptions(dir, 1)
 	o.FS = fs
 	if change != nil {
@@ -35,19 +36,19 @@ func faulty(t *testing.T, change func(*Options)) (*opened, *vfs.Fault, string) {
 // another file.
 func TestWriteErrorsPoison(t *testing.T) {
 	for name, c := range map[string]struct {
-		rule  vfs.Rule
+		rule  vfstest.Rule
 		first bool // the rule hits the first put of a file
 	}{
-		"create":          {vfs.Rule{Op: vfs.OpCreate, Count: 1, Err: vfs.ErrIO}, true},
-		"first write":     {vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO, Bytes: 5000}, true},
-		"rename":          {vfs.Rule{Op: vfs.OpRename, Count: 1, Err: vfs.ErrIO}, true},
-		"first fsync":     {vfs.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrIO}, true},
-		"mkdir":           {vfs.Rule{Op: vfs.OpMkdir, Count: 1, Err: vfs.ErrIO}, true},
-		"write":           {vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO}, false},
-		"write half":      {vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO, Bytes: 6000}, false},
-		"fsync once":      {vfs.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrIO}, false},
-		"client evicted":  {vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: syscall.ESHUTDOWN}, false},
-		"connection lost": {vfs.Rule{Op: vfs.OpSync, Count: 1, Err: syscall.ENOTCONN}, false},
+		"create":          {vfstest.Rule{Op: vfs.OpCreate, Count: 1, Err: vfs.ErrIO}, true},
+		"first write":     {vfstest.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO, Bytes: 5000}, true},
+		"rename":          {vfstest.Rule{Op: vfs.OpRename, Count: 1, Err: vfs.ErrIO}, true},
+		"first fsync":     {vfstest.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrIO}, true},
+		"mkdir":           {vfstest.Rule{Op: vfs.OpMkdir, Count: 1, Err: vfs.ErrIO}, true},
+		"write":           {vfstest.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO}, false},
+		"write half":      {vfstest.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO, Bytes: 6000}, false},
+		"fsync once":      {vfstest.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrIO}, false},
+		"client evicted":  {vfstest.Rule{Op: vfs.OpWrite, Count: 1, Err: syscall.ESHUTDOWN}, false},
+		"connection lost": {vfstest.Rule{Op: vfs.OpSync, Count: 1, Err: syscall.ENOTCONN}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, fs, dir := faulty(t, nil)
@@ -97,7 +98,7 @@ func TestFailedFsyncSpeaksForAll(t *testing.T) {
 	s, fs, _ := faulty(t, nil)
 	put(t, s, testItem(0, 100))
 	gate := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrIO, Block: gate})
+	fs.Add(vfstest.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrIO, Block: gate})
 	var wg sync.WaitGroup
 	errs := make([]error, 4)
 	for i := range errs {
@@ -134,15 +135,15 @@ func (s *Store) writtenFrames() uint64 {
 // TestGroupFsync: puts that wait while an fsync runs share the next one.
 func TestGroupFsync(t *testing.T) {
 	dir := t.TempDir()
-	fault := vfs.NewFault(vfs.OS{})
-	trace := vfs.NewTrace(fault, dir)
+	fault := vfstest.NewFault(vfs.OS{})
+	trace := vfstest.NewTrace(fault, dir)
 	o := testOptions(dir, 1)
 	o.FS = trace
 	s := openStore(t, o)
 	put(t, s, testItem(0, 100))
 	trace.Take()
 	gate := make(chan struct{})
-	fault.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Block: gate})
+	fault.Add(vfstest.Rule{Op: vfs.OpSync, Count: 1, Block: gate})
 	var wg sync.WaitGroup
 	for i := range 6 {
 		wg.Go(func() {
@@ -172,7 +173,7 @@ func TestFull(t *testing.T) {
 			put(t, s, kept)
 			free := int64(10 << 30)
 			fs.SetSpace(func() vfs.Space { return vfs.Space{Total: 1 << 40, Free: free} })
-			fs.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: errno, Bytes: 4096})
+			fs.Add(vfstest.Rule{Op: vfs.OpWrite, Count: 1, Err: errno, Bytes: 4096})
 			rotated := testItem(2, 9000)
 			put(t, s, rotated)
 			if s.ReadOnly() {
@@ -180,7 +181,7 @@ func TestFull(t *testing.T) {
 			}
 
 			fs.Clear()
-			fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: errno})
+			fs.Add(vfstest.Rule{Op: vfs.OpWrite, Err: errno})
 			refused := testItem(3, 9000)
 			wantErr(t, "Put on a full file system", s.Put(t.Context(), refused), tiers.ErrUnavailable)
 			if h := s.Health(); !s.ReadOnly() || !h.ReadOnly || h.Poisoned != 3 {
@@ -199,7 +200,7 @@ func TestFull(t *testing.T) {
 				t.Error("read-only although there is room again")
 			}
 
-			fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: errno})
+			fs.Add(vfstest.Rule{Op: vfs.OpWrite, Err: errno})
 			late := testItem(4, 9000)
 			wantErr(t, "Put on a full file system", s.Put(t.Context(), late), tiers.ErrUnavailable)
 			fs.Clear()
@@ -233,7 +234,7 @@ func TestReadErrorsAreMisses(t *testing.T) {
 			it, other := testItem(1, 9000), testItem(2, 9000)
 			put(t, s, it)
 			put(t, s, other)
-			fs.Add(vfs.Rule{Op: vfs.OpRead, Err: c.err})
+			fs.Add(vfstest.Rule{Op: vfs.OpRead, Err: c.err})
 			_, err := read(t.Context(), s, it)
 			wantErr(t, "ReadInto", err, c.want)
 			fs.Clear()
@@ -254,13 +255,13 @@ func TestStaleHandleIsReplacedOnce(t *testing.T) {
 	it := testItem(1, 9000)
 	put(t, s, it)
 	closeStore(t, s)
-	fs := vfs.NewFault(vfs.OS{})
+	fs := vfstest.NewFault(vfs.OS{})
 	o := testOptions(dir, 2)
 	o.FS = fs
 	again := openStore(t, o)
-	fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 2, Err: vfs.ErrStale}) // in the batch, and alone
+	fs.Add(vfstest.Rule{Op: vfs.OpRead, Count: 2, Err: vfs.ErrStale}) // in the batch, and alone
 	wantBytes(t, again, it)
-	fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 2, Err: vfs.ErrStale})
+	fs.Add(vfstest.Rule{Op: vfs.OpRead, Count: 2, Err: vfs.ErrStale})
 	_, err := read(t.Context(), again, it)
 	wantErr(t, "second ESTALE", err, tiers.ErrUnavailable)
 	wantBytes(t, again, it)
@@ -302,7 +303,7 @@ func TestHungRead(t *testing.T) {
 	it, other := testItem(1, 9000), testItem(2, 9000)
 	put(t, s, it, other)
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpRead, Count: 1, Block: server})
 	ref, err := s.Pin(it.Info.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -340,7 +341,7 @@ func TestHungWrite(t *testing.T) {
 				put(t, s, before)
 			}
 			server := make(chan struct{})
-			fs.Add(vfs.Rule{Op: op, Path: ".bin", Count: 1, Block: server})
+			fs.Add(vfstest.Rule{Op: op, Path: ".bin", Count: 1, Block: server})
 			busy := hangingPut(t, s, fs, hung)
 			put(t, s, after)
 			wantBytes(t, s, after)
@@ -363,7 +364,7 @@ func TestPoolIsBounded(t *testing.T) {
 	it := testItem(1, 9000)
 	put(t, s, it)
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpRead, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpRead, Block: server})
 	hung := fs.UntilHung(t.Context(), 2)
 	var wg sync.WaitGroup
 	for range 2 {
@@ -394,7 +395,7 @@ func TestCloseWhileHung(t *testing.T) {
 	}
 	server := make(chan struct{})
 	defer close(server)
-	fs.Add(vfs.Rule{Op: vfs.OpWrite, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Block: server})
 	wantErr(t, "Close", s.Close(), tiers.ErrUnavailable)
 	again := openStore(t, testOptions(dir, 2))
 	wantBytes(t, again, it)
@@ -416,7 +417,7 @@ func TestSyncWaitsForNamesOnTheirWay(t *testing.T) {
 				t.Fatal(err)
 			}
 			gate := make(chan struct{})
-			fs.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Err: c.putFails, Block: gate})
+			fs.Add(vfstest.Rule{Op: vfs.OpSync, Count: 1, Err: c.putFails, Block: gate})
 			ended := make(chan error)
 			go func() { ended <- s.Put(t.Context(), testItem(2, 5000)) }()
 			for s.writtenFrames() < 2 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/breaker"
 	"cascadekv/tiers"
@@ -40,7 +41,7 @@ func TestReadErrorsAreCounted(t *testing.T) {
 					t.Fatal(err)
 				}
 				if c.err != nil {
-					fs.Add(vfs.Rule{Op: vfs.OpRead, Err: c.err})
+					fs.Add(vfstest.Rule{Op: vfs.OpRead, Err: c.err})
 				}
 				switch way {
 				case "reference":
@@ -86,7 +87,7 @@ func TestUnansweredReadsAreCounted(t *testing.T) {
 	s, fs, items := spread(t, 1, nil)
 	server := make(chan struct{})
 	defer close(server)
-	fs.Add(vfs.Rule{Op: vfs.OpRead, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpRead, Block: server})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	_, err := read(ctx, s, items[0])

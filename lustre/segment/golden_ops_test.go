@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 )
@@ -20,8 +21,8 @@ var tokenName = regexp.MustCompile(`(alive|closed)\.0*([0-9a-f]+)\.(\d+)\.[0-9a-
 type ops struct {
 	t     *testing.T
 	s     *opened
-	fault *vfs.Fault
-	trace *vfs.Trace
+	fault *vfstest.Fault
+	trace *vfstest.Trace
 	dir   string
 	lines []string // of this step
 	out   strings.Builder
@@ -29,13 +30,13 @@ type ops struct {
 
 func newOps(t *testing.T, change func(*Options)) *ops {
 	o := &ops{t: t, dir: t.TempDir()}
-	o.fault = vfs.NewFault(vfs.OS{})
+	o.fault = vfstest.NewFault(vfs.OS{})
 	o.open(1, change)
 	return o
 }
 
 func (o *ops) open(incarnation uint64, change func(*Options)) {
-	o.trace = vfs.NewTrace(o.fault, o.dir)
+	o.trace = vfstest.NewTrace(o.fault, o.dir)
 	opt := testOptions(o.dir, incarnation)
 	opt.FS = o.trace
 	if change != nil {
@@ -98,7 +99,7 @@ var scenarios = []struct {
 		o.put(1, 5000)
 		o.does("first put")
 		gate := make(chan struct{})
-		o.fault.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Block: gate})
+		o.fault.Add(vfstest.Rule{Op: vfs.OpSync, Count: 1, Block: gate})
 		ended := make(chan error)
 		for i := range 4 {
 			go func() { ended <- o.s.Put(o.t.Context(), testItem(uint64(2+i), 5000)) }()
@@ -118,11 +119,11 @@ var scenarios = []struct {
 	{"no space: the frame goes to a new segment, then the store is read-only", func(o *ops) {
 		o.put(1, 5000)
 		o.does("first put")
-		o.fault.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrNoSpace, Bytes: 4096})
+		o.fault.Add(vfstest.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrNoSpace, Bytes: 4096})
 		o.put(2, 5000)
 		o.does("put, ENOSPC once")
 		o.fault.Clear()
-		o.fault.Add(vfs.Rule{Op: vfs.OpWrite, Err: vfs.ErrQuota})
+		o.fault.Add(vfstest.Rule{Op: vfs.OpWrite, Err: vfs.ErrQuota})
 		o.refused(3, 5000)
 		o.does("put, EDQUOT for good")
 		o.fault.Clear()
@@ -132,15 +133,15 @@ var scenarios = []struct {
 	{"poison: a segment that saw an error gets no frame and no footer", func(o *ops) {
 		o.put(1, 5000)
 		o.does("first put")
-		o.fault.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrIO})
+		o.fault.Add(vfstest.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrIO})
 		o.refused(2, 5000)
 		o.does("put, fsync fails once")
 		o.put(2, 5000)
 		o.does("the same from memory")
 		wantBytes(o.t, o.s, testItem(1, 5000), testItem(2, 5000))
 		o.does("both are read")
-		o.fault.Add(vfs.Rule{Op: vfs.OpRename, Count: 1, Err: vfs.ErrIO})
-		o.fault.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO})
+		o.fault.Add(vfstest.Rule{Op: vfs.OpRename, Count: 1, Err: vfs.ErrIO})
+		o.fault.Add(vfstest.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO})
 		o.refused(3, 5000)
 		o.does("put, write fails")
 		o.refused(3, 5000)
@@ -171,7 +172,7 @@ var scenarios = []struct {
 		o.put(1, 5000)
 		o.does("first put")
 		gate := make(chan struct{})
-		o.fault.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Block: gate})
+		o.fault.Add(vfstest.Rule{Op: vfs.OpSync, Count: 1, Block: gate})
 		ctx, cancel := context.WithCancel(o.t.Context())
 		ended := make(chan error)
 		go func() { ended <- o.s.Put(ctx, testItem(2, 5000)) }()

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 )
@@ -16,7 +17,7 @@ func TestHungFsyncTakesOneThread(t *testing.T) {
 	s, fs, _ := faulty(t, func(o *Options) { o.Writers = 3 })
 	put(t, s, testItem(1, 9000))
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpSync, Count: 1, Block: server})
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for i := range uint64(3) {
@@ -51,7 +52,7 @@ func TestHungFsyncTakesOneThread(t *testing.T) {
 // TestPanicBelow: a file system that panics, as a test's may whose test is over,
 // tells so itself: no lock is let go of twice on the way out.
 func TestPanicBelow(t *testing.T) {
-	fs := vfs.NewFault(vfs.OS{})
+	fs := vfstest.NewFault(vfs.OS{})
 	o := testOptions(t.TempDir(), 1)
 	o.FS = panicking{fs}
 	s := openStore(t, o)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
@@ -95,8 +96,8 @@ func TestAdoptOfTheLiving(t *testing.T) {
 		}
 	}
 	add(3)
-	fs := vfs.NewFault(vfs.OS{})
-	fs.Add(vfs.Rule{Op: vfs.OpSync, Path: "agg_rank001", Err: syscall.EIO}) // which would be listed
+	fs := vfstest.NewFault(vfs.OS{})
+	fs.Add(vfstest.Rule{Op: vfs.OpSync, Path: "agg_rank001", Err: syscall.EIO}) // which would be listed
 	o = rankOptions(dir, 0, 1)
 	o.FS = fs
 	s := openStore(t, o)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 )
@@ -24,10 +25,10 @@ func lateRank(t *testing.T, n int, op vfs.Op, bad func(i int) bool, server chan 
 		put(t, s, items[i])
 	}
 	closeStore(t, s)
-	fs := vfs.NewFault(vfs.OS{})
+	fs := vfstest.NewFault(vfs.OS{})
 	for i := range n {
 		if bad(i) {
-			fs.Add(vfs.Rule{Op: op, Path: filepath.Base(segmentPath(1, uint64(i))), Block: server})
+			fs.Add(vfstest.Rule{Op: op, Path: filepath.Base(segmentPath(1, uint64(i))), Block: server})
 		}
 	}
 	o = testOptions(dir, 2)

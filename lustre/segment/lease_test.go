@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/lustre/segment/lease"
@@ -170,14 +171,14 @@ func (s *Store) dirName() string {
 // when the directory was taken over meanwhile.
 func TestOverDuringPut(t *testing.T) {
 	dir, c := t.TempDir(), &nodeClock{}
-	fs := vfs.NewFault(vfs.OS{})
+	fs := vfstest.NewFault(vfs.OS{})
 	o := liveOptions(dir, 1, c)
 	o.FS = fs
 	first := openStore(t, o)
 	put(t, first, testItem(1, 9000))
 	second := openStore(t, liveOptions(dir, 2, c))
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpSync, Count: 1, Block: server})
 	result := make(chan error)
 	late := testItem(2, 9000)
 	go func() { result <- first.Put(t.Context(), late) }()
@@ -198,7 +199,7 @@ func TestOverDuringPut(t *testing.T) {
 // harm, and without renewals nothing is acknowledged after a while.
 func TestRenewal(t *testing.T) {
 	dir, c := t.TempDir(), &nodeClock{}
-	fs := vfs.NewFault(vfs.OS{})
+	fs := vfstest.NewFault(vfs.OS{})
 	o := liveOptions(dir, 1, c)
 	o.FS = fs
 	s := openStore(t, o)
@@ -218,7 +219,7 @@ func TestRenewal(t *testing.T) {
 		t.Errorf("renewed %d, then %d", before.Renewed, after.Renewed)
 	}
 
-	fs.Add(vfs.Rule{Op: vfs.OpRename, Path: "alive.", Err: vfs.ErrIO})
+	fs.Add(vfstest.Rule{Op: vfs.OpRename, Path: "alive.", Err: vfs.ErrIO})
 	c.pass(lease.TrustFor - time.Second)
 	put(t, s, testItem(2, 100))
 	c.pass(time.Second)
@@ -237,13 +238,13 @@ func TestRenewal(t *testing.T) {
 // for it, and Close does not wait for long.
 func TestBeatsDoNotPileUp(t *testing.T) {
 	dir, c := t.TempDir(), &nodeClock{}
-	fs := vfs.NewFault(vfs.OS{})
+	fs := vfstest.NewFault(vfs.OS{})
 	o := liveOptions(dir, 1, c)
 	o.FS, o.CloseWait = fs, 20*time.Millisecond
 	s := openStore(t, o)
 	put(t, s, testItem(1, 100))
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpRename, Count: 1, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpRename, Count: 1, Block: server})
 	ended := make(chan struct{})
 	go func() { defer close(ended); s.lease.Beat() }()
 	<-fs.UntilHung(t.Context(), 1).Done()
@@ -278,13 +279,13 @@ func TestClaims(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			fs := vfs.NewFault(vfs.OS{})
+			fs := vfstest.NewFault(vfs.OS{})
 			server := make(chan struct{})
 			listings := 1 // before the claim
 			if !token {
 				listings = 2
 			}
-			fs.Add(vfs.Rule{Op: vfs.OpReadDir, Path: first.dirName(), After: listings, Count: 1, Block: server})
+			fs.Add(vfstest.Rule{Op: vfs.OpReadDir, Path: first.dirName(), After: listings, Count: 1, Block: server})
 			o := liveOptions(dir, 2, c)
 			o.FS = fs
 			slow := make(chan *opened)
@@ -382,21 +383,21 @@ func TestOwnerOfMany(t *testing.T) {
 // TestAdoptedIsDurable: what is adopted of another rank's unsealed segment counts
 // as stored here, so a power cut must not take it.
 func TestAdoptedIsDurable(t *testing.T) {
-	crash := vfs.NewCrash()
-	fault := vfs.NewFault(crash)
+	crash := vfstest.NewCrash()
+	fault := vfstest.NewFault(crash)
 	o := crashOptions(fault, 1)
 	o.Rank = 4
 	other := openStore(t, o)
 	synced, loose := testItem(1, 9000), testItem(2, 9000)
 	put(t, other, synced)
-	fault.Add(vfs.Rule{Op: vfs.OpSync, Err: vfs.ErrIO})
+	fault.Add(vfstest.Rule{Op: vfs.OpSync, Err: vfs.ErrIO})
 	wantErr(t, "Put", other.Put(t.Context(), loose), tiers.ErrUnavailable)
 
 	for name, broken := range map[string]bool{"synced": false, "cannot be synced": true} {
-		left := crash.After(vfs.CutProcess, 1)
-		fs := vfs.NewFault(left)
+		left := crash.After(vfstest.CutProcess, 1)
+		fs := vfstest.NewFault(left)
 		if broken {
-			fs.Add(vfs.Rule{Op: vfs.OpSync, Path: "rank004", Err: vfs.ErrIO})
+			fs.Add(vfstest.Rule{Op: vfs.OpSync, Path: "rank004", Err: vfs.ErrIO})
 		}
 		s := openStore(t, crashOptions(fs, 9))
 		err := s.Put(t.Context(), loose)
@@ -404,7 +405,7 @@ func TestAdoptedIsDurable(t *testing.T) {
 			t.Errorf("%s: put of a block that was read from another's page cache: %v", name, err)
 		}
 		for seed := range uint64(20) {
-			after := openStore(t, crashOptions(left.After(vfs.CutPower, seed), 10))
+			after := openStore(t, crashOptions(left.After(vfstest.CutPower, seed), 10))
 			if _, err := read(t.Context(), after, loose); err != nil {
 				t.Fatalf("%s, seed %d: %v", name, seed, err)
 			}

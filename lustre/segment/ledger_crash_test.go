@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/codec"
 	"cascadekv/lustre/segment/lease"
@@ -209,7 +210,7 @@ func (l *ledger) judge(t *testing.T, where string, s *opened) (acked int) {
 
 // noLeak fails t if a file of this rank belongs to nobody: it is neither known
 // to the store nor listed as left out.
-func noLeak(t *testing.T, where string, fs *vfs.Crash, s *opened) {
+func noLeak(t *testing.T, where string, fs *vfstest.Crash, s *opened) {
 	t.Helper()
 	settleDown(s)
 	known := map[string]bool{}
@@ -250,7 +251,7 @@ func crashOptions(fs vfs.FS, incarnation uint64) Options {
 
 // judgeCrash opens what a crash left, holds it against the ledger, and sees
 // that it can be used.
-func (l *ledger) judgeCrash(t *testing.T, where string, left *vfs.Crash, incarnation uint64) int {
+func (l *ledger) judgeCrash(t *testing.T, where string, left *vfstest.Crash, incarnation uint64) int {
 	t.Helper()
 	s := openStore(t, crashOptions(left, incarnation))
 	acked := l.judge(t, where, s)

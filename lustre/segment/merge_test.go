@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 )
@@ -262,11 +263,11 @@ func TestMergeFails(t *testing.T) {
 	for n := range 40 {
 		dir := t.TempDir()
 		o := small(dir, 1)
-		fault := vfs.NewFault(vfs.OS{})
+		fault := vfstest.NewFault(vfs.OS{})
 		o.FS = fault
 		s := openStore(t, o)
 		kept := evictSome(t, s, populate(t, s, 30))
-		fault.Add(vfs.Rule{After: n, Count: 1, Bytes: 5000, Err: vfs.ErrIO})
+		fault.Add(vfstest.Rule{After: n, Count: 1, Bytes: 5000, Err: vfs.ErrIO})
 		if _, err := s.Merge(t.Context(), 0, s.tell); err != nil {
 			failed++
 		}
@@ -291,8 +292,8 @@ func TestMergeFails(t *testing.T) {
 // TestFailedMergeKeepsNames: what a merge wrote before its fsync failed may be
 // gone, so the next one must take the names from where they were.
 func TestFailedMergeKeepsNames(t *testing.T) {
-	crash := vfs.NewCrash()
-	fault := vfs.NewFault(crash)
+	crash := vfstest.NewCrash()
+	fault := vfstest.NewFault(crash)
 	options := func(fs vfs.FS, incarnation uint64) Options {
 		o := crashOptions(fs, incarnation)
 		o.SegmentBytes = 1 << 20
@@ -300,7 +301,7 @@ func TestFailedMergeKeepsNames(t *testing.T) {
 	}
 	s := openStore(t, options(fault, 1))
 	kept := evictSome(t, s, populate(t, s, 30))
-	fault.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrIO})
+	fault.Add(vfstest.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrIO})
 	if _, err := s.Merge(t.Context(), 0, s.tell); !errors.Is(err, tiers.ErrUnavailable) {
 		t.Fatalf("Merge: %v", err)
 	}
@@ -309,7 +310,7 @@ func TestFailedMergeKeepsNames(t *testing.T) {
 		t.Fatalf("%+v", m)
 	}
 	for seed := range uint64(20) {
-		again := openStore(t, options(crash.After(vfs.CutPower, seed), 2))
+		again := openStore(t, options(crash.After(vfstest.CutPower, seed), 2))
 		wantBytes(t, again, kept...)
 		for _, it := range kept {
 			if again.names[it.Names[0].Key] != it.Info.ID {

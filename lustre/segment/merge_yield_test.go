@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 )
 
@@ -25,14 +26,14 @@ func TestMergeGivesWayToPuts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := small(t.TempDir(), 1)
 			synctest.Test(t, func(t *testing.T) {
-				fault := vfs.NewFault(vfs.OS{})
+				fault := vfstest.NewFault(vfs.OS{})
 				o.FS = fault
 				s := openStore(t, o)
 				kept := evictSome(t, s, populate(t, s, 30))
 				settleDown(s)
 				gate, ended := make(chan struct{}), make(chan error, 1)
 				if c.put {
-					fault.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Block: gate})
+					fault.Add(vfstest.Rule{Op: vfs.OpSync, Count: 1, Block: gate})
 					go func() { ended <- s.Put(t.Context(), testItem(999, mergeSize)) }()
 					synctest.Wait()
 				}

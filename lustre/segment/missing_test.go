@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/tiers"
@@ -100,7 +101,7 @@ func TestMissingIsCertain(t *testing.T) {
 	s, fs, _ := faulty(t, nil)
 	it := testItem(1, 9000)
 	put(t, s, it)
-	for _, r := range []vfs.Rule{{Op: vfs.OpReadDir, Err: unix.EIO, Count: 1}, {Op: vfs.OpReadDir, Err: unix.ESTALE, Count: 1}, {Op: vfs.OpStatfs, Err: unix.ENOTCONN, Count: 1}} {
+	for _, r := range []vfstest.Rule{{Op: vfs.OpReadDir, Err: unix.EIO, Count: 1}, {Op: vfs.OpReadDir, Err: unix.ESTALE, Count: 1}, {Op: vfs.OpStatfs, Err: unix.ENOTCONN, Count: 1}} {
 		fs.Add(r)
 		if lost, err := s.Missing(t.Context()); !errors.Is(err, tiers.ErrUnavailable) || len(lost) != 0 {
 			t.Errorf("%v, %v", lost, err)

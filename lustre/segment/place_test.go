@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/lustre/segment/pool"
@@ -22,11 +23,11 @@ import (
 
 // ranks opens two stores over one directory; the second has found nothing in
 // it, and its file system obeys rules and leaves a trace.
-func ranks(t *testing.T, change func(owner, other *Options)) (owner, other *opened, fs *vfs.Fault, trace *vfs.Trace, dir string) {
+func ranks(t *testing.T, change func(owner, other *Options)) (owner, other *opened, fs *vfstest.Fault, trace *vfstest.Trace, dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	trace = vfs.NewTrace(vfs.OS{}, dir)
-	fs = vfs.NewFault(trace)
+	trace = vfstest.NewTrace(vfs.OS{}, dir)
+	fs = vfstest.NewFault(trace)
 	a, b := testOptions(dir, 1), testOptions(dir, 2)
 	b.Rank, b.FS = 4, fs
 	if change != nil {
@@ -261,7 +262,7 @@ func TestReadPlaceOfATornWrite(t *testing.T) {
 		before, torn := testItem(1, 9000), testItem(2, 9000)
 		put(t, owner, before)
 		p := placeOf(t, owner, before)
-		fs.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO, Bytes: written})
+		fs.Add(vfstest.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO, Bytes: written})
 		wantErr(t, "Put", owner.Put(t.Context(), torn), tiers.ErrUnavailable)
 		_, frame := format.FrameSize(blocksOf([]tiers.Item{before}), nil)
 		wantNoPlace(t, "a torn write", other, placed(format.Plain(torn.Info), p.Path, p.Offset+frame), torn, tiers.ErrCorrupt)
@@ -394,7 +395,7 @@ func TestReadPlaceErrors(t *testing.T) {
 	it := testItem(1, 9000)
 	put(t, owner, it)
 	p := placeOf(t, owner, it)
-	for name, r := range map[string]vfs.Rule{
+	for name, r := range map[string]vfstest.Rule{
 		"open":        {Op: vfs.OpOpen, Err: vfs.ErrIO},
 		"read header": {Op: vfs.OpRead, Err: vfs.ErrIO},
 		"read bytes":  {Op: vfs.OpRead, After: 1, Bytes: 100, Err: vfs.ErrIO},
@@ -406,14 +407,14 @@ func TestReadPlaceErrors(t *testing.T) {
 		fs.Clear()
 		wantPlace(t, other, p, it)
 	}
-	fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Err: vfs.ErrStale})
+	fs.Add(vfstest.Rule{Op: vfs.OpRead, Count: 1, Err: vfs.ErrStale})
 	wantPlace(t, other, p, it)
 }
 
 // TestReadPlaceObeysItsContext: a server that hangs costs a caller its deadline
 // and no more, in each call to the file system.
 func TestReadPlaceObeysItsContext(t *testing.T) {
-	for name, r := range map[string]vfs.Rule{
+	for name, r := range map[string]vfstest.Rule{
 		"open": {Op: vfs.OpOpen}, "header": {Op: vfs.OpRead}, "bytes": {Op: vfs.OpRead, After: 1},
 	} {
 		t.Run(name, func(t *testing.T) {

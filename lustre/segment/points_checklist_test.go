@@ -12,15 +12,16 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/tiers"
 )
 
 // traced opens a store that writes down its file operations.
-func traced(t *testing.T, dir string, incarnation uint64) (*opened, *vfs.Trace) {
+func traced(t *testing.T, dir string, incarnation uint64) (*opened, *vfstest.Trace) {
 	t.Helper()
-	trace := vfs.NewTrace(vfs.OS{}, dir)
+	trace := vfstest.NewTrace(vfs.OS{}, dir)
 	o := testOptions(dir, incarnation)
 	o.FS = trace
 	s := openStore(t, o)
@@ -98,7 +99,7 @@ func layoutReadBack(t *testing.T) {
 
 func alignedWrites(t *testing.T) {
 	var next int64
-	fs := vfs.NewCrash()
+	fs := vfstest.NewCrash()
 	watched := fs.Watch(serial(func(c vfs.Call) {
 		if c.Op != vfs.OpWrite {
 			return
@@ -149,7 +150,7 @@ func checksums(t *testing.T) {
 func commitOrder(t *testing.T) {
 	s, fs, _ := faulty(t, nil)
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpSync, Count: 1, Block: server})
 	it := testItem(1, 5000)
 	answer := make(chan error, 1)
 	go func() { answer <- s.Put(t.Context(), it) }()
@@ -181,7 +182,7 @@ func sealAndRecovery(t *testing.T) {
 		put(t, s, testItem(uint64(i), 9000))
 	}
 	closeStore(t, s)
-	trace := vfs.NewTrace(vfs.OS{}, dir)
+	trace := vfstest.NewTrace(vfs.OS{}, dir)
 	o := testOptions(dir, 2)
 	o.FS = trace
 	s = openStore(t, o)
@@ -204,7 +205,7 @@ func poison(t *testing.T) {
 	for _, op := range []vfs.Op{vfs.OpWrite, vfs.OpSync} {
 		s, fs, dir := faulty(t, nil)
 		put(t, s, testItem(1, 5000))
-		fs.Add(vfs.Rule{Op: op, Count: 1, Err: vfs.ErrIO})
+		fs.Add(vfstest.Rule{Op: op, Count: 1, Err: vfs.ErrIO})
 		wantErr(t, "Put", s.Put(t.Context(), testItem(2, 5000)), tiers.ErrUnavailable)
 		_, err := s.Pin(testItem(2, 5000).Info.ID)
 		wantErr(t, "Acquire", err, tiers.ErrNotFound)
@@ -214,7 +215,7 @@ func poison(t *testing.T) {
 		if n := len(readFile(t, dir, segmentPath(1, 0))); n != size {
 			t.Errorf("%s: the poisoned segment grew from %d to %d bytes", op, size, n)
 		}
-		fs.Add(vfs.Rule{Op: vfs.OpClose, Err: vfs.ErrIO})
+		fs.Add(vfstest.Rule{Op: vfs.OpClose, Err: vfs.ErrIO})
 		wantErr(t, "Close", s.Close(), tiers.ErrUnavailable)
 		wantBytes(t, openStore(t, testOptions(dir, 2)), testItem(1, 5000), testItem(2, 5000))
 	}
@@ -230,7 +231,7 @@ func readErrors(t *testing.T) {
 	} {
 		s, fs, _ := faulty(t, nil)
 		put(t, s, testItem(1, 5000))
-		fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 2, Err: c.err})
+		fs.Add(vfstest.Rule{Op: vfs.OpRead, Count: 2, Err: c.err})
 		_, err := read(t.Context(), s, testItem(1, 5000))
 		wantErr(t, c.err.Error(), err, c.kind)
 		fs.Clear()
@@ -244,7 +245,7 @@ func boundedPools(t *testing.T) {
 	s, fs, _ := faulty(t, func(o *Options) { o.Readers, o.Writers = 1, 1 })
 	put(t, s, testItem(1, 5000))
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Block: server})
+	fs.Add(vfstest.Rule{Block: server})
 	for range 4 {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		_, err := read(ctx, s, testItem(1, 5000))
@@ -315,7 +316,7 @@ func fullPoint(t *testing.T) {
 	free := int64(1 << 40)
 	fs.SetSpace(func() vfs.Space { return vfs.Space{Total: 1 << 50, Free: free} })
 	put(t, s, testItem(1, 5000))
-	fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: vfs.ErrNoSpace})
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Err: vfs.ErrNoSpace})
 	err := s.Put(t.Context(), testItem(2, 5000))
 	wantErr(t, "Put", err, tiers.ErrUnavailable)
 	wantErr(t, "Put", err, vfs.ErrNoSpace)
@@ -338,7 +339,7 @@ func fullPoint(t *testing.T) {
 // seam: each fault that the seam can inject leaves a store that stores what it
 // is given again.
 func seam(t *testing.T) {
-	for name, r := range map[string]vfs.Rule{
+	for name, r := range map[string]vfstest.Rule{
 		"short write":             {Op: vfs.OpWrite, Count: 1, Err: vfs.ErrIO, Bytes: 4096},
 		"EIO on the fourth":       {After: 3, Count: 1, Err: vfs.ErrIO},
 		"ESHUTDOWN after k bytes": {Op: vfs.OpWrite, Count: 1, Err: syscall.ESHUTDOWN, Bytes: 1234},
@@ -377,11 +378,11 @@ func seam(t *testing.T) {
 	})
 	t.Run("a hang", boundedPools)
 	t.Run("a crash that loses what was not synced", func(t *testing.T) {
-		crash := vfs.NewCrash()
+		crash := vfstest.NewCrash()
 		s := openStore(t, crashOptions(crash, 1))
 		put(t, s, testItem(1, 9000))
 		for seed := range uint64(50) {
-			wantBytes(t, openStore(t, crashOptions(crash.After(vfs.CutPower, seed), 2)), testItem(1, 9000))
+			wantBytes(t, openStore(t, crashOptions(crash.After(vfstest.CutPower, seed), 2)), testItem(1, 9000))
 		}
 	})
 }

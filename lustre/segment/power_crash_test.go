@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 )
@@ -33,7 +34,7 @@ func changes(call vfs.Call) bool {
 // be lost.
 func TestCrashAtEveryOperation(t *testing.T) {
 	t.Parallel()
-	crash := vfs.NewCrash()
+	crash := vfstest.NewCrash()
 	l := newLedger()
 	var points, recoveries, blocks int
 	fs := crash.Watch(serial(func(call vfs.Call) {
@@ -42,18 +43,18 @@ func TestCrashAtEveryOperation(t *testing.T) {
 		}
 		points++
 		now := l.copy()
-		try := func(cut vfs.Cut, seed uint64) {
+		try := func(cut vfstest.Cut, seed uint64) {
 			where := fmt.Sprintf("point %d, before %s %s, cut %d, seed %d", points, call.Op, call.Path, cut, seed)
 			blocks += now.judgeCrash(t, where, crash.After(cut, seed), 9)
 			recoveries++
 		}
 		for seed := range seedsPerPoint() {
-			try(vfs.CutPower, uint64(points)*1000+seed)
+			try(vfstest.CutPower, uint64(points)*1000+seed)
 			if seed%4 == 0 {
-				try(vfs.CutNode, uint64(points)*1000+seed)
+				try(vfstest.CutNode, uint64(points)*1000+seed)
 			}
 		}
-		try(vfs.CutProcess, 0)
+		try(vfstest.CutProcess, 0)
 	}))
 	s := script(t, l, func(incarnation uint64) Options { return crashOptions(fs, incarnation) })
 	defer s.Close()
@@ -67,7 +68,7 @@ func TestCrashAtEveryOperation(t *testing.T) {
 // that follows and the run after it, and judges what is found in the end.
 func TestCrashAfterCrash(t *testing.T) {
 	t.Parallel()
-	crash := vfs.NewCrash()
+	crash := vfstest.NewCrash()
 	l := newLedger()
 	var first, second int
 	every := 4
@@ -78,7 +79,7 @@ func TestCrashAfterCrash(t *testing.T) {
 		if first++; !changes(call) || first%every != 0 {
 			return
 		}
-		left, l := crash.After(vfs.CutPower, uint64(first)), l.copy()
+		left, l := crash.After(vfstest.CutPower, uint64(first)), l.copy()
 		l.crashed = l.seq
 		again := left.Watch(serial(func(call vfs.Call) {
 			if !changes(call) {
@@ -87,7 +88,7 @@ func TestCrashAfterCrash(t *testing.T) {
 			second++
 			for seed := range uint64(3) {
 				where := fmt.Sprintf("cut %d, then before %s %s, seed %d", first, call.Op, call.Path, seed)
-				l.copy().judgeCrash(t, where, left.After(vfs.CutPower, uint64(second)*10+seed), 9)
+				l.copy().judgeCrash(t, where, left.After(vfstest.CutPower, uint64(second)*10+seed), 9)
 			}
 		}))
 		c := &client{t: t, l: l, s: openStore(t, crashOptions(again, 5))}
@@ -107,7 +108,7 @@ func TestCrashAfterCrash(t *testing.T) {
 // has found it has told others to be stored, so all of it must still be there.
 func TestPowerCutAfterRestart(t *testing.T) {
 	t.Parallel()
-	crash := vfs.NewCrash()
+	crash := vfstest.NewCrash()
 	l := newLedger()
 	points, found, every := 0, 0, 1
 	if thin() {
@@ -117,7 +118,7 @@ func TestPowerCutAfterRestart(t *testing.T) {
 		if points++; !changes(call) || points%every != 0 {
 			return
 		}
-		for _, cut := range []vfs.Cut{vfs.CutProcess, vfs.CutNode} {
+		for _, cut := range []vfstest.Cut{vfstest.CutProcess, vfstest.CutNode} {
 			left, l := crash.After(cut, uint64(points)), l.copy()
 			next := openStore(t, crashOptions(left, 5))
 			for id := range next.blocks {
@@ -129,7 +130,7 @@ func TestPowerCutAfterRestart(t *testing.T) {
 			}
 			for seed := range uint64(8) {
 				where := fmt.Sprintf("cut %d before %s %s, then power, seed %d", cut, call.Op, call.Path, seed)
-				l.judgeCrash(t, where, left.After(vfs.CutPower, uint64(points)*10+seed), 9)
+				l.judgeCrash(t, where, left.After(vfstest.CutPower, uint64(points)*10+seed), 9)
 			}
 			settleDown(next)
 			closeStore(t, next)
@@ -148,13 +149,13 @@ func TestPowerCutAfterRestart(t *testing.T) {
 // look at the payloads of a sealed segment, so the footer must not be there
 // before they are.
 func TestFooterVouchesForItsFrames(t *testing.T) {
-	crash := vfs.NewCrash()
-	fs := vfs.NewFault(crash)
+	crash := vfstest.NewCrash()
+	fs := vfstest.NewFault(crash)
 	s := openStore(t, crashOptions(fs, 1))
 	put(t, s, testItem(1, 5000))
 	file := s.current
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpSync, Count: 1, Block: server})
 	slow, next := testItem(2, 30000), testItem(3, 40000)
 	ended := make(chan error, 2)
 	go func() { ended <- s.Put(t.Context(), slow) }()
@@ -170,7 +171,7 @@ func TestFooterVouchesForItsFrames(t *testing.T) {
 		time.Sleep(time.Millisecond) // a footer that comes too early comes now
 	}
 	for seed := range uint64(200) {
-		left := crash.After(vfs.CutPower, seed)
+		left := crash.After(vfstest.CutPower, seed)
 		again := openStore(t, crashOptions(left, 2))
 		for id := range again.blocks {
 			for _, it := range []tiers.Item{testItem(1, 5000), slow} {
@@ -194,7 +195,7 @@ func TestFooterVouchesForItsFrames(t *testing.T) {
 }
 
 // sizeOf returns the length of the first segment.
-func sizeOf(t *testing.T, crash *vfs.Crash) int64 {
+func sizeOf(t *testing.T, crash *vfstest.Crash) int64 {
 	t.Helper()
 	h, err := crash.Open(crash.Files()[0])
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/space"
 	"cascadekv/tiers"
@@ -13,7 +14,7 @@ import (
 
 // nearlyFull is a store on a file system whose free space the test sets. Its
 // marks are 512 KiB and 1 MiB.
-func nearlyFull(t *testing.T, change func(*Options)) (s *opened, fs *vfs.Fault, free *int64, now *time.Time) {
+func nearlyFull(t *testing.T, change func(*Options)) (s *opened, fs *vfstest.Fault, free *int64, now *time.Time) {
 	free, now = new(int64), new(time.Time)
 	*free, *now = 10<<20, time.Unix(1800000000, 0)
 	s, fs, _ = faulty(t, func(o *Options) {
@@ -76,7 +77,7 @@ func TestLowWaterAtNewFile(t *testing.T) {
 	*free = 0
 	put(t, s, testItem(2, 2000))
 	wantErr(t, "Put that makes a segment", s.Put(t.Context(), testItem(3, 2000)), tiers.ErrFull)
-	fs.Add(vfs.Rule{Op: vfs.OpStatfs, Err: vfs.ErrIO})
+	fs.Add(vfstest.Rule{Op: vfs.OpStatfs, Err: vfs.ErrIO})
 	wantErr(t, "Put while statfs fails", s.Put(t.Context(), testItem(3, 2000)), tiers.ErrFull)
 	fs.Clear()
 	*free = 10 << 20
@@ -88,7 +89,7 @@ func TestStatfsHangs(t *testing.T) {
 	s, fs, _, _ := nearlyFull(t, func(o *Options) { o.SegmentBlocks = 1 })
 	put(t, s, testItem(1, 2000))
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpStatfs, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpStatfs, Block: server})
 	asks := testItem(2, 2000)
 	wantErr(t, "Put that asks", s.Put(fs.UntilHung(t.Context(), 1), asks), tiers.ErrUnavailable)
 	for i := range uint64(3) {

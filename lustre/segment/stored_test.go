@@ -11,6 +11,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/testing/segmenttest"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/codec"
@@ -219,7 +220,7 @@ func newCoder(t testing.TB) *codec.Coder {
 // wantRefused puts a payload under the name of a block and reads it.
 func wantRefused(t *testing.T, it tiers.Item, payload []byte, number codec.Number) {
 	t.Helper()
-	o := crashOptions(vfs.NewCrash(), 1)
+	o := crashOptions(vfstest.NewCrash(), 1)
 	s := openStore(t, o)
 	f := s.use()
 	p := format.Block{Info: it.Info, Names: it.Names, As: format.Payload{Size: int64(len(payload)), CRC: block.CRC(payload), Codec: number}, Bytes: payload}
@@ -382,7 +383,7 @@ func TestUnknownCodec(t *testing.T) {
 // memory until it says that it does not, and no longer; the race detector
 // watches.
 func TestBusyEncodings(t *testing.T) {
-	fs := vfs.NewFault(vfs.OS{})
+	fs := vfstest.NewFault(vfs.OS{})
 	o := encoding(t.TempDir(), 1)
 	o.FS = fs
 	s := openStore(t, o)
@@ -390,7 +391,7 @@ func TestBusyEncodings(t *testing.T) {
 	put(t, s, first)
 
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Count: 1, Block: server})
 	late := tensorItem(2, 100_000)
 	scribble(t, server, late.Data, func(ctx context.Context) error { return s.Put(ctx, late) })
 	wantBytes(t, s, first)
@@ -412,7 +413,7 @@ func TestBusyEncodings(t *testing.T) {
 	for name, read := range reads {
 		t.Run(name, func(t *testing.T) {
 			server, dst := make(chan struct{}), make([]byte, first.Info.Size)
-			fs.Add(vfs.Rule{Op: vfs.OpRead, Count: 1, Block: server})
+			fs.Add(vfstest.Rule{Op: vfs.OpRead, Count: 1, Block: server})
 			scribble(t, server, dst, func(ctx context.Context) error { return read(ctx, dst) })
 			if err := read(t.Context(), dst); err != nil || !bytes.Equal(dst, first.Data) {
 				t.Errorf("once more: %v", err)

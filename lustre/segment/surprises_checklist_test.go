@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/lustre/segment/pool"
@@ -51,10 +52,10 @@ func TestSurprise(t *testing.T) {
 }
 
 // afterPower opens what a power cut of everything leaves, once for each seed.
-func afterPower(t *testing.T, crash *vfs.Crash, seeds uint64, see func(s *opened)) {
+func afterPower(t *testing.T, crash *vfstest.Crash, seeds uint64, see func(s *opened)) {
 	t.Helper()
 	for seed := range seeds {
-		s := openStore(t, crashOptions(crash.After(vfs.CutPower, seed), 99))
+		s := openStore(t, crashOptions(crash.After(vfstest.CutPower, seed), 99))
 		see(s)
 		closeStore(t, s)
 	}
@@ -63,7 +64,7 @@ func afterPower(t *testing.T, crash *vfs.Crash, seeds uint64, see func(s *opened
 // noDirectoryFsync: the first block of the first segment in a new directory is
 // durable when Put returns, though nothing but that file was ever synced.
 func noDirectoryFsync(t *testing.T) {
-	crash := vfs.NewCrash()
+	crash := vfstest.NewCrash()
 	var synced []string
 	fs := crash.Watch(serial(func(c vfs.Call) {
 		if c.Op == vfs.OpSync {
@@ -81,7 +82,7 @@ func noDirectoryFsync(t *testing.T) {
 // renameBeforeFirstFsync: each segment has its name before it is synced first,
 // so that no acknowledged block is ever in a file called .tmp.
 func renameBeforeFirstFsync(t *testing.T) {
-	crash := vfs.NewCrash()
+	crash := vfstest.NewCrash()
 	named := map[string]bool{}
 	fs := crash.Watch(serial(func(c vfs.Call) {
 		switch c.Op {
@@ -171,12 +172,12 @@ func emptyFile(t *testing.T) {
 
 // tornTail: a client that went leaves files that end within a page.
 func tornTail(t *testing.T) {
-	crash := vfs.NewCrash()
-	fs := vfs.NewFault(crash)
+	crash := vfstest.NewCrash()
+	fs := vfstest.NewFault(crash)
 	s := openStore(t, crashOptions(fs, 1))
 	put(t, s, testItem(1, 9000))
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpSync, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpSync, Block: server})
 	ended := make(chan error)
 	go func() { ended <- s.Put(t.Context(), testItem(2, 40000)) }()
 	for s.writtenFrames() < 2 {
@@ -184,7 +185,7 @@ func tornTail(t *testing.T) {
 	}
 	found := 0
 	for seed := range uint64(200) {
-		next := openStore(t, crashOptions(crash.After(vfs.CutNode, seed), 2))
+		next := openStore(t, crashOptions(crash.After(vfstest.CutNode, seed), 2))
 		wantBytes(t, next, testItem(1, 9000))
 		found += rightOrAbsent(t, next, testItem(2, 40000))
 		closeStore(t, next)
@@ -200,7 +201,7 @@ func tornTail(t *testing.T) {
 
 // unlinkedIsBack: what a power cut brings back is right, and goes again.
 func unlinkedIsBack(t *testing.T) {
-	crash := vfs.NewCrash()
+	crash := vfstest.NewCrash()
 	s := openStore(t, crashOptions(crash, 1))
 	it := testItem(1, 60000)
 	put(t, s, it)
@@ -227,7 +228,7 @@ func unlinkedIsBack(t *testing.T) {
 func shortWriteThenSilence(t *testing.T) {
 	s, fs, dir := faulty(t, nil)
 	put(t, s, testItem(1, 9000))
-	fs.Add(vfs.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrNoSpace, Bytes: 8192})
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Count: 1, Err: vfs.ErrNoSpace, Bytes: 8192})
 	put(t, s, testItem(2, 9000)) // fsync of the full file would be nil
 	wantFiles(t, dir, segmentPath(1, 0), segmentPath(1, 1))
 	wantBytes(t, openStore(t, testOptions(dir, 2)), testItem(1, 9000), testItem(2, 9000))
@@ -236,7 +237,7 @@ func shortWriteThenSilence(t *testing.T) {
 func fullAtFsync(t *testing.T) {
 	s, fs, dir := faulty(t, nil)
 	put(t, s, testItem(1, 9000))
-	fs.Add(vfs.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrNoSpace})
+	fs.Add(vfstest.Rule{Op: vfs.OpSync, Count: 1, Err: vfs.ErrNoSpace})
 	put(t, s, testItem(2, 9000))
 	wantFiles(t, dir, segmentPath(1, 0), segmentPath(1, 1))
 	if s.ReadOnly() {
@@ -250,7 +251,7 @@ func fullWithRoom(t *testing.T) {
 	now := time.Unix(1800000000, 0)
 	s, fs, _ := faulty(t, func(o *Options) { o.Now = func() time.Time { return now } })
 	fs.SetSpace(func() vfs.Space { return vfs.Space{Total: 100 << 40, Free: 50 << 40} })
-	fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: vfs.ErrNoSpace})
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Err: vfs.ErrNoSpace})
 	wantErr(t, "Put", s.Put(t.Context(), testItem(1, 9000)), tiers.ErrUnavailable)
 	fs.Clear()
 	wantErr(t, "Put while read-only", s.Put(t.Context(), testItem(1, 9000)), tiers.ErrUnavailable)
@@ -265,7 +266,7 @@ func spaceComesLate(t *testing.T) {
 	fs.SetSpace(func() vfs.Space { return vfs.Space{Total: 100 << 40, Free: free} })
 	put(t, s, testItem(1, 9000))
 	free = 1 << 20
-	fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: vfs.ErrNoSpace})
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Err: vfs.ErrNoSpace})
 	wantErr(t, "Put", s.Put(t.Context(), testItem(2, 9000)), tiers.ErrUnavailable)
 	fs.Clear()
 	if err := s.Evict(testItem(1, 9000).Info.ID); err != nil {
@@ -283,7 +284,7 @@ func spaceComesLate(t *testing.T) {
 func quotaAfterwards(t *testing.T) {
 	s, fs, dir := faulty(t, nil)
 	put(t, s, testItem(1, 9000), testItem(2, 9000))
-	fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: vfs.ErrQuota})
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Err: vfs.ErrQuota})
 	wantErr(t, "Put", s.Put(t.Context(), testItem(3, 10)), vfs.ErrQuota)
 	if !s.ReadOnly() {
 		t.Error("not read-only")
@@ -297,7 +298,7 @@ func quotaAfterwards(t *testing.T) {
 func noInodes(t *testing.T) {
 	s, fs, dir := faulty(t, func(o *Options) { o.SegmentBlocks = 1 })
 	put(t, s, testItem(1, 9000))
-	fs.Add(vfs.Rule{Op: vfs.OpCreate, Err: vfs.ErrQuota})
+	fs.Add(vfstest.Rule{Op: vfs.OpCreate, Err: vfs.ErrQuota})
 	wantErr(t, "Put", s.Put(t.Context(), testItem(2, 9000)), vfs.ErrQuota)
 	if !s.ReadOnly() {
 		t.Error("not read-only")
@@ -313,11 +314,11 @@ func inactiveOST(t *testing.T) {
 	old := testItem(1, 9000)
 	put(t, s, old)
 	on := filepath.Base(segmentPath(1, 0))
-	fs.Add(vfs.Rule{Op: vfs.OpSync, Path: on, Count: 1, Err: vfs.ErrIO})
-	fs.Add(vfs.Rule{Op: vfs.OpSync, Path: on, Err: syscall.ESHUTDOWN})
-	fs.Add(vfs.Rule{Op: vfs.OpWrite, Path: on, After: 1, Err: vfs.ErrIO})
-	fs.Add(vfs.Rule{Op: vfs.OpRead, Path: on, Err: vfs.ErrIO})
-	fs.Add(vfs.Rule{Op: vfs.OpSize, Path: on, Err: syscall.ESHUTDOWN})
+	fs.Add(vfstest.Rule{Op: vfs.OpSync, Path: on, Count: 1, Err: vfs.ErrIO})
+	fs.Add(vfstest.Rule{Op: vfs.OpSync, Path: on, Err: syscall.ESHUTDOWN})
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Path: on, After: 1, Err: vfs.ErrIO})
+	fs.Add(vfstest.Rule{Op: vfs.OpRead, Path: on, Err: vfs.ErrIO})
+	fs.Add(vfstest.Rule{Op: vfs.OpSize, Path: on, Err: syscall.ESHUTDOWN})
 	wantErr(t, "Put", s.Put(t.Context(), testItem(2, 9000)), tiers.ErrUnavailable)
 	put(t, s, testItem(2, 9000)) // on another
 	wantBytes(t, s, testItem(2, 9000))
@@ -342,7 +343,7 @@ func removeFails(t *testing.T) {
 	closeStore(t, s)
 	o := testOptions(dir, 2)
 	o.FS = fs
-	fs.Add(vfs.Rule{Op: vfs.OpRemove, Err: syscall.ESHUTDOWN})
+	fs.Add(vfstest.Rule{Op: vfs.OpRemove, Err: syscall.ESHUTDOWN})
 	s = openStore(t, o)
 	if err := s.Evict(testItem(1, 9000).Info.ID); err != nil {
 		t.Fatal(err)
@@ -360,7 +361,7 @@ func removeFails(t *testing.T) {
 }
 
 // hangingPut puts a block, the write of which hangs when Put returns.
-func hangingPut(t *testing.T, s *opened, fs *vfs.Fault, it tiers.Item) *pool.Busy {
+func hangingPut(t *testing.T, s *opened, fs *vfstest.Fault, it tiers.Item) *pool.Busy {
 	t.Helper()
 	var busy *pool.Busy
 	if err := s.Put(fs.UntilHung(t.Context(), 1), it); !errors.As(err, &busy) || !errors.Is(err, tiers.ErrUnavailable) {
@@ -373,12 +374,12 @@ func hangingPut(t *testing.T, s *opened, fs *vfs.Fault, it tiers.Item) *pool.Bus
 // OST is back, the write that hung succeeds, one fsync fails, the next does
 // not, and the bytes are lost.
 func unmountedOST(t *testing.T) {
-	crash := vfs.NewCrash()
-	fs := vfs.NewFault(crash)
+	crash := vfstest.NewCrash()
+	fs := vfstest.NewFault(crash)
 	s := openStore(t, crashOptions(fs, 1))
 	put(t, s, testItem(1, 9000))
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpWrite, Path: "000000.bin", Count: 1, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Path: "000000.bin", Count: 1, Block: server})
 	busy := hangingPut(t, s, fs, testItem(2, 9000))
 	put(t, s, testItem(3, 9000))
 	wantBytes(t, s, testItem(1, 9000), testItem(3, 9000))
@@ -394,7 +395,7 @@ func unmountedOST(t *testing.T) {
 func newFileOnDeadOST(t *testing.T) {
 	s, fs, dir := faulty(t, nil)
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpWrite, Path: "000000.bin", Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Path: "000000.bin", Block: server})
 	hangingPut(t, s, fs, testItem(1, 9000))
 	put(t, s, testItem(1, 9000))
 	wantBytes(t, s, testItem(1, 9000))
@@ -409,7 +410,7 @@ func stall(t *testing.T) {
 	s, fs, dir := faulty(t, nil)
 	put(t, s, testItem(1, 9000))
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Block: server})
+	fs.Add(vfstest.Rule{Block: server})
 	ended := make(chan error, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -433,7 +434,7 @@ func stall(t *testing.T) {
 // later fsyncs succeed.
 func eviction(t *testing.T) {
 	for seed := range uint64(30) {
-		crash := vfs.NewCrash()
+		crash := vfstest.NewCrash()
 		n, at := 0, int(seed)
 		fs := crash.Watch(serial(func(c vfs.Call) {
 			if n++; n == at {

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"cascadekv/internal/vfs"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
@@ -34,7 +34,7 @@ func smallSegment(t *testing.T, sealed bool) (file []byte, items []tiers.Item, e
 // recoverFrom opens a store over a directory that holds just this file.
 func recoverFrom(t *testing.T, file []byte) *opened {
 	t.Helper()
-	o := crashOptions(vfs.NewCrash(), 2) // in memory, because there are many
+	o := crashOptions(vfstest.NewCrash(), 2) // in memory, because there are many
 	path := filepath.Join(o.Dir, segmentPath(1, 0))
 	if err := lease.MkdirAll(o.FS, filepath.Dir(path)); err != nil {
 		t.Fatal(err)

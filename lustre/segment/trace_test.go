@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
@@ -15,7 +16,7 @@ import (
 // file while one takes frames.
 func TestTrace(t *testing.T) {
 	dir := t.TempDir()
-	fs := vfs.NewTrace(vfs.OS{}, dir)
+	fs := vfstest.NewTrace(vfs.OS{}, dir)
 	o := testOptions(dir, 0xa)
 	o.FS = fs
 	o.SegmentBytes = 40 << 10

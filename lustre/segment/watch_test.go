@@ -12,12 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 )
 
 // spread opens a store with one block in each of n files.
-func spread(t *testing.T, n int, change func(*Options)) (*opened, *vfs.Fault, []tiers.Item) {
+func spread(t *testing.T, n int, change func(*Options)) (*opened, *vfstest.Fault, []tiers.Item) {
 	t.Helper()
 	s, fs, _ := faulty(t, func(o *Options) {
 		o.SegmentBlocks, o.Readers, o.Now = 1, 4, time.Now
@@ -48,7 +49,7 @@ func within(t *testing.T, wait time.Duration, s *opened, it tiers.Item) error {
 func TestDeadServer(t *testing.T) {
 	s, fs, items := spread(t, 3, nil)
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpRead, Path: filepath.Base(segmentPath(1, 0)), Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpRead, Path: filepath.Base(segmentPath(1, 0)), Block: server})
 	dead, alive := items[0], items[1]
 	threads := runtime.NumGoroutine()
 	for s.Health().Hanging == 0 { // until a read counts as hanging
@@ -91,7 +92,7 @@ func TestDeadServerTakesNoPlaceForGood(t *testing.T) {
 	s, fs, items := spread(t, 6, nil)
 	server := make(chan struct{})
 	for i := range uint64(4) {
-		fs.Add(vfs.Rule{Op: vfs.OpRead, Path: filepath.Base(segmentPath(1, i)), Block: server})
+		fs.Add(vfstest.Rule{Op: vfs.OpRead, Path: filepath.Base(segmentPath(1, i)), Block: server})
 	}
 	wantBytes(t, s, items[4], items[5])
 	ctx, leave := context.WithCancel(t.Context())
@@ -129,7 +130,7 @@ func TestBrokenReadsAndBack(t *testing.T) {
 			s, fs, items := spread(t, 2, func(o *Options) {
 				o.Now = func() time.Time { return time.Unix(1800000000, 0).Add(time.Duration(now.Add(1)) * time.Millisecond) }
 			})
-			fs.Add(vfs.Rule{Op: vfs.OpRead, Path: filepath.Base(segmentPath(1, 0)), Err: errno})
+			fs.Add(vfstest.Rule{Op: vfs.OpRead, Path: filepath.Base(segmentPath(1, 0)), Err: errno})
 			for range 10 {
 				_, err := read(t.Context(), s, items[0])
 				wantErr(t, "read", err, tiers.ErrUnavailable)
@@ -158,8 +159,8 @@ func TestBrokenWritesAndBack(t *testing.T) {
 	s, fs, items := spread(t, 1, func(o *Options) {
 		o.Now = func() time.Time { return time.Unix(1800000000, 0).Add(time.Duration(now.Add(1)) * time.Millisecond) }
 	})
-	fs.Add(vfs.Rule{Op: vfs.OpWrite, Err: syscall.ESHUTDOWN})
-	fs.Add(vfs.Rule{Op: vfs.OpSync, Err: syscall.ESHUTDOWN})
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Err: syscall.ESHUTDOWN})
+	fs.Add(vfstest.Rule{Op: vfs.OpSync, Err: syscall.ESHUTDOWN})
 	for i := range 10 {
 		wantErr(t, "Put", s.Put(t.Context(), testItem(uint64(100+i), 9000)), tiers.ErrUnavailable)
 	}
@@ -193,13 +194,13 @@ func TestDeadServerUnderWrites(t *testing.T) {
 	s, fs, _ := spread(t, 0, func(o *Options) { o.SegmentBlocks, o.Writers = 0, 2 })
 	put(t, s, testItem(1, 9000))
 	server := make(chan struct{})
-	fs.Add(vfs.Rule{Op: vfs.OpSync, Path: "000000.bin", Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpSync, Path: "000000.bin", Block: server})
 	hangingPut(t, s, fs, testItem(2, 9000))
 	for i := range 20 {
 		put(t, s, testItem(uint64(10+i), 9000))
 	}
-	fs.Add(vfs.Rule{Op: vfs.OpCreate, Block: server}) // and now none answers
-	fs.Add(vfs.Rule{Op: vfs.OpWrite, Block: server})
+	fs.Add(vfstest.Rule{Op: vfs.OpCreate, Block: server}) // and now none answers
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Block: server})
 	before := runtime.NumGoroutine()
 	begun := time.Now()
 	for refused := uint64(0); refused < 50; refused = s.Health().Refused {

@@ -11,7 +11,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/testing/segmenttest"
-	"cascadekv/internal/vfs"
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/lustre/segment"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/lustre/segment/lease"
@@ -123,7 +123,7 @@ func smallSegment(t *testing.T, sealed bool) (file []byte, items []tiers.Item, e
 func recoverFrom(t *testing.T, file []byte) *opened {
 	t.Helper()
 	o := testOptions("/campaign", 2)
-	o.FS, o.SegmentBytes, o.CloseWait, o.Compress = vfs.NewCrash(), 64<<10, time.Minute, true
+	o.FS, o.SegmentBytes, o.CloseWait, o.Compress = vfstest.NewCrash(), 64<<10, time.Minute, true
 	path := filepath.Join(o.Dir, segmentPath(1, 0))
 	for _, dir := range []string{o.Dir, filepath.Dir(path)} {
 		if err := o.FS.Mkdir(dir, 0o700); err != nil {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 )
@@ -25,7 +26,7 @@ func TestMarks(t *testing.T) {
 // everything after a write that found no room until there is more than then.
 func TestRoom(t *testing.T) {
 	now, free := time.Unix(1800000000, 0), int64(10<<20)
-	fs := vfs.NewFault(vfs.OS{})
+	fs := vfstest.NewFault(vfs.OS{})
 	fs.SetSpace(func() vfs.Space { return vfs.Space{Total: 1 << 40, Free: free} })
 	r := New(Options{FS: fs, Dir: t.TempDir(), Segment: 1 << 20, RetryFull: time.Hour, Now: func() time.Time { return now }})
 	check := func(what string, blocks int, refused bool) {

@@ -1,26 +1,28 @@
-package vfs
+package vfstest
 
 import (
 	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"cascadekv/internal/vfs"
 )
 
 // Trace is an FS that writes down every operation in the order in which they
 // began, one line each, so that a test can compare the sequence with a golden
 // one. It is safe for concurrent use. Make one with NewTrace.
 type Trace struct {
-	hooked
+	vfs.FS
 	mu    sync.Mutex
 	root  string
 	lines []string
 }
 
 // NewTrace wraps fs. Paths are written relative to root.
-func NewTrace(fs FS, root string) *Trace {
+func NewTrace(fs vfs.FS, root string) *Trace {
 	t := &Trace{root: root}
-	t.hooked = hooked{fs, before(t.note)}
+	t.FS = vfs.Hooked(fs, vfs.Before(t.note))
 	return t
 }
 
@@ -33,12 +35,12 @@ func (t *Trace) Take() string {
 	return s
 }
 
-func (t *Trace) note(c Call) (int64, error) {
+func (t *Trace) note(c vfs.Call) (int64, error) {
 	line := fmt.Sprintf("%s %s", c.Op, t.rel(c.Path))
 	switch c.Op {
-	case OpRename:
+	case vfs.OpRename:
 		line += " -> " + t.rel(c.To)
-	case OpRead, OpWrite:
+	case vfs.OpRead, vfs.OpWrite:
 		line += fmt.Sprintf(" %d+%d", c.Off, c.Len)
 	}
 	t.mu.Lock()

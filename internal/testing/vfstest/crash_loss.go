@@ -1,8 +1,9 @@
-package vfs
+package vfstest
 
 import (
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -192,7 +193,7 @@ func (c *Crash) Flip(path string, off int64, mask byte) error {
 		return err
 	}
 	if off < 0 || off >= n.size {
-		return pathErr("flip", path, unix.EINVAL)
+		return &os.PathError{Op: "flip", Path: path, Err: unix.EINVAL}
 	}
 	page := make([]byte, crashPage)
 	copy(page, n.pages[off/crashPage])

@@ -1,15 +1,17 @@
-package vfs
+package vfstest
 
 import (
 	"context"
 	"os"
 	"strings"
 	"sync"
+
+	"cascadekv/internal/vfs"
 )
 
 // Rule makes operations of a Fault go wrong.
 type Rule struct {
-	Op    Op            // which operation; "" means any
+	Op    vfs.Op        // which operation; "" means any
 	Path  string        // part of the path; "" matches any
 	After int           // matching operations that still succeed
 	Count int           // then how many the rule hits; 0 means all
@@ -23,10 +25,10 @@ type Rule struct {
 // Fault is an FS whose operations fail or hang by rule. It is safe for
 // concurrent use. Make one with NewFault.
 type Fault struct {
-	hooked
+	vfs.FS
 	mu      sync.Mutex
 	rules   []*Rule
-	space   func() Space
+	space   func() vfs.Space
 	hanging int
 	waiters map[*waiter]struct{}
 }
@@ -38,9 +40,9 @@ type waiter struct {
 }
 
 // NewFault wraps fs with no rules.
-func NewFault(fs FS) *Fault {
+func NewFault(fs vfs.FS) *Fault {
 	f := &Fault{waiters: map[*waiter]struct{}{}}
-	f.hooked = hooked{fs, before(f.check)}
+	f.FS = vfs.Hooked(fs, vfs.Before(f.check))
 	return f
 }
 
@@ -59,15 +61,15 @@ func (f *Fault) Clear() {
 }
 
 // SetSpace makes Statfs answer with space(); nil asks the file system again.
-func (f *Fault) SetSpace(space func() Space) {
+func (f *Fault) SetSpace(space func() vfs.Space) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.space = space
 }
 
 // Statfs implements FS.
-func (f *Fault) Statfs(path string) (Space, error) {
-	s, err := f.hooked.Statfs(path)
+func (f *Fault) Statfs(path string) (vfs.Space, error) {
+	s, err := f.FS.Statfs(path)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil && f.space != nil {
@@ -117,7 +119,7 @@ func (f *Fault) count(n int) {
 	f.wakeLocked()
 }
 
-func (f *Fault) check(c Call) (int64, error) {
+func (f *Fault) check(c vfs.Call) (int64, error) {
 	r := f.hit(c)
 	if r == nil {
 		return 0, nil
@@ -132,7 +134,7 @@ func (f *Fault) check(c Call) (int64, error) {
 }
 
 // hit counts c against the rules and returns the one that applies.
-func (f *Fault) hit(c Call) *Rule {
+func (f *Fault) hit(c vfs.Call) *Rule {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.rules {

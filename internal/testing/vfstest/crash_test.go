@@ -1,4 +1,4 @@
-package vfs
+package vfstest
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"cascadekv/internal/vfs"
 )
 
 // pattern is n bytes, none zero, that differ from page to page.
@@ -20,14 +22,14 @@ func pattern(n int, salt byte) []byte {
 	return p
 }
 
-func write(t *testing.T, f File, p []byte, off int64) {
+func write(t *testing.T, f vfs.File, p []byte, off int64) {
 	t.Helper()
 	if n, err := f.Pwrite(p, off); n != len(p) || err != nil {
 		t.Fatalf("Pwrite: %d bytes, %v", n, err)
 	}
 }
 
-func slurp(t *testing.T, fs FS, path string) ([]byte, error) {
+func slurp(t *testing.T, fs vfs.FS, path string) ([]byte, error) {
 	t.Helper()
 	f, err := fs.Open(path)
 	if err != nil {
@@ -209,7 +211,7 @@ func TestCrashEvict(t *testing.T) {
 		write(t, f, lost, crashPage)
 		fs.Evict(seed)
 		must(t, clean.Sync())
-		if err := f.Sync(); !errors.Is(err, ErrIO) {
+		if err := f.Sync(); !errors.Is(err, vfs.ErrIO) {
 			t.Fatalf("Sync after an eviction: %v", err)
 		}
 		must(t, f.Sync())
@@ -234,9 +236,9 @@ func TestCrashEvict(t *testing.T) {
 
 // TestCrashIsAFileSystem: the operations do what OS does.
 func TestCrashIsAFileSystem(t *testing.T) {
-	for name, open := range map[string]func(t *testing.T) (FS, string){
-		"os":    func(t *testing.T) (FS, string) { return OS{}, t.TempDir() },
-		"crash": func(t *testing.T) (FS, string) { fs := NewCrash(); return fs, "/" },
+	for name, open := range map[string]func(t *testing.T) (vfs.FS, string){
+		"os":    func(t *testing.T) (vfs.FS, string) { return vfs.OS{}, t.TempDir() },
+		"crash": func(t *testing.T) (vfs.FS, string) { fs := NewCrash(); return fs, "/" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs, root := open(t)
@@ -309,7 +311,7 @@ func TestCrashIsAFileSystem(t *testing.T) {
 func TestCrashWatch(t *testing.T) {
 	crash := NewCrash()
 	var seen []string
-	fs := crash.Watch(func(c Call) { seen = append(seen, fmt.Sprint(c.Op, " ", c.Path, " ", len(crash.Files()))) })
+	fs := crash.Watch(func(c vfs.Call) { seen = append(seen, fmt.Sprint(c.Op, " ", c.Path, " ", len(crash.Files()))) })
 	f, err := fs.Create("/a", 0o600)
 	must(t, err)
 	must(t, fs.Rename("/a", "/b"))

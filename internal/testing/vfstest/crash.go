@@ -1,4 +1,4 @@
-package vfs
+package vfstest
 
 import (
 	"io"
@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/vfs"
 )
 
 // crashPage is the unit in which a Crash loses data.
@@ -80,8 +82,8 @@ func NewCrash() *Crash {
 
 // Watch returns c as an FS that calls fn before each operation, on the
 // goroutine of its caller. fn may call After.
-func (c *Crash) Watch(fn func(Call)) FS {
-	return Hooked(c, func(call Call, do func(int64) error) error {
+func (c *Crash) Watch(fn func(vfs.Call)) vfs.FS {
+	return vfs.Hooked(c, func(call vfs.Call, do func(int64) error) error {
 		fn(call)
 		return do(call.Len)
 	})
@@ -136,9 +138,9 @@ func (c *Crash) add(op, path string, n *inode) (string, error) {
 	clean, old, possible := c.lookup(path)
 	switch {
 	case old != nil:
-		return "", pathErr(op, path, unix.EEXIST)
+		return "", &os.PathError{Op: op, Path: path, Err: unix.EEXIST}
 	case !possible:
-		return "", pathErr(op, path, unix.ENOENT)
+		return "", &os.PathError{Op: op, Path: path, Err: unix.ENOENT}
 	}
 	c.change(change{path: clean, node: n})
 	return clean, nil
@@ -149,15 +151,15 @@ func (c *Crash) file(op, path string) (string, *inode, error) {
 	clean, n, _ := c.lookup(path)
 	switch {
 	case n == nil:
-		return "", nil, pathErr(op, path, unix.ENOENT)
+		return "", nil, &os.PathError{Op: op, Path: path, Err: unix.ENOENT}
 	case n.dir:
-		return "", nil, pathErr(op, path, unix.EISDIR)
+		return "", nil, &os.PathError{Op: op, Path: path, Err: unix.EISDIR}
 	}
 	return clean, n, nil
 }
 
 // Create implements FS.
-func (c *Crash) Create(path string, _ uint32) (File, error) {
+func (c *Crash) Create(path string, _ uint32) (vfs.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := &inode{pages: map[int64][]byte{}, dirty: map[int64][][]byte{}, stable: content{pages: map[int64][]byte{}}}
@@ -170,7 +172,7 @@ func (c *Crash) Create(path string, _ uint32) (File, error) {
 }
 
 // Open implements FS.
-func (c *Crash) Open(path string) (File, error) {
+func (c *Crash) Open(path string) (vfs.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clean, n, err := c.file("open", path)
@@ -226,13 +228,13 @@ func (c *Crash) Rmdir(path string) error {
 	clean, n, _ := c.lookup(path)
 	switch {
 	case n == nil:
-		return pathErr("rmdir", path, unix.ENOENT)
+		return &os.PathError{Op: "rmdir", Path: path, Err: unix.ENOENT}
 	case !n.dir:
-		return pathErr("rmdir", path, unix.ENOTDIR)
+		return &os.PathError{Op: "rmdir", Path: path, Err: unix.ENOTDIR}
 	}
 	for p := range c.live {
 		if p != clean && filepath.Dir(p) == clean {
-			return pathErr("rmdir", path, unix.ENOTEMPTY)
+			return &os.PathError{Op: "rmdir", Path: path, Err: unix.ENOTEMPTY}
 		}
 	}
 	c.change(change{path: clean})
@@ -245,7 +247,7 @@ func (c *Crash) ReadDir(path string) ([]string, error) {
 	defer c.mu.Unlock()
 	clean, n, _ := c.lookup(path)
 	if n == nil || !n.dir {
-		return nil, pathErr("readdir", path, unix.ENOENT)
+		return nil, &os.PathError{Op: "readdir", Path: path, Err: unix.ENOENT}
 	}
 	var names []string
 	for p := range c.live {
@@ -258,14 +260,16 @@ func (c *Crash) ReadDir(path string) ([]string, error) {
 }
 
 // Statfs implements FS: half of a TiB is free, of no known type.
-func (c *Crash) Statfs(string) (Space, error) { return Space{Total: 1 << 40, Free: 1 << 39}, nil }
+func (c *Crash) Statfs(string) (vfs.Space, error) {
+	return vfs.Space{Total: 1 << 40, Free: 1 << 39}, nil
+}
 
 // Pread implements File.
 func (f *crashFile) Pread(p []byte, off int64) (int, error) {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
 	if f.closed {
-		return 0, pathErr("pread", f.path, unix.EBADF)
+		return 0, &os.PathError{Op: "pread", Path: f.path, Err: unix.EBADF}
 	}
 	n := 0
 	for n < len(p) && off+int64(n) < f.n.size {
@@ -279,7 +283,7 @@ func (f *crashFile) Pread(p []byte, off int64) (int, error) {
 		n += len(part)
 	}
 	if n < len(p) {
-		return n, pathErr("pread", f.path, io.ErrUnexpectedEOF)
+		return n, &os.PathError{Op: "pread", Path: f.path, Err: io.ErrUnexpectedEOF}
 	}
 	return n, nil
 }
@@ -295,7 +299,7 @@ func (f *crashFile) Pwritev(bufs [][]byte, off int64) (int64, error) {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
 	if f.closed || f.reader {
-		return 0, pathErr("pwritev", f.path, unix.EBADF)
+		return 0, &os.PathError{Op: "pwritev", Path: f.path, Err: unix.EBADF}
 	}
 	all := slices.Concat(bufs...)
 	for n := 0; n < len(all); {
@@ -324,11 +328,11 @@ func (f *crashFile) sync(names bool) error {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
 	if f.closed {
-		return pathErr("fsync", f.path, unix.EBADF)
+		return &os.PathError{Op: "fsync", Path: f.path, Err: unix.EBADF}
 	}
 	if err := f.n.lost; err != nil {
 		f.n.lost = nil
-		return pathErr("fsync", f.path, err)
+		return &os.PathError{Op: "fsync", Path: f.path, Err: err}
 	}
 	f.n.settle()
 	if names && !f.n.asked {
@@ -361,7 +365,7 @@ func (f *crashFile) Size() (int64, error) {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
 	if f.closed {
-		return 0, pathErr("fstat", f.path, unix.EBADF)
+		return 0, &os.PathError{Op: "fstat", Path: f.path, Err: unix.EBADF}
 	}
 	return f.n.size, nil
 }
@@ -371,7 +375,7 @@ func (f *crashFile) Close() error {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
 	if f.closed {
-		return pathErr("close", f.path, unix.EBADF)
+		return &os.PathError{Op: "close", Path: f.path, Err: unix.EBADF}
 	}
 	f.closed = true
 	f.c.handles--
