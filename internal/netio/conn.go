@@ -71,7 +71,7 @@ type Conn struct {
 	spinCredit spinCredit
 	moved      bool // its thread moved away while it waited for the value that arrives
 
-	exchanged  int64     // about the bytes of values and answers since it last waited for a command
+	exchanged  int64     // about the bytes of values on the socket since it last waited for a command
 	sent       int64     // bytes, ever
 	bufferSet  bool      // the size of its send buffer is decided
 	wideBuffer int64     // bytes that the buffer counts in the poller's; 0: it is narrow

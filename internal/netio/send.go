@@ -110,7 +110,9 @@ func (c *Conn) borrowed() int64 {
 // countSent counts bytes that are about to be sent. Who was sent some gets a send
 // buffer of a size that the limits allow.
 func (c *Conn) countSent(bytes int) {
-	c.exchanged += int64(bytes)
+	if bytes >= watchedReply {
+		c.exchanged += int64(bytes)
+	}
 	c.sent += int64(bytes)
 	if !c.bufferSet && c.sent >= wideFrom {
 		c.poller.buffers.decide(c)

@@ -133,8 +133,8 @@ func TestMoveAway(t *testing.T) {
 	}
 }
 
-// Watching for the next command pays after large values only, whichever way they went.
-func TestOnlyLargeValuesAreWatchedFor(t *testing.T) {
+// Watching for the next command does not pay after small values, whichever way they went.
+func TestSmallValuesAreNotWatchedFor(t *testing.T) {
 	for name, test := range map[string]struct {
 		arrives, sent int
 		watched       bool
@@ -183,8 +183,8 @@ func TestOnlyLargeValuesAreWatchedFor(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		before := c.spinCredit
-		if c.watchesForNext(); c.spinCredit != before {
-			t.Errorf("%s: watched once more after a command without a value", name)
+		if c.watchesForNext(); c.spinCredit == before {
+			t.Errorf("%s: not watched after a command without a value", name)
 		}
 	}
 }
