@@ -8,20 +8,20 @@ import (
 	"cascadekv/tiers"
 )
 
-// telling is a cold tier with statistics of its own.
-type telling struct {
+// reporting is a cold tier with statistics of its own.
+type reporting struct {
 	tiers.Files
 	stats tiers.Stats
 }
 
-func (c *telling) Stats() tiers.Stats { return c.stats }
+func (c *reporting) Stats() tiers.Stats { return c.stats }
 
 // TestColdTierReports: the statistics have what the cold tier reports of itself; a
 // memory tier reports nothing of the kind.
 func TestColdTierReports(t *testing.T) {
 	r := newRig(t, 16<<20, true)
 	r.Store.Close(context.Background())
-	c := &telling{Files: r.cold, stats: tiers.Stats{
+	c := &reporting{Files: r.cold, stats: tiers.Stats{
 		Health:   &tiers.Health{ReadOnly: true, Poisoned: 3, Reads: tiers.ReadErrors{Gone: 4}},
 		Merged:   &tiers.Merged{Merges: 5},
 		Striping: &tiers.Striping{Granted: "-c 2"},

@@ -10,13 +10,13 @@ import (
 	"cascadekv/tiers"
 )
 
-// telling is a cold tier that reports when it is full.
-type telling struct {
+// reporting is a cold tier that reports when it is full.
+type reporting struct {
 	*parttest.Files
 	full bool
 }
 
-func (c *telling) refuse(full bool) {
+func (c *reporting) refuse(full bool) {
 	c.full = full
 	c.Refuse(nil)
 	if full {
@@ -24,7 +24,7 @@ func (c *telling) refuse(full bool) {
 	}
 }
 
-func (c *telling) Stats() tiers.Stats {
+func (c *reporting) Stats() tiers.Stats {
 	return tiers.Stats{Health: &tiers.Health{ReadOnly: c.full}}
 }
 
@@ -41,7 +41,7 @@ func TestReadOnlyIsLoggedOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, files, w := newWriter(t)
-			c := &telling{Files: files}
+			c := &reporting{Files: files}
 			r.Cold.Files = c
 			turn := 0
 			drain := func(fails bool) {
