@@ -157,8 +157,9 @@ func TestSmallValuesAreNotWatchedFor(t *testing.T) {
 				err = c.Pour(int64(test.arrives)-1000, &memory{})
 			}
 		} else {
+			reply := bytes.Clone(p)
 			go func() { done <- moveAll(p, func(p []byte) (int, error) { return unix.Read(client, p) }) }()
-			_, err = c.Write(bytes.Clone(p))
+			_, err = c.Write(reply)
 		}
 		if err != nil {
 			t.Fatal(name, err)
