@@ -46,7 +46,7 @@ func (e Entry) Check() error {
 }
 
 // record is the name as tiers have it; its Depth and Seq are not known yet.
-func (e Entry) record() block.Name {
+func (e *Entry) record() block.Name {
 	return block.Name{
 		Namespace: e.Namespace, Key: e.Key, Parent: e.Parent, Prefix: e.Prefix, Bound: e.Bound, Expires: e.Expires,
 	}

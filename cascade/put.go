@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/names"
@@ -70,13 +71,13 @@ func (s *Store) addName(ctx context.Context, e Entry, id BlockID, sc scope) (*na
 	if b == nil {
 		return nil, nil
 	}
-	n, err := s.renameLocked(e, b, elsewhere)
+	n, err := s.renameLocked(&e, b, elsewhere)
 	sc.passLocked(&s.state.Requests, n)
 	return n, err
 }
 
 // renameLocked points e at b, which is stored here: a duplicate put.
-func (s *Store) renameLocked(e Entry, b *residency.Block, elsewhere bool) (*names.Name, error) {
+func (s *Store) renameLocked(e *Entry, b *residency.Block, elsewhere bool) (*names.Name, error) {
 	if err := s.allowedLocked(e, elsewhere); err != nil {
 		return nil, err
 	}
@@ -88,7 +89,7 @@ func (s *Store) renameLocked(e Entry, b *residency.Block, elsewhere bool) (*name
 		return nil, err
 	}
 	alias := b.IsAlias(s.state.Mu.Names.Get(e.Namespace, e.Key), e.Namespace)
-	n := s.state.BindLocked(e.record(), e.KeepTTL, b)
+	n := s.state.BindLocked(e.record(), e.KeepTTL, b, s.state.Now())
 	b.Busy--
 	s.state.Count.PutLocked(n)
 	s.state.Count.DuplicateLocked(n, alias)
@@ -97,7 +98,7 @@ func (s *Store) renameLocked(e Entry, b *residency.Block, elsewhere bool) (*name
 
 // allowedLocked checks a put's condition; elsewhere: other ranks have
 // the name.
-func (s *Store) allowedLocked(e Entry, elsewhere bool) error {
+func (s *Store) allowedLocked(e *Entry, elsewhere bool) error {
 	if e.When == Always {
 		return nil
 	}
@@ -116,8 +117,8 @@ type Stage struct {
 	buffer *buffer // holds the bytes until commit writes them to the slot; nil: the slot itself is filled
 	size   int64
 	filled int64
-	crc    uint32 // of what is filled
 	failed error  // of the slot
+	crc    uint32 // of what is filled
 	done   bool
 	given  bool // slot.Commit was called: the slot is stored or gone
 	kept   bool // held for long: no request under way any more
@@ -279,7 +280,7 @@ func (st *Stage) commit(ctx context.Context, e Entry, id BlockID, sc scope) (n *
 	b.Fingerprint = residency.Fingerprint(e.Namespace, e.Key)
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
-	n, dup, err = st.commitLocked(e, b, elsewhere)
+	n, dup, err = st.commitLocked(&e, b, elsewhere)
 	sc.passLocked(&s.state.Requests, n)
 	return n, dup, err
 }
@@ -287,7 +288,7 @@ func (st *Stage) commit(ctx context.Context, e Entry, id BlockID, sc scope) (n *
 // commitLocked makes fresh, which is not stored yet, a block of the stage's bytes,
 // unless another put of the same bytes was first. elsewhere: other ranks have the
 // name.
-func (st *Stage) commitLocked(e Entry, fresh *residency.Block, elsewhere bool) (n *names.Name, dup bool, err error) {
+func (st *Stage) commitLocked(e *Entry, fresh *residency.Block, elsewhere bool) (n *names.Name, dup bool, err error) {
 	s := st.store
 	if err := s.state.CheckOpenLocked(); err != nil {
 		return nil, false, err
@@ -305,11 +306,12 @@ func (st *Stage) commitLocked(e Entry, fresh *residency.Block, elsewhere bool) (
 		s.state.Count.Stats.Rejected++
 		return nil, false, err
 	}
-	if !st.mem.Policy.Admit(s.state.Age(), s.metaOfEntryLocked(e, fresh)) {
+	now := s.state.Now()
+	if !st.mem.Policy.Admit(s.state.Age(now), s.metaOfEntryLocked(e, fresh)) {
 		s.state.Count.Stats.Rejected++
 		return nil, false, fmt.Errorf("%w: %w of tier %s", ErrNoRoom, errNotAdmitted, st.mem.Stats.Name)
 	}
-	n, err = st.publishLocked(e, fresh)
+	n, err = st.publishLocked(e, fresh, now)
 	return n, false, err
 }
 
@@ -317,7 +319,7 @@ func (st *Stage) commitLocked(e Entry, fresh *residency.Block, elsewhere bool) (
 var errNotAdmitted = errors.New("not admitted by the policy")
 
 // metaOfEntryLocked is what a policy gets of a block that is put under e.
-func (s *Store) metaOfEntryLocked(e Entry, b *residency.Block) policy.Meta {
+func (s *Store) metaOfEntryLocked(e *Entry, b *residency.Block) policy.Meta {
 	m := policy.Meta{Fingerprint: b.Fingerprint, Size: b.Info.Size, Refs: 1, Prefix: e.Prefix}
 	if e.Parent == "" {
 		return m
@@ -329,8 +331,8 @@ func (s *Store) metaOfEntryLocked(e Entry, b *residency.Block) policy.Meta {
 }
 
 // publishLocked makes b, which is not stored yet, a block of the stage's bytes, under
-// a provisional id if it has none.
-func (st *Stage) publishLocked(e Entry, b *residency.Block) (*names.Name, error) {
+// a provisional id if it has none, as of now.
+func (st *Stage) publishLocked(e *Entry, b *residency.Block, now time.Time) (*names.Name, error) {
 	s := st.store
 	hashed := !b.Info.ID.IsZero()
 	if !hashed {
@@ -343,8 +345,8 @@ func (st *Stage) publishLocked(e Entry, b *residency.Block) (*names.Name, error)
 	}
 	s.state.Mu.Blocks[b.Info.ID] = b
 	s.state.Count.Stats.BytesStored += st.size
-	s.state.EnterLocked(b, st.mem)
-	n := s.state.BindLocked(e.record(), e.KeepTTL, b)
+	s.state.EnterLocked(b, st.mem, now)
+	n := s.state.BindLocked(e.record(), e.KeepTTL, b, now)
 	s.state.Count.PutLocked(n)
 	if !hashed {
 		s.state.Pending.Push(b)

@@ -152,7 +152,7 @@ func (cs *Space) KeepHeads(fresh bool) {
 		}
 		if len(chain) > 0 {
 			slices.Reverse(chain) // head first
-			cs.state.Requests.Pass(cs.state.Cold.Policy, cs.state.Age(), chain, false)
+			cs.state.Requests.Pass(cs.state.Cold.Policy, cs.state.Age(cs.state.Now()), chain, false)
 		}
 	})
 }

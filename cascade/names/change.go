@@ -18,7 +18,7 @@ const (
 	Hold                    // Block has N reasons more to stay in Level
 	Release                 // and N fewer
 	Needed                  // Block.Needed may have changed
-	Moved                   // Block came to Level or left it
+	Moved                   // Block, which has names, came to Level or left it
 	Empty                   // Block has lost its last name
 )
 

@@ -152,12 +152,12 @@ func (g *Graph) rebind(r *block.Name, keepTTL bool, b *Block, now time.Time) *Na
 	return n
 }
 
-// displace takes the name that r describes from the block that it stands for, and
-// gives it its new parent.
+// displace takes the name that r describes from the block that it stands for, if any,
+// with the record old, and gives it its new parent.
 func (g *Graph) displace(r *block.Name) (n *Name, was *Block, old block.Name) {
 	n = g.AddSpace(r.Namespace).node(r.Key)
-	was, old = n.block, n.record
-	if was != nil {
+	if was = n.block; was != nil {
+		old = n.record
 		g.endLeases(n)
 		g.detach(n)
 		if r.Bound && !old.Bound {
@@ -322,7 +322,7 @@ func (g *Graph) Enter(b *Block, level int) {
 	for _, n := range b.names {
 		g.countChild(n, level, 1)
 	}
-	g.add(Moved, nil, b)
+	g.moved(b)
 }
 
 // Leave records that b leaves a level. What its names held there, and what held
@@ -335,5 +335,11 @@ func (g *Graph) Leave(b *Block, level int) {
 		}
 	}
 	b.levels &^= 1 << level
-	g.add(Moved, nil, b)
+	g.moved(b)
+}
+
+func (g *Graph) moved(b *Block) {
+	if len(b.names) > 0 {
+		g.add(Moved, nil, b)
+	}
 }

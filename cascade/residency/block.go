@@ -2,6 +2,7 @@ package residency
 
 import (
 	"log/slog"
+	"time"
 
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
@@ -71,11 +72,11 @@ func (s *State) LookupLocked(ns, key string) *names.Name {
 func (s *State) TickLocked() uint64 { return s.Mu.Names.Tick(s.Now()) }
 
 // BindLocked points the name that r describes at b, in memory and in the tiers' records,
-// replacing what it pointed to.
-func (s *State) BindLocked(r block.Name, keepTTL bool, b *Block) *names.Name {
+// replacing what it pointed to, as a put of now.
+func (s *State) BindLocked(r block.Name, keepTTL bool, b *Block, now time.Time) *names.Name {
 	s.Mu.AssertHeld()
 	b.From = nil // the catalogue does not have this name of it
-	n := s.Mu.Names.Put(r, keepTTL, &b.Block, s.Now())
+	n := s.Mu.Names.Put(r, keepTTL, &b.Block, now)
 	s.ApplyLocked()
 	return n
 }

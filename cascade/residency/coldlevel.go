@@ -35,7 +35,7 @@ func (m *Level) RankLocked(b *Block, old bool) {
 	}
 	meta := m.state.MetaLocked(b)
 	meta.Old = old
-	b.Below = coldState{Ranked: true, Old: old, Node: m.insert(m.state.Age(), meta, b), Bytes: m.StoredSize(b)}
+	b.Below = coldState{Ranked: true, Old: old, Node: m.insert(m.state.Age(m.state.Now()), meta, b), Bytes: m.StoredSize(b)}
 	m.Bytes += b.Below.Bytes
 	if old {
 		m.Old += b.Below.Bytes

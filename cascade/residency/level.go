@@ -109,17 +109,17 @@ func (m *Level) nodeOf(b *Block) policy.Node {
 // AdmitsLocked reports whether the policy lets a block that has come up from below
 // enter a level.
 func (m *Level) AdmitsLocked(b *Block) bool {
-	return m.Policy.Admit(m.state.Age(), m.state.MetaLocked(b))
+	return m.Policy.Admit(m.state.Age(m.state.Now()), m.state.MetaLocked(b))
 }
 
 // The invariant of residence: in each memory tier, the holds on a block are its
 // busy holds (views and copies) plus those of the chain graph: see names.Graph.
 
-// EnterLocked records that b's bytes are in memory tier m.
-func (s *State) EnterLocked(b *Block, m *Level) {
+// EnterLocked records that b's bytes are in memory tier m as of now.
+func (s *State) EnterLocked(b *Block, m *Level, now time.Time) {
 	s.Mu.AssertHeld()
 	s.Mu.stays++
-	b.At[m.Index] = place{Node: m.insert(s.Age(), s.MetaLocked(b), b), stay: s.Mu.stays}
+	b.At[m.Index] = place{Node: m.insert(s.Age(now), s.MetaLocked(b), b), stay: s.Mu.stays}
 	s.Mu.Names.Enter(&b.Block, m.Index)
 	s.ApplyLocked()
 	s.Leases.HoldLocked(b)
@@ -153,8 +153,8 @@ func (s *State) MetaLocked(b *Block) policy.Meta {
 	}
 }
 
-// Age is the time of policies: since the state was made.
-func (s *State) Age() time.Duration { return s.Now().Sub(s.born) }
+// Age is the time of policies at a time by State.Now: since the state was made.
+func (s *State) Age(now time.Time) time.Duration { return now.Sub(s.born) }
 
 // DropLocked takes b's bytes out of memory tier m, evicted or for another reason.
 // Bytes that somebody still has pinned, such as a rank that reads them, are renamed

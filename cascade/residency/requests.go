@@ -44,7 +44,7 @@ func (q *Requests) AddMissLocked(ns, key string) {
 // were asked for, and not stored.
 func (q *Requests) PassLocked(asked bool) {
 	q.state.Mu.AssertHeld()
-	now := q.state.Age()
+	now := q.state.Age(q.state.Now())
 	for i, chain := range q.chains {
 		if len(chain) > 0 {
 			q.Pass(q.state.Levels[i].Policy, now, chain, asked)
@@ -65,12 +65,7 @@ func (q *Requests) Pass(p policy.Policy, now time.Duration, chain []policy.Ref, 
 // Fingerprint identifies a block for the policies by a name of it: its id is not
 // known before it is hashed, nor that of a block that is missing.
 func Fingerprint(ns, key string) uint64 {
-	var d xxhash.Digest
-	d.Reset()
-	_, _ = d.WriteString(ns)
-	_, _ = d.Write([]byte{0})
-	_, _ = d.WriteString(key)
-	return d.Sum64()
+	return xxhash.Sum64String(key) + 31*xxhash.Sum64String(ns)
 }
 
 // FingerprintLocked is that of the first name that b has had here.

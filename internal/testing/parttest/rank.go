@@ -161,9 +161,9 @@ func (r *Rank) Commit(m *residency.Level, slot tiers.Slot, n block.Name, info bl
 			b.Fingerprint = residency.Fingerprint(n.Namespace, n.Key)
 		}
 		must(r.t, n.Key, slot.Commit(info, b.Records()))
-		r.EnterLocked(b, m)
+		r.EnterLocked(b, m, r.Now())
 	}
-	r.BindLocked(n, false, b)
+	r.BindLocked(n, false, b, r.Now())
 	return b
 }
 
