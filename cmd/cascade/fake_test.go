@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -108,6 +110,28 @@ func (f *fakeRank) answer(w *resp.Writer, args []string) {
 		} else {
 			w.Null()
 		}
+	case "CASCADE.SCAN": // one key an answer
+		var keys []string
+		for name := range f.values {
+			if space, key, _ := strings.Cut(name, "\x00"); space == args[1] {
+				keys = append(keys, key)
+			}
+		}
+		slices.Sort(keys)
+		at, _ := strconv.Atoi(args[2])
+		next := "0"
+		if at+1 < len(keys) {
+			next = strconv.Itoa(at + 1)
+		}
+		w.Array(2)
+		w.BulkString(next)
+		keys = keys[min(at, len(keys)):min(at+1, len(keys))]
+		w.Array(len(keys))
+		for _, k := range keys {
+			w.BulkString(k)
+		}
+	case "CASCADE.CLEAR":
+		w.Simple("OK")
 	case "CASCADE.PROBE":
 		hits, size := 0, 0
 		for _, key := range args[2:] {

@@ -153,7 +153,7 @@ func everywhere(s rankStats) []cascade.NamespaceStats {
 		for _, n := range part {
 			t := sums[n.Name]
 			sums[n.Name] = cascade.NamespaceStats{
-				Name: n.Name, Names: t.Names + n.Names, Recovered: t.Recovered + n.Recovered,
+				Name: n.Name, Names: t.Names + n.Names, BytesReferenced: t.BytesReferenced + n.BytesReferenced, Recovered: t.Recovered + n.Recovered,
 				Puts: t.Puts + n.Puts, Aliases: t.Aliases + n.Aliases, Lookups: t.Lookups + n.Lookups, Found: t.Found + n.Found,
 				Hits: t.Hits + n.Hits, Misses: t.Misses + n.Misses,
 			}

@@ -20,10 +20,11 @@ import (
 
 // segmentsFlags are those of cascade segments.
 type segmentsFlags struct {
-	rank int64
-	long bool
-	sort string
-	jobs int
+	rank       int64
+	long       bool
+	namespaces bool
+	sort       string
+	jobs       int
 }
 
 // segmentOrders are the orders of --sort; the default is that of
@@ -49,6 +50,7 @@ func (a *app) segmentsCommand() *cobra.Command {
 	a.groupFlag(flags)
 	flags.Int64Var(&f.rank, "rank", -1, "only segments of this rank")
 	flags.BoolVar(&f.long, "long", false, "also when it was made, frames, records, how much smaller its blocks are stored, and the layout on the file system")
+	flags.BoolVar(&f.namespaces, "namespaces", false, "list the namespaces instead, with what is live of each; --json has both")
 	flags.StringVar(&f.sort, "sort", "path", "path, size, dead (most dead bytes first) or created")
 	flags.IntVar(&f.jobs, "jobs", 4, "segments read at once")
 	return c
@@ -74,6 +76,9 @@ func (a *app) segments(ctx context.Context, dir string, f segmentsFlags) error {
 	if a.json {
 		return a.printJSON(l)
 	}
+	if f.namespaces {
+		return a.segmentNamespaces(l)
+	}
 	rows := [][]string{{"SEGMENT", "STATE", "SIZE", "BLOCKS", "LIVE", "LIVE BYTES", "NAMES", "DEAD", "DAMAGE"}}
 	if f.long {
 		rows[0] = append(rows[0], "CREATED", "FRAMES", "RECORDS", "RATIO", "LAYOUT")
@@ -82,6 +87,20 @@ func (a *app) segments(ctx context.Context, dir string, f segmentsFlags) error {
 		rows = append(rows, segmentRow(s, f.long))
 	}
 	if len(l.Segments) > 0 {
+		if err := a.table(rows); err != nil {
+			return err
+		}
+	}
+	return a.segmentTotals(l)
+}
+
+// segmentNamespaces lists what a campaign has of each namespace.
+func (a *app) segmentNamespaces(l *campaign.Listing) error {
+	rows := [][]string{{"NAMESPACE", "NAMES", "REFERENCED"}}
+	for _, n := range l.Namespaces {
+		rows = append(rows, []string{strconv.Quote(n.Name), strconv.Itoa(n.Names), human(n.BytesReferenced)})
+	}
+	if len(l.Namespaces) > 0 {
 		if err := a.table(rows); err != nil {
 			return err
 		}

@@ -168,12 +168,7 @@ func (a *app) printStats(s rankStats) error {
 		return nil
 	}
 	fmt.Fprintln(a.out)
-	rows = [][]string{{"NAMESPACE", "NAMES", "REFERENCED", "LOOKED UP", "FOUND", "HITS", "MISSES", "HIT"}}
-	for _, n := range s.Namespaces {
-		rows = append(rows, []string{strconv.Quote(n.Name), strconv.Itoa(n.Names), human(n.BytesReferenced),
-			count(n.Lookups), share(n.Found, n.Lookups), count(n.Hits), count(n.Misses), share(n.Hits, n.Hits+n.Misses)})
-	}
-	if err := a.table(rows); err != nil {
+	if err := a.namespaceTable(reports(s.Namespaces)); err != nil {
 		return err
 	}
 	if v := judgeKeys(s); v.remedy != "" {

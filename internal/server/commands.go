@@ -24,6 +24,7 @@ func init() { // refers to commands that list it
 	handlers = map[string]handler{
 		"CASCADE.DEL":   {run: bounded(cmdCascadeDel), min: 3},
 		"CASCADE.CLEAR": {run: bounded(cmdCascadeClear), min: 2, max: 2},
+		"CASCADE.SCAN":  {run: cmdCascadeScan, min: 3},
 
 		"GET":      {run: cmdGet, min: 2, max: 2},
 		"SET":      {run: cmdSet, min: 3},
@@ -267,20 +268,23 @@ const (
 	scanFor = 200 * time.Millisecond
 )
 
-func cmdScan(c *conn, words [][]byte) {
-	cursor, err := strconv.ParseUint(string(words[1]), 10, 64)
+func cmdScan(c *conn, words [][]byte) { c.scan(c.ns, words[1:]) }
+
+// scan answers SCAN in a namespace; words are its cursor and options.
+func (c *conn) scan(ns string, words [][]byte) {
+	cursor, err := strconv.ParseUint(string(words[0]), 10, 64)
 	if err != nil {
 		c.wr.Error("ERR invalid cursor")
 		return
 	}
-	o, bad := args.ParseScan(words[2:])
+	o, bad := args.ParseScan(words[1:])
 	if bad != "" {
 		c.wr.Error(bad)
 		return
 	}
 	var keys []string
 	began := time.Now()
-	next := c.srv.opt.Store.Scan(c.ns, cursor, o.Count, func(key string) bool {
+	next := c.srv.opt.Store.Scan(ns, cursor, o.Count, func(key string) bool {
 		if (o.Kind == "" || o.Kind == "string") && (o.Match == nil || o.Match.Match(key)) {
 			keys = append(keys, key)
 		}

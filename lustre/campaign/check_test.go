@@ -67,6 +67,20 @@ func TestList(t *testing.T) {
 	if l.Totals.LiveBytes != live || int(l.Totals.BlockBytes) != total || l.Totals.Payload > l.Totals.BlockBytes*9/10 || l.Totals.LiveNames != len(d.names) || l.Totals.Blocks != len(d.blocks) || l.Totals.Ranks != 2 {
 		t.Errorf("%+v, want %d bytes and %d names live", l.Totals, live, len(d.names))
 	}
+	spaces := map[string]Namespace{}
+	for name, id := range d.names {
+		ns, _, _ := strings.Cut(name, "/")
+		n := spaces[ns]
+		spaces[ns] = Namespace{ns, n.Names + 1, n.BytesReferenced + int64(len(d.blocks[id]))}
+	}
+	for _, n := range l.Namespaces {
+		if n != spaces[n.Name] {
+			t.Errorf("namespace %+v, want %+v", n, spaces[n.Name])
+		}
+	}
+	if len(l.Namespaces) != len(spaces) || len(spaces) < 2 || !slices.IsSortedFunc(l.Namespaces, func(a, b Namespace) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Errorf("namespaces %+v, want %+v", l.Namespaces, spaces)
+	}
 	states := map[segfile.State]int{}
 	for _, s := range l.Segments {
 		states[s.State]++

@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,13 +77,21 @@ type Totals struct {
 	LostNames      int   `json:"names_without_block"`
 }
 
+// Namespace is what is live of one namespace, in all segments.
+type Namespace struct {
+	Name            string `json:"name"`
+	Names           int    `json:"names"`
+	BytesReferenced int64  `json:"bytes_referenced"` // of their blocks, decoded; one with several names counts as often
+}
+
 // Listing is what List found.
 type Listing struct {
-	Dir      string     `json:"dir"`
-	Segments []*Segment `json:"segments"` // in the order of readers
-	Runs     []Run      `json:"runs"`     // who owns which directory
-	Refused  Strangers  `json:"refused"`  // what belongs to others and is not read
-	Totals   Totals     `json:"totals"`
+	Dir        string      `json:"dir"`
+	Segments   []*Segment  `json:"segments"`   // in the order of readers
+	Namespaces []Namespace `json:"namespaces"` // by name; of the whole campaign, whatever rank was asked for
+	Runs       []Run       `json:"runs"`       // who owns which directory
+	Refused    Strangers   `json:"refused"`    // what belongs to others and is not read
+	Totals     Totals      `json:"totals"`
 }
 
 // List reads the metadata of all segments, or of one rank's when rank is not
@@ -93,7 +102,7 @@ func List(ctx context.Context, o Options, rank int64) (*Listing, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Listing{Dir: c.o.Dir, Segments: c.present(), Runs: c.runs, Refused: c.listing.strangers()}
+	l := &Listing{Dir: c.o.Dir, Segments: c.present(), Namespaces: c.namespaces, Runs: c.runs, Refused: c.listing.strangers()}
 	if rank >= 0 {
 		l.Segments = slices.DeleteFunc(l.Segments, func(s *Segment) bool { return int64(s.Rank) != rank })
 		l.Runs = slices.DeleteFunc(l.Runs, func(r Run) bool { return int64(r.Rank) != rank })
@@ -104,11 +113,12 @@ func List(ctx context.Context, o Options, rank int64) (*Listing, error) {
 
 // contents is a campaign that has been read.
 type contents struct {
-	o        Options
-	listing  *listing
-	segments []*Segment
-	runs     []Run
-	survey   *survey
+	o          Options
+	listing    *listing
+	segments   []*Segment
+	namespaces []Namespace
+	runs       []Run
+	survey     *survey
 }
 
 // scan lists the campaign and inspects every segment. It marks what an export with
@@ -116,7 +126,7 @@ type contents struct {
 func (o Options) scan(ctx context.Context, how segfile.InspectOptions, h head) (*contents, error) {
 	s := &survey{
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		names: map[nameHash]newest{}, where: map[block.ID]*copies{}, wanted: map[block.ID]struct{}{},
+		names: map[nameHash]newest{}, where: map[block.ID]*copies{}, wanted: map[block.ID]struct{}{}, spaces: map[string]int32{},
 	}
 	if !h.all() {
 		s.want, s.live = h.matches, h.Live
@@ -231,13 +241,21 @@ func (s *Segment) take(v *segfile.View) {
 
 // judge finds what is live, once every segment has been read.
 func (c *contents) judge() {
-	c.survey.settle(c.o.Now(), func(file int, lost bool) {
-		if lost {
-			c.segments[file].LostNames++
-		} else {
-			c.segments[file].LiveNames++
+	spaces := make([]Namespace, len(c.survey.spaces))
+	for ns, i := range c.survey.spaces {
+		spaces[i].Name = ns
+	}
+	c.survey.settle(c.o.Now(), func(n newest, of *copies) {
+		if of == nil {
+			c.segments[n.file].LostNames++
+			return
 		}
+		c.segments[n.file].LiveNames++
+		spaces[n.space].Names++
+		spaces[n.space].BytesReferenced += of.size
 	})
+	c.namespaces = slices.DeleteFunc(spaces, func(n Namespace) bool { return n.Names == 0 })
+	slices.SortFunc(c.namespaces, func(a, b Namespace) int { return cmp.Compare(a.Name, b.Name) })
 	for _, b := range c.survey.where {
 		if b.live {
 			c.segments[b.file].LiveBlocks++

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"hash/maphash"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +21,8 @@ type survey struct {
 	mu    sync.Mutex
 	names map[nameHash]newest
 	where map[block.ID]*copies
+
+	spaces map[string]int32 // namespaces, numbered as they come
 
 	// want, when not nil, picks the records that an export asks for, and live
 	// that only the newest ones count.
@@ -41,6 +44,7 @@ type newest struct {
 	seq     uint64
 	expires int64 // Unix nanoseconds; 0: never
 	file    int   // index of the segment
+	space   int32 // in survey.spaces
 	dropped bool
 	wanted  bool
 }
@@ -100,10 +104,19 @@ func (s *survey) add(file int, entries []segfile.Entry) {
 			h := s.hash(e.Name)
 			old, ok := s.names[h]
 			if !ok || cmp.Or(cmp.Compare(e.Name.Seq, old.seq), cmp.Compare(file, old.file)) >= 0 {
-				s.names[h] = newest{e.Info.ID, e.Name.Seq, expiry(e.Name), file, e.Kind == format.KindDrop, wanted}
+				s.names[h] = newest{e.Info.ID, e.Name.Seq, expiry(e.Name), file, s.space(e.Name.Namespace), e.Kind == format.KindDrop, wanted}
 			}
 		}
 	}
+}
+
+func (s *survey) space(ns string) int32 {
+	n, ok := s.spaces[ns]
+	if !ok {
+		n = int32(len(s.spaces))
+		s.spaces[strings.Clone(ns)] = n
+	}
+	return n
 }
 
 func (s *survey) addBlock(file int, e *segfile.Entry) {
@@ -133,9 +146,9 @@ func (s *survey) visible(n newest) bool {
 	return !n.dropped && (n.expires == 0 || n.expires > s.at)
 }
 
-// settle finds out which blocks are live at now, and calls fn for each live
-// name (lost is false) and each newest name whose block is nowhere.
-func (s *survey) settle(now time.Time, fn func(file int, lost bool)) {
+// settle finds out which blocks are live at now, and calls fn for each live name with
+// its block, and for each newest name whose block is nowhere with nil.
+func (s *survey) settle(now time.Time, fn func(newest, *copies)) {
 	s.at = now.UnixNano()
 	for _, n := range s.names {
 		if !s.visible(n) {
@@ -146,7 +159,7 @@ func (s *survey) settle(now time.Time, fn func(file int, lost bool)) {
 			c.live = true
 			c.wanted = c.wanted || s.live && n.wanted
 		}
-		fn(n.file, c == nil)
+		fn(n, c)
 	}
 	for id := range s.wanted {
 		if c := s.where[id]; c != nil {
