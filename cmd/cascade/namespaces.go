@@ -145,7 +145,7 @@ func (a *app) keysCommand() *cobra.Command {
 		Use:   "keys",
 		Short: "List the keys of a namespace that this node's rank holds",
 		Long: "List the keys of a namespace that this node's rank holds, in memory and in its own segments, one a line and in no\n" +
-			"order. A key with bytes that are no text is quoted as in Go. Exit status 3: none.",
+			"order. A key that is no plain text is quoted as in Go, with --json too. Exit status 3: none.",
 		Args: cli.Arity(0, 0),
 		RunE: func(*cobra.Command, []string) error { return a.keys(f) },
 	}
@@ -166,18 +166,18 @@ func (a *app) keys(f keysFlags) error {
 	}
 	defer client.Close()
 	found := 0
-	var all []string // of --json
+	all := []string{} // of --json
 	err = eachKey(client, f, func(key string) error {
 		found++
 		if a.json {
-			all = append(all, key)
+			all = append(all, plainKey(key))
 			return nil
 		}
 		_, err := fmt.Fprintln(a.out, plainKey(key))
 		return err
 	})
 	if err == nil && a.json {
-		err = a.printJSON(map[string]any{"namespace": f.namespace, "keys": append([]string{}, all...)})
+		err = a.printJSON(map[string]any{"namespace": f.namespace, "keys": all})
 	}
 	if err == nil && found == 0 {
 		err = fmt.Errorf("keys: of namespace %q: %w", f.namespace, errMiss)

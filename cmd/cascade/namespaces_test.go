@@ -126,7 +126,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("two keys: %+v", got)
 	}
 	var listed struct{ Keys []string }
-	if got := run("keys", "--namespace", "m", "--json"); json.Unmarshal([]byte(got.out), &listed) != nil || !slices.Equal(listed.Keys, []string{"a", "b", "line\nfeed"}) {
+	if got := run("keys", "--namespace", "m", "--json"); json.Unmarshal([]byte(got.out), &listed) != nil || !slices.Equal(listed.Keys, []string{"a", "b", `"line\nfeed"`}) {
 		t.Errorf("keys --json: %+v", got)
 	}
 	if got := run("keys"); got.status != exitMiss || got.out != "" {

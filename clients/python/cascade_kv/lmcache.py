@@ -28,6 +28,7 @@ from lmcache.v1.platform import create_event_notifier
 from numpy.typing import NDArray
 
 from . import Client, namespace, versions
+from .lmcache_chains import Chains
 from .lmcache_memory import Mover, mover
 
 __all__ = ["CascadeL2Adapter"]
@@ -118,6 +119,7 @@ class CascadeL2Adapter(L2AdapterInterface):
         self._storing, self._looking, self._loading = (_Lane(n) for n in ("store", "lookup", "load"))
         self._kinds: dict[tuple[str, int], tuple[str, int]] = {}  # model and group to what their objects are
         self._namespaces: dict[tuple[str, str, str], str] = {}
+        self._chains = Chains()
         self._closed = False
 
     def get_store_event_fd(self) -> int:
@@ -135,7 +137,10 @@ class CascadeL2Adapter(L2AdapterInterface):
     def _store(self, keys: list[Any], objects: list[Any]) -> Any:
         good = np.zeros(len(keys), dtype=np.bool_)
         for ns, some in self._by_namespace(keys, objects):
-            good[some] = self._out.store(ns, [_name(keys[i]) for i in some], [objects[i] for i in some])
+            names = [_name(keys[i]) for i in some]
+            for run in self._chains.runs(names):
+                of = [some[j] for j in run.places]
+                good[of] = self._out.store(ns, [names[j] for j in run.places], [objects[i] for i in of], run.parent, run.chain)
         sizes = [o.get_size() for o in objects]
         stored = np.flatnonzero(good).tolist()
         if stored:
@@ -169,11 +174,23 @@ class CascadeL2Adapter(L2AdapterInterface):
         """
         bits = Bitmap(len(keys))
         for ns, some in self._by_namespace(keys, None, layouts):
-            hits = _contains(asker, ns, [_name(keys[i]) for i in some])
-            if hits is None:
+            names = [_name(keys[i]) for i in some]
+            answer = _contains(asker, ns, names)
+            if answer is None:
                 return None
-            bits.batched_set([i for i, hit in zip(some, hits.tolist(), strict=True) if hit])
+            hits = answer.tolist()
+            bits.batched_set([i for i, hit in zip(some, hits, strict=True) if hit])
+            if not all(hits):
+                self._learn([keys[i] for i in some], names, hits)
         return bits
+
+    def _learn(self, keys: list[Any], names: list[bytes], hits: list[bool]) -> None:
+        """A prompt's chunks are looked for head first, each in the parts that parallel ranks and groups of layers have of it."""
+        parts: dict[tuple[int, int], list[int]] = {}
+        for i, k in enumerate(keys):
+            parts.setdefault((k.kv_rank, k.object_group_id), []).append(i)
+        for part in parts.values():
+            self._chains.learn([names[i] for i in part], [hits[i] for i in part])
 
     def query_lookup_and_lock_result(self, task_id: int) -> Any:
         return self._looking.take(task_id)

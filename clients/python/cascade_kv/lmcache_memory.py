@@ -24,7 +24,9 @@ PIECE_BYTES = 64 << 20  # that the rank holds in its arena for us at a time
 class Mover(Protocol):
     """Used by one thread. Objects are LMCache's, with data_ptr and get_size(), and stay valid until the call returns."""
 
-    def store(self, ns: str, keys: list[bytes], objects: Sequence[Any]) -> Good: ...
+    def store(self, ns: str, keys: list[bytes], objects: Sequence[Any], parent: bytes | None, chain: bool) -> Good:
+        """Which are stored. In a chain each key follows the one before it, and the first its parent, if that is known."""
+
     def load(self, ns: str, keys: list[bytes], objects: Sequence[Any]) -> Good: ...
     def close(self) -> None: ...
 
@@ -56,8 +58,8 @@ class Direct:
     def _extents(self, objects: Sequence[Any]) -> NDArray[np.uint64]:
         return np.array([[[o.data_ptr - self._base, o.get_size()]] for o in objects], dtype=np.uint64)
 
-    def store(self, ns: str, keys: list[bytes], objects: Sequence[Any]) -> Good:
-        return np.asarray(self._client.store(ns, self._region, keys, self._extents(objects)) == 1)
+    def store(self, ns: str, keys: list[bytes], objects: Sequence[Any], parent: bytes | None, chain: bool) -> Good:
+        return np.asarray(self._client.store(ns, self._region, keys, self._extents(objects), parent=parent, chain=chain) == 1)
 
     def load(self, ns: str, keys: list[bytes], objects: Sequence[Any]) -> Good:
         return np.asarray(self._client.load(ns, self._region, keys, self._extents(objects)) == 1)
@@ -80,18 +82,19 @@ class Copied:
     def __str__(self) -> str:
         return "private, copied to and from the rank's arena"
 
-    def store(self, ns: str, keys: list[bytes], objects: Sequence[Any]) -> Good:
+    def store(self, ns: str, keys: list[bytes], objects: Sequence[Any], parent: bytes | None, chain: bool) -> Good:
         good = np.zeros(len(keys), dtype=np.bool_)
         sizes = [o.get_size() for o in objects]
+        parents = [parent, *keys] if chain else [None] * len(keys)
 
         for a, b in _pieces(sizes, PIECE_BYTES):
 
             def write(i: int, address: int, a: int = a) -> int | None:
                 return copy_in(address, objects[a + i].data_ptr, sizes[a + i])
 
-            good[a:b] = self._stages.store(ns, keys[a:b], sizes[a:b], write)
+            good[a:b] = self._stages.store(ns, keys[a:b], sizes[a:b], write, parents[a:b])
         for i in np.flatnonzero(~good).tolist():
-            good[i] = self._client.up and self._client.put(ns, keys[i], _bytes(objects[i]))
+            good[i] = self._client.up and self._client.put(ns, keys[i], _bytes(objects[i]), parent=parents[i])
         return good
 
     def load(self, ns: str, keys: list[bytes], objects: Sequence[Any]) -> Good:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from .ops import bulk, integer, items
 from .resp import head, keys_bytes, words
 
 Good = NDArray[np.bool_]
+Write = Callable[[int, int], int | None]
 
 
 class Stages:
@@ -37,13 +38,17 @@ class Stages:
         if self._state is not state:
             yield from self._map_arena(state)
 
-    def store(self, ns: str, keys: list[bytes], sizes: list[int], write: Callable[[int, int], int | None]) -> Good:
-        """Stores one block for each key; write(i, address) writes the bytes of block i, and returns their CRC32C if it knows it. Which are stored: the rank has the last word."""
+    def store(self, ns: str, keys: list[bytes], sizes: list[int], write: Write, parents: Sequence[bytes | None] | None = None) -> Good:
+        """Stores one block for each key; write(i, address) writes the bytes of block i, and returns their CRC32C if it knows it.
+
+        parents are the blocks before them in their chains, None where there is none. Which are stored: the rank has the last word.
+        """
         nothing = np.zeros(len(keys), dtype=np.bool_)
-        return self._client._run(lambda s: self._store(s, ns, keys, sizes, write), nothing)
+        before = parents or [None] * len(keys)
+        return self._client._run(lambda s: self._store(s, ns, keys, sizes, write, before), nothing)
 
     def _store(
-        self, state: LinkState, ns: str, keys: list[bytes], sizes: list[int], write: Callable[[int, int], int | None]
+        self, state: LinkState, ns: str, keys: list[bytes], sizes: list[int], write: Write, parents: Sequence[bytes | None]
     ) -> Generator[Request, object, Good]:
         yield from self._prepare(state)
         good = np.zeros(len(keys), dtype=np.bool_)
@@ -56,8 +61,11 @@ class Stages:
             if not 0 <= integer(offset) <= offset + sizes[i] <= self._size:
                 raise ProtocolError("a stage outside the arena")
             crc = write(i, self._address + offset)
-            summed = () if crc is None else ("CRC32C", crc)
-            commits.append(head(4 + len(summed)) + words("CASCADE.COMMIT", integer(number), ns, keys[i], *summed))
+            parent = parents[i]
+            more: list[bytes | str | int] = [] if crc is None else ["CRC32C", crc]
+            if parent is not None:
+                more += ["PARENT", parent]
+            commits.append(head(4 + len(more)) + words("CASCADE.COMMIT", integer(number), ns, keys[i], *more))
             some.append(i)
         if some:
             asked = head(2 + len(some)) + words("CASCADE.CONTAINS", ns) + keys_bytes([keys[i] for i in some])

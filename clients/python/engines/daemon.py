@@ -97,6 +97,16 @@ class Server:
 
     def do(self, *words, seconds=10):
         """One command on a connection of its own; the start of the answer."""
+        with self._asked(words, seconds) as s:
+            return s.recv(1 << 16)
+
+    def ask(self, *words, seconds=10):
+        """The answer to one command: bytes, None, or a list of such."""
+        with self._asked(words, seconds) as s, s.makefile("rb") as answer:
+            return _reply(answer)
+
+    @contextlib.contextmanager
+    def _asked(self, words, seconds):
         request = b"*%d\r\n" % len(words)
         for w in words:
             b = w if isinstance(w, bytes) else str(w).encode()
@@ -105,7 +115,17 @@ class Server:
             s.settimeout(seconds)
             s.connect(str(self.path) if self.path else ("127.0.0.1", self.port))
             s.sendall(request)
-            return s.recv(1 << 16)
+            yield s
+
+
+def _reply(answer):
+    line = answer.readline()
+    kind, rest = line[:1], line[1:-2]
+    if kind == b"*":
+        return [_reply(answer) for _ in range(int(rest))]
+    if kind != b"$":
+        return rest
+    return None if rest == b"-1" else answer.read(int(rest) + 2)[:-2]
 
 
 def engine_env(**more):

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import random
-import socket
 import threading
 
 from . import Failed
@@ -37,12 +36,21 @@ class Rank(Server):
 
     def stored(self):
         """How many blocks it has been given and has."""
-        with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(10)
-            s.connect(str(self.path))
-            s.sendall(b"CASCADE.STATS\r\n")
-            with s.makefile("rb") as answer:
-                return json.loads(answer.read(int(answer.readline()[1:])))["names"]
+        return json.loads(self.ask("CASCADE.STATS"))["names"]
+
+    def parents(self):
+        """The parent of each block, by its key, of all namespaces; b"" has none."""
+        found = {}
+        for space in json.loads(self.ask("CASCADE.STATS"))["namespaces"]:
+            cursor = b"0"
+            while True:
+                cursor, keys = self.ask("CASCADE.SCAN", space["name"], cursor, "COUNT", 1000)
+                for key in keys:
+                    stat = self.ask("CASCADE.STAT", space["name"], key) or []
+                    found[key] = dict(zip(stat[::2], stat[1::2])).get(b"parent")
+                if cursor == b"0":
+                    break
+        return found
 
     def chill(self, seconds=300):
         """The rank is killed and started again, and then has all blocks in its segments alone."""

@@ -34,6 +34,10 @@ class Trial:
         cold, self.sums = server.ask()
         check(cold == [0] * REQUESTS, "the server finds nothing, and is given everything")
         self.again("before anything happens")
+        parents = self.rank.parents()
+        heads = sum(1 for p in parents.values() if not p)
+        known = all(not p or p in parents for p in parents.values())
+        check(len(parents) == ALL and heads == REQUESTS and known, f"{len(parents)} chunks are {heads} chains in the rank, one for each request")
 
     def ask(self, when):
         """How many chunks come from the rank. What is served must have the checksums that it always had."""
