@@ -1,6 +1,7 @@
 package residency
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"time"
@@ -233,10 +234,11 @@ func (s *State) NoteLocked(m *Level, err error) {
 	}
 }
 
-// NoteColdLocked is NoteLocked for the cold tier.
+// NoteColdLocked is NoteLocked for the cold tier. What its caller has ended is no
+// failure.
 func (s *State) NoteColdLocked(err error) {
 	s.Mu.AssertHeld()
-	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrExists) {
+	if err != nil && !errors.Is(err, tiers.ErrNotFound) && !errors.Is(err, tiers.ErrExists) && !errors.Is(err, context.Canceled) {
 		s.Cold.Stats.Errors++
 		s.LogLocked(slog.LevelWarn, "cold tier", "tier", s.ColdName(), "err", err)
 	}

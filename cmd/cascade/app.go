@@ -68,6 +68,9 @@ func (a *app) dial() (*resp.Client, error) {
 }
 
 func (a *app) dialWith(loaded *config.Loaded) (*resp.Client, error) {
+	if a.timeout <= 0 {
+		return nil, cli.Usagef("--timeout %v: it must be above 0", a.timeout)
+	}
 	password, err := loaded.Password()
 	if err != nil {
 		return nil, err

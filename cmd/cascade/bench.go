@@ -29,6 +29,15 @@ func (a *app) benchCommand() *cobra.Command {
 	return c
 }
 
+// helpOfBench makes "help bench VERB", of which the help command passes on no VERB, what
+// cascade-bench understands.
+func helpOfBench(args []string) []string {
+	if len(args) > 2 && args[0] == "help" && args[1] == "bench" {
+		return slices.Concat([]string{"bench"}, args[2:], []string{"--help"})
+	}
+	return args
+}
+
 // completeBench asks cascade-bench for completions, which it prints one a line,
 // the last line being cobra's directive.
 func completeBench(_ *cobra.Command, args []string, last string) ([]string, cobra.ShellCompDirective) {

@@ -35,6 +35,7 @@ func TestBenchPassesOn(t *testing.T) {
 		"flags before":       {[]string{"--json", "bench", "put"}, []string{"--json", "put"}},
 		"help of bench":      {[]string{"bench", "--help"}, []string{"--help"}},
 		"help, another way":  {[]string{"help", "bench"}, []string{"--help"}},
+		"of a verb of it":    {[]string{"help", "bench", "put"}, []string{"put", "--help"}},
 		"help of a verb":     {[]string{"bench", "put", "-h"}, []string{"put", "-h"}},
 		"nothing":            {[]string{"bench"}, nil},
 		"what it must judge": {[]string{"bench", "fly", "--high"}, []string{"fly", "--high"}},

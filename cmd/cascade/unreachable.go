@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,7 +36,7 @@ func explain(network, address string, err error) unreachable {
 		u.remedy = fmt.Sprintf("have uid %d list this user's id, %d, in allow_uids, or %s", uid, os.Getuid(), another)
 	case errors.Is(err, syscall.EPROTOTYPE), statErr == nil && info.Mode()&fs.ModeSocket == 0:
 		u.finding, u.remedy = address+" is no socket of a rank", another
-	case errors.Is(err, syscall.EAGAIN), errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		u.finding, u.remedy = "what listens at "+address+" takes no connections", "look at the log of the rank there, or "+another
 	case statErr == nil:
 		u.finding += ": a rank that has ended left the file"

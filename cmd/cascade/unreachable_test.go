@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"cascadekv/internal/cli"
 	"cascadekv/internal/testing/testneed"
 )
 
@@ -48,6 +50,13 @@ func TestUnreachable(t *testing.T) {
 				t.Errorf("%s of %s: %+v", verb, name, got)
 			}
 		}
+	}
+	if got := cascadeCommand("", nil, "status", "--socket", path("left"), "--timeout", "-1s"); got.status != cli.Usage || !strings.Contains(got.err, "above 0") {
+		t.Errorf("no time at all: %+v", got)
+	}
+	late := explain("unix", path("left"), &net.OpError{Op: "dial", Err: context.DeadlineExceeded})
+	if !strings.Contains(late.finding, "takes no connections") {
+		t.Errorf("a rank that takes long: %+v", late)
 	}
 	if got := cascadeCommand("", nil, "doctor", "--socket", "127.0.0.1:1"); !strings.Contains(got.out, "cascaded --listen 127.0.0.1:1") {
 		t.Errorf("a TCP address: %+v", got)

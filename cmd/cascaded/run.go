@@ -86,7 +86,7 @@ func restartOnce(o rank.Options) func(error) {
 	var once sync.Once
 	return func(why error) {
 		once.Do(func() {
-			o.Log.Error("arena file was truncated by another program: what only it had is lost, clients are disconnected, and the rank begins anew", "err", why)
+			o.Log.Error("arena file was truncated or overwritten by another program: what only it had is lost, clients are disconnected, and the rank begins anew", "err", why)
 			if o.Config.Peers.Fabric == "mpi" { // which can not be started twice in a process
 				os.Exit(exitFailure)
 			}

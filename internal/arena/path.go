@@ -11,7 +11,7 @@ import (
 
 // ErrLost means that the file behind a mapping was truncated: touching what was
 // cut off raises SIGBUS, and what comes after it is zeros.
-var ErrLost = errors.New("arena file was truncated")
+var ErrLost = errors.New("arena file was truncated or overwritten")
 
 // Path is the name that the file was opened with; "" for anonymous memory.
 func (m *Mapping) Path() string {

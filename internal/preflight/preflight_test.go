@@ -103,8 +103,13 @@ func TestAll(t *testing.T) {
 		"nearly full":    {func(_ *Machine, c *config.Config) { c.Lustre.SegmentBytes = 1 << 50 }, "lustre", Warn, []string{"ten segments"}},
 		"lustre is tmp":  {func(_ *Machine, c *config.Config) { c.Lustre.Dir, c.Lustre.SegmentBytes = os.TempDir(), units.MiB }, "lustre", Warn, []string{"tmpfs"}},
 		"lustre is gone": {func(m *Machine, c *config.Config) {
+			c.Lustre.Dir = "/proc/none/kv"
 			m.statfs = func(string) (unix.Statfs_t, error) { return unix.Statfs_t{}, unix.ENOENT }
-		}, "lustre", Fail, []string{"mkdir -p"}},
+		}, "lustre", Fail, []string{"mkdir -p", "cannot make it"}},
+		"lustre is new": {func(m *Machine, c *config.Config) {
+			c.Lustre.Dir = filepath.Join(c.Lustre.Dir, "new", "kv")
+			m.statfs = func(string) (unix.Statfs_t, error) { return unix.Statfs_t{}, unix.ENOENT }
+		}, "lustre", OK, []string{"the rank makes it"}},
 		"slurm": {func(m *Machine, _ *config.Config) { m.env = []string{"SLURM_JOB_ID=77", "SLURM_NODEID=0"} }, "slurm", OK, []string{"job 77"}},
 	} {
 		t.Run(name, func(t *testing.T) {

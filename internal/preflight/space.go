@@ -153,7 +153,10 @@ func (m Machine) lustre(c *config.Config) Check {
 	}
 	s, err := m.statfs(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Failure(name, "mkdir -p "+dir, "%s does not exist", dir)
+		if err := writable(existing(dir)); err != nil {
+			return Failure(name, "mkdir -p "+dir, "%s does not exist, and this user cannot make it: %v", dir, err)
+		}
+		return Okay(name, "%s does not exist yet: the rank makes it", dir)
 	} else if err != nil {
 		return Failure(name, "is the file system mounted on this node?", "%s: %v", dir, err)
 	}
@@ -176,6 +179,16 @@ func (m Machine) lustre(c *config.Config) Check {
 		return Okay(name, "%s is writable, on %s rather than Lustre, %s free", dir, kind, size(free))
 	}
 	return Okay(name, "%s is writable, on Lustre, %s free", dir, size(free))
+}
+
+// existing returns dir, or what there is of it.
+func existing(dir string) string {
+	for {
+		if _, err := os.Lstat(dir); err == nil || dir == filepath.Dir(dir) {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
 }
 
 // writable makes a file in dir, writes to it and removes it.

@@ -1,7 +1,9 @@
 package rank
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"strings"
 
@@ -10,6 +12,8 @@ import (
 	"cascadekv/lustre/layout"
 	"cascadekv/lustre/segment"
 	"cascadekv/lustre/segment/trust"
+
+	"golang.org/x/sys/unix"
 )
 
 // segmentBlocks bounds the blocks of a segment, which is full of small ones before
@@ -47,8 +51,26 @@ func openLustre(c config.Config, log *slog.Logger) (*lustre.Tier, error) {
 		log.Warn("anybody can rename and remove what lies in lustre.dir, and put files there, which are not read: chmod o-w it, or at least chmod +t it",
 			"dir", c.Lustre.Dir)
 	}
+	if err := refusesWrites(c.Lustre.Dir, a); err != nil {
+		log.Error("lustre.dir cannot be written: what memory gives up is gone, and nothing outlives the rank; check its owner, mode and quota",
+			"dir", c.Lustre.Dir, "err", err)
+	}
 	log.Info("lustre access", "direct", a.Direct, "no_direct", a.NoDirect, "io_uring", a.Uring, "no_io_uring", a.NoUring)
 	return cold, nil
+}
+
+// refusesWrites returns why nothing can be written to the lustre directory; nil where
+// nothing speaks against it: a server may still refuse.
+func refusesWrites(dir string, a segment.Access) error {
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return err
+	}
+	for _, reason := range []error{fs.ErrPermission, unix.EROFS, unix.EDQUOT} {
+		if errors.Is(a.NoDirect, reason) {
+			return a.NoDirect
+		}
+	}
+	return nil
 }
 
 // switchOf reads a validated word of the configuration.

@@ -2,11 +2,15 @@ package rank
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/config"
 	"cascadekv/internal/testing/testlog"
@@ -102,5 +106,32 @@ func TestStripingKeysDoNoHarmElsewhere(t *testing.T) {
 	c.Lustre.Setstripe = "-c x"
 	if _, err := newStriper(c.Lustre, slog.New(slog.NewTextHandler(&b, nil))); !errors.Is(err, layout.ErrOption) {
 		t.Errorf("a bad line: %v", err)
+	}
+}
+
+// TestRefusesWrites: a directory that the rank can read and not write to is noticed at
+// the start, not when the first block is lost.
+func TestRefusesWrites(t *testing.T) {
+	dir := t.TempDir()
+	refused := func(err error) segment.Access {
+		return segment.Access{NoDirect: fmt.Errorf("open %s/probe: %w", dir, err)}
+	}
+	for name, tc := range map[string]struct {
+		dir  string
+		a    segment.Access
+		want error
+	}{
+		"writable":       {dir, segment.Access{Direct: true}, nil},
+		"no direct I/O":  {dir, refused(unix.EINVAL), nil},
+		"not this user":  {dir, refused(unix.EACCES), fs.ErrPermission},
+		"read-only":      {dir, refused(unix.EROFS), unix.EROFS},
+		"over its quota": {dir, refused(unix.EDQUOT), unix.EDQUOT},
+		"gone":           {filepath.Join(dir, "none"), segment.Access{Direct: true}, fs.ErrNotExist},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := refusesWrites(tc.dir, tc.a); (err == nil) != (tc.want == nil) || !errors.Is(err, tc.want) {
+				t.Errorf("%v, want %v", err, tc.want)
+			}
+		})
 	}
 }

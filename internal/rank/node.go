@@ -19,18 +19,25 @@ var errNode = errors.New("a rank cannot run here as configured")
 // The error matches errNode.
 func checkNode(c config.Config, log *slog.Logger) error {
 	var refused []error
-	for _, found := range preflight.Here(os.Environ()).Start(&c) {
+	checks := preflight.Here(os.Environ()).Start(&c)
+	for _, found := range checks {
+		if found.NoStart {
+			refused = append(refused, fmt.Errorf("%w: %s: %s; %s", errNode, found.Name, found.Detail, found.Remedy))
+		}
+	}
+	if len(refused) > 0 {
+		return errors.Join(refused...)
+	}
+	for _, found := range checks {
 		log := log.With("check", found.Name, "remedy", found.Remedy)
 		switch {
-		case found.NoStart:
-			refused = append(refused, fmt.Errorf("%w: %s: %s; %s", errNode, found.Name, found.Detail, found.Remedy))
 		case found.Verdict == preflight.Fail:
 			log.Error("the rank starts with less than is configured: " + found.Detail)
 		case found.Verdict == preflight.Warn:
 			log.Warn(found.Detail)
 		}
 	}
-	return errors.Join(refused...)
+	return nil
 }
 
 // openFiles divides the files that this process may have open. With a log it warns

@@ -36,8 +36,8 @@ func (c *conn) authenticate(user, password string) (refusal string) {
 	from, trusted := c.source, c.uid == os.Geteuid() || c.uid == 0
 	var ok bool
 	var wait time.Duration
-	var failed int
-	if trusted {
+	failed := 1
+	if trusted { // and not counted
 		ok = right()
 	} else {
 		ok, wait, failed = c.srv.guesses.Try(from, right)

@@ -167,8 +167,9 @@ func (b *batch) start() {
 	for i := range workers {
 		if stays && i == workers-1 {
 			b.work()
+			b.end()
 		} else {
-			go b.work()
+			go b.worker()
 		}
 	}
 }
@@ -192,11 +193,16 @@ func (b *batch) eachSource(fn func(f source)) {
 	}
 }
 
+// worker is a goroutine that works.
+func (b *batch) worker() {
+	defer b.end()
+	defer fault.Guard()()
+	b.work()
+}
+
 // work makes calls until there is none left. While one hangs, another worker
 // makes the others.
 func (b *batch) work() {
-	defer b.end()
-	defer fault.Guard()()
 	for {
 		select {
 		case b.s.reads <- struct{}{}:
@@ -210,7 +216,7 @@ func (b *batch) work() {
 			return
 		}
 		b.workers.Add(1)
-		spare := time.AfterFunc(breaker.SlowAfter, b.work)
+		spare := time.AfterFunc(breaker.SlowAfter, b.worker)
 		n, err := b.read(c)
 		replaced := !spare.Stop()
 		held.End()
