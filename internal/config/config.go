@@ -53,20 +53,21 @@ type Host struct {
 
 // Lustre is the tier of aggregated files.
 type Lustre struct {
-	Dir          string      `toml:"dir" path:"yes" help:"directory of the lustre tier; empty: none"`
-	SegmentBytes units.Bytes `toml:"segment_bytes" help:"size at which a segment file is sealed and the next begun"`
-	StripeCount  int         `toml:"stripe_count" help:"OSTs over which a segment is striped, as lfs setstripe -c; 0: the file system's default, -1: all"`
-	StripeSize   units.Bytes `toml:"stripe_size" help:"bytes on one OST before the next, as lfs setstripe -S; 0: the file system's default"`
-	Pool         string      `toml:"pool" help:"pool of OSTs, as lfs setstripe -p; empty: the directory's"`
-	Setstripe    string      `toml:"setstripe" help:"options of lfs setstripe, instead of stripe_count, stripe_size and pool"`
-	Budget       units.Bytes `toml:"budget" help:"what the segments of the campaign may take together, those of earlier jobs included; 0: no limit"`
-	Codec        string      `toml:"codec" help:"how blocks are stored there: none, as they are, or auto, encoded where that pays"`
-	Group        string      `toml:"group" help:"group, by name or number, whose members share dir and read each other's segments; empty: none"`
-	Direct       string      `toml:"direct" help:"past the page cache: auto, on or off"`
-	IOUring      string      `toml:"io_uring" help:"batches of reads by io_uring: auto, on or off"`
-	Advise       bool        `toml:"advise" help:"announce many small reads to Lustre's servers before they are made (lfs ladvise willread)"`
-	Index        string      `toml:"index" path:"yes" help:"node-local directory for the catalogue of other ranks' and earlier jobs' segments: auto, a path, or off"`
-	IndexTuning  string      `toml:"index_tuning" help:"whether that index is shaped for the work it does: auto or off"`
+	Dir           string      `toml:"dir" path:"yes" help:"directory of the lustre tier; empty: none"`
+	SegmentBytes  units.Bytes `toml:"segment_bytes" help:"size at which a segment file is sealed and the next begun"`
+	SegmentBlocks int         `toml:"segment_blocks" help:"blocks at which a segment file is sealed though it is smaller; 0: any number"`
+	StripeCount   int         `toml:"stripe_count" help:"OSTs over which a segment is striped, as lfs setstripe -c; 0: the file system's default, -1: all"`
+	StripeSize    units.Bytes `toml:"stripe_size" help:"bytes on one OST before the next, as lfs setstripe -S; 0: the file system's default"`
+	Pool          string      `toml:"pool" help:"pool of OSTs, as lfs setstripe -p; empty: the directory's"`
+	Setstripe     string      `toml:"setstripe" help:"options of lfs setstripe, instead of stripe_count, stripe_size and pool"`
+	Budget        units.Bytes `toml:"budget" help:"what the segments of the campaign may take together, those of earlier jobs included; 0: no limit"`
+	Codec         string      `toml:"codec" help:"how blocks are stored there: none, as they are, or auto, encoded where that pays"`
+	Group         string      `toml:"group" help:"group, by name or number, whose members share dir and read each other's segments; empty: none"`
+	Direct        string      `toml:"direct" help:"past the page cache: auto, on or off"`
+	IOUring       string      `toml:"io_uring" help:"batches of reads by io_uring: auto, on or off"`
+	Advise        bool        `toml:"advise" help:"announce many small reads to Lustre's servers before they are made (lfs ladvise willread)"`
+	Index         string      `toml:"index" path:"yes" help:"node-local directory for the catalogue of other ranks' and earlier jobs' segments: auto, a path, or off"`
+	IndexTuning   string      `toml:"index_tuning" help:"whether that index is shaped for the work it does: auto or off"`
 }
 
 // Peers are the other ranks of the job.
@@ -120,7 +121,7 @@ func Default() Config {
 			Bytes: units.GiB,
 			Path:  "/dev/shm/cascade-{uid}-{rank}-{socket}.arena",
 		},
-		Lustre:   Lustre{Codec: "none", Direct: "auto", IOUring: "auto", Index: "auto", IndexTuning: "auto", SegmentBytes: units.GiB},
+		Lustre:   Lustre{Codec: "none", Direct: "auto", IOUring: "auto", Index: "auto", IndexTuning: "auto", SegmentBytes: units.GiB, SegmentBlocks: 32 << 10},
 		Peers:    Peers{Fabric: "off", Listen: ":0", Gossip: ":0", Munge: "auto", Homes: 2, ReadBuffer: 64 * units.MiB},
 		Resp:     Resp{NativeMiss: "auto", ByReference: "auto", Spin: 50 * second / 1e6},
 		Deadline: Deadline{Room: 5 * second, Fetch: 3 * second, Drain: 90 * second},

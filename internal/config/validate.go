@@ -129,8 +129,16 @@ func (v *validator) space() {
 	v.check(budget == 0 || budget >= 2*size, "lustre.budget", "less than two segments", "use 0 for no limit, or many times lustre.segment_bytes: each rank has its share")
 	v.check(size >= MinSegment && size <= units.TiB && size%(64*units.KiB) == 0, "lustre.segment_bytes", "not a usable segment size",
 		"use a multiple of 64KiB from "+MinSegment.String()+" to 1TiB; 1GiB suits most file systems")
+	v.check(c.Lustre.SegmentBlocks == 0 || c.Lustre.SegmentBlocks >= minSegmentBlocks && c.Lustre.SegmentBlocks <= maxSegmentBlocks, "lustre.segment_blocks",
+		"not a usable number of blocks", fmt.Sprintf("use 0 for any number, or %d to %d", minSegmentBlocks, maxSegmentBlocks))
 	v.striping()
 }
+
+// Bounds on the blocks of a segment.
+const (
+	minSegmentBlocks = 16
+	maxSegmentBlocks = 1 << 24
+)
 
 // Lustre's bounds on stripes.
 const (

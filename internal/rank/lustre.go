@@ -16,11 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// segmentBlocks bounds the blocks of a segment, which is full of small ones before
-// it is large: the entries of an unfinished one take heap, and what is dead in it is
-// read at the next start.
-const segmentBlocks = 32 << 10
-
 func openLustre(c config.Config, log *slog.Logger) (*lustre.Tier, error) {
 	striper, err := newStriper(c.Lustre, log)
 	if err != nil {
@@ -32,7 +27,7 @@ func openLustre(c config.Config, log *slog.Logger) (*lustre.Tier, error) {
 	}
 	cold, err := lustre.Open(lustre.Options{
 		Dir: c.Lustre.Dir, Group: group, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
-		SegmentBlocks: segmentBlocks, MaxOpenFiles: openFiles(c, nil).Files,
+		SegmentBlocks: c.Lustre.SegmentBlocks, MaxOpenFiles: openFiles(c, nil).Files,
 		OwnOnly:      c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
 		Catalogued:   c.Lustre.Index != "off",
 		AdoptOrphans: c.Lustre.Budget > 0,

@@ -65,3 +65,31 @@ func TestRankWithUnusualOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestSegmentBlocks: segments of few blocks, and what they hold is found again.
+func TestSegmentBlocks(t *testing.T) {
+	p := newPlace(t, "32MiB").withLustre()
+	keys := map[string]string{}
+	for i := range 50 {
+		keys[fmt.Sprint("k", i)] = strings.Repeat(fmt.Sprint("value ", i, " "), 100)
+	}
+	r := start(t, p, "--lustre-segment-blocks", "16")
+	c := r.dial(t)
+	for k, v := range keys {
+		if err := c.Set(k, []byte(v)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Do("CASCADE.DRAIN"); err != nil { // else all are one batch, and one segment
+			t.Fatal(err)
+		}
+	}
+	r.signal(t, syscall.SIGTERM)
+	wantStatus(t, r.status(t), 0, r.stderr)
+	if n := len(segmentsOf(t, p.lustre, "agg_rank000_*.bin")); n != 4 {
+		t.Errorf("50 blocks are in %d segments of at most 16", n)
+	}
+	c = start(t, p).dial(t)
+	for k, v := range keys {
+		wantValue(t, c, k, v)
+	}
+}
