@@ -282,7 +282,7 @@ func (s *Server) accept(l net.Listener) error {
 		} else if err != nil {
 			return err
 		}
-		c, refusal := s.admit(nc)
+		c, refusal := s.admitSoon(nc)
 		if c == nil {
 			if refusal != "" {
 				s.refuse(nc, refusal)
@@ -303,6 +303,27 @@ func (s *Server) allowed(uid int, err error) error {
 	return admission.Allowed(uid, err, s.opt.AllowUIDs, s.limits.Load().Password != "")
 }
 
+// errFull refuses a connection beyond the limit.
+const errFull = "ERR max number of clients reached"
+
+// strangersEnd is how long a connection waits for the place of one that has not
+// authenticated and was ended.
+const strangersEnd = 50 * time.Millisecond
+
+// admitSoon is admit, but it waits for those that end to make room.
+func (s *Server) admitSoon(nc net.Conn) (*conn, string) {
+	for end := time.Now().Add(strangersEnd); ; time.Sleep(time.Millisecond) {
+		c, refusal := s.admit(nc)
+		if refusal != errFull {
+			return c, refusal
+		}
+		if s.strangers.Ending(math.MaxInt) == 0 || time.Now().After(end) {
+			s.counters.refused.Add(1)
+			return nil, refusal
+		}
+	}
+}
+
 // admit takes a connection over, or returns why it is refused.
 func (s *Server) admit(nc net.Conn) (*conn, string) {
 	uid, err := admission.PeerUID(nc)
@@ -314,8 +335,7 @@ func (s *Server) admit(nc net.Conn) (*conn, string) {
 	defer s.mu.Unlock()
 	_, local := nc.(*net.UnixConn)
 	if n := s.limitLocked(local && (uid == os.Geteuid() || uid == 0)); n >= 0 && len(s.conns) >= n+s.strangers.Ending(n) || s.ending {
-		s.counters.refused.Add(1)
-		return nil, "ERR max number of clients reached"
+		return nil, errFull
 	}
 	s.nextID++
 	c, err := newConn(s, nc, s.nextID)
@@ -365,10 +385,10 @@ func (s *Server) refuse(nc net.Conn, why string) {
 }
 
 func (s *Server) leave(c *conn) {
-	s.strangers.Remove(c)
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
+	s.strangers.Remove(c) // not before: as long as it is in conns it must count as ending
 	s.opt.Store.Leases().End(c.owner)
 }
 
