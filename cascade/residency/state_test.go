@@ -2,6 +2,7 @@ package residency_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -211,6 +212,13 @@ func TestTheWatcherLearnsWhatChanged(t *testing.T) {
 		{"a deleted name", func() { r.Delete("b") }, []string{"hide b", "publish b", "invalidate b"}},
 		{"a tier that is full", locked(func() { r.NoteColdLocked(fmt.Errorf("%w: for the test", tiers.ErrFull)) }), []string{"full"}},
 		{"a miss of a tier", locked(func() { r.NoteColdLocked(tiers.ErrNotFound) }), nil},
+		{"what its caller ended", locked(func() {
+			was := r.Cold.Stats.Errors
+			r.NoteColdLocked(fmt.Errorf("a write: %w", context.Canceled))
+			if r.Cold.Stats.Errors != was {
+				t.Error("it counts as a failure of the tier")
+			}
+		}), nil},
 		{"bytes that are nowhere", locked(func() {
 			one := residency.BlockOf(get("a"))
 			r.DropLocked(one, r.Last(), true)

@@ -118,16 +118,15 @@ func (a *app) list(c chosen) error {
 	if err != nil {
 		return err
 	}
-	if len(all) == 0 {
+	if a.json {
+		err = a.printJSON(map[string]any{"namespaces": all})
+	} else if len(all) > 0 {
+		err = a.namespaceTable(all)
+	}
+	if err == nil && len(all) == 0 {
 		err = fmt.Errorf("list: a namespace that was asked for: %w", errMiss)
 	}
-	if a.json {
-		return cmp.Or(a.printJSON(map[string]any{"namespaces": append([]namespaceReport{}, all...)}), err)
-	}
-	if len(all) == 0 {
-		return err
-	}
-	return a.namespaceTable(all)
+	return err
 }
 
 // keysFlags are those of cascade keys.
@@ -263,12 +262,11 @@ func (a *app) clear(c chosen, yes bool) error {
 	if len(some) == 0 {
 		return fmt.Errorf("clear: a namespace that was asked for: %w", errMiss)
 	}
-	for _, n := range some {
-		if !yes {
-			break
-		}
-		if _, err := client.Do("CASCADE.CLEAR", n.Name); err != nil {
-			return refused(fmt.Sprintf("clear: namespace %q", n.Name), err)
+	if yes {
+		for _, n := range some {
+			if _, err := client.Do("CASCADE.CLEAR", n.Name); err != nil {
+				return refused(fmt.Sprintf("clear: namespace %q", n.Name), err)
+			}
 		}
 	}
 	if a.json {

@@ -1,7 +1,6 @@
 package preflight
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -126,30 +125,25 @@ func (m Machine) socketDir(socket string) Check {
 			return noStart(Failure(name, "choose another --socket", "%s is a symbolic link of uid %d, who can make it lead elsewhere", dir, owner))
 		}
 	}
-	for {
-		info, err := os.Stat(dir)
-		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
-			dir = filepath.Dir(dir)
-			continue
-		}
-		if err != nil {
-			return noStart(Failure(name, "choose another --socket", "%v", err))
-		}
-		if !info.IsDir() {
-			return noStart(Failure(name, "choose another --socket", "%s is not a directory", dir))
-		}
-		if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-			return noStart(Failure(name, "choose another --socket, or mkdir it with write permission", "%s: %v", dir, err))
-		}
-		if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
-			return Warning(name, "chmod go-w "+dir, "%s may be written by others, who could put their own socket there", dir)
-		}
-		if info.Mode().Perm()&0o022 != 0 && dir == filepath.Dir(socket) {
-			return Warning(name, "choose a --socket in a directory of your own; the rank makes one that does not exist",
-				"all users share %s: another one could serve %s before the rank does, and clients that do not look who serves it would send their password there", dir, socket)
-		}
-		return Okay(name, "%s (%d of %d bytes)", socket, len(socket), config.MaxSocketPath)
+	dir = existing(dir)
+	info, err := os.Stat(dir)
+	if err != nil {
+		return noStart(Failure(name, "choose another --socket", "%v", err))
 	}
+	if !info.IsDir() {
+		return noStart(Failure(name, "choose another --socket", "%s is not a directory", dir))
+	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return noStart(Failure(name, "choose another --socket, or mkdir it with write permission", "%s: %v", dir, err))
+	}
+	if mode := info.Mode(); mode.Perm()&0o022 != 0 && mode&fs.ModeSticky == 0 {
+		return Warning(name, "chmod go-w "+dir, "%s may be written by others, who could put their own socket there", dir)
+	}
+	if info.Mode().Perm()&0o022 != 0 && dir == filepath.Dir(socket) {
+		return Warning(name, "choose a --socket in a directory of your own; the rank makes one that does not exist",
+			"all users share %s: another one could serve %s before the rank does, and clients that do not look who serves it would send their password there", dir, socket)
+	}
+	return Okay(name, "%s (%d of %d bytes)", socket, len(socket), config.MaxSocketPath)
 }
 
 // gpus lists device files of graphics processors.

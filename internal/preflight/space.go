@@ -184,7 +184,7 @@ func (m Machine) lustre(c *config.Config) Check {
 // existing returns dir, or what there is of it.
 func existing(dir string) string {
 	for {
-		if _, err := os.Lstat(dir); err == nil || dir == filepath.Dir(dir) {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
 			return dir
 		}
 		dir = filepath.Dir(dir)

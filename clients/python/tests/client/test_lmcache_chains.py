@@ -68,12 +68,16 @@ class Runs(unittest.TestCase):
         for _ in range(200):
             c, of = Chains(), names(*"abcdefghij")
             for _ in range(3):
-                some = rng.sample(of, rng.randrange(1, 8))
+                some = sorted(rng.sample(of, rng.randrange(1, 8)))  # else there may be circles
                 c.learn(some, [rng.random() < 0.2 for _ in some])
             stored = rng.sample(of, rng.randrange(len(of)))
             runs = c.runs(stored)
             self.assertEqual(sorted(i for r in runs for i in r.places), list(range(len(stored))))
             self.assertTrue(all(r.chain or r.parent is None for r in runs))
+            before = set()
+            for r in runs:
+                self.assertTrue(r.parent not in stored or r.parent in before, (stored, runs))
+                before.update(stored[i] for i in r.places)
             self.assertTrue(all(isinstance(r, Run) for r in runs))
 
 
