@@ -22,6 +22,9 @@ func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []b
 
 func (s *Store) containsMany(ctx context.Context, ns string, keys [][]byte) []bool {
 	found := make([]bool, len(keys))
+	if s.here.unanswered(ctx, len(keys)) {
+		return found
+	}
 	missing := 0
 	for at := 0; at < len(keys); at += residency.LookStep {
 		end := min(at+residency.LookStep, len(keys))

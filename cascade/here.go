@@ -1,17 +1,35 @@
 package cascade
 
 import (
+	"context"
 	"time"
 
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/tombstones"
+	"cascadekv/internal/inject"
 )
 
 // here is what requests do with the names of this rank alone.
 type here struct {
 	state  *residency.State
 	others *others.Exchange
+}
+
+// unanswered reports whether a look-up of n keys fails, and counts them as lost then.
+func (h here) unanswered(ctx context.Context, n int) bool {
+	err := inject.Wait(ctx, inject.Lookup)
+	if err != nil {
+		h.state.Count.Losses.AddError(residency.StepLookup, err, uint64(n))
+	}
+	return err != nil
+}
+
+// noOther counts a block as lost whose copy in memory was bad, unless there is another.
+func (h here) noOther(is bool) {
+	if !is {
+		h.state.Count.Losses.Add(residency.StepPin, "corrupt", 1)
+	}
 }
 
 func (h here) stat(ns, key string) (NameInfo, bool) {

@@ -18,6 +18,8 @@ type Fetch struct {
 	views    []*residency.View // one for each waiter, once done
 	done     chan struct{}     // closed when views are there or it failed
 	finished bool
+	step     string // of a load, in which the block was lost, once done
+	reason   string
 
 	source
 	info  block.Info     // what is there; does not change
@@ -83,9 +85,11 @@ func (ld *Loader) Await(ctx context.Context, f *Fetch) *residency.View {
 	defer ld.state.Mu.Unlock()
 	if !f.finished {
 		f.waiters-- // the fetch goes on for others, and for the next request
+		ld.state.Count.Losses.AddError(ld.stepOf(f, nil), ctx.Err(), 1)
 		return nil
 	}
 	if len(f.views) == 0 {
+		ld.state.Count.Losses.Add(f.step, f.reason, 1)
 		return nil
 	}
 	v := f.views[len(f.views)-1]
@@ -101,10 +105,12 @@ func (ld *Loader) end(f *Fetch, a *readBuffer, err error) {
 	ld.state.Mu.Lock()
 	defer ld.state.Mu.Unlock()
 	f.finished = true
+	f.step, f.reason = ld.stepOf(f, a), residency.ReasonOf(err)
 	if err == nil {
 		if err = ld.publishLocked(f, a); err != nil && f.block == nil {
 			ld.state.NoteLocked(ld.state.Last(), err)
 		}
+		f.step, f.reason = residency.StepPin, residency.ReasonOf(err)
 	}
 	switch {
 	case f.block != nil:
@@ -117,6 +123,15 @@ func (ld *Loader) end(f *Fetch, a *readBuffer, err error) {
 	}
 	close(f.done)
 	ld.state.WakeWaitersLocked()
+}
+
+// stepOf returns the step of a load that a fetch is at, whose block is read to a, nil
+// for nowhere yet.
+func (ld *Loader) stepOf(f *Fetch, a *readBuffer) string {
+	if a != nil && a.from == ld.state.Remote || a == nil && f.block == nil && !ld.onlyInSegment(f.copies) {
+		return residency.StepRemote
+	}
+	return residency.StepSegment
 }
 
 func (ld *Loader) endColdLocked(f *Fetch, err error) {

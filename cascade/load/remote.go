@@ -16,6 +16,7 @@ import (
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/block"
 	"cascadekv/internal/fault"
+	"cascadekv/internal/inject"
 	"cascadekv/tiers"
 )
 
@@ -58,6 +59,9 @@ func (ld *Loader) GetElsewhere(ctx context.Context, ns string, keys []string, mi
 			wanted[a] = strings.Clone(keys[missing[j]]) // it may outlive the request
 		}
 		found := ld.others.Located(ctx, ns, wanted)
+		if err := ctx.Err(); err != nil {
+			ld.state.Count.Losses.AddError(residency.StepLookup, err, unlocated(found))
+		}
 		var fresh []*Fetch
 		ld.state.Mu.Lock()
 		for a, j := range ask {
@@ -79,6 +83,16 @@ func (ld *Loader) GetElsewhere(ctx context.Context, ns string, keys []string, mi
 		}
 	}
 	ld.touchOwners(ns, keys, missing, fetches, views)
+}
+
+// unlocated counts the keys of which nobody is known to have the block.
+func unlocated(found [][]directory.Statement) (n uint64) {
+	for _, copies := range found {
+		if copies == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // joinKnown serves what was prefetched, and joins the
@@ -186,13 +200,16 @@ func (ld *Loader) readRemote(ctx context.Context, f *Fetch) (*readBuffer, error)
 	a.from = ld.state.Remote
 	if err = errOnlyBelow; !others.FromCatalogue(copies) {
 		err = ld.others.Peers.Read(ctx, copies, a.bytes)
+		_, err = inject.Read(ctx, inject.Remote, info.Size, err, a.bytes)
 	}
 	if err == nil && block.CRC(a.bytes) != info.CRC {
 		err = ld.misread(copies)
 	}
 	if err != nil && !residency.Lingers(err) {
-		a.from = ld.state.Cold
-		err = ld.readSegments(ctx, copies, a.bytes)
+		// Where there is no segment either, what kept the other rank's copy away is the reason.
+		if below := ld.readSegments(ctx, copies, a.bytes); !errors.Is(below, residency.ErrMiss) {
+			a.from, err = ld.state.Cold, below
+		}
 	}
 	return a, err
 }

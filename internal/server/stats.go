@@ -4,12 +4,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cascadekv/cascade/residency"
 	"cascadekv/internal/admin"
 )
 
 // counters are the server's own, as admin.Snapshot and admin.Counters report them.
 type counters struct {
 	commands, accepted, refused, dropped, protocolErrors, authFailures atomic.Uint64
+
+	losses residency.Losses // of look-ups whose client has gone
 
 	reloadOK atomic.Bool
 	zeroCopy atomic.Uint64 // bytes of values sent by reference
@@ -52,6 +55,8 @@ func (s *Server) Snapshot() admin.Snapshot {
 		ZeroCopy: s.counters.zeroCopy.Load(),
 		Held:     s.held(), InFlight: s.inFlight(), Shared: s.shared(),
 	}
+	snap.Losses.Merge(s.jobs.Losses())
+	snap.Losses.Merge(s.counters.losses.Counts())
 	if a := s.Addr(); a != nil {
 		snap.TCP = a.String()
 	}
@@ -61,6 +66,7 @@ func (s *Server) Snapshot() admin.Snapshot {
 	if s.opt.Node != nil {
 		st := s.opt.Node.Stats()
 		snap.Peers = &st
+		snap.Losses.Add(residency.StepLookup, "unanswered", st.Unlocated)
 	}
 	return snap
 }
