@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"cascadekv/cascade/residency"
 	"cascadekv/internal/admin"
 	"cascadekv/internal/args"
 	"cascadekv/internal/glob"
@@ -58,7 +57,7 @@ func init() { // refers to commands that list it
 
 		"CASCADE.PUT":   {run: cmdCascadePut, min: 3},
 		"CASCADE.GET":   {run: cmdCascadeGet, min: 2, max: 4},
-		"CASCADE.PROBE": {run: bounded(awaited(cmdCascadeProbe)), min: 3},
+		"CASCADE.PROBE": {run: bounded(cmdCascadeProbe), min: 3},
 		"CASCADE.STAT":  {run: bounded(cmdCascadeStat), min: 3, max: 3},
 		"CASCADE.STATS": {run: cmdCascadeStats, min: 1, max: 1},
 		"CASCADE.DRAIN": {run: cmdCascadeDrain, min: 1, max: 1},
@@ -75,7 +74,7 @@ func init() { // refers to commands that list it
 		"CASCADE.PIN":      {run: bounded(cmdCascadePin), min: 3, own: true},
 		"CASCADE.UNPIN":    {run: cmdCascadeUnpin, min: 3, own: true},
 		"CASCADE.EVENTS":   {run: cmdCascadeEvents, min: 2, max: 6, own: true},
-		"CASCADE.CONTAINS": {run: bounded(awaited(cmdCascadeContains)), min: 3, own: true},
+		"CASCADE.CONTAINS": {run: bounded(cmdCascadeContains), min: 3, own: true},
 
 		"CASCADE.REGION":  {run: cmdCascadeRegion, min: 2, max: 4, own: true},
 		"CASCADE.STORE":   {run: cmdCascadeStore, min: 6, own: true},
@@ -94,21 +93,6 @@ func bounded(run func(ctx context.Context, c *conn, args [][]byte)) func(c *conn
 		ctx, cancel := c.context()
 		defer cancel()
 		run(ctx, c, args)
-	}
-}
-
-// slowAnswer is what a look-up takes at least whose client may not have waited for it.
-const slowAnswer = 100 * time.Millisecond
-
-// awaited makes a handler of look-ups one that counts the keys as lost if the client
-// did not wait for the answer.
-func awaited(run func(ctx context.Context, c *conn, args [][]byte)) func(ctx context.Context, c *conn, args [][]byte) {
-	return func(ctx context.Context, c *conn, args [][]byte) {
-		began := time.Now()
-		run(ctx, c, args)
-		if time.Since(began) > slowAnswer && c.sock.HungUp() {
-			c.srv.counters.losses.Add(residency.StepLookup, "untold", uint64(len(args)-2))
-		}
 	}
 }
 

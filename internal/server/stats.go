@@ -30,6 +30,16 @@ func (s *Server) adminCounters() admin.Counters {
 	return n
 }
 
+// slowAnswer is what a look-up takes at least whose client may not have waited for it.
+const slowAnswer = 20 * time.Millisecond
+
+// untold counts the keys of a look-up as lost if its client did not wait for the answer.
+func untold(c *conn, keys int, began time.Time) {
+	if time.Since(began) > slowAnswer && c.sock.HungUp() {
+		c.srv.counters.losses.Add(residency.StepLookup, "untold", uint64(keys))
+	}
+}
+
 const (
 	// transitShare is the part of memory that values which arrive from others
 	// than the rank's own user may take, and stalledShare the part that replies
