@@ -174,7 +174,10 @@ class Matrix:
                         self.ranks.segment()  # a file that is gone takes all its blocks along, of other prompts too
                     for _ in range(TRIES):
                         self._connect(way)
-                        if self.cell(phase, rule, way, 0 if phase in KEPT else next(fresh)):
+                        prompt = 0 if phase in KEPT else next(fresh, None)
+                        if prompt is None:
+                            raise Failed("the engine gives up before it comes to a step, again and again", {"cells": self.cells})
+                        if self.cell(phase, rule, way, prompt):
                             break
                     else:
                         self.wrong.append(f"{phase}: {rule} {way}: the engine never came to that step")
