@@ -111,8 +111,14 @@ class Ranks:
             time.sleep(0.2)
 
     def segment(self):
-        """The engine's rank has segments, and room in memory for next to nothing."""
+        """The engine's rank has segments, as they were at first, and room in memory for next to nothing."""
         self._end()
+        saved, segments = self.work / "saved", self.work / "segments"
+        if saved.exists():
+            shutil.rmtree(segments)
+            shutil.copytree(saved, segments, copy_function=os.link)
+        else:
+            shutil.copytree(segments, saved, copy_function=os.link)
         self.arenas[1].unlink()
         self.near = self._start(0, self.socket, self.arenas[1], SMALL, *self._segments)
 
@@ -171,7 +177,7 @@ class Matrix:
             for rule in rules:
                 for way in self.ways:
                     if rule.startswith("segment drop"):
-                        self.ranks.segment()  # a file that is gone takes all its blocks along, of other prompts too
+                        self.ranks.segment()  # a file that is gone took blocks of all prompts along
                     for _ in range(TRIES):
                         self._connect(way)
                         prompt = 0 if phase in KEPT else next(fresh, None)
