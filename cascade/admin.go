@@ -149,6 +149,11 @@ func (s *Store) Stats() Stats {
 			Puts: sp.Puts, Aliases: sp.Aliases, Lookups: sp.Lookups, Found: sp.Found, Hits: sp.Hits, Misses: sp.Misses,
 		})
 	}
+	for i := range st.Namespaces {
+		if l := s.layouts.Of(st.Namespaces[i].Name); !l.IsZero() {
+			st.Namespaces[i].Layout = &l
+		}
+	}
 	slices.SortFunc(st.Namespaces, func(x, y NamespaceStats) int { return cmp.Compare(x.Name, y.Name) })
 	return st
 }

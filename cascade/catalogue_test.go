@@ -442,7 +442,7 @@ func TestCatalogueLoses(t *testing.T) {
 	fourth.put(ns("4"), data(4, 30_000))
 	c.end(fourth)
 	all, _ := r.others.Parts(t.Context())
-	if _, err := r.AdoptParts(t.Context(), all); err == nil || r.CatalogueErr() == nil {
+	if _, err := r.AdoptParts(t.Context(), all); err == nil || catalogueErr(r) == nil {
 		t.Fatalf("a round without a disk: %v", err)
 	}
 	r.want("4", nil)
@@ -452,8 +452,8 @@ func TestCatalogueLoses(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.takeIn(r)
-	if r.CatalogueErr() != nil {
-		t.Error(r.CatalogueErr())
+	if catalogueErr(r) != nil {
+		t.Error(catalogueErr(r))
 	}
 	r.want("4", data(4, 30_000))
 	c.end(r)
@@ -522,4 +522,9 @@ func TestCatalogueModel(t *testing.T) {
 			}
 		})
 	}
+}
+
+func catalogueErr(r *rig) error {
+	_, err := r.Catalogue()
+	return err
 }

@@ -8,6 +8,7 @@ import (
 
 	"cascadekv/cascade/coldspace"
 	"cascadekv/cascade/eviction"
+	"cascadekv/cascade/layouts"
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/recovery"
@@ -39,6 +40,7 @@ type Store struct {
 	load     *load.Loader
 	space    *coldspace.Space
 	index    *sharedindex.Index
+	layouts  *layouts.Book
 	here     here
 	claims   Claims
 	limited  loglimit.Limiter // of lines that clients cause
@@ -72,7 +74,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.state.Workers.Go(func() { s.write.GoneInBackground(work) })
 		s.state.Workers.Go(func() { s.space.MergeInBackground(work) })
 	}
-	if s.HasCatalogue() {
+	if has, _ := s.Catalogue(); has {
 		s.state.Workers.Go(func() { s.others.FlushTombstonesInBackground(work) })
 	}
 	return s, nil
@@ -94,6 +96,11 @@ func newStore(o Options) (*Store, error) {
 	s.load = load.New(state, s.evict, s.nameRoom, s.others)
 	s.space = coldspace.New(state, s.nameRoom, s.others, s.load)
 	s.index = sharedindex.New(state, s.others)
+	var recorder layouts.Recorder
+	if o.Cold != nil {
+		recorder = o.Cold
+	}
+	s.layouts = layouts.New(recorder, state.Now)
 	s.SetLimits(o.Limits)
 	return s, nil
 }

@@ -1,6 +1,7 @@
 package residency
 
 import (
+	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
 
@@ -67,6 +68,8 @@ type NamespaceStats struct {
 	Found           uint64 `json:"found"`
 	Hits            uint64 `json:"hits"`
 	Misses          uint64 `json:"misses"`
+
+	Layout *block.Layout `json:"layout,omitempty"` // nil: not known
 }
 
 // RecoverStats is what Open found.

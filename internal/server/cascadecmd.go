@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"cascadekv/dht/fabric"
 	"cascadekv/dht/ring"
 	"cascadekv/internal/args"
+	"cascadekv/internal/block"
 	"cascadekv/internal/resp"
 )
 
@@ -85,7 +87,7 @@ func cmdCascadeStat(ctx context.Context, c *conn, args [][]byte) {
 	if !info.Expires.IsZero() {
 		pttl = time.Until(info.Expires).Milliseconds()
 	}
-	c.wr.Map(9)
+	c.wr.Map(11)
 	c.wr.text("id", info.ID.String())
 	c.wr.number("size", info.Size)
 	c.wr.text("parent", info.Parent)
@@ -101,6 +103,53 @@ func cmdCascadeStat(ctx context.Context, c *conn, args [][]byte) {
 	c.wr.number("pttl", pttl)
 	c.wr.BulkString("dirty")
 	c.wr.Bool(info.Dirty)
+	layout := c.srv.opt.Store.Layouts().Of(string(args[1]))
+	keys, known := layout.KeysOf(info.Size)
+	if !known {
+		keys = -1
+	}
+	c.wr.number("key_bytes", keys)
+	c.wr.BulkString("layout")
+	c.layout(layout)
+}
+
+// layout answers with a layout, or null where nothing is known.
+func (c *conn) layout(l block.Layout) {
+	if l.IsZero() {
+		c.wr.Null()
+		return
+	}
+	c.wr.Map(7)
+	c.wr.number("bytes", l.Bytes)
+	c.wr.number("key_bytes", l.KeyBytes)
+	c.wr.number("tokens", int64(l.Tokens))
+	c.wr.number("layers", int64(l.Layers))
+	c.wr.number("heads", int64(l.Heads))
+	c.wr.number("head_dim", int64(l.HeadDim))
+	c.wr.text("dtype", l.DType)
+}
+
+// cmdCascadeLayout tells how the blocks of a namespace are made, or is told.
+func cmdCascadeLayout(c *conn, words [][]byte) {
+	book, ns := c.srv.opt.Store.Layouts(), string(words[1])
+	if len(words) == 2 {
+		c.layout(book.Of(ns))
+		return
+	}
+	l, bad := args.ParseLayout(words[2:])
+	if bad != "" {
+		c.wr.Error(bad)
+		return
+	}
+	if len(ns) > block.MaxKey {
+		c.wr.Error(fmt.Sprintf("ERR a namespace of %d bytes; %d at most", len(ns), block.MaxKey))
+		return
+	}
+	if err := book.Set(ns, l); err != nil {
+		c.wr.Error("ERR " + err.Error())
+		return
+	}
+	c.wr.Simple("OK")
 }
 
 func cmdCascadeStats(c *conn, _ [][]byte) { c.wr.json(c.srv.Snapshot()) }
