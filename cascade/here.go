@@ -23,7 +23,7 @@ func (h here) stat(ns, key string) (NameInfo, bool) {
 	}
 	b := residency.BlockOf(n)
 	info := NameInfo{
-		ID: b.Info.ID, Size: b.Info.Size, Parent: n.ParentKey(), Depth: n.Depth(),
+		ID: b.Info.ID, Size: b.Info.Size, Parent: n.ParentKey(), Inferred: n.Inferred(), Depth: n.Depth(),
 		Refs: len(b.Names()), Prefix: n.Prefix(), Expires: n.Expires(), Dirty: b.Dirty(),
 	}
 	for _, m := range h.state.Mem {

@@ -68,6 +68,7 @@ type NamespaceStats struct {
 	Found           uint64 `json:"found"`
 	Hits            uint64 `json:"hits"`
 	Misses          uint64 `json:"misses"`
+	Inferred        uint64 `json:"inferred"` // parents that nobody named, inferred from the order of requests
 
 	Layout *block.Layout `json:"layout,omitempty"` // nil: not known
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"cascadekv/cascade"
 	"cascadekv/dht/fabric"
 	"cascadekv/dht/ring"
 	"cascadekv/internal/args"
@@ -64,6 +65,7 @@ func cmdCascadeGet(c *conn, words [][]byte) {
 
 func cmdCascadeProbe(ctx context.Context, c *conn, words [][]byte) {
 	p := c.srv.opt.Store.Probe(ctx, string(words[1]), args.Keys(words[2:]))
+	cascade.Asked(c.srv.opt.Store, string(words[1]), words[2:])
 	c.wr.Map(3)
 	c.wr.BulkString("hits")
 	c.wr.Int(int64(p.Hits))
@@ -87,7 +89,7 @@ func cmdCascadeStat(ctx context.Context, c *conn, args [][]byte) {
 	if !info.Expires.IsZero() {
 		pttl = time.Until(info.Expires).Milliseconds()
 	}
-	c.wr.Map(11)
+	c.wr.Map(12)
 	c.wr.text("id", info.ID.String())
 	c.wr.number("size", info.Size)
 	c.wr.text("parent", info.Parent)
@@ -111,6 +113,8 @@ func cmdCascadeStat(ctx context.Context, c *conn, args [][]byte) {
 	c.wr.number("key_bytes", keys)
 	c.wr.BulkString("layout")
 	c.layout(layout)
+	c.wr.BulkString("inferred")
+	c.wr.Bool(info.Inferred)
 }
 
 // layout answers with a layout, or null where nothing is known.

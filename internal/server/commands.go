@@ -113,6 +113,7 @@ func cmdSelect(c *conn, args [][]byte) {
 		c.wr.Error("ERR DB index is out of range")
 		return
 	}
+	c.pipelineEnds()
 	c.selectDB(n)
 	c.wr.Simple("OK")
 }

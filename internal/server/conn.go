@@ -12,6 +12,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/internal/admission"
+	"cascadekv/internal/fixedclient"
 	"cascadekv/internal/holdings"
 	"cascadekv/internal/netio"
 	"cascadekv/internal/resp"
@@ -45,13 +46,15 @@ type conn struct {
 	name  string
 	db    int
 	ns    string
-	fixed fixedClient
+	fixed fixedclient.Client
 
 	owner     string // of leases
 	held      holdings.Client
 	transfers *transfer.Client // nil until the first region
 	touch     *cascade.Touches // nil until asked for, as the next
 	holds     *cascade.Holds
+
+	asked, stored []string // keys of this pipeline's commands of one key each, in order
 
 	quit   bool
 	ending atomic.Bool // set by interrupt, from any goroutine
@@ -79,7 +82,7 @@ func connOf(s *Server, w *netio.Conn, id uint64, tcp bool) *conn {
 	c := &conn{srv: s, id: id, held: holdings.Client{Budget: s.budget}, owner: ownerOf(id), sock: w, rd: resp.NewReader(w)}
 	c.uid, c.within = admission.UnknownUID, s.opt.AnswerWithin
 	w.Idle, w.Borrowed = c.rd.Idle, c.borrowed
-	c.fixed = newFixedClient(tcp)
+	c.fixed = fixedclient.New(tcp)
 	c.sink.conn = c
 	c.reset()
 	return c
@@ -155,6 +158,9 @@ func (c *conn) serve() {
 				return
 			}
 		}
+		if c.rd.Buffered() == 0 {
+			c.pipelineEnds() // once the client has its answers
+		}
 	}
 	_ = c.flush()
 }
@@ -168,7 +174,7 @@ func (c *conn) ended(err error) {
 		c.srv.counters.protocolErrors.Add(1)
 	case errors.As(err, &broken):
 		c.protocolError(broken)
-	case errors.Is(err, io.EOF), c.ending.Load(), c.fixed.waiting:
+	case errors.Is(err, io.EOF), c.ending.Load(), c.fixed.Waiting:
 	case c.bound && errors.Is(err, os.ErrDeadlineExceeded):
 		c.wr.Error(fmt.Sprintf("NOAUTH no authentication within %v", authWithin))
 	default:
@@ -244,7 +250,7 @@ const errForeign = "NOPERM this command is for the rank's own user on its unix s
 // dispatch answers one command.
 func (c *conn) dispatch(cmd *resp.Command) {
 	name := strings.ToUpper(string(cmd.Args[0]))
-	c.fixed.observe(name, cmd, c.wr.Proto())
+	c.fixed.Observe(name, cmd.Args, !cmd.Inline && c.wr.Proto() == 2, cmd.Err != nil)
 	c.checkProof()
 	h, ok := handlers[name]
 	switch {

@@ -11,6 +11,7 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/internal/args"
 	"cascadekv/internal/block"
+	"cascadekv/internal/fixedclient"
 )
 
 func cmdSet(c *conn, words [][]byte) {
@@ -30,8 +31,9 @@ func cmdSet(c *conn, words [][]byte) {
 		return
 	}
 	key := string(words[1])
+	c.pipelined(&c.stored, key)
 	e := cascade.Entry{Namespace: c.ns, Key: key, Expires: o.Expires, KeepTTL: o.Keep, When: o.When}
-	if bytes, ok := pairOf(key); ok {
+	if bytes, ok := fixedclient.BytesOf(key); ok {
 		e.Parent, e.Bound = bytes, true
 	}
 	size := int64(len(st.Bytes()))
@@ -39,7 +41,7 @@ func cmdSet(c *conn, words [][]byte) {
 	defer cancel()
 	switch err := st.Commit(ctx, e); {
 	case err == nil:
-		c.fixed.setSize(size)
+		c.fixed.Size = size
 		c.wr.Simple("OK")
 	case errors.Is(err, cascade.ErrCondition):
 		c.wr.Null()
@@ -51,22 +53,26 @@ func cmdSet(c *conn, words [][]byte) {
 // notStored answers a SET whose value was dropped.
 func (c *conn) notStored(err error) {
 	c.srv.counters.dropped.Add(1)
-	if c.fixed.is() {
+	if c.fixed.Is() {
 		c.wr.ErrorExact("NO", len("+OK\r\n"))
 		return
 	}
 	c.wr.Error(roomText(err))
 }
 
-func cmdGet(c *conn, args [][]byte) { c.get(c.ns, string(args[1])) }
+func cmdGet(c *conn, args [][]byte) {
+	key := string(args[1])
+	c.pipelined(&c.asked, key)
+	c.get(c.ns, key)
+}
 
 func (c *conn) get(ns, key string) {
 	v := c.view(ns, key, cascade.Unverified)
 	// A client that parses replies learns of a bad block by the end of
 	// the connection, so the checksum of a large one is computed on its way
 	// out. Everybody else gets bytes that were checked before.
-	if v != nil && v.Size() >= sendVerified && !c.fixed.is() {
-		c.fixed.setSize(v.Size())
+	if v != nil && v.Size() >= sendVerified && !c.fixed.Is() {
+		c.fixed.Size = v.Size()
 		c.send(v, v.Verify)
 		return
 	}
@@ -78,7 +84,7 @@ func (c *conn) get(ns, key string) {
 		c.miss()
 		return
 	}
-	c.fixed.setSize(v.Size())
+	c.fixed.Size = v.Size()
 	if v.Size() >= sendVerified {
 		c.send(v, nil)
 		return
@@ -108,7 +114,7 @@ func (c *conn) reply(v *cascade.View) {
 // of a pair with it.
 func (c *conn) renew(ns, key string) {
 	d := c.srv.limits.Load().Lease
-	if bytes, ok := pairOf(key); ok {
+	if bytes, ok := fixedclient.BytesOf(key); ok {
 		c.srv.opt.Store.Leases().Renew(ns, bytes, c.owner, d)
 	}
 	c.srv.opt.Store.Leases().Renew(ns, key, c.owner, d)
@@ -120,7 +126,7 @@ func (c *conn) lease(ctx context.Context, ns, key string) bool {
 	if d <= 0 {
 		return c.srv.opt.Store.Contains(ctx, ns, key)
 	}
-	if bytes, ok := pairOf(key); ok {
+	if bytes, ok := fixedclient.BytesOf(key); ok {
 		c.srv.opt.Store.Lease(ctx, ns, bytes, c.owner, d)
 	}
 	return c.srv.opt.Store.Lease(ctx, ns, key, c.owner, d)
@@ -142,6 +148,7 @@ func cmdMGet(c *conn, args [][]byte) {
 		keys[i] = string(key)
 	}
 	c.inParts(keys, c.mget)
+	cascade.Asked(c.srv.opt.Store, c.ns, keys)
 }
 
 // inParts calls get for parts of some keys, each one request of the store, until the
@@ -191,7 +198,16 @@ func (c *conn) mget(keys []string) (largest int64) {
 }
 
 func cmdExists(ctx context.Context, c *conn, args [][]byte) {
-	count(c, args[1:], func(key []byte) bool { return c.lease(ctx, c.ns, string(key)) })
+	if len(args) > 2 {
+		cascade.Asked(c.srv.opt.Store, c.ns, args[1:])
+	}
+	count(c, args[1:], func(k []byte) bool {
+		key := string(k)
+		if len(args) == 2 {
+			c.pipelined(&c.asked, key)
+		}
+		return c.lease(ctx, c.ns, key)
+	})
 }
 
 func cmdDel(ctx context.Context, c *conn, args [][]byte) {

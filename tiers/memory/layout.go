@@ -32,8 +32,9 @@ const (
 	blockRecordSize = 72
 	nameRecordSize  = 48 // then namespace, key, parent
 
-	flagPrefix = 1
-	flagBound  = 2
+	flagPrefix   = 1
+	flagBound    = 2
+	flagInferred = 4
 )
 
 var le = binary.LittleEndian
@@ -221,6 +222,9 @@ func nameFlags(n block.Name) (f uint16) {
 	if n.Bound {
 		f |= flagBound
 	}
+	if n.Inferred {
+		f |= flagInferred
+	}
 	return f
 }
 
@@ -239,7 +243,7 @@ func readName(p []byte) (uid uint64, n block.Name, ok bool) {
 	n = block.Name{
 		Namespace: s[:ns], Key: s[ns : ns+key], Parent: s[ns+key:],
 		Depth: le.Uint32(p[32:]), Seq: le.Uint64(p[16:]),
-		Prefix: flags&flagPrefix != 0, Bound: flags&flagBound != 0,
+		Prefix: flags&flagPrefix != 0, Bound: flags&flagBound != 0, Inferred: flags&flagInferred != 0,
 	}
 	if ns := int64(le.Uint64(p[24:])); ns != 0 {
 		n.Expires = time.Unix(0, ns)
