@@ -198,7 +198,7 @@ def set_layout(state: LinkState, ns: Word, new: Layout) -> Op[bool]:
     return bool(reply == "OK")
 
 
-def share_layout(state: LinkState, ns: Word, first: Layout) -> Op[Layout]:
+def share_layout(state: LinkState, ns: str, first: Layout) -> Op[Layout]:
     """The layout of the namespace. Where it does not say the share of the keys yet, first's is declared, if the rank takes it."""
     known = (yield from layout(state, ns)) or Layout()
     if known.bytes or not first.bytes:

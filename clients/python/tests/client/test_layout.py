@@ -1,12 +1,15 @@
 """How the blocks of a namespace are made: declared, asked for, and used by CascadeAdapter to take blocks apart."""
 
 import random
+import types
 import unittest
+from dataclasses import replace
+from math import prod
 from unittest import mock
 
 from rank import OneRank, Rank, until
 
-from cascade_kv import AsyncClient, CascadeAdapter, Client, Layout, StorageAdapter, ops
+from cascade_kv import AsyncClient, CascadeAdapter, Client, Layout, StorageAdapter, lmcache_layout, ops
 
 LAYOUT = Layout(bytes=120, key_bytes=40, tokens=16, layers=2, heads=8, head_dim=80, dtype="bfloat16")
 
@@ -104,6 +107,43 @@ class AsyncLayouts(OneRank, unittest.IsolatedAsyncioTestCase):
             self.assertTrue(await a.set_layout(self.ns, LAYOUT))
             self.assertEqual(await a.layout(self.ns), LAYOUT)
         self.assertEqual(self.c.layout(self.ns), LAYOUT)
+
+
+class OfLMCache(unittest.TestCase):
+    def of(self, *shapes, size=None, dtype="torch.bfloat16", one=False):
+        dtypes = [DType(dtype)] * len(shapes)
+        meta = types.SimpleNamespace(shape=shapes[0], dtype=dtypes[0], shapes=None if one else list(shapes), dtypes=None if one else dtypes)
+        size = sum(2 * prod(s) for s in shapes) if size is None else size
+        return lmcache_layout.layout_of(types.SimpleNamespace(meta=meta, get_size=lambda: size))
+
+    def test_of_objects(self):
+        keys_first = Layout(bytes=16384, key_bytes=8192, tokens=256, layers=2, dtype="bfloat16")
+        self.assertEqual(self.of((2, 2, 256, 8)), keys_first)
+        self.assertEqual(self.of((2, 2, 256, 8), one=True), keys_first)
+        known = Layout(tokens=256, layers=2, dtype="bfloat16")
+        self.assertEqual(self.of((2, 2, 256, 8), size=20000), known)  # more than keys and values
+        self.assertEqual(self.of((2, 256, 8)), known)
+        self.assertEqual(self.of((1, 2, 256, 8)), known)
+        self.assertEqual(self.of((2, 1, 256, 8), (2, 1, 256, 4)), known)  # keys and values of each
+        self.assertEqual(self.of((2, 1, 256, 8), (2, 1, 128, 8)), Layout(layers=2, dtype="bfloat16"))
+        for other in ((4096,), (3, 2, 256, 8), (2, 2, 2, 256, 8)):
+            self.assertEqual(self.of(other, dtype="torch.uint8"), Layout(dtype="uint8"))
+
+    def test_common(self):
+        a = Layout(bytes=20, key_bytes=10, tokens=256, layers=2, dtype="bfloat16")
+        self.assertEqual(lmcache_layout.common(a, a), a)
+        self.assertEqual(lmcache_layout.common(a, replace(a, layers=3)), replace(a, layers=0))
+        self.assertEqual(lmcache_layout.common(a, replace(a, bytes=30)), replace(a, bytes=0, key_bytes=0))
+
+
+class DType:
+    itemsize = 2
+
+    def __init__(self, name):
+        self.name = name
+
+    def __str__(self):
+        return self.name
 
 
 class Storage(OneRank):
