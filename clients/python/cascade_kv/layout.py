@@ -41,7 +41,7 @@ class Layout:
 
         None where that is not known, or no whole number.
         """
-        if not self.bytes or size < 0 or size * self.key_bytes % self.bytes:
+        if not self.bytes or not 0 <= size <= MAX_BYTES or size * self.key_bytes % self.bytes:
             return None
         return size * self.key_bytes // self.bytes
 

@@ -41,13 +41,16 @@ class StorageAdapter(ABC):
 class CascadeAdapter(StorageAdapter):
     """The rank of this node. A block is key_data and then value_data, and its id that of the two together.
 
-    Which share of a block is key_data is a property of the namespace, its layout, which the rank keeps. The first put declares it, as that
-    block has it, and with the same share all other blocks are put and taken apart. It stays when the blocks are cleared: another share
-    needs another namespace, or Client.set_layout before adapters are initialized. A namespace without a layout has blocks of two halves.
+    Which share of a block is key_data is part of the namespace's layout, which the rank keeps. The first put declares it, as that block has
+    it, and with the same share all other blocks are put and taken apart. It stays when the blocks are cleared: another share needs another
+    namespace, or Client.set_layout before adapters are initialized. Blocks of a namespace without a layout are two halves.
+
+    A rank that ends before it has written a layout to its cold tier forgets it, but not always the blocks; the next put declares it again.
+    Until then readers take blocks for halves: where they are not, and that matters, give key_bytes.
 
     Configuration: "socket"; "namespace" (default "storage"); "timeout" in seconds; "password_file" if the rank wants a password;
-    "server_uids" if it is of another user; "key_bytes", to override the layout: the bytes of every block's key_data. Then all who
-    read the namespace need it too, unless its blocks are of one size.
+    "server_uids" if it is of another user; "key_bytes", the bytes of every block's key_data, overrides the layout: then all who read
+    the namespace need it too, unless its blocks are of one size.
     """
 
     def __init__(self) -> None:

@@ -43,7 +43,7 @@ class Layouts(OneRank):
         """The cases of block.Layout.KeysOf."""
         for layout, size, want in (
             (LAYOUT, 120, 40), (LAYOUT, 60, 20), (LAYOUT, 0, 0), (LAYOUT, 240, 80), (LAYOUT, 61, None), (LAYOUT, -3, None),
-            (Layout(), 10, None), (Layout(bytes=10), 7, 0), (Layout(bytes=10, key_bytes=10), 7, 7),
+            (LAYOUT, 120 << 23, None), (Layout(), 10, None), (Layout(bytes=10), 7, 0), (Layout(bytes=10, key_bytes=10), 7, 7),
         ):
             self.assertEqual(layout.keys_of(size), want, (layout, size))
 
