@@ -63,6 +63,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		}
 		return nil, err
 	}
+	s.layouts.Share(s.state.Namespaces())
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	s.state.Workers.Go(func() { s.write.FinalizeInBackground(work) })
@@ -96,11 +97,14 @@ func newStore(o Options) (*Store, error) {
 	s.load = load.New(state, s.evict, s.nameRoom, s.others)
 	s.space = coldspace.New(state, s.nameRoom, s.others, s.load)
 	s.index = sharedindex.New(state, s.others)
-	var recorder layouts.Recorder
-	if o.Cold != nil {
-		recorder = o.Cold
+	var recorders []layouts.Recorder
+	for _, m := range o.Memory {
+		recorders = append(recorders, m)
 	}
-	s.layouts = layouts.New(recorder, state.Now)
+	if o.Cold != nil {
+		recorders = append(recorders, o.Cold)
+	}
+	s.layouts = layouts.New(state.Now, recorders...)
 	s.SetLimits(o.Limits)
 	return s, nil
 }

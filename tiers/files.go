@@ -41,15 +41,6 @@ type Files interface {
 	// excluded; info.Size where that is not known.
 	StoredSize(info block.Info) int64
 
-	// SetLayout records how the blocks of a namespace are made, as of seq, as durably
-	// as Link does a name; it stays for as long as a name of the namespace. The larger
-	// seq wins. Errors: block.ErrBadLayout, ErrUnavailable.
-	SetLayout(ns string, seq uint64, l block.Layout) error
-
-	// Layout returns the newest record of SetLayout in any file that was read, also by
-	// the catalogue; seq is 0 where there is none. It does not wait.
-	Layout(ns string) (seq uint64, l block.Layout)
-
 	// Merge rewrites some of what the tier holds so that it takes less space,
 	// and returns what it did: after one that rewrote segments another call may
 	// be worth it. With a budget, in bytes, it does so as far as needed to stay

@@ -33,12 +33,6 @@ func (p Plain) ReadSegment(context.Context, Segment, block.Info, []byte) error {
 // StoredSize returns info.Size.
 func (Plain) StoredSize(info block.Info) int64 { return info.Size }
 
-// SetLayout does nothing.
-func (Plain) SetLayout(string, uint64, block.Layout) error { return nil }
-
-// Layout returns 0.
-func (Plain) Layout(string) (uint64, block.Layout) { return 0, block.Layout{} }
-
 // Merge does nothing.
 func (Plain) Merge(context.Context, int64, func([]block.ID)) (Merged, error) { return Merged{}, nil }
 
@@ -87,6 +81,12 @@ func (Private) Link(block.ID, block.Name) error { return nil }
 
 // Unlink does nothing.
 func (Private) Unlink(block.ID, block.Name) error { return nil }
+
+// SetLayout does nothing.
+func (Private) SetLayout(string, uint64, block.Layout) error { return nil }
+
+// Layout returns 0.
+func (Private) Layout(string) (uint64, block.Layout) { return 0, block.Layout{} }
 
 // Record returns ErrNotFound.
 func (Private) Record(id block.ID) (Record, error) {

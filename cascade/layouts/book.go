@@ -15,7 +15,7 @@ const MaxNamespaces = 4096
 // ErrTooMany is for a namespace beyond them.
 var ErrTooMany = errors.New("layouts: too many namespaces have one")
 
-// Recorder keeps layouts with the blocks themselves: tiers.Files.
+// Recorder keeps layouts with the blocks themselves: a tier.
 type Recorder interface {
 	SetLayout(ns string, seq uint64, l block.Layout) error
 	Layout(ns string) (seq uint64, l block.Layout)
@@ -23,8 +23,8 @@ type Recorder interface {
 
 // Book is what one rank knows. All methods are safe for concurrent use.
 type Book struct {
-	recorder Recorder
-	now      func() time.Time
+	recorders []Recorder
+	now       func() time.Time
 
 	mu struct {
 		sync.Mutex
@@ -39,36 +39,66 @@ type declaration struct {
 	layout block.Layout
 }
 
-// New makes a Book. recorder is nil where nothing outlives the rank.
-func New(recorder Recorder, now func() time.Time) *Book {
-	b := &Book{recorder: recorder, now: now}
+// New makes a Book of what the recorders have.
+func New(now func() time.Time, recorders ...Recorder) *Book {
+	b := &Book{recorders: recorders, now: now}
 	b.mu.declared = map[string]declaration{}
 	return b
 }
 
 // Set replaces the layout of a namespace. Errors: block.ErrBadLayout, ErrTooMany, those
-// of the recorder: then it counts until the rank ends, and may be set again.
+// of the recorders when none of them took it: then it counts until the rank ends, and
+// may be set again.
 func (b *Book) Set(ns string, l block.Layout) error {
 	if err := l.Check(); err != nil {
 		return err
 	}
-	old, of := b.newest(ns)
-	if of == l && old > 0 {
-		return nil
+	seq, old := b.newest(ns)
+	if old != l || seq == 0 {
+		var err error
+		if seq, err = b.declare(ns, seq, l); err != nil {
+			return err
+		}
 	}
+	return b.record(ns, seq, l)
+}
+
+// declare notes a layout that is newer than those up to above.
+func (b *Book) declare(ns string, above uint64, l block.Layout) (seq uint64, err error) {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	if _, ok := b.mu.declared[ns]; !ok && len(b.mu.declared) >= MaxNamespaces {
-		b.mu.Unlock()
-		return fmt.Errorf("%w: %d", ErrTooMany, MaxNamespaces)
+		return 0, fmt.Errorf("%w: %d", ErrTooMany, MaxNamespaces)
 	}
-	b.mu.last = max(b.mu.last+1, uint64(b.now().UnixNano()), old+1)
-	seq := b.mu.last
-	b.mu.declared[ns] = declaration{seq, l}
-	b.mu.Unlock()
-	if b.recorder == nil {
+	b.mu.last = max(b.mu.last+1, uint64(b.now().UnixNano()), above+1)
+	b.mu.declared[ns] = declaration{b.mu.last, l}
+	return b.mu.last, nil
+}
+
+// record gives a layout to the recorders that have an older one, or none.
+func (b *Book) record(ns string, seq uint64, l block.Layout) error {
+	var failed []error
+	for _, r := range b.recorders {
+		if has, _ := r.Layout(ns); has >= seq {
+			continue
+		}
+		if err := r.SetLayout(ns, seq, l); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	if len(failed) < len(b.recorders) {
 		return nil
 	}
-	return b.recorder.SetLayout(ns, seq, l)
+	return errors.Join(failed...)
+}
+
+// Share gives each recorder what only another one has of some namespaces.
+func (b *Book) Share(spaces []string) {
+	for _, ns := range spaces {
+		if seq, l := b.newest(ns); seq > 0 {
+			_ = b.record(ns, seq, l) // it stays where it is
+		}
+	}
 }
 
 // Of returns the newest layout of a namespace; zero when it is not known.
@@ -78,8 +108,10 @@ func (b *Book) Of(ns string) block.Layout {
 }
 
 func (b *Book) newest(ns string) (seq uint64, l block.Layout) {
-	if b.recorder != nil {
-		seq, l = b.recorder.Layout(ns)
+	for _, r := range b.recorders {
+		if at, has := r.Layout(ns); at > seq {
+			seq, l = at, has
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -22,7 +22,7 @@ func (r records) Layout(ns string) (uint64, block.Layout) { return r[ns].seq, r[
 func TestNewestCounts(t *testing.T) {
 	now := time.Unix(100, 0)
 	r := records{}
-	b := New(r, func() time.Time { return now })
+	b := New(func() time.Time { return now }, r, refusing{})
 	first, second, third := block.Layout{Tokens: 1}, block.Layout{Tokens: 2}, block.Layout{Tokens: 3}
 	if l := b.Of("ns"); !l.IsZero() {
 		t.Errorf("%+v before anybody declared it", l)
@@ -46,8 +46,35 @@ func TestNewestCounts(t *testing.T) {
 	}
 }
 
+// refusing is a recorder without room.
+type refusing struct{}
+
+var errRefused = errors.New("no room")
+
+func (refusing) SetLayout(string, uint64, block.Layout) error { return errRefused }
+
+func (refusing) Layout(string) (uint64, block.Layout) { return 0, block.Layout{} }
+
+func TestRecorders(t *testing.T) {
+	l := block.Layout{Tokens: 1}
+	b := New(time.Now, refusing{}, refusing{})
+	if err := b.Set("ns", l); !errors.Is(err, errRefused) || b.Of("ns") != l {
+		t.Errorf("nobody recorded it: %v, %v", err, b.Of("ns"))
+	}
+	first, second := records{"ns": {5, l}}, records{}
+	b = New(time.Now, first, second)
+	b.Share([]string{"ns", "other"})
+	if len(second) != 1 || second["ns"] != first["ns"] {
+		t.Errorf("one recorder has %v, the other %v", first, second)
+	}
+	delete(second, "ns")
+	if err := b.Set("ns", l); err != nil || second["ns"] != first["ns"] {
+		t.Errorf("the same declared again: %v, %v", second, err)
+	}
+}
+
 func TestNamespacesAreBounded(t *testing.T) {
-	b := New(nil, time.Now)
+	b := New(time.Now)
 	for i := range MaxNamespaces {
 		if err := b.Set(fmt.Sprint(i), block.Layout{Tokens: 1}); err != nil {
 			t.Fatal(err)

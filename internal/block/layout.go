@@ -2,6 +2,7 @@ package block
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -60,6 +61,28 @@ func (l Layout) Check() error {
 		return fmt.Errorf("%w: a dtype of %d bytes; %d at most", ErrBadLayout, len(l.DType), MaxDType)
 	}
 	return nil
+}
+
+// LayoutNumbers is the size of what AppendNumbers appends, in bytes.
+const LayoutNumbers = 32
+
+// AppendNumbers appends all but DType as files have it: little-endian, Bytes and KeyBytes
+// of 8 bytes, then Tokens, Layers, Heads and HeadDim of 4 (docs/format.md §1.5).
+func (l *Layout) AppendNumbers(p []byte) []byte {
+	for _, v := range []int64{l.Bytes, l.KeyBytes} {
+		p = binary.LittleEndian.AppendUint64(p, uint64(v))
+	}
+	for _, v := range []uint32{l.Tokens, l.Layers, l.Heads, l.HeadDim} {
+		p = binary.LittleEndian.AppendUint32(p, v)
+	}
+	return p
+}
+
+// SetNumbers reads what AppendNumbers wrote at the start of p.
+func (l *Layout) SetNumbers(p []byte) {
+	le := binary.LittleEndian
+	l.Bytes, l.KeyBytes = int64(le.Uint64(p)), int64(le.Uint64(p[8:]))
+	l.Tokens, l.Layers, l.Heads, l.HeadDim = le.Uint32(p[16:]), le.Uint32(p[20:]), le.Uint32(p[24:]), le.Uint32(p[28:])
 }
 
 // KeysOf returns how many bytes of a block of size bytes are keys: that share which

@@ -126,14 +126,9 @@ func appendBlockKey(p []byte, id block.ID) []byte {
 func appendSpaceKey(p []byte, ns Namespace) []byte { return append(append(p, kindSpace), ns[:]...) }
 
 func appendSpace(p []byte, s Space) []byte {
-	l := &s.Layout
-	for _, v := range []uint64{s.Seq, uint64(l.Bytes), uint64(l.KeyBytes)} {
-		p = le.AppendUint64(p, v)
-	}
-	for _, v := range []uint32{l.Tokens, l.Layers, l.Heads, l.HeadDim, uint32(len(l.DType))} {
-		p = le.AppendUint32(p, v)
-	}
-	return append(append(p, l.DType...), s.Text...)
+	p = s.Layout.AppendNumbers(le.AppendUint64(p, s.Seq))
+	p = le.AppendUint32(p, uint32(len(s.Layout.DType)))
+	return append(append(p, s.Layout.DType...), s.Text...)
 }
 
 func decodeSpace(p []byte) (s Space, err error) {
@@ -141,10 +136,7 @@ func decodeSpace(p []byte) (s Space, err error) {
 		return s, badFormat("namespace in %d bytes", len(p))
 	}
 	s.Seq = le.Uint64(p)
-	s.Layout = block.Layout{
-		Bytes: int64(le.Uint64(p[8:])), KeyBytes: int64(le.Uint64(p[16:])),
-		Tokens: le.Uint32(p[24:]), Layers: le.Uint32(p[28:]), Heads: le.Uint32(p[32:]), HeadDim: le.Uint32(p[36:]),
-	}
+	s.Layout.SetNumbers(p[8:])
 	dtype, text := le.Uint32(p[40:]), p[spaceHeadSize:]
 	if int64(dtype) > int64(len(text)) {
 		return s, badFormat("a dtype of %d bytes in %d", dtype, len(text))

@@ -65,7 +65,7 @@ func (l *layouts) missing(written map[string]uint64, items []format.Block, recs 
 	return more
 }
 
-// SetLayout implements tiers.Files.
+// SetLayout implements tiers.Tier.
 func (s *Store) SetLayout(ns string, seq uint64, l block.Layout) error {
 	r := format.Record{Name: block.Name{Namespace: ns, Seq: seq}, Layout: &l}
 	if err := l.Check(); err != nil {
@@ -82,7 +82,7 @@ func (s *Store) Observe(ns string, seq uint64, l block.Layout) {
 	s.layouts.note(format.Record{Name: block.Name{Namespace: ns, Seq: seq}, Layout: &l})
 }
 
-// Layout implements tiers.Files.
+// Layout implements tiers.Tier.
 func (s *Store) Layout(ns string) (seq uint64, l block.Layout) {
 	s.layouts.mu.Lock()
 	defer s.layouts.mu.Unlock()

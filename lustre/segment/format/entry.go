@@ -134,11 +134,7 @@ func appendDrop(p []byte, n block.Name) []byte {
 func appendLayout(p []byte, n block.Name, l *block.Layout) []byte {
 	p, e := begin(p, KindLayout, 0, Record{Name: n, Layout: l}.size())
 	LE.PutUint64(e[8:], n.Seq)
-	LE.PutUint64(e[16:], uint64(l.Bytes))
-	LE.PutUint64(e[24:], uint64(l.KeyBytes))
-	for i, v := range []uint32{l.Tokens, l.Layers, l.Heads, l.HeadDim} {
-		LE.PutUint32(e[32+4*i:], v)
-	}
+	l.AppendNumbers(e[:16])
 	LE.PutUint16(e[48:], uint16(len(n.Namespace)))
 	LE.PutUint16(e[50:], uint16(len(l.DType)))
 	copy(e[copy(e[layoutEntrySize:], n.Namespace)+layoutEntrySize:], l.DType)
@@ -151,10 +147,8 @@ func decodeLayout(p []byte, last *block.Name) (e Entry, known bool, err error) {
 		return e, false, Errorf("LAYOUT of %d bytes", len(p))
 	}
 	e.Name.Seq = LE.Uint64(p[8:])
-	e.Layout = &block.Layout{
-		Bytes: int64(LE.Uint64(p[16:])), KeyBytes: int64(LE.Uint64(p[24:])),
-		Tokens: LE.Uint32(p[32:]), Layers: LE.Uint32(p[36:]), Heads: LE.Uint32(p[40:]), HeadDim: LE.Uint32(p[44:]),
-	}
+	e.Layout = new(block.Layout)
+	e.Layout.SetNumbers(p[16:])
 	if err := cut(p[layoutEntrySize:], []*string{&e.Name.Namespace, &e.Layout.DType}, p[48:], last); err != nil {
 		return e, false, err
 	}
