@@ -13,6 +13,7 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/internal/admission"
 	"cascadekv/internal/holdings"
+	"cascadekv/internal/lmcache"
 	"cascadekv/internal/netio"
 	"cascadekv/internal/resp"
 	"cascadekv/internal/transfer"
@@ -45,7 +46,7 @@ type conn struct {
 	name  string
 	db    int
 	ns    string
-	fixed fixedClient
+	fixed lmcache.Client
 
 	owner     string // of leases
 	held      holdings.Client
@@ -79,7 +80,7 @@ func connOf(s *Server, w *netio.Conn, id uint64, tcp bool) *conn {
 	c := &conn{srv: s, id: id, held: holdings.Client{Budget: s.budget}, owner: ownerOf(id), sock: w, rd: resp.NewReader(w)}
 	c.uid, c.within = admission.UnknownUID, s.opt.AnswerWithin
 	w.Idle, w.Borrowed = c.rd.Idle, c.borrowed
-	c.fixed = newFixedClient(tcp)
+	c.fixed = lmcache.NewClient(tcp)
 	c.sink.conn = c
 	c.reset()
 	return c
@@ -168,7 +169,7 @@ func (c *conn) ended(err error) {
 		c.srv.counters.protocolErrors.Add(1)
 	case errors.As(err, &broken):
 		c.protocolError(broken)
-	case errors.Is(err, io.EOF), c.ending.Load(), c.fixed.waiting:
+	case errors.Is(err, io.EOF), c.ending.Load(), c.fixed.Waiting:
 	case c.bound && errors.Is(err, os.ErrDeadlineExceeded):
 		c.wr.Error(fmt.Sprintf("NOAUTH no authentication within %v", authWithin))
 	default:
@@ -244,7 +245,7 @@ const errForeign = "NOPERM this command is for the rank's own user on its unix s
 // dispatch answers one command.
 func (c *conn) dispatch(cmd *resp.Command) {
 	name := strings.ToUpper(string(cmd.Args[0]))
-	c.fixed.observe(name, cmd, c.wr.Proto())
+	c.fixed.Observe(name, cmd.Args, !cmd.Inline && c.wr.Proto() == 2, cmd.Err != nil)
 	c.checkProof()
 	h, ok := handlers[name]
 	switch {

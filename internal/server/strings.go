@@ -11,6 +11,7 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/internal/args"
 	"cascadekv/internal/block"
+	"cascadekv/internal/lmcache"
 )
 
 func cmdSet(c *conn, words [][]byte) {
@@ -31,7 +32,7 @@ func cmdSet(c *conn, words [][]byte) {
 	}
 	key := string(words[1])
 	e := cascade.Entry{Namespace: c.ns, Key: key, Expires: o.Expires, KeepTTL: o.Keep, When: o.When}
-	if bytes, ok := pairOf(key); ok {
+	if bytes, ok := lmcache.PairOf(key); ok {
 		e.Parent, e.Bound = bytes, true
 	}
 	size := int64(len(st.Bytes()))
@@ -39,7 +40,7 @@ func cmdSet(c *conn, words [][]byte) {
 	defer cancel()
 	switch err := st.Commit(ctx, e); {
 	case err == nil:
-		c.fixed.setSize(size)
+		c.fixed.Size = size
 		c.wr.Simple("OK")
 	case errors.Is(err, cascade.ErrCondition):
 		c.wr.Null()
@@ -51,7 +52,7 @@ func cmdSet(c *conn, words [][]byte) {
 // notStored answers a SET whose value was dropped.
 func (c *conn) notStored(err error) {
 	c.srv.counters.dropped.Add(1)
-	if c.fixed.is() {
+	if c.fixed.Fixed() {
 		c.wr.ErrorExact("NO", len("+OK\r\n"))
 		return
 	}
@@ -65,8 +66,8 @@ func (c *conn) get(ns, key string) {
 	// A client that parses replies learns of a bad block by the end of
 	// the connection, so the checksum of a large one is computed on its way
 	// out. Everybody else gets bytes that were checked before.
-	if v != nil && v.Size() >= sendVerified && !c.fixed.is() {
-		c.fixed.setSize(v.Size())
+	if v != nil && v.Size() >= sendVerified && !c.fixed.Fixed() {
+		c.fixed.Size = v.Size()
 		c.send(v, v.Verify)
 		return
 	}
@@ -78,7 +79,7 @@ func (c *conn) get(ns, key string) {
 		c.miss()
 		return
 	}
-	c.fixed.setSize(v.Size())
+	c.fixed.Size = v.Size()
 	if v.Size() >= sendVerified {
 		c.send(v, nil)
 		return
@@ -108,7 +109,7 @@ func (c *conn) reply(v *cascade.View) {
 // of a pair with it.
 func (c *conn) renew(ns, key string) {
 	d := c.srv.limits.Load().Lease
-	if bytes, ok := pairOf(key); ok {
+	if bytes, ok := lmcache.PairOf(key); ok {
 		c.srv.opt.Store.Leases().Renew(ns, bytes, c.owner, d)
 	}
 	c.srv.opt.Store.Leases().Renew(ns, key, c.owner, d)
@@ -120,7 +121,7 @@ func (c *conn) lease(ctx context.Context, ns, key string) bool {
 	if d <= 0 {
 		return c.srv.opt.Store.Contains(ctx, ns, key)
 	}
-	if bytes, ok := pairOf(key); ok {
+	if bytes, ok := lmcache.PairOf(key); ok {
 		c.srv.opt.Store.Lease(ctx, ns, bytes, c.owner, d)
 	}
 	return c.srv.opt.Store.Lease(ctx, ns, key, c.owner, d)
