@@ -79,7 +79,7 @@ func newConn(s *Server, nc net.Conn, id uint64) (*conn, error) {
 func connOf(s *Server, w *netio.Conn, id uint64, tcp bool) *conn {
 	c := &conn{srv: s, id: id, held: holdings.Client{Budget: s.budget}, owner: ownerOf(id), sock: w, rd: resp.NewReader(w)}
 	c.uid, c.within = admission.UnknownUID, s.opt.AnswerWithin
-	w.Idle, w.Borrowed = c.rd.Idle, c.borrowed
+	w.Idle, w.Borrowed, w.Answer = c.rd.Idle, c.borrowed, c.answer
 	c.fixed = lmcache.NewClient(tcp)
 	c.sink.conn = c
 	c.reset()
@@ -132,6 +132,7 @@ func (c *conn) serve() {
 		}
 		c.until = time.Time{}
 		c.bind()
+		alone := c.rd.Buffered() == 0
 		cmd, err := c.rd.Next(&c.sink)
 		if errors.Is(err, netio.ErrQuiesce) {
 			c.rd.Reset(c.sock)
@@ -144,9 +145,8 @@ func (c *conn) serve() {
 		c.sock.Patience = 0
 		c.spent(c.sink.ready)
 		c.srv.counters.commands.Add(1)
-		if !c.tooEarly() {
-			c.dispatch(cmd)
-		}
+		brief := !c.tooEarly() && c.dispatch(cmd)
+		c.sock.Served(brief && alone && c.rd.Buffered() == 0)
 		c.sink.abort()
 		if c.rd.Buffered()+len(c.sock.Pushback()) == 0 {
 			c.sock.DropDescriptors() // whose command did not take them
@@ -237,13 +237,20 @@ type handler struct {
 	max  int  // at most, 0: no bound
 	open bool // allowed before AUTH
 	own  bool // for the rank's own user on its unix socket only
+
+	// brief serves the command if this rank's memory is enough for that, and else does
+	// nothing; nil: it is not.
+	brief func(c *conn, args [][]byte) bool
 }
+
+// takes reports whether a command may have so many arguments.
+func (h handler) takes(n int) bool { return n >= h.min && (h.max == 0 || n <= h.max) }
 
 // errForeign is for those who ask for memory that is shared with the rank.
 const errForeign = "NOPERM this command is for the rank's own user on its unix socket"
 
-// dispatch answers one command.
-func (c *conn) dispatch(cmd *resp.Command) {
+// dispatch answers one command, and reports whether it was brief.
+func (c *conn) dispatch(cmd *resp.Command) (brief bool) {
 	name := strings.ToUpper(string(cmd.Args[0]))
 	c.fixed.Observe(name, cmd.Args, !cmd.Inline && c.wr.Proto() == 2, cmd.Err != nil)
 	c.checkProof()
@@ -263,8 +270,12 @@ func (c *conn) dispatch(cmd *resp.Command) {
 		if cmd.Err != nil {
 			c.sink.err = cmd.Err
 		}
+		if h.brief != nil && h.brief(c, cmd.Args) {
+			return true
+		}
 		h.run(c, cmd.Args)
 	}
+	return false
 }
 
 // droppedText is what a client is answered whose arguments were dropped.
