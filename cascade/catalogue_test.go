@@ -136,6 +136,9 @@ func TestCatalogueServes(t *testing.T) {
 				}
 			}
 		}
+		if !r.Lease(t.Context(), "ns", keys[2*each+7], "me", time.Minute) || r.Lease(t.Context(), "ns", "nothing", "me", time.Minute) {
+			t.Error("who leases does not see what a get does")
+		}
 		info, ok := r.Stat(t.Context(), "ns", keys[7])
 		if !ok || info.Parent != keys[6] || info.Depth != 7 || !r.Contains(t.Context(), "ns", keys[each+5]) || r.Contains(t.Context(), "ns", "nothing") {
 			t.Errorf("%+v", info)

@@ -41,7 +41,7 @@ type Store struct {
 	space    *coldspace.Space
 	index    *sharedindex.Index
 	layouts  *layouts.Book
-	here     here
+	here     Here
 	claims   Claims
 	limited  loglimit.Limiter // of lines that clients cause
 	stop     context.CancelFunc
@@ -93,7 +93,7 @@ func newStore(o Options) (*Store, error) {
 	s.nameRoom = eviction.NewNameBudget(state)
 	s.write = writeback.New(state, s.evict, watcher{s})
 	s.others = others.New(state, s.nameRoom, s.write, watcher{s})
-	s.here = here{state, s.others}
+	s.here = Here{state, s.others}
 	s.load = load.New(state, s.evict, s.nameRoom, s.others)
 	s.space = coldspace.New(state, s.nameRoom, s.others, s.load)
 	s.index = sharedindex.New(state, s.others)

@@ -37,7 +37,7 @@ func cmdCascadePut(c *conn, words [][]byte) {
 		c.wr.Error(bad)
 		return
 	}
-	ctx, cancel := c.context()
+	ctx, cancel := c.Context()
 	defer cancel()
 	res, err := st.CommitContent(ctx, e)
 	if err != nil {

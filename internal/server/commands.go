@@ -29,7 +29,7 @@ func init() { // refers to commands that list it
 		"GET":      {run: cmdGet, min: 2, max: 2},
 		"SET":      {run: cmdSet, min: 3},
 		"MGET":     {run: cmdMGet, min: 2},
-		"EXISTS":   {run: bounded(cmdExists), min: 2},
+		"EXISTS":   {run: bounded(cmdExists), min: 2, brief: briefExists},
 		"DEL":      {run: bounded(cmdDel), min: 2},
 		"UNLINK":   {run: bounded(cmdDel), min: 2},
 		"STRLEN":   {run: bounded(cmdStrlen), min: 2, max: 2},
@@ -41,7 +41,7 @@ func init() { // refers to commands that list it
 		"SCAN":     {run: cmdScan, min: 2},
 		"DBSIZE":   {run: cmdDBSize, min: 1, max: 1},
 		"FLUSHDB":  {run: bounded(cmdFlushDB), min: 1, max: 2},
-		"PING":     {run: cmdPing, min: 1, max: 2},
+		"PING":     {run: cmdPing, min: 1, max: 2, brief: briefPing},
 		"ECHO":     {run: cmdEcho, min: 2, max: 2},
 		"SELECT":   {run: cmdSelect, min: 2, max: 2},
 		"CLIENT":   {run: cmdClient, min: 2},
@@ -75,7 +75,7 @@ func init() { // refers to commands that list it
 		"CASCADE.PIN":      {run: bounded(cmdCascadePin), min: 3, own: true},
 		"CASCADE.UNPIN":    {run: cmdCascadeUnpin, min: 3, own: true},
 		"CASCADE.EVENTS":   {run: cmdCascadeEvents, min: 2, max: 6, own: true},
-		"CASCADE.CONTAINS": {run: bounded(cmdCascadeContains), min: 3, own: true},
+		"CASCADE.CONTAINS": {run: bounded(cmdCascadeContains), min: 3, own: true, brief: briefContains},
 
 		"CASCADE.REGION":  {run: cmdCascadeRegion, min: 2, max: 4, own: true},
 		"CASCADE.STORE":   {run: cmdCascadeStore, min: 6, own: true},
@@ -91,7 +91,7 @@ func init() { // refers to commands that list it
 // answer.
 func bounded(run func(ctx context.Context, c *conn, args [][]byte)) func(c *conn, args [][]byte) {
 	return func(c *conn, args [][]byte) {
-		ctx, cancel := c.context()
+		ctx, cancel := c.Context()
 		defer cancel()
 		run(ctx, c, args)
 	}
@@ -113,7 +113,7 @@ func cmdSelect(c *conn, args [][]byte) {
 		c.wr.Error("ERR DB index is out of range")
 		return
 	}
-	c.pipelineEnds()
+	c.together.end(c)
 	c.selectDB(n)
 	c.wr.Simple("OK")
 }

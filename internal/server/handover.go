@@ -125,7 +125,7 @@ func (c *conn) state(st *handover.State) handover.Conn {
 
 // keepPins are pins that lay in no file: those that are still in memory.
 func (c *conn) keepPins(x *handover.Conn) {
-	ctx, cancel := c.context()
+	ctx, cancel := c.Context()
 	defer cancel()
 	for _, p := range x.Pins {
 		if p.Claim == handover.NoClaim {

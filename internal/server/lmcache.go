@@ -8,15 +8,24 @@ const missClose = 5 * time.Second
 
 // miss answers a GET of an absent key.
 func (c *conn) miss() {
-	if !c.fixed.Is() || !c.srv.limits.Load().FixedMiss {
+	if !c.fixed.Fixed() || !c.srv.limits.Load().FixedMiss {
 		c.wr.Null()
 		return
 	}
 	if c.fixed.Size >= 0 {
-		c.wr.ErrorExact("ERR absent", c.fixed.Header())
+		c.wr.ErrorExact("ERR absent", headerLen(c.fixed.Size))
 		return
 	}
 	c.wr.Null()
 	c.fixed.Waiting = true
 	c.sock.Patience = missClose
+}
+
+// headerLen is len("$<size>\r\n").
+func headerLen(size int64) int {
+	n := 4
+	for ; size >= 10; size /= 10 {
+		n++
+	}
+	return n
 }

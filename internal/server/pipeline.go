@@ -1,27 +1,32 @@
 package server
 
-import "cascadekv/cascade"
+import (
+	"cascadekv/cascade"
+	"cascadekv/internal/resp"
+)
 
 // mostPipelined bounds the keys of one pipeline that are taken for one request.
 const mostPipelined = 1 << 12
 
-// pipelined adds the key of a command to those of its pipeline, unless it stands alone.
-func (c *conn) pipelined(keys *[]string, key string) {
-	if len(*keys) == 0 && c.rd.Buffered() == 0 || len(*keys) == mostPipelined {
-		return
+// pipeline is the keys, in order, of commands of one key each that came together.
+type pipeline struct{ asked, stored []string }
+
+// add adds the key of a command to one of the lists, unless it stands alone.
+func (p *pipeline) add(keys *[]string, rd *resp.Reader, key string) {
+	if (len(*keys) > 0 || rd.Buffered() > 0) && len(*keys) < mostPipelined {
+		*keys = append(*keys, key)
 	}
-	*keys = append(*keys, key)
 }
 
-// pipelineEnds tells the store which keys came together.
-func (c *conn) pipelineEnds() {
-	if len(c.asked) > 1 {
-		cascade.Asked(c.srv.opt.Store, c.ns, c.asked)
+// end tells the store which keys came together.
+func (p *pipeline) end(c *conn) {
+	if len(p.asked) > 1 {
+		cascade.Asked(c.srv.opt.Store, c.ns, p.asked)
 	}
-	if len(c.stored) > 1 {
-		cascade.PutTogether(c.srv.opt.Store, c.ns, c.stored)
+	if len(p.stored) > 1 {
+		cascade.PutTogether(c.srv.opt.Store, c.ns, p.stored)
 	}
-	clear(c.asked)
-	clear(c.stored)
-	c.asked, c.stored = c.asked[:0], c.stored[:0]
+	clear(p.asked)
+	clear(p.stored)
+	p.asked, p.stored = p.asked[:0], p.stored[:0]
 }

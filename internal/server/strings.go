@@ -11,7 +11,7 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/internal/args"
 	"cascadekv/internal/block"
-	"cascadekv/internal/fixedclient"
+	"cascadekv/internal/lmcache"
 )
 
 func cmdSet(c *conn, words [][]byte) {
@@ -31,13 +31,13 @@ func cmdSet(c *conn, words [][]byte) {
 		return
 	}
 	key := string(words[1])
-	c.pipelined(&c.stored, key)
+	c.together.add(&c.together.stored, c.rd, key)
 	e := cascade.Entry{Namespace: c.ns, Key: key, Expires: o.Expires, KeepTTL: o.Keep, When: o.When}
-	if bytes, ok := fixedclient.BytesOf(key); ok {
+	if bytes, ok := lmcache.PairOf(key); ok {
 		e.Parent, e.Bound = bytes, true
 	}
 	size := int64(len(st.Bytes()))
-	ctx, cancel := c.context()
+	ctx, cancel := c.Context()
 	defer cancel()
 	switch err := st.Commit(ctx, e); {
 	case err == nil:
@@ -53,7 +53,7 @@ func cmdSet(c *conn, words [][]byte) {
 // notStored answers a SET whose value was dropped.
 func (c *conn) notStored(err error) {
 	c.srv.counters.dropped.Add(1)
-	if c.fixed.Is() {
+	if c.fixed.Fixed() {
 		c.wr.ErrorExact("NO", len("+OK\r\n"))
 		return
 	}
@@ -62,7 +62,7 @@ func (c *conn) notStored(err error) {
 
 func cmdGet(c *conn, args [][]byte) {
 	key := string(args[1])
-	c.pipelined(&c.asked, key)
+	c.together.add(&c.together.asked, c.rd, key)
 	c.get(c.ns, key)
 }
 
@@ -71,7 +71,7 @@ func (c *conn) get(ns, key string) {
 	// A client that parses replies learns of a bad block by the end of
 	// the connection, so the checksum of a large one is computed on its way
 	// out. Everybody else gets bytes that were checked before.
-	if v != nil && v.Size() >= sendVerified && !c.fixed.Is() {
+	if v != nil && v.Size() >= sendVerified && !c.fixed.Fixed() {
 		c.fixed.Size = v.Size()
 		c.send(v, v.Verify)
 		return
@@ -94,7 +94,7 @@ func (c *conn) get(ns, key string) {
 
 // view gets a block and leases its name, or returns nil.
 func (c *conn) view(ns, key string, how ...cascade.GetOption) *cascade.View {
-	ctx, cancel := c.context()
+	ctx, cancel := c.Context()
 	defer cancel()
 	v, err := c.srv.opt.Store.Get(ctx, ns, key, how...)
 	if err != nil {
@@ -114,7 +114,7 @@ func (c *conn) reply(v *cascade.View) {
 // of a pair with it.
 func (c *conn) renew(ns, key string) {
 	d := c.srv.limits.Load().Lease
-	if bytes, ok := fixedclient.BytesOf(key); ok {
+	if bytes, ok := lmcache.PairOf(key); ok {
 		c.srv.opt.Store.Leases().Renew(ns, bytes, c.owner, d)
 	}
 	c.srv.opt.Store.Leases().Renew(ns, key, c.owner, d)
@@ -126,7 +126,7 @@ func (c *conn) lease(ctx context.Context, ns, key string) bool {
 	if d <= 0 {
 		return c.srv.opt.Store.Contains(ctx, ns, key)
 	}
-	if bytes, ok := fixedclient.BytesOf(key); ok {
+	if bytes, ok := lmcache.PairOf(key); ok {
 		c.srv.opt.Store.Lease(ctx, ns, bytes, c.owner, d)
 	}
 	return c.srv.opt.Store.Lease(ctx, ns, key, c.owner, d)
@@ -170,7 +170,7 @@ func partOf(largest int64) int { return int(min(max(mgetBytes/largest, 1), mgetM
 // mget replies with the values of some keys, as one request of the store, and
 // returns the size of the largest.
 func (c *conn) mget(keys []string) (largest int64) {
-	ctx, cancel := c.context()
+	ctx, cancel := c.Context()
 	defer cancel()
 	views, err := c.srv.opt.Store.GetBatch(ctx, c.ns, keys)
 	if err != nil {
@@ -204,7 +204,7 @@ func cmdExists(ctx context.Context, c *conn, args [][]byte) {
 	count(c, args[1:], func(k []byte) bool {
 		key := string(k)
 		if len(args) == 2 {
-			c.pipelined(&c.asked, key)
+			c.together.add(&c.together.asked, c.rd, key)
 		}
 		return c.lease(ctx, c.ns, key)
 	})

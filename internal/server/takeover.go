@@ -11,8 +11,8 @@ import (
 
 	"cascadekv/internal/admission"
 	"cascadekv/internal/fault"
-	"cascadekv/internal/fixedclient"
 	"cascadekv/internal/handover"
+	"cascadekv/internal/lmcache"
 	"cascadekv/internal/netio"
 	"cascadekv/internal/transfer"
 )
@@ -108,7 +108,7 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 	}
 	c.wr.SetProto(int(x.Proto))
 	c.selectDB(int(x.DB) % databases)
-	c.fixed = fixedclient.Client{
+	c.fixed = lmcache.Client{
 		Possible: !local && x.Flags&handover.MayBeFixed != 0, Seen: x.Flags&handover.SeenFixed != 0,
 		Waiting: x.Flags&handover.WaitsToHang != 0, Size: x.Size,
 	}

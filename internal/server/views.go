@@ -55,7 +55,7 @@ func cmdCascadeGetShm(c *conn, words [][]byte) {
 		c.wr.Error(errNoArena)
 		return
 	}
-	ctx, cancel := c.context()
+	ctx, cancel := c.Context()
 	defer cancel()
 	ns, keys := string(words[1]), args.Keys(words[2:])
 	c.wr.Array(len(keys))
@@ -133,8 +133,12 @@ func (c *conn) eachNumber(words [][]byte, do func(int64) bool) {
 
 // cmdCascadeContains answers one byte for each key.
 func cmdCascadeContains(ctx context.Context, c *conn, args [][]byte) {
-	found := c.srv.opt.Store.ContainsBatch(ctx, string(args[1]), args[2:])
+	c.contained(c.srv.opt.Store.ContainsBatch(ctx, string(args[1]), args[2:]))
 	cascade.Asked(c.srv.opt.Store, string(args[1]), args[2:])
+}
+
+// contained answers CASCADE.CONTAINS.
+func (c *conn) contained(found []bool) {
 	bits := make([]byte, len(found))
 	for i, yes := range found {
 		if yes {
