@@ -64,7 +64,7 @@ func briefContains(c *conn, args [][]byte) bool {
 	}
 	found, ok := c.srv.opt.Store.Here().Contains(string(args[1]), args[2:])
 	if ok {
-		c.contained(found)
+		contained(c, found)
 		cascade.Asked(c.srv.opt.Store, string(args[1]), args[2:])
 	}
 	return ok

@@ -151,7 +151,7 @@ func (c *conn) serve() {
 		brief := !c.tooEarly() && c.dispatch(cmd)
 		c.sock.Served(brief && alone && c.rd.Buffered() == 0)
 		c.sink.abort()
-		if c.rd.Buffered()+len(c.sock.Pushback()) == 0 {
+		if !c.more() {
 			c.sock.DropDescriptors() // whose command did not take them
 		}
 		if c.rd.Buffered() == 0 || c.wr.Pending() >= flushAt || c.quit || c.Owes() {
@@ -159,12 +159,15 @@ func (c *conn) serve() {
 				return
 			}
 		}
-		if c.rd.Buffered() == 0 {
+		if !c.more() {
 			c.together.end(c) // once the client has its answers
 		}
 	}
 	_ = c.flush()
 }
+
+// more reports whether something has come behind the command.
+func (c *conn) more() bool { return c.rd.Buffered()+len(c.sock.Pushback()) > 0 }
 
 // ended replies to the end of a stream where a reply is of use.
 func (c *conn) ended(err error) {
@@ -275,6 +278,9 @@ func (c *conn) dispatch(cmd *resp.Command) (brief bool) {
 	default:
 		if cmd.Err != nil {
 			c.sink.err = cmd.Err
+		}
+		if name == "EXISTS" && len(cmd.Args) == 2 {
+			c.together.add(&c.together.asked, c, cmd.Args[1])
 		}
 		if h.brief != nil && h.brief(c, cmd.Args) {
 			return true

@@ -2,7 +2,6 @@ package server
 
 import (
 	"cascadekv/cascade"
-	"cascadekv/internal/resp"
 )
 
 // mostPipelined bounds the keys of one pipeline that are taken for one request.
@@ -12,9 +11,9 @@ const mostPipelined = 1 << 12
 type pipeline struct{ asked, stored []string }
 
 // add adds the key of a command to one of the lists, unless it stands alone.
-func (p *pipeline) add(keys *[]string, rd *resp.Reader, key string) {
-	if (len(*keys) > 0 || rd.Buffered() > 0) && len(*keys) < mostPipelined {
-		*keys = append(*keys, key)
+func (p *pipeline) add(keys *[]string, c *conn, key []byte) {
+	if (len(*keys) > 0 || c.more()) && len(*keys) < mostPipelined {
+		*keys = append(*keys, string(key))
 	}
 }
 

@@ -30,8 +30,8 @@ func cmdSet(c *conn, words [][]byte) {
 		c.wr.Error(bad)
 		return
 	}
+	c.together.add(&c.together.stored, c, words[1])
 	key := string(words[1])
-	c.together.add(&c.together.stored, c.rd, key)
 	e := cascade.Entry{Namespace: c.ns, Key: key, Expires: o.Expires, KeepTTL: o.Keep, When: o.When}
 	if bytes, ok := lmcache.PairOf(key); ok {
 		e.Parent, e.Bound = bytes, true
@@ -61,9 +61,8 @@ func (c *conn) notStored(err error) {
 }
 
 func cmdGet(c *conn, args [][]byte) {
-	key := string(args[1])
-	c.together.add(&c.together.asked, c.rd, key)
-	c.get(c.ns, key)
+	c.together.add(&c.together.asked, c, args[1])
+	c.get(c.ns, string(args[1]))
 }
 
 func (c *conn) get(ns, key string) {
@@ -201,13 +200,7 @@ func cmdExists(ctx context.Context, c *conn, args [][]byte) {
 	if len(args) > 2 {
 		cascade.Asked(c.srv.opt.Store, c.ns, args[1:])
 	}
-	count(c, args[1:], func(k []byte) bool {
-		key := string(k)
-		if len(args) == 2 {
-			c.together.add(&c.together.asked, c.rd, key)
-		}
-		return c.lease(ctx, c.ns, key)
-	})
+	count(c, args[1:], func(key []byte) bool { return c.lease(ctx, c.ns, string(key)) })
 }
 
 func cmdDel(ctx context.Context, c *conn, args [][]byte) {

@@ -133,12 +133,12 @@ func (c *conn) eachNumber(words [][]byte, do func(int64) bool) {
 
 // cmdCascadeContains answers one byte for each key.
 func cmdCascadeContains(ctx context.Context, c *conn, args [][]byte) {
-	c.contained(c.srv.opt.Store.ContainsBatch(ctx, string(args[1]), args[2:]))
+	contained(c, c.srv.opt.Store.ContainsBatch(ctx, string(args[1]), args[2:]))
 	cascade.Asked(c.srv.opt.Store, string(args[1]), args[2:])
 }
 
 // contained answers CASCADE.CONTAINS.
-func (c *conn) contained(found []bool) {
+func contained(c *conn, found []bool) {
 	bits := make([]byte, len(found))
 	for i, yes := range found {
 		if yes {
