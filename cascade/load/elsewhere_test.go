@@ -50,6 +50,83 @@ func TestABlockOfAnotherRankIsReadOnce(t *testing.T) {
 	}
 }
 
+// What one rank has of a request is read together, in parts of a bounded number of
+// blocks and bytes.
+func TestBlocksOfARankAreReadTogether(t *testing.T) {
+	for name, c := range map[string]struct {
+		blocks, size int
+		want         []int
+	}{
+		"small": {2*partReads + 5, 100, []int{5, partReads, partReads}},
+		"large": {5, partBytes / 2, []int{1, 2, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRank(t)
+			var keys []string
+			for i := range c.blocks {
+				keys = append(keys, fmt.Sprint(i))
+				r.peers.Hold(named(keys[i], 5), parttest.Data(uint64(i), c.size), true, nil)
+			}
+			for i, v := range r.get(t.Context(), false, keys...) {
+				r.wants(v, parttest.Data(uint64(i), c.size), residency.RemoteTier)
+			}
+			got := r.peers.Batches()
+			slices.Sort(got)
+			if !slices.Equal(got, c.want) {
+				t.Errorf("read %v together, want %v", got, c.want)
+			}
+			r.idle()
+		})
+	}
+}
+
+// A request that ends while it reads for others too leaves the blocks to them.
+func TestTheReaderGivesUp(t *testing.T) {
+	r := newRank(t)
+	p := parttest.Data(1, size)
+	r.peers.Hold(named("a", 5), p, true, nil)
+	goOn := r.peers.Stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	first, second := make(chan *residency.View), make(chan *residency.View)
+	go func() { first <- r.get(ctx, false, "a")[0] }()
+	r.waiting("a", 1)
+	go func() { second <- r.get(t.Context(), false, "a")[0] }()
+	r.waiting("a", 2)
+	cancel()
+	r.wants(<-first, nil, "")
+	goOn()
+	r.wants(<-second, p, residency.RemoteTier)
+	r.idle()
+}
+
+// What a rank does not have any more comes from a segment, the rest of the request from
+// the rank.
+func TestPartOfARequestIsInSegments(t *testing.T) {
+	r := newRank(t)
+	var keys []string
+	r.files.segments = map[string][]byte{}
+	for i := range 9 {
+		keys = append(keys, fmt.Sprint(i))
+		p := parttest.Data(uint64(i), size)
+		st := r.peers.Hold(named(keys[i], 5), p, true, &directory.Segment{Path: keys[i]})
+		r.files.segments[keys[i]] = p
+		if i%3 == 1 {
+			r.peers.Damage(st.Info.ID)
+		}
+	}
+	for i, v := range r.get(t.Context(), false, keys...) {
+		tier := residency.RemoteTier
+		if i%3 == 1 {
+			tier = r.ColdName()
+		}
+		r.wants(v, parttest.Data(uint64(i), size), tier)
+	}
+	if r.Count.Stats.Corrupt != 3 {
+		t.Errorf("%d were corrupt", r.Count.Stats.Corrupt)
+	}
+	r.idle()
+}
+
 // Nobody's block is a miss; in a request with others it is only that.
 func TestWhatNobodyHas(t *testing.T) {
 	r := newRank(t)

@@ -40,7 +40,7 @@ func (ld *Loader) StartPrefetch(a *Prefetch) {
 	ld.StartLocked(fresh)
 }
 
-// advanceLocked starts the chain's next fetch, as startRemoteLocked does.
+// advanceLocked starts the chain's next fetch, as newRemoteLocked does.
 func (ld *Loader) advanceLocked(a *Prefetch, fresh *[]*Fetch) {
 	for a.next < len(a.IDs) && ld.guarded.prefetchBytes < maxPrefetchBytes && !ld.state.Mu.Closed {
 		i := a.next
@@ -48,7 +48,7 @@ func (ld *Loader) advanceLocked(a *Prefetch, fresh *[]*Fetch) {
 		if others.FromCatalogue(a.Copies[i]) && ld.others.InvalidLocked(&a.Copies[i][0].Name) || ld.guarded.fetches[source{name: a.IDs[i]}] != nil || ld.state.LookupLocked(a.IDs[i].NS, a.IDs[i].Key) != nil {
 			continue
 		}
-		f := ld.startRemoteLocked(a.IDs[i], a.Copies[i], false, fresh)
+		f := ld.newRemoteLocked(a.IDs[i], a.Copies[i], false, fresh)
 		f.prefetch, f.reserved = a, max(a.Copies[i][0].Info.Size, 1)
 		ld.guarded.prefetchBytes += f.reserved
 		return

@@ -26,9 +26,10 @@ type Peers interface {
 	// keys: nil for those that nobody has published.
 	Locate(ctx context.Context, ns string, keys []string) [][]directory.Statement
 
-	// Read copies a located block out of some rank's memory into dst. After an
-	// error with a method Done, dst is not the caller's until that is closed.
-	Read(ctx context.Context, copies []directory.Statement, dst []byte) error
+	// Read copies located blocks out of other ranks' memory, each into its Dst, and
+	// sets its Err. After an error with a method Done, Dst is not the caller's until
+	// that is closed.
+	Read(ctx context.Context, reads []directory.Read)
 
 	// Invalidate withdraws copies of a statement: s has those that are left.
 	Invalidate(s directory.Statement)
