@@ -17,6 +17,9 @@ const (
 	// fabric.MaxMessage with room for what msgpack adds.
 	batchBytes = 512 << 10
 
+	// batchStatements is how many an announcement mostly has at most.
+	batchStatements = 512
+
 	// A home that does not answer is tried again after retryFirst, then
 	// later and later up to retryMost, for as long as it is in the ring.
 	retryFirst = 50 * time.Millisecond
@@ -28,7 +31,7 @@ const (
 // While one batch is on its way the next gathers.
 type outbox struct {
 	mu      sync.Mutex
-	wait    map[statementKey]directory.Statement
+	wait    map[statementKey]*directory.Statement
 	drop    map[nameKey]uint64 // puts stamped below are gone
 	sending bool
 	idle    chan struct{} // closed when nothing waits and nothing is on its way
@@ -55,22 +58,31 @@ func (p *parcel) empty() bool { return len(p.statements)+len(p.drops) == 0 }
 
 // Publish states to the homes of names what this rank has of them. It does not
 // wait for them.
-func (n *Node) Publish(statements ...directory.Statement) {
+func (n *Node) Publish(list ...directory.Statement) {
 	v := n.view.Load()
-	for _, s := range statements {
-		n.enqueueOwn(v.homes(s.Name.Namespace, s.Name.Key), s)
+	parcels := map[fabric.Rank]statements{}
+	for _, s := range list {
+		s.Owner, s.Incarnation = n.self, n.o.Incarnation
+		for _, h := range v.homes(s.Name.Namespace, s.Name.Key) {
+			parcels[h] = append(parcels[h], s)
+		}
+	}
+	for h, p := range parcels {
+		n.enqueue(h, p...)
 	}
 }
 
-// enqueue hands a statement to its homes.
-func (n *Node) enqueue(homes []fabric.Rank, s directory.Statement) {
-	for _, h := range homes {
-		if h == n.self {
-			n.deliver(n.dir.Apply(s))
-			continue
-		}
-		n.box(h).enqueue(n, h, s)
+// enqueue hands statements to a home.
+func (n *Node) enqueue(home fabric.Rank, list ...directory.Statement) {
+	if home != n.self {
+		n.box(home).enqueue(n, home, list)
+		return
 	}
+	var stale []directory.Stale
+	for _, s := range list {
+		stale = append(stale, n.dir.Apply(s)...)
+	}
+	n.deliver(stale)
 }
 
 func (n *Node) box(to fabric.Rank) *outbox {
@@ -78,16 +90,18 @@ func (n *Node) box(to fabric.Rank) *outbox {
 	defer n.mu.Unlock()
 	b := n.boxes[to]
 	if b == nil {
-		b = &outbox{wait: map[statementKey]directory.Statement{}, drop: map[nameKey]uint64{}}
+		b = &outbox{wait: map[statementKey]*directory.Statement{}, drop: map[nameKey]uint64{}}
 		n.boxes[to] = b
 	}
 	return b
 }
 
-func (b *outbox) enqueue(n *Node, to fabric.Rank, s directory.Statement) {
+func (b *outbox) enqueue(n *Node, to fabric.Rank, list statements) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.add(s)
+	for i := range list {
+		b.add(&list[i])
+	}
 	b.send(n, to)
 }
 
@@ -99,9 +113,10 @@ func (b *outbox) outdate(n *Node, to fabric.Rank, list stales) {
 	b.send(n, to)
 }
 
-func (b *outbox) add(s directory.Statement) {
-	if old, ok := b.wait[keyOf(&s)]; !ok || s.Newer(&old) {
-		b.wait[keyOf(&s)] = s
+func (b *outbox) add(s *directory.Statement) {
+	k := keyOf(s)
+	if old := b.wait[k]; old == nil || s.Newer(old) {
+		b.wait[k] = s
 	}
 }
 
@@ -125,6 +140,7 @@ func (b *outbox) take() (p parcel) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	bytes := 0
+	p.statements = make(statements, 0, min(len(b.wait), batchStatements))
 	for k, s := range b.wait {
 		bytes += 160 + len(s.Name.Namespace) + len(s.Name.Key) + len(s.Name.Parent)
 		if s.Segment != nil {
@@ -133,7 +149,7 @@ func (b *outbox) take() (p parcel) {
 		if bytes > batchBytes && !p.empty() {
 			return p
 		}
-		p.statements = append(p.statements, s)
+		p.statements = append(p.statements, *s)
 		delete(b.wait, k)
 	}
 	bytes = 0 // they travel in another message
@@ -148,7 +164,7 @@ func (b *outbox) take() (p parcel) {
 		b.sending = false
 		close(b.idle)
 		// A map keeps the room of its fullest time.
-		b.wait, b.drop = map[statementKey]directory.Statement{}, map[nameKey]uint64{}
+		b.wait, b.drop = map[statementKey]*directory.Statement{}, map[nameKey]uint64{}
 	}
 	return p
 }
@@ -157,8 +173,8 @@ func (b *outbox) take() (p parcel) {
 func (b *outbox) putBack(p parcel) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, s := range p.statements {
-		b.add(s)
+	for i := range p.statements {
+		b.add(&p.statements[i])
 	}
 	b.addDrops(p.drops)
 }

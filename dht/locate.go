@@ -191,22 +191,3 @@ func (n *Node) Invalidate(s directory.Statement) {
 		n.start(func() { _, _ = n.call(n.work, h, kindInvalidate, &s) }) // the next reader finds out too
 	}
 }
-
-// Touch reports to the owner of blocks, without waiting, that they were used here:
-// keys of one chain, head first. Under load it is dropped.
-func (n *Node) Touch(owner fabric.Rank, namespace string, keys []string) {
-	select {
-	case n.touching <- struct{}{}:
-	default:
-		return
-	}
-	started := n.start(func() {
-		defer func() { <-n.touching }()
-		for part := range slices.Chunk(keys, locateKeys) {
-			_, _ = n.call(n.work, owner, kindTouch, &keysMessage{Namespace: namespace, Keys: part})
-		}
-	})
-	if !started {
-		<-n.touching
-	}
-}

@@ -413,14 +413,24 @@ func TestClear(t *testing.T) {
 	})
 }
 
+// Touches of requests that follow each other travel together.
 func TestTouchReachesTheOwner(t *testing.T) {
 	inBubble(t, 2, sim.Options{}, func(t *testing.T, r *rig) {
-		r.nodes[0].Touch(1, "ns", []string{"a", "b"})
-		time.Sleep(time.Millisecond)
-		r.shelf[1].mu.Lock()
-		defer r.shelf[1].mu.Unlock()
-		if !slices.Equal(r.shelf[1].touched, []string{"a", "b"}) {
-			t.Errorf("%q", r.shelf[1].touched)
+		for range 2 {
+			before := r.messages(0)
+			r.nodes[0].Touch(1, "ns", []string{"a", "b"})
+			r.nodes[0].Touch(1, "ns", []string{"c"})
+			time.Sleep(2 * touchDelay)
+			r.shelf[1].mu.Lock()
+			if !slices.Equal(r.shelf[1].touched, []string{"a", "b", "c"}) {
+				t.Errorf("%q", r.shelf[1].touched)
+			}
+			r.shelf[1].touched = nil
+			r.shelf[1].mu.Unlock()
+			if sent := r.messages(0) - before; sent != 1 {
+				t.Errorf("%d messages", sent)
+			}
+			time.Sleep(2 * touchDelay)
 		}
 	})
 }
