@@ -11,7 +11,7 @@ import (
 const (
 	// touchDelay is how long touches gather: blocks age by minutes, so a message
 	// need not be sent for each request.
-	touchDelay = 10 * time.Millisecond
+	touchDelay = 100 * time.Millisecond
 
 	// touchKeys bounds the keys of one message, which their owner looks up in one
 	// go, and waitingTouches those that wait; more are dropped.
