@@ -57,11 +57,12 @@ type parcel struct {
 func (p *parcel) empty() bool { return len(p.statements)+len(p.drops) == 0 }
 
 // Publish states to the homes of names what this rank has of them. It does not
-// wait for them.
+// wait for them. It sets the owner in the list.
 func (n *Node) Publish(list ...directory.Statement) {
 	v := n.view.Load()
-	parcels := map[fabric.Rank]statements{}
-	for _, s := range list {
+	parcels := map[fabric.Rank][]*directory.Statement{}
+	for i := range list {
+		s := &list[i]
 		s.Owner, s.Incarnation = n.self, n.o.Incarnation
 		for _, h := range v.homes(s.Name.Namespace, s.Name.Key) {
 			parcels[h] = append(parcels[h], s)
@@ -72,15 +73,15 @@ func (n *Node) Publish(list ...directory.Statement) {
 	}
 }
 
-// enqueue hands statements to a home.
-func (n *Node) enqueue(home fabric.Rank, list ...directory.Statement) {
+// enqueue hands statements, which do not change any more, to a home.
+func (n *Node) enqueue(home fabric.Rank, list ...*directory.Statement) {
 	if home != n.self {
 		n.box(home).enqueue(n, home, list)
 		return
 	}
 	var stale []directory.Stale
 	for _, s := range list {
-		stale = append(stale, n.dir.Apply(s)...)
+		stale = append(stale, n.dir.Apply(*s)...)
 	}
 	n.deliver(stale)
 }
@@ -96,11 +97,11 @@ func (n *Node) box(to fabric.Rank) *outbox {
 	return b
 }
 
-func (b *outbox) enqueue(n *Node, to fabric.Rank, list statements) {
+func (b *outbox) enqueue(n *Node, to fabric.Rank, list []*directory.Statement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := range list {
-		b.add(&list[i])
+	for _, s := range list {
+		b.add(s)
 	}
 	b.send(n, to)
 }
@@ -116,7 +117,8 @@ func (b *outbox) outdate(n *Node, to fabric.Rank, list stales) {
 func (b *outbox) add(s *directory.Statement) {
 	k := keyOf(s)
 	if old := b.wait[k]; old == nil || s.Newer(old) {
-		b.wait[k] = s
+		own := *s // the rest of its list need not be kept
+		b.wait[k] = &own
 	}
 }
 

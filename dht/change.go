@@ -118,7 +118,7 @@ func (n *Node) resync(home fabric.Rank) {
 func (n *Node) enqueueOwn(homes []fabric.Rank, s directory.Statement) {
 	s.Owner, s.Incarnation = n.self, n.o.Incarnation
 	for _, h := range homes {
-		n.enqueue(h, s)
+		n.enqueue(h, &s)
 	}
 }
 
@@ -177,7 +177,7 @@ func (n *Node) rehome(old, next *view, returned []fabric.Rank) {
 		if len(to) > 0 {
 			n.stats.handed.Add(1)
 			for _, h := range to {
-				n.enqueue(h, s)
+				n.enqueue(h, &s)
 			}
 		}
 	}

@@ -15,7 +15,8 @@ import (
 // Peers are the other ranks of the job, as the store uses them. dht.Node
 // implements it. Methods without a context do not wait for other ranks.
 type Peers interface {
-	// Publish sends what this rank has of some names now to their homes.
+	// Publish sends what this rank has of some names now to their homes. It may change
+	// the list.
 	Publish(...directory.Statement)
 
 	// Settled waits until the homes that answer have all that was published,
