@@ -20,6 +20,10 @@ const (
 	// batchStatements is how many an announcement mostly has at most.
 	batchStatements = 512
 
+	// announceGap is the least time from one announcement to a home to the next, in
+	// which statements gather. One after a pause, or of many, goes at once.
+	announceGap = 10 * time.Millisecond
+
 	// A home that does not answer is tried again after retryFirst, then
 	// later and later up to retryMost, for as long as it is in the ring.
 	retryFirst = 50 * time.Millisecond
@@ -33,6 +37,7 @@ type outbox struct {
 	mu      sync.Mutex
 	wait    map[statementKey]*directory.Statement
 	drop    map[nameKey]uint64 // puts stamped below are gone
+	sent    time.Time // when take was called last
 	sending bool
 	idle    chan struct{} // closed when nothing waits and nothing is on its way
 }
@@ -137,10 +142,21 @@ func (b *outbox) send(n *Node, to fabric.Rank) {
 	}
 }
 
+// early is how long what waits should gather yet.
+func (b *outbox) early(now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := len(b.wait) + len(b.drop); n == 0 || n >= batchStatements {
+		return 0
+	}
+	return announceGap - now.Sub(b.sent)
+}
+
 // take returns the next parcel, empty when nothing waits any more.
 func (b *outbox) take() (p parcel) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.sent = time.Now()
 	bytes := 0
 	p.statements = make(statements, 0, min(len(b.wait), batchStatements))
 	for k, s := range b.wait {
@@ -191,7 +207,14 @@ func (b *outbox) clear() {
 // flush sends a rank what waits for it until nothing does.
 func (n *Node) flush(to fabric.Rank, b *outbox) {
 	delay := retryFirst
-	for p := b.take(); !p.empty(); p = b.take() {
+	for {
+		if d := b.early(time.Now()); d > 0 {
+			n.pause(d)
+		}
+		p := b.take()
+		if p.empty() {
+			return
+		}
 		if n.post(to, &p) {
 			delay = retryFirst
 			continue
