@@ -41,42 +41,52 @@ func (r *replication) keeps(id residency.NameID, copies []directory.Statement) b
 // GetElsewhere gets the keys whose views are missing from other ranks; keep makes
 // copies of them here.
 func (ld *Loader) GetElsewhere(ctx context.Context, ns string, keys []string, missing []int, views []*residency.View, keep bool) {
-	ctx, cancel := ld.state.UntilFetched(ctx)
-	defer cancel()
 	if keep {
 		ld.invalidateLanded(ns, keys, missing)
 	}
 	fetches := ld.joinKnown(ns, keys, missing, views)
 	var ask []int
+	wait := false
 	for j, i := range missing {
 		if views[i] == nil && fetches[j] == nil {
 			ask = append(ask, j)
 		}
+		wait = wait || views[i] == nil
 	}
-	if len(ask) > 0 {
-		wanted := make([]string, len(ask))
-		for a, j := range ask {
-			wanted[a] = strings.Clone(keys[missing[j]]) // it may outlive the request
+	if wait {
+		ctx, cancel := ld.state.UntilFetched(ctx)
+		defer cancel()
+		if len(ask) > 0 {
+			ld.locate(ctx, ns, keys, missing, ask, views, fetches, keep)
 		}
-		found := ld.others.Located(ctx, ns, wanted)
-		var fresh []*Fetch
-		ld.state.Mu.Lock()
-		for a, j := range ask {
-			if found[a] == nil || ld.state.Mu.Closed || others.FromCatalogue(found[a]) && ld.others.InvalidLocked(&found[a][0].Name) {
-				continue
-			}
-			id := residency.NameID{NS: ns, Key: wanted[a]}
-			if views[missing[j]], fetches[j] = ld.joinOneLocked(id); views[missing[j]] == nil && fetches[j] == nil {
-				fetches[j] = ld.newRemoteLocked(id, found[a], keep, &fresh)
-				fetches[j].waiters++
-			}
-		}
-		mine := ld.startLocked(fresh)
-		ld.state.Mu.Unlock()
-		ld.runHere(ctx, mine)
+		ld.awaitMissing(ctx, fetches, missing, views)
 	}
-	ld.awaitMissing(ctx, fetches, missing, views)
 	ld.touchOwners(ns, keys, missing, fetches, views)
+}
+
+// locate asks other ranks where some of the missing keys are, by their places in
+// missing, and begins to fetch what they have.
+func (ld *Loader) locate(ctx context.Context, ns string, keys []string, missing, ask []int, views []*residency.View, fetches []*Fetch, keep bool) {
+	wanted := make([]string, len(ask))
+	for a, j := range ask {
+		wanted[a] = strings.Clone(keys[missing[j]]) // it may outlive the request
+	}
+	found := ld.others.Located(ctx, ns, wanted)
+	var fresh []*Fetch
+	ld.state.Mu.Lock()
+	for a, j := range ask {
+		if found[a] == nil || ld.state.Mu.Closed || others.FromCatalogue(found[a]) && ld.others.InvalidLocked(&found[a][0].Name) {
+			continue
+		}
+		id := residency.NameID{NS: ns, Key: wanted[a]}
+		if views[missing[j]], fetches[j] = ld.joinOneLocked(id); views[missing[j]] == nil && fetches[j] == nil {
+			fetches[j] = ld.newRemoteLocked(id, found[a], keep, &fresh)
+			fetches[j].waiters++
+		}
+	}
+	mine := ld.startLocked(fresh)
+	ld.state.Mu.Unlock()
+	ld.runHere(ctx, mine)
 }
 
 // joinKnown serves what was prefetched, and joins the
@@ -112,15 +122,20 @@ func (ld *Loader) joinOneLocked(id residency.NameID) (*residency.View, *Fetch) {
 // touchOwners reports to the owners which blocks of a chain were served here, so
 // that they age there as if they had been used there.
 func (ld *Loader) touchOwners(ns string, keys []string, missing []int, fetches []*Fetch, views []*residency.View) {
-	chains := map[fabric.Rank][]string{}
+	var owner fabric.Rank
+	var run []string // of keys of one owner
 	for j, f := range fetches {
-		if f != nil && views[missing[j]] != nil && f.copies[0].Memory != nil {
-			owner := f.copies[0].Owner
-			chains[owner] = append(chains[owner], keys[missing[j]])
+		if f == nil || views[missing[j]] == nil || f.copies[0].Memory == nil {
+			continue
 		}
+		if o := f.copies[0].Owner; o != owner && len(run) > 0 {
+			ld.others.Peers.Touch(owner, ns, run)
+			run = run[:0]
+		}
+		owner, run = f.copies[0].Owner, append(run, keys[missing[j]])
 	}
-	for owner, chain := range chains {
-		ld.others.Peers.Touch(owner, ns, chain)
+	if len(run) > 0 {
+		ld.others.Peers.Touch(owner, ns, run)
 	}
 }
 
