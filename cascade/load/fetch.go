@@ -75,12 +75,22 @@ func (ld *Loader) JoinColdLocked(b *residency.Block, most eviction.Price, fresh 
 // Await returns the caller's view of a joined fetch, or nil: a miss. ctx has an
 // end.
 func (ld *Loader) Await(ctx context.Context, f *Fetch) *residency.View {
+	f.wait(ctx)
+	ld.state.Mu.Lock()
+	defer ld.state.Mu.Unlock()
+	return f.viewLocked()
+}
+
+// wait waits until f has ended, or ctx.
+func (f *Fetch) wait(ctx context.Context) {
 	select {
 	case <-f.done:
 	case <-ctx.Done():
 	}
-	ld.state.Mu.Lock()
-	defer ld.state.Mu.Unlock()
+}
+
+// viewLocked takes the view of one who waited, or ends its waiting.
+func (f *Fetch) viewLocked() *residency.View {
 	if !f.finished {
 		f.waiters-- // the fetch goes on for others, and for the next request
 		return nil
@@ -93,16 +103,33 @@ func (ld *Loader) Await(ctx context.Context, f *Fetch) *residency.View {
 	return v
 }
 
-// end ends a fetch: its block is in a, or err is why not.
-func (ld *Loader) end(f *Fetch, a *readBuffer, err error) {
-	if err != nil && a != nil {
-		residency.AfterIO(err, a.abort)
+// ended is a fetch that ends: its block is in a, or err is why not.
+type ended struct {
+	f   *Fetch
+	a   *readBuffer // nil: there was no room
+	err error
+}
+
+// end ends fetches.
+func (ld *Loader) end(all ...ended) {
+	for _, e := range all {
+		if e.err != nil && e.a != nil {
+			residency.AfterIO(e.err, e.a.abort)
+		}
 	}
 	ld.state.Mu.Lock()
 	defer ld.state.Mu.Unlock()
+	for _, e := range all {
+		ld.endLocked(e)
+	}
+	ld.state.WakeWaitersLocked()
+}
+
+func (ld *Loader) endLocked(e ended) {
+	f, err := e.f, e.err
 	f.finished = true
 	if err == nil {
-		if err = ld.publishLocked(f, a); err != nil && f.block == nil {
+		if err = ld.publishLocked(f, e.a); err != nil && f.block == nil {
 			ld.state.NoteLocked(ld.state.Last(), err)
 		}
 	}
@@ -116,7 +143,6 @@ func (ld *Loader) end(f *Fetch, a *readBuffer, err error) {
 		}
 	}
 	close(f.done)
-	ld.state.WakeWaitersLocked()
 }
 
 func (ld *Loader) endColdLocked(f *Fetch, err error) {

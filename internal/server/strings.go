@@ -137,7 +137,7 @@ const (
 	// Before the size of any is known it asks for mgetFirst.
 	mgetBytes = 64 << 20
 	mgetMost  = 1024
-	mgetFirst = 32
+	mgetFirst = 64
 )
 
 func cmdMGet(c *conn, args [][]byte) {
