@@ -127,6 +127,7 @@ func (s *Store) Stats() Stats {
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
 	st := s.state.Count.Stats
+	st.Losses = s.state.Count.Losses.Counts()
 	st.Catalogue = catalogue
 	st.NameBytes, st.NameLimit = s.state.Mu.Names.Bytes(), s.state.Limits.Load().NameBytes
 	st.Names, st.Blocks, st.Leases = s.state.Mu.Names.Len(), len(s.state.Mu.Blocks), s.state.Mu.Names.Leases()

@@ -10,6 +10,9 @@ import (
 // is asked for elsewhere in one batch. The keys are only read.
 func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []bool {
 	found := make([]bool, len(keys))
+	if s.here.unanswered(ctx, len(keys)) {
+		return found
+	}
 	missing := 0
 	for at := 0; at < len(keys); at += residency.LookStep {
 		end := min(at+residency.LookStep, len(keys))

@@ -6,6 +6,7 @@ import (
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/residency"
+	"cascadekv/internal/inject"
 )
 
 // GetOption changes how blocks are got.
@@ -63,6 +64,10 @@ type getting struct {
 
 func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) ([]*View, error) {
 	views := make([]*View, len(keys))
+	if s.here.unanswered(ctx, len(keys)) {
+		s.count(ns, views)
+		return views, nil
+	}
 	waits, missing, err := s.pinResident(ns, keys, views)
 	if err != nil {
 		return views, err
@@ -129,11 +134,15 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 		b := residency.BlockOf(n)
 		s.state.Cold.UsedLocked(b)
 		s.state.Requests.AddLocked(b)
-		if views[i] = s.state.PinFastestLocked(b); views[i] != nil {
+		if err := inject.Err(inject.Pin); err != nil {
+			s.state.NoteLocked(s.state.Last(), err)
+		} else if views[i] = s.state.PinFastestLocked(b); views[i] != nil {
 			continue
 		}
 		if f := s.load.JoinColdLocked(b, eviction.CopyOnly, &fresh); f != nil {
 			waits = append(waits, wait{i, f})
+		} else {
+			s.state.Count.Losses.Add(residency.StepPin, "unavailable", 1)
 		}
 	}
 	s.load.StartLocked(fresh)
@@ -151,6 +160,7 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 		if s.others.AsksElsewhere() { // it was a copy of what lies there
 			s.load.GetElsewhere(ctx, ns, []string{key}, []int{0}, view, false)
 		}
+		s.here.noOther(view[0] != nil)
 		return view[0]
 	}
 	b := residency.BlockOf(n)
@@ -166,6 +176,7 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 	f := s.load.JoinColdLocked(b, eviction.CopyOnly, &fresh)
 	s.load.StartLocked(fresh)
 	s.state.Mu.Unlock()
+	s.here.noOther(f != nil)
 	if f == nil {
 		return nil
 	}

@@ -1,11 +1,13 @@
 package cascade
 
 import (
+	"context"
 	"time"
 
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/tombstones"
+	"cascadekv/internal/inject"
 )
 
 // Here is what requests do with the names of this rank alone: with nothing but its
@@ -27,6 +29,9 @@ func (h Here) Contains(ns string, keys [][]byte) (found []bool, ok bool) {
 // Lease is Store.Lease for few keys, in parallel to them; ok is false, and nothing was
 // promised or looked up, where others have to be asked for one of them.
 func (h Here) Lease(ns string, keys [][]byte, owner string, d time.Duration) (found []bool, ok bool) {
+	if inject.Armed(inject.Lookup) {
+		return nil, false
+	}
 	found = make([]bool, len(keys))
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
@@ -43,6 +48,22 @@ func (h Here) Lease(ns string, keys [][]byte, owner string, d time.Duration) (fo
 		}
 	}
 	return found, true
+}
+
+// unanswered reports whether a look-up of n keys fails, and counts them as lost then.
+func (h Here) unanswered(ctx context.Context, n int) bool {
+	err := inject.Wait(ctx, inject.Lookup)
+	if err != nil {
+		h.state.Count.Losses.AddError(residency.StepLookup, err, uint64(n))
+	}
+	return err != nil
+}
+
+// noOther counts a block as lost whose copy in memory was bad, unless there is another.
+func (h Here) noOther(is bool) {
+	if !is {
+		h.state.Count.Losses.Add(residency.StepPin, "corrupt", 1)
+	}
 }
 
 func (h Here) stat(ns, key string) (NameInfo, bool) {

@@ -20,6 +20,9 @@ func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult
 
 func (s *Store) probe(ctx context.Context, ns string, keys []string) ProbeResult {
 	res := ProbeResult{Tiers: map[string]int{}}
+	if s.here.unanswered(ctx, len(keys)) {
+		return res
+	}
 	here := s.here.probe(ns, keys)
 	var found [][]directory.Statement // of the keys that are not here, in order
 	var missing []string

@@ -35,7 +35,12 @@ func (n *Node) Locate(ctx context.Context, namespace string, keys []string) [][]
 	second := func(i int) (fabric.Rank, bool) { return v.home(n.self, namespace, keys[i], 1) }
 	failed := n.locateAt(ctx, namespace, keys, found, byHome(ask, first))
 	if len(failed) > 0 {
-		n.locateAt(ctx, namespace, keys, found, byHome(failed, second))
+		homes := byHome(failed, second)
+		unanswered := len(failed) + len(n.locateAt(ctx, namespace, keys, found, homes))
+		for _, group := range homes {
+			unanswered -= len(group)
+		}
+		n.stats.unlocated.Add(uint64(unanswered))
 	}
 	if v.former != nil && now.Before(v.until) {
 		before := &view{members: v.members, ring: v.former}

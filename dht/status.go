@@ -15,6 +15,7 @@ import (
 // counters are a node's statistics since it started.
 type counters struct {
 	calls, unanswered       atomic.Uint64
+	unlocated               atomic.Uint64
 	lookups, negative       atomic.Uint64
 	announced, handed       atomic.Uint64
 	reads, readBytes, stale atomic.Uint64
@@ -43,6 +44,7 @@ type Stats struct {
 	Entries     int         `json:"entries"`        // names whose home is here
 	Calls       uint64      `json:"calls"`          // messages to other ranks
 	Unanswered  uint64      `json:"unanswered"`     // calls and reads that ended without an answer
+	Unlocated   uint64      `json:"unlocated"`      // keys of look-ups of which no home answered
 	Lookups     uint64      `json:"lookups"`        // keys asked for
 	Negative    uint64      `json:"negative"`       // keys not asked for, since nobody had them just before
 	Announced   uint64      `json:"announced"`      // statements that homes took in
@@ -66,7 +68,7 @@ func (n *Node) Stats() Stats {
 		Link: link,
 		Rank: n.self, Incarnation: n.o.Incarnation, Fabric: n.fab.Name(),
 		Ranks: v.ring.Len(), RingDigest: v.ring.Digest(), Settling: v.former != nil, Entries: n.dir.Len(),
-		Calls: c.calls.Load(), Unanswered: c.unanswered.Load(), Lookups: c.lookups.Load(), Negative: c.negative.Load(),
+		Calls: c.calls.Load(), Unanswered: c.unanswered.Load(), Unlocated: c.unlocated.Load(), Lookups: c.lookups.Load(), Negative: c.negative.Load(),
 		Announced: c.announced.Load(), Handed: c.handed.Load(),
 		Reads: c.reads.Load(), ReadBytes: c.readBytes.Load(), ReadErrors: c.readErrors.Load(), Stale: c.stale.Load(),
 		Served: c.served.Load(), ServedBytes: c.servedBytes.Load(),

@@ -26,12 +26,12 @@ what() {
     client) echo "the Python client, without what kills ranks" ;;
     staticcheck) echo "go tool staticcheck" ;;
     bare) echo "builds without a C compiler, for amd64 and arm64" ;;
-    race) echo "all tests, with the race detector where there is a C compiler; the store's with the order of its locks asserted" ;;
+    race) echo "all tests, with the race detector where there is a C compiler, faults of loads among them; the store's with the order of its locks asserted" ;;
     points) echo "each crash, fault and flip of lustre/segment; the race detector takes a part of them" ;;
     fuzz) echo "each fuzz target for ${FUZZTIME:=10s}" ;;
     clients) echo "the Python client on ranks that are killed, stopped and started again; mypy" ;;
     lustre) echo "the lustre tier on a real Lustre, in guests" ;;
-    engines) echo "the real SGLang, vLLM and LMCache on a rank" ;;
+    engines) echo "the real SGLang, vLLM and LMCache on a rank, also while steps of loads fail" ;;
     *) return 1 ;;
     esac
 }
@@ -40,12 +40,12 @@ run() {
     case $1 in
     tools) scripts/tools.sh ;;
     build) make build ;;
-    vet) go vet ./... && formatted ;;
+    vet) go vet ./... && go vet -tags faults $faulty && formatted ;;
     unit) go test -short -v -timeout 20m $(packages) ;;
     # What go test has cached of it does not depend on the programs: -count=1.
     e2e) CASCADE_E2E_BIN=$PWD/bin go test -short -count=1 -v -timeout 20m ./internal/testing/e2e ;;
     client) scripts/test-clients quick ;;
-    staticcheck) go tool staticcheck ./... ;;
+    staticcheck) go tool staticcheck ./... && go tool staticcheck -tags faults $faulty ;;
     bare) GOARCH=amd64 go build ./... && GOARCH=arm64 go build ./... && GOARCH=arm64 go vet ./... ;;
     race) race ;;
     points) go test -count=1 -v -timeout 20m -run 'Crash|Fault|PowerCut|Silent' ./lustre/segment ;;
@@ -55,6 +55,9 @@ run() {
     engines) engines ;;
     esac
 }
+
+# faulty are the packages with files of the tag faults, and the daemon made of them.
+faulty="./internal/inject ./internal/server ./cascade ./cmd/cascaded"
 
 # packages lists those whose tests are of Go alone.
 packages() { go list ./... | grep -v /internal/testing/e2e; }
@@ -76,6 +79,7 @@ race() {
     local status=0
     go test $race -v -timeout 20m $(packages) || status=1
     go test $race -count=1 -v -timeout 30m ./internal/testing/e2e || status=1
+    go test $race -tags faults -run Faults -v -timeout 20m $faulty || status=1
     export CGO_ENABLED=0
     go test -tags invariants -v -timeout 20m ./cascade/... ./internal/locks || status=1
     return $status

@@ -18,6 +18,8 @@ type Fetch struct {
 	views    []*residency.View // one for each waiter, once done
 	done     chan struct{}     // closed when views are there or it failed
 	finished bool
+	step     string // of a load, in which the block was lost, once done
+	reason   string
 
 	source
 	info  block.Info     // what is there; does not change
@@ -29,6 +31,7 @@ type Fetch struct {
 	landed   *landed   // prefetched, and not asked for yet
 	prefetch *Prefetch // the chain it was prefetched for, until it is asked for
 	reserved int64     // its part of the bytes that are prefetched
+	failed   error     // why it did not come from another rank's memory, of whoever reads it
 }
 
 // source is what a fetch brings: a block of this rank's own cold tier or, when
@@ -78,7 +81,7 @@ func (ld *Loader) Await(ctx context.Context, f *Fetch) *residency.View {
 	f.wait(ctx)
 	ld.state.Mu.Lock()
 	defer ld.state.Mu.Unlock()
-	return f.viewLocked()
+	return ld.viewLocked(ctx, f)
 }
 
 // wait waits until f has ended, or ctx.
@@ -89,13 +92,15 @@ func (f *Fetch) wait(ctx context.Context) {
 	}
 }
 
-// viewLocked takes the view of one who waited, or ends its waiting.
-func (f *Fetch) viewLocked() *residency.View {
+// viewLocked takes the view of one who waited for f, or ends its waiting, which ctx did.
+func (ld *Loader) viewLocked(ctx context.Context, f *Fetch) *residency.View {
 	if !f.finished {
 		f.waiters-- // the fetch goes on for others, and for the next request
+		ld.state.Count.Losses.AddError(ld.stepOf(f, nil), ctx.Err(), 1)
 		return nil
 	}
 	if len(f.views) == 0 {
+		ld.state.Count.Losses.Add(f.step, f.reason, 1)
 		return nil
 	}
 	v := f.views[len(f.views)-1]
@@ -128,10 +133,12 @@ func (ld *Loader) end(all ...ended) {
 func (ld *Loader) endLocked(e ended) {
 	f, err := e.f, e.err
 	f.finished = true
+	f.step, f.reason = ld.stepOf(f, e.a), residency.ReasonOf(err)
 	if err == nil {
 		if err = ld.publishLocked(f, e.a); err != nil && f.block == nil {
 			ld.state.NoteLocked(ld.state.Last(), err)
 		}
+		f.step, f.reason = residency.StepPin, residency.ReasonOf(err)
 	}
 	switch {
 	case f.block != nil:
@@ -143,6 +150,15 @@ func (ld *Loader) endLocked(e ended) {
 		}
 	}
 	close(f.done)
+}
+
+// stepOf returns the step of a load that a fetch is at, whose block is read to a, nil
+// for nowhere yet.
+func (ld *Loader) stepOf(f *Fetch, a *readBuffer) string {
+	if a != nil && a.from == ld.state.Remote || a == nil && f.block == nil && !ld.onlyInSegment(f.copies) {
+		return residency.StepRemote
+	}
+	return residency.StepSegment
 }
 
 func (ld *Loader) endColdLocked(f *Fetch, err error) {

@@ -17,6 +17,7 @@ import (
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/block"
 	"cascadekv/internal/fault"
+	"cascadekv/internal/inject"
 	"cascadekv/tiers"
 )
 
@@ -72,6 +73,9 @@ func (ld *Loader) locate(ctx context.Context, ns string, keys []string, missing,
 		wanted[a] = strings.Clone(keys[missing[j]]) // it may outlive the request
 	}
 	found := ld.others.Located(ctx, ns, wanted)
+	if err := ctx.Err(); err != nil {
+		ld.state.Count.Losses.AddError(residency.StepLookup, err, unlocated(found))
+	}
 	var fresh []*Fetch
 	ld.state.Mu.Lock()
 	for a, j := range ask {
@@ -87,6 +91,16 @@ func (ld *Loader) locate(ctx context.Context, ns string, keys []string, missing,
 	mine := ld.startLocked(fresh)
 	ld.state.Mu.Unlock()
 	ld.runHere(ctx, mine)
+}
+
+// unlocated counts the keys of which nobody is known to have the block.
+func unlocated(found [][]directory.Statement) (n uint64) {
+	for _, copies := range found {
+		if copies == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // joinKnown serves what was prefetched, and joins the
@@ -150,7 +164,7 @@ func (ld *Loader) awaitMissing(ctx context.Context, fetches []*Fetch, missing []
 	defer ld.state.Mu.Unlock()
 	for j, f := range fetches {
 		if f != nil && views[missing[j]] == nil {
-			views[missing[j]] = f.viewLocked()
+			views[missing[j]] = ld.viewLocked(ctx, f)
 		}
 	}
 }
@@ -250,7 +264,7 @@ func (ld *Loader) runBelow(part []*Fetch, err error) {
 		if err == nil && ld.nextInSegments(f) {
 			below = append(below, f)
 		} else {
-			ends = append(ends, ended{f, nil, cmp.Or(err, residency.ErrMiss)})
+			ends = append(ends, ended{f, nil, cmp.Or(err, f.failed, residency.ErrMiss)})
 		}
 	}
 	ld.end(ends...)
@@ -302,6 +316,10 @@ func (ld *Loader) fromOthers(ctx context.Context, part []*Fetch) (rest []*Fetch)
 	}
 	if len(reads) > 0 {
 		ld.others.Peers.Read(ctx, reads)
+		for i := range reads {
+			r := &reads[i]
+			_, r.Err = inject.Read(ctx, inject.Remote, int64(len(r.Dst)), r.Err, r.Dst)
+		}
 	}
 	over := ends[:0]
 	for _, e := range ends {
@@ -311,6 +329,7 @@ func (ld *Loader) fromOthers(ctx context.Context, part []*Fetch) (rest []*Fetch)
 		}
 		if e.err != nil && e.a != nil {
 			residency.AfterIO(e.err, e.a.abort)
+			e.f.failed = e.err
 			rest = append(rest, e.f)
 			continue
 		}

@@ -9,6 +9,8 @@ import (
 type Counters struct {
 	state *State
 	Stats Stats // the rest is filled in by the store's Stats
+
+	Losses Losses // of gets and look-ups; not guarded
 }
 
 // HitLocked counts a get with the level that served it, and with those of

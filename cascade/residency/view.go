@@ -161,16 +161,18 @@ func (v *View) ServedBy(tier string) {
 func (v *View) SetChecked(yes bool) { v.checked = yes }
 
 // Verify compares the CRC32C of the bytes, as the caller computed it, with
-// what was stored. A block that fails is withdrawn: it must not be used. The
-// view must still be released. Options.SkipVerify accepts everything.
+// what was stored. A block that fails must not be used, and is withdrawn if it is one
+// of a memory tier. The view must still be released. Options.SkipVerify accepts everything.
 func (v *View) Verify(crc uint32) bool {
 	s := v.state
-	if v.level == nil || s.SkipVerify || crc == v.pin.Info().CRC {
+	if s.SkipVerify || crc == v.CRC() {
 		return true
 	}
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	v.WithdrawLocked()
+	if v.level != nil {
+		s.Mu.Lock()
+		defer s.Mu.Unlock()
+		v.WithdrawLocked()
+	}
 	return false
 }
 

@@ -29,11 +29,13 @@ func TestHealthOfTheEnd(t *testing.T) {
 func TestFiguresOfAPlainRank(t *testing.T) {
 	s := Snapshot{Version: "v", Commands: 12, Polled: 8, ZeroCopy: 7, Held: Held{Views: 3}, InFlight: InFlight{Stalled: 4}}
 	n := Counters{Accepted: 5, AuthFailures: 6, ReloadOK: true, Stored: Moved{Blocks: 8, Bytes: 9}}
+	s.Losses = map[string]map[string]uint64{"segment": {"corrupt": 3}}
 	w := httptest.NewRecorder()
 	New(Options{Snapshot: func() Snapshot { return s }, Counters: func() Counters { return n }}).Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, line := range []string{
 		"commands_total 12", "commands_polled_total 8", "sent_by_reference_bytes_total 7", "held_views 3", "stalled_bytes 4", "connections_accepted_total 5", "auth_failures_total 6",
 		"config_last_reload_successful 1", "region_stored_total 8", "region_stored_bytes_total 9",
+		`losses_total{reason="corrupt",step="segment"} 3`,
 	} {
 		if !strings.Contains(w.Body.String(), "\ncascade_"+line+"\n") {
 			t.Errorf("/metrics has no cascade_%s", line)

@@ -109,6 +109,11 @@ func collectServer(to sink, s *Snapshot, n *Counters) {
 	counter(to, "lost_total", "Dirty blocks dropped because the cold tier refused them.", s.Lost)
 	counter(to, "corrupt_total", "Blocks withdrawn for a bad checksum.", s.Corrupt)
 	counter(to, "misses_total", "Gets that found nothing.", s.Misses)
+	for step, reasons := range s.Losses {
+		for reason, n := range reasons {
+			counter(to.with("step", step).with("reason", reason), "losses_total", "Keys that were stored, or of which nobody answered whether they are, and that were not served, by the step of the load in which they were lost and the reason.", n)
+		}
+	}
 	counter(to, "lookups_total", "Names looked for without a get.", s.Lookups)
 	counter(to, "lookups_found_total", "Names looked for without a get that were there.", s.Found)
 	gauge(to, "leases", "Leases in force.", s.Leases)

@@ -64,6 +64,7 @@ func cmdCascadeGet(c *conn, words [][]byte) {
 }
 
 func cmdCascadeProbe(ctx context.Context, c *conn, words [][]byte) {
+	defer untold(c, len(words)-2, time.Now())
 	p := c.srv.opt.Store.Probe(ctx, string(words[1]), args.Keys(words[2:]))
 	cascade.Asked(c.srv.opt.Store, string(words[1]), words[2:])
 	c.wr.Map(3)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"cascadekv/internal/args"
+	"cascadekv/internal/inject"
 )
 
 // maxWait bounds a wait of CASCADE.DONE.
@@ -61,6 +62,10 @@ func cmdCascadeDone(c *conn, words [][]byte) {
 			c.putBack("CASCADE.DONE", millis(left))
 			return
 		}
+	}
+	if c.transfers.CanCollect() && inject.Lost(inject.Completion) {
+		c.quit = true
+		return
 	}
 	done := c.transfers.Collect()
 	c.wr.Array(len(done))

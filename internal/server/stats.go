@@ -4,12 +4,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cascadekv/cascade/residency"
 	"cascadekv/internal/admin"
 )
 
 // counters are the server's own, as admin.Snapshot and admin.Counters report them.
 type counters struct {
 	commands, polled, accepted, refused, dropped, protocolErrors, authFailures atomic.Uint64
+
+	losses residency.Losses // of look-ups whose client has gone
 
 	reloadOK atomic.Bool
 	zeroCopy atomic.Uint64 // bytes of values sent by reference
@@ -25,6 +28,16 @@ func (s *Server) adminCounters() admin.Counters {
 	n.Stored.Blocks, n.Stored.Bytes = s.jobs.Stored()
 	n.Loaded.Blocks, n.Loaded.Bytes = s.jobs.Loaded()
 	return n
+}
+
+// slowAnswer is what a look-up takes at least whose client may not have waited for it.
+const slowAnswer = 20 * time.Millisecond
+
+// untold counts the keys of a look-up as lost if its client did not wait for the answer.
+func untold(c *conn, keys int, began time.Time) {
+	if time.Since(began) > slowAnswer && c.sock.HungUp() {
+		c.srv.counters.losses.Add(residency.StepLookup, "untold", uint64(keys))
+	}
 }
 
 const (
@@ -52,6 +65,8 @@ func (s *Server) Snapshot() admin.Snapshot {
 		ZeroCopy: s.counters.zeroCopy.Load(),
 		Held:     s.held(), InFlight: s.inFlight(), Shared: s.shared(),
 	}
+	snap.Losses.Merge(s.jobs.Losses())
+	snap.Losses.Merge(s.counters.losses.Counts())
 	if a := s.Addr(); a != nil {
 		snap.TCP = a.String()
 	}
@@ -61,6 +76,7 @@ func (s *Server) Snapshot() admin.Snapshot {
 	if s.opt.Node != nil {
 		st := s.opt.Node.Stats()
 		snap.Peers = &st
+		snap.Losses.Add(residency.StepLookup, "unanswered", st.Unlocated)
 	}
 	return snap
 }

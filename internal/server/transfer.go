@@ -6,6 +6,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/internal/args"
+	"cascadekv/internal/inject"
 	"cascadekv/internal/region"
 	"cascadekv/internal/transfer"
 )
@@ -62,5 +63,12 @@ func (c *conn) runNow(t *transfer.Transfer) {
 	if c.sock.HungUp() {
 		cancel() // before anything is done, and not soon after
 	}
-	c.wr.Bulk(t.Run(ctx))
+	status := t.Run(ctx)
+	lost := inject.Lost(inject.Completion)
+	t.Account(lost || ctx.Err() != nil)
+	if lost {
+		c.quit = true
+		return
+	}
+	c.wr.Bulk(status)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -133,6 +134,7 @@ func (c *conn) eachNumber(words [][]byte, do func(int64) bool) {
 
 // cmdCascadeContains answers one byte for each key.
 func cmdCascadeContains(ctx context.Context, c *conn, args [][]byte) {
+	defer untold(c, len(args)-2, time.Now())
 	contained(c, c.srv.opt.Store.ContainsBatch(ctx, string(args[1]), args[2:]))
 	cascade.Asked(c.srv.opt.Store, string(args[1]), args[2:])
 }

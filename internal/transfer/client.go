@@ -135,12 +135,16 @@ type Finished struct {
 }
 
 // Collect returns the finished jobs, each of them once.
-func (x *Client) Collect() []Finished {
+func (x *Client) Collect() []Finished { return x.collect(false) }
+
+// collect is Collect, for a client that may have gone.
+func (x *Client) collect(gone bool) []Finished {
 	x.pool.mu.Lock()
 	defer x.pool.mu.Unlock()
 	done := make([]Finished, len(x.done))
 	for i, j := range x.done {
 		done[i] = Finished{j.number, j.status}
+		j.Account(gone)
 		x.pool.removeLocked(j)
 	}
 	x.done = nil
@@ -154,7 +158,7 @@ func (x *Client) Close() (err error) {
 	for !x.idle() {
 		<-x.ended
 	}
-	x.Collect() // nobody else will
+	x.collect(true) // nobody else will
 	for _, r := range x.regions {
 		err = errors.Join(err, x.GiveBack(r))
 	}

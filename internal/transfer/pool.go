@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/cascade"
+	"cascadekv/cascade/residency"
 	"cascadekv/internal/cpus"
 	"cascadekv/internal/fault"
 )
@@ -55,6 +56,7 @@ type Pool struct {
 
 	regions        atomic.Int64 // attached
 	stored, loaded moved
+	losses         residency.Losses // of loads, after what the store counts
 
 	// mu guards the jobs of clients too, and the users of regions.
 	mu struct {
@@ -98,6 +100,9 @@ func (p *Pool) Stored() (blocks, bytes uint64) { return p.stored.blocks.Load(), 
 
 // Loaded returns how many blocks were copied into regions, and their bytes.
 func (p *Pool) Loaded() (blocks, bytes uint64) { return p.loaded.blocks.Load(), p.loaded.bytes.Load() }
+
+// Losses returns what loads lost of the blocks that the store gave them.
+func (p *Pool) Losses() residency.LossCounts { return p.losses.Counts() }
 
 // spread is a cascade.ParallelFor: what one core copies is far from what the memory
 // gives. All spreads share a few helpers, so that a transfer that finds them

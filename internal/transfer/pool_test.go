@@ -39,7 +39,7 @@ func TestJobsOfAllConnectionsAreBounded(t *testing.T) {
 	p.mu.paused = true
 	layout := layoutOf(t)
 	add := func(x *Client, number int64, key string) string {
-		tr := &Transfer{keys: []string{key}, status: make([]byte, 1), layout: layout}
+		tr := &Transfer{pool: p, keys: []string{key}, status: make([]byte, 1), layout: layout}
 		j := newJob(tr, number, x, &Region{})
 		t.Cleanup(j.cancel)
 		return p.submit(j)
@@ -84,7 +84,7 @@ func TestConnectionsTakeTurns(t *testing.T) {
 		x := p.NewClient()
 		all = append(all, x)
 		for j := range jobs {
-			tr := &Transfer{keys: []string{"k"}, status: make([]byte, 1), layout: layoutOf(t)}
+			tr := &Transfer{pool: p, keys: []string{"k"}, status: make([]byte, 1), layout: layoutOf(t)}
 			if bad := p.submit(newJob(tr, int64(10*k+j), x, &Region{notify: -1})); bad != "" {
 				t.Fatal(bad)
 			}
@@ -133,7 +133,7 @@ func TestRegionsOutliveTheJobsThatRun(t *testing.T) {
 	at := &Region{Region: r, fd: -1, notify: -1}
 	x.put(1, at)
 	for j := range 2 {
-		if bad := p.submit(newJob(&Transfer{keys: []string{"k"}, status: make([]byte, 1)}, int64(j), x, at)); bad != "" {
+		if bad := p.submit(newJob(&Transfer{pool: p, keys: []string{"k"}, status: make([]byte, 1)}, int64(j), x, at)); bad != "" {
 			t.Fatal(bad)
 		}
 	}

@@ -81,6 +81,7 @@ var errJob = errors.New("a job that was handed over can not go on")
 func (x *Client) restoreJob(h *handover.Job) error {
 	t := &Transfer{pool: x.pool, status: h.Status}
 	if h.Over {
+		t.store = true // if it was a load, the other program has counted what it lost
 		j := newJob(t, h.Number, x, nil)
 		j.over = true
 		j.cancel()

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"cascadekv/cascade"
+	"cascadekv/cascade/residency"
+	"cascadekv/internal/inject"
 	"cascadekv/internal/region"
 	"cascadekv/internal/resp"
 )
@@ -76,7 +78,7 @@ func (p *Pool) New(r *Region, ns string, keys []string, layout region.Layout, o 
 }
 
 // Run makes all turns, or as many as there are before ctx ends, and returns the
-// status of each key.
+// status of each key. The caller must then call Account.
 func (t *Transfer) Run(ctx context.Context) []byte {
 	for t.turn(ctx) {
 	}
@@ -246,8 +248,10 @@ func (t *Transfer) copyIn(ctx context.Context, i int, st *cascade.Stage) error {
 func (t *Transfer) loadKeys(ctx, within context.Context, from, to int) {
 	views, err := t.pool.store.GetBatch(within, t.ns, t.keys[from:to], cascade.Unverified)
 	if err != nil {
-		return // the store is closed: misses
+		t.pool.losses.Add(residency.StepLookup, residency.ReasonOf(err), uint64(to-from))
+		return
 	}
+	defer t.finish(ctx, from, to)
 	t.spread(from, to)(len(views), func(k int) {
 		if ctx.Err() != nil {
 			t.status[from+k] = Cancelled
@@ -262,17 +266,52 @@ func (t *Transfer) loadKeys(ctx, within context.Context, from, to int) {
 	})
 }
 
+// finish loses what was loaded by the last turn, if the load fails at its very end.
+func (t *Transfer) finish(ctx context.Context, from, to int) {
+	if to < len(t.keys) {
+		return
+	}
+	if err := inject.Wait(ctx, inject.Completion); err != nil {
+		for i := from; i < to; i++ {
+			if t.status[i] == Moved {
+				t.status[i] = NotMoved
+				t.lost(residency.StepCompletion, residency.ReasonOf(err))
+			}
+		}
+	}
+}
+
+// lost counts a key that was found and not loaded.
+func (t *Transfer) lost(step, reason string) { t.pool.losses.Add(step, reason, 1) }
+
+// Account counts what a load that is over did not bring although it could have: its
+// client has gone and does not learn of it, or wanted no more.
+func (t *Transfer) Account(gone bool) {
+	if t.store {
+		return
+	}
+	for _, s := range t.status {
+		switch {
+		case s == Cancelled:
+			t.lost(residency.StepCompletion, "cancelled")
+		case s == Moved && gone:
+			t.lost(residency.StepCompletion, "untold")
+		}
+	}
+}
+
 // load copies the block of a view to where block i is wanted. If it turns out
 // to be damaged, the copy below has a try.
 func (t *Transfer) load(ctx, within context.Context, i int, v *cascade.View) byte {
 	status, good := t.copyOut(ctx, i, v)
 	if !good {
 		below, err := t.pool.store.Get(within, t.ns, t.keys[i], cascade.Unverified)
-		if err != nil {
-			return NotMoved
+		if err == nil {
+			defer below.Release()
+			status, good = t.copyOut(ctx, i, below)
 		}
-		defer below.Release()
-		if status, good = t.copyOut(ctx, i, below); !good {
+		if !good {
+			t.lost(residency.StepCopy, "corrupt")
 			return NotMoved
 		}
 	}
@@ -286,6 +325,7 @@ func (t *Transfer) load(ctx, within context.Context, i int, v *cascade.View) byt
 // they fail their checksum.
 func (t *Transfer) copyOut(ctx context.Context, i int, v *cascade.View) (status byte, good bool) {
 	if v.Size() != t.layout.Size(i) {
+		t.lost(residency.StepCopy, "size")
 		return NotMoved, true
 	}
 	to := t.region.Cursor(t.layout.Block(i))
@@ -294,9 +334,13 @@ func (t *Transfer) copyOut(ctx context.Context, i int, v *cascade.View) (status 
 		if ctx.Err() != nil {
 			return Cancelled, true
 		}
-		var err error
-		if crc, err = to.Write(crc, step); err != nil {
+		step, err := inject.Source(inject.Copy, step)
+		if err == nil {
+			crc, err = to.Write(crc, step)
+		}
+		if err != nil {
 			t.pool.log.Debug("block is not loaded", "namespace", t.ns, "key", t.keys[i], "err", err)
+			t.lost(residency.StepCopy, residency.ReasonOf(err))
 			return NotMoved, true
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cascadekv/internal/fault"
+	"cascadekv/internal/inject"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/breaker"
 	"cascadekv/lustre/segment/pool"
@@ -257,6 +258,7 @@ func (b *batch) read(c *call) (n int64, err error) {
 		ctx = context.WithoutCancel(ctx)
 	}
 	n, err = vfs.Preadv(ctx, h.File, bufs, c.off)
+	n, err = inject.Read(context.WithoutCancel(ctx), inject.Segment, n, err, bufs...)
 	if gaps != nil {
 		b.s.access.gaps.Put(gaps)
 	}
@@ -340,7 +342,8 @@ func (b *batch) alone(one pending) error {
 		case b.s.reads <- struct{}{}:
 			defer b.s.reads.Taken().End()
 			f, off, size, at := one.extent(one.dst)
-			if err := pread(b.s, f, one.dst[at:][:size], off); err != nil {
+			err := pread(b.s, f, one.dst[at:][:size], off)
+			if _, err = inject.Read(context.WithoutCancel(b.ctx), inject.Segment, size, err, one.dst[at:][:size]); err != nil {
 				return one.failed(err)
 			}
 			return one.verify(one.dst, at)

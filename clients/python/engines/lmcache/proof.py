@@ -1,13 +1,15 @@
 """LMCache on a rank: a server that is started again with an empty L1, one whose rank is damaged and killed, and LMCache's own benchmark
-by `resp` and by our plugin."""
+by `resp` and by our plugin; and the matrix of faults."""
 
 from engines import Failed
-from engines.lmcache import bench, docs, restart, trials
+from engines.faults import built
+from engines.lmcache import bench, docs, faults, restart, trials
 
 PROOFS = {
     "restart": lambda args, work: restart.test(work, args.rank),
     "trials": lambda args, work: trials.test(work, args.rank),
     "docs": lambda args, work: docs.test(work, args.rank),
+    "faults": lambda args, work: faults.test(work, built()),
     "resp": lambda args, work: bench.test(args, work, "resp"),
     "plugin": lambda args, work: bench.test(args, work, "plugin"),
 }
@@ -24,8 +26,9 @@ def add_options(p):
 def prove(args, work):
     """Figures of all proofs. One that fails does not keep the next from being tried."""
     figures, failed = {}, []
+    only = "faults" if args.faults else args.lmcache_only
     for name, proof in PROOFS.items():
-        if args.lmcache_only in (None, name):
+        if only in (None, name):
             folder = work / f"{work.name}-{name}"  # the arena in /dev/shm is called after it
             folder.mkdir()
             try:

@@ -1,11 +1,12 @@
-"""SGLang: its cache stack on a rank, every byte compared, and the whole engine twice through each of its interfaces."""
+"""SGLang: its cache stack on a rank, every byte compared, the whole engine twice through each of its interfaces, and the matrix of faults."""
 
 import json
 import subprocess
 import sys
 
 from .. import Failed, daemon, environment
-from . import docs, whole
+from ..faults import built
+from . import docs, faults, whole
 
 VERSION = "0.5.23"
 STACK_SECONDS = 1800
@@ -17,12 +18,17 @@ def add_options(p):
     p.add_argument("--sglang-modes", nargs="*", default=list(whole.MODES), choices=list(whole.MODES), help="sglang: interfaces of the whole engine")
     p.add_argument("--sglang-no-stack", action="store_true", help="sglang: without the checks of the cache stack")
     p.add_argument("--sglang-no-docs", action="store_true", help="sglang: without docs/sglang.md")
+    p.add_argument("--sglang-no-faults", action="store_true", help="sglang: without the matrix of faults")
 
 
 def prove(args, work):
     python = environment.make("sglang", VERSION, size="10 GB", works=imports) / "bin" / "python"
     figures = {"config": {"sglang": VERSION, "prompts": args.sglang_prompts, "prompt_tokens": args.sglang_prompt_tokens}}
     failed = []
+    if not args.sglang_no_faults:
+        failing(python, work, figures, failed)
+    if args.faults:
+        args.sglang_no_stack, args.sglang_no_docs, args.sglang_modes = True, True, []
     if not args.sglang_no_stack:
         figures["stack"] = stack(python, args, work / "stack", failed)
     for mode in args.sglang_modes:
@@ -42,6 +48,19 @@ def prove(args, work):
     if failed:
         raise Failed("; ".join(failed), figures)
     return figures
+
+
+def failing(python, work, figures, failed):
+    """The matrix of faults, under the whole engine and under its cache stack with pages of a draft model."""
+    program = built()
+    for name, test in (("faults", faults.test), ("faults-side", faults.test_side)):
+        folder = work / f"{work.name}-{name}"  # the arenas in /dev/shm are called after it
+        folder.mkdir()
+        try:
+            figures[name] = test(python, folder, program)
+        except Failed as e:
+            figures[name] = {**(e.figures or {}), "failed": str(e)}
+            failed.append(f"{name}: {e}")
 
 
 def imports(home):

@@ -33,9 +33,9 @@ def regions():
 class Engine:
     """An engine of generate.py; a context manager."""
 
-    def __init__(self, home, work, name, kv):
+    def __init__(self, home, work, name, kv, config=None):
         self.log = work / f"{name}.log"
-        self.command = [home / "bin" / "python", HERE / "generate.py", install.model(home), json.dumps(kv)]
+        self.command = [home / "bin" / "python", HERE / "generate.py", install.model(home), json.dumps(kv), json.dumps(config or {})]
 
     def __enter__(self):
         self.before = regions()
@@ -57,8 +57,8 @@ class Engine:
         for left in regions() - self.before:
             left.unlink(missing_ok=True)
 
-    def ask(self, seeds, tokens=2048, reset=False):
-        self.child.stdin.write(json.dumps({"seeds": seeds, "tokens": tokens, "reset": reset}).encode() + b"\n")
+    def ask(self, seeds, tokens=2048, reset=False, **more):
+        self.child.stdin.write(json.dumps({"seeds": seeds, "tokens": tokens, "reset": reset, **more}).encode() + b"\n")
         self.child.stdin.flush()
         return self._result(ANSWER_SECONDS)
 

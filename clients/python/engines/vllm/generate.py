@@ -1,9 +1,10 @@
 """A vLLM engine that does what it is told, line by line. Run by the environment's Python.
 
-generate.py MODEL KV: KV is vLLM's kv_transfer_config as JSON, or - for none.
+generate.py MODEL KV [CONFIG]: KV is vLLM's kv_transfer_config as JSON, or - for none. CONFIG is JSON too, what the model's differs in.
 
 Each line of standard input is JSON: {"seeds": [...], "tokens": N, "reset": bool}. For each seed a prompt of N pseudo-random tokens and 16 of
-another seed is answered greedily; reset forgets first what the engine itself has cached. The answer is one line: RESULT and JSON.
+another seed is answered greedily; reset forgets first what the engine itself has cached. With "policy" a failed load of KV is handled as
+kv_load_failure_policy says, with "new" so many tokens are generated. The answer is one line: RESULT and JSON.
 """
 
 import contextlib
@@ -21,6 +22,8 @@ def main():
 
     arguments = {"model": folder, "skip_tokenizer_init": True, "enforce_eager": True, "enable_prefix_caching": True, "disable_log_stats": False,
                  "max_model_len": 8192, "max_num_seqs": 4, "dtype": "float32", "seed": 0}
+    if len(sys.argv) > 3:
+        arguments["hf_overrides"] = json.loads(sys.argv[3])
     if kv != "-":
         arguments["kv_transfer_config"] = json.loads(kv)
     llm = LLM(**arguments)
@@ -38,7 +41,9 @@ def answer(llm, vocabulary, order):
 
     if order.get("reset"):
         llm.reset_prefix_cache(reset_connector=True)
-    sampling = SamplingParams(temperature=0, max_tokens=GENERATED, ignore_eos=True, detokenize=False)
+    if "policy" in order:
+        llm.llm_engine.engine_core.engine_core.scheduler.recompute_kv_load_failures = order["policy"] == "recompute"
+    sampling = SamplingParams(temperature=0, max_tokens=order.get("new", GENERATED), ignore_eos=True, detokenize=False)
     requests = []
     for seed in order["seeds"]:
         prompt = tokens(seed, order["tokens"], vocabulary) + tokens(-1 - seed, 16, vocabulary)

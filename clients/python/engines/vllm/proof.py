@@ -1,10 +1,11 @@
 """vLLM on a rank: the tier alone, fresh processes and a rank that is damaged and killed, the same with the next vLLM, a server whose
-own caches are too small, and docs/vllm.md."""
+own caches are too small, docs/vllm.md, and the matrix of faults."""
 
 from engines import daemon
-from engines.vllm import docs, engine, install, pair, serve
+from engines.faults import built
+from engines.vllm import docs, engine, faults, install, pair, serve
 
-PROOFS = ("tier", "pair", "next", "serve", "docs")
+PROOFS = ("tier", "pair", "next", "serve", "docs", "faults")
 
 
 def add_options(parser):
@@ -13,12 +14,17 @@ def add_options(parser):
 
 def prove(args, work):
     figures = {}
-    for name, proof in zip(PROOFS, (tier, pair.test, pair.test_next, serve.test, docs.test)):
-        if args.vllm_only in (None, name):
+    only = "faults" if args.faults else args.vllm_only
+    for name, proof in zip(PROOFS, (tier, pair.test, pair.test_next, serve.test, docs.test, failing)):
+        if only in (None, name):
             folder = work / f"{work.name}-{name}"  # the arena in /dev/shm is called after it
             folder.mkdir()
             figures[name] = proof(folder, args.rank)
     return figures
+
+
+def failing(work, _):
+    return faults.test(work, built())
 
 
 def tier(work, program):

@@ -1,0 +1,39 @@
+"""The matrix of faults under vLLM, with both of its policies for loads that fail: a Llama, and one of which every second layer has a
+window, whose KV is in groups of its own."""
+
+from engines import faults
+from engines.vllm import engine, install
+
+TOKENS = 1024  # of a prompt; a chunk has 128
+NEW = 12
+POLICIES = ("recompute", "fail")
+MODELS = {
+    "llama": {},
+    "hybrid": {"layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 256},
+}
+
+
+def test(work, program):
+    figures = {}
+    for name, config in MODELS.items():
+        folder = work.with_name(f"{work.name}-{name}")
+        folder.mkdir()
+        figures[name] = matrix(folder, program, config)
+    return figures
+
+
+def matrix(work, program, config):
+    home = install.home()
+    seeds = list(range(1, 1 + faults.prompts_of(len(POLICIES))))
+    with faults.Ranks(work, program) as ranks:
+        ranks.memory()
+        kv = engine.kv_transfer(ranks.socket, 64 << 20)
+        with engine.Engine(home, work, "store", kv, config) as first:
+            computed = [r["tokens"] for r in first.ask(seeds, TOKENS, new=NEW)["requests"]]
+        with engine.Engine(home, work, "load", kv, config) as second:
+
+            def ask(number, policy):
+                (request,) = second.ask([seeds[number]], TOKENS, reset=True, policy=policy, new=NEW)["requests"]
+                return request["tokens"], request["cached"]
+
+            return faults.Matrix(ranks, ask, computed, TOKENS, POLICIES).run()
