@@ -37,7 +37,7 @@ type outbox struct {
 	mu      sync.Mutex
 	wait    map[statementKey]*directory.Statement
 	drop    map[nameKey]uint64 // puts stamped below are gone
-	sent    time.Time // when take was called last
+	sent    time.Time          // when take was called last
 	sending bool
 	idle    chan struct{} // closed when nothing waits and nothing is on its way
 }

@@ -35,6 +35,16 @@ func NewClient(tcp bool) Client { return Client{Possible: tcp, Size: -1} }
 // Fixed reports whether the connection is taken for a fixed-length client.
 func (f *Client) Fixed() bool { return f.Possible && f.Seen }
 
+// Header returns how many bytes the client takes before a value of the size that it
+// expects: len("$<size>\r\n").
+func (f *Client) Header() int {
+	n := 4
+	for size := f.Size; size >= 10; size /= 10 {
+		n++
+	}
+	return n
+}
+
 // Observe takes a command into account: its name and its arguments, the name among them.
 // basic is whether it came as an array, under RESP2; dropped is whether arguments that
 // followed were dropped.

@@ -369,7 +369,7 @@ func cmdConfig(c *conn, words [][]byte) {
 		c.wr.Error("ERR a rank is configured by its file, environment and flags; CONFIG GET only")
 		return
 	}
-	values := c.configValues()
+	values := admin.ConfigValues(c.srv.opt.Store.Stats(), c.srv.limits.Load().MaxConnections, maxBulk, databases)
 	asked := map[string]bool{}
 	for _, pattern := range words[2:] {
 		if len(pattern) > glob.MaxPattern {
@@ -388,26 +388,5 @@ func cmdConfig(c *conn, words [][]byte) {
 	for _, n := range names {
 		c.wr.BulkString(n)
 		c.wr.BulkString(values[n])
-	}
-}
-
-// configValues are Redis's names for what has a counterpart here.
-func (c *conn) configValues() map[string]string {
-	var memory int64
-	policy := ""
-	for _, t := range c.srv.opt.Store.Stats().Tiers {
-		if t.Policy != "" {
-			memory += t.Usage.Capacity
-			policy = t.Policy
-		}
-	}
-	return map[string]string{
-		"maxmemory":          strconv.FormatInt(memory, 10),
-		"maxmemory-policy":   policy,
-		"maxclients":         strconv.Itoa(c.srv.limits.Load().MaxConnections),
-		"proto-max-bulk-len": strconv.Itoa(maxBulk),
-		"databases":          strconv.Itoa(databases),
-		"appendonly":         "no",
-		"save":               "",
 	}
 }

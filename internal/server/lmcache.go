@@ -13,19 +13,10 @@ func (c *conn) miss() {
 		return
 	}
 	if c.fixed.Size >= 0 {
-		c.wr.ErrorExact("ERR absent", headerLen(c.fixed.Size))
+		c.wr.ErrorExact("ERR absent", c.fixed.Header())
 		return
 	}
 	c.wr.Null()
 	c.fixed.Waiting = true
 	c.sock.Patience = missClose
-}
-
-// headerLen is len("$<size>\r\n").
-func headerLen(size int64) int {
-	n := 4
-	for ; size >= 10; size /= 10 {
-		n++
-	}
-	return n
 }
