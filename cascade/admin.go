@@ -22,7 +22,7 @@ func (s *Store) Stat(ctx context.Context, ns, key string) (NameInfo, bool) {
 	}
 	st := copies[0]
 	return NameInfo{
-		ID: st.Info.ID, Size: st.Info.Size, Parent: st.Name.Parent, Depth: st.Name.Depth, Refs: 1,
+		ID: st.Info.ID, Size: st.Info.Size, Parent: st.Name.Parent, Inferred: st.Name.Inferred, Depth: st.Name.Depth, Refs: 1,
 		Tiers: []string{s.others.ServedFrom(copies)}, Prefix: st.Name.Prefix, Expires: st.Name.Expires,
 	}, true
 }
@@ -147,8 +147,13 @@ func (s *Store) Stats() Stats {
 		sp := s.state.Mu.Names.Space(ns)
 		st.Namespaces = append(st.Namespaces, NamespaceStats{
 			Name: sp.Name(), Names: len(sp.List()), BytesReferenced: sp.Referenced(), Recovered: sp.Recovered,
-			Puts: sp.Puts, Aliases: sp.Aliases, Lookups: sp.Lookups, Found: sp.Found, Hits: sp.Hits, Misses: sp.Misses,
+			Puts: sp.Puts, Aliases: sp.Aliases, Lookups: sp.Lookups, Found: sp.Found, Hits: sp.Hits, Misses: sp.Misses, Inferred: sp.Inferred,
 		})
+	}
+	for i := range st.Namespaces {
+		if l := s.layouts.Of(st.Namespaces[i].Name); !l.IsZero() {
+			st.Namespaces[i].Layout = &l
+		}
 	}
 	slices.SortFunc(st.Namespaces, func(x, y NamespaceStats) int { return cmp.Compare(x.Name, y.Name) })
 	return st

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"cascadekv/cascade/layouts"
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/sharedindex"
 	"cascadekv/tiers"
@@ -37,18 +38,18 @@ func (s *Store) Adopt(ctx context.Context, p tiers.Part) (RecoverStats, error) {
 // writing to it. Nil where ranks do not share it.
 func (s *Store) Parts(ctx context.Context) ([]tiers.Part, error) { return s.others.Parts(ctx) }
 
-// HasCatalogue reports whether parts are adopted by AdoptParts or, one by one, by
-// Adopt.
-func (s *Store) HasCatalogue() bool { return s.others.Catalogue != nil }
-
-// CatalogueErr returns why what others left is not found until the next AdoptParts;
-// nil when it is.
-func (s *Store) CatalogueErr() error {
+// Catalogue reports whether there is one, so that parts are adopted by AdoptParts and
+// not, one by one, by Adopt; and why what others left is not found until the next
+// AdoptParts, nil when it is.
+func (s *Store) Catalogue() (has bool, err error) {
 	if s.others.Catalogue == nil {
-		return nil
+		return false, nil
 	}
-	return s.others.Catalogue.Err()
+	return true, s.others.Catalogue.Err()
 }
+
+// Layouts is how the blocks of each namespace are made.
+func (s *Store) Layouts() *layouts.Book { return s.layouts }
 
 // SharedIndex is what clients look names up in by themselves.
 func (s *Store) SharedIndex() *sharedindex.Index { return s.index }

@@ -136,6 +136,9 @@ func TestCatalogueServes(t *testing.T) {
 				}
 			}
 		}
+		if !r.Lease(t.Context(), "ns", keys[2*each+7], "me", time.Minute) || r.Lease(t.Context(), "ns", "nothing", "me", time.Minute) {
+			t.Error("who leases does not see what a get does")
+		}
 		info, ok := r.Stat(t.Context(), "ns", keys[7])
 		if !ok || info.Parent != keys[6] || info.Depth != 7 || !r.Contains(t.Context(), "ns", keys[each+5]) || r.Contains(t.Context(), "ns", "nothing") {
 			t.Errorf("%+v", info)
@@ -442,7 +445,7 @@ func TestCatalogueLoses(t *testing.T) {
 	fourth.put(ns("4"), data(4, 30_000))
 	c.end(fourth)
 	all, _ := r.others.Parts(t.Context())
-	if _, err := r.AdoptParts(t.Context(), all); err == nil || r.CatalogueErr() == nil {
+	if _, err := r.AdoptParts(t.Context(), all); err == nil || catalogueErr(r) == nil {
 		t.Fatalf("a round without a disk: %v", err)
 	}
 	r.want("4", nil)
@@ -452,8 +455,8 @@ func TestCatalogueLoses(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.takeIn(r)
-	if r.CatalogueErr() != nil {
-		t.Error(r.CatalogueErr())
+	if catalogueErr(r) != nil {
+		t.Error(catalogueErr(r))
 	}
 	r.want("4", data(4, 30_000))
 	c.end(r)
@@ -522,4 +525,9 @@ func TestCatalogueModel(t *testing.T) {
 			}
 		})
 	}
+}
+
+func catalogueErr(r *rig) error {
+	_, err := r.Catalogue()
+	return err
 }

@@ -9,18 +9,6 @@ import (
 // ContainsBatch is Contains for many keys, in parallel to them; what is not here
 // is asked for elsewhere in one batch. The keys are only read.
 func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []bool {
-	found := s.containsMany(ctx, ns, keys)
-	n := 0
-	for _, yes := range found {
-		if yes {
-			n++
-		}
-	}
-	s.state.Count.Lookups(ns, len(keys), n)
-	return found
-}
-
-func (s *Store) containsMany(ctx context.Context, ns string, keys [][]byte) []bool {
 	found := make([]bool, len(keys))
 	if s.here.unanswered(ctx, len(keys)) {
 		return found
@@ -30,17 +18,20 @@ func (s *Store) containsMany(ctx context.Context, ns string, keys [][]byte) []bo
 		end := min(at+residency.LookStep, len(keys))
 		missing += s.here.lookMany(ns, keys[at:end], found[at:end])
 	}
-	if missing == 0 || !s.others.AsksElsewhere() {
-		return found
-	}
-	ask, places := make([]string, 0, missing), make([]int, 0, missing)
-	for i, here := range found {
-		if !here {
-			ask, places = append(ask, string(keys[i])), append(places, i)
+	if missing > 0 && s.others.AsksElsewhere() {
+		ask, places := make([]string, 0, missing), make([]int, 0, missing)
+		for i, here := range found {
+			if !here {
+				ask, places = append(ask, string(keys[i])), append(places, i)
+			}
+		}
+		for j, copies := range s.others.Located(ctx, ns, ask) {
+			if copies != nil {
+				found[places[j]] = true
+				missing--
+			}
 		}
 	}
-	for j, copies := range s.others.Located(ctx, ns, ask) {
-		found[places[j]] = copies != nil
-	}
+	s.state.Count.Lookups(ns, len(keys), len(keys)-missing)
 	return found
 }

@@ -54,15 +54,16 @@ func (e *Entry) record() block.Name {
 
 // NameInfo is what Stat returns of a name.
 type NameInfo struct {
-	ID      BlockID
-	Size    int64
-	Parent  string
-	Depth   uint32
-	Refs    int // live names of the same block
-	Tiers   []string
-	Prefix  bool
-	Expires time.Time
-	Dirty   bool // not yet in the cold tier
+	ID       BlockID
+	Size     int64
+	Parent   string
+	Inferred bool // nobody named Parent: it was inferred from the order of requests
+	Depth    uint32
+	Refs     int // live names of the same block
+	Tiers    []string
+	Prefix   bool
+	Expires  time.Time
+	Dirty    bool // not yet in the cold tier
 }
 
 // ProbeResult is the longest cached prefix of a chain.

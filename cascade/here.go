@@ -10,14 +10,48 @@ import (
 	"cascadekv/internal/inject"
 )
 
-// here is what requests do with the names of this rank alone.
-type here struct {
+// Here is what requests do with the names of this rank alone: with nothing but its
+// memory, so that they wait for nobody. It is safe for concurrent use.
+type Here struct {
 	state  *residency.State
 	others *others.Exchange
 }
 
+// Here returns what can be asked of this rank alone.
+func (s *Store) Here() Here { return s.here }
+
+// Contains is Store.ContainsBatch for few keys; ok is false, and nothing was looked up,
+// where others have to be asked for one of them.
+func (h Here) Contains(ns string, keys [][]byte) (found []bool, ok bool) {
+	return h.Lease(ns, keys, "", 0)
+}
+
+// Lease is Store.Lease for few keys, in parallel to them; ok is false, and nothing was
+// promised or looked up, where others have to be asked for one of them.
+func (h Here) Lease(ns string, keys [][]byte, owner string, d time.Duration) (found []bool, ok bool) {
+	if inject.Armed(inject.Lookup) {
+		return nil, false
+	}
+	found = make([]bool, len(keys))
+	h.state.Mu.Lock()
+	defer h.state.Mu.Unlock()
+	missing := h.lookManyLocked(ns, keys, found)
+	if missing > 0 && h.others.AsksElsewhere() {
+		return nil, false
+	}
+	h.state.Count.LookupsLocked(ns, uint64(len(keys)), uint64(len(keys)-missing))
+	if sp := h.state.Mu.Names.Space(ns); sp != nil && d > 0 {
+		for i, key := range keys {
+			if n := sp.GetBytes(key); n != nil && found[i] {
+				h.state.Leases.RenewLocked(n, owner, d)
+			}
+		}
+	}
+	return found, true
+}
+
 // unanswered reports whether a look-up of n keys fails, and counts them as lost then.
-func (h here) unanswered(ctx context.Context, n int) bool {
+func (h Here) unanswered(ctx context.Context, n int) bool {
 	err := inject.Wait(ctx, inject.Lookup)
 	if err != nil {
 		h.state.Count.Losses.AddError(residency.StepLookup, err, uint64(n))
@@ -26,13 +60,13 @@ func (h here) unanswered(ctx context.Context, n int) bool {
 }
 
 // noOther counts a block as lost whose copy in memory was bad, unless there is another.
-func (h here) noOther(is bool) {
+func (h Here) noOther(is bool) {
 	if !is {
 		h.state.Count.Losses.Add(residency.StepPin, "corrupt", 1)
 	}
 }
 
-func (h here) stat(ns, key string) (NameInfo, bool) {
+func (h Here) stat(ns, key string) (NameInfo, bool) {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
 	n := h.state.LookupLocked(ns, key)
@@ -41,7 +75,7 @@ func (h here) stat(ns, key string) (NameInfo, bool) {
 	}
 	b := residency.BlockOf(n)
 	info := NameInfo{
-		ID: b.Info.ID, Size: b.Info.Size, Parent: n.ParentKey(), Depth: n.Depth(),
+		ID: b.Info.ID, Size: b.Info.Size, Parent: n.ParentKey(), Inferred: n.Inferred(), Depth: n.Depth(),
 		Refs: len(b.Names()), Prefix: n.Prefix(), Expires: n.Expires(), Dirty: b.Dirty(),
 	}
 	for _, m := range h.state.Mem {
@@ -57,7 +91,7 @@ func (h here) stat(ns, key string) (NameInfo, bool) {
 
 // delete withdraws a name from this rank and returns a stamp that no
 // earlier put has passed.
-func (h here) delete(ns, key string) (visible bool, stamp uint64) {
+func (h Here) delete(ns, key string) (visible bool, stamp uint64) {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
 	if n := h.state.LookupLocked(ns, key); n != nil {
@@ -70,7 +104,7 @@ func (h here) delete(ns, key string) (visible bool, stamp uint64) {
 	return visible, stamp
 }
 
-func (h here) expire(ns, key string, at time.Time) bool {
+func (h Here) expire(ns, key string, at time.Time) bool {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
 	n := h.state.LookupLocked(ns, key)
@@ -83,7 +117,7 @@ func (h here) expire(ns, key string, at time.Time) bool {
 }
 
 // clear is Clear on this rank; what the catalogue has is withdrawn later.
-func (h here) clear(ns string, all bool) (total int, left *tombstones.Clearing) {
+func (h Here) clear(ns string, all bool) (total int, left *tombstones.Clearing) {
 	spaces := []string{ns}
 	if all {
 		spaces = h.state.Namespaces()
@@ -98,7 +132,7 @@ func (h here) clear(ns string, all bool) (total int, left *tombstones.Clearing) 
 	return total, h.others.InvalidateAllLocked(ns, all)
 }
 
-func (h here) clearSome(ns string) (n int) {
+func (h Here) clearSome(ns string) (n int) {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
 	sp := h.state.Mu.Names.Space(ns)
@@ -111,7 +145,7 @@ func (h here) clearSome(ns string) (n int) {
 }
 
 // scan adds to keys those of at most count names that are visible.
-func (h here) scan(ns string, cursor uint64, count int, keys []string) ([]string, uint64) {
+func (h Here) scan(ns string, cursor uint64, count int, keys []string) ([]string, uint64) {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
 	sp := h.state.Mu.Names.Space(ns)
@@ -135,9 +169,14 @@ func (h here) scan(ns string, cursor uint64, count int, keys []string) ([]string
 
 // lookMany marks which keys are visible on this rank and returns how many are
 // not.
-func (h here) lookMany(ns string, keys [][]byte, found []bool) (missing int) {
+func (h Here) lookMany(ns string, keys [][]byte, found []bool) (missing int) {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
+	return h.lookManyLocked(ns, keys, found)
+}
+
+func (h Here) lookManyLocked(ns string, keys [][]byte, found []bool) (missing int) {
+	h.state.Mu.AssertHeld()
 	sp := h.state.Mu.Names.Space(ns)
 	if sp == nil {
 		return len(keys)
@@ -153,7 +192,7 @@ func (h here) lookMany(ns string, keys [][]byte, found []bool) (missing int) {
 
 // probe looks up the keys on this rank, to the first that is missing if it
 // can be nowhere else.
-func (h here) probe(ns string, keys []string) []presence {
+func (h Here) probe(ns string, keys []string) []presence {
 	here := make([]presence, len(keys))
 	for at := 0; at < len(keys); at += residency.LookStep {
 		end := min(at+residency.LookStep, len(keys))
@@ -166,7 +205,7 @@ func (h here) probe(ns string, keys []string) []presence {
 
 // probeMany looks up some keys on this rank, likewise, and is false when one is
 // missing.
-func (h here) probeMany(ns string, keys []string, here []presence) (all bool) {
+func (h Here) probeMany(ns string, keys []string, here []presence) (all bool) {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
 	sp := h.state.Mu.Names.Space(ns)
@@ -186,7 +225,7 @@ func (h here) probeMany(ns string, keys []string, here []presence) (all bool) {
 
 // sweepEnded ends some leases and names that are due, and reports whether there are
 // more.
-func (h here) sweepEnded(now time.Time) (more bool) {
+func (h Here) sweepEnded(now time.Time) (more bool) {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
 	defer h.state.WakeWaitersLocked()

@@ -32,15 +32,17 @@ func (l Local) Hold(src fabric.Source) (fabric.Hold, error) {
 	case err != nil:
 		return nil, err
 	}
-	ctx, cancel := l.Store.state.UntilFetched(context.Background())
-	defer cancel()
-	bytes, free, err := l.Store.state.BytesOf(ctx, p)
-	if err != nil {
-		p.Release()
-		return nil, fmt.Errorf("%w: %w", fabric.ErrStale, err)
+	bytes, free := p.Bytes(), noCopy
+	if bytes == nil {
+		ctx, cancel := l.Store.state.UntilFetched(context.Background())
+		defer cancel()
+		if bytes, free, err = l.Store.state.BytesOf(ctx, p); err != nil {
+			p.Release()
+			return nil, fmt.Errorf("%w: %w", fabric.ErrStale, err)
+		}
 	}
 	skip := src.Offset - p.Offset()
-	return hold{p, bytes[skip : skip+src.Length], free}, nil
+	return &hold{p, bytes[skip : skip+src.Length], free}, nil
 }
 
 // SharedFile returns which region lies in a file, so that others can reach it by
@@ -55,16 +57,17 @@ func (l Local) SharedFile() (region uint32, fd int, size int64) {
 type hold struct {
 	tiers.Pin
 	bytes []byte // what is wanted
-	free  func() // of bytes that are a copy; nil otherwise
+	free  func() // of bytes that are a copy
 }
 
-func (h hold) Bytes() []byte { return h.bytes }
+// noCopy gives back what is no copy.
+func noCopy() {}
 
-func (h hold) Release() {
+func (h *hold) Bytes() []byte { return h.bytes }
+
+func (h *hold) Release() {
 	h.Pin.Release()
-	if h.free != nil {
-		h.free()
-	}
+	h.free()
 }
 
 // State describes a name as it is now.

@@ -42,6 +42,8 @@ func TestLooksAreCounted(t *testing.T) {
 		"a probe of nothing":                            {func(ns string) { r.Probe(ctx, ns, nil) }, 0, 0, 0, 0, 0},
 		"Contains":                                      {func(ns string) { r.Contains(ctx, ns, "a"); r.Contains(ctx, ns, "x") }, 2, 1, 0, 0, 2},
 		"ContainsBatch":                                 {func(ns string) { r.ContainsBatch(ctx, ns, bytes) }, 4, 3, 0, 0, 4},
+		"Here.Contains":                                 {func(ns string) { r.Here().Contains(ns, bytes) }, 4, 3, 0, 0, 4},
+		"Here.Lease":                                    {func(ns string) { r.Here().Lease(ns, bytes[:3], "me", time.Minute) }, 3, 2, 0, 0, 3},
 		"Lease":                                         {func(ns string) { r.Lease(ctx, ns, "a", "me", time.Minute); r.Lease(ctx, ns, "x", "me", time.Minute) }, 2, 1, 0, 0, 2},
 		"Renew":                                         {func(ns string) { r.Leases().Renew(ns, "a", "me", time.Minute) }, 0, 0, 0, 0, 0},
 		"Get":                                           {func(ns string) { get(ns, "a"); get(ns, "x"); get(ns, "y") }, 0, 0, 1, 2, 0},

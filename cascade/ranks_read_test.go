@@ -55,7 +55,7 @@ func TestConcurrentGetsAreOneRead(t *testing.T) {
 
 func TestProbedBlocksComeAheadOfTheirGets(t *testing.T) {
 	j := newJob(t, 2, 16<<20)
-	const n = 20
+	const n, size = 20, 200_000
 	var keys []string
 	for i := range n {
 		e := ns(fmt.Sprint(i))
@@ -63,13 +63,13 @@ func TestProbedBlocksComeAheadOfTheirGets(t *testing.T) {
 			e.Parent = keys[i-1]
 		}
 		keys = append(keys, e.Key)
-		if _, err := j.ranks[0].Put(t.Context(), e, data(uint64(i), 5000), nil); err != nil {
+		if _, err := j.ranks[0].Put(t.Context(), e, data(uint64(i), size), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	j.settle()
 	b := j.ranks[1]
-	if p := b.Probe(t.Context(), "ns", keys); p.Hits != n || p.Tiers[RemoteTier] != n || p.Bytes != n*5000 {
+	if p := b.Probe(t.Context(), "ns", keys); p.Hits != n || p.Tiers[RemoteTier] != n || p.Bytes != n*size {
 		t.Fatalf("%+v", p)
 	}
 	landed := func() (n int, bytes int64) {
@@ -83,7 +83,7 @@ func TestProbedBlocksComeAheadOfTheirGets(t *testing.T) {
 	}
 	// A get is served from here, and brings the next block.
 	lookups := b.node.Stats().Lookups
-	if tier := b.wantAt(t, "0", data(0, 5000)); tier != RemoteTier {
+	if tier := b.wantAt(t, "0", data(0, size)); tier != RemoteTier {
 		t.Errorf("served from %q", tier)
 	}
 	eventually(t, "the next block is here", func() bool { return b.node.Stats().Reads == load.PrefetchBlocks+1 })
@@ -91,7 +91,7 @@ func TestProbedBlocksComeAheadOfTheirGets(t *testing.T) {
 		t.Error("a get of what is here looked it up elsewhere")
 	}
 	for i, key := range keys {
-		b.wantAt(t, key, data(uint64(i), 5000))
+		b.wantAt(t, key, data(uint64(i), size))
 	}
 	if reads := b.node.Stats().Reads; reads != n {
 		t.Errorf("%d reads of %d blocks", reads, n)

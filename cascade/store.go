@@ -8,6 +8,7 @@ import (
 
 	"cascadekv/cascade/coldspace"
 	"cascadekv/cascade/eviction"
+	"cascadekv/cascade/layouts"
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/recovery"
@@ -39,7 +40,8 @@ type Store struct {
 	load     *load.Loader
 	space    *coldspace.Space
 	index    *sharedindex.Index
-	here     here
+	layouts  *layouts.Book
+	here     Here
 	claims   Claims
 	limited  loglimit.Limiter // of lines that clients cause
 	stop     context.CancelFunc
@@ -61,6 +63,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		}
 		return nil, err
 	}
+	s.layouts.Share(s.state.Namespaces())
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	s.state.Workers.Go(func() { s.write.FinalizeInBackground(work) })
@@ -72,7 +75,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.state.Workers.Go(func() { s.write.GoneInBackground(work) })
 		s.state.Workers.Go(func() { s.space.MergeInBackground(work) })
 	}
-	if s.HasCatalogue() {
+	if has, _ := s.Catalogue(); has {
 		s.state.Workers.Go(func() { s.others.FlushTombstonesInBackground(work) })
 	}
 	return s, nil
@@ -90,10 +93,18 @@ func newStore(o Options) (*Store, error) {
 	s.nameRoom = eviction.NewNameBudget(state)
 	s.write = writeback.New(state, s.evict, watcher{s})
 	s.others = others.New(state, s.nameRoom, s.write, watcher{s})
-	s.here = here{state, s.others}
+	s.here = Here{state, s.others}
 	s.load = load.New(state, s.evict, s.nameRoom, s.others)
 	s.space = coldspace.New(state, s.nameRoom, s.others, s.load)
 	s.index = sharedindex.New(state, s.others)
+	var recorders []layouts.Recorder
+	for _, m := range o.Memory {
+		recorders = append(recorders, m)
+	}
+	if o.Cold != nil {
+		recorders = append(recorders, o.Cold)
+	}
+	s.layouts = layouts.New(state.Now, recorders...)
 	s.SetLimits(o.Limits)
 	return s, nil
 }

@@ -17,6 +17,13 @@ const (
 	// fabric.MaxMessage with room for what msgpack adds.
 	batchBytes = 512 << 10
 
+	// batchStatements is how many an announcement mostly has at most.
+	batchStatements = 512
+
+	// announceGap is the least time from one announcement to a home to the next, in
+	// which statements gather. One after a pause, or of many, goes at once.
+	announceGap = 10 * time.Millisecond
+
 	// A home that does not answer is tried again after retryFirst, then
 	// later and later up to retryMost, for as long as it is in the ring.
 	retryFirst = 50 * time.Millisecond
@@ -28,8 +35,9 @@ const (
 // While one batch is on its way the next gathers.
 type outbox struct {
 	mu      sync.Mutex
-	wait    map[statementKey]directory.Statement
+	wait    map[statementKey]*directory.Statement
 	drop    map[nameKey]uint64 // puts stamped below are gone
+	sent    time.Time          // when take was called last
 	sending bool
 	idle    chan struct{} // closed when nothing waits and nothing is on its way
 }
@@ -54,23 +62,33 @@ type parcel struct {
 func (p *parcel) empty() bool { return len(p.statements)+len(p.drops) == 0 }
 
 // Publish states to the homes of names what this rank has of them. It does not
-// wait for them.
-func (n *Node) Publish(statements ...directory.Statement) {
+// wait for them. It sets the owner in the list.
+func (n *Node) Publish(list ...directory.Statement) {
 	v := n.view.Load()
-	for _, s := range statements {
-		n.enqueueOwn(v.homes(s.Name.Namespace, s.Name.Key), s)
+	parcels := map[fabric.Rank][]*directory.Statement{}
+	for i := range list {
+		s := &list[i]
+		s.Owner, s.Incarnation = n.self, n.o.Incarnation
+		for _, h := range v.homes(s.Name.Namespace, s.Name.Key) {
+			parcels[h] = append(parcels[h], s)
+		}
+	}
+	for h, p := range parcels {
+		n.enqueue(h, p...)
 	}
 }
 
-// enqueue hands a statement to its homes.
-func (n *Node) enqueue(homes []fabric.Rank, s directory.Statement) {
-	for _, h := range homes {
-		if h == n.self {
-			n.deliver(n.dir.Apply(s))
-			continue
-		}
-		n.box(h).enqueue(n, h, s)
+// enqueue hands statements, which do not change any more, to a home.
+func (n *Node) enqueue(home fabric.Rank, list ...*directory.Statement) {
+	if home != n.self {
+		n.box(home).enqueue(n, home, list)
+		return
 	}
+	var stale []directory.Stale
+	for _, s := range list {
+		stale = append(stale, n.dir.Apply(*s)...)
+	}
+	n.deliver(stale)
 }
 
 func (n *Node) box(to fabric.Rank) *outbox {
@@ -78,16 +96,18 @@ func (n *Node) box(to fabric.Rank) *outbox {
 	defer n.mu.Unlock()
 	b := n.boxes[to]
 	if b == nil {
-		b = &outbox{wait: map[statementKey]directory.Statement{}, drop: map[nameKey]uint64{}}
+		b = &outbox{wait: map[statementKey]*directory.Statement{}, drop: map[nameKey]uint64{}}
 		n.boxes[to] = b
 	}
 	return b
 }
 
-func (b *outbox) enqueue(n *Node, to fabric.Rank, s directory.Statement) {
+func (b *outbox) enqueue(n *Node, to fabric.Rank, list []*directory.Statement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.add(s)
+	for _, s := range list {
+		b.add(s)
+	}
 	b.send(n, to)
 }
 
@@ -99,9 +119,11 @@ func (b *outbox) outdate(n *Node, to fabric.Rank, list stales) {
 	b.send(n, to)
 }
 
-func (b *outbox) add(s directory.Statement) {
-	if old, ok := b.wait[keyOf(&s)]; !ok || s.Newer(&old) {
-		b.wait[keyOf(&s)] = s
+func (b *outbox) add(s *directory.Statement) {
+	k := keyOf(s)
+	if old := b.wait[k]; old == nil || s.Newer(old) {
+		own := *s // the rest of its list need not be kept
+		b.wait[k] = &own
 	}
 }
 
@@ -120,11 +142,23 @@ func (b *outbox) send(n *Node, to fabric.Rank) {
 	}
 }
 
+// early is how long what waits should gather yet.
+func (b *outbox) early(now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := len(b.wait) + len(b.drop); n == 0 || n >= batchStatements {
+		return 0
+	}
+	return announceGap - now.Sub(b.sent)
+}
+
 // take returns the next parcel, empty when nothing waits any more.
 func (b *outbox) take() (p parcel) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.sent = time.Now()
 	bytes := 0
+	p.statements = make(statements, 0, min(len(b.wait), batchStatements))
 	for k, s := range b.wait {
 		bytes += 160 + len(s.Name.Namespace) + len(s.Name.Key) + len(s.Name.Parent)
 		if s.Segment != nil {
@@ -133,7 +167,7 @@ func (b *outbox) take() (p parcel) {
 		if bytes > batchBytes && !p.empty() {
 			return p
 		}
-		p.statements = append(p.statements, s)
+		p.statements = append(p.statements, *s)
 		delete(b.wait, k)
 	}
 	bytes = 0 // they travel in another message
@@ -148,7 +182,7 @@ func (b *outbox) take() (p parcel) {
 		b.sending = false
 		close(b.idle)
 		// A map keeps the room of its fullest time.
-		b.wait, b.drop = map[statementKey]directory.Statement{}, map[nameKey]uint64{}
+		b.wait, b.drop = map[statementKey]*directory.Statement{}, map[nameKey]uint64{}
 	}
 	return p
 }
@@ -157,8 +191,8 @@ func (b *outbox) take() (p parcel) {
 func (b *outbox) putBack(p parcel) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, s := range p.statements {
-		b.add(s)
+	for i := range p.statements {
+		b.add(&p.statements[i])
 	}
 	b.addDrops(p.drops)
 }
@@ -173,7 +207,14 @@ func (b *outbox) clear() {
 // flush sends a rank what waits for it until nothing does.
 func (n *Node) flush(to fabric.Rank, b *outbox) {
 	delay := retryFirst
-	for p := b.take(); !p.empty(); p = b.take() {
+	for {
+		if d := b.early(time.Now()); d > 0 {
+			n.pause(d)
+		}
+		p := b.take()
+		if p.empty() {
+			return
+		}
 		if n.post(to, &p) {
 			delay = retryFirst
 			continue

@@ -117,7 +117,9 @@ func (n *Node) resync(home fabric.Rank) {
 // enqueueOwn hands a statement of this rank to homes.
 func (n *Node) enqueueOwn(homes []fabric.Rank, s directory.Statement) {
 	s.Owner, s.Incarnation = n.self, n.o.Incarnation
-	n.enqueue(homes, s)
+	for _, h := range homes {
+		n.enqueue(h, &s)
+	}
 }
 
 // move gives next its ring; false when the ranks in it are the same.
@@ -174,7 +176,9 @@ func (n *Node) rehome(old, next *view, returned []fabric.Rank) {
 		}
 		if len(to) > 0 {
 			n.stats.handed.Add(1)
-			n.enqueue(to, s)
+			for _, h := range to {
+				n.enqueue(h, &s)
+			}
 		}
 	}
 }

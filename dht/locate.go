@@ -2,11 +2,9 @@ package dht
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
@@ -33,11 +31,10 @@ func (n *Node) Locate(ctx context.Context, namespace string, keys []string) [][]
 	}
 	n.stats.lookups.Add(uint64(len(ask)))
 	v := n.view.Load()
-	// Healthy homes are asked before suspects.
-	first := func(i int) (fabric.Rank, bool) { return v.home(namespace, keys[i], 0) }
+	first := func(i int) (fabric.Rank, bool) { return v.home(n.self, namespace, keys[i], 0) }
+	second := func(i int) (fabric.Rank, bool) { return v.home(n.self, namespace, keys[i], 1) }
 	failed := n.locateAt(ctx, namespace, keys, found, byHome(ask, first))
 	if len(failed) > 0 {
-		second := func(i int) (fabric.Rank, bool) { return v.home(namespace, keys[i], 1) }
 		homes := byHome(failed, second)
 		unanswered := len(failed) + len(n.locateAt(ctx, namespace, keys, found, homes))
 		for _, group := range homes {
@@ -47,10 +44,16 @@ func (n *Node) Locate(ctx context.Context, namespace string, keys []string) [][]
 	}
 	if v.former != nil && now.Before(v.until) {
 		before := &view{members: v.members, ring: v.former}
-		former := func(i int) (fabric.Rank, bool) { // of a key that was not found, where that is another one
-			h, ok := before.home(namespace, keys[i], 0)
+		former := func(i int) (fabric.Rank, bool) { // of a key that was not found
+			if found[i] != nil {
+				return 0, false
+			}
 			asked, _ := first(i)
-			return h, ok && found[i] == nil && h != asked
+			if h, ok := before.home(n.self, namespace, keys[i], 0); ok && h != asked {
+				return h, true
+			}
+			h, ok := second(i)
+			return h, ok && asked == n.self // which may be a home only since then
 		}
 		n.locateAt(ctx, namespace, keys, found, byHome(ask, former))
 	}
@@ -74,12 +77,19 @@ func byHome(ask []int, home func(i int) (fabric.Rank, bool)) map[fabric.Rank][]i
 	return groups
 }
 
-// home returns the choice'th home of a name, suspects last.
-func (v *view) home(namespace, key string, choice int) (fabric.Rank, bool) {
+// home returns the choice'th home of a name to be asked by self: self if it is one, for
+// that takes no message, then others, suspects last.
+func (v *view) home(self fabric.Rank, namespace, key string, choice int) (fabric.Rank, bool) {
 	homes := v.homes(namespace, key)
+	if slices.Contains(homes, self) {
+		if choice == 0 {
+			return self, true
+		}
+		choice--
+	}
 	for _, state := range []fabric.State{fabric.Alive, fabric.Suspect} {
 		for _, h := range homes {
-			if v.state(h) != state {
+			if h == self || v.state(h) != state {
 				continue
 			}
 			if choice == 0 {
@@ -175,100 +185,6 @@ func (n *Node) others(copies []directory.Statement) []directory.Statement {
 	return copies
 }
 
-// Read copies a located block out of some owner's memory into dst, which must
-// be arena memory of exactly its size. It tries the owners in turn, each some times
-// more if the block moves there meanwhile. Its checksum is the caller's to
-// check. Errors: ErrGone, ctx's; one with a Done method as fabric.Fabric.Read
-// says: dst is not the caller's until then.
-func (n *Node) Read(caller context.Context, copies []directory.Statement, dst []byte) error {
-	ctx, cancel := context.WithTimeout(caller, n.o.ReadDeadline)
-	defer cancel()
-	owners := n.inMemory(copies, int64(len(dst)))
-	err := error(ErrGone)
-	for i, s := range owners {
-		if err = n.readInTime(ctx, caller, s, dst, i == len(owners)-1); err == nil || lingers(err) || ctx.Err() != nil {
-			return err
-		}
-	}
-	if errors.Is(err, ErrGone) {
-		return err
-	}
-	return errors.Join(ErrGone, err)
-}
-
-// inMemory lists the copies to read, suspects' last.
-func (n *Node) inMemory(copies []directory.Statement, size int64) (owners []*directory.Statement) {
-	v := n.view.Load()
-	for _, state := range []fabric.State{fabric.Alive, fabric.Suspect} {
-		for i := range copies {
-			// Readers begin at different owners, to share the load.
-			s := &copies[(i+int(n.self))%len(copies)]
-			if s.Memory != nil && s.Info.Size == size && v.state(s.Owner) == state && !v.dead(s.Owner, s.Incarnation) {
-				owners = append(owners, s)
-			}
-		}
-	}
-	return owners
-}
-
-// readInTime reads from one owner, and leaves half of the time for the next.
-func (n *Node) readInTime(ctx, caller context.Context, s *directory.Statement, dst []byte, last bool) error {
-	if end, ok := ctx.Deadline(); ok && !last {
-		half, cancel := context.WithTimeout(ctx, time.Until(end)/2)
-		defer cancel()
-		return n.readFrom(half, caller, s, dst)
-	}
-	return n.readFrom(ctx, caller, s, dst)
-}
-
-func lingers(err error) bool {
-	var l fabric.Lingering
-	return errors.As(err, &l)
-}
-
-// maxMoves is how many times a read follows a block that moves while it is read.
-const maxMoves = 4
-
-// readFrom reads from one owner until ctx ends. It asks for the place of a block
-// that has moved within the owner's memory since its home heard of it.
-func (n *Node) readFrom(ctx, caller context.Context, s *directory.Statement, dst []byte) error {
-	if !n.mayAsk(s.Owner) {
-		return fmt.Errorf("dht: %v: %w", s.Owner, errSuspect)
-	}
-	source, err := s.Source(), error(nil)
-	for moves := 0; ; moves++ {
-		err = n.fab.Read(ctx, s.Owner, source, dst)
-		n.heard(caller, s.Owner, err)
-		if !errors.Is(err, fabric.ErrStale) || moves == maxMoves {
-			break
-		}
-		n.stats.stale.Add(1)
-		is, err := n.where(ctx, s)
-		if err != nil {
-			return err
-		}
-		if is.Memory == nil || !is.Agrees(s) {
-			gone := *s
-			gone.Memory = nil
-			n.Invalidate(gone)
-			return ErrGone
-		}
-		source = is.Source()
-	}
-	n.stats.read(len(dst), err)
-	return err
-}
-
-// where asks an owner for its newest statement.
-func (n *Node) where(ctx context.Context, s *directory.Statement) (*directory.Statement, error) {
-	var is directory.Statement
-	answer, err := n.call(ctx, s.Owner, kindWhere, &keysMessage{Namespace: s.Name.Namespace, Keys: []string{s.Name.Key}})
-	if err == nil {
-		err = decode(answer, &is)
-	}
-	return &is, err
-}
-
 // Invalidate reports to the homes of a statement, without waiting, that what it says of
 // copies is wrong: s carries what is left of them.
 func (n *Node) Invalidate(s directory.Statement) {
@@ -278,24 +194,5 @@ func (n *Node) Invalidate(s directory.Statement) {
 			continue
 		}
 		n.start(func() { _, _ = n.call(n.work, h, kindInvalidate, &s) }) // the next reader finds out too
-	}
-}
-
-// Touch reports to the owner of blocks, without waiting, that they were used here:
-// keys of one chain, head first. Under load it is dropped.
-func (n *Node) Touch(owner fabric.Rank, namespace string, keys []string) {
-	select {
-	case n.touching <- struct{}{}:
-	default:
-		return
-	}
-	started := n.start(func() {
-		defer func() { <-n.touching }()
-		for part := range slices.Chunk(keys, locateKeys) {
-			_, _ = n.call(n.work, owner, kindTouch, &keysMessage{Namespace: namespace, Keys: part})
-		}
-	})
-	if !started {
-		<-n.touching
 	}
 }

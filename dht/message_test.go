@@ -94,11 +94,11 @@ func TestTheLongestAnswersFit(t *testing.T) {
 			t.Errorf("%T: %d bytes, %v", v, len(b), err)
 		}
 	}
-	b := outbox{wait: map[statementKey]directory.Statement{}, drop: map[nameKey]uint64{}, idle: make(chan struct{})}
+	b := outbox{wait: map[statementKey]*directory.Statement{}, drop: map[nameKey]uint64{}, idle: make(chan struct{})}
 	for i := range 3000 {
 		s := st
 		s.Name.Namespace, s.Name.Key = long, long[:1000]+time.Duration(i).String()
-		b.add(s)
+		b.add(&s)
 		b.addDrops(stales{{s.Name.Namespace, s.Name.Key, 1 << 63}})
 	}
 	told, dropped := 0, 0

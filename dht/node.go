@@ -41,8 +41,8 @@ type Local interface {
 	// Outdated withdraws a name whose put stamp is below before.
 	Outdated(namespace, key string, before uint64)
 
-	// Touched reports that another rank used blocks of this one: keys of one
-	// chain, head first.
+	// Touched reports that another rank used blocks of this one: keys of chains,
+	// one after the other, each head first.
 	Touched(namespace string, keys []string)
 
 	// Cleared withdraws all names of a namespace, or of all.
@@ -149,10 +149,10 @@ type Node struct {
 	trials map[fabric.Rank]time.Time // when a suspect may be pinged again
 	closed bool
 
-	touching chan struct{} // capacity maxTouches
-	work     context.Context
-	stop     context.CancelFunc
-	workers  sync.WaitGroup
+	touches touches
+	work    context.Context
+	stop    context.CancelFunc
+	workers sync.WaitGroup
 }
 
 // view is what a node goes by at one moment; it never changes.
@@ -163,16 +163,12 @@ type view struct {
 	until   time.Time  // when former is of no use any more
 }
 
-// maxTouches bounds the touch messages under way; more are dropped.
-const maxTouches = 16
-
 // New returns a node without other members, which serves local to others.
 func New(o Options, local Local) (*Node, error) {
 	o.setDefaults()
 	n := &Node{
 		o: o, fab: o.Fabric, self: o.Fabric.Self(), dir: directory.New(), local: local,
 		negative: newNegative(o.NegativeFor), boxes: map[fabric.Rank]*outbox{}, trials: map[fabric.Rank]time.Time{},
-		touching: make(chan struct{}, maxTouches),
 	}
 	alone, err := o.Ring(nil, []fabric.Rank{n.self})
 	if err != nil {

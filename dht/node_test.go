@@ -35,7 +35,7 @@ func TestLocateAsksEachHomeOnce(t *testing.T) {
 				t.Fatalf("%q: %+v", keys[i], copies)
 			}
 			dst := make([]byte, copies[0].Info.Size)
-			if err := r.nodes[0].Read(t.Context(), copies, dst); err != nil || !bytes.Equal(dst, bytesOf(keys[i], 1)) {
+			if err := readOne(t, r.nodes[0], copies, dst); err != nil || !bytes.Equal(dst, bytesOf(keys[i], 1)) {
 				t.Fatalf("read %q: %q, %v", keys[i], dst, err)
 			}
 		}
@@ -46,11 +46,37 @@ func TestLocateAsksEachHomeOnce(t *testing.T) {
 	})
 }
 
+// A home looks into its own directory and asks nobody, whichever home it is; while the
+// ranks change, it asks the other one for what it does not have.
+func TestAHomeAsksItself(t *testing.T) {
+	inBubble(t, 3, sim.Options{}, func(t *testing.T, r *rig) {
+		for _, homes := range [][2]fabric.Rank{{0, 1}, {1, 0}} {
+			key := r.homed(homes[0], homes[1])
+			r.shelf[2].put(key, 1, bytesOf(key, 1), false)
+			r.settled()
+			before := r.messages(0)
+			copies := r.locate(0, key)
+			sent := r.messages(0) - before
+			if len(copies) != 1 || sent != 0 {
+				t.Errorf("homes %v: %d messages, found %+v", homes, sent, copies)
+			}
+			n := r.nodes[0]
+			n.dir.Clear("ns", true)
+			v := *n.view.Load()
+			v.former, v.until = v.ring, time.Now().Add(time.Second)
+			n.view.Store(&v)
+			if copies := r.locate(0, key); len(copies) != 1 {
+				t.Errorf("homes %v, which have changed: found %+v", homes, copies)
+			}
+		}
+	})
+}
+
 func TestLocateManyKeysOfOneHome(t *testing.T) {
-	inBubble(t, 2, sim.Options{}, func(t *testing.T, r *rig) {
+	inBubble(t, 3, sim.Options{}, func(t *testing.T, r *rig) {
 		var keys []string
 		for i := 0; len(keys) < 2*locateKeys+1; i++ {
-			if key := fmt.Sprint(i); r.nodes[0].view.Load().homes("ns", key)[0] == 1 {
+			if key := fmt.Sprint(i); slices.Equal(r.nodes[0].view.Load().homes("ns", key), []fabric.Rank{1, 2}) {
 				keys = append(keys, key)
 				r.shelf[1].put(key, 1, bytesOf(key, 1), false)
 			}
@@ -212,7 +238,7 @@ func TestReadFollowsABlockThatMoved(t *testing.T) {
 		clear(r.shelf[2].bytes)
 		r.shelf[2].mu.Unlock()
 		r.shelf[2].keep(key, 1, bytesOf(key, 1), false) // elsewhere, and the homes do not know
-		if err := r.nodes[0].Read(t.Context(), copies, dst); err != nil || !bytes.Equal(dst, bytesOf(key, 1)) {
+		if err := readOne(t, r.nodes[0], copies, dst); err != nil || !bytes.Equal(dst, bytesOf(key, 1)) {
 			t.Errorf("moved: %q, %v", dst, err)
 		}
 
@@ -221,7 +247,7 @@ func TestReadFollowsABlockThatMoved(t *testing.T) {
 			r.shelf[2].restless = moves
 			r.shelf[2].mu.Unlock()
 			clear(dst)
-			err := r.nodes[0].Read(t.Context(), copies, dst)
+			err := readOne(t, r.nodes[0], copies, dst)
 			if ok && (err != nil || !bytes.Equal(dst, bytesOf(key, 1))) || !ok && !errors.Is(err, ErrGone) {
 				t.Errorf("moved %d times on the way: %q, %v", moves, dst, err)
 			}
@@ -232,7 +258,7 @@ func TestReadFollowsABlockThatMoved(t *testing.T) {
 		clear(r.shelf[2].bytes)
 		clear(r.shelf[2].names)
 		r.shelf[2].mu.Unlock()
-		if err := r.nodes[0].Read(t.Context(), copies, dst); !errors.Is(err, ErrGone) {
+		if err := readOne(t, r.nodes[0], copies, dst); !errors.Is(err, ErrGone) {
 			t.Errorf("gone: %v", err)
 		}
 		r.settled()
@@ -243,7 +269,7 @@ func TestReadFollowsABlockThatMoved(t *testing.T) {
 
 		// A name that has other bytes now is not taken for the old ones.
 		r.shelf[2].put(key, 2, bytesOf(key, 2), false)
-		if err := r.nodes[0].Read(t.Context(), copies, dst); !errors.Is(err, ErrGone) {
+		if err := readOne(t, r.nodes[0], copies, dst); !errors.Is(err, ErrGone) {
 			t.Errorf("replaced: %v", err)
 		}
 		r.settled()
@@ -262,7 +288,7 @@ func TestReadTriesTheNextOwner(t *testing.T) {
 		dst := make([]byte, copies[0].Info.Size)
 		r.world.Kill(copies[0].Owner)
 		d := took(func() {
-			if err := r.nodes[0].Read(t.Context(), copies, dst); err != nil {
+			if err := readOne(t, r.nodes[0], copies, dst); err != nil {
 				t.Error(err)
 			}
 		})
@@ -271,7 +297,7 @@ func TestReadTriesTheNextOwner(t *testing.T) {
 		}
 		r.world.Kill(copies[1].Owner)
 		d = took(func() {
-			if err := r.nodes[0].Read(t.Context(), copies, dst); err == nil {
+			if err := readOne(t, r.nodes[0], copies, dst); err == nil {
 				t.Error("a read from killed ranks succeeded")
 			}
 		})
@@ -387,25 +413,35 @@ func TestClear(t *testing.T) {
 	})
 }
 
+// Touches of requests that follow each other travel together.
 func TestTouchReachesTheOwner(t *testing.T) {
 	inBubble(t, 2, sim.Options{}, func(t *testing.T, r *rig) {
-		r.nodes[0].Touch(1, "ns", []string{"a", "b"})
-		time.Sleep(time.Millisecond)
-		r.shelf[1].mu.Lock()
-		defer r.shelf[1].mu.Unlock()
-		if !slices.Equal(r.shelf[1].touched, []string{"a", "b"}) {
-			t.Errorf("%q", r.shelf[1].touched)
+		for range 2 {
+			before := r.messages(0)
+			r.nodes[0].Touch(1, "ns", []string{"a", "b"})
+			r.nodes[0].Touch(1, "ns", []string{"c"})
+			time.Sleep(2 * touchDelay)
+			r.shelf[1].mu.Lock()
+			if !slices.Equal(r.shelf[1].touched, []string{"a", "b", "c"}) {
+				t.Errorf("%q", r.shelf[1].touched)
+			}
+			r.shelf[1].touched = nil
+			r.shelf[1].mu.Unlock()
+			if sent := r.messages(0) - before; sent != 1 {
+				t.Errorf("%d messages", sent)
+			}
+			time.Sleep(2 * touchDelay)
 		}
 	})
 }
 
 func TestSuspicionFollowsWhatPeersDo(t *testing.T) {
-	inBubble(t, 2, sim.Options{}, func(t *testing.T, r *rig) {
+	inBubble(t, 3, sim.Options{}, func(t *testing.T, r *rig) {
 		var answered, unanswered []fabric.Rank
 		n := r.nodes[0]
 		n.o.Answered = func(p fabric.Rank) { answered = append(answered, p) }
 		n.o.Unanswered = func(p fabric.Rank, _ error) { unanswered = append(unanswered, p) }
-		key := r.homed(1, 0)
+		key := r.homed(1, 2)
 		r.locate(0, key)
 		if len(answered) != 1 || len(unanswered) != 0 {
 			t.Errorf("after an answer: %v, %v", answered, unanswered)
@@ -450,7 +486,7 @@ func TestClosedNode(t *testing.T) {
 			if found := n.Locate(t.Context(), "ns", []string{"other"}); found[0] != nil {
 				t.Error("a closed node finds something")
 			}
-			if err := n.Read(t.Context(), copies, make([]byte, copies[0].Info.Size)); !errors.Is(err, fabric.ErrClosed) {
+			if err := readOne(t, n, copies, make([]byte, copies[0].Info.Size)); !errors.Is(err, fabric.ErrClosed) {
 				t.Errorf("Read: %v", err)
 			}
 			if n.Delete(t.Context(), "ns", key, 1) == nil {

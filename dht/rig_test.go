@@ -303,3 +303,10 @@ func sharedRing(_ *ring.Ring, ranks []fabric.Rank) (*ring.Ring, error) {
 	rings.Store(fmt.Sprint(ranks), r)
 	return r, err
 }
+
+// readOne reads one block.
+func readOne(t *testing.T, n *Node, copies []directory.Statement, dst []byte) error {
+	one := []directory.Read{{Copies: copies, Dst: dst}}
+	n.Read(t.Context(), one)
+	return one[0].Err
+}

@@ -21,6 +21,23 @@ func (s server) Hold(src fabric.Source) (fabric.Hold, error) {
 	return h, err
 }
 
+// quickBytes is up to how many bytes of request are answered at once: a long list
+// holds up what else the same rank asks.
+const quickBytes = 16 << 10
+
+// Quick implements fabric.QuickHandler.
+func (s server) Quick(req []byte) bool {
+	k, _, err := split(req)
+	if err != nil || len(req) > quickBytes {
+		return false
+	}
+	switch k {
+	case kindAnnounce, kindLocate, kindWhere, kindDrop, kindTouch, kindInvalidate, kindPing:
+		return true
+	}
+	return false
+}
+
 // Answer implements fabric.Handler.
 func (s server) Answer(ctx context.Context, from fabric.Rank, req []byte) ([]byte, error) {
 	k, body, err := split(req)

@@ -82,6 +82,12 @@ func (Private) Link(block.ID, block.Name) error { return nil }
 // Unlink does nothing.
 func (Private) Unlink(block.ID, block.Name) error { return nil }
 
+// SetLayout does nothing.
+func (Private) SetLayout(string, uint64, block.Layout) error { return nil }
+
+// Layout returns 0.
+func (Private) Layout(string) (uint64, block.Layout) { return 0, block.Layout{} }
+
 // Record returns ErrNotFound.
 func (Private) Record(id block.ID) (Record, error) {
 	return Record{}, fmt.Errorf("%w: %v has no record outside the process", ErrNotFound, id)

@@ -79,6 +79,16 @@ type Tier interface {
 	Link(id block.ID, n block.Name) error
 	Unlink(id block.ID, n block.Name) error
 
+	// SetLayout records how the blocks of a namespace are made, as of seq, as durably
+	// as Link does a name; it stays for as long as a name of the namespace. The larger
+	// seq wins. Errors: block.ErrBadLayout, ErrFull, ErrUnavailable.
+	SetLayout(ns string, seq uint64, l block.Layout) error
+
+	// Layout returns the newest record of SetLayout, of what earlier incarnations left
+	// too, and in files of others that were read; seq is 0 where there is none. It does
+	// not wait.
+	Layout(ns string) (seq uint64, l block.Layout)
+
 	// Recover calls fn once for each block that an earlier incarnation left
 	// intact, in no particular order, then returns. It is called at most once
 	// and before any other method that takes an id. An error from fn ends it

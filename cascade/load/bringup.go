@@ -70,10 +70,38 @@ func (p *semaphore) give(n int) {
 // StartLocked starts new fetches, all of one request. The caller holds the
 // mutex and has not released it since it made them.
 func (ld *Loader) StartLocked(fetches []*Fetch) {
-	ld.state.Mu.AssertHeld()
-	if len(fetches) > 0 {
-		ld.state.Workers.Go(func() { ld.runFetches(fetches) })
+	if part := ld.startLocked(fetches); part != nil {
+		go func() {
+			defer ld.state.Workers.Done()
+			ld.runElsewhere(part)
+		}()
 	}
+}
+
+// startLocked is StartLocked but for a part that other ranks have, which the caller
+// passes to runHere; nil: there is none.
+func (ld *Loader) startLocked(fetches []*Fetch) (mine []*Fetch) {
+	ld.state.Mu.AssertHeld()
+	var below, elsewhere []*Fetch
+	for _, f := range fetches {
+		if f.block != nil || ld.onlyInSegment(f.copies) {
+			below = append(below, f)
+		} else {
+			elsewhere = append(elsewhere, f)
+		}
+	}
+	if len(below) > 0 {
+		ld.state.Workers.Go(func() { ld.runFetches(below) })
+	}
+	for i, part := range remoteParts(elsewhere) {
+		if i == 0 {
+			ld.state.Workers.Add(1)
+			mine = part
+			continue
+		}
+		ld.state.Workers.Go(func() { ld.runElsewhere(part) })
+	}
+	return mine
 }
 
 // runFetches brings blocks up. It outlives the request that wanted them, up to
@@ -100,7 +128,7 @@ func (ld *Loader) runFetches(fetches []*Fetch) {
 		})
 	}
 	for _, f := range fetches {
-		ld.end(f, nil, ctx.Err())
+		ld.end(ended{f, nil, ctx.Err()})
 	}
 	parts.Wait()
 }
@@ -145,7 +173,7 @@ func (ld *Loader) readUp(ctx, room context.Context, part []*Fetch) {
 	for _, f := range part {
 		r, err := ld.readOf(ctx, room, f)
 		if err != nil {
-			ld.end(f, nil, err)
+			ld.end(ended{f, nil, err})
 			continue
 		}
 		reads = append(reads, r)
@@ -171,7 +199,7 @@ func (ld *Loader) readOf(ctx, room context.Context, f *Fetch) (tiers.Read, error
 	a.from = ld.state.Cold
 	return tiers.Read{Pin: pin, Dst: a.bytes, Over: a.slot != nil, Done: func(err error) {
 		pin.Release()
-		ld.end(f, a, err)
+		ld.end(ended{f, a, err})
 	}}, nil
 }
 

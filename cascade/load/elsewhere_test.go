@@ -50,6 +50,83 @@ func TestABlockOfAnotherRankIsReadOnce(t *testing.T) {
 	}
 }
 
+// What one rank has of a request is read together, in parts of a bounded number of
+// blocks and bytes.
+func TestBlocksOfARankAreReadTogether(t *testing.T) {
+	for name, c := range map[string]struct {
+		blocks, size int
+		want         []int
+	}{
+		"small": {2*partReads + 5, 100, []int{5, partReads, partReads}},
+		"large": {5, partBytes / 2, []int{1, 2, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRank(t)
+			var keys []string
+			for i := range c.blocks {
+				keys = append(keys, fmt.Sprint(i))
+				r.peers.Hold(named(keys[i], 5), parttest.Data(uint64(i), c.size), true, nil)
+			}
+			for i, v := range r.get(t.Context(), false, keys...) {
+				r.wants(v, parttest.Data(uint64(i), c.size), residency.RemoteTier)
+			}
+			got := r.peers.Batches()
+			slices.Sort(got)
+			if !slices.Equal(got, c.want) {
+				t.Errorf("read %v together, want %v", got, c.want)
+			}
+			r.idle()
+		})
+	}
+}
+
+// A request that ends while it reads for others too leaves the blocks to them.
+func TestTheReaderGivesUp(t *testing.T) {
+	r := newRank(t)
+	p := parttest.Data(1, size)
+	r.peers.Hold(named("a", 5), p, true, nil)
+	goOn := r.peers.Stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	first, second := make(chan *residency.View), make(chan *residency.View)
+	go func() { first <- r.get(ctx, false, "a")[0] }()
+	r.waiting("a", 1)
+	go func() { second <- r.get(t.Context(), false, "a")[0] }()
+	r.waiting("a", 2)
+	cancel()
+	r.wants(<-first, nil, "")
+	goOn()
+	r.wants(<-second, p, residency.RemoteTier)
+	r.idle()
+}
+
+// What a rank does not have any more comes from a segment, the rest of the request from
+// the rank.
+func TestPartOfARequestIsInSegments(t *testing.T) {
+	r := newRank(t)
+	var keys []string
+	r.files.segments = map[string][]byte{}
+	for i := range 9 {
+		keys = append(keys, fmt.Sprint(i))
+		p := parttest.Data(uint64(i), size)
+		st := r.peers.Hold(named(keys[i], 5), p, true, &directory.Segment{Path: keys[i]})
+		r.files.segments[keys[i]] = p
+		if i%3 == 1 {
+			r.peers.Damage(st.Info.ID)
+		}
+	}
+	for i, v := range r.get(t.Context(), false, keys...) {
+		tier := residency.RemoteTier
+		if i%3 == 1 {
+			tier = r.ColdName()
+		}
+		r.wants(v, parttest.Data(uint64(i), size), tier)
+	}
+	if r.Count.Stats.Corrupt != 3 {
+		t.Errorf("%d were corrupt", r.Count.Stats.Corrupt)
+	}
+	r.idle()
+}
+
 // Nobody's block is a miss; in a request with others it is only that.
 func TestWhatNobodyHas(t *testing.T) {
 	r := newRank(t)
@@ -229,8 +306,8 @@ func TestADeadlineElsewhere(t *testing.T) {
 	}
 }
 
-// chain makes a chain of n blocks known that another rank has.
-func (r *rank) chain(n int) (a *Prefetch) {
+// chain makes a chain of n blocks known that another rank has, each of size bytes.
+func (r *rank) chain(n, size int) (a *Prefetch) {
 	a = &Prefetch{}
 	for i := range n {
 		key := fmt.Sprint(i)
@@ -250,37 +327,53 @@ func (r *rank) landed() (blocks int, bytes int64) {
 	return r.PrefetchedLocked()
 }
 
-// Some blocks of a chain are fetched ahead, and one more for each that is asked for;
-// a get of one reads nothing.
+// Some blocks of a chain are fetched ahead, together, and as many more once a step of
+// them is asked for; a get of one reads nothing.
 func TestPrefetchIsAheadOfTheGets(t *testing.T) {
-	r := newRank(t)
-	r.Put(parttest.Name("0"), parttest.Data(100, size)) // is here
-	r.StartPrefetch(r.chain(20))
-	if n, bytes := r.landed(); n != PrefetchBlocks || bytes != PrefetchBlocks*size {
-		t.Errorf("%d blocks, %d bytes are ahead", n, bytes)
-	}
-	r.peers.Located()
-	if n := r.peers.Reads(); n != PrefetchBlocks {
-		t.Errorf("%d reads", n)
-	}
-	r.wants(r.get(t.Context(), false, "1")[0], parttest.Data(1, size), residency.RemoteTier)
-	if got := r.peers.Located(); got != nil {
-		t.Errorf("asked for %v", got)
-	}
-	n, _ := r.landed()
-	if reads := r.peers.Reads(); reads != 1 || n != PrefetchBlocks+1 {
-		t.Errorf("%d reads, %d blocks are ahead", reads, n)
-	}
-	r.wants(r.get(t.Context(), false, "1")[0], parttest.Data(1, size), residency.RemoteTier)
-	if n, _ := r.landed(); n != PrefetchBlocks+1 {
-		t.Errorf("%d blocks are ahead: the same get twice goes on with the chain twice", n)
-	}
-	r.Mu.Lock()
-	defer r.Mu.Unlock()
-	for _, f := range r.guarded.fetches {
-		if f.name.Key == "0" {
-			t.Error("what is here is fetched")
-		}
+	for name, c := range map[string]struct{ size, ahead, step int }{
+		"small": {size, partReads, partReads / PrefetchBlocks},
+		"large": {prefetchAhead / 3, PrefetchBlocks, 1},
+		"other": {prefetchAhead / PrefetchBlocks / 3, 3 * PrefetchBlocks, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRank(t)
+			r.Put(parttest.Name("0"), parttest.Data(100, size)) // is here
+			r.StartPrefetch(r.chain(c.ahead+c.step+2, c.size))
+			if n, bytes := r.landed(); n != c.ahead || bytes != int64(c.ahead*c.size) {
+				t.Errorf("%d blocks, %d bytes are ahead", n, bytes)
+			}
+			r.peers.Located()
+			if n, parts := r.peers.Reads(), r.peers.Batches(); n != c.ahead || c.ahead*c.size <= partBytes && len(parts) != 1 {
+				t.Errorf("%d reads, in parts of %v", n, parts)
+			}
+			for i := range c.step {
+				if n := r.peers.Reads(); n != 0 {
+					t.Errorf("%d reads after %d gets", n, i)
+				}
+				r.wants(r.get(t.Context(), false, fmt.Sprint(1+i))[0], parttest.Data(uint64(1+i), c.size), residency.RemoteTier)
+				r.landed()
+			}
+			if got := r.peers.Located(); got != nil {
+				t.Errorf("asked for %v", got)
+			}
+			n, _ := r.landed()
+			if parts := r.peers.Batches(); !slices.Equal(parts, []int{c.step}) || n != c.ahead+c.step {
+				t.Errorf("reads in parts of %v, %d blocks are ahead", parts, n)
+			}
+			for range c.step {
+				r.wants(r.get(t.Context(), false, "1")[0], parttest.Data(1, c.size), residency.RemoteTier)
+			}
+			if n, _ := r.landed(); n != c.ahead+c.step {
+				t.Errorf("%d blocks are ahead: the same get again goes on with the chain again", n)
+			}
+			r.Mu.Lock()
+			defer r.Mu.Unlock()
+			for _, f := range r.guarded.fetches {
+				if f.name.Key == "0" {
+					t.Error("what is here is fetched")
+				}
+			}
+		})
 	}
 }
 
@@ -312,7 +405,7 @@ func TestPrefetchIsGivenBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRank(t)
-			r.StartPrefetch(r.chain(4))
+			r.StartPrefetch(r.chain(4, size))
 			r.landed()
 			x.do(r)
 			n, bytes := r.landed()
@@ -328,7 +421,7 @@ func TestPrefetchIsGivenBack(t *testing.T) {
 // All that is fetched ahead has a bound, and a closed store fetches nothing.
 func TestPrefetchIsBounded(t *testing.T) {
 	r := newRank(t)
-	a := r.chain(4)
+	a := r.chain(4, size)
 	r.Mu.Lock()
 	r.guarded.prefetchBytes = maxPrefetchBytes - 2*size
 	r.Mu.Unlock()
@@ -342,7 +435,7 @@ func TestPrefetchIsBounded(t *testing.T) {
 	r.Mu.Closed = true
 	r.Mu.Unlock()
 	r.peers.Reads()
-	r.StartPrefetch(r.chain(4))
+	r.StartPrefetch(r.chain(4, size))
 	if n, bytes := r.landed(); n != 0 || bytes != 0 || r.peers.Reads() != 0 {
 		t.Errorf("%d blocks, %d bytes are ahead in a closed store", n, bytes)
 	}

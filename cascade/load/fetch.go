@@ -31,6 +31,7 @@ type Fetch struct {
 	landed   *landed   // prefetched, and not asked for yet
 	prefetch *Prefetch // the chain it was prefetched for, until it is asked for
 	reserved int64     // its part of the bytes that are prefetched
+	failed   error     // why it did not come from another rank's memory, of whoever reads it
 }
 
 // source is what a fetch brings: a block of this rank's own cold tier or, when
@@ -77,12 +78,22 @@ func (ld *Loader) JoinColdLocked(b *residency.Block, most eviction.Price, fresh 
 // Await returns the caller's view of a joined fetch, or nil: a miss. ctx has an
 // end.
 func (ld *Loader) Await(ctx context.Context, f *Fetch) *residency.View {
+	f.wait(ctx)
+	ld.state.Mu.Lock()
+	defer ld.state.Mu.Unlock()
+	return ld.viewLocked(ctx, f)
+}
+
+// wait waits until f has ended, or ctx.
+func (f *Fetch) wait(ctx context.Context) {
 	select {
 	case <-f.done:
 	case <-ctx.Done():
 	}
-	ld.state.Mu.Lock()
-	defer ld.state.Mu.Unlock()
+}
+
+// viewLocked takes the view of one who waited for f, or ends its waiting, which ctx did.
+func (ld *Loader) viewLocked(ctx context.Context, f *Fetch) *residency.View {
 	if !f.finished {
 		f.waiters-- // the fetch goes on for others, and for the next request
 		ld.state.Count.Losses.AddError(ld.stepOf(f, nil), ctx.Err(), 1)
@@ -97,17 +108,34 @@ func (ld *Loader) Await(ctx context.Context, f *Fetch) *residency.View {
 	return v
 }
 
-// end ends a fetch: its block is in a, or err is why not.
-func (ld *Loader) end(f *Fetch, a *readBuffer, err error) {
-	if err != nil && a != nil {
-		residency.AfterIO(err, a.abort)
+// ended is a fetch that ends: its block is in a, or err is why not.
+type ended struct {
+	f   *Fetch
+	a   *readBuffer // nil: there was no room
+	err error
+}
+
+// end ends fetches.
+func (ld *Loader) end(all ...ended) {
+	for _, e := range all {
+		if e.err != nil && e.a != nil {
+			residency.AfterIO(e.err, e.a.abort)
+		}
 	}
 	ld.state.Mu.Lock()
 	defer ld.state.Mu.Unlock()
+	for _, e := range all {
+		ld.endLocked(e)
+	}
+	ld.state.WakeWaitersLocked()
+}
+
+func (ld *Loader) endLocked(e ended) {
+	f, err := e.f, e.err
 	f.finished = true
-	f.step, f.reason = ld.stepOf(f, a), residency.ReasonOf(err)
+	f.step, f.reason = ld.stepOf(f, e.a), residency.ReasonOf(err)
 	if err == nil {
-		if err = ld.publishLocked(f, a); err != nil && f.block == nil {
+		if err = ld.publishLocked(f, e.a); err != nil && f.block == nil {
 			ld.state.NoteLocked(ld.state.Last(), err)
 		}
 		f.step, f.reason = residency.StepPin, residency.ReasonOf(err)
@@ -122,7 +150,6 @@ func (ld *Loader) end(f *Fetch, a *readBuffer, err error) {
 		}
 	}
 	close(f.done)
-	ld.state.WakeWaitersLocked()
 }
 
 // stepOf returns the step of a load that a fetch is at, whose block is read to a, nil

@@ -14,9 +14,13 @@ const (
 	// clients that probe get what they found at once or never.
 	PrefetchFor = 2 * time.Second
 
-	// PrefetchBlocks and maxPrefetchBytes bound what is prefetched: of one
-	// chain, and of all together.
-	PrefetchBlocks   = 8
+	// PrefetchBlocks is how many blocks of a chain are fetched ahead of the gets,
+	// or as many as make prefetchAhead bytes if that is more, but no more than are
+	// read together.
+	PrefetchBlocks = 8
+	prefetchAhead  = 1 << 20
+
+	// maxPrefetchBytes bounds what is prefetched of all chains together.
 	maxPrefetchBytes = 64 << 20
 )
 
@@ -26,6 +30,8 @@ type Prefetch struct {
 	IDs    []residency.NameID
 	Copies [][]directory.Statement
 	next   int
+	step   int // so many are fetched together, once as many were asked for
+	asked  int // since then
 }
 
 // StartPrefetch starts to fetch the first blocks of a probed chain that other
@@ -33,44 +39,44 @@ type Prefetch struct {
 func (ld *Loader) StartPrefetch(a *Prefetch) {
 	ld.state.Mu.Lock()
 	defer ld.state.Mu.Unlock()
-	var fresh []*Fetch
-	for range PrefetchBlocks {
-		ld.advanceLocked(a, &fresh)
-	}
-	ld.StartLocked(fresh)
+	a.step = min(max(1, int(prefetchAhead/PrefetchBlocks/max(1, a.Copies[0][0].Info.Size))), partReads/PrefetchBlocks)
+	ld.advanceLocked(a, PrefetchBlocks*a.step)
 }
 
-// advanceLocked starts the chain's next fetch, as startRemoteLocked does.
-func (ld *Loader) advanceLocked(a *Prefetch, fresh *[]*Fetch) {
-	for a.next < len(a.IDs) && ld.guarded.prefetchBytes < maxPrefetchBytes && !ld.state.Mu.Closed {
+// advanceLocked starts the chain's next n fetches.
+func (ld *Loader) advanceLocked(a *Prefetch, n int) {
+	var fresh []*Fetch
+	for a.next < len(a.IDs) && len(fresh) < n && ld.guarded.prefetchBytes < maxPrefetchBytes && !ld.state.Mu.Closed {
 		i := a.next
 		a.next++
 		if others.FromCatalogue(a.Copies[i]) && ld.others.InvalidLocked(&a.Copies[i][0].Name) || ld.guarded.fetches[source{name: a.IDs[i]}] != nil || ld.state.LookupLocked(a.IDs[i].NS, a.IDs[i].Key) != nil {
 			continue
 		}
-		f := ld.startRemoteLocked(a.IDs[i], a.Copies[i], false, fresh)
+		f := ld.newRemoteLocked(a.IDs[i], a.Copies[i], false, &fresh)
 		f.prefetch, f.reserved = a, max(a.Copies[i][0].Info.Size, 1)
 		ld.guarded.prefetchBytes += f.reserved
-		return
 	}
+	ld.StartLocked(fresh)
 }
 
-// takeLandedLocked serves a get from what was prefetched, and fetches the
-// chain's next block instead. Somebody else may want it too, so it stays for
+// takeLandedLocked serves a get from what was prefetched, and goes on with the
+// chain. Somebody else may want it too, so it stays for
 // its time.
 func (ld *Loader) takeLandedLocked(f *Fetch) *residency.View {
 	ld.continuePrefetchLocked(f)
 	return ld.landedViewLocked(f.landed, residency.NewBlock(f.landed.info))
 }
 
-// continuePrefetchLocked fetches the next block of the chain that f is part of,
-// once f is asked for.
+// continuePrefetchLocked goes on with the chain that f is part of, once f is asked for.
 func (ld *Loader) continuePrefetchLocked(f *Fetch) {
-	if a := f.prefetch; a != nil {
-		f.prefetch = nil
-		var fresh []*Fetch
-		ld.advanceLocked(a, &fresh)
-		ld.StartLocked(fresh)
+	a := f.prefetch
+	if a == nil {
+		return
+	}
+	f.prefetch = nil
+	if a.asked++; a.asked == a.step {
+		a.asked = 0
+		ld.advanceLocked(a, a.step)
 	}
 }
 

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/maphash"
@@ -41,48 +42,55 @@ func (r *replication) keeps(id residency.NameID, copies []directory.Statement) b
 // GetElsewhere gets the keys whose views are missing from other ranks; keep makes
 // copies of them here.
 func (ld *Loader) GetElsewhere(ctx context.Context, ns string, keys []string, missing []int, views []*residency.View, keep bool) {
-	ctx, cancel := ld.state.UntilFetched(ctx)
-	defer cancel()
 	if keep {
 		ld.invalidateLanded(ns, keys, missing)
 	}
 	fetches := ld.joinKnown(ns, keys, missing, views)
 	var ask []int
+	wait := false
 	for j, i := range missing {
 		if views[i] == nil && fetches[j] == nil {
 			ask = append(ask, j)
 		}
+		wait = wait || views[i] == nil
 	}
-	if len(ask) > 0 {
-		wanted := make([]string, len(ask))
-		for a, j := range ask {
-			wanted[a] = strings.Clone(keys[missing[j]]) // it may outlive the request
+	if wait {
+		ctx, cancel := ld.state.UntilFetched(ctx)
+		defer cancel()
+		if len(ask) > 0 {
+			ld.locate(ctx, ns, keys, missing, ask, views, fetches, keep)
 		}
-		found := ld.others.Located(ctx, ns, wanted)
-		if err := ctx.Err(); err != nil {
-			ld.state.Count.Losses.AddError(residency.StepLookup, err, unlocated(found))
-		}
-		var fresh []*Fetch
-		ld.state.Mu.Lock()
-		for a, j := range ask {
-			if found[a] == nil || ld.state.Mu.Closed || others.FromCatalogue(found[a]) && ld.others.InvalidLocked(&found[a][0].Name) {
-				continue
-			}
-			id := residency.NameID{NS: ns, Key: wanted[a]}
-			if views[missing[j]], fetches[j] = ld.joinOneLocked(id); views[missing[j]] == nil && fetches[j] == nil {
-				fetches[j] = ld.startRemoteLocked(id, found[a], keep, &fresh)
-				fetches[j].waiters++
-			}
-		}
-		ld.StartLocked(fresh)
-		ld.state.Mu.Unlock()
-	}
-	for j, f := range fetches {
-		if f != nil && views[missing[j]] == nil {
-			views[missing[j]] = ld.Await(ctx, f)
-		}
+		ld.awaitMissing(ctx, fetches, missing, views)
 	}
 	ld.touchOwners(ns, keys, missing, fetches, views)
+}
+
+// locate asks other ranks where some of the missing keys are, by their places in
+// missing, and begins to fetch what they have.
+func (ld *Loader) locate(ctx context.Context, ns string, keys []string, missing, ask []int, views []*residency.View, fetches []*Fetch, keep bool) {
+	wanted := make([]string, len(ask))
+	for a, j := range ask {
+		wanted[a] = strings.Clone(keys[missing[j]]) // it may outlive the request
+	}
+	found := ld.others.Located(ctx, ns, wanted)
+	if err := ctx.Err(); err != nil {
+		ld.state.Count.Losses.AddError(residency.StepLookup, err, unlocated(found))
+	}
+	var fresh []*Fetch
+	ld.state.Mu.Lock()
+	for a, j := range ask {
+		if found[a] == nil || ld.state.Mu.Closed || others.FromCatalogue(found[a]) && ld.others.InvalidLocked(&found[a][0].Name) {
+			continue
+		}
+		id := residency.NameID{NS: ns, Key: wanted[a]}
+		if views[missing[j]], fetches[j] = ld.joinOneLocked(id); views[missing[j]] == nil && fetches[j] == nil {
+			fetches[j] = ld.newRemoteLocked(id, found[a], keep, &fresh)
+			fetches[j].waiters++
+		}
+	}
+	mine := ld.startLocked(fresh)
+	ld.state.Mu.Unlock()
+	ld.runHere(ctx, mine)
 }
 
 // unlocated counts the keys of which nobody is known to have the block.
@@ -128,32 +136,48 @@ func (ld *Loader) joinOneLocked(id residency.NameID) (*residency.View, *Fetch) {
 // touchOwners reports to the owners which blocks of a chain were served here, so
 // that they age there as if they had been used there.
 func (ld *Loader) touchOwners(ns string, keys []string, missing []int, fetches []*Fetch, views []*residency.View) {
-	chains := map[fabric.Rank][]string{}
+	var owner fabric.Rank
+	var run []string // of keys of one owner
 	for j, f := range fetches {
-		if f != nil && views[missing[j]] != nil && f.copies[0].Memory != nil {
-			owner := f.copies[0].Owner
-			chains[owner] = append(chains[owner], keys[missing[j]])
+		if f == nil || views[missing[j]] == nil || f.copies[0].Memory == nil {
+			continue
 		}
+		if o := f.copies[0].Owner; o != owner && len(run) > 0 {
+			ld.others.Peers.Touch(owner, ns, run)
+			run = run[:0]
+		}
+		owner, run = f.copies[0].Owner, append(run, keys[missing[j]])
 	}
-	for owner, chain := range chains {
-		ld.others.Peers.Touch(owner, ns, chain)
+	if len(run) > 0 {
+		ld.others.Peers.Touch(owner, ns, run)
 	}
 }
 
-// startRemoteLocked starts the fetch of a located name of which there is none,
-// to keep it here if keep or the policy wants that. One that only a segment has is
-// added to fresh instead, and the caller must let StartLocked have it. The caller
-// holds the mutex, has checked that the store is not closed, and counts itself among
-// the waiters if it awaits the result.
-func (ld *Loader) startRemoteLocked(id residency.NameID, copies []directory.Statement, keep bool, fresh *[]*Fetch) *Fetch {
+// awaitMissing is Await of all fetches, which are in parallel to missing.
+func (ld *Loader) awaitMissing(ctx context.Context, fetches []*Fetch, missing []int, views []*residency.View) {
+	for _, f := range fetches {
+		if f != nil {
+			f.wait(ctx)
+		}
+	}
+	ld.state.Mu.Lock()
+	defer ld.state.Mu.Unlock()
+	for j, f := range fetches {
+		if f != nil && views[missing[j]] == nil {
+			views[missing[j]] = ld.viewLocked(ctx, f)
+		}
+	}
+}
+
+// newRemoteLocked makes the fetch of a located name of which there is none, to keep
+// it here if keep or the policy wants that, and adds it to fresh, which the caller
+// must let StartLocked have. The caller holds the mutex, has checked that the store is
+// not closed, and counts itself among the waiters if it awaits the result.
+func (ld *Loader) newRemoteLocked(id residency.NameID, copies []directory.Statement, keep bool, fresh *[]*Fetch) *Fetch {
 	f := ld.newFetchLocked(source{name: id}, copies[0].Info)
 	f.copies = copies
 	f.keep = ld.guarded.replicate.keeps(id, copies) || keep
-	if ld.onlyInSegment(copies) {
-		*fresh = append(*fresh, f)
-	} else {
-		ld.state.Workers.Go(func() { ld.runElsewhere(f) })
-	}
+	*fresh = append(*fresh, f)
 	return f
 }
 
@@ -173,49 +197,155 @@ func (a *readBuffer) abort() {
 	a.free()
 }
 
-func (ld *Loader) runElsewhere(f *Fetch) {
+// Blocks that one rank has in memory are read together, as far as they are no more
+// than partReads and partBytes: so many move in a moment.
+const (
+	partReads = fabric.MaxBatch
+	partBytes = 1 << 20
+)
+
+// remoteParts cuts fetches into what is read together, by the rank that is known
+// best to have it.
+func remoteParts(fetches []*Fetch) (parts [][]*Fetch) {
+	type open struct {
+		part  int
+		bytes int64
+	}
+	last := map[fabric.Rank]open{}
+	for _, f := range fetches {
+		owner := f.copies[0].Owner
+		o, ok := last[owner]
+		if !ok || len(parts[o.part]) == partReads || o.bytes+f.info.Size > partBytes {
+			o = open{part: len(parts)}
+			parts = append(parts, nil)
+		}
+		parts[o.part] = append(parts[o.part], f)
+		o.bytes += f.info.Size
+		last[owner] = o
+	}
+	return parts
+}
+
+// runElsewhere fetches a part of a request from other ranks and then, what did not
+// come from there, from segments in the shared file system. It outlives the request
+// that wanted it, up to a deadline of its own.
+func (ld *Loader) runElsewhere(part []*Fetch) {
 	defer fault.Guard()()
 	ctx, cancel := ld.state.UntilFetched(context.Background())
 	defer cancel()
-	var a *readBuffer
-	err := residency.TakeSlot(ctx, ld.reading)
-	if err == nil {
-		a, err = ld.readRemote(ctx, f)
-		<-ld.reading
-	}
-	ld.end(f, a, err)
+	ld.runBelow(ld.fromOthers(ctx, part), ctx.Err())
 }
 
-// readRemote reads a block from the memory of another rank, or from a segment
-// in the shared file system, into a slot of the last memory tier if it is to be
-// kept, or into private memory. What it returns is given back after an error too.
-func (ld *Loader) readRemote(ctx context.Context, f *Fetch) (*readBuffer, error) {
-	copies, info := f.copies, f.info
-	room, stop := ld.untilRoom(ctx)
-	defer stop()
-	a, err := ld.allocate(room, info.Size, f.keep, f.price)
-	if err != nil {
-		return nil, err
+// runHere is runElsewhere by the one who waits for the part: that saves two changes
+// of goroutines. If ctx ends first, the part goes on without it. Nil is no part; any
+// other is one of state.Workers.
+func (ld *Loader) runHere(ctx context.Context, part []*Fetch) {
+	if part == nil {
+		return
 	}
-	a.from = ld.state.Remote
-	if err = errOnlyBelow; !others.FromCatalogue(copies) {
-		err = ld.others.Peers.Read(ctx, copies, a.bytes)
-		_, err = inject.Read(ctx, inject.Remote, info.Size, err, a.bytes)
+	defer ld.state.Workers.Done()
+	rest := ld.fromOthers(ctx, part)
+	switch {
+	case len(rest) == 0:
+	case ctx.Err() != nil:
+		ld.state.Workers.Go(func() { ld.runElsewhere(rest) })
+	default:
+		ld.state.Workers.Go(func() { ld.runBelow(rest, nil) })
 	}
-	if err == nil && block.CRC(a.bytes) != info.CRC {
-		err = ld.misread(copies)
-	}
-	if err != nil && !residency.Lingers(err) {
-		// Where there is no segment either, what kept the other rank's copy away is the reason.
-		if below := ld.readSegments(ctx, copies, a.bytes); !errors.Is(below, residency.ErrMiss) {
-			a.from, err = ld.state.Cold, below
+}
+
+// runBelow looks in segments for what did not come from other ranks, unless err is not
+// nil: then that is the end.
+func (ld *Loader) runBelow(part []*Fetch, err error) {
+	defer fault.Guard()()
+	ends := make([]ended, 0, len(part))
+	below := part[:0]
+	for _, f := range part {
+		if err == nil && ld.nextInSegments(f) {
+			below = append(below, f)
+		} else {
+			ends = append(ends, ended{f, nil, cmp.Or(err, f.failed, residency.ErrMiss)})
 		}
 	}
-	return a, err
+	ld.end(ends...)
+	if len(below) > 0 {
+		ld.runFetches(below)
+	}
 }
 
-// errOnlyBelow: no rank is asked for what lies in a segment alone.
-var errOnlyBelow = errors.New("cascade: only a segment has it")
+// nextInSegments leaves of the copies of a block those in segments, and reports
+// whether there are any.
+func (ld *Loader) nextInSegments(f *Fetch) bool {
+	var below []directory.Statement
+	for _, st := range f.copies {
+		if st.Memory = nil; ld.onlyInSegment([]directory.Statement{st}) {
+			below = append(below, st)
+		}
+	}
+	if len(below) == 0 {
+		return false
+	}
+	ld.state.Mu.Lock()
+	defer ld.state.Mu.Unlock()
+	f.copies = below
+	return true
+}
+
+// fromOthers reads the blocks of a part from the memory of other ranks, each into a
+// slot of the last memory tier if it is to be kept, or into private memory. It
+// returns the fetches that have not ended: what does not come is looked for elsewhere.
+func (ld *Loader) fromOthers(ctx context.Context, part []*Fetch) (rest []*Fetch) {
+	if residency.TakeSlot(ctx, ld.reading) != nil {
+		return part
+	}
+	defer func() { <-ld.reading }()
+	room, stop := ld.untilRoom(ctx)
+	defer stop()
+	reads := make([]directory.Read, 0, len(part))
+	ends := make([]ended, 0, len(part))
+	for _, f := range part {
+		if others.FromCatalogue(f.copies) { // no rank is asked for what lies in a segment alone
+			rest = append(rest, f)
+			continue
+		}
+		a, err := ld.allocate(room, f.info.Size, f.keep, f.price)
+		if ends = append(ends, ended{f, a, err}); err == nil {
+			a.from = ld.state.Remote
+			reads = append(reads, directory.Read{Copies: f.copies, Dst: a.bytes})
+		}
+	}
+	if len(reads) > 0 {
+		ld.others.Peers.Read(ctx, reads)
+		for i := range reads {
+			r := &reads[i]
+			_, r.Err = inject.Read(ctx, inject.Remote, int64(len(r.Dst)), r.Err, r.Dst)
+		}
+	}
+	over := ends[:0]
+	for _, e := range ends {
+		if e.err == nil {
+			e.err = ld.verified(e.f, &reads[0])
+			reads = reads[1:]
+		}
+		if e.err != nil && e.a != nil {
+			residency.AfterIO(e.err, e.a.abort)
+			e.f.failed = e.err
+			rest = append(rest, e.f)
+			continue
+		}
+		over = append(over, e)
+	}
+	ld.end(over...)
+	return rest
+}
+
+// verified is how a read ended, its checksum included.
+func (ld *Loader) verified(f *Fetch, r *directory.Read) error {
+	if r.Err == nil && block.CRC(r.Dst) != f.info.CRC {
+		return ld.misread(f.copies)
+	}
+	return r.Err
+}
 
 // misread reports bytes that failed their checksum: no hit.
 func (ld *Loader) misread(copies []directory.Statement) error {

@@ -31,19 +31,19 @@ func (ld *Loader) readOfSegment(ctx, room context.Context, f *Fetch) (tiers.Read
 	at := tiers.Segment(*f.copies[0].Segment)
 	return tiers.Read{At: at, Info: f.info, Dst: a.bytes, Over: a.slot != nil, Done: func(err error) {
 		if err == nil || residency.Lingers(err) || ctx.Err() != nil {
-			ld.end(f, a, err)
+			ld.end(ended{f, a, err})
 			return
 		}
 		ld.state.Workers.Go(func() { ld.runSegments(f, a) })
 	}}, nil
 }
 
-// runSegments is runElsewhere once there is room, for what is in segments only.
+// runSegments looks for a block at all places that it has in segments.
 func (ld *Loader) runSegments(f *Fetch, a *readBuffer) {
 	defer fault.Guard()()
 	ctx, cancel := ld.state.UntilFetched(context.Background())
 	defer cancel()
-	ld.end(f, a, ld.readSegments(ctx, f.copies, a.bytes))
+	ld.end(ended{f, a, ld.readSegments(ctx, f.copies, a.bytes)})
 }
 
 // readSegments reads a block from the first of its copies in the shared file

@@ -165,6 +165,9 @@ func (g *Graph) displace(r *block.Name) (n *Name, was *Block, old block.Name) {
 		}
 	}
 	n.setParent(r.Parent)
+	if r.Parent != "" && !r.Inferred && !r.Bound {
+		n.space.NamesParents = true
+	}
 	return n, was, old
 }
 
@@ -244,6 +247,34 @@ func (g *Graph) Expire(n *Name, at, now time.Time) {
 	}
 	g.add(Link, n, n.block)
 	g.add(Renewed, n, n.block)
+}
+
+// Infer gives a name with a block that has no parent one that nobody named, and reports
+// whether it did. No tier's record changes: it is a hint, which comes again.
+func (g *Graph) Infer(n *Name, parent string) bool {
+	if n.record.Parent != "" || parent == n.record.Key {
+		return false
+	}
+	n.setParent(parent)
+	p, b := n.parent, n.block
+	if p == nil { // it would be its own ancestor
+		return false
+	}
+	g.account(n, b, -1)
+	b.remove(n)
+	n.record.Parent, n.record.Inferred = p.record.Key, true
+	if p.block != nil {
+		n.record.Depth = p.record.Depth + 1
+	}
+	b.add(n)
+	g.account(n, b, 1)
+	g.countStored(n, 1)
+	for level := range Levels {
+		if b.In(level) {
+			g.countChild(n, level, 1)
+		}
+	}
+	return true
 }
 
 // NextExpired returns a name that has expired by now, each once; nil for none.

@@ -94,6 +94,32 @@ func TestEmptySpaces(t *testing.T) {
 
 // The list of changes keeps its memory: operations on names that are there
 // allocate nothing.
+// TestInfer: a parent that is inferred counts as one that was named, until one is named.
+func TestInfer(t *testing.T) {
+	g := New(0)
+	head, next := &Block{}, &Block{}
+	a := g.Put(block.Name{Namespace: "ns", Key: "a"}, false, head, begin)
+	b := g.Put(block.Name{Namespace: "ns", Key: "b"}, false, next, begin)
+	if a.Space().NamesParents || !g.Infer(b, "a") || g.Infer(b, "x") || g.Infer(a, "b") || g.Infer(a, "a") {
+		t.Fatal("inferred, or not, against the rule")
+	}
+	if !b.Inferred() || b.ParentKey() != "a" || b.Depth() != 1 || next.Depth() != 1 || !head.Leads() || b.Seq() == 0 {
+		t.Errorf("inferred: %+v", b.Record())
+	}
+	seq := b.Seq()
+	if b.Put() != seq {
+		t.Error("a hint is no put")
+	}
+	g.Put(block.Name{Namespace: "ns", Key: "b", Parent: "c"}, false, next, begin)
+	if b.Inferred() || b.ParentKey() != "c" || head.Leads() || !b.Space().NamesParents {
+		t.Errorf("named: %+v", b.Record())
+	}
+	discard(g)
+	if err := g.Verify(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOperationsDoNotAllocate(t *testing.T) {
 	g := New(0)
 	a, b := &Block{}, &Block{}

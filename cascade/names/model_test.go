@@ -178,7 +178,7 @@ func (m *model) step(rng *rand.Rand) {
 		n = nil
 	}
 	m.now = m.now.Add(time.Duration(rng.IntN(3)) * time.Second)
-	switch op := rng.IntN(12); {
+	switch op := rng.IntN(13); {
 	case op < 4:
 		r := block.Name{Namespace: "ns", Key: key, Prefix: rng.IntN(3) == 0}
 		if rng.IntN(3) > 0 {
@@ -248,6 +248,15 @@ func (m *model) step(rng *rand.Rand) {
 		} else {
 			m.g.Enter(b, level)
 		}
+	case op == 12 && n != nil:
+		had, parent := m.names[key], fmt.Sprint("n", rng.IntN(12))
+		if m.g.Infer(n, parent) != (had.parent == "" && n.Parent() != nil) {
+			m.t.Errorf("%q under %q: inferred %v, it was under %q", key, parent, n.Inferred(), had.parent)
+		}
+		if n.Parent() != nil {
+			had.parent = n.Parent().Key()
+		}
+		m.names[key] = had
 	case op == 11 && len(b.Names()) > 0: // all names of a block whose bytes are lost
 		for len(b.Names()) > 0 {
 			n := b.Names()[len(b.Names())-1]

@@ -62,6 +62,9 @@ func (n *Name) ParentKey() string { return n.record.Parent }
 // Depth returns how many blocks come before n in its chain.
 func (n *Name) Depth() uint32 { return n.record.Depth }
 
+// Inferred reports whether nobody named the parent.
+func (n *Name) Inferred() bool { return n.record.Inferred }
+
 // Prefix reports whether n is marked as a shared prefix.
 func (n *Name) Prefix() bool { return n.record.Prefix }
 

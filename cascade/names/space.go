@@ -11,6 +11,10 @@ import (
 type Space struct {
 	Counters // the owner counts
 
+	// NamesParents is whether clients name the parents of its names. The second half
+	// of a pair names its first half anyway.
+	NamesParents bool
+
 	name       string
 	byKey      map[string]*Name
 	list       []*Name // names with a block, dense
@@ -25,7 +29,8 @@ type Counters struct {
 	Found     uint64 // of Lookups
 	Hits      uint64
 	Misses    uint64
-	Recovered int // names that were there when the store was opened
+	Inferred  uint64 // parents that were inferred
+	Recovered int    // names that were there when the store was opened
 }
 
 // Name returns the namespace's name.

@@ -15,7 +15,8 @@ import (
 // Peers are the other ranks of the job, as the store uses them. dht.Node
 // implements it. Methods without a context do not wait for other ranks.
 type Peers interface {
-	// Publish sends what this rank has of some names now to their homes.
+	// Publish sends what this rank has of some names now to their homes. It may change
+	// the list.
 	Publish(...directory.Statement)
 
 	// Settled waits until the homes that answer have all that was published,
@@ -26,9 +27,10 @@ type Peers interface {
 	// keys: nil for those that nobody has published.
 	Locate(ctx context.Context, ns string, keys []string) [][]directory.Statement
 
-	// Read copies a located block out of some rank's memory into dst. After an
-	// error with a method Done, dst is not the caller's until that is closed.
-	Read(ctx context.Context, copies []directory.Statement, dst []byte) error
+	// Read copies located blocks out of other ranks' memory, each into its Dst, and
+	// sets its Err. After an error with a method Done, Dst is not the caller's until
+	// that is closed.
+	Read(ctx context.Context, reads []directory.Read)
 
 	// Invalidate withdraws copies of a statement: s has those that are left.
 	Invalidate(s directory.Statement)

@@ -76,6 +76,7 @@ func (s *State) TickLocked() uint64 { return s.Mu.Names.Tick(s.Now()) }
 func (s *State) BindLocked(r block.Name, keepTTL bool, b *Block, now time.Time) *names.Name {
 	s.Mu.AssertHeld()
 	b.From = nil // the catalogue does not have this name of it
+	inferLocked(s, &r)
 	n := s.Mu.Names.Put(r, keepTTL, &b.Block, now)
 	s.ApplyLocked()
 	return n

@@ -45,18 +45,21 @@ func (l *Leases) Renew(ns, key, owner string, d time.Duration) bool {
 	l.state.Mu.Lock()
 	defer l.state.Mu.Unlock()
 	n := l.state.LookupLocked(ns, key)
-	if n == nil {
-		return false
+	if n != nil && d > 0 {
+		l.RenewLocked(n, owner, d)
 	}
-	if d > 0 {
-		made := l.state.Mu.Names.Lease(n, owner, l.state.Now().Add(d))
+	return n != nil
+}
+
+// RenewLocked is Renew for a name that is visible.
+func (l *Leases) RenewLocked(n *names.Name, owner string, d time.Duration) {
+	l.state.Mu.AssertHeld()
+	made := l.state.Mu.Names.Lease(n, owner, l.state.Now().Add(d))
+	l.state.ApplyLocked()
+	if made != nil && !l.state.ColdUpLocked() {
+		l.state.Mu.Names.HoldLease(made, l.budget())
 		l.state.ApplyLocked()
-		if made != nil && !l.state.ColdUpLocked() {
-			l.state.Mu.Names.HoldLease(made, l.budget())
-			l.state.ApplyLocked()
-		}
 	}
-	return true
 }
 
 // End gives back every lease of owner.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"cascadekv/cascade/inference"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 )
@@ -15,6 +16,8 @@ type Requests struct {
 	state   *State
 	chains  [maxLevels][]policy.Ref
 	request policy.Request // of Pass, so that none is made for each call
+
+	orders inference.Orders // of all requests; it has a lock of its own
 }
 
 // AddLocked adds b to the request that PassLocked ends.

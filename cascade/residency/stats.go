@@ -1,6 +1,7 @@
 package residency
 
 import (
+	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
 
@@ -68,6 +69,9 @@ type NamespaceStats struct {
 	Found           uint64 `json:"found"`
 	Hits            uint64 `json:"hits"`
 	Misses          uint64 `json:"misses"`
+	Inferred        uint64 `json:"inferred"` // parents that nobody named, inferred from the order of requests
+
+	Layout *block.Layout `json:"layout,omitempty"` // nil: not known
 }
 
 // RecoverStats is what Open found.

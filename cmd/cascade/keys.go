@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -155,7 +156,7 @@ func everywhere(s rankStats) []cascade.NamespaceStats {
 			sums[n.Name] = cascade.NamespaceStats{
 				Name: n.Name, Names: t.Names + n.Names, BytesReferenced: t.BytesReferenced + n.BytesReferenced, Recovered: t.Recovered + n.Recovered,
 				Puts: t.Puts + n.Puts, Aliases: t.Aliases + n.Aliases, Lookups: t.Lookups + n.Lookups, Found: t.Found + n.Found,
-				Hits: t.Hits + n.Hits, Misses: t.Misses + n.Misses,
+				Hits: t.Hits + n.Hits, Misses: t.Misses + n.Misses, Inferred: t.Inferred + n.Inferred, Layout: cmp.Or(t.Layout, n.Layout),
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/block"
 	"cascadekv/internal/cli"
 	"cascadekv/internal/glob"
 	"cascadekv/internal/resp"
@@ -76,12 +77,20 @@ func modelOf(ns string) string {
 
 // namespaceTable prints namespaces for people.
 func (a *app) namespaceTable(all []namespaceReport) error {
-	rows := [][]string{{"NAMESPACE", "NAMES", "REFERENCED", "PUTS", "LOOKED UP", "FOUND", "HITS", "MISSES", "HIT"}}
+	rows := [][]string{{"NAMESPACE", "NAMES", "REFERENCED", "PUTS", "LOOKED UP", "FOUND", "HITS", "MISSES", "HIT", "LAYOUT"}}
 	for _, n := range all {
 		rows = append(rows, []string{strconv.Quote(n.Name), strconv.Itoa(n.Names), human(n.BytesReferenced), count(n.Puts),
-			count(n.Lookups), share(n.Found, n.Lookups), count(n.Hits), count(n.Misses), share(n.Hits, n.Hits+n.Misses)})
+			count(n.Lookups), share(n.Found, n.Lookups), count(n.Hits), count(n.Misses), share(n.Hits, n.Hits+n.Misses), layoutText(n.Layout)})
 	}
 	return a.table(rows)
+}
+
+// layoutText is a layout for people.
+func layoutText(l *block.Layout) string {
+	if l == nil {
+		return block.Layout{}.String()
+	}
+	return l.String()
 }
 
 // namespaces asks the rank for those that are chosen.

@@ -96,9 +96,9 @@ func (a *app) segments(ctx context.Context, dir string, f segmentsFlags) error {
 
 // segmentNamespaces lists what a campaign has of each namespace.
 func (a *app) segmentNamespaces(l *campaign.Listing) error {
-	rows := [][]string{{"NAMESPACE", "NAMES", "REFERENCED"}}
+	rows := [][]string{{"NAMESPACE", "NAMES", "REFERENCED", "LAYOUT"}}
 	for _, n := range l.Namespaces {
-		rows = append(rows, []string{strconv.Quote(n.Name), strconv.Itoa(n.Names), human(n.BytesReferenced)})
+		rows = append(rows, []string{strconv.Quote(n.Name), strconv.Itoa(n.Names), human(n.BytesReferenced), layoutText(n.Layout)})
 	}
 	if len(l.Namespaces) > 0 {
 		if err := a.table(rows); err != nil {

@@ -15,6 +15,7 @@ import (
 	"cascadekv/internal/config"
 	"cascadekv/internal/cpus"
 	"cascadekv/internal/earlysignal"
+	"cascadekv/internal/heapfloor"
 	_ "cascadekv/internal/malloc" // one C arena
 	"cascadekv/internal/rank"
 	"cascadekv/internal/rank/program"
@@ -28,8 +29,13 @@ const (
 	exitUsage   = 2
 )
 
+// heapFloor is far below what a rank takes anyway, and some milliseconds' garbage of a
+// busy one.
+const heapFloor = 64 << 20
+
 func main() {
 	cpus.AllowWaiters()
+	heapfloor.Set(heapFloor)
 	os.Exit(realMain(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 

@@ -48,10 +48,14 @@ func (s *Statement) EncodeMsgpack(enc *msgpack.Encoder) error {
 	if s.Name.Bound {
 		flags |= flagBound
 	}
+	parent, depth := s.Name.Parent, s.Name.Depth
+	if s.Name.Inferred { // of its owner alone
+		parent, depth = "", 0
+	}
 	return errors.Join(
 		enc.EncodeArrayLen(statementFields),
-		enc.EncodeString(s.Name.Namespace), enc.EncodeString(s.Name.Key), enc.EncodeString(s.Name.Parent),
-		enc.EncodeUint(uint64(s.Name.Depth)), enc.EncodeUint(flags),
+		enc.EncodeString(s.Name.Namespace), enc.EncodeString(s.Name.Key), enc.EncodeString(parent),
+		enc.EncodeUint(uint64(depth)), enc.EncodeUint(flags),
 		enc.EncodeUint(s.Name.Seq), enc.EncodeInt(expires),
 		enc.EncodeBytes(id), enc.EncodeInt(s.Info.Size), enc.EncodeUint(uint64(s.Info.CRC)),
 		enc.EncodeUint(uint64(s.Owner)), enc.EncodeUint(s.Incarnation), enc.EncodeUint(s.Version),

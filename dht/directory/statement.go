@@ -20,6 +20,13 @@ type Statement struct {
 	Segment *Segment // a copy in the shared file system; outlives the owner
 }
 
+// Read is a block that is to be read out of an owner's memory.
+type Read struct {
+	Copies []Statement // where it is
+	Dst    []byte
+	Err    error // how it went
+}
+
 // Memory is a block's place in a rank's arena.
 type Memory struct {
 	Region     uint32

@@ -135,6 +135,16 @@ type Handler interface {
 	Hold(src Source) (Hold, error)
 }
 
+// QuickHandler is implemented by Handlers some of whose answers take no longer than it
+// takes to have another goroutine give them.
+type QuickHandler interface {
+	Handler
+
+	// Quick reports whether Answer answers req without waiting for anything but
+	// mutexes. Its ctx ends only with the connection then.
+	Quick(req []byte) bool
+}
+
 // Hold is a pin of bytes that are being sent.
 type Hold interface {
 	Bytes() []byte // len == Source.Length; dead after Release

@@ -27,13 +27,13 @@ func TestHealthOfTheEnd(t *testing.T) {
 // TestFiguresOfAPlainRank: every metric of a rank without peers, catalogue and tiers
 // comes from the snapshot and the counters, and INFO has its sections.
 func TestFiguresOfAPlainRank(t *testing.T) {
-	s := Snapshot{Version: "v", Commands: 12, ZeroCopy: 7, Held: Held{Views: 3}, InFlight: InFlight{Stalled: 4}}
+	s := Snapshot{Version: "v", Commands: 12, Polled: 8, ZeroCopy: 7, Held: Held{Views: 3}, InFlight: InFlight{Stalled: 4}}
 	n := Counters{Accepted: 5, AuthFailures: 6, ReloadOK: true, Stored: Moved{Blocks: 8, Bytes: 9}}
 	s.Losses = map[string]map[string]uint64{"segment": {"corrupt": 3}}
 	w := httptest.NewRecorder()
 	New(Options{Snapshot: func() Snapshot { return s }, Counters: func() Counters { return n }}).Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, line := range []string{
-		"commands_total 12", "sent_by_reference_bytes_total 7", "held_views 3", "stalled_bytes 4", "connections_accepted_total 5", "auth_failures_total 6",
+		"commands_total 12", "commands_polled_total 8", "sent_by_reference_bytes_total 7", "held_views 3", "stalled_bytes 4", "connections_accepted_total 5", "auth_failures_total 6",
 		"config_last_reload_successful 1", "region_stored_total 8", "region_stored_bytes_total 9",
 		`losses_total{reason="corrupt",step="segment"} 3`,
 	} {

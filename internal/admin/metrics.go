@@ -85,6 +85,7 @@ func oneIf(is bool) int {
 // collectServer sends what every rank has.
 func collectServer(to sink, s *Snapshot, n *Counters) {
 	counter(to, "commands_total", "Commands served.", s.Commands)
+	counter(to, "commands_polled_total", "Of these, those answered without waking their connection's goroutine.", s.Polled)
 	counter(to, "connections_accepted_total", "Client connections accepted.", n.Accepted)
 	counter(to, "connections_refused_total", "Client connections refused.", n.Refused)
 	counter(to, "auth_failures_total", "Attempts of AUTH and HELLO that did not let the client in.", n.AuthFailures)

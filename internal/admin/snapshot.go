@@ -12,8 +12,9 @@ type Snapshot struct {
 	UptimeSeconds float64 `json:"uptime_seconds"`
 	Connections   int     `json:"connections"`
 	Commands      uint64  `json:"commands"`
-	Dropped       uint64  `json:"dropped"`        // SETs answered without storing
-	ZeroCopy      uint64  `json:"referred_bytes"` // of values that were sent by reference
+	Polled        uint64  `json:"polled_commands"` // of these, answered by the sockets' poller
+	Dropped       uint64  `json:"dropped"`         // SETs answered without storing
+	ZeroCopy      uint64  `json:"referred_bytes"`  // of values that were sent by reference
 	TCP           string  `json:"tcp,omitempty"`
 	Admin         string  `json:"admin,omitempty"`
 

@@ -1,6 +1,7 @@
 package args
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -85,6 +86,15 @@ func (o *options) number() int64 {
 		o.fail(Number)
 	}
 	return n
+}
+
+// number32 is number for those of 32 bits.
+func (o *options) number32() uint32 {
+	n := o.number()
+	if n > math.MaxUint32 {
+		o.fail(Number)
+	}
+	return uint32(n)
 }
 
 // milliseconds returns the time that follows, at most as much as most.

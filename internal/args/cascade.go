@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/block"
 	"cascadekv/internal/transfer"
 )
 
@@ -29,6 +30,32 @@ func ParsePut(args [][]byte, ns string, now time.Time) (e cascade.Entry, bad str
 		}
 	}
 	return e, o.bad
+}
+
+// ParseLayout reads LAYOUT's words behind the namespace. What is left out is not known.
+func ParseLayout(args [][]byte) (l block.Layout, bad string) {
+	o := options{rest: args}
+	for o.next() {
+		switch o.word {
+		case "BYTES":
+			l.Bytes = o.number()
+		case "KEYBYTES":
+			l.KeyBytes = o.number()
+		case "TOKENS":
+			l.Tokens = o.number32()
+		case "LAYERS":
+			l.Layers = o.number32()
+		case "HEADS":
+			l.Heads = o.number32()
+		case "HEADDIM":
+			l.HeadDim = o.number32()
+		case "DTYPE":
+			l.DType = o.value()
+		default:
+			o.fail(Syntax)
+		}
+	}
+	return l, o.bad
 }
 
 // Commit are COMMIT's words behind the key.

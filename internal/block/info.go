@@ -29,6 +29,7 @@ type Name struct {
 	Depth     uint32 // blocks before this one in its chain
 	Prefix    bool   // the engine says this is a shared prefix (CASCADE equation 4)
 	Bound     bool   // visible only while Parent is stored: the second half of a pair
+	Inferred  bool   // nobody named Parent and Depth: they are a hint, concluded from the order of requests; not Bound
 
 	// Seq orders writes of one name: the highest wins at recovery. It is a
 	// hybrid clock (Unix nanoseconds, made monotonic), so it also orders

@@ -24,3 +24,6 @@ func Read(_ context.Context, _ Step, n int64, err error, _ ...[]byte) (int64, er
 // Source returns what a step copies where it should copy p, after the time that it
 // takes to.
 func Source(_ Step, p []byte) ([]byte, error) { return p, nil }
+
+// Armed reports whether there is a rule for a step.
+func Armed(Step) bool { return false }

@@ -164,3 +164,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+// Armed reports whether there is a rule for a step.
+func Armed(s Step) bool {
+	rules.Lock()
+	defer rules.Unlock()
+	return rules.of[s] != nil
+}

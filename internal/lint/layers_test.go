@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"cascade/writeback"},
 	{"cascade/eviction"},
 	{"cascade/residency"},
-	{"cascade/policy", "cascade/names", "cascade/events", "cascade/tombstones"},
+	{"cascade/policy", "cascade/names", "cascade/events", "cascade/tombstones", "cascade/layouts", "cascade/inference"},
 	{"dht", "lustre", "gpu"},
 	{"tiers"},
 	{"internal/netio"},

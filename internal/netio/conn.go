@@ -58,6 +58,14 @@ type Conn struct {
 	// Until is when all waits of the connection end; zero: never.
 	Until time.Time
 
+	// Answer answers what has come of a client between two commands, if that takes no
+	// wait of any kind. The poller calls it while the connection's goroutine delegates,
+	// in Read: what belongs to the goroutine is Answer's then. It writes by Backlog only, and
+	// calls nothing else of the connection that waits, ends a wait, or closes. False:
+	// nothing was answered, and Read returns p. nil: nothing is delegated.
+	// See Served.
+	Answer func(p []byte) bool
+
 	poller *Poller
 	fd     int
 	local  bool // a unix socket
@@ -66,6 +74,8 @@ type Conn struct {
 	pushback []byte           // read before what the socket has
 	inbox    *descriptorInbox // nil: no descriptors are received
 	vec      []unix.Iovec
+
+	run briefRun
 
 	spin       *spinner
 	spinCredit spinCredit
@@ -155,6 +165,15 @@ func (c *Conn) Read(p []byte) (int, error) {
 			}
 			return n, err
 		}
+		if c.delegates() {
+			if err := c.poller.delegate(c); err != nil {
+				return 0, err
+			}
+			if len(c.pushback) > 0 {
+				return c.takePushback(p), nil
+			}
+			continue
+		}
 		if len(c.backlog) == 0 && (c.watchesForNext() || c.lingers()) {
 			continue
 		}
@@ -162,6 +181,11 @@ func (c *Conn) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
+}
+
+// delegates reports whether the poller is to answer what comes next.
+func (c *Conn) delegates() bool {
+	return c.run.goesOn && c.Answer != nil && len(c.backlog) == 0 && c.waitsFor() == 0 && c.idle()
 }
 
 // idle reports whether the next byte is the first of a command.

@@ -5,6 +5,8 @@
 // Glossary
 //
 //	poller      waits for all connections between commands (epoll)
+//	delegate    to have the poller answer commands that take no wait, for the goroutine
+//	            of a connection
 //	quiesce     a time in which connections rest between two commands and listeners
 //	            accept nobody, so that another program can take over
 //	stalled     said of a client that does not go on with what it has begun

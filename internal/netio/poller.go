@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/admission"
+	"cascadekv/internal/fault"
 )
 
 // errPollerClosed is what waiting connections get when the server ends.
@@ -38,27 +39,36 @@ type Config struct {
 
 // Poller is where connections wait between commands, without a thread each. A
 // waiting connection is armed for one event; while it is being served the kernel
-// reports nothing of it. It is safe for concurrent use.
+// reports nothing of it. Its goroutine may delegate: then the poller answers, and
+// wakes it for what takes a wait. It is safe for concurrent use.
 type Poller struct {
 	epoll   int
+	credit  spinCredit              // of watches for what is delegated; of the poller's goroutine
 	quiesce atomic.Pointer[Quiesce] // nil unless connections are to rest
 	spin    spinner
 	buffers sendBuffers
 	stalled *admission.Allowance
 	done    chan struct{}
+	room    [answerRoom]byte // of the poller's goroutine
 
 	mu struct {
 		sync.Mutex
 		waiters map[int]*waiter // by descriptor; present once it was armed
+		last    int32           // number of the last waiter that was made
 		begins  chan struct{}   // closed when the next quiesce begins
 		closed  bool
 	}
 }
 
-// waiter is where one connection waits.
+// waiter is where one connection waits. The poller's mu guards its fields, but for delegated.
 type waiter struct {
-	woken chan struct{} // capacity 1
-	gone  func()        // called when the client hangs up; nil: nothing is
+	number int32         // comes with its events, which may be of an earlier connection of this descriptor
+	woken  chan struct{} // capacity 1
+	known  bool          // the kernel has it
+	level  bool          // and reports its events for as long as they are true, for a goroutine that delegates
+	gone   func()        // called when the client hangs up; nil: nothing is
+
+	delegated delegation
 }
 
 // NewPoller starts a poller, for the caller to close.
@@ -67,7 +77,7 @@ func NewPoller(o Config) (*Poller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", os.NewSyscallError("epoll_create1", err))
 	}
-	p := &Poller{epoll: fd, stalled: o.Stalled, done: make(chan struct{})}
+	p := &Poller{epoll: fd, credit: fullCredit, stalled: o.Stalled, done: make(chan struct{})}
 	p.spin.window = o.Spin
 	if p.buffers.limit = o.SendBuffers; o.SendBuffers <= 0 {
 		p.buffers.limit = defaultBuffers()
@@ -123,19 +133,36 @@ func (p *Poller) arm(c *Conn, events uint32, gone func()) (<-chan struct{}, erro
 	if p.mu.closed {
 		return nil, errPollerClosed
 	}
-	op := unix.EPOLL_CTL_MOD
-	at := p.mu.waiters[c.fd]
-	if at == nil {
-		op = unix.EPOLL_CTL_ADD
-		at = &waiter{woken: make(chan struct{}, 1)}
-		p.mu.waiters[c.fd] = at
-	}
-	ev := unix.EpollEvent{Events: events | unix.EPOLLONESHOT, Fd: int32(c.fd)}
-	if err := unix.EpollCtl(p.epoll, op, c.fd, &ev); err != nil {
-		return nil, fmt.Errorf("server: wait for a client: %w", os.NewSyscallError("epoll_ctl", err))
+	at := p.waiterLocked(c)
+	if err := p.controlLocked(at, c.fd, events|unix.EPOLLONESHOT); err != nil {
+		return nil, err
 	}
 	at.gone = gone
 	return at.woken, nil
+}
+
+func (p *Poller) waiterLocked(c *Conn) *waiter {
+	at := p.mu.waiters[c.fd]
+	if at == nil {
+		p.mu.last++
+		at = &waiter{number: p.mu.last, woken: make(chan struct{}, 1)}
+		p.mu.waiters[c.fd] = at
+	}
+	return at
+}
+
+// controlLocked has the kernel report some events of a descriptor, and no others.
+func (p *Poller) controlLocked(at *waiter, fd int, events uint32) error {
+	op := unix.EPOLL_CTL_MOD
+	if !at.known {
+		op = unix.EPOLL_CTL_ADD
+	}
+	ev := unix.EpollEvent{Events: events, Fd: int32(fd), Pad: at.number}
+	if err := unix.EpollCtl(p.epoll, op, fd, &ev); err != nil {
+		return fmt.Errorf("server: wait for a client: %w", os.NewSyscallError("epoll_ctl", err))
+	}
+	at.known, at.level = true, events&unix.EPOLLONESHOT == 0
+	return nil
 }
 
 // HangUp returns a channel to which is sent when the client may have hung up (see
@@ -171,20 +198,20 @@ func (p *Poller) forget(c *Conn) {
 // watchEvery bounds how long Close takes, in milliseconds.
 const watchEvery = 500
 
-// watch wakes waiting connections.
+// watch wakes waiting connections, and answers for those that delegate.
 func (p *Poller) watch() {
 	defer close(p.done)
-	events := make([]unix.EpollEvent, 128)
+	defer fault.Guard()() // as the goroutines have it that it answers for
+	events, answered := make([]unix.EpollEvent, 128), false
 	for {
-		n, err := unix.EpollWait(p.epoll, events, watchEvery)
+		n, err := p.events(events, answered)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return
 		}
+		answered = false
 		p.mu.Lock()
 		for _, e := range events[:max(0, n)] {
-			if at, ok := p.mu.waiters[int(e.Fd)]; ok {
-				at.wakeLocked(e.Events)
-			}
+			answered = p.eventLocked(e) || answered
 		}
 		closed := p.mu.closed
 		p.mu.Unlock()
@@ -192,6 +219,19 @@ func (p *Poller) watch() {
 			return
 		}
 	}
+}
+
+// eventLocked passes an event on, or answers what came; the mutex is free meanwhile.
+func (p *Poller) eventLocked(e unix.EpollEvent) (answered bool) {
+	at := p.mu.waiters[int(e.Fd)]
+	if at == nil || at.number != e.Pad {
+		return false // of a connection that was closed meanwhile
+	}
+	if at.level && p.answerLocked(at, e) {
+		return true
+	}
+	at.wakeLocked(e.Events)
+	return false
 }
 
 // wakeLocked passes an event on.

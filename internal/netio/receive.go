@@ -85,7 +85,7 @@ func (c *Conn) Pour(n int64, dst Appender) error {
 
 // awaitMore waits for a client in the middle of a value.
 func (c *Conn) awaitMore() error {
-	switch seen := c.spin.watch(c, 1); {
+	switch seen := c.spin.watch(&c.spinCredit, 1, c.comes); {
 	case seen == watchedData:
 		return nil
 	case seen == watchedInVain && !c.moved: // who had begun is not expected to pause

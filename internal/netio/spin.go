@@ -54,8 +54,11 @@ const watchedReply = 1 << 10
 // watchesForNext watches for the next command, unless small values went through the
 // socket.
 func (c *Conn) watchesForNext() bool {
-	return (c.exchanged == 0 || c.exchanged >= watchFrom) && c.spin.watch(c, 0) == watchedData
+	return (c.exchanged == 0 || c.exchanged >= watchFrom) && c.spin.watch(&c.spinCredit, 0, c.comes) == watchedData
 }
+
+// comes reports whether there is something to read now.
+func (c *Conn) comes() bool { return c.pollRaw(0) }
 
 // watchResult is what came of a watch.
 type watchResult int
@@ -66,20 +69,20 @@ const (
 	watchedData
 )
 
-// watch looks for something to read on c. own is 1 for who is counted in
-// arriving, else 0.
-func (s *spinner) watch(c *Conn, own int32) watchResult {
-	if s.window == 0 || c.spinCredit == 0 || s.arriving.Load() != own || !s.taken.CompareAndSwap(false, true) {
+// watch calls comes until that is true, or as long as it pays. own is 1 for who is
+// counted in arriving, else 0.
+func (s *spinner) watch(credit *spinCredit, own int32, comes func() bool) watchResult {
+	if s.window == 0 || *credit == 0 || s.arriving.Load() != own || !s.taken.CompareAndSwap(false, true) {
 		return notWatched
 	}
 	defer s.taken.Store(false)
 	for end := time.Now().Add(s.window); s.arriving.Load() == own; {
-		if c.pollRaw(0) {
-			c.spinCredit = fullCredit
+		if comes() {
+			*credit = fullCredit
 			return watchedData
 		}
 		if time.Now().After(end) {
-			c.spinCredit--
+			*credit--
 			return watchedInVain
 		}
 	}
@@ -88,9 +91,9 @@ func (s *spinner) watch(c *Conn, own int32) watchResult {
 
 // slept learns from a wait whether to watch again: it took long enough to wake
 // up that a watch may have ended in time.
-func (s *spinner) slept(c *Conn, d time.Duration) {
-	if c.spinCredit == 0 && d < 4*s.window {
-		c.spinCredit = 1
+func (s *spinner) slept(credit *spinCredit, d time.Duration) {
+	if *credit == 0 && d < 4*s.window {
+		*credit = 1
 	}
 }
 

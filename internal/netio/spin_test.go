@@ -50,7 +50,7 @@ func TestWatchSeesWhatComes(t *testing.T) {
 	w, client := connPair(t, spin)
 	w.spinCredit = 1
 	time.AfterFunc(10*time.Millisecond, func() { _, _ = unix.Write(client, []byte("x")) })
-	if got := spin.watch(w, 0); got != watchedData || w.spinCredit != fullCredit {
+	if got := spin.watch(&w.spinCredit, 0, w.comes); got != watchedData || w.spinCredit != fullCredit {
 		t.Fatalf("saw %v, patience %d; want %v and %d", got, w.spinCredit, watchedData, fullCredit)
 	}
 }
@@ -60,20 +60,20 @@ func TestWatchingInVainEnds(t *testing.T) {
 	spin := &spinner{window: time.Microsecond}
 	w, client := connPair(t, spin)
 	for i := range fullCredit {
-		if got := spin.watch(w, 0); got != watchedInVain {
+		if got := spin.watch(&w.spinCredit, 0, w.comes); got != watchedInVain {
 			t.Fatalf("watch %d saw %v", i, got)
 		}
 	}
-	if got := spin.watch(w, 0); got != notWatched {
+	if got := spin.watch(&w.spinCredit, 0, w.comes); got != notWatched {
 		t.Fatalf("a watch after %d in vain: %v", fullCredit, got)
 	}
-	spin.slept(w, time.Second)
-	if got := spin.watch(w, 0); got != notWatched {
+	spin.slept(&w.spinCredit, time.Second)
+	if got := spin.watch(&w.spinCredit, 0, w.comes); got != notWatched {
 		t.Fatalf("a watch after a long wait: %v", got)
 	}
-	spin.slept(w, 2*time.Microsecond)
+	spin.slept(&w.spinCredit, 2*time.Microsecond)
 	send(t, client, []byte("x"))
-	if got := spin.watch(w, 0); got != watchedData {
+	if got := spin.watch(&w.spinCredit, 0, w.comes); got != watchedData {
 		t.Fatalf("a watch after a short wait: %v", got)
 	}
 }
@@ -84,28 +84,28 @@ func TestNobodyWatchesBesideOtherWork(t *testing.T) {
 	other, _ := connPair(t, spin)
 
 	spin.arriving.Add(1)
-	if got := spin.watch(w, 0); got != notWatched {
+	if got := spin.watch(&w.spinCredit, 0, w.comes); got != notWatched {
 		t.Errorf("between commands, while a value arrives: %v", got)
 	}
 	spin.arriving.Add(1)
-	if got := spin.watch(w, 1); got != notWatched {
+	if got := spin.watch(&w.spinCredit, 1, w.comes); got != notWatched {
 		t.Errorf("in a value, while another arrives: %v", got)
 	}
 	spin.arriving.Store(0)
 
 	seen := make(chan watchResult)
-	go func() { seen <- spin.watch(w, 0) }()
+	go func() { seen <- spin.watch(&w.spinCredit, 0, w.comes) }()
 	for !spin.taken.Load() {
 		runtime.Gosched()
 	}
-	if got := spin.watch(other, 0); got != notWatched {
+	if got := spin.watch(&other.spinCredit, 0, other.comes); got != notWatched {
 		t.Errorf("while another watches: %v", got)
 	}
 	spin.arriving.Add(1)
 	if got := <-seen; got != notWatched || w.spinCredit != fullCredit {
 		t.Errorf("ended by a value of others: %v, patience %d", got, w.spinCredit)
 	}
-	if spin.window = 0; spin.watch(other, 0) != notWatched {
+	if spin.window = 0; spin.watch(&other.spinCredit, 0, other.comes) != notWatched {
 		t.Error("switched off, it watched")
 	}
 }

@@ -92,7 +92,7 @@ func (c *Conn) pollTimed(d time.Duration) bool {
 	began := time.Now()
 	came := c.poll(d)
 	if came {
-		c.spin.slept(c, time.Since(began))
+		c.spin.slept(&c.spinCredit, time.Since(began))
 	}
 	return came
 }

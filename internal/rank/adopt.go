@@ -98,7 +98,7 @@ func (a *adopter) run(ctx context.Context, first, every time.Duration) {
 			next.Reset(adoptQuiet)
 			continue
 		case <-watch.C:
-			err := a.store.CatalogueErr()
+			_, err := a.store.Catalogue()
 			if err == nil {
 				if broken != adoptWatch {
 					broken = adoptWatch
@@ -123,7 +123,7 @@ func (a *adopter) adopt(ctx context.Context) {
 		a.log.Warn("lustre.dir is not searched for segments of other ranks now", "err", err)
 		return
 	}
-	catalogue := a.store.HasCatalogue()
+	catalogue, _ := a.store.Catalogue()
 	var parts []tiers.Part
 	for _, p := range all {
 		switch rank := fabric.Rank(p.Rank); {

@@ -3,15 +3,18 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"cascadekv/cascade"
 	"cascadekv/dht/fabric"
 	"cascadekv/dht/ring"
 	"cascadekv/internal/args"
+	"cascadekv/internal/block"
 	"cascadekv/internal/resp"
 )
 
@@ -34,7 +37,7 @@ func cmdCascadePut(c *conn, words [][]byte) {
 		c.wr.Error(bad)
 		return
 	}
-	ctx, cancel := c.context()
+	ctx, cancel := c.Context()
 	defer cancel()
 	res, err := st.CommitContent(ctx, e)
 	if err != nil {
@@ -63,6 +66,7 @@ func cmdCascadeGet(c *conn, words [][]byte) {
 func cmdCascadeProbe(ctx context.Context, c *conn, words [][]byte) {
 	defer untold(c, len(words)-2, time.Now())
 	p := c.srv.opt.Store.Probe(ctx, string(words[1]), args.Keys(words[2:]))
+	cascade.Asked(c.srv.opt.Store, string(words[1]), words[2:])
 	c.wr.Map(3)
 	c.wr.BulkString("hits")
 	c.wr.Int(int64(p.Hits))
@@ -86,7 +90,7 @@ func cmdCascadeStat(ctx context.Context, c *conn, args [][]byte) {
 	if !info.Expires.IsZero() {
 		pttl = time.Until(info.Expires).Milliseconds()
 	}
-	c.wr.Map(9)
+	c.wr.Map(12)
 	c.wr.text("id", info.ID.String())
 	c.wr.number("size", info.Size)
 	c.wr.text("parent", info.Parent)
@@ -102,6 +106,55 @@ func cmdCascadeStat(ctx context.Context, c *conn, args [][]byte) {
 	c.wr.number("pttl", pttl)
 	c.wr.BulkString("dirty")
 	c.wr.Bool(info.Dirty)
+	layout := c.srv.opt.Store.Layouts().Of(string(args[1]))
+	keys, known := layout.KeysOf(info.Size)
+	if !known {
+		keys = -1
+	}
+	c.wr.number("key_bytes", keys)
+	c.wr.BulkString("layout")
+	c.layout(layout)
+	c.wr.BulkString("inferred")
+	c.wr.Bool(info.Inferred)
+}
+
+// layout answers with a layout, or null where nothing is known.
+func (c *conn) layout(l block.Layout) {
+	if l.IsZero() {
+		c.wr.Null()
+		return
+	}
+	c.wr.Map(7)
+	c.wr.number("bytes", l.Bytes)
+	c.wr.number("key_bytes", l.KeyBytes)
+	c.wr.number("tokens", int64(l.Tokens))
+	c.wr.number("layers", int64(l.Layers))
+	c.wr.number("heads", int64(l.Heads))
+	c.wr.number("head_dim", int64(l.HeadDim))
+	c.wr.text("dtype", l.DType)
+}
+
+// cmdCascadeLayout tells how the blocks of a namespace are made, or is told.
+func cmdCascadeLayout(c *conn, words [][]byte) {
+	book, ns := c.srv.opt.Store.Layouts(), string(words[1])
+	if len(words) == 2 {
+		c.layout(book.Of(ns))
+		return
+	}
+	l, bad := args.ParseLayout(words[2:])
+	if bad != "" {
+		c.wr.Error(bad)
+		return
+	}
+	if len(ns) > block.MaxKey {
+		c.wr.Error(fmt.Sprintf("ERR a namespace of %d bytes; %d at most", len(ns), block.MaxKey))
+		return
+	}
+	if err := book.Set(ns, l); err != nil {
+		c.wr.Error("ERR " + err.Error())
+		return
+	}
+	c.wr.Simple("OK")
 }
 
 func cmdCascadeStats(c *conn, _ [][]byte) { c.wr.json(c.srv.Snapshot()) }
@@ -165,4 +218,18 @@ func cmdCascadeDrain(c *conn, _ [][]byte) {
 		return
 	}
 	c.wr.Int(int64(n))
+}
+
+// cmdCascadeDel is DEL in a namespace of the store.
+func cmdCascadeDel(ctx context.Context, c *conn, args [][]byte) {
+	count(c, args[2:], func(key []byte) bool { return c.srv.opt.Store.Delete(ctx, string(args[1]), string(key)) })
+}
+
+// cmdCascadeScan is SCAN in a namespace of the store.
+func cmdCascadeScan(c *conn, args [][]byte) { c.scan(string(args[1]), args[2:]) }
+
+// cmdCascadeClear is FLUSHDB of a namespace of the store.
+func cmdCascadeClear(ctx context.Context, c *conn, args [][]byte) {
+	c.srv.opt.Store.Clear(ctx, string(args[1]), false)
+	c.wr.Simple("OK")
 }

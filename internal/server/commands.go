@@ -29,7 +29,7 @@ func init() { // refers to commands that list it
 		"GET":      {run: cmdGet, min: 2, max: 2},
 		"SET":      {run: cmdSet, min: 3},
 		"MGET":     {run: cmdMGet, min: 2},
-		"EXISTS":   {run: bounded(cmdExists), min: 2},
+		"EXISTS":   {run: bounded(cmdExists), min: 2, brief: briefExists},
 		"DEL":      {run: bounded(cmdDel), min: 2},
 		"UNLINK":   {run: bounded(cmdDel), min: 2},
 		"STRLEN":   {run: bounded(cmdStrlen), min: 2, max: 2},
@@ -41,7 +41,7 @@ func init() { // refers to commands that list it
 		"SCAN":     {run: cmdScan, min: 2},
 		"DBSIZE":   {run: cmdDBSize, min: 1, max: 1},
 		"FLUSHDB":  {run: bounded(cmdFlushDB), min: 1, max: 2},
-		"PING":     {run: cmdPing, min: 1, max: 2},
+		"PING":     {run: cmdPing, min: 1, max: 2, brief: briefPing},
 		"ECHO":     {run: cmdEcho, min: 2, max: 2},
 		"SELECT":   {run: cmdSelect, min: 2, max: 2},
 		"CLIENT":   {run: cmdClient, min: 2},
@@ -55,14 +55,15 @@ func init() { // refers to commands that list it
 		"CLUSTER":  {run: cmdCluster, min: 1},
 		"READONLY": {run: cmdCluster, min: 1},
 
-		"CASCADE.PUT":   {run: cmdCascadePut, min: 3},
-		"CASCADE.GET":   {run: cmdCascadeGet, min: 2, max: 4},
-		"CASCADE.PROBE": {run: bounded(cmdCascadeProbe), min: 3},
-		"CASCADE.STAT":  {run: bounded(cmdCascadeStat), min: 3, max: 3},
-		"CASCADE.STATS": {run: cmdCascadeStats, min: 1, max: 1},
-		"CASCADE.DRAIN": {run: cmdCascadeDrain, min: 1, max: 1},
-		"CASCADE.RANKS": {run: bounded(cmdCascadeRanks), min: 1, max: 1},
-		"CASCADE.RING":  {run: bounded(cmdCascadeRing), min: 3, max: 3},
+		"CASCADE.PUT":    {run: cmdCascadePut, min: 3},
+		"CASCADE.GET":    {run: cmdCascadeGet, min: 2, max: 4},
+		"CASCADE.PROBE":  {run: bounded(cmdCascadeProbe), min: 3},
+		"CASCADE.STAT":   {run: bounded(cmdCascadeStat), min: 3, max: 3},
+		"CASCADE.LAYOUT": {run: cmdCascadeLayout, min: 2},
+		"CASCADE.STATS":  {run: cmdCascadeStats, min: 1, max: 1},
+		"CASCADE.DRAIN":  {run: cmdCascadeDrain, min: 1, max: 1},
+		"CASCADE.RANKS":  {run: bounded(cmdCascadeRanks), min: 1, max: 1},
+		"CASCADE.RING":   {run: bounded(cmdCascadeRing), min: 3, max: 3},
 
 		"CASCADE.ARENA":    {run: cmdCascadeArena, min: 1, max: 1, own: true},
 		"CASCADE.INDEX":    {run: cmdCascadeIndex, min: 1, max: 2, own: true},
@@ -74,7 +75,7 @@ func init() { // refers to commands that list it
 		"CASCADE.PIN":      {run: bounded(cmdCascadePin), min: 3, own: true},
 		"CASCADE.UNPIN":    {run: cmdCascadeUnpin, min: 3, own: true},
 		"CASCADE.EVENTS":   {run: cmdCascadeEvents, min: 2, max: 6, own: true},
-		"CASCADE.CONTAINS": {run: bounded(cmdCascadeContains), min: 3, own: true},
+		"CASCADE.CONTAINS": {run: bounded(cmdCascadeContains), min: 3, own: true, brief: briefContains},
 
 		"CASCADE.REGION":  {run: cmdCascadeRegion, min: 2, max: 4, own: true},
 		"CASCADE.STORE":   {run: cmdCascadeStore, min: 6, own: true},
@@ -90,7 +91,7 @@ func init() { // refers to commands that list it
 // answer.
 func bounded(run func(ctx context.Context, c *conn, args [][]byte)) func(c *conn, args [][]byte) {
 	return func(c *conn, args [][]byte) {
-		ctx, cancel := c.context()
+		ctx, cancel := c.Context()
 		defer cancel()
 		run(ctx, c, args)
 	}
@@ -112,6 +113,7 @@ func cmdSelect(c *conn, args [][]byte) {
 		c.wr.Error("ERR DB index is out of range")
 		return
 	}
+	c.together.end(c)
 	c.selectDB(n)
 	c.wr.Simple("OK")
 }
@@ -367,7 +369,7 @@ func cmdConfig(c *conn, words [][]byte) {
 		c.wr.Error("ERR a rank is configured by its file, environment and flags; CONFIG GET only")
 		return
 	}
-	values := c.configValues()
+	values := admin.ConfigValues(c.srv.opt.Store.Stats(), c.srv.limits.Load().MaxConnections, maxBulk, databases)
 	asked := map[string]bool{}
 	for _, pattern := range words[2:] {
 		if len(pattern) > glob.MaxPattern {
@@ -386,26 +388,5 @@ func cmdConfig(c *conn, words [][]byte) {
 	for _, n := range names {
 		c.wr.BulkString(n)
 		c.wr.BulkString(values[n])
-	}
-}
-
-// configValues are Redis's names for what has a counterpart here.
-func (c *conn) configValues() map[string]string {
-	var memory int64
-	policy := ""
-	for _, t := range c.srv.opt.Store.Stats().Tiers {
-		if t.Policy != "" {
-			memory += t.Usage.Capacity
-			policy = t.Policy
-		}
-	}
-	return map[string]string{
-		"maxmemory":          strconv.FormatInt(memory, 10),
-		"maxmemory-policy":   policy,
-		"maxclients":         strconv.Itoa(c.srv.limits.Load().MaxConnections),
-		"proto-max-bulk-len": strconv.Itoa(maxBulk),
-		"databases":          strconv.Itoa(databases),
-		"appendonly":         "no",
-		"save":               "",
 	}
 }

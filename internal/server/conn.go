@@ -12,7 +12,9 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/internal/admission"
+	"cascadekv/internal/deadline"
 	"cascadekv/internal/holdings"
+	"cascadekv/internal/lmcache"
 	"cascadekv/internal/netio"
 	"cascadekv/internal/resp"
 	"cascadekv/internal/transfer"
@@ -30,7 +32,7 @@ const (
 type conn struct {
 	client
 	login
-	deadline
+	deadline.Deadline
 
 	srv  *Server
 	id   uint64
@@ -45,13 +47,15 @@ type conn struct {
 	name  string
 	db    int
 	ns    string
-	fixed fixedClient
+	fixed lmcache.Client
 
 	owner     string // of leases
 	held      holdings.Client
 	transfers *transfer.Client // nil until the first region
 	touch     *cascade.Touches // nil until asked for, as the next
 	holds     *cascade.Holds
+
+	together pipeline
 
 	quit   bool
 	ending atomic.Bool // set by interrupt, from any goroutine
@@ -77,9 +81,9 @@ func newConn(s *Server, nc net.Conn, id uint64) (*conn, error) {
 // connOf is a new connection on a socket.
 func connOf(s *Server, w *netio.Conn, id uint64, tcp bool) *conn {
 	c := &conn{srv: s, id: id, held: holdings.Client{Budget: s.budget}, owner: ownerOf(id), sock: w, rd: resp.NewReader(w)}
-	c.uid, c.within = admission.UnknownUID, s.opt.AnswerWithin
-	w.Idle, w.Borrowed = c.rd.Idle, c.borrowed
-	c.fixed = newFixedClient(tcp)
+	c.uid, c.Within = admission.UnknownUID, s.opt.AnswerWithin
+	w.Idle, w.Borrowed, w.Answer = c.rd.Idle, c.borrowed, c.answer
+	c.fixed = lmcache.NewClient(tcp)
 	c.sink.conn = c
 	c.reset()
 	return c
@@ -129,8 +133,9 @@ func (c *conn) serve() {
 			q.Rest(c.sock)
 			continue
 		}
-		c.until = time.Time{}
+		c.Begin()
 		c.bind()
+		alone := c.rd.Buffered() == 0
 		cmd, err := c.rd.Next(&c.sink)
 		if errors.Is(err, netio.ErrQuiesce) {
 			c.rd.Reset(c.sock)
@@ -141,23 +146,28 @@ func (c *conn) serve() {
 			return
 		}
 		c.sock.Patience = 0
-		c.spent(c.sink.ready)
+		c.Spent(c.sink.ready)
 		c.srv.counters.commands.Add(1)
-		if !c.tooEarly() {
-			c.dispatch(cmd)
-		}
+		brief := !c.tooEarly() && c.dispatch(cmd)
+		c.sock.Served(brief && alone && c.rd.Buffered() == 0)
 		c.sink.abort()
-		if c.rd.Buffered()+len(c.sock.Pushback()) == 0 {
+		if !c.more() {
 			c.sock.DropDescriptors() // whose command did not take them
 		}
-		if c.rd.Buffered() == 0 || c.wr.Pending() >= flushAt || c.quit || c.owes() {
+		if c.rd.Buffered() == 0 || c.wr.Pending() >= flushAt || c.quit || c.Owes() {
 			if c.flushSoon() != nil {
 				return
 			}
 		}
+		if !c.more() {
+			c.together.end(c) // once the client has its answers
+		}
 	}
 	_ = c.flush()
 }
+
+// more reports whether something has come behind the command.
+func (c *conn) more() bool { return c.rd.Buffered()+len(c.sock.Pushback()) > 0 }
 
 // ended replies to the end of a stream where a reply is of use.
 func (c *conn) ended(err error) {
@@ -168,7 +178,7 @@ func (c *conn) ended(err error) {
 		c.srv.counters.protocolErrors.Add(1)
 	case errors.As(err, &broken):
 		c.protocolError(broken)
-	case errors.Is(err, io.EOF), c.ending.Load(), c.fixed.waiting:
+	case errors.Is(err, io.EOF), c.ending.Load(), c.fixed.Waiting:
 	case c.bound && errors.Is(err, os.ErrDeadlineExceeded):
 		c.wr.Error(fmt.Sprintf("NOAUTH no authentication within %v", authWithin))
 	default:
@@ -179,11 +189,11 @@ func (c *conn) ended(err error) {
 
 // flush sends the collected replies and gives back what they borrowed.
 func (c *conn) flush() error {
-	c.oldest = time.Time{}
+	c.Sent()
 	if c.wr.Pending() == 0 && c.sock.BacklogLen() == 0 {
 		return nil
 	}
-	defer c.spent(time.Now())
+	defer c.Spent(time.Now())
 	err := c.sock.FlushBacklog()
 	if err == nil {
 		err = c.wr.Flush(c.sock)
@@ -202,7 +212,7 @@ func (c *conn) flushSoon() error {
 	if !c.authed || len(c.views) > 0 || c.wr.Pending()+int64(c.sock.BacklogLen()) > mostBacklog {
 		return c.flush()
 	}
-	c.oldest = time.Time{}
+	c.Sent()
 	if c.wr.Pending() == 0 {
 		return nil
 	}
@@ -236,15 +246,22 @@ type handler struct {
 	max  int  // at most, 0: no bound
 	open bool // allowed before AUTH
 	own  bool // for the rank's own user on its unix socket only
+
+	// brief serves the command if this rank's memory is enough for that, and else does
+	// nothing; nil: it is not.
+	brief func(c *conn, args [][]byte) bool
 }
+
+// takes reports whether a command may have so many arguments.
+func (h handler) takes(n int) bool { return n >= h.min && (h.max == 0 || n <= h.max) }
 
 // errForeign is for those who ask for memory that is shared with the rank.
 const errForeign = "NOPERM this command is for the rank's own user on its unix socket"
 
-// dispatch answers one command.
-func (c *conn) dispatch(cmd *resp.Command) {
+// dispatch answers one command, and reports whether it was brief.
+func (c *conn) dispatch(cmd *resp.Command) (brief bool) {
 	name := strings.ToUpper(string(cmd.Args[0]))
-	c.fixed.observe(name, cmd, c.wr.Proto())
+	c.fixed.Observe(name, cmd.Args, !cmd.Inline && c.wr.Proto() == 2, cmd.Err != nil)
 	c.checkProof()
 	h, ok := handlers[name]
 	switch {
@@ -262,8 +279,15 @@ func (c *conn) dispatch(cmd *resp.Command) {
 		if cmd.Err != nil {
 			c.sink.err = cmd.Err
 		}
+		if name == "EXISTS" && len(cmd.Args) == 2 {
+			c.together.add(&c.together.asked, c, cmd.Args[1])
+		}
+		if h.brief != nil && h.brief(c, cmd.Args) {
+			return true
+		}
 		h.run(c, cmd.Args)
 	}
+	return false
 }
 
 // droppedText is what a client is answered whose arguments were dropped.

@@ -255,8 +255,11 @@ func (s silent) Locate(ctx context.Context, ns string, keys []string) [][]direct
 	return found
 }
 
-func (s silent) Read(ctx context.Context, _ []directory.Statement, _ []byte) error {
-	return s.wait(ctx)
+func (s silent) Read(ctx context.Context, reads []directory.Read) {
+	err := s.wait(ctx)
+	for i := range reads {
+		reads[i].Err = err
+	}
 }
 func (s silent) Expire(ctx context.Context, _, _ string, _ time.Time) (bool, error) {
 	return false, s.wait(ctx)

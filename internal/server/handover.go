@@ -99,7 +99,7 @@ func connOwner(owner string) (id uint64, ok bool) {
 func (c *conn) state(st *handover.State) handover.Conn {
 	c.checkProof()
 	x := handover.Conn{
-		ID: c.id, FD: int32(c.sock.FD()), Proto: uint8(c.wr.Proto()), DB: uint8(c.db), Name: c.name, Size: c.fixed.size,
+		ID: c.id, FD: int32(c.sock.FD()), Proto: uint8(c.wr.Proto()), DB: uint8(c.db), Name: c.name, Size: c.fixed.Size,
 		Input: c.unread(), Holds: -1,
 	}
 	if c.holds != nil {
@@ -107,7 +107,7 @@ func (c *conn) state(st *handover.State) handover.Conn {
 		x.Holds = int32(fd)
 	}
 	for flag, is := range map[handover.Flags]bool{
-		handover.Authed: c.authed, handover.MayBeFixed: c.fixed.possible, handover.SeenFixed: c.fixed.seen, handover.WaitsToHang: c.fixed.waiting,
+		handover.Authed: c.authed, handover.MayBeFixed: c.fixed.Possible, handover.SeenFixed: c.fixed.Seen, handover.WaitsToHang: c.fixed.Waiting,
 	} {
 		if is {
 			x.Flags |= flag
@@ -125,7 +125,7 @@ func (c *conn) state(st *handover.State) handover.Conn {
 
 // keepPins are pins that lay in no file: those that are still in memory.
 func (c *conn) keepPins(x *handover.Conn) {
-	ctx, cancel := c.context()
+	ctx, cancel := c.Context()
 	defer cancel()
 	for _, p := range x.Pins {
 		if p.Claim == handover.NoClaim {

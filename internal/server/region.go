@@ -1,13 +1,12 @@
 package server
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
 	"cascadekv/internal/args"
+	"cascadekv/internal/netio"
 	"cascadekv/internal/region"
 	"cascadekv/internal/transfer"
 )
@@ -74,26 +73,13 @@ func (c *conn) regionFiles(notify bool, path *string) (fd, event int, err error)
 		fd, err = region.Open(*path)
 	}
 	if err == nil && notify {
-		err = checkEventfd(event)
+		err = region.CheckEventfd(event)
 	}
 	if err != nil {
 		transfer.CloseAll(fd, event)
 		return -1, -1, err
 	}
 	return fd, event, nil
-}
-
-var errNoEventfd = errors.New("the descriptor of NOTIFY is not an eventfd")
-
-func checkEventfd(fd int) error {
-	is, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
-	if err != nil {
-		return fmt.Errorf("descriptor of NOTIFY: %w", err)
-	}
-	if is != "anon_inode:[eventfd]" {
-		return errNoEventfd
-	}
-	return nil
 }
 
 // detach gives a region back when no job uses it any more.
@@ -130,5 +116,18 @@ func (c *conn) endTransfers() {
 	}
 	if err := c.transfers.Close(); err != nil {
 		c.srv.log.Error("region is not given back", "conn", c.id, "err", err)
+	}
+}
+
+// replyFile replies with the size of a file, and its descriptor.
+func (c *conn) replyFile(fd int, size int64) {
+	if c.flush() != nil {
+		c.quit = true
+		return
+	}
+	c.wr.Array(1)
+	c.wr.Int(size)
+	if c.wr.Flush(netio.WithDescriptor{Conn: c.sock, Send: fd}) != nil {
+		c.quit = true
 	}
 }

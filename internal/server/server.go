@@ -23,6 +23,7 @@ import (
 	"cascadekv/internal/handover"
 	"cascadekv/internal/holdings"
 	"cascadekv/internal/netio"
+	"cascadekv/internal/resp"
 	"cascadekv/internal/transfer"
 )
 
@@ -90,6 +91,7 @@ type Server struct {
 
 	listeners []*netio.Listener
 	poller    *netio.Poller
+	parser    resp.Parser // of the poller's goroutine
 	budget    *holdings.Budget
 	strangers admission.Unauthenticated[*conn]
 	arriving  *admission.Allowance // memory of commands that arrive

@@ -19,7 +19,7 @@ func cmdCascadeStage(c *conn, words [][]byte) {
 		c.wr.Error(errNoArena)
 		return
 	}
-	ctx, cancel := c.context()
+	ctx, cancel := c.Context()
 	defer cancel()
 	c.wr.Array(len(sizes))
 	for _, size := range sizes {
@@ -63,7 +63,7 @@ func cmdCascadeCommit(c *conn, words [][]byte) {
 	} else {
 		st.Filled(len(st.Bytes()))
 	}
-	ctx, cancel := c.context()
+	ctx, cancel := c.Context()
 	defer cancel()
 	if err := st.Commit(ctx, o.Entry); err != nil {
 		c.wr.Error(roomText(err))

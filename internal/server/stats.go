@@ -10,7 +10,7 @@ import (
 
 // counters are the server's own, as admin.Snapshot and admin.Counters report them.
 type counters struct {
-	commands, accepted, refused, dropped, protocolErrors, authFailures atomic.Uint64
+	commands, polled, accepted, refused, dropped, protocolErrors, authFailures atomic.Uint64
 
 	losses residency.Losses // of look-ups whose client has gone
 
@@ -61,7 +61,7 @@ func (s *Server) held() admin.Held {
 func (s *Server) Snapshot() admin.Snapshot {
 	snap := admin.Snapshot{
 		Stats: s.opt.Store.Stats(), Version: s.opt.Version, UptimeSeconds: time.Since(s.born).Seconds(),
-		Connections: s.connections(), Commands: s.counters.commands.Load(), Dropped: s.counters.dropped.Load(),
+		Connections: s.connections(), Commands: s.counters.commands.Load(), Polled: s.counters.polled.Load(), Dropped: s.counters.dropped.Load(),
 		ZeroCopy: s.counters.zeroCopy.Load(),
 		Held:     s.held(), InFlight: s.inFlight(), Shared: s.shared(),
 	}

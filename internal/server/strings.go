@@ -11,6 +11,7 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/internal/args"
 	"cascadekv/internal/block"
+	"cascadekv/internal/lmcache"
 )
 
 func cmdSet(c *conn, words [][]byte) {
@@ -29,17 +30,18 @@ func cmdSet(c *conn, words [][]byte) {
 		c.wr.Error(bad)
 		return
 	}
+	c.together.add(&c.together.stored, c, words[1])
 	key := string(words[1])
 	e := cascade.Entry{Namespace: c.ns, Key: key, Expires: o.Expires, KeepTTL: o.Keep, When: o.When}
-	if bytes, ok := pairOf(key); ok {
+	if bytes, ok := lmcache.PairOf(key); ok {
 		e.Parent, e.Bound = bytes, true
 	}
 	size := int64(len(st.Bytes()))
-	ctx, cancel := c.context()
+	ctx, cancel := c.Context()
 	defer cancel()
 	switch err := st.Commit(ctx, e); {
 	case err == nil:
-		c.fixed.setSize(size)
+		c.fixed.Size = size
 		c.wr.Simple("OK")
 	case errors.Is(err, cascade.ErrCondition):
 		c.wr.Null()
@@ -51,22 +53,25 @@ func cmdSet(c *conn, words [][]byte) {
 // notStored answers a SET whose value was dropped.
 func (c *conn) notStored(err error) {
 	c.srv.counters.dropped.Add(1)
-	if c.fixed.is() {
+	if c.fixed.Fixed() {
 		c.wr.ErrorExact("NO", len("+OK\r\n"))
 		return
 	}
 	c.wr.Error(roomText(err))
 }
 
-func cmdGet(c *conn, args [][]byte) { c.get(c.ns, string(args[1])) }
+func cmdGet(c *conn, args [][]byte) {
+	c.together.add(&c.together.asked, c, args[1])
+	c.get(c.ns, string(args[1]))
+}
 
 func (c *conn) get(ns, key string) {
 	v := c.view(ns, key, cascade.Unverified)
 	// A client that parses replies learns of a bad block by the end of
 	// the connection, so the checksum of a large one is computed on its way
 	// out. Everybody else gets bytes that were checked before.
-	if v != nil && v.Size() >= sendVerified && !c.fixed.is() {
-		c.fixed.setSize(v.Size())
+	if v != nil && v.Size() >= sendVerified && !c.fixed.Fixed() {
+		c.fixed.Size = v.Size()
 		c.send(v, v.Verify)
 		return
 	}
@@ -78,7 +83,7 @@ func (c *conn) get(ns, key string) {
 		c.miss()
 		return
 	}
-	c.fixed.setSize(v.Size())
+	c.fixed.Size = v.Size()
 	if v.Size() >= sendVerified {
 		c.send(v, nil)
 		return
@@ -88,7 +93,7 @@ func (c *conn) get(ns, key string) {
 
 // view gets a block and leases its name, or returns nil.
 func (c *conn) view(ns, key string, how ...cascade.GetOption) *cascade.View {
-	ctx, cancel := c.context()
+	ctx, cancel := c.Context()
 	defer cancel()
 	v, err := c.srv.opt.Store.Get(ctx, ns, key, how...)
 	if err != nil {
@@ -108,7 +113,7 @@ func (c *conn) reply(v *cascade.View) {
 // of a pair with it.
 func (c *conn) renew(ns, key string) {
 	d := c.srv.limits.Load().Lease
-	if bytes, ok := pairOf(key); ok {
+	if bytes, ok := lmcache.PairOf(key); ok {
 		c.srv.opt.Store.Leases().Renew(ns, bytes, c.owner, d)
 	}
 	c.srv.opt.Store.Leases().Renew(ns, key, c.owner, d)
@@ -120,7 +125,7 @@ func (c *conn) lease(ctx context.Context, ns, key string) bool {
 	if d <= 0 {
 		return c.srv.opt.Store.Contains(ctx, ns, key)
 	}
-	if bytes, ok := pairOf(key); ok {
+	if bytes, ok := lmcache.PairOf(key); ok {
 		c.srv.opt.Store.Lease(ctx, ns, bytes, c.owner, d)
 	}
 	return c.srv.opt.Store.Lease(ctx, ns, key, c.owner, d)
@@ -132,7 +137,7 @@ const (
 	// Before the size of any is known it asks for mgetFirst.
 	mgetBytes = 64 << 20
 	mgetMost  = 1024
-	mgetFirst = 32
+	mgetFirst = 64
 )
 
 func cmdMGet(c *conn, args [][]byte) {
@@ -142,6 +147,7 @@ func cmdMGet(c *conn, args [][]byte) {
 		keys[i] = string(key)
 	}
 	c.inParts(keys, c.mget)
+	cascade.Asked(c.srv.opt.Store, c.ns, keys)
 }
 
 // inParts calls get for parts of some keys, each one request of the store, until the
@@ -163,7 +169,7 @@ func partOf(largest int64) int { return int(min(max(mgetBytes/largest, 1), mgetM
 // mget replies with the values of some keys, as one request of the store, and
 // returns the size of the largest.
 func (c *conn) mget(keys []string) (largest int64) {
-	ctx, cancel := c.context()
+	ctx, cancel := c.Context()
 	defer cancel()
 	views, err := c.srv.opt.Store.GetBatch(ctx, c.ns, keys)
 	if err != nil {
@@ -191,6 +197,9 @@ func (c *conn) mget(keys []string) (largest int64) {
 }
 
 func cmdExists(ctx context.Context, c *conn, args [][]byte) {
+	if len(args) > 2 {
+		cascade.Asked(c.srv.opt.Store, c.ns, args[1:])
+	}
 	count(c, args[1:], func(key []byte) bool { return c.lease(ctx, c.ns, string(key)) })
 }
 

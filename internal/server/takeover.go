@@ -12,6 +12,7 @@ import (
 	"cascadekv/internal/admission"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
+	"cascadekv/internal/lmcache"
 	"cascadekv/internal/netio"
 	"cascadekv/internal/transfer"
 )
@@ -107,11 +108,11 @@ func (s *Server) takeOver(x *handover.Conn) (*conn, error) {
 	}
 	c.wr.SetProto(int(x.Proto))
 	c.selectDB(int(x.DB) % databases)
-	c.fixed = fixedClient{
-		possible: !local && x.Flags&handover.MayBeFixed != 0, seen: x.Flags&handover.SeenFixed != 0,
-		waiting: x.Flags&handover.WaitsToHang != 0, size: x.Size,
+	c.fixed = lmcache.Client{
+		Possible: !local && x.Flags&handover.MayBeFixed != 0, Seen: x.Flags&handover.SeenFixed != 0,
+		Waiting: x.Flags&handover.WaitsToHang != 0, Size: x.Size,
 	}
-	if c.fixed.waiting {
+	if c.fixed.Waiting {
 		w.Patience = missClose
 	}
 	w.SetPushback(x.Input)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"cascadekv/cascade"
 	"cascadekv/internal/args"
 	"cascadekv/internal/inject"
 	"cascadekv/internal/region"
@@ -32,6 +33,12 @@ func (c *conn) transfer(words [][]byte, store bool) {
 	names := make([]string, len(keys))
 	for i, k := range keys {
 		names[i] = string(k)
+	}
+	switch {
+	case !store:
+		cascade.Asked(c.srv.opt.Store, string(words[2]), names)
+	case !o.Chain && o.Parent == "":
+		cascade.PutTogether(c.srv.opt.Store, string(words[2]), names)
 	}
 	t, err := c.srv.jobs.New(at, string(words[2]), names, layout, o, store)
 	switch {

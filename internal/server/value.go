@@ -81,7 +81,7 @@ func (c *conn) takeProof(n int64) error {
 // more than their part of memory.
 func (v *valueSink) reserve(size int64) (err error) {
 	c := v.conn
-	ctx, cancel := c.context()
+	ctx, cancel := c.Context()
 	defer cancel()
 	defer func() { v.ready = time.Now() }()
 	if !c.srv.transit.TakeSoon(ctx, size, c.own) {

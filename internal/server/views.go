@@ -56,7 +56,7 @@ func cmdCascadeGetShm(c *conn, words [][]byte) {
 		c.wr.Error(errNoArena)
 		return
 	}
-	ctx, cancel := c.context()
+	ctx, cancel := c.Context()
 	defer cancel()
 	ns, keys := string(words[1]), args.Keys(words[2:])
 	c.wr.Array(len(keys))
@@ -135,7 +135,12 @@ func (c *conn) eachNumber(words [][]byte, do func(int64) bool) {
 // cmdCascadeContains answers one byte for each key.
 func cmdCascadeContains(ctx context.Context, c *conn, args [][]byte) {
 	defer untold(c, len(args)-2, time.Now())
-	found := c.srv.opt.Store.ContainsBatch(ctx, string(args[1]), args[2:])
+	contained(c, c.srv.opt.Store.ContainsBatch(ctx, string(args[1]), args[2:]))
+	cascade.Asked(c.srv.opt.Store, string(args[1]), args[2:])
+}
+
+// contained answers CASCADE.CONTAINS.
+func contained(c *conn, found []bool) {
 	bits := make([]byte, len(found))
 	for i, yes := range found {
 		if yes {

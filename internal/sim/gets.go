@@ -41,7 +41,8 @@ func (c *cluster) read(ctx context.Context, asker fabric.Rank, i int, copies []d
 	room := c.names.room(reader)
 	clear(room)
 	// The simulated fabric never writes to room after it returned.
-	if err := c.nodes[asker].Read(ctx, copies, room); err != nil {
+	one := []directory.Read{{Copies: copies, Dst: room}}
+	if c.nodes[asker].Read(ctx, one); one[0].Err != nil {
 		return unknown
 	}
 	if !c.names.right(room, i) {

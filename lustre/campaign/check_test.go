@@ -71,7 +71,7 @@ func TestList(t *testing.T) {
 	for name, id := range d.names {
 		ns, _, _ := strings.Cut(name, "/")
 		n := spaces[ns]
-		spaces[ns] = Namespace{ns, n.Names + 1, n.BytesReferenced + int64(len(d.blocks[id]))}
+		spaces[ns] = Namespace{Name: ns, Names: n.Names + 1, BytesReferenced: n.BytesReferenced + int64(len(d.blocks[id]))}
 	}
 	for _, n := range l.Namespaces {
 		if n != spaces[n.Name] {
@@ -339,7 +339,7 @@ func TestUnknownCodecs(t *testing.T) {
 		t.Fatal(err)
 	}
 	frame := p[4096:]
-	frame[64+72] = 99
+	frame[128+72] = 99
 	head := binary.LittleEndian.Uint32(frame[8:])
 	binary.LittleEndian.PutUint32(frame[60:], block.ExtendCRC(block.CRC(frame[:60]), frame[64:head]))
 	r.put(1, 5000, "a", 2)

@@ -149,10 +149,16 @@ func (x *exporter) segment(i int, s *Segment) error {
 // choose returns the entries that belong into the stream. It reads the payloads
 // of their blocks, so that what is damaged stays behind.
 func (x *exporter) choose(i int, entries []segfile.Entry, from *segfile.Copier) ([]format.Entry, error) {
-	var kept []format.Entry
+	var kept, layouts []format.Entry
 	for k := range entries {
 		e := &entries[k]
 		if e.Hidden || e.Bad {
+			continue
+		}
+		if e.Kind == format.KindLayout {
+			if x.head.asks(e.Name.Namespace) {
+				layouts = append(layouts, e.Entry)
+			}
 			continue
 		}
 		if e.Kind != format.KindBlock {
@@ -178,6 +184,9 @@ func (x *exporter) choose(i int, entries []segfile.Entry, from *segfile.Copier) 
 		}
 		c.given = true
 		kept = append(kept, e.Entry)
+	}
+	if len(kept) > 0 {
+		kept = append(kept, layouts...)
 	}
 	return kept, nil
 }

@@ -82,6 +82,8 @@ type Namespace struct {
 	Name            string `json:"name"`
 	Names           int    `json:"names"`
 	BytesReferenced int64  `json:"bytes_referenced"` // of their blocks, decoded; one with several names counts as often
+
+	Layout *block.Layout `json:"layout,omitempty"` // nil: not known
 }
 
 // Listing is what List found.
@@ -126,7 +128,7 @@ type contents struct {
 func (o Options) scan(ctx context.Context, how segfile.InspectOptions, h head) (*contents, error) {
 	s := &survey{
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		names: map[nameHash]newest{}, where: map[block.ID]*copies{}, wanted: map[block.ID]struct{}{}, spaces: map[string]int32{},
+		names: map[nameHash]newest{}, where: map[block.ID]*copies{}, wanted: map[block.ID]struct{}{}, spaces: map[string]int32{}, layouts: map[string]format.Record{},
 	}
 	if !h.all() {
 		s.want, s.live = h.matches, h.Live
@@ -233,6 +235,7 @@ func (s *Segment) take(v *segfile.View) {
 			if !e.Known() {
 				s.alien++
 			}
+		case e.Kind == format.KindLayout:
 		default:
 			s.Names++
 		}
@@ -243,7 +246,7 @@ func (s *Segment) take(v *segfile.View) {
 func (c *contents) judge() {
 	spaces := make([]Namespace, len(c.survey.spaces))
 	for ns, i := range c.survey.spaces {
-		spaces[i].Name = ns
+		spaces[i].Name, spaces[i].Layout = ns, c.survey.layouts[ns].Layout
 	}
 	c.survey.settle(c.o.Now(), func(n newest, of *copies) {
 		if of == nil {

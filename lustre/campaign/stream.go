@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -112,12 +113,12 @@ func (h head) matches(n block.Name) bool {
 	if !h.NewerThan.IsZero() && n.Seq < uint64(max(0, h.NewerThan.UnixNano())) {
 		return false
 	}
-	for _, ns := range h.Namespaces {
-		if ns == n.Namespace {
-			return true
-		}
-	}
-	return len(h.Namespaces) == 0
+	return h.asks(n.Namespace)
+}
+
+// asks reports whether something of a namespace was asked for.
+func (h head) asks(ns string) bool {
+	return len(h.Namespaces) == 0 || slices.Contains(h.Namespaces, ns)
 }
 
 // all reports whether nothing is left out.

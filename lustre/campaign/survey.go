@@ -22,7 +22,8 @@ type survey struct {
 	names map[nameHash]newest
 	where map[block.ID]*copies
 
-	spaces map[string]int32 // namespaces, numbered as they come
+	spaces  map[string]int32         // namespaces, numbered as they come
+	layouts map[string]format.Record // the newest of each
 
 	// want, when not nil, picks the records that an export asks for, and live
 	// that only the newest ones count.
@@ -96,6 +97,10 @@ func (s *survey) add(file int, entries []segfile.Entry) {
 		case e.Hidden || e.Bad:
 		case e.Kind == format.KindBlock:
 			s.addBlock(file, e)
+		case e.Kind == format.KindLayout:
+			if s.layouts[e.Name.Namespace].Name.Seq < e.Name.Seq {
+				s.layouts[e.Name.Namespace] = e.Record()
+			}
 		default:
 			wanted := s.want != nil && s.want(e.Name)
 			if wanted && !s.live && e.Kind == format.KindName {

@@ -73,7 +73,7 @@ func (t *taking) run(ctx context.Context) error {
 	}
 	if len(read) > 0 {
 		if err := c.index.Load(ctx, t.contents(ctx, read)); err != nil {
-			c.texts.Clear() // what was not put is not known
+			c.spaces.Clear() // what was not put is not known
 			return err
 		}
 	}
@@ -112,7 +112,7 @@ func (t *taking) mend(ctx context.Context) error {
 		return nil
 	}
 	c.shown.Store(&round{})
-	c.texts.Clear()
+	c.spaces.Clear()
 	return c.index.Rebuild(ctx, func(func(index.Batch, error) bool) {})
 }
 
@@ -267,6 +267,9 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 			Segment: s, Offset: p.Offset, Stored: p.Stored, StoredCRC: p.StoredCRC, Codec: p.Codec,
 		}})
 	}
+	for _, r := range has.Layouts {
+		c.store.Observe(r.Name.Namespace, r.Name.Seq, *r.Layout)
+	}
 	older := c.store.Older(has.Names)
 	found := t.found[:0]
 	b.Names = make([]index.Name, 0, len(has.Names))
@@ -284,9 +287,7 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 			n.Note = note(ns, r.Name)
 			t.done.Names++
 			if !known {
-				if _, has := c.texts.LoadOrStore(ns, space); !has { // the index may not have it
-					b.Texts = append(b.Texts, space)
-				}
+				c.declare(&b, ns, space)
 				known = true
 			}
 		}

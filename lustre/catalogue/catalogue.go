@@ -44,10 +44,10 @@ type Catalogue struct {
 	index   *index.Index
 	readers int
 
-	turn  chan struct{} // holds one while somebody changes what is known
-	shown atomic.Pointer[round]
-	texts sync.Map // index.Namespace → string: known to the index
-	read  atomic.Uint64
+	turn   chan struct{} // holds one while somebody changes what is known
+	shown  atomic.Pointer[round]
+	spaces sync.Map // index.Namespace → index.Space: known to the index
+	read   atomic.Uint64
 
 	left map[tiers.Part]bool // left out of the last round; with the turn
 
@@ -70,6 +70,13 @@ func Open(o Options) (*Catalogue, error) {
 	}
 	c := &Catalogue{store: o.Store, index: x, readers: cmp.Or(max(o.Readers, 0), 8), turn: make(chan struct{}, 1), left: map[tiers.Part]bool{}}
 	c.shown.Store(&round{})
+	spaces, _ := x.Spaces() // of one that broke at once nothing is known, and it is begun anew
+	for _, s := range spaces {
+		c.spaces.Store(index.NamespaceOf(s.Text), s)
+		if s.Seq > 0 {
+			c.store.Observe(s.Text, s.Seq, s.Layout)
+		}
+	}
 	return c, nil
 }
 
@@ -136,7 +143,7 @@ func foundOf(e index.Entry) (tiers.Found, bool) {
 		Info: e.Block.Info,
 		Name: block.Name{
 			Key: key, Parent: parent, Depth: e.Name.Depth, Seq: e.Name.Seq, Expires: e.Name.Expires,
-			Prefix: e.Name.Prefix, Bound: e.Name.Bound,
+			Prefix: e.Name.Prefix, Bound: e.Name.Bound, Inferred: e.Name.Inferred,
 		},
 		Segment: tiers.Segment{
 			Path:   segment.Path(partOf(p.Segment), p.Segment.File),
@@ -164,11 +171,11 @@ func (c *Catalogue) Names(fresh bool, fn func(tiers.Found) bool) error {
 		}
 		f, ok := foundOf(e)
 		ns, _, _, _ := cutNote(e.Name.Note)
-		text, err := c.text(ns)
+		space, err := c.space(ns)
 		if err != nil || !ok {
 			return err
 		}
-		f.Name.Namespace = text
+		f.Name.Namespace = space.Text
 		if !fn(f) {
 			return errEnough
 		}
@@ -180,17 +187,27 @@ func (c *Catalogue) Names(fresh bool, fn func(tiers.Found) bool) error {
 	return unavailable(err)
 }
 
-// text is that of a namespace.
-func (c *Catalogue) text(ns index.Namespace) (string, error) {
-	if t, ok := c.texts.Load(ns); ok {
-		return t.(string), nil
+// space is what the index has of a namespace.
+func (c *Catalogue) space(ns index.Namespace) (index.Space, error) {
+	if s, ok := c.spaces.Load(ns); ok {
+		return s.(index.Space), nil
 	}
-	t, err := c.index.Text(ns)
+	s, err := c.index.Space(ns)
 	if err != nil {
-		return "", fmt.Errorf("the text of a namespace: %w", err)
+		return s, fmt.Errorf("the text of a namespace: %w", err)
 	}
-	c.texts.Store(ns, t)
-	return t, nil
+	c.spaces.Store(ns, s)
+	return s, nil
+}
+
+// declare has a batch tell the index of a namespace, unless it knows as much.
+func (c *Catalogue) declare(b *index.Batch, ns index.Namespace, text string) {
+	s := index.Space{Text: text}
+	s.Seq, s.Layout = c.store.Layout(text)
+	if was, ok := c.spaces.Load(ns); !ok || was != s {
+		c.spaces.Store(ns, s)
+		b.Spaces = append(b.Spaces, s)
+	}
 }
 
 // Forget implements tiers.Catalogue.

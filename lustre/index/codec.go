@@ -14,14 +14,15 @@ const (
 	kindSegment = 1
 	kindBlock   = 2
 	kindName    = 3
-	kindText    = 4
+	kindSpace   = 4
 
 	prefixSize  = 17 // kind and 16 bytes: what filters know
 	nameKeySize = 21
 
 	segmentRowSize = 48
 	linkSize       = 21
-	nameHeadSize   = 45
+	nameHeadSize   = 46
+	spaceHeadSize  = 44
 	placeFixed     = 9 // segment number, CRC, codec
 )
 
@@ -36,7 +37,9 @@ const (
 	flagAlone   = 64  // it lies in no run, and its depth in the record
 	flagLink    = 128 // no record but a link
 
-	knownFlags = flagPrefix | flagBound | flagExpires | flagDropped | flagWide | flagCopy | flagAlone
+	flagInferred = 256
+
+	knownFlags = flagPrefix | flagBound | flagExpires | flagDropped | flagWide | flagCopy | flagAlone | flagInferred
 )
 
 // alone is the position of what lies in no run: a link, or a name whose own run
@@ -83,7 +86,7 @@ type blockRecord struct {
 
 // nameRecord is the value of a name's key.
 type nameRecord struct {
-	flags   byte
+	flags   uint16
 	key     Key
 	segment uint32 // of the NAME or DROP
 	seq     uint64
@@ -120,7 +123,30 @@ func appendBlockKey(p []byte, id block.ID) []byte {
 	return append(append(p, kindBlock), id[:16]...)
 }
 
-func appendTextKey(p []byte, ns Namespace) []byte { return append(append(p, kindText), ns[:]...) }
+func appendSpaceKey(p []byte, ns Namespace) []byte { return append(append(p, kindSpace), ns[:]...) }
+
+func appendSpace(p []byte, s Space) []byte {
+	p = s.Layout.AppendNumbers(le.AppendUint64(p, s.Seq))
+	p = le.AppendUint32(p, uint32(len(s.Layout.DType)))
+	return append(append(p, s.Layout.DType...), s.Text...)
+}
+
+func decodeSpace(p []byte) (s Space, err error) {
+	if len(p) < spaceHeadSize {
+		return s, badFormat("namespace in %d bytes", len(p))
+	}
+	s.Seq = le.Uint64(p)
+	s.Layout.SetNumbers(p[8:])
+	dtype, text := le.Uint32(p[40:]), p[spaceHeadSize:]
+	if int64(dtype) > int64(len(text)) {
+		return s, badFormat("a dtype of %d bytes in %d", dtype, len(text))
+	}
+	s.Layout.DType, s.Text = string(text[:dtype]), string(text[dtype:])
+	if err := s.Layout.Check(); err != nil || len(s.Text) > maxText {
+		return s, badFormat("namespace of %d bytes: %v", len(s.Text), err)
+	}
+	return s, nil
+}
 
 func isWide(id block.ID) bool { return [16]byte(id[16:]) != [16]byte{} }
 
@@ -254,7 +280,7 @@ func appendNameRecord(p []byte, r nameRecord) []byte {
 	if !r.expires.IsZero() {
 		r.flags |= flagExpires
 	}
-	p = append(append(p, r.flags), r.key[:]...)
+	p = append(le.AppendUint16(p, r.flags), r.key[:]...)
 	p = le.AppendUint64(le.AppendUint32(p, r.segment), r.seq)
 	p = append(p, r.id[:16]...)
 	if r.flags&flagWide != 0 {
@@ -274,14 +300,14 @@ func appendNameRecord(p []byte, r nameRecord) []byte {
 }
 
 // names reports whether a record, as it is stored, is that of k.
-func names(p []byte, k Key) bool { return len(p) >= 17 && bytes.Equal(p[1:17], k[:]) }
+func names(p []byte, k Key) bool { return len(p) >= nameHeadSize && bytes.Equal(p[2:18], k[:]) }
 
 func decodeNameRecord(p []byte) (r nameRecord, err error) {
-	if len(p) < nameHeadSize || p[0]&^knownFlags != 0 {
+	if len(p) < nameHeadSize || le.Uint16(p)&^knownFlags != 0 {
 		return r, badFormat("name record of %d bytes", len(p))
 	}
-	r.flags, r.key, r.segment, r.seq = p[0], Key(p[1:17]), le.Uint32(p[17:]), le.Uint64(p[21:])
-	copy(r.id[:], p[29:45])
+	r.flags, r.key, r.segment, r.seq = le.Uint16(p), Key(p[2:18]), le.Uint32(p[18:]), le.Uint64(p[22:])
+	copy(r.id[:], p[30:46])
 	p = p[nameHeadSize:]
 	if r.flags&flagWide != 0 {
 		if len(p) < 16 || [16]byte(p) == [16]byte{} {

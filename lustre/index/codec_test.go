@@ -33,6 +33,10 @@ var goldenPlace = place{
 	segment: 0x01020304, offset: 131072, size: 2 << 20, stored: 2 << 20, crc: 0xDEADBEEF, storedCRC: 0xDEADBEEF,
 }
 
+var goldenSpace = Space{Text: "ns", Seq: 0x0102030405060708, Layout: block.Layout{
+	Bytes: 81920, KeyBytes: 40960, Tokens: 16, Layers: 2, Heads: 8, HeadDim: 80, DType: "fp8",
+}}
+
 func goldenCoded() place {
 	p := goldenPlace
 	p.codec, p.stored, p.storedCRC = 1, 1000, 0x11223344
@@ -43,7 +47,7 @@ func goldenCoded() place {
 func TestGoldenBytes(t *testing.T) {
 	name := nameRecord{flags: flagPrefix | flagCopy, key: goldenKey(0x10), segment: 5, seq: 0x0102030405060708, id: goldenID(false), copy: goldenPlace}
 	whole := nameRecord{
-		flags: flagBound | flagCopy | flagAlone, key: goldenKey(0x10), segment: 5, seq: 9, id: goldenID(true), depth: 7, copy: goldenCoded(),
+		flags: flagBound | flagCopy | flagAlone | flagInferred, key: goldenKey(0x10), segment: 5, seq: 9, id: goldenID(true), depth: 7, copy: goldenCoded(),
 		expires: time.Unix(1800000000, 5),
 	}
 	dropped := nameRecord{flags: flagDropped, key: goldenKey(0x10), segment: 6, seq: 10}
@@ -65,16 +69,17 @@ func TestGoldenBytes(t *testing.T) {
 		"block record": {appendBlockRecord(nil, blockRecord{goldenKey(0x10), goldenPlace}),
 			"101112131415161718191a1b1c1d1e1f" + "04030201efbeadde0080800880808001"},
 		"coded place": {appendPlace(nil, goldenCoded()), "04030201efbeadde0180800880808001e80744332211"},
-		"name": {appendNameRecord(nil, name), "21101112131415161718191a1b1c1d1e1f" + "050000000807060504030201" + "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf" +
+		"name": {appendNameRecord(nil, name), "2100101112131415161718191a1b1c1d1e1f" + "050000000807060504030201" + "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf" +
 			"04030201efbeadde0080800880808001"},
-		"noted name": {appendNameRecord(nil, noted), "21101112131415161718191a1b1c1d1e1f" + "050000000807060504030201" + "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf" +
+		"noted name": {appendNameRecord(nil, noted), "2100101112131415161718191a1b1c1d1e1f" + "050000000807060504030201" + "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf" +
 			"04030201efbeadde0080800880808001" + "6e6f7465"},
-		"text key": {appendTextKey(nil, Namespace(goldenKey(0x10))), "04101112131415161718191a1b1c1d1e1f"},
-		"whole name": {appendNameRecord(nil, whole), "76101112131415161718191a1b1c1d1e1f" + "050000000900000000000000" + "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf" +
+		"namespace key": {appendSpaceKey(nil, Namespace(goldenKey(0x10))), "04101112131415161718191a1b1c1d1e1f"},
+		"namespace row": {appendSpace(nil, goldenSpace), "0807060504030201" + "0040010000000000" + "00a0000000000000" + "10000000" + "02000000" + "08000000" + "50000000" + "03000000" + "667038" + "6e73"},
+		"whole name": {appendNameRecord(nil, whole), "7601101112131415161718191a1b1c1d1e1f" + "050000000900000000000000" + "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf" +
 			"101112131415161718191a1b1c1d1e1f" + "00d2496b0000000005000000" + "07000000" + "04030201efbeadde0180800880808001e80744332211"},
-		"dropped": {appendNameRecord(nil, dropped), "08101112131415161718191a1b1c1d1e1f" + "060000000a00000000000000" + "00000000000000000000000000000000"},
-		"header": {encodeHeader(header), "434153434944580a" + "02000000" + "00000000" + "0300000000000000" +
-			"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc" + "00000000" + "8d5d21e1"},
+		"dropped": {appendNameRecord(nil, dropped), "0800101112131415161718191a1b1c1d1e1f" + "060000000a00000000000000" + "00000000000000000000000000000000"},
+		"header": {encodeHeader(header), "434153434944580a" + "03000000" + "00000000" + "0300000000000000" +
+			"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc" + "00000000" + "27a94f45"},
 		"namespace":  {func() []byte { n := NamespaceOf("ns"); return n[:] }(), "7bfba6e0021f1fd1183dfefe60216f13"},
 		"hashed key": {func() []byte { k := NamespaceOf("ns").Key("key"); return k[:] }(), "79448d5fa1bfc1577e77f085e4f3cbd2"},
 	} {
@@ -105,6 +110,7 @@ func FuzzRecords(f *testing.F) {
 	f.Add(appendNameKey(nil, spot{goldenKey(1), 3}))
 	f.Add(appendBlockKey(nil, goldenID(true)))
 	f.Add(encodeHeader(dirHeader{base: 9}))
+	f.Add(appendSpace(nil, goldenSpace))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		same := func(what string, again []byte, err error) {
 			if err != nil && !errors.Is(err, ErrBadFormat) {
@@ -124,6 +130,8 @@ func FuzzRecords(f *testing.F) {
 		same("name key", appendNameKey(nil, at), err)
 		number, err := decodeSegmentKey(p)
 		same("segment key", appendSegmentKey(nil, number), err)
+		space, err := decodeSpace(p)
+		same("namespace", appendSpace(nil, space), err)
 		if _, err := decodeSegmentRow(p); err != nil && !errors.Is(err, ErrBadFormat) {
 			t.Error(err) // reserved bytes are ignored
 		}

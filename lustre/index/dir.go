@@ -58,7 +58,7 @@ const (
 	headerName = "INDEX"
 	headerSize = 64
 	magic      = "CASCIDX\n"
-	version    = 2
+	version    = 3
 
 	basePrefix = "base-"
 	viewName   = "view"

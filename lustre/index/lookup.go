@@ -143,11 +143,11 @@ func (x *Index) counts(r *reader, rec nameRecord) bool {
 // kind, with all that it needs alive. What is not may be present as well.
 func (r *reader) plain(value []byte) bool {
 	const uncommon = flagLink | flagExpires | flagDropped | flagWide | flagAlone
-	if len(value) < nameHeadSize+placeFixed || value[0]&uncommon != 0 || value[0]&flagCopy == 0 {
+	if len(value) < nameHeadSize+placeFixed || le.Uint16(value)&uncommon != 0 || value[0]&flagCopy == 0 {
 		return false
 	}
 	s := r.engine.segments
-	return s.alive(le.Uint32(value[17:])) && s.alive(le.Uint32(value[nameHeadSize:]))
+	return s.alive(le.Uint32(value[18:])) && s.alive(le.Uint32(value[nameHeadSize:]))
 }
 
 // resolve returns where a name's block lies. A copy whose segment is gone may
@@ -187,7 +187,7 @@ func (rec nameRecord) name(at spot) Name {
 	}
 	return Name{
 		Key: rec.key, ID: rec.id, Depth: depth, Seq: rec.seq, Expires: rec.expires,
-		Prefix: rec.flags&flagPrefix != 0, Bound: rec.flags&flagBound != 0,
+		Prefix: rec.flags&flagPrefix != 0, Bound: rec.flags&flagBound != 0, Inferred: rec.flags&flagInferred != 0,
 		Dropped: rec.flags&flagDropped != 0, Note: rec.note,
 	}
 }

@@ -117,17 +117,40 @@ func (x *Index) someNames(r *reader, from []byte, some []Entry) ([]Entry, []byte
 	return some, next, err
 }
 
-// Text returns the text of a namespace that a batch had with it. Errors:
-// ErrNotFound, ErrBroken (a miss too), ErrClosed.
-func (x *Index) Text(ns Namespace) (text string, err error) {
+// Space returns what a batch had of a namespace. Errors: ErrNotFound, ErrBroken (a miss
+// too), ErrClosed.
+func (x *Index) Space(ns Namespace) (s Space, err error) {
 	ok := false
 	err = x.read(func(r *reader) error {
-		value, found, err := r.get(appendTextKey(r.key[:0], ns))
-		text, ok = string(value), found
+		value, found, err := r.get(appendSpaceKey(r.key[:0], ns))
+		if err == nil && found {
+			ok = true
+			s, err = decodeSpace(value)
+		}
 		return err
 	})
 	if err == nil && !ok {
 		err = ErrNotFound
 	}
-	return text, err
+	return s, err
+}
+
+// Spaces returns all namespaces that batches had. Errors: ErrBroken, ErrClosed.
+func (x *Index) Spaces() (all []Space, err error) {
+	err = x.read(func(r *reader) error {
+		all = nil
+		for from := []byte{kindSpace}; from != nil; {
+			var err error
+			from, err = r.scan(from, 512, kindSpace, func(_, value []byte) error {
+				s, err := decodeSpace(value)
+				all = append(all, s)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return all, err
 }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"cascadekv/internal/block"
 )
 
 // TestNames: records with their notes are found by chain and by walking, through
@@ -20,7 +23,8 @@ func TestNames(t *testing.T) {
 		names[i].Note = fmt.Sprint("note ", i)
 	}
 	names[7].Expires = time.Unix(10, 0)
-	put(t, x, Batch{Segment: seg(1), Mark: 1, Blocks: stored(seg(1), numbers(0, 2000)...), Names: names, Texts: []string{"a model", "another"}})
+	spaces := []Space{{Text: "a model"}, {Text: "another", Seq: 5, Layout: block.Layout{Bytes: 9, KeyBytes: 4, Tokens: 16, DType: "bf16"}}}
+	put(t, x, Batch{Segment: seg(1), Mark: 1, Blocks: stored(seg(1), numbers(0, 2000)...), Names: names, Spaces: spaces})
 	put(t, x, Batch{Segment: seg(2), Mark: 1, Names: []Name{{Key: key(3), Seq: 9, Dropped: true}}})
 	put(t, x, Batch{Segment: seg(3), Mark: 1, Blocks: stored(seg(3), numbers(10, 20)...)}) // merged away
 	check := func() {
@@ -61,11 +65,14 @@ func TestNames(t *testing.T) {
 		if err := x.Names(func(Entry) error { return stop }); err != stop {
 			t.Errorf("a walk that is ended: %v", err)
 		}
-		if text, err := x.Text(NamespaceOf("another")); err != nil || text != "another" {
-			t.Errorf("%q, %v", text, err)
+		if s, err := x.Space(NamespaceOf("another")); err != nil || s != spaces[1] {
+			t.Errorf("%+v, %v", s, err)
 		}
-		if _, err := x.Text(NamespaceOf("a third")); !errors.Is(err, ErrNotFound) {
+		if _, err := x.Space(NamespaceOf("a third")); !errors.Is(err, ErrNotFound) {
 			t.Error(err)
+		}
+		if all, err := x.Spaces(); err != nil || len(all) != 2 || !slices.Contains(all, spaces[0]) || !slices.Contains(all, spaces[1]) {
+			t.Errorf("%+v, %v", all, err)
 		}
 	}
 	check()

@@ -180,9 +180,9 @@ func (b Batch) check() error {
 			return badItem("block %v of %d bytes is stored in %d without a codec", it.Info.ID, it.Info.Size, p.Stored)
 		}
 	}
-	for _, text := range b.Texts {
-		if len(text) > maxText {
-			return badItem("a text of %d bytes", len(text))
+	for _, s := range b.Spaces {
+		if err := s.Layout.Check(); err != nil || len(s.Text) > maxText {
+			return badItem("a namespace of %d bytes: %v", len(s.Text), err)
 		}
 	}
 	for _, n := range b.Names {
@@ -214,9 +214,9 @@ func (p *planner) put(b Batch) error {
 		}
 		p.queue = append(p.queue, q)
 	}
-	for _, text := range b.Texts {
-		p.buf = appendTextKey(p.buf[:0], NamespaceOf(text))
-		p.draft.set(p.buf, []byte(text))
+	for _, s := range b.Spaces {
+		p.buf = appendSpaceKey(p.buf[:0], NamespaceOf(s.Text))
+		p.draft.set(p.buf, appendSpace(nil, s))
 	}
 	return nil
 }
@@ -330,7 +330,10 @@ func (p *planner) putName(q *queued) error {
 	return nil
 }
 
-func (n Name) flags() (f byte) {
+func (n Name) flags() (f uint16) {
+	if n.Inferred {
+		f |= flagInferred
+	}
 	if n.Prefix {
 		f |= flagPrefix
 	}

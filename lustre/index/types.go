@@ -57,15 +57,16 @@ type Block struct {
 
 // Name is a name record that lies in a segment.
 type Name struct {
-	Key     Key
-	Parent  Key // zero at a chain head
-	ID      block.ID
-	Depth   uint32 // blocks before it in its chain
-	Seq     uint64 // of records of one name the highest counts
-	Expires time.Time
-	Prefix  bool
-	Bound   bool
-	Dropped bool // the name was withdrawn as of Seq: only Key and Seq count
+	Key      Key
+	Parent   Key // zero at a chain head
+	ID       block.ID
+	Depth    uint32 // blocks before it in its chain
+	Seq      uint64 // of records of one name the highest counts
+	Expires  time.Time
+	Prefix   bool
+	Bound    bool
+	Inferred bool
+	Dropped  bool // the name was withdrawn as of Seq: only Key and Seq count
 
 	// Note is up to 4 KiB of the caller's, kept with the record, such as the
 	// texts of which the rest has the hashes.
@@ -86,7 +87,7 @@ func NameOf(id block.ID, n block.Name) Name { return NamespaceOf(n.Namespace).Na
 
 // Name is NameOf for a name of the namespace, which is not hashed again.
 func (ns Namespace) Name(id block.ID, n block.Name) Name {
-	r := Name{Key: ns.Key(n.Key), ID: id, Depth: n.Depth, Seq: n.Seq, Expires: n.Expires, Prefix: n.Prefix, Bound: n.Bound}
+	r := Name{Key: ns.Key(n.Key), ID: id, Depth: n.Depth, Seq: n.Seq, Expires: n.Expires, Prefix: n.Prefix, Bound: n.Bound, Inferred: n.Inferred}
 	if n.Parent != "" {
 		r.Parent = ns.Key(n.Parent)
 	}
@@ -101,8 +102,16 @@ type Batch struct {
 	Blocks  []Block // Place.Segment is ignored: it is the batch's
 	Names   []Name  // their blocks may lie in other segments
 
-	// Texts are of namespaces that Text is to know, each at most 64 KiB.
-	Texts []string
+	// Spaces are namespaces that Space is to know. They replace what is known of them.
+	Spaces []Space
+}
+
+// Space is a namespace: its text, of at most 64 KiB, and how its blocks are made, as of
+// Seq; 0 when nobody said.
+type Space struct {
+	Text   string
+	Seq    uint64
+	Layout block.Layout
 }
 
 // SegmentState is what the index has of one segment.

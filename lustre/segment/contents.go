@@ -28,6 +28,7 @@ type Contents struct {
 	Unchanged bool  // it is neither sealed nor of another size than it was: it was not read
 	Blocks    []Stored
 	Names     []format.Record
+	Layouts   []format.Record
 	Damage    error // what was left out, and why; nil for nothing
 }
 
@@ -149,6 +150,8 @@ func (c *Contents) take(path string, entries []format.Entry) {
 			c.Names = append(c.Names, format.Record{ID: e.Info.ID, Name: e.Name})
 		case format.KindDrop:
 			c.Names = append(c.Names, format.Record{Name: e.Name, Dropped: true})
+		case format.KindLayout:
+			c.Layouts = append(c.Layouts, e.Record())
 		}
 	}
 }

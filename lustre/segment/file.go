@@ -36,6 +36,7 @@ type file struct {
 	// appending: one frame at a time
 	appending pool.Lock
 	w         format.Builder
+	layouts   map[string]uint64 // namespaces with a LAYOUT in it, and its seq
 
 	openFile
 	groupSync
@@ -57,7 +58,7 @@ type openFile struct {
 }
 
 func newFile(own bool) *file {
-	f := &file{own: own, appending: pool.NewLock()}
+	f := &file{own: own, appending: pool.NewLock(), layouts: map[string]uint64{}}
 	f.groupSync.init()
 	return f
 }

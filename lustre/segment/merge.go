@@ -194,7 +194,7 @@ func (m *merge) collect(f *file) error {
 		}
 	}
 	for _, e := range entries {
-		if e.Kind == format.KindBlock {
+		if e.Kind != format.KindName && e.Kind != format.KindDrop {
 			continue
 		}
 		st := m.s.names[nameKey{e.Name.Namespace, e.Name.Key}]

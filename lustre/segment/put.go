@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 
 	"cascadekv/internal/block"
@@ -224,7 +225,9 @@ func (s *Store) note(f *file, items []format.Block, names []format.Record, count
 		}
 	}
 	for _, r := range names {
-		s.noteLocked(f, r, count)
+		if r.Layout == nil {
+			s.noteLocked(f, r, count)
+		}
 	}
 }
 
@@ -238,6 +241,9 @@ func (s *Store) append(f *file, items []format.Block, names []format.Record) (nu
 		if dir, f.id.Incarnation, err = s.lease.OwnDir(context.Background()); err != nil {
 			return 0, nil, f.fail(err)
 		}
+	}
+	if more := s.layouts.missing(f.layouts, items, names); len(more) > 0 {
+		names = append(slices.Clip(names), more...)
 	}
 	fr := f.w.Build(f.id, items, names, f.durable())
 	defer fr.Free()

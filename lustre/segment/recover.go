@@ -187,6 +187,10 @@ func (r *recovery) takeLocked(f *file, sc *format.Scanner, entries []format.Entr
 			}
 			continue
 		}
+		if e.Kind == format.KindLayout {
+			s.layouts.note(e.Record())
+			continue
+		}
 		rec := format.Record{ID: e.Info.ID, Name: e.Name, Dropped: e.Kind == format.KindDrop}
 		// What another number's run withdrew may lie where nobody has looked
 		// for it yet on this rank's behalf: the next round decides (Hides).

@@ -23,7 +23,7 @@ import (
 // catalogue. All methods are safe for concurrent use. Locks are taken in this order:
 // file.appending, file.handleMu, index.mu (which guards what stands below index here
 // too; handleMu is only tried under it), and then that of one part alone: file.syncMu,
-// or those inside room, lease, handles, watch and advice. No file operation runs under
+// or those inside room, lease, handles, watch, advice and layouts. No file operation runs under
 // index.mu.
 type Store struct {
 	opt           Options
@@ -50,6 +50,7 @@ type Store struct {
 	pins, jobs int
 	reclaiming bool
 	merged     tiers.Merged
+	layouts    layouts
 }
 
 // Open makes a store over Options.Dir. It reads nothing yet: call Recover

@@ -454,7 +454,7 @@ func TestGoldenEncoding(t *testing.T) {
 	put(t, s, it)
 	closeStore(t, s)
 	p := readFile(t, dir, segmentPath(0xabcdef, 0))
-	const entry = 4096 + 64
+	const entry = 4096 + 128
 	e := p[entry:][:80]
 	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 16, 0, 0, 0x03, 0x80, 0, 0x3f} // 4096 times 0x3f
 	var want []byte
@@ -475,9 +475,9 @@ func TestGoldenEncoding(t *testing.T) {
 		"CRC as stored":   {uint64(format.LE.Uint32(e[68:])), uint64(block.CRC(want))},
 		"codec":           {uint64(e[72]), 2},
 		"frame length":    {format.LE.Uint64(p[4096+16:]), uint64(4096 + format.Align(int64(len(want))))},
-		"footer, stored":  {format.LE.Uint64(p[len(p)-4096+64+48:]), uint64(len(want))},
-		"footer, payload": {format.LE.Uint64(p[len(p)-4096+64+56:]), 8192},
-		"footer, codec":   {uint64(p[len(p)-4096+64+72]), 2},
+		"footer, stored":  {format.LE.Uint64(p[len(p)-4096+128+48:]), uint64(len(want))},
+		"footer, payload": {format.LE.Uint64(p[len(p)-4096+128+56:]), 8192},
+		"footer, codec":   {uint64(p[len(p)-4096+128+72]), 2},
 	} {
 		if f.got != f.want {
 			t.Errorf("%s: %#x, want %#x", name, f.got, f.want)

@@ -29,11 +29,15 @@ const (
 	blockMagic = 0x314b4243 // "CBK1"
 	nameMagic  = 0x314d4e43 // "CNM1"
 
-	blockRecordSize = 72
-	nameRecordSize  = 48 // then namespace, key, parent
+	layoutMagic = 0x31594c43 // "CLY1"
 
-	flagPrefix = 1
-	flagBound  = 2
+	blockRecordSize  = 72
+	nameRecordSize   = 48 // then namespace, key, parent
+	layoutRecordSize = 56 // then namespace, dtype
+
+	flagPrefix   = 1
+	flagBound    = 2
+	flagInferred = 4
 )
 
 var le = binary.LittleEndian
@@ -221,6 +225,9 @@ func nameFlags(n block.Name) (f uint16) {
 	if n.Bound {
 		f |= flagBound
 	}
+	if n.Inferred {
+		f |= flagInferred
+	}
 	return f
 }
 
@@ -239,12 +246,45 @@ func readName(p []byte) (uid uint64, n block.Name, ok bool) {
 	n = block.Name{
 		Namespace: s[:ns], Key: s[ns : ns+key], Parent: s[ns+key:],
 		Depth: le.Uint32(p[32:]), Seq: le.Uint64(p[16:]),
-		Prefix: flags&flagPrefix != 0, Bound: flags&flagBound != 0,
+		Prefix: flags&flagPrefix != 0, Bound: flags&flagBound != 0, Inferred: flags&flagInferred != 0,
 	}
 	if ns := int64(le.Uint64(p[24:])); ns != 0 {
 		n.Expires = time.Unix(0, ns)
 	}
 	return le.Uint64(p[8:]), n, true
+}
+
+func layoutRecordLen(ns string, l block.Layout) int64 {
+	return int64(layoutRecordSize + len(ns) + len(l.DType))
+}
+
+// writeLayout fills p, of layoutRecordLen bytes, and makes it valid as its last step.
+func writeLayout(p []byte, ns string, seq uint64, l block.Layout) {
+	clear(p[4:layoutRecordSize])
+	le.PutUint64(p[8:], seq)
+	l.AppendNumbers(p[:16])
+	le.PutUint16(p[48:], uint16(len(ns)))
+	le.PutUint16(p[50:], uint16(len(l.DType)))
+	rest := p[layoutRecordSize:]
+	copy(rest[copy(rest, ns):], l.DType)
+	le.PutUint32(p[4:], block.CRC(p[8:layoutRecordLen(ns, l)]))
+	publish(p, layoutMagic)
+}
+
+// readLayout reads the record at the start of the cell p.
+func readLayout(p []byte) (ns string, seq uint64, l block.Layout, ok bool) {
+	if len(p) < layoutRecordSize || le.Uint32(p) != layoutMagic {
+		return "", 0, l, false
+	}
+	space, dtype := int(le.Uint16(p[48:])), int(le.Uint16(p[50:]))
+	end := layoutRecordSize + space + dtype
+	if end > len(p) || space > block.MaxKey || le.Uint32(p[4:]) != block.CRC(p[8:end]) {
+		return "", 0, l, false
+	}
+	l.SetNumbers(p[16:])
+	s := string(p[layoutRecordSize:end])
+	l.DType = s[space:]
+	return s[:space], le.Uint64(p[8:]), l, l.Check() == nil
 }
 
 // publish stores a record's magic after everything else in it. A process that

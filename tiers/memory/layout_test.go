@@ -32,6 +32,16 @@ const (
 		"00000000" + // reserved
 		"6e73" + "6b657900" + "706172" // namespace, key, parent
 
+	goldenLayout = "434c5931" + // magic
+		"86f8eb71" + // CRC
+		"8877665544332211" + // seq
+		"0040010000000000" + // bytes
+		"00a0000000000000" + // of keys
+		"10000000020000000800000050000000" + // tokens, layers, heads, elements
+		"02000300" + // bytes of namespace, dtype
+		"00000000" + // reserved
+		"6e73" + "667038" // namespace, dtype
+
 	goldenSuper = "4341534353484d31" + // magic
 		"01000000" + // version
 		"00100000" + // page
@@ -57,6 +67,8 @@ func someName() block.Name {
 	}
 }
 
+var someLayout = block.Layout{Bytes: 81920, KeyBytes: 40960, Tokens: 16, Layers: 2, Heads: 8, HeadDim: 80, DType: "fp8"}
+
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	p, err := hex.DecodeString(s)
@@ -74,6 +86,8 @@ func TestGoldenBytes(t *testing.T) {
 	n := someName()
 	nameBytes := bytes.Repeat([]byte{0xff}, int(nameRecordLen(n)))
 	writeName(nameBytes, 7, n)
+	layoutBytes := bytes.Repeat([]byte{0xff}, int(layoutRecordLen("ns", someLayout)))
+	writeLayout(layoutBytes, "ns", 0x1122334455667788, someLayout)
 	for name, c := range map[string]struct {
 		got  []byte
 		want string
@@ -81,6 +95,7 @@ func TestGoldenBytes(t *testing.T) {
 		"superblock": {super[:offReady], goldenSuper},
 		"block":      {blockBytes, goldenBlock},
 		"name":       {nameBytes, goldenName},
+		"layout":     {layoutBytes, goldenLayout},
 	} {
 		if !bytes.Equal(c.got, unhex(t, c.want)) {
 			t.Errorf("%s:\n%x\nwant\n%s", name, c.got, c.want)
@@ -91,6 +106,9 @@ func TestGoldenBytes(t *testing.T) {
 	}
 	if uid, got, ok := readName(unhex(t, goldenName)); !ok || uid != 7 || !sameName(got, n) {
 		t.Errorf("name record reads as %d, %+v, %v", uid, got, ok)
+	}
+	if ns, seq, l, ok := readLayout(unhex(t, goldenLayout)); !ok || ns != "ns" || seq != 0x1122334455667788 || l != someLayout {
+		t.Errorf("layout record reads as %q, %d, %+v, %v", ns, seq, l, ok)
 	}
 	if err := geometryOf(4 << 20).checkSuper(super); err != nil {
 		t.Error(err)
@@ -111,6 +129,8 @@ func TestEveryBitOfARecordCounts(t *testing.T) {
 	}{
 		"block": {goldenBlock, func(p []byte) bool { _, ok := readBlockRecord(p); return ok }},
 		"name":  {goldenName, func(p []byte) bool { _, _, ok := readName(p); return ok }},
+
+		"layout": {goldenLayout, func(p []byte) bool { _, _, _, ok := readLayout(p); return ok }},
 	} {
 		p := unhex(t, c.golden)
 		for bit := range 8 * len(p) {
@@ -156,6 +176,31 @@ func FuzzBlockRecord(f *testing.F) {
 			r.write(again)
 			if r2, ok := readBlockRecord(again); !ok || r2 != r {
 				t.Fatalf("%+v reads back as %+v, %v", r, r2, ok)
+			}
+		}
+	})
+}
+
+func FuzzLayout(f *testing.F) {
+	f.Add(unhex(f, goldenLayout))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, p []byte) {
+		end := 0
+		if len(p) >= layoutRecordSize {
+			end = layoutRecordSize + int(le.Uint16(p[48:])) + int(le.Uint16(p[50:]))
+		}
+		for _, p := range [][]byte{p, valid(p, layoutMagic, end)} {
+			ns, seq, l, ok := readLayout(p)
+			if !ok {
+				continue
+			}
+			if err := l.Check(); err != nil || len(ns) > block.MaxKey {
+				t.Fatalf("accepted %q, %+v: %v", ns, l, err)
+			}
+			again := make([]byte, layoutRecordLen(ns, l))
+			writeLayout(again, ns, seq, l)
+			if ns2, seq2, l2, ok := readLayout(again); !ok || ns2 != ns || seq2 != seq || l2 != l {
+				t.Fatalf("%q, %d, %+v reads back as %q, %d, %+v, %v", ns, seq, l, ns2, seq2, l2, ok)
 			}
 		}
 	})

@@ -139,6 +139,11 @@ func (t *Tier) takeAll(from *Tier) error {
 			return err
 		}
 	}
+	for ns, r := range from.layouts { // nobody else uses it yet
+		if err := t.SetLayout(ns, r.seq, r.layout); err != nil {
+			return errTooSmall
+		}
+	}
 	return nil
 }
 

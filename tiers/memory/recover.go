@@ -17,6 +17,10 @@ type found struct {
 	block blockRecord
 	name  block.Name
 	uid   uint64 // of a name: the block it points to
+
+	space  string // of a layout
+	seq    uint64
+	layout block.Layout
 }
 
 // takeOver rebuilds slots and allocator from the records of an earlier process
@@ -27,7 +31,7 @@ func (t *Tier) takeOver(wanted []tiers.HeldRange) (ready int64) {
 	if ready < 0 || ready > int64(len(t.data)) || ready%arena.Page != 0 {
 		ready = 0
 	}
-	blocks, names := t.walk(ready)
+	blocks, names, layouts := t.walk(ready)
 	blocks = t.verify(unique(blocks), ready)
 
 	slots := make(map[uint64]*slot, len(blocks))
@@ -42,6 +46,10 @@ func (t *Tier) takeOver(wanted []tiers.HeldRange) (ready int64) {
 	for _, f := range names {
 		used = append(used, arena.Extent{Offset: f.cell, Size: nameRecordLen(f.name)})
 	}
+	layoutsAt := len(used)
+	for _, f := range layouts {
+		used = append(used, arena.Extent{Offset: f.cell, Size: layoutRecordLen(f.space, f.layout)})
+	}
 	adopted, first := t.newAdoption(wanted, slots, ready), len(used)
 	used = append(used, adopted.extra...)
 	bad := map[int]bool{}
@@ -49,6 +57,7 @@ func (t *Tier) takeOver(wanted []tiers.HeldRange) (ready int64) {
 		bad[i] = true
 	}
 	t.attach(blocks, names, slots, used, bad)
+	t.takeLayouts(layouts, func(i int) bool { return bad[layoutsAt+i] })
 	t.adopt(adopted, func(extra int) bool { return !bad[first+extra] })
 	for _, room := range t.mu.alloc.TakeLent() {
 		t.renewLaterLocked(room)
@@ -58,16 +67,18 @@ func (t *Tier) takeOver(wanted []tiers.HeldRange) (ready int64) {
 }
 
 // walk reads every record cell. The allocator's tags say where they are.
-func (t *Tier) walk(ready int64) (blocks, names []found) {
+func (t *Tier) walk(ready int64) (blocks, names, layouts []found) {
 	arena.WalkRecords(t.tags, ready, func(off, cell int64) {
 		p := t.bytesOf(off, cell)
 		if b, ok := readBlockRecord(p); ok {
 			blocks = append(blocks, found{cell: off, block: b})
 		} else if uid, n, ok := readName(p); ok {
 			names = append(names, found{cell: off, uid: uid, name: n})
+		} else if ns, seq, l, ok := readLayout(p); ok {
+			layouts = append(layouts, found{cell: off, space: ns, seq: seq, layout: l})
 		}
 	})
-	return blocks, names
+	return blocks, names, layouts
 }
 
 // unique keeps one record of each block: moving a block may leave two.
@@ -161,6 +172,11 @@ func (t *Tier) sweepRecords(ready int64) {
 	for _, s := range t.slots {
 		owned[s.record] = true
 		for _, r := range s.names.refs {
+			owned[r.offset] = true
+		}
+	}
+	for _, r := range t.layouts {
+		if r.size > 0 {
 			owned[r.offset] = true
 		}
 	}

@@ -38,6 +38,7 @@ type Tier struct {
 	index
 	outside    outside
 	compaction compaction
+	layouts    layouts
 }
 
 var _ tiers.Memory = (*Tier)(nil)
@@ -85,7 +86,7 @@ func start(o Options, m *arena.Mapping, seen Opened) (*Tier, error) {
 		return nil, errors.Join(err, m.Close())
 	}
 	sp.left = o.Left
-	t := &Tier{space: sp, opened: seen, index: newIndex(), outside: outside{kept: make([]tiers.KeptRange, len(o.Held))}}
+	t := &Tier{space: sp, opened: seen, index: newIndex(), layouts: layouts{}, outside: outside{kept: make([]tiers.KeptRange, len(o.Held))}}
 	ready := int64(0)
 	if sp.super != nil {
 		sp.mu.alloc.Fresh = sp.clearCells

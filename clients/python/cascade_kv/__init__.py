@@ -3,6 +3,7 @@
 from .aio import AsyncClient
 from .client import Client
 from .errors import CascadeError, ForeignServer, RegionRefused
+from .layout import Layout
 from .names import namespace
 from .ops import Event, Events, Probe
 from .region import Region
@@ -17,6 +18,7 @@ __all__ = [
     "Event",
     "Events",
     "ForeignServer",
+    "Layout",
     "Probe",
     "Region",
     "RegionRefused",

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from . import ops
 from .errors import CascadeError, ForeignServer, LinkLost, ProtocolError, Refused, RegionRefused
 from .index import ASK, Index
+from .layout import Layout
 from .link import GRACE_SECONDS, LinkBase, LinkState, Request
 from .ops import MAX_WAIT_MS, Events, Move, Op, Probe
 from .password import Password
@@ -276,6 +277,12 @@ class AsyncClient(Session[AsyncLink]):
         if index is not None and index.wants_holds:
             await self._run(self._find_holds, None)
         return index
+
+    async def layout(self, ns: str) -> Layout | None:
+        return await self._run(lambda s: ops.layout(s, ns), None)
+
+    async def set_layout(self, ns: str, layout: Layout) -> bool:
+        return await self._run(lambda s: ops.set_layout(s, ns, layout), False)
 
     async def stats(self) -> dict[str, Any]:
         return await self._run(ops.stats, {})

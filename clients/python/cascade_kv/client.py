@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from . import ops
 from .errors import CascadeError, ForeignServer, LinkLost, ProtocolError, Refused, RegionRefused
 from .index import ASK, Index
+from .layout import Layout
 from .link import GRACE_SECONDS, Link, LinkState
 from .ops import Events, Move, Op, Probe
 from .password import Password
@@ -277,6 +278,22 @@ class Client(Session[Link]):
         if index is not None and index.wants_holds:
             self._run(self._find_holds, None)
         return index
+
+    # Namespaces.
+
+    def layout(self, ns: str) -> Layout | None:
+        """How the blocks of a namespace are made, as somebody declared it, or None."""
+        return self._run(lambda s: ops.layout(s, ns), None)
+
+    def set_layout(self, ns: str, layout: Layout) -> bool:
+        """Declares it, in place of what was declared before. False from a rank that keeps no layouts. The rank acts on none of it."""
+        return self._run(lambda s: ops.set_layout(s, ns, layout), False)
+
+    def _declare(self, ns: str, layout: Layout) -> None:
+        """As set_layout, once for a connection, and without a complaint where it is refused: for the way of every store."""
+        link = self._link
+        if link is None or link.state.declared.get(ns) != layout:
+            self._run(lambda s: ops.declare(s, ns, layout), False)
 
     # The rank.
 

@@ -17,6 +17,7 @@ from .peer import Trust
 from .resp import INCOMPLETE, Decoder, head, words
 
 if TYPE_CHECKING:
+    from .layout import Layout
     from .view import Arena
 
 # A rank answers within 5 s, so one that still holds its end open after this has stopped for good.
@@ -57,6 +58,7 @@ class LinkState:
     jobs: dict[int, int] = field(default_factory=dict)  # job to its number of keys
     arena: Arena | None = None
     dropped: deque[tuple[int, int]] = field(default_factory=deque)  # views that nobody needs, and their bytes: not told yet
+    declared: dict[str, Layout] = field(default_factory=dict)  # by namespace: what the rank was told on this connection
     pid: int = field(default_factory=os.getpid)
     ended: bool = False
 

@@ -27,8 +27,9 @@ from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 from lmcache.v1.platform import create_event_notifier
 from numpy.typing import NDArray
 
-from . import Client, namespace, versions
+from . import Client, Layout, namespace, versions
 from .lmcache_chains import Chains
+from .lmcache_layout import common, layout_of
 from .lmcache_memory import Mover, mover
 
 __all__ = ["CascadeL2Adapter"]
@@ -119,6 +120,7 @@ class CascadeL2Adapter(L2AdapterInterface):
         self._storing, self._looking, self._loading = (_Lane(n) for n in ("store", "lookup", "load"))
         self._kinds: dict[tuple[str, int], tuple[str, int]] = {}  # model and group to what their objects are
         self._namespaces: dict[tuple[str, str, str], str] = {}
+        self._layouts: dict[str, Layout] = {}  # by namespace
         self._chains = Chains()
         self._closed = False
 
@@ -138,6 +140,7 @@ class CascadeL2Adapter(L2AdapterInterface):
         good = np.zeros(len(keys), dtype=np.bool_)
         for ns, some in self._by_namespace(keys, objects):
             names = [_name(keys[i]) for i in some]
+            self._declare(ns, objects[some[0]])
             for run in self._chains.runs(names):
                 of = [some[j] for j in run.places]
                 good[of] = self._out.store(ns, [names[j] for j in run.places], [objects[i] for i in of], run.parent, run.chain)
@@ -147,6 +150,16 @@ class CascadeL2Adapter(L2AdapterInterface):
             self._notify_keys_stored([keys[i] for i in stored], [sizes[i] for i in stored])
         whole = len(stored) == len(keys)
         return L2StoreResult(whole, sum(sizes) if whole else 0)
+
+    def _declare(self, ns: str, obj: Any) -> None:
+        """Has the rank know how objects of the namespace are made, once for a connection, and again when other ones come."""
+        try:
+            seen, known = layout_of(obj), self._layouts.get(ns)
+            layout = seen if known is None or known == seen else common(known, seen)
+            self._layouts[ns] = layout
+            self._asker._declare(ns, layout)
+        except Exception:
+            logger.debug("the layout of %s is not declared", ns, exc_info=True)
 
     def pop_completed_store_tasks(self) -> dict[int, Any]:
         return self._storing.take_all()

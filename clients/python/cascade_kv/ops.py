@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from .errors import ProtocolError, Refused
 from .index import Index, open_index
+from .layout import Layout, dtype_bytes, parse
 from .link import LinkState, Request
 from .peer import is_owned
 from .region import Region
@@ -33,6 +34,9 @@ BUDGET: Final = 3 << 20
 MAX_KEY: Final = 1024
 MAX_WAIT_MS: Final = 5000
 NO_REGION: Final = "has no region"  # in the error line for a region that the rank does not know
+NO_COMMAND: Final = "unknown command"  # in that for a command that the rank does not serve
+LAYOUT: Final = "CASCADE.LAYOUT"
+MAX_DECLARED: Final = 4096  # namespaces of which a rank keeps a layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +172,50 @@ def delete(state: LinkState, ns: Word, keys: Keys) -> Op[int]:
 def clear(state: LinkState, ns: Word) -> Op[bool]:
     reply = yield Request(head(2) + words("CASCADE.CLEAR", ns))
     return bool(reply == "OK")
+
+
+def layout(state: LinkState, ns: Word) -> Op[Layout | None]:
+    """How the blocks of the namespace are made; None also from a rank that keeps no layouts."""
+    try:
+        reply = yield Request(head(2) + words(LAYOUT, ns))
+    except Refused as e:
+        if NO_COMMAND not in str(e):
+            raise
+        return None
+    return None if reply is None else parse(as_map(reply))
+
+
+def set_layout(state: LinkState, ns: Word, new: Layout) -> Op[bool]:
+    """Whether the rank keeps it from here on."""
+    fields: list[Word | int] = ["BYTES", new.bytes, "KEYBYTES", new.key_bytes, "TOKENS", new.tokens, "LAYERS", new.layers]
+    fields += ["HEADS", new.heads, "HEADDIM", new.head_dim, "DTYPE", dtype_bytes(new)]
+    try:
+        reply = yield Request(head(2 + len(fields)) + words(LAYOUT, ns, *fields))
+    except Refused as e:
+        if NO_COMMAND not in str(e):
+            raise
+        return False
+    return bool(reply == "OK")
+
+
+def share_layout(state: LinkState, ns: str, first: Layout) -> Op[Layout]:
+    """The layout of the namespace. Where it does not say the share of the keys yet, first's is declared, if the rank takes it."""
+    known = (yield from layout(state, ns)) or Layout()
+    if known.bytes or not first.bytes:
+        return known
+    new = replace(known, bytes=first.bytes, key_bytes=first.key_bytes)
+    return new if (yield from declare(state, ns, new)) else known
+
+
+def declare(state: LinkState, ns: str, new: Layout) -> Op[bool]:
+    """As set_layout, but once for a connection, whatever comes of it."""
+    if len(state.declared) >= MAX_DECLARED:
+        state.declared.clear()
+    state.declared[ns] = new
+    try:
+        return (yield from set_layout(state, ns, new))
+    except Refused:
+        return False
 
 
 def stats(state: LinkState) -> Op[dict[str, Any]]:

@@ -28,8 +28,8 @@ from sglang.srt.mem_cache.hicache_storage import (
     PoolTransferResult,
 )
 
-from . import Client, namespace, versions, weights
-from .sglang_pages import Carrier, HostPool, LogicalPages, Pages, TensorPages
+from . import Client, Layout, namespace, versions, weights
+from .sglang_pages import Carrier, DirectPages, HostPool, LogicalPages, Pages, TensorPages, layout_of
 
 versions.check("sglang")
 
@@ -102,6 +102,7 @@ class CascadeHiCache(HiCacheStorage):  # type: ignore[misc]  # SGLang has no typ
         self._writer = Carrier(client(), _log)
         self._pools: dict[str, tuple[HostPool, str]] = {}  # by name: the pool and its pages' namespace
         self._flat = ""  # the namespace of KV pages in the plain interface, once the pool is known
+        self._layouts: dict[str, Layout] = {}  # by namespace
         self._metrics = _Metrics() if storage_config.enable_storage_metrics else None
 
     # Registration
@@ -125,11 +126,13 @@ class CascadeHiCache(HiCacheStorage):  # type: ignore[misc]  # SGLang has no typ
             return
         if name == _KV:
             self._flat = self._namespace(name, pool, {**_geometry(pool), "form": "flat"})
+            self._layouts[self._flat] = layout_of(pool, _flat_parts(pool))
         taken = HostPool(pool)
         for carrier in (self._reader, self._writer):
             carrier.attach(taken)
         ns = self._namespace(name, pool, {**taken.fields(), "form": taken.form})
         self._pools[name] = (taken, ns)
+        self._layouts[ns] = taken.layout()
         way = "copied by the rank itself" if taken.direct else 'copied twice: "allocator":"shm" in the inline extra config saves one'
         if taken.form == "logical":
             way = "marks without bytes"
@@ -236,9 +239,15 @@ class CascadeHiCache(HiCacheStorage):  # type: ignore[misc]  # SGLang has no typ
             return []
         pool, ns = self._pools[name]
         start = time.perf_counter()
-        done = self._writer.store(ns, keys, pool.pages(indices, len(keys)), _parent(extra_info))
+        done = self._write(ns, keys, pool.pages(indices, len(keys)), _parent(extra_info))
         self._count("backup", sum(done), pool.page_bytes, start)
         return done
+
+    def _write(self, ns: str, keys: list[str], pages: Pages | DirectPages, parent: str | None) -> list[bool]:
+        layout = self._layouts.get(ns)
+        if layout is not None:
+            self._writer.client._declare(ns, layout)  # once for a connection
+        return self._writer.store(ns, keys, pages, parent)
 
     # The plain interface: SGLang copies pages itself, and gives and takes them as tensors
 
@@ -260,7 +269,7 @@ class CascadeHiCache(HiCacheStorage):  # type: ignore[misc]  # SGLang has no typ
         if not self._flat or values is None or len(values) != len(keys):
             return False
         start, pages = time.perf_counter(), _tensor_pages(values)
-        done = self._writer.store(self._flat, keys, pages, None)
+        done = self._write(self._flat, keys, pages, None)
         self._count("backup", sum(done), pages.page_bytes, start)
         return all(done)
 
@@ -347,6 +356,15 @@ def _geometry(pool: Any) -> dict[str, str]:
                         ("head_num", "head_num"), ("head_dim", "head_dim")):
         out[field] = str(getattr(pool, name, ""))
     return out
+
+
+def _flat_parts(pool: Any) -> list[int]:
+    """The bytes of the keys and of the values of a page that SGLang copies, where they are known to come one after the other: in every
+    layout of this class, for keys or values is the first dimension of its buffer.
+    """
+    if type(pool).__name__ != "MHATokenToKVPoolHost":
+        return []
+    return [int(pool.page_size) * int(pool.size_per_token) // 2] * 2
 
 
 def _refuse(config: HiCacheStorageConfig) -> None:

@@ -22,14 +22,17 @@ from typing import Any, Final, Protocol
 import numpy as np
 import torch
 
-from . import Client, Region, memory
+from . import Client, Layout, Region, memory
 from .errors import RegionRefused
+from .layout import MAX_DTYPE
 
 # What one command moves at most: a rank that has gone is noticed between commands, and an answer comes well within its time.
 COMMAND_BYTES: Final = 64 << 20
 COMMAND_KEYS: Final = 1024
 STAGING_BYTES: Final = 32 << 20
 _SLOT: Final = 4096  # pages begin at multiples of this in the staging
+# Classes of pools whose pages have two parts, keys and values, or two for each layer.
+_KEYS_FIRST: Final = {"MHATokenToKVPoolHost", "AsymmetricMHATokenToKVPoolHost"}
 
 
 class Pages(Protocol):
@@ -241,6 +244,33 @@ class HostPool:
             if isinstance(value, int):
                 out[name] = str(value)
         return out
+
+    def layout(self) -> Layout:
+        """How its pages are made, as far as it tells."""
+        return layout_of(self.pool, self.part_sizes)
+
+
+def layout_of(pool: Any, part_sizes: Sequence[int]) -> Layout:
+    """How the pages of a pool are made whose parts have so many bytes.
+
+    The share of the keys is known where all of them come first. It is left out where keys and values alternate by layer (layer_first),
+    where they are one (MLA), where a page has more (scales), and for classes that are not listed here.
+    """
+
+    def number(name: str) -> int:
+        value = getattr(pool, name, None)
+        return value if isinstance(value, int) else 0
+
+    keys_first = type(pool).__name__ in _KEYS_FIRST and len(part_sizes) == 2
+    return Layout(
+        bytes=sum(part_sizes) if keys_first else 0,
+        key_bytes=part_sizes[0] if keys_first else 0,
+        tokens=number("logical_page_size") or number("page_size"),
+        layers=number("layer_num"),
+        heads=number("head_num"),
+        head_dim=number("head_dim") if number("v_head_dim") in (0, number("head_dim")) else 0,
+        dtype=str(getattr(pool, "dtype", "")).removeprefix("torch.")[:MAX_DTYPE],
+    )
 
 
 def _memfd_around(pool: Any, parts: np.ndarray) -> tuple[int | None, int, int]:

@@ -33,7 +33,8 @@ from vllm.v1.kv_offload.base import (
 )
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
-from . import Client, Region, RegionRefused, memory, namespace, versions, weights
+from . import Client, Layout, Region, RegionRefused, memory, namespace, versions, weights
+from .layout import MAX_DTYPE
 from .vllm_cpu import CpuPlatformTieringSpec
 
 __all__ = ["CascadeTier", "CpuPlatformTieringSpec"]
@@ -131,6 +132,7 @@ class CascadeTier(SecondaryTierManager):
         self._socket = socket
         self._row = self.block_size_bytes
         self._ns = _namespace(offloading_spec.config, self._row, tenant)
+        self._layout = _layout(offloading_spec.config)
         client = functools.partial(Client, socket, log=logger, password_file=password_file, server_uids=server_uids)
         self._asker = client(timeout=LOOKUP_TIMEOUT)
         self._mover = client(timeout=JOB_TIMEOUT)
@@ -244,6 +246,7 @@ class CascadeTier(SecondaryTierManager):
 
     def _store(self, region: Region, number: int, keys: list[bytes], extents: np.ndarray, req_context: Any) -> bool:
         parent, chain = _parent(keys, req_context)
+        self._mover._declare(self._ns, self._layout)  # once for a connection
         return bool(self._mover.store(self._ns, region, keys, extents, parent=parent, chain=chain, job=number))
 
     def _load(self, region: Region, number: int, keys: list[bytes], extents: np.ndarray, req_context: Any) -> bool:
@@ -448,3 +451,19 @@ def _namespace(config: Any, row: int, tenant: str) -> str:
     if not portable:
         fields.update(rank=p.rank, world=p.world_size, tp=p.tp_size, pp=p.pp_size, pcp=p.pcp_size, dcp=p.dcp_size)
     return namespace(**{k: str(v) for k, v in fields.items() if v not in (None, "")})
+
+
+def _layout(config: Any) -> Layout:
+    """How the rows of a namespace are made, as far as vLLM's configuration of offloading says it.
+
+    It does not have KV heads and their size. The share of the keys is left out, for a row has the layers of all workers one after the
+    other, in each of which keys and values come in the order of the attention backend. Left out are also tokens and layers that differ
+    between the groups of a hybrid model, and layers where workers have different ones.
+    """
+    tokens = {g.tokens_per_block * config.cache.blocks_per_chunk for g in config.groups}
+    layers = {len(g.layer_names) for g in config.groups}
+    return Layout(
+        tokens=tokens.pop() if len(tokens) == 1 else 0,
+        layers=layers.pop() if len(layers) == 1 and config.parallel.pp_size == 1 else 0,
+        dtype=str(config.model.dtype)[:MAX_DTYPE],
+    )

@@ -52,6 +52,10 @@ class Rank(Server):
                     break
         return found
 
+    def layouts(self):
+        """How the blocks of each namespace are made, None where nobody declared it."""
+        return [space.get("layout") for space in json.loads(self.ask("CASCADE.STATS"))["namespaces"]]
+
     def chill(self, seconds=300):
         """The rank is killed and started again, and then has all blocks in its segments alone."""
         answer = self.do("CASCADE.DRAIN", seconds=seconds)

@@ -3,6 +3,7 @@ package tcp
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -221,12 +222,17 @@ func (s *callStream) receive() error {
 }
 
 // readHeader reads one header. io.EOF is an end between frames.
-func readHeader(r io.Reader) (header, error) {
-	var b [headerSize]byte
-	if _, err := io.ReadFull(r, b[:]); err != nil {
+func readHeader(r *bufio.Reader) (header, error) {
+	b, err := r.Peek(headerSize)
+	if err != nil {
+		if errors.Is(err, io.EOF) && len(b) > 0 {
+			err = io.ErrUnexpectedEOF
+		}
 		return header{}, err
 	}
-	return decode(&b)
+	h, err := decode((*[headerSize]byte)(b))
+	_, _ = r.Discard(headerSize) // they are there
+	return h, err
 }
 
 // answerer is the answering end of a stream of calls.
@@ -296,7 +302,10 @@ func (a *answerer) receive(r *bufio.Reader) error {
 }
 
 // start reads a request, when there is room, and lets it be answered.
-func (a *answerer) start(h header, r io.Reader) error {
+func (a *answerer) start(h header, r *bufio.Reader) error {
+	if quick, err := a.answerQuickly(h, r); quick || err != nil {
+		return err
+	}
 	select {
 	case a.room <- struct{}{}:
 	case <-a.ctx.Done():
@@ -323,6 +332,28 @@ func (a *answerer) start(h header, r io.Reader) error {
 	return nil
 }
 
+// answerQuickly answers a request that has come whole and takes no time; false: it is
+// none, and is still to be read.
+func (a *answerer) answerQuickly(h header, r *bufio.Reader) (bool, error) {
+	quick, ok := a.fabric.quick()
+	if !ok || h.length > r.Buffered() {
+		return false, nil
+	}
+	req, err := r.Peek(h.length)
+	if err != nil || !quick.Quick(req) {
+		return false, err
+	}
+	end := time.Now().Add(limit(h.number, time.Hour))
+	answer, err := a.fabric.answer(a.ctx, a.from, req)
+	if _, derr := r.Discard(h.length); derr != nil {
+		return false, derr
+	}
+	if time.Now().Before(end) {
+		a.reply(h.id, answer, err)
+	}
+	return true, nil
+}
+
 func (a *answerer) enter(id uint64, cancel context.CancelFunc) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -344,12 +375,16 @@ func (a *answerer) leave(id uint64, cancel context.CancelFunc) {
 // answer answers one call, if there is still somebody to hear it.
 func (a *answerer) answer(ctx context.Context, id uint64, req []byte) {
 	answer, err := a.fabric.answer(ctx, a.from, req)
+	if ctx.Err() == nil { // else the caller's own deadline ends it
+		a.reply(id, answer, err)
+	}
+}
+
+// reply sends the handler's answer, or its error.
+func (a *answerer) reply(id uint64, answer []byte, err error) {
 	frame := header{kind: kindAnswer, id: id}
 	if err != nil {
 		frame.kind, answer = kindFailure, []byte(clip(err.Error()))
-	}
-	if ctx.Err() != nil {
-		return // the caller's own deadline ends it
 	}
 	if whole := frame.frame(answer); !a.queue.try(whole) {
 		select {

@@ -47,7 +47,10 @@ type visitor struct {
 	proved bool
 }
 
-var _ fabric.Fabric = (*Fabric)(nil)
+var (
+	_ fabric.Fabric      = (*Fabric)(nil)
+	_ fabric.BatchReader = (*Fabric)(nil)
+)
 
 // New listens and returns the rank's fabric. The caller closes it.
 func New(o Options) (*Fabric, error) {
@@ -213,28 +216,61 @@ func (f *Fabric) call(ctx context.Context, to fabric.Rank, req []byte) ([]byte, 
 
 // Read implements fabric.Fabric. Its errors are never fabric.Lingering.
 func (f *Fabric) Read(ctx context.Context, from fabric.Rank, src fabric.Source, dst []byte) error {
-	if err := f.read(ctx, from, src, dst); err != nil {
-		return fmt.Errorf("tcp: read %d bytes of region %d from %v: %w", src.Length, src.Region, from, err)
-	}
-	return nil
+	one := [1]fabric.Read{{Source: src, Dst: dst}}
+	f.ReadBatch(ctx, from, one[:])
+	return one[0].Err
 }
 
-func (f *Fabric) read(ctx context.Context, from fabric.Rank, src fabric.Source, dst []byte) error {
+// ReadBatch implements fabric.BatchReader: all reads are asked for at once on one
+// stream, which answers them one after the other.
+func (f *Fabric) ReadBatch(ctx context.Context, from fabric.Rank, reads []fabric.Read) {
+	f.readBatch(ctx, from, reads)
+	for i := range reads {
+		if r := &reads[i]; r.Err != nil {
+			r.Err = fmt.Errorf("tcp: read %d bytes of region %d from %v: %w", r.Source.Length, r.Source.Region, from, r.Err)
+		}
+	}
+}
+
+func (f *Fabric) readBatch(ctx context.Context, from fabric.Rank, reads []fabric.Read) {
 	l, err := f.begin(ctx, from)
 	if err != nil {
-		return err
+		for i := range reads {
+			reads[i].Err = err
+		}
+		return
 	}
 	defer f.work.Done()
-	if src.Length < 0 || int64(len(dst)) != src.Length {
-		return fmt.Errorf("the destination has %d bytes", len(dst))
+	for len(reads) > 0 {
+		n := 0 // reads that can be made
+		for n < min(len(reads), fabric.MaxBatch) && readable(&reads[n]) {
+			n++
+		}
+		switch {
+		case n > 0 && l != nil:
+			l.read(ctx, reads[:n])
+		case n > 0:
+			for i := range reads[:n] {
+				reads[i].Err = f.readSelf(ctx, reads[i].Source, reads[i].Dst)
+			}
+		default:
+			n = 1
+		}
+		reads = reads[n:]
 	}
-	if src.Length > fabric.MaxRead {
-		return fabric.ErrTooLarge
+}
+
+// readable checks a read, and sets its Err if it can not be made.
+func readable(r *fabric.Read) bool {
+	switch {
+	case r.Source.Length < 0 || int64(len(r.Dst)) != r.Source.Length:
+		r.Err = fmt.Errorf("the destination has %d bytes", len(r.Dst))
+	case r.Source.Length > fabric.MaxRead:
+		r.Err = fabric.ErrTooLarge
+	default:
+		return true
 	}
-	if l == nil {
-		return f.readSelf(ctx, src, dst)
-	}
-	return l.read(ctx, src, dst)
+	return false
 }
 
 // cause reports why something that waited for ctx or for the end of a life ended:

@@ -17,10 +17,26 @@ const localPiece = 1 << 20
 // ready waits for Serve and returns the handler.
 func (f *Fabric) ready(ctx context.Context) (fabric.Handler, error) {
 	select {
+	case <-f.serving: // mostly: ctx need not be asked
+		return f.handler, nil
+	default:
+	}
+	select {
 	case <-f.serving:
 		return f.handler, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+}
+
+// quick is the handler, if Serve was called and it is one that answers quickly.
+func (f *Fabric) quick() (fabric.QuickHandler, bool) {
+	select {
+	case <-f.serving:
+		q, ok := f.handler.(fabric.QuickHandler)
+		return q, ok
+	default:
+		return nil, false
 	}
 }
 

@@ -11,47 +11,55 @@ import (
 	"cascadekv/dht/fabric"
 )
 
-// read is one read over a payload stream of the peer.
-func (l *life) read(ctx context.Context, src fabric.Source, dst []byte) error {
+// read reads several blocks over one payload stream of the peer.
+func (l *life) read(ctx context.Context, reads []fabric.Read) {
+	done, err := l.exchange(ctx, reads)
+	for i := range reads {
+		if i >= done {
+			reads[i].Err = err
+		}
+		l.named(reads[i].Err)
+	}
+}
+
+// exchange is read until something goes wrong: done of the reads are answered, err
+// is why the others are not.
+func (l *life) exchange(ctx context.Context, reads []fabric.Read) (done int, err error) {
 	for _, limit := range []chan struct{}{l.slots, l.fabric.kernel} {
 		select {
 		case limit <- struct{}{}:
 			defer func() { <-limit }()
 		case <-ctx.Done():
-			return l.fabric.cause(ctx, l)
+			return 0, l.fabric.cause(ctx, l)
 		case <-l.ctx.Done():
-			return l.fabric.cause(ctx, l)
+			return 0, l.fabric.cause(ctx, l)
 		}
 	}
 	w, err := l.take(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	stop := context.AfterFunc(ctx, w.interrupt)
-	err = w.read(src, dst, left(ctx))
+	done, err = w.read(reads, left(ctx))
 	// A wire that was interrupted, if only in the last moment, is of no use.
-	whole := err == nil || errors.Is(err, fabric.ErrStale) || isRemote(err)
-	l.give(w, stop() && whole)
-	switch cause := l.fabric.cause(ctx, l); {
-	case whole:
-		return l.named(err)
-	case cause != nil:
-		return cause
+	l.give(w, stop() && err == nil)
+	if err == nil {
+		return done, nil
 	}
-	return fmt.Errorf("%w: the stream broke: %w", fabric.ErrUnreachable, err)
-}
-
-func isRemote(err error) bool {
-	_, ok := errors.AsType[*fabric.RemoteError](err)
-	return ok
+	if cause := l.fabric.cause(ctx, l); cause != nil {
+		return done, cause
+	}
+	return done, fmt.Errorf("%w: the stream broke: %w", fabric.ErrUnreachable, err)
 }
 
 // named adds the peer to a RemoteError.
-func (l *life) named(err error) error {
+func (l *life) named(err error) {
+	if err == nil {
+		return
+	}
 	if re, ok := errors.AsType[*fabric.RemoteError](err); ok {
 		re.Peer = l.peer.Rank
 	}
-	return err
 }
 
 // take returns a payload stream to the peer, and opens one if none is idle.
@@ -99,45 +107,18 @@ func (l *life) give(w *wire, good bool) {
 	w.close()
 }
 
-// read asks for src and receives it into dst. Errors: ErrStale and
-// *RemoteError, after which the wire is as it should be, and others.
-func (w *wire) read(src fabric.Source, dst []byte, left uint64) error {
-	ask := encodeRead(src, left)
-	if err := w.send(ask[:]); err != nil {
-		return err
-	}
-	var head [headerSize]byte
-	n, err := w.receive(head[:], dst)
-	if err != nil {
-		return err
-	}
-	h, err := decode(&head)
-	if err != nil {
-		return err
-	}
-	switch {
-	case h.kind == kindPayload && h.number == uint64(len(dst)):
-		return w.fill(dst[n:])
-	case h.kind == kindStale && n == 0:
-		return fabric.ErrStale
-	case h.kind == kindFailure:
-		return w.failure(h.length, dst[:n])
-	}
-	return fmt.Errorf("%w: kind %d with %d bytes instead of a payload of %d", errFrame, h.kind, h.number, len(dst))
+// reading is the answering end of a payload stream.
+type reading struct {
+	fabric *Fabric
+	conn   net.Conn
+	out    *sender
+	frames [fabric.MaxBatch * frameSize]byte // reads that came together
+	have   int                               // bytes of frames
+	holds  []fabric.Hold                     // what out has to send
 }
 
-// failure receives the text of an error, of which some came into memory that
-// was meant for the payload.
-func (w *wire) failure(length int, came []byte) error {
-	if len(came) > length {
-		return fmt.Errorf("%w: %d bytes after an error", errFrame, len(came)-length)
-	}
-	text := make([]byte, length)
-	if err := w.fill(text[copy(text, came):]); err != nil {
-		return err
-	}
-	return &fabric.RemoteError{Text: string(text)}
-}
+// frameSize is the length of a read's frame.
+const frameSize = headerSize + readSize
 
 // answerReads serves a payload stream until it ends.
 func (f *Fabric) answerReads(conn net.Conn) error {
@@ -145,18 +126,41 @@ func (f *Fabric) answerReads(conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	var frame [headerSize + readSize]byte
-	for {
-		if err := out.await(f.lingering); err != nil {
-			return err
+	r := &reading{fabric: f, conn: conn, out: out}
+	for err == nil {
+		if err = r.receive(); err == nil {
+			err = r.answer()
 		}
-		if _, err := io.ReadFull(conn, frame[:]); err != nil {
-			if lost(err) {
-				return nil
-			}
-			return err
-		}
-		h, err := decode((*[headerSize]byte)(frame[:]))
+	}
+	if lost(err) {
+		return nil // the reader has gone, or gave up
+	}
+	return err
+}
+
+// receive receives the next read, and those that come with it.
+func (r *reading) receive() error {
+	if err := r.out.await(r.fabric.lingering); err != nil {
+		return err
+	}
+	n, err := io.ReadAtLeast(r.conn, r.frames[r.have:], frameSize-r.have)
+	r.have += n
+	return err
+}
+
+// heldBytes is how many bytes of blocks are held to be sent together, if it is more than
+// one.
+const heldBytes = 1 << 20
+
+// answer answers all reads that are here whole. Blocks that came to be asked for
+// together are sent together.
+func (r *reading) answer() error {
+	defer r.release()
+	var end time.Time // of what is to be sent
+	bytes, at := int64(0), 0
+	for ; r.have-at >= frameSize; at += frameSize {
+		frame := r.frames[at:][:frameSize]
+		h, err := decode((*[headerSize]byte)(frame))
 		if err != nil {
 			return err
 		}
@@ -167,27 +171,49 @@ func (f *Fabric) answerReads(conn net.Conn) error {
 		if err != nil {
 			return err
 		}
-		if err := f.answerRead(out, src, limit(h.number, sendLimit)+grace); err != nil {
-			if lost(err) {
-				return nil // the reader gave up
+		if bytes > 0 && bytes+src.Length > heldBytes {
+			if err := r.send(end); err != nil {
+				return err
 			}
-			return err
+			bytes, end = 0, time.Time{}
 		}
+		bytes += src.Length
+		if e := time.Now().Add(limit(h.number, sendLimit) + grace); end.IsZero() || e.Before(end) {
+			end = e
+		}
+		r.add(src)
+	}
+	r.have = copy(r.frames[:], r.frames[at:r.have])
+	return r.send(end)
+}
+
+// add prepares the answer to one read: a payload out of held memory, or why not.
+func (r *reading) add(src fabric.Source) {
+	hold, err := r.fabric.hold(r.fabric.ctx, src)
+	switch {
+	case err == nil:
+		r.holds = append(r.holds, hold)
+		r.out.add(header{kind: kindPayload, number: uint64(src.Length)}, hold.Bytes())
+	case errors.Is(err, fabric.ErrStale):
+		r.out.add(header{kind: kindStale}, nil)
+	default:
+		text := []byte(clip(err.Error()))
+		r.out.add(header{kind: kindFailure, length: len(text)}, text)
 	}
 }
 
-// answerRead sends a payload out of the held memory, or says why not. The time
-// bounds how long the memory stays held.
-func (f *Fabric) answerRead(out *sender, src fabric.Source, most time.Duration) error {
-	end := time.Now().Add(most)
-	hold, err := f.hold(f.ctx, src)
-	switch {
-	case errors.Is(err, fabric.ErrStale):
-		return out.send(header{kind: kindStale}, nil, end)
-	case err != nil:
-		text := clip(err.Error())
-		return out.send(header{kind: kindFailure, length: len(text)}, []byte(text), end)
+// send sends what was added, until end at the latest: that bounds how long the memory
+// stays held.
+func (r *reading) send(end time.Time) error {
+	defer r.release()
+	return r.out.send(end)
+}
+
+// release lets go of what is held.
+func (r *reading) release() {
+	for i, h := range r.holds {
+		h.Release()
+		r.holds[i] = nil
 	}
-	defer hold.Release()
-	return out.send(header{kind: kindPayload, number: uint64(src.Length)}, hold.Bytes(), end)
+	r.holds = r.holds[:0]
 }

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"io"
@@ -50,16 +51,17 @@ func TestQueue(t *testing.T) {
 		})
 	}
 	seen := map[uint64]bool{}
+	from := bufio.NewReader(there)
 	for range callers * frames {
 		if rand.IntN(20) == 0 {
 			time.Sleep(time.Millisecond) // the stream fills
 		}
-		h, err := readHeader(there)
+		h, err := readHeader(from)
 		if err != nil {
 			t.Fatal(err)
 		}
 		body := make([]byte, h.length)
-		if _, err := io.ReadFull(there, body); err != nil {
+		if _, err := io.ReadFull(from, body); err != nil {
 			t.Fatal(err)
 		}
 		if seen[h.id] || bytes.Count(body, []byte{byte(h.id)}) != len(body) {

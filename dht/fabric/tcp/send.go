@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"cascadekv/dht/fabric"
 )
 
 // sender sends the answers of one payload stream. It waits in the kernel while
@@ -19,11 +21,12 @@ type sender struct {
 	raw syscall.RawConn
 	end time.Time // of the answer that is being sent
 
-	head [headerSize]byte
-	out  int    // bytes of head that are out
-	rest []byte // what follows
-	vec  [2]unix.Iovec
-	msg  unix.Msghdr // vec and msg are here because the kernel is given their addresses
+	heads [fabric.MaxBatch][headerSize]byte
+	added int                         // of heads
+	list  [2 * fabric.MaxBatch][]byte // memory of rest
+	rest  [][]byte                    // what is not out yet: heads and what follows each
+	vec   [2 * fabric.MaxBatch]unix.Iovec
+	msg   unix.Msghdr // vec and msg are here because the kernel is given their addresses
 }
 
 // linger is how long a stream that was just served waits for its next read
@@ -68,27 +71,43 @@ func (s *sender) await(threads chan struct{}) error {
 	})
 }
 
-// send sends a header and what follows it, until end at the latest.
-func (s *sender) send(h header, follows []byte, end time.Time) error {
-	h.encode(&s.head)
-	s.out, s.rest, s.end = 0, follows, end
+// add adds an answer, at most fabric.MaxBatch, to those that send sends: a header and
+// what follows it, which stays as it is until then.
+func (s *sender) add(h header, follows []byte) {
+	if s.added == 0 {
+		s.rest = s.list[:0]
+	}
+	head := &s.heads[s.added]
+	s.added++
+	h.encode(head)
+	if s.rest = append(s.rest, head[:]); len(follows) > 0 {
+		s.rest = append(s.rest, follows)
+	}
+}
+
+// send sends what was added, until end at the latest.
+func (s *sender) send(end time.Time) error {
+	if s.added == 0 {
+		return nil
+	}
+	s.end = end
 	var failed error
 	err := s.raw.Write(func(fd uintptr) bool {
 		failed = s.run(fd)
 		return true
 	})
-	s.rest, s.vec = nil, [2]unix.Iovec{} // what lies there is not the sender's to keep
+	s.added, s.rest = 0, nil
+	clear(s.list[:]) // what lies there is not the sender's to keep
+	clear(s.vec[:])
 	return errors.Join(err, failed)
 }
 
 func (s *sender) run(fd uintptr) error {
-	for s.out < headerSize || len(s.rest) > 0 {
+	for len(s.rest) > 0 {
 		n, errno := s.once(fd)
 		switch errno {
 		case 0:
-			k := min(n, headerSize-s.out)
-			s.out += k
-			s.rest = s.rest[n-k:]
+			s.sent(n)
 		case unix.EINTR:
 		case unix.EAGAIN:
 			if err := s.wait(fd); err != nil {
@@ -101,18 +120,25 @@ func (s *sender) run(fd uintptr) error {
 	return nil
 }
 
+// sent notes that n more bytes are out.
+func (s *sender) sent(n int) {
+	for n > 0 {
+		k := min(n, len(s.rest[0]))
+		n -= k
+		if s.rest[0] = s.rest[0][k:]; len(s.rest[0]) == 0 {
+			s.rest = s.rest[1:]
+		}
+	}
+}
+
 // once is one call of the kernel.
 func (s *sender) once(fd uintptr) (int, syscall.Errno) {
 	k := 0
-	if s.out < headerSize {
-		s.vec[0].Base = &s.head[s.out]
-		s.vec[0].SetLen(headerSize - s.out)
-		k = 1
-	}
-	if len(s.rest) > 0 {
-		s.vec[k].Base = &s.rest[0]
-		s.vec[k].SetLen(min(len(s.rest), piece))
-		k++
+	for total := 0; k < len(s.rest) && total < piece; k++ {
+		p := s.rest[k][:min(len(s.rest[k]), piece-total)]
+		s.vec[k].Base = &p[0]
+		s.vec[k].SetLen(len(p))
+		total += len(p)
 	}
 	s.msg = unix.Msghdr{Iov: &s.vec[0]}
 	s.msg.SetIovlen(k)

@@ -7,18 +7,21 @@ import (
 	"sync"
 	"unsafe"
 
-	"cascadekv/internal/rawfd"
-
 	"golang.org/x/sys/unix"
+
+	"cascadekv/dht/fabric"
+	"cascadekv/internal/rawfd"
 )
 
 // wire is the descriptor of a payload stream at the rank that reads. Reads and
 // writes wait in the kernel, with their thread. One goroutine uses it at a time;
 // interrupt may be called from any.
 type wire struct {
-	fd  int
-	vec [2]unix.Iovec // of receive; here because the kernel is given its address
-	msg unix.Msghdr
+	fd    int
+	batch batch
+	aside aside
+	vec   [2 * fabric.MaxBatch]unix.Iovec // of receive; here because the kernel is given its address
+	msg   unix.Msghdr
 
 	mu     sync.Mutex // guards fd against interrupt after close
 	closed bool
@@ -58,57 +61,42 @@ func (w *wire) send(p []byte) error {
 	return nil
 }
 
-// receive fills head and as much of body as came with its end. It returns how
-// many bytes of body that is.
-func (w *wire) receive(head, body []byte) (int, error) {
-	for got := 0; ; {
-		w.vec[0].Base = &head[got]
-		w.vec[0].SetLen(len(head) - got)
-		w.msg = unix.Msghdr{Iov: &w.vec[0]}
-		w.msg.SetIovlen(1)
-		if len(body) > 0 {
-			w.vec[1].Base = &body[0]
-			w.vec[1].SetLen(len(body))
-			w.msg.SetIovlen(2)
-		}
-		n, _, errno := unix.Syscall(unix.SYS_RECVMSG, uintptr(w.fd), uintptr(unsafe.Pointer(&w.msg)), 0)
-		w.vec[1].Base = nil // what lies there is not the wire's to keep
+// piece is the most that one call of the kernel is asked for.
+const piece = 256 << 20
+
+// receive fills pieces, in order, with what there is to receive, at least a byte,
+// and returns how many bytes that is. With all it waits until they are full. There
+// are no more pieces than a batch has, and none is empty.
+func (w *wire) receive(pieces [][]byte, all bool) (int, error) {
+	if n := w.aside.receive(pieces); n > 0 {
+		return n, nil
+	}
+	n := 0
+	for total := 0; n < len(pieces) && total < piece; n++ {
+		p := pieces[n][:min(len(pieces[n]), piece-total)]
+		w.vec[n].Base = &p[0]
+		w.vec[n].SetLen(len(p))
+		total += len(p)
+	}
+	defer clear(w.vec[:n]) // what lies there is not the wire's to keep
+	flags := 0
+	if all {
+		flags = unix.MSG_WAITALL
+	}
+	w.msg = unix.Msghdr{Iov: &w.vec[0]}
+	w.msg.SetIovlen(n)
+	for {
+		got, _, errno := unix.Syscall(unix.SYS_RECVMSG, uintptr(w.fd), uintptr(unsafe.Pointer(&w.msg)), uintptr(flags))
 		switch {
 		case errno == unix.EINTR:
 		case errno != 0:
 			return 0, os.NewSyscallError("recv", errno)
-		case n == 0:
+		case got == 0:
 			return 0, io.ErrUnexpectedEOF
-		}
-		if errno == 0 {
-			got += int(n)
-		}
-		if got >= len(head) {
-			return got - len(head), nil
-		}
-	}
-}
-
-// piece is the most that one call of the kernel is asked for.
-const piece = 256 << 20
-
-// fill receives exactly p.
-func (w *wire) fill(p []byte) error {
-	for len(p) > 0 {
-		want := min(len(p), piece)
-		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(w.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(want),
-			unix.MSG_WAITALL, 0, 0)
-		switch {
-		case errno == unix.EINTR:
-		case errno != 0:
-			return os.NewSyscallError("recv", errno)
-		case n == 0:
-			return io.ErrUnexpectedEOF
 		default:
-			p = p[n:]
+			return int(got), nil
 		}
 	}
-	return nil
 }
 
 // interrupt ends whatever waits on the wire, for good.

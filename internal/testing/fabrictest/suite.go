@@ -76,6 +76,8 @@ func Run(t *testing.T, c Config) {
 		{"read stale", s.readStale},
 		{"read wrong source", s.readWrong},
 		{"read wrong length", s.readWrongLength},
+		{"read batch", s.readBatch},
+		{"read batch deadline", s.readBatchDeadline},
 		{"read deadline", s.readDeadline},
 		{"evict held", s.evictHeld},
 		{"evict under reads", s.evictUnderReads},

@@ -24,6 +24,7 @@ type Peers struct {
 	published   [][]directory.Statement
 	located     []string
 	reads       int
+	batches     []int
 	invalidated []directory.Statement
 	touched     []string
 	settled     int
@@ -116,10 +117,20 @@ func (p *Peers) Located() []string {
 }
 
 // Read copies what a rank has in memory.
-func (p *Peers) Read(ctx context.Context, copies []directory.Statement, dst []byte) error {
+func (p *Peers) Read(ctx context.Context, reads []directory.Read) {
 	p.mu.Lock()
-	p.reads++
-	gate, data := p.gate, p.bytes[copies[0].Info.ID]
+	p.reads += len(reads)
+	p.batches = append(p.batches, len(reads))
+	gate := p.gate
+	p.mu.Unlock()
+	for i := range reads {
+		reads[i].Err = p.readOne(ctx, gate, &reads[i])
+	}
+}
+
+func (p *Peers) readOne(ctx context.Context, gate chan struct{}, r *directory.Read) error {
+	p.mu.Lock()
+	data := p.bytes[r.Copies[0].Info.ID]
 	p.mu.Unlock()
 	if gate != nil {
 		select {
@@ -128,20 +139,30 @@ func (p *Peers) Read(ctx context.Context, copies []directory.Statement, dst []by
 			return ctx.Err()
 		}
 	}
-	if copies[0].Memory == nil || data == nil {
+	if r.Copies[0].Memory == nil || data == nil {
 		return fmt.Errorf("%w: no rank has it in memory", tiers.ErrNotFound)
 	}
-	copy(dst, data)
+	copy(r.Dst, data)
 	return nil
 }
 
-// Reads returns how often Read was called since the last time.
+// Reads returns how many blocks were read since the last time.
 func (p *Peers) Reads() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.reads
 	p.reads = 0
 	return n
+}
+
+// Batches returns how many blocks were read together since the last time, read by
+// read.
+func (p *Peers) Batches() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.batches
+	p.batches = nil
+	return all
 }
 
 // Invalidate records a statement.

@@ -145,13 +145,13 @@ func Transfer(p []byte, size int64, id format.FileID) ([]byte, *segfile.Transfer
 
 // FixFrame gives the frame at off the checksum and identity it should have.
 func FixFrame(p []byte, off int64) {
-	if int64(len(p)) < off+format.FrameHeaderSize {
+	if int64(len(p)) < off+format.HeadSize {
 		return
 	}
 	h := p[off:]
 	format.LE.PutUint64(h[24:], ID.Incarnation)
 	format.LE.PutUint64(h[40:], ID.Number)
-	if n := format.LE.Uint32(h[8:]); n >= format.FrameHeaderSize && int64(n) <= int64(len(h)) {
+	if n := format.LE.Uint32(h[8:]); n >= format.HeadSize && int64(n) <= int64(len(h)) {
 		format.LE.PutUint32(h[60:], format.FrameCRC(h[:n]))
 	}
 }

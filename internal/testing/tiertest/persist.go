@@ -135,6 +135,47 @@ func (c Config) names(t *testing.T) {
 	tr.wantNames(t, want)
 }
 
+// layouts tries that the newest layout of a namespace counts, and outlives the process as
+// names do.
+func (c Config) layouts(t *testing.T) {
+	tr := c.fresh(t, roomy)
+	ns := name("a", 1).Namespace
+	first := block.Layout{Bytes: 5000, KeyBytes: 2500, Tokens: 16, Layers: 2, Heads: 8, HeadDim: 80, DType: "bf16"}
+	second := block.Layout{Tokens: 32}
+	set := func(seq uint64, l block.Layout) {
+		t.Helper()
+		if err := tr.SetLayout(ns, seq, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(when string, seq uint64, l block.Layout) {
+		t.Helper()
+		if at, got := tr.Layout(ns); at != seq || got != l {
+			t.Errorf("%s: layout %v of %d, want %v of %d", when, got, at, l, seq)
+		}
+	}
+	want("nobody has said", 0, block.Layout{})
+	wantErr(t, "SetLayout of a bad one", tr.SetLayout(ns, 9, block.Layout{KeyBytes: 1}), block.ErrBadLayout)
+	set(5, first)
+	set(4, second)
+	want("an older one came later", 5, first)
+	put(t, tr, item(1, 5000, name("a", 10)))
+	if c.Persistent {
+		tr = c.crashed(t, tr, roomy)
+		want("after a crash", 5, first)
+		set(7, second)
+		put(t, tr, item(2, 5000, name("b", 20)))
+	}
+	for round := range 2 {
+		tr = c.reopened(t, tr, roomy)
+		if !c.Persistent {
+			want("after a restart", 0, block.Layout{})
+			return
+		}
+		want(fmt.Sprint("restart ", round), 7, second)
+	}
+}
+
 // crash tries that what Put acknowledged is there when the process just ends.
 func (c Config) crash(t *testing.T) {
 	tr := c.fresh(t, roomy)

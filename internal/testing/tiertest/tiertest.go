@@ -64,6 +64,7 @@ func Run(t *testing.T, c Config) {
 	}
 	t.Run("reopen", c.reopen)
 	t.Run("names", c.names)
+	t.Run("layouts", c.layouts)
 	if c.Persistent {
 		t.Run("crash", c.crash)
 		t.Run("many crashes", c.manyCrashes)

@@ -29,6 +29,13 @@ type Entry struct {
 	torn   bool  // readers see that its checksum is wrong
 }
 
+// Same reports whether two entries are the same and lie at one place.
+func (e Entry) Same(as Entry) bool {
+	same := e.Entry.Same(as.Entry)
+	e.Entry = as.Entry
+	return same && e == as
+}
+
 // Known reports whether this program knows the codec of a BLOCK. Readers pass
 // over those that it does not know.
 func (e *Entry) Known() bool { return e.Kind != format.KindBlock || e.Codec.Known() }
@@ -214,10 +221,10 @@ func (in *inspector) footer() error {
 		return err
 	}
 	in.end, in.remains = off, true
-	table, frames, n, err := format.DecodeFooter(p, in.id)
+	foot, err := format.DecodeFooter(p, in.id)
 	if err == nil {
-		in.count = frames
-		in.entries, in.v.Unknown, err = exportTable(table, 0, off, off+format.FooterHeadSize, n)
+		in.count = foot.Frames
+		in.entries, in.v.Unknown, err = exportTable(foot.Table, 0, off, off+foot.TableAt, foot.Entries)
 	}
 	if err != nil {
 		in.damage(BadFooter, off, size, "%v", err)

@@ -80,7 +80,7 @@ func TestInspectFindsEveryFlip(t *testing.T) {
 			file, items, ends := smallSegment(t, sealed)
 			last := ends[len(ends)-2] // where the only frame begins that nothing proves durable
 			for off := 0; off < len(file); off++ {
-				if off%53 != 0 && off%format.PageSize > 140 {
+				if off%53 != 0 && off%format.PageSize > 240 {
 					continue // payloads and padding are all alike
 				}
 				bad := bytes.Clone(file)
@@ -204,7 +204,7 @@ func TestInspectJudgesIdentityAndVersion(t *testing.T) {
 		t.Errorf("under a wrong name: %+v, %v", v, err)
 	}
 	newer := bytes.Clone(file)
-	newer[8] = 2
+	newer[8] = format.Version + 1
 	format.LE.PutUint32(newer[4092:], block.CRC(newer[:4092]))
 	if v := segmenttest.Inspect(t, newer, true); v.State != segfile.StateClosed || len(v.Entries) != 0 || v.Damage[0].Kind != segfile.BadVersion {
 		t.Errorf("of a newer version: %+v", v)
@@ -230,8 +230,8 @@ func TestInspectComparesFooterAndFrames(t *testing.T) {
 	file, items, ends := smallSegment(t, true)
 	foot := ends[len(ends)-1]
 	bad := bytes.Clone(file)
-	name := foot + format.FooterHeadSize + format.BlockEntrySize // of the first block
-	bad[name+40] ^= 1                                            // seq
+	name := foot + format.HeadSize + format.BlockEntrySize // of the first block
+	bad[name+40] ^= 1                                      // seq
 	format.LE.PutUint32(bad[len(bad)-16:], block.CRC(bad[foot:len(bad)-format.TrailerSize]))
 	format.LE.PutUint32(bad[len(bad)-12:], block.CRC(bad[len(bad)-format.TrailerSize:len(bad)-12]))
 	v := segmenttest.Inspect(t, bad, false)
@@ -249,8 +249,8 @@ func TestInspectFindsOverlaps(t *testing.T) {
 	b.Info.ID[0] ^= 1
 	put(t, s, a, b)
 	file := readFile(t, dir, segmentPath(1, 0))
-	second := file[format.PageSize+format.FrameHeaderSize+format.BlockEntrySize:]
-	format.LE.PutUint64(second[56:], format.LE.Uint64(file[format.PageSize+format.FrameHeaderSize+56:]))
+	second := file[format.PageSize+format.HeadSize+format.BlockEntrySize:]
+	format.LE.PutUint64(second[56:], format.LE.Uint64(file[format.PageSize+format.HeadSize+56:]))
 	segmenttest.FixFrame(file, format.PageSize)
 	v, err := segfile.Inspect(&segmenttest.File{Bytes: file}, segmenttest.ID, segfile.InspectOptions{Payloads: true, Buf: make([]byte, 64<<10)})
 	if err != nil || !slices.ContainsFunc(v.Damage, func(d segfile.Damage) bool { return d.Kind == segfile.BadEntry && d.ID == b.Info.ID }) || segmenttest.Usable(v)[b.Info.ID] || !segmenttest.Usable(v)[a.Info.ID] {
@@ -345,7 +345,7 @@ func TestTransferRefusesEveryFlip(t *testing.T) {
 	file, _, _ := smallSegment(t, false)
 	stream := segmenttest.Redraft(t, file, segmenttest.Inspect(t, file, true), segmenttest.ID)
 	for off := 0; off < len(stream); off++ {
-		if off%53 != 0 && off%format.PageSize > 140 {
+		if off%53 != 0 && off%format.PageSize > 240 {
 			continue
 		}
 		bad := bytes.Clone(stream)
@@ -371,10 +371,11 @@ func FuzzInspect(f *testing.F) {
 	}
 	f.Add(seed, true)
 	f.Add(seed[:len(seed)-format.PageSize], false)
+	f.Add(segmenttest.Version1(f), true)
 	f.Fuzz(func(t *testing.T, p []byte, seal bool) {
 		if len(p) >= format.PageSize { // let mutations reach what lies behind the checksums
 			p = bytes.Clone(p)
-			format.EncodeHeader(p, segmenttest.ID, format.Header{Created: time.Unix(0, 0)})
+			format.EncodeHeader(p, segmenttest.ID, format.Header{Version: uint16(p[8]) & 1, Created: time.Unix(0, 0)})
 			segmenttest.FixFrame(p, format.PageSize)
 			if t := p[len(p)-format.TrailerSize:]; seal && string(t[24:]) == format.TrailerMagic {
 				format.LE.PutUint32(t[20:], block.CRC(t[:20]))
@@ -399,10 +400,11 @@ func FuzzTransfer(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(seed)
+	f.Add(segmenttest.Version1(f))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if len(p) >= format.PageSize {
 			p = bytes.Clone(p)
-			format.EncodeHeader(p, segmenttest.ID, format.Header{Created: time.Unix(0, 0)})
+			format.EncodeHeader(p, segmenttest.ID, format.Header{Version: uint16(p[8]) & 1, Created: time.Unix(0, 0)})
 			segmenttest.FixFrame(p, format.PageSize)
 		}
 		got, a, err := segmenttest.Transfer(p, int64(len(p)), segmenttest.ID)
@@ -441,7 +443,8 @@ func goldenBytes() ([]byte, error) {
 		payloads[info.ID] = p
 		entries = append(entries, e, format.Entry{Kind: format.KindName, Info: block.Info{ID: info.ID}, Name: segmenttest.Name(fmt.Sprint(len(p)), 4)})
 	}
-	entries = append(entries, format.Entry{Kind: format.KindDrop, Name: block.Name{Namespace: "ns", Key: "gone", Seq: 5}})
+	entries = append(entries, format.Entry{Kind: format.KindDrop, Name: block.Name{Namespace: "ns", Key: "gone", Seq: 5}},
+		format.Entry{Kind: format.KindLayout, Name: block.Name{Namespace: "ns", Seq: 6}, Layout: &block.Layout{Bytes: 9000, KeyBytes: 4500, DType: "bf16"}})
 	var out bytes.Buffer
 	footer, err := format.Drafts(segmenttest.ID, format.Header{}, entries)[0].WriteFrames(&out, func(e *format.Entry, w io.Writer) error {
 		_, err := w.Write(payloads[e.Info.ID])

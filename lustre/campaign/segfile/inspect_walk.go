@@ -57,7 +57,7 @@ func (in *inspector) frame(off int64, number uint64) (*inspected, error) {
 		return nil, err
 	}
 	fr := &inspected{off: off, total: h.Total, number: h.Number, synced: h.Synced}
-	fr.entries, fr.unknown, err = exportTable(p[format.FrameHeaderSize:], off, off+h.Total, off+format.FrameHeaderSize, h.Entries)
+	fr.entries, fr.unknown, err = exportTable(p[h.TableAt():], off, off+h.Total, off+h.TableAt(), h.Entries)
 	if err == nil {
 		in.padding(fr, h.HeadLen)
 	}
@@ -254,7 +254,7 @@ func (in *inspector) compare(fr *inspected) {
 		if same {
 			want := in.entries[in.matched]
 			want.At = e.At // they need not agree on that
-			same = want == e
+			same = want.Same(e)
 		}
 		if !same {
 			in.differ = true

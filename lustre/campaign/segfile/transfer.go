@@ -23,7 +23,7 @@ type Transfer struct {
 	From   format.FileID // the identity in the stream
 	Header format.Header
 	Blocks int
-	Names  int   // NAME and DROP
+	Names  int   // the other entries
 	Bytes  int64 // of payloads as stored
 
 	verifier
@@ -65,7 +65,8 @@ func NewTransfer(r io.Reader, size int64, o InspectOptions) (a *Transfer, err er
 // what the stream holds, those of reading it, those of w.
 func (a *Transfer) Copy(w io.Writer, id format.FileID) (footer []byte, err error) {
 	page := make([]byte, format.PageSize)
-	format.EncodeHeader(page, id, format.Header{Created: a.Header.Created, Fingerprint: a.Header.Fingerprint})
+	format.EncodeHeader(page, id, format.Header{Version: a.Header.Version, Created: a.Header.Created, Fingerprint: a.Header.Fingerprint})
+	a.built.Version = a.Header.Version
 	if _, err := w.Write(page); err != nil {
 		return nil, err
 	}
@@ -128,7 +129,10 @@ func (a *Transfer) frame(w io.Writer, page []byte, id format.FileID) error {
 	if err != nil {
 		return err
 	}
-	entries, unknown, err := exportTable(table[format.FrameHeaderSize:], base, base+h.Total, base+format.FrameHeaderSize, h.Entries)
+	if h.Version != a.Header.Version {
+		return format.Errorf("a frame of version %d in a file of version %d", h.Version, a.Header.Version)
+	}
+	entries, unknown, err := exportTable(table[h.TableAt():], base, base+h.Total, base+h.TableAt(), h.Entries)
 	switch {
 	case err != nil:
 		return err

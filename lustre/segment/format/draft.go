@@ -22,7 +22,7 @@ type Draft struct {
 	ID     FileID
 	Header Header
 	Blocks int
-	Names  int // NAME and DROP
+	Names  int // the other entries
 
 	frames []drafted
 	end    int64 // of the frames
@@ -62,7 +62,7 @@ func (d *Draft) fill(entries []Entry) []Entry {
 				table += int64(e.Record().size())
 			}
 		}
-		if len(d.frames) > 0 && d.end+fr.total+footerSize(table) > DraftBytes {
+		if len(d.frames) > 0 && d.end+fr.total+footerSize(HeadSize, table) > DraftBytes {
 			break
 		}
 		d.frames, d.end, d.table = append(d.frames, fr), d.end+fr.total, table
@@ -73,7 +73,7 @@ func (d *Draft) fill(entries []Entry) []Entry {
 }
 
 func nextFrame(entries []Entry) drafted {
-	fr := drafted{headLen: FrameHeaderSize}
+	fr := drafted{headLen: HeadSize}
 	payload, n := int64(0), 0
 	for ; n < len(entries); n++ {
 		e := &entries[n]
@@ -92,7 +92,7 @@ func nextFrame(entries []Entry) drafted {
 }
 
 // Size returns the bytes of the whole file.
-func (d *Draft) Size() int64 { return d.end + footerSize(d.table) }
+func (d *Draft) Size() int64 { return d.end + footerSize(HeadSize, d.table) }
 
 // WriteFrames writes everything but the footer to w, in order, and returns the
 // footer, which belongs behind it. payload writes the e.Stored bytes of a

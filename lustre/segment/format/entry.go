@@ -13,21 +13,24 @@ type Kind uint16
 
 // Kinds of entries (docs/format.md §1.5).
 const (
-	KindBlock Kind = 1
-	KindName  Kind = 2
-	KindDrop  Kind = 3
+	KindBlock  Kind = 1
+	KindName   Kind = 2
+	KindDrop   Kind = 3
+	KindLayout Kind = 4
 )
 
 // Flags and sizes of entries.
 const (
-	flagInline  = 1
-	flagPrefix  = 1
-	flagBound   = 2
-	flagExpires = 4
+	flagInline   = 1
+	flagPrefix   = 1
+	flagBound    = 2
+	flagExpires  = 4
+	flagInferred = 8
 
-	BlockEntrySize = 80
-	nameEntrySize  = 72
-	dropEntrySize  = 24
+	BlockEntrySize  = 80
+	nameEntrySize   = 72
+	dropEntrySize   = 24
+	layoutEntrySize = 56
 )
 
 // Entry is one decoded entry; the kind decides which fields count.
@@ -38,15 +41,24 @@ type Entry struct {
 	Off       int64      // of the payload, from the start of the frame or file
 	StoredCRC uint32
 	Codec     codec.Number
-	Name      block.Name // NAME; of a DROP namespace, key and seq
+	Name      block.Name // NAME; of a DROP namespace, key and seq, of a LAYOUT namespace and seq
+	Layout    *block.Layout
+}
+
+// Same reports whether two entries say the same.
+func (e Entry) Same(as Entry) bool {
+	if e.Layout != nil && as.Layout != nil && *e.Layout == *as.Layout {
+		e.Layout = as.Layout
+	}
+	return e == as
 }
 
 // As is how the payload of a BLOCK is stored.
 func (e *Entry) As() Payload { return Payload{e.Stored, e.StoredCRC, e.Codec} }
 
-// Record is a NAME or DROP as one.
+// Record is an entry other than a BLOCK as one.
 func (e *Entry) Record() Record {
-	return Record{ID: e.Info.ID, Name: e.Name, Dropped: e.Kind == KindDrop}
+	return Record{ID: e.Info.ID, Name: e.Name, Dropped: e.Kind == KindDrop, Layout: e.Layout}
 }
 
 // align8 rounds n up to a multiple of 8, the size of an entry.
@@ -88,6 +100,9 @@ func appendName(p []byte, id block.ID, n block.Name) []byte {
 	if !n.Expires.IsZero() {
 		flags |= flagExpires
 	}
+	if n.Inferred {
+		flags |= flagInferred
+	}
 	p, e := begin(p, KindName, flags, Record{Name: n}.size())
 	copy(e[8:40], id[:])
 	LE.PutUint64(e[40:], n.Seq)
@@ -113,6 +128,34 @@ func appendDrop(p []byte, n block.Name) []byte {
 	copy(e[24:], n.Namespace)
 	copy(e[24+len(n.Namespace):], n.Key)
 	return p
+}
+
+// appendLayout appends a LAYOUT, of which Namespace and Seq of n count.
+func appendLayout(p []byte, n block.Name, l *block.Layout) []byte {
+	p, e := begin(p, KindLayout, 0, Record{Name: n, Layout: l}.size())
+	LE.PutUint64(e[8:], n.Seq)
+	l.AppendNumbers(e[:16])
+	LE.PutUint16(e[48:], uint16(len(n.Namespace)))
+	LE.PutUint16(e[50:], uint16(len(l.DType)))
+	copy(e[copy(e[layoutEntrySize:], n.Namespace)+layoutEntrySize:], l.DType)
+	return p
+}
+
+func decodeLayout(p []byte, last *block.Name) (e Entry, known bool, err error) {
+	e.Kind = KindLayout
+	if len(p) < layoutEntrySize {
+		return e, false, Errorf("LAYOUT of %d bytes", len(p))
+	}
+	e.Name.Seq = LE.Uint64(p[8:])
+	e.Layout = new(block.Layout)
+	e.Layout.SetNumbers(p[16:])
+	if err := cut(p[layoutEntrySize:], []*string{&e.Name.Namespace, &e.Layout.DType}, p[48:], last); err != nil {
+		return e, false, err
+	}
+	if err := e.Layout.Check(); err != nil {
+		return e, false, Errorf("LAYOUT of %.40q: %v", e.Name.Namespace, err)
+	}
+	return e, true, nil
 }
 
 // decodeTable appends the entries of a table to out. base is where the table
@@ -183,7 +226,7 @@ func decodeEntry(p []byte, off, limit int64, last *block.Name) (e Entry, known b
 		copy(e.Info.ID[:], p[8:40])
 		e.Name = block.Name{
 			Seq: LE.Uint64(p[40:]), Depth: LE.Uint32(p[60:]),
-			Prefix: flags&flagPrefix != 0, Bound: flags&flagBound != 0,
+			Prefix: flags&flagPrefix != 0, Bound: flags&flagBound != 0, Inferred: flags&flagInferred != 0,
 		}
 		if flags&flagExpires != 0 {
 			e.Name.Expires = time.Unix(int64(LE.Uint64(p[48:])), int64(LE.Uint32(p[56:]))).UTC()
@@ -197,6 +240,8 @@ func decodeEntry(p []byte, off, limit int64, last *block.Name) (e Entry, known b
 		e.Name.Seq = LE.Uint64(p[8:])
 		err = cut(p[dropEntrySize:], []*string{&e.Name.Namespace, &e.Name.Key}, p[16:], last)
 		return e, err == nil, err
+	case KindLayout:
+		return decodeLayout(p, last)
 	}
 	return e, false, nil
 }

@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,16 +13,16 @@ import (
 
 // Constants of docs/format.md §1.
 const (
-	PageSize      = 4096
-	formatVersion = 1
-	endianMark    = 0x01020304
-	InlineMax     = 512
-	maxTable      = 64 << 20 // bytes of one frame's header
+	PageSize   = 4096
+	Version    = 2 // that is written
+	endianMark = 0x01020304
+	InlineMax  = 512
+	maxTable   = 64 << 20 // bytes of one frame's header
 
-	FrameHeaderSize = 64
-	FooterHeadSize  = 64
-	TrailerSize     = 32
-	LayoutSize      = 1024
+	HeadSize    = 128 // of the headers of frames and footers
+	headSize1   = 64  // the same in version 1
+	TrailerSize = 32
+	LayoutSize  = 1024
 
 	HeaderMagic  = "CASCSEG\n"
 	FrameMagic   = "CFRM"
@@ -44,8 +45,21 @@ func Errorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrBadFormat, fmt.Sprintf(format, args...))
 }
 
+// headSize is the size of the headers of frames and footers in a version, 0 for one
+// that this program does not know.
+func headSize(version uint16) int64 {
+	switch version {
+	case 1:
+		return headSize1
+	case Version:
+		return HeadSize
+	}
+	return 0
+}
+
 // Header is the content of a segment's first page besides its FileID.
 type Header struct {
+	Version     uint16    // 0 to write: Version
 	Created     time.Time // with nanoseconds
 	Layout      string
 	Fingerprint [32]byte
@@ -55,7 +69,7 @@ type Header struct {
 func EncodeHeader(p []byte, id FileID, h Header) {
 	clear(p[:PageSize])
 	copy(p, HeaderMagic)
-	LE.PutUint16(p[8:], formatVersion)
+	LE.PutUint16(p[8:], cmp.Or(h.Version, Version))
 	LE.PutUint32(p[12:], endianMark)
 	LE.PutUint32(p[16:], id.Rank)
 	LE.PutUint32(p[20:], PageSize)
@@ -75,8 +89,10 @@ func DecodeHeader(p []byte) (id FileID, h Header, err error) {
 	switch {
 	case string(p[:8]) != HeaderMagic:
 		return id, h, Errorf("wrong magic %q", p[:8])
-	case LE.Uint16(p[8:]) != formatVersion:
-		return id, h, Errorf("format version %d, this program reads version %d", LE.Uint16(p[8:]), formatVersion)
+	case headSize(LE.Uint16(p[8:])) == 0:
+		return id, h, Errorf("format version %d, this program reads versions 1 to %d", LE.Uint16(p[8:]), Version)
+	case LE.Uint16(p[10:]) != 0 && LE.Uint16(p[8:]) > 1:
+		return id, h, Errorf("features %#x, which this program does not know: a newer one wrote it", LE.Uint16(p[10:]))
 	case LE.Uint32(p[12:]) != endianMark:
 		return id, h, Errorf("endianness mark %#x", LE.Uint32(p[12:]))
 	case LE.Uint32(p[20:]) != PageSize:
@@ -85,6 +101,7 @@ func DecodeHeader(p []byte) (id FileID, h Header, err error) {
 		return id, h, Errorf("header page fails its checksum")
 	}
 	id = FileID{LE.Uint32(p[16:]), LE.Uint64(p[24:]), LE.Uint64(p[32:])}
+	h.Version = LE.Uint16(p[8:])
 	h.Created = time.Unix(0, int64(LE.Uint64(p[40:])))
 	layout := p[64 : 64+LayoutSize]
 	if i := bytes.IndexByte(layout, 0); i >= 0 {
@@ -107,19 +124,23 @@ func CheckHeader(p []byte, id FileID) error {
 
 // FrameHeader is the fixed part of a frame.
 type FrameHeader struct {
-	FileID        // its rank is not stored
-	HeadLen int64 // header and table
+	FileID         // its rank is not stored
+	Version uint16 // 0 to write: Version
+	HeadLen int64  // header and table
 	Total   int64
 	Entries int
 	Number  uint64
 	Synced  uint64
 }
 
+// TableAt is where in the frame its entry table is.
+func (h FrameHeader) TableAt() int64 { return headSize(cmp.Or(h.Version, Version)) }
+
 // EncodeFrameHeader fills the first bytes of p, which holds header and table.
 func EncodeFrameHeader(p []byte, h FrameHeader) {
-	clear(p[:FrameHeaderSize])
+	clear(p[:h.TableAt()])
 	copy(p, FrameMagic)
-	LE.PutUint16(p[4:], formatVersion)
+	LE.PutUint16(p[4:], cmp.Or(h.Version, Version))
 	LE.PutUint32(p[8:], uint32(h.HeadLen))
 	LE.PutUint32(p[12:], uint32(h.Entries))
 	LE.PutUint64(p[16:], uint64(h.Total))
@@ -132,19 +153,17 @@ func EncodeFrameHeader(p []byte, h FrameHeader) {
 
 // FrameCRC returns the checksum of a frame's header and table, p.
 func FrameCRC(p []byte) uint32 {
-	return block.ExtendCRC(block.CRC(p[:60]), p[FrameHeaderSize:])
+	return block.ExtendCRC(block.CRC(p[:60]), p[64:])
 }
 
 // DecodeFrameHeader reads the fixed part only: sizes are checked, the CRC is
 // not. Errors match ErrBadFormat.
 func DecodeFrameHeader(p []byte) (FrameHeader, error) {
-	if len(p) < FrameHeaderSize || string(p[:4]) != FrameMagic {
+	if len(p) < HeadSize || string(p[:4]) != FrameMagic {
 		return FrameHeader{}, Errorf("no frame")
 	}
-	if v := LE.Uint16(p[4:]); v != formatVersion {
-		return FrameHeader{}, Errorf("frame version %d", v)
-	}
 	h := FrameHeader{
+		Version: LE.Uint16(p[4:]),
 		FileID:  FileID{Incarnation: LE.Uint64(p[24:]), Number: LE.Uint64(p[40:])},
 		HeadLen: int64(LE.Uint32(p[8:])),
 		Entries: int(LE.Uint32(p[12:])),
@@ -152,7 +171,10 @@ func DecodeFrameHeader(p []byte) (FrameHeader, error) {
 		Number:  LE.Uint64(p[32:]),
 		Synced:  LE.Uint64(p[48:]),
 	}
-	if h.HeadLen < FrameHeaderSize || h.HeadLen > maxTable || h.Total%PageSize != 0 || h.Total < Align(h.HeadLen) {
+	if headSize(h.Version) == 0 {
+		return FrameHeader{}, Errorf("frame version %d", h.Version)
+	}
+	if h.HeadLen < h.TableAt() || h.HeadLen > maxTable || h.Total%PageSize != 0 || h.Total < Align(h.HeadLen) {
 		return FrameHeader{}, Errorf("frame of %d bytes with a header of %d", h.Total, h.HeadLen)
 	}
 	return h, nil
@@ -186,22 +208,23 @@ func ReadFrame(id FileID, off int64, number uint64, limit int64, read func(off, 
 	return h, p, nil
 }
 
-// footerSize is that of a footer whose table has so many bytes.
-func footerSize(table int64) int64 { return Align(FooterHeadSize + table + TrailerSize) }
+// footerSize is that of a footer with a head of that size whose table has so many bytes.
+func footerSize(head, table int64) int64 { return Align(head + table + TrailerSize) }
 
 // encodeFooter returns a whole footer for a file whose frames end at off.
 // table holds the entries as a footer has them.
-func encodeFooter(id FileID, off int64, frames, entries int, table []byte) []byte {
-	size := footerSize(int64(len(table)))
+func encodeFooter(version uint16, id FileID, off int64, frames, entries int, table []byte) []byte {
+	head := headSize(version)
+	size := footerSize(head, int64(len(table)))
 	p := make([]byte, size)
 	copy(p, FooterMagic)
-	LE.PutUint16(p[4:], formatVersion)
+	LE.PutUint16(p[4:], version)
 	LE.PutUint32(p[8:], uint32(frames))
 	LE.PutUint32(p[12:], uint32(entries))
 	LE.PutUint64(p[16:], uint64(len(table)))
 	LE.PutUint64(p[24:], id.Incarnation)
 	LE.PutUint64(p[32:], id.Number)
-	copy(p[FooterHeadSize:], table)
+	copy(p[head:], table)
 	t := p[size-TrailerSize:]
 	LE.PutUint64(t, uint64(off))
 	LE.PutUint64(t[8:], uint64(size))
@@ -222,14 +245,23 @@ func DecodeTrailer(t []byte, fileSize int64) (off, size int64, ok bool) {
 	return off, size, ok
 }
 
-// DecodeFooter returns what a whole footer of the segment id has: its table, and the
-// numbers of frames and entries. Errors match ErrBadFormat.
-func DecodeFooter(p []byte, id FileID) (table []byte, frames uint64, entries int, err error) {
+// Footer is what a footer has.
+type Footer struct {
+	Table   []byte // the entries
+	TableAt int64  // where in the footer
+	Frames  uint64 // of the file
+	Entries int
+}
+
+// DecodeFooter reads a whole footer of the segment id; the Table is a part of p. Errors match
+// ErrBadFormat.
+func DecodeFooter(p []byte, id FileID) (f Footer, err error) {
 	if len(p) < PageSize || string(p[:4]) != FooterMagic {
-		return nil, 0, 0, Errorf("no footer")
+		return f, Errorf("no footer")
 	}
-	if v := LE.Uint16(p[4:]); v != formatVersion {
-		return nil, 0, 0, Errorf("footer version %d", v)
+	f = Footer{TableAt: headSize(LE.Uint16(p[4:])), Frames: uint64(LE.Uint32(p[8:])), Entries: int(LE.Uint32(p[12:]))}
+	if f.TableAt == 0 {
+		return f, Errorf("footer version %d", LE.Uint16(p[4:]))
 	}
 	t := p[len(p)-TrailerSize:]
 	n := LE.Uint64(p[16:])
@@ -238,10 +270,10 @@ func DecodeFooter(p []byte, id FileID) (table []byte, frames uint64, entries int
 		err = Errorf("footer fails its checksum")
 	case LE.Uint64(p[24:]) != id.Incarnation || LE.Uint64(p[32:]) != id.Number:
 		err = Errorf("footer of file %d of incarnation %016x", LE.Uint64(p[32:]), LE.Uint64(p[24:]))
-	case n > uint64(len(p)-FooterHeadSize-TrailerSize):
+	case n > uint64(len(p))-uint64(f.TableAt)-TrailerSize:
 		err = Errorf("footer table of %d bytes", n)
 	default:
-		table = p[FooterHeadSize : FooterHeadSize+n]
+		f.Table = p[f.TableAt:][:n]
 	}
-	return table, uint64(LE.Uint32(p[8:])), int(LE.Uint32(p[12:])), err
+	return f, err
 }

@@ -49,6 +49,14 @@ func TestEntriesRoundTrip(t *testing.T) {
 	table = append(table, unknown...)
 	table = appendDrop(table, block.Name{Namespace: "n", Key: "k", Seq: 5})
 	want = append(want, Entry{Kind: KindDrop, Name: block.Name{Namespace: "n", Key: "k", Seq: 5}})
+	inferred := block.Name{Namespace: "n", Key: "k", Parent: "p", Depth: 3, Seq: 6, Inferred: true}
+	table = appendName(table, items[0].Info.ID, inferred)
+	want = append(want, Entry{Kind: KindName, Info: block.Info{ID: items[0].Info.ID}, Name: inferred})
+	layout := &block.Layout{Bytes: 81920, KeyBytes: 40960, Tokens: 16, Layers: 2, Heads: 8, HeadDim: 80, DType: "bfloat16"}
+	for _, l := range []*block.Layout{layout, {}} {
+		table = Record{Name: block.Name{Namespace: "n", Seq: 7}, Layout: l}.append(table)
+		want = append(want, Entry{Kind: KindLayout, Name: block.Name{Namespace: "n", Seq: 7}, Layout: l})
+	}
 	got, err := decodeTable(nil, table, 0, len(want)+1, 1<<20)
 	if err != nil {
 		t.Fatal(err)
@@ -98,10 +106,16 @@ func TestHeaderRefused(t *testing.T) {
 	if id, h, err := DecodeHeader(good); err != nil || h.Layout != "v1 8x4MiB" || id != (FileID{3, 4, 5}) || h.Created.UnixNano() != 6 {
 		t.Fatalf("header %+v, %v", h, err)
 	}
+	fixed := func(p []byte) []byte {
+		LE.PutUint32(p[4092:], block.CRC(p[:4092]))
+		return p
+	}
 	for name, damage := range map[string]func(p []byte) []byte{
 		"empty":      func(p []byte) []byte { return nil },
 		"magic":      func(p []byte) []byte { p[0] = 'X'; return p },
-		"version":    func(p []byte) []byte { p[8] = 2; return p },
+		"version":    func(p []byte) []byte { p[8] = Version + 1; return fixed(p) },
+		"no version": func(p []byte) []byte { p[8] = 0; return fixed(p) },
+		"features":   func(p []byte) []byte { p[11] = 0x80; return fixed(p) },
 		"big endian": func(p []byte) []byte { copy(p[12:], []byte{1, 2, 3, 4}); return p },
 		"page size":  func(p []byte) []byte { p[21] = 0x20; return p },
 		"one bit":    func(p []byte) []byte { p[3000] ^= 1; return p },
@@ -167,9 +181,19 @@ func seedFrame() []byte {
 	return p
 }
 
+// seedFrame1 is a frame of version 1.
+func seedFrame1() []byte {
+	p := make([]byte, PageSize)
+	table := appendName(nil, block.ID{1}, block.Name{Namespace: "ns", Key: "a", Seq: 2})
+	copy(p[headSize1:], table)
+	EncodeFrameHeader(p, FrameHeader{Version: 1, HeadLen: int64(headSize1 + len(table)), Total: PageSize, Entries: 1})
+	return p
+}
+
 func FuzzFrame(f *testing.F) {
 	f.Add(seedFrame())
-	f.Add(seedFrame()[:FrameHeaderSize])
+	f.Add(seedFrame()[:HeadSize])
+	f.Add(seedFrame1())
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if h, err := DecodeFrameHeader(p); err == nil && int64(len(p)) >= h.HeadLen {
 			LE.PutUint32(p[60:], FrameCRC(p[:h.HeadLen])) // let the fuzzer past the checksum
@@ -184,7 +208,7 @@ func FuzzFrame(f *testing.F) {
 		})
 		var entries []Entry
 		if err == nil {
-			entries, err = decodeTable(nil, head[FrameHeaderSize:], FrameHeaderSize, h.Entries, h.Total)
+			entries, err = decodeTable(nil, head[h.TableAt():], h.TableAt(), h.Entries, h.Total)
 		}
 		fuzzCheck(t, entries, err, h.Total)
 	})
@@ -193,7 +217,10 @@ func FuzzFrame(f *testing.F) {
 func FuzzFooter(f *testing.F) {
 	table := appendBlock(nil, goldenBlocks()[0].Info, Plain(goldenBlocks()[0].Info), 8192, 0, 0)
 	table = appendName(table, block.ID{1}, block.Name{Namespace: "ns", Key: "a", Parent: "before a", Depth: 7, Seq: 2})
-	f.Add(encodeFooter(FileID{1, 2, 3}, 16384, 1, 2, table))
+	table = Record{Name: block.Name{Namespace: "ns", Seq: 3}, Layout: &block.Layout{Bytes: 9, KeyBytes: 4, DType: "fp8"}}.append(table)
+	for _, version := range []uint16{1, Version} {
+		f.Add(encodeFooter(version, FileID{1, 2, 3}, 16384, 1, 3, table))
+	}
 	f.Fuzz(func(t *testing.T, p []byte) {
 		var off int64 = 16384
 		if len(p) >= PageSize {
@@ -204,10 +231,10 @@ func FuzzFooter(f *testing.F) {
 				t.Errorf("trailer leads to %d+%d", o, size)
 			}
 		}
-		table, _, n, err := DecodeFooter(p, FileID{1, 2, 3})
+		foot, err := DecodeFooter(p, FileID{1, 2, 3})
 		var entries []Entry
 		if err == nil {
-			entries, err = decodeTable(nil, table, 0, n, off)
+			entries, err = decodeTable(nil, foot.Table, 0, foot.Entries, off)
 		}
 		fuzzCheck(t, entries, err, off)
 	})

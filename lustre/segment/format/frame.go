@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"sync"
 
 	"cascadekv/internal/block"
@@ -14,16 +15,20 @@ type Block struct {
 	Bytes []byte // of the payload as stored
 }
 
-// Record is a NAME, or a DROP.
+// Record is a NAME, a DROP, or a LAYOUT.
 type Record struct {
-	ID      block.ID   // of the block; zero for a DROP
-	Name    block.Name // of a DROP Namespace, Key and Seq
+	ID      block.ID   // of the block; zero but for a NAME
+	Name    block.Name // of a DROP Namespace, Key and Seq; of a LAYOUT Namespace and Seq
 	Dropped bool
-	Hides   bool // a DROP: of older records in segments that were not read; not stored
+	Hides   bool          // a DROP: of older records in segments that were not read; not stored
+	Layout  *block.Layout // a LAYOUT; else nil
 }
 
 func (r Record) append(p []byte) []byte {
-	if r.Dropped {
+	switch {
+	case r.Layout != nil:
+		return appendLayout(p, r.Name, r.Layout)
+	case r.Dropped:
 		return appendDrop(p, r.Name)
 	}
 	return appendName(p, r.ID, r.Name)
@@ -31,7 +36,10 @@ func (r Record) append(p []byte) []byte {
 
 // size returns the bytes of the entry.
 func (r Record) size() int {
-	if r.Dropped {
+	switch {
+	case r.Layout != nil:
+		return align8(layoutEntrySize + len(r.Name.Namespace) + len(r.Layout.DType))
+	case r.Dropped:
 		return align8(dropEntrySize + len(r.Name.Namespace) + len(r.Name.Key))
 	}
 	return align8(nameEntrySize + len(r.Name.Namespace) + len(r.Name.Key) + len(r.Name.Parent))
@@ -45,7 +53,7 @@ var headers = sync.Pool{New: func() any { p := make([]byte, 0, 4*PageSize); retu
 
 // FrameSize returns header length and total length of a frame.
 func FrameSize(blocks []Block, recs []Record) (headLen, total int64) {
-	headLen = FrameHeaderSize
+	headLen = HeadSize
 	var payloads int64
 	for _, b := range blocks {
 		headLen += b.As.entrySize()
@@ -63,6 +71,8 @@ func FrameSize(blocks []Block, recs []Record) (headLen, total int64) {
 // Builder lays out a segment that is being written, frame by frame. The zero value
 // is one without frames.
 type Builder struct {
+	Version uint16 // of the segment; 0: Version
+
 	Off    int64  // where the next frame or the footer goes
 	Frames uint64 // that were added
 	Blocks int    // in them
@@ -126,7 +136,7 @@ func (b *Builder) begin(p []byte, headLen int64) table {
 		p = append(p, Zeros[:]...)
 		b.Off = PageSize
 	}
-	return table{b, append(p, Zeros[:FrameHeaderSize]...), len(p), Align(headLen), b.entries}
+	return table{b, append(p, Zeros[:HeadSize]...), len(p), Align(headLen), b.entries}
 }
 
 // block adds a BLOCK, with its payload if that lies in the entry, and returns where
@@ -147,8 +157,8 @@ func (t *table) block(info block.Info, as Payload, payload []byte) (off int64) {
 
 // record adds a NAME or DROP.
 func (t *table) record(r Record) {
-	t.p, t.b.table = r.append(t.p), r.append(t.b.table)
-	t.b.entries++
+	t.p = r.append(t.p)
+	t.b.record(r)
 }
 
 // end returns what was begun, padded to whole pages.
@@ -160,12 +170,17 @@ func (t *table) end(h FrameHeader) []byte {
 
 // List adds to the entries of the footer. A payload's offset is in the file.
 func (b *Builder) List(e *Entry) {
-	b.entries++
-	if e.Kind == KindBlock {
-		b.table = appendBlock(b.table, e.Info, e.As(), e.Off, 0, 0)
-	} else {
-		b.table = e.Record().append(b.table)
+	if e.Kind != KindBlock {
+		b.record(e.Record())
+		return
 	}
+	b.entries++
+	b.table = appendBlock(b.table, e.Info, e.As(), e.Off, 0, 0)
+}
+
+func (b *Builder) record(r Record) {
+	b.entries++
+	b.table = r.append(b.table)
 }
 
 // Add notes that a frame was written.
@@ -177,7 +192,7 @@ func (b *Builder) Add(fr *Frame) {
 
 // Footer returns the footer of the segment id.
 func (b *Builder) Footer(id FileID) []byte {
-	return encodeFooter(id, b.Off, int(b.Frames), b.entries, b.table)
+	return encodeFooter(cmp.Or(b.Version, Version), id, b.Off, int(b.Frames), b.entries, b.table)
 }
 
 // Free gives back the memory of a Builder of which no footer is wanted any more.

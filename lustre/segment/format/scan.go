@@ -81,11 +81,11 @@ func (sc *Scanner) ReadFooter(id FileID) ([]Entry, bool) {
 	if err != nil {
 		return nil, false
 	}
-	table, _, n, err := DecodeFooter(p, id)
+	f, err := DecodeFooter(p, id)
 	if err != nil {
 		return nil, false
 	}
-	entries, err := decodeTable(sc.Reuse[:0], table, 0, n, off)
+	entries, err := decodeTable(sc.Reuse[:0], f.Table, 0, f.Entries, off)
 	return entries, err == nil
 }
 
@@ -181,7 +181,7 @@ func (sc *Scanner) frame(id FileID, off int64, number uint64) (scanned, int64, e
 	if err != nil {
 		return scanned{}, 0, err
 	}
-	entries, err := decodeTable(nil, p[FrameHeaderSize:], FrameHeaderSize, h.Entries, h.Total)
+	entries, err := decodeTable(nil, p[h.TableAt():], h.TableAt(), h.Entries, h.Total)
 	for i := range entries {
 		entries[i].Off += off
 	}

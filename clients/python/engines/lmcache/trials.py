@@ -37,6 +37,8 @@ class Trial:
         parents = self.rank.parents()
         heads = sum(1 for p in parents.values() if not p)
         known = all(not p or p in parents for p in parents.values())
+        layout = {"bytes": 2 << 20, "key_bytes": 1 << 20, "tokens": 256, "layers": 2, "dtype": "bfloat16"}
+        check(self.rank.layouts() == [layout], f"the rank knows how chunks are made: {self.rank.layouts()}")
         check(len(parents) == ALL and heads == REQUESTS and known, f"{len(parents)} chunks are {heads} chains in the rank, one for each request")
 
     def ask(self, when):

@@ -18,6 +18,7 @@ _out = os.dup(1)
 os.dup2(2, 1)
 
 from engines.rank import Rank
+from engines.sglang import pools
 from engines.sglang.stack import PAGE, Stack
 
 LAYOUTS = ("layer_first", "page_first", "page_first_direct")
@@ -54,6 +55,19 @@ def fetched(s, toks, seed):
     return loaded // PAGE
 
 
+def declared(kind, layout, mode):
+    """The layout of KV pages. Keys come first in them but where SGLang tells the memory of each layer."""
+    from cascade_kv import Layout
+
+    shape = pools.SHAPES[kind]
+    known = {"tokens": PAGE, "layers": shape["layers"], "dtype": "bfloat16"}
+    if kind == "mla":
+        return Layout(**known)
+    keys = 2 * PAGE * shape["layers"] * shape["heads"] * shape["head_dim"]
+    share = {} if layout == "layer_first" and mode != "plain" else {"bytes": 2 * keys, "key_bytes": keys}
+    return Layout(**known, **share, heads=shape["heads"], head_dim=shape["head_dim"])
+
+
 def round_trip(rank, kind, layout, mode, draft=False):
     """Stores and loads, first a part of a prompt and then the whole. Before that nothing is there, but for the memfd: it reads
     what the same interface wrote from other memory, and everything written in another layout is somewhere else."""
@@ -64,6 +78,7 @@ def round_trip(rank, kind, layout, mode, draft=False):
         expect("pages before any was stored", before, PAGES if mode == "v1+memfd" else 0)
         s.forget()
         s.put(tokens(PAGES // 2), 7)
+        expect("what the rank knows of the pages", s.backend._look.layout(s.backend._kv_namespace()), declared(kind, layout, mode))
         expect("half of the pages, then all", fetched(s, tokens(), 7), PAGES if before else PAGES // 2)
         s.forget()
         s.put(tokens(), 7)

@@ -40,6 +40,7 @@ def run(home, work, program, *, short=False):
         with engine.Engine(home, work, "store", kv) as first:
             reference = first.ask(SEEDS + MORE)
             check(cached(reference) == [0] * 6, "the first process finds nothing and computes")
+            check(rank.layouts() == [{"tokens": 128, "layers": 4, "dtype": "float32"}], f"the rank knows how chunks are made: {rank.layouts()}")
             again = first.ask(SEEDS, reset=True)
             check(cached(again) == [PREFIX] * 4, f"the same process finds {PREFIX} tokens of each prompt in the rank alone")
             check(tokens(again) == tokens(reference)[:4], "and its tokens equal those that it computed")

@@ -12,7 +12,7 @@ from vllm.v1.kv_offload.base import LookupResult, ReqContext, make_offload_key
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.tiering.base import TransferJob
 
-from cascade_kv import Client
+from cascade_kv import Client, Layout
 from cascade_kv.vllm import CascadeTier
 from engines.rank import Rank
 
@@ -73,6 +73,8 @@ class Tier(unittest.TestCase):
         keys, context = self.keys(4)
         self.assertEqual([self.tier.lookup(k, context) for k in keys], [LookupResult.MISS] * 4)
         keys, _ = self.store(4)
+        with Client(str(self.rank.path)) as c:
+            self.assertEqual(c.layout(self.tier._ns), Layout(tokens=16, layers=2, dtype="float32"))
         later = self.keys(5, "later")[1]
         self.assertEqual([self.tier.lookup(k, later) for k in keys], [LookupResult.HIT] * 4)
         self.assertEqual(self.tier.lookup(self.keys(5)[0][4], later), LookupResult.MISS)

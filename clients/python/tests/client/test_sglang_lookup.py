@@ -1,5 +1,5 @@
-"""Where SGLang's storage class looks pages up, for each interface that SGLang may use. SGLang itself is not needed: scripts/test-engines
-runs its cache stack. So its modules, and torch, are stand-ins with what the class imports."""
+"""Where SGLang's storage class looks pages up, for each interface that SGLang may use, and what it declares of them. SGLang itself is not
+needed: scripts/test-engines runs its cache stack. So its modules, and torch, are stand-ins with what the class imports."""
 
 import enum
 import functools
@@ -13,6 +13,7 @@ from unittest import mock
 from rank import OneRank
 
 import cascade_kv.versions  # noqa: F401  # modules that are first imported among the stand-ins go with them
+from cascade_kv import Layout
 
 
 class HitPolicy(enum.Enum):
@@ -85,6 +86,42 @@ class LookUp(OneRank):
         b = self.backend()
         del b._pools["kv"]
         self.assertEqual(b.batch_exists_v2(keys).kv_hit_pages, 3)
+
+
+class MHATokenToKVPoolHost(types.SimpleNamespace):
+    """As far as SGLang's pool of this name says how its pages are made."""
+
+    def __init__(self, **more):
+        super().__init__(**{"page_size": 64, "layer_num": 3, "head_num": 2, "head_dim": 32, "dtype": "torch.bfloat16", **more})
+        self.size_per_token = 2 * self.layer_num * self.head_num * self.head_dim * 2
+
+
+class MLATokenToKVPoolHost(types.SimpleNamespace):
+    pass
+
+
+class Layouts(OneRank):
+    def test_of_pools(self):
+        layout_of = sglang().layout_of
+        known = {"tokens": 64, "layers": 3, "heads": 2, "head_dim": 32, "dtype": "bfloat16"}
+        pool, half = MHATokenToKVPoolHost(), 64 * 3 * 2 * 32 * 2
+        self.assertEqual(layout_of(pool, [half, half]), Layout(bytes=2 * half, key_bytes=half, **known))
+        self.assertEqual(layout_of(pool, [half // 3] * 6), Layout(**known))  # keys and values of each layer
+        self.assertEqual(layout_of(pool, sglang()._flat_parts(pool)), layout_of(pool, [half, half]))
+        wide = MHATokenToKVPoolHost(v_head_dim=16)
+        self.assertEqual(layout_of(wide, []), Layout(**{**known, "head_dim": 0}))
+        mla = MLATokenToKVPoolHost(page_size=1, logical_page_size=64, layer_num=2, dtype="torch.uint8", head_num=None)
+        self.assertEqual(layout_of(mla, [10, 10]), Layout(tokens=64, layers=2, dtype="uint8"))
+        self.assertEqual(sglang()._flat_parts(mla), [])
+        self.assertEqual(layout_of(object(), [1, 1]), Layout())
+
+    def test_declared_with_what_is_stored(self):
+        b = object.__new__(sglang().CascadeHiCache)
+        b._writer = types.SimpleNamespace(client=self.c, store=lambda ns, keys, pages, parent: [True] * len(keys))
+        b._layouts = {self.ns: Layout(tokens=64, layers=3)}
+        for ns in (self.ns, self.ns + "x", self.ns):
+            self.assertEqual(b._write(ns, ["a", "b"], None, None), [True, True])
+        self.assertEqual([self.c.layout(ns) for ns in (self.ns, self.ns + "x")], [Layout(tokens=64, layers=3), None])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,163 @@
+package netio
+
+import (
+	"errors"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Between two commands the goroutine of a connection may delegate to the poller, which
+// then answers commands that take no wait. One thread takes what came of many connections
+// with one look, receives, answers and sends; a thread of each connection would be switched
+// to and from for each command. Of EXISTS over TCP on two cores a rank answered 0.68 of what
+// redis-server does with 8 connections, and 0.50 with 32; this way 1.08 of it.
+
+// answerRoom is how much of a connection's commands is looked at.
+const answerRoom = 4 << 10
+
+// A goroutine delegates after leastRun commands in a row that Answer would have taken.
+// Where the poller answers fewer than worthRun then, twice as many have to come before the
+// next time, mostRun at most: to wake the goroutine costs some 40 µs, as much as the poller
+// saves with 8 answers to one of 8 connections. Of a client that asks EXISTS 8 times and
+// GETs 8 times it takes a quarter of the rank's time.
+const (
+	leastRun = 2
+	worthRun = 16
+	mostRun  = 1024
+)
+
+// briefRun is the run of commands that Answer takes in which a connection is.
+type briefRun struct {
+	served int  // by the goroutine
+	polled int  // by the poller
+	after  int  // the goroutine delegates after so many; 0: leastRun
+	goesOn bool // it delegates
+}
+
+// Served is called for each command that the connection's goroutine has answered; brief is
+// whether Answer would have done so too, had it come from the poller. After some that are,
+// the goroutine delegates in Read instead of waiting for the next one with a thread.
+func (c *Conn) Served(brief bool) { c.run.goesOn = c.run.add(brief) }
+
+// add counts a command of the goroutine's, and reports whether it is to delegate.
+func (r *briefRun) add(brief bool) bool {
+	after := max(r.after, leastRun)
+	if brief {
+		r.served++
+		return r.served >= after
+	}
+	switch {
+	case r.polled >= worthRun:
+		r.after = leastRun
+	case r.served >= after:
+		r.after = min(2*after, mostRun)
+	}
+	r.served, r.polled = 0, 0
+	return false
+}
+
+// delegation is whether a goroutine has delegated. The mutex is held by the poller while it
+// answers, and nothing of the poller is called then: its mu comes before this one.
+type delegation struct {
+	sync.Mutex
+	conn *Conn // nil while its goroutine does not delegate
+}
+
+func (d *delegation) set(c *Conn) {
+	d.Lock()
+	defer d.Unlock()
+	d.conn = c
+}
+
+// delegate has the poller answer for c until there is something for its goroutine. What was
+// received and not answered is in c.pushback then.
+func (p *Poller) delegate(c *Conn) error {
+	at, err := p.beginDelegation(c)
+	if err == nil {
+		<-at.woken
+	}
+	if at != nil {
+		at.delegated.set(nil)
+	}
+	c.exchanged = 0
+	return err
+}
+
+// beginDelegation returns where c waits, unless the poller is closed; with an error the
+// delegation is to be ended at once.
+func (p *Poller) beginDelegation(c *Conn) (*waiter, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.closed {
+		return nil, errPollerClosed
+	}
+	at := p.waiterLocked(c)
+	at.gone = nil
+	select {
+	case <-at.woken: // by what is over
+	default:
+	}
+	at.delegated.set(c)
+	if at.level {
+		return at, nil
+	}
+	return at, p.controlLocked(at, c.fd, readEvents)
+}
+
+// answerLocked answers for a connection whose goroutine may have delegated, and which has an
+// event; false: the goroutine is to be woken, and the kernel reports no more until it
+// delegates again. The mutex is free meanwhile.
+func (p *Poller) answerLocked(at *waiter, e unix.EpollEvent) bool {
+	p.mu.Unlock()
+	answered := p.answer(&at.delegated, e.Events)
+	p.mu.Lock()
+	if !answered && at.level && p.mu.waiters[int(e.Fd)] == at {
+		_ = p.controlLocked(at, int(e.Fd), unix.EPOLLONESHOT) // or it would be reported again and again
+	}
+	return answered
+}
+
+// answer is answerLocked without the mutex.
+func (p *Poller) answer(d *delegation, events uint32) bool {
+	d.Lock()
+	defer d.Unlock()
+	c := d.conn
+	if c == nil || events != unix.EPOLLIN || p.quiesce.Load() != nil || len(c.pushback) > 0 {
+		return false
+	}
+	n, err := c.receive(p.room[:])
+	if err != nil {
+		return errors.Is(err, ErrStalled) // after another one comes the end
+	}
+	if c.Answer(p.room[:n]) {
+		c.run.polled++
+		return len(c.backlog) == 0
+	}
+	c.pushback = append(c.pushback, p.room[:n]...)
+	return false
+}
+
+// events waits for events. After an answer it watches for the next command.
+func (p *Poller) events(events []unix.EpollEvent, answered bool) (n int, err error) {
+	if answered && p.spin.watch(&p.credit, 0, func() bool { n = p.now(events); return n > 0 }) == watchedData {
+		return n, nil
+	}
+	began := time.Now()
+	n, err = unix.EpollWait(p.epoll, events, watchEvery)
+	if n > 0 && answered {
+		p.spin.slept(&p.credit, time.Since(began))
+	}
+	return n, err
+}
+
+// now returns the events that there are, unseen by Go's scheduler.
+func (p *Poller) now(events []unix.EpollEvent) int {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	return int(n)
+}

@@ -1,0 +1,43 @@
+package resp
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestParser: what is one command is parsed as Reader does it, and nothing else, whatever
+// came before.
+func TestParser(t *testing.T) {
+	const exists = "*2\r\n$6\r\nEXISTS\r\n$3\r\nkey\r\n"
+	var x Parser
+	for _, c := range []struct {
+		in, args string // args joined by |; "": none
+	}{
+		{exists, "EXISTS|key"},
+		{exists[:len(exists)-1], ""},
+		{exists + "*", ""},
+		{exists + exists, ""},
+		{exists, "EXISTS|key"},
+		{"", ""},
+		{"\r\n", ""},
+		{"*0\r\n", ""},
+		{"\r\n" + exists, "EXISTS|key"},
+		{"EXISTS \"a b\"\r\n", "EXISTS|a b"},
+		{"EXISTS 'a", ""},
+		{"*2\r\n$6\r\nEXISTS\r\n$x\r\n", ""},
+		{"GET / HTTP/1.1\r\n", ""},
+		{"\x16\x03\x01", ""},
+		{"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$20000\r\n" + strings.Repeat("v", 20000) + "\r\n", "SET|k|" + strings.Repeat("v", 20000)},
+		{exists, "EXISTS|key"},
+	} {
+		var args []string
+		if cmd := x.Parse([]byte(c.in)); cmd != nil {
+			for _, a := range cmd.Args {
+				args = append(args, string(a))
+			}
+		}
+		if got := strings.Join(args, "|"); got != c.args {
+			t.Errorf("%.60q is %.60q, want %.60q", c.in, got, c.args)
+		}
+	}
+}
