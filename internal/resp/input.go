@@ -29,6 +29,20 @@ func (in *input) offset() int64 { return in.base + int64(in.r) }
 
 func (in *input) buffered() int { return in.w - in.r }
 
+// skipEmpty skips empty lines that have come.
+func (in *input) skipEmpty() {
+	for in.r < in.w {
+		switch {
+		case in.buf[in.r] == '\n':
+			in.r++
+		case in.buf[in.r] == '\r' && in.r+1 < in.w && in.buf[in.r+1] == '\n':
+			in.r += 2
+		default:
+			return
+		}
+	}
+}
+
 // read is one read of the source that makes progress or fails.
 func (in *input) read(p []byte) (int, error) {
 	for range 100 {

@@ -41,3 +41,15 @@ func TestParser(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptyLinesAreNothing: behind a command they are no reason to wait for more.
+func TestEmptyLinesAreNothing(t *testing.T) {
+	for in, left := range map[string]int{
+		"PING\r\n\r\n": 0, "*1\r\n$4\r\nPING\r\n\r\n\n\r\n": 0, "PING\r\n\r\nPING": 4, "PING\r\n\r": 1, "PING\r\nx": 1, "PING\r\n": 0,
+	} {
+		rd := NewReader(strings.NewReader(in))
+		if cmd, err := rd.Next(nil); err != nil || string(cmd.Args[0]) != "PING" || rd.Buffered() != left {
+			t.Errorf("%q: %d bytes are left, want %d; %v", in, rd.Buffered(), left, err)
+		}
+	}
+}

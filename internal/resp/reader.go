@@ -125,6 +125,7 @@ func (r *Reader) Next(sink Sink) (*Command, error) {
 		r.broken = err
 		return nil, err
 	}
+	r.in.skipEmpty() // no command: replies must not wait for what comes behind it
 	return &r.cmd, nil
 }
 
