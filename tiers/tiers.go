@@ -81,7 +81,7 @@ type Tier interface {
 
 	// SetLayout records how the blocks of a namespace are made, as of seq, as durably
 	// as Link does a name; it stays for as long as a name of the namespace. The larger
-	// seq wins. Errors: block.ErrBadLayout, ErrFull, ErrUnavailable.
+	// seq wins. A tier that does not outlive its process may do nothing. Errors: block.ErrBadLayout, ErrFull, ErrUnavailable.
 	SetLayout(ns string, seq uint64, l block.Layout) error
 
 	// Layout returns the newest record of SetLayout, of what earlier incarnations left

@@ -155,23 +155,23 @@ func (c Config) layouts(t *testing.T) {
 		}
 	}
 	want("nobody has said", 0, block.Layout{})
+	if !c.Persistent {
+		set(5, first)
+		tr = c.reopened(t, tr, roomy)
+		want("after a restart", 0, block.Layout{})
+		return
+	}
 	wantErr(t, "SetLayout of a bad one", tr.SetLayout(ns, 9, block.Layout{KeyBytes: 1}), block.ErrBadLayout)
 	set(5, first)
 	set(4, second)
 	want("an older one came later", 5, first)
 	put(t, tr, item(1, 5000, name("a", 10)))
-	if c.Persistent {
-		tr = c.crashed(t, tr, roomy)
-		want("after a crash", 5, first)
-		set(7, second)
-		put(t, tr, item(2, 5000, name("b", 20)))
-	}
+	tr = c.crashed(t, tr, roomy)
+	want("after a crash", 5, first)
+	set(7, second)
+	put(t, tr, item(2, 5000, name("b", 20)))
 	for round := range 2 {
 		tr = c.reopened(t, tr, roomy)
-		if !c.Persistent {
-			want("after a restart", 0, block.Layout{})
-			return
-		}
 		want(fmt.Sprint("restart ", round), 7, second)
 	}
 }

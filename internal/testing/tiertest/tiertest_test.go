@@ -47,6 +47,13 @@ type disk struct {
 	names  map[nameKey]nameRecord
 	mem    []byte // what Region shows
 	stored uint64 // blocks so far
+
+	layouts map[string]layoutRecord
+}
+
+type layoutRecord struct {
+	seq    uint64
+	layout block.Layout
 }
 
 type kept struct {
@@ -62,7 +69,7 @@ func newDisk() *disk {
 	if err != nil {
 		panic(err)
 	}
-	d := &disk{blocks: map[block.ID]*kept{}, names: map[nameKey]nameRecord{}, mem: mem}
+	d := &disk{blocks: map[block.ID]*kept{}, names: map[nameKey]nameRecord{}, layouts: map[string]layoutRecord{}, mem: mem}
 	runtime.SetFinalizer(d, func(d *disk) { unix.Munmap(d.mem) })
 	return d
 }
@@ -226,6 +233,24 @@ func (r *reference) Link(id block.ID, n block.Name) error {
 		r.disk.names[nameKey{n.Namespace, n.Key}] = nameRecord{id: id, name: n}
 	}
 	return err
+}
+
+func (r *reference) SetLayout(ns string, seq uint64, l block.Layout) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := l.Check(); err != nil {
+		return err
+	}
+	if r.disk.layouts[ns].seq < seq {
+		r.disk.layouts[ns] = layoutRecord{seq, l}
+	}
+	return nil
+}
+
+func (r *reference) Layout(ns string) (uint64, block.Layout) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.disk.layouts[ns].seq, r.disk.layouts[ns].layout
 }
 
 func (r *reference) Unlink(_ block.ID, n block.Name) error {
