@@ -5,7 +5,7 @@ import (
 	"cascadekv/cascade/residency"
 )
 
-// Asked tells s that keys were asked for together, in order: from that it infers the
+// Asked records that keys were asked for together, in order: from that s infers the
 // chains of namespaces where nobody names parents. The keys are only read.
 func Asked[K inference.Text](s *Store, ns string, keys []K) { residency.Asked(s.state, ns, keys) }
 

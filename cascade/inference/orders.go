@@ -33,8 +33,8 @@ type seen struct {
 // Text is a key as requests have it.
 type Text interface{ string | []byte }
 
-// Asked takes in keys that were asked for together and reports whether they told
-// anything new. Keys are only read.
+// Asked records keys that were asked for together and reports whether their order was
+// new. Keys are only read.
 func Asked[K Text](o *Orders, ns string, keys []K) (news bool) { return take(o, ns, keys, true) }
 
 // Put is Asked for keys that were put together. They may be of several chains, so what
@@ -46,7 +46,7 @@ func take[K Text](o *Orders, ns string, keys []K, asked bool) (news bool) {
 	if n < 2 {
 		return false
 	}
-	space := xxhash.Sum64String(ns) * 31
+	space := spaceOf(ns)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.mu.seen == nil {
@@ -72,6 +72,9 @@ func take[K Text](o *Orders, ns string, keys []K, asked bool) (news bool) {
 	}
 	return news
 }
+
+// spaceOf is what the fingerprints of a namespace's keys have in common.
+func spaceOf(ns string) uint64 { return xxhash.Sum64String(ns) * 31 }
 
 func sum[K Text](key K) uint64 {
 	switch k := any(key).(type) {
@@ -112,7 +115,7 @@ func (o *Orders) Parent(ns, key string) string {
 	if o.mu.seen == nil {
 		return ""
 	}
-	fp := xxhash.Sum64String(key) + xxhash.Sum64String(ns)*31
+	fp := spaceOf(ns) + sum(key)
 	if s := o.atLocked(fp); s.key == fp && !s.refuted {
 		return s.parent
 	}

@@ -89,7 +89,7 @@ func ReasonOf(err error) string {
 	return "unavailable"
 }
 
-// reasons are those of errors, the more telling first: an error may match several.
+// reasons maps errors to reasons. An error that matches several has the first.
 var reasons = []struct {
 	is     error
 	reason string

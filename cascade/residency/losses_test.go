@@ -11,7 +11,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// Each error has one reason, whatever it is wrapped in, and the more telling one of two.
+// An error has one reason, also when it is wrapped; of two that match, the first in the list.
 func TestReasons(t *testing.T) {
 	for want, err := range map[string]error{
 		"corrupt":     fmt.Errorf("segment: %w", tiers.ErrCorrupt),

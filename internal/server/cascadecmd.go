@@ -134,7 +134,7 @@ func (c *conn) layout(l block.Layout) {
 	c.wr.text("dtype", l.DType)
 }
 
-// cmdCascadeLayout tells how the blocks of a namespace are made, or is told.
+// cmdCascadeLayout returns the layout of a namespace, or sets it.
 func cmdCascadeLayout(c *conn, words [][]byte) {
 	book, ns := c.srv.opt.Store.Layouts(), string(words[1])
 	if len(words) == 2 {

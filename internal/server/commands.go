@@ -26,10 +26,10 @@ func init() { // refers to commands that list it
 		"CASCADE.CLEAR": {run: bounded(cmdCascadeClear), min: 2, max: 2},
 		"CASCADE.SCAN":  {run: cmdCascadeScan, min: 3},
 
-		"GET":      {run: cmdGet, min: 2, max: 2},
+		"GET":      {run: cmdGet, min: 2, max: 2, asks: true},
 		"SET":      {run: cmdSet, min: 3},
 		"MGET":     {run: cmdMGet, min: 2},
-		"EXISTS":   {run: bounded(cmdExists), min: 2, brief: briefExists},
+		"EXISTS":   {run: bounded(cmdExists), min: 2, asks: true, brief: briefExists},
 		"DEL":      {run: bounded(cmdDel), min: 2},
 		"UNLINK":   {run: bounded(cmdDel), min: 2},
 		"STRLEN":   {run: bounded(cmdStrlen), min: 2, max: 2},

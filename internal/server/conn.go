@@ -245,6 +245,7 @@ type handler struct {
 	min  int  // arguments at least, the name included
 	max  int  // at most, 0: no bound
 	open bool // allowed before AUTH
+	asks bool // with one key, it counts for the pipeline that it is in
 	own  bool // for the rank's own user on its unix socket only
 
 	// brief serves the command if this rank's memory is enough for that, and else does
@@ -279,7 +280,7 @@ func (c *conn) dispatch(cmd *resp.Command) (brief bool) {
 		if cmd.Err != nil {
 			c.sink.err = cmd.Err
 		}
-		if name == "EXISTS" && len(cmd.Args) == 2 {
+		if h.asks && len(cmd.Args) == 2 {
 			c.together.add(&c.together.asked, c, cmd.Args[1])
 		}
 		if h.brief != nil && h.brief(c, cmd.Args) {

@@ -60,10 +60,7 @@ func (c *conn) notStored(err error) {
 	c.wr.Error(roomText(err))
 }
 
-func cmdGet(c *conn, args [][]byte) {
-	c.together.add(&c.together.asked, c, args[1])
-	c.get(c.ns, string(args[1]))
-}
+func cmdGet(c *conn, args [][]byte) { c.get(c.ns, string(args[1])) }
 
 func (c *conn) get(ns, key string) {
 	v := c.view(ns, key, cascade.Unverified)

@@ -58,7 +58,7 @@ class LinkState:
     jobs: dict[int, int] = field(default_factory=dict)  # job to its number of keys
     arena: Arena | None = None
     dropped: deque[tuple[int, int]] = field(default_factory=deque)  # views that nobody needs, and their bytes: not told yet
-    declared: dict[str, Layout] = field(default_factory=dict)  # by namespace: what the rank was told on this connection
+    declared: dict[str, Layout] = field(default_factory=dict)  # by namespace: layouts sent on this connection
     pid: int = field(default_factory=os.getpid)
     ended: bool = False
 
