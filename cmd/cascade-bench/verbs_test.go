@@ -32,11 +32,12 @@ func TestUsage(t *testing.T) {
 		status int
 		want   string
 	}{
-		"bench of nothing": {[]string{"resp", "--size", "0"}, cli.Usage, "cascade: bench resp: --size"},
-		"no such verb":     {[]string{"fly"}, cli.Usage, "unknown command"},
-		"no such flag":     {[]string{"put", "--high"}, cli.Usage, "see cascade bench put --help"},
-		"an argument":      {[]string{"put", "x"}, cli.Usage, "cascade bench put does not take 1 arguments"},
-		"flags of cascade": {[]string{"--socket", "/s", "--timeout", "1s", "--config", "f", "codec", "--rounds", "0"}, cli.Usage, "--rounds must be above 0"},
+		"bench of nothing":  {[]string{"resp", "--size", "0"}, cli.Usage, "cascade: bench resp: --size"},
+		"no such verb":      {[]string{"fly"}, cli.Usage, "unknown command"},
+		"no such flag":      {[]string{"put", "--high"}, cli.Usage, "see cascade bench put --help"},
+		"stages of nothing": {[]string{"stages", "--warm", "0"}, cli.Usage, "cascade: bench stages: --requests"},
+		"an argument":       {[]string{"put", "x"}, cli.Usage, "cascade bench put does not take 1 arguments"},
+		"flags of cascade":  {[]string{"--socket", "/s", "--timeout", "1s", "--config", "f", "codec", "--rounds", "0"}, cli.Usage, "--rounds must be above 0"},
 	} {
 		if got := benchCommand(c.args...); got.status != c.status || !strings.Contains(got.err, c.want) || got.out != "" {
 			t.Errorf("%s: %+v", name, got)

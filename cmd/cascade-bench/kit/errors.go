@@ -8,4 +8,5 @@ var (
 	ErrTooSmall  = errors.New("bench: values are too small to tell apart")
 	ErrBadOption = errors.New("bench: bad option")
 	ErrStart     = errors.New("bench: a server did not start")
+	ErrNoRank    = errors.New("bench: cascaded is not beside this program nor in PATH: make build")
 )

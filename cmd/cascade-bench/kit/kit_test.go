@@ -5,10 +5,13 @@ import (
 	"io"
 	"math"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestMedian(t *testing.T) {
@@ -32,6 +35,32 @@ func TestMedian(t *testing.T) {
 func TestRoundIsFiniteForJSON(t *testing.T) {
 	if Round(math.Inf(1)) != 0 || Round(math.NaN()) != 0 || Round(1.23456) != 1.2346 {
 		t.Error(Round(math.Inf(1)), Round(math.NaN()), Round(1.23456))
+	}
+}
+
+// TestWritten: what a process leaves on a disk is counted.
+func TestWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	var fs unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(file), &fs); err != nil || fs.Type == unix.TMPFS_MAGIC {
+		t.Skipf("the folder for temporary files is in memory (%v): set TMPDIR to one on a disk", err)
+	}
+	p, err := Start("writer", io.Discard, exec.Command("sh", "-c", `dd if=/dev/zero of="$0" bs=65536 count=4 2>/dev/null; exec sleep 60`, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var written uint64
+	if err := Until(t.Context(), time.Millisecond, time.Minute, func() (_ bool, err error) {
+		written, err = p.Written() // dd's too, once the shell has waited for it
+		return written >= 4*65536, errors.Join(err, p.Alive())
+	}); err != nil {
+		t.Errorf("%d bytes, %v", written, err)
+	}
+	if err := p.Stop(); err == nil {
+		t.Error("terminated without an error")
+	}
+	if _, err := p.Written(); err == nil {
+		t.Error("a process that has ended has written something")
 	}
 }
 

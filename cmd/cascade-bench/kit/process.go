@@ -124,3 +124,17 @@ func (p *Process) CPU() (time.Duration, error) {
 	}
 	return time.Duration(stat.UTime+stat.STime) * Tick, nil
 }
+
+// Written is how many bytes the process has written that go to disks, as the kernel
+// counts them: whole pages, none of file systems in memory.
+func (p *Process) Written() (uint64, error) {
+	proc, err := procfs.NewProc(p.cmd.Process.Pid)
+	if err != nil {
+		return 0, fmt.Errorf("bench: I/O of %s: %w", p.Name, err)
+	}
+	io, err := proc.IO()
+	if err != nil {
+		return 0, fmt.Errorf("bench: I/O of %s: %w", p.Name, err)
+	}
+	return io.WriteBytes, nil
+}

@@ -16,7 +16,6 @@ import (
 // Errors of this package. Test with errors.Is.
 var (
 	ErrNoRedis  = errors.New("bench: redis-server is not installed: apt-get install redis-server")
-	ErrNoRank   = errors.New("bench: cascaded is not beside this program nor in PATH: make build")
 	ErrNotQuiet = errors.New("bench: a server does not come to rest; measure on an idle one")
 )
 
@@ -114,7 +113,7 @@ func (o Options) count() int {
 
 // Run starts a rank and redis-server, compares SET and GET of values over
 // their sockets, and stops both. Both are driven by the same client.
-// Errors: ErrNoRedis, ErrNoRank, kit.ErrStart, ErrNotQuiet, kit.ErrWrong, kit.ErrBadOption.
+// Errors: ErrNoRedis, kit.ErrNoRank, kit.ErrStart, ErrNotQuiet, kit.ErrWrong, kit.ErrBadOption.
 func Run(ctx context.Context, o Options) (res Result, err error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {

@@ -65,7 +65,7 @@ func startRedis(ctx context.Context, path, network, dir string, room int64) (*su
 func startRank(ctx context.Context, network, dir, arena string, room int64) (*subject, error) {
 	path, err := cli.Find("cascaded")
 	if err != nil {
-		return nil, fmt.Errorf("%w (%w)", ErrNoRank, err)
+		return nil, fmt.Errorf("%w (%w)", kit.ErrNoRank, err)
 	}
 	socket := filepath.Join(dir, "rank.sock")
 	s, err := newSubject(network, socket)

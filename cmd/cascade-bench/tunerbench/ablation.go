@@ -154,7 +154,7 @@ func Ablation(ctx context.Context, o AblationOptions) (*AblationResult, error) {
 			}
 			return of
 		}
-		p.On, p.Off, p.Ratios = medianWork(one(on)), medianWork(one(off)), ratiosOf(one(on), one(off))
+		p.On, p.Off, p.Ratios = medianWork(one(on), medians), medianWork(one(off), medians), ratiosOf(one(on), one(off))
 		res.Phases = append(res.Phases, p)
 	}
 	res.Total = ratiosOf(sums(on), sums(off))
@@ -324,7 +324,7 @@ func medians(w *Work) []*float64 {
 }
 
 // column is one part of the work of each round.
-func column(all []Work, parts func(*Work) []*float64, i int) []float64 {
+func column[W any](all []W, parts func(*W) []*float64, i int) []float64 {
 	out := make([]float64, len(all))
 	for round, w := range all {
 		out[round] = *parts(&w)[i]
@@ -332,10 +332,12 @@ func column(all []Work, parts func(*Work) []*float64, i int) []float64 {
 	return out
 }
 
-func medianWork(all []Work) Work {
+// medianWork is the last round's work, with the medians of those parts of it in which
+// rounds differ.
+func medianWork[W any](all []W, parts func(*W) []*float64) W {
 	w := all[len(all)-1]
-	for i, part := range medians(&w) {
-		*part = kit.Median(column(all, medians, i))
+	for i, part := range parts(&w) {
+		*part = kit.Median(column(all, parts, i))
 	}
 	return w
 }

@@ -117,13 +117,20 @@ func (o Options) withDefaults() Options {
 }
 
 func (o Options) check() error {
-	for _, h := range o.HitRates {
-		if !(h >= 0 && h <= 1) {
-			return fmt.Errorf("%w: hit rate %v, want 0 to 1", kit.ErrBadOption, h)
-		}
+	if err := checkRates(o.HitRates); err != nil {
+		return err
 	}
 	if o.Requests < 1 || o.BlockTokens < 1 || o.PromptTokens < o.BlockTokens || o.WarmTokens < int64(o.PromptTokens) {
 		return fmt.Errorf("%w: %d requests of %d tokens in blocks of %d after %d tokens", kit.ErrBadOption, o.Requests, o.PromptTokens, o.BlockTokens, o.WarmTokens)
+	}
+	return nil
+}
+
+func checkRates(rates []float64) error {
+	for _, h := range rates {
+		if !(h >= 0 && h <= 1) {
+			return fmt.Errorf("%w: hit rate %v, want 0 to 1", kit.ErrBadOption, h)
+		}
 	}
 	return nil
 }
