@@ -54,14 +54,14 @@ func (x *Index) cleanSoon() {
 // cleanStep is how many keys are looked at, and how many removed, at a time.
 const cleanStep = 2048
 
-// clean removes the entries of the segments that are dead when it begins, and
-// then these segments' rows.
+// clean removes the entries of the segments that are dead when it begins, then
+// strays that say nothing, and then these segments' rows.
 func (x *Index) clean() error {
 	first, numbers, err := x.deadNumbers()
 	if err != nil || len(numbers) == 0 {
 		return err
 	}
-	for _, kind := range []byte{kindBlock, kindName} {
+	for _, kind := range []byte{kindBlock, kindName, kindStray} {
 		for from := []byte{kind}; from != nil; {
 			began := time.Now()
 			if from, err = x.cleanFrom(from, kind); err != nil {
@@ -127,7 +127,7 @@ func (x *Index) cleanFrom(from []byte, kind byte) (next []byte, err error) {
 	var keys [][]byte
 	err = x.read(func(r *reader) (err error) {
 		next, err = r.scan(from, cleanStep, kind, func(key, value []byte) error {
-			dead, err := r.engine.isDead(kind, value)
+			dead, err := r.isDead(kind, key, value)
 			if dead {
 				keys = append(keys, append([]byte(nil), key...))
 			}
@@ -144,11 +144,13 @@ func (x *Index) cleanFrom(from []byte, kind byte) (next []byte, err error) {
 			value, found, err := p.reader.get(key)
 			dead := false
 			if found && err == nil {
-				dead, err = p.engine.isDead(kind, value)
+				dead, err = p.reader.isDead(kind, key, value)
 			}
 			if dead && err == nil {
 				err = p.remove(kind, key, value)
-				removed++
+				if kind != kindStray { // which nobody counted as put
+					removed++
+				}
 			}
 			if err != nil {
 				return err
@@ -160,24 +162,37 @@ func (x *Index) cleanFrom(from []byte, kind byte) (next []byte, err error) {
 	return next, err
 }
 
-// isDead reports whether an entry is of a segment that is gone. Links never
-// are: they go with the name they lead to.
-func (e *engine) isDead(kind byte, value []byte) (bool, error) {
-	if kind == kindBlock {
+// isDead reports whether an entry is of a segment that is gone, or a stray whose
+// name is gone or is that of another block. Links never are: they go with the name
+// they lead to.
+func (r *reader) isDead(kind byte, key, value []byte) (bool, error) {
+	alive := r.engine.segments.alive
+	switch {
+	case kind == kindBlock:
 		rec, err := decodeBlockRecord(value)
-		return err == nil && !e.segments.alive(rec.place.segment), err
-	}
-	if isLink(value) {
+		return err == nil && !alive(rec.place.segment), err
+	case kind == kindStray:
+		half, name, err := decodeStrayKey(key)
+		if err != nil {
+			return false, err
+		}
+		f, err := r.search(name)
+		if err != nil || !f.found {
+			return err == nil, err
+		}
+		rec, err := decodeNameRecord(f.value)
+		return err == nil && (rec.flags&flagDropped != 0 || [16]byte(rec.id[:]) != half || !alive(rec.segment)), err
+	case isLink(value):
 		return false, nil
 	}
 	rec, err := decodeNameRecord(value)
-	return err == nil && !e.segments.alive(rec.segment), err
+	return err == nil && !alive(rec.segment), err
 }
 
 // remove plans that a dead entry is gone, and the link to it.
 func (p *planner) remove(kind byte, key, value []byte) error {
-	p.draft.delete(key)
-	if kind == kindBlock {
+	p.draft.Delete(key)
+	if kind != kindName {
 		return nil
 	}
 	rec, err := decodeNameRecord(value)

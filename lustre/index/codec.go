@@ -15,11 +15,14 @@ const (
 	kindBlock   = 2
 	kindName    = 3
 	kindSpace   = 4
+	kindStray   = 5
 
 	prefixSize  = 17 // kind and 16 bytes: what filters know
 	nameKeySize = 21
 
-	segmentRowSize = 48
+	strayKeySize = 33
+
+	segmentRowSize = 72
 	linkSize       = 21
 	nameHeadSize   = 46
 	spaceHeadSize  = 44
@@ -38,8 +41,9 @@ const (
 	flagLink    = 128 // no record but a link
 
 	flagInferred = 256
+	flagHides    = 512
 
-	knownFlags = flagPrefix | flagBound | flagExpires | flagDropped | flagWide | flagCopy | flagAlone | flagInferred
+	knownFlags = flagPrefix | flagBound | flagExpires | flagDropped | flagWide | flagCopy | flagAlone | flagInferred | flagHides
 )
 
 // alone is the position of what lies in no run: a link, or a name whose own run
@@ -103,6 +107,9 @@ type segmentRow struct {
 	dead    bool
 	mark    uint64
 	entries uint64
+
+	// What of entries is not a repetition (docs/format.md §5.3).
+	blocks, names, bytes, stale uint64
 }
 
 func appendSegmentKey(p []byte, number uint32) []byte {
@@ -121,6 +128,21 @@ func appendBlockKey(p []byte, id block.ID) []byte {
 		return append(append(p, kindBlock), id[:]...)
 	}
 	return append(append(p, kindBlock), id[:16]...)
+}
+
+// appendStrays appends what the keys of all strays of a block begin with.
+func appendStrays(p []byte, id block.ID) []byte { return append(append(p, kindStray), id[:16]...) }
+
+func appendStrayKey(p []byte, id block.ID, name Key) []byte {
+	return append(appendStrays(p, id), name[:]...)
+}
+
+// decodeStrayKey returns the first half of the block's id, and the name.
+func decodeStrayKey(p []byte) (half [16]byte, name Key, err error) {
+	if len(p) != strayKeySize || p[0] != kindStray {
+		return half, name, badFormat("stray key of %d bytes", len(p))
+	}
+	return [16]byte(p[1:]), Key(p[prefixSize:]), nil
 }
 
 func appendSpaceKey(p []byte, ns Namespace) []byte { return append(append(p, kindSpace), ns[:]...) }
@@ -183,20 +205,21 @@ func appendSegmentRow(p []byte, r segmentRow) []byte {
 	if r.dead {
 		dead = 1
 	}
-	p = append(p, 1, dead, 0, 0)
+	p = append(p, 2, dead, 0, 0)
 	p = le.AppendUint32(p, r.segment.Rank)
-	for _, v := range []uint64{r.segment.Incarnation, r.segment.File, r.mark, r.entries, 0} {
+	for _, v := range []uint64{r.segment.Incarnation, r.segment.File, r.mark, r.entries, r.blocks, r.names, r.bytes, r.stale} {
 		p = le.AppendUint64(p, v)
 	}
 	return p
 }
 
 func decodeSegmentRow(p []byte) (r segmentRow, err error) {
-	if len(p) != segmentRowSize || p[0] != 1 || p[1] > 1 {
+	if len(p) != segmentRowSize || p[0] != 2 || p[1] > 1 {
 		return r, badFormat("segment row of %d bytes", len(p))
 	}
 	r.segment = Segment{Rank: le.Uint32(p[4:]), Incarnation: le.Uint64(p[8:]), File: le.Uint64(p[16:])}
 	r.dead, r.mark, r.entries = p[1] == 1, le.Uint64(p[24:]), le.Uint64(p[32:])
+	r.blocks, r.names, r.bytes, r.stale = le.Uint64(p[40:]), le.Uint64(p[48:]), le.Uint64(p[56:]), le.Uint64(p[64:])
 	return r, nil
 }
 

@@ -63,9 +63,11 @@ func TestGoldenBytes(t *testing.T) {
 		"block key":   {appendBlockKey(nil, goldenID(false)), "02a0a1a2a3a4a5a6a7a8a9aaabacadaeaf"},
 		"wide key":    {appendBlockKey(nil, goldenID(true)), "02a0a1a2a3a4a5a6a7a8a9aaabacadaeaf101112131415161718191a1b1c1d1e1f"},
 		"name key":    {appendNameKey(nil, spot{goldenKey(0x10), 258}), "03101112131415161718191a1b1c1d1e1f00000102"},
+		"stray key":   {appendStrayKey(nil, goldenID(true), goldenKey(0x10)), "05a0a1a2a3a4a5a6a7a8a9aaabacadaeaf101112131415161718191a1b1c1d1e1f"},
 		"link":        {appendLink(nil, spot{goldenKey(0x10), 258}), "80101112131415161718191a1b1c1d1e1f00000102"},
-		"segment row": {appendSegmentRow(nil, segmentRow{Segment{3, 0x1122334455667788, 9}, true, 17, 500}),
-			"010100000300000088776655443322110900000000000000" + "1100000000000000f4010000000000000000000000000000"},
+		"segment row": {appendSegmentRow(nil, segmentRow{Segment{3, 0x1122334455667788, 9}, true, 17, 500, 200, 290, 0x0A0B0C0D, 30}),
+			"020100000300000088776655443322110900000000000000" + "1100000000000000f401000000000000" +
+				"c800000000000000" + "2201000000000000" + "0d0c0b0a00000000" + "1e00000000000000"},
 		"block record": {appendBlockRecord(nil, blockRecord{goldenKey(0x10), goldenPlace}),
 			"101112131415161718191a1b1c1d1e1f" + "04030201efbeadde0080800880808001"},
 		"coded place": {appendPlace(nil, goldenCoded()), "04030201efbeadde0180800880808001e80744332211"},
@@ -78,8 +80,8 @@ func TestGoldenBytes(t *testing.T) {
 		"whole name": {appendNameRecord(nil, whole), "7601101112131415161718191a1b1c1d1e1f" + "050000000900000000000000" + "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf" +
 			"101112131415161718191a1b1c1d1e1f" + "00d2496b0000000005000000" + "07000000" + "04030201efbeadde0180800880808001e80744332211"},
 		"dropped": {appendNameRecord(nil, dropped), "0800101112131415161718191a1b1c1d1e1f" + "060000000a00000000000000" + "00000000000000000000000000000000"},
-		"header": {encodeHeader(header), "434153434944580a" + "03000000" + "00000000" + "0300000000000000" +
-			"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc" + "00000000" + "27a94f45"},
+		"header": {encodeHeader(header), "434153434944580a" + "04000000" + "00000000" + "0300000000000000" +
+			"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc" + "00000000" + "62fd7336"},
 		"namespace":  {func() []byte { n := NamespaceOf("ns"); return n[:] }(), "7bfba6e0021f1fd1183dfefe60216f13"},
 		"hashed key": {func() []byte { k := NamespaceOf("ns").Key("key"); return k[:] }(), "79448d5fa1bfc1577e77f085e4f3cbd2"},
 	} {
@@ -105,10 +107,11 @@ func TestCodecRoundTrip(t *testing.T) {
 func FuzzRecords(f *testing.F) {
 	f.Add(appendNameRecord(nil, nameRecord{key: goldenKey(1), id: goldenID(true), expires: time.Unix(5, 6), flags: flagAlone | flagCopy, copy: goldenCoded()}))
 	f.Add(appendBlockRecord(nil, blockRecord{goldenKey(1), goldenPlace}))
-	f.Add(appendSegmentRow(nil, segmentRow{mark: 5, dead: true}))
+	f.Add(appendSegmentRow(nil, segmentRow{mark: 5, dead: true, stale: 1}))
 	f.Add(appendLink(nil, spot{goldenKey(1), 3}))
 	f.Add(appendNameKey(nil, spot{goldenKey(1), 3}))
 	f.Add(appendBlockKey(nil, goldenID(true)))
+	f.Add(appendStrayKey(nil, goldenID(false), goldenKey(1)))
 	f.Add(encodeHeader(dirHeader{base: 9}))
 	f.Add(appendSpace(nil, goldenSpace))
 	f.Fuzz(func(t *testing.T, p []byte) {
@@ -138,6 +141,11 @@ func FuzzRecords(f *testing.F) {
 		if _, err := decodeHeader(p); err != nil && !errors.Is(err, ErrBadFormat) {
 			t.Error(err)
 		}
+		if half, name, err := decodeStrayKey(p); err != nil || !bytes.Equal(appendStrayKey(nil, block.ID(append(half[:], make([]byte, 16)...)), name), p) {
+			if !errors.Is(err, ErrBadFormat) {
+				t.Errorf("stray key % x: %v", p, err)
+			}
+		}
 		if _, err := decodeBlockKey(p); err != nil && !errors.Is(err, ErrBadFormat) {
 			t.Error(err)
 		}
@@ -149,6 +157,7 @@ func TestComparer(t *testing.T) {
 	keys := [][]byte{{kindSegment}, appendSegmentKey(nil, 0), appendSegmentKey(nil, 9), {kindBlock}, appendBlockKey(nil, goldenID(false)), appendBlockKey(nil, goldenID(true))}
 	for _, k := range []Key{{}, goldenKey(1), goldenKey(0xF0), Key(bytes.Repeat([]byte{0xFF}, 16))} {
 		keys = append(keys, appendRun(nil, k), appendNameKey(nil, spot{k, alone}), appendNameKey(nil, spot{k, 7}), appendNameKey(nil, spot{k, math.MaxUint32}))
+		keys = append(keys, appendStrays(nil, goldenID(false)), appendStrayKey(nil, goldenID(false), k))
 	}
 	for _, a := range keys {
 		prefix := a[:comparer.Split(a)]

@@ -58,7 +58,7 @@ const (
 	headerName = "INDEX"
 	headerSize = 64
 	magic      = "CASCIDX\n"
-	version    = 3
+	version    = 4
 
 	basePrefix = "base-"
 	viewName   = "view"

@@ -9,6 +9,7 @@
 //	run        names of one chain that lie next to each other: (run, position).
 //	           It is called after its first name
 //	link       the run in which a name lies that did not begin one
+//	stray      a name that did not come in one batch with its block
 //	mark       how far a segment is indexed, a number of the caller's
 //	dead       of a segment that was deleted; nobody sees it any more
 //	broken     a state after which all is a miss until Rebuild

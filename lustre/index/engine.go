@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 
 	"cascadekv/internal/cpus"
+	"cascadekv/lustre/index/gate"
 )
 
 // engine is one open Pebble database with its pool of readers. When Pebble
@@ -23,7 +24,7 @@ type engine struct {
 	writing  chan struct{} // holds one while someone changes the index
 	sieve    *sieve        // of what is there, while Load fills an empty index; as writing
 
-	compactions *gate
+	compactions *gate.Gate
 
 	breaking sync.Once
 	broken   chan struct{} // closed when cause is set
@@ -46,7 +47,7 @@ var maxIdle = 2*cpus.Count() + 2
 // behind when Pebble fails in a way that would end the process.
 func openEngine(dir string, o *Options, cache *pebble.Cache, readOnly bool) (*engine, error) {
 	e := &engine{opt: o, segments: newSegmentTable(), writing: make(chan struct{}, 1), broken: make(chan struct{})}
-	e.compactions = &gate{ConcurrencyLimitScheduler: pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()}
+	e.compactions = gate.New()
 	e.quiet = sync.NewCond(&e.mu)
 	var db *pebble.DB
 	var err error
@@ -54,7 +55,7 @@ func openEngine(dir string, o *Options, cache *pebble.Cache, readOnly bool) (*en
 		po := e.options(cache, readOnly)
 		po.Experimental.CompactionScheduler = e.compactions
 		if db, err = pebble.Open(dir, po); err == nil {
-			e.compactions.open()
+			e.compactions.Open()
 		}
 	})
 	if left != nil {
@@ -128,7 +129,7 @@ func (e *engine) freeze(cause error) {
 func (e *engine) openGate() {
 	defer e.rescue()
 	if r, ok := e.take(); ok {
-		e.compactions.open()
+		e.compactions.Open()
 		e.give(r)
 	}
 }

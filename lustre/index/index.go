@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
-
-	"cascadekv/internal/block"
 )
 
 // maxAbandoned is how many broken databases an Index leaves in memory, up to
@@ -187,16 +185,18 @@ func (x *Index) PutBatch(ctx context.Context, b Batch) error {
 	return x.putAll(ctx, new(planner), []Batch{b})
 }
 
-// Forget takes blocks out of the index; their names stay, and lead nowhere.
-// Errors: ErrBroken, ErrClosed, the context's.
-func (x *Index) Forget(ctx context.Context, ids ...block.ID) error {
-	return x.change(ctx, newPlanner(len(ids), 0, 0), func(p *planner) error {
-		for _, id := range ids {
-			b, err := p.block(id)
+// Forget takes blocks out of the index that it still has at these places, of which
+// Segment and Offset count: one that was merged away meanwhile stays. Names of
+// what is gone stay, and lead nowhere. Errors: ErrBroken, ErrClosed, the
+// context's.
+func (x *Index) Forget(ctx context.Context, at ...Block) error {
+	return x.change(ctx, newPlanner(len(at), 0, 0), func(p *planner) error {
+		for i := range at {
+			b, err := p.block(at[i].Info.ID)
 			if err != nil {
 				return err
 			}
-			if b.exists {
+			if b.exists && p.lies(b, &at[i].Place) {
 				b.exists = false
 				p.touch(b)
 			}
@@ -216,7 +216,9 @@ func (x *Index) Segments() ([]SegmentState, error) {
 	out := make([]SegmentState, 0, len(e.segments.number))
 	for s, n := range e.segments.number {
 		row := e.segments.row(n)
-		out = append(out, SegmentState{Segment: s, Mark: row.mark, Entries: row.entries})
+		out = append(out, SegmentState{
+			Segment: s, Mark: row.mark, Entries: row.entries, Blocks: row.blocks, Names: row.names, Bytes: row.bytes, Stale: row.stale,
+		})
 	}
 	return out, nil
 }

@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -337,7 +338,7 @@ func TestClosed(t *testing.T) {
 	_, get := x.Get(id(1))
 	_, probed := x.Probe(keys(1))
 	_, segments := x.Segments()
-	for i, err := range []error{get, probed, segments, x.PutBatch(ctx, Batch{}), x.Forget(ctx, id(1)), x.DeleteSegment(ctx, seg(1)),
+	for i, err := range []error{get, probed, segments, x.PutBatch(ctx, Batch{}), x.Forget(ctx, blockIn(seg(1), 1)), x.DeleteSegment(ctx, seg(1)),
 		x.Sync(ctx), x.Retune(ctx, 3, 3), x.Rebuild(ctx, each()), x.iterate(func(Block) error { return nil })} {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("call %d: %v", i, err)
@@ -354,7 +355,7 @@ func TestContextEndsTheWaitForATurn(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for i, err := range []error{x.PutBatch(ctx, Batch{Segment: seg(1)}), x.Forget(ctx, id(1)), x.DeleteSegment(ctx, seg(1)), x.Sync(ctx), x.Retune(ctx, 3, 3)} {
+	for i, err := range []error{x.PutBatch(ctx, Batch{Segment: seg(1)}), x.Forget(ctx, blockIn(seg(1), 1)), x.DeleteSegment(ctx, seg(1)), x.Sync(ctx), x.Retune(ctx, 3, 3)} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("call %d: %v", i, err)
 		}
@@ -369,7 +370,7 @@ func TestStallOpensTheGate(t *testing.T) {
 	o.MemTableBytes = 64 << 10
 	x := open(t, o)
 	gate := x.engine.Load().compactions
-	gate.shut()
+	gate.Shut()
 	all := numbers(0, 200)
 	for n := uint64(1); n <= 60; n++ {
 		put(t, x, Batch{Segment: seg(n), Mark: 1, Blocks: stored(seg(n), all...), Names: chain(n, all...)})
@@ -377,7 +378,7 @@ func TestStallOpensTheGate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !gate.opened.Load() {
+	if !gate.IsOpen() {
 		t.Error("60 runs and no compaction")
 	}
 	probe(t, x, 200, all...)
@@ -392,5 +393,107 @@ func TestWriteAmp(t *testing.T) {
 	}
 	if s := x.Stats(); s.WriteAmp != 1 || s.ReadAmp != 1 {
 		t.Errorf("write amplification %v, %d runs", s.WriteAmp, s.ReadAmp)
+	}
+}
+
+// A block is forgotten where it lies, and not where it was moved to meanwhile.
+func TestForget(t *testing.T) {
+	x := open(t, memOptions())
+	ctx := context.Background()
+	put(t, x, Batch{Segment: seg(1), Blocks: stored(seg(1), 1, 2, 3), Names: chain(1, 1, 2, 3)})
+	put(t, x, Batch{Segment: seg(2), Blocks: stored(seg(2), 1)}) // merged away
+	elsewhere := blockIn(seg(1), 2)
+	elsewhere.Place.Offset++
+	if err := x.Forget(ctx, blockIn(seg(1), 1), elsewhere, blockIn(seg(1), 3), blockIn(seg(1), 9)); err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[uint64]Block{1: blockIn(seg(2), 1), 2: blockIn(seg(1), 2)} {
+		if b, err := x.Get(id(n)); err != nil || b != want {
+			t.Errorf("block %d: %+v, %v; want %+v", n, b, err, want)
+		}
+	}
+	if b, err := x.Get(id(3)); !errors.Is(err, ErrNotFound) {
+		t.Errorf("forgotten: %+v, %v", b, err)
+	}
+	probe(t, x, 2, 1, 2, 3)
+}
+
+// Rows of segments have what was put, and what of it other records have replaced.
+func TestCounts(t *testing.T) {
+	o := memOptions()
+	x := open(t, o)
+	states := func() map[uint64]SegmentState {
+		t.Helper()
+		all, err := x.Segments()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := map[uint64]SegmentState{}
+		for _, s := range all {
+			m[s.Segment.File] = s
+		}
+		return m
+	}
+	wants := func(what string, file, entries, blocks, names, bytes, stale uint64) {
+		t.Helper()
+		want := SegmentState{Segment: seg(file), Entries: entries, Blocks: blocks, Names: names, Bytes: bytes, Stale: stale}
+		if got := states()[file]; got != want {
+			t.Errorf("%s: %+v, want %+v", what, got, want)
+		}
+	}
+	first := Batch{Segment: seg(1), Blocks: stored(seg(1), 1, 2, 3), Names: append(chain(5, 1, 2, 3), Name{Key: key(9), Seq: 5, Dropped: true})}
+	put(t, x, first)
+	wants("put", 1, 7, 3, 3, 600, 0)
+	put(t, x, first)
+	wants("put again", 1, 14, 3, 3, 600, 0)
+	put(t, x, Batch{Segment: seg(2), Blocks: stored(seg(2), 1), Names: chain(5, 1)})
+	wants("moved away", 1, 14, 3, 3, 600, 1)
+	wants("moved here", 2, 2, 1, 1, 100, 0)
+	put(t, x, Batch{Segment: seg(3), Names: []Name{{Key: key(2), Seq: 6, Dropped: true}, {Key: key(9), ID: id(1), Seq: 6}}})
+	wants("withdrawn elsewhere", 1, 14, 3, 3, 600, 2)
+	wants("a withdrawal, and a name that was withdrawn", 3, 2, 0, 1, 0, 0)
+	put(t, x, Batch{Segment: seg(1), Names: []Name{{Key: key(3), ID: id(3), Seq: 7}, {Key: key(9), ID: id(1), Seq: 5}}})
+	wants("replaced in the same segment, and older than what is there", 1, 16, 3, 5, 600, 4)
+	check := func(what string) {
+		t.Helper()
+		wants(what, 1, 16, 3, 5, 600, 4)
+		wants(what, 2, 2, 1, 1, 100, 0)
+		wants(what, 3, 2, 0, 1, 0, 0)
+	}
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	x = open(t, o)
+	check("reopened")
+	if err := x.DeleteSegment(context.Background(), seg(1)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, x, Batch{Segment: seg(2), Names: []Name{{Key: key(3), ID: id(3), Seq: 1}}})
+	wants("replaces a record of a segment that is gone", 2, 3, 1, 2, 100, 0)
+	if _, there := states()[1]; there {
+		t.Error("a deleted segment comes back")
+	}
+}
+
+// Many blocks are found by their ids, and nothing of it is in Stats.
+func TestBlocks(t *testing.T) {
+	x := open(t, memOptions())
+	put(t, x, Batch{Segment: seg(1), Blocks: stored(seg(1), 1, 2)})
+	put(t, x, Batch{Segment: seg(2), Blocks: stored(seg(2), 3)})
+	if err := x.DeleteSegment(context.Background(), seg(2)); err != nil {
+		t.Fatal(err)
+	}
+	before := x.Stats()
+	dst := make([]Block, 5)
+	dst[1].Info.Size = 77
+	n, err := x.Blocks([]block.ID{id(2), {}, id(9), id(3), id(1)}, dst)
+	if want := []Block{blockIn(seg(1), 2), {}, {}, {}, blockIn(seg(1), 1)}; n != 2 || err != nil || !slices.Equal(dst, want) {
+		t.Errorf("%d, %v: %+v", n, err, dst)
+	}
+	if s := x.Stats(); s.Hits != before.Hits || s.Misses != before.Misses || s.Points != before.Points || s.Absent != before.Absent {
+		t.Errorf("counted: %+v", s)
+	}
+	if _, err := x.Blocks([]block.ID{id(1)}, nil); !errors.Is(err, ErrBadItem) {
+		t.Error(err)
 	}
 }

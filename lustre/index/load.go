@@ -73,7 +73,7 @@ func (x *Index) Load(ctx context.Context, source iter.Seq2[Batch, error]) error 
 	}
 	if e.segments.next == 1 {
 		e.sieve = newSieve(loadExpect)
-		e.compactions.shut()
+		e.compactions.Shut()
 	}
 	e.unlock()
 	defer func() { // the filter's memory goes back, and compactions begin

@@ -19,6 +19,42 @@ func (x *Index) Get(id block.ID) (b Block, err error) {
 	return b, x.point(ok, t, err)
 }
 
+// Blocks finds many blocks by their ids, for the caller's upkeep: Stats, and so
+// what the index is tuned for, have nothing of it. dst, as long as ids, gets
+// where each lies; a miss, and a zero id, leave its block id zero. It returns how
+// many were found. Errors: ErrBroken, ErrClosed; then all are misses.
+func (x *Index) Blocks(ids []block.ID, dst []Block) (n int, err error) {
+	if len(dst) != len(ids) {
+		return 0, badItem("room for %d blocks of %d ids", len(dst), len(ids))
+	}
+	clear(dst)
+	err = x.read(func(r *reader) error {
+		n = 0
+		for i, id := range ids {
+			if id.IsZero() {
+				continue
+			}
+			rec, found, err := r.block(id)
+			if err != nil {
+				return err
+			}
+			if !found {
+				continue
+			}
+			if b, ok := r.engine.blockAt(id, rec.place); ok {
+				dst[i] = b
+				n++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		clear(dst)
+		return 0, err
+	}
+	return n, nil
+}
+
 // Find returns where the block lies that a name calls, and the name's record.
 // Parent is not known. Errors: ErrNotFound (no such name, or an expired one, or
 // its block is gone), ErrBroken (a miss too), ErrClosed.
@@ -187,7 +223,7 @@ func (rec nameRecord) name(at spot) Name {
 	}
 	return Name{
 		Key: rec.key, ID: rec.id, Depth: depth, Seq: rec.seq, Expires: rec.expires,
-		Prefix: rec.flags&flagPrefix != 0, Bound: rec.flags&flagBound != 0, Inferred: rec.flags&flagInferred != 0,
+		Prefix: rec.flags&flagPrefix != 0, Bound: rec.flags&flagBound != 0, Inferred: rec.flags&flagInferred != 0, Hides: rec.flags&flagHides != 0,
 		Dropped: rec.flags&flagDropped != 0, Note: rec.note,
 	}
 }

@@ -33,6 +33,7 @@ type modelName struct {
 	Name
 	segment Segment
 	life    int
+	stray   bool // its block was not in its batch
 }
 
 func newModel() *model {
@@ -50,6 +51,7 @@ func (m *model) putAll(all []Batch) {
 	type named struct {
 		Name
 		segment Segment
+		stray   bool
 	}
 	var names []named
 	for _, b := range all {
@@ -67,16 +69,22 @@ func (m *model) putAll(all []Batch) {
 			m.blocks[it.Info.ID] = modelBlock{it, m.lives[b.Segment]}
 		}
 		for _, n := range b.Names {
-			names = append(names, named{n, b.Segment})
+			with := func(it Block) bool { return it.Info.ID == n.ID }
+			names = append(names, named{n, b.Segment, !slices.ContainsFunc(b.Blocks, with)})
 		}
 	}
 	slices.SortStableFunc(names, func(a, b named) int { return int(a.Depth) - int(b.Depth) })
 	for _, n := range names {
 		cur := m.names[n.Key]
-		if m.alive(cur.segment, cur.life) && cur.Seq > n.Seq {
-			continue
+		if m.alive(cur.segment, cur.life) {
+			n.Hides = cur.Hides || cur.segment.Rank != n.segment.Rank || cur.segment.Incarnation != n.segment.Incarnation
+			if cur.Seq > n.Seq {
+				cur.Hides = n.Hides
+				m.names[n.Key] = cur
+				continue
+			}
 		}
-		m.names[n.Key] = modelName{n.Name, n.segment, m.lives[n.segment]}
+		m.names[n.Key] = modelName{n.Name, n.segment, m.lives[n.segment], n.stray}
 	}
 }
 
@@ -209,10 +217,19 @@ func (w *world) step() string {
 		w.m.delete(s)
 		return fmt.Sprintf("delete %+v", s)
 	case n < 75:
-		victim := id(w.r.Uint64N(worldBlocks))
-		w.must(w.x.Forget(ctx, victim))
-		delete(w.m.blocks, victim)
-		return fmt.Sprintf("forget %v", victim)
+		victim := w.m.blocks[id(w.r.Uint64N(worldBlocks))].Block
+		there := victim
+		switch w.r.IntN(4) {
+		case 0:
+			there.Place.Offset++
+		case 1:
+			there.Place.Segment = w.segment()
+		}
+		w.must(w.x.Forget(ctx, there))
+		if there == victim {
+			delete(w.m.blocks, victim.Info.ID)
+		}
+		return fmt.Sprintf("forget %v at %+v", victim.Info.ID, there.Place)
 	case n < 80:
 		w.must(w.x.clean())
 		return "clean"
@@ -316,6 +333,7 @@ func (w *world) compare() {
 		scattered[i] = key(w.r.Uint64N(worldNames + 5))
 	}
 	w.compareChain(scattered)
+	w.compareStrays()
 	w.compareAll()
 }
 
@@ -342,6 +360,37 @@ func (w *world) compareChain(chain []Key) {
 	}
 }
 
+// compareStrays: all that must be strays are, and no other name of a block is there
+// that does not count.
+func (w *world) compareStrays() {
+	w.t.Helper()
+	var ids []block.ID
+	for n := range uint64(worldBlocks) {
+		ids = append(ids, id(n))
+	}
+	all, err := w.x.Strays(ids)
+	w.must(err)
+	found := map[Key]bool{}
+	for i, entries := range all {
+		for _, e := range entries {
+			_, want, _ := w.m.find(e.Name.Key)
+			b, ok := w.m.get(ids[i])
+			if !ok {
+				b = Block{} // the name counts, and leads nowhere
+			}
+			if found[e.Name.Key] || e.Name.ID != ids[i] || e.Name != want || e.Segment != w.m.names[want.Key].segment || e.Block != b {
+				w.t.Fatalf("a stray of %d: %+v; want %+v", i, e, want)
+			}
+			found[e.Name.Key] = true
+		}
+	}
+	for k, n := range w.m.names {
+		if _, counts, _ := w.m.find(k); n.stray && counts.Key == k && !found[k] {
+			w.t.Fatalf("no stray: %+v", n)
+		}
+	}
+}
+
 func (w *world) compareAll() {
 	w.t.Helper()
 	seen := map[block.ID]bool{}
@@ -360,7 +409,16 @@ func (w *world) compareAll() {
 	}
 	segments, err := w.x.Segments()
 	w.must(err)
+	count := map[Segment]uint64{}
+	for _, n := range w.m.names {
+		if w.m.alive(n.segment, n.life) && !n.Dropped {
+			count[n.segment]++
+		}
+	}
 	for _, s := range segments {
+		if s.Names-s.Stale != count[s.Segment] || s.Blocks+s.Names > s.Entries {
+			w.t.Fatalf("segment %+v; want %d names that count", s, count[s.Segment])
+		}
 		if w.m.lives[s.Segment] == 0 || s.Mark != w.m.marks[s.Segment] {
 			w.t.Fatalf("segment %+v; want mark %d", s, w.m.marks[s.Segment])
 		}

@@ -1,5 +1,7 @@
 package index
 
+import "cascadekv/internal/block"
+
 // FindBatch is GetBatch with the records of the names, and costs a little more.
 // It also returns names that lead nowhere, while the segment of their record is
 // alive. dst is as long as names; Parent is not known. It returns how many lead
@@ -82,16 +84,48 @@ func (x *Index) Names(fn func(Entry) error) error {
 	return nil
 }
 
+// NamesFrom is Names for some of all names, from a cursor on that an earlier call
+// returned, 0 for the first; its two lowest bits may be cleared. It calls fn for every name of a step, of some thousand that
+// it may pass over, and returns the cursor to go on with, 0 at the end. What is there
+// all the while is seen at least once.
+func (x *Index) NamesFrom(cursor uint64, fn func(Entry)) (next uint64, err error) {
+	const least = 4096
+	var some []Entry
+	from := be.AppendUint64([]byte{kindName}, cursor)
+	// A run may be longer than a step: the cursor tells runs apart, not what is in them.
+	for passed := 0; from != nil && (passed < least || next>>2 == cursor>>2); passed += stepNames {
+		err := x.read(func(r *reader) (err error) {
+			some, from, err = x.someNames(r, from, some[:0])
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		for _, e := range some {
+			fn(e)
+		}
+		if from != nil {
+			next = be.Uint64(append(from[1:len(from):len(from)], make([]byte, 8)...))
+		}
+	}
+	if from == nil {
+		return 0, nil
+	}
+	return next, nil
+}
+
+// stepNames is how many keys are looked at with one reader.
+const stepNames = 512
+
 // someNames appends what some names from a key on lead to, and returns where to
 // go on.
 func (x *Index) someNames(r *reader, from []byte, some []Entry) ([]Entry, []byte, error) {
-	const most = 512
 	type lying struct {
 		rec nameRecord
 		at  spot
 	}
 	var found []lying
-	next, err := r.scan(from, most, kindName, func(key, value []byte) error {
+	next, err := r.scan(from, stepNames, kindName, func(key, value []byte) error {
 		if isLink(value) {
 			return nil
 		}
@@ -115,6 +149,58 @@ func (x *Index) someNames(r *reader, from []byte, some []Entry) ([]Entry, []byte
 		}
 	}
 	return some, next, err
+}
+
+// Strays returns, for each of ids, the names that count and lead to this block but
+// did not come in one batch with it, so that whoever has read the batch does not
+// know them; some that did may be among them. The ids are not zero. Stats have
+// nothing of it. Errors: ErrBroken, ErrClosed.
+func (x *Index) Strays(ids []block.ID) (all [][]Entry, err error) {
+	err = x.read(func(r *reader) (err error) {
+		all = make([][]Entry, len(ids))
+		for i := 0; i < len(ids) && err == nil; i++ {
+			all[i], err = x.strays(r, ids[i])
+		}
+		return err
+	})
+	if err != nil {
+		all = nil
+	}
+	return all, err
+}
+
+func (x *Index) strays(r *reader, id block.ID) (some []Entry, err error) {
+	keys, err := r.strays(id)
+	for i := 0; i < len(keys) && err == nil; i++ {
+		var f found
+		if f, err = r.search(keys[i]); err != nil || !f.found {
+			continue
+		}
+		var rec nameRecord
+		if rec, err = decodeNameRecord(f.value); err != nil || rec.id != id || !x.counts(r, rec) {
+			continue
+		}
+		var e Entry
+		if e, err = x.entry(r, rec, f.at); e.Name.Key != (Key{}) {
+			some = append(some, e)
+		}
+	}
+	return some, err
+}
+
+// strays returns the names of all stray keys of a block.
+func (r *reader) strays(id block.ID) (all []Key, err error) {
+	if err := r.open(&r.side); err != nil {
+		return nil, err
+	}
+	for ok := r.side.SeekPrefixGE(appendStrays(r.key[:0], id)); ok; ok = r.side.Next() {
+		_, name, err := decodeStrayKey(r.side.Key())
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, name)
+	}
+	return all, r.side.Error()
 }
 
 // Space returns what a batch had of a namespace. Errors: ErrNotFound, ErrBroken (a miss

@@ -121,3 +121,77 @@ func TestOneProcess(t *testing.T) {
 	x = open(t, o)
 	probe(t, x, 1, 1)
 }
+
+// TestStrays: names that do not come with their block are found from its id while
+// they count.
+func TestStrays(t *testing.T) {
+	o := memOptions()
+	o.Now = func() time.Time { return time.Unix(1000, 0) }
+	x := open(t, o)
+	ctx := context.Background()
+	put(t, x, Batch{Segment: seg(1), Blocks: stored(seg(1), 1, 2, 3), Names: chain(1, 1, 2, 3)})
+	alias := func(n, of, seq uint64) Name { return Name{Key: key(n), ID: id(of), Seq: seq, Note: fmt.Sprint(n)} }
+	expired := alias(15, 1, 2)
+	expired.Expires = time.Unix(10, 0)
+	put(t, x, Batch{Segment: seg(2), Names: []Name{alias(10, 1, 2), alias(11, 1, 2), alias(12, 1, 2), alias(13, 1, 2), alias(14, 2, 2), expired}})
+	put(t, x, Batch{Segment: seg(3), Blocks: stored(seg(3), 4), Names: []Name{
+		alias(4, 4, 3), alias(40, 4, 3), // both with their block
+		alias(11, 2, 3), {Key: key(12), Seq: 3, Dropped: true}, alias(16, 1, 3),
+	}})
+	put(t, x, Batch{Segment: seg(4), Names: []Name{alias(13, 1, 4)}}) // merged away
+	wants := func(what string, want ...[]uint64) {
+		t.Helper()
+		all, err := x.Strays([]block.ID{id(1), id(2), id(3), id(4), id(99)})
+		if err != nil || len(all) != 5 {
+			t.Fatalf("%s: %d, %v", what, len(all), err)
+		}
+		for i, entries := range all {
+			var got []string
+			for _, e := range entries {
+				got = append(got, e.Name.Note)
+				if e.Block != blockIn(e.Block.Place.Segment, uint64(i+1)) {
+					t.Errorf("%s: %+v", what, e)
+				}
+			}
+			var keys []string
+			for _, n := range want[i] {
+				keys = append(keys, fmt.Sprint(n))
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, keys) {
+				t.Errorf("%s, block %d: strays %v, want %v", what, i+1, got, keys)
+			}
+		}
+	}
+	left := func(want int) {
+		t.Helper()
+		n := 0
+		if err := x.read(func(r *reader) error {
+			_, err := r.scan([]byte{kindStray}, 1000, kindStray, func(_, _ []byte) error { n++; return nil })
+			return err
+		}); err != nil || n != want {
+			t.Errorf("%d stray keys, %v; want %d", n, err, want)
+		}
+	}
+	wants("put", []uint64{10, 13, 16}, []uint64{11, 14}, nil, nil, nil)
+	left(8) // one of them of a name that is another's, one of a withdrawn one
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	x = open(t, o)
+	wants("reopened", []uint64{10, 13, 16}, []uint64{11, 14}, nil, nil, nil)
+	if err := x.DeleteSegment(ctx, seg(2)); err != nil {
+		t.Fatal(err)
+	}
+	wants("a segment deleted", []uint64{13, 16}, []uint64{11}, nil, nil, nil)
+	if err := x.clean(); err != nil {
+		t.Fatal(err)
+	}
+	wants("cleaned", []uint64{13, 16}, []uint64{11}, nil, nil, nil)
+	left(3)
+	put(t, x, Batch{Segment: seg(5), Blocks: stored(seg(5), 4)}) // its names stay behind
+	all, err := x.Strays([]block.ID{id(4)})
+	if err != nil || len(all[0]) != 1 || all[0][0].Name.Key != key(4) || all[0][0].Block != blockIn(seg(5), 4) {
+		t.Errorf("of a block that moved alone: %+v, %v", all, err)
+	}
+}

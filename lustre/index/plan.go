@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"cascadekv/internal/block"
+	"cascadekv/lustre/index/draft"
 )
 
 // planner turns entries into the records that say so, reading what is there
@@ -13,12 +14,13 @@ import (
 type planner struct {
 	engine *engine
 	reader *reader
-	draft  draft
+	draft  draft.Draft
 
 	rows   map[uint32]*segmentRow // changed ones
 	names  map[Key]*named
 	blocks map[block.ID]*placed
-	here   []*placed // the blocks of the batch that put is at
+	batch  int       // which one put is at, from 1
+	here   []*placed // its blocks
 	order  []*placed // of blocks, so that equal batches make equal files
 	named  slab[named]
 	placed slab[placed]
@@ -44,6 +46,7 @@ type placed struct {
 	owner   *named // the name of rec.owner, if this batch made it the owner
 	exists  bool   // its segment is alive
 	changed bool
+	batch   int // the last one that has it here; 0: none of this plan
 }
 
 // slab makes zero values many at a time: a million of them one by one are a
@@ -73,6 +76,7 @@ type queued struct {
 	name    *Name
 	block   *placed // that of the name's id, if it was at hand
 	segment uint32
+	batch   int
 }
 
 // newPlanner makes one for so many blocks and names with so many bytes of notes,
@@ -94,11 +98,12 @@ func (p *planner) prepare(blocks, names, notes int) {
 	clear(p.ends)
 	clear(p.names)
 	clear(p.blocks)
+	p.batch = 0
 	p.named.reset()
 	p.placed.reset()
 	p.order = slices.Grow(p.order[:0], blocks)
 	p.queue = slices.Grow(p.queue[:0], names)
-	p.draft.prepare(blocks*64+names*160+notes, blocks+2*names)
+	p.draft.Prepare(blocks*64+names*160+notes, blocks+2*names)
 }
 
 // change plans with fn and commits the result.
@@ -124,11 +129,11 @@ func (e *engine) change(ctx context.Context, p *planner, fn func(p *planner) err
 		}
 		return p.finish()
 	})
-	if err != nil || len(p.draft.ops) == 0 {
+	if err != nil || p.draft.Empty() {
 		e.unlock()
 		return err
 	}
-	b, err := p.draft.batch(e.db)
+	b, err := p.draft.Batch(e.db)
 	if err != nil {
 		e.unlock()
 		return err
@@ -197,6 +202,7 @@ func (b Batch) check() error {
 // depth, so that a parent is in its run before its children come.
 func (p *planner) put(b Batch) error {
 	number := p.segment(b.Segment, b.Mark, uint64(len(b.Blocks)+len(b.Names)))
+	p.batch++
 	p.here = p.here[:0]
 	for i := range b.Blocks {
 		cur, err := p.putBlock(number, &b.Blocks[i])
@@ -208,7 +214,7 @@ func (p *planner) put(b Batch) error {
 	// Names of a segment mostly come in the order of their blocks.
 	here := p.here
 	for i := range b.Names {
-		q := queued{name: &b.Names[i], segment: number}
+		q := queued{name: &b.Names[i], segment: number, batch: p.batch}
 		if len(here) > 0 && here[0].id == q.name.ID {
 			q.block, here = here[0], here[1:]
 		}
@@ -216,30 +222,45 @@ func (p *planner) put(b Batch) error {
 	}
 	for _, s := range b.Spaces {
 		p.buf = appendSpaceKey(p.buf[:0], NamespaceOf(s.Text))
-		p.draft.set(p.buf, appendSpace(nil, s))
+		p.draft.Set(p.buf, appendSpace(nil, s))
 	}
 	return nil
 }
 
-// segment returns the number of a segment, a new one if it has none, and
-// accounts for what is put. The number counts from now on: nothing of it is
-// seen before the batch is.
+// segment returns the number of a segment, a new one if it has none. The number
+// counts from now on: nothing of it is seen before the batch is.
 func (p *planner) segment(s Segment, mark, entries uint64) uint32 {
 	row, number := p.engine.segments.of(s)
 	if number == 0 {
 		number = p.engine.segments.next
+		p.engine.segments.set(number, row)
 	}
-	row.mark = max(row.mark, mark)
-	row.entries += entries
-	p.engine.segments.set(number, row)
-	p.rows[number] = &row
+	r := p.row(number)
+	r.mark = max(r.mark, mark)
+	r.entries += entries
 	return number
+}
+
+// row returns the row of a segment that is alive, to be changed.
+func (p *planner) row(number uint32) *segmentRow {
+	r := p.rows[number]
+	if r == nil {
+		r = new(segmentRow)
+		*r = *p.engine.segments.row(number)
+		p.rows[number] = r
+	}
+	return r
 }
 
 func (p *planner) putBlock(number uint32, b *Block) (*placed, error) {
 	cur, err := p.block(b.Info.ID)
 	if err != nil {
 		return nil, err
+	}
+	if !cur.exists || cur.rec.place.segment != number || cur.rec.place.offset != b.Place.Offset {
+		row := p.row(number)
+		row.blocks++
+		row.bytes += uint64(b.Info.Size)
 	}
 	if cur.exists {
 		theirs, ours := p.engine.segments.row(cur.rec.place.segment), p.engine.segments.row(number)
@@ -252,7 +273,7 @@ func (p *planner) putBlock(number uint32, b *Block) (*placed, error) {
 		segment: number, offset: at.Offset, size: b.Info.Size,
 		stored: at.Stored, crc: b.Info.CRC, storedCRC: at.StoredCRC, codec: at.Codec,
 	}
-	cur.exists = true
+	cur.exists, cur.batch = true, p.batch
 	p.touch(cur)
 	return cur, nil
 }
@@ -273,6 +294,11 @@ func (p *planner) block(id block.ID) (*placed, error) {
 	b.rec, found, err = p.reader.block(id)
 	b.exists = found && p.engine.segments.alive(b.rec.place.segment)
 	return b, err
+}
+
+// lies reports whether a block, which exists, is at a place.
+func (p *planner) lies(b *placed, at *Place) bool {
+	return b.rec.place.offset == at.Offset && p.engine.segments.row(b.rec.place.segment).segment == at.Segment
 }
 
 func (p *planner) touch(b *placed) {
@@ -307,8 +333,16 @@ func (p *planner) name(k Key) (*named, error) {
 func (p *planner) putName(q *queued) error {
 	n := q.name
 	cur, err := p.name(n.Key)
-	if err != nil || cur.exists && cur.rec.seq > n.Seq {
+	if err != nil {
 		return err
+	}
+	hides := cur.exists && (cur.rec.flags&flagHides != 0 || p.ofOthers(cur.rec.segment, q.segment))
+	if p.count(q, cur) {
+		if hides && cur.rec.flags&flagHides == 0 {
+			cur.rec.flags |= flagHides
+			p.write(cur)
+		}
+		return nil
 	}
 	at := cur.at
 	if !cur.found || at.pos != alone && at.pos != n.Depth+1 && !n.Dropped {
@@ -317,17 +351,47 @@ func (p *planner) putName(q *queued) error {
 		}
 	}
 	cur.rec = nameRecord{key: n.Key, segment: q.segment, seq: n.Seq, flags: n.flags()}
+	if hides {
+		cur.rec.flags |= flagHides
+	}
 	if at.pos == alone {
 		cur.rec.flags, cur.rec.depth = cur.rec.flags|flagAlone, n.Depth
 	}
 	if !n.Dropped {
 		cur.rec.id, cur.rec.expires, cur.rec.note = n.ID, n.Expires, n.Note
-		if err := p.own(cur, q.block); err != nil {
-			return err
+		b := q.block
+		if b == nil {
+			if b, err = p.block(n.ID); err != nil {
+				return err
+			}
 		}
+		if b.batch != q.batch {
+			p.stray(n.ID, n.Key)
+		}
+		p.own(cur, b)
 	}
 	p.move(cur, at)
 	return nil
+}
+
+// count accounts for a name in the rows of its segment and of the one whose record
+// it replaces, and reports whether it is older than what is there.
+func (p *planner) count(q *queued, cur *named) (older bool) {
+	older = cur.exists && cur.rec.seq > q.name.Seq
+	counted := cur.exists && cur.rec.flags&flagDropped == 0
+	if !q.name.Dropped {
+		if counted && cur.rec.segment == q.segment && cur.rec.seq == q.name.Seq {
+			return false // the same record again
+		}
+		p.row(q.segment).names++
+	}
+	switch {
+	case older && !q.name.Dropped:
+		p.row(q.segment).stale++
+	case !older && counted:
+		p.row(cur.rec.segment).stale++
+	}
+	return older
 }
 
 func (n Name) flags() (f uint16) {
@@ -346,14 +410,16 @@ func (n Name) flags() (f uint16) {
 	return f
 }
 
+// ofOthers reports whether two segments that are alive are of different parts.
+func (p *planner) ofOthers(a, b uint32) bool {
+	x, y := p.engine.segments.row(a).segment, p.engine.segments.row(b).segment
+	return x.Rank != y.Rank || x.Incarnation != y.Incarnation
+}
+
 // own gives a name's record a copy of its block's place if nobody else has one.
-// b is the block if it was at hand, or nil.
-func (p *planner) own(n *named, b *placed) (err error) {
-	if b == nil {
-		b, err = p.block(n.rec.id)
-	}
-	if err != nil || !b.exists {
-		return err
+func (p *planner) own(n *named, b *placed) {
+	if !b.exists {
+		return
 	}
 	if b.rec.owner == (Key{}) {
 		b.rec.owner, b.owner = n.rec.key, n
@@ -363,7 +429,12 @@ func (p *planner) own(n *named, b *placed) (err error) {
 		n.rec.flags |= flagCopy
 		n.rec.copy = b.rec.place
 	}
-	return nil
+}
+
+// stray notes a name that whoever reads its block's batch does not meet there.
+func (p *planner) stray(id block.ID, name Key) {
+	p.buf = appendStrayKey(p.buf[:0], id, name)
+	p.draft.Set(p.buf, nil)
 }
 
 // seat chooses where a name lies that has no place yet, or the wrong one: behind
@@ -416,18 +487,18 @@ func (p *planner) move(n *named, to spot) {
 	}
 	p.buf = appendNameKey(p.buf[:0], spot{key, alone})
 	p.val = appendLink(p.val[:0], to)
-	p.draft.set(p.buf, p.val)
+	p.draft.Set(p.buf, p.val)
 }
 
 func (p *planner) write(n *named) {
 	p.buf = appendNameKey(p.buf[:0], n.at)
 	p.val = appendNameRecord(p.val[:0], n.rec)
-	p.draft.set(p.buf, p.val)
+	p.draft.Set(p.buf, p.val)
 }
 
 func (p *planner) delete(at spot) {
 	p.buf = appendNameKey(p.buf[:0], at)
-	p.draft.delete(p.buf)
+	p.draft.Delete(p.buf)
 }
 
 // finish plans the names and writes what many entries share.
@@ -449,9 +520,10 @@ func (p *planner) finish() error {
 		}
 	}
 	for number, row := range p.rows {
+		p.engine.segments.set(number, *row)
 		p.buf = appendSegmentKey(p.buf[:0], number)
 		p.val = appendSegmentRow(p.val[:0], *row)
-		p.draft.set(p.buf, p.val)
+		p.draft.Set(p.buf, p.val)
 	}
 	return nil
 }
@@ -476,13 +548,16 @@ func (p *planner) writeBlock(b *placed) error {
 			}
 			p.write(n)
 		}
+		if b.exists && b.rec.owner != (Key{}) && n.rec.segment != b.rec.place.segment {
+			p.stray(b.id, b.rec.owner) // it did not come along
+		}
 	}
 	p.buf = appendBlockKey(p.buf[:0], b.id)
 	if !b.exists {
-		p.draft.delete(p.buf)
+		p.draft.Delete(p.buf)
 		return nil
 	}
 	p.val = appendBlockRecord(p.val[:0], b.rec)
-	p.draft.set(p.buf, p.val)
+	p.draft.Set(p.buf, p.val)
 	return nil
 }

@@ -67,6 +67,7 @@ type Name struct {
 	Bound    bool
 	Inferred bool
 	Dropped  bool // the name was withdrawn as of Seq: only Key and Seq count
+	Hides    bool // there was a record of it in another part's segment, which may still be there; the index finds out
 
 	// Note is up to 4 KiB of the caller's, kept with the record, such as the
 	// texts of which the rest has the hashes.
@@ -119,4 +120,8 @@ type SegmentState struct {
 	Segment Segment
 	Mark    uint64
 	Entries uint64 // blocks and names that were put, replaced ones included
+	Blocks  uint64 // that were put
+	Names   uint64 // that were put, withdrawn ones not
+	Bytes   uint64 // of Blocks
+	Stale   uint64 // of Names, those that another record of the name has replaced
 }

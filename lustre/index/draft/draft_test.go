@@ -1,4 +1,4 @@
-package index
+package draft
 
 import (
 	"math/rand/v2"
@@ -10,9 +10,9 @@ import (
 func TestDraftSorts(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		var d draft
+		var d Draft
 		for range 3 { // a draft is used again
-			d.prepare(0, 0)
+			d.Prepare(0, 0)
 			for range r.IntN(3000) {
 				key := make([]byte, 1+r.IntN(24))
 				for i := range key {
@@ -23,7 +23,7 @@ func TestDraftSorts(t *testing.T) {
 					key = slices.Clone(d.keyOf(&d.ops[r.IntN(len(d.ops))])) // the same again, or alike
 					key[len(key)-1] ^= byte(r.IntN(2))
 				}
-				d.set(key, key[:r.IntN(len(key))])
+				d.Set(key, key[:r.IntN(len(key))])
 			}
 			want := slices.Clone(d.ops)
 			slices.SortFunc(want, d.compare)

@@ -1,4 +1,4 @@
-package index
+package draft
 
 import (
 	"bytes"
@@ -10,12 +10,12 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// draft collects what a step changes and hands it to Pebble in the order of its
+// Draft collects what a step changes and hands it to Pebble in the order of its
 // keys. Pebble sorts large batches itself, by comparing keys wherever in the
 // batch they lie; that was a fifth of what loading an index took. Here keys, most
 // of them hashes, are dealt into buckets first, the few comparisons left are of
 // numbers side by side, and Pebble finds the batch in order.
-type draft struct {
+type Draft struct {
 	text []byte // keys and values, one behind the other
 	ops  []op
 
@@ -23,10 +23,13 @@ type draft struct {
 	ends    []int
 }
 
-// prepare empties the draft and makes room for so many bytes and changes.
-func (d *draft) prepare(text, ops int) {
+// Prepare empties the draft and makes room for so many bytes and changes.
+func (d *Draft) Prepare(text, ops int) {
 	d.text, d.ops = slices.Grow(d.text[:0], text), slices.Grow(d.ops[:0], ops)
 }
+
+// Empty reports whether nothing changes.
+func (d *Draft) Empty() bool { return len(d.ops) == 0 }
 
 // op sets a key or deletes it.
 type op struct {
@@ -36,15 +39,16 @@ type op struct {
 	value int32  // length, -1: delete
 }
 
-// set notes a change; both slices are only read.
-func (d *draft) set(key, value []byte) {
+// Set notes a change; both slices are only read.
+func (d *Draft) Set(key, value []byte) {
 	d.add(key, int32(len(value)))
 	d.text = append(d.text, value...)
 }
 
-func (d *draft) delete(key []byte) { d.add(key, -1) }
+// Delete notes that a key goes.
+func (d *Draft) Delete(key []byte) { d.add(key, -1) }
 
-func (d *draft) add(key []byte, value int32) {
+func (d *Draft) add(key []byte, value int32) {
 	d.ops = append(d.ops, op{head: headOf(key), at: len(d.text), key: int32(len(key)), value: value})
 	d.text = append(d.text, key...)
 }
@@ -59,10 +63,10 @@ func headOf(key []byte) uint64 {
 	return binary.BigEndian.Uint64(p[:])
 }
 
-func (d *draft) keyOf(o *op) []byte { return d.text[o.at:][:o.key] }
+func (d *Draft) keyOf(o *op) []byte { return d.text[o.at:][:o.key] }
 
 // compare orders by key, and equal keys as they came.
-func (d *draft) compare(a, b op) int {
+func (d *Draft) compare(a, b op) int {
 	if a.head != b.head {
 		return cmp.Compare(a.head, b.head)
 	}
@@ -74,7 +78,7 @@ func (d *draft) compare(a, b op) int {
 
 // sorted returns the changes in order. A bucket is for the keys of one kind whose
 // hashes begin alike, some eight of them; kinds are small numbers.
-func (d *draft) sorted() []op {
+func (d *Draft) sorted() []op {
 	const kindBits = 8
 	hashBits := bits.Len(uint(len(d.ops) / 8))
 	shift := 64 - kindBits - hashBits
@@ -106,8 +110,8 @@ func (d *draft) sorted() []op {
 	return out
 }
 
-// batch makes a batch of the last change of each key. The draft is spent.
-func (d *draft) batch(db *pebble.DB) (*pebble.Batch, error) {
+// Batch makes a batch of the last change of each key. The draft is spent.
+func (d *Draft) Batch(db *pebble.DB) (*pebble.Batch, error) {
 	ops := d.sorted()
 	b := db.NewBatchWithSize(len(d.text) + 8*len(d.ops) + 64)
 	for i := range ops {
