@@ -56,6 +56,7 @@ type Lustre struct {
 	Dir           string      `toml:"dir" path:"yes" help:"directory of the lustre tier; empty: none"`
 	SegmentBytes  units.Bytes `toml:"segment_bytes" help:"size at which a segment file is sealed and the next begun"`
 	SegmentBlocks int         `toml:"segment_blocks" help:"blocks at which a segment file is sealed though it is smaller; 0: any number"`
+	MaxFiles      int         `toml:"max_files" help:"segments of a rank above which those that are not full are rewritten into fewer; 0: any number"`
 	StripeCount   int         `toml:"stripe_count" help:"OSTs over which a segment is striped, as lfs setstripe -c; 0: the file system's default, -1: all"`
 	StripeSize    units.Bytes `toml:"stripe_size" help:"bytes on one OST before the next, as lfs setstripe -S; 0: the file system's default"`
 	Pool          string      `toml:"pool" help:"pool of OSTs, as lfs setstripe -p; empty: the directory's"`

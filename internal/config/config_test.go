@@ -170,6 +170,7 @@ func TestErrorsNamePlaceAndRemedy(t *testing.T) {
 		"not a share":         {file: "clean_above = nan\n", is: ErrValue, want: []string{"FILE:1", "clean_above"}},
 		"odd segment":         {file: "lustre.segment_bytes = 1048577\n", is: ErrValue, want: []string{"FILE:1", "64KiB"}},
 		"few blocks":          {file: "lustre.segment_blocks = 15\n", is: ErrValue, want: []string{"FILE:1", "16 to 16777216"}},
+		"few files":           {file: "lustre.max_files = 1\n", is: ErrValue, want: []string{"FILE:1", "16 to 16777216"}},
 		"tiny shm":            {file: "shm.bytes = \"4k\"\n", is: ErrValue, want: []string{"FILE:1", "4MiB"}},
 		"job leaves its path": {file: "job = \"../x\"\n", is: ErrValue, want: []string{"FILE:1", "job"}},
 		"bad variable":        {env: []string{"CASCADE_RANK=first"}, is: ErrValue, want: []string{"environment CASCADE_RANK", `"first"`, "whole number"}},

@@ -131,6 +131,8 @@ func (v *validator) space() {
 		"use a multiple of 64KiB from "+MinSegment.String()+" to 1TiB; 1GiB suits most file systems")
 	v.check(c.Lustre.SegmentBlocks == 0 || c.Lustre.SegmentBlocks >= minSegmentBlocks && c.Lustre.SegmentBlocks <= maxSegmentBlocks, "lustre.segment_blocks",
 		"not a usable number of blocks", fmt.Sprintf("use 0 for any number, or %d to %d", minSegmentBlocks, maxSegmentBlocks))
+	v.check(c.Lustre.MaxFiles == 0 || c.Lustre.MaxFiles >= minFiles && c.Lustre.MaxFiles <= maxFiles, "lustre.max_files",
+		"not a usable number of files", fmt.Sprintf("use 0 for any number, or %d to %d", minFiles, maxFiles))
 	v.striping()
 }
 
@@ -138,6 +140,13 @@ func (v *validator) space() {
 const (
 	minSegmentBlocks = 16
 	maxSegmentBlocks = 1 << 24
+)
+
+// Bounds on lustre.max_files. Below the least there are always some that are too
+// different to be rewritten into one.
+const (
+	minFiles = 16
+	maxFiles = 1 << 24
 )
 
 // Lustre's bounds on stripes.

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/handles"
 	"cascadekv/lustre/segment/trust"
 	"cascadekv/tiers"
 )
@@ -58,23 +58,21 @@ func (b *batch) located(files map[string]*locatedFile, r tiers.Read) (subject, e
 
 // locatedFile is a source outside the index.
 type locatedFile struct {
-	handles *handles
+	handles *handles.Cache
 	path    string // relative to the common directory
 	id      format.FileID
 }
 
 func (f *locatedFile) ident() format.FileID { return f.id }
 
-func (f *locatedFile) where() string { return filepath.Join(f.handles.opt.Dir, f.path) }
+func (f *locatedFile) where() string { return f.handles.Path(f.path) }
 
 func (f *locatedFile) open(*Store) (lent, error) {
-	h := f.handles.take(f.path)
-	h.once.Do(func() { h.file, h.err = f.handles.openSegment(h.path, f.id) })
-	if h.err != nil {
-		f.handles.give(h, true)
-		return lent{}, h.err
+	h, err := f.handles.Take(f.path, f.id)
+	if err != nil {
+		return lent{}, err
 	}
-	return lent{File: h.file, handle: h, handles: f.handles}, nil
+	return lent{File: h.File(), handle: h, handles: f.handles}, nil
 }
 
 // renew implements source: a handle that failed is not used again.

@@ -7,6 +7,7 @@ import (
 
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/handles"
 )
 
 // A process may have few descriptors, and a store has many files. So a file that
@@ -33,9 +34,9 @@ func shareFiles(o *Options) {
 // lent is an open file until it is given back.
 type lent struct {
 	vfs.File
-	file    *file   // of the index, or
-	handle  *handle // of handles
-	handles *handles
+	file    *file           // of the index, or
+	handle  *handles.Handle // of handles
+	handles *handles.Cache
 }
 
 // back ends the use of a file; failed: a read of it did.
@@ -43,7 +44,7 @@ func (l lent) back(failed bool) {
 	if l.file != nil {
 		l.file.reads.Add(-1)
 	} else {
-		l.handles.give(l.handle, failed)
+		l.handles.Give(l.handle, failed)
 	}
 }
 
@@ -126,12 +127,18 @@ func (f *file) giveUp() ([]vfs.File, bool) {
 	if f.reads.Load() > 0 || !f.onlyRead && f.users > 0 {
 		return nil, false
 	}
-	var handles []vfs.File
+	handles := f.takeHandles()
+	return handles, len(handles) > 0
+}
+
+// takeHandles takes the handles from a file that is neither read nor written. The caller
+// holds handleMu.
+func (f *file) takeHandles() (handles []vfs.File) {
 	for _, h := range []vfs.File{f.handle, f.stale} {
 		if h != nil {
 			handles = append(handles, h)
 		}
 	}
 	f.handle, f.stale = nil, nil
-	return handles, len(handles) > 0
+	return handles
 }

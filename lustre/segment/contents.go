@@ -172,7 +172,7 @@ func (s *Store) Hides(fn func([]block.Name) []bool) {
 	var states []*nameState
 	var names []block.Name
 	for _, st := range s.names {
-		if st.dropped || s.blocks[st.id] == nil {
+		if st.dropped || s.blocks[st.id] == nil && !st.elsewhere {
 			states = append(states, st)
 			names = append(names, block.Name{Namespace: st.key.namespace, Key: st.key.key, Seq: st.seq})
 		}

@@ -7,16 +7,18 @@
 //	lease    which run owns a directory, and taking over
 //	space    when a write may begin, what a merge rewrites and in which order
 //	breaker  which files and servers are not tried for a while
-//	pool     how many operations are in the kernel at once
+//	pool     how many operations are in the kernel at once, and how long they are waited for
+//	handles  files that stay open between reads by place
 //	trust    whose files are read
 //
 // Here are the index, and what joins the parts: writing and sealing (put.go, sync.go),
-// reading (read.go, batch*.go, handles.go), merging, recovery, and closing.
+// reading (read.go, batch*.go), merging, recovery, spilling, and closing.
 //
 // Glossary
 //
 //	foreign      not owned by this run
 //	located      read by its place, without an index
+//	spilled      of a file: only an Indexer has its entries, until it is reloaded
 //	retired      a segment that gets no more frames because a caller gave up
 //	             waiting for it
 //	withdrawn    a block dropped from the index because its bytes were bad
@@ -35,7 +37,7 @@
 // in the kernel cannot be stopped, so the caller gets a *pool.Busy whose Done is closed
 // when its memory is no longer touched. Health counts all of this.
 //
-// The index is in memory and rebuilt by Recover. The package does not decide
-// what to keep, does not compute block ids, does not stripe, and leaves to
-// lustre/codec how a block is encoded and whether that pays.
+// The index is in memory and rebuilt by Recover, but for the files that were spilled to
+// an Indexer. The package does not decide what to keep, does not compute block ids, does
+// not stripe, and leaves to lustre/codec how a block is encoded and whether that pays.
 package segment

@@ -32,11 +32,13 @@ type file struct {
 	recs      []*nameState // one for each name record in it
 	size      int64
 	overhead  int64 // of what a merge wrote: bytes beside its blocks, which to write anew frees nothing of
+	spill     spillState
 
 	// appending: one frame at a time
 	appending pool.Lock
 	w         format.Builder
 	layouts   map[string]uint64 // namespaces with a LAYOUT in it, and its seq
+	sealed    bool              // it has a footer
 
 	openFile
 	groupSync
@@ -58,7 +60,7 @@ type openFile struct {
 }
 
 func newFile(own bool) *file {
-	f := &file{own: own, appending: pool.NewLock(), layouts: map[string]uint64{}}
+	f := &file{own: own, appending: pool.NewLock(), layouts: map[string]uint64{}, spill: spillState{leastSeq: noSeq}}
 	f.groupSync.init()
 	return f
 }
@@ -87,7 +89,9 @@ func (f *file) seal() error {
 	}
 	f.w.Off += int64(len(footer))
 	f.wrote(f.w.Frames + 1) // counted like a frame, so that syncTo covers it
-	return f.syncTo(f.w.Frames)
+	err := f.syncTo(f.w.Frames)
+	f.sealed = err == nil
+	return err
 }
 
 // ident implements source.

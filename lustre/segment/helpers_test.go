@@ -64,10 +64,16 @@ func (o *opened) tell(ids []block.ID) { o.moved += len(ids) }
 
 func openStore(t *testing.T, o Options) *opened {
 	t.Helper()
+	return openIndexed(t, o, nil)
+}
+
+func openIndexed(t *testing.T, o Options, x Indexer) *opened {
+	t.Helper()
 	s, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.SetIndexer(x)
 	t.Cleanup(func() { s.Close() })
 	r := &opened{s, map[block.ID]block.Info{}, map[string]block.ID{}, map[string]uint64{}, 0}
 	err = s.Recover(func(f tiers.Entry) error {

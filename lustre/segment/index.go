@@ -20,8 +20,11 @@ import (
 // and the files that these lie in.
 type index struct {
 	guard      *trust.Guard
-	catalogued bool   // see Options.Catalogued
-	emptied    func() // called with mu held when a file may hold nothing any more
+	catalogued bool    // see Options.Catalogued
+	emptied    func()  // called with mu held when a file may hold nothing any more
+	indexer    Indexer // nil: nothing is spilled
+	maxFiles   int     // see Options.MaxFiles
+	small      int64   // bytes of a file that may be joined with others
 
 	uses atomic.Uint64 // of handles
 
@@ -68,6 +71,8 @@ type nameState struct {
 	dropped bool
 	hides   bool // older records of it lie in segments that were not read
 	records int
+
+	elsewhere bool // its block, or its newest record, is in a file that was spilled
 }
 
 func (x *index) findLocked(id block.ID) (*location, error) {
@@ -119,11 +124,13 @@ func (x *index) noteLocked(f *file, r format.Record, counts bool) bool {
 		x.names[k] = st
 	}
 	st.records++
+	f.spill.leastSeq = min(f.spill.leastSeq, r.Name.Seq)
 	st.hides = st.hides || r.Hides
 	f.recs = append(f.recs, st)
 	if r.Name.Seq < st.seq || !counts && r.Name.Seq == st.seq && st.file != nil {
 		return false
 	}
+	st.elsewhere = st.elsewhere && r.Name.Seq == st.seq
 	st.file, st.id, st.seq, st.dropped = f, r.ID, r.Name.Seq, r.Dropped
 	return true
 }
@@ -131,7 +138,15 @@ func (x *index) noteLocked(f *file, r format.Record, counts bool) bool {
 // withdrawRecordsLocked takes the records of a file that is gone off the books, and returns those that
 // withdraw older ones of their names.
 func (x *index) withdrawRecordsLocked(f *file) (drops []format.Record) {
-	for st, n := range f.names() {
+	here := f.names()
+	if f.spill.out {
+		for _, st := range x.names {
+			if st.file == f { // it is in memory for the sake of older records
+				here[st] = 0
+			}
+		}
+	}
+	for st, n := range here {
 		if st.records -= n; st.file == f {
 			// Names are two ticks apart at least: what is put again of this record
 			// is newer than its withdrawal.
@@ -142,7 +157,7 @@ func (x *index) withdrawRecordsLocked(f *file) (drops []format.Record) {
 			if st.records > 0 || st.dropped {
 				drops = append(drops, drop)
 			}
-			st.file, st.seq, st.dropped = nil, drop.Name.Seq, true
+			st.file, st.seq, st.dropped, st.elsewhere = nil, drop.Name.Seq, true, false
 		}
 		if st.records == 0 {
 			delete(x.names, st.key)
@@ -155,7 +170,7 @@ func (x *index) withdrawRecordsLocked(f *file) (drops []format.Record) {
 // emptyLocked finds a segment that can be unlinked.
 func (x *index) emptyLocked() *file {
 	for f := range x.files {
-		if f.own && f.done && f.live == 0 && f.users == 0 && !f.removing && !f.stays && !x.neededLocked(f) {
+		if f.own && f.done && f.live == 0 && f.users == 0 && !f.removing && !f.stays && !f.spill.out && !x.neededLocked(f) {
 			return f
 		}
 	}
@@ -182,7 +197,13 @@ func (x *index) keepsLocked(f *file, st *nameState, n int) bool {
 		return false
 	}
 	unread := len(x.skipped) > 0 || len(x.late) > 0 || x.guard.HasRefused() || st.hides || x.catalogued && !x.judged
-	return !st.dropped && x.blocks[st.id] != nil || st.records > n || st.dropped && unread
+	if st.records > n {
+		return true
+	}
+	if st.dropped {
+		return unread || x.olderOutLocked(f, st.seq)
+	}
+	return x.blocks[st.id] != nil || st.elsewhere || x.indexer != nil && st.hides
 }
 
 // shapesLocked describes the segments that can be rewritten.
@@ -191,8 +212,8 @@ func (x *index) shapesLocked() (shapes []space.Shape[*file]) {
 		// A file that is done but in use may have a write under way. One that
 		// nothing in it keeps is about to be unlinked.
 		idle := f.done && f.users == 0 && !f.removing && !f.stays && f.path != ""
-		if f.own && idle && (f.live > 0 || x.neededLocked(f)) {
-			shapes = append(shapes, space.Shape[*file]{File: f, Size: f.size, Live: min(f.liveBytes+f.overhead, f.size)})
+		if f.own && idle && !f.spill.out && (f.live > 0 || x.neededLocked(f)) {
+			shapes = append(shapes, space.Shape[*file]{File: f, Size: f.size, Live: min(f.liveBytes+f.overhead, f.size), Blocks: f.live})
 		}
 	}
 	return shapes

@@ -4,52 +4,23 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/breaker"
 	"cascadekv/lustre/segment/format"
 )
 
-// leastPatience is what remains of Options.Patience when several files have not
-// answered: the next ones are not likely to either.
-const leastPatience = 100 * time.Millisecond
-
 // errLate is the error for a file or directory that did not answer in time. It is read when it
 // answers, or when another round comes to it.
 var errLate = errors.New("segment: no answer yet")
-
-// patience is how long one round waits for what makes no progress.
-type patience struct{ now time.Duration }
-
-// wait returns true when done is closed, and false when nothing has happened for
-// long. Then the next wait is half as long.
-func (p *patience) wait(done <-chan struct{}, steps *atomic.Int64) bool {
-	timer := time.NewTimer(p.now)
-	defer timer.Stop()
-	for seen := int64(0); ; {
-		select {
-		case <-done:
-			return true
-		case <-timer.C:
-		}
-		n := steps.Load()
-		if n == seen {
-			p.now = min(p.now, max(p.now/2, leastPatience))
-			return false
-		}
-		seen = n
-		timer.Reset(p.now)
-	}
-}
 
 // inTime calls fn, which reads path and counts its steps. An error matches errLate:
 // fn takes too long. It goes on in the background then, and Arrived reports its end;
 // what it sets must not be touched.
 func (r *recovery) inTime(path string, fn func(steps *atomic.Int64)) error {
 	s := r.s
-	if r.still.now == 0 {
-		r.still.now = s.opt.Patience
+	if r.still.Now == 0 {
+		r.still.Now = s.opt.Patience
 	}
 	var steps atomic.Int64
 	done := make(chan struct{})
@@ -57,7 +28,7 @@ func (r *recovery) inTime(path string, fn func(steps *atomic.Int64)) error {
 		defer close(done)
 		fn(&steps)
 	}()
-	if r.still.wait(done, &steps) {
+	if r.still.Wait(done, &steps) {
 		s.noteLate(path, false)
 		return nil
 	}

@@ -2,7 +2,6 @@ package segment
 
 import (
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,28 +114,4 @@ func TestManyLateSegments(t *testing.T) {
 	close(server)
 	adoptLate(t, s, n-len(s.blocks))
 	wantBytes(t, s, items...)
-}
-
-// TestPatience: what is slow and yet makes progress is waited for; what does not
-// is not, and the next wait is shorter.
-func TestPatience(t *testing.T) {
-	p := patience{now: time.Second}
-	var steps atomic.Int64
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range 150 {
-			time.Sleep(10 * time.Millisecond)
-			steps.Add(1)
-		}
-	}()
-	if !p.wait(done, &steps) || p.now != time.Second {
-		t.Errorf("it did not wait, and would wait %v", p.now)
-	}
-	p.now = 20 * time.Millisecond
-	for range 3 {
-		if p.wait(make(chan struct{}), &steps) || p.now < 10*time.Millisecond {
-			t.Errorf("it waited, and would wait %v", p.now)
-		}
-	}
 }

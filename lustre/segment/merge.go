@@ -49,7 +49,8 @@ func (s *Store) Merged() tiers.Merged {
 // about one new segment's worth: live blocks, in the order of their chains, and
 // the records of names that still count move to a new segment, and the old ones
 // are unlinked. With a budget, in bytes, it goes further when the rank's files
-// take more than most of it; 0 is none. While the store is read-only for want of
+// take more than most of it; 0 is none. If none of that is to be done and there are more
+// than Options.MaxFiles, it rewrites some that are not full into one, though they live. While the store is read-only for want of
 // room it goes further too, with no more than what room there is. What was moved is
 // durable before an old segment goes, and a reader of the old one is not disturbed.
 // moved, which must return soon, is called with blocks that have a new place. Between batches
@@ -77,16 +78,17 @@ func (s *Store) Merge(ctx context.Context, budget int64, moved func([]block.ID))
 
 // merge is one call of Merge.
 type merge struct {
-	s       *Store
-	ctx     context.Context
-	moved   func([]block.ID)
-	from    []*file
-	blocks  []moving
-	records []format.Record // that go without a block
-	target  *file           // nil until something is moved
-	live    int64           // what the blocks moved to it take there
-	memory  *arena.Mapping
-	done    tiers.Merged
+	s        *Store
+	ctx      context.Context
+	moved    func([]block.ID)
+	from     []*file
+	together bool // all goes into one file
+	blocks   []moving
+	records  []format.Record // that go without a block
+	target   *file           // nil until something is moved
+	live     int64           // what the blocks moved to it take there
+	memory   *arena.Mapping
+	done     tiers.Merged
 }
 
 // moving is a live block with the names that go with it.
@@ -127,43 +129,56 @@ func (m *merge) run(budget int64) error {
 	return m.seal()
 }
 
-// victims plans a merge and keeps the files of the plan.
+// victims plans a merge and keeps the files of the plan: those that hold much that is
+// dead, or where there are none, some of too many.
 func (m *merge) victims(budget int64) []*file {
+	if files := m.sparse(budget); len(files) > 0 {
+		return files
+	}
+	return m.crowd()
+}
+
+// sparse plans a merge for the space that it gives back.
+func (m *merge) sparse(budget int64) []*file {
 	s := m.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	shapes := s.shapesLocked()
-	slices.SortFunc(shapes, func(a, b space.Shape[*file]) int {
-		return cmp.Or(cmp.Compare(a.File.id.Incarnation, b.File.id.Incarnation), cmp.Compare(a.File.id.Number, b.File.id.Number))
-	})
 	most := s.opt.SegmentBytes
 	short, free := s.room.Short()
 	if short {
 		most = min(most, free)
 	}
-	var files []*file
-	for _, one := range space.Plan(shapes, budget, most, short) {
-		one.File.users++
-		files = append(files, one.File)
+	files := filesOf(space.Plan(s.oldestLocked(), budget, most, short))
+	for _, f := range files {
+		f.users++
 	}
 	return files
+}
+
+// oldestLocked describes the segments that can be rewritten, the oldest first.
+func (x *index) oldestLocked() []space.Shape[*file] {
+	shapes := x.shapesLocked()
+	slices.SortFunc(shapes, func(a, b space.Shape[*file]) int {
+		return cmp.Or(cmp.Compare(a.File.id.Incarnation, b.File.id.Incarnation), cmp.Compare(a.File.id.Number, b.File.id.Number))
+	})
+	return shapes
 }
 
 // Sparsest returns the blocks of the segment of this rank with the fewest bytes of
 // blocks, most at most, if it is worth rewriting in a shortage; nil if there is
 // none. When they are evicted the segment can be unlinked, which takes no room as
 // a merge does.
-func (s *Store) Sparsest(most int64) (ids []block.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (x *index) Sparsest(most int64) (ids []block.ID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	var least *file
-	for _, one := range s.shapesLocked() {
+	for _, one := range x.shapesLocked() {
 		f := one.File
 		if f.live > 0 && f.liveBytes <= most && one.Share() <= space.WorthInShortage && (least == nil || f.liveBytes < least.liveBytes) {
 			least = f
 		}
 	}
-	for id, loc := range s.blocks {
+	for id, loc := range x.blocks {
 		if least != nil && loc.file == least {
 			ids = append(ids, id)
 		}
@@ -174,15 +189,9 @@ func (s *Store) Sparsest(most int64) (ids []block.ID) {
 // collect finds what must be kept of f: its footer lists what is in it, and the
 // index what of that counts.
 func (m *merge) collect(f *file) error {
-	h, err := f.open(m.s)
+	entries, err := f.entries(m.s)
 	if err != nil {
-		return unavailable("merge: open "+f.path, err)
-	}
-	sc := format.Scanner{File: h.File}
-	entries, err := sc.Entries(f.id)
-	h.back(err != nil)
-	if err != nil {
-		return unavailable("merge: read the entries of "+f.path, err)
+		return err
 	}
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
@@ -209,6 +218,21 @@ func (m *merge) collect(f *file) error {
 		}
 	}
 	return nil
+}
+
+// entries reads what is in f, which the caller keeps.
+func (f *file) entries(s *Store) ([]format.Entry, error) {
+	h, err := f.open(s)
+	if err != nil {
+		return nil, unavailable("merge: open "+f.path, err)
+	}
+	sc := format.Scanner{File: h.File}
+	entries, err := sc.Entries(f.id)
+	h.back(err != nil)
+	if err != nil {
+		return nil, unavailable("merge: read the entries of "+f.path, err)
+	}
+	return entries, nil
 }
 
 // yield waits while requests use the file system. A merge has a place among the
@@ -254,9 +278,9 @@ func (m *merge) move(blocks []moving, records []format.Record) error {
 	if err != nil {
 		return err
 	}
-	number, offs, err := m.s.append(f, items, records)
+	fr, err := m.s.append(f, items, records)
 	if err == nil {
-		err = f.syncTo(number)
+		err = f.syncTo(fr.number)
 	}
 	if err == nil {
 		err = m.s.lease.VerifyFor(m.ctx, f.id.Incarnation)
@@ -270,10 +294,11 @@ func (m *merge) move(blocks []moving, records []format.Record) error {
 	if err != nil {
 		return unavailable("merge: write", err)
 	}
+	m.s.indexFrame(m.ctx, f, items, fr)
 	for _, it := range items {
 		m.live += it.As.Footprint()
 	}
-	return m.relocate(f, items, moved, offs)
+	return m.relocate(f, items, moved, fr.offs)
 }
 
 // read brings blocks into memory, as they are stored. One that is gone is left
@@ -330,7 +355,7 @@ func (m *merge) room(n int64) error {
 // into returns the segment that takes the next frame.
 func (m *merge) into(items []format.Block, records []format.Record) (*file, error) {
 	_, need := format.FrameSize(items, records)
-	if m.target != nil && m.target.isFull(&m.s.opt, need, len(items)) {
+	if m.target != nil && !m.together && m.target.isFull(&m.s.opt, need, len(items)) {
 		if err := m.seal(); err != nil {
 			return nil, err
 		}

@@ -63,6 +63,9 @@ func (s *Store) missing() ([]block.ID, error) {
 		return nil, nil
 	}
 	lost := s.giveUpGone(gone)
+	for f := range gone {
+		s.indexGone(f, f.where())
+	}
 	_, _, err := s.lease.OwnDir(context.Background())
 	if err != nil {
 		err = unavailable("make the directory of segments anew", err)
@@ -119,6 +122,7 @@ func (s *Store) giveUpGone(gone map[*file]bool) (lost []block.ID) {
 	}
 	for f := range gone {
 		s.waiting = append(s.waiting, s.withdrawRecordsLocked(f)...)
+		f.spill.out = false
 	}
 	s.reclaimSoonLocked()
 	return lost

@@ -34,6 +34,12 @@ type Options struct {
 	// bound. CASCADE §III-D uses 256; docs/format.md §1.1 has why we do not.
 	SegmentBlocks int
 
+	// MaxFiles is how many segments of this rank there may be, those that it writes
+	// to not counted, before Merge rewrites those that are not full into fewer.
+	// More stay where they are full, or too different for it to pay. 0, the
+	// default, means any number.
+	MaxFiles int
+
 	// Compress has Put encode blocks where that saves pages (lustre/codec), on as
 	// many cores as the process has. What is encoded is read in any case.
 	Compress bool

@@ -238,12 +238,12 @@ func TestReadPlaceDamage(t *testing.T) {
 			bad := bytes.Clone(whole)
 			bad[at] ^= 4
 			writeFile(t, bad, dir, path)
-			other.handles.expire()
+			expire(other)
 			wantNoPlace(t, what+" flipped", other, p, it, tiers.ErrCorrupt)
 		}
 		for _, n := range []int64{0, 100, format.PageSize, p.Offset, end - 1} {
 			writeFile(t, whole[:n], dir, path)
-			other.handles.expire()
+			expire(other)
 			wantNoPlace(t, "cut file", other, p, it, tiers.ErrCorrupt)
 		}
 		writeFile(t, whole, dir, path)
@@ -272,15 +272,10 @@ func TestReadPlaceOfATornWrite(t *testing.T) {
 	}
 }
 
-// expire closes what is kept open.
-func (c *handles) expire() {
-	c.mu.Lock()
-	var drop []*handle
-	for _, h := range c.open {
-		drop = c.removeLocked(drop, h)
+// expire closes what a store keeps open.
+func expire(s *opened) {
+	for s.handles.CloseOldest() {
 	}
-	c.mu.Unlock()
-	c.closeAll(drop, false)
 }
 
 // TestReadPlaceWhileWritten: a rank reads what another writes, seals and gives
@@ -334,7 +329,7 @@ func TestReadPlaceWhileWritten(t *testing.T) {
 		}
 	}
 	closeStore(t, owner)
-	other.handles.expire()
+	expire(other)
 	wantNoPlace(t, "an unlinked segment", other, kept[0].at, kept[0].it, tiers.ErrNotFound)
 }
 
@@ -364,13 +359,13 @@ func TestHandlesAreBounded(t *testing.T) {
 	}
 	now.Add(1)
 	wantPlace(t, other, places[2], items[2])
-	if n := ops("close"); n != 1 || len(other.handles.open) != 2 {
-		t.Errorf("%d closes, %d files open, bound 2", n, len(other.handles.open))
+	if n := ops("close"); n != 1 || other.handles.Len() != 2 {
+		t.Errorf("%d closes, %d files open, bound 2", n, other.handles.Len())
 	}
 	now.Add(int64(other.opt.KeepOpen/time.Second) - 1)
-	other.handles.sweep()
-	if n := ops("close"); n != 1 || len(other.handles.open) != 1 {
-		t.Errorf("%d closes, %d files open after the time of one is up", n, len(other.handles.open))
+	other.handles.Sweep()
+	if n := ops("close"); n != 1 || other.handles.Len() != 1 {
+		t.Errorf("%d closes, %d files open after the time of one is up", n, other.handles.Len())
 	}
 	if err := os.Remove(filepath.Join(dir, places[2].Path)); err != nil {
 		t.Fatal(err)
@@ -378,8 +373,8 @@ func TestHandlesAreBounded(t *testing.T) {
 	wantPlace(t, other, places[2], items[2]) // it is still open
 	now.Add(1)
 	wantNoPlace(t, "an unlinked file whose time is up", other, places[2], items[2], tiers.ErrNotFound)
-	if n := ops("close"); n != 1 || len(other.handles.open) != 0 {
-		t.Errorf("%d closes, %d files open", n, len(other.handles.open))
+	if n := ops("close"); n != 1 || other.handles.Len() != 0 {
+		t.Errorf("%d closes, %d files open", n, other.handles.Len())
 	}
 	wantPlace(t, other, places[0], items[0])
 	closeStore(t, other)
@@ -401,7 +396,7 @@ func TestReadPlaceErrors(t *testing.T) {
 		"read bytes":  {Op: vfs.OpRead, After: 1, Bytes: 100, Err: vfs.ErrIO},
 		"stale twice": {Op: vfs.OpRead, After: 1, Err: vfs.ErrStale},
 	} {
-		other.handles.expire()
+		expire(other)
 		fs.Add(r)
 		wantNoPlace(t, name, other, p, it, tiers.ErrUnavailable)
 		fs.Clear()

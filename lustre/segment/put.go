@@ -182,13 +182,13 @@ func (j *writing) writeOnce(ctx context.Context, items []format.Block, names []f
 			return err
 		}
 	}
-	number, offs, err := s.append(f, items, names)
+	fr, err := s.append(f, items, names)
 	if f.path != "" {
 		s.note(f, items, names, true)
 	}
 	f.appending.Release()
 	if err == nil {
-		err = f.syncWithin(ctx, number, f.fsync)
+		err = f.syncWithin(ctx, fr.number, f.fsync)
 	}
 	if err == nil {
 		err = s.lease.VerifyFor(ctx, f.id.Incarnation)
@@ -197,6 +197,7 @@ func (j *writing) writeOnce(ctx context.Context, items []format.Block, names []f
 		s.detach(f)
 		return err
 	}
+	s.indexFrame(ctx, f, items, fr)
 	if !j.Settle() {
 		return ctx.Err() // the caller has an error: nothing is stored
 	}
@@ -206,9 +207,10 @@ func (j *writing) writeOnce(ctx context.Context, items []format.Block, names []f
 		return unavailable("write", errGone)
 	}
 	for i, it := range items {
-		s.indexLocked(f, it.Info, it.As, offs[i])
+		s.indexLocked(f, it.Info, it.As, fr.offs[i])
 		delete(s.arriving, it.Info.ID) // in one step: it may be evicted and put again at once
 	}
+	s.noteLinksLocked(f, names)
 	return nil
 }
 
@@ -231,18 +233,26 @@ func (s *Store) note(f *file, items []format.Block, names []format.Record, count
 	}
 }
 
-// append writes one frame at the end of f, making the file if it is the first,
-// and returns its number and where in the file the payloads lie. The caller holds
-// f.appending.
-func (s *Store) append(f *file, items []format.Block, names []format.Record) (number uint64, offs []int64, err error) {
+// written is a frame that lies in a file.
+type written struct {
+	number  uint64
+	end     int64           // of the frame
+	offs    []int64         // where in the file the payloads lie
+	records []format.Record // in it besides the names of its blocks
+}
+
+// append writes one frame at the end of f, making the file if it is the first. The
+// caller holds f.appending.
+func (s *Store) append(f *file, items []format.Block, names []format.Record) (written, error) {
 	first := f.w.Frames == 0
 	var dir string
+	var err error
 	if first {
 		if dir, f.id.Incarnation, err = s.lease.OwnDir(context.Background()); err != nil {
-			return 0, nil, f.fail(err)
+			return written{}, f.fail(err)
 		}
 	}
-	if more := s.layouts.missing(f.layouts, items, names); len(more) > 0 {
+	if more := s.layouts.Missing(f.layouts, items, names); len(more) > 0 {
 		names = append(slices.Clip(names), more...)
 	}
 	fr := f.w.Build(f.id, items, names, f.durable())
@@ -260,12 +270,12 @@ func (s *Store) append(f *file, items []format.Block, names []format.Record) (nu
 		_, err = f.handle.Pwritev(fr.Bufs, f.w.Off)
 	}
 	if err != nil {
-		return 0, nil, f.fail(err)
+		return written{}, f.fail(err)
 	}
-	number = f.w.Frames
+	number := f.w.Frames
 	f.w.Add(fr)
 	f.wrote(f.w.Frames)
-	return number, fr.Offs, nil
+	return written{number, f.w.Off, fr.Offs, names}, nil
 }
 
 // appendable returns the current segment, ready to take need bytes, with

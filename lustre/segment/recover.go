@@ -10,6 +10,7 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/lustre/segment/lease"
+	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
 
@@ -60,7 +61,7 @@ type recovery struct {
 	ownOnly bool // of what is another's nothing is read
 	owned   bool // the last incarnation is this run's
 
-	still patience
+	still pool.Patience
 }
 
 // loadIncarnation reads the segments of one incarnation that were not read yet.
@@ -101,6 +102,9 @@ func (r *recovery) loadIncarnation(one tiers.Part) {
 			continue
 		}
 		id.Incarnation = one.Incarnation
+		if own && one.Rank == s.opt.Rank && s.addSpilled(path, id) {
+			continue
+		}
 		if sc := r.load(path, id, own, settle); sc != nil && closed && !sc.Footer {
 			s.skip(path, format.Errorf("it has no footer, though its rank ended in good order: it was cut or damaged, and of its %d bytes those from %d on are lost: cascade fsck tells more", sc.Size, sc.Whole))
 		}
@@ -135,10 +139,7 @@ func (r *recovery) load(path string, id format.FileID, own, settle bool) *format
 	}
 	f := newFile(own)
 	f.id, f.path, f.done, f.loaded = id, path, true, true
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.files[f] = struct{}{}
-	r.takeLocked(f, sc, entries)
+	r.take(f, sc, entries)
 	return sc
 }
 
@@ -147,10 +148,10 @@ func (r *recovery) load(path string, id format.FileID, own, settle bool) *format
 func (r *recovery) reload(f *file, own, settle bool) {
 	s := r.s
 	s.mu.Lock()
-	again := own && !f.own || settle && f.unsettled
+	again := (own && !f.own || settle && f.unsettled) && !f.spill.out
 	unsealed, was := f.unsealed && !own, f.size
-	if !own {
-		f.own = false
+	if !own || f.spill.out {
+		f.own = own
 	}
 	s.mu.Unlock()
 	if !again && !(unsealed && r.grown(f.path, was)) {
@@ -162,7 +163,6 @@ func (r *recovery) reload(f *file, own, settle bool) {
 		return
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if own && !f.own {
 		for _, e := range entries[:min(f.read, len(entries))] {
 			if loc := s.blocks[e.Info.ID]; e.Kind == format.KindBlock && loc != nil && loc.file == f {
@@ -171,15 +171,22 @@ func (r *recovery) reload(f *file, own, settle bool) {
 		}
 	}
 	f.own = own
-	r.takeLocked(f, sc, entries)
+	f.users++ // it must not be unlinked before what it holds is known
+	s.mu.Unlock()
+	r.take(f, sc, entries)
+	s.unuse(f)
 }
 
-// takeLocked takes in those entries of f that were not taken in before.
-func (r *recovery) takeLocked(f *file, sc *format.Scanner, entries []format.Entry) {
+// take takes in those entries of f that were not taken in before.
+func (r *recovery) take(f *file, sc *format.Scanner, entries []format.Entry) {
 	s := r.s
+	s.indexRead(f, sc, entries)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files[f] = struct{}{}
 	f.size = sc.Size
 	f.stays = sc.Unsafe != nil || sc.Hidden != nil // for a run in which the rest of it can be had
-	f.unsettled, f.unsealed = sc.Unsettled, !sc.Footer
+	f.unsettled, f.unsealed, f.sealed = sc.Unsettled, !sc.Footer, sc.Footer
 	for _, e := range entries[min(f.read, len(entries)):] {
 		if e.Kind == format.KindBlock {
 			if s.indexLocked(f, e.Info, e.As(), e.Off) {
@@ -188,7 +195,7 @@ func (r *recovery) takeLocked(f *file, sc *format.Scanner, entries []format.Entr
 			continue
 		}
 		if e.Kind == format.KindLayout {
-			s.layouts.note(e.Record())
+			s.layouts.Note(e.Record())
 			continue
 		}
 		rec := format.Record{ID: e.Info.ID, Name: e.Name, Dropped: e.Kind == format.KindDrop}
@@ -215,6 +222,7 @@ func (r *recovery) handOver(fn func(tiers.Entry) error) error {
 		}
 	}
 	s.mu.Lock()
+	s.noteReadLocked(r.newest)
 	blocks := make([]tiers.Entry, 0, len(r.ids))
 	for _, id := range r.ids {
 		if loc := s.blocks[id]; loc != nil {

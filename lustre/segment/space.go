@@ -59,6 +59,9 @@ func (s *Store) reclaim() {
 				delete(s.names, st.key)
 			}
 		}
+		if !f.gone { // Missing informs of those
+			pool.Without(&s.mu, func() { s.indexGone(f, path) })
+		}
 		last := f.loaded // of the files that an earlier run left there
 		for other := range s.files {
 			last = last && !(other.loaded && other.id.Part() == f.id.Part())

@@ -12,6 +12,7 @@ import (
 	"cascadekv/lustre/codec"
 	"cascadekv/lustre/segment/breaker"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/handles"
 	"cascadekv/lustre/segment/lease"
 	"cascadekv/lustre/segment/pool"
 	"cascadekv/lustre/segment/space"
@@ -30,8 +31,8 @@ type Store struct {
 	fs            vfs.FS
 	access        *access
 	reads, writes pool.Pool
-	watch         *breaker.FS // fs again
-	handles       *handles    // of files read by place
+	watch         *breaker.FS    // fs again
+	handles       *handles.Cache // of files read by place
 	coder         *codec.Coder
 	merging       pool.Lock    // one merge at a time
 	putting       atomic.Int64 // callers who wait for a write: merges give way to them
@@ -50,7 +51,7 @@ type Store struct {
 	pins, jobs int
 	reclaiming bool
 	merged     tiers.Merged
-	layouts    layouts
+	layouts    format.Layouts
 }
 
 // Open makes a store over Options.Dir. It reads nothing yet: call Recover
@@ -79,10 +80,13 @@ func Open(o Options) (*Store, error) {
 		room: space.New(space.Options{FS: watch, Dir: o.Dir, Segment: o.SegmentBytes, RetryFull: o.RetryFull, Now: o.Now}),
 	}
 	s.index = newIndex(access.guard, o.Catalogued, s.reclaimSoonLocked)
+	s.maxFiles, s.small = o.MaxFiles, o.SegmentBytes/2
 	s.idle = sync.NewCond(&s.mu)
 	s.lease = lease.New(leaseOptions(s))
-	s.handles = &handles{opt: o, close: s.closeSoon, open: map[string]*handle{}}
-	watch.Spare = func() bool { return s.closeIdle() || s.handles.closeOldest() }
+	s.handles = handles.New(handles.Options{
+		FS: o.FS, Dir: o.Dir, Most: o.OpenFiles, KeepOpen: o.KeepOpen, Tight: o.MaxOpenFiles > 0, Now: o.Now, Close: s.closeSoon,
+	})
+	watch.Spare = func() bool { return s.closeIdle() || s.handles.CloseOldest() }
 	return s, nil
 }
 
@@ -124,6 +128,10 @@ func (s *Store) Usage() tiers.Usage {
 	defer s.mu.Unlock()
 	u := tiers.Usage{Payload: s.payload, Blocks: len(s.blocks)}
 	for f := range s.files {
+		if f.spill.out {
+			u.Payload += f.spill.has.Payload
+			u.Blocks += f.spill.has.Blocks
+		}
 		u.Used += f.size
 		if !f.own {
 			u.OtherOwners += f.size
@@ -133,11 +141,11 @@ func (s *Store) Usage() tiers.Usage {
 }
 
 // OthersUsage implements tiers.Files.
-func (s *Store) OthersUsage() (bytes int64, runs int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (x *index) OthersUsage() (bytes int64, runs int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	others := map[tiers.Part]bool{}
-	for f := range s.files {
+	for f := range x.files {
 		if !f.own {
 			bytes += f.size
 			others[f.id.Part()] = true
@@ -226,7 +234,7 @@ func (s *Store) Close() error {
 	for _, f := range unused {
 		err = errors.Join(err, f.close())
 	}
-	for _, h := range s.handles.stop() {
+	for _, h := range s.handles.Stop() {
 		h.Close() // only read: its error means nothing
 	}
 	if err == nil {

@@ -125,5 +125,10 @@ func (s *Store) Encoded() tiers.Encoded {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.Stored = s.stored
+	for f := range s.files {
+		if f.spill.out {
+			e.Stored += f.spill.stored
+		}
+	}
 	return e
 }

@@ -224,23 +224,23 @@ func wantRefused(t *testing.T, it tiers.Item, payload []byte, number codec.Numbe
 	s := openStore(t, o)
 	f := s.use()
 	p := format.Block{Info: it.Info, Names: it.Names, As: format.Payload{Size: int64(len(payload)), CRC: block.CRC(payload), Codec: number}, Bytes: payload}
-	_, offs, err := s.append(f, []format.Block{p}, nil)
+	fr, err := s.append(f, []format.Block{p}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.unuse(f)
-	at := placed(p.As, segmentPath(1, 0), offs[0])
+	at := placed(p.As, segmentPath(1, 0), fr.offs[0])
 	room := bytes.Repeat([]byte{0xa5}, len(it.Data)+512)
 	dst := room[256:][:len(it.Data):len(it.Data)]
 	reads := map[string]func() error{
 		"by place": func() error { return s.ReadSegment(t.Context(), at, it.Info, dst) },
 		"alone": func() error {
-			ref := acquireAt(t, s, f, p, offs[0])
+			ref := acquireAt(t, s, f, p, fr.offs[0])
 			defer ref.Release()
 			return ref.ReadInto(t.Context(), dst)
 		},
 		"together": func() error {
-			ref := acquireAt(t, s, f, p, offs[0])
+			ref := acquireAt(t, s, f, p, fr.offs[0])
 			defer ref.Release()
 			return s.ReadBatch(t.Context(), []tiers.Read{{Pin: ref, Dst: dst}})[0]
 		},

@@ -22,9 +22,10 @@ const (
 
 // Shape is a segment F as the plan of merging sees it, in bytes.
 type Shape[F any] struct {
-	File F
-	Size int64 // of the file
-	Live int64 // of that, what must be kept, as far as known
+	File   F
+	Size   int64 // of the file
+	Live   int64 // of that, what must be kept, as far as known
+	Blocks int   // that are live
 }
 
 // Share returns the part of the segment that is live.
