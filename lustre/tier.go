@@ -57,6 +57,7 @@ func (t *Tier) OpenCatalogue(o IndexOptions) error {
 		return fmt.Errorf("lustre: %w", err)
 	}
 	t.catalogue = c
+	t.SetIndexer(c)
 	return nil
 }
 

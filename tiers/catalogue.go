@@ -33,8 +33,8 @@ type Left struct {
 	Ended bool  // nobody owns it any more: it may be inherited
 }
 
-// Catalogue knows what parts of other ranks hold, outside the heap. What it
-// knows are places: blocks are read by Files.ReadSegment. All methods are
+// Catalogue knows what parts of other ranks hold, and this process's own files,
+// outside the heap. What it knows are places: blocks are read by Files.ReadSegment. All methods are
 // safe for concurrent use.
 type Catalogue interface {
 	// AdoptParts brings the catalogue up to date with some parts and shows these, and
@@ -52,6 +52,21 @@ type Catalogue interface {
 	// the catalogue for it.
 	Peek(ns string, keys []string) []Found
 
+	// Own returns which blocks lie in this process's own files, in parallel to ids,
+	// whether they are spilled or not: the id is zero for one that does not. Of a name
+	// nothing is known.
+	Own(ids []block.ID) []Found
+
+	// ScanOwn calls fn for names of a namespace that lie in this process's own files, in
+	// some order, from a cursor on, 0 at first, until it returns false or many names
+	// were passed over. It returns the cursor to go on with, 0 at the end,
+	// of which the two lowest bits may be cleared. What is there
+	// all the while is seen at least once. Errors: ErrUnavailable.
+	ScanOwn(ns string, cursor uint64, fn func(Found) bool) (next uint64, err error)
+
+	// Namespaces lists the namespaces that are known, in no order.
+	Namespaces() []string
+
 	// Names calls fn for all names, or with fresh for those alone that could not
 	// be found before the last AdoptParts, until fn returns false. Errors:
 	// ErrUnavailable.
@@ -63,8 +78,9 @@ type Catalogue interface {
 	// again.
 	Withdraw(ctx context.Context, names ...block.Name) ([]bool, error)
 
-	// Forget takes out blocks that do not lie where they should.
-	Forget(ctx context.Context, ids ...block.ID) error
+	// Forget takes out blocks that do not lie where they should: of each Info.ID and
+	// Segment count. One that the catalogue has elsewhere by now stays.
+	Forget(ctx context.Context, at ...Found) error
 
 	// Err is why nothing is found, nil while that is not so. It does not wait.
 	Err() error

@@ -76,6 +76,26 @@ type Files interface {
 	// not called, while somebody owns the part. Errors: those of Adopt.
 	AdoptOrphan(ctx context.Context, p Part, fn func(Entry) error) (bool, error)
 
+	// Spill has the Catalogue alone keep what one file of this process holds, which
+	// takes no memory here then: its blocks are found by their names, and read by
+	// ReadSegment. The tier chooses the file, one that is complete, the oldest first,
+	// and calls let with its blocks; if that is false nothing changes, and the file is
+	// left alone for a while. It reports whether a file was spilled. Errors:
+	// ErrUnavailable.
+	Spill(ctx context.Context, let func([]block.ID) bool) (bool, error)
+
+	// Spilled lists the files that are spilled, the oldest first.
+	Spilled() []SpilledFile
+
+	// Reload undoes Spill: the tier has the file's blocks again, and fn is called for
+	// them as Recover does. Errors: ErrNotFound (it is not spilled), ErrUnavailable,
+	// those of fn.
+	Reload(ctx context.Context, f SpilledFile, fn func(Entry) error) error
+
+	// LinkAt is Link for a block that may lie in a file that is spilled, at that place.
+	// Errors: ErrNotFound also when it is in another's file alone.
+	LinkAt(at Segment, id block.ID, n block.Name) error
+
 	// OthersUsage returns how many bytes live runs of other jobs take of what was
 	// adopted by Recover and Adopt, and how many runs they are.
 	OthersUsage() (bytes int64, runs int)
@@ -98,6 +118,15 @@ type Segment struct {
 type Part struct {
 	Rank        uint32
 	Incarnation uint64 // larger than those of the rank's earlier runs
+}
+
+// SpilledFile is a file of this process of which only the Catalogue knows what it
+// holds.
+type SpilledFile struct {
+	Part   Part
+	Number uint64 // of the file in its part
+	Bytes  int64  // that it takes
+	Wasted bool   // reloading it, so that it is merged, is worth it
 }
 
 // Read is one block of a ReadBatch: that of Pin, or, of a Segmented tier and if

@@ -53,6 +53,22 @@ func (p Plain) Adopt(context.Context, Part, func(Entry) error) error {
 // AdoptOrphan returns false.
 func (Plain) AdoptOrphan(context.Context, Part, func(Entry) error) (bool, error) { return false, nil }
 
+// Spill returns false.
+func (Plain) Spill(context.Context, func([]block.ID) bool) (bool, error) { return false, nil }
+
+// Spilled returns nil.
+func (Plain) Spilled() []SpilledFile { return nil }
+
+// Reload returns ErrNotFound.
+func (p Plain) Reload(context.Context, SpilledFile, func(Entry) error) error {
+	return fmt.Errorf("%s: %w: it spills nothing", p.Name(), ErrNotFound)
+}
+
+// LinkAt returns ErrNotFound.
+func (p Plain) LinkAt(_ Segment, id block.ID, _ block.Name) error {
+	return fmt.Errorf("%s: %w: no other rank reads %v", p.Name(), ErrNotFound, id)
+}
+
 // OthersUsage returns zeros.
 func (Plain) OthersUsage() (bytes int64, runs int) { return 0, 0 }
 

@@ -46,8 +46,9 @@ type taking struct {
 	known map[index.Segment]uint64 // what the index has, with its marks
 	fresh map[index.Segment]bool
 	done  tiers.Taken
+	anew  bool // the index was broken
 
-	infos map[block.ID]block.Info // memory of batch
+	infos map[block.ID]block.Info // memory of take
 	found []tiers.Found
 }
 
@@ -68,6 +69,11 @@ func (t *taking) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	mine, err := t.listOwn(ctx, there)
+	if err != nil {
+		return err
+	}
+	read = append(read, mine...)
 	if err := t.tidy(ctx, there); err != nil {
 		return err
 	}
@@ -113,6 +119,7 @@ func (t *taking) mend(ctx context.Context) error {
 	}
 	c.shown.Store(&round{})
 	c.spaces.Clear()
+	t.anew = true
 	return c.index.Rebuild(ctx, func(func(index.Batch, error) bool) {})
 }
 
@@ -152,6 +159,31 @@ func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read [
 	return there, read, nil
 }
 
+// listOwn adds this rank's own files that are known and there, and returns those that
+// the index has lost: what is written goes into it anyway.
+func (t *taking) listOwn(ctx context.Context, there map[index.Segment]bool) (read []index.Segment, err error) {
+	for p := range *t.c.own.parts.Load() {
+		listing, err := t.files(ctx, p)
+		if ctx.Err() != nil || errors.Is(err, tiers.ErrClosed) {
+			return nil, errors.Join(ctx.Err(), err)
+		}
+		if err != nil { // for all that is known, they are where they were
+			for s := range t.known {
+				there[s] = there[s] || partOf(s) == p
+			}
+			continue
+		}
+		for _, n := range listing.Numbers {
+			s := segmentOf(p, n)
+			there[s] = true
+			if _, known := t.known[s]; t.anew && !known {
+				read = append(read, s)
+			}
+		}
+	}
+	return read, nil
+}
+
 // patience bounds the time for one file or directory: a server that does not
 // answer must not hold up all others.
 const patience = 2 * time.Minute
@@ -173,6 +205,9 @@ func (t *taking) read(ctx context.Context, s index.Segment) (segment.Contents, e
 func (t *taking) tidy(ctx context.Context, there map[index.Segment]bool) error {
 	asked := map[tiers.Part]bool{}
 	for _, p := range t.parts {
+		asked[p] = true
+	}
+	for p := range *t.c.own.parts.Load() {
 		asked[p] = true
 	}
 	left := map[tiers.Part]bool{}
@@ -236,43 +271,72 @@ func (t *taking) contents(ctx context.Context, read []index.Segment) iter.Seq2[i
 			case r.err != nil:
 				t.done.Skipped = append(t.done.Skipped, r.err)
 			case r.has.Unchanged:
-			case !yield(t.batch(r.segment, r.has), nil):
+			case !yield(t.take(r.segment, r.has), nil):
 				return
 			}
 		}
 	}
 }
 
-// batch is what a segment holds in the words of the index.
-func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
+// take is what a segment holds in the words of the index.
+func (t *taking) take(s index.Segment, has segment.Contents) index.Batch {
 	c := t.c
 	c.read.Add(1)
 	t.done.Read++
-	t.fresh[s] = true
 	if has.Damage != nil {
 		t.done.Skipped = append(t.done.Skipped, fmt.Errorf("%s: %w", segment.Path(partOf(s), s.File), has.Damage))
 	}
-	b := index.Batch{Segment: s, Mark: uint64(has.Size)}
+	for _, r := range has.Layouts {
+		c.store.Observe(r.Name.Namespace, r.Name.Seq, *r.Layout)
+	}
+	var older []bool
+	if !c.isOwn(partOf(s)) {
+		older = t.weighNames(s, has)
+	}
+	b := c.batch(s, has, older)
+	b.Mark = uint64(has.Size)
 	if has.Sealed {
 		b.Mark |= sealedMark
 	}
+	return b
+}
+
+// weighNames counts what another rank's segment has, reports its names, and returns
+// which of them are void for what this rank has itself.
+func (t *taking) weighNames(s index.Segment, has segment.Contents) (older []bool) {
+	t.fresh[s] = true
 	clear(t.infos)
-	b.Blocks = make([]index.Block, 0, len(has.Blocks))
 	for _, it := range has.Blocks {
 		t.infos[it.Info.ID] = it.Info
 		t.done.Blocks++
 		t.done.Bytes += it.Info.Size
+	}
+	older = t.c.store.Older(has.Names)
+	found := t.found[:0]
+	for i := range has.Names {
+		r := &has.Names[i]
+		if !older[i] {
+			found = append(found, tiers.Found{Info: t.infos[r.ID], Name: r.Name, Dropped: r.Dropped})
+		}
+		if !older[i] && !r.Dropped {
+			t.done.Names++
+		}
+	}
+	t.fn(found)
+	t.found = found
+	return older
+}
+
+// batch is what a segment, or a part of it, holds in the words of the index, but for the
+// mark. older has which names are void, nil: none.
+func (c *Catalogue) batch(s index.Segment, has segment.Contents, older []bool) index.Batch {
+	b := index.Batch{Segment: s, Blocks: make([]index.Block, 0, len(has.Blocks)), Names: make([]index.Name, 0, len(has.Names))}
+	for _, it := range has.Blocks {
 		p := it.At
 		b.Blocks = append(b.Blocks, index.Block{Info: it.Info, Place: index.Place{
 			Segment: s, Offset: p.Offset, Stored: p.Stored, StoredCRC: p.StoredCRC, Codec: p.Codec,
 		}})
 	}
-	for _, r := range has.Layouts {
-		c.store.Observe(r.Name.Namespace, r.Name.Seq, *r.Layout)
-	}
-	older := c.store.Older(has.Names)
-	found := t.found[:0]
-	b.Names = make([]index.Name, 0, len(has.Names))
 	var space string // names of one namespace mostly come together
 	ns, known := index.NamespaceOf(space), false
 	for i := range has.Names {
@@ -281,23 +345,17 @@ func (t *taking) batch(s index.Segment, has segment.Contents) index.Batch {
 			space, ns, known = r.Name.Namespace, index.NamespaceOf(r.Name.Namespace), false
 		}
 		n := ns.Name(r.ID, r.Name)
-		if r.Dropped || older[i] {
+		if r.Dropped || older != nil && older[i] {
 			n = index.Name{Key: n.Key, Seq: n.Seq, Dropped: true}
 		} else {
 			n.Note = note(ns, r.Name)
-			t.done.Names++
 			if !known {
 				c.declare(&b, ns, space)
 				known = true
 			}
 		}
 		b.Names = append(b.Names, n)
-		if !older[i] {
-			found = append(found, tiers.Found{Info: t.infos[r.ID], Name: r.Name, Dropped: r.Dropped})
-		}
 	}
-	t.fn(found)
-	t.found = found
 	return b
 }
 

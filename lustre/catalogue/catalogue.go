@@ -12,6 +12,7 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/lustre/index"
 	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/format"
 	"cascadekv/tiers"
 )
 
@@ -51,6 +52,8 @@ type Catalogue struct {
 
 	left map[tiers.Part]bool // left out of the last round; with the turn
 
+	own own
+
 	asked  atomic.Int64 // when the last Find was, Unix nanoseconds
 	tuning atomic.Pointer[Tuning]
 }
@@ -77,6 +80,7 @@ func Open(o Options) (*Catalogue, error) {
 			c.store.Observe(s.Text, s.Seq, s.Layout)
 		}
 	}
+	c.openOwn()
 	return c, nil
 }
 
@@ -111,8 +115,8 @@ func (c *Catalogue) Peek(ns string, keys []string) []tiers.Found {
 
 func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []index.Entry) (int, error)) []tiers.Found {
 	found := make([]tiers.Found, len(keys))
-	parts := c.shown.Load().parts
-	if len(parts) == 0 {
+	shows := c.shows()
+	if shows == nil {
 		return found
 	}
 	space := index.NamespaceOf(ns)
@@ -124,7 +128,7 @@ func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []inde
 		return found // a miss; Err has the reason
 	}
 	for i, e := range entries {
-		if e.Block.Info.ID.IsZero() || !parts[partOf(e.Segment)] {
+		if e.Block.Info.ID.IsZero() || !shows(partOf(e.Segment)) {
 			continue
 		}
 		if f, ok := foundOf(e); ok && f.Name.Key == keys[i] {
@@ -135,21 +139,42 @@ func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []inde
 	return found
 }
 
+// shows returns which parts names are found of; nil: none.
+func (c *Catalogue) shows() func(tiers.Part) bool {
+	others, mine := c.shown.Load().parts, *c.own.parts.Load()
+	if len(others)+len(mine) == 0 {
+		return nil
+	}
+	return func(p tiers.Part) bool { return others[p] || mine[p] }
+}
+
 // foundOf is an entry in the caller's words but for the namespace.
 func foundOf(e index.Entry) (tiers.Found, bool) {
 	_, key, parent, ok := cutNote(e.Name.Note)
-	p := e.Block.Place
 	return tiers.Found{
 		Info: e.Block.Info,
 		Name: block.Name{
 			Key: key, Parent: parent, Depth: e.Name.Depth, Seq: e.Name.Seq, Expires: e.Name.Expires,
 			Prefix: e.Name.Prefix, Bound: e.Name.Bound, Inferred: e.Name.Inferred,
 		},
-		Segment: tiers.Segment{
-			Path:   segment.Path(partOf(p.Segment), p.Segment.File),
-			Offset: p.Offset, Stored: p.Stored, StoredCRC: p.StoredCRC, Codec: p.Codec,
-		},
+		Segment: placeOf(e.Block.Place),
 	}, ok
+}
+
+func placeOf(p index.Place) tiers.Segment {
+	return tiers.Segment{
+		Path:   segment.Path(partOf(p.Segment), p.Segment.File),
+		Offset: p.Offset, Stored: p.Stored, StoredCRC: p.StoredCRC, Codec: p.Codec,
+	}
+}
+
+// foundIn is foundOf with the namespace.
+func (c *Catalogue) foundIn(e index.Entry) (tiers.Found, bool, error) {
+	f, ok := foundOf(e)
+	ns, _, _, _ := cutNote(e.Name.Note)
+	space, err := c.space(ns)
+	f.Name.Namespace = space.Text
+	return f, ok, err
 }
 
 func partOf(s index.Segment) tiers.Part {
@@ -161,21 +186,18 @@ var errEnough = errors.New("enough")
 
 // Names implements tiers.Catalogue. What changes meanwhile may be seen or not.
 func (c *Catalogue) Names(fresh bool, fn func(tiers.Found) bool) error {
-	r := c.shown.Load()
-	if len(r.parts) == 0 || fresh && len(r.fresh) == 0 {
+	shows, of := c.shows(), c.shown.Load().fresh
+	if shows == nil || fresh && len(of) == 0 {
 		return nil
 	}
 	err := c.index.Names(func(e index.Entry) error {
-		if !r.parts[partOf(e.Segment)] || fresh && !r.fresh[e.Segment] {
+		if !shows(partOf(e.Segment)) || fresh && !of[e.Segment] {
 			return nil
 		}
-		f, ok := foundOf(e)
-		ns, _, _, _ := cutNote(e.Name.Note)
-		space, err := c.space(ns)
+		f, ok, err := c.foundIn(e)
 		if err != nil || !ok {
 			return err
 		}
-		f.Name.Namespace = space.Text
 		if !fn(f) {
 			return errEnough
 		}
@@ -200,6 +222,15 @@ func (c *Catalogue) space(ns index.Namespace) (index.Space, error) {
 	return s, nil
 }
 
+// Namespaces implements tiers.Catalogue.
+func (c *Catalogue) Namespaces() (all []string) {
+	c.spaces.Range(func(_, s any) bool {
+		all = append(all, s.(index.Space).Text)
+		return true
+	})
+	return all
+}
+
 // declare has a batch tell the index of a namespace, unless it knows as much.
 func (c *Catalogue) declare(b *index.Batch, ns index.Namespace, text string) {
 	s := index.Space{Text: text}
@@ -211,8 +242,14 @@ func (c *Catalogue) declare(b *index.Batch, ns index.Namespace, text string) {
 }
 
 // Forget implements tiers.Catalogue.
-func (c *Catalogue) Forget(ctx context.Context, ids ...block.ID) error {
-	return unavailable(c.index.Forget(ctx, ids...))
+func (c *Catalogue) Forget(ctx context.Context, at ...tiers.Found) error {
+	blocks := make([]index.Block, 0, len(at))
+	for _, f := range at {
+		if id, ok := format.ParsePath(f.Segment.Path); ok {
+			blocks = append(blocks, index.Block{Info: f.Info, Place: index.Place{Segment: segmentOf(id.Part(), id.Number), Offset: f.Segment.Offset}})
+		}
+	}
+	return unavailable(c.index.Forget(ctx, blocks...))
 }
 
 // Withdraw implements tiers.Catalogue. It waits for an AdoptParts that runs. After an error
@@ -239,7 +276,8 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 }
 
 // tombstone withdraws names in the index alone, and reports for which there are records
-// below their Seq in it, withdrawn ones included.
+// below their Seq in it, withdrawn ones included. Of a name there is one record: one of
+// this rank's own that is just below is what is withdrawn, and may hide some of others.
 func (c *Catalogue) tombstone(ctx context.Context, names []block.Name) ([]bool, error) {
 	hashes, entries := make([]index.Key, len(names)), make([]index.Entry, len(names))
 	for i, n := range names {
@@ -254,7 +292,7 @@ func (c *Catalogue) tombstone(ctx context.Context, names []block.Name) ([]bool, 
 		if e.Name.Key == (index.Key{}) || e.Name.Seq >= names[i].Seq {
 			continue
 		}
-		older[i] = true
+		older[i] = e.Name.Hides || e.Name.Seq+1 < names[i].Seq || !c.isOwn(partOf(e.Segment))
 		if !e.Name.Dropped {
 			drops[e.Segment] = append(drops[e.Segment], index.Name{Key: e.Name.Key, Seq: names[i].Seq - 1, Dropped: true})
 		}

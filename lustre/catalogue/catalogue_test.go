@@ -550,3 +550,22 @@ type stats struct {
 func (r *rig) Stats() stats {
 	return stats{r.index.Stats(), len(r.shown.Load().parts), r.read.Load(), r.tuning.Load()}
 }
+
+// A block that does not lie where it was found is forgotten there, and nowhere else.
+func TestForget(t *testing.T) {
+	r := newRig(t)
+	r.leave(1, 0, 3, 100)
+	r.round()
+	found := r.Find("model", []string{key(0), key(1), key(2)})
+	found[0].Segment.Offset++
+	found[2].Segment.Path = "../" + found[2].Segment.Path
+	if err := r.Forget(ctx, found...); err != nil {
+		t.Fatal(err)
+	}
+	r.wants(0, 3, func(n int) []byte {
+		if n == 1 {
+			return nil
+		}
+		return data(n)
+	})
+}

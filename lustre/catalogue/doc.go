@@ -1,5 +1,5 @@
-// Package catalogue indexes what other ranks and earlier jobs left in a campaign,
-// without a word of it on the heap: an ordered index on node-local storage
+// Package catalogue indexes what lies in the segments of a campaign, those of other ranks
+// and earlier jobs and this rank's own, without a word of it on the heap: an ordered index on node-local storage
 // (lustre/index) is filled with what the footers of their segments say, and
 // survives restarts.
 //
@@ -15,6 +15,13 @@
 //	          withdrawn, and so has a DROP in this rank's own segments, for when
 //	          the index is lost
 //
+// # This rank's own
+//
+// The store of segments gives the catalogue each frame when it is durable, and the
+// catalogue puts it into the index in one step (the two phases of SGLang-LSM §3.2).
+// These names are found at once. A file that is complete in the index can be spilled:
+// see lustre/segment.
+//
 // # Rounds
 //
 // AdoptParts lists the files of each part, reads the footers of those that are not
@@ -29,6 +36,8 @@
 // While the index is broken nothing is found, which is a miss. The next round
 // throws away what is left of it and takes everything in anew; Err has the reason if
 // that fails. An index that was lost costs reading the footers again.
+//
+// This rank's own files come back likewise; until then spilled ones are misses too.
 //
 // The package does not read payloads, and does not decide which
 // parts are a rank's to take in.

@@ -1,0 +1,212 @@
+package catalogue
+
+import (
+	"context"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"cascadekv/internal/block"
+	"cascadekv/lustre/index"
+	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
+)
+
+// The catalogue has this rank's own files as well, whether their entries are in the
+// store's memory too or are spilled. What is written goes into the index once it is
+// durable, frame by frame, each in one step (the two phases of SGLang-LSM §3.2).
+
+// own is the parts of this rank, and the files of them that were complete in the index
+// when it was opened.
+type own struct {
+	parts    atomic.Pointer[map[tiers.Part]bool]
+	complete map[index.Segment]index.SegmentState // read only once the store has recovered
+}
+
+// openOwn looks which files are complete.
+func (c *Catalogue) openOwn() {
+	c.own.parts.Store(&map[tiers.Part]bool{})
+	c.own.complete = map[index.Segment]index.SegmentState{}
+	states, _ := c.index.Segments() // of one that broke at once nothing is known
+	for _, s := range states {
+		if s.Mark&sealedMark != 0 {
+			c.own.complete[s.Segment] = s
+		}
+	}
+}
+
+// isOwn reports whether a part is this rank's.
+func (c *Catalogue) isOwn(p tiers.Part) bool { return (*c.own.parts.Load())[p] }
+
+// addOwn makes a part this rank's.
+func (c *Catalogue) addOwn(p tiers.Part) {
+	for {
+		was := c.own.parts.Load()
+		if (*was)[p] {
+			return
+		}
+		parts := maps.Clone(*was)
+		parts[p] = true
+		if c.own.parts.CompareAndSwap(was, &parts) {
+			return
+		}
+	}
+}
+
+func segmentOf(p tiers.Part, number uint64) index.Segment {
+	return index.Segment{Rank: p.Rank, Incarnation: p.Incarnation, File: number}
+}
+
+// Wrote implements segment.Indexer.
+func (c *Catalogue) Wrote(ctx context.Context, p tiers.Part, number uint64, has segment.Contents) error {
+	c.addOwn(p)
+	b := c.batch(segmentOf(p, number), has, nil)
+	b.Mark = uint64(has.Size)
+	err := c.index.PutBatch(ctx, b)
+	if err != nil {
+		c.spaces.Clear() // what was not put is not known
+	}
+	return unavailable(err)
+}
+
+// Has implements segment.Indexer.
+func (c *Catalogue) Has(p tiers.Part, number uint64) (segment.Spilled, bool) {
+	s, ok := c.own.complete[segmentOf(p, number)]
+	if !ok {
+		return segment.Spilled{}, false
+	}
+	c.addOwn(p)
+	return segment.Spilled{Part: p, Number: number, Size: int64(s.Mark &^ sealedMark), Blocks: int(s.Blocks), Payload: int64(s.Bytes)}, true
+}
+
+// Complete implements segment.Indexer.
+func (c *Catalogue) Complete(ctx context.Context, f segment.Spilled) error {
+	return unavailable(c.index.PutBatch(ctx, index.Batch{Segment: segmentOf(f.Part, f.Number), Mark: uint64(f.Size) | sealedMark}))
+}
+
+// goneWait bounds how long the index may take to forget a file.
+const goneWait = 30 * time.Second
+
+// Gone implements segment.Indexer. What the index does not forget is forgotten by the
+// next round.
+func (c *Catalogue) Gone(p tiers.Part, number uint64) {
+	ctx, cancel := context.WithTimeout(context.Background(), goneWait)
+	defer cancel()
+	_ = c.index.DeleteSegment(ctx, segmentOf(p, number))
+}
+
+// Counts reports which records of a file still stand for something: the index has none
+// that is newer.
+func (c *Catalogue) Counts(records []format.Record) ([]bool, error) {
+	counts := make([]bool, len(records))
+	now := time.Now()
+	for from := 0; from < len(records); from += judgeStep {
+		some := records[from:min(from+judgeStep, len(records))]
+		hashes, entries := make([]index.Key, len(some)), make([]index.Entry, len(some))
+		for i, r := range some {
+			hashes[i] = index.NamespaceOf(r.Name.Namespace).Key(r.Name.Key)
+		}
+		if _, err := c.index.PeekBatch(hashes, entries); err != nil {
+			return nil, unavailable(err)
+		}
+		for i, r := range some {
+			has := entries[i].Name
+			if r.Dropped {
+				counts[from+i] = has.Key == (index.Key{}) || has.Seq <= r.Name.Seq
+				continue
+			}
+			ended := !r.Name.Expires.IsZero() && !r.Name.Expires.After(now)
+			counts[from+i] = has.Key != (index.Key{}) && !has.Dropped && has.Seq == r.Name.Seq && has.ID == r.ID && !ended
+		}
+	}
+	return counts, nil
+}
+
+// Newer reports of which names there are later records in the index, or withdrawals as
+// late as they.
+func (c *Catalogue) Newer(names []block.Name) ([]bool, error) {
+	newer := make([]bool, len(names))
+	for from := 0; from < len(names); from += judgeStep {
+		some := names[from:min(from+judgeStep, len(names))]
+		hashes, entries := make([]index.Key, len(some)), make([]index.Entry, len(some))
+		for i, n := range some {
+			hashes[i] = index.NamespaceOf(n.Namespace).Key(n.Key)
+		}
+		if _, err := c.index.PeekBatch(hashes, entries); err != nil {
+			return nil, unavailable(err)
+		}
+		for i, e := range entries {
+			newer[from+i] = e.Name.Seq > some[i].Seq || e.Name.Dropped && e.Name.Seq == some[i].Seq
+		}
+	}
+	return newer, nil
+}
+
+// NamesOf returns the names that stand for blocks and are recorded apart from them.
+func (c *Catalogue) NamesOf(ids []block.ID) (map[block.ID][]block.Name, error) {
+	strays, err := c.index.Strays(ids)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	names := map[block.ID][]block.Name{}
+	for i, entries := range strays {
+		for _, e := range entries {
+			if f, ok, err := c.foundIn(e); err != nil {
+				return nil, err
+			} else if ok {
+				names[ids[i]] = append(names[ids[i]], f.Name)
+			}
+		}
+	}
+	return names, nil
+}
+
+// Stale returns about which share of a file's names stands for nothing any more, of
+// files by what the index calls them.
+func (c *Catalogue) Stale() map[index.Segment]float64 {
+	states, _ := c.index.Segments() // of a broken one nothing is known
+	stale := make(map[index.Segment]float64, len(states))
+	for _, s := range states {
+		if s.Names > 0 {
+			stale[s.Segment] = float64(s.Stale) / float64(s.Names)
+		}
+	}
+	return stale
+}
+
+// StaleOf is a file's share in what Stale returned.
+func StaleOf(stale map[index.Segment]float64, f segment.Spilled) float64 {
+	return stale[segmentOf(f.Part, f.Number)]
+}
+
+// Own implements tiers.Catalogue.
+func (c *Catalogue) Own(ids []block.ID) []tiers.Found {
+	found := make([]tiers.Found, len(ids))
+	blocks := make([]index.Block, len(ids))
+	if _, err := c.index.Blocks(ids, blocks); err != nil {
+		return found // a miss; Err has the reason
+	}
+	for i, b := range blocks {
+		if !b.Info.ID.IsZero() && c.isOwn(partOf(b.Place.Segment)) {
+			found[i] = tiers.Found{Info: b.Info, Segment: placeOf(b.Place)}
+		}
+	}
+	return found
+}
+
+// ScanOwn implements tiers.Catalogue.
+func (c *Catalogue) ScanOwn(ns string, cursor uint64, fn func(tiers.Found) bool) (next uint64, err error) {
+	if len(*c.own.parts.Load()) == 0 {
+		return 0, nil
+	}
+	space, more := index.NamespaceOf(ns), true
+	next, err = c.index.NamesFrom(cursor, func(e index.Entry) {
+		in, _, _, _ := cutNote(e.Name.Note)
+		if f, ok := foundOf(e); ok && more && in == space && c.isOwn(partOf(e.Segment)) {
+			f.Name.Namespace = ns
+			more = fn(f)
+		}
+	})
+	return next, unavailable(err)
+}

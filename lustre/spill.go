@@ -1,0 +1,143 @@
+package lustre
+
+import (
+	"context"
+	"fmt"
+
+	"cascadekv/internal/block"
+	"cascadekv/lustre/catalogue"
+	"cascadekv/lustre/segment"
+	"cascadekv/lustre/segment/format"
+	"cascadekv/tiers"
+)
+
+// Spill implements tiers.Files. Without a catalogue nothing is spilled.
+func (t *Tier) Spill(ctx context.Context, let func([]block.ID) bool) (bool, error) {
+	if t.catalogue == nil {
+		return false, nil
+	}
+	_, ok, err := t.Store.Spill(ctx, let)
+	return ok, err
+}
+
+// Spilled implements tiers.Files.
+func (t *Tier) Spilled() []tiers.SpilledFile {
+	files := t.SpilledFiles()
+	if len(files) == 0 {
+		return nil
+	}
+	stale := t.catalogue.Stale()
+	all := make([]tiers.SpilledFile, len(files))
+	for i, f := range files {
+		wasted := catalogue.StaleOf(stale, f) >= staleShare || f.Crowds
+		all[i] = tiers.SpilledFile{Part: f.Part, Number: f.Number, Bytes: f.Size, Wasted: wasted}
+	}
+	return all
+}
+
+// staleShare is which share of a file's names must stand for nothing for the file to be
+// worth merging: about half of its bytes come back then.
+const staleShare = 0.5
+
+// Recover implements tiers.Tier.
+func (t *Tier) Recover(fn func(tiers.Entry) error) error { return t.newest(fn, t.Store.Recover) }
+
+// Adopt implements tiers.Files.
+func (t *Tier) Adopt(ctx context.Context, p tiers.Part, fn func(tiers.Entry) error) error {
+	return t.newest(fn, func(fn func(tiers.Entry) error) error { return t.Store.Adopt(ctx, p, fn) })
+}
+
+// AdoptOrphan implements tiers.Files.
+func (t *Tier) AdoptOrphan(ctx context.Context, p tiers.Part, fn func(tiers.Entry) error) (adopted bool, err error) {
+	err = t.newest(fn, func(fn func(tiers.Entry) error) (err error) {
+		adopted, err = t.Store.AdoptOrphan(ctx, p, fn)
+		return err
+	})
+	return adopted, err
+}
+
+// newest calls fn for what read finds, without names of which a spilled file has later
+// records: the store of segments does not know those.
+func (t *Tier) newest(fn func(tiers.Entry) error, read func(func(tiers.Entry) error) error) error {
+	if t.catalogue == nil {
+		return read(fn)
+	}
+	var all []tiers.Entry
+	var names []block.Name
+	gather := func(e tiers.Entry) error {
+		all, names = append(all, e), append(names, e.Names...)
+		return nil
+	}
+	if err := read(gather); err != nil {
+		return err
+	}
+	newer := make([]bool, len(names))
+	if len(t.SpilledFiles()) > 0 {
+		var err error
+		if newer, err = t.catalogue.Newer(names); err != nil {
+			return err
+		}
+	}
+	for _, e := range all {
+		var kept []block.Name
+		for i, n := range e.Names {
+			if !newer[i] {
+				kept = append(kept, n)
+			}
+		}
+		newer = newer[len(e.Names):]
+		e.Names = kept
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Reload implements tiers.Files.
+func (t *Tier) Reload(ctx context.Context, f tiers.SpilledFile, fn func(tiers.Entry) error) error {
+	if t.catalogue == nil {
+		return fmt.Errorf("lustre: %w: it spills nothing without a catalogue", tiers.ErrNotFound)
+	}
+	entries, err := t.Store.Reload(ctx, f.Part, f.Number, t.catalogue.Counts)
+	if err != nil {
+		return err
+	}
+	ids := make([]block.ID, len(entries))
+	for i, e := range entries {
+		ids[i] = e.Info.ID
+	}
+	// Names that the index does not give now are found when their own files are read.
+	more, _ := t.catalogue.NamesOf(ids)
+	for _, e := range entries {
+		for _, n := range more[e.Info.ID] {
+			if !hasName(e.Names, n) {
+				e.Names = append(e.Names, n)
+			}
+		}
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hasName(names []block.Name, n block.Name) bool {
+	for _, one := range names {
+		if one.Key == n.Key && one.Namespace == n.Namespace {
+			return true
+		}
+	}
+	return false
+}
+
+// LinkAt implements tiers.Files.
+func (t *Tier) LinkAt(at tiers.Segment, id block.ID, n block.Name) error {
+	f, ok := format.ParsePath(at.Path)
+	if ok && t.IsSpilled(f.Part(), f.Number) {
+		return t.LinkSpilled(id, n)
+	}
+	return t.Link(id, n)
+}
+
+var _ segment.Indexer = (*catalogue.Catalogue)(nil)
