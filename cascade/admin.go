@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"cascadekv/cascade/others"
 	"cascadekv/tiers"
 )
 
@@ -95,13 +96,15 @@ const scanStep = 256
 // a cursor, some names after fn returns false. fn is called without a lock, and
 // may take long or call the store.
 func (s *Store) Scan(ns string, cursor uint64, count int, fn func(key string) bool) uint64 {
-	keys := make([]string, 0, min(count, scanStep))
-	for more := true; more && count > 0; count -= scanStep {
-		keys, cursor = s.here.scan(ns, cursor, min(count, scanStep), keys[:0])
-		for _, key := range keys {
-			more = fn(key) && more
+	if others.InOwn(cursor) {
+		next, err := s.others.ScanOwn(ns, cursor, fn)
+		if err != nil {
+			s.warn("a scan ends early: the catalogue is broken", "namespace", ns, "err", err)
 		}
-		more = more && cursor > 0
+		return next
+	}
+	if cursor = s.here.scanMany(ns, cursor, count, fn); cursor == 0 && s.state.Cold.Spilled() {
+		cursor = others.FirstOwn
 	}
 	return cursor
 }

@@ -17,8 +17,7 @@ func (s *Store) AdoptParts(ctx context.Context, parts []tiers.Part) (tiers.Taken
 	parts = s.space.NotAdopted(parts)
 	if len(parts) > 0 {
 		s.state.Mu.Lock()
-		s.others.HasParts.Store(true)
-		s.index.SetFinalLocked()
+		s.state.Watch.CataloguedLocked()
 		s.state.Mu.Unlock()
 	}
 	got, err := s.others.Catalogue.AdoptParts(ctx, parts, s.others.GiveWay)

@@ -144,6 +144,19 @@ func (h Here) clearSome(ns string) (n int) {
 	return n
 }
 
+// scanMany is Store.Scan of what is in this rank's memory.
+func (h Here) scanMany(ns string, cursor uint64, count int, fn func(key string) bool) uint64 {
+	keys := make([]string, 0, min(count, scanStep))
+	for more := true; more && count > 0; count -= scanStep {
+		keys, cursor = h.scan(ns, cursor, min(count, scanStep), keys[:0])
+		for _, key := range keys {
+			more = fn(key) && more
+		}
+		more = more && cursor > 0
+	}
+	return cursor
+}
+
 // scan adds to keys those of at most count names that are visible.
 func (h Here) scan(ns string, cursor uint64, count int, keys []string) ([]string, uint64) {
 	h.state.Mu.Lock()

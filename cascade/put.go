@@ -11,6 +11,7 @@ import (
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 	"cascadekv/cascade/residency"
+	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
@@ -278,9 +279,16 @@ func (st *Stage) commit(ctx context.Context, e Entry, id BlockID, sc scope) (n *
 	elsewhere := s.elsewhere(ctx, &e)
 	b := residency.NewBlock(block.Info{ID: id, Size: st.size, CRC: st.crc})
 	b.Fingerprint = residency.Fingerprint(e.Namespace, e.Key)
+	var below *directory.Segment
+	if !id.IsZero() {
+		below = s.state.Cold.Own(id)[0]
+	}
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
 	n, dup, err = st.commitLocked(&e, b, elsewhere)
+	if below != nil && n != nil && !residency.BlockOf(n).Writing {
+		s.state.Cold.RestLocked(residency.BlockOf(n), below)
+	}
 	sc.passLocked(&s.state.Requests, n)
 	return n, dup, err
 }

@@ -22,3 +22,8 @@ func (w watcher) HideLocked(n *names.Name)         { w.s.index.HideLocked(n) }
 func (w watcher) NoteFullLocked()                  { w.s.space.NoteFullLocked() }
 func (w watcher) Shrink()                          { w.s.space.Shrink() }
 func (w watcher) AcceptedLocked()                  { w.s.space.AcceptedLocked() }
+
+func (w watcher) CataloguedLocked() {
+	w.s.others.HasParts.Store(true)
+	w.s.index.SetFinalLocked()
+}

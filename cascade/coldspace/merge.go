@@ -33,9 +33,11 @@ func (cs *Space) MergeInBackground(ctx context.Context) {
 	}
 }
 
-// MergeAll adopts what is due, has the cold tier merge, and evacuates segments where
+// MergeAll spills what may be, adopts what is due, has the cold tier merge, and evacuates segments where
 // that does not help, until there is nothing more to gain.
 func (cs *Space) MergeAll(ctx context.Context) {
+	cs.SpillAll(ctx)
+	cs.ReloadWasted(ctx)
 	cs.AdoptDue(ctx)
 	for cs.MergeOnce(ctx) || cs.Evacuate(ctx) {
 	}

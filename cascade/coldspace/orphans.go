@@ -81,6 +81,7 @@ func (cs *Space) shareLocked() policy.Share {
 	if cs.guarded.LowSpace.Limit() > 0 && (share.Budget == 0 || limit < share.Available()) {
 		share.Budget, share.OthersUsage, share.Runs = limit, 0, 0
 	}
+	cs.addSpilledLocked(&share)
 	return share
 }
 
@@ -102,8 +103,8 @@ const adoptDeadline = 2 * time.Minute
 // Nothing leaves the cold tier meanwhile: which chains go on in what is adopted is
 // not clear yet.
 func (cs *Space) AdoptDue(ctx context.Context) {
-	due := cs.due()
-	if len(due) == 0 {
+	due, spilled := cs.due()
+	if len(due)+len(spilled) == 0 {
 		return
 	}
 	within, cancel := context.WithTimeout(ctx, adoptDeadline)
@@ -123,6 +124,9 @@ func (cs *Space) AdoptDue(ctx context.Context) {
 			cs.guarded.LowSpace.Grow(o.bytes)
 		}
 		cs.state.Mu.Unlock()
+	}
+	for _, f := range spilled {
+		cs.Reload(within, f)
 	}
 	cs.KeepHeads(false)
 	cs.state.Mu.Lock()
@@ -157,17 +161,19 @@ func (cs *Space) KeepHeads(fresh bool) {
 	})
 }
 
-// due returns the orphans to adopt now, none while AdoptDue runs. If there are any
-// it runs from then on.
-func (cs *Space) due() []orphan {
+// due returns the orphans to adopt and the spilled files to load now, none while AdoptDue
+// runs. If there are any it runs from then on.
+func (cs *Space) due() ([]orphan, []tiers.SpilledFile) {
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()
 	if !cs.state.RanksColdLocked() || cs.state.Mu.Closed || cs.guarded.Orphans.adopting {
-		return nil
+		return nil, nil
 	}
-	due := slices.Clone(cs.guarded.Orphans.Left[:cs.shareLocked().Adopt()])
-	cs.guarded.Orphans.adopting = len(due) > 0
-	return due
+	n := cs.shareLocked().Adopt()
+	spilled := cs.spilledDueLocked(n)
+	due := slices.Clone(cs.guarded.Orphans.Left[:min(n, len(cs.guarded.Orphans.Left))])
+	cs.guarded.Orphans.adopting = len(due)+len(spilled) > 0
+	return due, spilled
 }
 
 // AdoptOrphan makes a part this rank's own and adopts what it holds. It reports

@@ -6,6 +6,7 @@ import (
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/policy"
 	"cascadekv/cascade/residency"
+	"cascadekv/tiers"
 )
 
 // Space decides what the cold tier keeps of this rank. It is safe for concurrent
@@ -20,6 +21,7 @@ type Space struct {
 	guarded struct { // by State.Mu
 		Orphans  Orphans
 		LowSpace policy.LowSpace
+		Spilled  []tiers.SpilledFile // as of the last look, the oldest first
 	}
 }
 

@@ -141,7 +141,7 @@ func (e *Evictor) demotionOfLocked(b *residency.Block, m *residency.Level) demot
 	case e.state.ColdUpLocked() && e.state.Mu.Writes.Batch.InFlight && e.state.Mu.Writes.Batch.Clean <= 0:
 		// What is being written is colder than b: wait for that instead.
 		return awaitsCleaning
-	case b.Cold && b.LinkSeq > e.state.Mu.Writes.SyncedSeq && e.state.ColdUpLocked():
+	case b.HasLowerCopy() && b.LinkSeq > e.state.Mu.Writes.SyncedSeq && e.state.ColdUpLocked():
 		return awaitsSync // memory has the only durable record of a name
 	case b.HasLowerCopy():
 		return leaves

@@ -280,7 +280,7 @@ func TestLostSegments(t *testing.T) {
 		r.wants(v, nil, "")
 	}
 	r.idle()
-	if got := r.known.Forgotten(); len(got) != 2 || !slices.Contains(got, gone.Info.ID) || r.Count.Stats.Corrupt != 1 {
+	if got := r.known.Forgotten(); len(got) != 2 || !slices.Contains(got, gone) || r.Count.Stats.Corrupt != 1 {
 		t.Errorf("forgotten %v, %d corrupt", got, r.Count.Stats.Corrupt)
 	}
 	if got := r.peers.Invalidated(); len(got) != 1 || got[0].Name.Key != "stated" || got[0].Segment != nil {

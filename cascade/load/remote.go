@@ -423,6 +423,9 @@ func (ld *Loader) copyLocked(f *Fetch, slot tiers.Slot) (b *residency.Block, fre
 	}
 	ld.state.Mu.Names.Copy(st.Name, &b.Block, ld.state.Now())
 	ld.state.ApplyLocked()
+	if catalogued && !b.Writing {
+		ld.state.Cold.RestLocked(b, st.Segment)
+	}
 	if pending {
 		ld.state.Pending.Push(b)
 	}

@@ -63,7 +63,7 @@ func (ld *Loader) readSegments(ctx context.Context, copies []directory.Statement
 		}
 		if errors.Is(err, tiers.ErrNotFound) || errors.Is(err, tiers.ErrCorrupt) {
 			if others.FromCatalogue(copies) {
-				ld.others.LostSegment(ctx, st.Info.ID, err)
+				ld.others.LostSegment(ctx, &st, err)
 				continue
 			}
 			st.Segment = nil

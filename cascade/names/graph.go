@@ -109,7 +109,7 @@ func (g *Graph) Observe(seq uint64) { g.seq = max(g.seq, seq) }
 // the new one is written before the old one is withdrawn.
 func (g *Graph) Put(r block.Name, keepTTL bool, b *Block, now time.Time) *Name {
 	n := g.rebind(&r, keepTTL, b, now)
-	n.put = n.record.Seq
+	n.put, n.copied = n.record.Seq, false
 	return n
 }
 
@@ -117,7 +117,7 @@ func (g *Graph) Put(r block.Name, keepTTL bool, b *Block, now time.Time) *Name {
 func (g *Graph) Copy(r block.Name, b *Block, now time.Time) *Name {
 	g.Observe(r.Seq)
 	n := g.rebind(&r, false, b, now)
-	n.put = r.Seq
+	n.put, n.copied = r.Seq, true
 	return n
 }
 
@@ -128,7 +128,7 @@ func (g *Graph) Restore(r block.Name, b *Block) *Name {
 	if n.parent != nil {
 		r.Parent = n.parent.record.Key
 	}
-	n.record, n.put = r, r.Seq
+	n.record, n.put, n.copied = r, r.Seq, false
 	g.attach(n, b)
 	g.displaced(n, was, &old)
 	return n
@@ -211,19 +211,26 @@ func (g *Graph) Withdraw(n *Name, seq uint64) {
 	gone := n.record
 	gone.Seq = seq
 	g.unlink(n.block, &gone)
-	g.end(n)
+	g.end(n, true)
 }
 
 // Drop ends a name whose block is in no tier any more, and with it all records.
 func (g *Graph) Drop(n *Name) {
 	g.endLeases(n)
-	g.end(n)
+	g.end(n, true)
 }
 
-func (g *Graph) end(n *Name) {
+// Retire ends a name that can be read all the same, by what is recorded elsewhere: it is
+// not Removed.
+func (g *Graph) Retire(n *Name) {
+	g.endLeases(n)
+	g.end(n, false)
+}
+
+func (g *Graph) end(n *Name, removed bool) {
 	b := n.block
 	g.detach(n)
-	if !n.record.Bound {
+	if removed && !n.record.Bound {
 		g.add(Removed, n, b)
 	}
 	g.add(Gone, n, b)
@@ -241,7 +248,7 @@ func (g *Graph) end(n *Name) {
 // never.
 func (g *Graph) Expire(n *Name, at, now time.Time) {
 	n.record.Expires, n.record.Seq = at, g.Tick(now)
-	n.put = n.record.Seq // copies of other ranks end when they did: they give way
+	n.put, n.copied = n.record.Seq, false // copies of other ranks end when they did: they give way
 	if !at.IsZero() {
 		g.expiries.push(n, g.names)
 	}

@@ -30,7 +30,8 @@ type Name struct {
 	// put is the put stamp, by the clock of record.Seq: of copies of other
 	// ranks' blocks that of the original, and never changed by what only
 	// concerns this rank, as Seq is.
-	put uint64
+	put    uint64
+	copied bool // of a copy, which is recorded where the original is
 
 	// Queued and Slot belong to the owner of the graph: whether the name is in
 	// its publishing queue, and its place in the shared index.
@@ -79,6 +80,10 @@ func (n *Name) Seq() uint64 { return n.record.Seq }
 
 // Put returns the put stamp.
 func (n *Name) Put() uint64 { return n.put }
+
+// Copied reports whether n is of a copy of another rank's block, or of one that the
+// catalogue has: it is recorded there.
+func (n *Name) Copied() bool { return n.copied }
 
 // Leads reports whether a child of n has a block.
 func (n *Name) Leads() bool { return n.stored > 0 }

@@ -28,11 +28,16 @@ func (x *Exchange) Parts(ctx context.Context) ([]tiers.Part, error) {
 type Adoption struct {
 	exchange *Exchange
 	entries  []tiers.Entry
+	own      bool                   // what was this rank's before
 	Done     residency.RecoverStats // what Run did
 }
 
 // NewAdoption returns an adoption of nothing yet.
 func (x *Exchange) NewAdoption() *Adoption { return &Adoption{exchange: x} }
+
+// NewReload is NewAdoption of what is this rank's own, and was spilled: it is not
+// counted as adopted, and all names are taken back, whatever the bound on names.
+func (x *Exchange) NewReload() *Adoption { return &Adoption{exchange: x, own: true} }
 
 // Gather notes one entry.
 func (a *Adoption) Gather(e tiers.Entry) error {
@@ -92,7 +97,9 @@ func (a *Adoption) blockLocked(e tiers.Entry) {
 	for _, n := range e.Names {
 		x.state.Mu.Names.Observe(n.Seq)
 		here := x.state.Mu.Names.Get(n.Namespace, n.Key)
-		if held := here != nil && here.Block() != nil; held && here.Put() < n.Seq || !held && x.nameRoom.HasRoomLocked() {
+		held := here != nil && here.Block() != nil
+		room := a.own && !x.guarded.tombstones.Has(&n) || !a.own && x.nameRoom.HasRoomLocked()
+		if held && here.Put() < n.Seq || !held && room {
 			names = append(names, n)
 		}
 	}
@@ -131,6 +138,9 @@ func (a *Adoption) placeLocked(b *residency.Block, foreign bool) {
 }
 
 func (a *Adoption) countLocked(blocks, names int, bytes int64) {
+	if a.own {
+		return
+	}
 	for _, st := range []*residency.RecoverStats{&a.Done, &a.exchange.state.Count.Stats.Adopted} {
 		st.Blocks, st.Names, st.Bytes = st.Blocks+blocks, st.Names+names, st.Bytes+bytes
 	}

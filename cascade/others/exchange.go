@@ -70,6 +70,9 @@ func (x *Exchange) JoinLocked(p Peers) {
 // Leave ends publishing.
 func (x *Exchange) Leave() { x.leavePeers() }
 
+// SyncInTurn has the cold tier make changes of names durable that were made before.
+func (x *Exchange) SyncInTurn(ctx context.Context) error { return x.write.SyncInTurn(ctx) }
+
 // SweepLocked forgets tombstones that are no longer needed.
 func (x *Exchange) SweepLocked() {
 	x.state.Mu.AssertHeld()

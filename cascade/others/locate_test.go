@@ -105,12 +105,13 @@ func TestWhatWasReplacedIsNoAnswer(t *testing.T) {
 func TestLostSegments(t *testing.T) {
 	r := newRank(t)
 	f := r.known.Hold(named("a", 5), parttest.Data(1, size))
-	r.LostSegment(t.Context(), f.Info.ID, tiers.ErrNotFound)
+	st := statementOf(&f)
+	r.LostSegment(t.Context(), &st, tiers.ErrNotFound)
 	if r.Count.Stats.Corrupt != 0 {
 		t.Error("what is not there is counted as damaged")
 	}
-	r.LostSegment(t.Context(), f.Info.ID, tiers.ErrCorrupt)
-	if got := r.known.Forgotten(); len(got) != 2 || got[0] != f.Info.ID || r.Count.Stats.Corrupt != 1 {
+	r.LostSegment(t.Context(), &st, tiers.ErrCorrupt)
+	if got := r.known.Forgotten(); len(got) != 2 || got[0] != f || r.Count.Stats.Corrupt != 1 {
 		t.Errorf("forgotten %v, %d damaged", got, r.Count.Stats.Corrupt)
 	}
 }

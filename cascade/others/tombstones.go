@@ -32,7 +32,7 @@ const (
 // below.
 func (x *Exchange) InvalidateLocked(id residency.NameID, below uint64) {
 	x.state.Mu.AssertHeld()
-	if !x.HasParts.Load() {
+	if x.Catalogue == nil {
 		return
 	}
 	x.load.InvalidateFetchLocked(id, below)
@@ -46,7 +46,7 @@ func (x *Exchange) InvalidateLocked(id residency.NameID, below uint64) {
 func (x *Exchange) InvalidateAllLocked(ns string, all bool) *tombstones.Clearing {
 	x.state.Mu.AssertHeld()
 	c := tombstones.NewClearing(ns, all, x.state.TickLocked())
-	if x.HasParts.Load() {
+	if x.Catalogue != nil {
 		x.guarded.tombstones.AddClearing(c)
 		residency.Wake(x.flush)
 	}

@@ -143,10 +143,21 @@ func TestFlushInBackground(t *testing.T) {
 	}
 }
 
-// Before the catalogue has parts there is nothing to invalidate.
+// Without a catalogue there is nothing to invalidate. One of which nothing is shown yet
+// may have names all the same.
 func TestNothingToInvalidate(t *testing.T) {
 	r := newRank(t)
 	r.HasParts.Store(false)
+	r.Mu.Lock()
+	r.InvalidateLocked(residency.NameID{NS: "ns", Key: "early"}, 9)
+	r.Mu.Unlock()
+	if n := named("early", 5); !r.invalid(&n) {
+		t.Error("what is not shown yet is not invalidated")
+	}
+	for len(r.flush) > 0 {
+		<-r.flush
+	}
+	r.Catalogue = nil
 	r.Mu.Lock()
 	r.InvalidateLocked(residency.NameID{NS: "ns", Key: "a"}, 9)
 	r.InvalidateAllLocked("ns", false)

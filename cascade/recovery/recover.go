@@ -53,9 +53,13 @@ func (rc *Recoverer) Recover(takeClaimsLocked func()) error {
 			return fmt.Errorf("cascade: recover %s: %w", m.Stats.Name, err)
 		}
 	}
+	resting := rc.restOnOwn(&r)
 	rc.state.Mu.Lock()
 	defer rc.state.Mu.Unlock()
 	rc.recoverNamesLocked(&r)
+	for b, at := range resting {
+		rc.state.Cold.RestLocked(b, at)
+	}
 	takeClaimsLocked()
 	rc.recoverBlocksLocked()
 	for _, ns := range rc.state.Mu.Names.Spaces() {

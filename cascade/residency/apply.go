@@ -26,16 +26,11 @@ func (s *State) ApplyLocked() {
 			s.UpdatePoliciesLocked(b)
 		case names.Renewed:
 			s.Watch.ShowLocked(c.Name)
-			if b.From != nil {
-				b.From = nil // the catalogue has the name as it was
-				s.PlacementChangedLocked(b)
-			} else {
-				s.Watch.EnqueuePublishLocked(c.Name) // alone: its block may have very many names
-			}
+			s.Watch.EnqueuePublishLocked(c.Name) // alone: its block may have very many names
 		case names.Gone:
 			s.Watch.HideLocked(c.Name)
 		case names.Link:
-			s.linkLocked(b, c.Name.Record())
+			s.linkLocked(b, c.Name)
 		case names.Unlink:
 			s.UnlinkLocked(b, *c.Record)
 		case names.Stored:
@@ -104,14 +99,17 @@ func (s *State) UpdatePoliciesLocked(b *Block) {
 
 // linkLocked writes a name into every tier that holds its block. A tier that fails
 // is left without: it then loses the name at a crash, which is a miss.
-func (s *State) linkLocked(b *Block, n block.Name) {
+func (s *State) linkLocked(b *Block, n *names.Name) {
 	for t, m := range s.Mem {
 		if b.In(t) {
-			s.NoteLocked(m, m.Memory.Link(b.Info.ID, n))
+			s.NoteLocked(m, m.Memory.Link(b.Info.ID, n.Record()))
 		}
 	}
-	if b.Cold {
-		s.LinkColdLocked(b, n)
+	switch {
+	case b.Cold:
+		s.LinkColdLocked(b, n.Record())
+	case b.From != nil:
+		s.Cold.linkFromLocked(b, n)
 	}
 }
 

@@ -16,8 +16,9 @@ type Block struct {
 	At    [maxMemory]place
 	Below coldState // of this rank's blocks in the cold tier
 
-	// From is the other owner's segment that this clean copy came from, or nil.
-	// Such a copy is not dirty, and is dropped when it is evicted.
+	// From is the segment, of which the catalogue knows, that this clean copy is one of,
+	// or nil: another owner's, or a spilled one. Such a copy is not dirty, and is dropped
+	// when it is evicted.
 	From *directory.Segment
 
 	LinkSeq uint64 // State.Mu.LinkSeq when the cold tier was last given a name of it
@@ -75,7 +76,6 @@ func (s *State) TickLocked() uint64 { return s.Mu.Names.Tick(s.Now()) }
 // replacing what it pointed to, as a put of now.
 func (s *State) BindLocked(r block.Name, keepTTL bool, b *Block, now time.Time) *names.Name {
 	s.Mu.AssertHeld()
-	b.From = nil // the catalogue does not have this name of it
 	inferLocked(s, &r)
 	n := s.Mu.Names.Put(r, keepTTL, &b.Block, now)
 	s.ApplyLocked()
@@ -117,15 +117,18 @@ func (s *State) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
 	return true
 }
 
-// VanishLocked ends all names of a block whose bytes are nowhere any more.
+// VanishLocked ends all names of a block whose bytes are nowhere any more, or only
+// where the catalogue has them.
 func (s *State) VanishLocked(b *Block) {
 	s.Mu.AssertHeld()
 	for all := b.Names(); len(all) > 0; all = b.Names() {
 		n := all[len(all)-1]
 		if b.From == nil {
-			s.Watch.InvalidateLocked(NameID{n.Namespace(), n.Key()}, n.Put())
+			s.Watch.InvalidateLocked(NameID{n.Namespace(), n.Key()}, max(n.Put(), n.Seq())+1)
+			s.Mu.Names.Drop(n)
+		} else {
+			s.Mu.Names.Retire(n)
 		}
-		s.Mu.Names.Drop(n)
 		s.ApplyLocked()
 	}
 	s.ForgetLocked(b)

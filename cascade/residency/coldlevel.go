@@ -1,7 +1,12 @@
 package residency
 
 import (
+	"errors"
+
+	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
+	"cascadekv/dht/directory"
+	"cascadekv/tiers"
 )
 
 // coldState is a block's place in the cold tier.
@@ -21,7 +26,7 @@ func (m *Level) StoredLocked(b *Block) { m.enterLocked(b, false) }
 func (m *Level) AdoptLocked(b *Block) { m.enterLocked(b, true) }
 
 func (m *Level) enterLocked(b *Block, old bool) {
-	b.Cold = true
+	b.Cold, b.From = true, nil
 	m.RankLocked(b, old)
 	m.state.PlacementChangedLocked(b)
 }
@@ -70,6 +75,102 @@ func (m *Level) LeaveLocked(b *Block, evicted bool) {
 // it has where the tier encodes it.
 func (m *Level) StoredSize(b *Block) int64 {
 	return m.Files.StoredSize(b.Info)
+}
+
+// linkFromLocked records a name of b, a copy of what the catalogue has, where that lies.
+// In another owner's segment that is not done: then b is dirty, as any block that is in
+// memory only. What was put elsewhere is recorded there.
+func (m *Level) linkFromLocked(b *Block, n *names.Name) {
+	if n.Copied() {
+		return
+	}
+	err := m.Files.LinkAt(tiers.Segment(*b.From), b.Info.ID, n.Record())
+	if err == nil {
+		m.state.NoteLinkLocked(nil)
+		b.LinkSeq = m.state.Mu.Writes.LinkSeq
+		return
+	}
+	if !errors.Is(err, tiers.ErrNotFound) {
+		m.state.NoteColdLocked(err)
+	}
+	b.From = nil
+	m.state.PlacementChangedLocked(b)
+}
+
+// RestLocked records that b, which is in memory only, lies at a place in this rank's own
+// files too, of which the catalogue alone knows: it needs no second copy there. It is not
+// being written.
+func (m *Level) RestLocked(b *Block, at *directory.Segment) {
+	m.state.Mu.AssertHeld()
+	if b.HasLowerCopy() || !b.InAny() {
+		return
+	}
+	b.From = at
+	for _, n := range b.Names() {
+		if b.From != nil {
+			m.linkFromLocked(b, n)
+		}
+	}
+	m.state.PlacementChangedLocked(b)
+}
+
+// Own returns where blocks lie in this rank's own files, in parallel to ids, as far as
+// the catalogue knows: nil for one that does not. It may read from a local disk. There
+// may be no such level.
+func (m *Level) Own(ids ...BlockID) []*directory.Segment {
+	places := make([]*directory.Segment, len(ids))
+	if !m.Spilled() {
+		return places
+	}
+	for i, f := range m.Files.Catalogue().Own(ids) {
+		if !f.Info.ID.IsZero() {
+			at := directory.Segment(f.Segment)
+			places[i] = &at
+		}
+	}
+	return places
+}
+
+// Spilled reports whether the catalogue has blocks of this rank of which the store
+// knows nothing. There may be no such level.
+func (m *Level) Spilled() bool { return m != nil && m.spills.Load() }
+
+// SpillLocked has Spilled be true from then on.
+func (m *Level) SpillLocked() {
+	if !m.spills.Swap(true) {
+		m.state.Watch.CataloguedLocked()
+	}
+}
+
+// LetGoLocked leaves what is known of b, which lies in one of this rank's own files, to
+// the catalogue, and reports whether it did: not while somebody uses b there, or has
+// changed a name of it that is not durable yet. What is in memory is then a copy of
+// what the catalogue has.
+func (m *Level) LetGoLocked(b *Block) bool {
+	m.state.Mu.AssertHeld()
+	if !m.MayLetGoLocked(b) {
+		return false
+	}
+	at, err := m.Files.Segment(b.Info.ID)
+	if err != nil {
+		return false
+	}
+	from := directory.Segment(at)
+	b.From = &from
+	if b.Cold {
+		m.LeaveLocked(b, false)
+	}
+	if !b.InAny() {
+		m.state.VanishLocked(b)
+	}
+	return true
+}
+
+// MayLetGoLocked reports whether LetGoLocked would. What is known for the budget's sake,
+// to leave before all else, stays known.
+func (m *Level) MayLetGoLocked(b *Block) bool {
+	used := b.Writing || b.Loading || b.Below.OtherOwner || b.Below.Old || !b.InAny() && (b.Busy > 0 || b.Leased())
+	return b.Cold && !used && b.LinkSeq <= m.state.Mu.Writes.SyncedSeq
 }
 
 // SyncHoldLocked keeps the hold on b in the cold tier in step with the

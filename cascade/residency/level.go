@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"cascadekv/cascade/names"
@@ -42,6 +43,8 @@ type Level struct {
 	Bytes   int64 // of the blocks that the policy ranks
 	Old     int64 // of these, bytes of blocks that earlier runs left and this one did not use
 	Ranking bool  // the policy is new, and has not been given all blocks yet
+
+	spills atomic.Bool // see Spilled
 }
 
 // Order is in which order a tier gives its blocks up.

@@ -111,6 +111,10 @@ type Watcher interface {
 	ShowAllLocked(*Block)
 	HideLocked(*names.Name)
 
+	// CataloguedLocked is called when the catalogue has names that are not in the state: what
+	// is not here may be there from then on.
+	CataloguedLocked()
+
 	// NoteFullLocked is called when the cold tier refuses blocks for want of space.
 	NoteFullLocked()
 }

@@ -261,7 +261,7 @@ func (w *Writer) coldItems(ctx context.Context, views []*residency.View) (items 
 		if errors.Is(bad[i], tiers.ErrCorrupt) {
 			v.WithdrawLocked()
 		}
-		if bad[i] != nil || b.Cold || len(b.Names()) == 0 || b.Info.ID.IsProvisional() {
+		if bad[i] != nil || b.HasLowerCopy() || len(b.Names()) == 0 || b.Info.ID.IsProvisional() {
 			b.Writing = false
 			continue
 		}

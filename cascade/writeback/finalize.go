@@ -128,6 +128,7 @@ func (w *Writer) FinalizeID(v *residency.View) {
 // finalized gives b its id. If a block with that id is stored already, the two
 // become one.
 func (w *Writer) finalized(b *residency.Block, id residency.BlockID) {
+	at := w.state.Cold.Own(id)[0]
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
 	if !b.Info.ID.IsProvisional() || w.state.Mu.Blocks[b.Info.ID] != b {
@@ -148,6 +149,9 @@ func (w *Writer) finalized(b *residency.Block, id residency.BlockID) {
 	w.state.PlacementChangedLocked(b)
 	w.state.UpdatePoliciesLocked(b)
 	w.state.Watch.ShowAllLocked(b) // its record may lie elsewhere
+	if at != nil {
+		w.state.Cold.RestLocked(b, at)
+	}
 }
 
 // mergeLocked moves the names of b, just finalized, to the block first that has

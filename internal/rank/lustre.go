@@ -27,7 +27,7 @@ func openLustre(c config.Config, log *slog.Logger) (*lustre.Tier, error) {
 	}
 	cold, err := lustre.Open(lustre.Options{
 		Dir: c.Lustre.Dir, Group: group, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
-		SegmentBlocks: c.Lustre.SegmentBlocks, MaxOpenFiles: openFiles(c, nil).Files,
+		SegmentBlocks: c.Lustre.SegmentBlocks, MaxFiles: c.Lustre.MaxFiles, MaxOpenFiles: openFiles(c, nil).Files,
 		OwnOnly:      c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
 		Catalogued:   c.Lustre.Index != "off",
 		AdoptOrphans: c.Lustre.Budget > 0,

@@ -18,7 +18,7 @@ type Catalogue struct {
 	has       map[residency.NameID]tiers.Found
 	refuse    error
 	withdrawn [][]block.Name
-	forgotten []block.ID
+	forgotten []tiers.Found
 }
 
 // Hold makes a block known, at a place of its own.
@@ -106,15 +106,15 @@ func (c *Catalogue) Withdrawn() [][]block.Name {
 }
 
 // Forget records blocks.
-func (c *Catalogue) Forget(_ context.Context, ids ...block.ID) error {
+func (c *Catalogue) Forget(_ context.Context, at ...tiers.Found) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forgotten = append(c.forgotten, ids...)
+	c.forgotten = append(c.forgotten, at...)
 	return nil
 }
 
 // Forgotten returns what Forget was called for.
-func (c *Catalogue) Forgotten() []block.ID {
+func (c *Catalogue) Forgotten() []tiers.Found {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.forgotten
@@ -125,3 +125,21 @@ func (c *Catalogue) Err() error { return nil }
 
 // State returns nothing.
 func (c *Catalogue) State() tiers.CatalogueState { return tiers.CatalogueState{} }
+
+// Own returns nothing: all that Hold made known is of others.
+func (c *Catalogue) Own(ids []block.ID) []tiers.Found { return make([]tiers.Found, len(ids)) }
+
+// ScanOwn returns nothing.
+func (c *Catalogue) ScanOwn(string, uint64, func(tiers.Found) bool) (uint64, error) { return 0, nil }
+
+// Namespaces returns those of what Hold made known.
+func (c *Catalogue) Namespaces() (all []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range c.order {
+		if !slices.Contains(all, id.NS) {
+			all = append(all, id.NS)
+		}
+	}
+	return all
+}

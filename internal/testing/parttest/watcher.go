@@ -53,6 +53,9 @@ func (w *Watcher) HideLocked(n *names.Name) { w.record("hide " + n.Key()) }
 // NoteFullLocked implements residency.Watcher.
 func (w *Watcher) NoteFullLocked() { w.record("full") }
 
+// CataloguedLocked implements residency.Watcher.
+func (w *Watcher) CataloguedLocked() { w.record("spills") }
+
 // InvalidateFetchLocked implements others.Fetches.
 func (w *Watcher) InvalidateFetchLocked(id residency.NameID, _ uint64) {
 	w.record("invalidate fetch " + id.Key)

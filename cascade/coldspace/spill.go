@@ -1,0 +1,143 @@
+package coldspace
+
+import (
+	"context"
+
+	"cascadekv/cascade/policy"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
+)
+
+// What this rank has in files that are complete is left to the catalogue, so that it
+// takes no memory: the files are spilled. They come back, a file at a time, when they are
+// worth merging, and when the budget requires that blocks leave, the oldest first.
+
+// spillShare is the most of a file's blocks, as one part in so many, that may be in
+// memory: a copy there costs more once the file is spilled.
+const spillShare = 2
+
+// SpillAll spills what may be spilled. Changes of names from before the first file is
+// spilled are made durable before that: the catalogue knows what is durable.
+func (cs *Space) SpillAll(ctx context.Context) {
+	if cs.others.Catalogue == nil || cs.others.Catalogue.Err() != nil {
+		return
+	}
+	if len(cs.state.Cold.Files.Spilled()) == 0 {
+		// What the catalogue does not know as withdrawn yet is found from then on.
+		if err := cs.others.SyncInTurn(ctx); err != nil {
+			return
+		}
+	}
+	for more := true; more && ctx.Err() == nil; {
+		var err error
+		if more, err = cs.state.Cold.Files.Spill(ctx, cs.letGo); err != nil && ctx.Err() == nil {
+			cs.note(err)
+		}
+	}
+	cs.updateSpilled()
+}
+
+func (cs *Space) note(err error) {
+	cs.state.Mu.Lock()
+	defer cs.state.Mu.Unlock()
+	cs.state.NoteColdLocked(err)
+}
+
+// updateSpilled looks which files are spilled. Some may be because they came to be this
+// rank's, and the catalogue had them.
+func (cs *Space) updateSpilled() {
+	files := cs.state.Cold.Files.Spilled()
+	cs.state.Mu.Lock()
+	defer cs.state.Mu.Unlock()
+	if cs.guarded.Spilled = files; len(files) > 0 {
+		cs.state.Cold.SpillLocked()
+	}
+}
+
+// letGo leaves blocks to the catalogue, and reports whether it has all of them to itself.
+// If not, those that it left stay there.
+func (cs *Space) letGo(ids []block.ID) bool {
+	return cs.mayLetGo(ids) && cs.eachStep(ids, func(id block.ID) bool {
+		cs.state.Cold.SpillLocked()
+		b := cs.state.Mu.Blocks[id]
+		return b == nil || b.From != nil || cs.state.Cold.LetGoLocked(b)
+	})
+}
+
+// mayLetGo reports whether letting go of blocks would succeed, and pay.
+func (cs *Space) mayLetGo(ids []block.ID) bool {
+	inMemory := 0
+	return cs.eachStep(ids, func(id block.ID) bool {
+		b := cs.state.Mu.Blocks[id]
+		if b == nil || b.From != nil {
+			return true
+		}
+		if b.InAny() {
+			inMemory++
+		}
+		return inMemory*spillShare <= len(ids) && cs.state.Cold.MayLetGoLocked(b)
+	})
+}
+
+// eachStep calls fn for blocks with the mutex held, some at a time, until it returns
+// false, which it returns.
+func (cs *Space) eachStep(ids []block.ID, fn func(block.ID) bool) bool {
+	for len(ids) > 0 {
+		some := ids[:min(len(ids), shrinkStep)]
+		ids = ids[len(some):]
+		cs.state.Mu.Lock()
+		for _, id := range some {
+			if !fn(id) {
+				cs.state.Mu.Unlock()
+				return false
+			}
+		}
+		cs.state.Mu.Unlock()
+	}
+	return true
+}
+
+// ReloadWasted loads files again that are worth merging.
+func (cs *Space) ReloadWasted(ctx context.Context) {
+	if !cs.state.Cold.Spilled() {
+		return
+	}
+	for _, f := range cs.state.Cold.Files.Spilled() {
+		if f.Wasted && ctx.Err() == nil {
+			cs.Reload(ctx, f)
+		}
+	}
+}
+
+// Reload has the state know what a spilled file holds.
+func (cs *Space) Reload(ctx context.Context, f tiers.SpilledFile) {
+	a := cs.others.NewReload()
+	err := cs.state.Cold.Files.Reload(ctx, f, a.Gather)
+	if err == nil {
+		err = a.Run()
+	}
+	if err != nil && ctx.Err() == nil {
+		cs.note(err)
+	}
+}
+
+// spilledDueLocked returns which spilled files are to be loaded again so that their
+// blocks can leave, of so many parts that are to be adopted or loaded, and takes them
+// off the list: none while there is something else that leaves before what is young.
+func (cs *Space) spilledDueLocked(n int) []tiers.SpilledFile {
+	n = min(max(n-len(cs.guarded.Orphans.Left), 0), len(cs.guarded.Spilled))
+	if b := cs.state.Cold.VictimLocked(); len(cs.guarded.Orphans.Left) > 0 || b != nil && b.Below.Old {
+		n = 0
+	}
+	due := cs.guarded.Spilled[:n:n]
+	cs.guarded.Spilled = cs.guarded.Spilled[n:]
+	return due
+}
+
+// addSpilledLocked adds spilled files to what may be adopted: behind what ended runs
+// left.
+func (cs *Space) addSpilledLocked(share *policy.Share) {
+	for _, f := range cs.guarded.Spilled {
+		share.Orphans = append(share.Orphans, f.Bytes)
+	}
+}

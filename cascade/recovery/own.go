@@ -1,0 +1,81 @@
+package recovery
+
+import (
+	"cascadekv/cascade/residency"
+	"cascadekv/dht/directory"
+	"cascadekv/internal/block"
+)
+
+// ownStep is how many blocks, or names, the catalogue is asked for at once.
+const ownStep = 1024
+
+// restOnOwn finds which blocks that memory has lie in files of this rank too whose
+// entries only the catalogue has: they are clean. It returns those that have names which
+// the catalogue does not, and where they lie.
+func (rc *Recoverer) restOnOwn(r *recovery) map[*residency.Block]*directory.Segment {
+	cold := rc.state.Cold
+	if cold == nil || len(cold.Files.Spilled()) == 0 {
+		return nil
+	}
+	rc.state.Mu.Lock()
+	cold.SpillLocked()
+	for _, ns := range cold.Files.Catalogue().Namespaces() {
+		rc.state.Mu.Names.AddSpace(ns)
+	}
+	var dirty []*residency.Block
+	for _, b := range rc.state.Mu.Blocks {
+		if b.InAny() && !b.HasLowerCopy() && !b.Info.ID.IsProvisional() {
+			dirty = append(dirty, b)
+		}
+	}
+	rc.state.Mu.Unlock()
+	resting := map[*residency.Block]*directory.Segment{}
+	for len(dirty) > 0 {
+		some := dirty[:min(len(dirty), ownStep)]
+		dirty = dirty[len(some):]
+		ids := make([]block.ID, len(some))
+		for i, b := range some {
+			ids[i] = b.Info.ID
+		}
+		for i, at := range cold.Own(ids...) {
+			if at != nil {
+				resting[some[i]] = at
+			}
+		}
+	}
+	unknown := rc.unknownNames(r, resting)
+	for b, at := range resting {
+		if !unknown[b] {
+			b.From = at
+			delete(resting, b)
+		}
+	}
+	return resting
+}
+
+// unknownNames returns which of some blocks have names that the catalogue does not.
+func (rc *Recoverer) unknownNames(r *recovery, of map[*residency.Block]*directory.Segment) map[*residency.Block]bool {
+	unknown := map[*residency.Block]bool{}
+	spaces := map[string][]claim{}
+	for _, c := range r.names {
+		if of[c.block] != nil && !c.dropped {
+			spaces[c.name.Namespace] = append(spaces[c.name.Namespace], c)
+		}
+	}
+	for ns, claims := range spaces {
+		for len(claims) > 0 {
+			some := claims[:min(len(claims), ownStep)]
+			claims = claims[len(some):]
+			keys := make([]string, len(some))
+			for i, c := range some {
+				keys[i] = c.name.Key
+			}
+			for i, f := range rc.state.Cold.Files.Catalogue().Peek(ns, keys) {
+				if f.Info.ID != some[i].block.Info.ID {
+					unknown[some[i].block] = true
+				}
+			}
+		}
+	}
+	return unknown
+}
