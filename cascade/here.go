@@ -157,7 +157,8 @@ func (h Here) scanMany(ns string, cursor uint64, count int, fn func(key string) 
 	return cursor
 }
 
-// scan adds to keys those of at most count names that are visible.
+// scan adds to keys those of at most count names that are visible, but for those that a
+// scan of the catalogue lists.
 func (h Here) scan(ns string, cursor uint64, count int, keys []string) ([]string, uint64) {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
@@ -173,7 +174,7 @@ func (h Here) scan(ns string, cursor uint64, count int, keys []string) ([]string
 	}
 	for ; next > 0 && count > 0; count-- {
 		next--
-		if n := sp.List()[next]; n.Visible(h.state.Now) {
+		if n := sp.List()[next]; n.Visible(h.state.Now) && !h.state.Cold.CataloguedLocked(residency.BlockOf(n)) {
 			keys = append(keys, n.Key())
 		}
 	}

@@ -99,8 +99,9 @@ func (t *Tier) striping() *tiers.Striping {
 // Close implements tiers.Tier. It also writes what Link and Unlink recorded and
 // seals the current segment.
 func (t *Tier) Close() error {
+	err := t.Store.Close() // the catalogue has what it writes
 	if t.catalogue != nil {
 		_ = t.catalogue.Close() // a broken one has nothing to lose: it is filled again
 	}
-	return t.Store.Close()
+	return err
 }

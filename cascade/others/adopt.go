@@ -124,9 +124,17 @@ func (a *Adoption) blockLocked(e tiers.Entry) {
 
 // placeLocked records where a block lies in the cold tier. One in another process's file
 // may come to be this rank's own; never the other way round, as this rank would
-// then keep no account of what it stored.
+// then keep no account of what it stored. The names of a block that was in memory only
+// are recorded there.
 func (a *Adoption) placeLocked(b *residency.Block, foreign bool) {
 	x := a.exchange
+	if !b.HasLowerCopy() {
+		defer func() {
+			for _, n := range b.Names() {
+				x.state.LinkColdLocked(b, n.Record())
+			}
+		}()
+	}
 	switch {
 	case foreign && !b.Cold:
 		b.Cold, b.Below.OtherOwner = true, true

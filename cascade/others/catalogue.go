@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"cascadekv/dht/directory"
-	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
 
@@ -155,32 +154,24 @@ func (x *Exchange) LostSegment(ctx context.Context, st *directory.Statement, err
 	_ = x.Catalogue.Forget(ctx, tiers.Found{Info: st.Info, Name: st.Name, Segment: tiers.Segment(*st.Segment)})
 }
 
-// FirstOwn is where a scan of names begins that only the catalogue has. It marks all
+// FirstOwn is where a scan of what the catalogue has of this rank begins. It marks all
 // cursors of such a scan: Redis's clients take cursors of 64 bits, some with a sign.
 const FirstOwn = 1 << 62
 
 // InOwn reports whether a cursor is one of ScanOwn.
 func InOwn(cursor uint64) bool { return cursor&FirstOwn != 0 }
 
-// ScanOwn calls fn for names that only the catalogue has, of this rank's own files, from
-// a cursor on until it returns false: see tiers.Catalogue.
+// ScanOwn calls fn for names that the catalogue has of this rank's own files, from a
+// cursor on until it returns false: see tiers.Catalogue.
 func (x *Exchange) ScanOwn(ns string, cursor uint64, fn func(key string) bool) (next uint64, err error) {
 	next, err = x.Catalogue.ScanOwn(ns, cursor&^FirstOwn<<2, func(f tiers.Found) bool {
-		if here, invalid := x.overrides(&f.Name); here || invalid {
-			return true
-		}
-		return fn(f.Name.Key)
+		x.state.Mu.Lock()
+		invalid := x.guarded.tombstones.Has(&f.Name)
+		x.state.Mu.Unlock()
+		return invalid || fn(f.Name.Key)
 	})
 	if next == 0 {
 		return 0, err
 	}
 	return FirstOwn | next>>2, err
-}
-
-// overrides reports whether a name of the catalogue is here too, or was invalidated.
-func (x *Exchange) overrides(n *block.Name) (here, invalid bool) {
-	x.state.Mu.Lock()
-	defer x.state.Mu.Unlock()
-	one := x.state.Mu.Names.Get(n.Namespace, n.Key)
-	return one != nil && one.Block() != nil, x.guarded.tombstones.Has(n)
 }

@@ -29,6 +29,7 @@ type claim struct {
 	name    block.Name
 	block   *residency.Block
 	dropped bool
+	below   bool // the cold tier has the record
 }
 
 // Recover rebuilds the index from the tiers. takeClaimsLocked is called when all names are there, and
@@ -91,7 +92,7 @@ func (rc *Recoverer) recoverEntryLocked(r *recovery, e tiers.Entry, m *residency
 		rc.state.EnterLocked(b, m, rc.state.Now())
 	}
 	for _, n := range e.Names {
-		rc.claimNameLocked(r, claim{name: n, block: b})
+		rc.claimNameLocked(r, claim{name: n, block: b, below: m == nil})
 	}
 	rc.state.Mu.NextProv = max(rc.state.Mu.NextProv, block.ProvisionalNumber(e.Info.ID))
 }
@@ -128,6 +129,9 @@ func (rc *Recoverer) recoverNamesLocked(r *recovery) {
 			rc.state.Cold.AdoptLocked(b) // with its first name
 		}
 		rc.state.BindRecordedLocked(c.name, c.block)
+		if c.block.Cold && !c.below {
+			rc.state.LinkColdLocked(c.block, c.name)
+		}
 	}
 }
 

@@ -142,6 +142,12 @@ func (m *Level) SpillLocked() {
 	}
 }
 
+// CataloguedLocked reports whether names of b are listed by a scan of the catalogue. There
+// may be no such level.
+func (m *Level) CataloguedLocked(b *Block) bool {
+	return m.Spilled() && b.Cold && !b.Below.OtherOwner && b.LinkSeq <= m.state.Mu.Writes.SyncedSeq
+}
+
 // LetGoLocked leaves what is known of b, which lies in one of this rank's own files, to
 // the catalogue, and reports whether it did: not while somebody uses b there, or has
 // changed a name of it that is not durable yet. What is in memory is then a copy of

@@ -292,11 +292,15 @@ func (w *Writer) writeEachLocked(ctx context.Context, items []tiers.Item, owners
 		w.state.Mu.Unlock()
 		err := w.state.Cold.Files.Put(ctx, it)
 		w.state.Mu.Lock()
-		if err != nil && !errors.Is(err, tiers.ErrExists) {
+		wrote := it.Names
+		switch {
+		case errors.Is(err, tiers.ErrExists):
+			wrote = nil // its bytes are there, under whatever names
+		case err != nil:
 			w.state.NoteColdLocked(err)
 			continue
 		}
-		w.nowColdLocked(owners[i], it.Names)
+		w.nowColdLocked(owners[i], wrote)
 		written++
 	}
 	return written

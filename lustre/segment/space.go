@@ -115,6 +115,9 @@ func (s *Store) finish() error {
 		defer s.unuse(f)
 		if sealed = f.appending.Acquire(ctx); sealed == nil {
 			sealed = f.seal()
+			s.mu.Lock()
+			f.size = f.w.Off
+			s.mu.Unlock()
 			f.appending.Release()
 		}
 	})

@@ -102,20 +102,21 @@ func (x *index) indexFrame(ctx context.Context, f *file, items []format.Block, f
 	}
 }
 
-// indexRead gives the indexer the entries of a file that was read, if it is sealed and
-// this run's.
+// indexRead gives the indexer the entries of a file of this run's that was read: after a
+// crash the indexer may have lost the last that it was given. One without a footer is
+// not spilled.
 func (x *index) indexRead(f *file, sc *format.Scanner, entries []format.Entry) {
 	x.mu.Lock()
 	own := f.own
 	x.mu.Unlock()
-	if x.indexer == nil || !sc.Footer || !own {
+	if x.indexer == nil || !own {
 		return
 	}
 	c := Contents{Size: sc.Size}
 	c.take(f.id.Path(), entries)
 	ctx, cancel := context.WithTimeout(context.Background(), recoverWait)
 	defer cancel()
-	if x.indexer.Wrote(ctx, f.id.Part(), f.id.Number, c) == nil {
+	if x.indexer.Wrote(ctx, f.id.Part(), f.id.Number, c) == nil && sc.Footer {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		f.spill.taken = 1

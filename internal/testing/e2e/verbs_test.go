@@ -49,6 +49,7 @@ func TestVerbsSpeakJSON(t *testing.T) {
 			"requests blocks hit_ratio_blocks hit_ratio_tokens dedup_ratio store_dedup_ratio wrong_bytes tiers"},
 		{[]string{"trace", "replay", "--trace", trace, "--limit", "50", "--block-bytes", "4KiB"}, at, 0, "requests wrong_bytes tiers"},
 		{[]string{"bench", "put", "--size", "256KiB", "--rounds", "1", "--time", "5ms"}, nil, 0, "ratio_hash"},
+		{[]string{"bench", "cold", "--blocks", "1024", "--samples", "3"}, nil, 0, "heap_bytes_per_block start_seconds probe_us get_us"},
 		{[]string{"bench", "stages", "--requests", "4", "--blocks", "8", "--warm", "8", "--rounds", "1", "--no-pause"}, nil, 0, "total stages ratios_by_round"},
 	} {
 		t.Run(strings.Join(step.args[:min(2, len(step.args))], " "), func(t *testing.T) {
