@@ -7,8 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/cascade/residency"
 	"cascadekv/lustre"
 	"cascadekv/lustre/catalogue"
+	"cascadekv/internal/testing/vfstest"
+	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
 )
@@ -102,7 +105,12 @@ func (f fails) Wrote(ctx context.Context, p tiers.Part, number uint64, c segment
 func TestReviewIndexMissesALink(t *testing.T) {
 	for _, overwrite := range []bool{false, true} {
 		t.Run(fmt.Sprint(overwrite), func(t *testing.T) {
-			c, r := spilledChain(t, 200)
+			c := newCampaign(t)
+			r := c.small(func(o *Options) { o.Policy = "lru" })
+			r.chain("k", 0, 200, 1000)
+			if c.spill(r) == 0 || !r.onlySpilled("k0") {
+				t.Fatal("nothing is spilled")
+			}
 			on := false
 			tier := r.state.Cold.Files.(*lustre.Tier)
 			tier.SetIndexer(fails{tier.Catalogue().(*catalogue.Catalogue), &on})
@@ -116,11 +124,22 @@ func TestReviewIndexMissesALink(t *testing.T) {
 				t.Fatal(err)
 			}
 			on = false
+			r.state.Mu.Lock()
+			b := r.state.Mu.Names.Get("ns", key).Block().Owner.(*residency.Block)
+			t.Log("put", b.Cold, b.From, b.InAny(), b.LinkSeq, r.state.Mu.Writes.SyncedSeq)
+			r.state.Mu.Unlock()
 			r.want(key, data(1000, spillBlock))
-			r.chain("other", 0, 60, 5000) // pushes it out
+			r.chain("other", 0, 400, 5000) // pushes it out
 			c.spill(r)
-			r.chain("another", 0, 60, 6000)
+			r.chain("another", 0, 400, 6000)
 			c.spill(r)
+			r.state.Mu.Lock()
+			if n := r.state.Mu.Names.Get("ns", key); n != nil && n.Block() != nil {
+				b := n.Block().Owner.(*residency.Block)
+				t.Log("still here", b.Cold, b.From, b.InAny(), b.LinkSeq, r.state.Mu.Writes.SyncedSeq, b.Below)
+			}
+			r.state.Mu.Unlock()
+			t.Log(r.onlySpilled(key))
 			r.want(key, data(1000, spillBlock))
 			c.end(r)
 			r = c.small()
@@ -138,5 +157,75 @@ func TestReviewDepthBelowASpilledParent(t *testing.T) {
 	if info, _ := r.Stat(t.Context(), "ns", "child"); info.Depth != 4 {
 		t.Errorf("depth %d", info.Depth)
 	}
+	c.end(r)
+}
+
+// A bound name is visible while its parent is, also when that is spilled.
+func TestReviewBoundToASpilledParent(t *testing.T) {
+	c, r := spilledChain(t, 200)
+	e := ns("half")
+	e.Parent, e.Bound = "k3", true
+	r.put(e, data(1, spillBlock))
+	if !r.onlySpilled("k3") {
+		t.Fatal("k3 is here")
+	}
+	if !r.Contains(t.Context(), "ns", "half") {
+		t.Error("it is not there")
+	}
+	if got := r.scanAll(); len(got) != 201 {
+		t.Errorf("a scan has %d of 201 names", len(got))
+	}
+	r.want("half", data(1, spillBlock))
+	r.put(e, data(2, spillBlock))
+	r.want("half", data(2, spillBlock))
+	if !r.Expire(t.Context(), "ns", "half", c.now().Add(time.Hour)) {
+		t.Error("it gets no end")
+	}
+	c.end(r)
+}
+
+// slow is a campaign whose reads of files can be held up.
+func slowReads(t *testing.T, n int) (*campaign, *rig, *vfstest.Fault) {
+	c := newCampaign(t)
+	f := vfstest.NewFault(vfs.OS{})
+	c.fs = f
+	r := c.small()
+	r.chain("k", 0, n, 1000)
+	if c.spill(r) == 0 || !r.onlySpilled("k0") {
+		t.Fatal("nothing is spilled")
+	}
+	return c, r, f
+}
+
+// What was put and spilled while an older version was read is what is found afterwards.
+func TestReviewSlowReadOfAnOldVersion(t *testing.T) {
+	c, r, f := slowReads(t, 200)
+	block := make(chan struct{})
+	f.Add(vfstest.Rule{Op: vfs.OpRead, Path: ".bin", Count: 1, Block: block})
+	got := make(chan error)
+	go func() {
+		v, err := r.Get(context.Background(), "ns", "k0")
+		if err == nil {
+			v.Release()
+		}
+		got <- err
+	}()
+	time.Sleep(50 * time.Millisecond)
+	select {
+	case <-got:
+		t.Fatal("the read is not held up")
+	default:
+	}
+	f.Clear()
+	r.put(ns("k0"), data(77, spillBlock))
+	r.chain("other", 0, 400, 5000)
+	c.spill(r)
+	r.chain("another", 0, 400, 6000)
+	c.spill(r)
+	t.Log("only spilled:", r.onlySpilled("k0"))
+	close(block)
+	t.Log(<-got)
+	time.Sleep(50 * time.Millisecond)
+	r.want("k0", data(77, spillBlock))
 	c.end(r)
 }
