@@ -4,14 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
 	"cascadekv/cascade/residency"
-	"cascadekv/lustre"
-	"cascadekv/lustre/catalogue"
+	"cascadekv/internal/block"
 	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre"
+	"cascadekv/lustre/catalogue"
 	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
 )
@@ -227,5 +229,64 @@ func TestReviewSlowReadOfAnOldVersion(t *testing.T) {
 	t.Log(<-got)
 	time.Sleep(50 * time.Millisecond)
 	r.want("k0", data(77, spillBlock))
+	c.end(r)
+}
+
+// Of a block that lies in two files the store takes the older copy, the index the younger:
+// when the younger file is merged away, the index must know the older copy.
+func TestReviewTwoCopies(t *testing.T) {
+	c := newCampaign(t)
+	r := c.small()
+	for i := range 60 {
+		r.put(ns(fmt.Sprint("a", i)), data(uint64(i), spillBlock))
+	}
+	if _, err := r.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.chain("fill", 0, 100, 9000)
+	c.spill(r)
+	r.Delete(t.Context(), "ns", "a0")
+	if err := r.others.FlushTombstones(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.space.Reload(t.Context(), r.state.Cold.Files.Spilled()[0])
+	r.put(ns("again"), data(0, spillBlock))
+	for i := range 20 {
+		r.put(ns(fmt.Sprint("b", i)), data(uint64(100+i), spillBlock))
+	}
+	c.end(r)
+	if err := os.RemoveAll(c.local); err != nil {
+		t.Fatal(err)
+	}
+	r = c.small()
+	r.want("again", data(0, spillBlock))
+	for i := range 20 {
+		r.Delete(t.Context(), "ns", fmt.Sprint("b", i))
+	}
+	for i := range 100 {
+		r.Delete(t.Context(), "ns", fmt.Sprint("fill", i))
+	}
+	if err := r.others.FlushTombstones(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	at0, err0 := r.state.Cold.Files.Segment(block.Sum(block.Bits128, data(0, spillBlock)))
+	t.Log(ls(c.dir), "store", at0.Path, err0, "index", r.state.Cold.Files.Catalogue().Own([]block.ID{block.Sum(block.Bits128, data(0, spillBlock))})[0].Segment.Path)
+	for range 5 {
+		for r.space.MergeOnce(t.Context()) {
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	id := block.Sum(block.Bits128, data(0, spillBlock))
+	at, err := r.state.Cold.Files.Segment(id)
+	t.Log(ls(c.dir), "store", at.Path, err, "index", r.state.Cold.Files.Catalogue().Own([]block.ID{id})[0].Segment.Path)
+	c.spill(r)
+	for part := range 3 {
+		r.chain(fmt.Sprint("other", part), 0, 100, 5000)
+		c.spill(r)
+	}
+	r.want("again", data(0, spillBlock))
+	c.end(r)
+	r = c.small()
+	r.want("again", data(0, spillBlock))
 	c.end(r)
 }
