@@ -290,3 +290,27 @@ func TestReviewTwoCopies(t *testing.T) {
 	r.want("again", data(0, spillBlock))
 	c.end(r)
 }
+
+// What is put with the bytes of a spilled block and deleted at once does not come back.
+func TestReviewDeletedBeforeItsLinkIsDurable(t *testing.T) {
+	c, r := spilledChain(t, 200)
+	r.put(ns("fresh"), data(1000, spillBlock))
+	r.Delete(t.Context(), "ns", "fresh")
+	if err := r.others.FlushTombstones(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.others.SyncInTurn(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.later(24 * time.Hour)
+	r.Sweep()
+	if r.Contains(t.Context(), "ns", "fresh") {
+		t.Error("it is back in the same run")
+	}
+	c.end(r)
+	r = c.small()
+	if r.Contains(t.Context(), "ns", "fresh") {
+		t.Error("it is back")
+	}
+	c.end(r)
+}
