@@ -296,6 +296,9 @@ func (w *Writer) writeEachLocked(ctx context.Context, items []tiers.Item, owners
 			w.state.NoteColdLocked(err)
 			continue
 		}
+		if err != nil {
+			it.Names = nil // of those there may be no record
+		}
 		w.nowColdLocked(owners[i], it.Names)
 		written++
 	}
