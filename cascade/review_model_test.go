@@ -387,6 +387,14 @@ func (m *reviewModel) step(kills, bound bool) {
 		}
 	case op < 104 && kills:
 		arena, index := m.rng.IntN(2) == 0, m.rng.IntN(3) > 0
+		switch os.Getenv("REVIEW_KILLS") {
+		case "process":
+			arena, index = true, true
+		case "node":
+			arena, index = false, true
+		case "index":
+			arena, index = true, false
+		}
 		what = fmt.Sprintf("kill, arena %v, index %v;", arena, index)
 		m.log = append(m.log, what)
 		what = ""
