@@ -102,13 +102,13 @@ func (x *index) indexFrame(ctx context.Context, f *file, items []format.Block, f
 	}
 }
 
-// indexRead gives the indexer the entries of a file that was read, if it is sealed and
-// this run's.
+// indexRead gives the indexer the entries of a file that was read, if it is this run's:
+// what a killed run wrote last may be withdrawals and names of what is in spilled files.
 func (x *index) indexRead(f *file, sc *format.Scanner, entries []format.Entry) {
 	x.mu.Lock()
 	own := f.own
 	x.mu.Unlock()
-	if x.indexer == nil || !sc.Footer || !own {
+	if x.indexer == nil || !own {
 		return
 	}
 	c := Contents{Size: sc.Size}
