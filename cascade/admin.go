@@ -96,6 +96,9 @@ const scanStep = 256
 // a cursor, some names after fn returns false. fn is called without a lock, and
 // may take long or call the store.
 func (s *Store) Scan(ns string, cursor uint64, count int, fn func(key string) bool) uint64 {
+	if others.InOwn(cursor) && !s.state.Cold.Spilled() {
+		return 0 // a client made it up
+	}
 	if others.InOwn(cursor) {
 		next, err := s.others.ScanOwn(ns, cursor, fn)
 		if err != nil {

@@ -71,10 +71,19 @@ func (t *Tier) newest(fn func(tiers.Entry) error, read func(func(tiers.Entry) er
 	if err := read(gather); err != nil {
 		return err
 	}
-	newer := make([]bool, len(names))
+	newer, more := make([]bool, len(names)), map[block.ID][]block.Name{}
 	if len(t.SpilledFiles()) > 0 {
 		var err error
 		if newer, err = t.catalogue.Newer(names); err != nil {
+			return err
+		}
+		var ids []block.ID
+		for _, e := range all {
+			if !e.Info.ID.IsZero() && !e.OtherOwner {
+				ids = append(ids, e.Info.ID)
+			}
+		}
+		if more, err = t.catalogue.NamesOf(ids); err != nil { // records of these may lie in files that are spilled
 			return err
 		}
 	}
@@ -87,6 +96,13 @@ func (t *Tier) newest(fn func(tiers.Entry) error, read func(func(tiers.Entry) er
 		}
 		newer = newer[len(e.Names):]
 		e.Names = kept
+		if !e.Info.ID.IsZero() && !e.OtherOwner {
+			for _, n := range more[e.Info.ID] {
+				if !hasName(e.Names, n) {
+					e.Names = append(e.Names, n)
+				}
+			}
+		}
 		if err := fn(e); err != nil {
 			return err
 		}

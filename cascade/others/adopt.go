@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 
+	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
@@ -93,18 +94,18 @@ func (a *Adoption) step(entries []tiers.Entry) error {
 // blockLocked adopts one block with those of its names that are not newer here.
 func (a *Adoption) blockLocked(e tiers.Entry) {
 	x := a.exchange
-	var names []block.Name
+	var some []block.Name
 	for _, n := range e.Names {
 		x.state.Mu.Names.Observe(n.Seq)
 		here := x.state.Mu.Names.Get(n.Namespace, n.Key)
 		held := here != nil && here.Block() != nil
 		room := a.own && !x.guarded.tombstones.Has(&n) || !a.own && x.nameRoom.HasRoomLocked()
 		if held && here.Put() < n.Seq || !held && room {
-			names = append(names, n)
+			some = append(some, n)
 		}
 	}
 	known := x.state.Mu.Blocks[e.Info.ID] != nil
-	if len(names) == 0 && !known {
+	if len(some) == 0 && !known {
 		x.state.NoteColdLocked(x.state.Cold.Files.Evict(e.Info.ID)) // nobody would ever ask for it
 		return
 	}
@@ -115,26 +116,40 @@ func (a *Adoption) blockLocked(e tiers.Entry) {
 	if !known {
 		a.countLocked(1, 0, e.Info.Size)
 	}
+	unrecorded := a.unrecordedLocked(b, e.Names)
 	a.placeLocked(b, e.OtherOwner)
-	for _, n := range names {
+	for _, n := range some {
 		x.state.BindRecordedLocked(n, b)
 	}
-	a.countLocked(0, len(names), 0)
+	for _, n := range unrecorded {
+		if residency.BlockOf(n) == b {
+			x.state.LinkColdLocked(b, n.Record())
+		}
+	}
+	a.countLocked(0, len(some), 0)
+}
+
+// unrecordedLocked returns the names of b that only memory has: b was dirty, and what is
+// adopted has its bytes, but not these names of it.
+func (a *Adoption) unrecordedLocked(b *residency.Block, recorded []block.Name) (all []*names.Name) {
+	if b.HasLowerCopy() {
+		return nil
+	}
+	for _, n := range b.Names() {
+		if !slices.ContainsFunc(recorded, func(r block.Name) bool {
+			return r.Namespace == n.Namespace() && r.Key == n.Key() && r.Seq == n.Seq()
+		}) {
+			all = append(all, n)
+		}
+	}
+	return all
 }
 
 // placeLocked records where a block lies in the cold tier. One in another process's file
 // may come to be this rank's own; never the other way round, as this rank would
-// then keep no account of what it stored. The names of a block that was in memory only
-// are recorded there.
+// then keep no account of what it stored.
 func (a *Adoption) placeLocked(b *residency.Block, foreign bool) {
 	x := a.exchange
-	if !b.HasLowerCopy() {
-		defer func() {
-			for _, n := range b.Names() {
-				x.state.LinkColdLocked(b, n.Record())
-			}
-		}()
-	}
 	switch {
 	case foreign && !b.Cold:
 		b.Cold, b.Below.OtherOwner = true, true

@@ -126,7 +126,7 @@ func (s *State) UnlinkLocked(b *Block, n block.Name) {
 			s.NoteLocked(m, m.Memory.Unlink(b.Info.ID, n))
 		}
 	}
-	if b.Cold {
+	if b.Cold || b.LinkSeq > s.Mu.Writes.SyncedSeq { // a record on its way is in no index that could withdraw it
 		s.NoteLinkLocked(s.Cold.Files.Unlink(b.Info.ID, n))
 	}
 }

@@ -86,10 +86,14 @@ func (x *index) findLocked(id block.ID) (*location, error) {
 	return loc, nil
 }
 
-// indexLocked adds a block, and reports whether it did: the first copy stays.
+// indexLocked adds a block, and reports whether it did: the first copy stays, or of two
+// in this run's files the one in the younger, as the indexer has it.
 func (x *index) indexLocked(f *file, info block.Info, as format.Payload, off int64) bool {
-	if x.blocks[info.ID] != nil {
-		return false
+	if old := x.blocks[info.ID]; old != nil {
+		if x.indexer == nil || !f.own || !old.file.own || byAge(old.file.id, f.id) >= 0 {
+			return false
+		}
+		x.forgetLocked(old)
 	}
 	x.blocks[info.ID] = &location{file: f, info: info, as: as, off: off}
 	x.payload += info.Size
