@@ -26,6 +26,9 @@ type Entry struct {
 	Expires   time.Time // zero: never
 	KeepTTL   bool      // keep the expiry of the name it replaces
 	When      Condition
+
+	depth uint32 // of a child of what the catalogue alone has
+	away  bool   // the catalogue alone has Parent
 }
 
 // Check reports whether the entry can be stored; the error matches ErrBadEntry.
@@ -48,7 +51,7 @@ func (e Entry) Check() error {
 // record is the name as tiers have it; its Depth and Seq are not known yet.
 func (e *Entry) record() block.Name {
 	return block.Name{
-		Namespace: e.Namespace, Key: e.Key, Parent: e.Parent, Prefix: e.Prefix, Bound: e.Bound, Expires: e.Expires,
+		Namespace: e.Namespace, Key: e.Key, Parent: e.Parent, Prefix: e.Prefix, Bound: e.Bound, Expires: e.Expires, Depth: e.depth,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"cascadekv/cascade/names"
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/tombstones"
@@ -64,6 +65,25 @@ func (h Here) noOther(is bool) {
 	if !is {
 		h.state.Count.Losses.Add(residency.StepPin, "corrupt", 1)
 	}
+}
+
+// locateParent looks for what is known of an entry's parent, if only the catalogue has it.
+func (h Here) locateParent(e *Entry) {
+	if e.Parent == "" || !h.state.Cold.Spilled() || h.state.ContainsHere(e.Namespace, e.Parent) {
+		return
+	}
+	if f := h.others.Catalogue.Peek(e.Namespace, []string{e.Parent})[0]; !f.Info.ID.IsZero() {
+		e.depth, e.away = f.Name.Depth+1, true
+	}
+}
+
+// bindLocked points the name that an entry describes at a block.
+func (h Here) bindLocked(e *Entry, b *residency.Block, now time.Time) *names.Name {
+	n := h.state.BindLocked(e.record(), e.KeepTTL, b, now)
+	if e.away {
+		h.state.Mu.Names.SetAway(e.Namespace, e.Parent, true)
+	}
+	return n
 }
 
 func (h Here) stat(ns, key string) (NameInfo, bool) {

@@ -90,7 +90,7 @@ func (s *Store) renameLocked(e *Entry, b *residency.Block, elsewhere bool) (*nam
 		return nil, err
 	}
 	alias := b.IsAlias(s.state.Mu.Names.Get(e.Namespace, e.Key), e.Namespace)
-	n := s.state.BindLocked(e.record(), e.KeepTTL, b, s.state.Now())
+	n := s.here.bindLocked(e, b, s.state.Now())
 	b.Busy--
 	s.state.Count.PutLocked(n)
 	s.state.Count.DuplicateLocked(n, alias)
@@ -246,6 +246,7 @@ func (st *Stage) Commit(ctx context.Context, e Entry) error {
 // elsewhere reports whether other ranks have the name of a put that depends on
 // it, and completes the entry with what they have of it.
 func (s *Store) elsewhere(ctx context.Context, e *Entry) bool {
+	s.here.locateParent(e)
 	if e.When == Always && !e.KeepTTL {
 		return false
 	}
@@ -354,7 +355,7 @@ func (st *Stage) publishLocked(e *Entry, b *residency.Block, now time.Time) (*na
 	s.state.Mu.Blocks[b.Info.ID] = b
 	s.state.Count.Stats.BytesStored += st.size
 	s.state.EnterLocked(b, st.mem, now)
-	n := s.state.BindLocked(e.record(), e.KeepTTL, b, now)
+	n := s.here.bindLocked(e, b, now)
 	s.state.Count.PutLocked(n)
 	if !hashed {
 		s.state.Pending.Push(b)

@@ -64,6 +64,10 @@ type Catalogue interface {
 	// all the while is seen at least once. Errors: ErrUnavailable.
 	ScanOwn(ns string, cursor uint64, fn func(Found) bool) (next uint64, err error)
 
+	// Newer reports of which names there are later records, or withdrawals as late as
+	// they. Errors: ErrUnavailable.
+	Newer(names []block.Name) ([]bool, error)
+
 	// Namespaces lists the namespaces that are known, in no order.
 	Namespaces() []string
 

@@ -224,7 +224,16 @@ func (g *Graph) Drop(n *Name) {
 // not Removed.
 func (g *Graph) Retire(n *Name) {
 	g.endLeases(n)
+	n.away = n.children > 0
 	g.end(n, false)
+}
+
+// SetAway records whether the catalogue has a name that is only a placeholder here: what
+// is bound to it is visible then.
+func (g *Graph) SetAway(ns, key string, is bool) {
+	if n := g.Get(ns, key); n != nil {
+		n.away = is && n.block == nil
+	}
 }
 
 func (g *Graph) end(n *Name, removed bool) {
@@ -289,7 +298,7 @@ func (g *Graph) NextExpired(now time.Time) *Name { return g.expiries.next(now) }
 
 // attach makes n a name of b.
 func (g *Graph) attach(n *Name, b *Block) {
-	n.block = b
+	n.block, n.away = b, false
 	b.add(n)
 	n.space.enlist(n)
 	g.countStored(n, 1)

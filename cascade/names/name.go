@@ -32,6 +32,7 @@ type Name struct {
 	// concerns this rank, as Seq is.
 	put    uint64
 	copied bool // of a copy, which is recorded where the original is
+	away   bool // of a placeholder: the catalogue has the name, as far as known
 
 	// Queued and Slot belong to the owner of the graph: whether the name is in
 	// its publishing queue, and its place in the shared index.
@@ -112,7 +113,9 @@ func (n *Name) Visible(now func() time.Time) bool {
 		if n.parent == nil || depth > maxBound {
 			return false
 		}
-		n = n.parent
+		if n = n.parent; n.away {
+			return true
+		}
 	}
 }
 

@@ -36,6 +36,7 @@ func (x *Exchange) InvalidateLocked(id residency.NameID, below uint64) {
 		return
 	}
 	x.load.InvalidateFetchLocked(id, below)
+	x.state.Mu.Names.SetAway(id.NS, id.Key, false)
 	if x.guarded.tombstones.Add(id.NS, id.Key, below) {
 		residency.Wake(x.flush)
 	}

@@ -29,6 +29,7 @@ func (rc *Recoverer) restOnOwn(r *recovery) map[*residency.Block]*directory.Segm
 		}
 	}
 	rc.state.Mu.Unlock()
+	rc.outdate(r)
 	resting := map[*residency.Block]*directory.Segment{}
 	for len(dirty) > 0 {
 		some := dirty[:min(len(dirty), ownStep)]
@@ -53,6 +54,28 @@ func (rc *Recoverer) restOnOwn(r *recovery) map[*residency.Block]*directory.Segm
 	return resting
 }
 
+// outdate drops what memory has of names that were put, or withdrawn, later: an arena of
+// an earlier run may be older than the files.
+func (rc *Recoverer) outdate(r *recovery) {
+	var ids []residency.NameID
+	var names []block.Name
+	for id, c := range r.names {
+		if !c.dropped && !c.below {
+			ids, names = append(ids, id), append(names, c.name)
+		}
+	}
+	newer, err := rc.state.Cold.Files.Catalogue().Newer(names)
+	if err != nil {
+		return // of a broken one nothing is served either
+	}
+	for i, id := range ids {
+		if newer[i] {
+			r.stale = append(r.stale, r.names[id])
+			delete(r.names, id)
+		}
+	}
+}
+
 // unknownNames returns which of some blocks have names that the catalogue does not.
 func (rc *Recoverer) unknownNames(r *recovery, of map[*residency.Block]*directory.Segment) map[*residency.Block]bool {
 	unknown := map[*residency.Block]bool{}
@@ -71,7 +94,8 @@ func (rc *Recoverer) unknownNames(r *recovery, of map[*residency.Block]*director
 				keys[i] = c.name.Key
 			}
 			for i, f := range rc.state.Cold.Files.Catalogue().Peek(ns, keys) {
-				if f.Info.ID != some[i].block.Info.ID {
+				has := some[i].name
+				if f.Info.ID != some[i].block.Info.ID || !f.Name.Expires.Equal(has.Expires) || f.Name.Prefix != has.Prefix {
 					unknown[some[i].block] = true
 				}
 			}

@@ -46,7 +46,7 @@ type taking struct {
 	known map[index.Segment]uint64 // what the index has, with its marks
 	fresh map[index.Segment]bool
 	done  tiers.Taken
-	anew  bool // the index was broken
+	lacks bool // an own file could not be read
 
 	infos map[block.ID]block.Info // memory of take
 	found []tiers.Found
@@ -90,6 +90,9 @@ func (t *taking) run(ctx context.Context) error {
 		return err
 	}
 	t.show(there)
+	if !t.lacks {
+		c.own.lacking.Store(false)
+	}
 	return nil
 }
 
@@ -119,7 +122,7 @@ func (t *taking) mend(ctx context.Context) error {
 	}
 	c.shown.Store(&round{})
 	c.spaces.Clear()
-	t.anew = true
+	c.own.lacking.Store(true)
 	return c.index.Rebuild(ctx, func(func(index.Batch, error) bool) {})
 }
 
@@ -168,6 +171,7 @@ func (t *taking) listOwn(ctx context.Context, there map[index.Segment]bool) (rea
 			return nil, errors.Join(ctx.Err(), err)
 		}
 		if err != nil { // for all that is known, they are where they were
+			t.lacks = true
 			for s := range t.known {
 				there[s] = there[s] || partOf(s) == p
 			}
@@ -176,7 +180,7 @@ func (t *taking) listOwn(ctx context.Context, there map[index.Segment]bool) (rea
 		for _, n := range listing.Numbers {
 			s := segmentOf(p, n)
 			there[s] = true
-			if _, known := t.known[s]; t.anew && !known {
+			if _, known := t.known[s]; !known {
 				read = append(read, s)
 			}
 		}
@@ -269,6 +273,7 @@ func (t *taking) contents(ctx context.Context, read []index.Segment) iter.Seq2[i
 				return
 			case trust.IsRefused(r.err): // the store counts these
 			case r.err != nil:
+				t.lacks = t.lacks || t.c.isOwn(partOf(r.segment))
 				t.done.Skipped = append(t.done.Skipped, r.err)
 			case r.has.Unchanged:
 			case !yield(t.take(r.segment, r.has), nil):
@@ -370,7 +375,7 @@ func (t *taking) judge(ctx context.Context) error {
 			for i := range some {
 				some[i].Seq++ // up to it, not below
 			}
-			older, err := t.c.tombstone(ctx, some)
+			older, err := t.c.tombstone(ctx, some, true)
 			for i := range some {
 				some[i].Seq--
 				hides[from+i] = err != nil || older[i]

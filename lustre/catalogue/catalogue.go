@@ -53,6 +53,7 @@ type Catalogue struct {
 	left map[tiers.Part]bool // left out of the last round; with the turn
 
 	own own
+	now func() time.Time
 
 	asked  atomic.Int64 // when the last Find was, Unix nanoseconds
 	tuning atomic.Pointer[Tuning]
@@ -79,6 +80,9 @@ func Open(o Options) (*Catalogue, error) {
 		if s.Seq > 0 {
 			c.store.Observe(s.Text, s.Seq, s.Layout)
 		}
+	}
+	if c.now = o.Index.Now; c.now == nil {
+		c.now = time.Now
 	}
 	c.openOwn()
 	return c, nil
@@ -259,7 +263,7 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 		return nil, unavailable(err)
 	}
 	defer c.unlock()
-	older, err := c.tombstone(ctx, names)
+	older, err := c.tombstone(ctx, names, false)
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -277,8 +281,10 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 
 // tombstone withdraws names in the index alone, and reports for which there are records
 // below their Seq in it, withdrawn ones included. Of a name there is one record: one of
-// this rank's own that is just below is what is withdrawn, and may hide some of others.
-func (c *Catalogue) tombstone(ctx context.Context, names []block.Name) ([]bool, error) {
+// this rank's own that is just below is what is withdrawn, and may hide some of others. A
+// withdrawal that is there already may be one that was not recorded in a file, unless
+// judged: it was read from one.
+func (c *Catalogue) tombstone(ctx context.Context, names []block.Name, judged bool) ([]bool, error) {
 	hashes, entries := make([]index.Key, len(names)), make([]index.Entry, len(names))
 	for i, n := range names {
 		hashes[i] = index.NamespaceOf(n.Namespace).Key(n.Key)
@@ -292,7 +298,8 @@ func (c *Catalogue) tombstone(ctx context.Context, names []block.Name) ([]bool, 
 		if e.Name.Key == (index.Key{}) || e.Name.Seq >= names[i].Seq {
 			continue
 		}
-		older[i] = e.Name.Hides || e.Name.Seq+1 < names[i].Seq || !c.isOwn(partOf(e.Segment))
+		itself := e.Name.Seq+1 == names[i].Seq && c.isOwn(partOf(e.Segment)) && (judged || !e.Name.Dropped)
+		older[i] = e.Name.Hides || !itself
 		if !e.Name.Dropped {
 			drops[e.Segment] = append(drops[e.Segment], index.Name{Key: e.Name.Key, Seq: names[i].Seq - 1, Dropped: true})
 		}

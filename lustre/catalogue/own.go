@@ -2,6 +2,7 @@ package catalogue
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ import (
 type own struct {
 	parts    atomic.Pointer[map[tiers.Part]bool]
 	complete map[index.Segment]index.SegmentState // read only once the store has recovered
+	lacking  atomic.Bool                          // the index was begun anew, and may not have all files yet
 }
 
 // openOwn looks which files are complete.
@@ -82,8 +84,13 @@ func (c *Catalogue) Has(p tiers.Part, number uint64) (segment.Spilled, bool) {
 
 // Complete implements segment.Indexer.
 func (c *Catalogue) Complete(ctx context.Context, f segment.Spilled) error {
+	if c.own.lacking.Load() {
+		return unavailable(errLacking)
+	}
 	return unavailable(c.index.PutBatch(ctx, index.Batch{Segment: segmentOf(f.Part, f.Number), Mark: uint64(f.Size) | sealedMark}))
 }
+
+var errLacking = errors.New("the index is being filled again")
 
 // goneWait bounds how long the index may take to forget a file.
 const goneWait = 30 * time.Second
@@ -100,7 +107,7 @@ func (c *Catalogue) Gone(p tiers.Part, number uint64) {
 // that is newer.
 func (c *Catalogue) Counts(records []format.Record) ([]bool, error) {
 	counts := make([]bool, len(records))
-	now := time.Now()
+	now := c.now()
 	for from := 0; from < len(records); from += judgeStep {
 		some := records[from:min(from+judgeStep, len(records))]
 		hashes, entries := make([]index.Key, len(some)), make([]index.Entry, len(some))
@@ -123,8 +130,7 @@ func (c *Catalogue) Counts(records []format.Record) ([]bool, error) {
 	return counts, nil
 }
 
-// Newer reports of which names there are later records in the index, or withdrawals as
-// late as they.
+// Newer implements tiers.Catalogue.
 func (c *Catalogue) Newer(names []block.Name) ([]bool, error) {
 	newer := make([]bool, len(names))
 	for from := 0; from < len(names); from += judgeStep {
@@ -168,7 +174,10 @@ func (c *Catalogue) Stale() map[index.Segment]float64 {
 	states, _ := c.index.Segments() // of a broken one nothing is known
 	stale := make(map[index.Segment]float64, len(states))
 	for _, s := range states {
-		if s.Names > 0 {
+		switch {
+		case s.Names > 0 && s.Ended:
+			stale[s.Segment] = 1
+		case s.Names > 0:
 			stale[s.Segment] = float64(s.Stale) / float64(s.Names)
 		}
 	}
@@ -201,12 +210,13 @@ func (c *Catalogue) ScanOwn(ns string, cursor uint64, fn func(tiers.Found) bool)
 		return 0, nil
 	}
 	space, more := index.NamespaceOf(ns), true
-	next, err = c.index.NamesFrom(cursor, func(e index.Entry) {
+	next, err = c.index.NamesFrom(cursor, func(e index.Entry) bool {
 		in, _, _, _ := cutNote(e.Name.Note)
-		if f, ok := foundOf(e); ok && more && in == space && c.isOwn(partOf(e.Segment)) {
+		if f, ok := foundOf(e); ok && in == space && c.isOwn(partOf(e.Segment)) {
 			f.Name.Namespace = ns
-			more = fn(f)
+			more = fn(f) && more
 		}
+		return more
 	})
 	return next, unavailable(err)
 }

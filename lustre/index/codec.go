@@ -22,12 +22,15 @@ const (
 
 	strayKeySize = 33
 
-	segmentRowSize = 72
+	segmentRowSize = 80
 	linkSize       = 21
 	nameHeadSize   = 46
 	spaceHeadSize  = 44
 	placeFixed     = 9 // segment number, CRC, codec
 )
+
+// never is the end of a name that has none.
+const never = math.MaxUint64
 
 // Flags of name records.
 const (
@@ -109,7 +112,7 @@ type segmentRow struct {
 	entries uint64
 
 	// What of entries is not a repetition (docs/format.md §5.3).
-	blocks, names, bytes, stale uint64
+	blocks, names, bytes, stale, ends uint64
 }
 
 func appendSegmentKey(p []byte, number uint32) []byte {
@@ -207,7 +210,7 @@ func appendSegmentRow(p []byte, r segmentRow) []byte {
 	}
 	p = append(p, 2, dead, 0, 0)
 	p = le.AppendUint32(p, r.segment.Rank)
-	for _, v := range []uint64{r.segment.Incarnation, r.segment.File, r.mark, r.entries, r.blocks, r.names, r.bytes, r.stale} {
+	for _, v := range []uint64{r.segment.Incarnation, r.segment.File, r.mark, r.entries, r.blocks, r.names, r.bytes, r.stale, r.ends} {
 		p = le.AppendUint64(p, v)
 	}
 	return p
@@ -220,6 +223,7 @@ func decodeSegmentRow(p []byte) (r segmentRow, err error) {
 	r.segment = Segment{Rank: le.Uint32(p[4:]), Incarnation: le.Uint64(p[8:]), File: le.Uint64(p[16:])}
 	r.dead, r.mark, r.entries = p[1] == 1, le.Uint64(p[24:]), le.Uint64(p[32:])
 	r.blocks, r.names, r.bytes, r.stale = le.Uint64(p[40:]), le.Uint64(p[48:]), le.Uint64(p[56:]), le.Uint64(p[64:])
+	r.ends = le.Uint64(p[72:])
 	return r, nil
 }
 

@@ -65,9 +65,9 @@ func TestGoldenBytes(t *testing.T) {
 		"name key":    {appendNameKey(nil, spot{goldenKey(0x10), 258}), "03101112131415161718191a1b1c1d1e1f00000102"},
 		"stray key":   {appendStrayKey(nil, goldenID(true), goldenKey(0x10)), "05a0a1a2a3a4a5a6a7a8a9aaabacadaeaf101112131415161718191a1b1c1d1e1f"},
 		"link":        {appendLink(nil, spot{goldenKey(0x10), 258}), "80101112131415161718191a1b1c1d1e1f00000102"},
-		"segment row": {appendSegmentRow(nil, segmentRow{Segment{3, 0x1122334455667788, 9}, true, 17, 500, 200, 290, 0x0A0B0C0D, 30}),
+		"segment row": {appendSegmentRow(nil, segmentRow{Segment{3, 0x1122334455667788, 9}, true, 17, 500, 200, 290, 0x0A0B0C0D, 30, 0x6B49D200}),
 			"020100000300000088776655443322110900000000000000" + "1100000000000000f401000000000000" +
-				"c800000000000000" + "2201000000000000" + "0d0c0b0a00000000" + "1e00000000000000"},
+				"c800000000000000" + "2201000000000000" + "0d0c0b0a00000000" + "1e00000000000000" + "00d2496b00000000"},
 		"block record": {appendBlockRecord(nil, blockRecord{goldenKey(0x10), goldenPlace}),
 			"101112131415161718191a1b1c1d1e1f" + "04030201efbeadde0080800880808001"},
 		"coded place": {appendPlace(nil, goldenCoded()), "04030201efbeadde0180800880808001e80744332211"},

@@ -213,11 +213,12 @@ func (x *Index) Segments() ([]SegmentState, error) {
 		return nil, err
 	}
 	defer e.unlock()
-	out := make([]SegmentState, 0, len(e.segments.number))
+	out, now := make([]SegmentState, 0, len(e.segments.number)), uint64(max(0, x.opt.Now().Unix()))
 	for s, n := range e.segments.number {
 		row := e.segments.row(n)
 		out = append(out, SegmentState{
 			Segment: s, Mark: row.mark, Entries: row.entries, Blocks: row.blocks, Names: row.names, Bytes: row.bytes, Stale: row.stale,
+			Ended: row.ends < now,
 		})
 	}
 	return out, nil

@@ -69,7 +69,7 @@ func (x *Index) Names(fn func(Entry) error) error {
 	var some []Entry
 	for from := []byte{kindName}; from != nil; {
 		err := x.read(func(r *reader) (err error) { // no reader is kept while fn runs
-			some, from, err = x.someNames(r, from, some[:0])
+			some, _, from, err = x.someNames(r, from, some[:0], nil)
 			return err
 		})
 		if err != nil {
@@ -85,41 +85,43 @@ func (x *Index) Names(fn func(Entry) error) error {
 }
 
 // NamesFrom is Names for some of all names, from a cursor on that an earlier call
-// returned, 0 for the first; its two lowest bits may be cleared. It calls fn for every name of a step, of some thousand that
-// it may pass over, and returns the cursor to go on with, 0 at the end. What is there
+// returned, 0 for the first; its two lowest bits may be cleared. It calls fn for the names
+// of some runs until that returns false, or it has passed many over, and then for the
+// rest of the last run. It returns the cursor to go on with, 0 at the end. What is there
 // all the while is seen at least once.
-func (x *Index) NamesFrom(cursor uint64, fn func(Entry)) (next uint64, err error) {
+func (x *Index) NamesFrom(cursor uint64, fn func(Entry) bool) (next uint64, err error) {
 	const least = 4096
 	var some []Entry
-	from := be.AppendUint64([]byte{kindName}, cursor)
-	// A run may be longer than a step: the cursor tells runs apart, not what is in them.
-	for passed := 0; from != nil && (passed < least || next>>2 == cursor>>2); passed += stepNames {
+	from, more := be.AppendUint64([]byte{kindName}, cursor), true
+	for passed := 0; from != nil; passed += stepNames {
+		if passed >= 16*least && len(some) == 0 {
+			return be.Uint64(from[1:9]), nil // nothing that counts, for long
+		}
+		var groups []uint64
 		err := x.read(func(r *reader) (err error) {
-			some, from, err = x.someNames(r, from, some[:0])
+			some, groups, from, err = x.someNames(r, from, some[:0], nil)
 			return err
 		})
 		if err != nil {
 			return 0, err
 		}
-		for _, e := range some {
-			fn(e)
-		}
-		if from != nil {
-			next = be.Uint64(append(from[1:len(from):len(from)], make([]byte, 8)...))
+		for i, e := range some {
+			if last := next>>2 == groups[i]>>2; !last && (!more || passed+i >= least) {
+				return groups[i], nil
+			}
+			next = groups[i]
+			more = fn(e) && more
 		}
 	}
-	if from == nil {
-		return 0, nil
-	}
-	return next, nil
+	return 0, nil
 }
 
 // stepNames is how many keys are looked at with one reader.
 const stepNames = 512
 
-// someNames appends what some names from a key on lead to, and returns where to
-// go on.
-func (x *Index) someNames(r *reader, from []byte, some []Entry) ([]Entry, []byte, error) {
+// someNames appends what some names from a key on lead to, with numbers in the order of
+// their runs, and returns where to go on.
+func (x *Index) someNames(r *reader, from []byte, some []Entry, runs []uint64) ([]Entry, []uint64, []byte, error) {
 	type lying struct {
 		rec nameRecord
 		at  spot
@@ -145,10 +147,10 @@ func (x *Index) someNames(r *reader, from []byte, some []Entry) ([]Entry, []byte
 		}
 		var e Entry
 		if e, err = x.entry(r, l.rec, l.at); !e.Block.Info.ID.IsZero() {
-			some = append(some, e)
+			some, runs = append(some, e), append(runs, be.Uint64(l.at.run[:]))
 		}
 	}
-	return some, next, err
+	return some, runs, next, err
 }
 
 // Strays returns, for each of ids, the names that count and lead to this block but

@@ -383,7 +383,9 @@ func (p *planner) count(q *queued, cur *named) (older bool) {
 		if counted && cur.rec.segment == q.segment && cur.rec.seq == q.name.Seq {
 			return false // the same record again
 		}
-		p.row(q.segment).names++
+		row := p.row(q.segment)
+		row.names++
+		row.ends = max(row.ends, q.name.ends())
 	}
 	switch {
 	case older && !q.name.Dropped:
@@ -392,6 +394,14 @@ func (p *planner) count(q *queued, cur *named) (older bool) {
 		p.row(cur.rec.segment).stale++
 	}
 	return older
+}
+
+// ends is when a name ends, in Unix seconds, rounded up.
+func (n *Name) ends() uint64 {
+	if n.Expires.IsZero() {
+		return never
+	}
+	return uint64(max(0, n.Expires.Unix()+1))
 }
 
 func (n Name) flags() (f uint16) {

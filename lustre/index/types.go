@@ -124,4 +124,5 @@ type SegmentState struct {
 	Names   uint64 // that were put, withdrawn ones not
 	Bytes   uint64 // of Blocks
 	Stale   uint64 // of Names, those that another record of the name has replaced
+	Ended   bool   // all of Names have expired
 }

@@ -294,7 +294,9 @@ func (m *merge) move(blocks []moving, records []format.Record) error {
 	if err != nil {
 		return unavailable("merge: write", err)
 	}
-	m.s.indexFrame(m.ctx, f, items, fr)
+	if err := m.s.indexFrame(m.ctx, f, items, fr); err != nil {
+		return unavailable("merge: index", err) // the old files stay
+	}
 	for _, it := range items {
 		m.live += it.As.Footprint()
 	}

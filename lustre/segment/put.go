@@ -85,6 +85,8 @@ type writing struct {
 	pool.Job
 	s    *Store
 	file atomic.Pointer[file] // where it writes, once known
+
+	unindexed bool // the indexer did not take the frame
 }
 
 // runWrite writes admitted items and the waiting names, and ends the job.
@@ -152,7 +154,7 @@ func (j *writing) write(ctx context.Context, items []tiers.Item) error {
 			err = nil
 		}
 	}
-	load.end(s, err == nil)
+	load.end(s, err == nil && !j.unindexed) // what the indexer lacks is given to it again with the next frame
 	what := fmt.Sprintf("write of %d blocks", len(items))
 	switch {
 	case err == nil:
@@ -197,7 +199,7 @@ func (j *writing) writeOnce(ctx context.Context, items []format.Block, names []f
 		s.detach(f)
 		return err
 	}
-	s.indexFrame(ctx, f, items, fr)
+	j.unindexed = s.indexFrame(ctx, f, items, fr) != nil
 	if !j.Settle() {
 		return ctx.Err() // the caller has an error: nothing is stored
 	}

@@ -88,18 +88,20 @@ func (fr written) contents(path string, items []format.Block) Contents {
 }
 
 // indexFrame gives the indexer a durable frame of f, in which the caller counts among
-// the users.
-func (x *index) indexFrame(ctx context.Context, f *file, items []format.Block, fr written) {
+// the users. An error is that of the indexer alone.
+func (x *index) indexFrame(ctx context.Context, f *file, items []format.Block, fr written) error {
 	if x.indexer == nil {
-		return
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, wroteWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wroteWait)
 	defer cancel()
-	if x.indexer.Wrote(ctx, f.id.Part(), f.id.Number, fr.contents(f.id.Path(), items)) == nil {
+	err := x.indexer.Wrote(ctx, f.id.Part(), f.id.Number, fr.contents(f.id.Path(), items))
+	if err == nil {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		f.spill.taken++
 	}
+	return err
 }
 
 // indexRead gives the indexer the entries of a file of this run's that was read: after a

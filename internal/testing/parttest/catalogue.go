@@ -132,6 +132,9 @@ func (c *Catalogue) Own(ids []block.ID) []tiers.Found { return make([]tiers.Foun
 // ScanOwn returns nothing.
 func (c *Catalogue) ScanOwn(string, uint64, func(tiers.Found) bool) (uint64, error) { return 0, nil }
 
+// Newer returns that there are none.
+func (c *Catalogue) Newer(names []block.Name) ([]bool, error) { return make([]bool, len(names)), nil }
+
 // Namespaces returns those of what Hold made known.
 func (c *Catalogue) Namespaces() (all []string) {
 	c.mu.Lock()

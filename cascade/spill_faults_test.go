@@ -20,7 +20,7 @@ import (
 
 // A client chooses the cursor: one that looks like one of the catalogue must not end a
 // process that has none.
-func TestReviewScanCursorWithoutCatalogue(t *testing.T) {
+func TestSpillScanCursorWithoutCatalogue(t *testing.T) {
 	r := newRig(t, 4<<20, false)
 	r.put(ns("a"), data(1, 5000))
 	if next := r.Scan("ns", 1<<62, 10, func(string) bool { return true }); next != 0 {
@@ -29,7 +29,7 @@ func TestReviewScanCursorWithoutCatalogue(t *testing.T) {
 }
 
 // A scan whose time is up after each name sees all names.
-func TestReviewScanInShortSteps(t *testing.T) {
+func TestSpillScanInShortSteps(t *testing.T) {
 	c, r := spilledChain(t, 200)
 	seen := map[string]bool{}
 	for cursor := uint64(0); ; {
@@ -44,7 +44,7 @@ func TestReviewScanInShortSteps(t *testing.T) {
 }
 
 // A name that is there for the whole of a scan is seen, though it is read meanwhile.
-func TestReviewScanSeesWhatIsRead(t *testing.T) {
+func TestSpillScanSeesWhatIsRead(t *testing.T) {
 	c, r := spilledChain(t, 200)
 	seen := map[string]bool{}
 	fn := func(k string) bool { seen[k] = true; return true }
@@ -63,7 +63,7 @@ func TestReviewScanSeesWhatIsRead(t *testing.T) {
 }
 
 // What has expired gives its space back.
-func TestReviewExpiredFilesGo(t *testing.T) {
+func TestSpillExpiredFilesGo(t *testing.T) {
 	c := newCampaign(t)
 	r := c.small()
 	for i := range 200 {
@@ -104,7 +104,7 @@ func (f fails) Wrote(ctx context.Context, p tiers.Part, number uint64, c segment
 }
 
 // The name of a spilled block whose record the index did not take in time.
-func TestReviewIndexMissesALink(t *testing.T) {
+func TestSpillIndexMissesALink(t *testing.T) {
 	for _, overwrite := range []bool{false, true} {
 		t.Run(fmt.Sprint(overwrite), func(t *testing.T) {
 			c := newCampaign(t)
@@ -151,7 +151,7 @@ func TestReviewIndexMissesALink(t *testing.T) {
 	}
 }
 
-func TestReviewDepthBelowASpilledParent(t *testing.T) {
+func TestSpillDepthBelowASpilledParent(t *testing.T) {
 	c, r := spilledChain(t, 200)
 	e := ns("child")
 	e.Parent = "k3"
@@ -163,7 +163,7 @@ func TestReviewDepthBelowASpilledParent(t *testing.T) {
 }
 
 // A bound name is visible while its parent is, also when that is spilled.
-func TestReviewBoundToASpilledParent(t *testing.T) {
+func TestSpillBoundToASpilledParent(t *testing.T) {
 	c, r := spilledChain(t, 200)
 	e := ns("half")
 	e.Parent, e.Bound = "k3", true
@@ -200,7 +200,7 @@ func slowReads(t *testing.T, n int) (*campaign, *rig, *vfstest.Fault) {
 }
 
 // What was put and spilled while an older version was read is what is found afterwards.
-func TestReviewSlowReadOfAnOldVersion(t *testing.T) {
+func TestSpillSlowReadOfAnOldVersion(t *testing.T) {
 	c, r, f := slowReads(t, 200)
 	block := make(chan struct{})
 	f.Add(vfstest.Rule{Op: vfs.OpRead, Path: ".bin", Count: 1, Block: block})
@@ -234,7 +234,7 @@ func TestReviewSlowReadOfAnOldVersion(t *testing.T) {
 
 // Of a block that lies in two files the store takes the older copy, the index the younger:
 // when the younger file is merged away, the index must know the older copy.
-func TestReviewTwoCopies(t *testing.T) {
+func TestSpillTwoCopies(t *testing.T) {
 	c := newCampaign(t)
 	r := c.small()
 	for i := range 60 {
@@ -292,7 +292,7 @@ func TestReviewTwoCopies(t *testing.T) {
 }
 
 // What is put with the bytes of a spilled block and deleted at once does not come back.
-func TestReviewDeletedBeforeItsLinkIsDurable(t *testing.T) {
+func TestSpillDeletedBeforeItsLinkIsDurable(t *testing.T) {
 	c, r := spilledChain(t, 200)
 	r.put(ns("fresh"), data(1000, spillBlock))
 	r.Delete(t.Context(), "ns", "fresh")

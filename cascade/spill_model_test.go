@@ -116,7 +116,7 @@ type value struct {
 	parent  string // of a bound name
 }
 
-type reviewModel struct {
+type spillModel struct {
 	*world
 	rng  *rand.Rand
 	now_ map[string]value
@@ -124,7 +124,7 @@ type reviewModel struct {
 	log  []string
 }
 
-func (m *reviewModel) fail(format string, args ...any) {
+func (m *spillModel) fail(format string, args ...any) {
 	m.t.Helper()
 	what := fmt.Sprintf(format, args...)
 	key := ""
@@ -155,22 +155,22 @@ func (m *reviewModel) fail(format string, args ...any) {
 	m.t.Fatalf("%s (ends %v, now %v)\n%s", what, m.now_["k"+key].expires.Format(time.TimeOnly), m.now().Format(time.TimeOnly), strings.Join(short[max(0, len(short)-50):], " "))
 }
 
-func (m *reviewModel) set(k string, v value) {
+func (m *spillModel) set(k string, v value) {
 	m.was[k] = append(m.was[k], m.now_[k])
 	m.now_[k] = v
 }
 
-func (m *reviewModel) alive(v value) bool {
+func (m *spillModel) alive(v value) bool {
 	return v.there && (v.expires.IsZero() || m.now().Before(v.expires))
 }
 
-func (m *reviewModel) visible(k string) bool {
+func (m *spillModel) visible(k string) bool {
 	v := m.now_[k]
 	return m.alive(v) && (v.parent == "" || m.visible(v.parent))
 }
 
 // read returns what the store has: -1 for nothing.
-func (m *reviewModel) read(k string) int64 {
+func (m *spillModel) read(k string) int64 {
 	m.t.Helper()
 	v, err := m.r.Get(context.Background(), "ns", k)
 	if err != nil {
@@ -178,7 +178,7 @@ func (m *reviewModel) read(k string) int64 {
 	}
 	defer v.Release()
 	id := block.Sum(block.Bits128, v.Bytes())
-	for c := range uint64(reviewContents) {
+	for c := range uint64(modelContents) {
 		if ids[c] == id {
 			return int64(c)
 		}
@@ -186,16 +186,16 @@ func (m *reviewModel) read(k string) int64 {
 	return -2
 }
 
-const reviewContents = 200
+const modelContents = 200
 
-var ids = func() (all [reviewContents]block.ID) {
+var ids = func() (all [modelContents]block.ID) {
 	for c := range all {
 		all[c] = block.Sum(block.Bits128, data(uint64(c), modelBlock))
 	}
 	return all
 }()
 
-func (m *reviewModel) check(k string) {
+func (m *spillModel) check(k string) {
 	m.t.Helper()
 	want := int64(-1)
 	if m.visible(k) {
@@ -210,7 +210,7 @@ func (m *reviewModel) check(k string) {
 }
 
 // settle makes all durable.
-func (m *reviewModel) settle() {
+func (m *spillModel) settle() {
 	m.t.Helper()
 	ctx := context.Background()
 	if err := m.r.others.FlushTombstones(ctx); err != nil {
@@ -226,7 +226,7 @@ func (m *reviewModel) settle() {
 }
 
 // after a kill, what changed since settle may be as it was at any moment since.
-func (m *reviewModel) reconcile() {
+func (m *spillModel) reconcile() {
 	m.t.Helper()
 	for pass := range 2 { // parents first
 		for k, was := range m.was {
@@ -245,7 +245,7 @@ func (m *reviewModel) reconcile() {
 				}
 				ok = want == got
 			}
-			if !ok && got < 0 && os.Getenv("REVIEW_KILLS") != "process" && os.Getenv("REVIEW_KILLS") != "index" {
+			if !ok && got < 0 && os.Getenv("SPILL_KILLS") != "process" && os.Getenv("SPILL_KILLS") != "index" {
 				ok = true // memory had the new version, and the old one was withdrawn
 				m.now_[k] = value{}
 			}
@@ -265,14 +265,14 @@ func (m *reviewModel) reconcile() {
 	m.settle()
 }
 
-func (m *reviewModel) key() string { return fmt.Sprint("k", m.rng.IntN(150)) }
+func (m *spillModel) key() string { return fmt.Sprint("k", m.rng.IntN(150)) }
 
-func (m *reviewModel) step(kills, bound bool) {
+func (m *spillModel) step(kills, bound bool) {
 	ctx := context.Background()
 	var what string
 	switch op := m.rng.IntN(110); {
 	case op < 40:
-		k, content := m.key(), m.rng.Uint64N(reviewContents)
+		k, content := m.key(), m.rng.Uint64N(modelContents)
 		e := Entry{Namespace: "ns", Key: k, Prefix: m.rng.IntN(8) == 0}
 		v := value{there: true, content: content}
 		switch {
@@ -387,12 +387,12 @@ func (m *reviewModel) step(kills, bound bool) {
 			_ = os.RemoveAll(m.local)
 		}
 		m.open()
-		if os.Getenv("REVIEW_ALL") != "" {
+		if os.Getenv("SPILL_ALL") != "" {
 			m.all()
 		}
 	case op < 104 && kills:
 		arena, index := m.rng.IntN(2) == 0, m.rng.IntN(3) > 0
-		switch os.Getenv("REVIEW_KILLS") {
+		switch os.Getenv("SPILL_KILLS") {
 		case "process":
 			arena, index = true, true
 		case "node":
@@ -411,7 +411,7 @@ func (m *reviewModel) step(kills, bound bool) {
 	}
 }
 
-func (m *reviewModel) all() {
+func (m *spillModel) all() {
 	m.t.Helper()
 	m.log = append(m.log, "all;")
 	n := 0
@@ -428,9 +428,9 @@ func (m *reviewModel) all() {
 	}
 }
 
-func TestReviewModel(t *testing.T) {
-	first, _ := strconv.Atoi(os.Getenv("REVIEW_SEED"))
-	seeds, _ := strconv.Atoi(cmp.Or(os.Getenv("REVIEW_SEEDS"), "4"))
+func TestSpillModel(t *testing.T) {
+	first, _ := strconv.Atoi(os.Getenv("SPILL_SEED"))
+	seeds, _ := strconv.Atoi(cmp.Or(os.Getenv("SPILL_SEEDS"), "4"))
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			base := t.TempDir()
@@ -438,12 +438,12 @@ func TestReviewModel(t *testing.T) {
 			if err := os.Mkdir(w.dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			m := &reviewModel{world: w, rng: rand.New(rand.NewPCG(uint64(seed), 5)), now_: map[string]value{}, was: map[string][]value{}}
+			m := &spillModel{world: w, rng: rand.New(rand.NewPCG(uint64(seed), 5)), now_: map[string]value{}, was: map[string][]value{}}
 			w.open()
 			for step := range 400 {
-				m.step(os.Getenv("REVIEW_KILLS") != "", os.Getenv("REVIEW_BOUND") != "")
-				if k := os.Getenv("REVIEW_WATCH"); k != "" {
-					if is := m.r.Contains(context.Background(), "ns", k); is != m.visible(k) && os.Getenv("REVIEW_PASSIVE") == "" {
+				m.step(os.Getenv("SPILL_KILLS") != "", os.Getenv("SPILL_BOUND") != "")
+				if k := os.Getenv("SPILL_WATCH"); k != "" {
+					if is := m.r.Contains(context.Background(), "ns", k); is != m.visible(k) && os.Getenv("SPILL_PASSIVE") == "" {
 						m.fail("WATCH %s is there: %v", k, is)
 					}
 					m.r.state.Mu.Lock()
@@ -478,7 +478,7 @@ func ls(dir string) (all []string) {
 }
 
 // records is what the files have of a name.
-func (m *reviewModel) records(key string) (what string) {
+func (m *spillModel) records(key string) (what string) {
 	tier := m.r.state.Cold.Files.(*lustre.Tier)
 	ps, _ := tier.Parts(context.Background())
 	for _, p := range ps {
@@ -520,7 +520,7 @@ func (w *world) spill() {
 
 // An end that was set just before the process was killed holds once the block, which
 // also lies in a spilled file, has left memory.
-func TestReviewEndSetBeforeAKill(t *testing.T) {
+func TestSpillEndSetBeforeAKill(t *testing.T) {
 	w := newWorld(t)
 	w.r.chain("k", 0, 100, 1000)
 	w.spill()
@@ -548,7 +548,7 @@ func TestReviewEndSetBeforeAKill(t *testing.T) {
 }
 
 // An arena of an earlier run has older versions than the files.
-func TestReviewOldArena(t *testing.T) {
+func TestSpillOldArena(t *testing.T) {
 	w := newWorld(t)
 	w.r.chain("k", 0, 100, 1000)
 	w.r.put(ns("a"), data(1, 30_000))
