@@ -27,11 +27,18 @@ func (cs *Space) usedBelow() int64 {
 	return u.Used - u.OtherOwners
 }
 
-// mergeBudget is coldBudgetLocked for those who do not hold the mutex.
+// mergeBudget is what all files of this rank's own may take, for those who do not hold
+// the mutex; 0 is no limit.
 func (cs *Space) mergeBudget() int64 {
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()
-	return cs.coldBudgetLocked()
+	budget := cs.coldBudgetLocked()
+	for _, f := range cs.guarded.Spilled {
+		if budget > 0 { // what is spilled takes of it
+			budget += f.Bytes
+		}
+	}
+	return budget
 }
 
 // mergeSoonLocked has the cold tier merge at once if low-space mode requires it,

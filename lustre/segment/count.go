@@ -16,7 +16,8 @@ func (m *merge) crowd() []*file {
 	var small []space.Shape[*file]
 	if s.mu.Lock(); s.opt.MaxFiles > 0 && s.filesLocked() > s.opt.MaxFiles {
 		if short, _ := s.room.Short(); !short {
-			small = space.Small(s.oldestLocked(), limits)
+			there := slices.DeleteFunc(s.oldestLocked(), func(one space.Shape[*file]) bool { return one.File.spill.out })
+			small = space.Small(there, limits)
 		}
 	}
 	for _, one := range small {

@@ -210,13 +210,16 @@ func (x *index) keepsLocked(f *file, st *nameState, n int) bool {
 	return x.blocks[st.id] != nil || st.elsewhere || x.indexer != nil && st.hides
 }
 
-// shapesLocked describes the segments that can be rewritten.
+// shapesLocked describes the segments that can be rewritten, and as whole those that
+// are spilled, which count for a budget.
 func (x *index) shapesLocked() (shapes []space.Shape[*file]) {
 	for f := range x.files {
 		// A file that is done but in use may have a write under way. One that
 		// nothing in it keeps is about to be unlinked.
 		idle := f.done && f.users == 0 && !f.removing && !f.stays && f.path != ""
-		if f.own && idle && !f.spill.out && (f.live > 0 || x.neededLocked(f)) {
+		if f.own && f.spill.out {
+			shapes = append(shapes, space.Shape[*file]{File: f, Size: f.size, Live: max(1, f.size)})
+		} else if f.own && idle && (f.live > 0 || x.neededLocked(f)) {
 			shapes = append(shapes, space.Shape[*file]{File: f, Size: f.size, Live: min(f.liveBytes+f.overhead, f.size), Blocks: f.live})
 		}
 	}
