@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,18 +27,18 @@ type world struct {
 	t                 *testing.T
 	campaign          string // the name of it, for the index
 	dir, local, arena string
-	late              time.Duration
+	late              *atomic.Int64 // what the clock shows more, in nanoseconds
 	r                 *rig
 	budget            int64
 }
 
 const modelBlock = 8000
 
-func (w *world) now() time.Time { return time.Unix(1_800_000_000, 0).Add(w.late) }
+func (w *world) now() time.Time { return time.Unix(1_800_000_000, 0).Add(time.Duration(w.late.Load())) }
 
 func (w *world) open() {
 	w.t.Helper()
-	w.late += time.Hour
+	w.late.Add(int64(time.Hour))
 	cold, err := lustre.Open(lustre.Options{Dir: w.dir, OwnOnly: true, Catalogued: true, SegmentBytes: 1 << 20, Process: dirlease.Killed()})
 	if err != nil {
 		w.t.Fatal(err)
@@ -340,7 +341,7 @@ func (m *spillModel) step(kills, bound bool) {
 		}
 	case op < 60:
 		what = "later;"
-		m.late += time.Duration(m.rng.IntN(30)) * time.Minute
+		m.late.Add(int64(m.rng.IntN(30)) * int64(time.Minute))
 		if m.rng.IntN(2) == 0 {
 			m.r.Sweep()
 		}
@@ -434,7 +435,7 @@ func TestSpillModel(t *testing.T) {
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			base := t.TempDir()
-			w := &world{t: t, campaign: "c", dir: filepath.Join(base, "d"), local: filepath.Join(base, "i"), arena: filepath.Join(base, "a")}
+			w := &world{t: t, late: new(atomic.Int64), campaign: "c", dir: filepath.Join(base, "d"), local: filepath.Join(base, "i"), arena: filepath.Join(base, "a")}
 			if err := os.Mkdir(w.dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -499,7 +500,7 @@ func (m *spillModel) records(key string) (what string) {
 
 func newWorld(t *testing.T) *world {
 	base := t.TempDir()
-	w := &world{t: t, campaign: "c", dir: filepath.Join(base, "d"), local: filepath.Join(base, "i"), arena: filepath.Join(base, "a")}
+	w := &world{t: t, late: new(atomic.Int64), campaign: "c", dir: filepath.Join(base, "d"), local: filepath.Join(base, "i"), arena: filepath.Join(base, "a")}
 	if err := os.Mkdir(w.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
