@@ -3,6 +3,7 @@ package lustre
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/catalogue"
@@ -96,14 +97,7 @@ func (t *Tier) newest(fn func(tiers.Entry) error, read func(func(tiers.Entry) er
 		}
 		newer = newer[len(e.Names):]
 		e.Names = kept
-		if !e.Info.ID.IsZero() && !e.OtherOwner {
-			for _, n := range more[e.Info.ID] {
-				if !hasName(e.Names, n) {
-					e.Names = append(e.Names, n)
-				}
-			}
-		}
-		if err := fn(e); err != nil {
+		if err := fn(withNames(e, more[e.Info.ID])); err != nil {
 			return err
 		}
 	}
@@ -126,25 +120,21 @@ func (t *Tier) Reload(ctx context.Context, f tiers.SpilledFile, fn func(tiers.En
 	// Names that the index does not give now are found when their own files are read.
 	more, _ := t.catalogue.NamesOf(ids)
 	for _, e := range entries {
-		for _, n := range more[e.Info.ID] {
-			if !hasName(e.Names, n) {
-				e.Names = append(e.Names, n)
-			}
-		}
-		if err := fn(e); err != nil {
+		if err := fn(withNames(e, more[e.Info.ID])); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func hasName(names []block.Name, n block.Name) bool {
-	for _, one := range names {
-		if one.Key == n.Key && one.Namespace == n.Namespace {
-			return true
+// withNames adds to an entry those names that it does not have.
+func withNames(e tiers.Entry, more []block.Name) tiers.Entry {
+	for _, n := range more {
+		if !slices.ContainsFunc(e.Names, func(one block.Name) bool { return one.Key == n.Key && one.Namespace == n.Namespace }) {
+			e.Names = append(e.Names, n)
 		}
 	}
-	return false
+	return e
 }
 
 // LinkAt implements tiers.Files.

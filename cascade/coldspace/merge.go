@@ -33,8 +33,8 @@ func (cs *Space) MergeInBackground(ctx context.Context) {
 	}
 }
 
-// MergeAll spills what may be, adopts what is due, has the cold tier merge, and evacuates segments where
-// that does not help, until there is nothing more to gain.
+// MergeAll spills what may be, adopts what is due, has the cold tier merge, and evacuates
+// segments where that does not help, until there is nothing more to gain.
 func (cs *Space) MergeAll(ctx context.Context) {
 	cs.SpillAll(ctx)
 	cs.ReloadWasted(ctx)

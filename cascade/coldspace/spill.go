@@ -22,7 +22,7 @@ func (cs *Space) SpillAll(ctx context.Context) {
 	if cs.others.Catalogue == nil || cs.others.Catalogue.Err() != nil {
 		return
 	}
-	if len(cs.state.Cold.Files.Spilled()) == 0 {
+	if !cs.state.Cold.Spilled() {
 		// What the catalogue does not know as withdrawn yet is found from then on.
 		if err := cs.others.SyncInTurn(ctx); err != nil {
 			return
@@ -97,15 +97,19 @@ func (cs *Space) eachStep(ids []block.ID, fn func(block.ID) bool) bool {
 	return true
 }
 
-// ReloadWasted loads files again that are worth merging.
+// ReloadWasted loads files again that are worth merging, as of the last look.
 func (cs *Space) ReloadWasted(ctx context.Context) {
-	if !cs.state.Cold.Spilled() {
-		return
-	}
-	for _, f := range cs.state.Cold.Files.Spilled() {
+	cs.state.Mu.Lock()
+	files, reloaded := cs.guarded.Spilled, false
+	cs.state.Mu.Unlock()
+	for _, f := range files {
 		if f.Wasted && ctx.Err() == nil {
 			cs.Reload(ctx, f)
+			reloaded = true
 		}
+	}
+	if reloaded {
+		cs.updateSpilled()
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package catalogue indexes what lies in the segments of a campaign, those of other ranks
-// and earlier jobs and this rank's own, without a word of it on the heap: an ordered index on node-local storage
-// (lustre/index) is filled with what the footers of their segments say, and
+// and earlier jobs and this rank's own, without a word of it on the heap: an ordered index
+// on node-local storage (lustre/index) is filled with what the footers of their segments say, and
 // survives restarts.
 //
 // Glossary

@@ -106,47 +106,42 @@ func (c *Catalogue) Gone(p tiers.Part, number uint64) {
 // Counts reports which records of a file still stand for something: the index has none
 // that is newer.
 func (c *Catalogue) Counts(records []format.Record) ([]bool, error) {
-	counts := make([]bool, len(records))
 	now := c.now()
-	for from := 0; from < len(records); from += judgeStep {
-		some := records[from:min(from+judgeStep, len(records))]
-		hashes, entries := make([]index.Key, len(some)), make([]index.Entry, len(some))
-		for i, r := range some {
-			hashes[i] = index.NamespaceOf(r.Name.Namespace).Key(r.Name.Key)
+	return c.compare(len(records), func(i int) *block.Name { return &records[i].Name }, func(i int, has index.Name) bool {
+		r := &records[i]
+		if r.Dropped {
+			return has.Key == (index.Key{}) || has.Seq <= r.Name.Seq
 		}
-		if _, err := c.index.PeekBatch(hashes, entries); err != nil {
-			return nil, unavailable(err)
-		}
-		for i, r := range some {
-			has := entries[i].Name
-			if r.Dropped {
-				counts[from+i] = has.Key == (index.Key{}) || has.Seq <= r.Name.Seq
-				continue
-			}
-			ended := !r.Name.Expires.IsZero() && !r.Name.Expires.After(now)
-			counts[from+i] = has.Key != (index.Key{}) && !has.Dropped && has.Seq == r.Name.Seq && has.ID == r.ID && !ended
-		}
-	}
-	return counts, nil
+		ended := !r.Name.Expires.IsZero() && !r.Name.Expires.After(now)
+		return has.Key != (index.Key{}) && !has.Dropped && has.Seq == r.Name.Seq && has.ID == r.ID && !ended
+	})
 }
 
 // Newer implements tiers.Catalogue.
 func (c *Catalogue) Newer(names []block.Name) ([]bool, error) {
-	newer := make([]bool, len(names))
-	for from := 0; from < len(names); from += judgeStep {
-		some := names[from:min(from+judgeStep, len(names))]
-		hashes, entries := make([]index.Key, len(some)), make([]index.Entry, len(some))
-		for i, n := range some {
-			hashes[i] = index.NamespaceOf(n.Namespace).Key(n.Key)
+	return c.compare(len(names), func(i int) *block.Name { return &names[i] }, func(i int, has index.Name) bool {
+		return has.Seq > names[i].Seq || has.Dropped && has.Seq == names[i].Seq
+	})
+}
+
+// compare calls is for n names with what the index has of each, judgeStep at a time.
+func (c *Catalogue) compare(n int, name func(int) *block.Name, is func(int, index.Name) bool) ([]bool, error) {
+	answers := make([]bool, n)
+	for from := 0; from < n; from += judgeStep {
+		hashes := make([]index.Key, min(judgeStep, n-from))
+		for i := range hashes {
+			one := name(from + i)
+			hashes[i] = index.NamespaceOf(one.Namespace).Key(one.Key)
 		}
+		entries := make([]index.Entry, len(hashes))
 		if _, err := c.index.PeekBatch(hashes, entries); err != nil {
 			return nil, unavailable(err)
 		}
 		for i, e := range entries {
-			newer[from+i] = e.Name.Seq > some[i].Seq || e.Name.Dropped && e.Name.Seq == some[i].Seq
+			answers[from+i] = is(from+i, e.Name)
 		}
 	}
-	return newer, nil
+	return answers, nil
 }
 
 // NamesOf returns the names that stand for blocks and are recorded apart from them.
