@@ -122,7 +122,7 @@ func Default() Config {
 			Bytes: units.GiB,
 			Path:  "/dev/shm/cascade-{uid}-{rank}-{socket}.arena",
 		},
-		Lustre:   Lustre{Codec: "none", Direct: "auto", IOUring: "auto", Index: "auto", IndexTuning: "auto", SegmentBytes: units.GiB, SegmentBlocks: 32 << 10},
+		Lustre:   Lustre{Codec: "none", Direct: "auto", IOUring: "auto", Index: "auto", IndexTuning: "off", SegmentBytes: units.GiB, SegmentBlocks: 32 << 10},
 		Peers:    Peers{Fabric: "off", Listen: ":0", Gossip: ":0", Munge: "auto", Homes: 2, ReadBuffer: 64 * units.MiB},
 		Resp:     Resp{NativeMiss: "auto", ByReference: "auto", Spin: 50 * second / 1e6},
 		Deadline: Deadline{Room: 5 * second, Fetch: 3 * second, Drain: 90 * second},
