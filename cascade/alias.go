@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"cascadekv/cascade/content"
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/sharedindex"
@@ -27,7 +28,10 @@ type (
 	// OrphanStats is what others take of the cold tier's budget.
 	OrphanStats = residency.OrphanStats
 	// Peers are the other ranks of a job.
-	Peers = others.Peers
+	Peers = interface {
+		others.Peers
+		content.Peers
+	}
 	// Touches are what one client reports of its reads.
 	Touches = sharedindex.Touches
 	// Holds are what one client keeps in place.

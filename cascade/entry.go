@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
 )
 
@@ -40,6 +41,8 @@ func (e Entry) Check() error {
 		return fmt.Errorf("%w: parent key has %d bytes, want at most %d", ErrBadEntry, len(e.Parent), block.MaxKey)
 	case len(e.Namespace) > block.MaxKey:
 		return fmt.Errorf("%w: namespace has %d bytes, want at most %d", ErrBadEntry, len(e.Namespace), block.MaxKey)
+	case e.Namespace == directory.Contents:
+		return fmt.Errorf("%w: namespace %q is reserved", ErrBadEntry, e.Namespace)
 	case e.Parent == e.Key:
 		return fmt.Errorf("%w: key %q is its own parent", ErrBadEntry, e.Key)
 	case e.Bound && e.Parent == "":

@@ -52,6 +52,7 @@ func (s *Store) Sweep() {
 	s.state.SweepJunkLocked()
 	s.load.SweepLandedLocked(now, false)
 	s.others.SweepLocked()
+	s.content.SweepLocked()
 	s.state.WakeWaitersLocked()
 }
 

@@ -72,6 +72,9 @@ func (h *hold) Release() {
 
 // State describes a name as it is now.
 func (l Local) State(ns, key string) directory.Statement {
+	if id, ok := directory.ContentID(key); ok && ns == directory.Contents {
+		return l.Store.content.State(id)[0]
+	}
 	l.Store.state.Mu.Lock()
 	st := []directory.Statement{l.Store.others.StateLocked(ns, key)}
 	l.Store.state.Mu.Unlock()
@@ -101,7 +104,7 @@ func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement
 			}
 		}
 	}
-	if err := l.Store.others.EachCatalogued(false, want, fn); err != nil {
+	if err := errors.Join(l.Store.others.EachCatalogued(false, want, fn), l.Store.content.Each(want, fn)); err != nil {
 		l.Store.state.Log.Warn("not all names that earlier runs left are published", "err", err)
 	}
 }
@@ -111,11 +114,20 @@ func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement
 func (l Local) Outdated(ns, key string, before uint64) {
 	l.Store.state.Mu.Lock()
 	defer l.Store.state.Mu.Unlock()
+	if ns == directory.Contents {
+		l.Store.content.SecondLocked(key)
+		return
+	}
 	l.Store.state.Mu.Names.Observe(before)
 	l.Store.load.InvalidateFetchLocked(residency.NameID{NS: ns, Key: key}, before)
 	if l.Store.state.UnbindBeforeLocked(ns, key, before) {
 		l.Store.state.WakeWaitersLocked()
 	}
+}
+
+// Entrust keeps names for bytes that this rank has in segments.
+func (l Local) Entrust(ctx context.Context, list []directory.Statement) (refused []int) {
+	return l.Store.content.Entrust(ctx, list)
 }
 
 // Expires sets when a name ends.

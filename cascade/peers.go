@@ -10,6 +10,7 @@ import (
 func (s *Store) Join(p Peers) {
 	s.state.Mu.Lock()
 	s.others.JoinLocked(p)
+	s.content.JoinLocked(p)
 	s.index.SetFinalLocked()
 	s.state.Mu.Unlock()
 	Local{s}.Names(func(string, string) bool { return true }, func(st directory.Statement) { p.Publish(st) })

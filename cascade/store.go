@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/coldspace"
+	"cascadekv/cascade/content"
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/layouts"
 	"cascadekv/cascade/load"
@@ -38,6 +39,7 @@ type Store struct {
 	write    *writeback.Writer
 	others   *others.Exchange
 	load     *load.Loader
+	content  *content.Ledger
 	space    *coldspace.Space
 	index    *sharedindex.Index
 	layouts  *layouts.Book
@@ -93,9 +95,11 @@ func newStore(o Options) (*Store, error) {
 	s.nameRoom = eviction.NewNameBudget(state)
 	s.write = writeback.New(state, s.evict, watcher{s})
 	s.others = others.New(state, s.nameRoom, s.write, watcher{s})
+	s.content = content.New(state, s.nameRoom, s.write, s.others)
+	s.write.Share(s.content)
 	s.here = Here{state, s.others}
 	s.load = load.New(state, s.evict, s.nameRoom, s.others)
-	s.space = coldspace.New(state, s.nameRoom, s.others, s.load)
+	s.space = coldspace.New(state, s.nameRoom, s.others, s.load, s.content)
 	s.index = sharedindex.New(state, s.others)
 	var recorders []layouts.Recorder
 	for _, m := range o.Memory {
@@ -148,6 +152,7 @@ func (s *Store) shut(ctx context.Context) error {
 	s.state.WakeWaitersLocked()
 	s.state.Mu.Unlock()
 	s.others.Leave()
+	s.content.Leave()
 	s.stop()
 	s.state.Workers.Wait()
 	s.others.FlushLastTombstones(ctx)

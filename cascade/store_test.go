@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
@@ -538,6 +539,7 @@ func TestEntriesThatCanNotBe(t *testing.T) {
 	for name, e := range map[string]Entry{
 		"no key": ns(""), "long key": ns(long), "long namespace": {Namespace: long, Key: "k"},
 		"long parent": {Key: "k", Parent: long}, "own parent": {Key: "k", Parent: "k"}, "bound to nothing": {Key: "k", Bound: true},
+		"reserved namespace": {Namespace: directory.Contents, Key: "k"},
 	} {
 		if _, err := r.Put(context.Background(), e, nil, nil); !errors.Is(err, ErrBadEntry) {
 			t.Errorf("%s: %v", name, err)

@@ -8,8 +8,11 @@ import (
 // watcher passes on what a lower part of the store reports to those above it.
 type watcher struct{ s *Store }
 
-func (w watcher) EnqueuePublishLocked(n *names.Name)         { w.s.others.EnqueuePublishLocked(n) }
-func (w watcher) EnqueuePublishAllLocked(b *residency.Block) { w.s.others.EnqueuePublishAllLocked(b) }
+func (w watcher) EnqueuePublishLocked(n *names.Name) { w.s.others.EnqueuePublishLocked(n) }
+func (w watcher) EnqueuePublishAllLocked(b *residency.Block) {
+	w.s.others.EnqueuePublishAllLocked(b)
+	w.s.content.PlacedLocked(b)
+}
 func (w watcher) InvalidateLocked(id residency.NameID, below uint64) {
 	w.s.others.InvalidateLocked(id, below)
 }

@@ -162,7 +162,7 @@ func (n *Node) rehome(old, next *view, returned []fabric.Rank) {
 	})
 	var handed []directory.Statement
 	n.dir.Each(func(s directory.Statement) bool {
-		if !next.speaks(s.Owner, s.Incarnation) && n.firstLeft(old, next, returned, s) {
+		if !next.speaks(s.Owner, s.Incarnation) && next.firstLeft(old, n.self, returned, s) {
 			handed = append(handed, s)
 		}
 		return true
@@ -190,12 +190,12 @@ func (v *view) speaks(r fabric.Rank, incarnation uint64) bool {
 	return known && m.State == fabric.Alive && m.Incarnation <= incarnation
 }
 
-// firstLeft reports whether this rank is the first of a statement's former homes
+// firstLeft reports whether a rank is the first of a statement's former homes
 // that still has it.
-func (n *Node) firstLeft(old, next *view, returned []fabric.Rank, s directory.Statement) bool {
+func (v *view) firstLeft(old *view, self fabric.Rank, returned []fabric.Rank, s directory.Statement) bool {
 	for _, h := range old.homes(s.Name.Namespace, s.Name.Key) {
-		if next.state(h) == fabric.Alive && !slices.Contains(returned, h) {
-			return h == n.self
+		if v.state(h) == fabric.Alive && !slices.Contains(returned, h) {
+			return h == self
 		}
 	}
 	return false

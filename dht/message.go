@@ -30,6 +30,7 @@ const (
 	kindResync                     // a home that may have forgotten asks for statements
 	kindExpire                     // when a name ends, to an owner
 	kindPing                       // whether a suspect answers
+	kindEntrust                    // names for bytes that an owner keeps
 )
 
 // errBadMessage marks what no rank of this version sends.

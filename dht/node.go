@@ -41,6 +41,12 @@ type Local interface {
 	// Outdated withdraws a name whose put stamp is below before.
 	Outdated(namespace, key string, before uint64)
 
+	// Entrust has this rank keep names of blocks that it has in segments, as another
+	// rank has them, and makes that durable. It returns which of the list it does not
+	// keep, by their places: those of other bytes, or newer here. Of the statements,
+	// Name and Info.ID count.
+	Entrust(ctx context.Context, list []directory.Statement) (refused []int)
+
 	// Touched reports that another rank used blocks of this one: keys of chains,
 	// one after the other, each head first.
 	Touched(namespace string, keys []string)

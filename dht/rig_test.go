@@ -23,11 +23,12 @@ type shelf struct {
 	rank fabric.Rank
 	node *Node
 
-	mu      sync.Mutex
-	version uint64
-	names   map[string]directory.Statement
-	bytes   map[uint64][]byte // by generation
-	touched []string
+	mu        sync.Mutex
+	version   uint64
+	names     map[string]directory.Statement
+	bytes     map[uint64][]byte // by generation
+	entrusted []directory.Statement
+	touched   []string
 
 	restless int // how many times more a block moves when its place was asked for
 }
@@ -106,6 +107,19 @@ func (s *shelf) Touched(_ string, keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.touched = append(s.touched, keys...)
+}
+
+func (s *shelf) Entrust(_ context.Context, list []directory.Statement) (refused []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range list {
+		if _, ok := s.names[list[i].Name.Key]; ok {
+			refused = append(refused, i)
+			continue
+		}
+		s.entrusted = append(s.entrusted, list[i])
+	}
+	return refused
 }
 
 func (s *shelf) Cleared(string, bool) {

@@ -53,6 +53,8 @@ func (s server) Answer(ctx context.Context, from fabric.Rank, req []byte) ([]byt
 		return s.where(body)
 	case kindDelete:
 		return s.delete(ctx, body)
+	case kindEntrust:
+		return s.entrust(ctx, body)
 	case kindStatus:
 		return s.n.report(), nil
 	case kindPing:
@@ -143,6 +145,18 @@ func (s server) delete(ctx context.Context, body []byte) ([]byte, error) {
 	}
 	s.n.deleteHere(ctx, &m)
 	return nil, nil
+}
+
+func (s server) entrust(ctx context.Context, body []byte) ([]byte, error) {
+	var list statements
+	if err := decode(body, &list); err != nil {
+		return nil, err
+	}
+	refused := stales{}
+	for _, i := range s.n.local.Entrust(ctx, list) {
+		refused = append(refused, staleMessage{list[i].Name.Namespace, list[i].Name.Key, list[i].Name.Seq})
+	}
+	return reply(&refused)
 }
 
 // notify handles what needs no answer but that it arrived.

@@ -36,6 +36,7 @@ func (cs *Space) MergeInBackground(ctx context.Context) {
 // MergeAll spills what may be, adopts what is due, has the cold tier merge, and evacuates
 // segments where that does not help, until there is nothing more to gain.
 func (cs *Space) MergeAll(ctx context.Context) {
+	cs.shared.GiveUpSeconds(ctx)
 	cs.SpillAll(ctx)
 	cs.ReloadWasted(ctx)
 	cs.AdoptDue(ctx)
@@ -69,6 +70,7 @@ func (cs *Space) moved(ids []block.ID) {
 	for _, id := range ids {
 		if b := cs.state.Mu.Blocks[id]; b != nil {
 			cs.others.EnqueuePublishAllLocked(b)
+			cs.shared.MovedLocked(b)
 		}
 	}
 }

@@ -83,7 +83,7 @@ func newRank(t *testing.T, change ...func(*residency.Options)) *rank {
 	x := others.New(r.State, room, writeback.New(r.State, evict, r.Seen), r.Seen)
 	x.Peers = r.peers
 	x.HasParts.Store(true)
-	r.Space = New(r.State, room, x, load.New(r.State, evict, room, x))
+	r.Space = New(r.State, room, x, load.New(r.State, evict, room, x), alone{})
 	r.Watch = watcher{r.Seen, r.Space}
 	return r
 }
@@ -125,3 +125,9 @@ func (r *rank) orphans() *residency.OrphanStats {
 	defer r.Mu.Unlock()
 	return r.OrphanStatsLocked()
 }
+
+// alone is a rank without peers.
+type alone struct{}
+
+func (alone) GiveUpSeconds(context.Context) {}
+func (alone) MovedLocked(*residency.Block)  {}

@@ -1,6 +1,8 @@
 package coldspace
 
 import (
+	"context"
+
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/others"
@@ -16,6 +18,7 @@ type Space struct {
 	nameRoom *eviction.NameBudget
 	others   *others.Exchange
 	load     *load.Loader
+	shared   Shared
 	mergeNow chan struct{} // has the cold tier merge before the next tick
 
 	guarded struct { // by State.Mu
@@ -25,9 +28,18 @@ type Space struct {
 	}
 }
 
+// Shared is which bytes other ranks keep too.
+type Shared interface {
+	// GiveUpSeconds takes out of the cold tier what another rank keeps too.
+	GiveUpSeconds(ctx context.Context)
+
+	// MovedLocked states where a block lies now.
+	MovedLocked(*residency.Block)
+}
+
 // New returns the space of a rank.
-func New(s *residency.State, n *eviction.NameBudget, x *others.Exchange, l *load.Loader) *Space {
-	return &Space{state: s, nameRoom: n, others: x, load: l, mergeNow: make(chan struct{}, 1)}
+func New(s *residency.State, n *eviction.NameBudget, x *others.Exchange, l *load.Loader, shared Shared) *Space {
+	return &Space{state: s, nameRoom: n, others: x, load: l, shared: shared, mergeNow: make(chan struct{}, 1)}
 }
 
 // AcceptedLocked records that the cold tier took blocks.

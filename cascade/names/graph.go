@@ -134,6 +134,9 @@ func (g *Graph) Restore(r block.Name, b *Block) *Name {
 	return n
 }
 
+// SetCopied records that n, as it is, is recorded by another rank.
+func (g *Graph) SetCopied(n *Name) { n.copied = true }
+
 func (g *Graph) rebind(r *block.Name, keepTTL bool, b *Block, now time.Time) *Name {
 	n, was, old := g.displace(r)
 	r.Namespace, r.Key = n.space.name, n.record.Key

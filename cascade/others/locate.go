@@ -13,7 +13,7 @@ func (x *Exchange) AsksElsewhere() bool { return x.Peers != nil || x.HasParts.Lo
 // locate looks for keys in the catalogue, and asks the peers for the rest.
 func (x *Exchange) locate(ctx context.Context, ns string, keys []string) [][]directory.Statement {
 	found := x.Catalogued(ns, keys)
-	if x.Peers == nil {
+	if x.Peers == nil || ns == directory.Contents { // whose keys are no names
 		return found
 	}
 	var rest []string

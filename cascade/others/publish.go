@@ -169,17 +169,7 @@ func (x *Exchange) StateLocked(ns, key string) directory.Statement {
 	b := residency.BlockOf(n)
 	st.Name, st.Info = n.Record(), b.Info
 	st.Name.Seq = n.Put()
-	for _, m := range x.state.Mem {
-		if !b.In(m.Index) {
-			continue
-		}
-		if at, err := m.Memory.Place(b.Info.ID); err == nil {
-			st.Memory = &directory.Memory{Region: uint32(m.Index), Offset: at.Offset, Generation: at.Generation}
-			if m.Memory.Region() != nil { // otherwise a copy that is read without a buffer is better
-				break
-			}
-		}
-	}
+	st.Memory = residency.MemoryOf(x.state, b)
 	if st.Segment = b.From; b.Cold {
 		st.Segment = x.segmentOfLocked(b)
 	}

@@ -30,8 +30,19 @@ type Block struct {
 
 	CountedDirty, CountedPending bool // in Stats: see accountLocked
 
+	Stated Stated // to the homes of its id
+
 	Fingerprint uint64 // see FingerprintLocked; 0 before the first name
 }
+
+// Stated is what this rank stated last of a block's bytes to the homes of its id.
+type Stated uint8
+
+const (
+	Unstated    Stated = iota // nothing
+	StatedClaim               // it is about to write them
+	StatedKept                // it keeps them in segments
+)
 
 // place is a block's residence in one memory tier, if it is there. stay differs
 // for each residence.
@@ -115,6 +126,32 @@ func (s *State) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
 	}
 	s.UnbindLocked(n)
 	return true
+}
+
+// KeepNameLocked points the name that r describes at b, in memory and in the tiers' records,
+// with the put stamp r.Seq: another rank has put it, for bytes that lie here.
+func KeepNameLocked(s *State, r block.Name, b *Block) {
+	s.BindRecordedLocked(r, b)
+	if n := s.Mu.Names.Get(r.Namespace, r.Key); n != nil && BlockOf(n) == b {
+		s.linkLocked(b, n)
+	}
+}
+
+// MemoryOf returns where other ranks may read b in memory, nil for nowhere.
+func MemoryOf(s *State, b *Block) (at *directory.Memory) {
+	s.Mu.AssertHeld()
+	for _, m := range s.Mem {
+		if !b.In(m.Index) {
+			continue
+		}
+		if p, err := m.Memory.Place(b.Info.ID); err == nil {
+			at = &directory.Memory{Region: uint32(m.Index), Offset: p.Offset, Generation: p.Generation}
+			if m.Memory.Region() != nil { // otherwise a copy that is read without a buffer is better
+				break
+			}
+		}
+	}
+	return at
 }
 
 // VanishLocked ends all names of a block whose bytes are nowhere any more, or only

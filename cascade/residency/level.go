@@ -199,6 +199,9 @@ func (s *State) removeLocked(b *Block) {
 	if s.Mu.Blocks[b.Info.ID] == b {
 		delete(s.Mu.Blocks, b.Info.ID)
 		s.Count.Stats.BytesStored -= b.Info.Size
+		if b.Stated != Unstated {
+			s.Watch.EnqueuePublishAllLocked(b)
+		}
 	}
 }
 

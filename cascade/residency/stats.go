@@ -30,6 +30,7 @@ type Stats struct {
 	NameLimit       int64        `json:"name_limit"` // its bound, 0: none
 	Corrupt         uint64       `json:"corrupt"`    // blocks withdrawn for a bad checksum
 	Replicas        uint64       `json:"replicas"`   // blocks of other ranks that were kept here
+	Relied          uint64       `json:"relied"`     // blocks of which another rank keeps the bytes, so that this one does not
 	Losses          LossCounts   `json:"losses"`     // keys of gets and look-ups that were lost on the way, by step and reason
 	Recovered       RecoverStats `json:"recovered"`
 	Adopted         RecoverStats `json:"adopted"` // of other ranks' parts of the cold tier, while running

@@ -87,18 +87,66 @@ func (w *Writer) noteReadOnly() {
 // cleanSome writes one batch if one is wanted, and reports whether to look
 // again.
 func (w *Writer) cleanSome(ctx context.Context) bool {
-	if w.writing.Take(ctx) != nil {
-		return false
-	}
-	defer w.writing.Give()
 	views := w.dirtyVictims()
 	if len(views) == 0 {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, coldDeadline)
 	defer cancel()
-	_, err := w.writeCold(ctx, views)
+	ours, _, _ := w.divide(ctx, views, false)
+	if len(ours) == 0 {
+		return true
+	}
+	_, err := w.writeInTurn(ctx, ours)
 	return err == nil
+}
+
+// divide gives blocks their ids and leaves those to other ranks that they write: what is
+// left is this rank's to write, and stays pinned. It returns also how many another rank
+// keeps, and which wait for one. The caller does not hold the token to write: other
+// ranks, which may be waiting for this one to sync, are asked.
+func (w *Writer) divide(ctx context.Context, views []*residency.View, patient bool) (ours []*residency.View, relied int, wait []*residency.Block) {
+	if w.shared == nil {
+		return views, 0, nil
+	}
+	for _, v := range views {
+		w.FinalizeID(v)
+	}
+	d := w.shared.Divide(ctx, views, patient)
+	for _, v := range d.Wait {
+		wait = append(wait, v.Block())
+	}
+	w.state.Mu.Lock()
+	for _, v := range slices.Concat(d.Relied, d.Wait) {
+		v.Block().Writing = false
+	}
+	if len(d.Ours) == 0 {
+		w.state.Mu.Writes.Batch.InFlight = false
+	}
+	w.state.WakeWaitersLocked()
+	w.state.Mu.Unlock()
+	for _, v := range slices.Concat(d.Relied, d.Wait) {
+		v.Release()
+	}
+	return d.Ours, len(d.Relied), wait
+}
+
+// writeInTurn is writeCold for those without the token to write.
+func (w *Writer) writeInTurn(ctx context.Context, views []*residency.View) (written int, err error) {
+	if err := w.writing.Take(ctx); err != nil {
+		w.state.Mu.Lock()
+		w.state.Mu.Writes.Batch.InFlight = false
+		for _, v := range views {
+			v.Block().Writing = false
+		}
+		w.state.Mu.Unlock()
+		for _, v := range views {
+			v.Release()
+		}
+		return 0, err
+	}
+	defer w.writing.Give()
+	return w.writeCold(ctx, views)
 }
 
 // dirtyVictims pins the dirty blocks that the memory tiers' policies would
@@ -170,7 +218,7 @@ func (p *picker) full() bool {
 }
 
 func (p *picker) wantsLocked(b *residency.Block) bool {
-	if b.HasLowerCopy() || b.Writing || !b.In(p.mem.Index) {
+	if b.HasLowerCopy() || b.Writing || !b.In(p.mem.Index) || p.store.shared != nil && p.store.shared.WaitsLocked(b) {
 		return false
 	}
 	return p.mem == p.store.state.Last() || p.mem.Policy.Demotion(p.store.state.MetaLocked(b)) == policy.ToCold

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"cascadekv/cascade/residency"
 )
@@ -50,22 +51,18 @@ func (w *Writer) Drain(ctx context.Context) (written int, err error) {
 	if w.state.Cold == nil {
 		return 0, nil
 	}
-	if err := w.writing.Take(ctx); err != nil {
-		return 0, err
-	}
-	defer w.writing.Give()
-	if _, err := w.findGone(ctx); err != nil {
+	if _, err := w.findGoneInTurn(ctx); err != nil {
 		return 0, fmt.Errorf("%w: %w", errDrain, err)
 	}
 	for range drainRounds {
 		n, err := w.writeAll(ctx, w.dirtyBlocks())
 		written += n
 		if err == nil {
-			err = w.SyncCold(ctx)
+			err = w.SyncInTurn(ctx)
 		}
 		var gone []*residency.Block
 		if err == nil {
-			gone, err = w.findGone(ctx)
+			gone, err = w.findGoneInTurn(ctx)
 		}
 		if err != nil {
 			return written, fmt.Errorf("%w: %w", errDrain, err)
@@ -81,16 +78,42 @@ func (w *Writer) Drain(ctx context.Context) (written int, err error) {
 // drainRounds is how often a drain writes what somebody removes meanwhile.
 const drainRounds = 3
 
-// writeAll writes blocks that are dirty to the cold tier, and returns how many. The
-// caller holds the token to write.
+const (
+	// drainPatience is how long a drain waits for what other ranks write, without
+	// any progress, before it writes that itself.
+	drainPatience = 2 * time.Second
+
+	// drainPoll is how long it waits between two looks.
+	drainPoll = 20 * time.Millisecond
+)
+
+// writeAll has blocks that are dirty written to the cold tier, by this rank or another,
+// and returns how many this rank wrote. What others write it waits for last.
 func (w *Writer) writeAll(ctx context.Context, dirty []*residency.Block) (written int, err error) {
-	for len(dirty) > 0 {
+	var later []*residency.Block
+	progress := w.state.Now()
+	for len(dirty)+len(later) > 0 {
+		if len(dirty) == 0 {
+			select {
+			case <-time.After(drainPoll):
+			case <-ctx.Done():
+				return written, ctx.Err()
+			}
+			dirty, later = later, nil
+		}
 		var views []*residency.View
 		views, dirty = w.pinDirty(dirty)
-		n, err := w.writeCold(ctx, views)
-		written += n
-		if err != nil {
+		ours, relied, wait := w.divide(ctx, views, w.state.Now().Sub(progress) < drainPatience)
+		later = append(later, wait...)
+		n, err := 0, error(nil)
+		if len(ours) > 0 {
+			n, err = w.writeInTurn(ctx, ours)
+		}
+		if written += n; err != nil {
 			return written, err
+		}
+		if n+relied > 0 {
+			progress = w.state.Now()
 		}
 	}
 	return written, nil

@@ -41,15 +41,20 @@ func (w *Writer) restoreGone(ctx context.Context) {
 	if len(lost) == 0 {
 		return
 	}
-	if w.writing.Take(ctx) != nil {
-		return
-	}
-	defer w.writing.Give()
 	if n, err := w.writeAll(ctx, lost); err != nil {
 		w.state.Log.Warn("blocks whose files are gone are not all written again yet; they stay in memory", "tier", w.state.ColdName(), "written", n, "err", err)
 	} else {
 		w.state.Log.Info("blocks whose files are gone are written again", "tier", w.state.ColdName(), "blocks", n)
 	}
+}
+
+// findGoneInTurn is findGone with the token to write held.
+func (w *Writer) findGoneInTurn(ctx context.Context) ([]*residency.Block, error) {
+	if err := w.writing.Take(ctx); err != nil {
+		return nil, err
+	}
+	defer w.writing.Give()
+	return w.findGone(ctx)
 }
 
 // findGone finds out which blocks the cold tier has lost to somebody who removed

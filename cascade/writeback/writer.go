@@ -1,6 +1,9 @@
 package writeback
 
 import (
+	"context"
+
+	"cascadekv/cascade/content"
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/locks"
@@ -12,6 +15,8 @@ type Writer struct {
 	state *residency.State
 	evict *eviction.Evictor
 	space Space
+
+	shared Shared // nil: nothing is
 
 	writing  *locks.Token // who holds it writes to the cold tier
 	coldFull bool         // the cold tier refused the last write for want of room; guarded by writing
@@ -25,6 +30,19 @@ type Space interface {
 	// AcceptedLocked is called when the cold tier has taken blocks, with State.Mu held.
 	AcceptedLocked()
 }
+
+// Shared is which of the blocks to be written other ranks write.
+type Shared interface {
+	// Divide finds out which blocks, which are pinned and have ids, this rank is to write.
+	// patient: one may wait for another rank however long that takes.
+	Divide(ctx context.Context, views []*residency.View, patient bool) content.Division
+
+	// WaitsLocked reports whether a block waits for another rank.
+	WaitsLocked(*residency.Block) bool
+}
+
+// Share has the writer write only what no other rank does.
+func (w *Writer) Share(s Shared) { w.shared = s }
 
 // New returns the writer of a rank.
 func New(s *residency.State, e *eviction.Evictor, space Space) *Writer {

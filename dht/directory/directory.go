@@ -53,7 +53,7 @@ type Stale struct {
 
 // Found is the result of Lookup for a name.
 type Found struct {
-	Copies []Statement // 1 to MaxCopies, all of the same bytes; those in memory first
+	Copies []Statement // 1 to MaxCopies, all of the same bytes; those in memory first, of Contents last
 }
 
 // New returns an empty directory.
@@ -116,7 +116,7 @@ func (d *Directory) Lookup(namespace, name string, now time.Time) (Found, bool) 
 	if best == nil || best.expired(now) {
 		return Found{}, false
 	}
-	return Found{e.copies(best)}, true
+	return Found{e.copies(best, namespace != Contents)}, true
 }
 
 // Delete deletes a name: puts stamped up to stamp, and up to the newest known
@@ -228,9 +228,10 @@ func (d *Directory) Keep(keep func(namespace, name string) bool) (dropped int) {
 	return d.walk(func(k key, _ *entry) bool { return keep(k.namespace, k.name) })
 }
 
-// Clear forgets all names of a namespace, or of all of them.
+// Clear forgets all names of a namespace, or of all of them. Contents stay: owners withdraw
+// what they do not keep any more.
 func (d *Directory) Clear(namespace string, all bool) {
-	d.Keep(func(ns, _ string) bool { return !all && ns != namespace })
+	d.Keep(func(ns, _ string) bool { return ns == Contents || !all && ns != namespace })
 }
 
 // Each calls fn for a copy of every statement about a copy which may be

@@ -52,6 +52,9 @@ func (e *entry) newest() *record {
 // judge finds out which copies are of a deleted or replaced put, and returns
 // the owners of all that are and have not been withdrawn yet.
 func (e *entry) judge(k key) (out []Stale) {
+	if k.namespace == Contents {
+		return e.second(k)
+	}
 	best := e.newest()
 	for i := range e.records {
 		r := &e.records[i]
@@ -68,11 +71,11 @@ func (e *entry) judge(k key) (out []Stale) {
 	return out
 }
 
-// copies returns up to MaxCopies copies of the same bytes as best, those in
-// memory first.
-func (e *entry) copies(best *record) []Statement {
+// copies returns up to MaxCopies copies of the same bytes as best: those in memory
+// before others, or after them; else in the order in which owners first stated them.
+func (e *entry) copies(best *record, memoryFirst bool) []Statement {
 	out := make([]Statement, 0, min(len(e.records), MaxCopies))
-	for _, memory := range []bool{true, false} {
+	for _, memory := range []bool{memoryFirst, !memoryFirst} {
 		for i := range e.records {
 			r := &e.records[i]
 			if len(out) < MaxCopies && (r.Memory != nil) == memory && r.live() && best.Agrees(&r.Statement) {

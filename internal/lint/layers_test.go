@@ -22,6 +22,7 @@ var layers = [][]string{
 	{"cascade/load"},
 	{"cascade/others"},
 	{"cascade/writeback"},
+	{"cascade/content"},
 	{"cascade/eviction"},
 	{"cascade/residency"},
 	{"cascade/policy", "cascade/names", "cascade/events", "cascade/tombstones", "cascade/layouts", "cascade/inference"},

@@ -261,6 +261,14 @@ func (s silent) Read(ctx context.Context, reads []directory.Read) {
 		reads[i].Err = err
 	}
 }
+func (s silent) Self() fabric.Rank { return 0 }
+func (s silent) Claim(ctx context.Context, claims []directory.Statement) [][]directory.Statement {
+	_ = s.wait(ctx)
+	return make([][]directory.Statement, len(claims))
+}
+func (s silent) Entrust(ctx context.Context, _ fabric.Rank, _ []directory.Statement) ([]int, error) {
+	return nil, s.wait(ctx)
+}
 func (s silent) Expire(ctx context.Context, _, _ string, _ time.Time) (bool, error) {
 	return false, s.wait(ctx)
 }

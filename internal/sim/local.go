@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -119,6 +120,14 @@ func (l *local) Outdated(ns, key string, before uint64) {
 
 // Expires implements dht.Local. The model's names do not end.
 func (l *local) Expires(string, string, time.Time) {}
+
+// Entrust implements dht.Local. The model has no segments.
+func (l *local) Entrust(_ context.Context, list []directory.Statement) (refused []int) {
+	for i := range list {
+		refused = append(refused, i)
+	}
+	return refused
+}
 
 // Touched implements dht.Local. The model evicts nothing.
 func (l *local) Touched(string, []string) {}

@@ -1,0 +1,112 @@
+package dht
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"cascadekv/dht/directory"
+	"cascadekv/dht/fabric"
+)
+
+// Claim states contents (directory.Contents) that this rank is about to write to
+// segments, and returns for each who has the bytes, in parallel to the list: owners with
+// segments first, then those that have claimed them, in the order of their claims, this
+// rank among them. Only processes that live are named. Nil: its home did not answer. It
+// asks the first home alone, so that all ranks see the same order; two messages for 128
+// contents.
+func (n *Node) Claim(ctx context.Context, list []directory.Statement) [][]directory.Statement {
+	v := n.view.Load()
+	homes := map[fabric.Rank][]int{}
+	for i := range list {
+		s := &list[i]
+		s.Owner, s.Incarnation = n.self, n.o.Incarnation
+		h := v.homes(s.Name.Namespace, s.Name.Key)[0]
+		homes[h] = append(homes[h], i)
+	}
+	found := make([][]directory.Statement, len(list))
+	var wait sync.WaitGroup
+	for h, group := range homes {
+		wait.Go(func() {
+			for part := range slices.Chunk(group, locateKeys) {
+				if err := claimAt(ctx, n, h, list, part, found); err != nil {
+					n.bad(h, err)
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	for i, copies := range found {
+		found[i] = slices.DeleteFunc(copies, func(s directory.Statement) bool { return s.Owner != n.self && !v.lives(s.Owner, s.Incarnation) })
+	}
+	return found
+}
+
+// lives reports whether a process is not known to be dead, or to be silent.
+func (v *view) lives(r fabric.Rank, incarnation uint64) bool {
+	m, known := v.members[r]
+	return known && m.State == fabric.Alive && m.Incarnation == incarnation
+}
+
+func claimAt(ctx context.Context, n *Node, home fabric.Rank, list []directory.Statement, part []int, found [][]directory.Statement) error {
+	claims, keys := make(statements, len(part)), keysMessage{Namespace: directory.Contents, Keys: make([]string, len(part))}
+	for j, i := range part {
+		claims[j], keys.Keys[j] = list[i], list[i].Name.Key
+	}
+	if home == n.self {
+		for j, i := range part {
+			n.deliver(n.dir.Apply(claims[j]))
+			f, _ := n.dir.Lookup(directory.Contents, keys.Keys[j], n.o.Now())
+			found[i] = f.Copies
+		}
+		return nil
+	}
+	if _, err := n.call(ctx, home, kindAnnounce, &claims); err != nil {
+		return err
+	}
+	answer, err := n.call(ctx, home, kindLocate, &keys)
+	if err != nil {
+		return err
+	}
+	var copies copiesMessage
+	if err := decode(answer, &copies); err != nil {
+		return err
+	}
+	if len(copies) != len(part) {
+		return fmt.Errorf("%w: %d answers to %d questions", errBadMessage, len(copies), len(part))
+	}
+	for j, i := range part {
+		found[i] = copies[j]
+	}
+	return nil
+}
+
+// Entrust has an owner keep names for bytes that it has in segments: of the statements, Name
+// and Info.ID count. It returns which it refused, by their places in the list. An
+// error means that nothing is known of any.
+func (n *Node) Entrust(ctx context.Context, owner fabric.Rank, list []directory.Statement) (refused []int, err error) {
+	for start := 0; start < len(list); start += entrustNames {
+		part := statements(list[start:min(len(list), start+entrustNames)])
+		answer, err := n.call(ctx, owner, kindEntrust, &part)
+		if err != nil {
+			return nil, err
+		}
+		var stale stales
+		if err := decode(answer, &stale); err != nil {
+			return nil, err
+		}
+		for i := range part {
+			name := staleMessage{part[i].Name.Namespace, part[i].Name.Key, part[i].Name.Seq}
+			if slices.Contains(stale, name) {
+				refused = append(refused, start+i)
+			}
+		}
+	}
+	return refused, nil
+}
+
+// entrustNames bounds the names of one message, whose keys and parents have up to
+// block.MaxKey bytes each.
+const entrustNames = 256

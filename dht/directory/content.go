@@ -1,0 +1,46 @@
+package directory
+
+import (
+	"encoding/hex"
+
+	"cascadekv/internal/block"
+)
+
+// Contents is the namespace of what ranks state of bytes instead of names: the key of
+// such a statement is that of the id (ContentKey), its Info is the block's, its put
+// stamp ContentSeq, and its depth the number of names that the owner has for the bytes.
+// It has a segment when the owner keeps the bytes there for others to rely on, or else a
+// place in memory when the owner is about to write them. No client can name it.
+const Contents = "\x00contents"
+
+// ContentSeq is the put stamp of all statements of Contents: none is out of date.
+const ContentSeq = 1
+
+// ContentKey is the key of an id in Contents.
+func ContentKey(id block.ID) string { return hex.EncodeToString(id[:]) }
+
+// ContentID is the id of a key in Contents; false when it is none.
+func ContentID(key string) (id block.ID, ok bool) {
+	if len(key) != hex.EncodedLen(len(id)) {
+		return id, false
+	}
+	_, err := hex.Decode(id[:], []byte(key))
+	return id, err == nil
+}
+
+// second finds owners that keep bytes in segments though another rank of a lower number
+// does so too: they may rely on that one.
+func (e *entry) second(k key) (out []Stale) {
+	var keeper *record
+	for i := range e.records {
+		if r := &e.records[i]; r.Segment != nil && (keeper == nil || r.Owner < keeper.Owner) {
+			keeper = r
+		}
+	}
+	for i := range e.records {
+		if r := &e.records[i]; r.Segment != nil && r != keeper && keeper.Agrees(&r.Statement) {
+			out = append(out, Stale{Owner: r.Owner, Namespace: k.namespace, Key: k.name, Before: ContentSeq})
+		}
+	}
+	return out
+}

@@ -1,0 +1,101 @@
+package directory
+
+import (
+	"testing"
+	"time"
+
+	"cascadekv/dht/fabric"
+	"cascadekv/internal/block"
+)
+
+// content is what a rank states of some bytes: that it keeps them, or is about to.
+func content(owner fabric.Rank, version uint64, kept, claimed bool) Statement {
+	info := block.Info{ID: block.Sum(block.Bits128, []byte("x")), Size: 1, CRC: block.CRC([]byte("x"))}
+	s := Statement{Info: info, Owner: owner, Incarnation: 1, Version: version}
+	s.Name = block.Name{Namespace: Contents, Key: ContentKey(info.ID), Seq: ContentSeq}
+	if kept {
+		s.Segment = &Segment{Path: "p"}
+	}
+	if claimed {
+		s.Memory = &Memory{}
+	}
+	return s
+}
+
+func owners(d *Directory) (list []fabric.Rank) {
+	s := content(0, 0, false, false)
+	f, _ := d.Lookup(Contents, s.Name.Key, time.Time{})
+	for _, c := range f.Copies {
+		list = append(list, c.Owner)
+	}
+	return list
+}
+
+func equal(a, b []fabric.Rank) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// TestClaimsKeepTheirOrder: the first to claim stays first, whatever is claimed later and
+// how often; who keeps the bytes comes before all.
+func TestClaimsKeepTheirOrder(t *testing.T) {
+	d := New()
+	for i, owner := range []fabric.Rank{3, 1, 2, 1, 3} {
+		if stale := d.Apply(content(owner, uint64(i+1), false, true)); len(stale) != 0 {
+			t.Fatalf("a claim is out of date: %v", stale)
+		}
+	}
+	if got := owners(d); !equal(got, []fabric.Rank{3, 1, 2}) {
+		t.Errorf("claims of %v, want 3, 1, 2", got)
+	}
+	d.Apply(content(2, 9, true, false))
+	if got := owners(d); !equal(got, []fabric.Rank{2, 3, 1}) {
+		t.Errorf("%v, want the keeper first", got)
+	}
+	d.Lost(map[fabric.Rank]uint64{3: 1, 2: 1})
+	if got := owners(d); !equal(got, []fabric.Rank{2, 1}) {
+		t.Errorf("%v, want 2, whose segments are left, and 1", got)
+	}
+	d.Clear("", true)
+	if got := owners(d); !equal(got, []fabric.Rank{2, 1}) {
+		t.Errorf("a clearing of names left %v", got)
+	}
+}
+
+// TestSecondCopiesAreReported: to all but the lowest rank that keeps the bytes, until they
+// are given up.
+func TestSecondCopiesAreReported(t *testing.T) {
+	d := New()
+	d.Apply(content(2, 1, true, false))
+	for i := range 2 {
+		stale := d.Apply(content(1, uint64(i+1), true, false))
+		if len(stale) != 1 || stale[0].Owner != 2 || stale[0].Namespace != Contents {
+			t.Errorf("reported: %v, want rank 2", stale)
+		}
+	}
+	if stale := d.Apply(content(2, 2, false, false)); len(stale) != 0 {
+		t.Errorf("after it was given up: %v", stale)
+	}
+	if got := owners(d); !equal(got, []fabric.Rank{1}) {
+		t.Errorf("%v keep it, want 1", got)
+	}
+}
+
+func TestContentKey(t *testing.T) {
+	id := block.Sum(block.Bits256, []byte("x"))
+	if got, ok := ContentID(ContentKey(id)); !ok || got != id {
+		t.Errorf("%v, %v", got, ok)
+	}
+	for _, bad := range []string{"", "00", ContentKey(id)[1:] + "g", ContentKey(id) + "00"} {
+		if _, ok := ContentID(bad); ok {
+			t.Errorf("%q is taken for an id", bad)
+		}
+	}
+}
