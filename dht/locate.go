@@ -31,8 +31,18 @@ func (n *Node) Locate(ctx context.Context, namespace string, keys []string) [][]
 	}
 	n.stats.lookups.Add(uint64(len(ask)))
 	v := n.view.Load()
-	first := func(i int) (fabric.Rank, bool) { return v.home(n.self, namespace, keys[i], 0) }
-	second := func(i int) (fabric.Rank, bool) { return v.home(n.self, namespace, keys[i], 1) }
+	asked := v.fewHomes(n.self, namespace, keys, ask)
+	first := func(i int) (h fabric.Rank, ok bool) {
+		h, ok = asked[i]
+		return h, ok
+	}
+	second := func(i int) (fabric.Rank, bool) { // not the one that was asked
+		h, ok := v.home(n.self, namespace, keys[i], 0)
+		if ok && h == asked[i] {
+			h, ok = v.home(n.self, namespace, keys[i], 1)
+		}
+		return h, ok && h != asked[i]
+	}
 	failed := n.locateAt(ctx, namespace, keys, found, byHome(ask, first))
 	if len(failed) > 0 {
 		homes := byHome(failed, second)
@@ -48,12 +58,11 @@ func (n *Node) Locate(ctx context.Context, namespace string, keys []string) [][]
 			if found[i] != nil {
 				return 0, false
 			}
-			asked, _ := first(i)
-			if h, ok := before.home(n.self, namespace, keys[i], 0); ok && h != asked {
+			if h, ok := before.home(n.self, namespace, keys[i], 0); ok && h != asked[i] {
 				return h, true
 			}
 			h, ok := second(i)
-			return h, ok && asked == n.self // which may be a home only since then
+			return h, ok && asked[i] == n.self // which may be a home only since then
 		}
 		n.locateAt(ctx, namespace, keys, found, byHome(ask, former))
 	}
@@ -75,6 +84,36 @@ func byHome(ask []int, home func(i int) (fabric.Rank, bool)) map[fabric.Rank][]i
 		}
 	}
 	return groups
+}
+
+// fewHomes chooses which home self asks first for each key, by its place in the request.
+// Each rank is one message, so that of a key's homes it is the one that is a home of most
+// keys, and among equals the first.
+func (v *view) fewHomes(self fabric.Rank, namespace string, keys []string, ask []int) map[int]fabric.Rank {
+	chosen := make(map[int]fabric.Rank, len(ask))
+	most := map[fabric.Rank]int{}
+	var open []int
+	for _, i := range ask {
+		h, ok := v.home(self, namespace, keys[i], 0)
+		if !ok {
+			continue
+		}
+		if chosen[i] = h; h == self || v.state(h) != fabric.Alive {
+			continue
+		}
+		open = append(open, i)
+		for _, h := range v.homes(namespace, keys[i]) {
+			most[h]++
+		}
+	}
+	for _, i := range open {
+		for _, h := range v.homes(namespace, keys[i]) {
+			if v.state(h) == fabric.Alive && most[h] > most[chosen[i]] {
+				chosen[i] = h
+			}
+		}
+	}
+	return chosen
 }
 
 // home returns the choice'th home of a name to be asked by self: self if it is one, for

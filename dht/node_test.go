@@ -16,7 +16,7 @@ import (
 	"cascadekv/dht/fabric/sim"
 )
 
-func TestLocateAsksEachHomeOnce(t *testing.T) {
+func TestLocateAsksFewHomesOnce(t *testing.T) {
 	inBubble(t, 4, sim.Options{}, func(t *testing.T, r *rig) {
 		var keys []string
 		for i := range 300 {
@@ -27,8 +27,9 @@ func TestLocateAsksEachHomeOnce(t *testing.T) {
 		r.settled()
 		before := r.messages(0)
 		found := r.nodes[0].Locate(t.Context(), "ns", keys)
-		if sent := r.messages(0) - before; sent != 3 {
-			t.Errorf("%d messages for %d keys of 3 other homes", sent, len(keys))
+		// Each key has two homes, so two of the three other ranks know all that this one does not.
+		if sent := r.messages(0) - before; sent != 2 {
+			t.Errorf("%d messages for %d keys of 3 other homes, of which 2 are enough", sent, len(keys))
 		}
 		for i, copies := range found {
 			if len(copies) != 1 || copies[0].Owner != 1+fabric.Rank(i%3) || copies[0].Name.Key != keys[i] || copies[0].Name.Namespace != "ns" {

@@ -140,9 +140,14 @@ func (p *Poller) answer(d *delegation, events uint32) bool {
 	return false
 }
 
-// events waits for events. After an answer it watches for the next command.
+// events waits for events. After an answer it watches for the next command, unless other
+// threads want the core: it does not sleep then, and to wait in the kernel costs little.
 func (p *Poller) events(events []unix.EpollEvent, answered bool) (n int, err error) {
-	if answered && p.spin.watch(&p.credit, 0, func() bool { n = p.now(events); return n > 0 }) == watchedData {
+	ends := func() bool {
+		n = p.now(events)
+		return n > 0 || yielded()
+	}
+	if answered && p.spin.watch(&p.credit, 0, ends) == watchedData && n > 0 {
 		return n, nil
 	}
 	began := time.Now()
