@@ -161,14 +161,21 @@ const FirstOwn = 1 << 62
 // InOwn reports whether a cursor is one of ScanOwn.
 func InOwn(cursor uint64) bool { return cursor&FirstOwn != 0 }
 
+// replaced reports whether what the catalogue found of a name was deleted, or put anew
+// with a life that is over.
+func (x *Exchange) replaced(f *tiers.Found) bool {
+	x.state.Mu.Lock()
+	defer x.state.Mu.Unlock()
+	n := x.state.Mu.Names.Get(f.Name.Namespace, f.Name.Key)
+	over := n != nil && n.Block() != nil && n.Put() > f.Name.Seq && !n.Visible(x.state.Now)
+	return over || x.guarded.tombstones.Has(&f.Name)
+}
+
 // ScanOwn calls fn for names that the catalogue has of this rank's own files, from a
 // cursor on until it returns false: see tiers.Catalogue.
 func (x *Exchange) ScanOwn(ns string, cursor uint64, fn func(key string) bool) (next uint64, err error) {
 	next, err = x.Catalogue.ScanOwn(ns, cursor&^FirstOwn<<2, func(f tiers.Found) bool {
-		x.state.Mu.Lock()
-		invalid := x.guarded.tombstones.Has(&f.Name)
-		x.state.Mu.Unlock()
-		return invalid || fn(f.Name.Key)
+		return x.replaced(&f) || fn(f.Name.Key)
 	})
 	if next == 0 {
 		return 0, err

@@ -38,6 +38,7 @@ func (a *app) coldCommand() *cobra.Command {
 	c.Flags().IntVar(&o.Names, "names", o.Names, "names of each block")
 	c.Flags().Var(&size, "size", "bytes of a block")
 	c.Flags().IntVar(&o.Samples, "samples", o.Samples, "probes and gets that are timed")
+	c.Flags().StringVar(&o.Profile, "profile", "", "folder for CPU profiles of storing, a start, probes and gets")
 	c.Flags().StringVar(&o.Dir, "dir", "", "folder on a local disk (default: that for temporary files)")
 	return c
 }

@@ -131,11 +131,16 @@ func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []inde
 	if _, err := look(hashes, entries); err != nil {
 		return found // a miss; Err has the reason
 	}
+	var last index.Segment // blocks of a chain mostly lie together, and to make a path costs more than to find a name
+	var path string
 	for i, e := range entries {
 		if e.Block.Info.ID.IsZero() || !shows(partOf(e.Segment)) {
 			continue
 		}
-		if f, ok := foundOf(e); ok && f.Name.Key == keys[i] {
+		if s := e.Block.Place.Segment; path == "" || s != last {
+			last, path = s, segment.Path(partOf(s), s.File)
+		}
+		if f, ok := foundAt(e, path); ok && f.Name.Key == keys[i] {
 			f.Name.Namespace = ns
 			found[i] = f
 		}
@@ -154,6 +159,12 @@ func (c *Catalogue) shows() func(tiers.Part) bool {
 
 // foundOf is an entry in the caller's words but for the namespace.
 func foundOf(e index.Entry) (tiers.Found, bool) {
+	s := e.Block.Place.Segment
+	return foundAt(e, segment.Path(partOf(s), s.File))
+}
+
+// foundAt is foundOf for a block in the file of that path.
+func foundAt(e index.Entry, path string) (tiers.Found, bool) {
 	_, key, parent, ok := cutNote(e.Name.Note)
 	return tiers.Found{
 		Info: e.Block.Info,
@@ -161,13 +172,17 @@ func foundOf(e index.Entry) (tiers.Found, bool) {
 			Key: key, Parent: parent, Depth: e.Name.Depth, Seq: e.Name.Seq, Expires: e.Name.Expires,
 			Prefix: e.Name.Prefix, Bound: e.Name.Bound, Inferred: e.Name.Inferred,
 		},
-		Segment: placeOf(e.Block.Place),
+		Segment: placeIn(e.Block.Place, path),
 	}, ok
 }
 
 func placeOf(p index.Place) tiers.Segment {
+	return placeIn(p, segment.Path(partOf(p.Segment), p.Segment.File))
+}
+
+func placeIn(p index.Place, path string) tiers.Segment {
 	return tiers.Segment{
-		Path:   segment.Path(partOf(p.Segment), p.Segment.File),
+		Path:   path,
 		Offset: p.Offset, Stored: p.Stored, StoredCRC: p.StoredCRC, Codec: p.Codec,
 	}
 }

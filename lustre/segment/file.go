@@ -181,11 +181,15 @@ func (f *file) create(fs vfs.FS, dir string, bufs [][]byte, l Layouter, created 
 	return nil
 }
 
+// entriesOfBlock is how many entries a segment may have for each block that it may have.
+const entriesOfBlock = 4
+
 // isFull reports whether a frame of need bytes with so many blocks belongs into
 // another segment. The caller holds f.appending.
 func (f *file) isFull(o *Options, need int64, blocks int) bool {
 	if f.w.Frames == 0 {
 		return false
 	}
-	return f.w.Off+need > o.SegmentBytes || o.SegmentBlocks > 0 && f.w.Blocks+blocks > o.SegmentBlocks
+	crowded := o.SegmentBlocks > 0 && (f.w.Blocks+blocks > o.SegmentBlocks || f.w.Entries/entriesOfBlock >= o.SegmentBlocks)
+	return crowded || f.w.Off+need > o.SegmentBytes
 }

@@ -31,7 +31,9 @@ type Options struct {
 	// own. Default 1 GiB: few files, and yet space comes back in pieces.
 	SegmentBytes int64
 	// SegmentBlocks bounds the blocks of a segment; 0, the default, means no
-	// bound. CASCADE §III-D uses 256; docs/format.md §1.1 has why we do not.
+	// bound. CASCADE §III-D uses 256; docs/format.md §1.1 has why we do not. It bounds
+	// names too, since those of the segment being written are in memory: one with four
+	// times as many entries takes no further frame.
 	SegmentBlocks int
 
 	// MaxFiles is how many segments of this rank there may be, those that it writes

@@ -11,11 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"time"
 
 	"cascadekv/cascade"
 	"cascadekv/cmd/cascade-bench/kit"
 	"cascadekv/internal/block"
+	"cascadekv/internal/config"
 	"cascadekv/lustre"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
@@ -28,6 +30,7 @@ type Options struct {
 	Size    int    // bytes of a block; default 256
 	Samples int    // probes, gets and reads that are timed; default 1000
 	Dir     string // on a local disk; default that for temporary files
+	Profile string // folder for CPU profiles of each phase; empty: none is taken
 
 	Progress func(done, total int) // may be nil
 }
@@ -79,7 +82,7 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 	defer func() { err = errors.Join(err, b.close()) }()
 	empty := b.heap()
 	began := time.Now()
-	if err := b.fill(ctx); err != nil {
+	if err := b.profiled("store", func() error { return b.fill(ctx) }); err != nil {
 		return res, err
 	}
 	res.StoreSeconds = kit.Round(time.Since(began).Seconds())
@@ -92,12 +95,29 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 		return res, err
 	}
 	began = time.Now()
-	if err := b.open(ctx); err != nil {
+	if err := b.profiled("start", func() error { return b.open(ctx) }); err != nil {
 		return res, err
 	}
 	res.StartSeconds = kit.Round(time.Since(began).Seconds())
 	res.Restarted = kit.Round(float64(b.heap()-empty) / float64(o.Blocks))
 	return res, b.ask(ctx, &res)
+}
+
+// profiled runs fn, and writes a CPU profile of it if that is wanted.
+func (b *bench) profiled(phase string, fn func() error) error {
+	if b.o.Profile == "" {
+		return fn()
+	}
+	f, err := os.Create(filepath.Join(b.o.Profile, phase+".pprof"))
+	if err != nil {
+		return err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	err = fn()
+	pprof.StopCPUProfile()
+	return errors.Join(err, f.Close())
 }
 
 type bench struct {
@@ -112,7 +132,7 @@ func (b *bench) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.cold, err = lustre.Open(lustre.Options{Dir: filepath.Join(b.dir, "segments"), OwnOnly: true, Catalogued: true, SegmentBytes: 256 << 20})
+	b.cold, err = lustre.Open(lustre.Options{Dir: filepath.Join(b.dir, "segments"), OwnOnly: true, Catalogued: true, SegmentBytes: 256 << 20, SegmentBlocks: config.Default().Lustre.SegmentBlocks})
 	if err != nil {
 		return errors.Join(err, m.Close())
 	}
@@ -208,7 +228,23 @@ func (b *bench) settle(ctx context.Context) error {
 func (b *bench) ask(ctx context.Context, res *Result) error {
 	chains := b.o.Blocks / chain * 9 / 10 // the last ones may be in memory
 	rng := rand.New(rand.NewPCG(1, 2))
-	var probes, gets, reads []float64
+	err := b.profiled("probe", func() (err error) {
+		res.Probe, err = b.probes(ctx, rng, chains)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return b.profiled("get", func() (err error) {
+		res.Get, res.Read, err = b.gets(ctx, rng, chains*chain)
+		res.GetExtra = kit.Round(res.Get - res.Read)
+		return err
+	})
+}
+
+// probes returns what a probe of one of so many chains takes.
+func (b *bench) probes(ctx context.Context, rng *rand.Rand, chains int) (median float64, err error) {
+	var times []float64
 	for range b.o.Samples {
 		head := rng.IntN(chains) * chain
 		keys := make([]string, chain)
@@ -217,12 +253,18 @@ func (b *bench) ask(ctx context.Context, res *Result) error {
 		}
 		began := time.Now()
 		hits := b.store.Probe(ctx, namespace, keys).Hits
-		if probes = append(probes, micros(began)); hits != chain {
-			return fmt.Errorf("%w: a probe hits %d of %d", kit.ErrWrong, hits, chain)
+		if times = append(times, micros(began)); hits != chain {
+			return 0, fmt.Errorf("%w: a probe hits %d of %d", kit.ErrWrong, hits, chain)
 		}
 	}
+	return kit.Median(times), nil
+}
+
+// gets returns what a get of one of so many blocks takes, and a read of its place alone.
+func (b *bench) gets(ctx context.Context, rng *rand.Rand, blocks int) (got, alone float64, err error) {
+	var gets, reads []float64
 	for range b.o.Samples {
-		i := rng.IntN(chains * chain)
+		i := rng.IntN(blocks)
 		want := b.content(i)
 		found := b.cold.Catalogue().Peek(namespace, []string{key(0, i)})[0]
 		dst := make([]byte, len(want))
@@ -246,12 +288,10 @@ func (b *bench) ask(ctx context.Context, res *Result) error {
 			return nil
 		}
 		if err := errors.Join(read(), get()); err != nil {
-			return err
+			return 0, 0, err
 		}
 	}
-	res.Probe, res.Get, res.Read = kit.Median(probes), kit.Median(gets), kit.Median(reads)
-	res.GetExtra = kit.Round(res.Get - res.Read)
-	return nil
+	return kit.Median(gets), kit.Median(reads), nil
 }
 
 func micros(since time.Time) float64 { return float64(time.Since(since).Nanoseconds()) / 1000 }

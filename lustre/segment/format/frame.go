@@ -77,8 +77,8 @@ type Builder struct {
 	Frames uint64 // that were added
 	Blocks int    // in them
 
+	Entries int    // blocks among them, names, layouts
 	table   []byte // what the footer will hold
-	entries int
 }
 
 // Frame is a frame ready to be written at Builder.Off, or, if it is the first, at
@@ -136,7 +136,7 @@ func (b *Builder) begin(p []byte, headLen int64) table {
 		p = append(p, Zeros[:]...)
 		b.Off = PageSize
 	}
-	return table{b, append(p, Zeros[:HeadSize]...), len(p), Align(headLen), b.entries}
+	return table{b, append(p, Zeros[:HeadSize]...), len(p), Align(headLen), b.Entries}
 }
 
 // block adds a BLOCK, with its payload if that lies in the entry, and returns where
@@ -163,7 +163,7 @@ func (t *table) record(r Record) {
 
 // end returns what was begun, padded to whole pages.
 func (t *table) end(h FrameHeader) []byte {
-	h.Entries, h.Number = t.b.entries-t.entries, t.b.Frames
+	h.Entries, h.Number = t.b.Entries-t.entries, t.b.Frames
 	EncodeFrameHeader(t.p[t.start:], h)
 	return append(t.p, Zeros[:Align(h.HeadLen)-h.HeadLen]...)
 }
@@ -174,12 +174,12 @@ func (b *Builder) List(e *Entry) {
 		b.record(e.Record())
 		return
 	}
-	b.entries++
+	b.Entries++
 	b.table = appendBlock(b.table, e.Info, e.As(), e.Off, 0, 0)
 }
 
 func (b *Builder) record(r Record) {
-	b.entries++
+	b.Entries++
 	b.table = r.append(b.table)
 }
 
@@ -192,7 +192,7 @@ func (b *Builder) Add(fr *Frame) {
 
 // Footer returns the footer of the segment id.
 func (b *Builder) Footer(id FileID) []byte {
-	return encodeFooter(cmp.Or(b.Version, Version), id, b.Off, int(b.Frames), b.entries, b.table)
+	return encodeFooter(cmp.Or(b.Version, Version), id, b.Off, int(b.Frames), b.Entries, b.table)
 }
 
 // Free gives back the memory of a Builder of which no footer is wanted any more.
