@@ -145,9 +145,10 @@ func (b *bench) open(ctx context.Context) error {
 	return err
 }
 
-// cacheBytes is what the index keeps of itself in memory, whatever it holds: the heap
-// has it where the process is not built with cgo, and it is not counted.
-const cacheBytes = 32 << 20
+// cacheBytes is what the index keeps of itself in memory, whatever it holds, as in a
+// daemon: the heap has it where the process is not built with cgo, and it is not counted.
+// With little more than its write buffers take, each search reads filters from files.
+const cacheBytes = 128 << 20
 
 // heap is what is live, without the index's cache.
 func (b *bench) heap() int64 {
