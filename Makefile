@@ -42,7 +42,7 @@ test-lustre: tools ## the Lustre tier on a real Lustre, in guests; CASCADE_SHARE
 test-lustre-long: tools ## the same with hundreds of power cuts, an hour
 	scripts/test-lustre --long
 
-gpu-kit: ## bin/gpu-kit, a folder to take to a machine with a GPU; docs/gio.md says what its run checks
+gpu-kit: ## bin/gpu-kit, a folder to take to a machine with a GPU; docs/gpu.md says what its run checks
 	rm -rf bin/gpu-kit && mkdir -p bin/gpu-kit/python
 	cp gpu/kit/* bin/gpu-kit/ && cp -r clients/python/cascade_kv clients/python/engines bin/gpu-kit/python/
 	find bin/gpu-kit/python '(' -name __pycache__ -o -name '_fast*.so' ')' -prune -exec rm -r {} +

@@ -20,5 +20,5 @@
 // neither dht nor lustre.
 //
 // The folder kit has programs, none of them Go, that ask a machine with a GPU
-// what all this is to be built on: make gpu-kit, docs/gio.md.
+// what all this is to be built on: make gpu-kit, docs/gpu.md.
 package gpu
