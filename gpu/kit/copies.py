@@ -24,15 +24,17 @@ arena = kit.WORK / "copies.arena" if kit.FAKE else f"/dev/shm/kit-{os.getpid()}.
 keep = []
 
 
-def shared(path, size):
-    """Memory of a memfd, or of a file as a rank has its arena in."""
+def shared(path, size, read_only=False):
+    """Memory of a memfd, or of a file as a rank has its arena in. read_only: in a mapping as a client has it."""
     fd = os.memfd_create("kit") if path is None else os.open(path, os.O_RDWR | os.O_CREAT)
     os.ftruncate(fd, size)
     array = memory.map_file(fd, size, write=True)
+    array[::4096] = 1
+    if read_only:
+        array = memory.map_file(fd, size)
     os.close(fd)
     if path is not None:
         os.unlink(path)
-    array[::4096] = 1
     keep.append(array)
     return array.ctypes.data
 
@@ -84,16 +86,22 @@ def run(way, up, device, host, size):
 
 
 def rates():
-    memories = {"pinned": cu.host_alloc(TOTAL), "memfd": shared(None, TOTAL), "arena": shared(arena, TOTAL), "pageable": shared(None, TOTAL)}
+    memories = {"pinned": cu.host_alloc(TOTAL), "memfd": shared(None, TOTAL), "arena": shared(arena, TOTAL), "read_only": shared(arena, TOTAL, True), "pageable": shared(None, TOTAL)}
     for name in ("memfd", "arena"):
         cu.register(memories[name], TOTAL)
+    try:
+        cu.register(memories["read_only"], TOTAL, kit.HOST_SIDE | kit.READ_ONLY)
+    except kit.CudaError as e:
+        del memories["read_only"]
+        report.put(read_only_error=str(e))
     device = cu.alloc(TOTAL)
     figures = {}
     for size in (64 * KIB, 256 * KIB, MIB, 4 * MIB):
         order = list(range(TOTAL // size))
         random.Random(size).shuffle(order)
         offsets = np.array(order, np.uint64) * np.uint64(size)
-        ways = [(m, w, up) for m in memories for w in ("each", "batch1", "batch4") for up in (True, False) if m != "pageable" or w == "each"]
+        ways = [(m, w, up) for m in memories for w in ("each", "batch1", "batch4") for up in (True, False)
+                if (m != "pageable" or w == "each") and (m != "read_only" or up)]
         seen = {}
         for turn in range(ROUNDS + 1):  # in turns; the first warms up
             for m, w, up in ways:

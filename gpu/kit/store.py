@@ -155,7 +155,9 @@ class Bench:
         times["store_gb_s"] = round(n // BLOCK * BYTES / (time.monotonic() - t) / 1e9, 2)
         if not (status == 1).all():
             raise RuntimeError(f"{int((status != 1).sum())} of {len(status)} blocks were not stored")
-        return want, self.model.greedy(self.tail(n), self.cache, n + TAIL), times
+        tokens, again = (self.model.greedy(self.tail(n), self.cache, n + TAIL) for _ in range(2))
+        times["repeat_tokens_equal"] = sum(a == b for a, b in zip(tokens, again))  # less than STEPS: the computation itself does not repeat
+        return want, tokens, times
 
     def by_region(self, n):
         """The rank copies groups of blocks into the region; each goes up as it is there."""
