@@ -3,7 +3,7 @@ FUZZTIME ?= 10s
 export CGO_ENABLED = 0
 export FUZZTIME
 
-.PHONY: build run test test-rest test-all test-clients bench-clients test-engines test-lustre test-lustre-long tools lint fuzz race points fmt bench generate clean
+.PHONY: build run test test-rest test-all test-clients bench-clients test-engines test-lustre test-lustre-long gpu-kit tools lint fuzz race points fmt bench generate clean
 .NOTPARALLEL:
 
 build: ## bin/cascaded, bin/cascade, and its instruments bin/cascade-bench
@@ -41,6 +41,14 @@ test-lustre: tools ## the Lustre tier on a real Lustre, in guests; CASCADE_SHARE
 
 test-lustre-long: tools ## the same with hundreds of power cuts, an hour
 	scripts/test-lustre --long
+
+gpu-kit: ## bin/gpu-kit, a folder to take to a machine with a GPU; docs/gpu.md says what its run checks
+	rm -rf bin/gpu-kit && mkdir -p bin/gpu-kit/python
+	cp gpu/kit/* bin/gpu-kit/ && cp -r clients/python/cascade_kv clients/python/engines bin/gpu-kit/python/
+	find bin/gpu-kit/python '(' -name __pycache__ -o -name '_fast*.so' ')' -prune -exec rm -r {} +
+	go build -trimpath -ldflags="-s -w" -o bin/gpu-kit/ ./cmd/cascaded
+	cc -O2 -Wall -Wextra -shared -fPIC gpu/kit/kit.c -o bin/gpu-kit/libkit.so -ldl -lpthread
+	cc -O2 -Wall -Wextra -shared -fPIC gpu/kit/fakecuda.c -o bin/gpu-kit/libfakecuda.so -lpthread
 
 fmt:
 	gofmt -w .

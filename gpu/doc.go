@@ -18,4 +18,7 @@
 // adapt this package, and until then tiers/host may stand in for device
 // memory. This package will not decide what stays or moves, and will know
 // neither dht nor lustre.
+//
+// The folder kit has programs, none of them Go, that ask a machine with a GPU
+// what all this is to be built on: make gpu-kit, docs/gpu.md.
 package gpu
