@@ -152,7 +152,11 @@ func (x *Exchange) nextUnpublished() []directory.Statement {
 	defer x.state.Mu.Unlock()
 	batch := make([]directory.Statement, 0, min(len(x.unpublished.names), PublishStep))
 	x.unpublished.take(PublishStep, func(n *names.Name) {
-		batch = append(batch, x.StateLocked(n.Namespace(), n.Key()))
+		st := x.StateLocked(n.Namespace(), n.Key())
+		if !st.Has() {
+			st.Name.Seq = n.Put() // what it replaced is out of date, though nobody was told of the put
+		}
+		batch = append(batch, st)
 	})
 	return batch
 }

@@ -90,6 +90,7 @@ func (d *Directory) Apply(s Statement) []Stale {
 		sh.entries[k] = e
 	}
 	sh.words.share(&s)
+	e.replaced(&s)
 	e.set(s)
 	stale := e.judge(k)
 	sh.prune(k, e)

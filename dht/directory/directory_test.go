@@ -166,6 +166,20 @@ func TestScenarios(t *testing.T) {
 			find                      = A:seg
 			A put 10 X mem v 900      =
 			find                      = A:seg`,
+		"a put that came and went unseen": `
+			A put 10 X mem v 1        =
+			C put 10 X mem v 1        =
+			B put 20 none v 1         = A<20 C<20
+			find                      =
+			len                       = 0`,
+		"a put that was seen and goes takes no older copy of its bytes along": `
+			A put 10 X mem v 1        =
+			B put 20 X mem v 1        =
+			find                      = A:mem B:mem
+			B put 20 none v 2         =
+			find                      = A:mem
+			B put 20 none v 3         =
+			find                      = A:mem`,
 		"overwrite": `
 			A put 10 X mem v 1        =
 			B put 10 X mem v 1        =

@@ -37,6 +37,24 @@ func (e *entry) set(s Statement) {
 	e.records = append(e.records, record{s, e.buried})
 }
 
+// replaced finds out of date what a put replaced that came and went before its owner
+// stated it: all that is left of it is its stamp, in the statement that withdraws it.
+func (e *entry) replaced(s *Statement) {
+	if s.Has() {
+		return
+	}
+	for i := range e.records {
+		if r := &e.records[i]; r.Owner == s.Owner && (r.Name.Seq >= s.Name.Seq || !s.Newer(&r.Statement)) {
+			return
+		}
+	}
+	for i := range e.records {
+		if r := &e.records[i]; r.Owner != s.Owner && r.Name.Seq < s.Name.Seq {
+			r.before = max(r.before, s.Name.Seq)
+		}
+	}
+}
+
 // newest returns the record of the newest put that has a copy, nil for none.
 func (e *entry) newest() *record {
 	var best *record
