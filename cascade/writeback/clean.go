@@ -91,6 +91,7 @@ func (w *Writer) cleanSome(ctx context.Context) bool {
 	if len(views) == 0 {
 		return false
 	}
+	defer w.endBatch()
 	ctx, cancel := context.WithTimeout(ctx, coldDeadline)
 	defer cancel()
 	ours, _, _ := w.divide(ctx, views, false)
@@ -99,6 +100,14 @@ func (w *Writer) cleanSome(ctx context.Context) bool {
 	}
 	_, err := w.writeInTurn(ctx, ours)
 	return err == nil
+}
+
+// endBatch ends the cleaner's batch. A drain, which may write meanwhile, has none.
+func (w *Writer) endBatch() {
+	w.state.Mu.Lock()
+	defer w.state.Mu.Unlock()
+	w.state.Mu.Writes.Batch.InFlight = false
+	w.state.WakeWaitersLocked()
 }
 
 // divide gives blocks their ids and leaves those to other ranks that they write: what is
@@ -120,9 +129,6 @@ func (w *Writer) divide(ctx context.Context, views []*residency.View, patient bo
 	for _, v := range slices.Concat(d.Relied, d.Wait) {
 		v.Block().Writing = false
 	}
-	if len(d.Ours) == 0 {
-		w.state.Mu.Writes.Batch.InFlight = false
-	}
 	w.state.WakeWaitersLocked()
 	w.state.Mu.Unlock()
 	for _, v := range slices.Concat(d.Relied, d.Wait) {
@@ -135,7 +141,6 @@ func (w *Writer) divide(ctx context.Context, views []*residency.View, patient bo
 func (w *Writer) writeInTurn(ctx context.Context, views []*residency.View) (written int, err error) {
 	if err := w.writing.Take(ctx); err != nil {
 		w.state.Mu.Lock()
-		w.state.Mu.Writes.Batch.InFlight = false
 		for _, v := range views {
 			v.Block().Writing = false
 		}
@@ -273,7 +278,6 @@ func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (writte
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
 	defer w.state.WakeWaitersLocked()
-	w.state.Mu.Writes.Batch.InFlight = false
 	for _, v := range views {
 		v.Block().Writing = false
 	}
