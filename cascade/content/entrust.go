@@ -52,7 +52,7 @@ func (l *Ledger) Entrust(ctx context.Context, list []directory.Statement) (refus
 	if len(refused) == len(list) {
 		return refused
 	}
-	if l.durable.SyncInTurn(ctx) != nil {
+	if l.sync(ctx) != nil {
 		return all()
 	}
 	p.Publish(states...)

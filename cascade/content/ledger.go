@@ -59,6 +59,10 @@ type Ledger struct {
 		unstated []residency.BlockID        // whose statement is due
 		waits    map[residency.BlockID]wait // blocks that another rank writes
 		second   map[residency.BlockID]bool // that another rank keeps too
+
+		work     context.Context // ends with Leave
+		nextSync *syncing        // that has not begun, nil: nobody waits for one
+		syncs    bool            // syncAll runs
 	}
 }
 
@@ -80,7 +84,7 @@ func (l *Ledger) JoinLocked(p Peers) {
 	}
 	l.guarded.peers = p
 	work, stop := context.WithCancel(context.Background())
-	l.stop = stop
+	l.guarded.work, l.stop = work, stop
 	l.state.Workers.Go(func() { l.publishInBackground(work, p) })
 }
 
