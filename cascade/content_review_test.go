@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -99,5 +100,82 @@ func TestEntrustingASlowRank(t *testing.T) {
 	}
 	if n, _ := j.durable(0, 1); n != 1 {
 		t.Errorf("%d copies", n)
+	}
+}
+
+// A name that the keeper could not record is none that it keeps.
+func TestWhatIsNotRecordedIsRefused(t *testing.T) {
+	j := sharingJob(t, 2, 8<<20)
+	p := data(1, 20<<10)
+	j.ranks[0].putKey(t, "a", p)
+	j.drainAll(0)
+	j.ranks[0].hook().link = func(block.ID, block.Name) error { return fmt.Errorf("%w: for the test", tiers.ErrUnavailable) }
+	j.ranks[1].putKey(t, "b", p)
+	refused, err := j.ranks[1].node.Entrust(t.Context(), 0, []directory.Statement{j.ranks[1].told("b")})
+	if err != nil || len(refused) != 1 {
+		t.Errorf("refused %v, %v", refused, err)
+	}
+}
+
+// A keeper whose files are spilled keeps names all the same, of a block that it has in memory
+// and of one that only the catalogue has.
+func TestEntrustWithWhatIsSpilled(t *testing.T) {
+	j := &job{t: t, dir: t.TempDir(), local: t.TempDir(), segmentBytes: 256 << 10}
+	j.open(3, 8<<20)
+	const blocks, size = 60, 20 << 10
+	keeper := j.ranks[0]
+	for i := range blocks {
+		keeper.putKey(t, engineKey(0, i), data(uint64(i), size))
+		if i%12 == 11 {
+			j.drainAll(0)
+		}
+	}
+	keeper.dropMemory(t)
+	keeper.wantAt(t, engineKey(0, 3), data(3, size))
+	keeper.space.SpillAll(t.Context())
+	b := keeper.told(engineKey(0, 3)).Info.ID
+	keeper.state.Mu.Lock()
+	spilled := keeper.state.Mu.Blocks[b].From != nil && len(keeper.state.Mu.Blocks) < blocks
+	keeper.state.Mu.Unlock()
+	if !spilled {
+		t.Fatal("nothing is tested")
+	}
+	j.settle()
+	for _, i := range []int{3, 4} {
+		j.ranks[1].putKey(t, engineKey(1, i), data(uint64(i), size))
+	}
+	began := time.Now()
+	j.drainAll(1)
+	if n, _ := j.durable(1); n != 0 || time.Since(began) > time.Second {
+		t.Errorf("rank 1 wrote %d blocks, after %v", n, time.Since(began))
+	}
+	keeper.dropMemory(t)
+	j.settle()
+	j.die(1)
+	for _, i := range []int{3, 4} {
+		for _, r := range []int{0, 2} {
+			j.ranks[r].wantAt(t, engineKey(1, i), data(uint64(i), size))
+		}
+	}
+}
+
+// dropMemory evicts all that is clean.
+func (r *jobRank) dropMemory(t *testing.T) {
+	t.Helper()
+	_ = r.Settle(t.Context())
+	for range 10000 {
+		r.state.Mu.Lock()
+		n := r.state.Last().Memory.Usage().Blocks
+		d := r.state.Count.Stats.DirtyBlocks
+		r.state.Mu.Unlock()
+		if n == 0 || d > 0 {
+			return
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if err := r.evict.EvictOne(ctx, r.state.Last(), 1); err != nil {
+			cancel()
+			t.Fatal(err)
+		}
+		cancel()
 	}
 }
