@@ -73,6 +73,42 @@ func (r *jobRank) dirty() int {
 	return r.state.Count.Stats.DirtyBlocks
 }
 
+// What was cleared does not come back with what was on its way to a keeper of the bytes.
+func TestWhatIsClearedIsNotEntrusted(t *testing.T) {
+	for _, local := range []bool{false, true} {
+		for _, all := range []bool{false, true} {
+			t.Run(fmt.Sprintf("catalogue %v, all %v", local, all), func(t *testing.T) {
+				j := &job{t: t, dir: t.TempDir()}
+				if local {
+					j.local = t.TempDir()
+				}
+				j.open(3, 8<<20)
+				p := data(1, 20<<10)
+				if _, err := j.ranks[0].Put(t.Context(), Entry{Namespace: "other", Key: "a"}, p, nil); err != nil {
+					t.Fatal(err)
+				}
+				j.drainAll(0)
+				j.ranks[1].putKey(t, "b", p)
+				st := j.ranks[1].told("b")
+				j.ranks[2].Clear(t.Context(), "ns", all)
+				if all {
+					if _, err := j.ranks[0].Put(t.Context(), Entry{Namespace: "other", Key: "a"}, p, nil); err != nil {
+						t.Fatal(err)
+					}
+					j.drainAll(0)
+				}
+				if _, err := j.ranks[1].node.Entrust(t.Context(), 0, []directory.Statement{st}); err != nil {
+					t.Fatal(err)
+				}
+				j.settle()
+				for _, r := range j.ranks {
+					r.wantMiss(t, "b")
+				}
+			})
+		}
+	}
+}
+
 // A rank that takes long to sync is none that does not answer, and no caller's deadline ends
 // its write.
 func TestEntrustingASlowRank(t *testing.T) {

@@ -2,6 +2,7 @@ package content
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -228,8 +229,10 @@ func (l *Ledger) WaitsLocked(b *residency.Block) bool {
 	return waits && l.state.Now().Before(w.until)
 }
 
-// SweepLocked forgets what is known of blocks that do not wait any more.
+// SweepLocked forgets what is known of blocks that do not wait any more, and of what was
+// cleared a while ago.
 func (l *Ledger) SweepLocked() {
+	l.guarded.cleared = slices.DeleteFunc(l.guarded.cleared, func(c clearing) bool { return l.state.Now().After(c.until) })
 	for id, w := range l.guarded.waits {
 		b := l.state.Mu.Blocks[id]
 		if b == nil || !b.Dirty() || l.state.Now().Sub(w.until) > time.Minute {

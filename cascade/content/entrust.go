@@ -63,7 +63,7 @@ func (l *Ledger) Entrust(ctx context.Context, list []directory.Statement) (refus
 // for nothing.
 func (l *Ledger) keepLocked(st *directory.Statement, spilled *found) (ok bool, state *directory.Statement) {
 	r := st.Name
-	if r.Key == "" || r.Namespace == directory.Contents || r.Bound || st.Info.ID.IsProvisional() || l.state.Mu.Closed || l.invalid.InvalidLocked(&r) {
+	if r.Key == "" || r.Namespace == directory.Contents || r.Bound || st.Info.ID.IsProvisional() || l.state.Mu.Closed || l.invalid.InvalidLocked(&r) || l.clearedLocked(&r) {
 		return false, nil
 	}
 	l.state.Mu.Names.Observe(r.Seq)
