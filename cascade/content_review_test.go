@@ -153,6 +153,25 @@ func TestWhatIsNotRecordedIsRefused(t *testing.T) {
 	}
 }
 
+// A rank whose cold tier refuses what it claimed gives its claim up: others do not wait for it.
+func TestAClaimThatFailsIsGivenUp(t *testing.T) {
+	j := sharingJob(t, 2, 8<<20)
+	p := data(1, 20<<10)
+	j.ranks[0].putKey(t, "a", p)
+	j.ranks[0].hook().put = func() error { return fmt.Errorf("%w: for the test", tiers.ErrUnavailable) }
+	if _, err := j.ranks[0].Drain(t.Context()); err == nil {
+		t.Fatal("drained")
+	}
+	j.settle()
+	j.ranks[1].putKey(t, "b", p)
+	began := time.Now()
+	j.drainAll(1)
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("a drain waited %v for a rank that can not write", took)
+	}
+	j.ranks[0].state.Cold.Files.(*hooked).put = nil
+}
+
 // A keeper whose files are spilled keeps names all the same, of a block that it has in memory
 // and of one that only the catalogue has.
 func TestEntrustWithWhatIsSpilled(t *testing.T) {

@@ -222,6 +222,15 @@ func (l *Ledger) patientLocked(d *Division, patient bool) {
 	}
 }
 
+// UnclaimLocked takes back the claim of a block that is still dirty, so that no other rank
+// waits for this one.
+func (l *Ledger) UnclaimLocked(b *residency.Block) {
+	if b.Stated == residency.StatedClaim && b.Dirty() {
+		b.Stated = residency.Unstated
+		l.MovedLocked(b)
+	}
+}
+
 // WaitsLocked reports whether a block waits for another rank, and is to be left alone
 // for a moment.
 func (l *Ledger) WaitsLocked(b *residency.Block) bool {

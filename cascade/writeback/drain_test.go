@@ -251,6 +251,7 @@ func (s slowShared) Divide(_ context.Context, views []*residency.View, patient b
 	return s.divide(views, patient)
 }
 func (slowShared) WaitsLocked(*residency.Block) bool { return false }
+func (slowShared) UnclaimLocked(*residency.Block)    {}
 
 // A drain is not over while the cleaner has blocks that were dirty when it began.
 func TestDrainAwaitsTheCleaner(t *testing.T) {
