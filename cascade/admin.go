@@ -72,6 +72,7 @@ func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
 // Clear withdraws all names of a namespace, or of every namespace when all is
 // true, on all ranks, and returns how many there were here.
 func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
+	s.content.Cleared(ns, all)
 	total, left := s.here.clear(ns, all)
 	if err := s.others.FlushTombstones(ctx); err != nil {
 		s.warn("what other ranks left is cleared later", "namespace", ns, "all", all, "err", err)

@@ -144,6 +144,7 @@ func (l Local) Expires(ns, key string, at time.Time) {
 
 // Cleared withdraws all names of a namespace, or of all.
 func (l Local) Cleared(ns string, all bool) {
+	l.Store.content.Cleared(ns, all)
 	l.Store.here.clear(ns, all)
 	l.Store.load.InvalidateFetches(ns, all)
 }

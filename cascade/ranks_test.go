@@ -30,7 +30,8 @@ type job struct {
 	ranks []*jobRank
 	late  atomic.Int64 // how much later the stores take it to be, nanoseconds
 
-	sweepEvery time.Duration // 0: only Sweep sweeps
+	sweepEvery   time.Duration // 0: only Sweep sweeps
+	segmentBytes int64         // of the lustre tiers; 0: their default
 }
 
 type jobRank struct {
@@ -65,7 +66,7 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 	}
 	if j.dir != "" {
 		catalogued := j.local != ""
-		cold, err := lustre.Open(lustre.Options{Dir: j.dir, Rank: uint32(rank), OwnOnly: catalogued, Catalogued: catalogued})
+		cold, err := lustre.Open(lustre.Options{Dir: j.dir, Rank: uint32(rank), OwnOnly: catalogued, Catalogued: catalogued, SegmentBytes: j.segmentBytes})
 		if err == nil && catalogued {
 			err = cold.OpenCatalogue(lustre.IndexOptions{Dir: filepath.Join(j.local, fmt.Sprint(rank)), Campaign: j.dir, CacheBytes: 4 << 20, MemTableBytes: 1 << 20})
 		}

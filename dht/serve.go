@@ -152,6 +152,10 @@ func (s server) entrust(ctx context.Context, body []byte) ([]byte, error) {
 	if err := decode(body, &list); err != nil {
 		return nil, err
 	}
+	// Whoever asks waits for the answer: that it may take longer to make names durable is no
+	// reason to suspect this rank.
+	ctx, cancel := context.WithTimeout(ctx, s.n.o.CallDeadline/2)
+	defer cancel()
 	refused := stales{}
 	for _, i := range s.n.local.Entrust(ctx, list) {
 		refused = append(refused, staleMessage{list[i].Name.Namespace, list[i].Name.Key, list[i].Name.Seq})

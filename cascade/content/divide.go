@@ -2,6 +2,7 @@ package content
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -221,6 +222,15 @@ func (l *Ledger) patientLocked(d *Division, patient bool) {
 	}
 }
 
+// UnclaimLocked takes back the claim of a block that is still dirty, so that no other rank
+// waits for this one.
+func (l *Ledger) UnclaimLocked(b *residency.Block) {
+	if b.Stated == residency.StatedClaim && b.Dirty() {
+		b.Stated = residency.Unstated
+		l.MovedLocked(b)
+	}
+}
+
 // WaitsLocked reports whether a block waits for another rank, and is to be left alone
 // for a moment.
 func (l *Ledger) WaitsLocked(b *residency.Block) bool {
@@ -228,8 +238,10 @@ func (l *Ledger) WaitsLocked(b *residency.Block) bool {
 	return waits && l.state.Now().Before(w.until)
 }
 
-// SweepLocked forgets what is known of blocks that do not wait any more.
+// SweepLocked forgets what is known of blocks that do not wait any more, and of what was
+// cleared a while ago.
 func (l *Ledger) SweepLocked() {
+	l.guarded.cleared = slices.DeleteFunc(l.guarded.cleared, func(c clearing) bool { return l.state.Now().After(c.until) })
 	for id, w := range l.guarded.waits {
 		b := l.state.Mu.Blocks[id]
 		if b == nil || !b.Dirty() || l.state.Now().Sub(w.until) > time.Minute {

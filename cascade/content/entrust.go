@@ -52,7 +52,7 @@ func (l *Ledger) Entrust(ctx context.Context, list []directory.Statement) (refus
 	if len(refused) == len(list) {
 		return refused
 	}
-	if l.durable.SyncInTurn(ctx) != nil {
+	if l.sync(ctx) != nil {
 		return all()
 	}
 	p.Publish(states...)
@@ -63,7 +63,7 @@ func (l *Ledger) Entrust(ctx context.Context, list []directory.Statement) (refus
 // for nothing.
 func (l *Ledger) keepLocked(st *directory.Statement, spilled *found) (ok bool, state *directory.Statement) {
 	r := st.Name
-	if r.Key == "" || r.Namespace == directory.Contents || r.Bound || st.Info.ID.IsProvisional() || l.state.Mu.Closed || l.invalid.InvalidLocked(&r) {
+	if r.Key == "" || r.Namespace == directory.Contents || r.Bound || st.Info.ID.IsProvisional() || l.state.Mu.Closed || l.invalid.InvalidLocked(&r) || l.clearedLocked(&r) {
 		return false, nil
 	}
 	l.state.Mu.Names.Observe(r.Seq)
@@ -71,7 +71,7 @@ func (l *Ledger) keepLocked(st *directory.Statement, spilled *found) (ok bool, s
 	here := l.state.Mu.Names.Get(r.Namespace, r.Key)
 	if here != nil && here.Block() != nil {
 		switch was := residency.BlockOf(here); {
-		case was == b && here.Put() == r.Seq && !here.Copied() && keeps(b):
+		case was == b && here.Put() == r.Seq && !here.Copied() && (keeps(b) || restsAt(b, spilled)):
 			return true, nil // it was here before
 		case here.Seq()+1 >= r.Seq && !(was == b && here.Put() == r.Seq):
 			return false, nil
@@ -85,9 +85,8 @@ func (l *Ledger) keepLocked(st *directory.Statement, spilled *found) (ok bool, s
 		return false, nil
 	}
 	switch {
-	case b != nil && keeps(b) && b.Info == st.Info:
-		residency.KeepNameLocked(l.state, r, b)
-		return true, nil
+	case b != nil && (keeps(b) || restsAt(b, spilled)) && b.Info == st.Info:
+		return residency.KeepNameLocked(l.state, r, b), nil
 	case b == nil && spilled.Info == st.Info:
 		err := l.state.Cold.Files.LinkAt(spilled.Segment, st.Info.ID, r)
 		l.state.NoteLinkLocked(err)
@@ -98,6 +97,12 @@ func (l *Ledger) keepLocked(st *directory.Statement, spilled *found) (ok bool, s
 		return true, &directory.Statement{Name: r, Info: st.Info, Segment: &at, Version: l.state.TickLocked()}
 	}
 	return false, nil
+}
+
+// restsAt reports whether b is in memory and lies in a file of this rank that is spilled,
+// where the catalogue has it.
+func restsAt(b *residency.Block, spilled *found) bool {
+	return b != nil && b.From != nil && b.Info == spilled.Info && b.From.Path == spilled.Segment.Path && b.InAny()
 }
 
 // maxSecond bounds the second copies that are remembered: homes report them again.

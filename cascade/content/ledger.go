@@ -2,10 +2,12 @@ package content
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/residency"
+	"cascadekv/cascade/tombstones"
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/block"
@@ -59,11 +61,49 @@ type Ledger struct {
 		unstated []residency.BlockID        // whose statement is due
 		waits    map[residency.BlockID]wait // blocks that another rank writes
 		second   map[residency.BlockID]bool // that another rank keeps too
+		cleared  []clearing                 // of namespaces, lately
+
+		work     context.Context // ends with Leave
+		nextSync *syncing        // that has not begun, nil: nobody waits for one
+		syncs    bool            // syncAll runs
 	}
 }
 
 // wait is how long a block has waited for another rank, and when to ask again.
 type wait struct{ since, until time.Time }
+
+// clearing empties a namespace, or all.
+type clearing struct {
+	*tombstones.Clearing
+	until time.Time // when it is forgotten
+}
+
+// clearedFor is how long a clearing is remembered: names that another rank entrusts this one
+// with may have been put before, and be on their way. It is more than a call's deadline.
+const clearedFor = 10 * time.Second
+
+// maxCleared bounds the clearings that are remembered one by one.
+const maxCleared = 64
+
+// Cleared has names that were put before be refused from then on. It is called before the
+// names that are here go.
+func (l *Ledger) Cleared(ns string, all bool) {
+	l.state.Mu.Lock()
+	defer l.state.Mu.Unlock()
+	if l.guarded.peers == nil {
+		return
+	}
+	if len(l.guarded.cleared) >= maxCleared { // to refuse costs a second copy, for a while
+		l.guarded.cleared, all = nil, true
+	}
+	c := tombstones.NewClearing(ns, all, l.state.TickLocked())
+	l.guarded.cleared = append(l.guarded.cleared, clearing{c, l.state.Now().Add(clearedFor)})
+}
+
+// clearedLocked reports whether a name was put before its namespace was cleared.
+func (l *Ledger) clearedLocked(n *block.Name) bool {
+	return slices.ContainsFunc(l.guarded.cleared, func(c clearing) bool { return c.Has(n) })
+}
 
 // New returns the ledger of a rank without peers.
 func New(s *residency.State, n *eviction.NameBudget, d Durable, i Invalid) *Ledger {
@@ -80,7 +120,7 @@ func (l *Ledger) JoinLocked(p Peers) {
 	}
 	l.guarded.peers = p
 	work, stop := context.WithCancel(context.Background())
-	l.stop = stop
+	l.guarded.work, l.stop = work, stop
 	l.state.Workers.Go(func() { l.publishInBackground(work, p) })
 }
 

@@ -129,12 +129,20 @@ func (s *State) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
 }
 
 // KeepNameLocked points the name that r describes at b, in memory and in the tiers' records,
-// with the put stamp r.Seq: another rank has put it, for bytes that lie here.
-func KeepNameLocked(s *State, r block.Name, b *Block) {
+// with the put stamp r.Seq: another rank has put it, for bytes that lie here. It reports
+// whether the files took the record; if not, it is as if the name was read from there.
+func KeepNameLocked(s *State, r block.Name, b *Block) bool {
 	s.BindRecordedLocked(r, b)
-	if n := s.Mu.Names.Get(r.Namespace, r.Key); n != nil && BlockOf(n) == b {
-		s.linkLocked(b, n)
+	n := s.Mu.Names.Get(r.Namespace, r.Key)
+	if n == nil || BlockOf(n) != b {
+		return false
 	}
+	before := s.Mu.Writes.LinkSeq
+	if s.linkLocked(b, n); s.Mu.Writes.LinkSeq > before {
+		return true
+	}
+	s.Mu.Names.SetCopied(n)
+	return false
 }
 
 // MemoryOf returns where other ranks may read b in memory, nil for nowhere.

@@ -91,6 +91,7 @@ func (w *Writer) cleanSome(ctx context.Context) bool {
 	if len(views) == 0 {
 		return false
 	}
+	defer w.endBatch()
 	ctx, cancel := context.WithTimeout(ctx, coldDeadline)
 	defer cancel()
 	ours, _, _ := w.divide(ctx, views, false)
@@ -99,6 +100,14 @@ func (w *Writer) cleanSome(ctx context.Context) bool {
 	}
 	_, err := w.writeInTurn(ctx, ours)
 	return err == nil
+}
+
+// endBatch ends the cleaner's batch. A drain, which may write meanwhile, has none.
+func (w *Writer) endBatch() {
+	w.state.Mu.Lock()
+	defer w.state.Mu.Unlock()
+	w.state.Mu.Writes.Batch.InFlight = false
+	w.state.WakeWaitersLocked()
 }
 
 // divide gives blocks their ids and leaves those to other ranks that they write: what is
@@ -120,9 +129,6 @@ func (w *Writer) divide(ctx context.Context, views []*residency.View, patient bo
 	for _, v := range slices.Concat(d.Relied, d.Wait) {
 		v.Block().Writing = false
 	}
-	if len(d.Ours) == 0 {
-		w.state.Mu.Writes.Batch.InFlight = false
-	}
 	w.state.WakeWaitersLocked()
 	w.state.Mu.Unlock()
 	for _, v := range slices.Concat(d.Relied, d.Wait) {
@@ -135,10 +141,7 @@ func (w *Writer) divide(ctx context.Context, views []*residency.View, patient bo
 func (w *Writer) writeInTurn(ctx context.Context, views []*residency.View) (written int, err error) {
 	if err := w.writing.Take(ctx); err != nil {
 		w.state.Mu.Lock()
-		w.state.Mu.Writes.Batch.InFlight = false
-		for _, v := range views {
-			v.Block().Writing = false
-		}
+		w.endWritingLocked(views)
 		w.state.Mu.Unlock()
 		for _, v := range views {
 			v.Release()
@@ -147,6 +150,16 @@ func (w *Writer) writeInTurn(ctx context.Context, views []*residency.View) (writ
 	}
 	defer w.writing.Give()
 	return w.writeCold(ctx, views)
+}
+
+// endWritingLocked ends what was begun for blocks, written or not.
+func (w *Writer) endWritingLocked(views []*residency.View) {
+	for _, v := range views {
+		b := v.Block()
+		if b.Writing = false; w.shared != nil {
+			w.shared.UnclaimLocked(b)
+		}
+	}
 }
 
 // dirtyVictims pins the dirty blocks that the memory tiers' policies would
@@ -273,10 +286,7 @@ func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (writte
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
 	defer w.state.WakeWaitersLocked()
-	w.state.Mu.Writes.Batch.InFlight = false
-	for _, v := range views {
-		v.Block().Writing = false
-	}
+	defer w.endWritingLocked(views)
 	switch {
 	case errors.Is(err, tiers.ErrExists):
 		// Somebody's record of these bytes is there already: take them one by one.
@@ -310,7 +320,6 @@ func (w *Writer) coldItems(ctx context.Context, views []*residency.View) (items 
 			v.WithdrawLocked()
 		}
 		if bad[i] != nil || b.HasLowerCopy() || len(b.Names()) == 0 || b.Info.ID.IsProvisional() {
-			b.Writing = false
 			continue
 		}
 		items = append(items, tiers.Item{Info: b.Info, Names: b.Records(), Data: v.Bytes()})

@@ -101,9 +101,13 @@ func (w *Writer) writeAll(ctx context.Context, dirty []*residency.Block) (writte
 			}
 			dirty, later = later, nil
 		}
-		var views []*residency.View
-		views, dirty = w.pinDirty(dirty)
-		ours, relied, wait := w.divide(ctx, views, w.state.Now().Sub(progress) < drainPatience)
+		views, busy, rest := w.pinDirty(dirty)
+		later, dirty = append(later, busy...), rest
+		if len(views) == 0 {
+			continue
+		}
+		patient := w.state.Now().Sub(progress) < drainPatience
+		ours, relied, wait := w.divide(ctx, views, patient)
 		later = append(later, wait...)
 		n, err := 0, error(nil)
 		if len(ours) > 0 {
@@ -112,7 +116,7 @@ func (w *Writer) writeAll(ctx context.Context, dirty []*residency.Block) (writte
 		if written += n; err != nil {
 			return written, err
 		}
-		if n+relied > 0 {
+		if relied > 0 || n > 0 && patient { // what is written for want of progress is none of the others
 			progress = w.state.Now()
 		}
 	}
@@ -131,16 +135,20 @@ func (w *Writer) dirtyBlocks() []*residency.Block {
 	return dirty
 }
 
-// pinDirty pins the first batch of blocks that are still dirty and returns the
-// rest.
-func (w *Writer) pinDirty(dirty []*residency.Block) (views []*residency.View, rest []*residency.Block) {
+// pinDirty pins the first batch of blocks that are still dirty and returns those among
+// them that the cleaner, or another drain, is about to write, and the rest.
+func (w *Writer) pinDirty(dirty []*residency.Block) (views []*residency.View, busy, rest []*residency.Block) {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
 	var bytes int64
 	for len(dirty) > 0 && len(views) < cleanBlocks && bytes < cleanBytes {
 		b := dirty[0]
 		dirty = dirty[1:]
-		if !b.CountedDirty || b.Writing {
+		if !b.CountedDirty {
+			continue
+		}
+		if b.Writing { // whether it will have been written is not known yet
+			busy = append(busy, b)
 			continue
 		}
 		if v := w.state.PinFastestLocked(b); v != nil {
@@ -149,5 +157,5 @@ func (w *Writer) pinDirty(dirty []*residency.Block) (views []*residency.View, re
 			bytes += v.Size()
 		}
 	}
-	return views, dirty
+	return views, busy, dirty
 }

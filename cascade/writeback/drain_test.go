@@ -1,6 +1,10 @@
 package writeback
 
 import (
+	"context"
+	"time"
+
+	"cascadekv/cascade/content"
 	"errors"
 	"fmt"
 	"slices"
@@ -235,5 +239,85 @@ func TestDrainWithoutAColdTier(t *testing.T) {
 	put(r, 3)
 	if n, err := New(r.State, eviction.New(r.State), r.Seen).Drain(t.Context()); n != 0 || err != nil {
 		t.Errorf("%d blocks, %v", n, err)
+	}
+}
+
+// slowShared is what asks other ranks: by default all is this rank's to write.
+type slowShared struct {
+	divide func(views []*residency.View, patient bool) content.Division
+}
+
+func (s slowShared) Divide(_ context.Context, views []*residency.View, patient bool) content.Division {
+	return s.divide(views, patient)
+}
+func (slowShared) WaitsLocked(*residency.Block) bool { return false }
+func (slowShared) UnclaimLocked(*residency.Block)    {}
+
+// A drain is not over while the cleaner has blocks that were dirty when it began.
+func TestDrainAwaitsTheCleaner(t *testing.T) {
+	r, files, w := newWriter(t, crowded(100))
+	asks, answer := make(chan struct{}), make(chan struct{})
+	first := true
+	w.Share(slowShared{func(views []*residency.View, _ bool) content.Division {
+		if first {
+			first = false
+			close(asks)
+			<-answer
+		}
+		return content.Division{Ours: views}
+	}})
+	put(r, 20)
+	demand(r)
+	cleaned := make(chan bool)
+	go func() { cleaned <- w.cleanSome(t.Context()) }()
+	<-asks
+	time.AfterFunc(100*time.Millisecond, func() { close(answer) })
+	if _, err := w.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.Mu.Lock()
+	dirty := r.Count.Stats.DirtyBlocks
+	r.Mu.Unlock()
+	if dirty != 0 {
+		t.Errorf("%d blocks are dirty after a drain", dirty)
+	}
+	<-cleaned
+	if len(files.Batches()) == 0 {
+		t.Error("nothing was written")
+	}
+}
+
+// What other ranks were first to claim and do not write is written at the speed of the cold
+// tier, once they were waited for.
+func TestDrainWaitsOnceForRanksThatDoNotWrite(t *testing.T) {
+	r, _, w := newWriter(t)
+	w.Share(slowShared{func(views []*residency.View, patient bool) content.Division {
+		if patient {
+			return content.Division{Wait: views}
+		}
+		return content.Division{Ours: views}
+	}})
+	const n = 3*cleanBlocks + 10
+	for i := range n {
+		r.Put(parttest.Name(fmt.Sprint(i)), parttest.Data(uint64(i), 64))
+	}
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				r.Advance(50 * time.Millisecond)
+			}
+		}
+	}()
+	began := r.Now()
+	if wrote, err := w.Drain(t.Context()); wrote != n || err != nil {
+		t.Fatalf("%d blocks, %v", wrote, err)
+	}
+	if took := r.Now().Sub(began); took > 2*drainPatience {
+		t.Errorf("a drain of %d blocks waited %v for other ranks", n, took)
 	}
 }

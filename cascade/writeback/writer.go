@@ -39,6 +39,9 @@ type Shared interface {
 
 	// WaitsLocked reports whether a block waits for another rank.
 	WaitsLocked(*residency.Block) bool
+
+	// UnclaimLocked records that a block that this rank was to write was not written.
+	UnclaimLocked(*residency.Block)
 }
 
 // Share has the writer write only what no other rank does.
