@@ -105,6 +105,7 @@ func TestWhatNoRankWritesIsWritten(t *testing.T) {
 			}
 			j.ranks[2].wantAt(t, "b", p)
 			if !dies {
+				j.settle()
 				j.drainAll(0)
 				if n, _ := j.durable(0); n != 0 {
 					t.Error("rank 0 wrote what rank 1 keeps")

@@ -67,12 +67,6 @@ func (r *jobRank) told(key string) directory.Statement {
 	return st
 }
 
-func (r *jobRank) dirty() int {
-	r.state.Mu.Lock()
-	defer r.state.Mu.Unlock()
-	return r.state.Count.Stats.DirtyBlocks
-}
-
 // What was cleared does not come back with what was on its way to a keeper of the bytes.
 func TestWhatIsClearedIsNotEntrusted(t *testing.T) {
 	for _, local := range []bool{false, true} {
