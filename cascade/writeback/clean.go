@@ -191,18 +191,21 @@ func (w *Writer) dirtyVictims() []*residency.View {
 func (w *Writer) pickDirtyLocked(m *residency.Level) (views []*residency.View, clean int) {
 	p := picker{store: w, mem: m, most: min(cleanBytes, m.Memory.Usage().Used/cleanShare)}
 	var skipped []*residency.Block
-	for !p.full() && len(skipped) < residency.EnoughClean {
+	waits, first := 0, 0
+	for !p.full() && len(skipped)-waits < residency.EnoughClean && waits < mostWaits {
 		b := w.evict.VictimLocked(m)
 		if b == nil {
 			break
 		}
 		if !p.wantsLocked(b) {
 			w.state.HoldLocked(b, m.Index)
-			skipped = append(skipped, b)
+			if skipped = append(skipped, b); b.Dirty() && w.waitsLocked(b) {
+				waits++
+			}
+			if len(p.views) == 0 && waits == 0 {
+				first++
+			}
 			continue
-		}
-		if len(p.views) == 0 {
-			clean = len(skipped)
 		}
 		if !p.addChainLocked(b) {
 			break
@@ -211,10 +214,16 @@ func (w *Writer) pickDirtyLocked(m *residency.Level) (views []*residency.View, c
 	for _, b := range skipped {
 		w.state.ReleaseLocked(b, m.Index)
 	}
-	if len(p.views) == 0 {
-		clean = len(skipped)
-	}
-	return p.views, clean
+	return p.views, first
+}
+
+// mostWaits bounds the victims that wait for another rank and are passed over in search of
+// one that does not.
+const mostWaits = cleanBlocks
+
+// waitsLocked reports whether a block is left to another rank for a moment.
+func (w *Writer) waitsLocked(b *residency.Block) bool {
+	return w.shared != nil && w.shared.WaitsLocked(b)
 }
 
 // picker collects one tier's share of a batch.
@@ -231,7 +240,7 @@ func (p *picker) full() bool {
 }
 
 func (p *picker) wantsLocked(b *residency.Block) bool {
-	if b.HasLowerCopy() || b.Writing || !b.In(p.mem.Index) || p.store.shared != nil && p.store.shared.WaitsLocked(b) {
+	if b.HasLowerCopy() || b.Writing || !b.In(p.mem.Index) || p.store.waitsLocked(b) {
 		return false
 	}
 	return p.mem == p.store.state.Last() || p.mem.Policy.Demotion(p.store.state.MetaLocked(b)) == policy.ToCold

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"cascadekv/cascade/content"
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/internal/testing/parttest"
@@ -186,3 +187,33 @@ func TestSync(t *testing.T) {
 		t.Errorf("%v, %d syncs; the name waits: %v", err, files.Syncs(), w.namesWait())
 	}
 }
+
+// Victims that wait for another rank are neither clean, nor do they keep the cleaner from
+// what it may write.
+func TestTheCleanerPassesOverWhatWaits(t *testing.T) {
+	const waiting = 3 * residency.EnoughClean
+	r, files, w := newWriter(t, crowded(4*waiting))
+	put(r, waiting+20)
+	waits := map[*residency.Block]bool{}
+	for i := range waiting {
+		waits[r.Block(fmt.Sprint(i))] = true
+	}
+	w.Share(waitingShared{slowShared{func(views []*residency.View, _ bool) content.Division {
+		return content.Division{Ours: views}
+	}}, waits})
+	demand(r)
+	if !w.cleanSome(t.Context()) {
+		t.Fatal("nothing is written")
+	}
+	if got := files.Batches(); len(got) != 1 || len(got[0]) == 0 || r.Mu.Writes.Batch.Clean != 0 {
+		t.Errorf("%d batches, %d victims are clean", len(got), r.Mu.Writes.Batch.Clean)
+	}
+	parttest.Check(t, r.State)
+}
+
+type waitingShared struct {
+	slowShared
+	waits map[*residency.Block]bool
+}
+
+func (s waitingShared) WaitsLocked(b *residency.Block) bool { return s.waits[b] }
