@@ -118,6 +118,7 @@ func collectServer(to sink, s *Snapshot, n *Counters) {
 	counter(to, "lookups_found_total", "Names looked for without a get that were there.", s.Found)
 	gauge(to, "leases", "Leases in force.", s.Leases)
 	counter(to, "replicas_total", "Blocks of other ranks that were kept here.", s.Replicas)
+	counter(to, "relied_total", "Blocks of which another rank keeps the bytes, so that this one does not.", s.Relied)
 	counter(to, "region_stored_total", "Blocks copied out of regions (CASCADE.STORE).", n.Stored.Blocks)
 	counter(to, "region_stored_bytes_total", "Bytes of these.", n.Stored.Bytes)
 	counter(to, "region_loaded_total", "Blocks copied into regions (CASCADE.LOAD).", n.Loaded.Blocks)
