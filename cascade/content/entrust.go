@@ -36,12 +36,17 @@ func (l *Ledger) Entrust(ctx context.Context, list []directory.Statement) (refus
 		spilled = l.state.Cold.Files.Catalogue().Own(ids)
 	}
 	var states []directory.Statement
+	var upTo uint64 // of the changes of names that must be durable
 	for start := 0; start < len(list); start += step {
 		l.state.Mu.Lock()
 		for i := start; i < min(len(list), start+step); i++ {
 			ok, state := l.keepLocked(&list[i], &spilled[i])
 			if !ok {
 				refused = append(refused, i)
+			} else if b := l.state.Mu.Blocks[ids[i]]; b != nil {
+				upTo = max(upTo, b.LinkSeq)
+			} else {
+				upTo = l.state.Mu.Writes.LinkSeq
 			}
 			if state != nil {
 				states = append(states, *state)
@@ -52,11 +57,19 @@ func (l *Ledger) Entrust(ctx context.Context, list []directory.Statement) (refus
 	if len(refused) == len(list) {
 		return refused
 	}
-	if l.sync(ctx) != nil {
+	// Where a sync takes longer than ctx, the names are durable when they come again.
+	if !l.isDurable(upTo) && l.sync(ctx) != nil {
 		return all()
 	}
 	p.Publish(states...)
 	return refused
+}
+
+// isDurable reports whether changes of names are durable up to one.
+func (l *Ledger) isDurable(upTo uint64) bool {
+	l.state.Mu.Lock()
+	defer l.state.Mu.Unlock()
+	return upTo <= l.state.Mu.Writes.SyncedSeq
 }
 
 // keepLocked keeps one name. What is to be stated of it besides is in the statement, nil

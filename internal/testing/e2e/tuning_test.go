@@ -64,7 +64,7 @@ func TestIndexCountsWhatClientsAsk(t *testing.T) {
 	p = newPlace(t, "32MiB")
 	p.lustre = r.lustre
 	admin := freePort(t)
-	r = start(t, p, "--rank", "9", "--admin-listen", admin)
+	r = start(t, p, "--rank", "9", "--admin-listen", admin, "--lustre-index-tuning", "auto")
 	c = r.dial(t)
 	counts := func() map[string]float64 {
 		all := metricsOf(t, admin, "cascade_index_")
