@@ -35,11 +35,15 @@ func (l *Ledger) Entrust(ctx context.Context, list []directory.Statement) (refus
 	if l.state.Cold.Spilled() {
 		spilled = l.state.Cold.Files.Catalogue().Own(ids)
 	}
+	newer, err := l.newer(list)
+	if err != nil {
+		return all()
+	}
 	var states []directory.Statement
 	for start := 0; start < len(list); start += step {
 		l.state.Mu.Lock()
 		for i := start; i < min(len(list), start+step); i++ {
-			ok, state := l.keepLocked(&list[i], &spilled[i])
+			ok, state := l.keepLocked(&list[i], &spilled[i], newer[i])
 			if !ok {
 				refused = append(refused, i)
 			}
@@ -59,9 +63,23 @@ func (l *Ledger) Entrust(ctx context.Context, list []directory.Statement) (refus
 	return refused
 }
 
-// keepLocked keeps one name. What is to be stated of it besides is in the statement, nil
-// for nothing.
-func (l *Ledger) keepLocked(st *directory.Statement, spilled *found) (ok bool, state *directory.Statement) {
+// newer reports for which names there is a record, or a withdrawal, that is newer than they
+// are: one of them would be void when this rank begins anew.
+func (l *Ledger) newer(list []directory.Statement) ([]bool, error) {
+	c := l.state.Cold.Files.Catalogue()
+	if c == nil {
+		return make([]bool, len(list)), nil
+	}
+	names := make([]block.Name, len(list))
+	for i := range list {
+		names[i] = list[i].Name
+	}
+	return c.Newer(names)
+}
+
+// keepLocked keeps one name, of which there is a newer record or not. What is to be stated
+// of it besides is in the statement, nil for nothing.
+func (l *Ledger) keepLocked(st *directory.Statement, spilled *found, newer bool) (ok bool, state *directory.Statement) {
 	r := st.Name
 	if r.Key == "" || r.Namespace == directory.Contents || r.Bound || st.Info.ID.IsProvisional() || l.state.Mu.Closed || l.invalid.InvalidLocked(&r) || l.clearedLocked(&r) {
 		return false, nil
@@ -69,6 +87,9 @@ func (l *Ledger) keepLocked(st *directory.Statement, spilled *found) (ok bool, s
 	l.state.Mu.Names.Observe(r.Seq)
 	b := l.state.Mu.Blocks[st.Info.ID]
 	here := l.state.Mu.Names.Get(r.Namespace, r.Key)
+	if newer && (here == nil || here.Block() == nil || residency.BlockOf(here) != b || here.Put() != r.Seq) {
+		return false, nil
+	}
 	if here != nil && here.Block() != nil {
 		switch was := residency.BlockOf(here); {
 		case was == b && here.Put() == r.Seq && !here.Copied() && (keeps(b) || restsAt(b, spilled)):
