@@ -9,6 +9,7 @@ import (
 
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
+	"cascadekv/dht/fabric"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
@@ -227,4 +228,84 @@ func (r *jobRank) dropMemory(t *testing.T) {
 		}
 		cancel()
 	}
+}
+
+// restart ends a rank and begins it anew, with nothing in memory.
+func (j *job) restart(rank int) {
+	j.t.Helper()
+	r := j.ranks[rank]
+	if err := r.node.Close(); err != nil {
+		j.t.Error(err)
+	}
+	if err := r.Close(context.Background()); err != nil {
+		j.t.Error(err)
+	}
+	j.ranks[rank] = j.start(fabric.Rank(rank), 2, 8<<20)
+	for i, one := range j.ranks {
+		all := j.members()
+		all[rank].Incarnation = 2
+		if i == rank {
+			one.node.SetMembers(all...)
+		} else {
+			one.node.SetMembers(all[rank])
+		}
+	}
+	j.settle()
+}
+
+// A keeper that begins anew has the names that it was entrusted with, also those that it had
+// as a reader before.
+func TestAKeeperBeginsAnew(t *testing.T) {
+	for _, local := range []bool{false, true} {
+		t.Run(fmt.Sprint("catalogue ", local), func(t *testing.T) {
+			j := &job{t: t, dir: t.TempDir()}
+			if local {
+				j.local = t.TempDir()
+			}
+			j.open(3, 8<<20)
+			p, q := data(1, 20<<10), data(2, 20<<10)
+			j.ranks[0].putKey(t, "a", p)
+			j.ranks[0].putKey(t, "a2", q)
+			j.drainAll(0)
+			j.ranks[1].putKey(t, "b", p)
+			j.ranks[1].putKey(t, "c", p)
+			j.ranks[1].putKey(t, "d", p)
+			j.settle()
+			for range 4 {
+				j.ranks[0].wantAt(t, "b", p) // kept here
+				j.ranks[0].wantAt(t, "c", p)
+			}
+			j.ranks[0].Leases().Renew("ns", "b", "reader", time.Hour)
+			j.drainAll(1)
+			if !j.ranks[0].leased("b") {
+				t.Error("a lease of a reader ended")
+			}
+			j.ranks[1].putKey(t, "c", q) // overwritten
+			j.ranks[1].Delete(t.Context(), "ns", "d")
+			j.settle()
+			j.drainAll(0)
+			j.late.Store(int64(time.Minute)) // no tombstone is remembered
+			j.ranks[0].Sweep()
+			j.drainAll(1)
+			j.ranks[1].dropMemory(t)
+			j.settle()
+			j.restart(0)
+			if n, _ := j.durable(1); n == 0 && !j.ranks[0].state.ContainsHere("ns", "c") {
+				t.Error("the keeper has lost a name that it was entrusted with")
+			}
+			j.die(1)
+			for _, r := range []int{0, 2} {
+				j.ranks[r].wantAt(t, "b", p)
+				j.ranks[r].wantAt(t, "c", q)
+				j.ranks[r].wantMiss(t, "d")
+			}
+		})
+	}
+}
+
+func (r *jobRank) leased(key string) bool {
+	r.state.Mu.Lock()
+	defer r.state.Mu.Unlock()
+	n := r.state.Mu.Names.Get("ns", key)
+	return n != nil && n.Leased()
 }

@@ -19,6 +19,7 @@ func (s *Store) Drain(ctx context.Context) (int, error) {
 	}
 	written, err := s.write.Drain(ctx)
 	if err == nil {
+		s.content.Publish()
 		s.others.AwaitHomes(ctx)
 	}
 	return written, err

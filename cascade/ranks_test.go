@@ -81,7 +81,7 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 	}
 	node, err := dht.New(dht.Options{
 		Fabric: j.world.Join(rank, incarnation), Incarnation: incarnation, Ring: sharedRing, Log: slog.New(slog.DiscardHandler),
-		CallDeadline: 200 * time.Millisecond, ReadDeadline: 500 * time.Millisecond, NegativeFor: time.Nanosecond,
+		CallDeadline: 200 * time.Millisecond, ReadDeadline: 500 * time.Millisecond, NegativeFor: time.Nanosecond, Now: o.Now,
 	}, Local{s})
 	if err != nil {
 		j.t.Fatal(err)

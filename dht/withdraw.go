@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
 )
 
@@ -16,6 +17,9 @@ import (
 // have done so, or the deadline has passed; homes that could not be reached are in
 // the error.
 func (n *Node) Delete(ctx context.Context, namespace, key string, stamp uint64) error {
+	if namespace == directory.Contents { // whose keys are no names
+		return nil
+	}
 	m := stampMessage{Namespace: namespace, Key: key, Stamp: stamp}
 	n.local.Outdated(namespace, key, stamp+1)
 	return n.each(n.view.Load().everyHome(namespace, key, n.o.Now()), func(h fabric.Rank) error {

@@ -1,8 +1,6 @@
 package coldspace
 
 import (
-	"context"
-
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/others"
@@ -28,11 +26,8 @@ type Space struct {
 	}
 }
 
-// Shared is which bytes other ranks keep too.
+// Shared is what other ranks rely on this one for.
 type Shared interface {
-	// GiveUpSeconds takes out of the cold tier what another rank keeps too.
-	GiveUpSeconds(ctx context.Context)
-
 	// MovedLocked states where a block lies now.
 	MovedLocked(*residency.Block)
 }

@@ -118,19 +118,11 @@ func first(copies []directory.Statement, self fabric.Rank, claim *directory.Stat
 
 // candidate is a block of which another rank is to keep the bytes.
 type candidate struct {
-	view     *residency.View // of a block in memory; nil: see block
-	block    *residency.Block
+	view     *residency.View
 	info     info
 	at       *directory.Segment
 	names    []directory.Statement // as the other rank has been told
 	accepted bool                  // it keeps all of them
-}
-
-func (c *candidate) of() *residency.Block {
-	if c.view != nil {
-		return c.view.Block()
-	}
-	return c.block
 }
 
 // entrustAll entrusts each keeper with the names of its candidates.
@@ -147,7 +139,7 @@ func (l *Ledger) entrustOne(ctx context.Context, p Peers, owner fabric.Rank, gro
 	var whose []*candidate
 	l.state.Mu.Lock()
 	for _, c := range group {
-		for _, n := range c.of().Names() {
+		for _, n := range c.view.Block().Names() {
 			st := directory.Statement{Name: n.Record(), Info: c.info}
 			st.Name.Seq = n.Put()
 			c.names = append(c.names, st)
@@ -168,7 +160,7 @@ func (l *Ledger) entrustOne(ctx context.Context, p Peers, owner fabric.Rank, gro
 // becomeCopyLocked makes what is in memory of a candidate a copy of what another rank keeps, if
 // it has no other names by now.
 func (l *Ledger) becomeCopyLocked(c *candidate) bool {
-	b := c.of()
+	b := c.view.Block()
 	if l.state.Mu.Blocks[b.Info.ID] != b || b.Info != c.info || b.HasLowerCopy() || !b.InAny() || len(b.Names()) == 0 || !c.reportedLocked() {
 		return false
 	}
@@ -184,7 +176,7 @@ func (l *Ledger) becomeCopyLocked(c *candidate) bool {
 
 // reportedLocked reports whether the other rank was told of all names of the block, as they are.
 func (c *candidate) reportedLocked() bool {
-	for _, n := range c.of().Names() {
+	for _, n := range c.view.Block().Names() {
 		known := false
 		for i := range c.names {
 			told := &c.names[i].Name

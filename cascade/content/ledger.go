@@ -12,6 +12,7 @@ import (
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/block"
 	"cascadekv/internal/fault"
+	"cascadekv/internal/locks"
 )
 
 // Least is the size of the smallest block, in bytes, that is stored once in a job. What is
@@ -54,13 +55,14 @@ type Ledger struct {
 	durable  Durable
 	invalid  Invalid
 	wake     chan struct{} // has the publisher look
-	stop     context.CancelFunc
+
+	publishing locks.Mutex // from when blocks are taken from unstated until they are published
+	stop       context.CancelFunc
 
 	guarded struct { // by State.Mu
 		peers    Peers
 		unstated []residency.BlockID        // whose statement is due
 		waits    map[residency.BlockID]wait // blocks that another rank writes
-		second   map[residency.BlockID]bool // that another rank keeps too
 		cleared  []clearing                 // of namespaces, lately
 
 		work     context.Context // ends with Leave
@@ -108,7 +110,8 @@ func (l *Ledger) clearedLocked(n *block.Name) bool {
 // New returns the ledger of a rank without peers.
 func New(s *residency.State, n *eviction.NameBudget, d Durable, i Invalid) *Ledger {
 	l := &Ledger{state: s, nameRoom: n, durable: d, invalid: i, wake: make(chan struct{}, 1), stop: func() {}}
-	l.guarded.waits, l.guarded.second = map[residency.BlockID]wait{}, map[residency.BlockID]bool{}
+	l.publishing.SetRank(locks.Publishing)
+	l.guarded.waits = map[residency.BlockID]wait{}
 	return l
 }
 
@@ -178,9 +181,22 @@ func (l *Ledger) publishInBackground(ctx context.Context, p Peers) {
 		case <-ctx.Done():
 			return
 		}
-		for ids := l.take(); len(ids) > 0; ids = l.take() {
-			p.Publish(l.State(ids...)...)
-		}
+		l.publish(p)
+	}
+}
+
+// Publish hands to the peers what is due, before it returns.
+func (l *Ledger) Publish() {
+	if p := l.peers(); p != nil {
+		l.publish(p)
+	}
+}
+
+func (l *Ledger) publish(p Peers) {
+	l.publishing.Lock() // what is taken is published before others find nothing left
+	defer l.publishing.Unlock()
+	for ids := l.take(); len(ids) > 0; ids = l.take() {
+		p.Publish(l.State(ids...)...)
 	}
 }
 

@@ -137,6 +137,9 @@ func (g *Graph) Restore(r block.Name, b *Block) *Name {
 // SetCopied records that n, as it is, is recorded by another rank.
 func (g *Graph) SetCopied(n *Name) { n.copied = true }
 
+// SetOwn undoes SetCopied: n, with its put stamp, is recorded by this rank.
+func (g *Graph) SetOwn(n *Name) { n.copied = false }
+
 func (g *Graph) rebind(r *block.Name, keepTTL bool, b *Block, now time.Time) *Name {
 	n, was, old := g.displace(r)
 	r.Namespace, r.Key = n.space.name, n.record.Key

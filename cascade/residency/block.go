@@ -124,7 +124,9 @@ func (s *State) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
 	if n == nil || n.Block() == nil || n.Put() >= stamp {
 		return false
 	}
-	s.UnbindLocked(n)
+	seq := n.Seq() + 1 // what replaced it may be recorded here later, with its own stamp
+	s.WithdrawLocked(n, seq)
+	s.Watch.InvalidateLocked(NameID{ns, key}, max(stamp, seq))
 	return true
 }
 
@@ -132,8 +134,13 @@ func (s *State) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
 // with the put stamp r.Seq: another rank has put it, for bytes that lie here. It reports
 // whether the files took the record; if not, it is as if the name was read from there.
 func KeepNameLocked(s *State, r block.Name, b *Block) bool {
-	s.BindRecordedLocked(r, b)
 	n := s.Mu.Names.Get(r.Namespace, r.Key)
+	if n != nil && BlockOf(n) == b && n.Put() == r.Seq { // as a copy, which may be leased
+		s.Mu.Names.SetOwn(n)
+	} else {
+		s.BindRecordedLocked(r, b)
+		n = s.Mu.Names.Get(r.Namespace, r.Key)
+	}
 	if n == nil || BlockOf(n) != b {
 		return false
 	}

@@ -27,20 +27,3 @@ func ContentID(key string) (id block.ID, ok bool) {
 	_, err := hex.Decode(id[:], []byte(key))
 	return id, err == nil
 }
-
-// second finds owners that keep bytes in segments though another rank of a lower number
-// does so too: they may rely on that one.
-func (e *entry) second(k key) (out []Stale) {
-	var keeper *record
-	for i := range e.records {
-		if r := &e.records[i]; r.Segment != nil && (keeper == nil || r.Owner < keeper.Owner) {
-			keeper = r
-		}
-	}
-	for i := range e.records {
-		if r := &e.records[i]; r.Segment != nil && r != keeper && keeper.Agrees(&r.Statement) {
-			out = append(out, Stale{Owner: r.Owner, Namespace: k.namespace, Key: k.name, Before: ContentSeq})
-		}
-	}
-	return out
-}

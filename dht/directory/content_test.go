@@ -69,25 +69,6 @@ func TestClaimsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestSecondCopiesAreReported: to all but the lowest rank that keeps the bytes, until they
-// are given up.
-func TestSecondCopiesAreReported(t *testing.T) {
-	d := New()
-	d.Apply(content(2, 1, true, false))
-	for i := range 2 {
-		stale := d.Apply(content(1, uint64(i+1), true, false))
-		if len(stale) != 1 || stale[0].Owner != 2 || stale[0].Namespace != Contents {
-			t.Errorf("reported: %v, want rank 2", stale)
-		}
-	}
-	if stale := d.Apply(content(2, 2, false, false)); len(stale) != 0 {
-		t.Errorf("after it was given up: %v", stale)
-	}
-	if got := owners(d); !equal(got, []fabric.Rank{1}) {
-		t.Errorf("%v keep it, want 1", got)
-	}
-}
-
 func TestContentKey(t *testing.T) {
 	id := block.Sum(block.Bits256, []byte("x"))
 	if got, ok := ContentID(ContentKey(id)); !ok || got != id {
