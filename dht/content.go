@@ -2,7 +2,6 @@ package dht
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -66,16 +65,9 @@ func claimAt(ctx context.Context, n *Node, home fabric.Rank, list []directory.St
 	if _, err := n.call(ctx, home, kindAnnounce, &claims); err != nil {
 		return err
 	}
-	answer, err := n.call(ctx, home, kindLocate, &keys)
+	copies, err := copiesAt(ctx, n, home, &keys)
 	if err != nil {
 		return err
-	}
-	var copies copiesMessage
-	if err := decode(answer, &copies); err != nil {
-		return err
-	}
-	if len(copies) != len(part) {
-		return fmt.Errorf("%w: %d answers to %d questions", errBadMessage, len(copies), len(part))
 	}
 	for j, i := range part {
 		found[i] = copies[j]

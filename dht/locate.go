@@ -192,16 +192,9 @@ func (n *Node) locateSome(ctx context.Context, home fabric.Rank, namespace strin
 	for j, i := range part {
 		m.Keys[j] = keys[i]
 	}
-	answer, err := n.call(ctx, home, kindLocate, &m)
+	copies, err := copiesAt(ctx, n, home, &m)
 	if err != nil {
 		return err
-	}
-	var copies copiesMessage
-	if err := decode(answer, &copies); err != nil {
-		return err
-	}
-	if len(copies) != len(part) {
-		return fmt.Errorf("%w: %d answers to %d questions", errBadMessage, len(copies), len(part))
 	}
 	for j, i := range part {
 		for c := range copies[j] {
@@ -210,6 +203,21 @@ func (n *Node) locateSome(ctx context.Context, home fabric.Rank, namespace strin
 		found[i] = n.others(copies[j])
 	}
 	return nil
+}
+
+// copiesAt asks a home for the copies of keys, and returns them in parallel to these.
+func copiesAt(ctx context.Context, n *Node, home fabric.Rank, m *keysMessage) (copies copiesMessage, err error) {
+	answer, err := n.call(ctx, home, kindLocate, m)
+	if err != nil {
+		return nil, err
+	}
+	if err := decode(answer, &copies); err != nil {
+		return nil, err
+	}
+	if len(copies) != len(m.Keys) {
+		return nil, fmt.Errorf("%w: %d answers to %d questions", errBadMessage, len(copies), len(m.Keys))
+	}
+	return copies, nil
 }
 
 // others leaves out this rank's own copies: whoever asks has looked there. A
