@@ -92,8 +92,8 @@ func (l *Ledger) claim(views []*residency.View, d *Division) (shared []*residenc
 // maxNames bounds the names of a block that another rank is entrusted with.
 const maxNames = 64
 
-// bound reports whether names of b may not be told apart from those of other blocks, or are
-// too many to tell.
+// bound reports whether the names of b stay with this rank: one is bound to its parent, or
+// they are too many for a message.
 func bound(b *residency.Block) bool {
 	if len(b.Names()) > maxNames {
 		return true
@@ -121,7 +121,7 @@ type candidate struct {
 	view     *residency.View
 	info     info
 	at       *directory.Segment
-	names    []directory.Statement // as the other rank has been told
+	names    []directory.Statement // as they were sent
 	accepted bool                  // it keeps all of them
 }
 
@@ -174,13 +174,13 @@ func (l *Ledger) becomeCopyLocked(c *candidate) bool {
 	return true
 }
 
-// reportedLocked reports whether the other rank was told of all names of the block, as they are.
+// reportedLocked reports whether all names of the block, as they are, were sent to the other rank.
 func (c *candidate) reportedLocked() bool {
 	for _, n := range c.view.Block().Names() {
 		known := false
 		for i := range c.names {
-			told := &c.names[i].Name
-			known = known || told.Seq == n.Put() && told.Key == n.Key() && told.Namespace == n.Namespace() && told.Expires.Equal(n.Expires())
+			sent := &c.names[i].Name
+			known = known || sent.Seq == n.Put() && sent.Key == n.Key() && sent.Namespace == n.Namespace() && sent.Expires.Equal(n.Expires())
 		}
 		if !known || n.Bound() {
 			return false

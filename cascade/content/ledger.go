@@ -42,7 +42,7 @@ type Durable interface {
 	SyncInTurn(ctx context.Context) error
 }
 
-// Invalid tells which records of names are void.
+// Invalid is which records of names are void.
 type Invalid interface {
 	InvalidLocked(*block.Name) bool
 }

@@ -154,7 +154,7 @@ func (x *Exchange) nextUnpublished() []directory.Statement {
 	x.unpublished.take(PublishStep, func(n *names.Name) {
 		st := x.StateLocked(n.Namespace(), n.Key())
 		if !st.Has() {
-			st.Name.Seq = n.Put() // what it replaced is out of date, though nobody was told of the put
+			st.Name.Seq = n.Put() // what it replaced is out of date, though no home has heard of the put
 		}
 		batch = append(batch, st)
 	})
