@@ -61,7 +61,7 @@ func openHolds(fd int, most int64) (*Holds, error) {
 		return nil, fmt.Errorf("shmindex: %w", os.NewSyscallError("mmap", err))
 	}
 	le := binary.LittleEndian
-	if string(mem[:8]) != holdsMagic || le.Uint32(mem[offVersion:]) != version || le.Uint32(mem[offBuckets:]) != holdsSlots {
+	if string(mem[:8]) != holdsMagic || le.Uint32(mem[offVersion:]) != holdsVersion || le.Uint32(mem[offBuckets:]) != holdsSlots {
 		_ = unix.Munmap(mem)
 		return nil, fmt.Errorf("%w: another magic or version", ErrNoHolds)
 	}

@@ -10,7 +10,10 @@ const (
 	tableMagic = "CASCIDX1"
 	ringMagic  = "CASCTCH1"
 	holdsMagic = "CASCHLD1"
-	version    = 1
+
+	tableVersion = 2 // what is written; 1, which had no features, is read too
+	ringVersion  = 1
+	holdsVersion = 1
 
 	headerBytes = 4096
 	lane        = 64 // a cache line: the tags of a bucket, an entry
@@ -21,6 +24,7 @@ const (
 	offSize    = 16
 	offNumber  = 24
 	offArena   = 32
+	offFeature = 40 // bits of what a reader must know
 	offOwner   = 64
 	offState   = 68
 	offFinal   = 72

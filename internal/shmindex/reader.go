@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoTable means that a file is no table of this version.
-var ErrNoTable = errors.New("shmindex: no table of this version")
+// ErrNoTable means that a file is no table, or one of a version or with features that are not known.
+var ErrNoTable = errors.New("shmindex: no table that can be read")
 
 // Reader looks names up in a table, as clients do. Its methods may be called
 // from any goroutine.
@@ -44,8 +44,14 @@ func OpenReader(fd int) (*Reader, error) {
 // newReader reads a table in memory. Whatever is there, reads stay in it.
 func newReader(mem []byte) (*Reader, error) {
 	le := binary.LittleEndian
-	if len(mem) < headerBytes || string(mem[:8]) != tableMagic || le.Uint32(mem[offVersion:]) != version {
+	if len(mem) < headerBytes || string(mem[:8]) != tableMagic {
 		return nil, ErrNoTable
+	}
+	if v := le.Uint32(mem[offVersion:]); v < 1 || v > tableVersion {
+		return nil, fmt.Errorf("%w: version %d", ErrNoTable, v)
+	}
+	if f := le.Uint32(mem[offFeature:]); f != 0 {
+		return nil, fmt.Errorf("%w: features %#x", ErrNoTable, f)
 	}
 	buckets := le.Uint32(mem[offBuckets:])
 	if bits.OnesCount32(buckets) != 1 || int64(len(mem)) != headerBytes+int64(buckets)*lane*(1+bucketSlots) {

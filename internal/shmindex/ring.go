@@ -45,7 +45,7 @@ func slotted(name, magic string, slots uint32, size int64) (int, []byte, error) 
 		return -1, nil, err
 	}
 	le := binary.LittleEndian
-	le.PutUint32(mem[offVersion:], version)
+	le.PutUint32(mem[offVersion:], ringVersion)
 	le.PutUint32(mem[offBuckets:], slots)
 	copy(mem, magic)
 	return fd, mem, nil

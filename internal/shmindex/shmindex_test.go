@@ -54,7 +54,7 @@ func TestGolden(t *testing.T) {
 	table.SetFinal(true)
 	le := binary.LittleEndian
 	want := make([]byte, headerBytes+16*64*9)
-	copy(want, "CASCIDX1\x01\x00\x00\x00\x10\x00\x00\x00")
+	copy(want, "CASCIDX1\x02\x00\x00\x00\x10\x00\x00\x00")
 	le.PutUint64(want[16:], uint64(len(want)))
 	le.PutUint64(want[24:], 3)
 	le.PutUint64(want[32:], 4<<20)
@@ -81,6 +81,22 @@ func TestGolden(t *testing.T) {
 	}
 	if b, _ := f.buckets(15); place/8 != b {
 		t.Errorf("place %d is not in the first of two empty buckets, %d", place, b)
+	}
+}
+
+// A reader refuses versions and features that it does not know.
+func TestVersionsAndFeatures(t *testing.T) {
+	table, _ := newTable(t, Options{Names: 1})
+	for _, c := range []struct {
+		version, features uint32
+		known             bool
+	}{{1, 0, true}, {2, 0, true}, {0, 0, false}, {3, 0, false}, {2, 1, false}, {2, 1 << 31, false}} {
+		mem := bytes.Clone(table.mem)
+		binary.LittleEndian.PutUint32(mem[8:], c.version)
+		binary.LittleEndian.PutUint32(mem[40:], c.features)
+		if _, err := newReader(mem); (err == nil) != c.known || err != nil && !errors.Is(err, ErrNoTable) {
+			t.Errorf("version %d, features %#x: %v", c.version, c.features, err)
+		}
 	}
 }
 

@@ -52,7 +52,7 @@ func New(o Options) (*Table, error) {
 		return nil, err
 	}
 	le := binary.LittleEndian
-	le.PutUint32(mem[offVersion:], version)
+	le.PutUint32(mem[offVersion:], tableVersion)
 	le.PutUint32(mem[offBuckets:], buckets)
 	le.PutUint64(mem[offSize:], uint64(size))
 	le.PutUint64(mem[offNumber:], o.Number)

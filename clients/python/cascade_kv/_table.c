@@ -3,12 +3,13 @@
 #include "_hash.h"
 
 enum { SLOTS = 8 };
-enum { OFF_VERSION = 8, OFF_BUCKETS = 12, OFF_SIZE = 16, OFF_NUMBER = 24, OFF_ARENA = 32, OFF_OWNER = 64, OFF_STATE = 68, OFF_FINAL = 72 };
+enum { OFF_VERSION = 8, OFF_BUCKETS = 12, OFF_SIZE = 16, OFF_NUMBER = 24, OFF_ARENA = 32, OFF_FEATURES = 40, OFF_OWNER = 64, OFF_STATE = 68, OFF_FINAL = 72 };
 enum { USED = 1, OWNER_DIED = 1 << 30 };
 
 int table_begin(Table *t, uint8_t *mem, size_t bytes) {
     uint32_t buckets = word32(mem + OFF_BUCKETS);
-    if (memcmp(mem, "CASCIDX1", 8) || word32(mem + OFF_VERSION) != 1 || !buckets || buckets & (buckets - 1) || word64(mem + OFF_SIZE) != bytes ||
+    uint32_t version = word32(mem + OFF_VERSION);
+    if (memcmp(mem, "CASCIDX1", 8) || version < 1 || version > 2 || word32(mem + OFF_FEATURES) || !buckets || buckets & (buckets - 1) || word64(mem + OFF_SIZE) != bytes ||
         TABLE_HEADER + (uint64_t)buckets * LANE * (1 + SLOTS) != bytes)
         return 0;
     *t = (Table){mem, bytes, buckets - 1, word64(mem + OFF_NUMBER), word64(mem + OFF_ARENA)};

@@ -143,8 +143,8 @@ class SlowReader:
     def __init__(self, table: int, touches: int = -1) -> None:
         self._table = mmap.mmap(table, 0, mmap.MAP_SHARED, mmap.PROT_READ)
         self._count = _Counts(touches).add if touches >= 0 else _uncounted
-        magic, version, buckets, size = struct.unpack_from("<8sIIQ", self._table)
-        right = magic == b"CASCIDX1" and version == 1 and buckets and buckets & (buckets - 1) == 0
+        magic, version, buckets, size, features = struct.unpack_from("<8sIIQ16xI", self._table)
+        right = magic == b"CASCIDX1" and version in (1, 2) and not features and buckets and buckets & (buckets - 1) == 0
         if not right or not size == len(self._table) == _HEADER + buckets * _LANE * (1 + _SLOTS):
             raise ValueError("no table of this version")
         self._mask = buckets - 1

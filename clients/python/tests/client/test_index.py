@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import struct
 import sysconfig
 import unittest
 from unittest import mock
@@ -336,8 +337,23 @@ class Helper(unittest.TestCase):
             self.assertTrue(np.array_equal(dst[b : b + n], source[a : a + n]))
             self.assertFalse(dst[:b].any() or dst[b + n :].any())
 
+    def test_versions_and_features_that_are_not_known(self):
+        """A table of one bucket is opened in versions 1 and 2, and without features alone."""
+        for version, features, known in ((1, 0, True), (2, 0, True), (0, 0, False), (3, 0, False), (2, 1, False), (2, 1 << 31, False)):
+            table = bytearray(4096 + 64 * 9)
+            struct.pack_into("<8sIIQQQI", table, 0, b"CASCIDX1", version, 1, len(table), 1, 0, features)
+            fd = os.memfd_create("table")
+            self.addCleanup(os.close, fd)
+            os.write(fd, table)
+            for reader in (lambda fd: index_module._fast.Reader(fd, -1, 0, 0, None), index_module.SlowReader):
+                with self.subTest(version=version, features=features, reader=reader):
+                    if known:
+                        reader(fd)
+                    else:
+                        self.assertRaises(ValueError, reader, fd)
+
     def test_files_that_are_no_table(self):
-        for content in (b"", b"CASCIDX1" * 512, bytes(4096), b"CASCIDX1\x01\0\0\0\x10\0\0\0" + bytes(5000)):
+        for content in (b"", b"CASCIDX1" * 512, bytes(4096), b"CASCIDX1\x02\0\0\0\x10\0\0\0" + bytes(5000)):
             fd = os.memfd_create("none")
             self.addCleanup(os.close, fd)
             os.write(fd, content)
