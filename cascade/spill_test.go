@@ -268,6 +268,45 @@ func TestBudgetReachesSpilledFiles(t *testing.T) {
 	c.end(r)
 }
 
+// TestBudgetKeepsSpilledBlocksThatAreUsed: of the oldest blocks those that are read now and
+// then stay, though nothing is kept in memory of any between two reads.
+func TestBudgetKeepsSpilledBlocksThatAreUsed(t *testing.T) {
+	c := newCampaign(t)
+	const budget = 12 << 20
+	r := c.small(func(o *Options) { o.Limits.ColdBytes = budget })
+	used := func(i int) bool { return i < 8 } // heads of chains, which leave last
+	for part := range 30 {
+		r.chain(fmt.Sprint("p", part, "."), 0, 30, uint64(part)*1000)
+		c.spill(r)
+		for i := range 30 {
+			if used(i) && part%3 == 1 {
+				r.want(fmt.Sprint("p0.", i), data(uint64(i), 30_000))
+			}
+		}
+		r.space.Shrink()
+		r.space.MergeAll(t.Context())
+	}
+	there := func(part int) (of, others int) {
+		for i := range 30 {
+			switch found := r.Contains(t.Context(), "ns", fmt.Sprint("p", part, ".", i)); {
+			case found && used(i):
+				of++
+			case found:
+				others++
+			}
+		}
+		return of, others
+	}
+	if n, others := there(0); n != 8 || others > 4 {
+		t.Errorf("%d of 8 that were used, and %d others, stay", n, others)
+	}
+	if n, _ := there(1); n > 4 {
+		t.Errorf("%d of 8 stay that were not used", n)
+	}
+	checkInvariants(t, r.Store)
+	c.end(r)
+}
+
 // TestSpillAgainstAModel: whatever happens in whatever order, the store has what a map
 // would have.
 func TestSpillAgainstAModel(t *testing.T) {

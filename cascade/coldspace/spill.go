@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"cascadekv/cascade/policy"
+	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
@@ -113,15 +114,38 @@ func (cs *Space) ReloadWasted(ctx context.Context) {
 	}
 }
 
-// Reload has the state know what a spilled file holds.
+// Reload has the state know what a spilled file holds. What was in memory lately is not
+// the first to leave.
 func (cs *Space) Reload(ctx context.Context, f tiers.SpilledFile) {
 	a := cs.others.NewReload()
-	err := cs.state.Cold.Files.Reload(ctx, f, a.Gather)
+	var ids []block.ID
+	err := cs.state.Cold.Files.Reload(ctx, f, func(e tiers.Entry) error {
+		ids = append(ids, e.Info.ID)
+		return a.Gather(e)
+	})
 	if err == nil {
 		err = a.Run()
 	}
 	if err != nil && ctx.Err() == nil {
 		cs.note(err)
+	}
+	cs.keepUsed(ids)
+}
+
+// keepUsed has those of the blocks that were used lately leave after what was not, in the
+// order in which they were used, and what is above them in their chains after them.
+func (cs *Space) keepUsed(ids []block.ID) {
+	var used [policy.Ages + 1][]block.ID
+	cs.eachStep(ids, func(id block.ID) bool {
+		last := cs.state.Cold.LastUse(id)
+		used[last] = append(used[last], id)
+		return true
+	})
+	for _, some := range used[1:] {
+		cs.eachStep(some, func(id block.ID) bool {
+			cs.keepChainLocked(cs.state.Mu.Blocks[id])
+			return true
+		})
 	}
 }
 
@@ -143,5 +167,17 @@ func (cs *Space) spilledDueLocked(n int) []tiers.SpilledFile {
 func (cs *Space) addSpilledLocked(share *policy.Share) {
 	for _, f := range cs.guarded.Spilled {
 		share.Orphans = append(share.Orphans, f.Bytes)
+	}
+}
+
+// keepChainLocked keeps a block, nil for none, and what is above it: that can't leave before.
+func (cs *Space) keepChainLocked(b *residency.Block) {
+	for b != nil && cs.state.Cold.KeepLocked(b) {
+		names := b.Names()
+		if b = nil; len(names) > 0 {
+			if above := names[0].Parent(); above != nil && above.Block() != nil {
+				b = residency.BlockOf(above)
+			}
+		}
 	}
 }

@@ -156,7 +156,11 @@ func (a *Adoption) placeLocked(b *residency.Block, foreign bool) {
 		x.state.PlacementChangedLocked(b)
 	case !foreign && (!b.Cold || b.Below.OtherOwner):
 		b.Below.OtherOwner = false
-		x.state.Cold.AdoptLocked(b)
+		if b.InAny() { // it can't leave now, and is used: what is young would leave in its place
+			x.state.Cold.StoredLocked(b)
+		} else {
+			x.state.Cold.AdoptLocked(b)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package residency
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"cascadekv/cascade/names"
@@ -54,6 +55,25 @@ func (m *Level) UsedLocked(b *Block) {
 		b.Below.Old = false
 		m.Old -= b.Below.Bytes
 	}
+}
+
+// LastUse is when a block was in memory last, as far as that is remembered of blocks of which
+// the catalogue alone knows: see policy.Recency.
+func (m *Level) LastUse(id BlockID) uint8 { return m.recent.Last(recentOf(id)) }
+
+// recentOf is the hash of a block for policy.Recency.
+func recentOf(id BlockID) uint64 { return binary.LittleEndian.Uint64(id[:]) }
+
+// KeepLocked records that b, which was adopted, was used before that: it leaves after all
+// that an earlier run left. It returns false if that is so already.
+func (m *Level) KeepLocked(b *Block) bool {
+	if !b.Below.Old {
+		return false
+	}
+	m.UsedLocked(b)
+	ref := policy.Ref{Fingerprint: m.state.Requests.FingerprintLocked(b), Size: b.Info.Size, Node: b.Below.Node}
+	m.state.Requests.Pass(m.Policy, m.state.Age(m.state.Now()), []policy.Ref{ref}, false)
+	return true
 }
 
 // LeaveLocked undoes StoredLocked and AdoptLocked.

@@ -44,7 +44,8 @@ type Level struct {
 	Old     int64 // of these, bytes of blocks that earlier runs left and this one did not use
 	Ranking bool  // the policy is new, and has not been given all blocks yet
 
-	spills atomic.Bool // see Spilled
+	spills atomic.Bool    // see Spilled
+	recent policy.Recency // of blocks that nothing is known of but that they left memory
 }
 
 // Order is in which order a tier gives its blocks up.
@@ -137,6 +138,9 @@ func (s *State) LeaveLocked(b *Block, m *Level, evicted bool) {
 	s.ApplyLocked()
 	b.At[m.Index] = place{}
 	m.remove(node, evicted)
+	if evicted && b.From != nil && s.Cold != nil && !b.InAny() {
+		s.Cold.recent.Use(recentOf(b.Info.ID))
+	}
 }
 
 // HoldLocked keeps b from being chosen as a victim of tier t.
