@@ -88,11 +88,9 @@ func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) 
 // check compares hits in memory with their checksums if verify, each once, reads
 // what the process can not address, and gets from elsewhere what fails.
 func (s *Store) check(ctx context.Context, ns string, keys []string, views []*View, verify bool) {
-	for i, v := range views {
-		if v != nil && !v.Check(ctx, verify) {
-			v.Release()
-			views[i] = s.getBelow(ctx, ns, keys[i])
-		}
+	for _, i := range residency.CheckAll(ctx, views, verify) {
+		views[i].Release()
+		views[i] = s.getBelow(ctx, ns, keys[i])
 	}
 }
 

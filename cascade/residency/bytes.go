@@ -3,9 +3,13 @@ package residency
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 
 	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
+	"cascadekv/internal/cpus"
+	"cascadekv/internal/fault"
 	"cascadekv/tiers"
 )
 
@@ -68,13 +72,69 @@ func (v *View) Sound(ctx context.Context) (err error) {
 // Check is Sound, once, for a view that is handed out: false when it must not be
 // used, and withdrawn when its bytes are bad. Without verify it sees to Bytes only.
 func (v *View) Check(ctx context.Context, verify bool) bool {
-	if v.checked || v.level == nil || v.bytes != nil && !(verify && !v.state.SkipVerify) {
+	if !v.unchecked(verify) {
 		return true
 	}
 	err := v.Sound(ctx)
 	v.checked = err == nil
 	v.withdrawIf(err)
 	return v.checked
+}
+
+// unchecked reports whether Check has something to do.
+func (v *View) unchecked(verify bool) bool {
+	return !v.checked && v.level != nil && (v.bytes == nil || verify && !v.state.SkipVerify)
+}
+
+const (
+	// checkPart is how many bytes are worth a goroutine of their own: to start one takes
+	// as long as to verify some 100 KB.
+	checkPart = 4 << 20
+
+	// mostCheckers bounds the goroutines: a few fill the machine's memory bandwidth. Half
+	// of the cores are left to those who use the bytes.
+	mostCheckers = 8
+)
+
+// CheckAll is Check for several views, which may be nil, at once: which must not be used.
+func CheckAll(ctx context.Context, views []*View, verify bool) (bad []int) {
+	var bytes int64
+	for _, v := range views {
+		if v != nil && v.unchecked(verify) {
+			bytes += v.Size()
+		}
+	}
+	if n := min(bytes/checkPart, mostCheckers, int64(cpus.Count()/2)); n > 1 {
+		return checkWith(ctx, n, views, verify)
+	}
+	for i, v := range views {
+		if v != nil && !v.Check(ctx, verify) {
+			bad = append(bad, i)
+		}
+	}
+	return bad
+}
+
+// checkWith is CheckAll by so many goroutines.
+func checkWith(ctx context.Context, checkers int64, views []*View, verify bool) (bad []int) {
+	var wait sync.WaitGroup
+	var next atomic.Int64
+	wrong := make([]bool, len(views))
+	for range checkers {
+		wait.Go(func() {
+			defer fault.Guard()()
+			for i := next.Add(1) - 1; i < int64(len(views)); i = next.Add(1) - 1 {
+				wrong[i] = views[i] != nil && !views[i].Check(ctx, verify)
+			}
+		})
+	}
+	wait.Wait()
+	for i, yes := range wrong {
+		if yes {
+			bad = append(bad, i)
+		}
+	}
+	return bad
 }
 
 // withdrawIf withdraws a block whose bytes are bad.

@@ -1,0 +1,3 @@
+package residency
+
+var CheckWith = checkWith
