@@ -60,12 +60,34 @@ func TestClaimsKeepTheirOrder(t *testing.T) {
 		t.Errorf("%v, want the keeper first", got)
 	}
 	d.Lost(map[fabric.Rank]uint64{3: 1, 2: 1})
-	if got := owners(d); !equal(got, []fabric.Rank{2, 1}) {
-		t.Errorf("%v, want 2, whose segments are left, and 1", got)
+	if got := owners(d); !equal(got, []fabric.Rank{1, 2}) {
+		t.Errorf("%v, want 1, and 2 last, whose segments are left", got)
 	}
 	d.Clear("", true)
-	if got := owners(d); !equal(got, []fabric.Rank{2, 1}) {
+	if got := owners(d); !equal(got, []fabric.Rank{1, 2}) {
 		t.Errorf("a clearing of names left %v", got)
+	}
+}
+
+// TestTheLivingKeeperIsFound: however many dead ranks have left the bytes in their segments,
+// the one that can be given names is among the copies, and one that begins anew counts again.
+func TestTheLivingKeeperIsFound(t *testing.T) {
+	d := New()
+	lost := map[fabric.Rank]uint64{}
+	for owner := range fabric.Rank(MaxCopies + 1) {
+		d.Apply(content(owner, 1, true, false))
+		lost[owner] = 1
+	}
+	d.Apply(content(9, 1, true, false))
+	d.Lost(lost)
+	if got := owners(d); len(got) != MaxCopies || got[0] != 9 {
+		t.Errorf("%v, want 9 first", got)
+	}
+	again := content(1, 1, true, false)
+	again.Incarnation = 2
+	d.Apply(again)
+	if got := owners(d); !equal(got[:2], []fabric.Rank{1, 9}) {
+		t.Errorf("%v, want 1, which is back, and 9", got)
 	}
 }
 

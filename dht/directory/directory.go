@@ -117,7 +117,7 @@ func (d *Directory) Lookup(namespace, name string, now time.Time) (Found, bool) 
 	if best == nil || best.expired(now) {
 		return Found{}, false
 	}
-	return Found{e.copies(best, namespace != Contents)}, true
+	return Found{e.copies(best, namespace == Contents)}, true
 }
 
 // Delete deletes a name: puts stamped up to stamp, and up to the newest known
@@ -174,8 +174,9 @@ func (d *Directory) Lost(incarnations map[fabric.Rank]uint64) {
 		changed := false
 		for i := range e.records {
 			r := &e.records[i]
-			if last, dead := incarnations[r.Owner]; dead && r.Memory != nil && r.Incarnation <= last {
-				r.Memory, changed = nil, true
+			if last, dead := incarnations[r.Owner]; dead && r.Incarnation <= last {
+				r.dead, changed = true, changed || r.Memory != nil
+				r.Memory = nil
 			}
 		}
 		return !changed || !e.empty()

@@ -15,6 +15,7 @@ type entry struct {
 type record struct {
 	Statement
 	before uint64
+	dead   bool // that incarnation of the owner
 }
 
 // live reports whether the record has a copy that may be served.
@@ -30,11 +31,11 @@ func (e *entry) set(s Statement) {
 			continue
 		}
 		if s.Newer(&old.Statement) {
-			old.Statement = s
+			old.Statement, old.dead = s, false
 		}
 		return
 	}
-	e.records = append(e.records, record{s, e.buried})
+	e.records = append(e.records, record{Statement: s, before: e.buried})
 }
 
 // replaced finds out of date what a put replaced that came and went before its owner
@@ -89,17 +90,23 @@ func (e *entry) judge(k key) (out []Stale) {
 	return out
 }
 
-// copies returns up to MaxCopies copies of the same bytes as best: those in memory
-// before others, or after them; else in the order in which owners first stated them.
-func (e *entry) copies(best *record, memoryFirst bool) []Statement {
+// copies returns up to MaxCopies copies of the same bytes as best, in the order in which
+// owners first stated them, but those in memory before others; of Contents the
+// segments first, and those of dead owners last: nobody gives them names to keep.
+func (e *entry) copies(best *record, contents bool) []Statement {
 	out := make([]Statement, 0, min(len(e.records), MaxCopies))
-	for _, memory := range []bool{memoryFirst, !memoryFirst} {
+	add := func(memory, dead bool) {
 		for i := range e.records {
 			r := &e.records[i]
-			if len(out) < MaxCopies && (r.Memory != nil) == memory && r.live() && best.Agrees(&r.Statement) {
+			if len(out) < MaxCopies && (r.Memory != nil) == memory && (contents && r.dead) == dead && r.live() && best.Agrees(&r.Statement) {
 				out = append(out, r.Statement)
 			}
 		}
+	}
+	add(!contents, false)
+	add(contents, false)
+	if contents {
+		add(false, true)
 	}
 	return out
 }
