@@ -107,7 +107,7 @@ func (s *Store) Scan(ns string, cursor uint64, count int, fn func(key string) bo
 		}
 		return next
 	}
-	if cursor = s.here.scanMany(ns, cursor, count, fn); cursor == 0 && s.state.Cold.Spilled() {
+	if cursor = s.here.scanMany(ns, cursor, count, false, fn); cursor == 0 && s.state.Cold.Spilled() {
 		cursor = others.FirstOwn
 	}
 	return cursor

@@ -164,11 +164,12 @@ func (h Here) clearSome(ns string) (n int) {
 	return n
 }
 
-// scanMany is Store.Scan of what is in this rank's memory.
-func (h Here) scanMany(ns string, cursor uint64, count int, fn func(key string) bool) uint64 {
+// scanMany is Store.Scan of what is in this rank's memory; catalogued: with what a scan of
+// the catalogue lists too.
+func (h Here) scanMany(ns string, cursor uint64, count int, catalogued bool, fn func(key string) bool) uint64 {
 	keys := make([]string, 0, min(count, scanStep))
 	for more := true; more && count > 0; count -= scanStep {
-		keys, cursor = h.scan(ns, cursor, min(count, scanStep), keys[:0])
+		keys, cursor = h.scan(ns, cursor, min(count, scanStep), catalogued, keys[:0])
 		for _, key := range keys {
 			more = fn(key) && more
 		}
@@ -177,9 +178,9 @@ func (h Here) scanMany(ns string, cursor uint64, count int, fn func(key string) 
 	return cursor
 }
 
-// scan adds to keys those of at most count names that are visible, but for those that a
-// scan of the catalogue lists.
-func (h Here) scan(ns string, cursor uint64, count int, keys []string) ([]string, uint64) {
+// scan adds to keys those of at most count names that are visible, with those that a scan
+// of the catalogue lists or without.
+func (h Here) scan(ns string, cursor uint64, count int, catalogued bool, keys []string) ([]string, uint64) {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
 	sp := h.state.Mu.Names.Space(ns)
@@ -194,7 +195,7 @@ func (h Here) scan(ns string, cursor uint64, count int, keys []string) ([]string
 	}
 	for ; next > 0 && count > 0; count-- {
 		next--
-		if n := sp.List()[next]; n.Visible(h.state.Now) && !h.state.Cold.CataloguedLocked(residency.BlockOf(n)) {
+		if n := sp.List()[next]; n.Visible(h.state.Now) && (catalogued || !h.state.Cold.CataloguedLocked(residency.BlockOf(n))) {
 			keys = append(keys, n.Key())
 		}
 	}

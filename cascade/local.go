@@ -88,7 +88,7 @@ func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement
 	for _, ns := range l.Store.state.Namespaces() {
 		for cursor := uint64(0); ; {
 			var keys []string
-			cursor = l.Store.here.scanMany(ns, cursor, others.PublishStep, func(k string) bool {
+			cursor = l.Store.here.scanMany(ns, cursor, others.PublishStep, true, func(k string) bool {
 				if want(ns, k) {
 					keys = append(keys, k)
 				}

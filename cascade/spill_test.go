@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
 )
 
@@ -486,5 +487,19 @@ func TestScanOfReplaced(t *testing.T) {
 	r.put(Entry{Namespace: "ns", Key: "k0", Expires: time.Now().Add(-time.Second)}, data(5000, spillBlock))
 	if keys := r.scanAll(); slices.Contains(keys, "k0") || !slices.Contains(keys, "k1") {
 		t.Errorf("a scan has %d keys, k0 among them: %v", len(keys), slices.Contains(keys, "k0"))
+	}
+}
+
+// TestNamesOfASpillingRank: once a rank has spilled a file, it still states to homes what is
+// in its memory and in files, as well as what only the catalogue has.
+func TestNamesOfASpillingRank(t *testing.T) {
+	const n = 200
+	_, r := spilledChain(t, n)
+	stated := map[string]bool{}
+	Local{r.Store}.Names(func(ns, _ string) bool { return ns == "ns" }, func(st directory.Statement) { stated[st.Name.Key] = true })
+	for i := range n {
+		if key := fmt.Sprint("k", i); !stated[key] {
+			t.Errorf("%s is not stated; only in the catalogue: %v", key, r.onlySpilled(key))
+		}
 	}
 }
