@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -501,5 +503,26 @@ func TestNamesOfASpillingRank(t *testing.T) {
 		if key := fmt.Sprint("k", i); !stated[key] {
 			t.Errorf("%s is not stated; only in the catalogue: %v", key, r.onlySpilled(key))
 		}
+	}
+}
+
+// TestNamesInFilesThatAreGone: a name lies in another file than its block, and that file
+// goes without the index hearing of it, as after a merge just before a kill: the name is
+// gone too.
+func TestNamesInFilesThatAreGone(t *testing.T) {
+	c, r := spilledChain(t, 200)
+	r.put(ns("alias"), data(1000, spillBlock)) // what k0 has
+	c.end(r)
+	files, err := filepath.Glob(filepath.Join(c.dir, "rank*", "*.bin"))
+	if err != nil || len(files) < 2 {
+		t.Fatal(files, err)
+	}
+	if err := os.Remove(files[len(files)-1]); err != nil {
+		t.Fatal(err)
+	}
+	r = c.small()
+	r.want("k0", data(1000, spillBlock))
+	if r.Contains(t.Context(), "ns", "alias") {
+		t.Error("a name is there of which no file has a record")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/catalogue"
@@ -40,6 +41,9 @@ func (t *Tier) Spilled() []tiers.SpilledFile {
 // worth merging: about half of its bytes come back then.
 const staleShare = 0.5
 
+// forgetWait bounds how long the catalogue may take to forget files that are gone.
+const forgetWait = time.Minute
+
 // Recover implements tiers.Tier.
 func (t *Tier) Recover(fn func(tiers.Entry) error) error { return t.newest(fn, t.Store.Recover) }
 
@@ -70,6 +74,11 @@ func (t *Tier) newest(fn func(tiers.Entry) error, read func(func(tiers.Entry) er
 		return nil
 	}
 	if err := read(gather); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), forgetWait)
+	defer cancel()
+	if err := t.catalogue.ForgetGone(ctx); err != nil && t.catalogue.Err() == nil { // in a broken one nothing is found
 		return err
 	}
 	newer, more := make([]bool, len(names)), map[block.ID][]block.Name{}

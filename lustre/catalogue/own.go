@@ -103,6 +103,35 @@ func (c *Catalogue) Gone(p tiers.Part, number uint64) {
 	_ = c.index.DeleteSegment(ctx, segmentOf(p, number))
 }
 
+// ForgetGone deletes from the index those of this rank's files that are not there: after a
+// crash it may have forgotten that they went, and has names in them, for blocks in other
+// files, that were withdrawn since. Files of a directory that cannot be listed stay.
+func (c *Catalogue) ForgetGone(ctx context.Context) error {
+	states, err := c.index.Segments()
+	if err != nil {
+		return unavailable(err)
+	}
+	there := map[index.Segment]bool{}
+	listed := map[tiers.Part]bool{}
+	for p := range *c.own.parts.Load() {
+		files, err := c.store.Files(ctx, p)
+		if listed[p] = err == nil; !listed[p] {
+			continue
+		}
+		for _, n := range files.Numbers {
+			there[segmentOf(p, n)] = true
+		}
+	}
+	for _, s := range states {
+		if listed[partOf(s.Segment)] && !there[s.Segment] {
+			if err := c.index.DeleteSegment(ctx, s.Segment); err != nil {
+				return unavailable(err)
+			}
+		}
+	}
+	return nil
+}
+
 // Counts reports which records of a file still stand for something: the index has none
 // that is newer.
 func (c *Catalogue) Counts(records []format.Record) ([]bool, error) {
