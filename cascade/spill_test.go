@@ -508,21 +508,37 @@ func TestNamesOfASpillingRank(t *testing.T) {
 
 // TestNamesInFilesThatAreGone: a name lies in another file than its block, and that file
 // goes without the index hearing of it, as after a merge just before a kill: the name is
-// gone too.
+// gone too, whether the file was the last one of its run or not.
 func TestNamesInFilesThatAreGone(t *testing.T) {
-	c, r := spilledChain(t, 200)
-	r.put(ns("alias"), data(1000, spillBlock)) // what k0 has
-	c.end(r)
-	files, err := filepath.Glob(filepath.Join(c.dir, "rank*", "*.bin"))
-	if err != nil || len(files) < 2 {
-		t.Fatal(files, err)
-	}
-	if err := os.Remove(files[len(files)-1]); err != nil {
-		t.Fatal(err)
-	}
-	r = c.small()
-	r.want("k0", data(1000, spillBlock))
-	if r.Contains(t.Context(), "ns", "alias") {
-		t.Error("a name is there of which no file has a record")
+	for name, run := range map[string]struct {
+		again bool
+		block uint64 // whose other name it is, in a file that is spilled, or one that is read
+	}{
+		"of the same run":           {false, 0},
+		"a run of its own":          {true, 0},
+		"a run of its own, is read": {true, 199},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, r := spilledChain(t, 200)
+			if run.again {
+				c.end(r)
+				r = c.small()
+			}
+			p := data(1000+run.block, spillBlock)
+			r.put(ns("alias"), p)
+			c.end(r)
+			files, err := filepath.Glob(filepath.Join(c.dir, "rank*", "*.bin"))
+			if err != nil || len(files) < 2 {
+				t.Fatal(files, err)
+			}
+			if err := os.Remove(files[len(files)-1]); err != nil {
+				t.Fatal(err)
+			}
+			r = c.small()
+			r.want("k0", data(1000, spillBlock))
+			if r.Contains(t.Context(), "ns", "alias") {
+				t.Error("a name is there of which no file has a record")
+			}
+		})
 	}
 }

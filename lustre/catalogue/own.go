@@ -173,7 +173,8 @@ func (c *Catalogue) compare(n int, name func(int) *block.Name, is func(int, inde
 	return answers, nil
 }
 
-// NamesOf returns the names that stand for blocks and are recorded apart from them.
+// NamesOf returns the names that stand for blocks and are recorded apart from them, in
+// files of this rank: what the index has of parts that are gone may be withdrawn.
 func (c *Catalogue) NamesOf(ids []block.ID) (map[block.ID][]block.Name, error) {
 	strays, err := c.index.Strays(ids)
 	if err != nil {
@@ -182,6 +183,9 @@ func (c *Catalogue) NamesOf(ids []block.ID) (map[block.ID][]block.Name, error) {
 	names := map[block.ID][]block.Name{}
 	for i, entries := range strays {
 		for _, e := range entries {
+			if !c.isOwn(partOf(e.Segment)) {
+				continue
+			}
 			if f, ok, err := c.foundIn(e); err != nil {
 				return nil, err
 			} else if ok {
