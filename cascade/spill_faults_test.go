@@ -90,6 +90,48 @@ func TestSpillExpiredFilesGo(t *testing.T) {
 	c.end(r)
 }
 
+// What a name was before it was put with an end does not come back when the index is
+// lost, though the file with its end is gone.
+func TestSpillEndedNameHides(t *testing.T) {
+	w := newWorld(t)
+	w.r.put(ns("k"), data(1, 30_000))
+	w.r.chain("a", 0, 100, 1000)
+	w.spill()
+	first := w.r.state.Cold.Files.Spilled()[0]
+	e := ns("k")
+	e.Expires = w.now().Add(time.Minute)
+	w.r.put(e, data(2, 30_000))
+	w.r.chain("b", 0, 100, 2000)
+	w.spill()
+	w.late.Add(int64(time.Hour))
+	w.r.Sweep()
+	for _, f := range w.r.state.Cold.Files.Spilled() {
+		if f.Number > first.Number {
+			w.r.space.Reload(t.Context(), f)
+		}
+	}
+	for i := range 100 { // so that the files go
+		w.r.Delete(t.Context(), "ns", fmt.Sprint("b", i))
+		if i > 40 {
+			w.r.Delete(t.Context(), "ns", fmt.Sprint("a", i))
+		}
+	}
+	for range 3 {
+		if _, err := w.r.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.r.space.MergeAll(t.Context())
+	}
+	w.r.want("k", nil)
+	w.close(false)
+	if err := os.RemoveAll(w.local); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	w.r.want("k", nil)
+	w.close(false)
+}
+
 // fails is an indexer that does not take what has been written while it fails.
 type fails struct {
 	*catalogue.Catalogue

@@ -118,7 +118,7 @@ func (t *Tier) Reload(ctx context.Context, f tiers.SpilledFile, fn func(tiers.En
 	if t.catalogue == nil {
 		return fmt.Errorf("lustre: %w: it spills nothing without a catalogue", tiers.ErrNotFound)
 	}
-	entries, err := t.Store.Reload(ctx, f.Part, f.Number, t.catalogue.Counts)
+	entries, err := t.Store.Reload(ctx, f.Part, f.Number, t.catalogue.Worth)
 	if err != nil {
 		return err
 	}

@@ -132,30 +132,37 @@ func (c *Catalogue) ForgetGone(ctx context.Context) error {
 	return nil
 }
 
-// Counts reports which records of a file still stand for something: the index has none
-// that is newer.
-func (c *Catalogue) Counts(records []format.Record) ([]bool, error) {
+// Worth returns what records of a file are worth: those count of which the index has
+// none that is newer.
+func (c *Catalogue) Worth(records []format.Record) ([]segment.Worth, error) {
 	now := c.now()
-	return c.compare(len(records), func(i int) *block.Name { return &records[i].Name }, func(i int, has index.Name) bool {
+	return compare(c, len(records), func(i int) *block.Name { return &records[i].Name }, func(i int, has index.Name) segment.Worth {
 		r := &records[i]
+		newest := has.Key != (index.Key{}) && !has.Dropped && has.Seq == r.Name.Seq && has.ID == r.ID
 		if r.Dropped {
-			return has.Key == (index.Key{}) || has.Seq <= r.Name.Seq
+			newest = has.Key == (index.Key{}) || has.Seq <= r.Name.Seq
 		}
-		ended := !r.Name.Expires.IsZero() && !r.Name.Expires.After(now)
-		return has.Key != (index.Key{}) && !has.Dropped && has.Seq == r.Name.Seq && has.ID == r.ID && !ended
+		ended := !r.Dropped && !r.Name.Expires.IsZero() && !r.Name.Expires.After(now)
+		switch {
+		case !newest || ended && !has.Outlived:
+			return segment.Outdated
+		case ended:
+			return segment.Hiding
+		}
+		return segment.Counting
 	})
 }
 
 // Newer implements tiers.Catalogue.
 func (c *Catalogue) Newer(names []block.Name) ([]bool, error) {
-	return c.compare(len(names), func(i int) *block.Name { return &names[i] }, func(i int, has index.Name) bool {
+	return compare(c, len(names), func(i int) *block.Name { return &names[i] }, func(i int, has index.Name) bool {
 		return has.Seq > names[i].Seq || has.Dropped && has.Seq == names[i].Seq
 	})
 }
 
 // compare calls is for n names with what the index has of each, judgeStep at a time.
-func (c *Catalogue) compare(n int, name func(int) *block.Name, is func(int, index.Name) bool) ([]bool, error) {
-	answers := make([]bool, n)
+func compare[T any](c *Catalogue, n int, name func(int) *block.Name, is func(int, index.Name) T) ([]T, error) {
+	answers := make([]T, n)
 	for from := 0; from < n; from += judgeStep {
 		hashes := make([]index.Key, min(judgeStep, n-from))
 		for i := range hashes {

@@ -45,8 +45,9 @@ const (
 
 	flagInferred = 256
 	flagHides    = 512
+	flagOutlived = 1024
 
-	knownFlags = flagPrefix | flagBound | flagExpires | flagDropped | flagWide | flagCopy | flagAlone | flagInferred | flagHides
+	knownFlags = flagPrefix | flagBound | flagExpires | flagDropped | flagWide | flagCopy | flagAlone | flagInferred | flagHides | flagOutlived
 )
 
 // alone is the position of what lies in no run: a link, or a name whose own run

@@ -51,6 +51,8 @@ func TestGoldenBytes(t *testing.T) {
 		expires: time.Unix(1800000000, 5),
 	}
 	dropped := nameRecord{flags: flagDropped, key: goldenKey(0x10), segment: 6, seq: 10}
+	outlived := dropped
+	outlived.flags |= flagHides | flagOutlived
 	noted := name
 	noted.note = "note"
 	header := dirHeader{base: 3}
@@ -79,9 +81,10 @@ func TestGoldenBytes(t *testing.T) {
 		"namespace row": {appendSpace(nil, goldenSpace), "0807060504030201" + "0040010000000000" + "00a0000000000000" + "10000000" + "02000000" + "08000000" + "50000000" + "03000000" + "667038" + "6e73"},
 		"whole name": {appendNameRecord(nil, whole), "7601101112131415161718191a1b1c1d1e1f" + "050000000900000000000000" + "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf" +
 			"101112131415161718191a1b1c1d1e1f" + "00d2496b0000000005000000" + "07000000" + "04030201efbeadde0180800880808001e80744332211"},
-		"dropped": {appendNameRecord(nil, dropped), "0800101112131415161718191a1b1c1d1e1f" + "060000000a00000000000000" + "00000000000000000000000000000000"},
-		"header": {encodeHeader(header), "434153434944580a" + "04000000" + "00000000" + "0300000000000000" +
-			"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc" + "00000000" + "62fd7336"},
+		"dropped":  {appendNameRecord(nil, dropped), "0800101112131415161718191a1b1c1d1e1f" + "060000000a00000000000000" + "00000000000000000000000000000000"},
+		"outlived": {appendNameRecord(nil, outlived), "0806101112131415161718191a1b1c1d1e1f" + "060000000a00000000000000" + "00000000000000000000000000000000"},
+		"header": {encodeHeader(header), "434153434944580a" + "05000000" + "00000000" + "0300000000000000" +
+			"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc" + "00000000" + "c8091d92"},
 		"namespace":  {func() []byte { n := NamespaceOf("ns"); return n[:] }(), "7bfba6e0021f1fd1183dfefe60216f13"},
 		"hashed key": {func() []byte { k := NamespaceOf("ns").Key("key"); return k[:] }(), "79448d5fa1bfc1577e77f085e4f3cbd2"},
 	} {

@@ -224,7 +224,7 @@ func (rec nameRecord) name(at spot) Name {
 	return Name{
 		Key: rec.key, ID: rec.id, Depth: depth, Seq: rec.seq, Expires: rec.expires,
 		Prefix: rec.flags&flagPrefix != 0, Bound: rec.flags&flagBound != 0, Inferred: rec.flags&flagInferred != 0, Hides: rec.flags&flagHides != 0,
-		Dropped: rec.flags&flagDropped != 0, Note: rec.note,
+		Outlived: rec.flags&flagOutlived != 0, Dropped: rec.flags&flagDropped != 0, Note: rec.note,
 	}
 }
 

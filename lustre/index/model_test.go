@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -78,8 +79,18 @@ func (m *model) putAll(all []Batch) {
 		cur := m.names[n.Key]
 		if m.alive(cur.segment, cur.life) {
 			n.Hides = cur.Hides || cur.segment.Rank != n.segment.Rank || cur.segment.Incarnation != n.segment.Incarnation
+			ends := func(n Name) int64 {
+				switch {
+				case n.Dropped:
+					return 0
+				case n.Expires.IsZero():
+					return math.MaxInt64
+				}
+				return n.Expires.Unix() + 1
+			}
+			n.Outlived = cur.Outlived || cur.Seq > n.Seq && ends(n.Name) > ends(cur.Name) || cur.Seq <= n.Seq && ends(cur.Name) > ends(n.Name)
 			if cur.Seq > n.Seq {
-				cur.Hides = n.Hides
+				cur.Hides, cur.Outlived = n.Hides, n.Outlived
 				m.names[n.Key] = cur
 				continue
 			}

@@ -336,10 +336,10 @@ func (p *planner) putName(q *queued) error {
 	if err != nil {
 		return err
 	}
-	hides := cur.exists && (cur.rec.flags&flagHides != 0 || p.ofOthers(cur.rec.segment, q.segment))
+	kept := p.replaced(q, cur)
 	if p.count(q, cur) {
-		if hides && cur.rec.flags&flagHides == 0 {
-			cur.rec.flags |= flagHides
+		if cur.rec.flags|kept != cur.rec.flags {
+			cur.rec.flags |= kept
 			p.write(cur)
 		}
 		return nil
@@ -350,10 +350,7 @@ func (p *planner) putName(q *queued) error {
 			return err
 		}
 	}
-	cur.rec = nameRecord{key: n.Key, segment: q.segment, seq: n.Seq, flags: n.flags()}
-	if hides {
-		cur.rec.flags |= flagHides
-	}
+	cur.rec = nameRecord{key: n.Key, segment: q.segment, seq: n.Seq, flags: n.flags() | kept}
 	if at.pos == alone {
 		cur.rec.flags, cur.rec.depth = cur.rec.flags|flagAlone, n.Depth
 	}
@@ -372,6 +369,27 @@ func (p *planner) putName(q *queued) error {
 	}
 	p.move(cur, at)
 	return nil
+}
+
+// replaced returns which flags the newer one of two records has for the sake of the
+// other, and of those that were there before.
+func (p *planner) replaced(q *queued, cur *named) (flags uint16) {
+	if !cur.exists {
+		return 0
+	}
+	flags = cur.rec.flags & (flagHides | flagOutlived)
+	if p.ofOthers(cur.rec.segment, q.segment) {
+		flags |= flagHides
+	}
+	had := cur.rec.name(cur.at)
+	old, young := had.ends(), q.name.ends()
+	if cur.rec.seq > q.name.Seq {
+		old, young = young, old
+	}
+	if old > young {
+		flags |= flagOutlived
+	}
+	return flags
 }
 
 // count accounts for a name in the rows of its segment and of the one whose record
@@ -396,9 +414,12 @@ func (p *planner) count(q *queued, cur *named) (older bool) {
 	return older
 }
 
-// ends is when a name ends, in Unix seconds, rounded up.
+// ends is when a name ends, in Unix seconds, rounded up; 0 for one that was withdrawn.
 func (n *Name) ends() uint64 {
-	if n.Expires.IsZero() {
+	switch {
+	case n.Dropped:
+		return 0
+	case n.Expires.IsZero():
 		return never
 	}
 	return uint64(max(0, n.Expires.Unix()+1))

@@ -68,6 +68,7 @@ type Name struct {
 	Inferred bool
 	Dropped  bool // the name was withdrawn as of Seq: only Key and Seq count
 	Hides    bool // there was a record of it in another part's segment, which may still be there; the index finds out
+	Outlived bool // there was an older record of it that expires later, or never, which may still be there; the index finds out
 
 	// Note is up to 4 KiB of the caller's, kept with the record, such as the
 	// texts of which the rest has the hashes.

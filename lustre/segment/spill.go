@@ -64,6 +64,15 @@ type spillState struct {
 	stored   int64   // likewise: bytes of the payloads
 }
 
+// Worth is what a record of a name is worth that is read back.
+type Worth uint8
+
+const (
+	Outdated Worth = iota // nothing: there is a newer one
+	Counting              // it is the newest of its name
+	Hiding                // it has ended, and older ones of its name must not come back for that
+)
+
 // SetIndexer makes x the indexer of this store. It must be called before Recover and
 // any Put.
 func (x *index) SetIndexer(i Indexer) { x.indexer = i }
@@ -334,12 +343,13 @@ func (s *Store) LinkSpilled(id block.ID, n block.Name) error {
 }
 
 // Reload reads the entries of a spilled file, to have them in memory for the rest of
-// this run. counts is called with its records of names and returns which of them still
-// count: the others are left out. The result has each block that is in memory again,
+// this run. worthOf is called with its records of names and returns what each is worth:
+// those that do not count are left out, and while there may be older ones one that hides
+// them is withdrawn in its place. The result has each block that is in memory again,
 // with those names of it that count and lie in the file. An error leaves the file
 // spilled. Errors: ErrNotFound (it is not spilled, or gone), ErrBadFormat, those of
-// counts, those of IsRefused, ErrUnavailable, ErrClosed.
-func (s *Store) Reload(ctx context.Context, p tiers.Part, number uint64, counts func([]format.Record) ([]bool, error)) ([]tiers.Entry, error) {
+// worthOf, those of IsRefused, ErrUnavailable, ErrClosed.
+func (s *Store) Reload(ctx context.Context, p tiers.Part, number uint64, worthOf func([]format.Record) ([]Worth, error)) ([]tiers.Entry, error) {
 	id := segmentOf(p, number)
 	f := s.spilled(id)
 	if f == nil {
@@ -352,14 +362,24 @@ func (s *Store) Reload(ctx context.Context, p tiers.Part, number uint64, counts 
 	if err != nil {
 		return nil, err
 	}
-	count, err := counts(c.Names)
+	worth, err := worthOf(c.Names)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range c.Layouts {
 		s.layouts.Note(r)
 	}
-	return s.reload(f, c, count)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, tiers.ErrClosed
+	}
+	if !f.spill.out {
+		return nil, fmt.Errorf("lustre: %w: %s is not spilled any more", tiers.ErrNotFound, f.path)
+	}
+	entries, withdrawn := s.reloadLocked(f, c, worth)
+	s.waiting = append(s.waiting, withdrawn...)
+	return entries, nil
 }
 
 // spilled returns the file of that id if only the indexer has its entries.
@@ -374,19 +394,13 @@ func (x *index) spilled(id format.FileID) *file {
 	return nil
 }
 
-// reload puts c, of which those names count, back into memory.
-func (x *index) reload(f *file, c Contents, counts []bool) ([]tiers.Entry, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.closed {
-		return nil, tiers.ErrClosed
-	}
-	if !f.spill.out {
-		return nil, fmt.Errorf("lustre: %w: %s is not spilled any more", tiers.ErrNotFound, f.path)
-	}
+// reloadLocked puts c, of which the names are worth so much, back into memory, and
+// returns what is to be withdrawn.
+func (x *index) reloadLocked(f *file, c Contents, worth []Worth) (entries []tiers.Entry, withdrawn []format.Record) {
 	f.spill = spillState{taken: f.spill.taken, reloaded: true, leastSeq: noSeq}
 	f.read = len(c.Blocks) + len(c.Names) + len(c.Layouts)
-	entries, found := make([]tiers.Entry, 0, len(c.Blocks)), map[block.ID]int{}
+	entries = make([]tiers.Entry, 0, len(c.Blocks))
+	found := map[block.ID]int{}
 	for _, it := range c.Blocks {
 		if x.indexLocked(f, it.Info, payloadAt(it.At), it.At.Offset) {
 			found[it.Info.ID] = len(entries)
@@ -395,7 +409,11 @@ func (x *index) reload(f *file, c Contents, counts []bool) ([]tiers.Entry, error
 	}
 	for i, r := range c.Names {
 		f.spill.leastSeq = min(f.spill.leastSeq, r.Name.Seq)
-		if !counts[i] {
+		switch {
+		case worth[i] == Hiding && x.olderOutLocked(f, r.Name.Seq):
+			r.ID, r.Dropped = block.ID{}, true
+			withdrawn = append(withdrawn, r) // the file stays until another has that
+		case worth[i] != Counting:
 			continue
 		}
 		r.Hides = r.Dropped
@@ -411,5 +429,5 @@ func (x *index) reload(f *file, c Contents, counts []bool) ([]tiers.Entry, error
 	if f.live == 0 {
 		x.emptied()
 	}
-	return entries, nil
+	return entries, withdrawn
 }

@@ -95,12 +95,14 @@ func (x *entries) newest() map[string]format.Record {
 }
 
 // counts implements what Reload asks for.
-func (x *entries) counts(records []format.Record) ([]bool, error) {
-	newest, counts := x.newest(), make([]bool, len(records))
+func (x *entries) counts(records []format.Record) ([]Worth, error) {
+	newest, worth := x.newest(), make([]Worth, len(records))
 	for i, r := range records {
-		counts[i] = newest[r.Name.Key].Name.Seq == r.Name.Seq
+		if newest[r.Name.Key].Name.Seq == r.Name.Seq {
+			worth[i] = Counting
+		}
 	}
-	return counts, nil
+	return worth, nil
 }
 
 // find returns where a block lies.

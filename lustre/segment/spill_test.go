@@ -139,7 +139,7 @@ func TestSpillReloadFails(t *testing.T) {
 	items := putPairs(t, s, 0, 3)
 	is := spill(t, s)
 	sick := errors.New("sick")
-	_, err := s.Reload(t.Context(), is.Part, is.Number, func([]format.Record) ([]bool, error) { return nil, sick })
+	_, err := s.Reload(t.Context(), is.Part, is.Number, func([]format.Record) ([]Worth, error) { return nil, sick })
 	wantErr(t, "Reload", err, sick)
 	if len(s.SpilledFiles()) != 1 {
 		t.Error("it is not spilled any more")
