@@ -91,6 +91,31 @@ func TestTheLivingKeeperIsFound(t *testing.T) {
 	}
 }
 
+// TestClaimsThatComeAgain: who takes a claim back, or has lost what it kept, and claims later
+// is not first: others that have claimed since then were.
+func TestClaimsThatComeAgain(t *testing.T) {
+	for name, first := range map[string]Statement{"claimed": content(1, 1, false, true), "kept": content(1, 1, true, false)} {
+		for _, withdrawn := range []bool{false, true} {
+			d := New()
+			d.Apply(first)
+			d.Apply(content(3, 1, true, false)) // the entry stays
+			if withdrawn {
+				d.Apply(content(1, 2, false, false))
+			}
+			d.Apply(content(2, 1, false, true))
+			d.Apply(content(1, 3, false, true))
+			d.Apply(content(3, 2, false, false))
+			want := []fabric.Rank{2, 1}
+			if name == "claimed" && !withdrawn {
+				want = []fabric.Rank{1, 2}
+			}
+			if got := owners(d); !equal(got, want) {
+				t.Errorf("%s, withdrawn %v: claims of %v, want %v", name, withdrawn, got, want)
+			}
+		}
+	}
+}
+
 func TestContentKey(t *testing.T) {
 	id := block.Sum(block.Bits256, []byte("x"))
 	if got, ok := ContentID(ContentKey(id)); !ok || got != id {

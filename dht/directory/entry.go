@@ -1,6 +1,9 @@
 package directory
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // entry is what is known of one name. records is short: a name has few owners.
 type entry struct {
@@ -30,8 +33,13 @@ func (e *entry) set(s Statement) {
 		if old.Owner != s.Owner {
 			continue
 		}
-		if s.Newer(&old.Statement) {
-			old.Statement, old.dead = s, false
+		if !s.Newer(&old.Statement) {
+			return
+		}
+		claims := s.claims() && !old.claims()
+		if old.Statement, old.dead = s, false; claims { // others may have claimed since then, and know that they were first
+			last := *old
+			e.records = append(slices.Delete(e.records, i, i+1), last)
 		}
 		return
 	}

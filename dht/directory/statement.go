@@ -46,6 +46,11 @@ type Segment struct {
 // Has reports whether the owner has a copy.
 func (s *Statement) Has() bool { return s.Memory != nil || s.Segment != nil }
 
+// claims reports whether the owner is about to write bytes to segments (Contents).
+func (s *Statement) claims() bool {
+	return s.Name.Namespace == Contents && s.Memory != nil && s.Segment == nil
+}
+
 // Newer reports whether the same owner made s after o.
 func (s *Statement) Newer(o *Statement) bool {
 	if s.Incarnation != o.Incarnation {
