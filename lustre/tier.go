@@ -1,6 +1,7 @@
 package lustre
 
 import (
+	"context"
 	"fmt"
 
 	"cascadekv/internal/block"
@@ -94,6 +95,11 @@ func (t *Tier) striping() *tiers.Striping {
 		s.Error = last.Err.Error()
 	}
 	return s
+}
+
+// Gone implements tiers.Files.
+func (t *Tier) Gone(ctx context.Context, paths ...string) ([]string, error) {
+	return segment.Gone(ctx, t.Store, paths...)
 }
 
 // Close implements tiers.Tier. It also writes what Link and Unlink recorded and

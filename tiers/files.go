@@ -59,6 +59,12 @@ type Files interface {
 	// It obeys its context. Errors: ErrUnavailable, when that is not known.
 	Missing(ctx context.Context) ([]block.ID, error)
 
+	// Gone returns which of some files in the shared directory, each a Segment.Path of
+	// any rank, are not there, in no order. It costs a listing of each directory
+	// that they lie in, and obeys its context. Errors: ErrUnavailable, when that is not
+	// known.
+	Gone(ctx context.Context, paths ...string) ([]string, error)
+
 	// Parts lists the parts of the directory, this process's own among them once
 	// it has one; nil when ranks do not share it. Errors: ErrUnavailable.
 	Parts(ctx context.Context) ([]Part, error)

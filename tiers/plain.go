@@ -42,6 +42,9 @@ func (Plain) Sparsest(int64) []block.ID { return nil }
 // Missing returns nil.
 func (Plain) Missing(context.Context) ([]block.ID, error) { return nil, nil }
 
+// Gone returns nil.
+func (Plain) Gone(context.Context, ...string) ([]string, error) { return nil, nil }
+
 // Parts returns nil.
 func (Plain) Parts(context.Context) ([]Part, error) { return nil, nil }
 

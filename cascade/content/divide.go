@@ -2,6 +2,7 @@ package content
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -41,7 +42,9 @@ func (l *Ledger) Divide(ctx context.Context, views []*residency.View, patient bo
 	}
 	views, claims := l.claim(views, &d)
 	keeper := map[fabric.Rank][]*candidate{}
-	for i, copies := range p.Claim(ctx, claims) {
+	found := p.Claim(ctx, claims)
+	l.forgetGone(ctx, p, claims, found)
+	for i, copies := range found {
 		c := &candidate{view: views[i], info: claims[i].Info}
 		switch by := first(copies, p.Self(), &claims[i]); {
 		case by == nil || by.Owner == p.Self():
@@ -104,6 +107,40 @@ func bound(b *residency.Block) bool {
 		}
 	}
 	return false
+}
+
+// lookDeadline bounds a look whether files of keepers are there.
+const lookDeadline = 5 * time.Second
+
+// forgetGone takes segments out of what homes know that are gone, here and there. Their
+// owner may have merged them and be about to state where the bytes are.
+func (l *Ledger) forgetGone(ctx context.Context, p Peers, claims []directory.Statement, found [][]directory.Statement) {
+	paths := map[string]bool{}
+	each := func(fn func(c, claim *directory.Statement)) {
+		for i, copies := range found {
+			for j := range copies {
+				if c := &copies[j]; c.Segment != nil && c.Owner != p.Self() {
+					fn(c, &claims[i])
+				}
+			}
+		}
+	}
+	each(func(c, _ *directory.Statement) { paths[c.Segment.Path] = true })
+	if len(paths) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookDeadline)
+	defer cancel()
+	gone, err := l.state.Cold.Files.Gone(ctx, slices.Collect(maps.Keys(paths))...)
+	if err != nil { // what nobody knows to be gone is there
+		return
+	}
+	each(func(c, claim *directory.Statement) {
+		if slices.Contains(gone, c.Segment.Path) {
+			c.Segment, c.Name = nil, claim.Name // homes leave the key out
+			p.Invalidate(*c)
+		}
+	})
 }
 
 // first is the copy of the bytes that counts: the first in segments, or else the first claim.

@@ -32,6 +32,10 @@ type Peers interface {
 	// nil where nothing is known. Only processes that live are named.
 	Claim(ctx context.Context, claims []directory.Statement) [][]directory.Statement
 
+	// Invalidate withdraws copies of a statement: s has those that are left. It does not
+	// wait.
+	Invalidate(s directory.Statement)
+
 	// Entrust has an owner keep names of bytes that it has in segments, and returns
 	// which it refused, by place. After an error nothing is known.
 	Entrust(ctx context.Context, owner fabric.Rank, list []directory.Statement) (refused []int, err error)

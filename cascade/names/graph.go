@@ -140,6 +140,15 @@ func (g *Graph) SetCopied(n *Name) { n.copied = true }
 // SetOwn undoes SetCopied: n, with its put stamp, is recorded by this rank.
 func (g *Graph) SetOwn(n *Name) { n.copied = false }
 
+// Reclaim has n, whose record elsewhere may be lost, be recorded by this rank, with its put
+// stamp. The record is just younger than a withdrawal of the one that was lost.
+func (g *Graph) Reclaim(n *Name) {
+	n.record.Seq = max(n.record.Seq, n.put) + 1
+	n.copied = false
+	g.Observe(n.record.Seq)
+	g.add(Link, n, n.block)
+}
+
 func (g *Graph) rebind(r *block.Name, keepTTL bool, b *Block, now time.Time) *Name {
 	n, was, old := g.displace(r)
 	r.Namespace, r.Key = n.space.name, n.record.Key

@@ -42,6 +42,31 @@ func discard(g *Graph) {
 	}
 }
 
+// What is recorded again of a copy is younger than a withdrawal of what is lost, just so,
+// and has the put stamp of before.
+func TestReclaim(t *testing.T) {
+	g := New(0)
+	for _, copied := range []bool{false, true} {
+		n := g.Put(block.Name{Namespace: "ns", Key: "a"}, false, &Block{}, begin)
+		if copied {
+			n = g.Copy(block.Name{Namespace: "ns", Key: "b", Seq: 7}, &Block{}, begin)
+		} else {
+			g.SetCopied(n)
+		}
+		put, withdrawn := n.Put(), max(n.Put(), n.Seq())
+		discard(g)
+		g.Reclaim(n)
+		c, changed := g.Next()
+		if n.Copied() || n.Put() != put || n.Seq() != withdrawn+1 || !changed || c.Kind != Link || c.Name != n {
+			t.Errorf("copied %v, put %d, recorded %d; want %d, %d; %+v", n.Copied(), n.Put(), n.Seq(), put, withdrawn+1, c)
+		}
+		if tick := g.Tick(begin); tick <= n.Seq() {
+			t.Errorf("a later tick is %d", tick)
+		}
+		discard(g)
+	}
+}
+
 // A name that gets another end again and again leaves nothing behind.
 func TestStaleExpiriesAreDropped(t *testing.T) {
 	g := New(0)

@@ -134,6 +134,18 @@ func (m *Level) RestLocked(b *Block, at *directory.Segment) {
 	m.state.PlacementChangedLocked(b)
 }
 
+// LoseLocked undoes what made b, which is in memory, a copy of what lies elsewhere: that
+// is not there any more. b is dirty then, with all its names.
+func (m *Level) LoseLocked(b *Block) {
+	m.state.Mu.AssertHeld()
+	b.From = nil
+	for _, n := range b.Names() {
+		m.state.Mu.Names.Reclaim(n)
+	}
+	m.state.ApplyLocked()
+	m.state.PlacementChangedLocked(b)
+}
+
 // Own returns where blocks lie in this rank's own files, in parallel to ids, as far as
 // the catalogue knows: nil for one that does not. It may read from a local disk. There
 // may be no such level.

@@ -51,7 +51,7 @@ func (w *Writer) Drain(ctx context.Context) (written int, err error) {
 	if w.state.Cold == nil {
 		return 0, nil
 	}
-	if _, err := w.findGoneInTurn(ctx); err != nil {
+	if _, _, err := w.findGoneInTurn(ctx); err != nil {
 		return 0, fmt.Errorf("%w: %w", errDrain, err)
 	}
 	for range drainRounds {
@@ -60,17 +60,17 @@ func (w *Writer) Drain(ctx context.Context) (written int, err error) {
 		if err == nil {
 			err = w.SyncInTurn(ctx)
 		}
-		var gone []*residency.Block
+		var own, copies []*residency.Block
 		if err == nil {
-			gone, err = w.findGoneInTurn(ctx)
+			own, copies, err = w.findGoneInTurn(ctx)
 		}
 		if err != nil {
 			return written, fmt.Errorf("%w: %w", errDrain, err)
 		}
-		if len(gone) == 0 {
+		if len(own)+len(copies) == 0 {
 			return written, nil
 		}
-		written = max(written-len(gone), 0)
+		written = max(written-len(own), 0)
 	}
 	return written, fmt.Errorf("%w: %w", errDrain, errGone)
 }

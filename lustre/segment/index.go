@@ -247,7 +247,7 @@ func (x *index) withdraw(loc *location, why string) error {
 	return fmt.Errorf("lustre: %w, block withdrawn: %v at %d of %s: %s", tiers.ErrCorrupt, loc.info.ID, loc.off, loc.file.path, why)
 }
 
-// written returns the files that this run wrote or owns, by directory and path.
+// written returns the files that this run wrote or owns, by directory and name.
 func (x *index) written() map[string]map[string]*file {
 	x.mu.Lock()
 	var files []*file
@@ -267,7 +267,7 @@ func (x *index) written() map[string]map[string]*file {
 		if all[dir] == nil {
 			all[dir] = map[string]*file{}
 		}
-		all[dir][path] = f
+		all[dir][filepath.Base(path)] = f
 	}
 	return all
 }

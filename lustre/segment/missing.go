@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/format"
 )
 
 // errGone is the error when somebody removed a file in which something was to be kept.
@@ -39,24 +41,14 @@ func (s *Store) missing() ([]block.ID, error) {
 	}
 	gone := map[*file]bool{}
 	for dir, files := range s.written() {
-		names, err := s.fs.ReadDir(dir)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
+		names, err := vfs.Absent(s.fs, dir, slices.Collect(maps.Keys(files)))
+		if errors.Is(err, os.ErrNotExist) {
+			s.lease.DirGone(dir)
+		} else if err != nil {
 			return nil, unavailable("look for segments that are gone", err)
 		}
-		if err != nil {
-			s.lease.DirGone(dir)
-		}
-		for path, f := range files {
-			if _, listed := slices.BinarySearch(names, filepath.Base(path)); listed {
-				continue
-			}
-			h, err := s.fs.Open(path) // the listing may be wrong
-			if err == nil {
-				_ = h.Close() // nothing was read: its error means nothing
-			}
-			if errors.Is(err, os.ErrNotExist) {
-				gone[f] = true
-			}
+		for _, name := range names {
+			gone[files[name]] = true
 		}
 	}
 	if len(gone) == 0 {
@@ -71,6 +63,38 @@ func (s *Store) missing() ([]block.ID, error) {
 		err = unavailable("make the directory of segments anew", err)
 	}
 	return lost, err
+}
+
+// Gone is that of tiers.Files, for the directory of s.
+func Gone(ctx context.Context, s *Store, paths ...string) ([]string, error) {
+	var gone []string
+	dirs := map[string][]string{}
+	for _, p := range paths {
+		if _, ok := format.ParsePath(p); ok {
+			dirs[filepath.Dir(p)] = append(dirs[filepath.Dir(p)], filepath.Base(p))
+		} else {
+			gone = append(gone, p)
+		}
+	}
+	err := s.readJob(ctx, "look for segments of others that are gone", func() error {
+		if err := s.sameFileSystem(s.fs, s.opt.Dir); err != nil {
+			return err
+		}
+		for dir, names := range dirs {
+			names, err := vfs.Absent(s.fs, filepath.Join(s.opt.Dir, dir), names)
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return unavailable("look for segments of others that are gone", err)
+			}
+			for _, name := range names {
+				gone = append(gone, filepath.Join(dir, name))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err // what runs on may still append
+	}
+	return gone, nil
 }
 
 // sameFileSystem makes sure that the directory was not taken away as a whole, with

@@ -149,3 +149,37 @@ func TestMissingTombstones(t *testing.T) {
 		t.Errorf("n is %v after it was put again, want %v", n, newer.Info.ID)
 	}
 }
+
+// TestGone: which files of other ranks are not there is known, unless the file system does
+// not say so.
+func TestGone(t *testing.T) {
+	s, fs, dir := faulty(t, nil)
+	put(t, s, testItem(1, 9000))
+	here, err := s.Segment(testItem(1, 9000).Info.ID)
+	must(t, err)
+	other := format.FileID{Rank: 7, Incarnation: 5, Number: 3}
+	path := filepath.Join(dir, other.Path())
+	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must(t, os.WriteFile(path, nil, 0o600))
+	nowhere, outside := format.FileID{Rank: 8, Incarnation: 5}.Path(), "../"+other.Path()
+	look := func(want ...string) {
+		t.Helper()
+		gone, err := Gone(t.Context(), s.Store, here.Path, other.Path(), nowhere, outside)
+		slices.Sort(gone)
+		slices.Sort(want)
+		if err != nil || !slices.Equal(gone, want) {
+			t.Errorf("%q are gone, want %q; %v", gone, want, err)
+		}
+	}
+	look(nowhere, outside)
+	must(t, os.Remove(path))
+	look(nowhere, outside, other.Path())
+	fs.Add(vfstest.Rule{Op: vfs.OpReadDir, Err: unix.EIO, Count: 1})
+	if gone, err := Gone(t.Context(), s.Store, other.Path()); !errors.Is(err, tiers.ErrUnavailable) || len(gone) != 0 {
+		t.Errorf("%v, %v", gone, err)
+	}
+	s.mounted++
+	if gone, err := Gone(t.Context(), s.Store, other.Path()); !errors.Is(err, tiers.ErrUnavailable) || len(gone) != 0 {
+		t.Errorf("another file system: %v, %v", gone, err)
+	}
+}

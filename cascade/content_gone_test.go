@@ -1,0 +1,189 @@
+package cascade
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// afterRestart is a job over a copy of what is in the directory now, as after a power cut:
+// nothing is in memory, and no rank ended in good order.
+func (j *job) afterRestart() *job {
+	j.t.Helper()
+	again := &job{t: j.t, dir: j.t.TempDir(), segmentBytes: j.segmentBytes}
+	if j.local != "" {
+		again.local = j.t.TempDir()
+	}
+	if err := os.CopyFS(again.dir, os.DirFS(j.dir)); err != nil {
+		j.t.Fatal(err)
+	}
+	tokens, _ := filepath.Glob(filepath.Join(again.dir, "rank*", "alive.*"))
+	for _, one := range tokens { // of this process, which lives
+		if err := os.Remove(one); err != nil {
+			j.t.Fatal(err)
+		}
+	}
+	again.open(len(j.ranks), 8<<20)
+	if again.local != "" {
+		for _, r := range again.ranks {
+			parts, err := r.others.Parts(j.t.Context())
+			if err == nil {
+				_, err = r.AdoptParts(j.t.Context(), parts)
+			}
+			if err != nil {
+				j.t.Fatal(err)
+			}
+		}
+	}
+	again.settle()
+	return again
+}
+
+// files lists the segments of a rank.
+func (j *job) files(rank int) []string {
+	files, _ := filepath.Glob(filepath.Join(j.dir, fmt.Sprintf("rank%03d-*", rank), "agg_*"))
+	return files
+}
+
+func (j *job) removeFiles(rank int) {
+	j.t.Helper()
+	for _, f := range j.files(rank) {
+		if err := os.Remove(f); err != nil {
+			j.t.Fatal(err)
+		}
+	}
+}
+
+// giveUp gives up all that a rank has in its files, as for a budget.
+func (r *jobRank) giveUp(t *testing.T) {
+	t.Helper()
+	r.dropMemory(t)
+	r.state.Mu.Lock()
+	for _, b := range r.state.Mu.Blocks {
+		if err := r.state.Cold.Files.Evict(b.Info.ID); err != nil {
+			t.Error(err)
+		}
+		r.state.Cold.LeaveLocked(b, true)
+		r.state.VanishLocked(b)
+	}
+	r.state.Mu.Unlock()
+	if err := r.others.FlushTombstones(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKeeperLosesTheBytes: whatever happens to the files of the rank that keeps the bytes of
+// others, what these have in memory is durable again after their next drain, once, and all
+// their names are found after a restart.
+func TestKeeperLosesTheBytes(t *testing.T) {
+	const blocks, size = 20, 20 << 10
+	for name, lose := range map[string]func(t *testing.T, j *job){
+		"removed": func(_ *testing.T, j *job) { j.removeFiles(0) },
+		"given up": func(t *testing.T, j *job) {
+			j.ranks[0].giveUp(t)
+			j.ranks[0].putKey(t, "more", data(1000, 250<<10)) // into another file, with what was withdrawn
+			j.drainAll(0)
+			eventually(t, "what holds nothing is removed", func() bool { return len(j.files(0)) == 1 })
+		},
+		"dead": func(_ *testing.T, j *job) {
+			j.die(0)
+			j.removeFiles(0)
+		},
+	} {
+		for _, local := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, catalogue %v", name, local), func(t *testing.T) {
+				j := &job{t: t, dir: t.TempDir(), segmentBytes: 256 << 10}
+				if local {
+					j.local = t.TempDir()
+				}
+				j.open(3, 8<<20)
+				for r := range 3 {
+					for i := range blocks {
+						j.ranks[r].putKey(t, engineKey(r, i), data(uint64(i), size))
+					}
+					j.drainAll(r)
+				}
+				if n, _ := j.durable(1, 2); n != 0 {
+					t.Fatalf("ranks 1 and 2 wrote %d blocks that rank 0 keeps", n)
+				}
+				lose(t, j)
+				j.late.Store(int64(time.Minute))
+				j.drainAll(1, 2)
+				if n, _ := j.durable(1, 2); n != blocks {
+					t.Errorf("%d blocks are durable again, want %d", n, blocks)
+				}
+				if name == "removed" {
+					j.drainAll(0) // what it has in memory is a copy of theirs
+					if n, _ := j.durable(0, 1, 2); n != blocks {
+						t.Errorf("%d blocks are durable, want %d", n, blocks)
+					}
+				}
+				again := j.afterRestart()
+				for i := range blocks {
+					for _, r := range again.ranks {
+						r.wantAt(t, engineKey(1, i), data(uint64(i), size))
+						r.wantAt(t, engineKey(2, i), data(uint64(i), size))
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestKeeperMerges: bytes that the keeper has moved to another file are not written by those
+// that rely on it.
+func TestKeeperMerges(t *testing.T) {
+	const blocks, size = 24, 20 << 10
+	j := &job{t: t, dir: t.TempDir(), segmentBytes: 256 << 10}
+	j.open(3, 8<<20)
+	for r := range 3 {
+		for i := range blocks {
+			j.ranks[r].putKey(t, engineKey(r, i), data(uint64(i), size))
+		}
+		for i := range blocks { // most of what is in the files is dead later
+			if r == 0 {
+				j.ranks[r].putKey(t, fmt.Sprint("dead", i), data(uint64(1000+i), size))
+			}
+		}
+		j.drainAll(r)
+	}
+	for i := range blocks {
+		j.ranks[0].Delete(t.Context(), "ns", fmt.Sprint("dead", i))
+	}
+	where := func(r int) (paths []string) {
+		j.ranks[r].state.Mu.Lock()
+		defer j.ranks[r].state.Mu.Unlock()
+		for _, b := range j.ranks[r].state.Mu.Blocks {
+			if b.From == nil {
+				t.Fatalf("rank %d: a block is no copy", r)
+			}
+			paths = append(paths, b.From.Path)
+		}
+		return paths
+	}
+	before := where(1)
+	j.ranks[0].putKey(t, "last", data(5000, 200<<10))
+	j.drainAll(0)
+	j.ranks[0].space.MergeAll(t.Context())
+	moved := 0
+	eventually(t, "a file of the keeper is gone", func() bool {
+		gone, err := j.ranks[1].state.Cold.Files.Gone(t.Context(), before...)
+		moved = len(gone)
+		return err == nil && len(gone) > 0
+	})
+	j.settle()
+	j.drainAll(1, 2)
+	if n, _ := j.durable(1, 2); n != 0 {
+		t.Errorf("%d blocks were written again, of which the keeper had moved %d", n, moved)
+	}
+	for r := 1; r < 3; r++ {
+		if gone, err := j.ranks[r].state.Cold.Files.Gone(t.Context(), where(r)...); err != nil || len(gone) > 0 {
+			t.Errorf("rank %d: copies of %v, which are gone, %v", r, gone, err)
+		}
+		if d := j.ranks[r].Stats().DirtyBlocks; d != 0 {
+			t.Errorf("rank %d: %d dirty blocks", r, d)
+		}
+	}
+}
