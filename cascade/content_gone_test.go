@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"cascadekv/dht/directory"
 )
 
 // afterRestart is a job over a copy of what is in the directory now, as after a power cut:
@@ -185,5 +187,36 @@ func TestKeeperMerges(t *testing.T) {
 		if d := j.ranks[r].Stats().DirtyBlocks; d != 0 {
 			t.Errorf("rank %d: %d dirty blocks", r, d)
 		}
+	}
+}
+
+// TestAHomeBeginsAnew: of a rank that has spilled files and some that are not, a home that
+// begins anew is sent all names.
+func TestAHomeBeginsAnew(t *testing.T) {
+	const blocks, size = 100, 8 << 10
+	j := &job{t: t, dir: t.TempDir(), segmentBytes: 256 << 10, local: t.TempDir()}
+	j.open(3, 8<<20)
+	for i := range blocks {
+		j.ranks[0].putKey(t, engineKey(0, i), data(uint64(i), size))
+		if i%25 == 24 {
+			j.drainAll(0)
+		}
+	}
+	j.ranks[0].dropMemory(t)
+	j.ranks[0].space.SpillAll(t.Context())
+	j.ranks[0].state.Mu.Lock()
+	n := len(j.ranks[0].state.Mu.Blocks)
+	j.ranks[0].state.Mu.Unlock()
+	if n == 0 || n == blocks {
+		t.Fatalf("%d blocks are not spilled: nothing is tested", n)
+	}
+	sent := map[string]bool{}
+	Local{j.ranks[0].Store}.Names(func(string, string) bool { return true }, func(st directory.Statement) {
+		if st.Name.Namespace == "ns" {
+			sent[st.Name.Key] = true
+		}
+	})
+	if len(sent) != blocks {
+		t.Errorf("%d names are sent, want %d", len(sent), blocks)
 	}
 }
