@@ -10,7 +10,7 @@ func (l Local) Touched(ns string, keys []string) {
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
 	for _, k := range keys {
-		if n := s.state.LookupLocked(ns, k); n != nil {
+		if n := residency.VisibleLocked(s.state, ns, k); n != nil {
 			s.state.Requests.AddLocked(residency.BlockOf(n))
 		}
 	}

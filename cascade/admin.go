@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/others"
+	"cascadekv/dht/directory"
 	"cascadekv/tiers"
 )
 
@@ -32,6 +33,9 @@ func (s *Store) Stat(ctx context.Context, ns, key string) (NameInfo, bool) {
 // reports whether the name was visible. Ranks that do not answer before ctx
 // ends keep their copies until they do: docs/protocol.md.
 func (s *Store) Delete(ctx context.Context, ns, key string) bool {
+	if ns == directory.Contents { // whose keys are no names
+		return false
+	}
 	left := s.others.Catalogued(ns, []string{key})[0] != nil
 	visible, stamp := s.here.delete(ns, key)
 	visible = visible || left
@@ -56,6 +60,9 @@ func (s *Store) warn(what string, args ...any) {
 // Expire sets when a visible name ends; the zero time means never. It reports
 // whether there was such a name, on whatever rank.
 func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
+	if ns == directory.Contents {
+		return false
+	}
 	if s.here.expire(ns, key, at) || s.raise(ctx, ns, key) && s.here.expire(ns, key, at) {
 		return true
 	}
@@ -72,6 +79,9 @@ func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
 // Clear withdraws all names of a namespace, or of every namespace when all is
 // true, on all ranks, and returns how many there were here.
 func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
+	if ns == directory.Contents && !all { // whose keys are no names
+		return 0
+	}
 	s.content.Cleared(ns, all)
 	total, left := s.here.clear(ns, all)
 	if err := s.others.FlushTombstones(ctx); err != nil {

@@ -32,9 +32,9 @@ func optionsOf(how []GetOption) (all GetOption) {
 }
 
 // Get returns a pinned view of the block that (ns, key) names (CASCADE
-// Algorithm 2). The caller must Release it. The error matches ErrMiss for
-// anything the caller can answer by computing the block, a failing tier
-// included.
+// Algorithm 2). In directory.Contents the key is a block's id. The caller must
+// Release it. The error matches ErrMiss for anything the caller can answer by
+// computing the block, a failing tier included.
 func (s *Store) Get(ctx context.Context, ns, key string, how ...GetOption) (*View, error) {
 	views, err := s.GetBatch(ctx, ns, []string{key}, how...)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 	}
 	var fresh []*load.Fetch
 	for i, key := range keys {
-		n := s.state.LookupLocked(ns, key)
+		n := residency.VisibleLocked(s.state, ns, key)
 		if n == nil {
 			s.state.Requests.AddMissLocked(ns, key)
 			if s.others.AsksElsewhere() {
@@ -151,7 +151,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 // getBelow gets a block whose copy in memory turned out to be bad.
 func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 	s.state.Mu.Lock()
-	n := s.state.LookupLocked(ns, key)
+	n := residency.VisibleLocked(s.state, ns, key)
 	if n == nil {
 		s.state.Mu.Unlock()
 		view := make([]*View, 1)

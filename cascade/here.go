@@ -8,6 +8,7 @@ import (
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/tombstones"
+	"cascadekv/dht/directory"
 	"cascadekv/internal/inject"
 )
 
@@ -89,7 +90,7 @@ func (h Here) bindLocked(e *Entry, b *residency.Block, now time.Time) *names.Nam
 func (h Here) stat(ns, key string) (NameInfo, bool) {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
-	n := h.state.LookupLocked(ns, key)
+	n := residency.VisibleLocked(h.state, ns, key)
 	if n == nil {
 		return NameInfo{}, false
 	}
@@ -105,6 +106,9 @@ func (h Here) stat(ns, key string) (NameInfo, bool) {
 	}
 	if b.Cold {
 		info.Tiers = append(info.Tiers, h.state.ColdName())
+	}
+	if ns == directory.Contents { // the name is one of several, of any namespace
+		info.Parent, info.Inferred, info.Depth, info.Prefix, info.Expires = "", false, 0, false, time.Time{}
 	}
 	return info, true
 }
@@ -212,6 +216,14 @@ func (h Here) lookMany(ns string, keys [][]byte, found []bool) (missing int) {
 
 func (h Here) lookManyLocked(ns string, keys [][]byte, found []bool) (missing int) {
 	h.state.Mu.AssertHeld()
+	if ns == directory.Contents {
+		for i, key := range keys {
+			if found[i] = residency.VisibleLocked(h.state, ns, string(key)) != nil; !found[i] {
+				missing++
+			}
+		}
+		return missing
+	}
 	sp := h.state.Mu.Names.Space(ns)
 	if sp == nil {
 		return len(keys)
@@ -243,13 +255,19 @@ func (h Here) probe(ns string, keys []string) []presence {
 func (h Here) probeMany(ns string, keys []string, here []presence) (all bool) {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
-	sp := h.state.Mu.Names.Space(ns)
-	if sp == nil {
+	sp, byID := h.state.Mu.Names.Space(ns), ns == directory.Contents
+	if sp == nil && !byID {
 		return false
 	}
 	all = true
 	for i, key := range keys {
-		if n := sp.Get(key); n != nil && n.Visible(h.state.Now) {
+		var n *names.Name
+		if byID {
+			n = residency.VisibleLocked(h.state, ns, key)
+		} else {
+			n = sp.Get(key)
+		}
+		if n != nil && n.Visible(h.state.Now) {
 			here[i] = presence{h.state.FastestLocked(residency.BlockOf(n)).Stats.Name, residency.BlockOf(n).Info.Size}
 		} else if all = false; !h.others.AsksElsewhere() {
 			break

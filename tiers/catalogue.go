@@ -57,6 +57,11 @@ type Catalogue interface {
 	// nothing is known.
 	Own(ids []block.ID) []Found
 
+	// Blocks returns where blocks lie, in parallel to ids, in the parts that are shown and
+	// in this process's own files: the id is zero for a miss. Of a name nothing is known.
+	// It may read from a local disk.
+	Blocks(ids []block.ID) []Found
+
 	// ScanOwn calls fn for names of a namespace that lie in this process's own files, in
 	// some order, from a cursor on, 0 at first, until it returns false or many names
 	// were passed over. It returns the cursor to go on with, 0 at the end,

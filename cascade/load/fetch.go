@@ -117,7 +117,11 @@ type ended struct {
 
 // end ends fetches.
 func (ld *Loader) end(all ...ended) {
-	for _, e := range all {
+	for i := range all {
+		e := &all[i]
+		if e.err == nil && !ld.identified(e) {
+			e.err = ld.misread(e.f.copies)
+		}
 		if e.err != nil && e.a != nil {
 			residency.AfterIO(e.err, e.a.abort)
 		}
@@ -128,6 +132,12 @@ func (ld *Loader) end(all ...ended) {
 		ld.endLocked(e)
 	}
 	ld.state.WakeWaitersLocked()
+}
+
+// identified reports whether what was read by its id has it: who asks by content knows of
+// no name whose put stamp, size and checksum would say what to expect.
+func (ld *Loader) identified(e *ended) bool {
+	return e.f.name.NS != directory.Contents || block.Sum(ld.state.IDBits, e.a.bytes) == e.f.info.ID
 }
 
 func (ld *Loader) endLocked(e ended) {

@@ -49,7 +49,7 @@ func (ld *Loader) advanceLocked(a *Prefetch, n int) {
 	for a.next < len(a.IDs) && len(fresh) < n && ld.guarded.prefetchBytes < maxPrefetchBytes && !ld.state.Mu.Closed {
 		i := a.next
 		a.next++
-		if others.FromCatalogue(a.Copies[i]) && ld.others.InvalidLocked(&a.Copies[i][0].Name) || ld.guarded.fetches[source{name: a.IDs[i]}] != nil || ld.state.LookupLocked(a.IDs[i].NS, a.IDs[i].Key) != nil {
+		if others.FromCatalogue(a.Copies[i]) && ld.others.InvalidLocked(&a.Copies[i][0].Name) || ld.guarded.fetches[source{name: a.IDs[i]}] != nil || residency.VisibleLocked(ld.state, a.IDs[i].NS, a.IDs[i].Key) != nil {
 			continue
 		}
 		f := ld.newRemoteLocked(a.IDs[i], a.Copies[i], false, &fresh)

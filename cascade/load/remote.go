@@ -176,7 +176,8 @@ func (ld *Loader) awaitMissing(ctx context.Context, fetches []*Fetch, missing []
 func (ld *Loader) newRemoteLocked(id residency.NameID, copies []directory.Statement, keep bool, fresh *[]*Fetch) *Fetch {
 	f := ld.newFetchLocked(source{name: id}, copies[0].Info)
 	f.copies = copies
-	f.keep = ld.guarded.replicate.keeps(id, copies) || keep
+	named := id.NS != directory.Contents // what stays here needs a name
+	f.keep = named && (ld.guarded.replicate.keeps(id, copies) || keep)
 	*fresh = append(*fresh, f)
 	return f
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"cascadekv/dht/directory"
+	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
 
@@ -73,7 +74,26 @@ func (x *Exchange) Catalogued(ns string, keys []string) [][]directory.Statement 
 	if !x.HasParts.Load() {
 		return make([][]directory.Statement, len(keys))
 	}
-	return x.stated(ns, keys, x.Catalogue.Find(ns, keys))
+	find := x.Catalogue.Find
+	if ns == directory.Contents {
+		find = x.findBlocks
+	}
+	return x.stated(ns, keys, find(ns, keys))
+}
+
+// findBlocks is Catalogue.Find in directory.Contents.
+func (x *Exchange) findBlocks(ns string, keys []string) []tiers.Found {
+	ids := make([]block.ID, len(keys))
+	for i, key := range keys {
+		if id, ok := directory.ContentID(key); ok {
+			ids[i] = id // else it is zero, as that of no block
+		}
+	}
+	found := x.Catalogue.Blocks(ids)
+	for i := range found {
+		found[i].Name = block.Name{Namespace: ns, Key: keys[i], Seq: directory.ContentSeq}
+	}
+	return found
 }
 
 // stated makes statements of what the catalogue found, but for what is invalid.

@@ -13,22 +13,33 @@ func (x *Exchange) AsksElsewhere() bool { return x.Peers != nil || x.HasParts.Lo
 // locate looks for keys in the catalogue, and asks the peers for the rest.
 func (x *Exchange) locate(ctx context.Context, ns string, keys []string) [][]directory.Statement {
 	found := x.Catalogued(ns, keys)
-	if x.Peers == nil || ns == directory.Contents { // whose keys are no names
+	if x.Peers == nil {
 		return found
 	}
 	var rest []string
 	var at []int
 	for i, copies := range found {
-		if copies == nil {
-			rest, at = append(rest, keys[i]), append(at, i)
+		if key, is := homeKey(ns, keys[i]); copies == nil && is {
+			rest, at = append(rest, key), append(at, i)
 		}
 	}
 	if len(rest) > 0 {
 		for j, copies := range x.Peers.Locate(ctx, ns, rest) {
-			found[at[j]] = copies
+			if len(copies) > 0 && (ns != directory.Contents || directory.ContentKey(copies[0].Info.ID) == rest[j]) {
+				found[at[j]] = copies
+			}
 		}
 	}
 	return found
+}
+
+// homeKey is what the homes of a key call it; false: it has none.
+func homeKey(ns, key string) (string, bool) {
+	if ns != directory.Contents {
+		return key, true
+	}
+	id, ok := directory.ContentID(key)
+	return directory.ContentKey(id), ok
 }
 
 // Located is locate without bound names whose parent is nowhere: those are not

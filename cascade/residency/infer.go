@@ -2,6 +2,7 @@ package residency
 
 import (
 	"cascadekv/cascade/inference"
+	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
 )
 
@@ -21,6 +22,9 @@ func Put(s *State, ns string, keys []string) {
 }
 
 func namesParents(s *State, ns string) bool {
+	if ns == directory.Contents { // whose keys have none to infer
+		return true
+	}
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	sp := s.Mu.Names.Space(ns)

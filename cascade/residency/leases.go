@@ -40,11 +40,11 @@ func (l *Leases) HoldLocked(b *Block) {
 
 // Renew promises owner that a visible name stays readable for d, within the budget
 // of leases; false when there is no such name. A longer lease of the same owner
-// replaces a shorter one.
+// replaces a shorter one. See VisibleLocked.
 func (l *Leases) Renew(ns, key, owner string, d time.Duration) bool {
 	l.state.Mu.Lock()
 	defer l.state.Mu.Unlock()
-	n := l.state.LookupLocked(ns, key)
+	n := VisibleLocked(l.state, ns, key)
 	if n != nil && d > 0 {
 		l.RenewLocked(n, owner, d)
 	}

@@ -222,11 +222,11 @@ func (s *State) FastestLocked(b *Block) *Level {
 	return cmp.Or(s.Cold, s.Remote)
 }
 
-// ContainsHere reports whether a name is visible on this rank.
+// ContainsHere reports whether a name is visible on this rank; see VisibleLocked.
 func (s *State) ContainsHere(ns, key string) bool {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	return s.LookupLocked(ns, key) != nil
+	return VisibleLocked(s, ns, key) != nil
 }
 
 // RoomError turns a tier's refusal into the store's words.

@@ -7,22 +7,34 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
 	"cascadekv/internal/cli"
 )
 
 func (a *app) getCommand() *cobra.Command {
 	var output, namespace string
+	var byID bool
 	c := &cobra.Command{
 		Use:   "get KEY",
 		Short: "Write a block's bytes to standard output or a file",
 		Long: "Write a block's bytes to standard output or a file. With --json the bytes go to the file only,\n" +
-			"if one is named, and standard output gets the block's id and size.",
+			"if one is named, and standard output gets the block's id and size. With --id KEY is the id that\n" +
+			"put printed, and the bytes are those of any name on any rank, once they are in the cold tier.",
 		Args: cli.Arity(1, 1),
-		RunE: func(_ *cobra.Command, args []string) error { return a.get(namespace, args[0], output) },
+		RunE: func(_ *cobra.Command, args []string) error {
+			switch {
+			case byID && namespace != "":
+				return cli.Usagef("get: an id stands for the bytes of all namespaces: --id excludes --namespace")
+			case byID:
+				namespace = directory.Contents
+			}
+			return a.get(namespace, args[0], output)
+		},
 	}
 	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default: standard output)")
 	c.Flags().StringVar(&namespace, "namespace", "", "namespace (default: that of Redis database 0)")
+	c.Flags().BoolVar(&byID, "id", false, "KEY is a block's id")
 	return c
 }
 

@@ -68,6 +68,12 @@ func TestPutGetProbe(t *testing.T) {
 	if got := run("", "probe", "--json", "k2"); got.status != exitMiss || !strings.Contains(got.out, `"hits": 0`) {
 		t.Errorf("probe of a miss: %+v", got)
 	}
+	if got := run("", "get", "--id", id); got.status != exitMiss {
+		t.Errorf("get --id of a rank that knows no ids: %+v", got)
+	}
+	if got, want := f.last(), []string{"CASCADE.GET", "NS", "\x00contents", id}; !slices.Equal(got, want) {
+		t.Errorf("the rank was asked %q, want %q", got, want)
+	}
 	if got := run("", "get", "nothing"); got.status != exitMiss || got.out != "" || !strings.Contains(got.err, `"nothing"`) {
 		t.Errorf("get of a miss: %+v", got)
 	}
@@ -131,6 +137,7 @@ func TestMistakes(t *testing.T) {
 		"unknown verb":        {args: []string{"stats"}, status: cli.Usage, want: `"stats"`},
 		"unknown flag":        {args: []string{"status", "--jsno"}, status: cli.Usage, want: "--jsno"},
 		"missing key":         {args: []string{"get"}, status: cli.Usage, want: "cascade get KEY"},
+		"id in a namespace":   {args: []string{"get", "--id", "--namespace", "m", "k"}, status: cli.Usage, want: "namespace"},
 		"three files":         {args: []string{"put", "a", "b", "c"}, status: cli.Usage, want: "3 arguments"},
 		"bound alone":         {args: []string{"put", "--bound", "a"}, status: cli.Usage, want: "--parent"},
 		"stdin twice":         {args: []string{"put", "-", "-"}, status: cli.Usage, want: "only once"},

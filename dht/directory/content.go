@@ -10,7 +10,8 @@ import (
 // such a statement is that of the id (ContentKey), its Info is the block's, its put
 // stamp ContentSeq, and its depth the number of names that the owner has for the bytes.
 // It has a segment when the owner keeps the bytes there for others to rely on, or else a
-// place in memory when the owner is about to write them. No client can name it.
+// place in memory when the owner is about to write them. Clients read blocks by their
+// ids in it, and put and delete nothing there.
 const Contents = "\x00contents"
 
 // ContentSeq is the put stamp of all statements of Contents: none is out of date.
@@ -19,11 +20,12 @@ const ContentSeq = 1
 // ContentKey is the key of an id in Contents.
 func ContentKey(id block.ID) string { return hex.EncodeToString(id[:]) }
 
-// ContentID is the id of a key in Contents; false when it is none.
+// ContentID is the id of a key in Contents, or of block.ID.String, which has half as many
+// digits for one of 128 bits; false when it is none, or provisional.
 func ContentID(key string) (id block.ID, ok bool) {
-	if len(key) != hex.EncodedLen(len(id)) {
+	if n := hex.EncodedLen(len(id)); len(key) != n && len(key) != n/2 {
 		return id, false
 	}
 	_, err := hex.Decode(id[:], []byte(key))
-	return id, err == nil
+	return id, err == nil && !id.IsProvisional()
 }

@@ -225,14 +225,23 @@ func StaleOf(stale map[index.Segment]float64, f segment.Spilled) float64 {
 }
 
 // Own implements tiers.Catalogue.
-func (c *Catalogue) Own(ids []block.ID) []tiers.Found {
+func (c *Catalogue) Own(ids []block.ID) []tiers.Found { return c.blocks(ids, c.isOwn) }
+
+// Blocks implements tiers.Catalogue.
+func (c *Catalogue) Blocks(ids []block.ID) []tiers.Found { return c.blocks(ids, c.shows()) }
+
+// blocks returns where blocks lie in parts for which in is true; nil: in none.
+func (c *Catalogue) blocks(ids []block.ID, in func(tiers.Part) bool) []tiers.Found {
 	found := make([]tiers.Found, len(ids))
 	blocks := make([]index.Block, len(ids))
+	if in == nil {
+		return found
+	}
 	if _, err := c.index.Blocks(ids, blocks); err != nil {
 		return found // a miss; Err has the reason
 	}
 	for i, b := range blocks {
-		if !b.Info.ID.IsZero() && c.isOwn(partOf(b.Place.Segment)) {
+		if !b.Info.ID.IsZero() && in(partOf(b.Place.Segment)) {
 			found[i] = tiers.Found{Info: b.Info, Segment: placeOf(b.Place)}
 		}
 	}

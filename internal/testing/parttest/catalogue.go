@@ -129,6 +129,9 @@ func (c *Catalogue) State() tiers.CatalogueState { return tiers.CatalogueState{}
 // Own returns nothing: all that Hold made known is of others.
 func (c *Catalogue) Own(ids []block.ID) []tiers.Found { return make([]tiers.Found, len(ids)) }
 
+// Blocks returns nothing.
+func (c *Catalogue) Blocks(ids []block.ID) []tiers.Found { return make([]tiers.Found, len(ids)) }
+
 // ScanOwn returns nothing.
 func (c *Catalogue) ScanOwn(string, uint64, func(tiers.Found) bool) (uint64, error) { return 0, nil }
 

@@ -1,0 +1,207 @@
+package cascade
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"cascadekv/cascade/residency"
+	"cascadekv/dht/directory"
+	"cascadekv/internal/block"
+)
+
+func idOf(p []byte) block.ID { return block.Sum(block.Bits128, p) }
+
+// wantByID checks that a rank serves the bytes by their id, in both of its forms, that every
+// kind of look-up finds it, and that no name comes of it. It returns from where it is served.
+func (r *jobRank) wantByID(t *testing.T, p []byte) (tier string) {
+	t.Helper()
+	names := r.Stats().Names
+	for _, key := range []string{idOf(p).String(), directory.ContentKey(idOf(p))} {
+		for range 4 { // a name that is read so often is kept
+			v, err := r.Get(t.Context(), directory.Contents, key)
+			if err != nil {
+				t.Fatalf("rank %d: get %s: %v", r.node.Self(), key, err)
+			}
+			if string(v.Bytes()) != string(p) {
+				t.Fatalf("rank %d: %s has other bytes", r.node.Self(), key)
+			}
+			tier = v.Tier()
+			v.Release()
+		}
+		if !r.Contains(t.Context(), directory.Contents, key) || !r.ContainsBatch(t.Context(), directory.Contents, [][]byte{[]byte(key)})[0] {
+			t.Errorf("rank %d: %s is not contained", r.node.Self(), key)
+		}
+		if p := r.Probe(t.Context(), directory.Contents, []string{key}); p.Hits != 1 {
+			t.Errorf("rank %d: a probe of %s: %+v", r.node.Self(), key, p)
+		}
+		info, ok := r.Stat(t.Context(), directory.Contents, key)
+		if !ok || info.ID != idOf(p) || info.Size != int64(len(p)) || info.Parent != "" || len(info.Tiers) == 0 {
+			t.Errorf("rank %d: stat of %s: %+v, %v", r.node.Self(), key, info, ok)
+		}
+	}
+	if st := r.Stats(); st.Names != names {
+		t.Errorf("rank %d: %d names, %d before the gets", r.node.Self(), st.Names, names)
+	} else {
+		for _, ns := range st.Namespaces {
+			if ns.Name == directory.Contents {
+				t.Errorf("rank %d reports a namespace for ids", r.node.Self())
+			}
+		}
+	}
+	return tier
+}
+
+func (r *jobRank) wantNoID(t *testing.T, p []byte) {
+	t.Helper()
+	key := idOf(p).String()
+	if _, err := r.Get(t.Context(), directory.Contents, key); !errors.Is(err, ErrMiss) {
+		t.Errorf("rank %d: get %s: %v, want a miss", r.node.Self(), key, err)
+	}
+	if r.Contains(t.Context(), directory.Contents, key) {
+		t.Errorf("rank %d contains %s", r.node.Self(), key)
+	}
+}
+
+// TestGetByID: what one rank has claimed or keeps is found by its id on all, as long as a name
+// of it is left.
+func TestGetByID(t *testing.T) {
+	j := sharingJob(t, 4, 8<<20)
+	p, small := data(1, 20<<10), data(2, 100)
+	head := Entry{Namespace: "ns", Key: "a", Parent: "before", Prefix: true}
+	if _, err := j.ranks[0].Put(t.Context(), head, p, nil); err != nil {
+		t.Fatal(err)
+	}
+	j.ranks[0].putKey(t, "small", small)
+	for _, r := range j.ranks[1:] {
+		r.wantNoID(t, p) // nobody was told
+	}
+	if tier := j.ranks[0].wantByID(t, p); tier != "shm" {
+		t.Errorf("the rank's own block comes from %s", tier)
+	}
+	j.ranks[0].wantByID(t, small)
+	j.claim(0)
+	served := 0
+	for _, r := range j.ranks[1:] {
+		if r.Contains(t.Context(), directory.Contents, idOf(p).String()) { // else it asked the home that heard of no claim
+			served++
+			if tier := r.wantByID(t, p); tier != residency.RemoteTier {
+				t.Errorf("what rank 0 has claimed comes from %s", tier)
+			}
+		}
+	}
+	if served == 0 {
+		t.Error("no rank finds what is claimed")
+	}
+	j.drainAll(0)
+	for _, r := range j.ranks {
+		r.wantByID(t, p)
+	}
+	j.ranks[1].wantNoID(t, small)
+	j.ranks[0].putKey(t, "b", p)
+	j.ranks[2].Delete(t.Context(), "ns", "a")
+	j.settle()
+	for _, r := range j.ranks {
+		r.wantByID(t, p)
+	}
+	j.ranks[2].Delete(t.Context(), "ns", "b")
+	j.settle()
+	j.late.Store(int64(time.Minute)) // what was probed waits no more
+	for _, r := range j.ranks {
+		r.wantNoID(t, p)
+	}
+}
+
+// TestIDsAreNoNames: who asks by id can read, and change nothing.
+func TestIDsAreNoNames(t *testing.T) {
+	j := sharingJob(t, 3, 8<<20)
+	p := data(1, 20<<10)
+	j.ranks[0].putKey(t, "a", p)
+	j.drainAll(0)
+	key := idOf(p).String()
+	for _, r := range j.ranks[:2] {
+		if _, err := r.Put(t.Context(), Entry{Namespace: directory.Contents, Key: key}, data(2, 100), nil); !errors.Is(err, ErrBadEntry) {
+			t.Errorf("put: %v", err)
+		}
+		if r.Delete(t.Context(), directory.Contents, key) || r.Expire(t.Context(), directory.Contents, key, time.Now().Add(-time.Second)) {
+			t.Error("a block was changed by its id")
+		}
+		if n := r.Clear(t.Context(), directory.Contents, false); n != 0 {
+			t.Errorf("%d names were cleared", n)
+		}
+		for _, bad := range []string{"", "a", key[1:], key + "0", "x" + key[1:], "00000000000000000000000000000000"} {
+			if r.Contains(t.Context(), directory.Contents, bad) {
+				t.Errorf("%q is the id of a block", bad)
+			}
+		}
+	}
+	j.settle()
+	for _, r := range j.ranks {
+		r.wantAt(t, "a", p)
+		r.wantByID(t, p)
+	}
+}
+
+// TestBytesHaveTheIDThatWasAskedFor: a rank that states another block's place for an id is not
+// believed, though size and checksum are right.
+func TestBytesHaveTheIDThatWasAskedFor(t *testing.T) {
+	for name, inMemory := range map[string]bool{"memory": true, "segment": false} {
+		t.Run(name, func(t *testing.T) {
+			j := sharingJob(t, 3, 8<<20)
+			p, q := data(1, 20<<10), data(2, 20<<10)
+			j.ranks[0].putKey(t, "a", p)
+			j.drainAll(0)
+			st := Local{j.ranks[0].Store}.State("ns", "a")
+			if inMemory {
+				st.Segment = nil
+			} else {
+				st.Memory = nil
+			}
+			st.Name = block.Name{Namespace: directory.Contents, Key: directory.ContentKey(idOf(q)), Seq: directory.ContentSeq}
+			st.Info.ID = idOf(q)
+			j.ranks[0].node.Publish(st)
+			j.settle()
+			j.ranks[1].wantNoBytes(t, q)
+			if n := j.ranks[1].Stats().Corrupt; n != 1 {
+				t.Errorf("%d blocks were corrupt, want 1", n)
+			}
+			j.ranks[1].wantByID(t, p)
+		})
+	}
+}
+
+// wantNoBytes checks that a rank does not serve an id.
+func (r *jobRank) wantNoBytes(t *testing.T, p []byte) {
+	t.Helper()
+	if _, err := r.Get(t.Context(), directory.Contents, idOf(p).String()); !errors.Is(err, ErrMiss) {
+		t.Errorf("get: %v, want a miss", err)
+	}
+}
+
+// TestGetByIDOfWhatIsSpilled: what the catalogue alone has is found on its own rank, on others,
+// and by the rank that adopts it.
+func TestGetByIDOfWhatIsSpilled(t *testing.T) {
+	j := &job{t: t, dir: t.TempDir(), local: t.TempDir(), segmentBytes: 256 << 10}
+	j.open(3, 8<<20)
+	const blocks, size = 60, 20 << 10
+	keeper := j.ranks[0]
+	for i := range blocks {
+		keeper.putKey(t, engineKey(0, i), data(uint64(i), size))
+		if i%12 == 11 {
+			j.drainAll(0)
+		}
+	}
+	keeper.dropMemory(t)
+	keeper.space.SpillAll(t.Context())
+	j.settle()
+	p := data(3, size)
+	keeper.state.Mu.Lock()
+	spilled := keeper.state.Mu.Blocks[idOf(p)] == nil
+	keeper.state.Mu.Unlock()
+	if !spilled {
+		t.Fatal("nothing is tested")
+	}
+	for _, r := range j.ranks {
+		r.wantByID(t, p)
+	}
+}
