@@ -2,6 +2,8 @@ package cascade
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -203,5 +205,72 @@ func TestGetByIDOfWhatIsSpilled(t *testing.T) {
 	}
 	for _, r := range j.ranks {
 		r.wantByID(t, p)
+	}
+}
+
+// wantRefs checks how many names of the job stand for a block that a rank is asked about.
+func (r *jobRank) wantRefs(t *testing.T, ns, key string, want int) {
+	t.Helper()
+	info, ok := r.Stat(t.Context(), ns, key)
+	if got := Refs(t.Context(), r.Store, ns, key, info); !ok || got != want {
+		t.Errorf("rank %d: %q has %d refs (found: %v), want %d", r.node.Self(), key, got, ok, want)
+	}
+}
+
+// TestRefsAreTheJobs: a name counts once, on whichever ranks it is, and all ranks agree.
+func TestRefsAreTheJobs(t *testing.T) {
+	j := sharingJob(t, 4, 8<<20)
+	p := data(1, 20<<10)
+	j.ranks[0].putKey(t, "a", p)
+	j.ranks[0].putKey(t, "a2", p)
+	j.drainAll(0)
+	j.ranks[1].putKey(t, "b", p)
+	j.ranks[1].putKey(t, "a", p) // as rank 0 has put it
+	j.settle()
+	// What rank 1 has in memory only counts where it is asked.
+	j.ranks[0].wantRefs(t, "ns", "a", 2)
+	j.ranks[1].wantRefs(t, "ns", "a", 3)
+	j.ranks[2].wantRefs(t, "ns", "b", 3)
+	j.drainAll(1)
+	agreed := func(key string, want int, ranks ...int) {
+		t.Helper()
+		for _, i := range ranks {
+			j.ranks[i].wantRefs(t, "ns", key, want)
+			j.ranks[i].wantRefs(t, directory.Contents, idOf(p).String(), want)
+		}
+	}
+	for range 4 {
+		j.ranks[2].wantAt(t, "b", p) // kept there too, in the end
+	}
+	agreed("a", 3, 0, 1, 2, 3)
+	j.ranks[3].putKey(t, "c", p)
+	j.drainAll(3)
+	agreed("c", 4, 0, 1, 2, 3)
+	j.ranks[2].Delete(t.Context(), "ns", "a2")
+	j.ranks[1].putKey(t, "b", data(2, 20<<10)) // overwritten
+	j.settle()
+	agreed("c", 2, 0, 1, 2, 3)
+	j.die(3)
+	agreed("a", 2, 0, 1, 2)
+	small := data(3, 100)
+	for i, r := range j.ranks[:2] {
+		r.putKey(t, fmt.Sprint("small", i), small)
+	}
+	j.drainAll(0, 1)
+	j.ranks[0].wantRefs(t, "ns", "small0", 1)
+}
+
+// TestNamesOfABlockFitAMessage: of a block with very many names a rank lists some.
+func TestNamesOfABlockFitAMessage(t *testing.T) {
+	j := sharingJob(t, 2, 8<<20)
+	p, long := data(1, 20<<10), strings.Repeat("x", 1000)
+	const names = 800
+	for i := range names {
+		j.ranks[0].putKey(t, fmt.Sprint(long, i), p)
+	}
+	j.drainAll(0)
+	list, err := j.ranks[1].node.NamesOf(t.Context(), 0, idOf(p))
+	if err != nil || len(list) < names/2 || len(list) >= names {
+		t.Errorf("%d names, %v", len(list), err)
 	}
 }

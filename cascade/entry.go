@@ -65,7 +65,7 @@ type NameInfo struct {
 	Parent   string
 	Inferred bool // nobody named Parent: it was inferred from the order of requests
 	Depth    uint32
-	Refs     int // live names of the same block
+	Refs     int // live names of the same block on this rank; of the job's see Refs
 	Tiers    []string
 	Prefix   bool
 	Expires  time.Time

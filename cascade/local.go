@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"time"
 
+	"cascadekv/cascade/content"
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/block"
 	"cascadekv/internal/fault"
 	"cascadekv/tiers"
 )
@@ -128,6 +130,9 @@ func (l Local) Outdated(ns, key string, before uint64) {
 func (l Local) Entrust(ctx context.Context, list []directory.Statement) (refused []int) {
 	return l.Store.content.Entrust(ctx, list)
 }
+
+// NamesOf lists visible names of a block on this rank.
+func (l Local) NamesOf(id block.ID) []block.Name { return content.NamesOf(l.Store.state, id) }
 
 // Expires sets when a name ends.
 func (l Local) Expires(ns, key string, at time.Time) {

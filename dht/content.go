@@ -7,6 +7,7 @@ import (
 
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/block"
 )
 
 // Claim states contents (directory.Contents) that this rank is about to write to
@@ -97,6 +98,23 @@ func (n *Node) Entrust(ctx context.Context, owner fabric.Rank, list []directory.
 		}
 	}
 	return refused, nil
+}
+
+// NamesOf asks an owner which names it has of a block: Namespace, Key and Seq count.
+func (n *Node) NamesOf(ctx context.Context, owner fabric.Rank, id block.ID) ([]block.Name, error) {
+	answer, err := n.call(ctx, owner, kindNames, &keysMessage{directory.Contents, []string{directory.ContentKey(id)}})
+	if err != nil {
+		return nil, err
+	}
+	var list stales
+	if err := decode(answer, &list); err != nil {
+		return nil, err
+	}
+	names := make([]block.Name, len(list))
+	for i, one := range list {
+		names[i] = block.Name{Namespace: one.Namespace, Key: one.Key, Seq: one.Before}
+	}
+	return names, nil
 }
 
 // entrustNames bounds the names of one message, whose keys and parents have up to

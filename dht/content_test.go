@@ -90,3 +90,39 @@ func TestEntrust(t *testing.T) {
 		}
 	})
 }
+
+// TestNamesOf: an owner lists its names of some bytes, with one message; a question about
+// anything else is refused, and a rank that is dead does not answer.
+func TestNamesOf(t *testing.T) {
+	inBubble(t, 2, sim.Options{}, func(t *testing.T, r *rig) {
+		p := bytesOf("a", 1)
+		for _, key := range []string{"a", "b"} {
+			r.shelf[1].put(key, 1, p, false)
+		}
+		r.shelf[1].put("c", 1, bytesOf("c", 1), false)
+		r.settled()
+		before := r.messages(0)
+		names, err := r.nodes[0].NamesOf(t.Context(), 1, block.Sum(block.Bits128, p))
+		var keys []string
+		for _, n := range names {
+			keys = append(keys, n.Key)
+		}
+		slices.Sort(keys)
+		if err != nil || !slices.Equal(keys, []string{"a", "b"}) {
+			t.Errorf("names: %q, %v", keys, err)
+		}
+		if n := r.messages(0) - before; n != 1 {
+			t.Errorf("%d messages, want 1", n)
+		}
+		key := directory.ContentKey(block.Sum(block.Bits128, p))
+		for _, bad := range []keysMessage{{"ns", []string{key}}, {directory.Contents, []string{"a"}}, {directory.Contents, []string{key, key}}, {directory.Contents, nil}} {
+			if _, err := r.nodes[0].call(t.Context(), 1, kindNames, &bad); err == nil {
+				t.Errorf("%+v is answered", bad)
+			}
+		}
+		r.die(1)
+		if _, err := r.nodes[0].NamesOf(t.Context(), 1, block.Sum(block.Bits128, p)); err == nil {
+			t.Error("a dead rank answers")
+		}
+	})
+}

@@ -182,7 +182,7 @@ func (n *Node) locateAt(ctx context.Context, namespace string, keys []string, fo
 func (n *Node) locateHere(namespace string, keys []string, found [][]directory.Statement, group []int) {
 	for _, i := range group {
 		if f, ok := n.dir.Lookup(namespace, keys[i], n.o.Now()); ok {
-			found[i] = n.others(f.Copies)
+			found[i] = elsewhere(n, f.Copies)
 		}
 	}
 }
@@ -200,7 +200,7 @@ func (n *Node) locateSome(ctx context.Context, home fabric.Rank, namespace strin
 		for c := range copies[j] {
 			copies[j][c].Name.Namespace, copies[j][c].Name.Key = namespace, keys[i]
 		}
-		found[i] = n.others(copies[j])
+		found[i] = elsewhere(n, copies[j])
 	}
 	return nil
 }
@@ -220,9 +220,9 @@ func copiesAt(ctx context.Context, n *Node, home fabric.Rank, m *keysMessage) (c
 	return copies, nil
 }
 
-// others leaves out this rank's own copies: whoever asks has looked there. A
+// elsewhere leaves out a rank's own copies: whoever asks has looked there. A
 // segment of an earlier life of this rank is nobody's, and stays.
-func (n *Node) others(copies []directory.Statement) []directory.Statement {
+func elsewhere(n *Node, copies []directory.Statement) []directory.Statement {
 	copies = slices.DeleteFunc(copies, func(s directory.Statement) bool {
 		return s.Owner == n.self && s.Incarnation == n.o.Incarnation
 	})

@@ -31,6 +31,7 @@ const (
 	kindExpire                     // when a name ends, to an owner
 	kindPing                       // whether a suspect answers
 	kindEntrust                    // names for bytes that an owner keeps
+	kindNames                      // which names an owner has for some bytes
 )
 
 // errBadMessage marks what no rank of this version sends.

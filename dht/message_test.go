@@ -42,6 +42,8 @@ func TestGoldenMessages(t *testing.T) {
 		"again":    {kindResync, nil, "020a"},
 		"ping":     {kindPing, nil, "020c"},
 		"expire":   {kindExpire, &stampMessage{"ns", "a", 300}, "020b" + "93a26e73a161cd012c"},
+		"names":    {kindNames, &keysMessage{directory.Contents, []string{"a"}}, "020e" + "92a900" + hex.EncodeToString([]byte("contents")) + "91a161"},
+		"called":   {0, &stales{{"ns", "a", 7}}, "0200" + "9193a26e73a16107"},
 		"copies":   {0, &copiesMessage{nil, {withdrawal}}, "0200" + "929091" + withdrawn},
 	} {
 		raw, err := encode(g.kind, g.value)

@@ -12,6 +12,7 @@ import (
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
 	"cascadekv/dht/ring"
+	"cascadekv/internal/block"
 )
 
 // Errors of a node. Test with errors.Is.
@@ -46,6 +47,10 @@ type Local interface {
 	// keep, by their places: those of other bytes, or newer here. Of the statements,
 	// Name and Info.ID count.
 	Entrust(ctx context.Context, list []directory.Statement) (refused []int)
+
+	// NamesOf lists visible names that this rank has of a block, for an answer: as far
+	// as they fit. Namespace, Key and Seq count.
+	NamesOf(id block.ID) []block.Name
 
 	// Touched reports that another rank used blocks of this one: keys of chains,
 	// one after the other, each head first.

@@ -109,6 +109,17 @@ func (s *shelf) Touched(_ string, keys []string) {
 	s.touched = append(s.touched, keys...)
 }
 
+func (s *shelf) NamesOf(id block.ID) (list []block.Name) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.names {
+		if st.Info.ID == id {
+			list = append(list, st.Name)
+		}
+	}
+	return list
+}
+
 func (s *shelf) Entrust(_ context.Context, list []directory.Statement) (refused []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -55,6 +55,8 @@ func (s server) Answer(ctx context.Context, from fabric.Rank, req []byte) ([]byt
 		return s.delete(ctx, body)
 	case kindEntrust:
 		return s.entrust(ctx, body)
+	case kindNames:
+		return s.names(body)
 	case kindStatus:
 		return s.n.report(), nil
 	case kindPing:
@@ -161,6 +163,25 @@ func (s server) entrust(ctx context.Context, body []byte) ([]byte, error) {
 		refused = append(refused, staleMessage{list[i].Name.Namespace, list[i].Name.Key, list[i].Name.Seq})
 	}
 	return reply(&refused)
+}
+
+func (s server) names(body []byte) ([]byte, error) {
+	var m keysMessage
+	if err := decode(body, &m); err != nil {
+		return nil, err
+	}
+	if m.Namespace != directory.Contents || len(m.Keys) != 1 {
+		return nil, fmt.Errorf("%w: a question about %d ids, want 1", errBadMessage, len(m.Keys))
+	}
+	id, ok := directory.ContentID(m.Keys[0])
+	if !ok {
+		return nil, fmt.Errorf("%w: no id", errBadMessage)
+	}
+	list := stales{}
+	for _, n := range s.n.local.NamesOf(id) {
+		list = append(list, staleMessage{n.Namespace, n.Key, n.Seq})
+	}
+	return reply(&list)
 }
 
 // notify handles what needs no answer but that it arrived.

@@ -36,6 +36,10 @@ type Peers interface {
 	// wait.
 	Invalidate(s directory.Statement)
 
+	// NamesOf asks an owner which names it has of a block, of which Namespace and Key
+	// count.
+	NamesOf(ctx context.Context, owner fabric.Rank, id block.ID) ([]block.Name, error)
+
 	// Entrust has an owner keep names of bytes that it has in segments, and returns
 	// which it refused, by place. After an error nothing is known.
 	Entrust(ctx context.Context, owner fabric.Rank, list []directory.Statement) (refused []int, err error)

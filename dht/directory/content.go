@@ -8,7 +8,7 @@ import (
 
 // Contents is the namespace of what ranks state of bytes instead of names: the key of
 // such a statement is that of the id (ContentKey), its Info is the block's, its put
-// stamp ContentSeq, and its depth the number of names that the owner has for the bytes.
+// stamp ContentSeq, and its depth the number of names that the owner had for the bytes then.
 // It has a segment when the owner keeps the bytes there for others to rely on, or else a
 // place in memory when the owner is about to write them. Clients read blocks by their
 // ids in it, and put and delete nothing there.

@@ -95,7 +95,7 @@ func cmdCascadeStat(ctx context.Context, c *conn, args [][]byte) {
 	c.wr.number("size", info.Size)
 	c.wr.text("parent", info.Parent)
 	c.wr.number("depth", int64(info.Depth))
-	c.wr.number("refs", int64(info.Refs))
+	c.wr.number("refs", int64(cascade.Refs(ctx, c.srv.opt.Store, string(args[1]), string(args[2]), info)))
 	c.wr.BulkString("tiers")
 	c.wr.Array(len(info.Tiers))
 	for _, t := range info.Tiers {

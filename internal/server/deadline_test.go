@@ -14,6 +14,7 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/block"
 	"cascadekv/lustre"
 	"cascadekv/tiers"
 )
@@ -266,6 +267,10 @@ func (s silent) Claim(ctx context.Context, claims []directory.Statement) [][]dir
 	_ = s.wait(ctx)
 	return make([][]directory.Statement, len(claims))
 }
+func (s silent) NamesOf(context.Context, fabric.Rank, block.ID) ([]block.Name, error) {
+	return nil, fabric.ErrUnreachable
+}
+
 func (s silent) Entrust(ctx context.Context, _ fabric.Rank, _ []directory.Statement) ([]int, error) {
 	return nil, s.wait(ctx)
 }

@@ -8,6 +8,7 @@ import (
 
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/block"
 )
 
 // local is the model of one rank's store: which of its names it still has. It
@@ -120,6 +121,9 @@ func (l *local) Outdated(ns, key string, before uint64) {
 
 // Expires implements dht.Local. The model's names do not end.
 func (l *local) Expires(string, string, time.Time) {}
+
+// NamesOf implements dht.Local: the model has no ids.
+func (l *local) NamesOf(block.ID) []block.Name { return nil }
 
 // Entrust implements dht.Local. The model has no segments.
 func (l *local) Entrust(_ context.Context, list []directory.Statement) (refused []int) {
