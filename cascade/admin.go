@@ -148,7 +148,8 @@ func (s *Store) Stats() Stats {
 	st.Catalogue = catalogue
 	st.NameBytes, st.NameLimit = s.state.Mu.Names.Bytes(), s.state.Limits.Load().NameBytes
 	st.Names, st.Blocks, st.Leases = s.state.Mu.Names.Len(), len(s.state.Mu.Blocks), s.state.Mu.Names.Leases()
-	st.BytesReferenced = s.state.Mu.Names.Referenced()
+	own := s.state.Mu.Names.Own()
+	st.BytesReferenced, st.OwnReferenced, st.OwnStored = s.state.Mu.Names.Referenced(), own.Referenced, own.Stored
 	for _, m := range s.state.Mem {
 		m.Stats.Usage = m.Memory.Usage()
 		st.Tiers = append(st.Tiers, m.Stats)

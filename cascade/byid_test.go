@@ -274,3 +274,53 @@ func TestNamesOfABlockFitAMessage(t *testing.T) {
 		t.Errorf("%d names, %v", len(list), err)
 	}
 }
+
+// TestFiguresAddUpToTheJobs: what the ranks count as their own adds up to the distinct bytes
+// of the job and to all its names, whatever copies there are.
+func TestFiguresAddUpToTheJobs(t *testing.T) {
+	const ranks, blocks, size = 3, 20, 16 << 10
+	j := sharingJob(t, ranks, 8<<20)
+	sum := func() (own Stats) {
+		for _, r := range j.ranks {
+			st := r.Stats()
+			own.OwnReferenced, own.OwnStored = own.OwnReferenced+st.OwnReferenced, own.OwnStored+st.OwnStored
+			own.BytesStored, own.BytesReferenced = own.BytesStored+st.BytesStored, own.BytesReferenced+st.BytesReferenced
+		}
+		return own
+	}
+	want := func(when string, names, distinct int64) {
+		t.Helper()
+		if got := sum(); got.OwnReferenced != names*size || got.OwnStored != distinct*size {
+			t.Errorf("%s: %d names for %d blocks, want %d for %d", when, got.OwnReferenced/size, got.OwnStored/size, names, distinct)
+		}
+	}
+	for r := range ranks {
+		for i := range blocks {
+			j.ranks[r].putKey(t, engineKey(r, i), data(uint64(i), size))
+		}
+	}
+	want("what nobody has written is stored on each", ranks*blocks, ranks*blocks)
+	j.drainAll(0, 1, 2)
+	want("drained", ranks*blocks, blocks)
+	for _, r := range j.ranks {
+		for i := range blocks {
+			for range 4 {
+				r.wantAt(t, engineKey(1, i), data(uint64(i), size)) // and keeps it
+			}
+		}
+	}
+	want("copied", ranks*blocks, blocks)
+	if all := sum(); all.BytesStored <= blocks*size || all.BytesReferenced <= ranks*blocks*size {
+		t.Errorf("no copies: nothing is tested: %+v", all)
+	}
+	for i := range blocks {
+		j.ranks[2].Delete(t.Context(), "ns", engineKey(0, i))
+	}
+	j.settle()
+	want("deleted", (ranks-1)*blocks, blocks)
+	for i := range blocks {
+		j.ranks[1].putKey(t, engineKey(1, i), data(uint64(100+i), size))
+	}
+	j.drainAll(0, 1, 2)
+	want("overwritten", (ranks-1)*blocks, 2*blocks)
+}

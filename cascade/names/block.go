@@ -21,7 +21,8 @@ type nameStats struct {
 	leading  int32  // names with a child that has a block
 	depth    uint32 // the least of the names
 	shallow  int32  // names of that depth
-	leases   int64  // on any of the names
+	leases   int32  // on any of the names
+	own      int32  // names that are no copies
 }
 
 // Names returns the names of b, for reading until the next operation.
@@ -114,5 +115,5 @@ func (b *Block) count(n *Name, by int32) {
 	if n.stored > 0 {
 		b.leading += by
 	}
-	b.leases += int64(by) * int64(len(n.leases))
+	b.leases += by * int32(len(n.leases))
 }

@@ -24,6 +24,7 @@ type Graph struct {
 	names      int   // with a block
 	bytes      int64 // their cost
 	referenced int64 // bytes of their blocks
+	own        Own
 	seq        uint64
 
 	leases     leaseHeap
@@ -53,6 +54,16 @@ func (g *Graph) Bytes() int64 { return g.bytes }
 
 // Referenced returns the bytes of the blocks of all names.
 func (g *Graph) Referenced() int64 { return g.referenced }
+
+// Own is what a rank's own names come to: those that are no copies of another rank's. In
+// the sums over the ranks of a job, names and blocks count once.
+type Own struct {
+	Referenced int64 // Σ over these names of their block's bytes
+	Stored     int64 // Σ over the blocks that they stand for
+}
+
+// Own returns what the names that are no copies come to.
+func (g *Graph) Own() Own { return g.own }
 
 // Space returns a namespace, nil when there is none.
 func (g *Graph) Space(ns string) *Space { return g.spaces[ns] }
@@ -108,16 +119,16 @@ func (g *Graph) Observe(seq uint64) { g.seq = max(g.seq, seq) }
 // Whatever instant the process dies at, one of the two versions is on record:
 // the new one is written before the old one is withdrawn.
 func (g *Graph) Put(r block.Name, keepTTL bool, b *Block, now time.Time) *Name {
-	n := g.rebind(&r, keepTTL, b, now)
-	n.put, n.copied = n.record.Seq, false
+	n := g.rebind(&r, keepTTL, false, b, now)
+	n.put = n.record.Seq
 	return n
 }
 
 // Copy is Put of a copy of another rank's block, with the put stamp r.Seq.
 func (g *Graph) Copy(r block.Name, b *Block, now time.Time) *Name {
 	g.Observe(r.Seq)
-	n := g.rebind(&r, false, b, now)
-	n.put, n.copied = r.Seq, true
+	n := g.rebind(&r, false, true, b, now)
+	n.put = r.Seq
 	return n
 }
 
@@ -135,21 +146,31 @@ func (g *Graph) Restore(r block.Name, b *Block) *Name {
 }
 
 // SetCopied records that n, as it is, is recorded by another rank.
-func (g *Graph) SetCopied(n *Name) { n.copied = true }
+func (g *Graph) SetCopied(n *Name) { g.setCopied(n, true) }
 
 // SetOwn undoes SetCopied: n, with its put stamp, is recorded by this rank.
-func (g *Graph) SetOwn(n *Name) { n.copied = false }
+func (g *Graph) SetOwn(n *Name) { g.setCopied(n, false) }
 
 // Reclaim has n, whose record elsewhere may be lost, be recorded by this rank, with its put
 // stamp. The record is just younger than a withdrawal of the one that was lost.
 func (g *Graph) Reclaim(n *Name) {
 	n.record.Seq = max(n.record.Seq, n.put) + 1
-	n.copied = false
+	g.setCopied(n, false)
 	g.Observe(n.record.Seq)
 	g.add(Link, n, n.block)
 }
 
-func (g *Graph) rebind(r *block.Name, keepTTL bool, b *Block, now time.Time) *Name {
+func (g *Graph) setCopied(n *Name, is bool) {
+	if n.block != nil {
+		g.accountOwn(n, n.block, -1)
+	}
+	n.copied = is
+	if n.block != nil {
+		g.accountOwn(n, n.block, 1)
+	}
+}
+
+func (g *Graph) rebind(r *block.Name, keepTTL, copied bool, b *Block, now time.Time) *Name {
 	n, was, old := g.displace(r)
 	r.Namespace, r.Key = n.space.name, n.record.Key
 	if was != nil && keepTTL {
@@ -161,7 +182,7 @@ func (g *Graph) rebind(r *block.Name, keepTTL bool, b *Block, now time.Time) *Na
 			r.Depth = n.parent.record.Depth + 1
 		}
 	}
-	n.record = *r
+	n.record, n.copied = *r, copied
 	g.relink(n, b, was, &old, now)
 	g.displaced(n, was, &old)
 	return n
@@ -272,7 +293,8 @@ func (g *Graph) end(n *Name, removed bool) {
 // never.
 func (g *Graph) Expire(n *Name, at, now time.Time) {
 	n.record.Expires, n.record.Seq = at, g.Tick(now)
-	n.put, n.copied = n.record.Seq, false // copies of other ranks end when they did: they give way
+	n.put = n.record.Seq
+	g.SetOwn(n) // copies of other ranks end when they did: they give way
 	if !at.IsZero() {
 		g.expiries.push(n, g.names)
 	}
@@ -352,6 +374,18 @@ func (g *Graph) account(n *Name, b *Block, by int64) {
 	g.referenced += by * b.Info.Size
 	g.names += int(by)
 	g.bytes += by * n.cost()
+	g.accountOwn(n, b, by)
+}
+
+func (g *Graph) accountOwn(n *Name, b *Block, by int64) {
+	if n.copied {
+		return
+	}
+	g.own.Referenced += by * b.Info.Size
+	was := b.own
+	if b.own += int32(by); was == 0 || b.own == 0 {
+		g.own.Stored += by * b.Info.Size
+	}
 }
 
 // countStored counts n among its parent's children with a block, or no more.

@@ -14,7 +14,7 @@ func (g *Graph) Verify() error {
 			found = append(found, fmt.Errorf(format, args...))
 		}
 	}
-	total := Graph{}
+	total, owners := Graph{}, map[*Block]bool{} // of names that are no copies
 	for _, sp := range g.spaces {
 		children := map[*Name]*Name{} // what a parent should count
 		for _, n := range sp.byKey {
@@ -54,6 +54,10 @@ func (g *Graph) Verify() error {
 			listed++
 			referenced += n.block.Info.Size
 			total.bytes += n.cost()
+			if !n.copied {
+				total.own.Referenced += n.block.Info.Size
+				owners[n.block] = true
+			}
 			check(n.index < len(sp.list) && sp.list[n.index] == n, "name %q is not in the list", key)
 			check(n.nth < len(n.block.names) && n.block.names[n.nth] == n, "name %q is not among its block's", key)
 			for i, l := range n.leases {
@@ -79,6 +83,10 @@ func (g *Graph) Verify() error {
 	check(total.names == g.names && total.bytes == g.bytes && total.referenced == g.referenced && total.held == g.held,
 		"names %d, bytes %d, referenced %d, held %d; want %d, %d, %d, %d",
 		g.names, g.bytes, g.referenced, g.held, total.names, total.bytes, total.referenced, total.held)
+	for b := range owners {
+		total.own.Stored += b.Info.Size
+	}
+	check(total.own == g.own, "own names are counted as %+v, want %+v", g.own, total.own)
 	check(g.next == len(g.list), "%d changes are not applied", len(g.list)-g.next)
 	return errors.Join(found...)
 }
@@ -91,6 +99,9 @@ func (b *Block) Verify() error {
 			return fmt.Errorf("name %q is of another block", n.record.Key)
 		}
 		want.add(&Name{record: n.record, stored: n.stored, leases: n.leases})
+		if !n.copied {
+			want.own++
+		}
 	}
 	if want.nameStats != b.nameStats {
 		return fmt.Errorf("block %v: its names are counted as %+v, want %+v", b.Info.ID, b.nameStats, want.nameStats)

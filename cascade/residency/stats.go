@@ -9,9 +9,11 @@ import (
 type Stats struct {
 	Names           int          `json:"names"`
 	Blocks          int          `json:"blocks"`
-	BytesReferenced int64        `json:"bytes_referenced"` // Σ over names of their block's size
-	BytesStored     int64        `json:"bytes_stored"`     // Σ over distinct blocks
-	PendingIDs      int          `json:"pending_ids"`      // acknowledged, not hashed yet
+	BytesReferenced int64        `json:"bytes_referenced"`     // Σ over names of their block's size
+	BytesStored     int64        `json:"bytes_stored"`         // Σ over distinct blocks
+	OwnReferenced   int64        `json:"own_bytes_referenced"` // BytesReferenced without names that are copies of other ranks': its sum over the ranks of a job counts each once
+	OwnStored       int64        `json:"own_bytes_stored"`     // Σ over distinct blocks that such names stand for
+	PendingIDs      int          `json:"pending_ids"`          // acknowledged, not hashed yet
 	PendingBytes    int64        `json:"pending_bytes"`
 	DirtyBlocks     int          `json:"dirty_blocks"`
 	DirtyBytes      int64        `json:"dirty_bytes"`

@@ -114,6 +114,19 @@ func indexRow(c *tiers.CatalogueState) []string {
 	return []string{"index", fmt.Sprintf("%d segments of %d parts of other ranks and jobs, %s on disk, T=%d K=%d", c.Segments, c.Parts, human(int64(c.DiskBytes)), c.SizeRatio, c.Runs)}
 }
 
+// jobRow adds up what the ranks of a job store, and under how many names.
+func jobRow(ranks []dht.RankStatus) []string {
+	var stored, referenced int64
+	answered := 0
+	for _, r := range ranks {
+		var s cascade.Stats
+		if len(r.Report) > 0 && json.Unmarshal(r.Report, &s) == nil {
+			stored, referenced, answered = stored+s.OwnStored, referenced+s.OwnReferenced, answered+1
+		}
+	}
+	return []string{"job", fmt.Sprintf("%s stored, %s referenced (%s) on the %d of %d ranks that answer", human(stored), human(referenced), times(referenced, stored), answered, len(ranks))}
+}
+
 func (a *app) printStats(s rankStats) error {
 	up := time.Duration(s.UptimeSeconds) * time.Second
 	rows := [][]string{
@@ -133,6 +146,9 @@ func (a *app) printStats(s rankStats) error {
 	}
 	if c := s.Catalogue; c != nil {
 		rows = append(rows, indexRow(c))
+	}
+	if len(s.ranks) > 0 {
+		rows = append(rows, jobRow(s.ranks))
 	}
 	if s.Lost+s.Corrupt > 0 {
 		rows = append(rows, []string{"LOST", fmt.Sprintf("%d dirty blocks lost, %d corrupt blocks withdrawn: see the rank's log", s.Lost, s.Corrupt)})

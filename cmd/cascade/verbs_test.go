@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"cascadekv/cascade"
+	"cascadekv/dht"
 	"cascadekv/internal/block"
 	"cascadekv/internal/buildinfo"
 	"cascadekv/internal/cli"
@@ -76,6 +78,24 @@ func TestPutGetProbe(t *testing.T) {
 	}
 	if got := run("", "get", "nothing"); got.status != exitMiss || got.out != "" || !strings.Contains(got.err, `"nothing"`) {
 		t.Errorf("get of a miss: %+v", got)
+	}
+}
+
+// TestStatusOfAJob: what the ranks count as their own is added up, and a rank that does not
+// answer is not hidden.
+func TestStatusOfAJob(t *testing.T) {
+	report := func(own cascade.Stats) dht.RankStatus {
+		text, err := json.Marshal(own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dht.RankStatus{Report: text}
+	}
+	got := jobRow([]dht.RankStatus{
+		report(cascade.Stats{OwnStored: 3 << 20, OwnReferenced: 4 << 20, BytesStored: 9 << 20}), report(cascade.Stats{OwnReferenced: 2 << 20}), {Error: "away"},
+	})
+	if want := "3.00 MiB stored, 6.00 MiB referenced (2.00×) on the 2 of 3 ranks that answer"; got[1] != want {
+		t.Errorf("%q, want %q", got[1], want)
 	}
 }
 

@@ -85,6 +85,8 @@ func infoMemory(s Snapshot, _ Redis) []string {
 		"maxmemory_policy:" + policy,
 		fmt.Sprintf("cascade_bytes_stored:%d", s.BytesStored),
 		fmt.Sprintf("cascade_bytes_referenced:%d", s.BytesReferenced),
+		fmt.Sprintf("cascade_own_bytes_stored:%d", s.OwnStored),
+		fmt.Sprintf("cascade_own_bytes_referenced:%d", s.OwnReferenced),
 	}
 }
 

@@ -101,6 +101,8 @@ func collectServer(to sink, s *Snapshot, n *Counters) {
 	counter(to, "forgotten_names_total", "Names given up, or not taken in at start, for names_bytes.", s.Forgotten)
 	gauge(to, "referenced_bytes", "Bytes of all names' blocks.", s.BytesReferenced)
 	gauge(to, "stored_bytes", "Bytes of distinct blocks.", s.BytesStored)
+	gauge(to, "own_referenced_bytes", "Bytes of the blocks of names that are no copies of other ranks'; by the sum over the ranks, the job's.", s.OwnReferenced)
+	gauge(to, "own_stored_bytes", "Bytes of the distinct blocks of these names; likewise.", s.OwnStored)
 	gauge(to, "pending_id_bytes", "Bytes acknowledged and not hashed yet.", s.PendingBytes)
 	gauge(to, "dirty_bytes", "Bytes that are in memory only.", s.DirtyBytes)
 	counter(to, "puts_total", "Blocks put.", s.Puts)

@@ -71,8 +71,8 @@ func (g *GroupTarget) Stats(ctx context.Context) (TargetStats, error) {
 		}
 		sum.Policy = st.Policy
 		sum.CapacityBytes += st.CapacityBytes
-		sum.BytesReferenced += st.BytesReferenced
-		sum.BytesStored += st.BytesStored
+		sum.BytesReferenced += st.OwnReferenced
+		sum.BytesStored += st.OwnStored
 		for _, name := range st.Tiers {
 			if !slices.Contains(sum.Tiers, name) {
 				sum.Tiers = append(sum.Tiers, name)

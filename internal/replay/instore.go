@@ -67,7 +67,7 @@ func (t *StoreTarget) Close(ctx context.Context) error {
 }
 
 func targetStats(s cascade.Stats) TargetStats {
-	st := TargetStats{BytesReferenced: s.BytesReferenced, BytesStored: s.BytesStored}
+	st := TargetStats{BytesReferenced: s.BytesReferenced, BytesStored: s.BytesStored, OwnReferenced: s.OwnReferenced, OwnStored: s.OwnStored}
 	for i, t := range s.Tiers {
 		if i == 0 {
 			st.Policy = t.Policy

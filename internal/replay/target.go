@@ -52,7 +52,9 @@ type TargetStats struct {
 	CapacityBytes   int64    // of the tiers that are bounded, together
 	BytesReferenced int64    // Σ over names of their block's size
 	BytesStored     int64    // Σ over distinct blocks
-	LostRequests    int64    // that a rank of a group failed in
+	OwnReferenced   int64    // of these, what counts once in the sum over ranks: see cascade.Stats
+	OwnStored       int64
+	LostRequests    int64 // that a rank of a group failed in
 }
 
 // appendKeys appends the keys of the blocks with these hash ids.
