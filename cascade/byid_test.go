@@ -125,8 +125,10 @@ func TestIDsAreNoNames(t *testing.T) {
 		if _, err := r.Put(t.Context(), Entry{Namespace: directory.Contents, Key: key}, data(2, 100), nil); !errors.Is(err, ErrBadEntry) {
 			t.Errorf("put: %v", err)
 		}
-		if r.Delete(t.Context(), directory.Contents, key) || r.Expire(t.Context(), directory.Contents, key, time.Now().Add(-time.Second)) {
-			t.Error("a block was changed by its id")
+		for _, key := range []string{key, directory.ContentKey(idOf(p))} {
+			if r.Delete(t.Context(), directory.Contents, key) || r.Expire(t.Context(), directory.Contents, key, time.Now().Add(-time.Second)) {
+				t.Error("a block was changed by its id")
+			}
 		}
 		if n := r.Clear(t.Context(), directory.Contents, false); n != 0 {
 			t.Errorf("%d names were cleared", n)
@@ -323,4 +325,57 @@ func TestFiguresAddUpToTheJobs(t *testing.T) {
 	}
 	j.drainAll(0, 1, 2)
 	want("overwritten", (ranks-1)*blocks, 2*blocks)
+}
+
+// TestPutByID: bytes that some rank has get a name without being sent: here by one more name,
+// elsewhere by a copy, which is written by nobody.
+func TestPutByID(t *testing.T) {
+	j := sharingJob(t, 3, 8<<20)
+	p := data(1, 20<<10)
+	id := idOf(p).String()
+	put := func(rank int, key, id string) error {
+		res, err := PutByID(t.Context(), j.ranks[rank].Store, ns(key), id)
+		if err == nil && (res.ID != idOf(p) || !res.Duplicate) {
+			t.Errorf("%q: %+v", key, res)
+		}
+		return err
+	}
+	if err := put(1, "early", id); !errors.Is(err, ErrMiss) {
+		t.Errorf("nobody has it: %v", err)
+	}
+	j.ranks[0].putKey(t, "a", p)
+	if err := put(0, "here", id); err != nil {
+		t.Error(err)
+	}
+	j.drainAll(0)
+	if err := put(1, "there", id); err != nil {
+		t.Error(err)
+	}
+	if tier := j.ranks[1].wantAt(t, "there", p); tier != "shm" {
+		t.Errorf("a block that was put comes from %s", tier)
+	}
+	j.drainAll(1)
+	if n, _ := j.durable(1); n != 0 {
+		t.Errorf("%d blocks were written a second time", n)
+	}
+	for _, bad := range []string{"", "a", id[1:]} {
+		if err := put(1, "bad", bad); !errors.Is(err, ErrBadEntry) {
+			t.Errorf("id %q: %v", bad, err)
+		}
+	}
+	if _, err := PutByID(t.Context(), j.ranks[1].Store, Entry{Namespace: directory.Contents, Key: id}, id); !errors.Is(err, ErrBadEntry) {
+		t.Errorf("an id is given a name: %v", err)
+	}
+	e := ns("a")
+	e.When = IfAbsent
+	if _, err := PutByID(t.Context(), j.ranks[2].Store, e, id); !errors.Is(err, ErrCondition) {
+		t.Errorf("a name that another rank has: %v", err)
+	}
+	for _, r := range j.ranks {
+		r.wantRefs(t, "ns", "there", 3)
+	}
+	j.die(1)
+	for _, i := range []int{0, 2} {
+		j.ranks[i].wantAt(t, "there", p)
+	}
 }

@@ -157,3 +157,21 @@ func (n *Node) IsFirstHome(namespace, key string) bool {
 func (n *Node) Explain(namespace, key string) ring.Explanation {
 	return n.view.Load().ring.Explain(namespace, key)
 }
+
+// KeyPlace is what CASCADE.RING reports: where a key's entry lives, and where
+// its block does as this rank sees it.
+type KeyPlace struct {
+	ring.Explanation
+	Rank   fabric.Rank `json:"rank"`   // that was asked
+	Stored bool        `json:"stored"` // on some rank
+	ID     string      `json:"id,omitempty"`
+	Tiers  []string    `json:"tiers,omitempty"`  // that would serve it on this rank, fastest first
+	Copies []KeyCopy   `json:"copies,omitempty"` // on other ranks
+}
+
+// KeyCopy is a copy of a block on another rank.
+type KeyCopy struct {
+	Rank    fabric.Rank `json:"rank"`
+	Memory  bool        `json:"memory"`
+	Segment bool        `json:"segment"` // in the shared file system
+}

@@ -25,6 +25,7 @@ type fakeRank struct {
 	values   map[string]string // by namespace and key
 	asked    [][]string
 	stats    string
+	known    string // the id that it takes without the bytes; "": it knows no such command
 	password string
 }
 
@@ -100,6 +101,15 @@ func (f *fakeRank) answer(w *resp.Writer, args []string) {
 		}
 		f.values[space+"\x00"+args[1]] = args[2]
 		w.BulkString(block.Sum(block.Bits128, []byte(args[2])).String())
+	case "CASCADE.ALIAS":
+		switch f.known {
+		case "":
+			w.Error("ERR unknown command 'CASCADE.ALIAS'")
+		case args[2]:
+			w.BulkString(args[2])
+		default:
+			w.Null()
+		}
 	case "CASCADE.GET":
 		space := redisNamespace
 		if args[1] == "NS" {

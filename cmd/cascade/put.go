@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -26,7 +27,8 @@ func (a *app) putCommand() *cobra.Command {
 		Use:   "put [--key KEY] [FILE [FILE]]",
 		Short: "Store a block and print its id",
 		Long: "Store a block and print its id: the bytes of one file, of two (key data, then value data),\n" +
-			"or of standard input when no file or - is named. Without --key the id is the key.",
+			"or of standard input when no file or - is named. Without --key the id is the key.\n" +
+			"Of 1 MiB and more the rank is asked first whether some rank has the bytes.",
 		Args: cli.Arity(0, 2),
 		RunE: func(_ *cobra.Command, args []string) error { return a.put(f, args) },
 	}
@@ -60,27 +62,44 @@ func (a *app) put(f putFlags, files []string) error {
 		return err
 	}
 	defer client.Close()
+	id := block.Sum(loaded.IDBits, data).String()
 	if f.key == "" {
-		f.key = block.Sum(loaded.IDBits, data).String()
+		f.key = id
 	}
-	client.SendValue(2, data, f.arguments()...)
-	if err := client.Flush(); err != nil {
-		return refused("put", err)
-	}
-	reply, err := client.Receive()
+	stored, err := f.store(client, id, data)
 	if err != nil {
 		return refused("put", err)
 	}
 	if a.json {
-		return a.printJSON(map[string]any{"id": reply.Text(), "key": f.key, "namespace": f.namespace, "bytes": len(data)})
+		return a.printJSON(map[string]any{"id": stored, "key": f.key, "namespace": f.namespace, "bytes": len(data)})
 	}
-	_, err = fmt.Fprintln(a.out, reply.Text())
+	_, err = fmt.Fprintln(a.out, stored)
 	return err
 }
 
-// arguments is CASCADE.PUT without the value, which belongs at 2.
-func (f putFlags) arguments() []string {
-	args := []string{"CASCADE.PUT", f.key}
+// askFirst is from how many bytes on a block is put by its id, if some rank has it: to receive
+// and to hash a MiB takes a rank about a millisecond, to ask and to read it elsewhere not more.
+const askFirst = 1 << 20
+
+// store puts a block, whose id is computed, and returns the id that the rank has for it.
+func (f putFlags) store(client *resp.Client, id string, data []byte) (string, error) {
+	if len(data) >= askFirst {
+		words := slices.Insert(f.arguments("CASCADE.ALIAS"), 2, id)
+		if reply, err := client.Do(words...); err == nil && !reply.Null() {
+			return reply.Text(), nil
+		} // a rank of before knows no such command
+	}
+	client.SendValue(2, data, f.arguments("CASCADE.PUT")...)
+	if err := client.Flush(); err != nil {
+		return "", err
+	}
+	reply, err := client.Receive()
+	return reply.Text(), err
+}
+
+// arguments is CASCADE.PUT without the value, or CASCADE.ALIAS without the id, which belongs at 2.
+func (f putFlags) arguments(command string) []string {
+	args := []string{command, f.key}
 	if f.namespace != "" {
 		args = append(args, "NS", f.namespace)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"cascadekv/dht"
 	"cascadekv/internal/cli"
-	"cascadekv/internal/server"
 )
 
 func (a *app) ringCommand() *cobra.Command {
@@ -40,7 +39,7 @@ func (a *app) ring(namespace, key string) error {
 		return err
 	}
 	defer client.Close()
-	var k server.KeyPlace
+	var k dht.KeyPlace
 	if _, err := ask(client, "ring", &k, "CASCADE.RING", namespace, key); err != nil {
 		return err
 	}
@@ -51,7 +50,7 @@ func (a *app) ring(namespace, key string) error {
 	return err
 }
 
-func (a *app) printRing(k server.KeyPlace) error {
+func (a *app) printRing(k dht.KeyPlace) error {
 	rows := [][]string{
 		{"hash", k.Hash + " of namespace and key"},
 		{"partition", fmt.Sprintf("%d of %d", k.Partition, k.Partitions)},

@@ -81,6 +81,40 @@ func TestPutGetProbe(t *testing.T) {
 	}
 }
 
+// TestPutAsksFirst: the bytes of a large block are sent to a rank that does not have them, or
+// can not be asked, and to no other.
+func TestPutAsksFirst(t *testing.T) {
+	large := strings.Repeat("x", askFirst)
+	id := block.Sum(block.Bits128, []byte(large)).String()
+	for name, tc := range map[string]struct {
+		known, data string
+		want        []string
+	}{
+		"known":   {id, large, []string{"CASCADE.ALIAS"}},
+		"unknown": {"another", large, []string{"CASCADE.ALIAS", "CASCADE.PUT"}},
+		"before":  {"", large, []string{"CASCADE.ALIAS", "CASCADE.PUT"}},
+		"small":   {"another", large[1:], []string{"CASCADE.PUT"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fakeRank{known: tc.known}
+			got := cascadeCommand(tc.data, nil, "put", "--key", "k", "--parent", "p", "--socket", startRank(t, f))
+			if want := block.Sum(block.Bits128, []byte(tc.data)).String() + "\n"; got.status != cli.OK || got.out != want {
+				t.Errorf("%+v, want %s", got, want)
+			}
+			var asked []string
+			for _, words := range f.asked {
+				asked = append(asked, words[0])
+				if words[1] != "k" || !slices.Equal(words[3:], []string{"PARENT", "p"}) {
+					t.Errorf("%s with %q", words[0], words[3:])
+				}
+			}
+			if !slices.Equal(asked, tc.want) {
+				t.Errorf("the rank was asked %q, want %q", asked, tc.want)
+			}
+		})
+	}
+}
+
 // TestStatusOfAJob: what the ranks count as their own is added up, and a rank that does not
 // answer is not hidden.
 func TestStatusOfAJob(t *testing.T) {

@@ -11,8 +11,7 @@ import (
 	"time"
 
 	"cascadekv/cascade"
-	"cascadekv/dht/fabric"
-	"cascadekv/dht/ring"
+	"cascadekv/dht"
 	"cascadekv/internal/args"
 	"cascadekv/internal/block"
 	"cascadekv/internal/resp"
@@ -32,6 +31,18 @@ func cmdCascadePut(c *conn, words [][]byte) {
 		return
 	}
 	defer st.Abort()
+	put(c, words, st.CommitContent)
+}
+
+// cmdCascadeAlias is CASCADE.PUT of bytes that are stored already, with their id instead.
+func cmdCascadeAlias(c *conn, words [][]byte) {
+	put(c, words, func(ctx context.Context, e cascade.Entry) (cascade.PutResult, error) {
+		return cascade.PutByID(ctx, c.srv.opt.Store, e, string(words[2]))
+	})
+}
+
+// put does a put of the entry that words describe, and answers with the id.
+func put(c *conn, words [][]byte, do func(context.Context, cascade.Entry) (cascade.PutResult, error)) {
 	e, bad := args.ParsePut(words, c.ns, time.Now())
 	if bad != "" {
 		c.wr.Error(bad)
@@ -39,12 +50,14 @@ func cmdCascadePut(c *conn, words [][]byte) {
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	res, err := st.CommitContent(ctx, e)
-	if err != nil {
+	switch res, err := do(ctx, e); {
+	case errors.Is(err, cascade.ErrMiss):
+		c.wr.Null()
+	case err != nil:
 		c.wr.Error(roomText(err))
-		return
+	default:
+		c.wr.BulkString(res.ID.String())
 	}
-	c.wr.BulkString(res.ID.String())
 }
 
 func cmdCascadeGet(c *conn, words [][]byte) {
@@ -178,32 +191,14 @@ func cmdCascadeRing(ctx context.Context, c *conn, args [][]byte) {
 	}
 	ns, key := string(args[1]), string(args[2])
 	info, here := c.srv.opt.Store.Stat(ctx, ns, key)
-	k := KeyPlace{Explanation: c.srv.opt.Node.Explain(ns, key), Rank: c.srv.opt.Node.Self(), Stored: here}
+	k := dht.KeyPlace{Explanation: c.srv.opt.Node.Explain(ns, key), Rank: c.srv.opt.Node.Self(), Stored: here}
 	if here {
 		k.ID, k.Tiers = info.ID.String(), info.Tiers
 	}
 	for _, st := range c.srv.opt.Node.Locate(ctx, ns, []string{key})[0] {
-		k.Copies = append(k.Copies, KeyCopy{Rank: st.Owner, Memory: st.Memory != nil, Segment: st.Segment != nil})
+		k.Copies = append(k.Copies, dht.KeyCopy{Rank: st.Owner, Memory: st.Memory != nil, Segment: st.Segment != nil})
 	}
 	c.wr.json(k)
-}
-
-// KeyPlace is what CASCADE.RING reports: where a key's entry lives, and where
-// its block does as this rank sees it.
-type KeyPlace struct {
-	ring.Explanation
-	Rank   fabric.Rank `json:"rank"`   // that was asked
-	Stored bool        `json:"stored"` // on some rank
-	ID     string      `json:"id,omitempty"`
-	Tiers  []string    `json:"tiers,omitempty"`  // that would serve it on this rank, fastest first
-	Copies []KeyCopy   `json:"copies,omitempty"` // on other ranks
-}
-
-// KeyCopy is a copy of a block on another rank.
-type KeyCopy struct {
-	Rank    fabric.Rank `json:"rank"`
-	Memory  bool        `json:"memory"`
-	Segment bool        `json:"segment"` // in the shared file system
 }
 
 // drainDeadline bounds CASCADE.DRAIN.

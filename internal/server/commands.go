@@ -56,6 +56,7 @@ func init() { // refers to commands that list it
 		"READONLY": {run: cmdCluster, min: 1},
 
 		"CASCADE.PUT":    {run: cmdCascadePut, min: 3},
+		"CASCADE.ALIAS":  {run: cmdCascadeAlias, min: 3},
 		"CASCADE.GET":    {run: cmdCascadeGet, min: 2, max: 4},
 		"CASCADE.PROBE":  {run: bounded(cmdCascadeProbe), min: 3},
 		"CASCADE.STAT":   {run: bounded(cmdCascadeStat), min: 3, max: 3},
@@ -358,7 +359,7 @@ func keysOf(name string) (first, last int64) {
 	switch name {
 	case "MGET", "EXISTS", "DEL", "UNLINK":
 		return 1, -1
-	case "GET", "SET", "STRLEN", "TYPE", "TTL", "PTTL", "EXPIRE", "PEXPIRE", "CASCADE.PUT":
+	case "GET", "SET", "STRLEN", "TYPE", "TTL", "PTTL", "EXPIRE", "PEXPIRE", "CASCADE.PUT", "CASCADE.ALIAS":
 		return 1, 1
 	}
 	return 0, 0

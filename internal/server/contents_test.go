@@ -36,6 +36,21 @@ func TestReadByID(t *testing.T) {
 	if got := e.do("CASCADE.GET", "NS", ns, "k"); !got.Null() {
 		t.Errorf("GET of what is no id: %+v", got)
 	}
+	if got := e.do("CASCADE.ALIAS", "alias", id, "NS", "c", "PARENT", "k", "PX", "60000"); got.Text() != id {
+		t.Errorf("ALIAS: %+v", got)
+	}
+	stat := e.do("CASCADE.STAT", "c", "alias")
+	if stat.Field("refs").Int != 3 || stat.Field("parent").Text() != "k" || stat.Field("pttl").Int <= 0 {
+		t.Errorf("STAT of an alias: %+v", stat)
+	}
+	if got := e.do("CASCADE.ALIAS", "alias", "0123456789abcdef0123456789abcdef"); !got.Null() {
+		t.Errorf("ALIAS of what nobody has: %+v", got)
+	}
+	for _, bad := range [][]string{{"CASCADE.ALIAS", "alias", "k"}, {"CASCADE.ALIAS", "alias", id, "NS", ns}, {"CASCADE.ALIAS", "alias", id, "COLOUR"}, {"CASCADE.ALIAS", "", id}} {
+		if _, err := e.Do(bad...); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
 	if _, err := e.Do("CASCADE.PUT", id, "x", "NS", ns); err == nil {
 		t.Error("a PUT under an id")
 	}

@@ -13,7 +13,6 @@ import (
 	"cascadekv/dht"
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/resp"
-	"cascadekv/internal/server"
 	"cascadekv/internal/testing/testneed"
 	"cascadekv/internal/testing/tracetest"
 )
@@ -160,10 +159,10 @@ func toolOnRanks(t *testing.T, j *job) {
 	if status, out, said = finish(t, cli, "-s", j.ranks[3].socket, "--raw", "GET", key); status != 0 || out != text+"\n" {
 		t.Errorf("redis-cli on another rank: status %d, %q: %s", status, out, said)
 	}
-	var place server.KeyPlace
+	var place dht.KeyPlace
 	for i, r := range j.ranks {
 		status, out, said := finish(t, program("cascade"), "ring", "--key", key, "--socket", r.socket, "--json")
-		var one server.KeyPlace
+		var one dht.KeyPlace
 		if err := json.Unmarshal([]byte(out), &one); status != 0 || err != nil {
 			t.Fatalf("ring: status %d: %v: %s%s", status, err, out, said)
 		}
@@ -188,7 +187,7 @@ func toolOnRanks(t *testing.T, j *job) {
 	}
 }
 
-func hasCopy(copies []server.KeyCopy, on fabric.Rank) bool {
+func hasCopy(copies []dht.KeyCopy, on fabric.Rank) bool {
 	for _, c := range copies {
 		if c.Rank == on && (c.Memory || c.Segment) {
 			return true
