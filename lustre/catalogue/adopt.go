@@ -375,7 +375,8 @@ func (t *taking) judge(ctx context.Context) error {
 			for i := range some {
 				some[i].Seq++ // up to it, not below
 			}
-			older, err := t.c.tombstone(ctx, some, true)
+			older, drops, err := t.c.older(some, true)
+			err = errors.Join(err, t.c.tombstone(ctx, drops))
 			for i := range some {
 				some[i].Seq--
 				hides[from+i] = err != nil || older[i]

@@ -278,11 +278,11 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 		return nil, unavailable(err)
 	}
 	defer c.unlock()
-	older, err := c.tombstone(ctx, names, false)
+	older, drops, err := c.older(names, false)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	for i, n := range names {
+	for i, n := range names { // before the index has it: see segment.Store.Reload
 		if !older[i] {
 			continue
 		}
@@ -291,21 +291,21 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 			return nil, unavailable(err)
 		}
 	}
-	return older, nil
+	return older, unavailable(c.tombstone(ctx, drops))
 }
 
-// tombstone withdraws names in the index alone, and reports for which there are records
-// below their Seq in it, withdrawn ones included. Of a name there is one record: one of
+// older reports for which names the index has records below their Seq, withdrawn ones
+// included, and returns what withdraws them there. Of a name there is one record: one of
 // this rank's own that is just below is what is withdrawn, and may hide some of others. A
 // withdrawal that is there already may be one that was not recorded in a file, unless
 // judged: it was read from one.
-func (c *Catalogue) tombstone(ctx context.Context, names []block.Name, judged bool) ([]bool, error) {
+func (c *Catalogue) older(names []block.Name, judged bool) ([]bool, map[index.Segment][]index.Name, error) {
 	hashes, entries := make([]index.Key, len(names)), make([]index.Entry, len(names))
 	for i, n := range names {
 		hashes[i] = index.NamespaceOf(n.Namespace).Key(n.Key)
 	}
 	if _, err := c.index.PeekBatch(hashes, entries); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	older := make([]bool, len(names))
 	drops := map[index.Segment][]index.Name{}
@@ -319,12 +319,17 @@ func (c *Catalogue) tombstone(ctx context.Context, names []block.Name, judged bo
 			drops[e.Segment] = append(drops[e.Segment], index.Name{Key: e.Name.Key, Seq: names[i].Seq - 1, Dropped: true})
 		}
 	}
+	return older, drops, nil
+}
+
+// tombstone withdraws names in the index alone.
+func (c *Catalogue) tombstone(ctx context.Context, drops map[index.Segment][]index.Name) error {
 	for s, list := range drops {
 		if err := c.index.PutBatch(ctx, index.Batch{Segment: s, Names: list}); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return older, nil
+	return nil
 }
 
 // State implements tiers.Catalogue.

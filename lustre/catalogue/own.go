@@ -83,11 +83,11 @@ func (c *Catalogue) Has(p tiers.Part, number uint64) (segment.Spilled, bool) {
 }
 
 // Complete implements segment.Indexer.
-func (c *Catalogue) Complete(ctx context.Context, f segment.Spilled) error {
+func (c *Catalogue) Complete(ctx context.Context, p tiers.Part, number uint64, size int64) error {
 	if c.own.lacking.Load() {
 		return unavailable(errLacking)
 	}
-	return unavailable(c.index.PutBatch(ctx, index.Batch{Segment: segmentOf(f.Part, f.Number), Mark: uint64(f.Size) | sealedMark}))
+	return unavailable(c.index.PutBatch(ctx, index.Batch{Segment: segmentOf(p, number), Mark: uint64(size) | sealedMark}))
 }
 
 var errLacking = errors.New("the index is being filled again")

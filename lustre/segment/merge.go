@@ -407,9 +407,10 @@ func (m *merge) seal() error {
 	}
 	m.target = nil
 	err := f.seal()
+	m.s.noteSealed(f)
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
-	f.size, f.done = f.w.Off, true
+	f.done = true
 	m.done.Written += uint64(f.size)
 	f.overhead = f.size - m.live
 	m.live = 0

@@ -297,9 +297,7 @@ func (j *writing) appendable(ctx context.Context, need int64, blocks int) (*file
 			}
 			s.detach(f)
 			f.seal() // its failure poisons f, which gets no more frames anyway
-			s.mu.Lock()
-			f.size = f.w.Off
-			s.mu.Unlock()
+			s.noteSealed(f)
 		}
 		f.appending.Release()
 		s.unuse(f)

@@ -186,7 +186,7 @@ func (r *recovery) take(f *file, sc *format.Scanner, entries []format.Entry) {
 	s.files[f] = struct{}{}
 	f.size = sc.Size
 	f.stays = sc.Unsafe != nil || sc.Hidden != nil // for a run in which the rest of it can be had
-	f.unsettled, f.unsealed, f.sealed = sc.Unsettled, !sc.Footer, sc.Footer
+	f.unsettled, f.unsealed = sc.Unsettled, !sc.Footer
 	for _, e := range entries[min(f.read, len(entries)):] {
 		if e.Kind == format.KindBlock {
 			if s.indexLocked(f, e.Info, e.As(), e.Off) {

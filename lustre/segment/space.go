@@ -115,9 +115,7 @@ func (s *Store) finish() error {
 		defer s.unuse(f)
 		if sealed = f.appending.Acquire(ctx); sealed == nil {
 			sealed = f.seal()
-			s.mu.Lock()
-			f.size = f.w.Off
-			s.mu.Unlock()
+			s.noteSealed(f)
 			f.appending.Release()
 		}
 	})

@@ -28,9 +28,9 @@ type Indexer interface {
 	// Has reports whether the indexer has all entries of a sealed file, and what it holds.
 	Has(p tiers.Part, number uint64) (Spilled, bool)
 
-	// Complete records that a file is sealed at f.Size bytes and that all of its
-	// entries were given to Wrote.
-	Complete(ctx context.Context, f Spilled) error
+	// Complete records that a file is sealed at so many bytes and that all of its
+	// entries were given to Wrote, so that Has is true of it. It may be called again.
+	Complete(ctx context.Context, p tiers.Part, number uint64, size int64) error
 
 	// Gone is called when a file is unlinked, or was removed by somebody.
 	Gone(p tiers.Part, number uint64)
@@ -56,6 +56,7 @@ const (
 // spillState is what an Indexer is to a file. Guarded by index.mu.
 type spillState struct {
 	taken    uint64  // frames that it has; 1: all of a file that was read
+	frames   uint64  // all that there are, likewise; 0 while there may be more
 	leastSeq uint64  // of the name records in the file; 0: not known
 	refused  int     // how often the caller of Spill wanted it to stay
 	out      bool    // only the indexer has the entries
@@ -106,12 +107,37 @@ func (x *index) indexFrame(ctx context.Context, f *file, items []format.Block, f
 	defer cancel()
 	err := x.indexer.Wrote(ctx, f.id.Part(), f.id.Number, fr.contents(f.id.Path(), items))
 	if err == nil {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		f.spill.taken++
+		x.mark(f, func() { f.spill.taken++ })
 	}
 	return err
 }
+
+// noteSealed notes that f, which the caller has sealed or tried to, gets no more frames.
+func (x *index) noteSealed(f *file) {
+	x.mark(f, func() {
+		if f.size = f.w.Off; f.sealed {
+			f.spill.frames = f.w.Frames
+		}
+	})
+}
+
+// mark makes a change to f.spill and, if the indexer has all of f then, has it record
+// that, so that the next start does not read it. What fails is tried again when the file
+// is spilled.
+func (x *index) mark(f *file, change func()) {
+	x.mu.Lock()
+	change()
+	whole, size := f.own && f.spill.isWhole(), f.size
+	x.mu.Unlock()
+	if whole {
+		ctx, cancel := context.WithTimeout(context.Background(), wroteWait)
+		defer cancel()
+		_ = x.indexer.Complete(ctx, f.id.Part(), f.id.Number, size)
+	}
+}
+
+// isWhole reports whether the indexer has all of a file.
+func (s *spillState) isWhole() bool { return s.frames > 0 && s.taken == s.frames }
 
 // indexRead gives the indexer the entries of a file of this run's that was read: after a
 // crash the indexer may have lost the last that it was given. One without a footer is
@@ -128,9 +154,7 @@ func (x *index) indexRead(f *file, sc *format.Scanner, entries []format.Entry) {
 	ctx, cancel := context.WithTimeout(context.Background(), recoverWait)
 	defer cancel()
 	if x.indexer.Wrote(ctx, f.id.Part(), f.id.Number, c) == nil && sc.Footer {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		f.spill.taken = 1
+		x.mark(f, func() { f.spill.taken, f.spill.frames, f.size = 1, 1, sc.Size })
 	}
 }
 
@@ -152,8 +176,8 @@ func (x *index) addSpilled(path string, id format.FileID) bool {
 		return false
 	}
 	f := newFile(true)
-	f.id, f.path, f.done, f.loaded, f.sealed, f.size = id, path, true, true, true, has.Size
-	f.spill = spillState{taken: 1, out: true, has: has, stored: min(has.Payload, has.Size)}
+	f.id, f.path, f.done, f.loaded, f.size = id, path, true, true, has.Size
+	f.spill = spillState{taken: 1, frames: 1, out: true, has: has, stored: min(has.Payload, has.Size)}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.files[f] = struct{}{}
@@ -206,7 +230,7 @@ func (s *Store) Spill(ctx context.Context, let func(ids []block.ID) bool) (Spill
 		return Spilled{}, false, nil
 	}
 	defer s.unuse(f)
-	if err := s.indexer.Complete(ctx, is); err != nil {
+	if err := s.indexer.Complete(ctx, is.Part, is.Number, is.Size); err != nil {
 		return is, false, unavailable("leave a segment to the index", err)
 	}
 	if !let(ids) {
@@ -226,7 +250,7 @@ func (s *Store) Spill(ctx context.Context, let func(ids []block.ID) bool) (Spill
 // among its users.
 func (x *index) spillableLocked(f *file, users int) bool {
 	idle := f.done && f.users == users && !f.removing && !f.gone && !f.stays && f.path != ""
-	return f.own && idle && f.sealed && f.spill.taken == max(1, f.w.Frames) && !f.spill.out && !f.spill.reloaded &&
+	return f.own && idle && f.spill.isWhole() && !f.spill.out && !f.spill.reloaded &&
 		f.poisoned() == nil && (f.live > 0 || x.neededLocked(f))
 }
 
@@ -366,6 +390,11 @@ func (s *Store) Reload(ctx context.Context, p tiers.Part, number uint64, worthOf
 	if err != nil {
 		return nil, err
 	}
+	// The indexer may have a withdrawal before it is durable: what it withdraws stays
+	// until then, and with that what hides older records.
+	if err := s.Sync(ctx); err != nil {
+		return nil, err
+	}
 	for _, r := range c.Layouts {
 		s.layouts.Note(r)
 	}
@@ -397,7 +426,7 @@ func (x *index) spilled(id format.FileID) *file {
 // reloadLocked puts c, of which the names are worth so much, back into memory, and
 // returns what is to be withdrawn.
 func (x *index) reloadLocked(f *file, c Contents, worth []Worth) (entries []tiers.Entry, withdrawn []format.Record) {
-	f.spill = spillState{taken: f.spill.taken, reloaded: true, leastSeq: noSeq}
+	f.spill = spillState{taken: f.spill.taken, frames: f.spill.frames, reloaded: true, leastSeq: noSeq}
 	f.read = len(c.Blocks) + len(c.Names) + len(c.Layouts)
 	entries = make([]tiers.Entry, 0, len(c.Blocks))
 	found := map[block.ID]int{}

@@ -28,7 +28,7 @@ type indexed struct {
 	blocks   map[block.ID]Stored
 	records  []format.Record
 	layouts  int
-	complete *Spilled
+	complete int64 // bytes of the file, once it is
 }
 
 func newEntries() *entries {
@@ -59,17 +59,33 @@ func (x *entries) Has(p tiers.Part, number uint64) (Spilled, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	f := x.files[segmentOf(p, number)]
-	if f == nil || f.complete == nil {
+	if f == nil || f.complete == 0 {
 		return Spilled{}, false
 	}
-	return *f.complete, true
+	is := Spilled{Part: p, Number: number, Size: f.complete, Blocks: len(f.blocks)}
+	for _, it := range f.blocks {
+		is.Payload += it.Info.Size
+	}
+	return is, true
 }
 
-func (x *entries) Complete(_ context.Context, f Spilled) error {
+func (x *entries) Complete(_ context.Context, p tiers.Part, number uint64, size int64) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.files[segmentOf(f.Part, f.Number)].complete = &f
+	x.files[segmentOf(p, number)].complete = size
 	return nil
+}
+
+// unmark has the next start read all files but some, as if their entries were not whole
+// when a process was killed.
+func (x *entries) unmark(but ...Spilled) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for id, f := range x.files {
+		if !slices.ContainsFunc(but, func(s Spilled) bool { return segmentOf(s.Part, s.Number) == id }) {
+			f.complete = 0
+		}
+	}
 }
 
 func (x *entries) Gone(p tiers.Part, number uint64) {

@@ -244,6 +244,7 @@ func TestSpillAndDrops(t *testing.T) {
 			other = append(other, putPairs(t, s, 3, 2)...)
 			if restart {
 				closeStore(t, s)
+				x.unmark(is)
 				s = openIndexed(t, pairs(dir, 2), x)
 			}
 			judge(s, false) // nothing of another rank is withdrawn
@@ -273,8 +274,9 @@ func TestSpillAndDrops(t *testing.T) {
 	}
 }
 
-// TestSpillRestart: the next run does not read what the indexer has, and reads the rest;
-// without an indexer, or with an empty one, all is recovered.
+// TestSpillRestart: the next run does not read what the indexer has, whether it was
+// spilled or not, gives it nothing, and reads the rest; without an indexer, or with an
+// empty one, all is recovered.
 func TestSpillRestart(t *testing.T) {
 	dir := t.TempDir()
 	x := newEntries()
@@ -289,8 +291,20 @@ func TestSpillRestart(t *testing.T) {
 	}
 
 	fs := vfstest.NewFault(vfs.OS{})
-	fs.Add(vfstest.Rule{Op: vfs.OpOpen, Path: "agg_rank003_000000", Err: vfs.ErrIO})
+	fs.Add(vfstest.Rule{Op: vfs.OpOpen, Path: "agg_rank003", Err: vfs.ErrIO})
 	o := pairs(dir, 2)
+	o.FS = fs
+	wrote := x.wrote
+	s = openIndexed(t, o, x)
+	if len(s.SpilledFiles()) != 3 || len(s.Skipped()) != 0 || len(s.blocks) != 0 || s.Usage() != usage || x.wrote != wrote {
+		t.Errorf("spilled files %+v, skipped %v, usage %+v, %d blocks handed over, %d frames indexed anew", s.SpilledFiles(), s.Skipped(), s.Usage(), len(s.blocks), x.wrote-wrote)
+	}
+	closeStore(t, s)
+
+	x.unmark(want...)
+	fs.Clear()
+	fs.Add(vfstest.Rule{Op: vfs.OpOpen, Path: "agg_rank003_000000", Err: vfs.ErrIO})
+	o = pairs(dir, 3)
 	o.FS = fs
 	s = openIndexed(t, o, x)
 	if got := s.SpilledFiles(); !slices.Equal(got, want) || len(s.Skipped()) != 0 {
@@ -316,7 +330,7 @@ func TestSpillRestart(t *testing.T) {
 		if x != nil {
 			indexer = x
 		}
-		s = openIndexed(t, pairs(dir, uint64(3+i)), indexer)
+		s = openIndexed(t, pairs(dir, uint64(4+i)), indexer)
 		wantBytes(t, s, items...)
 		if s.names["alias"] != items[0].Info.ID || len(s.SpilledFiles()) != 0 {
 			t.Errorf("names %v", s.names)
@@ -381,9 +395,10 @@ func TestSpillOverwritten(t *testing.T) {
 			fresh := testItem(10, 9000, testName("0", 1000))
 			put(t, s, fresh, testItem(11, 9000))
 			put(t, s, testItem(12, 9000))
-			spill(t, s)
+			is := spill(t, s)
 			if restart {
 				closeStore(t, s)
+				x.unmark(is)
 				s = openIndexed(t, pairs(dir, 2), x)
 			}
 			must(t, s.Evict(fresh.Info.ID))
@@ -407,8 +422,9 @@ func TestSpillKeepsReadAliases(t *testing.T) {
 	first, second := putPairs(t, s, 0, 2), putPairs(t, s, 2, 1)
 	link(t, s, first[0], "alias", 1000)
 	second = append(second, putPairs(t, s, 3, 1)...)
-	spill(t, s)
+	is := spill(t, s)
 	closeStore(t, s)
+	x.unmark(is)
 	s = openIndexed(t, pairs(dir, 2), x)
 	for _, it := range second {
 		must(t, s.Evict(it.Info.ID))
@@ -559,6 +575,7 @@ func TestSpilledAdopted(t *testing.T) {
 	putPairs(t, s, 0, 3)
 	is := spill(t, s)
 	closeStore(t, s)
+	x.unmark(is)
 	s = openIndexed(t, pairs(dir, 2), x)
 	s.mu.Lock()
 	for f := range s.files {
@@ -573,20 +590,5 @@ func TestSpilledAdopted(t *testing.T) {
 	}))
 	if u := s.Usage(); len(s.Store.blocks) != 1 || !slices.Equal(s.SpilledFiles(), []Spilled{is}) || u.OtherOwners != 0 {
 		t.Errorf("%d blocks in memory, spilled %+v, usage %+v", len(s.Store.blocks), s.SpilledFiles(), u)
-	}
-}
-
-// TestNamesFillASegment: a segment that takes few blocks takes few names, which are in
-// memory while it is written.
-func TestNamesFillASegment(t *testing.T) {
-	s := openStore(t, pairs(t.TempDir(), 1))
-	it := testItem(1, 1000, testName("a", 100))
-	put(t, s, it)
-	for i := range 3 * entriesOfBlock {
-		link(t, s, it, fmt.Sprint("more", i), uint64(200+2*i))
-		must(t, s.Sync(t.Context()))
-	}
-	if n := len(segments(t, s.opt.Dir)); n != 2 {
-		t.Errorf("a block and %d names of it, each written alone, lie in %d files", 3*entriesOfBlock, n)
 	}
 }

@@ -299,3 +299,18 @@ func TestPutDoesNotCopyPayload(t *testing.T) {
 		t.Errorf("%d bytes allocated for a put of %d", n, it.Info.Size)
 	}
 }
+
+// TestNamesFillASegment: a segment that takes few blocks takes few names, which are in
+// memory while it is written.
+func TestNamesFillASegment(t *testing.T) {
+	s := openStore(t, pairs(t.TempDir(), 1))
+	it := testItem(1, 1000, testName("a", 100))
+	put(t, s, it)
+	for i := range 3 * entriesOfBlock {
+		link(t, s, it, fmt.Sprint("more", i), uint64(200+2*i))
+		must(t, s.Sync(t.Context()))
+	}
+	if n := len(segments(t, s.opt.Dir)); n != 2 {
+		t.Errorf("a block and %d names of it, each written alone, lie in %d files", 3*entriesOfBlock, n)
+	}
+}
