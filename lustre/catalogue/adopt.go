@@ -165,6 +165,7 @@ func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read [
 // listOwn adds this rank's own files that are known and there, and returns those that
 // the index has lost: what is written goes into it anyway.
 func (t *taking) listOwn(ctx context.Context, there map[index.Segment]bool) (read []index.Segment, err error) {
+	refill := t.c.own.lacking.Load()
 	for p := range *t.c.own.parts.Load() {
 		listing, err := t.files(ctx, p)
 		if ctx.Err() != nil || errors.Is(err, tiers.ErrClosed) {
@@ -180,7 +181,12 @@ func (t *taking) listOwn(ctx context.Context, there map[index.Segment]bool) (rea
 		for _, n := range listing.Numbers {
 			s := segmentOf(p, n)
 			there[s] = true
-			if _, known := t.known[s]; !known {
+			mark, known := t.known[s]
+			if refill && mark&sealedMark == 0 { // what was written since may be all that is known of it
+				delete(t.known, s)
+				known = false
+			}
+			if !known {
 				read = append(read, s)
 			}
 		}

@@ -2,7 +2,8 @@ package segment
 
 import (
 	"slices"
-	"sync"
+
+	"cascadekv/lustre/segment/pool"
 )
 
 // Adviser informs the servers of a file of what will be read of it soon, so that
@@ -32,27 +33,8 @@ const (
 
 // advice is what a store has given its Adviser.
 type advice struct {
-	to   Adviser // nil: nobody
-	mu   sync.Mutex
-	busy bool // with a call, which may hang: nothing else is announced meanwhile
-	deaf bool
-}
-
-// begin reports whether there is an Adviser that can be called now.
-func (a *advice) begin() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.busy || a.deaf {
-		return false
-	}
-	a.busy = true
-	return true
-}
-
-func (a *advice) end(heard bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.busy, a.deaf = false, !heard
+	to    Adviser    // nil: nobody
+	alone pool.Alone // a call may hang: nothing else is announced meanwhile
 }
 
 // stretch is a run of bytes in a file of which many are wanted.
@@ -85,14 +67,14 @@ func stretches(extents []wanted) []stretch {
 // advise informs the servers of extents that will be read, unless they are
 // being informed of others. It does not wait for them, and sorts extents.
 func (a *advice) advise(extents []wanted) {
-	if a.to == nil || len(extents) < advisePieces || !a.begin() {
+	if a.to == nil || len(extents) < advisePieces || !a.alone.Begin() {
 		return
 	}
 	slices.SortFunc(extents, byPlace)
 	runs := stretches(extents)
 	go func() {
 		heard := true
-		defer func() { a.end(heard) }()
+		defer func() { a.alone.End(heard) }()
 		for _, one := range runs {
 			if heard = a.to.WillRead(one.file.where(), one.off, one.end-one.off); !heard {
 				return

@@ -40,10 +40,7 @@ func (l *listener) calls() []string {
 func (l *listener) heard(t *testing.T, s *opened, n int) []string {
 	t.Helper()
 	for range 5000 {
-		s.advice.mu.Lock()
-		busy := s.advice.busy
-		s.advice.mu.Unlock()
-		if calls := l.calls(); len(calls) >= n && !busy {
+		if calls := l.calls(); len(calls) >= n && !s.advice.alone.Busy() {
 			return calls
 		}
 		time.Sleep(time.Millisecond)

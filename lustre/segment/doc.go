@@ -19,8 +19,7 @@
 //	foreign      not owned by this run
 //	located      read by its place, without an index
 //	spilled      of a file: only an Indexer has its entries, until it is reloaded
-//	retired      a segment that gets no more frames because a caller gave up
-//	             waiting for it
+//	retired      a segment without more frames: a caller gave up waiting for it
 //	withdrawn    a block dropped from the index because its bytes were bad
 //
 // Other words are those of the parts.

@@ -97,8 +97,7 @@ func (fr written) contents(path string, items []format.Block) Contents {
 	return c
 }
 
-// indexFrame gives the indexer a durable frame of f, in which the caller counts among
-// the users. An error is that of the indexer alone.
+// indexFrame gives the indexer a durable frame of f, which the caller uses. Errors are its own.
 func (x *index) indexFrame(ctx context.Context, f *file, items []format.Block, fr written) error {
 	if x.indexer == nil {
 		return nil
