@@ -3,7 +3,7 @@ FUZZTIME ?= 10s
 export CGO_ENABLED = 0
 export FUZZTIME
 
-.PHONY: build run test test-rest test-all test-clients bench-clients test-engines test-lustre test-lustre-long gpu-kit tools lint fuzz race points fmt bench generate clean
+.PHONY: build run test test-rest test-all churn test-clients bench-clients test-engines test-lustre test-lustre-long gpu-kit tools lint fuzz race points fmt bench generate clean
 .NOTPARALLEL:
 
 build: ## bin/cascaded, bin/cascade, and its instruments bin/cascade-bench
@@ -20,6 +20,9 @@ test-rest: build ## what test leaves out: race detector, fuzzing, crash points, 
 
 test-all: ## everything
 	scripts/test.sh quick rest
+
+churn: build ## four ranks that are killed under clients that change everything, against a model: FOR=10m, SEED=n
+	CASCADE_E2E_BIN=$(CURDIR)/bin CASCADE_E2E_CHURN=$(or $(FOR),10m) CASCADE_E2E_SEED=$(SEED) go test -count=1 -v -timeout 0 -run '^TestChurn$$' ./internal/testing/e2e
 
 tools race fuzz points: ## single stages of these
 	scripts/test.sh $@
