@@ -5,16 +5,16 @@ import "sync"
 // Alone admits one job at a time, which may hang: others don't wait for it, they are not
 // admitted. The zero value admits the first. It is safe for concurrent use.
 type Alone struct {
-	mu   sync.Mutex
-	busy bool
-	over bool
+	mu    sync.Mutex
+	busy  bool
+	ended bool
 }
 
 // Begin reports whether a job is admitted. Then End must be called once.
 func (a *Alone) Begin() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.busy || a.over {
+	if a.busy || a.ended {
 		return false
 	}
 	a.busy = true
@@ -32,5 +32,5 @@ func (a *Alone) Busy() bool {
 func (a *Alone) End(more bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.busy, a.over = false, !more
+	a.busy, a.ended = false, !more
 }
