@@ -158,7 +158,7 @@ func (s *Store) Stats() Stats {
 		st.Tiers = append(st.Tiers, s.state.Remote.Stats)
 	}
 	if s.state.Cold != nil {
-		st.Orphans = s.space.OrphanStatsLocked()
+		st.Orphans, st.Spilled = s.space.OrphanStatsLocked(), s.space.SpilledLocked()
 		st.Tiers = append(st.Tiers, s.coldStatsNowLocked())
 	}
 	for _, ns := range s.state.Mu.Names.Spaces() {

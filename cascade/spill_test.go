@@ -238,6 +238,28 @@ func TestStaleFilesAreMerged(t *testing.T) {
 	c.end(r)
 }
 
+// TestSpilledIsCounted: what the index alone knows of is counted, from the start of a rank on.
+func TestSpilledIsCounted(t *testing.T) {
+	c := newCampaign(t)
+	r := c.small()
+	r.chain("a", 0, 30, 1)
+	r.put(ns("again"), data(1, 30_000))
+	c.spill(r)
+	r.Delete(t.Context(), "ns", "a29")
+	c.spill(r)
+	c.end(r)
+	r = c.small()
+	st := r.Stats()
+	if got := st.Spilled; got.Files == 0 || got.Bytes < 30*30_000 || got.Blocks+st.Blocks < 29 || got.Blocks > 30 || got.Names < 29 || got.Names > 31 {
+		t.Errorf("%d blocks in memory, spilled: %+v", st.Blocks, got)
+	}
+	r.space.LookSpilled()
+	if again := r.Stats().Spilled; again != st.Spilled {
+		t.Errorf("at the start %+v, then %+v", st.Spilled, again)
+	}
+	c.end(r)
+}
+
 // TestBudgetReachesSpilledFiles: with a budget the oldest spilled blocks leave, and the
 // newest stay.
 func TestBudgetReachesSpilledFiles(t *testing.T) {

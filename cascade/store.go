@@ -73,6 +73,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.state.Workers.Go(func() { s.sweepInBackground(work, every) })
 	}
 	if s.state.Cold != nil {
+		s.space.LookSpilled()
 		s.state.Workers.Go(func() { s.write.CleanInBackground(work) })
 		s.state.Workers.Go(func() { s.write.GoneInBackground(work) })
 		s.state.Workers.Go(func() { s.space.MergeInBackground(work) })

@@ -28,11 +28,11 @@ func (t *Tier) Spilled() []tiers.SpilledFile {
 	if len(files) == 0 {
 		return nil
 	}
-	stale := t.catalogue.Stale()
+	use := t.catalogue.UseOf(files)
 	all := make([]tiers.SpilledFile, len(files))
 	for i, f := range files {
-		wasted := catalogue.StaleOf(stale, f) >= staleShare || f.Crowds
-		all[i] = tiers.SpilledFile{Part: f.Part, Number: f.Number, Bytes: f.Size, Wasted: wasted}
+		wasted := use[i].Stale >= staleShare || f.Crowds
+		all[i] = tiers.SpilledFile{Part: f.Part, Number: f.Number, Bytes: f.Size, Blocks: f.Blocks, Names: use[i].Names, Wasted: wasted}
 	}
 	return all
 }

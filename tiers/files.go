@@ -132,6 +132,8 @@ type SpilledFile struct {
 	Part   Part
 	Number uint64 // of the file in its part
 	Bytes  int64  // that it takes
+	Blocks int    // in it
+	Names  int    // in it that stand for something, about
 	Wasted bool   // reloading it, so that it is merged, is worth it
 }
 

@@ -35,7 +35,7 @@ func (cs *Space) SpillAll(ctx context.Context) {
 			cs.note(err)
 		}
 	}
-	cs.updateSpilled()
+	cs.LookSpilled()
 }
 
 func (cs *Space) note(err error) {
@@ -44,9 +44,17 @@ func (cs *Space) note(err error) {
 	cs.state.NoteColdLocked(err)
 }
 
-// updateSpilled looks which files are spilled. Some may be because they came to be this
+// SpilledLocked is what is spilled, as of the last look.
+func (cs *Space) SpilledLocked() (st residency.SpilledStats) {
+	for _, f := range cs.guarded.Spilled {
+		st.Files, st.Blocks, st.Names, st.Bytes = st.Files+1, st.Blocks+f.Blocks, st.Names+f.Names, st.Bytes+f.Bytes
+	}
+	return st
+}
+
+// LookSpilled looks which files are spilled. Some may be because they came to be this
 // rank's, and the catalogue had them.
-func (cs *Space) updateSpilled() {
+func (cs *Space) LookSpilled() {
 	files := cs.state.Cold.Files.Spilled()
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()
@@ -110,7 +118,7 @@ func (cs *Space) ReloadWasted(ctx context.Context) {
 		}
 	}
 	if reloaded {
-		cs.updateSpilled()
+		cs.LookSpilled()
 	}
 }
 

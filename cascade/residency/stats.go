@@ -35,12 +35,22 @@ type Stats struct {
 	Relied          uint64       `json:"relied"`     // blocks of which another rank keeps the bytes, so that this one does not
 	Losses          LossCounts   `json:"losses"`     // keys of gets and look-ups that were lost on the way, by step and reason
 	Recovered       RecoverStats `json:"recovered"`
+	Spilled         SpilledStats `json:"spilled"` // none of it is in Names, Blocks, Recovered and the bytes
 	Adopted         RecoverStats `json:"adopted"` // of other ranks' parts of the cold tier, while running
 	Tiers           []TierStats  `json:"tiers"`   // fastest first
 
 	Catalogue  *tiers.CatalogueState `json:"catalogue,omitempty"` // of what others left in the cold tier
 	Orphans    *OrphanStats          `json:"estate,omitempty"`    // of others in the cold tier, where it has a budget
 	Namespaces []NamespaceStats      `json:"namespaces"`          // by name
+}
+
+// SpilledStats is what lies in this rank's own files and the catalogue alone knows of, as of
+// the last look, at most 10 seconds ago.
+type SpilledStats struct {
+	Files  int   `json:"files"`
+	Blocks int   `json:"blocks"`
+	Names  int   `json:"names"` // about
+	Bytes  int64 `json:"bytes"` // of the files
 }
 
 // TierStats is one tier's part of Stats.

@@ -144,6 +144,9 @@ func (a *app) printStats(s rankStats) error {
 		{"engines", fmt.Sprintf("%d regions, %d jobs", s.Held.Regions, s.Held.Jobs)},
 		{"recovered", fmt.Sprintf("%d blocks, %d names, %s", s.Recovered.Blocks, s.Recovered.Names, human(s.Recovered.Bytes))},
 	}
+	if sp := s.Spilled; sp.Files > 0 {
+		rows = append(rows, []string{"spilled", fmt.Sprintf("%d more blocks, some %d names, in %d segments of %s that are in the index alone", sp.Blocks, sp.Names, sp.Files, human(sp.Bytes))})
+	}
 	if c := s.Catalogue; c != nil {
 		rows = append(rows, indexRow(c))
 	}

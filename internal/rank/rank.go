@@ -145,8 +145,8 @@ func openStore(ctx context.Context, c *config.Config, l *levels, state *handover
 		l.arena.abandon()
 		return nil, errors.Join(err, l.closeBuffers())
 	}
-	if r := store.Stats().Recovered; r.Blocks > 0 {
-		log.Info("recovered", "blocks", r.Blocks, "names", r.Names, "bytes", r.Bytes)
+	if st := store.Stats(); st.Recovered.Blocks+st.Spilled.Blocks > 0 {
+		log.Info("recovered", "blocks", st.Recovered.Blocks, "names", st.Recovered.Names, "bytes", st.Recovered.Bytes, "indexed_blocks", st.Spilled.Blocks)
 	}
 	return store, nil
 }

@@ -203,25 +203,29 @@ func (c *Catalogue) NamesOf(ids []block.ID) (map[block.ID][]block.Name, error) {
 	return names, nil
 }
 
-// Stale returns about which share of a file's names stands for nothing any more, of
-// files by what the index calls them.
-func (c *Catalogue) Stale() map[index.Segment]float64 {
+// Use is how many names of a file stand for something.
+type Use struct {
+	Names int     // that do, about
+	Stale float64 // share of all that do not any more
+}
+
+// UseOf returns that of files.
+func (c *Catalogue) UseOf(files []segment.Spilled) []Use {
 	states, _ := c.index.Segments() // of a broken one nothing is known
-	stale := make(map[index.Segment]float64, len(states))
+	of := make(map[index.Segment]Use, len(states))
 	for _, s := range states {
 		switch {
 		case s.Names > 0 && s.Ended:
-			stale[s.Segment] = 1
+			of[s.Segment] = Use{Stale: 1}
 		case s.Names > 0:
-			stale[s.Segment] = float64(s.Stale) / float64(s.Names)
+			of[s.Segment] = Use{int(s.Names) - int(s.Stale), float64(s.Stale) / float64(s.Names)}
 		}
 	}
-	return stale
-}
-
-// StaleOf is a file's share in what Stale returned.
-func StaleOf(stale map[index.Segment]float64, f segment.Spilled) float64 {
-	return stale[segmentOf(f.Part, f.Number)]
+	all := make([]Use, len(files))
+	for i, f := range files {
+		all[i] = of[segmentOf(f.Part, f.Number)]
+	}
+	return all
 }
 
 // Own implements tiers.Catalogue.
