@@ -102,7 +102,7 @@ func (r *recovery) loadIncarnation(one tiers.Part) {
 			continue
 		}
 		id.Incarnation = one.Incarnation
-		if own && one.Rank == s.opt.Rank && s.addSpilled(path, id) {
+		if own && one.Rank == s.opt.Rank && r.addSpilled(path, id) {
 			continue
 		}
 		if sc := r.load(path, id, own, settle); sc != nil && closed && !sc.Footer {

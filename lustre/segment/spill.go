@@ -74,8 +74,7 @@ const (
 	Hiding                // it has ended, and older ones of its name must not come back for that
 )
 
-// SetIndexer makes x the indexer of this store. It must be called before Recover and
-// any Put.
+// SetIndexer makes i the indexer of this store, before Recover and any Put.
 func (x *index) SetIndexer(i Indexer) { x.indexer = i }
 
 // contents is what a frame of items holds.
@@ -120,9 +119,8 @@ func (x *index) noteSealed(f *file) {
 	})
 }
 
-// mark makes a change to f.spill and, if the indexer has all of f then, has it record
-// that, so that the next start does not read it. What fails is tried again when the file
-// is spilled.
+// mark makes a change to f.spill and, if the indexer has all of f then, has it record that, so
+// that the next start does not read it. What fails is tried again when the file is spilled.
 func (x *index) mark(f *file, change func()) {
 	x.mu.Lock()
 	change()
@@ -138,9 +136,8 @@ func (x *index) mark(f *file, change func()) {
 // isWhole reports whether the indexer has all of a file.
 func (s *spillState) isWhole() bool { return s.frames > 0 && s.taken == s.frames }
 
-// indexRead gives the indexer the entries of a file of this run's that was read: after a
-// crash the indexer may have lost the last that it was given. One without a footer is
-// not spilled.
+// indexRead gives the indexer the entries of a file of this run's that was read: after a crash it
+// may have lost the last that it was given. One without a footer is not spilled.
 func (x *index) indexRead(f *file, sc *format.Scanner, entries []format.Entry) {
 	x.mu.Lock()
 	own := f.own
@@ -165,12 +162,17 @@ func (x *index) indexGone(f *file, path string) {
 }
 
 // addSpilled takes in a file of this run's whose entries the indexer has, without
-// reading it, and reports whether there is one of that name.
-func (x *index) addSpilled(path string, id format.FileID) bool {
+// reading it, and reports whether there is one of that name, of the size that it had.
+func (r *recovery) addSpilled(path string, id format.FileID) bool {
+	x := r.s.index
 	if x.indexer == nil {
 		return false
 	}
 	has, ok := x.indexer.Has(id.Part(), id.Number)
+	if ok && r.grown(path, has.Size) { // somebody has cut it: what is left is read
+		x.indexer.Gone(id.Part(), id.Number)
+		return false
+	}
 	if !ok {
 		return false
 	}
@@ -245,8 +247,7 @@ func (s *Store) Spill(ctx context.Context, let func(ids []block.ID) bool) (Spill
 	return is, ok, nil
 }
 
-// spillableLocked reports whether f can be spilled by one who counts so many times
-// among its users.
+// spillableLocked reports whether f, of whose users the caller is so many, can be spilled.
 func (x *index) spillableLocked(f *file, users int) bool {
 	idle := f.done && f.users == users && !f.removing && !f.gone && !f.stays && f.path != ""
 	return f.own && idle && f.spill.isWhole() && !f.spill.out && !f.spill.reloaded &&
@@ -422,8 +423,7 @@ func (x *index) spilled(id format.FileID) *file {
 	return nil
 }
 
-// reloadLocked puts c, of which the names are worth so much, back into memory, and
-// returns what is to be withdrawn.
+// reloadLocked puts c, whose names are worth so much, back, and returns what is to be withdrawn.
 func (x *index) reloadLocked(f *file, c Contents, worth []Worth) (entries []tiers.Entry, withdrawn []format.Record) {
 	f.spill = spillState{taken: f.spill.taken, frames: f.spill.frames, reloaded: true, leastSeq: noSeq}
 	f.read = len(c.Blocks) + len(c.Names) + len(c.Layouts)
