@@ -124,6 +124,7 @@ func TestHungSegment(t *testing.T) {
 	stopped, listened := false, false
 	for range 5 {
 		server.Hang()
+		must(t, os.RemoveAll(filepath.Join(p.dir, "index"))) // or the segment would not be read
 		r := launch(t, p)
 		until(t, "a read that hangs", func() bool { return server.Waiting() > 0 })
 		r.signal(t, syscall.SIGTERM)
@@ -143,6 +144,7 @@ func TestHungSegment(t *testing.T) {
 			t.Fatal(err)
 		}
 		server.Hang()
+		must(t, os.RemoveAll(filepath.Join(p.dir, "index")))
 		r := start(t, p)
 		c := r.dial(t)
 		wantValue(t, c, "there", "now")
