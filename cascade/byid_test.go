@@ -76,7 +76,7 @@ func TestGetByID(t *testing.T) {
 	}
 	j.ranks[0].putKey(t, "small", small)
 	for _, r := range j.ranks[1:] {
-		r.wantNoID(t, p) // nobody was told
+		r.wantNoID(t, p) // no home has heard of it
 	}
 	if tier := j.ranks[0].wantByID(t, p); tier != "shm" {
 		t.Errorf("the rank's own block comes from %s", tier)
@@ -188,14 +188,7 @@ func TestGetByIDOfWhatIsSpilled(t *testing.T) {
 	j := &job{t: t, dir: t.TempDir(), local: t.TempDir(), segmentBytes: 256 << 10}
 	j.open(3, 8<<20)
 	const blocks, size = 60, 20 << 10
-	keeper := j.ranks[0]
-	for i := range blocks {
-		keeper.putKey(t, engineKey(0, i), data(uint64(i), size))
-		if i%12 == 11 {
-			j.drainAll(0)
-		}
-	}
-	keeper.dropMemory(t)
+	keeper := j.keeper(blocks, size)
 	keeper.space.SpillAll(t.Context())
 	j.settle()
 	p := data(3, size)

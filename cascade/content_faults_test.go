@@ -167,20 +167,25 @@ func TestAClaimThatFailsIsGivenUp(t *testing.T) {
 	j.ranks[0].state.Cold.Files.(*hooked).put = nil
 }
 
+// keeper has rank 0 write so many blocks in several files, and forget them in memory.
+func (j *job) keeper(blocks, size int) *jobRank {
+	for i := range blocks {
+		j.ranks[0].putKey(j.t, engineKey(0, i), data(uint64(i), size))
+		if i%12 == 11 {
+			j.drainAll(0)
+		}
+	}
+	j.ranks[0].dropMemory(j.t)
+	return j.ranks[0]
+}
+
 // A keeper whose files are spilled keeps names all the same, of a block that it has in memory
 // and of one that only the catalogue has.
 func TestEntrustWithWhatIsSpilled(t *testing.T) {
 	j := &job{t: t, dir: t.TempDir(), local: t.TempDir(), segmentBytes: 256 << 10}
 	j.open(3, 8<<20)
 	const blocks, size = 60, 20 << 10
-	keeper := j.ranks[0]
-	for i := range blocks {
-		keeper.putKey(t, engineKey(0, i), data(uint64(i), size))
-		if i%12 == 11 {
-			j.drainAll(0)
-		}
-	}
-	keeper.dropMemory(t)
+	keeper := j.keeper(blocks, size)
 	keeper.wantAt(t, engineKey(0, 3), data(3, size))
 	keeper.space.SpillAll(t.Context())
 	b := keeper.told(engineKey(0, 3)).Info.ID

@@ -16,7 +16,7 @@ type Recency struct {
 }
 
 const (
-	// Ages is how many ages are told apart.
+	// Ages is how many ages there are.
 	Ages = 15
 
 	// recencyUses is how many uses make an age.
