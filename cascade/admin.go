@@ -111,7 +111,7 @@ func (s *Store) Scan(ns string, cursor uint64, count int, fn func(key string) bo
 		return 0 // a client made it up
 	}
 	if others.InOwn(cursor) {
-		next, err := s.others.ScanOwn(ns, cursor, fn)
+		next, err := s.others.ScanOwn(context.Background(), ns, cursor, fn)
 		if err != nil {
 			s.warn("a scan ends early: the catalogue is broken", "namespace", ns, "err", err)
 		}

@@ -28,8 +28,8 @@ type Entry struct {
 	KeepTTL   bool      // keep the expiry of the name it replaces
 	When      Condition
 
-	depth uint32 // of a child of what the catalogue alone has
-	away  bool   // the catalogue alone has Parent
+	depth uint32     // of a child of what the catalogue alone has
+	away  *time.Time // when Parent expires, which the catalogue alone has; nil: it has not
 }
 
 // Check reports whether the entry can be stored; the error matches ErrBadEntry.

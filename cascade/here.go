@@ -74,15 +74,15 @@ func (h Here) locateParent(e *Entry) {
 		return
 	}
 	if f := h.others.Catalogue.Peek(e.Namespace, []string{e.Parent})[0]; !f.Info.ID.IsZero() {
-		e.depth, e.away = f.Name.Depth+1, true
+		e.depth, e.away = f.Name.Depth+1, &f.Name.Expires
 	}
 }
 
 // bindLocked points the name that an entry describes at a block.
 func (h Here) bindLocked(e *Entry, b *residency.Block, now time.Time) *names.Name {
 	n := h.state.BindLocked(e.record(), e.KeepTTL, b, now)
-	if e.away {
-		h.state.Mu.Names.SetAway(e.Namespace, e.Parent, true)
+	if e.away != nil {
+		h.state.Mu.Names.SetAway(e.Namespace, e.Parent, *e.away)
 	}
 	return n
 }
@@ -113,15 +113,15 @@ func (h Here) stat(ns, key string) (NameInfo, bool) {
 	return info, true
 }
 
-// delete withdraws a name from this rank and returns a stamp that no
+// delete withdraws a name from this rank, a hidden one too, and returns a stamp that no
 // earlier put has passed.
 func (h Here) delete(ns, key string) (visible bool, stamp uint64) {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
-	if n := h.state.LookupLocked(ns, key); n != nil {
+	if n := h.state.Mu.Names.Get(ns, key); n != nil && n.Block() != nil {
+		visible = n.Visible(h.state.Now)
 		h.state.UnbindLocked(n)
 		h.state.WakeWaitersLocked()
-		visible = true
 	}
 	stamp = h.state.TickLocked()
 	h.others.InvalidateLocked(residency.NameID{NS: ns, Key: key}, stamp)

@@ -150,7 +150,6 @@ func (l Local) Expires(ns, key string, at time.Time) {
 func (l Local) Cleared(ns string, all bool) {
 	l.Store.content.Cleared(ns, all)
 	l.Store.here.clear(ns, all)
-	l.Store.load.InvalidateFetches(ns, all)
 }
 
 // Status is the store's statistics as JSON.

@@ -168,11 +168,18 @@ func TestHotBlocksAreKept(t *testing.T) {
 	r.idle()
 }
 
+// cleared has all fetches of a namespace forgotten.
+func (r *rank) cleared(ns string) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	r.InvalidateFetchesLocked(ns, false)
+}
+
 // Where a name came here meanwhile, or changed, what was read is served and not kept.
 func TestANameThatChangesMeanwhile(t *testing.T) {
 	for name, change := range map[string]func(r *rank){
 		"put":     func(r *rank) { r.Put(parttest.Name("a"), parttest.Data(2, size)) },
-		"expired": func(r *rank) { r.InvalidateFetches("ns", false) },
+		"expired": func(r *rank) { r.cleared("ns") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRank(t)
@@ -392,8 +399,8 @@ func TestPrefetchIsGivenBack(t *testing.T) {
 		"too early":       {func(r *rank) { r.Advance(PrefetchFor - 1); sweep(r, false) }, 4},
 		"in time":         {func(r *rank) { r.Advance(PrefetchFor); sweep(r, false) }, 0},
 		"at the end":      {func(r *rank) { sweep(r, true) }, 0},
-		"cleared":         {func(r *rank) { r.InvalidateFetches("ns", false) }, 0},
-		"another cleared": {func(r *rank) { r.InvalidateFetches("other", false) }, 4},
+		"cleared":         {func(r *rank) { r.cleared("ns") }, 0},
+		"another cleared": {func(r *rank) { r.cleared("other") }, 4},
 		"put":             {func(r *rank) { r.Put(parttest.Name("2"), parttest.Data(200, size)) }, 3},
 		"to stay": {func(r *rank) {
 			r.wants(r.get(r.t.Context(), true, "2")[0], parttest.Data(2, size), residency.RemoteTier)

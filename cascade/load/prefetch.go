@@ -94,10 +94,10 @@ func (ld *Loader) InvalidateFetchLocked(id residency.NameID, before uint64) {
 	}
 }
 
-// InvalidateFetches is InvalidateFetchLocked for all names of a namespace, or for all names.
-func (ld *Loader) InvalidateFetches(ns string, all bool) {
-	ld.state.Mu.Lock()
-	defer ld.state.Mu.Unlock()
+// InvalidateFetchesLocked is InvalidateFetchLocked for all puts of all names of a namespace,
+// or of all.
+func (ld *Loader) InvalidateFetchesLocked(ns string, all bool) {
+	ld.state.Mu.AssertHeld()
 	for from := range ld.guarded.fetches {
 		if from.block == nil && (all || from.name.NS == ns) {
 			ld.InvalidateFetchLocked(from.name, math.MaxUint64)

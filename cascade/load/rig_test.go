@@ -104,6 +104,10 @@ func (f *fetches) InvalidateFetchLocked(id residency.NameID, before uint64) {
 	f.ld.InvalidateFetchLocked(id, before)
 }
 
+func (f *fetches) InvalidateFetchesLocked(ns string, all bool) {
+	f.ld.InvalidateFetchesLocked(ns, all)
+}
+
 // rank is a rank with a loader, a cold tier, a catalogue and peers. Buffers that its
 // loader got and gave back are counted.
 type rank struct {

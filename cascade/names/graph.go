@@ -264,11 +264,18 @@ func (g *Graph) Retire(n *Name) {
 	g.end(n, false)
 }
 
-// SetAway records whether the catalogue has a name that is only a placeholder here: what
-// is bound to it is visible then.
-func (g *Graph) SetAway(ns, key string, is bool) {
+// SetAway records that the catalogue has a name that is only a placeholder here, until it
+// expires (zero: never): what is bound to it is visible meanwhile.
+func (g *Graph) SetAway(ns, key string, expires time.Time) {
+	if n := g.Get(ns, key); n != nil && n.block == nil {
+		n.away, n.record.Expires = true, expires
+	}
+}
+
+// SetNowhere undoes SetAway.
+func (g *Graph) SetNowhere(ns, key string) {
 	if n := g.Get(ns, key); n != nil {
-		n.away = is && n.block == nil
+		n.away = false
 	}
 }
 

@@ -99,7 +99,7 @@ func (m *model) visible(key string, depth int) bool {
 	case !n.bound:
 		return true
 	}
-	return depth <= maxBound && n.parent != "" && m.visible(n.parent, depth+1)
+	return depth <= MaxBound && n.parent != "" && m.visible(n.parent, depth+1)
 }
 
 func (m *model) check() {

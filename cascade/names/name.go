@@ -95,27 +95,25 @@ func (n *Name) Resident(level int) int { return int(n.resident[level]) }
 // Leased reports whether somebody has a lease of n.
 func (n *Name) Leased() bool { return len(n.leases) > 0 }
 
-// maxBound bounds how long a chain of bound names is followed.
-const maxBound = 8
+// MaxBound bounds how long a chain of bound names is followed.
+const MaxBound = 8
 
 // Visible reports whether clients may see n. A bound name is hidden while its
 // parent is, so that one of a pair is not served without the other. The clock is
 // read only where a name expires.
 func (n *Name) Visible(now func() time.Time) bool {
 	for depth := 0; ; depth++ {
-		if n.block == nil || (!n.record.Expires.IsZero() && !now().Before(n.record.Expires)) {
+		if n.block == nil && (depth == 0 || !n.away) || !n.record.Expires.IsZero() && !now().Before(n.record.Expires) {
 			return false
 		}
-		if !n.record.Bound {
+		if n.away || !n.record.Bound {
 			return true
 		}
 		// A ring of bound names can only be built by hand; none of it is visible.
-		if n.parent == nil || depth > maxBound {
+		if n.parent == nil || depth > MaxBound {
 			return false
 		}
-		if n = n.parent; n.away {
-			return true
-		}
+		n = n.parent
 	}
 }
 

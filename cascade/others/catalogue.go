@@ -191,14 +191,46 @@ func (x *Exchange) replaced(f *tiers.Found) bool {
 	return over || x.guarded.tombstones.Has(&f.Name)
 }
 
-// ScanOwn calls fn for names that the catalogue has of this rank's own files, from a
-// cursor on until it returns false: see tiers.Catalogue.
-func (x *Exchange) ScanOwn(ns string, cursor uint64, fn func(key string) bool) (next uint64, err error) {
-	next, err = x.Catalogue.ScanOwn(ns, cursor&^FirstOwn<<2, func(f tiers.Found) bool {
-		return x.replaced(&f) || fn(f.Name.Key)
-	})
-	if next == 0 {
-		return 0, err
+// scanOwnStep bounds the names that a scan of the catalogue reads before fn is called.
+const scanOwnStep = 64
+
+// ScanOwn calls fn for the visible ones of the names that the catalogue has of this rank's
+// own files, from a cursor on, until some names after it returns false: see
+// tiers.Catalogue. The caller does not hold the mutex.
+func (x *Exchange) ScanOwn(ctx context.Context, ns string, cursor uint64, fn func(key string) bool) (uint64, error) {
+	for more := true; more; {
+		var step []tiers.Found
+		next, err := x.Catalogue.ScanOwn(ns, cursor&^FirstOwn<<2, func(f tiers.Found) bool {
+			if !x.replaced(&f) {
+				step = append(step, f)
+			}
+			return len(step) < scanOwnStep
+		})
+		for _, key := range x.visible(ctx, ns, step) {
+			more = fn(key) && more
+		}
+		if next == 0 || err != nil {
+			return 0, err
+		}
+		cursor = FirstOwn | next>>2
 	}
-	return FirstOwn | next>>2, err
+	return cursor, nil
+}
+
+// visible returns the keys of what was found, but for bound names whose parent is nowhere.
+func (x *Exchange) visible(ctx context.Context, ns string, found []tiers.Found) (keys []string) {
+	var bound []*block.Name
+	for i := range found {
+		if n := &found[i].Name; n.Bound {
+			bound = append(bound, n)
+		} else {
+			keys = append(keys, n.Key)
+		}
+	}
+	for i, is := range x.parentsVisible(ctx, ns, bound, 1) {
+		if is {
+			keys = append(keys, bound[i].Key)
+		}
+	}
+	return keys
 }

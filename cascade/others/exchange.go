@@ -41,6 +41,10 @@ type Fetches interface {
 	// InvalidateFetchLocked forgets what is fetched of puts of a name stamped below
 	// before. State.Mu is held.
 	InvalidateFetchLocked(id residency.NameID, before uint64)
+
+	// InvalidateFetchesLocked is InvalidateFetchLocked for all puts of all names of a
+	// namespace, or of all.
+	InvalidateFetchesLocked(ns string, all bool)
 }
 
 // New returns the exchange of a rank that has no peers yet.

@@ -3,8 +3,10 @@ package others
 import (
 	"context"
 
+	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
+	"cascadekv/internal/block"
 )
 
 // AsksElsewhere reports whether what is not here may be elsewhere.
@@ -46,24 +48,47 @@ func homeKey(ns, key string) (string, bool) {
 // visible.
 func (x *Exchange) Located(ctx context.Context, ns string, keys []string) [][]directory.Statement {
 	found := x.locate(ctx, ns, keys)
-	var parents []string
-	var halves []int
-	for i, copies := range found {
-		if copies == nil || !copies[0].Name.Bound || x.state.ContainsHere(ns, copies[0].Name.Parent) {
-			continue
-		}
-		parents = append(parents, copies[0].Name.Parent)
-		halves = append(halves, i)
-	}
-	if len(parents) == 0 {
-		return found
-	}
-	for j, copies := range x.locate(ctx, ns, parents) {
-		if copies == nil {
-			found[halves[j]] = nil
-		}
-	}
+	x.hideOrphans(ctx, ns, found, 1)
 	return found
+}
+
+// hideOrphans takes bound names whose parent is nowhere out of what was found, which others
+// are bound to, so many below one another.
+func (x *Exchange) hideOrphans(ctx context.Context, ns string, found [][]directory.Statement, below int) {
+	var bound []*block.Name
+	var at []int
+	for i, copies := range found {
+		if copies != nil && copies[0].Name.Bound {
+			bound, at = append(bound, &copies[0].Name), append(at, i)
+		}
+	}
+	for i, is := range x.parentsVisible(ctx, ns, bound, below) {
+		if !is {
+			found[at[i]] = nil
+		}
+	}
+}
+
+// parentsVisible reports which of some bound names have a parent that is visible, on this
+// rank or elsewhere.
+func (x *Exchange) parentsVisible(ctx context.Context, ns string, bound []*block.Name, below int) []bool {
+	are := make([]bool, len(bound))
+	var parents []string
+	var at []int
+	for i, n := range bound {
+		if are[i] = x.state.ContainsHere(ns, n.Parent); !are[i] {
+			parents, at = append(parents, n.Parent), append(at, i)
+		}
+	}
+	if len(parents) == 0 || below > names.MaxBound {
+		return are
+	}
+	found := x.locate(ctx, ns, parents)
+	x.hideOrphans(ctx, ns, found, below+1)
+	for j, copies := range found {
+		are[at[j]] = copies != nil
+	}
+	return are
 }
 
 // LocatedOne is Located for one key; nil where there is nothing to ask.

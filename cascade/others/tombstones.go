@@ -29,24 +29,25 @@ const (
 )
 
 // InvalidateLocked invalidates what the catalogue has of puts of a name stamped
-// below.
+// below, and what is fetched of them.
 func (x *Exchange) InvalidateLocked(id residency.NameID, below uint64) {
 	x.state.Mu.AssertHeld()
+	x.load.InvalidateFetchLocked(id, below)
 	if x.Catalogue == nil {
 		return
 	}
-	x.load.InvalidateFetchLocked(id, below)
-	x.state.Mu.Names.SetAway(id.NS, id.Key, false)
+	x.state.Mu.Names.SetNowhere(id.NS, id.Key)
 	if x.guarded.tombstones.Add(id.NS, id.Key, below) {
 		residency.Wake(x.flush)
 	}
 }
 
 // InvalidateAllLocked invalidates all that the catalogue has of a namespace, or of
-// all.
+// all, and what is fetched of it.
 func (x *Exchange) InvalidateAllLocked(ns string, all bool) *tombstones.Clearing {
 	x.state.Mu.AssertHeld()
 	c := tombstones.NewClearing(ns, all, x.state.TickLocked())
+	x.load.InvalidateFetchesLocked(ns, all)
 	if x.Catalogue != nil {
 		x.guarded.tombstones.AddClearing(c)
 		residency.Wake(x.flush)
@@ -171,7 +172,7 @@ func (x *Exchange) flushClearing(ctx context.Context, c *tombstones.Clearing) er
 	}
 	x.state.Mu.Lock()
 	defer x.state.Mu.Unlock()
-	x.guarded.tombstones.Cleared(c)
+	x.guarded.tombstones.Cleared(c, x.state.Now())
 	return nil
 }
 

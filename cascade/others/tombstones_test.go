@@ -85,7 +85,8 @@ func TestARefusedFlush(t *testing.T) {
 	}
 }
 
-// A clearing hides a namespace at once and is withdrawn in bounded steps.
+// A clearing hides a namespace at once and is withdrawn in bounded steps; after that it
+// hides for a while what somebody may have found before.
 func TestAClearing(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		r := newRank(t)
@@ -93,6 +94,7 @@ func TestAClearing(t *testing.T) {
 		for i := range n {
 			r.known.Hold(named(fmt.Sprint(i), 5), parttest.Data(uint64(i), 10))
 		}
+		named0 := named("0", 5)
 		other := r.known.Hold(block.Name{Namespace: "other", Key: "a", Seq: 5}, parttest.Data(1, 10))
 		r.Mu.Lock()
 		c := r.InvalidateAllLocked("ns", all)
@@ -111,8 +113,18 @@ func TestAClearing(t *testing.T) {
 		if c.Withdrawn != want || len(got) != 2 || len(got[0]) != clearStep {
 			t.Errorf("%d are withdrawn in %d steps, want %d", c.Withdrawn, len(got), want)
 		}
-		if r.invalid(&other.Name) {
+		if r.invalid(&other.Name) != all || !r.invalid(&named0) || r.invalid(&young.Name) {
+			t.Error("who found something before the clearing may bring it back")
+		}
+		r.Advance(time.Minute)
+		r.Mu.Lock()
+		r.SweepLocked()
+		r.Mu.Unlock()
+		if r.invalid(&other.Name) || r.invalid(&named0) {
 			t.Error("the clearing does not end")
+		}
+		if !slices.Contains(r.Seen.Take(), "invalidate fetches ns") {
+			t.Error("what is on its way here is not forgotten")
 		}
 	}
 }

@@ -1,28 +1,33 @@
 package tombstones
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	"cascadekv/internal/block"
 )
 
-// keepFor is how long a name is remembered after the catalogue has withdrawn it:
-// whoever found it before has asked for its block by then.
+// keepFor is how long a name, or a clearing, is remembered after the catalogue has
+// withdrawn it: whoever found it before has asked for its block by then.
 const keepFor = 10 * time.Second
 
 // Set is the tombstones of one rank. It is not safe for concurrent use.
 type Set struct {
 	names map[id]tombstone
-	queue []id // of names that the catalogue has not withdrawn yet
-	clear []*Clearing
+	queue []id        // of names that the catalogue has not withdrawn yet
+	clear []*Clearing // that the catalogue has not withdrawn yet
+
+	// The last ones that it has:
+	cleared    map[string]tombstone // by namespace
+	clearedAll tombstone
 }
 
 type id struct{ ns, key string }
 
 type tombstone struct {
 	below uint64
-	done  time.Time // when the catalogue had withdrawn the name; zero before
+	done  time.Time // when the catalogue had withdrawn what is below; zero before
 }
 
 // Clearing invalidates puts stamped below, of a namespace or of all.
@@ -35,11 +40,12 @@ type Clearing struct {
 }
 
 // New returns an empty set.
-func New() Set { return Set{names: map[id]tombstone{}} }
+func New() Set { return Set{names: map[id]tombstone{}, cleared: map[string]tombstone{}} }
 
 // Has reports whether a name of the catalogue is invalid.
 func (s *Set) Has(n *block.Name) bool {
-	return n.Seq < s.names[id{n.Namespace, n.Key}].below || slices.ContainsFunc(s.clear, func(c *Clearing) bool { return c.Has(n) })
+	return n.Seq < s.names[id{n.Namespace, n.Key}].below || n.Seq < s.cleared[n.Namespace].below || n.Seq < s.clearedAll.below ||
+		slices.ContainsFunc(s.clear, func(c *Clearing) bool { return c.Has(n) })
 }
 
 // Has reports whether c invalidates a name of the catalogue.
@@ -99,7 +105,8 @@ func (s *Set) Flushed(names []block.Name, now time.Time) (more bool) {
 	return len(s.queue) > 0
 }
 
-// Clearing returns the oldest clearing, nil when there is none.
+// Clearing returns the oldest clearing that the catalogue has not withdrawn, nil when there
+// is none.
 func (s *Set) Clearing() *Clearing {
 	if len(s.clear) == 0 {
 		return nil
@@ -108,15 +115,23 @@ func (s *Set) Clearing() *Clearing {
 }
 
 // Cleared records that the catalogue has withdrawn all that c invalidates.
-func (s *Set) Cleared(c *Clearing) {
+func (s *Set) Cleared(c *Clearing, now time.Time) {
 	s.clear = slices.DeleteFunc(s.clear, func(other *Clearing) bool { return other == c })
-}
-
-// Sweep forgets names that the catalogue has withdrawn some time ago.
-func (s *Set) Sweep(now time.Time) {
-	for k, t := range s.names {
-		if !t.done.IsZero() && now.Sub(t.done) >= keepFor {
-			delete(s.names, k)
-		}
+	if t := (tombstone{below: c.below, done: now}); c.all {
+		s.clearedAll = t
+	} else {
+		s.cleared[c.ns] = t
 	}
 }
+
+// Sweep forgets what the catalogue has withdrawn some time ago.
+func (s *Set) Sweep(now time.Time) {
+	maps.DeleteFunc(s.names, func(_ id, t tombstone) bool { return t.over(now) })
+	maps.DeleteFunc(s.cleared, func(_ string, t tombstone) bool { return t.over(now) })
+	if s.clearedAll.over(now) {
+		s.clearedAll = tombstone{}
+	}
+}
+
+// over reports whether nobody needs t any more.
+func (t tombstone) over(now time.Time) bool { return !t.done.IsZero() && now.Sub(t.done) >= keepFor }

@@ -31,8 +31,12 @@ func TestWhatIsBelowIsInvalid(t *testing.T) {
 			t.Errorf("%+v is invalid: %v", x.name, !x.want)
 		}
 	}
-	if s.Cleared(c); s.Has(name("other", "b", 19)) || s.Clearing() != nil {
-		t.Error("cleared and still invalid")
+	s.Cleared(c, begin)
+	if s.Sweep(begin.Add(keepFor - 1)); !s.Has(name("other", "b", 19)) || s.Has(name("other", "b", 20)) || s.Clearing() != nil {
+		t.Error("who found it before may be about to ask for it")
+	}
+	if s.Sweep(begin.Add(keepFor)); s.Has(name("other", "b", 19)) {
+		t.Error("cleared long ago and still invalid")
 	}
 	if s.AddClearing(NewClearing("", true, 30)); !s.Has(name("other", "b", 19)) || s.Clearing() == nil {
 		t.Error("not everything is cleared")

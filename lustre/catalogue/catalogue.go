@@ -295,10 +295,9 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 }
 
 // older reports for which names the index has records below their Seq, withdrawn ones
-// included, and returns what withdraws them there. Of a name there is one record: one of
-// this rank's own that is just below is what is withdrawn, and may hide some of others. A
-// withdrawal that is there already may be one that was not recorded in a file, unless
-// judged: it was read from one.
+// included, and returns what withdraws them there. Of a name there is one record; judged: a
+// withdrawal of this rank's own that is just below was read from a file, and counts only if
+// it hides some of others. Else it may be one that was not recorded in a file.
 func (c *Catalogue) older(names []block.Name, judged bool) ([]bool, map[index.Segment][]index.Name, error) {
 	hashes, entries := make([]index.Key, len(names)), make([]index.Entry, len(names))
 	for i, n := range names {
@@ -313,7 +312,7 @@ func (c *Catalogue) older(names []block.Name, judged bool) ([]bool, map[index.Se
 		if e.Name.Key == (index.Key{}) || e.Name.Seq >= names[i].Seq {
 			continue
 		}
-		itself := e.Name.Seq+1 == names[i].Seq && c.isOwn(partOf(e.Segment)) && (judged || !e.Name.Dropped)
+		itself := judged && e.Name.Dropped && e.Name.Seq+1 == names[i].Seq && c.isOwn(partOf(e.Segment))
 		older[i] = e.Name.Hides || !itself
 		if !e.Name.Dropped {
 			drops[e.Segment] = append(drops[e.Segment], index.Name{Key: e.Name.Key, Seq: names[i].Seq - 1, Dropped: true})

@@ -158,7 +158,7 @@ func (x *index) withdrawRecordsLocked(f *file) (drops []format.Record) {
 			if !st.dropped {
 				drop.Name.Seq--
 			}
-			if st.records > 0 || st.dropped {
+			if st.records > 0 || st.dropped || st.hides || x.olderOutLocked(f, st.seq) {
 				drops = append(drops, drop)
 			}
 			st.file, st.seq, st.dropped, st.elsewhere = nil, drop.Name.Seq, true, false
@@ -206,8 +206,8 @@ func (x *index) keepsLocked(f *file, st *nameState, n int) bool {
 	}
 	if st.dropped {
 		return unread || x.olderOutLocked(f, st.seq)
-	}
-	return x.blocks[st.id] != nil || st.elsewhere || x.indexer != nil && st.hides
+	} // the withdrawal of one whose block is gone may be on its way
+	return x.blocks[st.id] != nil || st.elsewhere || x.indexer != nil && (st.hides || x.olderOutLocked(f, st.seq))
 }
 
 // shapesLocked describes the segments that can be rewritten, and as whole those that

@@ -46,6 +46,7 @@ type Result struct {
 	InMemory     int     `json:"names_in_memory"`      // of those stored
 	Restarted    float64 `json:"heap_bytes_per_block_after_start"`
 	StoreSeconds float64 `json:"store_seconds"` // from the first put until the last is durable
+	Refused      int     `json:"puts_refused"`  // for want of room, and tried again
 	StartSeconds float64 `json:"start_seconds"`
 
 	Probe    float64 `json:"probe_us"` // of a cold chain of 512
@@ -85,7 +86,7 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 	if err := b.profiled("store", func() error { return b.fill(ctx) }); err != nil {
 		return res, err
 	}
-	res.StoreSeconds = kit.Round(time.Since(began).Seconds())
+	res.StoreSeconds, res.Refused = kit.Round(time.Since(began).Seconds()), b.refused
 	if err := b.settle(ctx); err != nil {
 		return res, err
 	}
@@ -125,6 +126,8 @@ type bench struct {
 	dir   string
 	store *cascade.Store
 	cold  *lustre.Tier
+
+	refused int // puts
 }
 
 func (b *bench) open(ctx context.Context) error {
@@ -192,7 +195,7 @@ func (b *bench) fill(ctx context.Context) error {
 			if i%chain > 0 {
 				e.Parent = key(name, i-1)
 			}
-			if _, err := b.store.Put(ctx, e, p, nil); err != nil {
+			if err := b.put(ctx, e, p); err != nil {
 				return fmt.Errorf("put of block %d: %w", i, err)
 			}
 		}
@@ -202,6 +205,18 @@ func (b *bench) fill(ctx context.Context) error {
 	}
 	_, err := b.store.Drain(ctx)
 	return err
+}
+
+// put puts a block. Where the disk falls behind for long the store refuses it at first, as a
+// rank would its client.
+func (b *bench) put(ctx context.Context, e cascade.Entry, p []byte) error {
+	for {
+		_, err := b.store.Put(ctx, e, p, nil)
+		if !errors.Is(err, cascade.ErrNoRoom) || ctx.Err() != nil {
+			return err
+		}
+		b.refused++
+	}
 }
 
 // settleWait is how long the rank may take to leave what is cold to its index.

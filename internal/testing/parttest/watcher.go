@@ -61,6 +61,9 @@ func (w *Watcher) InvalidateFetchLocked(id residency.NameID, _ uint64) {
 	w.record("invalidate fetch " + id.Key)
 }
 
+// InvalidateFetchesLocked implements others.Fetches.
+func (w *Watcher) InvalidateFetchesLocked(ns string, _ bool) { w.record("invalidate fetches " + ns) }
+
 // Shrink implements writeback.Space.
 func (w *Watcher) Shrink() { w.record("shrink") }
 
