@@ -393,10 +393,15 @@ func (p *planner) replaced(q *queued, cur *named) (flags uint16) {
 }
 
 // count accounts for a name in the rows of its segment and of the one whose record
-// it replaces, and reports whether it is older than what is there.
+// it replaces, and reports whether it is older than what is there. Of two copies of one
+// record that in the younger segment counts, as of a block.
 func (p *planner) count(q *queued, cur *named) (older bool) {
-	older = cur.exists && cur.rec.seq > q.name.Seq
 	counted := cur.exists && cur.rec.flags&flagDropped == 0
+	older = cur.exists && cur.rec.seq > q.name.Seq
+	if cur.exists && cur.rec.seq == q.name.Seq && !q.name.Dropped {
+		theirs, ours := p.engine.segments.row(cur.rec.segment), p.engine.segments.row(q.segment)
+		older = !counted || theirs.segment.compare(ours.segment) > 0
+	}
 	if !q.name.Dropped {
 		if counted && cur.rec.segment == q.segment && cur.rec.seq == q.name.Seq {
 			return false // the same record again

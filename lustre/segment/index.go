@@ -118,8 +118,8 @@ func (x *index) forgetLocked(loc *location) {
 }
 
 // noteLocked accounts for a record that lies, or may lie, in f, and reports
-// whether it is the newest of its name so far. One that does not count leaves
-// an older copy of itself what it was: the file of that must stay.
+// whether it is the newest of its name so far: of two copies that in the younger file, as
+// the indexer has it. One that does not count leaves another what it was, whose file must stay.
 func (x *index) noteLocked(f *file, r format.Record, counts bool) bool {
 	k := nameKey{r.Name.Namespace, r.Name.Key}
 	st := x.names[k]
@@ -131,7 +131,7 @@ func (x *index) noteLocked(f *file, r format.Record, counts bool) bool {
 	f.spill.leastSeq = min(f.spill.leastSeq, r.Name.Seq)
 	st.hides = st.hides || r.Hides
 	f.recs = append(f.recs, st)
-	if r.Name.Seq < st.seq || !counts && r.Name.Seq == st.seq && st.file != nil {
+	if r.Name.Seq < st.seq || r.Name.Seq == st.seq && st.file != nil && (!counts || st.dropped && !r.Dropped || st.dropped == r.Dropped && byAge(st.file.id, f.id) > 0) {
 		return false
 	}
 	st.elsewhere = st.elsewhere && r.Name.Seq == st.seq
