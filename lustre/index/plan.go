@@ -243,13 +243,11 @@ func (p *planner) segment(s Segment, mark, entries uint64) uint32 {
 
 // row returns the row of a segment that is alive, to be changed.
 func (p *planner) row(number uint32) *segmentRow {
-	r := p.rows[number]
-	if r == nil {
-		r = new(segmentRow)
-		*r = *p.engine.segments.row(number)
-		p.rows[number] = r
+	if p.rows[number] == nil {
+		r := *p.engine.segments.row(number)
+		p.rows[number] = &r
 	}
-	return r
+	return p.rows[number]
 }
 
 func (p *planner) putBlock(number uint32, b *Block) (*placed, error) {
@@ -262,11 +260,8 @@ func (p *planner) putBlock(number uint32, b *Block) (*placed, error) {
 		row.blocks++
 		row.bytes += uint64(b.Info.Size)
 	}
-	if cur.exists {
-		theirs, ours := p.engine.segments.row(cur.rec.place.segment), p.engine.segments.row(number)
-		if theirs.segment.compare(ours.segment) > 0 {
-			return cur, nil // the older copy is merged away first
-		}
+	if cur.exists && p.younger(cur.rec.place.segment, number) {
+		return cur, nil // the older copy is merged away first
 	}
 	at := b.Place
 	cur.rec.place = place{
@@ -276,6 +271,11 @@ func (p *planner) putBlock(number uint32, b *Block) (*placed, error) {
 	cur.exists, cur.batch = true, p.batch
 	p.touch(cur)
 	return cur, nil
+}
+
+// younger reports whether one segment was begun after another.
+func (p *planner) younger(a, b uint32) bool {
+	return p.engine.segments.row(a).segment.compare(p.engine.segments.row(b).segment) > 0
 }
 
 // block returns what there is of a block, as of this batch.
@@ -397,11 +397,8 @@ func (p *planner) replaced(q *queued, cur *named) (flags uint16) {
 // record that in the younger segment counts, as of a block.
 func (p *planner) count(q *queued, cur *named) (older bool) {
 	counted := cur.exists && cur.rec.flags&flagDropped == 0
-	older = cur.exists && cur.rec.seq > q.name.Seq
-	if cur.exists && cur.rec.seq == q.name.Seq && !q.name.Dropped {
-		theirs, ours := p.engine.segments.row(cur.rec.segment), p.engine.segments.row(q.segment)
-		older = !counted || theirs.segment.compare(ours.segment) > 0
-	}
+	copied := cur.exists && cur.rec.seq == q.name.Seq && !q.name.Dropped
+	older = cur.exists && cur.rec.seq > q.name.Seq || copied && (!counted || p.younger(cur.rec.segment, q.segment))
 	if !q.name.Dropped {
 		if counted && cur.rec.segment == q.segment && cur.rec.seq == q.name.Seq {
 			return false // the same record again
