@@ -36,8 +36,9 @@ const (
 type outbox struct {
 	mu      sync.Mutex
 	wait    map[statementKey]*directory.Statement
-	drop    map[nameKey]uint64 // puts stamped below are gone
-	sent    time.Time          // when take was called last
+	refused map[statementKey]*directory.Statement // by a home that does not take itself for one yet: wait again later
+	drop    map[nameKey]uint64                    // puts stamped below are gone
+	sent    time.Time                             // when take was called last
 	sending bool
 	idle    chan struct{} // closed when nothing waits and nothing is on its way
 }
@@ -61,15 +62,16 @@ type parcel struct {
 
 func (p *parcel) empty() bool { return len(p.statements)+len(p.drops) == 0 }
 
-// Publish states to the homes of names what this rank has of them. It does not
-// wait for them. It sets the owner in the list.
+// Publish states to the homes of names what this rank has of them, and to those that
+// were their homes as long as they are asked. It does not wait for them. It sets the
+// owner in the list.
 func (n *Node) Publish(list ...directory.Statement) {
-	v := n.view.Load()
+	v, now := n.view.Load(), n.o.Now()
 	parcels := map[fabric.Rank][]*directory.Statement{}
 	for i := range list {
 		s := &list[i]
 		s.Owner, s.Incarnation = n.self, n.o.Incarnation
-		for _, h := range v.homes(s.Name.Namespace, s.Name.Key) {
+		for _, h := range v.everyHome(s.Name.Namespace, s.Name.Key, now) {
 			parcels[h] = append(parcels[h], s)
 		}
 	}
@@ -96,7 +98,7 @@ func (n *Node) box(to fabric.Rank) *outbox {
 	defer n.mu.Unlock()
 	b := n.boxes[to]
 	if b == nil {
-		b = &outbox{wait: map[statementKey]*directory.Statement{}, drop: map[nameKey]uint64{}}
+		b = &outbox{wait: map[statementKey]*directory.Statement{}, refused: map[statementKey]*directory.Statement{}, drop: map[nameKey]uint64{}}
 		n.boxes[to] = b
 	}
 	return b
@@ -121,10 +123,40 @@ func (b *outbox) outdate(n *Node, to fabric.Rank, list stales) {
 
 func (b *outbox) add(s *directory.Statement) {
 	k := keyOf(s)
-	if old := b.wait[k]; old == nil || s.Newer(old) {
+	old := b.wait[k]
+	if old == nil {
+		old = b.refused[k]
+	}
+	if old == nil || s.Newer(old) {
 		own := *s // the rest of its list need not be kept
 		b.wait[k] = &own
+		delete(b.refused, k)
 	}
+}
+
+// refuse sets statements aside, unless something newer waits.
+func (b *outbox) refuse(list statements) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range list {
+		k := keyOf(&list[i])
+		if old := b.wait[k]; old == nil || list[i].Newer(old) {
+			b.refused[k] = &list[i]
+			delete(b.wait, k)
+		}
+	}
+}
+
+// readmit has what was refused wait again, as far as its rank is still to have it.
+func (b *outbox) readmit(isHome func(namespace, key string) bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for k, s := range b.refused {
+		if isHome(k.namespace, k.key) {
+			b.wait[k] = s
+		}
+	}
+	clear(b.refused)
 }
 
 func (b *outbox) addDrops(list stales) {
@@ -142,6 +174,13 @@ func (b *outbox) send(n *Node, to fabric.Rank) {
 	}
 }
 
+// waits reports whether there is something to send.
+func (b *outbox) waits() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.wait)+len(b.drop) > 0
+}
+
 // early is how long what waits should gather yet.
 func (b *outbox) early(now time.Time) time.Duration {
 	b.mu.Lock()
@@ -152,8 +191,9 @@ func (b *outbox) early(now time.Time) time.Duration {
 	return announceGap - now.Sub(b.sent)
 }
 
-// take returns the next parcel, empty when nothing waits any more.
-func (b *outbox) take() (p parcel) {
+// take returns the next parcel. An empty one means that nothing waits any more, but for
+// what was refused if that is left.
+func (b *outbox) take() (p parcel, left bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sent = time.Now()
@@ -165,7 +205,7 @@ func (b *outbox) take() (p parcel) {
 			bytes += 32 + len(s.Segment.Path)
 		}
 		if bytes > batchBytes && !p.empty() {
-			return p
+			return p, true
 		}
 		p.statements = append(p.statements, *s)
 		delete(b.wait, k)
@@ -173,18 +213,18 @@ func (b *outbox) take() (p parcel) {
 	bytes = 0 // they travel in another message
 	for k, before := range b.drop {
 		if bytes += 32 + len(k.namespace) + len(k.key); bytes > batchBytes && len(p.drops) > 0 {
-			return p
+			return p, true
 		}
 		p.drops = append(p.drops, staleMessage{k.namespace, k.key, before})
 		delete(b.drop, k)
 	}
-	if p.empty() {
+	if p.empty() && len(b.refused) == 0 {
 		b.sending = false
 		close(b.idle)
 		// A map keeps the room of its fullest time.
-		b.wait, b.drop = map[statementKey]*directory.Statement{}, map[nameKey]uint64{}
+		b.wait, b.refused, b.drop = map[statementKey]*directory.Statement{}, map[statementKey]*directory.Statement{}, map[nameKey]uint64{}
 	}
-	return p
+	return p, len(b.refused) > 0
 }
 
 // putBack puts back what was not delivered, unless something newer waits.
@@ -201,6 +241,7 @@ func (b *outbox) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	clear(b.wait)
+	clear(b.refused)
 	clear(b.drop)
 }
 
@@ -211,23 +252,39 @@ func (n *Node) flush(to fabric.Rank, b *outbox) {
 		if d := b.early(time.Now()); d > 0 {
 			n.pause(d)
 		}
-		p := b.take()
+		p, left := b.take()
 		if p.empty() {
-			return
-		}
-		if n.post(to, &p) {
-			delay = retryFirst
+			if !left {
+				return
+			}
+			delay = b.pause(n, delay)
+			b.readmit(func(ns, key string) bool { return slices.Contains(n.view.Load().homes(ns, key), to) })
 			continue
 		}
-		if !n.view.Load().alive(to) {
+		refused, ok := n.post(to, &p)
+		switch {
+		case ok:
+			if b.refuse(refused); len(refused) == 0 && !left {
+				delay = retryFirst
+			}
+		case !n.view.Load().alive(to):
 			b.clear() // its names have another home now, and are stated there
-			continue
+		default:
+			b.putBack(p)
+			delay = n.pause(delay)
 		}
-		b.putBack(p)
-		if delay = n.pause(delay); n.work.Err() != nil {
+		if n.work.Err() != nil {
 			b.clear()
 		}
 	}
+}
+
+// pause is Node.pause that ends early when something waits.
+func (b *outbox) pause(n *Node, delay time.Duration) time.Duration {
+	for left := delay; left > 0 && !b.waits() && n.work.Err() == nil; left -= retryFirst {
+		n.pause(retryFirst)
+	}
+	return min(2*delay, retryMost)
 }
 
 // pause waits before something is tried again, or until the node is closed, and
@@ -240,19 +297,23 @@ func (n *Node) pause(delay time.Duration) time.Duration {
 	return min(2*delay, retryMost)
 }
 
-// post sends a parcel and takes out of it what has arrived; true: all of it.
-func (n *Node) post(to fabric.Rank, p *parcel) bool {
+// post sends a parcel and takes out of it what has arrived: false if that is not all.
+// Refused is what the rank takes itself for no home of.
+func (n *Node) post(to fabric.Rank, p *parcel) (refused statements, ok bool) {
 	if len(p.statements) > 0 {
-		if !settled(n.announce(to, p.statements)) {
-			return false
+		var err error
+		if refused, err = n.announce(to, p.statements); !settled(err) {
+			return nil, false
 		}
 		p.statements = nil
 	}
 	if len(p.drops) > 0 {
-		_, err := n.call(n.work, to, kindDrop, &p.drops)
-		return settled(err)
+		if _, err := n.call(n.work, to, kindDrop, &p.drops); !settled(err) {
+			p.statements = refused // to be sent with the rest
+			return nil, false
+		}
 	}
-	return true
+	return refused, true
 }
 
 // settled reports whether sending it again would not help.
@@ -261,25 +322,47 @@ func settled(err error) bool {
 	return err == nil || errors.As(err, &refused)
 }
 
-func (n *Node) announce(home fabric.Rank, batch statements) error {
+// announce states a batch to a home and returns what that takes itself for no home of.
+func (n *Node) announce(home fabric.Rank, batch statements) (refused statements, err error) {
 	answer, err := n.call(n.work, home, kindAnnounce, &batch)
 	if err == nil {
-		n.stats.announced.Add(uint64(len(batch)))
 		var stale stales
 		if err = decode(answer, &stale); err == nil {
+			refused = refusedOf(batch, stale)
+			n.stats.announced.Add(uint64(len(batch) - len(refused)))
 			n.outdated(stale)
-			return nil
+			return refused, nil
 		}
 	}
 	if settled(err) || errors.Is(err, errBadMessage) {
 		n.o.Log.Error("a home refuses statements", "home", home, "err", err)
-		return nil
+		return nil, nil
 	}
-	return err
+	return nil, err
+}
+
+// refusedOf are the statements of a batch that a rank did not take in, by its answer:
+// of those no put is out of date.
+func refusedOf(batch statements, answer stales) (refused statements) {
+	names := map[nameKey]bool{}
+	for _, a := range answer {
+		if a.Before == 0 {
+			names[nameKey{a.Namespace, a.Key}] = true
+		}
+	}
+	for i := range batch {
+		if s := &batch[i]; len(names) > 0 && names[nameKey{s.Name.Namespace, s.Name.Key}] {
+			refused = append(refused, *s)
+		}
+	}
+	return refused
 }
 
 func (n *Node) outdated(list stales) {
 	for _, s := range list {
+		if s.Before == 0 {
+			continue
+		}
 		n.local.Outdated(s.Namespace, s.Key, s.Before)
 	}
 }

@@ -34,7 +34,7 @@ func (v *view) dead(r fabric.Rank, incarnation uint64) bool {
 // ones that are left.
 func (v *view) everyHome(namespace, key string, now time.Time) []fabric.Rank {
 	p := v.ring.Partition(namespace, key)
-	all := slices.Clone(v.ring.Homes(p))
+	all := slices.Clip(v.ring.Homes(p))
 	if v.former != nil && now.Before(v.until) {
 		for _, h := range v.former.Homes(p) {
 			if v.alive(h) && !slices.Contains(all, h) {

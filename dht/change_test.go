@@ -291,3 +291,111 @@ func TestMembersComeAndGoTogether(t *testing.T) {
 		}
 	})
 }
+
+// TestWhoKnowsFewStatesToHomes: a rank that starts and knows one other takes that one for
+// a home of all names. It is none of most, and would not learn what becomes of them.
+func TestWhoKnowsFewStatesToHomes(t *testing.T) {
+	inBubble(t, 4, sim.Options{}, func(t *testing.T, r *rig) {
+		var keys []string
+		without, err := sharedRing(nil, []fabric.Rank{0, 2, 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; len(keys) < 4; i++ {
+			key := fmt.Sprintf("key %d", i)
+			p := without.Partition("ns", key)
+			if v := r.nodes[0].view.Load(); v.ring.IsHome(1, p) && !v.ring.IsHome(0, p) && without.IsHome(0, p) {
+				keys = append(keys, key)
+			}
+		}
+		r.die2(2, false)
+		r.start(2, 2)
+		for rank, n := range r.nodes {
+			if rank != 2 {
+				n.SetMembers(r.members(fabric.Alive, 2)...)
+			}
+		}
+		r.nodes[2].SetMembers(r.members(fabric.Alive, 0)...)
+		for _, key := range keys {
+			r.shelf[2].put(key, 1, bytesOf(key, 1), true)
+		}
+		time.Sleep(time.Second)
+		if n := r.nodes[0].Stats().Entries; n != 0 {
+			t.Errorf("a rank keeps %d entries of names that it is no home of", n)
+		}
+		r.nodes[2].SetMembers(r.members(fabric.Alive, 1, 3)...)
+		r.settled()
+		for _, key := range keys {
+			r.owners(0, key, 2) // its homes know
+		}
+		time.Sleep(settle + 2*time.Second)
+		for i, key := range keys {
+			if i%2 == 0 {
+				r.shelf[3].put(key, 2, bytesOf(key, 2), false)
+			}
+		}
+		r.settled()
+		for _, key := range keys {
+			if err := r.nodes[3].Delete(t.Context(), "ns", key, 3); err != nil {
+				t.Error(err)
+			}
+		}
+		r.settled()
+		r.die(1)
+		for _, when := range []string{"at once", "settled"} {
+			for rank := range r.nodes {
+				for _, key := range keys {
+					if got := r.locate(rank, key); got != nil {
+						t.Errorf("%s: %v finds %q, which was deleted: %+v", when, rank, key, got)
+					}
+				}
+			}
+			time.Sleep(settle + 2*time.Second)
+		}
+	})
+}
+
+// TestFormerHomesAreTold: as long as they are asked they learn what changes; and they may
+// be homes once more, with what they had.
+func TestFormerHomesAreTold(t *testing.T) {
+	inBubble(t, 4, sim.Options{}, func(t *testing.T, r *rig) {
+		var keys []string
+		for i := 0; len(keys) < 20; i++ {
+			key := fmt.Sprintf("key %d", i)
+			if homes := r.nodes[0].view.Load().homes("ns", key); slices.Contains(homes, 1) && !slices.Contains(homes, 2) {
+				keys = append(keys, key)
+			}
+		}
+		for _, key := range keys {
+			r.shelf[2].put(key, 1, bytesOf(key, 1), true)
+		}
+		r.settled()
+		r.start(4, 1) // some of their homes are others now
+		r.tell(r.members(fabric.Alive, r.ranks()...)...)
+		r.settled()
+		for _, key := range keys {
+			r.shelf[3].put(key, 2, bytesOf(key, 2), false)
+		}
+		r.settled()
+		for _, key := range keys { // evicted: nobody has it
+			s := r.shelf[3]
+			s.mu.Lock()
+			delete(s.names, key)
+			s.mu.Unlock()
+			s.node.Publish(s.State("ns", key))
+		}
+		r.settled()
+		for _, when := range []string{"while they are asked", "once more"} {
+			for rank := range r.nodes {
+				for _, key := range keys {
+					if got := r.locate(rank, key); got != nil {
+						t.Errorf("%s: %v finds a value of %q that was replaced: %+v", when, rank, key, got)
+					}
+				}
+			}
+			if r.nodes[4] != nil {
+				r.die(4)
+			}
+		}
+	})
+}

@@ -63,15 +63,23 @@ func claimAt(ctx context.Context, n *Node, home fabric.Rank, list []directory.St
 		}
 		return nil
 	}
-	if _, err := n.call(ctx, home, kindAnnounce, &claims); err != nil {
+	answer, err := n.call(ctx, home, kindAnnounce, &claims)
+	if err != nil {
 		return err
 	}
+	var stale stales
+	if err := decode(answer, &stale); err != nil {
+		return err
+	}
+	refused := refusedOf(claims, stale)
 	copies, err := copiesAt(ctx, n, home, &keys)
 	if err != nil {
 		return err
 	}
 	for j, i := range part {
-		found[i] = copies[j]
+		if !slices.ContainsFunc(refused, func(s directory.Statement) bool { return s.Name.Key == keys.Keys[j] }) {
+			found[i] = copies[j]
+		}
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ func TestGoldenMessages(t *testing.T) {
 		"expire":   {kindExpire, &stampMessage{"ns", "a", 300}, "020b" + "93a26e73a161cd012c"},
 		"names":    {kindNames, &keysMessage{directory.Contents, []string{"a"}}, "020e" + "92a900" + hex.EncodeToString([]byte("contents")) + "91a161"},
 		"called":   {0, &stales{{"ns", "a", 7}}, "0200" + "9193a26e73a16107"},
+		"no home":  {0, &stales{{"ns", "a", 0}}, "0200" + "9193a26e73a16100"},
 		"copies":   {0, &copiesMessage{nil, {withdrawal}}, "0200" + "929091" + withdrawn},
 	} {
 		raw, err := encode(g.kind, g.value)
@@ -104,7 +105,7 @@ func TestTheLongestAnswersFit(t *testing.T) {
 		b.addDrops(stales{{s.Name.Namespace, s.Name.Key, 1 << 63}})
 	}
 	told, dropped := 0, 0
-	for p := b.take(); !p.empty(); p = b.take() {
+	for p, _ := b.take(); !p.empty(); p, _ = b.take() {
 		told, dropped = told+len(p.statements), dropped+len(p.drops)
 		for _, v := range []any{&p.statements, &p.drops} {
 			if raw, err := encode(kindAnnounce, v); err != nil || len(raw) > fabric.MaxMessage {

@@ -3,6 +3,7 @@ package dht
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
@@ -70,8 +71,9 @@ func (s server) Answer(ctx context.Context, from fabric.Rank, req []byte) ([]byt
 	return nil, fmt.Errorf("%w: kind %d", errBadMessage, k)
 }
 
-// announce applies statements and answers with those of the speaker that are
-// out of date.
+// announce applies statements and answers with those of the speaker that are out of
+// date. Names that this rank is no home of it answers with 0: nobody would tell it
+// when they change, and with the next change of the ring it might come to be a home.
 func (s server) announce(from fabric.Rank, body []byte) ([]byte, error) {
 	var batch statements
 	if err := decode(body, &batch); err != nil {
@@ -85,7 +87,12 @@ func (s server) announce(from fabric.Rank, body []byte) ([]byte, error) {
 	v := s.n.view.Load()
 	mine := stales{}
 	var others []directory.Stale
+	now := s.n.o.Now()
 	for _, st := range batch {
+		if !slices.Contains(v.everyHome(st.Name.Namespace, st.Name.Key, now), s.n.self) {
+			mine = append(mine, staleMessage{st.Name.Namespace, st.Name.Key, 0})
+			continue
+		}
 		if st.Owner != from && v.dead(st.Owner, st.Incarnation) {
 			st.Memory = nil // handed on by a rank that has not heard of it yet
 		}
