@@ -34,10 +34,10 @@ type Options struct {
 	Seeds     []string
 	Log       *slog.Logger // nil logs nothing
 
-	// OnChange is called for every change of another member, and of Replaced for
-	// this rank too, in order, from one goroutine. It may take its time, and
-	// must not call Close.
-	OnChange func(Event)
+	// OnChange is called with every change of another member, and of Replaced for
+	// this rank too, in order, from one goroutine: with all together that came since it
+	// was called last. It may take its time, and must not call Close. The list is its own.
+	OnChange func([]Event)
 
 	Timers Timers
 
@@ -254,11 +254,13 @@ func (m *Members) apply(change func(*view) []Event) {
 
 func (m *Members) deliver() {
 	defer close(m.drained)
-	m.events.drain(func(e Event) {
-		m.log.Info("member "+e.Kind.String(), "member", uint32(e.Member.Rank), "incarnation", e.Member.Incarnation,
-			"host", e.Member.Host, "addr", e.Member.Addr, "why", e.Why)
+	m.events.drain(func(events []Event) {
+		for _, e := range events {
+			m.log.Info("member "+e.Kind.String(), "member", uint32(e.Member.Rank), "incarnation", e.Member.Incarnation,
+				"host", e.Member.Host, "addr", e.Member.Addr, "why", e.Why)
+		}
 		if m.opt.OnChange != nil {
-			m.opt.OnChange(e)
+			m.opt.OnChange(events)
 		}
 	})
 }

@@ -55,8 +55,8 @@ func (q *queue) thin() {
 	q.events = kept
 }
 
-// drain calls with each event, until close and all before it are done.
-func (q *queue) drain(call func(Event)) {
+// drain calls with the events that wait, until close and all before it are done.
+func (q *queue) drain(call func([]Event)) {
 	for {
 		q.mu.Lock()
 		for len(q.events) == 0 && !q.closed {
@@ -66,8 +66,8 @@ func (q *queue) drain(call func(Event)) {
 		q.events = nil
 		done := q.closed
 		q.mu.Unlock()
-		for _, e := range batch {
-			call(e)
+		if len(batch) > 0 {
+			call(batch)
 		}
 		if done {
 			return

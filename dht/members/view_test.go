@@ -185,17 +185,19 @@ func TestQueue(t *testing.T) {
 	q.close()
 	last, own, count := map[fabric.Rank]uint64{}, 0, 0
 	var order uint64
-	q.drain(func(e Event) {
-		count++
-		if e.Member.Rank == 0 {
-			own++
-			return
+	q.drain(func(events []Event) {
+		for _, e := range events {
+			count++
+			if e.Member.Rank == 0 {
+				own++
+				continue
+			}
+			if e.Member.Incarnation < order {
+				t.Errorf("%d after %d", e.Member.Incarnation, order)
+			}
+			order = e.Member.Incarnation
+			last[e.Member.Rank] = order
 		}
-		if e.Member.Incarnation < order {
-			t.Errorf("%d after %d", e.Member.Incarnation, order)
-		}
-		order = e.Member.Incarnation
-		last[e.Member.Rank] = order
 	})
 	if own != 2 || count > 2*crowded {
 		t.Errorf("%d of our own, %d events in all", own, count)

@@ -185,20 +185,29 @@ func (p *Peers) job() string {
 	return p.o.Config.Job
 }
 
-// changed passes an event of the membership on.
-func (p *Peers) changed(e members.Event) {
+// changed passes events of the membership on: together, for a ring takes a while to make,
+// and with some of the ranks most names would have other homes.
+func (p *Peers) changed(events []members.Event) {
 	<-p.ready
-	m := e.Member
-	switch {
-	case p.node == nil: // it could not be made: Join fails
-	case m.Rank != p.self.Rank:
-		if e.Kind == members.Died || e.Kind == members.Left && !p.ending.Load() {
-			p.incomplete.Store(true)
+	if p.node == nil { // it could not be made: Join fails
+		return
+	}
+	var others []dht.Member
+	for _, e := range events {
+		m := e.Member
+		switch {
+		case m.Rank != p.self.Rank:
+			if e.Kind == members.Died || e.Kind == members.Left && !p.ending.Load() {
+				p.incomplete.Store(true)
+			}
+			others = append(others, dht.Member{Rank: m.Rank, Incarnation: m.Incarnation, Host: m.Host, Addr: m.Addr, State: m.State})
+		case e.Kind == members.Replaced:
+			p.o.Replaced()
 		}
-		p.node.SetMembers(dht.Member{Rank: m.Rank, Incarnation: m.Incarnation, Host: m.Host, Addr: m.Addr, State: m.State})
+	}
+	if len(others) > 0 {
+		p.node.SetMembers(others...)
 		p.o.Changed(p.node.Stats().Ranks)
-	case e.Kind == members.Replaced:
-		p.o.Replaced()
 	}
 }
 
