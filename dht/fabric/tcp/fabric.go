@@ -27,6 +27,8 @@ type Fabric struct {
 	kernel    chan struct{} // taken while a thread waits in the kernel for a payload
 	lingering chan struct{} // taken while one waits there for the next read
 
+	idle idleWires
+
 	half     *halfopen.Table // streams whose opener has not proved that it has the secret
 	vouching chan struct{}   // taken while the authority is asked about an opener that has
 
@@ -68,7 +70,7 @@ func New(o Options) (*Fabric, error) {
 	f := &Fabric{
 		identity: newIdentity(&o), listener: l, addr: addr,
 		kernel: make(chan struct{}, waiting), lingering: make(chan struct{}, lingerers), serving: make(chan struct{}),
-		half: halfopen.NewTable(halfOpen), vouching: make(chan struct{}, vouchers),
+		idle: idleWires{most: idleMost}, half: halfopen.NewTable(halfOpen), vouching: make(chan struct{}, vouchers),
 		lives: map[fabric.Rank]*life{}, here: map[net.Conn]*visitor{}, count: map[fabric.Rank]int{},
 	}
 	o.Secret = nil

@@ -63,6 +63,7 @@ func (l *life) finish() {
 		w.interrupt()
 	}
 	for _, w := range l.idle {
+		l.fabric.idle.remove(w)
 		w.close()
 		delete(l.wires, w)
 	}

@@ -112,6 +112,11 @@ const (
 	// what it needs, since the end of an old one may be noticed late.
 	inbound = 64
 
+	// idleMost is how many payload streams are kept for the next read, to all peers
+	// together: one for each rank of a large job. For one more the one that nobody used
+	// for longest is closed.
+	idleMost = 1024
+
 	// waiting is how many threads may wait in the kernel for payloads.
 	waiting = 256
 

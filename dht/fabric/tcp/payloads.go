@@ -68,6 +68,7 @@ func (l *life) take(ctx context.Context) (*wire, error) {
 	for n := len(l.idle); n > 0; n = len(l.idle) {
 		w := l.idle[n-1]
 		l.idle = l.idle[:n-1]
+		l.fabric.idle.remove(w)
 		if w.idle() {
 			l.mu.Unlock()
 			return w, nil
@@ -80,7 +81,7 @@ func (l *life) take(ctx context.Context) (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := newWire(conn)
+	w, err := newWire(conn, l)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", fabric.ErrUnreachable, err)
 	}
@@ -96,15 +97,23 @@ func (l *life) take(ctx context.Context) (*wire, error) {
 
 // give puts a stream back, or closes it when it can not be used again.
 func (l *life) give(w *wire, good bool) {
+	if oldest := l.put(w, good); oldest != nil {
+		oldest.life.retire(oldest)
+	}
+}
+
+// put does so, and returns a stream of some peer that is to be closed for it, nil for none.
+func (l *life) put(w *wire, good bool) (oldest *wire) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if good && !l.over {
 		l.backoff = firstBackoff
 		l.idle = append(l.idle, w)
-		return
+		return l.fabric.idle.add(w)
 	}
 	delete(l.wires, w)
 	w.close()
+	return nil
 }
 
 // reading is the answering end of a payload stream.

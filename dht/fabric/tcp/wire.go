@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"container/list"
 	"io"
 	"net"
 	"os"
@@ -18,6 +19,8 @@ import (
 // interrupt may be called from any.
 type wire struct {
 	fd    int
+	life  *life
+	rest  *list.Element // of the idle ones; nil: somebody reads
 	batch batch
 	aside aside
 	vec   [2 * fabric.MaxBatch]unix.Iovec // of receive; here because the kernel is given its address
@@ -27,13 +30,13 @@ type wire struct {
 	closed bool
 }
 
-// newWire takes nc's descriptor over; nc is closed in any case.
-func newWire(nc net.Conn) (*wire, error) {
+// newWire takes nc's descriptor over, for reads from the peer of l; nc is closed in any case.
+func newWire(nc net.Conn, l *life) (*wire, error) {
 	fd, err := rawfd.Take(nc)
 	if err != nil {
 		return nil, err
 	}
-	return &wire{fd: fd}, nil
+	return &wire{fd: fd, life: l}, nil
 }
 
 // idle reports whether a wire between two reads is as it should be: open, with
