@@ -268,7 +268,8 @@ func (n *Node) flush(to fabric.Rank, b *outbox) {
 				delay = retryFirst
 			}
 		case !n.view.Load().alive(to):
-			b.clear() // its names have another home now, and are stated there
+			// What was taken has another home now, and is stated there. What has come
+			// since may be for the next life of the rank.
 		default:
 			b.putBack(p)
 			delay = n.pause(delay)
