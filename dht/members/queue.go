@@ -2,6 +2,7 @@ package members
 
 import (
 	"sync"
+	"time"
 
 	"cascadekv/dht/fabric"
 )
@@ -9,6 +10,10 @@ import (
 // crowded is how many events wait before older ones of the same rank are
 // dropped.
 const crowded = 4096
+
+// gather is how long events gather: a rank that joins hears of all others at once, and
+// what the reader does with a change takes longer.
+const gather = 20 * time.Millisecond
 
 // queue hands events to a slow reader in their order. put never blocks. When
 // the reader is far behind, it sees only the last event of each rank, and each
@@ -61,6 +66,11 @@ func (q *queue) drain(call func([]Event)) {
 		q.mu.Lock()
 		for len(q.events) == 0 && !q.closed {
 			q.wake.Wait()
+		}
+		if !q.closed {
+			q.mu.Unlock()
+			time.Sleep(gather)
+			q.mu.Lock()
 		}
 		batch := q.events
 		q.events = nil
