@@ -77,7 +77,7 @@ func (c *churn) setAll() {
 						c.t.Errorf("%s %s was not put at the end", k.ns, k.name)
 					}
 				case 1:
-					c.del(d, rank, k, []string{"CASCADE.DEL", k.ns, k.name})
+					c.del(d, rank, k)
 				}
 			}
 		})

@@ -335,7 +335,7 @@ func (c *churn) command(d *connections, i int, rng *rand.Rand) {
 	case n < 3500:
 		c.put(d, i, k, c.m.pool.draw(rng))
 	case n < 4300:
-		c.del(d, i, k, []string{"CASCADE.DEL", k.ns, k.name})
+		c.del(d, i, k)
 	case n < 4600:
 		c.expire(d, i, k, time.Duration(rng.IntN(20000))*time.Millisecond)
 	case n < 5200:
@@ -359,8 +359,10 @@ func (p *churnPool) draw(rng *rand.Rand) int {
 	return rng.IntN(len(p.sizes))
 }
 
-// put stores a content under a key.
-func (c *churn) put(d *connections, i int, k *churnKey, content int) (answered bool) {
+// change has rank i change a key, to a content or so that it ends, while nobody else does.
+// send does it, and returns when the key ends, and whether it was there to be changed. False
+// is returned where that is not known, or it was not.
+func (c *churn) change(d *connections, i int, k *churnKey, content int, send func(*resp.Client) (ends time.Time, was bool, err error)) (changed bool) {
 	space := c.space(k)
 	space.mu.RLock()
 	defer space.mu.RUnlock()
@@ -370,12 +372,28 @@ func (c *churn) put(d *connections, i int, k *churnKey, content int) (answered b
 	if one == nil {
 		return false
 	}
-	d.buf = c.m.pool.value(content, d.buf)
 	at := k.begin(content, i)
-	var err error
-	if k.ns == "redis/0" && content%2 == 0 {
-		err = one.Set(k.name, d.buf)
-	} else {
+	ends, was, err := send(one)
+	if err != nil {
+		if d.failed(i, err) && content != none {
+			c.counts.refused.Add(1)
+		}
+		return false
+	}
+	if was {
+		k.answered(at, ends)
+	}
+	return was
+}
+
+// put stores a content under a key.
+func (c *churn) put(d *connections, i int, k *churnKey, content int) (stored bool) {
+	return c.change(d, i, k, content, func(one *resp.Client) (ends time.Time, was bool, err error) {
+		c.counts.puts.Add(1)
+		d.buf = c.m.pool.value(content, d.buf)
+		if k.ns == "redis/0" && content%2 == 0 {
+			return ends, true, one.Set(k.name, d.buf)
+		}
 		args := []string{"CASCADE.PUT", k.name, "NS", k.ns}
 		if k.parent != "" && content%4 != 0 {
 			args = append(args, "PARENT", k.parent)
@@ -384,16 +402,8 @@ func (c *churn) put(d *connections, i int, k *churnKey, content int) (answered b
 		if err = one.Flush(); err == nil {
 			_, err = one.Receive()
 		}
-	}
-	c.counts.puts.Add(1)
-	if err != nil {
-		if d.failed(i, err) {
-			c.counts.refused.Add(1)
-		}
-		return false
-	}
-	k.answered(at, time.Time{})
-	return true
+		return ends, true, err
+	})
 }
 
 func (c *churn) space(k *churnKey) *churnSpace {
@@ -405,54 +415,31 @@ func (c *churn) space(k *churnKey) *churnSpace {
 	return nil
 }
 
-// del ends a key by a command.
-func (c *churn) del(d *connections, i int, k *churnKey, command []string) (answered bool) {
-	space := c.space(k)
-	space.mu.RLock()
-	defer space.mu.RUnlock()
-	k.writing.Lock()
-	defer k.writing.Unlock()
-	one := d.to(i)
-	if one == nil {
-		return false
-	}
-	if k.ns == "redis/0" {
-		command = []string{"UNLINK", k.name}
-	}
-	at := k.begin(none, i)
-	c.counts.deletes.Add(1)
-	if _, err := one.Do(command...); err != nil {
-		d.failed(i, err)
-		return false
-	}
-	k.answered(at, time.Time{})
-	return true
+// del ends a key.
+func (c *churn) del(d *connections, i int, k *churnKey) {
+	c.change(d, i, k, none, func(one *resp.Client) (ends time.Time, was bool, err error) {
+		c.counts.deletes.Add(1)
+		command := []string{"CASCADE.DEL", k.ns, k.name}
+		if k.ns == "redis/0" {
+			command = []string{"UNLINK", k.name}
+		}
+		_, err = one.Do(command...)
+		return ends, true, err
+	})
 }
 
 // expire has a key end after a while. Only redis/0 has a command for that; elsewhere the
 // key is deleted.
 func (c *churn) expire(d *connections, i int, k *churnKey, after time.Duration) {
 	if k.ns != "redis/0" {
-		c.del(d, i, k, []string{"CASCADE.DEL", k.ns, k.name})
+		c.del(d, i, k)
 		return
 	}
-	space := c.space(k)
-	space.mu.RLock()
-	defer space.mu.RUnlock()
-	k.writing.Lock()
-	defer k.writing.Unlock()
-	one := d.to(i)
-	if one == nil {
-		return
-	}
-	at := k.begin(none, i)
-	c.counts.expiries.Add(1)
-	reply, err := one.Do("PEXPIRE", k.name, strconv.FormatInt(after.Milliseconds(), 10))
-	if err != nil {
-		d.failed(i, err)
-	} else if reply.Int == 1 {
-		k.answered(at, time.Now().Add(after))
-	}
+	c.change(d, i, k, none, func(one *resp.Client) (ends time.Time, was bool, err error) {
+		c.counts.expiries.Add(1)
+		reply, err := one.Do("PEXPIRE", k.name, strconv.FormatInt(after.Milliseconds(), 10))
+		return time.Now().Add(after), err == nil && reply.Int == 1, err
+	})
 }
 
 // clear empties a namespace.
