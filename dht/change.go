@@ -138,7 +138,14 @@ func (n *Node) move(old, next *view) bool {
 		n.o.Log.Error("the ring stays as it is", "ranks", len(ranks), "err", err)
 		return false
 	}
-	next.ring, next.former, next.until = r, old.ring, n.o.Now().Add(n.o.Settle)
+	now := n.o.Now()
+	if old.former != nil { // what this rank has of before that, nobody told it the end of
+		n.dir.Keep(func(ns, key string) bool {
+			p := r.Partition(ns, key)
+			return !r.IsHome(n.self, p) || slices.Contains(old.everyHome(ns, key, now), n.self)
+		})
+	}
+	next.ring, next.former, next.until = r, old.ring, now.Add(n.o.Settle)
 	return true
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"cascadekv/dht/fabric"
 	"cascadekv/dht/fabric/sim"
+	"cascadekv/dht/ring"
 )
 
 // names puts so many names on each rank, every second with a segment.
@@ -395,6 +396,66 @@ func TestFormerHomesAreTold(t *testing.T) {
 			}
 			if r.nodes[4] != nil {
 				r.die(4)
+			}
+		}
+	})
+}
+
+// TestAHomeOnceMore: a rank that is a home, then not even asked, and a home once more before
+// all has settled, was not told what happened meanwhile.
+func TestAHomeOnceMore(t *testing.T) {
+	inBubble(t, 4, sim.Options{}, func(t *testing.T, r *rig) {
+		var rings []*ring.Ring
+		for _, ranks := range [][]fabric.Rank{{0, 1, 2, 3}, {0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5, 6}, {0, 1, 2, 3}} {
+			one, err := sharedRing(nil, ranks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rings = append(rings, one)
+		}
+		var keys []string
+		for i := 0; len(keys) < 5; i++ {
+			key := fmt.Sprintf("key %d", i)
+			p := rings[0].Partition("ns", key)
+			if rings[0].IsHome(1, p) && !rings[1].IsHome(1, p) && !rings[2].IsHome(1, p) {
+				keys = append(keys, key)
+			}
+		}
+		for _, key := range keys {
+			r.shelf[2].put(key, 1, bytesOf(key, 1), true)
+		}
+		r.settled()
+		for _, more := range [][]fabric.Rank{{4, 5}, {6}} {
+			for _, rank := range more {
+				r.start(rank, 1)
+			}
+			r.tell(r.members(fabric.Alive, r.ranks()...)...)
+			r.settled()
+		}
+		for _, key := range keys {
+			s := r.shelf[3]
+			s.put(key, 2, bytesOf(key, 2), false)
+			r.settled()
+			s.mu.Lock()
+			delete(s.names, key) // evicted
+			s.mu.Unlock()
+			s.node.Publish(s.State("ns", key))
+		}
+		r.settled()
+		for rank := fabric.Rank(4); rank < 7; rank++ {
+			r.world.Kill(rank)
+			if err := r.nodes[rank].Close(); err != nil {
+				t.Error(err)
+			}
+			delete(r.nodes, rank)
+			delete(r.shelf, rank)
+		}
+		r.tell(r.members(fabric.Gone, 4, 5, 6)...)
+		for rank := range r.nodes {
+			for _, key := range keys {
+				if got := r.locate(rank, key); got != nil {
+					t.Errorf("%v finds a value of %q that was replaced: %+v", rank, key, got)
+				}
 			}
 		}
 	})
