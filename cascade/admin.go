@@ -63,7 +63,7 @@ func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
 	if ns == directory.Contents {
 		return false
 	}
-	if s.here.expire(ns, key, at) || s.raise(ctx, ns, key) && s.here.expire(ns, key, at) {
+	if (Local{s}).Expires(ctx, ns, key, at) {
 		return true
 	}
 	if s.others.Peers == nil {

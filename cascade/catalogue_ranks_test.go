@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -194,5 +195,42 @@ func TestCatalogueOfADeadRank(t *testing.T) {
 			return r.Contains(t.Context(), "ns", leftKey(5, 0, 0)) && r.Contains(t.Context(), "ns", leftKey(5, 4, 9))
 		})
 		j.wantAllLeft(r, nil)
+	}
+}
+
+// TestExpireOfWhatCannotBeBroughtUp: a rank whose catalogue alone has a name, and whose
+// memory is full of what is in use, cannot set when it ends. Whoever asked learns that.
+func TestExpireOfWhatCannotBeBroughtUp(t *testing.T) {
+	j := cataloguedJob(t, 2, 4<<20)
+	j.takeIn()
+	owner, other := j.ranks[5%2], j.ranks[(5+1)%2]
+	use := func(key string) {
+		v, err := owner.Get(t.Context(), "ns", key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(v.Release)
+	}
+	for i := 0; ; i++ {
+		key := fmt.Sprint("in use ", i)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		_, err := owner.Put(ctx, ns(key), data(uint64(i), 100_000), nil)
+		cancel()
+		if err != nil {
+			break
+		}
+		use(key)
+	}
+	for i, was := 0, int64(0); was < owner.state.Last().Memory.Usage().Used; i++ { // for which there is room yet
+		was = owner.state.Last().Memory.Usage().Used
+		use(leftKey(5, 1, i))
+	}
+	key := leftKey(5, 0, 3)
+	ended := other.Expire(t.Context(), "ns", key, time.Now().Add(-time.Second))
+	if j.settle(); ended == other.Contains(t.Context(), "ns", key) {
+		t.Errorf("told that the name has ended: %v, and that is not so", ended)
+	}
+	if ended {
+		t.Error("the rank has room")
 	}
 }

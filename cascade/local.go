@@ -13,7 +13,6 @@ import (
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/block"
-	"cascadekv/internal/fault"
 	"cascadekv/tiers"
 )
 
@@ -134,16 +133,10 @@ func (l Local) Entrust(ctx context.Context, list []directory.Statement) (refused
 // NamesOf lists visible names of a block on this rank.
 func (l Local) NamesOf(id block.ID) []block.Name { return content.NamesOf(l.Store.state, id) }
 
-// Expires sets when a name ends.
-func (l Local) Expires(ns, key string, at time.Time) {
-	if !l.Store.here.expire(ns, key, at) && l.Store.others.HasParts.Load() {
-		l.Store.state.Workers.Go(func() {
-			defer fault.Guard()()
-			if l.Store.raise(context.Background(), ns, key) {
-				l.Store.here.expire(ns, key, at)
-			}
-		})
-	}
+// Expires sets when a name ends that is visible on this rank, if only in its catalogue.
+func (l Local) Expires(ctx context.Context, ns, key string, at time.Time) bool {
+	s := l.Store
+	return s.here.expire(ns, key, at) || s.raise(ctx, ns, key) && s.here.expire(ns, key, at)
 }
 
 // Cleared withdraws all names of a namespace, or of all.

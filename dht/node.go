@@ -20,6 +20,9 @@ var (
 	// ErrGone means that no rank has the block in memory where it was stated to
 	// be. It is a miss, unless a segment has it.
 	ErrGone = errors.New("dht: no rank has the block in memory")
+
+	// errNoName is a rank's answer that does not have the name that it was asked to change.
+	errNoName = errors.New("dht: this rank does not have the name")
 )
 
 // Local is this rank's store, as other ranks use it. Its methods are called
@@ -36,8 +39,9 @@ type Local interface {
 	// Neither may call the store.
 	Names(want func(namespace, key string) bool, fn func(directory.Statement))
 
-	// Expires sets when a name ends, the zero time for never.
-	Expires(namespace, key string, at time.Time)
+	// Expires sets when a name ends, the zero time for never, and reports whether it did:
+	// this rank may not have the name any more, or not bring it up before ctx ends.
+	Expires(ctx context.Context, namespace, key string, at time.Time) bool
 
 	// Outdated withdraws a name whose put stamp is below before.
 	Outdated(namespace, key string, before uint64)

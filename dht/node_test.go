@@ -506,3 +506,34 @@ func TestClosedNode(t *testing.T) {
 		}
 	})
 }
+
+// TestExpireAsksWhoHasTheName: an owner that cannot set when a name ends, since it lost it or
+// does not get at it, is not taken at its word.
+func TestExpireAsksWhoHasTheName(t *testing.T) {
+	inBubble(t, 4, sim.Options{}, func(t *testing.T, r *rig) {
+		key := r.homed(2, 3)
+		data := bytesOf(key, 1)
+		r.shelf[0].put(key, 1, data, false)
+		r.shelf[1].put(key, 1, data, false)
+		r.settled()
+		r.owners(2, key, 0, 1)
+		lost := func(owner fabric.Rank) {
+			s := r.shelf[owner]
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.names, key)
+		}
+		lost(0)
+		at := time.Now().Add(time.Hour)
+		if ok, err := r.nodes[2].Expire(t.Context(), "ns", key, at); !ok || err != nil {
+			t.Errorf("%v, %v: another owner has the name", ok, err)
+		}
+		if got := r.shelf[1].State("ns", key).Name.Expires; !got.Equal(at) {
+			t.Errorf("it ends %v, not %v", got, at)
+		}
+		lost(1)
+		if ok, err := r.nodes[2].Expire(t.Context(), "ns", key, at); !ok || err == nil {
+			t.Errorf("%v, %v: no owner has the name", ok, err)
+		}
+	})
+}

@@ -95,12 +95,14 @@ func (s *shelf) Outdated(_, key string, before uint64) {
 	}
 }
 
-func (s *shelf) Expires(_, key string, at time.Time) {
+func (s *shelf) Expires(_ context.Context, _, key string, at time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := s.names[key]
-	st.Name.Expires = at
-	s.names[key] = st
+	st, ok := s.names[key]
+	if st.Name.Expires = at; ok {
+		s.names[key] = st
+	}
+	return ok
 }
 
 func (s *shelf) Touched(_ string, keys []string) {

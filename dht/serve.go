@@ -65,7 +65,9 @@ func (s server) Answer(ctx context.Context, from fabric.Rank, req []byte) ([]byt
 	case kindResync:
 		s.n.resync(from)
 		return nil, nil
-	case kindDrop, kindTouch, kindInvalidate, kindClear, kindExpire:
+	case kindExpire:
+		return nil, s.expire(ctx, body)
+	case kindDrop, kindTouch, kindInvalidate, kindClear:
 		return nil, s.notify(k, body)
 	}
 	return nil, fmt.Errorf("%w: kind %d", errBadMessage, k)
@@ -172,6 +174,19 @@ func (s server) entrust(ctx context.Context, body []byte) ([]byte, error) {
 	return reply(&refused)
 }
 
+func (s server) expire(ctx context.Context, body []byte) error {
+	var m stampMessage
+	if err := decode(body, &m); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.n.o.CallDeadline/2) // as entrust
+	defer cancel()
+	if !s.n.local.Expires(ctx, m.Namespace, m.Key, m.end()) {
+		return errNoName
+	}
+	return nil
+}
+
 func (s server) names(body []byte) ([]byte, error) {
 	var m keysMessage
 	if err := decode(body, &m); err != nil {
@@ -202,8 +217,6 @@ func (s server) notify(k kind, body []byte) error {
 		return with(body, func(m *directory.Statement) { s.n.dir.Invalidate(*m) })
 	case kindClear:
 		return with(body, func(m *clearMessage) { s.n.clearHere(*m) })
-	case kindExpire:
-		return with(body, func(m *stampMessage) { s.n.local.Expires(m.Namespace, m.Key, m.end()) })
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func (n *Node) deleteHere(ctx context.Context, m *stampMessage) {
 
 // Expire has a rank that has a name's block set when it ends, the zero time for
 // never, and reports whether there is one. That is a put of the name: older
-// copies give way to it.
+// copies give way to it. After an error it may not have been done.
 func (n *Node) Expire(ctx context.Context, namespace, key string, at time.Time) (bool, error) {
 	m := stampMessage{Namespace: namespace, Key: key}
 	if !at.IsZero() {

@@ -120,7 +120,7 @@ func (l *local) Outdated(ns, key string, before uint64) {
 }
 
 // Expires implements dht.Local. The model's names do not end.
-func (l *local) Expires(string, string, time.Time) {}
+func (l *local) Expires(context.Context, string, string, time.Time) bool { return false }
 
 // NamesOf implements dht.Local: the model has no ids.
 func (l *local) NamesOf(block.ID) []block.Name { return nil }
