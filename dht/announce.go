@@ -139,9 +139,10 @@ func (b *outbox) refuse(list statements) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range list {
-		k := keyOf(&list[i])
-		if old := b.wait[k]; old == nil || list[i].Newer(old) {
-			b.refused[k] = &list[i]
+		own := list[i]
+		k := keyOf(&own)
+		if old := b.wait[k]; old == nil || own.Newer(old) {
+			b.refused[k] = &own
 			delete(b.wait, k)
 		}
 	}

@@ -513,9 +513,10 @@ func TestExpireAsksWhoHasTheName(t *testing.T) {
 	inBubble(t, 4, sim.Options{}, func(t *testing.T, r *rig) {
 		key := r.homed(2, 3)
 		data := bytesOf(key, 1)
-		r.shelf[0].put(key, 1, data, false)
-		r.shelf[1].put(key, 1, data, false)
-		r.settled()
+		for _, owner := range []fabric.Rank{0, 1} {
+			r.shelf[owner].put(key, 1, data, false)
+			r.settled()
+		}
 		r.owners(2, key, 0, 1)
 		lost := func(owner fabric.Rank) {
 			s := r.shelf[owner]
