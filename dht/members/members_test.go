@@ -385,7 +385,7 @@ func TestSlowReader(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if calls > 3 { // the first alone, what waited for it, and what the end brought
+	if calls > 10 { // the first alone, the hundreds that waited for it, and what the end brought
 		t.Errorf("%d calls", calls)
 	}
 	if held := a.List()[1]; final[1] != held {
