@@ -26,21 +26,45 @@ const (
 // for concurrent use; time is what callers say it is.
 type Directory struct {
 	seed   maphash.Seed
+	words  *words
 	shards [shards]shard
 }
 
+// shard has its entries packed: a method unpacks one, and packs it again if it changed.
 type shard struct {
+	dir *Directory
+
 	mu      sync.Mutex
-	entries map[key]*entry
+	entries table
 	tombs   []tombstone // oldest first
-	words   words
+	packer  packer
+	now     unpacked
 }
+
+// unpacked is the entry that a method works on. It is used again by the next one.
+type unpacked struct {
+	entry
+	key    key
+	hash   uint32   // of the key
+	slot   int      // where it is, -1: nowhere
+	packed []byte   // what is behind the key there
+	used   []uint32 // words that it uses there
+	places []place  // what its records point to
+}
+
+type place struct {
+	memory  Memory
+	segment Segment
+}
+
+// maxReused is how many records an unpacked entry keeps the room of.
+const maxReused = 64
 
 type key struct{ namespace, name string }
 
 type tombstone struct {
 	key   key
-	until time.Time
+	until int64 // Unix nanoseconds
 }
 
 // Stale is for an owner whose copy of a name is out of date.
@@ -58,61 +82,133 @@ type Found struct {
 
 // New returns an empty directory.
 func New() *Directory {
-	d := &Directory{seed: maphash.MakeSeed()}
+	d := &Directory{seed: maphash.MakeSeed(), words: newWords()}
 	for i := range d.shards {
-		d.shards[i].entries = map[key]*entry{}
+		d.shards[i].dir, d.shards[i].packer.words = d, d.words
 	}
 	return d
 }
 
-// lock returns the shard of a name, locked.
-func (d *Directory) lock(k key) *shard {
-	sh := &d.shards[maphash.String(d.seed, k.name)%shards]
+// find locks the shard of a name, and unpacks the entry.
+func (d *Directory) find(k key) (*shard, *unpacked) {
+	h := d.hash(k)
+	sh := &d.shards[h%shards]
 	sh.mu.Lock()
-	return sh
+	return sh, sh.find(k, uint32(h>>32))
+}
+
+func (d *Directory) hash(k key) uint64 {
+	return maphash.String(d.seed, k.name) ^ maphash.String(d.seed, k.namespace)*3
+}
+
+// find unpacks the entry of a key, which is empty if there is none.
+func (sh *shard) find(k key, hash uint32) *unpacked {
+	e := &sh.now
+	e.key, e.hash, e.slot, e.used = k, hash, -1, e.used[:0]
+	if t := &sh.entries; t.taken > 0 {
+		for i := t.first(hash); t.slots[i].ref != 0 && e.slot < 0; i = t.next(i) {
+			if t.slots[i].hash == hash && sh.is(k, t.item(t.slots[i].ref)) {
+				e.slot = i
+			}
+		}
+	}
+	sh.unpack()
+	return e
+}
+
+// is reports whether an item is the entry of a key; then what is behind that is packed.
+func (sh *shard) is(k key, item []byte) bool {
+	u := unpacker{item}
+	word := uint32(u.number())
+	if sh.dir.words.of(word) != k.namespace || !u.isText(k.name) {
+		return false
+	}
+	sh.now.packed, sh.now.used = u.b, append(sh.now.used[:0], word)
+	return true
+}
+
+// unpack unpacks what is packed of the entry.
+func (sh *shard) unpack() {
+	e := &sh.now
+	if cap(e.records) > maxReused {
+		e.records, e.places = nil, nil
+	}
+	e.entry = entry{records: e.records[:0]}
+	if e.slot >= 0 {
+		sh.packer.unpack(e)
+	}
+}
+
+// at unpacks the entry of slot i.
+func (sh *shard) at(i int) *unpacked {
+	e, s := &sh.now, sh.entries.slots[i]
+	item := sh.entries.item(s.ref)
+	e.key, e.hash, e.slot = sh.keyOf(item), s.hash, i
+	sh.is(e.key, item)
+	sh.unpack()
+	return e
+}
+
+// keyOf unpacks the key of an item.
+func (sh *shard) keyOf(item []byte) key {
+	u := unpacker{item}
+	namespace := sh.dir.words.of(uint32(u.number()))
+	sh.packer.text = u.text(sh.packer.text[:0])
+	return key{namespace, string(sh.packer.text)}
+}
+
+// put keeps the entry as it is now, unless nothing is left to remember.
+func (sh *shard) put() {
+	e, p := &sh.now, &sh.packer
+	if e.empty() {
+		sh.drop()
+		return
+	}
+	p.pack(e.key, &e.entry)
+	if !sh.entries.put(e.slot, e.hash, p.b) { // there is no room: a miss is allowed
+		sh.dir.words.release(p.used)
+		sh.drop()
+		return
+	}
+	sh.dir.words.release(e.used)
+}
+
+// drop forgets the entry.
+func (sh *shard) drop() {
+	if e := &sh.now; e.slot >= 0 {
+		sh.entries.delete(e.slot)
+		sh.dir.words.release(e.used)
+	}
+}
+
+// tidy gives back what entries do not use any more.
+func (sh *shard) tidy() {
+	sh.entries.tidy(func(item []byte) uint32 { return uint32(sh.dir.hash(sh.keyOf(item)) >> 32) })
 }
 
 // Apply takes in a statement and returns the owners that are now known to be
 // out of date, the speaker among them if its put was deleted or replaced. They
 // are returned again each time until they have withdrawn it. The directory
-// keeps the statement's strings and pointers.
+// keeps nothing that the statement points to.
 func (d *Directory) Apply(s Statement) []Stale {
-	k := key{s.Name.Namespace, s.Name.Key}
-	sh := d.lock(k)
+	sh, e := d.find(key{s.Name.Namespace, s.Name.Key})
 	defer sh.mu.Unlock()
-	e := sh.entries[k]
-	if e == nil {
-		if !s.Has() {
-			return nil
-		}
-		k.namespace = sh.words.one(k.namespace)
-		e = &entry{}
-		sh.entries[k] = e
+	if e.slot < 0 && !s.Has() {
+		return nil
 	}
-	sh.words.share(&s)
 	e.replaced(&s)
 	e.set(s)
-	stale := e.judge(k)
-	sh.prune(k, e)
+	stale := e.judge(e.key)
+	sh.put()
+	sh.tidy()
 	return stale
-}
-
-func (sh *shard) prune(k key, e *entry) {
-	if e.empty() {
-		delete(sh.entries, k)
-	}
 }
 
 // Lookup returns the copies of a name; false when there is none that has not
 // expired at now. The result is the caller's, what it points to is read-only.
 func (d *Directory) Lookup(namespace, name string, now time.Time) (Found, bool) {
-	k := key{namespace, name}
-	sh := d.lock(k)
+	sh, e := d.find(key{namespace, name})
 	defer sh.mu.Unlock()
-	e := sh.entries[k]
-	if e == nil {
-		return Found{}, false
-	}
 	best := e.newest()
 	if best == nil || best.expired(now) {
 		return Found{}, false
@@ -123,90 +219,101 @@ func (d *Directory) Lookup(namespace, name string, now time.Time) (Found, bool) 
 // Delete deletes a name: puts stamped up to stamp, and up to the newest known
 // here, are gone and may not come back. It returns the owners to notify.
 func (d *Directory) Delete(namespace, name string, stamp uint64, now time.Time) []Stale {
-	k := key{namespace, name}
-	sh := d.lock(k)
+	sh, e := d.find(key{namespace, name})
 	defer sh.mu.Unlock()
-	e := sh.entries[k]
-	if e == nil {
-		e = &entry{}
-		sh.entries[k] = e
-	}
 	for i := range e.records {
 		stamp = max(stamp, e.records[i].Name.Seq)
 	}
-	e.buried, e.until = max(e.buried, stamp+1), now.Add(keepTombstone)
+	e.buried, e.until = max(e.buried, stamp+1), now.Add(keepTombstone).UnixNano()
 	for i := range e.records {
 		e.records[i].before = max(e.records[i].before, e.buried)
 	}
-	sh.tombs = append(sh.tombs, tombstone{k, e.until})
-	return e.judge(k)
+	sh.tombs = append(sh.tombs, tombstone{e.key, e.until})
+	stale := e.judge(e.key)
+	sh.put()
+	sh.tidy()
+	return stale
 }
 
 // Sweep forgets tombstones whose time is over. The owner calls it about once a
 // second.
 func (d *Directory) Sweep(now time.Time) {
 	for i := range d.shards {
-		d.shards[i].sweep(now)
+		d.shards[i].sweep(now.UnixNano())
 	}
 }
 
-func (sh *shard) sweep(now time.Time) {
+func (sh *shard) sweep(now int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for len(sh.tombs) > 0 && !now.Before(sh.tombs[0].until) {
+	if len(sh.tombs) == 0 {
+		return
+	}
+	for len(sh.tombs) > 0 && sh.tombs[0].until <= now {
 		t := sh.tombs[0]
 		sh.tombs = sh.tombs[1:]
+		e := sh.find(t.key, uint32(sh.dir.hash(t.key)>>32))
 		// A name that was buried again, or cleared meanwhile, has another time.
-		if e := sh.entries[t.key]; e != nil && e.buried > 0 && !e.until.After(t.until) {
+		if e.buried > 0 && e.until <= t.until {
 			e.buried = 0
-			sh.prune(t.key, e)
+			sh.put()
 		}
 	}
 	if len(sh.tombs) == 0 {
 		sh.tombs = nil
 	}
+	sh.tidy()
 }
 
 // Lost forgets the copies in memory of ranks' incarnations up to the given
 // ones: those processes are dead. Their copies in the shared file system stay.
 func (d *Directory) Lost(incarnations map[fabric.Rank]uint64) {
-	d.walk(func(_ key, e *entry) bool {
+	d.walk(func(sh *shard, e *unpacked) {
 		changed := false
 		for i := range e.records {
 			r := &e.records[i]
 			if last, dead := incarnations[r.Owner]; dead && r.Incarnation <= last {
-				r.dead, changed = true, changed || r.Memory != nil
-				r.Memory = nil
+				changed = changed || !r.dead || r.Memory != nil
+				r.dead, r.Memory = true, nil
 			}
 		}
-		return !changed || !e.empty()
+		if changed {
+			sh.put()
+		}
 	})
 }
 
-// walk goes through all entries and forgets those for which keep is false.
-func (d *Directory) walk(keep func(key, *entry) bool) (dropped int) {
+// walk calls fn for all entries, which may put or drop them. It calls it twice for few
+// of them.
+func (d *Directory) walk(fn func(*shard, *unpacked)) {
 	for i := range d.shards {
-		sh := &d.shards[i]
-		sh.mu.Lock()
-		for k, e := range sh.entries {
-			if !keep(k, e) {
-				delete(sh.entries, k)
-				dropped++
-			}
-		}
-		sh.mu.Unlock()
+		d.shards[i].walk(fn)
 	}
-	return dropped
+}
+
+func (sh *shard) walk(fn func(*shard, *unpacked)) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	t := &sh.entries
+	for i := 0; i < len(t.slots); {
+		if t.slots[i].ref == 0 {
+			i++
+			continue
+		}
+		e, taken := sh.at(i), t.taken
+		if fn(sh, e); t.taken == taken { // or else another entry may have the slot
+			i++
+		}
+	}
+	sh.tidy()
 }
 
 // Invalidate takes back those copies of a statement that s has no more of: a reader
 // found them wrong. What the owner stated since then stays.
 func (d *Directory) Invalidate(s Statement) {
-	k := key{s.Name.Namespace, s.Name.Key}
-	sh := d.lock(k)
+	sh, e := d.find(key{s.Name.Namespace, s.Name.Key})
 	defer sh.mu.Unlock()
-	e := sh.entries[k]
-	if e == nil {
+	if e.slot < 0 {
 		return
 	}
 	for i := range e.records {
@@ -221,13 +328,20 @@ func (d *Directory) Invalidate(s Statement) {
 			r.Segment = nil
 		}
 	}
-	sh.prune(k, e)
+	sh.put()
+	sh.tidy()
 }
 
 // Keep forgets the names for which keep is false: their home is elsewhere now.
 // keep must not call the directory.
 func (d *Directory) Keep(keep func(namespace, name string) bool) (dropped int) {
-	return d.walk(func(k key, _ *entry) bool { return keep(k.namespace, k.name) })
+	d.walk(func(sh *shard, e *unpacked) {
+		if !keep(e.key.namespace, e.key.name) {
+			sh.drop()
+			dropped++
+		}
+	})
+	return dropped
 }
 
 // Clear forgets all names of a namespace, or of all of them. Contents stay: owners withdraw
@@ -236,18 +350,16 @@ func (d *Directory) Clear(namespace string, all bool) {
 	d.Keep(func(ns, _ string) bool { return ns == Contents || !all && ns != namespace })
 }
 
-// Each calls fn for a copy of every statement about a copy which may be
-// served, until fn returns false. It holds locks of the directory: fn must not
-// call it.
+// Each calls fn for every statement about a copy which may be served, until fn returns
+// false. It holds locks of the directory: fn must not call it.
 func (d *Directory) Each(fn func(Statement) bool) {
 	more := true
-	d.walk(func(_ key, e *entry) bool {
+	d.walk(func(_ *shard, e *unpacked) {
 		for i := range e.records {
 			if more && e.records[i].live() {
-				more = fn(e.records[i].Statement)
+				more = fn(handOut(&e.records[i].Statement)[0])
 			}
 		}
-		return true
 	})
 }
 
@@ -256,7 +368,7 @@ func (d *Directory) Len() (n int) {
 	for i := range d.shards {
 		sh := &d.shards[i]
 		sh.mu.Lock()
-		n += len(sh.entries)
+		n += sh.entries.taken
 		sh.mu.Unlock()
 	}
 	return n

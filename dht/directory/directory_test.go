@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -390,41 +391,93 @@ func TestKeepForgetsWhatIsElsewhere(t *testing.T) {
 	}
 }
 
-// BenchmarkMemory reports the heap that one name of a 64-byte key takes.
-func BenchmarkMemory(b *testing.B) {
-	const names = 100_000
-	heap := func() uint64 {
+// What a name of a key of 42 bytes takes on the heap, that is in a segment alone, as most
+// are.
+func TestHeapOfNames(t *testing.T) {
+	const names = 200_000
+	heap := func() int64 {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
+		return int64(m.HeapAlloc)
 	}
-	for b.Loop() {
-		before := heap()
-		d := New()
-		for i := range names {
-			d.Apply(decoded(b, encoded(b, full(fmt.Sprintf("%064d", i)))))
+	id := func(i int) (id block.ID) {
+		binary.LittleEndian.PutUint64(id[:], uint64(i+1)*0x9e3779b97f4a7c15)
+		binary.LittleEndian.PutUint64(id[8:], uint64(i+1)*0xbf58476d1ce4e5b9)
+		return id
+	}
+	digest := func(i int) string { return "model@1/k-" + id(i).String() }
+	letters := func(i int) string { // that are no hexadecimal digits
+		key := []byte(digest(i))
+		for i := range key {
+			key[i] = key[i]&0xf | 'p'
 		}
-		b.ReportMetric(float64(heap()-before)/names, "bytes/entry")
-		runtime.KeepAlive(d)
+		return string(key)
+	}
+	for name, c := range map[string]struct {
+		name func(i int) block.Name
+		most int64 // bytes
+	}{
+		"letters":  {func(i int) block.Name { return block.Name{Namespace: "ns", Key: letters(i)} }, 120},
+		"digests":  {func(i int) block.Name { return block.Name{Namespace: "ns", Key: digest(i)} }, 105},
+		"chains":   {func(i int) block.Name { return block.Name{Namespace: "ns", Key: digest(i), Parent: digest(i - 1)} }, 130},
+		"contents": {func(int) block.Name { return block.Name{Namespace: Contents} }, 90},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := heap()
+			d := New()
+			for i := range names {
+				s := Statement{Name: c.name(i), Owner: fabric.Rank(i % 100), Incarnation: 7, Version: 1_800_000_000_000_000_000 + uint64(i)<<20}
+				s.Name.Seq, s.Name.Depth = s.Version-uint64(time.Minute), uint32(i%100)
+				s.Info = block.Info{ID: id(i), Size: 43_008, CRC: uint32(i) * 7919}
+				if s.Name.Namespace == Contents {
+					s.Name.Key, s.Name.Seq = ContentKey(s.Info.ID), ContentSeq
+				}
+				in, at := i/20_000, int64(i%20_000)<<16
+				// As a put that is written, and then leaves memory, in as many statements.
+				s.Memory = &Memory{Offset: at, Generation: uint64(i) << 32}
+				d.Apply(s)
+				s.Segment = &Segment{Path: fmt.Sprintf("inc7/agg_rank%03d_%06d.bin", s.Owner, in), Offset: at, Stored: s.Info.Size, StoredCRC: s.Info.CRC}
+				s.Version++
+				d.Apply(s)
+				s.Memory = nil
+				s.Version++
+				d.Apply(s)
+			}
+			took := (heap() - before) / names
+			t.Logf("%d bytes a name", took)
+			if d.Len() != names || took > c.most {
+				t.Errorf("%d names take %d bytes each, at most %d", d.Len(), took, c.most)
+			}
+		})
 	}
 }
 
+// Look-ups of more names than caches hold.
 func BenchmarkLookup(b *testing.B) {
 	d := New()
-	for i := range 100_000 {
-		d.Apply(full(fmt.Sprintf("%064d", i)))
-	}
-	keys := make([]string, 1024)
+	keys := make([]string, 200_000)
 	for i := range keys {
-		keys[i] = fmt.Sprintf("%064d", i*97)
+		keys[i] = fmt.Sprintf("%064d", i)
+		d.Apply(full(keys[i]))
 	}
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		if _, ok := d.Lookup("ns", keys[i%len(keys)], start); !ok {
+		if _, ok := d.Lookup("ns", keys[i*7919%len(keys)], start); !ok {
 			b.Fatal("not found")
 		}
 		i++
+	}
+}
+
+func BenchmarkApply(b *testing.B) {
+	d := New()
+	s := full("")
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Version++
+		s.Name.Key = fmt.Sprintf("%064d", s.Version%100_000)
+		d.Apply(s)
 	}
 }

@@ -129,5 +129,15 @@ func FuzzStatement(f *testing.F) {
 		if again := decoded(t, encoded(t, s)); !reflect.DeepEqual(again, s) {
 			t.Fatalf("%+v reads back as %+v", s, again)
 		}
+		if !s.Has() {
+			return
+		}
+		d := New()
+		d.Apply(s)
+		var found Statement
+		d.Each(func(has Statement) bool { found = has; return true })
+		if !reflect.DeepEqual(found, s) {
+			t.Fatalf("the directory has %+v of %+v", found, s)
+		}
 	})
 }

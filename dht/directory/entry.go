@@ -1,15 +1,12 @@
 package directory
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
 // entry is what is known of one name. records is short: a name has few owners.
 type entry struct {
-	records []record  // at most one for each owner
-	buried  uint64    // tombstone: puts stamped below this are gone; 0: none
-	until   time.Time // how long the tombstone stays
+	records []record // at most one for each owner
+	buried  uint64   // tombstone: puts stamped below this are gone; 0: none
+	until   int64    // how long the tombstone stays, Unix nanoseconds
 }
 
 // record is the newest statement of one owner. Once a put is out of date it
@@ -102,12 +99,13 @@ func (e *entry) judge(k key) (out []Stale) {
 // owners first stated them, but those in memory before others; of Contents the
 // segments first, and those of dead owners last: nobody gives them names to keep.
 func (e *entry) copies(best *record, contents bool) []Statement {
-	out := make([]Statement, 0, min(len(e.records), MaxCopies))
+	var buf [MaxCopies]*Statement
+	out := buf[:0]
 	add := func(memory, dead bool) {
 		for i := range e.records {
 			r := &e.records[i]
 			if len(out) < MaxCopies && (r.Memory != nil) == memory && (contents && r.dead) == dead && r.live() && best.Agrees(&r.Statement) {
-				out = append(out, r.Statement)
+				out = append(out, &r.Statement)
 			}
 		}
 	}
@@ -116,7 +114,36 @@ func (e *entry) copies(best *record, contents bool) []Statement {
 	if contents {
 		add(false, true)
 	}
+	return handOut(out...)
+}
+
+// handOut copies statements and what they point to, MaxCopies at most.
+func handOut(list ...*Statement) []Statement {
+	if len(list) == 1 { // mostly; in one allocation
+		one := new(struct {
+			statement [1]Statement
+			place
+		})
+		one.statement[0] = *list[0]
+		one.place.take(&one.statement[0])
+		return one.statement[:]
+	}
+	out, places := make([]Statement, len(list)), make([]place, len(list))
+	for i, s := range list {
+		out[i] = *s
+		places[i].take(&out[i])
+	}
 	return out
+}
+
+// take takes over what a statement points to.
+func (p *place) take(s *Statement) {
+	if s.Memory != nil {
+		p.memory, s.Memory = *s.Memory, &p.memory
+	}
+	if s.Segment != nil {
+		p.segment, s.Segment = *s.Segment, &p.segment
+	}
 }
 
 // empty reports whether there is nothing to remember: nobody has the name, and
