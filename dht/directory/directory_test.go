@@ -394,6 +394,9 @@ func TestKeepForgetsWhatIsElsewhere(t *testing.T) {
 // What a name of a key of 42 bytes takes on the heap, that is in a segment alone, as most
 // are.
 func TestHeapOfNames(t *testing.T) {
+	if raceDetector {
+		t.Skip("one goroutine, and slow under the race detector")
+	}
 	const names = 200_000
 	heap := func() int64 {
 		runtime.GC()

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -317,18 +318,52 @@ func wantNothingKept(t *testing.T, d *Directory) {
 func TestANameOfManyOwners(t *testing.T) {
 	d, m, r := New(), &model{entries: map[key]*entry{}}, random{rand.New(rand.NewPCG(1, 4))}
 	k := key{"ns", "k"}
-	for owner := range fabric.Rank(1500) {
+	for owner := range fabric.Rank(600) {
 		s := statement(t, strings.Fields("A put 10 X mem seg v 1"))
-		s.Owner, s.Name.Parent = owner, fmt.Sprintf("p %0100d", r.IntN(10))
+		s.Owner, s.Name.Parent = owner, fmt.Sprintf("p%s%d", strings.Repeat("arent", 30), r.IntN(10))
 		d.Apply(s)
 		m.apply(s)
 	}
 	sameAsModel(t, d, m)
-	for owner := range fabric.Rank(1500) {
+	sh, e := d.find(k)
+	if n := len(sh.entries.item(sh.entries.slots[e.slot].ref)); n <= maxChunk {
+		t.Errorf("the entry has %d bytes, no more than a chunk", n)
+	}
+	sh.mu.Unlock()
+	for owner := range fabric.Rank(600) {
 		s := Statement{Name: block.Name{Namespace: k.namespace, Key: k.name}, Owner: owner, Incarnation: 1, Version: 2}
 		d.Apply(s)
 		m.apply(s)
 	}
 	sameAsModel(t, d, m)
+	wantNothingKept(t, d)
+}
+
+// Those who change entries at once use and release the same words.
+func TestWordsOfManyAtOnce(t *testing.T) {
+	d := New()
+	var wait sync.WaitGroup
+	for owner := range fabric.Rank(4) {
+		wait.Go(func() {
+			s := Statement{Owner: owner, Incarnation: 1, Info: block.Info{ID: block.Sum(block.Bits128), Size: 1}}
+			s.Name.Namespace = "ns"
+			for s.Version < 2000 {
+				s.Version++
+				s.Name.Key = fmt.Sprintf("%d of %d", s.Version%30, owner)
+				s.Segment = &Segment{Path: fmt.Sprint("path ", s.Version%70), Stored: 1}
+				d.Apply(s)
+				if f, ok := d.Lookup("ns", s.Name.Key, start); !ok || !reflect.DeepEqual(f.Copies, []Statement{s}) {
+					t.Errorf("found %+v, want %+v", f.Copies, s)
+					return
+				}
+				if s.Version++; s.Version%3 == 0 {
+					s.Segment = nil
+					d.Apply(s)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	d.Keep(func(string, string) bool { return false })
 	wantNothingKept(t, d)
 }
