@@ -58,7 +58,7 @@ type place struct {
 }
 
 // maxReused is how many records an unpacked entry keeps the room of.
-const maxReused = 64
+const maxReused = 256
 
 type key struct{ namespace, name string }
 
