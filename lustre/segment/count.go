@@ -37,7 +37,7 @@ func (m *merge) crowd() []*file {
 			s.unuseLocked(one.File)
 		}
 	}
-	return filesOf(chosen)
+	return space.Files(chosen)
 }
 
 // chains reads which files have blocks of the same chains, from their footers: the
@@ -71,12 +71,4 @@ func (x *index) filesLocked() (n int) {
 		}
 	}
 	return n
-}
-
-func filesOf(shapes []space.Shape[*file]) []*file {
-	files := make([]*file, len(shapes))
-	for i, one := range shapes {
-		files[i] = one.File
-	}
-	return files
 }

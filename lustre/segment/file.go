@@ -24,6 +24,8 @@ type file struct {
 	unsealed  bool         // it had no footer when it was read: its writer may go on
 	live      int          // indexed blocks
 	liveBytes int64        // that they take
+	putBytes  int64        // likewise of all that lie here
+	tables    int64        // what the entries take in frames and footer, about
 	users     int          // references and operations that need the handle
 	done      bool         // gets no more frames
 	removing  bool         // being unlinked
@@ -83,6 +85,7 @@ func (f *file) seal() error {
 		return err
 	}
 	footer := f.w.Footer(f.id)
+	f.tables = 2 * int64(len(footer)) // each entry is in a frame as well
 	f.w.Free()
 	if _, err := f.handle.Pwrite(footer, f.w.Off); err != nil {
 		return f.fail(err)

@@ -99,6 +99,7 @@ func (x *index) indexLocked(f *file, info block.Info, as format.Payload, off int
 	x.payload += info.Size
 	x.stored += as.Size
 	f.live++
+	f.putBytes += as.Footprint()
 	f.liveBytes += as.Footprint()
 	return true
 }
@@ -220,7 +221,7 @@ func (x *index) shapesLocked() (shapes []space.Shape[*file]) {
 		if f.own && f.spill.out {
 			shapes = append(shapes, space.Shape[*file]{File: f, Size: f.size, Live: max(1, f.size)})
 		} else if f.own && idle && (f.live > 0 || x.neededLocked(f)) {
-			shapes = append(shapes, space.Shape[*file]{File: f, Size: f.size, Live: min(f.liveBytes+f.overhead, f.size), Blocks: f.live})
+			shapes = append(shapes, space.Shape[*file]{File: f, Size: f.size, Live: space.Worth(f.size, f.liveBytes, f.putBytes, f.tables, f.overhead), Blocks: f.live})
 		}
 	}
 	return shapes

@@ -148,7 +148,7 @@ func (m *merge) sparse(budget int64) []*file {
 	if short {
 		most = min(most, free)
 	}
-	files := filesOf(space.Plan(s.oldestLocked(), budget, most, short))
+	files := space.Files(space.Plan(s.oldestLocked(), budget, most, short))
 	for _, f := range files {
 		f.users++
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -46,6 +47,37 @@ func TestMergesEnd(t *testing.T) {
 		t.Errorf("half of it is dead, and it stays: %+v", m)
 	}
 	wantBytes(t, s, kept[1])
+}
+
+// TestManyNamesAreNoReasonToMerge: where blocks are small the names of all of them may take
+// more room, and to write the segment anew would give nothing back.
+func TestManyNamesAreNoReasonToMerge(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, small(dir, 1))
+	var items []tiers.Item
+	for i := range uint64(300) {
+		var names []block.Name
+		for n := range uint64(8) {
+			names = append(names, testName(fmt.Sprint(i, strings.Repeat("-", 100), n), 10*i+10))
+		}
+		items = append(items, testItem(1000+i, 64, names...))
+	}
+	put(t, s, items...)
+	closeStore(t, s)
+	s = openStore(t, small(dir, 2))
+	if m := merged(t, s, 0); m.Segments != 0 {
+		t.Errorf("all of it lives, and it is merged: %+v", m)
+	}
+	populate(t, s, 15)
+	for _, it := range items[:200] {
+		if err := s.Evict(it.Info.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m := merged(t, s, 0); m.Segments != 1 || m.Blocks != 100 {
+		t.Errorf("two thirds are dead: %+v", m)
+	}
+	wantBytes(t, s, items[200:]...)
 }
 
 // small has segments of about ten of the tests' blocks.

@@ -188,6 +188,7 @@ func (r *recovery) take(f *file, sc *format.Scanner, entries []format.Entry) {
 	f.stays = sc.Unsafe != nil || sc.Hidden != nil // for a run in which the rest of it can be had
 	f.unsettled, f.unsealed = sc.Unsettled, !sc.Footer
 	for _, e := range entries[min(f.read, len(entries)):] {
+		f.tables += 2 * int64(format.BlockEntrySize+len(e.Name.Namespace)+len(e.Name.Key)+len(e.Name.Parent))
 		if e.Kind == format.KindBlock {
 			if s.indexLocked(f, e.Info, e.As(), e.Off) {
 				r.ids = append(r.ids, e.Info.ID)

@@ -297,7 +297,7 @@ func (x *index) spill(f *file, is *Spilled, ids []block.ID) (handles []vfs.File,
 		st.elsewhere = st.elsewhere || !st.dropped && (st.file == f || loc != nil && loc.file == f)
 	}
 	is.Blocks, is.Payload = 0, 0
-	f.spill.out, f.recs, f.layouts = true, nil, nil
+	f.spill.out, f.recs, f.layouts, f.putBytes = true, nil, nil, 0
 	for _, id := range ids {
 		loc := x.blocks[id]
 		if loc == nil || loc.file != f { // it was evicted meanwhile

@@ -31,6 +31,24 @@ type Shape[F any] struct {
 // Share returns the part of the segment that is live.
 func (s Shape[F]) Share() float64 { return float64(s.Live) / float64(max(1, s.Size)) }
 
+// Files returns the segments that shapes describe.
+func Files[F any](shapes []Shape[F]) []F {
+	files := make([]F, len(shapes))
+	for i, one := range shapes {
+		files[i] = one.File
+	}
+	return files
+}
+
+// Worth estimates what must be kept of a segment, in bytes: blocks that live, of all that
+// were put, and of the tables of entries, which have names for the most part, the same
+// share; or what a merge wrote beside the blocks, since to write that anew gives nothing
+// back.
+func Worth(size, live, put, tables, overhead int64) int64 {
+	names := int64(float64(tables) * float64(live) / float64(max(1, put)))
+	return min(size, live+max(names, overhead))
+}
+
 // Plan chooses the segments to rewrite next, emptiest first, of which at most
 // most bytes must be moved (one segment may exceed it alone). It has no state:
 // the same shapes give the same plan. A budget of 0 is none.

@@ -7,6 +7,21 @@ import (
 
 type shape = Shape[struct{}]
 
+func TestWorth(t *testing.T) {
+	for _, c := range []struct{ size, live, put, tables, overhead, want int64 }{
+		{size: 1000, live: 300, put: 300, tables: 650, want: 950}, // much of it is the names of the blocks
+		{size: 1000, live: 100, put: 300, tables: 600, want: 300},
+		{size: 1000, live: 0, put: 300, tables: 600, want: 0}, // what is left are withdrawals
+		{size: 1000, tables: 900, want: 0},
+		{size: 1000, tables: 900, overhead: 1000, want: 1000}, // and a merge wrote it
+		{size: 1000, live: 300, put: 300, tables: 900, want: 1000},
+	} {
+		if got := Worth(c.size, c.live, c.put, c.tables, c.overhead); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
 func TestPlan(t *testing.T) {
 	mb := func(size, live int64) shape { return shape{Size: size << 20, Live: live << 20} }
 	for name, c := range map[string]struct {
