@@ -245,10 +245,13 @@ func (j *job) restart(rank int) {
 	if err := r.Close(context.Background()); err != nil {
 		j.t.Error(err)
 	}
-	j.ranks[rank] = j.start(fabric.Rank(rank), 2, 8<<20)
+	if j.again == nil {
+		j.again = map[int]uint64{}
+	}
+	j.again[rank]++
+	all := j.members()
+	j.ranks[rank] = j.start(fabric.Rank(rank), all[rank].Incarnation, 8<<20)
 	for i, one := range j.ranks {
-		all := j.members()
-		all[rank].Incarnation = 2
 		if i == rank {
 			one.node.SetMembers(all...)
 		} else {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
 )
 
@@ -29,6 +30,15 @@ func (j *job) drainAll(ranks ...int) {
 	}
 	wait.Wait()
 	j.settle()
+}
+
+// apart drains a rank that asks no other one.
+func (j *job) apart(rank int) {
+	j.t.Helper()
+	shared := j.ranks[rank].content
+	j.ranks[rank].write.Share(nil)
+	j.drainAll(rank)
+	j.ranks[rank].write.Share(shared)
 }
 
 // durable is how many blocks the ranks keep in segments together, and what they hold.
@@ -231,4 +241,64 @@ func TestSharedContentAgainstAModel(t *testing.T) {
 	j.die(fabric.Rank(3))
 	time.Sleep(10 * time.Millisecond)
 	check(0, 1, 2)
+}
+
+// TestAKeeperHasPutTheNameItself: with later stamps, for the same bytes, which are stored once
+// then, or for other ones, which are what the name stands for from then on.
+func TestAKeeperHasPutTheNameItself(t *testing.T) {
+	for _, local := range []bool{false, true} {
+		for _, how := range []string{"dirty", "durable", "spilled"} {
+			if how == "spilled" && !local {
+				continue
+			}
+			for _, other := range []bool{false, true} {
+				t.Run(fmt.Sprintf("catalogue %v, %s, other bytes %v", local, how, other), func(t *testing.T) {
+					j := &job{t: t, dir: t.TempDir(), segmentBytes: 256 << 10}
+					if local {
+						j.local = t.TempDir()
+					}
+					j.open(2, 8<<20)
+					p, q := data(1, 20<<10), data(2, 20<<10)
+					last := p
+					if other {
+						last = q
+					}
+					j.ranks[1].putKey(t, "k", p)
+					st := j.ranks[1].told("k")
+					j.ranks[0].putKey(t, "mine", p)
+					j.ranks[0].putKey(t, "k", last)
+					if how != "dirty" {
+						j.apart(0)
+					}
+					if how == "spilled" {
+						for i := range 2 { // the first ends the file
+							j.ranks[0].putKey(t, fmt.Sprint("fills", i), data(uint64(3+i), 240<<10))
+							j.drainAll(0)
+						}
+						j.ranks[0].dropMemory(t)
+						j.ranks[0].space.SpillAll(t.Context())
+						if j.ranks[0].state.Mu.Blocks[st.Info.ID] != nil {
+							t.Fatal("it is not spilled")
+						}
+					}
+					j.drainAll(0)
+					refused, err := j.ranks[1].node.Entrust(t.Context(), 0, []directory.Statement{st})
+					if err != nil || len(refused) > 0 != other {
+						t.Errorf("refused %v, %v", refused, err)
+					}
+					j.settle()
+					j.drainAll(1)
+					if n, _ := j.durable(1); n != 0 {
+						t.Errorf("rank 1 keeps %d blocks", n)
+					}
+					for _, again := range []*job{j, j.afterRestart()} {
+						for _, r := range again.ranks {
+							r.wantAt(t, "k", last)
+							r.wantAt(t, "mine", p)
+						}
+					}
+				})
+			}
+		}
+	}
 }

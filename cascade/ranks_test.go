@@ -28,7 +28,8 @@ type job struct {
 	dir   string // the lustre directory of all ranks; "": none
 	local string // where ranks have catalogues; "": they have none
 	ranks []*jobRank
-	late  atomic.Int64 // how much later the stores take it to be, nanoseconds
+	again map[int]uint64 // how often ranks began anew
+	late  atomic.Int64   // how much later the stores take it to be, nanoseconds
 
 	sweepEvery   time.Duration // 0: only Sweep sweeps
 	segmentBytes int64         // of the lustre tiers; 0: their default
@@ -123,7 +124,7 @@ func (j *job) die(rank fabric.Rank) {
 
 func (j *job) members() (all []dht.Member) {
 	for i := range j.ranks {
-		all = append(all, dht.Member{Rank: fabric.Rank(i), Incarnation: 1})
+		all = append(all, dht.Member{Rank: fabric.Rank(i), Incarnation: 1 + j.again[i]})
 	}
 	return all
 }

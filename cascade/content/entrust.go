@@ -12,7 +12,8 @@ type info = block.Info
 
 // Entrust keeps names for bytes that this rank has in segments, as another rank has them,
 // and makes that durable; see dht.Local. The names have the put stamps that they have
-// there, and are those of this rank from then on.
+// there, and are those of this rank from then on. A name that this rank has put later itself,
+// for the same bytes and with the same end, stays what it is.
 func (l *Ledger) Entrust(ctx context.Context, list []directory.Statement) (refused []int) {
 	all := func() (every []int) {
 		for i := range list {
@@ -24,15 +25,7 @@ func (l *Ledger) Entrust(ctx context.Context, list []directory.Statement) (refus
 	if p == nil {
 		return all()
 	}
-	ids := make([]residency.BlockID, len(list))
-	for i := range list {
-		ids[i] = list[i].Info.ID
-	}
-	spilled := make([]found, len(list))
-	if l.state.Cold.Spilled() {
-		spilled = l.state.Cold.Files.Catalogue().Own(ids)
-	}
-	newer, err := l.newer(list)
+	offers, err := l.offers(list)
 	if err != nil {
 		return all()
 	}
@@ -41,10 +34,10 @@ func (l *Ledger) Entrust(ctx context.Context, list []directory.Statement) (refus
 	for start := 0; start < len(list); start += step {
 		l.state.Mu.Lock()
 		for i := start; i < min(len(list), start+step); i++ {
-			ok, state := l.keepLocked(&list[i], &spilled[i], newer[i])
+			ok, state := l.keepLocked(&offers[i])
 			if !ok {
 				refused = append(refused, i)
-			} else if b := l.state.Mu.Blocks[ids[i]]; b != nil {
+			} else if b := l.state.Mu.Blocks[list[i].Info.ID]; b != nil {
 				upTo = max(upTo, b.LinkSeq)
 			} else {
 				upTo = l.state.Mu.Writes.LinkSeq
@@ -73,61 +66,104 @@ func (l *Ledger) isDurable(upTo uint64) bool {
 	return upTo <= l.state.Mu.Writes.SyncedSeq
 }
 
-// newer reports for which names there is a record, or a withdrawal, that is newer than they
-// are: one of them would be void when this rank begins anew.
-func (l *Ledger) newer(list []directory.Statement) ([]bool, error) {
-	c := l.state.Cold.Files.Catalogue()
-	if c == nil {
-		return make([]bool, len(list)), nil
-	}
-	names := make([]block.Name, len(list))
-	for i := range list {
-		names[i] = list[i].Name
-	}
-	return c.Newer(names)
+// offer is a name that this rank is to keep.
+type offer struct {
+	*directory.Statement
+	seq     uint64 // the least of its record
+	spilled found  // where the bytes lie in files that are spilled
+	newer   bool   // there is a record, or a withdrawal, of the name that is newer than seq: its record would be void when this rank begins anew
+	here    bool   // that is a record of this rank for the same bytes
 }
 
-// keepLocked keeps one name, of which there is a newer record or not. What is to be stated
-// of it besides is in the statement, nil for nothing.
-func (l *Ledger) keepLocked(st *directory.Statement, spilled *found, newer bool) (ok bool, state *directory.Statement) {
-	r := st.Name
-	if r.Key == "" || r.Namespace == directory.Contents || r.Bound || st.Info.ID.IsProvisional() || l.state.Mu.Closed || l.invalid.InvalidLocked(&r) || l.clearedLocked(&r) {
+// offers finds out what the catalogue knows of names that this rank is to keep.
+func (l *Ledger) offers(list []directory.Statement) ([]offer, error) {
+	offers, ids, names := make([]offer, len(list)), make([]residency.BlockID, len(list)), make([]block.Name, len(list))
+	l.state.Mu.Lock()
+	for i := range list {
+		st := &list[i]
+		seq := st.Name.Seq
+		if n := l.state.Mu.Names.Get(st.Name.Namespace, st.Name.Key); n != nil && n.Block() != nil && n.Block().Info == st.Info {
+			seq = max(seq, n.Seq()) // that is no reason to refuse it
+		}
+		offers[i] = offer{Statement: st, seq: seq}
+		ids[i], names[i] = st.Info.ID, st.Name
+		names[i].Seq = seq
+	}
+	l.state.Mu.Unlock()
+	c := l.state.Cold.Files.Catalogue()
+	if c == nil {
+		return offers, nil
+	}
+	if l.state.Cold.Spilled() {
+		for i, f := range c.Own(ids) {
+			offers[i].spilled = f
+		}
+	}
+	newer, err := c.Newer(names)
+	for i, is := range newer {
+		o := &offers[i]
+		if o.newer = is; is && o.spilled.Info == o.Info {
+			f := c.Peek(o.Name.Namespace, []string{o.Name.Key})[0]
+			o.here = f.Info == o.Info && f.Segment.Path == o.spilled.Segment.Path && f.Name.Expires.Equal(o.Name.Expires) && f.Name.Seq > o.seq
+		}
+	}
+	return offers, err
+}
+
+// keepLocked keeps one name. What is to be stated of it besides is in the statement, nil for
+// nothing.
+func (l *Ledger) keepLocked(o *offer) (ok bool, state *directory.Statement) {
+	r := o.Name
+	if r.Key == "" || r.Namespace == directory.Contents || r.Bound || o.Info.ID.IsProvisional() || l.state.Mu.Closed || l.invalid.InvalidLocked(&r) || l.clearedLocked(&r) {
 		return false, nil
 	}
-	l.state.Mu.Names.Observe(r.Seq)
-	b := l.state.Mu.Blocks[st.Info.ID]
+	l.state.Mu.Names.Observe(o.seq)
+	b, seq := l.state.Mu.Blocks[o.Info.ID], o.seq
 	here := l.state.Mu.Names.Get(r.Namespace, r.Key)
-	if newer && (here == nil || here.Block() == nil || residency.BlockOf(here) != b || here.Put() != r.Seq) {
-		return false, nil
-	}
-	if here != nil && here.Block() != nil {
-		switch was := residency.BlockOf(here); {
-		case was == b && here.Put() == r.Seq && !here.Copied() && (keeps(b) || restsAt(b, spilled)):
-			return true, nil // it was here before
-		case here.Seq()+1 >= r.Seq && !(was == b && here.Put() == r.Seq):
-			return false, nil
-		case was != b:
-			l.state.WithdrawLocked(here, here.Seq()+1)
+	switch {
+	case here == nil || here.Block() == nil:
+		if o.newer {
+			return o.here, nil
 		}
-		if b = l.state.Mu.Blocks[st.Info.ID]; b == nil && spilled.Info.ID.IsZero() {
+		if l.nameRoom.MakeRoomLocked(r.Namespace, r.Key) != nil {
 			return false, nil
 		}
-	} else if l.nameRoom.MakeRoomLocked(r.Namespace, r.Key) != nil {
+	case o.newer:
 		return false, nil
+	case residency.BlockOf(here) != b:
+		if here.Put() >= r.Seq || here.Seq()+1 >= seq {
+			return false, nil
+		}
+		l.state.WithdrawLocked(here, here.Seq()+1)
+		if b = l.state.Mu.Blocks[o.Info.ID]; b == nil && o.spilled.Info.ID.IsZero() {
+			return false, nil
+		}
+	case here.Put() > r.Seq && !here.Expires().Equal(r.Expires):
+		return false, nil
+	case o.hasBytes(b) && here.Put() >= r.Seq && here.Seq() >= seq && !here.Copied():
+		return true, nil // it was here before
+	case here.Put() < r.Seq:
+		seq = max(seq, here.Seq()+1)
 	}
 	switch {
-	case b != nil && (keeps(b) || restsAt(b, spilled)) && b.Info == st.Info:
-		return residency.KeepNameLocked(l.state, r, b), nil
-	case b == nil && spilled.Info == st.Info:
-		err := l.state.Cold.Files.LinkAt(spilled.Segment, st.Info.ID, r)
+	case o.hasBytes(b):
+		return residency.KeepNameLocked(l.state, r, b, seq), nil
+	case b == nil && o.spilled.Info == o.Info:
+		r.Seq = seq
+		err := l.state.Cold.Files.LinkAt(o.spilled.Segment, o.Info.ID, r)
 		l.state.NoteLinkLocked(err)
 		if err != nil {
 			return false, nil
 		}
-		at := directory.Segment(spilled.Segment)
-		return true, &directory.Statement{Name: r, Info: st.Info, Segment: &at, Version: l.state.TickLocked()}
+		at := directory.Segment(o.spilled.Segment)
+		return true, &directory.Statement{Name: r, Info: o.Info, Segment: &at, Version: l.state.TickLocked()}
 	}
 	return false, nil
+}
+
+// hasBytes reports whether b is the block of o, and this rank has it in its files.
+func (o *offer) hasBytes(b *residency.Block) bool {
+	return b != nil && b.Info == o.Info && (keeps(b) || restsAt(b, &o.spilled))
 }
 
 // restsAt reports whether b is in memory and lies in a file of this rank that is spilled,

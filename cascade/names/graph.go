@@ -154,9 +154,17 @@ func (g *Graph) SetOwn(n *Name) { g.setCopied(n, false) }
 // Reclaim has n, whose record elsewhere may be lost, be recorded by this rank, with its put
 // stamp. The record is just younger than a withdrawal of the one that was lost.
 func (g *Graph) Reclaim(n *Name) {
-	n.record.Seq = max(n.record.Seq, n.put) + 1
-	g.setCopied(n, false)
+	g.SetOwn(n)
+	g.Raise(n, max(n.record.Seq, n.put)+1)
+}
+
+// Raise has n be recorded with a sequence number of at least seq, and its put stamp.
+func (g *Graph) Raise(n *Name, seq uint64) {
+	n.record.Seq = max(n.record.Seq, seq)
 	g.Observe(n.record.Seq)
+	if !n.record.Expires.IsZero() {
+		g.expiries.push(n, g.names)
+	}
 	g.add(Link, n, n.block)
 }
 

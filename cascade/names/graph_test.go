@@ -67,6 +67,27 @@ func TestReclaim(t *testing.T) {
 	}
 }
 
+// A record that is raised is written again, and the name ends when it should.
+func TestRaise(t *testing.T) {
+	g := New(0)
+	n := g.Put(block.Name{Namespace: "ns", Key: "a", Expires: begin.Add(time.Hour)}, false, &Block{}, begin)
+	put, seq := n.Put(), n.Seq()
+	discard(g)
+	for _, to := range []uint64{seq + 2, seq} {
+		g.Raise(n, to)
+		if c, changed := g.Next(); n.Seq() != seq+2 || n.Put() != put || !changed || c.Kind != Link || c.Name != n {
+			t.Errorf("put %d, recorded %d; want %d, %d; %+v", n.Put(), n.Seq(), put, seq+2, c)
+		}
+		discard(g)
+	}
+	if tick := g.Tick(begin); tick <= n.Seq() {
+		t.Errorf("a later tick is %d", tick)
+	}
+	if g.NextExpired(begin.Add(time.Hour)) != n {
+		t.Error("the name did not expire")
+	}
+}
+
 // A name that gets another end again and again leaves nothing behind.
 func TestStaleExpiriesAreDropped(t *testing.T) {
 	g := New(0)

@@ -131,11 +131,12 @@ func (s *State) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
 }
 
 // KeepNameLocked points the name that r describes at b, in memory and in the tiers' records,
-// with the put stamp r.Seq: another rank has put it, for bytes that lie here. It reports
+// with the put stamp r.Seq: another rank has put it, for bytes that lie here. A later put
+// of the name for b stays what it is. The record has a sequence number of at least seq. It reports
 // whether the files took the record; if not, it is as if the name was read from there.
-func KeepNameLocked(s *State, r block.Name, b *Block) bool {
+func KeepNameLocked(s *State, r block.Name, b *Block, seq uint64) bool {
 	n := s.Mu.Names.Get(r.Namespace, r.Key)
-	if n != nil && BlockOf(n) == b && n.Put() == r.Seq { // as a copy, which may be leased
+	if n != nil && BlockOf(n) == b && n.Put() >= r.Seq { // it may be leased
 		s.Mu.Names.SetOwn(n)
 	} else {
 		s.BindRecordedLocked(r, b)
@@ -145,7 +146,8 @@ func KeepNameLocked(s *State, r block.Name, b *Block) bool {
 		return false
 	}
 	before := s.Mu.Writes.LinkSeq
-	if s.linkLocked(b, n); s.Mu.Writes.LinkSeq > before {
+	s.Mu.Names.Raise(n, seq)
+	if s.ApplyLocked(); s.Mu.Writes.LinkSeq > before {
 		return true
 	}
 	s.Mu.Names.SetCopied(n)
