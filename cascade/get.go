@@ -190,17 +190,13 @@ func (s *Store) count(ns string, views []*View) {
 	}
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
-	sp, missed := s.state.Count.SpaceLocked(ns), uint64(0)
+	missed := uint64(0)
 	for _, v := range views {
 		if v == nil {
 			missed++
 			continue
 		}
-		s.state.Count.Stats.Hits++
-		if sp != nil {
-			sp.Hits++
-		}
-		s.state.Count.HitLocked(v.From(), v.Size())
+		s.state.Count.GotLocked(ns, v)
 	}
 	s.state.Count.MissesLocked(ns, missed)
 }

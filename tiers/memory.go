@@ -15,6 +15,10 @@ type Memory interface {
 	// ErrShort where no eviction helps until the tier has grown.
 	Reserve(size int64) (Slot, error)
 
+	// ReserveNow is Reserve of a small block, which waits for nothing: ErrFull where
+	// eviction makes room, ErrNotNow for any other reason.
+	ReserveNow(size int64) (Slot, error)
+
 	// Rename completes a provisional id. Errors: ErrNotFound, ErrExists (a
 	// block with the id new is stored already; nothing changed).
 	Rename(old, new block.ID) error

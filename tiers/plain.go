@@ -86,6 +86,9 @@ type Private struct{}
 // File returns -1.
 func (Private) File() int { return -1 }
 
+// ReserveNow returns ErrNotNow.
+func (Private) ReserveNow(int64) (Slot, error) { return nil, ErrNotNow }
+
 // Region returns nil.
 func (Private) Region() []byte { return nil }
 

@@ -12,6 +12,7 @@ import (
 var (
 	ErrNotFound    = errors.New("block not in this tier")                                   // a miss
 	ErrFull        = errors.New("no room: evict and try again")                             // retry after Evict
+	ErrNotNow      = errors.New("it takes a wait")                                          // ask for what waits
 	ErrShort       = errors.New("less memory is ready than the block takes")                // retry after Usage.Missing shrank
 	ErrTooLarge    = errors.New("block can never fit this tier")                            // permanent
 	ErrExists      = errors.New("block already in this tier")                               // nothing to do

@@ -50,6 +50,41 @@ func (e *Evictor) Reserve(ctx context.Context, m *residency.Level, size int64, m
 	}
 }
 
+// fewVictims bounds what ReserveNow evicts.
+const fewVictims = 8
+
+// ReserveNow is Reserve for a small block, without a wait: nil where a victim could not leave
+// at once, where memory is still being made ready, and where Reserve would fail.
+func (e *Evictor) ReserveNow(m *residency.Level, size int64) tiers.Slot {
+	for range fewVictims {
+		if e.fits(m, size) {
+			slot, err := m.Memory.ReserveNow(size)
+			if err == nil {
+				return slot
+			}
+			if !errors.Is(err, tiers.ErrFull) {
+				break
+			}
+		}
+		if !e.evictNow(m) {
+			break
+		}
+	}
+	return nil
+}
+
+// evictNow is EvictOne for a put, if a victim can leave at once.
+func (e *Evictor) evictNow(m *residency.Level) bool {
+	e.state.Mu.Lock()
+	defer e.state.Mu.Unlock()
+	b := e.VictimLocked(m)
+	if e.state.CheckOpenLocked() != nil || e.demotionOfLocked(b, m) != leaves {
+		return false
+	}
+	e.evictLocked(b, m)
+	return true
+}
+
 // fits applies Options.Capacity.
 func (e *Evictor) fits(m *residency.Level, size int64) bool {
 	return e.state.Capacity == 0 || m.Index > 0 || m.Memory.Usage().Payload+size <= e.state.Capacity

@@ -28,6 +28,15 @@ func (c *Counters) HitLocked(from *Level, size int64) {
 	from.Stats.HitBytes += uint64(size)
 }
 
+// GotLocked counts a hit of a namespace.
+func (c *Counters) GotLocked(ns string, v *View) {
+	c.Stats.Hits++
+	if sp := c.SpaceLocked(ns); sp != nil {
+		sp.Hits++
+	}
+	c.HitLocked(v.From(), v.Size())
+}
+
 // Lookup counts a look-up of one name.
 func (c *Counters) Lookup(ns string, found bool) {
 	n := 0

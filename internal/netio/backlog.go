@@ -19,15 +19,40 @@ func (b Backlog) Write(p []byte) (int, error) {
 		if err != nil && !errors.Is(err, ErrStalled) {
 			return n, err
 		}
-		if n == len(p) {
-			return n, nil
-		}
-		b.stalledAt = time.Now().Add(StallDeadline)
-		b.backlog = append(b.backlog, p[n:]...)
+		b.keep(p[n:])
 		return len(p), nil
 	}
 	b.backlog = append(b.backlog, p...)
 	return len(p), b.sendBacklog()
+}
+
+// Writev writes all buffers in order, as Write does.
+func (b Backlog) Writev(bufs [][]byte) error {
+	sent := 0
+	if total := b.gather(bufs, 0); total > 0 && len(b.backlog) == 0 {
+		b.countSent(total)
+		var err error
+		if sent, err = b.sendVecNow(); err != nil && !errors.Is(err, ErrStalled) {
+			return err
+		}
+	}
+	for _, p := range bufs {
+		n := min(sent, len(p))
+		sent -= n
+		b.keep(p[n:])
+	}
+	return nil
+}
+
+// keep keeps a copy of what is not sent.
+func (b Backlog) keep(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	if len(b.backlog) == 0 {
+		b.stalledAt = time.Now().Add(StallDeadline)
+	}
+	b.backlog = append(b.backlog, p...)
 }
 
 // BacklogLen returns how many bytes of answers are kept.

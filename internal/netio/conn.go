@@ -58,13 +58,9 @@ type Conn struct {
 	// Until is when all waits of the connection end; zero: never.
 	Until time.Time
 
-	// Answer answers what has come of a client between two commands, if that takes no
-	// wait of any kind. The poller calls it while the connection's goroutine delegates,
-	// in Read: what belongs to the goroutine is Answer's then. It writes by Backlog only, and
-	// calls nothing else of the connection that waits, ends a wait, or closes. False:
-	// nothing was answered, and Read returns p. nil: nothing is delegated.
-	// See Served.
-	Answer func(p []byte) bool
+	// Delegate answers for the connection's goroutine; nil: nothing is delegated. See
+	// Served.
+	Delegate Delegate
 
 	poller *Poller
 	fd     int
@@ -185,7 +181,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // delegates reports whether the poller is to answer what comes next.
 func (c *Conn) delegates() bool {
-	return c.run.goesOn && c.Answer != nil && len(c.backlog) == 0 && c.waitsFor() == 0 && c.idle()
+	return c.run.goesOn && c.Delegate != nil && len(c.backlog) == 0 && c.waitsFor() == 0 && c.idle()
 }
 
 // idle reports whether the next byte is the first of a command.

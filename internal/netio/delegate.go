@@ -1,6 +1,7 @@
 package netio
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"time"
@@ -15,10 +16,24 @@ import (
 // to and from for each command. Of EXISTS over TCP on two cores a rank answered 0.68 of what
 // redis-server does with 8 connections, and 0.50 with 32; this way 1.08 of it.
 
-// answerRoom is how much of a connection's commands is looked at.
-const answerRoom = 4 << 10
+// Delegate answers commands that take no wait of any kind. The poller calls it while the
+// connection's goroutine delegates, in Read: what belongs to the goroutine is the delegate's
+// then. It calls nothing of the connection that waits, ends a wait, or closes.
+type Delegate interface {
+	// Answer answers what has come of a client between two commands. False: nothing was
+	// answered, and Read returns p.
+	Answer(p []byte) bool
 
-// A goroutine delegates after leastRun commands in a row that Answer would have taken.
+	// Send sends what was answered, by Backlog. It may also be called from Read, and with
+	// nothing to send. An error is Read's.
+	Send() error
+}
+
+// answerRoom is how much of a connection's commands is looked at: a small value with the
+// rest of its command.
+const answerRoom = 20 << 10
+
+// A goroutine delegates after leastRun commands in a row that its Delegate would have taken.
 // Where the poller answers fewer than worthRun then, twice as many have to come before the
 // next time, mostRun at most: to wake the goroutine costs some 40 µs, as much as the poller
 // saves with 8 answers to one of 8 connections. Of a client that asks EXISTS 8 times and
@@ -29,8 +44,10 @@ const (
 	mostRun  = 1024
 )
 
-// briefRun is the run of commands that Answer takes in which a connection is.
+// briefRun is the run of commands that a Delegate takes in which a connection is.
 type briefRun struct {
+	failed error // of Delegate.Send
+
 	served int  // by the goroutine
 	polled int  // by the poller
 	after  int  // the goroutine delegates after so many; 0: leastRun
@@ -38,7 +55,7 @@ type briefRun struct {
 }
 
 // Served is called for each command that the connection's goroutine has answered; brief is
-// whether Answer would have done so too, had it come from the poller. After some that are,
+// whether its Delegate would have done so too, had it come from the poller. After some that are,
 // the goroutine delegates in Read instead of waiting for the next one with a thread.
 func (c *Conn) Served(brief bool) { c.run.goesOn = c.run.add(brief) }
 
@@ -81,6 +98,7 @@ func (p *Poller) delegate(c *Conn) error {
 	}
 	if at != nil {
 		at.delegated.set(nil)
+		err = cmp.Or(err, c.run.failed, c.Delegate.Send())
 	}
 	c.exchanged = 0
 	return err
@@ -114,8 +132,8 @@ func (p *Poller) answerLocked(at *waiter, e unix.EpollEvent) bool {
 	p.mu.Unlock()
 	answered := p.answer(&at.delegated, e.Events)
 	p.mu.Lock()
-	if !answered && at.level && p.mu.waiters[int(e.Fd)] == at {
-		_ = p.controlLocked(at, int(e.Fd), unix.EPOLLONESHOT) // or it would be reported again and again
+	if !answered && p.mu.waiters[int(e.Fd)] == at {
+		p.restLocked(at, e)
 	}
 	return answered
 }
@@ -132,35 +150,82 @@ func (p *Poller) answer(d *delegation, events uint32) bool {
 	if err != nil {
 		return errors.Is(err, ErrStalled) // after another one comes the end
 	}
-	if c.Answer(p.room[:n]) {
+	if c.Delegate.Answer(p.room[:n]) {
 		c.run.polled++
-		return len(c.backlog) == 0
+		return true
 	}
 	c.pushback = append(c.pushback, p.room[:n]...)
 	return false
+}
+
+// sendLocked sends for a connection what answerLocked answered, and wakes its goroutine if that
+// does not go out as a whole. The mutex is free meanwhile.
+func (p *Poller) sendLocked(at *waiter, e unix.EpollEvent) {
+	p.mu.Unlock()
+	sent := at.delegated.send()
+	p.mu.Lock()
+	if !sent && p.mu.waiters[int(e.Fd)] == at {
+		p.restLocked(at, e)
+		at.wakeLocked(e.Events)
+	}
+}
+
+// send sends what was answered, unless the goroutine does so.
+func (d *delegation) send() (all bool) {
+	d.Lock()
+	defer d.Unlock()
+	c := d.conn
+	if c == nil {
+		return true
+	}
+	c.run.failed = c.Delegate.Send()
+	return c.run.failed == nil && len(c.backlog) == 0
+}
+
+// restLocked has the kernel report no more of a connection until it delegates again.
+func (p *Poller) restLocked(at *waiter, e unix.EpollEvent) {
+	if at.level {
+		_ = p.controlLocked(at, int(e.Fd), unix.EPOLLONESHOT) // or it would be reported again and again
+	}
 }
 
 // events waits for events. After an answer it watches for the next command, unless other
 // threads want the core: it does not sleep then, and to wait in the kernel costs little.
 func (p *Poller) events(events []unix.EpollEvent, answered bool) (n int, err error) {
 	ends := func() bool {
-		n = p.now(events)
-		return n > 0 || yielded()
+		if n = p.within(events, 0); n > 0 {
+			return true
+		}
+		if !yielded() {
+			return false
+		}
+		n = p.within(events, 0) // the client may be who had the core
+		return true
 	}
 	if answered && p.spin.watch(&p.credit, 0, ends) == watchedData && n > 0 {
 		return n, nil
 	}
 	began := time.Now()
-	n, err = unix.EpollWait(p.epoll, events, watchEvery)
+	if answered && sleepers.tryAcquire() {
+		n = p.within(events, briefSleep)
+		sleepers.release()
+	}
+	if n == 0 {
+		n, err = unix.EpollWait(p.epoll, events, watchEvery)
+	}
 	if n > 0 && answered {
 		p.spin.slept(&p.credit, time.Since(began))
 	}
 	return n, err
 }
 
-// now returns the events that there are, unseen by Go's scheduler.
-func (p *Poller) now(events []unix.EpollEvent) int {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
+// briefSleep is how many milliseconds the poller keeps its place while it sleeps: see
+// semaphore. Clients of brief commands send the next one sooner.
+const briefSleep = 1
+
+// within returns the events that there are within some milliseconds, unseen by Go's scheduler.
+func (p *Poller) within(events []unix.EpollEvent, ms int) int {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(ms), 0, 0)
 	if errno != 0 {
 		return 0
 	}

@@ -24,6 +24,31 @@ type echo struct {
 	*Conn
 	briefs, slows atomic.Int64
 	line          bool // in the middle of one
+
+	times  int
+	answer []byte // of the poller
+}
+
+func (e *echo) Answer(p []byte) bool {
+	if p[0] == 'p' {
+		var none *echo
+		none.line = true
+	}
+	if p[0] != 'b' || bytes.IndexByte(p, '\n') != len(p)-1 {
+		return false
+	}
+	e.briefs.Add(1)
+	e.answer = bytes.Repeat(p, e.times)
+	return true
+}
+
+func (e *echo) Send() error {
+	p := e.answer
+	if e.answer = nil; p == nil {
+		return nil
+	}
+	_, err := Backlog{e.Conn}.Write(p)
+	return err
 }
 
 func startEcho(t *testing.T, c *Conn) (e *echo, ended chan error) { return startEchoes(t, c, 1) }
@@ -32,18 +57,7 @@ func startEcho(t *testing.T, c *Conn) (e *echo, ended chan error) { return start
 func startEchoes(t *testing.T, c *Conn, times int) (e *echo, ended chan error) {
 	e, ended = &echo{Conn: c}, make(chan error, 1)
 	c.Idle = func() bool { return !e.line }
-	c.Answer = func(p []byte) bool {
-		if p[0] == 'p' {
-			var none *echo
-			none.line = true
-		}
-		if p[0] != 'b' || bytes.IndexByte(p, '\n') != len(p)-1 {
-			return false
-		}
-		e.briefs.Add(1)
-		_, _ = Backlog{c}.Write(bytes.Repeat(p, times))
-		return true
-	}
+	e.times, c.Delegate = times, e
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -344,5 +358,35 @@ func TestBriefRun(t *testing.T) {
 	}
 	if n := of(mostRun+1, 0); n != 2 {
 		t.Errorf("a long run delegates %d times", n)
+	}
+}
+
+// TestBacklogWritev: what the socket has no room for is kept and goes out in order, whichever
+// buffer it is in the middle of.
+func TestBacklogWritev(t *testing.T) {
+	c, client := connPair(t, &spinner{})
+	var want []byte
+	for i := range 2000 {
+		bufs := [][]byte{randomBytes(uint64(i), 10), nil, randomBytes(uint64(i)+1, 7000), randomBytes(uint64(i), 2)}
+		want = append(want, bytes.Join(bufs, nil)...)
+		if err := (Backlog{c}).Writev(bufs); err != nil {
+			t.Fatal(err)
+		}
+		clear(bufs[2]) // it was borrowed for the call
+	}
+	if c.BacklogLen() == 0 {
+		t.Error("a socket takes 14 MB")
+	}
+	done := make(chan error, 1)
+	go func() { done <- c.FlushBacklog() }()
+	if got := receive(t, client, len(want)); !bytes.Equal(got, want) {
+		t.Error("what comes is not what was written")
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	_ = unix.Close(client)
+	if err := (Backlog{c}).Writev([][]byte{want}); err == nil {
+		t.Error("a client that is gone takes an answer")
 	}
 }

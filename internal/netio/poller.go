@@ -195,6 +195,10 @@ func (p *Poller) forget(c *Conn) {
 	}
 }
 
+// mostEvents is how many events are taken with one look: the first is answered when all of
+// them have been looked at.
+const mostEvents = 32
+
 // watchEvery bounds how long Close takes, in milliseconds.
 const watchEvery = 500
 
@@ -202,16 +206,24 @@ const watchEvery = 500
 func (p *Poller) watch() {
 	defer close(p.done)
 	defer fault.Guard()() // as the goroutines have it that it answers for
-	events, answered := make([]unix.EpollEvent, 128), false
+	events, answered := make([]unix.EpollEvent, mostEvents), make([]unix.EpollEvent, 0, mostEvents)
 	for {
-		n, err := p.events(events, answered)
+		n, err := p.events(events, len(answered) > 0)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return
 		}
-		answered = false
+		answered = answered[:0]
 		p.mu.Lock()
 		for _, e := range events[:max(0, n)] {
-			answered = p.eventLocked(e) || answered
+			if p.eventLocked(e) {
+				answered = append(answered, e)
+			}
+		}
+		// Not one by one: a client that has several connections is woken once.
+		for _, e := range answered {
+			if at := p.waiterOfLocked(e); at != nil {
+				p.sendLocked(at, e)
+			}
 		}
 		closed := p.mu.closed
 		p.mu.Unlock()
@@ -223,15 +235,23 @@ func (p *Poller) watch() {
 
 // eventLocked passes an event on, or answers what came; the mutex is free meanwhile.
 func (p *Poller) eventLocked(e unix.EpollEvent) (answered bool) {
-	at := p.mu.waiters[int(e.Fd)]
-	if at == nil || at.number != e.Pad {
-		return false // of a connection that was closed meanwhile
+	at := p.waiterOfLocked(e)
+	if at == nil {
+		return false
 	}
 	if at.level && p.answerLocked(at, e) {
 		return true
 	}
 	at.wakeLocked(e.Events)
 	return false
+}
+
+// waiterOfLocked is the waiter of an event; nil if its connection was closed meanwhile.
+func (p *Poller) waiterOfLocked(e unix.EpollEvent) *waiter {
+	if at := p.mu.waiters[int(e.Fd)]; at != nil && at.number == e.Pad {
+		return at
+	}
+	return nil
 }
 
 // wakeLocked passes an event on.

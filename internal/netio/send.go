@@ -28,20 +28,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 func (c *Conn) Writev(bufs [][]byte) error {
 	skip := 0 // bytes of bufs[0] that are out
 	for len(bufs) > 0 {
-		c.vec = c.vec[:0]
-		total := 0
-		for i, b := range bufs[:min(len(bufs), maxVec)] {
-			if i == 0 {
-				b = b[skip:]
-			}
-			if b = b[:min(len(b), sendMost-total)]; len(b) > 0 {
-				total += len(b)
-				v := unix.Iovec{Base: &b[0]}
-				v.SetLen(len(b))
-				c.vec = append(c.vec, v)
-			}
-		}
-		if len(c.vec) == 0 {
+		total := c.gather(bufs, skip)
+		if total == 0 {
 			return nil
 		}
 		n, err := c.sendSoon(total)
@@ -54,6 +42,24 @@ func (c *Conn) Writev(bufs [][]byte) error {
 		skip = n
 	}
 	return nil
+}
+
+// gather has c.vec refer to the first buffers, but for skip bytes of the first one: what one
+// system call sends. It returns how many bytes that are.
+func (c *Conn) gather(bufs [][]byte, skip int) (total int) {
+	c.vec = c.vec[:0]
+	for i, b := range bufs[:min(len(bufs), maxVec)] {
+		if i == 0 {
+			b = b[skip:]
+		}
+		if b = b[:min(len(b), sendMost-total)]; len(b) > 0 {
+			total += len(b)
+			v := unix.Iovec{Base: &b[0]}
+			v.SetLen(len(b))
+			c.vec = append(c.vec, v)
+		}
+	}
+	return total
 }
 
 // sendSoon sends some of c.vec's bytes, which are so many.
@@ -134,11 +140,23 @@ func (c *Conn) sendVec() (int, error) {
 	}
 }
 
-// sendNow sends what there is room for without waiting; ErrStalled when that is
-// nothing. p is not empty.
+// sendVecNow sends what there is room for of c.vec's bytes without waiting; ErrStalled when
+// that is nothing. It is for some kilobytes: Go's scheduler does not see it.
+func (c *Conn) sendVecNow() (int, error) {
+	msg := unix.Msghdr{Iov: &c.vec[0]}
+	msg.SetIovlen(len(c.vec))
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(c.fd), uintptr(unsafe.Pointer(&msg)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		if errno != unix.EINTR {
+			return result("send", n, errno)
+		}
+	}
+}
+
+// sendNow is sendVecNow of one buffer, which is not empty.
 func (c *Conn) sendNow(p []byte) (int, error) {
 	for {
-		n, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(c.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(c.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
 		if errno != unix.EINTR {
 			return result("send", n, errno)
 		}

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 )
@@ -52,4 +53,28 @@ func TestEmptyLinesAreNothing(t *testing.T) {
 			t.Errorf("%q: %d bytes are left, want %d; %v", in, rd.Buffered(), left, err)
 		}
 	}
+}
+
+// FuzzParser: what is parsed in place is what Reader makes of it.
+func FuzzParser(f *testing.F) {
+	seeds(f, "testdata/commands.txt", func(s string) { f.Add([]byte(s)) })
+	f.Add([]byte("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n"))
+	f.Add([]byte("*1\r\n$0000004\r\nPING\r\n"))
+	f.Add([]byte("*-1\r\n*1\r\n$-1\r\n"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var x Parser
+		if !x.plain(in) {
+			return
+		}
+		r := NewReader(bytes.NewReader(in))
+		cmd, err := r.Next(nil)
+		if err != nil || cmd.Err != nil || cmd.Inline || r.Buffered() > 0 || len(cmd.Args) != len(x.cmd.Args) {
+			t.Fatalf("%q: %+v, %v; in place %+v", in, cmd, err, x.cmd)
+		}
+		for i, a := range cmd.Args {
+			if !bytes.Equal(a, x.cmd.Args[i]) || cmd.Sizes[i] != x.cmd.Sizes[i] {
+				t.Fatalf("%q: argument %d is %q, in place %q", in, i, a, x.cmd.Args[i])
+			}
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"encoding/json"
 	"io"
 	"math"
 	"net"
@@ -125,6 +126,44 @@ func (w *Writer) BulkHeader(n int64) { w.header('$', n) }
 func (w *Writer) CRLF() {
 	w.grab()
 	w.buf = append(w.buf, '\r', '\n')
+}
+
+// Text appends a key and its text, as one pair of a Map.
+func (w *Writer) Text(key, value string) {
+	w.BulkString(key)
+	w.BulkString(value)
+}
+
+// Number appends a key and its number, as one pair of a Map.
+func (w *Writer) Number(key string, value int64) {
+	w.BulkString(key)
+	w.Int(value)
+}
+
+// JSON appends v as a bulk string; an error where it can not be marshalled.
+func (w *Writer) JSON(v any) {
+	p, err := json.Marshal(v)
+	if err != nil {
+		w.Error("ERR " + err.Error())
+		return
+	}
+	w.Bulk(p)
+}
+
+// Bit appends 1 for true, 0 for false, under either protocol.
+func (w *Writer) Bit(is bool) {
+	if is {
+		w.Int(1)
+		return
+	}
+	w.Int(0)
+}
+
+// Nulls appends the absence of n values.
+func (w *Writer) Nulls(n int) {
+	for range n {
+		w.Null()
+	}
 }
 
 // Null appends the absence of a value.

@@ -12,8 +12,14 @@ import (
 // without a wait of any kind: other connections wait meanwhile.
 const briefKeys = 32
 
-// answer answers a brief command for the poller: see netio.Conn.Answer.
-func (c *conn) answer(p []byte) bool {
+// briefBytes bounds the value of a brief GET or SET.
+const briefBytes = 16 << 10
+
+// delegate answers brief commands for the goroutine of a connection.
+type delegate struct{ *conn }
+
+// Answer implements netio.Delegate.
+func (c delegate) Answer(p []byte) bool {
 	cmd := c.srv.parser.Parse(p)
 	if cmd == nil || c.ending.Load() || c.wr.Pending() > 0 {
 		return false
@@ -21,17 +27,21 @@ func (c *conn) answer(p []byte) bool {
 	name := strings.ToUpper(string(cmd.Args[0]))
 	h := handlers[name]
 	c.checkProof()
-	if h.brief == nil || !c.authed || h.own && !c.own || !h.takes(len(cmd.Args)) || !h.brief(c, cmd.Args) {
+	if h.brief == nil || !c.authed || h.own && !c.own || !h.takes(len(cmd.Args)) || !h.brief(c.conn, cmd.Args) {
 		return false
 	}
 	c.fixed.Observe(name, cmd.Args, !cmd.Inline && c.wr.Proto() == 2, cmd.Err != nil)
 	c.sock.DropDescriptors()
 	c.srv.counters.commands.Add(1)
 	c.srv.counters.polled.Add(1)
-	if c.wr.Flush(netio.Backlog{Conn: c.sock}) != nil {
-		return false // the goroutine answers again, and ends the connection if it can not send
-	}
 	return true
+}
+
+// Send implements netio.Delegate.
+func (c delegate) Send() error {
+	err := c.wr.Flush(netio.Backlog{Conn: c.sock})
+	c.releaseViews()
+	return err
 }
 
 func briefPing(c *conn, args [][]byte) bool {
@@ -56,6 +66,41 @@ func briefExists(c *conn, args [][]byte) bool {
 		cascade.Asked(c.srv.opt.Store, c.ns, keys)
 	}
 	return ok
+}
+
+func briefGet(c *conn, args [][]byte) bool {
+	keys := append(make([]string, 0, 2), string(args[1]))
+	if bytes, ok := lmcache.PairOf(keys[0]); ok {
+		keys = append(keys, bytes)
+	}
+	v := c.srv.opt.Store.Here().Get(c.ns, keys, briefBytes, c.owner, c.srv.limits.Load().Lease)
+	if v == nil {
+		return false
+	}
+	c.fixed.Size = v.Size()
+	c.reply(v)
+	return true
+}
+
+// briefSet serves a SET whose value is an argument. The goroutine's is in a stage already.
+func briefSet(c *conn, words [][]byte) bool {
+	if st := c.sink.stage; st != nil && len(st.Bytes()) <= briefBytes {
+		cmdSet(c, words)
+		return true
+	}
+	if len(words) < 3 || words[2] == nil || len(words[2]) > briefBytes || !c.srv.transit.Take(int64(len(words[2])), c.own) {
+		return false
+	}
+	defer c.srv.transit.Give(int64(len(words[2])), c.own)
+	e, bad := c.entry(words)
+	if bad != "" {
+		return false
+	}
+	done, err := cascade.PutNow(c.srv.opt.Store, e, words[2])
+	if done {
+		c.stored(int64(len(words[2])), err)
+	}
+	return done
 }
 
 func briefContains(c *conn, args [][]byte) bool {

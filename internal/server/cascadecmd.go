@@ -104,11 +104,11 @@ func cmdCascadeStat(ctx context.Context, c *conn, args [][]byte) {
 		pttl = time.Until(info.Expires).Milliseconds()
 	}
 	c.wr.Map(12)
-	c.wr.text("id", info.ID.String())
-	c.wr.number("size", info.Size)
-	c.wr.text("parent", info.Parent)
-	c.wr.number("depth", int64(info.Depth))
-	c.wr.number("refs", int64(cascade.Refs(ctx, c.srv.opt.Store, string(args[1]), string(args[2]), info)))
+	c.wr.Text("id", info.ID.String())
+	c.wr.Number("size", info.Size)
+	c.wr.Text("parent", info.Parent)
+	c.wr.Number("depth", int64(info.Depth))
+	c.wr.Number("refs", int64(cascade.Refs(ctx, c.srv.opt.Store, string(args[1]), string(args[2]), info)))
 	c.wr.BulkString("tiers")
 	c.wr.Array(len(info.Tiers))
 	for _, t := range info.Tiers {
@@ -116,7 +116,7 @@ func cmdCascadeStat(ctx context.Context, c *conn, args [][]byte) {
 	}
 	c.wr.BulkString("prefix")
 	c.wr.Bool(info.Prefix)
-	c.wr.number("pttl", pttl)
+	c.wr.Number("pttl", pttl)
 	c.wr.BulkString("dirty")
 	c.wr.Bool(info.Dirty)
 	layout := c.srv.opt.Store.Layouts().Of(string(args[1]))
@@ -124,7 +124,7 @@ func cmdCascadeStat(ctx context.Context, c *conn, args [][]byte) {
 	if !known {
 		keys = -1
 	}
-	c.wr.number("key_bytes", keys)
+	c.wr.Number("key_bytes", keys)
 	c.wr.BulkString("layout")
 	c.layout(layout)
 	c.wr.BulkString("inferred")
@@ -138,13 +138,13 @@ func (c *conn) layout(l block.Layout) {
 		return
 	}
 	c.wr.Map(7)
-	c.wr.number("bytes", l.Bytes)
-	c.wr.number("key_bytes", l.KeyBytes)
-	c.wr.number("tokens", int64(l.Tokens))
-	c.wr.number("layers", int64(l.Layers))
-	c.wr.number("heads", int64(l.Heads))
-	c.wr.number("head_dim", int64(l.HeadDim))
-	c.wr.text("dtype", l.DType)
+	c.wr.Number("bytes", l.Bytes)
+	c.wr.Number("key_bytes", l.KeyBytes)
+	c.wr.Number("tokens", int64(l.Tokens))
+	c.wr.Number("layers", int64(l.Layers))
+	c.wr.Number("heads", int64(l.Heads))
+	c.wr.Number("head_dim", int64(l.HeadDim))
+	c.wr.Text("dtype", l.DType)
 }
 
 // cmdCascadeLayout returns the layout of a namespace, or sets it.
@@ -170,7 +170,7 @@ func cmdCascadeLayout(c *conn, words [][]byte) {
 	c.wr.Simple("OK")
 }
 
-func cmdCascadeStats(c *conn, _ [][]byte) { c.wr.json(c.srv.Snapshot()) }
+func cmdCascadeStats(c *conn, _ [][]byte) { c.wr.JSON(c.srv.Snapshot()) }
 
 const errAlone = "ERR this rank is alone: peers.fabric is off in its configuration"
 
@@ -180,7 +180,7 @@ func cmdCascadeRanks(ctx context.Context, c *conn, _ [][]byte) {
 		c.wr.Error(errAlone)
 		return
 	}
-	c.wr.json(c.srv.opt.Node.Ranks(ctx))
+	c.wr.JSON(c.srv.opt.Node.Ranks(ctx))
 }
 
 // cmdCascadeRing reports where a key lives and why, and which ranks have it.
@@ -198,7 +198,7 @@ func cmdCascadeRing(ctx context.Context, c *conn, args [][]byte) {
 	for _, st := range c.srv.opt.Node.Locate(ctx, ns, []string{key})[0] {
 		k.Copies = append(k.Copies, dht.KeyCopy{Rank: st.Owner, Memory: st.Memory != nil, Segment: st.Segment != nil})
 	}
-	c.wr.json(k)
+	c.wr.JSON(k)
 }
 
 // drainDeadline bounds CASCADE.DRAIN.

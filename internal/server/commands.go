@@ -26,8 +26,8 @@ func init() { // refers to commands that list it
 		"CASCADE.CLEAR": {run: bounded(cmdCascadeClear), min: 2, max: 2},
 		"CASCADE.SCAN":  {run: cmdCascadeScan, min: 3},
 
-		"GET":      {run: cmdGet, min: 2, max: 2, asks: true},
-		"SET":      {run: cmdSet, min: 3},
+		"GET":      {run: cmdGet, min: 2, max: 2, asks: true, brief: briefGet},
+		"SET":      {run: cmdSet, min: 3, brief: briefSet},
 		"MGET":     {run: cmdMGet, min: 2},
 		"EXISTS":   {run: bounded(cmdExists), min: 2, asks: true, brief: briefExists},
 		"DEL":      {run: bounded(cmdDel), min: 2},
@@ -208,8 +208,8 @@ func (c *conn) hello() {
 	}
 	c.wr.Array(1)
 	c.wr.Map(2)
-	c.wr.text("name", "cascade")
-	c.wr.number("ver", moduleVersion)
+	c.wr.Text("name", "cascade")
+	c.wr.Number("ver", moduleVersion)
 }
 
 var errName = fmt.Sprintf("ERR Client names cannot be longer than %d bytes", maxName)
@@ -344,7 +344,7 @@ func (c *conn) describe(name string) {
 	if h.max != h.min {
 		arity = -h.min
 	}
-	first, last := keysOf(name)
+	first, last := args.KeysOf(name)
 	c.wr.Array(6)
 	c.wr.BulkString(strings.ToLower(name))
 	c.wr.Int(int64(arity))
@@ -352,17 +352,6 @@ func (c *conn) describe(name string) {
 	c.wr.Int(first)
 	c.wr.Int(last)
 	c.wr.Int(min(first, 1))
-}
-
-// keysOf returns the positions of the first and last key argument.
-func keysOf(name string) (first, last int64) {
-	switch name {
-	case "MGET", "EXISTS", "DEL", "UNLINK":
-		return 1, -1
-	case "GET", "SET", "STRLEN", "TYPE", "TTL", "PTTL", "EXPIRE", "PEXPIRE", "CASCADE.PUT", "CASCADE.ALIAS":
-		return 1, 1
-	}
-	return 0, 0
 }
 
 func cmdConfig(c *conn, words [][]byte) {

@@ -38,7 +38,7 @@ type conn struct {
 	id   uint64
 	sock *netio.Conn
 	rd   *resp.Reader
-	wr   replies
+	wr   resp.Writer
 	sink valueSink
 
 	views   []*cascade.View // borrowed by wr until the next flush
@@ -82,7 +82,7 @@ func newConn(s *Server, nc net.Conn, id uint64) (*conn, error) {
 func connOf(s *Server, w *netio.Conn, id uint64, tcp bool) *conn {
 	c := &conn{srv: s, id: id, held: holdings.Client{Budget: s.budget}, owner: ownerOf(id), sock: w, rd: resp.NewReader(w)}
 	c.uid, c.Within = admission.UnknownUID, s.opt.AnswerWithin
-	w.Idle, w.Borrowed, w.Answer = c.rd.Idle, c.borrowed, c.answer
+	w.Idle, w.Borrowed, w.Delegate = c.rd.Idle, c.borrowed, delegate{c}
 	c.fixed = lmcache.NewClient(tcp)
 	c.sink.conn = c
 	c.reset()

@@ -24,5 +24,5 @@ func cmdCascadeFaults(c *conn, words [][]byte) {
 			return
 		}
 	}
-	c.wr.json(done)
+	c.wr.JSON(done)
 }

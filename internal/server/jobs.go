@@ -83,5 +83,5 @@ func cmdCascadeCancel(c *conn, words [][]byte) {
 		c.wr.Error(args.Number)
 		return
 	}
-	c.wr.intOf(c.transfers != nil && c.transfers.Cancel(n))
+	c.wr.Bit(c.transfers != nil && c.transfers.Cancel(n))
 }

@@ -25,21 +25,31 @@ func cmdSet(c *conn, words [][]byte) {
 		return
 	}
 	defer st.Abort()
-	o, bad := args.ParseSet(words[3:], time.Now())
+	e, bad := c.entry(words)
 	if bad != "" {
 		c.wr.Error(bad)
 		return
 	}
 	c.together.add(&c.together.stored, c, words[1])
-	key := string(words[1])
-	e := cascade.Entry{Namespace: c.ns, Key: key, Expires: o.Expires, KeepTTL: o.Keep, When: o.When}
-	if bytes, ok := lmcache.PairOf(key); ok {
-		e.Parent, e.Bound = bytes, true
-	}
 	size := int64(len(st.Bytes()))
 	ctx, cancel := c.Context()
 	defer cancel()
-	switch err := st.Commit(ctx, e); {
+	c.stored(size, st.Commit(ctx, e))
+}
+
+// entry is what a SET names.
+func (c *conn) entry(words [][]byte) (e cascade.Entry, bad string) {
+	o, bad := args.ParseSet(words[3:], time.Now())
+	e = cascade.Entry{Namespace: c.ns, Key: string(words[1]), Expires: o.Expires, KeepTTL: o.Keep, When: o.When}
+	if bytes, ok := lmcache.PairOf(e.Key); ok {
+		e.Parent, e.Bound = bytes, true
+	}
+	return e, bad
+}
+
+// stored answers a SET of so many bytes that ended with err.
+func (c *conn) stored(size int64, err error) {
+	switch {
 	case err == nil:
 		c.fixed.Size = size
 		c.wr.Simple("OK")
@@ -126,6 +136,17 @@ func (c *conn) lease(ctx context.Context, ns, key string) bool {
 		c.srv.opt.Store.Lease(ctx, ns, bytes, c.owner, d)
 	}
 	return c.srv.opt.Store.Lease(ctx, ns, key, c.owner, d)
+}
+
+// count answers with how many of some things is is true of.
+func count[T any](c *conn, things []T, is func(T) bool) {
+	n := int64(0)
+	for _, x := range things {
+		if is(x) {
+			n++
+		}
+	}
+	c.wr.Int(n)
 }
 
 const (
@@ -248,8 +269,8 @@ func (c *conn) expire(ctx context.Context, words [][]byte, unit time.Duration) {
 	case n > args.MaxSeconds*int64(time.Second/unit):
 		c.wr.Error(fmt.Sprintf("ERR invalid expire time in '%s' command", strings.ToLower(string(words[0]))))
 	case n <= 0:
-		c.wr.intOf(c.srv.opt.Store.Delete(ctx, c.ns, key))
+		c.wr.Bit(c.srv.opt.Store.Delete(ctx, c.ns, key))
 	default:
-		c.wr.intOf(c.srv.opt.Store.Expire(ctx, c.ns, key, time.Now().Add(time.Duration(n)*unit)))
+		c.wr.Bit(c.srv.opt.Store.Expire(ctx, c.ns, key, time.Now().Add(time.Duration(n)*unit)))
 	}
 }

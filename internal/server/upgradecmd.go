@@ -43,9 +43,9 @@ func cmdCascadeUpgrade(c *conn, words [][]byte) {
 // upgraded answers the client that asked for this program.
 func (c *conn) upgraded(connections int, paused time.Duration) {
 	c.wr.Map(4)
-	c.wr.text("version", c.srv.opt.Version)
-	c.wr.number("pid", int64(os.Getpid()))
-	c.wr.number("paused_us", paused.Microseconds())
-	c.wr.number("connections", int64(connections))
+	c.wr.Text("version", c.srv.opt.Version)
+	c.wr.Number("pid", int64(os.Getpid()))
+	c.wr.Number("paused_us", paused.Microseconds())
+	c.wr.Number("connections", int64(connections))
 	_ = c.flush() // a client that is gone is noticed when it is read
 }

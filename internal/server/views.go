@@ -63,7 +63,7 @@ func cmdCascadeGetShm(c *conn, words [][]byte) {
 	room := true
 	c.inParts(keys, func(part []string) (largest int64) {
 		if !room {
-			c.wr.nulls(len(part))
+			c.wr.Nulls(len(part))
 			return 0
 		}
 		largest, room = c.getShm(ctx, ns, part)
@@ -79,7 +79,7 @@ func cmdCascadeGetShm(c *conn, words [][]byte) {
 func (c *conn) getShm(ctx context.Context, ns string, keys []string) (largest int64, room bool) {
 	views, err := c.srv.opt.Store.GetBatch(ctx, ns, keys)
 	if err != nil {
-		c.wr.nulls(len(keys))
+		c.wr.Nulls(len(keys))
 		return 0, false
 	}
 	room = true

@@ -92,6 +92,17 @@ func TestSpaceVanishesWhileGrowing(t *testing.T) {
 	if _, err := tr.Reserve(capacity - growStep/2); !errors.Is(err, tiers.ErrShort) || !errors.Is(err, arena.ErrNoShare) {
 		t.Errorf("room for more than is ready: %v, want %v", err, tiers.ErrShort)
 	}
+	var now []tiers.Slot
+	s, err := tr.ReserveNow(1 << 10)
+	for ; err == nil; s, err = tr.ReserveNow(1 << 10) {
+		now = append(now, s)
+	}
+	if !errors.Is(err, tiers.ErrNotNow) {
+		t.Errorf("no room at once, while more may come: %v", err)
+	}
+	for _, s := range now {
+		s.Abort()
+	}
 	if err := tr.Evict(items[0].Info.ID); err != nil {
 		t.Fatal(err)
 	}

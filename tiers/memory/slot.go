@@ -58,6 +58,24 @@ func (t *Tier) Reserve(size int64) (tiers.Slot, error) {
 	}
 }
 
+// ReserveNow implements tiers.Memory.
+func (t *Tier) ReserveNow(size int64) (tiers.Slot, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if size < 0 || size > arena.MaxCell || t.usableLocked() != nil {
+		return nil, tiers.ErrNotNow
+	}
+	off, err := t.allocPayloadLocked(size)
+	switch {
+	case err == nil:
+		t.mu.asked++
+		return t.fillLocked(off, size), nil
+	case t.mu.growing || t.mu.renewing > 0 || t.renewsLocked() || t.mu.growErr != nil:
+		return nil, tiers.ErrNotNow
+	}
+	return nil, tiers.ErrFull
+}
+
 // holds reports whether a block of size bytes fits a tier of total bytes that has
 // nothing else in it.
 func (sp *space) holds(size, total int64) bool { return arena.RoundSize(size) <= sp.forPayload(total) }

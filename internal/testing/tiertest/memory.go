@@ -77,6 +77,19 @@ func (c Config) slot(t *testing.T) {
 		s.Abort()
 		readBack(t, tr, it)
 	}
+	switch s, err := m.ReserveNow(100); {
+	case err == nil && int64(len(s.Bytes())) != 100:
+		t.Errorf("ReserveNow(100) gave %d bytes", len(s.Bytes()))
+	case err == nil:
+		it := item(1000, 100, name("now", 1000))
+		write(t, s, it)
+		if err := s.Commit(it.Info, it.Names); err != nil {
+			t.Errorf("Commit: %v", err)
+		}
+		readBack(t, tr, it)
+	case !errors.Is(err, tiers.ErrNotNow):
+		t.Errorf("ReserveNow of a tier with room: %v", err)
+	}
 	before := tr.Usage()
 	for i, size := range sizes { // its room is given back
 		again := item(uint64(i), size)
