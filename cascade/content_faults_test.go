@@ -20,6 +20,8 @@ type hooked struct {
 	sync func(ctx context.Context) error
 	link func(block.ID, block.Name) error
 	put  func() error
+	out  func() error // of Evict, before
+	drop func() error // of Unlink, before
 }
 
 func (h *hooked) Sync(ctx context.Context) error {
@@ -38,6 +40,24 @@ func (h *hooked) Link(id block.ID, n block.Name) error {
 		}
 	}
 	return h.Files.Link(id, n)
+}
+
+func (h *hooked) Evict(id block.ID) error {
+	if h.out != nil {
+		if err := h.out(); err != nil {
+			return err
+		}
+	}
+	return h.Files.Evict(id)
+}
+
+func (h *hooked) Unlink(id block.ID, n block.Name) error {
+	if h.drop != nil {
+		if err := h.drop(); err != nil {
+			return err
+		}
+	}
+	return h.Files.Unlink(id, n)
 }
 
 func (h *hooked) Put(ctx context.Context, items ...tiers.Item) error {

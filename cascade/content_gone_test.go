@@ -14,12 +14,24 @@ import (
 // nothing is in memory, and no rank ended in good order.
 func (j *job) afterRestart() *job {
 	j.t.Helper()
-	again := &job{t: j.t, dir: j.t.TempDir(), segmentBytes: j.segmentBytes}
+	return j.restarted(j.snapshot())
+}
+
+// snapshot is a copy of what is in the directory now.
+func (j *job) snapshot() (dir string) {
+	dir = j.t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(j.dir)); err != nil {
+		j.t.Error(err)
+	}
+	return dir
+}
+
+// restarted is afterRestart with a snapshot, which it takes.
+func (j *job) restarted(dir string) *job {
+	j.t.Helper()
+	again := &job{t: j.t, dir: dir, segmentBytes: j.segmentBytes}
 	if j.local != "" {
 		again.local = j.t.TempDir()
-	}
-	if err := os.CopyFS(again.dir, os.DirFS(j.dir)); err != nil {
-		j.t.Fatal(err)
 	}
 	tokens, _ := filepath.Glob(filepath.Join(again.dir, "rank*", "alive.*"))
 	for _, one := range tokens { // of this process, which lives
@@ -146,7 +158,7 @@ func TestKeeperMerges(t *testing.T) {
 		}
 		for i := range blocks { // most of what is in the files is dead later
 			if r == 0 {
-				j.ranks[r].putKey(t, fmt.Sprint("dead", i), data(uint64(1000+i), size))
+				j.ranks[r].putKey(t, fmt.Sprint("dead", i), data(uint64(1000+i), size+size/2))
 			}
 		}
 		j.drainAll(r)

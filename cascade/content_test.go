@@ -32,15 +32,6 @@ func (j *job) drainAll(ranks ...int) {
 	j.settle()
 }
 
-// apart drains a rank that asks no other one.
-func (j *job) apart(rank int) {
-	j.t.Helper()
-	shared := j.ranks[rank].content
-	j.ranks[rank].write.Share(nil)
-	j.drainAll(rank)
-	j.ranks[rank].write.Share(shared)
-}
-
 // durable is how many blocks the ranks keep in segments together, and what they hold.
 func (j *job) durable(ranks ...int) (blocks int, payload int64) {
 	for _, i := range ranks {

@@ -115,7 +115,8 @@ func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement
 func (l Local) Outdated(ns, key string, before uint64) {
 	l.Store.state.Mu.Lock()
 	defer l.Store.state.Mu.Unlock()
-	if ns == directory.Contents { // whose keys are no names
+	if ns == directory.Contents {
+		l.Store.content.SecondLocked(key)
 		return
 	}
 	l.Store.state.Mu.Names.Observe(before)

@@ -84,13 +84,18 @@ func claimAt(ctx context.Context, n *Node, home fabric.Rank, list []directory.St
 	return nil
 }
 
-// Entrust has an owner keep names for bytes that it has in segments: of the statements, Name
-// and Info.ID count. It returns which it refused, by their places in the list. An
+// Entrust has an owner keep names for bytes that it has in segments: of the statements, Name,
+// Info and Version count. Versions, if there are any, are the least sequence numbers with which
+// the names are to be recorded. It returns which it refused, by their places in the list. An
 // error means that nothing is known of any.
 func (n *Node) Entrust(ctx context.Context, owner fabric.Rank, list []directory.Statement) (refused []int, err error) {
+	k := kindEntrust
+	if len(list) > 0 && list[0].Version > 0 {
+		k = kindGive
+	}
 	for start := 0; start < len(list); start += entrustNames {
 		part := statements(list[start:min(len(list), start+entrustNames)])
-		answer, err := n.call(ctx, owner, kindEntrust, &part)
+		answer, err := n.call(ctx, owner, k, &part)
 		if err != nil {
 			return nil, err
 		}

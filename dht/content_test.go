@@ -84,6 +84,16 @@ func TestEntrust(t *testing.T) {
 		if got := r.shelf[1].entrusted; len(got) != len(list)-2 || got[0].Name != list[0].Name || got[0].Info != list[0].Info {
 			t.Errorf("%d names were entrusted, want %d", len(got), len(list)-2)
 		}
+		given := list[:1]
+		for _, version := range []uint64{0, 9} { // the least sequence number of a record goes with what is given up
+			given[0].Version, r.shelf[1].entrusted = version, nil
+			if _, err := r.nodes[0].Entrust(t.Context(), 1, given); err != nil {
+				t.Error(err)
+			}
+			if got := r.shelf[1].entrusted; len(got) != 1 || got[0].Version != version {
+				t.Errorf("entrusted: %+v, want version %d", got, version)
+			}
+		}
 		r.die(1)
 		if _, err := r.nodes[0].Entrust(t.Context(), 1, list); err == nil {
 			t.Error("a rank that is dead keeps names")

@@ -32,6 +32,7 @@ const (
 	kindPing                       // whether a suspect answers
 	kindEntrust                    // names for bytes that an owner keeps
 	kindNames                      // which names an owner has for some bytes
+	kindGive                       // names for bytes that an owner keeps, and the speaker gives up
 )
 
 // errBadMessage marks what no rank of this version sends.

@@ -43,6 +43,8 @@ func TestGoldenMessages(t *testing.T) {
 		"ping":     {kindPing, nil, "020c"},
 		"expire":   {kindExpire, &stampMessage{"ns", "a", 300}, "020b" + "93a26e73a161cd012c"},
 		"names":    {kindNames, &keysMessage{directory.Contents, []string{"a"}}, "020e" + "92a900" + hex.EncodeToString([]byte("contents")) + "91a161"},
+		"entrust":  {kindEntrust, &statements{withdrawal}, "020d" + "91" + withdrawn},
+		"give":     {kindGive, &statements{withdrawal}, "020f" + "91" + withdrawn},
 		"called":   {0, &stales{{"ns", "a", 7}}, "0200" + "9193a26e73a16107"},
 		"no home":  {0, &stales{{"ns", "a", 0}}, "0200" + "9193a26e73a16100"},
 		"copies":   {0, &copiesMessage{nil, {withdrawal}}, "0200" + "929091" + withdrawn},
@@ -173,6 +175,7 @@ func FuzzAnswer(f *testing.F) {
 		{kindDelete, &stampMessage{"ns", "k", 5}}, {kindDrop, &stales{{"ns", "k", 5}}},
 		{kindTouch, &keysMessage{"ns", []string{"k"}}}, {kindWhere, &keysMessage{"ns", []string{"k"}}},
 		{kindInvalidate, &st}, {kindClear, &clearMessage{"ns", true}}, {kindStatus, nil}, {kindResync, nil}, {kindPing, nil}, {kindExpire, &stampMessage{"ns", "k", 5}},
+		{kindEntrust, &statements{st}}, {kindGive, &statements{st, st}},
 	} {
 		raw, err := encode(seed.k, seed.v)
 		if err != nil {

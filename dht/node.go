@@ -49,7 +49,7 @@ type Local interface {
 	// Entrust has this rank keep names of blocks that it has in segments, as another
 	// rank has them, and makes that durable. It returns which of the list it does not
 	// keep, by their places: those of other bytes, or newer here. Of the statements,
-	// Name and Info.ID count.
+	// Name, Info and Version count: the record of a name has at least that sequence number.
 	Entrust(ctx context.Context, list []directory.Statement) (refused []int)
 
 	// NamesOf lists visible names that this rank has of a block, for an answer: as far

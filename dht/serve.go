@@ -54,8 +54,8 @@ func (s server) Answer(ctx context.Context, from fabric.Rank, req []byte) ([]byt
 		return s.where(body)
 	case kindDelete:
 		return s.delete(ctx, body)
-	case kindEntrust:
-		return s.entrust(ctx, body)
+	case kindEntrust, kindGive:
+		return s.entrust(ctx, k, body)
 	case kindNames:
 		return s.names(body)
 	case kindStatus:
@@ -158,10 +158,15 @@ func (s server) delete(ctx context.Context, body []byte) ([]byte, error) {
 	return nil, nil
 }
 
-func (s server) entrust(ctx context.Context, body []byte) ([]byte, error) {
+func (s server) entrust(ctx context.Context, k kind, body []byte) ([]byte, error) {
 	var list statements
 	if err := decode(body, &list); err != nil {
 		return nil, err
+	}
+	if k == kindEntrust {
+		for i := range list {
+			list[i].Version = 0
+		}
 	}
 	// Whoever asks waits for the answer: that it may take longer to make names durable is no
 	// reason to suspect this rank.

@@ -32,7 +32,7 @@ func (t *Tier) Spilled() []tiers.SpilledFile {
 	all := make([]tiers.SpilledFile, len(files))
 	for i, f := range files {
 		wasted := use[i].Stale >= staleShare || f.Crowds
-		all[i] = tiers.SpilledFile{Part: f.Part, Number: f.Number, Bytes: f.Size, Blocks: f.Blocks, Names: use[i].Names, Wasted: wasted}
+		all[i] = tiers.SpilledFile{Part: f.Part, Number: f.Number, Path: segment.Path(f.Part, f.Number), Bytes: f.Size, Blocks: f.Blocks, Names: use[i].Names, Wasted: wasted}
 	}
 	return all
 }

@@ -131,6 +131,7 @@ type Part struct {
 type SpilledFile struct {
 	Part   Part
 	Number uint64 // of the file in its part
+	Path   string // in the shared directory, as of Segment
 	Bytes  int64  // that it takes
 	Blocks int    // in it
 	Names  int    // in it that stand for something, about

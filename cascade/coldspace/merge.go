@@ -33,9 +33,12 @@ func (cs *Space) MergeInBackground(ctx context.Context) {
 	}
 }
 
-// MergeAll spills what may be, adopts what is due, has the cold tier merge, and evacuates
-// segments where that does not help, until there is nothing more to gain.
+// MergeAll gives up what another rank keeps too, spills what may be, adopts what is due, has the
+// cold tier merge, and evacuates segments where that does not help, until there is nothing
+// more to gain.
 func (cs *Space) MergeAll(ctx context.Context) {
+	cs.reloadSeconds(ctx)
+	cs.shared.GiveUpSeconds(ctx)
 	cs.SpillAll(ctx)
 	cs.ReloadWasted(ctx)
 	cs.AdoptDue(ctx)

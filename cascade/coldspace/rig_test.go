@@ -129,5 +129,6 @@ func (r *rank) orphans() *residency.OrphanStats {
 // alone is a rank without peers.
 type alone struct{}
 
+func (alone) Seconds() []block.ID           { return nil }
 func (alone) GiveUpSeconds(context.Context) {}
 func (alone) MovedLocked(*residency.Block)  {}

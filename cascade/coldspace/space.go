@@ -1,11 +1,14 @@
 package coldspace
 
 import (
+	"context"
+
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/policy"
 	"cascadekv/cascade/residency"
+	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
 
@@ -26,8 +29,15 @@ type Space struct {
 	}
 }
 
-// Shared is what other ranks rely on this one for.
+// Shared is what other ranks rely on this one for, and what they keep too.
 type Shared interface {
+	// Seconds returns blocks that another rank keeps too and that only the catalogue
+	// knows here; each is returned once.
+	Seconds() []block.ID
+
+	// GiveUpSeconds takes out of the cold tier what another rank keeps too.
+	GiveUpSeconds(ctx context.Context)
+
 	// MovedLocked states where a block lies now.
 	MovedLocked(*residency.Block)
 }

@@ -122,6 +122,30 @@ func (cs *Space) ReloadWasted(ctx context.Context) {
 	}
 }
 
+// reloadSeconds loads files again that hold what another rank keeps too.
+func (cs *Space) reloadSeconds(ctx context.Context) {
+	ids := cs.shared.Seconds()
+	if len(ids) == 0 {
+		return
+	}
+	cs.LookSpilled()
+	cs.state.Mu.Lock()
+	files := cs.guarded.Spilled
+	cs.state.Mu.Unlock()
+	paths := map[string]bool{}
+	for _, at := range cs.state.Cold.Own(ids...) {
+		if at != nil {
+			paths[at.Path] = true
+		}
+	}
+	for _, f := range files {
+		if paths[f.Path] && ctx.Err() == nil {
+			cs.Reload(ctx, f)
+		}
+	}
+	cs.LookSpilled()
+}
+
 // Reload has the state know what a spilled file holds. What was in memory lately is not
 // the first to leave.
 func (cs *Space) Reload(ctx context.Context, f tiers.SpilledFile) {

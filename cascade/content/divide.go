@@ -45,7 +45,7 @@ func (l *Ledger) Divide(ctx context.Context, views []*residency.View, patient bo
 	found := p.Claim(ctx, claims)
 	l.forgetGone(ctx, p, claims, found)
 	for i, copies := range found {
-		c := &candidate{view: views[i], info: claims[i].Info}
+		c := &candidate{view: views[i], block: views[i].Block(), info: claims[i].Info}
 		switch by := first(copies, p.Self(), &claims[i]); {
 		case by == nil || by.Owner == p.Self():
 			d.Ours = append(d.Ours, c.view)
@@ -155,7 +155,8 @@ func first(copies []directory.Statement, self fabric.Rank, claim *directory.Stat
 
 // candidate is a block of which another rank is to keep the bytes.
 type candidate struct {
-	view     *residency.View
+	block    *residency.Block
+	view     *residency.View // of a block that is to be written, nil of one that is
 	info     info
 	at       *directory.Segment
 	names    []directory.Statement // as they were sent
@@ -176,9 +177,12 @@ func (l *Ledger) entrustOne(ctx context.Context, p Peers, owner fabric.Rank, gro
 	var whose []*candidate
 	l.state.Mu.Lock()
 	for _, c := range group {
-		for _, n := range c.view.Block().Names() {
+		for _, n := range c.block.Names() {
 			st := directory.Statement{Name: n.Record(), Info: c.info}
 			st.Name.Seq = n.Put()
+			if c.view == nil {
+				st.Version = n.Seq() + movedBy
+			}
 			c.names = append(c.names, st)
 			list, whose = append(list, st), append(whose, c)
 		}
@@ -197,7 +201,7 @@ func (l *Ledger) entrustOne(ctx context.Context, p Peers, owner fabric.Rank, gro
 // becomeCopyLocked makes what is in memory of a candidate a copy of what another rank keeps, if
 // it has no other names by now.
 func (l *Ledger) becomeCopyLocked(c *candidate) bool {
-	b := c.view.Block()
+	b := c.block
 	if l.state.Mu.Blocks[b.Info.ID] != b || b.Info != c.info || b.HasLowerCopy() || !b.InAny() || len(b.Names()) == 0 || !c.reportedLocked() {
 		return false
 	}
@@ -213,11 +217,12 @@ func (l *Ledger) becomeCopyLocked(c *candidate) bool {
 
 // reportedLocked reports whether all names of the block, as they are, were sent to the other rank.
 func (c *candidate) reportedLocked() bool {
-	for _, n := range c.view.Block().Names() {
+	for _, n := range c.block.Names() {
 		known := false
 		for i := range c.names {
 			sent := &c.names[i].Name
-			known = known || sent.Seq == n.Put() && sent.Key == n.Key() && sent.Namespace == n.Namespace() && sent.Expires.Equal(n.Expires())
+			same := c.view != nil || c.names[i].Version == n.Seq()+movedBy
+			known = known || same && sent.Seq == n.Put() && sent.Key == n.Key() && sent.Namespace == n.Namespace() && sent.Expires.Equal(n.Expires())
 		}
 		if !known || n.Bound() {
 			return false

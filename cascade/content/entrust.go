@@ -56,6 +56,11 @@ func (l *Ledger) Entrust(ctx context.Context, list []directory.Statement) (refus
 		return all()
 	}
 	p.Publish(states...)
+	// What the other rank gives up is found by this one's statements alone, whatever becomes
+	// of this rank next.
+	if list[0].Version > 0 && !l.names.AwaitHomes(ctx) {
+		return all()
+	}
 	return refused
 }
 
@@ -81,7 +86,7 @@ func (l *Ledger) offers(list []directory.Statement) ([]offer, error) {
 	l.state.Mu.Lock()
 	for i := range list {
 		st := &list[i]
-		seq := st.Name.Seq
+		seq := max(st.Name.Seq, st.Version)
 		if n := l.state.Mu.Names.Get(st.Name.Namespace, st.Name.Key); n != nil && n.Block() != nil && n.Block().Info == st.Info {
 			seq = max(seq, n.Seq()) // that is no reason to refuse it
 		}
@@ -114,7 +119,7 @@ func (l *Ledger) offers(list []directory.Statement) ([]offer, error) {
 // nothing.
 func (l *Ledger) keepLocked(o *offer) (ok bool, state *directory.Statement) {
 	r := o.Name
-	if r.Key == "" || r.Namespace == directory.Contents || r.Bound || o.Info.ID.IsProvisional() || l.state.Mu.Closed || l.invalid.InvalidLocked(&r) || l.clearedLocked(&r) {
+	if r.Key == "" || r.Namespace == directory.Contents || r.Bound || o.Info.ID.IsProvisional() || l.state.Mu.Closed || l.names.InvalidLocked(&r) || l.clearedLocked(&r) {
 		return false, nil
 	}
 	l.state.Mu.Names.Observe(o.seq)

@@ -50,9 +50,14 @@ type Durable interface {
 	SyncInTurn(ctx context.Context) error
 }
 
-// Invalid is which records of names are void.
-type Invalid interface {
+// Names is what the homes of names know of this rank.
+type Names interface {
+	// InvalidLocked reports whether a record of a name is void.
 	InvalidLocked(*block.Name) bool
+
+	// AwaitHomes publishes what this rank has of its names, and waits until their homes
+	// know. It is false when ctx ends before.
+	AwaitHomes(ctx context.Context) bool
 }
 
 // Ledger is this rank's part of knowing who keeps which bytes. It is safe for concurrent
@@ -61,7 +66,7 @@ type Ledger struct {
 	state    *residency.State
 	nameRoom *eviction.NameBudget
 	durable  Durable
-	invalid  Invalid
+	names    Names
 	wake     chan struct{} // has the publisher look
 
 	publishing locks.Mutex // from when blocks are taken from unstated until they are published
@@ -71,6 +76,7 @@ type Ledger struct {
 		peers    Peers
 		unstated []residency.BlockID        // whose statement is due
 		waits    map[residency.BlockID]wait // blocks that another rank writes
+		seconds  map[residency.BlockID]bool // that another rank keeps too; true: and was not asked yet
 		cleared  []clearing                 // of namespaces, lately
 
 		work     context.Context // ends with Leave
@@ -116,10 +122,10 @@ func (l *Ledger) clearedLocked(n *block.Name) bool {
 }
 
 // New returns the ledger of a rank without peers.
-func New(s *residency.State, n *eviction.NameBudget, d Durable, i Invalid) *Ledger {
-	l := &Ledger{state: s, nameRoom: n, durable: d, invalid: i, wake: make(chan struct{}, 1), stop: func() {}}
+func New(s *residency.State, n *eviction.NameBudget, d Durable, names Names) *Ledger {
+	l := &Ledger{state: s, nameRoom: n, durable: d, names: names, wake: make(chan struct{}, 1), stop: func() {}}
 	l.publishing.SetRank(locks.Publishing)
-	l.guarded.waits = map[residency.BlockID]wait{}
+	l.guarded.waits, l.guarded.seconds = map[residency.BlockID]wait{}, map[residency.BlockID]bool{}
 	return l
 }
 

@@ -131,18 +131,19 @@ func (x *Exchange) publish() {
 const homesPatience = 2 * time.Second
 
 // AwaitHomes publishes where everything lies now and waits for the homes, so that
-// this rank can be lost and its segments are still found.
-func (x *Exchange) AwaitHomes(ctx context.Context) {
+// this rank can be lost and its segments are still found. It is false when ctx ends, or
+// some time is over, before they have all of it.
+func (x *Exchange) AwaitHomes(ctx context.Context) bool {
 	x.state.Mu.Lock()
 	alone := x.Peers == nil
 	x.state.Mu.Unlock()
 	if alone {
-		return
+		return true
 	}
 	x.publish()
 	ctx, cancel := context.WithTimeout(ctx, homesPatience)
 	defer cancel()
-	x.Peers.Settled(ctx)
+	return x.Peers.Settled(ctx)
 }
 
 // nextUnpublished describes names whose last change is not published, as they are

@@ -14,6 +14,23 @@ import (
 // ids in it, and put and delete nothing there.
 const Contents = "\x00contents"
 
+// seconds finds the living owners that keep bytes in segments though a rank of a lower number,
+// which lives, does so too: they may give theirs up.
+func (e *entry) seconds(k key) (out []Stale) {
+	var keeper *record
+	for i := range e.records {
+		if r := &e.records[i]; r.Segment != nil && !r.dead && (keeper == nil || r.Owner < keeper.Owner) {
+			keeper = r
+		}
+	}
+	for i := range e.records {
+		if r := &e.records[i]; r.Segment != nil && !r.dead && r != keeper && keeper.Agrees(&r.Statement) {
+			out = append(out, Stale{Owner: r.Owner, Namespace: k.namespace, Key: k.name, Before: ContentSeq})
+		}
+	}
+	return out
+}
+
 // ContentSeq is the put stamp of all statements of Contents: none is out of date.
 const ContentSeq = 1
 

@@ -116,6 +116,32 @@ func TestClaimsThatComeAgain(t *testing.T) {
 	}
 }
 
+// TestSecondCopiesAreReported: to all living owners but the lowest that keep the bytes, until they are
+// given up.
+func TestSecondCopiesAreReported(t *testing.T) {
+	d := New()
+	d.Apply(content(1, 1, true, false))
+	d.Lost(map[fabric.Rank]uint64{1: 1})
+	if stale := d.Apply(content(3, 1, true, false)); len(stale) != 0 {
+		t.Errorf("reported, of what a dead rank left: %v", stale)
+	}
+	for i := range uint64(2) {
+		stale := d.Apply(content(2, i+1, true, false))
+		if len(stale) != 1 || stale[0].Owner != 3 || stale[0].Namespace != Contents {
+			t.Errorf("reported: %v, want rank 3", stale)
+		}
+	}
+	if stale := d.Apply(content(4, 1, false, true)); len(stale) != 1 || stale[0].Owner != 3 {
+		t.Errorf("reported: %v, want rank 3, not who claims", stale)
+	}
+	if stale := d.Apply(content(3, 2, false, false)); len(stale) != 0 {
+		t.Errorf("after it was given up: %v", stale)
+	}
+	if got := owners(d); !equal(got, []fabric.Rank{2, 4, 1}) {
+		t.Errorf("%v have it, want 2 first", got)
+	}
+}
+
 func TestContentKey(t *testing.T) {
 	id := block.Sum(block.Bits256, []byte("x"))
 	if got, ok := ContentID(ContentKey(id)); !ok || got != id {

@@ -77,7 +77,7 @@ func (e *entry) newest() *record {
 // the owners of all that are and have not been withdrawn yet.
 func (e *entry) judge(k key) (out []Stale) {
 	if k.namespace == Contents {
-		return nil
+		return e.seconds(k)
 	}
 	best := e.newest()
 	for i := range e.records {
