@@ -184,17 +184,39 @@ type census struct {
 	names  map[block.Name]record // by namespace and key; of live ones
 	copies map[block.ID]int      // how often it lies in segments
 	bytes  map[block.ID]int64    // as stored
+	lies   map[lying]bool
+}
+
+// lying is a block in segments of a rank.
+type lying struct {
+	id   block.ID
+	rank uint32
 }
 
 type record struct {
 	id   block.ID
 	seq  uint64
 	file string
+	rank uint32
+}
+
+// standing counts the copies of each block that live names stand for: those in segments of
+// ranks that have the newest record of one. The others are dead, as what was deleted is,
+// until their segments are merged.
+func (s *census) standing() map[block.ID]int {
+	counted, copies := map[lying]bool{}, map[block.ID]int{}
+	for _, r := range s.names {
+		if at := (lying{r.id, r.rank}); s.lies[at] && !counted[at] {
+			counted[at] = true
+			copies[r.id]++
+		}
+	}
+	return copies
 }
 
 // census reads all segments.
 func (c *churn) census() *census {
-	all := &census{map[block.Name]record{}, map[block.ID]int{}, map[block.ID]int64{}}
+	all := &census{map[block.Name]record{}, map[block.ID]int{}, map[block.ID]int64{}, map[lying]bool{}}
 	type newest struct {
 		record
 		ended bool
@@ -202,15 +224,17 @@ func (c *churn) census() *census {
 	names := map[block.Name]newest{}
 	c.entries(func(rel string, e *segfile.Entry) {
 		n := block.Name{Namespace: e.Name.Namespace, Key: e.Name.Key}
+		file, _ := format.ParsePath(rel)
 		switch e.Kind {
 		case format.KindBlock:
 			all.copies[e.Info.ID]++
+			all.lies[lying{e.Info.ID, file.Rank}] = true
 			all.bytes[e.Info.ID] = e.Stored
 		case format.KindName, format.KindDrop:
 			old, ok := names[n]
 			if !ok || e.Name.Seq > old.seq || e.Name.Seq == old.seq && e.Kind == format.KindDrop {
 				ended := e.Kind == format.KindDrop || !e.Name.Expires.IsZero() && e.Name.Expires.Before(time.Now())
-				names[n] = newest{record{e.Info.ID, e.Name.Seq, rel}, ended}
+				names[n] = newest{record{e.Info.ID, e.Name.Seq, rel, file.Rank}, ended}
 			}
 		}
 	})
@@ -323,8 +347,12 @@ func (c *churn) compare(live map[*churnKey]int, s *census) {
 	}
 	c.t.Logf("directory: %d names of %d, %d not kept, %d too many; %d blocks of %d bytes, %d of them live; %d second copies, %d bytes (%.1f %%); %d blocks that nobody names",
 		len(s.names), len(live), unkept, extra, distinct, bytes, len(blocks), second, secondBytes, 100*float64(secondBytes)/float64(max(1, bytes)), dead)
-	if second > 0 {
-		c.t.Errorf("%d second copies of %d blocks", second, len(blocks))
+	twice := 0
+	for _, n := range s.standing() {
+		twice += n - 1
+	}
+	if c.t.Logf("of the second copies %d stand for something, the others wait for a merge", twice); twice > 0 {
+		c.t.Errorf("%d second copies of %d blocks", twice, len(blocks))
 	}
 }
 
