@@ -143,8 +143,8 @@ func wantInPieces(t *testing.T, s *opened, chains [][]tiers.Item) {
 	}
 }
 
-// TestMaxFilesOfManyNames: names that take a segment above its size, in several
-// frames, do not make two files of one, which might be merged for ever.
+// TestMaxFilesOfManyNames: names that take more room than blocks, in several frames,
+// count for what fits into one file, and are not merged for ever.
 func TestMaxFilesOfManyNames(t *testing.T) {
 	const n = 30
 	o := small(t.TempDir(), 1)
@@ -160,11 +160,17 @@ func TestMaxFilesOfManyNames(t *testing.T) {
 		put(t, s, all[i])
 		cutSegment(t, s)
 	}
-	if m := merged(t, s, 0); m.Segments != n || m.Written <= uint64(o.SegmentBytes) {
-		t.Errorf("%+v", m)
+	for turn := 0; ; turn++ {
+		m := merged(t, s, 0)
+		if m == (tiers.Merged{}) {
+			break
+		}
+		if m.Written > uint64(o.SegmentBytes)*9/8 || turn > 3 {
+			t.Fatalf("turn %d: %+v", turn, m)
+		}
 	}
-	if m := merged(t, s, 0); m != (tiers.Merged{}) || s.fileCount() != 1 {
-		t.Errorf("%d files are left, and a merge more did %+v", s.fileCount(), m)
+	if files := s.fileCount(); files != 2 {
+		t.Errorf("%d files are left", files)
 	}
 	wantBytes(t, s, all...)
 }
