@@ -18,6 +18,28 @@ import (
 	"cascadekv/tiers"
 )
 
+// TestEndWithAFileThatIsNotSealed: a run that could not seal a file has not ended in good
+// order, or the next one would take the file for damaged and keep what it can do without.
+func TestEndWithAFileThatIsNotSealed(t *testing.T) {
+	s, fs, dir := faulty(t, nil)
+	items := []tiers.Item{testItem(1, 30_000, testName("a", 10)), testItem(2, 30_000, testName("b", 20))}
+	put(t, s, items[0])
+	f := s.use()
+	s.detach(f)
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Count: 1, Err: syscall.ENOSPC})
+	if err := f.seal(); err == nil {
+		t.Error("it is sealed")
+	}
+	s.unuse(f)
+	put(t, s, items[1])
+	closeStore(t, s)
+	next := openStore(t, testOptions(dir, 2))
+	if err := next.Skipped(); len(err) > 0 {
+		t.Errorf("the next run leaves out %v", err)
+	}
+	wantBytes(t, next, items...)
+}
+
 // faulty opens a store whose file system obeys rules.
 func faulty(t *testing.T, change func(*Options)) (*opened, *vfstest.Fault, string) {
 	t.Helper()

@@ -130,12 +130,14 @@ func (s *Store) finish() error {
 }
 
 // retire records that this run has ended, within CloseWait and if nothing of it
-// is under way any more.
+// is under way any more. Of one that left a file without a footer others find it out: they
+// take such a file for damaged where a run ended in good order.
 func (s *Store) retire() error {
 	s.mu.Lock()
 	idle, used := s.jobs == 0, false
 	for f := range s.files {
 		used = used || idle && !f.loaded && f.path != ""
+		idle = idle && (f.loaded || f.path == "" || f.gone || f.sealed)
 	}
 	s.mu.Unlock()
 	if !idle {
