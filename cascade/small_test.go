@@ -93,9 +93,13 @@ func TestNowElsewhere(t *testing.T) {
 			t.Errorf("%+v: %v, %v", e, done, err)
 		}
 	}
-	if done, err := PutNow(j.ranks[1].Store, ns("here"), data(2, 100)); !done || err != nil {
-		t.Errorf("a plain put: %v, %v", done, err)
-	}
+	eventually(t, "memory is ready for a plain put", func() bool {
+		done, err := PutNow(j.ranks[1].Store, ns("here"), data(2, 100))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	})
 	if j.ranks[1].Here().Get("ns", []string{"there"}, 100, "somebody", time.Minute) != nil {
 		t.Error("another rank was asked")
 	}

@@ -137,7 +137,7 @@ func (s *Store) retire() error {
 	idle, used := s.jobs == 0, false
 	for f := range s.files {
 		used = used || idle && !f.loaded && f.path != ""
-		idle = idle && (f.loaded || f.path == "" || f.gone || f.sealed)
+		idle = idle && (!f.own || f.loaded || f.path == "" || f.gone || f.sealed)
 	}
 	s.mu.Unlock()
 	if !idle {
