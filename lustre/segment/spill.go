@@ -206,9 +206,9 @@ func (x *index) IsSpilled(p tiers.Part, number uint64) bool {
 	return x.spilled(segmentOf(p, number)) != nil
 }
 
-// byAge orders files, oldest first.
+// byAge orders files, oldest first, as the index does (docs/format.md, "stale").
 func byAge(a, b format.FileID) int {
-	return cmp.Or(cmp.Compare(a.Incarnation, b.Incarnation), cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Number, b.Number))
+	return cmp.Or(cmp.Compare(a.Incarnation, b.Incarnation), cmp.Compare(a.Number, b.Number), cmp.Compare(a.Rank, b.Rank))
 }
 
 // Spill leaves the entries of the oldest sealed file of this run to the indexer: the
