@@ -108,11 +108,7 @@ func TestKeeperLosesTheBytes(t *testing.T) {
 	} {
 		for _, local := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, catalogue %v", name, local), func(t *testing.T) {
-				j := &job{t: t, dir: t.TempDir(), segmentBytes: 256 << 10}
-				if local {
-					j.local = t.TempDir()
-				}
-				j.open(3, 8<<20)
+				j := threeRanks(t, local)
 				for r := range 3 {
 					for i := range blocks {
 						j.ranks[r].putKey(t, engineKey(r, i), data(uint64(i), size))

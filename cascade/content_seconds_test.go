@@ -26,11 +26,7 @@ func (j *job) apart(rank int) {
 // twice is a job of three ranks of which two wrote the same blocks, not knowing of each other.
 func twice(t *testing.T, local bool, key func(rank, i int) string) *job {
 	t.Helper()
-	j := &job{t: t, dir: t.TempDir(), segmentBytes: 256 << 10}
-	if local {
-		j.local = t.TempDir()
-	}
-	j.open(3, 8<<20)
+	j := threeRanks(t, local)
 	for r := range 2 {
 		for i := range secondBlocks {
 			j.ranks[r].putKey(t, key(r, i), data(uint64(i), secondSize))

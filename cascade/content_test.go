@@ -32,6 +32,17 @@ func (j *job) drainAll(ranks ...int) {
 	j.settle()
 }
 
+// threeRanks is a job of three ranks with small segments, with catalogues if local.
+func threeRanks(t *testing.T, local bool) *job {
+	t.Helper()
+	j := &job{t: t, dir: t.TempDir(), segmentBytes: 256 << 10}
+	if local {
+		j.local = t.TempDir()
+	}
+	j.open(3, 8<<20)
+	return j
+}
+
 // durable is how many blocks the ranks keep in segments together, and what they hold.
 func (j *job) durable(ranks ...int) (blocks int, payload int64) {
 	for _, i := range ranks {

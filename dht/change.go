@@ -139,7 +139,7 @@ func (n *Node) move(old, next *view) bool {
 		return false
 	}
 	now := n.o.Now()
-	if old.former != nil { // what this rank has of before that, nobody told it the end of
+	if old.former != nil { // of names that it was no home of lately it heard no changes
 		n.dir.Keep(func(ns, key string) bool {
 			p := r.Partition(ns, key)
 			return !r.IsHome(n.self, p) || slices.Contains(old.everyHome(ns, key, now), n.self)

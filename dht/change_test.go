@@ -402,7 +402,7 @@ func TestFormerHomesAreTold(t *testing.T) {
 }
 
 // TestAHomeOnceMore: a rank that is a home, then not even asked, and a home once more before
-// all has settled, was not told what happened meanwhile.
+// all has settled, has not heard of what happened meanwhile.
 func TestAHomeOnceMore(t *testing.T) {
 	inBubble(t, 4, sim.Options{}, func(t *testing.T, r *rig) {
 		var rings []*ring.Ring

@@ -74,8 +74,8 @@ func (s server) Answer(ctx context.Context, from fabric.Rank, req []byte) ([]byt
 }
 
 // announce applies statements and answers with those of the speaker that are out of
-// date. Names that this rank is no home of it answers with 0: nobody would tell it
-// when they change, and with the next change of the ring it might come to be a home.
+// date. Names that this rank is no home of it answers with 0: it would not hear of their
+// changes, and with the next change of the ring it might come to be a home.
 func (s server) announce(from fabric.Rank, body []byte) ([]byte, error) {
 	var batch statements
 	if err := decode(body, &batch); err != nil {
