@@ -64,7 +64,7 @@ func TestHostileFrames(t *testing.T) {
 }
 
 // sleepRequest makes a fabrictest peer sleep for half a second.
-var sleepRequest = append([]byte{'s', 0x00, 0x65, 0xcd, 0x1d}, make([]byte, 12)...)
+var sleepRequest = []byte("s[500000000,0]")
 
 // A peer that asks for a payload and does not take it can not pin it for long.
 func TestSlowReader(t *testing.T) {
