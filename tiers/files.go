@@ -50,9 +50,9 @@ type Files interface {
 	// comes with what was done before. Errors: ErrUnavailable, ErrFull.
 	Merge(ctx context.Context, budget int64, moved func([]block.ID)) (Merged, error)
 
-	// Sparsest returns what the emptiest file that is worth it still holds, of
-	// most bytes together; nil without such a file. Evicting all of it makes room.
-	Sparsest(most int64) []block.ID
+	// Sparsest returns what each of the n emptiest files that are worth it still holds,
+	// the emptiest first. Evicting all of one makes room.
+	Sparsest(n int) [][]block.ID
 
 	// Missing checks whether the files that this process wrote are still there,
 	// and returns the blocks that are not: the tier does not have them any more.

@@ -37,7 +37,7 @@ func (Plain) StoredSize(info block.Info) int64 { return info.Size }
 func (Plain) Merge(context.Context, int64, func([]block.ID)) (Merged, error) { return Merged{}, nil }
 
 // Sparsest returns nil.
-func (Plain) Sparsest(int64) []block.ID { return nil }
+func (Plain) Sparsest(int) [][]block.ID { return nil }
 
 // Missing returns nil.
 func (Plain) Missing(context.Context) ([]block.ID, error) { return nil, nil }

@@ -69,6 +69,16 @@ type Merged struct {
 	Removed  uint64 `json:"removed_bytes"` // of the segments that were rewritten
 }
 
+// Add adds what another did.
+func (m *Merged) Add(n Merged) {
+	m.Merges += n.Merges
+	m.Segments += n.Segments
+	m.Blocks += n.Blocks
+	m.Bytes += n.Bytes
+	m.Written += n.Written
+	m.Removed += n.Removed
+}
+
 // Freed is by how many bytes the tier's files are less; negative when more was
 // written, as by a merge that failed before it had emptied a segment.
 func (m Merged) Freed() int64 { return int64(m.Removed) - int64(m.Written) }

@@ -9,21 +9,25 @@ import (
 	"cascadekv/internal/block"
 )
 
-// evacuateShare bounds what is loaded into memory at once, as one part in so many
-// of the last memory tier.
-const evacuateShare = 8
+const (
+	// evacuateShare bounds what is loaded into memory at once, as one part in so many
+	// of the last memory tier.
+	evacuateShare = 8
+
+	// evacuateOf is how many segments one is chosen from.
+	evacuateOf = 8
+)
 
 // Evacuate is for a full cold tier that cannot merge, because it has no space for
-// what it would move: heads of chains keep a little of every segment. It loads the
-// live blocks of the sparsest segment into memory, where they are dirty, and evicts
-// them from the tier, so that the file can be unlinked. It reports whether there was
-// such a segment.
+// what it would move: heads of chains, and what is in memory, keep a little of every
+// segment. It loads the live blocks of a sparse segment into memory, where they are dirty,
+// and evicts them from the tier, so that the file can be unlinked. It reports whether
+// there was such a segment.
 func (cs *Space) Evacuate(ctx context.Context) bool {
 	if !cs.mustEvacuate() {
 		return false
 	}
-	capacity, _ := cs.state.LastRoom()
-	ids := cs.state.Cold.Files.Sparsest(capacity / evacuateShare)
+	ids := cs.sparse()
 	views, complete := cs.takeUp(ctx, ids)
 	defer func() {
 		for _, v := range views {
@@ -54,6 +58,24 @@ func (cs *Space) Evacuate(ctx context.Context) bool {
 	cs.state.Mu.Writes.ColdDown = cs.state.Now() // what is dirty now should not wait
 	cs.state.WakeCleanerLocked(false)
 	return true
+}
+
+// sparse returns the blocks of the sparsest segment that takes little of memory to load.
+// What is in memory anyway takes none.
+func (cs *Space) sparse() []block.ID {
+	capacity, _ := cs.state.LastRoom()
+	for _, ids := range cs.state.Cold.Files.Sparsest(evacuateOf) {
+		var loads int64
+		if cs.eachStep(ids, func(id block.ID) bool {
+			if b := cs.state.Mu.Blocks[id]; b != nil && !b.InAny() {
+				loads += b.Info.Size
+			}
+			return loads <= capacity/evacuateShare
+		}) {
+			return ids
+		}
+	}
+	return nil
 }
 
 // mustEvacuate reports whether a segment is to be evacuated.

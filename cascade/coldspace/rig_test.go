@@ -21,7 +21,7 @@ const size = 1000 // of the blocks of these tests
 type files struct {
 	*parttest.Files
 	merge    func() (tiers.Merged, []block.ID, error)
-	sparsest []block.ID
+	sparsest [][]block.ID
 	parts    map[tiers.Part][]tiers.Entry // that may be inherited
 	asked    []tiers.Part
 	failing  error // of AdoptOrphan
@@ -37,7 +37,7 @@ func (f *files) Merge(_ context.Context, _ int64, moved func([]block.ID)) (tiers
 	return did, err
 }
 
-func (f *files) Sparsest(int64) []block.ID { return f.sparsest }
+func (f *files) Sparsest(int) [][]block.ID { return f.sparsest }
 
 func (f *files) AdoptOrphan(_ context.Context, p tiers.Part, fn func(tiers.Entry) error) (bool, error) {
 	f.asked = append(f.asked, p)

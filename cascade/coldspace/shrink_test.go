@@ -2,6 +2,7 @@ package coldspace
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -209,7 +210,7 @@ func TestMergesAreLogged(t *testing.T) {
 func short(t *testing.T, change ...func(*residency.Options)) (r *rank, keys []string) {
 	r = newRank(t, change...)
 	keys = r.fill(10, 2) // "0" leads "1", "2" leads "3"
-	r.files.sparsest = []block.ID{r.Block("1").Info.ID, r.Block("2").Info.ID}
+	r.files.sparsest = [][]block.ID{{r.Block("1").Info.ID, r.Block("2").Info.ID}}
 	r.full()
 	return r, keys
 }
@@ -245,11 +246,14 @@ func TestEvacuate(t *testing.T) {
 func TestEvacuateLosesNoParent(t *testing.T) {
 	for _, needed := range []bool{false, true} {
 		r, keys := short(t, func(o *residency.Options) {
-			o.Capacity, o.Limits.RoomDeadline, o.Limits.FetchDeadline = 1, time.Millisecond, time.Minute // no block fits into memory
+			o.Capacity, o.Limits.RoomDeadline, o.Limits.FetchDeadline = evacuateShare*size, time.Millisecond, time.Minute
 		})
-		r.files.sparsest = r.files.sparsest[:1]
+		for i := range evacuateShare { // so that no block fits into memory
+			r.Put(parttest.Name(fmt.Sprint("dirty", i)), parttest.Data(uint64(100+i), size))
+		}
+		r.files.sparsest[0] = r.files.sparsest[0][:1]
 		if needed {
-			r.files.sparsest[0] = r.Block("2").Info.ID
+			r.files.sparsest[0][0] = r.Block("2").Info.ID
 		}
 		if r.Evacuate(t.Context()) == needed {
 			t.Errorf("the block is needed: %v; the file is emptied: %v", needed, !needed)
@@ -262,11 +266,38 @@ func TestEvacuateLosesNoParent(t *testing.T) {
 	}
 }
 
+// What is in memory takes nothing of it to load, so that a file can go whatever it has of
+// that; of the others one that needs little.
+func TestEvacuateLoadsLittle(t *testing.T) {
+	r, _ := short(t, func(o *residency.Options) { o.Capacity = evacuateShare * size })
+	id := func(key string) block.ID { return r.Block(key).Info.ID }
+	views, _ := r.takeUp(t.Context(), []block.ID{id("4"), id("5"), id("6")})
+	for _, v := range views {
+		v.Release()
+	}
+	r.files.sparsest = [][]block.ID{{id("0"), id("1")}, {id("4"), id("5"), id("6"), id("7")}}
+	if !r.Evacuate(t.Context()) {
+		t.Fatal("nothing is evacuated")
+	}
+	for _, key := range []string{"0", "1"} {
+		if !r.Block(key).Cold {
+			t.Errorf("block %s left the tier: both together take more of memory than one load may", key)
+		}
+	}
+	for _, key := range []string{"4", "5", "6", "7"} {
+		if r.Block(key).Cold {
+			t.Errorf("block %s is in the tier still", key)
+		}
+	}
+	parttest.NoHoles(t, r.State)
+	parttest.Check(t, r.State)
+}
+
 // A tier that is not short of space is not emptied.
 func TestNothingIsEvacuatedWithoutNeed(t *testing.T) {
 	r := newRank(t)
 	r.fill(4, 2)
-	r.files.sparsest = []block.ID{r.Block("1").Info.ID}
+	r.files.sparsest = [][]block.ID{{r.Block("1").Info.ID}}
 	if r.Evacuate(t.Context()) || !r.Block("1").Cold {
 		t.Error("it is emptied")
 	}

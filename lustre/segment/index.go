@@ -90,7 +90,7 @@ func (x *index) findLocked(id block.ID) (*location, error) {
 // in this run's files the one in the younger, as the indexer has it.
 func (x *index) indexLocked(f *file, info block.Info, as format.Payload, off int64) bool {
 	if old := x.blocks[info.ID]; old != nil {
-		if x.indexer == nil || !f.own || !old.file.own || byAge(old.file.id, f.id) >= 0 {
+		if x.indexer == nil || !f.own || !old.file.own || old.file.id.CompareAge(f.id) >= 0 {
 			return false
 		}
 		x.forgetLocked(old)
@@ -132,7 +132,7 @@ func (x *index) noteLocked(f *file, r format.Record, counts bool) bool {
 	f.spill.leastSeq = min(f.spill.leastSeq, r.Name.Seq)
 	st.hides = st.hides || r.Hides
 	f.recs = append(f.recs, st)
-	if r.Name.Seq < st.seq || r.Name.Seq == st.seq && st.file != nil && (!counts || st.dropped && !r.Dropped || st.dropped == r.Dropped && byAge(st.file.id, f.id) > 0) {
+	if r.Name.Seq < st.seq || r.Name.Seq == st.seq && st.file != nil && (!counts || st.dropped && !r.Dropped || st.dropped == r.Dropped && st.file.id.CompareAge(f.id) > 0) {
 		return false
 	}
 	st.elsewhere = st.elsewhere && r.Name.Seq == st.seq

@@ -27,16 +27,6 @@ const (
 	mergeYield = 200 * time.Millisecond
 )
 
-// addMerged adds n to m.
-func addMerged(m *tiers.Merged, n tiers.Merged) {
-	m.Merges += n.Merges
-	m.Segments += n.Segments
-	m.Blocks += n.Blocks
-	m.Bytes += n.Bytes
-	m.Written += n.Written
-	m.Removed += n.Removed
-}
-
 // Merged returns what all merges did since Open, also those that failed, or went
 // on when their callers had left.
 func (s *Store) Merged() tiers.Merged {
@@ -158,32 +148,31 @@ func (m *merge) sparse(budget int64) []*file {
 // oldestLocked describes the segments that can be rewritten, the oldest first.
 func (x *index) oldestLocked() []space.Shape[*file] {
 	shapes := x.shapesLocked()
-	slices.SortFunc(shapes, func(a, b space.Shape[*file]) int {
-		return cmp.Or(cmp.Compare(a.File.id.Incarnation, b.File.id.Incarnation), cmp.Compare(a.File.id.Number, b.File.id.Number))
-	})
+	slices.SortFunc(shapes, func(a, b space.Shape[*file]) int { return a.File.id.CompareAge(b.File.id) })
 	return shapes
 }
 
-// Sparsest returns the blocks of the segment of this rank with the fewest bytes of
-// blocks, most at most, if it is worth rewriting in a shortage; nil if there is
-// none. When they are evicted the segment can be unlinked, which takes no room as
-// a merge does.
-func (x *index) Sparsest(most int64) (ids []block.ID) {
+// Sparsest returns the blocks of the n segments of this rank with the fewest bytes of
+// blocks, of those that are worth rewriting in a shortage, the emptiest first. When the
+// blocks of one are evicted it can be unlinked, which takes no room as a merge does.
+func (x *index) Sparsest(n int) [][]block.ID {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	var least *file
-	for _, one := range x.shapesLocked() {
-		f := one.File
-		if f.live > 0 && f.liveBytes <= most && one.Share() <= space.WorthInShortage && (least == nil || f.liveBytes < least.liveBytes) {
-			least = f
-		}
+	shapes := slices.DeleteFunc(x.shapesLocked(), func(one space.Shape[*file]) bool {
+		return one.File.live == 0 || one.Share() > space.WorthInShortage
+	})
+	slices.SortFunc(shapes, func(a, b space.Shape[*file]) int { return cmp.Compare(a.File.liveBytes, b.File.liveBytes) })
+	shapes = shapes[:min(n, len(shapes))]
+	all, at := make([][]block.ID, len(shapes)), map[*file]int{}
+	for i, one := range shapes {
+		at[one.File] = i
 	}
 	for id, loc := range x.blocks {
-		if least != nil && loc.file == least {
-			ids = append(ids, id)
+		if i, ok := at[loc.file]; ok {
+			all[i] = append(all[i], id)
 		}
 	}
-	return ids
+	return all
 }
 
 // collect finds what must be kept of f: its footer lists what is in it, and the
@@ -441,6 +430,6 @@ func (m *merge) leave() {
 	}
 	if m.done != (tiers.Merged{}) {
 		m.done.Merges = 1
-		addMerged(&m.s.merged, m.done)
+		m.s.merged.Add(m.done)
 	}
 }

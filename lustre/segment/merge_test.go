@@ -139,7 +139,7 @@ func TestMergeFreesSpace(t *testing.T) {
 	var sum tiers.Merged
 	for {
 		m := merged(t, s, 0)
-		addMerged(&sum, m)
+		sum.Add(m)
 		if m.Segments == 0 {
 			break
 		}

@@ -107,6 +107,21 @@ func (l *load) end(s *Store, durable bool) {
 	close(l.done)
 }
 
+// pendingLocked returns the names of which records are not durable yet.
+func (p *pendingNames) pendingLocked() map[nameKey]struct{} {
+	all := map[nameKey]struct{}{}
+	add := func(records []format.Record) {
+		for _, r := range records {
+			all[nameKey{r.Name.Namespace, r.Name.Key}] = struct{}{}
+		}
+	}
+	add(p.waiting)
+	for l := range p.loads {
+		add(l.names)
+	}
+	return all
+}
+
 // Sync makes the names recorded so far durable. Errors: ErrUnavailable.
 func (s *Store) Sync(ctx context.Context) error {
 	for again := true; again; {

@@ -197,18 +197,13 @@ func (x *index) SpilledFiles() (all []Spilled) {
 			all = append(all, one)
 		}
 	}
-	slices.SortFunc(all, func(a, b Spilled) int { return byAge(segmentOf(a.Part, a.Number), segmentOf(b.Part, b.Number)) })
+	slices.SortFunc(all, func(a, b Spilled) int { return segmentOf(a.Part, a.Number).CompareAge(segmentOf(b.Part, b.Number)) })
 	return all
 }
 
 // IsSpilled reports whether only the indexer has the entries of a file.
 func (x *index) IsSpilled(p tiers.Part, number uint64) bool {
 	return x.spilled(segmentOf(p, number)) != nil
-}
-
-// byAge orders files, oldest first, as the index does (docs/format.md, "stale").
-func byAge(a, b format.FileID) int {
-	return cmp.Or(cmp.Compare(a.Incarnation, b.Incarnation), cmp.Compare(a.Number, b.Number), cmp.Compare(a.Rank, b.Rank))
 }
 
 // Spill leaves the entries of the oldest sealed file of this run to the indexer: the
@@ -260,7 +255,7 @@ func (x *index) oldestSpillable() (oldest *file, is Spilled, ids []block.ID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for f := range x.files {
-		if x.spillableLocked(f, 0) && (oldest == nil || cmp.Or(cmp.Compare(f.spill.refused, oldest.spill.refused), byAge(f.id, oldest.id)) < 0) {
+		if x.spillableLocked(f, 0) && (oldest == nil || cmp.Or(cmp.Compare(f.spill.refused, oldest.spill.refused), f.id.CompareAge(oldest.id)) < 0) {
 			oldest = f
 		}
 	}
@@ -390,11 +385,6 @@ func (s *Store) Reload(ctx context.Context, p tiers.Part, number uint64, worthOf
 	if err != nil {
 		return nil, err
 	}
-	// The indexer may have a withdrawal before it is durable: what it withdraws stays
-	// until then, and with that what hides older records.
-	if err := s.Sync(ctx); err != nil {
-		return nil, err
-	}
 	for _, r := range c.Layouts {
 		s.layouts.Note(r)
 	}
@@ -406,7 +396,7 @@ func (s *Store) Reload(ctx context.Context, p tiers.Part, number uint64, worthOf
 	if !f.spill.out {
 		return nil, fmt.Errorf("lustre: %w: %s is not spilled any more", tiers.ErrNotFound, f.path)
 	}
-	entries, withdrawn := s.reloadLocked(f, c, worth)
+	entries, withdrawn := s.reloadLocked(f, c, worth, s.pendingLocked())
 	s.waiting = append(s.waiting, withdrawn...)
 	return entries, nil
 }
@@ -423,8 +413,10 @@ func (x *index) spilled(id format.FileID) *file {
 	return nil
 }
 
-// reloadLocked puts c, whose names are worth so much, back, and returns what is to be withdrawn.
-func (x *index) reloadLocked(f *file, c Contents, worth []Worth) (entries []tiers.Entry, withdrawn []format.Record) {
+// reloadLocked puts c, whose names are worth so much, back, and returns what is to be
+// withdrawn. The indexer may have a change of a name before it is durable: what is pending
+// has changed nothing yet.
+func (x *index) reloadLocked(f *file, c Contents, worth []Worth, pending map[nameKey]struct{}) (entries []tiers.Entry, withdrawn []format.Record) {
 	f.spill = spillState{taken: f.spill.taken, frames: f.spill.frames, reloaded: true, leastSeq: noSeq}
 	f.read = len(c.Blocks) + len(c.Names) + len(c.Layouts)
 	entries = make([]tiers.Entry, 0, len(c.Blocks))
@@ -442,11 +434,13 @@ func (x *index) reloadLocked(f *file, c Contents, worth []Worth) (entries []tier
 			r.ID, r.Dropped = block.ID{}, true
 			withdrawn = append(withdrawn, r) // the file stays until another has that
 		case worth[i] != Counting:
-			continue
+			if _, ok := pending[nameKey{r.Name.Namespace, r.Name.Key}]; !ok {
+				continue
+			}
 		}
 		r.Hides = r.Dropped
 		newest := x.noteLocked(f, r, true)
-		if at, ok := found[r.ID]; ok && newest && !r.Dropped {
+		if at, ok := found[r.ID]; ok && newest && worth[i] == Counting && !r.Dropped {
 			entries[at].Names = append(entries[at].Names, r.Name)
 		}
 	}

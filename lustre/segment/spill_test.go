@@ -132,22 +132,6 @@ func TestSpill(t *testing.T) {
 	wantErr(t, "another Reload", err, tiers.ErrNotFound)
 }
 
-// TestSpillReloadFails: then the file stays spilled.
-func TestSpillReloadFails(t *testing.T) {
-	x := newEntries()
-	s := openIndexed(t, pairs(t.TempDir(), 1), x)
-	items := putPairs(t, s, 0, 3)
-	is := spill(t, s)
-	sick := errors.New("sick")
-	_, err := s.Reload(t.Context(), is.Part, is.Number, func([]format.Record) ([]Worth, error) { return nil, sick })
-	wantErr(t, "Reload", err, sick)
-	if len(s.SpilledFiles()) != 1 {
-		t.Error("it is not spilled any more")
-	}
-	reload(t, s, is, x)
-	wantBytes(t, s, items...)
-}
-
 // TestSpillRefused: files that are in use, that take frames, that the indexer does not
 // have or that the caller does not let go stay as they are.
 func TestSpillRefused(t *testing.T) {
@@ -434,54 +418,6 @@ func TestSpillKeepsReadAliases(t *testing.T) {
 	merged(t, s, 0)
 	if r := x.newest()["alias"]; r.Dropped || r.ID != first[0].Info.ID {
 		t.Errorf("the alias is %+v", r)
-	}
-}
-
-// TestReloadedFileHides: a withdrawal stays as long as the file with what it withdraws,
-// though that was reloaded, and one in such a file until a round has judged it.
-func TestReloadedFileHides(t *testing.T) {
-	dir := t.TempDir()
-	x := newEntries()
-	s := openIndexed(t, pairs(dir, 1), x)
-	kept, other := putPairs(t, s, 0, 2), putPairs(t, s, 2, 1)
-	unlink(t, s, "0", 1000)
-	unlink(t, s, "1", 1010)
-	other = append(other, putPairs(t, s, 3, 2)...)
-	reload(t, s, spill(t, s), x)
-	for _, it := range other[:2] {
-		must(t, s.Evict(it.Info.ID))
-	}
-	judge(s, false)
-	settleDown(s)
-	closeStore(t, s)
-	s = openIndexed(t, pairs(dir, 2), newEntries())
-	for _, key := range []string{"0", "1"} {
-		if id, ok := s.names[key]; ok {
-			t.Errorf("the name %s is back, for %v", key, id)
-		}
-	}
-	wantBytes(t, s, kept...)
-}
-
-// TestReloadedDropHides: likewise for a withdrawal that is reloaded itself.
-func TestReloadedDropHides(t *testing.T) {
-	x := newEntries()
-	s := openIndexed(t, pairs(t.TempDir(), 1), x)
-	items := putPairs(t, s, 0, 1)
-	unlink(t, s, "far", 1000)
-	items = append(items, putPairs(t, s, 1, 2)...)
-	reload(t, s, spill(t, s), x)
-	for _, it := range items[:2] {
-		must(t, s.Evict(it.Info.ID))
-	}
-	settleDown(s)
-	if _, ok := x.newest()["far"]; !ok {
-		t.Error("the withdrawal is gone")
-	}
-	judge(s, false)
-	settleDown(s)
-	if _, ok := x.newest()["far"]; ok {
-		t.Error("the withdrawal is there for nothing")
 	}
 }
 

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -14,6 +15,11 @@ type FileID struct {
 	Rank        uint32
 	Incarnation uint64
 	Number      uint64
+}
+
+// CompareAge orders files, the oldest first, as the index does (docs/format.md, "stale").
+func (id FileID) CompareAge(of FileID) int {
+	return cmp.Or(cmp.Compare(id.Incarnation, of.Incarnation), cmp.Compare(id.Number, of.Number), cmp.Compare(id.Rank, of.Rank))
 }
 
 // Part returns the run in whose directory the file lies.
