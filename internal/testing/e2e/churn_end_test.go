@@ -35,7 +35,7 @@ func (c *churn) finish() {
 	c.quiet()
 	live := c.resolve()
 	c.drainAll() // what was read may be dirty: the copy that it is of was merged
-	c.compare(live, c.census())
+	c.compare(live, c.afterGivingUp())
 	c.refs(live)
 	c.fsck()
 	for i, r := range c.ranks {
@@ -307,6 +307,24 @@ func (c *churn) trail(k *churnKey, content int) string {
 	return s
 }
 
+// twice is how many copies stand for something that another copy stands for too.
+func (s *census) twice() (n int) {
+	for _, copies := range s.standing() {
+		n += copies - 1
+	}
+	return n
+}
+
+// afterGivingUp is a census once each rank has merged after the last writes: it gives up
+// then what another rank keeps too.
+func (c *churn) afterGivingUp() *census {
+	s := c.census()
+	for end := time.Now().Add(patience); s.twice() > 0 && time.Now().Before(end); s = c.census() {
+		time.Sleep(time.Second)
+	}
+	return s
+}
+
 // compare holds the directory against the model: it has each name that is live, for the
 // same bytes, and no other; and each block once.
 func (c *churn) compare(live map[*churnKey]int, s *census) {
@@ -347,10 +365,7 @@ func (c *churn) compare(live map[*churnKey]int, s *census) {
 	}
 	c.t.Logf("directory: %d names of %d, %d not kept, %d too many; %d blocks of %d bytes, %d of them live; %d second copies, %d bytes (%.1f %%); %d blocks that nobody names",
 		len(s.names), len(live), unkept, extra, distinct, bytes, len(blocks), second, secondBytes, 100*float64(secondBytes)/float64(max(1, bytes)), dead)
-	twice := 0
-	for _, n := range s.standing() {
-		twice += n - 1
-	}
+	twice := s.twice()
 	if c.t.Logf("of the second copies %d stand for something, the others wait for a merge", twice); twice > 0 {
 		c.t.Errorf("%d second copies of %d blocks", twice, len(blocks))
 	}
