@@ -39,6 +39,33 @@ func (r *rank) adopt(t *testing.T, entries ...tiers.Entry) residency.RecoverStat
 	return a.Done
 }
 
+// A rank that gives up a name withdraws it between its own record and that of the rank that
+// keeps it. Whoever finds the withdrawal, the keeper's record stays what counts.
+func TestAMovedNameStays(t *testing.T) {
+	r := newRank(t)
+	here, kept := parttest.Data(1, size), parttest.Data(2, size)
+	r.Put(parttest.Name("here"), here)
+	b := r.PutCold(parttest.Name("bytes"), kept)
+	r.Mu.Lock()
+	put := r.Mu.Names.Get("ns", "here").Put()
+	if !residency.KeepNameLocked(r.State, named("kept", put), b, put+2) {
+		t.Error("the name is not kept")
+	}
+	r.Mu.Unlock()
+	withdrawn := []block.Name{named("here", put+1), named("kept", put+1)}
+	r.GiveWay([]tiers.Found{{Name: withdrawn[0], Dropped: true}, {Name: withdrawn[1], Dropped: true}})
+	r.adopt(t, tiers.Entry{Dropped: withdrawn})
+	if got := r.Has("here", "kept"); !slices.Equal(got, []string{"kept"}) {
+		t.Errorf("%v stay, want what was moved here", got)
+	}
+	for _, n := range []block.Name{named("here", put+2), named("kept", put+2)} {
+		if r.invalid(&n) {
+			t.Errorf("%s: what the keeper has recorded is invalid", n.Key)
+		}
+	}
+	parttest.Check(t, r.State)
+}
+
 // Of what a part holds, the names that are not known younger are taken in, and what
 // the part withdrew is withdrawn here.
 func TestAdoptionKeepsTheYoungerNames(t *testing.T) {
@@ -162,7 +189,7 @@ func TestNamesGiveWay(t *testing.T) {
 	if r.stamp() <= after {
 		t.Error("the next put would be older than what was found")
 	}
-	old, deleted := named("old", after), named("deleted", after)
+	old, deleted := named("old", after), named("deleted", after-1)
 	if r.invalid(&old) || !r.invalid(&deleted) {
 		t.Error("what was found is invalid, or what was deleted is not")
 	}

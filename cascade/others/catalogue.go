@@ -56,7 +56,7 @@ func (x *Exchange) giveWaySome(found []tiers.Found) {
 		switch {
 		case n == nil || n.Block() == nil || n.Put() >= f.Name.Seq:
 		case f.Dropped:
-			x.state.UnbindLocked(n)
+			x.state.UnbindBeforeLocked(f.Name.Namespace, f.Name.Key, f.Name.Seq)
 		default:
 			x.state.WithdrawLocked(n, n.Seq()+1) // what was found is at least two ticks younger: see names.Graph.Put
 		}

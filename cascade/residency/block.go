@@ -116,12 +116,18 @@ func (s *State) WithdrawLocked(n *names.Name, seq uint64) {
 	s.ApplyLocked()
 }
 
+// movedWithin is how many ticks after a withdrawal, at most, a name is recorded that was
+// moved here from where it was withdrawn: two for each move. What was not moved is as
+// close to another record only if nobody can tell which was first.
+const movedWithin = 1000
+
 // UnbindBeforeLocked unbinds a name that was put before the given stamp, and
-// reports whether there was one.
+// reports whether there was one. A name that was put before but moved here, as of just
+// after the stamp, stays: it is what replaced the record that the stamp is of.
 func (s *State) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
 	s.Watch.InvalidateLocked(NameID{ns, key}, stamp)
 	n := s.Mu.Names.Get(ns, key)
-	if n == nil || n.Block() == nil || n.Put() >= stamp {
+	if n == nil || n.Block() == nil || n.Put() >= stamp || n.Seq() >= stamp && n.Seq()-stamp < movedWithin {
 		return false
 	}
 	seq := n.Seq() + 1 // what replaced it may be recorded here later, with its own stamp
