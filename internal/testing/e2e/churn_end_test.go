@@ -315,6 +315,26 @@ func (s *census) twice() (n int) {
 	return n
 }
 
+// duplicates lists some of them, with what stands for each.
+func (s *census) duplicates() (list string) {
+	shown := 0
+	for id, copies := range s.standing() {
+		if copies < 2 {
+			continue
+		}
+		if shown++; shown > mostShown {
+			break
+		}
+		list += "\n  " + id.String()
+		for n, r := range s.names {
+			if r.id == id {
+				list += fmt.Sprintf("\n    %s %s at %d in %s", n.Namespace, n.Key, r.seq, r.file)
+			}
+		}
+	}
+	return list
+}
+
 // afterGivingUp is a census once each rank has merged after the last writes: it gives up
 // then what another rank keeps too.
 func (c *churn) afterGivingUp() *census {
@@ -367,7 +387,7 @@ func (c *churn) compare(live map[*churnKey]int, s *census) {
 		len(s.names), len(live), unkept, extra, distinct, bytes, len(blocks), second, secondBytes, 100*float64(secondBytes)/float64(max(1, bytes)), dead)
 	twice := s.twice()
 	if c.t.Logf("of the second copies %d stand for something, the others wait for a merge", twice); twice > 0 {
-		c.t.Errorf("%d second copies of %d blocks", twice, len(blocks))
+		c.t.Errorf("%d second copies of %d blocks%s", twice, len(blocks), s.duplicates())
 	}
 }
 
@@ -517,13 +537,21 @@ func (c *churn) emptied() {
 		}
 	}
 	s := c.census()
-	for end := time.Now().Add(patience); len(s.names) > 0 && time.Now().Before(end); s = c.census() {
-		time.Sleep(time.Second) // in which withdrawals become durable
+	for end := time.Now().Add(patience); (len(s.names) > 0 || c.runs() > len(c.ranks)) && time.Now().Before(end); s = c.census() {
+		time.Sleep(time.Second) // in which withdrawals become durable, and ranks merge
 	}
-	if len(s.names) > 0 {
-		c.t.Errorf("the directory has %d names though all namespaces are empty", len(s.names))
+	if runs := c.runs(); len(s.names) > 0 || runs > len(c.ranks) {
+		_, out, _ := finish(c.t, program("cascade"), "segments", "--long", c.lustre)
+		c.t.Errorf("the directory has %d names, and something of %d runs, though all namespaces are empty\n%s", len(s.names), runs, tailOf(out))
 	}
-	c.t.Logf("emptied: %d blocks in the directory, %d bytes", len(s.copies), bytesBelow(c.t, c.lustre))
+	c.t.Logf("emptied: %d blocks in files that take frames, %d bytes", len(s.copies), bytesBelow(c.t, c.lustre))
+}
+
+// runs counts the runs that have a directory.
+func (c *churn) runs() int {
+	all, err := filepath.Glob(filepath.Join(c.lustre, "rank*"))
+	must(c.t, err)
+	return len(all)
 }
 
 // leftOn describes what a rank has in memory, "" for nothing, and counts the blocks that it
