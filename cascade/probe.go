@@ -2,16 +2,16 @@ package cascade
 
 import (
 	"context"
-	"strings"
+	"slices"
 
 	"cascadekv/cascade/load"
-	"cascadekv/cascade/residency"
-	"cascadekv/dht/directory"
+	"cascadekv/cascade/others"
 )
 
 // Probe returns the longest cached prefix of a chain of keys, head first, of
-// all ranks. It neither leases nor counts as an access, but what other ranks
-// have of the prefix is on its way here when it returns.
+// all ranks. It neither leases nor counts as an access, but the first blocks of
+// the prefix that are elsewhere are brought here: what other ranks have is on its
+// way when it returns, what is in files soon after.
 func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult {
 	res := s.probe(ctx, ns, keys)
 	s.state.Count.Lookups(ns, min(res.Hits+1, len(keys)), res.Hits)
@@ -24,33 +24,28 @@ func (s *Store) probe(ctx context.Context, ns string, keys []string) ProbeResult
 		return res
 	}
 	here := s.here.probe(ns, keys)
-	var found [][]directory.Statement // of the keys that are not here, in order
-	var missing []string
+	var hits []others.Hit // of the keys that are not here, in order
 	if s.others.AsksElsewhere() {
-		missing = absent(keys, here)
+		if missing := absent(keys, here); len(missing) > 0 {
+			hits = s.others.Probe(ctx, ns, missing)
+		}
 	}
-	if len(missing) > 0 {
-		found = s.others.Located(ctx, ns, missing)
-	}
-	var coming load.Prefetch
+	coming := load.NewPrefetch(ns, len(hits))
 	run := tierRun{to: &res}
 	for i := range keys {
 		if here[i].tier != "" {
 			run.add(here[i].tier, here[i].size)
 			continue
 		}
-		if len(found) == 0 || found[0] == nil {
+		if len(hits) == 0 || !hits[0].Found {
 			break
 		}
-		run.add(s.others.ServedFrom(found[0]), found[0][0].Info.Size)
-		coming.IDs = append(coming.IDs, residency.NameID{NS: ns, Key: missing[0]})
-		coming.Copies = append(coming.Copies, found[0])
-		found, missing = found[1:], missing[1:]
+		run.add(s.others.ServedFrom(hits[0].Copies), hits[0].Size)
+		coming.Add(keys[i], hits[0])
+		hits = hits[1:]
 	}
 	run.end()
-	if len(coming.IDs) > 0 {
-		s.load.StartPrefetch(&coming)
-	}
+	s.load.StartPrefetch(coming)
 	return res
 }
 
@@ -86,9 +81,12 @@ type presence struct {
 
 // absent lists the keys of which this rank has nothing.
 func absent(keys []string, here []presence) (missing []string) {
+	if !slices.ContainsFunc(here, func(p presence) bool { return p.tier != "" }) {
+		return keys
+	}
 	for i, p := range here {
 		if p.tier == "" {
-			missing = append(missing, strings.Clone(keys[i])) // it may outlive the request
+			missing = append(missing, keys[i])
 		}
 	}
 	return missing

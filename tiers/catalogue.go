@@ -14,6 +14,15 @@ type Found struct {
 	Segment Segment
 }
 
+// Presence is what a Catalogue reports of a name without saying where its block lies. The
+// zero value is a miss.
+type Presence struct {
+	Found bool
+	Bound bool   // as of block.Name
+	Size  int64  // of the block, in bytes
+	Seq   uint64 // of the name's record
+}
+
 // Taken is what one round of a Catalogue did.
 type Taken struct {
 	Read    int     // files whose contents were read
@@ -47,6 +56,10 @@ type Catalogue interface {
 	// of a chain in their order: the id is zero for a miss. It may read from a
 	// local disk.
 	Find(ns string, keys []string) []Found
+
+	// Probe is Find for those who ask only whether blocks are there, at a fraction of its
+	// cost.
+	Probe(ns string, keys []string) []Presence
 
 	// Peek is Find for upkeep that no request waits for: it is no reason to shape
 	// the catalogue for it.

@@ -67,8 +67,8 @@ func (p *semaphore) give(n int) {
 	}
 }
 
-// StartLocked starts new fetches, all of one request. The caller holds the
-// mutex and has not released it since it made them.
+// StartLocked starts new fetches, all of one request. The caller holds the mutex, and has
+// not released it since it made them unless it is one of state.Workers.
 func (ld *Loader) StartLocked(fetches []*Fetch) {
 	if part := ld.startLocked(fetches); part != nil {
 		go func() {

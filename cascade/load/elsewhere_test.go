@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/names"
+	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
 	"cascadekv/internal/testing/parttest"
@@ -315,12 +316,11 @@ func TestADeadlineElsewhere(t *testing.T) {
 
 // chain makes a chain of n blocks known that another rank has, each of size bytes.
 func (r *rank) chain(n, size int) (a *Prefetch) {
-	a = &Prefetch{}
+	a = NewPrefetch("ns", n)
 	for i := range n {
 		key := fmt.Sprint(i)
 		st := r.peers.Hold(named(key, 5), parttest.Data(uint64(i), size), true, nil)
-		a.IDs = append(a.IDs, residency.NameID{NS: "ns", Key: key})
-		a.Copies = append(a.Copies, []directory.Statement{st})
+		a.Add(key, others.Hit{Found: true, Size: st.Info.Size, Copies: []directory.Statement{st}})
 	}
 	return a
 }

@@ -22,6 +22,7 @@ type Loader struct {
 		replicate     replication
 		fetches       map[source]*Fetch // under way, or landed
 		prefetchBytes int64             // of what is prefetched, or about to be
+		lookups       lookups
 	}
 }
 
@@ -32,6 +33,7 @@ func New(s *residency.State, e *eviction.Evictor, n *eviction.NameBudget, x *oth
 		fetching: newSemaphore(fetchPlaces), reading: make(chan struct{}, maxReads),
 	}
 	ld.guarded.replicate = newReplication()
+	ld.guarded.lookups.ld = ld
 	ld.guarded.fetches = map[source]*Fetch{}
 	return ld
 }

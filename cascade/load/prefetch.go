@@ -2,6 +2,7 @@ package load
 
 import (
 	"math"
+	"strings"
 	"time"
 
 	"cascadekv/cascade/others"
@@ -24,39 +25,98 @@ const (
 	maxPrefetchBytes = 64 << 20
 )
 
-// Prefetch is a chain that was probed: the blocks of it that other ranks have are
-// fetched some way ahead of the gets. Guarded by State.Mu.
+// Prefetch is the blocks of a probed chain that are elsewhere: they are fetched some way
+// ahead of the gets. Guarded by State.Mu once it is started.
 type Prefetch struct {
-	IDs    []residency.NameID
-	Copies [][]directory.Statement
-	next   int
-	step   int // so many are fetched together, once as many were asked for
-	asked  int // since then
+	ns     string
+	keys   []string
+	copies [][]directory.Statement // in parallel; nil: the catalogue has it, and is asked when the block is fetched
+	size   int64                   // of the first block
+
+	next  int
+	step  int // so many are fetched together, once as many were asked for
+	asked int // since then
 }
 
-// StartPrefetch starts to fetch the first blocks of a probed chain that other
-// ranks have.
+// NewPrefetch returns one of no blocks yet, of a namespace, for at most so many.
+func NewPrefetch(ns string, most int) *Prefetch {
+	return &Prefetch{ns: ns, keys: make([]string, 0, most), copies: make([][]directory.Statement, 0, most)}
+}
+
+// Add adds the next block of the chain. The key is only read until StartPrefetch returns.
+func (a *Prefetch) Add(key string, h others.Hit) {
+	if len(a.keys) == 0 {
+		a.size = h.Size
+	}
+	a.keys, a.copies = append(a.keys, key), append(a.copies, h.Copies)
+}
+
+func (a *Prefetch) name(i int) residency.NameID { return residency.NameID{NS: a.ns, Key: a.keys[i]} }
+
+// ownKeys copies the keys, which may be parts of a request.
+func (a *Prefetch) ownKeys() {
+	n := 0
+	for _, key := range a.keys {
+		n += len(key)
+	}
+	var all strings.Builder
+	all.Grow(n)
+	for _, key := range a.keys {
+		all.WriteString(key)
+	}
+	text := all.String()
+	for i, key := range a.keys {
+		a.keys[i], text = text[:len(key)], text[len(key):]
+	}
+}
+
+// StartPrefetch starts to fetch the first blocks of a. It does not wait until those are
+// found that only the catalogue has.
 func (ld *Loader) StartPrefetch(a *Prefetch) {
+	if len(a.keys) == 0 {
+		return
+	}
+	a.ownKeys()
+	a.step = min(max(1, int(prefetchAhead/PrefetchBlocks/max(1, a.size))), partReads/PrefetchBlocks)
 	ld.state.Mu.Lock()
 	defer ld.state.Mu.Unlock()
-	a.step = min(max(1, int(prefetchAhead/PrefetchBlocks/max(1, a.Copies[0][0].Info.Size))), partReads/PrefetchBlocks)
 	ld.advanceLocked(a, PrefetchBlocks*a.step)
 }
 
 // advanceLocked starts the chain's next n fetches.
 func (ld *Loader) advanceLocked(a *Prefetch, n int) {
 	var fresh []*Fetch
-	for a.next < len(a.IDs) && len(fresh) < n && ld.guarded.prefetchBytes < maxPrefetchBytes && !ld.state.Mu.Closed {
+	var later []int // those that only the catalogue has
+	for a.next < len(a.keys) && len(fresh)+len(later) < n && !ld.prefetchEndsLocked() {
 		i := a.next
 		a.next++
-		if others.FromCatalogue(a.Copies[i]) && ld.others.InvalidLocked(&a.Copies[i][0].Name) || ld.guarded.fetches[source{name: a.IDs[i]}] != nil || residency.VisibleLocked(ld.state, a.IDs[i].NS, a.IDs[i].Key) != nil {
-			continue
+		if a.copies[i] == nil {
+			later = append(later, i)
+		} else {
+			ld.prefetchLocked(a, i, a.copies[i], &fresh)
 		}
-		f := ld.newRemoteLocked(a.IDs[i], a.Copies[i], false, &fresh)
-		f.prefetch, f.reserved = a, max(a.Copies[i][0].Info.Size, 1)
-		ld.guarded.prefetchBytes += f.reserved
 	}
 	ld.StartLocked(fresh)
+	if len(later) > 0 {
+		ld.guarded.lookups.addLocked(lookup{a, later})
+	}
+}
+
+// prefetchEndsLocked reports whether nothing more may be prefetched.
+func (ld *Loader) prefetchEndsLocked() bool {
+	return ld.guarded.prefetchBytes >= maxPrefetchBytes || ld.state.Mu.Closed
+}
+
+// prefetchLocked makes the fetch of a chain's i-th block, which the caller must let
+// StartLocked have, unless the block is on its way or here, or is not what it was.
+func (ld *Loader) prefetchLocked(a *Prefetch, i int, copies []directory.Statement, fresh *[]*Fetch) {
+	id := a.name(i)
+	if others.FromCatalogue(copies) && ld.others.InvalidLocked(&copies[0].Name) || ld.guarded.fetches[source{name: id}] != nil || residency.VisibleLocked(ld.state, id.NS, id.Key) != nil {
+		return
+	}
+	f := ld.newRemoteLocked(id, copies, false, fresh)
+	f.prefetch, f.reserved = a, max(copies[0].Info.Size, 1)
+	ld.guarded.prefetchBytes += f.reserved
 }
 
 // takeLandedLocked serves a get from what was prefetched, and goes on with the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"cascadekv/cascade/names"
 	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
@@ -81,6 +82,12 @@ func (x *Exchange) Catalogued(ns string, keys []string) [][]directory.Statement 
 	return x.stated(ns, keys, find(ns, keys))
 }
 
+// CataloguedUnasked is Catalogued for what no request asks for: keys of a namespace that
+// Probe has found there before.
+func (x *Exchange) CataloguedUnasked(ns string, keys []string) [][]directory.Statement {
+	return x.stated(ns, keys, x.Catalogue.Peek(ns, keys))
+}
+
 // findBlocks is Catalogue.Find in directory.Contents.
 func (x *Exchange) findBlocks(ns string, keys []string) []tiers.Found {
 	ids := make([]block.ID, len(keys))
@@ -101,17 +108,45 @@ func (x *Exchange) stated(ns string, keys []string, found []tiers.Found) [][]dir
 	copies := make([][]directory.Statement, len(keys))
 	x.state.Mu.Lock()
 	defer x.state.Mu.Unlock()
+	here := x.state.Mu.Names.Space(ns)
 	for i := range found {
 		f := &found[i]
-		if f.Info.ID.IsZero() || x.guarded.tombstones.Has(&f.Name) {
-			continue
+		if !f.Info.ID.IsZero() && !x.guarded.tombstones.Has(&f.Name) && !isNewer(here, keys[i], f.Name.Seq) {
+			copies[i] = []directory.Statement{statementOf(f)}
 		}
-		if n := x.state.Mu.Names.Get(ns, keys[i]); n != nil && n.Block() != nil && n.Put() > f.Name.Seq {
-			continue // what is here has expired, or is bound and has no parent: what it replaced is no answer
-		}
-		copies[i] = []directory.Statement{statementOf(f)}
 	}
 	return copies
+}
+
+// probeCatalogue adds to hits the keys that are in the catalogue and not invalid, and reports
+// whether there are bound names among them.
+func (x *Exchange) probeCatalogue(ns string, keys []string, hits []Hit) (bound bool) {
+	if !x.HasParts.Load() {
+		return false
+	}
+	present := x.Catalogue.Probe(ns, keys)
+	x.state.Mu.Lock()
+	defer x.state.Mu.Unlock()
+	here := x.state.Mu.Names.Space(ns)
+	for i, p := range present {
+		if !p.Found || x.guarded.tombstones.Invalid(ns, keys[i], p.Seq) || isNewer(here, keys[i], p.Seq) {
+			continue
+		}
+		hits[i] = Hit{Found: true, Size: p.Size}
+		bound = bound || p.Bound
+	}
+	return bound
+}
+
+// isNewer reports whether a namespace of this rank, nil for none, has a later put of a name
+// than that stamped seq. If it is not visible, it has expired, or is bound and has no parent:
+// what it replaced is no answer.
+func isNewer(here *names.Space, key string, seq uint64) bool {
+	if here == nil {
+		return false
+	}
+	n := here.Get(key)
+	return n != nil && n.Block() != nil && n.Put() > seq
 }
 
 func statementOf(f *tiers.Found) directory.Statement {

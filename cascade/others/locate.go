@@ -2,6 +2,7 @@ package others
 
 import (
 	"context"
+	"strings"
 
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
@@ -15,13 +16,20 @@ func (x *Exchange) AsksElsewhere() bool { return x.Peers != nil || x.HasParts.Lo
 // locate looks for keys in the catalogue, and asks the peers for the rest.
 func (x *Exchange) locate(ctx context.Context, ns string, keys []string) [][]directory.Statement {
 	found := x.Catalogued(ns, keys)
+	x.askPeers(ctx, ns, keys, found, func(i int) bool { return found[i] == nil })
+	return found
+}
+
+// askPeers asks the peers, if there are any, for those keys for which want is true, and adds
+// what they have to found.
+func (x *Exchange) askPeers(ctx context.Context, ns string, keys []string, found [][]directory.Statement, want func(i int) bool) {
 	if x.Peers == nil {
-		return found
+		return
 	}
 	var rest []string
 	var at []int
-	for i, copies := range found {
-		if key, is := homeKey(ns, keys[i]); copies == nil && is {
+	for i := range keys {
+		if key, is := homeKey(ns, keys[i]); is && want(i) {
 			rest, at = append(rest, key), append(at, i)
 		}
 	}
@@ -32,7 +40,6 @@ func (x *Exchange) locate(ctx context.Context, ns string, keys []string) [][]dir
 			}
 		}
 	}
-	return found
 }
 
 // homeKey is what the homes of a key call it; false: it has none.
@@ -91,6 +98,43 @@ func (x *Exchange) parentsVisible(ctx context.Context, ns string, bound []*block
 	return are
 }
 
+// Hit is a key that Probe found. The zero value is a miss.
+type Hit struct {
+	Found  bool
+	Size   int64                 // of its block, in bytes
+	Copies []directory.Statement // nil: the catalogue has it
+}
+
+// Probe is Located for those who ask whether blocks are there: the places of those that the
+// catalogue has are not read, which costs more than to find them. The keys are only read.
+func (x *Exchange) Probe(ctx context.Context, ns string, keys []string) []Hit {
+	hits := make([]Hit, len(keys))
+	found := make([][]directory.Statement, len(keys))
+	switch {
+	case ns == directory.Contents || x.probeCatalogue(ns, keys, hits): // whether a bound name is there takes its parent
+		clear(hits)
+		found = x.Located(ctx, ns, clones(keys))
+	case x.Peers != nil:
+		x.askPeers(ctx, ns, clones(keys), found, func(i int) bool { return !hits[i].Found })
+		x.hideOrphans(ctx, ns, found, 1)
+	}
+	for i, copies := range found {
+		if copies != nil {
+			hits[i] = Hit{Found: true, Size: copies[0].Info.Size, Copies: copies}
+		}
+	}
+	return hits
+}
+
+// clones copies keys, which may be parts of a request: peers keep what they are asked for.
+func clones(keys []string) []string {
+	own := make([]string, len(keys))
+	for i, k := range keys {
+		own[i] = strings.Clone(k)
+	}
+	return own
+}
+
 // LocatedOne is Located for one key; nil where there is nothing to ask.
 func (x *Exchange) LocatedOne(ctx context.Context, ns, key string) []directory.Statement {
 	if !x.AsksElsewhere() {
@@ -99,9 +143,10 @@ func (x *Exchange) LocatedOne(ctx context.Context, ns, key string) []directory.S
 	return x.Located(ctx, ns, []string{key})[0]
 }
 
-// ServedFrom names the tier that would serve a located block.
+// ServedFrom names the tier that would serve a located block, or, without copies, one that
+// the catalogue has.
 func (x *Exchange) ServedFrom(copies []directory.Statement) string {
-	if copies[0].Memory != nil || x.state.Cold == nil {
+	if copies != nil && copies[0].Memory != nil || x.state.Cold == nil {
 		return residency.RemoteTier
 	}
 	return x.state.ColdName()

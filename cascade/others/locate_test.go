@@ -83,6 +83,39 @@ func TestHalfAPairIsNoHit(t *testing.T) {
 	}
 }
 
+// A probe finds what Located does. Of what the catalogue has it brings no places, unless
+// there are bound names in it.
+func TestProbeFindsWhatIsLocated(t *testing.T) {
+	r := newRank(t)
+	half := named("half", 5)
+	half.Parent, half.Bound = "nowhere", true
+	for i, n := range []block.Name{named("known", 5), named("deleted", 5), named("replaced", 5), half} {
+		r.known.Hold(n, parttest.Data(uint64(i), size+i))
+	}
+	r.peers.Hold(named("asked", 5), parttest.Data(9, size+9), true, nil)
+	r.invalidate("deleted")
+	expired := parttest.Name("replaced")
+	expired.Expires = r.Now().Add(1)
+	r.Put(expired, parttest.Data(10, size))
+	r.Advance(2)
+	for _, keys := range [][]string{{"known", "deleted", "replaced", "asked", "none"}, {"known", "half", "asked"}} {
+		probed, located := r.Probe(t.Context(), "ns", keys), r.Located(t.Context(), "ns", keys)
+		for i, h := range probed {
+			copies := located[i]
+			if h.Found != (copies != nil) || h.Found && (h.Size != copies[0].Info.Size || r.ServedFrom(h.Copies) != r.ServedFrom(copies)) {
+				t.Errorf("%s of %v: %+v; located: %v", keys[i], keys, h, copies)
+			}
+			if want := h.Found && (keys[i] == "asked" || keys[1] == "half"); (h.Copies != nil) != want {
+				t.Errorf("%s of %v comes with its place: %v", keys[i], keys, !want)
+			}
+		}
+	}
+	r.HasParts.Store(false)
+	if r.Probe(t.Context(), "ns", []string{"known"})[0].Found {
+		t.Error("a block is found before the catalogue was given parts")
+	}
+}
+
 // What a name of this rank replaced is no answer of the catalogue, also when that name
 // cannot be read.
 func TestWhatWasReplacedIsNoAnswer(t *testing.T) {

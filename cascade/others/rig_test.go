@@ -67,3 +67,10 @@ func (r *rank) stamp() uint64 {
 	defer r.Mu.Unlock()
 	return r.TickLocked()
 }
+
+// invalidate invalidates all that the catalogue has of a name.
+func (r *rank) invalidate(key string) {
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	r.InvalidateLocked(residency.NameID{NS: "ns", Key: key}, r.TickLocked())
+}

@@ -43,14 +43,19 @@ type Clearing struct {
 func New() Set { return Set{names: map[id]tombstone{}, cleared: map[string]tombstone{}} }
 
 // Has reports whether a name of the catalogue is invalid.
-func (s *Set) Has(n *block.Name) bool {
-	return n.Seq < s.names[id{n.Namespace, n.Key}].below || n.Seq < s.cleared[n.Namespace].below || n.Seq < s.clearedAll.below ||
-		slices.ContainsFunc(s.clear, func(c *Clearing) bool { return c.Has(n) })
+func (s *Set) Has(n *block.Name) bool { return s.Invalid(n.Namespace, n.Key, n.Seq) }
+
+// Invalid is Has for the put of a name stamped seq.
+func (s *Set) Invalid(ns, key string, seq uint64) bool {
+	return seq < s.names[id{ns, key}].below || seq < s.cleared[ns].below || seq < s.clearedAll.below ||
+		slices.ContainsFunc(s.clear, func(c *Clearing) bool { return c.invalid(ns, seq) })
 }
 
 // Has reports whether c invalidates a name of the catalogue.
-func (c *Clearing) Has(n *block.Name) bool {
-	return n.Seq < c.below && (c.all || c.ns == n.Namespace)
+func (c *Clearing) Has(n *block.Name) bool { return c.invalid(n.Namespace, n.Seq) }
+
+func (c *Clearing) invalid(ns string, seq uint64) bool {
+	return seq < c.below && (c.all || c.ns == ns)
 }
 
 // Below is the stamp below which puts are invalid.

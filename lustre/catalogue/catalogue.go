@@ -111,6 +111,43 @@ func (c *Catalogue) Find(ns string, keys []string) []tiers.Found {
 	return c.find(ns, keys, c.index.FindBatch)
 }
 
+// Probe implements tiers.Catalogue.
+func (c *Catalogue) Probe(ns string, keys []string) []tiers.Presence {
+	c.asked.Store(time.Now().UnixNano())
+	present := make([]tiers.Presence, len(keys))
+	shows := c.shows()
+	if shows == nil {
+		return present
+	}
+	var last index.Segment // names of a chain mostly lie together
+	shown := false
+	err := c.index.Probe(hashesOf(ns, keys), func(i int, p *index.Presence) bool {
+		if p == nil {
+			return true
+		}
+		if p.Segment != last {
+			last, shown = p.Segment, shows(partOf(p.Segment))
+		}
+		if shown && isNoteOf(p.Note, keys[i]) {
+			present[i] = tiers.Presence{Found: true, Bound: p.Bound, Size: p.Size, Seq: p.Seq}
+		}
+		return true
+	})
+	if err != nil {
+		clear(present) // misses; Err has the reason
+	}
+	return present
+}
+
+// hashesOf is what the index has of keys.
+func hashesOf(ns string, keys []string) []index.Key {
+	space, hashes := index.NamespaceOf(ns), make([]index.Key, len(keys))
+	for i, k := range keys {
+		hashes[i] = space.Key(k)
+	}
+	return hashes
+}
+
 // Peek implements tiers.Catalogue: the index is not tuned for it, and it disturbs no
 // quiet moment.
 func (c *Catalogue) Peek(ns string, keys []string) []tiers.Found {
@@ -123,12 +160,8 @@ func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []inde
 	if shows == nil {
 		return found
 	}
-	space := index.NamespaceOf(ns)
-	hashes, entries := make([]index.Key, len(keys)), make([]index.Entry, len(keys))
-	for i, k := range keys {
-		hashes[i] = space.Key(k)
-	}
-	if _, err := look(hashes, entries); err != nil {
+	entries := make([]index.Entry, len(keys))
+	if _, err := look(hashesOf(ns, keys), entries); err != nil {
 		return found // a miss; Err has the reason
 	}
 	var last index.Segment // blocks of a chain mostly lie together, and to make a path costs more than to find a name

@@ -144,8 +144,12 @@ func (r *rig) wants(from, to int, content func(int) []byte) {
 	for n := from; n < to; n++ {
 		keys = append(keys, key(n))
 	}
+	present := r.Probe("model", keys)
 	for i, f := range r.Find("model", keys) {
 		n, want := from+i, content(from+i)
+		if is := (tiers.Presence{Found: want != nil, Bound: f.Name.Bound, Size: f.Info.Size, Seq: f.Name.Seq}); want != nil && present[i] != is || want == nil && present[i].Found {
+			r.t.Errorf("block %d: a probe finds %+v, want %+v", n, present[i], is)
+		}
 		if want == nil {
 			if !f.Info.ID.IsZero() {
 				r.t.Errorf("block %d is found, put at %d", n, f.Name.Seq)
@@ -500,6 +504,9 @@ func FuzzNote(f *testing.F) {
 		_, key, parent, ok := cutNote(text)
 		if ok && len(key)+len(parent) > len(text) {
 			t.Error("more than there is")
+		}
+		if isNoteOf([]byte(text), key) != ok || isNoteOf([]byte(text), key+"x") {
+			t.Errorf("the key of %q is %q", text, key)
 		}
 		n := block.Name{Namespace: "model", Key: key, Parent: parent}
 		ns, k, p, ok := cutNote(note(index.NamespaceOf(n.Namespace), n))

@@ -20,6 +20,17 @@ func note(ns index.Namespace, n block.Name) string {
 	return note.String()
 }
 
+// isNoteOf reports whether a note is that of a key.
+func isNoteOf(note []byte, key string) bool {
+	const hash = len(index.Namespace{})
+	if len(note) < hash {
+		return false
+	}
+	size, n := binary.Uvarint(note[hash:])
+	rest := note[hash+max(n, 0):]
+	return n > 0 && size <= uint64(len(rest)) && string(rest[:size]) == key
+}
+
 // cutNote reads a note; false for one that is none.
 func cutNote(note string) (ns index.Namespace, key, parent string, ok bool) {
 	if len(note) < len(ns) {

@@ -330,42 +330,50 @@ func appendNameRecord(p []byte, r nameRecord) []byte {
 // names reports whether a record, as it is stored, is that of k.
 func names(p []byte, k Key) bool { return len(p) >= nameHeadSize && bytes.Equal(p[2:18], k[:]) }
 
-func decodeNameRecord(p []byte) (r nameRecord, err error) {
+func decodeNameRecord(p []byte) (nameRecord, error) {
+	r, note, err := cutNameRecord(p)
+	if err == nil {
+		r.note = string(note)
+	}
+	return r, err
+}
+
+// cutNameRecord is decodeNameRecord but for the note, which is the end of p.
+func cutNameRecord(p []byte) (r nameRecord, note []byte, err error) {
 	if len(p) < nameHeadSize || le.Uint16(p)&^knownFlags != 0 {
-		return r, badFormat("name record of %d bytes", len(p))
+		return r, nil, badFormat("name record of %d bytes", len(p))
 	}
 	r.flags, r.key, r.segment, r.seq = le.Uint16(p), Key(p[2:18]), le.Uint32(p[18:]), le.Uint64(p[22:])
 	copy(r.id[:], p[30:46])
 	p = p[nameHeadSize:]
 	if r.flags&flagWide != 0 {
 		if len(p) < 16 || [16]byte(p) == [16]byte{} {
-			return r, badFormat("half an id in %d bytes", len(p))
+			return r, nil, badFormat("half an id in %d bytes", len(p))
 		}
 		p = p[copy(r.id[16:], p):]
 	}
 	if r.flags&flagExpires != 0 {
 		if len(p) < 12 || le.Uint32(p[8:]) >= 1e9 {
-			return r, badFormat("expiry in %d bytes", len(p))
+			return r, nil, badFormat("expiry in %d bytes", len(p))
 		}
 		r.expires, p = time.Unix(int64(le.Uint64(p)), int64(le.Uint32(p[8:]))).UTC(), p[12:]
 		if r.expires.IsZero() {
-			return r, badFormat("expiry at the zero time")
+			return r, nil, badFormat("expiry at the zero time")
 		}
 	}
 	if r.flags&flagAlone != 0 {
 		if len(p) < 4 {
-			return r, badFormat("depth in %d bytes", len(p))
+			return r, nil, badFormat("depth in %d bytes", len(p))
 		}
 		r.depth, p = le.Uint32(p), p[4:]
 	}
 	if r.flags&flagCopy != 0 {
 		if r.copy, p, err = cutPlace(p); err != nil {
-			return r, err
+			return r, nil, err
 		}
 	}
 	if len(p) > maxNote {
-		return r, badFormat("a note of %d bytes", len(p))
+		return r, nil, badFormat("a note of %d bytes", len(p))
 	}
-	r.note = string(p)
-	return r, nil
+	return r, p, nil
 }

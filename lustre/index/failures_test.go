@@ -99,7 +99,7 @@ func TestPanicsBreakTheIndex(t *testing.T) {
 			if err := harm(x); !errors.Is(err, ErrBroken) || !strings.Contains(err.Error(), "a mistake") {
 				t.Fatal(err)
 			}
-			if n, err := x.Probe(keys(7)); n != 0 || !errors.Is(err, ErrBroken) {
+			if n, err := leading(x, keys(7)); n != 0 || !errors.Is(err, ErrBroken) {
 				t.Error("probe: ", n, err)
 			}
 			if err := x.PutBatch(context.Background(), Batch{Segment: seg(1)}); !errors.Is(err, ErrBroken) {

@@ -131,7 +131,7 @@ func TestFatalErrorsBreakTheIndex(t *testing.T) {
 			if err := x.PutBatch(context.Background(), Batch{Segment: seg(1)}); !errors.Is(err, ErrBroken) {
 				t.Error("put: ", err)
 			}
-			if n, err := x.Probe(keys(0)); n != 0 || !errors.Is(err, ErrBroken) {
+			if n, err := leading(x, keys(0)); n != 0 || !errors.Is(err, ErrBroken) {
 				t.Error("probe: ", n, err)
 			}
 			f.healed.Store(true)

@@ -78,13 +78,13 @@ func TestHoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	probe(t, x, 2, all...)
-	got := make([]Block, 64)
-	if n, err := x.GetBatch(keys(all...), got); n != 48 || err != nil {
-		t.Errorf("get_batch: %d, %v", n, err)
+	got := make([]Entry, 64)
+	if n, err := x.FindBatch(keys(all...), got); n != 48 || err != nil {
+		t.Errorf("find_batch: %d, %v", n, err)
 	}
-	for n, b := range got {
-		if hole := n%4 == 2; hole != b.Info.ID.IsZero() {
-			t.Errorf("block %d: %+v", n, b)
+	for n, e := range got {
+		if hole := n%4 == 2; hole != e.Block.Info.ID.IsZero() {
+			t.Errorf("block %d: %+v", n, e)
 		}
 	}
 	s := x.Stats()
@@ -140,7 +140,7 @@ func TestBadItems(t *testing.T) {
 	if _, err := x.Get(good.Info.ID); !errors.Is(err, ErrNotFound) {
 		t.Error("half of a batch was put: ", err)
 	}
-	if _, err := x.GetBatch(keys(1, 2), nil); !errors.Is(err, ErrBadItem) {
+	if _, err := x.FindBatch(keys(1, 2), nil); !errors.Is(err, ErrBadItem) {
 		t.Error(err)
 	}
 }
@@ -193,7 +193,7 @@ func TestReadsDuringRetune(t *testing.T) {
 	for range 4 {
 		readers.Go(func() {
 			for !stop.Load() {
-				if n, err := x.Probe(keys(all...)); n != 500 || err != nil {
+				if n, err := leading(x, keys(all...)); n != 500 || err != nil {
 					t.Errorf("probe: %d, %v", n, err)
 					return
 				}
@@ -258,11 +258,11 @@ func TestConcurrency(t *testing.T) {
 						return
 					}
 					probes.Go(func() {
-						if got, err := x.Probe(keys(all...)); got%8 != 0 || err != nil {
+						if got, err := leading(x, keys(all...)); got%8 != 0 || err != nil {
 							t.Errorf("probe of batches of 8: %d, %v", got, err)
 						}
 					})
-					if got, err := x.Probe(keys(all...)); got != n+8 || err != nil {
+					if got, err := leading(x, keys(all...)); got != n+8 || err != nil {
 						t.Errorf("probe of one's own: %d of %d, %v", got, n+8, err)
 					}
 				}
@@ -271,7 +271,7 @@ func TestConcurrency(t *testing.T) {
 					if err := x.DeleteSegment(ctx, s); err != nil {
 						t.Error(err)
 					}
-					if got, err := x.Probe(keys(all...)); got != 0 || err != nil {
+					if got, err := leading(x, keys(all...)); got != 0 || err != nil {
 						t.Errorf("probe of what was deleted: %d, %v", got, err)
 					}
 				}
@@ -336,7 +336,7 @@ func TestClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, get := x.Get(id(1))
-	_, probed := x.Probe(keys(1))
+	_, probed := leading(x, keys(1))
 	_, segments := x.Segments()
 	for i, err := range []error{get, probed, segments, x.PutBatch(ctx, Batch{}), x.Forget(ctx, blockIn(seg(1), 1)), x.DeleteSegment(ctx, seg(1)),
 		x.Sync(ctx), x.Retune(ctx, 3, 3), x.Rebuild(ctx, each()), x.iterate(func(Block) error { return nil })} {

@@ -77,71 +77,16 @@ func (x *Index) point(ok bool, t trail, err error) error {
 	return nil
 }
 
-// Probe returns how many names of a chain, head first, are stored in front
-// without a gap. Errors: ErrBroken, ErrClosed; then it is 0.
-func (x *Index) Probe(chain []Key) (n int, err error) {
-	var t trail
+// each looks for names one after the other with one reader, until look returns that it is
+// enough, and returns how many were looked for, how many are found, and how. After an error
+// none are.
+func (x *Index) each(names []Key, look func(r *reader, i int) (found, more bool, err error)) (looked, n int, t trail, err error) {
 	err = x.read(func(r *reader) error {
-		r.trail = trail{}
+		looked, n, r.trail = 0, 0, trail{}
 		defer func() { t = r.trail }()
-		for n = 0; n < len(chain); n++ {
-			f, err := r.name(chain[n])
-			if err != nil || !f.found {
-				return err
-			}
-			if r.plain(f.value) {
-				continue
-			}
-			rec, err := decodeNameRecord(f.value)
-			if err != nil || !x.counts(r, rec) {
-				return err
-			}
-			if _, ok, err := r.resolve(rec); err != nil || !ok {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	x.count.lookups(min(n+1, len(chain)), n, t)
-	return n, nil
-}
-
-// GetBatch finds the blocks of many names, which costs least for those of one
-// chain in their order. dst, as long as names, gets where each lies; a miss
-// leaves its block id zero. It returns how many were found. Errors: ErrBroken,
-// ErrClosed; then all are misses.
-func (x *Index) GetBatch(chain []Key, dst []Block) (n int, err error) {
-	if len(dst) != len(chain) {
-		return 0, badItem("room for %d blocks of %d names", len(dst), len(chain))
-	}
-	clear(dst)
-	n, t, err := x.each(chain, func(r *reader, i int) (bool, error) {
-		rec, ok, err := x.find(r, chain[i])
-		if err == nil && ok {
-			dst[i], ok, err = r.resolve(rec)
-		}
-		return ok, err
-	})
-	if err != nil {
-		clear(dst)
-		return 0, err
-	}
-	x.count.lookups(len(chain), n, t)
-	return n, nil
-}
-
-// each looks for names one after the other with one reader, and returns how many
-// are found, and how. After an error that is none.
-func (x *Index) each(names []Key, look func(r *reader, i int) (found bool, err error)) (n int, t trail, err error) {
-	err = x.read(func(r *reader) error {
-		n, r.trail = 0, trail{}
-		defer func() { t = r.trail }()
-		for i := range names {
-			found, err := look(r, i)
-			if err != nil {
+		for more := true; more && looked < len(names); looked++ {
+			var found bool
+			if found, more, err = look(r, looked); err != nil {
 				return err
 			}
 			if found {
@@ -153,17 +98,7 @@ func (x *Index) each(names []Key, look func(r *reader, i int) (found bool, err e
 	if err != nil {
 		n = 0
 	}
-	return n, t, err
-}
-
-// find returns a name's record, if it counts.
-func (x *Index) find(r *reader, k Key) (rec nameRecord, ok bool, err error) {
-	f, err := r.name(k)
-	if err != nil || !f.found {
-		return rec, false, err
-	}
-	rec, err = decodeNameRecord(f.value)
-	return rec, err == nil && x.counts(r, rec), err
+	return looked, n, t, err
 }
 
 // counts reports whether a name is one that is neither withdrawn nor expired,
@@ -173,17 +108,6 @@ func (x *Index) counts(r *reader, rec nameRecord) bool {
 		return false
 	}
 	return rec.flags&flagExpires == 0 || rec.expires.After(x.opt.Now())
-}
-
-// plain reports whether a name's record, as it is stored, is one of the common
-// kind, with all that it needs alive. What is not may be present as well.
-func (r *reader) plain(value []byte) bool {
-	const uncommon = flagLink | flagExpires | flagDropped | flagWide | flagAlone
-	if len(value) < nameHeadSize+placeFixed || le.Uint16(value)&uncommon != 0 || value[0]&flagCopy == 0 {
-		return false
-	}
-	s := r.engine.segments
-	return s.alive(le.Uint32(value[18:])) && s.alive(le.Uint32(value[nameHeadSize:]))
 }
 
 // resolve returns where a name's block lies. A copy whose segment is gone may

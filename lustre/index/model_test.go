@@ -350,11 +350,11 @@ func (w *world) compare() {
 
 func (w *world) compareChain(chain []Key) {
 	w.t.Helper()
-	if n, err := w.x.Probe(chain); err != nil || n != w.m.probe(chain) {
+	if n, err := leading(w.x, chain); err != nil || n != w.m.probe(chain) {
 		w.t.Fatalf("probe of %d: %d, %v; want %d", len(chain), n, err, w.m.probe(chain))
 	}
-	dst, found := make([]Block, len(chain)), 0
-	n, err := w.x.GetBatch(chain, dst)
+	dst, found := make([]Entry, len(chain)), 0
+	n, err := w.x.FindBatch(chain, dst)
 	for i, k := range chain {
 		want, _, ok := w.m.find(k)
 		if !ok {
@@ -362,13 +362,20 @@ func (w *world) compareChain(chain []Key) {
 		} else {
 			found++
 		}
-		if dst[i] != want {
-			w.t.Fatalf("get_batch of %d, %d: %+v; want %+v", len(chain), i, dst[i], want)
+		if dst[i].Block != want {
+			w.t.Fatalf("find_batch of %d, %d: %+v; want %+v", len(chain), i, dst[i], want)
 		}
 	}
 	if err != nil || n != found {
-		w.t.Fatalf("get_batch of %d: %d, %v; want %d", len(chain), n, err, found)
+		w.t.Fatalf("find_batch of %d: %d, %v; want %d", len(chain), n, err, found)
 	}
+	w.must(w.x.Probe(chain, func(i int, p *Presence) bool {
+		b, name, ok := w.m.find(chain[i])
+		if ok != (p != nil) || ok && (p.Segment != w.m.names[chain[i]].segment || p.Size != b.Info.Size || p.Seq != name.Seq || p.Bound != name.Bound || string(p.Note) != name.Note) {
+			w.t.Fatalf("probe of %d, %d: %+v; want %+v of %+v", len(chain), i, p, name, b)
+		}
+		return true
+	}))
 }
 
 // compareStrays: all that must be strays are, and no other name of a block is there

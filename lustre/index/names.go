@@ -2,10 +2,10 @@ package index
 
 import "cascadekv/internal/block"
 
-// FindBatch is GetBatch with the records of the names, and costs a little more.
-// It also returns names that lead nowhere, while the segment of their record is
-// alive. dst is as long as names; Parent is not known. It returns how many lead
-// to a block. Errors: ErrBroken, ErrClosed; then nothing is found.
+// FindBatch finds the records of many names and the blocks that they lead to, which costs
+// least for names of one chain in their order. It also returns names that lead nowhere, while
+// the segment of their record is alive. dst is as long as names; Parent is not known. It
+// returns how many lead to a block. Errors: ErrBroken, ErrClosed; then nothing is found.
 func (x *Index) FindBatch(names []Key, dst []Entry) (n int, err error) {
 	n, t, err := x.entries(names, dst)
 	if err == nil {
@@ -26,22 +26,66 @@ func (x *Index) entries(names []Key, dst []Entry) (n int, t trail, err error) {
 		return 0, t, badItem("room for %d entries of %d names", len(dst), len(names))
 	}
 	clear(dst)
-	n, t, err = x.each(names, func(r *reader, i int) (bool, error) {
+	_, n, t, err = x.each(names, func(r *reader, i int) (found, more bool, err error) {
 		f, err := r.name(names[i])
 		if err != nil || !f.found {
-			return false, err
+			return false, true, err
 		}
 		rec, err := decodeNameRecord(f.value)
-		if err != nil {
-			return false, err
+		if err == nil {
+			dst[i], err = x.entry(r, rec, f.at)
 		}
-		dst[i], err = x.entry(r, rec, f.at)
-		return !dst[i].Block.Info.ID.IsZero(), err
+		return !dst[i].Block.Info.ID.IsZero(), true, err
 	})
 	if err != nil {
 		clear(dst)
 	}
 	return n, t, err
+}
+
+// Presence is what Probe reports of a name that leads to a block.
+type Presence struct {
+	Segment Segment // where the name's record lies
+	Size    int64   // of the block, in bytes
+	Seq     uint64
+	Bound   bool
+	Note    []byte // of the index: dies with the call
+}
+
+// Probe is FindBatch for those who ask only which names lead to a block: it calls fn with
+// each name, by its place in names, nil for one that does not, until fn returns false, and
+// allocates nothing for it. fn must not keep p. Errors: ErrBroken, ErrClosed; then nothing
+// that fn was called with counts.
+func (x *Index) Probe(names []Key, fn func(i int, p *Presence) (more bool)) error {
+	var p Presence
+	looked, n, t, err := x.each(names, func(r *reader, i int) (found, more bool, err error) {
+		if found, err = x.present(r, names[i], &p); err != nil || !found {
+			return false, err == nil && fn(i, nil), err
+		}
+		return true, fn(i, &p), nil
+	})
+	if err == nil {
+		x.count.lookups(looked, n, t)
+	}
+	return err
+}
+
+// present looks for a name, and reports whether it leads to a block.
+func (x *Index) present(r *reader, k Key, p *Presence) (bool, error) {
+	f, err := r.name(k)
+	if err != nil || !f.found {
+		return false, err
+	}
+	rec, note, err := cutNameRecord(f.value)
+	row := r.engine.segments.row(rec.segment)
+	if err != nil || row == nil || !x.counts(r, rec) {
+		return false, err
+	}
+	b, ok, err := r.resolve(rec)
+	if ok {
+		*p = Presence{Segment: row.segment, Size: b.Info.Size, Seq: rec.seq, Bound: rec.flags&flagBound != 0, Note: note}
+	}
+	return ok, err
 }
 
 // entry completes a record that lies at a spot. It is zero when the record's

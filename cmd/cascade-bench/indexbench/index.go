@@ -234,7 +234,13 @@ func (b *bench) probes(context.Context) (err error) {
 }
 
 func (b *bench) probe(chain []index.Key, want int) error {
-	n, err := b.x.Probe(chain)
+	n := 0
+	err := b.x.Probe(chain, func(_ int, p *index.Presence) bool {
+		if p != nil {
+			n++
+		}
+		return p != nil
+	})
 	if err == nil && n != want {
 		err = fmt.Errorf("%w: probe of %d names found %d, not %d", kit.ErrWrong, len(chain), n, want)
 	}
@@ -255,7 +261,7 @@ func (b *bench) chain(long int) []string {
 func (b *bench) batches(context.Context) (err error) {
 	const long = 1000
 	ops, ns := b.o.Samples/1000+10, index.NamespaceOf(namespace)
-	chain, found := make([]index.Key, long), make([]index.Block, long)
+	chain, found := make([]index.Key, long), make([]index.Entry, long)
 	prepare := func() []index.Key {
 		for i, k := range b.chain(long) {
 			chain[i] = ns.Key(k)
@@ -263,9 +269,9 @@ func (b *bench) batches(context.Context) (err error) {
 		return chain
 	}
 	batch := func(chain []index.Key) error {
-		n, err := b.x.GetBatch(chain, found)
+		n, err := b.x.FindBatch(chain, found)
 		if err == nil && n != long {
-			err = fmt.Errorf("%w: get_batch found %d of %d", kit.ErrWrong, n, long)
+			err = fmt.Errorf("%w: find_batch found %d of %d", kit.ErrWrong, n, long)
 		}
 		return err
 	}
@@ -286,7 +292,7 @@ func (b *bench) batches(context.Context) (err error) {
 	}
 	if g.Singles, err = timed(ops, func() error { return batch(prepare()) }, func(err error) error {
 		for i := 0; i < long && err == nil; i++ {
-			_, err = b.x.Get(found[i].Info.ID)
+			_, err = b.x.Get(found[i].Block.Info.ID)
 		}
 		return err
 	}); err != nil {

@@ -124,7 +124,13 @@ func (t *indexTarget) Serve(ctx context.Context, r Request) (c tuner.Counts, err
 		}
 	}
 	began := time.Now()
-	n, err := t.x.Probe(t.chain)
+	n := 0
+	err = t.x.Probe(t.chain, func(_ int, p *index.Presence) bool {
+		if p != nil {
+			n++
+		}
+		return p != nil
+	})
 	if err == nil && r.Cached < r.Blocks {
 		err = t.x.PutBatch(ctx, b)
 	}

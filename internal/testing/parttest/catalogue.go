@@ -19,6 +19,7 @@ type Catalogue struct {
 	refuse    error
 	withdrawn [][]block.Name
 	forgotten []tiers.Found
+	gate      chan struct{} // what Peek waits for, nil: nothing
 }
 
 // Hold makes a block known, at a place of its own.
@@ -61,8 +62,35 @@ func (c *Catalogue) Find(ns string, keys []string) []tiers.Found {
 	return found
 }
 
+// Probe reports of which keys Hold made a block known.
+func (c *Catalogue) Probe(ns string, keys []string) []tiers.Presence {
+	present := make([]tiers.Presence, len(keys))
+	for i, f := range c.Find(ns, keys) {
+		if !f.Info.ID.IsZero() {
+			present[i] = tiers.Presence{Found: true, Bound: f.Name.Bound, Size: f.Info.Size, Seq: f.Name.Seq}
+		}
+	}
+	return present
+}
+
+// Stop has Peek wait until the returned function is called.
+func (c *Catalogue) Stop() (goOn func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gate = make(chan struct{})
+	return sync.OnceFunc(func() { close(c.gate) })
+}
+
 // Peek is Find.
-func (c *Catalogue) Peek(ns string, keys []string) []tiers.Found { return c.Find(ns, keys) }
+func (c *Catalogue) Peek(ns string, keys []string) []tiers.Found {
+	c.mu.Lock()
+	gate := c.gate
+	c.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+	return c.Find(ns, keys)
+}
 
 // Names calls fn for all names, in the order in which Hold was called.
 func (c *Catalogue) Names(_ bool, fn func(tiers.Found) bool) error {
