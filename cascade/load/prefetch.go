@@ -86,7 +86,7 @@ func (ld *Loader) StartPrefetch(a *Prefetch) {
 // advanceLocked starts the chain's next n fetches.
 func (ld *Loader) advanceLocked(a *Prefetch, n int) {
 	var fresh []*Fetch
-	var later []int // those that only the catalogue has
+	later := make([]int, 0, min(n, len(a.keys)-a.next)) // those that only the catalogue has
 	for a.next < len(a.keys) && len(fresh)+len(later) < n && !ld.prefetchEndsLocked() {
 		i := a.next
 		a.next++

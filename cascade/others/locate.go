@@ -109,12 +109,13 @@ type Hit struct {
 // catalogue has are not read, which costs more than to find them. The keys are only read.
 func (x *Exchange) Probe(ctx context.Context, ns string, keys []string) []Hit {
 	hits := make([]Hit, len(keys))
-	found := make([][]directory.Statement, len(keys))
+	var found [][]directory.Statement
 	switch {
 	case ns == directory.Contents || x.probeCatalogue(ns, keys, hits): // whether a bound name is there takes its parent
 		clear(hits)
 		found = x.Located(ctx, ns, clones(keys))
 	case x.Peers != nil:
+		found = make([][]directory.Statement, len(keys))
 		x.askPeers(ctx, ns, clones(keys), found, func(i int) bool { return !hits[i].Found })
 		x.hideOrphans(ctx, ns, found, 1)
 	}

@@ -103,24 +103,28 @@ func (x *Index) each(names []Key, look func(r *reader, i int) (found, more bool,
 
 // counts reports whether a name is one that is neither withdrawn nor expired,
 // in a segment that is alive.
-func (x *Index) counts(r *reader, rec nameRecord) bool {
+func (x *Index) counts(r *reader, rec *nameRecord) bool {
 	if rec.flags&flagDropped != 0 || !r.engine.segments.alive(rec.segment) {
 		return false
 	}
 	return rec.flags&flagExpires == 0 || rec.expires.After(x.opt.Now())
 }
 
-// resolve returns where a name's block lies. A copy whose segment is gone may
-// be older than the block's own record.
-func (r *reader) resolve(rec nameRecord) (b Block, ok bool, err error) {
-	if rec.flags&flagCopy != 0 {
-		if b, ok = r.engine.blockAt(rec.id, rec.copy); ok {
-			return b, true, nil
-		}
+// place returns where a name's block lies, and whether that is alive. A copy whose segment is
+// gone may be older than the block's own record.
+func (r *reader) place(rec *nameRecord) (at place, ok bool, err error) {
+	if rec.flags&flagCopy != 0 && r.engine.segments.alive(rec.copy.segment) {
+		return rec.copy, true, nil
 	}
 	held, found, err := r.block(rec.id)
-	if found {
-		b, ok = r.engine.blockAt(rec.id, held.place)
+	return held.place, found && r.engine.segments.alive(held.place.segment), err
+}
+
+// resolve is place in the caller's form.
+func (r *reader) resolve(rec *nameRecord) (b Block, ok bool, err error) {
+	at, ok, err := r.place(rec)
+	if ok {
+		b, ok = r.engine.blockAt(rec.id, at)
 	}
 	return b, ok, err
 }

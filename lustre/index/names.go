@@ -78,12 +78,12 @@ func (x *Index) present(r *reader, k Key, p *Presence) (bool, error) {
 	}
 	rec, note, err := cutNameRecord(f.value)
 	row := r.engine.segments.row(rec.segment)
-	if err != nil || row == nil || !x.counts(r, rec) {
+	if err != nil || row == nil || !x.counts(r, &rec) {
 		return false, err
 	}
-	b, ok, err := r.resolve(rec)
+	at, ok, err := r.place(&rec)
 	if ok {
-		*p = Presence{Segment: row.segment, Size: b.Info.Size, Seq: rec.seq, Bound: rec.flags&flagBound != 0, Note: note}
+		*p = Presence{Segment: row.segment, Size: at.size, Seq: rec.seq, Bound: rec.flags&flagBound != 0, Note: note}
 	}
 	return ok, err
 }
@@ -96,10 +96,10 @@ func (x *Index) entry(r *reader, rec nameRecord, at spot) (e Entry, err error) {
 		return e, nil
 	}
 	e.Name, e.Segment = rec.name(at), row.segment
-	if !x.counts(r, rec) {
+	if !x.counts(r, &rec) {
 		return e, nil
 	}
-	b, ok, err := r.resolve(rec)
+	b, ok, err := r.resolve(&rec)
 	if ok {
 		e.Block = b
 	}
@@ -180,7 +180,7 @@ func (x *Index) someNames(r *reader, from []byte, some []Entry, runs []uint64) (
 			return err
 		}
 		rec, err := decodeNameRecord(value)
-		if err == nil && x.counts(r, rec) {
+		if err == nil && x.counts(r, &rec) {
 			found = append(found, lying{rec, at})
 		}
 		return err
@@ -223,7 +223,7 @@ func (x *Index) strays(r *reader, id block.ID) (some []Entry, err error) {
 			continue
 		}
 		var rec nameRecord
-		if rec, err = decodeNameRecord(f.value); err != nil || rec.id != id || !x.counts(r, rec) {
+		if rec, err = decodeNameRecord(f.value); err != nil || rec.id != id || !x.counts(r, &rec) {
 			continue
 		}
 		var e Entry
