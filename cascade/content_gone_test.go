@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,7 +30,7 @@ func (j *job) snapshot() (dir string) {
 // restarted is afterRestart with a snapshot, which it takes.
 func (j *job) restarted(dir string) *job {
 	j.t.Helper()
-	again := &job{t: j.t, dir: dir, segmentBytes: j.segmentBytes}
+	again := &job{t: j.t, dir: dir, segmentBytes: j.segmentBytes, callDeadline: j.callDeadline}
 	if j.local != "" {
 		again.local = j.t.TempDir()
 	}
@@ -41,15 +42,7 @@ func (j *job) restarted(dir string) *job {
 	}
 	again.open(len(j.ranks), 8<<20)
 	if again.local != "" {
-		for _, r := range again.ranks {
-			parts, err := r.others.Parts(j.t.Context())
-			if err == nil {
-				_, err = r.AdoptParts(j.t.Context(), parts)
-			}
-			if err != nil {
-				j.t.Fatal(err)
-			}
-		}
+		again.takeAllIn()
 	}
 	again.settle()
 	return again
@@ -226,5 +219,51 @@ func TestAHomeBeginsAnew(t *testing.T) {
 	})
 	if len(sent) != blocks {
 		t.Errorf("%d names are sent, want %d", len(sent), blocks)
+	}
+}
+
+// takeAllIn has the catalogue of every rank know what all others wrote.
+func (j *job) takeAllIn() {
+	j.t.Helper()
+	for _, r := range j.ranks {
+		parts, err := r.others.Parts(j.t.Context())
+		if err == nil {
+			_, err = r.AdoptParts(j.t.Context(), parts)
+		}
+		if err != nil {
+			j.t.Fatal(err)
+		}
+	}
+}
+
+// TestMergedFilesAreNoLoss: a rank whose catalogue has names in files of another one gets their
+// blocks once these were merged, too: at the first attempt, and no loss is counted.
+func TestMergedFilesAreNoLoss(t *testing.T) {
+	j := threeRanks(t, true)
+	for i := range secondBlocks {
+		j.ranks[0].putKey(t, sameKey(0, i), data(uint64(i), secondSize))
+	}
+	j.drainAll(0)
+	j.takeAllIn()
+	for i := range secondBlocks {
+		if i%5 > 0 {
+			j.ranks[0].Delete(t.Context(), "ns", sameKey(0, i))
+		}
+	}
+	before := j.files(0)
+	j.drainAll(0)
+	j.ranks[0].putKey(t, "last", data(10_000, 255<<10)) // ends the file
+	j.drainAll(0)
+	j.ranks[0].space.MergeAll(t.Context())
+	eventually(t, "a file is gone", func() bool {
+		_, err := os.Stat(before[0])
+		return errors.Is(err, os.ErrNotExist)
+	})
+	j.settle()
+	for i := 0; i < secondBlocks; i += 5 {
+		j.ranks[2].wantAt(t, sameKey(0, i), data(uint64(i), secondSize))
+	}
+	if lost := j.ranks[2].Stats().Losses; len(lost) > 0 {
+		t.Errorf("lost: %v", lost)
 	}
 }

@@ -53,8 +53,8 @@ func (j *job) wantTwice(key func(rank, i int) string, deleted ...string) {
 			for i := range secondBlocks {
 				if k := key(r, i); gone[k] {
 					one.wantMiss(j.t, k)
-				} else { // who asks while its owner lets go of it to the catalogue may miss it once
-					eventually(j.t, k+" is found", func() bool { return one.has(j.t, k, data(uint64(i), secondSize)) })
+				} else {
+					one.wantAt(j.t, k, data(uint64(i), secondSize))
 				}
 			}
 		}
@@ -112,7 +112,11 @@ func TestSecondCopiesAreGivenUp(t *testing.T) {
 						}
 					}
 					j.ranks[0].space.MergeAll(t.Context())
-					j.ranks[1].space.MergeAll(t.Context())
+					eventually(t, "the keeper answers in time", func() bool {
+						j.ranks[1].space.MergeAll(t.Context())
+						n, _ := j.durable(1)
+						return n <= 1
+					})
 					j.settle()
 					if n, _ := j.durable(0); how != "spilled" && n != secondBlocks {
 						t.Errorf("%d blocks are left where they stay, want %d", n, secondBlocks)
@@ -296,8 +300,7 @@ func TestTheKeeperDiesMeanwhile(t *testing.T) {
 				for _, r := range j.ranks[1:] {
 					for of := range 2 {
 						for i := range secondBlocks {
-							k := engineKey(of, i) // one that asks meanwhile may miss it once
-							eventually(t, k+" is found", func() bool { return r.has(t, k, data(uint64(i), secondSize)) })
+							r.wantAt(t, engineKey(of, i), data(uint64(i), secondSize))
 						}
 					}
 				}
@@ -305,20 +308,6 @@ func TestTheKeeperDiesMeanwhile(t *testing.T) {
 			})
 		}
 	}
-}
-
-// has reports whether a rank serves key, with the right bytes.
-func (r *jobRank) has(t *testing.T, key string, p []byte) bool {
-	t.Helper()
-	v, err := r.Get(t.Context(), "ns", key)
-	if err != nil {
-		return false
-	}
-	defer v.Release()
-	if string(v.Bytes()) != string(p) {
-		t.Fatalf("rank %d: %q has other bytes", r.node.Self(), key)
-	}
-	return true
 }
 
 // settleBut is settle of those that live.

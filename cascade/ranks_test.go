@@ -33,6 +33,7 @@ type job struct {
 
 	sweepEvery   time.Duration // 0: only Sweep sweeps
 	segmentBytes int64         // of the lustre tiers; 0: their default
+	callDeadline time.Duration // 0: what tests of dead ranks have the patience for
 }
 
 type jobRank struct {
@@ -82,7 +83,7 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 	}
 	node, err := dht.New(dht.Options{
 		Fabric: j.world.Join(rank, incarnation), Incarnation: incarnation, Ring: sharedRing, Log: slog.New(slog.DiscardHandler),
-		CallDeadline: 200 * time.Millisecond, ReadDeadline: 500 * time.Millisecond, NegativeFor: time.Nanosecond, Now: o.Now,
+		CallDeadline: cmp.Or(j.callDeadline, 200*time.Millisecond), ReadDeadline: 500 * time.Millisecond, NegativeFor: time.Nanosecond, Now: o.Now,
 	}, Local{s})
 	if err != nil {
 		j.t.Fatal(err)
@@ -161,7 +162,7 @@ func (r *jobRank) wantAt(t *testing.T, key string, p []byte) string {
 	t.Helper()
 	v, err := r.Get(t.Context(), "ns", key)
 	if err != nil {
-		t.Fatalf("rank %d: get %q: %v", r.node.Self(), key, err)
+		t.Fatalf("rank %d: get %q: %v; lost so far: %v", r.node.Self(), key, err, r.Stats().Losses)
 	}
 	defer v.Release()
 	if string(v.Bytes()) != string(p) {

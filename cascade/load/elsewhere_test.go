@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -297,6 +298,84 @@ func TestLostSegments(t *testing.T) {
 	if n, _ := r.buffers(); n != 0 || r.Last().Memory.Usage().Blocks != 0 {
 		t.Errorf("%d buffers are in use, %d blocks in memory", n, r.Last().Memory.Usage().Blocks)
 	}
+}
+
+// at is a segment.
+func at(path string) *directory.Segment { return &directory.Segment{Path: path} }
+
+// A block that was moved since the catalogue, or a home, learned where it is comes from where
+// it is, and is no loss: the peers are asked within the same get, once more if they were
+// asked before.
+func TestMovedBlocks(t *testing.T) {
+	p := parttest.Data(1, size)
+	for name, c := range map[string]struct {
+		first func(r *rank) // where the block is known to be
+		moved func(r *rank) // and is
+		tier  string
+		asked int // how often the peers are
+	}{
+		"from the catalogue to memory":       {func(r *rank) { r.known.Hold(named("a", 5), p) }, func(r *rank) { r.peers.Hold(named("a", 5), p, true, nil) }, residency.RemoteTier, 1},
+		"from the catalogue to another file": {func(r *rank) { r.known.Hold(named("a", 5), p) }, func(r *rank) { r.peers.Hold(named("a", 5), p, false, at("merged")) }, "host", 1},
+		"within the catalogue":               {func(r *rank) { r.known.Hold(named("a", 5), p) }, func(r *rank) { r.known.HoldAt(named("a", 5), p, "merged") }, "host", 0},
+		"from one file to another":           {func(r *rank) { r.peers.Hold(named("a", 5), p, false, at("given up")) }, func(r *rank) { r.peers.Hold(named("a", 5), p, false, at("merged")) }, "host", 2},
+		"from a file to memory":              {func(r *rank) { r.peers.Hold(named("a", 5), p, false, at("given up")) }, func(r *rank) { r.peers.Hold(named("a", 5), p, true, nil) }, residency.RemoteTier, 2},
+		"from memory and a file to another":  {func(r *rank) { r.peers.Gone(named("a", 5), p, at("given up")) }, func(r *rank) { r.peers.Hold(named("a", 5), p, false, at("merged")) }, "host", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRank(t)
+			r.files.segments["merged"] = p
+			c.first(r)
+			r.files.missing = func(string) { c.moved(r) }
+			r.wants(r.get(t.Context(), false, "a")[0], p, c.tier)
+			if got := r.Count.Losses.Counts(); len(got) != 0 {
+				t.Errorf("lost: %v", got)
+			}
+			if got := r.peers.Located(); len(got) != c.asked {
+				t.Errorf("asked for %q, want %d keys", got, c.asked)
+			}
+			r.idle()
+		})
+	}
+}
+
+// What is not where it is stated the second time either is lost, and is lost once: for each
+// who waits.
+func TestBlocksThatMoveOn(t *testing.T) {
+	for name, more := range map[string]bool{"nowhere": false, "on and on": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRank(t)
+			p := parttest.Data(1, size)
+			r.known.Hold(named("a", 5), p)
+			moves := 0
+			r.files.missing = func(string) {
+				if moves++; more {
+					r.peers.Hold(named("a", 5), p, false, at(fmt.Sprint("moved", moves)))
+				}
+			}
+			r.wants(r.get(t.Context(), false, "a")[0], nil, "")
+			want := residency.LossCounts{residency.StepSegment: {"gone": 1}}
+			if got := r.Count.Losses.Counts(); !maps.EqualFunc(got, want, maps.Equal) {
+				t.Errorf("lost: %v, want %v", got, want)
+			}
+			if got := r.peers.Located(); len(got) != 1 {
+				t.Errorf("asked for %q", got)
+			}
+			r.idle()
+		})
+	}
+}
+
+// What the homes still state is not tried once more.
+func TestWhatIsStatedStillIsNotTriedTwice(t *testing.T) {
+	r := newRank(t)
+	r.peers.Hold(named("a", 5), parttest.Data(1, size), false, at("gone"))
+	tries := 0
+	r.files.missing = func(string) { tries++ }
+	r.wants(r.get(t.Context(), false, "a")[0], nil, "")
+	if got := r.peers.Located(); tries != 2 || len(got) != 2 { // together with others, and by itself
+		t.Errorf("tried %d times, asked for %q", tries, got)
+	}
+	r.idle()
 }
 
 // Who does not wait any longer misses.

@@ -22,16 +22,17 @@ type Fetch struct {
 	reason   string
 
 	source
-	info  block.Info     // what is there; does not change
+	info  block.Info     // what is there; changes with copies alone
 	price eviction.Price // what may be given up for its place in memory
 
 	// From elsewhere:
-	keep     bool // as a copy of this rank's own
-	copies   []directory.Statement
-	landed   *landed   // prefetched, and not asked for yet
-	prefetch *Prefetch // the chain it was prefetched for, until it is asked for
-	reserved int64     // its part of the bytes that are prefetched
-	failed   error     // why it did not come from another rank's memory, of whoever reads it
+	keep      bool // as a copy of this rank's own
+	copies    []directory.Statement
+	landed    *landed   // prefetched, and not asked for yet
+	prefetch  *Prefetch // the chain it was prefetched for, until it is asked for
+	reserved  int64     // its part of the bytes that are prefetched
+	failed    error     // why it did not come from another rank's memory, of whoever reads it
+	relocated bool      // it was looked for once more where others have it
 }
 
 // source is what a fetch brings: a block of this rank's own cold tier or, when

@@ -268,7 +268,11 @@ func (ld *Loader) runBelow(part []*Fetch, err error) {
 			ends = append(ends, ended{f, nil, cmp.Or(err, f.failed, residency.ErrMiss)})
 		}
 	}
-	ld.end(ends...)
+	if err == nil {
+		ld.relocate(ends...)
+	} else {
+		ld.end(ends...)
+	}
 	if len(below) > 0 {
 		ld.runFetches(below)
 	}

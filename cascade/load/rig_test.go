@@ -28,6 +28,7 @@ type files struct {
 	fail     map[block.ID]error // of blocks that can not be read
 	segments map[string][]byte  // by path
 	batches  []int              // how many blocks were read together
+	missing  func(path string)  // called for a segment that is not there; nil: nothing
 }
 
 // stop has reads wait until the returned function is called.
@@ -80,6 +81,9 @@ func (f *files) readOne(ctx context.Context, gate chan struct{}, r tiers.Read) e
 func (f *files) ReadSegment(_ context.Context, at tiers.Segment, info block.Info, dst []byte) error {
 	data, ok := f.segments[at.Path]
 	if !ok {
+		if f.missing != nil {
+			f.missing(at.Path)
+		}
 		return tiers.ErrNotFound
 	}
 	if copy(dst, data); block.CRC(dst) != info.CRC {

@@ -43,7 +43,12 @@ func (ld *Loader) runSegments(f *Fetch, a *readBuffer) {
 	defer fault.Guard()()
 	ctx, cancel := ld.state.UntilFetched(context.Background())
 	defer cancel()
-	ld.end(ended{f, a, ld.readSegments(ctx, f.copies, a.bytes)})
+	e := ended{f, a, ld.readSegments(ctx, f.copies, a.bytes)}
+	if e.err == nil || residency.Lingers(e.err) || ctx.Err() != nil {
+		ld.end(e)
+		return
+	}
+	ld.relocate(e)
 }
 
 // readSegments reads a block from the first of its copies in the shared file

@@ -2,6 +2,7 @@ package parttest
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
@@ -23,7 +24,10 @@ type Catalogue struct {
 }
 
 // Hold makes a block known, at a place of its own.
-func (c *Catalogue) Hold(n block.Name, data []byte) tiers.Found {
+func (c *Catalogue) Hold(n block.Name, data []byte) tiers.Found { return c.HoldAt(n, data, n.Key) }
+
+// HoldAt is Hold in a segment, of which nothing else need be known.
+func (c *Catalogue) HoldAt(n block.Name, data []byte, path string) tiers.Found {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.has == nil {
@@ -31,7 +35,7 @@ func (c *Catalogue) Hold(n block.Name, data []byte) tiers.Found {
 	}
 	f := tiers.Found{
 		Name: n, Info: block.Info{ID: block.Sum(block.Bits128, data), Size: int64(len(data)), CRC: block.CRC(data)},
-		Segment: tiers.Segment{Path: n.Key},
+		Segment: tiers.Segment{Path: path},
 	}
 	id := residency.NameID{NS: n.Namespace, Key: n.Key}
 	c.has[id] = f
@@ -133,10 +137,13 @@ func (c *Catalogue) Withdrawn() [][]block.Name {
 	return all
 }
 
-// Forget records blocks.
+// Forget takes out what is where it should not be, and records that.
 func (c *Catalogue) Forget(_ context.Context, at ...tiers.Found) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	maps.DeleteFunc(c.has, func(_ residency.NameID, f tiers.Found) bool {
+		return slices.ContainsFunc(at, func(a tiers.Found) bool { return a.Info.ID == f.Info.ID && a.Segment == f.Segment })
+	})
 	c.forgotten = append(c.forgotten, at...)
 	return nil
 }

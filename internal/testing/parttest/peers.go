@@ -28,18 +28,21 @@ type Peers struct {
 	invalidated []directory.Statement
 	touched     []string
 	settled     int
+	version     uint64 // of the last statement
 }
 
-// Hold makes data known under n: in the memory of rank 7 and, with a segment, there.
+// Hold makes data known under n: in the memory of rank 7 and, with a segment, there. What
+// was known of the name is not so any more.
 func (p *Peers) Hold(n block.Name, data []byte, inMemory bool, at *directory.Segment) directory.Statement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.has == nil {
 		p.has, p.bytes = map[residency.NameID][]directory.Statement{}, map[block.ID][]byte{}
 	}
+	p.version++
 	st := directory.Statement{
 		Name: n, Info: block.Info{ID: block.Sum(block.Bits128, data), Size: int64(len(data)), CRC: block.CRC(data)},
-		Owner: 7, Incarnation: 1, Version: 1, Segment: at,
+		Owner: 7, Incarnation: 1, Version: p.version, Segment: at,
 	}
 	if inMemory {
 		st.Memory = &directory.Memory{Generation: 1}
@@ -47,6 +50,14 @@ func (p *Peers) Hold(n block.Name, data []byte, inMemory bool, at *directory.Seg
 	}
 	p.has[residency.NameID{NS: n.Namespace, Key: n.Key}] = []directory.Statement{st}
 	return st
+}
+
+// Gone is Hold of what rank 7 had in memory, and has no more.
+func (p *Peers) Gone(n block.Name, data []byte, at *directory.Segment) {
+	st := p.Hold(n, data, true, at)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.bytes, st.Info.ID)
 }
 
 // Damage has Read return other bytes of a block.
