@@ -3,6 +3,7 @@ package cascade
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -77,13 +78,15 @@ func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
 }
 
 // Clear withdraws all names of a namespace, or of every namespace when all is
-// true, on all ranks, and returns how many there were here.
+// true, on all ranks, and returns how many there were here. Ranks that do not answer before
+// ctx ends keep their names until they do: docs/protocol.md.
 func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
 	if ns == directory.Contents && !all { // whose keys are no names
 		return 0
 	}
-	s.content.Cleared(ns, all)
-	total, left := s.here.clear(ns, all)
+	stamp := s.here.tick()
+	s.content.Cleared(ns, all, math.MaxUint64)
+	total, left := s.here.clear(ns, all, math.MaxUint64)
 	if err := s.others.FlushTombstones(ctx); err != nil {
 		s.warn("what other ranks left is cleared later", "namespace", ns, "all", all, "err", err)
 	}
@@ -91,8 +94,8 @@ func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
 	total += left.Withdrawn
 	s.state.Mu.Unlock()
 	if s.others.Peers != nil {
-		if err := s.others.Peers.Clear(ctx, ns, all); err != nil {
-			s.warn("not all ranks have cleared", "namespace", ns, "all", all, "err", err)
+		if err := s.others.Peers.Clear(ctx, ns, all, stamp); err != nil {
+			s.warn("not all ranks have cleared: the others do when they answer", "namespace", ns, "all", all, "err", err)
 		}
 	}
 	return total

@@ -234,3 +234,47 @@ func TestExpireOfWhatCannotBeBroughtUp(t *testing.T) {
 		t.Error("the rank has room")
 	}
 }
+
+// TestARankThatMissesAClear: one of three ranks is cut off while another one clears. Once it
+// answers, what it put before is gone, from its memory and from its catalogue, and what was put
+// after that stays, whoever put it. Meanwhile others do not find it there.
+func TestARankThatMissesAClear(t *testing.T) {
+	for _, local := range []bool{false, true} {
+		for _, anew := range []bool{false, true} {
+			t.Run(fmt.Sprintf("catalogue %v, anew %v", local, anew), func(t *testing.T) {
+				j := threeRanks(t, local)
+				for i := range 20 {
+					j.ranks[2].putKey(t, fmt.Sprint("old", i), data(uint64(i), 8<<10))
+					j.ranks[2].putKey(t, fmt.Sprint("both", i), data(uint64(100+i), 8<<10))
+				}
+				j.drainAll(2)
+				if local {
+					j.takeAllIn()
+				}
+				j.world.Partition([]fabric.Rank{0, 1}, []fabric.Rank{2})
+				j.ranks[1].Clear(t.Context(), "ns", false)
+				for i := range 20 {
+					j.ranks[2].wantAt(t, fmt.Sprint("old", i), data(uint64(i), 8<<10))
+					j.ranks[2].putKey(t, fmt.Sprint("new", i), data(uint64(200+i), 8<<10))
+					j.ranks[i%3].putKey(t, fmt.Sprint("both", i), data(uint64(300+i), 8<<10))
+				}
+				if _, err := j.ranks[2].Drain(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				j.world.Heal()
+				if anew {
+					j.restart(2)
+				}
+				eventually(t, "the rank has heard of it", func() bool { return !j.ranks[2].Contains(t.Context(), "ns", "old0") })
+				j.settle()
+				for _, r := range j.ranks {
+					for i := range 20 {
+						r.wantMiss(t, fmt.Sprint("old", i))
+						r.wantAt(t, fmt.Sprint("new", i), data(uint64(200+i), 8<<10))
+						r.wantAt(t, fmt.Sprint("both", i), data(uint64(300+i), 8<<10))
+					}
+				}
+			})
+		}
+	}
+}

@@ -30,7 +30,7 @@ func (j *job) snapshot() (dir string) {
 // restarted is afterRestart with a snapshot, which it takes.
 func (j *job) restarted(dir string) *job {
 	j.t.Helper()
-	again := &job{t: j.t, dir: dir, segmentBytes: j.segmentBytes, callDeadline: j.callDeadline}
+	again := &job{t: j.t, dir: dir, segmentBytes: j.segmentBytes, patient: j.patient}
 	if j.local != "" {
 		again.local = j.t.TempDir()
 	}

@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"cascadekv/cascade/names"
@@ -140,32 +141,60 @@ func (h Here) expire(ns, key string, at time.Time) bool {
 	return true
 }
 
-// clear is Clear on this rank; what the catalogue has is withdrawn later.
-func (h Here) clear(ns string, all bool) (total int, left *tombstones.Clearing) {
+// tick returns a stamp that all puts on this rank so far have passed, and none after it.
+func (h Here) tick() uint64 {
+	h.state.Mu.Lock()
+	defer h.state.Mu.Unlock()
+	return h.state.TickLocked()
+}
+
+// clear is Clear on this rank, of puts stamped below before; what the catalogue has is
+// withdrawn later.
+func (h Here) clear(ns string, all bool, before uint64) (total int, left *tombstones.Clearing) {
 	spaces := []string{ns}
 	if all {
 		spaces = h.state.Namespaces()
 	}
 	for _, space := range spaces {
-		for n := sweepStep; n == sweepStep; total += n {
-			n = h.clearSome(space)
+		for next := math.MaxInt; next > 0; {
+			var n int
+			n, next = h.clearSome(space, before, next)
+			total += n
 		}
 	}
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
-	return total, h.others.InvalidateAllLocked(ns, all)
+	if before < math.MaxUint64 {
+		h.state.Mu.Names.Observe(before)
+	}
+	return total, h.others.InvalidateAllLocked(ns, all, before)
 }
 
-func (h Here) clearSome(ns string) (n int) {
+// clearSome withdraws some names, from a place in the list on down, and returns the next place, 0
+// at the end: see scan.
+func (h Here) clearSome(ns string, before uint64, from int) (n, next int) {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
 	sp := h.state.Mu.Names.Space(ns)
-	for sp != nil && n < sweepStep && len(sp.List()) > 0 {
-		h.state.UnbindLocked(sp.List()[len(sp.List())-1])
-		n++
+	if sp == nil {
+		return 0, 0
 	}
-	h.state.WakeWaitersLocked()
-	return n
+	defer h.state.WakeWaitersLocked()
+	next = min(from, len(sp.List()))
+	for range min(next, sweepStep) {
+		next--
+		if next = min(next, len(sp.List())-1); next < 0 { // one can take others with it
+			return n, 0
+		}
+		one := sp.List()[next]
+		if before == math.MaxUint64 {
+			h.state.UnbindLocked(one)
+			n++
+		} else if one.Put() < before && h.state.UnbindBeforeLocked(ns, one.Key(), before) {
+			n++
+		}
+	}
+	return n, next
 }
 
 // scanMany is Store.Scan of what is in this rank's memory; catalogued: with what a scan of

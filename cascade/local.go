@@ -140,10 +140,11 @@ func (l Local) Expires(ctx context.Context, ns, key string, at time.Time) bool {
 	return s.here.expire(ns, key, at) || s.raise(ctx, ns, key) && s.here.expire(ns, key, at)
 }
 
-// Cleared withdraws all names of a namespace, or of all.
-func (l Local) Cleared(ns string, all bool) {
-	l.Store.content.Cleared(ns, all)
-	l.Store.here.clear(ns, all)
+// Cleared withdraws the names of a namespace, or of all, that were put before a stamp. Later
+// puts here are stamped above it.
+func (l Local) Cleared(ns string, all bool, before uint64) {
+	l.Store.content.Cleared(ns, all, before)
+	l.Store.here.clear(ns, all, before)
 }
 
 // Status is the store's statistics as JSON.

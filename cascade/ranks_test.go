@@ -33,7 +33,7 @@ type job struct {
 
 	sweepEvery   time.Duration // 0: only Sweep sweeps
 	segmentBytes int64         // of the lustre tiers; 0: their default
-	callDeadline time.Duration // 0: what tests of dead ranks have the patience for
+	patient      bool          // a slow machine is no reason to miss; dead ranks take longer
 }
 
 type jobRank struct {
@@ -62,8 +62,12 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 	if err != nil {
 		j.t.Fatal(err)
 	}
+	call, fetch := 200*time.Millisecond, 2*time.Second
+	if j.patient {
+		call, fetch = time.Second, 30*time.Second
+	}
 	o := Options{
-		Memory: []tiers.Memory{m}, Limits: Limits{FetchDeadline: 2 * time.Second}, Log: slog.New(slog.DiscardHandler), SweepEvery: cmp.Or(j.sweepEvery, -1),
+		Memory: []tiers.Memory{m}, Limits: Limits{FetchDeadline: fetch}, Log: slog.New(slog.DiscardHandler), SweepEvery: cmp.Or(j.sweepEvery, -1),
 		Now: func() time.Time { return time.Now().Add(time.Duration(j.late.Load())) },
 	}
 	if j.dir != "" {
@@ -83,7 +87,7 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 	}
 	node, err := dht.New(dht.Options{
 		Fabric: j.world.Join(rank, incarnation), Incarnation: incarnation, Ring: sharedRing, Log: slog.New(slog.DiscardHandler),
-		CallDeadline: cmp.Or(j.callDeadline, 200*time.Millisecond), ReadDeadline: 500 * time.Millisecond, NegativeFor: time.Nanosecond, Now: o.Now,
+		CallDeadline: call, ReadDeadline: 500 * time.Millisecond, NegativeFor: time.Nanosecond, Now: o.Now,
 	}, Local{s})
 	if err != nil {
 		j.t.Fatal(err)

@@ -19,8 +19,8 @@ func (w watcher) InvalidateLocked(id residency.NameID, below uint64) {
 func (w watcher) InvalidateFetchLocked(id residency.NameID, below uint64) {
 	w.s.load.InvalidateFetchLocked(id, below)
 }
-func (w watcher) InvalidateFetchesLocked(ns string, all bool) {
-	w.s.load.InvalidateFetchesLocked(ns, all)
+func (w watcher) InvalidateFetchesLocked(ns string, all bool, before uint64) {
+	w.s.load.InvalidateFetchesLocked(ns, all, before)
 }
 func (w watcher) ShowLocked(n *names.Name)         { w.s.index.ShowLocked(n) }
 func (w watcher) ShowAllLocked(b *residency.Block) { w.s.index.ShowAllLocked(b) }

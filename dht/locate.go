@@ -221,10 +221,11 @@ func copiesAt(ctx context.Context, n *Node, home fabric.Rank, m *keysMessage) (c
 }
 
 // elsewhere leaves out a rank's own copies: whoever asks has looked there. A
-// segment of an earlier life of this rank is nobody's, and stays.
+// segment of an earlier life of this rank is nobody's, and stays. What was cleared, and its
+// owner or home has not heard of it, is left out too.
 func elsewhere(n *Node, copies []directory.Statement) []directory.Statement {
 	copies = slices.DeleteFunc(copies, func(s directory.Statement) bool {
-		return s.Owner == n.self && s.Incarnation == n.o.Incarnation
+		return s.Owner == n.self && s.Incarnation == n.o.Incarnation || s.Name.Seq < n.clearings.before(s.Name.Namespace)
 	})
 	if len(copies) == 0 {
 		return nil

@@ -33,6 +33,7 @@ const (
 	kindEntrust                    // names for bytes that an owner keeps
 	kindNames                      // which names an owner has for some bytes
 	kindGive                       // names for bytes that an owner keeps, and the speaker gives up
+	kindCleared                    // a namespace was emptied a while ago
 )
 
 // errBadMessage marks what no rank of this version sends.
@@ -60,6 +61,13 @@ type clearMessage struct {
 	All       bool
 }
 
+// clearedMessage is a namespace, or all, of which puts stamped below Before are gone.
+type clearedMessage struct {
+	Namespace string
+	All       bool
+	Before    uint64
+}
+
 type staleMessage struct {
 	Namespace, Key string
 	Before         uint64
@@ -74,10 +82,11 @@ type (
 	copiesMessage []statements
 )
 
-func (m *keysMessage) fields() []any  { return []any{&m.Namespace, &m.Keys} }
-func (m *stampMessage) fields() []any { return []any{&m.Namespace, &m.Key, &m.Stamp} }
-func (m *clearMessage) fields() []any { return []any{&m.Namespace, &m.All} }
-func (m *staleMessage) fields() []any { return []any{&m.Namespace, &m.Key, &m.Before} }
+func (m *keysMessage) fields() []any    { return []any{&m.Namespace, &m.Keys} }
+func (m *stampMessage) fields() []any   { return []any{&m.Namespace, &m.Key, &m.Stamp} }
+func (m *clearMessage) fields() []any   { return []any{&m.Namespace, &m.All} }
+func (m *clearedMessage) fields() []any { return []any{&m.Namespace, &m.All, &m.Before} }
+func (m *staleMessage) fields() []any   { return []any{&m.Namespace, &m.Key, &m.Before} }
 
 // writer writes until the first error.
 type writer struct {

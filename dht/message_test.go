@@ -38,6 +38,7 @@ func TestGoldenMessages(t *testing.T) {
 		"refute":   {kindInvalidate, &withdrawal, "0207" + withdrawn},
 		"clear":    {kindClear, &clearMessage{"ns", false}, "0208" + "92a26e73c2"},
 		"all":      {kindClear, &clearMessage{"", true}, "0208" + "92a0c3"},
+		"cleared":  {kindCleared, &clearedMessage{"ns", true, 300}, "0210" + "93a26e73c3cd012c"},
 		"status":   {kindStatus, nil, "0209"},
 		"again":    {kindResync, nil, "020a"},
 		"ping":     {kindPing, nil, "020c"},
@@ -174,7 +175,7 @@ func FuzzAnswer(f *testing.F) {
 		{kindAnnounce, &statements{st, st}}, {kindLocate, &keysMessage{"ns", []string{"k", "l"}}},
 		{kindDelete, &stampMessage{"ns", "k", 5}}, {kindDrop, &stales{{"ns", "k", 5}}},
 		{kindTouch, &keysMessage{"ns", []string{"k"}}}, {kindWhere, &keysMessage{"ns", []string{"k"}}},
-		{kindInvalidate, &st}, {kindClear, &clearMessage{"ns", true}}, {kindStatus, nil}, {kindResync, nil}, {kindPing, nil}, {kindExpire, &stampMessage{"ns", "k", 5}},
+		{kindInvalidate, &st}, {kindClear, &clearMessage{"ns", true}}, {kindCleared, &clearedMessage{"ns", false, 5}}, {kindStatus, nil}, {kindResync, nil}, {kindPing, nil}, {kindExpire, &stampMessage{"ns", "k", 5}},
 		{kindEntrust, &statements{st}}, {kindGive, &statements{st, st}},
 	} {
 		raw, err := encode(seed.k, seed.v)

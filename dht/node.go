@@ -60,8 +60,9 @@ type Local interface {
 	// one after the other, each head first.
 	Touched(namespace string, keys []string)
 
-	// Cleared withdraws all names of a namespace, or of all.
-	Cleared(namespace string, all bool)
+	// Cleared withdraws the names of a namespace, or of all, whose put stamps are below
+	// before; math.MaxUint64: all names.
+	Cleared(namespace string, all bool, before uint64)
 
 	// Status describes this rank, as JSON.
 	Status() []byte
@@ -164,10 +165,11 @@ type Node struct {
 	trials map[fabric.Rank]time.Time // when a suspect may be pinged again
 	closed bool
 
-	touches touches
-	work    context.Context
-	stop    context.CancelFunc
-	workers sync.WaitGroup
+	touches   touches
+	clearings clearings
+	work      context.Context
+	stop      context.CancelFunc
+	workers   sync.WaitGroup
 }
 
 // view is what a node goes by at one moment; it never changes.
@@ -243,6 +245,7 @@ func (n *Node) sweep() {
 		case <-tick.C:
 			n.dir.Sweep(n.o.Now())
 			n.settled()
+			repeatClearings(n)
 		case <-n.work.Done():
 			return
 		}

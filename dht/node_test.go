@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -62,7 +63,7 @@ func TestAHomeAsksItself(t *testing.T) {
 				t.Errorf("homes %v: %d messages, found %+v", homes, sent, copies)
 			}
 			n := r.nodes[0]
-			n.dir.Clear("ns", true)
+			n.dir.Clear("ns", true, math.MaxUint64)
 			v := *n.view.Load()
 			v.former, v.until = v.ring, time.Now().Add(time.Second)
 			n.view.Store(&v)
@@ -403,7 +404,7 @@ func TestClear(t *testing.T) {
 			r.shelf[fabric.Rank(i%3)].put(fmt.Sprint(i), 1, bytesOf("x", i), true)
 		}
 		r.settled()
-		if err := r.nodes[1].Clear(t.Context(), "ns", false); err != nil {
+		if err := r.nodes[1].Clear(t.Context(), "ns", false, 2); err != nil {
 			t.Fatal(err)
 		}
 		for rank, n := range r.nodes {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -135,10 +136,10 @@ func (s *shelf) Entrust(_ context.Context, list []directory.Statement) (refused 
 	return refused
 }
 
-func (s *shelf) Cleared(string, bool) {
+func (s *shelf) Cleared(_ string, _ bool, before uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.names)
+	maps.DeleteFunc(s.names, func(_ string, st directory.Statement) bool { return st.Name.Seq < before })
 }
 
 func (s *shelf) Status() []byte { return []byte(`{"rank":true}`) }

@@ -67,7 +67,7 @@ func (s server) Answer(ctx context.Context, from fabric.Rank, req []byte) ([]byt
 		return nil, nil
 	case kindExpire:
 		return nil, s.expire(ctx, body)
-	case kindDrop, kindTouch, kindInvalidate, kindClear:
+	case kindDrop, kindTouch, kindInvalidate, kindClear, kindCleared:
 		return nil, s.notify(k, body)
 	}
 	return nil, fmt.Errorf("%w: kind %d", errBadMessage, k)
@@ -75,7 +75,8 @@ func (s server) Answer(ctx context.Context, from fabric.Rank, req []byte) ([]byt
 
 // announce applies statements and answers with those of the speaker that are out of
 // date. Names that this rank is no home of it answers with 0: it would not hear of their
-// changes, and with the next change of the ring it might come to be a home.
+// changes, and with the next change of the ring it might come to be a home. What was
+// cleared is out of date.
 func (s server) announce(from fabric.Rank, body []byte) ([]byte, error) {
 	var batch statements
 	if err := decode(body, &batch); err != nil {
@@ -93,6 +94,12 @@ func (s server) announce(from fabric.Rank, body []byte) ([]byte, error) {
 	for _, st := range batch {
 		if !slices.Contains(v.everyHome(st.Name.Namespace, st.Name.Key, now), s.n.self) {
 			mine = append(mine, staleMessage{st.Name.Namespace, st.Name.Key, 0})
+			continue
+		}
+		if before := s.n.clearings.before(st.Name.Namespace); st.Has() && st.Name.Seq < before {
+			if st.Owner == from {
+				mine = append(mine, staleMessage{st.Name.Namespace, st.Name.Key, before})
+			}
 			continue
 		}
 		if st.Owner != from && v.dead(st.Owner, st.Incarnation) {
@@ -222,6 +229,8 @@ func (s server) notify(k kind, body []byte) error {
 		return with(body, func(m *directory.Statement) { s.n.dir.Invalidate(*m) })
 	case kindClear:
 		return with(body, func(m *clearMessage) { s.n.clearHere(*m) })
+	case kindCleared:
+		return with(body, func(m *clearedMessage) { wasCleared(s.n, *m) })
 	}
 	return nil
 }

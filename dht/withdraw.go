@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -85,10 +86,14 @@ func (m *stampMessage) end() time.Time {
 }
 
 // Clear empties a namespace, or all of them, on every rank, and waits for the
-// answers until ctx ends.
-func (n *Node) Clear(ctx context.Context, namespace string, all bool) error {
+// answers until ctx ends. Ranks that do not answer, and those that come within
+// clearedFor, lose what was put before the given stamp when they do: the newest that this
+// rank has given or seen.
+func (n *Node) Clear(ctx context.Context, namespace string, all bool, before uint64) error {
 	m := clearMessage{Namespace: namespace, All: all}
+	n.clearings.add(clearedMessage{namespace, all, before}, true, n.o.Now())
 	n.clearHere(m)
+	defer repeatClearings(n)
 	return n.each(n.peers(), func(r fabric.Rank) error {
 		_, err := n.call(ctx, r, kindClear, &m)
 		return err
@@ -96,8 +101,8 @@ func (n *Node) Clear(ctx context.Context, namespace string, all bool) error {
 }
 
 func (n *Node) clearHere(m clearMessage) {
-	n.dir.Clear(m.Namespace, m.All)
-	n.local.Cleared(m.Namespace, m.All)
+	n.dir.Clear(m.Namespace, m.All, math.MaxUint64)
+	n.local.Cleared(m.Namespace, m.All, math.MaxUint64)
 }
 
 // peers are the other ranks that are not gone, by number.

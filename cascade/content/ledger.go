@@ -101,9 +101,9 @@ const clearedFor = 10 * time.Second
 // maxCleared bounds the clearings that are remembered one by one.
 const maxCleared = 64
 
-// Cleared has names that were put before be refused from then on. It is called before the
-// names that are here go.
-func (l *Ledger) Cleared(ns string, all bool) {
+// Cleared has names that were put before a stamp be refused from then on; math.MaxUint64: all that
+// were put so far. It is called before the names that are here go.
+func (l *Ledger) Cleared(ns string, all bool, before uint64) {
 	l.state.Mu.Lock()
 	defer l.state.Mu.Unlock()
 	if l.guarded.peers == nil {
@@ -112,7 +112,7 @@ func (l *Ledger) Cleared(ns string, all bool) {
 	if len(l.guarded.cleared) >= maxCleared { // to refuse costs a second copy, for a while
 		l.guarded.cleared, all = nil, true
 	}
-	c := tombstones.NewClearing(ns, all, l.state.TickLocked())
+	c := tombstones.NewClearing(ns, all, min(before, l.state.TickLocked()))
 	l.guarded.cleared = append(l.guarded.cleared, clearing{c, l.state.Now().Add(clearedFor)})
 }
 

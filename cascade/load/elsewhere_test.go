@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -174,7 +175,7 @@ func TestHotBlocksAreKept(t *testing.T) {
 func (r *rank) cleared(ns string) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	r.InvalidateFetchesLocked(ns, false)
+	r.InvalidateFetchesLocked(ns, false, math.MaxUint64)
 }
 
 // Where a name came here meanwhile, or changed, what was read is served and not kept.

@@ -154,13 +154,12 @@ func (ld *Loader) InvalidateFetchLocked(id residency.NameID, before uint64) {
 	}
 }
 
-// InvalidateFetchesLocked is InvalidateFetchLocked for all puts of all names of a namespace,
-// or of all.
-func (ld *Loader) InvalidateFetchesLocked(ns string, all bool) {
+// InvalidateFetchesLocked is InvalidateFetchLocked for all names of a namespace, or of all.
+func (ld *Loader) InvalidateFetchesLocked(ns string, all bool, before uint64) {
 	ld.state.Mu.AssertHeld()
 	for from := range ld.guarded.fetches {
 		if from.block == nil && (all || from.name.NS == ns) {
-			ld.InvalidateFetchLocked(from.name, math.MaxUint64)
+			ld.InvalidateFetchLocked(from.name, before)
 		}
 	}
 }

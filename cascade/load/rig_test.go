@@ -108,8 +108,8 @@ func (f *fetches) InvalidateFetchLocked(id residency.NameID, before uint64) {
 	f.ld.InvalidateFetchLocked(id, before)
 }
 
-func (f *fetches) InvalidateFetchesLocked(ns string, all bool) {
-	f.ld.InvalidateFetchesLocked(ns, all)
+func (f *fetches) InvalidateFetchesLocked(ns string, all bool, before uint64) {
+	f.ld.InvalidateFetchesLocked(ns, all, before)
 }
 
 // rank is a rank with a loader, a cold tier, a catalogue and peers. Buffers that its

@@ -42,9 +42,9 @@ type Fetches interface {
 	// before. State.Mu is held.
 	InvalidateFetchLocked(id residency.NameID, before uint64)
 
-	// InvalidateFetchesLocked is InvalidateFetchLocked for all puts of all names of a
-	// namespace, or of all.
-	InvalidateFetchesLocked(ns string, all bool)
+	// InvalidateFetchesLocked is InvalidateFetchLocked for all names of a namespace, or of
+	// all.
+	InvalidateFetchesLocked(ns string, all bool, before uint64)
 }
 
 // New returns the exchange of a rank that has no peers yet.

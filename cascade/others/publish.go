@@ -43,9 +43,10 @@ type Peers interface {
 	Expire(ctx context.Context, ns, key string, at time.Time) (bool, error)
 
 	// Delete withdraws a name put no later than stamp from all ranks, and Clear
-	// a namespace, or all of them. They wait for the ranks that answer.
+	// a namespace, or all of them. They wait for the ranks that answer. Ranks that do
+	// not answer Clear lose later what was put before a stamp.
 	Delete(ctx context.Context, ns, key string, stamp uint64) error
-	Clear(ctx context.Context, ns string, all bool) error
+	Clear(ctx context.Context, ns string, all bool, before uint64) error
 }
 
 // PublishStep bounds the names described in one go with the mutex held.

@@ -42,12 +42,12 @@ func (x *Exchange) InvalidateLocked(id residency.NameID, below uint64) {
 	}
 }
 
-// InvalidateAllLocked invalidates all that the catalogue has of a namespace, or of
-// all, and what is fetched of it.
-func (x *Exchange) InvalidateAllLocked(ns string, all bool) *tombstones.Clearing {
+// InvalidateAllLocked invalidates what the catalogue has of puts, of a namespace or of all,
+// stamped below before, and what is fetched of them. math.MaxUint64: of all puts so far.
+func (x *Exchange) InvalidateAllLocked(ns string, all bool, before uint64) *tombstones.Clearing {
 	x.state.Mu.AssertHeld()
-	c := tombstones.NewClearing(ns, all, x.state.TickLocked())
-	x.load.InvalidateFetchesLocked(ns, all)
+	c := tombstones.NewClearing(ns, all, min(before, x.state.TickLocked()))
+	x.load.InvalidateFetchesLocked(ns, all, before)
 	if x.Catalogue != nil {
 		x.guarded.tombstones.AddClearing(c)
 		residency.Wake(x.flush)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -97,7 +98,7 @@ func TestAClearing(t *testing.T) {
 		named0 := named("0", 5)
 		other := r.known.Hold(block.Name{Namespace: "other", Key: "a", Seq: 5}, parttest.Data(1, 10))
 		r.Mu.Lock()
-		c := r.InvalidateAllLocked("ns", all)
+		c := r.InvalidateAllLocked("ns", all, math.MaxUint64)
 		r.Mu.Unlock()
 		young := r.known.Hold(named("young", r.stamp()), parttest.Data(2, 10))
 		if r.LocatedOne(t.Context(), "ns", "7") != nil || r.invalid(&young.Name) || r.invalid(&other.Name) != all {
@@ -172,7 +173,7 @@ func TestNothingToInvalidate(t *testing.T) {
 	r.Catalogue = nil
 	r.Mu.Lock()
 	r.InvalidateLocked(residency.NameID{NS: "ns", Key: "a"}, 9)
-	r.InvalidateAllLocked("ns", false)
+	r.InvalidateAllLocked("ns", false, math.MaxUint64)
 	r.Mu.Unlock()
 	if n := named("a", 5); r.invalid(&n) || len(r.flush) != 0 {
 		t.Error("there are tombstones")

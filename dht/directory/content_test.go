@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -63,7 +64,7 @@ func TestClaimsKeepTheirOrder(t *testing.T) {
 	if got := owners(d); !equal(got, []fabric.Rank{1, 2}) {
 		t.Errorf("%v, want 1, and 2 last, whose segments are left", got)
 	}
-	d.Clear("", true)
+	d.Clear("", true, math.MaxUint64)
 	if got := owners(d); !equal(got, []fabric.Rank{1, 2}) {
 		t.Errorf("a clearing of names left %v", got)
 	}

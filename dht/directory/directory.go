@@ -2,6 +2,7 @@ package directory
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
 
@@ -344,10 +345,16 @@ func (d *Directory) Keep(keep func(namespace, name string) bool) (dropped int) {
 	return dropped
 }
 
-// Clear forgets all names of a namespace, or of all of them. Contents stay: owners withdraw
-// what they do not keep any more.
-func (d *Directory) Clear(namespace string, all bool) {
-	d.Keep(func(ns, _ string) bool { return ns == Contents || !all && ns != namespace })
+// Clear forgets the names of a namespace, or of all of them, whose last change known here is
+// stamped below before. Contents stay: owners withdraw what they do not keep any more.
+func (d *Directory) Clear(namespace string, all bool, before uint64) {
+	d.walk(func(sh *shard, e *unpacked) {
+		ns := e.key.namespace
+		newer := e.buried >= before || slices.ContainsFunc(e.records, func(r record) bool { return r.Name.Seq >= before })
+		if ns != Contents && (all || ns == namespace) && !newer {
+			sh.drop()
+		}
+	})
 }
 
 // Each calls fn for every statement about a copy which may be served, until fn returns

@@ -3,6 +3,7 @@ package directory
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"runtime"
@@ -122,7 +123,7 @@ func (s *script) step(line string) string {
 		s.d.Invalidate(statement(s.t, w[1:]))
 		return ""
 	case "clear":
-		s.d.Clear(w[1], w[1] == "*")
+		s.d.Clear(w[1], w[1] == "*", math.MaxUint64)
 		return ""
 	case "each":
 		var all []string

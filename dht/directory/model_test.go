@@ -3,6 +3,7 @@ package directory
 import (
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -222,7 +223,7 @@ func TestPackedAnswersAlike(t *testing.T) {
 				m.keep(func(k key) bool { return len(k.name) < most })
 			default:
 				what = "clear"
-				d.Clear("ns", seed%2 == 0)
+				d.Clear("ns", seed%2 == 0, math.MaxUint64)
 				m.keep(func(k key) bool { return k.namespace == Contents || seed%2 == 1 && k.namespace != "ns" })
 			}
 			if !reflect.DeepEqual(got, want) {

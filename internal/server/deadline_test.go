@@ -277,12 +277,12 @@ func (s silent) Entrust(ctx context.Context, _ fabric.Rank, _ []directory.Statem
 func (s silent) Expire(ctx context.Context, _, _ string, _ time.Time) (bool, error) {
 	return false, s.wait(ctx)
 }
-func (s silent) Delete(ctx context.Context, _, _ string, _ uint64) error { return s.wait(ctx) }
-func (s silent) Clear(ctx context.Context, _ string, _ bool) error       { return s.wait(ctx) }
-func (silent) Publish(...directory.Statement)                            {}
-func (silent) Settled(context.Context) bool                              { return true }
-func (silent) Invalidate(directory.Statement)                            {}
-func (silent) Touch(fabric.Rank, string, []string)                       {}
+func (s silent) Delete(ctx context.Context, _, _ string, _ uint64) error     { return s.wait(ctx) }
+func (s silent) Clear(ctx context.Context, _ string, _ bool, _ uint64) error { return s.wait(ctx) }
+func (silent) Publish(...directory.Statement)                                {}
+func (silent) Settled(context.Context) bool                                  { return true }
+func (silent) Invalidate(directory.Statement)                                {}
+func (silent) Touch(fabric.Rank, string, []string)                           {}
 
 // TestSilentRanksAreAnsweredInTime: a command asks other ranks for as long as a
 // command may take, whatever number of its keys.

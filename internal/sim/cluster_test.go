@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -53,7 +54,7 @@ func TestLostNamesAreNoticed(t *testing.T) {
 	c := published(t)
 	owner := c.names.owners[0]
 	lost := int64(len(c.locals[owner].all()))
-	c.locals[owner].Cleared(namespace, false)
+	c.locals[owner].Cleared(namespace, false, math.MaxUint64)
 	var v verdict
 	if err := c.getAll(t.Context(), "get", &v); err != nil {
 		t.Fatal(err)

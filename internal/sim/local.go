@@ -136,8 +136,8 @@ func (l *local) Entrust(_ context.Context, list []directory.Statement) (refused 
 // Touched implements dht.Local. The model evicts nothing.
 func (l *local) Touched(string, []string) {}
 
-// Cleared implements dht.Local.
-func (l *local) Cleared(ns string, all bool) {
+// Cleared implements dht.Local, of all puts whatever their stamps.
+func (l *local) Cleared(ns string, all bool, _ uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !all && ns != namespace {

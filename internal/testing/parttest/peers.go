@@ -211,4 +211,4 @@ func (p *Peers) Expire(context.Context, string, string, time.Time) (bool, error)
 func (p *Peers) Delete(context.Context, string, string, uint64) error { return nil }
 
 // Clear does nothing.
-func (p *Peers) Clear(context.Context, string, bool) error { return nil }
+func (p *Peers) Clear(context.Context, string, bool, uint64) error { return nil }

@@ -62,7 +62,9 @@ func (w *Watcher) InvalidateFetchLocked(id residency.NameID, _ uint64) {
 }
 
 // InvalidateFetchesLocked implements others.Fetches.
-func (w *Watcher) InvalidateFetchesLocked(ns string, _ bool) { w.record("invalidate fetches " + ns) }
+func (w *Watcher) InvalidateFetchesLocked(ns string, _ bool, _ uint64) {
+	w.record("invalidate fetches " + ns)
+}
 
 // Shrink implements writeback.Space.
 func (w *Watcher) Shrink() { w.record("shrink") }
