@@ -54,13 +54,13 @@ func (w *Writer) Drain(ctx context.Context) (written int, err error) {
 	if _, _, err := w.findGoneInTurn(ctx); err != nil {
 		return 0, fmt.Errorf("%w: %w", errDrain, err)
 	}
+	var own, copies []*residency.Block // of the last round
 	for range drainRounds {
 		n, err := w.writeAll(ctx, w.dirtyBlocks())
 		written += n
 		if err == nil {
 			err = w.SyncInTurn(ctx)
 		}
-		var own, copies []*residency.Block
 		if err == nil {
 			own, copies, err = w.findGoneInTurn(ctx)
 		}
@@ -72,10 +72,14 @@ func (w *Writer) Drain(ctx context.Context) (written int, err error) {
 		}
 		written = max(written-len(own), 0)
 	}
-	return written, fmt.Errorf("%w: %w", errDrain, errGone)
+	err = errLeft
+	if len(own) > 0 {
+		err = errGone
+	}
+	return written, fmt.Errorf("%w: %w", errDrain, err)
 }
 
-// drainRounds is how often a drain writes what somebody removes meanwhile.
+// drainRounds is how often a drain writes what is gone from the cold tier meanwhile.
 const drainRounds = 3
 
 const (

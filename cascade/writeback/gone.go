@@ -14,8 +14,15 @@ import (
 // goneEvery is how often the cold tier is asked whether its files are still there.
 const goneEvery = 30 * time.Second
 
-// errGone: what a drain wrote was removed meanwhile.
-var errGone = errors.New("somebody removes what is written: leave the directory alone while ranks run")
+// Why a drain ends with blocks that are in memory only.
+var (
+	// errGone: files that this rank wrote, and has not removed, are gone.
+	errGone = errors.New("somebody removes what is written: leave the directory alone while ranks run")
+
+	// errLeft: files that copies in memory are of are gone, because their owner, which may be
+	// this rank, merged them or had no space for them.
+	errLeft = errors.New("files that held copies of blocks in memory go while they are written: drain once more when merges and low space are over")
+)
 
 // GoneInBackground looks for blocks whose files somebody removed, and writes those
 // that are still in memory again.

@@ -3,6 +3,7 @@ package writeback
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/residency"
+	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
 	"cascadekv/internal/testing/parttest"
 	"cascadekv/lustre"
@@ -99,12 +101,57 @@ func TestFilesThatAreRemovedAgainAndAgain(t *testing.T) {
 	b := r.Put(parttest.Name("a"), parttest.Data(1, size))
 	lossy := &losing{Files: files, t: t}
 	r.Cold.Files = lossy
-	if n, err := w.Drain(t.Context()); n != 0 || err == nil || lossy.times != drainRounds {
+	if n, err := w.Drain(t.Context()); n != 0 || !errors.Is(err, errGone) || lossy.times != drainRounds {
 		t.Errorf("%d blocks, %v, lost %d times", n, err, lossy.times)
 	}
 	if !b.CountedDirty || r.Block("a") != b {
 		t.Error("what is in memory is not dirty any more")
 	}
+}
+
+// Files that copies in memory are of go in each round, as when low space takes them. Nobody removed
+// what this rank wrote, and nobody is blamed; what is not written is dirty.
+func TestFilesOfCopiesGoOnAndOn(t *testing.T) {
+	r, files, w := newWriter(t)
+	leaves := &leaving{Files: files, r: r}
+	r.Cold.Files = leaves
+	leaves.copyOne()
+	n, err := w.Drain(t.Context())
+	if n != drainRounds || !errors.Is(err, errDrain) || !errors.Is(err, errLeft) || errors.Is(err, errGone) {
+		t.Errorf("%d blocks: %v", n, err)
+	}
+	if dirty := r.Count.Stats.DirtyBlocks; r.Log.Has("somebody") || dirty != 1 {
+		t.Errorf("%d blocks are dirty; logged: %s", dirty, &r.Log)
+	}
+	leaves.ends = true
+	if n, err := w.Drain(t.Context()); n != 2 || err != nil { // with what was read last
+		t.Errorf("the next drain: %d blocks, %v", n, err)
+	}
+}
+
+// leaving is a cold tier beside which the files of copies go, each when the next copy is read.
+type leaving struct {
+	*parttest.Files
+	r    *parttest.Rank
+	n    int
+	ends bool
+}
+
+// copyOne has a block in memory be a copy of what is in a file of another rank.
+func (l *leaving) copyOne() {
+	l.n++
+	b := l.r.Put(parttest.Name(fmt.Sprint(l.n)), parttest.Data(uint64(l.n), size))
+	l.r.Mu.Lock()
+	defer l.r.Mu.Unlock()
+	b.From = &directory.Segment{Path: fmt.Sprint(l.n)}
+	l.r.PlacementChangedLocked(b)
+}
+
+func (l *leaving) Gone(_ context.Context, paths ...string) ([]string, error) {
+	if !l.ends {
+		l.copyOne()
+	}
+	return paths, nil
 }
 
 // losing is a cold tier that loses whatever it was given last.
