@@ -38,6 +38,7 @@ type index struct {
 	payload  int64               // bytes of the blocks
 	stored   int64               // of their payloads
 	skipped  []error             // one for each file or directory that recovery left out
+	dropped  []block.ID          // see dropFile
 	late     map[string]struct{} // paths of what did not answer in time
 	mounted  int64               // type of the file system, once it is known
 	judged   bool                // Hides was called
@@ -227,18 +228,30 @@ func (x *index) shapesLocked() (shapes []space.Shape[*file]) {
 	return shapes
 }
 
-// dropFile takes every block of f out of the index and returns their number.
+// dropFile takes every block of f, which a read did not find, out of the index and returns
+// their number. Missing returns them later.
 func (x *index) dropFile(f *file) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	n := 0
-	for _, loc := range x.blocks {
+	for id, loc := range x.blocks {
 		if loc.file == f {
 			x.forgetLocked(loc)
+			x.dropped = append(x.dropped, id)
 			n++
 		}
 	}
 	return n
+}
+
+// takeDropped returns blocks of files that reads did not find, each once, but for those that
+// were put again.
+func (x *index) takeDropped() []block.ID {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	ids := slices.DeleteFunc(x.dropped, func(id block.ID) bool { return x.blocks[id] != nil })
+	x.dropped = nil
+	return ids
 }
 
 func (x *index) withdraw(loc *location, why string) error {

@@ -52,9 +52,9 @@ func (s *Store) missing() ([]block.ID, error) {
 		}
 	}
 	if len(gone) == 0 {
-		return nil, nil
+		return s.takeDropped(), nil
 	}
-	lost := s.giveUpGone(gone)
+	lost := append(s.giveUpGone(gone), s.takeDropped()...)
 	for f := range gone {
 		s.indexGone(f, f.where())
 	}

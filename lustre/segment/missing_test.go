@@ -117,6 +117,44 @@ func TestMissingIsCertain(t *testing.T) {
 	wantBytes(t, s, it)
 }
 
+// TestMissingAfterARead: what a read did not find is missing all the same, all of the file,
+// but for what was put again since.
+func TestMissingAfterARead(t *testing.T) {
+	dir := t.TempDir()
+	o := testOptions(dir, 1)
+	o.SegmentBlocks = 3
+	s := openStore(t, o)
+	var items []tiers.Item
+	for i := range 5 {
+		items = append(items, testItem(uint64(i+1), 9000, testName(string(rune('a'+i)), uint64(10*i+10))))
+	}
+	put(t, s, items[:3]...)
+	put(t, s, items[3:]...)
+	closeStore(t, s) // and with it the descriptors
+	o.Incarnation = 2
+	s = openStore(t, o)
+	must(t, os.Remove(filepath.Join(dir, segmentPath(1, 0))))
+	if _, err := read(t.Context(), s, items[0]); !errors.Is(err, tiers.ErrUnavailable) {
+		t.Fatalf("a block of a file that was removed: %v", err)
+	}
+	put(t, s, items[1])
+	lost, err := s.Missing(t.Context())
+	must(t, err)
+	want := []block.ID{items[0].Info.ID, items[2].Info.ID}
+	for _, id := range want {
+		if !slices.Contains(lost, id) {
+			t.Errorf("%v is missing, and not returned", id)
+		}
+	}
+	if len(lost) != len(want) {
+		t.Errorf("%d blocks are gone, want %d", len(lost), len(want))
+	}
+	if n := missed(t, s); n != 0 {
+		t.Errorf("%d blocks are gone again", n)
+	}
+	wantBytes(t, s, items[1], items[3], items[4])
+}
+
 // TestMissingTombstones: a name that was withdrawn, or given to another block, in a
 // file that is gone does not become again what it was before.
 func TestMissingTombstones(t *testing.T) {
