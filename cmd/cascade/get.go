@@ -20,11 +20,12 @@ func (a *app) getCommand() *cobra.Command {
 		Short: "Write a block's bytes to standard output or a file",
 		Long: "Write a block's bytes to standard output or a file. With --json the bytes go to the file only,\n" +
 			"if one is named, and standard output gets the block's id and size. With --id KEY is the id that\n" +
-			"put printed, and the bytes are those of any name on any rank, once they are in the cold tier.",
+			"put printed, and the bytes are those of any name on this rank, or on another one: there once they\n" +
+			"are in the cold tier, and from 4 KiB on.",
 		Args: cli.Arity(1, 1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			switch {
-			case byID && namespace != "":
+			case byID && c.Flags().Changed("namespace"):
 				return cli.Usagef("get: an id stands for the bytes of all namespaces: --id excludes --namespace")
 			case byID:
 				namespace = directory.Contents
@@ -33,7 +34,7 @@ func (a *app) getCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default: standard output)")
-	c.Flags().StringVar(&namespace, "namespace", "", "namespace (default: that of Redis database 0)")
+	c.Flags().StringVar(&namespace, "namespace", redisNamespace, "namespace")
 	c.Flags().BoolVar(&byID, "id", false, "KEY is a block's id")
 	return c
 }

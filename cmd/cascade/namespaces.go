@@ -108,8 +108,9 @@ func (a *app) listCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the namespaces that a job's ranks hold: names, bytes, hits",
 		Long: "List the namespaces that a job's ranks hold: names, bytes they refer to, and how often they were put, looked for\n" +
-			"and found. A namespace is what engines share blocks in: mostly a model in one layout. What only earlier jobs left\n" +
-			"in the lustre directory is listed by cascade segments --namespaces. Exit status 3: there is none of these.",
+			"and found. A namespace is what engines share blocks in: mostly a model in one layout. Names that a rank's index\n" +
+			"alone has are not counted (\"spilled\" in cascade status: most, soon after a start), and what only earlier jobs left\n" +
+			"is not listed: cascade segments --namespaces DIR reads all of the lustre directory. Exit status 3: there is none of these.",
 		Args: cli.Arity(0, 0),
 		RunE: func(*cobra.Command, []string) error { return a.list(c) },
 	}
@@ -236,8 +237,8 @@ func (a *app) clearCommand() *cobra.Command {
 		Use:   "clear",
 		Short: "Forget all keys of a namespace, or of a model, on every rank",
 		Long: "Forget all keys of a namespace, or of all namespaces of a model, on every rank of the job and in the lustre\n" +
-			"directory. Blocks that other namespaces name stay. Without --yes it only shows what it would clear.\n" +
-			"Exit status 3: there is none of these.",
+			"directory. Blocks that other namespaces name stay. Without --yes it only shows what it would clear, with names\n" +
+			"counted as by cascade list. Exit status 3: there is none of these.",
 		Args: cli.Arity(0, 0),
 		RunE: func(*cobra.Command, []string) error { return a.clear(c, yes) },
 	}
@@ -287,12 +288,12 @@ func (a *app) clear(c chosen, yes bool) error {
 		bytes += n.BytesReferenced
 	}
 	if yes {
-		_, err = fmt.Fprintf(a.out, "cleared %d namespaces with %d names, %s\n", len(some), names, human(bytes))
+		_, err = fmt.Fprintf(a.out, "cleared %d namespaces with %d names, %s, and what the index alone had of them\n", len(some), names, human(bytes))
 		return err
 	}
 	if err := a.namespaceTable(some); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.out, "nothing was cleared: with --yes it is these %d namespaces with %d names, %s\n", len(some), names, human(bytes))
+	_, err = fmt.Fprintf(a.out, "nothing was cleared: with --yes it is these %d namespaces with %d names, %s, and what the index alone has of them\n", len(some), names, human(bytes))
 	return err
 }

@@ -34,7 +34,7 @@ func (a *app) putCommand() *cobra.Command {
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.key, "key", "", "key to store it under (default: the block's id)")
-	flags.StringVar(&f.namespace, "namespace", "", "namespace (default: that of Redis database 0)")
+	flags.StringVar(&f.namespace, "namespace", redisNamespace, "namespace")
 	flags.StringVar(&f.parent, "parent", "", "key of the block before this one in its chain")
 	flags.BoolVar(&f.prefix, "prefix", false, "mark it as a shared prefix")
 	flags.BoolVar(&f.bound, "bound", false, "visible only while its parent is")
@@ -99,10 +99,7 @@ func (f putFlags) store(client *resp.Client, id string, data []byte) (string, er
 
 // arguments is CASCADE.PUT without the value, or CASCADE.ALIAS without the id, which belongs at 2.
 func (f putFlags) arguments(command string) []string {
-	args := []string{command, f.key}
-	if f.namespace != "" {
-		args = append(args, "NS", f.namespace)
-	}
+	args := []string{command, f.key, "NS", f.namespace}
 	if f.parent != "" {
 		args = append(args, "PARENT", f.parent)
 	}
@@ -159,11 +156,7 @@ func (a *app) readLimited(name string) ([]byte, error) {
 
 // getValue asks for one value; miss is errMiss.
 func getValue(client *resp.Client, namespace, key string) ([]byte, error) {
-	args := []string{"CASCADE.GET", key}
-	if namespace != "" {
-		args = []string{"CASCADE.GET", "NS", namespace, key}
-	}
-	reply, err := client.Do(args...)
+	reply, err := client.Do("CASCADE.GET", "NS", namespace, key)
 	switch {
 	case isMiss(err), err == nil && reply.Null():
 		return nil, fmt.Errorf("get: key %q: %w", key, errMiss)

@@ -44,6 +44,16 @@ func TestPutGetProbe(t *testing.T) {
 	if got := run("", "get", id); got.status != cli.OK || got.out != "key\x00datavalue data" {
 		t.Errorf("get: %+v", got)
 	}
+	// The namespace of no letters is one like others, and not the default.
+	if got := run("", "put", "--key", "k0", "--namespace", "", "--json", keyFile); !strings.Contains(got.out, `"namespace": ""`) || !slices.Equal(f.last()[3:], []string{"NS", ""}) {
+		t.Errorf("put without a namespace: %+v, %q", got, f.last())
+	}
+	if got := run("", "get", "k0", "--namespace", "", "--json"); !strings.Contains(got.out, `"namespace": ""`) || !slices.Equal(f.last(), []string{"CASCADE.GET", "NS", "", "k0"}) {
+		t.Errorf("get without a namespace: %+v, %q", got, f.last())
+	}
+	if got := run("", "get", "--json", id); !strings.Contains(got.out, `"namespace": "redis/0"`) {
+		t.Errorf("get in the namespace of Redis: %+v", got)
+	}
 	if got := run("from stdin", "put", "--key", "k2", "--namespace", "m", "--parent", "k1", "--prefix", "--bound", "--ttl", "2s"); got.status != cli.OK {
 		t.Errorf("put of stdin: %+v", got)
 	}
@@ -104,7 +114,7 @@ func TestPutAsksFirst(t *testing.T) {
 			var asked []string
 			for _, words := range f.asked {
 				asked = append(asked, words[0])
-				if words[1] != "k" || !slices.Equal(words[3:], []string{"PARENT", "p"}) {
+				if words[1] != "k" || !slices.Equal(words[3:], []string{"NS", redisNamespace, "PARENT", "p"}) {
 					t.Errorf("%s with %q", words[0], words[3:])
 				}
 			}
