@@ -228,30 +228,17 @@ func (x *index) shapesLocked() (shapes []space.Shape[*file]) {
 	return shapes
 }
 
-// dropFile takes every block of f, which a read did not find, out of the index and returns
-// their number. Missing returns them later.
-func (x *index) dropFile(f *file) int {
+// dropFile takes every block of f out of the index, for Missing to return, and returns their number.
+func (x *index) dropFile(f *file) (n int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	n := 0
 	for id, loc := range x.blocks {
 		if loc.file == f {
 			x.forgetLocked(loc)
-			x.dropped = append(x.dropped, id)
-			n++
+			x.dropped, n = append(x.dropped, id), n+1
 		}
 	}
 	return n
-}
-
-// takeDropped returns blocks of files that reads did not find, each once, but for those that
-// were put again.
-func (x *index) takeDropped() []block.ID {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	ids := slices.DeleteFunc(x.dropped, func(id block.ID) bool { return x.blocks[id] != nil })
-	x.dropped = nil
-	return ids
 }
 
 func (x *index) withdraw(loc *location, why string) error {

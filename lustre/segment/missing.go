@@ -51,18 +51,17 @@ func (s *Store) missing() ([]block.ID, error) {
 			gone[files[name]] = true
 		}
 	}
+	lost := s.giveUpGone(gone)
 	if len(gone) == 0 {
-		return s.takeDropped(), nil
+		return lost, nil
 	}
-	lost := append(s.giveUpGone(gone), s.takeDropped()...)
 	for f := range gone {
 		s.indexGone(f, f.where())
 	}
-	_, _, err := s.lease.OwnDir(context.Background())
-	if err != nil {
-		err = unavailable("make the directory of segments anew", err)
+	if _, _, err := s.lease.OwnDir(context.Background()); err != nil {
+		return lost, unavailable("make the directory of segments anew", err)
 	}
-	return lost, err
+	return lost, nil
 }
 
 // Gone is that of tiers.Files, for the directory of s.
@@ -119,15 +118,19 @@ func (x *index) sameFileSystem(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// giveUpGone forgets files that are gone, and returns the blocks that were in them.
-// Of each name whose newest record was there older ones may lie in other files: they
-// are withdrawn.
+// giveUpGone forgets files that are gone, and returns the blocks that were in them, and those
+// that reads did not find and that were not put again. Of each name whose newest record was
+// there older ones may lie in other files: they are withdrawn.
 func (s *Store) giveUpGone(gone map[*file]bool) (lost []block.ID) {
 	for f := range gone {
 		_ = f.fail(errGone) // who waits for an fsync gets it
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	lost, s.dropped = slices.DeleteFunc(s.dropped, func(id block.ID) bool { return s.blocks[id] != nil }), nil
+	if len(gone) == 0 {
+		return lost
+	}
 	for f := range gone {
 		if f.removing || f.gone { // it was emptied meanwhile, or another was here
 			delete(gone, f)
