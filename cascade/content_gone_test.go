@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -133,6 +134,63 @@ func TestKeeperLosesTheBytes(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestKeeperIsDamaged: bytes that a rank found damaged at the keeper, and puts anew, it writes
+// itself: it does not rely on what it could not read.
+func TestKeeperIsDamaged(t *testing.T) {
+	const blocks, size = 10, 20 << 10
+	for _, local := range []bool{false, true} {
+		t.Run(fmt.Sprintf("catalogue %v", local), func(t *testing.T) {
+			j := threeRanks(t, local)
+			for i := range blocks {
+				j.ranks[0].putKey(t, engineKey(0, i), data(uint64(i), size))
+			}
+			j.drainAll(0)
+			j.ranks[0].dropMemory(t)
+			for i := range blocks {
+				j.damage(0, data(uint64(i), size))
+				if v, err := j.ranks[1].Get(t.Context(), "ns", engineKey(0, i)); err == nil {
+					v.Release()
+					t.Fatal("a damaged block is read")
+				}
+				j.ranks[1].putKey(t, engineKey(1, i), data(uint64(i), size))
+			}
+			j.drainAll(1)
+			if n, _ := j.durable(1); n != blocks {
+				t.Errorf("%d blocks are durable, want %d", n, blocks)
+			}
+			j.settle()
+			j.ranks[2].putKey(t, engineKey(2, 0), data(0, size))
+			j.drainAll(2)
+			if n, _ := j.durable(2); n != 0 {
+				t.Error("what a rank wrote instead of the keeper is written once more")
+			}
+			again := j.afterRestart()
+			for i := range blocks {
+				again.ranks[1].wantAt(t, engineKey(1, i), data(uint64(i), size))
+			}
+		})
+	}
+}
+
+// damage changes a byte of a payload in the segments of a rank.
+func (j *job) damage(rank int, payload []byte) {
+	j.t.Helper()
+	for _, f := range j.files(rank) {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			j.t.Fatal(err)
+		}
+		if at := bytes.Index(b, payload); at >= 0 {
+			b[at+len(payload)/2] ^= 1
+			if err := os.WriteFile(f, b, 0o600); err != nil {
+				j.t.Fatal(err)
+			}
+			return
+		}
+	}
+	j.t.Fatal("no segment has the payload")
 }
 
 // TestKeeperMerges: bytes that the keeper has moved to another file are not written by those

@@ -112,8 +112,9 @@ func bound(b *residency.Block) bool {
 // lookDeadline bounds a look whether files of keepers are there.
 const lookDeadline = 5 * time.Second
 
-// forgetGone takes segments out of what homes know that are gone, here and there. Their
-// owner may have merged them and be about to state where the bytes are.
+// forgetGone takes segments that are gone, and places that this rank found damaged, out of
+// what was found and out of what homes know. The owner of a segment that is gone may have
+// merged it, and be about to state where the bytes are.
 func (l *Ledger) forgetGone(ctx context.Context, p Peers, claims []directory.Statement, found [][]directory.Statement) {
 	paths := map[string]bool{}
 	each := func(fn func(c, claim *directory.Statement)) {
@@ -133,10 +134,10 @@ func (l *Ledger) forgetGone(ctx context.Context, p Peers, claims []directory.Sta
 	defer cancel()
 	gone, err := l.state.Cold.Files.Gone(ctx, slices.Collect(maps.Keys(paths))...)
 	if err != nil { // what nobody knows to be gone is there
-		return
+		gone = nil
 	}
 	each(func(c, claim *directory.Statement) {
-		if slices.Contains(gone, c.Segment.Path) {
+		if slices.Contains(gone, c.Segment.Path) || l.state.Cold.Damaged.Has(c.Segment.Path, c.Segment.Offset) {
 			c.Segment, c.Name = nil, claim.Name // homes leave the key out
 			p.Invalidate(*c)
 		}

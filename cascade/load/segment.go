@@ -67,6 +67,7 @@ func (ld *Loader) readSegments(ctx context.Context, copies []directory.Statement
 			return err
 		}
 		if errors.Is(err, tiers.ErrNotFound) || errors.Is(err, tiers.ErrCorrupt) {
+			ld.state.Cold.Damaged.Add(at.Path, at.Offset)
 			if others.FromCatalogue(copies) {
 				ld.others.LostSegment(ctx, &st, err)
 				continue

@@ -44,6 +44,8 @@ type Level struct {
 	Old     int64 // of these, bytes of blocks that earlier runs left and this one did not use
 	Ranking bool  // the policy is new, and has not been given all blocks yet
 
+	Damaged Damaged // of other ranks' files
+
 	spills atomic.Bool    // see Spilled
 	recent policy.Recency // of blocks that nothing is known of but that they left memory
 }
