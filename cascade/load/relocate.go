@@ -33,13 +33,13 @@ func (ld *Loader) relocate(failed ...ended) {
 		}
 	}
 	if len(ask) > 0 {
-		over = append(over, ld.relocateSome(ask)...)
+		over = append(over, relocateSome(ld, ask)...)
 	}
 	ld.end(over...)
 }
 
 // relocateSome starts those fetches anew whose blocks are elsewhere, and returns the others.
-func (ld *Loader) relocateSome(ask []ended) (over []ended) {
+func relocateSome(ld *Loader, ask []ended) (over []ended) {
 	ctx, cancel := ld.state.UntilFetched(context.Background())
 	defer cancel()
 	keys := make([]string, len(ask))
