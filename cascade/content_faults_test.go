@@ -22,6 +22,16 @@ type hooked struct {
 	put  func() error
 	out  func() error // of Evict, before
 	drop func() error // of Unlink, before
+	load func() error // of Reload, before
+}
+
+func (h *hooked) Reload(ctx context.Context, f tiers.SpilledFile, fn func(tiers.Entry) error) error {
+	if h.load != nil {
+		if err := h.load(); err != nil {
+			return err
+		}
+	}
+	return h.Files.Reload(ctx, f, fn)
 }
 
 func (h *hooked) Sync(ctx context.Context) error {

@@ -394,3 +394,31 @@ func TestAGiverKeepsWhatFails(t *testing.T) {
 		})
 	}
 }
+
+// TestASpilledSecondIsTriedOnceMore: a file that could not be loaded again holds what is to be
+// given up until it can.
+func TestASpilledSecondIsTriedOnceMore(t *testing.T) {
+	j := twice(t, true, engineKey)
+	r := j.ranks[1]
+	r.dropMemory(t)
+	j.settle()
+	r.putKey(t, "last", data(10_000, 255<<10)) // ends the last file
+	j.drainAll(1)
+	r.space.SpillAll(t.Context())
+	if n := len(r.state.Mu.Blocks); n > secondBlocks/2 {
+		t.Fatalf("%d blocks are not spilled", n)
+	}
+	giver := r.hook()
+	giver.load = func() error { return fmt.Errorf("%w: for the test", tiers.ErrUnavailable) }
+	r.space.MergeAll(t.Context())
+	if n := len(r.content.Seconds()); n < secondBlocks/2 {
+		t.Errorf("%d blocks are remembered, want those that are spilled", n)
+	}
+	giver.load = nil
+	eventually(t, "all is given up, and forgotten", func() bool {
+		r.space.MergeAll(t.Context())
+		n, _ := j.durable(1)
+		return n <= 1 && len(r.content.Seconds()) == 0
+	})
+	j.wantTwice(engineKey)
+}

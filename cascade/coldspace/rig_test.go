@@ -130,5 +130,6 @@ func (r *rank) orphans() *residency.OrphanStats {
 type alone struct{}
 
 func (alone) Seconds() []block.ID           { return nil }
+func (alone) ForgetSeconds([]block.ID)      {}
 func (alone) GiveUpSeconds(context.Context) {}
 func (alone) MovedLocked(*residency.Block)  {}

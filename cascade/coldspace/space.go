@@ -31,9 +31,12 @@ type Space struct {
 
 // Shared is what other ranks rely on this one for, and what they keep too.
 type Shared interface {
-	// Seconds returns blocks that another rank keeps too and that only the catalogue
-	// knows here; each is returned once.
+	// Seconds returns blocks that another rank keeps too and that the state does not know
+	// to be in this rank's files.
 	Seconds() []block.ID
+
+	// ForgetSeconds forgets blocks that are in none.
+	ForgetSeconds([]block.ID)
 
 	// GiveUpSeconds takes out of the cold tier what another rank keeps too.
 	GiveUpSeconds(ctx context.Context)

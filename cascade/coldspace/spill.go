@@ -54,13 +54,16 @@ func (cs *Space) SpilledLocked() (st residency.SpilledStats) {
 
 // LookSpilled looks which files are spilled. Some may be because they came to be this
 // rank's, and the catalogue had them.
-func (cs *Space) LookSpilled() {
+func (cs *Space) LookSpilled() { cs.lookSpilled() }
+
+func (cs *Space) lookSpilled() []tiers.SpilledFile {
 	files := cs.state.Cold.Files.Spilled()
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()
 	if cs.guarded.Spilled = files; len(files) > 0 {
 		cs.state.Cold.SpillLocked()
 	}
+	return files
 }
 
 // letGo leaves blocks to the catalogue, and reports whether it has all of them to itself.
@@ -122,28 +125,36 @@ func (cs *Space) ReloadWasted(ctx context.Context) {
 	}
 }
 
-// reloadSeconds loads files again that hold what another rank keeps too.
+// reloadSeconds loads files again that hold what another rank keeps too. What is in no file
+// that could be loaded is forgotten.
 func (cs *Space) reloadSeconds(ctx context.Context) {
 	ids := cs.shared.Seconds()
 	if len(ids) == 0 {
 		return
 	}
-	cs.LookSpilled()
-	cs.state.Mu.Lock()
-	files := cs.guarded.Spilled
-	cs.state.Mu.Unlock()
+	places := cs.state.Cold.Own(ids...)
 	paths := map[string]bool{}
-	for _, at := range cs.state.Cold.Own(ids...) {
+	for _, at := range places {
 		if at != nil {
 			paths[at.Path] = true
 		}
 	}
-	for _, f := range files {
+	for _, f := range cs.lookSpilled() {
 		if paths[f.Path] && ctx.Err() == nil {
 			cs.Reload(ctx, f)
 		}
 	}
-	cs.LookSpilled()
+	left := map[string]bool{}
+	for _, f := range cs.lookSpilled() {
+		left[f.Path] = true
+	}
+	var gone []block.ID
+	for i, at := range places {
+		if at == nil || !left[at.Path] {
+			gone = append(gone, ids[i])
+		}
+	}
+	cs.shared.ForgetSeconds(gone)
 }
 
 // Reload has the state know what a spilled file holds. What was in memory lately is not

@@ -76,7 +76,7 @@ type Ledger struct {
 		peers    Peers
 		unstated []residency.BlockID        // whose statement is due
 		waits    map[residency.BlockID]wait // blocks that another rank writes
-		seconds  map[residency.BlockID]bool // that another rank keeps too; true: and was not asked yet
+		seconds  map[residency.BlockID]struct{} // that another rank keeps too
 		cleared  []clearing                 // of namespaces, lately
 
 		work     context.Context // ends with Leave
@@ -125,7 +125,7 @@ func (l *Ledger) clearedLocked(n *block.Name) bool {
 func New(s *residency.State, n *eviction.NameBudget, d Durable, names Names) *Ledger {
 	l := &Ledger{state: s, nameRoom: n, durable: d, names: names, wake: make(chan struct{}, 1), stop: func() {}}
 	l.publishing.SetRank(locks.Publishing)
-	l.guarded.waits, l.guarded.seconds = map[residency.BlockID]wait{}, map[residency.BlockID]bool{}
+	l.guarded.waits, l.guarded.seconds = map[residency.BlockID]wait{}, map[residency.BlockID]struct{}{}
 	return l
 }
 

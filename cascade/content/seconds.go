@@ -2,7 +2,6 @@ package content
 
 import (
 	"context"
-	"maps"
 	"slices"
 
 	"cascadekv/cascade/residency"
@@ -28,25 +27,32 @@ const (
 func (l *Ledger) SecondLocked(key string) {
 	l.state.Mu.AssertHeld()
 	if id, ok := directory.ContentID(key); ok && len(l.guarded.seconds) < maxSeconds {
-		l.guarded.seconds[id] = true
+		l.guarded.seconds[id] = struct{}{}
 	}
 }
 
-// Seconds returns blocks that another rank keeps too and that only the catalogue knows here;
-// each is returned once.
+// Seconds returns blocks that another rank keeps too and that this store does not know to be
+// in its files.
 func (l *Ledger) Seconds() (ids []residency.BlockID) {
 	l.state.Mu.Lock()
 	defer l.state.Mu.Unlock()
-	if !l.state.Cold.Spilled() {
-		return nil
-	}
-	for id, fresh := range l.guarded.seconds {
-		if b := l.state.Mu.Blocks[id]; fresh && (b == nil || !b.Cold) {
-			l.guarded.seconds[id] = false
+	for id := range l.guarded.seconds {
+		if b := l.state.Mu.Blocks[id]; b == nil || !b.Cold {
 			ids = append(ids, id)
 		}
 	}
 	return ids
+}
+
+// ForgetSeconds forgets such blocks, which are in no file that the catalogue alone knows either.
+func (l *Ledger) ForgetSeconds(ids []residency.BlockID) {
+	l.state.Mu.Lock()
+	defer l.state.Mu.Unlock()
+	for _, id := range ids {
+		if b := l.state.Mu.Blocks[id]; b == nil || !b.Cold {
+			delete(l.guarded.seconds, id)
+		}
+	}
 }
 
 // GiveUpSeconds takes bytes out of this rank's segments that a rank of a lower number keeps too,
@@ -70,11 +76,16 @@ func (l *Ledger) GiveUpSeconds(ctx context.Context) {
 	}
 }
 
-func (l *Ledger) takeSeconds() []residency.BlockID {
+// takeSeconds returns what may be given up, and no longer remembers it.
+func (l *Ledger) takeSeconds() (ids []residency.BlockID) {
 	l.state.Mu.Lock()
 	defer l.state.Mu.Unlock()
-	ids := slices.Collect(maps.Keys(l.guarded.seconds))
-	clear(l.guarded.seconds)
+	for id := range l.guarded.seconds {
+		if b := l.state.Mu.Blocks[id]; b != nil && b.Cold {
+			delete(l.guarded.seconds, id)
+			ids = append(ids, id)
+		}
+	}
 	return ids
 }
 
@@ -107,7 +118,7 @@ func (l *Ledger) give(ctx context.Context, p Peers, ids []residency.BlockID) (gi
 		}
 	}
 	for _, id := range later {
-		l.guarded.seconds[id] = true
+		l.guarded.seconds[id] = struct{}{}
 	}
 	l.state.WakeWaitersLocked()
 	return given

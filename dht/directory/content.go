@@ -14,15 +14,21 @@ import (
 // ids in it, and put and delete nothing there.
 const Contents = "\x00contents"
 
+// keeper is the statement of the lowest living rank that keeps bytes in segments, nil for
+// none.
+func (e *entry) keeper() (lowest *record) {
+	for i := range e.records {
+		if r := &e.records[i]; r.Segment != nil && !r.dead && (lowest == nil || r.Owner < lowest.Owner) {
+			lowest = r
+		}
+	}
+	return lowest
+}
+
 // seconds finds the living owners that keep bytes in segments though a rank of a lower number,
 // which lives, does so too: they may give theirs up.
 func (e *entry) seconds(k key) (out []Stale) {
-	var keeper *record
-	for i := range e.records {
-		if r := &e.records[i]; r.Segment != nil && !r.dead && (keeper == nil || r.Owner < keeper.Owner) {
-			keeper = r
-		}
-	}
+	keeper := e.keeper()
 	for i := range e.records {
 		if r := &e.records[i]; r.Segment != nil && !r.dead && r != keeper && keeper.Agrees(&r.Statement) {
 			out = append(out, Stale{Owner: r.Owner, Namespace: k.namespace, Key: k.name, Before: ContentSeq})

@@ -92,6 +92,18 @@ func TestTheLivingKeeperIsFound(t *testing.T) {
 	}
 }
 
+// TestTheLowestKeeperIsFound: however many ranks keep the bytes, each of them finds the one to
+// which it gives its own up.
+func TestTheLowestKeeperIsFound(t *testing.T) {
+	d := New()
+	for _, owner := range []fabric.Rank{5, 4, 3, 2, 1} {
+		d.Apply(content(owner, 1, true, false))
+	}
+	if got := owners(d); !equal(got, []fabric.Rank{5, 4, 1}) {
+		t.Errorf("%v, want those that stated it first, and 1", got)
+	}
+}
+
 // TestClaimsThatComeAgain: who takes a claim back, or has lost what it kept, and claims later
 // is not first: others that have claimed since then were.
 func TestClaimsThatComeAgain(t *testing.T) {

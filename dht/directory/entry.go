@@ -97,7 +97,8 @@ func (e *entry) judge(k key) (out []Stale) {
 
 // copies returns up to MaxCopies copies of the same bytes as best, in the order in which
 // owners first stated them, but those in memory before others; of Contents the
-// segments first, and those of dead owners last: nobody gives them names to keep.
+// segments first, that of the lowest rank among them, to which others give theirs up, and
+// those of dead owners last: nobody gives them names to keep.
 func (e *entry) copies(best *record, contents bool) []Statement {
 	var buf [MaxCopies]*Statement
 	out := buf[:0]
@@ -110,6 +111,9 @@ func (e *entry) copies(best *record, contents bool) []Statement {
 		}
 	}
 	add(!contents, false)
+	if keeper := e.keeper(); contents && len(out) == MaxCopies && best.Agrees(&keeper.Statement) && !slices.Contains(out, &keeper.Statement) {
+		out[MaxCopies-1] = &keeper.Statement
+	}
 	add(contents, false)
 	if contents {
 		add(false, true)
