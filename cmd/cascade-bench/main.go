@@ -48,7 +48,7 @@ func (a *app) root() *cobra.Command {
 	c.SetFlagErrorFunc(cli.FlagError)
 	c.CompletionOptions.DisableDefaultCmd = true // cascade has it
 	c.SetHelpCommand(&cobra.Command{Hidden: true})
-	c.AddCommand(a.respCommand(), a.putCommand(), a.indexCommand(), a.fabricCommand(), a.fabricRankCommand(), a.codecCommand(), a.tunerCommand(), a.stagesCommand(), a.coldCommand(), a.lustreCommand())
+	c.AddCommand(a.respCommand(), a.putCommand(), a.indexCommand(), a.fabricCommand(), a.fabricRankCommand(), a.codecCommand(), a.tunerCommand(), a.stagesCommand(), a.coldCommand(), a.remoteCommand(), a.lustreCommand())
 	return c
 }
 

@@ -35,6 +35,7 @@ func TestUsage(t *testing.T) {
 		"bench of nothing":  {[]string{"resp", "--size", "0"}, cli.Usage, "cascade: bench resp: --size"},
 		"no such verb":      {[]string{"fly"}, cli.Usage, "unknown command"},
 		"no such flag":      {[]string{"put", "--high"}, cli.Usage, "see cascade bench put --help"},
+		"remote nothing":    {[]string{"remote", "--blocks", "0"}, cli.Usage, "cascade: bench remote: --blocks"},
 		"stages of nothing": {[]string{"stages", "--warm", "0"}, cli.Usage, "cascade: bench stages: --requests"},
 		"an argument":       {[]string{"put", "x"}, cli.Usage, "cascade bench put does not take 1 arguments"},
 		"flags of cascade":  {[]string{"--socket", "/s", "--timeout", "1s", "--config", "f", "codec", "--rounds", "0"}, cli.Usage, "--rounds must be above 0"},
