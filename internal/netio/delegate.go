@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/cpus"
 )
 
 // Between two commands the goroutine of a connection may delegate to the poller, which
@@ -206,9 +208,9 @@ func (p *Poller) events(events []unix.EpollEvent, answered bool) (n int, err err
 		return n, nil
 	}
 	began := time.Now()
-	if answered && sleepers.tryAcquire() {
+	if answered && cpus.TryKeepPlace() {
 		n = p.within(events, briefSleep)
-		sleepers.release()
+		cpus.LeavePlace()
 	}
 	if n == 0 {
 		n, err = unix.EpollWait(p.epoll, events, watchEvery)

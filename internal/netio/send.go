@@ -12,6 +12,9 @@ const (
 	// sendMost is the most that one system call sends.
 	sendMost = 4 << 20
 
+	// sendAtOnce is up to how many bytes are copied in a moment.
+	sendAtOnce = 256 << 10
+
 	// maxVec is how many buffers one system call takes (IOV_MAX).
 	maxVec = 1024
 )
@@ -65,6 +68,11 @@ func (c *Conn) gather(bufs [][]byte, skip int) (total int) {
 // sendSoon sends some of c.vec's bytes, which are so many.
 func (c *Conn) sendSoon(bytes int) (int, error) {
 	c.countSent(bytes)
+	if bytes <= sendAtOnce {
+		if n, err := c.sendVecAtOnce(); !errors.Is(err, ErrStalled) {
+			return n, err
+		}
+	}
 	n, err := c.sendVec()
 	if errors.Is(err, ErrStalled) {
 		return c.sendLater(c.sendVec)
@@ -122,6 +130,19 @@ func (c *Conn) countSent(bytes int) {
 	c.sent += int64(bytes)
 	if !c.bufferSet && c.sent >= wideFrom {
 		c.poller.buffers.decide(c)
+	}
+}
+
+// sendVecAtOnce sends some of c.vec's bytes, as far as there is room for them. Go's
+// scheduler does not see it: see cpus.TryKeepPlace.
+func (c *Conn) sendVecAtOnce() (int, error) {
+	msg := unix.Msghdr{Iov: &c.vec[0]}
+	msg.SetIovlen(len(c.vec))
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(c.fd), uintptr(unsafe.Pointer(&msg)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		if errno != unix.EINTR {
+			return result("send", n, errno)
+		}
 	}
 }
 

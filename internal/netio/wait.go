@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/cpus"
 	"cascadekv/internal/memlimit"
 )
 
@@ -100,8 +101,8 @@ func (c *Conn) pollTimed(d time.Duration) bool {
 // poll reports whether there is something to read, the end included, within d;
 // or may be, where a signal came.
 func (c *Conn) poll(d time.Duration) bool {
-	if d <= linger && sleepers.tryAcquire() {
-		defer sleepers.release()
+	if d <= linger && cpus.TryKeepPlace() {
+		defer cpus.LeavePlace()
 		return c.pollRaw(d)
 	}
 	fd, limit := c.readable(), unix.NsecToTimespec(d.Nanoseconds())

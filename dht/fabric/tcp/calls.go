@@ -185,7 +185,7 @@ func (s *callStream) broken(ctx context.Context) error {
 
 // receive hands answers to those who wait for them.
 func (s *callStream) receive() error {
-	r := bufio.NewReaderSize(s.conn, bufferSize)
+	r := bufio.NewReaderSize(newReceiver(s.conn), bufferSize)
 	for {
 		h, err := readHeader(r)
 		if err != nil {
@@ -266,7 +266,7 @@ func (f *Fabric) answerCalls(conn net.Conn, from fabric.Rank) error {
 		stop()
 		sender <- err
 	}()
-	err := a.receive(bufio.NewReaderSize(conn, bufferSize))
+	err := a.receive(bufio.NewReaderSize(newReceiver(conn), bufferSize))
 	stop()
 	_ = conn.Close()
 	if serr := <-sender; lost(err) {

@@ -119,7 +119,7 @@ func (l *life) put(w *wire, good bool) (oldest *wire) {
 // reading is the answering end of a payload stream.
 type reading struct {
 	fabric *Fabric
-	conn   net.Conn
+	in     io.Reader
 	out    *sender
 	frames [fabric.MaxBatch * frameSize]byte // reads that came together
 	have   int                               // bytes of frames
@@ -135,7 +135,7 @@ func (f *Fabric) answerReads(conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	r := &reading{fabric: f, conn: conn, out: out}
+	r := &reading{fabric: f, in: newReceiver(conn), out: out}
 	for err == nil {
 		if err = r.receive(); err == nil {
 			err = r.answer()
@@ -152,7 +152,7 @@ func (r *reading) receive() error {
 	if err := r.out.await(r.fabric.lingering); err != nil {
 		return err
 	}
-	n, err := io.ReadAtLeast(r.conn, r.frames[r.have:], frameSize-r.have)
+	n, err := io.ReadAtLeast(r.in, r.frames[r.have:], frameSize-r.have)
 	r.have += n
 	return err
 }

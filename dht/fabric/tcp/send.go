@@ -29,10 +29,6 @@ type sender struct {
 	msg   unix.Msghdr // vec and msg are here because the kernel is given their addresses
 }
 
-// linger is how long a stream that was just served waits for its next read
-// with a thread.
-const linger = 2 * time.Millisecond
-
 func newSender(conn net.Conn) (*sender, error) {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {
@@ -66,8 +62,7 @@ func (s *sender) await(threads chan struct{}) error {
 		return nil
 	}
 	return s.raw.Control(func(fd uintptr) {
-		fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		_, _ = unix.Poll(fds[:], int(linger/time.Millisecond)) // who receives next will see what is wrong
+		awaits(int(fd))
 	})
 }
 
@@ -131,10 +126,13 @@ func (s *sender) sent(n int) {
 	}
 }
 
+// copiedSoon is up to how many bytes the kernel copies in a moment.
+const copiedSoon = 512 << 10
+
 // once is one call of the kernel.
 func (s *sender) once(fd uintptr) (int, syscall.Errno) {
-	k := 0
-	for total := 0; k < len(s.rest) && total < piece; k++ {
+	k, total := 0, 0
+	for ; k < len(s.rest) && total < piece; k++ {
 		p := s.rest[k][:min(len(s.rest[k]), piece-total)]
 		s.vec[k].Base = &p[0]
 		s.vec[k].SetLen(len(p))
@@ -142,6 +140,10 @@ func (s *sender) once(fd uintptr) (int, syscall.Errno) {
 	}
 	s.msg = unix.Msghdr{Iov: &s.vec[0]}
 	s.msg.SetIovlen(k)
+	if total <= copiedSoon {
+		n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&s.msg)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		return int(n), errno
+	}
 	n, _, errno := unix.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&s.msg)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 	return int(n), errno
 }

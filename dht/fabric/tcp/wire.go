@@ -15,7 +15,7 @@ import (
 )
 
 // wire is the descriptor of a payload stream at the rank that reads. Reads and
-// writes wait in the kernel, with their thread. One goroutine uses it at a time;
+// writes wait in the kernel, with their thread, at first unseen by Go's scheduler. One goroutine uses it at a time;
 // interrupt may be called from any.
 type wire struct {
 	fd    int
@@ -50,7 +50,11 @@ func (w *wire) idle() bool {
 
 // send writes all of p, which is short.
 func (w *wire) send(p []byte) error {
-	for len(p) > 0 {
+	if n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(w.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)),
+		unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0); errno == 0 {
+		p = p[n:]
+	}
+	for len(p) > 0 { // the stream has no room, or is of no use
 		n, _, errno := unix.Syscall6(unix.SYS_SENDTO, uintptr(w.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)),
 			unix.MSG_NOSIGNAL, 0, 0)
 		switch errno {
@@ -82,12 +86,15 @@ func (w *wire) receive(pieces [][]byte, all bool) (int, error) {
 		total += len(p)
 	}
 	defer clear(w.vec[:n]) // what lies there is not the wire's to keep
-	flags := 0
-	if all {
-		flags = unix.MSG_WAITALL
-	}
 	w.msg = unix.Msghdr{Iov: &w.vec[0]}
 	w.msg.SetIovlen(n)
+	flags := unix.MSG_WAITALL
+	if !all {
+		if got, ok := w.receiveSoon(); ok {
+			return got, nil
+		}
+		flags = 0
+	}
 	for {
 		got, _, errno := unix.Syscall(unix.SYS_RECVMSG, uintptr(w.fd), uintptr(unsafe.Pointer(&w.msg)), uintptr(flags))
 		switch {
@@ -100,6 +107,19 @@ func (w *wire) receive(pieces [][]byte, all bool) (int, error) {
 			return int(got), nil
 		}
 	}
+}
+
+// receiveSoon fills what w.msg refers to with what comes within a moment; false: that is
+// nothing, or the stream is of no use.
+func (w *wire) receiveSoon() (int, bool) {
+	if w.batch.at > 0 || w.batch.got > 0 { // the rest of the answers mostly is on its way
+		if n, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(w.fd), uintptr(unsafe.Pointer(&w.msg)), unix.MSG_DONTWAIT); errno == 0 && n > 0 {
+			return int(n), true
+		}
+	}
+	awaits(w.fd)
+	n, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(w.fd), uintptr(unsafe.Pointer(&w.msg)), unix.MSG_DONTWAIT)
+	return int(n), errno == 0 && n > 0
 }
 
 // interrupt ends whatever waits on the wire, for good.

@@ -1,12 +1,11 @@
-package netio
+package cpus
 
 import (
 	"runtime"
 	"testing"
-	"time"
 )
 
-func TestSemaphore(t *testing.T) {
+func TestPlaces(t *testing.T) {
 	p := semaphore{limit: func() int32 { return 2 }}
 	for i := range 2 {
 		if !p.tryAcquire() {
@@ -22,24 +21,5 @@ func TestSemaphore(t *testing.T) {
 	}
 	if n := sleepers.limit(); int(n) > runtime.GOMAXPROCS(0)/2 {
 		t.Errorf("%d of %d places can be kept", n, runtime.GOMAXPROCS(0))
-	}
-}
-
-// TestStopEndsSleepInAKeptPlace: whoever stops the program, as the collector
-// does, does not wait for a client.
-func TestStopEndsSleepInAKeptPlace(t *testing.T) {
-	w, _ := connPair(t, &spinner{})
-	woken := make(chan bool)
-	go func() { woken <- w.pollRaw(20 * time.Second) }()
-	for {
-		runtime.GC()
-		select {
-		case signal := <-woken:
-			if !signal {
-				t.Error("it slept to the end")
-			}
-			return
-		default:
-		}
 	}
 }
