@@ -3,6 +3,7 @@ package netio
 import (
 	"cmp"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 	"unsafe"
@@ -213,13 +214,39 @@ func (p *Poller) events(events []unix.EpollEvent, answered bool) (n int, err err
 		cpus.LeavePlace()
 	}
 	if n == 0 {
-		n, err = unix.EpollWait(p.epoll, events, watchEvery)
+		n, err = p.sleep(events)
 	}
 	if n > 0 && answered {
 		p.spin.slept(&p.credit, time.Since(began))
 	}
 	return n, err
 }
+
+// sleep waits for events in the kernel: for shortSleep each time, until nothing came for a
+// while. Go's monitor takes the place of who sleeps for 10 ms, and looks every 20 µs for
+// some milliseconds after each place that it took: where events come now and then that
+// costs a rank more than all its sleeps, a tenth of its time with clients that have four
+// ranks serve blocks of 4 KiB in turns.
+func (p *Poller) sleep(events []unix.EpollEvent) (n int, err error) {
+	limit := shortSleep
+	if p.vain >= shortSleeps {
+		limit = watchEvery
+	}
+	if n, err = unix.EpollWait(p.epoll, events, limit); n > 0 {
+		p.vain = 0
+		return n, err
+	}
+	p.vain = min(p.vain+1, shortSleeps)
+	runtime.Gosched() // the monitor takes a goroutine that goes on for 10 ms for one that sleeps
+	return n, err
+}
+
+// shortSleep, in milliseconds, is less than the monitor allows, and so many are the time
+// in which a rank counts as busy.
+const (
+	shortSleep  = 5
+	shortSleeps = 20
+)
 
 // briefSleep is how many milliseconds the poller keeps its place while it sleeps: see
 // semaphore. Clients of brief commands send the next one sooner.

@@ -49,7 +49,8 @@ type Poller struct {
 	buffers sendBuffers
 	stalled *admission.Allowance
 	done    chan struct{}
-	room    [answerRoom]byte // of the poller's goroutine
+	room    [answerRoom]byte // of the poller's goroutine, as is vain
+	vain    int              // short sleeps since something came last
 
 	mu struct {
 		sync.Mutex
