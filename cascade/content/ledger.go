@@ -74,10 +74,10 @@ type Ledger struct {
 
 	guarded struct { // by State.Mu
 		peers    Peers
-		unstated []residency.BlockID        // whose statement is due
-		waits    map[residency.BlockID]wait // blocks that another rank writes
+		unstated []residency.BlockID            // whose statement is due
+		waits    map[residency.BlockID]wait     // blocks that another rank writes
 		seconds  map[residency.BlockID]struct{} // that another rank keeps too
-		cleared  []clearing                 // of namespaces, lately
+		cleared  []clearing                     // of namespaces, lately
 
 		work     context.Context // ends with Leave
 		nextSync *syncing        // that has not begun, nil: nobody waits for one
