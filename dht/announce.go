@@ -88,7 +88,7 @@ func (n *Node) enqueue(home fabric.Rank, list ...*directory.Statement) {
 	}
 	var stale []directory.Stale
 	for _, s := range list {
-		stale = append(stale, n.dir.Apply(*s)...)
+		stale = append(stale, n.dir.Apply(*s, n.o.Now())...)
 	}
 	n.deliver(stale)
 }
@@ -129,6 +129,9 @@ func (b *outbox) add(s *directory.Statement) {
 	}
 	if old == nil || s.Newer(old) {
 		own := *s // the rest of its list need not be kept
+		if old != nil {
+			own.Inherit(old)
+		}
 		b.wait[k] = &own
 		delete(b.refused, k)
 	}

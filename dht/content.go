@@ -57,7 +57,7 @@ func claimAt(ctx context.Context, n *Node, home fabric.Rank, list []directory.St
 	}
 	if home == n.self {
 		for j, i := range part {
-			n.deliver(n.dir.Apply(claims[j]))
+			n.deliver(n.dir.Apply(claims[j], n.o.Now()))
 			f, _ := n.dir.Lookup(directory.Contents, keys.Keys[j], n.o.Now())
 			found[i] = f.Copies
 		}

@@ -105,7 +105,7 @@ func (s server) announce(from fabric.Rank, body []byte) ([]byte, error) {
 		if st.Owner != from && v.dead(st.Owner, st.Incarnation) {
 			st.Memory = nil // handed on by a rank that has not heard of it yet
 		}
-		for _, stale := range s.n.dir.Apply(st) {
+		for _, stale := range s.n.dir.Apply(st, now) {
 			if stale.Owner == from {
 				mine = append(mine, staleMessage{stale.Namespace, stale.Key, stale.Before})
 			} else {

@@ -76,6 +76,12 @@ func (n *Name) Bound() bool { return n.record.Bound }
 // Expires returns when n stops being visible; zero: never.
 func (n *Name) Expires() time.Time { return n.record.Expires }
 
+// Ended reports whether the time of n is over. The clock is read only where a name
+// expires.
+func (n *Name) Ended(now func() time.Time) bool {
+	return !n.record.Expires.IsZero() && !now().Before(n.record.Expires)
+}
+
 // Seq returns when n was last recorded.
 func (n *Name) Seq() uint64 { return n.record.Seq }
 
@@ -99,11 +105,10 @@ func (n *Name) Leased() bool { return len(n.leases) > 0 }
 const MaxBound = 8
 
 // Visible reports whether clients may see n. A bound name is hidden while its
-// parent is, so that one of a pair is not served without the other. The clock is
-// read only where a name expires.
+// parent is, so that one of a pair is not served without the other.
 func (n *Name) Visible(now func() time.Time) bool {
 	for depth := 0; ; depth++ {
-		if n.block == nil && (depth == 0 || !n.away) || !n.record.Expires.IsZero() && !now().Before(n.record.Expires) {
+		if n.block == nil && (depth == 0 || !n.away) || n.Ended(now) {
 			return false
 		}
 		if n.away || !n.record.Bound {

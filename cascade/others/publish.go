@@ -157,6 +157,9 @@ func (x *Exchange) nextUnpublished() []directory.Statement {
 		st := x.StateLocked(n.Namespace(), n.Key())
 		if !st.Has() {
 			st.Name.Seq = n.Put() // what it replaced is out of date, though no home has heard of the put
+			if n.Ended(x.state.Now) {
+				st.Name.Expires = n.Expires() // and does not come back
+			}
 		}
 		batch = append(batch, st)
 	})

@@ -49,14 +49,14 @@ func equal(a, b []fabric.Rank) bool {
 func TestClaimsKeepTheirOrder(t *testing.T) {
 	d := New()
 	for i, owner := range []fabric.Rank{3, 1, 2, 1, 3} {
-		if stale := d.Apply(content(owner, uint64(i+1), false, true)); len(stale) != 0 {
+		if stale := d.Apply(content(owner, uint64(i+1), false, true), start); len(stale) != 0 {
 			t.Fatalf("a claim is out of date: %v", stale)
 		}
 	}
 	if got := owners(d); !equal(got, []fabric.Rank{3, 1, 2}) {
 		t.Errorf("claims of %v, want 3, 1, 2", got)
 	}
-	d.Apply(content(2, 9, true, false))
+	d.Apply(content(2, 9, true, false), start)
 	if got := owners(d); !equal(got, []fabric.Rank{2, 3, 1}) {
 		t.Errorf("%v, want the keeper first", got)
 	}
@@ -76,17 +76,17 @@ func TestTheLivingKeeperIsFound(t *testing.T) {
 	d := New()
 	lost := map[fabric.Rank]uint64{}
 	for owner := range fabric.Rank(MaxCopies + 1) {
-		d.Apply(content(owner, 1, true, false))
+		d.Apply(content(owner, 1, true, false), start)
 		lost[owner] = 1
 	}
-	d.Apply(content(9, 1, true, false))
+	d.Apply(content(9, 1, true, false), start)
 	d.Lost(lost)
 	if got := owners(d); len(got) != MaxCopies || got[0] != 9 {
 		t.Errorf("%v, want 9 first", got)
 	}
 	again := content(1, 1, true, false)
 	again.Incarnation = 2
-	d.Apply(again)
+	d.Apply(again, start)
 	if got := owners(d); !equal(got[:2], []fabric.Rank{1, 9}) {
 		t.Errorf("%v, want 1, which is back, and 9", got)
 	}
@@ -97,7 +97,7 @@ func TestTheLivingKeeperIsFound(t *testing.T) {
 func TestTheLowestKeeperIsFound(t *testing.T) {
 	d := New()
 	for _, owner := range []fabric.Rank{5, 4, 3, 2, 1} {
-		d.Apply(content(owner, 1, true, false))
+		d.Apply(content(owner, 1, true, false), start)
 	}
 	if got := owners(d); !equal(got, []fabric.Rank{5, 4, 1}) {
 		t.Errorf("%v, want those that stated it first, and 1", got)
@@ -110,14 +110,14 @@ func TestClaimsThatComeAgain(t *testing.T) {
 	for name, first := range map[string]Statement{"claimed": content(1, 1, false, true), "kept": content(1, 1, true, false)} {
 		for _, withdrawn := range []bool{false, true} {
 			d := New()
-			d.Apply(first)
-			d.Apply(content(3, 1, true, false)) // the entry stays
+			d.Apply(first, start)
+			d.Apply(content(3, 1, true, false), start) // the entry stays
 			if withdrawn {
-				d.Apply(content(1, 2, false, false))
+				d.Apply(content(1, 2, false, false), start)
 			}
-			d.Apply(content(2, 1, false, true))
-			d.Apply(content(1, 3, false, true))
-			d.Apply(content(3, 2, false, false))
+			d.Apply(content(2, 1, false, true), start)
+			d.Apply(content(1, 3, false, true), start)
+			d.Apply(content(3, 2, false, false), start)
 			want := []fabric.Rank{2, 1}
 			if name == "claimed" && !withdrawn {
 				want = []fabric.Rank{1, 2}
@@ -133,21 +133,21 @@ func TestClaimsThatComeAgain(t *testing.T) {
 // given up.
 func TestSecondCopiesAreReported(t *testing.T) {
 	d := New()
-	d.Apply(content(1, 1, true, false))
+	d.Apply(content(1, 1, true, false), start)
 	d.Lost(map[fabric.Rank]uint64{1: 1})
-	if stale := d.Apply(content(3, 1, true, false)); len(stale) != 0 {
+	if stale := d.Apply(content(3, 1, true, false), start); len(stale) != 0 {
 		t.Errorf("reported, of what a dead rank left: %v", stale)
 	}
 	for i := range uint64(2) {
-		stale := d.Apply(content(2, i+1, true, false))
+		stale := d.Apply(content(2, i+1, true, false), start)
 		if len(stale) != 1 || stale[0].Owner != 3 || stale[0].Namespace != Contents {
 			t.Errorf("reported: %v, want rank 3", stale)
 		}
 	}
-	if stale := d.Apply(content(4, 1, false, true)); len(stale) != 1 || stale[0].Owner != 3 {
+	if stale := d.Apply(content(4, 1, false, true), start); len(stale) != 1 || stale[0].Owner != 3 {
 		t.Errorf("reported: %v, want rank 3, not who claims", stale)
 	}
-	if stale := d.Apply(content(3, 2, false, false)); len(stale) != 0 {
+	if stale := d.Apply(content(3, 2, false, false), start); len(stale) != 0 {
 		t.Errorf("after it was given up: %v", stale)
 	}
 	if got := owners(d); !equal(got, []fabric.Rank{2, 4, 1}) {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// keepTombstone is how long a deleted name is remembered: statements that
-	// were on their way when it was deleted are older than that.
+	// keepTombstone is how long a name that was deleted, or has ended, is remembered:
+	// statements that were on their way then are older than that.
 	keepTombstone = time.Minute
 
 	// shards share the table, so that a walk through all of it never holds up
@@ -191,13 +191,16 @@ func (sh *shard) tidy() {
 // out of date, the speaker among them if its put was deleted or replaced. They
 // are returned again each time until they have withdrawn it. The directory
 // keeps nothing that the statement points to.
-func (d *Directory) Apply(s Statement) []Stale {
+func (d *Directory) Apply(s Statement, now time.Time) []Stale {
 	sh, e := d.find(key{s.Name.Namespace, s.Name.Key})
 	defer sh.mu.Unlock()
-	if e.slot < 0 && !s.Has() {
+	if e.slot < 0 && !s.Has() && !s.ended() {
 		return nil
 	}
 	e.replaced(&s)
+	if s.ended() && s.Name.Seq > e.buried {
+		sh.deleteBelow(s.Name.Seq, now)
+	}
 	e.set(s)
 	stale := e.judge(e.key)
 	sh.put()
@@ -225,19 +228,22 @@ func (d *Directory) Delete(namespace, name string, stamp uint64, now time.Time) 
 	for i := range e.records {
 		stamp = max(stamp, e.records[i].Name.Seq)
 	}
-	e.buried, e.until = max(e.buried, stamp+1), now.Add(keepTombstone).UnixNano()
-	for i := range e.records {
-		e.records[i].before = max(e.records[i].before, e.buried)
-	}
-	sh.tombs = append(sh.tombs, tombstone{e.key, e.until})
+	sh.deleteBelow(max(e.buried, stamp+1), now)
 	stale := e.judge(e.key)
 	sh.put()
 	sh.tidy()
 	return stale
 }
 
-// Sweep forgets tombstones whose time is over. The owner calls it about once a
-// second.
+// deleteBelow gives the entry a tombstone: puts stamped below are gone.
+func (sh *shard) deleteBelow(below uint64, now time.Time) {
+	e := &sh.now
+	e.deleteBelow(below, now)
+	sh.tombs = append(sh.tombs, tombstone{e.key, e.until})
+}
+
+// Sweep forgets tombstones whose time is over, but for those that hide what an owner has
+// not withdrawn. The owner calls it about once a second.
 func (d *Directory) Sweep(now time.Time) {
 	for i := range d.shards {
 		d.shards[i].sweep(now.UnixNano())
@@ -256,7 +262,7 @@ func (sh *shard) sweep(now int64) {
 		e := sh.find(t.key, uint32(sh.dir.hash(t.key)>>32))
 		// A name that was buried again, or cleared meanwhile, has another time.
 		if e.buried > 0 && e.until <= t.until {
-			e.buried = 0
+			e.over()
 			sh.put()
 		}
 	}
@@ -319,14 +325,8 @@ func (d *Directory) Invalidate(s Statement) {
 	}
 	for i := range e.records {
 		r := &e.records[i]
-		if r.Owner != s.Owner || r.Incarnation != s.Incarnation || r.Version != s.Version {
-			continue
-		}
-		if s.Memory == nil {
-			r.Memory = nil
-		}
-		if s.Segment == nil {
-			r.Segment = nil
+		if r.Owner == s.Owner && r.Incarnation == s.Incarnation && r.Version == s.Version {
+			r.invalidate(&s)
 		}
 	}
 	sh.put()

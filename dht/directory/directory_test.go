@@ -130,7 +130,7 @@ func (s *script) step(line string) string {
 		s.d.Each(func(st Statement) bool { all = append(all, string(rune('A'+st.Owner))); return true })
 		return strings.Join(all, " ")
 	}
-	return tell(s.d.Apply(statement(s.t, w)))
+	return tell(s.d.Apply(statement(s.t, w), s.now))
 }
 
 func TestScenarios(t *testing.T) {
@@ -242,23 +242,101 @@ func TestScenarios(t *testing.T) {
 			A none v 3                = B<13 C<13
 			D put 13 Y mem v 1        = B<13 C<13
 			find                      = D:mem`,
-		"a tombstone ends, what it buried stays buried": `
+		"a tombstone ends": `
 			B put 12 X seg v 1        =
 			bury 20                   = B<21
 			wait 59                   =
 			C put 15 X mem v 1        = B<21 C<21
+			B none v 2                = C<21
+			C none v 2                =
 			wait 1                    =
 			find                      =
 			len                       = 0
-			C put 15 X mem v 2        =
+			C put 15 X mem v 3        =
 			find                      = C:mem`,
+		"a tombstone does not end while it hides something": `
+			B put 12 X seg v 1        =
+			bury 20                   = B<21
+			lost B 1                  =
+			wait 60                   =
+			C put 15 X mem v 1        = B<21 C<21
+			C none v 2                = B<21
+			wait 600                  =
+			B put 12 X seg v 1 life 2 = B<21
+			find                      =
+			len                       = 1
+			B none v 2 life 2         =
+			len                       = 0`,
+		"a tombstone hides what a dead rank may have in its arena": `
+			A put 10 X mem v 1        =
+			B put 20 Y mem v 1        = A<20
+			C put 10 X mem v 1        = A<20 C<20
+			C none v 2                = A<20
+			lost A 1                  =
+			lost C 1                  =
+			B put 20 none v 2 until 5 =
+			wait 60                   =
+			len                       = 1
+			A put 10 X mem v 1 life 2 = A<20
+			find                      =
+			A none v 2 life 2         =
+			len                       = 0`,
+		"what a tombstone hides is gone": `
+			B put 12 X seg v 1        =
+			bury 20                   = B<21
+			wait 60                   =
+			len                       = 1
+			refute B none v 1         =
+			len                       = 0`,
+		"a put that has ended hides what was put before": `
+			A put 10 X mem v 1        =
+			B put 20 Y mem v 1 until 5 = A<20
+			A none v 2                =
+			wait 6                    =
+			B put 20 none v 2 until 5 =
+			find                      =
+			A put 10 X mem v 3        = A<20
+			C put 15 X mem v 1        = A<20 C<20
+			find                      =
+			A none v 4                = C<20
+			C none v 2                =
+			wait 59                   =
+			len                       = 1
+			wait 1                    =
+			len                       = 0`,
+		"a put that ends before it is heard of": `
+			B put 20 none v 2 until 5 =
+			A put 10 X mem v 1        = A<20
+			find                      =
+			B put 20 none v 2 until 5 = A<20
+			C put 21 X mem v 1        = A<20
+			find                      = C:mem`,
+		"the end of an older put harms no newer one": `
+			A put 30 X mem v 1        =
+			B put 20 none v 2 until 5 =
+			find                      = A:mem
+			A none v 2                =
+			C put 10 X mem v 1        = C<20
+			wait 60                   =
+			len                       = 1
+			C none v 2                =
+			len                       = 0`,
+		"the end of an older put does not take the time of a tombstone": `
+			bury 20                   =
+			wait 30                   =
+			B put 15 none v 2 until 5 =
+			wait 30                   =
+			len                       = 0`,
 		"buried again: the later time counts": `
 			bury 20                   =
 			wait 30                   =
 			bury 25                   =
 			wait 31                   =
 			A put 22 X mem v 1        = A<26
-			wait 29                   =
+			A none v 2                =
+			wait 28                   =
+			len                       = 1
+			wait 1                    =
 			len                       = 0`,
 		"bury what is unknown": `
 			bury 20                   =
@@ -337,11 +415,11 @@ func TestOrderAndRepetition(t *testing.T) {
 		}
 		play := func() map[string]bool {
 			d := New()
-			d.Apply(anchor)
+			d.Apply(anchor, start)
 			order := append(append([]Statement(nil), all...), all...)
 			rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 			for _, s := range order {
-				d.Apply(s)
+				d.Apply(s, start)
 			}
 			set := map[string]bool{}
 			d.Each(func(s Statement) bool {
@@ -370,7 +448,7 @@ func TestNewestPutWinsInAnyOrder(t *testing.T) {
 		rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		told := map[fabric.Rank]bool{}
 		for _, s := range all {
-			for _, stale := range d.Apply(s) {
+			for _, stale := range d.Apply(s, start) {
 				told[stale.Owner] = true
 			}
 		}
@@ -385,7 +463,7 @@ func TestKeepForgetsWhatIsElsewhere(t *testing.T) {
 	for i := range 1000 {
 		s := statement(t, strings.Fields("A put 10 X mem v 1"))
 		s.Name.Key = fmt.Sprint(i)
-		d.Apply(s)
+		d.Apply(s, start)
 	}
 	if n := d.Keep(func(_, name string) bool { return len(name) == 3 }); n != 100 || d.Len() != 900 {
 		t.Errorf("%d dropped, %d left; want 100 and 900", n, d.Len())
@@ -440,13 +518,13 @@ func TestHeapOfNames(t *testing.T) {
 				in, at := i/20_000, int64(i%20_000)<<16
 				// As a put that is written, and then leaves memory, in as many statements.
 				s.Memory = &Memory{Offset: at, Generation: uint64(i) << 32}
-				d.Apply(s)
+				d.Apply(s, start)
 				s.Segment = &Segment{Path: fmt.Sprintf("inc7/agg_rank%03d_%06d.bin", s.Owner, in), Offset: at, Stored: s.Info.Size, StoredCRC: s.Info.CRC}
 				s.Version++
-				d.Apply(s)
+				d.Apply(s, start)
 				s.Memory = nil
 				s.Version++
-				d.Apply(s)
+				d.Apply(s, start)
 			}
 			took := (heap() - before) / names
 			t.Logf("%d bytes a name", took)
@@ -463,7 +541,7 @@ func BenchmarkLookup(b *testing.B) {
 	keys := make([]string, 200_000)
 	for i := range keys {
 		keys[i] = fmt.Sprintf("%064d", i)
-		d.Apply(full(keys[i]))
+		d.Apply(full(keys[i]), start)
 	}
 	b.ReportAllocs()
 	i := 0
@@ -482,6 +560,6 @@ func BenchmarkApply(b *testing.B) {
 	for b.Loop() {
 		s.Version++
 		s.Name.Key = fmt.Sprintf("%064d", s.Version%100_000)
-		d.Apply(s)
+		d.Apply(s, start)
 	}
 }

@@ -133,7 +133,7 @@ func FuzzStatement(f *testing.F) {
 			return
 		}
 		d := New()
-		d.Apply(s)
+		d.Apply(s, start)
 		var found Statement
 		d.Each(func(has Statement) bool { found = has; return true })
 		if !reflect.DeepEqual(found, s) {

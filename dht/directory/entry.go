@@ -1,12 +1,17 @@
 package directory
 
-import "slices"
+import (
+	"slices"
+	"time"
+
+	"cascadekv/internal/block"
+)
 
 // entry is what is known of one name. records is short: a name has few owners.
 type entry struct {
 	records []record // at most one for each owner
 	buried  uint64   // tombstone: puts stamped below this are gone; 0: none
-	until   int64    // how long the tombstone stays, Unix nanoseconds
+	until   int64    // how long the tombstone stays, Unix nanoseconds; 0: as long as it hides something
 }
 
 // record is the newest statement of one owner. Once a put is out of date it
@@ -20,6 +25,19 @@ type record struct {
 
 // live reports whether the record has a copy that may be served.
 func (r *record) live() bool { return r.Has() && r.Name.Seq >= r.before }
+
+// invalidate takes back the copies that s has no more of.
+func (r *record) invalidate(s *Statement) {
+	if s.Memory == nil {
+		r.Memory = nil
+	}
+	if s.Segment == nil {
+		r.Segment = nil
+	}
+	if !r.Has() {
+		r.Info = block.Info{}
+	}
+}
 
 // set replaces what the owner stated before, unless that is newer. A statement
 // without a copy is kept as long as others have one: it stops older ones that
@@ -59,6 +77,29 @@ func (e *entry) replaced(s *Statement) {
 			r.before = max(r.before, s.Name.Seq)
 		}
 	}
+}
+
+// deleteBelow gives the entry a tombstone: puts stamped below are gone.
+func (e *entry) deleteBelow(below uint64, now time.Time) {
+	e.buried, e.until = below, now.Add(keepTombstone).UnixNano()
+	for i := range e.records {
+		e.records[i].before = max(e.records[i].before, below)
+	}
+}
+
+// over ends the time of the tombstone. While it hides something it stays.
+func (e *entry) over() {
+	if e.until = 0; !e.hides() {
+		e.buried = 0
+	}
+}
+
+// hides reports whether an owner has not withdrawn what is out of date. A dead one may come
+// back with its arena and its segments, or another rank adopt these.
+func (e *entry) hides() bool {
+	return slices.ContainsFunc(e.records, func(r record) bool {
+		return r.Name.Seq < r.before && (r.Has() || r.dead && r.Info != block.Info{})
+	})
 }
 
 // newest returns the record of the newest put that has a copy, nil for none.
@@ -151,9 +192,9 @@ func (p *place) take(s *Statement) {
 }
 
 // empty reports whether there is nothing to remember: nobody has the name, and
-// nobody deleted it lately.
+// it was not deleted and has not ended lately.
 func (e *entry) empty() bool {
-	if e.buried > 0 {
+	if e.buried > 0 && (e.until > 0 || e.hides()) {
 		return false
 	}
 	for i := range e.records {

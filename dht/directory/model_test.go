@@ -22,17 +22,20 @@ type model struct {
 	tombs   []tombstone
 }
 
-func (m *model) apply(s Statement) []Stale {
+func (m *model) apply(s Statement, now time.Time) []Stale {
 	k := key{s.Name.Namespace, s.Name.Key}
 	e := m.entries[k]
 	if e == nil {
-		if !s.Has() {
+		if !s.Has() && !s.ended() {
 			return nil
 		}
 		e = &entry{}
 		m.entries[k] = e
 	}
 	e.replaced(&s)
+	if s.ended() && s.Name.Seq > e.buried {
+		m.deleteBelow(k, s.Name.Seq, now)
+	}
 	e.set(s)
 	stale := e.judge(k)
 	m.prune()
@@ -64,20 +67,22 @@ func (m *model) delete(k key, stamp uint64, now time.Time) []Stale {
 	for i := range e.records {
 		stamp = max(stamp, e.records[i].Name.Seq)
 	}
-	e.buried, e.until = max(e.buried, stamp+1), now.Add(keepTombstone).UnixNano()
-	for i := range e.records {
-		e.records[i].before = max(e.records[i].before, e.buried)
-	}
-	m.tombs = append(m.tombs, tombstone{k, e.until})
+	m.deleteBelow(k, max(e.buried, stamp+1), now)
 	return e.judge(k)
+}
+
+func (m *model) deleteBelow(k key, below uint64, now time.Time) {
+	e := m.entries[k]
+	e.deleteBelow(below, now)
+	m.tombs = append(m.tombs, tombstone{k, e.until})
 }
 
 func (m *model) sweep(now time.Time) {
 	for len(m.tombs) > 0 && m.tombs[0].until <= now.UnixNano() {
 		t := m.tombs[0]
 		m.tombs = m.tombs[1:]
-		if e := m.entries[t.key]; e != nil && e.until <= t.until {
-			e.buried = 0
+		if e := m.entries[t.key]; e != nil && e.buried > 0 && e.until <= t.until {
+			e.over()
 		}
 	}
 	m.prune()
@@ -101,12 +106,7 @@ func (m *model) invalidate(s Statement) {
 	}
 	for i := range e.records {
 		if r := &e.records[i]; r.Owner == s.Owner && r.Incarnation == s.Incarnation && r.Version == s.Version {
-			if s.Memory == nil {
-				r.Memory = nil
-			}
-			if s.Segment == nil {
-				r.Segment = nil
-			}
+			r.invalidate(&s)
 		}
 	}
 	m.prune()
@@ -187,7 +187,7 @@ func TestPackedAnswersAlike(t *testing.T) {
 			switch op := r.IntN(1000); {
 			case op < 600:
 				s := r.statement(k)
-				what, got, want = fmt.Sprintf("apply %+v", s), d.Apply(s), m.apply(s)
+				what, got, want = fmt.Sprintf("apply %+v", s), d.Apply(s, now), m.apply(s, now)
 			case op < 800:
 				found, _ := d.Lookup(k.namespace, k.name, now)
 				what, got, want = fmt.Sprintf("lookup %q", k), found.Copies, m.lookup(k, now)
@@ -322,8 +322,8 @@ func TestANameOfManyOwners(t *testing.T) {
 	for owner := range fabric.Rank(600) {
 		s := statement(t, strings.Fields("A put 10 X mem seg v 1"))
 		s.Owner, s.Name.Parent = owner, fmt.Sprintf("p%s%d", strings.Repeat("arent", 30), r.IntN(10))
-		d.Apply(s)
-		m.apply(s)
+		d.Apply(s, start)
+		m.apply(s, start)
 	}
 	sameAsModel(t, d, m)
 	sh, e := d.find(k)
@@ -333,8 +333,8 @@ func TestANameOfManyOwners(t *testing.T) {
 	sh.mu.Unlock()
 	for owner := range fabric.Rank(600) {
 		s := Statement{Name: block.Name{Namespace: k.namespace, Key: k.name}, Owner: owner, Incarnation: 1, Version: 2}
-		d.Apply(s)
-		m.apply(s)
+		d.Apply(s, start)
+		m.apply(s, start)
 	}
 	sameAsModel(t, d, m)
 	wantNothingKept(t, d)
@@ -352,14 +352,14 @@ func TestWordsOfManyAtOnce(t *testing.T) {
 				s.Version++
 				s.Name.Key = fmt.Sprintf("%d of %d", s.Version%30, owner)
 				s.Segment = &Segment{Path: fmt.Sprint("path ", s.Version%70), Stored: 1}
-				d.Apply(s)
+				d.Apply(s, start)
 				if f, ok := d.Lookup("ns", s.Name.Key, start); !ok || !reflect.DeepEqual(f.Copies, []Statement{s}) {
 					t.Errorf("found %+v, want %+v", f.Copies, s)
 					return
 				}
 				if s.Version++; s.Version%3 == 0 {
 					s.Segment = nil
-					d.Apply(s)
+					d.Apply(s, start)
 				}
 			}
 		})

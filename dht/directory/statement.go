@@ -46,6 +46,18 @@ type Segment struct {
 // Has reports whether the owner has a copy.
 func (s *Statement) Has() bool { return s.Memory != nil || s.Segment != nil }
 
+// ended reports whether it withdraws the copy of a put that has ended: puts before that
+// must not come back for it.
+func (s *Statement) ended() bool { return !s.Has() && !s.Name.Expires.IsZero() }
+
+// Inherit is for a statement that takes the place of an older one of its owner, which nobody
+// has received: of a put that is gone it keeps what that one says.
+func (s *Statement) Inherit(old *Statement) {
+	if !s.Has() && !old.Has() && s.Name.Seq < old.Name.Seq {
+		s.Name.Seq, s.Name.Expires = old.Name.Seq, old.Name.Expires
+	}
+}
+
 // claims reports whether the owner is about to write bytes to segments (Contents).
 func (s *Statement) claims() bool {
 	return s.Name.Namespace == Contents && s.Memory != nil && s.Segment == nil
