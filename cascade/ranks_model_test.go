@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"cascadekv/dht/fabric"
 )
@@ -52,6 +53,12 @@ func (m *model) put(rank, key int) {
 	}
 }
 
+// end has a name end in a moment.
+func (m *model) end(rank, key int) {
+	m.ranks[rank].Expire(m.t.Context(), "ns", fmt.Sprint(key), time.Now().Add(time.Millisecond))
+	m.ranks[rank].Sweep()
+}
+
 func (m *model) get(rank, key int) (version uint64) {
 	v, err := m.ranks[rank].Get(m.t.Context(), "ns", fmt.Sprint(key))
 	if errors.Is(err, ErrMiss) {
@@ -85,8 +92,11 @@ func (m *model) churn(steps int, ranks ...int) {
 					case 3:
 						m.ranks[rank].Probe(m.t.Context(), "ns", []string{fmt.Sprint(key), fmt.Sprint(key + 1)})
 					case 4:
-						if rng.IntN(8) == 0 {
+						switch rng.IntN(8) {
+						case 0:
 							m.ranks[rank].Delete(m.t.Context(), "ns", fmt.Sprint(key))
+						case 1:
+							m.end(rank, key)
 						}
 					default:
 						m.get(rank, key)
@@ -107,9 +117,16 @@ func TestRandomOperationsOnManyRanks(t *testing.T) {
 	if m.hits.Load() == 0 || m.misses.Load() == 0 {
 		t.Errorf("%d hits, %d misses: nothing is tested", m.hits.Load(), m.misses.Load())
 	}
-	// After a last put of each key and some quiet, it is that or nothing.
+	// After a last put of each key and some quiet, it is that or nothing; and nothing if it
+	// ended.
 	for key := range m.keys {
-		m.put(key%4, key)
+		if m.put(key%4, key); key%3 == 0 {
+			m.end(key%4, key)
+		}
+	}
+	m.late.Store(int64(time.Second))
+	for _, r := range m.ranks {
+		r.Sweep()
 	}
 	m.settle()
 	for _, r := range m.ranks {
@@ -120,8 +137,8 @@ func TestRandomOperationsOnManyRanks(t *testing.T) {
 	m.settle()
 	for key := range m.keys {
 		for rank := range m.ranks {
-			if v := m.get(rank, key); v != 0 && v != m.next[key].Load() {
-				t.Errorf("rank %d serves version %d of key %d, the last is %d", rank, v, key, m.next[key].Load())
+			if v := m.get(rank, key); v != 0 && (v != m.next[key].Load() || key%3 == 0) {
+				t.Errorf("rank %d serves version %d of key %d, the last is %d, ended: %v", rank, v, key, m.next[key].Load(), key%3 == 0)
 			}
 		}
 	}

@@ -398,6 +398,38 @@ func TestOverwriteReachesOtherOwners(t *testing.T) {
 	})
 }
 
+// A put that ends before its homes hear of it, and whose withdrawal is stated again by who
+// does not know what it was, hides a copy of what it replaced that is stated late.
+func TestWhatAnEndHidIsStatedLate(t *testing.T) {
+	inBubble(t, 5, sim.Options{Seed: 4, MaxDelay: time.Millisecond}, func(t *testing.T, r *rig) {
+		ends := time.Now()
+		for i := range 50 {
+			key := fmt.Sprint(i)
+			r.shelf[0].keep(key, 1, bytesOf(key, 1), true)
+			r.shelf[2].put(key, 2, bytesOf(key, 2), false)
+			r.shelf[2].mu.Lock()
+			delete(r.shelf[2].names, key)
+			r.shelf[2].mu.Unlock()
+			gone := r.shelf[2].State("ns", key)
+			gone.Name.Seq, gone.Name.Expires = 2, ends
+			r.nodes[2].Publish(gone)
+			r.nodes[2].Publish(r.shelf[2].State("ns", key))
+		}
+		r.settled()
+		for i := range 50 {
+			r.nodes[0].Publish(r.shelf[0].State("ns", fmt.Sprint(i)))
+		}
+		r.settled()
+		time.Sleep(2 * time.Second)
+		for i := range 50 {
+			key := fmt.Sprint(i)
+			if r.shelf[0].has(key) || r.locate(1, key) != nil {
+				t.Errorf("%s is back", key)
+			}
+		}
+	})
+}
+
 func TestClear(t *testing.T) {
 	inBubble(t, 3, sim.Options{}, func(t *testing.T, r *rig) {
 		for i := range 60 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
@@ -69,6 +70,40 @@ func TestAChangeIsPublishedOnce(t *testing.T) {
 	r.publish()
 	if got := r.peers.Published(); got != nil {
 		t.Errorf("published again: %v", got)
+	}
+}
+
+// Of a name that has ended it is published when, so that what it replaced does not come
+// back; of one that goes earlier it is not.
+func TestAnEndIsPublished(t *testing.T) {
+	r := newRank(t)
+	end := r.Now().Add(time.Second)
+	var puts []uint64
+	for _, key := range []string{"ended", "gone"} {
+		r.Put(parttest.Name(key), parttest.Data(1, size))
+		r.Mu.Lock()
+		n := r.Mu.Names.Get("ns", key)
+		r.Mu.Names.Expire(n, end, r.Now())
+		r.ApplyLocked()
+		puts = append(puts, n.Put())
+		r.Mu.Unlock()
+	}
+	r.publish()
+	r.peers.Published()
+	r.Delete("gone")
+	r.publish()
+	r.Advance(time.Second)
+	r.Delete("ended")
+	r.publish()
+	got := r.peers.Published()
+	if len(got) != 2 || len(got[0]) != 1 || len(got[1]) != 1 {
+		t.Fatalf("published %v", got)
+	}
+	if st := got[0][0]; st.Has() || st.Name.Seq != puts[1] || !st.Name.Expires.IsZero() {
+		t.Errorf("gone: %+v", st)
+	}
+	if st := got[1][0]; st.Has() || st.Name.Seq != puts[0] || !st.Name.Expires.Equal(end) {
+		t.Errorf("ended: %+v, put at %d until %v", st, puts[0], end)
 	}
 }
 
