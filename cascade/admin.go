@@ -126,19 +126,24 @@ func (s *Store) Scan(ns string, cursor uint64, count int, fn func(key string) bo
 	return cursor
 }
 
-// Len returns the number of names in a namespace, expired ones included until
-// Sweep has seen them.
+// Len returns the number of names in a namespace that are in memory, expired ones included
+// until Sweep has seen them, or in this rank's own files alone: see others.Exchange.OwnNames.
 func (s *Store) Len(ns string) int {
+	n := 0
+	if own := s.others.OwnNames(); own != nil {
+		n = own.Spaces[ns].Names
+	}
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
 	if sp := s.state.Mu.Names.Space(ns); sp != nil {
-		return len(sp.List())
+		n += len(sp.List())
 	}
-	return 0
+	return n
 }
 
-// Stats returns a snapshot.
+// Stats returns a snapshot. It may read from a local disk, for a fifth of a second.
 func (s *Store) Stats() Stats {
+	own := s.others.OwnNames()
 	var catalogue *tiers.CatalogueState
 	if s.others.Catalogue != nil {
 		state := s.others.Catalogue.State()
@@ -151,8 +156,8 @@ func (s *Store) Stats() Stats {
 	st.Catalogue = catalogue
 	st.NameBytes, st.NameLimit = s.state.Mu.Names.Bytes(), s.state.Limits.Load().NameBytes
 	st.Names, st.Blocks, st.Leases = s.state.Mu.Names.Len(), len(s.state.Mu.Blocks), s.state.Mu.Names.Leases()
-	own := s.state.Mu.Names.Own()
-	st.BytesReferenced, st.OwnReferenced, st.OwnStored = s.state.Mu.Names.Referenced(), own.Referenced, own.Stored
+	put := s.state.Mu.Names.Own()
+	st.BytesReferenced, st.OwnReferenced, st.OwnStored = s.state.Mu.Names.Referenced(), put.Referenced, put.Stored
 	for _, m := range s.state.Mem {
 		m.Stats.Usage = m.Memory.Usage()
 		st.Tiers = append(st.Tiers, m.Stats)
@@ -171,6 +176,9 @@ func (s *Store) Stats() Stats {
 			Puts: sp.Puts, Aliases: sp.Aliases, Lookups: sp.Lookups, Found: sp.Found, Hits: sp.Hits, Misses: sp.Misses, Inferred: sp.Inferred,
 		})
 	}
+	if own != nil {
+		st.Namespaces = withOwn(st.Namespaces, own)
+	}
 	for i := range st.Namespaces {
 		if l := s.layouts.Of(st.Namespaces[i].Name); !l.IsZero() {
 			st.Namespaces[i].Layout = &l
@@ -178,4 +186,20 @@ func (s *Store) Stats() Stats {
 	}
 	slices.SortFunc(st.Namespaces, func(x, y NamespaceStats) int { return cmp.Compare(x.Name, y.Name) })
 	return st
+}
+
+// withOwn adds to namespaces what this rank's own files alone have of them.
+func withOwn(all []NamespaceStats, own *others.OwnNames) []NamespaceStats {
+	at := map[string]int{}
+	for i := range all {
+		at[all[i].Name] = i
+	}
+	for ns, sp := range own.Spaces {
+		i, ok := at[ns]
+		if !ok {
+			i, all = len(all), append(all, NamespaceStats{Name: ns})
+		}
+		all[i].Spilled, all[i].SpilledBytes, all[i].Estimate = sp.Names, sp.Bytes, own.Estimate
+	}
+	return all
 }

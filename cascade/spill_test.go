@@ -57,6 +57,21 @@ func (r *rig) scanAll() (keys []string) {
 	return slices.Compact(keys)
 }
 
+// wantCounted awaits that so many names of blocks of spillBlock bytes are counted, each once,
+// wherever they are. A count stays for a while.
+func wantCounted(t *testing.T, r *rig, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprint(n, " names are counted"), func() bool {
+		var of NamespaceStats
+		for _, one := range r.Stats().Namespaces {
+			if one.Name == "ns" {
+				of = one
+			}
+		}
+		return r.Len("ns") == n && of.Names+of.Spilled == n && of.BytesReferenced+of.SpilledBytes == int64(n*spillBlock) && !of.Estimate
+	})
+}
+
 const spillBlock = 30_000
 
 // spilledChain is a rank with a chain of n blocks below, of which the first ones are
@@ -105,6 +120,7 @@ func TestSpilledIsAsBefore(t *testing.T) {
 		if got := r.scanAll(); !slices.Equal(got, want) {
 			t.Errorf("%s a scan has %d of %d keys", when, len(got), n)
 		}
+		wantCounted(t, r, n)
 		for i, k := range keys {
 			r.want(k, data(uint64(1000+i), spillBlock))
 		}
@@ -154,6 +170,7 @@ func TestSpilledIsAsBefore(t *testing.T) {
 		if got := r.scanAll(); len(got) != n-len(gone) {
 			t.Errorf("%s a scan has %d keys", when, len(got))
 		}
+		wantCounted(t, r, n-len(gone))
 	}
 	lookAgain("after changes")
 	c.spill(r)

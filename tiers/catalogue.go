@@ -75,12 +75,12 @@ type Catalogue interface {
 	// It may read from a local disk.
 	Blocks(ids []block.ID) []Found
 
-	// ScanOwn calls fn for names of a namespace that lie in this process's own files, in
-	// some order, from a cursor on, 0 at first, until it returns false or many names
+	// ScanOwn calls fn for names of a namespace, or of all, that lie in this process's own
+	// files, from a cursor on, 0 at first, until it returns false or many names
 	// were passed over. It returns the cursor to go on with, 0 at the end,
-	// of which the two lowest bits may be cleared. What is there
-	// all the while is seen at least once. Errors: ErrUnavailable.
-	ScanOwn(ns string, cursor uint64, fn func(Found) bool) (next uint64, err error)
+	// of which the two lowest bits may be cleared: names lie evenly over its
+	// 64 bits. What is there all the while is seen at least once. Errors: ErrUnavailable.
+	ScanOwn(ns string, all bool, cursor uint64, fn func(Found) bool) (next uint64, err error)
 
 	// Newer reports of which names there are later records, or withdrawals as late as
 	// they. Errors: ErrUnavailable.

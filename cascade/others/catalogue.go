@@ -235,7 +235,7 @@ const scanOwnStep = 64
 func (x *Exchange) ScanOwn(ctx context.Context, ns string, cursor uint64, fn func(key string) bool) (uint64, error) {
 	for more := true; more; {
 		var step []tiers.Found
-		next, err := x.Catalogue.ScanOwn(ns, cursor&^FirstOwn<<2, func(f tiers.Found) bool {
+		next, err := x.Catalogue.ScanOwn(ns, false, cursor&^FirstOwn<<2, func(f tiers.Found) bool {
 			if !x.replaced(&f) {
 				step = append(step, f)
 			}

@@ -29,7 +29,8 @@ type Exchange struct {
 	flush       chan struct{} // has the catalogue withdraw what was invalidated
 	flushing    *locks.Token
 	unpublished publishQueue
-	publishing  locks.Mutex // from when names are taken from unpublished until they are published
+	counted     atomic.Pointer[OwnNames] // nil: not yet
+	publishing  locks.Mutex              // from when names are taken from unpublished until they are published
 
 	guarded struct { // by State.Mu
 		tombstones tombstones.Set // entries of the catalogue that this rank has invalidated

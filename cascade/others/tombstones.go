@@ -46,6 +46,7 @@ func (x *Exchange) InvalidateLocked(id residency.NameID, below uint64) {
 // stamped below before, and what is fetched of them. math.MaxUint64: of all puts so far.
 func (x *Exchange) InvalidateAllLocked(ns string, all bool, before uint64) *tombstones.Clearing {
 	x.state.Mu.AssertHeld()
+	x.counted.Store(nil)
 	c := tombstones.NewClearing(ns, all, min(before, x.state.TickLocked()))
 	x.load.InvalidateFetchesLocked(ns, all, before)
 	if x.Catalogue != nil {

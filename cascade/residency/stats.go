@@ -75,7 +75,10 @@ type NamespaceStats struct {
 	Name            string `json:"name"`
 	Names           int    `json:"names"`
 	BytesReferenced int64  `json:"bytes_referenced"`
-	Recovered       int    `json:"recovered"` // names that Open found
+	Spilled         int    `json:"spilled"`                    // names that only this rank's own files have, not in Names
+	SpilledBytes    int64  `json:"spilled_bytes"`              // Σ over those of their block's size
+	Estimate        bool   `json:"spilled_estimate,omitempty"` // Spilled and SpilledBytes are no count: there are many
+	Recovered       int    `json:"recovered"`                  // names that Open found
 	Puts            uint64 `json:"puts"`
 	Aliases         uint64 `json:"aliases"` // names that were put for bytes which another name of the namespace had; blocks of 4 KiB and more
 	Lookups         uint64 `json:"lookups"`

@@ -155,6 +155,7 @@ func everywhere(s rankStats) []cascade.NamespaceStats {
 			t := sums[n.Name]
 			sums[n.Name] = cascade.NamespaceStats{
 				Name: n.Name, Names: t.Names + n.Names, BytesReferenced: t.BytesReferenced + n.BytesReferenced, Recovered: t.Recovered + n.Recovered,
+				Spilled: t.Spilled + n.Spilled, SpilledBytes: t.SpilledBytes + n.SpilledBytes, Estimate: t.Estimate || n.Estimate,
 				Puts: t.Puts + n.Puts, Aliases: t.Aliases + n.Aliases, Lookups: t.Lookups + n.Lookups, Found: t.Found + n.Found,
 				Hits: t.Hits + n.Hits, Misses: t.Misses + n.Misses, Inferred: t.Inferred + n.Inferred, Layout: cmp.Or(t.Layout, n.Layout),
 			}

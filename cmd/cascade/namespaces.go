@@ -79,10 +79,18 @@ func modelOf(ns string) string {
 func (a *app) namespaceTable(all []namespaceReport) error {
 	rows := [][]string{{"NAMESPACE", "NAMES", "REFERENCED", "PUTS", "LOOKED UP", "FOUND", "HITS", "MISSES", "HIT", "LAYOUT"}}
 	for _, n := range all {
-		rows = append(rows, []string{strconv.Quote(n.Name), strconv.Itoa(n.Names), human(n.BytesReferenced), count(n.Puts),
+		rows = append(rows, []string{strconv.Quote(n.Name), namesText(n.Names+n.Spilled, n.Estimate), human(n.BytesReferenced + n.SpilledBytes), count(n.Puts),
 			count(n.Lookups), share(n.Found, n.Lookups), count(n.Hits), count(n.Misses), share(n.Hits, n.Hits+n.Misses), layoutText(n.Layout)})
 	}
 	return a.table(rows)
+}
+
+// namesText is a number of names for people.
+func namesText(n int, estimate bool) string {
+	if estimate {
+		return "about " + strconv.Itoa(n)
+	}
+	return strconv.Itoa(n)
 }
 
 // layoutText is a layout for people.
@@ -108,9 +116,9 @@ func (a *app) listCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the namespaces that a job's ranks hold: names, bytes, hits",
 		Long: "List the namespaces that a job's ranks hold: names, bytes they refer to, and how often they were put, looked for\n" +
-			"and found. A namespace is what engines share blocks in: mostly a model in one layout. Names that a rank's index\n" +
-			"alone has are not counted (\"spilled\" in cascade status: most, soon after a start), and what only earlier jobs left\n" +
-			"is not listed: cascade segments --namespaces DIR reads all of the lustre directory. Exit status 3: there is none of these.",
+			"and found. A namespace is what engines share blocks in: mostly a model in one layout. Names that only a rank's own\n" +
+			"segments have count as well: \"about\" where they are many and were estimated. What only earlier jobs left is not\n" +
+			"listed: cascade segments --namespaces DIR reads all of the lustre directory. Exit status 3: there is none of these.",
 		Args: cli.Arity(0, 0),
 		RunE: func(*cobra.Command, []string) error { return a.list(c) },
 	}
@@ -282,18 +290,20 @@ func (a *app) clear(c chosen, yes bool) error {
 	if a.json {
 		return a.printJSON(cleared{yes, some})
 	}
-	names, bytes := 0, int64(0)
+	var sum cascade.NamespaceStats
 	for _, n := range some {
-		names += n.Names
-		bytes += n.BytesReferenced
+		sum.Names += n.Names + n.Spilled
+		sum.BytesReferenced += n.BytesReferenced + n.SpilledBytes
+		sum.Estimate = sum.Estimate || n.Estimate
 	}
+	what := fmt.Sprintf("%d namespaces with %s names, %s", len(some), namesText(sum.Names, sum.Estimate), human(sum.BytesReferenced))
 	if yes {
-		_, err = fmt.Fprintf(a.out, "cleared %d namespaces with %d names, %s, and what the index alone had of them\n", len(some), names, human(bytes))
+		_, err = fmt.Fprintf(a.out, "cleared %s, and what earlier jobs left of them\n", what)
 		return err
 	}
 	if err := a.namespaceTable(some); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.out, "nothing was cleared: with --yes it is these %d namespaces with %d names, %s, and what the index alone has of them\n", len(some), names, human(bytes))
+	_, err = fmt.Fprintf(a.out, "nothing was cleared: with --yes it is these %s, and what earlier jobs left of them\n", what)
 	return err
 }

@@ -14,7 +14,7 @@ const (
 	llamaSpace = "dtype=bf16,engine=vllm,model=meta-llama/Llama-3-8B"
 	qwenSpace  = "Qwen3-0.6B-0123456789abcdef0123456789abcdef"
 
-	spacesStats = `{"namespaces":[{"name":"redis/0","names":1,"bytes_referenced":5},
+	spacesStats = `{"namespaces":[{"name":"redis/0","names":1,"bytes_referenced":5,"spilled":900,"spilled_bytes":1019,"spilled_estimate":true},
 {"name":"` + llamaSpace + `","names":3,"bytes_referenced":3072,"puts":3,"hits":6,"misses":2},{"name":"` + qwenSpace + `","names":2,"bytes_referenced":2048}]}`
 )
 
@@ -76,6 +76,13 @@ func TestListAndClear(t *testing.T) {
 	}
 	if got := run("list", "--namespace", "none", "--json"); got.status != exitMiss || !strings.Contains(got.out, `"namespaces": []`) {
 		t.Errorf("list of nothing: %+v", got)
+	}
+
+	// Names that only segments have count.
+	for _, args := range [][]string{{"list"}, {"clear", "--namespace", "redis/0"}, {"status"}} {
+		if got := run(args...); got.status != cli.OK || !strings.Contains(got.out, "about 901") || args[0] != "status" && !strings.Contains(got.out, "1.00 KiB") {
+			t.Errorf("%s of names in segments alone: %+v", args[0], got)
+		}
 	}
 
 	clears := func() (all []string) {

@@ -131,7 +131,7 @@ func (a *app) printStats(s rankStats) error {
 	up := time.Duration(s.UptimeSeconds) * time.Second
 	rows := [][]string{
 		{"version", s.Version + ", up " + up.String()},
-		{"names", fmt.Sprintf("%d for %d blocks", s.Names, s.Blocks)},
+		{"names", namesRow(s.Stats)},
 		{"bytes", fmt.Sprintf("%s stored, %s referenced (%s)", human(s.BytesStored), human(s.BytesReferenced), times(s.BytesReferenced, s.BytesStored))},
 		{"look-ups", fmt.Sprintf("%d, %d found (%s)", s.Lookups, s.Found, share(s.Found, s.Lookups))},
 		{"gets", fmt.Sprintf("%d hits, %d misses (%s hit)", s.Hits, s.Misses, share(s.Hits, s.Hits+s.Misses))},
@@ -194,6 +194,18 @@ func (a *app) printStats(s rankStats) error {
 		fmt.Fprintf(a.err, "cascade: %s: %s\n", v.finding, v.remedy)
 	}
 	return nil
+}
+
+// namesRow is how many names a rank has.
+func namesRow(s cascade.Stats) string {
+	alone, estimate := 0, false
+	for _, n := range s.Namespaces {
+		alone, estimate = alone+n.Spilled, estimate || n.Estimate
+	}
+	if alone == 0 {
+		return fmt.Sprintf("%d for %d blocks", s.Names, s.Blocks)
+	}
+	return fmt.Sprintf("%s: %d for %d blocks, and %s in segments alone", namesText(s.Names+alone, estimate), s.Names, s.Blocks, namesText(alone, estimate))
 }
 
 func tierRows(s rankStats) [][]string {

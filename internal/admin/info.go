@@ -126,8 +126,11 @@ func infoKeyspace(s Snapshot, r Redis) []string {
 	var lines []string
 	for n, name := range r.Databases {
 		i := slices.IndexFunc(s.Namespaces, func(ns cascade.NamespaceStats) bool { return ns.Name == name })
-		if i >= 0 && s.Namespaces[i].Names > 0 {
-			lines = append(lines, fmt.Sprintf("db%d:keys=%d,expires=0,avg_ttl=0", n, s.Namespaces[i].Names))
+		if i < 0 {
+			continue
+		}
+		if keys := s.Namespaces[i].Names + s.Namespaces[i].Spilled; keys > 0 {
+			lines = append(lines, fmt.Sprintf("db%d:keys=%d,expires=0,avg_ttl=0", n, keys))
 		}
 	}
 	return lines

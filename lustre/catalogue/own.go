@@ -253,15 +253,25 @@ func (c *Catalogue) blocks(ids []block.ID, in func(tiers.Part) bool) []tiers.Fou
 }
 
 // ScanOwn implements tiers.Catalogue.
-func (c *Catalogue) ScanOwn(ns string, cursor uint64, fn func(tiers.Found) bool) (next uint64, err error) {
+func (c *Catalogue) ScanOwn(ns string, all bool, cursor uint64, fn func(tiers.Found) bool) (next uint64, err error) {
 	if len(*c.own.parts.Load()) == 0 {
 		return 0, nil
 	}
 	space, more := index.NamespaceOf(ns), true
 	next, err = c.index.NamesFrom(cursor, func(e index.Entry) bool {
 		in, _, _, _ := cutNote(e.Name.Note)
-		if f, ok := foundOf(e); ok && in == space && c.isOwn(partOf(e.Segment)) {
+		if in != space && !all || !c.isOwn(partOf(e.Segment)) {
+			return more
+		}
+		if f, ok := foundOf(e); ok {
 			f.Name.Namespace = ns
+			if in != space {
+				s, err := c.space(in)
+				if err != nil {
+					return more // a name that nobody can ask for
+				}
+				f.Name.Namespace = s.Text
+			}
 			more = fn(f) && more
 		}
 		return more
