@@ -9,6 +9,7 @@ import (
 
 	"cascadekv/cascade/others"
 	"cascadekv/dht/directory"
+	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
 
@@ -34,7 +35,7 @@ func (s *Store) Stat(ctx context.Context, ns, key string) (NameInfo, bool) {
 // reports whether the name was visible. Ranks that do not answer before ctx
 // ends keep their copies until they do: docs/protocol.md.
 func (s *Store) Delete(ctx context.Context, ns, key string) bool {
-	if ns == directory.Contents { // whose keys are no names
+	if ns == directory.Contents || !block.IsName(ns, key) { // whose keys are no names
 		return false
 	}
 	left := s.others.Catalogued(ns, []string{key})[0] != nil
@@ -61,7 +62,7 @@ func (s *Store) warn(what string, args ...any) {
 // Expire sets when a visible name ends; the zero time means never. It reports
 // whether there was such a name, on whatever rank.
 func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
-	if ns == directory.Contents {
+	if ns == directory.Contents || !block.IsName(ns, key) {
 		return false
 	}
 	if (Local{s}).Expires(ctx, ns, key, at) {
@@ -81,7 +82,7 @@ func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
 // true, on all ranks, and returns how many there were here. Ranks that do not answer before
 // ctx ends keep their names until they do: docs/protocol.md.
 func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
-	if ns == directory.Contents && !all { // whose keys are no names
+	if !all && (ns == directory.Contents || len(ns) > block.MaxKey) { // whose keys are no names
 		return 0
 	}
 	stamp := s.here.tick()
@@ -141,7 +142,7 @@ func (s *Store) Len(ns string) int {
 	return n
 }
 
-// Stats returns a snapshot. It may read from a local disk, for a fifth of a second.
+// Stats returns a snapshot. It may read from a local disk, for a tenth of a second.
 func (s *Store) Stats() Stats {
 	own := s.others.OwnNames()
 	var catalogue *tiers.CatalogueState

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"cascadekv/dht/fabric"
 	"cascadekv/dht/fabric/sim"
 	"cascadekv/dht/ring"
+	"cascadekv/internal/block"
 	"cascadekv/lustre"
 	"cascadekv/tiers"
 	"cascadekv/tiers/shm"
@@ -193,6 +195,38 @@ func TestEveryRankServesWhatOneStored(t *testing.T) {
 		if _, err := r.Get(t.Context(), "ns", "nowhere"); err == nil {
 			t.Error("a key nobody stored is a hit")
 		}
+	}
+}
+
+// TestNoNameCrossesNoNetwork: what asks for, or changes, names that no rank can have, by
+// their lengths, is answered without a message; beside others too.
+func TestNoNameCrossesNoNetwork(t *testing.T) {
+	j := newJob(t, 3, 16<<20)
+	a, ctx := j.ranks[0], t.Context()
+	j.ranks[1].putKey(t, "k", data(1, 1000))
+	j.settle()
+	long := strings.Repeat("l", block.MaxKey+1)
+	calls := func() (n uint64) {
+		for _, r := range j.ranks {
+			n += r.node.Stats().Calls
+		}
+		return n
+	}
+	before := calls()
+	for _, name := range [][2]string{{"ns", ""}, {"ns", long}, {long, "k"}} {
+		ns, key := name[0], name[1]
+		_, described := a.Stat(ctx, ns, key)
+		view, _ := a.Get(ctx, ns, key)
+		if a.Delete(ctx, ns, key) || a.Expire(ctx, ns, key, time.Now()) || described || view != nil ||
+			a.Contains(ctx, ns, key) || a.Lease(ctx, ns, key, "owner", time.Minute) || a.Probe(ctx, ns, []string{key}).Hits != 0 {
+			t.Errorf("a key of %d bytes in a namespace of %d is there", len(key), len(ns))
+		}
+	}
+	if n := a.Clear(ctx, long, false); n != 0 || calls() != before {
+		t.Errorf("%d names cleared, %d messages", n, calls()-before)
+	}
+	if found := a.ContainsBatch(ctx, "ns", [][]byte{nil, []byte("k"), []byte(long)}); !slices.Equal(found, []bool{false, true, false}) {
+		t.Errorf("of a name between two that can not be, %v are found", found)
 	}
 }
 

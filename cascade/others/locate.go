@@ -45,7 +45,7 @@ func (x *Exchange) askPeers(ctx context.Context, ns string, keys []string, found
 // homeKey is what the homes of a key call it; false: it has none.
 func homeKey(ns, key string) (string, bool) {
 	if ns != directory.Contents {
-		return key, true
+		return key, block.IsName(ns, key)
 	}
 	id, ok := directory.ContentID(key)
 	return directory.ContentKey(id), ok

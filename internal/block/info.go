@@ -40,6 +40,11 @@ type Name struct {
 	Expires time.Time
 }
 
+// IsName reports whether there can be a name (namespace, key): by their lengths alone.
+func IsName(namespace, key string) bool {
+	return len(namespace) <= MaxKey && len(key) >= 1 && len(key) <= MaxKey
+}
+
 // CRC returns the CRC32C (Castagnoli) of p.
 func CRC(p []byte) uint32 { return crc32c.Checksum(p) }
 

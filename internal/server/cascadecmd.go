@@ -195,8 +195,10 @@ func cmdCascadeRing(ctx context.Context, c *conn, args [][]byte) {
 	if here {
 		k.ID, k.Tiers = info.ID.String(), info.Tiers
 	}
-	for _, st := range c.srv.opt.Node.Locate(ctx, ns, []string{key})[0] {
-		k.Copies = append(k.Copies, dht.KeyCopy{Rank: st.Owner, Memory: st.Memory != nil, Segment: st.Segment != nil})
+	if block.IsName(ns, key) {
+		for _, st := range c.srv.opt.Node.Locate(ctx, ns, []string{key})[0] {
+			k.Copies = append(k.Copies, dht.KeyCopy{Rank: st.Owner, Memory: st.Memory != nil, Segment: st.Segment != nil})
+		}
 	}
 	c.wr.JSON(k)
 }
