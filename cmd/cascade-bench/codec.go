@@ -34,7 +34,7 @@ func (a *app) codecCommand() *cobra.Command {
 	c.Flags().Var(&block, "size", "bytes of a block, instead of 64 KiB, 1 MiB and 2 MiB")
 	c.Flags().Var(&total, "total", "bytes of all blocks of one size and kind; less than a core's caches flatters")
 	c.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "measurements of each, of which the median counts")
-	c.Flags().DurationVar(&o.Budget, "time", o.Budget, "length of one measurement")
+	cli.DurationVar(c.Flags(), &o.Budget, "time", o.Budget, "length of one measurement")
 	return c
 }
 

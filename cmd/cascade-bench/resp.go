@@ -28,7 +28,7 @@ func (a *app) commonVerb(name, short string, run func(*cobra.Command, common) er
 	})
 	c.Flags().Var(&f.size, "size", "bytes of one value")
 	c.Flags().IntVar(&f.rounds, "rounds", 9, "measurements of each, of which the median counts")
-	c.Flags().DurationVar(&f.budget, "time", 500*time.Millisecond, "length of one measurement")
+	cli.DurationVar(c.Flags(), &f.budget, "time", 500*time.Millisecond, "length of one measurement")
 	return c
 }
 

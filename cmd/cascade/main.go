@@ -72,7 +72,7 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVar(&a.json, "json", false, "print JSON on standard output")
 	flags.StringVar(&a.file, "config", "", "configuration file, as for cascaded")
 	flags.StringVar(&a.socket, "socket", "", "unix socket of the rank, or its host:port (default: from the configuration)")
-	flags.DurationVar(&a.timeout, "timeout", defaultTimeout, "longest wait for the rank")
+	cli.DurationVar(flags, &a.timeout, "timeout", defaultTimeout, "longest wait for the rank")
 	root.SetFlagErrorFunc(cli.FlagError)
 	root.AddCommand(a.statusCommand(), a.putCommand(), a.getCommand(), a.probeCommand(), a.ringCommand(), a.configCommand(),
 		a.doctorCommand(), a.versionCommand(), a.traceCommand(), a.benchCommand(), a.simCommand(), a.lustreCommand())

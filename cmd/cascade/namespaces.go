@@ -85,6 +85,14 @@ func (a *app) namespaceTable(all []namespaceReport) error {
 	return a.table(rows)
 }
 
+// plural is a number of things for people.
+func plural(n, thing string) string {
+	if n == "1" {
+		return n + " " + thing
+	}
+	return n + " " + thing + "s"
+}
+
 // namesText is a number of names for people.
 func namesText(n int, estimate bool) string {
 	if estimate {
@@ -296,14 +304,14 @@ func (a *app) clear(c chosen, yes bool) error {
 		sum.BytesReferenced += n.BytesReferenced + n.SpilledBytes
 		sum.Estimate = sum.Estimate || n.Estimate
 	}
-	what := fmt.Sprintf("%d namespaces with %s names, %s", len(some), namesText(sum.Names, sum.Estimate), human(sum.BytesReferenced))
+	what := fmt.Sprintf("%s with %s, %s", plural(strconv.Itoa(len(some)), "namespace"), plural(namesText(sum.Names, sum.Estimate), "name"), human(sum.BytesReferenced))
 	if yes {
-		_, err = fmt.Fprintf(a.out, "cleared %s, and what earlier jobs left of them\n", what)
+		_, err = fmt.Fprintf(a.out, "cleared %s, and what earlier jobs left there\n", what)
 		return err
 	}
 	if err := a.namespaceTable(some); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.out, "nothing was cleared: with --yes it is these %s, and what earlier jobs left of them\n", what)
+	_, err = fmt.Fprintf(a.out, "nothing was cleared: with --yes it is %s, and what earlier jobs left there\n", what)
 	return err
 }

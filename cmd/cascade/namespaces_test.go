@@ -99,10 +99,10 @@ func TestListAndClear(t *testing.T) {
 	if got := run("clear"); got.status != cli.Usage || !strings.Contains(got.err, "--namespace '*'") {
 		t.Errorf("clear of nothing named: %+v", got)
 	}
-	if got := run("clear", "--model", "Llama-3-8B"); got.status != cli.OK || !strings.Contains(got.out, "with --yes it is these 1 namespaces with 3 names, 3.00 KiB") || clears() != nil {
+	if got := run("clear", "--model", "Llama-3-8B"); got.status != cli.OK || !strings.Contains(got.out, "with --yes it is 1 namespace with 3 names, 3.00 KiB") || clears() != nil {
 		t.Errorf("clear without --yes: %+v", got)
 	}
-	if got := run("clear", "--model", "Llama-3-8B", "--yes"); got.status != cli.OK || !slices.Equal(clears(), []string{llamaSpace}) || !strings.Contains(got.out, "cleared 1 namespaces with 3 names") {
+	if got := run("clear", "--model", "Llama-3-8B", "--yes"); got.status != cli.OK || !slices.Equal(clears(), []string{llamaSpace}) || !strings.Contains(got.out, "cleared 1 namespace with 3 names") {
 		t.Errorf("clear: %+v", got)
 	}
 	if got := run("clear", "--namespace", "*", "--yes", "--json"); got.status != cli.OK || len(clears()) != 3 || !strings.Contains(got.out, `"cleared": true`) {

@@ -38,16 +38,13 @@ func (a *app) putCommand() *cobra.Command {
 	flags.StringVar(&f.parent, "parent", "", "key of the block before this one in its chain")
 	flags.BoolVar(&f.prefix, "prefix", false, "mark it as a shared prefix")
 	flags.BoolVar(&f.bound, "bound", false, "visible only while its parent is")
-	flags.DurationVar(&f.ttl, "ttl", 0, "forget the key after this time; 0: never")
+	cli.DurationVar(flags, &f.ttl, "ttl", 0, "forget the key after this time; 0: never")
 	return c
 }
 
 func (a *app) put(f putFlags, files []string) error {
 	if f.bound && f.parent == "" {
 		return cli.Usagef("put: --bound needs --parent")
-	}
-	if f.ttl < 0 {
-		return cli.Usagef("put: --ttl %v is negative", f.ttl)
 	}
 	loaded, err := a.config()
 	if err != nil {

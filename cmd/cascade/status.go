@@ -59,7 +59,7 @@ func (a *app) statusCommand() *cobra.Command {
 			}
 		},
 	}
-	c.Flags().DurationVar(&watch, "watch", 0, "show it again after this time, until interrupted")
+	cli.DurationVar(c.Flags(), &watch, "watch", 0, "show it again after this time, until interrupted")
 	c.Flags().Lookup("watch").NoOptDefVal = watchPeriod.String()
 	return c
 }

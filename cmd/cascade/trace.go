@@ -142,8 +142,8 @@ func (a *app) synthCommand() *cobra.Command {
 	flags.IntVar(&o.UserTokens, "user-tokens", 1024, "mean new text of a turn")
 	flags.IntVar(&o.AnswerTokens, "answer-tokens", 350, "mean length of an answer")
 	flags.IntVar(&o.MaxInputTokens, "max-input-tokens", 128<<10, "a session ends before its prompt grows longer")
-	flags.DurationVar(&o.ThinkTime, "think-time", 30*time.Second, "mean pause before the next turn")
-	flags.DurationVar(&o.TokenTime, "token-time", 20*time.Millisecond, "time the engine takes for a token of an answer")
+	cli.DurationVar(flags, &o.ThinkTime, "think-time", 30*time.Second, "mean pause before the next turn")
+	cli.DurationVar(flags, &o.TokenTime, "token-time", 20*time.Millisecond, "time the engine takes for a token of an answer")
 	return c
 }
 

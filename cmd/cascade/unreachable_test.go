@@ -51,7 +51,7 @@ func TestUnreachable(t *testing.T) {
 			}
 		}
 	}
-	if got := cascadeCommand("", nil, "status", "--socket", path("left"), "--timeout", "-1s"); got.status != cli.Usage || !strings.Contains(got.err, "above 0") {
+	if got := cascadeCommand("", nil, "status", "--socket", path("left"), "--timeout", "0"); got.status != cli.Usage || !strings.Contains(got.err, "above 0") {
 		t.Errorf("no time at all: %+v", got)
 	}
 	late := explain("unix", path("left"), &net.OpError{Op: "dial", Err: context.DeadlineExceeded})

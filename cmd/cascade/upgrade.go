@@ -43,7 +43,7 @@ func (a *app) upgradeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.upgrade(binary, wait) },
 	}
 	c.Flags().StringVar(&binary, "binary", "", "the program, one of the rank's upgrade_binaries (default: where the rank was started from)")
-	c.Flags().DurationVar(&wait, "wait", upgradeWait, "longest wait for clients to end their commands")
+	cli.DurationVar(c.Flags(), &wait, "wait", upgradeWait, "longest wait for clients to end their commands")
 	return c
 }
 

@@ -54,7 +54,7 @@ func TestPutGetProbe(t *testing.T) {
 	if got := run("", "get", "--json", id); !strings.Contains(got.out, `"namespace": "redis/0"`) {
 		t.Errorf("get in the namespace of Redis: %+v", got)
 	}
-	if got := run("from stdin", "put", "--key", "k2", "--namespace", "m", "--parent", "k1", "--prefix", "--bound", "--ttl", "2s"); got.status != cli.OK {
+	if got := run("from stdin", "put", "--key", "k2", "--namespace", "m", "--parent", "k1", "--prefix", "--bound", "--ttl", "2"); got.status != cli.OK {
 		t.Errorf("put of stdin: %+v", got)
 	}
 	want := []string{"CASCADE.PUT", "k2", "from stdin", "NS", "m", "PARENT", "k1", "PREFIX", "BOUND", "PX", "2000"}
