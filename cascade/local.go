@@ -84,8 +84,13 @@ func (l Local) State(ns, key string) directory.Statement {
 }
 
 // Names calls fn with the state of every name for which want is true. A name
-// that comes or goes meanwhile may be left out: its change is published.
+// that comes or goes meanwhile may be left out: its change is published. It ends early when
+// the store is closed, which waits for it.
 func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement)) {
+	if !l.begin() {
+		return
+	}
+	defer l.Store.state.Workers.Done()
 	for _, ns := range l.Store.state.Namespaces() {
 		for cursor := uint64(0); ; {
 			var keys []string
@@ -108,6 +113,17 @@ func (l Local) Names(want func(ns, key string) bool, fn func(directory.Statement
 	if err := errors.Join(l.Store.others.EachCatalogued(false, want, fn), l.Store.content.Each(want, fn)); err != nil {
 		l.Store.state.Log.Warn("not all names that earlier runs left are published", "err", err)
 	}
+}
+
+// begin makes the caller one of state.Workers, unless the store is closed.
+func (l Local) begin() bool {
+	l.Store.state.Mu.Lock()
+	defer l.Store.state.Mu.Unlock()
+	if l.Store.state.Mu.Closed {
+		return false
+	}
+	l.Store.state.Workers.Add(1)
+	return true
 }
 
 // Outdated withdraws a name put before the given stamp. Later puts here are

@@ -320,7 +320,9 @@ func (l *Ledger) Each(want func(namespace, key string) bool, fn func(directory.S
 	if l.state.Cold.Spilled() {
 		err = l.state.Cold.Files.Catalogue().Names(false, func(f found) bool {
 			add(f.Info.ID)
-			return true
+			l.state.Mu.Lock()
+			defer l.state.Mu.Unlock()
+			return !l.state.Mu.Closed
 		})
 	}
 	state(some)
