@@ -95,6 +95,26 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// TestPutMakesItsDirectoryAnew: a put that finds its directory removed has it made anew, and
+// succeeds.
+func TestPutMakesItsDirectoryAnew(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "kv")
+	o := testOptions(dir, 1)
+	o.SegmentBlocks = 1
+	s := openStore(t, o)
+	first, second := testItem(1, 9000, testName("a", 10)), testItem(2, 9000, testName("b", 20))
+	put(t, s, first)
+	must(t, os.RemoveAll(dir))
+	put(t, s, second)
+	if n := missed(t, s); n != 1 {
+		t.Errorf("%d blocks are gone, want the first", n)
+	}
+	put(t, s, first)
+	closeStore(t, s)
+	o.Incarnation = 2
+	wantBytes(t, openStore(t, o), first, second)
+}
+
 // TestMissingIsCertain: of a file system that does not say that something is gone,
 // or of another that was mounted in its place, nothing is concluded.
 func TestMissingIsCertain(t *testing.T) {

@@ -262,11 +262,14 @@ func (s *Store) append(f *file, items []format.Block, names []format.Record) (wr
 	if first {
 		s.makeRoom()
 		err = f.create(s.fs, dir, fr.Bufs, s.opt.Layout, s.opt.Now())
+		if errors.Is(err, os.ErrNotExist) { // somebody has removed the directory
+			s.lease.DirLost()
+			if dir, n, lost := s.lease.OwnDir(context.Background()); lost == nil && n == f.id.Incarnation {
+				err = f.create(s.fs, dir, fr.Bufs, s.opt.Layout, s.opt.Now())
+			}
+		}
 		if err == nil {
 			s.isOpen(f)
-		}
-		if errors.Is(err, os.ErrNotExist) {
-			s.lease.DirLost()
 		}
 	} else {
 		_, err = f.handle.Pwritev(fr.Bufs, f.w.Off)
