@@ -109,15 +109,12 @@ func (l *load) end(s *Store, durable bool) {
 
 // pendingLocked returns the names of which records are not durable yet.
 func (p *pendingNames) pendingLocked() map[nameKey]struct{} {
-	all := map[nameKey]struct{}{}
-	add := func(records []format.Record) {
-		for _, r := range records {
-			all[nameKey{r.Name.Namespace, r.Name.Key}] = struct{}{}
-		}
-	}
-	add(p.waiting)
+	all, lists := map[nameKey]struct{}{}, [][]format.Record{p.waiting}
 	for l := range p.loads {
-		add(l.names)
+		lists = append(lists, l.names)
+	}
+	for _, r := range slices.Concat(lists...) {
+		all[nameKey{r.Name.Namespace, r.Name.Key}] = struct{}{}
 	}
 	return all
 }

@@ -168,7 +168,9 @@ func (c *Catalogue) Own(ids []block.ID) []tiers.Found { return make([]tiers.Foun
 func (c *Catalogue) Blocks(ids []block.ID) []tiers.Found { return make([]tiers.Found, len(ids)) }
 
 // ScanOwn returns nothing.
-func (c *Catalogue) ScanOwn(string, bool, uint64, func(tiers.Found) bool) (uint64, error) { return 0, nil }
+func (c *Catalogue) ScanOwn(string, bool, uint64, func(tiers.Found) bool) (uint64, error) {
+	return 0, nil
+}
 
 // Newer returns that there are none.
 func (c *Catalogue) Newer(names []block.Name) ([]bool, error) { return make([]bool, len(names)), nil }
