@@ -153,7 +153,7 @@ func TestSpillModel(t *testing.T) {
 	o := pairs(dir, 1)
 	o.SegmentBlocks = 5
 	s := openIndexed(t, o, x)
-	const workers, steps = 3, 120
+	const workers, steps = 3, 400
 	var all sync.WaitGroup
 	stop := make(chan struct{})
 	want := make([]map[string]block.ID, workers)
