@@ -11,8 +11,9 @@ import (
 
 const (
 	// evacuateShare bounds what is loaded into memory at once, as one part in so many
-	// of the last memory tier.
-	evacuateShare = 8
+	// of the last memory tier; ownShare once this rank has nothing left of earlier runs,
+	// which would leave first.
+	evacuateShare, ownShare = 8, 2
 
 	// evacuateOf is how many segments one is chosen from.
 	evacuateOf = 8
@@ -63,14 +64,21 @@ func (cs *Space) Evacuate(ctx context.Context) bool {
 // sparse returns the blocks of the sparsest segment that takes little of memory to load.
 // What is in memory anyway takes none.
 func (cs *Space) sparse() []block.ID {
-	capacity, _ := cs.state.LastRoom()
+	room, _ := cs.state.LastRoom()
+	cs.state.Mu.Lock()
+	if cs.state.Cold.Old > 0 {
+		room /= evacuateShare
+	} else {
+		room /= ownShare
+	}
+	cs.state.Mu.Unlock()
 	for _, ids := range cs.state.Cold.Files.Sparsest(evacuateOf) {
 		var loads int64
 		if cs.eachStep(ids, func(id block.ID) bool {
 			if b := cs.state.Mu.Blocks[id]; b != nil && !b.InAny() {
 				loads += b.Info.Size
 			}
-			return loads <= capacity/evacuateShare
+			return loads <= room
 		}) {
 			return ids
 		}

@@ -269,19 +269,19 @@ func TestEvacuateLosesNoParent(t *testing.T) {
 // What is in memory takes nothing of it to load, so that a file can go whatever it has of
 // that; of the others one that needs little.
 func TestEvacuateLoadsLittle(t *testing.T) {
-	r, _ := short(t, func(o *residency.Options) { o.Capacity = evacuateShare * size })
+	r, _ := short(t, func(o *residency.Options) { o.Capacity = 2 * ownShare * size })
 	id := func(key string) block.ID { return r.Block(key).Info.ID }
 	views, _ := r.takeUp(t.Context(), []block.ID{id("4"), id("5"), id("6")})
 	for _, v := range views {
 		v.Release()
 	}
-	r.files.sparsest = [][]block.ID{{id("0"), id("1")}, {id("4"), id("5"), id("6"), id("7")}}
+	r.files.sparsest = [][]block.ID{{id("0"), id("1"), id("8")}, {id("4"), id("5"), id("6"), id("7")}}
 	if !r.Evacuate(t.Context()) {
 		t.Fatal("nothing is evacuated")
 	}
-	for _, key := range []string{"0", "1"} {
+	for _, key := range []string{"0", "1", "8"} {
 		if !r.Block(key).Cold {
-			t.Errorf("block %s left the tier: both together take more of memory than one load may", key)
+			t.Errorf("block %s left the tier: all together take more of memory than one load may", key)
 		}
 	}
 	for _, key := range []string{"4", "5", "6", "7"} {
