@@ -142,9 +142,14 @@ func (s *Store) Len(ns string) int {
 	return n
 }
 
-// Stats returns a snapshot. It may read from a local disk, for a tenth of a second.
-func (s *Store) Stats() Stats {
-	own := s.others.OwnNames()
+// Stats returns a snapshot, in which namespaces are as memory has them: see CountedStats.
+func (s *Store) Stats() Stats { return statsWith(s, nil) }
+
+// CountedStats is Stats with the names that only this rank's own files have. It may read from
+// a local disk, for a tenth of a second.
+func CountedStats(s *Store) Stats { return statsWith(s, s.others.OwnNames()) }
+
+func statsWith(s *Store, own *others.OwnNames) Stats {
 	var catalogue *tiers.CatalogueState
 	if s.others.Catalogue != nil {
 		state := s.others.Catalogue.State()

@@ -165,7 +165,7 @@ func (l Local) Cleared(ns string, all bool, before uint64) {
 
 // Status is the store's statistics as JSON.
 func (l Local) Status() []byte {
-	text, err := json.Marshal(l.Store.Stats())
+	text, err := json.Marshal(CountedStats(l.Store))
 	if err != nil {
 		return []byte("{}") // Stats has only numbers and strings
 	}

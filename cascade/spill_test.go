@@ -63,7 +63,7 @@ func wantCounted(t *testing.T, r *rig, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprint(n, " names are counted"), func() bool {
 		var of NamespaceStats
-		for _, one := range r.Stats().Namespaces {
+		for _, one := range CountedStats(r.Store).Namespaces {
 			if one.Name == "ns" {
 				of = one
 			}

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cascadekv/cascade"
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/admin"
 )
@@ -60,7 +61,7 @@ func (s *Server) held() admin.Held {
 // Snapshot returns the statistics of server and store.
 func (s *Server) Snapshot() admin.Snapshot {
 	snap := admin.Snapshot{
-		Stats: s.opt.Store.Stats(), Version: s.opt.Version, UptimeSeconds: time.Since(s.born).Seconds(),
+		Stats: cascade.CountedStats(s.opt.Store), Version: s.opt.Version, UptimeSeconds: time.Since(s.born).Seconds(),
 		Connections: s.connections(), Commands: s.counters.commands.Load(), Polled: s.counters.polled.Load(), Dropped: s.counters.dropped.Load(),
 		ZeroCopy: s.counters.zeroCopy.Load(),
 		Held:     s.held(), InFlight: s.inFlight(), Shared: s.shared(),
