@@ -9,7 +9,6 @@ import (
 
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
-	"cascadekv/dht/fabric"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
@@ -275,20 +274,7 @@ func (j *job) restart(rank int) {
 	if err := r.Close(context.Background()); err != nil {
 		j.t.Error(err)
 	}
-	if j.again == nil {
-		j.again = map[int]uint64{}
-	}
-	j.again[rank]++
-	all := j.members()
-	j.ranks[rank] = j.start(fabric.Rank(rank), all[rank].Incarnation, 8<<20)
-	for i, one := range j.ranks {
-		if i == rank {
-			one.node.SetMembers(all...)
-		} else {
-			one.node.SetMembers(all[rank])
-		}
-	}
-	j.settle()
+	j.comeBack(rank)
 }
 
 // A keeper that begins anew has the names that it was entrusted with, also those that it had

@@ -52,11 +52,9 @@ func (cs *Space) SpilledLocked() (st residency.SpilledStats) {
 	return st
 }
 
-// LookSpilled looks which files are spilled. Some may be because they came to be this
-// rank's, and the catalogue had them.
-func (cs *Space) LookSpilled() { cs.lookSpilled() }
-
-func (cs *Space) lookSpilled() []tiers.SpilledFile {
+// LookSpilled looks which files are spilled, and returns them. Some may be because they came
+// to be this rank's, and the catalogue had them.
+func (cs *Space) LookSpilled() []tiers.SpilledFile {
 	files := cs.state.Cold.Files.Spilled()
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()
@@ -139,13 +137,13 @@ func (cs *Space) reloadSeconds(ctx context.Context) {
 			paths[at.Path] = true
 		}
 	}
-	for _, f := range cs.lookSpilled() {
+	for _, f := range cs.LookSpilled() {
 		if paths[f.Path] && ctx.Err() == nil {
 			cs.Reload(ctx, f)
 		}
 	}
 	left := map[string]bool{}
-	for _, f := range cs.lookSpilled() {
+	for _, f := range cs.LookSpilled() {
 		left[f.Path] = true
 	}
 	var gone []block.ID

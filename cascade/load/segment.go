@@ -30,12 +30,18 @@ func (ld *Loader) readOfSegment(ctx, room context.Context, f *Fetch) (tiers.Read
 	a.from = ld.state.Cold
 	at := tiers.Segment(*f.copies[0].Segment)
 	return tiers.Read{At: at, Info: f.info, Dst: a.bytes, Over: a.slot != nil, Done: func(err error) {
-		if err == nil || residency.Lingers(err) || ctx.Err() != nil {
+		if isOver(ctx, err) {
 			ld.end(ended{f, a, err})
 			return
 		}
 		ld.state.Workers.Go(func() { ld.runSegments(f, a) })
 	}}, nil
+}
+
+// isOver reports whether a read that returned err was the last one for its block: it
+// succeeded, or goes on by itself, or there is no time for another.
+func isOver(ctx context.Context, err error) bool {
+	return err == nil || residency.Lingers(err) || ctx.Err() != nil
 }
 
 // runSegments looks for a block at all places that it has in segments.
@@ -44,7 +50,7 @@ func (ld *Loader) runSegments(f *Fetch, a *readBuffer) {
 	ctx, cancel := ld.state.UntilFetched(context.Background())
 	defer cancel()
 	e := ended{f, a, ld.readSegments(ctx, f.copies, a.bytes)}
-	if e.err == nil || residency.Lingers(e.err) || ctx.Err() != nil {
+	if isOver(ctx, e.err) {
 		ld.end(e)
 		return
 	}
@@ -63,7 +69,7 @@ func (ld *Loader) readSegments(ctx context.Context, copies []directory.Statement
 			continue
 		}
 		at := tiers.Segment(*st.Segment)
-		if err = ld.state.Cold.Files.ReadSegment(ctx, at, st.Info, dst); err == nil || residency.Lingers(err) || ctx.Err() != nil {
+		if err = ld.state.Cold.Files.ReadSegment(ctx, at, st.Info, dst); isOver(ctx, err) {
 			return err
 		}
 		if errors.Is(err, tiers.ErrNotFound) || errors.Is(err, tiers.ErrCorrupt) {

@@ -117,8 +117,9 @@ func (s *State) WithdrawLocked(n *names.Name, seq uint64) {
 }
 
 // movedWithin is how many ticks after a withdrawal, at most, a name is recorded that was
-// moved here from where it was withdrawn: two for each move. What was not moved is as
-// close to another record only if nobody can tell which was first.
+// moved here from where it was withdrawn: two for each move. Two changes of a name that are
+// no move are as close only if they are made on two ranks at the same time; then either may
+// stay.
 const movedWithin = 1000
 
 // UnbindBeforeLocked unbinds a name that was put before the given stamp, and

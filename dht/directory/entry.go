@@ -152,8 +152,10 @@ func (e *entry) copies(best *record, contents bool) []Statement {
 		}
 	}
 	add(!contents, false)
-	if keeper := e.keeper(); contents && len(out) == MaxCopies && best.Agrees(&keeper.Statement) && !slices.Contains(out, &keeper.Statement) {
-		out[MaxCopies-1] = &keeper.Statement
+	if contents && len(out) == MaxCopies { // all are of living ranks, in segments, and so there is a keeper
+		if keeper := e.keeper(); best.Agrees(&keeper.Statement) && !slices.Contains(out, &keeper.Statement) {
+			out[MaxCopies-1] = &keeper.Statement
+		}
 	}
 	add(contents, false)
 	if contents {

@@ -8,9 +8,9 @@ import (
 
 // semaphore bounds the goroutines that keep their place in Go's scheduler (their
 // P) while they sleep in the kernel. A wait that the scheduler sees costs more than
-// itself where it takes some microseconds only: it wakes the runtime's monitor, which looks every
-// 20 µs for places to take away, and who lost its own finds another on another
-// thread. Nobody else can use a place that is kept, so no more than half of them
+// itself where it takes some microseconds only: it wakes the runtime's monitor, which
+// looks every 20 µs for places to take away, and who lost its own finds another on
+// another thread. Nobody else can use a place that is kept, so no more than half of them
 // are, for moments; the runtime gets one back at once by the signal with which it
 // stops any goroutine. It may be used by any goroutine.
 type semaphore struct {

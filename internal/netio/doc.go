@@ -30,7 +30,7 @@
 //	watch in the middle of a value     0.99 1.02 1.03 0.98      0.96 1.02 1.00 0.97
 //	watch for the next command         not done                 0.86 0.92 1.01 0.99
 //	moveAway                           1.00 1.01 0.99 1.04      0.92 0.99 1.04 0.98
-//	places that are kept             1.00 0.97 0.97 0.93      0.94 0.96 1.00 0.98
+//	places that are kept               1.00 0.97 0.97 0.93      0.94 0.96 1.00 0.98
 //	waits in the kernel with a thread  0.32 0.23 0.95 0.80      0.51 0.93 0.78 0.90
 //	cpus.AllowWaiters                  0.98 0.98 0.90 1.03      1.02 1.04 0.94 0.87
 //	all of them                        0.79 1.02 0.87 0.73      0.65 0.86 0.72 0.89

@@ -69,7 +69,7 @@ func (c *Conn) gather(bufs [][]byte, skip int) (total int) {
 func (c *Conn) sendSoon(bytes int) (int, error) {
 	c.countSent(bytes)
 	if bytes <= sendAtOnce {
-		if n, err := c.sendVecAtOnce(); !errors.Is(err, ErrStalled) {
+		if n, err := c.sendVecNow(); !errors.Is(err, ErrStalled) {
 			return n, err
 		}
 	}
@@ -133,19 +133,6 @@ func (c *Conn) countSent(bytes int) {
 	}
 }
 
-// sendVecAtOnce sends some of c.vec's bytes, as far as there is room for them. Go's
-// scheduler does not see it: see cpus.TryKeepPlace.
-func (c *Conn) sendVecAtOnce() (int, error) {
-	msg := unix.Msghdr{Iov: &c.vec[0]}
-	msg.SetIovlen(len(c.vec))
-	for {
-		n, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(c.fd), uintptr(unsafe.Pointer(&msg)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
-		if errno != unix.EINTR {
-			return result("send", n, errno)
-		}
-	}
-}
-
 // sendVec sends some of c.vec's bytes, and waits in the kernel for room for a
 // moment.
 func (c *Conn) sendVec() (int, error) {
@@ -162,7 +149,8 @@ func (c *Conn) sendVec() (int, error) {
 }
 
 // sendVecNow sends what there is room for of c.vec's bytes without waiting; ErrStalled when
-// that is nothing. It is for some kilobytes: Go's scheduler does not see it.
+// that is nothing. It is for sendAtOnce at most: Go's scheduler does not see it, see
+// cpus.TryKeepPlace.
 func (c *Conn) sendVecNow() (int, error) {
 	msg := unix.Msghdr{Iov: &c.vec[0]}
 	msg.SetIovlen(len(c.vec))

@@ -15,8 +15,8 @@ import (
 )
 
 // wire is the descriptor of a payload stream at the rank that reads. Reads and
-// writes wait in the kernel, with their thread, at first unseen by Go's scheduler. One goroutine uses it at a time;
-// interrupt may be called from any.
+// writes wait in the kernel, with their thread, at first unseen by Go's scheduler. One
+// goroutine uses it at a time; interrupt may be called from any.
 type wire struct {
 	fd    int
 	life  *life
