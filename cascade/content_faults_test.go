@@ -3,6 +3,7 @@ package cascade
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,78 +14,89 @@ import (
 	"cascadekv/tiers"
 )
 
-// hooked is a cold tier of which a test changes some calls.
-type hooked struct {
-	tiers.Files
-	sync func(ctx context.Context) error
-	link func(block.ID, block.Name) error
-	put  func() error
-	out  func() error // of Evict, before
-	drop func() error // of Unlink, before
-	load func() error // of Reload, before
+// hooks are what a test has happen before calls of a cold tier; an error of theirs is the call's.
+type hooks struct {
+	sync   func(ctx context.Context) error
+	link   func() error
+	put    func() error
+	evict  func() error
+	unlink func() error
+	reload func() error
 }
 
+// hooked is the cold tier of a rank of a job. Tests change its hooks while the rank uses it.
+type hooked struct {
+	tiers.Files
+	mu    sync.Mutex
+	hooks hooks
+}
+
+func (h *hooked) set(to hooks) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hooks = to
+}
+
+// before calls the hook that which returns.
+func (h *hooked) before(which func(hooks) func() error) error {
+	h.mu.Lock()
+	fn := which(h.hooks)
+	h.mu.Unlock()
+	if fn == nil {
+		return nil
+	}
+	return fn()
+}
+
+// unavailable is a hook of a tier that is out of use.
+func unavailable() error { return fmt.Errorf("%w: for the test", tiers.ErrUnavailable) }
+
 func (h *hooked) Reload(ctx context.Context, f tiers.SpilledFile, fn func(tiers.Entry) error) error {
-	if h.load != nil {
-		if err := h.load(); err != nil {
-			return err
-		}
+	if err := h.before(func(at hooks) func() error { return at.reload }); err != nil {
+		return err
 	}
 	return h.Files.Reload(ctx, f, fn)
 }
 
 func (h *hooked) Sync(ctx context.Context) error {
-	if h.sync != nil {
-		if err := h.sync(ctx); err != nil {
-			return err
+	err := h.before(func(at hooks) func() error {
+		if at.sync == nil {
+			return nil
 		}
+		return func() error { return at.sync(ctx) }
+	})
+	if err != nil {
+		return err
 	}
 	return h.Files.Sync(ctx)
 }
 
 func (h *hooked) Link(id block.ID, n block.Name) error {
-	if h.link != nil {
-		if err := h.link(id, n); err != nil {
-			return err
-		}
+	if err := h.before(func(at hooks) func() error { return at.link }); err != nil {
+		return err
 	}
 	return h.Files.Link(id, n)
 }
 
 func (h *hooked) Evict(id block.ID) error {
-	if h.out != nil {
-		if err := h.out(); err != nil {
-			return err
-		}
+	if err := h.before(func(at hooks) func() error { return at.evict }); err != nil {
+		return err
 	}
 	return h.Files.Evict(id)
 }
 
 func (h *hooked) Unlink(id block.ID, n block.Name) error {
-	if h.drop != nil {
-		if err := h.drop(); err != nil {
-			return err
-		}
+	if err := h.before(func(at hooks) func() error { return at.unlink }); err != nil {
+		return err
 	}
 	return h.Files.Unlink(id, n)
 }
 
 func (h *hooked) Put(ctx context.Context, items ...tiers.Item) error {
-	if h.put != nil {
-		if err := h.put(); err != nil {
-			return err
-		}
+	if err := h.before(func(at hooks) func() error { return at.put }); err != nil {
+		return err
 	}
 	return h.Files.Put(ctx, items...)
-}
-
-// hook puts a hooked tier in the place of a rank's cold one.
-func (r *jobRank) hook() *hooked {
-	r.state.Mu.Lock()
-	defer r.state.Mu.Unlock()
-	h := &hooked{Files: r.state.Cold.Files}
-	r.state.Cold.Files = h
-	return h
 }
 
 // told is what a rank tells another one that it entrusts with its names of a block.
@@ -141,7 +153,7 @@ func TestEntrustingASlowRank(t *testing.T) {
 	j.ranks[0].putKey(t, "a", p)
 	j.drainAll(0)
 	var ended atomic.Int32
-	j.ranks[0].hook().sync = func(ctx context.Context) error {
+	j.ranks[0].cold.set(hooks{sync: func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			ended.Add(1)
@@ -149,7 +161,7 @@ func TestEntrustingASlowRank(t *testing.T) {
 		case <-time.After(600 * time.Millisecond):
 			return nil
 		}
-	}
+	}})
 	j.ranks[1].putKey(t, "b", p)
 	j.drainAll(1)
 	if n := j.ranks[1].node.Stats().Unanswered; n != 0 {
@@ -169,7 +181,7 @@ func TestWhatIsNotRecordedIsRefused(t *testing.T) {
 	p := data(1, 20<<10)
 	j.ranks[0].putKey(t, "a", p)
 	j.drainAll(0)
-	j.ranks[0].hook().link = func(block.ID, block.Name) error { return fmt.Errorf("%w: for the test", tiers.ErrUnavailable) }
+	j.ranks[0].cold.set(hooks{link: unavailable})
 	j.ranks[1].putKey(t, "b", p)
 	refused, err := j.ranks[1].node.Entrust(t.Context(), 0, []directory.Statement{j.ranks[1].told("b")})
 	if err != nil || len(refused) != 1 {
@@ -182,7 +194,7 @@ func TestAClaimThatFailsIsGivenUp(t *testing.T) {
 	j := sharingJob(t, 2, 8<<20)
 	p := data(1, 20<<10)
 	j.ranks[0].putKey(t, "a", p)
-	j.ranks[0].hook().put = func() error { return fmt.Errorf("%w: for the test", tiers.ErrUnavailable) }
+	j.ranks[0].cold.set(hooks{put: unavailable})
 	if _, err := j.ranks[0].Drain(t.Context()); err == nil {
 		t.Fatal("drained")
 	}
@@ -193,7 +205,7 @@ func TestAClaimThatFailsIsGivenUp(t *testing.T) {
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("a drain waited %v for a rank that can not write", took)
 	}
-	j.ranks[0].state.Cold.Files.(*hooked).put = nil
+	j.ranks[0].cold.set(hooks{})
 }
 
 // keeper has rank 0 write so many blocks in several files, and forget them in memory.

@@ -4,12 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"cascadekv/dht/fabric"
-	"cascadekv/internal/block"
-	"cascadekv/tiers"
 )
 
 const secondBlocks, secondSize = 50, 8 << 10
@@ -214,33 +213,35 @@ var steps = []string{"asked", "recorded", "kept", "withdrawn", "dropped", "durab
 
 // giveUpWith has rank 1 give up what rank 0 keeps too, and calls fn at a step.
 func (j *job) giveUpWith(step string, fn func()) {
-	done := false
+	var done, given atomic.Bool
 	at := func(now string) {
-		if now == step && !done {
-			done = true
+		if now == step && done.CompareAndSwap(false, true) {
 			fn()
 		}
 	}
-	keeper, giver := j.ranks[0].hook(), j.ranks[1].hook()
-	given := false
-	keeper.link = func(block.ID, block.Name) error { at("asked"); return nil }
-	keeper.sync = func(context.Context) error { at("recorded"); return nil }
-	giver.drop = func() error { at("kept"); return nil }
-	giver.out = func() error { given = true; at("withdrawn"); return nil }
-	giver.sync = func(context.Context) error {
-		if given {
-			at("dropped")
-		}
-		return nil
-	}
+	j.ranks[0].cold.set(hooks{
+		link: func() error { at("asked"); return nil },
+		sync: func(context.Context) error { at("recorded"); return nil },
+	})
+	j.ranks[1].cold.set(hooks{
+		unlink: func() error { at("kept"); return nil },
+		evict:  func() error { given.Store(true); at("withdrawn"); return nil },
+		sync: func(context.Context) error {
+			if given.Load() {
+				at("dropped")
+			}
+			return nil
+		},
+	})
 	j.ranks[1].content.GiveUpSeconds(j.t.Context())
 	at("durable")
 	j.ranks[1].space.MergeAll(j.t.Context())
 	at("merged")
-	if !done {
+	if !done.Load() {
 		j.t.Errorf("nothing was %s", step)
 	}
-	keeper.link, keeper.sync, giver.drop, giver.out, giver.sync = nil, nil, nil, nil, nil
+	j.ranks[0].cold.set(hooks{})
+	j.ranks[1].cold.set(hooks{})
 }
 
 // TestGivingUpIsCutOff: whatever is in the files at any step is all the names and the right bytes,
@@ -366,22 +367,22 @@ func TestChangesWhileGivingUp(t *testing.T) {
 // TestAGiverKeepsWhatFails: what the keeper does not record, and what can't be withdrawn or
 // dropped here, stays here, and is given up later.
 func TestAGiverKeepsWhatFails(t *testing.T) {
-	failed := fmt.Errorf("%w: for the test", tiers.ErrUnavailable)
-	for name, fail := range map[string]func(keeper, giver *hooked){
-		"record":   func(k, _ *hooked) { k.link = func(block.ID, block.Name) error { return failed } },
-		"sync":     func(k, _ *hooked) { k.sync = func(context.Context) error { return failed } },
-		"withdraw": func(_, g *hooked) { g.drop = func() error { return failed } },
-		"drop":     func(_, g *hooked) { g.out = func() error { return failed } },
+	for name, fail := range map[string]struct{ keeper, giver hooks }{
+		"record":   {keeper: hooks{link: unavailable}},
+		"sync":     {keeper: hooks{sync: func(context.Context) error { return unavailable() }}},
+		"withdraw": {giver: hooks{unlink: unavailable}},
+		"drop":     {giver: hooks{evict: unavailable}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := twice(t, false, engineKey)
-			keeper, giver := j.ranks[0].hook(), j.ranks[1].hook()
-			fail(keeper, giver)
+			j.ranks[0].cold.set(fail.keeper)
+			j.ranks[1].cold.set(fail.giver)
 			j.ranks[1].content.GiveUpSeconds(t.Context())
 			if n, _ := j.durable(1); n != secondBlocks {
 				t.Errorf("%d blocks stay, want %d", n, secondBlocks)
 			}
-			keeper.link, keeper.sync, giver.drop, giver.out = nil, nil, nil, nil
+			j.ranks[0].cold.set(hooks{})
+			j.ranks[1].cold.set(hooks{})
 			j.settle()
 			j.wantTwice(engineKey)
 			j.cutOff().wantTwice(engineKey)
@@ -408,13 +409,12 @@ func TestASpilledSecondIsTriedOnceMore(t *testing.T) {
 	if n := len(r.state.Mu.Blocks); n > secondBlocks/2 {
 		t.Fatalf("%d blocks are not spilled", n)
 	}
-	giver := r.hook()
-	giver.load = func() error { return fmt.Errorf("%w: for the test", tiers.ErrUnavailable) }
+	r.cold.set(hooks{reload: unavailable})
 	r.space.MergeAll(t.Context())
 	if n := len(r.content.Seconds()); n < secondBlocks/2 {
 		t.Errorf("%d blocks are remembered, want those that are spilled", n)
 	}
-	giver.load = nil
+	r.cold.set(hooks{})
 	eventually(t, "all is given up, and forgotten", func() bool {
 		r.space.MergeAll(t.Context())
 		n, _ := j.durable(1)

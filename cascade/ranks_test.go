@@ -41,6 +41,7 @@ type job struct {
 type jobRank struct {
 	*Store
 	node *dht.Node
+	cold *hooked // nil: the job has no directory
 }
 
 func newJob(t *testing.T, ranks int, shmBytes int64) *job {
@@ -72,6 +73,7 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 		Memory: []tiers.Memory{m}, Limits: Limits{FetchDeadline: fetch}, Log: slog.New(slog.DiscardHandler), SweepEvery: cmp.Or(j.sweepEvery, -1),
 		Now: func() time.Time { return time.Now().Add(time.Duration(j.late.Load())) },
 	}
+	var files *hooked
 	if j.dir != "" {
 		catalogued := j.local != ""
 		cold, err := lustre.Open(lustre.Options{Dir: j.dir, Rank: uint32(rank), OwnOnly: catalogued, Catalogued: catalogued, SegmentBytes: j.segmentBytes})
@@ -81,7 +83,8 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 		if err != nil {
 			j.t.Fatal(err)
 		}
-		o.Cold = cold
+		files = &hooked{Files: cold}
+		o.Cold = files
 	}
 	s, err := Open(j.t.Context(), o)
 	if err != nil {
@@ -103,7 +106,7 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 			j.t.Error(err)
 		}
 	})
-	return &jobRank{s, node}
+	return &jobRank{s, node, files}
 }
 
 var rings sync.Map // by the ranks
