@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -82,6 +83,19 @@ func (j *job) sizeOf(ranks ...int) (bytes int64) {
 	return bytes
 }
 
+// readElsewhere is how many blocks a rank has in memory as it read them elsewhere.
+func (r *jobRank) readElsewhere() (n int) {
+	r.state.Mu.Lock()
+	defer r.state.Mu.Unlock()
+	own := fmt.Sprintf("rank%03d-", r.node.Self())
+	for _, b := range r.state.Mu.Blocks {
+		if b.InAny() && !b.Cold && (b.From == nil || !strings.HasPrefix(b.From.Path, own)) {
+			n++
+		}
+	}
+	return n
+}
+
 func sameKey(_, i int) string { return fmt.Sprint("k", i) }
 
 // TestSecondCopiesAreGivenUp: of ranks that wrote the same blocks the one of the higher number
@@ -89,9 +103,10 @@ func sameKey(_, i int) string { return fmt.Sprint("k", i) }
 // restart of all, with and without an index, and a name that is deleted afterwards stays so.
 func TestSecondCopiesAreGivenUp(t *testing.T) {
 	for _, local := range []bool{false, true} {
-		for _, how := range []string{"in memory", "cold", "spilled"} {
+		for _, how := range []string{"in memory", "cold", "spilled", "spilled, and read from the other"} {
 			for name, key := range map[string]func(rank, i int) string{"own keys": engineKey, "same keys": sameKey} {
-				if how == "spilled" && !local || how != "cold" && name == "same keys" {
+				spilled := strings.HasPrefix(how, "spilled")
+				if spilled && !local || how != "cold" && name == "same keys" {
 					continue
 				}
 				t.Run(fmt.Sprintf("catalogue %v, %s, %s", local, how, name), func(t *testing.T) {
@@ -103,11 +118,20 @@ func TestSecondCopiesAreGivenUp(t *testing.T) {
 					}
 					j.ranks[1].putKey(t, "last", data(10_000, 255<<10)) // ends the last file
 					j.drainAll(1)
-					if how == "spilled" {
+					if spilled {
 						j.ranks[0].space.SpillAll(t.Context())
 						j.ranks[1].space.SpillAll(t.Context())
 						if n := len(j.ranks[1].state.Mu.Blocks); n > secondBlocks/2 {
 							t.Fatalf("%d blocks are not spilled", n)
+						}
+					}
+					if how != "spilled" && spilled {
+						j.settle()
+						for i := range secondBlocks {
+							j.ranks[0].wantAt(t, key(1, i), data(uint64(i), secondSize))
+						}
+						if n := j.ranks[0].readElsewhere(); n < secondBlocks/2 {
+							t.Fatalf("%d blocks were read from the other rank", n)
 						}
 					}
 					j.ranks[0].space.MergeAll(t.Context())
@@ -117,7 +141,7 @@ func TestSecondCopiesAreGivenUp(t *testing.T) {
 						return n <= 1
 					})
 					j.settle()
-					if n, _ := j.durable(0); how != "spilled" && n != secondBlocks {
+					if n, _ := j.durable(0); !spilled && n != secondBlocks {
 						t.Errorf("%d blocks are left where they stay, want %d", n, secondBlocks)
 					}
 					if n, _ := j.durable(1); n > 1 {

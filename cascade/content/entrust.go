@@ -124,6 +124,7 @@ func (l *Ledger) keepLocked(o *offer) (ok bool, state *directory.Statement) {
 	}
 	l.state.Mu.Names.Observe(o.seq)
 	b, seq := l.state.Mu.Blocks[o.Info.ID], o.seq
+	l.restLocked(b, &o.spilled)
 	here := l.state.Mu.Names.Get(r.Namespace, r.Key)
 	switch {
 	case here == nil || here.Block() == nil:
@@ -169,6 +170,17 @@ func (l *Ledger) keepLocked(o *offer) (ok bool, state *directory.Statement) {
 // hasBytes reports whether b is the block of o, and this rank has it in its files.
 func (o *offer) hasBytes(b *residency.Block) bool {
 	return b != nil && b.Info == o.Info && (keeps(b) || restsAt(b, &o.spilled))
+}
+
+// restLocked has b, which may be nil, be a copy of what the catalogue has of it in a spilled file of
+// this rank, if it is dirty, or was read from the file of another rank, which may give that up.
+func (l *Ledger) restLocked(b *residency.Block, spilled *found) {
+	if b == nil || b.Cold || b.Writing || !b.InAny() || b.Info != spilled.Info || restsAt(b, spilled) {
+		return
+	}
+	at := directory.Segment(spilled.Segment)
+	b.From = nil
+	l.state.Cold.RestLocked(b, &at)
 }
 
 // restsAt reports whether b is in memory and lies in a file of this rank that is spilled,
