@@ -320,7 +320,7 @@ func (h Here) sweepEnded(now time.Time) (more bool) {
 		if n == nil {
 			return false
 		}
-		h.state.UnbindLocked(n)
+		residency.EndLocked(h.state, n)
 	}
 	return true
 }

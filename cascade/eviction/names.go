@@ -102,7 +102,7 @@ func (nb *NameBudget) forgetNamesLocked(b *residency.Block, most int) (forgotten
 			at++
 			continue
 		}
-		nb.state.UnbindLocked(n)
+		residency.EndLocked(nb.state, n)
 		forgotten++
 	}
 	nb.state.Count.Stats.Forgotten += uint64(forgotten)

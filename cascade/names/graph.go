@@ -119,16 +119,24 @@ func (g *Graph) Observe(seq uint64) { g.seq = max(g.seq, seq) }
 // Whatever instant the process dies at, one of the two versions is on record:
 // the new one is written before the old one is withdrawn.
 func (g *Graph) Put(r block.Name, keepTTL bool, b *Block, now time.Time) *Name {
-	n := g.rebind(&r, keepTTL, false, b, now)
+	withdrawn := g.Tick(now)
+	n := g.rebind(&r, keepTTL, false, b, withdrawn, g.Tick(now))
 	n.put = n.record.Seq
 	return n
 }
 
-// Copy is Put of a copy of another rank's block, with the put stamp r.Seq.
-func (g *Graph) Copy(r block.Name, b *Block, now time.Time) *Name {
+// Copy is Put of a copy of another rank's block, with the put stamp r.Seq. It is recorded as
+// of then, and what it replaces is withdrawn as of when that was recorded: neither hides a
+// later put of which this rank has not heard yet.
+func (g *Graph) Copy(r block.Name, b *Block) *Name {
 	g.Observe(r.Seq)
-	n := g.rebind(&r, false, true, b, now)
-	n.put = r.Seq
+	put, withdrawn := r.Seq, uint64(0)
+	if n := g.Get(r.Namespace, r.Key); n != nil && n.block != nil {
+		withdrawn = n.record.Seq + 1
+	}
+	n := g.rebind(&r, false, true, b, withdrawn, max(put, withdrawn+1))
+	g.Observe(n.record.Seq)
+	n.put = put
 	return n
 }
 
@@ -178,7 +186,7 @@ func (g *Graph) setCopied(n *Name, is bool) {
 	}
 }
 
-func (g *Graph) rebind(r *block.Name, keepTTL, copied bool, b *Block, now time.Time) *Name {
+func (g *Graph) rebind(r *block.Name, keepTTL, copied bool, b *Block, withdrawn, recorded uint64) *Name {
 	n, was, old := g.displace(r)
 	r.Namespace, r.Key = n.space.name, n.record.Key
 	if was != nil && keepTTL {
@@ -191,7 +199,7 @@ func (g *Graph) rebind(r *block.Name, keepTTL, copied bool, b *Block, now time.T
 		}
 	}
 	n.record, n.copied = *r, copied
-	g.relink(n, b, was, &old, now)
+	g.relink(n, b, was, &old, withdrawn, recorded)
 	g.displaced(n, was, &old)
 	return n
 }
@@ -226,12 +234,11 @@ func (g *Graph) displaced(n *Name, was *Block, old *block.Name) {
 }
 
 // relink attaches n to the block to and moves its record there from the block was
-// (nil: none), where it is old, whose Seq becomes that of its withdrawal. The
-// withdrawal lies between the two records in time, for a tier may take it for one
-// of every record before it.
-func (g *Graph) relink(n *Name, to, was *Block, old *block.Name, now time.Time) {
-	old.Seq = g.Tick(now)
-	n.record.Seq = g.Tick(now)
+// (nil: none), where it is old, with the sequence numbers given. The withdrawal lies
+// between the two records in time, for a tier may take it for one of every record
+// before it.
+func (g *Graph) relink(n *Name, to, was *Block, old *block.Name, withdrawn, recorded uint64) {
+	old.Seq, n.record.Seq = withdrawn, recorded
 	g.attach(n, to)
 	g.add(Link, n, to)
 	if was != nil && was != to {
@@ -240,12 +247,14 @@ func (g *Graph) relink(n *Name, to, was *Block, old *block.Name, now time.Time) 
 }
 
 // Move makes n a name of another block with the same bytes. Its leases go with
-// it, but none is held.
-func (g *Graph) Move(n *Name, to *Block, now time.Time) {
+// it, but none is held. The new record is just younger than the old one, and so not than a
+// put elsewhere of which this rank has not heard yet.
+func (g *Graph) Move(n *Name, to *Block) {
 	g.unholdLeases(n)
 	was, old := n.block, n.record
 	g.detach(n)
-	g.relink(n, to, was, &old, now)
+	g.relink(n, to, was, &old, old.Seq+1, old.Seq+2)
+	g.Observe(n.record.Seq)
 }
 
 // Withdraw ends a name with a block as of a sequence number: its records are

@@ -84,11 +84,11 @@ func (s *script) do(line string) string {
 		_, keep := option["keepttl"]
 		s.g.Put(record(), keep, s.block(w[2]), s.now)
 	case "copy":
-		s.g.Copy(record(), s.block(w[2]), s.now)
+		s.g.Copy(record(), s.block(w[2]))
 	case "restore":
 		s.g.Restore(record(), s.block(w[2]))
 	case "move":
-		s.g.Move(name(), s.block(w[2]), s.now)
+		s.g.Move(name(), s.block(w[2]))
 	case "withdraw":
 		s.g.Withdraw(name(), s.g.Tick(s.now))
 	case "drop":

@@ -116,6 +116,14 @@ func (s *State) WithdrawLocked(n *names.Name, seq uint64) {
 	s.ApplyLocked()
 }
 
+// EndLocked withdraws n, which has ended or is forgotten, as of its own record: a later put of it
+// elsewhere, of which this rank has not heard yet, stays.
+func EndLocked(s *State, n *names.Name) {
+	id, seq := NameID{n.Namespace(), n.Key()}, max(n.Put(), n.Seq())+1
+	s.WithdrawLocked(n, seq)
+	s.Watch.InvalidateLocked(id, seq)
+}
+
 // movedWithin is how many ticks after a withdrawal, at most, a name is recorded that was
 // moved here from where it was withdrawn: two for each move. Two changes of a name that are
 // no move are as close only if they are made on two ranks at the same time; then either may

@@ -172,7 +172,7 @@ func (w *Writer) mergeLocked(b, first *residency.Block) {
 	for len(b.Names()) > 0 {
 		n := b.Names()[0]
 		w.state.Count.DuplicateLocked(n, first.IsAlias(n, n.Space().Name()))
-		w.state.Mu.Names.Move(n, &first.Block, w.state.Now())
+		w.state.Mu.Names.Move(n, &first.Block)
 		w.state.ApplyLocked()
 		w.state.Leases.HoldOfLocked(n)
 	}
