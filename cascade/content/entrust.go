@@ -124,7 +124,6 @@ func (l *Ledger) keepLocked(o *offer) (ok bool, state *directory.Statement) {
 	}
 	l.state.Mu.Names.Observe(o.seq)
 	b, seq := l.state.Mu.Blocks[o.Info.ID], o.seq
-	l.restLocked(b, &o.spilled)
 	here := l.state.Mu.Names.Get(r.Namespace, r.Key)
 	switch {
 	case here == nil || here.Block() == nil:
@@ -146,14 +145,14 @@ func (l *Ledger) keepLocked(o *offer) (ok bool, state *directory.Statement) {
 		}
 	case here.Put() > r.Seq && !here.Expires().Equal(r.Expires):
 		return false, nil
-	case o.hasBytes(b) && here.Put() >= r.Seq && here.Seq() >= seq && !here.Copied():
+	case o.hasBytes(b) && !o.movesTo(b) && here.Put() >= r.Seq && here.Seq() >= seq && !here.Copied():
 		return true, nil // it was here before
 	case here.Put() < r.Seq:
 		seq = max(seq, here.Seq()+1)
 	}
 	switch {
 	case o.hasBytes(b):
-		return residency.KeepNameLocked(l.state, r, b, seq), nil
+		return l.keepHereLocked(o, b, seq), nil
 	case b == nil && o.spilled.Info == o.Info:
 		r.Seq = seq
 		err := l.state.Cold.Files.LinkAt(o.spilled.Segment, o.Info.ID, r)
@@ -167,20 +166,33 @@ func (l *Ledger) keepLocked(o *offer) (ok bool, state *directory.Statement) {
 	return false, nil
 }
 
-// hasBytes reports whether b is the block of o, and this rank has it in its files.
-func (o *offer) hasBytes(b *residency.Block) bool {
-	return b != nil && b.Info == o.Info && (keeps(b) || restsAt(b, &o.spilled))
+// keepHereLocked keeps the name for b, which is in memory and of which this rank has the bytes in its
+// files. If b was read from elsewhere it is a copy of what the spilled file has from then on:
+// where it was read may be given up.
+func (l *Ledger) keepHereLocked(o *offer, b *residency.Block, seq uint64) bool {
+	was, moves := b.From, o.movesTo(b)
+	if moves {
+		at := directory.Segment(o.spilled.Segment)
+		b.From = nil
+		l.state.Cold.RestLocked(b, &at)
+	}
+	kept := residency.KeepNameLocked(l.state, o.Name, b, seq)
+	if moves && b.From == nil { // the file has gone since the catalogue was asked
+		b.From = was
+		l.state.PlacementChangedLocked(b)
+	}
+	return kept
 }
 
-// restLocked has b, which may be nil, be a copy of what the catalogue has of it in a spilled file of
-// this rank, if it is dirty, or was read from the file of another rank, which may give that up.
-func (l *Ledger) restLocked(b *residency.Block, spilled *found) {
-	if b == nil || b.Cold || b.Writing || !b.InAny() || b.Info != spilled.Info || restsAt(b, spilled) {
-		return
-	}
-	at := directory.Segment(spilled.Segment)
-	b.From = nil
-	l.state.Cold.RestLocked(b, &at)
+// hasBytes reports whether b is the block of o, and this rank has it in its files.
+func (o *offer) hasBytes(b *residency.Block) bool {
+	return b != nil && b.Info == o.Info && (keeps(b) || restsAt(b, &o.spilled) || o.movesTo(b))
+}
+
+// movesTo reports whether b is in memory, was read from elsewhere, or is not written, and lies
+// in a spilled file of this rank.
+func (o *offer) movesTo(b *residency.Block) bool {
+	return !b.Cold && !b.Writing && b.InAny() && b.Info == o.spilled.Info && !restsAt(b, &o.spilled)
 }
 
 // restsAt reports whether b is in memory and lies in a file of this rank that is spilled,
