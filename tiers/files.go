@@ -21,7 +21,8 @@ type Files interface {
 	// ReadBatch copies each block into its Dst and verifies it, and returns one
 	// error for each read, in order: nil, or what Pin.ReadInto or ReadSegment
 	// would have returned. One block's error is not another's. It obeys its
-	// context; a block that came in time is good all the same.
+	// context; a block that came in time is good all the same. If all reads
+	// have Done, that obeys the context, and the call may return later.
 	ReadBatch(ctx context.Context, reads []Read) []error
 
 	// Segment returns where a stored block lies, for other ranks to read it.

@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cascadekv/cascade/eviction"
@@ -91,7 +92,7 @@ func (ld *Loader) startLocked(fetches []*Fetch) (mine []*Fetch) {
 		}
 	}
 	if len(below) > 0 {
-		ld.state.Workers.Go(func() { ld.runFetches(below) })
+		ld.bringUp(below)
 	}
 	for i, part := range remoteParts(elsewhere) {
 		if i == 0 {
@@ -104,9 +105,27 @@ func (ld *Loader) startLocked(fetches []*Fetch) (mine []*Fetch) {
 	return mine
 }
 
-// runFetches brings blocks up. It outlives the request that wanted them, up to
-// a deadline of its own.
-func (ld *Loader) runFetches(fetches []*Fetch) {
+// bringUp starts to bring blocks up. The caller is one of state.Workers, or as with StartLocked.
+// Close waits until all have ended, not for a read that hangs, to which its memory is left.
+func (ld *Loader) bringUp(fetches []*Fetch) {
+	ld.state.Workers.Add(1)
+	go ld.runFetches(fetches, countdown(len(fetches), ld.state.Workers.Done))
+}
+
+// countdown returns a function that calls fn when it is called for the n-th time.
+func countdown(n int, fn func()) func() {
+	var left atomic.Int64
+	left.Store(int64(n))
+	return func() {
+		if left.Add(-1) == 0 {
+			fn()
+		}
+	}
+}
+
+// runFetches brings blocks up, and calls over for each that has ended. It outlives the request
+// that wanted them, up to a deadline of its own.
+func (ld *Loader) runFetches(fetches []*Fetch, over func()) {
 	defer fault.Guard()()
 	ctx, cancel := ld.state.UntilFetched(context.Background())
 	defer cancel()
@@ -120,15 +139,18 @@ func (ld *Loader) runFetches(fetches []*Fetch) {
 		if err != nil {
 			break
 		}
-		fetches = fetches[len(part):]
+		if fetches = fetches[len(part):]; len(fetches) == 0 { // the last, or only one: no goroutine of its own
+			ld.readUp(ctx, room, part, leave, over)
+			break
+		}
 		parts.Go(func() {
 			defer fault.Guard()()
-			defer leave()
-			ld.readUp(ctx, room, part)
+			ld.readUp(ctx, room, part, leave, over)
 		})
 	}
 	for _, f := range fetches {
 		ld.end(ended{f, nil, ctx.Err()})
+		over()
 	}
 	parts.Wait()
 }
@@ -167,14 +189,26 @@ func (ld *Loader) turn(ctx context.Context, own *semaphore, n int) (leave func()
 }
 
 // readUp reads the blocks of a part together; each is published when it is
-// there. room ends when none of them waits for room any more.
-func (ld *Loader) readUp(ctx, room context.Context, part []*Fetch) {
+// there, and over called, and leave when all are. room ends when none of them waits for room
+// any more.
+func (ld *Loader) readUp(ctx, room context.Context, part []*Fetch, leave, over func()) {
+	last := countdown(len(part), leave)
+	one := func() {
+		last()
+		over()
+	}
 	reads := make([]tiers.Read, 0, len(part))
 	for _, f := range part {
 		r, err := ld.readOf(ctx, room, f)
 		if err != nil {
 			ld.end(ended{f, nil, err})
+			one()
 			continue
+		}
+		done := r.Done
+		r.Done = func(err error) {
+			defer one()
+			done(err)
 		}
 		reads = append(reads, r)
 	}

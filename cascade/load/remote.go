@@ -274,7 +274,7 @@ func (ld *Loader) runBelow(part []*Fetch, err error) {
 		ld.end(ends...)
 	}
 	if len(below) > 0 {
-		ld.runFetches(below)
+		ld.bringUp(below)
 	}
 }
 

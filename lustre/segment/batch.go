@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,16 +30,13 @@ const batchDepth = 16
 // still be written to is a *Busy, and the others were never begun.
 func (s *Store) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
 	b := &batch{s: s, ctx: ctx, extents: make([]wanted, 0, len(reads)), blocks: make([]pending, len(reads)), done: make(chan struct{})}
+	b.stays = ctx.Done() == nil || !slices.ContainsFunc(reads, func(r tiers.Read) bool { return r.Done == nil })
 	subjects, errs, end := b.subjects(reads)
 	defer end()
 	for i, r := range reads {
 		b.add(i, r, subjects[i], errs[i])
 	}
-	errs = b.run()
-	for _, err := range errs {
-		s.faults.count(err)
-	}
-	return errs
+	return b.run()
 }
 
 // subject is what a batch reads to one piece of memory, and what is made of it
@@ -64,6 +62,7 @@ type batch struct {
 	workers atomic.Int32   // that have not ended
 	done    chan struct{}  // all workers have ended
 	reports sync.WaitGroup // calls of Read.Done
+	stays   bool           // the caller is one of the workers
 
 	mu     sync.Mutex
 	blocks []pending
@@ -125,9 +124,7 @@ func (b *batch) run() []error {
 		case <-b.done:
 		case <-b.ctx.Done():
 		}
-		for _, i := range b.abandon(b.ctx.Err()) { // also when all workers have ended: ctx may have ended them
-			b.blocks[i].report(b.blocks[i].err)
-		}
+		b.abandon() // also when all workers have ended: ctx may have ended them
 		b.reports.Wait()
 	}
 	b.mu.Lock()
@@ -135,12 +132,13 @@ func (b *batch) run() []error {
 	errs := make([]error, len(b.blocks))
 	for i := range errs {
 		errs[i] = b.blocks[i].err
+		b.s.faults.count(errs[i])
 	}
 	return errs
 }
 
-// start plans the calls and lets workers make them. A caller that can't leave is one
-// of them, which spares a single read two switches between threads.
+// start plans the calls and lets workers make them. That the caller is one of them spares a single
+// read two switches between threads.
 func (b *batch) start() {
 	b.calls = coalesce(b.extents)
 	if waiting := len(b.calls) - batchDepth; waiting >= adviseFrom {
@@ -164,9 +162,11 @@ func (b *batch) start() {
 	workers := min(len(b.calls), batchDepth, cap(b.s.reads))
 	b.workers.Store(int32(workers) + 1) // and this goroutine, until they are begun
 	defer b.end()
-	stays := b.ctx.Done() == nil
+	if b.stays {
+		defer context.AfterFunc(b.ctx, b.abandon)()
+	}
 	for i := range workers {
-		if stays && i == workers-1 {
+		if b.stays && i == workers-1 {
 			b.work()
 			b.end()
 		} else {
@@ -370,18 +370,17 @@ func (b *batch) settle(i int, err error) {
 	one.report(err)
 }
 
-// abandon makes the outcomes of all blocks final, and returns those that were
-// not before.
-func (b *batch) abandon(cause error) (unfinished []int) {
+// abandon makes the outcomes of all blocks final, and reports those that were not before.
+func (b *batch) abandon() {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.left = true
+	var unfinished []int
 	for _, c := range b.calls[b.next:] {
 		for _, p := range c.parts {
 			one := &b.blocks[p.block]
-			one.fault = cause
+			one.fault = b.ctx.Err()
 			if one.calls--; one.calls == 0 { // no call of it runs
-				one.ready, one.err = true, unavailable("read of "+one.String()+": it was not begun", cause)
+				one.ready, one.err = true, unavailable("read of "+one.String()+": it was not begun", b.ctx.Err())
 				unfinished = append(unfinished, p.block)
 			}
 		}
@@ -389,11 +388,16 @@ func (b *batch) abandon(cause error) (unfinished []int) {
 	b.next = len(b.calls)
 	for i := range b.blocks {
 		one := &b.blocks[i]
-		if one.subject != nil && !one.ready {
+		if one.subject != nil && !one.ready && one.ended == nil {
 			one.ended = make(chan struct{})
-			one.err = pool.NewBusy("read of "+one.String(), cause, one.ended)
+			one.err = pool.NewBusy("read of "+one.String(), b.ctx.Err(), one.ended)
 			unfinished = append(unfinished, i)
 		}
 	}
-	return unfinished
+	b.reports.Add(len(unfinished))
+	b.mu.Unlock()
+	for _, i := range unfinished {
+		b.blocks[i].report(b.blocks[i].err)
+		b.reports.Done()
+	}
 }
