@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 )
 
 func (a *app) traceCommand() *cobra.Command {
-	return verbs("trace", "Replay, summarise and make prefix-hash traces", a.replayCommand(), a.traceInfoCommand(), a.synthCommand())
+	return verbs("trace", "Replay, summarise, make and convert prefix-hash traces", a.replayCommand(), a.traceInfoCommand(), a.synthCommand(), a.sortCommand())
 }
 
 // traceFlags say which trace to read and how.
@@ -25,10 +26,13 @@ type traceFlags struct {
 	limit       int
 	blockTokens int
 	seconds     bool
+	form        string
+	lengths     bool // the verb has a use for a trace of lengths only
 }
 
 func (f *traceFlags) register(c *cobra.Command) {
-	c.Flags().StringVar(&f.file, "trace", "", "trace in Mooncake's JSON Lines form, .gz too")
+	c.Flags().StringVar(&f.file, "trace", "", "trace, .gz too: JSON Lines of Mooncake or aiperf, CSV of Azure or BurstGPT (lengths only)")
+	c.Flags().StringVar(&f.form, "form", "", "form of the trace: mooncake, aiperf, azure, burstgpt (default: as its first line shows)")
 	c.Flags().IntVar(&f.limit, "limit", 0, "read at most so many requests; 0: all")
 	c.Flags().IntVar(&f.blockTokens, "block-tokens", trace.BlockTokens, "tokens of a block in the trace")
 	c.Flags().BoolVar(&f.seconds, "seconds", false, "the trace's timestamps are seconds, not milliseconds")
@@ -42,12 +46,20 @@ func (f *traceFlags) check() error {
 		return cli.Usagef("--limit %d is negative", f.limit)
 	case f.blockTokens <= 0:
 		return cli.Usagef("--block-tokens %d is not above 0", f.blockTokens)
+	case f.form != "" && !slices.Contains(trace.Forms(), trace.Form(f.form)):
+		return cli.Usagef("--form %q is none of %v", f.form, trace.Forms())
 	}
 	return nil
 }
 
+// open opens the trace, and refuses one of lengths only unless the verb has a
+// use for it.
 func (f *traceFlags) open() (*trace.Reader, error) {
-	return trace.Open(f.file, trace.ReaderOptions{BlockTokens: f.blockTokens, Seconds: f.seconds})
+	r, err := trace.Open(f.file, trace.ReaderOptions{BlockTokens: f.blockTokens, Seconds: f.seconds, Form: trace.Form(f.form)})
+	if err == nil && r.Form().LengthsOnly() && !f.lengths {
+		return nil, errors.Join(fmt.Errorf("%s is in form %s: %w; cascade trace info shows its lengths", f.file, r.Form(), trace.ErrNoReuse), r.Close())
+	}
+	return r, err
 }
 
 // summarize reads the whole trace once, and prints on one line what was assumed
@@ -61,10 +73,16 @@ func (a *app) summarize(f *traceFlags) (info trace.Info, err error) {
 	bar := a.progress(-1, "reading the trace", false) // its length is not known yet
 	info, err = trace.Summarize(watched{r, bar}, f.blockTokens, f.limit)
 	_ = bar.Finish() // drawing is best effort
-	if info.Assumed = r.Assumed(); err == nil && info.Assumed != (trace.Assumed{}) {
-		fmt.Fprintf(a.err, "trace %s: assumed: %s\n", f.file, info.Assumed)
+	if info.Assumed = r.Assumed(); err == nil {
+		a.reportAssumed(f, info.Assumed)
 	}
 	return info, err
+}
+
+func (a *app) reportAssumed(f *traceFlags, assumed trace.Assumed) {
+	if assumed != (trace.Assumed{}) {
+		fmt.Fprintf(a.err, "trace %s: assumed: %s\n", f.file, assumed)
+	}
 }
 
 // watched draws a bar of the requests that are read from a trace.
@@ -79,7 +97,7 @@ func (w watched) Next(r *trace.Request) error {
 }
 
 func (a *app) traceInfoCommand() *cobra.Command {
-	var f traceFlags
+	f := traceFlags{lengths: true}
 	c := &cobra.Command{
 		Use:   "info --trace FILE",
 		Short: "Summarise a trace and what an unbounded cache would hit",
@@ -95,18 +113,26 @@ func (a *app) traceInfoCommand() *cobra.Command {
 			if a.json {
 				return a.printJSON(info)
 			}
-			return a.table([][]string{
-				{"requests", strconv.Itoa(info.Requests)},
-				{"time", (time.Duration(info.Milliseconds) * time.Millisecond).String()},
-				{"blocks", fmt.Sprintf("%d, of which %d distinct", info.Blocks, info.UniqueBlocks)},
-				{"tokens", fmt.Sprintf("%d in prompts (longest %d), %d in answers", info.InputTokens, info.LongestInput, info.OutputTokens)},
-				{"hits, unbounded", fmt.Sprintf("%.4f of blocks, %.4f of tokens", info.HitRatioBlocks, info.HitRatioTokens)},
-				{"reparented", fmt.Sprintf("%d blocks with different predecessors (0 in a true prefix trace)", info.Reparented)},
-			})
+			return a.table(infoRows(info))
 		},
 	}
 	f.register(c)
 	return c
+}
+
+func infoRows(info trace.Info) [][]string {
+	hits := fmt.Sprintf("%.4f of blocks, %.4f of tokens", info.HitRatioBlocks, info.HitRatioTokens)
+	if info.Assumed.LengthsOnly > 0 {
+		hits = "not known: the trace has lengths only, no hash ids"
+	}
+	return [][]string{
+		{"requests", strconv.Itoa(info.Requests)},
+		{"time", (time.Duration(info.Milliseconds) * time.Millisecond).String()},
+		{"blocks", fmt.Sprintf("%d, of which %d distinct", info.Blocks, info.UniqueBlocks)},
+		{"tokens", fmt.Sprintf("%d in prompts (longest %d), %d in answers", info.InputTokens, info.LongestInput, info.OutputTokens)},
+		{"hits, unbounded", hits},
+		{"reparented", fmt.Sprintf("%d blocks with different predecessors (0 in a true prefix trace)", info.Reparented)},
+	}
 }
 
 // aboveZero are synth's flags that have no use for 0.
@@ -154,16 +180,26 @@ func (a *app) synth(o trace.SynthOptions, output string) (err error) {
 	} else if err != nil {
 		return err
 	}
+	written, err := a.writeTrace(source, o.Requests, "synth", output)
+	if err == nil && a.json && output != "" {
+		err = a.printJSON(map[string]any{"file": output, "requests": written})
+	}
+	return err
+}
+
+// writeTrace writes what source has to the file output, or to standard output
+// if that is empty, and returns how many requests there were. The bar, named
+// what, expects as many as n.
+func (a *app) writeTrace(source trace.Source, n int, what, output string) (written int, err error) {
 	w := trace.NewWriter(a.out)
 	if output != "" {
 		if w, err = trace.Create(output); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	defer w.Abort()
-	bar := a.progress(int64(o.Requests), "synth", false)
+	bar := a.progress(int64(n), what, false)
 	var req trace.Request
-	written := 0
 	for {
 		err := source.Next(&req)
 		if errors.Is(err, io.EOF) {
@@ -173,19 +209,54 @@ func (a *app) synth(o trace.SynthOptions, output string) (err error) {
 			err = w.Write(&req)
 		}
 		if err != nil {
-			return err
+			return 0, err
 		}
 		written++
 		_ = bar.Add(1) // drawing is best effort
 	}
 	_ = bar.Finish() // likewise
-	if err := w.Close(); err != nil {
-		return err
+	return written, w.Close()
+}
+
+func (a *app) sortCommand() *cobra.Command {
+	var f traceFlags
+	var output string
+	c := &cobra.Command{
+		Use:   "sort --trace FILE [-o FILE]",
+		Short: "Write a trace of any form with hash ids in Mooncake's form, in order of time",
+		Long: "Write a trace of any form with hash ids in Mooncake's form, in order of time. Requests of the same time keep\n" +
+			"the order of the file. The whole trace is held in memory.",
+		Args: cli.Arity(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			sorted, err := a.readSorted(&f)
+			if err != nil {
+				return err
+			}
+			n := sorted.Len()
+			written, err := a.writeTrace(sorted, n, "sort", output)
+			if err == nil && a.json && output != "" {
+				err = a.printJSON(map[string]any{"file": output, "requests": written})
+			}
+			return err
+		},
 	}
-	if a.json && output != "" {
-		return a.printJSON(map[string]any{"file": output, "requests": written})
+	f.register(c)
+	c.Flags().StringVarP(&output, "output", "o", "", "file to write, compressed if it ends in .gz (default: standard output)")
+	return c
+}
+
+func (a *app) readSorted(f *traceFlags) (sorted *trace.Sorted, err error) {
+	r, err := f.open()
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	defer func() { err = errors.Join(err, r.Close()) }()
+	sorted, err = trace.Sort(r, f.limit)
+	a.reportAssumed(f, r.Assumed())
+	return sorted, err
 }
 
 // writeReport writes the file name whole or not at all.

@@ -215,6 +215,7 @@ func TestMistakes(t *testing.T) {
 		"live with a policy":  {args: []string{"trace", "replay", "--trace", "x", "--policy", "lru", "--socket", "s"}, status: cli.Usage, want: "--policy"},
 		"block of no bytes":   {args: []string{"trace", "replay", "--trace", "x", "--block-bytes", "0"}, status: cli.Usage, want: "--block-bytes"},
 		"unreadable trace":    {args: []string{"trace", "info", "--trace", dir + "/none"}, status: cli.Failure, want: dir + "/none"},
+		"unknown form":        {args: []string{"trace", "info", "--trace", "x", "--form", "csv"}, status: cli.Usage, want: "burstgpt"},
 		"contradictory flags": {args: []string{"trace", "replay", "--trace", "x", "--no-lustre", "--lustre-dir", "y"}, status: cli.Usage, want: "exclude"},
 	} {
 		t.Run(name, func(t *testing.T) {

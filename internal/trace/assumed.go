@@ -18,6 +18,9 @@ type Assumed struct {
 	RepeatedIDs   int `json:"hash_id_repeated,omitempty"`       // another id was derived for the repetition
 	TextIDs       int `json:"hash_id_text_or_sign,omitempty"`   // 64 bits stand for the id
 	QuotedNumbers int `json:"numbers_in_quotes,omitempty"`      // read as numbers
+	LengthsOnly   int `json:"lengths_only,omitempty"`           // requests without hash ids
+	Accumulated   int `json:"prompts_accumulated,omitempty"`    // the session's tokens so far come before the line's
+	OtherHeads    int `json:"session_head_differs,omitempty"`   // taken for whole prompts
 }
 
 // String is one line without a line end, empty when nothing was assumed.
@@ -37,6 +40,9 @@ func (a Assumed) String() string {
 		{a.RepeatedIDs, "ids again in one prompt: another id derived from what precedes them"},
 		{a.TextIDs, "ids that are text or negative: 64 bits of them"},
 		{a.QuotedNumbers, "numbers in quotes: read as numbers"},
+		{a.LengthsOnly, "requests with lengths only: without hash ids nothing is known of reuse"},
+		{a.Accumulated, "lines have a turn's new tokens only: the session's prompt and answers before them are part of the prompt"},
+		{a.OtherHeads, "requests with a delay begin with another block than their session: taken for whole prompts; if such lines have new tokens only, name the form aiperf"},
 	} {
 		if one.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", one.n, one.text))

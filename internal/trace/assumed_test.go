@@ -19,26 +19,26 @@ var odd = map[string]struct {
 		`{"timestamp": 7, "input_length": 512, "output_length": 1, "hash_ids": [1]}
 		{"input_length": 512, "output_length": 2, "hash_ids": [2]}
 		{"timestamp": null, "input_length": 512, "output_length": 2, "hash_ids": [3]}`,
-		[]Request{{7, 512, 1, []uint64{1}}, {7, 512, 2, []uint64{2}}, {7, 512, 2, []uint64{3}}},
+		[]Request{at(7, 512, 1, []uint64{1}), at(7, 512, 2, []uint64{2}), at(7, 512, 2, []uint64{3})},
 		Assumed{NoTimestamp: 2},
 	},
 	"no timestamp at all": {
 		`{"input_length": 512, "output_length": 2, "hash_ids": [2]}`,
-		[]Request{{0, 512, 2, []uint64{2}}}, Assumed{NoTimestamp: 1},
+		[]Request{at(0, 512, 2, []uint64{2})}, Assumed{NoTimestamp: 1},
 	},
 	"no output_length": {
 		`{"timestamp": 7, "input_length": 512, "hash_ids": [1]}
 		{"timestamp": 7, "input_length": 512, "output_length": null, "hash_ids": [1]}`,
-		[]Request{{7, 512, 0, []uint64{1}}, {7, 512, 0, []uint64{1}}}, Assumed{NoOutput: 2},
+		[]Request{at(7, 512, 0, []uint64{1}), at(7, 512, 0, []uint64{1})}, Assumed{NoOutput: 2},
 	},
 	"no input_length": {
 		`{"timestamp": 7, "output_length": 3, "hash_ids": [1, 2]}`,
-		[]Request{{7, 1024, 3, []uint64{1, 2}}}, Assumed{NoInput: 1},
+		[]Request{at(7, 1024, 3, []uint64{1, 2})}, Assumed{NoInput: 1},
 	},
 	"seconds with fractions taken as milliseconds": {
 		`{"timestamp": 0.4, "input_length": 1, "output_length": 1, "hash_ids": [1]}
 		{"timestamp": 27482.501, "input_length": 1, "output_length": 1, "hash_ids": [1]}`,
-		[]Request{{0, 1, 1, []uint64{1}}, {27483, 1, 1, []uint64{1}}}, Assumed{Fractions: 2},
+		[]Request{at(0, 1, 1, []uint64{1}), at(27483, 1, 1, []uint64{1})}, Assumed{Fractions: 2},
 	},
 	"delays in sessions": {
 		`{"session_id": "a", "timestamp": 100, "input_length": 1, "output_length": 1, "hash_ids": [1]}
@@ -46,37 +46,47 @@ var odd = map[string]struct {
 		{"session_id": 5, "timestamp": 300, "input_length": 1, "output_length": 1, "hash_ids": [1]}
 		{"session_id": 5, "delay": 10.0, "input_length": 1, "output_length": 1, "hash_ids": [1]}
 		{"session_id": "a", "delay": 5, "input_length": 1, "output_length": 1, "hash_ids": [1]}`,
-		[]Request{{100, 1, 1, []uint64{1}}, {1100, 1, 1, []uint64{1}}, {300, 1, 1, []uint64{1}}, {310, 1, 1, []uint64{1}}, {1105, 1, 1, []uint64{1}}},
+		[]Request{in("a", at(100, 1, 1, []uint64{1})), in("a", at(1100, 1, 1, []uint64{1})), in("5", at(300, 1, 1, []uint64{1})),
+			in("5", at(310, 1, 1, []uint64{1})), in("a", at(1105, 1, 1, []uint64{1}))},
 		Assumed{Delays: 3, OutOfOrder: 1},
 	},
 	"delays without sessions": {
 		`{"timestamp": 100, "input_length": 1, "output_length": 1, "hash_ids": [1]}
 		{"delay": 50, "input_length": 1, "output_length": 1, "hash_ids": [1]}`,
-		[]Request{{100, 1, 1, []uint64{1}}, {150, 1, 1, []uint64{1}}}, Assumed{Delays: 1},
+		[]Request{at(100, 1, 1, []uint64{1}), at(150, 1, 1, []uint64{1})}, Assumed{Delays: 1},
 	},
 	"ids of full blocks": {
 		`{"timestamp": 0, "input_length": 700, "output_length": 1, "hash_ids": [1]}
 		{"timestamp": 0, "input_length": 300, "output_length": 1, "hash_ids": []}
 		{"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]}`,
-		[]Request{{0, 700, 1, []uint64{1}}, {0, 300, 1, nil}, {0, 1024, 1, []uint64{1, 2}}}, Assumed{FullBlocks: 2},
+		[]Request{at(0, 700, 1, []uint64{1}), at(0, 300, 1, nil), at(0, 1024, 1, []uint64{1, 2})}, Assumed{FullBlocks: 2},
 	},
 	"ids of single blocks": {
 		`{"timestamp": 0, "input_length": 2048, "output_length": 1, "hash_ids": [1, 2, 1, 1]}`,
-		[]Request{{0, 2048, 1, []uint64{1, 2, 0, 0}}}, Assumed{RepeatedIDs: 2},
+		[]Request{at(0, 2048, 1, []uint64{1, 2, 0, 0})}, Assumed{RepeatedIDs: 2},
 	},
 	"numbers in quotes": {
 		`{"timestamp": "5", "input_length": "600.0", "output_length": "7", "hash_ids": ["1", 18446744073709551615]}`,
-		[]Request{{5, 600, 7, []uint64{1, 1<<64 - 1}}}, Assumed{QuotedNumbers: 4},
+		[]Request{at(5, 600, 7, []uint64{1, 1<<64 - 1})}, Assumed{QuotedNumbers: 4},
 	},
 	"ids of another kind": {
 		`{"timestamp": 5, "input_length": 1500, "output_length": 7, "hash_ids": ["a3f9", -1, "0x17"]}`,
-		[]Request{{5, 1500, 7, []uint64{0, 1<<64 - 1, 0}}}, Assumed{TextIDs: 3},
+		[]Request{at(5, 1500, 7, []uint64{0, 1<<64 - 1, 0})}, Assumed{TextIDs: 3},
 	},
 	"not sorted": {
 		`{"timestamp": 5, "input_length": 1, "output_length": 7, "hash_ids": [1]}
 		{"timestamp": 4, "input_length": 1, "output_length": 7, "hash_ids": [1]}`,
-		[]Request{{5, 1, 7, []uint64{1}}, {4, 1, 7, []uint64{1}}}, Assumed{OutOfOrder: 1},
+		[]Request{at(5, 1, 7, []uint64{1}), at(4, 1, 7, []uint64{1})}, Assumed{OutOfOrder: 1},
 	},
+}
+
+func at(timestamp int64, input, output int, hashes []uint64) Request {
+	return Request{Timestamp: timestamp, InputTokens: input, OutputTokens: output, Hashes: hashes}
+}
+
+func in(session string, r Request) Request {
+	r.Session = session
+	return r
 }
 
 // TestOddTraces: what people have is read, and what was assumed is counted.

@@ -1,6 +1,6 @@
 // Package trace reads, writes, summarises and synthesises prefix-hash traces
-// in Mooncake's JSON Lines form, and derives the bytes of a block from its
-// hash id.
+// in Mooncake's JSON Lines form, reads other forms too (docs/traces.md), and
+// derives the bytes of a block from its hash id.
 //
 // Glossary
 //

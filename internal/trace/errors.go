@@ -6,7 +6,7 @@ import (
 )
 
 // ErrBadTrace marks input that is not a trace. Test with errors.Is.
-var ErrBadTrace = errors.New("trace: not a trace in Mooncake's form")
+var ErrBadTrace = errors.New("trace: not a trace")
 
 // LineError reports which line of which file is wrong, why, and what to do. It
 // matches ErrBadTrace, and the error of the decompressor where that is the cause.

@@ -25,7 +25,7 @@ type problem struct {
 const example = `write lines like {"timestamp": 0, "input_length": 700, "output_length": 10, "hash_ids": [1, 2]}`
 
 // Fields of a line: those of Mooncake in the order that it writes them, and
-// those by which others say when a request comes.
+// optional ones, described in docs/traces.md.
 const (
 	fieldTimestamp = iota
 	fieldInput
@@ -33,17 +33,34 @@ const (
 	fieldHashes
 	fieldDelay   // milliseconds after the session's request before
 	fieldSession // any value, the same for the requests of a session
+	fieldGroup   // likewise, on the first line of a session at least
+	fieldShared  // number of leading hash ids that belong to a shared prompt
+	fieldPause   // milliseconds from the answer to the session's next request
 	fieldCount
 )
 
-var fields = [fieldCount]string{"timestamp", "input_length", "output_length", "hash_ids", "delay", "session_id"}
+var fields = [fieldCount]string{"timestamp", "input_length", "output_length", "hash_ids", "delay", "session_id", "group_id", "shared_blocks", "pause"}
 
 // parsed is what a line has, beside what is in the request.
 type parsed struct {
 	found   [fieldCount]bool
 	has     [fieldCount]bool // found, with another value than null
 	delay   int64
-	session string // in JSON; part of the line
+	session gjson.Result // part of the line
+	group   gjson.Result // likewise
+}
+
+// conversation is what a Reader keeps of a session.
+type conversation struct {
+	name, group string
+	last        int64 // timestamp of the request before
+	begun       bool
+	head        uint64 // first id of its first prompt, once begun
+
+	// Of aiperf's form, whose lines have a turn's new tokens only:
+	first  []uint64 // ids of the first prompt
+	opened int      // its tokens
+	tokens int      // tokens of the prompt and answer before
 }
 
 // parse reads one line into req, completes it and checks that it makes sense.
@@ -80,9 +97,44 @@ func (r *Reader) parse(line []byte, req *Request) *problem {
 		r.made.NoInput++
 		req.InputTokens = len(req.Hashes) * r.o.BlockTokens
 	}
-	r.date(req, &has)
-	return r.check(req)
+	c := r.conversation(&has)
+	r.date(req, &has, c)
+	if c != nil {
+		req.Session, req.Group = c.name, c.group
+	}
+	if p := r.check(req); p != nil {
+		return p
+	}
+	switch {
+	case c == nil || len(req.Hashes) == 0:
+	case r.o.Form == Aiperf:
+		return r.extend(req, c)
+	case !c.begun:
+		c.begun, c.head = true, req.Hashes[0]
+	case has.has[fieldDelay] && req.Hashes[0] != c.head:
+		r.made.OtherHeads++
+	}
+	return nil
 }
+
+// conversation returns the session of a line, nil if it names none.
+func (r *Reader) conversation(has *parsed) *conversation {
+	if !has.has[fieldSession] {
+		return nil
+	}
+	c := r.sessions[has.session.Raw]
+	if c == nil {
+		c = &conversation{name: plain(has.session), last: r.last}
+		r.sessions[strings.Clone(has.session.Raw)] = c
+	}
+	if c.group == "" && has.has[fieldGroup] {
+		c.group = plain(has.group)
+	}
+	return c
+}
+
+// plain is the text of a value, without quotes, apart from the line.
+func plain(v gjson.Result) string { return strings.Clone(v.String()) }
 
 // invalid is what is wrong with a line that is not JSON.
 func invalid(line []byte) *problem {
@@ -102,18 +154,11 @@ func unexpected(v gjson.Result, want string) *problem {
 }
 
 // date gives a request a timestamp, if it has none: that of the request before
-// it in its session, and its delay.
-func (r *Reader) date(req *Request, has *parsed) {
-	var last *int64
+// it in its session c, or of the line before, and its delay.
+func (r *Reader) date(req *Request, has *parsed, c *conversation) {
 	before := r.last
-	if has.has[fieldSession] {
-		last = r.sessions[has.session]
-		if last == nil {
-			last = new(int64)
-			*last = r.last
-			r.sessions[strings.Clone(has.session)] = last
-		}
-		before = *last
+	if c != nil {
+		before = c.last
 	}
 	switch {
 	case has.has[fieldTimestamp]:
@@ -128,14 +173,17 @@ func (r *Reader) date(req *Request, has *parsed) {
 		r.made.OutOfOrder++
 	}
 	r.last = req.Timestamp
-	if last != nil {
-		*last = req.Timestamp
+	if c != nil {
+		c.last = req.Timestamp
 	}
 }
 
 // check rejects requests that no prompt could have made.
 func (r *Reader) check(req *Request) *problem {
 	switch n := len(req.Hashes); {
+	case req.SharedBlocks > n:
+		return &problem{what: fmt.Sprintf("%d blocks are shared, the prompt has %d", req.SharedBlocks, n),
+			remedy: "shared_blocks counts the leading hash_ids that belong to a shared prompt"}
 	case n == blocks(req.InputTokens, r.o.BlockTokens):
 	case n == req.InputTokens/r.o.BlockTokens:
 		r.made.FullBlocks++
@@ -184,11 +232,14 @@ func (r *Reader) field(at int, v gjson.Result, has *parsed, req *Request) (p *pr
 	case fieldHashes:
 		return r.hashes(v, req)
 	case fieldSession:
-		has.session = v.Raw
+		has.session = v
+		return nil
+	case fieldGroup:
+		has.group = v
 		return nil
 	}
 	f := numeral{name: fields[at], most: math.MaxInt32, unit: 1}
-	if at == fieldTimestamp || at == fieldDelay {
+	if at == fieldTimestamp || at == fieldDelay || at == fieldPause {
 		f.most, f.unit, f.fractions = math.MaxInt64, r.o.unit(), true
 	}
 	n, p := r.number(v, f)
@@ -201,6 +252,10 @@ func (r *Reader) field(at int, v gjson.Result, has *parsed, req *Request) (p *pr
 		req.InputTokens = int(n)
 	case fieldOutput:
 		req.OutputTokens = int(n)
+	case fieldShared:
+		req.SharedBlocks = int(n)
+	case fieldPause:
+		req.Pause = int64(n)
 	}
 	return p
 }
@@ -267,9 +322,7 @@ func (r *Reader) hashID(v gjson.Result) (uint64, *problem) {
 			return n, nil
 		}
 		r.made.TextIDs++
-		h := fnv.New64a()
-		_, _ = io.WriteString(h, text) // never fails
-		return scramble(h.Sum64()), nil
+		return textID(text), nil
 	}
 	if strings.HasPrefix(v.Raw, "-") {
 		if n, err := strconv.ParseInt(v.Raw, 10, 64); err == nil {
@@ -282,6 +335,13 @@ func (r *Reader) hashID(v gjson.Result) (uint64, *problem) {
 		return 0, &problem{what: fmt.Sprintf("hash id %s is beyond what a float distinguishes", v.Raw), remedy: "write hash ids as whole numbers or as text"}
 	}
 	return n, p
+}
+
+// textID stands for text.
+func textID(text string) uint64 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, text) // never fails
+	return scramble(h.Sum64())
 }
 
 // scramble spreads what differs over all bits.

@@ -15,11 +15,15 @@ import (
 // of a million tokens in blocks of 16, four times over.
 const DefaultMaxLine = 8 << 20
 
+// bufferSize has room for a usual first line, by which a form is recognised.
+const bufferSize = 256 << 10
+
 // ReaderOptions say what a valid trace looks like. The zero value is Mooncake's form.
 type ReaderOptions struct {
 	BlockTokens int  // tokens of a block; 0 means the package's BlockTokens
 	MaxLine     int  // longest line accepted, in bytes; 0 means DefaultMaxLine
-	Seconds     bool // timestamps and delays are seconds, not milliseconds
+	Seconds     bool // timestamps, delays and pauses of JSON lines are seconds, not milliseconds
+	Form        Form // how requests are written; empty: as the first line shows
 }
 
 // unit is what 1 of a timestamp stands for, in milliseconds.
@@ -30,11 +34,13 @@ func (o ReaderOptions) unit() uint64 {
 	return 1
 }
 
-// Reader reads a trace line by line. It keeps one line, and a few words for each
-// session that the trace names. It is not safe for concurrent use.
+// Reader reads a trace line by line. It keeps one line, a few words for each
+// session that the trace names, and in aiperf's form the ids of each session's
+// first prompt. It is not safe for concurrent use.
 type Reader struct {
 	name  string
 	o     ReaderOptions
+	table *table // columns of a CSV form, otherwise nil
 	in    *bufio.Reader
 	file  io.Closer
 	line  int
@@ -44,8 +50,8 @@ type Reader struct {
 
 	made     Assumed
 	requests int
-	last     int64             // timestamp of the request before
-	sessions map[string]*int64 // of the request before in the session
+	last     int64                    // timestamp of the request before
+	sessions map[string]*conversation // by session_id as JSON
 }
 
 // Open opens a trace file, compressed by gzip or not, as its first bytes show.
@@ -72,19 +78,29 @@ func NewReader(r io.Reader, name string, o ReaderOptions) (*Reader, error) {
 	if o.MaxLine <= 0 {
 		o.MaxLine = DefaultMaxLine
 	}
-	in := bufio.NewReaderSize(r, 64<<10)
+	in := bufio.NewReaderSize(r, bufferSize)
 	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(in)
 		if err != nil {
 			return nil, damaged(name, 1, err)
 		}
-		in = bufio.NewReaderSize(z, 64<<10)
+		in = bufio.NewReaderSize(z, bufferSize)
 	}
 	if err := begin(in, name); err != nil {
 		return nil, err
 	}
-	return &Reader{name: name, o: o, in: in, seen: make(map[uint64]struct{}, 256), sessions: map[string]*int64{}}, nil
+	if o.Form == "" {
+		o.Form = recognise(in)
+	}
+	reader := &Reader{name: name, o: o, in: in, seen: make(map[uint64]struct{}, 256), sessions: map[string]*conversation{}}
+	if err := reader.readHeader(); err != nil {
+		return nil, err
+	}
+	return reader, nil
 }
+
+// Form returns how the requests are written.
+func (r *Reader) Form() Form { return r.o.Form }
 
 // begin passes over a byte-order mark and refuses what is no text.
 func begin(in *bufio.Reader, name string) error {
@@ -133,7 +149,14 @@ func (r *Reader) Next(req *Request) error {
 		if len(bytes.TrimSpace(line)) == 0 {
 			continue
 		}
-		if p := r.parse(line, req); p != nil {
+		parse := r.parse
+		if r.table != nil {
+			parse = r.parseRow
+		}
+		if p := parse(line, req); p != nil {
+			if r.requests == 0 && r.table == nil && !bytes.HasPrefix(bytes.TrimSpace(line), []byte("{")) {
+				p.remedy += fmt.Sprintf("; or begin a CSV file with %s or %s", headers[Azure], headers[BurstGPT])
+			}
 			if p.cut {
 				p.remedy += r.sofar()
 			}

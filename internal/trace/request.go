@@ -8,7 +8,14 @@ type Request struct {
 	Timestamp    int64    // milliseconds since the trace began
 	InputTokens  int      // length of the prompt
 	OutputTokens int      // length of the answer
-	Hashes       []uint64 // ids of the prompt's blocks, head first
+	Hashes       []uint64 // ids of the prompt's blocks, head first; none where a trace has lengths only
+
+	// Hints: what an engine may know beside the prompt. Each is zero where the
+	// trace does not give it, and no reader needs any.
+	Session      string // conversation that the request belongs to
+	Group        string // what the session shares with others, aiperf's group_id; a Writer leaves it out
+	SharedBlocks int    // leading blocks that belong to a prompt shared by sessions
+	Pause        int64  // milliseconds from the end of the answer to the session's next request
 }
 
 // Tokens returns how many tokens of the prompt lie in block i: blockTokens

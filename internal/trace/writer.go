@@ -3,6 +3,7 @@ package trace
 import (
 	"bufio"
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -10,8 +11,8 @@ import (
 	"strings"
 )
 
-// Writer writes a trace with the very bytes Mooncake's own tool would use. It
-// is not safe for concurrent use. Close it: what was written is buffered.
+// Writer writes a trace with the very bytes Mooncake's own tool would use, and
+// hints after them where a request has any. It is not safe for concurrent use. Close it: what was written is buffered.
 type Writer struct {
 	out  *bufio.Writer
 	line []byte
@@ -58,11 +59,30 @@ func (w *Writer) Write(r *Request) error {
 		}
 		b = strconv.AppendUint(b, h, 10)
 	}
-	w.line = append(b, "]}\n"...)
+	b = appendHints(append(b, ']'), r)
+	w.line = append(b, "}\n"...)
 	if _, err := w.out.Write(w.line); err != nil {
 		return fmt.Errorf("trace: write: %w", err)
 	}
 	return nil
+}
+
+// appendHints adds the optional fields that are set.
+func appendHints(b []byte, r *Request) []byte {
+	if r.Session != "" {
+		b = append(b, `, "session_id": `...)
+		name, _ := json.Marshal(r.Session) // a string always has a form in JSON
+		b = append(b, name...)
+	}
+	if r.SharedBlocks > 0 {
+		b = append(b, `, "shared_blocks": `...)
+		b = strconv.AppendInt(b, int64(r.SharedBlocks), 10)
+	}
+	if r.Pause > 0 {
+		b = append(b, `, "pause": `...)
+		b = strconv.AppendInt(b, r.Pause, 10)
+	}
+	return b
 }
 
 // Close writes what is buffered and, after Create, puts the file in its place.

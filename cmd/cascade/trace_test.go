@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cascadekv/internal/cli"
+	"cascadekv/internal/trace"
+)
+
+// writeTrace writes a file for a test and returns its path.
+func writeTrace(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestLengthsOnly: a trace without hash ids is summarised as far as it goes, and
+// what needs reuse refuses it and says why.
+func TestLengthsOnly(t *testing.T) {
+	file := writeTrace(t, "azure.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-12 00:00:00,700,2\n2024-05-12 00:00:09,300,3\n")
+	got := cascadeCommand("", nil, "trace", "info", "--trace", file, "--json")
+	var info trace.Info
+	if err := json.Unmarshal([]byte(got.out), &info); err != nil || info.InputTokens != 1000 || info.Milliseconds != 9000 || info.Assumed.LengthsOnly != 2 {
+		t.Errorf("%+v, %v in %+v", info, err, got)
+	}
+	if got := cascadeCommand("", nil, "trace", "info", "--trace", file); got.status != cli.OK || !strings.Contains(got.out, "not known: the trace has lengths only") {
+		t.Errorf("info: %+v", got)
+	}
+	got = cascadeCommand("", nil, "trace", "replay", "--trace", file, "--block-bytes", "1KiB", "--no-lustre")
+	if got.status != cli.Failure || !strings.Contains(got.err, "form azure") || !strings.Contains(got.err, "lengths only, no hash ids") {
+		t.Errorf("replay: %+v", got)
+	}
+}
+
+// TestSort: sessions written one after the other become one trace in order of
+// time, of whole prompts.
+func TestSort(t *testing.T) {
+	file := writeTrace(t, "aiperf.jsonl", `{"session_id":"a","input_length":600,"output_length":100,"hash_ids":[1,2],"timestamp":10.0,"group_id":3}
+{"session_id":"a","input_length":400,"output_length":5,"hash_ids":[7],"delay":20.0}
+{"session_id":"b","input_length":512,"output_length":5,"hash_ids":[1],"timestamp":15.0,"group_id":4}
+`)
+	output := filepath.Join(t.TempDir(), "sorted.jsonl")
+	got := cascadeCommand("", nil, "trace", "sort", "--trace", file, "-o", output, "--json")
+	if got.status != cli.OK || !strings.Contains(got.out, `"requests": 3`) || !strings.Contains(got.err, "1 lines have a turn's new tokens only") {
+		t.Errorf("%+v", got)
+	}
+	r, err := trace.Open(output, trace.ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for _, want := range []struct {
+		at     int64
+		tokens int
+		name   string
+	}{{10, 600, "a"}, {15, 512, "b"}, {30, 1100, "a"}} {
+		var req trace.Request
+		if err := r.Next(&req); err != nil || req.Timestamp != want.at || req.InputTokens != want.tokens || req.Session != want.name {
+			t.Errorf("%+v, %v, want %+v", req, err, want)
+		}
+	}
+	if r.Form() != trace.Mooncake || r.Assumed() != (trace.Assumed{}) {
+		t.Errorf("the sorted trace is in form %s and leaves open %s", r.Form(), r.Assumed())
+	}
+}
