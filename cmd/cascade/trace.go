@@ -168,6 +168,8 @@ func (a *app) synthCommand() *cobra.Command {
 	flags.IntVar(&o.UserTokens, "user-tokens", 1024, "mean new text of a turn")
 	flags.IntVar(&o.AnswerTokens, "answer-tokens", 350, "mean length of an answer")
 	flags.IntVar(&o.MaxInputTokens, "max-input-tokens", 128<<10, "a session ends before its prompt grows longer")
+	flags.BoolVar(&o.Hints, "hints", false, "write what an engine may know: session_id, shared_blocks, pause (docs/traces.md)")
+	flags.Float64Var(&o.WrongHints, "wrong-hints", 0, "share of the hints that are wrong, such as 0.1; the requests stay the same")
 	cli.DurationVar(flags, &o.ThinkTime, "think-time", 30*time.Second, "mean pause before the next turn")
 	cli.DurationVar(flags, &o.TokenTime, "token-time", 20*time.Millisecond, "time the engine takes for a token of an answer")
 	return c

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"sort"
+	"strconv"
 	"time"
 )
 
@@ -34,6 +35,9 @@ type SynthOptions struct {
 	ThinkTime         time.Duration // mean pause before the next turn (exponential), default 30 s
 	TokenTime         time.Duration // time the engine takes per token of answer, default 20 ms
 	MaxInputTokens    int           // a session ends before its prompt grows longer; default 131072
+
+	Hints      bool    // requests have hints: session, shared blocks, pause
+	WrongHints float64 // share of the hints that are wrong, 0 to 1; the requests are the same
 }
 
 // withDefaults fills in what is zero and refuses what makes no sense.
@@ -89,6 +93,9 @@ func (o SynthOptions) withDefaults() (SynthOptions, error) {
 			return o, fmt.Errorf("%w: %s is %v, choose %v to %v", ErrBadSynth, f.name, *f.value, f.min, f.most)
 		}
 	}
+	if !(o.WrongHints >= 0 && o.WrongHints <= 1) || o.WrongHints > 0 && !o.Hints {
+		return o, fmt.Errorf("%w: WrongHints is %v, choose 0 to 1, with Hints", ErrBadSynth, o.WrongHints)
+	}
 	if o.Uniform {
 		o.Zipf = 0
 	}
@@ -108,6 +115,7 @@ type Synth struct {
 	gap      int64  // mean time between arrivals, microseconds
 	nextID   uint64
 	left     int
+	errors   random // decides which hints are wrong
 }
 
 // system is a shared prompt. Blocks get their ids when a request first shows
@@ -125,6 +133,7 @@ type session struct {
 	tokens int      // length of the next prompt
 	ids    []uint64 // whole blocks of the prompt before
 	fresh  *system  // its system prompt, until its first turn
+	shared int      // whole blocks of its system prompt
 }
 
 // NewSynth returns a Source of o.Requests requests. The error matches ErrBadSynth.
@@ -133,7 +142,7 @@ func NewSynth(o SynthOptions) (*Synth, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Synth{o: o, left: o.Requests, arrivals: newRandom(o.Seed, 0)}
+	s := &Synth{o: o, left: o.Requests, arrivals: newRandom(o.Seed, 0), errors: newRandom(o.Seed, math.MaxUint64)}
 	s.gap = int64(1e6 / o.SessionsPerSecond)
 	s.systems = make([]system, o.SystemPrompts)
 	lengths := newRandom(o.Seed, 1)
@@ -156,12 +165,40 @@ func (s *Synth) Next(req *Request) error {
 		s.arrive()
 	}
 	ses := s.waiting[0]
-	req.Timestamp = ses.at
-	req.InputTokens = ses.tokens
+	*req = Request{Timestamp: ses.at, InputTokens: ses.tokens, Hashes: append(req.Hashes[:0], s.prompt(ses)...)}
 	req.OutputTokens = 1 + int(ses.rng.spread(int64(s.o.AnswerTokens)))
-	req.Hashes = append(req.Hashes[:0], s.prompt(ses)...)
-	s.turn(ses, req.OutputTokens)
+	pause, more := s.turn(ses, req.OutputTokens)
+	if s.o.Hints {
+		req.Session, req.SharedBlocks = sessionName(ses.number), ses.shared
+		if more {
+			req.Pause = max(1, pause)
+		}
+		s.mislead(req)
+	}
 	return nil
+}
+
+func sessionName(number uint64) string { return "s" + strconv.FormatUint(number, 10) }
+
+// mislead makes a share of the hints wrong: the name of another session, any
+// number of shared blocks, a pause where the session ends and none where it
+// goes on.
+func (s *Synth) mislead(req *Request) {
+	wrong := func() bool { return s.errors.below(1e6) < uint64(s.o.WrongHints*1e6) }
+	if wrong() {
+		req.Session = sessionName(1 + s.errors.below(s.sessions))
+	}
+	if wrong() {
+		req.SharedBlocks = int(s.errors.below(uint64(len(req.Hashes)) + 1))
+	}
+	if !wrong() {
+		return
+	}
+	if req.Pause > 0 {
+		req.Pause = 0
+	} else {
+		req.Pause = 1 + s.errors.spread(s.o.ThinkTime.Milliseconds())
+	}
 }
 
 // arrive adds the next session.
@@ -186,6 +223,7 @@ func (s *Synth) prompt(ses *session) []uint64 {
 	if sys := ses.fresh; sys != nil {
 		sys.ids = s.name(sys.ids, sys.tokens/BlockTokens)
 		ses.ids = append(ses.ids, sys.ids...)
+		ses.shared = len(sys.ids)
 		ses.fresh = nil
 	}
 	ses.ids = s.name(ses.ids, blocks(ses.tokens, BlockTokens))
@@ -203,15 +241,18 @@ func (s *Synth) name(ids []uint64, n int) []uint64 {
 	return ids
 }
 
-// turn prepares the first waiting session's next turn, or ends it.
-func (s *Synth) turn(ses *session, answer int) {
-	ses.at += int64(answer)*s.o.TokenTime.Milliseconds() + ses.rng.spread(s.o.ThinkTime.Milliseconds())
+// turn prepares the first waiting session's next turn, or ends it. It returns
+// the pause before that turn in milliseconds, and whether there is one.
+func (s *Synth) turn(ses *session, answer int) (pause int64, more bool) {
+	pause = ses.rng.spread(s.o.ThinkTime.Milliseconds())
+	ses.at += int64(answer)*s.o.TokenTime.Milliseconds() + pause
 	ses.tokens += answer + s.userText(ses)
 	if ses.rng.below(uint64(s.o.Turns)) == 0 || ses.tokens > s.o.MaxInputTokens {
 		heap.Pop(&s.waiting)
-		return
+		return 0, false
 	}
 	heap.Fix(&s.waiting, 0)
+	return pause, true
 }
 
 // sessionHeap orders sessions by their next turn, then by arrival.

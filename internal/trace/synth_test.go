@@ -151,6 +151,8 @@ func TestSynthRefuses(t *testing.T) {
 		"huge rate":            {SessionsPerSecond: 1e9},
 		"flat zipf":            {Zipf: -1},
 		"two popularities":     {Zipf: 1, Uniform: true},
+		"more than all wrong":  {Hints: true, WrongHints: 1.1},
+		"wrong without hints":  {WrongHints: 0.1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := NewSynth(o); !errors.Is(err, ErrBadSynth) {
@@ -194,5 +196,64 @@ func TestSynthEnds(t *testing.T) {
 		if err := s.Next(&req); err != io.EOF {
 			t.Errorf("got %v, want io.EOF", err)
 		}
+	}
+}
+
+// TestSynthHints: hints are true: each session's requests grow, its pause is the
+// time to its next request after the answer, and its shared blocks are those
+// that other sessions have. Wrong hints change no request.
+func TestSynthHints(t *testing.T) {
+	read := func(o SynthOptions) []Request {
+		r, err := NewReader(bytes.NewReader(synthesise(t, o)), "synth", ReaderOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := readAll(r, 0)
+		if err != nil || r.Assumed() != (Assumed{}) || r.Form() != Mooncake {
+			t.Fatalf("%v, assumed %s in form %s", err, r.Assumed(), r.Form())
+		}
+		return all
+	}
+	o := SynthOptions{Requests: 1000, Hints: true, TokenTime: 10 * time.Millisecond}
+	hinted := read(o)
+	last, owners := map[string]Request{}, map[uint64]string{}
+	followed := 0
+	for i, req := range hinted {
+		if before, ok := last[req.Session]; ok {
+			followed++
+			due := before.Timestamp + 10*int64(before.OutputTokens) + before.Pause
+			if before.Pause == 0 || req.Timestamp < due-1 || req.Timestamp > due || len(req.Hashes) < len(before.Hashes) || req.SharedBlocks != before.SharedBlocks {
+				t.Fatalf("request %d, %+v, follows %+v", i, req, before)
+			}
+		}
+		last[req.Session] = req
+		for k, h := range req.Hashes {
+			owner, seen := owners[h]
+			if seen && owner != req.Session && k >= req.SharedBlocks {
+				t.Fatalf("request %d: block %d is shared with %s, the hint has %d shared blocks", i, k, owner, req.SharedBlocks)
+			}
+			owners[h] = req.Session
+		}
+	}
+	if followed < 500 {
+		t.Errorf("%d requests continue a session, want most of 1000", followed)
+	}
+	o.WrongHints = 0.25
+	misled := read(o)
+	wrong := 0
+	o.Hints, o.WrongHints = false, 0
+	for i, plain := range read(o) {
+		if hinted[i].Pause > 0 != (misled[i].Pause > 0) {
+			wrong++
+		}
+		for _, all := range [][]Request{hinted, misled} {
+			all[i].Session, all[i].SharedBlocks, all[i].Pause = "", 0, 0
+			if !same(all[i], plain) {
+				t.Fatalf("request %d is %+v with hints, %+v without", i, all[i], plain)
+			}
+		}
+	}
+	if wrong < 200 || wrong > 300 {
+		t.Errorf("%d of 1000 pauses are wrong, want about 250", wrong)
 	}
 }
