@@ -17,7 +17,8 @@ import (
 )
 
 func (a *app) traceCommand() *cobra.Command {
-	return verbs("trace", "Replay, summarise, make and convert prefix-hash traces", a.replayCommand(), a.traceInfoCommand(), a.synthCommand(), a.sortCommand())
+	return verbs("trace", "Replay, summarise, make and convert prefix-hash traces", a.replayCommand(), a.traceInfoCommand(), a.statsCommand(),
+		a.synthCommand(), a.sortCommand())
 }
 
 // traceFlags say which trace to read and how.

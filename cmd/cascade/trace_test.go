@@ -33,9 +33,45 @@ func TestLengthsOnly(t *testing.T) {
 	if got := cascadeCommand("", nil, "trace", "info", "--trace", file); got.status != cli.OK || !strings.Contains(got.out, "not known: the trace has lengths only") {
 		t.Errorf("info: %+v", got)
 	}
-	got = cascadeCommand("", nil, "trace", "replay", "--trace", file, "--block-bytes", "1KiB", "--no-lustre")
-	if got.status != cli.Failure || !strings.Contains(got.err, "form azure") || !strings.Contains(got.err, "lengths only, no hash ids") {
-		t.Errorf("replay: %+v", got)
+	for _, verb := range [][]string{{"replay", "--block-bytes", "1KiB", "--no-lustre"}, {"stats"}, {"sort"}} {
+		got := cascadeCommand("", nil, append([]string{"trace", verb[0], "--trace", file}, verb[1:]...)...)
+		if got.status != cli.Failure || !strings.Contains(got.err, "form azure") || !strings.Contains(got.err, "lengths only, no hash ids") {
+			t.Errorf("%s: %+v", verb[0], got)
+		}
+	}
+}
+
+// TestStats: the figures of a made trace, as a table, as JSON and as a page.
+func TestStats(t *testing.T) {
+	dir := t.TempDir()
+	file, html := filepath.Join(dir, "t.jsonl.gz"), filepath.Join(dir, "t.html")
+	if got := cascadeCommand("", nil, "trace", "synth", "--hints", "--requests", "300", "-o", file); got.status != cli.OK {
+		t.Fatalf("%+v", got)
+	}
+	got := cascadeCommand("", nil, "trace", "stats", "--trace", file, "--html", html)
+	page, err := os.ReadFile(html)
+	if got.status != cli.OK || !strings.Contains(got.out, "touched once") || !strings.Contains(got.out, "sessions") || err != nil || !strings.Contains(string(page), "<svg") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	var s struct {
+		Requests int     `json:"requests"`
+		Dedup    float64 `json:"dedup_ratio"`
+		Distance struct {
+			P50 int64 `json:"p50"`
+		} `json:"reuse_distance"`
+		Windows []struct {
+			Blocks int64 `json:"blocks"`
+		} `json:"windows"`
+		Sessions struct {
+			Requests int `json:"requests"`
+		} `json:"sessions"`
+	}
+	got = cascadeCommand("", nil, "trace", "stats", "--trace", file, "--json", "--window", "10s")
+	if err := json.Unmarshal([]byte(got.out), &s); err != nil || s.Requests != 300 || s.Dedup <= 1 || s.Distance.P50 == 0 || len(s.Windows) < 2 || s.Sessions.Requests != 300 {
+		t.Errorf("%+v, %v in %s", s, err, got.out)
+	}
+	if got := cascadeCommand("", nil, "trace", "stats", "--trace", file, "--window", "1us"); got.status != cli.Usage {
+		t.Errorf("a window of a microsecond: %+v", got)
 	}
 }
 

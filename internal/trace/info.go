@@ -37,11 +37,9 @@ type Info struct {
 // Summarize reads src to its end, at most limit requests unless limit is 0.
 // blockTokens is 0 for BlockTokens. It keeps 16 bytes per distinct block.
 func Summarize(src Source, blockTokens, limit int) (Info, error) {
-	var info Info
+	s := NewSummary(blockTokens)
 	var req Request
-	var first, last int64
-	parents := make(map[uint64]uint64)
-	for limit <= 0 || info.Requests < limit {
+	for limit <= 0 || s.info.Requests < limit {
 		err := src.Next(&req)
 		if err == io.EOF {
 			break
@@ -49,21 +47,41 @@ func Summarize(src Source, blockTokens, limit int) (Info, error) {
 		if err != nil {
 			return Info{}, err
 		}
-		if info.Requests == 0 {
-			first, last = req.Timestamp, req.Timestamp
-		}
-		first, last = min(first, req.Timestamp), max(last, req.Timestamp)
-		info.add(&req, blockTokens, parents)
+		s.Add(&req)
 	}
-	info.UniqueBlocks = int64(len(parents))
-	info.Milliseconds = last - first
-	info.HitRatioBlocks = ratio(info.HitBlocks, info.Blocks)
-	info.HitRatioTokens = ratio(info.HitTokens, info.InputTokens)
-	return info, nil
+	return s.Info(), nil
 }
 
-// add counts one request; parents maps every block seen to the one before it.
-func (info *Info) add(req *Request, blockTokens int, parents map[uint64]uint64) {
+// Summary summarises requests one by one. It is not safe for concurrent use.
+type Summary struct {
+	info        Info
+	blockTokens int
+	first, last int64
+	parents     map[uint64]uint64 // of every block seen, the one before it
+}
+
+// NewSummary returns an empty Summary; blockTokens is 0 for BlockTokens.
+func NewSummary(blockTokens int) *Summary {
+	return &Summary{blockTokens: blockTokens, parents: make(map[uint64]uint64)}
+}
+
+// Info returns the summary of the requests added so far.
+func (s *Summary) Info() Info {
+	info := s.info
+	info.UniqueBlocks = int64(len(s.parents))
+	info.Milliseconds = s.last - s.first
+	info.HitRatioBlocks = ratio(info.HitBlocks, info.Blocks)
+	info.HitRatioTokens = ratio(info.HitTokens, info.InputTokens)
+	return info
+}
+
+// Add counts one request, which it does not keep.
+func (s *Summary) Add(req *Request) {
+	info := &s.info
+	if info.Requests == 0 {
+		s.first, s.last = req.Timestamp, req.Timestamp
+	}
+	s.first, s.last = min(s.first, req.Timestamp), max(s.last, req.Timestamp)
 	info.Requests++
 	info.Blocks += int64(len(req.Hashes))
 	info.InputTokens += int64(req.InputTokens)
@@ -71,13 +89,13 @@ func (info *Info) add(req *Request, blockTokens int, parents map[uint64]uint64) 
 	info.LongestInput = max(info.LongestInput, req.InputTokens)
 	prefix, parent := true, ^uint64(0)
 	for i, h := range req.Hashes {
-		p, seen := parents[h]
+		p, seen := s.parents[h]
 		if prefix = prefix && seen; prefix {
 			info.HitBlocks++
-			info.HitTokens += int64(req.Tokens(i, blockTokens))
+			info.HitTokens += int64(req.Tokens(i, s.blockTokens))
 		}
 		if !seen {
-			parents[h] = parent
+			s.parents[h] = parent
 		} else if p != parent {
 			info.Reparented++
 		}

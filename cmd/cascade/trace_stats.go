@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"cascadekv/internal/cli"
+	"cascadekv/internal/replay"
+	"cascadekv/internal/trace/stats"
+)
+
+func (a *app) statsCommand() *cobra.Command {
+	var f traceFlags
+	var window time.Duration
+	var html string
+	c := &cobra.Command{
+		Use:   "stats --trace FILE",
+		Short: "Show how a trace reuses its blocks: distance, age, working set, sessions",
+		Long: "Show how a trace reuses its blocks. A reuse is a touch of a block after its first. Fields of --json, besides those\n" +
+			"of trace info:\n" +
+			"  dedup_ratio        blocks / distinct blocks\n" +
+			"  hit_ratio_blocks   what a cache without limits would hit\n" +
+			"  once_share         share of distinct blocks that are touched once\n" +
+			"  reuse_distance     distinct other blocks between two touches of a block: an LRU cache of more blocks still has it\n" +
+			"  reuse_age_ms       time between two touches of a block; reuse_age_shares within some times\n" +
+			"  windows            distinct blocks that the requests of each --window touch: the working set over time\n" +
+			"  sessions           if the trace names any",
+		Args: cli.Arity(0, 0),
+		RunE: func(*cobra.Command, []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			if window < time.Millisecond {
+				return cli.Usagef("--window %v is below 1ms", window)
+			}
+			s, err := a.measure(&f, window)
+			if err != nil {
+				return err
+			}
+			if err := a.show(s, func() error { return a.table(replay.StatsTable(&s)) }); err != nil || html == "" {
+				return err
+			}
+			if err := writeReport(html, func(w io.Writer) error { return replay.StatsReport(w, f.file, &s) }); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.err, "report: %s\n", html)
+			return nil
+		},
+	}
+	f.register(c)
+	cli.DurationVar(c.Flags(), &window, "window", stats.DefaultWindow, "length of a window of the working set")
+	c.Flags().StringVar(&html, "html", "", "write a report with plots to this file")
+	return c
+}
+
+// measure reads the trace once.
+func (a *app) measure(f *traceFlags, window time.Duration) (s stats.Stats, err error) {
+	r, err := f.open()
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	bar := a.progress(-1, "reading the trace", false) // its length is not known yet
+	s, err = stats.Measure(watched{r, bar}, stats.Options{BlockTokens: f.blockTokens, Limit: f.limit, Window: window})
+	_ = bar.Finish() // drawing is best effort
+	if s.Assumed = r.Assumed(); err == nil {
+		a.reportAssumed(f, s.Assumed)
+	}
+	return s, err
+}
