@@ -18,7 +18,7 @@ import (
 
 func (a *app) traceCommand() *cobra.Command {
 	return verbs("trace", "Replay, summarise, make and convert prefix-hash traces", a.replayCommand(), a.traceInfoCommand(), a.statsCommand(),
-		a.synthCommand(), a.sortCommand())
+		a.synthCommand(), a.fromTextCommand(), a.sortCommand())
 }
 
 // traceFlags say which trace to read and how.

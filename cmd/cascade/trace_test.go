@@ -106,3 +106,53 @@ func TestSort(t *testing.T) {
 		t.Errorf("the sorted trace is in form %s and leaves open %s", r.Form(), r.Assumed())
 	}
 }
+
+// TestFromText: conversations become a trace, and several rates a file each,
+// whose requests differ in time only.
+func TestFromText(t *testing.T) {
+	text := writeTrace(t, "talk.json", `[{"id": "a", "conversations": [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."},
+		{"from": "human", "value": "Really?"}, {"from": "gpt", "value": "Yes."}]}, {"id": "b", "conversations": []}]`)
+	got := cascadeCommand("", nil, "trace", "from-text", text)
+	if got.status != cli.OK || strings.Count(got.out, `"session_id": "a"`) != 2 || !strings.Contains(got.err, "passed over 1 conversations") {
+		t.Errorf("%+v", got)
+	}
+	dir := t.TempDir()
+	got = cascadeCommand("", nil, "trace", "from-text", "--preset", "leval", "--rps", "0.5,2", "--requests", "50", "-o", filepath.Join(dir, "leval.jsonl.gz"), "--json")
+	if got.status != cli.OK || strings.Count(got.out, `"requests": 50`) != 2 {
+		t.Errorf("%+v", got)
+	}
+	var infos [2]trace.Info
+	for i, rate := range []string{"0.5", "2"} {
+		got := cascadeCommand("", nil, "trace", "info", "--json", "--trace", filepath.Join(dir, "leval-rps"+rate+".jsonl.gz"))
+		if err := json.Unmarshal([]byte(got.out), &infos[i]); err != nil {
+			t.Fatal(err, got)
+		}
+	}
+	if ratio := float64(infos[0].Milliseconds) / float64(infos[1].Milliseconds); ratio < 3.9 || ratio > 4.1 || infos[0].InputTokens != infos[1].InputTokens {
+		t.Errorf("%+v and %+v", infos[0], infos[1])
+	}
+	for want, args := range map[string][]string{
+		"--preset":               {},
+		"name either":            {text, "--preset", "leval"},
+		"-o FILE":                {text, "--rps", "1,2"},
+		"--rps must be above 0":  {text, "--rps", "0"},
+		"choose 0.001 to 10000":  {text, "--rps", "-1"},
+		"neither poisson":        {text, "--arrivals", "burst"},
+		"neither round-robin":    {text, "--order", "x"},
+		"no use for a preset":    {"--preset", "leval", "--active", "4"},
+		"is none of [leval loog": {"--preset", "squad"},
+	} {
+		if got := cascadeCommand("", nil, append([]string{"trace", "from-text"}, args...)...); got.status != cli.Usage || !strings.Contains(got.err, want) {
+			t.Errorf("%v: %+v, want %q", args, got, want)
+		}
+	}
+	bad := writeTrace(t, "bad.json", "{}")
+	if got := cascadeCommand("", nil, "trace", "from-text", bad); got.status != cli.Failure || !strings.Contains(got.err, "line 1: record 1 has neither") {
+		t.Errorf("%+v", got)
+	}
+	for name, want := range map[string]string{"a/t.jsonl.gz": "a/t-rps0.5.jsonl.gz", "t": "t-rps0.5", "a.b/t": "a.b/t-rps0.5", ".t": ".t-rps0.5"} {
+		if got := rateFile(name, 0.5); got != want {
+			t.Errorf("%s becomes %s, want %s", name, got, want)
+		}
+	}
+}

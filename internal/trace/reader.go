@@ -78,15 +78,8 @@ func NewReader(r io.Reader, name string, o ReaderOptions) (*Reader, error) {
 	if o.MaxLine <= 0 {
 		o.MaxLine = DefaultMaxLine
 	}
-	in := bufio.NewReaderSize(r, bufferSize)
-	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(in)
-		if err != nil {
-			return nil, damaged(name, 1, err)
-		}
-		in = bufio.NewReaderSize(z, bufferSize)
-	}
-	if err := begin(in, name); err != nil {
+	in, err := Text(r, name)
+	if err != nil {
 		return nil, err
 	}
 	if o.Form == "" {
@@ -101,6 +94,21 @@ func NewReader(r io.Reader, name string, o ReaderOptions) (*Reader, error) {
 
 // Form returns how the requests are written.
 func (r *Reader) Form() Form { return r.o.Form }
+
+// Text returns the text of r, decompressed if it is compressed by gzip and
+// without a byte-order mark; name stands for it in errors. It fails with a
+// LineError for what is no text.
+func Text(r io.Reader, name string) (*bufio.Reader, error) {
+	in := bufio.NewReaderSize(r, bufferSize)
+	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, damaged(name, 1, err)
+		}
+		in = bufio.NewReaderSize(z, bufferSize)
+	}
+	return in, begin(in, name)
+}
 
 // begin passes over a byte-order mark and refuses what is no text.
 func begin(in *bufio.Reader, name string) error {

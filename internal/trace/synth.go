@@ -106,13 +106,12 @@ func (o SynthOptions) withDefaults() (SynthOptions, error) {
 // on any machine. It is not safe for concurrent use.
 type Synth struct {
 	o        SynthOptions
-	arrivals random
+	arrivals *Arrivals
 	systems  []system
 	popular  []uint64 // running sums of the prompts' weights
 	waiting  sessionHeap
 	sessions uint64 // arrived so far
-	arrival  int64  // of the next session, microseconds
-	gap      int64  // mean time between arrivals, microseconds
+	arrival  int64  // of the next session, milliseconds
 	nextID   uint64
 	left     int
 	errors   random // decides which hints are wrong
@@ -142,8 +141,8 @@ func NewSynth(o SynthOptions) (*Synth, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Synth{o: o, left: o.Requests, arrivals: newRandom(o.Seed, 0), errors: newRandom(o.Seed, math.MaxUint64)}
-	s.gap = int64(1e6 / o.SessionsPerSecond)
+	s := &Synth{o: o, left: o.Requests, arrivals: NewArrivals(o.Seed, o.SessionsPerSecond), errors: newRandom(o.Seed, math.MaxUint64)}
+	s.arrival = s.arrivals.Next()
 	s.systems = make([]system, o.SystemPrompts)
 	lengths := newRandom(o.Seed, 1)
 	sum := uint64(0)
@@ -161,7 +160,7 @@ func (s *Synth) Next(req *Request) error {
 		return io.EOF
 	}
 	s.left--
-	for len(s.waiting) == 0 || s.arrival/1000 <= s.waiting[0].at {
+	for len(s.waiting) == 0 || s.arrival <= s.waiting[0].at {
 		s.arrive()
 	}
 	ses := s.waiting[0]
@@ -204,12 +203,12 @@ func (s *Synth) mislead(req *Request) {
 // arrive adds the next session.
 func (s *Synth) arrive() {
 	s.sessions++
-	ses := &session{number: s.sessions, at: s.arrival / 1000, rng: newRandom(s.o.Seed, s.sessions+1)}
+	ses := &session{number: s.sessions, at: s.arrival, rng: newRandom(s.o.Seed, s.sessions+1)}
 	pick := ses.rng.below(s.popular[len(s.popular)-1])
 	ses.fresh = &s.systems[sort.Search(len(s.popular), func(i int) bool { return pick < s.popular[i] })]
 	ses.tokens = min(ses.fresh.tokens+s.userText(ses), s.o.MaxInputTokens)
 	heap.Push(&s.waiting, ses)
-	s.arrival += s.arrivals.spread(s.gap)
+	s.arrival = s.arrivals.Next()
 }
 
 func (s *Synth) userText(ses *session) int {
