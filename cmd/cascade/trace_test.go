@@ -96,9 +96,12 @@ func TestSort(t *testing.T) {
 		at     int64
 		tokens int
 		name   string
-	}{{10, 600, "a"}, {15, 512, "b"}, {30, 1100, "a"}} {
+		second uint64 // id of the second block, 0 for any or none
+	}{{10, 600, "a", 2}, {15, 512, "b", 0}, {30, 1100, "a", 0}} {
 		var req trace.Request
-		if err := r.Next(&req); err != nil || req.Timestamp != want.at || req.InputTokens != want.tokens || req.Session != want.name {
+		err := r.Next(&req)
+		if err != nil || req.Timestamp != want.at || req.InputTokens != want.tokens || req.Session != want.name ||
+			req.Hashes[0] != 1 || want.second > 0 && req.Hashes[1] != want.second {
 			t.Errorf("%+v, %v, want %+v", req, err, want)
 		}
 	}

@@ -111,6 +111,23 @@ func TestShareGPT(t *testing.T) {
 	}
 }
 
+// TestChain: a block's id stands for all text before it, so the same text behind
+// another head has other ids.
+func TestChain(t *testing.T) {
+	ask := func(head string) string {
+		return fmt.Sprintf(`{"question": "%s%s", "response": "x"}`, head, strings.Repeat("the same text ", 20))
+	}
+	all := fromText(t, ask("A")+ask("B")+ask("A"), Options{CharsPerToken: 2, BlockTokens: 4, Active: 1})
+	for i, h := range all[0].Hashes {
+		if slices.Contains(all[1].Hashes, h) {
+			t.Errorf("block %d has the same id behind another head", i)
+		}
+	}
+	if !slices.Equal(all[0].Hashes, all[2].Hashes) {
+		t.Errorf("the same text has ids %v and %v", all[0].Hashes, all[2].Hashes)
+	}
+}
+
 // TestOpenOrca: a system prompt is shared, and known to be.
 func TestOpenOrca(t *testing.T) {
 	o := Options{CharsPerToken: 2, BlockTokens: 4, Even: true}

@@ -129,19 +129,20 @@ func TestMeasure(t *testing.T) {
 		{Timestamp: 1000, InputTokens: 1536, Hashes: []uint64{1, 2, 3}, Session: "a", Group: "g"},
 		{Timestamp: 4000, InputTokens: 1024, Hashes: []uint64{1, 4}, Session: "b", Group: "g"}, // 1 again after 2, 3
 		{Timestamp: 62_000, InputTokens: 1024, Hashes: []uint64{1, 4}, Session: "a"},           // 1 after 4, 4 after 1
-		{Timestamp: 61_000, InputTokens: 512, Hashes: []uint64{4}},                             // at once
+		{Timestamp: 41_000, InputTokens: 512, Hashes: []uint64{4}},                             // at once: time does not go back
+		{Timestamp: 63_000, InputTokens: 512, Hashes: []uint64{4}},                             // a second after 62 s
 	}
 	s, err := Measure(&list{all}, Options{Window: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Requests != 4 || s.Blocks != 8 || s.UniqueBlocks != 4 || s.DedupRatio != 2 || s.Once != 2 || s.OnceShare != 0.5 || s.Reuses != 4 {
+	if s.Requests != 5 || s.Blocks != 9 || s.UniqueBlocks != 4 || s.DedupRatio != 2.25 || s.Once != 2 || s.OnceShare != 0.5 || s.Reuses != 5 {
 		t.Errorf("%+v", s)
 	}
-	if s.Distance.Max != 2 || s.Distance.Mean != 1 || s.Age.Max != 58_000 || s.AgeShares[1].Share != 0.5 || s.AgeShares[2].Share != 1 {
+	if s.Distance.Max != 2 || s.Distance.Mean != 0.8 || s.Age.Max != 58_000 || s.AgeShares[0].Share != 0.4 || s.AgeShares[1].Share != 0.6 || s.AgeShares[2].Share != 1 {
 		t.Errorf("distance %+v, age %+v, %+v", s.Distance, s.Age, s.AgeShares)
 	}
-	if want := []Window{{0, 2, 4, 4}, {60, 2, 2, 0}}; !slices.Equal(s.Windows, want) || s.WindowSeconds != 10 {
+	if want := []Window{{0, 2, 4, 4}, {60, 3, 2, 0}}; !slices.Equal(s.Windows, want) || s.WindowSeconds != 10 {
 		t.Errorf("windows %+v, want %+v", s.Windows, want)
 	}
 	if s.Sessions == nil || s.Sessions.Count != 2 || s.Sessions.Groups != 1 || s.Sessions.Requests != 3 || s.Sessions.Turns.Max != 2 || s.Sessions.GapMS.Max != 61_000 {
