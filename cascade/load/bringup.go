@@ -92,7 +92,8 @@ func (ld *Loader) startLocked(fetches []*Fetch) (mine []*Fetch) {
 		}
 	}
 	if len(below) > 0 {
-		ld.bringUp(below)
+		ld.state.Workers.Add(1)
+		go ld.runFetches(below)
 	}
 	for i, part := range remoteParts(elsewhere) {
 		if i == 0 {
@@ -103,13 +104,6 @@ func (ld *Loader) startLocked(fetches []*Fetch) (mine []*Fetch) {
 		ld.state.Workers.Go(func() { ld.runElsewhere(part) })
 	}
 	return mine
-}
-
-// bringUp starts to bring blocks up. The caller is one of state.Workers, or as with StartLocked.
-// Close waits until all have ended, not for a read that hangs, to which its memory is left.
-func (ld *Loader) bringUp(fetches []*Fetch) {
-	ld.state.Workers.Add(1)
-	go ld.runFetches(fetches, countdown(len(fetches), ld.state.Workers.Done))
 }
 
 // countdown returns a function that calls fn when it is called for the n-th time.
@@ -123,10 +117,12 @@ func countdown(n int, fn func()) func() {
 	}
 }
 
-// runFetches brings blocks up, and calls over for each that has ended. It outlives the request
-// that wanted them, up to a deadline of its own.
-func (ld *Loader) runFetches(fetches []*Fetch, over func()) {
+// runFetches brings blocks up. It outlives the request that wanted them, up to a deadline of
+// its own. It is one of state.Workers until all have ended: Close does not wait for a read that
+// hangs, to which its memory is left.
+func (ld *Loader) runFetches(fetches []*Fetch) {
 	defer fault.Guard()()
+	over := countdown(len(fetches), ld.state.Workers.Done)
 	ctx, cancel := ld.state.UntilFetched(context.Background())
 	defer cancel()
 	room, stop := ld.untilRoom(ctx)
@@ -135,7 +131,7 @@ func (ld *Loader) runFetches(fetches []*Fetch, over func()) {
 	var parts sync.WaitGroup
 	for len(fetches) > 0 {
 		part, n := firstPart(fetches)
-		leave, err := ld.turn(ctx, own, n)
+		leave, err := turn(ctx, n, own, ld.fetching)
 		if err != nil {
 			break
 		}
@@ -165,14 +161,14 @@ func firstPart(fetches []*Fetch) (part []*Fetch, n int) {
 	return fetches[:k], int(max(1, (bytes+placeBytes-1)/placeBytes))
 }
 
-// turn takes n places among the request's own and among all. They are given
+// turn takes n places among a request's own and among all. They are given
 // back by leave, which may be called any number of times, or after partSlow.
-func (ld *Loader) turn(ctx context.Context, own *semaphore, n int) (leave func(), err error) {
+func turn(ctx context.Context, n int, own, all *semaphore) (leave func(), err error) {
 	leaveOwn, err := own.take(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	leaveAll, err := ld.fetching.take(ctx, n)
+	leaveAll, err := all.take(ctx, n)
 	if err != nil {
 		leaveOwn()
 		return nil, err

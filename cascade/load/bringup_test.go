@@ -48,11 +48,11 @@ func TestPlaces(t *testing.T) {
 // TestLongChainLeavesRoom: a request with many parts, none of which comes to
 // an end, takes its own share of the places and no more.
 func TestLongChainLeavesRoom(t *testing.T) {
-	ld := &Loader{fetching: newSemaphore(fetchPlaces)}
+	all := newSemaphore(fetchPlaces)
 	long := newSemaphore(requestPlaces)
 	var leaves []func()
 	for range requestPlaces / 4 {
-		leave, err := ld.turn(t.Context(), long, 4)
+		leave, err := turn(t.Context(), 4, long, all)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,17 +60,17 @@ func TestLongChainLeavesRoom(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := ld.turn(ended, long, 4); err == nil {
+	if _, err := turn(ended, 4, long, all); err == nil {
 		t.Error("one request has more than its share")
 	}
-	leave, err := ld.turn(t.Context(), newSemaphore(requestPlaces), 1)
+	leave, err := turn(t.Context(), 1, newSemaphore(requestPlaces), all)
 	if err != nil {
 		t.Fatal(err)
 	}
 	leave()
 	leave()
 	// Those that take long leave their places to others.
-	next, err := ld.turn(t.Context(), long, 4)
+	next, err := turn(t.Context(), 4, long, all)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestLongChainLeavesRoom(t *testing.T) {
 	for _, leave := range leaves {
 		leave()
 	}
-	if n := len(ld.fetching.taken) + len(long.taken); n != 0 {
+	if n := len(all.taken) + len(long.taken); n != 0 {
 		t.Errorf("%d places are still taken", n)
 	}
 }

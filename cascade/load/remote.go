@@ -274,7 +274,8 @@ func (ld *Loader) runBelow(part []*Fetch, err error) {
 		ld.end(ends...)
 	}
 	if len(below) > 0 {
-		ld.bringUp(below)
+		ld.state.Workers.Add(1)
+		go ld.runFetches(below)
 	}
 }
 
