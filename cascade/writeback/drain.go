@@ -55,7 +55,7 @@ func (w *Writer) Drain(ctx context.Context) (written int, err error) {
 		return 0, fmt.Errorf("%w: %w", errDrain, err)
 	}
 	var own, copies []*residency.Block // of the last round
-	for range drainRounds {
+	for gone, left := 0, 0; gone < drainRounds && left < leftRounds; {
 		n, err := w.writeAll(ctx, w.dirtyBlocks())
 		written += n
 		if err == nil {
@@ -71,6 +71,11 @@ func (w *Writer) Drain(ctx context.Context) (written int, err error) {
 			return written, nil
 		}
 		written = max(written-len(own), 0)
+		if len(own) > 0 {
+			gone++
+		} else {
+			left++
+		}
 	}
 	err = errLeft
 	if len(own) > 0 {
@@ -79,8 +84,10 @@ func (w *Writer) Drain(ctx context.Context) (written int, err error) {
 	return written, fmt.Errorf("%w: %w", errDrain, err)
 }
 
-// drainRounds is how often a drain writes what is gone from the cold tier meanwhile.
-const drainRounds = 3
+// drainRounds is how often a drain writes what is gone from the cold tier meanwhile, which somebody
+// removed, and leftRounds how often what it has copies of and others gave up, or moved: in low
+// space they do all the time, and each round takes as long as a few writes.
+const drainRounds, leftRounds = 3, 20
 
 const (
 	// drainPatience is how long a drain waits for what other ranks write, without

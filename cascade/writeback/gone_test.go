@@ -117,7 +117,7 @@ func TestFilesOfCopiesGoOnAndOn(t *testing.T) {
 	r.Cold.Files = leaves
 	leaves.copyOne()
 	n, err := w.Drain(t.Context())
-	if n != drainRounds || !errors.Is(err, errDrain) || !errors.Is(err, errLeft) || errors.Is(err, errGone) {
+	if n != leftRounds || !errors.Is(err, errDrain) || !errors.Is(err, errLeft) || errors.Is(err, errGone) {
 		t.Errorf("%d blocks: %v", n, err)
 	}
 	if dirty := r.Count.Stats.DirtyBlocks; r.Log.Has("somebody") || dirty != 1 {
