@@ -175,11 +175,17 @@ func (m *churnModel) firm(w *change, at time.Time) bool {
 	return w.answered() && at.After(spread) && at.After(w.ends.Add(settles)) && m.calm.between(w.from, spread)
 }
 
-// floor is the place of the last change that is firm at a time, -1 if none is.
+// floor is the place of the last change that is firm at a time, -1 if none is. An expiry is
+// none if another one may have put it off.
 func (m *churnModel) floor(k *churnKey, at time.Time) int {
+	putOff := time.Time{} // since when, by the expiries that come next
 	for i := len(k.changes) - 1; i >= 0; i-- {
-		if m.firm(&k.changes[i], at) {
+		w := &k.changes[i]
+		if m.firm(w, at) && (w.ends.IsZero() || putOff.IsZero() || putOff.After(w.ends)) {
 			return i
+		}
+		if putOff = w.from; w.ends.IsZero() {
+			putOff = time.Time{}
 		}
 	}
 	return -1
