@@ -160,10 +160,11 @@ func (g *Graph) SetCopied(n *Name) { g.setCopied(n, true) }
 func (g *Graph) SetOwn(n *Name) { g.setCopied(n, false) }
 
 // Reclaim has n, whose record elsewhere may be lost, be recorded by this rank, with its put
-// stamp. The record is just younger than a withdrawal of the one that was lost.
+// stamp. The record is just younger than a withdrawal of the one that was lost, or of a copy of
+// that: both are a tick younger than what they withdraw.
 func (g *Graph) Reclaim(n *Name) {
 	g.SetOwn(n)
-	g.Raise(n, max(n.record.Seq, n.put)+1)
+	g.Raise(n, max(n.record.Seq, n.put)+2)
 }
 
 // Raise has n be recorded with a sequence number of at least seq, and its put stamp.

@@ -42,8 +42,8 @@ func discard(g *Graph) {
 	}
 }
 
-// What is recorded again of a copy is younger than a withdrawal of what is lost, just so,
-// and has the put stamp of before.
+// What is recorded again of a copy is younger than a withdrawal of what is lost, which is a tick
+// younger than that, just so, and has the put stamp of before.
 func TestReclaim(t *testing.T) {
 	g := New(0)
 	for _, copied := range []bool{false, true} {
@@ -53,7 +53,7 @@ func TestReclaim(t *testing.T) {
 		} else {
 			g.SetCopied(n)
 		}
-		put, withdrawn := n.Put(), max(n.Put(), n.Seq())
+		put, withdrawn := n.Put(), max(n.Put(), n.Seq())+1
 		discard(g)
 		g.Reclaim(n)
 		c, changed := g.Next()
