@@ -345,3 +345,30 @@ func (r *jobRank) leased(key string) bool {
 	n := r.state.Mu.Names.Get("ns", key)
 	return n != nil && n.Leased()
 }
+
+// What was evicted from a file that is not spilled is no longer kept, although the index has it
+// until the file is merged: nobody gives up its bytes for it.
+func TestWhatWasEvictedIsNotKept(t *testing.T) {
+	j := threeRanks(t, true)
+	keeper := j.keeper(60, 20<<10)
+	p := data(1000, 20<<10)
+	keeper.putKey(t, "x", p)
+	j.drainAll(0)
+	id := keeper.told("x").Info.ID
+	keeper.dropMemory(t)
+	keeper.space.SpillAll(t.Context())
+	if !keeper.state.Cold.Spilled() || !keeper.content.State(id)[0].Has() {
+		t.Fatal("nothing is tested")
+	}
+	keeper.Delete(t.Context(), "ns", "x")
+	j.drainAll(0)
+	if st := keeper.content.State(id)[0]; st.Has() {
+		t.Errorf("the bytes are said to be kept at %v", st.Segment)
+	}
+	j.ranks[1].putKey(t, "y", p)
+	j.drainAll(1)
+	if n, _ := j.durable(1); n != 1 {
+		t.Errorf("rank 1 wrote %d blocks", n)
+	}
+	j.afterRestart().ranks[2].wantAt(t, "y", p)
+}

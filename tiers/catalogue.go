@@ -65,9 +65,8 @@ type Catalogue interface {
 	// the catalogue for it.
 	Peek(ns string, keys []string) []Found
 
-	// Own returns which blocks lie in this process's own files, in parallel to ids,
-	// whether they are spilled or not: the id is zero for one that does not. Of a name
-	// nothing is known.
+	// Own returns which blocks lie in this process's own files that are spilled, in parallel
+	// to ids: the id is zero for one that does not. Of a name nothing is known.
 	Own(ids []block.ID) []Found
 
 	// Blocks returns where blocks lie, in parallel to ids, in the parts that are shown and

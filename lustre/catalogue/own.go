@@ -228,8 +228,28 @@ func (c *Catalogue) UseOf(files []segment.Spilled) []Use {
 	return all
 }
 
-// Own implements tiers.Catalogue.
-func (c *Catalogue) Own(ids []block.ID) []tiers.Found { return c.blocks(ids, c.isOwn) }
+// Own implements tiers.Catalogue. The index has what was evicted from a file until that is
+// merged: of one that is not spilled the store knows better.
+func (c *Catalogue) Own(ids []block.ID) []tiers.Found {
+	found := c.blocks(ids, c.isOwn)
+	spilled := map[string]bool{}
+	for i := range found {
+		path := found[i].Segment.Path
+		if found[i].Info.ID.IsZero() {
+			continue
+		}
+		is, known := spilled[path]
+		if !known {
+			id, ok := format.ParsePath(path)
+			is = ok && c.store.IsSpilled(id.Part(), id.Number)
+			spilled[path] = is
+		}
+		if !is {
+			found[i] = tiers.Found{}
+		}
+	}
+	return found
+}
 
 // Blocks implements tiers.Catalogue.
 func (c *Catalogue) Blocks(ids []block.ID) []tiers.Found { return c.blocks(ids, c.shows()) }
