@@ -28,6 +28,7 @@ func TestPolicyRefusesWhatComesUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			refuse := false
 			r := make(t, func(o *Options) {
+				o.Policy = policy.LRU // which refuses nothing itself
 				o.NewPolicy = func(name string, capacity int64) (policy.Policy, error) {
 					p, err := policy.New(name, capacity)
 					return choosy{p, &refuse}, err

@@ -6,16 +6,17 @@
 //
 //	leaf       a block with no child in the same tier and no other hold on it;
 //	           only leaves are victims, so eviction never leaves a hole
-//	protected  of blocks: reused, and so kept longer than those seen once, in a
-//	           bounded part of the tier: without a bound, and without age,
-//	           history that nobody asks for any more fills it
-//	probation  the blocks that are not protected
-//	class      blocks that leave before those of the next class, whatever their
-//	           age, which is measured in accesses
+//	ghost block  one that has left and is remembered, by fingerprint, a bounded
+//	           number
+//	class      of a Ranking: blocks with an order of their own; of prefix: what was
+//	           known of a block when it was used last
+//	hazard     the chance that a block that was not used for some time is used next
+//	worth      of a block: the chance that it is used, by the time that it is to be
+//	           kept for that
 //
-// New gives the policies by name: "prefix" (the default), "lru" and "paper".
-// They share one Ranking and differ in what makes a class and in the order in
-// which a request touches its blocks.
+// New gives the policies by name; Names are those that the daemon offers, the default
+// first. "prefix" learns hazards, and gives up what is worth least. The others share
+// one Ranking and differ in what makes a class and in how a request changes it.
 //
 // The package never touches bytes and never learns keys: the caller hands a
 // policy numbered nodes and keeps what they stand for.

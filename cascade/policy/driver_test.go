@@ -57,7 +57,10 @@ func uniqueBlocks(requests []request) int {
 	return len(seen)
 }
 
-// flatTier is one tier of blocks of size 1 that drives a policy as the store
+// flatBlock is the size of the blocks of a flatTier.
+const flatBlock = 256 << 10
+
+// flatTier is one tier of blocks of one size that drives a policy as the store
 // does: children hold their parents, and a request is a get and then a put.
 type flatTier struct {
 	t        *testing.T
@@ -71,11 +74,7 @@ type flatTier struct {
 
 func newFlatTier(t *testing.T, name string, capacity int) *flatTier {
 	t.Helper()
-	p, err := New(name, int64(capacity))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &flatTier{t: t, policy: p, capacity: capacity, resident: map[uint64]Node{},
+	return &flatTier{t: t, policy: must(t, name, int64(capacity)*flatBlock), capacity: capacity, resident: map[uint64]Node{},
 		parent: map[Node]Node{}, block: map[Node]uint64{}, children: map[Node]int{}}
 }
 
@@ -93,54 +92,50 @@ func (f *flatTier) hitRatio(requests []request) float64 {
 
 // serve gets what is resident of a request, puts the rest as far as it fits,
 // and returns the number of hits.
-func (f *flatTier) serve(r request) int {
+func (f *flatTier) serve(r request) (hits int) {
 	f.t.Helper()
 	now := time.Duration(r.Timestamp) * time.Millisecond
-	var chain []Node
-	for _, b := range r.Blocks {
+	asked := Request{Now: now, Hits: len(r.Blocks)}
+	for i, b := range r.Blocks {
 		n, ok := f.resident[b]
-		if !ok {
-			break
-		}
-		chain = append(chain, n)
-	}
-	hits := len(chain)
-	f.policy.Access(requestFor(now, hits, chain...))
-	for _, b := range r.Blocks[hits:] {
-		if _, ok := f.resident[b]; ok {
+		switch {
+		case !ok:
+			n = NoNode
+		case hits < i:
 			f.t.Fatalf("block %d is resident without its parent", b)
+		default:
+			hits++
+			f.policy.Hold(n)
 		}
-		n, ok := f.put(now, b, chain)
-		if !ok {
+		asked.Chain = append(asked.Chain, Ref{Fingerprint: b, Size: flatBlock, Node: n})
+	}
+	f.policy.Access(&asked)
+	chain := asked.Chain[:hits]
+	for _, b := range r.Blocks[hits:] {
+		m := Meta{Fingerprint: b, Size: flatBlock, Depth: uint32(len(chain)), Refs: 1}
+		if len(f.resident) >= f.capacity && !f.policy.Admit(now, m) || !f.makeRoom() {
 			break
 		}
-		chain = append(chain, n)
+		chain = append(chain, Ref{Fingerprint: b, Size: flatBlock, Node: f.put(now, m, chain)})
 	}
-	f.policy.Access(requestFor(now, 0, chain...))
+	f.policy.Access(&Request{Now: now, Chain: chain[hits:]})
+	for _, ref := range chain {
+		f.policy.Release(ref.Node)
+	}
 	return hits
 }
 
-// put makes room for a block behind chain and inserts it; false when all that
-// is resident is held.
-func (f *flatTier) put(now time.Duration, b uint64, chain []Node) (Node, bool) {
-	f.t.Helper()
-	head := len(chain) == 0
-	if !head {
-		f.policy.Hold(chain[len(chain)-1])
-	}
-	if !f.makeRoom() {
-		if !head {
-			f.policy.Release(chain[len(chain)-1])
-		}
-		return 0, false
-	}
-	n := f.policy.Insert(now, Meta{Fingerprint: b, Size: 1, Depth: uint32(len(chain)), Refs: 1})
-	f.resident[b], f.block[n] = n, b
-	if !head {
-		f.parent[n] = chain[len(chain)-1]
+// put inserts a block behind chain, with a hold.
+func (f *flatTier) put(now time.Duration, m Meta, chain []Ref) Node {
+	n := f.policy.Insert(now, m)
+	f.policy.Hold(n)
+	f.resident[m.Fingerprint], f.block[n] = n, m.Fingerprint
+	if len(chain) > 0 {
+		f.parent[n] = chain[len(chain)-1].Node
 		f.children[f.parent[n]]++
+		f.policy.Hold(f.parent[n])
 	}
-	return n, true
+	return n
 }
 
 // makeRoom evicts until one more block fits; false when all that is resident

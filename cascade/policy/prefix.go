@@ -1,157 +1,283 @@
 package policy
 
-import "time"
-
-// Segments of the prefix policy, the first to leave first.
-const (
-	probation uint64 = iota
-	protected
+import (
+	"math"
+	"time"
 )
 
-// protectedPart bounds the protected segment to one part in so many of the
-// tier's bytes: 20 %. Public traces of chats gain up to about this share; above
-// it, histories of ended sessions push out what is live.
-const protectedPart = 5
-
-// prefix is the default policy: LRU in prefix order with a bounded protected
-// segment.
+// prefix is the default policy: it keeps what is worth most for the room and the time that
+// it takes: the chance that a block is used again, which is learned online from how long
+// blocks of its class were not used before they were. In chains, leaves first.
 //
-// A request touches its blocks tail first, so that the head of a chain is
-// younger than what follows it. A block that a request finds moves to the
-// protected segment. When that outgrows its share, its oldest blocks return to
-// probation as the youngest there: protection ends for what is not used again.
+// What it learns from, it remembers of blocks that have left too, a bounded number. A block
+// of which nothing is known is as good as what is seen of all blocks that are new.
 type prefix struct {
-	Ranking
-	capacity int64 // bytes of the tier, 0 when unbounded
-	resident int64 // bytes of all blocks
-	sheltered
+	known   *histories
+	tier    leaves
+	learned hazards
+
+	now      uint32 // tick of the last call
+	capacity int64  // bytes of the tier, 0 when unbounded
+	resident int64  // bytes of all blocks
+	elder    uint32 // of the last that was old when it came
+	order    uint16 // of the last use of the tick
+
+	chain     []uint32 // histories of the request's blocks, none of those that have none
+	strangers uint64   // blocks whose fingerprint another one had
 }
+
+const (
+	// nearEnd is how many blocks from its end a request may continue the one before, which
+	// may have ended in a block that was not full.
+	nearEnd = 2
+
+	// agesPerCall is how many blocks change their bins in one call, and agesPerBlock how many
+	// more for each block of its request: after an idle night all blocks are due at once.
+	agesPerCall  = 1 << 12
+	agesPerBlock = 1 << 6
+)
 
 // newPrefix returns the policy for a tier of capacity bytes, 0 when unbounded.
 func newPrefix(capacity int64) *prefix {
-	return &prefix{capacity: capacity, sheltered: sheltered{oldest: Node(none), youngest: Node(none)}}
+	known := newHistories()
+	p := &prefix{known: &known, capacity: capacity}
+	p.tier.known = p.known
+	p.tier.cells = []cell{emptyCell} // of blocks without an age
+	return p
 }
 
 // Name implements Policy.
 func (*prefix) Name() string { return Prefix }
 
-// Insert implements Policy.
-func (p *prefix) Insert(_ time.Duration, m Meta) Node {
-	n, size := p.Add(probation, m.Old), max(m.Size, 0)
-	p.grow(n, size)
-	p.resident += size
+// Len implements Policy.
+func (p *prefix) Len() int { return p.tier.blocks.len() }
+
+// Demotion implements Policy: it is that of CASCADE Algorithm 1.
+func (*prefix) Demotion(m Meta) Demotion { return DemotionOf(m) }
+
+// Update implements Policy; what may be used is not, until it is.
+func (*prefix) Update(Node, Meta) {}
+
+// Admit implements Policy: in a full tier a block is refused that would be the next to
+// leave.
+func (p *prefix) Admit(now time.Duration, m Meta) bool {
+	if p.capacity == 0 || p.resident+m.Size <= p.capacity {
+		return true
+	}
+	i := p.known.find(m.Fingerprint)
+	if i == none || p.known.at(i).bin == unknownAge {
+		return true
+	}
+	p.advance(now, 0)
+	e := p.known.at(i)
+	n, ok := p.tier.first()
+	return !ok || p.tier.cells[p.tier.cellOf(n)].worth <= p.learned.indexes[e.class][e.bin]
+}
+
+// Insert implements Policy. What was asked for lately is as young as that.
+func (p *prefix) Insert(now time.Duration, m Meta) Node {
+	p.advance(now, 0)
+	i := p.known.find(m.Fingerprint)
+	if i != none && p.known.at(i).node != NoNode { // another block came with this name
+		m.Fingerprint, i = p.stranger(), none
+	}
+	if i == none {
+		i = p.known.begin(m.Fingerprint)
+	}
+	n := p.tier.add(i, m.Size)
+	p.known.enter(i, n)
+	p.resident += p.tier.at(n).size.bytes()
+	switch {
+	case m.Old:
+		p.elder++
+		p.known.retire(i, p.elder)
+	case p.known.at(i).bin == unknownAge:
+		p.begin(i, int(m.Depth)+1)
+	default:
+		p.arrange(i)
+	}
+	p.tier.enter(n)
 	return n
 }
 
+// stranger returns a fingerprint that no block has.
+func (p *prefix) stranger() uint64 {
+	for {
+		p.strangers++
+		if p.known.find(^p.strangers) == none {
+			return ^p.strangers
+		}
+	}
+}
+
 // Remove implements Policy.
-func (p *prefix) Remove(n Node, _ bool) {
-	if !p.Known(n) {
+func (p *prefix) Remove(n Node, evicted bool) {
+	if !p.tier.has(n) {
 		return
 	}
-	if p.Class(n) == protected {
-		p.unlink(n)
+	p.tier.leave(n)
+	b := *p.tier.at(n)
+	p.resident -= b.size.bytes()
+	p.tier.blocks.give(uint32(n))
+	p.known.leave(b.history - 1)
+	if !evicted || p.known.at(b.history-1).bin == unknownAge {
+		p.known.forget(b.history - 1)
 	}
-	p.resident -= p.links[n].size
-	p.Drop(n)
+	p.trim()
 }
 
-// Update implements Policy. The engine's prefix mark and the reference count
-// mean that a block may be reused; this policy waits until it is.
-func (p *prefix) Update(Node, Meta) {}
+// trim forgets ghosts while there are too many.
+func (p *prefix) trim() {
+	p.known.trim(mostGhosts(p.Len(), max(p.capacity, p.resident)))
+}
 
-// Access implements Policy.
+// Hold implements Policy.
+func (p *prefix) Hold(n Node) {
+	if p.tier.has(n) {
+		p.tier.at(n).holds++
+	}
+}
+
+// Release implements Policy.
+func (p *prefix) Release(n Node) {
+	if !p.tier.has(n) || p.tier.at(n).holds == 0 {
+		return
+	}
+	b := p.tier.at(n)
+	if b.holds--; b.holds == 0 && b.back == outside {
+		p.tier.enter(n)
+	}
+}
+
+// Victim implements Policy.
+func (p *prefix) Victim() (Node, bool) { return p.tier.first() }
+
+// Access implements Policy. What was stored, and not asked for, is as old as when it was
+// inserted.
 func (p *prefix) Access(r *Request) {
-	touched := false
-	for i := len(r.Chain) - 1; i >= 0; i-- {
-		n := r.Chain[i].Node
-		if !p.Known(n) {
-			continue
+	p.advance(r.Now, len(r.Chain))
+	asked := r.Chain[:min(max(r.Hits, 0), len(r.Chain))]
+	p.renew(r.Chain, len(asked))
+	if len(asked) == 0 {
+		return
+	}
+	known, turn := p.session(asked)
+	for at := len(asked) - 1; at >= 0; at-- { // so that a head is the youngest
+		i := p.chain[at]
+		e := p.known.at(i)
+		if e.bin != unknownAge {
+			p.learned.count(e, true)
 		}
-		touched = true
-		was := p.Class(n)
-		if was == protected {
-			p.unlink(n)
+		if e.node != NoNode {
+			p.tier.leave(e.node)
 		}
-		if was == protected || i < r.Hits {
-			p.append(n)
-			p.Touch(n, protected)
-		} else {
-			p.Touch(n, probation)
+		if at >= known {
+			e.sessions = 1
+		} else if turn == 1 {
+			e.sessions = saturate8(int(e.sessions) + 1)
+		}
+		e.turn, e.length = turn, saturate16(len(asked))
+		p.use(i, at == len(asked)-1)
+		if e.node != NoNode {
+			p.tier.enter(e.node)
 		}
 	}
-	if touched {
-		p.shrink()
+	p.learned.estimateSome(p.tier.setWorth)
+	p.trim()
+}
+
+// renew makes blocks of a chain that were old when they came, and are stored once more, as
+// young as if they had come now.
+func (p *prefix) renew(chain []Ref, from int) {
+	for at := len(chain) - 1; at >= from; at-- {
+		n := chain[at].Node
+		if p.tier.has(n) && p.tier.historyOf(n).bin == unknownAge {
+			p.tier.leave(n)
+			p.begin(p.tier.at(n).history-1, at+1)
+			p.tier.enter(n)
+		}
 	}
 }
 
-// shrink returns the oldest protected blocks to probation until the rest is
-// within bounds.
-func (p *prefix) shrink() {
-	for limit := p.limit(); p.bytes > limit; {
-		n := p.oldest
-		p.unlink(n)
-		p.Touch(n, probation)
+// session finds the histories of the blocks that were asked for, how many of them were known
+// before, and which turn of a conversation the request is: it continues the last request that
+// used the deepest of those if that ended there, and else begins a conversation, which shares
+// them with others.
+func (p *prefix) session(asked []Ref) (known int, turn uint8) {
+	p.chain = append(p.chain[:0], make([]uint32, len(asked))...)
+	turn = 1
+	for at := len(asked) - 1; at >= 0; at-- {
+		i := p.find(asked[at])
+		p.chain[at] = i
+		if e := p.known.at(i); known == 0 && e.bin != unknownAge {
+			known = at + 1
+			if int(e.length)-known < nearEnd {
+				turn = saturate8(int(e.turn) + 1)
+			}
+		}
+	}
+	return known, turn
+}
+
+// find finds the history of a block of a request, and begins it if there is none.
+func (p *prefix) find(ref Ref) uint32 {
+	if p.tier.has(ref.Node) {
+		return p.tier.at(ref.Node).history - 1
+	}
+	if i := p.known.find(ref.Fingerprint); i != none {
+		return i
+	}
+	return p.known.begin(ref.Fingerprint)
+}
+
+// begin records that a block came that was not asked for, at the end of a request of so many
+// blocks.
+func (p *prefix) begin(i uint32, length int) {
+	e := p.known.at(i)
+	e.length, e.turn, e.sessions = saturate16(length), 1, 1
+	p.use(i, false)
+}
+
+// use records that a block, which is in no cell, is used now, and of what class it is from
+// then on.
+func (p *prefix) use(i uint32, last bool) {
+	e := p.known.at(i)
+	e.touches = saturate8(int(e.touches) + 1)
+	number, isNew := p.learned.number(classOf(e, p.now-e.touched, last))
+	e.class = number
+	if isNew {
+		p.tier.setWorth(number, &p.learned.indexes[number])
+	}
+	p.known.touch(i, p.now)
+	p.arrange(i)
+}
+
+// arrange puts a block, if it is in the tier and was used in this tick, after those that were.
+func (p *prefix) arrange(i uint32) {
+	if e := p.known.at(i); e.node != NoNode && e.touched == p.now {
+		p.order += min(1, math.MaxUint16-p.order)
+		p.tier.at(e.node).order = p.order
 	}
 }
 
-// limit is the most bytes that may be protected. An unbounded tier evicts only
-// when its owner wants it to; there the share is of what it holds.
-func (p *prefix) limit() int64 {
-	whole := p.capacity
-	if whole == 0 {
-		whole = p.resident
+// advance moves blocks to the bins of their ages, as far as a call may, for a request of so
+// many blocks.
+func (p *prefix) advance(now time.Duration, blocks int) {
+	if tick := ticks(now); tick > p.now {
+		p.now, p.order = tick, 0
 	}
-	return whole / protectedPart
-}
-
-// sheltered is the list of the protected blocks by age, held ones included.
-// The heap cannot serve here: it has only blocks without holds.
-type sheltered struct {
-	links            []link
-	oldest, youngest Node
-	bytes            int64
-}
-
-// link is one block's place in the list; the size is kept for blocks in
-// probation too.
-type link struct {
-	older, younger Node
-	size           int64
-}
-
-// grow makes room for a block and notes its size.
-func (s *sheltered) grow(n Node, size int64) {
-	if int(n) == len(s.links) {
-		s.links = append(s.links, link{})
-	}
-	s.links[n] = link{size: size}
-}
-
-// append makes a block outside the list its youngest.
-func (s *sheltered) append(n Node) {
-	l := &s.links[n]
-	l.older, l.younger = s.youngest, Node(none)
-	if s.youngest == Node(none) {
-		s.oldest = n
-	} else {
-		s.links[s.youngest].younger = n
-	}
-	s.youngest = n
-	s.bytes += l.size
-}
-
-// unlink takes a block out of the list.
-func (s *sheltered) unlink(n Node) {
-	l := s.links[n]
-	if l.older == Node(none) {
-		s.oldest = l.younger
-	} else {
-		s.links[l.older].younger = l.younger
-	}
-	if l.younger == Node(none) {
-		s.youngest = l.older
-	} else {
-		s.links[l.younger].older = l.older
-	}
-	s.bytes -= l.size
+	p.known.age(p.now, agesPerCall+blocks*agesPerBlock, func(i uint32, bin uint8) {
+		e := p.known.at(i)
+		n := e.node
+		listed := n != NoNode && p.tier.at(n).back != outside
+		if listed {
+			p.tier.leave(n)
+		}
+		for ; e.bin < bin; e.bin++ {
+			p.learned.count(e, false)
+		}
+		if listed {
+			p.tier.enter(n)
+		}
+	})
 }

@@ -2,126 +2,134 @@ package policy
 
 import "time"
 
-// none is the Node and the heap slot of nothing.
+// none is the number of no element.
 const none = ^uint32(0)
 
-// Ranking is what policies embed: numbered blocks, each with a class, 0 or 1, and a
-// stamp, and the order in which those without holds leave. A lower class leaves
-// first; within a class the block that was touched longest ago does. It implements
-// Policy but for Name, Insert, Remove, Update and Access. The zero value is empty.
+// Classes is how many classes a Ranking has.
+const Classes = 3
+
+// Ranking is what policies embed: numbered blocks, each in a class, and the order in which
+// those of a class without holds leave: the one that was touched longest ago first. It
+// implements Policy but for Name, Insert, Update and Access: the victim is the first of the
+// lowest class that has any, and the classes' bytes are counted. The zero value is empty.
 //
 // Blocks live in one slab whose freed places are reused, so that a Node is a
 // dense index and the steady state allocates nothing. Only blocks without
-// holds can leave, so only they are kept in the heap. A block that gains a
-// hold stays in the heap until it surfaces or is ranked anew: most holds are
-// short, and such a block never moves.
+// holds can leave, so only they are kept in the heaps. A block that gains a
+// hold stays in its heap until it surfaces or is ranked anew: most holds are
+// short, and such a block never moves. One that loses its last hold is where it was.
 type Ranking struct {
-	blocks []ranked
-	free   []Node
-	heap   []slot
+	blocks slab[ranked]
+	heaps  [Classes][]slot
+	bytes  [Classes]int64
 	stamp  uint64 // of the last that was touched
 	elder  uint64 // of the last that was old when it came
 }
 
 // ranked is one block of the slab.
 type ranked struct {
-	key   uint64 // class, then stamp
+	key   uint64 // less leaves first
+	print uint64 // its fingerprint
 	holds uint32
 	at    uint32 // index in the heap, none when it is not there
+	size  uint32 // bytes; saturates
+	class uint8
+	uses  uint8 // as the policy counts them
 	live  bool
 }
 
-// slot is one place of the heap. The key is repeated here so that comparing
+// slot is one place of a heap. The key is repeated here so that comparing
 // neighbours does not reach into the slab.
 type slot struct {
 	key  uint64
 	node Node
 }
 
-const stampBits = 63
-
-// young is above the stamps of all that was old when it came.
+// young is above the keys of all that was old when it came. 2⁶² stamps outlast any process.
 const young = 1 << 62
 
-// key orders blocks by class, then by stamp. 2⁶² stamps outlast any process.
-func key(class, stamp uint64) uint64 { return class<<stampBits | stamp }
-
-// Class returns the class of a live block.
-func (r *Ranking) Class(n Node) uint64 { return r.blocks[n].key >> stampBits }
+func (r *Ranking) at(n Node) *ranked { return r.blocks.at(uint32(n)) }
 
 // Known reports whether n is a live block. Calls that name another Node do
 // nothing: a policy gives advice, and bad bookkeeping of its caller must not
 // bring the daemon down.
-func (r *Ranking) Known(n Node) bool { return int(n) < len(r.blocks) && r.blocks[n].live }
+func (r *Ranking) Known(n Node) bool { return uint32(n) < r.blocks.made && r.at(n).live }
 
-// Add makes a block of the given class, the youngest of all or the youngest of
-// the old.
-func (r *Ranking) Add(class uint64, old bool) Node {
-	n := Node(len(r.blocks))
-	if last := len(r.free) - 1; last >= 0 {
-		n, r.free = r.free[last], r.free[:last]
-	} else {
-		r.blocks = append(r.blocks, ranked{})
-	}
-	r.blocks[n] = ranked{live: true, at: none}
-	if old {
+// Add makes a block of a class, the youngest there; one that is old is of the lowest class,
+// and leaves before all that are not.
+func (r *Ranking) Add(class int, m Meta) Node {
+	n := Node(r.blocks.take())
+	*r.at(n) = ranked{live: true, at: none, print: m.Fingerprint, size: saturate32(m.Size)}
+	r.bytes[0] += int64(r.at(n).size)
+	if m.Old {
 		r.elder++
-		r.rank(n, key(class, r.elder))
+		r.rank(n, 0, r.elder)
 	} else {
 		r.Touch(n, class)
 	}
 	return n
 }
 
+// Remove implements Policy.
+func (r *Ranking) Remove(n Node, _ bool) {
+	if r.Known(n) {
+		r.Drop(n)
+	}
+}
+
 // Drop forgets a live block and frees its Node.
 func (r *Ranking) Drop(n Node) {
 	r.leave(n)
-	r.blocks[n] = ranked{at: none}
-	r.free = append(r.free, n)
+	r.bytes[r.at(n).class] -= int64(r.at(n).size)
+	r.blocks.give(uint32(n))
 }
 
 // Touch makes a live block the youngest of a class.
-func (r *Ranking) Touch(n Node, class uint64) {
+func (r *Ranking) Touch(n Node, class int) {
 	r.stamp++
-	r.rank(n, key(class, young+r.stamp))
+	r.rank(n, class, young+r.stamp)
 }
 
 // Reclass moves a live block to a class without making it younger.
-func (r *Ranking) Reclass(n Node, class uint64) {
-	const stamps = 1<<stampBits - 1
-	r.rank(n, key(class, r.blocks[n].key&stamps))
-}
+func (r *Ranking) Reclass(n Node, class int) { r.rank(n, class, r.at(n).key) }
 
-// rank gives a live block its key. A held block leaves the heap here and not
+// Class returns the class of a live block.
+func (r *Ranking) Class(n Node) int { return int(r.at(n).class) }
+
+// rank gives a live block its class and key. A held block leaves the heap here and not
 // only when it surfaces, or one call of Victim might have to clear away every
 // inner block of every chain.
-func (r *Ranking) rank(n Node, key uint64) {
-	b := &r.blocks[n]
-	b.key = key
+func (r *Ranking) rank(n Node, class int, key uint64) {
+	b := r.at(n)
+	if b.holds > 0 || int(b.class) != class {
+		r.leave(n)
+	}
+	r.bytes[b.class] -= int64(b.size)
+	r.bytes[class] += int64(b.size)
+	b.class, b.key = uint8(class), key
 	switch {
 	case b.holds > 0:
-		r.leave(n)
 	case b.at == none:
 		r.enter(n)
 	default:
-		r.heap[b.at].key = key
-		r.fix(b.at)
+		r.heaps[class][b.at].key = key
+		r.fix(class, b.at)
 	}
 }
 
 // Hold adds a reason for n to stay.
 func (r *Ranking) Hold(n Node) {
 	if r.Known(n) {
-		r.blocks[n].holds++
+		r.at(n).holds++
 	}
 }
 
 // Release takes one reason away. More releases than holds do nothing.
 func (r *Ranking) Release(n Node) {
-	if !r.Known(n) || r.blocks[n].holds == 0 {
+	if !r.Known(n) || r.at(n).holds == 0 {
 		return
 	}
-	b := &r.blocks[n]
+	b := r.at(n)
 	b.holds--
 	if b.holds == 0 && b.at == none {
 		r.enter(n)
@@ -131,15 +139,51 @@ func (r *Ranking) Release(n Node) {
 // Victim returns the hold-free block that leaves next, O(log n) for each block
 // that was held since it was last ranked and is in the way.
 func (r *Ranking) Victim() (Node, bool) {
-	for len(r.heap) > 0 {
-		n := r.heap[0].node
-		if r.blocks[n].holds == 0 {
+	for class := range r.heaps {
+		if n, ok := r.first(class); ok {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// first is the hold-free block of a class that leaves first.
+func (r *Ranking) first(class int) (Node, bool) {
+	for len(r.heaps[class]) > 0 {
+		n := r.heaps[class][0].node
+		if r.at(n).holds == 0 {
 			return n, true
 		}
 		r.leave(n)
 	}
 	return 0, false
 }
+
+// either is the first of a class, or if there is none, of another one.
+func (r *Ranking) either(class, other int) (Node, bool) {
+	if n, ok := r.first(class); ok {
+		return n, true
+	}
+	return r.first(other)
+}
+
+// old reports whether a live block was old when it came, and has not been touched since.
+func (r *Ranking) old(n Node) bool { return r.at(n).key < young }
+
+// eldest is the first of the blocks that are old, if there is one without holds.
+func (r *Ranking) eldest() (Node, bool) {
+	n, ok := r.first(0)
+	return n, ok && r.old(n)
+}
+
+// use counts a use of a live block, most at most.
+func (r *Ranking) use(n Node, most uint8) {
+	b := r.at(n)
+	b.uses = min(b.uses, most-1) + 1
+}
+
+// Update implements Policy for those to whom nothing in Meta matters.
+func (*Ranking) Update(Node, Meta) {}
 
 // Admit admits every block.
 func (*Ranking) Admit(time.Duration, Meta) bool { return true }
@@ -148,4 +192,13 @@ func (*Ranking) Admit(time.Duration, Meta) bool { return true }
 func (*Ranking) Demotion(m Meta) Demotion { return DemotionOf(m) }
 
 // Len is the number of blocks known.
-func (r *Ranking) Len() int { return len(r.blocks) - len(r.free) }
+func (r *Ranking) Len() int { return r.blocks.len() }
+
+// total is the bytes of all blocks.
+func (r *Ranking) total() int64 {
+	var all int64
+	for _, bytes := range r.bytes {
+		all += bytes
+	}
+	return all
+}

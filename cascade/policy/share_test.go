@@ -48,25 +48,3 @@ func TestShareSettles(t *testing.T) {
 		}
 	}
 }
-
-// TestOldLeavesFirst: what was old when it came leaves before all else of its
-// class, in the order in which it came, until it is used.
-func TestOldLeavesFirst(t *testing.T) {
-	for _, name := range Names() {
-		p, err := New(name, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		young := p.Insert(0, Meta{Size: 1, Refs: 1})
-		first := p.Insert(0, Meta{Size: 1, Refs: 1, Old: true})
-		used := p.Insert(0, Meta{Size: 1, Refs: 1, Old: true})
-		last := p.Insert(0, Meta{Size: 1, Refs: 1, Old: true})
-		p.Access(requestFor(0, 0, used))
-		for _, want := range []Node{first, last, young, used} {
-			if n, ok := p.Victim(); !ok || n != want {
-				t.Errorf("%s: victim %d, want %d", name, n, want)
-			}
-			p.Remove(want, true)
-		}
-	}
-}

@@ -21,7 +21,7 @@ import (
 type Options struct {
 	Memory []tiers.Memory // fastest first, one or two
 	Cold   tiers.Files    // nil: victims of the last memory tier are dropped
-	Policy string         // of each memory tier: "prefix" (default), "lru", "paper"
+	Policy string         // of each memory tier, one of policy.Names; "": the first
 	IDBits int            // block.Bits128 (default) or block.Bits256
 
 	// NewPolicy makes the policy of that name for a tier of so many bytes, 0 when
@@ -155,7 +155,7 @@ func New(o Options, w Watcher) (*State, error) {
 
 // addLevels makes the ladder.
 func (s *State) addLevels(o Options) error {
-	name := cmp.Or(o.Policy, "prefix")
+	name := cmp.Or(o.Policy, policy.Prefix)
 	for i, t := range o.Memory {
 		capacity := t.Usage().Capacity
 		if i == 0 && o.Capacity > 0 {

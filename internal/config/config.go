@@ -17,7 +17,7 @@ type Config struct {
 	ServerUIDs     []int          `toml:"server_uids" reload:"yes" help:"user ids whose ranks clients trust besides their own user's and root's"`
 	UpgradeTo      []string       `toml:"upgrade_binaries" reload:"yes" help:"programs that may replace a running rank besides the one it was started from"`
 	MaxConnections int            `toml:"max_connections" reload:"yes" help:"most client connections at a time"`
-	Policy         string         `toml:"policy" help:"eviction policy: prefix, lru or paper"`
+	Policy         string         `toml:"policy" help:"eviction policy: prefix, lru, arc, s3fifo or paper"`
 	IDBits         int            `toml:"id_bits" help:"width of block ids in bits: 128 or 256"`
 	VerifyReads    bool           `toml:"verify_reads" help:"check the CRC32C of every block that is served from memory"`
 	Lease          units.Duration `toml:"lease" reload:"yes" help:"how long a key stays readable after EXISTS or GET found it"`

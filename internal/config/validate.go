@@ -195,7 +195,7 @@ func (v *validator) peers() {
 
 func (v *validator) behaviour() {
 	c := v.config
-	v.oneOf("policy", c.Policy, "prefix", "lru", "paper")
+	v.oneOf("policy", c.Policy, "prefix", "lru", "arc", "s3fifo", "paper")
 	v.check(c.IDBits == 128 || c.IDBits == 256, "id_bits", "no width of a block id", "use 128 or 256")
 	v.check(c.Lease >= 0 && c.Lease <= maxLease, "lease", "out of range", "use 0 to 24h; 60s outlasts any client's lookup")
 	v.check(c.CleanAbove > 0 && c.CleanAbove <= 1, "clean_above", "not a share", "use a number above 0 and at most 1, such as 0.75")

@@ -28,7 +28,7 @@ func (f *fifo) Admit(_ time.Duration, m policy.Meta) bool {
 }
 
 func (f *fifo) Insert(_ time.Duration, m policy.Meta) policy.Node {
-	n := f.Add(0, false)
+	n := f.Add(0, m)
 	f.blocks[n], f.bytes = m, f.bytes+m.Size
 	return n
 }

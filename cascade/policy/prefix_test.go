@@ -1,0 +1,201 @@
+package policy
+
+import (
+	"testing"
+	"time"
+)
+
+// TestPrefixVictims: after each of many random steps the victim is that of a search over all
+// blocks, each in the bin of its age.
+func TestPrefixVictims(t *testing.T) {
+	steps := 1_000_000
+	if testing.Short() {
+		steps = 100_000
+	}
+	for seed, capacity := range []int64{1 << 20, 8 << 20} {
+		w := newWalk(t, Prefix, capacity, uint64(seed))
+		p := w.policy.(*prefix)
+		for step := range steps / 2 {
+			got, ok := w.step()
+			if want, wantOK := p.search(w); got != want || ok != wantOK {
+				t.Fatalf("capacity %d, step %d: victim %d %v, a search finds %d %v", capacity, step, got, ok, want, wantOK)
+			}
+		}
+		if len(p.learned.classes) < 50 || p.known.ghosts == 0 {
+			t.Errorf("capacity %d: %d classes, %d ghosts: the walk is too small", capacity, len(p.learned.classes), p.known.ghosts)
+		}
+	}
+}
+
+// search finds the victim without heaps: the block of the least worth, then of the oldest bin,
+// then of the first class, then used longest ago, then of the least number.
+func (p *prefix) search(w *walk) (victim Node, ok bool) {
+	var least [6]float64
+	for _, b := range w.live {
+		if b.children > 0 || b.holds > 0 {
+			continue
+		}
+		e := p.tier.historyOf(b.node)
+		worth, bin, class := float64(-1), 0, 0
+		if e.bin != unknownAge {
+			for p.now-e.touched >= binEnds[bin] {
+				bin++
+			}
+			worth, class = float64(p.learned.indexes[e.class][bin]), int(e.class)
+		}
+		order := [6]float64{worth, -float64(bin), float64(class), float64(e.touched), float64(p.tier.at(b.node).order), float64(b.node)}
+		if !ok || less(order, least) {
+			victim, least, ok = b.node, order, true
+		}
+	}
+	return victim, ok
+}
+
+func less(a, b [6]float64) bool {
+	for i := range a {
+		if a[i] != b[i] {
+			return a[i] < b[i]
+		}
+	}
+	return false
+}
+
+// TestGittins: the index of a bin is the greatest over all times to give up.
+func TestGittins(t *testing.T) {
+	hazard := [ageBins]float64{0.1, 0.02, 0, 0.3, 0.3, 0.05, 0.01, 0.6}
+	for bin := 8; bin < ageBins; bin++ {
+		hazard[bin] = float64(bin*bin%7) / 20
+	}
+	var got [ageBins]float32
+	gittins(&hazard, &got)
+	for from := range ageBins {
+		best, chance, seconds, left := 0.0, 0.0, 0.0, 1.0
+		for bin := from; bin < ageBins; bin++ {
+			chance += left * hazard[bin]
+			seconds += left * binWidths[bin] * (1 - hazard[bin]/2)
+			left *= 1 - hazard[bin]
+			best = max(best, chance/seconds)
+		}
+		if diff := float64(got[from])/best - 1; diff > 1e-6 || diff < -1e-6 {
+			t.Errorf("bin %d: %g, want %g", from, got[from], best)
+		}
+	}
+}
+
+// TestPrefixLearnsThinkTime: blocks that are asked for anew a minute after each use outlast
+// blocks that never are, though those are younger.
+func TestPrefixLearnsThinkTime(t *testing.T) {
+	p := must(t, Prefix, 0)
+	nodes := map[uint64]Node{}
+	ask := func(now time.Duration, first uint64, blocks int) {
+		r := Request{Now: now, Hits: blocks}
+		for i := range uint64(blocks) {
+			n, ok := nodes[first+i]
+			if !ok {
+				n = NoNode
+			}
+			r.Chain = append(r.Chain, Ref{Fingerprint: first + i, Node: n})
+		}
+		p.Access(&r)
+		for _, ref := range r.Chain {
+			if ref.Node == NoNode {
+				nodes[ref.Fingerprint] = p.Insert(now, Meta{Fingerprint: ref.Fingerprint, Size: 1})
+			}
+		}
+	}
+	const returning, single = 1 << 40, 1 << 50 // requests of 20 blocks come twice, of one block never
+	for second := range uint64(2000) {
+		now := time.Duration(second) * time.Second
+		ask(now, returning+second*100, 20)
+		if second >= 60 {
+			ask(now, returning+(second-60)*100, 20)
+		}
+		ask(now, single+second, 1)
+	}
+	order := map[Node]int{}
+	for p.Len() > 0 {
+		n, _ := p.Victim()
+		order[n] = p.Len()
+		p.Remove(n, true)
+	}
+	later, sooner := nodes[returning+1970*100+3], nodes[single+1990]
+	if order[later] > order[sooner] {
+		t.Errorf("a block that returns in 30 seconds leaves when %d are left, one that does not when %d are", order[later], order[sooner])
+	}
+}
+
+// TestPrefixAgesInTurns: after a long idle time no call takes longer for the blocks that there
+// are, and in the end all have the bins of their ages.
+func TestPrefixAgesInTurns(t *testing.T) {
+	made, err := New(Prefix, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := made.(*prefix)
+	const blocks = 4 * agesPerCall
+	for i := range uint64(blocks) {
+		p.Insert(0, Meta{Fingerprint: i, Size: 1})
+	}
+	aged := func() (n int) {
+		for i := range uint32(blocks) {
+			if p.known.at(i).bin > 0 {
+				n++
+			}
+		}
+		return n
+	}
+	for call := 1; call <= 4; call++ {
+		p.Admit(24*time.Hour, Meta{Fingerprint: 1, Size: 1})
+		p.Access(&Request{Now: 24 * time.Hour})
+		if n := aged(); n != call*agesPerCall {
+			t.Fatalf("%d of %d blocks after %d calls, want %d", n, blocks, call, call*agesPerCall)
+		}
+	}
+}
+
+// TestPrefixIsLRUWhileNothingIsLearned: without a reuse the order is that of the last uses,
+// within a request tail first, however close in time they are.
+func TestPrefixIsLRUWhileNothingIsLearned(t *testing.T) {
+	p := must(t, Prefix, 0)
+	var want []Node
+	for i := range uint64(5000) {
+		now := time.Duration(i/1000) * time.Minute
+		n := p.Insert(now, Meta{Fingerprint: i, Size: 1})
+		want = append(want, n)
+		p.Access(&Request{Now: now, Chain: []Ref{{Fingerprint: i, Node: n}}})
+		if i%7 == 3 { // its node is used again by one that is younger
+			p.Remove(want[0], true)
+			want = want[1:]
+		}
+	}
+	for i, n := range want {
+		if got, ok := p.Victim(); !ok || got != n {
+			t.Fatalf("%d left: victim %d, want %d", i, got, n)
+		}
+		p.Remove(n, true)
+	}
+	var r Request
+	for i := range uint64(9) {
+		r.Chain = append(r.Chain, Ref{Fingerprint: i, Node: p.Insert(0, Meta{Fingerprint: 6000 + i, Size: 1})})
+	}
+	r.Now, r.Hits = time.Hour, len(r.Chain)
+	p.Access(&r)
+	for at := len(r.Chain) - 1; at >= 0; at-- {
+		n, _ := p.Victim()
+		if p.Remove(n, true); n != r.Chain[at].Node && at < len(r.Chain)-1 {
+			t.Errorf("victim %d, want %d", n, r.Chain[at].Node)
+		}
+	}
+}
+
+// TestCoarse: sizes are rounded up by less than one part in a thousand.
+func TestCoarse(t *testing.T) {
+	for size := int64(1); size < 1<<42; size += 1 + size/3 {
+		if got := coarseOf(size).bytes(); got < size || got-size > size/1000 {
+			t.Errorf("%d bytes: %d", size, got)
+		}
+	}
+	if coarseOf(0).bytes() != 0 || coarseOf(-1).bytes() != 0 {
+		t.Error("nothing takes bytes")
+	}
+}
