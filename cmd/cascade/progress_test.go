@@ -49,6 +49,7 @@ func TestProgressIsDrawn(t *testing.T) {
 		{"synth", []string{"trace", "synth", "-o", file, "--requests", "3000"}},
 		{"reading the trace", []string{"trace", "info", "--trace", file}},
 		{"replay", []string{"trace", "replay", "--trace", file, "--block-bytes", "1KiB", "--limit", "20", "--no-lustre"}},
+		{"simulate", []string{"trace", "replay", "--trace", file, "--capacity", "0.1,0.2"}},
 	} {
 		if got := cascadeCommand("", nil, c.args...); got.status != cli.OK || got.err != "" {
 			t.Errorf("%v: %+v", c.args, got)

@@ -14,6 +14,7 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/internal/cli"
 	"cascadekv/internal/replay"
+	"cascadekv/internal/simulate"
 	"cascadekv/internal/trace"
 	"cascadekv/internal/units"
 )
@@ -22,8 +23,10 @@ import (
 // for a store in this process; a live rank has its own.
 type replayFlags struct {
 	traceFlags
+	simulateFlags
 	blockBytes units.Bytes
-	capacity   string
+	capacities []string
+	shares     []float64 // that capacities stand for
 	noLustre   bool
 	lustreDir  string
 	policies   []string
@@ -37,10 +40,11 @@ func (a *app) replayCommand() *cobra.Command {
 	f := replayFlags{blockBytes: units.Bytes(replay.DefaultBlockBytes)}
 	c := &cobra.Command{
 		Use:   "replay --trace FILE",
-		Short: "Drive a cache with a trace and verify every byte of every hit",
+		Short: "Drive a cache with a trace and verify every byte of every hit, or simulate many without bytes",
 		Long: "Drive a cache with a trace and verify every byte of every hit: for each request probe, get what hits,\n" +
 			"put what misses. The cache is a store in this process, or with --socket a live rank.\n\n" +
-			"With --json one policy gives a result, several give a list of them. Among its fields:\n" +
+			simulateHelp + "\n\n" +
+			"With --json, when bytes are moved, one policy gives a result, several give a list of them. Among its fields:\n" +
 			"  hit_ratio_blocks   of all blocks asked for; a hit is served together with all blocks before it\n" +
 			"  hit_ratio_tokens   of the prompts' tokens\n" +
 			"  dedup_ratio        blocks asked for / distinct blocks\n" +
@@ -55,20 +59,24 @@ func (a *app) replayCommand() *cobra.Command {
 			if err := f.check(cmd, a.socket != "" || len(f.sockets) > 0); err != nil {
 				return err
 			}
+			if f.simulate {
+				return a.simulate(cmd.Context(), f)
+			}
 			return a.replay(cmd.Context(), f)
 		},
 	}
 	f.register(c)
 	flags := c.Flags()
 	flags.Var(&f.blockBytes, "block-bytes", "bytes that stand for a block")
-	flags.StringVar(&f.capacity, "capacity", "1", "room for blocks in shm as a share of the trace's distinct blocks (0.1 or 10%)")
+	flags.StringSliceVar(&f.capacities, "capacity", []string{"1"}, "room for blocks in shm as a share of the trace's distinct blocks (0.1 or 10%); several are simulated")
 	flags.BoolVar(&f.noLustre, "no-lustre", false, "shm alone")
 	flags.StringVar(&f.lustreDir, "lustre-dir", "", "directory below which the lustre tier is made and removed (default: the temporary directory)")
-	flags.StringSliceVar(&f.policies, "policy", []string{"prefix"}, "eviction policies, one run each: prefix, lru, paper")
+	flags.StringSliceVar(&f.policies, "policy", []string{"prefix"}, "eviction policies, one run each: "+strings.Join(simulate.Policies(), ", ")+"; or all, simulated")
 	flags.IntVar(&f.workers, "workers", 1, "requests in flight; hits are reproducible with 1 only")
 	flags.StringSliceVar(&f.sockets, "sockets", nil, "unix sockets of several live ranks of one job; requests go to one after the other, and a rank that dies is passed over")
 	flags.IntVar(&f.ranks, "ranks", 1, "ranks in this process that share the capacity; requests go to one after the other")
 	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
+	f.registerSimulate(flags)
 	return c
 }
 
@@ -85,8 +93,15 @@ func (f *replayFlags) check(cmd *cobra.Command, live bool) error {
 	if f.ranks <= 0 || f.ranks > maxReplayRanks {
 		return cli.Usagef("--ranks %d is not between 1 and %d", f.ranks, maxReplayRanks)
 	}
-	if _, err := parseShare(f.capacity); err != nil {
-		return err
+	for _, text := range f.capacities {
+		share, err := parseShare(text)
+		if err != nil {
+			return err
+		}
+		f.shares = append(f.shares, share)
+	}
+	if len(f.shares) == 0 {
+		return cli.Usagef("--capacity is empty: write a share of the trace's blocks, such as 0.1 or 10%%")
 	}
 	if f.noLustre && f.lustreDir != "" {
 		return cli.Usagef("--no-lustre and --lustre-dir exclude each other")
@@ -96,7 +111,7 @@ func (f *replayFlags) check(cmd *cobra.Command, live bool) error {
 			return cli.Usagef("--%s cannot change a live rank: start the rank so, or leave out --socket", name)
 		}
 	}
-	return nil
+	return f.checkSimulate(cmd, live)
 }
 
 // parseShare reads "0.1" or "10%".

@@ -24,11 +24,7 @@ const maxReplayRanks = 64
 // share its capacity, on tiers that are made for it and removed with it.
 func (f replayFlags) inProcess(info trace.Info, shmDir string) func(context.Context, string) (replay.Target, error) {
 	return func(ctx context.Context, policy string) (replay.Target, error) {
-		share, err := parseShare(f.capacity)
-		if err != nil {
-			return nil, err
-		}
-		blocks := max(1, int64(share*float64(info.UniqueBlocks)))
+		blocks := max(1, int64(f.shares[0]*float64(info.UniqueBlocks)))
 		if f.ranks > 1 {
 			return f.openRanks(ctx, shmDir, policy, blocks)
 		}

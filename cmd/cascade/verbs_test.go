@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/internal/buildinfo"
 	"cascadekv/internal/cli"
+	"cascadekv/internal/simulate"
 	"cascadekv/internal/trace"
 )
 
@@ -212,6 +214,15 @@ func TestMistakes(t *testing.T) {
 		"bad file to check":   {args: []string{"config", "check", bad}, status: cli.Failure, want: `did you mean "socket"`},
 		"no trace":            {args: []string{"trace", "replay"}, status: cli.Usage, want: "--trace"},
 		"capacity":            {args: []string{"trace", "replay", "--trace", "x", "--capacity", "much"}, status: cli.Usage, want: "10%"},
+		"one of several":      {args: []string{"trace", "replay", "--trace", "x", "--capacity", "0.1,much"}, status: cli.Usage, want: "10%"},
+		"no capacity":         {args: []string{"trace", "replay", "--trace", "x", "--capacity", ""}, status: cli.Usage, want: "--capacity"},
+		"policy of nobody":    {args: []string{"trace", "replay", "--trace", "x", "--policy", "fastest", "--simulate"}, status: cli.Usage, want: "prefix, "},
+		"min with bytes":      {args: []string{"trace", "replay", "--trace", "x", "--policy", "min"}, status: cli.Usage, want: "add --simulate"},
+		"model of bytes":      {args: []string{"trace", "replay", "--trace", "x", "--load-rate", "1GB"}, status: cli.Usage, want: "add --simulate"},
+		"model of nothing":    {args: []string{"trace", "replay", "--trace", "x", "--simulate", "--load-rate", "0"}, status: cli.Usage, want: "load rate"},
+		"simulated ranks":     {args: []string{"trace", "replay", "--trace", "x", "--policy", "all", "--ranks", "2"}, status: cli.Usage, want: "--ranks"},
+		"simulate a rank":     {args: []string{"trace", "replay", "--trace", "x", "--simulate", "--socket", "s"}, status: cli.Usage, want: "leave out --socket"},
+		"nothing to simulate": {args: []string{"trace", "replay", "--trace", dir + "/none", "--simulate"}, status: cli.Failure, want: dir + "/none"},
 		"live with a policy":  {args: []string{"trace", "replay", "--trace", "x", "--policy", "lru", "--socket", "s"}, status: cli.Usage, want: "--policy"},
 		"block of no bytes":   {args: []string{"trace", "replay", "--trace", "x", "--block-bytes", "0"}, status: cli.Usage, want: "--block-bytes"},
 		"unreadable trace":    {args: []string{"trace", "info", "--trace", dir + "/none"}, status: cli.Failure, want: dir + "/none"},
@@ -327,6 +338,64 @@ func TestTraceVerbs(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(shmDir, "*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestSimulateVerb: several capacities or all policies are simulated; two fields of the JSON
+// are what other tools read.
+func TestSimulateVerb(t *testing.T) {
+	dir := t.TempDir()
+	file, html := filepath.Join(dir, "t.jsonl"), filepath.Join(dir, "r.html")
+	if got := cascadeCommand("", nil, "trace", "synth", "-o", file, "--requests", "300"); got.status != cli.OK {
+		t.Fatalf("synth: %+v", got)
+	}
+	type result struct {
+		Capacities []float64            `json:"capacities"`
+		Policies   map[string][]float64 `json:"policies"`
+		AgainstLRU map[string]struct {
+			Cache []float64 `json:"cache_for_lru_hits"`
+		} `json:"against_lru"`
+		TTFT *simulate.TTFT `json:"ttft"`
+	}
+	run := func(args ...string) (r result, got outcome) {
+		got = cascadeCommand("", nil, append([]string{"trace", "replay", "--trace", file, "--json"}, args...)...)
+		if err := json.Unmarshal([]byte(got.out), &r); err != nil || got.status != cli.OK {
+			t.Fatalf("%v: %v, %+v", args, err, got)
+		}
+		return r, got
+	}
+	r, got := run("--policy", "all", "--capacity", "0.1,40%", "--html", html)
+	if !slices.Equal(r.Capacities, []float64{0.1, 0.4}) || r.TTFT != nil || len(r.Policies) != len(simulate.Policies())+1 || got.err != "report: "+html+"\n" {
+		t.Errorf("all policies: %+v", got)
+	}
+	for _, name := range append(simulate.Policies(), simulate.Min) {
+		if hits := r.Policies[name]; len(hits) != 2 || hits[0] <= 0 || hits[1] > r.Policies[simulate.Min][1] || len(r.AgainstLRU[name].Cache) != 2 {
+			t.Errorf("%s: %v, beside LRU %+v", name, hits, r.AgainstLRU[name])
+		}
+	}
+	if text, err := os.ReadFile(html); err != nil || !strings.Contains(string(text), "Hits over capacity") {
+		t.Errorf("report: %v", err)
+	}
+	r, got = run("--policy", "paper", "--capacity", "0.1", "--simulate", "--prefill-rate", "5000", "--limit", "200")
+	if len(r.Policies) != 3 || r.TTFT == nil || r.TTFT.PrefillTokensPerSecond != 5000 || len(r.TTFT.Policies["paper"]) != 1 ||
+		!strings.Contains(got.err, "assumed: --load-rate 20GiB") || strings.Contains(got.err, "--prefill-rate") {
+		t.Errorf("one policy at one capacity: %+v", got)
+	}
+	// A replay of bytes finds the same. It goes as fast as it can, so this does not hold for
+	// policies that go by the time.
+	simulated, _ := run("--policy", "lru", "--capacity", "0.2", "--simulate")
+	got = cascadeCommand("", nil, "trace", "replay", "--trace", file, "--json", "--policy", "lru", "--capacity", "0.2", "--block-bytes", "1KiB", "--no-lustre")
+	var moved struct {
+		Hits float64 `json:"hit_ratio_blocks"`
+	}
+	if err := json.Unmarshal([]byte(got.out), &moved); err != nil || math.Abs(moved.Hits-simulated.Policies["lru"][0]) > 0.001 {
+		t.Errorf("a store hits %v, the simulated tier %v; %v", moved.Hits, simulated.Policies["lru"], err)
+	}
+	table := cascadeCommand("", nil, "trace", "replay", "--trace", file, "--policy", "lru,prefix", "--capacity", "0.1,0.2", "--engines", "4")
+	for _, want := range []string{"hits / LRU", "LRU→MIN closed", "prefix", "min", "4 engines"} {
+		if !strings.Contains(table.out, want) {
+			t.Errorf("no %q in:\n%s", want, table.out)
+		}
 	}
 }
 

@@ -1,0 +1,242 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/cascade/policy"
+	"cascadekv/internal/trace"
+)
+
+// Min is the name of MIN among the policies.
+const Min = "min"
+
+// Policies returns the words that Options.Policies may have beside Min. The caller owns the
+// slice.
+func Policies() []string { return policy.AllNames() }
+
+var (
+	// ErrBadOptions marks options with which nothing can be simulated.
+	ErrBadOptions = errors.New("simulate: bad options")
+
+	// ErrNoBlocks: the trace asks for no block.
+	ErrNoBlocks = errors.New("simulate: the trace asks for no block")
+)
+
+// Options say what to simulate.
+type Options struct {
+	Trace    trace.Source // read once; the caller's to close. Required.
+	Requests int          // read at most so many; 0: all
+
+	// Policies are simulated beside LRU and MIN, with which all are compared: words
+	// of the function Policies, or Min.
+	Policies []string
+
+	// Capacities are those of the tier, as shares of the trace's distinct blocks,
+	// above 0. Required.
+	Capacities []float64
+
+	BlockTokens int    // default trace.BlockTokens
+	Workers     int    // simulations at once, each with a tier of its own; default: one for each processor
+	Dir         string // of the temporary file; default: the system's
+	TTFT        *TTFTModel
+
+	// Progress is called now and then, by one goroutine at a time, with how many of
+	// the requests of all simulations are done.
+	Progress func(done, total int)
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.BlockTokens == 0 {
+		o.BlockTokens = trace.BlockTokens
+	}
+	if o.Workers <= 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.Progress == nil {
+		o.Progress = func(int, int) {}
+	}
+	order := []string{policy.LRU}
+	for _, name := range o.Policies {
+		if name == Min || slices.Contains(order, name) {
+			continue
+		}
+		if _, err := policy.New(name, 0); err != nil {
+			return o, fmt.Errorf("%w: %w, or %s", ErrBadOptions, err, Min)
+		}
+		order = append(order, name)
+	}
+	o.Policies = append(order, Min)
+	switch {
+	case o.Trace == nil:
+		return o, fmt.Errorf("%w: it needs a trace", ErrBadOptions)
+	case len(o.Capacities) == 0:
+		return o, fmt.Errorf("%w: it needs a capacity", ErrBadOptions)
+	case !(slices.Min(o.Capacities) > 0):
+		return o, fmt.Errorf("%w: a capacity is not above 0", ErrBadOptions)
+	case o.BlockTokens < 0:
+		return o, fmt.Errorf("%w: blocks of %d tokens; choose 1 or more", ErrBadOptions, o.BlockTokens)
+	case o.TTFT != nil:
+		return o, o.TTFT.Validate()
+	}
+	return o, nil
+}
+
+// Run simulates each policy at each capacity. It needs room for a temporary file of 8 bytes
+// a reference. Errors: ErrBadOptions, ErrNoBlocks, ctx's cause, those of the trace and the file.
+func Run(ctx context.Context, o Options) (r Result, err error) {
+	o, err = o.withDefaults()
+	if err != nil {
+		return Result{}, err
+	}
+	start := time.Now()
+	s, err := newSpool(ctx, o.Trace, o.Requests, o.Dir)
+	if err != nil {
+		return Result{}, err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if s.references == 0 {
+		return Result{}, ErrNoBlocks
+	}
+	if err := s.linkUses(ctx); err != nil {
+		return Result{}, err
+	}
+	g := newGrid(o, s)
+	if err := g.run(ctx); err != nil {
+		return Result{}, err
+	}
+	r = g.result()
+	r.Seconds = time.Since(start).Seconds()
+	return r, nil
+}
+
+// grid is all policies at all capacities.
+type grid struct {
+	o     Options
+	s     *spool
+	cells []*cell // by policy, then by capacity
+
+	mu struct {
+		sync.Mutex
+		done int // requests
+	}
+}
+
+// cell is one policy at one capacity.
+type cell struct {
+	policy   string
+	capacity int // blocks
+	hits     int64
+	used     time.Duration // processor time
+	ttft     *Quantiles
+}
+
+func newGrid(o Options, s *spool) *grid {
+	g := &grid{o: o, s: s}
+	for _, name := range o.Policies {
+		for _, share := range o.Capacities {
+			g.cells = append(g.cells, &cell{policy: name, capacity: max(1, int(share*float64(s.unique)))})
+		}
+	}
+	return g
+}
+
+// run simulates all cells, those of the largest tiers first: they take longest.
+func (g *grid) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	todo := make(chan *cell, len(g.cells))
+	for _, c := range slices.SortedStableFunc(slices.Values(g.cells), func(a, b *cell) int { return b.capacity - a.capacity }) {
+		todo <- c
+	}
+	close(todo)
+	var workers sync.WaitGroup
+	for range min(g.o.Workers, len(g.cells)) {
+		workers.Go(func() {
+			for c := range todo {
+				if err := g.simulate(ctx, c); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+// progressRequests is how many requests are done between calls of Options.Progress.
+const progressRequests = 1 << 10
+
+func (g *grid) simulate(ctx context.Context, c *cell) error {
+	runtime.LockOSThread() // whose processor time is measured
+	defer runtime.UnlockOSThread()
+	start := processorTime()
+	t, err := g.tierOf(c)
+	if err != nil {
+		return err
+	}
+	var times *ttfts
+	if g.o.TTFT != nil {
+		times = newTTFTs(*g.o.TTFT)
+	}
+	in := g.s.read(c.policy == Min)
+	for n := 0; ; n++ {
+		if n%progressRequests == 0 && n > 0 || n == g.s.requests {
+			g.progress(n - (n-1)/progressRequests*progressRequests)
+			if ctx.Err() != nil {
+				return nil // the caller has the cause
+			}
+		}
+		r, err := in.advance()
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return err
+		}
+		hits := t.serve(r)
+		c.hits += int64(hits)
+		if times != nil {
+			times.add(r.at, r.tokens, min(hits*g.o.BlockTokens, r.tokens))
+		}
+	}
+	c.used = processorTime() - start
+	c.ttft = times.quantiles()
+	return nil
+}
+
+// processorTime is what the thread has used: unlike a clock it does not count what others
+// take from it. 0 where the system cannot tell.
+func processorTime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
+
+func (g *grid) tierOf(c *cell) (simulated, error) {
+	if c.policy == Min {
+		return newMinimum(c.capacity, g.s.unique), nil
+	}
+	p, err := policy.New(c.policy, int64(c.capacity)*blockBytes)
+	if err != nil {
+		return nil, fmt.Errorf("simulate: %w", err)
+	}
+	return newTier(p, c.capacity, g.s.unique), nil
+}
+
+func (g *grid) progress(requests int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.done += requests
+	g.o.Progress(g.mu.done, g.s.requests*len(g.cells))
+}
