@@ -28,15 +28,16 @@ type leaf struct {
 	order   uint16 // of its last use among those of the same tick; saturates
 }
 
-// coarse is a number of bytes, rounded up by less than one part in a thousand: eleven bits and
-// an exponent.
+// coarse is a number of bytes, rounded down by less than one part in a thousand: eleven bits and
+// an exponent. Down, so that a block for which the tier has made room is never one that a full
+// tier might refuse.
 type coarse uint16
 
 func coarseOf(size int64) coarse {
 	size = max(size, 0)
 	exponent := 0
 	for ; size >= 1<<11 && exponent < 31; exponent++ {
-		size = (size + 1) / 2
+		size /= 2
 	}
 	return coarse(min(size, 1<<11-1)<<5 | int64(exponent))
 }

@@ -188,14 +188,39 @@ func TestPrefixIsLRUWhileNothingIsLearned(t *testing.T) {
 	}
 }
 
-// TestCoarse: sizes are rounded up by less than one part in a thousand.
+// TestCoarse: sizes are rounded down by less than one part in a thousand.
 func TestCoarse(t *testing.T) {
 	for size := int64(1); size < 1<<42; size += 1 + size/3 {
-		if got := coarseOf(size).bytes(); got < size || got-size > size/1000 {
+		if got := coarseOf(size).bytes(); got > size || size-got > size/1000 {
 			t.Errorf("%d bytes: %d", size, got)
 		}
 	}
 	if coarseOf(0).bytes() != 0 || coarseOf(-1).bytes() != 0 {
 		t.Error("nothing takes bytes")
+	}
+}
+
+// TestPrefixRefusesNothingWithRoom: a block is let in that the tier has room for, whatever its size and
+// what is known of it.
+func TestPrefixRefusesNothingWithRoom(t *testing.T) {
+	const size, blocks = 123_457, 100
+	p := newPrefix(size * blocks)
+	nodes := make([]Node, blocks)
+	for i := range nodes {
+		nodes[i] = p.Insert(0, Meta{Fingerprint: uint64(i + 1), Size: size})
+	}
+	for now := time.Duration(0); now < time.Hour; now += time.Minute { // all but the first come back
+		for i, n := range nodes[1:] {
+			p.Access(&Request{Now: now, Hits: 1, Chain: []Ref{{Fingerprint: uint64(i + 2), Size: size, Node: n}}})
+		}
+	}
+	m := Meta{Fingerprint: 1, Size: size}
+	p.Remove(nodes[0], true)
+	if !p.Admit(time.Hour, m) {
+		t.Error("refused with room for it")
+	}
+	p.Insert(time.Hour, Meta{Fingerprint: 1000, Size: size})
+	if p.Admit(time.Hour, m) {
+		t.Error("let in without room, though it is worth least")
 	}
 }
