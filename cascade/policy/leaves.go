@@ -61,13 +61,36 @@ type cell struct {
 // emptyCell is a cell without leaves.
 var emptyCell = cell{worth: -1, at: none, oldest: NoNode, newest: NoNode, root: NoNode}
 
+// Blocks of the first freshBins bins, which is a second, leave last, the oldest first, and have
+// cells of their own: they are of requests that are under way, which store one block after
+// another.
+const (
+	freshBins = 5
+	fresh     = 1 << 20 // more than any block is worth
+)
+
+// newLeaves returns leaves with the cells that are of no class.
+func newLeaves(known *histories) leaves {
+	l := leaves{known: known}
+	for number := range 1 + freshBins {
+		l.cells = append(l.cells, emptyCell)
+		if number > 0 {
+			l.cells[number].worth = float32(fresh - number)
+		}
+	}
+	return l
+}
+
 // cellOf is the number of a cell. Blocks without an age have the first one, and leave
 // before all others.
 func cellOf(class uint16, bin uint8) uint32 {
-	if bin == unknownAge {
+	switch {
+	case bin == unknownAge:
 		return 0
+	case bin < freshBins:
+		return 1 + uint32(bin)
 	}
-	return 1 + uint32(class)*ageBins + uint32(bin)
+	return 1 + freshBins + uint32(class)*(ageBins-freshBins) + uint32(bin-freshBins)
 }
 
 func (l *leaves) cellOf(n Node) uint32 {
@@ -89,13 +112,13 @@ func (l *leaves) add(history uint32, size int64) Node {
 	return n
 }
 
-// setWorth changes what blocks of a class are worth, in each bin.
+// setWorth changes what blocks of a class are worth, in each bin but the first few.
 func (l *leaves) setWorth(class uint16, worth *[ageBins]float32) {
 	for last := int(cellOf(class, ageBins-1)); len(l.cells) <= last; {
 		l.cells = append(l.cells, emptyCell)
 	}
-	for bin, w := range worth {
-		c := &l.cells[cellOf(class, uint8(bin))]
+	for bin := freshBins; bin < ageBins; bin++ {
+		c, w := &l.cells[cellOf(class, uint8(bin))], worth[bin]
 		if c.worth != w {
 			c.worth = w
 			if c.at != none {
@@ -266,7 +289,7 @@ func (l *leaves) before(a, b uint32) bool {
 	if x, y := l.cells[a].worth, l.cells[b].worth; x != y {
 		return x < y
 	}
-	x, y := (a-1)%ageBins, (b-1)%ageBins
+	x, y := (a-1-freshBins)%(ageBins-freshBins), (b-1-freshBins)%(ageBins-freshBins) // those of no class are equal to none
 	return x > y || x == y && a < b
 }
 

@@ -40,10 +40,7 @@ const (
 // newPrefix returns the policy for a tier of capacity bytes, 0 when unbounded.
 func newPrefix(capacity int64) *prefix {
 	known := newHistories()
-	p := &prefix{known: &known, capacity: capacity}
-	p.tier.known = p.known
-	p.tier.cells = []cell{emptyCell} // of blocks without an age
-	return p
+	return &prefix{known: &known, tier: newLeaves(&known), capacity: capacity}
 }
 
 // Name implements Policy.

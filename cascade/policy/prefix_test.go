@@ -28,7 +28,8 @@ func TestPrefixVictims(t *testing.T) {
 }
 
 // search finds the victim without heaps: the block of the least worth, then of the oldest bin,
-// then of the first class, then used longest ago, then of the least number.
+// then of the first class, then used longest ago, then of the least number. Fresh ones leave last,
+// by age alone.
 func (p *prefix) search(w *walk) (victim Node, ok bool) {
 	var least [6]float64
 	for _, b := range w.live {
@@ -42,6 +43,9 @@ func (p *prefix) search(w *walk) (victim Node, ok bool) {
 				bin++
 			}
 			worth, class = float64(p.learned.indexes[e.class][bin]), int(e.class)
+			if bin < freshBins {
+				worth, class = float64(fresh-bin), 0
+			}
 		}
 		order := [6]float64{worth, -float64(bin), float64(class), float64(e.touched), float64(p.tier.at(b.node).order), float64(b.node)}
 		if !ok || less(order, least) {
@@ -222,5 +226,38 @@ func TestPrefixRefusesNothingWithRoom(t *testing.T) {
 	p.Insert(time.Hour, Meta{Fingerprint: 1000, Size: size})
 	if p.Admit(time.Hour, m) {
 		t.Error("let in without room, though it is worth least")
+	}
+}
+
+// TestPrefixKeepsWhatIsFresh: of a chain that is stored block by block in a full tier none leaves for
+// the next, although what is older comes back sooner, and is worth more.
+func TestPrefixKeepsWhatIsFresh(t *testing.T) {
+	w := newFlatTier(t, Prefix, 600) // half of what comes in a minute
+	for second := range int64(500) {
+		for _, first := range []int64{second, second - 60} { // each chain comes twice
+			if r := (request{Timestamp: 1000 * second}); first >= 0 {
+				for i := range int64(20) {
+					r.Blocks = append(r.Blocks, uint64(1000*first+i))
+				}
+				w.serve(r)
+			}
+		}
+	}
+	now := 500 * time.Second
+	var stored []Ref
+	for i := range uint64(20) {
+		if !w.makeRoom() {
+			t.Fatal("no room")
+		}
+		for at, ref := range stored {
+			if _, ok := w.block[ref.Node]; !ok {
+				t.Fatalf("block %d left for block %d", at, i)
+			}
+		}
+		m := Meta{Fingerprint: 1_000_000 + i, Size: flatBlock, Depth: uint32(i), Refs: 1}
+		n := w.put(now, m, stored)
+		w.policy.Release(n)
+		stored = append(stored, Ref{Fingerprint: m.Fingerprint, Size: flatBlock, Node: n})
+		now += 20 * time.Millisecond
 	}
 }
