@@ -68,7 +68,10 @@ func (p *prefix) Admit(now time.Duration, m Meta) bool {
 	p.advance(now, 0)
 	e := p.known.at(i)
 	n, ok := p.tier.first()
-	return !ok || p.tier.cells[p.tier.cellOf(n)].worth <= p.learned.indexes[e.class][e.bin]
+	if !ok || p.tier.historyOf(n).bin < freshBins { // the tier has nothing that is older
+		return true
+	}
+	return p.tier.cells[p.tier.cellOf(n)].worth <= p.learned.indexes[e.class][e.bin]
 }
 
 // Insert implements Policy. What was asked for lately is as young as that.

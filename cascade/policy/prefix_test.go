@@ -261,3 +261,16 @@ func TestPrefixKeepsWhatIsFresh(t *testing.T) {
 		now += 20 * time.Millisecond
 	}
 }
+
+// TestPrefixInATierThatTurnsOverAtOnce: where nothing is older than a second it is LRU, and what comes
+// up is let in.
+func TestPrefixInATierThatTurnsOverAtOnce(t *testing.T) {
+	const blocks = 50
+	prefix, lru := newFlatTier(t, Prefix, blocks), newFlatTier(t, LRU, blocks)
+	for i := range uint64(1000) {
+		r := request{Timestamp: int64(i / 10), Blocks: []uint64{i % 7 * 1000, i%7*1000 + 1 + i%13}}
+		if got, want := prefix.serve(r), lru.serve(r); got != want {
+			t.Fatalf("request %d hits %d blocks, with lru %d", i, got, want)
+		}
+	}
+}
