@@ -112,7 +112,7 @@ func (f *flatTier) serve(r request) (hits int) {
 	f.policy.Access(&asked)
 	chain := asked.Chain[:hits]
 	for _, b := range r.Blocks[hits:] {
-		m := Meta{Fingerprint: b, Size: flatBlock, Depth: uint32(len(chain)), Refs: 1}
+		m := Meta{Fingerprint: b, Size: flatBlock, Depth: uint32(len(chain)), Refs: 1, Elsewhere: true}
 		if len(f.resident) >= f.capacity && !f.policy.Admit(now, m) || !f.makeRoom() {
 			break
 		}

@@ -14,6 +14,7 @@ type Meta struct {
 	Prefix      bool   // marked as shared prefix by the engine
 	Refs        int    // live names that point to it
 	Old         bool   // when inserted: it leaves before all that were inserted without this
+	Elsewhere   bool   // when admitted: it lies in a slower level too, so that nothing fails if it is refused
 }
 
 // Ref is one block of a request's chain, as one tier has it.

@@ -55,10 +55,10 @@ func (*prefix) Demotion(m Meta) Demotion { return DemotionOf(m) }
 // Update implements Policy; what may be used is not, until it is.
 func (*prefix) Update(Node, Meta) {}
 
-// Admit implements Policy: in a full tier a block is refused that would be the next to
-// leave.
+// Admit implements Policy: in a full tier a block is refused that lies elsewhere and would be the
+// next to leave.
 func (p *prefix) Admit(now time.Duration, m Meta) bool {
-	if p.capacity == 0 || p.resident+m.Size <= p.capacity {
+	if !m.Elsewhere || p.capacity == 0 || p.resident+m.Size <= p.capacity {
 		return true
 	}
 	i := p.known.find(m.Fingerprint)

@@ -149,7 +149,7 @@ func TestPrefixAgesInTurns(t *testing.T) {
 		return n
 	}
 	for call := 1; call <= 4; call++ {
-		p.Admit(24*time.Hour, Meta{Fingerprint: 1, Size: 1})
+		p.Admit(24*time.Hour, Meta{Fingerprint: 1, Size: 1, Elsewhere: true})
 		p.Access(&Request{Now: 24 * time.Hour})
 		if n := aged(); n != call*agesPerCall {
 			t.Fatalf("%d of %d blocks after %d calls, want %d", n, blocks, call, call*agesPerCall)
@@ -218,7 +218,7 @@ func TestPrefixRefusesNothingWithRoom(t *testing.T) {
 			p.Access(&Request{Now: now, Hits: 1, Chain: []Ref{{Fingerprint: uint64(i + 2), Size: size, Node: n}}})
 		}
 	}
-	m := Meta{Fingerprint: 1, Size: size}
+	m := Meta{Fingerprint: 1, Size: size, Elsewhere: true}
 	p.Remove(nodes[0], true)
 	if !p.Admit(time.Hour, m) {
 		t.Error("refused with room for it")
@@ -226,6 +226,9 @@ func TestPrefixRefusesNothingWithRoom(t *testing.T) {
 	p.Insert(time.Hour, Meta{Fingerprint: 1000, Size: size})
 	if p.Admit(time.Hour, m) {
 		t.Error("let in without room, though it is worth least")
+	}
+	if m.Elsewhere = false; !p.Admit(time.Hour, m) {
+		t.Error("a put is refused")
 	}
 }
 

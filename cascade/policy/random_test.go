@@ -54,7 +54,7 @@ func (w *walk) step() (Node, bool) {
 		w.access()
 	case op < 66:
 		w.now += time.Duration(1) << w.rng.IntN(47)
-		w.policy.Admit(w.now, Meta{Fingerprint: w.print(), Size: walkBlock})
+		w.policy.Admit(w.now, Meta{Fingerprint: w.print(), Size: walkBlock, Elsewhere: true})
 	case op < 70:
 		if b := w.any(); b.children == 0 {
 			w.remove(b, w.rng.IntN(2) == 0)

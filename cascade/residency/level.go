@@ -116,7 +116,9 @@ func (m *Level) nodeOf(b *Block) policy.Node {
 // AdmitsLocked reports whether the policy lets a block that has come up from below
 // enter a level.
 func (m *Level) AdmitsLocked(b *Block) bool {
-	return m.Policy.Admit(m.state.Age(m.state.Now()), m.state.MetaLocked(b))
+	meta := m.state.MetaLocked(b)
+	meta.Elsewhere = true
+	return m.Policy.Admit(m.state.Age(m.state.Now()), meta)
 }
 
 // The invariant of residence: in each memory tier, the holds on a block are its

@@ -74,7 +74,7 @@ func (t *tier) put(r *request, hits int) {
 	for i, b := range r.blocks[hits:] {
 		n := t.nodes[b]
 		if n == policy.NoNode {
-			m := policy.Meta{Fingerprint: scramble(uint64(b)), Size: blockBytes, Depth: uint32(hits + i), Refs: 1}
+			m := policy.Meta{Fingerprint: scramble(uint64(b)), Size: blockBytes, Depth: uint32(hits + i), Refs: 1, Elsewhere: true} // with the engine, which can compute it
 			if t.count >= t.capacity && (!t.policy.Admit(r.at, m) || !t.room()) {
 				break
 			}
