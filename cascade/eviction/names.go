@@ -102,12 +102,7 @@ func (nb *NameBudget) forgetNamesLocked(b *residency.Block, most int) (forgotten
 			at++
 			continue
 		}
-		if n.Copied() { // where it was put it stays
-			nb.state.Mu.Names.Retire(n)
-			nb.state.ApplyLocked()
-		} else {
-			residency.EndLocked(nb.state, n)
-		}
+		residency.EndLocked(nb.state, n)
 		forgotten++
 	}
 	nb.state.Count.Stats.Forgotten += uint64(forgotten)

@@ -125,18 +125,22 @@ func (g *Graph) Put(r block.Name, keepTTL bool, b *Block, now time.Time) *Name {
 	return n
 }
 
-// Copy is Put of a copy of another rank's block, with the put stamp r.Seq. It is recorded as
-// of then, and what it replaces is withdrawn as of when that was recorded: neither hides a
-// later put of which this rank has not heard yet.
-func (g *Graph) Copy(r block.Name, b *Block) *Name {
+// MovedWithin is how many ticks after its put, at most, a name is recorded where it was moved: two
+// for each move. Two puts of a name are as close only if they are made on two ranks at the same
+// time; then either may stay.
+const MovedWithin = 1000
+
+// Copy is Put of a copy of another rank's block, with the put stamp r.Seq. What it replaces is
+// withdrawn as of when that was recorded: that hides no later put of which this rank has not heard.
+func (g *Graph) Copy(r block.Name, b *Block, now time.Time) *Name {
 	g.Observe(r.Seq)
-	put, withdrawn := r.Seq, uint64(0)
+	withdrawn := uint64(0)
 	if n := g.Get(r.Namespace, r.Key); n != nil && n.block != nil {
 		withdrawn = n.record.Seq + 1
+		g.Observe(withdrawn)
 	}
-	n := g.rebind(&r, false, true, b, withdrawn, max(put, withdrawn+1))
-	g.Observe(n.record.Seq)
-	n.put = put
+	n := g.rebind(&r, false, true, b, withdrawn, g.Tick(now))
+	n.put = r.Seq
 	return n
 }
 

@@ -56,6 +56,7 @@ func (x *Exchange) giveWaySome(found []tiers.Found) {
 		n := x.state.Mu.Names.Get(f.Name.Namespace, f.Name.Key)
 		switch {
 		case n == nil || n.Block() == nil || n.Put() >= f.Name.Seq:
+		case !f.Dropped && f.Info == n.Block().Info && f.Name.Seq-n.Put() < names.MovedWithin: // the same put
 		case f.Dropped:
 			x.state.UnbindBeforeLocked(f.Name.Namespace, f.Name.Key, f.Name.Seq)
 		default:

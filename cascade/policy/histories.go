@@ -36,13 +36,17 @@ const (
 	ghostBytes     = 40
 	ghostShare     = 200
 
+	// manyGhosts are enough for any tier that does not have half as many blocks, of which a
+	// large one has millions: there they take no more than the blocks.
+	manyGhosts = 1 << 20
+
 	// ghostsCompared is among how many ghosts the one that is forgotten is the oldest.
 	ghostsCompared = 2
 )
 
 // mostGhosts is how many ghosts there may be beside so many blocks, in a tier of so many bytes.
 func mostGhosts(blocks int, bytes int64) int {
-	return min(ghostsPerBlock*blocks, int(bytes/ghostShare/ghostBytes))
+	return min(ghostsPerBlock*blocks, int(bytes/ghostShare/ghostBytes), max(manyGhosts, 2*blocks))
 }
 
 func newHistories() histories {

@@ -123,6 +123,9 @@ func (p *prefix) Remove(n Node, evicted bool) {
 	if !evicted || p.known.at(b.history-1).bin == unknownAge {
 		p.known.forget(b.history - 1)
 	}
+	if p.Len() == 0 { // ghosts would be few among numbers that were used, and far to seek
+		*p.known = newHistories()
+	}
 	p.trim()
 }
 

@@ -277,3 +277,41 @@ func TestPrefixInATierThatTurnsOverAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestPrefixOfAnEmptiedTier: a request costs no more after very many blocks came and went.
+func TestPrefixOfAnEmptiedTier(t *testing.T) {
+	p := must(t, Prefix, 0).(*prefix)
+	var nodes []Node
+	for i := range uint64(100_000) {
+		nodes = append(nodes, p.Insert(0, Meta{Fingerprint: i + 1, Size: 1}))
+	}
+	for _, n := range nodes {
+		p.Remove(n, true)
+	}
+	for i := range uint64(100) {
+		p.Access(&Request{Now: time.Second, Hits: 1, Chain: []Ref{{Fingerprint: 1<<40 + i, Node: NoNode}}})
+	}
+	if made := p.known.all.made; made > 100 || p.known.ghosts > 1 {
+		t.Errorf("%d numbers are in use, and %d ghosts", made, p.known.ghosts)
+	}
+}
+
+// TestMostGhosts: ghosts of a small tier are many times its blocks, those of a large one take no
+// more than its blocks.
+func TestMostGhosts(t *testing.T) {
+	for _, x := range []struct {
+		blocks int
+		bytes  int64
+		want   int
+	}{
+		{0, 1 << 40, 0},
+		{1000, 1 << 40, 16_000},
+		{1000, 80_000_000, 10_000},
+		{100_000, 1 << 50, manyGhosts},
+		{10_000_000, 1 << 50, 20_000_000},
+	} {
+		if got := mostGhosts(x.blocks, x.bytes); got != x.want {
+			t.Errorf("%d blocks in %d bytes: %d ghosts, want %d", x.blocks, x.bytes, got, x.want)
+		}
+	}
+}

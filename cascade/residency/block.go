@@ -124,19 +124,13 @@ func EndLocked(s *State, n *names.Name) {
 	s.Watch.InvalidateLocked(id, seq)
 }
 
-// movedWithin is how many ticks after a withdrawal, at most, a name is recorded that was
-// moved here from where it was withdrawn: two for each move. Two changes of a name that are
-// no move are as close only if they are made on two ranks at the same time; then either may
-// stay.
-const movedWithin = 1000
-
 // UnbindBeforeLocked unbinds a name that was put before the given stamp, and
 // reports whether there was one. A name that was put before but moved here, as of just
 // after the stamp, stays: it is what replaced the record that the stamp is of.
 func (s *State) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
 	s.Watch.InvalidateLocked(NameID{ns, key}, stamp)
 	n := s.Mu.Names.Get(ns, key)
-	if n == nil || n.Block() == nil || n.Put() >= stamp || n.Seq() >= stamp && n.Seq()-stamp < movedWithin {
+	if n == nil || n.Block() == nil || n.Put() >= stamp || n.Seq() >= stamp && n.Seq()-stamp < names.MovedWithin {
 		return false
 	}
 	seq := n.Seq() + 1 // what replaced it may be recorded here later, with its own stamp
@@ -192,10 +186,10 @@ func (s *State) VanishLocked(b *Block) {
 	s.Mu.AssertHeld()
 	for all := b.Names(); len(all) > 0; all = b.Names() {
 		n := all[len(all)-1]
-		if b.From == nil {
+		if b.From == nil && !n.Copied() {
 			s.Watch.InvalidateLocked(NameID{n.Namespace(), n.Key()}, max(n.Put(), n.Seq())+1)
 			s.Mu.Names.Drop(n)
-		} else {
+		} else { // where it was put, or lies, it stays
 			s.Mu.Names.Retire(n)
 		}
 		s.ApplyLocked()

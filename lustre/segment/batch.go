@@ -103,6 +103,7 @@ func (b *batch) add(i int, r tiers.Read, sub subject, err error) {
 		one.err = unavailable("read of "+sub.String(), b.ctx.Err())
 	}
 	if one.err != nil {
+		b.s.faults.count(one.err)
 		one.report(one.err)
 		return
 	}
@@ -132,7 +133,6 @@ func (b *batch) run() []error {
 	errs := make([]error, len(b.blocks))
 	for i := range errs {
 		errs[i] = b.blocks[i].err
-		b.s.faults.count(errs[i])
 	}
 	return errs
 }
@@ -163,7 +163,10 @@ func (b *batch) start() {
 	b.workers.Store(int32(workers) + 1) // and this goroutine, until they are begun
 	defer b.end()
 	if b.stays {
-		defer context.AfterFunc(b.ctx, b.abandon)()
+		defer context.AfterFunc(b.ctx, func() {
+			defer fault.Guard()()
+			b.abandon()
+		})()
 	}
 	for i := range workers {
 		if b.stays && i == workers-1 {
@@ -367,6 +370,7 @@ func (b *batch) settle(i int, err error) {
 	b.reports.Add(1)
 	b.mu.Unlock()
 	defer b.reports.Done()
+	b.s.faults.count(err)
 	one.report(err)
 }
 
@@ -397,6 +401,7 @@ func (b *batch) abandon() {
 	b.reports.Add(len(unfinished))
 	b.mu.Unlock()
 	for _, i := range unfinished {
+		b.s.faults.count(b.blocks[i].err)
 		b.blocks[i].report(b.blocks[i].err)
 		b.reports.Done()
 	}

@@ -282,3 +282,34 @@ func TestBatchEndsAtOnce(t *testing.T) {
 	}
 	settleDown(s)
 }
+
+// A read that a dead server does not answer is counted when its reader learns of it.
+func TestUnansweredIsCountedAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	o := testOptions(dir, 1)
+	s := openStore(t, o)
+	it := testItem(1, 9000)
+	put(t, s, it)
+	closeStore(t, s)
+	fs := vfstest.NewFault(machine(t, false))
+	o.Incarnation, o.FS = 2, fs
+	s = openStore(t, o)
+	server := make(chan struct{})
+	fs.Add(vfstest.Rule{Op: vfs.OpRead, Path: ".bin", Block: server})
+	reads := readsOf(t, s, []tiers.Item{it})
+	told := make(chan error, 1)
+	reads[0].Done = func(err error) { told <- err }
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	result := make(chan []error)
+	go func() { result <- s.ReadBatch(ctx, reads) }()
+	<-told
+
+	if n := s.Health().Reads.Unanswered; n != 1 {
+		t.Errorf("%d reads are counted as unanswered while the server hangs", n)
+	}
+	close(server)
+	<-result
+	reads[0].Pin.Release()
+	settleDown(s)
+}

@@ -327,8 +327,8 @@ func (x *index) Older(records []format.Record) []bool {
 	older := make([]bool, len(records))
 	for i, r := range records {
 		st := x.names[nameKey{r.Name.Namespace, r.Name.Key}]
-		if st == nil || st.seq < r.Name.Seq {
-			continue
+		if st == nil || st.seq < r.Name.Seq || st.seq == r.Name.Seq && !st.dropped && !r.Dropped {
+			continue // of two records of one put neither is void
 		}
 		older[i] = true
 		st.hides = true
