@@ -427,7 +427,7 @@ func (ld *Loader) copyLocked(f *Fetch, slot tiers.Slot) (b *residency.Block, fre
 		ld.state.ForgetLocked(b)
 		return nil, false, err
 	}
-	ld.state.Mu.Names.Copy(st.Name, &b.Block, ld.state.Now())
+	ld.state.Mu.Names.Copy(st.Name, &b.Block)
 	ld.state.ApplyLocked()
 	if catalogued && !b.Writing {
 		ld.state.Cold.RestLocked(b, st.Segment)

@@ -130,17 +130,18 @@ func (g *Graph) Put(r block.Name, keepTTL bool, b *Block, now time.Time) *Name {
 // time; then either may stay.
 const MovedWithin = 1000
 
-// Copy is Put of a copy of another rank's block, with the put stamp r.Seq. What it replaces is
-// withdrawn as of when that was recorded: that hides no later put of which this rank has not heard.
-func (g *Graph) Copy(r block.Name, b *Block, now time.Time) *Name {
+// Copy is Put of a copy of another rank's block, with the put stamp r.Seq. It is recorded a tick
+// before that, which is no put's: the original hides it wherever both are known, and it hides no
+// put of which this rank has not heard. What it replaces is withdrawn as of when that was recorded.
+func (g *Graph) Copy(r block.Name, b *Block) *Name {
 	g.Observe(r.Seq)
-	withdrawn := uint64(0)
+	put, withdrawn := r.Seq, uint64(0)
 	if n := g.Get(r.Namespace, r.Key); n != nil && n.block != nil {
 		withdrawn = n.record.Seq + 1
-		g.Observe(withdrawn)
 	}
-	n := g.rebind(&r, false, true, b, withdrawn, g.Tick(now))
-	n.put = r.Seq
+	n := g.rebind(&r, false, true, b, withdrawn, max(put-1, withdrawn+1))
+	g.Observe(n.record.Seq)
+	n.put = put
 	return n
 }
 

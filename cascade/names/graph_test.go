@@ -49,7 +49,7 @@ func TestReclaim(t *testing.T) {
 	for _, copied := range []bool{false, true} {
 		n := g.Put(block.Name{Namespace: "ns", Key: "a"}, false, &Block{}, begin)
 		if copied {
-			n = g.Copy(block.Name{Namespace: "ns", Key: "b", Seq: 7}, &Block{}, begin)
+			n = g.Copy(block.Name{Namespace: "ns", Key: "b", Seq: 7}, &Block{})
 		} else {
 			g.SetCopied(n)
 		}

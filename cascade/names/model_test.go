@@ -201,7 +201,7 @@ func (m *model) step(rng *rand.Rand) {
 		switch op {
 		case 0:
 			r.Seq = uint64(m.now.UnixNano())
-			n = m.g.Copy(r, b, m.now)
+			n = m.g.Copy(r, b)
 		case 1:
 			keep := rng.IntN(2) == 0
 			if n = m.g.Put(r, keep, b, m.now); keep && had {

@@ -84,7 +84,7 @@ func (s *script) do(line string) string {
 		_, keep := option["keepttl"]
 		s.g.Put(record(), keep, s.block(w[2]), s.now)
 	case "copy":
-		s.g.Copy(record(), s.block(w[2]), s.now)
+		s.g.Copy(record(), s.block(w[2]))
 	case "restore":
 		s.g.Restore(record(), s.block(w[2]))
 	case "move":

@@ -112,7 +112,7 @@ func TestACopyIsAsOldAsWhatItIsACopyOf(t *testing.T) {
 	r := newRank(t)
 	b := r.Put(parttest.Name("a"), parttest.Data(1, size))
 	r.Mu.Lock()
-	r.Mu.Names.Copy(named("copy", 5), &b.Block, r.Now())
+	r.Mu.Names.Copy(named("copy", 5), &b.Block)
 	r.ApplyLocked()
 	st := r.StateLocked("ns", "copy")
 	r.Mu.Unlock()

@@ -119,9 +119,11 @@ func (s *State) WithdrawLocked(n *names.Name, seq uint64) {
 // EndLocked withdraws n, which has ended or is forgotten, as of its own record: a later put of it
 // elsewhere, of which this rank has not heard yet, stays.
 func EndLocked(s *State, n *names.Name) {
-	id, seq := NameID{n.Namespace(), n.Key()}, max(n.Put(), n.Seq())+1
-	s.WithdrawLocked(n, seq)
-	s.Watch.InvalidateLocked(id, seq)
+	id, copied, seq := NameID{n.Namespace(), n.Key()}, n.Copied(), n.Seq()
+	s.WithdrawLocked(n, seq) // a withdrawal counts before a record of the same tick
+	if !copied {
+		s.Watch.InvalidateLocked(id, max(n.Put(), seq)+1)
+	}
 }
 
 // UnbindBeforeLocked unbinds a name that was put before the given stamp, and
