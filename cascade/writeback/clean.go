@@ -385,9 +385,8 @@ func (w *Writer) nowColdLocked(b *residency.Block, wrote []block.Name) {
 		k := r.Namespace + "\x00" + r.Key
 		switch seq, ok := live[k]; {
 		case !ok:
-			// Whatever the name stands for now was written at least two ticks
-			// after r, so this withdraws r alone.
-			r.Seq++
+			// Whatever the name stands for now was written after r, and a withdrawal counts
+			// before a record of the same tick: this withdraws r alone.
 			w.state.NoteLinkLocked(w.state.Cold.Files.Unlink(b.Info.ID, r))
 		case seq == r.Seq:
 			delete(live, k)
