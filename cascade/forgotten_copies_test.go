@@ -8,12 +8,12 @@ import (
 )
 
 // TestAForgottenCopyLeavesTheOriginal: a rank that gives up its copy of another rank's name, for want of
-// room for names or in its files, leaves the name where it was put, also for the ranks that come
+// room for names, leaves the name where it was put, also for the ranks that come
 // after it.
 func TestAForgottenCopyLeavesTheOriginal(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		for _, size := range []int{2000, 20_000} {
-			for _, how := range []string{"files", "names, in memory", "names, in files"} {
+			for _, how := range []string{"in memory", "in files"} {
 				t.Run(fmt.Sprintf("catalogue %v, %d bytes, %s", local, size, how), func(t *testing.T) {
 					j := threeRanks(t, local)
 					p := data(1, size)
@@ -50,28 +50,16 @@ func TestAForgottenCopyLeavesTheOriginal(t *testing.T) {
 // forgetCopy has a rank give up its copy of k.
 func (r *jobRank) forgetCopy(t *testing.T, how string) {
 	t.Helper()
-	if how == "files" {
-		r.state.Mu.Lock()
-		r.state.Cold.Rank("lru", 100)
-		r.state.Mu.Unlock()
-	}
-	if how != "names, in memory" {
+	if how != "in memory" {
 		if _, err := r.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l := *r.state.Limits.Load()
-	if how == "files" {
-		r.dropMemory(t)
-		l.ColdBytes = 100
-		r.state.Limits.Store(&l)
-		r.space.Shrink()
-	} else {
-		l.NameBytes = names.Cost("k", "") / 2
-		r.state.Limits.Store(&l)
-		r.putKey(t, "x", data(7, 100))
-	}
-	l.NameBytes, l.ColdBytes = 0, 0
+	l.NameBytes = names.Cost("k", "") / 2
+	r.state.Limits.Store(&l)
+	r.putKey(t, "x", data(7, 100))
+	l.NameBytes = 0
 	r.state.Limits.Store(&l)
 	if err := r.others.FlushTombstones(t.Context()); err != nil {
 		t.Fatal(err)

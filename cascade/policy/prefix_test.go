@@ -9,7 +9,7 @@ import (
 // blocks, each in the bin of its age.
 func TestPrefixVictims(t *testing.T) {
 	steps := 1_000_000
-	if testing.Short() {
+	if testing.Short() || underRace {
 		steps = 100_000
 	}
 	for seed, capacity := range []int64{1 << 20, 8 << 20} {
@@ -282,7 +282,7 @@ func TestPrefixInATierThatTurnsOverAtOnce(t *testing.T) {
 func TestPrefixOfAnEmptiedTier(t *testing.T) {
 	p := must(t, Prefix, 0).(*prefix)
 	var nodes []Node
-	for i := range uint64(100_000) {
+	for i := range uint64(10_000) {
 		nodes = append(nodes, p.Insert(0, Meta{Fingerprint: i + 1, Size: 1}))
 	}
 	for _, n := range nodes {
