@@ -207,11 +207,8 @@ func (a *app) showReplay(results []replay.Result, html string) error {
 	if err != nil {
 		return err
 	}
-	if html != "" {
-		if err := writeReport(html, func(w io.Writer) error { return replay.Report(w, results) }); err != nil {
-			return err
-		}
-		fmt.Fprintf(a.err, "report: %s\n", html)
+	if err := writeReport(a, html, func(w io.Writer) error { return replay.Report(w, results) }); err != nil {
+		return err
 	}
 	for _, r := range results {
 		if r.WrongBytes > 0 {

@@ -138,13 +138,7 @@ func (a *app) simulate(ctx context.Context, f replayFlags) (err error) {
 	if err := a.show(r, func() error { return replay.SimulationTable(a.out, r) }); err != nil {
 		return err
 	}
-	if f.html != "" {
-		if err := writeReport(f.html, func(w io.Writer) error { return replay.SimulationReport(w, r) }); err != nil {
-			return err
-		}
-		fmt.Fprintf(a.err, "report: %s\n", f.html)
-	}
-	return nil
+	return writeReport(a, f.html, func(w io.Writer) error { return replay.SimulationReport(w, r) })
 }
 
 // showAssumedModel prints the defaults that a model was made with.

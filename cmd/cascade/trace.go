@@ -66,18 +66,28 @@ func (f *traceFlags) open() (*trace.Reader, error) {
 // summarize reads the whole trace once, and prints on one line what was assumed
 // of it.
 func (a *app) summarize(f *traceFlags) (info trace.Info, err error) {
+	info.Assumed, err = readTrace(a, f, func(src trace.Source) (err error) {
+		info, err = trace.Summarize(src, f.blockTokens, f.limit)
+		return err
+	})
+	return info, err
+}
+
+// readTrace has a trace read once, under a bar, and returns what was assumed of it, which it prints
+// on one line.
+func readTrace(a *app, f *traceFlags, read func(trace.Source) error) (assumed trace.Assumed, err error) {
 	r, err := f.open()
 	if err != nil {
-		return info, err
+		return assumed, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	bar := a.progress(-1, "reading the trace", false) // its length is not known yet
-	info, err = trace.Summarize(watched{r, bar}, f.blockTokens, f.limit)
+	err = read(watched{r, bar})
 	_ = bar.Finish() // drawing is best effort
-	if info.Assumed = r.Assumed(); err == nil {
-		a.reportAssumed(f, info.Assumed)
+	if assumed = r.Assumed(); err == nil {
+		a.reportAssumed(f, assumed)
 	}
-	return info, err
+	return assumed, err
 }
 
 func (a *app) reportAssumed(f *traceFlags, assumed trace.Assumed) {
@@ -183,7 +193,12 @@ func (a *app) synth(o trace.SynthOptions, output string) (err error) {
 	} else if err != nil {
 		return err
 	}
-	written, err := a.writeTrace(source, o.Requests, "synth", output)
+	return makeTrace(a, source, o.Requests, "synth", output)
+}
+
+// makeTrace is writeTrace for a verb that has nothing else to say.
+func makeTrace(a *app, source trace.Source, n int, what, output string) error {
+	written, err := a.writeTrace(source, n, what, output)
 	if err == nil && a.json && output != "" {
 		err = a.printJSON(map[string]any{"file": output, "requests": written})
 	}
@@ -238,12 +253,7 @@ func (a *app) sortCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			n := sorted.Len()
-			written, err := a.writeTrace(sorted, n, "sort", output)
-			if err == nil && a.json && output != "" {
-				err = a.printJSON(map[string]any{"file": output, "requests": written})
-			}
-			return err
+			return makeTrace(a, sorted, sorted.Len(), "sort", output)
 		},
 	}
 	f.register(c)
@@ -262,8 +272,11 @@ func (a *app) readSorted(f *traceFlags) (sorted *trace.Sorted, err error) {
 	return sorted, err
 }
 
-// writeReport writes the file name whole or not at all.
-func writeReport(name string, write func(io.Writer) error) error {
+// writeReport writes the file name whole or not at all, and says so; no name is no report.
+func writeReport(a *app, name string, write func(io.Writer) error) error {
+	if name == "" {
+		return nil
+	}
 	temporary := name + ".part"
 	f, err := os.Create(temporary)
 	if err != nil {
@@ -276,5 +289,6 @@ func writeReport(name string, write func(io.Writer) error) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("report %s: %w", name, err), os.Remove(temporary))
 	}
+	fmt.Fprintf(a.err, "report: %s\n", name)
 	return nil
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -10,6 +8,7 @@ import (
 
 	"cascadekv/internal/cli"
 	"cascadekv/internal/replay"
+	"cascadekv/internal/trace"
 	"cascadekv/internal/trace/stats"
 )
 
@@ -41,14 +40,10 @@ func (a *app) statsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.show(s, func() error { return a.table(replay.StatsTable(&s)) }); err != nil || html == "" {
+			if err := a.show(s, func() error { return a.table(replay.StatsTable(&s)) }); err != nil {
 				return err
 			}
-			if err := writeReport(html, func(w io.Writer) error { return replay.StatsReport(w, f.file, &s) }); err != nil {
-				return err
-			}
-			fmt.Fprintf(a.err, "report: %s\n", html)
-			return nil
+			return writeReport(a, html, func(w io.Writer) error { return replay.StatsReport(w, f.file, &s) })
 		},
 	}
 	f.register(c)
@@ -59,16 +54,9 @@ func (a *app) statsCommand() *cobra.Command {
 
 // measure reads the trace once.
 func (a *app) measure(f *traceFlags, window time.Duration) (s stats.Stats, err error) {
-	r, err := f.open()
-	if err != nil {
-		return s, err
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	bar := a.progress(-1, "reading the trace", false) // its length is not known yet
-	s, err = stats.Measure(watched{r, bar}, stats.Options{BlockTokens: f.blockTokens, Limit: f.limit, Window: window})
-	_ = bar.Finish() // drawing is best effort
-	if s.Assumed = r.Assumed(); err == nil {
-		a.reportAssumed(f, s.Assumed)
-	}
+	s.Assumed, err = readTrace(a, f, func(src trace.Source) (err error) {
+		s, err = stats.Measure(src, stats.Options{BlockTokens: f.blockTokens, Limit: f.limit, Window: window})
+		return err
+	})
 	return s, err
 }

@@ -91,14 +91,16 @@ func bars(results []Result, tiers []string) plot {
 	return p
 }
 
-// scale returns a round upper end for an axis of shares and the step of its ticks.
+// scale returns a round upper end for an axis, of shares or of seconds, and the step of its ticks,
+// six at most.
 func scale(most float64) (top, step float64) {
-	for _, step := range []float64{0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2} {
-		if most <= 6*step {
-			return step * max(1, math.Ceil(most/step-1e-9)), step
+	for power := -4; ; power++ {
+		for _, m := range []float64{1, 2, 5} {
+			if step := m * math.Pow10(power); most <= 6*step {
+				return step * max(1, math.Ceil(most/step-1e-9)), step
+			}
 		}
 	}
-	return 1.2, 0.2
 }
 
 // countStep is a round distance of ticks that divides so many into five at most.

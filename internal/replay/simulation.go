@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"cascadekv/internal/simulate"
@@ -33,14 +32,6 @@ func SimulationTable(w io.Writer, r simulate.Result) error {
 		return fmt.Errorf("replay: write the table: %w", err)
 	}
 	return nil
-}
-
-func writeRows(w io.Writer, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
-	for _, cells := range rows {
-		fmt.Fprintf(t, "%s\t\n", strings.Join(cells, "\t"))
-	}
-	return t.Flush()
 }
 
 // SimulationReport writes a simulation as one HTML page that needs nothing else: plots over
@@ -162,8 +153,7 @@ func overCapacity(r simulate.Result, title string, width, height float64, of fun
 			most = max(most, of(policy, i))
 		}
 	}
-	step := axisStep(most)
-	top := step * max(1, math.Ceil(most/step-1e-9))
+	top, step := scale(most)
 	for v := 0.0; v <= top+step/2; v += step {
 		p.YTicks = append(p.YTicks, tick{p.y(v / top), label(v, step)})
 	}
@@ -187,20 +177,6 @@ func overCapacity(r simulate.Result, title string, width, height float64, of fun
 		p.Paths = append(p.Paths, path{D: attr("M" + strings.Join(points, " L")), Class: policyClass(r, i), Title: policy + values.String()})
 	}
 	return p
-}
-
-// axisStep is a round distance of ticks that divides so much into six at most.
-func axisStep(most float64) float64 {
-	if most <= 0 {
-		return 1
-	}
-	power := math.Pow(10, math.Floor(math.Log10(most))-1)
-	for _, m := range []float64{2, 5, 10, 20} {
-		if most <= 6*m*power {
-			return m * power
-		}
-	}
-	return 50 * power
 }
 
 // capacityAxis labels the capacities that do not touch the label before, and returns where

@@ -9,14 +9,22 @@ import (
 
 // Table writes the results for people, one column per run.
 func Table(w io.Writer, results []Result) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
+	var all [][]string
 	for _, line := range rows(results) {
-		fmt.Fprintf(t, "%s\t%s\t\n", line.name, strings.Join(line.cells, "\t"))
+		all = append(all, append([]string{line.name}, line.cells...))
 	}
-	if err := t.Flush(); err != nil {
+	if err := writeRows(w, all); err != nil {
 		return fmt.Errorf("replay: write the table: %w", err)
 	}
 	return nil
+}
+
+func writeRows(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
+	for _, cells := range rows {
+		fmt.Fprintf(t, "%s\t\n", strings.Join(cells, "\t"))
+	}
+	return t.Flush()
 }
 
 // line is one figure of every run.
