@@ -37,63 +37,62 @@ func (h *hooked) set(to hooks) {
 	h.hooks = to
 }
 
-// before calls the hook that which returns.
-func (h *hooked) before(which func(hooks) func() error) error {
+// now returns the hooks, of which those that do nothing are not nil.
+func (h *hooked) now() hooks {
 	h.mu.Lock()
-	fn := which(h.hooks)
-	h.mu.Unlock()
-	if fn == nil {
-		return nil
+	defer h.mu.Unlock()
+	now := h.hooks
+	if now.sync == nil {
+		now.sync = func(context.Context) error { return nil }
 	}
-	return fn()
+	for _, hook := range []*func() error{&now.link, &now.put, &now.evict, &now.unlink, &now.reload} {
+		if *hook == nil {
+			*hook = func() error { return nil }
+		}
+	}
+	return now
 }
 
 // unavailable is a hook of a tier that is out of use.
 func unavailable() error { return fmt.Errorf("%w: for the test", tiers.ErrUnavailable) }
 
 func (h *hooked) Reload(ctx context.Context, f tiers.SpilledFile, fn func(tiers.Entry) error) error {
-	if err := h.before(func(at hooks) func() error { return at.reload }); err != nil {
+	if err := h.now().reload(); err != nil {
 		return err
 	}
 	return h.Files.Reload(ctx, f, fn)
 }
 
 func (h *hooked) Sync(ctx context.Context) error {
-	err := h.before(func(at hooks) func() error {
-		if at.sync == nil {
-			return nil
-		}
-		return func() error { return at.sync(ctx) }
-	})
-	if err != nil {
+	if err := h.now().sync(ctx); err != nil {
 		return err
 	}
 	return h.Files.Sync(ctx)
 }
 
 func (h *hooked) Link(id block.ID, n block.Name) error {
-	if err := h.before(func(at hooks) func() error { return at.link }); err != nil {
+	if err := h.now().link(); err != nil {
 		return err
 	}
 	return h.Files.Link(id, n)
 }
 
 func (h *hooked) Evict(id block.ID) error {
-	if err := h.before(func(at hooks) func() error { return at.evict }); err != nil {
+	if err := h.now().evict(); err != nil {
 		return err
 	}
 	return h.Files.Evict(id)
 }
 
 func (h *hooked) Unlink(id block.ID, n block.Name) error {
-	if err := h.before(func(at hooks) func() error { return at.unlink }); err != nil {
+	if err := h.now().unlink(); err != nil {
 		return err
 	}
 	return h.Files.Unlink(id, n)
 }
 
 func (h *hooked) Put(ctx context.Context, items ...tiers.Item) error {
-	if err := h.before(func(at hooks) func() error { return at.put }); err != nil {
+	if err := h.now().put(); err != nil {
 		return err
 	}
 	return h.Files.Put(ctx, items...)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// class is what is known of a block at its last use, as digits: what tells most comes
-// first.
+// class is what is known of a block at its last use, as a number of mixed radix. The first digit
+// says most about when the block is used next.
 type class uint16
 
 // The digits of a class. Those of the levels above it are fewer: the first is all blocks.

@@ -36,8 +36,8 @@ const (
 	ghostBytes     = 40
 	ghostShare     = 200
 
-	// manyGhosts are enough for any tier that does not have half as many blocks, of which a
-	// large one has millions: there they take no more than the blocks.
+	// manyGhosts is how many ghosts a tier may have that has fewer than half as many blocks. One
+	// with more may have two for each block, which take about as much as the block itself.
 	manyGhosts = 1 << 20
 
 	// ghostsCompared is among how many ghosts the one that is forgotten is the oldest.

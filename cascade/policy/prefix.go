@@ -22,7 +22,7 @@ type prefix struct {
 	elder    uint32 // of the last that was old when it came
 	order    uint16 // of the last use of the tick
 
-	chain     []uint32 // histories of the request's blocks, none of those that have none
+	chain     []uint32 // histories of the request's blocks
 	strangers uint64   // blocks whose fingerprint another one had
 }
 

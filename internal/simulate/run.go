@@ -213,8 +213,8 @@ func (g *grid) simulate(ctx context.Context, c *cell) error {
 	return nil
 }
 
-// processorTime is what the thread has used: unlike a clock it does not count what others
-// take from it. 0 where the system cannot tell.
+// processorTime is the processor time of the calling thread: time in which other threads run is
+// not in it. It is 0 where the system has no such clock.
 func processorTime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
