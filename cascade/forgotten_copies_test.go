@@ -55,12 +55,12 @@ func (r *jobRank) forgetCopy(t *testing.T, how string) {
 			t.Fatal(err)
 		}
 	}
-	l := *r.state.Limits.Load()
-	l.NameBytes = names.Cost("k", "") / 2
-	r.state.Limits.Store(&l)
+	before := r.state.Limits.Load()
+	tight := *before
+	tight.NameBytes = names.Cost("k", "") / 2
+	r.state.Limits.Store(&tight)
 	r.putKey(t, "x", data(7, 100))
-	l.NameBytes = 0
-	r.state.Limits.Store(&l)
+	r.state.Limits.Store(before)
 	if err := r.others.FlushTombstones(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ type Catalogue interface {
 	// the catalogue for it.
 	Peek(ns string, keys []string) []Found
 
-	// Own returns which blocks lie in this process's own files that are spilled, in parallel
+	// Own returns which blocks lie in this process's own files and were not evicted, in parallel
 	// to ids: the id is zero for one that does not. Of a name nothing is known.
 	Own(ids []block.ID) []Found
 

@@ -123,8 +123,8 @@ func (cs *Space) ReloadWasted(ctx context.Context) {
 	}
 }
 
-// reloadSeconds loads files again that hold what another rank keeps too. What is in no file
-// that could be loaded is forgotten.
+// reloadSeconds loads files again that hold what another rank keeps too. What is in no file is
+// forgotten.
 func (cs *Space) reloadSeconds(ctx context.Context) {
 	ids := cs.shared.Seconds()
 	if len(ids) == 0 {
@@ -142,13 +142,10 @@ func (cs *Space) reloadSeconds(ctx context.Context) {
 			cs.Reload(ctx, f)
 		}
 	}
-	left := map[string]bool{}
-	for _, f := range cs.LookSpilled() {
-		left[f.Path] = true
-	}
+	cs.LookSpilled()
 	var gone []block.ID
 	for i, at := range places {
-		if at == nil || !left[at.Path] {
+		if at == nil {
 			gone = append(gone, ids[i])
 		}
 	}

@@ -229,23 +229,29 @@ func (c *Catalogue) UseOf(files []segment.Spilled) []Use {
 }
 
 // Own implements tiers.Catalogue. The index has what was evicted from a file until that is
-// merged: of one that is not spilled the store knows better.
+// merged: of one whose entries the store knows, the store knows better.
 func (c *Catalogue) Own(ids []block.ID) []tiers.Found {
 	found := c.blocks(ids, c.isOwn)
-	spilled := map[string]bool{}
-	for i := range found {
-		path := found[i].Segment.Path
-		if found[i].Info.ID.IsZero() {
+	var at []int
+	var has []block.ID
+	var in []format.FileID
+	for i, f := range found {
+		if f.Info.ID.IsZero() {
 			continue
 		}
-		is, known := spilled[path]
-		if !known {
-			id, ok := format.ParsePath(path)
-			is = ok && c.store.IsSpilled(id.Part(), id.Number)
-			spilled[path] = is
-		}
-		if !is {
+		file, ok := format.ParsePath(f.Segment.Path)
+		if !ok {
 			found[i] = tiers.Found{}
+			continue
+		}
+		at, has, in = append(at, i), append(has, ids[i]), append(in, file)
+	}
+	if len(at) == 0 {
+		return found
+	}
+	for j, keeps := range c.store.Keeps(has, in) {
+		if !keeps {
+			found[at[j]] = tiers.Found{}
 		}
 	}
 	return found

@@ -15,6 +15,7 @@ import (
 	"cascadekv/lustre/codec"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/lustre/segment/handles"
+	"cascadekv/lustre/segment/payload"
 	"cascadekv/lustre/segment/trust"
 	"cascadekv/tiers"
 )
@@ -174,7 +175,7 @@ func (b *locatedBlock) extent(dst []byte) (f source, off, size int64, at int) {
 }
 
 func (b *locatedBlock) verify(dst []byte, at int) error {
-	why, err := unpack(b.s.coder, b.info, payloadAt(b.place), dst, at)
+	why, err := payload.Decode(b.s.coder, b.info, payloadAt(b.place), dst, at)
 	if why != "" {
 		err = format.Errorf("payload at %d: %s", b.place.Offset, why)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/payload"
 	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
@@ -143,7 +144,7 @@ func (j *writing) write(ctx context.Context, items []tiers.Item) error {
 	}
 	if err == nil && s.opt.Compress {
 		var free func()
-		free, err = encode(ctx, s.coder, all)
+		free, err = payload.Encode(ctx, s.coder, all)
 		defer free()
 	}
 	for attempt := 0; err == nil && attempt < 2; attempt++ {

@@ -10,6 +10,7 @@ import (
 
 	"cascadekv/internal/block"
 	"cascadekv/internal/vfs"
+	"cascadekv/lustre/segment/payload"
 	"cascadekv/lustre/segment/trust"
 	"cascadekv/tiers"
 )
@@ -75,7 +76,7 @@ func (r *Ref) extent(dst []byte) (f source, off, size int64, at int) {
 
 // verify makes dst, where the payload has been read to, the block.
 func (r *Ref) verify(dst []byte, at int) error {
-	why, err := unpack(r.s.coder, r.loc.info, r.loc.as, dst, at)
+	why, err := payload.Decode(r.s.coder, r.loc.info, r.loc.as, dst, at)
 	switch {
 	case why != "":
 		return r.s.withdraw(r.loc, why)

@@ -206,6 +206,25 @@ func (x *index) IsSpilled(p tiers.Part, number uint64) bool {
 	return x.spilled(segmentOf(p, number)) != nil
 }
 
+// Keeps reports which blocks that the indexer has in files, in parallel, are there: all that lie in
+// a file whose entries only the indexer has, and of others what was not evicted.
+func (x *index) Keeps(ids []block.ID, in []format.FileID) []bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	keeps, spilled := make([]bool, len(ids)), map[format.FileID]bool{}
+	for i, id := range ids {
+		is, known := spilled[in[i]]
+		if loc := x.blocks[id]; loc != nil && loc.file.id == in[i] {
+			is = true
+		} else if !known {
+			is = x.spilledLocked(in[i]) != nil
+			spilled[in[i]] = is
+		}
+		keeps[i] = is
+	}
+	return keeps
+}
+
 // Spill leaves the entries of the oldest sealed file of this run to the indexer: the
 // store does not have its blocks any more, which are read by their places. let is called
 // with the ids of the blocks; if it returns false all stays, and other files come before
@@ -405,6 +424,10 @@ func (s *Store) Reload(ctx context.Context, p tiers.Part, number uint64, worthOf
 func (x *index) spilled(id format.FileID) *file {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	return x.spilledLocked(id)
+}
+
+func (x *index) spilledLocked(id format.FileID) *file {
 	for f := range x.files {
 		if f.spill.out && f.id == id {
 			return f

@@ -132,6 +132,43 @@ func TestSpill(t *testing.T) {
 	wantErr(t, "another Reload", err, tiers.ErrNotFound)
 }
 
+// TestKeeps: what was evicted from a file is not there, and what is let go of is there throughout.
+func TestKeeps(t *testing.T) {
+	x := newEntries()
+	s := openIndexed(t, pairs(t.TempDir(), 1), x)
+	items := putPairs(t, s, 0, 4)
+	var ids []block.ID
+	var in []format.FileID
+	for _, it := range items {
+		at, err := s.Segment(it.Info.ID)
+		must(t, err)
+		file, _ := format.ParsePath(at.Path)
+		ids, in = append(ids, it.Info.ID), append(in, file)
+	}
+	want := func(when string, want ...bool) {
+		t.Helper()
+		if got := s.Keeps(ids, in); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+	}
+	want("at first", true, true, true, true)
+	must(t, s.Evict(ids[3]))
+	want("evicted", true, true, true, false)
+	is, ok, err := s.Spill(t.Context(), func([]block.ID) bool {
+		want("while a file is let go of", true, true, true, false)
+		return true
+	})
+	if err != nil || !ok {
+		t.Fatalf("Spill: %v, %v", ok, err)
+	}
+	want("spilled", true, true, true, false)
+	reload(t, s, is, x)
+	want("reloaded", true, true, true, false)
+	if got := s.Keeps(ids[:1], in[2:3]); got[0] {
+		t.Error("a block is kept in a file in which it is not")
+	}
+}
+
 // TestSpillRefused: files that are in use, that take frames, that the indexer does not
 // have or that the caller does not let go stay as they are.
 func TestSpillRefused(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/codec"
 	"cascadekv/lustre/segment/format"
+	"cascadekv/lustre/segment/payload"
 	"cascadekv/lustre/segment/pool"
 	"cascadekv/tiers"
 )
@@ -315,7 +316,7 @@ func FuzzUnpack(f *testing.F) {
 		dst := room[256:][:len(it.Data)]
 		at := len(dst) - len(p) - min(int(gap), len(dst)-len(p))
 		copy(dst[at:], p)
-		why, err := unpack(s.coder, it.Info, as, dst, at)
+		why, err := payload.Decode(s.coder, it.Info, as, dst, at)
 		if why == "" && (err != nil || !bytes.Equal(dst, it.Data)) {
 			t.Errorf("unpacked to other bytes, error %v", err)
 		}
