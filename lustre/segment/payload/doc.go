@@ -3,6 +3,6 @@
 // all CPUs and memory of its own, which the caller frees once the payloads are written.
 // Decoding is done in the memory of the block.
 //
-// What the bytes look like is in format, which codecs there are in lustre/codec. It does not read or write
-// files: the store does.
+// What the bytes look like is in format, and which codecs there are in lustre/codec. The
+// package does not touch files: the store writes and reads what it makes.
 package payload
