@@ -77,6 +77,23 @@ type ProbeResult struct {
 	Hits  int            `json:"hits"`  // leading keys that are cached
 	Bytes int64          `json:"bytes"` // their payload
 	Tiers map[string]int `json:"tiers"` // hits by the fastest tier that has them
+	Runs  []Run          `json:"runs"`  // the same in the order of the chain
+}
+
+// Run is some keys of a chain, one after the other, that the same tier would serve.
+type Run struct {
+	Tier   string `json:"tier"`
+	Hits   int    `json:"hits"`
+	Bytes  int64  `json:"bytes"`
+	LoadUS int64  `json:"load_us"` // estimate of how long it takes to load the chain up to here, in microseconds
+}
+
+// LoadUS is the estimate of how long it takes to load the whole prefix, in microseconds.
+func (r *ProbeResult) LoadUS() int64 {
+	if len(r.Runs) == 0 {
+		return 0
+	}
+	return r.Runs[len(r.Runs)-1].LoadUS
 }
 
 // PutResult is the outcome of one put.

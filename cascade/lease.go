@@ -20,7 +20,7 @@ const sweepStep = 256
 // below; a lease then only keeps it from being dropped when the cold tier refuses
 // it.
 func (s *Store) Lease(ctx context.Context, ns, key, owner string, d time.Duration) bool {
-	found := s.Leases().Renew(ns, key, owner, d) || s.others.AsksElsewhere() && s.probe(ctx, ns, []string{key}).Hits == 1
+	found := s.Leases().Renew(ns, key, owner, d) || s.others.AsksElsewhere() && lookUp(ctx, s, ns, []string{key}).prefetch(s, 1) == 1
 	s.state.Count.Lookup(ns, found)
 	return found
 }

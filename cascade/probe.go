@@ -13,64 +13,83 @@ import (
 // the prefix that are elsewhere are brought here: what other ranks have is on its
 // way when it returns, what is in files soon after.
 func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult {
-	res := s.probe(ctx, ns, keys)
-	s.state.Count.Lookups(ns, min(res.Hits+1, len(keys)), res.Hits)
-	return res
+	c := s.probe(ctx, ns, keys)
+	c.prefetch(s, len(keys))
+	return c.res
 }
 
-func (s *Store) probe(ctx context.Context, ns string, keys []string) ProbeResult {
-	res := ProbeResult{Tiers: map[string]int{}}
+// probe looks up a chain, and brings nothing here.
+func (s *Store) probe(ctx context.Context, ns string, keys []string) *chain {
+	c := lookUp(ctx, s, ns, keys)
+	s.state.Count.Lookups(ns, min(c.res.Hits+1, len(keys)), c.res.Hits)
+	estimateLoads(s, c.res.Runs)
+	return c
+}
+
+// chain is what was found of one.
+type chain struct {
+	ns   string
+	keys []string
+	here []presence
+	hits []others.Hit // of the keys that are not here, in order
+	res  ProbeResult
+}
+
+func lookUp(ctx context.Context, s *Store, ns string, keys []string) *chain {
+	c := &chain{ns: ns, keys: keys, res: ProbeResult{Tiers: map[string]int{}}}
 	if s.here.unanswered(ctx, len(keys)) {
-		return res
+		return c
 	}
-	here := s.here.probe(ns, keys)
-	var hits []others.Hit // of the keys that are not here, in order
+	c.here = s.here.probe(ns, keys)
 	if s.others.AsksElsewhere() {
-		if missing := absent(keys, here); len(missing) > 0 {
-			hits = s.others.Probe(ctx, ns, missing)
+		if missing := absent(keys, c.here); len(missing) > 0 {
+			c.hits = s.others.Probe(ctx, ns, missing)
 		}
 	}
-	coming := load.NewPrefetch(ns, len(hits))
-	run := tierRun{to: &res}
+	hits := c.hits
 	for i := range keys {
-		if here[i].tier != "" {
-			run.add(here[i].tier, here[i].size)
+		if c.here[i].tier != "" {
+			c.res.add(c.here[i].tier, c.here[i].size)
 			continue
 		}
 		if len(hits) == 0 || !hits[0].Found {
 			break
 		}
-		run.add(s.others.ServedFrom(hits[0].Copies), hits[0].Size)
-		coming.Add(keys[i], hits[0])
+		c.res.add(s.others.ServedFrom(hits[0].Copies), hits[0].Size)
 		hits = hits[1:]
 	}
-	run.end()
+	for _, r := range c.res.Runs {
+		c.res.Tiers[r.Tier] += r.Hits
+	}
+	return c
+}
+
+// prefetch starts to bring here what is elsewhere of the first n keys, or of those that are cached,
+// and returns how many keys these are.
+func (c *chain) prefetch(s *Store, n int) int {
+	n = min(n, c.res.Hits)
+	hits := c.hits
+	coming := load.NewPrefetch(c.ns, len(hits))
+	for i := range n {
+		if c.here[i].tier == "" {
+			coming.Add(c.keys[i], hits[0])
+			hits = hits[1:]
+		}
+	}
 	s.load.StartPrefetch(coming)
-	return res
+	return n
 }
 
-// tierRun counts hits one after the other in the same tier before it adds them
-// to a result, whose map costs more than the look-up of a name.
-type tierRun struct {
-	to   *ProbeResult
-	tier string
-	hits int
-}
-
-func (r *tierRun) add(tier string, size int64) {
-	if tier != r.tier {
-		r.end()
-		r.tier, r.hits = tier, 0
+// add adds the next key of a chain.
+func (r *ProbeResult) add(tier string, size int64) {
+	if n := len(r.Runs); n == 0 || r.Runs[n-1].Tier != tier {
+		r.Runs = append(r.Runs, Run{Tier: tier})
 	}
-	r.hits++
-	r.to.Hits++
-	r.to.Bytes += size
-}
-
-func (r *tierRun) end() {
-	if r.hits > 0 {
-		r.to.Tiers[r.tier] += r.hits
-	}
+	last := &r.Runs[len(r.Runs)-1]
+	last.Hits++
+	last.Bytes += size
+	r.Hits++
+	r.Bytes += size
 }
 
 // presence is what this rank has of a key; no tier: nothing.

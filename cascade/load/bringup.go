@@ -193,7 +193,7 @@ func (ld *Loader) readUp(ctx, room context.Context, part []*Fetch, leave, over f
 		last()
 		over()
 	}
-	reads := make([]tiers.Read, 0, len(part))
+	reads, bytes := make([]tiers.Read, 0, len(part)), int64(0)
 	for _, f := range part {
 		r, err := ld.readOf(ctx, room, f)
 		if err != nil {
@@ -206,9 +206,30 @@ func (ld *Loader) readUp(ctx, room context.Context, part []*Fetch, leave, over f
 			defer one()
 			done(err)
 		}
-		reads = append(reads, r)
+		reads, bytes = append(reads, r), bytes+f.info.Size
 	}
+	ld.timed(reads, bytes)
 	ld.state.Cold.Files.ReadBatch(ctx, reads)
+}
+
+// timed has the files level learn how long reads take together.
+func (ld *Loader) timed(reads []tiers.Read, bytes int64) {
+	if len(reads) == 0 {
+		return
+	}
+	var failed atomic.Bool
+	ended := ld.state.Cold.BeganLoad(bytes)
+	last := countdown(len(reads), func() { ended(!failed.Load()) })
+	for i := range reads {
+		done := reads[i].Done
+		reads[i].Done = func(err error) {
+			if err != nil {
+				failed.Store(true)
+			}
+			last()
+			done(err)
+		}
+	}
 }
 
 // readOf finds room for a block, in the last memory tier if that admits it or else of its own,

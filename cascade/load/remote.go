@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -321,7 +322,9 @@ func (ld *Loader) fromOthers(ctx context.Context, part []*Fetch) (rest []*Fetch)
 		}
 	}
 	if len(reads) > 0 {
+		ended := ld.state.Remote.BeganLoad(sizeOf(reads))
 		ld.others.Peers.Read(ctx, reads)
+		ended(!slices.ContainsFunc(reads, func(r directory.Read) bool { return r.Err != nil }))
 		for i := range reads {
 			r := &reads[i]
 			_, r.Err = inject.Read(ctx, inject.Remote, int64(len(r.Dst)), r.Err, r.Dst)
@@ -343,6 +346,14 @@ func (ld *Loader) fromOthers(ctx context.Context, part []*Fetch) (rest []*Fetch)
 	}
 	ld.end(over...)
 	return rest
+}
+
+// sizeOf is how many bytes reads have.
+func sizeOf(reads []directory.Read) (bytes int64) {
+	for _, r := range reads {
+		bytes += int64(len(r.Dst))
+	}
+	return bytes
 }
 
 // verified is how a read ended, its checksum included.

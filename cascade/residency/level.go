@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cascadekv/cascade/estimate"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 	"cascadekv/internal/block"
@@ -37,7 +38,8 @@ type Level struct {
 	Memory tiers.Memory // nil: files
 	Files  tiers.Files  // nil: memory
 	Stats  TierStats
-	junk   []block.ID // dropped while they were pinned
+	Speed  *estimate.Speed // of loads from it
+	junk   []block.ID      // dropped while they were pinned
 
 	// Of files:
 	Bytes   int64 // of the blocks that the policy ranks

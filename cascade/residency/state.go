@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cascadekv/cascade/estimate"
 	"cascadekv/cascade/events"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
@@ -166,7 +167,7 @@ func (s *State) addLevels(o Options) error {
 		}
 	}
 	s.Mem = s.Levels
-	s.Remote = &Level{state: s, Stats: TierStats{Name: RemoteTier}}
+	s.Remote = &Level{state: s, Stats: TierStats{Name: RemoteTier}, Speed: estimate.NewSpeed(assumedRemote)}
 	if o.Cold == nil {
 		return nil
 	}
@@ -178,9 +179,24 @@ func (s *State) addLevels(o Options) error {
 	return s.addLevel(s.Cold, o.Cold.Name(), name, budget)
 }
 
+// What is assumed of loads before there were any: of a level that is not tried because it was slow,
+// too, after a while.
+var (
+	assumedMemory = estimate.Line{Latency: 10 * time.Microsecond, PerByte: .2}
+	assumedRemote = estimate.Line{Latency: 200 * time.Microsecond, PerByte: .5}
+	assumedFiles  = estimate.Line{Latency: time.Millisecond, PerByte: 1}
+)
+
+func assumedOf(m *Level) estimate.Line {
+	if m.Files != nil {
+		return assumedFiles
+	}
+	return assumedMemory
+}
+
 // addLevel adds a level below the others, without a policy if that has no name.
 func (s *State) addLevel(m *Level, name, policy string, capacity int64) error {
-	m.state, m.Index, m.Stats.Name = s, len(s.Levels), name
+	m.state, m.Index, m.Stats.Name, m.Speed = s, len(s.Levels), name, estimate.NewSpeed(assumedOf(m))
 	s.Levels = append(s.Levels, m)
 	if policy == "" {
 		return nil

@@ -14,7 +14,7 @@ var layers = [][]string{
 	{"cmd", "cmd/cascade-bench", "internal/testing"}, // what runs ranks links no instruments and no test rigs
 	{"internal/rank"},
 	{"internal/server", "internal/replay", "internal/sim", "internal/preflight"},
-	{"internal/args", "internal/simulate"},
+	{"internal/answers", "internal/args", "internal/simulate"},
 	{"internal/admin", "internal/holdings", "internal/transfer", "internal/upgrade"},
 	{"slurm"},
 	{"cascade"},
@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"cascade/content"},
 	{"cascade/eviction"},
 	{"cascade/residency"},
-	{"cascade/policy", "cascade/names", "cascade/events", "cascade/tombstones", "cascade/layouts", "cascade/inference"},
+	{"cascade/policy", "cascade/estimate", "cascade/names", "cascade/events", "cascade/tombstones", "cascade/layouts", "cascade/inference"},
 	{"dht", "lustre", "gpu"},
 	{"tiers"},
 	{"internal/netio"},

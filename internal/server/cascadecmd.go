@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"cascadekv/cascade"
 	"cascadekv/dht"
+	"cascadekv/internal/answers"
 	"cascadekv/internal/args"
 	"cascadekv/internal/block"
 	"cascadekv/internal/resp"
@@ -76,21 +75,29 @@ func cmdCascadeGet(c *conn, words [][]byte) {
 	c.wr.Null()
 }
 
+// maxBlockUS bounds what a client may say that a block takes: an hour.
+const maxBlockUS = 3600e6
+
 func cmdCascadeProbe(ctx context.Context, c *conn, words [][]byte) {
 	defer untold(c, len(words)-2, time.Now())
 	p := c.srv.opt.Store.Probe(ctx, string(words[1]), args.Keys(words[2:]))
 	cascade.Asked(c.srv.opt.Store, string(words[1]), words[2:])
-	c.wr.Map(3)
-	c.wr.BulkString("hits")
-	c.wr.Int(int64(p.Hits))
-	c.wr.BulkString("bytes")
-	c.wr.Int(p.Bytes)
-	c.wr.BulkString("tiers")
-	c.wr.Map(len(p.Tiers))
-	for _, t := range slices.Sorted(maps.Keys(p.Tiers)) {
-		c.wr.BulkString(t)
-		c.wr.Int(int64(p.Tiers[t]))
+	answers.Probe(&c.wr, &p)
+}
+
+// cmdCascadeAdvise answers how much of a chain to load for a client that computes a block in so
+// many microseconds.
+func cmdCascadeAdvise(ctx context.Context, c *conn, words [][]byte) {
+	numbers, ok := args.Numbers(words[2:3])
+	if !ok || numbers[0] > maxBlockUS {
+		c.wr.Error(args.Number)
+		return
 	}
+	defer untold(c, len(words)-3, time.Now())
+	perBlock := time.Duration(numbers[0]) * time.Microsecond
+	a := cascade.Advise(ctx, c.srv.opt.Store, string(words[1]), args.Keys(words[3:]), perBlock)
+	cascade.Asked(c.srv.opt.Store, string(words[1]), words[3:])
+	answers.Advice(&c.wr, &a)
 }
 
 func cmdCascadeStat(ctx context.Context, c *conn, args [][]byte) {
@@ -99,59 +106,16 @@ func cmdCascadeStat(ctx context.Context, c *conn, args [][]byte) {
 		c.wr.Null()
 		return
 	}
-	pttl := int64(-1)
-	if !info.Expires.IsZero() {
-		pttl = time.Until(info.Expires).Milliseconds()
-	}
-	c.wr.Map(12)
-	c.wr.Text("id", info.ID.String())
-	c.wr.Number("size", info.Size)
-	c.wr.Text("parent", info.Parent)
-	c.wr.Number("depth", int64(info.Depth))
-	c.wr.Number("refs", int64(cascade.Refs(ctx, c.srv.opt.Store, string(args[1]), string(args[2]), info)))
-	c.wr.BulkString("tiers")
-	c.wr.Array(len(info.Tiers))
-	for _, t := range info.Tiers {
-		c.wr.BulkString(t)
-	}
-	c.wr.BulkString("prefix")
-	c.wr.Bool(info.Prefix)
-	c.wr.Number("pttl", pttl)
-	c.wr.BulkString("dirty")
-	c.wr.Bool(info.Dirty)
-	layout := c.srv.opt.Store.Layouts().Of(string(args[1]))
-	keys, known := layout.KeysOf(info.Size)
-	if !known {
-		keys = -1
-	}
-	c.wr.Number("key_bytes", keys)
-	c.wr.BulkString("layout")
-	c.layout(layout)
-	c.wr.BulkString("inferred")
-	c.wr.Bool(info.Inferred)
-}
-
-// layout answers with a layout, or null where nothing is known.
-func (c *conn) layout(l block.Layout) {
-	if l.IsZero() {
-		c.wr.Null()
-		return
-	}
-	c.wr.Map(7)
-	c.wr.Number("bytes", l.Bytes)
-	c.wr.Number("key_bytes", l.KeyBytes)
-	c.wr.Number("tokens", int64(l.Tokens))
-	c.wr.Number("layers", int64(l.Layers))
-	c.wr.Number("heads", int64(l.Heads))
-	c.wr.Number("head_dim", int64(l.HeadDim))
-	c.wr.Text("dtype", l.DType)
+	ns := string(args[1])
+	refs := cascade.Refs(ctx, c.srv.opt.Store, ns, string(args[2]), info)
+	answers.Stat(&c.wr, &info, refs, c.srv.opt.Store.Layouts().Of(ns))
 }
 
 // cmdCascadeLayout returns the layout of a namespace, or sets it.
 func cmdCascadeLayout(c *conn, words [][]byte) {
 	book, ns := c.srv.opt.Store.Layouts(), string(words[1])
 	if len(words) == 2 {
-		c.layout(book.Of(ns))
+		answers.Layout(&c.wr, book.Of(ns))
 		return
 	}
 	l, bad := args.ParseLayout(words[2:])

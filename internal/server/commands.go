@@ -59,6 +59,7 @@ func init() { // refers to commands that list it
 		"CASCADE.ALIAS":  {run: cmdCascadeAlias, min: 3},
 		"CASCADE.GET":    {run: cmdCascadeGet, min: 2, max: 4},
 		"CASCADE.PROBE":  {run: bounded(cmdCascadeProbe), min: 3},
+		"CASCADE.ADVISE": {run: bounded(cmdCascadeAdvise), min: 4},
 		"CASCADE.STAT":   {run: bounded(cmdCascadeStat), min: 3, max: 3},
 		"CASCADE.LAYOUT": {run: cmdCascadeLayout, min: 2},
 		"CASCADE.STATS":  {run: cmdCascadeStats, min: 1, max: 1},

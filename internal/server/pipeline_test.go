@@ -16,6 +16,7 @@ func TestPipelinesAreRequests(t *testing.T) {
 		"MGET":                 {"MGET k0 k1 k2 k3"},
 		"SET, a pipeline":      {"SET k0 v", "SET k1 v", "SET k2 v", "SET k3 v"},
 		"CASCADE.PROBE":        {"CASCADE.PROBE redis/0 k0 k1 k2 k3"},
+		"CASCADE.ADVISE":       {"CASCADE.ADVISE redis/0 100 k0 k1 k2 k3"},
 		"CASCADE.CONTAINS":     {"CASCADE.CONTAINS redis/0 k0 k1 k2 k3"},
 		"two databases":        {"EXISTS k0", "EXISTS k1", "SELECT 1", "EXISTS k2", "EXISTS k3", "SELECT 0"},
 		"alone":                nil,

@@ -252,6 +252,8 @@ func (t *Transfer) loadKeys(ctx, within context.Context, from, to int) {
 		return
 	}
 	defer t.finish(ctx, from, to)
+	ended := cascade.CopiesBegin(views)
+	defer func() { ended(ctx.Err() == nil) }()
 	t.spread(from, to)(len(views), func(k int) {
 		if ctx.Err() != nil {
 			t.status[from+k] = Cancelled

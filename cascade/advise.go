@@ -1,0 +1,72 @@
+package cascade
+
+import (
+	"context"
+	"time"
+
+	"cascadekv/cascade/estimate"
+	"cascadekv/cascade/residency"
+)
+
+// Advice is what a client gains from a chain: a prefix that is loaded while the rest is computed.
+type Advice struct {
+	ProbeResult
+	Blocks int           // leading keys to load; fewer than Hits where computing the rest is faster
+	Load   time.Duration // estimate of how long these take
+}
+
+// Advise is Probe for a client that computes a block in perBlock, and loads no more than is advised:
+// that much is brought here.
+func Advise(ctx context.Context, s *Store, ns string, keys []string, perBlock time.Duration) Advice {
+	c := s.probe(ctx, ns, keys)
+	a := Advice{ProbeResult: c.res}
+	runs, lines := forEstimate(s, c.res.Runs)
+	a.Blocks, a.Load = estimate.Best(runs, lines, perBlock)
+	c.prefetch(s, a.Blocks)
+	return a
+}
+
+// CopiesBegin has the store of views, nil among them, learn how long it takes to copy their bytes to a
+// client. What it returns is called when they were copied, with whether all of them were.
+func CopiesBegin(views []*View) (ended func(all bool)) {
+	bytes := int64(0)
+	var memory *residency.Level
+	for _, v := range views {
+		if v != nil {
+			bytes, memory = bytes+v.Size(), v.Memory()
+		}
+	}
+	if memory == nil {
+		return func(bool) {}
+	}
+	return memory.BeganLoad(bytes)
+}
+
+// estimateLoads sets how long runs take to load.
+func estimateLoads(s *Store, of []Run) {
+	runs, lines := forEstimate(s, of)
+	for i, t := range estimate.Times(runs, lines) {
+		of[i].LoadUS = t.Microseconds()
+	}
+}
+
+// forEstimate puts runs into the words of package estimate. Level 0 is memory, which all is copied from
+// in the end.
+func forEstimate(s *Store, of []Run) (runs []estimate.Run, lines []estimate.Line) {
+	lines = []estimate.Line{s.state.Last().Line(), s.state.Remote.Line()}
+	if s.state.Cold != nil {
+		lines = append(lines, s.state.Cold.Line())
+	}
+	runs = make([]estimate.Run, len(of))
+	for i, r := range of {
+		level := 0
+		switch r.Tier {
+		case residency.RemoteTier:
+			level = 1
+		case s.state.ColdName():
+			level = 2
+		}
+		runs[i] = estimate.Run{Level: level, Blocks: r.Hits, Bytes: r.Bytes}
+	}
+	return runs, lines
+}
