@@ -165,10 +165,11 @@ func statsWith(s *Store, own *others.OwnNames) Stats {
 	put := s.state.Mu.Names.Own()
 	st.BytesReferenced, st.OwnReferenced, st.OwnStored = s.state.Mu.Names.Referenced(), put.Referenced, put.Stored
 	for _, m := range s.state.Mem {
-		m.Stats.Usage = m.Memory.Usage()
+		m.Stats.Usage, m.Stats.Load = m.Memory.Usage(), m.LoadStats()
 		st.Tiers = append(st.Tiers, m.Stats)
 	}
 	if s.others.Peers != nil {
+		s.state.Remote.Stats.Load = s.state.Remote.LoadStats()
 		st.Tiers = append(st.Tiers, s.state.Remote.Stats)
 	}
 	if s.state.Cold != nil {

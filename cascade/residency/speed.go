@@ -12,5 +12,18 @@ func (m *Level) BeganLoad(bytes int64) (ended func(loaded bool)) {
 // Memory is the level that a view's bytes count as copied from: private memory is like the last one.
 func (v *View) Memory() *Level { return v.from.state.Last() }
 
+// LoadStats are what a tier's loads are expected to take; see package estimate.
+type LoadStats struct {
+	LatencyUS      int64 `json:"latency_us"`       // of each, in microseconds
+	BytesPerSecond int64 `json:"bytes_per_second"` // of all that run together
+	Queued         int64 `json:"queued_bytes"`     // of loads that have begun and not ended
+}
+
+// LoadStats is the estimate of a level by now.
+func (m *Level) LoadStats() LoadStats {
+	l := m.Line()
+	return LoadStats{LatencyUS: l.Latency.Microseconds(), BytesPerSecond: int64(1e9 / max(l.PerByte, 1e-3)), Queued: l.Queued}
+}
+
 // Line is how long loads from a level take by now.
 func (m *Level) Line() estimate.Line { return m.Speed.Line(m.state.Age(m.state.Now())) }

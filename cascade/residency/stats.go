@@ -65,6 +65,7 @@ type TierStats struct {
 	Demoted  uint64      `json:"demoted"`  // victims of this tier that went one tier down
 	Evicted  uint64      `json:"evicted"`  // blocks this tier gave up
 	Errors   uint64      `json:"errors"`   // operations that failed for another reason than a miss or lack of room
+	Load     LoadStats   `json:"load"`
 
 	tiers.Stats // of files
 }

@@ -201,6 +201,9 @@ func collectTier(to sink, t *cascade.TierStats) {
 	counter(to, "tier_errors_total", "Operations of a tier that failed.", t.Errors)
 	gauge(to, "tier_used_bytes", "Space taken in a tier, padding included.", t.Usage.Used)
 	gauge(to, "tier_capacity_bytes", "Space of a tier; 0 is unbounded.", t.Usage.Capacity)
+	gauge(to, "load_latency_seconds", "Estimate of the time that each load from a tier takes, whatever its size.", float64(t.Load.LatencyUS)/1e6)
+	gauge(to, "load_bytes_per_second", "Estimate of the bandwidth of loads from a tier, of all that run together.", t.Load.BytesPerSecond)
+	gauge(to, "load_queued_bytes", "Bytes of loads from a tier that have begun and not ended.", t.Load.Queued)
 	if h := t.Health; h != nil {
 		collectHealth(to, h)
 	}

@@ -5,7 +5,7 @@ from .client import Client
 from .errors import CascadeError, ForeignServer, RegionRefused
 from .layout import Layout
 from .names import namespace
-from .ops import Event, Events, Probe
+from .ops import Advice, Event, Events, Probe
 from .region import Region
 from .storage import CascadeAdapter, StorageAdapter
 from .view import View

@@ -17,7 +17,7 @@ from .errors import CascadeError, ForeignServer, LinkLost, ProtocolError, Refuse
 from .index import ASK, Index
 from .layout import Layout
 from .link import GRACE_SECONDS, LinkBase, LinkState, Request
-from .ops import MAX_WAIT_MS, Events, Move, Op, Probe
+from .ops import MAX_WAIT_MS, Advice, Events, Move, Op, Probe
 from .password import Password
 from .peer import Trust
 from .region import Region
@@ -215,6 +215,13 @@ class AsyncClient(Session[AsyncLink]):
                 return Probe(*found)
             self._drop_index(index)
         return await self._run(lambda s: ops.probe(s, ns, keys), Probe()) if keys else Probe()
+
+    async def advise(self, ns: str, keys: Sequence[bytes | str], block_seconds: float) -> Advice:
+        index = self._index or await self._new_index()
+        found = index.probe(ns, keys) if index is not None else None
+        if index is not None and found is not None and index.in_memory(found[2]):
+            return Advice(*found, found[0])
+        return await self._run(lambda s: ops.advise(s, ns, keys, block_seconds), Advice()) if keys else Advice()
 
     async def get(self, ns: str, key: bytes | str) -> bytes | None:
         index = self._index or await self._new_index()

@@ -19,7 +19,7 @@ from .errors import CascadeError, ForeignServer, LinkLost, ProtocolError, Refuse
 from .index import ASK, Index
 from .layout import Layout
 from .link import GRACE_SECONDS, Link, LinkState
-from .ops import Events, Move, Op, Probe
+from .ops import Advice, Events, Move, Op, Probe
 from .password import Password
 from .peer import Trust
 from .region import Region
@@ -187,6 +187,14 @@ class Client(Session[Link]):
                 return Probe(*found)
             self._drop_index(index)
         return self._run(lambda s: ops.probe(s, ns, keys), Probe()) if keys else Probe()
+
+    def advise(self, ns: str, keys: Sequence[bytes | str], block_seconds: float) -> Advice:
+        """probe for an engine that computes a block in so many seconds: how many of the leading blocks it had better load."""
+        index = self._index or self._new_index()
+        found = index.probe(ns, keys) if index is not None else None
+        if index is not None and found is not None and index.in_memory(found[2]):
+            return Advice(*found, found[0])
+        return self._run(lambda s: ops.advise(s, ns, keys, block_seconds), Advice()) if keys else Advice()
 
     # Values.
 

@@ -11,7 +11,7 @@ import mmap
 import platform
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, Protocol
 
 import numpy as np
@@ -133,6 +133,10 @@ class Index:
             return None
         hits, size, counts = found
         return hits, size, {name: n for name, n in zip(self._tiers, counts, strict=False) if n}
+
+    def in_memory(self, tiers: Iterable[str]) -> bool:
+        """Whether all of them are the fastest tier, which is memory."""
+        return all(t == self._tiers[0] for t in tiers)
 
 
 class SlowReader:

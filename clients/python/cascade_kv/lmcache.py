@@ -31,6 +31,7 @@ from . import Client, Layout, namespace, versions
 from .lmcache_chains import Chains
 from .lmcache_layout import common, layout_of
 from .lmcache_memory import Mover, mover
+from .worth import SETTING, Worth
 
 __all__ = ["CascadeL2Adapter"]
 
@@ -100,7 +101,8 @@ class CascadeL2Adapter(L2AdapterInterface):
     """A rank of CASCADE on this node as an L2 of LMCache.
 
     adapter_params: socket, the path of the rank's unix socket (required); tenant, any text: servers with
-    different ones share nothing; password_file, if the rank wants a password; server_uids, if the rank is of another user.
+    different ones share nothing; password_file, if the rank wants a password; server_uids, if the rank is of another user;
+    prefill_tokens_per_second, how fast the engine computes: chunks that it computes faster than they are loaded are not offered.
     """
 
     def __init__(self, params: dict[str, Any], l1_memory_desc: Any = None) -> None:
@@ -121,6 +123,7 @@ class CascadeL2Adapter(L2AdapterInterface):
         self._kinds: dict[tuple[str, int], tuple[str, int]] = {}  # model and group to what their objects are
         self._namespaces: dict[tuple[str, str, str], str] = {}
         self._layouts: dict[str, Layout] = {}  # by namespace
+        self._worth = Worth(params.get(SETTING))
         self._chains = Chains()
         self._closed = False
 
@@ -192,10 +195,18 @@ class CascadeL2Adapter(L2AdapterInterface):
             if answer is None:
                 return None
             hits = answer.tolist()
-            bits.batched_set([i for i, hit in zip(some, hits, strict=True) if hit])
+            worthy = self._worthy(asker, ns, [keys[i] for i in some], names, hits)
+            bits.batched_set([i for i, hit in zip(some[:worthy], hits, strict=False) if hit])
             if not all(hits):
                 self._learn([keys[i] for i in some], names, hits)
         return bits
+
+    def _worthy(self, asker: Client, ns: str, keys: list[Any], names: list[bytes], hits: list[bool]) -> int:
+        """How many of these to offer, from the first on. Where a prompt is in several parts, all are: it takes all parts to load it."""
+        layout = self._layouts.get(ns)
+        if not hits[0] or not self._worth.judges(layout) or len({(k.kv_rank, k.object_group_id) for k in keys}) > 1:
+            return len(keys)
+        return self._worth.leading(asker, ns, names, layout)
 
     def _learn(self, keys: list[Any], names: list[bytes], hits: list[bool]) -> None:
         """A prompt's chunks are looked for head first, each in the parts that parallel ranks and groups of layers have of it."""

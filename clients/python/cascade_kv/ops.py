@@ -32,6 +32,7 @@ Op = Generator[Request, Any, T]
 # All arguments of a command together may have 4 MiB, each counted with 32 bytes more than it has.
 BUDGET: Final = 3 << 20
 MAX_KEY: Final = 1024
+MAX_BLOCK_US: Final = 3_600_000_000  # that a client may say that a block takes to compute
 MAX_WAIT_MS: Final = 5000
 NO_REGION: Final = "has no region"  # in the error line for a region that the rank does not know
 NO_COMMAND: Final = "unknown command"  # in that for a command that the rank does not serve
@@ -46,6 +47,14 @@ class Probe:
     hits: int = 0
     bytes: int = 0
     tiers: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice(Probe):
+    """A Probe, and how many of these blocks to load and to compute the rest, so that all are there soonest."""
+
+    blocks: int = 0
+    seconds: float = 0.0  # that loading them takes, by estimate; 0: not known
 
 
 class Event(NamedTuple):
@@ -128,19 +137,38 @@ def contains(state: LinkState, ns: Word, keys: Keys) -> Op[NDArray[np.bool_]]:
 
 
 def probe(state: LinkState, ns: Word, keys: Keys) -> Op[Probe]:
-    hits = size = 0
+    found = yield from _chain(words("CASCADE.PROBE", ns), 2, keys)
+    return Probe(found.hits, found.bytes, found.tiers)
+
+
+def advise(state: LinkState, ns: Word, keys: Keys, block_seconds: float) -> Op[Advice]:
+    """A rank that gives no advice is of another version: then all that there is is to be loaded."""
+    us = str(min(max(round(block_seconds * 1e6), 0), MAX_BLOCK_US))
+    try:
+        return (yield from _chain(words("CASCADE.ADVISE", ns, us), 3, keys))
+    except Refused as e:
+        if NO_COMMAND not in str(e):
+            raise
+    found = yield from probe(state, ns, keys)
+    return Advice(found.hits, found.bytes, found.tiers, found.hits)
+
+
+def _chain(prefix: bytes, before: int, keys: Keys) -> Op[Advice]:
+    """What is found of a chain, with a command that has so many words before the keys."""
+    hits = size = blocks = us = 0
     tiers: dict[str, int] = {}
-    prefix = words("CASCADE.PROBE", ns)
     for a, b in batches(keys):
-        reply = as_map((yield Request(head(2 + b - a) + prefix + keys_bytes(keys[a:b]))))
-        some = integer(reply.get(b"hits"))
+        reply = as_map((yield Request(head(before + b - a) + prefix + keys_bytes(keys[a:b]))))
+        some, advised = integer(reply.get(b"hits")), integer(reply.get(b"blocks", 0))
+        if blocks == hits:  # else what comes is behind what is computed
+            blocks, us = blocks + advised, us + integer(reply.get(b"blocks_us", 0))
         hits += some
         size += integer(reply.get(b"bytes"))
         for tier, n in as_map(reply.get(b"tiers")).items():
             tiers[text(tier)] = tiers.get(text(tier), 0) + integer(n)
         if some < b - a:
             break
-    return Probe(hits, size, tiers)
+    return Advice(hits, size, tiers, blocks, us / 1e6)
 
 
 def get(state: LinkState, ns: Word, key: Word) -> Op[bytes | None]:

@@ -30,6 +30,7 @@ from sglang.srt.mem_cache.hicache_storage import (
 
 from . import Client, Layout, namespace, versions, weights
 from .sglang_pages import Carrier, DirectPages, HostPool, LogicalPages, Pages, TensorPages, layout_of
+from .worth import SETTING, Worth
 
 versions.check("sglang")
 
@@ -39,7 +40,7 @@ _log = logging.getLogger(__name__)
 _FORMAT: Final = "1"
 _KV: Final = PoolName.KV.value
 _KNOWN: Final = {"backend_name", "module_path", "class_name", "interface_v1", "allocator", "socket", "timeout", "tenant", "password_file",
-                 "server_uids"}
+                 "server_uids", SETTING}
 _QUIET_SECONDS: Final = 60.0
 # Pools that are cut by attention head, on every rank of tensor parallelism its own part, even beside KV that all ranks have whole.
 _SHARDED: Final = {"MHATokenToKVPoolHost", "MHATokenToKOnlyPoolHost", "MambaPoolHost"}
@@ -98,6 +99,7 @@ class CascadeHiCache(HiCacheStorage):  # type: ignore[misc]  # SGLang has no typ
         client = functools.partial(Client, socket, timeout=timeout, log=_log, password_file=extra.get("password_file"),
                                    server_uids=extra.get("server_uids"))
         self._look = client()
+        self._worth = Worth(extra.get(SETTING))
         self._reader = Carrier(client(), _log)
         self._writer = Carrier(client(), _log)
         self._pools: dict[str, tuple[HostPool, str]] = {}  # by name: the pool and its pages' namespace
@@ -148,8 +150,8 @@ class CascadeHiCache(HiCacheStorage):  # type: ignore[misc]  # SGLang has no typ
 
     @_harmless(lambda *_, **__: 0)
     def batch_exists(self, keys: list[str], extra_info: Any = None) -> int:
-        """How many leading pages are stored."""
-        return self._leading(self._kv_namespace(), keys)
+        """How many leading pages are stored, and worth loading."""
+        return self._worthy(keys)
 
     @_harmless(lambda *_, **__: False)
     def exists(self, key: str) -> bool:
@@ -160,7 +162,7 @@ class CascadeHiCache(HiCacheStorage):  # type: ignore[misc]  # SGLang has no typ
         self, keys: list[str], pool_transfers: list[PoolTransfer] | None = None, extra_info: Any = None
     ) -> PoolTransferResult:
         """The longest prefix that every pool can give, and all shorter ones that it could be cut to."""
-        pages = self._leading(self._kv_namespace(), keys)
+        pages = self._worthy(keys)
         hits = {PoolName.KV: pages} if pages else {}
         lengths = set(range(1, pages + 1))
         for t in pool_transfers or ():
@@ -192,6 +194,10 @@ class CascadeHiCache(HiCacheStorage):  # type: ignore[misc]  # SGLang has no typ
         if not keys:
             return 0
         return max(0, min(int(self._look.probe(ns, keys).hits), len(keys)))
+
+    def _worthy(self, keys: Sequence[str]) -> int:
+        ns = self._kv_namespace()
+        return max(0, min(self._worth.leading(self._look, ns, keys, self._layouts.get(ns)), len(keys))) if keys else 0
 
     def _kv_namespace(self) -> str:
         """Where the interface that SGLang was told to use keeps KV pages."""

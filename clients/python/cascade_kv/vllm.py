@@ -36,6 +36,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 from . import Client, Layout, Region, RegionRefused, memory, namespace, versions, weights
 from .layout import MAX_DTYPE
 from .vllm_cpu import CpuPlatformTieringSpec
+from .worth import SETTING, Worth
 
 __all__ = ["CascadeTier", "CpuPlatformTieringSpec"]
 
@@ -105,6 +106,7 @@ class CascadeTier(SecondaryTierManager):
     socket: path of the rank's unix socket. tenant: any text; engines with different ones share nothing.
     enable_kv_events: report what this tier stores and loses, if vLLM publishes events. locality: LOCAL or REMOTE, for
     requests that choose tiers. password_file: if the rank wants a password. server_uids: if the rank is of another user.
+    prefill_tokens_per_second: how fast the engine computes; chunks that it computes faster than they are loaded are not offered.
     """
 
     medium: ClassVar[Medium] = Medium.STORAGE
@@ -122,6 +124,7 @@ class CascadeTier(SecondaryTierManager):
         locality: str | None = None,
         password_file: str | None = None,
         server_uids: list[int] | str | None = None,
+        prefill_tokens_per_second: float | None = None,
         backpressure_detector: Any = None,
         **ignored: Any,
     ) -> None:
@@ -133,6 +136,10 @@ class CascadeTier(SecondaryTierManager):
         self._row = self.block_size_bytes
         self._ns = _namespace(offloading_spec.config, self._row, tenant)
         self._layout = _layout(offloading_spec.config)
+        self._worth = Worth(prefill_tokens_per_second)
+        if prefill_tokens_per_second is not None and len(offloading_spec.config.groups) != 1:
+            logger.warning("%s: %s has no effect on models with several groups of layers", tier_type, SETTING)
+            self._worth = Worth()
         client = functools.partial(Client, socket, log=logger, password_file=password_file, server_uids=server_uids)
         self._asker = client(timeout=LOOKUP_TIMEOUT)
         self._mover = client(timeout=JOB_TIMEOUT)
@@ -207,7 +214,12 @@ class CascadeTier(SecondaryTierManager):
     def _ask(self, key: bytes, request: _Request, req_context: Any) -> None:
         chunks = _chunks(req_context)
         keys = [k for k in chunks if k not in request.known] if key in chunks else [key]
-        request.known.update(zip(keys, self._asker.contains(self._ns, keys).tolist(), strict=True))
+        found = self._asker.contains(self._ns, keys).tolist()
+        first = keys.index(key)  # what comes before is in the engine's own memory
+        if found[first] and self._worth.judges(self._layout):
+            worthy = first + self._worth.leading(self._asker, self._ns, keys[first:], self._layout)
+            found[worthy:] = [False] * (len(keys) - worthy)
+        request.known.update(zip(keys, found, strict=True))
 
     @_contained(lambda: None)
     def on_request_finished(self, req_context: Any) -> None:

@@ -14,6 +14,7 @@ from rank import OneRank
 
 import cascade_kv.versions  # noqa: F401  # modules that are first imported among the stand-ins go with them
 from cascade_kv import Layout
+from cascade_kv.worth import Worth
 
 
 class HitPolicy(enum.Enum):
@@ -54,6 +55,7 @@ class LookUp(OneRank):
         b = object.__new__(sglang().CascadeHiCache)
         b._config = types.SimpleNamespace(extra_config=extra)
         b._look, b._flat, b._said = self.c, self.ns + "-flat", {}
+        b._worth, b._layouts = Worth(), {}
         b._pools = {n.value: (None, f"{self.ns}-{n.value}") for n in Name}
         return b
 

@@ -1,0 +1,73 @@
+"""What an engine is advised to load: what it computes faster stays where it is."""
+
+import shutil
+import tempfile
+import unittest
+from unittest import mock
+
+from rank import MIB, Rank, until
+
+from cascade_kv import AsyncClient, Client, Layout
+from cascade_kv.worth import Worth
+
+BLOCK = MIB
+KEYS = [f"k{i}" for i in range(48)]
+FAST = 1e12  # tokens a second: whatever is loaded is slower
+SLOW = 1.0
+
+
+class Advice(unittest.TestCase):
+    """A chain of which the head has left memory for files."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.files = tempfile.mkdtemp(prefix="cascade-worth-")
+        cls.addClassCleanup(shutil.rmtree, cls.files, ignore_errors=True)
+        cls.rank = Rank("16MiB", "--lustre-dir", cls.files).start()
+        cls.addClassCleanup(cls.rank.end)
+        cls.c = Client(cls.rank.socket)
+        cls.addClassCleanup(cls.c.close)
+        for i, k in enumerate(KEYS):
+            cls.c.put("ns", k, bytes([i]) * BLOCK)
+        until(lambda: len(cls.c.probe("ns", KEYS).tiers) > 1, "blocks in files")
+
+    def test_what_is_slow_to_compute_is_loaded(self):
+        a = self.c.advise("ns", KEYS, 60.0)
+        self.assertEqual((a.hits, a.blocks, a.bytes), (len(KEYS), len(KEYS), len(KEYS) * BLOCK))
+        self.assertGreater(a.seconds, 0)
+
+    def test_what_takes_no_time_is_computed(self):
+        a = self.c.advise("ns", KEYS, 0.0)
+        self.assertEqual((a.hits, a.blocks), (len(KEYS), 0))
+
+    def test_what_is_in_memory_is_loaded_without_a_question(self):
+        key = KEYS[-1]
+        self.assertEqual(self.c.put("hot", key, b"x" * BLOCK), True)
+        self.assertEqual(self.c.probe("hot", [key]).hits, 1)
+        with mock.patch.object(self.c, "_run", side_effect=AssertionError("it asks")):
+            self.assertEqual(self.c.advise("hot", [key], 0.0).blocks, 1)
+
+    def test_nothing(self):
+        self.assertEqual(self.c.advise("ns", [], 1.0).blocks, 0)
+        self.assertEqual(self.c.advise("none", KEYS, 1.0).blocks, 0)
+
+    def test_asynchronously(self):
+        import asyncio
+
+        async def ask():
+            async with AsyncClient(self.rank.socket) as c:
+                return await c.advise("ns", KEYS, 60.0), await c.advise("ns", KEYS, 0.0)
+
+        slow, fast = asyncio.run(ask())
+        self.assertEqual((slow.blocks, fast.blocks), (len(KEYS), 0))
+
+    def test_worth(self):
+        layout = Layout(bytes=BLOCK, tokens=64)
+        for rate, known, want in ((None, layout, 48), (SLOW, layout, 48), (FAST, layout, 0), (FAST, None, 48), (FAST, Layout(), 48)):
+            self.assertEqual(Worth(rate).leading(self.c, "ns", KEYS, known), want, (rate, known))
+        for bad in (0, -1, float("nan"), float("inf"), "fast"):
+            self.assertRaises(ValueError, Worth, bad)
+
+
+if __name__ == "__main__":
+    unittest.main()
