@@ -188,7 +188,12 @@ func turn(ctx context.Context, n int, own, all *semaphore) (leave func(), err er
 // there, and over called, and leave when all are. room ends when none of them waits for room
 // any more.
 func (ld *Loader) readUp(ctx, room context.Context, part []*Fetch, leave, over func()) {
-	last := countdown(len(part), leave)
+	var failed atomic.Bool
+	loaded := func(bool) {}
+	last := countdown(len(part), func() {
+		leave()
+		loaded(!failed.Load())
+	})
 	one := func() {
 		last()
 		over()
@@ -204,32 +209,17 @@ func (ld *Loader) readUp(ctx, room context.Context, part []*Fetch, leave, over f
 		done := r.Done
 		r.Done = func(err error) {
 			defer one()
+			if err != nil {
+				failed.Store(true)
+			}
 			done(err)
 		}
 		reads, bytes = append(reads, r), bytes+f.info.Size
 	}
-	ld.timed(reads, bytes)
+	if len(reads) > 0 { // without the wait for room
+		loaded = ld.state.Cold.BeganLoad(bytes)
+	}
 	ld.state.Cold.Files.ReadBatch(ctx, reads)
-}
-
-// timed has the files level learn how long reads take together.
-func (ld *Loader) timed(reads []tiers.Read, bytes int64) {
-	if len(reads) == 0 {
-		return
-	}
-	var failed atomic.Bool
-	ended := ld.state.Cold.BeganLoad(bytes)
-	last := countdown(len(reads), func() { ended(!failed.Load()) })
-	for i := range reads {
-		done := reads[i].Done
-		reads[i].Done = func(err error) {
-			if err != nil {
-				failed.Store(true)
-			}
-			last()
-			done(err)
-		}
-	}
 }
 
 // readOf finds room for a block, in the last memory tier if that admits it or else of its own,
