@@ -324,11 +324,11 @@ func (ld *Loader) fromOthers(ctx context.Context, part []*Fetch) (rest []*Fetch)
 	if len(reads) > 0 {
 		ended := ld.state.Remote.BeganLoad(sizeOf(reads))
 		ld.others.Peers.Read(ctx, reads)
-		ended(!slices.ContainsFunc(reads, func(r directory.Read) bool { return r.Err != nil }))
 		for i := range reads {
 			r := &reads[i]
 			_, r.Err = inject.Read(ctx, inject.Remote, int64(len(r.Dst)), r.Err, r.Dst)
 		}
+		ended(!slices.ContainsFunc(reads, func(r directory.Read) bool { return r.Err != nil }))
 	}
 	over := ends[:0]
 	for _, e := range ends {

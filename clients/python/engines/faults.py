@@ -119,7 +119,7 @@ class Ranks:
             shutil.copytree(saved, segments, copy_function=os.link)
         else:
             shutil.copytree(segments, saved, copy_function=os.link)
-        self.arenas[1].unlink()
+        self.arenas[1].unlink(missing_ok=True)
         self.near = self._start(0, self.socket, self.arenas[1], SMALL, *self._segments)
 
 

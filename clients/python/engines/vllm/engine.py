@@ -15,8 +15,8 @@ START_SECONDS = 600
 ANSWER_SECONDS = 300
 
 
-def kv_transfer(socket, cpu_bytes):
-    tier = {"type": "CascadeTier", "module_path": "cascade_kv.vllm", "socket": str(socket)}
+def kv_transfer(socket, cpu_bytes, **settings):
+    tier = {"type": "CascadeTier", "module_path": "cascade_kv.vllm", "socket": str(socket), **settings}
     extra = {"spec_name": "CpuPlatformTieringSpec", "spec_module_path": "cascade_kv.vllm", "cpu_bytes_to_use": cpu_bytes, "secondary_tiers": [tier]}
     return {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
 

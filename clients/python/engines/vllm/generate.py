@@ -12,6 +12,7 @@ import json
 import os
 import random
 import sys
+import time
 
 GENERATED = 32
 
@@ -47,8 +48,10 @@ def answer(llm, vocabulary, order):
     requests = []
     for seed in order["seeds"]:
         prompt = tokens(seed, order["tokens"], vocabulary) + tokens(-1 - seed, 16, vocabulary)
+        began = time.monotonic()
         out = llm.generate([TokensPrompt(prompt_token_ids=prompt)], sampling, use_tqdm=False)[0]
-        requests.append({"tokens": list(out.outputs[0].token_ids), "cached": out.num_cached_tokens})
+        requests.append({"tokens": list(out.outputs[0].token_ids), "cached": out.num_cached_tokens,
+                         "seconds": time.monotonic() - began})
     return {"requests": requests, "metrics": metrics(llm)}
 
 
