@@ -39,12 +39,15 @@ func (cs *Space) Shrink() {
 func (cs *Space) shrinkSomeLocked() (done bool, err error) {
 	budget := int64(liveShare * float64(cs.coldBudgetLocked()))
 	for range shrinkStep {
-		if !cs.state.RanksColdLocked() || budget == 0 || cs.guarded.Orphans.adopting || cs.state.Cold.Bytes <= budget {
+		if !cs.state.RanksColdLocked() || budget == 0 || cs.guarded.Orphans.adopting || cs.guarded.reloading > 0 || cs.state.Cold.Bytes <= budget {
 			return true, nil
 		}
 		b := cs.state.Cold.VictimLocked()
 		if b == nil {
 			return true, cs.overBudgetLocked()
+		}
+		if !b.Below.Old && len(cs.guarded.Orphans.Left)+len(cs.guarded.Spilled) > 0 {
+			return true, nil // what is old is held, or to be adopted or loaded first
 		}
 		if err := cs.state.Cold.Files.Evict(b.Info.ID); err != nil {
 			cs.state.NoteColdLocked(err)

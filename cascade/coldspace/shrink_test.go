@@ -142,18 +142,40 @@ func TestNothingToGiveUpInAShortage(t *testing.T) {
 	}
 }
 
-// While something is adopted nothing leaves.
-func TestNothingLeavesDuringAnAdoption(t *testing.T) {
-	r := newRank(t, budget(5))
-	keys := r.fill(10, 1)
-	for _, adopting := range []bool{true, false} {
-		r.Mu.Lock()
-		r.guarded.Orphans.adopting = adopting
-		r.Mu.Unlock()
-		r.Shrink()
-		if got := r.Has(keys...); (len(got) == 10) != adopting {
-			t.Errorf("adopting %v: %v stay", adopting, got)
-		}
+// While something is adopted or loaded nothing leaves: what was used in it is not known yet. And
+// nothing young leaves as long as there are files with what is older.
+func TestNothingLeavesBeforeWhatIsOlderIsKnown(t *testing.T) {
+	for name, set := range map[string]func(r *rank, on bool){
+		"adopting": func(r *rank, on bool) { r.guarded.Orphans.adopting = on },
+		"loading": func(r *rank, on bool) {
+			if r.guarded.reloading = 0; on {
+				r.guarded.reloading = 1
+			}
+		},
+		"spilled": func(r *rank, on bool) {
+			if r.guarded.Spilled = nil; on {
+				r.guarded.Spilled = []tiers.SpilledFile{{Bytes: 1}}
+			}
+		},
+		"orphans": func(r *rank, on bool) {
+			if r.guarded.Orphans.Left = nil; on {
+				r.guarded.Orphans.Left = []orphan{{bytes: 1}}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRank(t, budget(5))
+			keys := r.fill(10, 1)
+			for _, on := range []bool{true, false} {
+				r.Mu.Lock()
+				set(r, on)
+				r.Mu.Unlock()
+				r.Shrink()
+				if got := r.Has(keys...); (len(got) == 10) != on {
+					t.Errorf("%v: %v stay", on, got)
+				}
+			}
+		})
 	}
 }
 

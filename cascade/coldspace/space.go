@@ -23,9 +23,10 @@ type Space struct {
 	mergeNow chan struct{} // has the cold tier merge before the next tick
 
 	guarded struct { // by State.Mu
-		Orphans  Orphans
-		LowSpace policy.LowSpace
-		Spilled  []tiers.SpilledFile // as of the last look, the oldest first
+		Orphans   Orphans
+		LowSpace  policy.LowSpace
+		Spilled   []tiers.SpilledFile // as of the last look, the oldest first
+		reloading int                 // calls of Reload that are under way
 	}
 }
 

@@ -153,8 +153,10 @@ func (cs *Space) reloadSeconds(ctx context.Context) {
 }
 
 // Reload has the state know what a spilled file holds. What was in memory lately is not
-// the first to leave.
+// the first to leave: before that is known nothing does.
 func (cs *Space) Reload(ctx context.Context, f tiers.SpilledFile) {
+	cs.reloads(1)
+	defer cs.reloads(-1)
 	a := cs.others.NewReload()
 	var ids []block.ID
 	err := cs.state.Cold.Files.Reload(ctx, f, func(e tiers.Entry) error {
@@ -168,6 +170,15 @@ func (cs *Space) Reload(ctx context.Context, f tiers.SpilledFile) {
 		cs.note(err)
 	}
 	cs.keepUsed(ids)
+}
+
+// reloads counts the reloads that are under way.
+func (cs *Space) reloads(by int) {
+	cs.state.Mu.Lock()
+	defer cs.state.Mu.Unlock()
+	if cs.guarded.reloading += by; cs.guarded.reloading == 0 {
+		cs.state.WakeCleanerLocked(false)
+	}
 }
 
 // keepUsed has those of the blocks that were used lately leave after what was not, in the
