@@ -104,7 +104,7 @@ func (e *Evictor) EvictOne(ctx context.Context, m *residency.Level, most Price) 
 	b := e.VictimLocked(m)
 	switch e.demotionOfLocked(b, m) {
 	case leaves:
-		if most == CopyOnly && e.state.Cold != nil && e.onlyCopyLocked(b, m) {
+		if most == CopyOnly && e.state.Cold != nil && e.onlyCopyLocked(b, m) && residency.WorthWritingLocked(e.state, b) {
 			e.state.Mu.Unlock()
 			return errOnlyCopy
 		}
@@ -165,7 +165,7 @@ func (e *Evictor) demotionOfLocked(b *residency.Block, m *residency.Level) demot
 	if m != e.state.Last() {
 		below := b.In(m.Index+1) || b.HasLowerCopy() && m.Policy.Demotion(e.state.MetaLocked(b)) == policy.ToCold
 		switch {
-		case below:
+		case below, e.state.ColdUpLocked() && !residency.WorthWritingLocked(e.state, b) && m.Policy.Demotion(e.state.MetaLocked(b)) == policy.ToCold:
 			return leaves
 		case m.Policy.Demotion(e.state.MetaLocked(b)) == policy.ToNext || !e.state.ColdUpLocked():
 			return copiedToNext
@@ -178,7 +178,7 @@ func (e *Evictor) demotionOfLocked(b *residency.Block, m *residency.Level) demot
 		return awaitsCleaning
 	case b.HasLowerCopy() && b.LinkSeq > e.state.Mu.Writes.SyncedSeq && e.state.ColdUpLocked():
 		return awaitsSync // memory has the only durable record of a name
-	case b.HasLowerCopy():
+	case b.HasLowerCopy(), e.state.ColdUpLocked() && !residency.WorthWritingLocked(e.state, b):
 		return leaves
 	case e.state.ColdUpLocked():
 		return awaitsCleaning
@@ -207,8 +207,12 @@ func (e *Evictor) evictLocked(b *residency.Block, m *residency.Level) {
 	}
 	e.state.DropLocked(b, m, true)
 	if !b.Cold && !b.InAny() {
-		if e.state.Cold != nil && b.From == nil {
+		switch {
+		case e.state.Cold == nil || b.From != nil:
+		case residency.WorthWritingLocked(e.state, b):
 			e.state.Count.Stats.Lost++
+		default:
+			e.state.Count.Stats.Unwritten++
 		}
 		e.state.VanishLocked(b)
 	}

@@ -28,6 +28,8 @@ type Block struct {
 	Writing bool // on its way to the cold tier
 	Loading bool // on its way from the cold tier
 
+	Asked uint8 // requests that it was part of in this run, its put among them; 255: at least
+
 	CountedDirty, CountedPending bool // in Stats: see accountLocked
 
 	Stated Stated // to the homes of its id

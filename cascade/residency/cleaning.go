@@ -52,6 +52,13 @@ func (s *State) NudgeCleanerLocked() {
 	}
 }
 
+// WorthWritingLocked reports whether enough requests asked for b that it is written to the cold
+// tier when it must leave memory, by Limits.StoreThreshold. What an earlier run left in memory is:
+// nobody counted those requests; and what somebody was promised.
+func WorthWritingLocked(s *State, b *Block) bool {
+	return b.Asked == 0 || int(b.Asked) >= s.Limits.Load().StoreThreshold || b.Leased()
+}
+
 // Crowded reports whether the last memory tier is fuller than Limits.CleanAbove.
 func (s *State) Crowded() bool {
 	capacity, used := s.LastRoom()

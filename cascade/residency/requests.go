@@ -1,6 +1,7 @@
 package residency
 
 import (
+	"math"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -23,6 +24,9 @@ type Requests struct {
 // AddLocked adds b to the request that PassLocked ends.
 func (q *Requests) AddLocked(b *Block) {
 	q.state.Mu.AssertHeld()
+	if b.Asked < math.MaxUint8 {
+		b.Asked++
+	}
 	ref := policy.Ref{Fingerprint: q.FingerprintLocked(b), Size: b.Info.Size}
 	for i, m := range q.state.Levels {
 		if m.Policy != nil {

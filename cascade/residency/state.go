@@ -257,6 +257,11 @@ type Limits struct {
 	// blocks are written to the cold tier ahead of need. Default 0.75.
 	CleanAbove float64
 
+	// StoreThreshold is how many requests a block must have been part of, its put among
+	// them, before it is written to the cold tier to make room: with fewer it is
+	// dropped. A drain writes all. Default 1: every block is written.
+	StoreThreshold int
+
 	// LeaseShare bounds the share of the last memory tier that leases may
 	// keep from eviction; above it the lease that ends first gives way.
 	// Default 0.5.

@@ -27,6 +27,7 @@ type Stats struct {
 	Found           uint64       `json:"found"`      // of Lookups
 	Rejected        uint64       `json:"rejected"`   // puts dropped for want of room
 	Lost            uint64       `json:"lost"`       // dirty blocks dropped because the cold tier refused them
+	Unwritten       uint64       `json:"unwritten"`  // dirty blocks dropped because too few asked for them: see Limits.StoreThreshold
 	Forgotten       uint64       `json:"forgotten"`  // names given up for the bound on the heap they take
 	NameBytes       int64        `json:"name_bytes"` // of that heap
 	NameLimit       int64        `json:"name_limit"` // its bound, 0: none

@@ -108,6 +108,7 @@ func collectServer(to sink, s *Snapshot, n *Counters) {
 	counter(to, "puts_total", "Blocks put.", s.Puts)
 	counter(to, "duplicates_total", "Puts whose bytes were stored already.", s.Duplicates)
 	counter(to, "rejected_total", "Puts dropped for want of room.", s.Rejected)
+	counter(to, "unwritten_total", "Dirty blocks dropped because fewer than store_threshold requests asked for them.", s.Unwritten)
 	counter(to, "lost_total", "Dirty blocks dropped because the cold tier refused them.", s.Lost)
 	counter(to, "corrupt_total", "Blocks withdrawn for a bad checksum.", s.Corrupt)
 	counter(to, "misses_total", "Gets that found nothing.", s.Misses)

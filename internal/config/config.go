@@ -22,6 +22,7 @@ type Config struct {
 	VerifyReads    bool           `toml:"verify_reads" help:"check the CRC32C of every block that is served from memory"`
 	Lease          units.Duration `toml:"lease" reload:"yes" help:"how long a key stays readable after EXISTS or GET found it"`
 	CleanAbove     float64        `toml:"clean_above" reload:"yes" help:"share of shm above which blocks are written to lustre ahead of need"`
+	StoreThreshold int            `toml:"store_threshold" reload:"yes" help:"requests for a block, its put among them, before it is written to lustre to make room; with fewer it is dropped"`
 	NamesBytes     units.Bytes    `toml:"names_bytes" reload:"yes" help:"heap that the names of blocks may take; 0: an eighth of shm.bytes, at least 256MiB"`
 
 	Admin    Admin    `toml:"admin"`
@@ -117,6 +118,7 @@ func Default() Config {
 		VerifyReads:    true,
 		Lease:          60 * second,
 		CleanAbove:     0.75,
+		StoreThreshold: 1,
 		Admin:          Admin{Listen: ""},
 		Shm: Shm{
 			Bytes: units.GiB,

@@ -23,12 +23,13 @@ const (
 )
 
 const (
-	maxRank    = 99_999
-	maxUID     = 1<<32 - 2
-	maxClients = 1_000_000
-	maxLease   = units.Duration(24 * 3600 * 1e9)
-	maxSpin    = units.Duration(1e6)
-	maxWait    = units.Duration(3600 * 1e9)
+	maxRank      = 99_999
+	maxUID       = 1<<32 - 2
+	maxClients   = 1_000_000
+	maxThreshold = 100
+	maxLease     = units.Duration(24 * 3600 * 1e9)
+	maxSpin      = units.Duration(1e6)
+	maxWait      = units.Duration(3600 * 1e9)
 )
 
 var jobName = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
@@ -198,6 +199,7 @@ func (v *validator) behaviour() {
 	v.oneOf("policy", c.Policy, "prefix", "lru", "arc", "s3fifo", "paper")
 	v.check(c.IDBits == 128 || c.IDBits == 256, "id_bits", "no width of a block id", "use 128 or 256")
 	v.check(c.Lease >= 0 && c.Lease <= maxLease, "lease", "out of range", "use 0 to 24h; 60s outlasts any client's lookup")
+	v.check(c.StoreThreshold >= 1 && c.StoreThreshold <= maxThreshold, "store_threshold", "not a number of requests", "use 1, which writes every block, to 100")
 	v.check(c.CleanAbove > 0 && c.CleanAbove <= 1, "clean_above", "not a share", "use a number above 0 and at most 1, such as 0.75")
 	v.check(c.NamesBytes == 0 || c.NamesBytes >= units.MiB, "names_bytes", "less than 1MiB", "use 0 for the default, or some 1.4KB for each name")
 	v.oneOf("resp.native_miss", c.Resp.NativeMiss, "auto", "off")
