@@ -46,11 +46,11 @@ var modelFlags = []string{"prefill-rate", "load-rate", "load-latency", "bytes-pe
 
 func (f *simulateFlags) registerSimulate(flags *pflag.FlagSet) {
 	model := simulate.DefaultTTFTModel
-	f.loadRate, f.bytesPerToken = units.Bytes(model.LoadBytesPerSecond), units.Bytes(model.BytesPerToken)
+	f.loadRate, f.bytesPerToken = units.Bytes(model.Loads[0].BytesPerSecond), units.Bytes(model.BytesPerToken)
 	flags.BoolVar(&f.simulate, "simulate", false, "without bytes: one policy at one capacity too")
 	flags.Float64Var(&f.prefillRate, "prefill-rate", model.PrefillTokensPerSecond, "of the model: tokens that the engine computes in a second")
 	flags.Var(&f.loadRate, "load-rate", "of the model: bytes that the tier loads in a second")
-	cli.DurationVar(flags, &f.loadLatency, "load-latency", model.LoadLatency, "of the model: time before a request's load begins")
+	cli.DurationVar(flags, &f.loadLatency, "load-latency", model.Loads[0].Latency, "of the model: time before a request's load begins")
 	flags.Var(&f.bytesPerToken, "bytes-per-token", "of the model: KV cache of a token; the default is LLaMA-2-70B's")
 	flags.IntVar(&f.engines, "engines", model.Engines, "of the model: engines for which requests wait; 0: none waits")
 }
@@ -98,8 +98,8 @@ func (f *replayFlags) checkSimulate(cmd *cobra.Command, live bool) error {
 // model returns the model of the flags.
 func (f *simulateFlags) model() simulate.TTFTModel {
 	return simulate.TTFTModel{
-		PrefillTokensPerSecond: f.prefillRate, LoadBytesPerSecond: float64(f.loadRate),
-		LoadLatency: f.loadLatency, BytesPerToken: float64(f.bytesPerToken), Engines: f.engines,
+		PrefillTokensPerSecond: f.prefillRate, BytesPerToken: float64(f.bytesPerToken), Engines: f.engines,
+		Loads: []simulate.Load{{BytesPerSecond: float64(f.loadRate), Latency: f.loadLatency}},
 	}
 }
 

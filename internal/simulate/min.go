@@ -10,6 +10,7 @@ type minimum struct {
 	free     []uint32 // places
 	leaves   []uint32 // heap of places, the one that is used last at its root
 	chain    []uint32 // places of the request's blocks
+	single
 }
 
 // kept is a block of the tier.
@@ -51,7 +52,7 @@ func (m *minimum) serve(r *request) (hits int) {
 		m.blocks[at].held = false
 		m.sync(at)
 	}
-	return hits
+	return m.hit(hits)
 }
 
 // take adds a block to the chain, which holds it.

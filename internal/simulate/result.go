@@ -69,7 +69,7 @@ func (g *grid) result() Result {
 	}
 	used := map[string]time.Duration{}
 	if m := g.o.TTFT; m != nil {
-		r.TTFT = &TTFT{m.PrefillTokensPerSecond, m.LoadBytesPerSecond, m.LoadLatency.Seconds(), m.BytesPerToken, m.Engines,
+		r.TTFT = &TTFT{m.PrefillTokensPerSecond, m.Loads[0].BytesPerSecond, m.Loads[0].Latency.Seconds(), m.BytesPerToken, m.Engines,
 			map[string][]Quantiles{}, map[string][]float64{}}
 	}
 	for i, c := range g.cells {

@@ -54,15 +54,11 @@ type Options struct {
 	Progress func(done, total int)
 }
 
+// withDefaults is for one tier, and common for ladders too.
 func (o Options) withDefaults() (Options, error) {
-	if o.BlockTokens == 0 {
-		o.BlockTokens = trace.BlockTokens
-	}
-	if o.Workers <= 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
-	}
-	if o.Progress == nil {
-		o.Progress = func(int, int) {}
+	o, err := o.common()
+	if err != nil {
+		return o, err
 	}
 	order := []string{policy.LRU}
 	for _, name := range o.Policies {
@@ -76,12 +72,29 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	o.Policies = append(order, Min)
 	switch {
-	case o.Trace == nil:
-		return o, fmt.Errorf("%w: it needs a trace", ErrBadOptions)
 	case len(o.Capacities) == 0:
 		return o, fmt.Errorf("%w: it needs a capacity", ErrBadOptions)
 	case !(slices.Min(o.Capacities) > 0):
 		return o, fmt.Errorf("%w: a capacity is not above 0", ErrBadOptions)
+	case o.TTFT != nil && len(o.TTFT.Loads) != 1:
+		return o, fmt.Errorf("%w: %d load rates for one tier", ErrBadOptions, len(o.TTFT.Loads))
+	}
+	return o, nil
+}
+
+func (o Options) common() (Options, error) {
+	if o.BlockTokens == 0 {
+		o.BlockTokens = trace.BlockTokens
+	}
+	if o.Workers <= 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.Progress == nil {
+		o.Progress = func(int, int) {}
+	}
+	switch {
+	case o.Trace == nil:
+		return o, fmt.Errorf("%w: it needs a trace", ErrBadOptions)
 	case o.BlockTokens < 0:
 		return o, fmt.Errorf("%w: blocks of %d tokens; choose 1 or more", ErrBadOptions, o.BlockTokens)
 	case o.TTFT != nil:
@@ -118,11 +131,11 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	return r, nil
 }
 
-// grid is all policies at all capacities.
+// grid is all policies at all capacities, or all ladders.
 type grid struct {
 	o     Options
 	s     *spool
-	cells []*cell // by policy, then by capacity
+	cells []*cell // by policy, then by capacity; or by ladder
 
 	mu struct {
 		sync.Mutex
@@ -130,13 +143,17 @@ type grid struct {
 	}
 }
 
-// cell is one policy at one capacity.
+// cell is one policy at one capacity, or one ladder.
 type cell struct {
 	policy   string
-	capacity int // blocks
+	levels   []Level // of a ladder, which has no policy of its own
+	capacity int     // blocks
 	hits     int64
 	used     time.Duration // processor time
 	ttft     *Quantiles
+	end      float64 // of the last request, in seconds since the first, as modelled
+
+	hitsOf, entered []int64 // of the levels of a ladder
 }
 
 func newGrid(o Options, s *spool) *grid {
@@ -186,7 +203,7 @@ func (g *grid) simulate(ctx context.Context, c *cell) error {
 	}
 	var times *ttfts
 	if g.o.TTFT != nil {
-		times = newTTFTs(*g.o.TTFT)
+		times = newTTFTs(*g.o.TTFT, g.o.BlockTokens)
 	}
 	in := g.s.read(c.policy == Min)
 	for n := 0; ; n++ {
@@ -202,14 +219,18 @@ func (g *grid) simulate(ctx context.Context, c *cell) error {
 		} else if err != nil {
 			return err
 		}
-		hits := t.serve(r)
-		c.hits += int64(hits)
+		c.hits += int64(t.serve(r))
 		if times != nil {
-			times.add(r.at, r.tokens, min(hits*g.o.BlockTokens, r.tokens))
+			times.add(r.at, r.tokens, t.head())
 		}
 	}
 	c.used = processorTime() - start
-	c.ttft = times.quantiles()
+	if times != nil {
+		c.ttft, c.end = times.quantiles(), times.end
+	}
+	if l, ok := t.(*ladder); ok {
+		c.count(l)
+	}
 	return nil
 }
 
@@ -224,6 +245,9 @@ func processorTime() time.Duration {
 }
 
 func (g *grid) tierOf(c *cell) (simulated, error) {
+	if c.policy == "" {
+		return newLadder(c.levels, g.s.unique)
+	}
 	if c.policy == Min {
 		return newMinimum(c.capacity, g.s.unique), nil
 	}

@@ -216,41 +216,42 @@ func TestCacheForLRUHits(t *testing.T) {
 }
 
 func TestTTFTModel(t *testing.T) {
-	m := TTFTModel{PrefillTokensPerSecond: 100, LoadBytesPerSecond: 1000, LoadLatency: time.Second, BytesPerToken: 2}
+	m := TTFTModel{PrefillTokensPerSecond: 100, BytesPerToken: 2, Loads: []Load{{1000, time.Second}, {400, 2 * time.Second}}}
 	for _, tc := range []struct {
-		tokens, hits int
-		want         float64
+		tokens int
+		head   []found
+		want   float64
 	}{
-		{1000, 0, 10},
-		{1000, 500, 1 + 1 + 5},
-		{1000, 1000, 1 + 2 + 0.01}, // the last token is computed
-		{100, 50, 1},               // loading does not pay
-		{0, 0, 0.01},
+		{1000, nil, 10},
+		{1000, []found{{0, 5}}, 1 + 1 + 5},
+		{1000, []found{{0, 10}}, 1 + 2 + 0.01}, // the last token is computed
+		{950, []found{{0, 10}}, 1 + 1.9 + 0.01},
+		{100, []found{{0, 1}}, 1}, // loading does not pay
+		{0, nil, 0.01},
+		{1000, []found{{0, 3}, {1, 5}, {0, 2}}, 1 + 0.6 + 2 + 2.5 + 0.4 + 0.01}, // each level's latency once
+		{1000, []found{{0, 7}, {1, 3}}, 1 + 1.4 + 3},                            // the slower level does not pay
+		{1000, []found{{1, 1}, {0, 9}}, 2 + 0.5 + 1 + 1.8 + 0.01},               // but as the way to the faster one
 	} {
-		if got := m.seconds(tc.tokens, tc.hits); math.Abs(got-tc.want) > 1e-9 {
-			t.Errorf("%d tokens, %d hits: %v, want %v", tc.tokens, tc.hits, got, tc.want)
+		if got := m.seconds(tc.tokens, 100, tc.head); math.Abs(got-tc.want) > 1e-9 {
+			t.Errorf("%d tokens, %v: %v, want %v", tc.tokens, tc.head, got, tc.want)
 		}
 	}
-	times := newTTFTs(m)
+	times := newTTFTs(m, 100)
 	for i := range 100 {
-		times.add(0, 100*(100-i), 0)
+		times.add(0, 100*(100-i), nil)
 	}
 	if q := times.quantiles(); *q != (Quantiles{51, 91, 100}) {
 		t.Errorf("%+v", q)
 	}
 	m.Engines = 2
-	waiting := newTTFTs(m)
+	waiting := newTTFTs(m, 100)
 	for _, tc := range []struct {
 		at, want float32
 	}{{0, 1}, {0, 1}, {0.5, 1.5}, {1, 1}, {1, 2}, {9, 1}} { // seconds; each takes one
-		waiting.add(time.Duration(tc.at*1000)*time.Millisecond, 100, 0)
+		waiting.add(time.Duration(tc.at*1000)*time.Millisecond, 100, nil)
 		if got := waiting.all[len(waiting.all)-1]; got != tc.want {
 			t.Errorf("a request at %v s waits and is computed in %v, want %v", tc.at, got, tc.want)
 		}
-	}
-	var none *ttfts
-	if none.quantiles() != nil {
-		t.Error("quantiles of nothing")
 	}
 }
 

@@ -29,8 +29,11 @@ type spool struct {
 	size       int64 // bytes
 	requests   int
 	references int64
-	unique     int   // distinct blocks
-	unlimited  int64 // hits of a tier that keeps everything
+	unique     int           // distinct blocks
+	unlimited  int64         // hits of a tier that keeps everything
+	prompts    int64         // tokens
+	answers    int64         // tokens
+	last       time.Duration // of a request, since the first
 }
 
 // request is one record.
@@ -103,6 +106,9 @@ func (s *spool) fromTrace(ctx context.Context, src trace.Source, limit int) erro
 		if _, err := w.Write(record); err != nil {
 			return noSpace(err)
 		}
+		s.prompts += int64(in.InputTokens)
+		s.answers += int64(in.OutputTokens)
+		s.last = out.at
 		s.size += int64(len(record))
 		s.requests++
 		s.references += int64(len(out.blocks))

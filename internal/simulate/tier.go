@@ -13,6 +13,10 @@ type simulated interface {
 	// serve serves a request and returns how many blocks of it were hits. Requests come in
 	// the order of their times.
 	serve(r *request) (hits int)
+
+	// head returns where the hits of the request that was served last were, in the
+	// order of the prompt. It is the callee's until the next.
+	head() []found
 }
 
 // tier drives a policy as the store does: children hold their parents, a request holds
@@ -27,6 +31,17 @@ type tier struct {
 	request  policy.Request
 	chain    []policy.Node // found or inserted by the request, head first
 	held     []policy.Node // by the request
+	single
+}
+
+// single is where the hits of a request were, when there is one tier.
+type single [1]found
+
+func (s *single) head() []found { return s[:] }
+
+func (s *single) hit(blocks int) int {
+	s[0].blocks = blocks
+	return blocks
 }
 
 // resident is a block of the tier.
@@ -60,7 +75,7 @@ func (t *tier) serve(r *request) (hits int) {
 	if hits < len(r.blocks) {
 		t.put(r, hits)
 	}
-	return hits
+	return t.hit(hits)
 }
 
 func ref(number uint32, n policy.Node) policy.Ref {

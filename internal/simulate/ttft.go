@@ -6,25 +6,29 @@ import (
 	"time"
 )
 
-// TTFTModel models the time to first token of a request by what it must read: the blocks
-// that hit are loaded from the tier and the others computed, or all are computed where
-// that is faster. At least one token is computed. With engines, a request waits until one of
+// TTFTModel models the time to first token of a request by what it must read: blocks
+// that hit are loaded from their levels, head first, as far as that is faster than to compute them, and
+// the others are computed. At least one token is computed. With engines, a request waits until one of
 // them has no other; without, nothing waits.
 type TTFTModel struct {
-	PrefillTokensPerSecond float64       // of an engine
-	LoadBytesPerSecond     float64       // of the tier, for each request
-	LoadLatency            time.Duration // of a request's load
-	BytesPerToken          float64       // of KV cache
-	Engines                int           // that share the tier and the requests; 0: one for each request
+	PrefillTokensPerSecond float64 // of an engine
+	BytesPerToken          float64 // of KV cache
+	Engines                int     // that share the levels and the requests; 0: one for each request
+	Loads                  []Load  // of each level, fastest first; one tier has one
+}
+
+// Load is how fast a request loads from a level.
+type Load struct {
+	BytesPerSecond float64
+	Latency        time.Duration // before the first byte, once for each request
 }
 
 // DefaultTTFTModel is LLaMA-2-70B, 327,680 bytes for a token by CASCADE's equation 1, with a
 // prefill of 10,000 tokens per second and memory behind a PCIe link in use.
 var DefaultTTFTModel = TTFTModel{
 	PrefillTokensPerSecond: 10_000,
-	LoadBytesPerSecond:     20 << 30,
-	LoadLatency:            time.Millisecond,
 	BytesPerToken:          327_680,
+	Loads:                  []Load{{BytesPerSecond: 20 << 30, Latency: time.Millisecond}},
 }
 
 // maxEngines bounds what a request looks through.
@@ -35,27 +39,45 @@ func (m TTFTModel) Validate() error {
 	switch {
 	case !(m.PrefillTokensPerSecond > 0):
 		return fmt.Errorf("%w: a prefill rate of %g tokens per second; give one above 0", ErrBadOptions, m.PrefillTokensPerSecond)
-	case !(m.LoadBytesPerSecond > 0):
-		return fmt.Errorf("%w: a load rate of %g bytes per second; give one above 0", ErrBadOptions, m.LoadBytesPerSecond)
 	case !(m.BytesPerToken > 0):
 		return fmt.Errorf("%w: %g bytes per token; give more than 0", ErrBadOptions, m.BytesPerToken)
-	case m.LoadLatency < 0:
-		return fmt.Errorf("%w: a load latency of %s; give 0 or more", ErrBadOptions, m.LoadLatency)
 	case m.Engines < 0 || m.Engines > maxEngines:
 		return fmt.Errorf("%w: %d engines; give 0 to %d, where 0 is one for each request", ErrBadOptions, m.Engines, maxEngines)
+	}
+	for _, l := range m.Loads {
+		switch {
+		case !(l.BytesPerSecond > 0):
+			return fmt.Errorf("%w: a load rate of %g bytes per second; give one above 0", ErrBadOptions, l.BytesPerSecond)
+		case l.Latency < 0:
+			return fmt.Errorf("%w: a load latency of %s; give 0 or more", ErrBadOptions, l.Latency)
+		}
 	}
 	return nil
 }
 
-// seconds is how long an engine takes to the first token of a prompt of so many tokens, of
-// which the first can be loaded.
-func (m TTFTModel) seconds(tokens, hits int) float64 {
-	compute := float64(max(tokens, 1)) / m.PrefillTokensPerSecond
-	if hits == 0 {
-		return compute
+// found is a piece of a prompt that one level has.
+type found struct {
+	level  int
+	blocks int
+}
+
+// seconds is how long an engine takes to the first token of a prompt of so many tokens, whose
+// head was found, in blocks of blockTokens. What is loaded ends where a piece ends: the time is linear between.
+func (m TTFTModel) seconds(tokens, blockTokens int, head []found) float64 {
+	best := float64(max(tokens, 1)) / m.PrefillTokensPerSecond
+	load, have, asked := 0.0, 0, uint64(0)
+	for _, f := range head {
+		from := m.Loads[f.level]
+		if bit := uint64(1) << f.level; asked&bit == 0 {
+			asked |= bit
+			load += from.Latency.Seconds()
+		}
+		more := min(f.blocks*blockTokens, tokens-have)
+		have += more
+		load += float64(more) * m.BytesPerToken / from.BytesPerSecond
+		best = min(best, load+float64(max(tokens-have, 1))/m.PrefillTokensPerSecond)
 	}
-	load := m.LoadLatency.Seconds() + float64(hits)*m.BytesPerToken/m.LoadBytesPerSecond
-	return min(compute, load+float64(max(tokens-hits, 1))/m.PrefillTokensPerSecond)
+	return best
 }
 
 // Quantiles are of modelled times to first token, in seconds.
@@ -67,16 +89,20 @@ type Quantiles struct {
 
 // ttfts collects times: 4 bytes a request.
 type ttfts struct {
-	model TTFTModel
-	free  []float64 // seconds at which each engine is
-	all   []float32
+	model       TTFTModel
+	blockTokens int
+	free        []float64 // seconds at which each engine is
+	all         []float32
+	end         float64 // of the last that was computed, in seconds since the first request
 }
 
-func newTTFTs(m TTFTModel) *ttfts { return &ttfts{model: m, free: make([]float64, m.Engines)} }
+func newTTFTs(m TTFTModel, blockTokens int) *ttfts {
+	return &ttfts{model: m, blockTokens: blockTokens, free: make([]float64, m.Engines)}
+}
 
 // add adds a request. They come in the order of their times.
-func (t *ttfts) add(at time.Duration, tokens, hits int) {
-	seconds := t.model.seconds(tokens, hits)
+func (t *ttfts) add(at time.Duration, tokens int, head []found) {
+	seconds := t.model.seconds(tokens, t.blockTokens, head)
 	if len(t.free) > 0 {
 		first := 0
 		for i, when := range t.free {
@@ -87,14 +113,11 @@ func (t *ttfts) add(at time.Duration, tokens, hits int) {
 		t.free[first] = max(t.free[first], at.Seconds()) + seconds
 		seconds = t.free[first] - at.Seconds()
 	}
+	t.end = max(t.end, at.Seconds()+seconds)
 	t.all = append(t.all, float32(seconds))
 }
 
-// quantiles returns nil of a nil t.
 func (t *ttfts) quantiles() *Quantiles {
-	if t == nil {
-		return nil
-	}
 	slices.Sort(t.all)
 	at := func(q float64) float64 {
 		if len(t.all) == 0 {
