@@ -116,15 +116,21 @@ func (f *replayFlags) check(cmd *cobra.Command, live bool) error {
 
 // parseShare reads "0.1" or "10%".
 func parseShare(s string) (float64, error) {
-	number, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
-	share, err := strconv.ParseFloat(number, 64)
-	if percent {
-		share /= 100
-	}
-	if err != nil || math.IsNaN(share) || share <= 0 || share > 100 {
+	share, ok := numberOrPercent(s)
+	if !ok || share == 0 || share > 100 {
 		return 0, cli.Usagef("--capacity %q is not a share of the trace's blocks: write 0.1 or 10%%; 1 has room for all", s)
 	}
 	return share, nil
+}
+
+// numberOrPercent reads a number of 0 or more, or so many hundredths.
+func numberOrPercent(s string) (number float64, ok bool) {
+	text, percent := strings.CutSuffix(strings.TrimSpace(s), "%")
+	number, err := strconv.ParseFloat(text, 64)
+	if percent {
+		number /= 100
+	}
+	return number, err == nil && !math.IsNaN(number) && number >= 0
 }
 
 func (a *app) replay(ctx context.Context, f replayFlags) error {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -115,20 +114,10 @@ func (a *app) simulate(ctx context.Context, f replayFlags) (err error) {
 		model := f.model()
 		o.TTFT = &model
 	}
-	bar := a.progress(-1, "reading the trace", false) // its length is not known yet
-	o.Trace = watched{in, bar}
-	var drawn *progressbar.ProgressBar
-	o.Progress = func(done, total int) {
-		if drawn == nil {
-			_ = bar.Finish() // drawing is best effort
-			drawn = a.progress(int64(total), "simulate", false)
-		}
-		_ = drawn.Set(done) // likewise
-	}
+	bars := a.simulationBars("simulate")
+	o.Trace, o.Progress = watched{in, bars.reading}, bars.progress
 	r, err := simulate.Run(ctx, o)
-	if drawn != nil {
-		_ = drawn.Finish() // likewise
-	}
+	bars.finish()
 	if err != nil {
 		return err
 	}

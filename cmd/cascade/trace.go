@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) traceCommand() *cobra.Command {
-	return verbs("trace", "Replay, summarise, make and convert prefix-hash traces", a.replayCommand(), a.traceInfoCommand(), a.statsCommand(),
+	return verbs("trace", "Replay, summarise, make and convert prefix-hash traces", a.replayCommand(), a.planCommand(), a.traceInfoCommand(), a.statsCommand(),
 		a.synthCommand(), a.fromTextCommand(), a.sortCommand())
 }
 

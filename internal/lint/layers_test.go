@@ -14,6 +14,7 @@ var layers = [][]string{
 	{"cmd", "cmd/cascade-bench", "internal/testing"}, // what runs ranks links no instruments and no test rigs
 	{"internal/rank"},
 	{"internal/server", "internal/replay", "internal/sim", "internal/preflight"},
+	{"internal/plan"},
 	{"internal/answers", "internal/args", "internal/simulate"},
 	{"internal/admin", "internal/holdings", "internal/transfer", "internal/upgrade"},
 	{"slurm"},
