@@ -46,8 +46,8 @@ type levelFlags struct {
 	price      float64
 }
 
-// planLevels are the levels, fastest first, with their defaults: those of a node of Perlmutter, as
-// the CASCADE paper has them.
+// planLevels are the levels, fastest first, with their defaults: those of Perlmutter, most of them as
+// the CASCADE paper has them. docs/traces.md, "Planning", says where each comes from.
 var planLevels = [...]struct {
 	name, size, about, rate string
 	latency                 time.Duration

@@ -2,14 +2,17 @@ package main
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"cascadekv/internal/cli"
 	"cascadekv/internal/plan"
+	"cascadekv/internal/trace"
 )
 
 // TestPlan: the documented plan of a made trace, as a table, a page and JSON.
@@ -67,6 +70,36 @@ func TestPlan(t *testing.T) {
 	} {
 		if got := run(args...); got.status != cli.Usage || !strings.Contains(got.err, want) {
 			t.Errorf("%v: %+v, want %q", args, got, want)
+		}
+	}
+}
+
+// TestPlanAgreesWithTiers: a store on real tiers hits at each level what the plan has for it. The policy
+// is one that does not go by the time: a replay is faster than the trace.
+func TestPlanAgreesWithTiers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "t.jsonl.gz")
+	if got := cascadeCommand("", nil, "trace", "synth", "--requests", "300", "-o", file); got.status != cli.OK {
+		t.Fatalf("%+v", got)
+	}
+	var real struct {
+		UniqueBlocks int64 `json:"unique_blocks"`
+		Tiers        map[string]struct {
+			HitRatio float64 `json:"hit_ratio"`
+		} `json:"tiers"`
+	}
+	got := cascadeCommand("", nil, "trace", "replay", "--trace", file, "--policy", "lru", "--capacity", "10%", "--block-bytes", "1KiB", "--json")
+	if err := json.Unmarshal([]byte(got.out), &real); err != nil {
+		t.Fatal(err, got)
+	}
+	dram := strconv.FormatInt(real.UniqueBlocks/10*trace.BlockTokens, 10) // of a byte a token
+	got = cascadeCommand("", nil, "trace", "plan", "--trace", file, "--policy", "lru", "--shares", "1", "--bytes-per-token", "1", "--dram", dram, "--json")
+	var r plan.Result
+	if err := json.Unmarshal([]byte(got.out), &r); err != nil {
+		t.Fatal(err, got)
+	}
+	for i, tier := range []string{"", "shm", "", "lustre"} {
+		if planned, hit := r.Configurations[0].Levels[i].HitRatio, real.Tiers[tier].HitRatio; math.Abs(planned-hit) > 0.02 || tier != "" && hit == 0 {
+			t.Errorf("%q: planned %v, hit %v", tier, planned, hit)
 		}
 	}
 }

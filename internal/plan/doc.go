@@ -8,5 +8,6 @@
 //
 // The package has equation 1 of the CASCADE paper (bytes per token of a model) and formula (1)
 // of the Tutti paper (cost per million tokens). Hits and times to first token are those of package
-// internal/simulate. It knows no machine: callers say what levels there are and what they cost.
+// internal/simulate. The package knows no machine: callers say what levels there are and what
+// they cost. It prints nothing.
 package plan
