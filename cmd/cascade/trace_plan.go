@@ -80,6 +80,10 @@ func (a *app) planCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(a.err, "plan: assumed: %s\n", assumedOf(cmd.Flags(), &o))
+			if model != nil && o.Levels[0].Bytes == 0 && !cmd.Flags().Changed("hbm") {
+				fmt.Fprintf(a.err, "plan: the weights of %s, %s, leave no room in a node's GPUs: if an engine takes several nodes, give --engines and --hbm\n",
+					model.Name, units.Bytes(model.WeightBytes()).Human())
+			}
 			return a.plan(cmd.Context(), &f, o, model)
 		},
 	}

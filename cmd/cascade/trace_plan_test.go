@@ -48,6 +48,9 @@ func TestPlan(t *testing.T) {
 	if got.status != cli.Failure || !strings.Contains(got.out, "Nearest comes:") || !strings.Contains(got.err, "no configuration meets the target: raise --nodes, --dram") {
 		t.Errorf("unreachable: %+v", got)
 	}
+	if got = run("--model", "llama-3.1-405b"); got.status != cli.OK || !strings.Contains(got.err, "give --engines and --hbm") {
+		t.Errorf("weights of several nodes: %+v", got)
+	}
 	lengths := writeTrace(t, "azure.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-12 00:00:00,700,2\n")
 	if got := cascadeCommand("", nil, "trace", "plan", "--model", "llama-2-70b", "--trace", lengths); got.status != cli.Failure || !strings.Contains(got.err, "lengths only") {
 		t.Errorf("%+v", got)

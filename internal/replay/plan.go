@@ -179,7 +179,11 @@ func costs(r *plan.Result) plot {
 	for e := from; e <= to; e++ {
 		p.YTicks = append(p.YTicks, tick{y(math.Pow(10, e)), decade(e + 6)})
 	}
-	for i := range 6 {
+	ticks := 6
+	if low == high {
+		ticks = 1
+	}
+	for i := range ticks {
 		at := low + (high-low)*float64(i)/5
 		p.XTicks = append(p.XTicks, tick{x(at), dollars(at)})
 	}
