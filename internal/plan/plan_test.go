@@ -66,7 +66,7 @@ func levels() []Level {
 
 func planned(t *testing.T, target Target, change func(*Options)) Result {
 	t.Helper()
-	synth, err := trace.NewSynth(trace.SynthOptions{Seed: 1, Requests: 400})
+	synth, err := trace.NewSynth(trace.SynthOptions{Seed: 1, Requests: 150})
 	if err != nil {
 		t.Fatal(err)
 	}
