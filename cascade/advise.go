@@ -20,8 +20,7 @@ type Advice struct {
 func Advise(ctx context.Context, s *Store, ns string, keys []string, perBlock time.Duration) Advice {
 	c := s.probe(ctx, ns, keys)
 	a := Advice{ProbeResult: c.res}
-	runs, lines := forEstimate(s, c.res.Runs)
-	a.Blocks, a.Load = estimate.Best(runs, lines, perBlock)
+	a.Blocks, a.Load = estimate.Best(c.runs, c.lines, perBlock)
 	c.prefetch(s, a.Blocks)
 	return a
 }
@@ -42,11 +41,11 @@ func CopiesBegin(views []*View) (ended func(all bool)) {
 	return memory.BeganLoad(bytes)
 }
 
-// estimateLoads sets how long runs take to load.
-func estimateLoads(s *Store, of []Run) {
-	runs, lines := forEstimate(s, of)
-	for i, t := range estimate.Times(runs, lines) {
-		of[i].LoadUS = t.Microseconds()
+// estimateLoads sets how long the runs of a chain take to load.
+func (c *chain) estimateLoads(s *Store) {
+	c.runs, c.lines = forEstimate(s, c.res.Runs)
+	for i, t := range estimate.Times(c.runs, c.lines) {
+		c.res.Runs[i].LoadUS = t.Microseconds()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"cascadekv/cascade/estimate"
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/others"
 )
@@ -22,7 +23,7 @@ func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult
 func (s *Store) probe(ctx context.Context, ns string, keys []string) *chain {
 	c := lookUp(ctx, s, ns, keys)
 	s.state.Count.Lookups(ns, min(c.res.Hits+1, len(keys)), c.res.Hits)
-	estimateLoads(s, c.res.Runs)
+	c.estimateLoads(s)
 	return c
 }
 
@@ -33,6 +34,9 @@ type chain struct {
 	here []presence
 	hits []others.Hit // of the keys that are not here, in order
 	res  ProbeResult
+
+	runs  []estimate.Run // of res, for package estimate
+	lines []estimate.Line
 }
 
 func lookUp(ctx context.Context, s *Store, ns string, keys []string) *chain {

@@ -28,8 +28,8 @@ func Times(runs []Run, lines []Line) []time.Duration {
 
 // Best returns how many blocks of a chain to load and to compute the rest, so that all are there
 // soonest, and how long these take to load. perBlock is how long computing one takes; what is
-// not in the chain is computed in any case. Of a run some blocks may be best: its time is that of its
-// bytes in equal parts. Where loading takes as long as computing, it is loading.
+// not in the chain is computed in any case. A run is loaded whole or not at all. Where loading takes
+// as long as computing, it is loading.
 func Best(runs []Run, lines []Line, perBlock time.Duration) (blocks int, load time.Duration) {
 	all := 0
 	for _, r := range runs {

@@ -69,20 +69,26 @@ func TestSimulationReportStandsAlone(t *testing.T) {
 			if err := SimulationReport(&out, c.r); err != nil {
 				t.Fatal(err)
 			}
-			for _, want := range c.want {
-				if !strings.Contains(out.String(), want) {
-					t.Errorf("no %q in the page", want)
-				}
-			}
-			for _, bad := range []string{"<script", "http:", "https:", "url(", "ZgotmplZ", "NaN", "Inf", "e-0", "e+0"} {
-				if strings.Contains(out.String(), bad) {
-					t.Errorf("%q is in the page", bad)
-				}
-			}
-			checkSVG(t, out.String())
+			checkPage(t, out.String(), c.want)
 		})
 	}
 	if err := SimulationReport(full{}, single); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("into a full file: %v", err)
 	}
+}
+
+// checkPage holds a page to what must be in it, and to what no page has that needs nothing else.
+func checkPage(t *testing.T, page string, wants []string) {
+	t.Helper()
+	for _, want := range wants {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in the page", want)
+		}
+	}
+	for _, bad := range []string{"<script", "http:", "https:", "url(", "ZgotmplZ", "NaN", "Inf", "e-0", "e+0"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("%q is in the page", bad)
+		}
+	}
+	checkSVG(t, page)
 }

@@ -75,15 +75,15 @@ func cmdCascadeGet(c *conn, words [][]byte) {
 	c.wr.Null()
 }
 
-// maxBlockUS bounds what a client may say that a block takes: an hour.
-const maxBlockUS = 3600e6
-
 func cmdCascadeProbe(ctx context.Context, c *conn, words [][]byte) {
 	defer untold(c, len(words)-2, time.Now())
 	p := c.srv.opt.Store.Probe(ctx, string(words[1]), args.Keys(words[2:]))
 	cascade.Asked(c.srv.opt.Store, string(words[1]), words[2:])
 	answers.Probe(&c.wr, &p)
 }
+
+// maxBlockUS bounds what a client may say that a block takes: an hour.
+const maxBlockUS = 3600e6
 
 // cmdCascadeAdvise answers how much of a chain to load for a client that computes a block in so
 // many microseconds.
