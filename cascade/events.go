@@ -2,10 +2,38 @@ package cascade
 
 import (
 	"cascadekv/cascade/events"
+	"cascadekv/cascade/residency"
+	"cascadekv/cascade/traffic"
 )
 
 // Events returns the log of what became readable here, and of what no longer is.
 // Names that are bound to another have no events: they are readable as that one
 // is. An expired name is removed by Sweep. Nothing is kept before the first call of
 // Since.
-func (s *Store) Events() *events.Log { return s.state.Events }
+func (s *Store) Events() *events.Log[events.Event] { return s.state.Logs.Events }
+
+// Traffic returns the log of what clients ask for and put. It is off unless somebody
+// asked within traffic.Idle. Copies by the shared index are in it by themselves, commands
+// by NoteTraffic.
+func Traffic(s *Store) *events.Log[traffic.Command] { return s.state.Logs.Traffic }
+
+// NoteTraffic adds a command to the log of traffic. If it names no parent of its first key,
+// that is the one under which this rank has the key.
+func NoteTraffic(s *Store, c traffic.Command, first []byte) {
+	if c.Parent == 0 {
+		if parent := parentOf(s.state, c.Namespace, string(first)); parent != "" {
+			c.Parent = traffic.Fingerprint(c.Namespace, parent)
+		}
+	}
+	s.state.Logs.Traffic.Add(c)
+}
+
+// parentOf returns the parent of a name that this rank has, "" for none.
+func parentOf(s *residency.State, ns, key string) string {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if n := s.LookupLocked(ns, key); n != nil {
+		return n.ParentKey()
+	}
+	return ""
+}

@@ -17,6 +17,7 @@ import (
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/sharedindex"
+	"cascadekv/cascade/traffic"
 	"cascadekv/internal/block"
 	"cascadekv/internal/shmindex"
 	"cascadekv/internal/testing/parttest"
@@ -308,7 +309,7 @@ func TestTouchesAreAccesses(t *testing.T) {
 		r.put(ns(fmt.Sprint(i)), data(uint64(i), 10_000))
 	}
 	x := r.reader()
-	touches, err := r.index.Touches()
+	touches, err := r.index.Touches(traffic.Sender{Engine: 1, Conn: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,9 +336,14 @@ func TestTouchesAreAccesses(t *testing.T) {
 	touch(shmindex.Touch(2, 0))
 	touch(1<<64 - 1)
 	before := r.Stats().Hits
+	next, _, _ := Traffic(r.Store).Since(0, 0)
 	r.Sweep()
 	if got := r.Stats().Hits - before; got != 2 {
 		t.Errorf("%d hits, want 2", got)
+	}
+	_, _, read := Traffic(r.Store).Since(next, 10)
+	if len(read) != 2 || read[1].Kind != traffic.Got || read[1].Engine != 1 || read[1].Conn != 2 || read[1].Keys[0] != traffic.Fingerprint("ns", "2") {
+		t.Errorf("recorded is %+v", read)
 	}
 	for i := 10; i < 18; i++ {
 		r.put(ns(fmt.Sprint(i)), data(uint64(i), 10_000))

@@ -1,8 +1,7 @@
-// Package events is a log of what became readable on a rank and what no longer
-// is, bounded in memory, for readers that follow it by number. The package does
-// not decide what an event is, and keeps none before somebody asks for some.
+// Package events is a log of what happened on a rank, such as names that became readable
+// and names that no longer are, bounded in memory, for readers that ask for events by
+// number.
 //
-// Glossary
-//
-//	event   a name became readable, names another block, or is gone
+// The package does not decide what an event is, and keeps none before somebody asks for
+// some.
 package events

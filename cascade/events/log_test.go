@@ -6,12 +6,13 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 )
 
 func numbered(n int) Event { return Event{Kind: Stored, Key: fmt.Sprint(n)} }
 
 func TestLogIsOffUntilAsked(t *testing.T) {
-	l := New(4, 0)
+	l := New(Limits[Event]{Kept: 4}, 0)
 	l.Add(numbered(1))
 	if next, lost, events := l.Since(0, 10); next != 1 || lost != 0 || events != nil {
 		t.Errorf("first asked: %d, %d, %v", next, lost, events)
@@ -27,7 +28,7 @@ func TestLogIsOffUntilAsked(t *testing.T) {
 func TestLogAgainstAList(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for kept := 1; kept < 9; kept++ {
-		l := New(kept, 0)
+		l := New(Limits[Event]{Kept: kept}, 0)
 		l.Since(0, 0)
 		total := 0
 		for range 2000 {
@@ -68,7 +69,7 @@ func TestLogAgainstAList(t *testing.T) {
 }
 
 func TestLogWakesWhoWaits(t *testing.T) {
-	l := New(4, 0)
+	l := New(Limits[Event]{Kept: 4}, 0)
 	next, _, _ := l.Since(0, 0)
 	const waiters = 8
 	came := make(chan bool, waiters)
@@ -85,5 +86,44 @@ func TestLogWakesWhoWaits(t *testing.T) {
 	cancel()
 	if l.Wait(ctx, next+1) {
 		t.Error("an event that nobody added")
+	}
+}
+
+// TestLogIsBoundedByCost: the oldest events go until the rest costs no more than allowed, and
+// an event that costs more alone is lost itself.
+func TestLogIsBoundedByCost(t *testing.T) {
+	l := New(Limits[Event]{Kept: 8, Most: 10, Cost: func(e *Event) int64 { return e.Size }}, 0)
+	l.Since(0, 0)
+	for _, size := range []int64{4, 4, 4, 1, 1} {
+		l.Add(Event{Size: size})
+	}
+	if next, lost, events := l.Since(1, 10); next != 6 || lost != 1 || len(events) != 4 {
+		t.Errorf("%d, %d lost, %v", next, lost, events)
+	}
+	l.Add(Event{Size: 11})
+	l.Add(Event{Size: 2})
+	if next, lost, events := l.Since(1, 10); next != 8 || lost != 6 || !slices.Equal(events, []Event{{Size: 2}}) {
+		t.Errorf("%d, %d lost, %v", next, lost, events)
+	}
+}
+
+// TestLogEndsWhenNobodyAsks: it is off then, keeps nothing, and who asks later learns of a loss.
+func TestLogEndsWhenNobodyAsks(t *testing.T) {
+	l := New(Limits[Event]{Kept: 4, Idle: time.Hour}, 0)
+	l.Since(0, 0)
+	l.Add(numbered(1))
+	l.mu.asked = time.Now().Add(-2 * time.Hour)
+	l.Add(numbered(2))
+	if l.On() || l.mu.ring != nil {
+		t.Error("the log is on, or keeps events")
+	}
+	l.Add(numbered(3))
+	next, lost, events := l.Since(2, 10)
+	if lost == 0 || len(events) != 0 {
+		t.Errorf("%d lost, %v", lost, events)
+	}
+	l.Add(numbered(4))
+	if _, lost, events := l.Since(next, 10); lost != 0 || !slices.Equal(events, []Event{numbered(4)}) {
+		t.Errorf("%d lost, %v", lost, events)
 	}
 }

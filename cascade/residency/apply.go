@@ -34,9 +34,9 @@ func (s *State) ApplyLocked() {
 		case names.Unlink:
 			s.UnlinkLocked(b, *c.Record)
 		case names.Stored:
-			s.Events.Add(events.Event{Kind: events.Stored, Namespace: c.Name.Namespace(), Key: c.Name.Key(), Size: b.Info.Size})
+			s.Logs.Events.Add(events.Event{Kind: events.Stored, Namespace: c.Name.Namespace(), Key: c.Name.Key(), Size: b.Info.Size})
 		case names.Removed:
-			s.Events.Add(events.Event{Kind: events.Removed, Namespace: c.Name.Namespace(), Key: c.Name.Key(), Size: b.Info.Size})
+			s.Logs.Events.Add(events.Event{Kind: events.Removed, Namespace: c.Name.Namespace(), Key: c.Name.Key(), Size: b.Info.Size})
 		case names.Hold:
 			for range c.N {
 				s.HoldLocked(b, int(c.Level))

@@ -13,6 +13,7 @@ import (
 	"cascadekv/cascade/events"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
+	"cascadekv/cascade/traffic"
 	"cascadekv/internal/block"
 	"cascadekv/internal/locks"
 	"cascadekv/tiers"
@@ -55,6 +56,12 @@ type Options struct {
 	SweepEvery time.Duration // default 1 s; negative: only Sweep sweeps
 }
 
+// Logs are what a rank keeps for readers of what happens, from when they ask.
+type Logs struct {
+	Events  *events.Log[events.Event]    // names that became readable, or no longer are
+	Traffic *events.Log[traffic.Command] // what clients ask for and put
+}
+
 // State is what one rank holds: names, blocks, where each block's bytes are, and
 // what is counted of it. The parts of the store share it. Fields outside Mu do not
 // change once the store is open, or are safe for concurrent use.
@@ -68,7 +75,7 @@ type State struct {
 	Cold    *Level                 // the one in files, nil: none
 	Remote  *Level                 // other ranks' memory, asked between these two; it has no tier here
 	Limits  atomic.Pointer[Limits] // as they are now
-	Events  *events.Log
+	Logs    Logs
 	Watch   Watcher
 	Workers sync.WaitGroup // of all parts
 	born    time.Time
@@ -129,7 +136,7 @@ func New(o Options, w Watcher) (*State, error) {
 		return nil, fmt.Errorf("cascade: %d memory tiers, want 1 to %d", len(o.Memory), maxMemory)
 	}
 	s := &State{
-		Options: o, Watch: w, Events: events.New(eventsKept, o.FirstEvent),
+		Options: o, Watch: w, Logs: Logs{events.New(events.Limits[events.Event]{Kept: eventsKept}, o.FirstEvent), traffic.NewLog(o.FirstEvent)},
 		Pending: PendingQueue{Wake: make(chan struct{}, 1)}, CleanerWake: make(chan struct{}, 1),
 	}
 	s.Count.state, s.Requests.state, s.Leases.state = s, s, s

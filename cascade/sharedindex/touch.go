@@ -5,6 +5,7 @@ import (
 
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
+	"cascadekv/cascade/traffic"
 	"cascadekv/internal/shmindex"
 )
 
@@ -13,15 +14,16 @@ import (
 type Touches struct {
 	index *Index
 	ring  *shmindex.Ring
+	from  traffic.Sender
 }
 
-// Touches makes a ring. The caller must Close it.
-func (ix *Index) Touches() (*Touches, error) {
+// Touches makes a ring for a client. The caller must Close it.
+func (ix *Index) Touches(from traffic.Sender) (*Touches, error) {
 	ring, err := shmindex.NewRing()
 	if err != nil {
 		return nil, fmt.Errorf("cascade: touches: %w", err)
 	}
-	t := &Touches{ix, ring}
+	t := &Touches{ix, ring, from}
 	ix.state.Mu.Lock()
 	defer ix.state.Mu.Unlock()
 	if ix.guarded.rings == nil {
@@ -67,7 +69,7 @@ func (ix *Index) drainOneLocked(t *Touches) {
 		ix.state.Count.LookupsLocked(ns, l.Asked, l.Found)
 		ix.state.Count.MissesLocked(ns, l.Missed)
 	})
-	var last *names.Name
+	var run []*names.Name
 	for _, touch := range touches {
 		var n *names.Name
 		if x := ix.guarded.table; x != nil {
@@ -77,14 +79,32 @@ func (ix *Index) drainOneLocked(t *Touches) {
 			continue
 		}
 		ix.countTouchLocked(n)
-		if last != nil && n.Parent() != last { // a run of parents and children is one request
-			ix.state.Requests.PassLocked(true)
+		if len(run) > 0 && n.Parent() != run[len(run)-1] { // a run of parents and children is one request
+			ix.passLocked(t, run)
+			run = run[:0]
 		}
-		last = n
+		run = append(run, n)
 		ix.state.Cold.UsedLocked(residency.BlockOf(n))
 		ix.state.Requests.AddLocked(residency.BlockOf(n))
 	}
+	ix.passLocked(t, run)
+}
+
+// passLocked passes a run that was read to the policies, and to who records the traffic.
+func (ix *Index) passLocked(t *Touches, run []*names.Name) {
 	ix.state.Requests.PassLocked(true)
+	if len(run) == 0 || !ix.state.Logs.Traffic.On() {
+		return
+	}
+	ns := run[0].Namespace()
+	read := traffic.Command{Kind: traffic.Got, Sender: t.from, At: ix.state.Now().UnixMilli(), Namespace: ns}
+	if parent := run[0].ParentKey(); parent != "" {
+		read.Parent = traffic.Fingerprint(ns, parent)
+	}
+	for _, n := range run {
+		read.Keys = append(read.Keys, traffic.Fingerprint(ns, n.Key()))
+	}
+	ix.state.Logs.Traffic.Add(read)
 }
 
 // countTouchLocked counts a hit of a name that was read by the index.

@@ -13,7 +13,7 @@ import (
 var layers = [][]string{
 	{"cmd", "cmd/cascade-bench", "internal/testing"}, // what runs ranks links no instruments and no test rigs
 	{"internal/rank"},
-	{"internal/server", "internal/replay", "internal/sim", "internal/preflight"},
+	{"internal/server", "internal/replay", "internal/record", "internal/sim", "internal/preflight"},
 	{"internal/plan"},
 	{"internal/answers", "internal/args", "internal/simulate"},
 	{"internal/admin", "internal/holdings", "internal/transfer", "internal/upgrade"},
@@ -26,6 +26,7 @@ var layers = [][]string{
 	{"cascade/content"},
 	{"cascade/eviction"},
 	{"cascade/residency"},
+	{"cascade/traffic"},
 	{"cascade/policy", "cascade/estimate", "cascade/names", "cascade/events", "cascade/tombstones", "cascade/layouts", "cascade/inference"},
 	{"dht", "lustre", "gpu"},
 	{"tiers"},

@@ -282,6 +282,21 @@ func (c *Conn) Peer() string {
 	return net.JoinHostPort(ip.String(), strconv.Itoa(port))
 }
 
+// Process returns the process at the other end of a unix socket, 0 where it is not known.
+// It may be called from any goroutine.
+func (c *Conn) Process() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.closed || !c.local {
+		return 0
+	}
+	cred, err := unix.GetsockoptUcred(c.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0
+	}
+	return int(cred.Pid)
+}
+
 // IP returns the address at the other end, nil for a unix socket and for a client
 // that is gone. It may be called from any goroutine.
 func (c *Conn) IP() net.IP {

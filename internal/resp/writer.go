@@ -33,6 +33,16 @@ const keepBuf = 16 << 10
 
 var bufPool = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
 
+// AppendCommand appends a command of some words as a client sends it.
+func AppendCommand(b []byte, words ...string) []byte {
+	b = append(strconv.AppendInt(append(b, '*'), int64(len(words)), 10), "\r\n"...)
+	for _, w := range words {
+		b = append(strconv.AppendInt(append(b, '$'), int64(len(w)), 10), "\r\n"...)
+		b = append(append(b, w...), "\r\n"...)
+	}
+	return b
+}
+
 // SetProto chooses the protocol of the replies that follow, 2 or 3.
 func (w *Writer) SetProto(version int) { w.proto = version }
 

@@ -30,6 +30,7 @@ func (c delegate) Answer(p []byte) bool {
 	if h.brief == nil || !c.authed || h.own && !c.own || !h.takes(len(cmd.Args)) || !h.brief(c.conn, cmd.Args) {
 		return false
 	}
+	note(c.conn, name, cmd.Args)
 	c.fixed.Observe(name, cmd.Args, !cmd.Inline && c.wr.Proto() == 2, cmd.Err != nil)
 	c.sock.DropDescriptors()
 	c.srv.counters.commands.Add(1)

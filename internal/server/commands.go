@@ -77,6 +77,7 @@ func init() { // refers to commands that list it
 		"CASCADE.PIN":      {run: bounded(cmdCascadePin), min: 3, own: true},
 		"CASCADE.UNPIN":    {run: cmdCascadeUnpin, min: 3, own: true},
 		"CASCADE.EVENTS":   {run: cmdCascadeEvents, min: 2, max: 6, own: true},
+		"CASCADE.TRAFFIC":  {run: cmdCascadeTraffic, min: 2, max: 6, own: true},
 		"CASCADE.CONTAINS": {run: bounded(cmdCascadeContains), min: 3, own: true, brief: briefContains},
 
 		"CASCADE.REGION":  {run: cmdCascadeRegion, min: 2, max: 4, own: true},
@@ -115,7 +116,7 @@ func cmdSelect(c *conn, args [][]byte) {
 		c.wr.Error("ERR DB index is out of range")
 		return
 	}
-	c.together.end(c)
+	c.together.End(c.srv.opt.Store, c.ns)
 	c.selectDB(n)
 	c.wr.Simple("OK")
 }

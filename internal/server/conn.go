@@ -55,7 +55,7 @@ type conn struct {
 	touch     *cascade.Touches // nil until asked for, as the next
 	holds     *cascade.Holds
 
-	together pipeline
+	together cascade.Pipeline
 
 	quit   bool
 	ending atomic.Bool // set by interrupt, from any goroutine
@@ -160,7 +160,7 @@ func (c *conn) serve() {
 			}
 		}
 		if !c.more() {
-			c.together.end(c) // once the client has its answers
+			c.together.End(c.srv.opt.Store, c.ns) // once the client has its answers
 		}
 	}
 	_ = c.flush()
@@ -281,8 +281,9 @@ func (c *conn) dispatch(cmd *resp.Command) (brief bool) {
 			c.sink.err = cmd.Err
 		}
 		if h.asks && len(cmd.Args) == 2 {
-			c.together.add(&c.together.asked, c, cmd.Args[1])
+			c.together.Asked(cmd.Args[1], c.more())
 		}
+		note(c, name, cmd.Args)
 		if h.brief != nil && h.brief(c, cmd.Args) {
 			return true
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"cascadekv/cascade"
 	"cascadekv/internal/handover"
 	"cascadekv/internal/netio"
 	"cascadekv/internal/upgrade"
@@ -53,7 +54,7 @@ func (s *Server) allListeners() []*netio.Listener {
 func (s *Server) state(asked uint64) (*handover.State, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := &handover.State{PID: uint32(os.Getpid()), From: s.opt.Version, Asked: asked, LastConn: s.nextID, NextEvent: s.opt.Store.Events().Next()}
+	st := &handover.State{PID: uint32(os.Getpid()), From: s.opt.Version, Asked: asked, LastConn: s.nextID, NextEvent: max(s.opt.Store.Events().Next(), cascade.Traffic(s.opt.Store).Next())}
 	for _, g := range s.allListeners() {
 		fd, err := g.Descriptor()
 		if err != nil {

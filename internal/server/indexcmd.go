@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/cascade"
 	"cascadekv/internal/args"
 	"cascadekv/internal/region"
 	"cascadekv/internal/transfer"
@@ -23,7 +24,7 @@ func cmdCascadeIndex(c *conn, words [][]byte) {
 		defer func() { _ = unix.Close(fd) }() // only the client's copy matters
 		c.replyFile(fd, size)
 	case strings.EqualFold(string(words[1]), "TOUCHES"):
-		replyOwn(c, &c.touch, c.srv.opt.Store.SharedIndex().Touches)
+		replyOwn(c, &c.touch, func() (*cascade.Touches, error) { return c.srv.opt.Store.SharedIndex().Touches(senderOf(c)) })
 	case strings.EqualFold(string(words[1]), "HOLDS"):
 		replyOwn(c, &c.holds, c.srv.opt.Store.SharedIndex().Holds)
 	default:

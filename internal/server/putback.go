@@ -1,20 +1,15 @@
 package server
 
 import (
-	"fmt"
 	"strconv"
-	"strings"
 	"time"
+
+	"cascadekv/internal/resp"
 )
 
 // putBack makes a command the next one to be read.
 func (c *conn) putBack(words ...string) {
-	var b strings.Builder
-	fmt.Fprintf(&b, "*%d\r\n", len(words))
-	for _, w := range words {
-		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(w), w)
-	}
-	c.sock.SetPushback(append([]byte(b.String()), c.unread()...))
+	c.sock.SetPushback(append(resp.AppendCommand(nil, words...), c.unread()...))
 	c.rd.Reset(c.sock)
 }
 

@@ -30,7 +30,7 @@ func cmdSet(c *conn, words [][]byte) {
 		c.wr.Error(bad)
 		return
 	}
-	c.together.add(&c.together.stored, c, words[1])
+	c.together.Stored(words[1], c.more())
 	size := int64(len(st.Bytes()))
 	ctx, cancel := c.Context()
 	defer cancel()
