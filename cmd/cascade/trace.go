@@ -17,8 +17,8 @@ import (
 )
 
 func (a *app) traceCommand() *cobra.Command {
-	return verbs("trace", "Replay, summarise, make and convert prefix-hash traces", a.replayCommand(), a.planCommand(), a.traceInfoCommand(), a.statsCommand(),
-		a.synthCommand(), a.fromTextCommand(), a.sortCommand())
+	return verbs("trace", "Record, replay, summarise, make and convert prefix-hash traces", a.recordCommand(), a.replayCommand(), a.planCommand(),
+		a.traceInfoCommand(), a.statsCommand(), a.synthCommand(), a.fromTextCommand(), a.sortCommand())
 }
 
 // traceFlags say which trace to read and how.
