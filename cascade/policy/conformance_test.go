@@ -21,6 +21,8 @@ func TestConformance(t *testing.T) {
 		"ghosts are bounded":    ghostsAreBounded,
 		"equal fingerprints":    equalFingerprintsWork,
 		"nothing leaves a hole": leavesNoHole,
+		"explains":              explains,
+		"explaining is reading": explainsAsIs,
 	} {
 		for _, policy := range AllNames() {
 			t.Run(policy+"/"+name, func(t *testing.T) { test(t, policy) })

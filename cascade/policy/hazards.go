@@ -95,9 +95,15 @@ func (l *learner) learn() {
 	l.fresh, l.seen = counts{}, false
 }
 
-// estimate computes the indexes of a class from what was seen of it and, as far as that is
-// little, of the levels above.
+// estimate computes the indexes of a class.
 func (h *hazards) estimate(n uint16) {
+	hazard := h.hazardsOf(n)
+	gittins(&hazard, &h.indexes[n])
+}
+
+// hazardsOf computes the hazards of a class from what was seen of it and, as far as that is
+// little, of the levels above.
+func (h *hazards) hazardsOf(n uint16) (smoothed [ageBins]float64) {
 	var hazard, reused, exposed [ageBins]float64
 	for _, of := range h.classes[n].levels {
 		smooth(&of.reused, &reused)
@@ -106,8 +112,8 @@ func (h *hazards) estimate(n uint16) {
 			hazard[bin] = (reused[bin] + priorRequests*hazard[bin]) / (exposed[bin] + priorRequests)
 		}
 	}
-	smooth(&hazard, &reused)
-	gittins(&reused, &h.indexes[n])
+	smooth(&hazard, &smoothed)
+	return smoothed
 }
 
 // smooth spreads a figure over the neighbours of each bin.

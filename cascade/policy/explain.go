@@ -1,0 +1,306 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Explanation is what a policy reports of a block.
+type Explanation struct {
+	Class  string        // in the policy's own words; "": there is only one
+	Holds  int           // reasons for which the block may not leave now
+	Idle   time.Duration // since its last use, as of the policy's last event; negative: not known
+	Worth  float64       // chance that it is used, by the seconds to keep it for that; 0: the policy knows none
+	Hazard float64       // chance that it is used before it is much older; likewise
+
+	// Blocks and Bytes leave before the block once nothing holds it, if nothing else
+	// happens and no other hold ends. Sampled: they are estimated.
+	Blocks, Bytes int64
+	Sampled       bool
+}
+
+// Explainer is a Policy that reports when a block leaves, and why then. Not all are: of some
+// the order in which blocks leave is not known before they do.
+type Explainer interface {
+	Policy
+
+	// Explain describes a block of the tier, as of the last event; false: there is no
+	// such block. It changes nothing, and takes a bounded time however many blocks
+	// there are, about a millisecond.
+	Explain(n Node) (Explanation, bool)
+
+	// Recall describes a block that is not in the tier, as far as it is remembered.
+	Recall(fingerprint uint64) (Explanation, bool)
+}
+
+// explainedBlocks bounds the blocks that Explain looks at. Of more it takes one in so many.
+const explainedBlocks = 8 << 10
+
+// stride is for how many elements of a slab sample takes one.
+func (s *slab[T]) stride() int64 {
+	return max(1, (int64(s.made)+explainedBlocks-1)/explainedBlocks)
+}
+
+// sample calls fn with some elements of a slab, and with n.
+func (s *slab[T]) sample(n Node, fn func(Node, *T)) {
+	for i := int64(0); i < int64(s.made); i += s.stride() {
+		if Node(i) != n {
+			fn(Node(i), s.at(uint32(i)))
+		}
+	}
+	fn(n, s.at(uint32(n)))
+}
+
+// before adds up what comes before a block in the order in which blocks leave, of which
+// there is one for each that many.
+func (e *Explanation) before(n Node, order []Node, each int64, size func(Node) int64) {
+	for _, one := range order {
+		if one == n {
+			break
+		}
+		e.Blocks += each
+		e.Bytes += each * size(one)
+	}
+	e.Sampled = each > 1
+}
+
+const ofEarlierRun = "left by an earlier run"
+
+// explain is Explain, with the words for a class, and the order in which the block and those
+// without holds leave, of which queue has some.
+func (r *Ranking) explain(n Node, class func(*ranked) string, order func(n Node, each int64) []Node) (Explanation, bool) {
+	if !r.Known(n) {
+		return Explanation{}, false
+	}
+	b := r.at(n)
+	e := Explanation{Class: ofEarlierRun, Holds: int(b.holds), Idle: -1}
+	if !r.old(n) {
+		e.Class = class(b)
+	}
+	each := r.blocks.stride()
+	e.before(n, order(n, each), each, func(one Node) int64 { return int64(r.at(one).size) })
+	return e, true
+}
+
+// queue lists the blocks of a class without holds, and n, in the order of their keys.
+func (r *Ranking) queue(class int, n Node) (list []Node) {
+	r.blocks.sample(n, func(one Node, b *ranked) {
+		if b.live && int(b.class) == class && (b.holds == 0 || one == n) {
+			list = append(list, one)
+		}
+	})
+	slices.SortFunc(list, func(a, b Node) int { return cmp.Compare(r.at(a).key, r.at(b).key) })
+	return list
+}
+
+// byClass is the order of Ranking.Victim.
+func (r *Ranking) byClass(n Node, _ int64) (order []Node) {
+	for class := range Classes {
+		order = append(order, r.queue(class, n)...)
+	}
+	return order
+}
+
+// Recall implements Explainer for those who remember nothing.
+func (*Ranking) Recall(uint64) (Explanation, bool) { return Explanation{}, false }
+
+func noClass(*ranked) string { return "" }
+
+func usesOf(b *ranked) string { return number(int(b.uses), "use") }
+
+// Explain implements Explainer.
+func (l *lru) Explain(n Node) (Explanation, bool) { return l.explain(n, noClass, l.byClass) }
+
+// Explain implements Explainer.
+func (f *fifo) Explain(n Node) (Explanation, bool) { return f.explain(n, noClass, f.byClass) }
+
+// Explain implements Explainer.
+func (l *lfuda) Explain(n Node) (Explanation, bool) { return l.explain(n, usesOf, l.byClass) }
+
+// Explain implements Explainer.
+func (p *paper) Explain(n Node) (Explanation, bool) {
+	return p.explain(n, func(b *ranked) string {
+		if b.class == priorityLow {
+			return "low priority to leave: a prefix, or referenced more than once"
+		}
+		return "high priority to leave: referenced once, no prefix"
+	}, p.byClass)
+}
+
+var arcClasses = [...]string{seenOnce: "seen once", seenMore: "seen more than once"}
+
+// Explain implements Explainer.
+func (a *arc) Explain(n Node) (Explanation, bool) {
+	return a.explain(n, func(b *ranked) string { return arcClasses[b.class] }, a.order)
+}
+
+// order is that of arc.Victim.
+func (a *arc) order(n Node, each int64) []Node {
+	once, left, i := a.queue(seenOnce, n), a.bytes[seenOnce], 0
+	for ; i < len(once) && (a.old(once[i]) || left > a.target); i++ {
+		left -= each * int64(a.at(once[i]).size)
+	}
+	return slices.Concat(once[:i], a.queue(seenMore, n), once[i:])
+}
+
+// Recall implements Explainer.
+func (a *arc) Recall(fingerprint uint64) (Explanation, bool) {
+	for class, words := range arcClasses {
+		if a.left[class].find(fingerprint) != none {
+			return Explanation{Class: words, Idle: -1}, true
+		}
+	}
+	return Explanation{}, false
+}
+
+var s3fifoClasses = [...]string{small: "small queue", main: "main queue"}
+
+// Explain implements Explainer.
+func (s *s3fifo) Explain(n Node) (Explanation, bool) {
+	return s.explain(n, func(b *ranked) string { return s3fifoClasses[b.class] + ", " + usesOf(b) }, s.order)
+}
+
+// order is that of s3fifo.Victim: what the small queue has above its part, of which some goes
+// to the main one; what is in that, after as many rounds as it has uses; and the rest.
+func (s *s3fifo) order(n Node, each int64) (order []Node) {
+	queue, left, i := s.queue(small, n), s.bytes[small], 0
+	rounds := s.queue(main, n)
+	for ; i < len(queue) && (s.old(queue[i]) || left >= s.space()/smallPart); i++ {
+		b := s.at(queue[i])
+		left -= each * int64(b.size)
+		if !s.old(queue[i]) && b.uses > 1 && b.key >= s.reached[small] {
+			rounds = append(rounds, queue[i])
+		} else {
+			order = append(order, queue[i])
+		}
+	}
+	slices.SortStableFunc(rounds, func(x, y Node) int { return cmp.Compare(s.rounds(x), s.rounds(y)) })
+	return slices.Concat(order, rounds, queue[i:])
+}
+
+// rounds is how often a block passes through the main queue before it leaves.
+func (s *s3fifo) rounds(n Node) uint8 {
+	if b := s.at(n); b.class == main && b.key >= s.reached[main] {
+		return b.uses
+	}
+	return 0
+}
+
+// Recall implements Explainer.
+func (s *s3fifo) Recall(fingerprint uint64) (Explanation, bool) {
+	return Explanation{Class: s3fifoClasses[small], Idle: -1}, s.left.find(fingerprint) != none
+}
+
+// Explain implements Explainer.
+func (p *prefix) Explain(n Node) (Explanation, bool) {
+	if !p.tier.has(n) {
+		return Explanation{}, false
+	}
+	e := p.describe(p.tier.historyOf(n))
+	e.Holds = int(p.tier.at(n).holds)
+	type placed struct {
+		node Node
+		cell uint32
+	}
+	var order []placed
+	p.tier.blocks.sample(n, func(one Node, b *leaf) {
+		if b.history > 0 && (b.holds == 0 || one == n) {
+			order = append(order, placed{one, p.tier.cellOf(one)})
+		}
+	})
+	slices.SortFunc(order, func(a, b placed) int {
+		first := p.tier.usedBefore(a.node, b.node)
+		if a.cell != b.cell {
+			first = p.tier.before(a.cell, b.cell)
+		}
+		if first {
+			return -1
+		}
+		return 1
+	})
+	nodes := make([]Node, len(order))
+	for i, one := range order {
+		nodes[i] = one.node
+	}
+	e.before(n, nodes, p.tier.blocks.stride(), func(one Node) int64 { return p.tier.at(one).size.bytes() })
+	return e, true
+}
+
+// Recall implements Explainer.
+func (p *prefix) Recall(fingerprint uint64) (Explanation, bool) {
+	i := p.known.find(fingerprint)
+	if i == none || p.known.at(i).node != NoNode || p.known.at(i).bin == unknownAge {
+		return Explanation{}, false
+	}
+	return p.describe(p.known.at(i)), true
+}
+
+// describe is what is known of a block, whether it is in the tier or not.
+func (p *prefix) describe(e *history) Explanation {
+	if e.bin == unknownAge {
+		return Explanation{Class: ofEarlierRun, Idle: -1}
+	}
+	x := Explanation{
+		Class: p.learned.wordsOf(e.class), Idle: time.Duration(p.now-e.touched) * tick,
+		Worth: float64(p.learned.indexes[e.class][e.bin]), Hazard: p.learned.hazardsOf(e.class)[e.bin],
+	}
+	if e.bin < freshBins {
+		x.Class = "used within the last second; " + x.Class
+	}
+	return x
+}
+
+// wordsOf is a class in words, by its dense number.
+func (h *hazards) wordsOf(dense uint16) string {
+	return class(slices.Index(h.numbers, dense+1)).String()
+}
+
+// String is the class in words.
+func (c class) String() string {
+	length, turn, gap, use := int(c)%lengthDigits, int(c)/lengthDigits%turnDigits, int(c)/below[2]%gapDigits, int(c)/below[1]
+	shared := use >= useDigits/2
+	var words []string
+	if shared {
+		words = append(words, "shared by "+powers(use-useDigits/2, useDigits/2-1, "conversation"))
+	} else {
+		words = append(words, powers(use, useDigits/2-1, "use"))
+	}
+	switch {
+	case shared && gap > 0:
+		words = append(words, "128 s or more between the last two")
+	case shared || gap == 0:
+	case gap == 1:
+		words = append(words, "less than 8 s between the last two")
+	case gap == gapDigits-1:
+		words = append(words, "256 s or more between the last two")
+	default:
+		words = append(words, fmt.Sprintf("%d to %d s between the last two", 2<<gap, 4<<gap))
+	}
+	if turn == turnDigits-1 {
+		words = append(words, "last block of its request")
+	} else {
+		words = append(words, "turn "+[...]string{"1", "2", "3", "4-5", "6-8", "9 or more", ""}[turn])
+	}
+	return strings.Join(append(words, "request of "+powers(length, lengthDigits-1, "block")), "; ")
+}
+
+// powers is the range of counts that have a logarithm, most at most.
+func powers(log, most int, what string) string {
+	switch {
+	case log == 0:
+		return number(1, what)
+	case log == most:
+		return fmt.Sprintf("%d or more %ss", 1<<log, what)
+	}
+	return fmt.Sprintf("%d-%d %ss", 1<<log, 2<<log-1, what)
+}
+
+func number(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
