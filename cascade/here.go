@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
@@ -121,6 +122,7 @@ func (h Here) delete(ns, key string) (visible bool, stamp uint64) {
 	defer h.state.Mu.Unlock()
 	if n := h.state.Mu.Names.Get(ns, key); n != nil && n.Block() != nil {
 		visible = n.Visible(h.state.Now)
+		h.state.Count.LostLocked(losslog.Deleted, nil, n)
 		h.state.UnbindLocked(n)
 		h.state.WakeWaitersLocked()
 	}
@@ -189,10 +191,11 @@ func (h Here) clearSome(ns string, before uint64, from int) (n, next int) {
 		one := sp.List()[next]
 		if before == math.MaxUint64 {
 			h.state.UnbindLocked(one)
-			n++
-		} else if one.Put() < before && h.state.UnbindBeforeLocked(ns, one.Key(), before) {
-			n++
+		} else if one.Put() >= before || !h.state.UnbindBeforeLocked(ns, one.Key(), before) {
+			continue
 		}
+		h.state.Count.LostLocked(losslog.Cleared, nil, one)
+		n++
 	}
 	return n, next
 }
@@ -320,6 +323,7 @@ func (h Here) sweepEnded(now time.Time) (more bool) {
 		if n == nil {
 			return false
 		}
+		h.state.Count.LostLocked(losslog.Ended, nil, n)
 		residency.EndLocked(h.state, n)
 	}
 	return true

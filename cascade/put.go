@@ -52,6 +52,7 @@ func (s *Store) put(ctx context.Context, e Entry, keyData, valueData []byte, sc 
 	}
 	st, err := s.Stage(ctx, int64(len(keyData)+len(valueData)))
 	if err != nil {
+		Refused(s, e.Namespace, e.Key, err)
 		return PutResult{}, nil, err
 	}
 	st.Append(keyData)
@@ -73,6 +74,7 @@ func (s *Store) addName(ctx context.Context, e Entry, id BlockID, sc scope) (*na
 		return nil, nil
 	}
 	n, err := s.renameLocked(&e, b, elsewhere)
+	refusedLocked(s, e.Namespace, e.Key, err)
 	sc.passLocked(&s.state.Requests, n)
 	return n, err
 }
@@ -287,6 +289,7 @@ func (st *Stage) commit(ctx context.Context, e Entry, id BlockID, sc scope) (n *
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
 	n, dup, err = st.commitLocked(&e, b, elsewhere)
+	refusedLocked(s, e.Namespace, e.Key, err)
 	if below != nil && n != nil && !residency.BlockOf(n).Writing {
 		s.state.Cold.RestLocked(residency.BlockOf(n), below)
 	}

@@ -122,6 +122,7 @@ func (s *Store) stageTogether(ctx context.Context, items []FuncItem) []pendingPu
 				return all // it waits once these are stored
 			case f.err != nil:
 				s.state.Count.Rejected()
+				Refused(s, it.Entry.Namespace, it.Entry.Key, f.err)
 			}
 		}
 		all = append(all, f)

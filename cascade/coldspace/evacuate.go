@@ -5,6 +5,7 @@ import (
 
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/load"
+	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 )
@@ -53,6 +54,7 @@ func (cs *Space) Evacuate(ctx context.Context) bool {
 		cs.state.Cold.LeaveLocked(b, false)
 		cs.state.Cold.Stats.Evicted++
 		if !b.InAny() {
+			cs.state.Count.LostLocked(losslog.Evicted, cs.state.Cold, b.Names()...)
 			cs.state.VanishLocked(b)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/residency"
 )
 
@@ -54,6 +55,7 @@ func (cs *Space) shrinkSomeLocked() (done bool, err error) {
 		}
 		cs.state.Cold.LeaveLocked(b, true)
 		cs.state.Cold.Stats.Evicted++
+		cs.state.Count.LostLocked(losslog.Evicted, cs.state.Cold, b.Names()...)
 		cs.state.VanishLocked(b) // what is in memory is held, so this was its last copy
 	}
 	return false, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/policy"
 	"cascadekv/cascade/residency"
 	"cascadekv/tiers"
@@ -214,6 +215,7 @@ func (e *Evictor) evictLocked(b *residency.Block, m *residency.Level) {
 		default:
 			e.state.Count.Stats.Unwritten++
 		}
+		e.state.Count.LostLocked(losslog.Evicted, m, b.Names()...)
 		e.state.VanishLocked(b)
 	}
 }

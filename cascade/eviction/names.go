@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/residency"
 )
 
@@ -89,6 +90,7 @@ func (nb *NameBudget) forgetSomeLocked(most int) int {
 		nb.state.Cold.LeaveLocked(b, true)
 		nb.state.Cold.Stats.Evicted++
 	}
+	nb.state.Count.LostLocked(losslog.Forgotten, nil, b.Names()...)
 	nb.state.VanishLocked(b)
 	return n
 }
@@ -102,6 +104,7 @@ func (nb *NameBudget) forgetNamesLocked(b *residency.Block, most int) (forgotten
 			at++
 			continue
 		}
+		nb.state.Count.LostLocked(losslog.Forgotten, nil, n)
 		residency.EndLocked(nb.state, n)
 		forgotten++
 	}

@@ -97,16 +97,43 @@ func (f *Fetch) wait(ctx context.Context) {
 func (ld *Loader) viewLocked(ctx context.Context, f *Fetch) *residency.View {
 	if !f.finished {
 		f.waiters-- // the fetch goes on for others, and for the next request
-		ld.state.Count.Losses.AddError(ld.stepOf(f, nil), ctx.Err(), 1)
+		loseLocked(ld, f, ld.stepOf(f, nil), residency.ReasonOf(ctx.Err()))
 		return nil
 	}
 	if len(f.views) == 0 {
-		ld.state.Count.Losses.Add(f.step, f.reason, 1)
+		loseLocked(ld, f, f.step, f.reason)
 		return nil
 	}
 	v := f.views[len(f.views)-1]
 	f.views = f.views[:len(f.views)-1]
 	return v
+}
+
+// loseLocked counts and remembers that one who waited for f has to do without its block. Who
+// has given up loses nothing.
+func loseLocked(ld *Loader, f *Fetch, step, reason string) {
+	if f.finished || reason != "cancelled" {
+		ld.state.Count.Losses.Add(step, reason, 1)
+	}
+	var level *residency.Level
+	if step == residency.StepSegment {
+		level = ld.state.Cold
+	}
+	unreadLocked(ld, reason, level, f.source)
+}
+
+// unreadNames bounds the names that are remembered of a block that could not be read.
+const unreadNames = 16
+
+// unreadLocked remembers of what could not be read, in a level, why.
+func unreadLocked(ld *Loader, reason string, level *residency.Level, of source) {
+	if of.block == nil {
+		ld.state.Count.UnreadLocked(reason, level, of.name)
+		return
+	}
+	for _, n := range of.block.Names()[:min(len(of.block.Names()), unreadNames)] {
+		ld.state.Count.UnreadLocked(reason, level, residency.NameID{NS: n.Namespace(), Key: n.Key()})
+	}
 }
 
 // ended is a fetch that ends: its block is in a, or err is why not.
@@ -242,6 +269,7 @@ func (ld *Loader) coldFailedLocked(b *residency.Block, err error) {
 	}
 	ld.state.Cold.LeaveLocked(b, false)
 	if !b.InAny() {
+		unreadLocked(ld, residency.ReasonOf(err), ld.state.Cold, source{block: b})
 		ld.state.VanishLocked(b)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 	"cascadekv/dht/directory"
@@ -137,6 +138,7 @@ func (s *State) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
 	if n == nil || n.Block() == nil || n.Put() >= stamp || n.Seq() >= stamp && n.Seq()-stamp < names.MovedWithin {
 		return false
 	}
+	s.Count.LostLocked(losslog.Replaced, nil, n)
 	seq := n.Seq() + 1 // what replaced it may be recorded here later, with its own stamp
 	s.WithdrawLocked(n, seq)
 	s.Watch.InvalidateLocked(NameID{ns, key}, max(stamp, seq))

@@ -1,6 +1,7 @@
 package residency
 
 import (
+	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/names"
 	"cascadekv/dht/directory"
 )
@@ -12,6 +13,8 @@ type Counters struct {
 	Stats Stats // the rest is filled in by the store's Stats
 
 	Losses Losses // of gets and look-ups; not guarded
+
+	lost losslog.Log // of names, by their fingerprints
 }
 
 // HitLocked counts a get with the level that served it, and with those of

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/estimate"
+	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 	"cascadekv/internal/block"
@@ -224,6 +225,7 @@ func (s *State) corruptLocked(b *Block, m *Level) {
 	s.Count.Stats.Corrupt++
 	s.DropLocked(b, m, false)
 	if !b.Cold && !b.InAny() {
+		s.Count.LostLocked(losslog.Damaged, m, b.Names()...)
 		s.VanishLocked(b)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/residency"
 )
 
@@ -102,6 +103,7 @@ func (w *Writer) findOwnGone(ctx context.Context) (kept []*residency.Block, err 
 			continue
 		}
 		lost++
+		w.state.Count.LostLocked(losslog.Gone, w.state.Cold, b.Names()...)
 		w.state.VanishLocked(b)
 	}
 	w.state.Cold.Stats.Errors++
