@@ -5,13 +5,13 @@ import (
 	"math"
 	"time"
 
-	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/tombstones"
 	"cascadekv/dht/directory"
 	"cascadekv/internal/inject"
+	"cascadekv/internal/losslog"
 )
 
 // Here is what requests do with the names of this rank alone: with nothing but its

@@ -90,12 +90,12 @@ func (n *Node) SetMembers(changed ...Member) {
 		n.start(func() { n.rehome(before, next, nil) })
 	}
 	for _, r := range silent {
-		n.start(func() { n.askAgain(r) })
+		n.start(func() { askAgain(n, r) })
 	}
 }
 
 // askAgain asks a rank to state what this one is a home of.
-func (n *Node) askAgain(r fabric.Rank) {
+func askAgain(n *Node, r fabric.Rank) {
 	delay := retryFirst
 	for n.view.Load().alive(r) && n.work.Err() == nil {
 		if _, err := n.call(n.work, r, kindResync, nil); settled(err) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
 	"cascadekv/dht/ring"
 )
@@ -157,6 +158,9 @@ func (n *Node) IsFirstHome(namespace, key string) bool {
 func (n *Node) Explain(namespace, key string) ring.Explanation {
 	return n.view.Load().ring.Explain(namespace, key)
 }
+
+// Fate returns what became of a name of which no rank has a copy. Only a home of it knows.
+func (n *Node) Fate(namespace, key string) directory.Fate { return n.dir.Fate(namespace, key) }
 
 // KeyPlace is what CASCADE.RING reports: where a key's entry lives, and where
 // its block does as this rank sees it.

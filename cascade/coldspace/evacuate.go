@@ -5,9 +5,9 @@ import (
 
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/load"
-	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
+	"cascadekv/internal/losslog"
 )
 
 const (

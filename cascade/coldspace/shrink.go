@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/residency"
+	"cascadekv/internal/losslog"
 )
 
 // liveShare is how much of the budget live blocks may take: what is dead takes

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/policy"
 	"cascadekv/cascade/residency"
+	"cascadekv/internal/losslog"
 	"cascadekv/tiers"
 )
 

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/residency"
+	"cascadekv/internal/losslog"
 )
 
 // maxSpaces bounds the namespaces that have names.

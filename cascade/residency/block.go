@@ -4,11 +4,11 @@ import (
 	"log/slog"
 	"time"
 
-	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
+	"cascadekv/internal/losslog"
 )
 
 // Block is one stored block: its facts and names, and where it is.

@@ -1,9 +1,9 @@
 package residency
 
 import (
-	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/names"
 	"cascadekv/dht/directory"
+	"cascadekv/internal/losslog"
 )
 
 // Counters are what is counted of requests and tiers, but for what a memory tier

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"cascadekv/cascade/estimate"
-	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 	"cascadekv/internal/block"
+	"cascadekv/internal/losslog"
 	"cascadekv/tiers"
 )
 

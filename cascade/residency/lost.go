@@ -3,9 +3,13 @@ package residency
 import (
 	"time"
 
-	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/names"
+	"cascadekv/cascade/policy"
+	"cascadekv/internal/losslog"
 )
+
+// lostBytes is what is taken to remember why names were lost last: 65,536 of them.
+const lostBytes = 1 << 20
 
 // LostLocked remembers why names are lost, and in which level they were last; nil: that does
 // not matter.
@@ -20,7 +24,7 @@ func (c *Counters) LostNameLocked(why losslog.Reason, from *Level, ns, key strin
 	c.state.Mu.AssertHeld()
 	loss := losslog.Loss{Reason: why, At: c.state.Age(c.state.Now())}
 	if from != nil {
-		loss.Level = uint8(from.Index + 1)
+		loss.Where = uint16(from.Index + 1)
 	}
 	c.lost.Add(Fingerprint(ns, key), loss)
 }
@@ -45,8 +49,8 @@ func (c *Counters) LastLossLocked(ns, key string) (l Loss) {
 	l.Since, l.All = now-since, all
 	if last, ok := c.lost.Last(print); ok {
 		l.Reason, l.Ago = last.Reason, now-last.At
-		if last.Level > 0 && int(last.Level) <= len(c.state.Levels) {
-			l.Level = c.state.Levels[last.Level-1].Stats.Name
+		if last.Where > 0 && int(last.Where) <= len(c.state.Levels) {
+			l.Level = c.state.Levels[last.Where-1].Stats.Name
 		}
 	}
 	return l
@@ -65,4 +69,22 @@ func (c *Counters) UnreadLocked(reason string, from *Level, all ...NameID) {
 			c.LostNameLocked(why, from, id.NS, id.Key)
 		}
 	}
+}
+
+// ExplainLocked returns what a level's policy reports of b, there, or of what left it with a
+// fingerprint, remembered. b may be nil. Neither: the policy knows nothing of it, or there is
+// none.
+func (m *Level) ExplainLocked(b *Block, print uint64) (e policy.Explanation, there, remembered bool) {
+	m.state.Mu.AssertHeld()
+	explains, ok := m.Policy.(policy.Explainer)
+	if !ok {
+		return e, false, false
+	}
+	if b != nil {
+		if e, there = explains.Explain(m.nodeOf(b)); there {
+			return e, true, false
+		}
+	}
+	e, remembered = explains.Recall(print)
+	return e, false, remembered
 }

@@ -16,6 +16,7 @@ import (
 	"cascadekv/cascade/traffic"
 	"cascadekv/internal/block"
 	"cascadekv/internal/locks"
+	"cascadekv/internal/losslog"
 	"cascadekv/tiers"
 )
 
@@ -140,6 +141,7 @@ func New(o Options, w Watcher) (*State, error) {
 		Pending: PendingQueue{Wake: make(chan struct{}, 1)}, CleanerWake: make(chan struct{}, 1),
 	}
 	s.Count.state, s.Requests.state, s.Leases.state = s, s, s
+	s.Count.lost = losslog.New(lostBytes)
 	s.Mu.SetRank(locks.State)
 	s.Mu.Names, s.Mu.Blocks = names.New(len(o.Memory)-1), map[BlockID]*Block{}
 	s.Mu.Waiters.changed = make(chan struct{})

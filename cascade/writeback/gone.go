@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"cascadekv/cascade/losslog"
 	"cascadekv/cascade/residency"
+	"cascadekv/internal/losslog"
 )
 
 // goneEvery is how often the cold tier is asked whether its files are still there.

@@ -29,6 +29,7 @@ type Directory struct {
 	seed   maphash.Seed
 	words  *words
 	shards [shards]shard
+	fates  fates
 }
 
 // shard has its entries packed: a method unpacks one, and packs it again if it changed.
@@ -83,7 +84,7 @@ type Found struct {
 
 // New returns an empty directory.
 func New() *Directory {
-	d := &Directory{seed: maphash.MakeSeed(), words: newWords()}
+	d := &Directory{seed: maphash.MakeSeed(), words: newWords(), fates: newFates()}
 	for i := range d.shards {
 		d.shards[i].dir, d.shards[i].packer.words = d, d.words
 	}
@@ -276,13 +277,19 @@ func (sh *shard) sweep(now int64) {
 // ones: those processes are dead. Their copies in the shared file system stay.
 func (d *Directory) Lost(incarnations map[fabric.Rank]uint64) {
 	d.walk(func(sh *shard, e *unpacked) {
-		changed := false
+		changed, had, owner := false, e.newest() != nil, fabric.Rank(0)
 		for i := range e.records {
 			r := &e.records[i]
 			if last, dead := incarnations[r.Owner]; dead && r.Incarnation <= last {
+				if r.Memory != nil {
+					owner = r.Owner
+				}
 				changed = changed || !r.dead || r.Memory != nil
 				r.dead, r.Memory = true, nil
 			}
+		}
+		if had && e.newest() == nil {
+			d.fates.add(d.hash(e.key), owner)
 		}
 		if changed {
 			sh.put()

@@ -19,10 +19,11 @@ const (
 	NoRoom                        // it is stored, and memory had no room to read it to
 	Late                          // it is stored, and did not come in time
 	Unavailable                   // it is stored, and could not be read
+	RankDead                      // only a rank that is dead had it
 )
 
 var words = [...]string{
-	"", "evicted", "forgotten", "deleted", "cleared", "ended", "replaced", "damaged", "gone", "refused", "no_room", "late", "unavailable",
+	"", "evicted", "forgotten", "deleted", "cleared", "ended", "replaced", "damaged", "gone", "refused", "no_room", "late", "unavailable", "rank_dead",
 }
 
 // String is the word for a reason, as docs/protocol.md has it.
@@ -36,22 +37,26 @@ func (r Reason) String() string {
 // Loss is one loss of a name.
 type Loss struct {
 	Reason Reason
-	Level  uint8         // in the caller's numbers
+	Where  uint16        // in the caller's numbers
 	At     time.Duration // since the caller's origin, rounded down to 17 ms
 }
 
-// Log is the losses remembered. The zero value is empty, and takes 1 MiB from the first loss
-// on. It is not safe for concurrent use.
+// Log is the losses remembered. It is not safe for concurrent use.
 //
 // Losses with the same bits of their fingerprints share a set of a few places, in which a
 // new one takes the place of the oldest. So what is forgotten of one set is known.
 type Log struct {
-	sets []set
+	most int
+	sets []set // nil before the first loss
 }
 
+// New returns an empty log, which takes so many bytes from the first loss on: 16 for each
+// that it remembers.
+func New(bytes int) Log { return Log{most: max(bytes/ways/entryBytes, 1)} }
+
 const (
-	sets = 1 << 14
-	ways = 4
+	ways       = 4
+	entryBytes = 16
 
 	tick = 1 << 24 // nanoseconds: 32 bits last for two years
 )
@@ -63,15 +68,15 @@ type entry struct {
 	print  uint64
 	ticks  uint32
 	reason Reason // 0: none
-	level  uint8
+	where  uint16
 }
 
-func (l *Log) of(print uint64) *set { return &l.sets[(print^print>>32)%sets] }
+func (l *Log) of(print uint64) *set { return &l.sets[(print^print>>32)%uint64(len(l.sets))] }
 
 // Add records a loss of the name with a fingerprint, in place of an earlier one of it.
 func (l *Log) Add(print uint64, loss Loss) {
 	if l.sets == nil {
-		l.sets = make([]set, sets)
+		l.sets = make([]set, l.most)
 	}
 	s := l.of(print)
 	at := 0
@@ -79,7 +84,7 @@ func (l *Log) Add(print uint64, loss Loss) {
 		at++
 	}
 	copy(s[1:at+1], s[:at])
-	s[0] = entry{print: print, ticks: uint32(loss.At / tick), reason: loss.Reason, level: loss.Level}
+	s[0] = entry{print: print, ticks: uint32(loss.At / tick), reason: loss.Reason, where: loss.Where}
 }
 
 // Last returns the last loss of the name with a fingerprint; false: none is remembered.
@@ -107,5 +112,5 @@ func (l *Log) Since(print uint64) (at time.Duration, all bool) {
 }
 
 func (e entry) loss() Loss {
-	return Loss{Reason: e.reason, Level: e.level, At: time.Duration(e.ticks) * tick}
+	return Loss{Reason: e.reason, Where: e.where, At: time.Duration(e.ticks) * tick}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func TestLastLoss(t *testing.T) {
-	var l Log
+	l := New(1 << 20)
 	if _, ok := l.Last(7); ok {
 		t.Error("an empty log remembers a loss")
 	}
@@ -25,7 +25,7 @@ func TestLastLoss(t *testing.T) {
 	if got, _ := l.Last(8); got.Reason != Deleted {
 		t.Errorf("%+v of the other", got)
 	}
-	for r := Evicted; r <= Unavailable; r++ {
+	for r := Evicted; r <= RankDead; r++ {
 		if r.String() == "" || r.String() == "unknown" {
 			t.Errorf("reason %d has no word", r)
 		}
@@ -35,12 +35,13 @@ func TestLastLoss(t *testing.T) {
 // TestForgets compares the log with one that forgets nothing: what it remembers is right, and
 // what it may have forgotten is no younger than it says.
 func TestForgets(t *testing.T) {
-	var l Log
+	l := New(1 << 20)
+	const sets = 1 << 20 / ways / entryBytes
 	rng := rand.New(rand.NewPCG(1, 2))
 	last := map[uint64]Loss{}
 	for i := range 4 * sets * ways {
 		print := rng.Uint64() % (3 * sets * ways) * 0x9e3779b97f4a7c15
-		loss := Loss{Reason(1 + rng.IntN(int(Unavailable))), uint8(i % 3), time.Duration(i) * tick}
+		loss := Loss{Reason(1 + rng.IntN(int(Unavailable))), uint16(i % 3), time.Duration(i) * tick}
 		l.Add(print, loss)
 		last[print] = loss
 	}
@@ -63,11 +64,11 @@ func TestForgets(t *testing.T) {
 }
 
 func TestSizeAndAllocations(t *testing.T) {
-	if bytes := unsafe.Sizeof(set{}) * sets; bytes > 1<<20 {
+	l := New(1 << 20)
+	l.Add(1, Loss{Reason: Evicted})
+	if bytes := len(l.sets) * int(unsafe.Sizeof(set{})); bytes > 1<<20 || bytes < 1<<19 {
 		t.Errorf("the table takes %d bytes", bytes)
 	}
-	var l Log
-	l.Add(1, Loss{Reason: Evicted})
 	i := uint64(0)
 	if got := testing.AllocsPerRun(1000, func() { i++; l.Add(i*i, Loss{Reason: Evicted}) }); got != 0 {
 		t.Errorf("%v allocations for a loss", got)
@@ -75,7 +76,7 @@ func TestSizeAndAllocations(t *testing.T) {
 }
 
 func BenchmarkAdd(b *testing.B) {
-	var l Log
+	l := New(1 << 20)
 	for i := range b.N {
 		l.Add(uint64(i)*0x9e3779b97f4a7c15, Loss{Reason: Evicted, At: time.Duration(i)})
 	}
