@@ -3,6 +3,7 @@ package cascade
 import (
 	"context"
 	"errors"
+	"time"
 
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
@@ -50,7 +51,7 @@ type LevelReport struct {
 	// What the policy reports of the block, or remembers: see policy.Explanation.
 	Remembered   bool    `json:"remembered,omitempty"` // it is not here
 	Class        string  `json:"class,omitempty"`
-	IdleMS       int64   `json:"idle_ms"` // since the last request for it; -1: not known
+	IdleSeconds  int64   `json:"idle_s"` // since the last request for it; -1: not known
 	Worth        float64 `json:"worth,omitempty"`
 	Hazard       float64 `json:"hazard,omitempty"`
 	Holds        int     `json:"holds"`
@@ -142,7 +143,7 @@ func (h Here) explain(r *KeyReport, ns, key string) (loss residency.Loss, id Blo
 
 // explainLevelLocked reports the place of b, nil for none, in a level.
 func explainLevelLocked(m *residency.Level, b *residency.Block, print uint64) LevelReport {
-	l := LevelReport{Name: m.Stats.Name, Policy: m.Stats.Policy, IdleMS: -1}
+	l := LevelReport{Name: m.Stats.Name, Policy: m.Stats.Policy, IdleSeconds: -1}
 	switch {
 	case b == nil:
 	case m.Memory != nil:
@@ -160,7 +161,7 @@ func explainLevelLocked(m *residency.Level, b *residency.Block, print uint64) Le
 	l.Remembered, l.Class, l.Worth, l.Hazard, l.Holds = remembered, e.Class, e.Worth, e.Hazard, e.Holds
 	l.BeforeBlocks, l.BeforeBytes, l.Estimated = e.Blocks, e.Bytes, e.Sampled
 	if e.Idle >= 0 {
-		l.IdleMS = e.Idle.Milliseconds()
+		l.IdleSeconds = int64(e.Idle / time.Second)
 	}
 	return l
 }

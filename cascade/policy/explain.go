@@ -12,7 +12,7 @@ import (
 type Explanation struct {
 	Class  string        // in the policy's own words; "": there is only one
 	Holds  int           // reasons for which the block may not leave now
-	Idle   time.Duration // since its last use, as of the policy's last event; negative: not known
+	Idle   time.Duration // since its last use, or since a request asked for it; negative: not known
 	Worth  float64       // chance that it is used, by the seconds to keep it for that; 0: the policy knows none
 	Hazard float64       // chance that it is used before it is much older; likewise
 
@@ -27,13 +27,13 @@ type Explanation struct {
 type Explainer interface {
 	Policy
 
-	// Explain describes a block of the tier, as of the last event; false: there is no
-	// such block. It changes nothing, and takes a bounded time however many blocks
-	// there are, about a millisecond.
-	Explain(n Node) (Explanation, bool)
+	// Explain describes a block of the tier. Only Idle is as of now: the rest is as of the
+	// policy's last event. False: there is no such block. It changes nothing, and takes a bounded
+	// time however many blocks there are, about a millisecond.
+	Explain(now time.Duration, n Node) (Explanation, bool)
 
 	// Recall describes a block that is not in the tier, as far as it is remembered.
-	Recall(fingerprint uint64) (Explanation, bool)
+	Recall(now time.Duration, fingerprint uint64) (Explanation, bool)
 }
 
 // explainedBlocks bounds the blocks that Explain looks at. Of more it takes one in so many.
@@ -105,23 +105,23 @@ func (r *Ranking) byClass(n Node, _ int64) (order []Node) {
 }
 
 // Recall implements Explainer for those who remember nothing.
-func (*Ranking) Recall(uint64) (Explanation, bool) { return Explanation{}, false }
+func (*Ranking) Recall(time.Duration, uint64) (Explanation, bool) { return Explanation{}, false }
 
 func noClass(*ranked) string { return "" }
 
 func usesOf(b *ranked) string { return number(int(b.uses), "use") }
 
 // Explain implements Explainer.
-func (l *lru) Explain(n Node) (Explanation, bool) { return l.explain(n, noClass, l.byClass) }
+func (l *lru) Explain(_ time.Duration, n Node) (Explanation, bool) { return l.explain(n, noClass, l.byClass) }
 
 // Explain implements Explainer.
-func (f *fifo) Explain(n Node) (Explanation, bool) { return f.explain(n, noClass, f.byClass) }
+func (f *fifo) Explain(_ time.Duration, n Node) (Explanation, bool) { return f.explain(n, noClass, f.byClass) }
 
 // Explain implements Explainer.
-func (l *lfuda) Explain(n Node) (Explanation, bool) { return l.explain(n, usesOf, l.byClass) }
+func (l *lfuda) Explain(_ time.Duration, n Node) (Explanation, bool) { return l.explain(n, usesOf, l.byClass) }
 
 // Explain implements Explainer.
-func (p *paper) Explain(n Node) (Explanation, bool) {
+func (p *paper) Explain(_ time.Duration, n Node) (Explanation, bool) {
 	return p.explain(n, func(b *ranked) string {
 		if b.class == priorityLow {
 			return "low priority to leave: a prefix, or referenced more than once"
@@ -133,7 +133,7 @@ func (p *paper) Explain(n Node) (Explanation, bool) {
 var arcClasses = [...]string{seenOnce: "seen once", seenMore: "seen more than once"}
 
 // Explain implements Explainer.
-func (a *arc) Explain(n Node) (Explanation, bool) {
+func (a *arc) Explain(_ time.Duration, n Node) (Explanation, bool) {
 	return a.explain(n, func(b *ranked) string { return arcClasses[b.class] }, a.order)
 }
 
@@ -147,7 +147,7 @@ func (a *arc) order(n Node, each int64) []Node {
 }
 
 // Recall implements Explainer.
-func (a *arc) Recall(fingerprint uint64) (Explanation, bool) {
+func (a *arc) Recall(_ time.Duration, fingerprint uint64) (Explanation, bool) {
 	for class, words := range arcClasses {
 		if a.left[class].find(fingerprint) != none {
 			return Explanation{Class: words, Idle: -1}, true
@@ -159,7 +159,7 @@ func (a *arc) Recall(fingerprint uint64) (Explanation, bool) {
 var s3fifoClasses = [...]string{small: "small queue", main: "main queue"}
 
 // Explain implements Explainer.
-func (s *s3fifo) Explain(n Node) (Explanation, bool) {
+func (s *s3fifo) Explain(_ time.Duration, n Node) (Explanation, bool) {
 	return s.explain(n, func(b *ranked) string { return s3fifoClasses[b.class] + ", " + usesOf(b) }, s.order)
 }
 
@@ -190,16 +190,16 @@ func (s *s3fifo) rounds(n Node) uint8 {
 }
 
 // Recall implements Explainer.
-func (s *s3fifo) Recall(fingerprint uint64) (Explanation, bool) {
+func (s *s3fifo) Recall(_ time.Duration, fingerprint uint64) (Explanation, bool) {
 	return Explanation{Class: s3fifoClasses[small], Idle: -1}, s.left.find(fingerprint) != none
 }
 
 // Explain implements Explainer.
-func (p *prefix) Explain(n Node) (Explanation, bool) {
+func (p *prefix) Explain(now time.Duration, n Node) (Explanation, bool) {
 	if !p.tier.has(n) {
 		return Explanation{}, false
 	}
-	e := p.describe(p.tier.historyOf(n))
+	e := p.describe(now, p.tier.historyOf(n))
 	e.Holds = int(p.tier.at(n).holds)
 	type placed struct {
 		node Node
@@ -230,25 +230,25 @@ func (p *prefix) Explain(n Node) (Explanation, bool) {
 }
 
 // Recall implements Explainer.
-func (p *prefix) Recall(fingerprint uint64) (Explanation, bool) {
+func (p *prefix) Recall(now time.Duration, fingerprint uint64) (Explanation, bool) {
 	i := p.known.find(fingerprint)
 	if i == none || p.known.at(i).node != NoNode || p.known.at(i).bin == unknownAge {
 		return Explanation{}, false
 	}
-	return p.describe(p.known.at(i)), true
+	return p.describe(now, p.known.at(i)), true
 }
 
 // describe is what is known of a block, whether it is in the tier or not.
-func (p *prefix) describe(e *history) Explanation {
+func (p *prefix) describe(now time.Duration, e *history) Explanation {
 	if e.bin == unknownAge {
 		return Explanation{Class: ofEarlierRun, Idle: -1}
 	}
 	x := Explanation{
-		Class: p.learned.wordsOf(e.class), Idle: time.Duration(p.now-e.touched) * tick,
+		Class: p.learned.wordsOf(e.class), Idle: time.Duration(max(ticks(now), e.touched)-e.touched) * tick,
 		Worth: float64(p.learned.indexes[e.class][e.bin]), Hazard: p.learned.hazardsOf(e.class)[e.bin],
 	}
 	if e.bin < freshBins {
-		x.Class = "used within the last second; " + x.Class
+		x.Class = "fresh; " + x.Class
 	}
 	return x
 }

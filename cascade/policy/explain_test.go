@@ -19,7 +19,7 @@ func explains(t *testing.T, name string) {
 		w := newWalk(t, name, 8<<20, seed)
 		for range 1000 + 500*seed {
 			n, ok := w.step()
-			e, known := w.policy.(Explainer).Explain(n)
+			e, known := w.policy.(Explainer).Explain(w.now, n)
 			if ok && (!known || e.Holds > 0 || e.Blocks > 0 || e.Bytes > 0) {
 				t.Fatalf("victim %d: %+v", n, e)
 			}
@@ -30,7 +30,7 @@ func explains(t *testing.T, name string) {
 		drained++
 		explained := map[Node]Explanation{}
 		for _, b := range w.live {
-			e, ok := w.policy.(Explainer).Explain(b.node)
+			e, ok := w.policy.(Explainer).Explain(w.now, b.node)
 			if !ok || e.Holds != b.holds+b.children || e.Sampled {
 				t.Fatalf("block %d with %d holds and %d children: %+v, %v", b.node, b.holds, b.children, e, ok)
 			}
@@ -67,11 +67,11 @@ func explainsAsIs(t *testing.T, name string) {
 	a, b := newWalk(t, name, 8<<20, 3), newWalk(t, name, 8<<20, 3)
 	for step := range 3_000 {
 		if e, ok := a.policy.(Explainer); ok && len(a.live) > 0 {
-			if _, ok := e.Explain(a.live[step%len(a.live)].node); !ok {
+			if _, ok := e.Explain(a.now, a.live[step%len(a.live)].node); !ok {
 				t.Fatal("a block of the tier is not explained")
 			}
-			e.Recall(uint64(step))
-			if _, ok := e.Explain(NoNode); ok {
+			e.Recall(a.now, uint64(step))
+			if _, ok := e.Explain(a.now, NoNode); ok {
 				t.Fatal("no block is explained")
 			}
 		}
@@ -91,7 +91,7 @@ func TestExplainOfMany(t *testing.T) {
 		for i := range uint64(blocks) {
 			nodes = append(nodes, p.Insert(0, Meta{Fingerprint: i, Size: size, Refs: 1}))
 		}
-		e, ok := p.Explain(nodes[blocks/4+1])
+		e, ok := p.Explain(0, nodes[blocks/4+1])
 		if !ok || !e.Sampled || e.Blocks < blocks/4-blocks/50 || e.Blocks > blocks/4+blocks/50 || e.Bytes != e.Blocks*size {
 			t.Errorf("%s: %+v of the block after %d", name, e, blocks/4+1)
 		}
@@ -113,18 +113,18 @@ func TestExplainWords(t *testing.T) {
 		p.Access(&Request{Now: ms(begin + seconds*1000), Hits: 10, Chain: chain})
 	}
 	p.Access(&Request{Now: ms(begin + 65_000), Hits: 1, Chain: []Ref{{Fingerprint: 99, Node: NoNode}}})
-	e, _ := p.Explain(chain[4].Node)
+	e, _ := p.Explain(ms(begin+65_000), chain[4].Node)
 	if want := "2-3 uses; 8 to 16 s between the last two; turn 3; request of 8-15 blocks"; e.Class != want {
 		t.Errorf("class %q, want %q", e.Class, want)
 	}
 	if e.Idle < ms(34_000) || e.Idle > ms(36_000) || e.Worth <= 0 || e.Hazard <= 0 || e.Hazard > 1 {
 		t.Errorf("%+v", e)
 	}
-	if last, _ := p.Explain(chain[9].Node); !strings.Contains(last.Class, "last block of its request") {
+	if last, _ := p.Explain(ms(begin+65_000), chain[9].Node); !strings.Contains(last.Class, "last block of its request") {
 		t.Errorf("the last one: %+v", last)
 	}
 	p.Remove(chain[9].Node, true)
-	if gone, ok := p.Recall(9); !ok || gone.Idle < ms(34_000) {
+	if gone, ok := p.Recall(ms(begin+65_000), 9); !ok || gone.Idle < ms(34_000) {
 		t.Errorf("of a block that has left: %+v %v", gone, ok)
 	}
 	for c := range classesAt(classLevels - 1) {
@@ -144,7 +144,7 @@ func BenchmarkExplain(b *testing.B) {
 				p.Insert(ms(int(i/100)), Meta{Fingerprint: i, Size: 1 << 20})
 			}
 			for b.Loop() {
-				p.Explain(500_000)
+				p.Explain(0, 500_000)
 			}
 		})
 	}

@@ -80,11 +80,12 @@ func (m *Level) ExplainLocked(b *Block, print uint64) (e policy.Explanation, the
 	if !ok {
 		return e, false, false
 	}
+	now := m.state.Age(m.state.Now())
 	if b != nil {
-		if e, there = explains.Explain(m.nodeOf(b)); there {
+		if e, there = explains.Explain(now, m.nodeOf(b)); there {
 			return e, true, false
 		}
 	}
-	e, remembered = explains.Recall(print)
+	e, remembered = explains.Recall(now, print)
 	return e, false, remembered
 }

@@ -25,6 +25,7 @@ type fakeRank struct {
 	values   map[string]string // by namespace and key
 	asked    [][]string
 	stats    string
+	why      string // the answer to CASCADE.WHY
 	known    string // the id that it takes without the bytes; "": it knows no such command
 	password string
 }
@@ -92,6 +93,8 @@ func (f *fakeRank) answer(w *resp.Writer, args []string) {
 	switch args[0] {
 	case "CASCADE.STATS":
 		w.Bulk([]byte(f.stats))
+	case "CASCADE.WHY":
+		w.BulkString(f.why)
 	case "CASCADE.PUT":
 		space := redisNamespace
 		for i, a := range args {

@@ -77,6 +77,6 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(a.statusCommand(), a.putCommand(), a.getCommand(), a.probeCommand(), a.ringCommand(), a.configCommand(),
 		a.doctorCommand(), a.versionCommand(), a.traceCommand(), a.benchCommand(), a.simCommand(), a.lustreCommand())
 	root.AddCommand(a.segmentsCommand(), a.fsckCommand(), a.exportCommand(), a.importCommand(), a.engineConfigCommand(), a.upgradeCommand())
-	root.AddCommand(a.arenaCommand(), a.listCommand(), a.keysCommand(), a.clearCommand())
+	root.AddCommand(a.arenaCommand(), a.listCommand(), a.keysCommand(), a.clearCommand(), a.whyCommand())
 	return root
 }

@@ -89,15 +89,26 @@ func ParseScan(args [][]byte) (s Scan, bad string) {
 	return s, o.bad
 }
 
-// Hello are HELLO's words after the version.
+// Hello are HELLO's words after its name.
 type Hello struct {
 	User, Password, Name string
 	Auth, Named          bool // which of them are given
+	Proto                int  // 0: as it is
 }
 
-// ParseHello reads HELLO's words after the version.
-func ParseHello(args [][]byte) (h Hello, ok bool) {
-	o := options{rest: args}
+// ParseHello reads HELLO's words after its name; bad is the error to answer with, "" for none.
+func ParseHello(words [][]byte) (h Hello, bad string) {
+	if len(words) == 0 {
+		return h, ""
+	}
+	var err error
+	if h.Proto, err = strconv.Atoi(string(words[0])); err != nil {
+		return h, "ERR Protocol version is not an integer or out of range"
+	}
+	if h.Proto != 2 && h.Proto != 3 {
+		return h, "NOPROTO unsupported protocol version"
+	}
+	o := options{rest: words[1:]}
 	for o.next() {
 		switch o.word {
 		case "AUTH":
@@ -108,5 +119,8 @@ func ParseHello(args [][]byte) (h Hello, ok bool) {
 			o.fail(Syntax)
 		}
 	}
-	return h, o.bad == ""
+	if o.bad != "" {
+		return h, "ERR Syntax error in HELLO"
+	}
+	return h, ""
 }

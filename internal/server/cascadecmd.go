@@ -22,6 +22,9 @@ func cmdCascadePut(c *conn, words [][]byte) {
 	st, dropped := c.sink.take(), c.sink.err
 	switch {
 	case dropped != nil:
+		if e, bad := args.ParsePut(words, c.ns, time.Now()); bad == "" {
+			cascade.Refused(c.srv.opt.Store, e.Namespace, e.Key, dropped)
+		}
 		c.srv.counters.dropped.Add(1)
 		c.wr.Error(roomText(dropped))
 		return
@@ -165,6 +168,11 @@ func cmdCascadeRing(ctx context.Context, c *conn, args [][]byte) {
 		}
 	}
 	c.wr.JSON(k)
+}
+
+// cmdCascadeWhy reports where a block is, what keeps it there, and why its name was lost last.
+func cmdCascadeWhy(ctx context.Context, c *conn, args [][]byte) {
+	c.wr.JSON(cascade.Explain(ctx, c.srv.opt.Store, string(args[1]), string(args[2])))
 }
 
 // drainDeadline bounds CASCADE.DRAIN.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -66,6 +67,7 @@ func init() { // refers to commands that list it
 		"CASCADE.DRAIN":  {run: cmdCascadeDrain, min: 1, max: 1},
 		"CASCADE.RANKS":  {run: bounded(cmdCascadeRanks), min: 1, max: 1},
 		"CASCADE.RING":   {run: bounded(cmdCascadeRing), min: 3, max: 3},
+		"CASCADE.WHY":    {run: bounded(cmdCascadeWhy), min: 3, max: 3},
 
 		"CASCADE.ARENA":    {run: cmdCascadeArena, min: 1, max: 1, own: true},
 		"CASCADE.INDEX":    {run: cmdCascadeIndex, min: 1, max: 2, own: true},
@@ -148,24 +150,10 @@ func cmdAuth(c *conn, args [][]byte) {
 }
 
 func cmdHello(c *conn, words [][]byte) {
-	proto := c.wr.Proto()
-	var o args.Hello
-	if len(words) > 1 {
-		v, err := strconv.Atoi(string(words[1]))
-		if err != nil {
-			c.wr.Error("ERR Protocol version is not an integer or out of range")
-			return
-		}
-		if v != 2 && v != 3 {
-			c.wr.Error("NOPROTO unsupported protocol version")
-			return
-		}
-		var ok bool
-		if o, ok = args.ParseHello(words[2:]); !ok {
-			c.wr.Error("ERR Syntax error in HELLO")
-			return
-		}
-		proto = v
+	o, bad := args.ParseHello(words[1:])
+	if bad != "" {
+		c.wr.Error(bad)
+		return
 	}
 	if len(o.Name) > maxName {
 		c.wr.Error(errName)
@@ -185,7 +173,7 @@ func cmdHello(c *conn, words [][]byte) {
 	if o.Named {
 		c.name = o.Name
 	}
-	c.wr.SetProto(proto)
+	c.wr.SetProto(cmp.Or(o.Proto, c.wr.Proto()))
 	c.hello()
 }
 

@@ -18,6 +18,7 @@ func cmdSet(c *conn, words [][]byte) {
 	st, dropped := c.sink.take(), c.sink.err
 	switch {
 	case dropped != nil:
+		cascade.Refused(c.srv.opt.Store, c.ns, string(words[1]), dropped)
 		c.notStored(dropped)
 		return
 	case st == nil:
