@@ -112,13 +112,19 @@ func noClass(*ranked) string { return "" }
 func usesOf(b *ranked) string { return number(int(b.uses), "use") }
 
 // Explain implements Explainer.
-func (l *lru) Explain(_ time.Duration, n Node) (Explanation, bool) { return l.explain(n, noClass, l.byClass) }
+func (l *lru) Explain(_ time.Duration, n Node) (Explanation, bool) {
+	return l.explain(n, noClass, l.byClass)
+}
 
 // Explain implements Explainer.
-func (f *fifo) Explain(_ time.Duration, n Node) (Explanation, bool) { return f.explain(n, noClass, f.byClass) }
+func (f *fifo) Explain(_ time.Duration, n Node) (Explanation, bool) {
+	return f.explain(n, noClass, f.byClass)
+}
 
 // Explain implements Explainer.
-func (l *lfuda) Explain(_ time.Duration, n Node) (Explanation, bool) { return l.explain(n, usesOf, l.byClass) }
+func (l *lfuda) Explain(_ time.Duration, n Node) (Explanation, bool) {
+	return l.explain(n, usesOf, l.byClass)
+}
 
 // Explain implements Explainer.
 func (p *paper) Explain(_ time.Duration, n Node) (Explanation, bool) {
