@@ -34,6 +34,8 @@ func Traffic(name, ns string, words [][]byte, now time.Time) (c traffic.Command,
 		if len(words) == 4 {
 			c.Namespace = string(words[2])
 		}
+	case "CASCADE.ADVISE":
+		c.Kind, c.Namespace, c.Chained, keys = traffic.Looked, string(words[1]), true, words[3:]
 	default:
 		keys, ok = stored(name, words, now, &c)
 		if !ok {
