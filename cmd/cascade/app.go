@@ -10,6 +10,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
+	"cascadekv/cmd/cascade/traces"
 	"cascadekv/internal/cli"
 	"cascadekv/internal/config"
 	"cascadekv/internal/resp"
@@ -90,6 +91,14 @@ func (a *app) dialWith(loaded *config.Loaded) (*resp.Client, error) {
 		}
 	}
 	return client, nil
+}
+
+// traceTool is this program for the verbs below trace.
+func (a *app) traceTool() *traces.Tool {
+	return &traces.Tool{
+		Out: a.out, Err: a.err, ShmDir: a.shmDir, JSON: &a.json, Socket: &a.socket,
+		Config: a.config, Address: a.address, Dial: a.dial, Refused: refused,
+	}
 }
 
 // refused explains what a rank's error means for the person at the keyboard.

@@ -32,11 +32,3 @@ func TestDoctorVerb(t *testing.T) {
 		t.Errorf("ok is %v, exit status %d", report.OK, got.status)
 	}
 }
-
-func TestShareOfBlocks(t *testing.T) {
-	for in, want := range map[string]float64{"0.1": 0.1, "10%": 0.1, "1": 1, "0": 0, "-1": 0, "x": 0, "nan": 0, "inf": 0} {
-		if got, err := parseShare(in); got != want || (err == nil) != (want > 0) {
-			t.Errorf("parseShare(%q) = %v, %v", in, got, err)
-		}
-	}
-}

@@ -1,4 +1,4 @@
-package main
+package traces
 
 import (
 	"errors"
@@ -15,11 +15,6 @@ import (
 	"cascadekv/internal/cli"
 	"cascadekv/internal/trace"
 )
-
-func (a *app) traceCommand() *cobra.Command {
-	return verbs("trace", "Record, replay, summarise, make and convert prefix-hash traces", a.recordCommand(), a.replayCommand(), a.planCommand(),
-		a.traceInfoCommand(), a.statsCommand(), a.synthCommand(), a.fromTextCommand(), a.sortCommand())
-}
 
 // traceFlags say which trace to read and how.
 type traceFlags struct {
@@ -65,8 +60,8 @@ func (f *traceFlags) open() (*trace.Reader, error) {
 
 // summarize reads the whole trace once, and prints on one line what was assumed
 // of it.
-func (a *app) summarize(f *traceFlags) (info trace.Info, err error) {
-	info.Assumed, err = readTrace(a, f, func(src trace.Source) (err error) {
+func (t *Tool) summarize(f *traceFlags) (info trace.Info, err error) {
+	info.Assumed, err = readTrace(t, f, func(src trace.Source) (err error) {
 		info, err = trace.Summarize(src, f.blockTokens, f.limit)
 		return err
 	})
@@ -75,24 +70,24 @@ func (a *app) summarize(f *traceFlags) (info trace.Info, err error) {
 
 // readTrace has a trace read once, under a bar, and returns what was assumed of it, which it prints
 // on one line.
-func readTrace(a *app, f *traceFlags, read func(trace.Source) error) (assumed trace.Assumed, err error) {
+func readTrace(t *Tool, f *traceFlags, read func(trace.Source) error) (assumed trace.Assumed, err error) {
 	r, err := f.open()
 	if err != nil {
 		return assumed, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	bar := a.progress(-1, "reading the trace", false) // its length is not known yet
+	bar := t.progress(-1, "reading the trace", false) // its length is not known yet
 	err = read(watched{r, bar})
 	_ = bar.Finish() // drawing is best effort
 	if assumed = r.Assumed(); err == nil {
-		a.reportAssumed(f, assumed)
+		t.reportAssumed(f, assumed)
 	}
 	return assumed, err
 }
 
-func (a *app) reportAssumed(f *traceFlags, assumed trace.Assumed) {
+func (t *Tool) reportAssumed(f *traceFlags, assumed trace.Assumed) {
 	if assumed != (trace.Assumed{}) {
-		fmt.Fprintf(a.err, "trace %s: assumed: %s\n", f.file, assumed)
+		fmt.Fprintf(t.Err, "trace %s: assumed: %s\n", f.file, assumed)
 	}
 }
 
@@ -107,7 +102,7 @@ func (w watched) Next(r *trace.Request) error {
 	return w.Source.Next(r)
 }
 
-func (a *app) traceInfoCommand() *cobra.Command {
+func (t *Tool) traceInfoCommand() *cobra.Command {
 	f := traceFlags{lengths: true}
 	c := &cobra.Command{
 		Use:   "info --trace FILE",
@@ -117,14 +112,14 @@ func (a *app) traceInfoCommand() *cobra.Command {
 			if err := f.check(); err != nil {
 				return err
 			}
-			info, err := a.summarize(&f)
+			info, err := t.summarize(&f)
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(info)
+			if *t.JSON {
+				return cli.PrintJSON(t.Out, info)
 			}
-			return a.table(infoRows(info))
+			return cli.PrintTable(t.Out, infoRows(info))
 		},
 	}
 	f.register(c)
@@ -150,7 +145,7 @@ func infoRows(info trace.Info) [][]string {
 var aboveZero = []string{"requests", "system-prompts", "system-tokens", "sessions-per-second", "turns", "user-tokens", "answer-tokens",
 	"max-input-tokens", "think-time", "token-time"}
 
-func (a *app) synthCommand() *cobra.Command {
+func (t *Tool) synthCommand() *cobra.Command {
 	var o trace.SynthOptions
 	var output string
 	c := &cobra.Command{
@@ -164,7 +159,7 @@ func (a *app) synthCommand() *cobra.Command {
 				}
 			}
 			o.Uniform = o.Zipf == 0
-			return a.synth(o, output)
+			return t.synth(o, output)
 		},
 	}
 	flags := c.Flags()
@@ -186,21 +181,21 @@ func (a *app) synthCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) synth(o trace.SynthOptions, output string) (err error) {
+func (t *Tool) synth(o trace.SynthOptions, output string) (err error) {
 	source, err := trace.NewSynth(o)
 	if errors.Is(err, trace.ErrBadSynth) {
 		return cli.AsUsage(err)
 	} else if err != nil {
 		return err
 	}
-	return makeTrace(a, source, o.Requests, "synth", output)
+	return makeTrace(t, source, o.Requests, "synth", output)
 }
 
 // makeTrace is writeTrace for a verb that has nothing else to say.
-func makeTrace(a *app, source trace.Source, n int, what, output string) error {
-	written, err := a.writeTrace(source, n, what, output)
-	if err == nil && a.json && output != "" {
-		err = a.printJSON(map[string]any{"file": output, "requests": written})
+func makeTrace(t *Tool, source trace.Source, n int, what, output string) error {
+	written, err := t.writeTrace(source, n, what, output)
+	if err == nil && *t.JSON && output != "" {
+		err = cli.PrintJSON(t.Out, map[string]any{"file": output, "requests": written})
 	}
 	return err
 }
@@ -208,15 +203,15 @@ func makeTrace(a *app, source trace.Source, n int, what, output string) error {
 // writeTrace writes what source has to the file output, or to standard output
 // if that is empty, and returns how many requests there were. The bar, named
 // what, expects as many as n.
-func (a *app) writeTrace(source trace.Source, n int, what, output string) (written int, err error) {
-	w := trace.NewWriter(a.out)
+func (t *Tool) writeTrace(source trace.Source, n int, what, output string) (written int, err error) {
+	w := trace.NewWriter(t.Out)
 	if output != "" {
 		if w, err = trace.Create(output); err != nil {
 			return 0, err
 		}
 	}
 	defer w.Abort()
-	bar := a.progress(int64(n), what, false)
+	bar := t.progress(int64(n), what, false)
 	var req trace.Request
 	for {
 		err := source.Next(&req)
@@ -236,7 +231,7 @@ func (a *app) writeTrace(source trace.Source, n int, what, output string) (writt
 	return written, w.Close()
 }
 
-func (a *app) sortCommand() *cobra.Command {
+func (t *Tool) sortCommand() *cobra.Command {
 	var f traceFlags
 	var output string
 	c := &cobra.Command{
@@ -249,11 +244,11 @@ func (a *app) sortCommand() *cobra.Command {
 			if err := f.check(); err != nil {
 				return err
 			}
-			sorted, err := a.readSorted(&f)
+			sorted, err := t.readSorted(&f)
 			if err != nil {
 				return err
 			}
-			return makeTrace(a, sorted, sorted.Len(), "sort", output)
+			return makeTrace(t, sorted, sorted.Len(), "sort", output)
 		},
 	}
 	f.register(c)
@@ -261,19 +256,19 @@ func (a *app) sortCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) readSorted(f *traceFlags) (sorted *trace.Sorted, err error) {
+func (t *Tool) readSorted(f *traceFlags) (sorted *trace.Sorted, err error) {
 	r, err := f.open()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	sorted, err = trace.Sort(r, f.limit)
-	a.reportAssumed(f, r.Assumed())
+	t.reportAssumed(f, r.Assumed())
 	return sorted, err
 }
 
 // writeReport writes the file name whole or not at all, and says so; no name is no report.
-func writeReport(a *app, name string, write func(io.Writer) error) error {
+func writeReport(t *Tool, name string, write func(io.Writer) error) error {
 	if name == "" {
 		return nil
 	}
@@ -289,6 +284,6 @@ func writeReport(a *app, name string, write func(io.Writer) error) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("report %s: %w", name, err), os.Remove(temporary))
 	}
-	fmt.Fprintf(a.err, "report: %s\n", name)
+	fmt.Fprintf(t.Err, "report: %s\n", name)
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package traces
 
 import (
 	"context"
@@ -27,7 +27,7 @@ type recordFlags struct {
 	o         record.Options
 }
 
-func (a *app) recordCommand() *cobra.Command {
+func (t *Tool) recordCommand() *cobra.Command {
 	var f recordFlags
 	c := &cobra.Command{
 		Use:   "record [-o FILE]",
@@ -48,7 +48,7 @@ func (a *app) recordCommand() *cobra.Command {
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			return a.record(cmd.Context(), &f)
+			return t.record(cmd.Context(), &f)
 		},
 	}
 	flags := c.Flags()
@@ -90,12 +90,12 @@ func (f *recordFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-func (a *app) record(ctx context.Context, f *recordFlags) (err error) {
-	if f.o.Client, err = a.dial(); err != nil {
+func (t *Tool) record(ctx context.Context, f *recordFlags) (err error) {
+	if f.o.Client, err = t.Dial(); err != nil {
 		return err
 	}
 	defer f.o.Client.Close()
-	w := trace.NewWriter(a.out)
+	w := trace.NewWriter(t.Out)
 	if f.output != "" {
 		if w, err = trace.Create(f.output); err != nil {
 			return err
@@ -106,8 +106,8 @@ func (a *app) record(ctx context.Context, f *recordFlags) (err error) {
 	if total == 0 {
 		total = -1 // not known
 	}
-	bar := a.progress(total, "record", false)
-	f.o.Started = func() { fmt.Fprintln(a.err, "recording; an interrupt (Ctrl-C) ends it") }
+	bar := t.progress(total, "record", false)
+	f.o.Started = func() { fmt.Fprintln(t.Err, "recording; an interrupt (Ctrl-C) ends it") }
 	f.o.Write = func(q *trace.Request) error {
 		_ = bar.Add(1) // drawing is best effort
 		return w.Write(q)
@@ -115,15 +115,15 @@ func (a *app) record(ctx context.Context, f *recordFlags) (err error) {
 	result, err := record.Run(ctx, f.o)
 	_ = bar.Finish() // likewise
 	if err != nil && result.Requests == 0 {
-		return refused("record", err)
+		return t.Refused("record", err)
 	}
-	if err = errors.Join(err, w.Close()); err == nil && a.json && f.output != "" {
-		return a.printJSON(struct {
+	if err = errors.Join(err, w.Close()); err == nil && *t.JSON && f.output != "" {
+		return cli.PrintJSON(t.Out, struct {
 			File string `json:"file"`
 			record.Result
 		}{f.output, result})
 	}
-	fmt.Fprint(a.err, summary(f, result))
+	fmt.Fprint(t.Err, summary(f, result))
 	return err
 }
 

@@ -1,4 +1,4 @@
-package main
+package traces
 
 import (
 	"context"
@@ -103,7 +103,7 @@ func (f *simulateFlags) model() simulate.TTFTModel {
 }
 
 // simulate replays without bytes.
-func (a *app) simulate(ctx context.Context, f replayFlags) (err error) {
+func (t *Tool) simulate(ctx context.Context, f replayFlags) (err error) {
 	in, err := f.open()
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func (a *app) simulate(ctx context.Context, f replayFlags) (err error) {
 		model := f.model()
 		o.TTFT = &model
 	}
-	bars := a.simulationBars("simulate")
+	bars := t.simulationBars("simulate")
 	o.Trace, o.Progress = watched{in, bars.reading}, bars.progress
 	r, err := simulate.Run(ctx, o)
 	bars.finish()
@@ -122,12 +122,12 @@ func (a *app) simulate(ctx context.Context, f replayFlags) (err error) {
 		return err
 	}
 	r.Trace = f.file
-	a.reportAssumed(&f.traceFlags, in.Assumed())
-	f.showAssumedModel(a.err)
-	if err := a.show(r, func() error { return replay.SimulationTable(a.out, r) }); err != nil {
+	t.reportAssumed(&f.traceFlags, in.Assumed())
+	f.showAssumedModel(t.Err)
+	if err := t.show(r, func() error { return replay.SimulationTable(t.Out, r) }); err != nil {
 		return err
 	}
-	return writeReport(a, f.html, func(w io.Writer) error { return replay.SimulationReport(w, r) })
+	return writeReport(t, f.html, func(w io.Writer) error { return replay.SimulationReport(w, r) })
 }
 
 // showAssumedModel prints the defaults that a model was made with.

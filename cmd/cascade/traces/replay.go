@@ -1,4 +1,4 @@
-package main
+package traces
 
 import (
 	"context"
@@ -36,7 +36,7 @@ type replayFlags struct {
 	html       string
 }
 
-func (a *app) replayCommand() *cobra.Command {
+func (t *Tool) replayCommand() *cobra.Command {
 	f := replayFlags{blockBytes: units.Bytes(replay.DefaultBlockBytes)}
 	c := &cobra.Command{
 		Use:   "replay --trace FILE",
@@ -53,16 +53,16 @@ func (a *app) replayCommand() *cobra.Command {
 			"  wrong_bytes        of hits; anything but 0 is an error, exit status 1",
 		Args: cli.Arity(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if a.socket != "" && len(f.sockets) > 0 {
+			if *t.Socket != "" && len(f.sockets) > 0 {
 				return cli.Usagef("--socket and --sockets exclude each other")
 			}
-			if err := f.check(cmd, a.socket != "" || len(f.sockets) > 0); err != nil {
+			if err := f.check(cmd, *t.Socket != "" || len(f.sockets) > 0); err != nil {
 				return err
 			}
 			if f.simulate {
-				return a.simulate(cmd.Context(), f)
+				return t.simulate(cmd.Context(), f)
 			}
-			return a.replay(cmd.Context(), f)
+			return t.replay(cmd.Context(), f)
 		},
 	}
 	f.register(c)
@@ -133,16 +133,16 @@ func numberOrPercent(s string) (number float64, ok bool) {
 	return number, err == nil && !math.IsNaN(number) && number >= 0
 }
 
-func (a *app) replay(ctx context.Context, f replayFlags) error {
-	info, err := a.summarize(&f.traceFlags)
+func (t *Tool) replay(ctx context.Context, f replayFlags) error {
+	info, err := t.summarize(&f.traceFlags)
 	if err != nil {
 		return err
 	}
-	newTarget, policies, err := a.replayTarget(f, info)
+	newTarget, policies, err := t.replayTarget(f, info)
 	if err != nil {
 		return err
 	}
-	bar := a.progress(int64(info.Requests*max(1, len(policies))), "replay", false)
+	bar := t.progress(int64(info.Requests*max(1, len(policies))), "replay", false)
 	results, err := replay.Run(ctx, replay.Options{
 		Trace:       func() (trace.Source, error) { return f.source() },
 		NewTarget:   newTarget,
@@ -156,7 +156,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	})
 	_ = bar.Finish() // likewise
 	if len(results) > 0 {
-		err = errors.Join(err, a.showReplay(results, f.html))
+		err = errors.Join(err, t.showReplay(results, f.html))
 	}
 	return err
 }
@@ -170,11 +170,11 @@ func (f *replayFlags) source() (trace.Source, error) {
 	return r, nil
 }
 
-func (a *app) replayTarget(f replayFlags, info trace.Info) (func(context.Context, string) (replay.Target, error), []string, error) {
-	if a.socket == "" && len(f.sockets) == 0 {
-		return f.inProcess(info, a.shmDir), f.policies, nil
+func (t *Tool) replayTarget(f replayFlags, info trace.Info) (func(context.Context, string) (replay.Target, error), []string, error) {
+	if *t.Socket == "" && len(f.sockets) == 0 {
+		return f.inProcess(info, t.ShmDir), f.policies, nil
 	}
-	loaded, err := a.config()
+	loaded, err := t.Config()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -187,7 +187,7 @@ func (a *app) replayTarget(f replayFlags, info trace.Info) (func(context.Context
 			Network: network, Addr: address, Password: password, BlockBytes: int(f.blockBytes), ServerUIDs: loaded.ServerUIDs,
 		})
 	}
-	network, address := a.address(&loaded.Config)
+	network, address := t.Address(&loaded.Config)
 	return func(context.Context, string) (replay.Target, error) {
 		if len(f.sockets) == 0 {
 			return live(network, address), nil
@@ -200,20 +200,20 @@ func (a *app) replayTarget(f replayFlags, info trace.Info) (func(context.Context
 	}, nil, nil
 }
 
-func (a *app) showReplay(results []replay.Result, html string) error {
+func (t *Tool) showReplay(results []replay.Result, html string) error {
 	var err error
 	switch {
-	case !a.json:
-		err = replay.Table(a.out, results)
+	case !*t.JSON:
+		err = replay.Table(t.Out, results)
 	case len(results) == 1:
-		err = a.printJSON(results[0])
+		err = cli.PrintJSON(t.Out, results[0])
 	default:
-		err = a.printJSON(results)
+		err = cli.PrintJSON(t.Out, results)
 	}
 	if err != nil {
 		return err
 	}
-	if err := writeReport(a, html, func(w io.Writer) error { return replay.Report(w, results) }); err != nil {
+	if err := writeReport(t, html, func(w io.Writer) error { return replay.Report(w, results) }); err != nil {
 		return err
 	}
 	for _, r := range results {

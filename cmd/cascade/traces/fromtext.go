@@ -1,4 +1,4 @@
-package main
+package traces
 
 import (
 	"errors"
@@ -24,7 +24,7 @@ type fromTextFlags struct {
 	rates           []float64
 }
 
-func (a *app) fromTextCommand() *cobra.Command {
+func (t *Tool) fromTextCommand() *cobra.Command {
 	var f fromTextFlags
 	c := &cobra.Command{
 		Use:   "from-text FILE|--preset NAME [-o FILE]",
@@ -41,7 +41,7 @@ func (a *app) fromTextCommand() *cobra.Command {
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			return a.fromText(&f)
+			return t.fromText(&f)
 		},
 	}
 	flags := c.Flags()
@@ -98,7 +98,7 @@ type made struct {
 	Skipped  int     `json:"skipped"` // conversations without an answered question
 }
 
-func (a *app) fromText(f *fromTextFlags) error {
+func (t *Tool) fromText(f *fromTextFlags) error {
 	var all []made
 	for _, rate := range f.rates {
 		f.o.RPS = rate
@@ -106,25 +106,25 @@ func (a *app) fromText(f *fromTextFlags) error {
 		if len(f.rates) > 1 {
 			one.File = rateFile(f.output, rate)
 		}
-		if err := a.fromTextAt(f, &one); err != nil {
+		if err := t.fromTextAt(f, &one); err != nil {
 			return err
 		}
 		all = append(all, one)
 	}
 	if n := all[0].Skipped; n > 0 {
-		fmt.Fprintf(a.err, "%s: passed over %d conversations without an answered question\n", f.file, n)
+		fmt.Fprintf(t.Err, "%s: passed over %d conversations without an answered question\n", f.file, n)
 	}
 	switch {
-	case !a.json || f.output == "":
+	case !*t.JSON || f.output == "":
 		return nil
 	case len(all) == 1:
-		return a.printJSON(all[0])
+		return cli.PrintJSON(t.Out, all[0])
 	}
-	return a.printJSON(all)
+	return cli.PrintJSON(t.Out, all)
 }
 
 // fromTextAt writes the file of one rate.
-func (a *app) fromTextAt(f *fromTextFlags, one *made) (err error) {
+func (t *Tool) fromTextAt(f *fromTextFlags, one *made) (err error) {
 	source, shut, err := f.source()
 	if errors.Is(err, fromtext.ErrBadOptions) {
 		return cli.AsUsage(err)
@@ -132,7 +132,7 @@ func (a *app) fromTextAt(f *fromTextFlags, one *made) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, shut()) }()
-	one.Requests, err = a.writeTrace(source, -1, "from-text", one.File)
+	one.Requests, err = t.writeTrace(source, -1, "from-text", one.File)
 	one.Skipped = source.Skipped()
 	return err
 }

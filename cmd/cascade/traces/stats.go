@@ -1,4 +1,4 @@
-package main
+package traces
 
 import (
 	"io"
@@ -12,7 +12,7 @@ import (
 	"cascadekv/internal/trace/stats"
 )
 
-func (a *app) statsCommand() *cobra.Command {
+func (t *Tool) statsCommand() *cobra.Command {
 	var f traceFlags
 	var window time.Duration
 	var html string
@@ -36,14 +36,14 @@ func (a *app) statsCommand() *cobra.Command {
 			if window < time.Millisecond {
 				return cli.Usagef("--window %v is below 1ms", window)
 			}
-			s, err := a.measure(&f, window)
+			s, err := t.measure(&f, window)
 			if err != nil {
 				return err
 			}
-			if err := a.show(s, func() error { return a.table(replay.StatsTable(&s)) }); err != nil {
+			if err := t.show(s, func() error { return cli.PrintTable(t.Out, replay.StatsTable(&s)) }); err != nil {
 				return err
 			}
-			return writeReport(a, html, func(w io.Writer) error { return replay.StatsReport(w, f.file, &s) })
+			return writeReport(t, html, func(w io.Writer) error { return replay.StatsReport(w, f.file, &s) })
 		},
 	}
 	f.register(c)
@@ -53,8 +53,8 @@ func (a *app) statsCommand() *cobra.Command {
 }
 
 // measure reads the trace once.
-func (a *app) measure(f *traceFlags, window time.Duration) (s stats.Stats, err error) {
-	s.Assumed, err = readTrace(a, f, func(src trace.Source) (err error) {
+func (t *Tool) measure(f *traceFlags, window time.Duration) (s stats.Stats, err error) {
+	s.Assumed, err = readTrace(t, f, func(src trace.Source) (err error) {
 		s, err = stats.Measure(src, stats.Options{BlockTokens: f.blockTokens, Limit: f.limit, Window: window})
 		return err
 	})

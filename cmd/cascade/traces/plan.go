@@ -1,4 +1,4 @@
-package main
+package traces
 
 import (
 	"context"
@@ -59,7 +59,7 @@ var planLevels = [...]struct {
 	{"lustre", "20TB", "Lustre for all nodes together", "6.8GB", 10 * time.Millisecond, plan.SSDPrice},
 }
 
-func (a *app) planCommand() *cobra.Command {
+func (t *Tool) planCommand() *cobra.Command {
 	var f planFlags
 	c := &cobra.Command{
 		Use:   "plan --trace FILE --model NAME --nodes N",
@@ -79,12 +79,12 @@ func (a *app) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.err, "plan: assumed: %s\n", assumedOf(cmd.Flags(), &o))
+			fmt.Fprintf(t.Err, "plan: assumed: %s\n", assumedOf(cmd.Flags(), &o))
 			if model != nil && o.Levels[0].Bytes == 0 && !cmd.Flags().Changed("hbm") {
-				fmt.Fprintf(a.err, "plan: the weights of %s, %s, leave no room in a node's GPUs: if an engine takes several nodes, give --engines and --hbm\n",
+				fmt.Fprintf(t.Err, "plan: the weights of %s, %s, leave no room in a node's GPUs: if an engine takes several nodes, give --engines and --hbm\n",
 					model.Name, units.Bytes(model.WeightBytes()).Human())
 			}
-			return a.plan(cmd.Context(), &f, o, model)
+			return t.plan(cmd.Context(), &f, o, model)
 		},
 	}
 	f.register(c)
@@ -233,13 +233,13 @@ func assumedOf(flags *pflag.FlagSet, o *plan.Options) string {
 // errTarget: the plan was made and shown, and is not what was asked for.
 var errTarget = errors.New("plan: no configuration meets the target: raise --nodes, --dram, --nvme or --lustre, try finer --shares, or ask for less with --target-p90 and --target-hits")
 
-func (a *app) plan(ctx context.Context, f *planFlags, o plan.Options, model *plan.Model) (err error) {
+func (t *Tool) plan(ctx context.Context, f *planFlags, o plan.Options, model *plan.Model) (err error) {
 	in, err := f.open()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	bars := a.simulationBars("plan")
+	bars := t.simulationBars("plan")
 	o.Trace, o.Progress = watched{in, bars.reading}, bars.progress
 	r, err := plan.Run(ctx, o)
 	bars.finish()
@@ -249,11 +249,11 @@ func (a *app) plan(ctx context.Context, f *planFlags, o plan.Options, model *pla
 		return err
 	}
 	r.Trace, r.Model, r.Nodes = f.file, model, f.nodes
-	a.reportAssumed(&f.traceFlags, in.Assumed())
-	if err := a.show(r, func() error { return replay.PlanTable(a.out, &r) }); err != nil {
+	t.reportAssumed(&f.traceFlags, in.Assumed())
+	if err := t.show(r, func() error { return replay.PlanTable(t.Out, &r) }); err != nil {
 		return err
 	}
-	if err := writeReport(a, f.html, func(w io.Writer) error { return replay.PlanReport(w, &r) }); err != nil {
+	if err := writeReport(t, f.html, func(w io.Writer) error { return replay.PlanReport(w, &r) }); err != nil {
 		return err
 	}
 	if !r.Met {
@@ -265,20 +265,20 @@ func (a *app) plan(ctx context.Context, f *planFlags, o plan.Options, model *pla
 // simulationBars are a bar while a trace is read, whose length is not known yet, and then one
 // of what is simulated.
 type simulationBars struct {
-	a       *app
+	t       *Tool
 	what    string
 	reading *progressbar.ProgressBar
 	drawn   *progressbar.ProgressBar
 }
 
-func (a *app) simulationBars(what string) *simulationBars {
-	return &simulationBars{a: a, what: what, reading: a.progress(-1, "reading the trace", false)}
+func (t *Tool) simulationBars(what string) *simulationBars {
+	return &simulationBars{t: t, what: what, reading: t.progress(-1, "reading the trace", false)}
 }
 
 func (b *simulationBars) progress(done, total int) {
 	if b.drawn == nil {
 		_ = b.reading.Finish() // drawing is best effort
-		b.drawn = b.a.progress(int64(total), b.what, false)
+		b.drawn = b.t.progress(int64(total), b.what, false)
 	}
 	_ = b.drawn.Set(done) // likewise
 }
