@@ -9,6 +9,7 @@ import (
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/fault"
+	"cascadekv/internal/stack"
 	"cascadekv/tiers"
 )
 
@@ -121,6 +122,7 @@ func countdown(n int, fn func()) func() {
 // its own. It is one of state.Workers until all have ended: Close does not wait for a read that
 // hangs, to which its memory is left.
 func (ld *Loader) runFetches(fetches []*Fetch) {
+	stack.Grow()
 	defer fault.Guard()()
 	over := countdown(len(fetches), ld.state.Workers.Done)
 	ctx, cancel := ld.state.UntilFetched(context.Background())

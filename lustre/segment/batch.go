@@ -11,6 +11,7 @@ import (
 
 	"cascadekv/internal/fault"
 	"cascadekv/internal/inject"
+	"cascadekv/internal/stack"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/breaker"
 	"cascadekv/lustre/segment/pool"
@@ -199,6 +200,7 @@ func (b *batch) eachSource(fn func(f source)) {
 
 // worker is a goroutine that works.
 func (b *batch) worker() {
+	stack.Grow()
 	defer b.end()
 	defer fault.Guard()()
 	b.work()

@@ -2,7 +2,6 @@ package format
 
 import (
 	"cmp"
-	"fmt"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -26,7 +25,11 @@ func (id FileID) CompareAge(of FileID) int {
 func (id FileID) Part() tiers.Part { return tiers.Part{Rank: id.Rank, Incarnation: id.Incarnation} }
 
 // Name returns the file's name in that directory.
-func (id FileID) Name() string { return fmt.Sprintf("agg_rank%03d_%06d.bin", id.Rank, id.Number) }
+func (id FileID) Name() string {
+	b := appendPadded(append(make([]byte, 0, nameBytes), "agg_rank"...), uint64(id.Rank), 10, 3)
+	b = appendPadded(append(b, '_'), id.Number, 10, 6)
+	return string(append(b, ".bin"...))
+}
 
 // Dir returns the name of the incarnation's directory.
 func (id FileID) Dir() string { return Dir(id.Part()) }
@@ -57,7 +60,21 @@ func ParsePath(path string) (id FileID, ok bool) {
 
 // Dir returns the name of the directory of a run.
 func Dir(one tiers.Part) string {
-	return fmt.Sprintf("rank%03d-%016x", one.Rank, one.Incarnation)
+	b := appendPadded(append(make([]byte, 0, nameBytes), "rank"...), uint64(one.Rank), 10, 3)
+	return string(appendPadded(append(b, '-'), one.Incarnation, 16, 16))
+}
+
+// nameBytes are enough for a name: each read by a path makes two of them.
+const nameBytes = 48
+
+// appendPadded appends n to b with at least so many digits.
+func appendPadded(b []byte, n uint64, base, digits int) []byte {
+	var room [20]byte
+	text := strconv.AppendUint(room[:0], n, base)
+	for range digits - len(text) {
+		b = append(b, '0')
+	}
+	return append(b, text...)
 }
 
 // ParseDir is the inverse of DirName; false for any other name.

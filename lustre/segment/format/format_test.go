@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"testing"
 	"time"
@@ -238,4 +239,17 @@ func FuzzFooter(f *testing.F) {
 		}
 		fuzzCheck(t, entries, err, off)
 	})
+}
+
+// TestNamesAreThoseOfTheFormat: names are made as docs/format.md has them, and read back.
+func TestNamesAreThoseOfTheFormat(t *testing.T) {
+	for _, id := range []FileID{{}, {7, 1, 12}, {123, 0xabc, 123456}, {4_000_000_000, math.MaxUint64, math.MaxUint64}} {
+		want := fmt.Sprintf("rank%03d-%016x/agg_rank%03d_%06d.bin", id.Rank, id.Incarnation, id.Rank, id.Number)
+		if got := id.Path(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if back, ok := ParsePath(want); !ok || back != id {
+			t.Errorf("%q is read as %v, %v", want, back, ok)
+		}
+	}
 }
