@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/names"
@@ -318,12 +317,11 @@ func (st *Stage) commitLocked(e *Entry, fresh *residency.Block, elsewhere bool) 
 		s.state.Count.Stats.Rejected++
 		return nil, false, err
 	}
-	now := s.state.Now()
-	if !st.mem.Policy.Admit(s.state.Age(now), s.metaOfEntryLocked(e, fresh)) {
+	if !st.mem.Policy.Admit(s.state.Clock(), s.metaOfEntryLocked(e, fresh)) {
 		s.state.Count.Stats.Rejected++
 		return nil, false, fmt.Errorf("%w: %w of tier %s", ErrNoRoom, errNotAdmitted, st.mem.Stats.Name)
 	}
-	n, err = st.publishLocked(e, fresh, now)
+	n, err = st.publishLocked(e, fresh)
 	return n, false, err
 }
 
@@ -343,8 +341,8 @@ func (s *Store) metaOfEntryLocked(e *Entry, b *residency.Block) policy.Meta {
 }
 
 // publishLocked makes b, which is not stored yet, a block of the stage's bytes, under
-// a provisional id if it has none, as of now.
-func (st *Stage) publishLocked(e *Entry, b *residency.Block, now time.Time) (*names.Name, error) {
+// a provisional id if it has none.
+func (st *Stage) publishLocked(e *Entry, b *residency.Block) (*names.Name, error) {
 	s := st.store
 	hashed := !b.Info.ID.IsZero()
 	if !hashed {
@@ -357,8 +355,8 @@ func (st *Stage) publishLocked(e *Entry, b *residency.Block, now time.Time) (*na
 	}
 	s.state.Mu.Blocks[b.Info.ID] = b
 	s.state.Count.Stats.BytesStored += st.size
-	s.state.EnterLocked(b, st.mem, now)
-	n := s.here.bindLocked(e, b, now)
+	s.state.EnterLocked(b, st.mem)
+	n := s.here.bindLocked(e, b, s.state.Now())
 	s.state.Count.PutLocked(n)
 	if !hashed {
 		s.state.Pending.Push(b)

@@ -156,7 +156,7 @@ func (cs *Space) KeepHeads(fresh bool) {
 		}
 		if len(chain) > 0 {
 			slices.Reverse(chain) // head first
-			cs.state.Requests.Pass(cs.state.Cold.Policy, cs.state.Age(cs.state.Now()), chain, false)
+			cs.state.Requests.Pass(cs.state.Cold.Policy, chain, false)
 		}
 	})
 }

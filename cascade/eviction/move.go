@@ -45,7 +45,7 @@ func (e *Evictor) copyTo(ctx context.Context, v *residency.View, m *residency.Le
 	if err := slot.Commit(b.Info, b.Records()); err != nil {
 		return e.state.RoomError(m, v.Size(), err)
 	}
-	e.state.EnterLocked(b, m, e.state.Now())
+	e.state.EnterLocked(b, m)
 	m.Stats.Promoted++
 	return nil
 }

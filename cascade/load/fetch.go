@@ -252,7 +252,7 @@ func (ld *Loader) enterLocked(b *residency.Block, slot tiers.Slot, records []blo
 	if err := slot.Commit(b.Info, records); err != nil {
 		return false, ld.state.RoomError(m, b.Info.Size, err)
 	}
-	ld.state.EnterLocked(b, m, ld.state.Now())
+	ld.state.EnterLocked(b, m)
 	m.Stats.Promoted++
 	return true, nil
 }

@@ -89,7 +89,7 @@ func (rc *Recoverer) recoverEntryLocked(r *recovery, e tiers.Entry, m *residency
 		if len(e.Names) > 0 {
 			b.Fingerprint = residency.Fingerprint(e.Names[0].Namespace, e.Names[0].Key)
 		}
-		rc.state.EnterLocked(b, m, rc.state.Now())
+		rc.state.EnterLocked(b, m)
 	}
 	for _, n := range e.Names {
 		rc.claimNameLocked(r, claim{name: n, block: b, below: m == nil})

@@ -41,7 +41,7 @@ func (m *Level) RankLocked(b *Block, old bool) {
 	}
 	meta := m.state.MetaLocked(b)
 	meta.Old = old
-	b.Below = coldState{Ranked: true, Old: old, Node: m.insert(m.state.Age(m.state.Now()), meta, b), Bytes: m.StoredSize(b)}
+	b.Below = coldState{Ranked: true, Old: old, Node: m.insert(m.state.Clock(), meta, b), Bytes: m.StoredSize(b)}
 	m.Bytes += b.Below.Bytes
 	if old {
 		m.Old += b.Below.Bytes
@@ -72,7 +72,7 @@ func (m *Level) KeepLocked(b *Block) bool {
 	}
 	m.UsedLocked(b)
 	ref := policy.Ref{Fingerprint: m.state.Requests.FingerprintLocked(b), Size: b.Info.Size, Node: b.Below.Node}
-	m.state.Requests.Pass(m.Policy, m.state.Age(m.state.Now()), []policy.Ref{ref}, false)
+	m.state.Requests.Pass(m.Policy, []policy.Ref{ref}, false)
 	return true
 }
 

@@ -121,17 +121,17 @@ func (m *Level) nodeOf(b *Block) policy.Node {
 func (m *Level) AdmitsLocked(b *Block) bool {
 	meta := m.state.MetaLocked(b)
 	meta.Elsewhere = true
-	return m.Policy.Admit(m.state.Age(m.state.Now()), meta)
+	return m.Policy.Admit(m.state.Clock(), meta)
 }
 
 // The invariant of residence: in each memory tier, the holds on a block are its
 // busy holds (views and copies) plus those of the chain graph: see names.Graph.
 
-// EnterLocked records that b's bytes are in memory tier m as of now.
-func (s *State) EnterLocked(b *Block, m *Level, now time.Time) {
+// EnterLocked records that b's bytes are in memory tier m.
+func (s *State) EnterLocked(b *Block, m *Level) {
 	s.Mu.AssertHeld()
 	s.Mu.stays++
-	b.At[m.Index] = place{Node: m.insert(s.Age(now), s.MetaLocked(b), b), stay: s.Mu.stays}
+	b.At[m.Index] = place{Node: m.insert(s.Clock(), s.MetaLocked(b), b), stay: s.Mu.stays}
 	s.Mu.Names.Enter(&b.Block, m.Index)
 	s.ApplyLocked()
 	s.Leases.HoldLocked(b)
@@ -168,8 +168,8 @@ func (s *State) MetaLocked(b *Block) policy.Meta {
 	}
 }
 
-// Age is the time of policies at a time by State.Now: since the state was made.
-func (s *State) Age(now time.Time) time.Duration { return now.Sub(s.born) }
+// age is a time by State.Now: since the state was made.
+func (s *State) age(now time.Time) time.Duration { return now.Sub(s.born) }
 
 // DropLocked takes b's bytes out of memory tier m, evicted or for another reason.
 // Bytes that somebody still has pinned, such as a rank that reads them, are renamed

@@ -2,7 +2,6 @@ package residency
 
 import (
 	"math"
-	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -51,18 +50,17 @@ func (q *Requests) AddMissLocked(ns, key string) {
 // were asked for, and not stored.
 func (q *Requests) PassLocked(asked bool) {
 	q.state.Mu.AssertHeld()
-	now := q.state.Age(q.state.Now())
 	for i, chain := range q.chains {
 		if len(chain) > 0 {
-			q.Pass(q.state.Levels[i].Policy, now, chain, asked)
+			q.Pass(q.state.Levels[i].Policy, chain, asked)
 			q.chains[i] = chain[:0]
 		}
 	}
 }
 
 // Pass passes a chain to one policy.
-func (q *Requests) Pass(p policy.Policy, now time.Duration, chain []policy.Ref, asked bool) {
-	q.request = policy.Request{Now: now, Chain: chain}
+func (q *Requests) Pass(p policy.Policy, chain []policy.Ref, asked bool) {
+	q.request = policy.Request{Now: q.state.Clock(), Chain: chain}
 	if asked {
 		q.request.Hits = len(chain)
 	}

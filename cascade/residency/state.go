@@ -52,7 +52,13 @@ type Options struct {
 	Limits Limits
 
 	Now func() time.Time // default time.Now
-	Log *slog.Logger     // default slog.Default
+
+	// Clock is the time of the policies, and of nothing else: since an arbitrary
+	// origin. It never goes back, and is called with State.Mu held. Default: by Now.
+	// A replay has the times of its trace here.
+	Clock func() time.Duration
+
+	Log *slog.Logger // default slog.Default
 
 	SweepEvery time.Duration // default 1 s; negative: only Sweep sweeps
 }
@@ -158,6 +164,9 @@ func New(o Options, w Watcher) (*State, error) {
 		s.NewPolicy = policy.New
 	}
 	s.born = s.Now()
+	if s.Clock == nil {
+		s.Clock = func() time.Duration { return s.age(s.Now()) }
+	}
 	limits := o.Limits.WithDefaults()
 	s.Limits.Store(&limits)
 	return s, s.addLevels(o)

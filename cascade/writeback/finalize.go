@@ -167,7 +167,7 @@ func (w *Writer) mergeLocked(b, first *residency.Block) {
 			continue
 		}
 		w.state.LeaveLocked(b, m, false)
-		w.state.EnterLocked(first, m, w.state.Now())
+		w.state.EnterLocked(first, m)
 	}
 	for len(b.Names()) > 0 {
 		n := b.Names()[0]

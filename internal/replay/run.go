@@ -33,6 +33,14 @@ type Options struct {
 	Requests    int      // replay at most so many; 0: all
 	Workers     int      // requests in flight; default 1, the only value whose hits are reproducible
 
+	// Clock, if not nil, goes by the trace: each request moves it on to its own time. A run
+	// begins where it stands.
+	Clock *Clock
+
+	// Paced has each request wait for its time in the trace, from the start of the run on. One
+	// for which there is no worker then is late, and the next ones make up for it.
+	Paced bool
+
 	// Progress is called after every request, by one goroutine at a time.
 	Progress func(Progress)
 }
@@ -151,7 +159,8 @@ func (r *Result) describe(st TargetStats) {
 // job is one request on its way to a worker and back.
 type job struct {
 	trace.Request
-	reachable int64 // its hits in a cache without limits
+	at        time.Duration // its time, since the first
+	reachable int64         // its hits in a cache without limits
 }
 
 // reach computes what a cache without limits would reach, in the trace's order.
@@ -183,15 +192,16 @@ func drive(ctx context.Context, o Options, src trace.Source, target Target, sum 
 	for range cap(free) {
 		free <- new(job)
 	}
+	times := newTimes(o.Clock)
 	var workers sync.WaitGroup
 	for range o.Workers {
 		workers.Go(func() {
-			if err := work(ctx, o, target, sum, todo, free); err != nil {
+			if err := work(ctx, o, target, sum, times, todo, free); err != nil {
 				cancel(err)
 			}
 		})
 	}
-	err := feed(ctx, o, src, reach, todo, free)
+	err := feed(ctx, o, src, times, reach, todo, free)
 	close(todo)
 	workers.Wait()
 	if cause := context.Cause(ctx); cause != nil {
@@ -201,7 +211,7 @@ func drive(ctx context.Context, o Options, src trace.Source, target Target, sum 
 }
 
 // feed reads the trace until its end, the limit, or ctx's end.
-func feed(ctx context.Context, o Options, src trace.Source, reach *reach, todo chan<- *job, free <-chan *job) error {
+func feed(ctx context.Context, o Options, src trace.Source, times *times, reach *reach, todo chan<- *job, free <-chan *job) error {
 	for n := 0; o.Requests <= 0 || n < o.Requests; n++ {
 		var j *job
 		select {
@@ -213,6 +223,9 @@ func feed(ctx context.Context, o Options, src trace.Source, reach *reach, todo c
 			return nil
 		} else if err != nil {
 			return err
+		}
+		if j.at = times.of(&j.Request); o.Paced {
+			times.wait(ctx, j.at)
 		}
 		j.reachable = reach.add(&j.Request)
 		select {

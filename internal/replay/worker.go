@@ -25,7 +25,7 @@ type worker struct {
 }
 
 // work replays requests until there are no more.
-func work(ctx context.Context, o Options, target Target, sum *totals, todo <-chan *job, free chan<- *job) (err error) {
+func work(ctx context.Context, o Options, target Target, sum *totals, times *times, todo <-chan *job, free chan<- *job) (err error) {
 	s, err := target.Session(ctx)
 	if err != nil {
 		return err
@@ -37,6 +37,7 @@ func work(ctx context.Context, o Options, target Target, sum *totals, todo <-cha
 		if ctx.Err() != nil {
 			return nil
 		}
+		times.begin(j.at)
 		if err := w.replay(ctx, &j.Request); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package traces
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ type replayFlags struct {
 	lustreDir  string
 	policies   []string
 	workers    int
+	speed      float64 // 0: that of the trace, and a live rank is not paced
 	ranks      int
 	sockets    []string
 	html       string
@@ -76,6 +78,7 @@ func (t *Tool) replayCommand() *cobra.Command {
 	flags.StringSliceVar(&f.sockets, "sockets", nil, "unix sockets of several live ranks of one job; requests go to one after the other, and a rank that dies is passed over")
 	flags.IntVar(&f.ranks, "ranks", 1, "ranks in this process that share the capacity; requests go to one after the other")
 	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
+	flags.Float64Var(&f.speed, "speed", 0, "divide the trace's times by this; a live rank gets each request at its time then (default: as fast as it answers)")
 	f.registerSimulate(flags)
 	return c
 }
@@ -92,6 +95,9 @@ func (f *replayFlags) check(cmd *cobra.Command, live bool) error {
 	}
 	if f.ranks <= 0 || f.ranks > maxReplayRanks {
 		return cli.Usagef("--ranks %d is not between 1 and %d", f.ranks, maxReplayRanks)
+	}
+	if f.speed < 0 || math.IsNaN(f.speed) || math.IsInf(f.speed, 0) || f.speed == 0 && cmd.Flags().Changed("speed") {
+		return cli.Usagef("--speed %v is not above 0", f.speed)
 	}
 	for _, text := range f.capacities {
 		share, err := parseShare(text)
@@ -138,7 +144,9 @@ func (t *Tool) replay(ctx context.Context, f replayFlags) error {
 	if err != nil {
 		return err
 	}
-	newTarget, policies, err := t.replayTarget(f, info)
+	clock := &replay.Clock{}
+	live := *t.Socket != "" || len(f.sockets) > 0
+	newTarget, policies, err := t.replayTarget(f, info, clock)
 	if err != nil {
 		return err
 	}
@@ -152,6 +160,8 @@ func (t *Tool) replay(ctx context.Context, f replayFlags) error {
 		BlockTokens: f.blockTokens,
 		Requests:    f.limit,
 		Workers:     f.workers,
+		Clock:       clock,
+		Paced:       live && f.speed > 0,
 		Progress:    func(replay.Progress) { _ = bar.Add(1) }, // drawing is best effort
 	})
 	_ = bar.Finish() // likewise
@@ -167,12 +177,17 @@ func (f *replayFlags) source() (trace.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r, nil
+	return f.faster(r), nil
 }
 
-func (t *Tool) replayTarget(f replayFlags, info trace.Info) (func(context.Context, string) (replay.Target, error), []string, error) {
+// faster applies --speed.
+func (f *replayFlags) faster(src trace.Source) trace.Source {
+	return trace.Faster(src, cmp.Or(f.speed, 1))
+}
+
+func (t *Tool) replayTarget(f replayFlags, info trace.Info, clock *replay.Clock) (func(context.Context, string) (replay.Target, error), []string, error) {
 	if *t.Socket == "" && len(f.sockets) == 0 {
-		return f.inProcess(info, t.ShmDir), f.policies, nil
+		return f.inProcess(info, t.ShmDir, clock), f.policies, nil
 	}
 	loaded, err := t.Config()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // openRanks makes several ranks in this process that share the capacity and
 // one lustre directory. Messages between them take no time: what is measured
 // is where blocks end up, not a network.
-func (f replayFlags) openRanks(ctx context.Context, shmDir, policy string, blocks int64) (replay.Target, error) {
+func (f replayFlags) openRanks(ctx context.Context, shmDir, policy string, blocks int64, clock *replay.Clock) (replay.Target, error) {
 	world := sim.New(sim.Options{})
 	each := max(1, blocks/int64(f.ranks))
 	var members []dht.Member
@@ -27,7 +27,7 @@ func (f replayFlags) openRanks(ctx context.Context, shmDir, policy string, block
 	}
 	var first *scratchTiers
 	for i := range f.ranks {
-		s := &scratchTiers{shmDir: shmDir, rank: i}
+		s := &scratchTiers{shmDir: shmDir, rank: i, clock: clock}
 		if first != nil {
 			s.dir, s.shared = first.dir, true
 		}

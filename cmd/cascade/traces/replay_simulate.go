@@ -115,7 +115,7 @@ func (t *Tool) simulate(ctx context.Context, f replayFlags) (err error) {
 		o.TTFT = &model
 	}
 	bars := t.simulationBars("simulate")
-	o.Trace, o.Progress = watched{in, bars.reading}, bars.progress
+	o.Trace, o.Progress = watched{f.faster(in), bars.reading}, bars.progress
 	r, err := simulate.Run(ctx, o)
 	bars.finish()
 	if err != nil {

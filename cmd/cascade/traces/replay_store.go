@@ -22,13 +22,13 @@ const maxReplayRanks = 64
 
 // inProcess returns a maker of targets: each one store, or several ranks that
 // share its capacity, on tiers that are made for it and removed with it.
-func (f replayFlags) inProcess(info trace.Info, shmDir string) func(context.Context, string) (replay.Target, error) {
+func (f replayFlags) inProcess(info trace.Info, shmDir string, clock *replay.Clock) func(context.Context, string) (replay.Target, error) {
 	return func(ctx context.Context, policy string) (replay.Target, error) {
 		blocks := max(1, int64(f.shares[0]*float64(info.UniqueBlocks)))
 		if f.ranks > 1 {
-			return f.openRanks(ctx, shmDir, policy, blocks)
+			return f.openRanks(ctx, shmDir, policy, blocks, clock)
 		}
-		s := &scratchTiers{shmDir: shmDir}
+		s := &scratchTiers{shmDir: shmDir, clock: clock}
 		store, err := s.open(ctx, f, policy, blocks)
 		if err != nil {
 			return nil, errors.Join(err, s.remove())
@@ -59,6 +59,7 @@ type scratchTiers struct {
 	dir    string // of the lustre tier; one of another rank's if shared
 	shared bool
 	rank   int
+	clock  *replay.Clock // of the policies
 }
 
 // open makes the tiers with room for so many blocks in shm, and a store on
@@ -80,7 +81,7 @@ func (s *scratchTiers) open(ctx context.Context, f replayFlags, policy string, b
 			blocks, f.blockBytes, s.shmDir, err)
 	}
 	o := cascade.Options{
-		Memory: []tiers.Memory{memory}, Policy: policy, Capacity: payload,
+		Memory: []tiers.Memory{memory}, Policy: policy, Capacity: payload, Clock: s.clock.Now,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 	if !f.noLustre {

@@ -161,7 +161,7 @@ func (r *Rank) Commit(m *residency.Level, slot tiers.Slot, n block.Name, info bl
 			b.Fingerprint = residency.Fingerprint(n.Namespace, n.Key)
 		}
 		must(r.t, n.Key, slot.Commit(info, b.Records()))
-		r.EnterLocked(b, m, r.Now())
+		r.EnterLocked(b, m)
 	}
 	r.BindLocked(n, false, b, r.Now())
 	return b
