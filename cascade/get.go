@@ -121,9 +121,12 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 	}
 	var fresh []*load.Fetch
 	for i, key := range keys {
+		looked := s.state.Requests.LookedLocked(ns, key)
 		n := residency.VisibleLocked(s.state, ns, key)
 		if n == nil {
-			s.state.Requests.AddMissLocked(ns, key)
+			if !looked {
+				s.state.Requests.AddMissLocked(ns, key)
+			}
 			if s.others.AsksElsewhere() {
 				missing = append(missing, i)
 			}
@@ -131,7 +134,9 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 		}
 		b := residency.BlockOf(n)
 		s.state.Cold.UsedLocked(b)
-		s.state.Requests.AddLocked(b)
+		if !looked {
+			s.state.Requests.AddLocked(b)
+		}
 		if err := inject.Err(inject.Pin); err != nil {
 			s.state.NoteLocked(s.state.Last(), err)
 		} else if views[i] = s.state.PinFastestLocked(b); views[i] != nil {

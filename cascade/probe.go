@@ -10,7 +10,8 @@ import (
 )
 
 // Probe returns the longest cached prefix of a chain of keys, head first, of
-// all ranks. It neither leases nor counts as an access, but the first blocks of
+// all ranks. It leases nothing, and is an access only once a block of the chain is got or put:
+// then it is one of all of them (see residency.Requests.LookedUp). The first blocks of
 // the prefix that are elsewhere are brought here: what other ranks have is on its
 // way when it returns, what is in files soon after.
 func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult {
@@ -24,6 +25,7 @@ func (s *Store) probe(ctx context.Context, ns string, keys []string) *chain {
 	c := lookUp(ctx, s, ns, keys)
 	s.state.Count.Lookups(ns, min(c.res.Hits+1, len(keys)), c.res.Hits)
 	c.estimateLoads(s)
+	s.state.Requests.LookedUp(ns, keys)
 	return c
 }
 

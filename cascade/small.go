@@ -72,8 +72,10 @@ func (h Here) pin(ns string, keys []string, most int64, owner string, d time.Dur
 		return nil
 	}
 	s.Cold.UsedLocked(b)
-	s.Requests.AddLocked(b)
-	s.Requests.PassLocked(true)
+	if !s.Requests.LookedLocked(ns, keys[0]) {
+		s.Requests.AddLocked(b)
+		s.Requests.PassLocked(true)
+	}
 	s.Count.GotLocked(ns, v)
 	for _, key := range slices.Backward(keys) {
 		if n := residency.VisibleLocked(s, ns, key); n != nil && d > 0 {

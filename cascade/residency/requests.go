@@ -13,9 +13,11 @@ import (
 // Requests is one request as the policies see it: its blocks in the order of each
 // level, head of the chain first. Guarded by State.Mu.
 type Requests struct {
-	state   *State
-	chains  [maxLevels][]policy.Ref
-	request policy.Request // of Pass, so that none is made for each call
+	state    *State
+	chains   [maxLevels][]policy.Ref
+	gathered [maxLevels][]policy.Ref // of LookedLocked
+	lookups  lookups
+	request  policy.Request // of Pass, so that none is made for each call
 
 	orders inference.Orders // of all requests; it has a lock of its own
 }

@@ -1,0 +1,140 @@
+package residency
+
+import (
+	"math"
+	"time"
+)
+
+// What an engine looks up by one PROBE is a request, and says more of it than the gets and
+// puts that follow: which blocks it asks for that are not here, and how long it is. With the
+// first block that it then gets or puts, all of it is passed to the policies as asked for, and
+// its gets count no second time. A look-up that no get or put follows, such as a router's, is
+// no use of anything.
+
+const (
+	lookupsKept = 1 << 10 // look-ups that are remembered
+	lookupSlots = 1 << 16 // keys of all of them, about
+	lookupBytes = 8 << 20 // of the keys of all of them, as keyBytes has them
+
+	// lookupFor is how long a get or put may come after the look-up: a prompt may be computed
+	// between them.
+	lookupFor = time.Minute
+)
+
+// lookups are the chains that were looked up last. Guarded by State.Mu.
+type lookups struct {
+	kept  []lookup     // by number, modulo lookupsKept
+	slots []lookupSlot // by fingerprint, modulo lookupSlots: the last that came has it
+	last  uint32       // number
+	first uint32       // number of the oldest that may have keys
+	bytes int
+}
+
+// lookup is one chain.
+type lookup struct {
+	number uint32
+	bytes  int
+	keys   []string // head first; nil once it was passed
+	at     time.Time
+}
+
+type lookupSlot struct {
+	number uint32 // of the look-up, 0: none
+	print  uint32 // upper half of the fingerprint
+}
+
+// keyBytes is what keys take, whatever their number.
+func keyBytes(keys []string) (n int) {
+	for _, key := range keys {
+		n += len(key) + 16
+	}
+	return n
+}
+
+// LookedUp records that the keys of one chain, head first, were looked up. They are kept, and
+// must not be changed; of a long chain the first LookStep count.
+func (q *Requests) LookedUp(ns string, keys []string) {
+	bytes := keyBytes(keys) // of all, for they may be parts of one text
+	keys = keys[:min(len(keys), LookStep)]
+	prints := make([]uint64, len(keys))
+	for i, key := range keys {
+		prints[i] = Fingerprint(ns, key)
+	}
+	now := q.state.Now()
+	q.state.Mu.Lock()
+	defer q.state.Mu.Unlock()
+	q.lookups.add(lookup{bytes: bytes, keys: keys, at: now}, prints)
+}
+
+func (l *lookups) add(one lookup, prints []uint64) {
+	if l.last == math.MaxUint32 {
+		*l = lookups{}
+	}
+	if l.kept == nil {
+		l.kept, l.slots = make([]lookup, lookupsKept), make([]lookupSlot, lookupSlots)
+		l.first = 1
+	}
+	l.last++
+	one.number = l.last
+	for ; l.first < l.last && (l.bytes+one.bytes > lookupBytes || l.last-l.first >= lookupsKept); l.first++ {
+		oldest := &l.kept[l.first%lookupsKept]
+		l.drop(oldest)
+		*oldest = lookup{}
+	}
+	if one.bytes > lookupBytes {
+		return
+	}
+	l.kept[one.number%lookupsKept] = one
+	l.bytes += one.bytes
+	for _, p := range prints {
+		l.slots[p%lookupSlots] = lookupSlot{one.number, uint32(p >> 32)}
+	}
+}
+
+// drop lets the keys of a look-up go.
+func (l *lookups) drop(one *lookup) {
+	l.bytes -= one.bytes
+	one.bytes, one.keys = 0, nil
+}
+
+// take takes the look-up of which a block is part from the block; nil: none.
+func (l *lookups) take(ns, key string) *lookup {
+	if l.kept == nil {
+		return nil
+	}
+	print := Fingerprint(ns, key)
+	slot := &l.slots[print%lookupSlots]
+	number := slot.number
+	if number == 0 || slot.print != uint32(print>>32) {
+		return nil
+	}
+	*slot = lookupSlot{}
+	if one := &l.kept[number%lookupsKept]; one.number == number {
+		return one
+	}
+	return nil
+}
+
+// LookedLocked reports whether a block that is got, or is about to be put, is part of a request
+// that was passed to the policies, or is passed now, because it was looked up.
+func (q *Requests) LookedLocked(ns, key string) bool {
+	q.state.Mu.AssertHeld()
+	one := q.lookups.take(ns, key)
+	if one == nil || q.state.Now().Sub(one.at) > lookupFor {
+		return false
+	}
+	keys := one.keys
+	if q.lookups.drop(one); len(keys) > 0 {
+		q.chains, q.gathered = q.gathered, q.chains // one that has begun goes on
+		for _, key := range keys {
+			if n := VisibleLocked(q.state, ns, key); n != nil {
+				q.AddLocked(BlockOf(n))
+			} else {
+				q.AddMissLocked(ns, key)
+			}
+		}
+		q.PassLocked(true)
+		q.chains, q.gathered = q.gathered, q.chains
+	}
+	return true
+}
