@@ -12,6 +12,7 @@ import (
 
 	"cascadekv/internal/cli"
 	"cascadekv/internal/plan"
+	"cascadekv/internal/testing/tracetest"
 	"cascadekv/internal/trace"
 )
 
@@ -77,32 +78,60 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanAgreesWithTiers: a store on real tiers hits at each level what the plan has for it. The policy
-// is one that does not go by the time: a replay is faster than the trace.
+// TestPlanAgreesWithTiers: a store on real tiers hits at each level within two hundredths of all blocks what
+// the plan has for it.
 func TestPlanAgreesWithTiers(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "t.jsonl.gz")
-	if got := cascadeCommand("", nil, "trace", "synth", "--requests", "300", "-o", file); got.status != cli.OK {
-		t.Fatalf("%+v", got)
+	made := func(t *testing.T) string {
+		file := filepath.Join(t.TempDir(), "t.jsonl.gz")
+		if got := cascadeCommand("", nil, "trace", "synth", "--requests", "300", "-o", file); got.status != cli.OK {
+			t.Fatalf("%+v", got)
+		}
+		return file
 	}
+	public := func(name string) func(*testing.T) string {
+		return func(t *testing.T) string { return tracetest.Public(t, name) }
+	}
+	for name, tc := range map[string]struct {
+		trace  func(*testing.T) string
+		limit  string
+		policy string
+	}{
+		"made, lru":       {made, "0", "lru"},
+		"made, prefix":    {made, "0", "prefix"},
+		"conversation":    {public("mooncake_conversation_trace.jsonl.gz"), "4000", "prefix"},
+		"synthetic":       {public("mooncake_synthetic_trace.jsonl.gz"), "0", "prefix"},
+		"shared prefixes": {public("shared_prefix_synthetic.jsonl.gz"), "4000", "prefix"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			agreesWithTiers(t, tc.policy, "--trace", tc.trace(t), "--limit", tc.limit, "--policy", tc.policy)
+		})
+	}
+}
+
+func agreesWithTiers(t *testing.T, policy string, args ...string) {
 	var real struct {
 		UniqueBlocks int64 `json:"unique_blocks"`
+		WrongBytes   int64 `json:"wrong_bytes"`
 		Tiers        map[string]struct {
 			HitRatio float64 `json:"hit_ratio"`
 		} `json:"tiers"`
 	}
-	got := cascadeCommand("", nil, "trace", "replay", "--trace", file, "--policy", "lru", "--capacity", "10%", "--block-bytes", "1KiB", "--json")
-	if err := json.Unmarshal([]byte(got.out), &real); err != nil {
+	// Of small blocks fewer are remembered that have left: see docs/eviction.md.
+	got := cascadeCommand("", nil, append([]string{"trace", "replay", "--capacity", "10%", "--block-bytes", "8KiB", "--lustre-dir", t.TempDir(), "--json"}, args...)...)
+	if err := json.Unmarshal([]byte(got.out), &real); err != nil || real.WrongBytes > 0 {
 		t.Fatal(err, got)
 	}
 	dram := strconv.FormatInt(real.UniqueBlocks/10*trace.BlockTokens, 10) // of a byte a token
-	got = cascadeCommand("", nil, "trace", "plan", "--trace", file, "--policy", "lru", "--shares", "1", "--bytes-per-token", "1", "--dram", dram, "--json")
+	got = cascadeCommand("", nil, append([]string{"trace", "plan", "--shares", "1", "--bytes-per-token", "1", "--dram", dram, "--json"}, args...)...)
 	var r plan.Result
 	if err := json.Unmarshal([]byte(got.out), &r); err != nil {
 		t.Fatal(err, got)
 	}
 	for i, tier := range []string{"", "shm", "", "lustre"} {
-		if planned, hit := r.Configurations[0].Levels[i].HitRatio, real.Tiers[tier].HitRatio; math.Abs(planned-hit) > 0.02 || tier != "" && hit == 0 {
-			t.Errorf("%q: planned %v, hit %v", tier, planned, hit)
+		planned, hit := r.Configurations[0].Levels[i].HitRatio, real.Tiers[tier].HitRatio
+		if math.Abs(planned-hit) > 0.02 || tier != "" && hit == 0 {
+			t.Errorf("%s in %q: planned %v, hit %v", policy, tier, planned, hit)
 		}
+		t.Logf("%s in %q: planned %.4f, hit %.4f", policy, tier, planned, hit)
 	}
 }
