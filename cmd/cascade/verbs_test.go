@@ -228,6 +228,7 @@ func TestMistakes(t *testing.T) {
 		"simulate a rank":     {args: []string{"trace", "replay", "--trace", "x", "--simulate", "--socket", "s"}, status: cli.Usage, want: "leave out --socket"},
 		"nothing to simulate": {args: []string{"trace", "replay", "--trace", dir + "/none", "--simulate"}, status: cli.Failure, want: dir + "/none"},
 		"live with a policy":  {args: []string{"trace", "replay", "--trace", "x", "--policy", "lru", "--socket", "s"}, status: cli.Usage, want: "--policy"},
+		"no speed":            {args: []string{"trace", "replay", "--trace", "x", "--speed", "0"}, status: cli.Usage, want: "--speed 0 is not above 0"},
 		"block of no bytes":   {args: []string{"trace", "replay", "--trace", "x", "--block-bytes", "0"}, status: cli.Usage, want: "--block-bytes"},
 		"unreadable trace":    {args: []string{"trace", "info", "--trace", dir + "/none"}, status: cli.Failure, want: dir + "/none"},
 		"unknown form":        {args: []string{"trace", "info", "--trace", "x", "--form", "csv"}, status: cli.Usage, want: "burstgpt"},

@@ -63,4 +63,6 @@ func TestPaced(t *testing.T) {
 	}
 }
 
-func listed(requests ...trace.Request) trace.Source { return &list{left: requests, end: io.EOF, closed: new(int)} }
+func listed(requests ...trace.Request) trace.Source {
+	return &list{left: requests, end: io.EOF, closed: new(int)}
+}
