@@ -31,7 +31,10 @@ func (t *Tier) Spilled() []tiers.SpilledFile {
 	use := t.catalogue.UseOf(files)
 	all := make([]tiers.SpilledFile, len(files))
 	for i, f := range files {
-		wasted := use[i].Stale >= staleShare || f.Crowds
+		// Withdrawals are all that keeps the directory of a run that has ended: the merge moves
+		// them to a file of this run, but for those that nothing needs.
+		bare := f.Earlier && f.Blocks == 0 && use[i].Names == 0
+		wasted := use[i].Stale >= staleShare || f.Crowds || bare
 		all[i] = tiers.SpilledFile{Part: f.Part, Number: f.Number, Path: segment.Path(f.Part, f.Number), Bytes: f.Size, Blocks: f.Blocks, Names: use[i].Names, Wasted: wasted}
 	}
 	return all

@@ -54,6 +54,7 @@ type taking struct {
 
 func (t *taking) run(ctx context.Context) error {
 	c := t.c
+	c.partial.Store(true)
 	if err := t.mend(ctx); err != nil {
 		return err
 	}
@@ -371,9 +372,11 @@ func (c *Catalogue) batch(s index.Segment, has segment.Contents, older []bool) i
 }
 
 // judge reports to the store which of its withdrawals hide something, and withdraws
-// here what it has as void: the index may have lost that.
+// here what it has as void: the index may have lost that. Any may hide what could not be read.
 func (t *taking) judge(ctx context.Context) error {
 	var failed error
+	partial := len(t.done.Skipped) > 0
+	t.c.partial.Store(partial)
 	t.c.store.Hides(func(names []block.Name) []bool {
 		hides := make([]bool, len(names))
 		for from := 0; from < len(names); from += judgeStep {
@@ -385,7 +388,7 @@ func (t *taking) judge(ctx context.Context) error {
 			err = errors.Join(err, t.c.tombstone(ctx, drops))
 			for i := range some {
 				some[i].Seq--
-				hides[from+i] = err != nil || older[i]
+				hides[from+i] = err != nil || partial || older[i]
 			}
 			failed = errors.Join(failed, err)
 		}

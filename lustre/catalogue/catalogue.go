@@ -50,7 +50,8 @@ type Catalogue struct {
 	spaces sync.Map // index.Namespace → index.Space: known to the index
 	read   atomic.Uint64
 
-	left map[tiers.Part]bool // left out of the last round; with the turn
+	left    map[tiers.Part]bool // left out of the last round; with the turn
+	partial atomic.Bool         // the last round has not ended, or could not read all of its parts
 
 	own own
 	now func() time.Time

@@ -133,7 +133,8 @@ func (c *Catalogue) ForgetGone(ctx context.Context) error {
 }
 
 // Worth returns what records of a file are worth: those count of which the index has
-// none that is newer.
+// none that is newer. A withdrawal hides older ones unless the index has it, knew of none in
+// another part, and could read all parts in the last round.
 func (c *Catalogue) Worth(records []format.Record) ([]segment.Worth, error) {
 	now := c.now()
 	return compare(c, len(records), func(i int) *block.Name { return &records[i].Name }, func(i int, has index.Name) segment.Worth {
@@ -143,10 +144,11 @@ func (c *Catalogue) Worth(records []format.Record) ([]segment.Worth, error) {
 			newest = has.Key == (index.Key{}) || has.Seq <= r.Name.Seq
 		}
 		ended := !r.Dropped && !r.Name.Expires.IsZero() && !r.Name.Expires.After(now)
+		alone := has.Dropped && has.Seq == r.Name.Seq && !has.Hides && !c.partial.Load()
 		switch {
 		case !newest || ended && !has.Outlived:
 			return segment.Outdated
-		case ended:
+		case ended, r.Dropped && !alone:
 			return segment.Hiding
 		}
 		return segment.Counting

@@ -130,7 +130,7 @@ func (x *index) noteLocked(f *file, r format.Record, counts bool) bool {
 		x.names[k] = st
 	}
 	st.records++
-	f.spill.leastSeq = min(f.spill.leastSeq, r.Name.Seq)
+	f.spill.noteSeq(r)
 	st.hides = st.hides || r.Hides
 	f.recs = append(f.recs, st)
 	if r.Name.Seq < st.seq || r.Name.Seq == st.seq && st.file != nil && (!counts || st.dropped && !r.Dropped || st.dropped == r.Dropped && st.file.id.CompareAge(f.id) > 0) {

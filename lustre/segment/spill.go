@@ -44,6 +44,7 @@ type Spilled struct {
 	Blocks  int
 	Payload int64 // bytes of the blocks
 	Crowds  bool  // there are too many files, and this one is small: set by SpilledFiles
+	Earlier bool  // an earlier run wrote it: likewise
 }
 
 const (
@@ -57,7 +58,7 @@ const (
 type spillState struct {
 	taken    uint64  // frames that it has; 1: all of a file that was read
 	frames   uint64  // all that there are, likewise; 0 while there may be more
-	leastSeq uint64  // of the name records in the file; 0: not known
+	leastSeq uint64  // of the names put in the file; 0: not known
 	refused  int     // how often the caller of Spill wanted it to stay
 	out      bool    // only the indexer has the entries
 	reloaded bool    // they were brought back
@@ -71,7 +72,7 @@ type Worth uint8
 const (
 	Outdated Worth = iota // nothing: there is a newer one
 	Counting              // it is the newest of its name
-	Hiding                // it has ended, and older ones of its name must not come back for that
+	Hiding                // older ones of its name must not come back: it withdraws them, or has ended
 )
 
 // SetIndexer makes i the indexer of this store, before Recover and any Put.
@@ -130,6 +131,13 @@ func (x *index) mark(f *file, change func()) {
 		ctx, cancel := context.WithTimeout(context.Background(), wroteWait)
 		defer cancel()
 		_ = x.indexer.Complete(ctx, f.id.Part(), f.id.Number, size)
+	}
+}
+
+// noteSeq notes that a record is in the file. A withdrawal is nothing that must be hidden.
+func (s *spillState) noteSeq(r format.Record) {
+	if !r.Dropped {
+		s.leastSeq = min(s.leastSeq, r.Name.Seq)
 	}
 }
 
@@ -193,7 +201,7 @@ func (x *index) SpilledFiles() (all []Spilled) {
 	for f := range x.files {
 		if f.spill.out {
 			one := f.spill.has
-			one.Crowds = crowded && one.Size <= x.small
+			one.Crowds, one.Earlier = crowded && one.Size <= x.small, f.loaded
 			all = append(all, one)
 		}
 	}
@@ -331,7 +339,7 @@ func (x *index) spill(f *file, is *Spilled, ids []block.ID) (handles []vfs.File,
 	return handles, true
 }
 
-// olderOutLocked reports whether records older than seq may lie in a file other than f
+// olderOutLocked reports whether names put before seq may lie in a file other than f
 // that only the indexer has the entries of, or had: which of them counted is not known.
 func (x *index) olderOutLocked(f *file, seq uint64) bool {
 	for other := range x.files {
@@ -451,17 +459,18 @@ func (x *index) reloadLocked(f *file, c Contents, worth []Worth, pending map[nam
 		}
 	}
 	for i, r := range c.Names {
-		f.spill.leastSeq = min(f.spill.leastSeq, r.Name.Seq)
+		ended := worth[i] == Hiding && !r.Dropped
+		f.spill.noteSeq(r)
 		switch {
-		case worth[i] == Hiding && x.olderOutLocked(f, r.Name.Seq):
+		case ended && x.olderOutLocked(f, r.Name.Seq):
 			r.ID, r.Dropped = block.ID{}, true
 			withdrawn = append(withdrawn, r) // the file stays until another has that
-		case worth[i] != Counting:
+		case ended, worth[i] == Outdated:
 			if _, ok := pending[nameKey{r.Name.Namespace, r.Name.Key}]; !ok {
 				continue
 			}
 		}
-		r.Hides = r.Dropped
+		r.Hides = r.Dropped && worth[i] != Counting
 		newest := x.noteLocked(f, r, true)
 		if at, ok := found[r.ID]; ok && newest && worth[i] == Counting && !r.Dropped {
 			entries[at].Names = append(entries[at].Names, r.Name)
