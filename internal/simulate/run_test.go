@@ -216,7 +216,7 @@ func TestCacheForLRUHits(t *testing.T) {
 }
 
 func TestTTFTModel(t *testing.T) {
-	m := TTFTModel{PrefillTokensPerSecond: 100, BytesPerToken: 2, Loads: []Load{{1000, time.Second}, {400, 2 * time.Second}}}
+	m := TTFTModel{PrefillTokensPerSecond: 100, BytesPerToken: 2, Loads: []Load{{1000, time.Second}, {400, 2 * time.Second}, {500, 3 * time.Second}}}
 	for _, tc := range []struct {
 		tokens int
 		head   []found
@@ -228,11 +228,12 @@ func TestTTFTModel(t *testing.T) {
 		{950, []found{{0, 10}}, 1 + 1.9 + 0.01},
 		{100, []found{{0, 1}}, 1}, // loading does not pay
 		{0, nil, 0.01},
-		{1000, []found{{0, 3}, {1, 5}, {0, 2}}, 1 + 0.6 + 2 + 2.5 + 0.4 + 0.01}, // each level's latency once
-		{1000, []found{{0, 7}, {1, 3}}, 1 + 1.4 + 3},                            // the slower level does not pay
-		{1000, []found{{1, 1}, {0, 9}}, 2 + 0.5 + 1 + 1.8 + 0.01},               // but as the way to the faster one
+		{1000, []found{{0, 3}, {1, 5}, {0, 2}}, 2 + 2.5 + 1 + 2 + 0.01}, // each level's latency once; all is copied from the first
+		{1000, []found{{0, 7}, {1, 3}}, 1 + 1.4 + 3},                    // the slower level does not pay
+		{1000, []found{{1, 1}, {0, 9}}, 2 + 0.5 + 1 + 2 + 0.01},         // but as the way to the faster one
+		{1000, []found{{1, 4}, {2, 4}}, 3 + 1.6 + 1 + 1.6 + 2},          // levels load at the same time: the slowest counts
 	} {
-		if got := m.seconds(tc.tokens, 100, tc.head); math.Abs(got-tc.want) > 1e-9 {
+		if got := m.seconds(tc.tokens, 100, tc.head); math.Abs(got-tc.want) > 1e-8 {
 			t.Errorf("%d tokens, %v: %v, want %v", tc.tokens, tc.head, got, tc.want)
 		}
 	}

@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"cascadekv/cascade/estimate"
 )
 
 // TTFTModel models the time to first token of a request by what it must read: blocks
-// that hit are loaded from their levels, head first, as far as that is faster than to compute them, and
-// the others are computed. At least one token is computed. With engines, a request waits until one of
-// them has no other; without, nothing waits.
+// that hit are loaded from their levels, as far as that is faster than to compute them, and
+// the others are computed. How long a load takes is estimate.Times, by which a rank advises: levels load
+// at the same time, into the first, and all is copied from there. At least one token is computed. With
+// engines, a request waits until one of them has no other; without, nothing waits.
 type TTFTModel struct {
 	PrefillTokensPerSecond float64 // of an engine
 	BytesPerToken          float64 // of KV cache
@@ -61,21 +64,27 @@ type found struct {
 	blocks int
 }
 
+// lines are the loads of the levels.
+func (m TTFTModel) lines() (lines []estimate.Line) {
+	for _, l := range m.Loads {
+		lines = append(lines, estimate.Line{Latency: l.Latency, PerByte: float64(time.Second) / l.BytesPerSecond})
+	}
+	return lines
+}
+
 // seconds is how long an engine takes to the first token of a prompt of so many tokens, whose
-// head was found, in blocks of blockTokens. What is loaded ends where a piece ends: the time is linear between.
+// head was found, in blocks of blockTokens. What is loaded ends where a piece ends, as in estimate.Best.
 func (m TTFTModel) seconds(tokens, blockTokens int, head []found) float64 {
-	best := float64(max(tokens, 1)) / m.PrefillTokensPerSecond
-	load, have, asked := 0.0, 0, uint64(0)
-	for _, f := range head {
-		from := m.Loads[f.level]
-		if bit := uint64(1) << f.level; asked&bit == 0 {
-			asked |= bit
-			load += from.Latency.Seconds()
-		}
+	runs, have := make([]estimate.Run, len(head)), 0
+	left := make([]int, len(head)) // tokens to compute behind each
+	for i, f := range head {
 		more := min(f.blocks*blockTokens, tokens-have)
 		have += more
-		load += float64(more) * m.BytesPerToken / from.BytesPerSecond
-		best = min(best, load+float64(max(tokens-have, 1))/m.PrefillTokensPerSecond)
+		runs[i], left[i] = estimate.Run{Level: f.level, Blocks: f.blocks, Bytes: int64(float64(more) * m.BytesPerToken)}, tokens-have
+	}
+	best := float64(max(tokens, 1)) / m.PrefillTokensPerSecond
+	for i, load := range estimate.Times(runs, m.lines()) {
+		best = min(best, load.Seconds()+float64(max(left[i], 1))/m.PrefillTokensPerSecond)
 	}
 	return best
 }
