@@ -22,7 +22,6 @@ type Orphans struct {
 	adopted     map[tiers.Part]bool
 	othersUsage int64 // bytes of live runs of other jobs
 	runs        int   // of those
-	adopting    bool  // AdoptDue runs
 	adoptions   uint64
 }
 
@@ -129,10 +128,7 @@ func (cs *Space) AdoptDue(ctx context.Context) {
 		cs.Reload(within, f)
 	}
 	cs.KeepHeads(false)
-	cs.state.Mu.Lock()
-	defer cs.state.Mu.Unlock()
-	cs.guarded.Orphans.adopting = false
-	cs.state.WakeCleanerLocked(false)
+	cs.loaded()
 }
 
 // KeepHeads counts as used the chains of an earlier run that continue in other
@@ -161,18 +157,20 @@ func (cs *Space) KeepHeads(fresh bool) {
 	})
 }
 
-// due returns the orphans to adopt and the spilled files to load now, none while AdoptDue
-// runs. If there are any it runs from then on.
+// due returns the orphans to adopt and the spilled files to load now, none while others are
+// loaded. If there are any, loaded must be called when they are.
 func (cs *Space) due() ([]orphan, []tiers.SpilledFile) {
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()
-	if !cs.state.RanksColdLocked() || cs.state.Mu.Closed || cs.guarded.Orphans.adopting {
+	if !cs.state.RanksColdLocked() || cs.state.Mu.Closed || cs.guarded.loading > 0 {
 		return nil, nil
 	}
 	n := cs.shareLocked().Adopt()
 	spilled := cs.spilledDueLocked(n)
 	due := slices.Clone(cs.guarded.Orphans.Left[:min(n, len(cs.guarded.Orphans.Left))])
-	cs.guarded.Orphans.adopting = len(due)+len(spilled) > 0
+	if len(due)+len(spilled) > 0 {
+		cs.guarded.loading++
+	}
 	return due, spilled
 }
 

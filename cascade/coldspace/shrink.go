@@ -40,7 +40,7 @@ func (cs *Space) Shrink() {
 func (cs *Space) shrinkSomeLocked() (done bool, err error) {
 	budget := int64(liveShare * float64(cs.coldBudgetLocked()))
 	for range shrinkStep {
-		if !cs.state.RanksColdLocked() || budget == 0 || cs.guarded.Orphans.adopting || cs.guarded.reloading > 0 || cs.state.Cold.Bytes <= budget {
+		if !cs.state.RanksColdLocked() || budget == 0 || cs.guarded.loading > 0 || cs.state.Cold.Bytes <= budget {
 			return true, nil
 		}
 		b := cs.state.Cold.VictimLocked()

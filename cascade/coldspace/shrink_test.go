@@ -146,10 +146,9 @@ func TestNothingToGiveUpInAShortage(t *testing.T) {
 // nothing young leaves as long as there are files with what is older.
 func TestNothingLeavesBeforeWhatIsOlderIsKnown(t *testing.T) {
 	for name, set := range map[string]func(r *rank, on bool){
-		"adopting": func(r *rank, on bool) { r.guarded.Orphans.adopting = on },
 		"loading": func(r *rank, on bool) {
-			if r.guarded.reloading = 0; on {
-				r.guarded.reloading = 1
+			if r.guarded.loading = 0; on {
+				r.guarded.loading = 1
 			}
 		},
 		"spilled": func(r *rank, on bool) {

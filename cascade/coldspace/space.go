@@ -23,10 +23,10 @@ type Space struct {
 	mergeNow chan struct{} // has the cold tier merge before the next tick
 
 	guarded struct { // by State.Mu
-		Orphans   Orphans
-		LowSpace  policy.LowSpace
-		Spilled   []tiers.SpilledFile // as of the last look, the oldest first
-		reloading int                 // calls of Reload that are under way
+		Orphans  Orphans
+		LowSpace policy.LowSpace
+		Spilled  []tiers.SpilledFile // as of the last look, the oldest first
+		loading  int                 // calls of AdoptDue and Reload that load files: nothing leaves meanwhile
 	}
 }
 

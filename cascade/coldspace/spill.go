@@ -155,8 +155,10 @@ func (cs *Space) reloadSeconds(ctx context.Context) {
 // Reload has the state know what a spilled file holds. What was in memory lately is not
 // the first to leave: before that is known nothing does.
 func (cs *Space) Reload(ctx context.Context, f tiers.SpilledFile) {
-	cs.reloads(1)
-	defer cs.reloads(-1)
+	cs.state.Mu.Lock()
+	cs.guarded.loading++
+	cs.state.Mu.Unlock()
+	defer cs.loaded()
 	a := cs.others.NewReload()
 	var ids []block.ID
 	err := cs.state.Cold.Files.Reload(ctx, f, func(e tiers.Entry) error {
@@ -172,11 +174,11 @@ func (cs *Space) Reload(ctx context.Context, f tiers.SpilledFile) {
 	cs.keepUsed(ids)
 }
 
-// reloads counts the reloads that are under way.
-func (cs *Space) reloads(by int) {
+// loaded ends a load of files.
+func (cs *Space) loaded() {
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()
-	if cs.guarded.reloading += by; cs.guarded.reloading == 0 {
+	if cs.guarded.loading--; cs.guarded.loading == 0 {
 		cs.state.WakeCleanerLocked(false)
 	}
 }
