@@ -115,7 +115,9 @@ func (x *entries) counts(records []format.Record) ([]Worth, error) {
 	newest, worth := x.newest(), make([]Worth, len(records))
 	for i, r := range records {
 		if newest[r.Name.Key].Name.Seq == r.Name.Seq {
-			worth[i] = Counting
+			if worth[i] = Counting; r.Dropped {
+				worth[i] = Hiding // it knows nothing of other ranks
+			}
 		}
 	}
 	return worth, nil

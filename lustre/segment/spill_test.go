@@ -328,6 +328,7 @@ func TestSpillRestart(t *testing.T) {
 	o = pairs(dir, 3)
 	o.FS = fs
 	s = openIndexed(t, o, x)
+	want[0].Earlier = true
 	if got := s.SpilledFiles(); !slices.Equal(got, want) || len(s.Skipped()) != 0 {
 		t.Errorf("spilled files %+v, skipped %v", got, s.Skipped())
 	}
@@ -561,6 +562,7 @@ func TestSpilledAdopted(t *testing.T) {
 		}
 		return nil
 	}))
+	is.Earlier = true
 	if u := s.Usage(); len(s.Store.blocks) != 1 || !slices.Equal(s.SpilledFiles(), []Spilled{is}) || u.OtherOwners != 0 {
 		t.Errorf("%d blocks in memory, spilled %+v, usage %+v", len(s.Store.blocks), s.SpilledFiles(), u)
 	}
