@@ -19,12 +19,17 @@ var floor atomic.Uint64
 // as many as were live then if that is more. 0 ends that. Where GOGC is set, that stays.
 func Set(bytes uint64) {
 	if os.Getenv("GOGC") == "" && floor.Swap(bytes) == 0 && bytes > 0 {
-		(&tuner{percent: least}).tune()
+		newTuner(least).tune()
 	}
 }
 
 // tuner is garbage after each collection, and makes itself anew.
-type tuner struct{ percent int }
+type tuner struct {
+	percent int
+	_       *tuner // without a pointer it shares memory with other small objects, and lives while one of them does
+}
+
+func newTuner(percent int) *tuner { return &tuner{percent: percent} }
 
 func (t *tuner) tune() {
 	bytes := floor.Load()
@@ -33,7 +38,7 @@ func (t *tuner) tune() {
 		debug.SetGCPercent(percent)
 	}
 	if bytes > 0 {
-		runtime.SetFinalizer(&tuner{percent}, (*tuner).tune)
+		runtime.SetFinalizer(newTuner(percent), (*tuner).tune)
 	}
 }
 

@@ -3,7 +3,9 @@ package heapfloor
 import (
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"testing"
+	"time"
 )
 
 var sink []byte
@@ -19,17 +21,22 @@ func collections(bytes int) uint32 {
 	return after.NumGC - before.NumGC
 }
 
+// end waits until no tuner is left.
+func end() {
+	Set(0)
+	for range 3 { // one may have been at work already, and made the next
+		done := make(chan struct{})
+		runtime.SetFinalizer(new([64]byte), func(*[64]byte) { close(done) }) // one goroutine runs them all
+		runtime.GC()
+		<-done
+	}
+	debug.SetGCPercent(least)
+}
+
 // A small heap is collected when the floor is reached; once it is large, as by default.
 func TestGarbageGathers(t *testing.T) {
 	t.Setenv("GOGC", "")
-	defer func() { // until the last tuner has seen it
-		Set(0)
-		for range 3 {
-			runtime.GC()
-			collections(1 << 20)
-		}
-		debug.SetGCPercent(least)
-	}()
+	defer end()
 	const floor, garbage = 32 << 20, 256 << 20
 	runtime.GC()
 	usual := collections(garbage)
@@ -61,4 +68,27 @@ func TestGOGCStays(t *testing.T) {
 	if percent := debug.SetGCPercent(50); percent != 50 {
 		t.Errorf("GOGC is %d", percent)
 	}
+}
+
+// A tuner is collected although small objects that were made just before and after it are not.
+func TestTunerBesideWhatLives(t *testing.T) {
+	t.Setenv("GOGC", "")
+	defer end()
+	var live []*int64
+	for range 100 {
+		live = append(live, new(int64))
+	}
+	Set(32 << 20)
+	for range 100 {
+		live = append(live, new(int64))
+	}
+	percent := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	for deadline := time.Now().Add(time.Minute); percent[0].Value.Kind() == metrics.KindBad || percent[0].Value.Uint64() == least; metrics.Read(percent) {
+		if time.Now().After(deadline) {
+			t.Fatal("no tuner runs")
+		}
+		runtime.GC() // it queues the tuner, which another goroutine runs
+		time.Sleep(time.Millisecond)
+	}
+	runtime.KeepAlive(live)
 }
