@@ -147,7 +147,7 @@ func TestWhatIsClearedIsNotEntrusted(t *testing.T) {
 // A rank that takes long to sync is none that does not answer, and no caller's deadline ends
 // its write.
 func TestEntrustingASlowRank(t *testing.T) {
-	j := sharingJob(t, 3, 8<<20)
+	j := (&job{t: t, dir: t.TempDir(), patient: true}).open(3, 8<<20)
 	p := data(1, 20<<10)
 	j.ranks[0].putKey(t, "a", p)
 	j.drainAll(0)
@@ -157,7 +157,7 @@ func TestEntrustingASlowRank(t *testing.T) {
 		case <-ctx.Done():
 			ended.Add(1)
 			return ctx.Err()
-		case <-time.After(600 * time.Millisecond):
+		case <-time.After(1500 * time.Millisecond): // calls have one second
 			return nil
 		}
 	}})
