@@ -79,10 +79,11 @@ func (e *Evictor) evictNow(m *residency.Level) bool {
 	e.state.Mu.Lock()
 	defer e.state.Mu.Unlock()
 	b := e.VictimLocked(m)
-	if e.state.CheckOpenLocked() != nil || e.demotionOfLocked(b, m) != leaves {
+	step, why := e.decideLocked(b, m)
+	if e.state.CheckOpenLocked() != nil || step != policy.Drop {
 		return false
 	}
-	e.evictLocked(b, m)
+	e.evictLocked(b, m, why)
 	return true
 }
 
@@ -103,23 +104,24 @@ func (e *Evictor) EvictOne(ctx context.Context, m *residency.Level, most Price) 
 		return err
 	}
 	b := e.VictimLocked(m)
-	switch e.demotionOfLocked(b, m) {
-	case leaves:
-		if most == CopyOnly && e.state.Cold != nil && e.onlyCopyLocked(b, m) && residency.WorthWritingLocked(e.state, b) {
+	step, why := e.decideLocked(b, m)
+	switch step {
+	case policy.Drop:
+		if most == CopyOnly && why == policy.Refused {
 			e.state.Mu.Unlock()
 			return errOnlyCopy
 		}
-		e.evictLocked(b, m)
+		e.evictLocked(b, m, why)
 		e.state.Mu.Unlock()
 		return nil
-	case copiedToNext:
+	case policy.Copy:
 		e.state.Mu.Unlock()
 		return e.Demote(ctx, b, m, e.state.Mem[m.Index+1], most)
-	case staysLeased:
+	case policy.Keep:
 		e.state.Leases.HoldLocked(b)
-	case awaitsCleaning:
+	case policy.Write:
 		e.state.WakeCleanerLocked(true)
-	case awaitsSync:
+	case policy.Sync:
 		e.state.RequestSyncLocked()
 	}
 	return e.waitForChangeLocked(ctx) // unlocks
@@ -144,77 +146,41 @@ func (e *Evictor) breakRingLocked(m *residency.Level) *residency.Block {
 	return m.Find(func(b *residency.Block) bool { return b.Busy == 0 && len(b.Names()) > 1 })
 }
 
-// demotion is what must happen before a victim can leave its tier.
-type demotion uint8
-
-const (
-	stays          demotion = iota // there is no victim now
-	leaves                         // nothing: its bytes are below already, or are given up
-	copiedToNext                   // it is copied to the next memory tier
-	awaitsCleaning                 // the cleaner writes it to the cold tier
-	awaitsSync                     // the cold tier makes its names durable
-	staysLeased                    // it would be lost, and somebody was promised it
-)
-
-// demotionOfLocked decides how b, m's victim, leaves. A victim is demoted: protected
-// blocks to the next memory tier, others to the cold one (Algorithm 1, lines 6 to
-// 10).
-func (e *Evictor) demotionOfLocked(b *residency.Block, m *residency.Level) demotion {
+// decideLocked decides what happens next to b, m's victim, and with policy.Drop what is lost.
+func (e *Evictor) decideLocked(b *residency.Block, m *residency.Level) (policy.Step, policy.Loss) {
 	if b == nil {
-		return stays
+		return policy.Stay, policy.NoLoss
 	}
-	if m != e.state.Last() {
-		below := b.In(m.Index+1) || b.HasLowerCopy() && m.Policy.Demotion(e.state.MetaLocked(b)) == policy.ToCold
-		switch {
-		case below, e.state.ColdUpLocked() && !residency.WorthWritingLocked(e.state, b) && m.Policy.Demotion(e.state.MetaLocked(b)) == policy.ToCold:
-			return leaves
-		case m.Policy.Demotion(e.state.MetaLocked(b)) == policy.ToNext || !e.state.ColdUpLocked():
-			return copiedToNext
-		}
-		return awaitsCleaning
+	v := policy.Victim{
+		Last:  m == e.state.Last(),
+		Below: b.HasLowerCopy(), Unsynced: b.LinkSeq > e.state.Mu.Writes.SyncedSeq,
+		Leased: b.Leased(), Unworthy: residency.UnworthyLocked(e.state, b),
 	}
-	switch {
-	case e.state.ColdUpLocked() && e.state.Mu.Writes.Batch.InFlight && e.state.Mu.Writes.Batch.Clean <= 0:
-		// What is being written is colder than b: wait for that instead.
-		return awaitsCleaning
-	case b.HasLowerCopy() && b.LinkSeq > e.state.Mu.Writes.SyncedSeq && e.state.ColdUpLocked():
-		return awaitsSync // memory has the only durable record of a name
-	case b.HasLowerCopy(), e.state.ColdUpLocked() && !residency.WorthWritingLocked(e.state, b):
-		return leaves
-	case e.state.ColdUpLocked():
-		return awaitsCleaning
-	case e.state.Cold != nil && b.Leased():
-		return staysLeased
+	if !v.Last {
+		v.Demotion = m.Policy.Demotion(e.state.MetaLocked(b))
 	}
-	return leaves
-}
-
-// onlyCopyLocked reports whether b would be lost with its place in m.
-func (e *Evictor) onlyCopyLocked(b *residency.Block, m *residency.Level) bool {
 	for t := range e.state.Mem {
-		if t != m.Index && b.In(t) {
-			return false
-		}
+		v.Above = v.Above || t < m.Index && b.In(t)
+		v.Next = v.Next || t == m.Index+1 && b.In(t)
 	}
-	return !b.HasLowerCopy()
+	return policy.Decide(v, residency.FilesLocked(e.state))
 }
 
-// evictLocked takes a victim out of m. With its last copy go its names.
-func (e *Evictor) evictLocked(b *residency.Block, m *residency.Level) {
+// evictLocked takes a victim out of m. With its last copy go its names, and why is counted.
+func (e *Evictor) evictLocked(b *residency.Block, m *residency.Level, why policy.Loss) {
 	e.state.Mu.AssertHeld()
 	m.Stats.Evicted++
 	if m == e.state.Last() {
 		e.state.Mu.Writes.Batch.Clean--
 	}
 	e.state.DropLocked(b, m, true)
+	switch why {
+	case policy.Refused:
+		e.state.Count.Stats.Lost++
+	case policy.Unasked:
+		e.state.Count.Stats.Unwritten++
+	}
 	if !b.Cold && !b.InAny() {
-		switch {
-		case e.state.Cold == nil || b.From != nil:
-		case residency.WorthWritingLocked(e.state, b):
-			e.state.Count.Stats.Lost++
-		default:
-			e.state.Count.Stats.Unwritten++
-		}
 		e.state.Count.LostLocked(losslog.Evicted, m, b.Names()...)
 		e.state.VanishLocked(b)
 	}

@@ -342,7 +342,7 @@ func TestChainsThatGrowInTurnsLeaveInOrder(t *testing.T) {
 			r.Mu.Lock()
 			for b := e.VictimLocked(m); b != nil; b = e.VictimLocked(m) {
 				got = append(got, b.Names()[0].Key())
-				e.evictLocked(b, m)
+				e.evictLocked(b, m, policy.NoLoss)
 			}
 			r.Mu.Unlock()
 			if !slices.Equal(got, want) {
@@ -365,11 +365,11 @@ func twoTiers(t *testing.T, blocks int64, change ...func(*residency.Options)) *p
 func TestVictimsFallOneLevel(t *testing.T) {
 	for name, x := range map[string]struct {
 		prefix, down bool
-		falls        demotion
+		falls        policy.Step
 	}{
-		"prefix":                  {true, false, copiedToNext},
-		"session":                 {false, false, awaitsCleaning},
-		"session, no cold writes": {false, true, copiedToNext},
+		"prefix":                  {true, false, policy.Copy},
+		"session":                 {false, false, policy.Write},
+		"session, no cold writes": {false, true, policy.Copy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := twoTiers(t, 1, parttest.NewFiles(t).Use)
@@ -381,12 +381,12 @@ func TestVictimsFallOneLevel(t *testing.T) {
 			}
 			e := New(r.State)
 			r.Mu.Lock()
-			falls := e.demotionOfLocked(e.VictimLocked(r.Mem[0]), r.Mem[0])
+			falls, _ := e.decideLocked(e.VictimLocked(r.Mem[0]), r.Mem[0])
 			r.Mu.Unlock()
 			if falls != x.falls {
 				t.Fatalf("it is %d, want %d", falls, x.falls)
 			}
-			if falls != copiedToNext {
+			if falls != policy.Copy {
 				return
 			}
 			if err := reserve(t, r, r.Mem[0], AnyBlock); err != nil {

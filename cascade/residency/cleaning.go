@@ -2,6 +2,8 @@ package residency
 
 import (
 	"time"
+
+	"cascadekv/cascade/policy"
 )
 
 // ColdRetry is how long a cold tier that refused a write is left alone.
@@ -52,11 +54,20 @@ func (s *State) NudgeCleanerLocked() {
 	}
 }
 
-// WorthWritingLocked reports whether enough requests asked for b that it is written to the cold
-// tier when it must leave memory, by Limits.StoreThreshold. What an earlier run left in memory is:
-// nobody counted those requests; and what somebody was promised.
-func WorthWritingLocked(s *State, b *Block) bool {
-	return b.Asked == 0 || int(b.Asked) >= s.Limits.Load().StoreThreshold || b.Leased()
+// FilesLocked is what the cold tier takes at the moment of the last memory tier's victims.
+func FilesLocked(s *State) policy.Files {
+	batch := s.Mu.Writes.Batch
+	return policy.Files{There: s.Cold != nil, Up: s.ColdUpLocked(), Busy: batch.InFlight && batch.Clean <= 0}
+}
+
+// UnworthyLocked returns why b is not to be written to the cold tier when it must leave memory:
+// too few requests asked for it, by Limits.StoreThreshold. What an earlier run left in memory is
+// worth it: nobody counted those requests; and what somebody was promised.
+func UnworthyLocked(s *State, b *Block) policy.Loss {
+	if b.Asked == 0 || int(b.Asked) >= s.Limits.Load().StoreThreshold || b.Leased() {
+		return policy.NoLoss
+	}
+	return policy.Unasked
 }
 
 // Crowded reports whether the last memory tier is fuller than Limits.CleanAbove.
@@ -77,7 +88,7 @@ func (s *State) LastRoom() (capacity, used int64) {
 
 // NoteLinkLocked records the outcome of a Link or Unlink of the cold tier. What the
 // tier merely buffers is synced by the cleaner; a block of memory with such a name
-// stays until then: see eviction.Evictor.demotionOfLocked.
+// stays until then: see policy.Decide.
 func (s *State) NoteLinkLocked(err error) {
 	s.Mu.AssertHeld()
 	s.NoteColdLocked(err)

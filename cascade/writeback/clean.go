@@ -197,7 +197,7 @@ func (w *Writer) pickDirtyLocked(m *residency.Level) (views []*residency.View, c
 		if b == nil {
 			break
 		}
-		if !p.wantsLocked(b) || !residency.WorthWritingLocked(w.state, b) {
+		if !p.wantsLocked(b) || residency.UnworthyLocked(w.state, b) != policy.NoLoss {
 			w.state.HoldLocked(b, m.Index)
 			if skipped = append(skipped, b); b.Dirty() && w.waitsLocked(b) {
 				waits++

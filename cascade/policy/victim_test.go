@@ -1,0 +1,44 @@
+package policy
+
+import "testing"
+
+// TestDecide: what becomes of a victim, by where else it is, what it is worth and what files take.
+func TestDecide(t *testing.T) {
+	up, down, none := Files{There: true, Up: true}, Files{There: true}, Files{}
+	busy := Files{There: true, Up: true, Busy: true}
+	for name, c := range map[string]struct {
+		v    Victim
+		f    Files
+		step Step
+		lost Loss
+	}{
+		"session goes to files":                     {Victim{}, up, Write, NoLoss},
+		"prefix goes to memory":                     {Victim{Demotion: ToNext}, up, Copy, NoLoss},
+		"session, files take nothing":               {Victim{}, down, Copy, NoLoss},
+		"session, no files":                         {Victim{}, none, Copy, NoLoss},
+		"memory below has it":                       {Victim{Next: true}, up, Drop, NoLoss},
+		"files have it":                             {Victim{Below: true}, up, Drop, NoLoss},
+		"files have it, a prefix":                   {Victim{Below: true, Demotion: ToNext}, up, Copy, NoLoss},
+		"not worth a write":                         {Victim{Unworthy: Unasked}, up, Drop, Unasked},
+		"not worth a write, a prefix":               {Victim{Unworthy: Unasked, Demotion: ToNext}, up, Copy, NoLoss},
+		"not worth a write, files take nothing":     {Victim{Unworthy: Unasked}, down, Copy, NoLoss},
+		"memory below has it, not worth a write":    {Victim{Next: true, Unworthy: Unasked}, up, Drop, NoLoss},
+		"last: goes to files":                       {Victim{Last: true}, up, Write, NoLoss},
+		"last: waits for what is colder":            {Victim{Last: true, Below: true}, busy, Write, NoLoss},
+		"last: not worth a write, but colder is":    {Victim{Last: true, Unworthy: Unasked}, busy, Write, NoLoss},
+		"last: files have it":                       {Victim{Last: true, Below: true, Leased: true}, up, Drop, NoLoss},
+		"last: files have not its name yet":         {Victim{Last: true, Below: true, Unsynced: true}, up, Sync, NoLoss},
+		"last: files have not its name, down":       {Victim{Last: true, Below: true, Unsynced: true}, down, Drop, NoLoss},
+		"last: not worth a write":                   {Victim{Last: true, Unworthy: Unasked}, up, Drop, Unasked},
+		"last: not worth a write, a level above":    {Victim{Last: true, Unworthy: Unasked, Above: true}, up, Drop, NoLoss},
+		"last: files take nothing":                  {Victim{Last: true}, down, Drop, Refused},
+		"last: files take nothing, unworthy anyway": {Victim{Last: true, Unworthy: Unasked}, down, Drop, Unasked},
+		"last: files take nothing, leased":          {Victim{Last: true, Leased: true}, down, Keep, NoLoss},
+		"last: no files":                            {Victim{Last: true}, none, Drop, NoLoss},
+		"last: no files, leased":                    {Victim{Last: true, Leased: true}, none, Drop, NoLoss},
+	} {
+		if step, lost := Decide(c.v, c.f); step != c.step || lost != c.lost {
+			t.Errorf("%s: step %d, loss %d; want %d, %d", name, step, lost, c.step, c.lost)
+		}
+	}
+}
