@@ -3,7 +3,7 @@ package cascade
 // coldStatsNowLocked is the cold tier's part of Stats.
 func (s *Store) coldStatsNowLocked() TierStats {
 	st := s.state.Cold.Stats
-	st.Usage, st.Load = s.state.Cold.Files.Usage(), s.state.Cold.LoadStats()
+	st.Usage, st.Load, st.Budget = s.state.Cold.Files.Usage(), s.state.Cold.LoadStats(), s.state.Cold.BudgetStats()
 	if budget := s.state.Limits.Load().ColdBytes; budget > 0 {
 		st.Usage.Capacity = budget
 	}

@@ -51,8 +51,13 @@ func (cs *Space) MergeAll(ctx context.Context) {
 func (cs *Space) MergeOnce(ctx context.Context) bool {
 	limited, cancel := context.WithTimeout(ctx, mergeDeadline)
 	defer cancel()
+	if cs.state.Cold.Reads.Await(limited) != nil || cs.state.Cold.Writes.Await(limited) != nil {
+		return false
+	}
 	began := cs.state.Now()
 	m, err := cs.state.Cold.Files.Merge(limited, cs.mergeBudget(), cs.moved)
+	cs.state.Cold.Reads.Take(int64(m.Bytes))
+	cs.state.Cold.Writes.Take(int64(m.Written))
 	if m.Merges > 0 {
 		cs.state.Log.Info("merged segments", "tier", cs.state.ColdName(), "segments", m.Segments, "blocks", m.Blocks, "bytes", m.Bytes,
 			"freed", m.Freed(), "duration", cs.state.Now().Sub(began))

@@ -1,6 +1,7 @@
 package coldspace
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -321,5 +322,29 @@ func TestNothingIsEvacuatedWithoutNeed(t *testing.T) {
 	r.files.sparsest = [][]block.ID{{r.Block("1").Info.ID}}
 	if r.Evacuate(t.Context()) || !r.Block("1").Cold {
 		t.Error("it is emptied")
+	}
+}
+
+// A merge waits for its turn while the budget of reads or of writes is used up, and counts in both.
+func TestMergesKeepTheBudgets(t *testing.T) {
+	r := newRank(t, func(o *residency.Options) { o.Limits.ReadRate, o.Limits.WriteRate = 1000, 1000 })
+	merges := 0
+	r.files.merge = func() (tiers.Merged, []block.ID, error) {
+		merges++
+		return tiers.Merged{Merges: 1, Segments: 1, Bytes: 5000, Written: 9000}, nil, nil
+	}
+	if !r.MergeOnce(t.Context()) || r.Cold.Reads.Left() != -4000 || r.Cold.Writes.Left() != -8000 {
+		t.Errorf("%d bytes are left to read, %d to write", r.Cold.Reads.Left(), r.Cold.Writes.Left())
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for range 2 { // then there is a budget of reads again, and none of writes
+		if r.MergeOnce(ended) || merges != 1 {
+			t.Errorf("%d merges, in debt", merges)
+		}
+		r.Advance(6 * time.Second)
+	}
+	if r.MergeOnce(ended); merges != 2 {
+		t.Errorf("%d merges, with a budget", merges)
 	}
 }

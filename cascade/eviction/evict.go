@@ -20,7 +20,7 @@ const (
 )
 
 // errOnlyCopy: what the policy gives up next would be lost for a read.
-var errOnlyCopy = errors.New("the next victim is the only copy of its block, and the cold tier takes no writes")
+var errOnlyCopy = errors.New("the next victim is the only copy of its block, and the cold tier takes no writes, or there is no budget for one")
 
 // Reserve returns room in memory tier m, made by eviction where needed
 // (Algorithm 1, lines 4 to 11). Where there is a cold tier, no only copy of a block
@@ -107,7 +107,7 @@ func (e *Evictor) EvictOne(ctx context.Context, m *residency.Level, most Price) 
 	step, why := e.decideLocked(b, m)
 	switch step {
 	case policy.Drop:
-		if most == CopyOnly && why == policy.Refused {
+		if most == CopyOnly && (why == policy.Refused || why == policy.OverBudget) {
 			e.state.Mu.Unlock()
 			return errOnlyCopy
 		}
@@ -118,7 +118,7 @@ func (e *Evictor) EvictOne(ctx context.Context, m *residency.Level, most Price) 
 		e.state.Mu.Unlock()
 		return e.Demote(ctx, b, m, e.state.Mem[m.Index+1], most)
 	case policy.Keep:
-		e.state.Leases.HoldLocked(b)
+		e.state.Leases.KeepLocked(b)
 	case policy.Write:
 		e.state.WakeCleanerLocked(true)
 	case policy.Sync:
@@ -177,6 +177,8 @@ func (e *Evictor) evictLocked(b *residency.Block, m *residency.Level, why policy
 	switch why {
 	case policy.Refused:
 		e.state.Count.Stats.Lost++
+	case policy.OverBudget:
+		e.state.Count.Stats.Shed++
 	case policy.Unasked:
 		e.state.Count.Stats.Unwritten++
 	}

@@ -33,6 +33,11 @@ const (
 	// partSlow is how long a part keeps its places: one that takes longer
 	// waits for a server that hangs, or for room, and others need not.
 	partSlow = time.Second
+
+	// budgetWait is the longest that a part waits for the budget of reads. What would
+	// take longer is a miss: it is sooner computed, and a queue that is longer is none
+	// that a budget ends.
+	budgetWait = 50 * time.Millisecond
 )
 
 // semaphore bounds what is under way at once. Places are given first come, first
@@ -131,10 +136,14 @@ func (ld *Loader) runFetches(fetches []*Fetch) {
 	defer stop()
 	own := newSemaphore(requestPlaces)
 	var parts sync.WaitGroup
+	var err error
 	for len(fetches) > 0 {
 		part, n := firstPart(fetches)
-		leave, err := turn(ctx, n, own, ld.fetching)
-		if err != nil {
+		if err = ld.inBudget(ctx, part); err != nil {
+			break // nor what is below it in the chain: that is worth nothing without it
+		}
+		var leave func()
+		if leave, err = turn(ctx, n, own, ld.fetching); err != nil {
 			break
 		}
 		if fetches = fetches[len(part):]; len(fetches) == 0 { // the last, or only one: no goroutine of its own
@@ -147,10 +156,31 @@ func (ld *Loader) runFetches(fetches []*Fetch) {
 		})
 	}
 	for _, f := range fetches {
-		ld.end(ended{f, nil, ctx.Err()})
+		ld.end(ended{f, nil, err})
 		over()
 	}
 	parts.Wait()
+}
+
+// inBudget waits until there is a budget for reading a part, and counts that. Room for files
+// that are to be merged, which nobody waits for, is waited for. Errors: ErrOverBudget, those of ctx.
+func (ld *Loader) inBudget(ctx context.Context, part []*Fetch) error {
+	cold, bytes := ld.state.Cold, int64(0)
+	for _, f := range part {
+		if f.block == nil {
+			bytes += f.copies[0].Segment.Stored
+		} else {
+			bytes += cold.Files.StoredSize(f.info)
+		}
+	}
+	if part[0].price != eviction.AnyBlock {
+		return cold.Reads.Within(ctx, bytes, budgetWait)
+	}
+	if err := cold.Reads.Await(ctx); err != nil {
+		return err
+	}
+	cold.Reads.Take(bytes)
+	return nil
 }
 
 // firstPart cuts off what is read together, and returns how many places it needs.

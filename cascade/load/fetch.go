@@ -260,6 +260,9 @@ func (ld *Loader) enterLocked(b *residency.Block, slot tiers.Slot, records []blo
 // coldFailedLocked accounts for a read of the cold tier that failed. A block
 // that the tier has lost is forgotten.
 func (ld *Loader) coldFailedLocked(b *residency.Block, err error) {
+	if errors.Is(err, residency.ErrOverBudget) {
+		return // nothing was read
+	}
 	ld.state.NoteColdLocked(err)
 	if !errors.Is(err, tiers.ErrCorrupt) && !errors.Is(err, tiers.ErrNotFound) {
 		return

@@ -69,6 +69,7 @@ func (ld *Loader) readSegments(ctx context.Context, copies []directory.Statement
 			continue
 		}
 		at := tiers.Segment(*st.Segment)
+		ld.state.Cold.Reads.Take(at.Stored)
 		if err = ld.state.Cold.Files.ReadSegment(ctx, at, st.Info, dst); isOver(ctx, err) {
 			return err
 		}

@@ -17,6 +17,7 @@ type Files struct {
 	There bool // there is such a level
 	Up    bool // it takes writes
 	Busy  bool // what is being written is colder than the victim
+	Spent bool // the budget of writes is used up for now
 }
 
 // Step is what happens next to a victim.
@@ -35,24 +36,28 @@ const (
 type Loss uint8
 
 const (
-	NoLoss  Loss = iota // it is not; or there are no files, and memory is all there is
-	Unasked             // too few requests asked for it
-	Refused             // the files level takes no writes
+	NoLoss     Loss = iota // it is not; or there are no files, and memory is all there is
+	Unasked                // too few requests asked for it
+	OverBudget             // the budget of writes to files is used up
+	Refused                // the files level takes no writes
 )
 
 // Decide says what happens to a victim, and with Drop what is lost. It goes down by one level: a
 // shared prefix to the next one of memory, all else to files (CASCADE Algorithm 1, lines 6 to 10).
 // It is dropped where a level below has it already and, in the order of their costs, where
-// it is not worth a write to files or these take none, unless memory below can have
-// it. Other ranks' memory is no place for it: nothing is written there. Decide is a pure function,
+// it is not worth a write to files, there is no budget for one, or these take none, unless memory
+// below can have it. Other ranks' memory is no place for it: nothing is written there. Decide is a pure function,
 // safe for concurrent use.
 func Decide(v Victim, f Files) (Step, Loss) {
 	step := v.step(f)
 	if step != Drop || v.Next || v.Above || v.Below || !f.There {
 		return step, NoLoss
 	}
-	if v.Unworthy != NoLoss {
+	switch {
+	case v.Unworthy != NoLoss:
 		return Drop, v.Unworthy
+	case f.Up:
+		return Drop, OverBudget
 	}
 	return Drop, Refused
 }
@@ -64,7 +69,7 @@ func (v Victim) step(f Files) Step {
 	switch toFiles := v.Demotion == ToCold; {
 	case v.Next, toFiles && (v.Below || f.Up && v.Unworthy != NoLoss):
 		return Drop
-	case toFiles && f.Up:
+	case toFiles && f.Up && !f.Spent:
 		return Write
 	}
 	return Copy
@@ -78,7 +83,7 @@ func (v Victim) leavesMemory(f Files) Step {
 		return Sync
 	case v.Below, f.Up && v.Unworthy != NoLoss:
 		return Drop
-	case f.Up:
+	case f.Up && !f.Spent:
 		return Write
 	case f.There && v.Leased:
 		return Keep

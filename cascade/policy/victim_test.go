@@ -5,7 +5,7 @@ import "testing"
 // TestDecide: what becomes of a victim, by where else it is, what it is worth and what files take.
 func TestDecide(t *testing.T) {
 	up, down, none := Files{There: true, Up: true}, Files{There: true}, Files{}
-	busy := Files{There: true, Up: true, Busy: true}
+	busy, spent := Files{There: true, Up: true, Busy: true}, Files{There: true, Up: true, Spent: true}
 	for name, c := range map[string]struct {
 		v    Victim
 		f    Files
@@ -34,6 +34,15 @@ func TestDecide(t *testing.T) {
 		"last: files take nothing":                  {Victim{Last: true}, down, Drop, Refused},
 		"last: files take nothing, unworthy anyway": {Victim{Last: true, Unworthy: Unasked}, down, Drop, Unasked},
 		"last: files take nothing, leased":          {Victim{Last: true, Leased: true}, down, Keep, NoLoss},
+		"no budget":                                 {Victim{}, spent, Copy, NoLoss},
+		"no budget, files have it":                  {Victim{Below: true}, spent, Drop, NoLoss},
+		"last: no budget":                           {Victim{Last: true}, spent, Drop, OverBudget},
+		"last: no budget, leased":                   {Victim{Last: true, Leased: true}, spent, Keep, NoLoss},
+		"last: no budget, a level above":            {Victim{Last: true, Above: true}, spent, Drop, NoLoss},
+		"last: no budget, files have it":            {Victim{Last: true, Below: true}, spent, Drop, NoLoss},
+		"last: no budget, files have not its name":  {Victim{Last: true, Below: true, Unsynced: true}, spent, Sync, NoLoss},
+		"last: no budget, not worth a write":        {Victim{Last: true, Unworthy: Unasked}, spent, Drop, Unasked},
+		"last: no budget, what is colder is begun":  {Victim{Last: true}, Files{There: true, Up: true, Busy: true, Spent: true}, Write, NoLoss},
 		"last: no files":                            {Victim{Last: true}, none, Drop, NoLoss},
 		"last: no files, leased":                    {Victim{Last: true, Leased: true}, none, Drop, NoLoss},
 	} {

@@ -1,6 +1,7 @@
 package residency
 
 import (
+	"math"
 	"time"
 
 	"cascadekv/cascade/policy"
@@ -24,6 +25,7 @@ type Writes struct {
 	LinkSeq        uint64    // changes of names that the cold tier has been given
 	SyncedSeq      uint64    // of them, those that are durable
 	ColdDown       time.Time // no writes to the cold tier before this
+	Drains         int       // under way: until they end no write has a budget
 }
 
 // EnoughClean clean victims before the first dirty one are enough; below fewClean
@@ -57,7 +59,19 @@ func (s *State) NudgeCleanerLocked() {
 // FilesLocked is what the cold tier takes at the moment of the last memory tier's victims.
 func FilesLocked(s *State) policy.Files {
 	batch := s.Mu.Writes.Batch
-	return policy.Files{There: s.Cold != nil, Up: s.ColdUpLocked(), Busy: batch.InFlight && batch.Clean <= 0}
+	return policy.Files{
+		There: s.Cold != nil, Up: s.ColdUpLocked(), Busy: batch.InFlight && batch.Clean <= 0,
+		Spent: s.Cold != nil && MayWriteLocked(s) <= 0,
+	}
+}
+
+// MayWriteLocked is how many bytes may be written to the cold tier at once, by Limits.WriteRate; 0 or
+// less: none for now. While all is to be written nothing is dropped for want of a budget.
+func MayWriteLocked(s *State) int64 {
+	if s.Mu.Writes.Drains > 0 {
+		return math.MaxInt64
+	}
+	return s.Cold.Writes.Left()
 }
 
 // UnworthyLocked returns why b is not to be written to the cold tier when it must leave memory:

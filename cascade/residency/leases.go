@@ -38,6 +38,15 @@ func (l *Leases) HoldLocked(b *Block) {
 	}
 }
 
+// KeepLocked keeps a block that is leased, a victim that nothing slower takes, in the last memory
+// tier. Leases beyond the budget end early, as of HoldOfLocked.
+func (l *Leases) KeepLocked(b *Block) {
+	for _, n := range b.Names() {
+		l.state.Mu.Names.HoldLeases(n, l.budget())
+		l.state.ApplyLocked()
+	}
+}
+
 // Renew promises owner that a visible name stays readable for d, within the budget
 // of leases; false when there is no such name. A longer lease of the same owner
 // replaces a shorter one. See VisibleLocked.

@@ -49,6 +49,8 @@ type Level struct {
 
 	Damaged Damaged // of other ranks' files
 
+	Reads, Writes Flow // the budgets of what requests and upkeep move
+
 	spills atomic.Bool    // see Spilled
 	recent policy.Recency // of blocks that nothing is known of but that they left memory
 }

@@ -98,6 +98,7 @@ var reasons = []struct {
 	{context.DeadlineExceeded, "deadline"},
 	{context.Canceled, "cancelled"},
 	{ErrClosed, "closed"},
+	{ErrOverBudget, "over_budget"},
 	{ErrNoRoom, "no_room"},
 	{ErrTooLarge, "no_room"},
 	{tiers.ErrNotFound, "gone"},

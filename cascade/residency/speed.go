@@ -25,5 +25,23 @@ func (m *Level) LoadStats() LoadStats {
 	return LoadStats{LatencyUS: l.Latency.Microseconds(), BytesPerSecond: int64(1e9 / max(l.PerByte, 1e-3)), Queued: l.Queued}
 }
 
-// Line is how long loads from a level take by now.
-func (m *Level) Line() estimate.Line { return m.Speed.Line(m.state.age(m.state.Now())) }
+// BudgetStats is what the budgets of a files level are and how far they are used up by now; nil: it has none.
+func (m *Level) BudgetStats() *BudgetStats {
+	if m.Reads.Rate() == 0 && m.Writes.Rate() == 0 {
+		return nil
+	}
+	return &BudgetStats{m.Reads.Rate(), m.Writes.Rate(), m.Reads.Wait().Microseconds(), m.Writes.Wait().Microseconds()}
+}
+
+// Line is how long loads from a level take by now, within its budget of reads.
+func (m *Level) Line() estimate.Line {
+	l := m.Speed.Line(m.state.age(m.state.Now()))
+	if m.Files == nil {
+		return l
+	}
+	if rate := m.Reads.Rate(); rate > 0 {
+		l.PerByte = max(l.PerByte, 1e9/float64(rate))
+		l.Latency += m.Reads.Wait()
+	}
+	return l
+}

@@ -193,7 +193,11 @@ func (s *State) addLevels(o Options) error {
 	if budget == 0 {
 		name = ""
 	}
-	s.Cold = &Level{Files: o.Cold}
+	s.Cold = &Level{
+		Files:  o.Cold,
+		Reads:  Flow{state: s, rate: func(l *Limits) int64 { return l.ReadRate }},
+		Writes: Flow{state: s, rate: func(l *Limits) int64 { return l.WriteRate }},
+	}
 	return s.addLevel(s.Cold, o.Cold.Name(), name, budget)
 }
 
@@ -279,6 +283,12 @@ type Limits struct {
 	// them, before it is written to the cold tier to make room: with fewer it is
 	// dropped. A drain writes all. Default 1: every block is written.
 	StoreThreshold int
+
+	// WriteRate and ReadRate bound what is written to the cold tier, a drain excepted, and
+	// what is read from it, in bytes per second; 0: no bound. A dirty block for whose write
+	// there is no budget is dropped to make room, unless it is leased, and a load that
+	// would wait for long is a miss.
+	WriteRate, ReadRate int64
 
 	// LeaseShare bounds the share of the last memory tier that leases may
 	// keep from eviction; above it the lease that ends first gives way.

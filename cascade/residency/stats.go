@@ -28,6 +28,7 @@ type Stats struct {
 	Rejected        uint64       `json:"rejected"`   // puts dropped for want of room
 	Lost            uint64       `json:"lost"`       // dirty blocks dropped because the cold tier refused them
 	Unwritten       uint64       `json:"unwritten"`  // dirty blocks dropped because too few asked for them: see Limits.StoreThreshold
+	Shed            uint64       `json:"shed"`       // dirty blocks dropped because there was no budget to write them: see Limits.WriteRate
 	Forgotten       uint64       `json:"forgotten"`  // names given up for the bound on the heap they take
 	NameBytes       int64        `json:"name_bytes"` // of that heap
 	NameLimit       int64        `json:"name_limit"` // its bound, 0: none
@@ -56,19 +57,28 @@ type SpilledStats struct {
 
 // TierStats is one tier's part of Stats.
 type TierStats struct {
-	Name     string      `json:"name"`
-	Policy   string      `json:"policy,omitempty"`
-	Usage    tiers.Usage `json:"usage"`
-	Hits     uint64      `json:"hits"`
-	Misses   uint64      `json:"misses"` // gets that were served by a slower tier, or by none
-	HitBytes uint64      `json:"hit_bytes"`
-	Promoted uint64      `json:"promoted"` // blocks copied up into this tier
-	Demoted  uint64      `json:"demoted"`  // victims of this tier that went one tier down
-	Evicted  uint64      `json:"evicted"`  // blocks this tier gave up
-	Errors   uint64      `json:"errors"`   // operations that failed for another reason than a miss or lack of room
-	Load     LoadStats   `json:"load"`
+	Name     string       `json:"name"`
+	Policy   string       `json:"policy,omitempty"`
+	Usage    tiers.Usage  `json:"usage"`
+	Hits     uint64       `json:"hits"`
+	Misses   uint64       `json:"misses"` // gets that were served by a slower tier, or by none
+	HitBytes uint64       `json:"hit_bytes"`
+	Promoted uint64       `json:"promoted"` // blocks copied up into this tier
+	Demoted  uint64       `json:"demoted"`  // victims of this tier that went one tier down
+	Evicted  uint64       `json:"evicted"`  // blocks this tier gave up
+	Errors   uint64       `json:"errors"`   // operations that failed for another reason than a miss or lack of room
+	Load     LoadStats    `json:"load"`
+	Budget   *BudgetStats `json:"budget,omitempty"` // of files
 
 	tiers.Stats // of files
+}
+
+// BudgetStats is what may be read from files and written to them. A limit of 0 is none.
+type BudgetStats struct {
+	Reads     int64 `json:"read_bytes_per_second"`
+	Writes    int64 `json:"write_bytes_per_second"`
+	ReadWait  int64 `json:"read_wait_us"`  // that a load or a merge has now, in microseconds
+	WriteWait int64 `json:"write_wait_us"` // that a write or a merge has now
 }
 
 // NamespaceStats is one namespace's part of Stats. Namespaces that nobody put a

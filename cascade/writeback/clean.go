@@ -34,7 +34,7 @@ const (
 // waits for the cold tier.
 func (w *Writer) CleanInBackground(ctx context.Context) {
 	defer fault.Guard()()
-	var due <-chan time.Time // set while names wait
+	var due, budget <-chan time.Time // set while names wait, and blocks for a budget
 	for {
 		w.space.Shrink()
 		sync := false
@@ -45,6 +45,7 @@ func (w *Writer) CleanInBackground(ctx context.Context) {
 			sync = w.syncWanted()
 		case <-due:
 			sync = true
+		case <-budget:
 		}
 		if sync {
 			due = w.syncOrLater(ctx)
@@ -52,10 +53,20 @@ func (w *Writer) CleanInBackground(ctx context.Context) {
 		for !w.syncWanted() && w.cleanSome(ctx) {
 			w.space.Shrink()
 		}
+		budget = w.untilBudget()
 		if due == nil && w.namesWait() {
 			due = time.After(syncEvery)
 		}
 	}
+}
+
+// untilBudget returns when there is a budget for writes that are due, nil if none are, or there is.
+func (w *Writer) untilBudget() <-chan time.Time {
+	wait := w.state.Cold.Writes.Wait()
+	if wait == 0 || !w.state.Crowded() {
+		return nil
+	}
+	return time.After(min(wait, residency.ColdRetry)) // the limit may be another by then
 }
 
 // leaveAlone records that the cold tier refused a write and gives it time.
@@ -91,10 +102,11 @@ func (w *Writer) cleanSome(ctx context.Context) bool {
 	if len(views) == 0 {
 		return false
 	}
-	defer w.endBatch()
+	var ours []*residency.View
+	defer func() { w.endBatch(ours) }()
 	ctx, cancel := context.WithTimeout(ctx, coldDeadline)
 	defer cancel()
-	ours, _, _ := w.divide(ctx, views, false)
+	ours, _, _ = w.divide(ctx, views, false)
 	if len(ours) == 0 {
 		return true
 	}
@@ -102,10 +114,14 @@ func (w *Writer) cleanSome(ctx context.Context) bool {
 	return err == nil
 }
 
-// endBatch ends the cleaner's batch. A drain, which may write meanwhile, has none.
-func (w *Writer) endBatch() {
+// endBatch ends the cleaner's batch, and counts what was written of it. A drain, which may write
+// meanwhile, has none, and is bound by no budget: what is not written by its end is lost.
+func (w *Writer) endBatch(written []*residency.View) {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
+	for _, v := range written {
+		w.state.Cold.Writes.Take(w.state.Cold.StoredSize(v.Block()))
+	}
 	w.state.Mu.Writes.Batch.InFlight = false
 	w.state.WakeWaitersLocked()
 }
@@ -168,7 +184,7 @@ func (w *Writer) endWritingLocked(views []*residency.View) {
 func (w *Writer) dirtyVictims() []*residency.View {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
-	if !w.state.ColdUpLocked() || !w.state.Mu.Writes.CleanRequested && !w.state.Crowded() {
+	if !w.state.ColdUpLocked() || residency.MayWriteLocked(w.state) <= 0 || !w.state.Mu.Writes.CleanRequested && !w.state.Crowded() {
 		return nil
 	}
 	w.state.Mu.Writes.CleanRequested = false
@@ -189,7 +205,7 @@ func (w *Writer) dirtyVictims() []*residency.View {
 // clean victims that come before the first dirty one. In a tier above the last
 // only blocks that are demoted to the cold tier are picked.
 func (w *Writer) pickDirtyLocked(m *residency.Level) (views []*residency.View, clean int) {
-	p := picker{store: w, mem: m, most: min(cleanBytes, m.Memory.Usage().Used/cleanShare)}
+	p := picker{store: w, mem: m, most: min(cleanBytes, m.Memory.Usage().Used/cleanShare, residency.MayWriteLocked(w.state))}
 	var skipped []*residency.Block
 	waits, first := 0, 0
 	for !p.full() && len(skipped)-waits < residency.EnoughClean && waits < mostWaits {

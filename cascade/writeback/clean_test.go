@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"cascadekv/cascade/content"
 	"cascadekv/cascade/residency"
@@ -45,6 +46,52 @@ func TestTheCleanerWritesAheadOfNeed(t *testing.T) {
 	r.Put(parttest.Name("one more"), parttest.Data(1000, size))
 	if !w.cleanSome(t.Context()) {
 		t.Error("it does not write though memory is crowded")
+	}
+}
+
+// The cleaner writes no more than its budget and one block, begins again once there is some, and
+// a drain, which has no budget, writes all.
+func TestTheCleanerKeepsItsBudget(t *testing.T) {
+	r, files, w := newWriter(t, crowded(100), func(o *residency.Options) { o.Limits.WriteRate = 5*size + 1 })
+	put(r, 100)
+	n := 0
+	written := func() int {
+		for _, b := range files.Batches() {
+			n += len(b)
+		}
+		return n
+	}
+	for w.cleanSome(t.Context()) {
+	}
+	if n, left := written(), r.Cold.Writes.Left(); n != 6 || left != 1-size {
+		t.Errorf("%d are written, %d bytes are left", n, left)
+	}
+	if demand(r); w.cleanSome(t.Context()) {
+		t.Error("it writes on demand without a budget")
+	}
+	if w.untilBudget() == nil {
+		t.Error("it does not look again")
+	}
+	r.Advance(time.Second)
+	if !w.cleanSome(t.Context()) || written() != 11 {
+		t.Errorf("%d are written after a second more", written())
+	}
+	before := r.Cold.Writes.Left()
+	spent := func() bool {
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		return residency.FilesLocked(r.State).Spent
+	}
+	files.BeforePut(func([]block.ID) {
+		if before > 0 || spent() {
+			t.Error("what is to be drained may be dropped")
+		}
+	})
+	if _, err := w.Drain(t.Context()); err != nil || written() != 100 || r.Cold.Writes.Left() != before {
+		t.Errorf("%v: %d are written after a drain, of a budget of %d", err, written(), before-r.Cold.Writes.Left())
+	}
+	if !spent() {
+		t.Error("no budget holds after a drain")
 	}
 }
 

@@ -51,6 +51,8 @@ func (w *Writer) Drain(ctx context.Context) (written int, err error) {
 	if w.state.Cold == nil {
 		return 0, nil
 	}
+	w.drains(1)
+	defer w.drains(-1)
 	if _, _, err := w.findGoneInTurn(ctx); err != nil {
 		return 0, fmt.Errorf("%w: %w", errDrain, err)
 	}
@@ -82,6 +84,13 @@ func (w *Writer) Drain(ctx context.Context) (written int, err error) {
 		err = errGone
 	}
 	return written, fmt.Errorf("%w: %w", errDrain, err)
+}
+
+// drains counts the drains that are under way.
+func (w *Writer) drains(by int) {
+	w.state.Mu.Lock()
+	defer w.state.Mu.Unlock()
+	w.state.Mu.Writes.Drains += by
 }
 
 // drainRounds is how often a drain writes what is gone from the cold tier meanwhile, which somebody

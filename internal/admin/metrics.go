@@ -109,6 +109,7 @@ func collectServer(to sink, s *Snapshot, n *Counters) {
 	counter(to, "duplicates_total", "Puts whose bytes were stored already.", s.Duplicates)
 	counter(to, "rejected_total", "Puts dropped for want of room.", s.Rejected)
 	counter(to, "unwritten_total", "Dirty blocks dropped because fewer than store_threshold requests asked for them.", s.Unwritten)
+	counter(to, "shed_total", "Dirty blocks dropped because lustre.max_write_bytes_per_second left no budget to write them.", s.Shed)
 	counter(to, "lost_total", "Dirty blocks dropped because the cold tier refused them.", s.Lost)
 	counter(to, "corrupt_total", "Blocks withdrawn for a bad checksum.", s.Corrupt)
 	counter(to, "misses_total", "Gets that found nothing.", s.Misses)
@@ -205,6 +206,10 @@ func collectTier(to sink, t *cascade.TierStats) {
 	gauge(to, "load_latency_seconds", "Estimate of the time that each load from a tier takes, whatever its size.", float64(t.Load.LatencyUS)/1e6)
 	gauge(to, "load_bytes_per_second", "Estimate of the bandwidth of loads from a tier, of all that run together.", t.Load.BytesPerSecond)
 	gauge(to, "load_queued_bytes", "Bytes of loads from a tier that have begun and not ended.", t.Load.Queued)
+	if b := t.Budget; b != nil {
+		gauge(to, "read_limit_bytes_per_second", "Bound on what is read from a tier; 0: none.", b.Reads)
+		gauge(to, "write_limit_bytes_per_second", "Bound on what is written to a tier; 0: none.", b.Writes)
+	}
 	if h := t.Health; h != nil {
 		collectHealth(to, h)
 	}

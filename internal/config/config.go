@@ -63,6 +63,8 @@ type Lustre struct {
 	Pool          string      `toml:"pool" help:"pool of OSTs, as lfs setstripe -p; empty: the directory's"`
 	Setstripe     string      `toml:"setstripe" help:"options of lfs setstripe, instead of stripe_count, stripe_size and pool"`
 	Budget        units.Bytes `toml:"budget" help:"what the segments of the campaign may take together, those of earlier jobs included; 0: no limit"`
+	MaxWrite      units.Bytes `toml:"max_write_bytes_per_second" reload:"yes" help:"what this rank writes there in a second, a drain excepted; blocks beyond it are dropped to make room; 0: no limit"`
+	MaxRead       units.Bytes `toml:"max_read_bytes_per_second" reload:"yes" help:"what this rank reads there in a second; loads beyond it are misses; 0: no limit"`
 	Codec         string      `toml:"codec" help:"how blocks are stored there: none, as they are, or auto, encoded where that pays"`
 	Group         string      `toml:"group" help:"group, by name or number, whose members share dir and read each other's segments; empty: none"`
 	Direct        string      `toml:"direct" help:"past the page cache: auto, on or off"`

@@ -1,0 +1,103 @@
+package cascade
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"cascadekv/cascade/residency"
+)
+
+// limit changes the limits of a rank.
+func (r *jobRank) limit(change func(*Limits)) {
+	l := *r.state.Limits.Load()
+	change(&l)
+	r.SetLimits(l)
+}
+
+// TestWriteBudget: once the budget of writes is used up, what must leave memory is dropped and
+// counted instead of written, but for what is leased; puts go on. With a budget again it is
+// written, and a drain writes all that is in memory whatever the budget is.
+func TestWriteBudget(t *testing.T) {
+	const size, blocks = 64 << 10, 120
+	j := &job{t: t, dir: t.TempDir(), segmentBytes: 1 << 20}
+	j.open(1, 4<<20)
+	r := j.ranks[0]
+	r.limit(func(l *Limits) { l.WriteRate = 1 }) // one batch of one block, and then a debt of most of a day
+	put := func(i int) { r.putKey(t, fmt.Sprint(i), data(uint64(i), size)) }
+	r.putKey(t, "leased", data(2000, size))
+	if !r.Lease(t.Context(), "ns", "leased", "somebody", time.Hour) {
+		t.Fatal("no lease")
+	}
+	for i := range blocks {
+		put(i)
+	}
+	st := r.Stats()
+	durable, _ := j.durable(0)
+	if st.Shed == 0 || st.Lost != 0 || st.Unwritten != 0 || st.Rejected != 0 || durable > 2 {
+		t.Fatalf("%d shed, %d lost, %d unwritten, %d rejected; %d in files", st.Shed, st.Lost, st.Unwritten, st.Rejected, durable)
+	}
+	if st.Names+int(st.Shed) != blocks+1 {
+		t.Errorf("%d names are left and %d blocks were shed, of %d", st.Names, st.Shed, blocks+1)
+	}
+	if b := st.Tiers[len(st.Tiers)-1].Budget; b == nil || b.Writes != 1 || b.WriteWait == 0 || b.Reads != 0 {
+		t.Errorf("budget %+v", b)
+	}
+	r.wantAt(t, "leased", data(2000, size))
+	j.late.Add(int64(48 * time.Hour))
+	r.limit(func(l *Limits) { l.WriteRate = 0 })
+	for i := range blocks {
+		put(1000 + i)
+	}
+	shed := r.Stats().Shed
+	if shed != st.Shed {
+		t.Errorf("%d are shed without a limit", shed-st.Shed)
+	}
+	r.limit(func(l *Limits) { l.WriteRate = 1 })
+	r.state.Cold.Writes.Take(size)
+	j.drainAll(0)
+	if durable, _ := j.durable(0); durable != 2*blocks+1-int(shed) {
+		t.Errorf("%d in files after a drain, %d shed, of %d", durable, shed, 2*blocks+1)
+	}
+}
+
+// TestReadBudget: once the budget of reads is used up, what is in files only is a miss that is
+// counted with its reason and no error of the tier; what is in memory is served, and a client
+// is advised to compute. With a budget again it is read.
+func TestReadBudget(t *testing.T) {
+	const size, blocks = 64 << 10, 8
+	j := &job{t: t, dir: t.TempDir(), segmentBytes: 1 << 20}
+	j.open(1, 8<<20)
+	r := j.ranks[0]
+	var keys []string
+	for i := range blocks {
+		keys = append(keys, fmt.Sprint(i))
+		r.putKey(t, keys[i], data(uint64(i), size))
+	}
+	j.drainAll(0)
+	r.dropMemory(t)
+	r.limit(func(l *Limits) { l.ReadRate = size })
+	r.wantAt(t, "0", data(0, size)) // the first second's worth
+	r.state.Cold.Reads.Take(3600 * size)
+	for _, k := range keys[1:] {
+		r.wantMiss(t, k)
+	}
+	r.wantAt(t, "0", data(0, size))
+	st := r.Stats()
+	cold := st.Tiers[len(st.Tiers)-1]
+	if n := st.Losses[residency.StepSegment]["over_budget"]; n != blocks-1 || cold.Errors != 0 {
+		t.Errorf("lost %v; %d errors", st.Losses, cold.Errors)
+	}
+	if cold.Budget == nil || cold.Budget.ReadWait < 3000e6 || cold.Load.BytesPerSecond > size {
+		t.Errorf("budget %+v, load %+v", cold.Budget, cold.Load)
+	}
+	if a := Advise(t.Context(), r.Store, "ns", keys, time.Second); a.Hits != blocks || a.Blocks != 1 {
+		t.Errorf("%d of %d are to be loaded, want what is in memory: %+v", a.Blocks, a.Hits, a.Runs)
+	}
+	j.late.Add(int64(2 * time.Hour))
+	r.wantAt(t, "1", data(1, size))
+	r.limit(func(l *Limits) { l.ReadRate = 0 })
+	for i, k := range keys {
+		r.wantAt(t, k, data(uint64(i), size))
+	}
+}

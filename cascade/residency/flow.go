@@ -1,0 +1,91 @@
+package residency
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"cascadekv/cascade/policy"
+)
+
+// Flow bounds what is read from the files level, or written to it, in bytes per second,
+// by a policy.Bucket. It is safe for concurrent use, with State.Mu held or not.
+type Flow struct {
+	state *State
+	rate  func(*Limits) int64
+
+	mu struct {
+		sync.Mutex
+		bucket policy.Bucket
+	}
+}
+
+// flowPoll bounds how long Await sleeps before it looks whether the limit is another.
+const flowPoll = 100 * time.Millisecond
+
+// Rate is the limit by now, 0 for none.
+func (f *Flow) Rate() int64 { return f.rate(f.state.Limits.Load()) }
+
+// Take counts bytes.
+func (f *Flow) Take(bytes int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.bucket.Take(f.state.Now(), f.Rate(), bytes)
+}
+
+// Left is how many bytes may be moved at once; 0 or less: none for now.
+func (f *Flow) Left() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.bucket.Left(f.state.Now(), f.Rate())
+}
+
+// Wait is how long what begins now would wait.
+func (f *Flow) Wait() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.bucket.Wait(f.state.Now(), f.Rate())
+}
+
+// Within counts bytes and waits its turn, if that is no longer than most; ErrOverBudget if
+// it is, and nothing is counted then. Other errors are those of ctx.
+func (f *Flow) Within(ctx context.Context, bytes int64, most time.Duration) error {
+	f.mu.Lock()
+	now, rate := f.state.Now(), f.Rate()
+	wait := f.mu.bucket.Wait(now, rate)
+	if wait <= most {
+		f.mu.bucket.Take(now, rate, bytes)
+	}
+	f.mu.Unlock()
+	switch {
+	case wait == 0:
+		return nil
+	case wait > most:
+		return ErrOverBudget
+	}
+	return sleep(ctx, wait)
+}
+
+// Await waits for its turn, for work that nobody waits for: what others count meanwhile makes
+// it no longer. The error is that of ctx.
+func (f *Flow) Await(ctx context.Context) error {
+	for due := f.Wait(); due > 0; due -= flowPoll {
+		if err := sleep(ctx, min(due, flowPoll)); err != nil {
+			return err
+		}
+		due = min(due, flowPoll+f.Wait())
+	}
+	return nil
+}
+
+// sleep waits for d, or the end of ctx, whose error it returns.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
