@@ -23,6 +23,7 @@ type Entry struct {
 	Key       string    // opaque, 1..block.MaxKey bytes
 	Parent    string    // key of the preceding block of the chain, "" at its head
 	Prefix    bool      // the engine marks it as a shared prefix
+	Generated bool      // of generated tokens, not of a prompt: see Limits.StorePromptOnly
 	Bound     bool      // visible only while Parent is: the second half of a pair
 	Expires   time.Time // zero: never
 	KeepTTL   bool      // keep the expiry of the name it replaces

@@ -92,6 +92,7 @@ func (s *Store) renameLocked(e *Entry, b *residency.Block, elsewhere bool) (*nam
 	}
 	alias := b.IsAlias(s.state.Mu.Names.Get(e.Namespace, e.Key), e.Namespace)
 	n := s.here.bindLocked(e, b, s.state.Now())
+	b.Generated = b.Generated && e.Generated
 	b.Busy--
 	s.state.Count.PutLocked(n)
 	s.state.Count.DuplicateLocked(n, alias)
@@ -280,7 +281,7 @@ func (st *Stage) commit(ctx context.Context, e Entry, id BlockID, sc scope) (n *
 	}
 	elsewhere := s.elsewhere(ctx, &e)
 	b := residency.NewBlock(block.Info{ID: id, Size: st.size, CRC: st.crc})
-	b.Fingerprint = residency.Fingerprint(e.Namespace, e.Key)
+	b.Fingerprint, b.Generated = residency.Fingerprint(e.Namespace, e.Key), e.Generated
 	var below *directory.Segment
 	if !id.IsZero() {
 		below = s.state.Cold.Own(id)[0]

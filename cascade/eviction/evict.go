@@ -179,6 +179,8 @@ func (e *Evictor) evictLocked(b *residency.Block, m *residency.Level, why policy
 		e.state.Count.Stats.Lost++
 	case policy.OverBudget:
 		e.state.Count.Stats.Shed++
+	case policy.Generated:
+		e.state.Count.Stats.Generated++
 	case policy.Unasked:
 		e.state.Count.Stats.Unwritten++
 	}

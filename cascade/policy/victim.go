@@ -38,6 +38,7 @@ type Loss uint8
 const (
 	NoLoss     Loss = iota // it is not; or there are no files, and memory is all there is
 	Unasked                // too few requests asked for it
+	Generated              // it is of generated tokens, and only prompts are written
 	OverBudget             // the budget of writes to files is used up
 	Refused                // the files level takes no writes
 )

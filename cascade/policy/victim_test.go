@@ -36,6 +36,7 @@ func TestDecide(t *testing.T) {
 		"last: files take nothing, leased":          {Victim{Last: true, Leased: true}, down, Keep, NoLoss},
 		"no budget":                                 {Victim{}, spent, Copy, NoLoss},
 		"no budget, files have it":                  {Victim{Below: true}, spent, Drop, NoLoss},
+		"last: of generated tokens":                 {Victim{Last: true, Unworthy: Generated}, up, Drop, Generated},
 		"last: no budget":                           {Victim{Last: true}, spent, Drop, OverBudget},
 		"last: no budget, leased":                   {Victim{Last: true, Leased: true}, spent, Keep, NoLoss},
 		"last: no budget, a level above":            {Victim{Last: true, Above: true}, spent, Drop, NoLoss},

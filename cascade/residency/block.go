@@ -29,6 +29,8 @@ type Block struct {
 	Writing bool // on its way to the cold tier
 	Loading bool // on its way from the cold tier
 
+	Generated bool // every put of it in this run said so: see Limits.StorePromptOnly
+
 	Asked uint8 // requests that it was part of in this run, its put among them; 255: at least
 
 	CountedDirty, CountedPending bool // in Stats: see accountLocked

@@ -75,13 +75,19 @@ func MayWriteLocked(s *State) int64 {
 }
 
 // UnworthyLocked returns why b is not to be written to the cold tier when it must leave memory:
-// too few requests asked for it, by Limits.StoreThreshold. What an earlier run left in memory is
+// too few requests asked for it, by Limits.StoreThreshold and StorePromptOnly. What an earlier run left in memory is
 // worth it: nobody counted those requests; and what somebody was promised.
 func UnworthyLocked(s *State, b *Block) policy.Loss {
-	if b.Asked == 0 || int(b.Asked) >= s.Limits.Load().StoreThreshold || b.Leased() {
+	l := s.Limits.Load()
+	switch {
+	case b.Asked == 0 || b.Leased():
 		return policy.NoLoss
+	case int(b.Asked) < l.StoreThreshold:
+		return policy.Unasked
+	case l.StorePromptOnly && b.Generated && b.Asked < 2: // its put is one
+		return policy.Generated
 	}
-	return policy.Unasked
+	return policy.NoLoss
 }
 
 // Crowded reports whether the last memory tier is fuller than Limits.CleanAbove.

@@ -284,6 +284,11 @@ type Limits struct {
 	// dropped. A drain writes all. Default 1: every block is written.
 	StoreThreshold int
 
+	// StorePromptOnly has only blocks of prompts written to the cold tier to make room:
+	// generated ones are dropped, unless a later request asked for them, as part of its
+	// prompt. What no client marks is of a prompt. A drain writes all.
+	StorePromptOnly bool
+
 	// WriteRate and ReadRate bound what is written to the cold tier, a drain excepted, and
 	// what is read from it, in bytes per second; 0: no bound. A dirty block for whose write
 	// there is no budget is dropped to make room, unless it is leased, and a load that

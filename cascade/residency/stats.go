@@ -28,6 +28,7 @@ type Stats struct {
 	Rejected        uint64       `json:"rejected"`   // puts dropped for want of room
 	Lost            uint64       `json:"lost"`       // dirty blocks dropped because the cold tier refused them
 	Unwritten       uint64       `json:"unwritten"`  // dirty blocks dropped because too few asked for them: see Limits.StoreThreshold
+	Generated       uint64       `json:"generated"`  // dirty blocks dropped because only prompts are written: see Limits.StorePromptOnly
 	Shed            uint64       `json:"shed"`       // dirty blocks dropped because there was no budget to write them: see Limits.WriteRate
 	Forgotten       uint64       `json:"forgotten"`  // names given up for the bound on the heap they take
 	NameBytes       int64        `json:"name_bytes"` // of that heap

@@ -158,6 +158,7 @@ func (w *Writer) finalized(b *residency.Block, id residency.BlockID) {
 // the same bytes. Where only b is in memory, first takes over b's place there.
 func (w *Writer) mergeLocked(b, first *residency.Block) {
 	first.Busy++
+	first.Generated = first.Generated && b.Generated
 	for t, m := range w.state.Mem {
 		if !b.In(t) || first.In(t) {
 			continue

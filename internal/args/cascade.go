@@ -17,6 +17,8 @@ func ParsePut(args [][]byte, ns string, now time.Time) (e cascade.Entry, bad str
 		switch o.word {
 		case "PREFIX":
 			e.Prefix = true
+		case "GENERATED":
+			e.Generated = true
 		case "BOUND":
 			e.Bound = true
 		case "NS":
@@ -72,6 +74,8 @@ func (c *Commit) Parse(args [][]byte, now time.Time) (bad string) {
 		switch o.word {
 		case "PREFIX":
 			c.Entry.Prefix = true
+		case "GENERATED":
+			c.Entry.Generated = true
 		case "PARENT":
 			c.Entry.Parent = o.value()
 		case "PX":
@@ -110,6 +114,8 @@ func ParseTransfer(args [][]byte, store bool, now time.Time) (t transfer.Options
 			t.Chain = true
 		case o.word == "PREFIX":
 			t.Prefix = true
+		case o.word == "GENERATED":
+			t.Generated = true
 		case o.word == "REPLACE":
 			t.Replace = true
 		case o.word == "PARENT":

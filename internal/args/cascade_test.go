@@ -7,7 +7,7 @@ import (
 )
 
 func FuzzParseTransfer(f *testing.F) {
-	for _, s := range []string{"KEYS a", "CHAIN PREFIX REPLACE PARENT p PX 5 JOB 7 KEYS a b", "JOB -1 KEYS a", "PARENT KEYS KEYS", "PX", "chain keys k"} {
+	for _, s := range []string{"KEYS a", "GENERATED KEYS a", "CHAIN PREFIX REPLACE PARENT p PX 5 JOB 7 KEYS a b", "JOB -1 KEYS a", "PARENT KEYS KEYS", "PX", "chain keys k"} {
 		f.Add(s, true)
 		f.Add(s, false)
 	}
@@ -24,7 +24,7 @@ func FuzzParseTransfer(f *testing.F) {
 		if bad != "" {
 			return
 		}
-		if !store && (o.Parent != "" || o.Chain || o.Prefix || o.Replace || !o.Expires.IsZero()) {
+		if !store && (o.Parent != "" || o.Chain || o.Prefix || o.Generated || o.Replace || !o.Expires.IsZero()) {
 			t.Fatalf("a LOAD with %+v", o)
 		}
 		if o.Job < -1 || !o.Expires.IsZero() && !o.Expires.After(now) {
@@ -34,4 +34,35 @@ func FuzzParseTransfer(f *testing.F) {
 			t.Fatalf("keys begin behind %q", args[n-1])
 		}
 	})
+}
+
+// TestGenerated: each command that stores a block takes the mark, and has none without it.
+func TestGenerated(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	words := func(line string) (args [][]byte) {
+		for w := range strings.SplitSeq(line, " ") {
+			args = append(args, []byte(w))
+		}
+		return args
+	}
+	for _, mark := range []bool{false, true} {
+		put, commit, store := "CASCADE.PUT k v NS ns", "PARENT p", "CHAIN"
+		if mark {
+			put, commit, store = put+" GENERATED", commit+" generated", store+" GENERATED"
+		}
+		e, bad := ParsePut(words(put), "", now)
+		if bad != "" || e.Generated != mark || e.Namespace != "ns" {
+			t.Errorf("%s: %+v %q", put, e, bad)
+		}
+		var c Commit
+		if bad := c.Parse(words(commit), now); bad != "" || c.Entry.Generated != mark {
+			t.Errorf("COMMIT %s: %+v %q", commit, c, bad)
+		}
+		if o, _, bad := ParseTransfer(words(store+" KEYS a"), true, now); bad != "" || o.Generated != mark {
+			t.Errorf("STORE %s: %+v %q", store, o, bad)
+		}
+	}
+	if _, _, bad := ParseTransfer(words("GENERATED KEYS a"), false, now); bad == "" {
+		t.Error("a LOAD takes the mark")
+	}
 }

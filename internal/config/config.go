@@ -23,6 +23,7 @@ type Config struct {
 	Lease          units.Duration `toml:"lease" reload:"yes" help:"how long a key stays readable after EXISTS or GET found it"`
 	CleanAbove     float64        `toml:"clean_above" reload:"yes" help:"share of shm above which blocks are written to lustre ahead of need"`
 	StoreThreshold int            `toml:"store_threshold" reload:"yes" help:"requests for a block, its put among them, before it is written to lustre to make room; with fewer it is dropped"`
+	StorePrompts   bool           `toml:"store_prompt_only" reload:"yes" help:"write blocks of prompts alone to lustre to make room; those that clients mark as generated are dropped"`
 	NamesBytes     units.Bytes    `toml:"names_bytes" reload:"yes" help:"heap that the names of blocks may take; 0: an eighth of shm.bytes, at least 256MiB"`
 
 	Admin    Admin    `toml:"admin"`

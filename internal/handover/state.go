@@ -140,6 +140,7 @@ const (
 	Chain
 	Prefix
 	Replace
+	Generated
 	knownJobFlags = 1<<iota - 1
 )
 

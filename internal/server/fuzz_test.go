@@ -27,7 +27,7 @@ import (
 func FuzzHeldCommands(f *testing.F) {
 	for _, s := range []string{
 		"GETSHM ns k k2 absent", "RELEASE 1 2", "RELEASE x", "STAGE 0 100 4096 -1", "STAGE 100 9223372036854775807", "ABORT 3",
-		"COMMIT 1 ns key PARENT k PREFIX PX 1000", "COMMIT 1 ns key PX", "COMMIT 1 ns key CRC32C 7", "COMMIT 9223372036854775808 ns key", "PIN ns k absent", "UNPIN ns k",
+		"COMMIT 1 ns key PARENT k PREFIX GENERATED PX 1000", "COMMIT 1 ns key PX", "COMMIT 1 ns key CRC32C 7", "COMMIT 9223372036854775808 ns key", "PIN ns k absent", "UNPIN ns k",
 		"CONTAINS ns k absent", "EVENTS 0", "EVENTS 1 MAX 5 WAIT 0", "EVENTS 18446744073709551615", "EVENTS 1 MAX -1",
 		"STAGE 10\nCOMMIT 1 ns a\nGETSHM ns a\nRELEASE 2\nEVENTS 1\nPIN ns a\nUNPIN ns a",
 	} {

@@ -35,7 +35,7 @@ func (j *job) state(region int64) handover.Job {
 		Keys: j.keys, ExtentsOfBlock: uint32(len(j.layout.Block(0))),
 	}
 	for flag, is := range map[handover.JobFlags]bool{
-		handover.Store: j.store, handover.Chain: j.opt.Chain, handover.Prefix: j.opt.Prefix, handover.Replace: j.opt.Replace,
+		handover.Store: j.store, handover.Chain: j.opt.Chain, handover.Prefix: j.opt.Prefix, handover.Replace: j.opt.Replace, handover.Generated: j.opt.Generated,
 	} {
 		if is {
 			o.Flags |= flag
@@ -104,7 +104,7 @@ func (x *Client) restoreJob(h *handover.Job) error {
 	t.region, t.ns, t.keys, t.layout, t.next, t.store = at.Region, h.Namespace, h.Keys, layout, int(h.Next), h.Flags&handover.Store != 0
 	t.opt = Options{
 		Parent: h.Parent, Job: h.Number,
-		Chain: h.Flags&handover.Chain != 0, Prefix: h.Flags&handover.Prefix != 0, Replace: h.Flags&handover.Replace != 0,
+		Chain: h.Flags&handover.Chain != 0, Prefix: h.Flags&handover.Prefix != 0, Replace: h.Flags&handover.Replace != 0, Generated: h.Flags&handover.Generated != 0,
 	}
 	if h.Expires != 0 {
 		t.opt.Expires = time.Unix(0, h.Expires)

@@ -60,12 +60,13 @@ type Transfer struct {
 
 // Options are how blocks are stored; a load has Job only.
 type Options struct {
-	Parent  string    // key of the first block's parent
-	Chain   bool      // each block is the parent of the next
-	Prefix  bool      // of the names, see cascade.Entry
-	Replace bool      // what the keys name now
-	Expires time.Time // zero: never
-	Job     int64     // number, of a transfer that is submitted
+	Parent    string    // key of the first block's parent
+	Chain     bool      // each block is the parent of the next
+	Prefix    bool      // of the names, see cascade.Entry
+	Generated bool      // likewise
+	Replace   bool      // what the keys name now
+	Expires   time.Time // zero: never
+	Job       int64     // number, of a transfer that is submitted
 }
 
 // New returns a transfer between a region and keys of a namespace: of stored blocks
@@ -128,7 +129,7 @@ func (t *Transfer) findAgain() {
 // repeats keeps the parent that it has where it stands first: under the key before
 // it, it would be its own ancestor.
 func (t *Transfer) entry(i int) cascade.Entry {
-	e := cascade.Entry{Namespace: t.ns, Key: t.keys[i], Prefix: t.opt.Prefix, Expires: t.opt.Expires}
+	e := cascade.Entry{Namespace: t.ns, Key: t.keys[i], Prefix: t.opt.Prefix, Generated: t.opt.Generated, Expires: t.opt.Expires}
 	if first, ok := t.repeats[i]; ok {
 		i = first
 	}
