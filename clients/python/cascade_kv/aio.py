@@ -152,10 +152,11 @@ class AsyncClient(Session[AsyncLink]):
         parent: bytes | str | None = None,
         chain: bool = False,
         prefix: bool = False,
+        generated: bool = False,
         replace: bool = False,
         job: int | None = None,
     ) -> Any:
-        return await self._move(store_move(ns, region, keys, extents, parent, chain, prefix, replace, job))
+        return await self._move(store_move(ns, region, keys, extents, parent, chain, prefix, generated, replace, job))
 
     async def load(self, ns: str, region: Region, keys: Sequence[bytes | str], extents: NDArray[Any], *, job: int | None = None) -> Any:
         return await self._move(load_move(ns, region, keys, extents, job))
@@ -242,9 +243,11 @@ class AsyncClient(Session[AsyncLink]):
         target = np.frombuffer(memoryview(dst).cast("B"), dtype=np.uint8)
         return copied(target, await self._run(self._read(ns, key, len(target) >= VIEW_BYTES), None))
 
-    async def put(self, ns: str, key: bytes | str, value: Any, *, parent: bytes | str | None = None, prefix: bool = False) -> bool:
+    async def put(
+        self, ns: str, key: bytes | str, value: Any, *, parent: bytes | str | None = None, prefix: bool = False, generated: bool = False
+    ) -> bool:
         data = memoryview(value).cast("B")
-        return await self._run(lambda s: ops.put(s, ns, key, data, parent, prefix), False)
+        return await self._run(lambda s: ops.put(s, ns, key, data, parent, prefix, generated), False)
 
     async def delete(self, ns: str, keys: Sequence[bytes | str]) -> int:
         return await self._run(lambda s: ops.delete(s, ns, keys), 0, again=False)

@@ -96,14 +96,16 @@ class Client(Session[Link]):
         parent: bytes | str | None = None,
         chain: bool = False,
         prefix: bool = False,
+        generated: bool = False,
         replace: bool = False,
         job: int | None = None,
     ) -> Any:
         """Stores a block for each key out of the region; extents are offset and length, uint64, of shape (keys, extents of each, 2).
 
         Returns statuses, uint8: 1 stored, 0 not, 2 cancelled. With a job: whether it was queued; done() tells the statuses.
+        generated marks tokens that the engine generated, not those of a prompt: see store_prompt_only of the rank.
         """
-        return self._move(store_move(ns, region, keys, extents, parent, chain, prefix, replace, job))
+        return self._move(store_move(ns, region, keys, extents, parent, chain, prefix, generated, replace, job))
 
     def load(self, ns: str, region: Region, keys: Sequence[bytes | str], extents: NDArray[Any], *, job: int | None = None) -> Any:
         """Copies blocks into the region. What a key with another status than 1 has in its extents is undefined. Else as store."""
@@ -223,10 +225,12 @@ class Client(Session[Link]):
         target = np.frombuffer(memoryview(dst).cast("B"), dtype=np.uint8)
         return copied(target, self._run(self._read(ns, key, len(target) >= VIEW_BYTES), None))
 
-    def put(self, ns: str, key: bytes | str, value: Any, *, parent: bytes | str | None = None, prefix: bool = False) -> bool:
+    def put(
+        self, ns: str, key: bytes | str, value: Any, *, parent: bytes | str | None = None, prefix: bool = False, generated: bool = False
+    ) -> bool:
         """Stores a block by its content. value is anything with bytes in one piece."""
         data = memoryview(value).cast("B")
-        return self._run(lambda s: ops.put(s, ns, key, data, parent, prefix), False)
+        return self._run(lambda s: ops.put(s, ns, key, data, parent, prefix, generated), False)
 
     def delete(self, ns: str, keys: Sequence[bytes | str]) -> int:
         """How many of the keys were there and are gone now."""

@@ -178,12 +178,14 @@ def get(state: LinkState, ns: Word, key: Word) -> Op[bytes | None]:
     return reply
 
 
-def put(state: LinkState, ns: Word, key: Word, value: memoryview, parent: Word | None, prefix: bool) -> Op[bool]:
+def put(state: LinkState, ns: Word, key: Word, value: memoryview, parent: Word | None, prefix: bool, generated: bool = False) -> Op[bool]:
     options: list[Word] = ["NS", ns]
     if parent is not None:
         options += ["PARENT", parent]
     if prefix:
         options.append("PREFIX")
+    if generated:
+        options.append("GENERATED")
     data = head(3 + len(options)) + words("CASCADE.PUT", key) + b"$%d\r\n" % value.nbytes
     reply = yield Request(data, value, b"\r\n" + words(*options))
     return isinstance(reply, bytes)

@@ -283,10 +283,11 @@ def store_move(
     parent: Word | None,
     chain: bool,
     prefix: bool,
+    generated: bool,
     replace: bool,
     job: int | None,
 ) -> Move:
-    options: list[Word] = [w for w, on in (("PREFIX", prefix), ("REPLACE", replace)) if on]
+    options: list[Word] = [w for w, on in (("PREFIX", prefix), ("GENERATED", generated), ("REPLACE", replace)) if on]
     return Move("CASCADE.STORE", ns, region, keys, extents, options, parent, chain, job)
 
 

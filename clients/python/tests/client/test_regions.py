@@ -6,9 +6,9 @@ import tempfile
 import unittest
 
 import numpy as np
-from rank import MIB, OneRank, Pool, extents, names
+from rank import MIB, OneRank, Pool, Rank, extents, names
 
-from cascade_kv import RegionRefused
+from cascade_kv import Client, RegionRefused
 from cascade_kv.link import Request
 from cascade_kv.resp import head, words
 
@@ -167,6 +167,26 @@ class Moves(OneRank):
         self.assertEqual(self.c.load(self.ns, self.region, keys, extents(n, 64, at=16 * MIB)).sum(), n)
         np.testing.assert_array_equal(self.pool.array[16 * MIB : 16 * MIB + 64 * n], self.pool.array[: 64 * n])
         self.assertIs(self.c.load(self.ns, self.region, keys, small, job=1), False)
+
+
+class Generated(unittest.TestCase):
+    def test_blocks_that_are_marked_are_not_written(self):
+        with tempfile.TemporaryDirectory() as files:
+            rank = Rank("4MiB", "--lustre-dir", files, "--store-prompt-only").start()
+            self.addCleanup(rank.end)
+            with Client(rank.socket) as c:
+                pool = Pool(16 * MIB)
+                pool.fill(1)
+                region = c.region(fd=pool.fd)
+                for mark in (True, False):
+                    keys = names(32)
+                    self.assertEqual(c.store("n", region, keys, extents(32, BLOCK, at=8 * MIB * mark), generated=mark).tolist(), [1] * 32)
+                for i in range(32):
+                    self.assertTrue(c.put("n", f"put {i}", os.urandom(BLOCK), generated=True))
+                s = c.stats()
+                self.assertGreater(s["generated"], 32)
+                self.assertEqual(s["names"], 3 * 32 - s["generated"])
+                self.assertEqual(c.probe("n", keys).hits, 32)
 
 
 if __name__ == "__main__":
