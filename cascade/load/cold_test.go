@@ -43,6 +43,39 @@ func TestABlockIsReadOnce(t *testing.T) {
 	r.idle()
 }
 
+// Once a part of a request is over the budget of reads it is a miss with all that comes after it,
+// so that what is read has no hole, and nothing counts for it. The tier has no error.
+func TestPartsKeepTheBudget(t *testing.T) {
+	r := newRank(t)
+	l := *r.Limits.Load()
+	l.ReadRate = 1
+	r.Limits.Store(&l)
+	const n = 2*PartBlocks + 5
+	var keys []string
+	for i := range n {
+		keys = append(keys, fmt.Sprint(i))
+		r.PutCold(parttest.Name(keys[i]), parttest.Data(uint64(i), 64))
+	}
+	for i, f := range r.join(eviction.CopyOnly, keys...) {
+		if v := r.Await(t.Context(), f); i < PartBlocks {
+			r.wants(v, parttest.Data(uint64(i), 64), "host")
+		} else if v != nil {
+			t.Fatalf("block %d is read", i)
+		}
+	}
+	if left := r.Cold.Reads.Left(); !slices.Equal(r.files.reads(), []int{PartBlocks}) || left != 1-PartBlocks*64 {
+		t.Errorf("%d bytes are left", left)
+	}
+	if lost := r.Count.Losses.Counts()[residency.StepSegment]["over_budget"]; lost != n-PartBlocks || r.Cold.Stats.Errors != 0 {
+		t.Errorf("%d lost, %d errors", lost, r.Cold.Stats.Errors)
+	}
+	r.Advance(24 * time.Hour)
+	for i, f := range r.join(eviction.CopyOnly, keys[PartBlocks:2*PartBlocks]...) {
+		r.wants(r.Await(t.Context(), f), parttest.Data(uint64(PartBlocks+i), 64), "host")
+	}
+	r.idle()
+}
+
 // A request's blocks are read together, in parts of a bounded number.
 func TestPartsAreBounded(t *testing.T) {
 	r := newRank(t)
