@@ -56,8 +56,8 @@ func (cs *Space) MergeOnce(ctx context.Context) bool {
 	}
 	began := cs.state.Now()
 	m, err := cs.state.Cold.Files.Merge(limited, cs.mergeBudget(), cs.moved)
-	cs.state.Cold.Reads.Take(int64(m.Bytes))
-	cs.state.Cold.Writes.Take(int64(m.Written))
+	cs.state.Cold.Reads.Owe(int64(m.Bytes))
+	cs.state.Cold.Writes.Owe(int64(m.Written))
 	if m.Merges > 0 {
 		cs.state.Log.Info("merged segments", "tier", cs.state.ColdName(), "segments", m.Segments, "blocks", m.Blocks, "bytes", m.Bytes,
 			"freed", m.Freed(), "duration", cs.state.Now().Sub(began))

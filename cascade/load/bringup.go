@@ -162,8 +162,8 @@ func (ld *Loader) runFetches(fetches []*Fetch) {
 	parts.Wait()
 }
 
-// inBudget waits until there is a budget for reading a part, and counts that. Room for files
-// that are to be merged, which nobody waits for, is waited for. Errors: ErrOverBudget, those of ctx.
+// inBudget waits until there is a budget for reading a part, and counts that. What empties
+// a file that cannot be merged is upkeep, and waits for its turn. Errors: ErrOverBudget, those of ctx.
 func (ld *Loader) inBudget(ctx context.Context, part []*Fetch) error {
 	cold, bytes := ld.state.Cold, int64(0)
 	for _, f := range part {
@@ -179,7 +179,7 @@ func (ld *Loader) inBudget(ctx context.Context, part []*Fetch) error {
 	if err := cold.Reads.Await(ctx); err != nil {
 		return err
 	}
-	cold.Reads.Take(bytes)
+	cold.Reads.Owe(bytes)
 	return nil
 }
 

@@ -32,6 +32,31 @@ func TestBucket(t *testing.T) {
 	want("with one again", 1000, 1000, 0)
 }
 
+// TestUpkeep: what upkeep owes is repaid by a quarter of the rate and by what requests leave, and
+// they get the rest at once.
+func TestUpkeep(t *testing.T) {
+	var b Bucket
+	now := time.Unix(1_800_000_000, 0)
+	want := func(what string, left int64, repaid time.Duration) {
+		t.Helper()
+		if l, r := b.Left(now, 1000), b.Repaid(now, 1000); l != left || (r-repaid).Abs() > time.Microsecond {
+			t.Errorf("%s: %d left, repaid in %v; want %d, %v", what, l, r, left, repaid)
+		}
+	}
+	b.Owe(now, 1000, 5000)
+	want("upkeep has moved much", 1000, 20*time.Second)
+	b.Take(now, 1000, 2000)
+	if w := b.Wait(now, 1000); w < 1334*time.Millisecond || w > 1335*time.Millisecond {
+		t.Errorf("a request waits for %v, want its own debt at three quarters of the rate", w)
+	}
+	now = now.Add(2 * time.Second)
+	want("requests have taken all", 500, 18*time.Second)
+	now = now.Add(time.Second)
+	want("they leave something", 1000, 16*time.Second)
+	now = now.Add(4 * time.Second)
+	want("they leave all", 1000, 0)
+}
+
 // TestBucketBound: who takes only when something is left takes no more than the rate, a second's
 // worth and one request.
 func TestBucketBound(t *testing.T) {

@@ -20,7 +20,8 @@ type Flow struct {
 	}
 }
 
-// flowPoll bounds how long Await sleeps before it looks whether the limit is another.
+// flowPoll bounds how long Await sleeps before it looks whether requests left something, or the limit is
+// another.
 const flowPoll = 100 * time.Millisecond
 
 // Rate is the limit by now, 0 for none.
@@ -66,16 +67,26 @@ func (f *Flow) Within(ctx context.Context, bytes int64, most time.Duration) erro
 	return sleep(ctx, wait)
 }
 
-// Await waits for its turn, for work that nobody waits for: what others count meanwhile makes
-// it no longer. The error is that of ctx.
+// Owe counts bytes that upkeep has moved, which requests do not wait for.
+func (f *Flow) Owe(bytes int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.bucket.Owe(f.state.Now(), f.Rate(), bytes)
+}
+
+// Await waits until upkeep owes nothing. The error is that of ctx.
 func (f *Flow) Await(ctx context.Context) error {
-	for due := f.Wait(); due > 0; due -= flowPoll {
-		if err := sleep(ctx, min(due, flowPoll)); err != nil {
+	for {
+		f.mu.Lock()
+		wait := f.mu.bucket.Repaid(f.state.Now(), f.Rate())
+		f.mu.Unlock()
+		if wait == 0 {
+			return nil
+		}
+		if err := sleep(ctx, min(wait, flowPoll)); err != nil {
 			return err
 		}
-		due = min(due, flowPoll+f.Wait())
 	}
-	return nil
 }
 
 // sleep waits for d, or the end of ctx, whose error it returns.

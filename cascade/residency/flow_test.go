@@ -11,7 +11,7 @@ import (
 )
 
 // TestFlow: who would wait too long is refused and counts nothing, who waits gives up with its
-// context, and upkeep waits in any case. The estimate of loads keeps to the limit.
+// context, and upkeep waits for what it owes alone. The estimate of loads keeps to the limit.
 func TestFlow(t *testing.T) {
 	r := parttest.New(t, parttest.NewFiles(t).Use, func(o *residency.Options) { o.Limits.ReadRate = 1000 })
 	f := &r.Cold.Reads
@@ -26,15 +26,19 @@ func TestFlow(t *testing.T) {
 	if err := f.Within(ended, 1000, 1001*time.Millisecond); !errors.Is(err, context.Canceled) || f.Left() != -1999 {
 		t.Errorf("a wait that ends: %v, %d left", err, f.Left())
 	}
-	if err := f.Await(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("upkeep: %v", err)
+	if err := f.Await(ended); err != nil {
+		t.Errorf("upkeep that owes nothing: %v", err)
+	}
+	f.Owe(1)
+	if err := f.Await(ended); !errors.Is(err, context.Canceled) || f.Left() != -1999 {
+		t.Errorf("upkeep that owes: %v, %d left", err, f.Left())
 	}
 	if l := r.Cold.Line(); l.PerByte != 1e6 || l.Latency < 2*time.Second {
 		t.Errorf("loads take %+v", l)
 	}
-	r.Advance(2 * time.Second)
+	r.Advance(3 * time.Second)
 	if err := f.Await(ended); err != nil {
-		t.Errorf("upkeep, with a budget: %v", err)
+		t.Errorf("upkeep that has repaid: %v", err)
 	}
 	if b := r.Cold.BudgetStats(); b == nil || *b != (residency.BudgetStats{Reads: 1000}) {
 		t.Errorf("%+v", b)

@@ -78,8 +78,8 @@ type TierStats struct {
 type BudgetStats struct {
 	Reads     int64 `json:"read_bytes_per_second"`
 	Writes    int64 `json:"write_bytes_per_second"`
-	ReadWait  int64 `json:"read_wait_us"`  // that a load or a merge has now, in microseconds
-	WriteWait int64 `json:"write_wait_us"` // that a write or a merge has now
+	ReadWait  int64 `json:"read_wait_us"`  // that a load has now, in microseconds
+	WriteWait int64 `json:"write_wait_us"` // that a write has now
 }
 
 // NamespaceStats is one namespace's part of Stats. Namespaces that nobody put a
