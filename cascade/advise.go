@@ -43,7 +43,7 @@ func CopiesBegin(views []*View) (ended func(all bool)) {
 
 // estimateLoads sets how long the runs of a chain take to load.
 func (c *chain) estimateLoads(s *Store) {
-	c.runs, c.lines = forEstimate(s, c.res.Runs)
+	c.runs, c.lines = forEstimate(s, c.res.Runs), linesOf(s)
 	for i, t := range estimate.Times(c.runs, c.lines) {
 		c.res.Runs[i].LoadUS = t.Microseconds()
 	}
@@ -51,21 +51,26 @@ func (c *chain) estimateLoads(s *Store) {
 
 // forEstimate puts runs into the words of package estimate. Level 0 is memory, which all is copied from
 // in the end.
-func forEstimate(s *Store, of []Run) (runs []estimate.Run, lines []estimate.Line) {
-	lines = []estimate.Line{s.state.Last().Line(), s.state.Remote.Line()}
-	if s.state.Cold != nil {
-		lines = append(lines, s.state.Cold.Line())
-	}
-	runs = make([]estimate.Run, len(of))
+func forEstimate(s *Store, of []Run) []estimate.Run {
+	runs := make([]estimate.Run, len(of))
 	for i, r := range of {
-		level := 0
+		level := fromMemory
 		switch r.Tier {
 		case residency.RemoteTier:
-			level = 1
+			level = fromRemote
 		case s.state.ColdName():
-			level = 2
+			level = fromFiles
 		}
 		runs[i] = estimate.Run{Level: level, Blocks: r.Hits, Bytes: r.Bytes}
 	}
-	return runs, lines
+	return runs
+}
+
+// linesOf is how long loads from each level take by now.
+func linesOf(s *Store) []estimate.Line {
+	lines := []estimate.Line{fromMemory: s.state.Last().Line(), fromRemote: s.state.Remote.Line()}
+	if s.state.Cold != nil {
+		lines = append(lines, s.state.Cold.Line())
+	}
+	return lines
 }

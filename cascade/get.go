@@ -142,7 +142,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 		} else if views[i] = s.state.PinFastestLocked(b); views[i] != nil {
 			continue
 		}
-		if f := s.load.JoinColdLocked(b, eviction.CopyOnly, &fresh); f != nil {
+		if f := s.load.JoinColdLocked(b, n, eviction.CopyOnly, &fresh); f != nil {
 			waits = append(waits, wait{i, f})
 		} else {
 			s.state.Count.Losses.Add(residency.StepPin, "unavailable", 1)
@@ -176,7 +176,7 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 		s.state.Mu.Lock()
 	}
 	var fresh []*load.Fetch
-	f := s.load.JoinColdLocked(b, eviction.CopyOnly, &fresh)
+	f := s.load.JoinColdLocked(b, n, eviction.CopyOnly, &fresh)
 	s.load.StartLocked(fresh)
 	s.state.Mu.Unlock()
 	s.here.noOther(f != nil)

@@ -10,6 +10,7 @@ import (
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/tombstones"
 	"cascadekv/dht/directory"
+	"cascadekv/internal/block"
 	"cascadekv/internal/inject"
 	"cascadekv/internal/losslog"
 )
@@ -306,6 +307,19 @@ func (h Here) probeMany(ns string, keys []string, here []presence) (all bool) {
 		}
 	}
 	return all
+}
+
+// infos describes the blocks of some keys, in parallel to them; zero for those that are not here.
+func (h Here) infos(ns string, keys []string) []block.Info {
+	infos := make([]block.Info, len(keys))
+	h.state.Mu.Lock()
+	defer h.state.Mu.Unlock()
+	for i, key := range keys {
+		if n := residency.VisibleLocked(h.state, ns, key); n != nil {
+			infos[i] = residency.BlockOf(n).Info
+		}
+	}
+	return infos
 }
 
 // sweepEnded ends some leases and names that are due, and reports whether there are

@@ -3,10 +3,12 @@ package cascade
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"cascadekv/cascade/estimate"
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/others"
+	"cascadekv/cascade/residency"
 )
 
 // Probe returns the longest cached prefix of a chain of keys, head first, of
@@ -52,22 +54,81 @@ func lookUp(ctx context.Context, s *Store, ns string, keys []string) *chain {
 			c.hits = s.others.Probe(ctx, ns, missing)
 		}
 	}
-	hits := c.hits
-	for i := range keys {
-		if c.here[i].tier != "" {
-			c.res.add(c.here[i].tier, c.here[i].size)
-			continue
-		}
-		if len(hits) == 0 || !hits[0].Found {
-			break
-		}
-		c.res.add(s.others.ServedFrom(hits[0].Copies), hits[0].Size)
-		hits = hits[1:]
+	cached := c.cached(s)
+	c.askNearer(ctx, s, cached)
+	for i, level := range estimate.Fastest(cached, linesOf(s)) {
+		c.res.add(tierOf(s, c.here[i].tier, level), cached[i].Bytes)
 	}
 	for _, r := range c.res.Runs {
 		c.res.Tiers[r.Tier] += r.Hits
 	}
 	return c
+}
+
+// Levels that a chain is loaded from, as its estimates number them.
+const (
+	fromMemory = iota
+	fromRemote
+	fromFiles
+)
+
+// cached lists the leading keys that are cached, each with the levels that have its block.
+func (c *chain) cached(s *Store) (all []estimate.Copies) {
+	hits := c.hits
+	for i := range c.keys {
+		one := estimate.Copies{Levels: 1 << fromMemory, Bytes: c.here[i].size}
+		switch c.here[i].tier {
+		case "":
+			if len(hits) == 0 || !hits[0].Found {
+				return all
+			}
+			one = estimate.Copies{Bytes: hits[0].Size}
+			remote, files := s.others.MayRead(hits[0].Copies)
+			if remote {
+				one.Levels |= 1 << fromRemote
+			}
+			if files {
+				one.Levels |= 1 << fromFiles
+			}
+			hits = hits[1:]
+		case s.state.ColdName():
+			one.Levels = 1 << fromFiles
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// askNearer adds to the levels of what lies in the cold tier here other ranks' memory, where it pays
+// to ask for that: as a load of all of it does.
+func (c *chain) askNearer(ctx context.Context, s *Store, cached []estimate.Copies) {
+	var keys []string
+	var at []int
+	bytes := int64(0)
+	for i, one := range cached {
+		if c.here[i].tier != "" && one.Levels == 1<<fromFiles {
+			keys, at, bytes = append(keys, strings.Clone(c.keys[i])), append(at, i), bytes+one.Bytes
+		}
+	}
+	if !s.others.PaysToAsk(bytes) {
+		return
+	}
+	for j, copies := range s.others.InMemory(ctx, c.ns, keys, s.here.infos(c.ns, keys)) {
+		if copies != nil {
+			cached[at[j]].Levels |= 1 << fromRemote
+		}
+	}
+}
+
+// tierOf names a level of a block that is in a tier here, "" for none.
+func tierOf(s *Store, here string, level int) string {
+	switch level {
+	case fromRemote:
+		return residency.RemoteTier
+	case fromFiles:
+		return s.state.ColdName()
+	}
+	return here
 }
 
 // prefetch starts to bring here what is elsewhere of the first n keys, or of those that are cached,

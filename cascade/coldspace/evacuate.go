@@ -107,7 +107,7 @@ func (cs *Space) takeUp(ctx context.Context, ids []block.ID) (views []*residency
 		}
 		if v := cs.state.PinFastestLocked(b); v != nil {
 			views = append(views, v.Background())
-		} else if f := cs.load.JoinColdLocked(b, eviction.AnyBlock, &fresh); f != nil {
+		} else if f := cs.load.JoinColdLocked(b, nil, eviction.AnyBlock, &fresh); f != nil {
 			coming = append(coming, f)
 		}
 	}

@@ -77,6 +77,10 @@ func (p *semaphore) give(n int) {
 // StartLocked starts new fetches, all of one request. The caller holds the mutex, and has
 // not released it since it made them unless it is one of state.Workers.
 func (ld *Loader) StartLocked(fetches []*Fetch) {
+	if paysToAskLocked(ld, fetches) {
+		ld.state.Workers.Go(func() { ld.askAndStart(fetches) })
+		return
+	}
 	if part := ld.startLocked(fetches); part != nil {
 		go func() {
 			defer ld.state.Workers.Done()
@@ -89,9 +93,10 @@ func (ld *Loader) StartLocked(fetches []*Fetch) {
 // passes to runHere; nil: there is none.
 func (ld *Loader) startLocked(fetches []*Fetch) (mine []*Fetch) {
 	ld.state.Mu.AssertHeld()
+	chooseLocked(ld, fetches)
 	var below, elsewhere []*Fetch
 	for _, f := range fetches {
-		if f.block != nil || ld.onlyInSegment(f.copies) {
+		if f.filesFirst {
 			below = append(below, f)
 		} else {
 			elsewhere = append(elsewhere, f)
@@ -234,7 +239,7 @@ func (ld *Loader) readUp(ctx, room context.Context, part []*Fetch, leave, over f
 	for _, f := range part {
 		r, err := ld.readOf(ctx, room, f)
 		if err != nil {
-			ld.end(ended{f, nil, err})
+			notBelow(ctx, ld, ended{f, nil, err})
 			one()
 			continue
 		}
@@ -272,13 +277,20 @@ func (ld *Loader) readOf(ctx, room context.Context, f *Fetch) (tiers.Read, error
 	a.from = ld.state.Cold
 	return tiers.Read{Pin: pin, Dst: a.bytes, Over: a.slot != nil, Done: func(err error) {
 		pin.Release()
-		ld.end(ended{f, a, err})
+		if isOver(ctx, err) {
+			ld.end(ended{f, a, err})
+			return
+		}
+		notBelow(ctx, ld, ended{f, a, err})
 	}}, nil
 }
 
-// admitted reports whether a block of the cold tier may enter memory: what must
-// leave the tier always may.
+// admitted reports whether a block may enter memory: one that must leave the cold
+// tier always may.
 func (ld *Loader) admitted(f *Fetch) bool {
+	if f.block == nil {
+		return f.keep
+	}
 	ld.state.Mu.Lock()
 	defer ld.state.Mu.Unlock()
 	return f.price == eviction.AnyBlock || ld.state.Last().AdmitsLocked(f.block)

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"cascadekv/cascade/eviction"
+	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
@@ -25,14 +26,20 @@ type Fetch struct {
 	info  block.Info     // what is there; changes with copies alone
 	price eviction.Price // what may be given up for its place in memory
 
-	// From elsewhere:
-	keep      bool // as a copy of this rank's own
-	copies    []directory.Statement
-	landed    *landed   // prefetched, and not asked for yet
-	prefetch  *Prefetch // the chain it was prefetched for, until it is asked for
-	reserved  int64     // its part of the bytes that are prefetched
-	failed    error     // why it did not come from another rank's memory, of whoever reads it
-	relocated bool      // it was looked for once more where others have it
+	// Of the cold tier:
+	wanted residency.NameID // the name that it was asked for by; no key: others are not asked for it
+	cold   error            // why it did not come from there, whoever reads it
+
+	// From elsewhere, those of the cold tier that others have in memory included:
+	keep       bool // as a copy of this rank's own
+	copies     []directory.Statement
+	filesFirst bool      // files are expected to have it here sooner than other ranks
+	away       bool      // it is looked for in other ranks' memory
+	landed     *landed   // prefetched, and not asked for yet
+	prefetch   *Prefetch // the chain it was prefetched for, until it is asked for
+	reserved   int64     // its part of the bytes that are prefetched
+	failed     error     // why it did not come from another rank's memory, of whoever reads it
+	relocated  bool      // it was looked for once more where others have it
 }
 
 // source is what a fetch brings: a block of this rank's own cold tier or, when
@@ -56,9 +63,10 @@ const maxReads = 64
 
 // JoinColdLocked counts the caller among those who wait for b. If it is the
 // first, the new fetch is added to fresh, and the caller must let StartLocked have
-// it. most is what a new fetch may give up for its place in memory. nil when there
+// it. n is the name of b that others are asked for where that pays; nil: they are not.
+// most is what a new fetch may give up for its place in memory. nil when there
 // is nothing to fetch. The caller holds the mutex and must then await the result.
-func (ld *Loader) JoinColdLocked(b *residency.Block, most eviction.Price, fresh *[]*Fetch) *Fetch {
+func (ld *Loader) JoinColdLocked(b *residency.Block, n *names.Name, most eviction.Price, fresh *[]*Fetch) *Fetch {
 	ld.state.Mu.AssertHeld()
 	if !b.Cold || ld.state.Mu.Closed {
 		return nil
@@ -68,6 +76,9 @@ func (ld *Loader) JoinColdLocked(b *residency.Block, most eviction.Price, fresh 
 	if f == nil {
 		f = ld.newFetchLocked(from, b.Info)
 		f.price, b.Loading = most, true
+		if n != nil {
+			f.wanted = residency.NameID{NS: n.Namespace(), Key: n.Key()}
+		}
 		b.Busy++
 		ld.state.Cold.SyncHoldLocked(b)
 		*fresh = append(*fresh, f)
@@ -193,14 +204,17 @@ func (ld *Loader) endLocked(e ended) {
 // stepOf returns the step of a load that a fetch is at, whose block is read to a, nil
 // for nowhere yet.
 func (ld *Loader) stepOf(f *Fetch, a *readBuffer) string {
-	if a != nil && a.from == ld.state.Remote || a == nil && f.block == nil && !ld.onlyInSegment(f.copies) {
+	if a != nil && a.from == ld.state.Remote || a == nil && f.away {
 		return residency.StepRemote
 	}
 	return residency.StepSegment
 }
 
 func (ld *Loader) endColdLocked(f *Fetch, err error) {
-	if err != nil {
+	switch {
+	case f.cold != nil:
+		ld.coldFailedLocked(f.block, f.cold)
+	case err != nil && !f.away:
 		ld.coldFailedLocked(f.block, err)
 	}
 	delete(ld.guarded.fetches, f.source)

@@ -18,7 +18,7 @@ func (ld *Loader) relocate(failed ...ended) {
 	var ask, over []ended
 	ld.state.Mu.Lock()
 	for _, e := range failed {
-		if e.f.relocated || e.f.waiters == 0 {
+		if e.f.block != nil || e.f.relocated || e.f.waiters == 0 {
 			over = append(over, e)
 			continue
 		}

@@ -256,14 +256,14 @@ func (ld *Loader) runHere(ctx context.Context, part []*Fetch) {
 	}
 }
 
-// runBelow looks in segments for what did not come from other ranks, unless err is not
+// runBelow looks in files for what did not come from other ranks, unless err is not
 // nil: then that is the end.
 func (ld *Loader) runBelow(part []*Fetch, err error) {
 	defer fault.Guard()()
 	ends := make([]ended, 0, len(part))
 	below := part[:0]
 	for _, f := range part {
-		if err == nil && ld.nextInSegments(f) {
+		if err == nil && turnsToFiles(ld, f) {
 			below = append(below, f)
 		} else {
 			ends = append(ends, ended{f, nil, cmp.Or(err, f.failed, residency.ErrMiss)})
@@ -278,24 +278,6 @@ func (ld *Loader) runBelow(part []*Fetch, err error) {
 		ld.state.Workers.Add(1)
 		go ld.runFetches(below)
 	}
-}
-
-// nextInSegments leaves of the copies of a block those in segments, and reports
-// whether there are any.
-func (ld *Loader) nextInSegments(f *Fetch) bool {
-	var below []directory.Statement
-	for _, st := range f.copies {
-		if st.Memory = nil; ld.onlyInSegment([]directory.Statement{st}) {
-			below = append(below, st)
-		}
-	}
-	if len(below) == 0 {
-		return false
-	}
-	ld.state.Mu.Lock()
-	defer ld.state.Mu.Unlock()
-	f.copies = below
-	return true
 }
 
 // fromOthers reads the blocks of a part from the memory of other ranks, each into a
@@ -315,7 +297,7 @@ func (ld *Loader) fromOthers(ctx context.Context, part []*Fetch) (rest []*Fetch)
 			rest = append(rest, f)
 			continue
 		}
-		a, err := ld.allocate(room, f.info.Size, f.keep, f.price)
+		a, err := ld.allocate(room, f.info.Size, ld.admitted(f), f.price)
 		if ends = append(ends, ended{f, a, err}); err == nil {
 			a.from = ld.state.Remote
 			reads = append(reads, directory.Read{Copies: f.copies, Dst: a.bytes})

@@ -168,7 +168,8 @@ func (r *rank) join(most eviction.Price, keys ...string) (all []*Fetch) {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	for _, k := range keys {
-		all = append(all, r.JoinColdLocked(residency.BlockOf(r.Mu.Names.Get("ns", k)), most, &fresh))
+		n := r.Mu.Names.Get("ns", k)
+		all = append(all, r.JoinColdLocked(residency.BlockOf(n), n, most, &fresh))
 	}
 	r.StartLocked(fresh)
 	return all

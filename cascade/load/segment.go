@@ -12,14 +12,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// onlyInSegment reports whether a block is in the shared file system and in no
-// rank's memory.
-func (ld *Loader) onlyInSegment(copies []directory.Statement) bool {
-	st := copies[0] // one in memory would come before all others
-	return ld.state.Cold != nil && st.Memory == nil && st.Segment != nil && !st.Info.ID.IsProvisional()
-}
-
-// readOfSegment finds room for a block that onlyInSegment is true of, and returns
+// readOfSegment finds room for a block that others.SegmentOf tells the place of, and returns
 // how it is read together with others and what is done then. What does not come
 // from the first place is looked for at all of them, by itself.
 func (ld *Loader) readOfSegment(ctx, room context.Context, f *Fetch) (tiers.Read, error) {
@@ -28,7 +21,7 @@ func (ld *Loader) readOfSegment(ctx, room context.Context, f *Fetch) (tiers.Read
 		return tiers.Read{}, err
 	}
 	a.from = ld.state.Cold
-	at := tiers.Segment(*f.copies[0].Segment)
+	at := tiers.Segment(*others.SegmentOf(ld.state, f.copies))
 	return tiers.Read{At: at, Info: f.info, Dst: a.bytes, Over: a.slot != nil, Done: func(err error) {
 		if isOver(ctx, err) {
 			ld.end(ended{f, a, err})
@@ -52,6 +45,11 @@ func (ld *Loader) runSegments(f *Fetch, a *readBuffer) {
 	e := ended{f, a, ld.readSegments(ctx, f.copies, a.bytes)}
 	if isOver(ctx, e.err) {
 		ld.end(e)
+		return
+	}
+	if turnsAway(ld, f, e.err) {
+		residency.AfterIO(e.err, a.abort)
+		ld.runElsewhere([]*Fetch{f})
 		return
 	}
 	ld.relocate(e)

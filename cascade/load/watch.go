@@ -48,3 +48,14 @@ func (ld *Loader) HoldReads() (release func()) {
 		}
 	}
 }
+
+// AwayLocked returns how many blocks of the cold tier are on their way from other ranks' memory.
+// State.Mu is held.
+func (ld *Loader) AwayLocked() (n int) {
+	for from, f := range ld.guarded.fetches {
+		if from.block != nil && f.away {
+			n++
+		}
+	}
+	return n
+}

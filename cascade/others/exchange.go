@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"cascadekv/cascade/estimate"
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/tombstones"
@@ -30,6 +31,7 @@ type Exchange struct {
 	flushing    *locks.Token
 	unpublished publishQueue
 	counted     atomic.Pointer[OwnNames] // nil: not yet
+	odds        estimate.Odds            // that others have in memory what they are asked for
 	publishing  locks.Mutex              // from when names are taken from unpublished until they are published
 
 	guarded struct { // by State.Mu

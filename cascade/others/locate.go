@@ -144,11 +144,30 @@ func (x *Exchange) LocatedOne(ctx context.Context, ns, key string) []directory.S
 	return x.Located(ctx, ns, []string{key})[0]
 }
 
-// ServedFrom names the tier that would serve a located block, or, without copies, one that
-// the catalogue has.
+// ServedFrom names a tier that would serve a located block.
 func (x *Exchange) ServedFrom(copies []directory.Statement) string {
-	if copies != nil && copies[0].Memory != nil || x.state.Cold == nil {
+	if memory, _ := x.MayRead(copies); memory {
 		return residency.RemoteTier
 	}
 	return x.state.ColdName()
+}
+
+// MayRead reports whether a located block can be read from other ranks' memory, and from files that
+// this rank sees; without copies it is one that the catalogue has.
+func (x *Exchange) MayRead(copies []directory.Statement) (memory, files bool) {
+	if copies == nil {
+		return false, true
+	}
+	files = SegmentOf(x.state, copies) != nil
+	return copies[0].Memory != nil || !files, files // one in memory comes before all others
+}
+
+// SegmentOf is where a block is in the shared file system; nil: nowhere that this rank sees.
+func SegmentOf(s *residency.State, copies []directory.Statement) *directory.Segment {
+	for i := range copies {
+		if st := &copies[i]; s.Cold != nil && st.Segment != nil && !st.Info.ID.IsProvisional() {
+			return st.Segment
+		}
+	}
+	return nil
 }
