@@ -187,6 +187,7 @@ func statsWith(s *Store, own *others.OwnNames) Stats {
 		st.Namespaces = withOwn(st.Namespaces, own)
 	}
 	for i := range st.Namespaces {
+		st.Namespaces[i].PrefillBlockUS = s.state.Requests.Prefills.PerBlock(st.Namespaces[i].Name).Microseconds()
 		if l := s.layouts.Of(st.Namespaces[i].Name); !l.IsZero() {
 			st.Namespaces[i].Layout = &l
 		}

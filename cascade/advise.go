@@ -13,14 +13,28 @@ type Advice struct {
 	ProbeResult
 	Blocks int           // leading keys to load; fewer than Hits where computing the rest is faster
 	Load   time.Duration // estimate of how long these take
+
+	// PerBlock is how long computing a block was taken to be; 0 if nothing was Learned.
+	PerBlock time.Duration
 }
 
-// Advise is Probe for a client that computes a block in perBlock, and loads no more than is advised:
-// that much is brought here.
+// Learned stands for what is learned of how long a namespace's blocks take to compute. Where nothing is,
+// all is worth loading.
+const Learned time.Duration = -1
+
+// Advise is Probe for a client that computes a block in perBlock, or in what is Learned, and loads no
+// more than is advised: that much is brought here.
 func Advise(ctx context.Context, s *Store, ns string, keys []string, perBlock time.Duration) Advice {
 	c := s.probe(ctx, ns, keys)
-	a := Advice{ProbeResult: c.res}
-	a.Blocks, a.Load = estimate.Best(c.runs, c.lines, perBlock)
+	a := Advice{ProbeResult: c.res, PerBlock: perBlock}
+	if perBlock == Learned {
+		a.PerBlock = s.state.Requests.Prefills.PerBlock(ns)
+	}
+	if perBlock == Learned && a.PerBlock == 0 {
+		a.Blocks, a.Load = c.res.Hits, time.Duration(c.res.LoadUS())*time.Microsecond
+	} else {
+		a.Blocks, a.Load = estimate.Best(c.runs, c.lines, a.PerBlock)
+	}
 	c.prefetch(s, a.Blocks)
 	return a
 }

@@ -33,5 +33,20 @@ func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []b
 		}
 	}
 	s.state.Count.Lookups(ns, len(keys), len(keys)-missing)
+	missed(s.state, ns, keys, found, missing)
 	return found
+}
+
+// missed notes which of some keys that were looked for are not there, so many.
+func missed(s *residency.State, ns string, keys [][]byte, found []bool, missing int) {
+	if missing < 2 {
+		return // that says nothing of how fast they are computed
+	}
+	are := make([][]byte, 0, missing)
+	for i, is := range found {
+		if !is {
+			are = append(are, keys[i])
+		}
+	}
+	residency.Missed(s, ns, are)
 }

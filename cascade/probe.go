@@ -26,6 +26,7 @@ func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult
 func (s *Store) probe(ctx context.Context, ns string, keys []string) *chain {
 	c := lookUp(ctx, s, ns, keys)
 	s.state.Count.Lookups(ns, min(c.res.Hits+1, len(keys)), c.res.Hits)
+	residency.Missed(s.state, ns, keys[c.res.Hits:])
 	c.estimateLoads(s)
 	s.state.Requests.LookedUp(ns, keys)
 	return c

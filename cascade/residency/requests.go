@@ -5,6 +5,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"cascadekv/cascade/estimate"
 	"cascadekv/cascade/inference"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
@@ -20,6 +21,8 @@ type Requests struct {
 	request  policy.Request // of Pass, so that none is made for each call
 
 	orders inference.Orders // of all requests; it has a lock of its own
+
+	Prefills estimate.Prefills // how fast engines compute what was missing; not guarded
 }
 
 // AddLocked adds b to the request that PassLocked ends.
@@ -75,6 +78,11 @@ func Fingerprint(ns, key string) uint64 {
 	return xxhash.Sum64String(key) + 31*xxhash.Sum64String(ns)
 }
 
+// Missed notes that the end of a chain was looked for and is not there: its keys, in order.
+func Missed[K inference.Text](s *State, ns string, keys []K) {
+	s.Requests.Prefills.Missed(s.Age(s.Now()), ns, len(keys), func(i int) uint64 { return Fingerprint(ns, string(keys[i])) })
+}
+
 // FingerprintLocked is that of the first name that b has had here.
 func (q *Requests) FingerprintLocked(b *Block) uint64 {
 	if all := b.Names(); b.Fingerprint == 0 && len(all) > 0 {
@@ -98,8 +106,10 @@ func (q *Requests) Stored(stored ...*names.Name) {
 // cost as much as its chain is long: those blocks can not leave before the new
 // ones, and are the next to leave after them.
 func (q *Requests) StoredLocked(stored ...*names.Name) {
+	now := q.state.Age(q.state.Now())
 	for _, n := range stored {
 		if n.Block() != nil {
+			q.Prefills.Stored(now, Fingerprint(n.Namespace(), n.Key()))
 			q.AddLocked(BlockOf(n))
 		}
 	}

@@ -100,6 +100,10 @@ type NamespaceStats struct {
 	Misses          uint64 `json:"misses"`
 	Inferred        uint64 `json:"inferred"` // parents that nobody named, inferred from the order of requests
 
+	// PrefillBlockUS is how long an engine takes to compute a block, in microseconds, as learned from when
+	// blocks are put that were missing; 0: not known.
+	PrefillBlockUS int64 `json:"prefill_block_us,omitempty"`
+
 	Layout *block.Layout `json:"layout,omitempty"` // nil: not known
 }
 

@@ -44,6 +44,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		counter(of, "namespace_lookups_total", "Names looked for without a get, by namespace.", x.Lookups)
 		counter(of, "namespace_lookups_found_total", "Of those the names that were there, by namespace.", x.Found)
 		gauge(of, "namespace_referenced_bytes", "Bytes of a namespace's names.", x.BytesReferenced)
+		gauge(of, "namespace_prefill_block_microseconds", "How long an engine takes to compute a block, as learned; 0: not known.", x.PrefillBlockUS)
 	}
 }
 

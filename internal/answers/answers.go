@@ -18,10 +18,11 @@ func Probe(w *resp.Writer, p *cascade.ProbeResult) {
 
 // Advice writes what was found of a chain, and how much of it to load.
 func Advice(w *resp.Writer, a *cascade.Advice) {
-	w.Map(7)
+	w.Map(8)
 	probe(w, &a.ProbeResult)
 	w.Number("blocks", int64(a.Blocks))
 	w.Number("blocks_us", a.Load.Microseconds())
+	w.Number("block_us", a.PerBlock.Microseconds())
 }
 
 // probe writes five fields.

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"cascadekv/cascade"
 )
 
 // Replies to words that are not understood.
@@ -24,6 +26,22 @@ func Numbers(args [][]byte) (numbers []int64, ok bool) {
 		numbers[i] = n
 	}
 	return numbers, true
+}
+
+// maxBlockUS bounds what a client may say that a block takes: an hour.
+const maxBlockUS = 3600e6
+
+// BlockTime is how long a client says that computing a block takes; ok is false when that is neither
+// a number of microseconds nor the word for cascade.Learned.
+func BlockTime(word []byte) (d time.Duration, ok bool) {
+	if strings.EqualFold(string(word), "auto") {
+		return cascade.Learned, true
+	}
+	numbers, ok := Numbers([][]byte{word})
+	if !ok || numbers[0] > maxBlockUS {
+		return 0, false
+	}
+	return time.Duration(numbers[0]) * time.Microsecond, true
 }
 
 // Keys returns keys as strings that share one allocation: for calls that ask for

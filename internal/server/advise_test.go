@@ -34,6 +34,10 @@ func TestAdvise(t *testing.T) {
 			t.Errorf("ADVISE of %s us: %+v, %v", blockUS, a, err)
 		}
 	}
+	a, err := c.Do(append([]string{"CASCADE.ADVISE", words[0], "auto"}, words[1:]...)...)
+	if err != nil || a.Field("blocks").Int != 4 || a.Field("block_us").Int != 0 {
+		t.Errorf("ADVISE where nothing is learned: %+v, %v", a, err)
+	}
 	for _, bad := range []string{"-1", "x", "3600000001"} {
 		if _, err := c.Do("CASCADE.ADVISE", "redis/0", bad, "k0"); err == nil {
 			t.Errorf("ADVISE of %s us is answered", bad)

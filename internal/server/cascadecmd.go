@@ -85,19 +85,15 @@ func cmdCascadeProbe(ctx context.Context, c *conn, words [][]byte) {
 	answers.Probe(&c.wr, &p)
 }
 
-// maxBlockUS bounds what a client may say that a block takes: an hour.
-const maxBlockUS = 3600e6
-
 // cmdCascadeAdvise answers how much of a chain to load for a client that computes a block in so
 // many microseconds.
 func cmdCascadeAdvise(ctx context.Context, c *conn, words [][]byte) {
-	numbers, ok := args.Numbers(words[2:3])
-	if !ok || numbers[0] > maxBlockUS {
+	perBlock, ok := args.BlockTime(words[2])
+	if !ok {
 		c.wr.Error(args.Number)
 		return
 	}
 	defer untold(c, len(words)-3, time.Now())
-	perBlock := time.Duration(numbers[0]) * time.Microsecond
 	a := cascade.Advise(ctx, c.srv.opt.Store, string(words[1]), args.Keys(words[3:]), perBlock)
 	cascade.Asked(c.srv.opt.Store, string(words[1]), words[3:])
 	answers.Advice(&c.wr, &a)

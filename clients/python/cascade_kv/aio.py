@@ -217,9 +217,11 @@ class AsyncClient(Session[AsyncLink]):
             self._drop_index(index)
         return await self._run(lambda s: ops.probe(s, ns, keys), Probe()) if keys else Probe()
 
-    async def advise(self, ns: str, keys: Sequence[bytes | str], block_seconds: float) -> Advice:
+    async def advise(self, ns: str, keys: Sequence[bytes | str], block_seconds: float | None) -> Advice:
         index = self._index or await self._new_index()
         found = index.probe(ns, keys) if index is not None else None
+        if block_seconds is None and found is not None and found[0] < len(keys):
+            found = None
         if index is not None and found is not None and index.in_memory(found[2]):
             return Advice(*found, found[0])
         return await self._run(lambda s: ops.advise(s, ns, keys, block_seconds), Advice()) if keys else Advice()

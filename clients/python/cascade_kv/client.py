@@ -190,10 +190,16 @@ class Client(Session[Link]):
             self._drop_index(index)
         return self._run(lambda s: ops.probe(s, ns, keys), Probe()) if keys else Probe()
 
-    def advise(self, ns: str, keys: Sequence[bytes | str], block_seconds: float) -> Advice:
-        """probe for an engine that computes a block in so many seconds: how many of the leading blocks it had better load."""
+    def advise(self, ns: str, keys: Sequence[bytes | str], block_seconds: float | None) -> Advice:
+        """probe for an engine that computes a block in so many seconds: how many of the leading blocks it had better load.
+
+        None stands for what the rank has learned of that, from when blocks are put that were asked for so and are not there. As long as it
+        has learned nothing, that is all blocks.
+        """
         index = self._index or self._new_index()
         found = index.probe(ns, keys) if index is not None else None
+        if block_seconds is None and found is not None and found[0] < len(keys):
+            found = None  # the rank learns from what is missing
         if index is not None and found is not None and index.in_memory(found[2]):
             return Advice(*found, found[0])
         return self._run(lambda s: ops.advise(s, ns, keys, block_seconds), Advice()) if keys else Advice()

@@ -141,13 +141,13 @@ def probe(state: LinkState, ns: Word, keys: Keys) -> Op[Probe]:
     return Probe(found.hits, found.bytes, found.tiers)
 
 
-def advise(state: LinkState, ns: Word, keys: Keys, block_seconds: float) -> Op[Advice]:
-    """A rank that gives no advice is of another version: then all that there is is to be loaded."""
-    us = str(min(max(round(block_seconds * 1e6), 0), MAX_BLOCK_US))
+def advise(state: LinkState, ns: Word, keys: Keys, block_seconds: float | None) -> Op[Advice]:
+    """A rank that gives no advice, or has learned nothing, is of another version: then all that there is is to be loaded."""
+    us = "auto" if block_seconds is None else str(min(max(round(block_seconds * 1e6), 0), MAX_BLOCK_US))
     try:
         return (yield from _chain(words("CASCADE.ADVISE", ns, us), 3, keys))
     except Refused as e:
-        if NO_COMMAND not in str(e):
+        if NO_COMMAND not in str(e) and block_seconds is not None:
             raise
     found = yield from probe(state, ns, keys)
     return Advice(found.hits, found.bytes, found.tiers, found.hits)

@@ -106,7 +106,8 @@ class CascadeTier(SecondaryTierManager):
     socket: path of the rank's unix socket. tenant: any text; engines with different ones share nothing.
     enable_kv_events: report what this tier stores and loses, if vLLM publishes events. locality: LOCAL or REMOTE, for
     requests that choose tiers. password_file: if the rank wants a password. server_uids: if the rank is of another user.
-    prefill_tokens_per_second: how fast the engine computes; chunks that it computes faster than they are loaded are not offered.
+    prefill_tokens_per_second: how fast the engine computes; chunks that it computes faster than they are loaded are not offered. "auto": as
+    the rank learns it.
     """
 
     medium: ClassVar[Medium] = Medium.STORAGE
@@ -124,7 +125,7 @@ class CascadeTier(SecondaryTierManager):
         locality: str | None = None,
         password_file: str | None = None,
         server_uids: list[int] | str | None = None,
-        prefill_tokens_per_second: float | None = None,
+        prefill_tokens_per_second: float | str | None = None,
         backpressure_detector: Any = None,
         **ignored: Any,
     ) -> None:
@@ -216,7 +217,7 @@ class CascadeTier(SecondaryTierManager):
         keys = [k for k in chunks if k not in request.known] if key in chunks else [key]
         found = self._asker.contains(self._ns, keys).tolist()
         first = keys.index(key)  # what comes before is in the engine's own memory
-        if found[first] and self._worth.judges(self._layout):
+        if (found[first] or self._worth.learns) and self._worth.judges(self._layout):
             worthy = first + self._worth.leading(self._asker, self._ns, keys[first:], self._layout)
             found[worthy:] = [False] * (len(keys) - worthy)
         request.known.update(zip(keys, found, strict=True))

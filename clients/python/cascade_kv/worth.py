@@ -9,24 +9,28 @@ from .client import Client
 from .layout import Layout
 
 SETTING: Final = "prefill_tokens_per_second"
+AUTO: Final = "auto"
 
 
 class Worth:
-    """With how many tokens a second an engine computes; without that all that is stored is loaded."""
+    """With how many tokens a second an engine computes; without that all that is stored is loaded. AUTO: as the rank learns it."""
 
     def __init__(self, prefill_tokens_per_second: Any = None) -> None:
         self._rate = 0.0
-        if prefill_tokens_per_second is not None:
+        self.learns = prefill_tokens_per_second == AUTO  # then the rank is to be asked for what is missing too
+        if prefill_tokens_per_second is not None and not self.learns:
             self._rate = float(prefill_tokens_per_second)
             if not 0 < self._rate < float("inf"):
-                raise ValueError(f"{SETTING}: {prefill_tokens_per_second} is no number above 0")
+                raise ValueError(f"{SETTING}: {prefill_tokens_per_second} is neither a number above 0 nor {AUTO!r}")
 
     def judges(self, layout: Layout | None) -> bool:
         """Whether anything is known to judge by: blocks of a layout may have any number of tokens."""
-        return self._rate > 0 and layout is not None and layout.tokens > 0
+        return self.learns or self._rate > 0 and layout is not None and layout.tokens > 0
 
     def leading(self, client: Client, ns: str, keys: Sequence[bytes | str], layout: Layout | None) -> int:
         """How many blocks to load of a chain of such blocks, from the first on."""
+        if self.learns:
+            return client.advise(ns, keys, None).blocks
         if layout is None or not self.judges(layout):
             return client.probe(ns, keys).hits
         return client.advise(ns, keys, layout.tokens / self._rate).blocks

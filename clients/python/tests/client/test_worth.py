@@ -47,6 +47,17 @@ class Advice(unittest.TestCase):
         with mock.patch.object(self.c, "_run", side_effect=AssertionError("it asks")):
             self.assertEqual(self.c.advise("hot", [key], 0.0).blocks, 1)
 
+    def test_what_is_learned(self):
+        fast = Worth("auto")
+        for chain in range(4):
+            keys = [f"learned{chain}/{i}" for i in range(8)]
+            self.assertEqual(fast.leading(self.c, "learned", keys, None), 0)
+            for k in keys:
+                self.c.put("learned", k, b"x" * 5000 + k.encode())
+        told = [n for n in self.c.stats()["namespaces"] if n["name"] == "learned"]
+        self.assertGreater(told[0].get("prefill_block_us", 0), 0)
+        self.assertEqual(fast.leading(self.c, "learned", keys, None), 8)  # memory is faster still, or it is not asked
+
     def test_nothing(self):
         self.assertEqual(self.c.advise("ns", [], 1.0).blocks, 0)
         self.assertEqual(self.c.advise("none", KEYS, 1.0).blocks, 0)
@@ -65,6 +76,7 @@ class Advice(unittest.TestCase):
         layout = Layout(bytes=BLOCK, tokens=64)
         for rate, known, want in ((None, layout, 48), (SLOW, layout, 48), (FAST, layout, 0), (FAST, None, 48), (FAST, Layout(), 48)):
             self.assertEqual(Worth(rate).leading(self.c, "ns", KEYS, known), want, (rate, known))
+        self.assertEqual(Worth("auto").leading(self.c, "ns", KEYS, None), 48)  # nothing is learned of what was put without a question
         for bad in (0, -1, float("nan"), float("inf"), "fast"):
             self.assertRaises(ValueError, Worth, bad)
 
