@@ -98,6 +98,43 @@ class Tier(unittest.TestCase):
         self.assertEqual(self.tier.lookup(keys[3], context), LookupResult.MISS)
         self.assertEqual(self.tier.lookup(keys[3], self.keys(4, "other")[1]), LookupResult.HIT)
 
+    def test_what_is_in_files_is_a_hit_at_once(self):
+        """No look-up waits for blocks on their way: they are promised, and their load waits. So nothing is ever to be retried."""
+        self.rank.__exit__()
+        self.rank = Rank(FOLDER, 256 << 20, program=DAEMON, cold=True)
+        self.rank.__enter__()
+        self.addCleanup(self.rank.__exit__)
+        self.tier = self.open()
+        keys, _ = self.store(8)
+        self.rank.chill()
+        self.tier = self.open()
+        for request in range(3):
+            some, context = self.keys(10, f"cold{request}")
+            found = [self.tier.lookup(k, context) for k in some]
+            self.assertEqual(found, [LookupResult.HIT] * 8 + [LookupResult.MISS] * 2)
+        self.job(keys, range(40, 48), context, load=True)
+        (result,) = self.results()
+        self.assertTrue(result.success)
+        np.testing.assert_array_equal(self.rows[40:48], self.rows[:8])
+
+    def test_how_fast_it_computes_is_learned(self):
+        self.tier = self.open(prefill_tokens_per_second="auto")
+        for chain in range(4):
+            context, keys = ReqContext(req_id=f"learned{chain}"), [make_offload_key(bytes([chain, i]) * 16, 0) for i in range(8)]
+            for i, k in enumerate(keys):
+                context.set_offload_key_position(k, 16 * (i + 1))
+            self.assertEqual([self.tier.lookup(k, context) for k in keys], [LookupResult.MISS] * 8)
+            time.sleep(0.02)
+            self.job(keys, range(8), context)
+            self.results()
+        with Client(str(self.rank.path)) as c:
+            (space,) = [n for n in c.stats()["namespaces"] if n["name"] == self.tier._ns]
+        self.assertGreaterEqual(space["prefill_block_us"], 20_000 / 8)
+        again = ReqContext(req_id="again")
+        for i, k in enumerate(keys):
+            again.set_offload_key_position(k, 16 * (i + 1))
+        self.assertEqual([self.tier.lookup(k, again) for k in keys], [LookupResult.HIT] * 8)
+
     def test_another_model_finds_nothing(self):
         keys, _ = self.store(2)
         for other in (self.open(model={"dtype": "bfloat16"}), self.open(model={"name": "n"}), self.open(tenant="v2")):
